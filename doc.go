@@ -1,0 +1,2 @@
+// Package zklock holds ZooKeeper lock recipes for Go services.
+package zklock
