@@ -1,0 +1,66 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// nearTheEnd says whether a node's suffix is so near the end of the lock root's counter that the counter should be
+// started again, by making the root anew, when the queue is empty.
+func (m *Mutex) nearTheEnd(node string) bool {
+	mem, ok := parseMember(node[len(m.root)+1:], m.opts.markers)
+	return ok && (mem.wrapped() || mem.seq >= wrapWarn)
+}
+
+// warnOfTheEnd says so once for each lock path and Session.
+func (m *Mutex) warnOfTheEnd(node string) {
+	if !m.nearTheEnd(node) {
+		return
+	}
+	if _, said := m.s.warned.LoadOrStore(m.root, true); !said {
+		m.s.log.Warn("zklock: the lock root's sequence counter is near its end; it is started again when the queue is empty, "+
+			"and past the end zklock's clients order by czxid. Do not share the lock with other clients there", "path", m.root, "node", node)
+	}
+}
+
+// afterErasure starts the counter again when a node near its end has been deleted and the root is empty. The root is
+// removed only if we would make it again just as it is; the deletion fails if somebody has queued meanwhile.
+func (m *Mutex) afterErasure(e *era, node string, x *erasure) {
+	if !m.nearTheEnd(node) {
+		return
+	}
+	m.s.spawn(func() {
+		select {
+		case <-x.done:
+		case <-e.over:
+			return
+		}
+		type root struct {
+			data []byte
+			stat *zk.Stat
+			acl  []zk.ACL
+		}
+		r, _, err := call(context.Background(), e, func(c *zk.Conn) (r root, err error) {
+			if r.data, r.stat, err = c.Get(m.root); err == nil && r.stat.NumChildren == 0 {
+				r.acl, _, err = c.GetACL(m.root)
+			}
+			return r, err
+		})
+		if err != nil || r.stat.NumChildren > 0 || len(r.data) > 0 || !slices.Equal(r.acl, m.opts.acl) {
+			return
+		}
+		_, _, err = call(context.Background(), e, func(c *zk.Conn) ([]zk.MultiResponse, error) {
+			return c.Multi(&zk.CheckVersionRequest{Path: m.root, Version: r.stat.Version}, &zk.DeleteRequest{Path: m.root, Version: -1})
+		})
+		switch {
+		case err == nil:
+			m.s.log.Info("zklock: removed the empty lock root to start its sequence counter again", "path", m.root)
+		case errors.Is(err, zk.ErrNotEmpty), errors.Is(err, zk.ErrNoNode), errors.Is(err, zk.ErrBadVersion):
+		default:
+			m.s.log.Warn("zklock: the empty lock root could not be removed to start its sequence counter again", "path", m.root, "err", err)
+		}
+	})
+}

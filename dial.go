@@ -1,0 +1,212 @@
+package zklock
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// hosts is the client's HostProvider. It hands out host names, not addresses, so that TLS can verify them and every
+// dial resolves them anew. A lap through all servers is tried without a pause, then the client waits a second.
+type hosts struct {
+	clock *clock
+	mu    struct {
+		sync.Mutex
+		addrs       []string
+		next        int
+		left        int // tries before a pause
+		connected   instant
+		isConnected bool
+		closed      bool
+	}
+}
+
+func newHosts(addrs []string, clk *clock) *hosts {
+	h := &hosts{clock: clk}
+	h.mu.addrs = slices.Clone(addrs)
+	rand.Shuffle(len(addrs), func(i, j int) { h.mu.addrs[i], h.mu.addrs[j] = h.mu.addrs[j], h.mu.addrs[i] })
+	h.mu.left = len(addrs)
+	return h
+}
+
+// Init does nothing: the servers are known, and names are resolved when they are dialled.
+func (h *hosts) Init([]string) error { return nil }
+
+// Len returns the number of servers.
+func (h *hosts) Len() int { return len(h.mu.addrs) }
+
+// Next returns the next server to try, and whether the client should first pause, which it does for a second.
+func (h *hosts) Next() (string, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.closed {
+		return h.mu.addrs[0], true // the client looks for its own end only when it pauses
+	}
+	pause := h.mu.left == 0
+	if h.mu.isConnected {
+		// A server that takes us in and drops us at once would have us spin (R50).
+		pause = pause || h.clock.now().sub(h.mu.connected) < time.Second
+		h.mu.isConnected = false
+	}
+	if pause {
+		h.mu.left = len(h.mu.addrs)
+	}
+	h.mu.left--
+	addr := h.mu.addrs[h.mu.next]
+	h.mu.next = (h.mu.next + 1) % len(h.mu.addrs)
+	return addr, pause
+}
+
+// Connected notes that the last server handed out took us in.
+func (h *hosts) Connected() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.left = len(h.mu.addrs)
+	h.mu.connected, h.mu.isConnected = h.clock.now(), true
+}
+
+// forgive begins a new lap: a server that answers "expired" is well, and should be asked for a new session at once.
+func (h *hosts) forgive() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.left = len(h.mu.addrs)
+	h.mu.next = (h.mu.next + len(h.mu.addrs) - 1) % len(h.mu.addrs)
+}
+
+func (h *hosts) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.closed = true
+}
+
+// dial is the client's dialer: it makes the connection, over TLS if so configured, and puts the tap in it.
+func (s *Session) dial(network, addr string, timeout time.Duration) (net.Conn, error) {
+	s.link.Lock()
+	err, old, unburied := s.link.err, s.link.tap, slices.Clone(s.link.unburied)
+	s.link.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if old != nil {
+		_ = old.Close() // the client leaves the connection open on which it learned of an expiry
+	}
+	for _, e := range unburied {
+		if err := s.bury(e, network, addr, timeout); err != nil {
+			s.noteTried(addr, err)
+			return nil, err
+		}
+	}
+	deadline := time.Now().Add(s.opts.handshakeCap)
+	c, raw, err := s.dialRaw(network, addr, timeout)
+	if err != nil {
+		s.noteTried(addr, err)
+		return nil, err
+	}
+	s.link.Lock()
+	defer s.link.Unlock()
+	if s.link.err != nil {
+		_ = raw.Close()
+		return nil, s.link.err
+	}
+	s.link.conns++
+	s.link.tap = newTap(c, raw, s, s.clock, s.link.conns, deadline)
+	s.link.tried[addr] = errors.New("connected, but the server did not answer the handshake: no quorum, or not a ZooKeeper server")
+	return s.link.tap, nil
+}
+
+// dialRaw returns the connection to speak over and the one underneath, which closes at once.
+func (s *Session) dialRaw(network, addr string, timeout time.Duration) (c, raw net.Conn, err error) {
+	if s.opts.dialer != nil {
+		raw, err = s.opts.dialer(network, addr, timeout)
+	} else {
+		raw, err = net.DialTimeout(network, addr, timeout)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if s.opts.tls == nil {
+		return raw, raw, nil
+	}
+	config := s.opts.tls.Clone()
+	if config.ServerName == "" {
+		config.ServerName, _, _ = net.SplitHostPort(addr)
+	}
+	tc := tls.Client(raw, config)
+	ctx, cancel := context.WithTimeout(context.Background(), s.opts.handshakeCap)
+	defer cancel()
+	if err := tc.HandshakeContext(ctx); err != nil {
+		_ = raw.Close()
+		return nil, nil, fmt.Errorf("TLS: %w", err)
+	}
+	return tc, raw, nil
+}
+
+// bury ends, at the servers, a ZooKeeper session that we have given up but that may be alive: its nodes would keep the
+// lock from others until it expires, and the client would attach to it again. The client learns of its end the usual way.
+func (s *Session) bury(e *era, network, addr string, timeout time.Duration) error {
+	c, raw, err := s.dialRaw(network, addr, timeout)
+	if err != nil {
+		return err
+	}
+	defer raw.Close()
+	_ = c.SetDeadline(time.Now().Add(s.opts.handshakeCap))
+	if _, err := c.Write(burialFrames(e.id, e.password, e.sessionTimeout())); err != nil {
+		return fmt.Errorf("ending the given-up session %#x: %w", e.id, err)
+	}
+	// The connect response says whether the session was still there; after it comes the answer to the close. The
+	// server closes the connection after either.
+	answer, err := io.ReadAll(io.LimitReader(c, 4096))
+	if len(answer) < 4+20 {
+		return fmt.Errorf("ending the given-up session %#x: no answer (%v)", e.id, err)
+	}
+	gone := true
+	for _, b := range answer[12:20] {
+		gone = gone && b == 0
+	}
+	const connectResponseSize, replySize = 4 + 36, 4 + 16
+	if !gone && len(answer) < connectResponseSize+replySize {
+		return fmt.Errorf("ending the given-up session %#x: the server did not confirm (%v)", e.id, err)
+	}
+	s.log.Info("zklock: ended the given-up session at the servers", "session", fmt.Sprintf("%#x", e.id), "wasThere", !gone)
+	s.link.Lock()
+	s.unburyLocked(e)
+	s.link.Unlock()
+	return nil
+}
+
+// unburyLocked forgets a given-up session that is surely gone; all of them for nil.
+func (s *Session) unburyLocked(e *era) {
+	s.link.unburied = slices.DeleteFunc(s.link.unburied, func(u *era) bool { return e == nil || u == e })
+}
+
+func (s *Session) noteTried(addr string, err error) {
+	s.link.Lock()
+	defer s.link.Unlock()
+	s.link.tried[addr] = err
+}
+
+// whatWasTried says for each server what happened last, for the error of a Connect that did not get there.
+func (s *Session) whatWasTried() string {
+	s.link.Lock()
+	defer s.link.Unlock()
+	var parts []string
+	for addr, err := range s.link.tried {
+		parts = append(parts, fmt.Sprintf("%s (%v)", addr, err))
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}
+
+// cut closes the connection without a word, and without the wait that a TLS goodbye can take.
+func (t *tap) cut() {
+	_ = t.raw.Close()
+	t.end()
+}

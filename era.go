@@ -1,0 +1,464 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// era is one ZooKeeper session, from its connect response until it is over: its lease, the locks held in it, and what
+// it has watched, listed and left to delete. A Session goes through one era after the other. Nothing of one era is
+// used in the next: leases, grants and watches belong to one ZooKeeper session id (I3).
+type era struct {
+	s        *Session
+	id       int64
+	password []byte
+	over     chan struct{} // closed when the era is over; then mu.cause says why
+
+	mu struct {
+		sync.Mutex // never held across a channel, a callback or a ZooKeeper call
+		lease      lease
+		cause      error                // non-nil when over
+		held       map[string]*lockData // by node: what the heartbeat checks and the lease protects
+		queued     int                  // attempts that have a node and wait
+		nodes      int                  // lock nodes made and not known to be gone
+		beating    uint64               // the connection over which a beat is under way
+		beatSoon   bool                 // a beat is wanted at once
+		watches    map[string]*watch    // not fired, by path: at most one a path (I7)
+		erasing    map[string]*erasure  // deletions under way, by node
+		strays     map[string]struct{}  // protection ids of creates that were not found; a list may still show them
+		lists      map[string]*listQueue
+		roots      map[string]bool // lock roots that were there
+		tokenMode  tokenMode
+	}
+}
+
+// tokenMode says where the czxid of a created node is read.
+type tokenMode int
+
+const (
+	tokenUnverified tokenMode = iota // nothing created yet: compare the two
+	tokenFromHeader                  // the zxid in the header of the create's reply
+	tokenFromStat                    // the node's Stat, for servers whose header says something else
+)
+
+func newEra(s *Session, r connectResponse, conn uint64, exchange frame) *era {
+	e := &era{s: s, id: r.sessionID, password: r.password, over: make(chan struct{})}
+	e.mu.lease.mode = s.opts.mode
+	e.mu.lease.attached(conn, exchange, r.timeout, true)
+	e.mu.held = make(map[string]*lockData)
+	e.mu.watches = make(map[string]*watch)
+	e.mu.erasing = make(map[string]*erasure)
+	e.mu.strays = make(map[string]struct{})
+	e.mu.lists = make(map[string]*listQueue)
+	e.mu.roots = make(map[string]bool)
+	return e
+}
+
+// reattach notes that the same ZooKeeper session goes on over a new connection.
+func (e *era) reattach(conn uint64, exchange frame, timeout time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.mu.lease.attached(conn, exchange, timeout, false)
+	e.mu.beatSoon = len(e.mu.held) > 0 // holds are kept on a quorum check, not on the reconnect (section 5 of the design)
+}
+
+func (e *era) answered(conn uint64, f frame) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.mu.lease.answered(conn, f)
+}
+
+// quorum renews the lease, unless it has already ended over a hold: who was paused past the end sees the loss at its
+// first look, whatever answer was waiting in the socket.
+func (e *era) quorum(conn uint64, sent instant) {
+	e.look(e.s.clock.now())
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.mu.cause == nil {
+		e.mu.lease.quorum(conn, sent)
+	}
+}
+
+func (e *era) sessionTimeout() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.mu.lease.timeout
+}
+
+func (e *era) leaseEnd() instant {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.mu.lease.end
+}
+
+func (e *era) isOver() bool {
+	select {
+	case <-e.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// why returns why the era is over.
+func (e *era) why() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.mu.cause
+}
+
+// load is what the loop plans by.
+func (e *era) load() (held, queued int, end instant) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.mu.held), e.mu.queued, e.mu.lease.end
+}
+
+// look compares the clock with the lease, and ends the era if something is held past its end. Everybody who asks
+// whether a hold stands looks first: after a pause, no timer needs to have run (F18).
+func (e *era) look(now instant) {
+	e.mu.Lock()
+	late := e.mu.cause == nil && len(e.mu.held) > 0 && now >= e.mu.lease.end
+	e.mu.Unlock()
+	if late {
+		e.lose(errLeaseEnded)
+	}
+}
+
+// lose ends the era, once: every hold in it is lost and every waiter wakes. A session that may be alive at the servers
+// is ended there before the client may attach again, so that Lost is final for it.
+func (e *era) lose(cause error) {
+	e.mu.Lock()
+	if e.mu.cause != nil {
+		e.mu.Unlock()
+		return
+	}
+	e.mu.cause = cause
+	var holds []*lockData
+	for _, d := range e.mu.held {
+		holds = append(holds, d)
+	}
+	clear(e.mu.held)
+	end := e.mu.lease.end
+	close(e.over)
+	e.mu.Unlock()
+
+	for _, d := range holds {
+		e.loseHold(d, cause, end)
+	}
+	if errors.Is(cause, ErrClosed) || errors.Is(cause, ErrAuthFailed) {
+		return // the Session is shut
+	}
+	s := e.s
+	s.link.Lock()
+	var t *tap
+	if s.link.era == e {
+		s.link.attached = false
+		t = s.link.tap
+	}
+	if !errors.Is(cause, errExpired) {
+		s.link.unburied = append(s.link.unburied, e)
+	} else {
+		t = nil // the client is already on its way to a new session
+	}
+	s.broadcastLocked()
+	s.link.Unlock()
+	s.post(stateEvent{kind: lost, session: e.id, err: cause})
+	if t != nil {
+		t.cut()
+	}
+}
+
+// loseHold tells one holder, and logs which hold was lost, when and why. It may run on the client's goroutines, so
+// the logger, which is not ours and may block, gets one of its own.
+func (e *era) loseHold(d *lockData, cause error, end instant) {
+	s := e.s
+	told := s.locks.lose(d, lostBecause(cause))
+	if !told {
+		return
+	}
+	if errors.Is(cause, ErrClosed) {
+		return
+	}
+	deadline, at := s.clock.wall(end), time.Now()
+	s.spawn(func() {
+		s.log.Warn("zklock: hold lost", "path", d.key.path, "node", d.node, "token", d.token, "owner", d.key.owner.String(),
+			"session", fmt.Sprintf("%#x", e.id), "reason", cause, "at", at, "leaseEnd", deadline)
+	})
+}
+
+// loseHolds ends every hold, the ZooKeeper session lives on: their nodes must go.
+func (e *era) loseHolds(cause error) {
+	e.mu.Lock()
+	var holds []*lockData
+	for _, d := range e.mu.held {
+		holds = append(holds, d)
+	}
+	clear(e.mu.held)
+	end := e.mu.lease.end
+	e.mu.Unlock()
+	for _, d := range holds {
+		e.loseHold(d, cause, end)
+		e.erase(d.node)
+	}
+}
+
+// loseNode ends the hold that rests on a node which is gone, if there is one.
+func (e *era) loseNode(node string) {
+	e.mu.Lock()
+	d, end := e.mu.held[node], e.mu.lease.end
+	delete(e.mu.held, node)
+	e.mu.Unlock()
+	if d != nil {
+		e.forgetNode()
+		e.loseHold(d, errNodeGone, end)
+	}
+}
+
+// hold puts a granted lock under the lease. It refuses when the era is over, and when the lease has not enough room:
+// then the caller renews it and asks again.
+func (e *era) hold(d *lockData) (ok bool, err error) {
+	now := e.s.clock.now()
+	e.look(now)
+	e.mu.Lock()
+	err = e.mu.cause
+	ok = err == nil && e.mu.lease.end.sub(now) >= e.minRoomLocked()
+	first := ok && len(e.mu.held) == 0
+	if ok {
+		e.mu.held[d.node] = d
+	}
+	e.mu.Unlock()
+	if first {
+		e.s.nudge() // the lease's timer, and a heartbeat within h
+	}
+	return ok, err
+}
+
+// minRoomLocked is how far the lease must be ahead for a grant: the first heartbeat must be able to renew it.
+func (e *era) minRoomLocked() time.Duration {
+	return min(heartbeat(e.mu.lease.timeout), e.mu.lease.mode.room(e.mu.lease.timeout))
+}
+
+// unhold takes a lock from under the lease, before its node is deleted.
+func (e *era) unhold(node string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.mu.held, node)
+}
+
+// holds says whether the node is still held.
+func (e *era) holds(node string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.mu.held[node] != nil
+}
+
+// reserveNode counts a lock node that is about to be made against the cap.
+func (e *era) reserveNode() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.mu.nodes >= e.s.opts.maxLockNodes {
+		return fmt.Errorf("%w: %d; close it to the servers' limits with care (WithMaxLockNodes), or use more Sessions", ErrTooManyWaiters, e.mu.nodes)
+	}
+	e.mu.nodes++
+	return nil
+}
+
+func (e *era) forgetNode() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.mu.nodes--
+}
+
+// queue counts attempts that wait: while there are any, frames are answered often enough to renew the lease at once.
+func (e *era) queue(n int) {
+	e.mu.Lock()
+	e.mu.queued += n
+	first := n > 0 && e.mu.queued == n
+	e.mu.Unlock()
+	if first {
+		e.s.nudge()
+	}
+}
+
+func (e *era) beatNow(conn uint64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return conn != 0 && e.mu.beatSoon && e.mu.beating != conn
+}
+
+// beat sends the heartbeat if something is held, else a cheap read. One at a time on a connection: answers come in
+// order, so a quorum that is gone stops with the outstanding one all false reassurance.
+func (e *era) beat(conn uint64, held bool) {
+	e.mu.Lock()
+	if e.mu.beating == conn {
+		e.mu.Unlock()
+		return
+	}
+	e.mu.beating, e.mu.beatSoon = conn, false
+	e.mu.Unlock()
+	started := e.s.spawn(func() {
+		if held {
+			e.heartbeat()
+		} else {
+			_, _, _ = call(context.Background(), e, func(c *zk.Conn) (bool, error) {
+				ok, _, err := c.Exists("/")
+				return ok, err
+			})
+		}
+		e.mu.Lock()
+		if e.mu.beating == conn {
+			e.mu.beating = 0
+		}
+		soon := e.mu.beatSoon
+		e.mu.Unlock()
+		if soon {
+			e.s.nudge()
+		}
+	})
+	if !started {
+		return
+	}
+}
+
+// heartbeat checks every held node in one transaction (several if they are very many). Its success, which the tap
+// sees, renews the lease; a node that is not there ends its hold, and the rest is asked again at once, because the
+// servers stop at the first failure.
+func (e *era) heartbeat() {
+	const maxBytes = 256 << 10 // servers close the connection at 1 MB
+	e.mu.Lock()
+	var nodes []string
+	for node := range e.mu.held {
+		nodes = append(nodes, node)
+	}
+	e.mu.Unlock()
+	for len(nodes) > 0 {
+		n, size := 0, 0
+		for n < len(nodes) && (n == 0 || size < maxBytes) {
+			size += len(nodes[n]) + 32
+			n++
+		}
+		nodes = append(e.checkNodes(nodes[:n]), nodes[n:]...)
+	}
+}
+
+// checkNodes returns the nodes that must be asked about again.
+func (e *era) checkNodes(nodes []string) (again []string) {
+	gone, err := e.check(context.Background(), nodes...)
+	switch {
+	case err == nil || gone == "":
+		if errors.Is(err, zk.ErrNoAuth) {
+			e.s.log.Error("zklock: held nodes cannot be confirmed: the ACL gives no READ on the lock nodes; the holds end with the lease", "err", err)
+		}
+		return nil
+	default:
+		e.loseNode(gone)
+		for _, n := range nodes {
+			if n != gone && e.holds(n) {
+				again = append(again, n)
+			}
+		}
+		return again
+	}
+}
+
+// check is a quorum operation that succeeds if all the nodes are there. If one is not, it names it.
+func (e *era) check(ctx context.Context, nodes ...string) (gone string, err error) {
+	ops := make([]any, len(nodes))
+	for i, n := range nodes {
+		ops[i] = &zk.CheckVersionRequest{Path: n, Version: -1}
+	}
+	res, _, err := call(ctx, e, func(c *zk.Conn) ([]zk.MultiResponse, error) { return c.Multi(ops...) })
+	if errors.Is(err, zk.ErrNoNode) {
+		for i, r := range res {
+			if errors.Is(r.Error, zk.ErrNoNode) && i < len(nodes) {
+				return nodes[i], err
+			}
+		}
+	}
+	return "", err
+}
+
+// call runs one request of the client under ctx. The client's own calls have neither context nor time-out, and while it
+// is not attached they pile up to be sent in whatever session comes next. So nothing is handed to it before the era is
+// attached, the caller can leave, and the result counts only if the era is not over when it comes.
+//
+// conn is the connection over which the request was sent and answered, 0 if that is not sure.
+func call[T any](ctx context.Context, e *era, f func(c *zk.Conn) (T, error)) (v T, conn uint64, err error) {
+	before, err := e.waitAttached(ctx)
+	if err != nil {
+		return v, 0, err
+	}
+	type result struct {
+		v   T
+		err error
+	}
+	ch := make(chan result, 1)
+	if !e.s.spawn(func() {
+		v, err := f(e.s.conn)
+		ch <- result{v, err}
+	}) {
+		return v, 0, e.s.closedErr()
+	}
+	select {
+	case r := <-ch:
+		v, err = r.v, r.err
+	case <-ctx.Done():
+		return v, 0, context.Cause(ctx)
+	case <-e.over:
+		return v, 0, e.overErr()
+	}
+	if e.isOver() {
+		return v, 0, e.overErr()
+	}
+	after, _, _ := e.s.attachedConn(e)
+	if after == before {
+		conn = before
+	}
+	return v, conn, err
+}
+
+// waitAttached waits until the era is attached, and returns over which connection.
+func (e *era) waitAttached(ctx context.Context) (conn uint64, err error) {
+	for {
+		if e.isOver() {
+			return 0, e.overErr()
+		}
+		conn, changed, err := e.s.attachedConn(e)
+		if err != nil {
+			return 0, err
+		}
+		if conn != 0 {
+			return conn, nil
+		}
+		select {
+		case <-changed:
+		case <-e.over:
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+	}
+}
+
+// overErr says that the era is over and why; ErrClosed if it is the Session that is.
+func (e *era) overErr() error {
+	cause := e.why()
+	if errors.Is(cause, ErrClosed) || errors.Is(cause, ErrAuthFailed) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", errEraOver, cause)
+}
+
+func (s *Session) closedErr() error {
+	s.link.Lock()
+	defer s.link.Unlock()
+	if s.link.err == nil {
+		return ErrClosed
+	}
+	return s.link.err
+}

@@ -1,0 +1,134 @@
+package zklock
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// What callers branch on. Every error of this package that has one of these causes satisfies errors.Is with it.
+var (
+	// ErrNotAcquired: somebody else is ahead in the queue, and the call does not wait. Nothing is left behind.
+	ErrNotAcquired = errors.New("lock not acquired: somebody is ahead")
+	// ErrNotHeld: the handle was released, so there is no hold to speak of.
+	ErrNotHeld = errors.New("lock not held")
+	// ErrLost: the lock was held and is not any more, without having been released. What ran under it may have
+	// overlapped with the next holder; only a resource that checks the fencing token is surely safe.
+	ErrLost = errors.New("lock lost")
+	// ErrClosed: the Session was closed, or the *zk.Conn under it was.
+	ErrClosed = errors.New("session closed")
+	// ErrSessionExpired: the ZooKeeper session ended while the caller was waiting, and the Mutex was told to fail then.
+	ErrSessionExpired = errors.New("ZooKeeper session ended while waiting")
+	// ErrSequenceExhausted: the lock root's counter has come to its end (2^31−1) and the queue holds nodes of another
+	// client that does not order them as zklock does. Nobody is let in; empty the lock root, and the counter starts again.
+	ErrSequenceExhausted = errors.New("sequence numbers of the lock root are used up")
+	// ErrNoRoom: the session timeout leaves the lease no time in which a hold could be relied on.
+	ErrNoRoom = errors.New("the lease has no room in the session timeout")
+	// ErrTooManyWaiters: the session has as many lock nodes as is safe for the servers.
+	ErrTooManyWaiters = errors.New("too many lock nodes in one session")
+	// ErrAuthFailed: a server refused the credentials given with WithAuth.
+	ErrAuthFailed = errors.New("authentication failed")
+)
+
+// Error says which operation failed, on which lock, and why. Err is never nil; errors.Is and errors.As see through it
+// to the sentinels above, to context.Cause of the caller's context, and to the errors of the zk package.
+type Error struct {
+	Op   string // connect, acquire, try, release, hold, participants, revoke
+	Path string // lock path as given to NewMutex; the connection string for connect
+	Node string // our node, absolute, where there was one
+	Err  error
+}
+
+// Error spells the operation, the lock, our node and the cause, in this order.
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString("zklock: ")
+	b.WriteString(e.Op)
+	if e.Path != "" {
+		b.WriteString(" " + e.Path)
+	}
+	if e.Node != "" && e.Node != e.Path {
+		b.WriteString(" (node " + e.Node + ")")
+	}
+	b.WriteString(": " + e.Err.Error())
+	return b.String()
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// lostBecause is ErrLost with its reason, both visible to errors.Is.
+func lostBecause(reason error) error {
+	if errors.Is(reason, ErrLost) {
+		return reason
+	}
+	return fmt.Errorf("%w: %w", ErrLost, reason)
+}
+
+// Reasons for a loss, and outcomes that stay inside the package.
+var (
+	errLeaseEnded     = errors.New("no proof in time that the session lives")
+	errExpired        = errors.New("ZooKeeper session expired")
+	errSuspended      = errors.New("connection suspended")
+	errNodeGone       = errors.New("lock node deleted by somebody else")
+	errPingRefused    = errors.New("server answered a ping with an error")
+	errReleased       = fmt.Errorf("%w: released", ErrNotHeld)
+	errConnClosed     = fmt.Errorf("%w: its *zk.Conn was closed from outside", ErrClosed)
+	errEraOver        = errors.New("ZooKeeper session is over")
+	errAbandoned      = errors.New("nobody waits for the lock any more")
+	errNoLockNode     = errors.New("own lock node is not there")
+	errSessionChanged = errors.New("ZooKeeper session changed during the request")
+)
+
+// outcome of a request that changes something: what its error says about the server.
+type outcome int
+
+const (
+	applied    outcome = iota // answered with success
+	notApplied                // answered with an error, or surely never sent
+	unknown                   // sent, perhaps, and not answered: only a later look can tell
+)
+
+// outcomeOf classifies the error of a zk call. What is not surely one of the first two is unknown: an orphan costs
+// more than a second look.
+func outcomeOf(err error) outcome {
+	if err == nil {
+		return applied
+	}
+	for _, definite := range []error{
+		zk.ErrNoNode, zk.ErrNoAuth, zk.ErrBadVersion, zk.ErrNoChildrenForEphemerals, zk.ErrNodeExists, zk.ErrNotEmpty,
+		zk.ErrInvalidACL, zk.ErrInvalidPath, zk.ErrInvalidFlags, zk.ErrBadArguments, zk.ErrAuthFailed,
+		zk.ErrNoServer, // the client only drains requests that were never written
+	} {
+		if errors.Is(err, definite) {
+			return notApplied
+		}
+	}
+	switch serverCode(err) {
+	case codeUnimplemented, codeQuota, codeThrottled, codeRuntime:
+		return notApplied
+	}
+	return unknown
+}
+
+// Error codes for which the client has no value of its own; it says "unknown error: -N".
+const (
+	codeRuntime       = -2
+	codeUnimplemented = -6
+	codeQuota         = -125
+	codeThrottled     = -127
+)
+
+// serverCode returns the code of an error the client has no name for, or 0.
+func serverCode(err error) int {
+	if err == nil {
+		return 0
+	}
+	var code int
+	if n, _ := fmt.Sscanf(err.Error(), "unknown error: %d", &code); n == 1 {
+		return code
+	}
+	return 0
+}

@@ -1,0 +1,198 @@
+package zklock
+
+import (
+	"fmt"
+	"time"
+)
+
+// LeaseMode says what a Session takes as proof that its ZooKeeper session is alive, and so until when a hold may be
+// relied on. See the README, "How the lease works", for the choice.
+type LeaseMode struct {
+	kind leaseKind
+	d    time.Duration // quorum: G, how often the leader pings each follower; ping: H
+}
+
+type leaseKind int
+
+const (
+	quorumLease leaseKind = iota
+	pingLease
+	singleServerLease
+)
+
+// DefaultLeaderPing is how often a leader pings its followers at the most, by QuorumLease's assumption, when nothing
+// else is said: two ticks of ZooKeeper's default tickTime of 2 s (the leader really pings every half tick).
+const DefaultLeaderPing = 4 * time.Second
+
+// QuorumLease is the default mode: only frames that were answered long enough before a successful quorum operation
+// count, so a follower that is cut off from the leader, or a deposed leader, reassures nobody. It is sound when the
+// leader pings each healthy follower at least every leaderPing; zero means DefaultLeaderPing. A client cannot read
+// the servers' tickTime: with another tickTime than 2 s, give two ticks.
+func QuorumLease(leaderPing time.Duration) LeaseMode {
+	if leaderPing == 0 {
+		leaderPing = DefaultLeaderPing
+	}
+	return LeaseMode{quorumLease, leaderPing}
+}
+
+// PingLease takes every answer as a proof and subtracts maxStale: the longest time for which a server goes on serving
+// its clients after it lost the quorum, at least (syncLimit + 1.5) ticks (13 s with syncLimit 5 and tickTime 2 s).
+func PingLease(maxStale time.Duration) LeaseMode { return LeaseMode{pingLease, maxStale} }
+
+// SingleServerLease takes every answer as a proof. It is sound with one server; with an ensemble it accepts that a
+// holder on a server without quorum is told too late.
+func SingleServerLease() LeaseMode { return LeaseMode{kind: singleServerLease} }
+
+// String spells the mode as the command's --lease flag does.
+func (m LeaseMode) String() string {
+	switch m.kind {
+	case quorumLease:
+		return fmt.Sprintf("quorum (leader ping %v)", m.d)
+	case pingLease:
+		return fmt.Sprintf("ping (stale for %v)", m.d)
+	default:
+		return "single server"
+	}
+}
+
+const (
+	clockRate = 1.01                  // 1 + ρ: our clock may run this much slower than the server's
+	leaseSlop = 50 * time.Millisecond // ε: how late a timer may fire and a goroutine run
+	roundTrip = 50 * time.Millisecond // what the room check allows for a round trip
+)
+
+// heartbeat is h: how often the lease is renewed while something is held, a tenth of the session timeout and at
+// least 250 ms.
+func heartbeat(timeout time.Duration) time.Duration { return max(timeout/10, 250*time.Millisecond) }
+
+// idleRead is how often an idle session sends a cheap read. Two gaps are T/3, the term that room counts: the quorum
+// lease stands on the last frame but one.
+func idleRead(timeout time.Duration) time.Duration { return timeout / 6 }
+
+// worth is how long after its sending a frame proves the session alive, G aside.
+func (m LeaseMode) worth(timeout time.Duration) time.Duration {
+	w := time.Duration(float64(timeout)/clockRate) - leaseSlop
+	if m.kind == pingLease {
+		w -= m.d + heartbeat(timeout)
+	}
+	return w
+}
+
+// room is the time by which the lease can be expected to be ahead at the least, just before a heartbeat's answer, on
+// a session that was idle before. It must be positive.
+func (m LeaseMode) room(timeout time.Duration) time.Duration {
+	r := m.worth(timeout) - heartbeat(timeout) - 2*roundTrip
+	switch m.kind {
+	case quorumLease:
+		r -= m.d + timeout/3
+	case pingLease:
+		// the heartbeat term is in worth already; one more is the gap between frames
+	}
+	return r
+}
+
+// LeaseRoom returns how long an outage may last, at the least, before a hold ends under this lease mode and session
+// timeout. Zero or less means that Connect refuses the pair.
+func LeaseRoom(mode LeaseMode, sessionTimeout time.Duration) time.Duration {
+	return mode.room(sessionTimeout)
+}
+
+// check refuses a session timeout in which the mode has no room, with the numbers.
+func (m LeaseMode) check(timeout time.Duration) error {
+	if m.d < 0 {
+		return fmt.Errorf("%w: %v has a negative duration", ErrNoRoom, m)
+	}
+	r := m.room(timeout)
+	if r > 0 {
+		return nil
+	}
+	need := timeout
+	for m.room(need) <= 0 {
+		need += 100 * time.Millisecond
+	}
+	h := heartbeat(timeout)
+	detail := fmt.Sprintf("T/%.2f − ε − h − 2 round trips = %v/%.2f − %v − %v − %v", clockRate, timeout, clockRate, leaseSlop, h, 2*roundTrip)
+	switch m.kind {
+	case quorumLease:
+		detail += fmt.Sprintf(" − G − T/3 = − %v − %v", m.d, (timeout / 3).Round(time.Millisecond))
+	case pingLease:
+		detail += fmt.Sprintf(" − H − h = − %v − %v", m.d, h)
+	}
+	return fmt.Errorf("%w: session timeout %v with lease %v leaves %v (%s); use a session timeout of at least %v, or a shorter %s",
+		ErrNoRoom, timeout, m, r.Round(time.Millisecond), detail, need, map[leaseKind]string{quorumLease: "leader ping (two ticks of the servers)", pingLease: "staleness", singleServerLease: "lease"}[m.kind])
+}
+
+// frame is a request that was answered: when it was sent, and when its answer was seen.
+type frame struct{ sent, answered instant }
+
+// lease computes until when one ZooKeeper session is surely alive. It is arithmetic only: no clock, no lock, no I/O.
+//
+// Why the quorum lease is sound: when frame k was answered, its server had noted the session as touched. The leader
+// pings that server at least every G and gets the touches with the answer. A quorum operation that is sent G after
+// k's answer and succeeds on the same connection shows that the server was still following then, so a leader's ping
+// has been answered in between, and the leader counts T from a moment after k was sent. The last frame but one is
+// taken, because a touch that arrives while the table is being handed over can be lost.
+type lease struct {
+	mode    LeaseMode
+	timeout time.Duration // T as negotiated on the current connection
+	conn    uint64        // the connection that frames are from
+	connect frame         // its connect exchange
+	frames  []frame       // answered on it, oldest first, thinned; the connect exchange is the first
+	end     instant       // L
+}
+
+// attached notes the connect exchange of a new connection. For a new session it is a quorum operation itself: the
+// leader created the session. For an old one it counts only with a quorum operation after it, and a shorter timeout
+// counts at once (F38).
+func (l *lease) attached(conn uint64, c frame, timeout time.Duration, newSession bool) {
+	l.conn, l.connect, l.frames = conn, c, append(l.frames[:0], c)
+	shorter := timeout < l.timeout
+	l.timeout = timeout
+	switch {
+	case newSession, l.mode.kind == singleServerLease:
+		l.extend(c.sent)
+	case l.mode.kind == pingLease:
+		l.extend(c.sent)
+	}
+	if shorter {
+		l.end = min(l.end, c.sent.add(l.mode.worth(timeout)))
+	}
+}
+
+// answered notes a frame whose answer shows that the server serves this session.
+func (l *lease) answered(conn uint64, f frame) {
+	if conn != l.conn {
+		return
+	}
+	if l.mode.kind != quorumLease {
+		l.extend(f.sent)
+		return
+	}
+	// Frames much closer together than the heartbeat add nothing; leaving out a later one errs on the safe side.
+	if f.sent.sub(l.frames[len(l.frames)-1].sent) < heartbeat(l.timeout)/4 {
+		return
+	}
+	l.frames = append(l.frames, f)
+	// Two frames that every later quorum operation may use make those before them useless.
+	for len(l.frames) > 3 && l.frames[2].answered <= f.answered.add(-l.mode.d-l.timeout) {
+		l.frames = l.frames[1:]
+	}
+}
+
+// quorum notes a successful quorum operation that was sent at the given time.
+func (l *lease) quorum(conn uint64, sent instant) {
+	if conn != l.conn || l.mode.kind != quorumLease {
+		return
+	}
+	base := l.connect.sent // answered by the leader, before anything sent later on this connection
+	cutoff := sent.add(-l.mode.d)
+	for i := len(l.frames) - 1; i > 0; i-- {
+		if l.frames[i].answered <= cutoff {
+			base = max(base, l.frames[i-1].sent)
+			break
+		}
+	}
+	l.extend(base)
+}
+
+func (l *lease) extend(base instant) { l.end = max(l.end, base.add(l.mode.worth(l.timeout))) }

@@ -1,0 +1,242 @@
+package zklock
+
+import (
+	"context"
+	"sync"
+
+	"github.com/google/uuid"
+)
+
+// Owner is who may re-enter a lock. Goroutines have no identity, so the owner travels in the context: hold.Context()
+// carries it, and WithOwner sets it. Owners are comparable, and equal only if they come from one NewOwner.
+type Owner struct {
+	id   uuid.UUID
+	name string
+}
+
+// NewOwner returns an owner unlike any other. The name is for logs.
+func NewOwner(name string) Owner { return Owner{uuid.New(), name} }
+
+// String returns the name, and a part of the id that tells owners of one name apart.
+func (o Owner) String() string {
+	if o == (Owner{}) {
+		return "nobody"
+	}
+	short := o.id.String()[:8]
+	if o.name == "" {
+		return short
+	}
+	return o.name + "/" + short
+}
+
+type ownerKey struct{}
+
+// WithOwner returns a context in which Acquire acts for the owner: it re-enters what the owner holds. Goroutines that
+// share an owner do not exclude each other.
+func WithOwner(ctx context.Context, o Owner) context.Context {
+	return context.WithValue(ctx, ownerKey{}, o)
+}
+
+// OwnerFrom returns the owner the context carries, if it carries one.
+func OwnerFrom(ctx context.Context) (Owner, bool) {
+	o, ok := ctx.Value(ownerKey{}).(Owner)
+	return o, ok && o != Owner{}
+}
+
+// lockKey is what there is at most one node for in a Session (I2): two Mutexes on one path are one lock.
+type lockKey struct {
+	path  string // absolute
+	owner Owner
+}
+
+// lockTable is the per-owner map: who holds, or tries to get, which lock, how often.
+type lockTable struct {
+	mu    sync.Mutex // guards all below and every lockData, attempt and Hold in it; never held across a channel that blocks, a callback or a ZooKeeper call
+	byKey map[lockKey]*lockData
+}
+
+// lockData is one owner's share in one lock:
+//
+//	acquiring (attempt) ──▶ held (handles) ──▶ released: taken from the map, then the node is deleted
+//	                          └──▶ lost: stays in the map until the last handle is released
+type lockData struct {
+	key     lockKey
+	attempt *attempt           // while acquiring
+	e       *era               // in which the node was made; set, as node and token, at the grant
+	node    string             // absolute
+	token   int64              // its czxid
+	handles map[*Hold]struct{} // I2: the count; re-entry adds one and sends nothing
+	lost    error
+	lostCh  chan struct{} // closed with lost
+}
+
+// joiner is one call to Acquire or TryAcquire that waits for an attempt.
+type joiner struct {
+	ctx    context.Context
+	try    bool
+	result chan joined // holds one: whoever takes the joiner from the attempt sends it
+}
+
+type joined struct {
+	hold *Hold
+	err  error
+}
+
+// enter re-enters a lock that the owner holds (hold or err is set), joins the attempt that is under way for it, or
+// begins one (isNew: the caller must run it).
+func (t *lockTable) enter(ctx context.Context, m *Mutex, key lockKey, try bool) (hold *Hold, a *attempt, j *joiner, isNew bool, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	d := t.byKey[key]
+	switch {
+	case d == nil:
+		d = &lockData{key: key, handles: make(map[*Hold]struct{}), lostCh: make(chan struct{})}
+		d.attempt = newAttempt(m, d)
+		t.byKey[key] = d
+		isNew = true
+	case d.lost != nil:
+		return nil, nil, nil, false, d.lost
+	case d.attempt == nil:
+		return d.newHandleLocked(ctx, m), nil, nil, false, nil
+	case try && d.attempt.waiting:
+		return nil, nil, nil, false, ErrNotAcquired
+	}
+	j = &joiner{ctx: ctx, try: try, result: make(chan joined, 1)}
+	d.attempt.joiners[j] = struct{}{}
+	return nil, d.attempt, j, isNew, nil
+}
+
+// leave takes a joiner whose context has ended from its attempt; the last one ends it. It returns false if the outcome
+// was there before: then the result is, too, and counts. Never both, never neither (F33).
+func (t *lockTable) leave(a *attempt, j *joiner) (left, last bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, ok := a.joiners[j]; !ok {
+		return false, false
+	}
+	delete(a.joiners, j)
+	if len(a.joiners) == 0 {
+		t.forgetLocked(a.d)
+		a.cancel(errAbandoned)
+		return true, true
+	}
+	return true, false
+}
+
+// grant turns every joiner of the attempt into a handle. It returns false if nobody waits any more, or if the hold was
+// lost before anybody had it; the caller then gives the node up.
+func (t *lockTable) grant(a *attempt) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	d := a.d
+	if len(a.joiners) == 0 || d.lost != nil {
+		return false
+	}
+	d.attempt = nil
+	for j := range a.joiners {
+		j.result <- joined{hold: d.newHandleLocked(j.ctx, a.m)} // has room: one result a joiner
+	}
+	clear(a.joiners)
+	return true
+}
+
+// prepare notes the node the attempt is about to be granted on.
+func (t *lockTable) prepare(a *attempt, e *era, node string, token int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	d := a.d
+	d.e, d.node, d.token = e, node, token
+	if d.lost != nil { // of an earlier node, that nobody got a handle of
+		d.lost, d.lostCh = nil, make(chan struct{})
+	}
+}
+
+// fail ends the attempt with an error for every joiner.
+func (t *lockTable) fail(a *attempt, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.forgetLocked(a.d)
+	for j := range a.joiners {
+		j.result <- joined{err: err}
+	}
+	clear(a.joiners)
+}
+
+// behind notes that somebody is ahead. Tries do not wait: if others do, they are sent away; if there are only tries,
+// the attempt is over (it takes no more joiners) and fails when its node is deleted.
+func (t *lockTable) behind(a *attempt) (wait bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	a.waiting = true
+	for j := range a.joiners {
+		wait = wait || !j.try
+	}
+	if !wait {
+		t.forgetLocked(a.d)
+		return false
+	}
+	for j := range a.joiners {
+		if j.try {
+			delete(a.joiners, j)
+			j.result <- joined{err: ErrNotAcquired}
+		}
+	}
+	return true
+}
+
+func (t *lockTable) forgetLocked(d *lockData) {
+	if t.byKey[d.key] == d {
+		delete(t.byKey, d.key)
+	}
+}
+
+// release takes one handle. Local ownership ends here, before the node is deleted: whoever comes next starts afresh
+// (R17). first is false if the handle was released before.
+func (t *lockTable) release(h *Hold) (first, last bool, lost error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if h.released {
+		return false, false, nil
+	}
+	d := h.d
+	h.released = true
+	delete(d.handles, h)
+	last = len(d.handles) == 0
+	if last {
+		t.forgetLocked(d)
+	}
+	return true, last, d.lost
+}
+
+// lose marks a lock as lost, once, and ends the contexts of its handles. It returns whether there was anybody to tell.
+func (t *lockTable) lose(d *lockData, cause error) bool {
+	t.mu.Lock()
+	if d.lost != nil {
+		t.mu.Unlock()
+		return false
+	}
+	d.lost = &Error{Op: "hold", Path: d.key.path, Node: d.node, Err: cause}
+	lost := d.lost
+	close(d.lostCh)
+	var handles []*Hold
+	for h := range d.handles {
+		handles = append(handles, h)
+	}
+	t.mu.Unlock()
+	for _, h := range handles {
+		h.cancel(lost)
+	}
+	return len(handles) > 0
+}
+
+// held says whether the owner holds the lock; any owner for the zero Owner.
+func (t *lockTable) held(path string, o Owner) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for key, d := range t.byKey {
+		if key.path == path && (o == Owner{} || key.owner == o) && len(d.handles) > 0 && d.lost == nil {
+			return true
+		}
+	}
+	return false
+}

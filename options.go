@@ -1,0 +1,285 @@
+package zklock
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// DefaultSessionTimeout is asked of the servers when WithSessionTimeout is not given; they may grant another.
+const DefaultSessionTimeout = 30 * time.Second
+
+// Option configures Connect.
+type Option func(*sessionOptions)
+
+type sessionOptions struct {
+	timeout       time.Duration
+	mode          LeaseMode
+	auth          []credential
+	tls           *tls.Config
+	dialer        zk.Dialer
+	logger        *slog.Logger
+	endOnSuspend  bool
+	handshakeCap  time.Duration
+	maxLockNodes  int
+	suspendedTime func() time.Duration // for tests: what the clock takes as suspended time
+}
+
+type credential struct {
+	scheme string
+	auth   []byte
+}
+
+func newSessionOptions(opts []Option) sessionOptions {
+	o := sessionOptions{
+		timeout:      DefaultSessionTimeout,
+		mode:         QuorumLease(0),
+		logger:       slog.Default(),
+		maxLockNodes: 10_000,
+	}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if o.handshakeCap == 0 {
+		o.handshakeCap = o.timeout / 3
+	}
+	return o
+}
+
+func (o *sessionOptions) check() error {
+	switch {
+	case o.timeout < 100*time.Millisecond:
+		return fmt.Errorf("session timeout %v is too short; give at least 100ms", o.timeout)
+	case o.timeout > 24*24*time.Hour:
+		return fmt.Errorf("session timeout %v does not fit the protocol's 32 bits of milliseconds; give at most 576h", o.timeout)
+	case o.handshakeCap < 0:
+		return fmt.Errorf("handshake timeout %v is negative", o.handshakeCap)
+	case o.logger == nil:
+		return errors.New("WithLogger(nil): give slog.New(slog.DiscardHandler) for silence")
+	}
+	for _, c := range o.auth {
+		if c.scheme != "digest" {
+			return fmt.Errorf("authentication scheme %q is not supported: digest is", c.scheme)
+		}
+		if !strings.Contains(string(c.auth), ":") {
+			return errors.New(`digest credentials must have the form "user:password"`)
+		}
+	}
+	return o.mode.check(o.timeout)
+}
+
+// WithSessionTimeout asks the servers for a session timeout; the default is DefaultSessionTimeout. The servers clamp
+// it (by default to between 2 and 20 ticks), and what they grant is what counts: Session.Timeout tells.
+func WithSessionTimeout(d time.Duration) Option { return func(o *sessionOptions) { o.timeout = d } }
+
+// WithLease chooses the lease mode; the default is QuorumLease(0).
+func WithLease(m LeaseMode) Option { return func(o *sessionOptions) { o.mode = m } }
+
+// WithAuth adds digest credentials, "user:password", sent first on every connection. The scheme must be "digest".
+// ZooKeeper does not check digest credentials by themselves: wrong ones show as zk.ErrNoAuth from the operation that
+// needed the right ones.
+func WithAuth(scheme string, auth []byte) Option {
+	return func(o *sessionOptions) { o.auth = append(o.auth, credential{scheme, slices.Clone(auth)}) }
+}
+
+// WithTLS connects over TLS. The certificate is verified against the host name of the connection string, also after
+// the name was resolved again; set ServerName to verify another.
+func WithTLS(c *tls.Config) Option { return func(o *sessionOptions) { o.tls = c } }
+
+// WithDialer replaces net.Dialer. It gets host names, not addresses, and must return within the timeout it is given.
+// With WithTLS, the TLS handshake runs over the connection it returns.
+func WithDialer(d zk.Dialer) Option { return func(o *sessionOptions) { o.dialer = d } }
+
+// WithLogger sets where the Session logs; the default is slog.Default(). Losses are warnings, connection changes
+// are informational, the ZooKeeper client's own lines are at debug level.
+func WithLogger(l *slog.Logger) Option { return func(o *sessionOptions) { o.logger = l } }
+
+// WithEndOnSuspend ends every hold with ErrLost as soon as the connection is suspended, as Curator's documentation
+// advises, and not only when the lease ends. Stricter, and more holds end for nothing.
+func WithEndOnSuspend() Option { return func(o *sessionOptions) { o.endOnSuspend = true } }
+
+// WithHandshakeTimeout caps the time from dialling a server to its connect response, after which the next server is
+// tried; the default is a third of the session timeout.
+func WithHandshakeTimeout(d time.Duration) Option {
+	return func(o *sessionOptions) { o.handshakeCap = d }
+}
+
+// WithMaxLockNodes caps how many lock nodes, waiting and held, one Session has at a time; past it Acquire returns
+// ErrTooManyWaiters. The default is 10,000: closing a session with some 13,000 long-named ephemerals can bring an
+// ensemble down (ZOOKEEPER-4306).
+func WithMaxLockNodes(n int) Option { return func(o *sessionOptions) { o.maxLockNodes = n } }
+
+// MutexOption configures NewMutex.
+type MutexOption func(*mutexOptions)
+
+type mutexOptions struct {
+	container  bool
+	acl        []zk.ACL
+	data       []byte
+	failOnLoss bool
+	markers    []string
+	revoke     func(*Hold)
+}
+
+func newMutexOptions(opts []MutexOption) mutexOptions {
+	o := mutexOptions{acl: zk.WorldACL(zk.PermAll), data: defaultData(), markers: queueMarkers}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	return o
+}
+
+func (o *mutexOptions) check() error {
+	if len(o.acl) == 0 {
+		return errors.New("the ACL is empty: nobody could use the lock")
+	}
+	for _, m := range o.markers {
+		if m == "" || strings.Contains(m, "/") {
+			return fmt.Errorf("queue pattern %q is empty or has a slash", m)
+		}
+	}
+	if len(o.data) > 512<<10 {
+		return fmt.Errorf("node data of %d bytes: give at most 512 KiB", len(o.data))
+	}
+	return nil
+}
+
+// defaultData is "host:pid", for `zklock ls` and the person who reads it.
+func defaultData() []byte {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return []byte(host + ":" + strconv.Itoa(os.Getpid()))
+}
+
+// WithContainer makes the lock root a container, which the servers remove some time after its last child has gone.
+// Where the servers have no containers it is a persistent node, the default.
+func WithContainer() MutexOption { return func(o *mutexOptions) { o.container = true } }
+
+// WithACL sets the ACL of the lock nodes, of the lock root and of parents that are made on the way; the default is
+// world:anyone with all permissions. It must give the process CREATE and DELETE (on the root) and READ: without READ
+// a hold cannot be confirmed and ends with its first lease. Whoever may DELETE on the lock root can break the lock.
+func WithACL(acl []zk.ACL) MutexOption {
+	return func(o *mutexOptions) { o.acl = slices.Clone(acl) }
+}
+
+// WithData sets the data of the lock nodes; the default is "host:pid".
+func WithData(data []byte) MutexOption {
+	return func(o *mutexOptions) { o.data = slices.Clone(data) }
+}
+
+// WithFailOnSessionLoss makes a waiting Acquire return ErrSessionExpired when its ZooKeeper session ends. By default it
+// queues again, at the tail, in the next session.
+func WithFailOnSessionLoss() MutexOption { return func(o *mutexOptions) { o.failOnLoss = true } }
+
+// WithQueuePattern adds a name ending, before the sequence number, by which children of the lock root take part in
+// the queue, for queues shared with clients of other names. Those of Curator, go-zookeeper and kazoo are known.
+func WithQueuePattern(ending string) MutexOption {
+	return func(o *mutexOptions) { o.markers = append(slices.Clone(o.markers), ending) }
+}
+
+// WithRevocation calls f, at most once a hold, when somebody asks for the lock with Revoke, or with Curator's
+// Revoker. f runs on a goroutine of its own; to give way it ends its work and releases the hold. It costs one
+// request for each acquire that is not a re-entry.
+func WithRevocation(f func(*Hold)) MutexOption { return func(o *mutexOptions) { o.revoke = f } }
+
+// parseServers splits a connection string as Java clients write it, "host:port,host:port/chroot", into addresses and
+// an absolute chroot without a trailing slash ("" for none).
+func parseServers(s string) (addrs []string, chroot string, err error) {
+	hosts := s
+	if i := strings.IndexByte(s, '/'); i >= 0 {
+		hosts, chroot = s[:i], strings.TrimSuffix(s[i:], "/")
+		if chroot != "" {
+			if err := checkPath(chroot); err != nil {
+				return nil, "", fmt.Errorf("chroot: %w", err)
+			}
+		}
+	}
+	for _, h := range strings.Split(hosts, ",") {
+		h = strings.TrimSpace(h)
+		if h == "" {
+			continue
+		}
+		addr, err := hostPort(h)
+		if err != nil {
+			return nil, "", err
+		}
+		addrs = append(addrs, addr)
+	}
+	if len(addrs) == 0 {
+		return nil, "", fmt.Errorf("no server in connection string %q: give host:port,host:port/chroot", s)
+	}
+	return addrs, chroot, nil
+}
+
+// hostPort completes a host with the default port; an IPv6 address may stand in brackets or, without a port, bare.
+func hostPort(h string) (string, error) {
+	host, port := h, strconv.Itoa(zk.DefaultPort)
+	switch {
+	case strings.HasPrefix(h, "["):
+		end := strings.IndexByte(h, ']')
+		if end < 0 {
+			return "", fmt.Errorf("server %q: the bracket is not closed", h)
+		}
+		host = h[1:end]
+		if rest := h[end+1:]; rest != "" {
+			if rest[0] != ':' {
+				return "", fmt.Errorf("server %q: expected a colon and a port after the bracket", h)
+			}
+			port = rest[1:]
+		}
+	case strings.Count(h, ":") == 1:
+		host, port, _ = strings.Cut(h, ":")
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		return "", fmt.Errorf("server %q: port %q is not a number from 1 to 65535", h, port)
+	}
+	if host == "" {
+		return "", fmt.Errorf("server %q has no host", h)
+	}
+	if strings.ContainsAny(host, " \t\r\n") {
+		return "", fmt.Errorf("server %q has white space in it", h)
+	}
+	if strings.Contains(host, ":") {
+		return "[" + host + "]:" + port, nil
+	}
+	return host + ":" + port, nil
+}
+
+// checkPath refuses what ZooKeeper would refuse, and a trailing slash, before anything is sent.
+func checkPath(p string) error {
+	bad := func(why string) error { return fmt.Errorf("path %q %s", p, why) }
+	switch {
+	case p == "":
+		return bad("is empty: give an absolute path such as /locks/orders")
+	case p[0] != '/':
+		return bad("is relative: it must begin with a slash")
+	case p == "/":
+		return bad("is the root of the tree: give a path below it")
+	case strings.HasSuffix(p, "/"):
+		return bad("ends in a slash")
+	}
+	for _, part := range strings.Split(p[1:], "/") {
+		switch part {
+		case "":
+			return bad("has an empty part (two slashes)")
+		case ".", "..":
+			return bad("has a relative part")
+		}
+	}
+	for _, r := range p {
+		if r <= 0x1f || r >= 0x7f && r <= 0x9f || r >= 0xd800 && r <= 0xf8ff || r >= 0xfff0 && r <= 0xffff {
+			return bad(fmt.Sprintf("has the character %U, which ZooKeeper does not allow", r))
+		}
+	}
+	return nil
+}

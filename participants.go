@@ -1,0 +1,96 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// Participant is one node in a lock's queue, of whichever client.
+type Participant struct {
+	Node      string // absolute
+	Data      []byte
+	SessionID int64 // 0 if the node is not ephemeral
+	Token     int64 // its czxid: the fencing token its holder has, or will have
+	Created   time.Time
+	Age       time.Duration // by this machine's clock
+}
+
+// Participants returns the queue, the holder first. A lock root that is not there is an empty queue; nodes that go while
+// it is read are left out.
+func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
+	fail := func(err error) ([]Participant, error) {
+		return nil, &Error{Op: "participants", Path: m.path, Err: err}
+	}
+	if ctx == nil {
+		return fail(errors.New("nil context"))
+	}
+	e, err := m.s.attachedEra(ctx)
+	if err != nil {
+		return fail(err)
+	}
+	l, err := e.list(ctx, m.root)
+	if errors.Is(err, zk.ErrNoNode) {
+		return nil, nil
+	}
+	if err != nil {
+		return fail(err)
+	}
+	type read struct {
+		mem member
+		p   Participant
+		err error
+	}
+	queue := members(l.names, m.opts.markers)
+	reads := make([]read, len(queue))
+	var all sync.WaitGroup
+	few := make(chan struct{}, 16) // in flight at a time
+	for i, mem := range queue {
+		reads[i].mem = mem
+		few <- struct{}{}
+		all.Go(func() {
+			defer func() { <-few }()
+			r := &reads[i]
+			node := m.root + "/" + mem.name
+			r.p, _, r.err = call(ctx, e, func(c *zk.Conn) (Participant, error) {
+				data, stat, err := c.Get(node)
+				if err != nil {
+					return Participant{}, err
+				}
+				created := time.UnixMilli(stat.Ctime)
+				return Participant{node, data, stat.EphemeralOwner, stat.Czxid, created, time.Since(created)}, nil
+			})
+		})
+	}
+	all.Wait()
+	for _, r := range reads {
+		if r.err != nil && !errors.Is(r.err, zk.ErrNoNode) {
+			return fail(r.err)
+		}
+	}
+	reads = slices.DeleteFunc(reads, func(r read) bool { return r.err != nil })
+	slices.SortFunc(reads, func(a, b read) int {
+		switch {
+		case a.mem.wrapped() != b.mem.wrapped():
+			if a.mem.wrapped() {
+				return 1
+			}
+			return -1
+		case !a.mem.wrapped() && a.mem.seq != b.mem.seq:
+			return int(a.mem.seq - b.mem.seq)
+		case a.p.Token < b.p.Token:
+			return -1
+		default:
+			return 1
+		}
+	})
+	ps := make([]Participant, len(reads))
+	for i, r := range reads {
+		ps[i] = r.p
+	}
+	return ps, nil
+}

@@ -1,0 +1,437 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/google/uuid"
+)
+
+// creation makes one protected ephemeral sequential node although answers get lost. It goes on until the outcome is
+// known, whoever waits: only then can a node that nobody wants be deleted (I4).
+type creation struct {
+	e    *era
+	root string
+	left chan struct{} // closed when the first create's frame was on its way, or when it is done
+	done chan struct{} // closed when the fields below are set
+
+	node  string // absolute
+	token int64  // czxid
+	err   error  // nothing is left behind, but for what the reaper is after
+}
+
+// create starts a creation under root. The caller waits for done, which comes at the latest with the end of the era.
+func (e *era) create(root string, data []byte, acl []zk.ACL) *creation {
+	c := &creation{e: e, root: root, left: make(chan struct{}), done: make(chan struct{})}
+	if !e.s.spawn(func() { c.run(data, acl) }) {
+		c.err = e.s.closedErr()
+		close(c.left)
+		close(c.done)
+	}
+	return c
+}
+
+func (c *creation) run(data []byte, acl []zk.ACL) {
+	if err := c.e.reserveNode(); err != nil {
+		c.err = err
+	} else {
+		c.create(data, acl)
+		if c.err != nil {
+			c.e.forgetNode()
+		}
+	}
+	c.markLeft()
+	close(c.done)
+}
+
+func (c *creation) markLeft() {
+	select {
+	case <-c.left:
+	default:
+		close(c.left)
+	}
+}
+
+// create tries until the outcome is known: a node of this ZooKeeper session, or none.
+func (c *creation) create(data []byte, acl []zk.ACL) {
+	e := c.e
+	for {
+		// A fresh id for each try: one node an id, and names do not grow (R32).
+		id := uuid.NewString()
+		seen := newSighting()
+		e.s.creations.Store(id, seen)
+		node, err := c.tryCreate(id, seen, data, acl)
+		e.s.creations.Delete(id)
+		session, zxid := seen.seen()
+
+		switch {
+		case err == nil && session == e.id && !e.isOver():
+			if err := checkNodeName(c.root, node, id); err != nil {
+				c.err = err
+				return
+			}
+			c.node = node
+			c.token, c.err = e.tokenOf(node, zxid)
+			if errors.Is(c.err, zk.ErrNoNode) {
+				continue // deleted by somebody else in between: queue again
+			}
+			if c.err != nil {
+				e.countNode() // the erasure's; the caller gives back ours
+				e.erase(node)
+			}
+			return
+
+		case session == 0 && err != nil && !errors.Is(err, ErrClosed) && !e.isOver():
+			// The frame never left: nothing was made.
+			if outcomeOf(err) == notApplied {
+				if !errors.Is(err, zk.ErrNoServer) {
+					c.err = err
+					return
+				}
+			}
+			if _, err := e.waitAttached(context.Background()); err != nil {
+				c.err = err
+				return
+			}
+			continue
+
+		case outcomeOf(err) == notApplied && session == e.id:
+			if serverCode(err) == codeThrottled {
+				if !e.pause(200 * time.Millisecond) {
+					c.err = e.overErr()
+					return
+				}
+				continue
+			}
+			c.err = err
+			return
+		}
+
+		// From here on the node may or may not exist. Creating again would queue us behind ourselves (I2).
+		if session != 0 && session != e.id {
+			// The client sent it in the next ZooKeeper session: there it must go, whoever waits.
+			e.s.eraseStray(session, c.root, id)
+			c.err = e.overOr(errSessionChanged)
+			return
+		}
+		if e.isOver() {
+			// It dies with its session, which is over (F5).
+			c.err = e.overErr()
+			return
+		}
+		c.resolve(id)
+		if c.node != "" || c.err != nil {
+			return
+		}
+	}
+}
+
+// tryCreate is one create, not bound to any caller. It marks the creation as left when the frame is on its way.
+func (c *creation) tryCreate(id string, seen *sighting, data []byte, acl []zk.ACL) (string, error) {
+	if _, err := c.e.waitAttached(context.Background()); err != nil {
+		return "", err
+	}
+	type result struct {
+		node string
+		err  error
+	}
+	ch := make(chan result, 1)
+	if !c.e.s.spawn(func() {
+		node, err := c.e.s.conn.Create(c.root+"/"+protectedPrefix+id+"-"+lockName, data, zk.FlagEphemeralSequential, acl)
+		ch <- result{node, err}
+	}) {
+		return "", c.e.s.closedErr()
+	}
+	left := seen.left
+	for {
+		select {
+		case r := <-ch:
+			return r.node, r.err
+		case <-left:
+			c.markLeft()
+			left = nil
+		}
+	}
+}
+
+// resolve finds out what became of a create whose answer was lost: it sets node, or err, or neither if there is no
+// node and there will be none.
+//
+// Sync first: the server we are on now may lag behind the one that took the create (F4). After it, a create that
+// reached the leader before we moved is visible, and one that is still held up at the old server will be refused,
+// because the session has moved (F2).
+func (c *creation) resolve(id string) {
+	e := c.e
+	backoff := newBackoff()
+	for {
+		node, err := e.find(c.root, id)
+		switch {
+		case err == nil && node == "":
+			e.noteStray(id)
+			return
+		case err == nil:
+			stat, err := e.stat(node)
+			switch {
+			case err == nil && stat.EphemeralOwner == e.id:
+				c.node, c.token = node, stat.Czxid
+				return
+			case err == nil:
+				e.countNode()
+				e.erase(node) // of a session that is dying: never granted on it (R30)
+				return
+			case errors.Is(err, zk.ErrNoNode):
+				return
+			}
+		case outcomeOf(err) == notApplied && serverCode(err) != codeThrottled && !errors.Is(err, zk.ErrNoServer):
+			// The root cannot be read (no READ, say): what we cannot find we must not leave either.
+			e.eraseByID(c.root, id)
+			c.err = err
+			return
+		}
+		if !e.pause(backoff.next()) {
+			c.err = e.overErr()
+			return
+		}
+	}
+}
+
+// find looks for our protection id under root, in up-to-date state. "" if it is not there.
+func (e *era) find(root, id string) (string, error) {
+	_, _, err := call(context.Background(), e, func(c *zk.Conn) (string, error) { return c.Sync(root) })
+	if err != nil {
+		return "", err
+	}
+	names, _, err := call(context.Background(), e, func(c *zk.Conn) ([]string, error) {
+		names, _, err := c.Children(root)
+		return names, err
+	})
+	if errors.Is(err, zk.ErrNoNode) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	for _, n := range names {
+		if got, ok := protectionID(n); ok && got == id {
+			return root + "/" + n, nil
+		}
+	}
+	return "", nil
+}
+
+func (e *era) stat(node string) (*zk.Stat, error) {
+	stat, _, err := call(context.Background(), e, func(c *zk.Conn) (*zk.Stat, error) {
+		ok, stat, err := c.Exists(node)
+		if err == nil && !ok {
+			err = zk.ErrNoNode
+		}
+		return stat, err
+	})
+	return stat, err
+}
+
+// tokenOf is the czxid of a node we just created: the zxid in the header of the create's reply. That this server says
+// so is verified with the first node of a ZooKeeper session.
+func (e *era) tokenOf(node string, zxid int64) (int64, error) {
+	e.mu.Lock()
+	mode := e.mu.tokenMode
+	e.mu.Unlock()
+	if mode == tokenFromHeader && zxid > 0 {
+		return zxid, nil
+	}
+	stat, err := e.stat(node)
+	if err != nil {
+		return 0, err
+	}
+	if mode == tokenUnverified {
+		mode = tokenFromHeader
+		if stat.Czxid != zxid {
+			mode = tokenFromStat
+		}
+		e.mu.Lock()
+		e.mu.tokenMode = mode
+		e.mu.Unlock()
+	}
+	return stat.Czxid, nil
+}
+
+// checkNodeName refuses a created path that is not what we asked for.
+func checkNodeName(root, node, id string) error {
+	name, ok := strings.CutPrefix(node, root+"/")
+	got, isOurs := protectionID(name)
+	if !ok || !isOurs || got != id {
+		return fmt.Errorf("the server answered a create below %s with the path %q", root, node)
+	}
+	return nil
+}
+
+// erasure is the deletion of one node, tried until it is gone or its session is: the reaper's unit of work. It
+// outlives whoever asked for it.
+type erasure struct {
+	done chan struct{} // closed when the fields below are set
+	ok   bool          // our own delete was answered with success, or surely did it
+	err  error         // ErrNoNode: it was gone before our first try; otherwise why nothing can be done
+}
+
+// erase deletes a node of ours. Asked twice for one node, it returns the erasure under way.
+func (e *era) erase(node string) *erasure {
+	e.mu.Lock()
+	x := e.mu.erasing[node]
+	if x == nil {
+		x = &erasure{done: make(chan struct{})}
+		e.mu.erasing[node] = x
+	} else {
+		e.mu.Unlock()
+		return x
+	}
+	e.mu.Unlock()
+	finish := func() {
+		e.mu.Lock()
+		delete(e.mu.erasing, node)
+		e.mu.nodes--
+		e.mu.Unlock()
+		close(x.done)
+	}
+	if !e.s.spawn(func() {
+		e.runErasure(x, node)
+		finish()
+	}) {
+		x.err = e.s.closedErr()
+		finish()
+	}
+	return x
+}
+
+// runErasure backs off between tries, and ends with the node or with the session it would die with (R25, R27).
+func (e *era) runErasure(x *erasure, node string) {
+	backoff := newBackoff()
+	unanswered := false
+	for {
+		_, _, err := call(context.Background(), e, func(c *zk.Conn) (struct{}, error) { return struct{}{}, c.Delete(node, -1) })
+		switch {
+		case err == nil:
+			x.ok = true
+			return
+		case errors.Is(err, zk.ErrNoNode):
+			// Within one live session, a delete that was not answered did this.
+			x.ok = unanswered
+			if !x.ok {
+				x.err = err
+			}
+			return
+		case e.isOver(), errors.Is(err, ErrClosed):
+			x.err = err
+			return
+		case outcomeOf(err) == unknown:
+			unanswered = true
+		}
+		if errors.Is(err, zk.ErrNoAuth) {
+			e.s.log.Error("zklock: a lock node cannot be deleted and blocks the lock: the ACL gives no DELETE on the lock root", "node", node)
+		}
+		if !e.pause(backoff.next()) {
+			x.err = e.overErr()
+			return
+		}
+	}
+}
+
+// eraseByID deletes the node of a create whose outcome is unknown and could not be looked up.
+func (e *era) eraseByID(root, id string) {
+	e.s.spawn(func() {
+		backoff := newBackoff()
+		for {
+			node, err := e.find(root, id)
+			if err == nil {
+				if node != "" {
+					e.countNode()
+					e.erase(node)
+				}
+				return
+			}
+			if !e.pause(backoff.next()) {
+				return
+			}
+		}
+	})
+}
+
+func (e *era) countNode() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.mu.nodes++
+}
+
+// eraseStray deletes a node that the client created in another ZooKeeper session than the one it was meant for.
+func (s *Session) eraseStray(session int64, root, id string) {
+	s.link.Lock()
+	e := s.link.era
+	s.link.Unlock()
+	if e != nil && e.id == session {
+		e.eraseByID(root, id)
+	}
+}
+
+// noteStray remembers the id of a create that was looked for and not found, in case a list shows it yet.
+func (e *era) noteStray(id string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.mu.strays) < 1000 {
+		e.mu.strays[id] = struct{}{}
+	}
+}
+
+// eraseStrays deletes what a list shows of creates that were given up.
+func (e *era) eraseStrays(root string, names []string) {
+	e.mu.Lock()
+	var found []string
+	if len(e.mu.strays) > 0 {
+		for _, n := range names {
+			if id, ok := protectionID(n); ok {
+				if _, stray := e.mu.strays[id]; stray {
+					delete(e.mu.strays, id)
+					e.mu.nodes++
+					found = append(found, n)
+				}
+			}
+		}
+	}
+	e.mu.Unlock()
+	for _, n := range found {
+		e.erase(root + "/" + n)
+	}
+}
+
+// overOr returns why the era is over, or err if it is not.
+func (e *era) overOr(err error) error {
+	if e.isOver() {
+		return e.overErr()
+	}
+	return err
+}
+
+// pause waits, and says whether the era still goes on.
+func (e *era) pause(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-e.over:
+		return false
+	}
+}
+
+// backoff doubles from 20 ms to 5 s.
+type backoff struct{ d time.Duration }
+
+func newBackoff() *backoff { return &backoff{20 * time.Millisecond} }
+
+func (b *backoff) next() time.Duration {
+	d := b.d
+	b.d = min(2*b.d, 5*time.Second)
+	return d
+}

@@ -1,0 +1,194 @@
+package zklock
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A child of the lock root takes part in the queue if its name ends in one of these and a sequence number. They are
+// the names of Curator and go-zookeeper, kazoo, and Curator's read/write lock.
+var queueMarkers = []string{"lock-", "__lock__", "__READ__", "__WRIT__"}
+
+// The counter of a lock root is a 32-bit number that ZooKeeper pins at its end: nodes created from then on get
+// wrapStart again or, when creates were pipelined, negative numbers, in no useful order.
+const (
+	wrapStart = 1<<31 - 1     // from here on, and below zero, suffixes order nothing
+	wrapWarn  = 1<<31 - 1<<27 // from here on we say so, and restart the counter when the root is empty
+)
+
+// member is a child of the lock root that takes part in the queue.
+type member struct {
+	name string
+	seq  int64
+}
+
+// wrapped says whether the member's suffix says nothing about its place.
+func (m member) wrapped() bool { return m.seq < 0 || m.seq >= wrapStart }
+
+// parseMember splits a child's name. Children that are no queue members (config, _c_x, lock-abc, a huge number) are
+// not ok and take no part.
+func parseMember(name string, markers []string) (member, bool) {
+	digits := 10
+	if len(name) < digits {
+		return member{}, false
+	}
+	for _, c := range name[len(name)-digits:] {
+		if c < '0' || c > '9' {
+			return member{}, false
+		}
+	}
+	head, num := name[:len(name)-digits], name[len(name)-digits:]
+	if neg := strings.TrimSuffix(head, "-"); neg != head && !hasMarker(head, markers) {
+		head, num = neg, "-"+num
+	}
+	if !hasMarker(head, markers) {
+		return member{}, false
+	}
+	seq, err := strconv.ParseInt(num, 10, 64)
+	if err != nil || seq > wrapStart || seq < -(1<<31) {
+		return member{}, false // no counter of 32 bits wrote this
+	}
+	return member{name, seq}, true
+}
+
+func hasMarker(head string, markers []string) bool {
+	for _, m := range markers {
+		if strings.HasSuffix(head, m) {
+			return true
+		}
+	}
+	return false
+}
+
+// members picks the queue out of a root's children, in no order.
+func members(children, markers []string) []member {
+	ms := make([]member, 0, len(children))
+	for _, c := range children {
+		if m, ok := parseMember(c, markers); ok {
+			ms = append(ms, m)
+		}
+	}
+	return ms
+}
+
+// place is where a node stands in its queue.
+type place struct {
+	kind        placeKind
+	predecessor string   // behind: the node just ahead of us
+	second      bool     // behind: the predecessor is the front, so its deletion makes us the front
+	wrapped     bool     // a suffix in the queue is in the wrap region: no grant without listing
+	unordered   []string // needOrder: nodes whose czxid must be read before the place is known
+	foreign     string   // exhausted: the node that cannot be ordered
+}
+
+type placeKind int
+
+const (
+	missing   placeKind = iota // our node is not in the list
+	front                      // nobody is ahead: the lock is ours
+	behind                     // somebody is ahead
+	needOrder                  // czxids are needed to tell
+	exhausted                  // a foreign client's node stands in the wrap region: no order holds for all
+)
+
+// placeOf decides where self stands among the children of the lock root. czxid gives the creation zxids read so far,
+// needed only for nodes whose suffixes do not order them; a node that was gone when it was read has czxid −1.
+//
+// Suffix order is creation order up to the end of the counter. Past it, and where two nodes have one suffix, the
+// order is that of the czxid, which every client that asks sees alike.
+func placeOf(self string, children, markers []string, czxid map[string]int64) place {
+	ms := members(children, markers)
+	me := slices.IndexFunc(ms, func(m member) bool { return m.name == self })
+	if me < 0 {
+		return place{kind: missing}
+	}
+	mine := ms[me]
+	p := place{}
+	for _, m := range ms {
+		p.wrapped = p.wrapped || m.wrapped()
+	}
+	if p.wrapped {
+		for _, m := range ms {
+			if m.wrapped() && !ordersByCzxid(m.name) {
+				return place{kind: exhausted, foreign: m.name, wrapped: true}
+			}
+		}
+	}
+
+	ahead := func(a, b member) (bool, bool) { // is a ahead of b; is it known
+		switch {
+		case a.wrapped() != b.wrapped():
+			return b.wrapped(), true
+		case !a.wrapped() && a.seq != b.seq:
+			return a.seq < b.seq, true
+		}
+		za, oka := czxid[a.name]
+		zb, okb := czxid[b.name]
+		return za < zb || za == zb && a.name < b.name, oka && okb
+	}
+
+	var before []member
+	for _, m := range ms {
+		if m.name == self || czxid[m.name] < 0 {
+			continue
+		}
+		isAhead, known := ahead(m, mine)
+		if !known {
+			p.unordered = append(p.unordered, m.name)
+			continue
+		}
+		if isAhead {
+			before = append(before, m)
+		}
+	}
+	if len(p.unordered) > 0 {
+		if _, ok := czxid[self]; !ok {
+			p.unordered = append(p.unordered, self)
+		}
+		p.kind = needOrder
+		return p
+	}
+	if len(before) == 0 {
+		p.kind = front
+		return p
+	}
+	p.kind = behind
+	p.second = len(before) == 1
+	last := before[0]
+	for _, m := range before[1:] {
+		if ok, known := ahead(last, m); ok || !known {
+			last = m
+		}
+	}
+	p.predecessor = last.name
+	return p
+}
+
+// ordersByCzxid tells the nodes of clients that may order the wrap region as we do (zklock's names are Curator's)
+// from those that surely do not: go-zookeeper's lock and kazoo write other names.
+func ordersByCzxid(name string) bool {
+	_, ok := protectionID(name)
+	return ok
+}
+
+const (
+	protectedPrefix = "_c_"
+	lockName        = "lock-"
+	idLength        = 36
+)
+
+// protectionID returns the uuid in a protected node's name, _c_<36-char uuid>-….
+func protectionID(name string) (string, bool) {
+	rest, ok := strings.CutPrefix(name, protectedPrefix)
+	if !ok || len(rest) <= idLength || rest[idLength] != '-' {
+		return "", false
+	}
+	id := rest[:idLength]
+	for _, i := range []int{8, 13, 18, 23} {
+		if id[i] != '-' {
+			return "", false
+		}
+	}
+	return id, true
+}

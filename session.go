@@ -1,0 +1,677 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// State is what a Session is to its ZooKeeper session.
+//
+//	              attached                   detached
+//	Connecting ─────────────▶ Connected ───────────────▶ Suspended
+//	                              ▲   ▲                  │   │  ▲
+//	       attached to a new      │   │     lost         │   │  │ detached
+//	       ZooKeeper session      │   └──────────┐       │   ▼  │
+//	                             Lost ◀──────────┼───────┘  Reconnected
+//	                              ▲              │               │
+//	                              └──────────────┴───────────────┘ lost
+//
+//	every state ── Close, or the *zk.Conn closed from outside ──▶ Closed
+type State int
+
+const (
+	// Connecting: there has been no ZooKeeper session yet.
+	Connecting State = iota
+	// Connected: attached to a server, in a ZooKeeper session that is new.
+	Connected
+	// Suspended: not attached to a server. Holds stand while the lease lasts.
+	Suspended
+	// Reconnected: attached again, in the same ZooKeeper session.
+	Reconnected
+	// Lost: the ZooKeeper session is over, by its expiry or because the lease ended while something was held. Final for
+	// that ZooKeeper session; the next state but Closed is Connected, in a new one.
+	Lost
+	// Closed: Close was called, or the *zk.Conn was closed from outside.
+	Closed
+)
+
+// String returns the state's name.
+func (s State) String() string {
+	return [...]string{"Connecting", "Connected", "Suspended", "Reconnected", "Lost", "Closed"}[s]
+}
+
+// Attached says whether requests can be sent.
+func (s State) Attached() bool { return s == Connected || s == Reconnected }
+
+// Change is one step of a Session's state.
+type Change struct {
+	State     State
+	SessionID int64     // the ZooKeeper session it is about
+	Time      time.Time // when it was noticed
+	Err       error     // why, for Suspended, Lost and Closed where it is known
+}
+
+// stateEvent is an input of the state machine.
+type stateEvent struct {
+	kind    stateEventKind
+	session int64
+	err     error
+}
+
+type stateEventKind int
+
+const (
+	attached stateEventKind = iota
+	detached
+	lost
+	closed
+)
+
+// stateMachine is the picture above, as a pure function.
+type stateMachine struct {
+	state   State
+	session int64
+}
+
+// next returns the machine after an event, and whether the state changed.
+func (m stateMachine) next(e stateEvent) (stateMachine, bool) {
+	if m.state == Closed {
+		return m, false
+	}
+	switch e.kind {
+	case attached:
+		switch {
+		case e.session != m.session || m.state == Connecting:
+			return stateMachine{Connected, e.session}, true
+		case m.state == Suspended:
+			return stateMachine{Reconnected, e.session}, true
+		}
+	case detached:
+		if m.state.Attached() {
+			return stateMachine{Suspended, m.session}, true
+		}
+	case lost:
+		// Once for each ZooKeeper session (R40), however often it is noticed.
+		if e.session == m.session && m.state != Lost && m.state != Connecting {
+			return stateMachine{Lost, m.session}, true
+		}
+	case closed:
+		return stateMachine{Closed, m.session}, true
+	}
+	return m, false
+}
+
+// Session is one ZooKeeper connection: its state, its lease, and the locks that are held and waited for over it. It
+// goes on when a ZooKeeper session expires: holds end with ErrLost, waiters queue again in the next one. All its
+// methods may be called from any goroutine.
+type Session struct {
+	opts    sessionOptions
+	log     *slog.Logger
+	clock   *clock
+	servers string // as given
+	chroot  string
+	hosts   *hosts
+	conn    *zk.Conn
+	locks   lockTable
+
+	// link is the connection as the client's goroutines report it. Waiting for it is waiting for changed.
+	link struct {
+		sync.Mutex        // never held across a channel, a callback or a ZooKeeper call
+		tap        *tap   // the current connection
+		conns      uint64 // how many connections there were
+		era        *era   // the current ZooKeeper session; nil before the first and after an expiry
+		hasSession bool   // the client has finished its handshake
+		authed     bool   // the server took the credentials
+		attached   bool   // requests can be sent
+		changed    chan struct{}
+		err        error  // why the Session is unusable: closed
+		unburied   []*era // lost, but alive for all the servers know
+		tried      map[string]error
+	}
+	work sync.WaitGroup // every goroutine but the ones below; none starts after link.err is set
+
+	warned    sync.Map // lock roots of which was said that their counter is near its end
+	creations sync.Map // protection id → *sighting, for the tap
+
+	mail struct {
+		sync.Mutex
+		events []stateEvent
+	}
+	wake     chan struct{} // there is mail, or the beat is to be looked at again; holds one
+	loopDone chan struct{}
+
+	watched struct {
+		sync.Mutex
+		machine     stateMachine
+		subscribers map[chan Change]struct{}
+	}
+	closeOnce sync.Once
+	closeDone chan struct{}
+}
+
+// Connect opens a connection to the ensemble that the connection string names, as Java clients write it:
+// "host:port,host:port/chroot", the port 2181 where none is given, IPv6 addresses in brackets. Paths given to NewMutex
+// are below the chroot.
+//
+// It returns when there is a ZooKeeper session, or with an error that says what was tried when ctx ends. ctx bounds
+// the connecting only. A configuration whose lease has no room in the session timeout gives ErrNoRoom, with numbers.
+// The caller must Close the Session.
+func Connect(ctx context.Context, servers string, opts ...Option) (*Session, error) {
+	fail := func(err error) (*Session, error) {
+		return nil, &Error{Op: "connect", Path: servers, Err: err}
+	}
+	if ctx == nil {
+		return fail(errors.New("nil context"))
+	}
+	o := newSessionOptions(opts)
+	if err := o.check(); err != nil {
+		return fail(err)
+	}
+	addrs, chroot, err := parseServers(servers)
+	if err != nil {
+		return fail(err)
+	}
+	clk := newClock()
+	if o.suspendedTime != nil {
+		clk.suspended, clk.suspended0 = o.suspendedTime, o.suspendedTime()
+	}
+	s := &Session{
+		opts: o, log: o.logger, clock: clk, servers: servers, chroot: chroot,
+		hosts: newHosts(addrs, clk), wake: make(chan struct{}, 1), loopDone: make(chan struct{}), closeDone: make(chan struct{}),
+	}
+	s.link.changed = make(chan struct{})
+	s.link.tried = make(map[string]error)
+	s.watched.subscribers = make(map[chan Change]struct{})
+	s.locks.byKey = make(map[lockKey]*lockData)
+
+	conn, events, err := zk.Connect(addrs, o.timeout,
+		zk.WithDialer(s.dial), zk.WithHostProvider(s.hosts), zk.WithEventCallback(s.clientEvent),
+		zk.WithLogger(clientLogger{s.log}), zk.WithMaxBufferSize(64<<20))
+	if err != nil {
+		return fail(err)
+	}
+	s.conn = conn
+	s.work.Add(1)
+	go s.watchClient(events)
+	go s.loop()
+
+	e, err := s.attachedEra(ctx)
+	if err == nil {
+		err = o.mode.check(e.sessionTimeout())
+		if err != nil {
+			err = fmt.Errorf("the servers granted another session timeout than the %v asked for: %w", o.timeout, err)
+		}
+	}
+	if err != nil {
+		if tried := s.whatWasTried(); tried != "" {
+			err = fmt.Errorf("%w; tried %s", err, tried)
+		}
+		_ = s.Close()
+		return fail(err)
+	}
+	return s, nil
+}
+
+// State returns the state as it is now.
+func (s *Session) State() State {
+	s.watched.Lock()
+	defer s.watched.Unlock()
+	return s.watched.machine.state
+}
+
+// Changes returns the steps of the state from now on, in order; State already shows a step when it arrives. The
+// channel closes when ctx ends or the Session is closed. It holds 64 steps; of a reader that is further behind than
+// that, the oldest are dropped.
+func (s *Session) Changes(ctx context.Context) <-chan Change {
+	ch := make(chan Change, 64)
+	s.watched.Lock()
+	defer s.watched.Unlock()
+	if s.watched.machine.state == Closed || ctx.Err() != nil {
+		close(ch)
+		return ch
+	}
+	s.watched.subscribers[ch] = struct{}{}
+	context.AfterFunc(ctx, func() {
+		s.watched.Lock()
+		defer s.watched.Unlock()
+		if _, ok := s.watched.subscribers[ch]; ok {
+			delete(s.watched.subscribers, ch)
+			close(ch)
+		}
+	})
+	return ch
+}
+
+// Deadline returns until when the ZooKeeper session is surely alive, with no further news; the zero time if there is
+// none. While nothing is held it is not renewed, and may lie in the past.
+func (s *Session) Deadline() time.Time {
+	s.link.Lock()
+	e := s.link.era
+	s.link.Unlock()
+	if e == nil {
+		return time.Time{}
+	}
+	return s.clock.wall(e.leaseEnd())
+}
+
+// Timeout returns the session timeout that the servers granted; zero if there is no ZooKeeper session now.
+func (s *Session) Timeout() time.Duration {
+	s.link.Lock()
+	e := s.link.era
+	s.link.Unlock()
+	if e == nil {
+		return 0
+	}
+	return e.sessionTimeout()
+}
+
+// SessionID returns the id of the current ZooKeeper session; zero if there is none now.
+func (s *Session) SessionID() int64 {
+	s.link.Lock()
+	defer s.link.Unlock()
+	if s.link.era == nil {
+		return 0
+	}
+	return s.link.era.id
+}
+
+// Conn returns the connection, for everything else over the same session. It has no chroot: its paths are absolute.
+// Do not Close it, close the Session; do not AddAuth, use WithAuth.
+func (s *Session) Conn() *zk.Conn { return s.conn }
+
+// Close ends every hold and every wait with ErrClosed, ends the ZooKeeper session, with which all its lock nodes go,
+// and returns when the last goroutine of the Session has ended: after 3 s at the latest, also when no server answers.
+// The lock nodes then stay until the session timeout has passed at the servers. Close may be called more than once.
+func (s *Session) Close() error {
+	s.closeOnce.Do(func() {
+		s.shut(ErrClosed)
+		s.conn.Close()
+		s.link.Lock()
+		t := s.link.tap
+		s.link.Unlock()
+		if t != nil {
+			t.cut()
+		}
+		s.work.Wait()
+		<-s.loopDone
+		close(s.closeDone)
+	})
+	<-s.closeDone
+	return nil
+}
+
+// shut makes the Session unusable: nothing starts any more, everybody who waits is told.
+func (s *Session) shut(why error) {
+	s.link.Lock()
+	if s.link.err != nil {
+		s.link.Unlock()
+		return
+	}
+	s.link.err = why
+	e := s.link.era
+	s.link.attached = false
+	s.broadcastLocked()
+	s.link.Unlock()
+	s.hosts.close()
+	if e != nil {
+		e.lose(why)
+	}
+	s.post(stateEvent{kind: closed, err: why})
+}
+
+// watchClient drains the client's event channel, whose events can be lost (WithEventCallback's are not), and sees by
+// its closing that the client has ended.
+func (s *Session) watchClient(events <-chan zk.Event) {
+	defer s.work.Done()
+	for range events {
+	}
+	s.shut(errConnClosed)
+}
+
+// spawn runs f on a goroutine that Close waits for. It returns false, and does not run f, when the Session is closed.
+func (s *Session) spawn(f func()) bool {
+	s.link.Lock()
+	defer s.link.Unlock()
+	if s.link.err != nil {
+		return false
+	}
+	s.work.Add(1)
+	go func() {
+		defer s.work.Done()
+		f()
+	}()
+	return true
+}
+
+// broadcastLocked wakes everybody who waits for a change of the link.
+func (s *Session) broadcastLocked() {
+	close(s.link.changed)
+	s.link.changed = make(chan struct{})
+}
+
+// attachedEra waits until requests can be sent, and returns the ZooKeeper session they will go out in.
+func (s *Session) attachedEra(ctx context.Context) (*era, error) {
+	for {
+		s.link.Lock()
+		e, ok, err, changed := s.link.era, s.link.attached, s.link.err, s.link.changed
+		s.link.Unlock()
+		if err != nil {
+			return nil, err
+		}
+		if ok && e != nil && !e.isOver() {
+			return e, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// attachedConn is the number of the connection over which e is attached now, 0 if it is not.
+func (s *Session) attachedConn(e *era) (seq uint64, changed <-chan struct{}, err error) {
+	s.link.Lock()
+	defer s.link.Unlock()
+	if s.link.attached && s.link.era == e {
+		seq = s.link.tap.seq
+	}
+	return seq, s.link.changed, s.link.err
+}
+
+// The tap's reports (tapSink), on the client's goroutines.
+
+func (s *Session) connected(t *tap, r connectResponse, exchange frame) error {
+	s.link.Lock()
+	old := s.link.era
+	if s.link.tap != t || s.link.err != nil {
+		s.link.Unlock()
+		return ErrClosed
+	}
+	s.link.hasSession, s.link.authed = false, false
+	if r.sessionID == 0 {
+		s.link.era = nil
+		s.unburyLocked(nil)
+		s.link.Unlock()
+		s.hosts.forgive()
+		if old != nil {
+			old.lose(errExpired)
+		}
+		return nil
+	}
+	for _, e := range s.link.unburied {
+		if e.id == r.sessionID {
+			s.link.Unlock()
+			return fmt.Errorf("zklock: session %#x was given up", r.sessionID)
+		}
+	}
+	if old != nil && old.id == r.sessionID {
+		if old.isOver() {
+			s.link.Unlock()
+			return fmt.Errorf("zklock: session %#x is over", r.sessionID)
+		}
+		old.reattach(t.seq, exchange, r.timeout)
+		s.link.Unlock()
+		return nil
+	}
+	// A session id that changes without an Expired event is an expiry (F37).
+	e := newEra(s, r, t.seq, exchange)
+	s.link.era = e
+	s.link.Unlock()
+	if old != nil {
+		old.lose(errExpired)
+	}
+	return nil
+}
+
+func (s *Session) credentials() []credential { return s.opts.auth }
+
+func (s *Session) authenticated(t *tap, err error) {
+	if err != nil {
+		s.log.Error("zklock: the server refused the credentials", "server", t.RemoteAddr().String(), "err", err)
+		s.noteTried(t.RemoteAddr().String(), err)
+		s.shut(err)
+		return
+	}
+	s.link.Lock()
+	defer s.link.Unlock()
+	if s.link.tap == t {
+		s.link.authed = true
+		s.attachLocked()
+	}
+}
+
+// attachLocked opens the gate for requests when everything needed is there.
+func (s *Session) attachLocked() {
+	e := s.link.era
+	if s.link.attached || !s.link.hasSession || !s.link.authed || e == nil || s.link.err != nil {
+		return
+	}
+	s.link.attached = true
+	clear(s.link.tried)
+	s.post(stateEvent{kind: attached, session: e.id})
+	s.broadcastLocked()
+}
+
+func (s *Session) creation(path string) *sighting {
+	id, ok := protectionID(path[strings.LastIndexByte(path, '/')+1:])
+	if !ok {
+		return nil
+	}
+	if v, ok := s.creations.Load(id); ok {
+		return v.(*sighting)
+	}
+	return nil
+}
+
+func (s *Session) answered(t *tap, f frame) {
+	if e := s.eraOn(t); e != nil {
+		e.answered(t.seq, f)
+	}
+}
+
+func (s *Session) quorum(t *tap, sent instant) {
+	if e := s.eraOn(t); e != nil {
+		e.quorum(t.seq, sent)
+	}
+}
+
+func (s *Session) refused(t *tap, err error) {
+	if e := s.eraOn(t); e != nil {
+		e.lose(err)
+	}
+	t.cut()
+}
+
+func (s *Session) disconnected(t *tap) {
+	s.link.Lock()
+	if s.link.tap != t {
+		s.link.Unlock()
+		return
+	}
+	s.link.hasSession, s.link.authed = false, false
+	was, e := s.link.attached, s.link.era
+	s.link.attached = false
+	if was {
+		s.post(stateEvent{kind: detached, session: e.id})
+		s.broadcastLocked()
+	}
+	s.link.Unlock()
+	if was && s.opts.endOnSuspend {
+		e.loseHolds(errSuspended)
+	}
+}
+
+// eraOn returns the ZooKeeper session that the connection carries, if it is the current one.
+func (s *Session) eraOn(t *tap) *era {
+	s.link.Lock()
+	defer s.link.Unlock()
+	if s.link.tap != t {
+		return nil
+	}
+	return s.link.era
+}
+
+// clientEvent is the client's event callback, the only lossless source of its events. It runs on the client's
+// goroutines, partly under its watch lock: it must not block or call the client.
+func (s *Session) clientEvent(ev zk.Event) {
+	if ev.Type != zk.EventSession {
+		s.link.Lock()
+		e := s.link.era
+		s.link.Unlock()
+		if e != nil {
+			e.nodeEvent(ev)
+		}
+		return
+	}
+	switch ev.State {
+	case zk.StateHasSession:
+		s.link.Lock()
+		s.link.hasSession = true
+		s.attachLocked()
+		s.link.Unlock()
+	case zk.StateDisconnected:
+		s.link.Lock()
+		t := s.link.tap
+		s.link.Unlock()
+		if t != nil {
+			s.disconnected(t)
+		}
+	}
+}
+
+// clientLogger passes the client's own lines on, at debug level.
+type clientLogger struct{ log *slog.Logger }
+
+func (l clientLogger) Printf(format string, args ...any) {
+	l.log.Debug("zk: " + fmt.Sprintf(format, args...))
+}
+
+// post hands an event to the loop. It never blocks.
+func (s *Session) post(e stateEvent) {
+	s.mail.Lock()
+	s.mail.events = append(s.mail.events, e)
+	s.mail.Unlock()
+	s.nudge()
+}
+
+// nudge makes the loop look again at what is held and queued.
+func (s *Session) nudge() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// loop owns the state machine, the beat and the lease's timer. It ends when the machine is Closed.
+func (s *Session) loop() {
+	defer close(s.loopDone)
+	beat := time.NewTimer(time.Hour)
+	defer beat.Stop()
+	expiry := time.NewTimer(time.Hour)
+	defer expiry.Stop()
+	var lastBeat instant // when the last one was sent
+	for {
+		select {
+		case <-s.wake:
+			if s.takeMail() == Closed {
+				return
+			}
+		case <-beat.C:
+		case <-expiry.C:
+		}
+
+		s.link.Lock()
+		e, conn := s.link.era, uint64(0)
+		if s.link.attached {
+			conn = s.link.tap.seq
+		}
+		s.link.Unlock()
+		if e == nil {
+			beat.Reset(time.Hour)
+			expiry.Reset(time.Hour)
+			continue
+		}
+		now := s.clock.now()
+		held, queued, end := e.load()
+		if held > 0 {
+			if e.look(now); e.isOver() {
+				continue // the mail says so
+			}
+			expiry.Reset(end.sub(now) + time.Millisecond)
+		} else {
+			expiry.Reset(time.Hour)
+		}
+		interval := idleRead(e.sessionTimeout())
+		if held > 0 || queued > 0 {
+			interval = heartbeat(e.sessionTimeout())
+		}
+		due := lastBeat.add(interval)
+		if e.beatNow(conn) {
+			due = now
+		}
+		if conn != 0 && now >= due {
+			lastBeat, due = now, now.add(interval)
+			e.beat(conn, held > 0)
+		}
+		beat.Reset(max(due.sub(now), time.Millisecond))
+		if conn == 0 {
+			beat.Reset(interval)
+		}
+	}
+}
+
+// takeMail runs the state machine over what has come, and tells the subscribers.
+func (s *Session) takeMail() State {
+	s.mail.Lock()
+	events := s.mail.events
+	s.mail.events = nil
+	s.mail.Unlock()
+	for _, ev := range events {
+		s.step(ev)
+	}
+	return s.State()
+}
+
+func (s *Session) step(ev stateEvent) {
+	s.watched.Lock()
+	defer s.watched.Unlock()
+	m, changed := s.watched.machine.next(ev)
+	if !changed {
+		return
+	}
+	s.watched.machine = m // visible before anybody is told (R51)
+	c := Change{State: m.state, SessionID: m.session, Time: time.Now(), Err: ev.err}
+	attrs := []any{"state", m.state.String(), "session", fmt.Sprintf("%#x", m.session)}
+	if ev.err != nil {
+		attrs = append(attrs, "err", ev.err)
+	}
+	s.log.Info("zklock: connection state", attrs...)
+	for ch := range s.watched.subscribers {
+		select {
+		case ch <- c:
+		default: // full: drop the oldest. Only this goroutine sends, so there is room now.
+			select {
+			case <-ch:
+			default:
+			}
+			ch <- c
+		}
+		if m.state == Closed {
+			close(ch)
+		}
+	}
+	if m.state == Closed {
+		clear(s.watched.subscribers)
+	}
+}
+
+// absolute returns the path below the chroot as the servers know it.
+func (s *Session) absolute(path string) string { return s.chroot + path }

@@ -1,0 +1,433 @@
+package zklock
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// Opcodes and reserved xids of the ZooKeeper protocol that the tap must tell apart.
+const (
+	opCreate  = 1
+	opDelete  = 2
+	opSetData = 5
+	opMulti   = 14
+	opAuth    = 100
+	opClose   = -11
+
+	xidEvent = -1
+	xidPing  = -2
+	xidAuth  = -4
+
+	codeSessionExpired = -112
+	codeSessionMoved   = -118
+)
+
+// tapSink is who a tap reports to. Its methods are called on the ZooKeeper client's goroutines, in the order of the
+// frames in each direction: they must not block and must not call the client.
+type tapSink interface {
+	// connected reports the connect response. An error refuses the connection.
+	connected(t *tap, r connectResponse, exchange frame) error
+	// credentials are sent first on every connection, before the client's own requests.
+	credentials() []credential
+	// authenticated reports that the server answered the last of them, or refused one.
+	authenticated(t *tap, err error)
+	// creation returns what to note of the create whose path this is, or nil.
+	creation(path string) *sighting
+	// answered reports an answer that shows that the server serves this session.
+	answered(t *tap, f frame)
+	// quorum reports that an operation sent at that time succeeded, which takes the leader and a majority.
+	quorum(t *tap, sent instant)
+	// refused reports an error code that says that the session is over, or in trouble.
+	refused(t *tap, err error)
+	// disconnected reports, once, that nothing more comes from this connection.
+	disconnected(t *tap)
+}
+
+// connectResponse is the server's answer to the first frame of a connection; a session id of 0 says "expired".
+type connectResponse struct {
+	timeout   time.Duration
+	sessionID int64
+	password  []byte
+}
+
+// sighting is what the tap sees of one create: that it left, in which session, and the zxid of its answer.
+type sighting struct {
+	left chan struct{} // closed when the frame is on its way
+
+	mu struct {
+		sync.Mutex
+		session int64 // in which it left; 0 while it has not
+		zxid    int64 // of the successful answer: the node's czxid
+	}
+}
+
+func newSighting() *sighting { return &sighting{left: make(chan struct{})} }
+
+func (s *sighting) noteLeft(session int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.session == 0 {
+		s.mu.session = session
+		close(s.left)
+	}
+}
+
+func (s *sighting) noteAnswer(zxid int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.zxid = zxid
+}
+
+func (s *sighting) seen() (session, zxid int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.session, s.mu.zxid
+}
+
+// tap is the connection the ZooKeeper client talks through. It passes bytes on unchanged and reads the frames' heads:
+// what was sent when, what was answered, which zxid, which session and timeout. It adds the credentials after the
+// handshake, and caps the handshake's time, for which the client itself has no useful limit.
+type tap struct {
+	net.Conn
+	raw      net.Conn // the same without TLS
+	sink     tapSink
+	clock    *clock
+	seq      uint64    // which connection of the Session this is
+	deadline time.Time // until when the handshake must be done
+
+	out, in splitter // each used by one goroutine at a time
+
+	mu struct {
+		sync.Mutex
+		session     int64 // 0 until connected
+		sawConnect  bool  // the connect request is out
+		connectSent instant
+		shaken      bool // the connect response is in
+		pending     map[int32]sentRequest
+		pings       []instant // pings share an xid and are answered in order
+		auths       int       // credentials not answered yet
+		closed      bool
+	}
+}
+
+type sentRequest struct {
+	op     int32
+	at     instant
+	create *sighting
+}
+
+func newTap(c, raw net.Conn, sink tapSink, clk *clock, seq uint64, handshakeDeadline time.Time) *tap {
+	t := &tap{Conn: c, raw: raw, sink: sink, clock: clk, seq: seq, deadline: handshakeDeadline}
+	t.mu.pending = make(map[int32]sentRequest)
+	_ = c.SetDeadline(handshakeDeadline)
+	return t
+}
+
+func (t *tap) shaken() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mu.shaken
+}
+
+// cap keeps the client from waiting for the handshake longer than we allow.
+func (t *tap) cap(d time.Time) time.Time {
+	if !t.shaken() && (d.IsZero() || d.After(t.deadline)) {
+		return t.deadline
+	}
+	return d
+}
+
+func (t *tap) SetReadDeadline(d time.Time) error  { return t.Conn.SetReadDeadline(t.cap(d)) }
+func (t *tap) SetWriteDeadline(d time.Time) error { return t.Conn.SetWriteDeadline(t.cap(d)) }
+
+// Write notes the time before the bytes go out: a lease is anchored at send times, and too early is the safe side.
+func (t *tap) Write(p []byte) (int, error) {
+	at := t.clock.now()
+	err := t.out.feed(p, 0, func(f []byte, _ int) error { t.sent(f, at); return nil })
+	if err != nil {
+		return 0, err
+	}
+	n, err := t.Conn.Write(p)
+	if err != nil {
+		t.end()
+	}
+	return n, err
+}
+
+// Read reports every whole frame before the client sees its last byte.
+func (t *tap) Read(p []byte) (int, error) {
+	n, err := t.Conn.Read(p)
+	if n > 0 {
+		if ferr := t.in.feed(p[:n], 256, t.received); ferr != nil {
+			t.end()
+			_ = t.Conn.Close()
+			return 0, ferr
+		}
+	}
+	if err != nil {
+		t.end()
+	}
+	return n, err
+}
+
+// Close closes the connection; the sink hears of it once.
+func (t *tap) Close() error {
+	err := t.Conn.Close()
+	t.end()
+	return err
+}
+
+func (t *tap) end() {
+	t.mu.Lock()
+	first := !t.mu.closed
+	t.mu.closed = true
+	t.mu.Unlock()
+	if first {
+		t.sink.disconnected(t)
+	}
+}
+
+// sent notes a frame on its way out.
+func (t *tap) sent(f []byte, at instant) {
+	t.mu.Lock()
+	if !t.mu.sawConnect {
+		t.mu.sawConnect, t.mu.connectSent = true, at
+		t.mu.Unlock()
+		return
+	}
+	session := t.mu.session
+	t.mu.Unlock()
+	if len(f) < 8 {
+		return
+	}
+	xid, op := int32(binary.BigEndian.Uint32(f)), int32(binary.BigEndian.Uint32(f[4:]))
+	r := sentRequest{op: op, at: at}
+	if op == opCreate {
+		if path, ok := leadingString(f[8:]); ok {
+			if r.create = t.sink.creation(path); r.create != nil {
+				r.create.noteLeft(session)
+			}
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if xid == xidPing {
+		t.mu.pings = append(t.mu.pings, at)
+		return
+	}
+	t.mu.pending[xid] = r
+}
+
+// received handles a whole frame coming in, of which head is the beginning.
+func (t *tap) received(head []byte, size int) error {
+	if !t.shaken() {
+		return t.handshake(head)
+	}
+	if len(head) < 16 {
+		return fmt.Errorf("zklock: a reply of %d bytes has no header", size)
+	}
+	xid := int32(binary.BigEndian.Uint32(head))
+	zxid := int64(binary.BigEndian.Uint64(head[4:]))
+	code := int32(binary.BigEndian.Uint32(head[12:]))
+	now := t.clock.now()
+
+	switch xid {
+	case xidEvent:
+		return nil // sent by the server on its own account: no sign that it heard us
+	case xidAuth:
+		t.authReply(code)
+		return nil
+	case xidPing:
+		t.mu.Lock()
+		var at instant
+		ok := len(t.mu.pings) > 0
+		if ok {
+			at, t.mu.pings = t.mu.pings[0], t.mu.pings[1:]
+		}
+		t.mu.Unlock()
+		switch {
+		case code != 0:
+			t.sink.refused(t, fmt.Errorf("%w: code %d", errPingRefused, code))
+		case ok:
+			t.sink.answered(t, frame{at, now})
+		}
+		return nil
+	}
+
+	t.mu.Lock()
+	r, ok := t.mu.pending[xid]
+	delete(t.mu.pending, xid)
+	t.mu.Unlock()
+	if !ok || r.op == opAuth {
+		return nil
+	}
+	switch code {
+	case codeSessionExpired:
+		t.sink.refused(t, errExpired)
+		return nil
+	case codeSessionMoved:
+		return nil // another connection has the session; this server says nothing about its life
+	}
+	t.sink.answered(t, frame{r.at, now})
+	if code != 0 {
+		return nil
+	}
+	switch r.op {
+	case opCreate:
+		if r.create != nil {
+			r.create.noteAnswer(zxid)
+		}
+		t.sink.quorum(t, r.at)
+	case opDelete, opSetData:
+		t.sink.quorum(t, r.at)
+	case opMulti:
+		// A failed multi has a clean header and begins with an error result, an empty one with the end mark:
+		// both have type −1, and neither proves anything.
+		if len(head) >= 20 && int32(binary.BigEndian.Uint32(head[16:])) != -1 {
+			t.sink.quorum(t, r.at)
+		}
+	}
+	return nil
+}
+
+// handshake reads the connect response and puts the credentials on the wire, before the client can send anything.
+// Its own way of doing that (AddAuth) can block it for ever when a write fails while it authenticates again.
+func (t *tap) handshake(head []byte) error {
+	if len(head) < 20 {
+		return errors.New("zklock: the connect response is too short")
+	}
+	r := connectResponse{
+		timeout:   time.Duration(int32(binary.BigEndian.Uint32(head[4:]))) * time.Millisecond,
+		sessionID: int64(binary.BigEndian.Uint64(head[8:])),
+	}
+	if pw, ok := leadingString(head[16:]); ok {
+		r.password = []byte(pw)
+	}
+	creds := t.sink.credentials()
+	t.mu.Lock()
+	t.mu.shaken = true
+	t.mu.session = r.sessionID
+	t.mu.auths = len(creds)
+	exchange := frame{t.mu.connectSent, t.clock.now()}
+	t.mu.Unlock()
+	if err := t.sink.connected(t, r, exchange); err != nil {
+		return err
+	}
+	if r.sessionID == 0 {
+		return nil
+	}
+	for _, c := range creds {
+		if _, err := t.Conn.Write(authFrame(c)); err != nil {
+			return fmt.Errorf("zklock: sending credentials: %w", err)
+		}
+	}
+	_ = t.Conn.SetDeadline(time.Time{})
+	if len(creds) == 0 {
+		t.sink.authenticated(t, nil)
+	}
+	return nil
+}
+
+func (t *tap) authReply(code int32) {
+	if code != 0 {
+		t.sink.authenticated(t, fmt.Errorf("%w: code %d", ErrAuthFailed, code))
+		return
+	}
+	t.mu.Lock()
+	t.mu.auths--
+	last := t.mu.auths == 0
+	t.mu.Unlock()
+	if last {
+		t.sink.authenticated(t, nil)
+	}
+}
+
+// authFrame is an auth request with the xid that the protocol reserves for it.
+func authFrame(c credential) []byte {
+	b := make([]byte, 4, 64)
+	b = binary.BigEndian.AppendUint32(b, uint32(0xffffffff+xidAuth+1))
+	b = binary.BigEndian.AppendUint32(b, opAuth)
+	b = binary.BigEndian.AppendUint32(b, 0) // type: not used
+	b = appendString(b, c.scheme)
+	b = appendString(b, string(c.auth))
+	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
+	return b
+}
+
+// burialFrames are what ends a session from a connection of its own: connect to it and close it, in one write.
+func burialFrames(id int64, password []byte, timeout time.Duration) []byte {
+	b := make([]byte, 4, 80)
+	b = binary.BigEndian.AppendUint32(b, 0) // protocol version
+	b = binary.BigEndian.AppendUint64(b, 0) // last zxid seen: none, so that no server is too far behind
+	b = binary.BigEndian.AppendUint32(b, uint32(timeout/time.Millisecond))
+	b = binary.BigEndian.AppendUint64(b, uint64(id))
+	b = appendString(b, string(password))
+	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
+	b = binary.BigEndian.AppendUint32(b, 8)
+	b = binary.BigEndian.AppendUint32(b, 1)
+	op := int32(opClose)
+	return binary.BigEndian.AppendUint32(b, uint32(op))
+}
+
+func appendString(b []byte, s string) []byte {
+	b = binary.BigEndian.AppendUint32(b, uint32(len(s)))
+	return append(b, s...)
+}
+
+// leadingString reads a length-prefixed string at the beginning of b.
+func leadingString(b []byte) (string, bool) {
+	if len(b) < 4 {
+		return "", false
+	}
+	n := int32(binary.BigEndian.Uint32(b))
+	if n < 0 || int(n) > len(b)-4 {
+		return "", false
+	}
+	return string(b[4 : 4+n]), true
+}
+
+// splitter cuts a stream of bytes, arriving in any pieces, into length-prefixed frames.
+type splitter struct {
+	head []byte // length prefix and the kept part of the frame under way
+	size int    // of the frame under way, prefix aside; −1 while the prefix is not whole
+	got  int    // bytes of the frame under way so far, prefix aside
+}
+
+// feed hands each frame that p completes to f, of a long one only the first keep bytes (all if keep is 0).
+func (s *splitter) feed(p []byte, keep int, f func(head []byte, size int) error) error {
+	for len(p) > 0 {
+		if len(s.head) < 4 {
+			n := min(4-len(s.head), len(p))
+			s.head, p = append(s.head, p[:n]...), p[n:]
+			if len(s.head) < 4 {
+				return nil
+			}
+			s.size, s.got = int(int32(binary.BigEndian.Uint32(s.head))), 0
+			if s.size < 0 {
+				return fmt.Errorf("zklock: a frame claims a length of %d bytes", s.size)
+			}
+		}
+		n := min(s.size-s.got, len(p))
+		wanted := n
+		if keep > 0 {
+			wanted = max(0, min(n, keep-(len(s.head)-4)))
+		}
+		s.head = append(s.head, p[:wanted]...)
+		s.got, p = s.got+n, p[n:]
+		if s.got == s.size {
+			err := f(s.head[4:], s.size)
+			s.head = s.head[:0]
+			if cap(s.head) > 64<<10 {
+				s.head = nil
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

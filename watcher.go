@@ -1,0 +1,168 @@
+package zklock
+
+import (
+	"context"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// watch is one data watch on one node, shared by all who wait for it. The client cannot take a watch back and keeps
+// one more channel for each time it sets one, so a watch that is set is used by whoever comes, until it fires (I7).
+//
+//	arming ──▶ armed ──▶ fired
+//	   └─────▶ failed
+type watch struct {
+	path  string
+	armed chan struct{} // closed when the request that sets it was answered; then the fields below are set
+	err   error         // why it could not be set
+	owner int64         // session of the node, from its Stat; 0 if it is not ephemeral
+	conn  uint64        // the connection over which it was set. Over a later one it is restored, and only wakes.
+
+	fired   chan struct{} // closed when its event came; then the fields below are set
+	event   zk.EventType
+	erasure *erasure // our own deletion of the node, if that was under way when the event came
+}
+
+// watch joins the watch on path, or sets one. It waits for the servers' answer under ctx; the watch itself outlives
+// the caller. An error is that of the read that sets it, zk.ErrNoNode among them.
+func (e *era) watch(ctx context.Context, path string) (*watch, error) {
+	e.mu.Lock()
+	w := e.mu.watches[path]
+	if w == nil {
+		// Registered before the request is sent: the event can come before the answer is seen here.
+		w = &watch{path: path, armed: make(chan struct{}), fired: make(chan struct{})}
+		e.mu.watches[path] = w
+		e.mu.Unlock()
+		if !e.s.spawn(func() { e.arm(w) }) {
+			e.dropWatch(w)
+			return nil, e.s.closedErr()
+		}
+	} else {
+		e.mu.Unlock()
+	}
+	select {
+	case <-w.armed:
+		return w, w.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-e.over:
+		return nil, e.overErr()
+	}
+}
+
+func (e *era) arm(w *watch) {
+	stat, conn, err := call(context.Background(), e, func(c *zk.Conn) (*zk.Stat, error) {
+		_, stat, _, err := c.GetW(w.path)
+		return stat, err
+	})
+	if err != nil {
+		w.err = err
+		e.dropWatch(w) // a read that fails sets no watch; after an unknown outcome the next comer sets it again
+	} else {
+		w.owner, w.conn = stat.EphemeralOwner, conn
+	}
+	close(w.armed)
+}
+
+func (e *era) dropWatch(w *watch) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.mu.watches[w.path] == w {
+		delete(e.mu.watches, w.path)
+	}
+}
+
+// nodeEvent hands an event to the watch it is for. It runs on the client's goroutine, in the order in which the server
+// sent the events. Events are hints: what they mean is decided by the waiters' rule (see attempt.inFrontNow).
+func (e *era) nodeEvent(ev zk.Event) {
+	e.mu.Lock()
+	w := e.mu.watches[ev.Path]
+	delete(e.mu.watches, ev.Path)
+	if w != nil {
+		w.event = ev.Type
+		w.erasure = e.mu.erasing[ev.Path]
+		close(w.fired)
+	}
+	e.mu.Unlock()
+	if ev.Type == zk.EventNodeDeleted {
+		e.loseNode(ev.Path) // if it is held: somebody else deleted it (F24)
+	}
+}
+
+// hasFired says whether the watch's event has come.
+func (w *watch) hasFired() bool {
+	select {
+	case <-w.fired:
+		return true
+	default:
+		return false
+	}
+}
+
+// listing is one answer to "who is in the queue", shared by all who asked before it was sent.
+type listing struct {
+	done  chan struct{}
+	names []string
+	conn  uint64 // the connection over which it was answered, 0 if that is not sure
+	err   error
+}
+
+// listQueue keeps the lists of one root to one at a time.
+type listQueue struct {
+	running bool
+	next    *listing // not sent yet: whoever asks now may share it
+}
+
+// list returns the children of root, as they were at some time after the call.
+func (e *era) list(ctx context.Context, root string) (*listing, error) {
+	e.mu.Lock()
+	q := e.mu.lists[root]
+	if q == nil {
+		q = &listQueue{}
+		e.mu.lists[root] = q
+	}
+	l := q.next
+	if l == nil {
+		l = &listing{done: make(chan struct{})}
+		q.next = l
+	}
+	start := !q.running
+	q.running = true
+	e.mu.Unlock()
+	if start && !e.s.spawn(func() { e.runLists(root, q) }) {
+		return nil, e.s.closedErr()
+	}
+	select {
+	case <-l.done:
+		if l.err != nil {
+			return nil, l.err
+		}
+		return l, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-e.over:
+		return nil, e.overErr()
+	}
+}
+
+// runLists sends the lists that were asked for, one after the other, until nobody asks.
+func (e *era) runLists(root string, q *listQueue) {
+	for {
+		e.mu.Lock()
+		l := q.next
+		q.next = nil // sent from here on: later askers need a later list
+		if l == nil {
+			q.running = false
+			delete(e.mu.lists, root)
+			e.mu.Unlock()
+			return
+		}
+		e.mu.Unlock()
+		l.names, l.conn, l.err = call(context.Background(), e, func(c *zk.Conn) ([]string, error) {
+			names, _, err := c.Children(root)
+			return names, err
+		})
+		e.eraseStrays(root, l.names)
+		close(l.done)
+	}
+}
