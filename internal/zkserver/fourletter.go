@@ -34,6 +34,32 @@ func FourLetter(addr, word string) (string, error) {
 	return string(answer), nil
 }
 
+// Mntr returns the counters of the server at addr by name.
+func Mntr(addr string) (map[string]string, error) {
+	answer, err := FourLetter(addr, "mntr")
+	if err != nil {
+		return nil, err
+	}
+	values := parseMntr(answer)
+	if len(values) == 0 {
+		return nil, fmt.Errorf("mntr to %s: %s", addr, strings.TrimSpace(answer))
+	}
+	return values, nil
+}
+
+// Mode returns "standalone", "leader" or "follower", and an error while the server at addr does not serve.
+func Mode(addr string) (string, error) {
+	answer, err := FourLetter(addr, "srvr")
+	if err != nil {
+		return "", err
+	}
+	mode, serves := parseMode(answer)
+	if !serves {
+		return "", fmt.Errorf("srvr to %s: %s", addr, strings.TrimSpace(answer))
+	}
+	return mode, nil
+}
+
 // parseMntr reads the answer to mntr: a name, a tab and a value in each line.
 func parseMntr(answer string) map[string]string {
 	values := make(map[string]string)

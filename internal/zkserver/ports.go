@@ -20,9 +20,9 @@ var taken struct {
 	ports map[int]bool // given out by this process, for ever
 }
 
-// freePort returns a port of 127.0.0.1 that nobody listens on and that was not given out before. Another
+// FreePort returns a port of 127.0.0.1 that nobody listens on and that was not given out before. Another
 // process may still be faster; Start tries again then.
-func freePort() (int, error) {
+func FreePort() (int, error) {
 	taken.Lock()
 	defer taken.Unlock()
 	if taken.ports == nil {
@@ -50,7 +50,7 @@ func freePort() (int, error) {
 func newMember(id int) (member, error) {
 	m := member{id: id}
 	for _, p := range []*int{&m.client, &m.quorum, &m.election} {
-		port, err := freePort()
+		port, err := FreePort()
 		if err != nil {
 			return member{}, err
 		}

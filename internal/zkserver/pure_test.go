@@ -74,7 +74,7 @@ func TestParseMntr(t *testing.T) {
 func TestFreePort_NeverTwice(t *testing.T) {
 	seen := make(map[int]bool)
 	for range 50 {
-		port, err := freePort()
+		port, err := FreePort()
 		require.NoError(t, err)
 		require.False(t, seen[port], "port %d came twice", port)
 		require.GreaterOrEqual(t, port, lowestPort)

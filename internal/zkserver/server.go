@@ -268,17 +268,7 @@ func (s *Server) Close() error {
 func (s *Server) FourLetter(word string) (string, error) { return FourLetter(s.addr, word) }
 
 // Mntr returns the server's counters by name.
-func (s *Server) Mntr() (map[string]string, error) {
-	answer, err := s.FourLetter("mntr")
-	if err != nil {
-		return nil, err
-	}
-	values := parseMntr(answer)
-	if len(values) == 0 {
-		return nil, s.errorf("mntr: %s", strings.TrimSpace(answer))
-	}
-	return values, nil
-}
+func (s *Server) Mntr() (map[string]string, error) { return Mntr(s.addr) }
 
 // WatchCount returns how many watches clients of this server have set, of every kind. (The word
 // wchs would leave out child watches.)
@@ -300,17 +290,7 @@ func (s *Server) counter(name string) (int, error) {
 }
 
 // Mode returns "standalone", "leader" or "follower", and an error while the server does not serve.
-func (s *Server) Mode() (string, error) {
-	answer, err := s.FourLetter("srvr")
-	if err != nil {
-		return "", err
-	}
-	mode, serves := parseMode(answer)
-	if !serves {
-		return "", s.errorf("srvr: %s", strings.TrimSpace(answer))
-	}
-	return mode, nil
-}
+func (s *Server) Mode() (string, error) { return Mode(s.addr) }
 
 // Log returns all that the server wrote so far, over all its runs.
 func (s *Server) Log() string {

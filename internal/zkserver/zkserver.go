@@ -98,14 +98,15 @@ func Ensemble(t TB, n int, opts ...Option) *Cluster {
 // and a server that would not start is always a failure.
 func refuse(t TB, err error) {
 	t.Helper()
-	if errors.Is(err, ErrNotInstalled) && !required() {
+	if errors.Is(err, ErrNotInstalled) && !Required() {
 		t.Skipf("zkserver: %v; set %s to use a running one", err, EnvServers)
 		return
 	}
 	t.Fatalf("zkserver: %v", err)
 }
 
-func required() bool { return os.Getenv(EnvRequire) == "1" }
+// Required reports whether a missing server is to fail a test rather than skip it.
+func Required() bool { return os.Getenv(EnvRequire) == "1" }
 
 // newNamed returns a Server for servers that somebody else runs. It can be asked, not controlled.
 func newNamed(list string) *Server {
