@@ -1,0 +1,124 @@
+package zkserver
+
+// The configuration of a server, and the zoo.cfg that says it: pure.
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Config says how to run a server. The zero value is a good server for tests: a tick of 500 ms,
+// session timeouts from 1 s to 60 s, a data directory that goes with the server.
+type Config struct {
+	TickTime          time.Duration     // 500 ms when zero
+	MinSessionTimeout time.Duration     // two ticks when zero
+	MaxSessionTimeout time.Duration     // 60 s when zero
+	InitLimit         int               // in ticks; 20 when zero
+	SyncLimit         int               // in ticks; 5 when zero
+	Lines             []string          // further lines of zoo.cfg; a later line wins over an earlier one
+	Properties        map[string]string // Java system properties
+	DataDir           string            // kept after Close; a temporary directory that is not kept when empty
+	StartTimeout      time.Duration     // 30 s when zero
+}
+
+// NewConfig returns the configuration that the options describe.
+func NewConfig(opts ...Option) Config {
+	var c Config
+	for _, o := range opts {
+		o(&c)
+	}
+	return c
+}
+
+// Option changes a Config.
+type Option func(*Config)
+
+// Own asks for a server of the test's own, one to stop, kill and pause, with the usual configuration.
+func Own() Option { return func(*Config) {} }
+
+// TickTime sets the tick, in which ZooKeeper counts everything else.
+func TickTime(d time.Duration) Option { return func(c *Config) { c.TickTime = d } }
+
+// SessionTimeouts sets the range that the server clamps session timeouts to.
+func SessionTimeouts(lo, hi time.Duration) Option {
+	return func(c *Config) { c.MinSessionTimeout, c.MaxSessionTimeout = lo, hi }
+}
+
+// InitLimit sets how many ticks a follower may take to connect and sync to the leader.
+func InitLimit(ticks int) Option { return func(c *Config) { c.InitLimit = ticks } }
+
+// SyncLimit sets how many ticks a follower and its leader may be silent to each other.
+func SyncLimit(ticks int) Option { return func(c *Config) { c.SyncLimit = ticks } }
+
+// Line adds a line to zoo.cfg.
+func Line(line string) Option { return func(c *Config) { c.Lines = append(c.Lines, line) } }
+
+// Property sets a Java system property.
+func Property(key, value string) Option {
+	return func(c *Config) {
+		if c.Properties == nil {
+			c.Properties = make(map[string]string)
+		}
+		c.Properties[key] = value
+	}
+}
+
+// DataDir makes the server keep its data in dir, and dir when it is closed. An ensemble's servers
+// use dir/1, dir/2 and so on.
+func DataDir(dir string) Option { return func(c *Config) { c.DataDir = dir } }
+
+// withDefaults fills in what was left zero.
+func (c Config) withDefaults() Config {
+	if c.TickTime == 0 {
+		c.TickTime = 500 * time.Millisecond
+	}
+	if c.MinSessionTimeout == 0 {
+		c.MinSessionTimeout = 2 * c.TickTime
+	}
+	if c.MaxSessionTimeout == 0 {
+		c.MaxSessionTimeout = 60 * time.Second
+	}
+	if c.InitLimit == 0 {
+		c.InitLimit = 20
+	}
+	if c.SyncLimit == 0 {
+		c.SyncLimit = 5
+	}
+	if c.StartTimeout == 0 {
+		c.StartTimeout = 30 * time.Second
+	}
+	return c
+}
+
+// member is one server's number and ports.
+type member struct {
+	id                       int
+	client, quorum, election int
+}
+
+// zooCfg renders the configuration file of self. An ensemble lists all its members; a single
+// server has none.
+func (c Config) zooCfg(self member, all []member, dataDir string) string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line("tickTime=%d", c.TickTime.Milliseconds())
+	line("minSessionTimeout=%d", c.MinSessionTimeout.Milliseconds())
+	line("maxSessionTimeout=%d", c.MaxSessionTimeout.Milliseconds())
+	line("initLimit=%d", c.InitLimit)
+	line("syncLimit=%d", c.SyncLimit)
+	// A properties file: a backslash starts an escape, so a Windows path is written with slashes.
+	line("dataDir=%s", strings.ReplaceAll(dataDir, `\`, "/"))
+	line("clientPortAddress=127.0.0.1")
+	line("clientPort=%d", self.client)
+	line("maxClientCnxns=0")
+	line("admin.enableServer=false")
+	line("4lw.commands.whitelist=*")
+	for _, m := range all {
+		line("server.%d=127.0.0.1:%d:%d", m.id, m.quorum, m.election)
+	}
+	for _, l := range c.Lines {
+		line("%s", l)
+	}
+	return b.String()
+}

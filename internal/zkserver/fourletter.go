@@ -1,0 +1,83 @@
+package zkserver
+
+// The four letter words: what a server says about itself.
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+)
+
+// askTimeout bounds one question. A server that serves answers in milliseconds; a paused one never.
+const askTimeout = 2 * time.Second
+
+// FourLetter sends a four letter word to the server at addr and returns all it answers.
+func FourLetter(addr, word string) (string, error) {
+	conn, err := net.DialTimeout("tcp", addr, askTimeout)
+	if err != nil {
+		return "", fmt.Errorf("%s to %s: %w", word, addr, err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(askTimeout)); err != nil {
+		return "", fmt.Errorf("%s to %s: %w", word, addr, err)
+	}
+	if _, err := io.WriteString(conn, word); err != nil {
+		return "", fmt.Errorf("%s to %s: %w", word, addr, err)
+	}
+	answer, err := io.ReadAll(conn)
+	if err != nil {
+		return "", fmt.Errorf("%s to %s: %w", word, addr, err)
+	}
+	return string(answer), nil
+}
+
+// Mntr returns the counters of the server at addr by name.
+func Mntr(addr string) (map[string]string, error) {
+	answer, err := FourLetter(addr, "mntr")
+	if err != nil {
+		return nil, err
+	}
+	values := parseMntr(answer)
+	if len(values) == 0 {
+		return nil, fmt.Errorf("mntr to %s: %s", addr, strings.TrimSpace(answer))
+	}
+	return values, nil
+}
+
+// Mode returns "standalone", "leader" or "follower", and an error while the server at addr does not serve.
+func Mode(addr string) (string, error) {
+	answer, err := FourLetter(addr, "srvr")
+	if err != nil {
+		return "", err
+	}
+	mode, serves := parseMode(answer)
+	if !serves {
+		return "", fmt.Errorf("srvr to %s: %s", addr, strings.TrimSpace(answer))
+	}
+	return mode, nil
+}
+
+// parseMntr reads the answer to mntr: a name, a tab and a value in each line.
+func parseMntr(answer string) map[string]string {
+	values := make(map[string]string)
+	lines := bufio.NewScanner(strings.NewReader(answer))
+	for lines.Scan() {
+		if name, value, ok := strings.Cut(lines.Text(), "\t"); ok {
+			values[name] = strings.TrimSpace(value)
+		}
+	}
+	return values
+}
+
+// parseMode finds the mode in the answer to srvr. There is none while the server does not serve.
+func parseMode(answer string) (mode string, serves bool) {
+	for line := range strings.Lines(answer) {
+		if mode, ok := strings.CutPrefix(line, "Mode:"); ok {
+			return strings.TrimSpace(mode), true
+		}
+	}
+	return "", false
+}

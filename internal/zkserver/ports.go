@@ -1,0 +1,60 @@
+package zkserver
+
+// Ports that are free, and likely to stay so while a server is down between Stop and Start.
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"sync"
+)
+
+// The ports are below every system's ephemeral range (Linux 32768–60999, macOS and Windows from
+// 49152). Within it, an outgoing connection could take the port of a stopped server, and a client
+// that dials it could even connect to itself.
+const lowestPort, highestPort = 10000, 32000
+
+var taken struct {
+	sync.Mutex
+	ports map[int]bool // given out by this process, for ever
+}
+
+// FreePort returns a port of 127.0.0.1 that nobody listens on and that was not given out before. Another
+// process may still be faster; Start tries again then.
+func FreePort() (int, error) {
+	taken.Lock()
+	defer taken.Unlock()
+	if taken.ports == nil {
+		taken.ports = make(map[int]bool)
+	}
+	for range 1000 {
+		port := lowestPort + rand.IntN(highestPort-lowestPort)
+		if taken.ports[port] {
+			continue
+		}
+		l, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			continue
+		}
+		if err := l.Close(); err != nil {
+			return 0, err
+		}
+		taken.ports[port] = true
+		return port, nil
+	}
+	return 0, errors.New("no free port found in 1000 tries")
+}
+
+// newMember picks the ports of one server.
+func newMember(id int) (member, error) {
+	m := member{id: id}
+	for _, p := range []*int{&m.client, &m.quorum, &m.election} {
+		port, err := FreePort()
+		if err != nil {
+			return member{}, err
+		}
+		*p = port
+	}
+	return m, nil
+}

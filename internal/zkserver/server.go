@@ -1,0 +1,329 @@
+package zkserver
+
+// Server: one ZooKeeper, its process, and what can be done to it.
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	pollEvery  = 20 * time.Millisecond // how often a condition is looked at while waiting for it
+	endWithin  = 10 * time.Second      // how long a process may take to end
+	startTries = 5                     // another process may take a port between our look and the server's bind
+)
+
+// Server is a ZooKeeper server. It is safe for use by several goroutines.
+//
+//	          Start, Launch                Pause
+//	stopped ----------------> running <----------> paused
+//	   ^                         |       Resume       |
+//	   +----- Stop, Kill --------+--------------------+
+type Server struct {
+	named   bool   // somebody else's: no process, dir or configuration of ours
+	addr    string // host:port for clients
+	connect string // what a client connects to
+
+	install installation
+	cfg     Config
+	self    member
+	all     []member // the ensemble; nil when alone
+	dir     string
+	tempDir bool // dir goes with Close
+
+	mu struct {
+		sync.Mutex
+		child  *child // the latest run; nil before the first
+		paused bool
+		closed bool
+	}
+}
+
+// Start runs a server with the configuration and returns when it serves. The caller closes it.
+// The error is ErrNotInstalled when there is no ZooKeeper to run.
+func Start(cfg Config) (*Server, error) {
+	c, err := startMembers(1, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return c.servers[0], nil
+}
+
+// newServer prepares the server's directory; it does not start it.
+func newServer(in installation, cfg Config, self member, all []member) (*Server, error) {
+	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(self.client))
+	s := &Server{addr: addr, connect: addr, install: in, cfg: cfg, self: self, all: all, dir: cfg.DataDir}
+	if s.dir == "" {
+		dir, err := os.MkdirTemp("", "zkserver-")
+		if err != nil {
+			return nil, err
+		}
+		s.dir, s.tempDir = dir, true
+	} else if len(all) > 0 {
+		s.dir = filepath.Join(s.dir, strconv.Itoa(self.id))
+	}
+	data := filepath.Join(s.dir, "data")
+	files := []struct{ path, content string }{
+		{filepath.Join(data, "myid"), strconv.Itoa(self.id) + "\n"},
+		{filepath.Join(s.confDir(), "zoo.cfg"), cfg.zooCfg(self, all, data)},
+		{filepath.Join(s.confDir(), "log4j.properties"), log4jProperties},
+		{filepath.Join(s.confDir(), "logback.xml"), logbackXML},
+	}
+	for _, f := range files {
+		err := os.MkdirAll(filepath.Dir(f.path), 0o755)
+		if err == nil {
+			err = os.WriteFile(f.path, []byte(f.content), 0o644)
+		}
+		if err != nil {
+			return nil, errors.Join(err, s.removeDir())
+		}
+	}
+	return s, nil
+}
+
+func (s *Server) confDir() string { return filepath.Join(s.dir, "conf") }
+func (s *Server) logFile() string { return filepath.Join(s.dir, "server.log") }
+
+func (s *Server) removeDir() error {
+	if !s.tempDir {
+		return nil
+	}
+	return os.RemoveAll(s.dir)
+}
+
+// ID returns the server's number in its ensemble, counted from 1; a single server is 1.
+func (s *Server) ID() int { return s.self.id }
+
+// Addr returns the address, host:port, that clients use. It stays the same over Stop and Start.
+func (s *Server) Addr() string { return s.addr }
+
+// ConnectString returns what a client connects to: Addr, or all that EnvServers names.
+func (s *Server) ConnectString() string { return s.connect }
+
+// Dir returns the directory with the server's data, configuration and log.
+func (s *Server) Dir() string { return s.dir }
+
+// Pid returns the process id, or 0 while the server does not run.
+func (s *Server) Pid() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.runningLocked() {
+		return 0
+	}
+	return s.mu.child.cmd.Process.Pid
+}
+
+// Running reports whether the process is there; a paused one is.
+func (s *Server) Running() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.runningLocked()
+}
+
+func (s *Server) runningLocked() bool { return s.mu.child != nil && !s.mu.child.ended() }
+
+// answering reports whether it makes sense to ask the server anything.
+func (s *Server) answering() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.named || s.runningLocked() && !s.mu.paused
+}
+
+// Start runs the server again, with the data and the ports it had, and returns when it serves. A
+// member of an ensemble serves only when a majority runs: see Launch.
+func (s *Server) Start() error {
+	if err := s.Launch(); err != nil {
+		return err
+	}
+	return s.Ready()
+}
+
+// Launch starts the process and does not wait until it serves.
+func (s *Server) Launch() error {
+	if err := s.ours("start"); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.mu.closed:
+		return s.errorf("start: closed")
+	case s.runningLocked():
+		return s.errorf("start: runs already")
+	}
+	c, err := startChild(s.install.command(s.confDir(), s.cfg.Properties), s.logFile())
+	if err != nil {
+		return s.errorf("start: %w", err)
+	}
+	s.mu.child, s.mu.paused = c, false
+	return nil
+}
+
+// Ready returns when the server serves, which is when srvr answers with a mode. It returns an error
+// with the end of the log when the process ends, or when that takes longer than the start timeout.
+func (s *Server) Ready() error {
+	limit := s.cfg.withDefaults().StartTimeout
+	deadline := time.Now().Add(limit)
+	for {
+		_, err := s.Mode()
+		if err == nil {
+			return nil
+		}
+		if !s.named && !s.Running() {
+			return s.errorf("the process ended before it served\n%s", s.LogTail())
+		}
+		if time.Now().After(deadline) {
+			return s.errorf("does not serve after %v: %w\n%s", limit, err, s.LogTail())
+		}
+		time.Sleep(pollEvery)
+	}
+}
+
+// Stop ends the process with SIGTERM and waits for its end. Stopping a stopped server does nothing.
+func (s *Server) Stop() error {
+	return s.end("stop", func(c *child) error {
+		err := terminate(c.cmd.Process)
+		if s.mu.paused {
+			// A stopped process gets the signal when it goes on.
+			err = errors.Join(err, resume(c.cmd.Process))
+		}
+		return err
+	})
+}
+
+// Kill ends the process with SIGKILL and waits for its end. Killing a stopped server does nothing.
+func (s *Server) Kill() error {
+	return s.end("kill", func(c *child) error { return c.cmd.Process.Kill() })
+}
+
+// end sends what signal sends and waits. A process that does not heed it is killed, and that is an error.
+func (s *Server) end(op string, signalLocked func(*child) error) error {
+	if err := s.ours(op); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.runningLocked() {
+		return nil
+	}
+	c := s.mu.child
+	if err := signalLocked(c); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return s.errorf("%s: %w", op, err)
+	}
+	s.mu.paused = false
+	if c.wait(endWithin) {
+		return nil
+	}
+	err := c.cmd.Process.Kill()
+	c.wait(endWithin)
+	return errors.Join(s.errorf("%s: process %d was still there after %v and was killed", op, c.cmd.Process.Pid, endWithin), err)
+}
+
+// Pause stops the process where it is (SIGSTOP). Its connections stay open and silent.
+func (s *Server) Pause() error {
+	return s.setPaused("pause", true, pause)
+}
+
+// Resume lets a paused process go on (SIGCONT). It does not wait for an answer: see Ready.
+func (s *Server) Resume() error {
+	return s.setPaused("resume", false, resume)
+}
+
+func (s *Server) setPaused(op string, paused bool, signal func(*os.Process) error) error {
+	if err := s.ours(op); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.runningLocked() {
+		return s.errorf("%s: does not run", op)
+	}
+	if err := signal(s.mu.child.cmd.Process); err != nil {
+		return s.errorf("%s: %w", op, err)
+	}
+	s.mu.paused = paused
+	return nil
+}
+
+// Close kills the process and removes its temporary directory. The server cannot be started again.
+func (s *Server) Close() error {
+	if s.named {
+		return nil
+	}
+	err := s.Kill()
+	s.mu.Lock()
+	s.mu.closed = true
+	s.mu.Unlock()
+	return errors.Join(err, s.removeDir())
+}
+
+// FourLetter sends a four letter word and returns the answer.
+func (s *Server) FourLetter(word string) (string, error) { return FourLetter(s.addr, word) }
+
+// Mntr returns the server's counters by name.
+func (s *Server) Mntr() (map[string]string, error) { return Mntr(s.addr) }
+
+// WatchCount returns how many watches clients of this server have set, of every kind. (The word
+// wchs would leave out child watches.)
+func (s *Server) WatchCount() (int, error) { return s.counter("zk_watch_count") }
+
+// Ephemerals returns how many ephemeral nodes the server knows.
+func (s *Server) Ephemerals() (int, error) { return s.counter("zk_ephemerals_count") }
+
+func (s *Server) counter(name string) (int, error) {
+	values, err := s.Mntr()
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.Atoi(values[name])
+	if err != nil {
+		return 0, s.errorf("mntr %s: %w", name, err)
+	}
+	return n, nil
+}
+
+// Mode returns "standalone", "leader" or "follower", and an error while the server does not serve.
+func (s *Server) Mode() (string, error) { return Mode(s.addr) }
+
+// Log returns all that the server wrote so far, over all its runs.
+func (s *Server) Log() string {
+	if s.named {
+		return ""
+	}
+	log, err := os.ReadFile(s.logFile())
+	if err != nil {
+		return err.Error()
+	}
+	return string(log)
+}
+
+// LogTail returns the end of the log.
+func (s *Server) LogTail() string {
+	const limit = 16 << 10
+	log := s.Log()
+	if len(log) <= limit {
+		return log
+	}
+	tail := log[len(log)-limit:]
+	_, tail, _ = strings.Cut(tail, "\n")
+	return "...\n" + tail
+}
+
+// ours refuses what can only be done to a process of ours.
+func (s *Server) ours(op string) error {
+	if s.named {
+		return s.errorf("%s: not our process: %s names it", op, EnvServers)
+	}
+	return nil
+}
+
+func (s *Server) errorf(format string, args ...any) error {
+	return fmt.Errorf("ZooKeeper at %s: "+format, append([]any{s.addr}, args...)...)
+}

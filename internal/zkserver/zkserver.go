@@ -1,0 +1,119 @@
+// Package zkserver gets a real ZooKeeper for tests and for the demo: a server that the environment
+// names, or an installed ZooKeeper run as a child process, alone or as an ensemble.
+//
+// In a test:
+//
+//	srv := zkserver.Single(t)                    // whatever is there; may be shared with other tests
+//	srv := zkserver.Single(t, zkserver.Own())    // one that the test may stop, pause and kill
+//	ens := zkserver.Ensemble(t, 3, zkserver.TickTime(200*time.Millisecond))
+//
+// What a test starts ends with the test, and with the test's process however that ends (see proc_linux.go; on
+// other systems a process that is killed leaves its servers behind). Nothing here waits by
+// sleeping: a server counts as started when its `srvr` command answers with a mode.
+package zkserver
+
+import (
+	"errors"
+	"os"
+	"strings"
+)
+
+// The environment that decides where a server comes from.
+const (
+	// EnvServers names servers to use as they are, comma separated. Only Single without options
+	// uses it: what is asked of a server of one's own cannot be had from a named one.
+	EnvServers = "ZKLOCK_TEST_SERVERS"
+	// EnvRequire makes a missing server a failure where it would be a skip. CI sets it to 1, so
+	// that a green run cannot hide that nothing ran.
+	EnvRequire = "ZKLOCK_REQUIRE"
+)
+
+// RunFunction is the function of the one goroutine that a running server has in this process, for
+// goleak.IgnoreAnyFunction in tests that share a server beyond the test.
+const RunFunction = "github.com/zklock/zklock/internal/zkserver.(*child).run"
+
+// TB is the part of testing.TB that this package needs. It is spelled out so that the demo, which
+// uses this package too, does not link the testing package.
+type TB interface {
+	Helper()
+	Cleanup(func())
+	Failed() bool
+	Logf(format string, args ...any)
+	Skipf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// Single returns a server for the test: the one EnvServers names when there are no options, else a
+// child process that ends with the test. Without an installed ZooKeeper it skips the test and says
+// why, or fails it when EnvRequire is 1.
+func Single(t TB, opts ...Option) *Server {
+	t.Helper()
+	if named := os.Getenv(EnvServers); named != "" && len(opts) == 0 {
+		s := newNamed(named)
+		if err := s.Ready(); err != nil {
+			t.Fatalf("zkserver: %s=%q: %v", EnvServers, named, err)
+			return nil
+		}
+		return s
+	}
+	s, err := Start(NewConfig(opts...))
+	if err != nil {
+		refuse(t, err)
+		return nil
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("ZooKeeper at %s said:\n%s", s.Addr(), s.LogTail())
+		}
+		if err := s.Close(); err != nil {
+			t.Logf("zkserver: %v", err)
+		}
+	})
+	return s
+}
+
+// Ensemble returns n servers that form an ensemble and end with the test. It skips or fails as
+// Single does. It never uses the servers that EnvServers names.
+func Ensemble(t TB, n int, opts ...Option) *Cluster {
+	t.Helper()
+	c, err := StartEnsemble(n, NewConfig(opts...))
+	if err != nil {
+		refuse(t, err)
+		return nil
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			for _, s := range c.servers {
+				t.Logf("ZooKeeper %d at %s said:\n%s", s.ID(), s.Addr(), s.LogTail())
+			}
+		}
+		if err := c.Close(); err != nil {
+			t.Logf("zkserver: %v", err)
+		}
+	})
+	return c
+}
+
+// refuse ends the test that got no server: nothing to start is a skip unless a server is required,
+// and a server that would not start is always a failure.
+func refuse(t TB, err error) {
+	t.Helper()
+	if errors.Is(err, ErrNotInstalled) && !Required() {
+		t.Skipf("zkserver: %v; set %s to use a running one", err, EnvServers)
+		return
+	}
+	t.Fatalf("zkserver: %v", err)
+}
+
+// Required reports whether a missing server is to fail a test rather than skip it.
+func Required() bool { return os.Getenv(EnvRequire) == "1" }
+
+// newNamed returns a Server for servers that somebody else runs. It can be asked, not controlled.
+func newNamed(list string) *Server {
+	first, _, _ := strings.Cut(list, ",")
+	first, _, _ = strings.Cut(first, "/") // a chroot, when there is one address
+	if !strings.Contains(first, ":") {
+		first += ":2181"
+	}
+	return &Server{named: true, addr: strings.TrimSpace(first), connect: list}
+}
