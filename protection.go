@@ -74,16 +74,20 @@ func (c *creation) create(data []byte, acl []zk.ACL) {
 				c.err = err
 				return
 			}
-			c.node = node
-			c.token, c.err = e.tokenOf(node, zxid)
-			if errors.Is(c.err, zk.ErrNoNode) {
+			token, err := e.tokenOf(node, zxid)
+			switch {
+			case err == nil:
+				c.node, c.token = node, token
+				return
+			case errors.Is(err, zk.ErrNoNode):
 				continue // deleted by somebody else in between: queue again
-			}
-			if c.err != nil {
+			case outcomeOf(err) == notApplied:
 				e.countNode() // the erasure's; the caller gives back ours
 				e.erase(node)
+				c.err = err
+				return
 			}
-			return
+			// The connection was lost before the token was read: look again.
 
 		case session == 0 && err != nil && !errors.Is(err, ErrClosed) && !e.isOver():
 			// The frame never left: nothing was made.

@@ -144,6 +144,7 @@ type Session struct {
 		sync.Mutex
 		events []stateEvent
 	}
+	started  chan struct{} // closed with the first step of the state
 	wake     chan struct{} // there is mail, or the beat is to be looked at again; holds one
 	loopDone chan struct{}
 
@@ -184,7 +185,7 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 	}
 	s := &Session{
 		opts: o, log: o.logger, clock: clk, servers: servers, chroot: chroot,
-		hosts: newHosts(addrs, clk), wake: make(chan struct{}, 1), loopDone: make(chan struct{}), closeDone: make(chan struct{}),
+		hosts: newHosts(addrs, clk), started: make(chan struct{}), wake: make(chan struct{}, 1), loopDone: make(chan struct{}), closeDone: make(chan struct{}),
 	}
 	s.link.changed = make(chan struct{})
 	s.link.tried = make(map[string]error)
@@ -216,6 +217,7 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 		_ = s.Close()
 		return fail(err)
 	}
+	<-s.started // State says so too; the mail is there already
 	return s, nil
 }
 
@@ -646,6 +648,9 @@ func (s *Session) step(ev stateEvent) {
 	m, changed := s.watched.machine.next(ev)
 	if !changed {
 		return
+	}
+	if s.watched.machine.state == Connecting {
+		close(s.started)
 	}
 	s.watched.machine = m // visible before anybody is told (R51)
 	c := Change{State: m.state, SessionID: m.session, Time: time.Now(), Err: ev.err}

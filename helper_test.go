@@ -1,0 +1,397 @@
+package zklock_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"path"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/zkserver"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// soon bounds what should happen within a few round trips. It is long because machines are slow, and costs nothing
+// when all is well.
+const soon = 15 * time.Second
+
+// within returns a context for everything a test asks of servers.
+func within(t testing.TB, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// quiet drops the log of what a test provokes, unless the test runs verbosely.
+func quiet(t testing.TB) zklock.Option {
+	level := slog.LevelError
+	if testing.Verbose() {
+		level = slog.LevelInfo
+	}
+	return zklock.WithLogger(slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: level})))
+}
+
+type testWriter struct{ t testing.TB }
+
+func (w testWriter) Write(p []byte) (int, error) {
+	w.t.Log(strings.TrimSpace(string(p)))
+	return len(p), nil
+}
+
+// connect opens a Session to srv that is closed with the test.
+func connect(t testing.TB, srv string, opts ...zklock.Option) *zklock.Session {
+	t.Helper()
+	s, err := zklock.Connect(within(t, soon), srv, append([]zklock.Option{
+		zklock.WithSessionTimeout(10 * time.Second), quiet(t)}, opts...)...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+// lockPath is a path that no other test uses. Its parents are there.
+func lockPath(t testing.TB, srv string) string {
+	t.Helper()
+	a := admin(t, srv)
+	_, err := a.Create("/zklock-tests", nil, 0, zk.WorldACL(zk.PermAll))
+	if err != zk.ErrNodeExists {
+		require.NoError(t, err)
+	}
+	p := "/zklock-tests/" + strings.ReplaceAll(t.Name(), "/", "-") + "-" + uuid.NewString()[:8]
+	_, err = a.Create(p, nil, 0, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	return p
+}
+
+func newMutex(t testing.TB, s *zklock.Session, p string, opts ...zklock.MutexOption) *zklock.Mutex {
+	t.Helper()
+	m, err := zklock.NewMutex(s, p, opts...)
+	require.NoError(t, err)
+	return m
+}
+
+func acquire(t testing.TB, m *zklock.Mutex) *zklock.Hold {
+	t.Helper()
+	h, err := m.Acquire(within(t, soon))
+	require.NoError(t, err)
+	return h
+}
+
+func release(t testing.TB, h *zklock.Hold) {
+	t.Helper()
+	require.NoError(t, h.Release(within(t, soon)))
+}
+
+// admin is a plain client, somebody else.
+func admin(t testing.TB, srv string) *zk.Conn {
+	t.Helper()
+	c, events, err := zk.Connect(strings.Split(srv, ","), 20*time.Second, zk.WithLogger(nullLogger{}))
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		c.Close()
+		for range events { // until the client has ended
+		}
+	})
+	return c
+}
+
+type nullLogger struct{}
+
+func (nullLogger) Printf(string, ...any) {}
+
+func children(t testing.TB, c *zk.Conn, p string) []string {
+	t.Helper()
+	names, _, err := c.Children(p)
+	if err == zk.ErrNoNode {
+		return nil
+	}
+	require.NoError(t, err)
+	return names
+}
+
+// eventually waits for a condition that nothing announces.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(soon); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", soon, what)
+		}
+	}
+}
+
+// waiting runs Acquire in the background and returns when its node is in the queue.
+type waiting struct {
+	hold *zklock.Hold
+	err  error
+	done chan struct{}
+	stop context.CancelFunc
+}
+
+func queueUp(t testing.TB, a *zk.Conn, m *zklock.Mutex, p string) *waiting {
+	t.Helper()
+	before := len(children(t, a, p))
+	w := startAcquire(t, m)
+	eventually(t, "the waiter's node is in the queue", func() bool { return len(children(t, a, p)) > before })
+	return w
+}
+
+func startAcquire(t testing.TB, m *zklock.Mutex) *waiting {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*soon)
+	w := &waiting{done: make(chan struct{}), stop: cancel}
+	go func() {
+		defer close(w.done)
+		w.hold, w.err = m.Acquire(ctx)
+	}()
+	t.Cleanup(func() { cancel(); <-w.done })
+	return w
+}
+
+// get waits for the outcome.
+func (w *waiting) get(t testing.TB) (*zklock.Hold, error) {
+	t.Helper()
+	select {
+	case <-w.done:
+	case <-time.After(soon):
+		t.Fatalf("Acquire did not return within %v", soon)
+	}
+	return w.hold, w.err
+}
+
+func (w *waiting) granted(t testing.TB) *zklock.Hold {
+	t.Helper()
+	h, err := w.get(t)
+	require.NoError(t, err)
+	return h
+}
+
+// Opcodes a wire can name.
+const (
+	opCreate       = 1
+	opDelete       = 2
+	opExists       = 3
+	opGetData      = 4
+	opSync         = 9
+	opPing         = 11
+	opGetChildren2 = 12
+	opMulti        = 14
+	opClose        = -11
+	opSetWatches   = 101
+)
+
+// wire is a test's hand on the connection of one Session: it counts the requests and does what a rule says to one.
+type wire struct {
+	mu struct {
+		sync.Mutex
+		conns   []*wireConn
+		counts  map[int32]int
+		rule    func(request) verdict
+		refused bool
+	}
+}
+
+type request struct {
+	op   int32
+	path string
+	nth  int // of its kind since the wire was reset, from 1
+}
+
+type verdict int
+
+const (
+	pass      verdict = iota
+	cutBefore         // close the connection instead of sending the request
+	dropReply         // send the request, wait for the answer, throw it away and close: the server surely did it
+)
+
+func (w *wire) dialer() zklock.Option {
+	return zklock.WithDialer(func(network, addr string, d time.Duration) (net.Conn, error) {
+		w.mu.Lock()
+		refused := w.mu.refused
+		w.mu.Unlock()
+		if refused {
+			return nil, fmt.Errorf("the test refuses connections")
+		}
+		c, err := net.DialTimeout(network, addr, d)
+		if err != nil {
+			return nil, err
+		}
+		wc := &wireConn{Conn: c, w: w}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.mu.conns = append(w.mu.conns, wc)
+		return wc, nil
+	})
+}
+
+// reset starts the counts anew and sets the rule, which may be nil.
+func (w *wire) reset(rule func(request) verdict) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.counts, w.mu.rule = map[int32]int{}, rule
+}
+
+// sent returns how many requests were sent since the reset, heartbeats and keep-alive reads aside.
+func (w *wire) sent() (n int, by map[int32]int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	by = map[int32]int{}
+	for op, k := range w.mu.counts {
+		by[op] = k
+		n += k
+	}
+	return n, by
+}
+
+// cut closes the current connection; refuse keeps new ones from being made.
+func (w *wire) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.mu.conns {
+		c.Conn.Close()
+	}
+	w.mu.conns = nil
+}
+
+func (w *wire) refuse(yes bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.refused = yes
+}
+
+type wireConn struct {
+	net.Conn
+	w    *wire
+	in   []byte
+	seen bool // the connect request
+	got  bool // the connect response
+	mu   sync.Mutex
+	drop map[int32]bool // xids whose reply is to be dropped
+}
+
+func (c *wireConn) Write(p []byte) (int, error) {
+	if !c.seen {
+		c.seen = true
+		return c.Conn.Write(p)
+	}
+	xid, op := int32(binary.BigEndian.Uint32(p[4:])), int32(binary.BigEndian.Uint32(p[8:]))
+	r := request{op: op}
+	switch op {
+	case opCreate, opDelete, opExists, opGetData, opSync, opGetChildren2:
+		n := binary.BigEndian.Uint32(p[12:])
+		r.path = string(p[16 : 16+n])
+	}
+	if op != opPing && op != opMulti && !(op == opExists && r.path == "/") && op != 100 {
+		c.w.mu.Lock()
+		if c.w.mu.counts == nil {
+			c.w.mu.counts = map[int32]int{}
+		}
+		c.w.mu.counts[op]++
+		r.nth = c.w.mu.counts[op]
+		rule := c.w.mu.rule
+		c.w.mu.Unlock()
+		if rule != nil {
+			switch rule(r) {
+			case cutBefore:
+				c.Conn.Close()
+				return 0, io.ErrClosedPipe
+			case dropReply:
+				c.mu.Lock()
+				if c.drop == nil {
+					c.drop = map[int32]bool{}
+				}
+				c.drop[xid] = true
+				c.mu.Unlock()
+			}
+		}
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *wireConn) Read(p []byte) (int, error) {
+	if len(c.in) == 0 {
+		var head [4]byte
+		if _, err := io.ReadFull(c.Conn, head[:]); err != nil {
+			return 0, err
+		}
+		frame := make([]byte, 4+binary.BigEndian.Uint32(head[:]))
+		copy(frame, head[:])
+		if _, err := io.ReadFull(c.Conn, frame[4:]); err != nil {
+			return 0, err
+		}
+		if c.got {
+			c.mu.Lock()
+			dropped := c.drop[int32(binary.BigEndian.Uint32(frame[4:]))]
+			c.mu.Unlock()
+			if dropped {
+				c.Conn.Close()
+				return 0, io.ErrUnexpectedEOF
+			}
+		}
+		c.got = true
+		c.in = frame
+	}
+	n := copy(p, c.in)
+	c.in = c.in[n:]
+	return n, nil
+}
+
+// once applies a verdict to the first n requests of a kind below a path.
+func firstOf(op int32, below string, n int, v verdict) func(request) verdict {
+	var mu sync.Mutex
+	return func(r request) verdict {
+		mu.Lock()
+		defer mu.Unlock()
+		if r.op == op && n > 0 && strings.HasPrefix(r.path, below) {
+			n--
+			return v
+		}
+		return pass
+	}
+}
+
+// overlap records who works when, and fails the test if two do at a time or tokens do not increase (I1).
+type overlap struct {
+	t       testing.TB
+	mu      sync.Mutex
+	inside  int
+	last    int64
+	entries int
+}
+
+func (o *overlap) work(h *zklock.Hold, f func()) {
+	o.mu.Lock()
+	o.inside++
+	o.entries++
+	if o.inside != 1 {
+		o.t.Errorf("I1: %d holders at a time", o.inside)
+	}
+	if h.Token() <= o.last {
+		o.t.Errorf("I1: token %d after %d", h.Token(), o.last)
+	}
+	o.last = h.Token()
+	o.mu.Unlock()
+	f()
+	o.mu.Lock()
+	o.inside--
+	o.mu.Unlock()
+}
+
+func base(p string) string { return path.Base(p) }
+
+func expire(t testing.TB, srv string, s *zklock.Session) {
+	t.Helper()
+	require.NoError(t, zkserver.ExpireSession(srv, s.SessionID()))
+}
