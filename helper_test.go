@@ -199,6 +199,8 @@ type wire struct {
 		counts  map[int32]int
 		rule    func(request) verdict
 		refused bool
+		holdOp  int32         // replies to this are held back
+		until   chan struct{} // until this is closed
 	}
 }
 
@@ -234,6 +236,13 @@ func (w *wire) dialer() zklock.Option {
 		w.mu.conns = append(w.mu.conns, wc)
 		return wc, nil
 	})
+}
+
+// holdReplies keeps back the replies to one kind of request until the channel is closed.
+func (w *wire) holdReplies(op int32, until chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.holdOp, w.mu.until = op, until
 }
 
 // reset starts the counts anew and sets the rule, which may be nil.
@@ -279,6 +288,7 @@ type wireConn struct {
 	got  bool // the connect response
 	mu   sync.Mutex
 	drop map[int32]bool // xids whose reply is to be dropped
+	hold map[int32]chan struct{}
 }
 
 func (c *wireConn) Write(p []byte) (int, error) {
@@ -301,7 +311,16 @@ func (c *wireConn) Write(p []byte) (int, error) {
 		c.w.mu.counts[op]++
 		r.nth = c.w.mu.counts[op]
 		rule := c.w.mu.rule
+		until := c.w.mu.until
+		if op != c.w.mu.holdOp {
+			until = nil
+		}
 		c.w.mu.Unlock()
+		if until != nil {
+			c.mu.Lock()
+			c.hold = map[int32]chan struct{}{xid: until}
+			c.mu.Unlock()
+		}
 		if rule != nil {
 			switch rule(r) {
 			case cutBefore:
@@ -333,8 +352,12 @@ func (c *wireConn) Read(p []byte) (int, error) {
 		}
 		if c.got {
 			c.mu.Lock()
-			dropped := c.drop[int32(binary.BigEndian.Uint32(frame[4:]))]
+			xid := int32(binary.BigEndian.Uint32(frame[4:]))
+			dropped, until := c.drop[xid], c.hold[xid]
 			c.mu.Unlock()
+			if until != nil {
+				<-until
+			}
 			if dropped {
 				c.Conn.Close()
 				return 0, io.ErrUnexpectedEOF

@@ -1,0 +1,232 @@
+package zklock_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/zkserver"
+)
+
+// The request budget: what each operation sends, pings, heartbeats and keep-alive reads aside. The README's table has
+// these numbers.
+func TestRequestBudget(t *testing.T) {
+	srv := zkserver.Single(t).Addr()
+	a, root := admin(t, srv), lockPath(t, srv)
+	n := 0
+	freshPath := func() string { n++; return fmt.Sprintf("%s/%d", root, n) }
+	row := func(what string, got int, by map[int32]int, most int) {
+		t.Helper()
+		t.Logf("%-62s %2d (at most %d) %s", what, got, most, spell(by))
+		require.LessOrEqual(t, got, most, what)
+	}
+	wired := func(opts ...zklock.Option) (*wire, *zklock.Session) {
+		w := &wire{}
+		return w, connect(t, srv, append(opts, w.dialer())...)
+	}
+
+	t.Run("free", func(t *testing.T) {
+		w, s := wired()
+		m := newMutex(t, s, freshPath())
+		release(t, acquire(t, m)) // the first makes the root and verifies the token
+		w.reset(nil)
+		h := acquire(t, m)
+		sent, by := w.sent()
+		row("uncontended acquire", sent, by, 2)
+		require.Equal(t, map[int32]int{opCreate: 1, opGetChildren2: 1}, by)
+
+		w.reset(nil)
+		again, err := m.Acquire(h.Context())
+		require.NoError(t, err)
+		release(t, again)
+		sent, by = w.sent()
+		row("re-entrant pair", sent, by, 0)
+
+		w.reset(nil)
+		release(t, h)
+		sent, by = w.sent()
+		row("release", sent, by, 1)
+	})
+
+	t.Run("one round trip", func(t *testing.T) {
+		// The list leaves before the create's answer is there: held back, the answer cannot have been waited for.
+		w, s := wired()
+		m := newMutex(t, s, freshPath())
+		release(t, acquire(t, m))
+		listed := make(chan struct{})
+		w.reset(func(r request) verdict {
+			if r.op == opGetChildren2 {
+				close(listed)
+			}
+			return pass
+		})
+		w.holdReplies(opCreate, listed)
+		release(t, acquire(t, m))
+	})
+
+	t.Run("not acquired", func(t *testing.T) {
+		p := freshPath()
+		_, s0 := wired()
+		h := acquire(t, newMutex(t, s0, p))
+		w, s := wired()
+		m := newMutex(t, s, p)
+		_, err := m.TryAcquire(within(t, soon))
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		w.reset(nil)
+		_, err = m.TryAcquire(within(t, soon))
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		sent, by := w.sent()
+		row("try that fails", sent, by, 3)
+
+		w.reset(nil)
+		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+		defer cancel()
+		_, err = m.Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		sent, by = w.sent()
+		row("wait that times out", sent, by, 5)
+		release(t, h)
+	})
+
+	t.Run("hand-over", func(t *testing.T) {
+		p := freshPath()
+		w1, s1 := wired()
+		w2, s2 := wired()
+		w3, s3 := wired()
+		m1, m2, m3 := newMutex(t, s1, p), newMutex(t, s2, p), newMutex(t, s3, p)
+		for _, m := range []*zklock.Mutex{m1, m2, m3} {
+			release(t, acquire(t, m))
+		}
+		h := acquire(t, m1)
+		w2.reset(nil)
+		second := queueUp(t, a, m2, p)
+		eventually(t, "both watches are set", func() bool { _, by := w2.sent(); return by[opGetData] == 2 })
+		sent, by := w2.sent()
+		row("queue one waiter", sent, by, 4)
+		third := queueUp(t, a, m3, p)
+		settle(t, w3, 2)
+
+		w1.reset(nil)
+		w2.reset(nil)
+		release(t, h)
+		h2 := second.granted(t)
+		sent, by = both(w1, w2)
+		row("hand-over to one that was second when it listed", sent, by, 1)
+
+		w2.reset(nil)
+		w3.reset(nil)
+		release(t, h2)
+		h3 := third.granted(t)
+		sent, by = both(w2, w3)
+		row("hand-over to one that was further back", sent, by, 2)
+		release(t, h3)
+	})
+
+	t.Run("within one process", func(t *testing.T) {
+		p := freshPath()
+		w, s := wired()
+		m := newMutex(t, s, p)
+		h := acquire(t, m)
+		const goroutines = 8
+		var queue []*waiting
+		for i := range goroutines {
+			queue = append(queue, queueUp(t, a, m, p))
+			_ = i
+		}
+		settle(t, w, 2*goroutines) // its own node and its predecessor's, of which each is the next one's own
+		for i, next := range queue {
+			w.reset(nil)
+			release(t, h)
+			h = next.granted(t)
+			sent, by := w.sent()
+			if i == 0 || i == goroutines-1 {
+				row(fmt.Sprintf("hand-over among %d goroutines of one process (%d)", goroutines, i), sent, by, 2)
+			}
+			require.LessOrEqual(t, sent, 2)
+		}
+		release(t, h)
+	})
+
+	t.Run("first acquire", func(t *testing.T) {
+		for d := range 4 {
+			w, s := wired()
+			w.reset(nil)
+			p := freshPath()
+			release(t, acquire(t, newMutex(t, connect(t, srv), p)))
+			path := p + strings.Repeat("/x", d)
+			w.reset(nil)
+			h := acquire(t, newMutex(t, s, path))
+			sent, by := w.sent()
+			row(fmt.Sprintf("first acquire, %d parents missing", d), sent, by, 2*d+3)
+			release(t, h)
+		}
+	})
+
+	t.Run("reconnect", func(t *testing.T) {
+		p := freshPath()
+		_, s0 := wired()
+		h := acquire(t, newMutex(t, s0, p))
+		w, s := wired()
+		m := newMutex(t, s, p)
+		const waiters = 20
+		var queue []*waiting
+		for range waiters {
+			queue = append(queue, queueUp(t, a, m, p))
+		}
+		settle(t, w, waiters+1)
+		w.reset(nil)
+		w.cut()
+		eventually(t, "they have listed again", func() bool { _, by := w.sent(); return by[opGetChildren2] >= 1 && s.State().Attached() })
+		require.Equal(t, zklock.Reconnected, s.State())
+		release(t, h)
+		h = queue[0].granted(t)
+		sent, by := w.sent()
+		row(fmt.Sprintf("lost connection with %d waiters, and the grant after it", waiters), sent, by, 6)
+		release(t, h)
+		for _, q := range queue[1:] {
+			release(t, q.granted(t))
+		}
+	})
+}
+
+// settle waits until a session's watches are set: watches on one node are shared.
+func settle(t *testing.T, w *wire, most int) {
+	t.Helper()
+	last, same := -1, 0
+	eventually(t, "the watches are set", func() bool {
+		_, by := w.sent()
+		if by[opGetData] == last {
+			same++
+		} else {
+			last, same = by[opGetData], 0
+		}
+		return last >= 2 && same > 20
+	})
+	require.LessOrEqual(t, last, most+1)
+}
+
+func both(ws ...*wire) (n int, by map[int32]int) {
+	by = map[int32]int{}
+	for _, w := range ws {
+		k, b := w.sent()
+		n += k
+		for op, c := range b {
+			by[op] += c
+		}
+	}
+	return n, by
+}
+
+func spell(by map[int32]int) string {
+	names := map[int32]string{opCreate: "create", opDelete: "delete", opExists: "exists", opGetData: "getData", opSync: "sync", opGetChildren2: "getChildren", opSetWatches: "setWatches"}
+	var parts []string
+	for op, n := range by {
+		parts = append(parts, fmt.Sprintf("%d %s", n, names[op]))
+	}
+	return strings.Join(parts, ", ")
+}

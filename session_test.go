@@ -1,0 +1,266 @@
+package zklock_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"io"
+	"math/big"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/zkserver"
+)
+
+// What bad input gets: an error that says which server, and why, within ctx.
+func TestConnect_SaysWhatWasTried(t *testing.T) {
+	brief := func() context.Context {
+		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+		t.Cleanup(cancel)
+		return ctx
+	}
+	nobody, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	refusing := nobody.Addr().String()
+	require.NoError(t, nobody.Close())
+
+	_, err = zklock.Connect(brief(), refusing, quiet(t))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, refusing)
+	require.ErrorContains(t, err, "refused")
+
+	_, err = zklock.Connect(brief(), "no-such-host.invalid:2181", quiet(t))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "no-such-host.invalid")
+
+	for _, s := range []string{"", ",", "host:notaport", "host:0", "/chroot", "host/a//b", "[::1"} {
+		_, err = zklock.Connect(brief(), s, quiet(t))
+		require.Error(t, err, s)
+		require.NotErrorIs(t, err, context.DeadlineExceeded, s)
+	}
+}
+
+// A lease mode without room in the session timeout: the error has the numbers. R38: what counts is what is granted.
+func TestConnect_NoRoom(t *testing.T) {
+	srv := zkserver.Single(t).Addr()
+	_, err := zklock.Connect(within(t, soon), srv, zklock.WithSessionTimeout(7*time.Second), quiet(t))
+	require.ErrorIs(t, err, zklock.ErrNoRoom)
+	require.ErrorContains(t, err, "7s")
+	require.ErrorContains(t, err, "at least")
+
+	capped := zkserver.Single(t, zkserver.SessionTimeouts(time.Second, 5*time.Second)).Addr()
+	_, err = zklock.Connect(within(t, soon), capped, zklock.WithSessionTimeout(time.Minute), quiet(t))
+	require.ErrorIs(t, err, zklock.ErrNoRoom)
+	require.ErrorContains(t, err, "granted another session timeout than the 1m0s")
+}
+
+// R38, R39: the negotiated timeout counts, and very long ones behave.
+func TestConnect_TimeoutIsNegotiated(t *testing.T) {
+	srv := zkserver.Single(t).Addr()
+	s := connect(t, srv, zklock.WithSessionTimeout(20*24*time.Hour))
+	require.Equal(t, 60*time.Second, s.Timeout())
+	h := acquire(t, newMutex(t, s, lockPath(t, srv)))
+	require.Less(t, time.Until(h.Deadline()), 60*time.Second)
+	release(t, h)
+	_, err := zklock.Connect(within(t, soon), srv, zklock.WithSessionTimeout(30*24*time.Hour))
+	require.ErrorContains(t, err, "session timeout")
+}
+
+// F17, R48: a server that takes the connection and never answers is given up after the cap; the next one is tried.
+func TestConnect_SilentServer_NextIsTried(t *testing.T) {
+	srv := zkserver.Single(t).Addr()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var conns sync.WaitGroup
+	conns.Go(func() {
+		for {
+			c, err := silent.Accept()
+			if err != nil {
+				return
+			}
+			conns.Go(func() { _, _ = io.Copy(io.Discard, c); _ = c.Close() })
+		}
+	})
+	defer conns.Wait()
+	defer silent.Close()
+
+	s := connect(t, silent.Addr().String()+","+srv, zklock.WithHandshakeTimeout(200*time.Millisecond))
+	release(t, acquire(t, newMutex(t, s, lockPath(t, srv))))
+
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_, err = zklock.Connect(ctx, silent.Addr().String(), zklock.WithHandshakeTimeout(200*time.Millisecond), quiet(t))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "did not answer the handshake")
+}
+
+// F32, R45, R46: Close ends waits and holds with ErrClosed, leaves no goroutine, and its nodes are gone.
+func TestClose_EndsEverything(t *testing.T) {
+	srv := zkserver.Single(t).Addr()
+	a, p := admin(t, srv), lockPath(t, srv)
+	before := goleak.IgnoreCurrent()
+	s := connect(t, srv)
+	m := newMutex(t, s, p)
+	h := acquire(t, m)
+	w := queueUp(t, a, m, p)
+	changes := s.Changes(context.Background())
+	require.NoError(t, s.Close())
+	require.NoError(t, s.Close())
+	_, err := w.get(t)
+	require.ErrorIs(t, err, zklock.ErrClosed)
+	require.ErrorIs(t, h.Context().Err(), context.Canceled)
+	require.ErrorIs(t, context.Cause(h.Context()), zklock.ErrClosed)
+	require.ErrorIs(t, h.Err(), zklock.ErrClosed)
+	require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrClosed)
+	_, err = m.Acquire(within(t, soon))
+	require.ErrorIs(t, err, zklock.ErrClosed)
+	_, err = m.TryAcquire(within(t, soon))
+	require.ErrorIs(t, err, zklock.ErrClosed)
+	_, err = m.Participants(within(t, soon))
+	require.ErrorIs(t, err, zklock.ErrClosed)
+	require.Equal(t, zklock.Closed, s.State())
+	var last zklock.Change
+	for c := range changes {
+		last = c
+	}
+	require.Equal(t, zklock.Closed, last.State)
+	require.Empty(t, children(t, a, p))
+	goleak.VerifyNone(t, before)
+}
+
+// I6: Close returns although no server answers.
+func TestClose_ServerSilent_Returns(t *testing.T) {
+	server := zkserver.Single(t, zkserver.Own())
+	s := connect(t, server.Addr())
+	h := acquire(t, newMutex(t, s, "/job"))
+	require.NoError(t, server.Pause())
+	start := time.Now()
+	require.NoError(t, s.Close())
+	require.Less(t, time.Since(start), 10*time.Second)
+	require.ErrorIs(t, h.Err(), zklock.ErrClosed)
+	require.NoError(t, server.Resume())
+}
+
+func TestClose_ServerGone_Returns(t *testing.T) {
+	server := zkserver.Single(t, zkserver.Own())
+	s := connect(t, server.Addr())
+	w := startAcquire(t, newMutex(t, s, "/job"))
+	release(t, w.granted(t))
+	require.NoError(t, server.Stop())
+	eventually(t, "it is suspended", func() bool { return s.State() == zklock.Suspended })
+	w = startAcquire(t, newMutex(t, s, "/job"))
+	require.NoError(t, s.Close())
+	_, err := w.get(t)
+	require.ErrorIs(t, err, zklock.ErrClosed)
+}
+
+// Closing the *zk.Conn from outside is noticed.
+func TestConnClosedFromOutside(t *testing.T) {
+	srv := zkserver.Single(t).Addr()
+	s := connect(t, srv)
+	m := newMutex(t, s, lockPath(t, srv))
+	h := acquire(t, m)
+	s.Conn().Close()
+	select {
+	case <-h.Lost():
+	case <-time.After(soon):
+		t.Fatal("not noticed")
+	}
+	require.ErrorIs(t, h.Err(), zklock.ErrClosed)
+	_, err := m.Acquire(within(t, soon))
+	require.ErrorIs(t, err, zklock.ErrClosed)
+	eventually(t, "the state says so", func() bool { return s.State() == zklock.Closed })
+}
+
+// R42, R9: a reader of Changes that stops reading holds nobody up.
+func TestChanges_SlowReader_LosesTheOldest(t *testing.T) {
+	srv := zkserver.Single(t).Addr()
+	w := &wire{}
+	s := connect(t, srv, w.dialer())
+	changes := s.Changes(context.Background()) // nobody reads
+	ctx, cancel := context.WithCancel(context.Background())
+	gone := s.Changes(ctx)
+	cancel()
+	for range gone {
+	}
+	m := newMutex(t, s, lockPath(t, srv))
+	for range 3 {
+		w.cut()
+		release(t, acquire(t, m))
+	}
+	require.NoError(t, s.Close())
+	n := 0
+	for range changes {
+		n++
+	}
+	require.LessOrEqual(t, n, 64)
+	require.GreaterOrEqual(t, n, 3)
+}
+
+// TLS: the certificate is verified against the host name of the connection string.
+func TestConnect_TLS(t *testing.T) {
+	srv := zkserver.Single(t).Addr()
+	cert, pool := selfSigned(t, "localhost")
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}})
+	require.NoError(t, err)
+	var work sync.WaitGroup
+	work.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			work.Go(func() {
+				defer c.Close()
+				up, err := net.Dial("tcp", srv)
+				if err != nil {
+					return
+				}
+				defer up.Close()
+				work.Go(func() { _, _ = io.Copy(up, c); _ = up.Close() })
+				_, _ = io.Copy(c, up)
+			})
+		}
+	})
+	defer work.Wait()
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	require.NoError(t, err)
+
+	s := connect(t, "localhost:"+port, zklock.WithTLS(&tls.Config{RootCAs: pool}))
+	release(t, acquire(t, newMutex(t, s, lockPath(t, srv))))
+	require.NoError(t, s.Close())
+
+	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	defer cancel()
+	_, err = zklock.Connect(ctx, "127.0.0.1:"+port, zklock.WithTLS(&tls.Config{RootCAs: pool}), quiet(t))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "127.0.0.1")
+	require.ErrorContains(t, err, "TLS")
+}
+
+func selfSigned(t *testing.T, host string) (tls.Certificate, *x509.CertPool) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: host}, DNSNames: []string{host},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	parsed, err := x509.ParseCertificate(der)
+	require.NoError(t, err)
+	pool := x509.NewCertPool()
+	pool.AddCert(parsed)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+}
