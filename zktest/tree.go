@@ -67,6 +67,9 @@ type change struct {
 	version int32 // the node's new version, or aversion
 	creates int32 // the parent's new count of creates
 	initial int32 // the new node's own count of creates
+
+	// Who may read the node and its parent, and so may be told of the change.
+	readers, parentReaders []wire.ACL
 }
 
 // tree is all nodes by path. The root is there under "/" and under "", as it is in ZooKeeper, which

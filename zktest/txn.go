@@ -3,6 +3,7 @@ package zktest
 // A transaction: one zxid, any number of changes, and what everybody learns of it.
 
 import (
+	"slices"
 	"time"
 
 	"github.com/zklock/zklock/internal/wire"
@@ -34,6 +35,12 @@ func (c *cluster) do(tx *txn, ch change) {
 	if ch.kind == changeCreate {
 		delete(c.initial, ch.path)
 	}
+	ch.readers = ch.acl
+	if n := c.tree.nodes[ch.path]; n != nil {
+		ch.readers = n.acl
+	}
+	parent, _ := splitPath(ch.path)
+	ch.parentReaders = c.tree.nodes[parent].acl
 	tx.changes = append(tx.changes, ch)
 	tx.undo = append(tx.undo, c.tree.apply(ch, tx.zxid, tx.at.UnixMilli()))
 }
@@ -61,29 +68,29 @@ func (c *cluster) commit(tx *txn) {
 // before anything that could show the change; those of a multi come when all its operations are in.
 func (ep *endpoint) notify(tx *txn) {
 	for _, ch := range tx.changes {
+		parent := shownParent(ch.path)
 		switch ch.kind {
 		case changeCreate:
-			ep.tell(ep.data.fire(ch.path, NodeCreated), NodeCreated, ch.path, nil)
-			ep.tell(ep.child.fire(shownParent(ch.path), NodeChildrenChanged), NodeChildrenChanged, shownParent(ch.path), nil)
+			ep.tell(ep.data.fire(ch.path, NodeCreated), NodeCreated, ch.path, ch.readers)
+			ep.tell(ep.child.fire(parent, NodeChildrenChanged), NodeChildrenChanged, parent, ch.parentReaders)
 		case changeDelete:
 			told := ep.data.fire(ch.path, NodeDeleted)
-			ep.tell(told, NodeDeleted, ch.path, nil)
-			ep.tell(ep.child.fire(ch.path, NodeDeleted), NodeDeleted, ch.path, told)
-			ep.tell(ep.child.fire(shownParent(ch.path), NodeChildrenChanged), NodeChildrenChanged, shownParent(ch.path), nil)
+			ep.tell(told, NodeDeleted, ch.path, ch.readers)
+			others := ep.child.fire(ch.path, NodeDeleted)
+			others = slices.DeleteFunc(others, func(cn *conn) bool { return slices.Contains(told, cn) })
+			ep.tell(others, NodeDeleted, ch.path, ch.readers)
+			ep.tell(ep.child.fire(parent, NodeChildrenChanged), NodeChildrenChanged, parent, ch.parentReaders)
 		case changeData:
-			ep.tell(ep.data.fire(ch.path, NodeDataChanged), NodeDataChanged, ch.path, nil)
+			ep.tell(ep.data.fire(ch.path, NodeDataChanged), NodeDataChanged, ch.path, ch.readers)
 		}
 	}
 }
 
-// tell sends an event to everybody but those who have just had it.
-func (ep *endpoint) tell(conns []*conn, event EventType, path string, except []*conn) {
-	for _, cn := range conns {
-		skip := false
-		for _, e := range except {
-			skip = skip || e == cn
-		}
-		if !skip {
+// tell sends an event to those of the watchers who may read the node. The others' watches are spent all the
+// same, and in silence: so do ZooKeeper from 3.8.4 on and Debian's 3.8.0 (CVE-2024-23944).
+func (ep *endpoint) tell(watchers []*conn, event EventType, path string, readers []wire.ACL) {
+	for _, cn := range watchers {
+		if allowed(readers, wire.PermRead, cn.ids) {
 			ep.c.event(cn, event, path)
 		}
 	}
