@@ -3,9 +3,12 @@ package conformance
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,11 +54,11 @@ func differential(t *testing.T, seed uint64, ops int) {
 	fake := newSide(t, "zktest", srv.Addr(), sessions)
 
 	d := &run{t: t, real: real, fake: fake}
-	d.gen = generator{Rand: rand.New(rand.NewPCG(seed, 0)), zxid: srv.Zxid}
+	d.gen = generator{Rand: rand.New(rand.NewPCG(seed, 0)), zxid: srv.Zxid, recent: new([]string)}
 	for i := range sessions {
 		d.connect("new session", i, wire.ConnectRequest{Timeout: 30_000})
 	}
-	failed := make(map[wire.Op][2]int) // by operation: all, failed ones
+	codes := make(map[wire.Op]map[wire.Code]int)
 	for d.n = 1; d.n <= ops; d.n++ {
 		i := d.gen.IntN(sessions)
 		if d.gen.IntN(100) == 0 {
@@ -64,25 +67,28 @@ func differential(t *testing.T, seed uint64, ops int) {
 		}
 		req := d.gen.next()
 		reply := d.both(fmt.Sprintf("session %d: %v", i, req), i, req)
-		stat := failed[req.op]
-		stat[0]++
-		if reply != 0 {
-			stat[1]++
+		if codes[req.op] == nil {
+			codes[req.op] = make(map[wire.Code]int)
 		}
-		failed[req.op] = stat
+		codes[req.op][reply]++
 		if req.closes {
 			d.reattach(i)
 		}
 	}
-	t.Logf("0 differences in %d operations; final zxid %#x, %d nodes; all/failed by kind: %v", ops, srv.Zxid(), countNodes(srv), failed)
+	t.Logf("0 differences in %d operations; zxid %#x, %d changes; operations by kind and error code:%s",
+		ops, srv.Zxid(), len(srv.History()), table(codes))
 }
 
-func countNodes(srv *zktest.Server) int {
-	n := 0
-	for range srv.History() {
-		n++
+// table shows that the run met every answer, not only many.
+func table(codes map[wire.Op]map[wire.Code]int) string {
+	var b strings.Builder
+	for _, op := range slices.Sorted(maps.Keys(codes)) {
+		fmt.Fprintf(&b, "\n    %-20v", op)
+		for _, code := range slices.Backward(slices.Sorted(maps.Keys(codes[op]))) {
+			fmt.Fprintf(&b, " %d:%d", code, codes[op][code])
+		}
 	}
-	return n
+	return b.String()
 }
 
 // run is one comparison in progress.
@@ -97,10 +103,22 @@ type run struct {
 // both makes a request on both sides and compares everything that came of it. It returns the error code.
 func (d *run) both(what string, i int, req request) wire.Code {
 	d.t.Helper()
+	start := time.Now()
+	defer func() {
+		if e := time.Since(start); e > time.Second {
+			d.t.Log("SLOW", what, e)
+		}
+	}()
 	real, fake := d.real.call(i, req), d.fake.call(i, req)
 	requireSame(d.t, fmt.Sprintf("operation %d, %s", d.n, what), real, fake)
 	var xid, zxid, code int64
-	fmt.Sscanf(real.reply, "xid %d zxid 0x%x err %d", &xid, &zxid, &code)
+	var path string
+	if n, _ := fmt.Sscanf(real.reply, "xid %d zxid 0x%x err %d: %q", &xid, &zxid, &code, &path); n == 4 {
+		switch req.op {
+		case wire.OpCreate, wire.OpCreate2, wire.OpCreateContainer, wire.OpCreateTTL:
+			*d.gen.recent = append(*d.gen.recent, path)
+		}
+	}
 	return wire.Code(code)
 }
 
@@ -174,6 +192,12 @@ func (d *run) disturb(i int) {
 // ended reads what is left on a connection up to its end.
 func ended(c *rawzk.Conn) text {
 	defer c.Close()
+	start := time.Now()
+	defer func() {
+		if e := time.Since(start); e > time.Second {
+			println("SLOW ended", e.String())
+		}
+	}()
 	said := "nothing"
 	for {
 		r, err := c.Receive()
