@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/zklock/zklock/internal/wire"
 )
 
 // watchMode says how long a watch lives and how far it sees.
@@ -76,8 +78,15 @@ func (w *watchTable) removeConn(c *conn) {
 	}
 }
 
-// contains is checkWatches. In 3.8.0 a watch of any connection on the path will do.
-func (w *watchTable) contains(path string) bool { return len(w.byPath[path]) > 0 }
+// contains is checkWatches. In 3.8.0 a watch of any connection on the path will do; and once there are recursive
+// watches it walks up the path, and trips over one that does not begin with a slash.
+func (w *watchTable) contains(path string) (bool, error) {
+	found := len(w.byPath[path]) > 0
+	if w.recursive > 0 && path != "" && path[0] != '/' && (!found || !strings.Contains(path, "/")) {
+		return false, wire.MarshallingError
+	}
+	return found, nil
+}
 
 func (w *watchTable) size() int {
 	n := 0

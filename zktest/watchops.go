@@ -102,12 +102,18 @@ func (c *cluster) checkWatches(req *request) (wire.Record, error) {
 	if err != nil {
 		return nil, err
 	}
+	found := false
 	for _, w := range tables {
-		if w.contains(ask.Path) {
-			return nil, nil
+		there, err := w.contains(ask.Path)
+		if err != nil {
+			return nil, err
 		}
+		found = found || there
 	}
-	return nil, wire.NoWatcher
+	if !found {
+		return nil, wire.NoWatcher
+	}
+	return nil, nil
 }
 
 func (c *cluster) removeWatches(req *request) (wire.Record, error) {

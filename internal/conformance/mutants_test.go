@@ -51,7 +51,7 @@ var mutants = []mutant{
 	{"a wrong password leaves the old connection alone", "session.go",
 		"if s != nil && s.conn != nil {\n\t\t\tc.forget", "if s != nil && s.conn != nil && bytes.Equal(ask.Password, s.password) {\n\t\t\tc.forget"},
 	{"a watch of another connection does for nobody", "watches.go",
-		"func (w *watchTable) contains(path string) bool { return len(w.byPath[path]) > 0 }", "func (w *watchTable) contains(path string) bool { return len(w.byPath[path]) > 1 }"},
+		"found := len(w.byPath[path]) > 0", "found := len(w.byPath[path]) > 1"},
 	{"events go to those who may not read", "txn.go",
 		"if allowed(readers, wire.PermRead, cn.ids) {", "if true {"},
 	{"an ephemeral may have children", "rules.go",
