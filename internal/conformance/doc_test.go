@@ -1,0 +1,8 @@
+// Package conformance holds zktest's server against a real ZooKeeper 3.8.0: random operations on both, every
+// reply and every event compared. It has no code but its tests.
+//
+//	go test ./internal/conformance -args -ops 50000 -seed 7
+//
+// The environment does the same for a run by make: ZKLOCK_CONFORMANCE_OPS, ZKLOCK_CONFORMANCE_SEED. Without a
+// real server the tests are skipped with the reason, or fail if ZKLOCK_REQUIRE_REAL=1.
+package conformance

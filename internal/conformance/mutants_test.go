@@ -1,0 +1,100 @@
+package conformance
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// mutant is a plausible mistake in the server. The compiler sees it through an overlay, so there is no trace of
+// it in what is built otherwise.
+type mutant struct {
+	name     string
+	file     string // in zktest
+	old, new string // old stands there exactly once
+}
+
+var mutants = []mutant{
+	{"a failed write takes no zxid", "writes.go",
+		"\tif err != nil {\n\t\treturn change{}, err\n\t}\n\tc.do(tx, ch)", "\tif err != nil {\n\t\tc.zxid--\n\t\ttx.zxid--\n\t\treturn change{}, err\n\t}\n\tc.do(tx, ch)"},
+	{"a deletion does not raise the parent's pzxid", "tree.go",
+		"parent.pzxid = max(pzxid, zxid)", "parent.pzxid = max(pzxid, 0)"},
+	{"cversion counts creates only", "tree.go",
+		"n.creates*2 - children", "n.creates"},
+	{"exists leaves no watch on a missing node", "reads.go",
+		"\tif ask.Watch {\n\t\treq.conn.ep.data.add(ask.Path, req.conn, oneShot)\n\t}\n\tn := req", "\tif ask.Watch && req.conn.ep.tree.nodes[ask.Path] != nil {\n\t\treq.conn.ep.data.add(ask.Path, req.conn, oneShot)\n\t}\n\tn := req"},
+	{"a failed getData leaves a watch", "reads.go",
+		"\tn, err := c.readable(ask.Path, req.conn)\n\tif err != nil {\n\t\treturn nil, err\n\t}\n\tif ask.Watch {\n\t\treq.conn.ep.data", "\tn, err := c.readable(ask.Path, req.conn)\n\tif err != nil {\n\t\treq.conn.ep.data.add(ask.Path, req.conn, oneShot)\n\t\treturn nil, err\n\t}\n\tif ask.Watch {\n\t\treq.conn.ep.data"},
+	{"whoever watches a node twice is told twice of its deletion", "txn.go",
+		"return slices.Contains(told, cn)", "return false"},
+	{"only sequential creates use up numbers", "rules.go",
+		"if creates++; creates", "if req.Flags == 2 || req.Flags == 3 {\n\t\tcreates++\n\t}\n\tif creates"},
+	{"persistent watches go when they fire", "watches.go",
+		"case mode == oneShot:", "case mode != recursing:"},
+	{"recursive watches tell of children", "watches.go",
+		"case mode == recursing && event == NodeChildrenChanged:", "case false:"},
+	{"setWatches tells of what the client has seen", "watchops.go",
+		"n.mzxid > ask.RelativeZxid", "n.mzxid >= ask.RelativeZxid"},
+	{"a failed multi is not taken back", "txn.go",
+		"\t\ttx.undo[i]()\n", "\t\t_ = tx.undo[i]\n"},
+	{"operations after the one that failed report 0", "writes.go",
+		"if j > i {", "if false {"},
+	{"a container made in a multi answers without a stat", "writes.go",
+		"kind, as = wire.OpCreateContainer, wire.OpCreate2", "kind, as = wire.OpCreateContainer, wire.OpCreate"},
+	{"delete asks the node's ACL", "rules.go",
+		"if !allowed(parent.acl, wire.PermDelete, ids) {", "if n := r.tree.nodes[req.Path]; n != nil && !allowed(n.acl, wire.PermDelete, ids) {"},
+	{"a wrong password leaves the old connection alone", "session.go",
+		"if s != nil && s.conn != nil {\n\t\t\tc.forget", "if s != nil && s.conn != nil && bytes.Equal(ask.Password, s.password) {\n\t\t\tc.forget"},
+	{"a watch of another connection does for nobody", "watches.go",
+		"found := len(w.byPath[path]) > 0", "found := len(w.byPath[path]) > 1"},
+	{"events go to those who may not read", "txn.go",
+		"if allowed(readers, wire.PermRead, cn.ids) {", "if true {"},
+	{"an ephemeral may have children", "rules.go",
+		"if parent.kind == ephemeral {", "if false {"},
+	{"an auth reply carries the zxid", "reads.go",
+		"wire.ReplyHeader{Xid: req.xid, Err: code}", "wire.ReplyHeader{Xid: req.xid, Zxid: c.zxid, Err: code}"},
+}
+
+// TestMutants shows that the differential test finds mistakes. It compiles the server once for each, so it runs
+// only if ZKLOCK_MUTANTS=1.
+func TestMutants(t *testing.T) {
+	if os.Getenv("ZKLOCK_MUTANTS") != "1" {
+		t.Skip("mutants are planted only with ZKLOCK_MUTANTS=1")
+	}
+	if _, _, missing := findReal(); missing != "" {
+		startReal(t, "") // skips or fails
+	}
+	for _, m := range mutants {
+		t.Run(m.name, func(t *testing.T) {
+			file, err := filepath.Abs(filepath.Join("..", "..", "zktest", m.file))
+			require.NoError(t, err)
+			source, err := os.ReadFile(file)
+			require.NoError(t, err)
+			require.Equal(t, 1, strings.Count(string(source), m.old), "the mutant no longer fits %s", m.file)
+			dir := t.TempDir()
+			mutated := filepath.Join(dir, m.file)
+			require.NoError(t, os.WriteFile(mutated, []byte(strings.Replace(string(source), m.old, m.new, 1)), 0o600))
+			overlay, err := json.Marshal(map[string]map[string]string{"Replace": {file: mutated}})
+			require.NoError(t, err)
+			list := filepath.Join(dir, "overlay.json")
+			require.NoError(t, os.WriteFile(list, overlay, 0o600))
+
+			cmd := exec.Command("go", "test", "-overlay", list, "-count=1", "-run", "TestDifferential_FixedSeed", ".", "-args", "-ops", "3000")
+			cmd.Env = append(os.Environ(), "ZKLOCK_MUTANTS=0")
+			out, err := cmd.CombinedOutput()
+			require.Error(t, err, "the mutant was not caught:\n%s", out)
+			require.Contains(t, string(out), "the servers differ", "it failed for another reason:\n%s", out)
+			for line := range strings.Lines(string(out)) {
+				if strings.Contains(line, "operation ") {
+					t.Log("caught at " + strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "Messages:")))
+					break
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,57 @@
+package wire
+
+import "strconv"
+
+// Code is the error in a [ReplyHeader]; [OK] is none. It is an error, so that a rule can return it as one.
+type Code int32
+
+// ZooKeeper's error codes.
+const (
+	OK                      Code = 0
+	SystemError             Code = -1
+	RuntimeInconsistency    Code = -2
+	ConnectionLoss          Code = -4
+	MarshallingError        Code = -5
+	Unimplemented           Code = -6
+	OperationTimeout        Code = -7
+	BadArguments            Code = -8
+	UnknownSession          Code = -12
+	APIError                Code = -100
+	NoNode                  Code = -101
+	NoAuth                  Code = -102
+	BadVersion              Code = -103
+	NoChildrenForEphemerals Code = -108
+	NodeExists              Code = -110
+	NotEmpty                Code = -111
+	SessionExpired          Code = -112
+	InvalidACL              Code = -114
+	AuthFailed              Code = -115
+	SessionMoved            Code = -118
+	NotReadOnly             Code = -119
+	NoWatcher               Code = -121
+	ReconfigDisabled        Code = -123
+	QuotaExceeded           Code = -125
+	Throttled               Code = -127
+)
+
+var codeNames = map[Code]string{
+	OK: "ok", SystemError: "system error", RuntimeInconsistency: "runtime inconsistency",
+	ConnectionLoss: "connection loss", MarshallingError: "marshalling error", Unimplemented: "unimplemented",
+	OperationTimeout: "operation timeout", BadArguments: "bad arguments", UnknownSession: "unknown session",
+	APIError: "API error", NoNode: "no node", NoAuth: "no auth", BadVersion: "bad version",
+	NoChildrenForEphemerals: "no children for ephemerals", NodeExists: "node exists", NotEmpty: "not empty",
+	SessionExpired: "session expired", InvalidACL: "invalid ACL", AuthFailed: "auth failed",
+	SessionMoved: "session moved", NotReadOnly: "not read only", NoWatcher: "no watcher",
+	ReconfigDisabled: "reconfig disabled", QuotaExceeded: "quota exceeded", Throttled: "throttled",
+}
+
+// String returns the code's name and number.
+func (c Code) String() string {
+	if name, ok := codeNames[c]; ok {
+		return name + " (" + strconv.Itoa(int(c)) + ")"
+	}
+	return "code(" + strconv.Itoa(int(c)) + ")"
+}
+
+// Error implements error.
+func (c Code) Error() string { return "zookeeper: " + c.String() }

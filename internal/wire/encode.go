@@ -1,0 +1,77 @@
+package wire
+
+import "encoding/binary"
+
+// Record is anything that can be sent.
+type Record interface {
+	Encode(e *Encoder)
+}
+
+// Encoder appends jute's primitive types to a buffer. The zero value is ready.
+type Encoder struct {
+	buf []byte
+}
+
+// Bytes returns what was encoded.
+func (e *Encoder) Bytes() []byte { return e.buf }
+
+// Int32 appends an int.
+func (e *Encoder) Int32(v int32) { e.buf = binary.BigEndian.AppendUint32(e.buf, uint32(v)) }
+
+// Int64 appends a long.
+func (e *Encoder) Int64(v int64) { e.buf = binary.BigEndian.AppendUint64(e.buf, uint64(v)) }
+
+// Bool appends a boolean.
+func (e *Encoder) Bool(v bool) {
+	b := byte(0)
+	if v {
+		b = 1
+	}
+	e.buf = append(e.buf, b)
+}
+
+// String appends a string. An empty one is not null.
+func (e *Encoder) String(s string) {
+	e.Int32(int32(len(s)))
+	e.buf = append(e.buf, s...)
+}
+
+// NullString appends what jute writes for a null string.
+func (e *Encoder) NullString() { e.Int32(-1) }
+
+// Buffer appends a buffer. A nil one travels as null and comes out as nil again.
+func (e *Encoder) Buffer(b []byte) {
+	if b == nil {
+		e.Int32(-1)
+		return
+	}
+	e.Int32(int32(len(b)))
+	e.buf = append(e.buf, b...)
+}
+
+// Strings appends a vector of strings.
+func (e *Encoder) Strings(v []string) {
+	e.Int32(int32(len(v)))
+	for _, s := range v {
+		e.String(s)
+	}
+}
+
+// Raw appends bytes as they are.
+func (e *Encoder) Raw(b []byte) { e.buf = append(e.buf, b...) }
+
+// Frame returns the records as one frame, length included.
+func Frame(records ...Record) []byte {
+	e := Encoder{buf: make([]byte, 4, 128)}
+	for _, r := range records {
+		r.Encode(&e)
+	}
+	binary.BigEndian.PutUint32(e.buf, uint32(len(e.buf)-4))
+	return e.buf
+}
+
+// Raw is a record that is already encoded.
+type Raw []byte
+
+// Encode appends the bytes as they are.
+func (r Raw) Encode(e *Encoder) { e.Raw(r) }

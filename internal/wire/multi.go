@@ -1,0 +1,155 @@
+package wire
+
+import "slices"
+
+// MultiOp is one operation of a [MultiRequest]; which fields count depends on Op.
+type MultiOp struct {
+	Op      Op
+	Create  CreateRequest // create, create2, createContainer, createTTL
+	Path    string        // of every operation
+	Data    []byte        // setData
+	Version int32         // delete, setData, check
+	Watch   bool          // getData, getChildren: there on the wire, and ignored
+}
+
+// MultiRequest is the body of multi (1, 2, 5, 13, 15, 19, 21) and multiRead (4, 8).
+type MultiRequest struct{ Ops []MultiOp }
+
+// Encode appends the request.
+func (r MultiRequest) Encode(e *Encoder) {
+	for _, op := range r.Ops {
+		e.multiHeader(op.Op, false, -1)
+		switch op.Op {
+		case OpCreate, OpCreate2, OpCreateContainer:
+			op.Create.Encode(e)
+		case OpCreateTTL:
+			CreateTTLRequest{op.Create}.Encode(e)
+		case OpSetData:
+			SetDataRequest{op.Path, op.Data, op.Version}.Encode(e)
+		case OpGetData, OpGetChildren:
+			PathWatchRequest{op.Path, op.Watch}.Encode(e)
+		default:
+			PathVersionRequest{op.Path, op.Version}.Encode(e)
+		}
+	}
+	e.multiHeader(-1, true, -1)
+}
+
+func (e *Encoder) multiHeader(op Op, done bool, err Code) {
+	e.Int32(int32(op))
+	e.Bool(done)
+	e.Int32(int32(err))
+}
+
+func (d *Decoder) multiHeader() (op Op, done bool, err Code) {
+	return Op(d.Int32()), d.Bool(), Code(d.Int32())
+}
+
+// Decode takes the request. Operations that cannot stand in one, and reads mixed with writes, are malformed.
+func (r *MultiRequest) Decode(d *Decoder) {
+	r.Ops = nil
+	for {
+		op, done, _ := d.multiHeader()
+		if done || d.err != nil {
+			break
+		}
+		m := MultiOp{Op: op}
+		switch op {
+		case OpCreate, OpCreate2, OpCreateContainer:
+			m.Create.Decode(d)
+			m.Path = m.Create.Path
+		case OpCreateTTL:
+			var ttl CreateTTLRequest
+			ttl.Decode(d)
+			m.Create, m.Path = ttl.CreateRequest, ttl.Path
+		case OpDelete, OpCheck:
+			m.Path, m.Version = d.String(), d.Int32()
+		case OpSetData:
+			m.Path, m.Data, m.Version = d.String(), d.Buffer(), d.Int32()
+		case OpGetData, OpGetChildren:
+			m.Path, m.Watch = d.String(), d.Bool()
+		default:
+			d.fail("%v inside a multi", op)
+		}
+		r.Ops = append(r.Ops, m)
+	}
+	isRead := func(m MultiOp) bool { return m.Op == OpGetData || m.Op == OpGetChildren }
+	if slices.ContainsFunc(r.Ops, isRead) && slices.ContainsFunc(r.Ops, func(m MultiOp) bool { return !isRead(m) }) {
+		d.fail("reads and writes in one multi")
+	}
+	if d.err != nil {
+		r.Ops = nil
+	}
+}
+
+// MultiResult is one result of a [MultiResponse]; OpError says that Err counts and nothing else.
+type MultiResult struct {
+	Op       Op // OpCreate, OpCreate2, OpSetData, OpDelete, OpCheck, OpGetData, OpGetChildren or OpError
+	Path     string
+	Stat     Stat
+	Data     []byte
+	Children []string
+	Err      Code
+}
+
+// MultiResponse answers multi and multiRead.
+type MultiResponse struct{ Results []MultiResult }
+
+// Encode appends the response.
+func (r MultiResponse) Encode(e *Encoder) {
+	for _, res := range r.Results {
+		e.multiHeader(res.Op, false, res.Err)
+		switch res.Op {
+		case OpCreate:
+			e.String(res.Path)
+		case OpCreate2:
+			e.String(res.Path)
+			res.Stat.Encode(e)
+		case OpSetData:
+			res.Stat.Encode(e)
+		case OpGetData:
+			e.Buffer(res.Data)
+			res.Stat.Encode(e)
+		case OpGetChildren:
+			e.Strings(res.Children)
+		case OpError:
+			e.Int32(int32(res.Err))
+		}
+	}
+	e.multiHeader(-1, true, -1)
+}
+
+// Decode takes the response.
+func (r *MultiResponse) Decode(d *Decoder) {
+	r.Results = nil
+	for {
+		op, done, err := d.multiHeader()
+		if done || d.err != nil {
+			break
+		}
+		res := MultiResult{Op: op, Err: err}
+		switch op {
+		case OpCreate:
+			res.Path = d.String()
+		case OpCreate2:
+			res.Path = d.String()
+			res.Stat.Decode(d)
+		case OpSetData:
+			res.Stat.Decode(d)
+		case OpGetData:
+			res.Data = d.Buffer()
+			res.Stat.Decode(d)
+		case OpGetChildren:
+			res.Children = d.Strings()
+		case OpError:
+			res.Err = Code(d.Int32())
+		case OpDelete, OpCheck:
+		default:
+			d.fail("%v in a multi's response", op)
+		}
+		r.Results = append(r.Results, res)
+	}
+	if d.err != nil {
+		r.Results = nil
+	}
+}

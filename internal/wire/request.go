@@ -1,0 +1,217 @@
+package wire
+
+// CreateRequest is the body of create, create2, createContainer and createTTL; TTL travels with the last only.
+type CreateRequest struct {
+	Path  string
+	Data  []byte
+	ACL   []ACL
+	Flags int32
+	TTL   int64 // milliseconds
+}
+
+// Encode appends the request without a TTL.
+func (r CreateRequest) Encode(e *Encoder) {
+	e.String(r.Path)
+	e.Buffer(r.Data)
+	encodeACLs(e, r.ACL)
+	e.Int32(r.Flags)
+}
+
+// Decode takes a request without a TTL.
+func (r *CreateRequest) Decode(d *Decoder) {
+	*r = CreateRequest{Path: d.String(), Data: d.Buffer(), ACL: decodeACLs(d), Flags: d.Int32(), TTL: -1}
+}
+
+// CreateTTLRequest is a [CreateRequest] that travels with its TTL.
+type CreateTTLRequest struct{ CreateRequest }
+
+// Encode appends the request.
+func (r CreateTTLRequest) Encode(e *Encoder) {
+	r.CreateRequest.Encode(e)
+	e.Int64(r.TTL)
+}
+
+// Decode takes the request.
+func (r *CreateTTLRequest) Decode(d *Decoder) {
+	r.CreateRequest.Decode(d)
+	r.TTL = d.Int64()
+}
+
+// PathRequest is the body of getACL, sync and getAllChildrenNumber.
+type PathRequest struct{ Path string }
+
+// Encode appends the request.
+func (r PathRequest) Encode(e *Encoder) { e.String(r.Path) }
+
+// Decode takes the request.
+func (r *PathRequest) Decode(d *Decoder) { r.Path = d.String() }
+
+// PathVersionRequest is the body of delete and check. Version -1 matches all.
+type PathVersionRequest struct {
+	Path    string
+	Version int32
+}
+
+// Encode appends the request.
+func (r PathVersionRequest) Encode(e *Encoder) {
+	e.String(r.Path)
+	e.Int32(r.Version)
+}
+
+// Decode takes the request.
+func (r *PathVersionRequest) Decode(d *Decoder) {
+	*r = PathVersionRequest{Path: d.String(), Version: d.Int32()}
+}
+
+// PathWatchRequest is the body of exists, getData, getChildren and getChildren2.
+type PathWatchRequest struct {
+	Path  string
+	Watch bool
+}
+
+// Encode appends the request.
+func (r PathWatchRequest) Encode(e *Encoder) {
+	e.String(r.Path)
+	e.Bool(r.Watch)
+}
+
+// Decode takes the request.
+func (r *PathWatchRequest) Decode(d *Decoder) {
+	*r = PathWatchRequest{Path: d.String(), Watch: d.Bool()}
+}
+
+// SetDataRequest is the body of setData.
+type SetDataRequest struct {
+	Path    string
+	Data    []byte
+	Version int32
+}
+
+// Encode appends the request.
+func (r SetDataRequest) Encode(e *Encoder) {
+	e.String(r.Path)
+	e.Buffer(r.Data)
+	e.Int32(r.Version)
+}
+
+// Decode takes the request.
+func (r *SetDataRequest) Decode(d *Decoder) {
+	*r = SetDataRequest{Path: d.String(), Data: d.Buffer(), Version: d.Int32()}
+}
+
+// SetACLRequest is the body of setACL; its version is the node's aversion.
+type SetACLRequest struct {
+	Path    string
+	ACL     []ACL
+	Version int32
+}
+
+// Encode appends the request.
+func (r SetACLRequest) Encode(e *Encoder) {
+	e.String(r.Path)
+	encodeACLs(e, r.ACL)
+	e.Int32(r.Version)
+}
+
+// Decode takes the request.
+func (r *SetACLRequest) Decode(d *Decoder) {
+	*r = SetACLRequest{Path: d.String(), ACL: decodeACLs(d), Version: d.Int32()}
+}
+
+// AuthRequest is the body of auth.
+type AuthRequest struct {
+	Type   int32
+	Scheme string
+	Auth   []byte
+}
+
+// Encode appends the request.
+func (r AuthRequest) Encode(e *Encoder) {
+	e.Int32(r.Type)
+	e.String(r.Scheme)
+	e.Buffer(r.Auth)
+}
+
+// Decode takes the request.
+func (r *AuthRequest) Decode(d *Decoder) {
+	*r = AuthRequest{Type: d.Int32(), Scheme: d.String(), Auth: d.Buffer()}
+}
+
+// SetWatchesRequest is the body of setWatches and setWatches2; the persistent ones travel with the second only.
+type SetWatchesRequest struct {
+	RelativeZxid int64
+	Data         []string
+	Exist        []string
+	Child        []string
+	Persistent   []string
+	Recursive    []string
+}
+
+// Encode appends the body of setWatches.
+func (r SetWatchesRequest) Encode(e *Encoder) {
+	e.Int64(r.RelativeZxid)
+	e.Strings(r.Data)
+	e.Strings(r.Exist)
+	e.Strings(r.Child)
+}
+
+// Decode takes the body of setWatches.
+func (r *SetWatchesRequest) Decode(d *Decoder) {
+	*r = SetWatchesRequest{RelativeZxid: d.Int64(), Data: d.Strings(), Exist: d.Strings(), Child: d.Strings()}
+}
+
+// SetWatches2Request is a [SetWatchesRequest] that travels with its persistent watches.
+type SetWatches2Request struct{ SetWatchesRequest }
+
+// Encode appends the body of setWatches2.
+func (r SetWatches2Request) Encode(e *Encoder) {
+	r.SetWatchesRequest.Encode(e)
+	e.Strings(r.Persistent)
+	e.Strings(r.Recursive)
+}
+
+// Decode takes the body of setWatches2.
+func (r *SetWatches2Request) Decode(d *Decoder) {
+	r.SetWatchesRequest.Decode(d)
+	r.Persistent = d.Strings()
+	r.Recursive = d.Strings()
+}
+
+// WatchesRequest is the body of checkWatches and removeWatches.
+type WatchesRequest struct {
+	Path string
+	Type int32
+}
+
+// Encode appends the request.
+func (r WatchesRequest) Encode(e *Encoder) {
+	e.String(r.Path)
+	e.Int32(r.Type)
+}
+
+// Decode takes the request.
+func (r *WatchesRequest) Decode(d *Decoder) { *r = WatchesRequest{Path: d.String(), Type: d.Int32()} }
+
+// AddWatchRequest is the body of addWatch.
+type AddWatchRequest struct {
+	Path string
+	Mode int32
+}
+
+// Encode appends the request.
+func (r AddWatchRequest) Encode(e *Encoder) {
+	e.String(r.Path)
+	e.Int32(r.Mode)
+}
+
+// Decode takes the request.
+func (r *AddWatchRequest) Decode(d *Decoder) { *r = AddWatchRequest{Path: d.String(), Mode: d.Int32()} }
+
+// GetEphemeralsRequest is the body of getEphemerals.
+type GetEphemeralsRequest struct{ Prefix string }
+
+// Encode appends the request.
+func (r GetEphemeralsRequest) Encode(e *Encoder) { e.String(r.Prefix) }
+
+// Decode takes the request; a null prefix is an empty one.
+func (r *GetEphemeralsRequest) Decode(d *Decoder) { r.Prefix, _ = d.NullableString() }

@@ -1,0 +1,298 @@
+package zktest
+
+// The one goroutine that owns the state. Connections hand it messages; the methods users call are closures
+// that it runs. It never waits for anything but the next of these.
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// message is what reaches the loop from connections.
+type message struct {
+	kind messageKind
+	conn *conn
+	body []byte   // msgFrame
+	word string   // msgWord
+	req  *request // msgResume
+	more bool     // the next frame of this connection was there already: the client pipelines
+}
+
+type messageKind int
+
+const (
+	msgAccepted messageKind = iota + 1
+	msgFrame
+	msgWord
+	msgClosed
+	msgResume // a request has waited long enough
+)
+
+// cluster is the state of a server, or of all servers of an ensemble, and the loop that owns it.
+type cluster struct {
+	cfg     config
+	faults  faultSet
+	calls   chan func()
+	inbox   chan message
+	closing chan struct{} // closed when Close begins
+	done    chan struct{} // closed when the loop has ended
+	once    sync.Once
+	wg      sync.WaitGroup // goroutines of waiting requests, and thaws
+	after   sync.Mutex     // takes the loop's place once it has ended
+	epoch   time.Time      // the clock's zero for ticks
+
+	// Owned by the loop.
+	endpoints   []*endpoint
+	tree        *tree // every transaction is decided on it
+	zxid        int64
+	sessions    map[int64]*session
+	nextSession int64
+	nextConn    int64
+	wakeAt      time.Time // when some session may have expired; zero: never
+	reapAt      time.Time
+	frozen      bool
+	pending     map[string]int32 // counts of creates beyond the wrap; see nextSuffix
+	history     []Applied
+	counts      map[int64]map[Op]int
+	pings       int
+	events      int
+	initial     map[string]int32 // WithCreates, not used yet
+	deferred    []func()         // what a fault wants done once the present transaction is over
+}
+
+func newCluster(cfg config) *cluster {
+	c := &cluster{
+		cfg:      cfg,
+		calls:    make(chan func()),
+		inbox:    make(chan message),
+		closing:  make(chan struct{}),
+		done:     make(chan struct{}),
+		epoch:    time.Now(),
+		tree:     newTree(),
+		zxid:     cfg.zxid,
+		sessions: make(map[int64]*session),
+		pending:  make(map[string]int32),
+		counts:   make(map[int64]map[Op]int),
+		initial:  make(map[string]int32),
+	}
+	for path, n := range cfg.creates {
+		if nd := c.tree.nodes[path]; nd != nil {
+			nd.creates = n
+			continue
+		}
+		c.initial[path] = n
+	}
+	c.nextSession = firstSessionID(1, c.epoch)
+	c.reapAt = c.epoch.Add(cfg.containerCheck)
+	return c
+}
+
+// call runs fn in the loop and returns when it has. Once the loop has ended, it runs it here.
+func (c *cluster) call(fn func()) {
+	ran := make(chan struct{})
+	select {
+	case c.calls <- func() { fn(); close(ran) }:
+		<-ran
+	case <-c.done:
+		c.after.Lock()
+		defer c.after.Unlock()
+		fn()
+	}
+}
+
+func (c *cluster) run() {
+	defer close(c.done)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		wake := c.nextWake()
+		var tick <-chan time.Time
+		if !wake.IsZero() {
+			timer.Reset(time.Until(wake))
+			tick = timer.C
+		} else {
+			timer.Stop()
+		}
+		inbox := c.inbox
+		if c.frozen {
+			inbox = nil
+		}
+		select {
+		case fn := <-c.calls:
+			fn()
+			c.runLater()
+		case m := <-inbox:
+			c.handle(m)
+			if !m.more {
+				clear(c.pending)
+			}
+			c.runLater()
+		case <-tick:
+			c.onTime(time.Now())
+			c.runLater()
+		case <-c.closing:
+			return
+		}
+	}
+}
+
+// later has fn run by the loop when what it is doing now is done.
+func (c *cluster) later(fn func()) { c.deferred = append(c.deferred, fn) }
+
+func (c *cluster) runLater() {
+	for len(c.deferred) > 0 {
+		fn := c.deferred[0]
+		c.deferred = c.deferred[1:]
+		fn()
+	}
+}
+
+// nextWake returns when the loop has something to do by the clock alone, or zero.
+func (c *cluster) nextWake() time.Time {
+	if c.frozen || !c.running() {
+		return time.Time{}
+	}
+	wake := c.wakeAt
+	earlier := func(t time.Time) {
+		if !t.IsZero() && (wake.IsZero() || t.Before(wake)) {
+			wake = t
+		}
+	}
+	if len(c.tree.reapable) > 0 {
+		// While there was nothing to reap nobody counted the intervals; they go on as if somebody had.
+		if late := time.Since(c.reapAt); late > 0 {
+			c.reapAt = c.reapAt.Add(late / c.cfg.containerCheck * c.cfg.containerCheck)
+		}
+		earlier(c.reapAt)
+	}
+	return wake
+}
+
+// running says whether any endpoint is up; while none is, time does not count for sessions.
+func (c *cluster) running() bool {
+	return slices.ContainsFunc(c.endpoints, func(ep *endpoint) bool { return ep.listener != nil })
+}
+
+func (c *cluster) onTime(now time.Time) {
+	if !c.wakeAt.IsZero() && !now.Before(c.wakeAt) {
+		c.expireDue(now)
+	}
+	if len(c.tree.reapable) > 0 && !now.Before(c.reapAt) {
+		c.reapAt = c.reapAt.Add(c.cfg.containerCheck)
+		c.reap(now)
+	}
+}
+
+func (c *cluster) handle(m message) {
+	switch m.kind {
+	case msgAccepted:
+		c.accepted(m.conn)
+	case msgClosed:
+		c.forget(m.conn)
+	case msgWord:
+		c.fourLetterWord(m.conn, m.word)
+	case msgFrame:
+		if m.conn.waiting {
+			m.conn.backlog = append(m.conn.backlog, m)
+			return
+		}
+		c.frame(m.conn, m.body)
+	case msgResume:
+		c.resume(m.req)
+	}
+}
+
+// accepted starts the goroutines of a new connection.
+func (c *cluster) accepted(cn *conn) {
+	ep := cn.ep
+	if ep.listener == nil { // stopped in between
+		cn.close()
+		return
+	}
+	c.nextConn++
+	cn.id = c.nextConn
+	cn.ids = []wire.ID{{Scheme: "ip", ID: cn.host()}}
+	cn.stats = connStats{opened: time.Now(), last: time.Now(), lastOp: "NA"}
+	ep.conns[cn] = struct{}{}
+	ep.wg.Go(func() { cn.read(c.inbox) })
+	ep.wg.Go(cn.write)
+}
+
+// forget takes a connection off every table and cuts it. Its session lives on.
+func (c *cluster) forget(cn *conn) {
+	cn.close()
+	if cn.gone {
+		return
+	}
+	cn.gone = true
+	cn.backlog = nil
+	delete(cn.ep.conns, cn)
+	cn.ep.data.removeConn(cn)
+	cn.ep.child.removeConn(cn)
+	if cn.session != nil && cn.session.conn == cn {
+		cn.session.conn = nil
+	}
+}
+
+// finish forgets a connection once what is queued for it has been sent.
+func (c *cluster) finish(cn *conn) {
+	cn.out.put(outItem{last: true})
+	if cn.deafened {
+		return
+	}
+	cn.deafened = true
+	cn.ep.data.removeConn(cn)
+	cn.ep.child.removeConn(cn)
+	if cn.session != nil && cn.session.conn == cn {
+		cn.session.conn = nil
+	}
+}
+
+// freeze stops the handling of messages and of time.
+func (c *cluster) freeze() { c.frozen = true }
+
+// thaw goes on. Time has passed all the same: sessions that have run out meanwhile end first, before any of
+// the requests that have piled up could save them, as is most inconvenient.
+func (c *cluster) thaw() {
+	if c.frozen {
+		c.frozen = false
+		c.onTime(time.Now())
+	}
+}
+
+// freezeFor freezes and has itself thawed.
+func (c *cluster) freezeFor(d time.Duration) {
+	c.freeze()
+	c.wg.Go(func() {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			c.call(c.thaw)
+		case <-c.closing:
+		}
+	})
+}
+
+// close ends everything and returns after the last goroutine.
+func (c *cluster) close() {
+	c.once.Do(func() {
+		for _, ep := range c.endpoints {
+			ep.halt()
+		}
+		close(c.closing)
+	})
+	<-c.done
+	c.wg.Wait()
+}
+
+// started gives every session its full time, as a server does that comes back.
+func (c *cluster) started(ep *endpoint) {
+	now := time.Now()
+	for _, s := range c.sessions {
+		c.touch(s, now)
+	}
+}

@@ -1,0 +1,131 @@
+package zktest
+
+// One address clients connect to, with what a ZooKeeper process behind it would hold: its copy of the nodes
+// and its watches. A single server has one, an ensemble several over one state.
+
+import (
+	"fmt"
+	"net"
+	"sync"
+)
+
+type endpoint struct {
+	c    *cluster
+	id   int // 1 and up, as in zoo.cfg
+	addr string
+
+	// lifecycle serialises Start and Stop. It is taken outside the loop only, before a call into it.
+	lifecycle sync.Mutex
+	wg        sync.WaitGroup // accept loop, readers and writers of this run
+
+	stop struct {
+		sync.Mutex               // a leaf
+		ch         chan struct{} // closed by Stop; a new one for every Start
+	}
+
+	// Owned by the loop.
+	listener net.Listener // nil while stopped
+	conns    map[*conn]struct{}
+	tree     *tree // the cluster's own, on a single server
+	zxid     int64 // of the last transaction applied here
+	data     *watchTable
+	child    *watchTable
+}
+
+func newEndpoint(c *cluster, id int) *endpoint {
+	return &endpoint{
+		c: c, id: id, conns: make(map[*conn]struct{}), tree: c.tree, zxid: c.zxid,
+		data: newWatchTable(), child: newWatchTable(),
+	}
+}
+
+func (ep *endpoint) stopping() <-chan struct{} {
+	ep.stop.Lock()
+	defer ep.stop.Unlock()
+	return ep.stop.ch
+}
+
+// start listens, on the address of the first time.
+func (ep *endpoint) start() error {
+	ep.lifecycle.Lock()
+	defer ep.lifecycle.Unlock()
+	if isClosed(ep.c.closing) {
+		return fmt.Errorf("zktest: the server is closed")
+	}
+	running := false
+	ep.c.call(func() { running = ep.listener != nil })
+	if running {
+		return nil
+	}
+	ln, err := ep.listen()
+	if err != nil {
+		return fmt.Errorf("zktest: %w", err)
+	}
+	ep.addr = ln.Addr().String()
+	ep.stop.Lock()
+	ep.stop.ch = make(chan struct{})
+	ep.stop.Unlock()
+	ep.c.call(func() {
+		ep.listener = ln
+		ep.c.started(ep)
+	})
+	ep.wg.Go(func() { ep.accept(ln) })
+	return nil
+}
+
+func (ep *endpoint) listen() (net.Listener, error) {
+	addr := ep.addr
+	if ep.c.cfg.network != nil {
+		return ep.c.cfg.network.Listen(addr)
+	}
+	if addr == "" {
+		addr = "127.0.0.1:0"
+	}
+	return net.Listen("tcp", addr)
+}
+
+// halt closes the listener and all connections and returns when their goroutines have ended.
+func (ep *endpoint) halt() {
+	ep.lifecycle.Lock()
+	defer ep.lifecycle.Unlock()
+	var ln net.Listener
+	ep.c.call(func() {
+		if ln = ep.listener; ln == nil {
+			return
+		}
+		ep.listener = nil
+		for c := range ep.conns {
+			ep.c.forget(c)
+		}
+	})
+	if ln == nil {
+		return
+	}
+	ep.stop.Lock()
+	close(ep.stop.ch)
+	ep.stop.Unlock()
+	ln.Close()
+	ep.wg.Wait()
+}
+
+// accept hands every connection to the loop, which starts its goroutines.
+func (ep *endpoint) accept(ln net.Listener) {
+	for {
+		nc, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		if v := ep.c.faults.match(happening{when: onAccept, op: Connect}); v.close {
+			nc.Close()
+			continue
+		}
+		c := &conn{ep: ep, nc: nc, closed: make(chan struct{}), out: outQueue{ready: make(chan struct{}, 1)}}
+		select {
+		case ep.c.inbox <- message{kind: msgAccepted, conn: c}:
+		case <-ep.stopping():
+			nc.Close()
+		case <-ep.c.done:
+			nc.Close()
+		}
+	}
+}

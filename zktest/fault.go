@@ -1,0 +1,262 @@
+package zktest
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Fault says what is to go wrong, when and how often. It is a value: its methods return a changed copy, so
+// one can be kept, refined and used many times, and it prints as it is written:
+//
+//	After(Create).Path("/locks/*").Nth(2).DropReply().Close()
+//
+// It begins with a moment ([Before], [After], [OnEvent], [RefuseConnections], [StallHandshake]), may be
+// narrowed (Path, Session, Nth, Times, Once), and ends with what happens there (Close, DropReply, Delay, Hold,
+// Fail, Expire, Call, FreezeFor, and for events Drop and Duplicate). It does something once it is handed to
+// [Server.Inject] or [Proxy.Inject].
+//
+// What is sent on one connection stays in order: a reply or event that is delayed or held keeps back
+// everything after it, as TCP would.
+type Fault struct {
+	when     moment
+	op       Op
+	event    EventType
+	path     string
+	session  int64
+	nth      int
+	times    int
+	optional bool
+	actions  []action
+}
+
+type moment int
+
+const (
+	beforeOp moment = iota + 1
+	afterOp
+	onEvent
+	onAccept
+)
+
+type actionKind int
+
+const (
+	actClose actionKind = iota + 1
+	actDropReply
+	actDrop
+	actDuplicate
+	actDelay
+	actHold
+	actFail
+	actExpire
+	actCall
+	actFreeze
+)
+
+type action struct {
+	kind actionKind
+	d    time.Duration
+	code Code
+	fn   func()
+}
+
+// Before is the moment when a request has arrived and nothing of it is done.
+func Before(op Op) Fault { return Fault{when: beforeOp, op: op} }
+
+// After is the moment when a request has taken effect and its reply has not been sent.
+func After(op Op) Fault { return Fault{when: afterOp, op: op} }
+
+// OnEvent is the moment when an event is about to be sent to one connection.
+func OnEvent(event EventType) Fault { return Fault{when: onEvent, event: event} }
+
+// RefuseConnections closes connections as they are opened, before anything is read from them.
+func RefuseConnections() Fault { return Fault{when: onAccept}.Close() }
+
+// StallHandshake takes connect requests and does nothing with them until Release.
+func StallHandshake() Fault { return Before(Connect).Hold() }
+
+// Path narrows the fault to nodes whose path matches the pattern, in the syntax of [path.Match]; "/**" at the
+// end matches any depth below. A create is matched with the path it asks for before, and with the one it
+// got after; a multi by any of its operations.
+func (f Fault) Path(pattern string) Fault { f.path = pattern; return f }
+
+// Session narrows the fault to one session.
+func (f Fault) Session(id int64) Fault { f.session = id; return f }
+
+// Nth lets the first n-1 matches pass. Without Times, only the nth is hit.
+func (f Fault) Nth(n int) Fault { f.nth = n; return f }
+
+// Times limits how often the fault fires. Without it and Nth there is no limit.
+func (f Fault) Times(n int) Fault { f.times = n; return f }
+
+// Once is Times(1).
+func (f Fault) Once() Fault { return f.Times(1) }
+
+// Optional says that it is all right if the fault never fires.
+func (f Fault) Optional() Fault { f.optional = true; return f }
+
+// Close cuts the connection: before an operation, so that it never happens; after one, once its reply is
+// sent, unless DropReply; at an event, instead of it.
+func (f Fault) Close() Fault { return f.then(action{kind: actClose}) }
+
+// DropReply loses the reply, although the operation was done. The connection lives on unless Close says
+// otherwise, and then its client waits, or stumbles over the next reply: use both together.
+func (f Fault) DropReply() Fault { return f.then(action{kind: actDropReply}) }
+
+// Drop loses the event.
+func (f Fault) Drop() Fault { return f.then(action{kind: actDrop}) }
+
+// Duplicate sends the event twice.
+func (f Fault) Duplicate() Fault { return f.then(action{kind: actDuplicate}) }
+
+// Delay waits: with the request before it is done, or with what is sent after.
+func (f Fault) Delay(d time.Duration) Fault { return f.then(action{kind: actDelay, d: d}) }
+
+// Hold waits until [Injection.Release], as Delay does for a time.
+func (f Fault) Hold() Fault { return f.then(action{kind: actHold}) }
+
+// Fail answers with the code: before, without doing anything; after, although it was done.
+func (f Fault) Fail(code Code) Fault { return f.then(action{kind: actFail, code: code}) }
+
+// Expire ends the session at that moment, as if it had run out, and closes its connection.
+func (f Fault) Expire() Fault { return f.then(action{kind: actExpire}) }
+
+// Call runs fn. The request or reply waits until it returns; fn may call the server's own methods.
+func (f Fault) Call(fn func()) Fault { return f.then(action{kind: actCall, fn: fn}) }
+
+// FreezeFor stops the whole server for a time, as a long garbage collection would; see [Server.Freeze].
+func (f Fault) FreezeFor(d time.Duration) Fault { return f.then(action{kind: actFreeze, d: d}) }
+
+func (f Fault) then(a action) Fault {
+	f.actions = append(slices.Clip(f.actions), a)
+	return f
+}
+
+// String spells the fault as it would be written.
+func (f Fault) String() string {
+	var b strings.Builder
+	switch f.when {
+	case beforeOp:
+		fmt.Fprintf(&b, "Before(%v)", f.op)
+	case afterOp:
+		fmt.Fprintf(&b, "After(%v)", f.op)
+	case onEvent:
+		fmt.Fprintf(&b, "OnEvent(%v)", f.event)
+	case onAccept:
+		b.WriteString("OnAccept()")
+	}
+	if f.path != "" {
+		fmt.Fprintf(&b, ".Path(%q)", f.path)
+	}
+	if f.session != 0 {
+		fmt.Fprintf(&b, ".Session(%#x)", f.session)
+	}
+	if f.nth != 0 {
+		fmt.Fprintf(&b, ".Nth(%d)", f.nth)
+	}
+	switch f.times {
+	case 0:
+	case 1:
+		b.WriteString(".Once()")
+	default:
+		fmt.Fprintf(&b, ".Times(%d)", f.times)
+	}
+	for _, a := range f.actions {
+		switch a.kind {
+		case actClose:
+			b.WriteString(".Close()")
+		case actDropReply:
+			b.WriteString(".DropReply()")
+		case actDrop:
+			b.WriteString(".Drop()")
+		case actDuplicate:
+			b.WriteString(".Duplicate()")
+		case actDelay:
+			fmt.Fprintf(&b, ".Delay(%v)", a.d)
+		case actHold:
+			b.WriteString(".Hold()")
+		case actFail:
+			fmt.Fprintf(&b, ".Fail(%v)", a.code)
+		case actExpire:
+			b.WriteString(".Expire()")
+		case actCall:
+			b.WriteString(".Call(func)")
+		case actFreeze:
+			fmt.Fprintf(&b, ".FreezeFor(%v)", a.d)
+		}
+	}
+	if f.optional {
+		b.WriteString(".Optional()")
+	}
+	return b.String()
+}
+
+// check finds what can never mean anything, so that a test does not wait for it.
+func (f Fault) check() error {
+	switch {
+	case f.when == 0:
+		return fmt.Errorf("zktest: a fault begins with Before, After, OnEvent, RefuseConnections or StallHandshake")
+	case len(f.actions) == 0:
+		return fmt.Errorf("zktest: %v does nothing", f)
+	case f.nth < 0 || f.times < 0:
+		return fmt.Errorf("zktest: %v counts below zero", f)
+	}
+	if _, err := path.Match(strings.TrimSuffix(f.path, "/**"), ""); err != nil {
+		return fmt.Errorf("zktest: %v: %w", f, err)
+	}
+	for _, a := range f.actions {
+		switch {
+		case a.kind == actDropReply && f.when != afterOp:
+			return fmt.Errorf("zktest: %v: there is a reply to drop only After", f)
+		case (a.kind == actDrop || a.kind == actDuplicate) && f.when != onEvent:
+			return fmt.Errorf("zktest: %v: only events can be dropped and duplicated", f)
+		case a.kind == actFail && f.when != beforeOp && f.when != afterOp:
+			return fmt.Errorf("zktest: %v: only an operation can fail", f)
+		case a.kind != actClose && f.when == onAccept:
+			return fmt.Errorf("zktest: %v: a connection that is not yet accepted can only be closed", f)
+		}
+	}
+	return nil
+}
+
+// happening is what faults are matched with.
+type happening struct {
+	when    moment
+	op      Op
+	event   EventType
+	paths   []string
+	session int64
+}
+
+func (f Fault) matches(h happening) bool {
+	if f.when != h.when || f.session != 0 && f.session != h.session {
+		return false
+	}
+	switch f.when {
+	case beforeOp, afterOp:
+		if !f.op.covers(h.op) {
+			return false
+		}
+	case onEvent:
+		if f.event != AnyEvent && f.event != h.event {
+			return false
+		}
+	}
+	return f.path == "" || slices.ContainsFunc(h.paths, func(p string) bool { return globMatch(f.path, p) })
+}
+
+func globMatch(pattern, p string) bool {
+	if root, deep := strings.CutSuffix(pattern, "/**"); deep {
+		for up := p; up != "" && up != "/"; up = path.Dir(up) {
+			if ok, _ := path.Match(root, path.Dir(up)); ok || root == "" {
+				return true
+			}
+		}
+		return false
+	}
+	ok, _ := path.Match(pattern, p)
+	return ok
+}

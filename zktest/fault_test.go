@@ -1,0 +1,321 @@
+package zktest_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	. "github.com/zklock/zklock/zktest"
+)
+
+func TestFault_String_IsHowItIsWritten(t *testing.T) {
+	for want, f := range map[string]Fault{
+		`After(create).Path("/locks/*").Nth(2).DropReply().Close()`: After(Create).Path("/locks/*").Nth(2).DropReply().Close(),
+		`OnEvent(NodeDeleted).Session(0x1f).Once().Drop()`:          OnEvent(NodeDeleted).Session(31).Once().Drop(),
+		`Before(any).Times(3).Fail(no auth (-102)).Optional()`:      Before(AnyOp).Times(3).Fail(NoAuth).Optional(),
+		`Before(connect).Hold()`:                                    StallHandshake(),
+		`OnAccept().Close()`:                                        RefuseConnections(),
+		`OnEvent(any).Duplicate().Delay(1s)`:                        OnEvent(AnyEvent).Duplicate().Delay(time.Second),
+		`After(multi).Expire().FreezeFor(1m0s)`:                     After(Multi).Expire().FreezeFor(time.Minute),
+		`Before(getChildren).Call(func)`:                            Before(GetChildren).Call(func() {}),
+	} {
+		require.Equal(t, want, f.String())
+	}
+}
+
+func TestFault_IsAValue(t *testing.T) {
+	base := After(Create).Close()
+	one, two := base.DropReply(), base.Delay(time.Second)
+	require.Equal(t, "After(create).Close()", base.String())
+	require.Equal(t, "After(create).Close().DropReply()", one.String())
+	require.Equal(t, "After(create).Close().Delay(1s)", two.String())
+}
+
+func TestInject_FaultThatCannotMeanAnything_Panics(t *testing.T) {
+	srv := Start(t)
+	for _, f := range []Fault{
+		{}, After(Create), Before(Create).DropReply(), After(Create).Drop(), OnEvent(NodeDeleted).Fail(NoNode),
+		RefuseConnections().Hold(), Before(Create).Path("[").Close(), Before(Create).Nth(-1).Close(),
+	} {
+		require.Panics(t, func() { srv.Inject(f) }, "%v", f)
+	}
+}
+
+// recordingTB is a TB that remembers what it was told.
+type recordingTB struct {
+	testing.TB
+	cleanups []func()
+	errors   []string
+}
+
+func (r *recordingTB) Cleanup(fn func()) { r.cleanups = append(r.cleanups, fn) }
+func (r *recordingTB) Errorf(f string, args ...any) {
+	r.errors = append(r.errors, fmt.Sprintf(f, args...))
+}
+func (r *recordingTB) Failed() bool { return len(r.errors) > 0 }
+func (r *recordingTB) end() {
+	for i := len(r.cleanups) - 1; i >= 0; i-- {
+		r.cleanups[i]()
+	}
+}
+
+func TestStart_FaultThatNeverFired_FailsTheTest(t *testing.T) {
+	tb := &recordingTB{TB: t}
+	srv := Start(tb)
+	srv.Inject(After(Create).Close())
+	srv.Inject(After(Delete).Close().Optional())
+	tb.end()
+	require.Equal(t, []string{"zktest: After(create).Close() never fired"}, tb.errors)
+}
+
+func TestFault_ReplyToCreateLost_NodeIsThereAndClientIsNotTold(t *testing.T) {
+	bubble(t, func(t *testing.T, n *Network) {
+		srv := Start(t, WithNetwork(n))
+		conn := connect(t, srv, 10*time.Second, dialing(n))
+		require.NoError(t, create(conn, "/locks"))
+		lost := srv.Inject(After(Create).Path("/locks/*").Nth(2).DropReply().Close())
+
+		require.NoError(t, create(conn, "/locks/a"))
+		require.ErrorIs(t, create(conn, "/locks/b"), zk.ErrConnectionClosed)
+		require.Equal(t, []string{"a", "b"}, srv.Children("/locks"))
+		require.Equal(t, 1, lost.Fired())
+		require.NoError(t, create(conn, "/locks/c"))
+	})
+}
+
+func create(conn *zk.Conn, path string) error {
+	_, err := conn.Create(path, nil, 0, zk.WorldACL(zk.PermAll))
+	return err
+}
+
+func TestFault_CutBefore_NothingIsDone(t *testing.T) {
+	bubble(t, func(t *testing.T, n *Network) {
+		srv := Start(t, WithNetwork(n))
+		conn := connect(t, srv, 10*time.Second, dialing(n))
+		srv.Inject(Before(Create).Once().Close())
+		zxid := srv.Zxid()
+		require.ErrorIs(t, create(conn, "/a"), zk.ErrConnectionClosed)
+		require.Equal(t, zxid, srv.Zxid())
+		_, ok := srv.Get("/a")
+		require.False(t, ok)
+	})
+}
+
+func TestFault_FailBeforeAndAfter(t *testing.T) {
+	bubble(t, func(t *testing.T, n *Network) {
+		srv := Start(t, WithNetwork(n))
+		conn := connect(t, srv, 10*time.Second, dialing(n))
+		srv.Inject(Before(Create).Path("/before").Fail(NoAuth))
+		srv.Inject(After(Create).Path("/after").Fail(NodeExists))
+		require.ErrorIs(t, create(conn, "/before"), zk.ErrNoAuth)
+		require.ErrorIs(t, create(conn, "/after"), zk.ErrNodeExists)
+		require.Nil(t, srv.Children("/before"))
+		require.NotNil(t, srv.Children("/after"))
+	})
+}
+
+func TestFault_Delay_TakesThatLongAndKeepsOrder(t *testing.T) {
+	for name, f := range map[string]Fault{
+		"before": Before(Create).Once().Delay(3 * time.Second),
+		"after":  After(Create).Once().Delay(3 * time.Second),
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, n *Network) {
+				srv := Start(t, WithNetwork(n))
+				conn := connect(t, srv, 20*time.Second, dialing(n))
+				srv.Inject(f)
+				start := time.Now()
+				first := make(chan error, 1)
+				go func() { first <- create(conn, "/a") }()
+				synctest.Wait()
+				_, applied := srv.Get("/a")
+				require.Equal(t, name == "after", applied)
+				require.NoError(t, create(conn, "/b")) // waits behind /a
+				require.Equal(t, 3*time.Second, time.Since(start))
+				require.NoError(t, <-first)
+			})
+		})
+	}
+}
+
+func TestFault_Hold_UntilRelease(t *testing.T) {
+	bubble(t, func(t *testing.T, n *Network) {
+		srv := Start(t, WithNetwork(n))
+		conn := connect(t, srv, 10*time.Second, dialing(n))
+		held := srv.Inject(Before(Create).Hold())
+		done := make(chan error, 1)
+		go func() { done <- create(conn, "/a") }()
+		require.NoError(t, held.Wait(context.Background()))
+		synctest.Wait()
+		require.Nil(t, srv.Children("/a"))
+		held.Release()
+		require.NoError(t, <-done)
+		require.NoError(t, create(conn, "/b"), "after Release nothing is held")
+	})
+}
+
+func TestInjection_Wait_EndsWithTheContext(t *testing.T) {
+	bubble(t, func(t *testing.T, n *Network) {
+		srv := Start(t, WithNetwork(n))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := srv.Inject(Before(Create).Hold().Optional()).Wait(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+func TestFault_Events_DroppedDoubledDelayed(t *testing.T) {
+	bubble(t, func(t *testing.T, n *Network) {
+		srv := Start(t, WithNetwork(n))
+		conn, events := connectEvents(t, srv.Addr(), 10*time.Second, dialing(n))
+		for _, p := range []string{"/drop", "/twice", "/late", "/cut"} {
+			require.NoError(t, create(conn, p))
+			_, _, _, err := conn.GetW(p)
+			require.NoError(t, err)
+		}
+		srv.Inject(OnEvent(NodeDeleted).Path("/drop").Drop())
+		srv.Inject(OnEvent(AnyEvent).Path("/twice").Duplicate())
+		srv.Inject(OnEvent(NodeDeleted).Path("/late").Delay(2 * time.Second))
+		drain(events)
+
+		require.NoError(t, srv.Delete("/drop"))
+		synctest.Wait()
+		require.Empty(t, events)
+
+		require.NoError(t, srv.Delete("/twice"))
+		synctest.Wait()
+		require.Len(t, drain(events), 2)
+
+		start := time.Now()
+		require.NoError(t, srv.Delete("/late"))
+		require.Equal(t, zk.EventNodeDeleted, (<-events).Type)
+		require.Equal(t, 2*time.Second, time.Since(start))
+
+		srv.Inject(OnEvent(NodeDeleted).Path("/cut").Once().Close())
+		require.NoError(t, srv.Delete("/cut"))
+		await(t, events, zk.StateDisconnected)
+	})
+}
+
+func drain(events <-chan zk.Event) (all []zk.Event) {
+	for {
+		select {
+		case ev := <-events:
+			all = append(all, ev)
+		default:
+			return all
+		}
+	}
+}
+
+func TestFault_Expire_AtTheMoment(t *testing.T) {
+	bubble(t, func(t *testing.T, n *Network) {
+		srv := Start(t, WithNetwork(n))
+		conn, events := connectEvents(t, srv.Addr(), 10*time.Second, dialing(n))
+		srv.Inject(After(Create).Path("/e").Once().Expire())
+		_, err := conn.Create("/e", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
+		require.NoError(t, err, "the reply comes first")
+		await(t, events, zk.StateExpired)
+		require.Nil(t, srv.Children("/e"))
+		kinds := map[Kind]int{}
+		for _, h := range srv.History() {
+			kinds[h.Kind]++
+		}
+		require.Equal(t, 1, kinds[Expired])
+	})
+}
+
+func TestFault_Call_MayUseTheServer(t *testing.T) {
+	bubble(t, func(t *testing.T, n *Network) {
+		srv := Start(t, WithNetwork(n))
+		conn := connect(t, srv, 10*time.Second, dialing(n))
+		srv.Inject(Before(Create).Path("/a").Once().Call(func() {
+			if _, err := srv.Create("/a", nil, 0); err != nil {
+				t.Error(err)
+			}
+		}))
+		require.ErrorIs(t, create(conn, "/a"), zk.ErrNodeExists)
+	})
+}
+
+func TestFreeze_NothingIsAnswered_AndThawExpiresFirst(t *testing.T) {
+	bubble(t, func(t *testing.T, n *Network) {
+		srv := Start(t, WithNetwork(n))
+		_, events := connectEvents(t, srv.Addr(), 10*time.Second, dialing(n))
+		srv.Freeze()
+		time.Sleep(15 * time.Second)
+		require.Len(t, srv.Sessions(), 1)
+		srv.Thaw()
+		await(t, events, zk.StateExpired)
+		await(t, events, zk.StateHasSession)
+		require.Len(t, srv.Sessions(), 1, "the new one")
+	})
+}
+
+func TestFault_FreezeFor_IsShortEnoughToSurvive(t *testing.T) {
+	bubble(t, func(t *testing.T, n *Network) {
+		srv := Start(t, WithNetwork(n))
+		conn := connect(t, srv, 10*time.Second, dialing(n))
+		srv.Inject(After(Create).Once().FreezeFor(2 * time.Second))
+		start := time.Now()
+		require.NoError(t, create(conn, "/a"))
+		require.NoError(t, create(conn, "/b"))
+		require.Equal(t, 2*time.Second, time.Since(start))
+	})
+}
+
+func TestFault_RefuseAndStall(t *testing.T) {
+	bubble(t, func(t *testing.T, n *Network) {
+		srv := Start(t, WithNetwork(n))
+		refused := srv.Inject(RefuseConnections().Times(3))
+		start := time.Now()
+		conn := connect(t, srv, 10*time.Second, dialing(n))
+		require.Equal(t, 3, refused.Fired())
+		require.GreaterOrEqual(t, time.Since(start), 2*time.Second, "the client waits between attempts")
+
+		stalled := srv.Inject(StallHandshake())
+		require.True(t, srv.DropConnection(conn.SessionID()))
+		time.Sleep(5 * time.Second)
+		require.Equal(t, 1, stalled.Fired())
+		require.NotEqual(t, zk.StateHasSession, conn.State())
+		stalled.Release()
+		require.NoError(t, create(conn, "/a"))
+	})
+}
+
+func TestMoveSession_NextWriteIsNotDone(t *testing.T) {
+	bubble(t, func(t *testing.T, n *Network) {
+		srv := Start(t, WithNetwork(n))
+		conn := connect(t, srv, 10*time.Second, dialing(n))
+		id := conn.SessionID()
+		require.True(t, srv.MoveSession(id))
+		_, _, err := conn.Exists("/")
+		require.NoError(t, err, "reads do not ask the leader")
+		require.ErrorIs(t, create(conn, "/a"), zk.ErrConnectionClosed)
+		require.NoError(t, create(conn, "/a"))
+		require.Equal(t, id, conn.SessionID())
+	})
+}
+
+func TestFault_PathPatterns(t *testing.T) {
+	bubble(t, func(t *testing.T, n *Network) {
+		srv := Start(t, WithNetwork(n))
+		conn := connect(t, srv, 10*time.Second, dialing(n))
+		deep := srv.Inject(After(Create).Path("/a/**").Delay(time.Nanosecond))
+		flat := srv.Inject(After(Create).Path("/a/*").Delay(time.Nanosecond))
+		inMulti := srv.Inject(Before(Multi).Path("/a/b").Delay(time.Nanosecond))
+		for _, p := range []string{"/a", "/a/b", "/a/b/c", "/ab"} {
+			require.NoError(t, create(conn, p))
+		}
+		_, err := conn.Multi(&zk.CheckVersionRequest{Path: "/", Version: -1}, &zk.CheckVersionRequest{Path: "/a/b", Version: -1})
+		require.NoError(t, err)
+		require.Equal(t, 2, deep.Fired())
+		require.Equal(t, 1, flat.Fired())
+		require.Equal(t, 1, inMulti.Fired())
+	})
+}

@@ -1,0 +1,183 @@
+package zktest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// Kind is what an [Applied] transaction did.
+type Kind int
+
+// The kinds of changes in a history.
+const (
+	Opened  Kind = iota + 1 // a session began
+	Closed                  // a session was closed by its client
+	Expired                 // a session ran out, or was expired by the test
+	Created                 // a node
+	Deleted                 // a node
+	DataSet                 // a node's data
+)
+
+// String returns the kind in lower case.
+func (k Kind) String() string {
+	switch k {
+	case Opened:
+		return "opened"
+	case Closed:
+		return "closed"
+	case Expired:
+		return "expired"
+	case Created:
+		return "created"
+	case Deleted:
+		return "deleted"
+	case DataSet:
+		return "set"
+	}
+	return "?"
+}
+
+// Applied is one change that the server made: the truth that a checker holds clients' views against.
+type Applied struct {
+	Kind    Kind
+	Path    string    // of a node; empty for a session's
+	Session int64     // who did it; 0 for the server itself and for the test
+	Owner   int64     // the session of an ephemeral node
+	Zxid    int64     // changes of one transaction share it
+	Time    time.Time // by the server's clock, which is package time's
+	Data    []byte    // of Created and DataSet
+}
+
+// String returns one line for a log.
+func (a Applied) String() string {
+	s := fmt.Sprintf("%#x %v session %#x", a.Zxid, a.Kind, a.Session)
+	if a.Path != "" {
+		s += " " + a.Path
+	}
+	return s
+}
+
+// record keeps a transaction that changed something.
+func (c *cluster) record(tx *txn) {
+	add := func(a Applied) {
+		a.Session, a.Zxid, a.Time = tx.session, tx.zxid, tx.at
+		c.history = append(c.history, a)
+	}
+	if tx.opens != 0 {
+		add(Applied{Kind: Opened})
+	}
+	for _, ch := range tx.changes {
+		switch ch.kind {
+		case changeCreate:
+			add(Applied{Kind: Created, Path: ch.path, Owner: ch.owner, Data: ch.data})
+		case changeDelete:
+			add(Applied{Kind: Deleted, Path: ch.path, Owner: ch.owner})
+		case changeData:
+			add(Applied{Kind: DataSet, Path: ch.path, Owner: ch.owner, Data: ch.data})
+		}
+	}
+	switch {
+	case tx.closes != 0 && tx.expired:
+		add(Applied{Kind: Expired})
+	case tx.closes != 0:
+		add(Applied{Kind: Closed})
+	}
+}
+
+// Counts is how many requests a server has received, pings aside.
+type Counts struct {
+	BySession map[int64]map[Op]int
+	Pings     int
+	Events    int // sent, to all connections
+}
+
+// Total returns the number of requests of the given kinds, or of all but pings if none are given. Create
+// takes in its three variants and GetChildren its one, as in a [Fault].
+func (c Counts) Total(ops ...Op) int {
+	n := 0
+	for session := range c.BySession {
+		n += c.Of(session, ops...)
+	}
+	return n
+}
+
+// Of is Total for one session.
+func (c Counts) Of(session int64, ops ...Op) int {
+	n := 0
+	for got, times := range c.BySession[session] {
+		if len(ops) == 0 || slices.ContainsFunc(ops, func(op Op) bool { return op.covers(got) }) {
+			n += times
+		}
+	}
+	return n
+}
+
+// String lists the counts of all sessions together, in the order of the protocol's numbers.
+func (c Counts) String() string {
+	sum := make(map[Op]int)
+	for _, ops := range c.BySession {
+		for op, n := range ops {
+			sum[op] += n
+		}
+	}
+	ops := make([]Op, 0, len(sum))
+	for op := range sum {
+		ops = append(ops, op)
+	}
+	slices.Sort(ops)
+	s := ""
+	for _, op := range ops {
+		s += fmt.Sprintf("%v=%d ", op, sum[op])
+	}
+	return s + fmt.Sprintf("pings=%d events=%d", c.Pings, c.Events)
+}
+
+// Stat is what the server knows about a node, as clients see it. Times are milliseconds since 1970.
+type Stat struct {
+	Czxid, Mzxid, Pzxid         int64
+	Ctime, Mtime                int64
+	Version, Cversion, Aversion int32
+	EphemeralOwner              int64
+	DataLength, NumChildren     int32
+	Creates                     int32 // children ever created, the next one's sequence
+	Container                   bool
+}
+
+func publicStat(n *node) Stat {
+	w := n.stat()
+	return Stat{
+		Czxid: w.Czxid, Mzxid: w.Mzxid, Pzxid: w.Pzxid, Ctime: w.Ctime, Mtime: w.Mtime,
+		Version: w.Version, Cversion: w.Cversion, Aversion: w.Aversion, EphemeralOwner: w.EphemeralOwner,
+		DataLength: w.DataLength, NumChildren: w.NumChildren, Creates: n.creates, Container: n.kind == container,
+	}
+}
+
+// Session is what the server knows about a session.
+type Session struct {
+	ID         int64
+	Timeout    time.Duration // as negotiated
+	Expires    time.Time     // if it is not heard of until then
+	Connected  bool
+	RemoteAddr string   // of its connection
+	Ephemerals []string // its nodes' paths, sorted
+}
+
+// Watch is one watch of one connection.
+type Watch struct {
+	Path       string
+	Session    int64
+	Children   bool // set by a getChildren; otherwise by an exists or getData
+	Persistent bool
+	Recursive  bool
+}
+
+// Flags for [Server.Create], with the numbers of go-zookeeper's.
+const (
+	FlagPersistent = wire.FlagPersistent
+	FlagEphemeral  = wire.FlagEphemeral
+	FlagSequence   = wire.FlagSequential
+	FlagContainer  = wire.FlagContainer
+)

@@ -1,0 +1,193 @@
+package zktest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// Injection is a [Fault] at work.
+type Injection struct {
+	fault    Fault
+	set      *faultSet
+	released chan struct{} // closed by Release
+	hit      chan struct{} // closed when it first fires
+
+	// guarded by set.mu
+	matched int
+	fired   int
+	removed bool
+}
+
+// String spells the fault.
+func (i *Injection) String() string { return i.fault.String() }
+
+// Fired returns how often the fault has done what it is there for.
+func (i *Injection) Fired() int {
+	i.set.mu.Lock()
+	defer i.set.mu.Unlock()
+	return i.fired
+}
+
+// Wait returns when the fault has fired for the first time, or with the context's cause when that ends first.
+func (i *Injection) Wait(ctx context.Context) error {
+	select {
+	case <-i.hit:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("zktest: %v has not fired: %w", i, context.Cause(ctx))
+	}
+}
+
+// Release lets go of what the fault holds, and from then on Hold does nothing.
+func (i *Injection) Release() {
+	i.set.mu.Lock()
+	defer i.set.mu.Unlock()
+	select {
+	case <-i.released:
+	default:
+		close(i.released)
+	}
+}
+
+// Remove ends the fault and releases what it holds. How often it fired still counts at the end of the test.
+func (i *Injection) Remove() {
+	i.set.mu.Lock()
+	i.removed = true
+	i.set.mu.Unlock()
+	i.Release()
+}
+
+// faultSet is the faults of one server or proxy.
+type faultSet struct {
+	mu   sync.Mutex // a leaf: nothing is called and nothing waits while it is held
+	list []*Injection
+}
+
+func (s *faultSet) inject(f Fault) (*Injection, error) {
+	if err := f.check(); err != nil {
+		return nil, err
+	}
+	i := &Injection{fault: f, set: s, released: make(chan struct{}), hit: make(chan struct{})}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = append(s.list, i)
+	return i, nil
+}
+
+// active says whether anything can match at all, to spare the finding of paths.
+func (s *faultSet) active() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.list) > 0
+}
+
+// unfired returns the faults that never fired and were not optional.
+func (s *faultSet) unfired() []*Injection {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var never []*Injection
+	for _, i := range s.list {
+		if i.fired == 0 && !i.fault.optional {
+			never = append(never, i)
+		}
+	}
+	return never
+}
+
+// verdict is what all faults that fire at one happening want together.
+type verdict struct {
+	close      bool
+	dropReply  bool
+	drop       bool
+	expire     bool
+	duplicates int
+	fail       wire.Code
+	freeze     time.Duration
+	wait       wait
+}
+
+// wait is what has to pass before something goes on: calls first, then time, then releases.
+type wait struct {
+	calls []func()
+	delay time.Duration
+	gates []<-chan struct{}
+}
+
+func (w wait) empty() bool { return len(w.calls) == 0 && w.delay == 0 && len(w.gates) == 0 }
+
+// pass blocks until all has passed, or until done is closed, and then returns false.
+func (w wait) pass(done <-chan struct{}) bool {
+	for _, fn := range w.calls {
+		fn()
+	}
+	if w.delay > 0 {
+		timer := time.NewTimer(w.delay)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-done:
+			return false
+		}
+	}
+	for _, gate := range w.gates {
+		select {
+		case <-gate:
+		case <-done:
+			return false
+		}
+	}
+	return true
+}
+
+// match counts the happening for every fault it concerns and returns what those that fire want.
+func (s *faultSet) match(h happening) verdict {
+	var v verdict
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, i := range s.list {
+		f := i.fault
+		if i.removed || !f.matches(h) {
+			continue
+		}
+		i.matched++
+		times := f.times
+		if times == 0 && f.nth > 0 {
+			times = 1
+		}
+		if i.matched < f.nth || times > 0 && i.fired >= times {
+			continue
+		}
+		if i.fired++; i.fired == 1 {
+			close(i.hit)
+		}
+		for _, a := range f.actions {
+			switch a.kind {
+			case actClose:
+				v.close = true
+			case actDropReply:
+				v.dropReply = true
+			case actDrop:
+				v.drop = true
+			case actDuplicate:
+				v.duplicates++
+			case actDelay:
+				v.wait.delay += a.d
+			case actHold:
+				v.wait.gates = append(v.wait.gates, i.released)
+			case actFail:
+				v.fail = wire.Code(a.code)
+			case actExpire:
+				v.expire = true
+			case actCall:
+				v.wait.calls = append(v.wait.calls, a.fn)
+			case actFreeze:
+				v.freeze = max(v.freeze, a.d)
+			}
+		}
+	}
+	return v
+}

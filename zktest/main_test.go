@@ -1,0 +1,67 @@
+package zktest_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/zklock/zklock/zktest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// quiet is a logger for clients whose reconnecting is of no interest.
+type quiet struct{}
+
+func (quiet) Printf(string, ...any) {}
+
+// connect returns a client with a session, which is closed at the end of the test.
+func connect(t *testing.T, srv *zktest.Server, timeout time.Duration, opts ...connOption) *zk.Conn {
+	t.Helper()
+	conn, _ := connectEvents(t, srv.Addr(), timeout, opts...)
+	return conn
+}
+
+type connOption = func(*zk.Conn)
+
+// connectEvents is connect, with all the client's events in a channel that loses none.
+func connectEvents(t *testing.T, addr string, timeout time.Duration, opts ...connOption) (*zk.Conn, <-chan zk.Event) {
+	t.Helper()
+	events := make(chan zk.Event, 1000)
+	opts = append(opts, zk.WithEventCallback(func(ev zk.Event) { events <- ev }))
+	conn, session, err := zk.Connect([]string{addr}, timeout, func(c *zk.Conn) {
+		c.SetLogger(quiet{})
+		for _, opt := range opts {
+			opt(c)
+		}
+	})
+	require.NoError(t, err)
+	t.Cleanup(conn.Close)
+	await(t, session, zk.StateHasSession)
+	return conn, events
+}
+
+// await reads events until the state comes.
+func await(t *testing.T, events <-chan zk.Event, state zk.State) {
+	t.Helper()
+	timeout := time.NewTimer(time.Minute)
+	defer timeout.Stop()
+	for {
+		select {
+		case ev := <-events:
+			if ev.State == state {
+				return
+			}
+		case <-timeout.C:
+			require.FailNow(t, "no event", "state %v has not come", state)
+		}
+	}
+}
+
+// dialing makes a client use an in-memory network.
+func dialing(n *zktest.Network) connOption {
+	return func(c *zk.Conn) { zk.WithDialer(n.Dial)(c) }
+}

@@ -1,0 +1,141 @@
+package zktest
+
+// One end of an in-memory connection.
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// memConn implements net.Conn over two streams.
+type memConn struct {
+	in, out       *stream
+	local, remote memAddr
+	readDeadline  deadline
+	writeDeadline deadline
+	closeOnce     sync.Once
+	closed        chan struct{}
+	forget        func() // takes it off the network's list; nil at the server's end
+}
+
+func newMemConn(in, out *stream, local, remote memAddr) *memConn {
+	return &memConn{
+		in: in, out: out, local: local, remote: remote, closed: make(chan struct{}),
+		readDeadline: deadline{passed: make(chan struct{})}, writeDeadline: deadline{passed: make(chan struct{})},
+	}
+}
+
+// Read implements net.Conn.
+func (c *memConn) Read(b []byte) (int, error) {
+	n, err := c.in.read(b, c.readDeadline.wait(), c.closed)
+	if errors.Is(err, errEnd) {
+		return n, io.EOF
+	}
+	return n, c.wrap("read", err)
+}
+
+// Write implements net.Conn.
+func (c *memConn) Write(b []byte) (int, error) {
+	n, err := c.out.write(b, c.writeDeadline.wait(), c.closed)
+	return n, c.wrap("write", err)
+}
+
+func (c *memConn) wrap(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &net.OpError{Op: op, Net: "tcp", Source: c.local, Addr: c.remote, Err: err}
+}
+
+// CloseWrite ends what this side sends; it can go on reading, as with TCP's half-close.
+func (c *memConn) CloseWrite() error {
+	c.out.close()
+	return nil
+}
+
+// Close implements net.Conn. What was written before it still arrives.
+func (c *memConn) Close() error {
+	c.closeOnce.Do(func() {
+		close(c.closed)
+		c.out.close()
+		c.in.drop()
+		c.readDeadline.set(time.Time{})
+		c.writeDeadline.set(time.Time{})
+		if c.forget != nil {
+			c.forget()
+		}
+	})
+	return nil
+}
+
+// LocalAddr implements net.Conn.
+func (c *memConn) LocalAddr() net.Addr { return c.local }
+
+// RemoteAddr implements net.Conn.
+func (c *memConn) RemoteAddr() net.Addr { return c.remote }
+
+// SetDeadline implements net.Conn.
+func (c *memConn) SetDeadline(t time.Time) error {
+	c.readDeadline.set(t)
+	c.writeDeadline.set(t)
+	return nil
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *memConn) SetReadDeadline(t time.Time) error {
+	c.readDeadline.set(t)
+	return nil
+}
+
+// SetWriteDeadline implements net.Conn.
+func (c *memConn) SetWriteDeadline(t time.Time) error {
+	c.writeDeadline.set(t)
+	return nil
+}
+
+// deadline is a channel that is closed when a settable time has passed; after net.Pipe's.
+type deadline struct {
+	mu     sync.Mutex // a leaf
+	timer  *time.Timer
+	passed chan struct{}
+}
+
+func (d *deadline) wait() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.passed
+}
+
+func (d *deadline) set(t time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.timer != nil && !d.timer.Stop() {
+		// It has fired or is firing: its channel is spent.
+		d.passed = make(chan struct{})
+	} else if isClosed(d.passed) {
+		d.passed = make(chan struct{})
+	}
+	d.timer = nil
+	switch wait := time.Until(t); {
+	case t.IsZero():
+	case wait <= 0:
+		close(d.passed)
+	default:
+		passed := d.passed
+		d.timer = time.AfterFunc(wait, func() { close(passed) })
+	}
+}
+
+// errTimeout is the net.Error of a deadline.
+type errTimeout struct{}
+
+func (errTimeout) Error() string   { return os.ErrDeadlineExceeded.Error() }
+func (errTimeout) Timeout() bool   { return true }
+func (errTimeout) Temporary() bool { return true }
+func (errTimeout) Is(target error) bool {
+	return target == os.ErrDeadlineExceeded
+}

@@ -1,0 +1,393 @@
+package zktest
+
+// A network inside the process, for bubbles of testing/synctest, where a real socket would stop time.
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Network is an in-memory network. A server listens on it by [WithNetwork], and [Network.Dial] fits
+// zk.WithDialer. Connections are buffered, as TCP's are and net.Pipe's are not; they have deadlines, a closed
+// peer, and, if wanted, latency and partitions. The zero value is not ready; see [NewNetwork].
+type Network struct {
+	mu struct {
+		sync.Mutex // never held across a wait
+		latency    time.Duration
+		listeners  map[string]*listener
+		blocked    map[string]chan struct{} // partitioned addresses; closed by Heal
+		conns      map[*memConn]string      // client ends, with the address they dialled
+		lastServer int
+		lastClient int
+	}
+}
+
+// NewNetwork returns a network with nothing on it. In a synctest bubble, make it inside.
+func NewNetwork() *Network {
+	n := &Network{}
+	n.mu.listeners = make(map[string]*listener)
+	n.mu.blocked = make(map[string]chan struct{})
+	n.mu.conns = make(map[*memConn]string)
+	return n
+}
+
+// memAddr is an address on a Network. It looks like TCP's, so that hosts and ports can be told apart.
+type memAddr string
+
+func (a memAddr) Network() string { return "tcp" }
+func (a memAddr) String() string  { return string(a) }
+
+// Listen opens an address, which may be any string, best one that parses as an IP and port: clients that
+// resolve names would leave the bubble for them. An empty one stands for the next of 10.0.0.1:2181,
+// 10.0.0.2:2181 and so on.
+func (n *Network) Listen(address string) (net.Listener, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for address == "" {
+		n.mu.lastServer++
+		next := fmt.Sprintf("10.0.%d.%d:2181", n.mu.lastServer/250, n.mu.lastServer%250+1)
+		if n.mu.lastServer < 250 {
+			next = fmt.Sprintf("10.0.0.%d:2181", n.mu.lastServer)
+		}
+		if n.mu.listeners[next] == nil {
+			address = next
+		}
+	}
+	if n.mu.listeners[address] != nil {
+		return nil, &net.OpError{Op: "listen", Net: "tcp", Addr: memAddr(address), Err: syscall.EADDRINUSE}
+	}
+	l := &listener{network: n, addr: memAddr(address), backlog: make(chan net.Conn, 1024), done: make(chan struct{})}
+	n.mu.listeners[address] = l
+	return l, nil
+}
+
+// Dial connects to an address. With nobody listening it fails at once, as a refused connection does; with
+// the address partitioned it takes the whole timeout to fail, or waits for [Network.Heal].
+func (n *Network) Dial(network, address string, timeout time.Duration) (net.Conn, error) {
+	refuse := func(err error) (net.Conn, error) {
+		return nil, &net.OpError{Op: "dial", Net: network, Addr: memAddr(address), Err: err}
+	}
+	var expired <-chan time.Time
+	if timeout > 0 {
+		timer := time.NewTimer(timeout)
+		defer timer.Stop()
+		expired = timer.C
+	}
+	for {
+		n.mu.Lock()
+		healed, latency, l := n.mu.blocked[address], n.mu.latency, n.mu.listeners[address]
+		n.mu.Unlock()
+		if healed != nil {
+			select {
+			case <-healed:
+				continue
+			case <-expired:
+				return refuse(errTimeout{})
+			}
+		}
+		if latency > 0 { // the handshake is one round trip
+			time.Sleep(2 * latency)
+		}
+		if l == nil {
+			return refuse(syscall.ECONNREFUSED)
+		}
+		client, server := n.pair(address)
+		select {
+		case <-l.done:
+		case l.backlog <- server:
+			// The listener may have been closed with the connection still in its backlog.
+			select {
+			case <-l.done:
+				server.Close()
+			default:
+			}
+			return client, nil
+		default: // a full backlog refuses, as some systems do
+		}
+		client.Close()
+		server.Close()
+		return refuse(syscall.ECONNREFUSED)
+	}
+}
+
+func (n *Network) pair(address string) (client, server *memConn) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.mu.lastClient++
+	c := n.mu.lastClient
+	from := memAddr(fmt.Sprintf("10.1.%d.%d:%d", c/250%250, c%250+1, 30000+c%30000))
+	up, down := newStream(n, n.mu.latency), newStream(n, n.mu.latency)
+	client = newMemConn(down, up, from, memAddr(address))
+	server = newMemConn(up, down, memAddr(address), from)
+	client.forget = func() {
+		n.mu.Lock()
+		delete(n.mu.conns, client)
+		n.mu.Unlock()
+	}
+	n.mu.conns[client] = address
+	return client, server
+}
+
+// SetLatency makes every byte of connections opened from now on take d from end to end, each way.
+func (n *Network) SetLatency(d time.Duration) {
+	n.mu.Lock()
+	n.mu.latency = d
+	n.mu.Unlock()
+}
+
+// Partition cuts the address off: what is sent on its connections is kept and not delivered, in both
+// directions, and nobody is told. New connections hang.
+func (n *Network) Partition(address string) {
+	n.mu.Lock()
+	if n.mu.blocked[address] == nil {
+		n.mu.blocked[address] = make(chan struct{})
+	}
+	conns := n.connsToLocked(address)
+	n.mu.Unlock()
+	for _, c := range conns {
+		c.in.stall(true)
+		c.out.stall(true)
+	}
+}
+
+// Heal ends a partition. What was sent during it is delivered, as TCP would if the partition was short.
+func (n *Network) Heal(address string) {
+	n.mu.Lock()
+	if healed := n.mu.blocked[address]; healed != nil {
+		close(healed)
+		delete(n.mu.blocked, address)
+	}
+	conns := n.connsToLocked(address)
+	n.mu.Unlock()
+	for _, c := range conns {
+		c.in.stall(false)
+		c.out.stall(false)
+	}
+}
+
+func (n *Network) connsToLocked(address string) []*memConn {
+	var conns []*memConn
+	for c, to := range n.mu.conns {
+		if to == address {
+			conns = append(conns, c)
+		}
+	}
+	return conns
+}
+
+// listener implements net.Listener.
+type listener struct {
+	network *Network
+	addr    memAddr
+	backlog chan net.Conn
+	once    sync.Once
+	done    chan struct{}
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.backlog:
+		return c, nil
+	case <-l.done:
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Addr: l.addr, Err: net.ErrClosed}
+	}
+}
+
+func (l *listener) Close() error {
+	l.once.Do(func() {
+		l.network.mu.Lock()
+		delete(l.network.mu.listeners, string(l.addr))
+		l.network.mu.Unlock()
+		close(l.done)
+		for {
+			select {
+			case c := <-l.backlog:
+				c.Close()
+				continue
+			default:
+			}
+			break
+		}
+	})
+	return nil
+}
+
+func (l *listener) Addr() net.Addr { return l.addr }
+
+// streamBuffer is how many bytes a connection takes in before a writer waits for the reader.
+const streamBuffer = 256 << 10
+
+// stream is one direction of a connection.
+type stream struct {
+	latency time.Duration
+	mu      struct {
+		sync.Mutex // never held across a wait
+		segments   []segment
+		size       int
+		stalled    bool          // a partition
+		closed     bool          // by the writer: what is in it can still be read
+		dropped    bool          // by the reader: writing fails
+		changed    chan struct{} // closed and replaced at every change, when somebody waits
+	}
+}
+
+type segment struct {
+	data []byte
+	at   time.Time // when it arrives; zero without latency
+}
+
+func newStream(_ *Network, latency time.Duration) *stream { return &stream{latency: latency} }
+
+func (s *stream) changedLocked() {
+	if s.mu.changed != nil {
+		close(s.mu.changed)
+		s.mu.changed = nil
+	}
+}
+
+func (s *stream) waiterLocked() <-chan struct{} {
+	if s.mu.changed == nil {
+		s.mu.changed = make(chan struct{})
+	}
+	return s.mu.changed
+}
+
+func (s *stream) stall(on bool) {
+	s.mu.Lock()
+	s.mu.stalled = on
+	s.changedLocked()
+	s.mu.Unlock()
+}
+
+func (s *stream) close() {
+	s.mu.Lock()
+	s.mu.closed = true
+	s.changedLocked()
+	s.mu.Unlock()
+}
+
+func (s *stream) drop() {
+	s.mu.Lock()
+	s.mu.dropped = true
+	s.mu.segments, s.mu.size = nil, 0
+	s.changedLocked()
+	s.mu.Unlock()
+}
+
+// errEnd is what read returns at the end of the stream; its caller makes io.EOF of it.
+var errEnd = errors.New("zktest: end of stream")
+
+// read returns what has arrived, waiting for it until the deadline or until the reader's own end is closed.
+func (s *stream) read(b []byte, deadline, closed <-chan struct{}) (int, error) {
+	for {
+		s.mu.Lock()
+		var timer *time.Timer
+		var arrives <-chan time.Time
+		switch {
+		case isClosed(closed):
+			s.mu.Unlock()
+			return 0, net.ErrClosed
+		case isClosed(deadline):
+			s.mu.Unlock()
+			return 0, errTimeout{}
+		case s.mu.stalled: // wait
+		case len(s.mu.segments) > 0:
+			if d := time.Until(s.mu.segments[0].at); s.mu.segments[0].at.IsZero() || d <= 0 {
+				n := s.takeLocked(b)
+				s.changedLocked()
+				s.mu.Unlock()
+				return n, nil
+			} else {
+				timer = time.NewTimer(d)
+				arrives = timer.C
+			}
+		case s.mu.closed:
+			s.mu.Unlock()
+			return 0, errEnd
+		}
+		changed := s.waiterLocked()
+		s.mu.Unlock()
+		select {
+		case <-changed:
+		case <-arrives:
+		case <-deadline:
+		case <-closed:
+		}
+		if timer != nil {
+			timer.Stop()
+		}
+	}
+}
+
+// takeLocked copies out of all segments that have arrived.
+func (s *stream) takeLocked(b []byte) int {
+	total := 0
+	for len(b) > total && len(s.mu.segments) > 0 {
+		seg := &s.mu.segments[0]
+		if !seg.at.IsZero() && time.Until(seg.at) > 0 {
+			break
+		}
+		n := copy(b[total:], seg.data)
+		total += n
+		if seg.data = seg.data[n:]; len(seg.data) == 0 {
+			s.mu.segments[0] = segment{}
+			s.mu.segments = s.mu.segments[1:]
+		}
+	}
+	s.mu.size -= total
+	return total
+}
+
+// write puts b into the stream, waiting for room.
+func (s *stream) write(b []byte, deadline, closed <-chan struct{}) (int, error) {
+	written := 0
+	for {
+		s.mu.Lock()
+		switch {
+		case isClosed(closed) || s.mu.closed:
+			s.mu.Unlock()
+			return written, net.ErrClosed
+		case isClosed(deadline):
+			s.mu.Unlock()
+			return written, errTimeout{}
+		case s.mu.dropped:
+			s.mu.Unlock()
+			return written, syscall.EPIPE
+		}
+		if room := streamBuffer - s.mu.size; room > 0 && len(b) > 0 {
+			n := min(room, len(b))
+			seg := segment{data: append([]byte(nil), b[:n]...)}
+			if s.latency > 0 {
+				seg.at = time.Now().Add(s.latency)
+			}
+			s.mu.segments = append(s.mu.segments, seg)
+			s.mu.size += n
+			written, b = written+n, b[n:]
+			s.changedLocked()
+		}
+		if len(b) == 0 {
+			s.mu.Unlock()
+			return written, nil
+		}
+		changed := s.waiterLocked()
+		s.mu.Unlock()
+		select {
+		case <-changed:
+		case <-deadline:
+		case <-closed:
+		}
+	}
+}
+
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}

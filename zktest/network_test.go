@@ -1,0 +1,179 @@
+package zktest_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	. "github.com/zklock/zklock/zktest"
+)
+
+// pair returns the two ends of a connection.
+func pair(t *testing.T, n *Network) (client, server net.Conn, addr string) {
+	t.Helper()
+	ln, err := n.Listen("")
+	require.NoError(t, err)
+	t.Cleanup(func() { ln.Close() })
+	addr = ln.Addr().String()
+	client, err = n.Dial("tcp", addr, time.Second)
+	require.NoError(t, err)
+	server, err = ln.Accept()
+	require.NoError(t, err)
+	t.Cleanup(func() { client.Close(); server.Close() })
+	return client, server, addr
+}
+
+func TestNetwork_WritesAreBuffered(t *testing.T) {
+	bubble(t, func(t *testing.T, n *Network) {
+		client, server, _ := pair(t, n)
+		_, err := client.Write([]byte("hello"))
+		require.NoError(t, err, "nobody reads yet")
+		require.NoError(t, client.Close())
+		got, err := io.ReadAll(server)
+		require.NoError(t, err)
+		require.Equal(t, "hello", string(got), "what was written before Close still arrives")
+		_, err = server.Write([]byte("x"))
+		require.ErrorIs(t, err, syscall.EPIPE)
+	})
+}
+
+func TestNetwork_FullBuffer_WritersWait(t *testing.T) {
+	bubble(t, func(t *testing.T, n *Network) {
+		client, server, _ := pair(t, n)
+		big := bytes.Repeat([]byte("x"), 1<<20)
+		done := make(chan error, 1)
+		go func() {
+			_, err := client.Write(big)
+			done <- err
+		}()
+		synctest.Wait()
+		require.Empty(t, done)
+		got := make([]byte, len(big))
+		_, err := io.ReadFull(server, got)
+		require.NoError(t, err)
+		require.NoError(t, <-done)
+		require.True(t, bytes.Equal(big, got))
+	})
+}
+
+func TestNetwork_HalfClose(t *testing.T) {
+	bubble(t, func(t *testing.T, n *Network) {
+		client, server, _ := pair(t, n)
+		require.NoError(t, client.(interface{ CloseWrite() error }).CloseWrite())
+		_, err := server.Read(make([]byte, 1))
+		require.ErrorIs(t, err, io.EOF)
+		_, err = server.Write([]byte("answer"))
+		require.NoError(t, err)
+		require.NoError(t, server.Close())
+		got, err := io.ReadAll(client)
+		require.NoError(t, err)
+		require.Equal(t, "answer", string(got))
+		_, err = client.Write([]byte("x"))
+		require.ErrorIs(t, err, net.ErrClosed)
+	})
+}
+
+func TestNetwork_Deadlines(t *testing.T) {
+	bubble(t, func(t *testing.T, n *Network) {
+		client, server, _ := pair(t, n)
+		start := time.Now()
+		client.SetReadDeadline(time.Now().Add(3 * time.Second))
+		_, err := client.Read(make([]byte, 1))
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		var ne net.Error
+		require.True(t, errors.As(err, &ne) && ne.Timeout())
+		require.Equal(t, 3*time.Second, time.Since(start))
+
+		// A new deadline makes the connection good again, and one in the past ends a read under way.
+		client.SetReadDeadline(time.Time{})
+		done := make(chan error, 1)
+		go func() {
+			_, err := client.Read(make([]byte, 1))
+			done <- err
+		}()
+		synctest.Wait()
+		client.SetDeadline(time.Now())
+		require.ErrorIs(t, <-done, os.ErrDeadlineExceeded)
+		client.SetDeadline(time.Now().Add(time.Hour))
+		_, err = server.Write([]byte("x"))
+		require.NoError(t, err)
+		_, err = client.Read(make([]byte, 1))
+		require.NoError(t, err)
+	})
+}
+
+func TestNetwork_CloseWakesItsOwnReader(t *testing.T) {
+	bubble(t, func(t *testing.T, n *Network) {
+		client, _, _ := pair(t, n)
+		done := make(chan error, 1)
+		go func() {
+			_, err := client.Read(make([]byte, 1))
+			done <- err
+		}()
+		synctest.Wait()
+		client.Close()
+		require.ErrorIs(t, <-done, net.ErrClosed)
+	})
+}
+
+func TestNetwork_NobodyListens_Refused(t *testing.T) {
+	bubble(t, func(t *testing.T, n *Network) {
+		_, err := n.Dial("tcp", "10.0.0.9:2181", time.Second)
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
+		_, err = n.Listen("10.0.0.9:2181")
+		require.NoError(t, err)
+		_, err = n.Listen("10.0.0.9:2181")
+		require.ErrorIs(t, err, syscall.EADDRINUSE)
+	})
+}
+
+func TestNetwork_Latency(t *testing.T) {
+	bubble(t, func(t *testing.T, n *Network) {
+		n.SetLatency(50 * time.Millisecond)
+		start := time.Now()
+		client, server, _ := pair(t, n)
+		require.Equal(t, 100*time.Millisecond, time.Since(start), "the handshake")
+		start = time.Now()
+		client.Write([]byte("a"))
+		client.Write([]byte("b"))
+		buf := make([]byte, 2)
+		_, err := io.ReadFull(server, buf)
+		require.NoError(t, err)
+		require.Equal(t, 50*time.Millisecond, time.Since(start))
+	})
+}
+
+func TestNetwork_Partition_KeepsAndDeliversLater(t *testing.T) {
+	bubble(t, func(t *testing.T, n *Network) {
+		client, server, addr := pair(t, n)
+		n.Partition(addr)
+		client.Write([]byte("x"))
+		server.SetReadDeadline(time.Now().Add(time.Second))
+		_, err := server.Read(make([]byte, 1))
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		_, err = n.Dial("tcp", addr, time.Second)
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		dialled := make(chan error, 1)
+		go func() {
+			c, err := n.Dial("tcp", addr, time.Minute)
+			if err == nil {
+				c.Close()
+			}
+			dialled <- err
+		}()
+		time.Sleep(5 * time.Second)
+		n.Heal(addr)
+		require.NoError(t, <-dialled)
+		server.SetReadDeadline(time.Time{})
+		_, err = server.Read(make([]byte, 1))
+		require.NoError(t, err)
+	})
+}

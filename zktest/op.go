@@ -1,0 +1,122 @@
+package zktest
+
+import (
+	"strconv"
+
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// Op is a kind of request, for faults and counts.
+type Op int32
+
+// The requests of ZooKeeper 3.8. Connect stands for the exchange that opens a connection.
+//
+// A fault or a count for [Create] takes in Create2, CreateContainer and CreateTTL, and one for [GetChildren]
+// takes in GetChildren2: which of them a client uses to do the same thing is its own affair.
+const (
+	AnyOp                Op = 0 // every request but Ping and Connect
+	Connect                 = Op(wire.OpConnect)
+	CloseSession            = Op(wire.OpClose)
+	Create                  = Op(wire.OpCreate)
+	Create2                 = Op(wire.OpCreate2)
+	CreateContainer         = Op(wire.OpCreateContainer)
+	CreateTTL               = Op(wire.OpCreateTTL)
+	Delete                  = Op(wire.OpDelete)
+	Exists                  = Op(wire.OpExists)
+	GetData                 = Op(wire.OpGetData)
+	SetData                 = Op(wire.OpSetData)
+	GetACL                  = Op(wire.OpGetACL)
+	SetACL                  = Op(wire.OpSetACL)
+	GetChildren             = Op(wire.OpGetChildren)
+	GetChildren2            = Op(wire.OpGetChildren2)
+	Sync                    = Op(wire.OpSync)
+	Ping                    = Op(wire.OpPing)
+	Multi                   = Op(wire.OpMulti)
+	MultiRead               = Op(wire.OpMultiRead)
+	Reconfig                = Op(wire.OpReconfig)
+	Auth                    = Op(wire.OpAuth)
+	SetWatches              = Op(wire.OpSetWatches)
+	SetWatches2             = Op(wire.OpSetWatches2)
+	AddWatch                = Op(wire.OpAddWatch)
+	CheckWatches            = Op(wire.OpCheckWatches)
+	RemoveWatches           = Op(wire.OpRemoveWatches)
+	GetEphemerals           = Op(wire.OpGetEphemerals)
+	GetAllChildrenNumber    = Op(wire.OpGetAllChildrenNumber)
+	WhoAmI                  = Op(wire.OpWhoAmI)
+)
+
+// String returns ZooKeeper's name for the request.
+func (op Op) String() string {
+	if op == AnyOp {
+		return "any"
+	}
+	return wire.Op(op).String()
+}
+
+// covers says whether a fault or count for op is meant for a request of type got.
+func (op Op) covers(got Op) bool {
+	switch op {
+	case got:
+		return true
+	case AnyOp:
+		return got != Ping && got != Connect
+	case Create:
+		return got == Create2 || got == CreateContainer || got == CreateTTL
+	case GetChildren:
+		return got == GetChildren2
+	}
+	return false
+}
+
+// EventType is what a watch tells.
+type EventType int32
+
+// The events of nodes.
+const (
+	AnyEvent            EventType = 0
+	NodeCreated                   = EventType(wire.EventCreated)
+	NodeDeleted                   = EventType(wire.EventDeleted)
+	NodeDataChanged               = EventType(wire.EventDataChanged)
+	NodeChildrenChanged           = EventType(wire.EventChildrenChanged)
+)
+
+// String returns ZooKeeper's name for the event.
+func (e EventType) String() string {
+	switch e {
+	case AnyEvent:
+		return "any"
+	case NodeCreated:
+		return "NodeCreated"
+	case NodeDeleted:
+		return "NodeDeleted"
+	case NodeDataChanged:
+		return "NodeDataChanged"
+	case NodeChildrenChanged:
+		return "NodeChildrenChanged"
+	}
+	return "event(" + strconv.Itoa(int(e)) + ")"
+}
+
+// Code is an error a server answers with; the constants of go-zookeeper's ErrCode have the same numbers.
+type Code int32
+
+// The codes that faults most often want. Any other number will do as well.
+const (
+	RuntimeInconsistency = Code(wire.RuntimeInconsistency)
+	ConnectionLoss       = Code(wire.ConnectionLoss)
+	OperationTimeout     = Code(wire.OperationTimeout)
+	Unimplemented        = Code(wire.Unimplemented)
+	BadArguments         = Code(wire.BadArguments)
+	NoNode               = Code(wire.NoNode)
+	NoAuth               = Code(wire.NoAuth)
+	BadVersion           = Code(wire.BadVersion)
+	NodeExists           = Code(wire.NodeExists)
+	NotEmpty             = Code(wire.NotEmpty)
+	SessionExpired       = Code(wire.SessionExpired)
+	SessionMoved         = Code(wire.SessionMoved)
+	QuotaExceeded        = Code(wire.QuotaExceeded)
+	Throttled            = Code(wire.Throttled)
+)
+
+// String returns the code's name and number.
+func (c Code) String() string { return wire.Code(c).String() }

@@ -1,0 +1,100 @@
+package zktest
+
+import (
+	"fmt"
+	"time"
+)
+
+// Option changes how a server is made.
+type Option func(*config)
+
+// config is what the options leave; it does not change while the server lives.
+type config struct {
+	tick           time.Duration
+	minTimeout     time.Duration // 0: two ticks
+	maxTimeout     time.Duration // 0: twenty ticks
+	containerCheck time.Duration
+	zxid           int64
+	creates        map[string]int32
+	ttl            bool
+	superDigest    string
+	words          map[string]bool // nil: all
+	network        *Network        // nil: TCP
+	addr           string
+	syncLimit      int
+	initLimit      int
+}
+
+func newConfig(opts []Option) (config, error) {
+	cfg := config{
+		tick:           2 * time.Second,
+		containerCheck: time.Minute,
+		creates:        make(map[string]int32),
+		syncLimit:      5,
+		initLimit:      10,
+	}
+	for _, opt := range opts {
+		opt(&cfg)
+	}
+	if cfg.tick < time.Millisecond {
+		return cfg, fmt.Errorf("zktest: a tick of %v; it must be at least 1ms", cfg.tick)
+	}
+	if cfg.containerCheck <= 0 {
+		return cfg, fmt.Errorf("zktest: a container check interval of %v", cfg.containerCheck)
+	}
+	if cfg.minTimeout == 0 {
+		cfg.minTimeout = 2 * cfg.tick
+	}
+	if cfg.maxTimeout == 0 {
+		cfg.maxTimeout = 20 * cfg.tick
+	}
+	if cfg.minTimeout > cfg.maxTimeout {
+		return cfg, fmt.Errorf("zktest: minimum session timeout %v above the maximum %v", cfg.minTimeout, cfg.maxTimeout)
+	}
+	return cfg, nil
+}
+
+// WithTick sets tickTime, ZooKeeper's unit of time; 2 s if not given. Sessions expire on its boundaries, and
+// the session timeouts a client can get are between 2 and 20 of it.
+func WithTick(d time.Duration) Option { return func(c *config) { c.tick = d } }
+
+// WithSessionTimeouts sets the shortest and longest session timeout a client can get; zero keeps the default
+// of 2 and 20 ticks.
+func WithSessionTimeouts(shortest, longest time.Duration) Option {
+	return func(c *config) { c.minTimeout, c.maxTimeout = shortest, longest }
+}
+
+// WithContainerCheck sets how often empty containers and overdue TTL nodes are looked for; one minute if not given.
+func WithContainerCheck(d time.Duration) Option { return func(c *config) { c.containerCheck = d } }
+
+// WithZxid sets the zxid that the server starts from; its first transaction gets the next one.
+func WithZxid(zxid int64) Option { return func(c *config) { c.zxid = zxid } }
+
+// WithCreates makes the node at path, when it is first created, begin with a count of n creates, so that its
+// first sequential child gets n as its suffix. ZooKeeper's counter sticks at 2147483647; see [Server.SetCreates].
+func WithCreates(path string, n int32) Option { return func(c *config) { c.creates[path] = n } }
+
+// WithTTLNodes allows TTL nodes, as zookeeper.extendedTypesEnabled does. Without it a server answers
+// their creation with -6, unimplemented, as a real one does by default.
+func WithTTLNodes() Option { return func(c *config) { c.ttl = true } }
+
+// WithSuperDigest lets whoever authenticates with the digest do anything. It has the form
+// user:base64(sha1(user:password)), as zookeeper.DigestAuthenticationProvider.superDigest has.
+func WithSuperDigest(digest string) Option { return func(c *config) { c.superDigest = digest } }
+
+// WithFourLetterWords restricts the four-letter words that are answered to these; all are, if not given.
+func WithFourLetterWords(words ...string) Option {
+	return func(c *config) {
+		c.words = make(map[string]bool)
+		for _, w := range words {
+			c.words[w] = true
+		}
+	}
+}
+
+// WithNetwork makes the server listen on n instead of TCP, so that it can live in a synctest bubble.
+func WithNetwork(n *Network) Option { return func(c *config) { c.network = n } }
+
+// WithAddr sets the address to listen on. If not given, it is a free port of 127.0.0.1, or, on a [Network],
+// the next address it hands out.
+func WithAddr(addr string) Option { return func(c *config) { c.addr = addr } }

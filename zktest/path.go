@@ -1,0 +1,35 @@
+package zktest
+
+import "strings"
+
+// validPath says whether a node may have the path. The rules are ZooKeeper's, which counts in UTF-16: what
+// needs a surrogate pair there is refused, and so is what is no UTF-8 at all.
+func validPath(path string) bool {
+	if path == "" || path[0] != '/' {
+		return false
+	}
+	if path == "/" {
+		return true
+	}
+	for _, name := range strings.Split(path[1:], "/") {
+		if name == "" || name == "." || name == ".." {
+			return false
+		}
+	}
+	for _, r := range path {
+		switch {
+		case r <= 0x1f, r >= 0x7f && r <= 0x9f, r >= 0xd800 && r <= 0xf8ff, r >= 0xfff0:
+			return false
+		}
+	}
+	return true
+}
+
+// specialPath says whether the node is the server's own, which nobody deletes.
+func specialPath(path string) bool {
+	switch path {
+	case "/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,229 @@
+package zktest
+
+// exists, getData, getChildren, getChildren2, getACL, sync, getAllChildrenNumber, getEphemerals, whoAmI,
+// multiRead.
+//
+//   - None takes a zxid; the reply's is that of the last transaction.
+//   - A watch is left only where the read succeeded, but for exists, which leaves one on a missing node too.
+//   - exists asks for no permission.
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// readable finds a node the client may read.
+func (c *cluster) readable(path string, cn *conn) (*node, error) {
+	n := cn.ep.tree.nodes[path]
+	if n == nil {
+		return nil, wire.NoNode
+	}
+	if !allowed(n.acl, wire.PermRead, cn.ids) {
+		return nil, wire.NoAuth
+	}
+	return n, nil
+}
+
+func pathWatch(req *request) (wire.PathWatchRequest, error) {
+	var ask wire.PathWatchRequest
+	d := wire.NewDecoder(req.body)
+	ask.Decode(d)
+	return ask, d.Err()
+}
+
+func pathOnly(req *request) (string, error) {
+	d := wire.NewDecoder(req.body)
+	path := d.String()
+	return path, d.Err()
+}
+
+func (c *cluster) exists(req *request) (wire.Record, error) {
+	ask, err := pathWatch(req)
+	if err != nil {
+		return nil, err
+	}
+	if strings.ContainsRune(ask.Path, 0) {
+		return nil, wire.BadArguments
+	}
+	if ask.Watch {
+		req.conn.ep.data.add(ask.Path, req.conn, oneShot)
+	}
+	n := req.conn.ep.tree.nodes[ask.Path]
+	if n == nil {
+		return nil, wire.NoNode
+	}
+	return n.stat(), nil
+}
+
+func (c *cluster) getData(req *request) (wire.Record, error) {
+	ask, err := pathWatch(req)
+	if err != nil {
+		return nil, err
+	}
+	n, err := c.readable(ask.Path, req.conn)
+	if err != nil {
+		return nil, err
+	}
+	if ask.Watch {
+		req.conn.ep.data.add(ask.Path, req.conn, oneShot)
+	}
+	return wire.DataResponse{Data: n.data, Stat: n.stat()}, nil
+}
+
+func (c *cluster) getChildren(req *request) (wire.Record, error) {
+	ask, err := pathWatch(req)
+	if err != nil {
+		return nil, err
+	}
+	n, err := c.readable(ask.Path, req.conn)
+	if err != nil {
+		return nil, err
+	}
+	if ask.Watch {
+		req.conn.ep.child.add(ask.Path, req.conn, oneShot)
+	}
+	names := childNames(n)
+	if req.op == wire.OpGetChildren {
+		return wire.StringsResponse{Strings: names}, nil
+	}
+	return wire.ChildrenStatResponse{Children: names, Stat: n.stat()}, nil
+}
+
+// childNames returns the names in the order of a hash map, so that nobody comes to rely on another.
+func childNames(n *node) []string { return slices.Collect(maps.Keys(n.children)) }
+
+func (c *cluster) getACL(req *request) (wire.Record, error) {
+	path, err := pathOnly(req)
+	if err != nil {
+		return nil, err
+	}
+	n := req.conn.ep.tree.nodes[path]
+	if n == nil {
+		return nil, wire.NoNode
+	}
+	if !allowed(n.acl, wire.PermRead|wire.PermAdmin, req.conn.ids) {
+		return nil, wire.NoAuth
+	}
+	acl := n.acl
+	if !allowed(n.acl, wire.PermAdmin, req.conn.ids) {
+		acl = hideDigests(acl)
+	}
+	return wire.ACLResponse{ACL: acl, Stat: n.stat()}, nil
+}
+
+// sync does not ask whether the node exists.
+func (c *cluster) sync(req *request) (wire.Record, error) {
+	path, err := pathOnly(req)
+	return wire.PathResponse{Path: path}, err
+}
+
+// getAllChildrenNumber counts what is below. The root counts everything but its own two names.
+func (c *cluster) getAllChildrenNumber(req *request) (wire.Record, error) {
+	path, err := pathOnly(req)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.readable(path, req.conn); err != nil {
+		return nil, err
+	}
+	t := req.conn.ep.tree
+	if path == "/" {
+		return wire.IntResponse{N: int32(len(t.nodes) - 2)}, nil
+	}
+	below := int32(0)
+	for p := range t.nodes {
+		if strings.HasPrefix(p, path+"/") {
+			below++
+		}
+	}
+	return wire.IntResponse{N: below}, nil
+}
+
+func (c *cluster) getEphemerals(req *request) (wire.Record, error) {
+	var ask wire.GetEphemeralsRequest
+	d := wire.NewDecoder(req.body)
+	if ask.Decode(d); d.Err() != nil {
+		return nil, d.Err()
+	}
+	var paths []string
+	all := strings.TrimSpace(ask.Prefix) == "" || strings.TrimSpace(ask.Prefix) == "/"
+	for path := range req.conn.ep.tree.ephemerals[req.conn.session.id] {
+		if all || strings.HasPrefix(path, ask.Prefix) {
+			paths = append(paths, path)
+		}
+	}
+	return wire.StringsResponse{Strings: paths}, nil
+}
+
+func (c *cluster) whoAmI(req *request) (wire.Record, error) {
+	return wire.WhoAmIResponse{IDs: whoAmI(req.conn.ids)}, nil
+}
+
+// multiRead answers each read for itself: one that fails does not stop the others. Watches are not set.
+func (c *cluster) multiRead(req *request) (wire.Record, error) {
+	var ask wire.MultiRequest
+	d := wire.NewDecoder(req.body)
+	if ask.Decode(d); d.Err() != nil {
+		return nil, d.Err()
+	}
+	var answer wire.MultiResponse
+	for _, op := range ask.Ops {
+		res := wire.MultiResult{Op: op.Op}
+		switch n, err := c.readable(op.Path, req.conn); {
+		case op.Op != wire.OpGetData && op.Op != wire.OpGetChildren:
+			return nil, wire.MarshallingError
+		case err != nil:
+			res = wire.MultiResult{Op: wire.OpError, Err: codeOf(err)}
+		case op.Op == wire.OpGetData:
+			res.Data, res.Stat = n.data, n.stat()
+		default:
+			res.Children = childNames(n)
+		}
+		answer.Results = append(answer.Results, res)
+	}
+	return answer, nil
+}
+
+// auth adds to what the connection may do. Its reply has zxid 0; a failure ends the connection.
+func (c *cluster) auth(req *request) {
+	cn := req.conn
+	var ask wire.AuthRequest
+	d := wire.NewDecoder(req.body)
+	if ask.Decode(d); d.Err() != nil {
+		c.forget(cn)
+		return
+	}
+	add := func(id wire.ID) {
+		if !slices.Contains(cn.ids, id) {
+			cn.ids = append(slices.Clip(cn.ids), id)
+		}
+	}
+	code := wire.OK
+	switch {
+	case ask.Scheme == "digest" && ask.Auth != nil:
+		digest := Digest(string(ask.Auth))
+		if digest == c.cfg.superDigest {
+			add(wire.ID{Scheme: "super"})
+		}
+		add(wire.ID{Scheme: "digest", ID: digest})
+	case ask.Scheme == "ip":
+		add(wire.ID{Scheme: "ip", ID: cn.host()})
+	default:
+		code = wire.AuthFailed
+	}
+	c.reply(req, wire.ReplyHeader{Xid: req.xid, Err: code}, nil)
+	if code != wire.OK {
+		c.finish(cn)
+	}
+}
+
+// sortedNodes returns the paths of all nodes, for dumps.
+func (t *tree) sortedNodes() []string {
+	paths := slices.Collect(maps.Keys(t.nodes))
+	slices.SortFunc(paths, cmp.Compare)
+	return slices.DeleteFunc(paths, func(p string) bool { return p == "" })
+}

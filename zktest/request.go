@@ -1,0 +1,274 @@
+package zktest
+
+// The way of a request: arrival, the faults before it, the deed, the faults after it, the reply.
+
+import (
+	"errors"
+	"time"
+
+	"github.com/zklock/zklock/internal/wire"
+)
+
+type request struct {
+	conn  *conn
+	op    wire.Op
+	xid   int32
+	body  []byte
+	paths []string // what it is about, when there are faults to match
+	early verdict  // of the faults before it, while it waits
+}
+
+// frame takes a frame off a connection: the connect request first, requests with a header after it.
+func (c *cluster) frame(cn *conn, body []byte) {
+	if cn.gone || cn.deafened {
+		return
+	}
+	cn.stats.received++
+	req := &request{conn: cn, op: wire.OpConnect, body: body}
+	if cn.greeted {
+		d := wire.NewDecoder(body)
+		var h wire.RequestHeader
+		h.Decode(d)
+		if d.Err() != nil {
+			c.forget(cn)
+			return
+		}
+		req.op, req.xid, req.body = h.Op, h.Xid, d.Rest()
+		if s := cn.session; s != nil {
+			c.touch(s, time.Now())
+		}
+	}
+	cn.greeted = true
+	c.count(req)
+	if !c.faults.active() {
+		c.perform(req)
+		return
+	}
+	req.paths = pathsOf(req.op, req.body)
+	v := c.faults.match(happening{when: beforeOp, op: Op(req.op), paths: req.paths, session: cn.sessionID()})
+	if v.freeze > 0 {
+		c.freezeFor(v.freeze)
+	}
+	if v.wait.empty() {
+		c.decided(req, v)
+		return
+	}
+	req.early = v
+	cn.waiting = true
+	c.wg.Go(func() {
+		v.wait.pass(cn.closed)
+		select {
+		case c.inbox <- message{kind: msgResume, conn: cn, req: req}:
+		case <-cn.closed:
+		case <-c.closing:
+		}
+	})
+}
+
+// resume goes on with a request that has waited, and with those that came behind it.
+func (c *cluster) resume(req *request) {
+	cn := req.conn
+	cn.waiting = false
+	if cn.gone || cn.deafened {
+		return
+	}
+	c.decided(req, req.early)
+	for len(cn.backlog) > 0 && !cn.waiting && !cn.gone {
+		m := cn.backlog[0]
+		cn.backlog = cn.backlog[1:]
+		c.handle(m)
+	}
+}
+
+// decided does what the faults before the request have left of it.
+func (c *cluster) decided(req *request, v verdict) {
+	switch {
+	case v.expire && req.conn.session != nil:
+		c.expire(req.conn.session)
+	case v.close:
+		c.forget(req.conn)
+	case v.fail != 0 && req.op == wire.OpConnect:
+		c.send(req, wire.Frame(wire.ConnectResponse{Password: make([]byte, 16)}), nil)
+		c.finish(req.conn)
+	case v.fail != 0:
+		c.fail(req, v.fail)
+	default:
+		c.perform(req)
+	}
+}
+
+func (c *cluster) count(req *request) {
+	if req.op == wire.OpPing {
+		c.pings++
+		return
+	}
+	if req.op == wire.OpConnect {
+		return
+	}
+	id := req.conn.sessionID()
+	if c.counts[id] == nil {
+		c.counts[id] = make(map[Op]int)
+	}
+	c.counts[id][Op(req.op)]++
+}
+
+// perform does the request and replies.
+func (c *cluster) perform(req *request) {
+	cn := req.conn
+	switch req.op {
+	case wire.OpConnect:
+		c.connect(req)
+		return
+	case wire.OpAuth:
+		c.auth(req)
+		return
+	}
+	if cn.session == nil {
+		return // the connect exchange failed, and the connection is about to close
+	}
+	if cn.session.moved && isWrite(req.op) {
+		c.finish(cn) // without an answer, as a real server does
+		return
+	}
+	switch req.op {
+	case wire.OpPing:
+		c.reply(req, wire.ReplyHeader{Xid: wire.XidPing, Zxid: cn.ep.zxid}, nil)
+	case wire.OpClose:
+		c.closeSession(req)
+	default:
+		do := handlers[req.op]
+		if do == nil {
+			c.reply(req, wire.ReplyHeader{Xid: req.xid, Zxid: -1, Err: wire.Unimplemented}, nil)
+			c.finish(cn)
+			return
+		}
+		rec, err := do(c, req)
+		if err != nil {
+			c.fail(req, codeOf(err))
+			return
+		}
+		c.reply(req, wire.ReplyHeader{Xid: req.xid, Zxid: cn.ep.zxid}, rec)
+	}
+}
+
+// codeOf is how an error travels: rules return codes, and what cannot be decoded is a marshalling error.
+func codeOf(err error) wire.Code {
+	var code wire.Code
+	if errors.As(err, &code) {
+		return code
+	}
+	return wire.MarshallingError
+}
+
+// handlers holds every request that is answered by a header with the last zxid and a record.
+var handlers map[wire.Op]func(*cluster, *request) (wire.Record, error)
+
+func init() { // not a composite literal: the handlers lead back here
+	handlers = map[wire.Op]func(*cluster, *request) (wire.Record, error){
+		wire.OpCreate:               (*cluster).create,
+		wire.OpCreate2:              (*cluster).create,
+		wire.OpCreateContainer:      (*cluster).create,
+		wire.OpCreateTTL:            (*cluster).create,
+		wire.OpDelete:               (*cluster).delete,
+		wire.OpSetData:              (*cluster).setData,
+		wire.OpSetACL:               (*cluster).setACL,
+		wire.OpReconfig:             (*cluster).reconfig,
+		wire.OpMulti:                (*cluster).multi,
+		wire.OpMultiRead:            (*cluster).multiRead,
+		wire.OpExists:               (*cluster).exists,
+		wire.OpGetData:              (*cluster).getData,
+		wire.OpGetChildren:          (*cluster).getChildren,
+		wire.OpGetChildren2:         (*cluster).getChildren,
+		wire.OpGetACL:               (*cluster).getACL,
+		wire.OpSync:                 (*cluster).sync,
+		wire.OpGetAllChildrenNumber: (*cluster).getAllChildrenNumber,
+		wire.OpGetEphemerals:        (*cluster).getEphemerals,
+		wire.OpWhoAmI:               (*cluster).whoAmI,
+		wire.OpSetWatches:           (*cluster).setWatches,
+		wire.OpSetWatches2:          (*cluster).setWatches,
+		wire.OpAddWatch:             (*cluster).addWatch,
+		wire.OpCheckWatches:         (*cluster).checkWatches,
+		wire.OpRemoveWatches:        (*cluster).removeWatches,
+	}
+}
+
+func isWrite(op wire.Op) bool {
+	switch op {
+	case wire.OpCreate, wire.OpCreate2, wire.OpCreateContainer, wire.OpCreateTTL, wire.OpDelete,
+		wire.OpSetData, wire.OpSetACL, wire.OpReconfig, wire.OpMulti, wire.OpClose:
+		return true
+	}
+	return false
+}
+
+// fail replies with an error.
+func (c *cluster) fail(req *request, code wire.Code) {
+	c.reply(req, wire.ReplyHeader{Xid: req.xid, Zxid: req.conn.ep.zxid, Err: code}, nil)
+}
+
+// reply sends a header and, if there is one, a record.
+func (c *cluster) reply(req *request, h wire.ReplyHeader, rec wire.Record) {
+	cn := req.conn
+	cn.stats.lastOp, cn.stats.lastXid, cn.stats.lastZxid = req.op.String(), h.Xid, h.Zxid
+	records := []wire.Record{h}
+	if rec != nil {
+		records = append(records, rec)
+	}
+	c.send(req, wire.Frame(records...), &h)
+}
+
+// send queues a reply, unless a fault says otherwise. The connect exchange has no header.
+func (c *cluster) send(req *request, frame []byte, h *wire.ReplyHeader) {
+	cn := req.conn
+	cn.stats.sent++
+	cn.stats.last = time.Now()
+	var v verdict
+	if c.faults.active() {
+		v = c.faults.match(happening{when: afterOp, op: Op(req.op), paths: req.paths, session: cn.sessionID()})
+	}
+	if v.fail != 0 && h != nil {
+		frame = wire.Frame(wire.ReplyHeader{Xid: h.Xid, Zxid: h.Zxid, Err: v.fail})
+	}
+	if v.dropReply {
+		frame = nil
+	}
+	if v.freeze > 0 {
+		c.freezeFor(v.freeze)
+	}
+	cn.out.put(outItem{data: frame, wait: v.wait})
+	if v.expire && cn.session != nil {
+		if s := c.sessions[cn.session.id]; s != nil {
+			c.endSession(s, true)
+		}
+		c.finish(cn)
+	}
+	if v.close {
+		c.finish(cn)
+	}
+}
+
+// pathsOf finds the paths a request is about, for faults. A body that does not parse has none.
+func pathsOf(op wire.Op, body []byte) []string {
+	d := wire.NewDecoder(body)
+	switch op {
+	case wire.OpMulti, wire.OpMultiRead:
+		var m wire.MultiRequest
+		m.Decode(d)
+		var paths []string
+		for _, o := range m.Ops {
+			paths = append(paths, o.Path)
+		}
+		return paths
+	case wire.OpConnect, wire.OpAuth, wire.OpPing, wire.OpClose, wire.OpWhoAmI, wire.OpReconfig:
+		return nil
+	case wire.OpSetWatches, wire.OpSetWatches2:
+		var w wire.SetWatchesRequest
+		w.Decode(d)
+		return append(append(w.Data, w.Exist...), w.Child...)
+	}
+	path := d.String()
+	if d.Err() != nil {
+		return nil
+	}
+	return []string{path}
+}

@@ -1,0 +1,185 @@
+package zktest
+
+// What a write must satisfy, in the order in which ZooKeeper 3.8 checks it: the first that fails is the
+// answer. Pure: a tree and a request in, a change or an error code out.
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// maxTTL is the longest TTL, in milliseconds: what fits into the 40 bits that ZooKeeper keeps it in.
+const maxTTL = 0xffffffffff
+
+// createAs says what kind of node a create request of this type makes. The type decides about containers and
+// TTL, the flags about ephemerals: go-zookeeper's Create with FlagContainer makes a plain persistent node.
+func createAs(op wire.Op, flags int32) nodeKind {
+	switch {
+	case op == wire.OpCreateContainer:
+		return container
+	case op == wire.OpCreateTTL:
+		return ttl
+	case flags == wire.FlagEphemeral || flags == wire.FlagEphemeralSequential:
+		return ephemeral
+	}
+	return persistent
+}
+
+// rules decides writes. pending holds counts of creates that were given out beyond the wrap, see suffix.
+type rules struct {
+	tree       *tree
+	ttlEnabled bool
+	pending    map[string]int32
+	initial    map[string]int32
+}
+
+func (r rules) create(op wire.Op, req wire.CreateRequest, session int64, ids []wire.ID) (change, error) {
+	if req.Flags < wire.FlagPersistent || req.Flags > wire.FlagTTLSequential {
+		return change{}, wire.BadArguments
+	}
+	wantsTTL := req.Flags == wire.FlagTTL || req.Flags == wire.FlagTTLSequential
+	if wantsTTL && !r.ttlEnabled {
+		return change{}, wire.Unimplemented
+	}
+	ms := int64(-1) // only a createTTL request brings one
+	if op == wire.OpCreateTTL {
+		ms = req.TTL
+	}
+	if wantsTTL && (ms <= 0 || ms > maxTTL) || !wantsTTL && ms >= 0 {
+		return change{}, wire.BadArguments
+	}
+	path := req.Path
+	if !strings.Contains(path, "/") || strings.ContainsRune(path, 0) {
+		return change{}, wire.BadArguments
+	}
+	acl, err := fixACL(req.ACL, ids)
+	if err != nil {
+		return change{}, err
+	}
+	parentPath, _ := splitPath(path)
+	parent := r.tree.nodes[parentPath]
+	if parent == nil {
+		return change{}, wire.NoNode
+	}
+	if !allowed(parent.acl, wire.PermCreate, ids) {
+		return change{}, wire.NoAuth
+	}
+	creates, waiting := r.pending[parentPath]
+	if !waiting {
+		creates = parent.creates
+	}
+	switch req.Flags {
+	case wire.FlagSequential, wire.FlagEphemeralSequential, wire.FlagTTLSequential:
+		path += suffix(creates)
+	}
+	if !validPath(path) {
+		return change{}, wire.BadArguments
+	}
+	if r.tree.nodes[path] != nil {
+		return change{}, wire.NodeExists
+	}
+	if parent.kind == ephemeral {
+		return change{}, wire.NoChildrenForEphemerals
+	}
+	// Beyond the wrap the tree will not take the new count over (see tree.create), so only those who are
+	// decided before this one is through see it: later operations of a multi, and pipelined requests.
+	if creates++; creates == math.MinInt32 || waiting {
+		r.pending[parentPath] = creates
+	}
+	ch := change{
+		kind: changeCreate, path: path, data: req.Data, acl: acl, node: createAs(op, req.Flags),
+		creates: creates,
+	}
+	if n, ok := r.initial[path]; ok {
+		ch.initial = n
+	}
+	switch ch.node {
+	case ephemeral:
+		ch.owner = session
+	case ttl:
+		ch.ttl = ms
+	}
+	return ch, nil
+}
+
+// suffix is what a sequential create appends: ten digits, or a minus sign and ten digits.
+func suffix(creates int32) string { return fmt.Sprintf("%010d", creates) }
+
+func (r rules) delete(req wire.PathVersionRequest, ids []wire.ID) (change, error) {
+	if !strings.Contains(req.Path, "/") || strings.ContainsRune(req.Path, 0) || specialPath(req.Path) {
+		return change{}, wire.BadArguments
+	}
+	parentPath, _ := splitPath(req.Path)
+	parent := r.tree.nodes[parentPath]
+	if parent == nil {
+		return change{}, wire.NoNode
+	}
+	if !allowed(parent.acl, wire.PermDelete, ids) {
+		return change{}, wire.NoAuth
+	}
+	n := r.tree.nodes[req.Path]
+	switch {
+	case n == nil:
+		return change{}, wire.NoNode
+	case req.Version != -1 && req.Version != n.version:
+		return change{}, wire.BadVersion
+	case len(n.children) > 0:
+		return change{}, wire.NotEmpty
+	}
+	return change{kind: changeDelete, path: req.Path, owner: n.owner}, nil
+}
+
+func (r rules) setData(req wire.SetDataRequest, ids []wire.ID) (change, error) {
+	if !validPath(req.Path) {
+		return change{}, wire.BadArguments
+	}
+	n := r.tree.nodes[req.Path]
+	switch {
+	case n == nil:
+		return change{}, wire.NoNode
+	case !allowed(n.acl, wire.PermWrite, ids):
+		return change{}, wire.NoAuth
+	case req.Version != -1 && req.Version != n.version:
+		return change{}, wire.BadVersion
+	}
+	return change{kind: changeData, path: req.Path, data: req.Data, version: n.version + 1, owner: n.owner}, nil
+}
+
+func (r rules) setACL(req wire.SetACLRequest, ids []wire.ID) (change, error) {
+	if !validPath(req.Path) {
+		return change{}, wire.BadArguments
+	}
+	acl, err := fixACL(req.ACL, ids)
+	if err != nil {
+		return change{}, err
+	}
+	n := r.tree.nodes[req.Path]
+	switch {
+	case n == nil:
+		return change{}, wire.NoNode
+	case !allowed(n.acl, wire.PermAdmin, ids):
+		return change{}, wire.NoAuth
+	case req.Version != -1 && req.Version != n.aversion:
+		return change{}, wire.BadVersion
+	}
+	return change{kind: changeACL, path: req.Path, acl: acl, version: n.aversion + 1}, nil
+}
+
+func (r rules) check(req wire.PathVersionRequest, ids []wire.ID) (change, error) {
+	if !validPath(req.Path) {
+		return change{}, wire.BadArguments
+	}
+	n := r.tree.nodes[req.Path]
+	switch {
+	case n == nil:
+		return change{}, wire.NoNode
+	case !allowed(n.acl, wire.PermRead, ids):
+		return change{}, wire.NoAuth
+	case req.Version != -1 && req.Version != n.version:
+		return change{}, wire.BadVersion
+	}
+	return change{kind: changeNothing, path: req.Path}, nil
+}

@@ -1,0 +1,78 @@
+package zktest
+
+// TB is what [Start] needs of a *testing.T or *testing.B.
+type TB interface {
+	Helper()
+	Cleanup(func())
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+	Logf(format string, args ...any)
+	Name() string
+}
+
+// Server is one ZooKeeper server in this process. Its methods may be called from any goroutine.
+type Server struct {
+	admin
+	ep *endpoint
+}
+
+// Start starts a server for the length of a test. At the end of it the server is closed, faults that never
+// fired fail the test, and if the test has failed the server's state is logged.
+func Start(t TB, opts ...Option) *Server {
+	t.Helper()
+	s, err := NewServer(opts...)
+	if err != nil {
+		t.Fatalf("%v", err)
+		return nil
+	}
+	t.Cleanup(func() {
+		t.Helper()
+		finish(t, s.admin)
+		s.Close()
+	})
+	return s
+}
+
+// finish checks the faults and, if that is possible and of use, logs the state.
+func finish(t TB, a admin) {
+	t.Helper()
+	for _, i := range a.c.faults.unfired() {
+		t.Errorf("zktest: %v never fired", i)
+	}
+	if f, ok := t.(interface{ Failed() bool }); ok && f.Failed() {
+		t.Logf("zktest: at the end of %s\n%s", t.Name(), a.Dump())
+	}
+}
+
+// NewServer starts a server. The caller closes it.
+func NewServer(opts ...Option) (*Server, error) {
+	cfg, err := newConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	c := newCluster(cfg)
+	ep := newEndpoint(c, 1)
+	ep.addr = cfg.addr
+	c.endpoints = []*endpoint{ep}
+	go c.run()
+	s := &Server{admin: admin{c}, ep: ep}
+	if err := s.Start(); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Addr returns the address clients connect to. It stays the same over Stop and Start.
+func (s *Server) Addr() string { return s.ep.addr }
+
+// Stop closes the listener and all connections, and returns when that is done. Nodes and sessions stay; time
+// stands still for them.
+func (s *Server) Stop() { s.ep.halt() }
+
+// Start begins to listen again, on the same address. Every session has its full timeout to come back. It fails if
+// somebody else has taken the address meanwhile, and on a server that is closed.
+func (s *Server) Start() error { return s.ep.start() }
+
+// Close ends the server and returns after the last of its goroutines. What can be seen of it stays to be seen.
+func (s *Server) Close() { s.c.close() }

@@ -1,0 +1,227 @@
+package zktest
+
+// The nodes, and how a change is applied to them. Nothing here checks a rule, knows a connection or a clock.
+
+import (
+	"strings"
+
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// nodeKind says who deletes a node besides its users.
+type nodeKind int
+
+const (
+	persistent nodeKind = iota
+	ephemeral           // its session's end
+	container           // the reaper, once it has had children and has none
+	ttl                 // the reaper, when it has no children and is old
+)
+
+type node struct {
+	data         []byte // nil is null, which is not empty
+	acl          []wire.ACL
+	kind         nodeKind
+	owner        int64 // session of an ephemeral node
+	ttl          int64 // milliseconds
+	children     map[string]struct{}
+	czxid, mzxid int64
+	pzxid        int64
+	ctime, mtime int64
+	version      int32
+	aversion     int32
+	creates      int32 // children ever created; what the server calls cversion inside
+}
+
+// stat is the node as clients see it. Cversion counts the deletes too: there is one for every create but
+// those of the children still there.
+func (n *node) stat() wire.Stat {
+	children := int32(len(n.children))
+	return wire.Stat{
+		Czxid: n.czxid, Mzxid: n.mzxid, Pzxid: n.pzxid, Ctime: n.ctime, Mtime: n.mtime,
+		Version: n.version, Aversion: n.aversion, Cversion: n.creates*2 - children,
+		EphemeralOwner: n.owner, DataLength: int32(len(n.data)), NumChildren: children,
+	}
+}
+
+// changeKind is what a change does to its node.
+type changeKind int
+
+const (
+	changeCreate changeKind = iota
+	changeDelete
+	changeData
+	changeACL
+	changeNothing // a check that held
+)
+
+// change is one node's part of a transaction: the effect, after every rule was checked.
+type change struct {
+	kind    changeKind
+	path    string
+	data    []byte
+	acl     []wire.ACL
+	node    nodeKind
+	owner   int64
+	ttl     int64
+	version int32 // the node's new version, or aversion
+	creates int32 // the parent's new count of creates
+	initial int32 // the new node's own count of creates
+
+	// Who may read the node and its parent, and so may be told of the change.
+	readers, parentReaders []wire.ACL
+}
+
+// tree is all nodes by path. The root is there under "/" and under "", as it is in ZooKeeper, which
+// therefore answers reads of the empty path.
+type tree struct {
+	nodes      map[string]*node
+	ephemerals map[int64]map[string]struct{}
+	reapable   map[string]struct{} // containers and TTL nodes
+}
+
+var worldAnyone = []wire.ACL{{Perms: wire.PermAll, ID: wire.ID{Scheme: "world", ID: "anyone"}}}
+
+func newTree() *tree {
+	open := func(data []byte, children ...string) *node {
+		n := &node{data: data, acl: worldAnyone, children: make(map[string]struct{})}
+		for _, c := range children {
+			n.children[c] = struct{}{}
+		}
+		return n
+	}
+	root := open([]byte{}, "zookeeper")
+	config := open([]byte{})
+	config.acl = []wire.ACL{{Perms: wire.PermRead, ID: wire.ID{Scheme: "world", ID: "anyone"}}}
+	config.aversion = -1
+	return &tree{
+		nodes: map[string]*node{
+			"":                  root,
+			"/":                 root,
+			"/zookeeper":        open([]byte{}, "config", "quota"),
+			"/zookeeper/config": config,
+			"/zookeeper/quota":  open([]byte{}),
+		},
+		ephemerals: make(map[int64]map[string]struct{}),
+		reapable:   make(map[string]struct{}),
+	}
+}
+
+// splitPath cuts a path at its last slash; the parent of "/a" is "".
+func splitPath(path string) (parent, name string) {
+	i := strings.LastIndexByte(path, '/')
+	return path[:i], path[i+1:]
+}
+
+// shownParent is the parent's path as events name it.
+func shownParent(path string) string {
+	parent, _ := splitPath(path)
+	if parent == "" {
+		return "/"
+	}
+	return parent
+}
+
+// apply makes the change, which must have been checked, and returns what takes it back.
+func (t *tree) apply(ch change, zxid, now int64) (undo func()) {
+	switch ch.kind {
+	case changeCreate:
+		return t.create(ch, zxid, now)
+	case changeDelete:
+		return t.delete(ch.path, zxid)
+	case changeData:
+		n := t.nodes[ch.path]
+		before := *n
+		n.data, n.version, n.mzxid, n.mtime = ch.data, ch.version, zxid, now
+		return func() { n.data, n.version, n.mzxid, n.mtime = before.data, before.version, before.mzxid, before.mtime }
+	case changeACL:
+		n := t.nodes[ch.path]
+		before := *n
+		n.acl, n.aversion = ch.acl, ch.version
+		return func() { n.acl, n.aversion = before.acl, before.aversion }
+	}
+	return func() {}
+}
+
+func (t *tree) create(ch change, zxid, now int64) (undo func()) {
+	parentPath, name := splitPath(ch.path)
+	parent := t.nodes[parentPath]
+	creates, pzxid := parent.creates, parent.pzxid
+	// The counter is only ever raised. When it wraps, the new value is lower, and the node keeps the
+	// old one and with it 2147483647 as the suffix of every later child.
+	if ch.creates > parent.creates {
+		parent.creates, parent.pzxid = ch.creates, zxid
+	}
+	parent.children[name] = struct{}{}
+	t.insert(ch.path, &node{
+		data: ch.data, acl: ch.acl, kind: ch.node, owner: ch.owner, ttl: ch.ttl,
+		children: make(map[string]struct{}), creates: ch.initial,
+		czxid: zxid, mzxid: zxid, pzxid: zxid, ctime: now, mtime: now,
+	})
+	return func() {
+		t.remove(ch.path)
+		delete(parent.children, name)
+		parent.creates, parent.pzxid = creates, pzxid
+	}
+}
+
+func (t *tree) delete(path string, zxid int64) (undo func()) {
+	parentPath, name := splitPath(path)
+	parent, n := t.nodes[parentPath], t.nodes[path]
+	pzxid := parent.pzxid
+	delete(parent.children, name)
+	parent.pzxid = max(pzxid, zxid)
+	t.remove(path)
+	return func() {
+		parent.children[name] = struct{}{}
+		parent.pzxid = pzxid
+		t.insert(path, n)
+	}
+}
+
+func (t *tree) insert(path string, n *node) {
+	t.nodes[path] = n
+	switch n.kind {
+	case ephemeral:
+		if t.ephemerals[n.owner] == nil {
+			t.ephemerals[n.owner] = make(map[string]struct{})
+		}
+		t.ephemerals[n.owner][path] = struct{}{}
+	case container, ttl:
+		t.reapable[path] = struct{}{}
+	}
+}
+
+func (t *tree) remove(path string) {
+	n := t.nodes[path]
+	delete(t.nodes, path)
+	delete(t.reapable, path)
+	if n.kind == ephemeral {
+		delete(t.ephemerals[n.owner], path)
+		if len(t.ephemerals[n.owner]) == 0 {
+			delete(t.ephemerals, n.owner)
+		}
+	}
+}
+
+// clone returns a copy that shares no node with t; data and ACLs are never written in place and are shared.
+func (t *tree) clone() *tree {
+	c := &tree{
+		nodes:      make(map[string]*node, len(t.nodes)),
+		ephemerals: make(map[int64]map[string]struct{}),
+		reapable:   make(map[string]struct{}),
+	}
+	for path, n := range t.nodes {
+		if path == "" {
+			continue
+		}
+		dup := *n
+		dup.children = make(map[string]struct{}, len(n.children))
+		for name := range n.children {
+			dup.children[name] = struct{}{}
+		}
+		c.insert(path, &dup)
+	}
+	c.nodes[""] = c.nodes["/"]
+	return c
+}

@@ -1,0 +1,134 @@
+package zktest
+
+// A transaction: one zxid, any number of changes, and what everybody learns of it.
+
+import (
+	"slices"
+	"time"
+
+	"github.com/zklock/zklock/internal/wire"
+)
+
+type txn struct {
+	zxid    int64
+	at      time.Time
+	session int64 // who asked; 0 for the server and for the test
+	changes []change
+	undo    []func()
+	opens   int64 // the session this transaction creates
+	closes  int64 // the session this transaction ends
+	expired bool  // it was not its client that ended it
+}
+
+// begin takes a zxid. Every write takes one, whether it succeeds or fails.
+func (c *cluster) begin(session int64) *txn {
+	c.zxid++
+	return &txn{zxid: c.zxid, at: time.Now(), session: session}
+}
+
+func (c *cluster) rules() rules {
+	return rules{tree: c.tree, ttlEnabled: c.cfg.ttl, pending: c.pending, initial: c.initial}
+}
+
+// do makes a checked change. Nobody else can see it before commit: the loop does nothing in between.
+func (c *cluster) do(tx *txn, ch change) {
+	if ch.kind == changeCreate {
+		delete(c.initial, ch.path)
+	}
+	ch.readers = ch.acl
+	if n := c.tree.nodes[ch.path]; n != nil {
+		ch.readers = n.acl
+	}
+	parent, _ := splitPath(ch.path)
+	ch.parentReaders = c.tree.nodes[parent].acl
+	tx.changes = append(tx.changes, ch)
+	tx.undo = append(tx.undo, c.tree.apply(ch, tx.zxid, tx.at.UnixMilli()))
+}
+
+// rollback takes all changes back. The zxid is spent all the same.
+func (c *cluster) rollback(tx *txn) {
+	for i := len(tx.undo) - 1; i >= 0; i-- {
+		tx.undo[i]()
+	}
+	tx.changes, tx.undo = nil, nil
+	clear(c.pending)
+}
+
+// commit makes the transaction known: to the history, and to every endpoint's watches.
+func (c *cluster) commit(tx *txn) {
+	tx.undo = nil
+	c.record(tx)
+	for _, ep := range c.endpoints {
+		ep.zxid = tx.zxid
+		ep.notify(tx)
+	}
+}
+
+// notify fires the watches of this endpoint. Events are queued here, before the reply to the writer and
+// before anything that could show the change; those of a multi come when all its operations are in.
+func (ep *endpoint) notify(tx *txn) {
+	for _, ch := range tx.changes {
+		parent := shownParent(ch.path)
+		switch ch.kind {
+		case changeCreate:
+			ep.tell(ep.data.fire(ch.path, NodeCreated), NodeCreated, ch.path, ch.readers)
+			ep.tell(ep.child.fire(parent, NodeChildrenChanged), NodeChildrenChanged, parent, ch.parentReaders)
+		case changeDelete:
+			told := ep.data.fire(ch.path, NodeDeleted)
+			ep.tell(told, NodeDeleted, ch.path, ch.readers)
+			others := ep.child.fire(ch.path, NodeDeleted)
+			others = slices.DeleteFunc(others, func(cn *conn) bool { return slices.Contains(told, cn) })
+			ep.tell(others, NodeDeleted, ch.path, ch.readers)
+			ep.tell(ep.child.fire(parent, NodeChildrenChanged), NodeChildrenChanged, parent, ch.parentReaders)
+		case changeData:
+			ep.tell(ep.data.fire(ch.path, NodeDataChanged), NodeDataChanged, ch.path, ch.readers)
+		}
+	}
+}
+
+// tell sends an event to those of the watchers who may read the node. The others' watches are spent all the
+// same, and in silence: so do ZooKeeper from 3.8.4 on and Debian's 3.8.0 (CVE-2024-23944).
+func (ep *endpoint) tell(watchers []*conn, event EventType, path string, readers []wire.ACL) {
+	for _, cn := range watchers {
+		if allowed(readers, wire.PermRead, cn.ids) {
+			ep.c.event(cn, event, path)
+		}
+	}
+}
+
+// event sends one event to one connection, unless a fault says otherwise.
+func (c *cluster) event(cn *conn, event EventType, path string) {
+	if cn.gone || cn.deafened {
+		return
+	}
+	var v verdict
+	if c.faults.active() {
+		v = c.faults.match(happening{when: onEvent, event: event, paths: []string{path}, session: cn.sessionID()})
+	}
+	if v.freeze > 0 {
+		c.freezeFor(v.freeze)
+	}
+	if !v.drop {
+		frame := wire.Frame(
+			wire.ReplyHeader{Xid: wire.XidEvent, Zxid: -1},
+			wire.WatcherEvent{Type: int32(event), State: wire.StateSyncConnected, Path: path})
+		for range 1 + v.duplicates {
+			cn.out.put(outItem{data: frame, wait: v.wait})
+			v.wait = wait{}
+			c.events++
+		}
+	}
+	if v.expire && cn.session != nil {
+		c.later(func() { c.expireID(cn.sessionID()) })
+	}
+	if v.close {
+		c.forget(cn)
+	}
+}
+
+func (cn *conn) sessionID() int64 {
+	if cn.session == nil {
+		return 0
+	}
+	return cn.session.id
+}

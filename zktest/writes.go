@@ -1,0 +1,173 @@
+package zktest
+
+// create, create2, createContainer, createTTL, delete, setData, setACL, reconfig, multi.
+//
+//   - Each takes one zxid, whatever becomes of it: bad arguments, no such node, a body that does not parse.
+//   - All operations of a multi share one zxid; an empty multi has one too.
+//   - A multi that fails has a clean reply header. Its results tell: 0 before the operation that failed, its
+//     code, and -2 after it.
+
+import (
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// write is the frame of a transaction with one change.
+func (c *cluster) write(req *request, decide func(d *wire.Decoder) (change, error)) (change, error) {
+	tx := c.begin(req.conn.session.id)
+	defer c.commit(tx)
+	ch, err := decide(wire.NewDecoder(req.body))
+	if err != nil {
+		return change{}, err
+	}
+	c.do(tx, ch)
+	if req.paths != nil {
+		req.paths = append(req.paths, ch.path)
+	}
+	return ch, nil
+}
+
+func (c *cluster) create(req *request) (wire.Record, error) {
+	ch, err := c.write(req, func(d *wire.Decoder) (change, error) {
+		var ask wire.CreateTTLRequest
+		if req.op == wire.OpCreateTTL {
+			ask.Decode(d)
+		} else {
+			ask.CreateRequest.Decode(d)
+		}
+		if d.Err() != nil {
+			return change{}, d.Err()
+		}
+		return c.rules().create(req.op, ask.CreateRequest, req.conn.session.id, req.conn.ids)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if req.op == wire.OpCreate {
+		return wire.PathResponse{Path: ch.path}, nil
+	}
+	return wire.PathStatResponse{Path: ch.path, Stat: c.tree.nodes[ch.path].stat()}, nil
+}
+
+func (c *cluster) delete(req *request) (wire.Record, error) {
+	_, err := c.write(req, func(d *wire.Decoder) (change, error) {
+		var ask wire.PathVersionRequest
+		if ask.Decode(d); d.Err() != nil {
+			return change{}, d.Err()
+		}
+		return c.rules().delete(ask, req.conn.ids)
+	})
+	return nil, err
+}
+
+func (c *cluster) setData(req *request) (wire.Record, error) {
+	ch, err := c.write(req, func(d *wire.Decoder) (change, error) {
+		var ask wire.SetDataRequest
+		if ask.Decode(d); d.Err() != nil {
+			return change{}, d.Err()
+		}
+		return c.rules().setData(ask, req.conn.ids)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c.tree.nodes[ch.path].stat(), nil
+}
+
+func (c *cluster) setACL(req *request) (wire.Record, error) {
+	ch, err := c.write(req, func(d *wire.Decoder) (change, error) {
+		var ask wire.SetACLRequest
+		if ask.Decode(d); d.Err() != nil {
+			return change{}, d.Err()
+		}
+		return c.rules().setACL(ask, req.conn.ids)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c.tree.nodes[ch.path].stat(), nil
+}
+
+// reconfig is disabled, as it is by default.
+func (c *cluster) reconfig(req *request) (wire.Record, error) {
+	c.commit(c.begin(req.conn.session.id))
+	return nil, wire.ReconfigDisabled
+}
+
+func (c *cluster) multi(req *request) (wire.Record, error) {
+	tx := c.begin(req.conn.session.id)
+	defer c.commit(tx)
+	var ask wire.MultiRequest
+	d := wire.NewDecoder(req.body)
+	if ask.Decode(d); d.Err() != nil {
+		return nil, d.Err()
+	}
+	var answer wire.MultiResponse
+	failed := -1
+	for i, op := range ask.Ops {
+		ch, as, err := c.multiOp(op, req)
+		if code := codeOf(err); err != nil && code == wire.MarshallingError {
+			c.rollback(tx)
+			return nil, err
+		} else if err != nil {
+			failed = i
+			c.rollback(tx)
+			answer.Results = make([]wire.MultiResult, len(ask.Ops))
+			for j := range answer.Results {
+				answer.Results[j].Op = wire.OpError
+				if j > i {
+					answer.Results[j].Err = wire.RuntimeInconsistency
+				}
+			}
+			answer.Results[i].Err = code
+			break
+		}
+		c.do(tx, ch)
+		res := wire.MultiResult{Op: as}
+		switch as {
+		case wire.OpCreate:
+			res.Path = ch.path
+		case wire.OpCreate2:
+			res.Path, res.Stat = ch.path, c.tree.nodes[ch.path].stat()
+		case wire.OpSetData:
+			res.Stat = c.tree.nodes[ch.path].stat()
+		}
+		answer.Results = append(answer.Results, res)
+	}
+	if failed < 0 && req.paths != nil {
+		for _, ch := range tx.changes {
+			req.paths = append(req.paths, ch.path)
+		}
+	}
+	return answer, nil
+}
+
+// multiOp decides one operation of a multi and says as which type its result is sent. In a multi the flags of
+// a create, not its type, say whether it is a container's or a TTL node's, and those are answered as create2.
+func (c *cluster) multiOp(op wire.MultiOp, req *request) (ch change, as wire.Op, err error) {
+	ids := req.conn.ids
+	switch op.Op {
+	case wire.OpCreate, wire.OpCreate2, wire.OpCreateContainer, wire.OpCreateTTL:
+		kind, as := wire.OpCreate, wire.OpCreate
+		switch op.Create.Flags {
+		case wire.FlagContainer:
+			kind, as = wire.OpCreateContainer, wire.OpCreate2
+		case wire.FlagTTL, wire.FlagTTLSequential:
+			if op.Op != wire.OpCreateTTL {
+				// The real server trips over its own cast.
+				return change{}, 0, wire.MarshallingError
+			}
+			kind, as = wire.OpCreateTTL, wire.OpCreate2
+		}
+		ch, err = c.rules().create(kind, op.Create, req.conn.session.id, ids)
+		return ch, as, err
+	case wire.OpDelete:
+		ch, err = c.rules().delete(wire.PathVersionRequest{Path: op.Path, Version: op.Version}, ids)
+	case wire.OpSetData:
+		ch, err = c.rules().setData(wire.SetDataRequest{Path: op.Path, Data: op.Data, Version: op.Version}, ids)
+	case wire.OpCheck:
+		ch, err = c.rules().check(wire.PathVersionRequest{Path: op.Path, Version: op.Version}, ids)
+	default:
+		return change{}, 0, wire.MarshallingError
+	}
+	return ch, op.Op, err
+}
