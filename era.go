@@ -59,12 +59,17 @@ func newEra(s *Session, r connectResponse, conn uint64, exchange frame) *era {
 	return e
 }
 
-// reattach notes that the same ZooKeeper session goes on over a new connection.
-func (e *era) reattach(conn uint64, exchange frame, timeout time.Duration) {
+// reattach notes that the same ZooKeeper session goes on over a new connection. It returns whether there are watches
+// for the client to restore.
+func (e *era) reattach(conn uint64, exchange frame, timeout time.Duration) (watches bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	for _, w := range e.mu.watches {
+		watches = watches || w.isArmed()
+	}
 	e.mu.lease.attached(conn, exchange, timeout, false)
-	e.mu.beatSoon = len(e.mu.held) > 0 // holds are kept on a quorum check, not on the reconnect (section 5 of the design)
+	e.mu.beatSoon = len(e.mu.held) > 0 // holds are kept on a quorum check, not on the reconnect
+	return watches
 }
 
 func (e *era) answered(conn uint64, f frame) {
@@ -220,13 +225,16 @@ func (e *era) loseNode(node string) {
 	}
 }
 
-// hold puts a granted lock under the lease. It refuses when the era is over, and when the lease has not enough room:
-// then the caller renews it and asks again.
+// hold puts a granted lock under the lease. It refuses with an error when the era is over and when its session timeout
+// leaves no room at all, and without one when the lease is too near its end: then the caller renews it and asks again.
 func (e *era) hold(d *lockData) (ok bool, err error) {
 	now := e.s.clock.now()
 	e.look(now)
 	e.mu.Lock()
 	err = e.mu.cause
+	if err == nil {
+		err = e.mu.lease.mode.check(e.mu.lease.timeout) // the servers may grant less than they did to Connect
+	}
 	ok = err == nil && e.mu.lease.end.sub(now) >= e.minRoomLocked()
 	first := ok && len(e.mu.held) == 0
 	if ok {

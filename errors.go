@@ -35,7 +35,7 @@ var (
 // Error says which operation failed, on which lock, and why. Err is never nil; errors.Is and errors.As see through it
 // to the sentinels above, to context.Cause of the caller's context, and to the errors of the zk package.
 type Error struct {
-	Op   string // connect, acquire, try, release, hold, participants, revoke
+	Op   string // connect, new mutex, acquire, try, release, hold (its end), participants, revoke
 	Path string // lock path as given to NewMutex; the connection string for connect
 	Node string // our node, absolute, where there was one
 	Err  error

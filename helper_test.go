@@ -150,6 +150,10 @@ func queueUp(t testing.TB, a *zk.Conn, m *zklock.Mutex, p string) *waiting {
 
 func startAcquire(t testing.TB, m *zklock.Mutex) *waiting {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*soon)
+	return startAcquireIn(t, ctx, cancel, m)
+}
+
+func startAcquireIn(t testing.TB, ctx context.Context, cancel context.CancelFunc, m *zklock.Mutex) *waiting {
 	w := &waiting{done: make(chan struct{}), stop: cancel}
 	go func() {
 		defer close(w.done)

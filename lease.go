@@ -110,16 +110,23 @@ func (m LeaseMode) check(timeout time.Duration) error {
 	for m.room(need) <= 0 {
 		need += 100 * time.Millisecond
 	}
-	h := heartbeat(timeout)
-	detail := fmt.Sprintf("T/%.2f − ε − h − 2 round trips = %v/%.2f − %v − %v − %v", clockRate, timeout, clockRate, leaseSlop, h, 2*roundTrip)
+	formula, terms := "T/1.01 − ε − h − 2 round trips", []time.Duration{leaseSlop, heartbeat(timeout), 2 * roundTrip}
+	advice := ""
 	switch m.kind {
 	case quorumLease:
-		detail += fmt.Sprintf(" − G − T/3 = − %v − %v", m.d, (timeout / 3).Round(time.Millisecond))
+		formula += " − G − T/3"
+		terms = append(terms, m.d, (timeout / 3).Round(time.Millisecond))
+		advice = ", or a shorter leader ping if two ticks of the servers are shorter"
 	case pingLease:
-		detail += fmt.Sprintf(" − H − h = − %v − %v", m.d, h)
+		formula += " − H − h"
+		terms = append(terms, m.d, heartbeat(timeout))
 	}
-	return fmt.Errorf("%w: session timeout %v with lease %v leaves %v (%s); use a session timeout of at least %v, or a shorter %s",
-		ErrNoRoom, timeout, m, r.Round(time.Millisecond), detail, need, map[leaseKind]string{quorumLease: "leader ping (two ticks of the servers)", pingLease: "staleness", singleServerLease: "lease"}[m.kind])
+	sum := fmt.Sprint(time.Duration(float64(timeout) / clockRate).Round(time.Millisecond))
+	for _, d := range terms {
+		sum += fmt.Sprintf(" − %v", d)
+	}
+	return fmt.Errorf("%w: session timeout T = %v with lease %v leaves %s = %s = %v; use a session timeout of at least %v%s",
+		ErrNoRoom, timeout, m, formula, sum, r.Round(time.Millisecond), need, advice)
 }
 
 // frame is a request that was answered: when it was sent, and when its answer was seen.

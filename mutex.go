@@ -488,7 +488,10 @@ func (a *attempt) grant(e *era, c *creation) error {
 	s.locks.prepare(a, e, c.node, c.token)
 	for renewed := false; ; renewed = true {
 		ok, err := e.hold(a.d)
-		if err != nil {
+		switch {
+		case errors.Is(err, ErrNoRoom):
+			return err
+		case err != nil:
 			return e.overErr()
 		}
 		if ok {

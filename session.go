@@ -123,13 +123,14 @@ type Session struct {
 
 	// link is the connection as the client's goroutines report it. Waiting for it is waiting for changed.
 	link struct {
-		sync.Mutex        // never held across a channel, a callback or a ZooKeeper call
-		tap        *tap   // the current connection
-		conns      uint64 // how many connections there were
-		era        *era   // the current ZooKeeper session; nil before the first and after an expiry
-		hasSession bool   // the client has finished its handshake
-		authed     bool   // the server took the credentials
-		attached   bool   // requests can be sent
+		sync.Mutex         // never held across a channel, a callback or a ZooKeeper call
+		tap        *tap    // the current connection
+		conns      uint64  // how many connections there were
+		era        *era    // the current ZooKeeper session; nil before the first and after an expiry
+		hasSession bool    // the client has finished its handshake
+		authed     bool    // the server took the credentials
+		watches    instant // since when the client is to restore its watches before we send anything; 0 if it need not
+		attached   bool    // requests can be sent
 		changed    chan struct{}
 		err        error  // why the Session is unusable: closed
 		unburied   []*era // lost, but alive for all the servers know
@@ -397,7 +398,7 @@ func (s *Session) connected(t *tap, r connectResponse, exchange frame) error {
 		s.link.Unlock()
 		return ErrClosed
 	}
-	s.link.hasSession, s.link.authed = false, false
+	s.link.hasSession, s.link.authed, s.link.watches = false, false, 0
 	if r.sessionID == 0 {
 		s.link.era = nil
 		s.unburyLocked(nil)
@@ -419,7 +420,9 @@ func (s *Session) connected(t *tap, r connectResponse, exchange frame) error {
 			s.link.Unlock()
 			return fmt.Errorf("zklock: session %#x is over", r.sessionID)
 		}
-		old.reattach(t.seq, exchange, r.timeout)
+		if old.reattach(t.seq, exchange, r.timeout) {
+			s.link.watches = max(s.clock.now(), 1)
+		}
 		s.link.Unlock()
 		return nil
 	}
@@ -450,11 +453,25 @@ func (s *Session) authenticated(t *tap, err error) {
 	}
 }
 
+// watchesSent opens the gate for our requests after the client's setWatches. The client sends it from a goroutine of
+// its own, which requests could overtake, and reads its last zxid for it while an early reply would be writing it.
+func (s *Session) watchesSent(t *tap) {
+	s.link.Lock()
+	defer s.link.Unlock()
+	if s.link.tap == t {
+		s.link.watches = 0
+		s.attachLocked()
+	}
+}
+
 // attachLocked opens the gate for requests when everything needed is there.
 func (s *Session) attachLocked() {
 	e := s.link.era
 	if s.link.attached || !s.link.hasSession || !s.link.authed || e == nil || s.link.err != nil {
 		return
+	}
+	if s.link.watches != 0 && s.clock.now().sub(s.link.watches) < time.Second {
+		return // a client that has no watches to restore although we set some is not waited for longer
 	}
 	s.link.attached = true
 	clear(s.link.tried)
@@ -591,6 +608,9 @@ func (s *Session) loop() {
 		}
 
 		s.link.Lock()
+		if s.link.watches != 0 {
+			s.attachLocked()
+		}
 		e, conn := s.link.era, uint64(0)
 		if s.link.attached {
 			conn = s.link.tap.seq

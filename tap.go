@@ -16,6 +16,7 @@ const (
 	opSetData = 5
 	opMulti   = 14
 	opAuth    = 100
+	opWatches = 101 // setWatches, by which the client restores its watches on a new connection
 	opClose   = -11
 
 	xidEvent = -1
@@ -35,6 +36,8 @@ type tapSink interface {
 	credentials() []credential
 	// authenticated reports that the server answered the last of them, or refused one.
 	authenticated(t *tap, err error)
+	// watchesSent reports that the client is restoring its watches.
+	watchesSent(t *tap)
 	// creation returns what to note of the create whose path this is, or nil.
 	creation(path string) *sighting
 	// answered reports an answer that shows that the server serves this session.
@@ -214,12 +217,15 @@ func (t *tap) sent(f []byte, at instant) {
 		}
 	}
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	if xid == xidPing {
 		t.mu.pings = append(t.mu.pings, at)
-		return
+	} else {
+		t.mu.pending[xid] = r
 	}
-	t.mu.pending[xid] = r
+	t.mu.Unlock()
+	if op == opWatches {
+		t.sink.watchesSent(t)
+	}
 }
 
 // received handles a whole frame coming in, of which head is the beginning.

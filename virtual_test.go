@@ -1,0 +1,405 @@
+package zklock_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// virtual is a server, its network and its clients in one synctest bubble: time passes when everybody waits.
+type virtual struct {
+	t   *testing.T
+	net *zktest.Network
+	srv *zktest.Server
+}
+
+func inVirtualTime(t *testing.T, f func(t *testing.T, v *virtual), opts ...zktest.Option) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		n := zktest.NewNetwork()
+		srv := zktest.Start(t, append([]zktest.Option{zktest.WithNetwork(n), zktest.WithTick(2 * time.Second)}, opts...)...)
+		_, err := srv.Create("/job", nil, 0)
+		require.NoError(t, err)
+		f(t, &virtual{t, n, srv})
+	})
+}
+
+func (v *virtual) connect(opts ...zklock.Option) *zklock.Session {
+	return connect(v.t, v.srv.Addr(), append([]zklock.Option{zklock.WithDialer(v.net.Dial)}, opts...)...)
+}
+
+// queueUp starts an Acquire and returns when it waits, its watches set.
+func (v *virtual) queueUp(m *zklock.Mutex) *waiting {
+	ctx, cancel := context.WithTimeout(context.Background(), 24*time.Hour)
+	w := startAcquireIn(v.t, ctx, cancel, m)
+	synctest.Wait()
+	return w
+}
+
+// line is a client's way to the server, which can be silenced in both directions as a cut cable is.
+type line struct {
+	dial   zk.Dialer
+	silent atomic.Bool
+}
+
+func (l *line) Dial(network, addr string, d time.Duration) (net.Conn, error) {
+	if l.silent.Load() {
+		time.Sleep(d)
+		return nil, os.ErrDeadlineExceeded
+	}
+	c, err := l.dial(network, addr, d)
+	if err != nil {
+		return nil, err
+	}
+	return &lineConn{c, l}, nil
+}
+
+type lineConn struct {
+	net.Conn
+	l *line
+}
+
+func (c *lineConn) Write(p []byte) (int, error) {
+	if c.l.silent.Load() {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *lineConn) Read(p []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(p)
+		if err != nil || !c.l.silent.Load() {
+			return n, err
+		}
+	}
+}
+
+func isLost(h *zklock.Hold) bool {
+	select {
+	case <-h.Lost():
+		return true
+	default:
+		return false
+	}
+}
+
+// I5, F20 in part: no false Lost in hours without faults, in any mode, and the deadline is always ahead.
+func TestVirtual_HoldForHours_IsNeverLost(t *testing.T) {
+	for _, mode := range []zklock.LeaseMode{zklock.QuorumLease(0), zklock.PingLease(2 * time.Second), zklock.SingleServerLease()} {
+		for _, timeout := range []time.Duration{8 * time.Second, 30 * time.Second} {
+			t.Run(fmt.Sprintf("%v/%v", mode, timeout), func(t *testing.T) {
+				inVirtualTime(t, func(t *testing.T, v *virtual) {
+					v.net.SetLatency(5 * time.Millisecond)
+					s := v.connect(zklock.WithLease(mode), zklock.WithSessionTimeout(timeout))
+					time.Sleep(time.Hour) // idle: only pings and cheap reads
+					m := newMutex(t, s, "/job")
+					for range 3 {
+						start := time.Now()
+						h := acquire(t, m)
+						require.Less(t, time.Since(start), time.Second, "an idle session acquires at once")
+						for range 1200 {
+							time.Sleep(time.Duration(rand.Int64N(int64(2 * time.Second))))
+							require.NoError(t, h.Err())
+							require.Positive(t, time.Until(h.Deadline()))
+						}
+						release(t, h)
+						time.Sleep(time.Hour)
+					}
+				})
+			})
+		}
+	}
+}
+
+// F15, I5: the client is cut off. Before its session can expire it is told; the next is granted afterwards.
+func TestVirtual_ClientCutOff_IsToldBeforeTheNextGrant(t *testing.T) {
+	for seed := range uint64(20) {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			rnd := rand.New(rand.NewPCG(seed, 1))
+			line := &line{dial: v.net.Dial}
+			cutOff, s2 := v.connect(zklock.WithDialer(line.Dial)), v.connect()
+			m1, m2 := newMutex(t, cutOff, "/job"), newMutex(t, s2, "/job")
+			h := acquire(t, m1)
+			time.Sleep(time.Duration(rnd.Int64N(int64(30 * time.Second))))
+			w := v.queueUp(m2)
+			deadline := h.Deadline()
+			line.silent.Store(true)
+			var told time.Time
+			go func() { <-h.Lost(); told = time.Now() }()
+			h2 := w.granted2(t, time.Minute)
+			granted := time.Now()
+			synctest.Wait()
+			require.False(t, told.IsZero(), "seed %d: the holder was not told before the next grant", seed)
+			require.True(t, told.Before(granted), "seed %d: told %v after the grant", seed, told.Sub(granted))
+			require.False(t, told.Before(deadline.Add(-time.Second)), "seed %d", seed)
+			require.Greater(t, h2.Token(), h.Token())
+			require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+			line.silent.Store(false)
+			release(t, h2)
+		})
+	}
+}
+
+func (w *waiting) granted2(t testing.TB, d time.Duration) *zklock.Hold {
+	t.Helper()
+	select {
+	case <-w.done:
+	case <-time.After(d):
+		t.Fatalf("Acquire did not return within %v", d)
+	}
+	require.NoError(t, w.err)
+	return w.hold
+}
+
+// F21: the machine was suspended past the end of the lease. The holder sees the loss at its first look, whatever timers
+// have done and whatever answer lies in the socket.
+func TestVirtual_Suspend_IsLostAtTheFirstLook(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var asleep atomic.Int64
+		s := v.connect(zklock.WithSuspendedTime(func() time.Duration { return time.Duration(asleep.Load()) }))
+		m := newMutex(t, s, "/job")
+		h, short := acquire(t, m), acquire(t, newMutex(t, s, "/other"))
+		time.Sleep(30 * time.Second)
+		asleep.Add(int64(time.Second))
+		require.NoError(t, h.Err(), "a nap within the lease's room")
+		asleep.Add(int64(20 * time.Second))
+		require.ErrorIs(t, h.Context().Err(), context.Canceled)
+		require.ErrorIs(t, context.Cause(short.Context()), zklock.ErrLost)
+		require.False(t, m.Held())
+		_, err := m.Acquire(zklock.WithOwner(context.Background(), h.Owner()))
+		require.ErrorIs(t, err, zklock.ErrLost)
+		require.ErrorIs(t, short.Release(within(t, soon)), zklock.ErrLost)
+		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+		release(t, acquire(t, m))
+	})
+}
+
+// R38, F38: a later ZooKeeper session that is granted a timeout without room holds nothing, and says why.
+func TestVirtual_ShorterTimeoutLater_HasNoRoom(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		strict := zktest.Start(t, zktest.WithZxid(1000), zktest.WithNetwork(v.net), zktest.WithTick(200*time.Millisecond), zktest.WithSessionTimeouts(400*time.Millisecond, 4*time.Second))
+		target := v.srv.Addr()
+		dial := func(network, _ string, d time.Duration) (net.Conn, error) { return v.net.Dial(network, target, d) }
+		s := v.connect(zklock.WithDialer(dial))
+		release(t, acquire(t, newMutex(t, s, "/job")))
+		target = strict.Addr() // which does not know the session
+		v.srv.DropConnection(s.SessionID())
+		time.Sleep(5 * time.Second)
+		_, err := newMutex(t, s, "/job").Acquire(within(t, time.Minute))
+		require.ErrorIs(t, err, zklock.ErrNoRoom)
+		require.Empty(t, strict.Children("/job"))
+	})
+}
+
+// F34, I1: the lock lives through the end of the counter: contended before, through and after it.
+func TestVirtual_SequenceEnd(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		v.net.SetLatency(time.Millisecond)
+		o := &overlap{t: t}
+		var all sync.WaitGroup
+		const sessions, goroutines, rounds = 4, 3, 12
+		for range sessions {
+			m := newMutex(t, v.connect(), "/job")
+			for range goroutines {
+				all.Go(func() {
+					for range rounds {
+						h, err := m.Acquire(within(t, time.Hour))
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						o.work(h, func() { time.Sleep(time.Duration(rand.Int64N(int64(10 * time.Millisecond)))) })
+						if err := h.Release(within(t, soon)); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+		}
+		all.Wait()
+		require.Equal(t, sessions*goroutines*rounds, o.entries)
+		synctest.Wait()
+		require.Empty(t, v.srv.Children("/job"))
+		// Empty at last, the root was removed, to be made again with a fresh counter.
+		time.Sleep(time.Minute)
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		require.Equal(t, "0000000000", suffixOf(h.Path()))
+		require.Greater(t, h.Token(), o.last)
+		release(t, h)
+	}, zktest.WithCreates("/job", 1<<31-1-40))
+}
+
+// F30: the predecessor's event is lost. A slow re-check grants within T.
+func TestVirtual_EventLost_IsGrantedByTheRecheck(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		w := v.queueUp(newMutex(t, v.connect(), "/job"))
+		v.srv.Inject(zktest.OnEvent(zktest.NodeDeleted).Path(h.Path()).Drop().Once())
+		time.Sleep(time.Minute)
+		start := time.Now()
+		release(t, h)
+		release(t, w.granted2(t, time.Minute))
+		require.LessOrEqual(t, time.Since(start), 10*time.Second+time.Second)
+	})
+}
+
+// F31: events that are duplicated, or come without cause, list again and grant nothing.
+func TestVirtual_SpuriousEvents(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		h := acquire(t, newMutex(t, s, "/job"))
+		w := v.queueUp(newMutex(t, v.connect(), "/job"))
+		for range 20 {
+			require.NoError(t, v.srv.SetData(h.Path(), []byte("somebody writes")))
+			synctest.Wait()
+		}
+		select {
+		case <-w.done:
+			t.Fatal("F31: granted by an event that says nothing")
+		default:
+		}
+		v.srv.Inject(zktest.OnEvent(zktest.NodeDeleted).Path(h.Path()).Duplicate().Once())
+		release(t, h)
+		h2 := w.granted2(t, time.Second)
+		require.Len(t, v.srv.Children("/job"), 1)
+		release(t, h2)
+	})
+}
+
+// Section 4 step 5: own node and predecessor are deleted while the waiter is disconnected. The events come back in
+// whichever order: never a grant on a node that is not there.
+func TestVirtual_RestoredWatches_NeverGrant(t *testing.T) {
+	for seed := range uint64(40) {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			s1, s2, s3 := v.connect(), v.connect(), v.connect()
+			h := acquire(t, newMutex(t, s1, "/job"))
+			w2 := v.queueUp(newMutex(t, s2, "/job"))
+			ours := lastOf(v.srv.Children("/job"))
+			w3 := v.queueUp(newMutex(t, s3, "/job"))
+			refuse := v.srv.Inject(zktest.RefuseConnections().Times(1).Optional())
+			v.srv.DropConnection(s2.SessionID())
+			require.NoError(t, v.srv.Delete("/job/"+ours))
+			require.NoError(t, v.srv.Delete(h.Path()))
+			refuse.Remove()
+			h3 := w3.granted2(t, time.Minute)
+			_, ok := v.srv.Stat(h3.Path())
+			require.True(t, ok)
+			time.Sleep(5 * time.Second)
+			select {
+			case <-w2.done:
+				t.Fatalf("seed %d: I1: granted while another holds", seed)
+			default:
+			}
+			release(t, h3)
+			h2 := w2.granted2(t, time.Minute)
+			_, ok = v.srv.Stat(h2.Path())
+			require.True(t, ok, "I3")
+			release(t, h2)
+			require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+		})
+	}
+}
+
+// F39: an error code in a ping's reply is a loss, not an answer.
+func TestVirtual_PingRefused_IsLost(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		h := acquire(t, newMutex(t, s, "/job"))
+		v.srv.Inject(zktest.Before(zktest.Ping).Session(s.SessionID()).Fail(zktest.SessionExpired).Once())
+		time.Sleep(10 * time.Second)
+		require.True(t, isLost(h))
+		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+		again := acquire(t, newMutex(t, s, "/job"))
+		release(t, again)
+	})
+}
+
+// F6, F33, I2, I4, I6: at each request of acquire and release in turn, before and after it was applied, the connection
+// is cut, the session is killed, or ctx ends. Afterwards no node is left, and the lock can be had.
+func TestVirtual_EveryRequest_EveryFault(t *testing.T) {
+	type fault struct {
+		name string
+		do   func(f zktest.Fault, cancel func()) zktest.Fault
+	}
+	faults := []fault{
+		{"close", func(f zktest.Fault, _ func()) zktest.Fault { return f.Close() }},
+		{"lose the reply", func(f zktest.Fault, _ func()) zktest.Fault { return f.DropReply().Close() }},
+		{"expire", func(f zktest.Fault, _ func()) zktest.Fault { return f.Expire() }},
+		{"cancel", func(f zktest.Fault, cancel func()) zktest.Fault { return f.Call(cancel) }},
+		{"cancel and close", func(f zktest.Fault, cancel func()) zktest.Fault { return f.Call(cancel).Close() }},
+		{"delay", func(f zktest.Fault, _ func()) zktest.Fault { return f.Delay(3 * time.Second) }},
+	}
+	cases := 0
+	for _, queued := range []bool{false, true} {
+		for _, when := range []string{"before", "after"} {
+			for _, ft := range faults {
+				if ft.name == "lose the reply" && when == "before" {
+					continue
+				}
+				for nth := 1; ; nth++ {
+					fired := false
+					inVirtualTime(t, func(t *testing.T, v *virtual) {
+						s := v.connect()
+						m := newMutex(t, s, "/job")
+						release(t, acquire(t, m))
+						var ahead *zklock.Hold
+						if queued {
+							ahead = acquire(t, newMutex(t, v.connect(), "/job"))
+						}
+						ctx, cancel := context.WithCancel(context.Background())
+						defer cancel()
+						moment := zktest.Before(zktest.AnyOp)
+						if when == "after" {
+							moment = zktest.After(zktest.AnyOp)
+						}
+						inj := v.srv.Inject(ft.do(moment.Session(s.SessionID()).Nth(nth), cancel).Optional())
+						type outcome struct {
+							h   *zklock.Hold
+							err error
+						}
+						got := make(chan outcome, 1)
+						go func() { h, err := m.Acquire(ctx); got <- outcome{h, err} }()
+						time.Sleep(4 * time.Second)
+						if ahead != nil {
+							release(t, ahead)
+						}
+						o := <-got
+						if o.err == nil {
+							err := o.h.Release(within(t, soon))
+							if err != nil {
+								require.ErrorIs(t, err, zklock.ErrLost)
+							}
+						} else {
+							require.ErrorIs(t, o.err, context.Canceled)
+						}
+						fired = inj.Fired() > 0
+						inj.Remove()
+						time.Sleep(20 * time.Second)
+						require.Empty(t, v.srv.Children("/job"), "%s %s %d: I4", when, ft.name, nth)
+						release(t, acquire(t, m))
+						require.Empty(t, v.srv.Children("/job"))
+					})
+					cases++
+					if !fired {
+						break
+					}
+				}
+			}
+		}
+	}
+	t.Logf("%d cases", cases)
+}
