@@ -127,7 +127,8 @@ func (s *Session) dialRaw(network, addr string, timeout time.Duration) (c, raw n
 	if s.opts.dialer != nil {
 		raw, err = s.opts.dialer(network, addr, timeout)
 	} else {
-		raw, err = net.DialTimeout(network, addr, timeout)
+		d := net.Dialer{Timeout: timeout}
+		raw, err = d.DialContext(s.ctx, network, addr)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -140,7 +141,7 @@ func (s *Session) dialRaw(network, addr string, timeout time.Duration) (c, raw n
 		config.ServerName, _, _ = net.SplitHostPort(addr)
 	}
 	tc := tls.Client(raw, config)
-	ctx, cancel := context.WithTimeout(context.Background(), s.opts.handshakeCap)
+	ctx, cancel := context.WithTimeout(s.ctx, s.opts.handshakeCap)
 	defer cancel()
 	if err := tc.HandshakeContext(ctx); err != nil {
 		_ = raw.Close()
@@ -156,6 +157,7 @@ func (s *Session) bury(e *era, network, addr string, timeout time.Duration) erro
 	if err != nil {
 		return err
 	}
+	defer context.AfterFunc(s.ctx, func() { _ = raw.Close() })()
 	defer raw.Close()
 	_ = c.SetDeadline(time.Now().Add(s.opts.handshakeCap))
 	if _, err := c.Write(burialFrames(e.id, e.password, e.sessionTimeout())); err != nil {

@@ -94,12 +94,14 @@ func (t *lockTable) enter(ctx context.Context, m *Mutex, key lockKey, try bool) 
 		d.attempt = newAttempt(m, d)
 		t.byKey[key] = d
 		isNew = true
+	case d.attempt != nil: // a loss before the grant is the attempt's own affair
+		if try && d.attempt.waiting {
+			return nil, nil, nil, false, ErrNotAcquired
+		}
 	case d.lost != nil:
 		return nil, nil, nil, false, d.lost
-	case d.attempt == nil:
+	default:
 		return d.newHandleLocked(ctx, m), nil, nil, false, nil
-	case try && d.attempt.waiting:
-		return nil, nil, nil, false, ErrNotAcquired
 	}
 	j = &joiner{ctx: ctx, try: try, result: make(chan joined, 1)}
 	d.attempt.joiners[j] = struct{}{}
@@ -233,8 +235,12 @@ func (t *lockTable) lose(d *lockData, cause error) bool {
 func (t *lockTable) held(path string, o Owner) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	holds := func(d *lockData) bool { return d != nil && len(d.handles) > 0 && d.lost == nil }
+	if o != (Owner{}) {
+		return holds(t.byKey[lockKey{path, o}])
+	}
 	for key, d := range t.byKey {
-		if key.path == path && (o == Owner{} || key.owner == o) && len(d.handles) > 0 && d.lost == nil {
+		if key.path == path && holds(d) {
 			return true
 		}
 	}

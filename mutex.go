@@ -188,7 +188,7 @@ func (a *attempt) run() {
 	defer close(a.done)
 	defer a.cancel(nil)
 	s, backoff := a.m.s, newBackoff()
-	for {
+	for a.ctx.Err() == nil { // once it has ended, nobody waits
 		e, err := s.attachedEra(a.ctx)
 		if err == nil {
 			err = a.queueIn(e)
@@ -207,13 +207,7 @@ func (a *attempt) run() {
 			continue
 		case errors.Is(err, errRequeue):
 			// Somebody deletes our nodes. Do not race with them.
-			if t := time.NewTimer(backoff.next()); true {
-				select {
-				case <-t.C:
-				case <-a.ctx.Done():
-				}
-				t.Stop()
-			}
+			_ = a.pause(e, backoff.next())
 			continue
 		}
 		s.locks.fail(a, err)
@@ -573,6 +567,9 @@ func (m *Mutex) makeNode(ctx context.Context, e *era, path string) error {
 	return err
 }
 
+// maxKnownRoots bounds what a Session that uses one lock path an order remembers (I7).
+const maxKnownRoots = 4096
+
 func (e *era) knowsRoot(root string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -583,6 +580,9 @@ func (e *era) noteRoot(root string, there bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if there {
+		if len(e.mu.roots) >= maxKnownRoots {
+			clear(e.mu.roots) // it only saves a round trip; what is not known is found out again
+		}
 		e.mu.roots[root] = true
 	} else {
 		delete(e.mu.roots, root)

@@ -29,16 +29,32 @@ func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 	if ctx == nil {
 		return fail(errors.New("nil context"))
 	}
-	e, err := m.s.attachedEra(ctx)
-	if err != nil {
-		return fail(err)
+	for {
+		e, err := m.s.attachedEra(ctx)
+		if err != nil {
+			return fail(err)
+		}
+		ps, err := m.participantsIn(ctx, e)
+		switch {
+		case err == nil:
+			return ps, nil
+		case ctx.Err() != nil:
+			return fail(ctxError(ctx))
+		case errors.Is(err, ErrClosed), outcomeOf(err) == notApplied && !errors.Is(err, zk.ErrNoServer):
+			return fail(err)
+		}
+		// The connection or the ZooKeeper session was lost: read again.
+		_ = e.pause(20 * time.Millisecond)
 	}
+}
+
+func (m *Mutex) participantsIn(ctx context.Context, e *era) ([]Participant, error) {
 	l, err := e.list(ctx, m.root)
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil, nil
 	}
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
 	type read struct {
 		mem member
@@ -69,7 +85,7 @@ func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 	all.Wait()
 	for _, r := range reads {
 		if r.err != nil && !errors.Is(r.err, zk.ErrNoNode) {
-			return fail(r.err)
+			return nil, r.err
 		}
 	}
 	reads = slices.DeleteFunc(reads, func(r read) bool { return r.err != nil })

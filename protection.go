@@ -313,7 +313,7 @@ func (e *era) erase(node string) *erasure {
 // runErasure backs off between tries, and ends with the node or with the session it would die with (R25, R27).
 func (e *era) runErasure(x *erasure, node string) {
 	backoff := newBackoff()
-	unanswered := false
+	unanswered, said := false, false
 	for {
 		_, _, err := call(context.Background(), e, func(c *zk.Conn) (struct{}, error) { return struct{}{}, c.Delete(node, -1) })
 		switch {
@@ -333,7 +333,8 @@ func (e *era) runErasure(x *erasure, node string) {
 		case outcomeOf(err) == unknown:
 			unanswered = true
 		}
-		if errors.Is(err, zk.ErrNoAuth) {
+		if errors.Is(err, zk.ErrNoAuth) && !said {
+			said = true
 			e.s.log.Error("zklock: a lock node cannot be deleted and blocks the lock: the ACL gives no DELETE on the lock root", "node", node)
 		}
 		if !e.pause(backoff.next()) {

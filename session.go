@@ -119,6 +119,8 @@ type Session struct {
 	chroot  string
 	hosts   *hosts
 	conn    *zk.Conn
+	ctx     context.Context // ends when the Session is shut: for dials, which the client cannot break off
+	cancel  context.CancelFunc
 	locks   lockTable
 
 	// link is the connection as the client's goroutines report it. Waiting for it is waiting for changed.
@@ -188,6 +190,7 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 		opts: o, log: o.logger, clock: clk, servers: servers, chroot: chroot,
 		hosts: newHosts(addrs, clk), started: make(chan struct{}), wake: make(chan struct{}, 1), loopDone: make(chan struct{}), closeDone: make(chan struct{}),
 	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.link.changed = make(chan struct{})
 	s.link.tried = make(map[string]error)
 	s.watched.subscribers = make(map[chan Change]struct{})
@@ -197,6 +200,7 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 		zk.WithDialer(s.dial), zk.WithHostProvider(s.hosts), zk.WithEventCallback(s.clientEvent),
 		zk.WithLogger(clientLogger{s.log}), zk.WithMaxBufferSize(64<<20))
 	if err != nil {
+		s.cancel()
 		return fail(err)
 	}
 	s.conn = conn
@@ -236,7 +240,7 @@ func (s *Session) Changes(ctx context.Context) <-chan Change {
 	ch := make(chan Change, 64)
 	s.watched.Lock()
 	defer s.watched.Unlock()
-	if s.watched.machine.state == Closed || ctx.Err() != nil {
+	if s.watched.machine.state == Closed || ctx == nil || ctx.Err() != nil {
 		close(ch)
 		return ch
 	}
@@ -323,6 +327,7 @@ func (s *Session) shut(why error) {
 	s.broadcastLocked()
 	s.link.Unlock()
 	s.hosts.close()
+	s.cancel()
 	if e != nil {
 		e.lose(why)
 	}
@@ -440,7 +445,9 @@ func (s *Session) credentials() []credential { return s.opts.auth }
 
 func (s *Session) authenticated(t *tap, err error) {
 	if err != nil {
-		s.log.Error("zklock: the server refused the credentials", "server", t.RemoteAddr().String(), "err", err)
+		s.spawn(func() {
+			s.log.Error("zklock: the server refused the credentials", "server", t.RemoteAddr().String(), "err", err)
+		})
 		s.noteTried(t.RemoteAddr().String(), err)
 		s.shut(err)
 		return
