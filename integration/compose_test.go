@@ -14,6 +14,7 @@ import (
 	"github.com/moby/moby/client"
 	"github.com/stretchr/testify/require"
 
+	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/zkserver"
 )
 
@@ -57,12 +58,18 @@ func TestCompose_ComesUpHealthy_HoldsALock_GoesAway(t *testing.T) {
 	}
 }
 
-// useOnce takes what the ensemble is for: it writes a node that all three agree on.
+// useOnce takes a lock with the defaults and gives it back.
 func useOnce(t *testing.T, servers string) {
 	t.Helper()
-	conn := connect(t, servers, 20*time.Second)
-	write(t, conn, "/a")
-	require.NoError(t, conn.Delete("/a", -1))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	s, err := zklock.Connect(ctx, servers)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	require.Equal(t, zklock.DefaultSessionTimeout, s.Timeout(), "the servers grant the library's default")
+	hold := acquire(t, s)
+	require.NoError(t, hold.Err())
+	release(t, hold)
 }
 
 // composition is docker-compose.yml under a project name and on ports of its own.
