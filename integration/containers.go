@@ -71,7 +71,7 @@ var docker = sync.OnceValues(func() (client.APIClient, error) {
 		return nil, fmt.Errorf("no Docker: %w", err)
 	}
 	if err := provider.Health(ctx); err != nil {
-		return nil, fmt.Errorf("Docker does not answer: %w", err)
+		return nil, fmt.Errorf("no answer from Docker: %w", err)
 	}
 	if _, err := provider.Client().ImageInspect(ctx, image()); err == nil {
 		return provider.Client(), nil

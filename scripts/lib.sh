@@ -15,8 +15,14 @@ as_root() {
 	fi
 }
 
-# apt_install PACKAGE... installs Debian packages, and fails with a line that says why it may not.
+# apt_install PACKAGE... installs Debian packages, and fails with a line that says why it may not. With
+# --install-recommends in front, those they recommend too.
 apt_install() {
+	local recommends=--no-install-recommends
+	if [ "$1" = --install-recommends ]; then
+		recommends=$1
+		shift
+	fi
 	if ! have apt-get; then
 		warn "This machine has no apt-get. Install what these Debian packages hold: $*"
 		return 1
@@ -30,7 +36,7 @@ apt_install() {
 	local log
 	log=$(mktemp)
 	if as_root apt-get update -q >"$log" 2>&1 &&
-		as_root apt-get install -q -y --no-install-recommends "$@" >>"$log" 2>&1; then
+		as_root apt-get install -q -y $recommends "$@" >>"$log" 2>&1; then
 		rm -f "$log"
 		return 0
 	fi

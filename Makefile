@@ -1,0 +1,40 @@
+# `make test` and `make demo` work on a fresh Debian machine with Go: scripts/setup gets the rest.
+# With ZKLOCK_REQUIRE=1 whatever stays uncovered is an error.
+
+GO ?= go
+export GO
+
+.NOTPARALLEL:
+.PHONY: all test setup check unit integration demo image clean
+
+all: check unit
+
+## everything: what CI runs
+test: setup check unit integration
+
+## get what the tests need, where that takes no password
+setup:
+	scripts/setup
+
+## gofmt, go vet for Linux, macOS and Windows, staticcheck
+check:
+	scripts/check
+
+## the library and the command, under the race detector, against real servers run as child processes
+unit:
+	$(GO) test -race -count=1 -timeout 15m ./...
+
+## the same against containers, and docker-compose.yml
+integration:
+	scripts/integration
+
+## three contenders, one job, one of them killed
+demo:
+	scripts/demo
+
+## a ZooKeeper image of Debian's packages, where the official one cannot be pulled
+image:
+	scripts/zookeeper-image
+
+clean:
+	rm -rf bin
