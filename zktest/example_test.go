@@ -161,3 +161,20 @@ func (t *exampleTB) end() {
 		fn()
 	}
 }
+
+func ExampleNewEnsemble() {
+	network := zktest.NewNetwork()
+	ensemble, err := zktest.NewEnsemble(3, zktest.WithNetwork(network))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer ensemble.Close()
+	conn, _, err := zk.Connect(ensemble.Addrs(), 10*time.Second, zk.WithDialer(network.Dial), silent)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+	_, err = conn.Create("/jobs", nil, 0, zk.WorldACL(zk.PermAll))
+	fmt.Println(ensemble.Leader().ID(), err, ensemble.Member(1).Children("/"))
+	// Output: 3 <nil> [jobs zookeeper]
+}
