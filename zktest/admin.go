@@ -21,9 +21,13 @@ type admin struct{ c *cluster }
 var god = []wire.ID{{Scheme: "super"}}
 
 // Children returns the names of the node's children, sorted, or nil if there is no such node.
-func (a admin) Children(path string) (names []string) {
-	a.c.call(func() {
-		if n := a.c.tree.nodes[path]; n != nil {
+func (a admin) Children(path string) []string {
+	return childrenIn(a.c, func() *tree { return a.c.tree }, path)
+}
+
+func childrenIn(c *cluster, t func() *tree, path string) (names []string) {
+	c.call(func() {
+		if n := t().nodes[path]; n != nil {
 			names = slices.AppendSeq([]string{}, maps.Keys(n.children))
 			slices.Sort(names)
 		}
@@ -227,6 +231,11 @@ func (a admin) SetCreates(path string, n int32) (ok bool) {
 		var nd *node
 		if nd, ok = a.c.tree.nodes[path]; ok {
 			nd.creates = n
+			for _, ep := range a.c.endpoints {
+				if nd := ep.tree.nodes[path]; nd != nil {
+					nd.creates = n
+				}
+			}
 		}
 	})
 	return ok
@@ -242,9 +251,11 @@ func (a admin) ExpireSession(id int64) (ok bool) {
 // DropConnection cuts the connection of a session and leaves the session alone. It reports whether there was one.
 func (a admin) DropConnection(id int64) (ok bool) {
 	a.c.call(func() {
-		if s := a.c.sessions[id]; s != nil && s.conn != nil {
-			a.c.forget(s.conn)
-			ok = true
+		for _, ep := range a.c.endpoints {
+			if cn := ep.attached[id]; cn != nil {
+				a.c.forget(cn)
+				ok = true
+			}
 		}
 	})
 	return ok
@@ -270,7 +281,9 @@ func (a admin) BumpEpoch() {
 func (c *cluster) bumpEpoch() {
 	c.zxid = (c.zxid>>32 + 1) << 32
 	for _, ep := range c.endpoints {
-		ep.zxid = c.zxid
+		if ep.replica == nil || ep.replica.current() {
+			ep.zxid = c.zxid
+		}
 	}
 }
 

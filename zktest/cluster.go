@@ -45,22 +45,22 @@ type cluster struct {
 	epoch   time.Time      // the clock's zero for ticks
 
 	// Owned by the loop.
-	endpoints   []*endpoint
-	tree        *tree // every transaction is decided on it
-	zxid        int64
-	sessions    map[int64]*session
-	nextSession int64
-	nextConn    int64
-	wakeAt      time.Time // when some session may have expired; zero: never
-	reapAt      time.Time
-	frozen      bool
-	pending     map[string]int32 // counts of creates beyond the wrap; see nextSuffix
-	history     []Applied
-	counts      map[int64]map[Op]int
-	pings       int
-	events      int
-	initial     map[string]int32 // WithCreates, not used yet
-	deferred    []func()         // what a fault wants done once the present transaction is over
+	endpoints []*endpoint
+	tree      *tree // every transaction is decided on it
+	zxid      int64
+	sessions  map[int64]*session
+	nextConn  int64
+	wakeAt    time.Time // when some session may have expired; zero: never
+	reapAt    time.Time
+	frozen    bool
+	pending   map[string]int32 // counts of creates beyond the wrap; see nextSuffix
+	history   []Applied
+	counts    map[int64]map[Op]int
+	pings     int
+	events    int
+	initial   map[string]int32 // WithCreates, not used yet
+	deferred  []func()         // what a fault wants done once the present transaction is over
+	quorum    *quorum          // nil for a single server
 }
 
 func newCluster(cfg config) *cluster {
@@ -85,7 +85,6 @@ func newCluster(cfg config) *cluster {
 		}
 		c.initial[path] = n
 	}
-	c.nextSession = firstSessionID(1, c.epoch)
 	c.reapAt = c.epoch.Add(cfg.containerCheck)
 	return c
 }
@@ -155,12 +154,19 @@ func (c *cluster) nextWake() time.Time {
 	if c.frozen || !c.running() {
 		return time.Time{}
 	}
-	wake := c.wakeAt
+	var wake time.Time
 	earlier := func(t time.Time) {
 		if !t.IsZero() && (wake.IsZero() || t.Before(wake)) {
 			wake = t
 		}
 	}
+	if c.quorum != nil {
+		earlier(c.quorum.nextWake())
+	}
+	if !c.decisive() {
+		return wake
+	}
+	earlier(c.wakeAt)
 	if len(c.tree.reapable) > 0 {
 		// While there was nothing to reap nobody counted the intervals; they go on as if somebody had.
 		if late := time.Since(c.reapAt); late > 0 {
@@ -177,10 +183,13 @@ func (c *cluster) running() bool {
 }
 
 func (c *cluster) onTime(now time.Time) {
-	if !c.wakeAt.IsZero() && !now.Before(c.wakeAt) {
+	if c.decisive() && !c.wakeAt.IsZero() && !now.Before(c.wakeAt) {
 		c.expireDue(now)
 	}
-	if len(c.tree.reapable) > 0 && !now.Before(c.reapAt) {
+	if c.quorum != nil {
+		c.quorum.onTime(now)
+	}
+	if c.decisive() && len(c.tree.reapable) > 0 && !now.Before(c.reapAt) {
 		c.reapAt = c.reapAt.Add(c.cfg.containerCheck)
 		c.reap(now)
 	}
@@ -195,6 +204,7 @@ func (c *cluster) handle(m message) {
 	case msgWord:
 		c.fourLetterWord(m.conn, m.word)
 	case msgFrame:
+		c.heard(m.conn)
 		if m.conn.waiting {
 			m.conn.backlog = append(m.conn.backlog, m)
 			return
@@ -230,11 +240,7 @@ func (c *cluster) forget(cn *conn) {
 	cn.gone = true
 	cn.backlog = nil
 	delete(cn.ep.conns, cn)
-	cn.ep.data.removeConn(cn)
-	cn.ep.child.removeConn(cn)
-	if cn.session != nil && cn.session.conn == cn {
-		cn.session.conn = nil
-	}
+	c.detach(cn)
 }
 
 // finish forgets a connection once what is queued for it has been sent.
@@ -244,9 +250,20 @@ func (c *cluster) finish(cn *conn) {
 		return
 	}
 	cn.deafened = true
+	c.detach(cn)
+}
+
+// detach parts a connection from its watches and its session.
+func (c *cluster) detach(cn *conn) {
 	cn.ep.data.removeConn(cn)
 	cn.ep.child.removeConn(cn)
-	if cn.session != nil && cn.session.conn == cn {
+	if cn.session == nil {
+		return
+	}
+	if cn.ep.attached[cn.session.id] == cn {
+		delete(cn.ep.attached, cn.session.id)
+	}
+	if cn.session.conn == cn {
 		cn.session.conn = nil
 	}
 }
@@ -289,8 +306,27 @@ func (c *cluster) close() {
 	c.wg.Wait()
 }
 
-// started gives every session its full time, as a server does that comes back.
+// stopped is called in the loop when an endpoint has been told to stop.
+func (c *cluster) stopped(ep *endpoint) {
+	if c.quorum != nil {
+		c.quorum.stopped(ep)
+	}
+}
+
+// decisive says whether transactions can be made: always on a single server, and with a leader that has the
+// quorum's ear in an ensemble.
+func (c *cluster) decisive() bool { return c.quorum == nil || c.quorum.decisive() }
+
+// started gives every session its full time, as a server does that comes back. In an ensemble the next leader does.
 func (c *cluster) started(ep *endpoint) {
+	if c.quorum != nil {
+		c.quorum.started(ep)
+		return
+	}
+	c.touchAll()
+}
+
+func (c *cluster) touchAll() {
 	now := time.Now()
 	for _, s := range c.sessions {
 		c.touch(s, now)

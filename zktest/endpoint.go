@@ -26,15 +26,20 @@ type endpoint struct {
 	// Owned by the loop.
 	listener net.Listener // nil while stopped
 	conns    map[*conn]struct{}
-	tree     *tree // the cluster's own, on a single server
-	zxid     int64 // of the last transaction applied here
-	data     *watchTable
-	child    *watchTable
+	attached map[int64]*conn // by session
+	tree     *tree           // the cluster's own, on a single server
+	zxid     int64           // of the last transaction applied here
+
+	nextSession int64
+	data        *watchTable
+	child       *watchTable
+	replica     *replica // what makes it a member of an ensemble; nil on a single server
 }
 
 func newEndpoint(c *cluster, id int) *endpoint {
 	return &endpoint{
-		c: c, id: id, conns: make(map[*conn]struct{}), tree: c.tree, zxid: c.zxid,
+		nextSession: firstSessionID(int64(id), c.epoch),
+		c:           c, id: id, conns: make(map[*conn]struct{}), attached: make(map[int64]*conn), tree: c.tree, zxid: c.zxid,
 		data: newWatchTable(), child: newWatchTable(),
 	}
 }
@@ -94,6 +99,7 @@ func (ep *endpoint) halt() {
 			return
 		}
 		ep.listener = nil
+		ep.c.stopped(ep)
 		for c := range ep.conns {
 			ep.c.forget(c)
 		}

@@ -22,7 +22,7 @@ type config struct {
 	network        *Network        // nil: TCP
 	addr           string
 	syncLimit      int
-	initLimit      int
+	election       time.Duration
 }
 
 func newConfig(opts []Option) (config, error) {
@@ -31,7 +31,7 @@ func newConfig(opts []Option) (config, error) {
 		containerCheck: time.Minute,
 		creates:        make(map[string]int32),
 		syncLimit:      5,
-		initLimit:      10,
+		election:       500 * time.Millisecond,
 	}
 	for _, opt := range opts {
 		opt(&cfg)
@@ -41,6 +41,9 @@ func newConfig(opts []Option) (config, error) {
 	}
 	if cfg.containerCheck <= 0 {
 		return cfg, fmt.Errorf("zktest: a container check interval of %v", cfg.containerCheck)
+	}
+	if cfg.syncLimit < 1 || cfg.election < 0 {
+		return cfg, fmt.Errorf("zktest: a sync limit of %d ticks and elections of %v", cfg.syncLimit, cfg.election)
 	}
 	if cfg.minTimeout == 0 {
 		cfg.minTimeout = 2 * cfg.tick
@@ -91,6 +94,12 @@ func WithFourLetterWords(words ...string) Option {
 		}
 	}
 }
+
+// WithSyncLimit sets for how many ticks a member of an ensemble goes on without hearing from the others; 5 if not given.
+func WithSyncLimit(ticks int) Option { return func(c *config) { c.syncLimit = ticks } }
+
+// WithElectionTime sets how long a member of an ensemble looks for a leader before one is found; 500 ms if not given.
+func WithElectionTime(d time.Duration) Option { return func(c *config) { c.election = d } }
 
 // WithNetwork makes the server listen on n instead of TCP, so that it can live in a synctest bubble.
 func WithNetwork(n *Network) Option { return func(c *config) { c.network = n } }

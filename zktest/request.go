@@ -34,9 +34,6 @@ func (c *cluster) frame(cn *conn, body []byte) {
 			return
 		}
 		req.op, req.xid, req.body = h.Op, h.Xid, d.Rest()
-		if s := cn.session; s != nil {
-			c.touch(s, time.Now())
-		}
 	}
 	cn.greeted = true
 	c.count(req)
@@ -73,10 +70,15 @@ func (c *cluster) resume(req *request) {
 		return
 	}
 	c.decided(req, req.early)
+	c.catchUp(cn)
+}
+
+// catchUp takes the requests that came while one was waiting, up to the next that has to.
+func (c *cluster) catchUp(cn *conn) {
 	for len(cn.backlog) > 0 && !cn.waiting && !cn.gone {
 		m := cn.backlog[0]
 		cn.backlog = cn.backlog[1:]
-		c.handle(m)
+		c.frame(cn, m.body)
 	}
 }
 
@@ -115,6 +117,10 @@ func (c *cluster) count(req *request) {
 // perform does the request and replies.
 func (c *cluster) perform(req *request) {
 	cn := req.conn
+	if !cn.ep.serving() {
+		c.forget(cn) // looking for a leader
+		return
+	}
 	switch req.op {
 	case wire.OpConnect:
 		c.connect(req)
@@ -126,9 +132,15 @@ func (c *cluster) perform(req *request) {
 	if cn.session == nil {
 		return // the connect exchange failed, and the connection is about to close
 	}
-	if cn.session.moved && isWrite(req.op) {
-		c.finish(cn) // without an answer, as a real server does
-		return
+	if isWrite(req.op) || req.op == wire.OpSync {
+		if !c.active(cn.ep) {
+			c.park(req)
+			return
+		}
+		if (cn.session.moved || cn.session.conn != cn) && req.op != wire.OpSync {
+			c.finish(cn) // without an answer, as a real server does
+			return
+		}
 	}
 	switch req.op {
 	case wire.OpPing:
@@ -143,11 +155,18 @@ func (c *cluster) perform(req *request) {
 			return
 		}
 		rec, err := do(c, req)
-		if err != nil {
-			c.fail(req, codeOf(err))
-			return
+		answer := func() {
+			if err != nil {
+				c.fail(req, codeOf(err))
+			} else {
+				c.reply(req, wire.ReplyHeader{Xid: req.xid, Zxid: cn.ep.zxid}, rec)
+			}
 		}
-		c.reply(req, wire.ReplyHeader{Xid: req.xid, Zxid: cn.ep.zxid}, rec)
+		if isWrite(req.op) || req.op == wire.OpSync {
+			c.whenApplied(req, answer)
+		} else {
+			answer()
+		}
 	}
 }
 
@@ -238,7 +257,7 @@ func (c *cluster) send(req *request, frame []byte, h *wire.ReplyHeader) {
 	cn.out.put(outItem{data: frame, wait: v.wait})
 	if v.expire && cn.session != nil {
 		if s := c.sessions[cn.session.id]; s != nil {
-			c.endSession(s, true)
+			c.endSession(s, true, cn)
 		}
 		c.finish(cn)
 	}

@@ -60,10 +60,23 @@ func (c *cluster) expireDue(now time.Time) {
 	}
 }
 
-// endSession is the closeSession transaction: all ephemerals go with one zxid.
-func (c *cluster) endSession(s *session, expired bool) {
+// heard notes a sign of life on a connection. A follower keeps it until the leader asks.
+func (c *cluster) heard(cn *conn) {
+	s := cn.session
+	switch {
+	case s == nil || cn.gone || cn.deafened:
+	case c.quorum != nil && c.quorum.leader != cn.ep:
+		cn.ep.replica.touched[s] = struct{}{}
+	default:
+		c.touch(s, time.Now())
+	}
+}
+
+// endSession is the closeSession transaction: all ephemerals go with one zxid. The session's connections are
+// closed as the transaction reaches them, but for the one to spare, which is to get an answer first.
+func (c *cluster) endSession(s *session, expired bool, spare *conn) {
 	tx := c.begin(s.id)
-	tx.closes, tx.expired = s.id, expired
+	tx.closes, tx.expired, tx.spare = s.id, expired, spare
 	for _, path := range slices.Sorted(maps.Keys(c.tree.ephemerals[s.id])) {
 		c.do(tx, change{kind: changeDelete, path: path, owner: s.id})
 	}
@@ -73,10 +86,7 @@ func (c *cluster) endSession(s *session, expired bool) {
 
 // expire ends a session that its client did not end; its connection is just closed.
 func (c *cluster) expire(s *session) {
-	c.endSession(s, true)
-	if s.conn != nil {
-		c.forget(s.conn)
-	}
+	c.endSession(s, true, nil)
 }
 
 func (c *cluster) expireID(id int64) bool {
@@ -101,43 +111,53 @@ func (c *cluster) connect(req *request) {
 		c.forget(cn)
 		return
 	}
+	// A follower asks the leader about every session; a leader knows, or believes to know, those there are.
+	if !c.active(cn.ep) && (ask.SessionID == 0 || !cn.ep.leads()) {
+		c.park(req)
+		return
+	}
 	timeout := time.Duration(ask.Timeout) * time.Millisecond
 	timeout = min(max(timeout, c.cfg.minTimeout), c.cfg.maxTimeout)
-	now := time.Now()
 	var s *session
 	if ask.SessionID == 0 {
-		s = &session{id: c.nextSession, password: wire.SessionPassword(c.nextSession)}
-		c.nextSession++
+		s = &session{id: cn.ep.nextSession, password: wire.SessionPassword(cn.ep.nextSession)}
+		cn.ep.nextSession++
 		c.sessions[s.id] = s
 		tx := c.begin(s.id)
 		tx.opens = s.id
 		c.commit(tx)
 	} else {
 		s = c.sessions[ask.SessionID]
-		if s != nil && s.conn != nil {
-			c.forget(s.conn)
+		if old := cn.ep.attached[ask.SessionID]; old != nil {
+			c.forget(old)
 		}
 		if s != nil && !bytes.Equal(ask.Password, s.password) {
 			s = nil
 		}
 	}
 	answer := wire.ConnectResponse{Password: make([]byte, 16), HasReadOnly: ask.HasReadOnly}
-	if s != nil {
-		s.conn, s.timeout, s.moved = cn, timeout, false
-		cn.session = s
-		c.touch(s, now)
-		answer.Timeout = int32(timeout.Milliseconds())
-		answer.SessionID, answer.Password = s.id, s.password
-	}
-	c.send(req, wire.Frame(answer), nil)
 	if s == nil {
+		c.send(req, wire.Frame(answer), nil)
 		c.finish(cn)
+		return
 	}
+	cn.session = s
+	cn.ep.attached[s.id] = cn
+	if c.active(cn.ep) {
+		s.conn, s.timeout, s.moved = cn, timeout, false
+		c.touch(s, time.Now())
+	}
+	answer.Timeout = int32(timeout.Milliseconds())
+	answer.SessionID, answer.Password = s.id, s.password
+	c.whenApplied(req, func() { c.send(req, wire.Frame(answer), nil) })
 }
 
 // closeSession is the request.
 func (c *cluster) closeSession(req *request) {
-	c.endSession(req.conn.session, false)
-	c.reply(req, wire.ReplyHeader{Xid: req.xid, Zxid: req.conn.ep.zxid}, nil)
-	c.finish(req.conn)
+	cn := req.conn
+	c.endSession(cn.session, false, cn)
+	c.whenApplied(req, func() {
+		c.reply(req, wire.ReplyHeader{Xid: req.xid, Zxid: cn.ep.zxid}, nil)
+		c.finish(cn)
+	})
 }

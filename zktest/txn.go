@@ -18,6 +18,7 @@ type txn struct {
 	opens   int64 // the session this transaction creates
 	closes  int64 // the session this transaction ends
 	expired bool  // it was not its client that ended it
+	spare   *conn // the connection of that session which still gets its answer
 }
 
 // begin takes a zxid. Every write takes one, whether it succeeds or fails.
@@ -54,13 +55,30 @@ func (c *cluster) rollback(tx *txn) {
 	clear(c.pending)
 }
 
-// commit makes the transaction known: to the history, and to every endpoint's watches.
+// commit makes the transaction known: to the history, and to every endpoint.
 func (c *cluster) commit(tx *txn) {
 	tx.undo = nil
 	c.record(tx)
 	for _, ep := range c.endpoints {
-		ep.zxid = tx.zxid
-		ep.notify(tx)
+		if ep.replica == nil {
+			ep.apply(tx)
+		} else {
+			c.quorum.deliver(ep, tx)
+		}
+	}
+}
+
+// apply makes a transaction visible at this endpoint.
+func (ep *endpoint) apply(tx *txn) {
+	if ep.tree != ep.c.tree {
+		for _, ch := range tx.changes {
+			ep.tree.apply(ch, tx.zxid, tx.at.UnixMilli())
+		}
+	}
+	ep.zxid = tx.zxid
+	ep.notify(tx)
+	if cn := ep.attached[tx.closes]; cn != nil && cn != tx.spare {
+		ep.c.forget(cn)
 	}
 }
 

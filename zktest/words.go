@@ -26,6 +26,11 @@ func (c *cluster) fourLetterWord(cn *conn, word string) {
 		return
 	}
 	var answer string
+	if !cn.ep.serving() && word != "ruok" {
+		cn.out.put(outItem{data: []byte("This ZooKeeper instance is not currently serving requests\n")})
+		c.finish(cn)
+		return
+	}
 	if words := map[string]func(*endpoint) string{
 		"ruok": func(*endpoint) string { return "imok" },
 		"isro": func(*endpoint) string { return "rw" },
@@ -50,8 +55,6 @@ func (ep *endpoint) clients() []*conn {
 	slices.SortFunc(all, func(a, b *conn) int { return cmp.Compare(a.id, b.id) })
 	return all
 }
-
-func (ep *endpoint) mode() string { return "standalone" }
 
 func (c *cluster) traffic(ep *endpoint) (received, sent int64) {
 	for cn := range ep.conns {

@@ -1,0 +1,205 @@
+package zktest
+
+import (
+	"fmt"
+	"time"
+)
+
+// Ensemble is several servers over one history, with what matters to a lock:
+//
+//   - Reads are answered by the member a client is connected to, from its own copy, which may lag ([Member.SetLag]).
+//     Writes, sync and the opening of sessions need a leader with a majority, and are answered once they are visible
+//     at the member.
+//   - Signs of life of a session reach the leader only with the member's answers to its pings, every half tick.
+//   - A member that is cut off ([Member.Isolate], [Ensemble.Partition]) goes on answering pings and reads for about
+//     syncLimit ticks, a leader for up to one more, and then closes its clients' connections. Meanwhile writes wait,
+//     and so does everything behind them on their connections; they are done if the cut is healed in time, and
+//     otherwise never.
+//   - A leader that stops, or loses its majority, is followed by an election: all connections close, there is a new
+//     epoch of zxids, and every session has its full timeout again.
+//   - Below a majority there are no writes, and soon no connections. A client may move from any member to any other; one
+//     that has seen more than a member has is refused by it.
+//
+// The promoted methods show and change the committed state; a member may not show it yet.
+//
+// What it leaves out: a write is never in doubt among the members, so one that was not answered for a lost majority was
+// not done. (On a real ensemble it may have been. After(op).DropReply models that.) Members have their data at once
+// when they join, and the network between them has no latency but their lag.
+type Ensemble struct {
+	admin
+	members []*Member
+}
+
+// Member is one server of an [Ensemble].
+type Member struct {
+	e  *Ensemble
+	ep *endpoint
+}
+
+// StartEnsemble starts n servers for the length of a test, as [Start] does one.
+func StartEnsemble(t TB, n int, opts ...Option) *Ensemble {
+	t.Helper()
+	e, err := NewEnsemble(n, opts...)
+	if err != nil {
+		t.Fatalf("%v", err)
+		return nil
+	}
+	t.Cleanup(func() {
+		t.Helper()
+		finish(t, e.admin)
+		e.Close()
+	})
+	return e
+}
+
+// NewEnsemble starts n servers, of which the last is the leader. The caller closes them. [WithAddr] does not go with it.
+func NewEnsemble(n int, opts ...Option) (*Ensemble, error) {
+	cfg, err := newConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	if n < 1 || n > 254 || cfg.addr != "" {
+		return nil, fmt.Errorf("zktest: an ensemble of %d members at %q; it needs 1 to 254, and chooses their addresses", n, cfg.addr)
+	}
+	c := newCluster(cfg)
+	e := &Ensemble{admin: admin{c}}
+	q := &quorum{c: c, election: cfg.election}
+	c.quorum = q
+	for id := 1; id <= n; id++ {
+		ep := newEndpoint(c, id)
+		ep.replica = &replica{touched: make(map[*session]struct{})}
+		c.endpoints = append(c.endpoints, ep)
+		e.members = append(e.members, &Member{e: e, ep: ep})
+	}
+	go c.run()
+	for _, m := range e.members {
+		if err := m.Start(); err != nil {
+			e.Close()
+			return nil, err
+		}
+	}
+	c.call(func() { // the first election takes no time
+		now := time.Now()
+		for _, ep := range c.endpoints {
+			ep.replica.actAt = now
+		}
+		q.settle(now)
+	})
+	return e, nil
+}
+
+// Close ends all members and returns after the last of their goroutines.
+func (e *Ensemble) Close() { e.c.close() }
+
+// Members returns all members, in the order of their ids.
+func (e *Ensemble) Members() []*Member { return append([]*Member(nil), e.members...) }
+
+// Member returns the member with the id, which counts from 1.
+func (e *Ensemble) Member(id int) *Member { return e.members[id-1] }
+
+// Addrs returns the addresses of all members, running or not.
+func (e *Ensemble) Addrs() []string {
+	var addrs []string
+	for _, m := range e.members {
+		addrs = append(addrs, m.Addr())
+	}
+	return addrs
+}
+
+// Leader returns the member that leads with a majority behind it, or nil when there is none at the moment.
+func (e *Ensemble) Leader() (leader *Member) {
+	e.c.call(func() {
+		if q := e.c.quorum; q.decisive() {
+			leader = e.members[q.leader.id-1]
+		}
+	})
+	return leader
+}
+
+// Partition cuts the members into groups by id. Those of different groups do not reach each other; those not named
+// are a group too. Clients reach all of them.
+func (e *Ensemble) Partition(groups ...[]int) {
+	of := make(map[int]int)
+	for i, ids := range groups {
+		for _, id := range ids {
+			of[id] = i + 1
+		}
+	}
+	e.c.call(func() { e.c.quorum.regroup(of) })
+}
+
+// Heal ends all partitions.
+func (e *Ensemble) Heal() { e.Partition() }
+
+// Elect makes the leader step down, if there is one. All connections close, and after the time of an election some
+// member leads, with a new epoch.
+func (e *Ensemble) Elect() {
+	e.c.call(func() {
+		if q := e.c.quorum; q.decisive() {
+			now := time.Now()
+			q.giveUp(q.leader, now)
+			q.settle(now)
+		}
+	})
+}
+
+// ID returns the member's number, from 1.
+func (m *Member) ID() int { return m.ep.id }
+
+// Addr returns the address clients connect to. It stays the same over Stop and Start.
+func (m *Member) Addr() string { return m.ep.addr }
+
+// Role returns "leader", "follower", "looking" or "down": what the member itself believes.
+func (m *Member) Role() (r string) {
+	m.e.c.call(func() { r = m.ep.replica.role.String() })
+	return r
+}
+
+// String returns the member's id and address.
+func (m *Member) String() string { return fmt.Sprintf("member %d at %s", m.ID(), m.Addr()) }
+
+// Stop ends the member's process, so to speak: the others see it go, and its clients are disconnected.
+func (m *Member) Stop() { m.ep.halt() }
+
+// Start starts it again, with the data it had; it joins the others after the time of an election.
+func (m *Member) Start() error { return m.ep.start() }
+
+// Isolate cuts the member off from all others, and leaves the others as they are with each other. Clients still reach it.
+func (m *Member) Isolate() {
+	c := m.e.c
+	c.call(func() {
+		groups := make(map[int]int)
+		for _, ep := range c.endpoints {
+			groups[ep.id] = ep.replica.group
+		}
+		groups[m.ep.id] = -m.ep.id // nobody else's
+		c.quorum.regroup(groups)
+	})
+}
+
+// SetLag makes what is committed from now on visible at the member d later than at the leader. With a smaller d than
+// before, what is on its way comes sooner too. A leader does not lag.
+func (m *Member) SetLag(d time.Duration) {
+	m.e.c.call(func() {
+		r := m.ep.replica
+		r.lag = d
+		now := time.Now()
+		for i := range r.queue {
+			if soon := now.Add(d); r.queue[i].at.After(soon) {
+				r.queue[i].at = soon
+			}
+		}
+		m.ep.applyDue(now)
+	})
+}
+
+// Zxid returns the zxid of the last transaction that is visible at the member.
+func (m *Member) Zxid() (zxid int64) {
+	m.e.c.call(func() { zxid = m.ep.zxid })
+	return zxid
+}
+
+// Children returns the names of the node's children as the member shows them, or nil if it shows no such node.
+func (m *Member) Children(path string) []string {
+	return childrenIn(m.e.c, func() *tree { return m.ep.tree }, path)
+}

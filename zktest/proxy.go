@@ -1,0 +1,472 @@
+package zktest
+
+// A proxy that understands frames, for faults in front of servers that have no Inject.
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// proxyFrame is the longest frame the proxy passes on, either way.
+const proxyFrame = 64 << 20
+
+// Proxy stands between clients and one ZooKeeper server, a real one or any other, and takes the same faults
+// as [Server.Inject]. It can do what frames allow:
+//
+//   - After(op) is the moment when the reply passes: waiting for it makes certain that the server has done it.
+//   - Before(op).Fail does not reach the server: a harmless read goes in the request's place.
+//   - Expire kills the session at the server ([ExpireSession]).
+//   - OnEvent and everything else mean what they mean at a server.
+//
+// Its connections are bound to those of the server: when one side closes, so does the other.
+type Proxy struct {
+	backend string
+	dial    Dialer
+	ln      net.Listener
+	faults  faultSet
+	wg      sync.WaitGroup
+	done    chan struct{}
+	once    sync.Once
+
+	mu struct {
+		sync.Mutex // never held across I/O
+		conns      map[*proxyConn]struct{}
+		closed     bool
+		thawed     chan struct{} // not nil while frozen
+	}
+}
+
+// StartProxy starts a proxy in front of the server at backend for the length of a test. Of the options only
+// [WithAddr] and [WithNetwork] matter. Faults that never fired fail the test.
+func StartProxy(t TB, backend string, opts ...Option) *Proxy {
+	t.Helper()
+	p, err := NewProxy(backend, opts...)
+	if err != nil {
+		t.Fatalf("%v", err)
+		return nil
+	}
+	t.Cleanup(func() {
+		t.Helper()
+		for _, i := range p.faults.unfired() {
+			t.Errorf("zktest: %v never fired", i)
+		}
+		p.Close()
+	})
+	return p
+}
+
+// NewProxy starts a proxy in front of the server at backend. The caller closes it.
+func NewProxy(backend string, opts ...Option) (*Proxy, error) {
+	cfg, err := newConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	p := &Proxy{backend: backend, done: make(chan struct{})}
+	p.mu.conns = make(map[*proxyConn]struct{})
+	if cfg.network != nil {
+		p.dial = cfg.network.Dial
+		p.ln, err = cfg.network.Listen(cfg.addr)
+	} else {
+		p.dial = func(network, addr string, timeout time.Duration) (net.Conn, error) {
+			return net.DialTimeout(network, addr, timeout)
+		}
+		if cfg.addr == "" {
+			cfg.addr = "127.0.0.1:0"
+		}
+		p.ln, err = net.Listen("tcp", cfg.addr)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("zktest: proxy: %w", err)
+	}
+	p.wg.Go(p.accept)
+	return p, nil
+}
+
+// Addr returns the address clients connect to.
+func (p *Proxy) Addr() string { return p.ln.Addr().String() }
+
+// Close ends all connections and returns after the last goroutine.
+func (p *Proxy) Close() {
+	p.once.Do(func() {
+		close(p.done)
+		p.ln.Close()
+		p.mu.Lock()
+		p.mu.closed = true
+		p.mu.Unlock()
+		p.CloseConnections()
+	})
+	p.wg.Wait()
+}
+
+// CloseConnections cuts all connections there are now; clients may come back.
+func (p *Proxy) CloseConnections() {
+	p.mu.Lock()
+	conns := make([]*proxyConn, 0, len(p.mu.conns))
+	for pc := range p.mu.conns {
+		conns = append(conns, pc)
+	}
+	p.mu.Unlock()
+	for _, pc := range conns {
+		pc.cut()
+	}
+}
+
+// Inject sets a fault to work. It panics on one that can never mean anything.
+func (p *Proxy) Inject(f Fault) *Injection {
+	i, err := p.faults.inject(f)
+	if err != nil {
+		panic(err)
+	}
+	return i
+}
+
+// Freeze stops all traffic, both ways, and keeps it. The server's clock goes on: sessions may expire there.
+func (p *Proxy) Freeze() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.thawed == nil {
+		p.mu.thawed = make(chan struct{})
+	}
+}
+
+// Thaw lets all traffic go on.
+func (p *Proxy) Thaw() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.thawed != nil {
+		close(p.mu.thawed)
+		p.mu.thawed = nil
+	}
+}
+
+func (p *Proxy) freezeFor(d time.Duration) {
+	p.Freeze()
+	p.wg.Go(func() {
+		wait{delay: d}.pass(p.done)
+		p.Thaw()
+	})
+}
+
+func (p *Proxy) accept() {
+	for {
+		client, err := p.ln.Accept()
+		if err != nil {
+			return
+		}
+		if p.faults.match(happening{when: onAccept, op: Connect}).close {
+			client.Close()
+			continue
+		}
+		p.wg.Go(func() { p.serve(client) })
+	}
+}
+
+// serve runs one connection until either side ends it.
+func (p *Proxy) serve(client net.Conn) {
+	server, err := p.dial("tcp", p.backend, 10*time.Second)
+	if err != nil {
+		client.Close()
+		return
+	}
+	pc := &proxyConn{p: p, client: client, server: server, done: make(chan struct{})}
+	pc.mu.pending = make(map[int32][]*proxied)
+	p.mu.Lock()
+	closed := p.mu.closed
+	p.mu.conns[pc] = struct{}{}
+	p.mu.Unlock()
+	if closed {
+		pc.cut()
+	}
+	var both sync.WaitGroup
+	both.Go(pc.up)
+	both.Go(pc.down)
+	both.Wait()
+	p.mu.Lock()
+	delete(p.mu.conns, pc)
+	p.mu.Unlock()
+}
+
+// proxyConn is one client's connection and the one to the server that belongs to it.
+type proxyConn struct {
+	p              *Proxy
+	client, server net.Conn
+	once           sync.Once
+	done           chan struct{}
+
+	mu struct {
+		sync.Mutex // a leaf
+		session    int64
+		word       bool                 // a four-letter word: what comes back has no frames
+		pending    map[int32][]*proxied // by xid; only the repeating ones ever have more than one
+	}
+}
+
+// proxied is a request whose reply has not passed yet.
+type proxied struct {
+	op    wire.Op
+	paths []string
+	fail  wire.Code
+}
+
+func (pc *proxyConn) cut() {
+	pc.once.Do(func() {
+		close(pc.done)
+		pc.client.Close()
+		pc.server.Close()
+	})
+}
+
+func (pc *proxyConn) session() int64 {
+	pc.mu.Lock()
+	defer pc.mu.Unlock()
+	return pc.mu.session
+}
+
+// thaw waits while the proxy is frozen, and returns false if the connection ends meanwhile.
+func (pc *proxyConn) thaw() bool {
+	for {
+		pc.p.mu.Lock()
+		thawed := pc.p.mu.thawed
+		pc.p.mu.Unlock()
+		if thawed == nil {
+			return true
+		}
+		select {
+		case <-thawed:
+		case <-pc.done:
+			return false
+		}
+	}
+}
+
+// act does what a verdict says about a moment, but for the frame itself. It returns false if the connection has
+// ended.
+func (pc *proxyConn) act(v verdict) bool {
+	if v.freeze > 0 {
+		pc.p.freezeFor(v.freeze)
+	}
+	return v.wait.pass(pc.done) && pc.thaw()
+}
+
+// expire kills the session at the server. The connection is cut by the server in the course of it.
+func (pc *proxyConn) expire() {
+	if id := pc.session(); id != 0 {
+		expireSession(pc.p.dial, pc.p.backend, id)
+	}
+	pc.cut()
+}
+
+// up carries requests.
+func (pc *proxyConn) up() {
+	defer pc.cut()
+	r := bufio.NewReader(pc.client)
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return
+	}
+	if isWord(head) {
+		pc.mu.Lock()
+		pc.mu.word = true
+		pc.mu.Unlock()
+		if _, err := pc.server.Write(head[:]); err == nil {
+			io.Copy(pc.server, r)
+		}
+		return
+	}
+	for first := true; ; first = false {
+		body, err := wire.ReadBody(r, head, proxyFrame)
+		if err != nil {
+			return
+		}
+		if body = pc.request(first, body); body == nil {
+			return
+		}
+		if _, err := pc.server.Write(wire.Frame(wire.Raw(body))); err != nil {
+			return
+		}
+		if _, err := io.ReadFull(r, head[:]); err != nil {
+			return
+		}
+	}
+}
+
+// request lets the faults have a request and returns what to send on, or nil to end.
+func (pc *proxyConn) request(first bool, body []byte) []byte {
+	req := &proxied{op: wire.OpConnect}
+	var h wire.RequestHeader
+	if first {
+		var ask wire.ConnectRequest
+		d := wire.NewDecoder(body)
+		if ask.Decode(d); d.Err() == nil {
+			pc.mu.Lock()
+			pc.mu.session = ask.SessionID
+			pc.mu.Unlock()
+		}
+	} else {
+		d := wire.NewDecoder(body)
+		if h.Decode(d); d.Err() != nil {
+			return body // let the server say what it thinks of it
+		}
+		req.op, req.paths = h.Op, pathsOf(h.Op, d.Rest())
+	}
+	v := pc.p.faults.match(happening{when: beforeOp, op: Op(req.op), paths: req.paths, session: pc.session()})
+	if !pc.act(v) {
+		return nil
+	}
+	switch {
+	case v.expire:
+		pc.expire()
+		return nil
+	case v.close:
+		return nil
+	case v.fail != 0 && first:
+		pc.client.Write(wire.Frame(wire.ConnectResponse{Password: make([]byte, 16)}))
+		return nil
+	case v.fail != 0:
+		req.fail = v.fail
+		body = wire.Frame(wire.RequestHeader{Xid: h.Xid, Op: wire.OpExists}, wire.PathWatchRequest{Path: "/"})[4:]
+	}
+	if !first {
+		pc.mu.Lock()
+		pc.mu.pending[h.Xid] = append(pc.mu.pending[h.Xid], req)
+		pc.mu.Unlock()
+	}
+	return body
+}
+
+// down carries replies and events.
+func (pc *proxyConn) down() {
+	defer pc.cut()
+	r := bufio.NewReader(pc.server)
+	for first := true; ; first = false {
+		var head [4]byte
+		if _, err := io.ReadFull(r, head[:]); err != nil {
+			return
+		}
+		pc.mu.Lock()
+		word := pc.mu.word
+		pc.mu.Unlock()
+		if word {
+			if _, err := pc.client.Write(head[:]); err == nil {
+				io.Copy(pc.client, r)
+			}
+			return
+		}
+		body, err := wire.ReadBody(r, head, proxyFrame)
+		if err != nil || !pc.answer(first, body) {
+			return
+		}
+	}
+}
+
+// answer lets the faults have a reply or event, sends on what they leave, and returns false to end.
+func (pc *proxyConn) answer(first bool, body []byte) bool {
+	d := wire.NewDecoder(body)
+	var h wire.ReplyHeader
+	req := &proxied{op: wire.OpConnect}
+	switch {
+	case first:
+		var answer wire.ConnectResponse
+		if answer.Decode(d); d.Err() == nil {
+			pc.mu.Lock()
+			pc.mu.session = answer.SessionID
+			pc.mu.Unlock()
+		}
+	default:
+		if h.Decode(d); d.Err() != nil {
+			return pc.send(body)
+		}
+		if h.Xid == wire.XidEvent {
+			return pc.event(body, d)
+		}
+		pc.mu.Lock()
+		if waiting := pc.mu.pending[h.Xid]; len(waiting) > 0 {
+			req = waiting[0]
+			if pc.mu.pending[h.Xid] = waiting[1:]; len(waiting) == 1 {
+				delete(pc.mu.pending, h.Xid)
+			}
+		}
+		pc.mu.Unlock()
+	}
+	if req.fail != 0 {
+		body = wire.Frame(wire.ReplyHeader{Xid: h.Xid, Zxid: h.Zxid, Err: req.fail})[4:]
+	}
+	paths := slices.Concat(req.paths, createdPaths(req.op, h.Err, d))
+	v := pc.p.faults.match(happening{when: afterOp, op: Op(req.op), paths: paths, session: pc.session()})
+	if v.fail != 0 && !first {
+		body = wire.Frame(wire.ReplyHeader{Xid: h.Xid, Zxid: h.Zxid, Err: v.fail})[4:]
+	}
+	if !pc.act(v) {
+		return false
+	}
+	if !v.dropReply && !pc.send(body) {
+		return false
+	}
+	if v.expire {
+		pc.expire()
+	}
+	return !v.close && !v.expire
+}
+
+func (pc *proxyConn) event(body []byte, d *wire.Decoder) bool {
+	var ev wire.WatcherEvent
+	if ev.Decode(d); d.Err() != nil {
+		return pc.send(body)
+	}
+	v := pc.p.faults.match(happening{when: onEvent, event: EventType(ev.Type), paths: []string{ev.Path}, session: pc.session()})
+	if !pc.act(v) {
+		return false
+	}
+	if v.expire {
+		pc.expire()
+		return false
+	}
+	if v.close {
+		return false
+	}
+	for n := 0; !v.drop && n <= v.duplicates; n++ {
+		if !pc.send(body) {
+			return false
+		}
+	}
+	return true
+}
+
+func (pc *proxyConn) send(body []byte) bool {
+	if !pc.thaw() {
+		return false
+	}
+	_, err := pc.client.Write(wire.Frame(wire.Raw(body)))
+	return err == nil
+}
+
+// createdPaths returns the paths that a successful reply tells of.
+func createdPaths(op wire.Op, code wire.Code, d *wire.Decoder) []string {
+	if code != wire.OK {
+		return nil
+	}
+	switch op {
+	case wire.OpCreate, wire.OpCreate2, wire.OpCreateContainer, wire.OpCreateTTL:
+		if path := d.String(); d.Err() == nil {
+			return []string{path}
+		}
+	case wire.OpMulti:
+		var answer wire.MultiResponse
+		answer.Decode(d)
+		var paths []string
+		for _, res := range answer.Results {
+			if res.Path != "" {
+				paths = append(paths, res.Path)
+			}
+		}
+		return paths
+	}
+	return nil
+}

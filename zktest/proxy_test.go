@@ -1,0 +1,178 @@
+package zktest_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/rawzk"
+	. "github.com/zklock/zklock/zktest"
+)
+
+// behindProxy runs a test with a server, a proxy before it, and a client of the proxy, in virtual time.
+func behindProxy(t *testing.T, test func(t *testing.T, srv *Server, p *Proxy, conn *zk.Conn, events <-chan zk.Event)) {
+	bubble(t, func(t *testing.T, n *Network) {
+		srv := Start(t, WithNetwork(n))
+		p := StartProxy(t, srv.Addr(), WithNetwork(n))
+		conn, events := connectEvents(t, p.Addr(), 10*time.Second, dialing(n))
+		test(t, srv, p, conn, events)
+	})
+}
+
+func TestProxy_ReplyToCreateLost(t *testing.T) {
+	behindProxy(t, func(t *testing.T, srv *Server, p *Proxy, conn *zk.Conn, _ <-chan zk.Event) {
+		require.NoError(t, create(conn, "/l"))
+		lost := p.Inject(After(Create).Path("/l/*").Nth(2).DropReply().Close())
+		require.NoError(t, create(conn, "/l/a"))
+		require.ErrorIs(t, create(conn, "/l/b"), zk.ErrConnectionClosed)
+		require.Equal(t, 1, lost.Fired())
+		require.Equal(t, []string{"a", "b"}, srv.Children("/l"))
+		require.NoError(t, create(conn, "/l/c"))
+	})
+}
+
+func TestProxy_CutBefore(t *testing.T) {
+	behindProxy(t, func(t *testing.T, srv *Server, p *Proxy, conn *zk.Conn, _ <-chan zk.Event) {
+		p.Inject(Before(Create).Once().Close())
+		require.ErrorIs(t, create(conn, "/a"), zk.ErrConnectionClosed)
+		require.Nil(t, srv.Children("/a"))
+		require.NoError(t, create(conn, "/a"))
+	})
+}
+
+func TestProxy_FailBeforeAndAfter(t *testing.T) {
+	behindProxy(t, func(t *testing.T, srv *Server, p *Proxy, conn *zk.Conn, _ <-chan zk.Event) {
+		p.Inject(Before(Create).Path("/before").Fail(NoAuth))
+		p.Inject(After(Create).Path("/after").Fail(OperationTimeout))
+		require.ErrorIs(t, create(conn, "/before"), zk.ErrNoAuth)
+		require.Error(t, create(conn, "/after"))
+		require.Nil(t, srv.Children("/before"))
+		require.NotNil(t, srv.Children("/after"))
+		require.NoError(t, create(conn, "/other"))
+	})
+}
+
+func TestProxy_DelayHoldFreeze(t *testing.T) {
+	behindProxy(t, func(t *testing.T, srv *Server, p *Proxy, conn *zk.Conn, _ <-chan zk.Event) {
+		p.Inject(After(Create).Path("/slow").Delay(2 * time.Second))
+		start := time.Now()
+		require.NoError(t, create(conn, "/slow"))
+		require.Equal(t, 2*time.Second, time.Since(start))
+
+		held := p.Inject(Before(Delete).Hold())
+		done := make(chan error, 1)
+		go func() { done <- conn.Delete("/slow", -1) }()
+		require.NoError(t, held.Wait(context.Background()))
+		synctest.Wait()
+		require.NotNil(t, srv.Children("/slow"))
+		held.Release()
+		require.NoError(t, <-done)
+
+		p.Inject(Before(Create).Path("/frozen").FreezeFor(3 * time.Second))
+		start = time.Now()
+		require.NoError(t, create(conn, "/frozen"))
+		require.Equal(t, 3*time.Second, time.Since(start))
+		p.Freeze()
+		go func() { done <- create(conn, "/later") }()
+		synctest.Wait()
+		require.Nil(t, srv.Children("/later"))
+		p.Thaw()
+		require.NoError(t, <-done)
+	})
+}
+
+func TestProxy_Events(t *testing.T) {
+	behindProxy(t, func(t *testing.T, srv *Server, p *Proxy, conn *zk.Conn, events <-chan zk.Event) {
+		for _, path := range []string{"/drop", "/twice", "/cut"} {
+			require.NoError(t, create(conn, path))
+			_, _, _, err := conn.GetW(path)
+			require.NoError(t, err)
+		}
+		drain(events)
+		p.Inject(OnEvent(NodeDeleted).Path("/drop").Drop())
+		p.Inject(OnEvent(NodeDeleted).Path("/twice").Duplicate())
+		p.Inject(OnEvent(AnyEvent).Path("/cut").Once().Close())
+		require.NoError(t, srv.Delete("/drop"))
+		require.NoError(t, srv.Delete("/twice"))
+		synctest.Wait()
+		require.Len(t, drain(events), 2)
+		require.NoError(t, srv.Delete("/cut"))
+		await(t, events, zk.StateDisconnected)
+	})
+}
+
+func TestProxy_Expire(t *testing.T) {
+	behindProxy(t, func(t *testing.T, srv *Server, p *Proxy, conn *zk.Conn, events <-chan zk.Event) {
+		id := conn.SessionID()
+		p.Inject(After(Create).Path("/e").Once().Expire())
+		_, err := conn.Create("/e", nil, zk.FlagEphemeral, open)
+		require.NoError(t, err)
+		await(t, events, zk.StateExpired)
+		await(t, events, zk.StateHasSession)
+		require.NotEqual(t, id, conn.SessionID())
+		require.Nil(t, srv.Children("/e"))
+	})
+}
+
+func TestProxy_RefuseStallAndDrop(t *testing.T) {
+	behindProxy(t, func(t *testing.T, srv *Server, p *Proxy, conn *zk.Conn, events <-chan zk.Event) {
+		refused := p.Inject(RefuseConnections().Times(2))
+		stalled := p.Inject(StallHandshake().Once())
+		p.CloseConnections()
+		await(t, events, zk.StateDisconnected)
+		require.NoError(t, stalled.Wait(t.Context()))
+		require.Equal(t, 2, refused.Fired())
+		stalled.Release()
+		await(t, events, zk.StateHasSession)
+	})
+}
+
+func TestProxy_OverTCP_PassesEverythingElse(t *testing.T) {
+	srv := Start(t)
+	p := StartProxy(t, srv.Addr())
+	word, err := rawzk.Word(p.Addr(), "ruok")
+	require.NoError(t, err)
+	require.Equal(t, "imok", word)
+	conn, events := connectEvents(t, p.Addr(), 10*time.Second)
+	require.NoError(t, create(conn, "/a"))
+	require.NoError(t, conn.AddAuth("digest", []byte("u:p")))
+	_, _, gone, err := conn.GetW("/a")
+	require.NoError(t, err)
+	_, err = conn.Multi(&zk.SetDataRequest{Path: "/a", Data: make([]byte, 100_000), Version: -1})
+	require.NoError(t, err)
+	require.Equal(t, zk.EventNodeDataChanged, (<-gone).Type)
+	data, _, err := conn.Get("/a")
+	require.NoError(t, err)
+	require.Len(t, data, 100_000)
+
+	require.NoError(t, ExpireSession(srv.Addr(), conn.SessionID()))
+	await(t, events, zk.StateExpired)
+}
+
+func TestProxy_NoServer_ClosesConnections(t *testing.T) {
+	bubble(t, func(t *testing.T, n *Network) {
+		p := StartProxy(t, "10.0.0.99:2181", WithNetwork(n))
+		nc, err := n.Dial("tcp", p.Addr(), time.Second)
+		require.NoError(t, err)
+		_, err = nc.Read(make([]byte, 1))
+		require.Error(t, err)
+		nc.Close()
+	})
+}
+
+func TestExpireSession_OverTCP(t *testing.T) {
+	srv := Start(t)
+	conn, events := connectEvents(t, srv.Addr(), 10*time.Second)
+	_, err := conn.Create("/e", nil, zk.FlagEphemeral, open)
+	require.NoError(t, err)
+	require.NoError(t, ExpireSession(srv.Addr(), conn.SessionID()))
+	require.Nil(t, srv.Children("/e"), "gone when ExpireSession returns")
+	await(t, events, zk.StateExpired)
+	require.NoError(t, ExpireSession(srv.Addr(), 0x7777), "one that never was is gone")
+	require.Error(t, ExpireSession(srv.Addr(), 0))
+	require.Error(t, ExpireSession("127.0.0.1:1", 1))
+}

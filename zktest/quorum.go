@@ -1,0 +1,339 @@
+package zktest
+
+// Who leads an ensemble, who follows, and for how long they go on believing it.
+//
+//	            stop                     start
+//	any role ----------> down  ------------------------> looking
+//	looking  -- election time over, leader in reach ---> following
+//	looking  -- election time over, majority looking --> leading (the one with the most), following (the others)
+//	following -- its leader is gone -------------------> looking
+//	following -- nothing heard for syncLimit ticks ----> looking
+//	leading  -- no majority heard for syncLimit ticks -> looking
+//
+// Who gives up closes its clients' connections. Until then a member that has lost touch goes on answering pings
+// and reads; writes wait, and are done if it is in touch again before it gives up.
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// quorum is owned by the loop.
+type quorum struct {
+	c        *cluster
+	leader   *endpoint // the last one elected; nil before the first election
+	election time.Duration
+	relayAt  time.Time // the leader's next ping, if some follower has touches to tell
+}
+
+func (q *quorum) majority() int { return len(q.c.endpoints)/2 + 1 }
+
+// decisive says whether the leader has a majority behind it at this moment.
+func (q *quorum) decisive() bool {
+	return q.leader != nil && q.leader.replica.role == leading && len(q.inTouchWith(q.leader)) >= q.majority()
+}
+
+// inTouchWith returns the leader and those who follow it and can be reached.
+func (q *quorum) inTouchWith(leader *endpoint) (all []*endpoint) {
+	for _, ep := range q.c.endpoints {
+		if ep.replica.leader == leader && ep.replica.inTouch() {
+			all = append(all, ep)
+		}
+	}
+	return all
+}
+
+// deliver brings a transaction to a member: now, after its lag, or as far as the cut.
+func (q *quorum) deliver(ep *endpoint, tx *txn) {
+	r := ep.replica
+	switch {
+	case r.leader != q.leader || !ep.serving():
+	case !r.inTouch():
+		r.held = append(r.held, tx)
+	default:
+		q.enqueue(ep, tx)
+	}
+}
+
+func (q *quorum) enqueue(ep *endpoint, tx *txn) {
+	r := ep.replica
+	at := time.Now()
+	if r.role != leading {
+		at = at.Add(r.lag)
+	}
+	if n := len(r.queue); n > 0 && r.queue[n-1].at.After(at) {
+		at = r.queue[n-1].at
+	}
+	r.queue = append(r.queue, queued{tx: tx, at: at})
+	r.logged = tx.zxid
+	// What is due at once is visible before anything else happens, in particular before the reply.
+	for len(r.queue) > 0 && !r.queue[0].at.After(time.Now()) {
+		due := r.queue[0].tx
+		r.queue = r.queue[1:]
+		ep.apply(due)
+	}
+	if len(r.waiters) > 0 {
+		q.c.later(func() { ep.applyDue(time.Now()) })
+	}
+}
+
+// halfTick is the interval of the leader's pings.
+func (q *quorum) halfTick() time.Duration { return q.c.cfg.tick / 2 }
+
+// lastPing is when the leader last asked its followers.
+func (q *quorum) lastPing(now time.Time) time.Time {
+	return q.c.epoch.Add(now.Sub(q.c.epoch) / q.halfTick() * q.halfTick())
+}
+
+func (q *quorum) nextWake() (wake time.Time) {
+	earlier := func(t time.Time) {
+		if !t.IsZero() && (wake.IsZero() || t.Before(wake)) {
+			wake = t
+		}
+	}
+	for _, ep := range q.c.endpoints {
+		r := ep.replica
+		if r.role == down {
+			continue
+		}
+		earlier(r.actAt)
+		if len(r.queue) > 0 {
+			earlier(r.queue[0].at)
+		}
+		if len(r.touched) > 0 && r.inTouch() && q.relayAt.IsZero() {
+			q.relayAt = q.lastPing(time.Now()).Add(q.halfTick())
+		}
+	}
+	earlier(q.relayAt)
+	return wake
+}
+
+func (q *quorum) onTime(now time.Time) {
+	if !q.relayAt.IsZero() && !now.Before(q.relayAt) {
+		q.relayAt = time.Time{}
+		q.relay(now)
+	}
+	for _, ep := range q.c.endpoints {
+		ep.applyDue(now)
+	}
+	for _, ep := range q.c.endpoints {
+		r := ep.replica
+		if r.actAt.IsZero() || now.Before(r.actAt) {
+			continue
+		}
+		switch r.role {
+		case following, leading:
+			q.giveUp(ep, now)
+		}
+	}
+	q.settle(now)
+}
+
+// relay is the followers' answer to the leader's ping: the sessions they have heard of since the last one.
+func (q *quorum) relay(now time.Time) {
+	for _, ep := range q.c.endpoints {
+		r := ep.replica
+		if !r.inTouch() {
+			continue
+		}
+		if r.leader == q.leader {
+			for s := range r.touched {
+				if q.c.sessions[s.id] == s {
+					q.c.touch(s, now)
+				}
+			}
+		}
+		clear(r.touched)
+	}
+}
+
+// giveUp makes a member look for a leader. Its clients are sent away.
+func (q *quorum) giveUp(ep *endpoint, now time.Time) {
+	r := ep.replica
+	wasLeading := r.role == leading
+	r.role, r.leader, r.heard = looking, nil, nil
+	r.actAt = now.Add(q.election)
+	q.dropClients(ep)
+	if !wasLeading {
+		return
+	}
+	// Followers that are in reach see their connection to the leader end.
+	for _, f := range q.c.endpoints {
+		if f.replica.leader == ep && f.replica.group == r.group {
+			q.giveUp(f, now)
+		}
+	}
+}
+
+func (q *quorum) dropClients(ep *endpoint) {
+	r := ep.replica
+	for cn := range ep.conns {
+		q.c.forget(cn)
+	}
+	r.queue, r.held, r.parked, r.waiters = nil, nil, nil, nil
+	clear(r.touched)
+}
+
+// settle works out what follows from the roles and connections as they are now.
+func (q *quorum) settle(now time.Time) {
+	for _, ep := range q.c.endpoints {
+		r := ep.replica
+		switch {
+		case r.role == following && r.inTouch():
+			r.actAt = time.Time{}
+		case r.role == following && r.leader.replica.group == r.group:
+			q.giveUp(ep, now) // the leader is no leader any more
+		case r.role == following && r.actAt.IsZero():
+			r.actAt = q.lastPing(now).Add(time.Duration(q.c.cfg.syncLimit) * q.c.cfg.tick)
+		}
+	}
+	for _, ep := range q.c.endpoints {
+		if ep.replica.role == leading {
+			ep.replica.actAt = q.leaderGivesUp(ep, now)
+		}
+	}
+	q.elect(now)
+	for _, ep := range q.c.endpoints {
+		q.caughtUp(ep, now)
+	}
+}
+
+// caughtUp brings a member that is in touch with its leader what it has missed, and does what waited for that.
+func (q *quorum) caughtUp(ep *endpoint, now time.Time) {
+	r := ep.replica
+	if !ep.serving() || !r.inTouch() {
+		return
+	}
+	held := r.held
+	r.held = nil
+	for _, tx := range held {
+		q.enqueue(ep, tx)
+	}
+	if q.c.active(ep) {
+		q.c.unpark(ep)
+	}
+	ep.applyDue(now)
+}
+
+// leaderGivesUp returns when a leader will find that it has no majority: at the first full tick at which too few
+// followers have answered a ping within syncLimit ticks. One whose process has ended does not count at all.
+func (q *quorum) leaderGivesUp(leader *endpoint, now time.Time) time.Time {
+	r := leader.replica
+	need := q.majority() - 1
+	var heard []time.Time // of followers that are cut off
+	for _, f := range q.c.endpoints {
+		if f == leader {
+			continue
+		}
+		reachable := f.replica.group == r.group
+		switch {
+		case f.replica.leader == leader && f.replica.inTouch():
+			r.heard[f] = time.Time{}
+			need--
+		case reachable:
+			delete(r.heard, f) // its connection has ended
+		default:
+			last, known := r.heard[f]
+			if !known {
+				continue
+			}
+			if last.IsZero() {
+				last = q.lastPing(now)
+				r.heard[f] = last
+			}
+			heard = append(heard, last)
+		}
+	}
+	if need <= 0 {
+		return time.Time{}
+	}
+	tick := q.c.cfg.tick
+	next := q.c.epoch.Add((now.Sub(q.c.epoch)/tick + 1) * tick)
+	if len(heard) < need {
+		return next
+	}
+	slices.SortFunc(heard, func(a, b time.Time) int { return b.Compare(a) })
+	last := heard[need-1].Sub(q.c.epoch) / tick
+	late := q.c.epoch.Add((last + time.Duration(q.c.cfg.syncLimit) + 1) * tick)
+	if late.Before(next) {
+		return next
+	}
+	return late
+}
+
+// elect lets those who have looked long enough join a leader they can reach, or choose one.
+func (q *quorum) elect(now time.Time) {
+	groups := make(map[int][]*endpoint)
+	for _, ep := range q.c.endpoints {
+		if r := ep.replica; r.role == looking && !now.Before(r.actAt) {
+			groups[r.group] = append(groups[r.group], ep)
+		}
+	}
+	for group, ready := range groups {
+		if q.leader != nil && q.leader.replica.role == leading && q.leader.replica.group == group {
+			for _, ep := range ready {
+				q.join(ep)
+			}
+			q.leader.replica.actAt = q.leaderGivesUp(q.leader, now)
+			continue
+		}
+		if len(ready) < q.majority() {
+			continue
+		}
+		// The one with the most in its log; among equals, the highest id.
+		q.leader = slices.MaxFunc(ready, func(a, b *endpoint) int {
+			return cmp.Or(cmp.Compare(a.replica.logged, b.replica.logged), cmp.Compare(a.id, b.id))
+		})
+		q.c.zxid = (q.c.zxid>>32 + 1) << 32
+		q.leader.replica.heard = make(map[*endpoint]time.Time)
+		q.leader.replica.term = q.c.zxid >> 32
+		for _, ep := range ready {
+			q.join(ep)
+		}
+		q.leader.replica.role = leading
+		q.leader.replica.actAt = q.leaderGivesUp(q.leader, now)
+		q.c.touchAll()
+	}
+	for _, ep := range q.c.endpoints {
+		if r := ep.replica; r.role == looking && !now.Before(r.actAt) {
+			r.actAt = time.Time{} // nobody to be found: until something changes
+		}
+	}
+}
+
+// join makes a member follow the leader, with everything that was committed.
+func (q *quorum) join(ep *endpoint) {
+	r := ep.replica
+	r.role, r.leader, r.term, r.actAt = following, q.leader, q.leader.replica.term, time.Time{}
+	ep.tree, ep.zxid, r.logged = q.c.tree.clone(), q.c.zxid, q.c.zxid
+	r.queue, r.held = nil, nil
+}
+
+// started and stopped are the processes' own ends and beginnings.
+func (q *quorum) started(ep *endpoint) {
+	now := time.Now()
+	ep.replica.role = looking
+	ep.replica.actAt = now.Add(q.election)
+	q.settle(now)
+}
+
+func (q *quorum) stopped(ep *endpoint) {
+	now := time.Now()
+	q.giveUp(ep, now)
+	ep.replica.role, ep.replica.actAt = down, time.Time{}
+	q.settle(now)
+}
+
+// regroup is a change of who reaches whom. Members that looked in vain look again.
+func (q *quorum) regroup(groups map[int]int) {
+	now := time.Now()
+	for _, ep := range q.c.endpoints {
+		ep.replica.group = groups[ep.id]
+		if ep.replica.role == looking && ep.replica.actAt.IsZero() {
+			ep.replica.actAt = now.Add(q.election)
+		}
+	}
+	q.settle(now)
+	q.c.onTime(now)
+}

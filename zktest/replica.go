@@ -1,0 +1,142 @@
+package zktest
+
+// What a member of an ensemble has besides what a single server has, and how the way of a request differs there:
+// reads are answered from the member's own copy, writes and sync wait for the leader and then for the
+// member itself.
+
+import "time"
+
+type role int
+
+const (
+	down role = iota
+	looking
+	following
+	leading
+)
+
+// String returns the role as the four-letter words spell it.
+func (r role) String() string {
+	switch r {
+	case looking:
+		return "looking"
+	case following:
+		return "follower"
+	case leading:
+		return "leader"
+	}
+	return "down"
+}
+
+// replica is owned by the loop.
+type replica struct {
+	role    role
+	leader  *endpoint // whom it follows, itself when leading; nil otherwise
+	term    int64     // the epoch of that leader
+	logged  int64     // zxid of the last transaction it has, visible or not
+	group   int       // members reach each other if they are in the same
+	lag     time.Duration
+	queue   []queued                // logged here, visible when their time has come
+	held    []*txn                  // on their way from a leader that cannot be reached
+	parked  []*request              // wait for a leader with a quorum
+	waiters []waiter                // wait for a transaction to become visible here
+	touched map[*session]struct{}   // signs of life since the leader last asked
+	actAt   time.Time               // when it gives up its leader or its leadership, or has looked long enough
+	heard   map[*endpoint]time.Time // of a leader, by follower: last ping answered; zero while in touch
+}
+
+type queued struct {
+	tx *txn
+	at time.Time
+}
+
+type waiter struct {
+	zxid int64
+	req  *request
+	fn   func()
+}
+
+// current says whether the member has everything its leader has committed.
+func (r *replica) current() bool {
+	return r.leader != nil && len(r.queue) == 0 && len(r.held) == 0 && r.inTouch()
+}
+
+// inTouch says whether the member reaches the leader it follows, and that one leads as it did when it was joined.
+func (r *replica) inTouch() bool {
+	if r.leader == nil {
+		return false
+	}
+	l := r.leader.replica
+	return l.group == r.group && l.role == leading && l.term == r.term
+}
+
+// serving says whether clients are heard at all.
+func (ep *endpoint) serving() bool {
+	return ep.replica == nil || ep.replica.role == following || ep.replica.role == leading
+}
+
+// leads says whether the endpoint believes to be the leader.
+func (ep *endpoint) leads() bool { return ep.replica == nil || ep.replica.role == leading }
+
+func (ep *endpoint) mode() string {
+	if ep.replica == nil {
+		return "standalone"
+	}
+	return ep.replica.role.String()
+}
+
+// active says whether a write that arrives at the endpoint can be decided.
+func (c *cluster) active(ep *endpoint) bool {
+	return c.quorum == nil || c.quorum.decisive() && ep.replica.leader == c.quorum.leader && ep.replica.inTouch()
+}
+
+// park keeps a request, and with it its connection, until the endpoint is in touch with a leader that has a
+// quorum. If it gives up before, the connection is closed and the request was never done.
+func (c *cluster) park(req *request) {
+	req.conn.waiting = true
+	r := req.conn.ep.replica
+	r.parked = append(r.parked, req)
+}
+
+// unpark does what has waited for the leader.
+func (c *cluster) unpark(ep *endpoint) {
+	parked := ep.replica.parked
+	ep.replica.parked = nil
+	for _, req := range parked {
+		if cn := req.conn; !cn.gone && !cn.deafened {
+			cn.waiting = false
+			c.perform(req)
+			c.catchUp(cn)
+		}
+	}
+}
+
+// whenApplied runs fn when what has been decided so far is visible where the request came in.
+func (c *cluster) whenApplied(req *request, fn func()) {
+	ep := req.conn.ep
+	if ep.replica == nil || ep.zxid >= c.zxid || !c.active(ep) {
+		fn()
+		return
+	}
+	req.conn.waiting = true
+	ep.replica.waiters = append(ep.replica.waiters, waiter{zxid: c.zxid, req: req, fn: fn})
+}
+
+// applyDue makes visible what has been on its way to the member long enough.
+func (ep *endpoint) applyDue(now time.Time) {
+	r := ep.replica
+	for len(r.queue) > 0 && !r.queue[0].at.After(now) {
+		tx := r.queue[0].tx
+		r.queue = r.queue[1:]
+		ep.apply(tx)
+	}
+	for len(r.waiters) > 0 && r.waiters[0].zxid <= ep.zxid {
+		w := r.waiters[0]
+		r.waiters = r.waiters[1:]
+		if cn := w.req.conn; !cn.gone {
+			cn.waiting = false
+			w.fn()
+			ep.c.catchUp(cn)
+		}
+	}
+}
