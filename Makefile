@@ -20,9 +20,11 @@ setup:
 check:
 	scripts/check
 
-## the library and the command, under the race detector, against real servers run as child processes
+## the library, the command and the test server, under the race detector; then the library's behaviour tests
+## once more against a real server run as a child process
 unit:
 	$(GO) test -race -count=1 -timeout 15m ./...
+	ZKLOCK_TEST_REAL=1 $(GO) test -race -count=1 -timeout 15m -skip TestVirtual .
 
 ## the same against containers, and docker-compose.yml
 integration:

@@ -10,13 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
-	"github.com/zklock/zklock/internal/zkserver"
 )
 
 // The request budget: what each operation sends, pings, heartbeats and keep-alive reads aside. The README's table has
 // these numbers.
 func TestRequestBudget(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	srv := target(t)
 	a, root := admin(t, srv), lockPath(t, srv)
 	n := 0
 	freshPath := func() string { n++; return fmt.Sprintf("%s/%d", root, n) }

@@ -19,7 +19,8 @@ import (
 // F3, R23, I2: the create was applied and its reply lost. The node is found by its uuid and adopted; its czxid is the
 // token.
 func TestAcquire_ReplyToCreateLost_HoldsOneNode(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	t.Parallel()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	w := &wire{}
 	m := newMutex(t, connect(t, srv, w.dialer()), p)
@@ -35,7 +36,8 @@ func TestAcquire_ReplyToCreateLost_HoldsOneNode(t *testing.T) {
 
 // R33: two lost creates in a row must either acquire or fail clean.
 func TestAcquire_TwoCreatesLost_AcquiresOrLeavesNothing(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	t.Parallel()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	w := &wire{}
 	m := newMutex(t, connect(t, srv, w.dialer()), p)
@@ -51,7 +53,8 @@ func TestAcquire_TwoCreatesLost_AcquiresOrLeavesNothing(t *testing.T) {
 
 // F1, F6: the connection is cut before any one request of acquire and release, and after any one was applied.
 func TestAcquireRelease_CutAtEveryRequest(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	t.Parallel()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	w := &wire{}
 	m := newMutex(t, connect(t, srv, w.dialer()), p)
@@ -70,7 +73,8 @@ func TestAcquireRelease_CutAtEveryRequest(t *testing.T) {
 
 // F6 for a waiter: the connection is cut at each of its requests; it is granted in its turn all the same.
 func TestAcquire_Queued_CutAtEveryRequest(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	t.Parallel()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	holder := newMutex(t, connect(t, srv), p)
 	for _, v := range []verdict{cutBefore, dropReply} {
@@ -99,7 +103,8 @@ func TestAcquire_Queued_CutAtEveryRequest(t *testing.T) {
 
 // F5, R30: the reply to create is lost, and the session expires before the client is back: never granted on the old node.
 func TestAcquire_CreateLostAndSessionExpired_UsesANewNode(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	t.Parallel()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	w := &wire{}
 	s := connect(t, srv, w.dialer())
@@ -127,7 +132,8 @@ func TestAcquire_CreateLostAndSessionExpired_UsesANewNode(t *testing.T) {
 
 // R24, R52, F33: ctx ends while the create is in flight. The call returns, and the node is deleted once it is known.
 func TestAcquire_ContextEndsDuringCreate_LeavesNothing(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	t.Parallel()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	w := &wire{}
 	m := newMutex(t, connect(t, srv, w.dialer()), p)
@@ -150,7 +156,7 @@ func TestAcquire_ContextEndsDuringCreate_LeavesNothing(t *testing.T) {
 
 // F33 at the grant itself: granted and nil, or error and the node gone; never both, never neither.
 func TestAcquire_ContextEndsAtTheGrant(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	holder, m := newMutex(t, connect(t, srv), p), newMutex(t, connect(t, srv), p)
 	granted, refused := 0, 0
@@ -187,7 +193,8 @@ func TestAcquire_ContextEndsAtTheGrant(t *testing.T) {
 
 // F10: the reply to the delete is lost. Release succeeds: within one session, a NoNode then is our own doing.
 func TestRelease_ReplyToDeleteLost_Succeeds(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	t.Parallel()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	w := &wire{}
 	m := newMutex(t, connect(t, srv, w.dialer()), p)
@@ -199,7 +206,8 @@ func TestRelease_ReplyToDeleteLost_Succeeds(t *testing.T) {
 
 // R1, R27, R28: the release cannot reach a server within ctx. It says so, is not held any more, and goes on behind.
 func TestRelease_NoServer_GoesOnInTheBackground(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	t.Parallel()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	w := &wire{}
 	m := newMutex(t, connect(t, srv, w.dialer()), p)
@@ -220,7 +228,8 @@ func TestRelease_NoServer_GoesOnInTheBackground(t *testing.T) {
 
 // F9: the session expires during the release: nil or ErrLost, and nobody else's node is touched.
 func TestRelease_SessionExpires(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	t.Parallel()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	w := &wire{}
 	s := connect(t, srv, w.dialer())
@@ -246,7 +255,8 @@ func TestRelease_SessionExpires(t *testing.T) {
 
 // F15: the connection is cut and healed before the lease ends: the hold stands, and nobody is told otherwise.
 func TestHold_ConnectionLostAndHealed_Stands(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	t.Parallel()
+	srv := target(t)
 	p := lockPath(t, srv)
 	w := &wire{}
 	s := connect(t, srv, w.dialer())
@@ -265,7 +275,8 @@ func TestHold_ConnectionLostAndHealed_Stands(t *testing.T) {
 
 // WithEndOnSuspend: Curator's advice as a policy. The session lives on, and so the node must be deleted.
 func TestHold_EndOnSuspend(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	t.Parallel()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	w := &wire{}
 	s := connect(t, srv, w.dialer(), zklock.WithEndOnSuspend())
@@ -285,9 +296,11 @@ func TestHold_EndOnSuspend(t *testing.T) {
 // F15, F16, R36, R37, I5: the server falls silent. The holder is told by the deadline it could see, which is before
 // the servers can give the lock away; then, Lost being final, the old session is ended and everything works again.
 func TestHold_ServerSilent_IsLostByItsDeadline(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []zklock.LeaseMode{zklock.QuorumLease(time.Second), zklock.PingLease(time.Second), zklock.SingleServerLease()} {
 		t.Run(strings.Fields(mode.String())[0], func(t *testing.T) {
-			server := zkserver.Single(t, zkserver.Own())
+			t.Parallel()
+			server := startOwn(t, serverConfig{})
 			srv := server.Addr()
 			const timeout = 4 * time.Second
 			s := connect(t, srv, zklock.WithSessionTimeout(timeout), zklock.WithLease(mode))
@@ -334,7 +347,8 @@ func TestHold_ServerSilent_IsLostByItsDeadline(t *testing.T) {
 
 // F22: the server restarts with its data. Sessions live, waiters keep their place, holds stand.
 func TestServerRestart_SessionsLiveOn(t *testing.T) {
-	server := zkserver.Single(t, zkserver.Own())
+	t.Parallel()
+	server := startOwn(t, serverConfig{})
 	srv := server.Addr()
 	s1, s2 := connect(t, srv, zklock.WithSessionTimeout(30*time.Second)), connect(t, srv, zklock.WithSessionTimeout(30*time.Second))
 	a := admin(t, srv)
@@ -343,16 +357,17 @@ func TestServerRestart_SessionsLiveOn(t *testing.T) {
 	eventually(t, "its watches are set", func() bool { n, err := server.WatchCount(); return err == nil && n >= 2 })
 	require.NoError(t, server.Kill())
 	require.NoError(t, server.Start())
-	eventually(t, "both are back", func() bool { return s1.State().Attached() && s2.State().Attached() })
+	eventually(t, "both are back", func() bool {
+		return s1.State() == zklock.Reconnected && s2.State() == zklock.Reconnected
+	})
 	require.NoError(t, h.Err())
-	require.Equal(t, zklock.Reconnected, s1.State())
 	release(t, h)
 	release(t, w.granted(t))
 }
 
 // R54: Connect works when the server comes up later.
 func TestConnect_ServerComesLater(t *testing.T) {
-	server := zkserver.Single(t, zkserver.Own())
+	server := startOwn(t, serverConfig{})
 	require.NoError(t, server.Stop())
 	type outcome struct {
 		s   *zklock.Session
@@ -372,7 +387,7 @@ func TestConnect_ServerComesLater(t *testing.T) {
 
 // I7, R7, R8: failing, timing out and cycling leave no goroutine, and no more watches than there are nodes to watch.
 func TestNoGrowth(t *testing.T) {
-	server := zkserver.Single(t, zkserver.Own())
+	server := startOwn(t, serverConfig{})
 	srv := server.Addr()
 	s := connect(t, srv)
 	m := newMutex(t, s, "/job")
@@ -407,7 +422,7 @@ func TestNoGrowth(t *testing.T) {
 
 // R16: whatever error comes back from the list, the node goes.
 func TestAcquire_ListRefused_LeavesNothing(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	srv := target(t)
 	p := lockPath(t, srv)
 	a := admin(t, srv)
 	require.NoError(t, a.AddAuth("digest", []byte("ann:secret")))
@@ -420,7 +435,7 @@ func TestAcquire_ListRefused_LeavesNothing(t *testing.T) {
 }
 
 func TestMaxLockNodes(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	m := newMutex(t, connect(t, srv, zklock.WithMaxLockNodes(2)), p)
 	for range 5 { // the count does not drift
@@ -434,7 +449,7 @@ func TestMaxLockNodes(t *testing.T) {
 }
 
 func TestErrorsAreOneLayer(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	srv := target(t)
 	p := lockPath(t, srv)
 	m := newMutex(t, connect(t, srv), p)
 	h := acquire(t, m)

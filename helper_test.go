@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"path"
 	"strings"
 	"sync"
@@ -20,9 +21,91 @@ import (
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/zkserver"
+	"github.com/zklock/zklock/zktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// The behaviour tests run against the in-process server, and against a real ZooKeeper with ZKLOCK_TEST_REAL=1.
+var onReal = os.Getenv("ZKLOCK_TEST_REAL") == "1"
+
+// shared is the real server that tests use which do nothing to it; it is started once.
+var shared struct {
+	once sync.Once
+	srv  *zkserver.Server
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	if !onReal {
+		fmt.Println("zklock: testing against the in-process server; ZKLOCK_TEST_REAL=1 runs the same tests against a real ZooKeeper")
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if shared.srv != nil {
+			if err := shared.srv.Close(); err != nil {
+				fmt.Println(err)
+			}
+		}
+		os.Exit(code)
+	}), goleak.IgnoreAnyFunction(zkserver.RunFunction))
+}
+
+// target returns the address of a server that other tests may use too.
+func target(t testing.TB) string {
+	t.Helper()
+	if !onReal {
+		return zktest.Start(t).Addr()
+	}
+	if os.Getenv(zkserver.EnvServers) != "" {
+		return zkserver.Single(t).Addr()
+	}
+	shared.once.Do(func() { shared.srv, shared.err = zkserver.Start(zkserver.NewConfig()) })
+	if shared.err != nil {
+		zkserver.Single(t) // skips, or fails, in its own words
+	}
+	return shared.srv.Addr()
+}
+
+// ownServer is a server that a test may stop, kill and pause.
+type ownServer interface {
+	Addr() string
+	WatchCount() (int, error)
+	Pause() error
+	Resume() error
+	Stop() error
+	Kill() error
+	Start() error
+}
+
+type serverConfig struct {
+	shortest, longest time.Duration // session timeouts
+	containerCheck    time.Duration
+}
+
+func startOwn(t testing.TB, c serverConfig) ownServer {
+	t.Helper()
+	if c.longest == 0 {
+		c.shortest, c.longest = time.Second, time.Minute
+	}
+	if c.containerCheck == 0 {
+		c.containerCheck = time.Minute
+	}
+	if onReal {
+		return zkserver.Single(t, zkserver.SessionTimeouts(c.shortest, c.longest),
+			zkserver.Property("znode.container.checkIntervalMs", fmt.Sprint(c.containerCheck.Milliseconds())))
+	}
+	return inProcess{zktest.Start(t, zktest.WithTick(500*time.Millisecond), zktest.WithSessionTimeouts(c.shortest, c.longest),
+		zktest.WithContainerCheck(c.containerCheck))}
+}
+
+// inProcess is a zktest.Server with a real server's manners. Stopping one keeps its data, as killing it does.
+type inProcess struct{ s *zktest.Server }
+
+func (p inProcess) Addr() string             { return p.s.Addr() }
+func (p inProcess) WatchCount() (int, error) { return p.s.WatchCount(), nil }
+func (p inProcess) Pause() error             { p.s.Freeze(); return nil }
+func (p inProcess) Resume() error            { p.s.Thaw(); return nil }
+func (p inProcess) Stop() error              { p.s.Stop(); return nil }
+func (p inProcess) Kill() error              { p.s.Stop(); return nil }
+func (p inProcess) Start() error             { return p.s.Start() }
 
 // soon bounds what should happen within a few round trips. It is long because machines are slow, and costs nothing
 // when all is well.

@@ -14,12 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
-	"github.com/zklock/zklock/internal/zkserver"
 )
 
 // I2, I3: one node, ephemeral, of the current session, under Curator's name. I1: its czxid is the token.
 func TestAcquire_Free_HoldsOneNode(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	srv := target(t)
 	s, a, p := connect(t, srv), admin(t, srv), lockPath(t, srv)
 
 	for range 2 { // the first of a session verifies the token, the second takes it from the reply
@@ -43,7 +42,7 @@ func TestAcquire_Free_HoldsOneNode(t *testing.T) {
 
 // I1, I8, R6: many goroutines of several sessions; nobody overlaps, tokens increase, everybody gets in.
 func TestAcquire_Contended_OneAtATime(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	srv := target(t)
 	p := lockPath(t, srv)
 	o := &overlap{t: t}
 	var all sync.WaitGroup
@@ -73,7 +72,7 @@ func TestAcquire_Contended_OneAtATime(t *testing.T) {
 
 // I8: grants follow the queue.
 func TestAcquire_Queue_GrantsInOrder(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	m1, m2 := newMutex(t, connect(t, srv), p), newMutex(t, connect(t, srv), p)
 	h := acquire(t, m1)
@@ -97,7 +96,7 @@ func TestAcquire_Queue_GrantsInOrder(t *testing.T) {
 }
 
 func TestTryAcquire_SomebodyAhead_LeavesNothing(t *testing.T) {
-	server := zkserver.Single(t, zkserver.Own())
+	server := startOwn(t, serverConfig{})
 	srv := server.Addr()
 	a, p := admin(t, srv), lockPath(t, srv)
 	h := acquire(t, newMutex(t, connect(t, srv), p))
@@ -122,7 +121,7 @@ func TestTryAcquire_SomebodyAhead_LeavesNothing(t *testing.T) {
 
 // I4, I6, R44: a wait that ends leaves nothing, and says why it ended.
 func TestAcquire_ContextEnds_LeavesNothing(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	h := acquire(t, newMutex(t, connect(t, srv), p))
 	m := newMutex(t, connect(t, srv), p)
@@ -155,7 +154,7 @@ func TestAcquire_ContextEnds_LeavesNothing(t *testing.T) {
 
 // I2: re-entry adds no node and sends nothing; handles are released in any order, the node goes with the last.
 func TestAcquire_SameOwner_ReEnters(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	w := &wire{}
 	s := connect(t, srv, w.dialer())
@@ -193,7 +192,7 @@ func TestAcquire_SameOwner_ReEnters(t *testing.T) {
 }
 
 func TestAcquire_ExplicitOwner_ReEnters(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	srv := target(t)
 	p := lockPath(t, srv)
 	m := newMutex(t, connect(t, srv), p)
 	ctx := zklock.WithOwner(within(t, soon), zklock.NewOwner("orders"))
@@ -209,7 +208,7 @@ func TestAcquire_ExplicitOwner_ReEnters(t *testing.T) {
 
 // An attempt belongs to its owner: calls join it, and it ends when the last has left.
 func TestAcquire_SameOwnerWaiting_Joins(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	holder := acquire(t, newMutex(t, connect(t, srv), p))
 	m := newMutex(t, connect(t, srv), p)
@@ -251,7 +250,7 @@ func TestAcquire_SameOwnerWaiting_Joins(t *testing.T) {
 }
 
 func TestAcquire_LastJoinerLeaves_EndsTheAttempt(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	holder := acquire(t, newMutex(t, connect(t, srv), p))
 	m := newMutex(t, connect(t, srv), p)
@@ -264,7 +263,7 @@ func TestAcquire_LastJoinerLeaves_EndsTheAttempt(t *testing.T) {
 }
 
 func TestHold_Context_HasValuesButNotTheWaitsEnd(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	srv := target(t)
 	m := newMutex(t, connect(t, srv), lockPath(t, srv))
 	type key struct{}
 	ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), key{}, "v"), soon)
@@ -282,7 +281,8 @@ func TestHold_Context_HasValuesButNotTheWaitsEnd(t *testing.T) {
 }
 
 func TestDo(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	t.Parallel()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	m := newMutex(t, connect(t, srv), p)
 
@@ -320,7 +320,7 @@ func TestDo(t *testing.T) {
 
 // R28, R63: a release in a context that has ended still releases.
 func TestRelease_ContextEnded_DeletesAllTheSame(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	h := acquire(t, newMutex(t, connect(t, srv), p))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -331,7 +331,7 @@ func TestRelease_ContextEnded_DeletesAllTheSame(t *testing.T) {
 
 // F24: somebody deletes the holder's node. The holder is told, and Release says so (R4).
 func TestHold_NodeDeleted_IsLost(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	s := connect(t, srv)
 	m := newMutex(t, s, p)
@@ -360,7 +360,7 @@ func TestHold_NodeDeleted_IsLost(t *testing.T) {
 
 // R4: the node is gone, and the holder asks for its release before it was told.
 func TestRelease_NodeDeleted_SaysLost(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	h := acquire(t, newMutex(t, connect(t, srv, zklock.WithSessionTimeout(30*time.Second)), p))
 	require.NoError(t, a.Delete(h.Path(), -1))
@@ -369,7 +369,8 @@ func TestRelease_NodeDeleted_SaysLost(t *testing.T) {
 
 // F8, R40, R41, R57: the session expires while holding. Lost is told once; afterwards everything works again.
 func TestHold_SessionExpires_IsLost(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	t.Parallel()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	s := connect(t, srv)
 	changes := s.Changes(within(t, 2*soon))
@@ -405,7 +406,8 @@ func TestHold_SessionExpires_IsLost(t *testing.T) {
 
 // F7, R12, R30: the session expires while waiting: queue again at the tail, never granted on the old node.
 func TestAcquire_SessionExpires_QueuesAgain(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	t.Parallel()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	holder := acquire(t, newMutex(t, connect(t, srv), p))
 	s := connect(t, srv)
@@ -431,7 +433,8 @@ func TestAcquire_SessionExpires_QueuesAgain(t *testing.T) {
 }
 
 func TestAcquire_SessionExpires_FailsIfToldTo(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	t.Parallel()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	holder := acquire(t, newMutex(t, connect(t, srv), p))
 	s := connect(t, srv)
@@ -444,7 +447,7 @@ func TestAcquire_SessionExpires_FailsIfToldTo(t *testing.T) {
 
 // F25, R55: a waiter's node is deleted: it queues again, and nobody behind it is granted early.
 func TestAcquire_WaitersNodeDeleted_QueuesAgain(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	holder := acquire(t, newMutex(t, connect(t, srv), p))
 	m := newMutex(t, connect(t, srv), p)
@@ -476,7 +479,7 @@ func lastOf(names []string) string {
 
 // F26, R5, R58: the lock root goes away, under waiters, under a holder, between acquires.
 func TestAcquire_LockRootVanishes_IsMadeAgain(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	m := newMutex(t, connect(t, srv), p+"/a/b/c")
 	var token int64
@@ -506,7 +509,7 @@ func TestAcquire_LockRootVanishes_IsMadeAgain(t *testing.T) {
 
 // What bad input gets: children that are no queue nodes take no part.
 func TestAcquire_ForeignChildren_AreIgnored(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	for _, n := range []string{"config", "0", "_c_x", "lock-abc", "lock-", "lock-99999999999", "lock-9999999999", "0000000000"} {
 		_, err := a.Create(p+"/"+n, nil, 0, zk.WorldACL(zk.PermAll))
@@ -522,7 +525,7 @@ func TestAcquire_ForeignChildren_AreIgnored(t *testing.T) {
 
 // F35: two nodes with one suffix, made by a foreign client: the older one is ahead.
 func TestAcquire_ForeignNodeWithOurSuffix_IsOrderedByCzxid(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	// Our node will get the suffix 1: this one uses up 0.
 	_, err := a.Create(p+"/_c_00000000-0000-0000-0000-000000000000-lock-0000000001", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
@@ -542,7 +545,7 @@ func suffixOf(name string) string { return name[len(name)-10:] }
 
 // R11, R19, R60.
 func TestParticipants(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	s1, s2 := connect(t, srv), connect(t, srv)
 	m := newMutex(t, s1, p, zklock.WithData([]byte("first")))
@@ -567,7 +570,7 @@ func TestParticipants(t *testing.T) {
 
 // A write to ZooKeeper fenced by ZooKeeper itself.
 func TestHold_Check_FencesAMulti(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	s := connect(t, srv)
 	h := acquire(t, newMutex(t, s, p+"/lock"))
@@ -590,7 +593,7 @@ func TestHold_Check_FencesAMulti(t *testing.T) {
 
 // R26: with a chroot, paths are below it and a missing chroot is made with the lock root; Path is absolute.
 func TestConnect_Chroot(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	s := connect(t, srv+p+"/team/app")
 	m := newMutex(t, s, "/locks/orders")
@@ -610,7 +613,8 @@ func TestConnect_Chroot(t *testing.T) {
 
 // R34, R35, F27.
 func TestACL(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	t.Parallel()
+	srv := target(t)
 	p := lockPath(t, srv)
 	a := admin(t, srv)
 	require.NoError(t, a.AddAuth("digest", []byte("ann:secret")))
@@ -655,7 +659,7 @@ func TestACL(t *testing.T) {
 }
 
 func TestContainerRoot(t *testing.T) {
-	server := zkserver.Single(t, zkserver.Property("znode.container.checkIntervalMs", "50"))
+	server := startOwn(t, serverConfig{containerCheck: 50 * time.Millisecond})
 	srv := server.Addr()
 	a := admin(t, srv)
 	m := newMutex(t, connect(t, srv), "/job", zklock.WithContainer())
@@ -671,7 +675,7 @@ func TestContainerRoot(t *testing.T) {
 
 // R20: bad paths are refused by the constructor.
 func TestNewMutex_BadPaths(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	srv := target(t)
 	s := connect(t, srv)
 	for _, p := range []string{"", "locks", "/", "/locks/", "//locks", "/a//b", "/a/../b", "/a/./b", "/a\x00b"} {
 		_, err := zklock.NewMutex(s, p)
@@ -684,7 +688,7 @@ func TestNewMutex_BadPaths(t *testing.T) {
 }
 
 func TestNilContexts(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	srv := target(t)
 	s := connect(t, srv)
 	m := newMutex(t, s, lockPath(t, srv))
 	var none context.Context
@@ -702,7 +706,7 @@ func TestNilContexts(t *testing.T) {
 
 // WithRevocation and Revoke: what Curator calls makeRevocable.
 func TestRevocation(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	srv := target(t)
 	p := lockPath(t, srv)
 	asked := make(chan *zklock.Hold, 2)
 	m := newMutex(t, connect(t, srv), p, zklock.WithRevocation(func(h *zklock.Hold) { asked <- h }))
@@ -724,7 +728,7 @@ func TestRevocation(t *testing.T) {
 
 // F36 in part: go-zookeeper's own lock in one queue with ours.
 func TestInterop_GoZookeeperLock(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	srv := target(t)
 	p := lockPath(t, srv)
 	var inside overlapCounter
 	var all sync.WaitGroup

@@ -19,11 +19,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/zklock/zklock"
-	"github.com/zklock/zklock/internal/zkserver"
 )
 
 // What bad input gets: an error that says which server, and why, within ctx.
 func TestConnect_SaysWhatWasTried(t *testing.T) {
+	t.Parallel()
 	brief := func() context.Context {
 		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 		t.Cleanup(cancel)
@@ -52,13 +52,14 @@ func TestConnect_SaysWhatWasTried(t *testing.T) {
 
 // A lease mode without room in the session timeout: the error has the numbers. R38: what counts is what is granted.
 func TestConnect_NoRoom(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	t.Parallel()
+	srv := target(t)
 	_, err := zklock.Connect(within(t, soon), srv, zklock.WithSessionTimeout(7*time.Second), quiet(t))
 	require.ErrorIs(t, err, zklock.ErrNoRoom)
 	require.ErrorContains(t, err, "7s")
 	require.ErrorContains(t, err, "at least")
 
-	capped := zkserver.Single(t, zkserver.SessionTimeouts(time.Second, 5*time.Second)).Addr()
+	capped := startOwn(t, serverConfig{shortest: time.Second, longest: 5 * time.Second}).Addr()
 	_, err = zklock.Connect(within(t, soon), capped, zklock.WithSessionTimeout(time.Minute), quiet(t))
 	require.ErrorIs(t, err, zklock.ErrNoRoom)
 	require.ErrorContains(t, err, "granted another session timeout than the 1m0s")
@@ -66,7 +67,7 @@ func TestConnect_NoRoom(t *testing.T) {
 
 // R38, R39: the negotiated timeout counts, and very long ones behave.
 func TestConnect_TimeoutIsNegotiated(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	srv := startOwn(t, serverConfig{}).Addr()
 	s := connect(t, srv, zklock.WithSessionTimeout(20*24*time.Hour))
 	require.Equal(t, 60*time.Second, s.Timeout())
 	h := acquire(t, newMutex(t, s, lockPath(t, srv)))
@@ -78,7 +79,8 @@ func TestConnect_TimeoutIsNegotiated(t *testing.T) {
 
 // F17, R48: a server that takes the connection and never answers is given up after the cap; the next one is tried.
 func TestConnect_SilentServer_NextIsTried(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	t.Parallel()
+	srv := target(t)
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	var conns sync.WaitGroup
@@ -106,7 +108,7 @@ func TestConnect_SilentServer_NextIsTried(t *testing.T) {
 
 // F32, R45, R46: Close ends waits and holds with ErrClosed, leaves no goroutine, and its nodes are gone.
 func TestClose_EndsEverything(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	before := goleak.IgnoreCurrent()
 	s := connect(t, srv)
@@ -140,7 +142,8 @@ func TestClose_EndsEverything(t *testing.T) {
 
 // I6: Close returns although no server answers.
 func TestClose_ServerSilent_Returns(t *testing.T) {
-	server := zkserver.Single(t, zkserver.Own())
+	t.Parallel()
+	server := startOwn(t, serverConfig{})
 	s := connect(t, server.Addr())
 	h := acquire(t, newMutex(t, s, "/job"))
 	require.NoError(t, server.Pause())
@@ -152,7 +155,8 @@ func TestClose_ServerSilent_Returns(t *testing.T) {
 }
 
 func TestClose_ServerGone_Returns(t *testing.T) {
-	server := zkserver.Single(t, zkserver.Own())
+	t.Parallel()
+	server := startOwn(t, serverConfig{})
 	s := connect(t, server.Addr())
 	w := startAcquire(t, newMutex(t, s, "/job"))
 	release(t, w.granted(t))
@@ -166,7 +170,7 @@ func TestClose_ServerGone_Returns(t *testing.T) {
 
 // Closing the *zk.Conn from outside is noticed.
 func TestConnClosedFromOutside(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	srv := target(t)
 	s := connect(t, srv)
 	m := newMutex(t, s, lockPath(t, srv))
 	h := acquire(t, m)
@@ -184,7 +188,8 @@ func TestConnClosedFromOutside(t *testing.T) {
 
 // R42, R9: a reader of Changes that stops reading holds nobody up.
 func TestChanges_SlowReader_LosesTheOldest(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	t.Parallel()
+	srv := target(t)
 	w := &wire{}
 	s := connect(t, srv, w.dialer())
 	changes := s.Changes(context.Background()) // nobody reads
@@ -209,7 +214,8 @@ func TestChanges_SlowReader_LosesTheOldest(t *testing.T) {
 
 // TLS: the certificate is verified against the host name of the connection string.
 func TestConnect_TLS(t *testing.T) {
-	srv := zkserver.Single(t).Addr()
+	t.Parallel()
+	srv := target(t)
 	cert, pool := selfSigned(t, "localhost")
 	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}})
 	require.NoError(t, err)
