@@ -21,7 +21,7 @@ func (m *Mutex) warnOfTheEnd(node string) {
 		return
 	}
 	if _, said := m.s.warned.LoadOrStore(m.root, true); !said {
-		m.s.log.Warn("zklock: the lock root's sequence counter is near its end; it is started again when the queue is empty, "+
+		m.s.log.warn("zklock: the lock root's sequence counter is near its end; it is started again when the queue is empty, "+
 			"and past the end zklock's clients order by czxid. Do not share the lock with other clients there", "path", m.root, "node", node)
 	}
 }
@@ -57,10 +57,10 @@ func (m *Mutex) afterErasure(e *era, node string, x *erasure) {
 		})
 		switch {
 		case err == nil:
-			m.s.log.Info("zklock: removed the empty lock root to start its sequence counter again", "path", m.root)
+			m.s.log.info("zklock: removed the empty lock root to start its sequence counter again", "path", m.root)
 		case errors.Is(err, zk.ErrNotEmpty), errors.Is(err, zk.ErrNoNode), errors.Is(err, zk.ErrBadVersion):
 		default:
-			m.s.log.Warn("zklock: the empty lock root could not be removed to start its sequence counter again", "path", m.root, "err", err)
+			m.s.log.warn("zklock: the empty lock root could not be removed to start its sequence counter again", "path", m.root, "err", err)
 		}
 	})
 }

@@ -177,7 +177,7 @@ func (s *Session) bury(e *era, network, addr string, timeout time.Duration) erro
 	if !gone && len(answer) < connectResponseSize+replySize {
 		return fmt.Errorf("ending the given-up session %#x: the server did not confirm (%v)", e.id, err)
 	}
-	s.log.Info("zklock: ended the given-up session at the servers", "session", fmt.Sprintf("%#x", e.id), "wasThere", !gone)
+	s.log.info("zklock: ended the given-up session at the servers", "session", fmt.Sprintf("%#x", e.id), "wasThere", !gone)
 	s.link.Lock()
 	s.unburyLocked(e)
 	s.link.Unlock()

@@ -25,7 +25,8 @@ type era struct {
 		cause      error                // non-nil when over
 		held       map[string]*lockData // by node: what the heartbeat checks and the lease protects
 		queued     int                  // attempts that have a node and wait
-		nodes      int                  // lock nodes made and not known to be gone
+		nodes      map[string]struct{}  // lock nodes made and not known to be gone
+		reserved   int                  // lock nodes being made
 		beating    uint64               // the connection over which a beat is under way
 		beatSoon   bool                 // a beat is wanted at once
 		watches    map[string]*watch    // not fired, by path: at most one a path (I7)
@@ -51,6 +52,7 @@ func newEra(s *Session, r connectResponse, conn uint64, exchange frame) *era {
 	e.mu.lease.mode = s.opts.mode
 	e.mu.lease.attached(conn, exchange, r.timeout, true)
 	e.mu.held = make(map[string]*lockData)
+	e.mu.nodes = make(map[string]struct{})
 	e.mu.watches = make(map[string]*watch)
 	e.mu.erasing = make(map[string]*erasure)
 	e.mu.strays = make(map[string]struct{})
@@ -179,8 +181,7 @@ func (e *era) lose(cause error) {
 	}
 }
 
-// loseHold tells one holder, and logs which hold was lost, when and why. It may run on the client's goroutines, so
-// the logger, which is not ours and may block, gets one of its own.
+// loseHold tells one holder, and logs which hold was lost, when and why.
 func (e *era) loseHold(d *lockData, cause error, end instant) {
 	s := e.s
 	told := s.locks.lose(d, lostBecause(cause))
@@ -190,11 +191,8 @@ func (e *era) loseHold(d *lockData, cause error, end instant) {
 	if errors.Is(cause, ErrClosed) {
 		return
 	}
-	deadline, at := s.clock.wall(end), time.Now()
-	s.spawn(func() {
-		s.log.Warn("zklock: hold lost", "path", d.key.path, "node", d.node, "token", d.token, "owner", d.key.owner.String(),
-			"session", fmt.Sprintf("%#x", e.id), "reason", cause, "at", at, "leaseEnd", deadline)
-	})
+	s.log.warn("zklock: hold lost", "path", d.key.path, "node", d.node, "token", d.token, "owner", d.key.owner.String(),
+		"session", fmt.Sprintf("%#x", e.id), "reason", cause, "leaseEnd", s.clock.wall(end))
 }
 
 // loseHolds ends every hold, the ZooKeeper session lives on: their nodes must go.
@@ -220,7 +218,7 @@ func (e *era) loseNode(node string) {
 	delete(e.mu.held, node)
 	e.mu.Unlock()
 	if d != nil {
-		e.forgetNode()
+		e.noteNode(node, false)
 		e.loseHold(d, errNodeGone, end)
 	}
 }
@@ -270,17 +268,31 @@ func (e *era) holds(node string) bool {
 func (e *era) reserveNode() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.mu.nodes >= e.s.opts.maxLockNodes {
-		return fmt.Errorf("%w: %d; close it to the servers' limits with care (WithMaxLockNodes), or use more Sessions", ErrTooManyWaiters, e.mu.nodes)
+	if n := len(e.mu.nodes) + e.mu.reserved; n >= e.s.opts.maxLockNodes {
+		return fmt.Errorf("%w: %d; use more Sessions, or raise the cap with WithMaxLockNodes and an eye on the servers", ErrTooManyWaiters, n)
 	}
-	e.mu.nodes++
+	e.mu.reserved++
 	return nil
 }
 
-func (e *era) forgetNode() {
+// unreserveNode ends a reservation: the node was made, or there is none.
+func (e *era) unreserveNode(node string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.mu.nodes--
+	e.mu.reserved--
+	if node != "" {
+		e.mu.nodes[node] = struct{}{}
+	}
+}
+
+func (e *era) noteNode(node string, there bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if there {
+		e.mu.nodes[node] = struct{}{}
+	} else {
+		delete(e.mu.nodes, node)
+	}
 }
 
 // queue counts attempts that wait: while there are any, frames are answered often enough to renew the lease at once.
@@ -361,7 +373,7 @@ func (e *era) checkNodes(nodes []string) (again []string) {
 	switch {
 	case err == nil || gone == "":
 		if errors.Is(err, zk.ErrNoAuth) {
-			e.s.log.Error("zklock: held nodes cannot be confirmed: the ACL gives no READ on the lock nodes; the holds end with the lease", "err", err)
+			e.s.log.error("zklock: held nodes cannot be confirmed: the ACL gives no READ on the lock nodes; the holds end with the lease", "err", err)
 		}
 		return nil
 	default:

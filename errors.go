@@ -78,7 +78,6 @@ var (
 	errConnClosed     = fmt.Errorf("%w: its *zk.Conn was closed from outside", ErrClosed)
 	errEraOver        = errors.New("ZooKeeper session is over")
 	errAbandoned      = errors.New("nobody waits for the lock any more")
-	errNoLockNode     = errors.New("own lock node is not there")
 	errSessionChanged = errors.New("ZooKeeper session changed during the request")
 )
 
@@ -111,6 +110,11 @@ func outcomeOf(err error) outcome {
 		return notApplied
 	}
 	return unknown
+}
+
+// refused says that the servers will not do it, now or later: not that they are busy, or that there is none to ask.
+func refused(err error) bool {
+	return outcomeOf(err) == notApplied && serverCode(err) != codeThrottled && !errors.Is(err, zk.ErrNoServer)
 }
 
 // Error codes for which the client has no value of its own; it says "unknown error: -N".

@@ -461,3 +461,57 @@ func TestErrorsAreOneLayer(t *testing.T) {
 	require.Equal(t, "zklock: try "+p+": lock not acquired: somebody is ahead", err.Error())
 	release(t, h)
 }
+
+// I8: the create is lost while the list is in its flight. The node of the second try keeps its place.
+func TestAcquire_CreateCutInFlight_KeepsItsPlace(t *testing.T) {
+	srv := target(t)
+	p := lockPath(t, srv)
+	w := &wire{}
+	m := newMutex(t, connect(t, srv, w.dialer()), p)
+	release(t, acquire(t, m)) // the root is known: create and list go out together
+	w.reset(firstOf(opCreate, p, 1, cutBefore))
+	h := acquire(t, m)
+	_, by := w.sent()
+	require.Equal(t, 2, by[opCreate], "one lost, one good: %v", by)
+	require.Zero(t, by[opDelete])
+	release(t, h)
+}
+
+// I6, F27: without DELETE on the root, Release says so and does not wait for its context; the reaper tries on.
+func TestRelease_NoDelete_SaysSo(t *testing.T) {
+	srv := target(t)
+	p := lockPath(t, srv)
+	a := admin(t, srv)
+	require.NoError(t, a.AddAuth("digest", []byte("ann:secret")))
+	open := append(zk.DigestACL(zk.PermAll, "ann", "secret"), zk.WorldACL(zk.PermCreate|zk.PermRead)...)
+	_, err := a.Create(p+"/root", nil, 0, open)
+	require.NoError(t, err)
+	h := acquire(t, newMutex(t, connect(t, srv), p+"/root"))
+	require.ErrorIs(t, h.Release(context.Background()), zk.ErrNoAuth)
+	_, err = a.SetACL(p+"/root", zk.WorldACL(zk.PermAll), -1)
+	require.NoError(t, err)
+	eventually(t, "I4: the node is deleted", func() bool { return len(children(t, a, p+"/root")) == 0 })
+}
+
+// The chain of an error reaches the cause of the caller's context, and names the lock as the caller does.
+func TestErrors_ChainAndPath(t *testing.T) {
+	srv := target(t)
+	a, p := admin(t, srv), lockPath(t, srv)
+	m := newMutex(t, connect(t, srv+p), "/orders")
+	h := acquire(t, m)
+	ctx := h.Context()
+	release(t, h)
+	_, err := m.Acquire(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, context.Cause(ctx))
+	require.ErrorIs(t, err, zklock.ErrNotHeld)
+
+	h = acquire(t, m)
+	require.NoError(t, a.Delete(h.Path(), -1))
+	<-h.Lost()
+	var e *zklock.Error
+	require.ErrorAs(t, h.Err(), &e)
+	require.Equal(t, "/orders", e.Path)
+	require.ErrorAs(t, h.Release(within(t, soon)), &e)
+	require.Equal(t, "/orders", e.Path)
+}

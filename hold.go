@@ -72,8 +72,15 @@ func (h *Hold) Err() error {
 	return nil
 }
 
-// look ends the hold if the lease has ended.
-func (h *Hold) look() { h.d.e.look(h.m.s.clock.now()) }
+// look ends the hold if the lease has ended. While somebody else is just ending the ZooKeeper session's holds one by
+// one, it does not wait for its turn.
+func (h *Hold) look() {
+	e := h.d.e
+	e.look(h.m.s.clock.now())
+	if e.isOver() {
+		h.m.s.locks.lose(h.d, lostBecause(e.why()))
+	}
+}
 
 // Token returns the fencing token: the czxid of the lock node, which is larger than that of every earlier hold of this
 // lock, across sessions, re-created lock roots and the end of the sequence (I1). Pass it to the resource with each
@@ -100,7 +107,7 @@ func (h *Hold) Check() *zk.CheckVersionRequest {
 // node. It may be called from any goroutine; a second call does nothing and returns nil.
 //
 // A nil error means that the lock was held until now, and is free if this was the last handle. ErrLost means that it
-// was lost before: what ran under it may have overlapped with the next holder. Any other error (ctx ended, no server)
+// was lost before: what ran under it may have overlapped with the next holder. Any other error (ctx ended, no DELETE)
 // means that the lock is given up here, and the node is still being deleted in the background, until it is gone or
 // its session is. A ctx that has already ended still gets a short try.
 func (h *Hold) Release(ctx context.Context) error {
@@ -125,13 +132,17 @@ func (h *Hold) Release(ctx context.Context) error {
 	h.m.afterErasure(d.e, d.node, x)
 	select {
 	case <-x.done:
+	case <-x.refused:
+		return h.errorf("release", fmt.Errorf("%w; the node is still being deleted in the background", x.refusal))
 	case <-ctx.Done():
 		t := time.NewTimer(grace)
 		defer t.Stop()
 		select {
 		case <-x.done:
+		case <-x.refused:
+			return h.errorf("release", fmt.Errorf("%w; the node is still being deleted in the background", x.refusal))
 		case <-t.C:
-			return h.errorf("release", fmt.Errorf("%w; the node is being deleted in the background", ctxError(ctx)))
+			return h.errorf("release", fmt.Errorf("%w; the node is still being deleted in the background", ctxError(ctx)))
 		}
 	}
 	switch {

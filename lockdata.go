@@ -61,6 +61,7 @@ type lockTable struct {
 //	                          └──▶ lost: stays in the map until the last handle is released
 type lockData struct {
 	key     lockKey
+	path    string             // as given to NewMutex
 	attempt *attempt           // while acquiring
 	e       *era               // in which the node was made; set, as node and token, at the grant
 	node    string             // absolute
@@ -68,6 +69,7 @@ type lockData struct {
 	handles map[*Hold]struct{} // I2: the count; re-entry adds one and sends nothing
 	lost    error
 	lostCh  chan struct{} // closed with lost
+	ended   chan struct{} // closed when lost, or with the last handle's release
 }
 
 // joiner is one call to Acquire or TryAcquire that waits for an attempt.
@@ -90,7 +92,7 @@ func (t *lockTable) enter(ctx context.Context, m *Mutex, key lockKey, try bool) 
 	d := t.byKey[key]
 	switch {
 	case d == nil:
-		d = &lockData{key: key, handles: make(map[*Hold]struct{}), lostCh: make(chan struct{})}
+		d = &lockData{key: key, path: m.path, handles: make(map[*Hold]struct{}), lostCh: make(chan struct{}), ended: make(chan struct{})}
 		d.attempt = newAttempt(m, d)
 		t.byKey[key] = d
 		isNew = true
@@ -100,6 +102,8 @@ func (t *lockTable) enter(ctx context.Context, m *Mutex, key lockKey, try bool) 
 		}
 	case d.lost != nil:
 		return nil, nil, nil, false, d.lost
+	case d.e.isOver(): // its holds are just being told, one by one
+		return nil, nil, nil, false, lostBecause(d.e.why())
 	default:
 		return d.newHandleLocked(ctx, m), nil, nil, false, nil
 	}
@@ -149,7 +153,7 @@ func (t *lockTable) prepare(a *attempt, e *era, node string, token int64) {
 	d := a.d
 	d.e, d.node, d.token = e, node, token
 	if d.lost != nil { // of an earlier node, that nobody got a handle of
-		d.lost, d.lostCh = nil, make(chan struct{})
+		d.lost, d.lostCh, d.ended = nil, make(chan struct{}), make(chan struct{})
 	}
 }
 
@@ -206,6 +210,9 @@ func (t *lockTable) release(h *Hold) (first, last bool, lost error) {
 	last = len(d.handles) == 0
 	if last {
 		t.forgetLocked(d)
+		if d.lost == nil {
+			close(d.ended)
+		}
 	}
 	return true, last, d.lost
 }
@@ -217,9 +224,13 @@ func (t *lockTable) lose(d *lockData, cause error) bool {
 		t.mu.Unlock()
 		return false
 	}
-	d.lost = &Error{Op: "hold", Path: d.key.path, Node: d.node, Err: cause}
-	lost := d.lost
-	close(d.lostCh)
+	d.lost = &Error{Op: "hold", Path: d.path, Node: d.node, Err: cause}
+	lost, tell := d.lost, []chan struct{}{d.lostCh, d.ended}
+	select {
+	case <-d.ended: // released before
+		tell = tell[:1]
+	default:
+	}
 	var handles []*Hold
 	for h := range d.handles {
 		handles = append(handles, h)
@@ -228,6 +239,9 @@ func (t *lockTable) lose(d *lockData, cause error) bool {
 	for _, h := range handles {
 		h.cancel(lost)
 	}
+	for _, ch := range tell { // last: who hears it finds Context and Err ended
+		close(ch)
+	}
 	return len(handles) > 0
 }
 
@@ -235,7 +249,7 @@ func (t *lockTable) lose(d *lockData, cause error) bool {
 func (t *lockTable) held(path string, o Owner) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	holds := func(d *lockData) bool { return d != nil && len(d.handles) > 0 && d.lost == nil }
+	holds := func(d *lockData) bool { return d != nil && len(d.handles) > 0 && d.lost == nil && !d.e.isOver() }
 	if o != (Owner{}) {
 		return holds(t.byKey[lockKey{path, o}])
 	}

@@ -60,9 +60,9 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context) error) (err 
 	if err != nil {
 		return err
 	}
-	// The release must not be cut short by the end of ctx: it has its own short bound.
+	// An ended ctx gets the short try that Release gives it.
 	defer func() {
-		rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(grace, m.s.Timeout()/3))
+		rctx, cancel := context.WithTimeout(ctx, max(grace, m.s.Timeout()/3))
 		defer cancel()
 		if rerr := h.Release(rctx); rerr != nil {
 			err = errors.Join(err, rerr)
@@ -106,8 +106,7 @@ const grace = 500 * time.Millisecond
 
 func (m *Mutex) enter(ctx context.Context, op string, try bool) (*Hold, error) {
 	fail := func(err error) (*Hold, error) {
-		var e *Error
-		if errors.As(err, &e) {
+		if e, ok := err.(*Error); ok {
 			err = e.Err // one layer of "where" is enough; this one is the caller's
 		}
 		return nil, &Error{Op: op, Path: m.path, Err: err}
@@ -115,8 +114,9 @@ func (m *Mutex) enter(ctx context.Context, op string, try bool) (*Hold, error) {
 	if ctx == nil {
 		return fail(errors.New("nil context"))
 	}
+	ended := func() (*Hold, error) { return nil, &Error{Op: op, Path: m.path, Err: ctxError(ctx)} }
 	if ctx.Err() != nil {
-		return fail(ctxError(ctx))
+		return ended()
 	}
 	owner, ok := OwnerFrom(ctx)
 	if !ok {
@@ -159,7 +159,7 @@ func (m *Mutex) enter(ctx context.Context, op string, try bool) (*Hold, error) {
 		case <-t.C:
 		}
 	}
-	return fail(ctxError(ctx))
+	return ended()
 }
 
 // attempt walks the recipe for one owner. It belongs to the owner, not to a call: calls join and leave, and it ends
@@ -261,6 +261,7 @@ func (a *attempt) giveUp(e *era, node string, why error) {
 	defer t.Stop()
 	select {
 	case <-x.done:
+	case <-x.refused:
 	case <-t.C:
 	}
 }
@@ -277,9 +278,11 @@ func (a *attempt) follow(e *era, c *creation, l *listing) error {
 		}
 	}()
 	backoff := newBackoff()
+	early := l != nil
 	for {
 		if l == nil {
 			var err error
+			early = false
 			l, err = e.list(a.ctx, m.root)
 			switch {
 			case err == nil:
@@ -287,7 +290,7 @@ func (a *attempt) follow(e *era, c *creation, l *listing) error {
 				return errRequeue // the lock root is gone, and our node with it (R5, R58)
 			case a.ctx.Err() != nil, e.isOver(), errors.Is(err, ErrClosed):
 				return err
-			case outcomeOf(err) == notApplied && serverCode(err) != codeThrottled && !errors.Is(err, zk.ErrNoServer):
+			case refused(err):
 				return err
 			default: // the connection was lost: ask again when there is one
 				l = nil
@@ -300,6 +303,10 @@ func (a *attempt) follow(e *era, c *creation, l *listing) error {
 		p := placeOf(name, l.names, m.opts.markers, czxid)
 		switch p.kind {
 		case missing:
+			if early { // sent in the flight of a create that was lost; ours came later
+				l = nil
+				continue
+			}
 			return errRequeue
 		case exhausted:
 			return fmt.Errorf("%w: the node %s of another client stands past the end", ErrSequenceExhausted, p.foreign)
@@ -308,7 +315,7 @@ func (a *attempt) follow(e *era, c *creation, l *listing) error {
 				return err
 			}
 		case front:
-			return a.grant(e, c)
+			return a.grant(e, c, nil)
 		case behind:
 			if !m.s.locks.behind(a) {
 				return ErrNotAcquired
@@ -317,12 +324,12 @@ func (a *attempt) follow(e *era, c *creation, l *listing) error {
 				queued = true
 				e.queue(1)
 			}
-			inFront, err := a.wait(e, c, l, p)
+			own, err := a.wait(e, c, l, p)
 			if err != nil {
 				return err
 			}
-			if inFront {
-				return a.grant(e, c)
+			if own != nil {
+				return a.grant(e, c, own)
 			}
 			l = nil
 		}
@@ -340,22 +347,22 @@ func (a *attempt) readOrder(e *era, names []string, czxid map[string]int64) erro
 			czxid[n] = -1
 		case a.ctx.Err() != nil:
 			return context.Cause(a.ctx)
-		case outcomeOf(err) == notApplied || e.isOver() || errors.Is(err, ErrClosed):
+		case refused(err), e.isOver(), errors.Is(err, ErrClosed):
 			return err
-		default:
-			return nil // the connection was lost; what is still missing is asked for again
+		default: // the connection was lost; what is still missing is asked for again
+			return a.pause(e, 20*time.Millisecond)
 		}
 	}
 	return nil
 }
 
-// wait waits behind the predecessor. It returns true if the lock may be granted without asking, false if the queue must
-// be listed again. Events are hints; see inFrontNow for when one is enough.
-func (a *attempt) wait(e *era, c *creation, l *listing, p place) (inFront bool, err error) {
+// wait waits behind the predecessor. It returns the watch on our own node if the lock may be granted without asking, nil
+// if the queue must be listed again. Events are hints; see inFrontNow for when one is enough.
+func (a *attempt) wait(e *era, c *creation, l *listing, p place) (inFront *watch, err error) {
 	s := a.m.s
 	conn, changed, err := s.attachedConn(e)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 
 	// Our own node first: if both are deleted, ours must not be the one we do not hear of.
@@ -363,21 +370,21 @@ func (a *attempt) wait(e *era, c *creation, l *listing, p place) (inFront bool, 
 	switch {
 	case err == nil:
 	case errors.Is(err, zk.ErrNoNode):
-		return false, errRequeue
+		return nil, errRequeue
 	case errors.Is(err, zk.ErrNoAuth):
-		return false, a.pause(e, heartbeat(e.sessionTimeout())) // our own ACL forbids reading: poll
+		return nil, a.pause(e, heartbeat(e.sessionTimeout())) // our own ACL forbids reading: poll
 	default:
-		return false, a.again(e, err)
+		return nil, a.again(e, err)
 	}
 	ahead, err := e.watch(a.ctx, a.m.root+"/"+p.predecessor)
 	switch {
 	case err == nil:
 	case errors.Is(err, zk.ErrNoNode):
-		return false, nil // gone in between: list again, and keep our node (R55)
+		return nil, nil // gone in between: list again, and keep our node (R55)
 	case errors.Is(err, zk.ErrNoAuth):
-		return false, a.pause(e, heartbeat(e.sessionTimeout()))
+		return nil, a.pause(e, heartbeat(e.sessionTimeout()))
 	default:
-		return false, a.again(e, err)
+		return nil, a.again(e, err)
 	}
 
 	// An event can get lost, at a server or when watches are set again after a reconnect (F30).
@@ -386,26 +393,35 @@ func (a *attempt) wait(e *era, c *creation, l *listing, p place) (inFront bool, 
 	for {
 		select {
 		case <-ahead.fired:
-			return a.inFrontNow(e, l, p, own, ahead)
+			if ok, err := a.inFrontNow(e, l, p, own, ahead); !ok {
+				return nil, err
+			}
+			return own, nil
 		case <-own.fired:
 			if own.event == zk.EventNodeDeleted {
-				return false, errRequeue
+				return nil, errRequeue
 			}
-			return false, nil
+			return nil, nil
 		case <-changed:
 			var now uint64
 			if now, changed, err = s.attachedConn(e); err != nil {
-				return false, err
+				return nil, err
 			}
 			if now != 0 && now != conn {
-				return false, nil
+				return nil, nil
 			}
 		case <-recheck.C:
-			return false, nil
+			// If the client could not restore them after a reconnect, nobody will ever hear of these.
+			for _, w := range []*watch{own, ahead} {
+				if w.conn != conn {
+					e.dropWatch(w)
+				}
+			}
+			return nil, nil
 		case <-e.over:
-			return false, e.overErr()
+			return nil, e.overErr()
 		case <-a.ctx.Done():
-			return false, context.Cause(a.ctx)
+			return nil, context.Cause(a.ctx)
 		}
 	}
 }
@@ -455,10 +471,10 @@ func (a *attempt) again(e *era, err error) error {
 		return e.overErr()
 	case errors.Is(err, ErrClosed):
 		return err
-	case outcomeOf(err) == notApplied && serverCode(err) != codeThrottled && !errors.Is(err, zk.ErrNoServer):
+	case refused(err):
 		return err
 	}
-	return nil
+	return a.pause(e, 20*time.Millisecond)
 }
 
 // pause waits, and returns why there is nothing to go on with.
@@ -477,7 +493,10 @@ func (a *attempt) pause(e *era, d time.Duration) error {
 
 // grant gives the lock to everybody who waits in this attempt, if the ZooKeeper session that made the node is the
 // current one (I3) and its lease has room. A lease that went stale while we waited is renewed first.
-func (a *attempt) grant(e *era, c *creation) error {
+//
+// own is the watch on our own node if the grant rests on an event. From the moment the lock is under the lease, the
+// deletion of its node is a loss; own says whether it was deleted before.
+func (a *attempt) grant(e *era, c *creation, own *watch) error {
 	s := a.m.s
 	s.locks.prepare(a, e, c.node, c.token)
 	for renewed := false; ; renewed = true {
@@ -487,6 +506,16 @@ func (a *attempt) grant(e *era, c *creation) error {
 			return err
 		case err != nil:
 			return e.overErr()
+		}
+		if ok && s.opts.endOnSuspend {
+			// A hold that is made while the connection is suspended would outlive the suspension.
+			if conn, _, _ := s.attachedConn(e); conn == 0 {
+				e.unhold(c.node)
+				if _, err := e.waitAttached(a.ctx); err != nil {
+					return err
+				}
+				continue
+			}
 		}
 		if ok {
 			break
@@ -508,6 +537,10 @@ func (a *attempt) grant(e *era, c *creation) error {
 				return err
 			}
 		}
+	}
+	if own != nil && own.hasFired() && own.event == zk.EventNodeDeleted {
+		e.unhold(c.node)
+		return errRequeue
 	}
 	if !s.locks.grant(a) {
 		e.unhold(c.node)
@@ -545,7 +578,7 @@ func (m *Mutex) makeRoot(ctx context.Context, e *era) error {
 			return e.overErr()
 		case errors.Is(err, ErrClosed):
 			return err
-		case outcomeOf(err) == notApplied && serverCode(err) != codeThrottled && !errors.Is(err, zk.ErrNoServer):
+		case refused(err):
 			return fmt.Errorf("making %s: %w", path, err)
 		}
 		if !e.pause(backoff.next()) {

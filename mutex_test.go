@@ -722,6 +722,20 @@ func TestRevocation(t *testing.T) {
 		}
 		require.NoError(t, h.Err(), "asking takes nothing away")
 		release(t, h)
+
+		// The first handle's release does not end the listening: the hold goes on.
+		h = acquire(t, m)
+		again, err := m.Acquire(h.Context())
+		require.NoError(t, err)
+		release(t, h)
+		require.NoError(t, zklock.Revoke(within(t, soon), other, again.Path()))
+		select {
+		case got := <-asked:
+			require.Same(t, again, got)
+		case <-time.After(soon):
+			t.Fatal("the holder was not asked")
+		}
+		release(t, again)
 		require.NoError(t, zklock.Revoke(within(t, soon), other, h.Path()), "a node that is gone is no error")
 	}
 }

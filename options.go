@@ -49,7 +49,7 @@ func newSessionOptions(opts []Option) sessionOptions {
 		opt(&o)
 	}
 	if o.handshakeCap == 0 {
-		o.handshakeCap = o.timeout / 3
+		o.handshakeCap = min(o.timeout/3, 10*time.Second)
 	}
 	return o
 }
@@ -107,7 +107,7 @@ func WithLogger(l *slog.Logger) Option { return func(o *sessionOptions) { o.logg
 func WithEndOnSuspend() Option { return func(o *sessionOptions) { o.endOnSuspend = true } }
 
 // WithHandshakeTimeout caps the time from dialling a server to its connect response, after which the next server is
-// tried; the default is a third of the session timeout.
+// tried; the default is a third of the session timeout, and at most 10 s.
 func WithHandshakeTimeout(d time.Duration) Option {
 	return func(o *sessionOptions) { o.handshakeCap = d }
 }

@@ -40,9 +40,7 @@ func (c *creation) run(data []byte, acl []zk.ACL) {
 		c.err = err
 	} else {
 		c.create(data, acl)
-		if c.err != nil {
-			c.e.forgetNode()
-		}
+		c.e.unreserveNode(c.node)
 	}
 	c.markLeft()
 	close(c.done)
@@ -63,9 +61,7 @@ func (c *creation) create(data []byte, acl []zk.ACL) {
 		// A fresh id for each try: one node an id, and names do not grow (R32).
 		id := uuid.NewString()
 		seen := newSighting()
-		e.s.creations.Store(id, seen)
 		node, err := c.tryCreate(id, seen, data, acl)
-		e.s.creations.Delete(id)
 		session, zxid := seen.seen()
 
 		switch {
@@ -81,8 +77,7 @@ func (c *creation) create(data []byte, acl []zk.ACL) {
 				return
 			case errors.Is(err, zk.ErrNoNode):
 				continue // deleted by somebody else in between: queue again
-			case outcomeOf(err) == notApplied:
-				e.countNode() // the erasure's; the caller gives back ours
+			case refused(err):
 				e.erase(node)
 				c.err = err
 				return
@@ -91,11 +86,9 @@ func (c *creation) create(data []byte, acl []zk.ACL) {
 
 		case session == 0 && err != nil && !errors.Is(err, ErrClosed) && !e.isOver():
 			// The frame never left: nothing was made.
-			if outcomeOf(err) == notApplied {
-				if !errors.Is(err, zk.ErrNoServer) {
-					c.err = err
-					return
-				}
+			if refused(err) {
+				c.err = err
+				return
 			}
 			if _, err := e.waitAttached(context.Background()); err != nil {
 				c.err = err
@@ -117,8 +110,7 @@ func (c *creation) create(data []byte, acl []zk.ACL) {
 
 		// From here on the node may or may not exist. Creating again would queue us behind ourselves (I2).
 		if session != 0 && session != e.id {
-			// The client sent it in the next ZooKeeper session: there it must go, whoever waits.
-			e.s.eraseStray(session, c.root, id)
+			// The client sent it in the next ZooKeeper session; tryCreate saw to that.
 			c.err = e.overOr(errSessionChanged)
 			return
 		}
@@ -143,12 +135,20 @@ func (c *creation) tryCreate(id string, seen *sighting, data []byte, acl []zk.AC
 		node string
 		err  error
 	}
+	e := c.e
 	ch := make(chan result, 1)
-	if !c.e.s.spawn(func() {
-		node, err := c.e.s.conn.Create(c.root+"/"+protectedPrefix+id+"-"+lockName, data, zk.FlagEphemeralSequential, acl)
+	e.s.creations.Store(id, seen)
+	if !e.s.spawn(func() {
+		defer e.s.creations.Delete(id)
+		node, err := e.s.conn.Create(c.root+"/"+protectedPrefix+id+"-"+lockName, data, zk.FlagEphemeralSequential, acl)
+		// The client may have kept the request and sent it in the next ZooKeeper session: there it must go, whoever waits.
+		if session, _ := seen.seen(); session != 0 && session != e.id && outcomeOf(err) != notApplied {
+			e.s.eraseStray(session, c.root, id)
+		}
 		ch <- result{node, err}
 	}) {
-		return "", c.e.s.closedErr()
+		e.s.creations.Delete(id)
+		return "", e.s.closedErr()
 	}
 	left := seen.left
 	for {
@@ -158,6 +158,8 @@ func (c *creation) tryCreate(id string, seen *sighting, data []byte, acl []zk.AC
 		case <-left:
 			c.markLeft()
 			left = nil
+		case <-e.over:
+			return "", e.overErr()
 		}
 	}
 }
@@ -175,7 +177,7 @@ func (c *creation) resolve(id string) {
 		node, err := e.find(c.root, id)
 		switch {
 		case err == nil && node == "":
-			e.noteStray(id)
+			e.noteStray(c.root, id)
 			return
 		case err == nil:
 			stat, err := e.stat(node)
@@ -184,13 +186,12 @@ func (c *creation) resolve(id string) {
 				c.node, c.token = node, stat.Czxid
 				return
 			case err == nil:
-				e.countNode()
 				e.erase(node) // of a session that is dying: never granted on it (R30)
 				return
 			case errors.Is(err, zk.ErrNoNode):
 				return
 			}
-		case outcomeOf(err) == notApplied && serverCode(err) != codeThrottled && !errors.Is(err, zk.ErrNoServer):
+		case refused(err):
 			// The root cannot be read (no READ, say): what we cannot find we must not leave either.
 			e.eraseByID(c.root, id)
 			c.err = err
@@ -276,6 +277,9 @@ func checkNodeName(root, node, id string) error {
 // erasure is the deletion of one node, tried until it is gone or its session is: the reaper's unit of work. It
 // outlives whoever asked for it.
 type erasure struct {
+	refused chan struct{} // closed when the servers refused (no DELETE): then refusal is set, and it is tried on
+	refusal error
+
 	done chan struct{} // closed when the fields below are set
 	ok   bool          // our own delete was answered with success, or surely did it
 	err  error         // ErrNoNode: it was gone before our first try; otherwise why nothing can be done
@@ -286,8 +290,9 @@ func (e *era) erase(node string) *erasure {
 	e.mu.Lock()
 	x := e.mu.erasing[node]
 	if x == nil {
-		x = &erasure{done: make(chan struct{})}
+		x = &erasure{done: make(chan struct{}), refused: make(chan struct{})}
 		e.mu.erasing[node] = x
+		e.mu.nodes[node] = struct{}{}
 	} else {
 		e.mu.Unlock()
 		return x
@@ -296,7 +301,7 @@ func (e *era) erase(node string) *erasure {
 	finish := func() {
 		e.mu.Lock()
 		delete(e.mu.erasing, node)
-		e.mu.nodes--
+		delete(e.mu.nodes, node)
 		e.mu.Unlock()
 		close(x.done)
 	}
@@ -313,7 +318,7 @@ func (e *era) erase(node string) *erasure {
 // runErasure backs off between tries, and ends with the node or with the session it would die with (R25, R27).
 func (e *era) runErasure(x *erasure, node string) {
 	backoff := newBackoff()
-	unanswered, said := false, false
+	unanswered := false
 	for {
 		_, _, err := call(context.Background(), e, func(c *zk.Conn) (struct{}, error) { return struct{}{}, c.Delete(node, -1) })
 		switch {
@@ -333,9 +338,10 @@ func (e *era) runErasure(x *erasure, node string) {
 		case outcomeOf(err) == unknown:
 			unanswered = true
 		}
-		if errors.Is(err, zk.ErrNoAuth) && !said {
-			said = true
-			e.s.log.Error("zklock: a lock node cannot be deleted and blocks the lock: the ACL gives no DELETE on the lock root", "node", node)
+		if refused(err) && x.refusal == nil {
+			e.s.log.error("zklock: the servers refuse to delete a lock node, which goes on blocking the lock; does the ACL give DELETE on the lock root?", "node", node, "err", err)
+			x.refusal = err
+			close(x.refused)
 		}
 		if !e.pause(backoff.next()) {
 			x.err = e.overErr()
@@ -352,9 +358,9 @@ func (e *era) eraseByID(root, id string) {
 			node, err := e.find(root, id)
 			if err == nil {
 				if node != "" {
-					e.countNode()
 					e.erase(node)
 				}
+				e.forgetStray(id)
 				return
 			}
 			if !e.pause(backoff.next()) {
@@ -362,12 +368,6 @@ func (e *era) eraseByID(root, id string) {
 			}
 		}
 	})
-}
-
-func (e *era) countNode() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.mu.nodes++
 }
 
 // eraseStray deletes a node that the client created in another ZooKeeper session than the one it was meant for.
@@ -380,13 +380,24 @@ func (s *Session) eraseStray(session int64, root, id string) {
 	}
 }
 
-// noteStray remembers the id of a create that was looked for and not found, in case a list shows it yet.
-func (e *era) noteStray(id string) {
+// noteStray remembers the id of a create that was looked for and not found: a server may take it yet from the socket
+// of the old connection, where nothing says that the session has moved. Every list is searched for it, and it is
+// looked for once more after a while.
+func (e *era) noteStray(root, id string) {
+	e.mu.Lock()
+	e.mu.strays[id] = struct{}{}
+	e.mu.Unlock()
+	e.s.spawn(func() {
+		if e.pause(e.sessionTimeout() / 3) {
+			e.eraseByID(root, id)
+		}
+	})
+}
+
+func (e *era) forgetStray(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.mu.strays) < 1000 {
-		e.mu.strays[id] = struct{}{}
-	}
+	delete(e.mu.strays, id)
 }
 
 // eraseStrays deletes what a list shows of creates that were given up.
@@ -398,7 +409,6 @@ func (e *era) eraseStrays(root string, names []string) {
 			if id, ok := protectionID(n); ok {
 				if _, stray := e.mu.strays[id]; stray {
 					delete(e.mu.strays, id)
-					e.mu.nodes++
 					found = append(found, n)
 				}
 			}

@@ -37,47 +37,63 @@ func Revoke(ctx context.Context, s *Session, node string) error {
 	return nil
 }
 
-// startRevocation listens on a granted lock's node, until the hold ends.
+// startRevocation listens on a granted lock's node, until it is lost or the last handle released.
 func (m *Mutex) startRevocation(d *lockData) {
 	if m.opts.revoke == nil {
 		return
 	}
 	m.s.locks.mu.Lock()
-	var h *Hold
-	for h = range d.handles {
-		break
-	}
+	e, node, ended := d.e, d.node, d.ended
 	m.s.locks.mu.Unlock()
-	if h == nil {
-		return
-	}
-	e, node := d.e, d.node
 	m.s.spawn(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
 		for {
-			w, err := e.watch(h.ctx, node)
-			if err != nil {
-				if outcomeOf(err) == notApplied || h.ctx.Err() != nil || e.isOver() || !e.pause(heartbeat(e.sessionTimeout())) {
+			select {
+			case <-ended:
+				return
+			default:
+			}
+			w, err := e.watch(ctx, node)
+			var data []byte
+			if err == nil {
+				// The message may have come before the watch.
+				data, _, err = call(ctx, e, func(c *zk.Conn) ([]byte, error) {
+					data, _, err := c.Get(node)
+					return data, err
+				})
+			}
+			switch {
+			case refused(err), e.isOver(), errors.Is(err, ErrClosed):
+				return
+			case err != nil: // the connection was lost
+				if !e.pause(heartbeat(e.sessionTimeout())) {
 					return
 				}
 				continue
-			}
-			// The message may have come before the watch.
-			data, _, err := call(h.ctx, e, func(c *zk.Conn) ([]byte, error) {
-				data, _, err := c.Get(node)
-				return data, err
-			})
-			if err == nil && bytes.Equal(data, revokeMessage) {
-				break
+			case bytes.Equal(data, revokeMessage):
+				if h := m.s.locks.anyHandle(d); h != nil {
+					go m.opts.revoke(h) // the user's code: Close does not wait for it
+				}
+				return
 			}
 			select {
 			case <-w.fired:
-			case <-h.ctx.Done():
+			case <-ended:
 				return
 			case <-e.over:
 				return
 			}
 		}
-		// Not a goroutine of the Session's: it is the user's code, and Close does not wait for it.
-		go m.opts.revoke(h)
 	})
+}
+
+// anyHandle returns a handle that is not released, nil if there is none.
+func (t *lockTable) anyHandle(d *lockData) *Hold {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for h := range d.handles {
+		return h
+	}
+	return nil
 }

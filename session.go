@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -113,7 +112,7 @@ func (m stateMachine) next(e stateEvent) (stateMachine, bool) {
 // methods may be called from any goroutine.
 type Session struct {
 	opts    sessionOptions
-	log     *slog.Logger
+	log     *eventLog
 	clock   *clock
 	servers string // as given
 	chroot  string
@@ -187,7 +186,7 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 		clk.suspended, clk.suspended0 = o.suspendedTime, o.suspendedTime()
 	}
 	s := &Session{
-		opts: o, log: o.logger, clock: clk, servers: servers, chroot: chroot,
+		opts: o, log: newEventLog(o.logger), clock: clk, servers: servers, chroot: chroot,
 		hosts: newHosts(addrs, clk), started: make(chan struct{}), wake: make(chan struct{}, 1), loopDone: make(chan struct{}), closeDone: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -198,9 +197,10 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 
 	conn, events, err := zk.Connect(addrs, o.timeout,
 		zk.WithDialer(s.dial), zk.WithHostProvider(s.hosts), zk.WithEventCallback(s.clientEvent),
-		zk.WithLogger(clientLogger{s.log}), zk.WithMaxBufferSize(64<<20))
+		zk.WithLogger(s.log), zk.WithMaxBufferSize(64<<20))
 	if err != nil {
 		s.cancel()
+		s.log.close()
 		return fail(err)
 	}
 	s.conn = conn
@@ -228,9 +228,7 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 
 // State returns the state as it is now.
 func (s *Session) State() State {
-	s.watched.Lock()
-	defer s.watched.Unlock()
-	return s.watched.machine.state
+	return s.machine().state
 }
 
 // Changes returns the steps of the state from now on, in order; State already shows a step when it arrives. The
@@ -308,6 +306,7 @@ func (s *Session) Close() error {
 		}
 		s.work.Wait()
 		<-s.loopDone
+		s.log.close()
 		close(s.closeDone)
 	})
 	<-s.closeDone
@@ -445,9 +444,7 @@ func (s *Session) credentials() []credential { return s.opts.auth }
 
 func (s *Session) authenticated(t *tap, err error) {
 	if err != nil {
-		s.spawn(func() {
-			s.log.Error("zklock: the server refused the credentials", "server", t.RemoteAddr().String(), "err", err)
-		})
+		s.log.error("zklock: the server refused the credentials", "server", t.RemoteAddr().String(), "err", err)
 		s.noteTried(t.RemoteAddr().String(), err)
 		s.shut(err)
 		return
@@ -573,13 +570,6 @@ func (s *Session) clientEvent(ev zk.Event) {
 	}
 }
 
-// clientLogger passes the client's own lines on, at debug level.
-type clientLogger struct{ log *slog.Logger }
-
-func (l clientLogger) Printf(format string, args ...any) {
-	l.log.Debug("zk: " + fmt.Sprintf(format, args...))
-}
-
 // post hands an event to the loop. It never blocks.
 func (s *Session) post(e stateEvent) {
 	s.mail.Lock()
@@ -652,7 +642,7 @@ func (s *Session) loop() {
 		}
 		beat.Reset(max(due.sub(now), time.Millisecond))
 		if conn == 0 {
-			beat.Reset(interval)
+			beat.Reset(min(interval, time.Second)) // the gate for restored watches opens by itself after a second
 		}
 	}
 }
@@ -664,9 +654,19 @@ func (s *Session) takeMail() State {
 	s.mail.events = nil
 	s.mail.Unlock()
 	for _, ev := range events {
+		if m := s.machine(); ev.kind == attached && ev.session != m.session {
+			// The client can be in its next session before the end of the last is told.
+			s.step(stateEvent{kind: lost, session: m.session, err: errExpired})
+		}
 		s.step(ev)
 	}
 	return s.State()
+}
+
+func (s *Session) machine() stateMachine {
+	s.watched.Lock()
+	defer s.watched.Unlock()
+	return s.watched.machine
 }
 
 func (s *Session) step(ev stateEvent) {
@@ -685,7 +685,7 @@ func (s *Session) step(ev stateEvent) {
 	if ev.err != nil {
 		attrs = append(attrs, "err", ev.err)
 	}
-	s.log.Info("zklock: connection state", attrs...)
+	s.log.info("zklock: connection state", attrs...)
 	for ch := range s.watched.subscribers {
 		select {
 		case ch <- c:

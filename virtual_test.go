@@ -3,6 +3,7 @@ package zklock_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -402,4 +403,73 @@ func TestVirtual_EveryRequest_EveryFault(t *testing.T) {
 		}
 	}
 	t.Logf("%d cases", cases)
+}
+
+// I6: Do does not outstay its context by more than the grace, although no server answers.
+func TestVirtual_Do_ContextEnds_ReturnsWithinTheGrace(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		line := &line{dial: v.net.Dial}
+		m := newMutex(t, v.connect(zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(30*time.Second)), "/job")
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		var ended time.Time
+		err := m.Do(ctx, func(ctx context.Context) error {
+			line.silent.Store(true)
+			ended = time.Now()
+			cancel()
+			<-ctx.Done()
+			return nil
+		})
+		require.ErrorIs(t, err, context.Canceled)
+		require.LessOrEqual(t, time.Since(ended), 500*time.Millisecond)
+		line.silent.Store(false)
+	})
+}
+
+// I5: a log handler that blocks holds up nobody. Close does not wait for it either.
+func TestVirtual_BlockedLogger_DoesNotDelayTheLoss(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		line := &line{dial: v.net.Dial}
+		blocked := make(chan struct{})
+		s, err := zklock.Connect(context.Background(), v.srv.Addr(), zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(10*time.Second),
+			zklock.WithLogger(slog.New(slog.NewTextHandler(blockingWriter{blocked}, &slog.HandlerOptions{Level: slog.LevelDebug}))))
+		require.NoError(t, err)
+		h := acquire(t, newMutex(t, s, "/job"))
+		time.Sleep(20 * time.Second)
+		deadline := h.Deadline()
+		line.silent.Store(true)
+		<-h.Lost()
+		require.LessOrEqual(t, time.Since(deadline), 2*time.Second)
+		start := time.Now()
+		require.NoError(t, s.Close())
+		require.Less(t, time.Since(start), 5*time.Second)
+		close(blocked)
+	})
+}
+
+type blockingWriter struct{ until chan struct{} }
+
+func (w blockingWriter) Write(p []byte) (int, error) { <-w.until; return len(p), nil }
+
+// WithEndOnSuspend: a hold cannot begin while the connection is suspended.
+func TestVirtual_EndOnSuspend_EndsEveryHold(t *testing.T) {
+	for nth := 1; nth <= 6; nth++ {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			s := v.connect(zklock.WithEndOnSuspend())
+			m := newMutex(t, s, "/job")
+			release(t, acquire(t, m))
+			v.srv.Inject(zktest.After(zktest.AnyOp).Session(s.SessionID()).Nth(nth).Close().Optional())
+			h := acquire(t, m)
+			synctest.Wait()
+			if !s.State().Attached() {
+				require.ErrorIs(t, h.Err(), zklock.ErrLost)
+			}
+			time.Sleep(10 * time.Second)
+			if err := h.Release(within(t, soon)); err != nil {
+				require.ErrorIs(t, err, zklock.ErrLost)
+			}
+			time.Sleep(time.Second)
+			require.Empty(t, v.srv.Children("/job"))
+		})
+	}
 }

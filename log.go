@@ -1,0 +1,83 @@
+package zklock
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+)
+
+// eventLog hands what is to be logged to a goroutine of its own. The user's handler may block (a full pipe is enough) or
+// call us back, and neither may hold up the lease's timer, the client's goroutines or a lock of ours. Order is kept;
+// what comes while 256 records wait is dropped, and their number is logged.
+type eventLog struct {
+	to      *slog.Logger
+	records chan slog.Record
+	dropped atomic.Int64
+	stop    chan struct{}
+	done    chan struct{}
+}
+
+func newEventLog(to *slog.Logger) *eventLog {
+	l := &eventLog{to: to, records: make(chan slog.Record, 256), stop: make(chan struct{}), done: make(chan struct{})}
+	go l.run()
+	return l
+}
+
+func (l *eventLog) log(level slog.Level, msg string, attrs ...any) {
+	if !l.to.Enabled(context.Background(), level) {
+		return
+	}
+	r := slog.NewRecord(time.Now(), level, msg, 0)
+	r.Add(attrs...)
+	select {
+	case l.records <- r:
+	default:
+		l.dropped.Add(1)
+	}
+}
+
+func (l *eventLog) info(msg string, attrs ...any)  { l.log(slog.LevelInfo, msg, attrs...) }
+func (l *eventLog) warn(msg string, attrs ...any)  { l.log(slog.LevelWarn, msg, attrs...) }
+func (l *eventLog) error(msg string, attrs ...any) { l.log(slog.LevelError, msg, attrs...) }
+
+// Printf takes the ZooKeeper client's own lines, at debug level.
+func (l *eventLog) Printf(format string, args ...any) {
+	if l.to.Enabled(context.Background(), slog.LevelDebug) {
+		l.log(slog.LevelDebug, "zk: "+fmt.Sprintf(format, args...))
+	}
+}
+
+func (l *eventLog) run() {
+	defer close(l.done)
+	for {
+		select {
+		case r := <-l.records:
+			l.write(r)
+		case <-l.stop:
+			for len(l.records) > 0 {
+				l.write(<-l.records)
+			}
+			return
+		}
+	}
+}
+
+func (l *eventLog) write(r slog.Record) {
+	if n := l.dropped.Swap(0); n > 0 {
+		r.Add("recordsDroppedBefore", n)
+	}
+	_ = l.to.Handler().Handle(context.Background(), r)
+}
+
+// close waits until everything is written, but not for a handler that blocks.
+func (l *eventLog) close() {
+	close(l.stop)
+	t := time.NewTimer(grace)
+	defer t.Stop()
+	select {
+	case <-l.done:
+	case <-t.C:
+	}
+}
