@@ -89,6 +89,8 @@ func fixACL(acl []wire.ACL, ids []wire.ID) ([]wire.ACL, error) {
 		switch {
 		case a.Null:
 			return nil, wire.InvalidACL
+		case a.NullID && (a.Scheme == "world" || a.Scheme == "digest" || a.Scheme == "ip"):
+			return nil, wire.MarshallingError // what a real server makes of its NullPointerException
 		case a.Scheme == "world" && a.ID.ID == "anyone":
 			fixed = append(fixed, a)
 		case a.Scheme == "auth":

@@ -76,8 +76,10 @@ func (c *conn) read(inbox chan<- message) {
 	}
 	if isWord(head) {
 		send(message{kind: msgWord, conn: c, word: string(head[:])})
-		// The answer's writer closes the connection; until then, whatever else comes is ignored.
+		// The answer's writer closes the connection. Until then whatever else comes is ignored, and so is the
+		// end of it: "echo ruok | nc" is done sending before it is answered.
 		io.Copy(io.Discard, r)
+		<-c.closed
 		return
 	}
 	for {

@@ -1,6 +1,7 @@
 package zktest_test
 
 import (
+	"io"
 	"math"
 	"net"
 	"strings"
@@ -320,6 +321,20 @@ func TestWords(t *testing.T) {
 	require.True(t, ok)
 	require.Len(t, clients[0].Clients, 1)
 	require.Equal(t, []bool{true}, zk.FLWRuok([]string{srv.Addr()}, time.Second))
+}
+
+func TestWords_ClientIsDoneSending_IsAnswered(t *testing.T) {
+	bubble(t, func(t *testing.T, n *Network) {
+		srv := Start(t, WithNetwork(n))
+		nc, err := n.Dial("tcp", srv.Addr(), time.Second)
+		require.NoError(t, err)
+		_, err = nc.Write([]byte("ruok\n"))
+		require.NoError(t, err)
+		require.NoError(t, nc.(interface{ CloseWrite() error }).CloseWrite())
+		answer, err := io.ReadAll(nc)
+		require.NoError(t, err)
+		require.Equal(t, "imok", string(answer))
+	})
 }
 
 func TestHostileFrames_CloseOnlyTheirConnection(t *testing.T) {

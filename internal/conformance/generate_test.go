@@ -83,6 +83,7 @@ func (g generator) acl() []wire.ACL {
 		[]wire.ACL{acl(wire.PermAll, "world", "somebody")},
 		[]wire.ACL{acl(wire.PermAll, "super", "")},
 		[]wire.ACL{{Perms: wire.PermAll, Null: true}},
+		[]wire.ACL{{Perms: wire.PermAll, NullID: true, ID: wire.ID{Scheme: pick(g, "auth", "world", "digest", "ip", "nonsense")}}},
 		[]wire.ACL{acl(wire.PermWrite|wire.PermAdmin, "world", "anyone")},
 		[]wire.ACL{acl(0, "world", "anyone")},
 	)

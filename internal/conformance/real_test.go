@@ -75,7 +75,7 @@ func startReal(t testing.TB, superDigest string) string {
 		<-exited
 	})
 	for deadline := time.Now().Add(30 * time.Second); ; {
-		if answer, err := rawzk.Word(addr, "srvr"); err == nil && strings.Contains(answer, "Mode: ") {
+		if answer, err := rawzk.WordWithin(addr, "srvr", 200*time.Millisecond); err == nil && strings.Contains(answer, "Mode: ") {
 			return addr
 		}
 		select {

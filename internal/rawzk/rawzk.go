@@ -123,13 +123,17 @@ func (c *Conn) ReadFrame() ([]byte, error) {
 }
 
 // Word sends a four-letter word and returns the answer.
-func Word(addr, word string) (string, error) {
-	nc, err := net.DialTimeout("tcp", addr, 10*time.Second)
+func Word(addr, word string) (string, error) { return WordWithin(addr, word, 10*time.Second) }
+
+// WordWithin is Word with a limit on the time it takes. A server that is just starting may take a connection and
+// never answer on it.
+func WordWithin(addr, word string, timeout time.Duration) (string, error) {
+	nc, err := net.DialTimeout("tcp", addr, timeout)
 	if err != nil {
 		return "", err
 	}
 	defer nc.Close()
-	nc.SetDeadline(time.Now().Add(10 * time.Second))
+	nc.SetDeadline(time.Now().Add(timeout))
 	if _, err := io.WriteString(nc, word); err != nil {
 		return "", err
 	}

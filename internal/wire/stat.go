@@ -49,7 +49,8 @@ type ID struct {
 type ACL struct {
 	Perms int32
 	ID
-	Null bool // the scheme was null, which every server refuses
+	Null   bool // the scheme was null, which every server refuses
+	NullID bool // the ID was null, as kazoo sends it with the scheme auth
 }
 
 // Encode appends the ACL.
@@ -60,7 +61,11 @@ func (a ACL) Encode(e *Encoder) {
 	} else {
 		e.String(a.Scheme)
 	}
-	e.String(a.ID.ID)
+	if a.NullID {
+		e.NullString()
+	} else {
+		e.String(a.ID.ID)
+	}
 }
 
 func encodeACLs(e *Encoder, acls []ACL) {
@@ -84,7 +89,8 @@ func decodeACLs(d *Decoder) []ACL {
 		a := ACL{Perms: d.Int32()}
 		scheme, ok := d.NullableString()
 		a.Scheme, a.Null = scheme, !ok
-		a.ID.ID = d.String()
+		id, ok := d.NullableString()
+		a.ID.ID, a.NullID = id, !ok
 		acls = append(acls, a)
 	}
 	if d.err != nil {

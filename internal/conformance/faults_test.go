@@ -1,0 +1,143 @@
+package conformance
+
+import (
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/rawzk"
+	"github.com/zklock/zklock/internal/wire"
+	. "github.com/zklock/zklock/zktest"
+)
+
+type quiet struct{}
+
+func (quiet) Printf(string, ...any) {}
+
+// client returns a go-zookeeper client with a session, and its events.
+func client(t *testing.T, addr string) (*zk.Conn, <-chan zk.Event) {
+	t.Helper()
+	events := make(chan zk.Event, 1000)
+	conn, _, err := zk.Connect([]string{addr}, 10*time.Second, zk.WithEventCallback(func(ev zk.Event) { events <- ev }),
+		func(c *zk.Conn) { c.SetLogger(quiet{}) })
+	require.NoError(t, err)
+	t.Cleanup(conn.Close)
+	await(t, events, func(ev zk.Event) bool { return ev.State == zk.StateHasSession })
+	return conn, events
+}
+
+func await(t *testing.T, events <-chan zk.Event, want func(zk.Event) bool) {
+	t.Helper()
+	for timeout := time.After(30 * time.Second); ; {
+		select {
+		case ev := <-events:
+			if want(ev) {
+				return
+			}
+		case <-timeout:
+			require.FailNow(t, "the event has not come")
+		}
+	}
+}
+
+// onBoth runs a test of what stands in front of a server on ours and on a real one.
+func onBoth(t *testing.T, test func(t *testing.T, addr string)) {
+	t.Run("zktest", func(t *testing.T) { test(t, Start(t).Addr()) })
+	t.Run("real", func(t *testing.T) { test(t, startReal(t, "")) })
+}
+
+func exists(t *testing.T, addr, path string) bool {
+	t.Helper()
+	c, err := rawzk.Dial(addr)
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, c.Connect(wire.ConnectRequest{Timeout: 10_000}))
+	r, _, err := c.Call(wire.OpExists, wire.PathWatchRequest{Path: path})
+	require.NoError(t, err)
+	return r.Header.Err == wire.OK
+}
+
+func TestExpireSession_OnAnyServer(t *testing.T) {
+	onBoth(t, func(t *testing.T, addr string) {
+		conn, events := client(t, addr)
+		_, err := conn.Create("/e", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
+		require.NoError(t, err)
+		require.NoError(t, ExpireSession(addr, conn.SessionID()))
+		require.False(t, exists(t, addr, "/e"))
+		await(t, events, func(ev zk.Event) bool { return ev.State == zk.StateExpired })
+		require.NoError(t, ExpireSession(addr, 12345), "one that never was is gone")
+	})
+}
+
+func TestProxy_OnAnyServer(t *testing.T) {
+	onBoth(t, func(t *testing.T, addr string) {
+		p := StartProxy(t, addr)
+		conn, events := client(t, p.Addr())
+		acl := zk.WorldACL(zk.PermAll)
+
+		p.Inject(After(Create).Path("/lost*").DropReply().Close())
+		_, err := conn.Create("/lost-", nil, zk.FlagSequence, acl)
+		require.ErrorIs(t, err, zk.ErrConnectionClosed)
+		require.True(t, exists(t, addr, "/lost-0000000000"), "the server did it")
+
+		p.Inject(Before(Create).Path("/never").Close())
+		_, err = conn.Create("/never", nil, 0, acl)
+		require.ErrorIs(t, err, zk.ErrConnectionClosed)
+		require.False(t, exists(t, addr, "/never"))
+
+		p.Inject(Before(Create).Path("/refused").Fail(NoAuth))
+		_, err = conn.Create("/refused", nil, 0, acl)
+		require.ErrorIs(t, err, zk.ErrNoAuth)
+		require.False(t, exists(t, addr, "/refused"))
+
+		_, err = conn.Create("/a", nil, 0, acl)
+		require.NoError(t, err)
+		_, _, _, err = conn.GetW("/a")
+		require.NoError(t, err)
+		dropped := p.Inject(OnEvent(NodeDataChanged).Path("/a").Once().Drop())
+		_, err = conn.Set("/a", nil, -1)
+		require.NoError(t, err)
+		require.Equal(t, 1, dropped.Fired())
+
+		p.Inject(After(Create).Path("/e").Once().Expire())
+		_, err = conn.Create("/e", nil, zk.FlagEphemeral, acl)
+		require.NoError(t, err)
+		await(t, events, func(ev zk.Event) bool { return ev.State == zk.StateExpired })
+		require.False(t, exists(t, addr, "/e"))
+	})
+}
+
+// TestExpiry_OnAnyServer holds the clock of sessions against the real one's: silent after its connect request, one
+// with a timeout of two ticks ends within (4 s, 6 s] at a tick of 2 s.
+func TestExpiry_OnAnyServer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes 5 s")
+	}
+	onBoth(t, func(t *testing.T, addr string) {
+		t.Parallel()
+		holder, err := rawzk.Dial(addr)
+		require.NoError(t, err)
+		defer holder.Close()
+		watcher, err := rawzk.Dial(addr)
+		require.NoError(t, err)
+		defer watcher.Close()
+		require.NoError(t, holder.Connect(wire.ConnectRequest{Timeout: 1}))
+		require.EqualValues(t, 4000, holder.Session.Timeout)
+		require.NoError(t, watcher.Connect(wire.ConnectRequest{Timeout: 30_000}))
+		acl := []wire.ACL{{Perms: wire.PermAll, ID: wire.ID{Scheme: "world", ID: "anyone"}}}
+		before := time.Now()
+		_, _, err = holder.Call(wire.OpCreate, wire.CreateRequest{Path: "/e", ACL: acl, Flags: wire.FlagEphemeral})
+		after := time.Now()
+		require.NoError(t, err)
+		_, _, err = watcher.Call(wire.OpExists, wire.PathWatchRequest{Path: "/e", Watch: true})
+		require.NoError(t, err)
+		ev, err := watcher.Receive()
+		require.NoError(t, err)
+		require.Equal(t, wire.XidEvent, ev.Header.Xid)
+		t.Logf("expired after %v", time.Since(after))
+		require.Greater(t, time.Since(before), 4*time.Second)
+		require.Less(t, time.Since(after), 6*time.Second+500*time.Millisecond, "half a second for a busy machine")
+	})
+}

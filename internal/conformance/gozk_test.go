@@ -1,0 +1,124 @@
+package conformance
+
+// go-zookeeper's own integration tests.
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// gozkClusters are those of its integration tests that want three servers; the others want one.
+var gozkClusters = []string{
+	"TestIntegration_BasicCluster",
+	"TestIntegration_ClientClusterFailover",
+	"TestIntegration_DNSHostProviderReconnect",
+	"TestIntegration_IncrementalReconfig",
+	"TestIntegration_NoQuorum",
+	"TestIntegration_Reconfig",
+	"TestIntegration_RecurringReAuthHang",
+}
+
+// TestGoZookeeper runs the integration tests of the go-zookeeper that this module uses, as they are, from a copy
+// of the module cache, under the race detector. Each runs in a process of its own.
+func TestGoZookeeper(t *testing.T) {
+	suites(t)
+	h := newHost(t)
+	binary, dir := buildGozk(t)
+	list := exec.Command(binary, "-test.list", "^TestIntegration_")
+	list.Dir = dir
+	out, err := list.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	var single []string
+	for _, name := range strings.Fields(string(out)) {
+		if !slices.Contains(gozkClusters, name) {
+			single = append(single, name)
+		}
+	}
+	passed := runGozk(t, h, binary, dir, single)
+	t.Logf("go-zookeeper: %d of %d single-server integration tests pass, under -race", passed, len(single))
+	assert.Len(t, single, 21, "go-zookeeper 1.0.4 has 21")
+	t.Logf("not run, for want of an ensemble: %s", strings.Join(gozkClusters, ", "))
+}
+
+// buildGozk compiles go-zookeeper's tests from a copy of its source.
+func buildGozk(t *testing.T) (binary, dir string) {
+	t.Helper()
+	source, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/go-zookeeper/zk").Output()
+	require.NoError(t, err)
+	dir = filepath.Join(t.TempDir(), "zk")
+	require.NoError(t, os.CopyFS(dir, os.DirFS(strings.TrimSpace(string(source)))))
+	binary = filepath.Join(t.TempDir(), "zk.test")
+	build := exec.Command("go", "test", "-c", "-race", "-vet=off", "-o", binary, ".")
+	build.Dir = dir
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return binary, dir
+}
+
+// runGozk runs tests, a few at a time since they mostly sleep, and returns how many pass.
+func runGozk(t *testing.T, h *host, binary, dir string, names []string) (passed int) {
+	t.Helper()
+	type result struct {
+		name string
+		out  []byte
+		err  error
+		took time.Duration
+	}
+	results := make(chan result)
+	slots := make(chan struct{}, 4)
+	for _, name := range names {
+		go func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			start := time.Now()
+			out, err := gozkTest(h, binary, dir, name)
+			for range 2 { // its ports are random, and somebody may have them
+				if err != nil && bytes.Contains(out, []byte("address already in use")) {
+					out, err = gozkTest(h, binary, dir, name)
+				}
+			}
+			results <- result{name, out, err, time.Since(start)}
+		}()
+	}
+	for range names {
+		r := <-results
+		t.Run(strings.TrimPrefix(r.name, "TestIntegration_"), func(t *testing.T) {
+			if r.err == nil {
+				passed++
+				t.Logf("passes, in %v", r.took.Round(time.Millisecond))
+				return
+			}
+			require.Fail(t, fmt.Sprint(r.err), "%s", lastLines(r.out, 60))
+		})
+	}
+	return passed
+}
+
+func gozkTest(h *host, binary, dir, name string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, "-test.run", "^"+name+"$", "-test.v", "-test.timeout", "110s")
+	cmd.Dir, cmd.Env = dir, append(h.env(), "GODEBUG=randautoseed=1") // else every process takes the same ports
+	out, err := cmd.CombinedOutput()
+	if err == nil && !bytes.Contains(out, []byte("--- PASS: "+name)) {
+		err = errors.New("it was skipped")
+	}
+	return out, err
+}
+
+func lastLines(out []byte, n int) string {
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}

@@ -1,0 +1,198 @@
+package conformance
+
+// kazoo's own tests.
+
+import (
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+const (
+	debianPython = "/usr/bin/python3" // Debian's packages are installed for this one
+	kazooDir     = "/usr/lib/python3/dist-packages/kazoo/tests"
+
+	// kazooSelection leaves out what a single server cannot do. Of the other 472 a real 3.8.0 passes 469, and
+	// kazoo itself skips 3 that want Kerberos or Travis.
+	kazooSelection = "not TestReconfig and not test_read_only and not test_update_host_list"
+	kazooTests     = 469
+)
+
+// kazooNotOurs are tests that pass on a real server and not on zktest's, with the reason.
+var kazooNotOurs = map[string]string{
+	"test_sasl.TestLegacySASLDigestAuthentication.test_connect_sasl_auth": noSASL,
+	"test_sasl.TestLegacySASLDigestAuthentication.test_invalid_sasl_auth": noSASL,
+	"test_sasl.TestSASLDigestAuthentication.test_connect_sasl_auth":       noSASL,
+	"test_sasl.TestSASLDigestAuthentication.test_invalid_sasl_auth":       noSASL,
+}
+
+const noSASL = "zktest has no SASL"
+
+// TestKazoo runs the tests of Debian's kazoo. They start `java ... zoo.cfg`, and find the shim. With
+// ZKLOCK_KAZOO_REAL=1 they find java and a real server instead.
+func TestKazoo(t *testing.T) {
+	suites(t)
+	if out, err := exec.Command(debianPython, "-c", "import kazoo.tests, pytest, mock, objgraph").CombinedOutput(); err != nil {
+		lacking(t, "kazoo's tests need Debian's python3-kazoo, python3-pytest, python3-mock and python3-objgraph: "+
+			lastLines(out, 1))
+	}
+	env := append(os.Environ(), "ZOOKEEPER_CLASSPATH="+jar)
+	if os.Getenv("ZKLOCK_KAZOO_REAL") != "1" {
+		env = append(newHost(t).env(), "ZOOKEEPER_CLASSPATH=none")
+	}
+
+	// Three at a time, each with a server of its own: they mostly sleep.
+	slow := []string{"test_partitioner.py", "test_watchers.py"}
+	handlers := []string{"test_eventlet_handler.py", "test_gevent_handler.py"}
+	rest := []string{kazooDir}
+	for _, file := range slices.Concat(slow, handlers) {
+		rest = append(rest, "--ignore="+filepath.Join(kazooDir, file))
+	}
+	parts := [][]string{inKazoo(slow), inKazoo(handlers), rest}
+	results := make(chan kazooResult)
+	for _, args := range parts {
+		go func() { results <- runKazoo(t.TempDir(), env, args) }()
+	}
+	var cases []kazooCase
+	for range parts {
+		r := <-results
+		assert.NoError(t, r.err)
+		cases = append(cases, r.cases...)
+	}
+	slices.SortFunc(cases, func(a, b kazooCase) int { return strings.Compare(a.String(), b.String()) })
+
+	passed, skipped := 0, 0
+	for _, c := range cases {
+		switch why := kazooNotOurs[c.String()]; {
+		case c.Skipped != nil:
+			skipped++
+		case c.reason() == "":
+			passed++
+		case why != "":
+			t.Logf("does not pass: %v: %s", c, why)
+		default: // alone, once more: some of them give a busy machine too little time
+			r := runKazoo(t.TempDir(), env, inKazoo([]string{c.node()}))
+			if r.err == nil && len(r.cases) == 1 && r.cases[0].reason() == "" {
+				passed++
+				t.Logf("passes only when run again: %v\n%s", c, c.reason())
+				continue
+			}
+			t.Errorf("does not pass, twice: %v\n%s", c, c.reason())
+		}
+	}
+	t.Logf("kazoo: %d of %d tests pass; %d more are skipped by kazoo", passed, len(cases)-skipped, skipped)
+	assert.Equal(t, kazooTests, len(cases)-skipped, "tests that ran")
+}
+
+func inKazoo(files []string) []string {
+	var paths []string
+	for _, file := range files {
+		paths = append(paths, filepath.Join(kazooDir, file))
+	}
+	return paths
+}
+
+// kazooCase is a test in pytest's report.
+type kazooCase struct {
+	Class   string `xml:"classname,attr"`
+	Name    string `xml:"name,attr"`
+	Failure *struct {
+		Text string `xml:",chardata"`
+	} `xml:"failure"`
+	Error *struct {
+		Text string `xml:",chardata"`
+	} `xml:"error"`
+	Skipped *struct{} `xml:"skipped"`
+}
+
+func (c kazooCase) String() string { return c.Class + "." + c.Name }
+
+// node is what pytest calls the test, under kazooDir.
+func (c kazooCase) node() string {
+	module, class, _ := strings.Cut(c.Class, ".")
+	return module + ".py::" + class + "::" + c.Name
+}
+
+// reason is the end of the failure's report, or nothing if it did not fail.
+func (c kazooCase) reason() string {
+	switch {
+	case c.Failure != nil:
+		return lastLines([]byte(c.Failure.Text), 30)
+	case c.Error != nil:
+		return lastLines([]byte(c.Error.Text), 30)
+	}
+	return ""
+}
+
+type kazooResult struct {
+	cases []kazooCase
+	err   error
+}
+
+// runKazoo runs some tests, on a server of their own.
+func runKazoo(dir string, env, args []string) kazooResult {
+	port, err := portsBelow(32768, 4)
+	if err != nil {
+		return kazooResult{err: err}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	report := filepath.Join(dir, "report.xml")
+	cmd := exec.CommandContext(ctx, debianPython, append([]string{"-m", "pytest", "-p", "no:cacheprovider", "-q",
+		"--rootdir=" + kazooDir, "--junitxml=" + report, "-k", kazooSelection}, args...)...)
+	cmd.Dir = dir
+	cmd.Env = slices.Concat(env, []string{"ZOOKEEPER_VERSION=3.8.0", "ZOOKEEPER_CLUSTER_SIZE=1",
+		fmt.Sprintf("ZOOKEEPER_PORT_OFFSET=%d", port)})
+	cmd.WaitDelay = 10 * time.Second // a server it leaves behind has its output open
+	out, runErr := cmd.CombinedOutput()
+	text, err := os.ReadFile(report)
+	if err != nil {
+		return kazooResult{err: fmt.Errorf("pytest wrote no report: %w\n%s", runErr, lastLines(out, 40))}
+	}
+	var suites struct {
+		Suites []struct {
+			Cases []kazooCase `xml:"testcase"`
+		} `xml:"testsuite"`
+	}
+	if err := xml.Unmarshal(text, &suites); err != nil {
+		return kazooResult{err: err}
+	}
+	var r kazooResult
+	for _, s := range suites.Suites {
+		r.cases = append(r.cases, s.Cases...)
+	}
+	return r
+}
+
+// portsBelow finds n free ports in a row, below those that the system gives to clients: a client that keeps
+// dialling a stopped server could otherwise be given the server's port, and be connected with itself.
+func portsBelow(limit, n int) (int, error) {
+	for range 100 {
+		port := 20000 + rand.IntN(limit-20000-n)
+		free := true
+		for i := range n {
+			ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+i))
+			if err != nil {
+				free = false
+				break
+			}
+			ln.Close()
+		}
+		if free {
+			return port, nil
+		}
+	}
+	return 0, errors.New("no free ports")
+}

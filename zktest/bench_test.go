@@ -1,0 +1,115 @@
+package zktest_test
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/rawzk"
+	"github.com/zklock/zklock/internal/wire"
+	. "github.com/zklock/zklock/zktest"
+)
+
+func BenchmarkStartStop(b *testing.B) {
+	for name, opts := range map[string]func() []Option{
+		"TCP":     func() []Option { return nil },
+		"Network": func() []Option { return []Option{WithNetwork(NewNetwork())} },
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				srv, err := NewServer(opts()...)
+				require.NoError(b, err)
+				srv.Close()
+			}
+		})
+	}
+}
+
+func BenchmarkCreateDelete(b *testing.B) {
+	network := NewNetwork()
+	for name, c := range map[string]struct {
+		opts []Option
+		dial Dialer
+	}{
+		"TCP":     {nil, nil},
+		"Network": {[]Option{WithNetwork(network)}, network.Dial},
+	} {
+		b.Run(name, func(b *testing.B) {
+			srv, err := NewServer(c.opts...)
+			require.NoError(b, err)
+			defer srv.Close()
+			var conn *rawzk.Conn
+			if c.dial == nil {
+				conn, err = rawzk.Dial(srv.Addr())
+				require.NoError(b, err)
+			} else {
+				nc, err := c.dial("tcp", srv.Addr(), time.Second)
+				require.NoError(b, err)
+				conn = rawzk.Wrap(nc)
+			}
+			defer conn.Close()
+			require.NoError(b, conn.Connect(wire.ConnectRequest{Timeout: 30_000}))
+			b.ReportAllocs()
+			for b.Loop() {
+				_, _, err := conn.Call(wire.OpCreate, wire.CreateRequest{Path: "/a", ACL: world})
+				require.NoError(b, err)
+				_, _, err = conn.Call(wire.OpDelete, wire.PathVersionRequest{Path: "/a", Version: -1})
+				require.NoError(b, err)
+			}
+		})
+	}
+}
+
+// TestScale_ThousandSessions_TenThousandWaiters runs a queue as a lock makes it: every node watched by the one
+// behind it. It says what that costs.
+func TestScale_ThousandSessions_TenThousandWaiters(t *testing.T) {
+	const sessions, each = 1000, 10
+	n := NewNetwork()
+	srv := Start(t, WithNetwork(n))
+	_, err := srv.Create("/l", nil, 0)
+	require.NoError(t, err)
+	before := heap()
+	start := time.Now()
+	var conns []*rawzk.Conn
+	for range sessions {
+		nc, err := n.Dial("tcp", srv.Addr(), time.Second)
+		require.NoError(t, err)
+		defer nc.Close()
+		c := rawzk.Wrap(nc)
+		require.NoError(t, c.Connect(wire.ConnectRequest{Timeout: 40_000}))
+		conns = append(conns, c)
+	}
+	t.Logf("%d sessions: %v, %d KiB of heap", sessions, time.Since(start).Round(time.Millisecond), (heap()-before)>>10)
+
+	start = time.Now()
+	for i := range sessions * each {
+		c := conns[i%sessions]
+		code, _, _ := call(t, c, wire.OpCreate, wire.CreateRequest{Path: "/l/lock-", ACL: world, Flags: wire.FlagEphemeralSequential})
+		require.Equal(t, wire.OK, code)
+		if i > 0 {
+			code, _, _ = call(t, c, wire.OpExists, wire.PathWatchRequest{Path: fmt.Sprintf("/l/lock-%010d", i-1), Watch: true})
+			require.Equal(t, wire.OK, code)
+		}
+	}
+	require.Equal(t, sessions*each-1, srv.WatchCount())
+	t.Logf("%d waiters: %v, %d KiB of heap", sessions*each, time.Since(start).Round(time.Millisecond), (heap()-before)>>10)
+
+	start = time.Now()
+	for i := range sessions * each {
+		_, _, err := conns[i%sessions].Call(wire.OpDelete, wire.PathVersionRequest{Path: fmt.Sprintf("/l/lock-%010d", i), Version: -1})
+		require.NoError(t, err)
+	}
+	require.Zero(t, srv.WatchCount())
+	t.Logf("%d hand-overs: %v", sessions*each, time.Since(start).Round(time.Millisecond))
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
