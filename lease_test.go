@@ -55,13 +55,13 @@ func TestLeaseMode_Check(t *testing.T) {
 		{QuorumLease(0), 30 * sec, nil},
 		{QuorumLease(0), 8 * sec, nil}, // T ≥ 8 s at G = 4 s
 		{QuorumLease(2 * sec), 4 * sec, nil},
-		{QuorumLease(0), 7 * sec, []string{"session timeout 7s", "quorum (leader ping 4s)", "7s/1.01", "50ms", "700ms", "100ms", "4s", "2.333s", "at least 7.5s", "two ticks"}},
-		{QuorumLease(2 * sec), 3500 * time.Millisecond, []string{"session timeout 3.5s", "at least 3.9s"}},
+		{QuorumLease(0), 7 * sec, []string{"session timeout T = 7s", "quorum (leader ping 4s)", "T/1.01 − ε − h − 2 round trips − G − T/3 = 6.931s − 50ms − 700ms − 100ms − 4s − 2.333s = -253ms", "at least 7.5s", "two ticks"}},
+		{QuorumLease(2 * sec), 3500 * time.Millisecond, []string{"T = 3.5s", "at least 3.9s"}},
 		{QuorumLease(0), 2 * sec, []string{"at least 7.5s"}},
 		{PingLease(13 * sec), 30 * sec, nil},
-		{PingLease(13 * sec), 16 * sec, []string{"session timeout 16s", "ping (stale for 13s)", "13s", "1.6s", "at least", "shorter staleness"}},
+		{PingLease(13 * sec), 16 * sec, []string{"T = 16s", "ping (stale for 13s)", "T/1.01 − ε − h − 2 round trips − H − h = 15.842s − 50ms − 1.6s − 100ms − 13s − 1.6s = -508ms", "at least 16.7s"}},
 		{SingleServerLease(), 2 * sec, nil},
-		{SingleServerLease(), 300 * time.Millisecond, []string{"session timeout 300ms", "single server", "at least"}},
+		{SingleServerLease(), 300 * time.Millisecond, []string{"T = 300ms", "single server", "at least 500ms"}},
 		{QuorumLease(-1), 30 * sec, []string{"negative duration"}},
 		{PingLease(-1), 30 * sec, []string{"negative duration"}},
 	} {
@@ -89,7 +89,7 @@ func TestLeaseMode_Check_RecommendsTheLeast(t *testing.T) {
 				break
 			}
 			_, tail, _ := strings.Cut(err.Error(), "use a session timeout of at least ")
-			need, _, _ := strings.Cut(tail, ",")
+			need, _, _ := strings.Cut(tail, ",") // advice may follow
 			d, perr := time.ParseDuration(need)
 			require.NoError(t, perr)
 			require.NoError(t, mode.check(d), "recommended for %v", T)

@@ -98,6 +98,7 @@ func TestNewMutex_BadPaths(t *testing.T) {
 		{"/locks/\ue000", "U+E000"},
 		{"/locks/\ufff0", "U+FFF0"},
 		{"/locks/\xff", "U+FFFD"}, // not UTF-8
+		{"/locks/🔒", "U+1F512"},   // two surrogates to ZooKeeper, which refuses them
 	} {
 		t.Run(strconv.Quote(tt.path), func(t *testing.T) {
 			_, err := NewMutex(s, tt.path)
@@ -182,7 +183,7 @@ func TestConnect_BadConfiguration(t *testing.T) {
 		says []string
 		is   error
 	}{
-		{"no room", []Option{WithSessionTimeout(5 * time.Second)}, []string{"session timeout 5s", "quorum (leader ping 4s)", "at least 7.5s"}, ErrNoRoom},
+		{"no room", []Option{WithSessionTimeout(5 * time.Second)}, []string{"T = 5s", "quorum (leader ping 4s)", "at least 7.5s"}, ErrNoRoom},
 		{"too short", []Option{WithSessionTimeout(time.Millisecond)}, []string{"1ms is too short"}, nil},
 		{"negative", []Option{WithSessionTimeout(-time.Second)}, []string{"-1s is too short"}, nil},
 		{"R39: too long for the protocol", []Option{WithSessionTimeout(25 * 24 * time.Hour)}, []string{"576h"}, nil},
