@@ -1,2 +1,101 @@
-// Package zklock holds ZooKeeper lock recipes for Go services.
+// Package zklock is a mutual exclusion lock on Apache ZooKeeper, for services of which one process at a time may do a
+// job. It follows the recipe and the node names of Apache Curator's InterProcessMutex, so that Go and Java clients
+// queue for the same lock. What it adds is that a holder learns in time that it has lost the lock, and that each hold
+// has a fencing token.
+//
+//	s, err := zklock.Connect(ctx, "zk1:2181,zk2:2181,zk3:2181")
+//	m, err := zklock.NewMutex(s, "/locks/orders")
+//	hold, err := m.Acquire(ctx)       // waits its turn
+//	work(hold.Context(), hold.Token()) // the context ends when the lock is lost
+//	err = hold.Release(ctx)
+//
+// # What is promised
+//
+// The code that keeps a promise, and the tests that attack it, cite it by its number.
+//
+// I1, exclusion: among live lock nodes at most one holds. Tokens strictly increase in the order of the grants, for
+// ever: across sessions, lock roots that were made again, and the end of the 2^31 sequence numbers.
+//
+// I2, one node: an owner has at most one node per lock path. Re-entry creates none.
+//
+// I3, own node: a grant rests on a node that is there and that the current ZooKeeper session created.
+//
+// I4, no orphans: a node that was given up is deleted, before the call returns or by the reaper after it, whatever
+// failed in between.
+//
+// I5, loss is told in time: a holder is told that it has lost the lock before the ensemble can give the lock to
+// another, under the assumptions of its lease mode (below). Where an assumption fails, the token still protects a
+// resource that checks it.
+//
+// I6, bounded: every call returns when its context ends, plus at most one short grace, and when the Session is closed.
+// Nothing hangs.
+//
+// I7, no growth: goroutines, watches and memory do not grow with the number of cycles, time-outs or failures.
+//
+// I8, fair: grants follow the queue. One release wakes one waiter.
+//
+// # What is not promised
+//
+// A pause between a check and a write. A process can be stopped (by the scheduler, the garbage collector, a
+// hypervisor) after it looked at [Hold.Err] and before its write arrives, for longer than the lease. No client can
+// prevent that. A resource that refuses smaller tokens than it has seen can: that is what [Hold.Token] is for, and
+// [Hold.Check] where the resource is ZooKeeper itself.
+//
+// Servers that lose data. An ensemble that is started empty, or from an older snapshot or backup, has forgotten lock
+// nodes and counts its transactions from an earlier number: exclusion is then broken, and so is the order of tokens.
+//
+// Exclusion against other clients past the end of the sequence counter. ZooKeeper's counter for a lock root stops at
+// 2147483647. The clients of this package then order by creation transaction, but Curator, go-zookeeper's Lock and
+// kazoo do not, and may let several in. If such a client is recognised by its node's name, the result is
+// [ErrSequenceExhausted]; Curator's names are ours, so Curator is not recognised. Do not share a lock with others there.
+//
+// Exclusion among goroutines that share an owner. They re-enter each other's hold. An owner travels with
+// [Hold.Context] and contexts derived from it.
+//
+// Protection from people and programs with permission: whoever may DELETE on the lock root can delete a holder's node,
+// and the next in the queue is granted at once, while the holder hears of it within a heartbeat.
+//
+// Clocks that do not count suspend. A lease must not stand still while the machine sleeps. On Linux the time in
+// suspend is read from the kernel. On macOS it is worked out from the time of the boot, which the kernel moves when
+// the wall clock is set. On Windows Go's own clock counts it. On other systems it is not counted: after a suspend
+// there, only the token protects.
+//
+// # The lease
+//
+// ZooKeeper ends a session, and gives its locks away, when it has not heard of it for the session timeout T. The
+// servers count that time and the client cannot ask them, so a [Session] computes a time up to which the session is
+// surely alive, from the requests that were answered and when they were sent: the lease. A hold is lost when its lease
+// ends, even if no server could be asked. [Hold.Deadline] tells when that would be. All modes assume that the servers
+// keep what they have acknowledged, that T as granted on the current connection is the T that they count, that this
+// machine's clock is at most 1 % slower than theirs, and that a timer of this process fires within 50 ms or, if it does
+// not, that the holder looks (Err of the hold or its context, Deadline) before it acts.
+//
+// [QuorumLease], the default, counts a frame only if it was answered at least G before the sending of a write that
+// succeeded on the same connection. It assumes that the leader pings each healthy follower at least every G, and
+// learns from the answer which sessions the follower has heard. G is 4 s unless told otherwise: two ticks of
+// ZooKeeper's default tickTime. Servers with a longer tickTime need a longer G.
+//
+// [PingLease] counts every answered frame, and takes H off. It assumes that no server goes on serving its clients for
+// longer than H after it has lost the quorum: H must be at least (syncLimit + 1.5) ticks.
+//
+// [SingleServerLease] counts every answered frame. It assumes that there is one server. With more, a follower that is
+// cut off from the others goes on answering, and a holder connected to it is told too late.
+//
+// # Words
+//
+// The same words are used in the code, the errors and the log.
+//
+//   - lock path, lock root: the znode that is contended for; its children are the queue
+//   - node: an ephemeral sequential child of the root, ours
+//   - sequence: the ten digits at the end of a node's name
+//   - place: front, or behind a predecessor
+//   - owner: who may re-enter
+//   - hold: one successful acquire, released once
+//   - token: the czxid of the lock node, for fencing
+//   - protection id: the uuid in a node's name, by which a create whose answer was lost is found again
+//   - unknown: sent, and not answered
+//   - suspended: not connected, the ZooKeeper session may be alive; lost: the session is over for us
+//   - lease: how long the session is surely alive
+//   - reaper: what deletes, later, nodes that could not be deleted in line
+//   - participant: any node in a queue, of whichever client
 package zklock

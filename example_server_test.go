@@ -1,0 +1,40 @@
+package zklock_test
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// exampleServer is a ZooKeeper server for one example, in this process, and a context for what the example asks of
+// it. It keeps the log, which goes to slog.Default() unless a Session is told otherwise, out of the examples' way.
+func exampleServer() (ctx context.Context, servers string, stop func()) {
+	srv, err := zktest.NewServer(zktest.WithSessionTimeouts(time.Second, time.Minute))
+	if err != nil {
+		panic(err)
+	}
+	logger := slog.Default()
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	return ctx, srv.Addr(), func() {
+		cancel()
+		srv.Close()
+		slog.SetDefault(logger)
+	}
+}
+
+// exampleSession is a Session with such a server.
+func exampleSession() (ctx context.Context, s *zklock.Session, stop func()) {
+	ctx, servers, stopServer := exampleServer()
+	s, err := zklock.Connect(ctx, servers)
+	if err != nil {
+		panic(err)
+	}
+	return ctx, s, func() {
+		_ = s.Close()
+		stopServer()
+	}
+}

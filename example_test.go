@@ -1,0 +1,493 @@
+package zklock_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock"
+)
+
+// The examples without an output need servers of their own kind, or a database. The others run, against a server in
+// the test's process.
+
+// nightly runs the backup on one host at a time.
+func nightly(ctx context.Context, servers string) error {
+	s, err := zklock.Connect(ctx, servers) // "zk1:2181,zk2:2181,zk3:2181"
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	m, err := zklock.NewMutex(s, "/locks/nightly")
+	if err != nil {
+		return err
+	}
+	hold, err := m.Acquire(ctx) // waits its turn, for as long as ctx lasts
+	if err != nil {
+		return err
+	}
+	err = backup(hold.Context(), hold.Token()) // the context ends when the lock is lost
+	return errors.Join(err, hold.Release(context.WithoutCancel(ctx)))
+}
+
+func backup(ctx context.Context, token int64) error {
+	fmt.Println("backing up; first token:", token > 0, "- still held:", ctx.Err() == nil)
+	return nil
+}
+
+func Example() {
+	ctx, servers, stop := exampleServer()
+	defer stop()
+	if err := nightly(ctx, servers); err != nil {
+		log.Fatal(err)
+	}
+	// Output: backing up; first token: true - still held: true
+}
+
+func ExampleConnect() {
+	ctx, servers, stop := exampleServer()
+	defer stop()
+
+	s, err := zklock.Connect(ctx, servers+"/app", // the paths of the locks are below /app
+		zklock.WithSessionTimeout(20*time.Second),
+		zklock.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	fmt.Println(s.State(), s.Timeout())
+	// Output: Connected 20s
+}
+
+// A Connect that does not get there says what it tried, when ctx ends.
+func ExampleConnect_noServer() {
+	_, _, stop := exampleServer()
+	defer stop()
+	refused, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	refused.Close()
+
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	_, err = zklock.Connect(ctx, refused.Addr().String())
+	fmt.Println(errors.Is(err, context.DeadlineExceeded), strings.Contains(err.Error(), "connection refused"))
+	// Output: true true
+}
+
+func ExampleNewMutex() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+
+	m, err := zklock.NewMutex(s, "/locks/orders",
+		zklock.WithContainer(), // the servers remove the lock root when nobody has used it for a while
+		zklock.WithData([]byte("worker 7")))
+	if err != nil {
+		log.Fatal(err)
+	}
+	hold, err := m.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer hold.Release(ctx)
+	fmt.Println(m.Path(), m.Held(), path.Dir(hold.Path()))
+	// Output: /locks/orders true /locks/orders
+}
+
+// Paths that ZooKeeper would refuse are refused before anything is sent.
+func ExampleNewMutex_badPath() {
+	_, s, stop := exampleSession()
+	defer stop()
+
+	for _, p := range []string{"", "locks/orders", "/locks/orders/", "/locks//orders"} {
+		_, err := zklock.NewMutex(s, p)
+		fmt.Println(err)
+	}
+	// Output:
+	// zklock: new mutex: path "" is empty: give an absolute path such as /locks/orders
+	// zklock: new mutex locks/orders: path "locks/orders" is relative: it must begin with a slash
+	// zklock: new mutex /locks/orders/: path "/locks/orders/" ends in a slash
+	// zklock: new mutex /locks//orders: path "/locks//orders" has an empty part (two slashes)
+}
+
+func ExampleMutex_Acquire() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, _ := zklock.NewMutex(s, "/locks/orders")
+	first, _ := m.Acquire(ctx)
+
+	// ctx bounds the wait, not the hold.
+	wait, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer cancel()
+	_, err := m.Acquire(wait)
+	fmt.Println(errors.Is(err, context.DeadlineExceeded))
+
+	_ = first.Release(ctx)
+	second, err := m.Acquire(ctx)
+	fmt.Println(err, second.Token() > first.Token())
+	_ = second.Release(ctx)
+	// Output:
+	// true
+	// <nil> true
+}
+
+func ExampleMutex_TryAcquire() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, _ := zklock.NewMutex(s, "/locks/orders")
+	other, _ := m.Acquire(ctx)
+	defer other.Release(ctx)
+
+	hold, err := m.TryAcquire(ctx)
+	if errors.Is(err, zklock.ErrNotAcquired) {
+		fmt.Println("somebody else does it")
+		return
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer hold.Release(ctx)
+	// Output: somebody else does it
+}
+
+func ExampleMutex_Do() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, _ := zklock.NewMutex(s, "/locks/orders")
+
+	err := m.Do(ctx, func(ctx context.Context) error {
+		fmt.Println("holding:", m.OwnedBy(ctx))
+		return nil
+	})
+	fmt.Println(err, m.Held())
+	// Output:
+	// holding: true
+	// <nil> false
+}
+
+// The owner travels in the context: code that is called under a hold takes the lock again without waiting for itself.
+func ExampleHold_Context() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, _ := zklock.NewMutex(s, "/locks/orders")
+
+	outer, err := m.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	inner, err := m.Acquire(outer.Context()) // no request is sent
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("one node:", inner.Path() == outer.Path())
+	_ = outer.Release(ctx) // in any order: the node goes with the last
+	fmt.Println("still held:", m.Held())
+	_ = inner.Release(ctx)
+	fmt.Println(errors.Is(context.Cause(inner.Context()), zklock.ErrNotHeld))
+	// Output:
+	// one node: true
+	// still held: true
+	// true
+}
+
+func ExampleWithOwner() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, _ := zklock.NewMutex(s, "/locks/orders")
+
+	// One owner for two calls that share no context.
+	batch := zklock.NewOwner("batch 12")
+	a, err := m.Acquire(zklock.WithOwner(ctx, batch))
+	if err != nil {
+		log.Fatal(err)
+	}
+	b, err := m.TryAcquire(zklock.WithOwner(ctx, batch))
+	fmt.Println(err, b.Owner() == batch)
+	_ = a.Release(ctx)
+	_ = b.Release(ctx)
+	// Output: <nil> true
+}
+
+func ExampleNewOwner() {
+	a, b := zklock.NewOwner("batch"), zklock.NewOwner("batch")
+	fmt.Println(a == b, strings.HasPrefix(a.String(), "batch/"))
+
+	o, ok := zklock.OwnerFrom(zklock.WithOwner(context.Background(), a))
+	fmt.Println(o == a, ok)
+	// Output:
+	// false true
+	// true true
+}
+
+var errStale = errors.New("a later holder has written")
+
+// saveReport writes only if no later holder of the lock has written before.
+func saveReport(ctx context.Context, db *sql.DB, hold *zklock.Hold, body string) error {
+	res, err := db.ExecContext(ctx, `
+		UPDATE reports SET body = $1, token = $2
+		WHERE  name = 'nightly' AND token <= $2`, body, hold.Token())
+	if err != nil {
+		return err
+	}
+	n, err := res.RowsAffected()
+	if err == nil && n == 0 {
+		err = errStale
+	}
+	return err
+}
+
+// A database refuses the write of a holder that was overtaken while it was paused.
+func ExampleHold_Token() {
+	var (
+		db *sql.DB
+		m  *zklock.Mutex
+	)
+	err := m.Do(context.Background(), func(ctx context.Context) error {
+		hold, err := m.Acquire(ctx) // re-enters, to have the hold in hand
+		if err != nil {
+			return err
+		}
+		defer hold.Release(ctx)
+		return saveReport(ctx, db, hold, "all is well")
+	})
+	if errors.Is(err, errStale) {
+		log.Print("the lock had passed on before the write")
+	}
+}
+
+// saveInZooKeeper writes only if the lock node is there when ZooKeeper does it.
+func saveInZooKeeper(s *zklock.Session, hold *zklock.Hold, body []byte) error {
+	_, err := s.Conn().Multi(hold.Check(), &zk.SetDataRequest{Path: "/reports/nightly", Data: body, Version: -1})
+	return err // zk.ErrNoNode if the lock was lost
+}
+
+func ExampleHold_Check() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	for _, p := range []string{"/reports", "/reports/nightly"} {
+		if _, err := s.Conn().Create(p, nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
+			log.Fatal(err)
+		}
+	}
+	m, _ := zklock.NewMutex(s, "/locks/nightly")
+	hold, err := m.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(saveInZooKeeper(s, hold, []byte("first")))
+	_ = hold.Release(ctx)
+	fmt.Println(saveInZooKeeper(s, hold, []byte("too late")))
+	data, _, _ := s.Conn().Get("/reports/nightly")
+	fmt.Printf("%s\n", data)
+	// Output:
+	// <nil>
+	// zk: node does not exist
+	// first
+}
+
+// A hold that was lost says why, by its context, its channel and its error.
+func ExampleHold_Lost() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, _ := zklock.NewMutex(s, "/locks/orders")
+	hold, err := m.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(hold.Err(), time.Until(hold.Deadline()) > 20*time.Second)
+
+	_ = s.Close() // as an expired session would
+	<-hold.Lost()
+	<-hold.Context().Done()
+	fmt.Println(errors.Is(hold.Err(), zklock.ErrLost), errors.Is(context.Cause(hold.Context()), zklock.ErrClosed))
+	// Output:
+	// <nil> true
+	// true true
+}
+
+func ExampleSession_Changes() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+
+	changes := s.Changes(ctx)
+	_ = s.Close()
+	for c := range changes { // until ctx ends or the Session is closed
+		fmt.Println(c.State, c.Err)
+	}
+	// Output: Closed session closed
+}
+
+func ExampleMutex_Participants() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, _ := zklock.NewMutex(s, "/locks/orders", zklock.WithData([]byte("host-a:4711")))
+	hold, err := m.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer hold.Release(ctx)
+
+	queue, err := m.Participants(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, p := range queue { // the holder first
+		fmt.Println(string(p.Data), p.Token == hold.Token(), p.SessionID == s.SessionID())
+	}
+	// Output: host-a:4711 true true
+}
+
+// The holder is asked to give way, and does.
+func ExampleRevoke() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	asked := make(chan *zklock.Hold, 1)
+	m, _ := zklock.NewMutex(s, "/locks/orders",
+		zklock.WithRevocation(func(h *zklock.Hold) { asked <- h }))
+	hold, err := m.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	if err := zklock.Revoke(ctx, s, hold.Path()); err != nil { // from anywhere; Participants tells the node
+		log.Fatal(err)
+	}
+	h := <-asked
+	fmt.Println(h.Release(ctx))
+	// Output: <nil>
+}
+
+func ExampleWithAuth() {
+	ctx, servers, stop := exampleServer()
+	defer stop()
+
+	s, err := zklock.Connect(ctx, servers, zklock.WithAuth("digest", []byte("nightly:secret")))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	m, err := zklock.NewMutex(s, "/locks/nightly", zklock.WithACL(zk.DigestACL(zk.PermAll, "nightly", "secret")))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(m.Do(ctx, func(context.Context) error { return nil }))
+	// Output: <nil>
+}
+
+func ExampleWithTLS() {
+	pem, err := os.ReadFile("/etc/zookeeper/ca.pem")
+	if err != nil {
+		log.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(pem)
+	s, err := zklock.Connect(context.Background(), "zk1.example.org:2281",
+		zklock.WithTLS(&tls.Config{RootCAs: roots})) // verified against zk1.example.org
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+}
+
+func ExampleWithLease() {
+	ctx, servers, stop := exampleServer()
+	defer stop()
+
+	// The servers have tickTime=1000: the leader pings its followers at least every 2 s.
+	s, err := zklock.Connect(ctx, servers,
+		zklock.WithSessionTimeout(10*time.Second), zklock.WithLease(zklock.QuorumLease(2*time.Second)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	fmt.Println(s.Timeout())
+	// Output: 10s
+}
+
+// A mode without room in the session timeout is refused, with the numbers.
+func ExampleWithLease_noRoom() {
+	_, err := zklock.Connect(context.Background(), "127.0.0.1", zklock.WithSessionTimeout(5*time.Second))
+	fmt.Println(errors.Is(err, zklock.ErrNoRoom))
+	fmt.Println(zklock.LeaseRoom(zklock.QuorumLease(0), 5*time.Second))
+	// Output:
+	// true
+	// -1.366171617s
+}
+
+func ExampleLeaseRoom() {
+	for _, mode := range []zklock.LeaseMode{
+		zklock.QuorumLease(0), zklock.PingLease(13 * time.Second), zklock.SingleServerLease(),
+	} {
+		fmt.Printf("%s: %v\n", mode, zklock.LeaseRoom(mode, 30*time.Second).Round(100*time.Millisecond))
+	}
+	// Output:
+	// quorum (leader ping 4s): 12.6s
+	// ping (stale for 13s): 10.6s
+	// single server: 26.6s
+}
+
+func ExampleQuorumLease() {
+	fmt.Println(zklock.QuorumLease(0) == zklock.QuorumLease(zklock.DefaultLeaderPing))
+	// Output: true
+}
+
+func ExamplePingLease() {
+	// tickTime=2000, syncLimit=5: (5 + 1.5) ticks.
+	fmt.Println(zklock.PingLease(13 * time.Second))
+	// Output: ping (stale for 13s)
+}
+
+func ExampleSingleServerLease() {
+	fmt.Println(zklock.SingleServerLease())
+	// Output: single server
+}
+
+// What is the holder to do when a connection is lost for a moment? By default nothing: the hold stands while its lease
+// does. Where that is not strict enough, each disconnection ends it.
+func ExampleWithEndOnSuspend() {
+	ctx, servers, stop := exampleServer()
+	defer stop()
+	s, err := zklock.Connect(ctx, servers, zklock.WithEndOnSuspend())
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(s.Close())
+	// Output: <nil>
+}
+
+func ExampleWithFailOnSessionLoss() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, _ := zklock.NewMutex(s, "/locks/orders", zklock.WithFailOnSessionLoss())
+	hold, err := m.Acquire(ctx)
+	if errors.Is(err, zklock.ErrSessionExpired) {
+		return // do not queue again: it is too late for the job
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(hold.Release(ctx))
+	// Output: <nil>
+}
+
+func ExampleWithQueuePattern() {
+	_, s, stop := exampleSession()
+	defer stop()
+	// Another client's nodes are named job-0000000017: they queue with ours.
+	m, err := zklock.NewMutex(s, "/locks/orders", zklock.WithQueuePattern("job-"))
+	fmt.Println(m.Path(), err)
+	// Output: /locks/orders <nil>
+}

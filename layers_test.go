@@ -1,0 +1,277 @@
+package zklock_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The layers of the package, lowest first. A file uses what is declared in its own layer and in those below. Within a
+// layer files may know each other: session, era and dial are one machine in three files.
+var layers = [][]string{
+	{"errors.go", "clock.go", "clock_linux.go", "clock_darwin.go", "clock_other.go"},
+	{"queue.go", "lease.go"},
+	{"options.go"},
+	{"tap.go"},
+	{"session.go", "era.go", "dial.go", "watcher.go", "protection.go", "lockdata.go"},
+	{"mutex.go", "hold.go", "counter.go", "revoke.go", "participants.go"},
+}
+
+// What is allowed to look up, and no more than that.
+var upward = map[string][]string{
+	"options.go":  {"Hold"},                                   // WithRevocation calls the user back with one
+	"lockdata.go": {"Mutex", "Hold", "attempt", "newAttempt"}, // the map hands out handles and begins attempts
+}
+
+// Which files may import what. Everything else is for all.
+var imports = map[string]struct{ only, not []string }{
+	"queue.go": {only: []string{"slices", "strconv", "strings", "cmp"}}, // pure: children in, place out
+	"lease.go": {only: []string{"fmt", "time"}},                         // pure: frames in, deadline out
+	"clock.go": {only: []string{"time"}},
+	"tap.go":   {not: []string{"context", "github.com/go-zookeeper/zk"}}, // on the client's goroutines: nothing to wait for or call
+}
+
+// How many go statements (and WaitGroup.Go calls) a file has. Every goroutine has an owner that waits for it.
+var goroutines = map[string]int{
+	"session.go":      3, // spawn, which all others use; the loop; the watch over the client's own end
+	"revoke.go":       1, // the user's callback, for which Close does not wait
+	"participants.go": 1, // reads in flight; waited for before it returns
+}
+
+func sources(t *testing.T) (*token.FileSet, map[string]*ast.File) {
+	t.Helper()
+	names, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	fset, files := token.NewFileSet(), map[string]*ast.File{}
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(fset, name, nil, parser.ParseComments)
+		require.NoError(t, err)
+		files[name] = f
+	}
+	return fset, files
+}
+
+func TestLayers_NobodyLooksUp(t *testing.T) {
+	fset, files := sources(t)
+	layerOf := map[string]int{"doc.go": len(layers)}
+	for i, names := range layers {
+		for _, name := range names {
+			layerOf[name] = i
+		}
+	}
+	home := map[string]string{} // of each package-level name
+	for name, f := range files {
+		if _, ok := layerOf[name]; !ok {
+			t.Errorf("%s is in no layer: put it into the list in layers_test.go and into CONTRIBUTING.md, as low as it can be", name)
+		}
+		for id := range f.Scope.Objects {
+			if old, ok := home[id]; !ok || layerOf[name] < layerOf[old] {
+				home[id] = name
+			}
+		}
+	}
+	for name, f := range files {
+		for _, id := range f.Unresolved {
+			from, ok := home[id.Name]
+			if !ok || layerOf[from] <= layerOf[name] || slices.Contains(upward[name], id.Name) {
+				continue
+			}
+			t.Errorf("%s: %s uses %s of %s, which is a layer above. Hand the value in as an argument, or move the rule up; see CONTRIBUTING.md",
+				fset.Position(id.Pos()), name, id.Name, from)
+		}
+	}
+}
+
+func TestLayers_Imports(t *testing.T) {
+	fset, files := sources(t)
+	for name, rule := range imports {
+		require.Contains(t, files, name)
+		for _, imp := range files[name].Imports {
+			path, err := strconv.Unquote(imp.Path.Value)
+			require.NoError(t, err)
+			if rule.only != nil && !slices.Contains(rule.only, path) || slices.Contains(rule.not, path) {
+				t.Errorf("%s: %s must not import %s. Decide there, and act in a file above: no I/O, lock or clock may reach a rule that a table test specifies",
+					fset.Position(imp.Pos()), name, path)
+			}
+		}
+	}
+	for _, f := range files {
+		for _, imp := range f.Imports {
+			if strings.Contains(imp.Path.Value, "/zklock/zktest") || strings.Contains(imp.Path.Value, "testing") {
+				t.Errorf("%s: the library must not import what is for tests", fset.Position(imp.Pos()))
+			}
+		}
+	}
+}
+
+// What is wrong wherever it stands, by package and name.
+var banned = map[string]string{
+	"zk.NewLock":     "it grants without owning a node; this package is what to use instead",
+	"zk.WithLogInfo": "it makes the client log for itself; clientLogger passes its lines on",
+}
+
+var bannedMethods = map[string]string{
+	"CreateProtectedEphemeralSequential": "it leaves orphans and adopts a dead session's node; use era.create in protection.go",
+	"AddAuth":                            "it can block the client for ever when a write fails; the tap sends credentials",
+	"ExistsW":                            "on a node that is gone it leaves a watch behind (R7); use era.watch, which reads with GetW",
+	"ChildrenW":                          "a watch on the queue wakes everybody (I8); use era.list and era.watch",
+}
+
+func TestLayers_BannedCalls(t *testing.T) {
+	fset, files := sources(t)
+	for name, f := range files {
+		ast.Inspect(f, func(n ast.Node) bool {
+			sel, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			pos := fset.Position(sel.Pos())
+			if why, bad := bannedMethods[sel.Sel.Name]; bad {
+				t.Errorf("%s: do not call %s: %s", pos, sel.Sel.Name, why)
+			}
+			if pkg, ok := sel.X.(*ast.Ident); ok {
+				call := pkg.Name + "." + sel.Sel.Name
+				if why, bad := banned[call]; bad {
+					t.Errorf("%s: do not use %s: %s", pos, call, why)
+				}
+				pure := name == "lease.go" || name == "queue.go"
+				if pure && pkg.Name == "time" && slices.Contains([]string{"Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker", "Sleep", "Tick"}, sel.Sel.Name) {
+					t.Errorf("%s: %s is pure: take the instant as an argument instead of %s", pos, name, call)
+				}
+			}
+			return true
+		})
+	}
+}
+
+func TestLayers_Goroutines(t *testing.T) {
+	_, files := sources(t)
+	got := map[string]int{}
+	for name, f := range files {
+		ast.Inspect(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				got[name]++
+			case *ast.CallExpr:
+				if sel, ok := n.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == "Go" {
+					got[name]++
+				}
+			}
+			return true
+		})
+	}
+	require.Equal(t, goroutines, got, "start goroutines with Session.spawn, so that Close waits for them; one that cannot is listed here, with its reason")
+}
+
+// Every exported name says what it promises.
+func TestExportedNamesHaveDocComments(t *testing.T) {
+	fset, files := sources(t)
+	missing := func(n ast.Node, name string) {
+		t.Errorf("%s: %s is exported and has no doc comment: say what it does, what it returns when it fails, and what is still true then", fset.Position(n.Pos()), name)
+	}
+	for _, f := range files {
+		for _, d := range f.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				if d.Name.IsExported() && d.Doc == nil && (d.Recv == nil || exportedReceiver(d)) {
+					missing(d, d.Name.Name)
+				}
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					switch spec := spec.(type) {
+					case *ast.TypeSpec:
+						if spec.Name.IsExported() && cmp.Or(spec.Doc, d.Doc) == nil {
+							missing(spec, spec.Name.Name)
+						}
+					case *ast.ValueSpec:
+						for _, name := range spec.Names {
+							if name.IsExported() && spec.Doc == nil && spec.Comment == nil && (d.Lparen.IsValid() || d.Doc == nil) {
+								missing(name, name.Name)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func exportedReceiver(d *ast.FuncDecl) bool {
+	typ := d.Recv.List[0].Type
+	if star, ok := typ.(*ast.StarExpr); ok {
+		typ = star.X
+	}
+	id, ok := typ.(*ast.Ident)
+	return ok && id.IsExported()
+}
+
+// Every exported function and option has an example, in Go's sense: Example, and its name.
+func TestExportedFunctionsHaveExamples(t *testing.T) {
+	_, files := sources(t)
+	examples := readFile(t, "example_test.go")
+	groups := map[string]string{ // options that another example shows
+		"WithSessionTimeout": "ExampleConnect", "WithLogger": "ExampleConnect",
+		"WithContainer": "ExampleNewMutex", "WithData": "ExampleNewMutex",
+		"WithACL": "ExampleWithAuth", "WithRevocation": "ExampleRevoke", "OwnerFrom": "ExampleNewOwner",
+		"WithDialer": "", "WithHandshakeTimeout": "", "WithMaxLockNodes": "", // a value in, nothing to show
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		for _, d := range files[name].Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok || fn.Recv != nil || !fn.Name.IsExported() {
+				continue
+			}
+			want, ok := groups[fn.Name.Name]
+			if !ok {
+				want = "Example" + fn.Name.Name
+			}
+			if want != "" && !strings.Contains(examples, "func "+want+"(") {
+				t.Errorf("%s has no example: write %s in example_test.go, with an Output, so that it runs", fn.Name.Name, want)
+			}
+			if ok && want != "" && !strings.Contains(examples, "zklock."+fn.Name.Name+"(") {
+				t.Errorf("%s is said to be shown by %s and is not", fn.Name.Name, want)
+			}
+		}
+	}
+}
+
+// An importer of the package is made to download these modules, and no more.
+func TestDependencies(t *testing.T) {
+	allowed := []string{"github.com/zklock/zklock", "github.com/go-zookeeper/zk", "github.com/google/uuid", "golang.org/x/sys"}
+	for _, goos := range []string{"linux", "darwin", "windows"} {
+		cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Module", ".")
+		cmd.Env = append(os.Environ(), "GOOS="+goos, "CGO_ENABLED=0")
+		cmd.Stderr = os.Stderr
+		out, err := cmd.Output()
+		require.NoError(t, err)
+		for dec := json.NewDecoder(strings.NewReader(string(out))); dec.More(); {
+			var p struct {
+				ImportPath string
+				Module     *struct{ Path string }
+			}
+			require.NoError(t, dec.Decode(&p))
+			if p.Module != nil && !slices.Contains(allowed, p.Module.Path) {
+				t.Errorf("%s: the package brings in %s of module %s: do without it, or move what needs it into a package or module of its own",
+					goos, p.ImportPath, p.Module.Path)
+			}
+			if strings.HasPrefix(p.ImportPath, "github.com/zklock/zklock/") && !strings.HasPrefix(p.ImportPath, "github.com/zklock/zklock/internal/wire") {
+				t.Errorf("%s: the package brings in %s", goos, p.ImportPath)
+			}
+		}
+	}
+}

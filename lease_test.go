@@ -1,0 +1,398 @@
+package zklock
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const sec = time.Second
+
+// at is an instant a number of seconds after the beginning.
+func at(s float64) instant { return instant(s * float64(time.Second)) }
+
+// The formulas of the design, section 5, spelled out once more by hand.
+func TestLeaseMode_Worth(t *testing.T) {
+	const t10 = 9900990099 * time.Nanosecond // 10 s / 1.01
+	for _, tt := range []struct {
+		mode LeaseMode
+		T    time.Duration
+		want time.Duration
+	}{
+		{QuorumLease(0), 10 * sec, t10 - 50*time.Millisecond}, // G is in the choice of the frame, not in its worth
+		{QuorumLease(2 * sec), 10 * sec, t10 - 50*time.Millisecond},
+		{PingLease(6 * sec), 10 * sec, t10 - 50*time.Millisecond - 6*sec - 1*sec},
+		{SingleServerLease(), 10 * sec, t10 - 50*time.Millisecond},
+	} {
+		require.Equal(t, tt.want, tt.mode.worth(tt.T), tt.mode)
+		require.Less(t, tt.mode.worth(tt.T), tt.T, "a lease never outlasts the session timeout (R37)")
+	}
+}
+
+func TestHeartbeat(t *testing.T) {
+	require.Equal(t, 3*sec, heartbeat(30*sec))
+	require.Equal(t, 250*time.Millisecond, heartbeat(2*sec), "at least 250 ms")
+}
+
+func TestLeaseMode_String(t *testing.T) {
+	require.Equal(t, "quorum (leader ping 4s)", QuorumLease(0).String())
+	require.Equal(t, "quorum (leader ping 2s)", QuorumLease(2*sec).String())
+	require.Equal(t, "ping (stale for 13s)", PingLease(13*sec).String())
+	require.Equal(t, "single server", SingleServerLease().String())
+}
+
+// What has no room is refused, with the numbers and with what would do.
+func TestLeaseMode_Check(t *testing.T) {
+	for _, tt := range []struct {
+		mode LeaseMode
+		T    time.Duration
+		says []string // nil: accepted
+	}{
+		{QuorumLease(0), 30 * sec, nil},
+		{QuorumLease(0), 8 * sec, nil}, // T ≥ 8 s at G = 4 s
+		{QuorumLease(2 * sec), 4 * sec, nil},
+		{QuorumLease(0), 7 * sec, []string{"session timeout T = 7s", "quorum (leader ping 4s)", "T/1.01 − ε − h − 2 round trips − G − T/3 = 6.931s − 50ms − 700ms − 100ms − 4s − 2.333s = -253ms", "at least 7.5s", "two ticks"}},
+		{QuorumLease(2 * sec), 3500 * time.Millisecond, []string{"T = 3.5s", "at least 3.9s"}},
+		{QuorumLease(0), 2 * sec, []string{"at least 7.5s"}},
+		{PingLease(13 * sec), 30 * sec, nil},
+		{PingLease(13 * sec), 16 * sec, []string{"T = 16s", "ping (stale for 13s)", "T/1.01 − ε − h − 2 round trips − H − h = 15.842s − 50ms − 1.6s − 100ms − 13s − 1.6s = -508ms", "at least 16.7s"}},
+		{SingleServerLease(), 2 * sec, nil},
+		{SingleServerLease(), 300 * time.Millisecond, []string{"T = 300ms", "single server", "at least 500ms"}},
+		{QuorumLease(-1), 30 * sec, []string{"negative duration"}},
+		{PingLease(-1), 30 * sec, []string{"negative duration"}},
+	} {
+		t.Run(fmt.Sprint(tt.mode, " ", tt.T), func(t *testing.T) {
+			err := tt.mode.check(tt.T)
+			if tt.says == nil {
+				require.NoError(t, err)
+				require.Positive(t, LeaseRoom(tt.mode, tt.T))
+				return
+			}
+			require.ErrorIs(t, err, ErrNoRoom)
+			for _, s := range tt.says {
+				require.ErrorContains(t, err, s)
+			}
+		})
+	}
+}
+
+// What check recommends is accepted, and a tenth of a second less is not.
+func TestLeaseMode_Check_RecommendsTheLeast(t *testing.T) {
+	for _, mode := range []LeaseMode{QuorumLease(0), QuorumLease(2 * sec), PingLease(13 * sec), SingleServerLease()} {
+		for T := 100 * time.Millisecond; T < 40*sec; T += 100 * time.Millisecond {
+			err := mode.check(T)
+			if err == nil {
+				break
+			}
+			_, tail, _ := strings.Cut(err.Error(), "use a session timeout of at least ")
+			need, _, _ := strings.Cut(tail, ",") // advice may follow
+			d, perr := time.ParseDuration(need)
+			require.NoError(t, perr)
+			require.NoError(t, mode.check(d), "recommended for %v", T)
+			require.Error(t, mode.check(d-100*time.Millisecond))
+		}
+	}
+}
+
+// R39: very long timeouts do not overflow.
+func TestLease_VeryLongTimeouts(t *testing.T) {
+	for _, T := range []time.Duration{24 * time.Hour, 24 * 24 * time.Hour} {
+		for _, mode := range []LeaseMode{QuorumLease(0), PingLease(13 * sec), SingleServerLease()} {
+			require.NoError(t, mode.check(T))
+			require.Greater(t, LeaseRoom(mode, T), T/2)
+			require.Less(t, LeaseRoom(mode, T), T)
+		}
+	}
+}
+
+func TestLease_QuorumLease(t *testing.T) {
+	const T, G = 30 * sec, 4 * sec
+	mode := QuorumLease(G)
+	w := mode.worth(T)
+	begin := func() *lease {
+		l := &lease{mode: mode}
+		l.attached(1, frame{at(0), at(0.1)}, T, true)
+		return l
+	}
+	end := func(s float64) instant { return at(s).add(w) }
+
+	t.Run("a new session's connect exchange is a quorum operation", func(t *testing.T) {
+		require.Equal(t, end(0), begin().end)
+	})
+	t.Run("answers alone renew nothing: a follower that is cut off answers too (F12)", func(t *testing.T) {
+		l := begin()
+		for s := 1.0; s < 60; s++ {
+			l.answered(1, frame{at(s), at(s + 0.1)})
+		}
+		require.Equal(t, end(0), l.end)
+	})
+	t.Run("the last frame but one of those answered G before the operation was sent", func(t *testing.T) {
+		l := begin()
+		for s := 1.0; s <= 10; s++ {
+			l.answered(1, frame{at(s), at(s + 0.1)})
+		}
+		// Sent at 10: answered by 6 were the frames sent at 0 … 5, and 4 is the last but one.
+		l.quorum(1, at(10))
+		require.Equal(t, end(4), l.end)
+	})
+	t.Run("exactly G counts, a nanosecond less does not", func(t *testing.T) {
+		for _, tt := range []struct {
+			sent instant
+			want instant
+		}{{at(6.1), end(1)}, {at(6.1) - 1, end(0)}} {
+			l := begin()
+			l.answered(1, frame{at(1), at(1.1)})
+			l.answered(1, frame{at(2), at(2.1)})
+			l.quorum(1, tt.sent)
+			require.Equal(t, tt.want, l.end)
+		}
+	})
+	t.Run("one frame before the cutoff is not two: only the connect exchange is left", func(t *testing.T) {
+		l := begin()
+		l.answered(1, frame{at(5), at(5.1)})
+		l.quorum(1, at(20))
+		require.Equal(t, end(0), l.end)
+	})
+	t.Run("the answer's time counts, not only the sending's", func(t *testing.T) {
+		l := begin()
+		l.answered(1, frame{at(1), at(1.1)})
+		l.answered(1, frame{at(2), at(9)}) // slow (F16)
+		l.quorum(1, at(10))
+		require.Equal(t, end(0), l.end)
+	})
+	t.Run("an operation on an earlier connection counts for nothing", func(t *testing.T) {
+		l := begin()
+		l.answered(1, frame{at(1), at(1.1)})
+		l.answered(1, frame{at(2), at(2.1)})
+		l.attached(2, frame{at(10), at(10.1)}, T, false)
+		require.Equal(t, end(0), l.end, "attaching again is no proof by itself")
+		l.quorum(1, at(10))
+		l.answered(1, frame{at(10), at(10)})
+		require.Equal(t, end(0), l.end)
+	})
+	t.Run("after attaching again, the connect exchange needs no wait of G, but a quorum operation", func(t *testing.T) {
+		l := begin()
+		l.attached(2, frame{at(10), at(10.1)}, T, false)
+		l.quorum(2, at(10.2))
+		require.Equal(t, end(10), l.end)
+	})
+	t.Run("frames of the earlier connection do not count on the later one", func(t *testing.T) {
+		l := begin()
+		for s := 1.0; s <= 9; s++ {
+			l.answered(1, frame{at(s), at(s + 0.1)})
+		}
+		l.attached(2, frame{at(9.5), at(9.6)}, T, false)
+		l.answered(2, frame{at(10), at(10.1)})
+		l.quorum(2, at(30))
+		require.Equal(t, end(9.5), l.end)
+	})
+	t.Run("an old operation's late success takes nothing back", func(t *testing.T) {
+		l := begin()
+		for s := 1.0; s <= 20; s++ {
+			l.answered(1, frame{at(s), at(s + 0.1)})
+		}
+		l.quorum(1, at(20))
+		require.Equal(t, end(14), l.end)
+		l.quorum(1, at(10))
+		require.Equal(t, end(14), l.end)
+	})
+}
+
+func TestLease_PingLease(t *testing.T) {
+	const T = 30 * sec
+	mode := PingLease(13 * sec)
+	w := mode.worth(T)
+	l := &lease{mode: mode}
+	l.attached(1, frame{at(0), at(0.1)}, T, true)
+	require.Equal(t, at(0).add(w), l.end)
+	l.answered(1, frame{at(3), at(3.1)})
+	require.Equal(t, at(3).add(w), l.end, "every answer counts, from its sending")
+	l.quorum(1, at(5))
+	require.Equal(t, at(3).add(w), l.end, "a quorum operation counts as the answer that it is, which came before")
+	l.answered(2, frame{at(9), at(9.1)})
+	require.Equal(t, at(3).add(w), l.end, "another connection's answers do not count")
+	l.attached(2, frame{at(12), at(12.1)}, T, false)
+	require.Equal(t, at(12).add(w), l.end)
+}
+
+func TestLease_SingleServerLease(t *testing.T) {
+	const T = 10 * sec
+	mode := SingleServerLease()
+	l := &lease{mode: mode}
+	l.attached(1, frame{at(0), at(0.1)}, T, true)
+	l.answered(1, frame{at(3), at(3.1)})
+	require.Equal(t, at(3).add(mode.worth(T)), l.end)
+	l.answered(1, frame{at(2), at(3.2)})
+	require.Equal(t, at(3).add(mode.worth(T)), l.end, "never backwards")
+}
+
+// F38, R38: the timeout that counts is the one granted on the current connection, at once if it is shorter.
+func TestLease_TimeoutChangesOnAttachingAgain(t *testing.T) {
+	for _, mode := range []LeaseMode{QuorumLease(2 * sec), PingLease(3 * sec), SingleServerLease()} {
+		t.Run(mode.String(), func(t *testing.T) {
+			l := &lease{mode: mode}
+			l.attached(1, frame{at(0), at(0.1)}, 30*sec, true)
+			require.Equal(t, at(0).add(mode.worth(30*sec)), l.end)
+
+			l.attached(2, frame{at(1), at(1.1)}, 10*sec, false)
+			require.Equal(t, at(1).add(mode.worth(10*sec)), l.end, "the server counts 10 s from its hearing of us")
+			l.quorum(2, at(1.2))
+			require.Equal(t, at(1).add(mode.worth(10*sec)), l.end)
+
+			l.attached(3, frame{at(2), at(2.1)}, 20*sec, false)
+			l.quorum(3, at(2.2))
+			require.Equal(t, at(2).add(mode.worth(20*sec)), l.end, "a longer one counts with its first proof")
+		})
+	}
+	t.Run("a shorter timeout does not prolong a lease that was nearly over", func(t *testing.T) {
+		l := &lease{mode: QuorumLease(4 * sec)}
+		l.attached(1, frame{at(0), at(0.1)}, 30*sec, true)
+		before := l.end
+		l.attached(2, frame{at(25), at(25.1)}, 20*sec, false)
+		require.Equal(t, before, l.end)
+	})
+}
+
+// naiveLease is the rule as the design words it, over all frames of a connection, none left out.
+type naiveLease struct {
+	mode    LeaseMode
+	timeout time.Duration
+	connect frame
+	all     []frame
+	end     instant
+}
+
+func (n *naiveLease) prove(base instant) { n.end = max(n.end, base.add(n.mode.worth(n.timeout))) }
+
+func (n *naiveLease) attached(c frame, timeout time.Duration, newSession bool) {
+	if timeout < n.timeout {
+		n.end = min(n.end, c.sent.add(n.mode.worth(timeout)))
+	}
+	n.connect, n.all, n.timeout = c, []frame{c}, timeout
+	if newSession || n.mode.kind != quorumLease {
+		n.prove(c.sent)
+	}
+}
+
+func (n *naiveLease) answered(f frame) {
+	n.all = append(n.all, f)
+	if n.mode.kind != quorumLease {
+		n.prove(f.sent)
+	}
+}
+
+func (n *naiveLease) quorum(sent instant) {
+	if n.mode.kind != quorumLease {
+		return
+	}
+	n.prove(n.connect.sent)
+	var early []frame // answered at least G before
+	for _, f := range n.all {
+		if f.answered.add(n.mode.d) <= sent {
+			early = append(early, f)
+		}
+	}
+	if len(early) >= 2 {
+		n.prove(early[len(early)-2].sent)
+	}
+}
+
+// I5: frames are thinned out and forgotten to bound memory (I7), which may cost some room but never yields a later end
+// than the rule over all of them. Within a connection the end never goes back.
+func TestLease_RandomTraffic_NeverBeyondTheRule(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	between := func(lo, hi time.Duration) time.Duration { return lo + time.Duration(rnd.Int64N(int64(hi-lo))) }
+	equal, steps := 0, 0
+	for range 400 {
+		mode := []LeaseMode{QuorumLease(0), QuorumLease(2 * sec), PingLease(3 * sec), SingleServerLease()}[rnd.IntN(4)]
+		T := between(8*sec, 40*sec)
+		l, n := &lease{mode: mode}, &naiveLease{mode: mode}
+		now, conn := instant(0), uint64(0)
+		attach := func(newSession bool) {
+			conn++
+			c := frame{now, now.add(between(0, sec))}
+			now = c.answered
+			l.attached(conn, c, T, newSession)
+			n.attached(c, T, newSession)
+			require.LessOrEqual(t, l.end, n.end)
+		}
+		attach(true)
+		lastSent := now
+		gap := []time.Duration{10 * time.Millisecond, 300 * time.Millisecond, 3 * sec}[rnd.IntN(3)]
+		for range 300 {
+			steps++
+			if rnd.IntN(60) == 0 {
+				if rnd.IntN(2) == 0 {
+					T = between(8*sec, 40*sec)
+				}
+				attach(false)
+				lastSent = now
+				continue
+			}
+			// Answers come in the order of the requests, each some time after its own; several may be under way.
+			sent := lastSent.add(between(0, 2*gap))
+			answered := max(now, sent.add(between(0, gap)))
+			if rnd.IntN(100) == 0 {
+				answered = answered.add(between(0, 60*sec)) // the process was paused before it read the answer (F18)
+			}
+			lastSent, now = sent, answered
+			f := frame{sent, answered}
+			before := l.end
+			l.answered(conn, f)
+			n.answered(f)
+			if rnd.IntN(3) == 0 {
+				l.quorum(conn, sent)
+				n.quorum(sent)
+			}
+			require.LessOrEqual(t, l.end, n.end, "%v, T %v: beyond the rule", mode, T)
+			require.GreaterOrEqual(t, l.end, before, "%v: backwards within a connection", mode)
+			require.LessOrEqual(t, l.end, sent.add(T), "%v: beyond T after the last frame that was answered (R37)", mode)
+			if l.end == n.end {
+				equal++
+			}
+		}
+		kept := 16 + int(4*(mode.d+2*T)/heartbeat(T)) // frames a quarter of a heartbeat apart, for G + T and some
+		require.LessOrEqual(t, len(l.frames), kept, "I7: memory does not grow with the traffic")
+	}
+	require.Greater(t, equal, steps/4, "the model and the code mostly agree, or this test compares nothing")
+}
+
+// LeaseRoom is what a user is told: an outage that is shorter does not end a hold. Here the worst case it counts with,
+// at every phase: an idle session acquires, and its heartbeats' answers stop.
+func TestLeaseRoom_IsThere(t *testing.T) {
+	const rtt = roundTrip
+	for _, mode := range []LeaseMode{QuorumLease(0), QuorumLease(2 * sec), PingLease(6 * sec), SingleServerLease()} {
+		for _, T := range []time.Duration{10 * sec, 20 * sec, 30 * sec} {
+			if mode.room(T) <= 0 {
+				continue
+			}
+			least := time.Hour
+			for phase := time.Duration(0); phase < idleRead(T); phase += 37 * time.Millisecond {
+				l := &lease{mode: mode}
+				l.attached(1, frame{0, at(0).add(rtt)}, T, true)
+				now := at(0)
+				for range 20 { // idle: a cheap read every T/6
+					now = now.add(idleRead(T))
+					l.answered(1, frame{now, now.add(rtt)})
+				}
+				grant := now.add(phase)
+				for i := range 30 { // held: a heartbeat every h, the first at once
+					sent := grant.add(time.Duration(i) * heartbeat(T))
+					if i > 0 {
+						// Just before this heartbeat's answer the lease is at its shortest.
+						least = min(least, l.end.sub(sent.add(rtt)))
+					}
+					l.answered(1, frame{sent, sent.add(rtt)})
+					l.quorum(1, sent)
+				}
+			}
+			require.GreaterOrEqual(t, least, LeaseRoom(mode, T), "%v at %v", mode, T)
+		}
+	}
+}

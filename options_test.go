@@ -1,0 +1,221 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+)
+
+func TestParseServers(t *testing.T) {
+	for _, tt := range []struct {
+		in     string
+		addrs  []string
+		chroot string
+	}{
+		{"zk1:2181", []string{"zk1:2181"}, ""},
+		{"zk1", []string{"zk1:2181"}, ""}, // the default port
+		{"zk1:2182,zk2,zk3:2183", []string{"zk1:2182", "zk2:2181", "zk3:2183"}, ""},
+		{" zk1 , zk2:1 ,", []string{"zk1:2181", "zk2:1"}, ""},
+		{"zk1:2181/", []string{"zk1:2181"}, ""},
+		{"zk1:2181/app", []string{"zk1:2181"}, "/app"},
+		{"zk1:2181/app/", []string{"zk1:2181"}, "/app"},
+		{"zk1,zk2:2182/app/locks", []string{"zk1:2181", "zk2:2182"}, "/app/locks"}, // of all servers
+		{"192.0.2.7", []string{"192.0.2.7:2181"}, ""},
+		{"[::1]:2182", []string{"[::1]:2182"}, ""},
+		{"[2001:db8::7]", []string{"[2001:db8::7]:2181"}, ""},
+		{"2001:db8::7", []string{"[2001:db8::7]:2181"}, ""}, // bare, without a port
+		{"::1,[::1]:2183/x", []string{"[::1]:2181", "[::1]:2183"}, "/x"},
+		{"zk1:65535", []string{"zk1:65535"}, ""},
+	} {
+		t.Run(tt.in, func(t *testing.T) {
+			addrs, chroot, err := parseServers(tt.in)
+			require.NoError(t, err)
+			require.Equal(t, tt.addrs, addrs)
+			require.Equal(t, tt.chroot, chroot)
+		})
+	}
+}
+
+// A connection string that cannot work says what is wrong with it.
+func TestParseServers_Malformed(t *testing.T) {
+	for _, tt := range []struct{ in, says string }{
+		{"", "no server"},
+		{" , ,", "no server"},
+		{"/app", "no server"},
+		{"zk1:", `port ""`},
+		{"zk1:abc", `port "abc"`},
+		{"zk1:0", `port "0"`},
+		{"zk1:65536", `port "65536"`},
+		{"zk1:-1", `port "-1"`},
+		{":2181", "no host"},
+		{"[]:2181", "no host"},
+		{"[::1", "bracket is not closed"},
+		{"[::1]2181", "expected a colon"},
+		{"[::1]:", `port ""`},
+		{"zk 1:2181", "white space"},
+		{"zk1:2181 zk2:2181", ""}, // blanks are no commas
+		{"zk1:2181//app", "chroot"},
+		{"zk1:2181/app//", "chroot"},
+		{"zk1:2181/a/../b", "chroot"},
+		{"zk1,zk2/a\x00b", "chroot"},
+	} {
+		t.Run(tt.in, func(t *testing.T) {
+			_, _, err := parseServers(tt.in)
+			require.ErrorContains(t, err, tt.says)
+		})
+	}
+}
+
+// R20: what the servers would refuse is refused before anything is sent, by NewMutex.
+func TestNewMutex_BadPaths(t *testing.T) {
+	s := &Session{}
+	for _, tt := range []struct{ path, says string }{
+		{"", "empty"},
+		{"locks", "relative"},
+		{"locks/orders", "relative"},
+		{"./locks", "relative"},
+		{"/", "root of the tree"},
+		{"/locks/", "ends in a slash"},
+		{"//", "ends in a slash"},
+		{"//locks", "empty part"},
+		{"/locks//orders", "empty part"},
+		{"/locks/./orders", "relative part"},
+		{"/locks/../orders", "relative part"},
+		{"/locks/..", "relative part"},
+		{"/.", "relative part"},
+		{"/locks/\x00", "U+0000"},
+		{"/locks/a\nb", "U+000A"},
+		{"/locks/\x7f", "U+007F"},
+		{"/locks/\u009f", "U+009F"},
+		{"/locks/\ue000", "U+E000"},
+		{"/locks/\ufff0", "U+FFF0"},
+		{"/locks/\xff", "U+FFFD"}, // not UTF-8
+		{"/locks/🔒", "U+1F512"},   // two surrogates to ZooKeeper, which refuses them
+	} {
+		t.Run(strconv.Quote(tt.path), func(t *testing.T) {
+			_, err := NewMutex(s, tt.path)
+			require.ErrorContains(t, err, tt.says)
+			var e *Error
+			require.ErrorAs(t, err, &e)
+			require.Equal(t, tt.path, e.Path)
+		})
+	}
+	for _, path := range []string{"/a", "/locks/orders", "/locks/...", "/locks/.hidden", "/locks/a b", "/locks/ordre-é", "/locks/锁", "/_c_x/lock-0000000001"} {
+		m, err := NewMutex(s, path)
+		require.NoError(t, err, path)
+		require.Equal(t, path, m.Path())
+	}
+}
+
+// R26: below a chroot, paths are absolute on the wire and as given for the caller.
+func TestNewMutex_BelowAChroot(t *testing.T) {
+	m, err := NewMutex(&Session{chroot: "/app"}, "/locks/orders")
+	require.NoError(t, err)
+	require.Equal(t, "/locks/orders", m.Path())
+	require.Equal(t, "/app/locks/orders", m.root)
+}
+
+func TestNewMutex_BadOptions(t *testing.T) {
+	for _, tt := range []struct {
+		opt  MutexOption
+		says string
+	}{
+		{WithACL(nil), "ACL is empty"},
+		{WithQueuePattern(""), "pattern"},
+		{WithQueuePattern("a/b-"), "pattern"},
+		{WithData(make([]byte, 512<<10+1)), "512 KiB"},
+	} {
+		_, err := NewMutex(&Session{}, "/locks/a", tt.opt)
+		require.ErrorContains(t, err, tt.says)
+	}
+	_, err := NewMutex(nil, "/locks/a")
+	require.ErrorContains(t, err, "nil Session")
+}
+
+func TestMutexOptions(t *testing.T) {
+	o := newMutexOptions(nil)
+	require.Equal(t, zk.WorldACL(zk.PermAll), o.acl)
+	require.False(t, o.container)
+	require.False(t, o.failOnLoss)
+	host, _ := os.Hostname()
+	require.Equal(t, host+":"+strconv.Itoa(os.Getpid()), string(o.data), "for who reads the queue")
+
+	acl, data := zk.WorldACL(zk.PermRead), []byte("x")
+	o = newMutexOptions([]MutexOption{WithACL(acl), WithData(data), WithContainer(), WithFailOnSessionLoss()})
+	acl[0].Perms, data[0] = 0, 'y'
+	require.EqualValues(t, zk.PermRead, o.acl[0].Perms, "the caller's slice is the caller's")
+	require.Equal(t, "x", string(o.data))
+	require.True(t, o.container)
+	require.True(t, o.failOnLoss)
+}
+
+func TestSessionOptions(t *testing.T) {
+	o := newSessionOptions(nil)
+	require.NoError(t, o.check())
+	require.Equal(t, 30*time.Second, o.timeout)
+	require.Equal(t, QuorumLease(4*time.Second), o.mode)
+	require.Equal(t, 10*time.Second, o.handshakeCap, "a third of the session timeout (F17)")
+	require.Equal(t, 10_000, o.maxLockNodes)
+
+	secret := []byte("user:secret")
+	o = newSessionOptions([]Option{WithSessionTimeout(12 * time.Second), WithAuth("digest", secret), WithHandshakeTimeout(time.Second)})
+	secret[0] = 'x'
+	require.Equal(t, "user:secret", string(o.auth[0].auth), "the caller's slice is the caller's")
+	require.Equal(t, time.Second, o.handshakeCap)
+	require.NoError(t, o.check())
+}
+
+// What cannot work is refused by Connect before it dials anybody.
+func TestConnect_BadConfiguration(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // for a configuration that should not get so far
+	defer cancel()
+	for _, tt := range []struct {
+		name string
+		opts []Option
+		says []string
+		is   error
+	}{
+		{"no room", []Option{WithSessionTimeout(5 * time.Second)}, []string{"T = 5s", "quorum (leader ping 4s)", "at least 7.5s"}, ErrNoRoom},
+		{"too short", []Option{WithSessionTimeout(time.Millisecond)}, []string{"1ms is too short"}, nil},
+		{"negative", []Option{WithSessionTimeout(-time.Second)}, []string{"-1s is too short"}, nil},
+		{"R39: too long for the protocol", []Option{WithSessionTimeout(25 * 24 * time.Hour)}, []string{"576h"}, nil},
+		{"negative handshake", []Option{WithHandshakeTimeout(-1)}, []string{"negative"}, nil},
+		{"no logger", []Option{WithLogger(nil)}, []string{"slog.DiscardHandler"}, nil},
+		{"SASL", []Option{WithAuth("sasl", []byte("a:b"))}, []string{`"sasl" is not supported`}, nil},
+		{"no password", []Option{WithAuth("digest", []byte("alice"))}, []string{"user:password"}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := Connect(ctx, "127.0.0.1:1", append([]Option{WithLogger(slog.New(slog.DiscardHandler))}, tt.opts...)...)
+			for _, s := range tt.says {
+				require.ErrorContains(t, err, s)
+			}
+			if tt.is != nil {
+				require.ErrorIs(t, err, tt.is)
+			}
+			var e *Error
+			require.ErrorAs(t, err, &e)
+			require.Equal(t, "connect", e.Op)
+			if strings.Contains(err.Error(), "alice") {
+				t.Error("credentials have no place in an error")
+			}
+		})
+	}
+	_, err := Connect(ctx, "zk1:none")
+	require.ErrorContains(t, err, "zk1:none")
+	var none context.Context
+	_, err = Connect(none, "127.0.0.1:1")
+	require.ErrorContains(t, err, "nil context")
+}
+
+func TestConnect_NilErrorsAreNotWrapped(t *testing.T) {
+	_, err := NewMutex(nil, "/locks/a")
+	require.NotNil(t, errors.Unwrap(err), "Error.Err is never nil")
+}

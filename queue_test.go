@@ -1,0 +1,278 @@
+package zklock
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// ours is a lock node's name as zklock and Curator write it; i tells the clients apart.
+func ours(i, seq int) string {
+	return fmt.Sprintf("_c_%08d-0000-4000-8000-000000000000-lock-%010d", i, seq)
+}
+
+// Names are written by ZooKeeper as %010d of a 32-bit counter, after whatever the client asked for.
+func TestParseMember(t *testing.T) {
+	const id = "0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72"
+	const hex = "0e4ef0ac8eb94d628b7fcb2a3ab6ad72"
+	for _, tt := range []struct {
+		name string
+		seq  int64
+		ok   bool
+	}{
+		// those that queue with us (F36)
+		{"_c_" + id + "-lock-0000000007", 7, true},    // zklock, Curator
+		{"_c_" + hex + "-lock-0000000007", 7, true},   // go-zookeeper
+		{hex + "__lock__0000000007", 7, true},         // kazoo
+		{"_c_" + id + "-__READ__0000000007", 7, true}, // Curator's read lock
+		{"_c_" + id + "-__WRIT__0000000007", 7, true}, // Curator's write lock
+		{"lock-0000000007", 7, true},                  // by hand
+		{"a-lock-1000000000", 1_000_000_000, true},    // all ten digits in use
+		{"lock-0134217727", 1<<27 - 1, true},          //
+		{"lock-2147483646", wrapStart - 1, true},      // the last that orders
+		{"lock-2147483647", wrapStart, true},          // the counter's end (F34)
+		{"lock--2147483648", -1 << 31, true},          // pipelined creates past it (F34)
+		{"lock--2147483640", -1<<31 + 8, true},        //
+		{hex + "__lock__-2147483648", -1 << 31, true}, //
+		{"_c_" + id + "-__READ__-2147483648", -1 << 31, true},
+
+		// foreign children, which take no part
+		{"", 0, false},
+		{"config", 0, false},
+		{"0", 0, false},
+		{"_c_x", 0, false},
+		{"lock-abc", 0, false},
+		{"lock-", 0, false},
+		{"lock--", 0, false},
+		{"0000000007", 0, false},                // a number and no marker
+		{"-2147483648", 0, false},               //
+		{"leases", 0, false},                    // Curator's semaphore
+		{"lease-0000000007", 0, false},          // another recipe's nodes
+		{"_c_" + id + "-0000000007", 0, false},  //
+		{"lock-000000007", 0, false},            // nine digits
+		{"lock-00000000007", 0, false},          // eleven
+		{"lock--000000007", 0, false},           // a minus sign and nine
+		{"lock---2147483648", 0, false},         // two minus signs
+		{"lock-+000000007", 0, false},           //
+		{"lock- 000000007", 0, false},           //
+		{"lock-000000000a", 0, false},           //
+		{"lock-٠٠٠٠٠٠٠٠٠٧", 0, false},           // digits, but not ASCII
+		{"lock-0000000007 ", 0, false},          //
+		{"LOCK-0000000007", 0, false},           //
+		{"lock_0000000007", 0, false},           //
+		{"lock-2147483648", 0, false},           // one more than the counter can say
+		{"lock-9999999999", 0, false},           // a huge number
+		{"lock--2147483649", 0, false},          //
+		{"lock--9999999999", 0, false},          //
+		{"lock-99999999999999999999", 0, false}, // longer than an int64
+		{"__READ__0000000007x", 0, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m, ok := parseMember(tt.name, queueMarkers)
+			require.Equal(t, tt.ok, ok)
+			if ok {
+				require.Equal(t, member{tt.name, tt.seq}, m)
+				require.Equal(t, tt.seq < 0 || tt.seq == wrapStart, m.wrapped())
+			}
+		})
+	}
+}
+
+func TestParseMember_QueuePattern_AddsMembers(t *testing.T) {
+	_, ok := parseMember("job#0000000003", queueMarkers)
+	require.False(t, ok)
+	o := newMutexOptions([]MutexOption{WithQueuePattern("job#")})
+	m, ok := parseMember("job#0000000003", o.markers)
+	require.True(t, ok)
+	require.EqualValues(t, 3, m.seq)
+	_, ok = parseMember(ours(1, 3), o.markers)
+	require.True(t, ok, "the known names stay known")
+	require.Len(t, queueMarkers, 4, "one mutex's pattern is not another's")
+}
+
+func TestProtectionID(t *testing.T) {
+	const id = "0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72"
+	for _, tt := range []struct{ name, id string }{
+		{"_c_" + id + "-lock-0000000000", id},
+		{"_c_" + id + "-__READ__0000000000", id},
+		{"_c_" + id + "-", id},
+		{"_c_" + id, ""},                                            // nothing after the id
+		{"_c_" + id + "_lock-0000000000", ""},                       // no dash after the id
+		{"_c_0e4ef0ac8eb94d628b7fcb2a3ab6ad72-lock-0000000000", ""}, // go-zookeeper: 32 digits, no dashes
+		{"_c_0e4ef0ac-8eb9-4d62-8b7fxcb2a3ab6ad72-lock-", ""},       // a dash is missing
+		{"0e4ef0ac8eb94d628b7fcb2a3ab6ad72__lock__0000000000", ""},  // kazoo
+		{id + "-lock-0000000000", ""},                               // no prefix
+		{"_c_x", ""},                                                // shorter than an id; zk's own helper panics here
+		{"_c_", ""},
+		{"", ""},
+	} {
+		got, ok := protectionID(tt.name)
+		require.Equal(t, tt.id, got, tt.name)
+		require.Equal(t, tt.id != "", ok, tt.name)
+	}
+}
+
+// R31, R32: the path that a server answers must be the one asked for, and a suffix.
+func TestCheckNodeName(t *testing.T) {
+	const id = "0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72"
+	require.NoError(t, checkNodeName("/locks/a", "/locks/a/_c_"+id+"-lock-0000000000", id))
+	for _, node := range []string{
+		"", "_c_" + id + "-lock-0000000000", "/locks/b/_c_" + id + "-lock-0000000000", "/locks/a",
+		"/locks/a/_c_11111111-8eb9-4d62-8b7f-cb2a3ab6ad72-lock-0000000000", "/locks/a/lock-0000000000",
+	} {
+		require.Error(t, checkNodeName("/locks/a", node, id), node)
+	}
+}
+
+func TestPlaceOf(t *testing.T) {
+	const kazoo5 = "0e4ef0ac8eb94d628b7fcb2a3ab6ad72__lock__0000000005"
+	const goZK5 = "_c_0e4ef0ac8eb94d628b7fcb2a3ab6ad72-lock-0000000005"
+	self := ours(1, 7)
+	foreign := []string{"config", "0", "_c_x", "lock-abc", "lock-9999999999", "leases", "lease-0000000001"}
+	for _, tt := range []struct {
+		name     string
+		self     string
+		children []string
+		czxid    map[string]int64
+		want     place
+	}{
+		{"alone", self, []string{self}, nil, place{kind: front}},
+		{"front with others behind", self, []string{ours(2, 9), self, ours(3, 8)}, nil, place{kind: front}},
+		{"second: its predecessor is the front", self, []string{self, ours(2, 6), ours(3, 8)}, nil,
+			place{kind: behind, predecessor: ours(2, 6), second: true}},
+		{"further back: the one just ahead, whatever the order of the list", self,
+			[]string{ours(2, 2), ours(3, 5), self, ours(4, 4), ours(5, 8)}, nil,
+			place{kind: behind, predecessor: ours(3, 5)}},
+		{"gaps in the numbers mean nothing", self, []string{ours(2, 0), self}, nil,
+			place{kind: behind, predecessor: ours(2, 0), second: true}},
+		{"foreign children take no part", self, append(slices.Clone(foreign), self), nil, place{kind: front}},
+		{"foreign children are no predecessors", self, append(slices.Clone(foreign), ours(2, 3), self), nil,
+			place{kind: behind, predecessor: ours(2, 3), second: true}},
+		{"F36: behind kazoo's lock", self, []string{self, kazoo5}, nil, place{kind: behind, predecessor: kazoo5, second: true}},
+		{"F36: behind go-zookeeper's lock", self, []string{self, goZK5}, nil, place{kind: behind, predecessor: goZK5, second: true}},
+		{"F36: ten digits compare as numbers", self, []string{self, ours(2, 10)}, nil, place{kind: front}},
+
+		// A missing node is no index and no last place (R13): it is told.
+		{"R13: own node missing", self, []string{ours(2, 6), ours(3, 8)}, nil, place{kind: missing}},
+		{"R13: empty queue", self, nil, nil, place{kind: missing}},
+		{"R13: another node with our number", self, []string{ours(2, 7)}, nil, place{kind: missing}},
+		{"R13: our id under another number", self, []string{ours(1, 8)}, nil, place{kind: missing}},
+
+		// F35: two nodes with one suffix, made by a foreign client: the czxid orders them.
+		{"F35: tie, czxids unknown", self, []string{self, ours(2, 7)}, nil,
+			place{kind: needOrder, unordered: []string{ours(2, 7), self}}},
+		{"F35: tie, only our czxid known", self, []string{self, ours(2, 7)}, map[string]int64{self: 50},
+			place{kind: needOrder, unordered: []string{ours(2, 7)}}},
+		{"F35: tie, we were first", self, []string{self, ours(2, 7)}, map[string]int64{self: 50, ours(2, 7): 51}, place{kind: front}},
+		{"F35: tie, we were second", self, []string{self, ours(2, 7)}, map[string]int64{self: 50, ours(2, 7): 49},
+			place{kind: behind, predecessor: ours(2, 7), second: true}},
+		{"F35: a tie ahead of us makes nobody second", self, []string{self, ours(2, 6), ours(3, 6)}, nil,
+			place{kind: behind, predecessor: ours(3, 6)}},
+		{"F35: made in one transaction: one czxid, the name decides", self, []string{self, ours(2, 7)},
+			map[string]int64{self: 50, ours(2, 7): 50}, place{kind: front}},
+		// R60: a node that vanished between the list and the look is skipped.
+		{"R60: the tie is gone", self, []string{self, ours(2, 7)}, map[string]int64{self: 50, ours(2, 7): -1}, place{kind: front}},
+
+		// F34: past the counter's end suffixes order nothing, and nobody is granted without a list.
+		{"F34: in the region, alone", ours(1, wrapStart), []string{ours(1, wrapStart)}, nil, place{kind: front, wrapped: true}},
+		{"F34: ordinary numbers are ahead", ours(1, -1<<31), []string{ours(2, 9), ours(1, -1<<31)}, nil,
+			place{kind: behind, predecessor: ours(2, 9), second: true, wrapped: true}},
+		{"F34: ordinary numbers need no czxid", ours(2, 9), []string{ours(2, 9), ours(1, -1<<31), ours(3, wrapStart)}, nil,
+			place{kind: front, wrapped: true}},
+		{"F34: negative is not ahead of the end by its number", ours(1, wrapStart), []string{ours(1, wrapStart), ours(2, -1<<31)}, nil,
+			place{kind: needOrder, unordered: []string{ours(2, -1<<31), ours(1, wrapStart)}, wrapped: true}},
+		{"F34: czxid orders the region", ours(1, wrapStart), []string{ours(1, wrapStart), ours(2, -1<<31), ours(3, wrapStart)},
+			map[string]int64{ours(1, wrapStart): 70, ours(2, -1<<31): 69, ours(3, wrapStart): 68},
+			place{kind: behind, predecessor: ours(2, -1<<31), wrapped: true}},
+		{"F34: first by czxid", ours(1, -1<<31), []string{ours(1, -1<<31), ours(3, wrapStart)},
+			map[string]int64{ours(1, -1<<31): 60, ours(3, wrapStart): 61}, place{kind: front, wrapped: true}},
+		{"R60: gone nodes of the region are skipped", ours(1, wrapStart), []string{ours(1, wrapStart), ours(3, wrapStart)},
+			map[string]int64{ours(1, wrapStart): 61, ours(3, wrapStart): -1}, place{kind: front, wrapped: true}},
+		{"F34: a client that orders otherwise stands in the region: nobody is let in", ours(1, wrapStart),
+			[]string{ours(1, wrapStart), "_c_0e4ef0ac8eb94d628b7fcb2a3ab6ad72-lock-2147483647"}, nil,
+			place{kind: exhausted, foreign: "_c_0e4ef0ac8eb94d628b7fcb2a3ab6ad72-lock-2147483647", wrapped: true}},
+		{"F34: nor those with ordinary numbers", ours(1, 5), []string{ours(1, 5), "lock--2147483648"}, nil,
+			place{kind: exhausted, foreign: "lock--2147483648", wrapped: true}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			require.Equal(t, tt.want, placeOf(tt.self, tt.children, queueMarkers, tt.czxid))
+		})
+	}
+}
+
+// I1: whatever is in the queue, and in whatever order it is listed, exactly one node is in front, and it is the one
+// created first. Each of the others follows one that was created before it, so nobody waits in a circle (I8).
+func TestPlaceOf_RandomQueues_OneFront(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	for range 2000 {
+		type node struct {
+			name  string
+			seq   int
+			czxid int64
+		}
+		var nodes []node
+		czxid := map[string]int64{}
+		seq := rnd.IntN(100)
+		if rnd.IntN(2) == 0 {
+			seq = wrapStart - rnd.IntN(6) // the end comes within this queue (F34)
+		}
+		for i := range 1 + rnd.IntN(12) {
+			s := seq
+			switch {
+			case seq >= wrapStart && rnd.IntN(2) == 0:
+				s = -1<<31 + rnd.IntN(4)
+			case seq >= wrapStart:
+				s = wrapStart
+			case rnd.IntN(5) == 0: // F35: the next node gets this number again
+			default:
+				seq++
+			}
+			n := node{ours(i, s), s, int64(1000 + i)}
+			nodes = append(nodes, n)
+			czxid[n.name] = n.czxid
+		}
+		children := []string{"config", "lock-abc", "lock-9999999999"}
+		for _, n := range nodes {
+			children = append(children, n.name)
+		}
+		rnd.Shuffle(len(children), func(i, j int) { children[i], children[j] = children[j], children[i] })
+
+		first := slices.MinFunc(nodes, func(a, b node) int { return cmp.Compare(a.czxid, b.czxid) })
+		for _, n := range nodes {
+			p := placeOf(n.name, children, queueMarkers, czxid)
+			if n.name == first.name {
+				require.Equal(t, front, p.kind, "%v", children)
+				continue
+			}
+			require.Equal(t, behind, p.kind, "%s in %v", n.name, children)
+			require.Less(t, czxid[p.predecessor], n.czxid, "%s in %v", n.name, children)
+			if p.second {
+				require.Equal(t, first.name, p.predecessor, "second means that the predecessor is the front")
+			}
+
+			// With others' czxids missing the answer is the same or a question, never another answer. Our own is
+			// known from the create.
+			some := map[string]int64{n.name: n.czxid}
+			for name, z := range czxid {
+				if rnd.IntN(2) == 0 {
+					some[name] = z
+				}
+			}
+			if q := placeOf(n.name, children, queueMarkers, some); q.kind != needOrder {
+				require.Equal(t, behind, q.kind, "%s in %v", n.name, children)
+				require.Equal(t, p.second, q.second)
+			} else {
+				require.NotEmpty(t, q.unordered)
+				for _, name := range q.unordered {
+					require.NotContains(t, some, name, "asked for what is known")
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package zklock
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+)
+
+// Every state and every event. A row that is not written here is one that changes nothing.
+func TestStateMachine_Next(t *testing.T) {
+	const same, other = int64(0x51), int64(0x52)
+	type input struct {
+		from State
+		kind stateEventKind
+		id   int64
+	}
+	changes := map[input]State{
+		{Connecting, attached, same}:  Connected, // its session is not known before
+		{Connecting, attached, other}: Connected,
+		{Connecting, closed, same}:    Closed,
+		{Connecting, closed, other}:   Closed,
+
+		{Connected, detached, same}:  Suspended,
+		{Connected, detached, other}: Suspended,
+		{Connected, attached, other}: Connected, // F37: another session without an expiry
+		{Connected, lost, same}:      Lost,
+		{Connected, closed, same}:    Closed,
+		{Connected, closed, other}:   Closed,
+
+		{Suspended, attached, same}:  Reconnected,
+		{Suspended, attached, other}: Connected,
+		{Suspended, lost, same}:      Lost,
+		{Suspended, closed, same}:    Closed,
+		{Suspended, closed, other}:   Closed,
+
+		{Reconnected, detached, same}:  Suspended,
+		{Reconnected, detached, other}: Suspended,
+		{Reconnected, attached, other}: Connected,
+		{Reconnected, lost, same}:      Lost,
+		{Reconnected, closed, same}:    Closed,
+		{Reconnected, closed, other}:   Closed,
+
+		{Lost, attached, other}: Connected, // R41: after a loss it goes on, in a new session only
+		{Lost, closed, same}:    Closed,
+		{Lost, closed, other}:   Closed,
+	}
+	seen := 0
+	for from := Connecting; from <= Closed; from++ {
+		for _, kind := range []stateEventKind{attached, detached, lost, closed} {
+			for _, id := range []int64{same, other} {
+				name := fmt.Sprintf("%v, %s of session %#x", from, [...]string{"attached", "detached", "lost", "closed"}[kind], id)
+				t.Run(name, func(t *testing.T) {
+					m := stateMachine{from, same}
+					if from == Connecting {
+						m.session = 0
+					}
+					want, changed := changes[input{from, kind, id}]
+					got, did := m.next(stateEvent{kind: kind, session: id})
+					require.Equal(t, changed, did)
+					if !changed {
+						require.Equal(t, m, got, "what changes nothing changes nothing")
+						return
+					}
+					seen++
+					require.Equal(t, want, got.state)
+					switch {
+					case kind == attached:
+						require.Equal(t, id, got.session)
+					default:
+						require.Equal(t, m.session, got.session)
+					}
+				})
+			}
+		}
+	}
+	require.Len(t, changes, seen)
+}
+
+// R40: however often a loss is noticed, it is told once for each ZooKeeper session, and is final for it.
+func TestStateMachine_RandomEvents_LostOncePerSession(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	for range 500 {
+		m, session := stateMachine{}, int64(1)
+		told := map[int64]int{}
+		over := map[int64]bool{}
+		for range 100 {
+			if rnd.IntN(10) == 0 {
+				session++
+			}
+			e := stateEvent{kind: stateEventKind(rnd.IntN(3)), session: session}
+			if e.kind == attached && over[session] {
+				session++ // the Session refuses to attach to one that it gave up
+				e.session = session
+			}
+			next, changed := m.next(e)
+			if changed && next.state == Lost {
+				told[next.session]++
+				over[next.session] = true
+			}
+			if changed && next.state == Reconnected {
+				require.Equal(t, Suspended, m.state)
+				require.False(t, over[next.session], "Lost is final for a ZooKeeper session")
+			}
+			require.Equal(t, changed, next != m)
+			m = next
+		}
+		for id, n := range told {
+			require.Equal(t, 1, n, "session %d", id)
+		}
+		m, _ = m.next(stateEvent{kind: closed})
+		for _, kind := range []stateEventKind{attached, detached, lost, closed} {
+			next, changed := m.next(stateEvent{kind: kind, session: session + 1})
+			require.False(t, changed, "Closed is the end")
+			require.Equal(t, m, next)
+		}
+	}
+}
+
+func TestState_StringAndAttached(t *testing.T) {
+	names := map[State]string{Connecting: "Connecting", Connected: "Connected", Suspended: "Suspended",
+		Reconnected: "Reconnected", Lost: "Lost", Closed: "Closed"}
+	for s, name := range names {
+		require.Equal(t, name, s.String())
+		require.Equal(t, s == Connected || s == Reconnected, s.Attached(), name)
+	}
+}
+
+// What the client's errors say about a request that changes something. A doubt is "unknown": an orphan costs more
+// than a second look (R2, R23).
+func TestOutcomeOf(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want outcome
+	}{
+		{nil, applied},
+
+		{zk.ErrNoNode, notApplied},
+		{zk.ErrNoAuth, notApplied},
+		{zk.ErrBadVersion, notApplied},
+		{zk.ErrNodeExists, notApplied},
+		{zk.ErrNotEmpty, notApplied},
+		{zk.ErrInvalidACL, notApplied},
+		{zk.ErrInvalidPath, notApplied},  // refused by the client
+		{zk.ErrInvalidFlags, notApplied}, //
+		{zk.ErrBadArguments, notApplied},
+		{zk.ErrNoChildrenForEphemerals, notApplied},
+		{zk.ErrAuthFailed, notApplied},
+		{zk.ErrNoServer, notApplied}, // only what was never written is drained with it
+		{errors.New("unknown error: -2"), notApplied},
+		{errors.New("unknown error: -6"), notApplied},   // unimplemented (F28)
+		{errors.New("unknown error: -125"), notApplied}, // quota (F28)
+		{errors.New("unknown error: -127"), notApplied}, // throttled (F28)
+		{fmt.Errorf("making the root: %w", zk.ErrNoAuth), notApplied},
+
+		{zk.ErrConnectionClosed, unknown}, // in flight, never sent, and Close all look like this
+		{zk.ErrClosing, unknown},
+		{zk.ErrSessionExpired, unknown}, // the dead session's nodes may be seen for a while
+		{zk.ErrSessionMoved, unknown},
+		{zk.ErrShortBuffer, unknown}, // an answer that did not decode
+		{zk.ErrAPIError, unknown},
+		{errors.New("unknown error: -7"), unknown},   // timed out
+		{errors.New("unknown error: -122"), unknown}, // request timeout
+		{errors.New("write tcp 127.0.0.1:1->127.0.0.1:2: broken pipe"), unknown},
+		{errSessionChanged, unknown},
+	} {
+		require.Equal(t, tt.want, outcomeOf(tt.err), "%v", tt.err)
+	}
+}
+
+func TestServerCode(t *testing.T) {
+	require.Zero(t, serverCode(nil))
+	require.Zero(t, serverCode(zk.ErrNoNode))
+	require.Zero(t, serverCode(errors.New("unknown error: what")))
+	require.Equal(t, codeThrottled, serverCode(errors.New("unknown error: -127")))
+}
+
+// errors.Is sees through Error to the sentinel, to the reason, and to the client's error.
+func TestError(t *testing.T) {
+	err := error(&Error{Op: "release", Path: "/locks/a", Node: "/locks/a/n", Err: lostBecause(errExpired)})
+	require.ErrorIs(t, err, ErrLost)
+	require.ErrorIs(t, err, errExpired)
+	require.EqualError(t, err, "zklock: release /locks/a (node /locks/a/n): lock lost: ZooKeeper session expired")
+	require.Same(t, errors.Unwrap(err), lostBecause(errors.Unwrap(err)), "a loss is not wrapped twice")
+
+	err = &Error{Op: "acquire", Path: "/locks/a", Err: zk.ErrNoAuth}
+	require.ErrorIs(t, err, zk.ErrNoAuth)
+	require.EqualError(t, err, "zklock: acquire /locks/a: zk: not authenticated")
+
+	require.ErrorIs(t, errReleased, ErrNotHeld)
+	require.ErrorIs(t, errConnClosed, ErrClosed)
+}

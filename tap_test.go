@@ -1,0 +1,627 @@
+package zklock
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// fakeConn is a connection whose other end is a test: what is written is kept, what is to be read is put in before.
+type fakeConn struct {
+	net.Conn
+	in, out       bytes.Buffer
+	readDeadline  time.Time
+	writeDeadline time.Time
+	writeErr      error
+	closes        int
+}
+
+func (c *fakeConn) Read(p []byte) (int, error) { return c.in.Read(p) }
+func (c *fakeConn) Write(p []byte) (int, error) {
+	if c.writeErr != nil {
+		return 0, c.writeErr
+	}
+	return c.out.Write(p)
+}
+func (c *fakeConn) Close() error                       { c.closes++; return nil }
+func (c *fakeConn) SetReadDeadline(d time.Time) error  { c.readDeadline = d; return nil }
+func (c *fakeConn) SetWriteDeadline(d time.Time) error { c.writeDeadline = d; return nil }
+func (c *fakeConn) SetDeadline(d time.Time) error      { c.readDeadline, c.writeDeadline = d, d; return nil }
+
+// fakeSink writes down what the tap reports, in order. Times are seconds since the clock's start.
+type fakeSink struct {
+	creds     []credential
+	sightings map[string]*sighting
+	refuse    error
+	log       []string
+}
+
+func (s *fakeSink) note(format string, args ...any) {
+	s.log = append(s.log, fmt.Sprintf(format, args...))
+}
+func secs(t instant) float64 { return time.Duration(t).Seconds() }
+
+func (s *fakeSink) connected(_ *tap, r connectResponse, f frame) error {
+	s.note("connected session=%d T=%v pw=%s sent=%g answered=%g", r.sessionID, r.timeout, r.password, secs(f.sent), secs(f.answered))
+	return s.refuse
+}
+func (s *fakeSink) credentials() []credential { return s.creds }
+func (s *fakeSink) authenticated(_ *tap, err error) {
+	if err != nil {
+		s.note("authenticated %v", err)
+		return
+	}
+	s.note("authenticated")
+}
+func (s *fakeSink) watchesSent(*tap)               { s.note("watches sent") }
+func (s *fakeSink) creation(path string) *sighting { return s.sightings[path] }
+func (s *fakeSink) answered(_ *tap, f frame) {
+	s.note("answered %g-%g", secs(f.sent), secs(f.answered))
+}
+func (s *fakeSink) quorum(_ *tap, sent instant) { s.note("quorum %g", secs(sent)) }
+func (s *fakeSink) refused(_ *tap, err error)   { s.note("refused: %v", err) }
+func (s *fakeSink) disconnected(*tap)           { s.note("disconnected") }
+
+// take returns what was reported since the last take.
+func (s *fakeSink) take() []string {
+	log := s.log
+	s.log = nil
+	return log
+}
+
+// tapTest is a tap between a client and a server that are both the test.
+type tapTest struct {
+	*testing.T
+	conn *fakeConn
+	sink *fakeSink
+	tap  *tap
+}
+
+// newTapTest makes a tap on a virtual clock. It must run in a synctest bubble.
+func newTapTest(t *testing.T) *tapTest {
+	conn, sink := &fakeConn{}, &fakeSink{sightings: map[string]*sighting{}}
+	clk := &clock{start: time.Now(), suspended: func() time.Duration { return 0 }}
+	return &tapTest{t, conn, sink, newTap(conn, conn, sink, clk, 1, time.Now().Add(3*time.Second))}
+}
+
+func (t *tapTest) after(d time.Duration) { time.Sleep(d) }
+
+// send has the client write a frame with this body.
+func (t *tapTest) send(body []byte) {
+	t.Helper()
+	n, err := t.tap.Write(framed(body))
+	require.NoError(t, err)
+	require.Equal(t, 4+len(body), n)
+}
+
+// serve has the server write a frame with this body, and the client read it.
+func (t *tapTest) serve(body []byte) error {
+	t.conn.in.Write(framed(body))
+	p := make([]byte, 4+len(body))
+	_, err := io.ReadFull(t.tap, p)
+	return err
+}
+
+func (t *tapTest) mustServe(body []byte) {
+	t.Helper()
+	require.NoError(t, t.serve(body))
+}
+
+// shake does the handshake of a session with timeout 10 s, without credentials, at time 0.
+func (t *tapTest) shake() {
+	t.Helper()
+	t.send(connectRequest())
+	t.mustServe(connectAnswer(10_000, 0x77))
+	t.sink.take()
+}
+
+func framed(body []byte) []byte {
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)
+}
+
+func connectRequest() []byte { return make([]byte, 44) }
+
+func connectAnswer(timeoutMillis int32, session int64) []byte {
+	b := binary.BigEndian.AppendUint32(nil, 0)
+	b = binary.BigEndian.AppendUint32(b, uint32(timeoutMillis))
+	b = binary.BigEndian.AppendUint64(b, uint64(session))
+	return appendString(b, "sixteen bytes ..")
+}
+
+func request(xid, op int32, body ...byte) []byte {
+	b := binary.BigEndian.AppendUint32(nil, uint32(xid))
+	b = binary.BigEndian.AppendUint32(b, uint32(op))
+	return append(b, body...)
+}
+
+func reply(xid int32, zxid int64, code int32, body ...byte) []byte {
+	b := binary.BigEndian.AppendUint32(nil, uint32(xid))
+	b = binary.BigEndian.AppendUint64(b, uint64(zxid))
+	b = binary.BigEndian.AppendUint32(b, uint32(code))
+	return append(b, body...)
+}
+
+// multiResult is the beginning of a multi's answer: the type of the first result, not done, its error.
+func multiResult(op, code int32) []byte {
+	b := binary.BigEndian.AppendUint32(nil, uint32(op))
+	b = append(b, 0)
+	return binary.BigEndian.AppendUint32(b, uint32(code))
+}
+
+const (
+	opPing   = 11
+	opExists = 3
+	opCheck  = 13
+)
+
+func TestTap_Handshake_ReportsTheExchange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tt := newTapTest(t)
+		tt.after(time.Second)
+		tt.send(connectRequest())
+		tt.after(time.Second)
+		tt.mustServe(connectAnswer(10_000, 0x77))
+		require.Equal(t, []string{"connected session=119 T=10s pw=sixteen bytes .. sent=1 answered=2", "authenticated"}, tt.sink.take())
+		require.Equal(t, framed(connectRequest()), tt.conn.out.Bytes(), "the bytes pass unchanged")
+	})
+}
+
+// F17: a server that accepts and never answers must not hold the client, which waits 6.7 session timeouts.
+func TestTap_Handshake_IsCapped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tt := newTapTest(t)
+		limit := time.Now().Add(3 * time.Second)
+		require.Equal(t, limit, tt.conn.readDeadline)
+		require.NoError(t, tt.tap.SetReadDeadline(time.Now().Add(67*time.Second)))
+		require.Equal(t, limit, tt.conn.readDeadline, "the client's longer deadline does not count")
+		require.NoError(t, tt.tap.SetReadDeadline(time.Time{}))
+		require.Equal(t, limit, tt.conn.readDeadline, "nor does none")
+		require.NoError(t, tt.tap.SetWriteDeadline(time.Time{}))
+		require.Equal(t, limit, tt.conn.writeDeadline)
+		require.NoError(t, tt.tap.SetReadDeadline(time.Now().Add(time.Second)))
+		require.Equal(t, time.Now().Add(time.Second), tt.conn.readDeadline, "a shorter one does")
+
+		tt.shake()
+		require.True(t, tt.conn.readDeadline.IsZero(), "the cap ends with the handshake")
+		require.NoError(t, tt.tap.SetReadDeadline(time.Now().Add(67*time.Second)))
+		require.Equal(t, time.Now().Add(67*time.Second), tt.conn.readDeadline)
+	})
+}
+
+// An answer with session 0 says that the session expired: no credentials are sent and nothing is authenticated.
+func TestTap_Handshake_Expired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tt := newTapTest(t)
+		tt.sink.creds = []credential{{"digest", []byte("u:p")}}
+		tt.send(connectRequest())
+		sent := tt.conn.out.Len()
+		tt.mustServe(connectAnswer(0, 0))
+		require.Equal(t, []string{"connected session=0 T=0s pw=sixteen bytes .. sent=0 answered=0"}, tt.sink.take())
+		require.Equal(t, sent, tt.conn.out.Len())
+	})
+}
+
+// A session that was given up must not come back (Lost is final): the client gets an error and no answer.
+func TestTap_Handshake_RefusedBySink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tt := newTapTest(t)
+		tt.sink.refuse = errors.New("given up")
+		tt.send(connectRequest())
+		require.ErrorContains(t, tt.serve(connectAnswer(10_000, 0x77)), "given up")
+		require.Equal(t, "disconnected", tt.sink.log[len(tt.sink.log)-1])
+		require.NotZero(t, tt.conn.closes)
+		require.NotContains(t, tt.sink.log, "authenticated")
+	})
+}
+
+func TestTap_Handshake_Malformed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tt := newTapTest(t)
+		tt.send(connectRequest())
+		require.ErrorContains(t, tt.serve(make([]byte, 19)), "too short")
+		require.Equal(t, []string{"disconnected"}, tt.sink.take())
+	})
+}
+
+// Credentials are the first frames after the handshake, and requests wait for their answers.
+func TestTap_Credentials(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tt := newTapTest(t)
+		tt.sink.creds = []credential{{"digest", []byte("u:p")}, {"digest", []byte("v:q")}}
+		tt.send(connectRequest())
+		tt.conn.out.Reset()
+		tt.mustServe(connectAnswer(10_000, 0x77))
+		want := append(authFrame(credential{"digest", []byte("u:p")}), authFrame(credential{"digest", []byte("v:q")})...)
+		require.Equal(t, want, tt.conn.out.Bytes())
+		tt.sink.take()
+
+		tt.mustServe(reply(xidAuth, 0, 0))
+		require.Empty(t, tt.sink.take(), "one of two; and an answer to auth, which comes out of order, is no sign of life")
+		tt.mustServe(reply(xidAuth, 0, 0))
+		require.Equal(t, []string{"authenticated"}, tt.sink.take())
+	})
+}
+
+func TestTap_Credentials_Refused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tt := newTapTest(t)
+		tt.sink.creds = []credential{{"digest", []byte("u:p")}}
+		tt.send(connectRequest())
+		tt.mustServe(connectAnswer(10_000, 0x77))
+		tt.sink.take()
+		tt.mustServe(reply(xidAuth, 0, -115))
+		require.Equal(t, []string{"authenticated authentication failed: code -115"}, tt.sink.take())
+	})
+}
+
+func TestAuthFrame(t *testing.T) {
+	f := authFrame(credential{"digest", []byte("u:p")})
+	require.EqualValues(t, len(f)-4, binary.BigEndian.Uint32(f))
+	require.EqualValues(t, xidAuth, int32(binary.BigEndian.Uint32(f[4:])))
+	require.EqualValues(t, opAuth, int32(binary.BigEndian.Uint32(f[8:])))
+	scheme, ok := leadingString(f[16:])
+	require.True(t, ok)
+	require.Equal(t, "digest", scheme)
+	auth, ok := leadingString(f[16+4+6:])
+	require.True(t, ok)
+	require.Equal(t, "u:p", auth)
+}
+
+// The two frames that end a session at the servers, in one write: connect to it, close it.
+func TestBurialFrames(t *testing.T) {
+	var frames [][]byte
+	var s splitter
+	b := burialFrames(0x77, []byte("sixteen bytes .."), 10*time.Second)
+	require.NoError(t, s.feed(b, 0, func(f []byte, _ int) error { frames = append(frames, bytes.Clone(f)); return nil }))
+	require.Len(t, frames, 2)
+	require.Len(t, frames[0], 44)
+	require.Zero(t, binary.BigEndian.Uint64(frames[0][4:]), "no zxid seen, so that no server is behind")
+	require.EqualValues(t, 10_000, binary.BigEndian.Uint32(frames[0][12:]))
+	require.EqualValues(t, 0x77, binary.BigEndian.Uint64(frames[0][16:]))
+	require.Len(t, frames[1], 8)
+	require.EqualValues(t, opClose, int32(binary.BigEndian.Uint32(frames[1][4:])))
+}
+
+// Times are those of sending, taken before the bytes go out. Answers are matched by xid.
+func TestTap_AnswersAreAnchoredAtTheirSending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tt := newTapTest(t)
+		tt.shake()
+		tt.after(time.Second)
+		tt.send(request(1, opExists))
+		tt.after(time.Second)
+		tt.send(request(2, opExists))
+		tt.after(time.Second)
+		tt.mustServe(reply(1, 100, 0))
+		tt.mustServe(reply(2, 100, -101)) // an error of the operation is an answer of a server that serves us
+		require.Equal(t, []string{"answered 1-3", "answered 2-3"}, tt.sink.take(), "reads take no quorum")
+
+		tt.mustServe(reply(2, 100, 0))
+		tt.mustServe(reply(99, 100, 0))
+		require.Empty(t, tt.sink.take(), "nobody asked")
+	})
+}
+
+// Pings share one xid, so order is all there is.
+func TestTap_PingsAreAnsweredInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tt := newTapTest(t)
+		tt.shake()
+		for range 3 {
+			tt.after(time.Second)
+			tt.send(request(xidPing, opPing))
+		}
+		tt.after(time.Second)
+		tt.mustServe(reply(xidPing, 5, 0))
+		tt.mustServe(reply(xidPing, 5, 0))
+		require.Equal(t, []string{"answered 1-4", "answered 2-4"}, tt.sink.take())
+		tt.mustServe(reply(xidPing, 5, 0))
+		tt.mustServe(reply(xidPing, 5, 0))
+		require.Equal(t, []string{"answered 3-4"}, tt.sink.take(), "a fourth answer is nobody's")
+	})
+}
+
+// F39: the client ignores an error in a ping's answer.
+func TestTap_PingWithAnErrorCode_IsRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tt := newTapTest(t)
+		tt.shake()
+		tt.send(request(xidPing, opPing))
+		tt.mustServe(reply(xidPing, 0, -112))
+		require.Equal(t, []string{"refused: server answered a ping with an error: code -112"}, tt.sink.take())
+	})
+}
+
+// Servers send events of their own accord: they may do so for a session that they are about to give up.
+func TestTap_EventsAreNoSignOfLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tt := newTapTest(t)
+		tt.shake()
+		tt.send(request(1, opExists))
+		tt.mustServe(reply(xidEvent, -1, 0, make([]byte, 20)...))
+		require.Empty(t, tt.sink.take())
+	})
+}
+
+func TestTap_ErrorCodesAboutTheSession(t *testing.T) {
+	for _, tc := range []struct {
+		code int32
+		want []string
+	}{
+		{codeSessionExpired, []string{"refused: ZooKeeper session expired"}},
+		{codeSessionMoved, nil}, // another connection has it: says nothing about its life
+		{-101, []string{"answered 0-0"}},
+		{-127, []string{"answered 0-0"}},
+	} {
+		t.Run(fmt.Sprint(tc.code), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tt := newTapTest(t)
+				tt.shake()
+				tt.send(request(1, opCreate))
+				tt.mustServe(reply(1, 0, tc.code))
+				require.Equal(t, tc.want, tt.sink.take())
+			})
+		})
+	}
+}
+
+// What proves that there was a leader with a majority after the sending: a write that succeeded, and nothing else.
+func TestTap_QuorumOperations(t *testing.T) {
+	ok := []string{"answered 1-2", "quorum 1"}
+	only := []string{"answered 1-2"}
+	for _, tc := range []struct {
+		name string
+		op   int32
+		code int32
+		body []byte
+		want []string
+	}{
+		{"create", opCreate, 0, nil, ok},
+		{"create that failed", opCreate, -110, nil, only},
+		{"delete", opDelete, 0, nil, ok},
+		{"delete that failed", opDelete, -101, nil, only},
+		{"set", opSetData, 0, nil, ok},
+		{"set that failed", opSetData, -103, nil, only},
+		{"multi of checks", opMulti, 0, multiResult(opCheck, 0), ok},
+		{"multi that failed: its header is clean, its results tell", opMulti, 0, multiResult(-1, -101), only},
+		{"multi that failed at a later check", opMulti, 0, multiResult(-1, 0), only},
+		{"empty multi, which checks nothing: the end mark only", opMulti, 0, append(binary.BigEndian.AppendUint32(nil, 0xffffffff), 1, 0, 0, 0, 0), only},
+		{"multi without a body", opMulti, 0, nil, only},
+		{"multi with an error in its header", opMulti, -112 + 100, multiResult(opCheck, 0), only},
+		{"exists", opExists, 0, nil, only},
+		{"sync, which no majority sees", 9, 0, nil, only},
+		{"list", 8, 0, nil, only},
+		{"auth of the client's own", opAuth, 0, nil, nil}, // answered out of order: no sign of life
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tt := newTapTest(t)
+				tt.shake()
+				tt.after(time.Second)
+				tt.send(request(7, tc.op))
+				tt.after(time.Second)
+				tt.mustServe(reply(7, 100, tc.code, tc.body...))
+				require.Equal(t, tc.want, tt.sink.take())
+			})
+		})
+	}
+}
+
+// After a reconnect the client restores its watches from a goroutine of its own; the Session's requests wait for the
+// frame, not for its answer.
+func TestTap_RestoredWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tt := newTapTest(t)
+		tt.shake()
+		tt.send(request(1, opExists))
+		require.Empty(t, tt.sink.take())
+		tt.after(time.Second)
+		tt.send(request(7, opWatches))
+		require.Equal(t, []string{"watches sent"}, tt.sink.take())
+		tt.after(time.Second)
+		tt.mustServe(reply(1, 100, 0))
+		tt.mustServe(reply(7, 100, 0))
+		require.Equal(t, []string{"answered 0-2", "answered 1-2"}, tt.sink.take(), "an answer, and no quorum")
+	})
+}
+
+// The token is the zxid of the create's own answer (R59), and the session is that in which the create left.
+func TestTap_Create_IsSighted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tt := newTapTest(t)
+		tt.shake()
+		const path = "/locks/a/_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-lock-"
+		seen := newSighting()
+		tt.sink.sightings[path] = seen
+
+		create := func(xid int32, path string) {
+			tt.send(request(xid, opCreate, appendString(nil, path)...))
+		}
+		create(1, "/elsewhere")
+		session, zxid := seen.seen()
+		require.Zero(t, session)
+		require.Zero(t, zxid)
+
+		create(2, path)
+		select {
+		case <-seen.left:
+		default:
+			t.Fatal("the frame left and nobody was told")
+		}
+		session, zxid = seen.seen()
+		require.EqualValues(t, 0x77, session)
+		require.Zero(t, zxid)
+
+		tt.mustServe(reply(1, 900, 0))
+		_, zxid = seen.seen()
+		require.Zero(t, zxid, "another create's answer")
+		tt.mustServe(reply(2, 901, 0))
+		_, zxid = seen.seen()
+		require.EqualValues(t, 901, zxid)
+	})
+}
+
+func TestTap_Create_FailedHasNoZxid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tt := newTapTest(t)
+		tt.shake()
+		seen := newSighting()
+		tt.sink.sightings["/p"] = seen
+		tt.send(request(1, opCreate, appendString(nil, "/p")...))
+		tt.mustServe(reply(1, 901, -101))
+		session, zxid := seen.seen()
+		require.EqualValues(t, 0x77, session)
+		require.Zero(t, zxid)
+	})
+}
+
+// The client takes the same request up again on the next connection: what counts is that it may have left once.
+func TestSighting_FirstSessionStays(t *testing.T) {
+	s := newSighting()
+	s.noteLeft(5)
+	s.noteLeft(6)
+	session, _ := s.seen()
+	require.EqualValues(t, 5, session)
+}
+
+func TestTap_DisconnectedIsToldOnce(t *testing.T) {
+	for _, how := range []struct {
+		name string
+		do   func(*tapTest)
+	}{
+		{"read fails", func(tt *tapTest) { _, _ = tt.tap.Read(make([]byte, 1)) }},
+		{"write fails", func(tt *tapTest) { tt.conn.writeErr = io.ErrClosedPipe; _, _ = tt.tap.Write(framed(request(1, 3))) }},
+		{"closed", func(tt *tapTest) { _ = tt.tap.Close() }},
+		{"cut", func(tt *tapTest) { tt.tap.cut() }},
+		{"a reply without a header", func(tt *tapTest) { require.ErrorContains(tt, tt.serve(make([]byte, 15)), "no header") }},
+		{"a frame of negative length", func(tt *tapTest) {
+			tt.conn.in.Write([]byte{0xff, 0xff, 0xff, 0xff})
+			_, err := tt.tap.Read(make([]byte, 8))
+			require.ErrorContains(tt, err, "length")
+		}},
+	} {
+		t.Run(how.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tt := newTapTest(t)
+				tt.shake()
+				how.do(tt)
+				require.Equal(t, []string{"disconnected"}, tt.sink.take())
+				_ = tt.tap.Close()
+				tt.tap.cut()
+				_, _ = tt.tap.Read(make([]byte, 1))
+				require.Empty(t, tt.sink.take())
+			})
+		})
+	}
+}
+
+// Frames come in pieces and in bunches. However the stream is cut, the reports are the same, and the bytes.
+func TestTap_AnyChunks(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	var out, in []byte
+	out = append(out, framed(connectRequest())...)
+	in = append(in, framed(connectAnswer(10_000, 0x77))...)
+	for xid := int32(1); xid < 40; xid++ {
+		out = append(out, framed(request(xid, []int32{opExists, opCreate, opDelete, opMulti}[xid%4], make([]byte, rnd.IntN(600))...))...)
+		in = append(in, framed(reply(xid, int64(xid), 0, append(multiResult(opCheck, 0), make([]byte, rnd.IntN(600))...)...))...)
+	}
+	var want []string
+	for round := range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			tt := newTapTest(t)
+			most := []int{1, 3, 50, 5000}[round%4]
+			for b := out; len(b) > 0; {
+				n := min(len(b), 1+rnd.IntN(most))
+				_, err := tt.tap.Write(b[:n])
+				require.NoError(t, err)
+				b = b[n:]
+			}
+			tt.conn.in.Write(in)
+			var got []byte
+			for len(got) < len(in) {
+				p := make([]byte, 1+rnd.IntN(most))
+				n, err := tt.tap.Read(p)
+				require.NoError(t, err)
+				got = append(got, p[:n]...)
+			}
+			require.Equal(t, in, got)
+			require.Equal(t, out, tt.conn.out.Bytes())
+			if want == nil {
+				want = tt.sink.take()
+				require.Len(t, want, 2+39+30) // handshake; an answer each; 30 quorum operations
+				return
+			}
+			require.Equal(t, want, tt.sink.take())
+		})
+	}
+}
+
+func TestSplitter(t *testing.T) {
+	bodies := [][]byte{{}, {1}, bytes.Repeat([]byte{2}, 300), {}, bytes.Repeat([]byte{3}, 255), bytes.Repeat([]byte{4}, 256), bytes.Repeat([]byte{5}, 100_000), {6, 7}}
+	var stream []byte
+	for _, b := range bodies {
+		stream = append(stream, framed(b)...)
+	}
+	for _, keep := range []int{0, 1, 256} {
+		for _, chunk := range []int{1, 2, 3, 4, 5, 7, 64, 4096, len(stream)} {
+			t.Run(fmt.Sprintf("keep %d, chunks of %d", keep, chunk), func(t *testing.T) {
+				var s splitter
+				i := 0
+				for b := stream; len(b) > 0; b = b[min(chunk, len(b)):] {
+					require.NoError(t, s.feed(b[:min(chunk, len(b))], keep, func(head []byte, size int) error {
+						require.Equal(t, len(bodies[i]), size)
+						want := bodies[i]
+						if keep > 0 {
+							want = want[:min(keep, len(want))]
+						}
+						require.True(t, bytes.Equal(want, head), "frame %d", i)
+						i++
+						return nil
+					}))
+				}
+				require.Equal(t, len(bodies), i)
+				require.LessOrEqual(t, cap(s.head), 64<<10, "I7: a long frame's buffer is not kept")
+			})
+		}
+	}
+}
+
+func TestSplitter_ErrorsEndIt(t *testing.T) {
+	var s splitter
+	bad := errors.New("no more")
+	err := s.feed(append(framed([]byte("a")), framed([]byte("b"))...), 0, func([]byte, int) error { return bad })
+	require.ErrorIs(t, err, bad)
+	s = splitter{}
+	require.ErrorContains(t, s.feed([]byte{0x80, 0, 0, 0}, 0, nil), "length")
+}
+
+func TestLeadingString(t *testing.T) {
+	for _, tt := range []struct {
+		in   []byte
+		want string
+		ok   bool
+	}{
+		{appendString(nil, "abc"), "abc", true},
+		{append(appendString(nil, "abc"), "more"...), "abc", true},
+		{appendString(nil, ""), "", true},
+		{nil, "", false},
+		{[]byte{0, 0, 0}, "", false},
+		{[]byte{0, 0, 0, 2, 'a'}, "", false},
+		{[]byte{0xff, 0xff, 0xff, 0xff, 'a'}, "", false}, // null
+	} {
+		got, ok := leadingString(tt.in)
+		require.Equal(t, tt.want, got)
+		require.Equal(t, tt.ok, ok)
+	}
+}
