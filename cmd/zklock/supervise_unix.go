@@ -250,7 +250,7 @@ func (s *supervisor) onStop(sig syscall.Signal) {
 	}
 	s.note("suspended: the lock is lost unless it is resumed within %v", max(s.lim.Term.sub(now()), 0).Round(100*time.Millisecond))
 	s.tty.takeBack()
-	stopSelf(s.desk)
+	stopSelf()
 	s.resume()
 }
 

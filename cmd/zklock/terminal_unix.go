@@ -85,31 +85,27 @@ func (t *terminal) close(killed bool) {
 	t.takeBack()
 }
 
-// canStop says whether somebody would notice that we stop, and could continue us: our parent, if it is in our session.
-// Without one (zklock is what the terminal was opened for) the kernel ignores SIGTSTP.
+// canStop says whether somebody would notice that our group stops, and could continue it: a shell in our session. In
+// the group of the session's leader there is none above us (zklock, or a script with it, is what the terminal was
+// opened for), nor when our parent is of another session. The kernel asks the same question before it heeds SIGTSTP.
 func canStop() bool {
-	if signal.Ignored(syscall.SIGTSTP) {
-		return false
-	}
-	own, err := unix.Getsid(0)
-	if err != nil {
+	sid, err := unix.Getsid(0)
+	if err != nil || sid == unix.Getpgrp() || signal.Ignored(syscall.SIGTSTP) {
 		return false
 	}
 	parents, err := unix.Getsid(unix.Getppid())
-	return err == nil && parents == own
+	return err == nil && parents == sid
 }
 
-// stopSelf stops our group as the terminal would have done had we been in the foreground, and returns when we are
-// continued, or when it turns out that nothing stops us.
-func stopSelf(d *desk) {
+// stopSelf stops our group as the terminal would have done had we been in the foreground, and returns when it is
+// continued. With SIGSTOP, because a Go program that has ever handled SIGTSTP cannot be stopped by it any more.
+func stopSelf() {
 	cont := make(chan os.Signal, 1)
 	signal.Notify(cont, syscall.SIGCONT)
 	defer signal.Stop(cont)
-	signal.Reset(syscall.SIGTSTP)
-	defer d.take(syscall.SIGTSTP)
-	_ = unix.Kill(0, unix.SIGTSTP)
+	_ = unix.Kill(0, unix.SIGSTOP)
 	select {
 	case <-cont:
-	case <-time.After(time.Second): // of running: time in which we are stopped is over when we look
+	case <-time.After(time.Second): // does not pass while we are stopped; if it passes, something kept us from it
 	}
 }
