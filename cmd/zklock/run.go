@@ -267,7 +267,11 @@ func (o *runOptions) job(program string, hold *zklock.Hold, p plan, d *desk, sig
 // release gives the lock back after the command, and says how the run ended. A signal cuts it short, and a second one
 // ends everything.
 func (o *runOptions) release(s *zklock.Session, hold *zklock.Hold, d *desk, out outcome) error {
-	ctx, cut := context.WithTimeoutCause(context.Background(), max(2*time.Second, s.Timeout()/3), errors.New("no answer in time"))
+	patience := max(2*time.Second, s.Timeout()/3)
+	if out.lost != nil {
+		patience = time.Second // there is little to give back
+	}
+	ctx, cut := context.WithTimeoutCause(context.Background(), patience, errors.New("no answer in time"))
 	defer cut()
 	asked := false
 	d.route(func(s os.Signal) {

@@ -227,8 +227,9 @@ func (s *supervisor) onSignal(sig syscall.Signal) {
 	s.signal(sig)
 }
 
-// onStop sees that the command stopped. If that was for the terminal's sake, zklock does as the terminal would have
-// it; a SIGSTOP from elsewhere is somebody's wish for the command alone, and the lock stays held.
+// onStop sees that the command stopped. If it has the terminal, or stopped for its sake, zklock stops, too, so that the
+// shell gets the terminal and can resume both. Otherwise somebody wanted the command alone to stop, and the lock stays
+// held.
 func (s *supervisor) onStop(sig syscall.Signal) {
 	s.stopped = sig
 	if s.tty == nil || s.lost != nil {
@@ -241,8 +242,10 @@ func (s *supervisor) onStop(sig syscall.Signal) {
 			return
 		}
 	case unix.SIGTSTP:
-	default:
-		return
+	default: // SIGSTOP: an interactive shell's `suspend`, if it has the terminal
+		if !s.tty.given {
+			return
+		}
 	}
 	if !canStop() {
 		s.signal(unix.SIGCONT) // nobody could resume it

@@ -170,6 +170,13 @@ func TestTerminal_JobControl(t *testing.T) {
 	s.typ("echo code $?\n")
 	s.expect("code 9")
 
+	// As an interactive shell's suspend does.
+	s.typ("$ZK -q " + path + ` -- bash -c 'kill -STOP $$; read x; echo "again <$x>"'` + "\n")
+	s.expect("Stopped")
+	s.typ("fg\n")
+	s.typ("d\n")
+	s.expect("again <d>")
+
 	// In the background the terminal stays the shell's; a command that reads waits for fg.
 	s.typ("$ZK -q " + path + ` -- bash -c 'echo working; sleep 0.3; read x; echo "bg <$x>"' &` + "\n")
 	s.expect("working")
