@@ -1,0 +1,213 @@
+package main
+
+// The flags that say how to reach the servers, which run and ls share, and what becomes of them.
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/spf13/cobra"
+
+	"github.com/zklock/zklock"
+)
+
+const (
+	envServers = "ZKLOCK_SERVERS"
+	envAuth    = "ZKLOCK_AUTH"
+)
+
+// connection is what the connection flags say.
+type connection struct {
+	servers        string
+	sessionTimeout time.Duration
+	connectTimeout time.Duration
+	authFile       string
+	tls            bool
+	tlsCA          string
+	tlsCert        string
+	tlsKey         string
+	tlsServerName  string
+	logLevel       string
+}
+
+func (c *connection) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVarP(&c.servers, "servers", "s", "", "`host:port,host:port/chroot` of the ZooKeeper servers (default $"+envServers+")")
+	f.DurationVar(&c.sessionTimeout, "session-timeout", zklock.DefaultSessionTimeout, "session timeout to ask the servers for")
+	f.DurationVar(&c.connectTimeout, "connect-timeout", 0, "how long to try to reach a server (default: the session timeout)")
+	f.StringVar(&c.authFile, "auth-file", "", "`file` with the digest credentials, user:password (default $"+envAuth+", the credentials themselves)")
+	f.BoolVar(&c.tls, "tls", false, "connect over TLS; the other --tls flags imply it")
+	f.StringVar(&c.tlsCA, "tls-ca", "", "`file` with the PEM certificates to trust in place of the system's")
+	f.StringVar(&c.tlsCert, "tls-cert", "", "`file` with the client's PEM certificate")
+	f.StringVar(&c.tlsKey, "tls-key", "", "`file` with the client's PEM key")
+	f.StringVar(&c.tlsServerName, "tls-server-name", "", "`name` that the servers' certificates must have (default: the host's name in --servers)")
+	f.StringVar(&c.logLevel, "log-level", "error", "what the ZooKeeper session logs to stderr: error, warn, info or debug")
+	_ = cmd.RegisterFlagCompletionFunc("log-level", cobra.FixedCompletions([]string{"error", "warn", "info", "debug"}, cobra.ShellCompDirectiveNoFileComp))
+	for _, name := range []string{"servers", "session-timeout", "connect-timeout", "tls-server-name"} {
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
+	}
+}
+
+// options checks the flags and turns them into options for Connect. Every error is one of usage.
+func (c *connection) options(stderr io.Writer) ([]zklock.Option, error) {
+	if c.servers == "" {
+		c.servers = os.Getenv(envServers)
+	}
+	if c.servers == "" {
+		return nil, exitf(exitUsage, "no servers: give --servers host:port,… or set %s", envServers)
+	}
+	if c.connectTimeout < 0 {
+		return nil, exitf(exitUsage, "--connect-timeout %v is negative", c.connectTimeout)
+	}
+	if c.connectTimeout == 0 {
+		c.connectTimeout = c.sessionTimeout
+	}
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.logLevel)); err != nil {
+		return nil, exitf(exitUsage, "--log-level %q: give error, warn, info or debug", c.logLevel)
+	}
+	opts := []zklock.Option{
+		zklock.WithSessionTimeout(c.sessionTimeout),
+		zklock.WithLogger(slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))),
+	}
+	auth, err := c.credentials()
+	if err != nil {
+		return nil, &exitError{exitUsage, err}
+	}
+	if auth != "" {
+		opts = append(opts, zklock.WithAuth("digest", []byte(auth)))
+	}
+	config, err := c.tlsConfig()
+	if err != nil {
+		return nil, &exitError{exitUsage, err}
+	}
+	if config != nil {
+		opts = append(opts, zklock.WithTLS(config))
+	}
+	return opts, nil
+}
+
+// credentials reads "user:password" from the auth file or, without one, from the environment. There is no flag for a
+// password: everybody on the host can read other people's arguments. Errors do not quote what they found.
+func (c *connection) credentials() (string, error) {
+	if c.authFile == "" {
+		auth := strings.TrimSpace(os.Getenv(envAuth))
+		if auth != "" && !strings.Contains(auth, ":") {
+			return "", fmt.Errorf("%s does not have the form user:password", envAuth)
+		}
+		return auth, nil
+	}
+	f, err := os.Open(c.authFile)
+	if err != nil {
+		return "", fmt.Errorf("--auth-file: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", fmt.Errorf("--auth-file: %w", err)
+	}
+	if mode := info.Mode(); runtime.GOOS != "windows" && mode.Perm()&0o007 != 0 {
+		return "", fmt.Errorf("--auth-file %s is open to everybody on this host (mode %#o): run chmod 600 on it, and change the password", c.authFile, mode.Perm())
+	}
+	b, err := io.ReadAll(io.LimitReader(f, 64<<10))
+	if err != nil {
+		return "", fmt.Errorf("--auth-file: %w", err)
+	}
+	auth := strings.TrimRight(string(b), "\r\n")
+	if strings.ContainsAny(auth, "\r\n") || !strings.Contains(auth, ":") {
+		return "", fmt.Errorf("--auth-file %s must hold one line, user:password", c.authFile)
+	}
+	return auth, nil
+}
+
+// tlsConfig returns nil when TLS is not asked for.
+func (c *connection) tlsConfig() (*tls.Config, error) {
+	if !c.tls && c.tlsCA == "" && c.tlsCert == "" && c.tlsKey == "" && c.tlsServerName == "" {
+		return nil, nil
+	}
+	config := &tls.Config{ServerName: c.tlsServerName, MinVersion: tls.VersionTLS12}
+	if c.tlsCA != "" {
+		pem, err := os.ReadFile(c.tlsCA)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-ca: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("--tls-ca %s holds no PEM certificate", c.tlsCA)
+		}
+	}
+	if (c.tlsCert == "") != (c.tlsKey == "") {
+		return nil, errors.New("--tls-cert and --tls-key go together")
+	}
+	if c.tlsCert != "" {
+		pair, err := tls.LoadX509KeyPair(c.tlsCert, c.tlsKey)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
+
+// connect opens the session within the connect timeout.
+func (c *connection) connect(ctx context.Context, opts []zklock.Option) (*zklock.Session, error) {
+	cctx, cancel := context.WithTimeoutCause(ctx, c.connectTimeout, errNoServer{c.connectTimeout})
+	defer cancel()
+	s, err := zklock.Connect(cctx, c.servers, opts...)
+	if err != nil {
+		return nil, classify(err)
+	}
+	return s, nil
+}
+
+// errNoServer is the cause of a connecting that took too long.
+type errNoServer struct{ after time.Duration }
+
+func (e errNoServer) Error() string { return fmt.Sprintf("no server after %v", e.after) }
+
+// classify gives an error of the library its exit code.
+func classify(err error) error {
+	var own *exitError
+	if errors.As(err, &own) {
+		return err
+	}
+	code := exitUsage
+	var late errNoServer
+	switch {
+	case errors.As(err, &late), errors.Is(err, context.DeadlineExceeded):
+		code = exitNoServer
+	case errors.Is(err, zklock.ErrNotAcquired):
+		code = exitNotAcquired
+	case errors.Is(err, zklock.ErrLost):
+		code = exitLost
+	case errors.Is(err, zklock.ErrAuthFailed), errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrInvalidACL):
+		code = exitRefused
+	}
+	return &exitError{code, trim(err)}
+}
+
+// trim takes the library's own name off the front of a message: ours is there already.
+func trim(err error) error {
+	if s, ok := strings.CutPrefix(err.Error(), "zklock: "); ok {
+		return trimmed{s, err}
+	}
+	return err
+}
+
+type trimmed struct {
+	s   string
+	err error
+}
+
+func (t trimmed) Error() string { return t.s }
+func (t trimmed) Unwrap() error { return t.err }

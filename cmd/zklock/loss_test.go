@@ -1,0 +1,326 @@
+//go:build linux || darwin
+
+package main
+
+// Attacks on the promise that the command does not outlive the lock.
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/zkserver"
+)
+
+// family is a command with a child and a grandchild in its group; all three tick into $1.
+const family = `sh -c '"$0" "$1" & "$0" "$1" & wait' "$0" "$1" & "$0" "$1"`
+
+func runFamily(t *testing.T, srv *zkserver.Server, path, log string, flags ...string) *proc {
+	t.Helper()
+	return start(t, jobEnv, runArgs(srv.ConnectString(), path, append(flags, "--", "sh", "-c", family, os.Args[0], log)...)...)
+}
+
+// pids are those that a token's job wrote.
+func pids(ls []line, token int64) map[int]bool {
+	m := make(map[int]bool)
+	for _, l := range ls {
+		if token == 0 || l.token == token {
+			m[l.pid] = true
+		}
+	}
+	return m
+}
+
+// waitForFamily returns the token under which all three run.
+func waitForFamily(t *testing.T, log string, after int64) (token int64) {
+	t.Helper()
+	eventually(t, "the whole family runs", func() bool {
+		for _, l := range readLines(t, log) {
+			if l.token > after {
+				token = l.token
+			}
+		}
+		return token != 0 && len(pids(readLines(t, log), token)) == 3
+	})
+	return token
+}
+
+// requireNoOverlap checks the order of the lines in the file, which is that of the writes.
+func requireNoOverlap(t *testing.T, ls []line) {
+	t.Helper()
+	var token int64
+	for i, l := range ls {
+		require.GreaterOrEqual(t, l.token, token, "line %d is of an earlier holder", i+1)
+		token = l.token
+	}
+}
+
+func requireAllGone(t *testing.T, who map[int]bool) {
+	t.Helper()
+	require.NotEmpty(t, who)
+	for pid := range who {
+		eventually(t, "process "+strconv.Itoa(pid)+" is gone", func() bool { return gone(pid) })
+	}
+}
+
+func guardianOf(t *testing.T, p *proc) int {
+	t.Helper()
+	out, err := exec.Command("pgrep", "-P", strconv.Itoa(p.cmd.Process.Pid)).Output()
+	require.NoError(t, err)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	require.NoError(t, err)
+	return pid
+}
+
+func TestLoss_ZklockKilled_FamilyDies_NextTakesOver(t *testing.T) {
+	for name, kill := range map[string]func(p *proc){
+		"the process": func(p *proc) { p.signal(syscall.SIGKILL) },
+		"its group":   func(p *proc) { require.NoError(t, syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
+			first := runFamily(t, srv, path, log)
+			one := waitForFamily(t, log, 0)
+			second := runFamily(t, srv, path, log)
+			second.prints("waiting")
+			family := pids(readLines(t, log), one)
+			killedAt := time.Now()
+			kill(first)
+			requireAllGone(t, family)
+			require.Less(t, time.Since(killedAt), time.Second, "at once, and not when the session ends")
+			first.prints("zklock itself was killed")
+
+			two := waitForFamily(t, log, one)
+			require.Greater(t, two, one)
+			requireNoOverlap(t, readLines(t, log))
+			second.signal(syscall.SIGTERM) // reaches the whole family
+			require.Equal(t, 143, second.wait())
+			requireAllGone(t, pids(readLines(t, log), two))
+		})
+	}
+}
+
+func TestLoss_GuardianKilled_FamilyDies_LockIsReleased(t *testing.T) {
+	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
+	p := runFamily(t, srv, path, log)
+	waitForFamily(t, log, 0)
+	require.NoError(t, syscall.Kill(guardianOf(t, p), syscall.SIGKILL))
+	require.Equal(t, exitUsage, p.wait())
+	require.Contains(t, p.stderr.String(), "guardian")
+	requireAllGone(t, pids(readLines(t, log), 0))
+	require.Empty(t, participants(t, session(t, srv), path))
+}
+
+func TestLoss_GuardianSurvivesSignals(t *testing.T) {
+	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
+	p := runFamily(t, srv, path, log)
+	waitForFamily(t, log, 0)
+	g := guardianOf(t, p)
+	for _, s := range []syscall.Signal{
+		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
+		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE, syscall.SIGALRM,
+	} {
+		require.NoError(t, syscall.Kill(g, s))
+	}
+	p.signal(syscall.SIGKILL)
+	requireAllGone(t, pids(readLines(t, log), 0))
+}
+
+func TestLoss_NodeDeleted_EndsTheCommandAtOnce(t *testing.T) {
+	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
+	p := runFamily(t, srv, path, log)
+	token := waitForFamily(t, log, 0)
+	s := session(t, srv)
+	node := participants(t, s, path)[0].Node
+	deleted := time.Now()
+	deleteNode(t, s, node)
+	require.Equal(t, exitLost, p.wait())
+	require.Less(t, time.Since(deleted), 2*time.Second)
+	requireAllGone(t, pids(readLines(t, log), 0))
+	for _, want := range []string{path + ": lost the lock", fmt.Sprintf("token %d", token), node, "deleted by somebody else", "SIGTERM"} {
+		require.Contains(t, p.stderr.String(), want)
+	}
+	require.Equal(t, 2, strings.Count(p.stderr.String(), "\n"), "acquired, and one line that says it all: %s", &p.stderr)
+}
+
+func TestLoss_NodeDeleted_StubbornCommandIsKilledAfterTheGrace(t *testing.T) {
+	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
+	p := start(t, jobEnv, runArgs(srv.ConnectString(), path, "--kill-after", "400ms", "--", os.Args[0], log, "stubborn")...)
+	eventually(t, "it runs", func() bool { return len(readLines(t, log)) > 3 })
+	s := session(t, srv)
+	deleteNode(t, s, participants(t, s, path)[0].Node)
+	require.Equal(t, exitLost, p.wait())
+	require.Contains(t, p.stderr.String(), "SIGKILL")
+	ls := readLines(t, log)
+	var term time.Time
+	for _, l := range ls {
+		if l.what == "term" {
+			term = l.at
+		}
+	}
+	require.False(t, term.IsZero(), "SIGTERM first")
+	require.InDelta(t, 400, ls[len(ls)-1].at.Sub(term).Milliseconds(), 150)
+}
+
+// latestDeadline is when a hold's deadline can be at the latest, if no server answered anything sent after a moment.
+func latestDeadline(silence time.Time) time.Time {
+	return silence.Add(sessionTimeout*100/101 - 50*time.Millisecond)
+}
+
+func TestLoss_LeaseNotRenewed_CommandIsGoneBeforeTheDeadline(t *testing.T) {
+	srv := zkserver.Single(t, zkserver.Own())
+	path, log := lockPath(t), filepath.Join(t.TempDir(), "log")
+	p := start(t, jobEnv, runArgs(srv.ConnectString(), path, "--kill-after", "500ms", "--", os.Args[0], log, "stubborn")...)
+	eventually(t, "it runs", func() bool { return len(readLines(t, log)) > 3 })
+	next := start(t, jobEnv, runArgs(srv.ConnectString(), path, "--", os.Args[0], log)...)
+	next.prints("waiting")
+
+	silence := time.Now()
+	require.NoError(t, srv.Pause())
+	require.Equal(t, exitLost, p.wait())
+	ls := readLines(t, log)
+	last := ls[len(ls)-1]
+	require.True(t, last.at.Before(latestDeadline(silence)), "the last line was written %v after the latest possible deadline", last.at.Sub(latestDeadline(silence)))
+	require.Contains(t, whats(ls), "term")
+	require.Contains(t, p.stderr.String(), "the lease was not renewed in time; the command was killed with SIGKILL")
+
+	require.NoError(t, srv.Resume())
+	eventually(t, "the next one runs", func() bool {
+		ls := readLines(t, log)
+		return ls[len(ls)-1].token > last.token
+	})
+	requireNoOverlap(t, readLines(t, log))
+	next.signal(syscall.SIGTERM)
+	next.wait()
+}
+
+func TestLoss_ZklockStopped_GuardianEndsTheCommandInTime(t *testing.T) {
+	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
+	p := runFamily(t, srv, path, log)
+	one := waitForFamily(t, log, 0)
+	next := runFamily(t, srv, path, log)
+	next.prints("waiting")
+	silence := time.Now()
+	p.signal(syscall.SIGSTOP)
+	requireAllGone(t, pids(readLines(t, log), one))
+	require.True(t, time.Now().Before(latestDeadline(silence)))
+	waitForFamily(t, log, one)
+	requireNoOverlap(t, readLines(t, log))
+	p.signal(syscall.SIGCONT)
+	require.Equal(t, exitLost, p.wait())
+	next.signal(syscall.SIGTERM)
+	next.wait()
+}
+
+func TestLoss_GuardianStopped_ZklockKillsInTime(t *testing.T) {
+	srv := zkserver.Single(t, zkserver.Own())
+	path, log := lockPath(t), filepath.Join(t.TempDir(), "log")
+	p := runFamily(t, srv, path, log)
+	waitForFamily(t, log, 0)
+	g := guardianOf(t, p)
+	require.NoError(t, syscall.Kill(g, syscall.SIGSTOP))
+	silence := time.Now()
+	require.NoError(t, srv.Pause())
+	requireAllGone(t, pids(readLines(t, log), 0))
+	require.True(t, time.Now().Before(latestDeadline(silence)))
+	require.NoError(t, syscall.Kill(g, syscall.SIGCONT))
+	require.Equal(t, exitLost, p.wait())
+}
+
+func TestLoss_ServerRestartsInTime_CommandRunsOn(t *testing.T) {
+	srv := zkserver.Single(t, zkserver.Own())
+	path, stop := lockPath(t), filepath.Join(t.TempDir(), "stop")
+	p := start(t, nil, "run", "--servers", srv.ConnectString(), "--session-timeout", "20s", "--leader-ping", "1s", path, "--",
+		"sh", "-c", `echo ready; until [ -e "$0" ]; do sleep 0.05; done; exit 5`, stop)
+	p.prints("ready")
+	require.NoError(t, srv.Kill())
+	require.NoError(t, srv.Start())
+	require.NoError(t, os.WriteFile(stop, nil, 0o600))
+	require.Equal(t, 5, p.wait())
+	require.NotContains(t, p.stderr.String(), "lost")
+}
+
+// fakeHold is a hold whose fate the test decides.
+type fakeHold struct {
+	deadline time.Time
+	lost     chan struct{}
+	err      error
+}
+
+func (h *fakeHold) Deadline() time.Time   { return h.deadline }
+func (h *fakeHold) Lost() <-chan struct{} { return h.lost }
+func (h *fakeHold) Err() error            { return h.err }
+
+func superviseFake(t *testing.T, h *fakeHold, argv ...string) outcome {
+	t.Helper()
+	d := openDesk(func(os.Signal) {})
+	defer d.close()
+	program, err := exec.LookPath(argv[0])
+	require.NoError(t, err)
+	return supervise(job{
+		program: program, argv: argv, env: os.Environ(), lock: "/fake", hold: h,
+		plan: plan{killAfter: 100 * time.Millisecond, margin: 50 * time.Millisecond, poll: 10 * time.Millisecond},
+		desk: d, sigs: make(chan os.Signal), note: t.Logf,
+	})
+}
+
+func TestSupervise_LostBeforeTheStart_StartsNothing(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ran")
+	lost := &zklock.Error{Op: "hold", Path: "/fake", Err: zklock.ErrLost}
+	h := &fakeHold{deadline: time.Now().Add(time.Hour), lost: make(chan struct{}), err: lost}
+	close(h.lost)
+	out := superviseFake(t, h, "touch", file)
+	require.ErrorIs(t, out.lost, zklock.ErrLost)
+	require.Equal(t, "the command was not started", out.how)
+	require.NoFileExists(t, file)
+
+	// The hold still stands when zklock looks, but there is no time left.
+	h = &fakeHold{deadline: time.Now().Add(20 * time.Millisecond), lost: make(chan struct{})}
+	out = superviseFake(t, h, "touch", file)
+	require.ErrorIs(t, out.lost, errNotRenewed)
+	require.NoFileExists(t, file)
+}
+
+func TestSupervise_DeadlineOfAHoldThatIsNotRenewed(t *testing.T) {
+	h := &fakeHold{deadline: time.Now().Add(2 * time.Second), lost: make(chan struct{})}
+	out := superviseFake(t, h, "sh", "-c", `trap "" TERM; while :; do sleep 0.01; done`)
+	require.True(t, time.Now().Before(h.deadline))
+	require.ErrorIs(t, out.lost, errNotRenewed)
+	require.Equal(t, "the command was killed with SIGKILL", out.how)
+	require.Equal(t, 137, out.exit)
+}
+
+func TestLoss_CommandThatLeavesItsGroup_DoesNotHoldUpTheEnd(t *testing.T) {
+	setsid, err := exec.LookPath("setsid")
+	if err != nil {
+		t.Skip("no setsid here")
+	}
+	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
+	p := start(t, jobEnv, runArgs(srv.ConnectString(), path, "--", "sh", "-c",
+		`"$0" "$1" "$2" </dev/null >/dev/null 2>&1 & until [ -s "$2" ]; do sleep 0.01; done`, setsid, os.Args[0], log)...)
+	require.Equal(t, 0, p.wait())
+	pid := readLines(t, log)[0].pid
+	require.False(t, gone(pid), "it left the group, and this protection with it")
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+}
+
+func TestLoss_ReleaseWithoutServer_SaysSo(t *testing.T) {
+	srv := zkserver.Single(t, zkserver.Own())
+	path, stop := lockPath(t), filepath.Join(t.TempDir(), "stop")
+	p := start(t, nil, "run", "--servers", srv.ConnectString(), "--session-timeout", "20s", "--leader-ping", "1s", path, "--",
+		"sh", "-c", `echo ready; until [ -e "$0" ]; do sleep 0.05; done; exit 5`, stop)
+	p.prints("ready")
+	require.NoError(t, srv.Kill())
+	require.NoError(t, os.WriteFile(stop, nil, 0o600))
+	require.Equal(t, 5, p.wait(), "the command's own exit code: the lock was held to its end")
+	require.Contains(t, p.stderr.String(), path+": not released")
+}

@@ -1,0 +1,104 @@
+// Command zklock runs commands under ZooKeeper locks.
+//
+// The files, from the outside in: main.go and flags.go take the command line; run.go walks through one run; plan.go
+// says, purely, when the command has to end; supervise_unix.go looks after the command, with guardian_unix.go in a
+// second process as the one that has the last word; terminal_unix.go hands the terminal over and takes it back.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes of zklock's own. All others are the command's: those from 126 on as a shell gives them.
+const (
+	exitLost        = 120 // the lock was lost, and the command ended for it
+	exitNotAcquired = 121 // somebody else holds the lock, and the wait is over
+	exitNoServer    = 122 // no server answered in time
+	exitRefused     = 123 // a server answered, and refused
+	exitUsage       = 125 // wrong usage, or zklock itself failed
+	exitCannotRun   = 126 // the command is there and cannot be run
+	exitNotFound    = 127 // the command is not there
+	exitSignal      = 128 // + n: the command, or zklock while it waited, was ended by signal n
+)
+
+// exitCodes is their description in the help.
+const exitCodes = `Exit codes:
+  120      the lock was lost, and the command was ended
+  121      not acquired: somebody else holds the lock, and the wait is over
+  122      no server could be reached
+  123      the servers refused: permissions, credentials
+  125      wrong usage, or zklock itself failed
+  126, 127 the command cannot be run, was not found
+  128+n    the command, or zklock while waiting, was ended by signal n
+  others   the command's own`
+
+// exitError ends zklock with a code. Without an error there is nothing to say.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+func exitf(code int, format string, args ...any) error {
+	return &exitError{code, fmt.Errorf(format, args...)}
+}
+
+func main() {
+	if code, ok := reexecuted(os.Args); ok {
+		os.Exit(code)
+	}
+	os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// execute runs one command line and returns the exit code.
+func execute(args []string, stdout, stderr io.Writer) int {
+	root := newRootCommand()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	ran, err := root.ExecuteC()
+	if err == nil {
+		return 0
+	}
+	var e *exitError
+	if !errors.As(err, &e) {
+		// What cobra itself finds wrong with a command line.
+		fmt.Fprintf(stderr, "zklock: %v\nSee '%s --help'.\n", err, ran.CommandPath())
+		return exitUsage
+	}
+	if e.err != nil {
+		fmt.Fprintf(stderr, "zklock: %v\n", e.err)
+	}
+	return e.code
+}
+
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "zklock",
+		Short: "Run commands under ZooKeeper locks",
+		Long: `zklock runs commands under ZooKeeper locks: of all processes that name the same
+lock, on whatever host, one at a time runs its command.
+
+  zklock run /locks/nightly -- ./backup.sh
+  zklock ls /locks/nightly`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	root.AddCommand(newRunCommand(), newListCommand(), newVersionCommand(), newDemoCommand())
+	return root
+}

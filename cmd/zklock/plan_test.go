@@ -1,0 +1,66 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+)
+
+func TestPlan_EndsBeforeTheDeadline(t *testing.T) {
+	for _, T := range []time.Duration{5 * time.Second, 10 * time.Second, 30 * time.Second, 2 * time.Minute} {
+		for _, mode := range []zklock.LeaseMode{zklock.QuorumLease(time.Second), zklock.SingleServerLease()} {
+			p, err := newPlan(mode, T, -1)
+			require.NoError(t, err)
+			room := zklock.LeaseRoom(mode, T)
+			require.Positive(t, p.killAfter)
+			require.GreaterOrEqual(t, p.margin, 50*time.Millisecond)
+			require.LessOrEqual(t, p.killAfter+p.margin+p.poll, room, "while all is well, SIGTERM is never due")
+
+			d := moment(time.Hour)
+			l := p.until(d)
+			require.Equal(t, p.killAfter, l.Kill.sub(l.Term))
+			require.Equal(t, p.margin, d.sub(l.Kill))
+		}
+	}
+}
+
+func TestPlan_KillAfterMustFit(t *testing.T) {
+	mode := zklock.QuorumLease(4 * time.Second)
+	def, err := newPlan(mode, 30*time.Second, -1)
+	require.NoError(t, err)
+	most := zklock.LeaseRoom(mode, 30*time.Second) - def.margin - def.poll
+	_, err = newPlan(mode, 30*time.Second, most-1)
+	require.NoError(t, err)
+	_, err = newPlan(mode, 30*time.Second, most)
+	require.ErrorContains(t, err, "give less than "+round(most).String())
+	zero, err := newPlan(mode, 30*time.Second, 0)
+	require.NoError(t, err)
+	require.Zero(t, zero.killAfter)
+
+	_, err = newPlan(mode, 7600*time.Millisecond, -1)
+	require.ErrorContains(t, err, "too small")
+}
+
+func TestLimits_EndNow(t *testing.T) {
+	l := limits{Term: 1000, Kill: 2000}
+	require.Equal(t, limits{Term: 10, Kill: 110}, l.endNow(10, 100), "before the limits: now, and the grace")
+	require.Equal(t, limits{Term: 10, Kill: 2000}, l.endNow(10, 5000), "the grace does not move the last limit")
+	require.Equal(t, limits{Term: 1000, Kill: 1600}, l.endNow(1500, 100), "what has begun is not begun again")
+}
+
+func TestHostAndPid(t *testing.T) {
+	for data, want := range map[string]struct {
+		host string
+		pid  int
+	}{
+		"db1:4711": {"db1", 4711}, "a:b:12": {"a:b", 12}, "": {}, ":12": {}, "db1": {}, "db1:": {}, "db1:x": {}, "192.168.0.1": {},
+		"db1:-3": {}, "\x1b[2J:12": {},
+	} {
+		host, pid := hostAndPid(data)
+		require.Equal(t, want.host, host, data)
+		require.Equal(t, want.pid, pid, data)
+	}
+}

@@ -1,0 +1,49 @@
+package main
+
+// What macOS says about processes.
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// States of a process, from <sys/proc.h>.
+const (
+	stopped = 4 // SSTOP
+	zombie  = 5 // SZOMB
+)
+
+// dieWithParent does nothing: there is no parent-death signal here.
+func dieWithParent(*syscall.SysProcAttr) {}
+
+// stateOf says what became of a child, and leaves it to be reaped. (waitid with WEXITED and WNOWAIT returns for a
+// stopped child, too, here.)
+func stateOf(pid int) (leaderState, error) {
+	p, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
+	if err != nil {
+		return leaderState{}, err
+	}
+	switch p.Proc.P_stat {
+	case zombie:
+		return leaderState{exited: true}, nil
+	case stopped:
+		return leaderState{stopped: syscall.Signal(p.Proc.P_xstat)}, nil
+	}
+	return leaderState{continued: true}, nil
+}
+
+// alive counts the processes of a group that have not ended.
+func alive(pgid int) (int, error) {
+	ps, err := unix.SysctlKinfoProcSlice("kern.proc.pgrp", pgid)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, p := range ps {
+		if p.Proc.P_stat != zombie {
+			n++
+		}
+	}
+	return n, nil
+}

@@ -1,0 +1,406 @@
+package main
+
+// One run: connect, wait for the lock, run the command under it, release.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/spf13/cobra"
+
+	"github.com/zklock/zklock"
+)
+
+type runOptions struct {
+	connection
+	lease      string
+	leaderPing time.Duration
+	maxStale   time.Duration
+	wait       time.Duration
+	waits      bool // --wait was given
+	noWait     bool
+	killAfter  time.Duration // negative: not given
+	container  bool
+	acl        string
+	quiet      bool
+
+	path   string
+	argv   []string
+	stderr io.Writer
+}
+
+func newRunCommand() *cobra.Command {
+	o := &runOptions{}
+	cmd := &cobra.Command{
+		Use:   "run [flags] PATH -- COMMAND [ARGS...]",
+		Short: "Run a command while holding a lock",
+		Long: `Run waits for the lock on PATH, runs COMMAND, and releases the lock when COMMAND
+and what it left in its process group have ended. COMMAND finds in its environment:
+
+  ZKLOCK_TOKEN  the fencing token, a number that grows with every holder: have
+                what COMMAND writes to refuse a smaller one than it has seen
+  ZKLOCK_PATH   PATH
+  ZKLOCK_NODE   the lock node, absolute
+
+COMMAND does not outlive the lock. It runs in a process group of its own; when
+the lease on the lock is not renewed in time, the group gets SIGTERM, and after
+--kill-after SIGKILL, so that it has ended before another can get the lock. The
+same happens at once when the lock is lost otherwise: when somebody deletes the
+node, say. Should zklock itself be killed, a guardian process kills the group at
+once. A process that leaves the group (setsid) leaves this protection, too; the
+token remains.
+
+Standard streams, signals, the terminal and the exit code are COMMAND's. A second
+SIGINT sent to zklock ends it at once: while it waits, and COMMAND, by SIGKILL,
+while that runs. A COMMAND that is suspended (Ctrl-Z) suspends zklock with it,
+and the lock is lost unless it is resumed before the lease ends.
+
+` + platformHelp + exitCodes,
+		Example: `  zklock run --servers zk1:2181,zk2:2181,zk3:2181 /locks/nightly -- ./backup.sh
+  zklock run --no-wait /locks/nightly -- ./backup.sh || [ $? = 121 ]
+  zklock run --wait 5m /locks/deploy -- sh -c 'deploy --fence "$ZKLOCK_TOKEN"'`,
+		Args: func(c *cobra.Command, args []string) error {
+			switch dash := c.ArgsLenAtDash(); {
+			case dash < 0:
+				return errors.New("put -- between PATH and COMMAND")
+			case dash != 1:
+				return fmt.Errorf("give one PATH before the --, not %d", dash)
+			case len(args) < 2:
+				return errors.New("give a COMMAND after the --")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			o.path, o.argv, o.stderr = args[0], args[1:], c.ErrOrStderr()
+			o.waits = c.Flags().Changed("wait")
+			if !c.Flags().Changed("kill-after") {
+				o.killAfter = -1
+			} else if o.killAfter < 0 {
+				return exitf(exitUsage, "--kill-after %v is negative", o.killAfter)
+			}
+			if c.Flags().Changed("leader-ping") && o.lease != "quorum" {
+				return exitf(exitUsage, "--leader-ping is for --lease quorum")
+			}
+			if c.Flags().Changed("max-stale") && o.lease != "ping" {
+				return exitf(exitUsage, "--max-stale is for --lease ping")
+			}
+			return o.run(c.Context())
+		},
+	}
+	o.addFlags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&o.lease, "lease", "quorum", "what proves that the session lives: quorum, ping or single (one server)")
+	f.DurationVar(&o.leaderPing, "leader-ping", zklock.DefaultLeaderPing, "with --lease quorum: two ticks (tickTime) of the servers")
+	f.DurationVar(&o.maxStale, "max-stale", 13*time.Second, "with --lease ping: how long a server may serve after it lost the quorum, (syncLimit + 1.5) ticks")
+	f.DurationVarP(&o.wait, "wait", "w", 0, "give up after this `duration` (default: wait for ever)")
+	f.BoolVarP(&o.noWait, "no-wait", "n", false, "give up at once if somebody else holds the lock")
+	f.DurationVarP(&o.killAfter, "kill-after", "k", 0, "time from SIGTERM to SIGKILL; must fit into the lease (default: half of what fits, at most 10s)")
+	f.BoolVar(&o.container, "container", false, "make the lock root a container, which the servers remove when it is no longer used")
+	f.StringVar(&o.acl, "acl", "world", "who may use the nodes that are made: world, or creator (needs credentials)")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "say nothing unless something fails")
+	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
+	_ = cmd.RegisterFlagCompletionFunc("lease", cobra.FixedCompletions([]string{"quorum", "ping", "single"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("acl", cobra.FixedCompletions([]string{"world", "creator"}, cobra.ShellCompDirectiveNoFileComp))
+	for _, name := range []string{"leader-ping", "max-stale", "wait", "kill-after"} {
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
+	}
+	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) == 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return nil, cobra.ShellCompDirectiveDefault // the command and its files
+	}
+	return cmd
+}
+
+// leaseMode is the --lease flag with its number.
+func (o *runOptions) leaseMode() (zklock.LeaseMode, error) {
+	switch o.lease {
+	case "quorum":
+		if o.leaderPing <= 0 {
+			return zklock.LeaseMode{}, exitf(exitUsage, "--leader-ping %v: give two ticks of the servers", o.leaderPing)
+		}
+		return zklock.QuorumLease(o.leaderPing), nil
+	case "ping":
+		return zklock.PingLease(o.maxStale), nil
+	case "single":
+		return zklock.SingleServerLease(), nil
+	}
+	return zklock.LeaseMode{}, exitf(exitUsage, "--lease %q: give quorum, ping or single", o.lease)
+}
+
+func (o *runOptions) mutexOptions() ([]zklock.MutexOption, error) {
+	var opts []zklock.MutexOption
+	if o.container {
+		opts = append(opts, zklock.WithContainer())
+	}
+	switch o.acl {
+	case "world":
+	case "creator":
+		opts = append(opts, zklock.WithACL(zk.AuthACL(zk.PermAll)))
+	default:
+		return nil, exitf(exitUsage, "--acl %q: give world or creator", o.acl)
+	}
+	return opts, nil
+}
+
+// note says something that is good to know, and that --quiet leaves out.
+func (o *runOptions) note(format string, args ...any) {
+	if !o.quiet {
+		fmt.Fprintf(o.stderr, "zklock: %s: %s\n", o.path, fmt.Sprintf(format, args...))
+	}
+}
+
+func (o *runOptions) run(ctx context.Context) error {
+	opts, err := o.options(o.stderr)
+	if err != nil {
+		return err
+	}
+	mode, err := o.leaseMode()
+	if err != nil {
+		return err
+	}
+	mopts, err := o.mutexOptions()
+	if err != nil {
+		return err
+	}
+	if o.wait < 0 {
+		return exitf(exitUsage, "--wait %v is negative", o.wait)
+	}
+	if o.killAfter >= 0 {
+		// Most mistakes show without a server. What counts is the session timeout that the servers grant.
+		if _, err := newPlan(mode, o.sessionTimeout, o.killAfter); err != nil {
+			return &exitError{exitUsage, err}
+		}
+	}
+	program, err := exec.LookPath(o.argv[0])
+	if err != nil {
+		code := exitNotFound
+		if errors.Is(err, os.ErrPermission) {
+			code = exitCannotRun
+		}
+		return &exitError{code, err}
+	}
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var first os.Signal
+	d := openDesk(func(s os.Signal) {
+		switch {
+		case !ends(s): // for a command that is not there yet
+		case first == nil:
+			first = s
+			cancel(interrupted{s})
+		default:
+			fmt.Fprintf(o.stderr, "zklock: %s: ended by a second signal: %v\n", o.path, s)
+			os.Exit(exitCodeOf(s))
+		}
+	})
+	defer d.close()
+
+	wctx := ctx
+	if o.waits && o.wait > 0 {
+		var stop context.CancelFunc
+		wctx, stop = context.WithTimeoutCause(ctx, o.wait, errWaited{o.wait})
+		defer stop()
+	}
+	s, err := o.connect(wctx, append(opts, zklock.WithLease(mode)))
+	if err != nil {
+		return o.explainConnect(ctx, err)
+	}
+	// Ends the ZooKeeper session, and with it whatever is left of the lock.
+	defer s.Close()
+
+	p, err := newPlan(mode, s.Timeout(), o.killAfter)
+	if err != nil {
+		return exitf(exitUsage, "%w (the servers granted a session timeout of %v)", err, s.Timeout())
+	}
+	m, err := zklock.NewMutex(s, o.path, mopts...)
+	if err != nil {
+		return classify(err)
+	}
+	hold, err := o.acquire(wctx, s, m)
+	if err != nil {
+		return o.explainAcquire(ctx, s, err)
+	}
+	o.note("acquired, token %d", hold.Token())
+
+	sigs := make(chan os.Signal, 64)
+	d.route(func(s os.Signal) {
+		select {
+		case sigs <- s:
+		default: // 64 signals are waiting: like the kernel, we do not count them
+		}
+	})
+	var out outcome
+	if ctx.Err() != nil { // a signal came just when the lock did
+		out.exit = exitCodeOf(first)
+	} else {
+		out = supervise(o.job(program, hold, p, d, sigs))
+	}
+	return o.release(s, hold, d, out)
+}
+
+// job describes the command to supervise.
+func (o *runOptions) job(program string, hold *zklock.Hold, p plan, d *desk, sigs <-chan os.Signal) job {
+	return job{
+		program: program,
+		argv:    o.argv,
+		env: append(os.Environ(),
+			"ZKLOCK_TOKEN="+strconv.FormatInt(hold.Token(), 10), "ZKLOCK_PATH="+o.path, "ZKLOCK_NODE="+hold.Path()),
+		lock: fmt.Sprintf("%s (token %d)", o.path, hold.Token()),
+		hold: hold,
+		plan: p,
+		desk: d,
+		sigs: sigs,
+		note: o.note,
+	}
+}
+
+// release gives the lock back after the command, and says how the run ended. A signal cuts it short, and a second one
+// ends everything.
+func (o *runOptions) release(s *zklock.Session, hold *zklock.Hold, d *desk, out outcome) error {
+	patience := max(2*time.Second, s.Timeout()/3)
+	if out.lost != nil {
+		patience = time.Second // there is little to give back
+	}
+	ctx, cut := context.WithTimeoutCause(context.Background(), patience, errors.New("no answer in time"))
+	defer cut()
+	asked := false
+	d.route(func(s os.Signal) {
+		switch {
+		case !ends(s):
+		case !asked:
+			asked = true
+			cut()
+		default:
+			os.Exit(exitCodeOf(s))
+		}
+	})
+	err := hold.Release(ctx)
+	if out.lost == nil && errors.Is(err, zklock.ErrLost) {
+		out.lost = cause(err)
+	}
+	switch {
+	case out.lost != nil:
+		how := out.how
+		if how == "" {
+			how = "the command had ended by itself, and may have overlapped with the next holder"
+		}
+		return exitf(exitLost, "%s: lost the lock (token %d, node %s): %w; %s", o.path, hold.Token(), hold.Path(), out.lost, how)
+	case err != nil:
+		fmt.Fprintf(o.stderr, "zklock: %s: not released (token %d, node %s): %v; others get the lock when the session ends, within %v\n",
+			o.path, hold.Token(), hold.Path(), cause(err), s.Timeout())
+	}
+	if out.err != nil {
+		return exitf(exitUsage, "%s: token %d: %w", o.path, hold.Token(), out.err)
+	}
+	if out.exit != 0 {
+		return &exitError{code: out.exit}
+	}
+	return nil
+}
+
+// errWaited is the cause of a wait that --wait ended.
+type errWaited struct{ after time.Duration }
+
+func (e errWaited) Error() string { return fmt.Sprintf("gave up after %v", e.after) }
+
+// acquire waits for the lock as the flags say.
+func (o *runOptions) acquire(ctx context.Context, s *zklock.Session, m *zklock.Mutex) (*zklock.Hold, error) {
+	if o.noWait || o.waits && o.wait == 0 {
+		ctx, cancel := context.WithTimeoutCause(ctx, o.connectTimeout, errNoServer{o.connectTimeout})
+		defer cancel()
+		return m.TryAcquire(ctx)
+	}
+	if !o.quiet {
+		t := time.AfterFunc(500*time.Millisecond, func() { o.note("waiting") })
+		defer t.Stop()
+	}
+	return m.Acquire(ctx)
+}
+
+// explainConnect gives the end of a connecting its exit code: the signal's, if it was that.
+func (o *runOptions) explainConnect(ctx context.Context, err error) error {
+	var i interrupted
+	var w errWaited
+	switch {
+	case ctx.Err() != nil && errors.As(context.Cause(ctx), &i):
+		return exitf(exitCodeOf(i.signal), "%s: not acquired: %w", o.path, i)
+	case errors.As(err, &w):
+		return &exitError{exitNoServer, errors.Unwrap(classify(err))}
+	}
+	return err
+}
+
+// explainAcquire does the same for a wait. A wait that ended while no server was there says so.
+func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, err error) error {
+	var i interrupted
+	var w errWaited
+	attached := s.State().Attached()
+	switch {
+	case ctx.Err() != nil && errors.As(context.Cause(ctx), &i):
+		return exitf(exitCodeOf(i.signal), "%s: not acquired: %w", o.path, i)
+	case errors.As(err, &w) && attached:
+		return exitf(exitNotAcquired, "%s: not acquired: %w", o.path, w)
+	case errors.As(err, &w):
+		return exitf(exitNoServer, "%s: not acquired: %w, and there is no connection to a server now", o.path, w)
+	case errors.Is(err, zklock.ErrNotAcquired):
+		return exitf(exitNotAcquired, "%s: not acquired: somebody else holds it", o.path)
+	}
+	return classify(err)
+}
+
+// cause is what is inside the library's Error: which lock and node our own message says.
+func cause(err error) error {
+	var e *zklock.Error
+	if errors.As(err, &e) {
+		return e.Err
+	}
+	return err
+}
+
+// job is a command to run under a lock.
+type job struct {
+	program string // the path of argv[0]
+	argv    []string
+	env     []string
+	lock    string // path and token, for messages
+	hold    holdView
+	plan    plan
+	desk    *desk
+	sigs    <-chan os.Signal // what the desk takes meanwhile
+	note    func(format string, args ...any)
+}
+
+// holdView is what the supervision of a command asks of a hold.
+type holdView interface {
+	Deadline() time.Time
+	Lost() <-chan struct{}
+	Err() error
+}
+
+// deadline is the hold's deadline on the clock that processes share. That clock is read first: a pause between the
+// two reads makes the deadline earlier than it is, not later.
+func (j *job) deadline() moment {
+	n := now()
+	return n.add(time.Until(j.hold.Deadline()))
+}
+
+// errNotRenewed says that the lease was about to end.
+var errNotRenewed = errors.New("the lease was not renewed in time")
+
+// outcome is how a command ended.
+type outcome struct {
+	exit int    // its exit code, as a shell gives it
+	lost error  // why the lock was lost, if that ended the command, or kept it from starting
+	how  string // what was done to the command for it
+	err  error  // what kept the command from running to its end, apart from that
+}

@@ -1,0 +1,390 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/zkserver"
+)
+
+func TestRun_CommandSeesTheLock(t *testing.T) {
+	srv, path := server(t), lockPath(t)
+	p := run(t, srv, path, "--", "sh", "-c", `echo "$ZKLOCK_TOKEN $ZKLOCK_PATH $ZKLOCK_NODE"; ps -o pgid= -p $$; echo $$`)
+	require.Equal(t, 0, p.wait())
+	f := strings.Fields(p.stdout.String())
+	require.Len(t, f, 5)
+	token, err := strconv.ParseInt(f[0], 10, 64)
+	require.NoError(t, err)
+	require.Positive(t, token)
+	require.Equal(t, path, f[1])
+	require.True(t, strings.HasPrefix(f[2], path+"/_c_"), f[2])
+	require.Equal(t, f[4], f[3], "the command leads a process group of its own")
+	require.Contains(t, p.stderr.String(), fmt.Sprintf("zklock: %s: acquired, token %d\n", path, token))
+	require.Empty(t, participants(t, session(t, srv), path), "released")
+}
+
+func TestRun_PassesStreamsAndExitCode(t *testing.T) {
+	srv := server(t)
+	p := start(t, func(c *exec.Cmd) { c.Stdin = strings.NewReader("one\ntwo\n") },
+		runArgs(srv.ConnectString(), lockPath(t), "--quiet", "--", "sh", "-c", `tr a-z A-Z; echo problem >&2; exit 42`)...)
+	require.Equal(t, 42, p.wait())
+	require.Equal(t, "ONE\nTWO\n", p.stdout.String())
+	require.Equal(t, "problem\n", p.stderr.String())
+}
+
+func TestRun_PassesOtherDescriptors(t *testing.T) {
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	p := start(t, func(c *exec.Cmd) { c.ExtraFiles = []*os.File{w} },
+		runArgs(server(t).ConnectString(), lockPath(t), "--", "sh", "-c", `echo through three >&3`)...)
+	require.NoError(t, w.Close())
+	require.Equal(t, 0, p.wait())
+	b := make([]byte, 100)
+	n, err := r.Read(b)
+	require.NoError(t, err)
+	require.Equal(t, "through three\n", string(b[:n]))
+}
+
+func TestRun_CommandDiesOfSignal_ExitsAsAShellWould(t *testing.T) {
+	srv := server(t)
+	for _, s := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSEGV, syscall.SIGTERM} {
+		p := run(t, srv, lockPath(t), "--", "sh", "-c", fmt.Sprintf("kill -%d $$", s))
+		require.Equal(t, 128+int(s), p.wait())
+	}
+}
+
+func TestRun_CommandMissingOrNotExecutable(t *testing.T) {
+	// No server is needed to say so.
+	p := start(t, nil, runArgs("127.0.0.1:1", "/x", "--", "no-such-command-anywhere")...)
+	require.Equal(t, exitNotFound, p.wait())
+	require.Contains(t, p.stderr.String(), "no-such-command-anywhere")
+
+	plain := filepath.Join(t.TempDir(), "plain")
+	require.NoError(t, os.WriteFile(plain, []byte("text"), 0o644))
+	p = start(t, nil, runArgs("127.0.0.1:1", "/x", "--", plain)...)
+	require.Equal(t, exitCannotRun, p.wait())
+
+	broken := filepath.Join(t.TempDir(), "broken")
+	require.NoError(t, os.WriteFile(broken, []byte("#!/no/such/interpreter\n"), 0o755))
+	p = run(t, server(t), lockPath(t), "--", broken)
+	require.Equal(t, exitNotFound, p.wait())
+
+	script := filepath.Join(t.TempDir(), "script")
+	require.NoError(t, os.WriteFile(script, []byte("echo no interpreter line, $1\n"), 0o755))
+	p = run(t, server(t), lockPath(t), "--", script, "no matter")
+	require.Equal(t, 0, p.wait())
+	require.Equal(t, "no interpreter line, no matter\n", p.stdout.String())
+}
+
+func TestRun_ForwardsSignals(t *testing.T) {
+	srv := server(t)
+	for _, name := range []string{"INT", "TERM", "HUP", "QUIT", "USR1", "USR2", "WINCH"} {
+		t.Run(name, func(t *testing.T) {
+			p := run(t, srv, lockPath(t), "--", "sh", "-c", fmt.Sprintf(`trap "echo got %s; exit 7" %s; echo ready; while :; do sleep 0.02; done`, name, name))
+			p.prints("ready")
+			p.signal(map[string]syscall.Signal{
+				"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP, "QUIT": syscall.SIGQUIT,
+				"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2, "WINCH": syscall.SIGWINCH,
+			}[name])
+			require.Equal(t, 7, p.wait())
+			require.Contains(t, p.stdout.String(), "got "+name)
+		})
+	}
+}
+
+func TestRun_IgnoredSignalStaysIgnored(t *testing.T) {
+	// As under nohup.
+	p := start(t, func(c *exec.Cmd) {
+		c.Args = append([]string{"sh", "-c", `trap "" HUP; exec "$@"`, "sh", binary}, c.Args[1:]...)
+		c.Path, _ = exec.LookPath("sh")
+	}, runArgs(server(t).ConnectString(), lockPath(t), "--", "sh", "-c", `kill -HUP $$; echo alive`)...)
+	p.prints("acquired")
+	_ = p.cmd.Process.Signal(syscall.SIGHUP)
+	require.Equal(t, 0, p.wait())
+	require.Equal(t, "alive\n", p.stdout.String())
+}
+
+func TestRun_SecondSIGINT_KillsACommandThatIgnoresIt(t *testing.T) {
+	srv, path := server(t), lockPath(t)
+	p := run(t, srv, path, "--", "sh", "-c", `trap "echo one" INT; echo ready; while :; do sleep 0.02; done`)
+	p.prints("ready")
+	p.signal(syscall.SIGINT)
+	p.prints("one")
+	p.signal(syscall.SIGINT)
+	require.Equal(t, 130, p.wait())
+	require.Empty(t, participants(t, session(t, srv), path), "released")
+}
+
+func TestRun_WhatTheCommandLeavesInItsGroupEndsBeforeTheRelease(t *testing.T) {
+	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
+	p := start(t, jobEnv, runArgs(srv.ConnectString(), path, "--kill-after", "300ms", "--", "sh", "-c",
+		`"$0" "$1" stubborn </dev/null >/dev/null 2>&1 & until [ -s "$1" ]; do sleep 0.01; done; exit 3`, os.Args[0], log)...)
+	require.Equal(t, 3, p.wait())
+	ls := readLines(t, log)
+	require.NotEmpty(t, ls)
+	require.True(t, gone(ls[0].pid))
+	require.Contains(t, whats(ls), "term", "it was asked first")
+}
+
+func whats(ls []line) (w []string) {
+	for _, l := range ls {
+		w = append(w, l.what)
+	}
+	return w
+}
+
+func TestRun_NoWait(t *testing.T) {
+	srv, path := server(t), lockPath(t)
+	s := session(t, srv)
+	_, release := occupy(t, s, path)
+	p := run(t, srv, path, "--no-wait", "--", "echo", "ran")
+	require.Equal(t, exitNotAcquired, p.wait())
+	require.Equal(t, fmt.Sprintf("zklock: %s: not acquired: somebody else holds it\n", path), p.stderr.String())
+	require.Empty(t, p.stdout.String())
+	require.Len(t, participants(t, s, path), 1, "it leaves nothing")
+	release()
+	p = run(t, srv, path, "--no-wait", "--", "echo", "ran")
+	require.Equal(t, 0, p.wait())
+}
+
+func TestRun_WaitEnds(t *testing.T) {
+	srv, path := server(t), lockPath(t)
+	s := session(t, srv)
+	_, release := occupy(t, s, path)
+	p := run(t, srv, path, "--wait", "1s", "--", "echo", "ran")
+	require.Equal(t, exitNotAcquired, p.wait())
+	require.Contains(t, p.stderr.String(), "not acquired: gave up after 1s")
+	require.Len(t, participants(t, s, path), 1, "it leaves nothing")
+
+	p = run(t, srv, path, "--wait", "60s", "--", "echo", "ran")
+	p.prints("waiting")
+	release()
+	require.Equal(t, 0, p.wait())
+	require.Equal(t, "ran\n", p.stdout.String())
+}
+
+func TestRun_SignalWhileWaiting_LeavesTheQueue(t *testing.T) {
+	srv, path := server(t), lockPath(t)
+	s := session(t, srv)
+	occupy(t, s, path)
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
+		p := run(t, srv, path, "--", "echo", "ran")
+		eventually(t, "it queues", func() bool { return len(participants(t, s, path)) == 2 })
+		p.signal(syscall.SIGUSR1) // for a command that is not there yet
+		p.signal(sig)
+		require.Equal(t, 128+int(sig), p.wait())
+		require.Contains(t, p.stderr.String(), path+": not acquired: ended by signal")
+		require.Len(t, participants(t, s, path), 1)
+	}
+}
+
+func TestRun_SecondSIGINTWhileWaiting_EndsAtOnce(t *testing.T) {
+	srv := zkserver.Single(t, zkserver.Own())
+	path := lockPath(t)
+	s := session(t, srv)
+	occupy(t, s, path)
+	p := run(t, srv, path, "--", "echo", "ran")
+	eventually(t, "it queues", func() bool { return len(participants(t, s, path)) == 2 })
+	require.NoError(t, srv.Pause()) // a polite end now takes its time
+	p.signal(syscall.SIGINT)
+	time.Sleep(50 * time.Millisecond) // the kernel merges signals of a kind
+	began := time.Now()
+	p.signal(syscall.SIGINT)
+	require.Equal(t, 130, p.wait())
+	require.Less(t, time.Since(began), 400*time.Millisecond)
+	require.Contains(t, p.stderr.String(), "second signal")
+	require.NoError(t, srv.Resume())
+}
+
+func TestRun_NoServer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and says nothing
+	require.NoError(t, err)
+	defer l.Close()
+	for name, tc := range map[string]struct {
+		servers string
+		flags   []string
+		say     string
+	}{
+		"refused":      {"127.0.0.1:1", []string{"--connect-timeout", "1s"}, "connection refused"},
+		"unknown host": {"no-such-host.invalid:2181", []string{"--connect-timeout", "1s"}, "no-such-host.invalid"},
+		"silent":       {l.Addr().String(), []string{"--connect-timeout", "1s"}, "did not answer"},
+		"wait is less": {"127.0.0.1:1", []string{"--wait", "1s"}, "gave up after 1s"},
+		"no wait":      {"127.0.0.1:1", []string{"--no-wait", "--connect-timeout", "1s"}, "no server after 1s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := start(t, nil, runArgs(tc.servers, "/x", append(tc.flags, "--", "echo", "ran")...)...)
+			require.Equal(t, exitNoServer, p.wait())
+			require.Contains(t, p.stderr.String(), tc.say)
+			require.Contains(t, p.stderr.String(), tc.servers)
+			require.Equal(t, 1, strings.Count(p.stderr.String(), "\n"), p.stderr.String())
+		})
+	}
+	t.Run("interrupted", func(t *testing.T) {
+		p := start(t, nil, runArgs("127.0.0.1:1", "/x", "--log-level", "debug", "--", "echo", "ran")...)
+		p.prints("refused")
+		p.signal(syscall.SIGTERM)
+		require.Equal(t, 143, p.wait())
+	})
+	t.Run("ls", func(t *testing.T) {
+		p := start(t, nil, "ls", "--servers", "127.0.0.1:1", "--connect-timeout", "500ms", "/x")
+		require.Equal(t, exitNoServer, p.wait())
+	})
+}
+
+func TestRun_BadUsage(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "secret")
+	require.NoError(t, os.WriteFile(secret, []byte("user:opensesame\n"), 0o644))
+	shapeless := filepath.Join(t.TempDir(), "shapeless")
+	require.NoError(t, os.WriteFile(shapeless, []byte("opensesame"), 0o600))
+	const s = "--servers=127.0.0.1:1"
+	for name, tc := range map[string]struct {
+		args []string
+		say  string
+	}{
+		"no dash":            {[]string{"run", s, "/x", "echo"}, "put -- between PATH and COMMAND"},
+		"no path":            {[]string{"run", s, "--", "echo"}, "give one PATH"},
+		"no command":         {[]string{"run", s, "/x", "--"}, "give a COMMAND"},
+		"unknown flag":       {[]string{"run", s, "--frob", "/x", "--", "echo"}, "unknown flag"},
+		"password in args":   {[]string{"run", s, "--auth", "u:p", "/x", "--", "echo"}, "unknown flag"},
+		"no servers":         {[]string{"run", "/x", "--", "echo"}, "ZKLOCK_SERVERS"},
+		"bad servers":        {[]string{"run", "--servers", "host:port", "/x", "--", "echo"}, "port"},
+		"wait and no-wait":   {[]string{"run", s, "--wait", "1s", "--no-wait", "/x", "--", "echo"}, "wait"},
+		"negative wait":      {[]string{"run", s, "--wait", "-1s", "/x", "--", "echo"}, "negative"},
+		"not a duration":     {[]string{"run", s, "--wait", "soon", "/x", "--", "echo"}, "duration"},
+		"lease":              {[]string{"run", s, "--lease", "best", "/x", "--", "echo"}, "quorum, ping or single"},
+		"ping and leader":    {[]string{"run", s, "--lease", "ping", "--leader-ping", "1s", "/x", "--", "echo"}, "--lease quorum"},
+		"no room":            {[]string{"run", s, "--session-timeout", "5s", "/x", "--", "echo"}, "no room"},
+		"negative kill":      {[]string{"run", s, "--kill-after", "-1s", "/x", "--", "echo"}, "negative"},
+		"acl":                {[]string{"run", s, "--acl", "mine", "/x", "--", "echo"}, "world or creator"},
+		"log level":          {[]string{"run", s, "--log-level", "loud", "/x", "--", "echo"}, "error, warn, info or debug"},
+		"auth file missing":  {[]string{"run", s, "--auth-file", "/no/such", "/x", "--", "echo"}, "/no/such"},
+		"auth file readable": {[]string{"run", s, "--auth-file", secret, "/x", "--", "echo"}, "chmod 600"},
+		"auth file shape":    {[]string{"run", s, "--auth-file", shapeless, "/x", "--", "echo"}, "user:password"},
+		"tls ca":             {[]string{"run", s, "--tls-ca", shapeless, "/x", "--", "echo"}, "no PEM certificate"},
+		"tls key alone":      {[]string{"run", s, "--tls-key", shapeless, "/x", "--", "echo"}, "go together"},
+		"subcommand":         {[]string{"frob"}, "unknown command"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := start(t, nil, tc.args...)
+			require.Equal(t, exitUsage, p.wait())
+			require.Contains(t, p.stderr.String(), tc.say)
+			require.NotContains(t, p.stderr.String(), "opensesame")
+			require.Empty(t, p.stdout.String())
+		})
+	}
+}
+
+func TestRun_BadPath(t *testing.T) {
+	srv := server(t)
+	for _, path := range []string{"relative", "", "/", "/x/", "/a//b", "/a/../b"} {
+		p := run(t, srv, path, "--", "echo", "ran")
+		require.Equal(t, exitUsage, p.wait(), path)
+		require.Empty(t, p.stdout.String())
+	}
+}
+
+func TestRun_KillAfterThatDoesNotFit_IsRefusedWithTheNumbers(t *testing.T) {
+	p := start(t, nil, runArgs("127.0.0.1:1", "/x", "--kill-after", "4s", "--", "echo", "ran")...)
+	require.Equal(t, exitUsage, p.wait())
+	room := zklock.LeaseRoom(zklock.QuorumLease(time.Second), sessionTimeout)
+	for _, number := range []string{"--kill-after 4s", "session timeout 5s", "leader ping 1s", room.Round(time.Millisecond).String(), "give less than"} {
+		require.Contains(t, p.stderr.String(), number)
+	}
+
+	// The servers grant less than we asked for.
+	srv := zkserver.Single(t, zkserver.SessionTimeouts(time.Second, 5*time.Second))
+	p = start(t, nil, "run", "--servers", srv.ConnectString(), "--session-timeout", "20s", "--leader-ping", "1s", "--kill-after", "4s", "/x", "--", "echo", "ran")
+	require.Equal(t, exitUsage, p.wait())
+	require.Contains(t, p.stderr.String(), "the servers granted a session timeout of 5s")
+	require.Empty(t, p.stdout.String())
+}
+
+func TestRun_Credentials(t *testing.T) {
+	srv := server(t)
+	s := session(t, srv, zklock.WithAuth("digest", []byte("boss:secret")))
+	root := lockPath(t)
+	_, release := occupy(t, s, root+"/other")
+	release()
+	_, err := s.Conn().Create(root+"/mine", nil, 0, zk.DigestACL(zk.PermAll, "boss", "secret"))
+	require.NoError(t, err)
+
+	p := run(t, srv, root+"/mine", "--", "echo", "ran")
+	require.Equal(t, exitRefused, p.wait())
+	require.Contains(t, p.stderr.String(), root+"/mine")
+	require.Contains(t, p.stderr.String(), "not authenticated")
+
+	p = start(t, func(c *exec.Cmd) { c.Env = append(c.Env, "ZKLOCK_AUTH=boss:wrong") },
+		runArgs(srv.ConnectString(), root+"/mine", "--", "echo", "ran")...)
+	require.Equal(t, exitRefused, p.wait())
+	require.NotContains(t, p.stderr.String(), "wrong")
+
+	p = start(t, func(c *exec.Cmd) { c.Env = append(c.Env, "ZKLOCK_AUTH=boss:secret") },
+		runArgs(srv.ConnectString(), root+"/mine", "--", "echo", "ran")...)
+	require.Equal(t, 0, p.wait())
+
+	file := filepath.Join(t.TempDir(), "auth")
+	require.NoError(t, os.WriteFile(file, []byte("boss:secret\n"), 0o600))
+	p = run(t, srv, root+"/mine", "--auth-file", file, "--acl", "creator", "--", "echo", "ran")
+	require.Equal(t, 0, p.wait())
+
+	out := start(t, nil, "ls", "--servers", srv.ConnectString(), "--session-timeout", "5s", root+"/mine")
+	require.Equal(t, exitRefused, out.wait())
+}
+
+func TestRun_ServerGoesWhileWaiting(t *testing.T) {
+	srv := zkserver.Single(t, zkserver.Own())
+	path := lockPath(t)
+	s := session(t, srv)
+	occupy(t, s, path)
+	p := run(t, srv, path, "--wait", "3s", "--", "echo", "ran")
+	eventually(t, "it queues", func() bool { return len(participants(t, s, path)) == 2 })
+	require.NoError(t, srv.Kill())
+	require.Equal(t, exitNoServer, p.wait())
+	require.Contains(t, p.stderr.String(), "gave up after 3s")
+}
+
+func TestVersionAndHelp(t *testing.T) {
+	p := start(t, nil, "version")
+	require.Equal(t, 0, p.wait())
+	require.Regexp(t, `^zklock \S+ go`, p.stdout.String())
+	p = start(t, nil, "run", "--help")
+	require.Equal(t, 0, p.wait())
+	for _, s := range []string{"ZKLOCK_TOKEN", "--kill-after", "120 ", "121 ", "122 ", "123 ", "125 ", "128+n"} {
+		require.Contains(t, p.stdout.String(), s)
+	}
+	require.NotContains(t, p.stdout.String(), "__")
+	p = start(t, nil, "completion", "bash")
+	require.Equal(t, 0, p.wait())
+	p = start(t, nil, "__complete", "run", "--lease", "")
+	require.Equal(t, 0, p.wait())
+	require.True(t, bytes.HasPrefix([]byte(p.stdout.String()), []byte("quorum\nping\nsingle\n")), p.stdout.String())
+}
+
+func TestDemo(t *testing.T) {
+	server(t) // skips without an installed ZooKeeper
+	if os.Getenv(zkserver.EnvServers) != "" {
+		t.Skip("the demo starts a server of its own")
+	}
+	began := time.Now()
+	p := start(t, nil, "demo")
+	eventually(t, "the holder is killed", func() bool { return strings.Contains(p.stdout.String(), "SIGKILL to zklock") })
+	p.prints("took over")
+	require.Equal(t, 0, p.wait())
+	require.True(t, strings.HasSuffix(p.stdout.String(), "\nno overlap\n"))
+	require.Less(t, time.Since(began), time.Minute)
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+)
+
+// desk takes the signals sent to zklock, and passes each to whoever handles them at this stage of the run.
+type desk struct {
+	ch     chan os.Signal
+	closed chan struct{}
+	done   chan struct{}
+
+	mu struct {
+		sync.Mutex
+		handle func(os.Signal) // called with the mutex held: quick, and no use of the desk
+	}
+}
+
+// openDesk begins to take the signals. Those that were ignored when zklock started, as nohup does, stay so.
+func openDesk(handle func(os.Signal)) *desk {
+	d := &desk{ch: make(chan os.Signal, 64), closed: make(chan struct{}), done: make(chan struct{})}
+	d.mu.handle = handle
+	d.take(handledSignals...)
+	go func() {
+		defer close(d.done)
+		for {
+			select {
+			case s := <-d.ch:
+				d.mu.Lock()
+				d.mu.handle(s)
+				d.mu.Unlock()
+			case <-d.closed:
+				return
+			}
+		}
+	}()
+	return d
+}
+
+// take adds signals to those taken.
+func (d *desk) take(sigs ...os.Signal) {
+	for _, s := range sigs {
+		if !signal.Ignored(s) {
+			signal.Notify(d.ch, s)
+		}
+	}
+}
+
+// route changes who handles signals from now on. The handler before has returned when it does.
+func (d *desk) route(handle func(os.Signal)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mu.handle = handle
+}
+
+// close stops taking signals and waits for the handler.
+func (d *desk) close() {
+	signal.Stop(d.ch)
+	close(d.closed)
+	<-d.done
+}
+
+// ends says whether a signal asks a program to end.
+func ends(s os.Signal) bool {
+	switch s {
+	case os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
+		return true
+	}
+	return false
+}
+
+// exitCodeOf is the exit code that a shell gives to the end by a signal.
+func exitCodeOf(s os.Signal) int {
+	if n, ok := s.(syscall.Signal); ok {
+		return exitSignal + int(n)
+	}
+	return exitUsage
+}
+
+// interrupted is the cause of a wait that a signal ended.
+type interrupted struct{ signal os.Signal }
+
+func (i interrupted) Error() string { return "ended by signal: " + i.signal.String() }

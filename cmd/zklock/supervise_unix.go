@@ -1,0 +1,301 @@
+//go:build linux || darwin
+
+package main
+
+// zklock's side of the supervision: starts the guardian, moves the limits with the hold's deadline, passes signals
+// and the terminal on.
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const platformHelp = ``
+
+// handledSignals are taken from the start; forwardedToo only while the command runs.
+var (
+	handledSignals = []os.Signal{
+		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
+		syscall.SIGPIPE, // our own messages to a reader that is gone must not be our end
+	}
+	forwardedToo = []os.Signal{syscall.SIGTSTP, syscall.SIGCONT}
+)
+
+var errGuardianGone = errors.New("the guardian process was killed; killed the command")
+
+// supervisor is zklock while the command runs.
+type supervisor struct {
+	job
+	guardian *os.Process
+	wire     *wire[report, order]
+	tty      *terminal
+
+	asked      bool // the guardian was told to start the command
+	pgid       int  // 0 before the command runs, and again when its number may not be used any more
+	lim        limits
+	sent       limits
+	lost       error // why the command is being ended
+	stopped    syscall.Signal
+	interrupts int
+}
+
+// supervise runs the command and returns when it has ended, and everything in its group with it.
+func supervise(j job) outcome {
+	s := &supervisor{job: j}
+	if err := s.startGuardian(); err != nil {
+		return outcome{err: fmt.Errorf("cannot start the guardian process: %w", err)}
+	}
+	out := s.run()
+	s.wire.close() // which kills whatever may be left
+	_, _ = s.guardian.Wait()
+	return out
+}
+
+// startGuardian starts the guardian with one end of a socket pair. That end is inherited as it is, and not as
+// descriptor 3: whatever zklock was given beyond the standard streams is the command's.
+func (s *supervisor) startGuardian() error {
+	exe, err := self()
+	if err != nil {
+		return err
+	}
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return os.NewSyscallError("socketpair", err)
+	}
+	defer unix.Close(fds[1])
+	unix.CloseOnExec(fds[0])
+	s.guardian, err = os.StartProcess(exe, []string{"zklock", guardianArg, strconv.Itoa(fds[1])}, &os.ProcAttr{
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
+		Sys:   &syscall.SysProcAttr{Setpgid: true},
+	})
+	if err != nil {
+		_ = unix.Close(fds[0])
+		return err
+	}
+	s.wire, err = newWire[report, order](fds[0])
+	return err
+}
+
+func (s *supervisor) run() (out outcome) {
+	s.tty = openTerminal()
+	killed := false
+	defer func() { s.tty.close(killed) }()
+	s.desk.take(forwardedToo...)
+
+	tick := time.NewTicker(s.plan.poll)
+	defer tick.Stop()
+	lostCh := s.hold.Lost()
+	ended := false
+	for {
+		select {
+		case r, ok := <-s.wire.in:
+			switch {
+			case !ok:
+				return s.guardianGone(out, ended)
+			case r.Ready:
+				if out = s.start(); out.lost != nil {
+					return out
+				}
+			case r.Failed != "":
+				if r.Failed == errNotRenewed.Error() {
+					return outcome{lost: errNotRenewed, how: "the command was not started"}
+				}
+				out.err = fmt.Errorf("cannot start the command: %s", r.Failed)
+				return out
+			case r.Started != 0:
+				s.pgid = r.Started
+			case r.Stopped != 0:
+				s.onStop(syscall.Signal(r.Stopped))
+			case r.Continued:
+				s.stopped = 0
+			case r.Ending:
+				if s.lost == nil {
+					s.lost = s.whyLost()
+				}
+			case r.Ended:
+				ended = true
+				s.pgid = 0
+				_ = s.wire.send(order{Reap: true})
+			case r.Status != nil:
+				ws := unix.WaitStatus(*r.Status)
+				killed = ws.Signaled()
+				return s.conclude(ws)
+			}
+		case sig := <-s.sigs:
+			s.onSignal(sig.(syscall.Signal))
+		case <-lostCh:
+			lostCh = nil
+			s.onLost()
+		case <-tick.C:
+			s.onTick()
+		}
+	}
+}
+
+// start gives the order to start the command, after a last look at the hold.
+func (s *supervisor) start() outcome {
+	s.lim = s.plan.until(s.deadline())
+	s.sent = s.lim
+	o := startOrder{
+		Program: s.program, Argv: s.argv, Env: s.env, Lock: s.lock,
+		Foreground: s.tty.interactive(), StopOnTTOU: !ttouWasIgnored,
+		KillAfter: s.plan.killAfter, Limits: s.lim,
+	}
+	if s.tty != nil {
+		s.tty.given = o.Foreground
+	}
+	if err := s.hold.Err(); err != nil {
+		return outcome{lost: cause(err), how: "the command was not started"}
+	}
+	s.asked = true
+	_ = s.wire.send(order{Start: &o}) // a guardian that is gone shows at its end of file
+	return outcome{}
+}
+
+// onTick moves the limits with the deadline. When they have come all the same it is the guardian that acts; zklock
+// kills, too, a little later, lest the guardian be stopped.
+func (s *supervisor) onTick() {
+	if s.pgid == 0 {
+		return
+	}
+	if s.lost == nil {
+		s.lim = s.plan.until(s.deadline())
+		if s.lim != s.sent {
+			s.sent = s.lim
+			l := s.lim
+			_ = s.wire.send(order{Limits: &l})
+		}
+	}
+	n := now()
+	if n >= s.lim.Term && s.lost == nil {
+		s.lost = s.whyLost()
+	}
+	if n >= s.lim.Kill.add(s.plan.margin/2) {
+		s.signal(unix.SIGKILL)
+	}
+}
+
+// onLost ends the command at once: the lock is lost although its deadline has not come.
+func (s *supervisor) onLost() {
+	if !s.asked {
+		return // start will see it
+	}
+	if s.lost == nil {
+		s.lost = s.whyLost()
+		s.lim = s.lim.endNow(now(), s.plan.killAfter)
+	}
+	l := s.lim
+	_ = s.wire.send(order{Limits: &l})
+}
+
+// whyLost is what the hold says, or that its lease is about to end.
+func (s *supervisor) whyLost() error {
+	if err := s.hold.Err(); err != nil {
+		return cause(err)
+	}
+	return errNotRenewed
+}
+
+// signal signals the command's group. The guardian does not reap before we say that we are done with that.
+func (s *supervisor) signal(sig syscall.Signal) {
+	if s.pgid != 0 {
+		_ = unix.Kill(-s.pgid, sig)
+	}
+}
+
+// onSignal passes on what was sent to zklock. (What a terminal sends to the foreground group is the command's own
+// business; zklock is then not in that group.)
+func (s *supervisor) onSignal(sig syscall.Signal) {
+	switch sig {
+	case unix.SIGPIPE:
+		return
+	case unix.SIGINT:
+		if s.interrupts++; s.interrupts > 1 {
+			s.signal(unix.SIGKILL)
+			return
+		}
+	case unix.SIGCONT:
+		s.resume()
+		return
+	}
+	s.signal(sig)
+}
+
+// onStop sees that the command stopped. If it has the terminal, or stopped for its sake, zklock stops, too, so that the
+// shell gets the terminal and can resume both. Otherwise somebody wanted the command alone to stop, and the lock stays
+// held.
+func (s *supervisor) onStop(sig syscall.Signal) {
+	s.stopped = sig
+	if s.tty == nil || s.lost != nil {
+		return
+	}
+	switch sig {
+	case unix.SIGTTIN, unix.SIGTTOU: // it reads, or changes, a terminal that it does not have
+		if s.tty.give(s.pgid) {
+			s.signal(unix.SIGCONT)
+			return
+		}
+	case unix.SIGTSTP:
+	default: // SIGSTOP: an interactive shell's `suspend`, if it has the terminal
+		if !s.tty.given {
+			return
+		}
+	}
+	if !canStop() {
+		s.signal(unix.SIGCONT) // nobody could resume it
+		return
+	}
+	s.note("suspended: the lock is lost unless it is resumed within %v", max(s.lim.Term.sub(now()), 0).Round(100*time.Millisecond))
+	s.tty.takeBack()
+	stopSelf()
+	s.resume()
+}
+
+// resume continues a command that was stopped, in the foreground if that is where we are, unless its time is over.
+func (s *supervisor) resume() {
+	if s.hold.Err() != nil {
+		return // the guardian has ended it, or is about to
+	}
+	if s.stopped != 0 && s.tty.interactive() {
+		s.tty.give(s.pgid)
+	}
+	s.signal(unix.SIGCONT)
+}
+
+// guardianGone ends what the guardian was to look after. Nobody of ours is the parent of the command now; the kernel
+// has killed it where there is a parent-death signal, and its group's number stays taken while it has members.
+func (s *supervisor) guardianGone(out outcome, ended bool) outcome {
+	out.err = errGuardianGone
+	if ended || s.pgid == 0 {
+		return out
+	}
+	deadline := time.Now().Add(5 * time.Second)
+	for unix.Kill(-s.pgid, unix.SIGKILL) == nil && time.Now().Before(deadline) {
+		time.Sleep(5 * time.Millisecond)
+	}
+	return out
+}
+
+// conclude turns the command's wait status into what zklock says of it.
+func (s *supervisor) conclude(ws unix.WaitStatus) outcome {
+	out := outcome{exit: ws.ExitStatus(), lost: s.lost}
+	if ws.Signaled() {
+		out.exit = exitSignal + int(ws.Signal())
+	}
+	if s.interrupts > 1 && ws.Signaled() && ws.Signal() == unix.SIGKILL {
+		out.exit = exitCodeOf(syscall.SIGINT)
+	}
+	if s.lost != nil {
+		out.how = "the command was ended with SIGTERM"
+		if ws.Signaled() && ws.Signal() == unix.SIGKILL {
+			out.how = "the command was killed with SIGKILL"
+		}
+	}
+	return out
+}
