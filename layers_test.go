@@ -21,7 +21,7 @@ import (
 // The layers of the package, lowest first. A file uses what is declared in its own layer and in those below. Within a
 // layer files may know each other: session, era and dial are one machine in three files.
 var layers = [][]string{
-	{"errors.go", "clock.go", "clock_linux.go", "clock_darwin.go", "clock_other.go"},
+	{"errors.go", "clock.go", "clock_linux.go", "clock_darwin.go", "clock_other.go", "log.go"},
 	{"queue.go", "lease.go"},
 	{"options.go"},
 	{"tap.go"},
@@ -45,6 +45,7 @@ var imports = map[string]struct{ only, not []string }{
 
 // How many go statements (and WaitGroup.Go calls) a file has. Every goroutine has an owner that waits for it.
 var goroutines = map[string]int{
+	"log.go":          1, // writes to the user's log handler, which may block; Close waits for it a little
 	"session.go":      3, // spawn, which all others use; the loop; the watch over the client's own end
 	"revoke.go":       1, // the user's callback, for which Close does not wait
 	"participants.go": 1, // reads in flight; waited for before it returns

@@ -71,10 +71,13 @@ func (l *eventLog) write(r slog.Record) {
 	_ = l.to.Handler().Handle(context.Background(), r)
 }
 
+// logGrace is how long Close waits for a log handler.
+const logGrace = 500 * time.Millisecond
+
 // close waits until everything is written, but not for a handler that blocks.
 func (l *eventLog) close() {
 	close(l.stop)
-	t := time.NewTimer(grace)
+	t := time.NewTimer(logGrace)
 	defer t.Stop()
 	select {
 	case <-l.done:

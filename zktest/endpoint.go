@@ -66,7 +66,9 @@ func (ep *endpoint) start() error {
 	if err != nil {
 		return fmt.Errorf("zktest: %w", err)
 	}
-	ep.addr = ln.Addr().String()
+	if addr := ln.Addr().String(); ep.addr != addr { // the first time; later nobody must be reading it while we write
+		ep.addr = addr
+	}
 	ep.stop.Lock()
 	ep.stop.ch = make(chan struct{})
 	ep.stop.Unlock()
