@@ -234,6 +234,7 @@ func TestAcquire_SameOwnerWaiting_Joins(t *testing.T) {
 	third, cancelThird := join()
 	defer cancelSecond()
 	defer cancelThird()
+	eventually(t, "all have joined", func() bool { return m.Joiners(owner) == 3 })
 	cancelFirst()
 	require.ErrorIs(t, (<-first).err, context.Canceled)
 	require.Len(t, children(t, a, p), 2, "the attempt goes on for the others")
