@@ -52,14 +52,18 @@ func StartEnsemble(t TB, n int, opts ...Option) *Ensemble {
 	return e
 }
 
-// NewEnsemble starts n servers, of which the last is the leader. The caller closes them. [WithAddr] does not go with it.
+// NewEnsemble starts n servers, of which the last is the leader. The caller closes them. For their addresses there is
+// [WithAddrs], not [WithAddr].
 func NewEnsemble(n int, opts ...Option) (*Ensemble, error) {
 	cfg, err := newConfig(opts)
 	if err != nil {
 		return nil, err
 	}
-	if n < 1 || n > 254 || cfg.addr != "" {
-		return nil, fmt.Errorf("zktest: an ensemble of %d members at %q; it needs 1 to 254, and chooses their addresses", n, cfg.addr)
+	if n < 1 || n > 254 {
+		return nil, fmt.Errorf("zktest: an ensemble of %d members; it needs 1 to 254", n)
+	}
+	if cfg.addr != "" || cfg.addrs != nil && len(cfg.addrs) != n {
+		return nil, fmt.Errorf("zktest: an ensemble of %d members takes their addresses from WithAddrs, one for each, or chooses them", n)
 	}
 	c := newCluster(cfg)
 	e := &Ensemble{admin: admin{c}}
@@ -68,6 +72,9 @@ func NewEnsemble(n int, opts ...Option) (*Ensemble, error) {
 	for id := 1; id <= n; id++ {
 		ep := newEndpoint(c, id)
 		ep.replica = &replica{touched: make(map[*session]struct{})}
+		if cfg.addrs != nil {
+			ep.addr = cfg.addrs[id-1]
+		}
 		c.endpoints = append(c.endpoints, ep)
 		e.members = append(e.members, &Member{e: e, ep: ep})
 	}

@@ -21,6 +21,7 @@ type config struct {
 	words          map[string]bool // nil: all
 	network        *Network        // nil: TCP
 	addr           string
+	addrs          []string // of an ensemble's members
 	syncLimit      int
 	election       time.Duration
 }
@@ -107,3 +108,6 @@ func WithNetwork(n *Network) Option { return func(c *config) { c.network = n } }
 // WithAddr sets the address to listen on. If not given, it is a free port of 127.0.0.1, or, on a [Network],
 // the next address it hands out.
 func WithAddr(addr string) Option { return func(c *config) { c.addr = addr } }
+
+// WithAddrs sets the addresses of an ensemble's members, one for each.
+func WithAddrs(addrs ...string) Option { return func(c *config) { c.addrs = addrs } }
