@@ -110,6 +110,7 @@ func TestConnect_SilentServer_NextIsTried(t *testing.T) {
 func TestClose_EndsEverything(t *testing.T) {
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
+	require.Empty(t, children(t, a, p)) // the other client's goroutines are there from here on
 	before := goleak.IgnoreCurrent()
 	s := connect(t, srv)
 	m := newMutex(t, s, p)
