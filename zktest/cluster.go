@@ -317,6 +317,24 @@ func (c *cluster) stopped(ep *endpoint) {
 // quorum's ear in an ensemble.
 func (c *cluster) decisive() bool { return c.quorum == nil || c.quorum.decisive() }
 
+// elsewhere has the calls of a wait run by a goroutine of their own. A connection's writer must not run them: they may
+// stop the server, which waits for its writers.
+func (c *cluster) elsewhere(w wait) wait {
+	if len(w.calls) == 0 {
+		return w
+	}
+	called := make(chan struct{})
+	calls := w.calls
+	c.wg.Go(func() {
+		defer close(called)
+		for _, fn := range calls {
+			fn()
+		}
+	})
+	w.calls, w.called = nil, called
+	return w
+}
+
 // started gives every session its full time, as a server does that comes back. In an ensemble the next leader does.
 func (c *cluster) started(ep *endpoint) {
 	if c.quorum != nil {

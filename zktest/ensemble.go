@@ -200,6 +200,12 @@ func (m *Member) SetLag(d time.Duration) {
 	})
 }
 
+// LoseTouches makes the member forget the signs of life that it has not passed on to the leader yet, although the
+// clients have had their answers. A race in a real follower's table does that to some.
+func (m *Member) LoseTouches() {
+	m.e.c.call(func() { clear(m.ep.replica.touched) })
+}
+
 // Zxid returns the zxid of the last transaction that is visible at the member.
 func (m *Member) Zxid() (zxid int64) {
 	m.e.c.call(func() { zxid = m.ep.zxid })

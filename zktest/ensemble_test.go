@@ -361,3 +361,18 @@ func TestEnsemble_OfOneAndOfFive(t *testing.T) {
 		require.Error(t, err)
 	})
 }
+
+func TestEnsemble_LostTouches_SessionEndsAlthoughItWasAnswered(t *testing.T) {
+	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
+		c := at(t, n, e.Member(1), 4*time.Second)
+		start := time.Now()
+		for len(e.Sessions()) > 0 {
+			if _, _, err := c.Call(wire.OpPing, nil); err != nil {
+				break
+			}
+			e.Member(1).LoseTouches()
+			time.Sleep(100 * time.Millisecond)
+		}
+		require.Less(t, time.Since(start), 4*time.Second+tick+100*time.Millisecond)
+	})
+}

@@ -124,7 +124,8 @@ func (f Fault) Fail(code Code) Fault { return f.then(action{kind: actFail, code:
 // Expire ends the session at that moment, as if it had run out, and closes its connection.
 func (f Fault) Expire() Fault { return f.then(action{kind: actExpire}) }
 
-// Call runs fn. The request or reply waits until it returns; fn may call the server's own methods.
+// Call runs fn. The request, reply or event waits until it returns; fn may call the server's own methods, Stop and Start
+// among them, but not Close.
 func (f Fault) Call(fn func()) Fault { return f.then(action{kind: actCall, fn: fn}) }
 
 // FreezeFor stops the whole server for a time, as a long garbage collection would; see [Server.Freeze].

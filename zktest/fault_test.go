@@ -243,6 +243,21 @@ func TestFault_Call_MayUseTheServer(t *testing.T) {
 	})
 }
 
+func TestFault_Call_MayStopTheServer(t *testing.T) {
+	bubble(t, func(t *testing.T, n *Network) {
+		srv := Start(t, WithNetwork(n))
+		conn := connect(t, srv, 10*time.Second, dialing(n))
+		srv.Inject(After(Create).Path("/a").Once().Call(srv.Stop))
+		require.ErrorIs(t, create(conn, "/a"), zk.ErrConnectionClosed)
+		require.NotNil(t, srv.Children("/a"), "it was done before")
+		srv.Inject(Before(Create).Path("/b").Once().Call(srv.Stop))
+		require.NoError(t, srv.Start())
+		time.Sleep(2 * time.Second)
+		require.ErrorIs(t, create(conn, "/b"), zk.ErrConnectionClosed)
+		require.Nil(t, srv.Children("/b"))
+	})
+}
+
 func TestFreeze_NothingIsAnswered_AndThawExpiresFirst(t *testing.T) {
 	bubble(t, func(t *testing.T, n *Network) {
 		srv := Start(t, WithNetwork(n))

@@ -112,17 +112,27 @@ type verdict struct {
 
 // wait is what has to pass before something goes on: calls first, then time, then releases.
 type wait struct {
-	calls []func()
-	delay time.Duration
-	gates []<-chan struct{}
+	calls  []func()
+	called <-chan struct{} // instead of calls: they run elsewhere, and this is closed when they are through
+	delay  time.Duration
+	gates  []<-chan struct{}
 }
 
-func (w wait) empty() bool { return len(w.calls) == 0 && w.delay == 0 && len(w.gates) == 0 }
+func (w wait) empty() bool {
+	return len(w.calls) == 0 && w.called == nil && w.delay == 0 && len(w.gates) == 0
+}
 
 // pass blocks until all has passed, or until done is closed, and then returns false.
 func (w wait) pass(done <-chan struct{}) bool {
 	for _, fn := range w.calls {
 		fn()
+	}
+	if w.called != nil {
+		select {
+		case <-w.called:
+		case <-done:
+			return false
+		}
 	}
 	if w.delay > 0 {
 		timer := time.NewTimer(w.delay)

@@ -19,19 +19,22 @@ type Network struct {
 		sync.Mutex // never held across a wait
 		latency    time.Duration
 		listeners  map[string]*listener
-		blocked    map[string]chan struct{} // partitioned addresses; closed by Heal
-		conns      map[*memConn]string      // client ends, with the address they dialled
+		blocked    map[string]chan struct{} // partitioned addresses and hosts; closed by Heal
+		conns      map[*memConn]ends        // client ends
 		lastServer int
 		lastClient int
 	}
 }
+
+// ends is the address a connection goes to, and the host it comes from.
+type ends struct{ to, from string }
 
 // NewNetwork returns a network with nothing on it. In a synctest bubble, make it inside.
 func NewNetwork() *Network {
 	n := &Network{}
 	n.mu.listeners = make(map[string]*listener)
 	n.mu.blocked = make(map[string]chan struct{})
-	n.mu.conns = make(map[*memConn]string)
+	n.mu.conns = make(map[*memConn]ends)
 	return n
 }
 
@@ -68,6 +71,18 @@ func (n *Network) Listen(address string) (net.Listener, error) {
 // Dial connects to an address. With nobody listening it fails at once, as a refused connection does; with
 // the address partitioned it takes the whole timeout to fail, or waits for [Network.Heal].
 func (n *Network) Dial(network, address string, timeout time.Duration) (net.Conn, error) {
+	return n.dial("", network, address, timeout)
+}
+
+// DialFrom returns a Dial whose connections come from the host, an IP address, so that one client can be cut off by
+// [Network.Partition] and the others not.
+func (n *Network) DialFrom(host string) Dialer {
+	return func(network, address string, timeout time.Duration) (net.Conn, error) {
+		return n.dial(host, network, address, timeout)
+	}
+}
+
+func (n *Network) dial(host, network, address string, timeout time.Duration) (net.Conn, error) {
 	refuse := func(err error) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Net: network, Addr: memAddr(address), Err: err}
 	}
@@ -80,6 +95,9 @@ func (n *Network) Dial(network, address string, timeout time.Duration) (net.Conn
 	for {
 		n.mu.Lock()
 		healed, latency, l := n.mu.blocked[address], n.mu.latency, n.mu.listeners[address]
+		if healed == nil && host != "" {
+			healed = n.mu.blocked[host]
+		}
 		n.mu.Unlock()
 		if healed != nil {
 			select {
@@ -95,7 +113,7 @@ func (n *Network) Dial(network, address string, timeout time.Duration) (net.Conn
 		if l == nil {
 			return refuse(syscall.ECONNREFUSED)
 		}
-		client, server := n.pair(address)
+		client, server := n.pair(host, address)
 		select {
 		case <-l.done:
 		case l.backlog <- server:
@@ -114,12 +132,15 @@ func (n *Network) Dial(network, address string, timeout time.Duration) (net.Conn
 	}
 }
 
-func (n *Network) pair(address string) (client, server *memConn) {
+func (n *Network) pair(host, address string) (client, server *memConn) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.mu.lastClient++
 	c := n.mu.lastClient
-	from := memAddr(fmt.Sprintf("10.1.%d.%d:%d", c/250%250, c%250+1, 30000+c%30000))
+	if host == "" {
+		host = fmt.Sprintf("10.1.%d.%d", c/250%250, c%250+1)
+	}
+	from := memAddr(fmt.Sprintf("%s:%d", host, 30000+c%30000))
 	up, down := newStream(n, n.mu.latency), newStream(n, n.mu.latency)
 	client = newMemConn(down, up, from, memAddr(address))
 	server = newMemConn(up, down, memAddr(address), from)
@@ -128,7 +149,7 @@ func (n *Network) pair(address string) (client, server *memConn) {
 		delete(n.mu.conns, client)
 		n.mu.Unlock()
 	}
-	n.mu.conns[client] = address
+	n.mu.conns[client] = ends{to: address, from: host}
 	return client, server
 }
 
@@ -139,19 +160,15 @@ func (n *Network) SetLatency(d time.Duration) {
 	n.mu.Unlock()
 }
 
-// Partition cuts the address off: what is sent on its connections is kept and not delivered, in both
-// directions, and nobody is told. New connections hang.
+// Partition cuts off a server's address, or a host that [Network.DialFrom] knows: what is sent on its connections is
+// kept and not delivered, in both directions, and nobody is told. New connections hang.
 func (n *Network) Partition(address string) {
 	n.mu.Lock()
 	if n.mu.blocked[address] == nil {
 		n.mu.blocked[address] = make(chan struct{})
 	}
-	conns := n.connsToLocked(address)
 	n.mu.Unlock()
-	for _, c := range conns {
-		c.in.stall(true)
-		c.out.stall(true)
-	}
+	n.stall()
 }
 
 // Heal ends a partition. What was sent during it is delivered, as TCP would if the partition was short.
@@ -161,22 +178,22 @@ func (n *Network) Heal(address string) {
 		close(healed)
 		delete(n.mu.blocked, address)
 	}
-	conns := n.connsToLocked(address)
 	n.mu.Unlock()
-	for _, c := range conns {
-		c.in.stall(false)
-		c.out.stall(false)
-	}
+	n.stall()
 }
 
-func (n *Network) connsToLocked(address string) []*memConn {
-	var conns []*memConn
-	for c, to := range n.mu.conns {
-		if to == address {
-			conns = append(conns, c)
-		}
+// stall brings all connections in line with the partitions.
+func (n *Network) stall() {
+	n.mu.Lock()
+	stalled := make(map[*memConn]bool, len(n.mu.conns))
+	for c, ends := range n.mu.conns {
+		stalled[c] = n.mu.blocked[ends.to] != nil || n.mu.blocked[ends.from] != nil
 	}
-	return conns
+	n.mu.Unlock()
+	for c, yes := range stalled {
+		c.in.stall(yes)
+		c.out.stall(yes)
+	}
 }
 
 // listener implements net.Listener.

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	. "github.com/zklock/zklock/zktest"
@@ -175,5 +176,23 @@ func TestNetwork_Partition_KeepsAndDeliversLater(t *testing.T) {
 		server.SetReadDeadline(time.Time{})
 		_, err = server.Read(make([]byte, 1))
 		require.NoError(t, err)
+	})
+}
+
+func TestNetwork_PartitionOfOneHost_LeavesTheOthers(t *testing.T) {
+	bubble(t, func(t *testing.T, n *Network) {
+		srv := Start(t, WithNetwork(n))
+		cut, _ := connectEvents(t, srv.Addr(), 10*time.Second, func(c *zk.Conn) { zk.WithDialer(n.DialFrom("10.9.0.1"))(c) })
+		other := connect(t, srv, 10*time.Second, dialing(n))
+		id := cut.SessionID()
+		require.Contains(t, srv.Sessions()[0].RemoteAddr, "10.9.0.1:")
+		n.Partition("10.9.0.1")
+		time.Sleep(20 * time.Second)
+		require.Len(t, srv.Sessions(), 1)
+		require.Equal(t, other.SessionID(), srv.Sessions()[0].ID)
+		n.Heal("10.9.0.1")
+		time.Sleep(20 * time.Second)
+		require.Len(t, srv.Sessions(), 2)
+		require.NotEqual(t, id, cut.SessionID())
 	})
 }

@@ -254,7 +254,7 @@ func (c *cluster) send(req *request, frame []byte, h *wire.ReplyHeader) {
 	if v.freeze > 0 {
 		c.freezeFor(v.freeze)
 	}
-	cn.out.put(outItem{data: frame, wait: v.wait})
+	cn.out.put(outItem{data: frame, wait: c.elsewhere(v.wait)})
 	if v.expire && cn.session != nil {
 		if s := c.sessions[cn.session.id]; s != nil {
 			c.endSession(s, true, cn)

@@ -130,9 +130,10 @@ func (c *cluster) event(cn *conn, event EventType, path string) {
 		frame := wire.Frame(
 			wire.ReplyHeader{Xid: wire.XidEvent, Zxid: -1},
 			wire.WatcherEvent{Type: int32(event), State: wire.StateSyncConnected, Path: path})
+		first := c.elsewhere(v.wait)
 		for range 1 + v.duplicates {
-			cn.out.put(outItem{data: frame, wait: v.wait})
-			v.wait = wait{}
+			cn.out.put(outItem{data: frame, wait: first})
+			first = wait{}
 			c.events++
 		}
 	}

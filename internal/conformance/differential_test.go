@@ -1,11 +1,16 @@
 package conformance
 
 import (
+	"compress/gzip"
+	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,8 +25,9 @@ import (
 )
 
 var (
-	opsFlag  = flag.Int("ops", intFromEnv("ZKLOCK_CONFORMANCE_OPS", 3000), "operations of each differential run")
-	seedFlag = flag.Uint64("seed", uint64(intFromEnv("ZKLOCK_CONFORMANCE_SEED", 0)), "seed of the fresh run; 0 takes the clock's")
+	opsFlag    = flag.Int("ops", intFromEnv("ZKLOCK_CONFORMANCE_OPS", 3000), "operations of each differential run")
+	recordFlag = flag.Bool("record", false, "make the transcript again")
+	seedFlag   = flag.Uint64("seed", uint64(intFromEnv("ZKLOCK_CONFORMANCE_SEED", 0)), "seed of the fresh run; 0 takes the clock's")
 )
 
 func intFromEnv(name string, otherwise int) int {
@@ -31,7 +37,17 @@ func intFromEnv(name string, otherwise int) int {
 	return otherwise
 }
 
-func TestDifferential_FixedSeed(t *testing.T) { differential(t, 20260101, *opsFlag) }
+const (
+	fixedSeed = 20260101
+	// transcriptOps is how much of the fixed seed's run is kept in the repository.
+	transcriptOps = 3000
+	transcript    = "testdata/transcript.json.gz"
+)
+
+// sessions is how many clients there are; three make every relation between them possible.
+const sessions = 3
+
+func TestDifferential_FixedSeed(t *testing.T) { differential(t, fixedSeed, *opsFlag) }
 
 func TestDifferential_FreshSeed(t *testing.T) {
 	seed := *seedFlag
@@ -41,20 +57,59 @@ func TestDifferential_FreshSeed(t *testing.T) {
 	differential(t, seed, *opsFlag)
 }
 
-// sessions is how many clients there are; three make every relation between them possible.
-const sessions = 3
-
-// differential makes the same random operations on a fresh real server and on a fresh one of ours. The first
-// difference in a reply or an event ends it.
+// differential makes the same random operations on a fresh real server and on a fresh one of ours.
 func differential(t *testing.T, seed uint64, ops int) {
-	t.Logf("seed %d, %d operations", seed, ops)
-	superDigest := zktest.Digest("root:secret")
 	real := newSide(t, "real", startReal(t, superDigest), sessions)
-	srv := zktest.Start(t, zktest.WithTTLNodes(), zktest.WithContainerCheck(24*time.Hour), zktest.WithSuperDigest(superDigest))
-	fake := newSide(t, "zktest", srv.Addr(), sessions)
+	newRun(t, seed, real, nil).operate(ops)
+}
 
-	d := &run{t: t, real: real, fake: fake}
+// TestDifferential_Transcript holds our server against what a real one said when the transcript was made, so that
+// the comparison also runs where there is no Java. It is made again, after a change of the generator, by
+//
+//	go test ./internal/conformance -run Transcript -args -record
+func TestDifferential_Transcript(t *testing.T) {
+	if *recordFlag {
+		real := newSide(t, "real", startReal(t, superDigest), sessions)
+		d := newRun(t, fixedSeed, real, nil)
+		d.operate(transcriptOps)
+		saveTranscript(t, transcript, d.said)
+		return
+	}
+	newRun(t, fixedSeed, nil, loadTranscript(t, transcript)).operate(transcriptOps)
+}
+
+var superDigest = zktest.Digest("root:secret")
+
+// run is one comparison in progress.
+type run struct {
+	t          *testing.T
+	srv        *zktest.Server
+	real       *side      // nil if it is only known from a transcript
+	fake       *side      // ours
+	said       []saidThat // what the real one said up to now, or
+	script     []saidThat // what it is known to have said, from here on
+	gen        generator
+	n          int
+	generation int
+}
+
+// saidThat is one line of a transcript.
+type saidThat struct {
+	Asked string
+	Said  string
+}
+
+func newRun(t *testing.T, seed uint64, real *side, script []saidThat) *run {
+	srv := zktest.Start(t, zktest.WithTTLNodes(), zktest.WithContainerCheck(24*time.Hour), zktest.WithSuperDigest(superDigest))
+	d := &run{t: t, srv: srv, real: real, script: script, fake: newSide(t, "zktest", srv.Addr(), sessions)}
 	d.gen = generator{Rand: rand.New(rand.NewPCG(seed, 0)), zxid: srv.Zxid, recent: new([]string)}
+	t.Logf("seed %d", seed)
+	return d
+}
+
+// operate makes the operations. The first difference in a reply or an event ends the test.
+func (d *run) operate(ops int) {
+	d.t.Helper()
 	for i := range sessions {
 		d.connect("new session", i, wire.ConnectRequest{Timeout: 30_000})
 	}
@@ -66,17 +121,18 @@ func differential(t *testing.T, seed uint64, ops int) {
 			continue
 		}
 		req := d.gen.next()
-		reply := d.both(fmt.Sprintf("session %d: %v", i, req), i, req)
+		code := d.request(fmt.Sprintf("session %d: %v", i, req), i, req)
 		if codes[req.op] == nil {
 			codes[req.op] = make(map[wire.Code]int)
 		}
-		codes[req.op][reply]++
+		codes[req.op][code]++
 		if req.closes {
 			d.reattach(i)
 		}
 	}
-	t.Logf("0 differences in %d operations; zxid %#x, %d changes; operations by kind and error code:%s",
-		ops, srv.Zxid(), len(srv.History()), table(codes))
+	require.Empty(d.t, d.script, "the transcript goes on")
+	d.t.Logf("0 differences in %d operations; zxid %#x, %d changes; operations by kind and error code:%s",
+		ops, d.srv.Zxid(), len(d.srv.History()), table(codes))
 }
 
 // table shows that the run met every answer, not only many.
@@ -91,29 +147,42 @@ func table(codes map[wire.Op]map[wire.Code]int) string {
 	return b.String()
 }
 
-// run is one comparison in progress.
-type run struct {
-	t          *testing.T
-	real, fake *side
-	gen        generator
-	n          int
-	generation int
+// same does something on both sides and compares what came of it. It returns that.
+func (d *run) same(what string, act func(s *side) string) string {
+	d.t.Helper()
+	what = fmt.Sprintf("operation %d, %s", d.n, what)
+	fake := act(d.fake)
+	var real string
+	switch {
+	case d.real != nil:
+		real = act(d.real)
+		d.said = append(d.said, saidThat{Asked: what, Said: real})
+	default:
+		require.NotEmpty(d.t, d.script, "the transcript ends at %s", what)
+		require.Equal(d.t, d.script[0].Asked, what, "the transcript is of other operations: make it again")
+		real, d.script = d.script[0].Said, d.script[1:]
+	}
+	if real != fake {
+		require.FailNow(d.t, "the servers differ", "%s\nreal:   %s\nzktest: %s", what, real, fake)
+	}
+	return fake
 }
 
-// both makes a request on both sides and compares everything that came of it. It returns the error code.
-func (d *run) both(what string, i int, req request) wire.Code {
+// each does something on both sides that needs no comparing.
+func (d *run) each(do func(s *side)) {
+	do(d.fake)
+	if d.real != nil {
+		do(d.real)
+	}
+}
+
+// request makes a request on both sides and returns its error code.
+func (d *run) request(what string, i int, req request) wire.Code {
 	d.t.Helper()
-	start := time.Now()
-	defer func() {
-		if e := time.Since(start); e > time.Second {
-			d.t.Log("SLOW", what, e)
-		}
-	}()
-	real, fake := d.real.call(i, req), d.fake.call(i, req)
-	requireSame(d.t, fmt.Sprintf("operation %d, %s", d.n, what), real, fake)
+	said := d.same(what, func(s *side) string { return s.call(i, req).String() })
 	var xid, zxid, code int64
 	var path string
-	if n, _ := fmt.Sscanf(real.reply, "xid %d zxid 0x%x err %d: %q", &xid, &zxid, &code, &path); n == 4 {
+	if n, _ := fmt.Sscanf(said, "xid %d zxid %v err %d: %q", &xid, &zxid, &code, &path); n == 4 {
 		switch req.op {
 		case wire.OpCreate, wire.OpCreate2, wire.OpCreateContainer, wire.OpCreateTTL:
 			*d.gen.recent = append(*d.gen.recent, path)
@@ -122,25 +191,18 @@ func (d *run) both(what string, i int, req request) wire.Code {
 	return wire.Code(code)
 }
 
-type text string
-
-func (s text) String() string { return string(s) }
-
 func (d *run) connect(what string, i int, req wire.ConnectRequest) {
 	d.t.Helper()
 	d.generation++
-	real, fake := d.real.connect(i, req, d.generation), d.fake.connect(i, req, d.generation)
-	requireSame(d.t, fmt.Sprintf("operation %d, %s %d", d.n, what, i), text(real), text(fake))
+	d.same(fmt.Sprintf("%s %d", what, i), func(s *side) string { return s.connect(i, req, d.generation) })
 }
 
 // reattach takes a session up again after its connection has gone, and opens a new one if it is gone too.
 func (d *run) reattach(i int) {
 	d.t.Helper()
 	d.generation++
-	real := d.real.connect(i, d.real.keys[i], d.generation)
-	fake := d.fake.connect(i, d.fake.keys[i], d.generation)
-	requireSame(d.t, fmt.Sprintf("operation %d, reattach session %d", d.n, i), text(real), text(fake))
-	if d.real.conns[i].Session.SessionID == 0 {
+	d.same(fmt.Sprintf("reattach session %d", i), func(s *side) string { return s.connect(i, s.keys[i], d.generation) })
+	if d.fake.conns[i].Session.SessionID == 0 {
 		d.connect("new session", i, wire.ConnectRequest{Timeout: 30_000})
 	}
 }
@@ -152,61 +214,75 @@ func (d *run) disturb(i int) {
 	case 0: // the connection is lost, the session goes on
 		d.reattach(i)
 	case 1: // the session is closed; a new one takes its place
-		d.both(fmt.Sprintf("close session %d", i), i, request{op: wire.OpClose, closes: true, unordered: true})
+		d.request(fmt.Sprintf("close session %d", i), i, request{op: wire.OpClose, closes: true, unordered: true})
 		d.reattach(i) // says that it is gone
 	case 2: // a wrong password: the old connection goes all the same
-		real, fake := d.real.keys[i], d.fake.keys[i]
-		d.real.keys[i].Password, d.fake.keys[i].Password = make([]byte, 16), make([]byte, 16)
+		old := make(map[*side]*rawzk.Conn)
+		d.each(func(s *side) { old[s], s.conns[i] = s.conns[i], nil })
 		d.generation++
-		oldReal, oldFake := d.real.conns[i], d.fake.conns[i]
-		d.real.conns[i], d.fake.conns[i] = nil, nil
-		realSaid := d.real.connect(i, d.real.keys[i], d.generation)
-		fakeSaid := d.fake.connect(i, d.fake.keys[i], d.generation)
-		requireSame(d.t, fmt.Sprintf("operation %d, wrong password %d", d.n, i), text(realSaid), text(fakeSaid))
-		requireSame(d.t, fmt.Sprintf("operation %d, the old connection of %d", d.n, i), ended(oldReal), ended(oldFake))
-		d.real.keys[i], d.fake.keys[i] = real, fake
+		d.same(fmt.Sprintf("wrong password for session %d", i), func(s *side) string {
+			wrong := s.keys[i]
+			wrong.Password = make([]byte, 16)
+			return s.connect(i, wrong, d.generation)
+		})
+		d.same(fmt.Sprintf("the old connection of session %d", i), func(s *side) string { return ended(old[s]) })
 		d.reattach(i)
-	case 3: // a client that has seen the future, and one with odd wishes for its timeout
+	case 3: // a client that has seen the future
 		d.connect("from the future", i, wire.ConnectRequest{Timeout: 30_000, LastZxidSeen: d.gen.zxid() + 1000})
 		d.reattach(i)
-	case 4:
-		keys := [2]wire.ConnectRequest{d.real.keys[i], d.fake.keys[i]}
-		for side, s := range []*side{d.real, d.fake} {
-			s.keys[i].Timeout = pick(generator{Rand: rand.New(rand.NewPCG(uint64(d.n), 0))}, int32(1), 10_000, 30_000, 1_000_000)
-			s.keys[i].HasReadOnly = true
-			_ = side
-		}
+	case 4: // one with odd wishes for its timeout, that asks for the readOnly byte
+		timeout := pick(d.gen, int32(1), 10_000, 30_000, 1_000_000)
+		d.each(func(s *side) { s.keys[i].Timeout, s.keys[i].HasReadOnly = timeout, true })
 		d.reattach(i)
-		d.real.keys[i].Timeout, d.fake.keys[i].Timeout = keys[0].Timeout, keys[1].Timeout
-		d.real.keys[i].HasReadOnly, d.fake.keys[i].HasReadOnly = false, false
+		d.each(func(s *side) { s.keys[i].Timeout, s.keys[i].HasReadOnly = 30_000, false })
 		d.reattach(i)
 	case 5: // a frame no server reads
-		for _, s := range []*side{d.real, d.fake} {
-			require.NoError(d.t, s.conns[i].Write([]byte{0x7f, 0xff, 0xff, 0xff}))
-		}
-		requireSame(d.t, fmt.Sprintf("operation %d, too long a frame on %d", d.n, i), ended(d.real.conns[i]), ended(d.fake.conns[i]))
+		d.same(fmt.Sprintf("too long a frame from session %d", i), func(s *side) string {
+			if err := s.conns[i].Write([]byte{0x7f, 0xff, 0xff, 0xff}); err != nil {
+				return err.Error()
+			}
+			return ended(s.conns[i])
+		})
 		d.reattach(i)
 	}
 }
 
 // ended reads what is left on a connection up to its end.
-func ended(c *rawzk.Conn) text {
+func ended(c *rawzk.Conn) string {
 	defer c.Close()
-	start := time.Now()
-	defer func() {
-		if e := time.Since(start); e > time.Second {
-			println("SLOW ended", e.String())
-		}
-	}()
 	said := "nothing"
 	for {
 		r, err := c.Receive()
 		if err != nil {
-			if e, ok := err.(interface{ Timeout() bool }); ok && e.Timeout() {
-				return text(said + ", still open")
+			var ne net.Error
+			if errors.As(err, &ne) && ne.Timeout() {
+				return said + ", still open"
 			}
-			return text(said + ", closed")
+			return said + ", closed"
 		}
 		said = fmt.Sprintf("%v", r.Header)
 	}
+}
+
+func saveTranscript(t *testing.T, path string, said []saidThat) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	file, err := os.Create(path)
+	require.NoError(t, err)
+	defer file.Close()
+	packed, err := gzip.NewWriterLevel(file, gzip.BestCompression)
+	require.NoError(t, err)
+	require.NoError(t, json.NewEncoder(packed).Encode(said))
+	require.NoError(t, packed.Close())
+}
+
+func loadTranscript(t *testing.T, path string) (said []saidThat) {
+	t.Helper()
+	file, err := os.Open(path)
+	require.NoError(t, err)
+	defer file.Close()
+	packed, err := gzip.NewReader(file)
+	require.NoError(t, err)
+	require.NoError(t, json.NewDecoder(packed).Decode(&said))
+	return said
 }

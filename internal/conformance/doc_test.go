@@ -4,5 +4,6 @@
 //	go test ./internal/conformance -args -ops 50000 -seed 7
 //
 // The environment does the same for a run by make: ZKLOCK_CONFORMANCE_OPS, ZKLOCK_CONFORMANCE_SEED. Without a
-// real server the tests are skipped with the reason, or fail if ZKLOCK_REQUIRE_REAL=1.
+// real server the tests are skipped with the reason, or fail if ZKLOCK_REQUIRE_REAL=1. What is never skipped is the
+// comparison with the transcript of a real server's answers in testdata.
 package conformance

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/zklock/zklock/internal/rawzk"
 	"github.com/zklock/zklock/internal/wire"
 )
@@ -207,11 +205,4 @@ func (s *side) stat(st wire.Stat) string {
 	return fmt.Sprintf("{c%#x m%#x p%#x v%d cv%d av%d owner %s len %d children %d times %v %v}",
 		st.Czxid, st.Mzxid, st.Pzxid, st.Version, st.Cversion, st.Aversion, owner, st.DataLength, st.NumChildren,
 		st.Ctime != 0, st.Mtime >= st.Ctime)
-}
-
-func requireSame(t testing.TB, what string, real, fake fmt.Stringer) {
-	t.Helper()
-	if real.String() != fake.String() {
-		require.FailNow(t, "the servers differ", "%s\nreal:   %s\nzktest: %s", what, real, fake)
-	}
 }

@@ -1,0 +1,147 @@
+package zktest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+)
+
+type noLog struct{}
+
+func (noLog) Printf(string, ...any) {}
+
+// TestEnsemble_Chaos_MembersAgreeAndNoAnswerIsALie lets members lag, be cut off, stop, start and elect, and sessions be
+// lost, under clients that create and delete. Afterwards all members have the same nodes, every change that was
+// answered with success is in the history exactly once, and those that were never answered at most once.
+func TestEnsemble_Chaos_MembersAgreeAndNoAnswerIsALie(t *testing.T) {
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { chaos(t, rand.New(rand.NewPCG(seed, 1))) })
+		})
+	}
+}
+
+func chaos(t *testing.T, rng *rand.Rand) {
+	n := NewNetwork()
+	e := StartEnsemble(t, 3+2*rng.IntN(2), WithNetwork(n), WithTick(time.Second), WithSyncLimit(3))
+	acl := zk.WorldACL(zk.PermAll)
+	_, err := e.Create("/c", nil, 0)
+	require.NoError(t, err)
+
+	type result struct {
+		path string
+		err  error
+	}
+	const clients = 4
+	results := make([][]result, clients)
+	stop := make(chan struct{})
+	done := make(chan struct{}, clients)
+	for i := range clients {
+		conn, _, err := zk.Connect(e.Addrs(), 6*time.Second, zk.WithDialer(n.Dial), func(c *zk.Conn) { c.SetLogger(noLog{}) })
+		require.NoError(t, err)
+		t.Cleanup(conn.Close)
+		pause := rand.New(rand.NewPCG(rng.Uint64(), 2))
+		go func() {
+			defer func() { done <- struct{}{} }()
+			for k := 0; ; k++ {
+				select {
+				case <-stop:
+					return
+				case <-time.After(time.Duration(1+pause.IntN(400)) * time.Millisecond):
+				}
+				path := fmt.Sprintf("/c/%d-%d", i, k)
+				flags := int32(0)
+				if pause.IntN(2) == 0 {
+					flags = zk.FlagEphemeral
+				}
+				_, err := conn.Create(path, nil, flags, acl)
+				results[i] = append(results[i], result{path, err})
+				if err == nil && pause.IntN(3) == 0 {
+					conn.Delete(path, -1)
+				}
+			}
+		}()
+	}
+
+	for range 40 {
+		time.Sleep(time.Duration(rng.IntN(4000)) * time.Millisecond)
+		m := e.Member(1 + rng.IntN(len(e.Members())))
+		switch rng.IntN(8) {
+		case 0:
+			m.Isolate()
+		case 1, 2:
+			e.Heal()
+		case 3:
+			m.Stop()
+		case 4:
+			require.NoError(t, m.Start())
+		case 5:
+			m.SetLag(time.Duration(rng.IntN(3)) * time.Second)
+		case 6:
+			e.Elect()
+		case 7:
+			if all := e.Sessions(); len(all) > 0 {
+				id := all[rng.IntN(len(all))].ID
+				if rng.IntN(2) == 0 {
+					e.DropConnection(id)
+				} else {
+					e.ExpireSession(id)
+				}
+			}
+		}
+	}
+	e.Heal()
+	for _, m := range e.Members() {
+		require.NoError(t, m.Start())
+		m.SetLag(0)
+	}
+	close(stop)
+	for range clients {
+		<-done
+	}
+	time.Sleep(time.Minute)
+	synctest.Wait()
+
+	require.NotNil(t, e.Leader())
+	for _, m := range e.Members() {
+		require.Contains(t, []string{"leader", "follower"}, m.Role())
+		e.c.call(func() {
+			require.Equal(t, e.c.zxid, m.ep.zxid)
+			require.Equal(t, e.c.tree.nodes, m.ep.tree.nodes)
+			require.Equal(t, e.c.tree.ephemerals, m.ep.tree.ephemerals)
+			require.Empty(t, m.ep.replica.parked)
+			require.Empty(t, m.ep.replica.waiters)
+		})
+	}
+	created := make(map[string]int)
+	last := int64(0)
+	for _, h := range e.History() {
+		require.GreaterOrEqual(t, h.Zxid, last)
+		last = h.Zxid
+		if h.Kind == Created {
+			created[h.Path]++
+		}
+	}
+	answered, unanswered := 0, 0
+	for _, all := range results {
+		for _, r := range all {
+			switch r.err {
+			case nil:
+				answered++
+				require.Equal(t, 1, created[r.path], "%s was answered with success", r.path)
+			case zk.ErrNodeExists:
+				require.Fail(t, "a path of one's own exists", r.path)
+			default:
+				unanswered++
+				require.LessOrEqual(t, created[r.path], 1, "%s was answered with %v", r.path, r.err)
+			}
+		}
+	}
+	require.Greater(t, answered, 20)
+	t.Logf("%d members, zxid %#x, %d creates answered, %d not", len(e.Members()), e.Zxid(), answered, unanswered)
+}
