@@ -118,6 +118,11 @@ func chaos(t *testing.T, rng *rand.Rand) {
 			require.Empty(t, m.ep.replica.waiters)
 		})
 	}
+	e.c.call(func() {
+		for owner := range e.c.tree.ephemerals {
+			require.Contains(t, e.c.sessions, owner, "the owner of an ephemeral node is alive")
+		}
+	})
 	created := make(map[string]int)
 	last := int64(0)
 	for _, h := range e.History() {

@@ -376,3 +376,18 @@ func TestEnsemble_LostTouches_SessionEndsAlthoughItWasAnswered(t *testing.T) {
 		require.Less(t, time.Since(start), 4*time.Second+tick+100*time.Millisecond)
 	})
 }
+
+func TestEnsemble_SessionOverButNotYetHere_WritesNothing(t *testing.T) {
+	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
+		c := at(t, n, e.Member(1), 20*time.Second)
+		e.Member(1).SetLag(5 * time.Second)
+		require.True(t, e.ExpireSession(c.Session.SessionID))
+		require.True(t, existsAt(t, c, "/"), "the member does not know")
+		_, _, err := c.Call(wire.OpCreate, wire.CreateRequest{Path: "/orphan", ACL: world, Flags: wire.FlagEphemeral})
+		require.Error(t, err)
+		time.Sleep(time.Minute)
+		require.Nil(t, e.Children("/orphan"))
+		_, _, err = c.Call(wire.OpClose, nil)
+		require.Error(t, err)
+	})
+}

@@ -137,6 +137,13 @@ func (c *cluster) perform(req *request) {
 			c.park(req)
 			return
 		}
+		if c.sessions[cn.session.id] != cn.session && req.op != wire.OpSync {
+			// The session is over, and this member does not show it yet. Nothing may come of it any more, least of
+			// all an ephemeral node; the end of the session closes the connection before this is answered.
+			c.commit(c.begin(cn.session.id))
+			c.whenApplied(req, func() { c.fail(req, wire.SessionExpired) })
+			return
+		}
 		if (cn.session.moved || cn.session.conn != cn) && req.op != wire.OpSync {
 			c.finish(cn) // without an answer, as a real server does
 			return

@@ -102,7 +102,7 @@ type saidThat struct {
 func newRun(t *testing.T, seed uint64, real *side, script []saidThat) *run {
 	srv := zktest.Start(t, zktest.WithTTLNodes(), zktest.WithContainerCheck(24*time.Hour), zktest.WithSuperDigest(superDigest))
 	d := &run{t: t, srv: srv, real: real, script: script, fake: newSide(t, "zktest", srv.Addr(), sessions)}
-	d.gen = generator{Rand: rand.New(rand.NewPCG(seed, 0)), zxid: srv.Zxid, recent: new([]string)}
+	d.gen = generator{Rand: rand.New(rand.NewPCG(seed, 0)), zxid: srv.Zxid, recent: new([]string), last: new(written)}
 	t.Logf("seed %d", seed)
 	return d
 }
@@ -186,7 +186,11 @@ func (d *run) request(what string, i int, req request) wire.Code {
 		switch req.op {
 		case wire.OpCreate, wire.OpCreate2, wire.OpCreateContainer, wire.OpCreateTTL:
 			*d.gen.recent = append(*d.gen.recent, path)
+			*d.gen.last = written{path, zxid}
 		}
+	}
+	if set, ok := req.body.(wire.SetDataRequest); ok && code == 0 {
+		*d.gen.last = written{set.Path, zxid}
 	}
 	return wire.Code(code)
 }

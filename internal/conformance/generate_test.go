@@ -24,6 +24,13 @@ type generator struct {
 	*rand.Rand
 	zxid   func() int64
 	recent *[]string // paths that creates have answered with
+	last   *written  // the last write that was answered with success
+}
+
+// written is where a write left its mark, for requests that compare zxids with it.
+type written struct {
+	path string
+	zxid int64
 }
 
 func pick[T any](g generator, from ...T) T { return from[g.IntN(len(from))] }
@@ -61,7 +68,7 @@ func (g generator) acl() []wire.ACL {
 		return wire.ACL{Perms: perms, ID: wire.ID{Scheme: scheme, ID: id}}
 	}
 	open := acl(wire.PermAll, "world", "anyone")
-	if g.IntN(10) > 0 {
+	if g.IntN(8) > 0 {
 		return []wire.ACL{open}
 	}
 	return pick(g,
@@ -85,6 +92,9 @@ func (g generator) acl() []wire.ACL {
 		[]wire.ACL{{Perms: wire.PermAll, Null: true}},
 		[]wire.ACL{{Perms: wire.PermAll, NullID: true, ID: wire.ID{Scheme: pick(g, "auth", "world", "digest", "ip", "nonsense")}}},
 		[]wire.ACL{acl(wire.PermWrite|wire.PermAdmin, "world", "anyone")},
+		[]wire.ACL{acl(wire.PermAll&^wire.PermRead, "world", "anyone")},
+		[]wire.ACL{acl(wire.PermAll&^wire.PermRead, "world", "anyone")},
+		[]wire.ACL{acl(wire.PermAll&^wire.PermRead, "world", "anyone"), acl(wire.PermRead, "digest", digestOfU)},
 		[]wire.ACL{acl(0, "world", "anyone")},
 	)
 }
@@ -109,6 +119,17 @@ func (g generator) create(op wire.Op) wire.CreateRequest {
 
 func (g generator) multi() wire.MultiRequest {
 	var m wire.MultiRequest
+	if g.IntN(4) == 0 { // one that has a chance
+		for range 1 + g.IntN(3) {
+			op := wire.MultiOp{Op: pick(g, wire.OpCreate, wire.OpCreate2, wire.OpCreateContainer, wire.OpCreateTTL), Path: fmt.Sprintf("/m%d", g.IntN(1000))}
+			op.Create = wire.CreateRequest{Path: op.Path, Data: g.data(), ACL: g.acl(), Flags: pick[int32](g, 0, 1, 2, 3, 4), TTL: -1}
+			if op.Op == wire.OpCreateTTL {
+				op.Create.Flags, op.Create.TTL = pick[int32](g, 5, 6), 1000
+			}
+			m.Ops = append(m.Ops, op, wire.MultiOp{Op: wire.OpCheck, Path: "/", Version: -1})
+		}
+		return m
+	}
 	for range pick(g, 0, 1, 1, 1, 2, 2, 2, 3, 3, 4, 6) {
 		op := wire.MultiOp{Path: g.path(), Data: g.data(), Version: g.version()}
 		op.Op = pick(g, wire.OpCreate, wire.OpCreate, wire.OpCreate2, wire.OpCreateContainer, wire.OpCreateTTL,
@@ -135,6 +156,13 @@ func (g generator) paths() (all []string) {
 }
 
 func (g generator) setWatches() wire.SetWatchesRequest {
+	if g.last.path != "" && g.IntN(3) == 0 { // at the edge of what the client has seen
+		parent := g.last.path[:max(1, strings.LastIndexByte(g.last.path, '/'))]
+		return wire.SetWatchesRequest{
+			RelativeZxid: g.last.zxid + pick[int64](g, -1, 0, 1),
+			Data:         []string{g.last.path}, Child: []string{parent}, Exist: []string{g.last.path},
+		}
+	}
 	return wire.SetWatchesRequest{
 		RelativeZxid: g.zxid() - int64(g.IntN(30)),
 		Data:         g.paths(), Exist: g.paths(), Child: g.paths(), Persistent: g.paths(), Recursive: g.paths(),
