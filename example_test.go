@@ -20,8 +20,7 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// The examples without an output need servers of their own kind, or a database. The others run, against a server in
-// the test's process.
+// The examples run against a ZooKeeper server in the test's process; the one without an output needs servers with TLS.
 
 // nightly runs the backup on one host at a time.
 func nightly(ctx context.Context, servers string) error {
@@ -251,21 +250,33 @@ func saveReport(ctx context.Context, db *sql.DB, hold *zklock.Hold, body string)
 
 // A database refuses the write of a holder that was overtaken while it was paused.
 func ExampleHold_Token() {
-	var (
-		db *sql.DB
-		m  *zklock.Mutex
-	)
-	err := m.Do(context.Background(), func(ctx context.Context) error {
-		hold, err := m.Acquire(ctx) // re-enters, to have the hold in hand
-		if err != nil {
-			return err
-		}
-		defer hold.Release(ctx)
-		return saveReport(ctx, db, hold, "all is well")
-	})
-	if errors.Is(err, errStale) {
-		log.Print("the lock had passed on before the write")
+	ctx, s, stop := exampleSession()
+	defer stop()
+	db, body := openReports()
+	defer db.Close()
+	m, _ := zklock.NewMutex(s, "/locks/nightly")
+
+	a, err := m.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
 	}
+	fmt.Println("A:", saveReport(ctx, db, a, "A is at it"))
+	_ = a.Release(ctx) // in the field: the lease ends while A is paused
+
+	b, err := m.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer b.Release(ctx)
+	fmt.Println("B:", saveReport(ctx, db, b, "B has finished"))
+
+	fmt.Println("A:", saveReport(ctx, db, a, "A goes on where it stopped"))
+	fmt.Println(body())
+	// Output:
+	// A: <nil>
+	// B: <nil>
+	// A: a later holder has written
+	// B has finished
 }
 
 // saveInZooKeeper writes only if the lock node is there when ZooKeeper does it.
