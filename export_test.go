@@ -1,9 +1,6 @@
 package zklock
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // WithSuspendedTime replaces what the clock takes as the time the machine was suspended.
 func WithSuspendedTime(f func() time.Duration) Option {
@@ -19,16 +16,4 @@ func (m *Mutex) Joiners(o Owner) int {
 		return 0
 	}
 	return len(d.attempt.joiners)
-}
-
-func DebugNodes(s *Session) string {
-	s.link.Lock()
-	e := s.link.era
-	s.link.Unlock()
-	if e == nil {
-		return "no era"
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return fmt.Sprint("nodes ", e.mu.nodes, " reserved ", e.mu.reserved, " held ", e.mu.held, " erasing ", e.mu.erasing, " strays ", e.mu.strays, " queued ", e.mu.queued)
 }

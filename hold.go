@@ -16,7 +16,8 @@ type Hold struct {
 	d        *lockData
 	ctx      *holdContext
 	cancel   context.CancelCauseFunc
-	released bool // guarded by the lock table
+	released bool  // guarded by the lock table
+	end      error // with released: what Err says from then on
 }
 
 // newHandleLocked makes a handle for a joiner, with its context's values.
@@ -57,19 +58,16 @@ func (h *Hold) Lost() <-chan struct{} {
 }
 
 // Err returns nil while the lock is held: it compares the clock with the lease first. Otherwise the error is ErrLost
-// with the reason, ErrNotHeld after Release, or ErrClosed.
+// with the reason, ErrClosed, or after Release ErrNotHeld; a hold that was lost before its release stays lost.
 func (h *Hold) Err() error {
 	h.look()
 	t := &h.m.s.locks
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch {
-	case h.d.lost != nil:
-		return h.d.lost
-	case h.released:
-		return h.errorf("hold", errReleased)
+	if h.released {
+		return h.end
 	}
-	return nil
+	return h.d.lost
 }
 
 // look ends the hold if the lease has ended. While somebody else is just ending the ZooKeeper session's holds one by

@@ -205,7 +205,10 @@ func (t *lockTable) release(h *Hold) (first, last bool, lost error) {
 		return false, false, nil
 	}
 	d := h.d
-	h.released = true
+	h.released, h.end = true, d.lost
+	if d.lost == nil {
+		h.end = h.errorf("hold", errReleased)
+	}
 	delete(d.handles, h)
 	last = len(d.handles) == 0
 	if last {
@@ -220,7 +223,7 @@ func (t *lockTable) release(h *Hold) (first, last bool, lost error) {
 // lose marks a lock as lost, once, and ends the contexts of its handles. It returns whether there was anybody to tell.
 func (t *lockTable) lose(d *lockData, cause error) bool {
 	t.mu.Lock()
-	if d.lost != nil {
+	if d.lost != nil || len(d.handles) == 0 && d.attempt == nil { // told before, or released
 		t.mu.Unlock()
 		return false
 	}

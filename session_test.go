@@ -116,9 +116,17 @@ func TestClose_EndsEverything(t *testing.T) {
 	m := newMutex(t, s, p)
 	h := acquire(t, m)
 	w := queueUp(t, a, m, p)
+	done := acquire(t, newMutex(t, s, p+"/other"))
+	release(t, done)
 	changes := s.Changes(context.Background())
 	require.NoError(t, s.Close())
 	require.NoError(t, s.Close())
+	require.ErrorIs(t, done.Err(), zklock.ErrNotHeld, "what was released before is not lost")
+	select {
+	case <-done.Lost():
+		t.Fatal("what was released before is not lost")
+	default:
+	}
 	_, err := w.get(t)
 	require.ErrorIs(t, err, zklock.ErrClosed)
 	require.ErrorIs(t, h.Context().Err(), context.Canceled)
@@ -137,7 +145,7 @@ func TestClose_EndsEverything(t *testing.T) {
 		last = c
 	}
 	require.Equal(t, zklock.Closed, last.State)
-	require.Empty(t, children(t, a, p))
+	require.Equal(t, []string{"other"}, children(t, a, p))
 	goleak.VerifyNone(t, before)
 }
 

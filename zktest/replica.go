@@ -129,7 +129,14 @@ func (ep *endpoint) applyDue(now time.Time) {
 		tx := r.queue[0].tx
 		r.queue = r.queue[1:]
 		ep.apply(tx)
+		ep.answerApplied() // before the next is applied: a write is answered with its own zxid
 	}
+	ep.answerApplied()
+}
+
+// answerApplied answers the requests that waited for what is visible now.
+func (ep *endpoint) answerApplied() {
+	r := ep.replica
 	for len(r.waiters) > 0 && r.waiters[0].zxid <= ep.zxid {
 		w := r.waiters[0]
 		r.waiters = r.waiters[1:]

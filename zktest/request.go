@@ -162,11 +162,16 @@ func (c *cluster) perform(req *request) {
 			return
 		}
 		rec, err := do(c, req)
+		decided := c.zxid // a write is answered with its own zxid, also where later ones have become visible with it
 		answer := func() {
 			if err != nil {
 				c.fail(req, codeOf(err))
 			} else {
-				c.reply(req, wire.ReplyHeader{Xid: req.xid, Zxid: cn.ep.zxid}, rec)
+				zxid := cn.ep.zxid
+				if isWrite(req.op) {
+					zxid = decided
+				}
+				c.reply(req, wire.ReplyHeader{Xid: req.xid, Zxid: zxid}, rec)
 			}
 		}
 		if isWrite(req.op) || req.op == wire.OpSync {
