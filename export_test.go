@@ -1,6 +1,9 @@
 package zklock
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // WithSuspendedTime replaces what the clock takes as the time the machine was suspended.
 func WithSuspendedTime(f func() time.Duration) Option {
@@ -16,4 +19,16 @@ func (m *Mutex) Joiners(o Owner) int {
 		return 0
 	}
 	return len(d.attempt.joiners)
+}
+
+func DebugNodes(s *Session) string {
+	s.link.Lock()
+	e := s.link.era
+	s.link.Unlock()
+	if e == nil {
+		return "no era"
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return fmt.Sprint("nodes ", e.mu.nodes, " reserved ", e.mu.reserved, " held ", e.mu.held, " erasing ", e.mu.erasing, " strays ", e.mu.strays, " queued ", e.mu.queued)
 }

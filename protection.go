@@ -204,28 +204,33 @@ func (c *creation) resolve(id string) {
 	}
 }
 
-// find looks for our protection id under root, in up-to-date state. "" if it is not there.
+// errMoved says that two requests did not go over one connection, and the second answer is worth nothing.
+var errMoved = errors.New("the connection changed between sync and list")
+
+// find looks for our protection id under root, in up-to-date state. "" if it is not there. The list must come over the
+// connection of the sync: another server may lag behind what the first had caught up with.
 func (e *era) find(root, id string) (string, error) {
-	_, _, err := call(context.Background(), e, func(c *zk.Conn) (string, error) { return c.Sync(root) })
+	_, synced, err := call(context.Background(), e, func(c *zk.Conn) (string, error) { return c.Sync(root) })
 	if err != nil {
 		return "", err
 	}
-	names, _, err := call(context.Background(), e, func(c *zk.Conn) ([]string, error) {
+	names, listed, err := call(context.Background(), e, func(c *zk.Conn) ([]string, error) {
 		names, _, err := c.Children(root)
 		return names, err
 	})
-	if errors.Is(err, zk.ErrNoNode) {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
+	none := err == nil || errors.Is(err, zk.ErrNoNode)
 	for _, n := range names {
 		if got, ok := protectionID(n); ok && got == id {
 			return root + "/" + n, nil
 		}
 	}
-	return "", nil
+	switch {
+	case none && (synced == 0 || synced != listed):
+		return "", errMoved
+	case none:
+		return "", nil
+	}
+	return "", err
 }
 
 func (e *era) stat(node string) (*zk.Stat, error) {
