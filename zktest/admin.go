@@ -169,7 +169,8 @@ func (a admin) Dump() string {
 }
 
 // Create makes a node as somebody else would, past every ACL, and returns its path. flags are FlagPersistent,
-// FlagSequence and FlagContainer; for an ephemeral node see [Server.CreateAs]. The error is a [Code] in the form of text.
+// FlagSequence and FlagContainer; for an ephemeral node see [Server.CreateAs]. What ZooKeeper refuses is a [Code], such as
+// [NodeExists].
 func (a admin) Create(path string, data []byte, flags int32) (string, error) {
 	return a.CreateAs(0, path, data, flags)
 }
@@ -216,6 +217,8 @@ func (a admin) write(session int64, decide func(rules) (change, error)) (err err
 		var ch change
 		if ch, err = decide(a.c.rules()); err == nil {
 			a.c.do(tx, ch)
+		} else {
+			err = Code(codeOf(err))
 		}
 		clear(a.c.pending)
 		a.c.commit(tx)

@@ -53,7 +53,7 @@ type cluster struct {
 	wakeAt    time.Time // when some session may have expired; zero: never
 	reapAt    time.Time
 	frozen    bool
-	pending   map[string]int32 // counts of creates beyond the wrap; see nextSuffix
+	pending   map[string]int32 // counts of creates beyond the wrap; see rules.create
 	history   []Applied
 	counts    map[int64]map[Op]int
 	pings     int

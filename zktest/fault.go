@@ -180,7 +180,7 @@ func (f Fault) String() string {
 		case actHold:
 			b.WriteString(".Hold()")
 		case actFail:
-			fmt.Fprintf(&b, ".Fail(%v)", a.code)
+			fmt.Fprintf(&b, ".Fail(%s)", a.code.String())
 		case actExpire:
 			b.WriteString(".Expire()")
 		case actCall:

@@ -112,7 +112,7 @@ func TestAdmin_AsSomebodyElse(t *testing.T) {
 		_, err = srv.CreateAs(77, "/a/f", nil, FlagEphemeral)
 		require.Error(t, err)
 		_, err = srv.Create("/a", nil, 0)
-		require.ErrorContains(t, err, "node exists")
+		require.ErrorIs(t, err, NodeExists)
 		_, _, _, err = conn.GetW(path)
 		require.NoError(t, err)
 		require.NoError(t, srv.SetData("/a", []byte("2")))
@@ -120,7 +120,7 @@ func TestAdmin_AsSomebodyElse(t *testing.T) {
 		synctest.Wait()
 		all := drain(events)
 		require.Equal(t, zk.EventNodeDeleted, all[len(all)-1].Type)
-		require.ErrorContains(t, srv.Delete(path), "no node")
+		require.ErrorIs(t, srv.Delete(path), NoNode)
 
 		require.True(t, srv.ExpireSession(conn.SessionID()))
 		require.False(t, srv.ExpireSession(conn.SessionID()))

@@ -97,7 +97,8 @@ func (e EventType) String() string {
 	return "event(" + strconv.Itoa(int(e)) + ")"
 }
 
-// Code is an error a server answers with; the constants of go-zookeeper's ErrCode have the same numbers.
+// Code is an error a server answers with. Its numbers are ZooKeeper's, so also those of go-zookeeper's ErrCode. It is an
+// error, and [Server.Create] and its like return it as one.
 type Code int32
 
 // The codes that faults most often want. Any other number will do as well.
@@ -120,3 +121,6 @@ const (
 
 // String returns the code's name and number.
 func (c Code) String() string { return wire.Code(c).String() }
+
+// Error implements error.
+func (c Code) Error() string { return "zktest: " + c.String() }

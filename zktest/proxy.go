@@ -454,7 +454,7 @@ func createdPaths(op wire.Op, code wire.Code, d *wire.Decoder) []string {
 	}
 	switch op {
 	case wire.OpCreate, wire.OpCreate2, wire.OpCreateContainer, wire.OpCreateTTL:
-		if path := d.String(); d.Err() == nil {
+		if path := d.Text(); d.Err() == nil {
 			return []string{path}
 		}
 	case wire.OpMulti:

@@ -37,7 +37,7 @@ func pathWatch(req *request) (wire.PathWatchRequest, error) {
 
 func pathOnly(req *request) (string, error) {
 	d := wire.NewDecoder(req.body)
-	path := d.String()
+	path := d.Text()
 	return path, d.Err()
 }
 

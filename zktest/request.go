@@ -297,7 +297,7 @@ func pathsOf(op wire.Op, body []byte) []string {
 		w.Decode(d)
 		return append(append(w.Data, w.Exist...), w.Child...)
 	}
-	path := d.String()
+	path := d.Text()
 	if d.Err() != nil {
 		return nil
 	}

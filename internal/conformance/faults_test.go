@@ -141,3 +141,55 @@ func TestExpiry_OnAnyServer(t *testing.T) {
 		require.Less(t, time.Since(after), 6*time.Second+500*time.Millisecond, "half a second for a busy machine")
 	})
 }
+
+// TestReaper_OnAnyServer: containers that were used and TTL nodes go, each in a transaction of its own that nobody asked
+// for; watches tell of it.
+func TestReaper_OnAnyServer(t *testing.T) {
+	test := func(t *testing.T, addr string) {
+		c, err := rawzk.Dial(addr)
+		require.NoError(t, err)
+		defer c.Close()
+		require.NoError(t, c.Connect(wire.ConnectRequest{Timeout: 30_000}))
+		acl := []wire.ACL{{Perms: wire.PermAll, ID: wire.ID{Scheme: "world", ID: "anyone"}}}
+		do := func(op wire.Op, body wire.Record) {
+			r, _, err := c.Call(op, body)
+			require.NoError(t, err)
+			require.Equal(t, wire.OK, r.Header.Err)
+		}
+		do(wire.OpCreateContainer, wire.CreateRequest{Path: "/fresh", ACL: acl, Flags: wire.FlagContainer})
+		do(wire.OpCreateTTL, wire.CreateTTLRequest{CreateRequest: wire.CreateRequest{Path: "/long", ACL: acl, Flags: wire.FlagTTL, TTL: 1_000_000}})
+		do(wire.OpCreateContainer, wire.CreateRequest{Path: "/full", ACL: acl, Flags: wire.FlagContainer})
+		do(wire.OpCreate, wire.CreateRequest{Path: "/full/x", ACL: acl})
+		do(wire.OpMulti, wire.MultiRequest{Ops: []wire.MultiOp{
+			{Op: wire.OpCreateContainer, Path: "/used", Create: wire.CreateRequest{Path: "/used", ACL: acl, Flags: wire.FlagContainer}},
+			{Op: wire.OpCreate, Path: "/used/x", Create: wire.CreateRequest{Path: "/used/x", ACL: acl}},
+		}})
+		do(wire.OpExists, wire.PathWatchRequest{Path: "/used", Watch: true})
+		do(wire.OpDelete, wire.PathVersionRequest{Path: "/used/x", Version: -1})
+		await := func(path string) {
+			for {
+				r, err := c.Receive()
+				require.NoError(t, err)
+				ev, err := r.Event()
+				require.NoError(t, err)
+				require.Equal(t, wire.XidEvent, r.Header.Xid)
+				if ev.Path == path && ev.Type == wire.EventDeleted {
+					return
+				}
+			}
+		}
+		await("/used")
+		do(wire.OpAddWatch, wire.AddWatchRequest{Path: "/short", Mode: wire.AddWatchPersistent})
+		do(wire.OpCreateTTL, wire.CreateTTLRequest{CreateRequest: wire.CreateRequest{Path: "/short", ACL: acl, Flags: wire.FlagTTL, TTL: 1}})
+		await("/short")
+		r, _, err := c.Call(wire.OpGetChildren, wire.PathWatchRequest{Path: "/"})
+		require.NoError(t, err)
+		var names wire.StringsResponse
+		names.Decode(wire.NewDecoder(r.Body))
+		require.ElementsMatch(t, []string{"fresh", "full", "long", "zookeeper"}, names.Strings)
+		// The session, seven writes, and the two the reaper made.
+		require.EqualValues(t, 1+7+2, r.Header.Zxid)
+	}
+	t.Run("zktest", func(t *testing.T) { test(t, Start(t, WithTTLNodes(), WithContainerCheck(300*time.Millisecond)).Addr()) })
+	t.Run("real", func(t *testing.T) { test(t, startReal(t, "", "-Dznode.container.checkIntervalMs=300")) })
+}

@@ -94,7 +94,7 @@ func TestMutants_AllCaught(t *testing.T) {
 			list := filepath.Join(dir, "overlay.json")
 			require.NoError(t, os.WriteFile(list, overlay, 0o600))
 
-			cmd := exec.Command("go", "test", "-overlay", list, "-count=1", "-run", "TestDifferential_Transcript", ".")
+			cmd := exec.Command("go", "test", "-overlay", list, "-count=1", "-run", "TestDifferential_Transcript$", ".")
 			cmd.Env = append(os.Environ(), "ZKLOCK_MUTANTS=0")
 			out, err := cmd.CombinedOutput()
 			require.Error(t, err, "the mutant was not caught:\n%s", out)

@@ -37,8 +37,8 @@ func findReal() (java, jarPath, missing string) {
 }
 
 // startReal runs a real server for the length of the test and returns its address. Without one to run it skips
-// the test, or fails it if ZKLOCK_REQUIRE_REAL=1.
-func startReal(t testing.TB, superDigest string) string {
+// the test, or fails it if ZKLOCK_REQUIRE_REAL=1. properties are Java's, as -Dname=value.
+func startReal(t testing.TB, superDigest string, properties ...string) string {
 	t.Helper()
 	java, jarPath, missing := findReal()
 	if missing != "" {
@@ -62,10 +62,14 @@ func startReal(t testing.TB, superDigest string) string {
 	log, err := os.Create(filepath.Join(dir, "log"))
 	require.NoError(t, err)
 	defer log.Close()
-	cmd := exec.Command(java, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m",
-		"-Dzookeeper.forceSync=no", "-Dzookeeper.extendedTypesEnabled=true", "-Dznode.container.checkIntervalMs=86400000",
-		"-Dzookeeper.DigestAuthenticationProvider.superDigest="+superDigest, "-Dzookeeper.snapCount=10000000",
-		"-cp", dir+":"+jarPath, "org.apache.zookeeper.server.quorum.QuorumPeerMain", cfg)
+	args := []string{
+		"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-Dzookeeper.forceSync=no",
+		"-Dzookeeper.extendedTypesEnabled=true", "-Dznode.container.checkIntervalMs=86400000",
+		"-Dzookeeper.DigestAuthenticationProvider.superDigest=" + superDigest, "-Dzookeeper.snapCount=10000000",
+	}
+	args = append(args, properties...)
+	args = append(args, "-cp", dir+":"+jarPath, "org.apache.zookeeper.server.quorum.QuorumPeerMain", cfg)
+	cmd := exec.Command(java, args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	require.NoError(t, cmd.Start())
 	exited := make(chan error, 1)

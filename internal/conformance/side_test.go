@@ -16,7 +16,8 @@ import (
 // side is a server and the sessions on it, which have the same index on both sides.
 type side struct {
 	name  string
-	addr  string
+	addrs []string              // where each session connects to
+	base  int64                 // what zxids begin at: an ensemble begins in epoch 1
 	conns []*rawzk.Conn         // by session
 	keys  []wire.ConnectRequest // what takes each session up again
 	names map[int64]string      // session ids, as they are called in what is compared
@@ -38,9 +39,10 @@ func (o outcome) String() string {
 	return s
 }
 
-func newSide(t testing.TB, name, addr string, sessions int) *side {
-	s := &side{name: name, addr: addr, names: map[int64]string{0: "none"}}
-	for range sessions {
+func newSide(t testing.TB, name string, addrs ...string) *side {
+	s := &side{name: name, names: map[int64]string{0: "none"}}
+	for i := range sessions {
+		s.addrs = append(s.addrs, addrs[i%len(addrs)])
 		s.conns = append(s.conns, nil)
 		s.keys = append(s.keys, wire.ConnectRequest{})
 	}
@@ -59,11 +61,14 @@ func (s *side) connect(i int, req wire.ConnectRequest, generation int) string {
 	if s.conns[i] != nil {
 		s.conns[i].Close()
 	}
-	c, err := rawzk.Dial(s.addr)
+	c, err := rawzk.Dial(s.addrs[i])
 	if err != nil {
 		return "cannot dial"
 	}
 	s.conns[i] = c
+	if req.LastZxidSeen != 0 {
+		req.LastZxidSeen += s.base
+	}
 	if err := c.Connect(req); err != nil {
 		return "closed"
 	}
@@ -81,7 +86,16 @@ func (s *side) connect(i int, req wire.ConnectRequest, generation int) string {
 // in any order.
 func (s *side) call(i int, req request) outcome {
 	o := outcome{events: make([][]string, len(s.conns))}
-	switch reply, events, err := s.conns[i].Call(req.op, req.body); {
+	body := req.body
+	switch b := body.(type) {
+	case wire.SetWatchesRequest:
+		b.RelativeZxid += s.base
+		body = b
+	case wire.SetWatches2Request:
+		b.RelativeZxid += s.base
+		body = b
+	}
+	switch reply, events, err := s.conns[i].Call(req.op, body); {
 	case err != nil:
 		o.add(s, i, events)
 		o.reply = "closed"
@@ -128,7 +142,15 @@ func (o *outcome) add(s *side, i int, events []rawzk.Reply) {
 }
 
 func (s *side) header(h wire.ReplyHeader) string {
-	return fmt.Sprintf("xid %d zxid %#x err %d", h.Xid, h.Zxid, h.Err)
+	return fmt.Sprintf("xid %d zxid %#x err %d", h.Xid, s.zxid(h.Zxid), h.Err)
+}
+
+// zxid is a zxid counted from the base. 0 and -1 are not counted.
+func (s *side) zxid(z int64) int64 {
+	if z <= 0 {
+		return z
+	}
+	return z - s.base
 }
 
 // describe decodes a reply completely. Left out is only what two servers cannot agree on: the time of day.
@@ -203,6 +225,6 @@ func (s *side) stat(st wire.Stat) string {
 		owner = "nobody we know"
 	}
 	return fmt.Sprintf("{c%#x m%#x p%#x v%d cv%d av%d owner %s len %d children %d times %v %v}",
-		st.Czxid, st.Mzxid, st.Pzxid, st.Version, st.Cversion, st.Aversion, owner, st.DataLength, st.NumChildren,
+		s.zxid(st.Czxid), s.zxid(st.Mzxid), s.zxid(st.Pzxid), st.Version, st.Cversion, st.Aversion, owner, st.DataLength, st.NumChildren,
 		st.Ctime != 0, st.Mtime >= st.Ctime)
 }

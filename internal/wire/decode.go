@@ -82,8 +82,8 @@ func (d *Decoder) Buffer() []byte {
 	return append(make([]byte, 0, len(b)), b...)
 }
 
-// String takes a string that must not be null.
-func (d *Decoder) String() string {
+// Text takes a string that must not be null. (A method String would be what fmt calls to print a decoder.)
+func (d *Decoder) Text() string {
 	s, ok := d.NullableString()
 	if !ok {
 		d.fail("null string")
@@ -123,7 +123,7 @@ func (d *Decoder) Strings() []string {
 	}
 	v := make([]string, 0, n)
 	for range n {
-		v = append(v, d.String())
+		v = append(v, d.Text())
 	}
 	if d.err != nil {
 		return nil

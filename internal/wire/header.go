@@ -50,5 +50,5 @@ func (w WatcherEvent) Encode(e *Encoder) {
 
 // Decode takes the event.
 func (w *WatcherEvent) Decode(d *Decoder) {
-	*w = WatcherEvent{Type: d.Int32(), State: d.Int32(), Path: d.String()}
+	*w = WatcherEvent{Type: d.Int32(), State: d.Int32(), Path: d.Text()}
 }

@@ -63,11 +63,11 @@ func (r *MultiRequest) Decode(d *Decoder) {
 			ttl.Decode(d)
 			m.Create, m.Path = ttl.CreateRequest, ttl.Path
 		case OpDelete, OpCheck:
-			m.Path, m.Version = d.String(), d.Int32()
+			m.Path, m.Version = d.Text(), d.Int32()
 		case OpSetData:
-			m.Path, m.Data, m.Version = d.String(), d.Buffer(), d.Int32()
+			m.Path, m.Data, m.Version = d.Text(), d.Buffer(), d.Int32()
 		case OpGetData, OpGetChildren:
-			m.Path, m.Watch = d.String(), d.Bool()
+			m.Path, m.Watch = d.Text(), d.Bool()
 		default:
 			d.fail("%v inside a multi", op)
 		}
@@ -130,9 +130,9 @@ func (r *MultiResponse) Decode(d *Decoder) {
 		res := MultiResult{Op: op, Err: err}
 		switch op {
 		case OpCreate:
-			res.Path = d.String()
+			res.Path = d.Text()
 		case OpCreate2:
-			res.Path = d.String()
+			res.Path = d.Text()
 			res.Stat.Decode(d)
 		case OpSetData:
 			res.Stat.Decode(d)

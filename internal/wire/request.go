@@ -19,7 +19,7 @@ func (r CreateRequest) Encode(e *Encoder) {
 
 // Decode takes a request without a TTL.
 func (r *CreateRequest) Decode(d *Decoder) {
-	*r = CreateRequest{Path: d.String(), Data: d.Buffer(), ACL: decodeACLs(d), Flags: d.Int32(), TTL: -1}
+	*r = CreateRequest{Path: d.Text(), Data: d.Buffer(), ACL: decodeACLs(d), Flags: d.Int32(), TTL: -1}
 }
 
 // CreateTTLRequest is a [CreateRequest] that travels with its TTL.
@@ -44,7 +44,7 @@ type PathRequest struct{ Path string }
 func (r PathRequest) Encode(e *Encoder) { e.String(r.Path) }
 
 // Decode takes the request.
-func (r *PathRequest) Decode(d *Decoder) { r.Path = d.String() }
+func (r *PathRequest) Decode(d *Decoder) { r.Path = d.Text() }
 
 // PathVersionRequest is the body of delete and check. Version -1 matches all.
 type PathVersionRequest struct {
@@ -60,7 +60,7 @@ func (r PathVersionRequest) Encode(e *Encoder) {
 
 // Decode takes the request.
 func (r *PathVersionRequest) Decode(d *Decoder) {
-	*r = PathVersionRequest{Path: d.String(), Version: d.Int32()}
+	*r = PathVersionRequest{Path: d.Text(), Version: d.Int32()}
 }
 
 // PathWatchRequest is the body of exists, getData, getChildren and getChildren2.
@@ -77,7 +77,7 @@ func (r PathWatchRequest) Encode(e *Encoder) {
 
 // Decode takes the request.
 func (r *PathWatchRequest) Decode(d *Decoder) {
-	*r = PathWatchRequest{Path: d.String(), Watch: d.Bool()}
+	*r = PathWatchRequest{Path: d.Text(), Watch: d.Bool()}
 }
 
 // SetDataRequest is the body of setData.
@@ -96,7 +96,7 @@ func (r SetDataRequest) Encode(e *Encoder) {
 
 // Decode takes the request.
 func (r *SetDataRequest) Decode(d *Decoder) {
-	*r = SetDataRequest{Path: d.String(), Data: d.Buffer(), Version: d.Int32()}
+	*r = SetDataRequest{Path: d.Text(), Data: d.Buffer(), Version: d.Int32()}
 }
 
 // SetACLRequest is the body of setACL; its version is the node's aversion.
@@ -115,7 +115,7 @@ func (r SetACLRequest) Encode(e *Encoder) {
 
 // Decode takes the request.
 func (r *SetACLRequest) Decode(d *Decoder) {
-	*r = SetACLRequest{Path: d.String(), ACL: decodeACLs(d), Version: d.Int32()}
+	*r = SetACLRequest{Path: d.Text(), ACL: decodeACLs(d), Version: d.Int32()}
 }
 
 // AuthRequest is the body of auth.
@@ -134,7 +134,7 @@ func (r AuthRequest) Encode(e *Encoder) {
 
 // Decode takes the request.
 func (r *AuthRequest) Decode(d *Decoder) {
-	*r = AuthRequest{Type: d.Int32(), Scheme: d.String(), Auth: d.Buffer()}
+	*r = AuthRequest{Type: d.Int32(), Scheme: d.Text(), Auth: d.Buffer()}
 }
 
 // SetWatchesRequest is the body of setWatches and setWatches2; the persistent ones travel with the second only.
@@ -190,7 +190,7 @@ func (r WatchesRequest) Encode(e *Encoder) {
 }
 
 // Decode takes the request.
-func (r *WatchesRequest) Decode(d *Decoder) { *r = WatchesRequest{Path: d.String(), Type: d.Int32()} }
+func (r *WatchesRequest) Decode(d *Decoder) { *r = WatchesRequest{Path: d.Text(), Type: d.Int32()} }
 
 // AddWatchRequest is the body of addWatch.
 type AddWatchRequest struct {
@@ -205,7 +205,7 @@ func (r AddWatchRequest) Encode(e *Encoder) {
 }
 
 // Decode takes the request.
-func (r *AddWatchRequest) Decode(d *Decoder) { *r = AddWatchRequest{Path: d.String(), Mode: d.Int32()} }
+func (r *AddWatchRequest) Decode(d *Decoder) { *r = AddWatchRequest{Path: d.Text(), Mode: d.Int32()} }
 
 // GetEphemeralsRequest is the body of getEphemerals.
 type GetEphemeralsRequest struct{ Prefix string }

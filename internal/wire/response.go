@@ -7,7 +7,7 @@ type PathResponse struct{ Path string }
 func (r PathResponse) Encode(e *Encoder) { e.String(r.Path) }
 
 // Decode takes the response.
-func (r *PathResponse) Decode(d *Decoder) { r.Path = d.String() }
+func (r *PathResponse) Decode(d *Decoder) { r.Path = d.Text() }
 
 // PathStatResponse answers create2, createContainer and createTTL.
 type PathStatResponse struct {
@@ -23,7 +23,7 @@ func (r PathStatResponse) Encode(e *Encoder) {
 
 // Decode takes the response.
 func (r *PathStatResponse) Decode(d *Decoder) {
-	r.Path = d.String()
+	r.Path = d.Text()
 	r.Stat.Decode(d)
 }
 
@@ -116,7 +116,7 @@ func (r *WhoAmIResponse) Decode(d *Decoder) {
 	n := d.count(8)
 	r.IDs = nil
 	for range n {
-		r.IDs = append(r.IDs, ID{Scheme: d.String(), ID: d.String()})
+		r.IDs = append(r.IDs, ID{Scheme: d.Text(), ID: d.Text()})
 	}
 	if d.err != nil {
 		r.IDs = nil

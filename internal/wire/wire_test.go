@@ -122,7 +122,7 @@ func TestDecoder_NullAndEmpty_AreToldApart(t *testing.T) {
 
 func TestDecoder_NullString_IsMalformedWhereOneIsNeeded(t *testing.T) {
 	d := wire.NewDecoder([]byte{0xff, 0xff, 0xff, 0xff})
-	_ = d.String()
+	_ = d.Text()
 	require.ErrorIs(t, d.Err(), wire.ErrMalformed)
 }
 
