@@ -82,6 +82,7 @@ func guardianOf(t *testing.T, p *proc) int {
 }
 
 func TestLoss_ZklockKilled_FamilyDies_NextTakesOver(t *testing.T) {
+	t.Parallel()
 	for name, kill := range map[string]func(p *proc){
 		"the process": func(p *proc) { p.signal(syscall.SIGKILL) },
 		"its group":   func(p *proc) { require.NoError(t, syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)) },
@@ -177,6 +178,7 @@ func latestDeadline(silence time.Time) time.Time {
 }
 
 func TestLoss_LeaseNotRenewed_CommandIsGoneBeforeTheDeadline(t *testing.T) {
+	t.Parallel()
 	srv := zkserver.Single(t, zkserver.Own())
 	path, log := lockPath(t), filepath.Join(t.TempDir(), "log")
 	p := start(t, jobEnv, runArgs(srv.ConnectString(), path, "--kill-after", "500ms", "--", os.Args[0], log, "stubborn")...)
@@ -204,6 +206,7 @@ func TestLoss_LeaseNotRenewed_CommandIsGoneBeforeTheDeadline(t *testing.T) {
 }
 
 func TestLoss_ZklockStopped_GuardianEndsTheCommandInTime(t *testing.T) {
+	t.Parallel()
 	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
 	p := runFamily(t, srv, path, log)
 	one := waitForFamily(t, log, 0)
@@ -222,6 +225,7 @@ func TestLoss_ZklockStopped_GuardianEndsTheCommandInTime(t *testing.T) {
 }
 
 func TestLoss_GuardianStopped_ZklockKillsInTime(t *testing.T) {
+	t.Parallel()
 	srv := zkserver.Single(t, zkserver.Own())
 	path, log := lockPath(t), filepath.Join(t.TempDir(), "log")
 	p := runFamily(t, srv, path, log)
@@ -314,6 +318,7 @@ func TestLoss_CommandThatLeavesItsGroup_DoesNotHoldUpTheEnd(t *testing.T) {
 }
 
 func TestLoss_ReleaseWithoutServer_SaysSo(t *testing.T) {
+	t.Parallel()
 	srv := zkserver.Single(t, zkserver.Own())
 	path, stop := lockPath(t), filepath.Join(t.TempDir(), "stop")
 	p := start(t, nil, "run", "--servers", srv.ConnectString(), "--session-timeout", "20s", "--leader-ping", "1s", path, "--",

@@ -194,6 +194,7 @@ func TestRun_SignalWhileWaiting_LeavesTheQueue(t *testing.T) {
 }
 
 func TestRun_SecondSIGINTWhileWaiting_EndsAtOnce(t *testing.T) {
+	t.Parallel()
 	srv := zkserver.Single(t, zkserver.Own())
 	path := lockPath(t)
 	s := session(t, srv)
@@ -212,6 +213,7 @@ func TestRun_SecondSIGINTWhileWaiting_EndsAtOnce(t *testing.T) {
 }
 
 func TestRun_NoServer(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and says nothing
 	require.NoError(t, err)
 	defer l.Close()
@@ -347,6 +349,7 @@ func TestRun_Credentials(t *testing.T) {
 }
 
 func TestRun_ServerGoesWhileWaiting(t *testing.T) {
+	t.Parallel()
 	srv := zkserver.Single(t, zkserver.Own())
 	path := lockPath(t)
 	s := session(t, srv)
@@ -376,6 +379,7 @@ func TestVersionAndHelp(t *testing.T) {
 }
 
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	server(t) // skips without an installed ZooKeeper
 	if os.Getenv(zkserver.EnvServers) != "" {
 		t.Skip("the demo starts a server of its own")
