@@ -271,7 +271,7 @@ func superviseFake(t *testing.T, h *fakeHold, argv ...string) outcome {
 	program, err := exec.LookPath(argv[0])
 	require.NoError(t, err)
 	return supervise(job{
-		program: program, argv: argv, env: os.Environ(), lock: "/fake", hold: h,
+		program: program, argv: argv, env: append(os.Environ(), envJob+"=1", "ZKLOCK_TOKEN=1"), lock: "/fake", hold: h,
 		plan: plan{killAfter: 100 * time.Millisecond, margin: 50 * time.Millisecond, poll: 10 * time.Millisecond},
 		desk: d, sigs: make(chan os.Signal), note: t.Logf,
 	})
@@ -295,9 +295,12 @@ func TestSupervise_LostBeforeTheStart_StartsNothing(t *testing.T) {
 }
 
 func TestSupervise_DeadlineOfAHoldThatIsNotRenewed(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "log")
 	h := &fakeHold{deadline: time.Now().Add(2 * time.Second), lost: make(chan struct{})}
-	out := superviseFake(t, h, "sh", "-c", `trap "" TERM; while :; do sleep 0.01; done`)
-	require.True(t, time.Now().Before(h.deadline))
+	out := superviseFake(t, h, os.Args[0], log, "stubborn")
+	ls := readLines(t, log)
+	require.True(t, ls[len(ls)-1].at.Before(h.deadline))
+	require.Contains(t, whats(ls), "term")
 	require.ErrorIs(t, out.lost, errNotRenewed)
 	require.Equal(t, "the command was killed with SIGKILL", out.how)
 	require.Equal(t, 137, out.exit)

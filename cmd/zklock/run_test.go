@@ -38,6 +38,18 @@ func TestRun_CommandSeesTheLock(t *testing.T) {
 	require.Empty(t, participants(t, session(t, srv), path), "released")
 }
 
+func TestRun_UnderARun_TheInnerTokenCounts(t *testing.T) {
+	srv, path := server(t), lockPath(t)
+	inner := runArgs(srv.ConnectString(), path+"/inner", "-q", "--", "sh", "-c", `echo "$ZKLOCK_PATH $ZKLOCK_TOKEN"; env | grep -c ^ZKLOCK_TOKEN=`)
+	p := run(t, srv, path+"/outer", append([]string{"-q", "--", "sh", "-c", `echo "$ZKLOCK_PATH $ZKLOCK_TOKEN"; "$@"`, "sh", binary}, inner...)...)
+	require.Equal(t, 0, p.wait())
+	f := strings.Fields(p.stdout.String())
+	require.Len(t, f, 5)
+	require.Equal(t, []string{path + "/outer", path + "/inner"}, []string{f[0], f[2]})
+	require.NotEqual(t, f[1], f[3])
+	require.Equal(t, "1", f[4])
+}
+
 func TestRun_PassesStreamsAndExitCode(t *testing.T) {
 	srv := server(t)
 	p := start(t, func(c *exec.Cmd) { c.Stdin = strings.NewReader("one\ntwo\n") },
