@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -74,7 +75,12 @@ func requireAllGone(t *testing.T, who map[int]bool) {
 
 func guardianOf(t *testing.T, p *proc) int {
 	t.Helper()
-	out, err := exec.Command("pgrep", "-P", strconv.Itoa(p.cmd.Process.Pid)).Output()
+	return childOf(t, p.cmd.Process.Pid)
+}
+
+func childOf(t *testing.T, parent int) int {
+	t.Helper()
+	out, err := exec.Command("pgrep", "-P", strconv.Itoa(parent)).Output()
 	require.NoError(t, err)
 	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
 	require.NoError(t, err)
@@ -121,6 +127,22 @@ func TestLoss_GuardianKilled_FamilyDies_LockIsReleased(t *testing.T) {
 	require.Empty(t, participants(t, session(t, srv), path))
 }
 
+func TestLoss_GuardianKilledWhileZklockIsStopped(t *testing.T) {
+	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
+	p := runFamily(t, srv, path, log)
+	waitForFamily(t, log, 0)
+	g := guardianOf(t, p)
+	leader := childOf(t, g)
+	p.signal(syscall.SIGSTOP)
+	require.NoError(t, syscall.Kill(g, syscall.SIGKILL))
+	if runtime.GOOS == "linux" {
+		eventually(t, "the kernel has killed the command", func() bool { return gone(leader) })
+	}
+	p.signal(syscall.SIGCONT)
+	require.Equal(t, exitUsage, p.wait())
+	requireAllGone(t, pids(readLines(t, log), 0))
+}
+
 func TestLoss_GuardianSurvivesSignals(t *testing.T) {
 	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
 	p := runFamily(t, srv, path, log)
@@ -151,6 +173,18 @@ func TestLoss_NodeDeleted_EndsTheCommandAtOnce(t *testing.T) {
 		require.Contains(t, p.stderr.String(), want)
 	}
 	require.Equal(t, 2, strings.Count(p.stderr.String(), "\n"), "acquired, and one line that says it all: %s", &p.stderr)
+}
+
+func TestLoss_SessionExpired_EndsTheCommandAtOnce(t *testing.T) {
+	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
+	p := runFamily(t, srv, path, log)
+	waitForFamily(t, log, 0)
+	require.NoError(t, zkserver.ExpireSession(srv.Addr(), participants(t, session(t, srv), path)[0].SessionID))
+	expired := time.Now()
+	require.Equal(t, exitLost, p.wait())
+	require.Less(t, time.Since(expired), 2*time.Second)
+	requireAllGone(t, pids(readLines(t, log), 0))
+	require.Contains(t, p.stderr.String(), "session expired")
 }
 
 func TestLoss_NodeDeleted_StubbornCommandIsKilledAfterTheGrace(t *testing.T) {
@@ -236,8 +270,7 @@ func TestLoss_GuardianStopped_ZklockKillsInTime(t *testing.T) {
 	require.NoError(t, srv.Pause())
 	requireAllGone(t, pids(readLines(t, log), 0))
 	require.True(t, time.Now().Before(latestDeadline(silence)))
-	require.NoError(t, syscall.Kill(g, syscall.SIGCONT))
-	require.Equal(t, exitLost, p.wait())
+	require.Equal(t, exitLost, p.wait(), "it is continued, so that zklock can end")
 }
 
 func TestLoss_ServerRestartsInTime_CommandRunsOn(t *testing.T) {

@@ -360,6 +360,16 @@ func TestRun_Credentials(t *testing.T) {
 	require.Equal(t, exitRefused, out.wait())
 }
 
+func TestRun_Container_GoesWhenUnused(t *testing.T) {
+	srv, path := zkserver.Single(t, zkserver.Property("znode.container.checkIntervalMs", "50")), "/job"
+	require.Equal(t, 0, run(t, srv, path, "--container", "--", "true").wait())
+	s := session(t, srv)
+	eventually(t, "the servers remove the lock root", func() bool {
+		there, _, err := s.Conn().Exists(path)
+		return err == nil && !there
+	})
+}
+
 func TestRun_ServerGoesWhileWaiting(t *testing.T) {
 	t.Parallel()
 	srv := zkserver.Single(t, zkserver.Own())

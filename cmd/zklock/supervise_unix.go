@@ -160,7 +160,7 @@ func (s *supervisor) start() outcome {
 }
 
 // onTick moves the limits with the deadline. When they have come all the same it is the guardian that acts; zklock
-// kills, too, a little later, lest the guardian be stopped.
+// kills, too, a little later, should the guardian be stopped, and has it go on.
 func (s *supervisor) onTick() {
 	if s.pgid == 0 {
 		return
@@ -179,6 +179,7 @@ func (s *supervisor) onTick() {
 	}
 	if n >= s.lim.Kill.add(s.plan.margin/2) {
 		s.signal(unix.SIGKILL)
+		_ = s.guardian.Signal(unix.SIGCONT)
 	}
 	if n >= s.lim.Kill.add(5*time.Second) && !s.despaired {
 		s.despaired = true
