@@ -56,6 +56,13 @@ func self() (string, error) {
 	return os.Executable()
 }
 
+// A parent-death signal is a thread's, and a new thread has none: the exec has to come from the first thread.
+func init() {
+	if len(os.Args) > 1 && os.Args[1] == execArg {
+		runtime.LockOSThread()
+	}
+}
+
 // execMain becomes the command. It is the first thing in the command's process: the guardian has to ignore SIGTTOU
 // while it forks, because a background process may not change the foreground group otherwise, and what is ignored
 // stays ignored over an exec. Here it gets its default back, which a handler that is set before the exec does.
@@ -223,8 +230,8 @@ func (g *guardian) look() (code int, done bool) {
 		_ = g.wire.send(report{Ending: true})
 		g.terminate()
 	}
-	if n >= g.lim.Kill && !g.killed {
-		g.kill()
+	if n >= g.lim.Kill {
+		g.kill() // and again, at every look: somebody may have joined the group
 	}
 	return 0, false
 }
@@ -285,6 +292,7 @@ func (g *guardian) abandoned() {
 	if g.told {
 		os.Exit(g.reap())
 	}
+	g.lim.Kill = now()
 	g.kill()
 	fmt.Fprintf(os.Stderr, "zklock: %s: zklock itself was killed; killed the command\n", g.start.Lock)
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -74,7 +75,12 @@ func requireAllGone(t *testing.T, who map[int]bool) {
 
 func guardianOf(t *testing.T, p *proc) int {
 	t.Helper()
-	out, err := exec.Command("pgrep", "-P", strconv.Itoa(p.cmd.Process.Pid)).Output()
+	return childOf(t, p.cmd.Process.Pid)
+}
+
+func childOf(t *testing.T, parent int) int {
+	t.Helper()
+	out, err := exec.Command("pgrep", "-P", strconv.Itoa(parent)).Output()
 	require.NoError(t, err)
 	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
 	require.NoError(t, err)
@@ -82,6 +88,7 @@ func guardianOf(t *testing.T, p *proc) int {
 }
 
 func TestLoss_ZklockKilled_FamilyDies_NextTakesOver(t *testing.T) {
+	t.Parallel()
 	for name, kill := range map[string]func(p *proc){
 		"the process": func(p *proc) { p.signal(syscall.SIGKILL) },
 		"its group":   func(p *proc) { require.NoError(t, syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)) },
@@ -120,6 +127,22 @@ func TestLoss_GuardianKilled_FamilyDies_LockIsReleased(t *testing.T) {
 	require.Empty(t, participants(t, session(t, srv), path))
 }
 
+func TestLoss_GuardianKilledWhileZklockIsStopped(t *testing.T) {
+	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
+	p := runFamily(t, srv, path, log)
+	waitForFamily(t, log, 0)
+	g := guardianOf(t, p)
+	leader := childOf(t, g)
+	p.signal(syscall.SIGSTOP)
+	require.NoError(t, syscall.Kill(g, syscall.SIGKILL))
+	if runtime.GOOS == "linux" {
+		eventually(t, "the kernel has killed the command", func() bool { return gone(leader) })
+	}
+	p.signal(syscall.SIGCONT)
+	require.Equal(t, exitUsage, p.wait())
+	requireAllGone(t, pids(readLines(t, log), 0))
+}
+
 func TestLoss_GuardianSurvivesSignals(t *testing.T) {
 	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
 	p := runFamily(t, srv, path, log)
@@ -152,6 +175,18 @@ func TestLoss_NodeDeleted_EndsTheCommandAtOnce(t *testing.T) {
 	require.Equal(t, 2, strings.Count(p.stderr.String(), "\n"), "acquired, and one line that says it all: %s", &p.stderr)
 }
 
+func TestLoss_SessionExpired_EndsTheCommandAtOnce(t *testing.T) {
+	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
+	p := runFamily(t, srv, path, log)
+	waitForFamily(t, log, 0)
+	require.NoError(t, zkserver.ExpireSession(srv.Addr(), participants(t, session(t, srv), path)[0].SessionID))
+	expired := time.Now()
+	require.Equal(t, exitLost, p.wait())
+	require.Less(t, time.Since(expired), 2*time.Second)
+	requireAllGone(t, pids(readLines(t, log), 0))
+	require.Contains(t, p.stderr.String(), "session expired")
+}
+
 func TestLoss_NodeDeleted_StubbornCommandIsKilledAfterTheGrace(t *testing.T) {
 	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
 	p := start(t, jobEnv, runArgs(srv.ConnectString(), path, "--kill-after", "400ms", "--", os.Args[0], log, "stubborn")...)
@@ -177,6 +212,7 @@ func latestDeadline(silence time.Time) time.Time {
 }
 
 func TestLoss_LeaseNotRenewed_CommandIsGoneBeforeTheDeadline(t *testing.T) {
+	t.Parallel()
 	srv := zkserver.Single(t, zkserver.Own())
 	path, log := lockPath(t), filepath.Join(t.TempDir(), "log")
 	p := start(t, jobEnv, runArgs(srv.ConnectString(), path, "--kill-after", "500ms", "--", os.Args[0], log, "stubborn")...)
@@ -204,6 +240,7 @@ func TestLoss_LeaseNotRenewed_CommandIsGoneBeforeTheDeadline(t *testing.T) {
 }
 
 func TestLoss_ZklockStopped_GuardianEndsTheCommandInTime(t *testing.T) {
+	t.Parallel()
 	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
 	p := runFamily(t, srv, path, log)
 	one := waitForFamily(t, log, 0)
@@ -222,6 +259,7 @@ func TestLoss_ZklockStopped_GuardianEndsTheCommandInTime(t *testing.T) {
 }
 
 func TestLoss_GuardianStopped_ZklockKillsInTime(t *testing.T) {
+	t.Parallel()
 	srv := zkserver.Single(t, zkserver.Own())
 	path, log := lockPath(t), filepath.Join(t.TempDir(), "log")
 	p := runFamily(t, srv, path, log)
@@ -232,8 +270,7 @@ func TestLoss_GuardianStopped_ZklockKillsInTime(t *testing.T) {
 	require.NoError(t, srv.Pause())
 	requireAllGone(t, pids(readLines(t, log), 0))
 	require.True(t, time.Now().Before(latestDeadline(silence)))
-	require.NoError(t, syscall.Kill(g, syscall.SIGCONT))
-	require.Equal(t, exitLost, p.wait())
+	require.Equal(t, exitLost, p.wait(), "it is continued, so that zklock can end")
 }
 
 func TestLoss_ServerRestartsInTime_CommandRunsOn(t *testing.T) {
@@ -267,7 +304,7 @@ func superviseFake(t *testing.T, h *fakeHold, argv ...string) outcome {
 	program, err := exec.LookPath(argv[0])
 	require.NoError(t, err)
 	return supervise(job{
-		program: program, argv: argv, env: os.Environ(), lock: "/fake", hold: h,
+		program: program, argv: argv, env: append(os.Environ(), envJob+"=1", "ZKLOCK_TOKEN=1"), lock: "/fake", hold: h,
 		plan: plan{killAfter: 100 * time.Millisecond, margin: 50 * time.Millisecond, poll: 10 * time.Millisecond},
 		desk: d, sigs: make(chan os.Signal), note: t.Logf,
 	})
@@ -291,9 +328,12 @@ func TestSupervise_LostBeforeTheStart_StartsNothing(t *testing.T) {
 }
 
 func TestSupervise_DeadlineOfAHoldThatIsNotRenewed(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "log")
 	h := &fakeHold{deadline: time.Now().Add(2 * time.Second), lost: make(chan struct{})}
-	out := superviseFake(t, h, "sh", "-c", `trap "" TERM; while :; do sleep 0.01; done`)
-	require.True(t, time.Now().Before(h.deadline))
+	out := superviseFake(t, h, os.Args[0], log, "stubborn")
+	ls := readLines(t, log)
+	require.True(t, ls[len(ls)-1].at.Before(h.deadline))
+	require.Contains(t, whats(ls), "term")
 	require.ErrorIs(t, out.lost, errNotRenewed)
 	require.Equal(t, "the command was killed with SIGKILL", out.how)
 	require.Equal(t, 137, out.exit)
@@ -314,6 +354,7 @@ func TestLoss_CommandThatLeavesItsGroup_DoesNotHoldUpTheEnd(t *testing.T) {
 }
 
 func TestLoss_ReleaseWithoutServer_SaysSo(t *testing.T) {
+	t.Parallel()
 	srv := zkserver.Single(t, zkserver.Own())
 	path, stop := lockPath(t), filepath.Join(t.TempDir(), "stop")
 	p := start(t, nil, "run", "--servers", srv.ConnectString(), "--session-timeout", "20s", "--leader-ping", "1s", path, "--",

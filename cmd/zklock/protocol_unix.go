@@ -72,13 +72,14 @@ func newWire[In, Out any](fd int) (*wire[In, Out], error) {
 	return w, nil
 }
 
-// send does not wait long for a reader that is stopped: zklock and the guardian both act without the other.
+// send does not wait for a reader that is stopped and lets the socket fill up: zklock and the guardian both act without
+// the other.
 func (w *wire[In, Out]) send(v Out) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	_ = w.conn.SetWriteDeadline(time.Now().Add(5 * time.Second))
+	_ = w.conn.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
 	n, err := w.conn.Write(append(b, '\n'))
 	if err != nil && n > 0 {
 		_ = w.conn.Close() // half a line: nothing after it would be understood

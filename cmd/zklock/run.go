@@ -9,7 +9,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -253,7 +255,7 @@ func (o *runOptions) job(program string, hold *zklock.Hold, p plan, d *desk, sig
 	return job{
 		program: program,
 		argv:    o.argv,
-		env: append(os.Environ(),
+		env: setenv(os.Environ(),
 			"ZKLOCK_TOKEN="+strconv.FormatInt(hold.Token(), 10), "ZKLOCK_PATH="+o.path, "ZKLOCK_NODE="+hold.Path()),
 		lock: fmt.Sprintf("%s (token %d)", o.path, hold.Token()),
 		hold: hold,
@@ -262,6 +264,19 @@ func (o *runOptions) job(program string, hold *zklock.Hold, p plan, d *desk, sig
 		sigs: sigs,
 		note: o.note,
 	}
+}
+
+// setenv replaces variables, or adds them. Two of one name, in a run under a run, would leave it to the command which
+// of them counts.
+func setenv(env []string, vars ...string) []string {
+	var out []string
+	for _, e := range env {
+		name, _, _ := strings.Cut(e, "=")
+		if !slices.ContainsFunc(vars, func(v string) bool { return strings.HasPrefix(v, name+"=") }) {
+			out = append(out, e)
+		}
+	}
+	return append(out, vars...)
 }
 
 // release gives the lock back after the command, and says how the run ended. A signal cuts it short, and a second one

@@ -38,6 +38,18 @@ func TestRun_CommandSeesTheLock(t *testing.T) {
 	require.Empty(t, participants(t, session(t, srv), path), "released")
 }
 
+func TestRun_UnderARun_TheInnerTokenCounts(t *testing.T) {
+	srv, path := server(t), lockPath(t)
+	inner := runArgs(srv.ConnectString(), path+"/inner", "-q", "--", "sh", "-c", `echo "$ZKLOCK_PATH $ZKLOCK_TOKEN"; env | grep -c ^ZKLOCK_TOKEN=`)
+	p := run(t, srv, path+"/outer", append([]string{"-q", "--", "sh", "-c", `echo "$ZKLOCK_PATH $ZKLOCK_TOKEN"; "$@"`, "sh", binary}, inner...)...)
+	require.Equal(t, 0, p.wait())
+	f := strings.Fields(p.stdout.String())
+	require.Len(t, f, 5)
+	require.Equal(t, []string{path + "/outer", path + "/inner"}, []string{f[0], f[2]})
+	require.NotEqual(t, f[1], f[3])
+	require.Equal(t, "1", f[4])
+}
+
 func TestRun_PassesStreamsAndExitCode(t *testing.T) {
 	srv := server(t)
 	p := start(t, func(c *exec.Cmd) { c.Stdin = strings.NewReader("one\ntwo\n") },
@@ -194,6 +206,7 @@ func TestRun_SignalWhileWaiting_LeavesTheQueue(t *testing.T) {
 }
 
 func TestRun_SecondSIGINTWhileWaiting_EndsAtOnce(t *testing.T) {
+	t.Parallel()
 	srv := zkserver.Single(t, zkserver.Own())
 	path := lockPath(t)
 	s := session(t, srv)
@@ -212,6 +225,7 @@ func TestRun_SecondSIGINTWhileWaiting_EndsAtOnce(t *testing.T) {
 }
 
 func TestRun_NoServer(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and says nothing
 	require.NoError(t, err)
 	defer l.Close()
@@ -346,7 +360,18 @@ func TestRun_Credentials(t *testing.T) {
 	require.Equal(t, exitRefused, out.wait())
 }
 
+func TestRun_Container_GoesWhenUnused(t *testing.T) {
+	srv, path := zkserver.Single(t, zkserver.Property("znode.container.checkIntervalMs", "50")), "/job"
+	require.Equal(t, 0, run(t, srv, path, "--container", "--", "true").wait())
+	s := session(t, srv)
+	eventually(t, "the servers remove the lock root", func() bool {
+		there, _, err := s.Conn().Exists(path)
+		return err == nil && !there
+	})
+}
+
 func TestRun_ServerGoesWhileWaiting(t *testing.T) {
+	t.Parallel()
 	srv := zkserver.Single(t, zkserver.Own())
 	path := lockPath(t)
 	s := session(t, srv)
@@ -376,6 +401,7 @@ func TestVersionAndHelp(t *testing.T) {
 }
 
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	server(t) // skips without an installed ZooKeeper
 	if os.Getenv(zkserver.EnvServers) != "" {
 		t.Skip("the demo starts a server of its own")

@@ -43,6 +43,7 @@ type supervisor struct {
 	lost       error // why the command is being ended
 	stopped    syscall.Signal
 	interrupts int
+	despaired  bool // said that the command does not die
 }
 
 // supervise runs the command and returns when it has ended, and everything in its group with it.
@@ -159,7 +160,7 @@ func (s *supervisor) start() outcome {
 }
 
 // onTick moves the limits with the deadline. When they have come all the same it is the guardian that acts; zklock
-// kills, too, a little later, lest the guardian be stopped.
+// kills, too, a little later, should the guardian be stopped, and has it go on.
 func (s *supervisor) onTick() {
 	if s.pgid == 0 {
 		return
@@ -178,6 +179,11 @@ func (s *supervisor) onTick() {
 	}
 	if n >= s.lim.Kill.add(s.plan.margin/2) {
 		s.signal(unix.SIGKILL)
+		_ = s.guardian.Signal(unix.SIGCONT)
+	}
+	if n >= s.lim.Kill.add(5*time.Second) && !s.despaired {
+		s.despaired = true
+		fmt.Fprintf(os.Stderr, "zklock: %s: the command does not die of SIGKILL: it waits for a device, or belongs to another user\n", s.lock)
 	}
 }
 

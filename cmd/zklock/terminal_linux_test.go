@@ -54,13 +54,18 @@ func onTerminal(t *testing.T, name string, args ...string) (*screen, *exec.Cmd) 
 		}
 	}()
 	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("screen:\n%s", &s.shown)
+			stty := exec.Command("stty", "-a")
+			stty.Stdin = tty
+			modes, _ := stty.Output()
+			ps, _ := exec.Command("ps", "-t", strings.TrimPrefix(tty.Name(), "/dev/"), "-o", "pid,ppid,pgid,tpgid,stat,args").Output()
+			t.Logf("terminal:\n%s%s", modes, ps)
+		}
 		_ = cmd.Process.Kill()
 		_, _ = cmd.Process.Wait()
 		_ = tty.Close()
 		_ = master.Close()
-		if t.Failed() {
-			t.Logf("screen:\n%s", &s.shown)
-		}
 	})
 	return s, cmd
 }
@@ -147,7 +152,7 @@ func shell(t *testing.T, srv *zkserver.Server) (*screen, *exec.Cmd) {
 	}
 	s, cmd := onTerminal(t, bash, "--norc", "--noprofile", "--noediting", "-i")
 	s.expect("$ ")
-	s.typ(fmt.Sprintf("ZK='%s run -s %s --session-timeout %s --leader-ping 1s'; stty -echo; echo set\n", binary, srv.ConnectString(), sessionTimeout))
+	s.typ(fmt.Sprintf("ZK='%s run -s %s --session-timeout %s --leader-ping 1s'; stty -echo; echo s''et\n", binary, srv.ConnectString(), sessionTimeout))
 	s.expect("set\r\n")
 	return s, cmd
 }
@@ -204,9 +209,11 @@ func TestTerminal_ShellHasItBackAfterAKilledCommand(t *testing.T) {
 	s.expect("lost the lock")
 	s.typ("echo code $?\n")
 	s.expect(fmt.Sprint("code ", exitLost))
-	s.typ("sh -c 'echo go; sleep 60'\n")
+	s.typ("cat\n")
+	s.typ("go\n")
 	s.expect("go")
 	s.typ(ctrlC) // a signal only in cooked mode, and to the shell's foreground
+	s.expect("$ ")
 	s.typ("echo code $?\n")
 	s.expect("code 130")
 }
@@ -227,7 +234,7 @@ func TestTerminal_Pipeline(t *testing.T) {
 	s.typ("echo code ${PIPESTATUS[0]}\n")
 	s.expect("code 130")
 
-	s.typ("$ZK -q " + path + ` -- bash -c 'echo up; sleep 60' | cat` + "\n")
+	s.typ("$ZK -q " + path + ` -- bash -c 'trap "exit 130" INT; echo up; while :; do sleep 0.05; done' | cat` + "\n")
 	s.expect("up")
 	s.typ(ctrlC)
 	s.expect("$ ")
