@@ -99,6 +99,6 @@ lock, on whatever host, one at a time runs its command.
 		Args:          cobra.NoArgs,
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	root.AddCommand(newRunCommand(), newListCommand(), newVersionCommand(), newDemoCommand())
+	root.AddCommand(newRunCommand(), newListCommand(), newServeCommand(), newVersionCommand(), newDemoCommand())
 	return root
 }

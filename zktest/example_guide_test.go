@@ -1,0 +1,249 @@
+package zktest_test
+
+// The tests that docs/testing.md shows, so that what is shown compiles and passes. They use nothing but the standard
+// library, go-zookeeper and zktest.
+
+import (
+	"errors"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock/zktest"
+)
+
+func TestGuide_Start(t *testing.T) {
+	srv := zktest.Start(t) // a free port of 127.0.0.1; closed at the end of the test
+	conn, _, err := zk.Connect([]string{srv.Addr()}, 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Create("/config", []byte("v1"), 0, zk.WorldACL(zk.PermAll)); err != nil {
+		t.Fatal(err)
+	}
+	if data, ok := srv.Get("/config"); !ok || string(data) != "v1" {
+		t.Errorf("the server has %q", data)
+	}
+}
+
+// inBubble runs a test in virtual time, with a server and a way to get clients.
+func inBubble(t *testing.T, test func(t *testing.T, srv *zktest.Server, dial func() *zk.Conn)) {
+	synctest.Test(t, func(t *testing.T) {
+		network := zktest.NewNetwork() // inside: everything that waits must belong to the bubble
+		srv := zktest.Start(t, zktest.WithNetwork(network))
+		test(t, srv, func() *zk.Conn {
+			conn, _, err := zk.Connect([]string{srv.Addr()}, 10*time.Second, zk.WithDialer(network.Dial))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(conn.Close) // inside, too: no goroutine may be left when the bubble ends
+			return conn
+		})
+	})
+}
+
+func TestGuide_VirtualTime(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *zktest.Server, dial func() *zk.Conn) {
+		conn := dial()
+		if _, err := conn.Create("/here", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(24 * time.Hour) // pings keep the session; this takes milliseconds
+		if len(srv.Sessions()) != 1 {
+			t.Errorf("sessions: %v", srv.Sessions())
+		}
+		began := time.Now()
+		_, _, gone, err := dial().ExistsW("/here")
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+		<-gone
+		t.Logf("gone after %v", time.Since(began))
+	})
+}
+
+func TestGuide_ReplyLost(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *zktest.Server, dial func() *zk.Conn) {
+		conn := dial()
+		// The server does it, the answer is lost, and so is the connection.
+		lost := srv.Inject(zktest.After(zktest.Create).Path("/job").Once().DropReply().Close())
+		_, err := conn.Create("/job", nil, 0, zk.WorldACL(zk.PermAll))
+		if !errors.Is(err, zk.ErrConnectionClosed) || lost.Fired() != 1 {
+			t.Fatalf("%v; %v fired %d times", err, lost, lost.Fired())
+		}
+		// What does the code under test make of a second try that says "exists already"?
+		if _, err := conn.Create("/job", nil, 0, zk.WorldACL(zk.PermAll)); !errors.Is(err, zk.ErrNodeExists) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestGuide_HoldAndRelease(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *zktest.Server, dial func() *zk.Conn) {
+		slow, other := dial(), dial()
+		held := srv.Inject(zktest.Before(zktest.SetData).Path("/job").Once().Hold())
+		if _, err := slow.Create("/job", nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
+			t.Fatal(err)
+		}
+		result := make(chan error, 1)
+		go func() {
+			_, err := slow.Set("/job", []byte("slow"), 0)
+			result <- err
+		}()
+		if err := held.Wait(t.Context()); err != nil { // the request has arrived and waits
+			t.Fatal(err)
+		}
+		if _, err := other.Set("/job", []byte("other"), 0); err != nil { // so this one comes first: no luck needed
+			t.Fatal(err)
+		}
+		held.Release()
+		if err := <-result; !errors.Is(err, zk.ErrBadVersion) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestGuide_ExpireNow(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *zktest.Server, dial func() *zk.Conn) {
+		conn := dial()
+		if _, err := conn.Create("/here", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll)); err != nil {
+			t.Fatal(err)
+		}
+		before := conn.SessionID()
+		srv.ExpireSession(before)
+		if _, ok := srv.Get("/here"); ok {
+			t.Error("the node outlived its session")
+		}
+		time.Sleep(10 * time.Second) // the client learns of it when it connects again, and gets a new session
+		if after := conn.SessionID(); after == before || len(srv.Sessions()) != 1 {
+			t.Errorf("session %#x after %#x", after, before)
+		}
+	})
+}
+
+func TestGuide_LookIn(t *testing.T) {
+	inBubble(t, func(t *testing.T, srv *zktest.Server, dial func() *zk.Conn) {
+		conn := dial()
+		srv.ResetRequests()
+		if _, err := conn.Create("/config", []byte("v1"), 0, zk.WorldACL(zk.PermAll)); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, _, err := conn.GetW("/config"); err != nil {
+			t.Fatal(err)
+		}
+		if n := srv.Requests().Total(); n != 2 {
+			t.Errorf("%d requests: %v", n, srv.Requests()) // a request budget
+		}
+		if ws := srv.Watches("/config"); len(ws) != 1 || ws[0].Session != conn.SessionID() {
+			t.Errorf("watches: %v", ws) // nothing piles up
+		}
+		for _, a := range srv.History() { // who did what, in which transaction, and when
+			if a.Kind == zktest.Created && a.Session != conn.SessionID() {
+				t.Errorf("somebody else: %v", a)
+			}
+		}
+	})
+}
+
+// withEnsemble is inBubble with three servers, and clients of those that are named.
+func withEnsemble(t *testing.T, test func(t *testing.T, ensemble *zktest.Ensemble, dial func(addrs ...string) *zk.Conn)) {
+	synctest.Test(t, func(t *testing.T) {
+		network := zktest.NewNetwork()
+		ensemble := zktest.StartEnsemble(t, 3, zktest.WithNetwork(network))
+		test(t, ensemble, func(addrs ...string) *zk.Conn {
+			conn, _, err := zk.Connect(addrs, 10*time.Second, zk.WithDialer(network.Dial))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(conn.Close)
+			return conn
+		})
+	})
+}
+
+func TestGuide_StaleRead(t *testing.T) {
+	withEnsemble(t, func(t *testing.T, ensemble *zktest.Ensemble, dial func(addrs ...string) *zk.Conn) {
+		follower := ensemble.Member(1)
+		reader, writer := dial(follower.Addr()), dial(ensemble.Leader().Addr())
+		if _, err := writer.Create("/config", []byte("v1"), 0, zk.WorldACL(zk.PermAll)); err != nil {
+			t.Fatal(err)
+		}
+		follower.SetLag(3 * time.Second)
+		if _, err := writer.Set("/config", []byte("v2"), -1); err != nil {
+			t.Fatal(err)
+		}
+		if data, _, err := reader.Get("/config"); err != nil || string(data) != "v1" {
+			t.Errorf("%s, %v", data, err)
+		}
+		if _, err := reader.Sync("/config"); err != nil { // waits until the follower has caught up
+			t.Fatal(err)
+		}
+		if data, _, err := reader.Get("/config"); err != nil || string(data) != "v2" {
+			t.Errorf("%s, %v", data, err)
+		}
+
+		// Cut off from the leader, the follower goes on answering reads, while the session may end at the others.
+		follower.Isolate()
+		time.Sleep(5 * time.Second)
+		if data, _, err := reader.Get("/config"); err != nil || string(data) != "v2" {
+			t.Errorf("%s, %v", data, err)
+		}
+	})
+}
+
+func TestGuide_Election(t *testing.T) {
+	withEnsemble(t, func(t *testing.T, ensemble *zktest.Ensemble, dial func(addrs ...string) *zk.Conn) {
+		conn := dial(ensemble.Addrs()...)
+		if _, err := conn.Create("/here", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll)); err != nil {
+			t.Fatal(err)
+		}
+		deposed := ensemble.Leader()
+		deposed.Stop() // all connections close, the others elect, and sessions live on
+		time.Sleep(10 * time.Second)
+		if _, ok := ensemble.Get("/here"); !ok || ensemble.Leader() == deposed {
+			t.Errorf("leader %v\n%s", ensemble.Leader(), ensemble.Dump())
+		}
+	})
+}
+
+// anyServer is a ZooKeeper that somebody runs, or else one of ours: what follows does the same on both.
+func anyServer(t *testing.T) string {
+	if addr := os.Getenv("MY_ZOOKEEPER"); addr != "" {
+		return addr
+	}
+	return zktest.Start(t).Addr()
+}
+
+func TestGuide_AnyServer(t *testing.T) {
+	addr := anyServer(t)
+	proxy := zktest.StartProxy(t, addr)
+	conn, _, err := zk.Connect([]string{proxy.Addr()}, 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	path, err := conn.Create("/guide-", nil, zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy.Inject(zktest.After(zktest.SetData).Path(path).Once().DropReply().Close())
+	if _, err := conn.Set(path, []byte("x"), -1); !errors.Is(err, zk.ErrConnectionClosed) {
+		t.Error(err)
+	}
+	if err := zktest.ExpireSession(addr, conn.SessionID()); err != nil {
+		t.Fatal(err)
+	}
+	other, _, err := zk.Connect([]string{addr}, 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if there, _, err := other.Exists(path); there || err != nil {
+		t.Errorf("%s is there: %t, %v", path, there, err)
+	}
+}
