@@ -153,7 +153,7 @@ type Session struct {
 	watched struct {
 		sync.Mutex
 		machine     stateMachine
-		subscribers map[chan Change]struct{}
+		subscribers map[chan Change]func() bool // stops listening to the subscriber's context
 	}
 	closeOnce sync.Once
 	closeDone chan struct{}
@@ -192,7 +192,7 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.link.changed = make(chan struct{})
 	s.link.tried = make(map[string]error)
-	s.watched.subscribers = make(map[chan Change]struct{})
+	s.watched.subscribers = make(map[chan Change]func() bool)
 	s.locks.byKey = make(map[lockKey]*lockData)
 
 	conn, events, err := zk.Connect(addrs, o.timeout,
@@ -242,8 +242,7 @@ func (s *Session) Changes(ctx context.Context) <-chan Change {
 		close(ch)
 		return ch
 	}
-	s.watched.subscribers[ch] = struct{}{}
-	context.AfterFunc(ctx, func() {
+	s.watched.subscribers[ch] = context.AfterFunc(ctx, func() {
 		s.watched.Lock()
 		defer s.watched.Unlock()
 		if _, ok := s.watched.subscribers[ch]; ok {
@@ -686,7 +685,7 @@ func (s *Session) step(ev stateEvent) {
 		attrs = append(attrs, "err", ev.err)
 	}
 	s.log.info("zklock: connection state", attrs...)
-	for ch := range s.watched.subscribers {
+	for ch, stop := range s.watched.subscribers {
 		select {
 		case ch <- c:
 		default: // full: drop the oldest. Only this goroutine sends, so there is room now.
@@ -697,6 +696,7 @@ func (s *Session) step(ev stateEvent) {
 			ch <- c
 		}
 		if m.state == Closed {
+			stop()
 			close(ch)
 		}
 	}
