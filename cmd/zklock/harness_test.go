@@ -220,9 +220,9 @@ func (p *proc) signal(s syscall.Signal) {
 	require.NoError(p.t, p.cmd.Process.Signal(s))
 }
 
-// runArgs is a `zklock run` with the tests' timeouts.
+// runArgs is a `zklock run` with the tests' timeouts. This lease has much room in them, for hosts that are busy.
 func runArgs(servers, path string, rest ...string) []string {
-	return append([]string{"run", "--servers", servers, "--session-timeout", sessionTimeout.String(), "--leader-ping", "1s"}, insertPath(path, rest)...)
+	return append([]string{"run", "--servers", servers, "--session-timeout", sessionTimeout.String(), "--lease", "single", "--kill-after", "500ms"}, insertPath(path, rest)...)
 }
 
 // insertPath puts the path in front of the --.

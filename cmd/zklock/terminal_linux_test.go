@@ -152,7 +152,7 @@ func shell(t *testing.T, srv *zkserver.Server) (*screen, *exec.Cmd) {
 	}
 	s, cmd := onTerminal(t, bash, "--norc", "--noprofile", "--noediting", "-i")
 	s.expect("$ ")
-	s.typ(fmt.Sprintf("ZK='%s run -s %s --session-timeout %s --leader-ping 1s'; stty -echo; echo s''et\n", binary, srv.ConnectString(), sessionTimeout))
+	s.typ(fmt.Sprintf("ZK='%s run -s %s --session-timeout %s --lease single --kill-after 500ms'; stty -echo; echo s''et\n", binary, srv.ConnectString(), sessionTimeout))
 	s.expect("set\r\n")
 	return s, cmd
 }

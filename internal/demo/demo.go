@@ -30,10 +30,11 @@ type Config struct {
 }
 
 // A takeover after a SIGKILL takes the session timeout and up to a tick of the server. Two ticks of half a second are
-// the leader ping.
+// the leader ping. With these, a host may be busy for two seconds before a holder has to give up.
 const (
-	sessionTimeout = 4 * time.Second
+	sessionTimeout = 8 * time.Second
 	leaderPing     = time.Second
+	killAfter      = 500 * time.Millisecond
 	lockPath       = "/demo/job"
 	atMost         = 55 * time.Second
 	linesToKill    = 6 // how much of the first job is done when its zklock is killed
@@ -191,7 +192,7 @@ func (d *demo) conclude(first turn, seen []turn) error {
 
 // contend starts one `zklock run`.
 func (d *demo) contend(servers, name string) (*contender, error) {
-	cmd := exec.Command(d.Zklock, "run", "--session-timeout", sessionTimeout.String(), "--leader-ping", leaderPing.String(),
+	cmd := exec.Command(d.Zklock, "run", "--session-timeout", sessionTimeout.String(), "--leader-ping", leaderPing.String(), "--kill-after", killAfter.String(),
 		lockPath, "--", "sh", "-c", job)
 	cmd.Env = append(os.Environ(), "ZKLOCK_SERVERS="+servers, "CONTENDER="+name, "LEDGER="+d.ledger)
 	stderr, err := cmd.StderrPipe()
