@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -44,11 +45,13 @@ func lacking(t *testing.T, what string) {
 type host struct {
 	dir    string // has the shim, as zkServer.sh and as java
 	socket string
+	faults []zktest.Fault
 
 	wg sync.WaitGroup
 	mu struct {
-		sync.Mutex                    // held while a server starts or stops, so that a start comes after the stop before it
-		servers    map[string]machine // by what the marker in their data directory says
+		sync.Mutex                          // held while a server starts or stops, so that a start comes after the stop before it
+		servers    map[string]machine       // by what the marker in their data directory says
+		ensembles  map[string]*shimEnsemble // by the lines that name their members
 	}
 }
 
@@ -58,14 +61,15 @@ type machine interface {
 	Stop()
 }
 
-// newHost builds the shim and serves it for the length of the test.
-func newHost(t *testing.T) *host {
+// newHost builds the shim and serves it for the length of the test. Single servers get the faults.
+func newHost(t *testing.T, faults ...zktest.Fault) *host {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "zk") // the test's own would make the socket's name too long
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	h := &host{dir: dir, socket: filepath.Join(dir, "socket")}
+	h := &host{dir: dir, socket: filepath.Join(dir, "socket"), faults: faults}
 	h.mu.servers = make(map[string]machine)
+	h.mu.ensembles = make(map[string]*shimEnsemble)
 	shim := filepath.Join(dir, "zkServer.sh")
 	out, err := exec.Command("go", "build", "-o", shim, "./shim").CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -90,6 +94,9 @@ func newHost(t *testing.T) *host {
 			if s, ok := m.(interface{ Close() }); ok {
 				s.Close()
 			}
+		}
+		for _, e := range h.mu.ensembles {
+			e.close()
 		}
 	})
 	return h
@@ -142,11 +149,7 @@ func (h *host) start(configPath string, properties map[string]string) (machine, 
 		m := h.mu.servers[string(id)]
 		return m, m.Start()
 	}
-	if cfg["servers"] != "" {
-		return nil, fmt.Errorf("ensembles are not to be had yet")
-	}
 	opts := []zktest.Option{
-		zktest.WithAddr("127.0.0.1:" + cfg["clientPort"]),
 		zktest.WithSuperDigest(properties["zookeeper.DigestAuthenticationProvider.superDigest"]),
 	}
 	if ms, err := strconv.Atoi(cfg["tickTime"]); err == nil {
@@ -155,13 +158,91 @@ func (h *host) start(configPath string, properties map[string]string) (machine, 
 	if properties["zookeeper.extendedTypesEnabled"] == "true" {
 		opts = append(opts, zktest.WithTTLNodes())
 	}
-	srv, err := zktest.NewServer(opts...)
+	addr := "127.0.0.1:" + cfg["clientPort"]
+	var m machine
+	if cfg["servers"] != "" {
+		m, err = h.memberLocked(cfg, addr, opts)
+	} else {
+		m, err = h.server(append(opts, zktest.WithAddr(addr)))
+	}
 	if err != nil {
 		return nil, err
 	}
 	id := strconv.Itoa(len(h.mu.servers))
-	h.mu.servers[id] = srv
-	return srv, os.WriteFile(marker, []byte(id), 0o600)
+	h.mu.servers[id] = m
+	return m, os.WriteFile(marker, []byte(id), 0o600)
+}
+
+func (h *host) server(opts []zktest.Option) (machine, error) {
+	srv, err := zktest.NewServer(opts...)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range h.faults {
+		srv.Inject(f)
+	}
+	return srv, nil
+}
+
+// memberLocked adds a member to the ensemble of its zoo.cfg and starts it.
+func (h *host) memberLocked(cfg map[string]string, addr string, opts []zktest.Option) (machine, error) {
+	text, err := os.ReadFile(filepath.Join(cfg["dataDir"], "myid"))
+	if err != nil {
+		return nil, err
+	}
+	id, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return nil, err
+	}
+	e := h.mu.ensembles[cfg["servers"]]
+	if e == nil {
+		e = &shimEnsemble{opts: opts, addrs: make([]string, strings.Count(cfg["servers"], "\n"))}
+		h.mu.ensembles[cfg["servers"]] = e
+	}
+	if id < 1 || id > len(e.addrs) {
+		return nil, fmt.Errorf("member %d of %d", id, len(e.addrs))
+	}
+	m := &member{e, id, addr}
+	return m, m.Start()
+}
+
+// shimEnsemble comes to be when its last member starts: none knows the others' addresses for clients.
+type shimEnsemble struct {
+	opts  []zktest.Option
+	addrs []string
+	made  *zktest.Ensemble
+}
+
+func (e *shimEnsemble) close() {
+	if e.made != nil {
+		e.made.Close()
+	}
+}
+
+type member struct {
+	e    *shimEnsemble
+	id   int
+	addr string
+}
+
+// Start is called with the host's mutex held, and so is Stop.
+func (m *member) Start() (err error) {
+	if m.e.made != nil {
+		return m.e.made.Member(m.id).Start()
+	}
+	m.e.addrs[m.id-1] = m.addr
+	if !slices.Contains(m.e.addrs, "") {
+		m.e.made, err = zktest.NewEnsemble(len(m.e.addrs), append(m.e.opts, zktest.WithAddrs(m.e.addrs...))...)
+	}
+	return err
+}
+
+func (m *member) Stop() {
+	if m.e.made != nil {
+		m.e.made.Member(m.id).Stop()
+		return
+	}
+	m.e.addrs[m.id-1] = ""
 }
 
 // readZooCfg reads a zoo.cfg. The lines server.N of an ensemble are under "servers".
