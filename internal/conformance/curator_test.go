@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock/zktest"
@@ -51,7 +50,7 @@ func TestCurator(t *testing.T) {
 	require.NoError(t, ours.err, "on zktest:\n%s%s", ours.transcript, ours.log)
 	t.Logf("on zktest:\n%s", ours.log)
 	t.Logf("on the real server:\n%s", theirs.log)
-	assert.Equal(t, theirs.transcript, ours.transcript)
+	require.Equal(t, theirs.transcript, ours.transcript)
 	scenes := 0
 	for line := range strings.Lines(ours.transcript) {
 		if !strings.HasPrefix(line, " ") {
