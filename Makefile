@@ -5,12 +5,12 @@ GO ?= go
 export GO
 
 .NOTPARALLEL:
-.PHONY: all test setup check unit integration demo image clean
+.PHONY: all test setup check unit integration conformance demo image clean
 
 all: check unit
 
 ## everything: what CI runs
-test: setup check unit integration
+test: setup check unit conformance integration
 
 ## get what the tests need, where that takes no password
 setup:
@@ -29,6 +29,10 @@ unit:
 ## the same against containers, and docker-compose.yml
 integration:
 	scripts/integration
+
+## the test server held against a real one, and against go-zookeeper's, kazoo's and Curator's expectations
+conformance:
+	scripts/conformance
 
 ## three contenders, one job, one of them killed
 demo:

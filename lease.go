@@ -43,7 +43,7 @@ func PingLease(maxStale time.Duration) LeaseMode { return LeaseMode{pingLease, m
 // holder on a server without quorum is told too late.
 func SingleServerLease() LeaseMode { return LeaseMode{kind: singleServerLease} }
 
-// String spells the mode as the command's --lease flag does.
+// String spells the mode and its duration, for people.
 func (m LeaseMode) String() string {
 	switch m.kind {
 	case quorumLease:
