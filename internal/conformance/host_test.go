@@ -147,6 +147,9 @@ func (h *host) start(configPath string, properties map[string]string) (machine, 
 	marker := filepath.Join(cfg["dataDir"], "zktest")
 	if id, err := os.ReadFile(marker); err == nil && h.mu.servers[string(id)] != nil {
 		m := h.mu.servers[string(id)]
+		// About what a JVM takes to start. go-zookeeper's DNSHostProviderReconnect restarts a server and sends the next
+		// request at once: where the client has not yet seen the end of its connection, that request is lost.
+		time.Sleep(300 * time.Millisecond)
 		return m, m.Start()
 	}
 	opts := []zktest.Option{
