@@ -37,7 +37,7 @@ func narrate(e Event) string {
 	case Refused:
 		return "its write is refused: " + e.Text
 	case Lost:
-		return "is told that the lock is lost: " + e.Text
+		return "is told: lock lost, " + e.Text
 	case Released:
 		return "releases"
 	case Killed:

@@ -188,8 +188,9 @@ func (w *worker) turn(hold *zklock.Hold) (finish bool, err error) {
 			// The gap that no client can close: it has looked, and what it does next takes its time. Whatever happens to
 			// the process here, the write goes out after it, with the token of the hold that it had.
 			dawdle = false
-			w.report(time.Now(), Checked, hold.Token(), "")
-			time.Sleep(dawdling)
+			looked := time.Now()
+			w.report(looked, Checked, hold.Token(), "")
+			time.Sleep(time.Until(looked.Add(dawdling)))
 		}
 		if err := w.write(hold, works); err != nil {
 			return false, err
