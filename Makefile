@@ -1,4 +1,4 @@
-# `make test` and `make demo` work on a fresh Debian machine with Go: scripts/setup gets the rest.
+# `make demo` needs Go. `make test` works on a fresh Debian machine with Go: scripts/setup gets the rest.
 # With ZKLOCK_REQUIRE=1 whatever stays uncovered is an error.
 
 GO ?= go
@@ -34,7 +34,7 @@ integration:
 conformance:
 	scripts/conformance
 
-## three contenders, one job, one of them killed
+## the demo, which needs nothing but Go
 demo:
 	scripts/demo
 

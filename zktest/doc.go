@@ -4,6 +4,8 @@
 //	srv := zktest.Start(t)
 //	conn, _, err := zk.Connect([]string{srv.Addr()}, 10*time.Second)
 //
+// docs/testing.md in the repository is a guide to it, with a service's test for the loss of its session in thirty lines.
+//
 // # Time
 //
 // The server has no clock but package time's. On a [Network] it shares a testing/synctest bubble with its client

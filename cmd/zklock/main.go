@@ -3,6 +3,7 @@
 // The files, from the outside in: main.go and flags.go take the command line; run.go walks through one run; plan.go
 // says, purely, when the command has to end; supervise_unix.go looks after the command, with guardian_unix.go in a
 // second process as the one that has the last word; terminal_unix.go hands the terminal over and takes it back.
+// serve.go and demo.go are commands of their own: a server for development, and internal/demo.
 package main
 
 import (
@@ -93,7 +94,12 @@ func newRootCommand() *cobra.Command {
 lock, on whatever host, one at a time runs its command.
 
   zklock run /locks/nightly -- ./backup.sh
-  zklock ls /locks/nightly`,
+  zklock ls /locks/nightly
+
+To try it without servers:
+
+  zklock demo
+  zklock serve`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.NoArgs,

@@ -1,79 +1,52 @@
 package demo
 
-// The ledger is the file that the contenders' jobs append to. Nothing but the order of its lines says whether two jobs
-// ran at the same time: no clock has to be trusted.
+// The resource's own record of the writes, in the order in which they came. Nothing but that order says whether two workers
+// were at work at the same time: no clock has to be trusted, and no word of a worker's.
 
-import (
-	"fmt"
-	"strconv"
-	"strings"
-)
+import "fmt"
 
-// What a line says happened.
+// What a write says its worker does.
 const (
 	started = "start"
 	works   = "works"
 	ended   = "end"
 )
 
-// entry is one line of the ledger: CONTENDER TOKEN WHAT.
-type entry struct {
-	who   string
-	token int64
-	what  string
-}
-
-func parseEntry(line string) (entry, error) {
-	f := strings.Fields(line)
-	if len(f) != 3 {
-		return entry{}, fmt.Errorf("%q is not CONTENDER TOKEN WHAT", line)
-	}
-	token, err := strconv.ParseInt(f[1], 10, 64)
-	if err != nil {
-		return entry{}, fmt.Errorf("%q has no token", line)
-	}
-	switch f[2] {
-	case started, works, ended:
-		return entry{f[0], token, f[2]}, nil
-	}
-	return entry{}, fmt.Errorf("%q: what is %s?", line, f[2])
-}
-
-// turn is one holder's part of the ledger.
+// turn is one holder's part of the record.
 type turn struct {
 	who   string
 	token int64
 	lines int
-	ended bool // it wrote its last line, and was not killed
+	ended bool // it wrote its last line, and was not killed or cut off
 }
 
-// turns reads the ledger as a sequence of holders, and returns an error if two of them overlapped: once one has
+// turns reads the record as a sequence of holders, and returns an error if two of them overlapped: once one has
 // started, nothing of an earlier one may follow; and each token must be larger than all before.
-func turns(ledger []entry) ([]turn, error) {
+func turns(record []write) ([]turn, error) {
 	var ts []turn
-	for i, e := range ledger {
-		at := fmt.Sprintf("line %d (%s %d %s)", i+1, e.who, e.token, e.what)
+	for i, w := range record {
+		at := fmt.Sprintf("write %d (%s %d %s)", i+1, w.Who, w.Token, w.What)
 		var cur *turn
 		if len(ts) > 0 {
 			cur = &ts[len(ts)-1]
 		}
-		if e.what == started {
-			if cur != nil && e.token <= cur.token {
+		if w.What == started {
+			if cur != nil && w.Token <= cur.token {
 				return ts, fmt.Errorf("%s: the token does not grow: %s had %d", at, cur.who, cur.token)
 			}
-			ts = append(ts, turn{who: e.who, token: e.token, lines: 1})
+			ts = append(ts, turn{who: w.Who, token: w.Token, lines: 1})
 			continue
 		}
 		switch {
 		case cur == nil:
 			return ts, fmt.Errorf("%s: without a start", at)
-		case e.token != cur.token || e.who != cur.who:
+		case w.Token != cur.token || w.Who != cur.who:
 			return ts, fmt.Errorf("OVERLAP: %s: after %s had started with token %d", at, cur.who, cur.token)
 		case cur.ended:
 			return ts, fmt.Errorf("%s: after its end", at)
 		}
 		cur.lines++
-		cur.ended = e.what == ended
+		cur.ended = w.What == ended
 	}
 	return ts, nil
 }
