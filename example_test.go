@@ -502,3 +502,11 @@ func ExampleWithQueuePattern() {
 	fmt.Println(m.Path(), err)
 	// Output: /locks/orders <nil>
 }
+
+func ExampleValidatePath() {
+	fmt.Println(zklock.ValidatePath("/locks/orders"))
+	fmt.Println(zklock.ValidatePath("locks/orders/"))
+	// Output:
+	// <nil>
+	// path "locks/orders/" is relative: it must begin with a slash
+}

@@ -255,6 +255,10 @@ func hostPort(h string) (string, error) {
 	return host + ":" + port, nil
 }
 
+// ValidatePath returns the error that NewMutex would give for a lock path, nil if it is a good one. It needs no Session:
+// a program can check its configuration before it connects.
+func ValidatePath(path string) error { return checkPath(path) }
+
 // checkPath refuses what ZooKeeper would refuse, and a trailing slash, before anything is sent.
 func checkPath(p string) error {
 	bad := func(why string) error { return fmt.Errorf("path %q %s", p, why) }

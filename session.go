@@ -681,7 +681,7 @@ func (s *Session) step(ev stateEvent) {
 	s.watched.machine = m // visible before anybody is told (R51)
 	c := Change{State: m.state, SessionID: m.session, Time: time.Now(), Err: ev.err}
 	attrs := []any{"state", m.state.String(), "session", fmt.Sprintf("%#x", m.session)}
-	if ev.err != nil {
+	if ev.err != nil && ev.err != ErrClosed { // Close is no failure
 		attrs = append(attrs, "err", ev.err)
 	}
 	s.log.info("zklock: connection state", attrs...)
