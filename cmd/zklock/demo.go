@@ -53,7 +53,7 @@ which it removes in the end. Give the --leader-ping that fits their tickTime.` +
 			case ctx.Err() != nil:
 				return exitf(exitSignal+int(syscall.SIGINT), "demo: interrupted")
 			case err != nil:
-				return exitf(1, "demo: %w", err)
+				return exitf(1, "demo: %w", trim(err))
 			}
 			return nil
 		},
