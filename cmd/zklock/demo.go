@@ -53,14 +53,14 @@ which it removes in the end. Give the --leader-ping that fits their tickTime.` +
 			case ctx.Err() != nil:
 				return exitf(exitSignal+int(syscall.SIGINT), "demo: interrupted")
 			case err != nil:
-				return exitf(1, "demo: %w", err)
+				return exitf(1, "demo: %w", trim(err))
 			}
 			return nil
 		},
 	}
 	f := cmd.Flags()
 	f.StringVarP(&c.Servers, "servers", "s", "", "`host:port,host:port/chroot` of the servers to use in place of one in this process")
-	f.DurationVar(&c.SessionTimeout, "session-timeout", 0, "with --servers: session timeout to ask for (default 8s)")
+	f.DurationVar(&c.SessionTimeout, "session-timeout", 0, "with --servers: session timeout to ask for (default 10s)")
 	f.DurationVar(&c.LeaderPing, "leader-ping", 0, "with --servers: two ticks (tickTime) of theirs (default 4s)")
 	f.BoolVar(&noTimeline, "plain", false, "print lines only, also on a terminal")
 	for _, name := range []string{"servers", "session-timeout", "leader-ping"} {

@@ -4,9 +4,25 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
+
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	p := start(t, nil, "demo")
+	select {
+	case <-p.done:
+	case <-time.After(time.Minute):
+		require.FailNow(t, "the demo takes more than a minute")
+	}
+	require.Zero(t, p.wait())
+	require.NotContains(t, p.stdout.String(), "FAILED")
+	require.Regexp(t, `(?m)^Verified\n(  ok +.*\n){8}  in `, p.stdout.String())
+	t.Logf("%.1fs", time.Since(began).Seconds())
+}
 
 func TestDemo_Plain_InterruptedEndsAtOnce(t *testing.T) {
 	p := start(t, nil, "demo")

@@ -399,18 +399,3 @@ func TestVersionAndHelp(t *testing.T) {
 	require.Equal(t, 0, p.wait())
 	require.True(t, bytes.HasPrefix([]byte(p.stdout.String()), []byte("quorum\nping\nsingle\n")), p.stdout.String())
 }
-
-func TestDemo(t *testing.T) {
-	t.Parallel()
-	server(t) // skips without an installed ZooKeeper
-	if os.Getenv(zkserver.EnvServers) != "" {
-		t.Skip("the demo starts a server of its own")
-	}
-	began := time.Now()
-	p := start(t, nil, "demo")
-	eventually(t, "the holder is killed", func() bool { return strings.Contains(p.stdout.String(), "SIGKILL to zklock") })
-	p.prints("took over")
-	require.Equal(t, 0, p.wait())
-	require.True(t, strings.HasSuffix(p.stdout.String(), "\nno overlap\n"))
-	require.Less(t, time.Since(began), time.Minute)
-}

@@ -153,7 +153,7 @@ func isLoopback(ctx context.Context, host string) error {
 	}
 	for _, ip := range ips {
 		if !ip.Unmap().IsLoopback() {
-			return fmt.Errorf("other hosts can reach %v", ip)
+			return fmt.Errorf("other hosts can reach %v", ip.Unmap())
 		}
 	}
 	return nil

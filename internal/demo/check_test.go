@@ -183,11 +183,11 @@ func TestTimeline(t *testing.T) {
 	lines := tl.render(&Terminal{}, event(141, "", "", 0).At, 80)
 	require.Equal(t, strings.Split(strings.TrimPrefix(`
 -------------------------------------------------------------------------------
- A         #X                                          ##
- B                        ##%%%%%%%%%!
- C                                       #||||||||||||||x!
- resource                                               x
-           0s              5s               10s              15s
+ A         #X                                       ##
+ B                       #%%%%%%%%%%!
+ C                                     #|||||||||||||x!
+ resource                                            x
+           0s             5s              10s            15s             20s
            # holds  . waits  X killed  % cut off  ! told  | stopped  x refused`, "\n"), "\n"), trimRight(lines))
 }
 

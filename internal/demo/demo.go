@@ -28,10 +28,10 @@ import (
 type Config struct {
 	// Servers is the connection string of servers to use; without it there is one in this process.
 	Servers        string
-	SessionTimeout time.Duration // 0: 4 s on our own server, 8 s on others
+	SessionTimeout time.Duration // 0: 5 s on our own server, 10 s on others
 	LeaderPing     time.Duration // two ticks of the servers; 0: theirs on our own server, 4 s on others
 
-	// Worker is the command that runs Worker with what is in the environment; see WorkerConfigFrom.
+	// Worker is the command that runs Worker with what is in the environment; see WorkerFromEnvironment.
 	Worker []string
 	Env    []string // of the workers, beside what they need
 
@@ -56,9 +56,9 @@ func Run(ctx context.Context, c Config) error {
 		c.tick = 300 * time.Millisecond
 	}
 	if c.SessionTimeout == 0 {
-		c.SessionTimeout = 8 * time.Second
+		c.SessionTimeout = 10 * time.Second
 		if own {
-			c.SessionTimeout = 4 * time.Second
+			c.SessionTimeout = 5 * time.Second
 		}
 	}
 	if c.LeaderPing == 0 {

@@ -42,7 +42,7 @@ func run(t *testing.T, change func(*Config)) (output string, err error) {
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	var out bytes.Buffer
-	c := Config{Worker: []string{exe}, Out: &out, Env: []string{"GORACE=atexit_sleep_ms=0"}, tick: 100 * time.Millisecond, SessionTimeout: 3 * time.Second}
+	c := Config{Worker: []string{exe}, Out: &out, Env: []string{"GORACE=atexit_sleep_ms=0"}, tick: 100 * time.Millisecond, SessionTimeout: 4 * time.Second}
 	change(&c)
 	err = Run(t.Context(), c)
 	t.Log("\n" + out.String())

@@ -139,12 +139,12 @@ func (t *timeline) add(e Event) {
 
 // Steps of the scale, and the length that is surely there from the start.
 var scales = []time.Duration{
-	100 * time.Millisecond, 200 * time.Millisecond, 250 * time.Millisecond, 300 * time.Millisecond, 400 * time.Millisecond,
-	500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second,
+	100 * time.Millisecond, 200 * time.Millisecond, 250 * time.Millisecond, 300 * time.Millisecond,
+	320 * time.Millisecond, 350 * time.Millisecond, 400 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second,
 }
 
 const (
-	usualLength = 20 * time.Second
+	usualLength = 21 * time.Second
 	laneMargin  = 11
 )
 
