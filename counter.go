@@ -27,7 +27,8 @@ func (m *Mutex) warnOfTheEnd(node string) {
 }
 
 // afterErasure starts the counter again when a node near its end has been deleted and the root is empty. The root is
-// removed only if we would make it again just as it is; the deletion fails if somebody has queued meanwhile.
+// removed only if we would make it again just as it is, as far as that can be told (a Stat does not tell a container
+// from a persistent node); the deletion fails if somebody has queued meanwhile.
 func (m *Mutex) afterErasure(e *era, node string, x *erasure) {
 	if !m.nearTheEnd(node) {
 		return

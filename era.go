@@ -61,17 +61,12 @@ func newEra(s *Session, r connectResponse, conn uint64, exchange frame) *era {
 	return e
 }
 
-// reattach notes that the same ZooKeeper session goes on over a new connection. It returns whether there are watches
-// for the client to restore.
-func (e *era) reattach(conn uint64, exchange frame, timeout time.Duration) (watches bool) {
+// reattach notes that the same ZooKeeper session goes on over a new connection.
+func (e *era) reattach(conn uint64, exchange frame, timeout time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, w := range e.mu.watches {
-		watches = watches || w.isArmed()
-	}
 	e.mu.lease.attached(conn, exchange, timeout, false)
 	e.mu.beatSoon = len(e.mu.held) > 0 // holds are kept on a quorum check, not on the reconnect
-	return watches
 }
 
 func (e *era) answered(conn uint64, f frame) {

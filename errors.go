@@ -106,7 +106,7 @@ func outcomeOf(err error) outcome {
 		}
 	}
 	switch serverCode(err) {
-	case codeUnimplemented, codeQuota, codeThrottled, codeRuntime:
+	case codeUnimplemented, codeQuota, codeThrottled, codeRuntime, codeLocalSession:
 		return notApplied
 	}
 	return unknown
@@ -121,6 +121,7 @@ func refused(err error) bool {
 const (
 	codeRuntime       = -2
 	codeUnimplemented = -6
+	codeLocalSession  = -120 // ephemerals need a global session, and this server does not upgrade local ones
 	codeQuota         = -125
 	codeThrottled     = -127
 )

@@ -37,7 +37,12 @@ type holdContext struct {
 }
 
 func (c *holdContext) Err() error {
-	c.h.look()
+	if err := c.h.Err(); err != nil {
+		c.h.cancel(err) // whoever tells the handles one by one may not have come to this one
+		if c.Context.Err() == nil {
+			return context.Canceled // Do's context, which is just being told
+		}
+	}
 	return c.Context.Err()
 }
 
@@ -146,6 +151,8 @@ func (h *Hold) Release(ctx context.Context) error {
 	switch {
 	case x.ok:
 		return nil
+	case errors.Is(x.err, errExpired):
+		return nil // held until now, by the look at the lease; the node went with its session instead of by our delete
 	case errors.Is(x.err, ErrClosed):
 		return h.errorf("release", x.err)
 	case errors.Is(x.err, zk.ErrNoNode):

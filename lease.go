@@ -102,6 +102,9 @@ func (m LeaseMode) check(timeout time.Duration) error {
 	if m.d < 0 {
 		return fmt.Errorf("%w: %v has a negative duration", ErrNoRoom, m)
 	}
+	if m.d > 24*time.Hour {
+		return fmt.Errorf("%w: %v has a duration of more than 24h", ErrNoRoom, m)
+	}
 	r := m.room(timeout)
 	if r > 0 {
 		return nil

@@ -26,8 +26,8 @@ func newEventLog(to *slog.Logger) *eventLog {
 }
 
 func (l *eventLog) log(level slog.Level, msg string, attrs ...any) {
-	if !l.to.Enabled(context.Background(), level) {
-		return
+	if level < slog.LevelInfo && len(l.records) > cap(l.records)/2 {
+		return // what matters needs the room
 	}
 	r := slog.NewRecord(time.Now(), level, msg, 0)
 	r.Add(attrs...)
@@ -44,9 +44,7 @@ func (l *eventLog) error(msg string, attrs ...any) { l.log(slog.LevelError, msg,
 
 // Printf takes the ZooKeeper client's own lines, at debug level.
 func (l *eventLog) Printf(format string, args ...any) {
-	if l.to.Enabled(context.Background(), slog.LevelDebug) {
-		l.log(slog.LevelDebug, "zk: "+fmt.Sprintf(format, args...))
-	}
+	l.log(slog.LevelDebug, "zk: "+fmt.Sprintf(format, args...))
 }
 
 func (l *eventLog) run() {
@@ -65,6 +63,9 @@ func (l *eventLog) run() {
 }
 
 func (l *eventLog) write(r slog.Record) {
+	if !l.to.Enabled(context.Background(), r.Level) {
+		return
+	}
 	if n := l.dropped.Swap(0); n > 0 {
 		r.Add("recordsDroppedBefore", n)
 	}

@@ -189,6 +189,7 @@ func (a *attempt) run() {
 	defer a.cancel(nil)
 	s, backoff := a.m.s, newBackoff()
 	for a.ctx.Err() == nil { // once it has ended, nobody waits
+		start := time.Now()
 		e, err := s.attachedEra(a.ctx)
 		if err == nil {
 			err = a.queueIn(e)
@@ -207,6 +208,9 @@ func (a *attempt) run() {
 			continue
 		case errors.Is(err, errRequeue):
 			// Somebody deletes our nodes. Do not race with them.
+			if time.Since(start) > 5*time.Second {
+				backoff = newBackoff()
+			}
 			_ = a.pause(e, backoff.next())
 			continue
 		}
@@ -219,7 +223,7 @@ func (a *attempt) run() {
 // the node is deleted, or the reaper has it, or it died with its session.
 func (a *attempt) queueIn(e *era) error {
 	m := a.m
-	c := e.create(m.root, m.opts.data, m.opts.acl)
+	c := e.create(a.ctx, m.root, m.opts.data, m.opts.acl)
 	var l *listing
 	if e.knowsRoot(m.root) {
 		// The list goes out in the flight of the create, after it: an uncontended acquire is one round trip.
@@ -286,6 +290,7 @@ func (a *attempt) follow(e *era, c *creation, l *listing) error {
 			l, err = e.list(a.ctx, m.root)
 			switch {
 			case err == nil:
+				backoff = newBackoff()
 			case errors.Is(err, zk.ErrNoNode):
 				return errRequeue // the lock root is gone, and our node with it (R5, R58)
 			case a.ctx.Err() != nil, e.isOver(), errors.Is(err, ErrClosed):

@@ -188,8 +188,8 @@ func WithQueuePattern(ending string) MutexOption {
 }
 
 // WithRevocation calls f, at most once a hold, when somebody asks for the lock with Revoke, or with Curator's
-// Revoker. f runs on a goroutine of its own; to give way it ends its work and releases the hold. It costs one
-// request for each acquire that is not a re-entry.
+// Revoker. f runs on a goroutine of its own; to give way it ends its work and releases the hold. It costs
+// two requests for each acquire that is not a re-entry.
 func WithRevocation(f func(*Hold)) MutexOption { return func(o *mutexOptions) { o.revoke = f } }
 
 // parseServers splits a connection string as Java clients write it, "host:port,host:port/chroot", into addresses and

@@ -14,6 +14,8 @@ import (
 // creation makes one protected ephemeral sequential node although answers get lost. It goes on until the outcome is
 // known, whoever waits: only then can a node that nobody wants be deleted (I4).
 type creation struct {
+	wanted context.Context // once it has ended, no further node is tried for
+
 	e    *era
 	root string
 	left chan struct{} // closed when the first create's frame was on its way, or when it is done
@@ -25,8 +27,8 @@ type creation struct {
 }
 
 // create starts a creation under root. The caller waits for done, which comes at the latest with the end of the era.
-func (e *era) create(root string, data []byte, acl []zk.ACL) *creation {
-	c := &creation{e: e, root: root, left: make(chan struct{}), done: make(chan struct{})}
+func (e *era) create(wanted context.Context, root string, data []byte, acl []zk.ACL) *creation {
+	c := &creation{wanted: wanted, e: e, root: root, left: make(chan struct{}), done: make(chan struct{})}
 	if !e.s.spawn(func() { c.run(data, acl) }) {
 		c.err = e.s.closedErr()
 		close(c.left)
@@ -57,7 +59,16 @@ func (c *creation) markLeft() {
 // create tries until the outcome is known: a node of this ZooKeeper session, or none.
 func (c *creation) create(data []byte, acl []zk.ACL) {
 	e := c.e
-	for {
+	backoff := newBackoff()
+	for try := 0; ; try++ {
+		if try > 0 && c.wanted.Err() != nil { // the last try left nothing, and nobody waits
+			c.err = context.Cause(c.wanted)
+			return
+		}
+		if try > 1 && !e.pause(backoff.next()) {
+			c.err = e.overErr()
+			return
+		}
 		// A fresh id for each try: one node an id, and names do not grow (R32).
 		id := uuid.NewString()
 		seen := newSighting()
@@ -361,7 +372,7 @@ func (e *era) eraseByID(root, id string) {
 		backoff := newBackoff()
 		for {
 			node, err := e.find(root, id)
-			if err == nil {
+			if err == nil || refused(err) { // without READ there is nothing to be found
 				if node != "" {
 					e.erase(node)
 				}

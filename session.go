@@ -133,9 +133,12 @@ type Session struct {
 		watches    instant // since when the client is to restore its watches before we send anything; 0 if it need not
 		attached   bool    // requests can be sent
 		changed    chan struct{}
-		err        error  // why the Session is unusable: closed
-		unburied   []*era // lost, but alive for all the servers know
-		tried      map[string]error
+
+		clientWatches map[clientWatch]struct{} // what the client will restore after a reconnect
+
+		err      error  // why the Session is unusable: closed
+		unburied []*era // lost, but alive for all the servers know
+		tried    map[string]error
 	}
 	work sync.WaitGroup // every goroutine but the ones below; none starts after link.err is set
 
@@ -150,7 +153,7 @@ type Session struct {
 	wake     chan struct{} // there is mail, or the beat is to be looked at again; holds one
 	loopDone chan struct{}
 
-	watched struct {
+	status struct {
 		sync.Mutex
 		machine     stateMachine
 		subscribers map[chan Change]func() bool // stops listening to the subscriber's context
@@ -191,8 +194,9 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.link.changed = make(chan struct{})
+	s.link.clientWatches = make(map[clientWatch]struct{})
 	s.link.tried = make(map[string]error)
-	s.watched.subscribers = make(map[chan Change]func() bool)
+	s.status.subscribers = make(map[chan Change]func() bool)
 	s.locks.byKey = make(map[lockKey]*lockData)
 
 	conn, events, err := zk.Connect(addrs, o.timeout,
@@ -236,17 +240,17 @@ func (s *Session) State() State {
 // that, the oldest are dropped.
 func (s *Session) Changes(ctx context.Context) <-chan Change {
 	ch := make(chan Change, 64)
-	s.watched.Lock()
-	defer s.watched.Unlock()
-	if s.watched.machine.state == Closed || ctx == nil || ctx.Err() != nil {
+	s.status.Lock()
+	defer s.status.Unlock()
+	if s.status.machine.state == Closed || ctx == nil || ctx.Err() != nil {
 		close(ch)
 		return ch
 	}
-	s.watched.subscribers[ch] = context.AfterFunc(ctx, func() {
-		s.watched.Lock()
-		defer s.watched.Unlock()
-		if _, ok := s.watched.subscribers[ch]; ok {
-			delete(s.watched.subscribers, ch)
+	s.status.subscribers[ch] = context.AfterFunc(ctx, func() {
+		s.status.Lock()
+		defer s.status.Unlock()
+		if _, ok := s.status.subscribers[ch]; ok {
+			delete(s.status.subscribers, ch)
 			close(ch)
 		}
 	})
@@ -291,7 +295,7 @@ func (s *Session) SessionID() int64 {
 func (s *Session) Conn() *zk.Conn { return s.conn }
 
 // Close ends every hold and every wait with ErrClosed, ends the ZooKeeper session, with which all its lock nodes go,
-// and returns when the last goroutine of the Session has ended: after 3 s at the latest, also when no server answers.
+// and returns when the last goroutine of the Session has ended: after 4 s at the latest, also when no server answers.
 // The lock nodes then stay until the session timeout has passed at the servers. Close may be called more than once.
 func (s *Session) Close() error {
 	s.closeOnce.Do(func() {
@@ -404,6 +408,7 @@ func (s *Session) connected(t *tap, r connectResponse, exchange frame) error {
 	s.link.hasSession, s.link.authed, s.link.watches = false, false, 0
 	if r.sessionID == 0 {
 		s.link.era = nil
+		clear(s.link.clientWatches) // the client drops them with the session
 		s.unburyLocked(nil)
 		s.link.Unlock()
 		s.hosts.forgive()
@@ -423,7 +428,8 @@ func (s *Session) connected(t *tap, r connectResponse, exchange frame) error {
 			s.link.Unlock()
 			return fmt.Errorf("zklock: session %#x is over", r.sessionID)
 		}
-		if old.reattach(t.seq, exchange, r.timeout) {
+		old.reattach(t.seq, exchange, r.timeout)
+		if len(s.link.clientWatches) > 0 {
 			s.link.watches = max(s.clock.now(), 1)
 		}
 		s.link.Unlock()
@@ -454,6 +460,26 @@ func (s *Session) authenticated(t *tap, err error) {
 		s.link.authed = true
 		s.attachLocked()
 	}
+}
+
+// watched and unwatched keep the list of what the client will restore, its other users' watches included.
+func (s *Session) watched(path string, kind watchKind) {
+	s.link.Lock()
+	defer s.link.Unlock()
+	s.link.clientWatches[clientWatch{path, kind}] = struct{}{}
+}
+
+func (s *Session) unwatched(path string, kinds ...watchKind) {
+	s.link.Lock()
+	defer s.link.Unlock()
+	for _, k := range kinds {
+		delete(s.link.clientWatches, clientWatch{path, k})
+	}
+}
+
+type clientWatch struct {
+	path string
+	kind watchKind
 }
 
 // watchesSent opens the gate for our requests after the client's setWatches. The client sends it from a goroutine of
@@ -663,29 +689,29 @@ func (s *Session) takeMail() State {
 }
 
 func (s *Session) machine() stateMachine {
-	s.watched.Lock()
-	defer s.watched.Unlock()
-	return s.watched.machine
+	s.status.Lock()
+	defer s.status.Unlock()
+	return s.status.machine
 }
 
 func (s *Session) step(ev stateEvent) {
-	s.watched.Lock()
-	defer s.watched.Unlock()
-	m, changed := s.watched.machine.next(ev)
+	s.status.Lock()
+	defer s.status.Unlock()
+	m, changed := s.status.machine.next(ev)
 	if !changed {
 		return
 	}
-	if s.watched.machine.state == Connecting {
+	if s.status.machine.state == Connecting {
 		close(s.started)
 	}
-	s.watched.machine = m // visible before anybody is told (R51)
+	s.status.machine = m // visible before anybody is told (R51)
 	c := Change{State: m.state, SessionID: m.session, Time: time.Now(), Err: ev.err}
 	attrs := []any{"state", m.state.String(), "session", fmt.Sprintf("%#x", m.session)}
 	if ev.err != nil && ev.err != ErrClosed { // Close is no failure
 		attrs = append(attrs, "err", ev.err)
 	}
 	s.log.info("zklock: connection state", attrs...)
-	for ch, stop := range s.watched.subscribers {
+	for ch, stop := range s.status.subscribers {
 		select {
 		case ch <- c:
 		default: // full: drop the oldest. Only this goroutine sends, so there is room now.
@@ -701,7 +727,7 @@ func (s *Session) step(ev stateEvent) {
 		}
 	}
 	if m.state == Closed {
-		clear(s.watched.subscribers)
+		clear(s.status.subscribers)
 	}
 }
 

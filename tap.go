@@ -11,18 +11,25 @@ import (
 
 // Opcodes and reserved xids of the ZooKeeper protocol that the tap must tell apart.
 const (
-	opCreate  = 1
-	opDelete  = 2
-	opSetData = 5
-	opMulti   = 14
-	opAuth    = 100
-	opWatches = 101 // setWatches, by which the client restores its watches on a new connection
-	opClose   = -11
+	opCreate       = 1
+	opDelete       = 2
+	opExists       = 3
+	opGetData      = 4
+	opSetData      = 5
+	opGetChildren  = 8
+	opGetChildren2 = 12
+	opMulti        = 14
+	opAuth         = 100
+	opWatches      = 101 // setWatches, by which the client restores its watches on a new connection
+	opClose        = -11
 
 	xidEvent = -1
 	xidPing  = -2
 	xidAuth  = -4
 
+	eventCreated, eventDeleted, eventDataChanged, eventChildrenChanged = 1, 2, 3, 4
+
+	codeNoNode         = -101
 	codeSessionExpired = -112
 	codeSessionMoved   = -118
 )
@@ -36,6 +43,10 @@ type tapSink interface {
 	credentials() []credential
 	// authenticated reports that the server answered the last of them, or refused one.
 	authenticated(t *tap, err error)
+	// watched reports that the client has a watch from now on, unwatched that an event has taken all of those kinds on a
+	// path away.
+	watched(path string, kind watchKind)
+	unwatched(path string, kinds ...watchKind)
 	// watchesSent reports that the client is restoring its watches.
 	watchesSent(t *tap)
 	// creation returns what to note of the create whose path this is, or nil.
@@ -49,6 +60,15 @@ type tapSink interface {
 	// disconnected reports, once, that nothing more comes from this connection.
 	disconnected(t *tap)
 }
+
+// watchKind tells the client's three tables of watches apart.
+type watchKind byte
+
+const (
+	dataWatch watchKind = iota
+	existWatch
+	childWatch
+)
 
 // connectResponse is the server's answer to the first frame of a connection; a session id of 0 says "expired".
 type connectResponse struct {
@@ -121,6 +141,7 @@ type sentRequest struct {
 	op     int32
 	at     instant
 	create *sighting
+	watch  string // the path, if the request sets a watch
 }
 
 func newTap(c, raw net.Conn, sink tapSink, clk *clock, seq uint64, handshakeDeadline time.Time) *tap {
@@ -165,7 +186,7 @@ func (t *tap) Write(p []byte) (int, error) {
 func (t *tap) Read(p []byte) (int, error) {
 	n, err := t.Conn.Read(p)
 	if n > 0 {
-		if ferr := t.in.feed(p[:n], 256, t.received); ferr != nil {
+		if ferr := t.in.feed(p[:n], 4096, t.received); ferr != nil {
 			t.end()
 			_ = t.Conn.Close()
 			return 0, ferr
@@ -216,6 +237,11 @@ func (t *tap) sent(f []byte, at instant) {
 			}
 		}
 	}
+	if op == opExists || op == opGetData || op == opGetChildren || op == opGetChildren2 {
+		if path, ok := leadingString(f[8:]); ok && f[len(f)-1] != 0 {
+			r.watch = path
+		}
+	}
 	t.mu.Lock()
 	if xid == xidPing {
 		t.mu.pings = append(t.mu.pings, at)
@@ -243,6 +269,7 @@ func (t *tap) received(head []byte, size int) error {
 
 	switch xid {
 	case xidEvent:
+		t.event(head[16:])
 		return nil // sent by the server on its own account: no sign that it heard us
 	case xidAuth:
 		t.authReply(code)
@@ -279,6 +306,16 @@ func (t *tap) received(head []byte, size int) error {
 		return nil // another connection has the session; this server says nothing about its life
 	}
 	t.sink.answered(t, frame{r.at, now})
+	if r.watch != "" {
+		switch {
+		case code == 0 && (r.op == opExists || r.op == opGetData):
+			t.sink.watched(r.watch, dataWatch)
+		case code == 0:
+			t.sink.watched(r.watch, childWatch)
+		case code == codeNoNode && r.op == opExists:
+			t.sink.watched(r.watch, existWatch)
+		}
+	}
 	if code != 0 {
 		return nil
 	}
@@ -298,6 +335,27 @@ func (t *tap) received(head []byte, size int) error {
 		}
 	}
 	return nil
+}
+
+// event notes which of the client's watches an event takes away.
+func (t *tap) event(body []byte) {
+	if len(body) < 8 {
+		return
+	}
+	path, ok := leadingString(body[8:])
+	if !ok {
+		return
+	}
+	switch int32(binary.BigEndian.Uint32(body)) {
+	case eventCreated:
+		t.sink.unwatched(path, existWatch)
+	case eventDeleted:
+		t.sink.unwatched(path, existWatch, dataWatch, childWatch)
+	case eventDataChanged:
+		t.sink.unwatched(path, existWatch, dataWatch)
+	case eventChildrenChanged:
+		t.sink.unwatched(path, childWatch)
+	}
 }
 
 // handshake reads the connect response and puts the credentials on the wire, before the client can send anything.

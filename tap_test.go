@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,8 +63,10 @@ func (s *fakeSink) authenticated(_ *tap, err error) {
 	}
 	s.note("authenticated")
 }
-func (s *fakeSink) watchesSent(*tap)               { s.note("watches sent") }
-func (s *fakeSink) creation(path string) *sighting { return s.sightings[path] }
+func (s *fakeSink) watchesSent(*tap)                       { s.note("watches sent") }
+func (s *fakeSink) watched(path string, kind watchKind)    { s.note("watched %s %d", path, kind) }
+func (s *fakeSink) unwatched(path string, ks ...watchKind) { s.note("unwatched %s %v", path, ks) }
+func (s *fakeSink) creation(path string) *sighting         { return s.sightings[path] }
 func (s *fakeSink) answered(_ *tap, f frame) {
 	s.note("answered %g-%g", secs(f.sent), secs(f.answered))
 }
@@ -158,9 +161,8 @@ func multiResult(op, code int32) []byte {
 }
 
 const (
-	opPing   = 11
-	opExists = 3
-	opCheck  = 13
+	opPing  = 11
+	opCheck = 13
 )
 
 func TestTap_Handshake_ReportsTheExchange(t *testing.T) {
@@ -624,4 +626,48 @@ func TestLeadingString(t *testing.T) {
 		require.Equal(t, tt.want, got)
 		require.Equal(t, tt.ok, ok)
 	}
+}
+
+// The tap knows which watches the client will restore: those whose reads succeeded, less those whose events came.
+func TestTap_Watches(t *testing.T) {
+	read := func(xid, op int32, path string, watch byte) []byte {
+		b := binary.BigEndian.AppendUint32(nil, uint32(xid))
+		b = binary.BigEndian.AppendUint32(b, uint32(op))
+		return append(appendString(b, path), watch)
+	}
+	answer := func(xid, code int32) []byte {
+		b := binary.BigEndian.AppendUint32(nil, uint32(xid))
+		b = binary.BigEndian.AppendUint64(b, 1)
+		return binary.BigEndian.AppendUint32(b, uint32(code))
+	}
+	event := func(kind int32, path string) []byte {
+		b := answer(xidEvent, 0)
+		b = binary.BigEndian.AppendUint32(b, uint32(kind))
+		b = binary.BigEndian.AppendUint32(b, 3)
+		return appendString(b, path)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		tt := newTapTest(t)
+		tt.send(connectRequest())
+		tt.mustServe(connectAnswer(10_000, 0x77))
+		for xid, r := range []struct {
+			op    int32
+			watch byte
+			code  int32
+		}{{opGetData, 1, 0}, {opGetData, 0, 0}, {opGetData, 1, codeNoNode}, {opExists, 1, 0}, {opExists, 1, codeNoNode}, {opGetChildren2, 1, 0}, {opGetChildren, 1, codeNoNode}} {
+			tt.send(read(int32(xid+1), r.op, fmt.Sprintf("/%d", xid), r.watch))
+			tt.mustServe(answer(int32(xid+1), r.code))
+		}
+		var got []string
+		for _, l := range tt.sink.take() {
+			if strings.HasPrefix(l, "watched") {
+				got = append(got, l)
+			}
+		}
+		require.Equal(t, []string{"watched /0 0", "watched /3 0", "watched /4 1", "watched /5 2"}, got)
+		for kind := int32(1); kind <= 4; kind++ {
+			tt.mustServe(event(kind, "/x"))
+		}
+		require.Equal(t, []string{"unwatched /x [1]", "unwatched /x [1 0 2]", "unwatched /x [1 0]", "unwatched /x [2]"}, tt.sink.take())
+	})
 }

@@ -473,3 +473,55 @@ func TestVirtual_EndOnSuspend_EndsEveryHold(t *testing.T) {
 		})
 	}
 }
+
+// I6, I7: a create that fails in a way that says nothing is tried again with a back-off, and only while somebody waits.
+func TestVirtual_CreateFailsForEver_BacksOff(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		v.net.SetLatency(time.Millisecond)
+		s := v.connect()
+		m := newMutex(t, s, "/job")
+		v.srv.Inject(zktest.Before(zktest.Create).Session(s.SessionID()).Fail(zktest.OperationTimeout))
+		v.srv.ResetRequests()
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_, err := m.Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(time.Minute)
+		require.LessOrEqual(t, v.srv.Requests().Total(zktest.Create), 12)
+	})
+}
+
+// I5: what Err says, Context().Err says too, at every moment of a loss, for every handle.
+func TestVirtual_ManyHandles_ContextAndErrAgree(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		m := newMutex(t, s, "/job")
+		h := acquire(t, m)
+		handles := []*zklock.Hold{h}
+		for range 2000 {
+			again, err := m.Acquire(h.Context())
+			require.NoError(t, err)
+			handles = append(handles, again)
+		}
+		var looking sync.WaitGroup
+		start := make(chan struct{})
+		for range 4 {
+			looking.Go(func() {
+				<-start
+				for _, h := range handles {
+					if h.Err() != nil && h.Context().Err() == nil {
+						t.Error("I5: Err knows of the loss and the context does not")
+						return
+					}
+				}
+			})
+		}
+		close(start)
+		v.srv.ExpireSession(s.SessionID())
+		<-h.Lost()
+		looking.Wait()
+		for _, h := range handles {
+			require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+		}
+	})
+}

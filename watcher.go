@@ -89,16 +89,6 @@ func (e *era) nodeEvent(ev zk.Event) {
 	}
 }
 
-// isArmed says whether the watch is set, as far as its request was answered.
-func (w *watch) isArmed() bool {
-	select {
-	case <-w.armed:
-		return w.err == nil
-	default:
-		return false
-	}
-}
-
 // hasFired says whether the watch's event has come.
 func (w *watch) hasFired() bool {
 	select {
