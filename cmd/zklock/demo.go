@@ -59,7 +59,7 @@ which it removes in the end. Give the --leader-ping that fits their tickTime.` +
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&c.Servers, "servers", "s", "", "`host:port,host:port/chroot` of the servers to use in place of one in this process")
+	f.StringVarP(&c.Servers, "servers", "s", "", "ZooKeeper `servers` to use in place of one in this process, host:port,host:port/chroot")
 	f.DurationVar(&c.SessionTimeout, "session-timeout", 0, "with --servers: session timeout to ask for (default 10s)")
 	f.DurationVar(&c.LeaderPing, "leader-ping", 0, "with --servers: two ticks (tickTime) of theirs (default 4s)")
 	f.BoolVar(&noTimeline, "plain", false, "print lines only, also on a terminal")

@@ -38,11 +38,13 @@ type connection struct {
 	tlsKey         string
 	tlsServerName  string
 	logLevel       string
+
+	digest bool // options found credentials
 }
 
 func (c *connection) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVarP(&c.servers, "servers", "s", "", "`host:port,host:port/chroot` of the ZooKeeper servers (default $"+envServers+")")
+	f.StringVarP(&c.servers, "servers", "s", "", "ZooKeeper `servers`, host:port,host:port/chroot (default $"+envServers+")")
 	f.DurationVar(&c.sessionTimeout, "session-timeout", zklock.DefaultSessionTimeout, "session timeout to ask the servers for")
 	f.DurationVar(&c.connectTimeout, "connect-timeout", 0, "how long to try to reach a server (default: the session timeout)")
 	f.StringVar(&c.authFile, "auth-file", "", "`file` with the digest credentials, user:password (default $"+envAuth+", the credentials themselves)")
@@ -84,7 +86,7 @@ func (c *connection) options(stderr io.Writer) ([]zklock.Option, error) {
 	if err != nil {
 		return nil, &exitError{exitUsage, err}
 	}
-	if auth != "" {
+	if c.digest = auth != ""; c.digest {
 		opts = append(opts, zklock.WithAuth("digest", []byte(auth)))
 	}
 	config, err := c.tlsConfig()
@@ -196,10 +198,12 @@ func classify(err error) error {
 	return &exitError{code, trim(err)}
 }
 
-// trim takes the library's own name off the front of a message: ours is there already.
+// trim takes the name of a package of ours off the front of a message: the command's is there already.
 func trim(err error) error {
-	if s, ok := strings.CutPrefix(err.Error(), "zklock: "); ok {
-		return trimmed{s, err}
+	for _, name := range []string{"zklock: ", "zktest: "} {
+		if s, ok := strings.CutPrefix(err.Error(), name); ok {
+			return trimmed{s, err}
+		}
 	}
 	return err
 }

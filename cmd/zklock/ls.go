@@ -28,7 +28,7 @@ their order. A lock that nobody uses is an empty list. The token is the fencing
 token that a participant has or will have; host and pid are what zklock and its
 library write into the node's data, and other clients may not.
 
-` + exitCodes,
+` + listExitCodes,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -48,6 +48,9 @@ library write into the node's data, and other clients may not.
 }
 
 func (c *connection) participants(ctx context.Context, path string, stderr io.Writer) ([]zklock.Participant, error) {
+	if err := zklock.ValidatePath(path); err != nil {
+		return nil, &exitError{exitUsage, err}
+	}
 	opts, err := c.options(stderr)
 	if err != nil {
 		return nil, err

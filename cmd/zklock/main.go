@@ -27,8 +27,8 @@ const (
 	exitSignal      = 128 // + n: the command, or zklock while it waited, was ended by signal n
 )
 
-// exitCodes is their description in the help.
-const exitCodes = `Exit codes:
+// What the help says of them: run can end with each, ls with few.
+const runExitCodes = `Exit codes:
   120      the lock was lost, and the command was ended
   121      not acquired: somebody else holds the lock, and the wait is over
   122      no server could be reached
@@ -37,6 +37,12 @@ const exitCodes = `Exit codes:
   126, 127 the command cannot be run, was not found
   128+n    the command, or zklock while waiting, was ended by signal n
   others   the command's own`
+
+const listExitCodes = `Exit codes:
+  0    the queue was printed, an empty one too
+  122  no server could be reached
+  123  the servers refused: permissions, credentials
+  125  wrong usage, or zklock itself failed`
 
 // exitError ends zklock with a code. Without an error there is nothing to say.
 type exitError struct {
@@ -100,11 +106,13 @@ To try it without servers:
 
   zklock demo
   zklock serve`,
+		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.NoArgs,
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
+	root.SetVersionTemplate("zklock {{.Version}}\n")
 	root.AddCommand(newRunCommand(), newListCommand(), newServeCommand(), newVersionCommand(), newDemoCommand())
 	return root
 }

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,6 +46,24 @@ func TestPlan_KillAfterMustFit(t *testing.T) {
 
 	_, err = newPlan(mode, 7600*time.Millisecond, -1)
 	require.ErrorContains(t, err, "too small")
+}
+
+// The table in docs/command.md is what the code computes, rounded down.
+func TestPlan_TableInTheDocs(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/command.md")
+	require.NoError(t, err)
+	down := func(d, to time.Duration) string { return strconv.FormatFloat(d.Truncate(to).Seconds(), 'f', -1, 64) }
+	mode := zklock.QuorumLease(4 * time.Second)
+	for _, T := range []time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second} {
+		p, err := newPlan(mode, T, -1)
+		require.NoError(t, err)
+		room := zklock.LeaseRoom(mode, T)
+		row := fmt.Sprintf("| %ss | %ss | %ss | %ss |\n", down(T, time.Second), down(room, 100*time.Millisecond),
+			down(room-p.margin-p.poll, 10*time.Millisecond), down(p.killAfter, 10*time.Millisecond))
+		if !strings.Contains(strings.ReplaceAll(string(doc), "\r\n", "\n"), row) {
+			t.Errorf("docs/command.md: write this row\n%s", row)
+		}
+	}
 }
 
 func TestLimits_EndNow(t *testing.T) {

@@ -64,7 +64,7 @@ SIGINT sent to zklock ends it at once: while it waits, and COMMAND, by SIGKILL,
 while that runs. A COMMAND that is suspended (Ctrl-Z) suspends zklock with it,
 and the lock is lost unless it is resumed before the lease ends.
 
-` + platformHelp + exitCodes,
+` + platformHelp + runExitCodes,
 		Example: `  zklock run --servers zk1:2181,zk2:2181,zk3:2181 /locks/nightly -- ./backup.sh
   zklock run --no-wait /locks/nightly -- ./backup.sh || [ $? = 121 ]
   zklock run --wait 5m /locks/deploy -- sh -c 'deploy --fence "$ZKLOCK_TOKEN"'`,
@@ -101,11 +101,11 @@ and the lock is lost unless it is resumed before the lease ends.
 	f.StringVar(&o.lease, "lease", "quorum", "what proves that the session lives: quorum, ping or single (one server)")
 	f.DurationVar(&o.leaderPing, "leader-ping", zklock.DefaultLeaderPing, "with --lease quorum: two ticks (tickTime) of the servers")
 	f.DurationVar(&o.maxStale, "max-stale", 13*time.Second, "with --lease ping: how long a server may serve after it lost the quorum, (syncLimit + 1.5) ticks")
-	f.DurationVarP(&o.wait, "wait", "w", 0, "give up after this `duration` (default: wait for ever)")
+	f.DurationVarP(&o.wait, "wait", "w", 0, "give up after this time, connecting included; 0 is --no-wait (default: wait for ever)")
 	f.BoolVarP(&o.noWait, "no-wait", "n", false, "give up at once if somebody else holds the lock")
 	f.DurationVarP(&o.killAfter, "kill-after", "k", 0, "time from SIGTERM to SIGKILL; must fit into the lease (default: half of what fits, at most 10s)")
 	f.BoolVar(&o.container, "container", false, "make the lock root a container, which the servers remove when it is no longer used")
-	f.StringVar(&o.acl, "acl", "world", "who may use the nodes that are made: world, or creator (needs credentials)")
+	f.StringVar(&o.acl, "acl", "world", "who may use the nodes that are made: world, or creator (needs credentials or a client certificate)")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "say nothing unless something fails")
 	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
 	_ = cmd.RegisterFlagCompletionFunc("lease", cobra.FixedCompletions([]string{"quorum", "ping", "single"}, cobra.ShellCompDirectiveNoFileComp))
@@ -146,6 +146,10 @@ func (o *runOptions) mutexOptions() ([]zklock.MutexOption, error) {
 	switch o.acl {
 	case "world":
 	case "creator":
+		// A client certificate is an identity, too, where the servers authenticate by x509.
+		if !o.digest && o.tlsCert == "" {
+			return nil, exitf(exitUsage, "--acl creator needs --auth-file or %s, or a --tls-cert", envAuth)
+		}
 		opts = append(opts, zklock.WithACL(zk.AuthACL(zk.PermAll)))
 	default:
 		return nil, exitf(exitUsage, "--acl %q: give world or creator", o.acl)
@@ -161,6 +165,9 @@ func (o *runOptions) note(format string, args ...any) {
 }
 
 func (o *runOptions) run(ctx context.Context) error {
+	if err := zklock.ValidatePath(o.path); err != nil {
+		return &exitError{exitUsage, err}
+	}
 	opts, err := o.options(o.stderr)
 	if err != nil {
 		return err
@@ -243,6 +250,7 @@ func (o *runOptions) run(ctx context.Context) error {
 	})
 	var out outcome
 	if ctx.Err() != nil { // a signal came just when the lock did
+		fmt.Fprintf(o.stderr, "zklock: %s: the command was not started (token %d): %v\n", o.path, hold.Token(), context.Cause(ctx))
 		out.exit = exitCodeOf(first)
 	} else {
 		out = supervise(o.job(program, hold, p, d, sigs))
@@ -289,14 +297,16 @@ func (o *runOptions) release(s *zklock.Session, hold *zklock.Hold, d *desk, out 
 	ctx, cut := context.WithTimeoutCause(context.Background(), patience, errors.New("no answer in time"))
 	defer cut()
 	asked := false
-	d.route(func(s os.Signal) {
+	d.route(func(sig os.Signal) {
 		switch {
-		case !ends(s):
+		case !ends(sig):
 		case !asked:
 			asked = true
 			cut()
 		default:
-			os.Exit(exitCodeOf(s))
+			fmt.Fprintf(o.stderr, "zklock: %s: not released (token %d): ended by a second signal: %v; others get the lock when the session ends, within %v\n",
+				o.path, hold.Token(), sig, s.Timeout())
+			os.Exit(exitCodeOf(sig))
 		}
 	})
 	err := hold.Release(ctx)

@@ -291,12 +291,16 @@ func TestRun_BadUsage(t *testing.T) {
 		"auth file shape":    {[]string{"run", s, "--auth-file", shapeless, "/x", "--", "echo"}, "user:password"},
 		"tls ca":             {[]string{"run", s, "--tls-ca", shapeless, "/x", "--", "echo"}, "no PEM certificate"},
 		"tls key alone":      {[]string{"run", s, "--tls-key", shapeless, "/x", "--", "echo"}, "go together"},
+		"path":               {[]string{"run", s, "x", "--", "echo"}, "zklock: path \"x\" is relative"},
+		"path of ls":         {[]string{"ls", s, "/x/"}, "zklock: path \"/x/\" ends in a slash"},
+		"acl without auth":   {[]string{"run", s, "--acl", "creator", "/x", "--", "echo"}, "--acl creator needs --auth-file or ZKLOCK_AUTH"},
 		"subcommand":         {[]string{"frob"}, "unknown command"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := start(t, nil, tc.args...)
 			require.Equal(t, exitUsage, p.wait())
 			require.Contains(t, p.stderr.String(), tc.say)
+			require.NotContains(t, p.stderr.String(), "new mutex")
 			require.NotContains(t, p.stderr.String(), "opensesame")
 			require.Empty(t, p.stdout.String())
 		})
@@ -387,12 +391,19 @@ func TestVersionAndHelp(t *testing.T) {
 	p := start(t, nil, "version")
 	require.Equal(t, 0, p.wait())
 	require.Regexp(t, `^zklock \S+ go`, p.stdout.String())
+	flag := start(t, nil, "--version")
+	require.Equal(t, 0, flag.wait())
+	require.Equal(t, p.stdout.String(), flag.stdout.String())
 	p = start(t, nil, "run", "--help")
 	require.Equal(t, 0, p.wait())
 	for _, s := range []string{"ZKLOCK_TOKEN", "--kill-after", "120 ", "121 ", "122 ", "123 ", "125 ", "128+n"} {
 		require.Contains(t, p.stdout.String(), s)
 	}
 	require.NotContains(t, p.stdout.String(), "__")
+	p = start(t, nil, "ls", "--help")
+	require.Equal(t, 0, p.wait())
+	require.Contains(t, p.stdout.String(), "122 ")
+	require.NotContains(t, p.stdout.String(), "121 ", "only what ls can give")
 	p = start(t, nil, "completion", "bash")
 	require.Equal(t, 0, p.wait())
 	p = start(t, nil, "__complete", "run", "--lease", "")

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -71,7 +72,7 @@ It ends with exit code 0 on SIGINT or SIGTERM.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&s.listen, "listen", "l", "127.0.0.1:2181", "`host:port` to listen on; port 0 for any free one")
+	f.StringVarP(&s.listen, "listen", "l", "127.0.0.1:2181", "`address` to listen on, host:port; port 0 for any free one")
 	f.BoolVar(&s.allowRemote, "allow-remote", false, "listen on an address that other hosts can reach, too")
 	f.DurationVar(&s.tick, "tick", 2*time.Second, "ZooKeeper's tickTime; sessions get timeouts of 2 ticks or more")
 	f.DurationVar(&s.maxSessionTimeout, "max-session-timeout", 0, "longest session timeout (default: 20 ticks)")
@@ -98,13 +99,13 @@ func (s serving) start(ctx context.Context) (zkServer, error) {
 	if s.members > 1 {
 		e, err := zktest.NewEnsemble(s.members, append(opts, zktest.WithAddrs(addrs...))...)
 		if err != nil {
-			return nil, &exitError{exitUsage, err}
+			return nil, &exitError{exitUsage, trim(err)}
 		}
 		return e, nil
 	}
 	srv, err := zktest.NewServer(append(opts, zktest.WithAddr(addrs[0]))...)
 	if err != nil {
-		return nil, &exitError{exitUsage, err}
+		return nil, &exitError{exitUsage, trim(err)}
 	}
 	return single{srv}, nil
 }
@@ -142,10 +143,12 @@ func (s serving) addrs(ctx context.Context) ([]string, error) {
 	return addrs, nil
 }
 
+var errReachable = errors.New("other hosts can reach it")
+
 // isLoopback returns an error that says why other hosts may reach the address.
 func isLoopback(ctx context.Context, host string) error {
 	if host == "" {
-		return fmt.Errorf("other hosts can reach it")
+		return errReachable
 	}
 	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {
@@ -153,7 +156,7 @@ func isLoopback(ctx context.Context, host string) error {
 	}
 	for _, ip := range ips {
 		if !ip.Unmap().IsLoopback() {
-			return fmt.Errorf("other hosts can reach %v", ip.Unmap())
+			return errReachable
 		}
 	}
 	return nil
