@@ -11,7 +11,8 @@
 //
 // # What is promised
 //
-// The code that keeps a promise, and the tests that attack it, cite it by its number.
+// The code that keeps a promise, and the tests that attack it, cite it by its number. The R and F numbers that tests
+// also cite are explained in docs/faults.md.
 //
 // I1, exclusion: among live lock nodes at most one holds. Tokens strictly increase in the order of the grants, for
 // ever: across sessions, lock roots that were made again, and the end of the 2^31 sequence numbers.
