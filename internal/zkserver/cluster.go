@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Cluster is a ZooKeeper ensemble on 127.0.0.1.
+// Cluster is a ZooKeeper ensemble, on 127.0.0.1 or on hosts of its own.
 type Cluster struct {
 	servers []*Server
 }
@@ -51,7 +51,7 @@ func tryMembers(in installation, n int, cfg Config) (*Cluster, error) {
 	c := &Cluster{}
 	var all []member
 	for id := 1; id <= n; id++ {
-		m, err := newMember(id)
+		m, err := newMember(id, cfg.Hosts)
 		if err != nil {
 			return c, err
 		}

@@ -4,6 +4,8 @@ package zkserver
 
 import (
 	"fmt"
+	"net"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -20,6 +22,15 @@ type Config struct {
 	Properties        map[string]string // Java system properties
 	DataDir           string            // kept after Close; a temporary directory that is not kept when empty
 	StartTimeout      time.Duration     // 30 s when zero
+	Hosts             []Host            // where each server runs; 127.0.0.1 with ports of its own when there are none
+}
+
+// Host is a network host for one server: a network namespace, say. Its servers use ZooKeeper's usual ports.
+type Host struct {
+	IP      string
+	Command []string // put in front of the server's command line
+	Dial    func(network, addr string, timeout time.Duration) (net.Conn, error)
+	Lines   []string // further lines of this server's zoo.cfg
 }
 
 // NewConfig returns the configuration that the options describe.
@@ -68,6 +79,9 @@ func Property(key, value string) Option {
 // use dir/1, dir/2 and so on.
 func DataDir(dir string) Option { return func(c *Config) { c.DataDir = dir } }
 
+// On puts the servers on hosts of their own, the first on the first. There must be one for each.
+func On(hosts ...Host) Option { return func(c *Config) { c.Hosts = hosts } }
+
 // withDefaults fills in what was left zero.
 func (c Config) withDefaults() Config {
 	if c.TickTime == 0 {
@@ -91,10 +105,27 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// member is one server's number and ports.
+// member is one server's number, host and ports.
 type member struct {
 	id                       int
+	host                     Host // the zero value is 127.0.0.1
 	client, quorum, election int
+}
+
+func (m member) ip() string {
+	if m.host.IP == "" {
+		return "127.0.0.1"
+	}
+	return m.host.IP
+}
+
+func (m member) addr() string { return net.JoinHostPort(m.ip(), strconv.Itoa(m.client)) }
+
+func (m member) dial(addr string) (net.Conn, error) {
+	if m.host.Dial == nil {
+		return net.DialTimeout("tcp", addr, askTimeout)
+	}
+	return m.host.Dial("tcp", addr, askTimeout)
 }
 
 // zooCfg renders the configuration file of self. An ensemble lists all its members; a single
@@ -109,15 +140,18 @@ func (c Config) zooCfg(self member, all []member, dataDir string) string {
 	line("syncLimit=%d", c.SyncLimit)
 	// A properties file: a backslash starts an escape, so a Windows path is written with slashes.
 	line("dataDir=%s", strings.ReplaceAll(dataDir, `\`, "/"))
-	line("clientPortAddress=127.0.0.1")
+	line("clientPortAddress=%s", self.ip())
 	line("clientPort=%d", self.client)
 	line("maxClientCnxns=0")
 	line("admin.enableServer=false")
 	line("4lw.commands.whitelist=*")
 	for _, m := range all {
-		line("server.%d=127.0.0.1:%d:%d", m.id, m.quorum, m.election)
+		line("server.%d=%s:%d:%d", m.id, m.ip(), m.quorum, m.election)
 	}
 	for _, l := range c.Lines {
+		line("%s", l)
+	}
+	for _, l := range self.host.Lines {
 		line("%s", l)
 	}
 	return b.String()

@@ -15,8 +15,10 @@ import (
 const askTimeout = 2 * time.Second
 
 // FourLetter sends a four letter word to the server at addr and returns all it answers.
-func FourLetter(addr, word string) (string, error) {
-	conn, err := net.DialTimeout("tcp", addr, askTimeout)
+func FourLetter(addr, word string) (string, error) { return fourLetter(member{}.dial, addr, word) }
+
+func fourLetter(dial func(addr string) (net.Conn, error), addr, word string) (string, error) {
+	conn, err := dial(addr)
 	if err != nil {
 		return "", fmt.Errorf("%s to %s: %w", word, addr, err)
 	}
@@ -35,8 +37,10 @@ func FourLetter(addr, word string) (string, error) {
 }
 
 // Mntr returns the counters of the server at addr by name.
-func Mntr(addr string) (map[string]string, error) {
-	answer, err := FourLetter(addr, "mntr")
+func Mntr(addr string) (map[string]string, error) { return mntr(member{}.dial, addr) }
+
+func mntr(dial func(addr string) (net.Conn, error), addr string) (map[string]string, error) {
+	answer, err := fourLetter(dial, addr, "mntr")
 	if err != nil {
 		return nil, err
 	}
@@ -48,16 +52,18 @@ func Mntr(addr string) (map[string]string, error) {
 }
 
 // Mode returns "standalone", "leader" or "follower", and an error while the server at addr does not serve.
-func Mode(addr string) (string, error) {
-	answer, err := FourLetter(addr, "srvr")
+func Mode(addr string) (string, error) { return mode(member{}.dial, addr) }
+
+func mode(dial func(addr string) (net.Conn, error), addr string) (string, error) {
+	answer, err := fourLetter(dial, addr, "srvr")
 	if err != nil {
 		return "", err
 	}
-	mode, serves := parseMode(answer)
+	says, serves := parseMode(answer)
 	if !serves {
 		return "", fmt.Errorf("srvr to %s: %s", addr, strings.TrimSpace(answer))
 	}
-	return mode, nil
+	return says, nil
 }
 
 // parseMntr reads the answer to mntr: a name, a tab and a value in each line.

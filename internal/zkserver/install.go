@@ -65,7 +65,8 @@ func findJava() (string, error) {
 
 // command is the server process for the configuration file in confDir. The virtual machine is set
 // to start fast and stay small. forceSync=no: what survives a crash of the machine is not tested.
-func (in installation) command(confDir string, properties map[string]string) *exec.Cmd {
+// The words in front are what it takes to run a command on the server's host.
+func (in installation) command(front []string, confDir string, properties map[string]string) *exec.Cmd {
 	args := []string{
 		"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m", "-XX:-UsePerfData",
 		"-Dzookeeper.forceSync=no",
@@ -83,7 +84,8 @@ func (in installation) command(confDir string, properties map[string]string) *ex
 		"-cp", strings.Join(classPath, string(os.PathListSeparator)),
 		"org.apache.zookeeper.server.quorum.QuorumPeerMain",
 		filepath.Join(confDir, "zoo.cfg"))
-	return exec.Command(in.java, args...)
+	args = append(append(append([]string(nil), front...), in.java), args...)
+	return exec.Command(args[0], args[1:]...)
 }
 
 // The logging configuration of the downloads, which have one logger or the other in lib: without it

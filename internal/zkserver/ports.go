@@ -4,6 +4,7 @@ package zkserver
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"strconv"
@@ -47,8 +48,15 @@ func FreePort() (int, error) {
 }
 
 // newMember picks the ports of one server.
-func newMember(id int) (member, error) {
+func newMember(id int, hosts []Host) (member, error) {
 	m := member{id: id}
+	if len(hosts) > 0 {
+		if id > len(hosts) {
+			return member{}, fmt.Errorf("server %d has no host: there are %d", id, len(hosts))
+		}
+		m.host, m.client, m.quorum, m.election = hosts[id-1], 2181, 2888, 3888
+		return m, nil
+	}
 	for _, p := range []*int{&m.client, &m.quorum, &m.election} {
 		port, err := FreePort()
 		if err != nil {

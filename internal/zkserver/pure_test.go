@@ -43,6 +43,21 @@ func TestZooCfg(t *testing.T) {
 	}
 }
 
+func TestZooCfg_OnHostsOfTheirOwn(t *testing.T) {
+	var all []member
+	hosts := []Host{{IP: "10.0.0.1"}, {IP: "10.0.0.2", Lines: []string{"maxSessionTimeout=8000"}}}
+	for id := 1; id <= 2; id++ {
+		m, err := newMember(id, hosts)
+		require.NoError(t, err)
+		all = append(all, m)
+	}
+	cfg := NewConfig(On(hosts...)).withDefaults().zooCfg(all[1], all, "/d")
+	require.Contains(t, cfg, "clientPortAddress=10.0.0.2\nclientPort=2181\n")
+	require.Contains(t, cfg, "server.1=10.0.0.1:2888:3888\nserver.2=10.0.0.2:2888:3888\nmaxSessionTimeout=8000\n")
+	_, err := newMember(3, hosts)
+	require.ErrorContains(t, err, "no host")
+}
+
 // The wanted values were printed by Java's own Random.
 func TestSessionPassword_IsWhatJavaComputes(t *testing.T) {
 	for id, want := range map[int64]string{

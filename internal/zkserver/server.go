@@ -5,7 +5,6 @@ package zkserver
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -58,7 +57,7 @@ func Start(cfg Config) (*Server, error) {
 
 // newServer prepares the server's directory; it does not start it.
 func newServer(in installation, cfg Config, self member, all []member) (*Server, error) {
-	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(self.client))
+	addr := self.addr()
 	s := &Server{addr: addr, connect: addr, install: in, cfg: cfg, self: self, all: all, dir: cfg.DataDir}
 	if s.dir == "" {
 		dir, err := os.MkdirTemp("", "zkserver-")
@@ -158,7 +157,7 @@ func (s *Server) Launch() error {
 	case s.runningLocked():
 		return s.errorf("start: runs already")
 	}
-	c, err := startChild(s.install.command(s.confDir(), s.cfg.Properties), s.logFile())
+	c, err := startChild(s.install.command(s.self.host.Command, s.confDir(), s.cfg.Properties), s.logFile())
 	if err != nil {
 		return s.errorf("start: %w", err)
 	}
@@ -265,10 +264,12 @@ func (s *Server) Close() error {
 }
 
 // FourLetter sends a four letter word and returns the answer.
-func (s *Server) FourLetter(word string) (string, error) { return FourLetter(s.addr, word) }
+func (s *Server) FourLetter(word string) (string, error) {
+	return fourLetter(s.self.dial, s.addr, word)
+}
 
 // Mntr returns the server's counters by name.
-func (s *Server) Mntr() (map[string]string, error) { return Mntr(s.addr) }
+func (s *Server) Mntr() (map[string]string, error) { return mntr(s.self.dial, s.addr) }
 
 // WatchCount returns how many watches clients of this server have set, of every kind. (The word
 // wchs would leave out child watches.)
@@ -290,7 +291,7 @@ func (s *Server) counter(name string) (int, error) {
 }
 
 // Mode returns "standalone", "leader" or "follower", and an error while the server does not serve.
-func (s *Server) Mode() (string, error) { return Mode(s.addr) }
+func (s *Server) Mode() (string, error) { return mode(s.self.dial, s.addr) }
 
 // Log returns all that the server wrote so far, over all its runs.
 func (s *Server) Log() string {

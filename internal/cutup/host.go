@@ -1,0 +1,102 @@
+//go:build linux
+
+package cutup
+
+// Host: connections and processes that are on a host of the network and nowhere else.
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Host is one host of a Network.
+type Host struct {
+	net  *Network
+	name string
+	ip   string
+}
+
+// Name returns the name it was made with.
+func (h *Host) Name() string { return h.name }
+
+// IP returns its address.
+func (h *Host) IP() string { return h.ip }
+
+// Namespace returns the name of its network namespace.
+func (h *Host) Namespace() string { return h.net.space(h.name) }
+
+// Front returns the words that run a command on this host when put in front of it.
+func (h *Host) Front() []string { return []string{"ip", "netns", "exec", h.Namespace()} }
+
+// Command prepares a process on this host. It gets a process group of its own, and is killed when the thread that
+// starts it ends: the caller starts it on a locked thread that it keeps, or ends it itself.
+func (h *Host) Command(name string, args ...string) *exec.Cmd {
+	words := append(append(h.Front(), name), args...)
+	cmd := exec.Command(words[0], words[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
+// Dial connects from this host. The address must be an IP address: nobody here knows names.
+//
+// A socket belongs for ever to the namespace that its thread was in when it was made, so it is enough that this
+// thread is there while it dials.
+func (h *Host) Dial(network, addr string, timeout time.Duration) (conn net.Conn, err error) {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	if net.ParseIP(host) == nil {
+		return nil, fmt.Errorf("dial %s from %s: not an IP address", addr, h.name)
+	}
+	err = h.inside(func() error {
+		conn, err = net.DialTimeout(network, addr, timeout)
+		return err
+	})
+	return conn, err
+}
+
+// Listen listens on this host.
+func (h *Host) Listen(port int) (l net.Listener, err error) {
+	err = h.inside(func() error {
+		l, err = net.Listen("tcp", fmt.Sprintf("%s:%d", h.ip, port))
+		return err
+	})
+	return l, err
+}
+
+// inside calls f on a thread that is in the host's namespace.
+func (h *Host) inside(f func() error) (err error) {
+	there, err := os.Open("/run/netns/" + h.Namespace())
+	if err != nil {
+		return err
+	}
+	defer there.Close()
+	runtime.LockOSThread()
+	home, err := os.Open(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()))
+	if err != nil {
+		runtime.UnlockOSThread()
+		return err
+	}
+	defer home.Close()
+	if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("setns to %s: %w", h.name, err)
+	}
+	defer func() {
+		if back := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); back != nil {
+			err = errors.Join(err, fmt.Errorf("setns back from %s: %w", h.name, back))
+			return // the thread stays locked, and ends with its goroutine: nobody else may get it
+		}
+		runtime.UnlockOSThread()
+	}()
+	return f()
+}
