@@ -5,7 +5,7 @@ GO ?= go
 export GO
 
 .NOTPARALLEL:
-.PHONY: all test setup check unit integration conformance demo image clean
+.PHONY: all test setup check unit integration conformance chaos demo image clean
 
 all: check unit
 
@@ -33,6 +33,11 @@ integration:
 ## the test server held against a real one, and against go-zookeeper's, kazoo's and Curator's expectations
 conformance:
 	scripts/conformance
+
+## a real ensemble on network hosts of its own, cut up; takes Linux and root
+chaos:
+	scripts/setup chaos
+	ZKLOCK_CHAOS=1 $(GO) test -race -count=1 -v -timeout 30m ./internal/cutup
 
 ## the demo, which needs nothing but Go
 demo:

@@ -1,0 +1,131 @@
+//go:build linux
+
+package cutup_test
+
+// Curator's lock in the same run: a program of ours on Debian's jars.
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/cutup"
+)
+
+// curatorJars name what else they need in their manifests.
+var curatorJars = []string{"curator-recipes.jar", "curator-framework.jar", "curator-client.jar", "zookeeper.jar", "zookeeper-jute.jar", "slf4j-nop.jar"}
+
+// compileRace compiles the program and returns its class path.
+func compileRace(t *testing.T) string {
+	t.Helper()
+	if _, err := exec.LookPath("javac"); err != nil {
+		lacking(t, "Curator beside it needs a javac (Debian: apt-get install openjdk-17-jdk-headless)")
+	}
+	dir := t.TempDir()
+	classPath := dir
+	for _, name := range curatorJars {
+		p := filepath.Join("/usr/share/java", name)
+		if _, err := os.Stat(p); err != nil {
+			lacking(t, "Curator beside it needs "+p+" (Debian: apt-get install libcurator-recipes-java libslf4j-java)")
+		}
+		classPath += ":" + p
+	}
+	out, err := exec.Command("javac", "-cp", classPath, "-d", dir, "curator/Race.java").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return classPath
+}
+
+// race is the running program.
+type race struct {
+	events map[int]map[string]time.Time // by session timeout in ms; the first time of each event
+	lines  chan string                  // closed at its end
+	stderr bytes.Buffer
+}
+
+// startRace has Curator hold a lock and queue for it, once for each session timeout, from a host.
+func startRace(t *testing.T, classPath string, from *cutup.Host, own, others string, timeouts ...time.Duration) *race {
+	t.Helper()
+	args := []string{"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m", "-cp", classPath, "Race", own, others, "/curator"}
+	r := &race{events: make(map[int]map[string]time.Time), lines: make(chan string, 1000)}
+	for _, d := range timeouts {
+		args = append(args, strconv.Itoa(int(d.Milliseconds())))
+		r.events[int(d.Milliseconds())] = make(map[string]time.Time)
+	}
+	cmd := from.Command("java", args...)
+	cmd.Stderr = &r.stderr
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	started, ended := make(chan error), make(chan struct{})
+	go func() { // on one thread, see Host.Command
+		runtime.LockOSThread()
+		defer close(ended)
+		defer close(r.lines)
+		err := cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
+		for lines := bufio.NewScanner(stdout); lines.Scan(); {
+			r.lines <- lines.Text()
+		}
+		io.Copy(io.Discard, stdout)
+		cmd.Wait()
+	}()
+	require.NoError(t, <-started)
+	t.Cleanup(func() {
+		stdin.Close()
+		select {
+		case <-ended:
+		case <-time.After(10 * time.Second):
+			cmd.Process.Kill()
+			<-ended
+		}
+	})
+	r.await(t, "queued")
+	return r
+}
+
+// await reads what the program says until the event has come for every session timeout.
+func (r *race) await(t *testing.T, event string) {
+	t.Helper()
+	limit := time.After(late)
+	for {
+		all := true
+		for _, seen := range r.events {
+			all = all && !seen[event].IsZero()
+		}
+		if all {
+			return
+		}
+		select {
+		case line, ok := <-r.lines:
+			if !ok {
+				require.FailNow(t, "Curator's program ended", "%s", r.stderr.String())
+			}
+			var at int64
+			var timeout int
+			var what string
+			_, err := fmt.Sscan(line, &at, &timeout, &what)
+			require.NoError(t, err, line)
+			require.False(t, strings.HasPrefix(what, "failed"), line)
+			if seen := r.events[timeout]; seen[what].IsZero() {
+				seen[what] = time.UnixMilli(at)
+			}
+		case <-limit:
+			require.FailNow(t, "Curator's program did not say "+event, "%v", r.events)
+		}
+	}
+}
