@@ -5,14 +5,10 @@ package cutup_test
 // Curator's lock in the same run: a program of ours on Debian's jars.
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -48,58 +44,26 @@ func compileRace(t *testing.T) string {
 
 // race is the running program.
 type race struct {
+	*process
 	events map[int]map[string]time.Time // by session timeout in ms; the first time of each event
-	lines  chan string                  // closed at its end
-	stderr bytes.Buffer
 }
 
 // startRace has Curator hold a lock and queue for it, once for each session timeout, from a host.
 func startRace(t *testing.T, classPath string, from *cutup.Host, own, others string, timeouts ...time.Duration) *race {
 	t.Helper()
 	args := []string{"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m", "-cp", classPath, "Race", own, others, "/curator"}
-	r := &race{events: make(map[int]map[string]time.Time), lines: make(chan string, 1000)}
+	r := &race{events: make(map[int]map[string]time.Time)}
 	for _, d := range timeouts {
 		args = append(args, strconv.Itoa(int(d.Milliseconds())))
 		r.events[int(d.Milliseconds())] = make(map[string]time.Time)
 	}
-	cmd := from.Command("java", args...)
-	cmd.Stderr = &r.stderr
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	started, ended := make(chan error), make(chan struct{})
-	go func() { // on one thread, see Host.Command
-		runtime.LockOSThread()
-		defer close(ended)
-		defer close(r.lines)
-		err := cmd.Start()
-		started <- err
-		if err != nil {
-			return
-		}
-		for lines := bufio.NewScanner(stdout); lines.Scan(); {
-			r.lines <- lines.Text()
-		}
-		io.Copy(io.Discard, stdout)
-		cmd.Wait()
-	}()
-	require.NoError(t, <-started)
-	t.Cleanup(func() {
-		stdin.Close()
-		select {
-		case <-ended:
-		case <-time.After(10 * time.Second):
-			cmd.Process.Kill()
-			<-ended
-		}
-	})
-	r.await(t, "queued")
+	r.process = start(t, from.Command("java", args...))
+	r.all(t, "queued")
 	return r
 }
 
-// await reads what the program says until the event has come for every session timeout.
-func (r *race) await(t *testing.T, event string) {
+// all reads what the program says until the event has come for every session timeout.
+func (r *race) all(t *testing.T, event string) {
 	t.Helper()
 	limit := time.After(late)
 	for {

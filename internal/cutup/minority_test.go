@@ -48,10 +48,10 @@ func minority(t *testing.T, which func(leader *zkserver.Server, followers []*zks
 	s.isolate(own)
 	results := make([]handedOver, len(lanes))
 	for i, l := range lanes {
-		results[i] = l.lostInTime()
+		results[i] = l.lostInTime(margin)
 	}
-	r.await(t, "granted")
-	r.await(t, "LOST")
+	r.all(t, "granted")
+	r.all(t, "LOST")
 	silent := p.silence(t)
 	s.line.add(silent, "", fmt.Sprintf("server %d answers its last ping", own.ID()))
 	var curator []handedOver

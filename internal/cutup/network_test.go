@@ -31,6 +31,12 @@ func TestMain(m *testing.M) {
 		}
 		fmt.Println("made")
 		select {}
+	case "holder":
+		if err := pausedHolder(os.Args[1], os.Args[2]); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	goleak.VerifyTestMain(m)
 }

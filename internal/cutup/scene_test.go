@@ -6,11 +6,14 @@ package cutup_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"sort"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,7 +34,9 @@ const (
 	soon = 30 * time.Second // bounds what should happen at once; costs nothing when all is well
 	late = 2 * time.Minute  // bounds what takes elections and expiries
 
-	margin = 100 * time.Millisecond // by which a holder must be told before the next grant
+	// By how much a holder must be told before the servers give the lock to the next. Where the servers keep the
+	// session after all, it is the holder's own Session that ends it, once it has told.
+	margin = 100 * time.Millisecond
 )
 
 // scene is the stage of one test.
@@ -136,6 +141,17 @@ func within(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
+// firstTo dials the one server first, and afterwards what it is asked to.
+func firstTo(from *cutup.Host, first *zkserver.Server) zklock.Option {
+	var dialled atomic.Bool
+	return zklock.WithDialer(func(network, addr string, timeout time.Duration) (net.Conn, error) {
+		if dialled.CompareAndSwap(false, true) {
+			addr = first.Addr()
+		}
+		return from.Dial(network, addr, timeout)
+	})
+}
+
 // connect opens a Session from a host that is closed with the test.
 func (s *scene) connect(from *cutup.Host, servers string, timeout time.Duration, opts ...zklock.Option) *zklock.Session {
 	s.t.Helper()
@@ -197,10 +213,15 @@ func (l *lane) watch() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		<-l.hold.Lost()
-		l.told <- time.Now()
+		select {
+		case <-l.hold.Lost():
+			l.told <- time.Now()
+		case <-l.hold.Context().Done(): // also at its release
+			if at := time.Now(); errors.Is(context.Cause(l.hold.Context()), zklock.ErrLost) {
+				l.told <- at
+			}
+		}
 	}()
-	// The Session is closed after this has been registered and before it runs, which ends the wait.
 	l.s.t.Cleanup(func() { l.own.Close(); <-done })
 }
 
@@ -271,13 +292,14 @@ func (h handedOver) say(name string, cut time.Time) string {
 		name, h.told.Sub(cut).Seconds(), h.granted.Sub(cut).Seconds(), gap.Seconds(), side)
 }
 
-// lostInTime waits until the holder has lost the lock and the next one has it, and requires that it was in this order (I5).
-func (l *lane) lostInTime() handedOver {
+// lostInTime waits until the holder has lost the lock and the next one has it, and requires that it was in this order
+// and that far apart (I5).
+func (l *lane) lostInTime(apart time.Duration) handedOver {
 	t := l.s.t
 	t.Helper()
 	told := l.awaitTold()
 	g := l.awaitGrant()
-	require.GreaterOrEqual(t, g.at.Sub(told), margin, "I5: %s: told at %v, and the next one had it at %v", l.name, told, g.at)
+	require.GreaterOrEqual(t, g.at.Sub(told), apart, "I5: %s: told at %v, and the next one had it at %v", l.name, told, g.at)
 	require.ErrorIs(t, l.hold.Err(), zklock.ErrLost)
 	require.NoError(t, g.hold.Release(within(t, late)))
 	require.ErrorIs(t, l.hold.Release(within(t, late)), zklock.ErrLost)
@@ -299,6 +321,15 @@ func (l *lane) kept() {
 	require.NoError(t, g.hold.Release(within(t, late)))
 	l.s.line.add(ended, l.name, "the holder releases")
 	l.s.line.add(g.at, l.name, "the next one has the lock")
+}
+
+// renewed waits until the hold rests on a proof that is younger than the moment, or has ended, and says which.
+func (l *lane) renewed(since time.Time) bool {
+	l.s.t.Helper()
+	require.Eventually(l.s.t, func() bool {
+		return l.hold.Err() != nil || l.hold.Deadline().After(since.Add(l.own.Timeout()))
+	}, late, 10*time.Millisecond, "%s: neither renewed nor lost", l.name)
+	return l.hold.Err() == nil
 }
 
 // empty requires that no node is left in the lane's lock (I4).

@@ -1,0 +1,118 @@
+//go:build linux
+
+package cutup_test
+
+// Links between hosts that are blocked, in one direction or in both.
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/cutup"
+	"github.com/zklock/zklock/internal/zkserver"
+)
+
+// F14, I5: one direction of one link is blocked, each in turn. Nobody gets an answer that took both directions, but
+// what still passes may keep up appearances: a leader that hears a follower which does not hear it, and the other way
+// round.
+func TestF14_OneDirectionBlocked_IsToldBeforeTheNextGrant(t *testing.T) {
+	const timeout = 8 * time.Second
+	s := newScene(t)
+	for _, c := range []struct {
+		name     string
+		onLeader bool
+		from, to func(leader, own *cutup.Host) []*cutup.Host
+	}{
+		{"follower to leader", false,
+			func(_, own *cutup.Host) []*cutup.Host { return []*cutup.Host{own} },
+			func(leader, _ *cutup.Host) []*cutup.Host { return []*cutup.Host{leader} }},
+		{"leader to follower", false,
+			func(leader, _ *cutup.Host) []*cutup.Host { return []*cutup.Host{leader} },
+			func(_, own *cutup.Host) []*cutup.Host { return []*cutup.Host{own} }},
+		{"client to server", false,
+			func(_, _ *cutup.Host) []*cutup.Host { return s.clients[:1] },
+			func(_, own *cutup.Host) []*cutup.Host { return []*cutup.Host{own} }},
+		{"server to client", false,
+			func(_, own *cutup.Host) []*cutup.Host { return []*cutup.Host{own} },
+			func(_, _ *cutup.Host) []*cutup.Host { return s.clients[:1] }},
+		{"leader to all others", true,
+			func(leader, _ *cutup.Host) []*cutup.Host { return []*cutup.Host{leader} },
+			func(leader, _ *cutup.Host) (others []*cutup.Host) {
+				for _, srv := range s.ens.Servers() {
+					if h := s.host(srv); h != leader {
+						others = append(others, h)
+					}
+				}
+				return others
+			}},
+	} {
+		leader, followers := s.roles()
+		own := followers[0]
+		if c.onLeader {
+			own = leader
+		}
+		l := s.open(c.name, s.connect(s.clients[0], own.Addr(), timeout), s.connect(s.clients[1], addrs(s.others(own)...), timeout))
+		l.sureToHold()
+		cut := s.line.start("blocked: " + c.name)
+		for _, from := range c.from(s.host(leader), s.host(own)) {
+			for _, to := range c.to(s.host(leader), s.host(own)) {
+				require.NoError(t, s.net.Block(from, to))
+			}
+		}
+		got := l.lostInTime(margin)
+		t.Logf("%-20s %s", c.name, got.say("", cut))
+		s.whole()
+		l.empty()
+	}
+}
+
+// F15, I5: the holder's host is cut off from all servers. Healed within the room, the hold stands; healed after it was
+// lost, the holder was told although its ZooKeeper session may live; not healed, it was told before the next grant.
+func TestF15_ClientCutOff_HealedBeforeAndAfterTheEnd(t *testing.T) {
+	s := newScene(t)
+	all := s.ens.ConnectString()
+	servers := func(list []*zkserver.Server) (hosts []*cutup.Host) {
+		for _, srv := range list {
+			hosts = append(hosts, s.host(srv))
+		}
+		return hosts
+	}(s.ens.Servers())
+	open := func(name string, timeout time.Duration) *lane {
+		return s.open(name, s.connect(s.clients[0], all, timeout), s.connect(s.clients[1], all, timeout))
+	}
+	cutOff := func(what string) time.Time {
+		at := s.line.start(what)
+		require.NoError(t, s.net.Cut(s.clients[0], servers...))
+		return at
+	}
+
+	l := open("healed within the room", 20*time.Second)
+	room := zklock.LeaseRoom(zklock.QuorumLease(0), 20*time.Second)
+	l.sureToHold()
+	cut := cutOff("cut off")
+	time.Sleep(room / 2)
+	require.NoError(t, s.net.Heal())
+	require.True(t, l.renewed(cut), "lost: %v", l.hold.Err())
+	l.kept()
+	t.Logf("%s: cut off for %v with a room of %v: the hold stood", l.name, room/2, room.Round(time.Millisecond))
+	l.empty()
+
+	l = open("healed when lost", 8*time.Second)
+	l.sureToHold()
+	cut = cutOff("cut off")
+	at := l.awaitTold()
+	require.NoError(t, s.net.Heal())
+	l.told <- at
+	t.Logf("%-24s %s", l.name, l.lostInTime(0).say("", cut))
+	l.empty()
+
+	l = open("not healed", 8*time.Second)
+	l.sureToHold()
+	cut = cutOff("cut off")
+	t.Logf("%-24s %s", l.name, l.lostInTime(margin).say("", cut))
+	require.NoError(t, s.net.Heal())
+	l.empty()
+}
