@@ -17,15 +17,15 @@ import (
 // the holder's pings and reads, while the leader ends the session and the lock goes to the next. Ours is told before;
 // Curator's, in the same run on the same servers, is seen doing what it does.
 func TestF12_HolderOnACutOffFollower_IsToldBeforeTheNextGrant(t *testing.T) {
-	minority(t, func(_ *zkserver.Server, followers []*zkserver.Server) *zkserver.Server { return followers[0] })
+	minority(t, "f12.svg", "The holder's server, a follower, is cut off from the other servers", func(_ *zkserver.Server, followers []*zkserver.Server) *zkserver.Server { return followers[0] })
 }
 
 // F13, I5, R37: the same with the leader, which is deposed.
 func TestF13_HolderOnADeposedLeader_IsToldBeforeTheNextGrant(t *testing.T) {
-	minority(t, func(leader *zkserver.Server, _ []*zkserver.Server) *zkserver.Server { return leader })
+	minority(t, "f13.svg", "The holder's server, the leader, is cut off from the other servers", func(leader *zkserver.Server, _ []*zkserver.Server) *zkserver.Server { return leader })
 }
 
-func minority(t *testing.T, which func(leader *zkserver.Server, followers []*zkserver.Server) *zkserver.Server) {
+func minority(t *testing.T, file, title string, which func(leader *zkserver.Server, followers []*zkserver.Server) *zkserver.Server) {
 	asked(t)
 	classPath := compileRace(t)
 	s := newScene(t)
@@ -71,6 +71,14 @@ func minority(t *testing.T, which func(leader *zkserver.Server, followers []*zks
 	for i, name := range []string{"Curator 6s", "Curator 8s", "Curator 10s"} {
 		t.Logf("%s (SUSPENDED)", curator[i].say(name, cut))
 	}
+	var tracks []track
+	for i, l := range lanes {
+		tracks = append(tracks, track{l.name, "told: lost", results[i].told.Sub(cut), results[i].granted.Sub(cut)})
+	}
+	for i, name := range []string{"Curator 6s", "Curator 8s", "Curator 10s"} {
+		tracks = append(tracks, track{name, "told: SUSPENDED", curator[i].told.Sub(cut), curator[i].granted.Sub(cut)})
+	}
+	picture(t, file, draw(title, silent.Sub(cut), tracks))
 	s.whole()
 	for _, l := range lanes {
 		l.empty()

@@ -80,6 +80,9 @@ func newScene(t *testing.T, lines ...[]string) *scene {
 	return s
 }
 
+// quiet drops the log of what a test provokes.
+var quiet = slog.New(slog.DiscardHandler)
+
 type silent struct{}
 
 func (silent) Printf(string, ...any) {}

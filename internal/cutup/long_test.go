@@ -1,0 +1,304 @@
+//go:build linux
+
+package cutup_test
+
+// A long run: one cut or failover after the other under clients that lock, hold and release all the time.
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"sort"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/cutup"
+	"github.com/zklock/zklock/internal/zkserver"
+)
+
+var (
+	cuts = flag.Int("chaos.cuts", 20, "how many cuts and failovers TestLongRun makes at the least")
+	long = flag.Duration("chaos.for", 0, "how long TestLongRun runs at the least")
+	seed = flag.Uint64("chaos.seed", 0, "what TestLongRun draws its faults from; 0 draws a seed")
+)
+
+// ledger checks, from outside, who believes to hold what. It is told of each grant after Acquire has returned and of
+// each end before Release is called, so the belief it knows of is within the real one.
+type ledger struct {
+	t *testing.T
+
+	mu     sync.Mutex
+	held   map[string]*zklock.Hold // by lock path; nil while nobody believes
+	tokens map[string]int64        // the largest granted
+	latest map[string]time.Time    // grant
+	grants int
+	lost   int
+	gave   int // calls that came back without the lock when their time was up
+}
+
+// granted checks I1 and I5 for a new hold.
+func (l *ledger) granted(lock string, h *zklock.Hold) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if old := l.held[lock]; old != nil && old.Err() == nil { // Err compares the clock: a holder that looks is told by now
+		l.t.Errorf("I5: %s granted with token %d while the holder of token %d believes, for another %v", lock, h.Token(), old.Token(), time.Until(old.Deadline()))
+	}
+	if h.Token() <= l.tokens[lock] {
+		l.t.Errorf("I1: %s: token %d after %d", lock, h.Token(), l.tokens[lock])
+	}
+	l.held[lock], l.tokens[lock], l.latest[lock] = h, h.Token(), time.Now()
+	l.grants++
+}
+
+// ended says that the holder does not believe any more.
+func (l *ledger) ended(lock string, h *zklock.Hold) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held[lock] == h {
+		l.held[lock] = nil
+	}
+}
+
+func (l *ledger) count(what *int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	*what++
+}
+
+// since says whether every lock was granted after the moment.
+func (l *ledger) since(at time.Time, locks []string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, lock := range locks {
+		if !l.latest[lock].After(at) {
+			return false
+		}
+	}
+	return true
+}
+
+// work takes the lock, holds it for a while and gives it back, until ctx ends.
+func (l *ledger) work(ctx context.Context, m *zklock.Mutex) {
+	const bound, late = 20 * time.Second, 2 * time.Second // I6, with room for a busy machine
+	for ctx.Err() == nil {
+		actx, cancel := context.WithTimeout(ctx, bound)
+		begun := time.Now()
+		h, err := m.Acquire(actx)
+		cancel()
+		if took := time.Since(begun); took > bound+late {
+			l.t.Errorf("I6: an acquire of at most %v came back after %v", bound, took)
+		}
+		if err != nil {
+			l.count(&l.gave)
+			if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+				l.t.Errorf("acquire: %v", err)
+			}
+			continue
+		}
+		l.granted(m.Path(), h)
+		select {
+		case <-h.Context().Done():
+		case <-time.After(rand.N(3 * time.Second)):
+		}
+		l.ended(m.Path(), h)
+		rctx, cancel := context.WithTimeout(context.Background(), bound)
+		err = h.Release(rctx)
+		cancel()
+		switch {
+		case errors.Is(err, zklock.ErrLost):
+			l.count(&l.lost)
+		case err != nil && !errors.Is(err, context.DeadlineExceeded):
+			l.t.Errorf("release: %v", err)
+		}
+	}
+}
+
+// fault is one thing that befalls the ensemble or its clients; its do strikes, waits and takes it back.
+type fault struct {
+	name string
+	do   func(s *scene, r *rand.Rand) error
+}
+
+// wait lets a fault last.
+func wait(r *rand.Rand, from, to time.Duration) {
+	time.Sleep(from + time.Duration(r.Int64N(int64(to-from))))
+}
+
+// pick is the leader or one of the followers.
+func (s *scene) pick(r *rand.Rand, lead bool) *zkserver.Server {
+	leader, followers := s.roles()
+	if lead {
+		return leader
+	}
+	return followers[r.IntN(len(followers))]
+}
+
+func (s *scene) serverHosts(but *zkserver.Server) (hosts []*cutup.Host) {
+	for _, srv := range s.others(but) {
+		hosts = append(hosts, s.host(srv))
+	}
+	return hosts
+}
+
+func isolated(lead bool) func(*scene, *rand.Rand) error {
+	return func(s *scene, r *rand.Rand) error {
+		s.isolate(s.pick(r, lead))
+		wait(r, time.Second, 12*time.Second)
+		return nil
+	}
+}
+
+func killed(lead bool) func(*scene, *rand.Rand) error {
+	return func(s *scene, r *rand.Rand) error {
+		srv := s.pick(r, lead)
+		if err := srv.Kill(); err != nil {
+			return err
+		}
+		wait(r, 0, 8*time.Second)
+		return srv.Launch()
+	}
+}
+
+func frozen(lead bool, from, to time.Duration) func(*scene, *rand.Rand) error {
+	return func(s *scene, r *rand.Rand) error {
+		srv := s.pick(r, lead)
+		if err := srv.Pause(); err != nil {
+			return err
+		}
+		wait(r, from, to)
+		return srv.Resume()
+	}
+}
+
+var faultKinds = []fault{
+	{"follower cut off", isolated(false)},
+	{"leader cut off", isolated(true)},
+	{"follower killed", killed(false)},
+	{"leader killed", killed(true)},
+	{"follower frozen", frozen(false, time.Second, 12*time.Second)},
+	// A leader that freezes for longer than G, and comes back before the others have given it up, does not ping them
+	// as QuorumLease assumes. So it is less, or so long that another leads.
+	{"leader frozen shortly", frozen(true, 200*time.Millisecond, 3*time.Second)},
+	{"leader frozen until deposed", frozen(true, 13*time.Second, 15*time.Second)},
+	{"link between two servers cut", func(s *scene, r *rand.Rand) error {
+		leader, followers := s.roles()
+		if err := s.net.Cut(s.host(leader), s.host(followers[r.IntN(2)])); err != nil {
+			return err
+		}
+		wait(r, time.Second, 12*time.Second)
+		return nil
+	}},
+	{"one direction between servers blocked", func(s *scene, r *rand.Rand) error {
+		a := s.pick(r, r.IntN(2) == 0)
+		if err := s.net.Block(s.host(a), s.serverHosts(a)[r.IntN(2)]); err != nil {
+			return err
+		}
+		wait(r, time.Second, 12*time.Second)
+		return nil
+	}},
+	{"one direction of a client blocked", func(s *scene, r *rand.Rand) error {
+		from, to := s.clients[r.IntN(2)], s.host(s.pick(r, r.IntN(2) == 0))
+		if r.IntN(2) == 0 {
+			from, to = to, from
+		}
+		if err := s.net.Block(from, to); err != nil {
+			return err
+		}
+		wait(r, time.Second, 12*time.Second)
+		return nil
+	}},
+	{"client cut off", func(s *scene, r *rand.Rand) error {
+		if err := s.net.Cut(s.clients[r.IntN(2)], s.serverHosts(nil)...); err != nil {
+			return err
+		}
+		wait(r, time.Second, 14*time.Second)
+		return nil
+	}},
+}
+
+// I1, I4, I5, I6, I7: twelve workers in six sessions on two hosts share two locks while the ensemble is cut up. After
+// each fault the locks must be granted again.
+func TestLongRun(t *testing.T) {
+	s := newScene(t)
+	if *seed == 0 {
+		*seed = rand.Uint64()
+	}
+	t.Logf("seed %d (repeat the faults: -chaos.seed=%d -chaos.cuts=%d)", *seed, *seed, *cuts)
+	r := rand.New(rand.NewPCG(*seed, 4))
+	locks := []string{"/long/a", "/long/b"}
+	l := &ledger{t: t, held: make(map[string]*zklock.Hold), tokens: make(map[string]int64), latest: make(map[string]time.Time)}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	var workers sync.WaitGroup
+	t.Cleanup(workers.Wait)
+	t.Cleanup(stop)
+	var sessions []*zklock.Session
+	for _, from := range s.clients {
+		for _, timeout := range []time.Duration{8 * time.Second, 10 * time.Second, 20 * time.Second} {
+			session, err := zklock.Connect(within(t, soon), s.ens.ConnectString(), zklock.WithSessionTimeout(timeout), zklock.WithDialer(from.Dial), zklock.WithLogger(quiet))
+			require.NoError(t, err)
+			t.Cleanup(func() { session.Close() })
+			sessions = append(sessions, session)
+			for _, lock := range locks {
+				m, err := zklock.NewMutex(session, lock)
+				require.NoError(t, err)
+				workers.Go(func() { l.work(ctx, m) })
+			}
+		}
+	}
+
+	begun := time.Now()
+	times := make(map[string]int)
+	var changes int
+	var longest time.Duration
+	var order []fault // every kind once, in a random order, before any comes again
+	for n := 0; (n < *cuts || time.Since(begun) < *long) && !t.Failed(); n++ {
+		if len(order) == 0 {
+			order = append(order, faultKinds...)
+			r.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+		}
+		f := order[0]
+		order = order[1:]
+		before, _ := s.roles()
+		struck := time.Now()
+		require.NoError(t, f.do(s, r), f.name)
+		healed := time.Now()
+		s.whole()
+		serves := time.Now()
+		require.Eventually(t, func() bool { return l.since(healed, locks) }, late, 50*time.Millisecond, "%s: a lock was not granted again", f.name)
+		after, _ := s.roles()
+		if after != before {
+			changes++
+		}
+		times[f.name]++
+		longest = max(longest, time.Since(healed))
+		t.Logf("%3d %-38s %5.1f s, whole after %4.1f s, both locks granted after %4.1f s", n+1, f.name,
+			healed.Sub(struck).Seconds(), serves.Sub(healed).Seconds(), time.Since(healed).Seconds())
+	}
+	stop()
+	workers.Wait()
+	total := 0
+	var kinds []string
+	for name, n := range times {
+		total += n
+		kinds = append(kinds, fmt.Sprintf("%d %s", n, name))
+	}
+	sort.Strings(kinds)
+	t.Logf("%d faults in %v (%s), the leader changed %d times; %d grants, %d holds lost in time, %d waits given up; a lock was granted at most %v after the fault was over",
+		total, time.Since(begun).Round(time.Second), strings.Join(kinds, ", "), changes, l.grants, l.lost, l.gave, longest.Round(100*time.Millisecond))
+	require.NotZero(t, l.grants)
+	for _, lock := range locks {
+		(&lane{s: s, path: lock}).empty()
+	}
+	for _, session := range sessions {
+		require.NoError(t, session.Close())
+	}
+	require.Eventually(t, func() bool { n, err := s.ens.WatchCount(); return err == nil && n == 0 }, soon, 100*time.Millisecond, "I7: watches are left")
+}
