@@ -5,7 +5,7 @@ GO ?= go
 export GO
 
 .NOTPARALLEL:
-.PHONY: all test setup check unit integration conformance chaos demo image clean
+.PHONY: all test setup check unit integration conformance chaos soak demo image clean
 
 all: check unit
 
@@ -38,6 +38,13 @@ conformance:
 chaos:
 	scripts/setup chaos
 	ZKLOCK_CHAOS=1 $(GO) test -race -count=1 -v -timeout 30m ./internal/cutup
+
+## the long run of cuts and failovers, and no test else: make soak CUTS=300, or make soak DURATION=1h
+CUTS ?= 20
+DURATION ?= 0s
+soak:
+	scripts/setup chaos
+	ZKLOCK_CHAOS=1 $(GO) test -race -count=1 -v -timeout 0 -run TestLongRun ./internal/cutup -chaos.cuts=$(CUTS) -chaos.for=$(DURATION)
 
 ## the demo, which needs nothing but Go
 demo:

@@ -21,6 +21,7 @@ import (
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/cutup"
 	"github.com/zklock/zklock/internal/zkserver"
+	"github.com/zklock/zklock/zktest"
 )
 
 var (
@@ -32,7 +33,7 @@ var (
 // ledger checks, from outside, who believes to hold what. It is told of each grant after Acquire has returned and of
 // each end before Release is called, so the belief it knows of is within the real one.
 type ledger struct {
-	t *testing.T
+	errorf func(format string, args ...any)
 
 	mu     sync.Mutex
 	held   map[string]*zklock.Hold // by lock path; nil while nobody believes
@@ -43,15 +44,19 @@ type ledger struct {
 	gave   int // calls that came back without the lock when their time was up
 }
 
+func newLedger(errorf func(format string, args ...any)) *ledger {
+	return &ledger{errorf: errorf, held: make(map[string]*zklock.Hold), tokens: make(map[string]int64), latest: make(map[string]time.Time)}
+}
+
 // granted checks I1 and I5 for a new hold.
 func (l *ledger) granted(lock string, h *zklock.Hold) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if old := l.held[lock]; old != nil && old.Err() == nil { // Err compares the clock: a holder that looks is told by now
-		l.t.Errorf("I5: %s granted with token %d while the holder of token %d believes, for another %v", lock, h.Token(), old.Token(), time.Until(old.Deadline()))
+		l.errorf("I5: %s granted with token %d while the holder of token %d believes, for another %v", lock, h.Token(), old.Token(), time.Until(old.Deadline()))
 	}
 	if h.Token() <= l.tokens[lock] {
-		l.t.Errorf("I1: %s: token %d after %d", lock, h.Token(), l.tokens[lock])
+		l.errorf("I1: %s: token %d after %d", lock, h.Token(), l.tokens[lock])
 	}
 	l.held[lock], l.tokens[lock], l.latest[lock] = h, h.Token(), time.Now()
 	l.grants++
@@ -93,19 +98,23 @@ func (l *ledger) work(ctx context.Context, m *zklock.Mutex) {
 		h, err := m.Acquire(actx)
 		cancel()
 		if took := time.Since(begun); took > bound+late {
-			l.t.Errorf("I6: an acquire of at most %v came back after %v", bound, took)
+			l.errorf("I6: an acquire of at most %v came back after %v", bound, took)
 		}
 		if err != nil {
 			l.count(&l.gave)
 			if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
-				l.t.Errorf("acquire: %v", err)
+				l.errorf("acquire: %v", err)
 			}
 			continue
 		}
 		l.granted(m.Path(), h)
+		work := rand.N(3 * time.Second)
+		if rand.N(4) == 0 {
+			work *= 4 // long enough to be overtaken by a fault
+		}
 		select {
 		case <-h.Context().Done():
-		case <-time.After(rand.N(3 * time.Second)):
+		case <-time.After(work):
 		}
 		l.ended(m.Path(), h)
 		rctx, cancel := context.WithTimeout(context.Background(), bound)
@@ -115,7 +124,7 @@ func (l *ledger) work(ctx context.Context, m *zklock.Mutex) {
 		case errors.Is(err, zklock.ErrLost):
 			l.count(&l.lost)
 		case err != nil && !errors.Is(err, context.DeadlineExceeded):
-			l.t.Errorf("release: %v", err)
+			l.errorf("release: %v", err)
 		}
 	}
 }
@@ -233,12 +242,10 @@ func TestLongRun(t *testing.T) {
 	t.Logf("seed %d (repeat the faults: -chaos.seed=%d -chaos.cuts=%d)", *seed, *seed, *cuts)
 	r := rand.New(rand.NewPCG(*seed, 4))
 	locks := []string{"/long/a", "/long/b"}
-	l := &ledger{t: t, held: make(map[string]*zklock.Hold), tokens: make(map[string]int64), latest: make(map[string]time.Time)}
+	l := newLedger(t.Errorf)
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	var workers sync.WaitGroup
-	t.Cleanup(workers.Wait)
-	t.Cleanup(stop)
 	var sessions []*zklock.Session
 	for _, from := range s.clients {
 		for _, timeout := range []time.Duration{8 * time.Second, 10 * time.Second, 20 * time.Second} {
@@ -253,6 +260,8 @@ func TestLongRun(t *testing.T) {
 			}
 		}
 	}
+	t.Cleanup(workers.Wait)
+	t.Cleanup(stop)
 
 	begun := time.Now()
 	times := make(map[string]int)
@@ -301,4 +310,34 @@ func TestLongRun(t *testing.T) {
 		require.NoError(t, session.Close())
 	}
 	require.Eventually(t, func() bool { n, err := s.ens.WatchCount(); return err == nil && n == 0 }, soon, 100*time.Millisecond, "I7: watches are left")
+}
+
+// The ledger can tell: an admin deletes the holder's node, which is outside what I5 assumes, and the next one has the
+// lock while the holder believes; and a token comes that is no larger.
+func TestLedger_CatchesTwoWhoBelieve(t *testing.T) {
+	srv := zktest.Start(t)
+	var said []string
+	l := newLedger(func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) })
+	var holds []*zklock.Hold
+	for range 2 {
+		s, err := zklock.Connect(within(t, soon), srv.Addr(), zklock.WithSessionTimeout(20*time.Second), zklock.WithLogger(quiet))
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, s.Close()) })
+		m, err := zklock.NewMutex(s, "/job")
+		require.NoError(t, err)
+		h, err := m.Acquire(within(t, soon))
+		require.NoError(t, err)
+		l.granted(m.Path(), h)
+		holds = append(holds, h)
+		if len(holds) == 1 {
+			require.Empty(t, said)
+			require.NoError(t, srv.Delete(h.Path()))
+		}
+	}
+	require.Len(t, said, 1)
+	require.Contains(t, said[0], "I5: /job granted")
+	l.ended("/job", holds[1])
+	l.granted("/job", holds[0])
+	require.Len(t, said, 2)
+	require.Contains(t, said[1], "I1: /job: token")
 }

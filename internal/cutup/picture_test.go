@@ -23,7 +23,7 @@ var pictures = flag.String("chaos.pictures", "", "a directory to draw f12.svg an
 // track is a line of the picture: until when the one holder believed, and from when the next one did.
 type track struct {
 	name    string
-	by      string // what told the holder
+	by      string // what told the holder, if that needs saying
 	told    time.Duration
 	granted time.Duration
 }
@@ -65,11 +65,11 @@ func draw(title string, silent time.Duration, tracks []track) string {
 		}
 	}
 	for _, mark := range []struct {
-		at   float64
-		what string
-	}{{0, "cut"}, {silent.Seconds(), fmt.Sprintf("its server answers pings until %.1f s", silent.Seconds())}} {
+		at           float64
+		anchor, what string
+	}{{0, "middle", "cut"}, {silent.Seconds(), "end", fmt.Sprintf("its server answers pings until %.1f s", silent.Seconds())}} {
 		p(`<line x1="%[1]f" y1="%[2]f" x2="%[1]f" y2="%[3]f" stroke="%[4]s" stroke-dasharray="4 3"/>`, x(mark.at), top-14, bottom, ink)
-		text(x(mark.at), top-20, "middle", "", "%s", mark.what)
+		text(x(mark.at), top-20, mark.anchor, "", "%s", mark.what)
 	}
 	for i, tr := range tracks {
 		y := top + rowHeight*float64(i)
@@ -79,12 +79,12 @@ func draw(title string, silent time.Duration, tracks []track) string {
 		rect(granted, to, y, next)
 		if granted < told {
 			rect(granted, told, y, both)
-			text(x(granted), y+30, "start", fmt.Sprintf(`fill="%s"`, both), "granted at %.1f s, %s at %.1f s: %.1f s too late", granted, tr.by, told, told-granted)
+			text(x(told), y+30, "end", fmt.Sprintf(`fill="%s"`, both), "granted at %.1f s, told%s at %.1f s: %.1f s too late", granted, tr.by, told, told-granted)
 			continue
 		}
-		text(x(told), y+30, "start", "", "%s at %.1f s, granted at %.1f s: %.1f s in time", tr.by, told, granted, granted-told)
+		text(x(told), y+30, "start", "", "told%s at %.1f s, granted at %.1f s: %.1f s in time", tr.by, told, granted, granted-told)
 	}
-	text(left, bottom+36, "start", `fill="#606060"`, "three ZooKeeper 3.8.0 servers, tickTime 2 s, syncLimit 5; seconds since the cut; each line is a lock with a session timeout of its own")
+	text(left, bottom+36, "start", `fill="#606060"`, "three ZooKeeper 3.8.0 servers, tickTime 2 s, syncLimit 5; each line is a lock, with its session timeout")
 	p(`</svg>`)
 	return b.String()
 }
@@ -100,11 +100,11 @@ func picture(t *testing.T, name, svg string) {
 
 func TestDraw_ShowsWhoWasToldTooLate(t *testing.T) {
 	svg := draw("a <run>", 9*time.Second, []track{
-		{"ours", "lost", 5 * time.Second, 7 * time.Second},
-		{"theirs", "SUSPENDED", 10 * time.Second, 6 * time.Second},
+		{"ours", "", 5 * time.Second, 7 * time.Second},
+		{"theirs", " SUSPENDED", 10 * time.Second, 6 * time.Second},
 	})
 	require.Contains(t, svg, "a &lt;run&gt;")
-	require.Contains(t, svg, "lost at 5.0 s, granted at 7.0 s: 2.0 s in time")
-	require.Contains(t, svg, "granted at 6.0 s, SUSPENDED at 10.0 s: 4.0 s too late")
+	require.Contains(t, svg, "told at 5.0 s, granted at 7.0 s: 2.0 s in time")
+	require.Contains(t, svg, "granted at 6.0 s, told SUSPENDED at 10.0 s: 4.0 s too late")
 	require.Equal(t, 2, strings.Count(svg, `fill="#c03028"/>`), "the legend's, and that of the one overlap")
 }
