@@ -66,6 +66,8 @@ func newScene(t *testing.T, lines ...[]string) *scene {
 	}
 	s := &scene{t: t, net: n, clients: [2]*cutup.Host{n.Host("client1"), n.Host("client2")}}
 	s.ens = zkserver.Ensemble(t, 3, zkserver.On(hosts...), zkserver.TickTime(tick), zkserver.SyncLimit(syncLimit),
+		// A server that is not back yet is no failure of the lock's, which needs only a majority.
+		func(c *zkserver.Config) { c.StartTimeout = late },
 		// A server that was cut off asks for the leader every so often, by default up to a minute apart. It is about how
 		// soon it is back, not about how it goes.
 		zkserver.Property("zookeeper.fastleader.maxNotificationInterval", "1000"))
