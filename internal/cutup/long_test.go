@@ -192,8 +192,8 @@ var faultKinds = []fault{
 	{"follower killed", killed(false)},
 	{"leader killed", killed(true)},
 	{"follower frozen", frozen(false, time.Second, 12*time.Second)},
-	// A leader that freezes for longer than G, and comes back before the others have given it up, does not ping them
-	// as QuorumLease assumes. So it is less, or so long that another leads.
+	// A leader that freezes for longer than G, and comes back before the others have given it up, does not ping them as
+	// QuorumLease assumes. Doing so over and over is outside of it, so it is less, or so long that another leads.
 	{"leader frozen shortly", frozen(true, 200*time.Millisecond, 3*time.Second)},
 	{"leader frozen until deposed", frozen(true, 13*time.Second, 15*time.Second)},
 	{"link between two servers cut", func(s *scene, r *rand.Rand) error {
