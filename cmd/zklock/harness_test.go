@@ -31,7 +31,12 @@ import (
 const (
 	patience       = 20 * time.Second
 	sessionTimeout = 5 * time.Second
-	envJob         = "ZKLOCK_TEST_JOB" // makes the test binary a job to run under a lock
+
+	// wellBefore tells "at once" from "when the session, or its lease, ends", on a machine that may be busy. A client that
+	// lost its session pauses for a second alone before it asks for the next.
+	wellBefore = sessionTimeout - time.Second
+
+	envJob = "ZKLOCK_TEST_JOB" // makes the test binary a job to run under a lock
 )
 
 var (
