@@ -59,8 +59,8 @@ func TestVirtual_LeaseEnds_SessionIsEndedAtTheServers(t *testing.T) {
 	})
 }
 
-// F12, F13, R41: the server answers pings and reads, and no quorum operation. The hold is lost, and the connection that
-// reassures falsely is left: as soon as there is a quorum again, the lock can be had.
+// F12, F13, R41: the server answers pings and reads, and no quorum operation succeeds. The hold is lost, and the
+// connection that reassures falsely is left: as soon as there is a quorum again, the lock can be had.
 func TestVirtual_NoQuorum_IsLostAndLeft(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
@@ -68,19 +68,36 @@ func TestVirtual_NoQuorum_IsLostAndLeft(t *testing.T) {
 		m := newMutex(t, s, "/job")
 		h := acquire(t, m)
 		time.Sleep(20 * time.Second)
-		held := v.srv.Inject(zktest.Before(zktest.Multi).Session(s.SessionID()).Hold())
-		v.srv.ResetRequests()
+		deposed := v.srv.Inject(zktest.Before(zktest.Multi).Session(s.SessionID()).Fail(zktest.OperationTimeout))
 		select {
 		case <-h.Lost():
 		case <-time.After(10 * time.Second):
-			t.Fatal("I5: pings alone kept the hold")
+			t.Fatal("I5: pings and reads kept the hold")
 		}
-		require.Equal(t, 1, v.srv.Requests().Total(zktest.Multi), "one heartbeat at a time: the outstanding one stops all reassurance")
-		held.Remove()
+		deposed.Remove()
 		start := time.Now()
 		release(t, acquire(t, m))
 		require.Less(t, time.Since(start), 5*time.Second)
 		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+	})
+}
+
+// I5, I7: while a heartbeat is not answered, no other is sent. Answers come in order, so that one stops all reassurance.
+func TestVirtual_HeartbeatNotAnswered_IsTheOnlyOne(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		v.net.SetLatency(time.Millisecond)
+		s := v.connect(zklock.WithSessionTimeout(30 * time.Second))
+		h := acquire(t, newMutex(t, s, "/job"))
+		time.Sleep(20 * time.Second)
+		beat := v.srv.Inject(zktest.After(zktest.Multi).Session(s.SessionID()).Hold().Once())
+		require.NoError(t, beat.Wait(within(t, soon)))
+		v.srv.ResetRequests()
+		time.Sleep(10 * time.Second)
+		require.Zero(t, v.srv.Requests().Total(zktest.Multi))
+		beat.Release()
+		time.Sleep(10 * time.Second)
+		require.Positive(t, v.srv.Requests().Total(zktest.Multi))
+		release(t, h)
 	})
 }
 
@@ -150,5 +167,23 @@ func TestVirtual_LongWait_LeaseIsRenewedBeforeTheGrant(t *testing.T) {
 		require.NoError(t, h2.Err())
 		synctest.Wait()
 		release(t, h2)
+	})
+}
+
+// WithEndOnSuspend, I4: the connection is lost while something is held. The hold ends at once, and as the ZooKeeper
+// session lives on, its node is deleted.
+func TestVirtual_EndOnSuspend_IsToldAtOnce(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect(zklock.WithEndOnSuspend())
+		h := acquire(t, newMutex(t, s, "/job"))
+		id := s.SessionID()
+		time.Sleep(5 * time.Second)
+		require.True(t, v.srv.DropConnection(id))
+		synctest.Wait()
+		require.True(t, isLost(h))
+		time.Sleep(2 * time.Second)
+		require.Equal(t, id, s.SessionID())
+		require.Empty(t, v.srv.Children("/job"), "I4")
+		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
 	})
 }

@@ -170,3 +170,18 @@ func TestVirtual_WatchesNotRestored_AreSetAgain(t *testing.T) {
 		require.Less(t, time.Since(start), time.Second, "the watches stayed dead")
 	})
 }
+
+// F29, I7: the cap on a session's lock nodes refuses with an error of its own, and counts right in the long run.
+func TestVirtual_MaxLockNodes_DoesNotDrift(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		m := newMutex(t, v.connect(zklock.WithMaxLockNodes(2)), "/job")
+		for range 5 {
+			h := acquire(t, m)
+			w := v.queueUp(m)
+			_, err := m.Acquire(within(t, soon))
+			require.ErrorIs(t, err, zklock.ErrTooManyWaiters)
+			release(t, h)
+			release(t, w.granted2(t, time.Second))
+		}
+	})
+}
