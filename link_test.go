@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 )
 
@@ -121,5 +122,35 @@ func TestLink_CredentialsGoFirst(t *testing.T) {
 		require.False(t, l.s.link.attached)
 		l.s.authenticated(c, nil)
 		require.True(t, l.s.link.attached)
+	})
+}
+
+// R47: events come when nothing is there to take them: before the first session, after its end, for nodes that nobody
+// waits for, of a state nobody knows. None stops the next from reaching its waiter.
+func TestLink_EventsForNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLinkTest(t)
+		strange := []zk.Event{
+			{}, {Type: zk.EventNodeDeleted}, {Type: zk.EventNodeDeleted, Path: "/locks/a/gone"}, {Type: zk.EventNotWatching, Path: "/locks/a/n"},
+			{Type: zk.EventSession, State: zk.StateDisconnected}, {Type: zk.EventSession, State: 99}, {Type: 99, Path: "/"},
+		}
+		for range 2 {
+			for _, ev := range strange {
+				l.s.clientEvent(ev)
+			}
+			c := l.dial()
+			require.NoError(t, l.shake(c, 0)) // expired
+		}
+		l.attach(l.dial(), 1)
+		e := l.s.link.era
+		for _, ev := range strange {
+			l.s.clientEvent(ev)
+		}
+		w := &watch{path: "/locks/a/n", armed: make(chan struct{}), fired: make(chan struct{})}
+		e.mu.watches[w.path] = w
+		l.s.clientEvent(zk.Event{Type: zk.EventNodeDeleted, Path: w.path})
+		require.True(t, w.hasFired())
+		require.Equal(t, zk.EventNodeDeleted, w.event)
+		l.s.clientEvent(zk.Event{Type: zk.EventNodeDeleted, Path: w.path}) // once more: it came twice
 	})
 }

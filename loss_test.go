@@ -2,6 +2,9 @@ package zklock_test
 
 import (
 	"context"
+	"errors"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -133,11 +136,12 @@ func TestVirtual_Suspend_ReleaseSaysLost(t *testing.T) {
 	})
 }
 
-// F24: somebody deletes the holder's node. A holder that never waited has no watch on it: the heartbeat tells.
+// F24, R56: somebody deletes the holder's node. A holder that never waited has no watch on it: the heartbeat tells.
 func TestVirtual_NodeDeleted_TheHeartbeatTells(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
-		h, other := acquire(t, newMutex(t, s, "/job")), acquire(t, newMutex(t, s, "/other"))
+		m := newMutex(t, s, "/job")
+		h, other := acquire(t, m), acquire(t, newMutex(t, s, "/other"))
 		time.Sleep(20 * time.Second)
 		require.NoError(t, v.srv.Delete(h.Path()))
 		select {
@@ -145,6 +149,10 @@ func TestVirtual_NodeDeleted_TheHeartbeatTells(t *testing.T) {
 		case <-time.After(1100 * time.Millisecond): // h is a tenth of 10 s
 			t.Error("F24: not told within a heartbeat")
 		}
+		next := acquire(t, newMutex(t, v.connect(), "/job"))
+		require.ErrorIs(t, h.Err(), zklock.ErrLost, "R56: two believe to hold")
+		require.False(t, m.Held())
+		release(t, next)
 		time.Sleep(20 * time.Second)
 		require.NoError(t, other.Err(), "the other hold's heartbeat goes on")
 		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
@@ -185,5 +193,84 @@ func TestVirtual_EndOnSuspend_IsToldAtOnce(t *testing.T) {
 		require.Equal(t, id, s.SessionID())
 		require.Empty(t, v.srv.Children("/job"), "I4")
 		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+	})
+}
+
+// R51: who is told, of a step of the state or of a loss, finds it wherever it may look.
+func TestVirtual_WhoIsTold_FindsItEverywhere(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		m := newMutex(t, s, "/job")
+		ctx, cancel := context.WithCancel(context.Background())
+		var told sync.WaitGroup
+		steps := 0
+		told.Go(func() {
+			for c := range s.Changes(ctx) {
+				steps++
+				if got := s.State(); c.State != got && c.State != zklock.Lost { // after which the next session follows at once
+					t.Errorf("R51: told %v, and the state is %v", c.State, got)
+				}
+			}
+		})
+		synctest.Wait()
+		for range 3 {
+			h := acquire(t, m)
+			told.Go(func() {
+				<-h.Lost()
+				if h.Err() == nil || h.Context().Err() == nil || m.Held() {
+					t.Error("R51: Lost is closed, and the hold says otherwise")
+				}
+			})
+			time.Sleep(3 * time.Second)
+			require.True(t, v.srv.DropConnection(s.SessionID()))
+			time.Sleep(3 * time.Second)
+			require.NoError(t, h.Err())
+			require.True(t, v.srv.ExpireSession(s.SessionID()))
+			time.Sleep(3 * time.Second)
+			require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+		}
+		cancel()
+		told.Wait()
+		require.GreaterOrEqual(t, steps, 3*4)
+	})
+}
+
+// R43: the servers of the list go one after the other and come back. The session moves on, and with it the hold.
+func TestVirtual_ServersComeAndGo_SessionStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := zktest.NewNetwork()
+		n.SetLatency(time.Millisecond)
+		ens := zktest.StartEnsemble(t, 3, zktest.WithNetwork(n), zktest.WithTick(2*time.Second))
+		_, err := ens.Create("/job", nil, 0)
+		require.NoError(t, err)
+		s := connect(t, strings.Join(ens.Addrs(), ","), zklock.WithDialer(n.Dial), zklock.WithSessionTimeout(30*time.Second))
+		h := acquire(t, newMutex(t, s, "/job"))
+		id := s.SessionID()
+		for _, m := range ens.Members() {
+			time.Sleep(20 * time.Second)
+			m.Stop()
+			time.Sleep(5 * time.Second)
+			require.NoError(t, m.Start())
+		}
+		time.Sleep(20 * time.Second)
+		require.Equal(t, id, s.SessionID(), "R43")
+		require.NoError(t, h.Err())
+		release(t, h)
+	})
+}
+
+// R10: the work fails, and the release finds the lock lost. The caller hears of both, the work's error first.
+func TestVirtual_Do_WorkAndReleaseFail_BothAreTold(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		failed := errors.New("the work failed")
+		err := newMutex(t, s, "/job").Do(within(t, soon), func(ctx context.Context) error {
+			require.True(t, v.srv.ExpireSession(s.SessionID()))
+			<-ctx.Done()
+			return failed
+		})
+		require.ErrorIs(t, err, failed)
+		require.ErrorIs(t, err, zklock.ErrLost)
+		require.Regexp(t, "^the work failed", err.Error())
 	})
 }

@@ -1,7 +1,10 @@
 package zklock_test
 
 import (
+	"context"
 	"net"
+	"regexp"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -211,4 +214,96 @@ func TestVirtual_CreateAppliedLate_IsDeleted(t *testing.T) {
 			release(t, h)
 		})
 	}
+}
+
+// R25, I4, I7: for ten minutes the servers cannot delete. The clean-up backs off, piles nothing up, and ends well.
+func TestVirtual_DeleteFailsForLong_BacksOff(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		outage := v.srv.Inject(zktest.Before(zktest.Delete).Fail(zktest.OperationTimeout))
+		before := runtime.NumGoroutine()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, h.Release(ctx), context.DeadlineExceeded)
+		v.srv.ResetRequests()
+		time.Sleep(10 * time.Minute)
+		require.LessOrEqual(t, v.srv.Requests().Total(zktest.Delete), 130, "R25: one in 5 s at the most, once it has backed off")
+		require.LessOrEqual(t, runtime.NumGoroutine(), before+4, "I7")
+		outage.Remove()
+		time.Sleep(6 * time.Second)
+		require.Empty(t, v.srv.Children("/job"), "I4")
+	})
+}
+
+// R49: while one lock's clean-up backs off, another is handed over at once on the same Session: nobody sleeps where
+// events are handled.
+func TestVirtual_DeleteBacksOff_OtherLocksGoOn(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		stuck := v.srv.Inject(zktest.Before(zktest.Delete).Path("/job/*").Fail(zktest.OperationTimeout))
+		h := acquire(t, newMutex(t, s, "/job"))
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, h.Release(ctx), context.DeadlineExceeded)
+		other := newMutex(t, s, "/other")
+		for range 20 {
+			h := acquire(t, newMutex(t, v.connect(), "/other"))
+			w := v.queueUp(other)
+			time.Sleep(700 * time.Millisecond)
+			start := time.Now()
+			release(t, h)
+			release(t, w.granted2(t, time.Minute))
+			require.Less(t, time.Since(start), 100*time.Millisecond)
+		}
+		stuck.Remove()
+		time.Sleep(6 * time.Second)
+		require.Empty(t, v.srv.Children("/job"))
+	})
+}
+
+// R29, R32: however often a create is lost, each node has an id of its own in a name that does not grow.
+func TestVirtual_EveryNode_HasAnIDOfItsOwn(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		m := newMutex(t, s, "/job")
+		v.srv.Inject(zktest.Before(zktest.Create).Path("/job/*").Fail(zktest.OperationTimeout).Times(3))
+		ids := map[string]bool{}
+		const rounds = 5
+		for range rounds {
+			v.srv.Inject(zktest.After(zktest.Create).Path("/job/*").DropReply().Close().Once())
+			release(t, acquire(t, m))
+		}
+		for _, node := range nodesOf(v.srv.History(), s.SessionID()) {
+			name := regexp.MustCompile(`^/job/_c_([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-lock-\d{10}$`).FindStringSubmatch(node)
+			require.NotNil(t, name, node)
+			require.False(t, ids[name[1]], "R29: two nodes with one id")
+			ids[name[1]] = true
+		}
+		require.Len(t, ids, rounds)
+	})
+}
+
+// R53, I2: calls of one owner, all at once, are one participant with one node.
+func TestVirtual_OneOwner_ManyCalls_OneNode(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		v.net.SetLatency(time.Millisecond)
+		s := v.connect()
+		m := newMutex(t, s, "/job")
+		ctx := zklock.WithOwner(within(t, soon), zklock.NewOwner(""))
+		v.srv.Inject(zktest.After(zktest.Create).Path("/job/*").DropReply().Close().Once())
+		holds := make(chan *zklock.Hold, 20)
+		for range cap(holds) {
+			go func() {
+				h, err := m.Acquire(ctx)
+				if err != nil {
+					t.Error(err)
+				}
+				holds <- h
+			}()
+		}
+		for range cap(holds) {
+			defer release(t, <-holds)
+		}
+		require.Len(t, nodesOf(v.srv.History(), s.SessionID()), 1)
+	})
 }

@@ -185,3 +185,94 @@ func TestVirtual_MaxLockNodes_DoesNotDrift(t *testing.T) {
 		}
 	})
 }
+
+// R22: a waiter is woken by the loss of its connection and by the next one, over and over. None of that grants, or
+// costs it its place.
+func TestVirtual_Reconnects_NeverGrant(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		s := v.connect()
+		w := v.queueUp(newMutex(t, s, "/job"))
+		nodes := v.srv.Children("/job")
+		for range 20 {
+			require.True(t, v.srv.DropConnection(s.SessionID()))
+			time.Sleep(3 * time.Second)
+			require.False(t, w.isGranted(), "R22: granted by a connection event")
+			require.ElementsMatch(t, nodes, v.srv.Children("/job"))
+		}
+		release(t, h)
+		release(t, w.granted2(t, time.Second))
+	})
+}
+
+// R61: a waiter queues again however often its session expires. An end that is final is told.
+func TestVirtual_SessionsExpire_WaiterQueuesAgain(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		s := v.connect()
+		w := v.queueUp(newMutex(t, s, "/job"))
+		for range 5 {
+			require.True(t, v.srv.ExpireSession(s.SessionID()))
+			time.Sleep(3 * time.Second)
+			require.False(t, w.isGranted())
+			require.Len(t, v.srv.Children("/job"), 2, "it is in the queue again")
+		}
+		require.NoError(t, s.Close())
+		_, err := w.get(t)
+		require.ErrorIs(t, err, zklock.ErrClosed, "R61")
+		release(t, h)
+	})
+}
+
+// R62, R44: the wait is cancelled at every moment of it. The call returns, and the same owner's next attempt knows nothing
+// of that.
+func TestVirtual_CancelledWait_DoesNotReachTheNext(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		v.net.SetLatency(time.Millisecond)
+		m, other := newMutex(t, v.connect(), "/job"), newMutex(t, v.connect(), "/job")
+		release(t, acquire(t, m))
+		cancelled := 0
+		for i := range 40 {
+			h := acquire(t, other)
+			time.AfterFunc(6*time.Millisecond, func() { _ = h.Release(context.Background()) })
+			ctx, cancel := context.WithTimeout(zklock.WithOwner(context.Background(), zklock.NewOwner("")), time.Duration(i)*400*time.Microsecond)
+			o, _ := zklock.OwnerFrom(ctx)
+			h2, err := m.Acquire(ctx)
+			if err != nil {
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				cancelled++
+				h2, err = m.Acquire(zklock.WithOwner(within(t, soon), o))
+			}
+			require.NoError(t, err)
+			cancel()
+			require.NoError(t, h2.Err())
+			release(t, h2)
+		}
+		require.Positive(t, cancelled)
+		require.Less(t, cancelled, 40)
+		time.Sleep(time.Second)
+		require.Empty(t, v.srv.Children("/job"), "I4")
+	})
+}
+
+// R64: after a loss the owner gives its handle back, twice for good measure, and is in the queue again at once.
+func TestVirtual_AfterALoss_TheOwnerQueuesAgain(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		m := newMutex(t, s, "/job")
+		ctx := zklock.WithOwner(within(t, time.Hour), zklock.NewOwner(""))
+		last := int64(0)
+		for range 5 {
+			h, err := m.Acquire(ctx)
+			require.NoError(t, err)
+			require.Greater(t, h.Token(), last)
+			last = h.Token()
+			require.True(t, v.srv.ExpireSession(s.SessionID()))
+			<-h.Lost()
+			_, err = m.Acquire(ctx)
+			require.ErrorIs(t, err, zklock.ErrLost, "not before the lost hold is given back")
+			require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+			require.NoError(t, h.Release(within(t, soon)), "a second release does nothing")
+		}
+	})
+}
