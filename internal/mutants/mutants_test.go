@@ -147,9 +147,9 @@ func compile(t *testing.T, args ...string) string {
 // run runs a mutant's tests and returns what they print. A test that hangs has failed in no way that counts.
 func run(t *testing.T, binary string, m mutant) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, "-test.v", "-test.timeout=50s", "-test.run", "^("+m.tests+")$")
+	cmd := exec.CommandContext(ctx, binary, "-test.v", "-test.timeout=150s", "-test.run", "^("+m.tests+")$")
 	cmd.Dir = root
 	out, err := cmd.CombinedOutput()
 	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) {
