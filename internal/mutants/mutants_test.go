@@ -161,7 +161,7 @@ func run(t *testing.T, binary string, m mutant) string {
 
 var (
 	failureLine = regexp.MustCompile(`(?m)^ +(\w+_test\.go:\d+): (.*)$`)
-	assertion   = regexp.MustCompile(`(?m)^\s+(Error|Messages|expected|actual *|Test):\s+(.*)$`)
+	assertion   = regexp.MustCompile(`(?m)^\s+(Error|Messages|expected|actual *|Test):\s+(?:Received unexpected error:\s+)?(.*)$`)
 )
 
 // firstFailure is one line of what a failing test says: where, which case, and what.
