@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock/internal/lastzxid"
 )
 
 // State is what a Session is to its ZooKeeper session.
@@ -118,6 +120,7 @@ type Session struct {
 	chroot  string
 	hosts   *hosts
 	conn    *zk.Conn
+	zxid    lastzxid.Seen   // kept in the client's place
 	ctx     context.Context // ends when the Session is shut: for dials, which the client cannot break off
 	cancel  context.CancelFunc
 	locks   lockTable
@@ -483,7 +486,7 @@ type clientWatch struct {
 }
 
 // watchesSent opens the gate for our requests after the client's setWatches. The client sends it from a goroutine of
-// its own, which requests could overtake, and reads its last zxid for it while an early reply would be writing it.
+// its own, which requests could overtake.
 func (s *Session) watchesSent(t *tap) {
 	s.link.Lock()
 	defer s.link.Unlock()

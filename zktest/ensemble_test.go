@@ -8,6 +8,7 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
+	"github.com/zklock/zklock/internal/lastzxid"
 	"github.com/zklock/zklock/internal/rawzk"
 	"github.com/zklock/zklock/internal/wire"
 	. "github.com/zklock/zklock/zktest"
@@ -246,7 +247,7 @@ func TestEnsemble_LeaderCutOff_GoesOnForItsClients_WhileAnotherIsElected(t *test
 func TestEnsemble_LeaderStops_ClientsComeBackWithTheirSessions(t *testing.T) {
 	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
 		events := make(chan zk.Event, 1000)
-		conn, _, err := zk.Connect(e.Addrs(), 10*time.Second, zk.WithDialer(n.Dial), zk.WithEventCallback(func(ev zk.Event) { events <- ev }),
+		conn, _, err := zk.Connect(e.Addrs(), 10*time.Second, zk.WithDialer(lastzxid.Dialer(n.Dial)), zk.WithEventCallback(func(ev zk.Event) { events <- ev }),
 			func(c *zk.Conn) { c.SetLogger(quiet{}) })
 		require.NoError(t, err)
 		t.Cleanup(conn.Close)
