@@ -2,6 +2,7 @@ package zklock_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"path"
 	"sync"
@@ -27,14 +28,22 @@ func (f *simFaults) did(what string) {
 	f.w.sum.faults[what]++
 }
 
+// plan notes what is about to be done: all that a seed decides.
+func (f *simFaults) plan(format string, args ...any) {
+	f.w.mu.Lock()
+	defer f.w.mu.Unlock()
+	f.w.plan = append(f.w.plan, fmt.Sprintf("%v ", time.Since(f.w.start))+fmt.Sprintf(format, args...))
+}
+
 func upTo(r *rand.Rand, d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
 
 // atServers is faults of servers and of what is between them.
 func (f *simFaults) atServers(ctx context.Context, r *rand.Rand) {
 	ens, net := f.w.ens, f.w.net
 	for pause(ctx, upTo(r, f.w.kind.calm)) {
-		member, d := ens.Member(1+r.IntN(3)), upTo(r, 40*time.Second)
-		switch r.IntN(12) {
+		member, d, what := ens.Member(1+r.IntN(3)), upTo(r, 40*time.Second), r.IntN(12)
+		f.plan("server %d: %d for %v", member.ID(), what, d)
+		switch what {
 		case 0, 1:
 			what := "follower cut off"
 			if ens.Leader() == member {
@@ -68,7 +77,7 @@ func (f *simFaults) atServers(ctx context.Context, r *rand.Rand) {
 			ens.Elect()
 		case 6:
 			f.did("lagging reads")
-			member.SetLag(upTo(r, 2*time.Second))
+			member.SetLag(d / 20)
 		case 7:
 			f.did("touches forgotten")
 			member.LoseTouches()
@@ -89,7 +98,7 @@ func (f *simFaults) atServers(ctx context.Context, r *rand.Rand) {
 			net.Heal(member.Addr())
 		case 11:
 			f.did("slower network") // of connections from now on
-			net.SetLatency(time.Millisecond + upTo(r, 50*time.Millisecond))
+			net.SetLatency(time.Millisecond + d/800)
 		}
 	}
 	ens.Heal()
@@ -106,11 +115,13 @@ func (f *simFaults) atClients(ctx context.Context, r *rand.Rand) {
 	var restarts sync.WaitGroup
 	for pause(ctx, upTo(r, f.w.kind.calm)) {
 		c, d := f.w.client[r.IntN(len(f.w.client))], upTo(r, 40*time.Second)
-		id, lock, op, nth := c.session().SessionID(), f.w.locks[r.IntN(len(f.w.locks))], ops[r.IntN(len(ops))], 1+r.IntN(3)
+		lock, op, nth, what, which := f.w.locks[r.IntN(len(f.w.locks))], ops[r.IntN(len(ops))], 1+r.IntN(3), r.IntN(18), r.IntN(1<<20)
+		f.plan("client %d: %d for %v, %s, %d of %v, %d", c.id, what, d, lock, nth, op, which)
+		id, names := c.session().SessionID(), ens.Children(lock)
 		inject := func(what string, fault zktest.Fault) {
 			f.open = append(f.open, injected{what, ens.Inject(fault.Session(id).Optional())})
 		}
-		switch r.IntN(18) {
+		switch what {
 		case 0, 1:
 			if ens.DropConnection(id) {
 				f.did("connection cut")
@@ -130,11 +141,11 @@ func (f *simFaults) atClients(ctx context.Context, r *rand.Rand) {
 				f.did("session moved")
 			}
 		case 7:
-			if names := ens.Children(lock); len(names) > 0 && ens.Delete(path.Join(lock, names[r.IntN(len(names))])) == nil {
+			if len(names) > 0 && ens.Delete(path.Join(lock, names[which%len(names)])) == nil {
 				f.did("lock node deleted")
 			}
 		case 8:
-			if names := ens.Children(lock); len(names) > 0 && ens.SetData(path.Join(lock, names[r.IntN(len(names))]), []byte("noise")) == nil {
+			if len(names) > 0 && ens.SetData(path.Join(lock, names[which%len(names)]), []byte("noise")) == nil {
 				f.did("lock node written")
 			}
 		case 9:

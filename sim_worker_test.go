@@ -132,7 +132,11 @@ func (k *worker) hold(h *zklock.Hold, g *op) {
 		}
 		k.write(h, g, late)
 	}
-	pause(h.Context(), k.upTo(kind.hold))
+	work := k.upTo(kind.hold)
+	if k.rnd.IntN(4) == 0 {
+		work *= 6 // longer than a session timeout: of a belief that lasts too long, somebody can see it
+	}
+	pause(h.Context(), work)
 	k.c.awake()
 	if again != nil {
 		k.release(again, g, time.Minute)

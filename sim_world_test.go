@@ -33,6 +33,7 @@ type world struct {
 
 	mu         sync.Mutex // guards all below; a leaf
 	rec        record
+	plan       []string // of faults
 	sum        *tally
 	violations []string
 }
