@@ -50,7 +50,7 @@ var (
 	// long has hours of nightly jobs, and a fault every few minutes.
 	long = worldKind{
 		name: "long", long: 5 * time.Hour, locks: 1, clients: 3, workers: 1,
-		timeouts: []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 5 * time.Minute},
+		timeouts: slices.Concat([]time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 2 * time.Minute}, slices.Repeat([]time.Duration{5 * time.Minute}, 6)),
 		think:    20 * time.Minute, wait: 30 * time.Minute, hold: 15 * time.Minute, calm: 20 * time.Minute,
 	}
 )
@@ -201,7 +201,7 @@ func TestVirtual_SimulationWithoutFaults(t *testing.T) {
 // of beliefs and the model of the mutex see it.
 func TestVirtual_SimulationWithSlowClocks_BreaksI5(t *testing.T) {
 	kind := busy
-	kind.slow = 0.5
+	kind.slow, kind.timeouts = 0.5, []time.Duration{8 * time.Second}
 	for seed := range uint64(100) {
 		said := strings.Join(runWorld(t, seed, kind).violations, "\n")
 		if strings.Contains(said, "I5") && strings.Contains(said, "the mutex is not linearizable") {
