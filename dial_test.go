@@ -5,6 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 )
@@ -103,6 +104,19 @@ func TestClock_CountsSuspend(t *testing.T) {
 		require.Equal(t, at(3601), c.now())
 		require.Equal(t, time.Now().Add(10*time.Second), c.wall(at(3611)), "for people: so long from now")
 	})
+}
+
+// F20: somebody sets the wall clock. The lease's clock does not see it.
+func TestClock_IgnoresTheWallClock(t *testing.T) {
+	c := newClock()
+	for _, step := range []int64{3600, -7200} {
+		// A time.Time read from both clocks keeps the seconds of the wall clock above 30 bits of nanoseconds. To
+		// shift those of the start one way is as good as to set the clock the other.
+		before := c.start
+		*(*uint64)(unsafe.Pointer(&c.start)) += uint64(step) << 30
+		require.Equal(t, time.Duration(step)*time.Second, c.start.Round(0).Sub(before.Round(0)), "package time works otherwise: the wall clock was not set")
+		require.InDelta(t, 0, time.Duration(c.now()).Seconds(), 60)
+	}
 }
 
 func TestSuspendedTime(t *testing.T) {

@@ -181,6 +181,20 @@ func TestLockTable_LeaveRacesWithGrant(t *testing.T) {
 	}
 }
 
+// F33, the other order on its own: a joiner whose context ends after the grant is granted, and the hold is held.
+func TestLockTable_LeaveAfterTheGrant_IsGranted(t *testing.T) {
+	tt := newTableTest(t)
+	o := NewOwner("")
+	a, j := tt.begin(o, false)
+	tt.table.prepare(a, &era{s: tt.m.s, over: make(chan struct{})}, "/locks/a/n", 7)
+	require.True(t, tt.table.grant(a))
+	left, last := tt.table.leave(a, j)
+	require.False(t, left)
+	require.False(t, last)
+	require.NotNil(t, (<-j.result).hold)
+	require.True(t, tt.table.held(tt.m.root, o))
+}
+
 // The attempt belongs to its owner and not to the call that began it (R24).
 func TestLockTable_AttemptEndsWithItsLastJoiner(t *testing.T) {
 	tt := newTableTest(t)

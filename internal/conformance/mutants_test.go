@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,17 +8,18 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/mutants"
 )
 
-// mutant is a plausible mistake in the server. The compiler sees it through an overlay, so there is no trace of
-// it in what is built otherwise.
+// mutant is a plausible mistake in the server.
 type mutant struct {
 	name     string
 	file     string // in zktest
 	old, new string // old stands there exactly once
 }
 
-var mutants = []mutant{
+var planted = []mutant{
 	{"a failed write takes no zxid", "writes.go",
 		"\tif err != nil {\n\t\treturn change{}, err\n\t}\n\tc.do(tx, ch)", "\tif err != nil {\n\t\tc.zxid--\n\t\ttx.zxid--\n\t\treturn change{}, err\n\t}\n\tc.do(tx, ch)"},
 	{"a deletion does not raise the parent's pzxid", "tree.go",
@@ -60,19 +60,16 @@ var mutants = []mutant{
 		"wire.ReplyHeader{Xid: req.xid, Err: code}", "wire.ReplyHeader{Xid: req.xid, Zxid: c.zxid, Err: code}"},
 }
 
-// plant returns the file and what it would be with the mistake in it.
-func (m mutant) plant(t *testing.T) (file, mutated string) {
+func (m mutant) path() string { return filepath.Join("..", "..", "zktest", m.file) }
+
+// plant returns what the file would be with the mistake in it.
+func (m mutant) plant(t *testing.T) string {
 	t.Helper()
-	file, err := filepath.Abs(filepath.Join("..", "..", "zktest", m.file))
-	require.NoError(t, err)
-	source, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, 1, strings.Count(string(source), m.old), "%q no longer fits %s: change the mutant with the code", m.name, m.file)
-	return file, strings.Replace(string(source), m.old, m.new, 1)
+	return mutants.Mutate(t, m.path(), mutants.Swap{Old: m.old, New: m.new})
 }
 
 func TestMutants_FitTheCode(t *testing.T) {
-	for _, m := range mutants {
+	for _, m := range planted {
 		m.plant(t)
 	}
 }
@@ -83,17 +80,9 @@ func TestMutants_AllCaught(t *testing.T) {
 	if os.Getenv("ZKLOCK_MUTANTS") != "1" {
 		t.Skip("mutants are planted only with ZKLOCK_MUTANTS=1")
 	}
-	for _, m := range mutants {
+	for _, m := range planted {
 		t.Run(m.name, func(t *testing.T) {
-			file, source := m.plant(t)
-			dir := t.TempDir()
-			mutated := filepath.Join(dir, m.file)
-			require.NoError(t, os.WriteFile(mutated, []byte(source), 0o600))
-			overlay, err := json.Marshal(map[string]map[string]string{"Replace": {file: mutated}})
-			require.NoError(t, err)
-			list := filepath.Join(dir, "overlay.json")
-			require.NoError(t, os.WriteFile(list, overlay, 0o600))
-
+			list := mutants.Overlay(t, m.path(), m.plant(t))
 			cmd := exec.Command("go", "test", "-overlay", list, "-count=1", "-run", "TestDifferential_Transcript$", ".")
 			cmd.Env = append(os.Environ(), "ZKLOCK_MUTANTS=0")
 			out, err := cmd.CombinedOutput()

@@ -1,0 +1,222 @@
+package mutants
+
+// mutant is a plausible mistake in the library.
+type mutant struct {
+	name    string
+	promise string // or the row of the fault matrix, or of Curator's history
+	file    string // in the root package
+	tests   string // that find it, each of them, with a bar between
+	swaps   []Swap
+}
+
+var library = []mutant{
+	// A create whose answer is lost.
+	{"no look for the node after a lost create", "I2, F3", "protection.go", "TestVirtual_CreateLost_IsAdopted", []Swap{{
+		"\t\tc.resolve(id)\n\t\tif c.node != \"\" || c.err != nil {\n\t\t\treturn\n\t\t}\n", ""}}},
+	{"a node of another session is adopted", "I3, R30", "protection.go", "TestVirtual_CreateLost_NodeIsOfAnotherSession_IsNotAdopted", []Swap{{
+		"stat.EphemeralOwner == e.id:", "true:"}}},
+	{"no sync before the look", "I2, F4", "protection.go", "TestVirtual_CreateLost_NotCommittedYet_IsAdopted", []Swap{{
+		"func(c *zk.Conn) (string, error) { return c.Sync(root) })", "func(*zk.Conn) (string, error) { return root, nil })"}}},
+	{"a create sent in the next session is forgotten", "I4, F5", "protection.go", "TestVirtual_CreateSentInTheNextSession_IsDeleted", []Swap{{
+		"e.s.eraseStray(session, c.root, id)", "_ = session"}}},
+	{"a create applied late is not looked for again", "I4, F2", "protection.go", "TestVirtual_CreateAppliedLate_IsDeleted", []Swap{{
+		"if e.pause(e.sessionTimeout() / 3) {", "if false {"}}},
+	{"a list that shows a create applied late says nothing", "I4, F2", "protection.go", "TestVirtual_CreateAppliedLate_IsDeleted", []Swap{{
+		"if len(e.mu.strays) > 0 {", "if false {"}}},
+	{"creates are tried again without a pause", "I7, R25", "protection.go", "TestVirtual_CreateFailsForEver_BacksOff", []Swap{{
+		"if try > 1 && !e.pause(backoff.next()) {", "if try > 1 && !e.pause(0*backoff.next()) {"}}},
+	{"creates are tried again although nobody waits", "I6, I7", "protection.go", "TestVirtual_CreateFailsForEver_BacksOff", []Swap{{
+		"if try > 0 && c.wanted.Err() != nil {", "if false {"}}},
+	{"a list from before a lost create counts as ours", "I8, R55", "mutex.go", "TestAcquire_CreateCutInFlight_KeepsItsPlace", []Swap{{
+		"if early { // sent", "if early && false { // sent"}}},
+
+	// Deleting.
+	{"the reaper is off", "I4, R25", "protection.go", "TestVirtual_DeleteFails_IsTriedAgain", []Swap{{
+		"\t\t\tclose(x.refused)\n\t\t}\n\t\tif !e.pause(backoff.next()) {", "\t\t\tclose(x.refused)\n\t\t}\n\t\tif _ = backoff.next(); true {"}}},
+	{"NoNode after an unanswered delete is a loss", "F10", "protection.go", "TestVirtual_ReplyToDeleteLost_ReleaseSucceeds", []Swap{{
+		"x.ok = unanswered\n", "x.ok = unanswered && false\n"}}},
+	{"NoNode is success always", "I5, F24", "protection.go", "TestVirtual_NodeDeletedBeforeTheRelease_IsLost", []Swap{{
+		"x.ok = unanswered\n", "x.ok = unanswered || true\n"}}},
+	{"release goes by the name's prefix", "I1, I8", "protection.go", "TestVirtual_Release_WakesOneWaiter", []Swap{{
+		"func(c *zk.Conn) (struct{}, error) { return struct{}{}, c.Delete(node, -1) })",
+		`func(c *zk.Conn) (struct{}, error) {
+			root := node[:strings.LastIndexByte(node, '/')]
+			names, _, err := c.Children(root)
+			for _, n := range names {
+				if strings.HasPrefix(n, protectedPrefix) {
+					err = c.Delete(root+"/"+n, -1)
+				}
+			}
+			return struct{}{}, err
+		})`}}},
+	{"the node of a waiter that gave up is left", "I4", "mutex.go", "TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
+		"\t\ta.giveUp(e, c.node, err)\n", ""}}},
+
+	// The clauses of the rule by which an event grants (attempt.inFrontNow), and of the grant after it.
+	{"rule: the predecessor need not have been the front", "I1", "mutex.go", "TestInFrontNow_EachClause|TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
+		"if !p.second || p.wrapped ||", "if p.wrapped ||"}}},
+	{"rule: suffixes past the counter's end order too", "I1, F34", "mutex.go", "TestInFrontNow_EachClause", []Swap{{
+		"if !p.second || p.wrapped ||", "if !p.second ||"}}},
+	{"rule: any event of the predecessor grants", "I1, F31, R22", "mutex.go", "TestInFrontNow_EachClause|TestVirtual_SpuriousEvents", []Swap{{
+		"|| ahead.event != zk.EventNodeDeleted {", "{"}}},
+	{"rule: a predecessor of our own session is like any other", "I3", "mutex.go", "TestInFrontNow_EachClause", []Swap{{
+		"if ahead.owner == e.id {", "if false {"}}},
+	{"rule: our session's predecessor may go without our doing", "I3", "mutex.go", "TestInFrontNow_EachClause", []Swap{{
+		"\t\tif ahead.erasure == nil {\n\t\t\treturn false, nil\n\t\t}\n", "\t\tif ahead.erasure == nil {\n\t\t\treturn true, nil\n\t\t}\n"}}},
+	{"rule: our own delete need not be answered with success", "I3", "mutex.go", "TestInFrontNow_EachClause", []Swap{{
+		"\t\tif !ahead.erasure.ok {\n\t\t\treturn false, nil\n\t\t}\n", ""}}},
+	{"rule: our own delete is not waited for", "I3", "mutex.go", "TestInFrontNow_WaitsForOurOwnDelete", []Swap{{
+		"\t\tcase <-ahead.erasure.done:\n", "\t\tdefault:\n"}}},
+	{"rule: there need be no connection", "I3", "mutex.go", "TestInFrontNow_EachClause", []Swap{{
+		"if conn == 0 || l.conn != conn", "if l.conn != conn"}}},
+	{"rule: the list may be of an earlier connection", "I3", "mutex.go", "TestInFrontNow_EachClause", []Swap{{
+		"|| l.conn != conn ||", "||"}}},
+	{"rule: the watch on our own node may be restored", "I3", "mutex.go", "TestInFrontNow_EachClause", []Swap{{
+		"|| own.conn != conn ||", "||"}}},
+	{"rule: the watch on the predecessor may be restored", "I3", "mutex.go", "TestInFrontNow_EachClause", []Swap{{
+		"|| ahead.conn != conn {", "{"}}},
+	{"rule: an event of our own node does not matter", "I3", "mutex.go", "TestInFrontNow_EachClause", []Swap{{
+		"return !own.hasFired(), nil", "return true, nil"}}},
+	{"grant: our own node may go at the last moment", "I3", "mutex.go", "TestGrant_OwnNodeDeletedInBetween_QueuesAgain", []Swap{{
+		"if own != nil && own.hasFired() && own.event == zk.EventNodeDeleted {", "if false {"}}},
+	{"grant: the session may be over", "I3, R57", "era.go", "TestGrant_SessionOver_GrantsNothing", []Swap{{
+		"\terr = e.mu.cause\n", ""}}},
+	{"grant: no look at the lease after a long wait", "I5", "era.go", "TestVirtual_LongWait_LeaseIsRenewedBeforeTheGrant", []Swap{{
+		"ok = err == nil && e.mu.lease.end.sub(now) >= e.minRoomLocked()", "ok = err == nil"}}},
+	{"grant: under end-on-suspend, also while suspended", "I5", "mutex.go", "TestVirtual_EndOnSuspend_EndsEveryHold", []Swap{{
+		"if ok && s.opts.endOnSuspend {", "if false {"}}},
+
+	// Watches.
+	{"a watch that fired is kept, and not set again", "F31, I8", "watcher.go", "TestVirtual_DataChanged_IsWatchedOn", []Swap{{
+		"\tdelete(e.mu.watches, ev.Path)\n\tif w != nil {\n", "\tif w != nil && !w.hasFired() {\n"}}},
+	{"each wait sets a watch of its own", "I7, R8", "watcher.go", "TestVirtual_WaitsTimeOut_ShareOneWatch", []Swap{{
+		"\tif w == nil {\n", "\tif true {\n"}}},
+	{"a waiter sleeps through a reconnect", "F22, F30", "mutex.go", "TestVirtual_WatchesNotRestored_ListsAgain", []Swap{{
+		"if now != 0 && now != conn {", "if now != 0 && now != conn && false {"}}},
+	{"watches that were not restored are kept", "F30", "mutex.go", "TestVirtual_WatchesNotRestored_AreSetAgain", []Swap{{
+		"if w.conn != conn {", "if false {"}}},
+	{"no re-check", "F30", "mutex.go", "TestVirtual_EventLost_IsGrantedByTheRecheck", []Swap{{
+		"recheck := time.NewTimer(e.sessionTimeout())", "recheck := time.NewTimer(24 * time.Hour)"}}},
+	{"requests overtake the restoring of watches", "I1", "session.go", "TestLink_RestoredWatchesGoFirst", []Swap{{
+		"if s.link.watches != 0 && s.clock.now().sub(s.link.watches) < time.Second {", "if false {"}}},
+	{"everybody watches the first in the queue", "I8, F40", "queue.go", "TestPlaceOf|TestVirtual_Release_WakesOneWaiter", []Swap{{
+		"if ok, known := ahead(last, m); ok || !known {", "if ok, known := ahead(m, last); ok || !known {"}}},
+	{"everybody watches the whole root", "I8, F40", "watcher.go", "TestVirtual_Release_WakesOneWaiter", []Swap{
+		{"\t\t_, stat, _, err := c.GetW(w.path)\n", "\t\t_, stat, _, err := c.GetW(w.path)\n\t\tif err == nil {\n\t\t\t_, _, _, err = c.ChildrenW(w.path[:strings.LastIndexByte(w.path, '/')])\n\t\t}\n"},
+		{"\te.mu.Lock()\n\tw := e.mu.watches[ev.Path]\n", `	e.mu.Lock()
+	for p, w := range e.mu.watches {
+		if ev.Type == zk.EventNodeChildrenChanged && strings.HasPrefix(p, ev.Path+"/") {
+			delete(e.mu.watches, p)
+			w.event = ev.Type
+			close(w.fired)
+		}
+	}
+	w := e.mu.watches[ev.Path]
+`},
+		{"import (\n\t\"context\"\n", "import (\n\t\"context\"\n\t\"strings\"\n"}}},
+
+	// The order of the queue, and the token.
+	{"the counter's end is ignored", "I1, F34", "queue.go", "TestPlaceOf", []Swap{{
+		"return m.seq < 0 || m.seq >= wrapStart }", "return false }"}}},
+	{"names are compared as text", "I1, F36", "queue.go", "TestPlaceOf", []Swap{{
+		"return a.seq < b.seq, true", "return a.name < b.name, true"}}},
+	{"any child takes part in the queue", "I6", "queue.go", "TestParseMember", []Swap{{
+		"\tif !hasMarker(head, markers) {\n\t\treturn member{}, false\n\t}\n", ""}}},
+	{"the token is the sequence number", "I1, R59", "protection.go", "TestVirtual_Token_GrowsAcrossLockRoots", []Swap{{
+		"\t\t\t\tc.node, c.token = node, token\n", "\t\t\t\t_, _ = fmt.Sscanf(node[len(node)-10:], \"%d\", &token)\n\t\t\t\tc.node, c.token = node, token\n"}}},
+	{"the counter is never started again", "F34", "counter.go", "TestVirtual_SequenceEnd", []Swap{{
+		"\tif !m.nearTheEnd(node) {\n\t\treturn\n\t}\n\tm.s.spawn(", "\tif true {\n\t\treturn\n\t}\n\tm.s.spawn("}}},
+
+	// The lease.
+	{"any answered frame renews the lease", "I5, F12", "lease.go", "TestLease_QuorumLease|TestVirtual_HolderOnTheMinority_IsToldBeforeTheNextGrant", []Swap{{
+		"\tif l.mode.kind != quorumLease {\n\t\tl.extend(f.sent)\n", "\tif true {\n\t\tl.extend(f.sent)\n"}}},
+	{"a ping renews the lease when it is sent", "I5", "tap.go", "TestTap_PingsAreAnsweredInOrder", []Swap{{
+		"\tif op == opWatches {\n", "\tif xid == xidPing {\n\t\tt.sink.answered(t, frame{at, at})\n\t}\n\tif op == opWatches {\n"}}},
+	{"the lease starts when the answer comes", "I5", "tap.go", "TestTap_AnswersAreAnchoredAtTheirSending", []Swap{{
+		"\tt.sink.answered(t, frame{r.at, now})\n", "\tt.sink.answered(t, frame{now, now})\n"}}},
+	{"a quorum operation vouches for frames just before it", "I5, F12", "lease.go", "TestLease_QuorumLease", []Swap{{
+		"cutoff := sent.add(-l.mode.d)", "cutoff := sent"}}},
+	{"the last frame is taken, not the last but one", "I5", "lease.go", "TestLease_QuorumLease", []Swap{{
+		"base = max(base, l.frames[i-1].sent)", "base = max(base, l.frames[i].sent)"}}},
+	{"frames of an earlier connection count", "I5", "lease.go", "TestLease_PingLease", []Swap{{
+		"func (l *lease) answered(conn uint64, f frame) {\n\tif conn != l.conn {", "func (l *lease) answered(conn uint64, f frame) {\n\tif false {"}}},
+	{"a quorum operation on an earlier connection counts", "I5", "lease.go", "TestLease_QuorumLease", []Swap{{
+		"if conn != l.conn || l.mode.kind != quorumLease {", "if l.mode.kind != quorumLease {"}}},
+	{"a shorter session timeout does not count at once", "I5, F38", "lease.go", "TestLease_TimeoutChangesOnAttachingAgain", []Swap{{
+		"\tif shorter {\n", "\tif shorter && false {\n"}}},
+	{"no margin: told when the session ends", "I5", "lease.go", "TestLeaseMode_Worth", []Swap{{
+		"/clockRate) - leaseSlop\n", ")\n"}}},
+	{"events are a sign of life", "I5", "tap.go", "TestTap_EventsAreNoSignOfLife", []Swap{{
+		"\t\tt.event(head[16:])\n", "\t\tt.event(head[16:])\n\t\tt.sink.answered(t, frame{now, now})\n"}}},
+	{"a failed multi is a quorum operation", "I5", "tap.go", "TestTap_QuorumOperations", []Swap{{
+		"int32(binary.BigEndian.Uint32(head[16:])) != -1 {", "true {"}}},
+	{"an error code in a ping's answer is overlooked", "F39", "tap.go", "TestTap_PingWithAnErrorCode_IsRefusal|TestVirtual_PingRefused_IsLost", []Swap{{
+		"\t\tcase code != 0:\n\t\t\tt.sink.refused", "\t\tcase false:\n\t\t\tt.sink.refused"}}},
+	{"SessionMoved is a sign of life", "I5", "tap.go", "TestTap_ErrorCodesAboutTheSession", []Swap{{
+		"\tcase codeSessionMoved:\n\t\treturn nil", "\tcase codeSessionMoved:\n\t\tt.sink.answered(t, frame{r.at, now})\n\t\treturn nil"}}},
+	{"the clock is the wall clock", "I5, F20", "clock.go", "TestClock_IgnoresTheWallClock", []Swap{{
+		"d := time.Since(c.start)", "d := time.Now().Round(0).Sub(c.start.Round(0))"}}},
+	{"the clock stands still in suspend", "I5, F21", "clock.go", "TestClock_CountsSuspend|TestVirtual_Suspend_IsLostAtTheFirstLook", []Swap{{
+		"instant(d + c.suspended() - c.suspended0)", "instant(d)"}}},
+	{"heartbeats pile up", "I5, I7", "era.go", "TestVirtual_HeartbeatNotAnswered_IsTheOnlyOne", []Swap{{
+		"\tif e.mu.beating == conn {\n\t\te.mu.Unlock()\n\t\treturn\n\t}\n", ""}}},
+	{"what the heartbeat finds deleted goes on being held", "F24", "era.go", "TestVirtual_NodeDeleted_TheHeartbeatTells", []Swap{{
+		"\t\te.loseNode(gone)\n", ""}}},
+	{"a late answer brings a lease back that had ended", "I5, F18", "era.go", "TestVirtual_AnswerAfterTheLeasesEnd_RenewsNothing", []Swap{{
+		"\te.look(e.s.clock.now())\n\te.mu.Lock()\n\tdefer e.mu.Unlock()\n\tif e.mu.cause == nil {\n", "\te.mu.Lock()\n\tdefer e.mu.Unlock()\n\tif e.mu.cause == nil {\n"}}},
+
+	// Being told.
+	{"Err looks at a flag, not at the clock", "I5, F18", "hold.go", "TestVirtual_Suspend_IsLostAtTheFirstLook", []Swap{{
+		"func (h *Hold) Err() error {\n\th.look()\n", "func (h *Hold) Err() error {\n"}}},
+	{"Release looks at a flag, not at the clock", "I5, F18", "hold.go", "TestVirtual_Suspend_ReleaseSaysLost", []Swap{{
+		"\th.look()\n\tfirst, last, lost", "\tfirst, last, lost"}}},
+	{"the context does not end at the loss", "I5", "lockdata.go", "TestVirtual_SessionExpires_IsToldAtOnce", []Swap{{
+		"\t\th.cancel(lost)\n", "\t\t_, _ = h, lost\n"}}},
+	{"SessionExpired is taken for a reconnect", "I5, F8", "session.go", "TestVirtual_SessionExpires_IsToldAtOnce", []Swap{{
+		"\t\ts.hosts.forgive()\n\t\tif old != nil {", "\t\ts.hosts.forgive()\n\t\tif false {"}}},
+	{"a new session id is taken for a reconnect", "I5, F37", "session.go", "TestLink_AnotherSessionID_IsAnExpiry", []Swap{{
+		"if old != nil && old.id == r.sessionID {", "if old != nil {"}}},
+	{"a session that was given up is taken up again", "I5", "session.go", "TestLink_GivenUpSession_IsRefused", []Swap{{
+		"if e.id == r.sessionID {", "if e.id == r.sessionID && false {"}, {
+		"\t\tif old.isOver() {\n", "\t\tif false {\n"}}},
+	{"the lease ends and the ZooKeeper session does not", "I5, R41", "era.go", "TestVirtual_LeaseEnds_SessionIsEndedAtTheServers", []Swap{{
+		"\t\ts.link.unburied = append(s.link.unburied, e)\n", "\t\t_ = e\n"}}},
+	{"the connection that reassures falsely is kept", "F12, R41", "era.go", "TestVirtual_NoQuorum_IsLostAndLeft", []Swap{{
+		"\tif t != nil {\n\t\tt.cut()\n\t}\n", "\t_ = t\n"}}},
+	{"Lost is told twice", "R40", "session.go", "TestStateMachine_Next|TestStateMachine_RandomEvents_LostOncePerSession", []Swap{{
+		"&& m.state != Lost &&", "&&"}}},
+	{"a suspension ends no hold, although it should", "I5", "session.go", "TestVirtual_EndOnSuspend_IsToldAtOnce", []Swap{{
+		"if was && s.opts.endOnSuspend {", "if false {"}}},
+
+	// Owners and handles.
+	{"owners of one Session are one owner", "I1, I2", "mutex.go", "TestVirtual_TwoOwnersOfOneSession_ExcludeEachOther", []Swap{{
+		"\tm.s.look() // a lost hold is not re-entered\n", "\tm.s.look()\n\towner = Owner{}\n"}}},
+	{"the first release gives the lock back", "I1, R3", "lockdata.go", "TestLockTable_ReleaseCountsHandles", []Swap{{
+		"last = len(d.handles) == 0", "last = true"}}},
+	{"a second release counts again", "I1, R63", "lockdata.go", "TestLockTable_ReleaseCountsHandles", []Swap{{
+		"\tif h.released {\n\t\treturn false, false, nil\n\t}\n", ""}}},
+	{"a lost lock is re-entered", "I1", "lockdata.go", "TestLockTable_LostHoldIsNotReentered", []Swap{{
+		"\tcase d.lost != nil:\n", "\tcase false:\n"}}},
+	{"a call that leaves at the grant has left and is granted", "F33", "lockdata.go", "TestLockTable_LeaveAfterTheGrant_IsGranted", []Swap{{
+		"\tif _, ok := a.joiners[j]; !ok {\n\t\treturn false, false\n\t}\n", ""}}},
+	{"the lock is granted although nobody waits", "I4, F33", "lockdata.go", "TestLockTable_AttemptEndsWithItsLastJoiner", []Swap{{
+		"if len(a.joiners) == 0 || d.lost != nil {", "if d.lost != nil {"}}},
+	{"a try goes away and leaves its attempt waiting", "I4", "lockdata.go", "TestVirtual_TwoOwnersOfOneSession_ExcludeEachOther", []Swap{{
+		"wait = wait || !j.try", "wait = wait || !j.try || a.waiting"}}},
+	{"local ownership ends after the delete", "R17", "lockdata.go", "TestLockTable_AcquireDuringTheLastRelease_StartsAfresh", []Swap{{
+		"\tif last {\n\t\tt.forgetLocked(d)\n", "\tif last {\n"}}},
+	{"the hold ends with the wait's context", "I5", "hold.go", "TestHoldContext_OutlivesTheWait", []Swap{{
+		"context.WithValue(context.WithoutCancel(ctx), ownerKey{}", "context.WithValue(ctx, ownerKey{}"}}},
+	{"the cap on lock nodes drifts", "I7, F29", "era.go", "TestVirtual_MaxLockNodes_DoesNotDrift", []Swap{{
+		"\te.mu.reserved--\n", ""}}},
+
+	// The connection.
+	{"no cap on the handshake", "I6, F17", "tap.go", "TestTap_Handshake_IsCapped", []Swap{{
+		"if !t.shaken() && (d.IsZero() || d.After(t.deadline)) {", "if false {"}}},
+	{"requests go before the credentials", "F27", "session.go", "TestLink_CredentialsGoFirst", []Swap{{
+		"|| !s.link.authed ||", "||"}}},
+	{"the first answer to credentials is enough", "F27", "tap.go", "TestTap_Credentials", []Swap{{
+		"last := t.mu.auths == 0", "last := t.mu.auths >= 0"}}},
+	{"a server that drops us at once is dialled at once", "R50", "dial.go", "TestHosts_DroppedAtOnce_Pauses", []Swap{{
+		"pause = pause || h.clock.now().sub(h.mu.connected) < time.Second\n", ""}}},
+}

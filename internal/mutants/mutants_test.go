@@ -1,0 +1,202 @@
+package mutants
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write docs/mutants.md")
+
+// root is the directory of the package whose tests are tested.
+var root = filepath.Join("..", "..")
+
+func (m mutant) path() string        { return filepath.Join(root, m.file) }
+func (m mutant) testNames() []string { return strings.Split(m.tests, "|") }
+
+// Every mutant still fits the code, is still Go, and its tests are there.
+func TestMutants_FitTheCode(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(root, "*_test.go"))
+	require.NoError(t, err)
+	tests := map[string]bool{}
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(string(source), -1) {
+			tests[m[1]] = true
+		}
+	}
+	names := map[string]bool{}
+	for _, m := range library {
+		require.False(t, names[m.name], "two mutants are called %q", m.name)
+		names[m.name] = true
+		_, err := parser.ParseFile(token.NewFileSet(), m.file, Mutate(t, m.path(), m.swaps...), parser.SkipObjectResolution)
+		require.NoError(t, err, m.name)
+		for _, name := range m.testNames() {
+			require.True(t, tests[name], "%q: there is no %s", m.name, name)
+		}
+	}
+}
+
+// docs/mutants.md is the list.
+func TestMutants_Page(t *testing.T) {
+	var b strings.Builder
+	fmt.Fprintf(&b, `# The mistakes that the tests find
+
+Each of these %d mistakes was planted in the library, one at a time, and each of the tests beside it failed, while it passes on
+the library as it is. They are what a hand slips into: a look that is left out, a clause that is forgotten, a time
+that is taken at the wrong end. Repeat it with
+
+    ZKLOCK_MUTANTS=1 go test -v -run AllCaught ./internal/mutants
+
+which prints how each one failed. Shipped code has no trace of them: the compiler gets them by `+"`go test -overlay`"+`. I1 to I8 are
+the promises in [doc.go](../doc.go), F and R rows those of [faults.md](faults.md). This page is written by
+`+"`go test -run Page ./internal/mutants -update`"+`.
+
+| mistake | breaks | in | found by |
+|---|---|---|---|
+`, len(library))
+	for _, m := range library {
+		fmt.Fprintf(&b, "| %s | %s | %s | `%s` |\n", m.name, m.promise, m.file, strings.Join(m.testNames(), "`, `"))
+	}
+	page := filepath.Join(root, "docs", "mutants.md")
+	if *update {
+		require.NoError(t, os.WriteFile(page, []byte(b.String()), 0o644))
+	}
+	old, err := os.ReadFile(page)
+	require.NoError(t, err)
+	require.Equal(t, b.String(), string(old), "docs/mutants.md is not the list: run go test -run Page ./internal/mutants -update")
+}
+
+// catch is how one mutant was found.
+type catch struct {
+	first       string // line of the failure
+	build, test time.Duration
+}
+
+// Every mutant fails each of its tests, which pass without it. It compiles the library once for each, so it runs only if
+// ZKLOCK_MUTANTS=1.
+func TestMutants_AllCaught(t *testing.T) {
+	if os.Getenv("ZKLOCK_MUTANTS") != "1" {
+		t.Skip("mutants are planted only with ZKLOCK_MUTANTS=1")
+	}
+	sound := compile(t)
+	caught := make([]catch, len(library))
+	start := time.Now()
+	t.Run("each", func(t *testing.T) {
+		for i, m := range library {
+			t.Run(m.name, func(t *testing.T) {
+				t.Parallel()
+				passed := run(t, sound, m)
+				for _, name := range m.testNames() {
+					require.Contains(t, passed, "--- PASS: "+name+" ", "%s does not pass on the library as it is:\n%s", name, passed)
+				}
+
+				began := time.Now()
+				mutated := compile(t, "-overlay", Overlay(t, m.path(), Mutate(t, m.path(), m.swaps...)))
+				built := time.Now()
+				failed := run(t, mutated, m)
+				for _, name := range m.testNames() {
+					require.Contains(t, failed, "--- FAIL: "+name+" ", "%s did not find the mutant:\n%s", name, failed)
+				}
+				caught[i] = catch{firstFailure(failed), built.Sub(began), time.Since(built)}
+				require.NoError(t, os.Remove(mutated))
+			})
+		}
+	})
+
+	var table bytes.Buffer
+	w := tabwriter.NewWriter(&table, 0, 8, 2, ' ', 0)
+	n := 0
+	for i, m := range library {
+		if c := caught[i]; c.first != "" {
+			n++
+			fmt.Fprintf(w, "%s\t%s\t%.1f + %.1f s\t%s\t%s\n", m.name, m.promise, c.build.Seconds(), c.test.Seconds(), m.tests, c.first)
+		}
+	}
+	require.NoError(t, w.Flush())
+	t.Logf("mistake, what it breaks, time to compile and to find, found by, first failure:\n%s", &table)
+	t.Logf("%d of %d mutants caught in %.0f s", n, len(library), time.Since(start).Seconds())
+}
+
+// compile builds the tests of the library, as fast as that goes. What does not compile finds nothing.
+func compile(t *testing.T, args ...string) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "zklock.test")
+	cmd := exec.Command("go", append(append([]string{"test", "-c", "-o", binary, "-gcflags=-l", "-ldflags=-s -w"}, args...), ".")...)
+	cmd.Dir = root
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "this does not compile:\n%s", out)
+	return binary
+}
+
+// run runs a mutant's tests and returns what they print. A test that hangs has failed in no way that counts.
+func run(t *testing.T, binary string, m mutant) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, "-test.v", "-test.timeout=150s", "-test.run", "^("+m.tests+")$")
+	cmd.Dir = root
+	out, err := cmd.CombinedOutput()
+	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) {
+		require.NoError(t, err)
+	}
+	require.NotContains(t, string(out), "panic: test timed out", "a hang is not a failure:\n%s", out)
+	return string(out)
+}
+
+var (
+	failureLine = regexp.MustCompile(`(?m)^ +(\w+_test\.go:\d+): (.*)$`)
+	assertion   = regexp.MustCompile(`(?m)^\s+(Error|Messages|expected|actual *|Test):\s+(.*)$`)
+)
+
+// firstFailure is one line of what a failing test says: where, which case, and what.
+func firstFailure(out string) string {
+	for _, m := range failureLine.FindAllStringSubmatchIndex(out, -1) {
+		place, text := out[m[2]:m[3]], strings.TrimSpace(out[m[4]:m[5]])
+		if strings.HasPrefix(place, "helper_test.go") {
+			continue // the library's log
+		}
+		if text == "" { // an assertion: several lines with titles
+			block, _, _ := strings.Cut(out[m[1]:], "\n--- ")
+			said := map[string]string{}
+			for _, s := range assertion.FindAllStringSubmatch(block, -1) {
+				if title := strings.TrimSpace(s[1]); said[title] == "" {
+					said[title] = strings.TrimSpace(s[2])
+				}
+			}
+			text = said["Messages"]
+			if text == "" {
+				text = said["Error"]
+			}
+			if text == "Not equal:" {
+				text = "expected " + said["expected"] + ", got " + said["actual"]
+			}
+			if _, sub, ok := strings.Cut(said["Test"], "/"); ok {
+				text = sub + ": " + text
+			}
+		}
+		line := []rune(place + ": " + text)
+		return string(line[:min(len(line), 140)])
+	}
+	for line := range strings.Lines(out) {
+		if strings.HasPrefix(line, "panic: ") {
+			return strings.TrimSpace(line)
+		}
+	}
+	return "failed without a word"
+}

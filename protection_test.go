@@ -1,0 +1,309 @@
+package zklock_test
+
+import (
+	"context"
+	"net"
+	"regexp"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// nodesOf returns the lock nodes below /job that a session has made, gone or not.
+func nodesOf(history []zktest.Applied, session int64) (paths []string) {
+	for _, a := range history {
+		if a.Kind == zktest.Created && a.Owner == session {
+			paths = append(paths, a.Path)
+		}
+	}
+	return paths
+}
+
+// F3, R23, I2: the create was applied and its reply lost. The node is looked for and adopted: there is never another.
+func TestVirtual_CreateLost_IsAdopted(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		v.srv.Inject(zktest.After(zktest.Create).Path("/job/*").DropReply().Close().Once())
+		h := acquire(t, newMutex(t, s, "/job"))
+		require.Equal(t, []string{h.Path()}, nodesOf(v.srv.History(), s.SessionID()), "I2: one node")
+		st, ok := v.srv.Stat(h.Path())
+		require.True(t, ok)
+		require.Equal(t, st.Czxid, h.Token())
+		release(t, h)
+		require.Empty(t, v.srv.Children("/job"))
+	})
+}
+
+// I3, R30: the reply is lost, and what carries our id afterwards is not our session's: a copy that somebody restored.
+// A lock does not rest on it.
+func TestVirtual_CreateLost_NodeIsOfAnotherSession_IsNotAdopted(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		v.srv.Inject(zktest.After(zktest.Create).Path("/job/*").Call(func() {
+			node := "/job/" + lastOf(v.srv.Children("/job"))
+			_ = v.srv.Delete(node)
+			_, _ = v.srv.Create(node, nil, 0)
+		}).DropReply().Close().Once())
+		h := acquire(t, newMutex(t, s, "/job"))
+		st, ok := v.srv.Stat(h.Path())
+		require.True(t, ok)
+		require.Equal(t, s.SessionID(), st.EphemeralOwner, "I3: adopted a node that is not the session's")
+		require.Len(t, v.srv.Children("/job"), 1, "I4: the copy blocks the lock")
+		release(t, h)
+	})
+}
+
+// F4, I2: the reply is lost and the create not committed yet when the client is back. A list would not show it; the sync
+// waits until it is, and so the node is found, and keeps its place.
+func TestVirtual_CreateLost_NotCommittedYet_IsAdopted(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		m := newMutex(t, s, "/job")
+		node := ""
+		v.srv.Inject(zktest.After(zktest.Create).Path("/job/*").Call(func() {
+			node = "/job/" + lastOf(v.srv.Children("/job"))
+			_ = v.srv.Delete(node)
+		}).DropReply().Close().Once())
+		commit := sync.OnceFunc(func() { _, _ = v.srv.CreateAs(s.SessionID(), node, nil, zk.FlagEphemeral) })
+		v.srv.Inject(zktest.Before(zktest.Sync).Call(commit).Optional())
+		v.srv.Inject(zktest.After(zktest.GetChildren).Call(commit).Optional()) // at the latest
+		h := acquire(t, m)
+		require.Equal(t, node, h.Path(), "I2: did not see the node, and made another")
+		release(t, h)
+		require.Empty(t, v.srv.Children("/job"))
+	})
+}
+
+// stuck is a client's way to the server whose writes block while there is a channel, as with a full socket buffer, and
+// fail when it is closed.
+type stuck struct {
+	dial  zk.Dialer
+	until atomic.Pointer[chan struct{}]
+}
+
+func (l *stuck) Dial(network, addr string, d time.Duration) (net.Conn, error) {
+	c, err := l.dial(network, addr, d)
+	if err != nil {
+		return nil, err
+	}
+	return &stuckConn{c, l}, nil
+}
+
+type stuckConn struct {
+	net.Conn
+	l *stuck
+}
+
+func (c *stuckConn) Write(p []byte) (int, error) {
+	if until := c.l.until.Load(); until != nil {
+		<-*until
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Write(p)
+}
+
+// F5, I2, I4: the client keeps a create that it could not write, and sends it in the next ZooKeeper session, where
+// nobody waits for it. That node is deleted, or it would block the lock for as long as that session lives.
+func TestVirtual_CreateSentInTheNextSession_IsDeleted(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		line := &stuck{dial: v.net.Dial}
+		s := v.connect(zklock.WithDialer(line.Dial))
+		m := newMutex(t, s, "/job")
+		old := s.SessionID()
+		time.Sleep(5 * time.Second)
+		until := make(chan struct{})
+		line.until.Store(&until)
+		time.Sleep(2 * time.Second) // a read or a ping is stuck in Write, and what comes now waits behind it
+		w := v.queueUp(m)
+		require.True(t, v.srv.ExpireSession(old))
+		synctest.Wait()
+		line.until.Store(nil)
+		close(until)
+		h := w.granted2(t, time.Minute)
+		require.NotEqual(t, old, s.SessionID())
+		require.Len(t, nodesOf(v.srv.History(), s.SessionID()), 2, "the kept create was sent in the new session: without it this shows nothing")
+		time.Sleep(time.Second)
+		require.Equal(t, []string{base(h.Path())}, v.srv.Children("/job"), "I4")
+		release(t, h)
+		require.Empty(t, v.srv.Children("/job"))
+	})
+}
+
+// R25, I4: a delete that fails in a way that says nothing is tried again, until the node is gone.
+func TestVirtual_DeleteFails_IsTriedAgain(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		v.srv.Inject(zktest.Before(zktest.Delete).Path("/job/*").Fail(zktest.OperationTimeout).Times(3))
+		release(t, h)
+		require.Empty(t, v.srv.Children("/job"))
+	})
+}
+
+// F10: the reply to the delete is lost. NoNode is then our own doing, and no loss.
+func TestVirtual_ReplyToDeleteLost_ReleaseSucceeds(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		v.srv.Inject(zktest.After(zktest.Delete).Path("/job/*").DropReply().Close().Once())
+		release(t, h)
+		require.Empty(t, v.srv.Children("/job"))
+	})
+}
+
+// R27, F24: NoNode at the first try says that somebody else deleted the node: the critical section may have been
+// violated, and Release says so.
+func TestVirtual_NodeDeletedBeforeTheRelease_IsLost(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		require.NoError(t, v.srv.Delete(h.Path()))
+		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+	})
+}
+
+// I1, R59: the token is the node's czxid. Sequence numbers begin again with the lock root; tokens do not.
+func TestVirtual_Token_GrowsAcrossLockRoots(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		m := newMutex(t, v.connect(), "/job")
+		last := int64(0)
+		for range 3 {
+			for range 3 {
+				h := acquire(t, m)
+				st, ok := v.srv.Stat(h.Path())
+				require.True(t, ok)
+				require.Equal(t, st.Czxid, h.Token())
+				require.Greater(t, h.Token(), last, "I1")
+				last = h.Token()
+				release(t, h)
+			}
+			require.NoError(t, v.srv.Delete("/job"))
+		}
+	})
+}
+
+// F2, I4: a create that was looked for and not found is applied after all, late, as a server can that has it in the socket
+// of the old connection. The next list shows the node, or a look after a third of the session timeout, and it goes.
+func TestVirtual_CreateAppliedLate_IsDeleted(t *testing.T) {
+	for _, listed := range []bool{true, false} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			s := v.connect()
+			m := newMutex(t, s, "/job")
+			late := ""
+			v.srv.Inject(zktest.After(zktest.Create).Path("/job/*").Call(func() {
+				late = "/job/" + lastOf(v.srv.Children("/job"))
+				_ = v.srv.Delete(late) // not applied yet
+			}).DropReply().Close().Once())
+			h := acquire(t, m)
+			_, err := v.srv.CreateAs(s.SessionID(), late, nil, zk.FlagEphemeral)
+			require.NoError(t, err)
+			if listed {
+				_, err := m.TryAcquire(within(t, soon))
+				require.ErrorIs(t, err, zklock.ErrNotAcquired)
+				synctest.Wait()
+			} else {
+				time.Sleep(4 * time.Second)
+			}
+			require.Equal(t, []string{base(h.Path())}, v.srv.Children("/job"), "I4")
+			release(t, h)
+		})
+	}
+}
+
+// R25, I4, I7: for ten minutes the servers cannot delete. The clean-up backs off, piles nothing up, and ends well.
+func TestVirtual_DeleteFailsForLong_BacksOff(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		outage := v.srv.Inject(zktest.Before(zktest.Delete).Fail(zktest.OperationTimeout))
+		before := runtime.NumGoroutine()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, h.Release(ctx), context.DeadlineExceeded)
+		v.srv.ResetRequests()
+		time.Sleep(10 * time.Minute)
+		require.LessOrEqual(t, v.srv.Requests().Total(zktest.Delete), 130, "R25: one in 5 s at the most, once it has backed off")
+		require.LessOrEqual(t, runtime.NumGoroutine(), before+4, "I7")
+		outage.Remove()
+		time.Sleep(6 * time.Second)
+		require.Empty(t, v.srv.Children("/job"), "I4")
+	})
+}
+
+// R49: while one lock's clean-up backs off, another is handed over at once on the same Session: nobody sleeps where
+// events are handled.
+func TestVirtual_DeleteBacksOff_OtherLocksGoOn(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		stuck := v.srv.Inject(zktest.Before(zktest.Delete).Path("/job/*").Fail(zktest.OperationTimeout))
+		h := acquire(t, newMutex(t, s, "/job"))
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, h.Release(ctx), context.DeadlineExceeded)
+		other := newMutex(t, s, "/other")
+		for range 20 {
+			h := acquire(t, newMutex(t, v.connect(), "/other"))
+			w := v.queueUp(other)
+			time.Sleep(700 * time.Millisecond)
+			start := time.Now()
+			release(t, h)
+			release(t, w.granted2(t, time.Minute))
+			require.Less(t, time.Since(start), 100*time.Millisecond)
+		}
+		stuck.Remove()
+		time.Sleep(6 * time.Second)
+		require.Empty(t, v.srv.Children("/job"))
+	})
+}
+
+// R29, R32: however often a create is lost, each node has an id of its own in a name that does not grow.
+func TestVirtual_EveryNode_HasAnIDOfItsOwn(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		m := newMutex(t, s, "/job")
+		v.srv.Inject(zktest.Before(zktest.Create).Path("/job/*").Fail(zktest.OperationTimeout).Times(3))
+		ids := map[string]bool{}
+		const rounds = 5
+		for range rounds {
+			v.srv.Inject(zktest.After(zktest.Create).Path("/job/*").DropReply().Close().Once())
+			release(t, acquire(t, m))
+		}
+		for _, node := range nodesOf(v.srv.History(), s.SessionID()) {
+			name := regexp.MustCompile(`^/job/_c_([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-lock-\d{10}$`).FindStringSubmatch(node)
+			require.NotNil(t, name, node)
+			require.False(t, ids[name[1]], "R29: two nodes with one id")
+			ids[name[1]] = true
+		}
+		require.Len(t, ids, rounds)
+	})
+}
+
+// R53, I2: calls of one owner, all at once, are one participant with one node.
+func TestVirtual_OneOwner_ManyCalls_OneNode(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		v.net.SetLatency(time.Millisecond)
+		s := v.connect()
+		m := newMutex(t, s, "/job")
+		ctx := zklock.WithOwner(within(t, soon), zklock.NewOwner(""))
+		v.srv.Inject(zktest.After(zktest.Create).Path("/job/*").DropReply().Close().Once())
+		holds := make(chan *zklock.Hold, 20)
+		for range cap(holds) {
+			go func() {
+				h, err := m.Acquire(ctx)
+				if err != nil {
+					t.Error(err)
+				}
+				holds <- h
+			}()
+		}
+		for range cap(holds) {
+			defer release(t, <-holds)
+		}
+		require.Len(t, nodesOf(v.srv.History(), s.SessionID()), 1)
+	})
+}

@@ -1,0 +1,278 @@
+package zklock_test
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// isGranted says whether the waiter's call has returned.
+func (w *waiting) isGranted() bool {
+	select {
+	case <-w.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// I8, R4, F40: one release wakes one waiter, who asks nothing, and deletes one node: the others keep theirs and their
+// places.
+func TestVirtual_Release_WakesOneWaiter(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		var queue []*waiting
+		for range 6 {
+			queue = append(queue, v.queueUp(newMutex(t, v.connect(), "/job")))
+		}
+		for i, w := range queue {
+			nodes := v.srv.Children("/job")
+			slices.Sort(nodes)
+			v.srv.ResetRequests()
+			own := base(h.Path())
+			release(t, h)
+			synctest.Wait()
+			for j, other := range queue {
+				require.Equal(t, j <= i, other.isGranted(), "release %d, waiter %d", i, j)
+			}
+			require.ElementsMatch(t, without(nodes, own), v.srv.Children("/job"), "a release deletes its own node")
+			n := v.srv.Requests()
+			if i == 0 { // was second when it listed; who was further back lists once
+				require.Equal(t, 1, n.Events, "I8: one event")
+				require.Zero(t, n.Total(zktest.GetChildren))
+			}
+			require.LessOrEqual(t, n.Events, 2, "I8: the holder's own watch and its successor's")
+			require.LessOrEqual(t, n.Total(zktest.GetChildren), 1, "I8")
+			h = w.hold
+		}
+		release(t, h)
+	})
+}
+
+func without(names []string, name string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == name })
+}
+
+// I1: a waiter in the middle gives up. Who stood behind it is not in front, although its predecessor is gone.
+func TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		middle := v.queueUp(newMutex(t, v.connect(), "/job"))
+		last := v.queueUp(newMutex(t, v.connect(), "/job"))
+		middle.stop()
+		_, err := middle.get(t)
+		require.ErrorIs(t, err, context.Canceled)
+		synctest.Wait()
+		require.Len(t, v.srv.Children("/job"), 2, "I4: the node of a waiter that gave up is deleted")
+		require.False(t, last.isGranted(), "I1: granted while another holds")
+		release(t, h)
+		release(t, last.granted2(t, time.Second))
+	})
+}
+
+// I2, I1: owners exclude each other also on one Session, and a try does not wait. Either way nothing is left behind.
+func TestVirtual_TwoOwnersOfOneSession_ExcludeEachOther(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		m := newMutex(t, v.connect(), "/job")
+		h := acquire(t, m)
+		start := time.Now()
+		_, err := m.TryAcquire(within(t, time.Minute))
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		require.Less(t, time.Since(start), time.Second)
+		require.Equal(t, []string{base(h.Path())}, v.srv.Children("/job"))
+		w := v.queueUp(m)
+		require.False(t, w.isGranted(), "I1")
+		release(t, h)
+		release(t, w.granted2(t, time.Second))
+	})
+}
+
+// I7, R8: the client cannot take a watch back. However many waits for one holder time out, one watch is set on its node.
+func TestVirtual_WaitsTimeOut_ShareOneWatch(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		m := newMutex(t, v.connect(), "/job")
+		var reads atomic.Int32
+		v.srv.Inject(zktest.Before(zktest.GetData).Path(h.Path()).Call(func() { reads.Add(1) }))
+		for range 50 {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+			_, err := m.Acquire(ctx)
+			cancel()
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+		}
+		synctest.Wait()
+		require.Equal(t, int32(1), reads.Load(), "I7: each wait set a watch of its own")
+		require.Equal(t, 1, v.srv.WatchCount())
+		release(t, h)
+	})
+}
+
+// F31: an event that says nothing is asked about once, and the watch set again: the next event is heard at once.
+func TestVirtual_DataChanged_IsWatchedOn(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		v.net.SetLatency(time.Millisecond)
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		w := v.queueUp(newMutex(t, v.connect(), "/job"))
+		time.Sleep(100 * time.Millisecond)
+		v.srv.ResetRequests()
+		require.NoError(t, v.srv.SetData(h.Path(), []byte("somebody writes")))
+		time.Sleep(100 * time.Millisecond)
+		require.LessOrEqual(t, v.srv.Requests().Total(zktest.GetChildren), 1, "no busy loop")
+		require.False(t, w.isGranted())
+		start := time.Now()
+		release(t, h)
+		release(t, w.granted2(t, time.Minute))
+		require.Less(t, time.Since(start), time.Second, "the second event was not heard")
+	})
+}
+
+// F22, F30, R55: the client fails to restore its watches after a reconnect, which it only logs. The waiter asks again at
+// once, and keeps its node.
+func TestVirtual_WatchesNotRestored_ListsAgain(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		s := v.connect()
+		w := v.queueUp(newMutex(t, s, "/job"))
+		own := lastOf(v.srv.Children("/job"))
+		time.Sleep(2 * time.Second)
+		v.srv.Inject(zktest.Before(zktest.SetWatches).Fail(zktest.OperationTimeout).Once())
+		v.srv.Inject(zktest.OnEvent(zktest.NodeDeleted).Path(h.Path()).Session(s.SessionID()).Close().Once()) // the cut takes the event along
+		start := time.Now()
+		release(t, h)
+		h2 := w.granted2(t, time.Minute)
+		require.Less(t, time.Since(start), 5*time.Second, "the waiter was not woken by the reconnect")
+		require.Equal(t, own, base(h2.Path()))
+		release(t, h2)
+	})
+}
+
+// F30: watches that were not restored are dead. After the re-check they are set again, and the next event is heard.
+func TestVirtual_WatchesNotRestored_AreSetAgain(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		s := v.connect()
+		w := v.queueUp(newMutex(t, s, "/job"))
+		time.Sleep(2 * time.Second)
+		v.srv.Inject(zktest.Before(zktest.SetWatches).Fail(zktest.OperationTimeout).Once())
+		require.True(t, v.srv.DropConnection(s.SessionID()))
+		time.Sleep(25 * time.Second) // two re-checks
+		start := time.Now()
+		release(t, h)
+		release(t, w.granted2(t, time.Minute))
+		require.Less(t, time.Since(start), time.Second, "the watches stayed dead")
+	})
+}
+
+// F29, I7: the cap on a session's lock nodes refuses with an error of its own, and counts right in the long run.
+func TestVirtual_MaxLockNodes_DoesNotDrift(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		m := newMutex(t, v.connect(zklock.WithMaxLockNodes(2)), "/job")
+		for range 5 {
+			h := acquire(t, m)
+			w := v.queueUp(m)
+			_, err := m.Acquire(within(t, soon))
+			require.ErrorIs(t, err, zklock.ErrTooManyWaiters)
+			release(t, h)
+			release(t, w.granted2(t, time.Second))
+		}
+	})
+}
+
+// R22: a waiter is woken by the loss of its connection and by the next one, over and over. None of that grants, or
+// costs it its place.
+func TestVirtual_Reconnects_NeverGrant(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		s := v.connect()
+		w := v.queueUp(newMutex(t, s, "/job"))
+		nodes := v.srv.Children("/job")
+		for range 20 {
+			require.True(t, v.srv.DropConnection(s.SessionID()))
+			time.Sleep(3 * time.Second)
+			require.False(t, w.isGranted(), "R22: granted by a connection event")
+			require.ElementsMatch(t, nodes, v.srv.Children("/job"))
+		}
+		release(t, h)
+		release(t, w.granted2(t, time.Second))
+	})
+}
+
+// R61: a waiter queues again however often its session expires. An end that is final is told.
+func TestVirtual_SessionsExpire_WaiterQueuesAgain(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		s := v.connect()
+		w := v.queueUp(newMutex(t, s, "/job"))
+		for range 5 {
+			require.True(t, v.srv.ExpireSession(s.SessionID()))
+			time.Sleep(3 * time.Second)
+			require.False(t, w.isGranted())
+			require.Len(t, v.srv.Children("/job"), 2, "it is in the queue again")
+		}
+		require.NoError(t, s.Close())
+		_, err := w.get(t)
+		require.ErrorIs(t, err, zklock.ErrClosed, "R61")
+		release(t, h)
+	})
+}
+
+// R62, R44: the wait is cancelled at every moment of it. The call returns, and the same owner's next attempt knows nothing
+// of that.
+func TestVirtual_CancelledWait_DoesNotReachTheNext(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		v.net.SetLatency(time.Millisecond)
+		m, other := newMutex(t, v.connect(), "/job"), newMutex(t, v.connect(), "/job")
+		release(t, acquire(t, m))
+		cancelled := 0
+		for i := range 40 {
+			h := acquire(t, other)
+			time.AfterFunc(6*time.Millisecond, func() { _ = h.Release(context.Background()) })
+			ctx, cancel := context.WithTimeout(zklock.WithOwner(context.Background(), zklock.NewOwner("")), time.Duration(i)*400*time.Microsecond)
+			o, _ := zklock.OwnerFrom(ctx)
+			h2, err := m.Acquire(ctx)
+			if err != nil {
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				cancelled++
+				h2, err = m.Acquire(zklock.WithOwner(within(t, soon), o))
+			}
+			require.NoError(t, err)
+			cancel()
+			require.NoError(t, h2.Err())
+			release(t, h2)
+		}
+		require.Positive(t, cancelled)
+		require.Less(t, cancelled, 40)
+		time.Sleep(time.Second)
+		require.Empty(t, v.srv.Children("/job"), "I4")
+	})
+}
+
+// R64: after a loss the owner gives its handle back, twice for good measure, and is in the queue again at once.
+func TestVirtual_AfterALoss_TheOwnerQueuesAgain(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		m := newMutex(t, s, "/job")
+		ctx := zklock.WithOwner(within(t, time.Hour), zklock.NewOwner(""))
+		last := int64(0)
+		for range 5 {
+			h, err := m.Acquire(ctx)
+			require.NoError(t, err)
+			require.Greater(t, h.Token(), last)
+			last = h.Token()
+			require.True(t, v.srv.ExpireSession(s.SessionID()))
+			<-h.Lost()
+			_, err = m.Acquire(ctx)
+			require.ErrorIs(t, err, zklock.ErrLost, "not before the lost hold is given back")
+			require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+			require.NoError(t, h.Release(within(t, soon)), "a second release does nothing")
+		}
+	})
+}
