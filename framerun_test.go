@@ -467,11 +467,17 @@ func (w *frameWait) wait() *frameHold {
 	return w.hold
 }
 
-// dwell lets time pass in which the clock sends frames. In real time it lasts until a fault at such a frame has struck.
+// dwell lets time pass in which the clock sends frames. It goes on past a fault that outlasts the session, and in real
+// time until a fault at such a frame has struck.
 func (r *frameRun) dwell() {
 	d := 7 * time.Second // with two heartbeats at least, and a ping
 	if !r.virtual {
 		d = r.timeout/10 + 300*time.Millisecond
+	}
+	for _, c := range r.cases {
+		if c.fault.virtual {
+			d += r.longDelay()
+		}
 	}
 	time.Sleep(d)
 	r.awaitTimed()

@@ -103,6 +103,8 @@ var frameFaults = []frameFault{
 	{name: "delayed", on: isAny, do: func(_ *frameRun, f zktest.Fault) zktest.Fault { return f.Delay(time.Second) }},
 	{name: "delayed past the session", on: isAny, loses: true, virtual: true,
 		do: func(r *frameRun, f zktest.Fault) zktest.Fault { return f.Delay(r.longDelay()) }},
+	{name: "everything held up past the session", on: isAny, loses: true, virtual: true,
+		do: func(r *frameRun, f zktest.Fault) zktest.Fault { return f.FreezeFor(r.longDelay()) }},
 	{name: "twice", on: func(f recordedFrame) bool { return f.kind != zktest.RequestFrame && f.op != zktest.Connect },
 		do: func(_ *frameRun, f zktest.Fault) zktest.Fault { return f.Duplicate() }},
 	{name: "session killed", on: func(f recordedFrame) bool { return f.session != 0 }, loses: true,

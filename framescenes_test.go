@@ -85,6 +85,7 @@ var frameScenarios = []frameScenario{
 		w := r.o.start()
 		r.queued(2)
 		r.begin()
+		r.dwell()
 		h.release()
 		next := w.wait()
 		r.dwell()
