@@ -233,3 +233,18 @@ func TestExpireSession_OverTCP(t *testing.T) {
 	require.Error(t, ExpireSession(srv.Addr(), 0))
 	require.Error(t, ExpireSession("127.0.0.1:1", 1))
 }
+
+// Its client can take the session back at the very moment, which closes our connection before the first answer.
+func TestExpireSession_ConnectionClosedWithoutAnswer_TriesAgain(t *testing.T) {
+	srv := Start(t)
+	conn := connect(t, srv, 10*time.Second)
+	_, err := conn.Create("/e", nil, zk.FlagEphemeral, open)
+	require.NoError(t, err)
+	p := StartProxy(t, srv.Addr())
+	p.Inject(RefuseConnections().Times(3))
+	require.NoError(t, ExpireSession(p.Addr(), conn.SessionID()))
+	require.Nil(t, srv.Children("/e"))
+
+	p.Inject(RefuseConnections())
+	require.ErrorContains(t, ExpireSession(p.Addr(), conn.SessionID()), "without an answer")
+}
