@@ -47,8 +47,8 @@ type frameRun struct {
 	session    int64 // of the last frame
 	lastFrame  time.Time
 	injections []*zktest.Injection
-	struck     int       // how many frames had been recorded when the last of the faults struck
-	hitAt      time.Time // when
+	hits       []time.Time // when the faults struck
+	struck     int         // how many frames had been recorded by then
 	beliefs    []*frameHold
 	token      int64 // of the last grant
 	killed     map[int64]bool
@@ -85,7 +85,7 @@ func (r *frameRun) failf(format string, args ...any) {
 }
 
 func newFrameRun(w *frameWorld, cases []frameCase, repeat string) *frameRun {
-	r := &frameRun{frameWorld: w, cases: cases, repeat: repeat, counts: map[frameID]int{}, killed: map[int64]bool{}}
+	r := &frameRun{frameWorld: w, cases: cases, repeat: repeat, hits: make([]time.Time, len(cases)), counts: map[frameID]int{}, killed: map[int64]bool{}}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	client := func(name string) *frameClient {
 		return &frameClient{r: r, name: name, owner: zklock.NewOwner(name), connected: make(chan struct{})}
@@ -115,7 +115,7 @@ func (r *frameRun) begin() {
 	r.recording, r.began = true, time.Now()
 	r.mu.Unlock()
 	for i, c := range r.cases {
-		f := c.frame.moment(r.root).Call(r.struckNow)
+		f := c.frame.moment(r.root).Call(func() { r.struckNow(i) })
 		f = c.fault.do(r, f)
 		if i > 0 {
 			f = f.Optional() // the frame was there in another run
@@ -142,10 +142,10 @@ func (r *frameRun) saw(f zktest.Frame) {
 	}
 }
 
-func (r *frameRun) struckNow() {
+func (r *frameRun) struckNow(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.struck, r.hitAt = len(r.frames), time.Now()
+	r.struck, r.hits[i] = len(r.frames), time.Now()
 }
 
 // end stops the recording.
@@ -474,13 +474,23 @@ func (r *frameRun) dwell() {
 	if !r.virtual {
 		d = r.timeout/10 + 300*time.Millisecond
 	}
-	for _, c := range r.cases {
-		if c.fault.virtual {
-			d += r.longDelay()
+	time.Sleep(d)
+	if end := r.faultsEnd(); time.Now().Before(end) {
+		time.Sleep(time.Until(end.Add(d)))
+	}
+	r.awaitTimed()
+}
+
+// faultsEnd is until when a fault that has struck holds something back.
+func (r *frameRun) faultsEnd() (end time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, c := range r.cases {
+		if c.fault.virtual && !r.hits[i].IsZero() {
+			end = later(end, r.hits[i].Add(r.longDelay()))
 		}
 	}
-	time.Sleep(d)
-	r.awaitTimed()
+	return end
 }
 
 func (r *frameRun) awaitTimed() {
@@ -509,17 +519,9 @@ func (r *frameRun) finish(holds ...*frameHold) {
 	}
 
 	// Whatever a fault still holds back is part of the fault.
-	from := time.Now()
-	r.mu.Lock()
-	for _, c := range r.cases {
-		if c.fault.virtual {
-			from = later(from, r.hitAt.Add(r.longDelay()))
-		}
-	}
-	loose := len(r.cases) > 0
-	r.mu.Unlock()
+	from := later(time.Now(), r.faultsEnd())
 	bound := r.slack()
-	if loose {
+	if len(r.cases) > 0 {
 		bound = r.timeout + r.tick + time.Second + r.slack()
 	}
 	for left := r.children(r.root); len(left) > 0; left = r.children(r.root) {
@@ -538,7 +540,12 @@ func (r *frameRun) finish(holds ...*frameHold) {
 	r.mu.Unlock()
 	defer r.cancel()
 	if usable {
-		r.u.acquire(r.patience()).release()
+		if b := r.u.acquire(r.patience()); b != nil {
+			if err := b.h.Context().Err(); err != nil {
+				r.failf("R62: the new hold has ended as it begins: %v", err)
+			}
+			b.release()
+		}
 	}
 	fresh := &frameClient{r: r, name: "a fresh client", owner: zklock.NewOwner("fresh"), connected: make(chan struct{})}
 	ctx, cancel := fresh.context(r.patience())

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path"
+	"regexp"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -58,14 +60,22 @@ func runVirtually(t *testing.T, sc frameScenario, cases []frameCase, repeat stri
 	return r
 }
 
+var protectedName = regexp.MustCompile(`^_c_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-lock-\d{10}$`)
+
 // checkHistory replays what the server did: no session ever has two nodes of a lock, each client being one owner (I2).
+// Each node has a protection id of its own (R29, R32).
 func (r *frameRun) checkHistory(history []zktest.Applied) {
-	owners, nodes := map[string]int64{}, map[int64]int{}
+	owners, nodes, ids := map[string]int64{}, map[int64]int{}, map[string]bool{}
 	for _, a := range history {
 		switch {
 		case path.Dir(a.Path) != r.root:
 		case a.Kind == zktest.Created:
 			owners[a.Path] = a.Owner
+			name, _, _ := strings.Cut(path.Base(a.Path), "-lock-")
+			if !protectedName.MatchString(path.Base(a.Path)) || ids[name] {
+				r.failf("R29, R32: a node is called %s", a.Path)
+			}
+			ids[name] = true
 			if nodes[a.Owner]++; nodes[a.Owner] > 1 {
 				r.failf("I2: session %#x has %d nodes when %s is made", a.Owner, nodes[a.Owner], a.Path)
 			}
@@ -95,7 +105,7 @@ func recordVirtually(t *testing.T, sc frameScenario) []recordedFrame {
 // enough is how many cases may fail before a scenario is given up.
 const enough = 5
 
-// F1, F3, F5–F10, F15, F16, F31–F33, R22, R41, I1–I7: in each scenario, every frame on the client's connection meets every
+// F1, F3, F5–F10, F15, F16, F30–F33, R10, R22, R41, R53, R61, R62, R64, I1–I7: in each scenario, every frame on the client's connection meets every
 // kind of fault.
 func TestVirtual_Frames(t *testing.T) {
 	var mu sync.Mutex
@@ -129,8 +139,8 @@ func TestVirtual_Frames(t *testing.T) {
 }
 
 // framePair runs the pair of faults of that number: a fault in a scenario, and another at one of the frames that follow
-// on it. It says whether the second struck.
-func framePair(t *testing.T, seed, n uint64, recordings [][]recordedFrame) (both bool) {
+// on it, if there are any.
+func framePair(t *testing.T, seed, n uint64, recordings [][]recordedFrame) *frameRun {
 	rnd := rand.New(rand.NewPCG(seed, n))
 	i := rnd.IntN(len(frameScenarios))
 	sc := frameScenarios[i]
@@ -139,11 +149,9 @@ func framePair(t *testing.T, seed, n uint64, recordings [][]recordedFrame) (both
 	alone := runVirtually(t, sc, []frameCase{first}, repeat)
 	following := alone.frames[min(alone.struck, len(alone.frames)):]
 	if len(following) == 0 {
-		return false
+		return alone
 	}
-	second := pickCase(rnd, following)
-	r := runVirtually(t, sc, []frameCase{first, second}, repeat)
-	return r.injections[1].Fired() == 1
+	return runVirtually(t, sc, []frameCase{first, pickCase(rnd, following)}, repeat)
 }
 
 // F6, R33, I1–I7: pairs of faults, the second at a frame that follows on the first.
@@ -156,13 +164,17 @@ func TestVirtual_FramePairs(t *testing.T) {
 		framePair(t, *framePairsSeed, *framePairFlag, recordings)
 		return
 	}
-	var next, both atomic.Int64
+	var next, both, failed atomic.Int64
 	t.Run("pairs", func(t *testing.T) {
-		for range 4 {
-			t.Run("", func(t *testing.T) {
+		for worker := range 4 {
+			t.Run(fmt.Sprint(worker), func(t *testing.T) {
 				t.Parallel()
-				for n := next.Add(1); n <= int64(*framePairs) && !t.Failed(); n = next.Add(1) {
-					if framePair(t, *framePairsSeed, uint64(n), recordings) {
+				for n := next.Add(1); n <= int64(*framePairs) && failed.Load() < enough; n = next.Add(1) {
+					r := framePair(t, *framePairsSeed, uint64(n), recordings)
+					if r.failures > 0 {
+						failed.Add(1)
+					}
+					if len(r.cases) == 2 && r.injections[1].Fired() == 1 {
 						both.Add(1)
 					}
 				}
