@@ -143,6 +143,7 @@ func TestFrames_RealServer(t *testing.T) {
 		tally.check(t)
 		t.Logf("%s: %v", scenarios[i].name, tally)
 	}
+	total.check(t)
 	if !t.Failed() {
 		t.Logf("frame-exhaustive, a real server through the proxy: %v, 0 violations", total)
 	}

@@ -486,7 +486,7 @@ func (r *frameRun) faultsEnd() (end time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i, c := range r.cases {
-		if c.fault.virtual && !r.hits[i].IsZero() {
+		if c.fault.long && !r.hits[i].IsZero() {
 			end = later(end, r.hits[i].Add(r.longDelay()))
 		}
 	}

@@ -79,12 +79,11 @@ type recordedFrame struct {
 
 // frameFault is one kind of fault.
 type frameFault struct {
-	name string
-	on   func(f recordedFrame) bool
-	do   func(r *frameRun, f zktest.Fault) zktest.Fault
-	// What a client may be told because of it, apart from what the scenario brings.
-	loses, cancels, closes bool
-	virtual                bool // in real time it takes too long
+	name  string
+	on    func(f recordedFrame) bool
+	do    func(r *frameRun, f zktest.Fault) zktest.Fault
+	loses bool // it may cost the client under test its hold
+	long  bool // it outlasts the session: for virtual time
 }
 
 func isRequest(f recordedFrame) bool { return f.kind == zktest.RequestFrame }
@@ -101,19 +100,19 @@ var frameFaults = []frameFault{
 	{name: "cut before it is delivered", on: isEvent, do: func(_ *frameRun, f zktest.Fault) zktest.Fault { return f.Close() }},
 	{name: "lost", on: isEvent, do: func(_ *frameRun, f zktest.Fault) zktest.Fault { return f.Drop() }},
 	{name: "delayed", on: isAny, do: func(_ *frameRun, f zktest.Fault) zktest.Fault { return f.Delay(time.Second) }},
-	{name: "delayed past the session", on: isAny, loses: true, virtual: true,
+	{name: "delayed past the session", on: isAny, loses: true, long: true,
 		do: func(r *frameRun, f zktest.Fault) zktest.Fault { return f.Delay(r.longDelay()) }},
-	{name: "everything held up past the session", on: isAny, loses: true, virtual: true,
+	{name: "everything held up past the session", on: isAny, loses: true, long: true,
 		do: func(r *frameRun, f zktest.Fault) zktest.Fault { return f.FreezeFor(r.longDelay()) }},
 	{name: "twice", on: func(f recordedFrame) bool { return f.kind != zktest.RequestFrame && f.op != zktest.Connect },
 		do: func(_ *frameRun, f zktest.Fault) zktest.Fault { return f.Duplicate() }},
 	{name: "session killed", on: func(f recordedFrame) bool { return f.session != 0 }, loses: true,
 		do: func(r *frameRun, f zktest.Fault) zktest.Fault { return f.Call(r.killNow) }},
-	{name: "ctx cancelled", on: isAny, cancels: true,
+	{name: "ctx cancelled", on: isAny,
 		do: func(r *frameRun, f zktest.Fault) zktest.Fault { return f.Call(r.cancelNow).Delay(time.Millisecond) }},
-	{name: "ctx cancelled as it passes", on: isAny, cancels: true,
+	{name: "ctx cancelled as it passes", on: isAny,
 		do: func(r *frameRun, f zktest.Fault) zktest.Fault { return f.Call(r.cancelNow) }},
-	{name: "Session closed", on: isAny, closes: true,
+	{name: "Session closed", on: isAny,
 		do: func(r *frameRun, f zktest.Fault) zktest.Fault { return f.Call(r.closeNow).Delay(time.Millisecond) }},
 }
 
@@ -137,7 +136,7 @@ func caseNames(cases []frameCase) string {
 func casesFor(recording []recordedFrame, virtual bool) (cases []frameCase) {
 	for _, f := range recording {
 		for _, fault := range frameFaults {
-			if fault.on(f) && (virtual || !fault.virtual) {
+			if fault.on(f) && (virtual || !fault.long) {
 				cases = append(cases, frameCase{f, fault})
 			}
 		}
@@ -199,6 +198,17 @@ func (t *frameTally) String() string {
 
 // frameTallies are those of all scenarios.
 type frameTallies []*frameTally
+
+// check fails if nothing was run, for a name of a case that is none.
+func (ts frameTallies) check(tb testing.TB) {
+	tb.Helper()
+	for _, t := range ts {
+		if t.cases > 0 {
+			return
+		}
+	}
+	tb.Errorf("no case was run; -frames.case=%q", *frameCaseFlag)
+}
 
 func (ts frameTallies) String() string {
 	var frames, cases, covered int

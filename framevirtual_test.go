@@ -105,8 +105,8 @@ func recordVirtually(t *testing.T, sc frameScenario) []recordedFrame {
 // enough is how many cases may fail before a scenario is given up.
 const enough = 5
 
-// F1, F3, F5–F10, F15, F16, F30–F33, R10, R22, R41, R53, R61, R62, R64, I1–I7: in each scenario, every frame on the client's connection meets every
-// kind of fault.
+// F1, F3, F5–F10, F15, F16, F30–F33, R10, R22, R41, R53, R61, R62, R64, I1–I7: in each scenario, every frame on the
+// client's connection meets every kind of fault.
 func TestVirtual_Frames(t *testing.T) {
 	var mu sync.Mutex
 	var total frameTallies
@@ -133,6 +133,7 @@ func TestVirtual_Frames(t *testing.T) {
 			})
 		}
 	})
+	total.check(t)
 	if !t.Failed() {
 		t.Logf("frame-exhaustive: %v, 0 violations", total)
 	}

@@ -152,7 +152,7 @@ func TestAcquire_ContextEnds_LeavesNothing(t *testing.T) {
 	release(t, h)
 }
 
-// I2: re-entry adds no node and sends nothing; handles are released in any order, the node goes with the last.
+// I2, R21: re-entry adds no node and sends nothing; handles are released in any order, the node goes with the last.
 func TestAcquire_SameOwner_ReEnters(t *testing.T) {
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
@@ -544,7 +544,7 @@ func TestAcquire_ForeignNodeWithOurSuffix_IsOrderedByCzxid(t *testing.T) {
 
 func suffixOf(name string) string { return name[len(name)-10:] }
 
-// R11, R19, R60.
+// R11, R15, R19, R60.
 func TestParticipants(t *testing.T) {
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
@@ -569,7 +569,7 @@ func TestParticipants(t *testing.T) {
 	release(t, w.granted(t))
 }
 
-// A write to ZooKeeper fenced by ZooKeeper itself.
+// R15: a write to ZooKeeper fenced by ZooKeeper itself.
 func TestHold_Check_FencesAMulti(t *testing.T) {
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
