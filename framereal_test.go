@@ -129,7 +129,8 @@ func TestFrames_RealServer(t *testing.T) {
 			}
 			running.Go(func() {
 				defer func() { <-turns }()
-				r := rf.run(sc, []frameCase{c}, fmt.Sprintf("ZKLOCK_TEST_REAL=1 go test -race -run TestFrames_RealServer . -frames.case='%s: %v'", sc.name, c))
+				r := rf.run(sc, []frameCase{c}, fmt.Sprintf(
+					"ZKLOCK_TEST_REAL=1 go test -race -run TestFrames_RealServer . -frames.case='%s: %v'", sc.name, c))
 				mu.Lock()
 				defer mu.Unlock()
 				if tally.ran(c); r == nil || r.failures > 0 {

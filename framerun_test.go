@@ -85,7 +85,8 @@ func (r *frameRun) failf(format string, args ...any) {
 }
 
 func newFrameRun(w *frameWorld, cases []frameCase, repeat string) *frameRun {
-	r := &frameRun{frameWorld: w, cases: cases, repeat: repeat, hits: make([]time.Time, len(cases)), counts: map[frameID]int{}, killed: map[int64]bool{}}
+	r := &frameRun{frameWorld: w, cases: cases, repeat: repeat,
+		hits: make([]time.Time, len(cases)), counts: map[frameID]int{}, killed: map[int64]bool{}}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	client := func(name string) *frameClient {
 		return &frameClient{r: r, name: name, owner: zklock.NewOwner(name), connected: make(chan struct{})}
@@ -303,7 +304,7 @@ func (c *frameClient) try(expected ...error) *frameHold {
 	return c.take("TryAcquire", c.r.patience(), func(ctx context.Context) (*zklock.Hold, error) { return c.m.TryAcquire(ctx) }, expected)
 }
 
-func (c *frameClient) take(what string, d time.Duration, f func(ctx context.Context) (*zklock.Hold, error), expected []error) *frameHold {
+func (c *frameClient) take(what string, d time.Duration, f func(context.Context) (*zklock.Hold, error), expected []error) *frameHold {
 	ctx, cancel := c.context(d)
 	defer cancel()
 	var h *zklock.Hold
