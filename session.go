@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -161,7 +162,7 @@ type Session struct {
 		machine     stateMachine
 		subscribers map[chan Change]func() bool // stops listening to the subscriber's context
 	}
-	closeOnce sync.Once
+	closing   atomic.Bool // not a sync.Once: who waits for that keeps the virtual time of a synctest bubble from passing
 	closeDone chan struct{}
 }
 
@@ -301,21 +302,22 @@ func (s *Session) Conn() *zk.Conn { return s.conn }
 // and returns when the last goroutine of the Session has ended: after 4 s at the latest, also when no server answers.
 // The lock nodes then stay until the session timeout has passed at the servers. Close may be called more than once.
 func (s *Session) Close() error {
-	s.closeOnce.Do(func() {
-		s.shut(ErrClosed)
-		s.conn.Close()
-		s.link.Lock()
-		t := s.link.tap
-		s.link.Unlock()
-		if t != nil {
-			t.cut()
-		}
-		s.work.Wait()
-		<-s.loopDone
-		s.log.close()
-		close(s.closeDone)
-	})
-	<-s.closeDone
+	if !s.closing.CompareAndSwap(false, true) {
+		<-s.closeDone
+		return nil
+	}
+	s.shut(ErrClosed)
+	s.conn.Close()
+	s.link.Lock()
+	t := s.link.tap
+	s.link.Unlock()
+	if t != nil {
+		t.cut()
+	}
+	s.work.Wait()
+	<-s.loopDone
+	s.log.close()
+	close(s.closeDone)
 	return nil
 }
 
