@@ -1,14 +1,18 @@
 package ledger_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/ledger"
+	"github.com/zklock/zklock/zktest"
 )
 
 // hold is one that believes until it is told.
@@ -113,4 +117,28 @@ func TestLedger(t *testing.T) {
 		require.Len(t, said, 1, c.name)
 		require.Contains(t, said[0], c.want, c.name)
 	}
+}
+
+// With real holds: an admin of whom the ledger hears nothing deletes the holder's node, which is outside of what I5
+// assumes, and the next one has the lock while the holder believes.
+func TestLedger_CatchesTwoWhoBelieve(t *testing.T) {
+	srv := zktest.Start(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	t.Cleanup(cancel)
+	var said []string
+	l := ledger.New(func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) })
+	for range 2 {
+		require.Empty(t, said)
+		s, err := zklock.Connect(ctx, srv.Addr(), zklock.WithSessionTimeout(20*time.Second), zklock.WithLogger(slog.New(slog.DiscardHandler)))
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, s.Close()) })
+		m, err := zklock.NewMutex(s, "/job")
+		require.NoError(t, err)
+		h, err := m.Acquire(ctx)
+		require.NoError(t, err)
+		require.True(t, l.Granted(m.Path(), "", h))
+		require.NoError(t, srv.Delete(h.Path()))
+	}
+	require.Len(t, said, 1)
+	require.Contains(t, said[0], "I5: /job granted")
 }

@@ -120,17 +120,24 @@ func (c *slowConn) Write(p []byte) (n int, err error) {
 	return n + k, err
 }
 
+// habit is how a worker uses locks.
+type habit struct {
+	locks []string
+	wait  time.Duration // for how long at the most
+	sit   int           // one hold in so many lasts for seconds
+}
+
 // work acquires, tries, gives up, re-enters, holds and releases at random until ctx ends.
-func (c *client) work(ctx context.Context, r *rand.Rand) {
+func (c *client) work(ctx context.Context, r *rand.Rand, by habit) {
 	w := c.w
 	for ctx.Err() == nil {
 		s := c.session()
-		m, err := zklock.NewMutex(s, w.locks[r.IntN(len(w.locks))])
+		m, err := zklock.NewMutex(s, by.locks[r.IntN(len(by.locks))])
 		if err != nil {
 			w.t.Error(err)
 			return
 		}
-		bound := time.Duration(1 + r.Int64N(int64(4*time.Second)))
+		bound := time.Duration(1 + r.Int64N(int64(by.wait)))
 		if r.IntN(8) == 0 {
 			bound /= 200
 		}
@@ -149,7 +156,7 @@ func (c *client) work(ctx context.Context, r *rand.Rand) {
 		w.inTime("an acquire", begun, bound)
 		switch {
 		case err == nil:
-			c.hold(r, s, m, h)
+			c.hold(r, s, m, h, r.IntN(by.sit) == 0)
 			continue
 		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.Is(err, zklock.ErrNotAcquired):
 		case errors.Is(err, zklock.ErrClosed):
@@ -161,8 +168,8 @@ func (c *client) work(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// hold is one hold, from its grant to its release.
-func (c *client) hold(r *rand.Rand, s *zklock.Session, m *zklock.Mutex, h *zklock.Hold) {
+// hold is one hold, from its grant to its release. A long one may be overtaken by faults.
+func (c *client) hold(r *rand.Rand, s *zklock.Session, m *zklock.Mutex, h *zklock.Hold, long bool) {
 	w := c.w
 	believes := w.ledger.Granted(m.Path(), c.name, h)
 	var again *zklock.Hold
@@ -175,8 +182,8 @@ func (c *client) hold(r *rand.Rand, s *zklock.Session, m *zklock.Mutex, h *zkloc
 	if r.IntN(4) == 0 {
 		w.store.write(h, m.Path(), s.Conn())
 	}
-	switch n := r.IntN(200); {
-	case n == 0: // long enough to be overtaken by a fault
+	switch {
+	case long:
 		select {
 		case <-h.Lost():
 			if late := time.Since(h.Deadline()); late > noise {
@@ -184,7 +191,7 @@ func (c *client) hold(r *rand.Rand, s *zklock.Session, m *zklock.Mutex, h *zkloc
 			}
 		case <-time.After(time.Duration(r.Int64N(int64(4 * time.Second)))):
 		}
-	case n < 40:
+	case r.IntN(5) == 0:
 		time.Sleep(time.Duration(r.Int64N(int64(2 * time.Millisecond))))
 	}
 

@@ -136,7 +136,7 @@ func draw(r *rand.Rand) fault {
 
 // befall makes things go wrong for the client until ctx ends.
 func (c *client) befall(ctx context.Context, r *rand.Rand) {
-	for pause(ctx, some(r, 2*time.Second)) {
+	for pause(ctx, some(r, 1200*time.Millisecond)) {
 		if f := draw(r); f.do(c, r) {
 			c.w.count(f.name)
 		}

@@ -100,7 +100,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 // size is how much of everything there is in a run.
 type size struct {
-	clients, workers, locks int // workers of each client
+	clients, workers, locks int // each client has so many workers in a hurry, and one who is not
 	grants, faults          int
 	disturb                 time.Duration // how often something happens to the server, on average
 }
@@ -136,12 +136,16 @@ func run(t *testing.T, kind string, srv server, seed uint64, z size) {
 	defer rest()
 	defer troubles.Wait()
 	defer stop()
+	// Those who are in no hurry have locks of their own, or they would hold up all others.
+	quick := habit{locks: w.locks[:z.locks*4/5], wait: 2 * time.Second, sit: 1000}
+	slow := habit{locks: w.locks[z.locks*4/5:], wait: 10 * time.Second, sit: 1}
 	for _, c := range w.clients {
-		r := draws()
+		r, patient := draws(), draws()
 		troubles.Go(func() { c.befall(chaos, r) })
+		workers.Go(func() { c.work(working, patient, slow) })
 		for range z.workers {
 			r := draws()
-			workers.Go(func() { c.work(working, r) })
+			workers.Go(func() { c.work(working, r, quick) })
 		}
 	}
 	meddler, disturber := draws(), draws()
@@ -231,13 +235,27 @@ func chosen(t *testing.T, kind string) uint64 {
 func TestReal_Faults(t *testing.T) {
 	asked(t)
 	srv := zkserver.Single(t, zkserver.TickTime(tick))
-	run(t, "real server", srv, chosen(t, "real server"), size{clients: 15, workers: 6, locks: 40,
+	run(t, "real server", srv, chosen(t, "real server"), size{clients: 15, workers: 9, locks: 50,
 		grants: *wantGrants, faults: *wantFaults, disturb: 6 * time.Second})
 }
 
 // The same on the in-process server, for a few seconds.
 func TestInProcess_Faults(t *testing.T) {
 	srv := inProcess{zktest.Start(t, zktest.WithTick(tick), zktest.WithSessionTimeouts(2*tick, time.Minute))}
-	run(t, "in-process server", srv, chosen(t, "in-process server"), size{clients: 5, workers: 4, locks: 12,
+	run(t, "in-process server", srv, chosen(t, "in-process server"), size{clients: 5, workers: 5, locks: 15,
 		grants: 1000, faults: 15, disturb: time.Second})
+}
+
+// The check of the fenced writes can tell.
+func TestStore_CatchesAStaleWrite(t *testing.T) {
+	s := store{landed: make(map[string]map[int32]int64)}
+	for version, token := range map[int32]int64{1: 100, 2: 100, 5: 300, 6: 400} {
+		s.note("/job", version, token)
+	}
+	first, landed := s.stale()
+	require.Empty(t, first)
+	require.Equal(t, 4, landed)
+	s.note("/job", 8, 300)
+	first, _ = s.stale()
+	require.Equal(t, "/job: version 8 was written with token 300, after 400", first)
 }
