@@ -138,7 +138,7 @@ func (c *client) work(ctx context.Context, r *rand.Rand, by habit) {
 			return
 		}
 		bound := time.Duration(1 + r.Int64N(int64(by.wait)))
-		if r.IntN(8) == 0 {
+		if r.IntN(16) == 0 {
 			bound /= 200
 		}
 		actx, cancel := context.WithTimeout(ctx, bound)
@@ -147,7 +147,7 @@ func (c *client) work(ctx context.Context, r *rand.Rand, by habit) {
 		}
 		begun := time.Now()
 		var h *zklock.Hold
-		if r.IntN(4) == 0 {
+		if r.IntN(6) == 0 {
 			h, err = m.TryAcquire(actx)
 		} else {
 			h, err = m.Acquire(actx)
@@ -164,7 +164,7 @@ func (c *client) work(ctx context.Context, r *rand.Rand, by habit) {
 			w.t.Errorf("acquire: %v", err)
 		}
 		w.refused.Add(1)
-		time.Sleep(time.Duration(r.Int64N(int64(10 * time.Millisecond))))
+		time.Sleep(time.Duration(r.Int64N(int64(20 * time.Millisecond))))
 	}
 }
 

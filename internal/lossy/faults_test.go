@@ -171,35 +171,44 @@ func (w *world) meddle(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// disturb stops the server for a moment, or for longer than some leases, or kills it and starts it again.
-func (w *world) disturb(ctx context.Context, r *rand.Rand, every time.Duration) {
-	failed := func(err error) bool {
-		if err != nil {
-			w.t.Errorf("the server: %v", err)
+// outages are what happens to the server: each once, in a random order, before any happens again.
+var outages = []struct {
+	name string
+	do   func(w *world, r *rand.Rand) error
+}{
+	{"server stopped for a moment", func(w *world, r *rand.Rand) error { return w.suspend(some(r, time.Second)) }},
+	{"server stopped for a moment", func(w *world, r *rand.Rand) error { return w.suspend(some(r, time.Second)) }},
+	{"server stopped past some leases", func(w *world, r *rand.Rand) error { return w.suspend(leases[0].timeout + some(r, time.Second)) }},
+	{"server killed and started", func(w *world, _ *rand.Rand) error {
+		if err := w.srv.Kill(); err != nil {
+			return err
 		}
-		return err != nil
+		return w.srv.Start()
+	}},
+}
+
+func (w *world) suspend(d time.Duration) error {
+	if err := w.srv.Pause(); err != nil {
+		return err
 	}
+	time.Sleep(d)
+	return w.srv.Resume()
+}
+
+// disturb causes outages until ctx ends.
+func (w *world) disturb(ctx context.Context, r *rand.Rand, every time.Duration) {
+	var order []int
 	for pause(ctx, some(r, 2*every)) {
-		n := r.IntN(10)
-		if n < 3 {
-			if failed(w.srv.Kill()) || failed(w.srv.Start()) {
-				return
-			}
-			w.count("server killed and started")
-			continue
+		if len(order) == 0 {
+			order = r.Perm(len(outages))
 		}
-		stop, name := some(r, time.Second), "server stopped for a moment"
-		if n == 3 {
-			stop, name = leases[0].timeout+some(r, time.Second), "server stopped past some leases"
-		}
-		if failed(w.srv.Pause()) {
+		o := outages[order[0]]
+		order = order[1:]
+		if err := o.do(w, r); err != nil {
+			w.t.Errorf("%s: %v", o.name, err)
 			return
 		}
-		time.Sleep(stop)
-		if failed(w.srv.Resume()) {
-			return
-		}
-		w.count(name)
+		w.count(o.name)
 	}
 }
 

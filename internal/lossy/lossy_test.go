@@ -137,8 +137,8 @@ func run(t *testing.T, kind string, srv server, seed uint64, z size) {
 	defer troubles.Wait()
 	defer stop()
 	// Those who are in no hurry have locks of their own, or they would hold up all others.
-	quick := habit{locks: w.locks[:z.locks*4/5], wait: 2 * time.Second, sit: 1000}
-	slow := habit{locks: w.locks[z.locks*4/5:], wait: 10 * time.Second, sit: 1}
+	quick := habit{locks: w.locks[:z.locks-z.clients*2/3], wait: 2 * time.Second, sit: 1000}
+	slow := habit{locks: w.locks[len(quick.locks):], wait: 10 * time.Second, sit: 1}
 	for _, c := range w.clients {
 		r, patient := draws(), draws()
 		troubles.Go(func() { c.befall(chaos, r) })
@@ -188,13 +188,15 @@ func (w *world) settle() {
 		require.True(w.t, eventually(func() bool { return len(children(w.t, w.admin, lock)) == 0 }), "I4: left in %s: %v", lock, lister{w, lock})
 	}
 	require.True(w.t, eventually(func() bool { n, err := w.srv.WatchCount(); return err == nil && n == 0 }), "I7: watches are left")
+	var all sync.WaitGroup
 	for _, c := range w.clients {
-		for _, lock := range w.locks {
-			h, err := w.mutex(c, lock).Acquire(within(w.t, soon))
-			require.NoError(w.t, err, "%s, after all faults", c.name)
-			w.pass(c, lock, h)
-		}
+		all.Go(func() {
+			for _, lock := range w.locks {
+				w.pass(c, lock)
+			}
+		})
 	}
+	all.Wait()
 	w.queue(w.locks[0])
 	for _, lock := range w.locks {
 		w.store.read(lock, w.admin)
@@ -213,45 +215,53 @@ func (w *world) queue(lock string) {
 		count := c.proxy.Inject(zktest.OnEvent(zktest.AnyEvent).Call(func() { events.Add(1) }).Optional())
 		defer count.Remove()
 	}
-	first, err := w.mutex(w.clients[0], lock).Acquire(within(w.t, soon))
-	require.NoError(w.t, err)
+	first := w.acquire(w.clients[0], lock)
+	require.NotNil(w.t, first)
 	var all sync.WaitGroup
 	defer all.Wait()
 	for range each {
 		for _, c := range w.clients {
-			m, ctx := w.mutex(c, lock), within(w.t, 2*soon)
-			all.Go(func() {
-				h, err := m.Acquire(ctx)
-				if err != nil {
-					w.t.Errorf("%s, after all faults: %v", c.name, err)
-					return
-				}
-				w.pass(c, lock, h)
-			})
+			all.Go(func() { w.pass(c, lock) })
 		}
 	}
 	waiters := each * len(w.clients)
 	require.True(w.t, eventually(func() bool { return len(children(w.t, w.admin, lock)) == 1+waiters }))
-	w.pass(w.clients[0], lock, first)
+	w.release(w.clients[0], lock, first)
 	all.Wait()
 	require.LessOrEqual(w.t, events.Load(), 2*int64(waiters), "I8: %d waiters", waiters)
 	w.t.Logf("%d waiters in a queue, each granted in its turn: %d events", waiters, events.Load())
 }
 
-func (w *world) mutex(c *client, lock string) *zklock.Mutex {
-	m, err := zklock.NewMutex(c.session(), lock)
-	require.NoError(w.t, err)
-	return m
+// pass acquires and releases where nothing goes wrong.
+func (w *world) pass(c *client, lock string) {
+	if h := w.acquire(c, lock); h != nil {
+		w.release(c, lock, h)
+	}
 }
 
-// pass notes a grant, and gives the lock back.
-func (w *world) pass(c *client, lock string, h *zklock.Hold) {
-	if !w.ledger.Granted(lock, c.name, h) {
-		w.t.Errorf("%s: lost without a fault: %v", lock, h.Err())
+func (w *world) acquire(c *client, lock string) *zklock.Hold {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*soon)
+	defer cancel()
+	m, err := zklock.NewMutex(c.session(), lock)
+	if err != nil {
+		w.t.Error(err)
+		return nil
 	}
+	h, err := m.Acquire(ctx)
+	if err != nil {
+		w.t.Errorf("%s, after all faults: %v", c.name, err)
+	} else if !w.ledger.Granted(lock, c.name, h) {
+		w.t.Errorf("%s, after all faults: %v", c.name, h.Err())
+	}
+	return h
+}
+
+func (w *world) release(c *client, lock string, h *zklock.Hold) {
 	w.ledger.Ended(lock, h)
-	if err := h.Release(within(w.t, soon)); err != nil {
-		w.t.Errorf("%s: released without a fault: %v", lock, err)
+	ctx, cancel := context.WithTimeout(context.Background(), soon)
+	defer cancel()
+	if err := h.Release(ctx); err != nil {
+		w.t.Errorf("%s, after all faults: %v", c.name, err)
 	}
 }
 
@@ -286,8 +296,8 @@ func chosen(t *testing.T, kind string) uint64 {
 func TestReal_Faults(t *testing.T) {
 	asked(t)
 	srv := zkserver.Single(t, zkserver.TickTime(tick))
-	run(t, "real server", srv, chosen(t, "real server"), size{clients: 15, workers: 9, locks: 50,
-		grants: *wantGrants, faults: *wantFaults, disturb: 6 * time.Second})
+	run(t, "real server", srv, chosen(t, "real server"), size{clients: 15, workers: 9, locks: 120,
+		grants: *wantGrants, faults: *wantFaults, disturb: 4 * time.Second})
 }
 
 // The same on the in-process server, for a few seconds.
