@@ -20,11 +20,12 @@ import (
 
 // client has a Session that it may close and open anew, behind a proxy of its own.
 type client struct {
-	w     *world
-	name  string
-	opts  []zklock.Option
-	proxy *zktest.Proxy
-	slow  atomic.Bool // its bytes trickle
+	w      *world
+	name   string
+	opts   []zklock.Option
+	proxy  *zktest.Proxy
+	slow   atomic.Bool // its bytes trickle
+	frozen atomic.Bool // nothing passes
 
 	mu struct {
 		sync.Mutex
@@ -184,13 +185,7 @@ func (c *client) hold(r *rand.Rand, s *zklock.Session, m *zklock.Mutex, h *zkloc
 	}
 	switch {
 	case long:
-		select {
-		case <-h.Lost():
-			if late := time.Since(h.Deadline()); late > noise {
-				w.t.Errorf("I5: told %v after the deadline", late)
-			}
-		case <-time.After(time.Duration(r.Int64N(int64(4 * time.Second)))):
-		}
+		c.stay(h, time.Duration(r.Int64N(int64(4*time.Second))))
 	case r.IntN(5) == 0:
 		time.Sleep(time.Duration(r.Int64N(int64(2 * time.Millisecond))))
 	}
@@ -219,6 +214,24 @@ func (c *client) hold(r *rand.Rand, s *zklock.Session, m *zklock.Mutex, h *zkloc
 	}
 	if lost {
 		w.lost.Add(1)
+	}
+}
+
+// stay holds for d, and while the client is frozen until it is told of the loss: then the next one is about to be granted.
+func (c *client) stay(h *zklock.Hold, d time.Duration) {
+	for {
+		select {
+		case <-h.Lost():
+			if late := time.Since(h.Deadline()); late > noise {
+				c.w.t.Errorf("I5: told %v after the deadline", late)
+			}
+			return
+		case <-time.After(d):
+		}
+		if !c.frozen.Load() {
+			return
+		}
+		d = 10 * time.Millisecond
 	}
 }
 

@@ -48,7 +48,9 @@ func (c *client) strike(r *rand.Rand, f zktest.Fault) bool {
 // freeze stops the client's traffic for a while, both ways.
 func (c *client) freeze(d time.Duration) bool {
 	c.proxy.Freeze()
+	c.frozen.Store(true)
 	time.Sleep(d)
+	c.frozen.Store(false)
 	c.proxy.Thaw()
 	return true
 }

@@ -137,7 +137,7 @@ func run(t *testing.T, kind string, srv server, seed uint64, z size) {
 	defer troubles.Wait()
 	defer stop()
 	// Those who are in no hurry have locks of their own, or they would hold up all others.
-	quick := habit{locks: w.locks[:z.locks-z.clients*2/3], wait: 2 * time.Second, sit: 1000}
+	quick := habit{locks: w.locks[:z.locks-z.clients/2], wait: 2 * time.Second, sit: 1000}
 	slow := habit{locks: w.locks[len(quick.locks):], wait: 10 * time.Second, sit: 1}
 	for _, c := range w.clients {
 		r, patient := draws(), draws()
