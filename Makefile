@@ -37,7 +37,7 @@ conformance:
 ## a real ensemble on network hosts of its own, cut up; takes Linux and root
 chaos:
 	scripts/setup chaos
-	ZKLOCK_CHAOS=1 $(GO) test -race -count=1 -v -timeout 30m ./internal/cutup
+	ZKLOCK_CHAOS=1 $(GO) test -race -count=1 -v -timeout 30m -parallel 2 ./internal/cutup
 
 ## the long run of cuts and failovers, and no test else: make soak CUTS=300, or make soak DURATION=1h
 CUTS ?= 20

@@ -119,7 +119,7 @@ func (s *Session) dial(network, addr string, timeout time.Duration) (net.Conn, e
 	s.link.conns++
 	s.link.tap = newTap(c, raw, s, s.clock, s.link.conns, deadline)
 	s.link.tried[addr] = errors.New("connected, but the server did not answer the handshake: no quorum, or not a ZooKeeper server")
-	return s.link.tap, nil
+	return s.zxid.Wrap(s.link.tap), nil
 }
 
 // dialRaw returns the connection to speak over and the one underneath, which closes at once.

@@ -233,6 +233,11 @@ func (e *era) hold(d *lockData) (ok bool, err error) {
 	if ok {
 		e.mu.held[d.node] = d
 	}
+	// While we only waited, nothing renewed the lease, and a cheap read may have gone out just now: the next beat, a
+	// whole interval after it, could come too late for a lease that is near its end.
+	if first && e.mu.lease.end.sub(now) < heartbeat(e.mu.lease.timeout)+2*roundTrip {
+		e.mu.beatSoon = true
+	}
 	e.mu.Unlock()
 	if first {
 		e.s.nudge() // the lease's timer, and a heartbeat within h

@@ -544,7 +544,7 @@ func TestAcquire_ForeignNodeWithOurSuffix_IsOrderedByCzxid(t *testing.T) {
 
 func suffixOf(name string) string { return name[len(name)-10:] }
 
-// R11, R19, R60.
+// R11, R15, R19, R60.
 func TestParticipants(t *testing.T) {
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)

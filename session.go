@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock/internal/lastzxid"
 )
 
 // State is what a Session is to its ZooKeeper session.
@@ -118,6 +121,7 @@ type Session struct {
 	chroot  string
 	hosts   *hosts
 	conn    *zk.Conn
+	zxid    lastzxid.Seen   // kept in the client's place
 	ctx     context.Context // ends when the Session is shut: for dials, which the client cannot break off
 	cancel  context.CancelFunc
 	locks   lockTable
@@ -158,7 +162,7 @@ type Session struct {
 		machine     stateMachine
 		subscribers map[chan Change]func() bool // stops listening to the subscriber's context
 	}
-	closeOnce sync.Once
+	closing   atomic.Bool // not a sync.Once: who waits for that keeps the virtual time of a synctest bubble from passing
 	closeDone chan struct{}
 }
 
@@ -298,21 +302,22 @@ func (s *Session) Conn() *zk.Conn { return s.conn }
 // and returns when the last goroutine of the Session has ended: after 4 s at the latest, also when no server answers.
 // The lock nodes then stay until the session timeout has passed at the servers. Close may be called more than once.
 func (s *Session) Close() error {
-	s.closeOnce.Do(func() {
-		s.shut(ErrClosed)
-		s.conn.Close()
-		s.link.Lock()
-		t := s.link.tap
-		s.link.Unlock()
-		if t != nil {
-			t.cut()
-		}
-		s.work.Wait()
-		<-s.loopDone
-		s.log.close()
-		close(s.closeDone)
-	})
-	<-s.closeDone
+	if !s.closing.CompareAndSwap(false, true) {
+		<-s.closeDone
+		return nil
+	}
+	s.shut(ErrClosed)
+	s.conn.Close()
+	s.link.Lock()
+	t := s.link.tap
+	s.link.Unlock()
+	if t != nil {
+		t.cut()
+	}
+	s.work.Wait()
+	<-s.loopDone
+	s.log.close()
+	close(s.closeDone)
 	return nil
 }
 
@@ -483,7 +488,7 @@ type clientWatch struct {
 }
 
 // watchesSent opens the gate for our requests after the client's setWatches. The client sends it from a goroutine of
-// its own, which requests could overtake, and reads its last zxid for it while an early reply would be writing it.
+// its own, which requests could overtake.
 func (s *Session) watchesSent(t *tap) {
 	s.link.Lock()
 	defer s.link.Unlock()

@@ -1,319 +1,229 @@
 package zklock_test
 
 import (
-	"context"
-	"errors"
+	"cmp"
 	"flag"
 	"fmt"
-	"math/rand/v2"
-	"path"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/zklock/zklock"
-	"github.com/zklock/zklock/zktest"
 )
 
 var (
 	simSeed  = flag.Uint64("sim.seed", 0, "run this one seed of TestVirtual_Simulation")
+	simFirst = flag.Uint64("sim.first", 1, "the first seed TestVirtual_Simulation runs")
 	simSeeds = flag.Uint64("sim.seeds", 5, "how many seeds TestVirtual_Simulation runs")
+	simKind  = flag.String("sim.kind", "", "run worlds of this kind only: busy or long")
+	simTimes = flag.Uint64("sim.times", 1, "how often -sim.seed is run, until it fails: same seed, same world and faults, another schedule")
+	simJobs  = flag.Int("sim.jobs", 1, "how many seeds run at a time")
+	simCalm  = flag.Uint64("sim.calm", 3, "how many hours without faults TestVirtual_SimulationWithoutFaults runs")
+	simEvery = flag.Uint64("sim.every", 500, "say how far it is after so many seeds")
 )
 
-// world is what a simulation knows: who believed to hold what, when. Its checks run as things happen.
-type world struct {
-	t    *testing.T
-	seed uint64
-
-	mu       sync.Mutex
-	holders  map[string]*belief // by lock path: who believes to hold
-	tokens   map[string]int64   // the largest token granted
-	touched  map[string]bool    // lock nodes that the admin deleted, and those of sessions that the admin killed
-	killed   map[int64]bool
-	grants   int
-	losses   int
-	refusals int
-	faults   int
+// worldKind is what a simulated world is like. Durations are upper bounds of what is drawn at random, but for long.
+type worldKind struct {
+	name     string
+	long     time.Duration // how long it is under load and faults
+	locks    int
+	clients  int
+	workers  int             // of each client
+	timeouts []time.Duration // of sessions
+	think    time.Duration   // between two acquires
+	wait     time.Duration   // the bound of an acquire
+	hold     time.Duration   // of three in four; the fourth is six times as long
+	calm     time.Duration   // between two faults at servers, and between two at clients; 0 for none
+	slow     float64         // by how much clients' clocks are too slow
 }
 
-// belief is the time from the grant until the holder was told of its end, or ended it.
-type belief struct {
-	h     *zklock.Hold
-	since time.Time
-	over  bool
+var (
+	// busy has many short holds in dense contention, and a fault every few seconds.
+	busy = worldKind{
+		name: "busy", long: 8 * time.Minute, locks: 2, clients: 4, workers: 3,
+		timeouts: []time.Duration{8 * time.Second, 10 * time.Second, 15 * time.Second, 30 * time.Second},
+		think:    5 * time.Second, wait: time.Minute, hold: 8 * time.Second, calm: 30 * time.Second,
+	}
+	// long has hours of nightly jobs, and a fault every few minutes.
+	long = worldKind{
+		name: "long", long: 5 * time.Hour, locks: 1, clients: 3, workers: 1,
+		timeouts: slices.Concat([]time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 2 * time.Minute}, slices.Repeat([]time.Duration{5 * time.Minute}, 6)),
+		think:    20 * time.Minute, wait: 30 * time.Minute, hold: 15 * time.Minute, calm: 20 * time.Minute,
+	}
+)
+
+// repeat is the command that runs one seed again.
+func (k worldKind) repeat(seed uint64) string {
+	test := "TestVirtual_Simulation$"
+	if k.calm == 0 {
+		test = "TestVirtual_SimulationWithoutFaults"
+	}
+	return fmt.Sprintf("repeat: go test -run '%s' -v -sim.seed=%d -sim.kind=%s -sim.times=50 .", test, seed, k.name)
 }
 
-func (w *world) failf(format string, args ...any) {
-	w.t.Errorf("seed %d: %s (repeat: go test -race -run TestVirtual_Simulation -sim.seed=%d .)", w.seed, fmt.Sprintf(format, args...), w.seed)
-}
-
-func (w *world) granted(lock string, h *zklock.Hold, session int64) *belief {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.grants++
-	b := &belief{h: h, since: time.Now()}
-	// The admin's doing is outside the assumptions of I5: a holder is told of it afterwards, and from a server that lags
-	// a waiter may learn of it only then (F24).
-	if old := w.holders[lock]; old != nil && !old.over && !w.touched[old.h.Path()] && !w.touched[h.Path()] {
-		w.failf("I5: %s granted with token %d while the holder of token %d, since %v, still believes; its deadline is in %v",
-			lock, h.Token(), old.h.Token(), time.Since(old.since), time.Until(old.h.Deadline()))
-	}
-	if h.Token() <= w.tokens[lock] && !w.touched[h.Path()] {
-		w.failf("I1: token %d after %d", h.Token(), w.tokens[lock])
-	}
-	w.tokens[lock] = max(w.tokens[lock], h.Token())
-	if w.killed[session] {
-		w.touched[h.Path()] = true
-	}
-	w.holders[lock] = b
-	return b
-}
-
-func (w *world) ended(b *belief) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	b.over = true
-}
-
-// simulate runs clients, workers and faults over an ensemble in miniature for a while, and checks I1 and I4–I8.
-func simulate(t *testing.T, seed uint64, long time.Duration) (w *world) {
-	w = &world{t: t, seed: seed, holders: map[string]*belief{}, tokens: map[string]int64{}, touched: map[string]bool{}, killed: map[int64]bool{}}
-	synctest.Test(t, func(t *testing.T) {
-		w.t = t
-		rnd := rand.New(rand.NewPCG(seed, 3))
-		n := zktest.NewNetwork()
-		n.SetLatency(time.Duration(1+rnd.IntN(5)) * time.Millisecond)
-		ens := zktest.StartEnsemble(t, 3, zktest.WithNetwork(n), zktest.WithTick(2*time.Second), zktest.WithSyncLimit(5))
-		servers := strings.Join(ens.Addrs(), ",")
-		locks := []string{"/locks/a", "/locks/b"}
-		ctx, cancel := context.WithCancel(context.Background())
-		defer cancel()
-		var workers, chaos sync.WaitGroup
-		var sessions []*zklock.Session
-		for range 4 {
-			T := []time.Duration{8, 10, 15, 30}[rnd.IntN(4)] * time.Second
-			s, err := zklock.Connect(context.Background(), servers, zklock.WithDialer(n.Dial), zklock.WithSessionTimeout(T), quiet(t))
-			require.NoError(t, err)
-			sessions = append(sessions, s)
-			for range 3 {
-				r := rand.New(rand.NewPCG(seed, rnd.Uint64()))
-				m := newMutex(t, s, locks[rnd.IntN(2)])
-				workers.Go(func() { w.worker(ctx, r, s, m) })
-			}
-		}
-		r := rand.New(rand.NewPCG(seed, rnd.Uint64()))
-		chaos.Go(func() { w.chaos(ctx, r, ens, sessions) })
-
-		time.Sleep(long)
-		cancel()
-		chaos.Wait()
-		workers.Wait()
-		time.Sleep(2 * time.Minute)
-		for _, lock := range locks {
-			if left := ens.Children(lock); len(left) > 0 {
-				w.failf("I4: left in %s: %v", lock, left)
-				ids := map[int64]bool{}
-				for _, a := range ens.History() {
-					for _, name := range left {
-						if strings.HasSuffix(a.Path, name) {
-							ids[a.Session] = true
-						}
-					}
-				}
-				for _, a := range ens.History() {
-					if ids[a.Session] {
-						t.Logf("history: %v %v", a.Time, a)
-					}
-				}
-			}
-			for _, s := range sessions {
-				h, err := newMutex(t, s, lock).Acquire(within(t, time.Minute))
-				if err != nil {
-					w.failf("after all faults: %v", err)
-					continue
-				}
-				release(t, h)
-			}
-		}
-		for _, s := range sessions {
-			require.NoError(t, s.Close())
-		}
-	})
-	return w
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// worker acquires, tries, gives up, re-enters, holds and releases at random.
-func (w *world) worker(ctx context.Context, r *rand.Rand, s *zklock.Session, m *zklock.Mutex) {
-	for pause(ctx, time.Duration(r.Int64N(int64(5*time.Second)))) {
-		bound := time.Duration(1+r.Int64N(int64(time.Minute)/int64(time.Millisecond))) * time.Millisecond
-		if r.IntN(4) == 0 {
-			bound /= 100
-		}
-		actx, cancel := context.WithTimeout(context.Background(), bound)
-		start := time.Now()
-		var h *zklock.Hold
-		var err error
-		if r.IntN(3) == 0 {
-			h, err = m.TryAcquire(actx)
-		} else {
-			h, err = m.Acquire(actx)
-		}
-		cancel()
-		if late := time.Since(start) - bound; late > time.Second {
-			w.failf("I6: an acquire of %v came back %v late", bound, late)
-		}
-		if err != nil {
-			w.mu.Lock()
-			w.refusals++
-			w.mu.Unlock()
-			if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, zklock.ErrNotAcquired) {
-				w.failf("acquire: %v", err)
-			}
-			continue
-		}
-		w.hold(ctx, r, s, m, h)
-	}
-}
-
-func (w *world) hold(ctx context.Context, r *rand.Rand, s *zklock.Session, m *zklock.Mutex, h *zklock.Hold) {
-	b := w.granted(m.Path(), h, s.SessionID())
-	told := make(chan struct{})
-	var watcher sync.WaitGroup
-	watcher.Go(func() {
-		select {
-		case <-h.Lost():
-			w.ended(b)
-		case <-told:
-		}
-	})
-	if r.IntN(3) == 0 {
-		if again, err := m.Acquire(h.Context()); err == nil {
-			if again.Token() != h.Token() {
-				w.failf("I2: re-entered with another token")
-			}
-			_ = again.Release(context.Background())
-		}
-	}
-	pause(h.Context(), time.Duration(r.Int64N(int64(8*time.Second))))
-	bound := time.Duration(r.Int64N(int64(20 * time.Second)))
-	rctx, cancel := context.WithTimeout(context.Background(), bound)
-	start := time.Now()
-	w.ended(b)
-	err := h.Release(rctx)
-	cancel()
-	close(told)
-	watcher.Wait()
-	if late := time.Since(start) - bound; late > time.Second {
-		w.failf("I6: a release of %v came back %v late", bound, late)
-	}
-	switch {
-	case err == nil, errors.Is(err, context.DeadlineExceeded):
-	case errors.Is(err, zklock.ErrLost):
-		w.mu.Lock()
-		w.losses++
-		w.mu.Unlock()
-	default:
-		w.failf("release: %v", err)
-	}
-}
-
-// chaos does to the ensemble and its clients what happens in the field, and leaves it well.
-func (w *world) chaos(ctx context.Context, r *rand.Rand, ens *zktest.Ensemble, sessions []*zklock.Session) {
-	var open []*zktest.Injection
-	ops := []zktest.Op{zktest.Create, zktest.Delete, zktest.GetChildren, zktest.GetData, zktest.Exists, zktest.Sync, zktest.Multi, zktest.SetWatches, zktest.AnyOp}
-	for pause(ctx, time.Duration(r.Int64N(int64(40*time.Second)))) {
-		w.mu.Lock()
-		w.faults++
-		w.mu.Unlock()
-		s, member := sessions[r.IntN(len(sessions))], ens.Member(1+r.IntN(3))
-		switch r.IntN(14) {
-		case 0, 1:
-			ens.DropConnection(s.SessionID())
-		case 2:
-			id := s.SessionID()
-			w.mu.Lock()
-			w.killed[id] = true
-			for _, lock := range []string{"/locks/a", "/locks/b"} {
-				for _, c := range ens.Children(lock) {
-					if st, ok := ens.Stat(path.Join(lock, c)); ok && st.EphemeralOwner == id {
-						w.touched[path.Join(lock, c)] = true
-					}
-				}
-			}
-			w.mu.Unlock()
-			ens.ExpireSession(id)
-		case 3, 4:
-			member.Isolate()
-			pause(ctx, time.Duration(r.Int64N(int64(40*time.Second))))
-			ens.Heal()
-		case 5:
-			member.Stop()
-			pause(ctx, time.Duration(r.Int64N(int64(40*time.Second))))
-			if err := member.Start(); err != nil {
-				w.failf("%v", err)
-			}
-		case 6:
-			ens.Elect()
-		case 7:
-			member.SetLag(time.Duration(r.Int64N(int64(2 * time.Second))))
-		case 8:
-			lock := []string{"/locks/a", "/locks/b"}[r.IntN(2)]
-			if names := ens.Children(lock); len(names) > 0 {
-				node := path.Join(lock, names[r.IntN(len(names))])
-				w.mu.Lock()
-				w.touched[node] = true
-				w.mu.Unlock()
-				_ = ens.Delete(node)
-			}
-		case 9:
-			lock := []string{"/locks/a", "/locks/b"}[r.IntN(2)]
-			if names := ens.Children(lock); len(names) > 0 {
-				_ = ens.SetData(path.Join(lock, names[r.IntN(len(names))]), []byte("noise"))
-			}
-		case 10:
-			open = append(open, ens.Inject(zktest.Before(ops[r.IntN(len(ops))]).Session(s.SessionID()).Nth(1+r.IntN(3)).Close().Optional()))
-		case 11, 12:
-			open = append(open, ens.Inject(zktest.After(ops[r.IntN(len(ops))]).Session(s.SessionID()).Nth(1+r.IntN(3)).DropReply().Close().Optional()))
-		case 13:
-			open = append(open, ens.Inject(zktest.OnEvent(zktest.NodeDeleted).Session(s.SessionID()).Drop().Once().Optional()))
-		}
-	}
-	for _, i := range open {
-		i.Remove()
-	}
-	ens.Heal()
-	for id := 1; id <= 3; id++ {
-		ens.Member(id).SetLag(0)
-	}
-}
-
-// I1–I8: seeded runs of many clients and random faults, in virtual time.
-func TestVirtual_Simulation(t *testing.T) {
-	first, last := uint64(1), *simSeeds
+// seedsOf returns n seeds, or those that were asked for.
+func seedsOf(n uint64) (seeds []uint64) {
 	if *simSeed != 0 {
-		first, last = *simSeed, *simSeed
+		return slices.Repeat([]uint64{*simSeed}, int(*simTimes))
 	}
-	var grants, losses, refusals, faults int
-	const long = 30 * time.Minute
-	for seed := first; seed <= last && !t.Failed(); seed++ {
-		w := simulate(t, seed, long)
-		grants, losses, refusals, faults = grants+w.grants, losses+w.losses, refusals+w.refusals, faults+w.faults
+	for i := range n {
+		seeds = append(seeds, *simFirst+i)
 	}
-	hours := float64(last-first+1) * long.Hours()
-	t.Logf("%d seeds, %.0f virtual hours: %d faults, %d grants, %d not acquired, %d lost", last-first+1, hours, faults, grants, refusals, losses)
+	return seeds
+}
+
+// kindOf says which kind of world a seed is.
+func kindOf(seed uint64) worldKind {
+	switch {
+	case *simKind == busy.name, *simKind == "" && seed%5 < 2:
+		return busy
+	case *simKind == long.name, *simKind == "":
+		return long
+	}
+	panic("-sim.kind is busy or long")
+}
+
+// tally is what a kind of world came to.
+type tally struct {
+	seeds   int
+	hours   float64
+	counts  map[string]int // what happened
+	faults  map[string]int // by kind
+	checked map[string]int // how often something was held against a promise
+}
+
+func newTally() *tally {
+	return &tally{counts: map[string]int{}, faults: map[string]int{}, checked: map[string]int{}}
+}
+
+func (a *tally) add(b *tally) {
+	a.seeds, a.hours = a.seeds+b.seeds, a.hours+b.hours
+	for _, m := range []struct{ to, from map[string]int }{{a.counts, b.counts}, {a.faults, b.faults}, {a.checked, b.checked}} {
+		for k, n := range m.from {
+			m.to[k] += n
+		}
+	}
+}
+
+func total(m map[string]int) (n int) {
+	for _, k := range m {
+		n += k
+	}
+	return n
+}
+
+// listed spells counts, the most frequent first.
+func listed(m map[string]int) string {
+	keys := slices.SortedFunc(maps.Keys(m), func(a, b string) int { return cmp.Or(m[b]-m[a], strings.Compare(a, b)) })
+	var out []string
+	for _, k := range keys {
+		out = append(out, fmt.Sprintf("%d %s", m[k], k))
+	}
+	return strings.Join(out, ", ")
+}
+
+func (a *tally) String() string {
+	return fmt.Sprintf("%d seeds, %.0f virtual hours, %d faults (%s); %s; checked: %s",
+		a.seeds, a.hours, total(a.faults), listed(a.faults), listed(a.counts), listed(a.checked))
+}
+
+// I1–I8: seeded runs of clients and random faults over an ensemble in miniature, in virtual time. Every run is recorded
+// by the servers and by the clients, and the record is held against the promises.
+func TestVirtual_Simulation(t *testing.T) {
+	seeds := seedsOf(*simSeeds)
+	var mu sync.Mutex
+	sums := map[string]*tally{busy.name: newTally(), long.name: newTally()}
+	done, failed := uint64(0), 0
+	report := func() {
+		for _, kind := range []worldKind{busy, long} {
+			if sum := sums[kind.name]; sum.seeds > 0 {
+				t.Logf("%s worlds: %v", kind.name, sum)
+			}
+		}
+		t.Logf("all: %d seeds, %.0f virtual hours, %d faults, %d seeds with violations", done, sums[busy.name].hours+sums[long.name].hours,
+			total(sums[busy.name].faults)+total(sums[long.name].faults), failed)
+	}
+	next, enough := 0, 10
+	if *simSeed != 0 {
+		enough = 1
+	}
+	take := func() (seed uint64, ok bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if next == len(seeds) || failed >= enough {
+			return 0, false
+		}
+		next++
+		return seeds[next-1], true
+	}
+	var jobs sync.WaitGroup
+	for range *simJobs {
+		jobs.Go(func() {
+			for seed, ok := take(); ok; seed, ok = take() {
+				w := simulate(t, seed, kindOf(seed))
+				mu.Lock()
+				sums[w.kind.name].add(w.sum)
+				if done++; len(w.violations) > 0 {
+					failed++
+				}
+				if done%*simEvery == 0 {
+					report()
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	jobs.Wait()
+	report()
+}
+
+// I5, I8: without faults nobody is ever told Lost, no connection is suspended, and one release wakes one waiter.
+func TestVirtual_SimulationWithoutFaults(t *testing.T) {
+	sums := map[string]*tally{busy.name: newTally(), long.name: newTally()}
+	for _, seed := range seedsOf(*simCalm) {
+		kind := kindOf(seed)
+		kind.long, kind.calm = time.Hour, 0
+		w := simulate(t, seed, kind)
+		if n := w.sum.counts["told losses"] + w.sum.counts["releases of lost holds"]; n > 0 {
+			t.Errorf("seed %d: Lost %d times without a fault (%s)", seed, n, kind.repeat(seed))
+		}
+		sums[kind.name].add(w.sum)
+	}
+	for name, sum := range sums {
+		t.Logf("%s, without faults: %v", name, sum)
+	}
+}
+
+// The simulation can tell: with clocks that run slower than the lease allows for, some seed breaks I5, and both the check
+// of beliefs and the model of the mutex see it.
+func TestVirtual_SimulationWithSlowClocks_BreaksI5(t *testing.T) {
+	kind := busy
+	kind.slow, kind.timeouts = 0.5, []time.Duration{8 * time.Second}
+	for seed := range uint64(100) {
+		said := strings.Join(runWorld(t, seed, kind).violations, "\n")
+		if strings.Contains(said, "I5") && strings.Contains(said, "the mutex is not linearizable") {
+			t.Logf("found by seed %d", seed)
+			return
+		}
+	}
+	t.Error("no holder that believes too long was found")
+}
+
+// A seed decides the world and what is done to it, when, and to whom. It cannot decide in which order goroutines run that
+// are ready at one instant: Go draws that anew in each run, for select, for maps, and in a bubble for timers. A seed that
+// failed is therefore run many times.
+func TestVirtual_SimulationRepeatsTheFaultsOfASeed(t *testing.T) {
+	for _, kind := range []worldKind{busy, long} {
+		var plans [2][]string
+		for i := range plans {
+			w := runWorld(t, 7, kind)
+			plans[i] = w.plan
+			slices.Sort(plans[i]) // two goroutines write it
+		}
+		require.NotEmpty(t, plans[0])
+		require.Equal(t, plans[0], plans[1])
+	}
 }

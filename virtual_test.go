@@ -126,6 +126,28 @@ func TestVirtual_HoldForHours_IsNeverLost(t *testing.T) {
 	}
 }
 
+// No false Lost (I5): a grant after a wait, whenever it comes, has a heartbeat before its lease ends, also with the least
+// room that Connect takes.
+func TestVirtual_GrantAfterAWait_IsNotLost(t *testing.T) {
+	for i := range 150 {
+		idle, wait := 20*time.Second+time.Duration(i%5)*267*time.Millisecond, time.Duration(i/5)*75*time.Millisecond
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			v.net.SetLatency(5 * time.Millisecond)
+			short := zklock.WithSessionTimeout(8 * time.Second)
+			h := acquire(t, newMutex(t, v.connect(short), "/job"))
+			m := newMutex(t, v.connect(short), "/job")
+			time.Sleep(idle)
+			w := v.queueUp(m)
+			time.Sleep(wait)
+			release(t, h)
+			next := w.granted2(t, time.Second)
+			time.Sleep(10 * time.Second)
+			require.NoError(t, next.Err(), "queued after %v, granted after %v", idle, wait)
+			release(t, next)
+		})
+	}
+}
+
 // F15, I5: the client is cut off. Before its session can expire it is told; the next is granted afterwards.
 func TestVirtual_ClientCutOff_IsToldBeforeTheNextGrant(t *testing.T) {
 	for seed := range uint64(20) {

@@ -8,6 +8,7 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
+	"github.com/zklock/zklock/internal/lastzxid"
 	"github.com/zklock/zklock/internal/rawzk"
 	"github.com/zklock/zklock/internal/wire"
 	. "github.com/zklock/zklock/zktest"
@@ -208,6 +209,37 @@ func TestEnsemble_ShortCut_WaitingWriteIsDone_AndEventsCome(t *testing.T) {
 	})
 }
 
+// The leader's pings wait in the connection during a cut. They are answered when it is healed, before a write is.
+func TestEnsemble_ShortCut_TouchesComeBeforeTheWaitingWrite(t *testing.T) {
+	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
+		c := at(t, n, e.Member(1), 8*time.Second)
+		cut := pinging(t, c)
+		time.Sleep(2100 * time.Millisecond)
+		e.Member(1).Isolate()
+		ends := e.Sessions()[0].Expires
+		time.Sleep(time.Until(ends) - 100*time.Millisecond)
+		e.Heal()
+		require.True(t, e.Sessions()[0].Expires.After(ends))
+		time.Sleep(5 * time.Second)
+		require.Len(t, e.Sessions(), 1)
+		require.Empty(t, cut)
+	})
+}
+
+// A leader that is cut off counts on: who has run out meanwhile is over, whatever its server has heard.
+func TestEnsemble_LeaderCutOffAndBack_SessionsHaveRunOut(t *testing.T) {
+	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
+		c := at(t, n, e.Member(1), 4*time.Second)
+		cut := pinging(t, c)
+		e.Member(3).Isolate()
+		time.Sleep(7 * time.Second)
+		require.Len(t, e.Sessions(), 1)
+		e.Heal()
+		require.Empty(t, e.Sessions())
+		<-cut
+	})
+}
+
 func TestEnsemble_LeaderCutOff_GoesOnForItsClients_WhileAnotherIsElected(t *testing.T) {
 	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
 		holder := at(t, n, e.Member(3), 6*time.Second)
@@ -246,7 +278,7 @@ func TestEnsemble_LeaderCutOff_GoesOnForItsClients_WhileAnotherIsElected(t *test
 func TestEnsemble_LeaderStops_ClientsComeBackWithTheirSessions(t *testing.T) {
 	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
 		events := make(chan zk.Event, 1000)
-		conn, _, err := zk.Connect(e.Addrs(), 10*time.Second, zk.WithDialer(n.Dial), zk.WithEventCallback(func(ev zk.Event) { events <- ev }),
+		conn, _, err := zk.Connect(e.Addrs(), 10*time.Second, zk.WithDialer(lastzxid.Dialer(n.Dial)), zk.WithEventCallback(func(ev zk.Event) { events <- ev }),
 			func(c *zk.Conn) { c.SetLogger(quiet{}) })
 		require.NoError(t, err)
 		t.Cleanup(conn.Close)

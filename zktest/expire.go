@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"time"
 
 	"github.com/zklock/zklock/internal/wire"
@@ -35,17 +36,26 @@ func expireSession(dial Dialer, addr string, session int64) error {
 	if session == 0 {
 		return errors.New("zktest: expire session 0: there is no such session")
 	}
+	var err error
 	for range expireAttempts {
-		gone, err := closeOnce(dial, addr, session)
-		if err != nil {
+		var gone bool
+		gone, err = closeOnce(dial, addr, session)
+		switch {
+		case gone:
+			return nil
+		case err != nil && !errors.Is(err, errCut):
 			return fmt.Errorf("zktest: expire session %#x: %w", session, err)
 		}
-		if gone {
-			return nil
-		}
 	}
-	return fmt.Errorf("zktest: expire session %#x: it was still there after %d attempts", session, expireAttempts)
+	if err == nil {
+		err = errors.New("it was still there")
+	}
+	return fmt.Errorf("zktest: expire session %#x: %w after %d attempts", session, err, expireAttempts)
 }
+
+// errCut says that the server closed our connection before it said whether there is such a session: its client took it
+// back at that very moment.
+var errCut = errors.New("the connection was closed without an answer")
 
 // closeOnce attaches and closes. It returns true if there was no session to attach to.
 func closeOnce(dial Dialer, addr string, session int64) (gone bool, err error) {
@@ -61,12 +71,15 @@ func closeOnce(dial Dialer, addr string, session int64) (gone bool, err error) {
 		Timeout: 10_000, SessionID: session, Password: wire.SessionPassword(session), HasReadOnly: true,
 	})
 	farewell := wire.Frame(wire.RequestHeader{Xid: 1, Op: wire.OpClose})
-	if _, err := nc.Write(append(hello, farewell...)); err != nil {
-		return false, err
+	var body []byte
+	if _, err = nc.Write(append(hello, farewell...)); err == nil {
+		body, err = wire.ReadFrame(nc, wire.MaxFrame)
 	}
-	body, err := wire.ReadFrame(nc, wire.MaxFrame)
-	if err != nil {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
 		return false, err
+	case err != nil:
+		return false, fmt.Errorf("%w: %w", errCut, err)
 	}
 	var answer wire.ConnectResponse
 	d := wire.NewDecoder(body)

@@ -15,7 +15,7 @@ import (
 //
 // It begins with a moment ([Before], [After], [OnEvent], [RefuseConnections], [StallHandshake]), may be
 // narrowed (Path, Session, Nth, Times, Once), and ends with what happens there (Close, DropReply, Delay, Hold,
-// Fail, Expire, Call, FreezeFor, and for events Drop and Duplicate). It does something once it is handed to
+// Fail, Expire, Call, FreezeFor, Duplicate, and for events Drop). It does something once it is handed to
 // [Server.Inject] or [Proxy.Inject].
 //
 // What is sent on one connection stays in order: a reply or event that is delayed or held keeps back
@@ -109,7 +109,8 @@ func (f Fault) DropReply() Fault { return f.then(action{kind: actDropReply}) }
 // Drop loses the event.
 func (f Fault) Drop() Fault { return f.then(action{kind: actDrop}) }
 
-// Duplicate sends the event twice.
+// Duplicate sends the event, or the reply, twice. No real server does that to a reply. Of one that nothing waits for,
+// go-zookeeper takes no notice, and Java's client closes the connection.
 func (f Fault) Duplicate() Fault { return f.then(action{kind: actDuplicate}) }
 
 // Delay waits: with the request before it is done, or with what is sent after.
@@ -212,8 +213,12 @@ func (f Fault) check() error {
 		switch {
 		case a.kind == actDropReply && f.when != afterOp:
 			return fmt.Errorf("zktest: %v: there is a reply to drop only After", f)
-		case (a.kind == actDrop || a.kind == actDuplicate) && f.when != onEvent:
-			return fmt.Errorf("zktest: %v: only events can be dropped and duplicated", f)
+		case a.kind == actDrop && f.when != onEvent:
+			return fmt.Errorf("zktest: %v: only events can be dropped; a reply takes DropReply", f)
+		case a.kind == actDuplicate && f.when != onEvent && f.when != afterOp:
+			return fmt.Errorf("zktest: %v: only events and replies can be duplicated", f)
+		case a.kind == actDuplicate && f.op == Connect:
+			return fmt.Errorf("zktest: %v: the answer to a connect has no header by which a client could tell a second one", f)
 		case a.kind == actFail && f.when != beforeOp && f.when != afterOp:
 			return fmt.Errorf("zktest: %v: only an operation can fail", f)
 		case a.kind != actClose && f.when == onAccept:

@@ -40,6 +40,7 @@ func TestInject_FaultThatCannotMeanAnything_Panics(t *testing.T) {
 	srv := Start(t)
 	for _, f := range []Fault{
 		{}, After(Create), Before(Create).DropReply(), After(Create).Drop(), OnEvent(NodeDeleted).Fail(NoNode),
+		Before(Create).Duplicate(), After(Connect).Duplicate(),
 		RefuseConnections().Hold(), Before(Create).Path("[").Close(), Before(Create).Nth(-1).Close(),
 	} {
 		require.Panics(t, func() { srv.Inject(f) }, "%v", f)

@@ -3,6 +3,7 @@ package zktest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -57,6 +58,10 @@ func (i *Injection) Release() {
 func (i *Injection) Remove() {
 	i.set.mu.Lock()
 	i.removed = true
+	if i.fired > 0 || i.fault.optional {
+		// The end of the test has nothing to say of it, and what follows need not be matched with it for ever.
+		i.set.list = slices.DeleteFunc(i.set.list, func(o *Injection) bool { return o == i })
+	}
 	i.set.mu.Unlock()
 	i.Release()
 }

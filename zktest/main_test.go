@@ -1,6 +1,7 @@
 package zktest_test
 
 import (
+	"net"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/zklock/zklock/internal/lastzxid"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -34,6 +36,7 @@ func connectEvents(t *testing.T, addr string, timeout time.Duration, opts ...con
 	opts = append(opts, zk.WithEventCallback(func(ev zk.Event) { events <- ev }))
 	conn, session, err := zk.Connect([]string{addr}, timeout, func(c *zk.Conn) {
 		c.SetLogger(quiet{})
+		zk.WithDialer(lastzxid.Dialer(net.DialTimeout))(c)
 		for _, opt := range opts {
 			opt(c)
 		}
@@ -63,5 +66,5 @@ func await(t *testing.T, events <-chan zk.Event, state zk.State) {
 
 // dialing makes a client use an in-memory network.
 func dialing(n *zktest.Network) connOption {
-	return func(c *zk.Conn) { zk.WithDialer(n.Dial)(c) }
+	return func(c *zk.Conn) { zk.WithDialer(lastzxid.Dialer(n.Dial))(c) }
 }

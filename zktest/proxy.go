@@ -40,6 +40,7 @@ type Proxy struct {
 		conns      map[*proxyConn]struct{}
 		closed     bool
 		thawed     chan struct{} // not nil while frozen
+		onFrame    func(Frame)
 	}
 }
 
@@ -316,7 +317,7 @@ func (pc *proxyConn) request(first bool, body []byte) []byte {
 		}
 		req.op, req.paths = h.Op, pathsOf(h.Op, d.Rest())
 	}
-	v := pc.p.faults.match(happening{when: beforeOp, op: Op(req.op), paths: req.paths, session: pc.session()})
+	v := pc.saw(happening{when: beforeOp, op: Op(req.op), paths: req.paths, session: pc.session()}, wire.OK)
 	if !pc.act(v) {
 		return nil
 	}
@@ -399,15 +400,17 @@ func (pc *proxyConn) answer(first bool, body []byte) bool {
 		body = wire.Frame(wire.ReplyHeader{Xid: h.Xid, Zxid: h.Zxid, Err: req.fail})[4:]
 	}
 	paths := slices.Concat(req.paths, createdPaths(req.op, h.Err, d))
-	v := pc.p.faults.match(happening{when: afterOp, op: Op(req.op), paths: paths, session: pc.session()})
+	v := pc.saw(happening{when: afterOp, op: Op(req.op), paths: paths, session: pc.session()}, h.Err)
 	if v.fail != 0 && !first {
 		body = wire.Frame(wire.ReplyHeader{Xid: h.Xid, Zxid: h.Zxid, Err: v.fail})[4:]
 	}
 	if !pc.act(v) {
 		return false
 	}
-	if !v.dropReply && !pc.send(body) {
-		return false
+	for n := 0; !v.dropReply && n <= v.duplicates; n++ {
+		if !pc.send(body) {
+			return false
+		}
 	}
 	if v.expire {
 		pc.expire()
@@ -420,7 +423,7 @@ func (pc *proxyConn) event(body []byte, d *wire.Decoder) bool {
 	if ev.Decode(d); d.Err() != nil {
 		return pc.send(body)
 	}
-	v := pc.p.faults.match(happening{when: onEvent, event: EventType(ev.Type), paths: []string{ev.Path}, session: pc.session()})
+	v := pc.saw(happening{when: onEvent, event: EventType(ev.Type), paths: []string{ev.Path}, session: pc.session()}, wire.OK)
 	if !pc.act(v) {
 		return false
 	}

@@ -2,6 +2,7 @@ package zktest_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,6 +32,7 @@ func TestProxy_ReplyToCreateLost(t *testing.T) {
 		require.ErrorIs(t, create(conn, "/l/b"), zk.ErrConnectionClosed)
 		require.Equal(t, 1, lost.Fired())
 		require.Equal(t, []string{"a", "b"}, srv.Children("/l"))
+		time.Sleep(2 * time.Second) // the client fails what waits when it pauses before it connects again
 		require.NoError(t, create(conn, "/l/c"))
 	})
 }
@@ -40,6 +42,7 @@ func TestProxy_CutBefore(t *testing.T) {
 		p.Inject(Before(Create).Once().Close())
 		require.ErrorIs(t, create(conn, "/a"), zk.ErrConnectionClosed)
 		require.Nil(t, srv.Children("/a"))
+		time.Sleep(2 * time.Second)
 		require.NoError(t, create(conn, "/a"))
 	})
 }
@@ -102,6 +105,62 @@ func TestProxy_Events(t *testing.T) {
 		require.Len(t, drain(events), 2)
 		require.NoError(t, srv.Delete("/cut"))
 		await(t, events, zk.StateDisconnected)
+	})
+}
+
+// replyTwice has the reply to a create sent twice: the client takes no notice of the second.
+func replyTwice(t *testing.T, conn *zk.Conn, inject func(Fault) *Injection) {
+	twice := inject(After(Create).Path("/twice").Duplicate())
+	require.NoError(t, create(conn, "/twice"))
+	require.Equal(t, 1, twice.Fired())
+	for range 3 {
+		_, _, err := conn.Get("/twice")
+		require.NoError(t, err)
+	}
+}
+
+func TestProxy_ReplyTwice(t *testing.T) {
+	behindProxy(t, func(t *testing.T, srv *Server, p *Proxy, conn *zk.Conn, _ <-chan zk.Event) {
+		replyTwice(t, conn, p.Inject)
+	})
+	bubble(t, func(t *testing.T, n *Network) {
+		srv := Start(t, WithNetwork(n))
+		replyTwice(t, connect(t, srv, 10*time.Second, dialing(n)), srv.Inject)
+	})
+}
+
+func TestProxy_OnFrame_ShowsEveryFrameInOrder(t *testing.T) {
+	behindProxy(t, func(t *testing.T, srv *Server, p *Proxy, conn *zk.Conn, events <-chan zk.Event) {
+		var mu sync.Mutex
+		var seen []string
+		var faults []Fault
+		p.OnFrame(func(f Frame) {
+			mu.Lock()
+			defer mu.Unlock()
+			if f.Session != conn.SessionID() || f.Time.IsZero() {
+				t.Errorf("%+v", f)
+			}
+			seen = append(seen, f.String())
+			faults = append(faults, f.Moment().Once().Close())
+		})
+		path, err := conn.Create("/n-", nil, zk.FlagSequence, open)
+		require.NoError(t, err)
+		_, _, _, err = conn.GetW(path)
+		require.NoError(t, err)
+		require.NoError(t, conn.Delete(path, -1))
+		require.ErrorIs(t, conn.Delete(path, -1), zk.ErrNoNode)
+		p.OnFrame(nil)
+		require.NoError(t, create(conn, "/not-shown"))
+		mu.Lock()
+		defer mu.Unlock()
+		require.Equal(t, []string{
+			"create /n-", "reply to create /n- /n-0000000000",
+			"getData /n-0000000000", "reply to getData /n-0000000000",
+			"delete /n-0000000000", "NodeDeleted /n-0000000000", "reply to delete /n-0000000000",
+			"delete /n-0000000000", "reply to delete /n-0000000000: no node (-101)",
+		}, seen)
+		require.Equal(t, []string{"Before(create).Once().Close()", "After(create).Once().Close()"}, []string{faults[0].String(), faults[1].String()})
+		require.Equal(t, "OnEvent(NodeDeleted).Once().Close()", faults[5].String())
 	})
 }
 
@@ -175,4 +234,19 @@ func TestExpireSession_OverTCP(t *testing.T) {
 	require.NoError(t, ExpireSession(srv.Addr(), 0x7777), "one that never was is gone")
 	require.Error(t, ExpireSession(srv.Addr(), 0))
 	require.Error(t, ExpireSession("127.0.0.1:1", 1))
+}
+
+// Its client can take the session back at the very moment, which closes our connection before the first answer.
+func TestExpireSession_ConnectionClosedWithoutAnswer_TriesAgain(t *testing.T) {
+	srv := Start(t)
+	conn := connect(t, srv, 10*time.Second)
+	_, err := conn.Create("/e", nil, zk.FlagEphemeral, open)
+	require.NoError(t, err)
+	p := StartProxy(t, srv.Addr())
+	p.Inject(RefuseConnections().Times(3))
+	require.NoError(t, ExpireSession(p.Addr(), conn.SessionID()))
+	require.Nil(t, srv.Children("/e"))
+
+	p.Inject(RefuseConnections())
+	require.ErrorContains(t, ExpireSession(p.Addr(), conn.SessionID()), "without an answer")
 }

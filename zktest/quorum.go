@@ -49,7 +49,7 @@ func (q *quorum) deliver(ep *endpoint, tx *txn) {
 	r := ep.replica
 	switch {
 	case r.leader != q.leader || !ep.serving():
-	case !r.inTouch():
+	case !r.inTouch(), len(r.held) > 0:
 		r.held = append(r.held, tx)
 	default:
 		q.enqueue(ep, tx)
@@ -133,19 +133,22 @@ func (q *quorum) onTime(now time.Time) {
 // relay is the followers' answer to the leader's ping: the sessions they have heard of since the last one.
 func (q *quorum) relay(now time.Time) {
 	for _, ep := range q.c.endpoints {
-		r := ep.replica
-		if !r.inTouch() {
-			continue
+		if ep.replica.inTouch() {
+			q.relayFrom(ep, now)
 		}
-		if r.leader == q.leader {
-			for s := range r.touched {
-				if q.c.sessions[s.id] == s {
-					q.c.touch(s, now)
-				}
+	}
+}
+
+func (q *quorum) relayFrom(ep *endpoint, now time.Time) {
+	r := ep.replica
+	if r.leader == q.leader {
+		for s := range r.touched {
+			if q.c.sessions[s.id] == s {
+				q.c.touch(s, now)
 			}
 		}
-		clear(r.touched)
 	}
+	clear(r.touched)
 }
 
 // giveUp makes a member look for a leader. Its clients are sent away.
@@ -181,6 +184,11 @@ func (q *quorum) settle(now time.Time) {
 		r := ep.replica
 		switch {
 		case r.role == following && r.inTouch():
+			if !r.actAt.IsZero() {
+				// It was cut off. The pings of that time have waited in the leader's connection: they arrive now, and are
+				// answered, before anything the leader sends later.
+				q.relayFrom(ep, now)
+			}
 			r.actAt = time.Time{}
 		case r.role == following && r.leader.replica.group == r.group:
 			q.giveUp(ep, now) // the leader is no leader any more
@@ -333,6 +341,9 @@ func (q *quorum) regroup(groups map[int]int) {
 		if ep.replica.role == looking && ep.replica.actAt.IsZero() {
 			ep.replica.actAt = now.Add(q.election)
 		}
+	}
+	if q.decisive() {
+		q.c.expireDue(now) // a leader without a majority counts on, and only cannot say so
 	}
 	q.settle(now)
 	q.c.onTime(now)

@@ -3,6 +3,7 @@ package zktest
 // The way of a request: arrival, the faults before it, the deed, the faults after it, the reply.
 
 import (
+	"bytes"
 	"errors"
 	"time"
 
@@ -260,6 +261,7 @@ func (c *cluster) send(req *request, frame []byte, h *wire.ReplyHeader) {
 	if v.fail != 0 && h != nil {
 		frame = wire.Frame(wire.ReplyHeader{Xid: h.Xid, Zxid: h.Zxid, Err: v.fail})
 	}
+	frame = bytes.Repeat(frame, 1+v.duplicates)
 	if v.dropReply {
 		frame = nil
 	}

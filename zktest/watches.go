@@ -78,11 +78,14 @@ func (w *watchTable) removeConn(c *conn) {
 	}
 }
 
-// contains is checkWatches. In 3.8.0 a watch of any connection on the path will do; and once there are recursive
-// watches it walks up the path, and trips over one that does not begin with a slash.
+// contains is checkWatches. In 3.8.0 a watch of any connection on the path will do. The server cuts a path at its last
+// slash before it looks, and trips over one that has none; once there are recursive watches it walks up the whole path,
+// and then over any that does not begin with a slash.
 func (w *watchTable) contains(path string) (bool, error) {
 	found := len(w.byPath[path]) > 0
-	if w.recursive > 0 && path != "" && path[0] != '/' && (!found || !strings.Contains(path, "/")) {
+	switch {
+	case path == "" || path[0] == '/':
+	case !strings.Contains(path, "/"), w.recursive > 0 && !found:
 		return false, wire.MarshallingError
 	}
 	return found, nil

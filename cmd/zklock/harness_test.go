@@ -57,6 +57,11 @@ func TestMain(m *testing.M) {
 		tickingJob(os.Args[1:])
 		return
 	}
+	for _, sig := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
+		if signal.Ignored(sig) { // as under nohup, and whoever starts here would inherit it
+			signal.Notify(make(chan os.Signal, 1), sig)
+		}
+	}
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE")) // or every process here takes a second more to end
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "zklock-test-")

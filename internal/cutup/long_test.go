@@ -13,6 +13,7 @@ import (
 	"sort"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,8 +21,8 @@ import (
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/cutup"
+	"github.com/zklock/zklock/internal/ledger"
 	"github.com/zklock/zklock/internal/zkserver"
-	"github.com/zklock/zklock/zktest"
 )
 
 var (
@@ -30,59 +31,17 @@ var (
 	seed = flag.Uint64("chaos.seed", 0, "what TestLongRun draws its faults from; 0 draws a seed")
 )
 
-// ledger checks, from outside, who believes to hold what. It is told of each grant after Acquire has returned and of
-// each end before Release is called, so the belief it knows of is within the real one.
-type ledger struct {
-	errorf func(format string, args ...any)
-
-	mu     sync.Mutex
-	held   map[string]*zklock.Hold // by lock path; nil while nobody believes
-	tokens map[string]int64        // the largest granted
-	latest map[string]time.Time    // grant
-	grants int
-	lost   int
-	gave   int // calls that came back without the lock when their time was up
-}
-
-func newLedger(errorf func(format string, args ...any)) *ledger {
-	return &ledger{errorf: errorf, held: make(map[string]*zklock.Hold), tokens: make(map[string]int64), latest: make(map[string]time.Time)}
-}
-
-// granted checks I1 and I5 for a new hold.
-func (l *ledger) granted(lock string, h *zklock.Hold) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if old := l.held[lock]; old != nil && old.Err() == nil { // Err compares the clock: a holder that looks is told by now
-		l.errorf("I5: %s granted with token %d while the holder of token %d believes, for another %v", lock, h.Token(), old.Token(), time.Until(old.Deadline()))
-	}
-	if h.Token() <= l.tokens[lock] {
-		l.errorf("I1: %s: token %d after %d", lock, h.Token(), l.tokens[lock])
-	}
-	l.held[lock], l.tokens[lock], l.latest[lock] = h, h.Token(), time.Now()
-	l.grants++
-}
-
-// ended says that the holder does not believe any more.
-func (l *ledger) ended(lock string, h *zklock.Hold) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.held[lock] == h {
-		l.held[lock] = nil
-	}
-}
-
-func (l *ledger) count(what *int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	*what++
+// crew is the workers' common record.
+type crew struct {
+	*ledger.Ledger
+	errorf     func(format string, args ...any)
+	lost, gave atomic.Int64 // holds lost; calls that came back without the lock when their time was up
 }
 
 // since says whether every lock was granted after the moment.
-func (l *ledger) since(at time.Time, locks []string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (c *crew) since(at time.Time, locks []string) bool {
 	for _, lock := range locks {
-		if !l.latest[lock].After(at) {
+		if !c.Latest(lock).After(at) {
 			return false
 		}
 	}
@@ -90,7 +49,7 @@ func (l *ledger) since(at time.Time, locks []string) bool {
 }
 
 // work takes the lock, holds it for a while and gives it back, until ctx ends.
-func (l *ledger) work(ctx context.Context, m *zklock.Mutex) {
+func (c *crew) work(ctx context.Context, m *zklock.Mutex) {
 	const bound, late = 20 * time.Second, 2 * time.Second // I6, with room for a busy machine
 	for ctx.Err() == nil {
 		actx, cancel := context.WithTimeout(ctx, bound)
@@ -98,16 +57,16 @@ func (l *ledger) work(ctx context.Context, m *zklock.Mutex) {
 		h, err := m.Acquire(actx)
 		cancel()
 		if took := time.Since(begun); took > bound+late {
-			l.errorf("I6: an acquire of at most %v came back after %v", bound, took)
+			c.errorf("I6: an acquire of at most %v came back after %v", bound, took)
 		}
 		if err != nil {
-			l.count(&l.gave)
+			c.gave.Add(1)
 			if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
-				l.errorf("acquire: %v", err)
+				c.errorf("acquire: %v", err)
 			}
 			continue
 		}
-		l.granted(m.Path(), h)
+		c.Granted(m.Path(), "", h)
 		work := rand.N(3 * time.Second)
 		if rand.N(4) == 0 {
 			work *= 4 // long enough to be overtaken by a fault
@@ -116,15 +75,15 @@ func (l *ledger) work(ctx context.Context, m *zklock.Mutex) {
 		case <-h.Context().Done():
 		case <-time.After(work):
 		}
-		l.ended(m.Path(), h)
+		c.Ended(m.Path(), h)
 		rctx, cancel := context.WithTimeout(context.Background(), bound)
 		err = h.Release(rctx)
 		cancel()
 		switch {
 		case errors.Is(err, zklock.ErrLost):
-			l.count(&l.lost)
+			c.lost.Add(1)
 		case err != nil && !errors.Is(err, context.DeadlineExceeded):
-			l.errorf("release: %v", err)
+			c.errorf("release: %v", err)
 		}
 	}
 }
@@ -242,7 +201,7 @@ func TestLongRun(t *testing.T) {
 	t.Logf("seed %d (repeat the faults: -chaos.seed=%d -chaos.cuts=%d)", *seed, *seed, *cuts)
 	r := rand.New(rand.NewPCG(*seed, 4))
 	locks := []string{"/long/a", "/long/b"}
-	l := newLedger(t.Errorf)
+	l := &crew{Ledger: ledger.New(t.Errorf), errorf: t.Errorf}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	var workers sync.WaitGroup
@@ -302,8 +261,8 @@ func TestLongRun(t *testing.T) {
 	}
 	sort.Strings(kinds)
 	t.Logf("%d faults in %v (%s), the leader changed %d times; %d grants, %d holds lost in time, %d waits given up; a lock was granted at most %v after the fault was over",
-		total, time.Since(begun).Round(time.Second), strings.Join(kinds, ", "), changes, l.grants, l.lost, l.gave, longest.Round(100*time.Millisecond))
-	require.NotZero(t, l.grants)
+		total, time.Since(begun).Round(time.Second), strings.Join(kinds, ", "), changes, l.Grants(), l.lost.Load(), l.gave.Load(), longest.Round(100*time.Millisecond))
+	require.NotZero(t, l.Grants())
 	for _, lock := range locks {
 		(&lane{s: s, path: lock}).empty()
 	}
@@ -311,34 +270,4 @@ func TestLongRun(t *testing.T) {
 		require.NoError(t, session.Close())
 	}
 	require.Eventually(t, func() bool { n, err := s.ens.WatchCount(); return err == nil && n == 0 }, soon, 100*time.Millisecond, "I7: watches are left")
-}
-
-// The ledger can tell: an admin deletes the holder's node, which is outside what I5 assumes, and the next one has the
-// lock while the holder believes; and a token comes that is no larger.
-func TestLedger_CatchesTwoWhoBelieve(t *testing.T) {
-	srv := zktest.Start(t)
-	var said []string
-	l := newLedger(func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) })
-	var holds []*zklock.Hold
-	for range 2 {
-		s, err := zklock.Connect(within(t, soon), srv.Addr(), zklock.WithSessionTimeout(20*time.Second), zklock.WithLogger(quiet))
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, s.Close()) })
-		m, err := zklock.NewMutex(s, "/job")
-		require.NoError(t, err)
-		h, err := m.Acquire(within(t, soon))
-		require.NoError(t, err)
-		l.granted(m.Path(), h)
-		holds = append(holds, h)
-		if len(holds) == 1 {
-			require.Empty(t, said)
-			require.NoError(t, srv.Delete(h.Path()))
-		}
-	}
-	require.Len(t, said, 1)
-	require.Contains(t, said[0], "I5: /job granted")
-	l.ended("/job", holds[1])
-	l.granted("/job", holds[0])
-	require.Len(t, said, 2)
-	require.Contains(t, said[1], "I1: /job: token")
 }

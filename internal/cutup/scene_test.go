@@ -54,6 +54,7 @@ type scene struct {
 func newScene(t *testing.T, lines ...[]string) *scene {
 	t.Helper()
 	asked(t)
+	t.Parallel() // two of these wait most of the time, even on two cores
 	n := network(t, "zk1", "zk2", "zk3", "client1", "client2")
 	var hosts []zkserver.Host
 	for i, name := range []string{"zk1", "zk2", "zk3"} {

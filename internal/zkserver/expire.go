@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"syscall"
 	"time"
 )
 
@@ -25,10 +26,10 @@ func ExpireSession(addr string, sessionID int64) error {
 	const tries = 100
 	for try := range tries {
 		known, err := closeAs(addr, sessionID)
-		if err != nil {
+		if err != nil && !(errors.Is(err, errCut) && try < tries-1) {
 			return fmt.Errorf("expire session 0x%x at %s: %w", sessionID, addr, err)
 		}
-		if !known {
+		if err == nil && !known {
 			if try == 0 {
 				return fmt.Errorf("expire session 0x%x at %s: %w", sessionID, addr, ErrNoSession)
 			}
@@ -37,6 +38,10 @@ func ExpireSession(addr string, sessionID int64) error {
 	}
 	return fmt.Errorf("expire session 0x%x at %s: still there after %d tries", sessionID, addr, tries)
 }
+
+// errCut says that the server closed our connection before it said whether it knows the session: the client took it back
+// at that very moment.
+var errCut = errors.New("the connection was closed without an answer")
 
 // closeAs attaches to the session and closes it, and reports whether the server knew it.
 func closeAs(addr string, sessionID int64) (known bool, err error) {
@@ -52,6 +57,9 @@ func closeAs(addr string, sessionID int64) (known bool, err error) {
 		return false, err
 	}
 	answer, err := readFrame(conn)
+	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+		return false, fmt.Errorf("%w: %w", errCut, err)
+	}
 	if err != nil {
 		return false, err
 	}

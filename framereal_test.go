@@ -1,0 +1,151 @@
+package zklock_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// framesAtOnce is how many cases run side by side on a real server: they spend their time waiting.
+const framesAtOnce = 48
+
+// realFrames runs scenarios on a real server, each behind a proxy of its own and on a lock of its own.
+type realFrames struct {
+	t     *testing.T
+	addr  string
+	admin *zk.Conn
+	below string
+
+	mu   sync.Mutex
+	runs int
+}
+
+func (rf *realFrames) run(sc frameScenario, cases []frameCase, repeat string) *frameRun {
+	rf.mu.Lock()
+	rf.runs++
+	root := fmt.Sprintf("%s/%d", rf.below, rf.runs)
+	rf.mu.Unlock()
+	t := rf.t
+	proxy, err := zktest.NewProxy(rf.addr)
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	defer proxy.Close()
+	if _, err := rf.admin.Create(root, nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
+		t.Error(err)
+		return nil
+	}
+	r := newFrameRun(&frameWorld{
+		t: t, addr: rf.addr, proxy: proxy, opts: []zklock.Option{silent(), zklock.WithLease(zklock.QuorumLease(time.Second))},
+		timeout: 6 * time.Second, tick: time.Second, root: root,
+		children: rf.children,
+		kill: func(id int64) {
+			if err := zktest.ExpireSession(rf.addr, id); err != nil {
+				t.Error(err)
+			}
+		},
+	}, cases, repeat)
+	r.loses = true // a machine that is slow enough loses holds, in time
+	sc.run(r)
+	return r
+}
+
+func (rf *realFrames) children(root string) []string {
+	names, _, err := rf.admin.Children(root)
+	if err != nil && err != zk.ErrNoNode {
+		rf.t.Error(err)
+	}
+	return names
+}
+
+// record is a scenario's frames. Twice the same, but for what the clock sends.
+func (rf *realFrames) record(sc frameScenario) []recordedFrame {
+	show := func() (names []string, frames []recordedFrame) {
+		r := rf.run(sc, nil, "ZKLOCK_TEST_REAL=1 go test -run TestFrames_RealServer .")
+		if r == nil {
+			return nil, nil
+		}
+		for _, f := range r.frames {
+			if !f.timed() {
+				names = append(names, f.String())
+			}
+		}
+		return names, r.frames
+	}
+	first, frames := show()
+	second, _ := show()
+	if !slices.Equal(first, second) {
+		rf.t.Errorf("%s: two recordings differ:\n%v\n%v", sc.name, first, second)
+	}
+	return frames
+}
+
+// F1, F3, F6, F7, F10, F31–F33, R41, I1–I7: the same list on a real server, behind a proxy that knows frames: every
+// frame of acquire, queue, hand-over and release meets every kind of fault that real time allows.
+func TestFrames_RealServer(t *testing.T) {
+	if !onReal {
+		t.Skip("takes a real server: ZKLOCK_TEST_REAL=1; TestVirtual_Frames is the same on the in-process server")
+	}
+	srv := target(t)
+	rf := &realFrames{t: t, addr: srv, admin: admin(t, srv), below: lockPath(t, srv)}
+	var scenarios []frameScenario
+	for _, sc := range frameScenarios {
+		if sc.real {
+			scenarios = append(scenarios, sc)
+		}
+	}
+	recordings := make([][]recordedFrame, len(scenarios))
+	var recording sync.WaitGroup
+	for i, sc := range scenarios {
+		recording.Go(func() { recordings[i] = rf.record(sc) })
+	}
+	recording.Wait()
+	require.False(t, t.Failed())
+
+	var mu sync.Mutex
+	var total frameTallies
+	var running sync.WaitGroup
+	turns, failed := make(chan struct{}, framesAtOnce), 0
+	for i, sc := range scenarios {
+		tally := newFrameTally(recordings[i])
+		total = append(total, tally)
+		for _, c := range casesFor(recordings[i], false) {
+			turns <- struct{}{}
+			mu.Lock()
+			skip := *frameCaseFlag != "" && *frameCaseFlag != sc.name+": "+c.String() || failed >= enough
+			mu.Unlock()
+			if skip {
+				<-turns
+				continue
+			}
+			running.Go(func() {
+				defer func() { <-turns }()
+				r := rf.run(sc, []frameCase{c}, fmt.Sprintf(
+					"ZKLOCK_TEST_REAL=1 go test -race -run TestFrames_RealServer . -frames.case='%s: %v'", sc.name, c))
+				mu.Lock()
+				defer mu.Unlock()
+				if tally.ran(c); r == nil || r.failures > 0 {
+					failed++
+				}
+			})
+		}
+	}
+	running.Wait()
+	for i, tally := range total {
+		tally.check(t)
+		t.Logf("%s: %v", scenarios[i].name, tally)
+	}
+	total.check(t)
+	if !t.Failed() {
+		t.Logf("frame-exhaustive, a real server through the proxy: %v, 0 violations", total)
+	}
+}

@@ -1,0 +1,574 @@
+package zklock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// frameWorld is where scenarios run: the in-process server in virtual time, or a real one.
+type frameWorld struct {
+	t        testing.TB
+	virtual  bool
+	addr     string // of the server
+	proxy    *zktest.Proxy
+	opts     []zklock.Option // of every Session
+	timeout  time.Duration   // of every Session
+	tick     time.Duration
+	root     string // the lock root; its parent is there
+	children func(root string) []string
+	kill     func(session int64)
+}
+
+// frameRun is one run of a scenario, with its faults. It checks the promises as things happen.
+type frameRun struct {
+	*frameWorld
+	cases  []frameCase
+	repeat string // the command that runs this again
+
+	u, o, third *frameClient // the client under test, behind the proxy, and others
+
+	ctx    context.Context // of the calls of the client under test
+	cancel context.CancelFunc
+	closer sync.WaitGroup
+
+	mu         sync.Mutex
+	recording  bool
+	began      time.Time
+	frames     []recordedFrame
+	counts     map[frameID]int
+	session    int64 // of the last frame
+	lastFrame  time.Time
+	injections []*zktest.Injection
+	hits       []time.Time // when the faults struck
+	struck     int         // how many frames had been recorded by then
+	beliefs    []*frameHold
+	token      int64 // of the last grant
+	killed     map[int64]bool
+	loses      bool // a fault, or the scenario, may cost the client under test its hold
+	cancelled  bool
+	closedAt   time.Time
+	failures   int
+}
+
+// frameClient is a client of the lock, always as the same owner.
+type frameClient struct {
+	r         *frameRun
+	name      string
+	s         *zklock.Session // nil if it could not connect
+	m         *zklock.Mutex
+	owner     zklock.Owner
+	connected chan struct{} // closed when s is set, or will not be
+}
+
+// frameHold is a hold, and the belief in it.
+type frameHold struct {
+	c       *frameClient
+	h       *zklock.Hold
+	session int64
+	over    bool // released, or told of the loss
+	done    chan struct{}
+}
+
+func (r *frameRun) failf(format string, args ...any) {
+	r.mu.Lock()
+	r.failures++
+	r.mu.Unlock()
+	r.t.Errorf("%s: %s\nrepeat: %s", caseNames(r.cases), fmt.Sprintf(format, args...), r.repeat)
+}
+
+func newFrameRun(w *frameWorld, cases []frameCase, repeat string) *frameRun {
+	r := &frameRun{frameWorld: w, cases: cases, repeat: repeat,
+		hits: make([]time.Time, len(cases)), counts: map[frameID]int{}, killed: map[int64]bool{}}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	client := func(name string) *frameClient {
+		return &frameClient{r: r, name: name, owner: zklock.NewOwner(name), connected: make(chan struct{})}
+	}
+	r.proxy.OnFrame(r.saw)
+	r.u, r.o, r.third = client("the client under test"), client("the other"), client("the third")
+	return r
+}
+
+// patience is how long anything may take in the end: what takes longer hangs (I6).
+func (r *frameRun) patience() time.Duration { return 6 * r.timeout }
+
+// longDelay outlives the session and the ticks it takes to expire.
+func (r *frameRun) longDelay() time.Duration { return r.timeout + 2*r.tick + time.Second }
+
+// slack is what a call may take beyond its bound for being run at all.
+func (r *frameRun) slack() time.Duration {
+	if r.virtual {
+		return 50 * time.Millisecond
+	}
+	return 3 * time.Second
+}
+
+// begin starts the recording and sets the faults to work: what comes from here on is the scenario's.
+func (r *frameRun) begin() {
+	r.mu.Lock()
+	r.recording, r.began = true, time.Now()
+	r.mu.Unlock()
+	for i, c := range r.cases {
+		f := c.frame.moment(r.root).Call(func() { r.struckNow(i) })
+		f = c.fault.do(r, f)
+		if i > 0 {
+			f = f.Optional() // the frame was there in another run
+		}
+		r.mu.Lock()
+		r.loses = r.loses || c.fault.loses
+		r.mu.Unlock()
+		r.injections = append(r.injections, r.proxy.Inject(f))
+	}
+}
+
+func (r *frameRun) saw(f zktest.Frame) {
+	id := frameID{kind: f.Kind, op: f.Op, event: f.Event, place: lockPlace(r.root, f.Paths)}
+	if id.op == zktest.SetWatches {
+		id.place = "" // what a client restores is in no order: any path may be the first
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.session, r.lastFrame = f.Session, time.Now()
+	if r.recording {
+		r.counts[id]++
+		id.nth = r.counts[id]
+		r.frames = append(r.frames, recordedFrame{id, f.Session, time.Since(r.began)})
+	}
+}
+
+func (r *frameRun) struckNow(i int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.struck, r.hits[i] = len(r.frames), time.Now()
+}
+
+// end stops the recording.
+func (r *frameRun) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.recording = false
+}
+
+// What a fault does to the client under test.
+
+func (r *frameRun) killNow() {
+	r.mu.Lock()
+	id := r.session
+	r.killed[id], r.loses = true, true
+	r.mu.Unlock()
+	r.kill(id)
+}
+
+func (r *frameRun) cancelNow() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cancelled = true
+	r.cancel()
+}
+
+func (r *frameRun) closeNow() {
+	r.closer.Go(func() {
+		<-r.u.connected
+		if r.u.s != nil {
+			r.u.close()
+		}
+	})
+}
+
+// connect opens the client's Session: through the proxy for the client under test.
+func (c *frameClient) connect(ctx context.Context) {
+	r := c.r
+	addr := r.addr
+	if c == r.u {
+		addr = r.proxy.Addr()
+	}
+	defer close(c.connected)
+	var s *zklock.Session
+	// A Connect that gives up closes what it has, for which Close's bound holds.
+	err := c.bounded("Connect", ctx, 4*time.Second, func() (err error) {
+		s, err = zklock.Connect(ctx, addr, append([]zklock.Option{zklock.WithSessionTimeout(r.timeout)}, r.opts...)...)
+		return err
+	})
+	if err != nil {
+		c.refused("Connect", err)
+		return
+	}
+	c.m, err = zklock.NewMutex(s, r.root)
+	if err != nil {
+		r.failf("%v", err)
+	}
+	c.s = s
+}
+
+func (c *frameClient) close() {
+	r := c.r
+	if c == r.u {
+		r.mu.Lock()
+		if r.closedAt.IsZero() {
+			r.closedAt = time.Now()
+		}
+		r.mu.Unlock()
+	}
+	start := time.Now()
+	if err := c.s.Close(); err != nil {
+		r.failf("Close: %v", err)
+	}
+	if took := time.Since(start); took > 4*time.Second+r.slack() {
+		r.failf("I6: Close took %v", took)
+	}
+}
+
+// context is what the client's calls run under.
+func (c *frameClient) context(d time.Duration) (context.Context, context.CancelFunc) {
+	ctx := context.Background()
+	if c == c.r.u {
+		c.r.mu.Lock()
+		ctx = c.r.ctx
+		c.r.mu.Unlock()
+	}
+	return context.WithTimeout(zklock.WithOwner(ctx, c.owner), d)
+}
+
+// bounded runs a call and checks that it came back within grace of the end of its context and of its Session (I6).
+func (c *frameClient) bounded(what string, ctx context.Context, grace time.Duration, f func() error) error {
+	r := c.r
+	var mu sync.Mutex
+	var ended time.Time
+	stop := context.AfterFunc(ctx, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		ended = time.Now()
+	})
+	defer stop()
+	start := time.Now()
+	err := f()
+	mu.Lock()
+	defer mu.Unlock()
+	if !ended.IsZero() {
+		if late := time.Since(later(start, ended)); late > grace+r.slack() {
+			r.failf("I6: %s of %s came back %v after the end of its context", what, c.name, late)
+		}
+	}
+	if c == r.u {
+		r.mu.Lock()
+		closed := r.closedAt
+		r.mu.Unlock()
+		if late := time.Since(later(start, closed)); !closed.IsZero() && late > grace+r.slack() {
+			r.failf("I6: %s came back %v after the Session was closed", what, late)
+		}
+	}
+	return err
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+const callGrace = 500 * time.Millisecond
+
+// refused checks that an error is one the faults account for, or one of those that the scenario brings.
+func (c *frameClient) refused(what string, err error, expected ...error) {
+	r := c.r
+	r.mu.Lock()
+	cancelled, closed := r.cancelled && c == r.u, !r.closedAt.IsZero() && c == r.u
+	r.mu.Unlock()
+	switch {
+	case cancelled && errors.Is(err, context.Canceled):
+	case closed && errors.Is(err, zklock.ErrClosed):
+	default:
+		for _, e := range expected {
+			if errors.Is(err, e) {
+				return
+			}
+		}
+		r.failf("%s of %s: %v", what, c.name, err)
+	}
+}
+
+// acquire waits for the lock, for d at the most; it returns nil if it did not get it, which is refused unless expected.
+func (c *frameClient) acquire(d time.Duration, expected ...error) *frameHold {
+	return c.take("Acquire", d, func(ctx context.Context) (*zklock.Hold, error) { return c.m.Acquire(ctx) }, expected)
+}
+
+func (c *frameClient) try(expected ...error) *frameHold {
+	return c.take("TryAcquire", c.r.patience(), func(ctx context.Context) (*zklock.Hold, error) { return c.m.TryAcquire(ctx) }, expected)
+}
+
+func (c *frameClient) take(what string, d time.Duration, f func(context.Context) (*zklock.Hold, error), expected []error) *frameHold {
+	ctx, cancel := c.context(d)
+	defer cancel()
+	var h *zklock.Hold
+	err := c.bounded(what, ctx, callGrace, func() (err error) {
+		h, err = f(ctx)
+		return err
+	})
+	if err != nil {
+		c.refused(what, err, expected...)
+		return nil
+	}
+	return c.r.granted(c, h)
+}
+
+// granted notes a belief, and holds it against the others (I1, I5).
+func (r *frameRun) granted(c *frameClient, h *zklock.Hold) *frameHold {
+	b := &frameHold{c: c, h: h, session: c.s.SessionID(), done: make(chan struct{})}
+	r.mu.Lock()
+	var overlap *frameHold
+	last := r.token
+	// A session that an admin killed cannot be told in time, nor can a session of which we know no more.
+	excused := r.killed[b.session] || b.session == 0
+	for _, old := range r.beliefs {
+		told := old.over
+		if !r.virtual {
+			told = told || old.h.Err() != nil // the goroutine that notes it may not have run
+		}
+		if !told && !r.killed[old.session] && !excused {
+			overlap = old
+		}
+	}
+	wrong := h.Token() <= r.token && !excused
+	r.token = max(r.token, h.Token())
+	r.beliefs = append(r.beliefs, b)
+	r.mu.Unlock()
+	if overlap != nil {
+		r.failf("I5: %s was granted the lock while %s believes to hold it", c.name, overlap.c.name)
+	}
+	if wrong {
+		r.failf("I1: token %d after %d", h.Token(), last)
+	}
+	go func() {
+		select {
+		case <-h.Lost():
+			b.end()
+		case <-b.done:
+		}
+	}()
+	return b
+}
+
+func (b *frameHold) end() {
+	b.c.r.mu.Lock()
+	defer b.c.r.mu.Unlock()
+	b.over = true
+}
+
+// enter acquires once more as the holder.
+func (b *frameHold) enter() *zklock.Hold {
+	r := b.c.r
+	ctx, cancel := context.WithTimeout(b.h.Context(), r.patience())
+	defer cancel()
+	var again *zklock.Hold
+	err := b.c.bounded("re-entry", ctx, callGrace, func() (err error) {
+		again, err = b.c.m.Acquire(ctx)
+		return err
+	})
+	switch {
+	case err != nil:
+		b.c.refused("re-entry", err, b.expected()...)
+		return nil
+	case again.Token() != b.h.Token() || again.Path() != b.h.Path():
+		r.failf("I2: re-entry gave %s, token %d, instead of %s, token %d", again.Path(), again.Token(), b.h.Path(), b.h.Token())
+	}
+	return again
+}
+
+// expected is what a holder may be told at its next call.
+func (b *frameHold) expected() []error {
+	r := b.c.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var expected []error
+	if b.c == r.u && r.loses {
+		expected = append(expected, zklock.ErrLost)
+	}
+	if b.c == r.u && r.cancelled {
+		expected = append(expected, context.Canceled)
+	}
+	if b.c == r.u && !r.closedAt.IsZero() {
+		expected = append(expected, zklock.ErrClosed, context.Canceled, zklock.ErrLost)
+	}
+	return expected
+}
+
+// release gives the lock back. nil releases nothing.
+func (b *frameHold) release() {
+	if b != nil {
+		b.end()
+		close(b.done)
+		b.give("Release", b.h)
+	}
+}
+
+func (b *frameHold) give(what string, h *zklock.Hold) {
+	ctx, cancel := b.c.context(b.c.r.patience())
+	defer cancel()
+	err := b.c.bounded(what, ctx, callGrace, func() error { return h.Release(ctx) })
+	if err != nil {
+		b.c.refused(what, err, b.expected()...)
+	}
+}
+
+// frameWait is an Acquire in the background.
+type frameWait struct {
+	c    *frameClient
+	done chan struct{}
+	hold *frameHold
+	stop context.CancelFunc
+}
+
+// start begins an Acquire and returns when its node is in the queue, which the scenario has not begun without.
+func (c *frameClient) start(expected ...error) *frameWait {
+	w := &frameWait{c: c, done: make(chan struct{})}
+	ctx, cancel := c.context(c.r.patience())
+	w.stop = cancel
+	go func() {
+		defer close(w.done)
+		defer cancel()
+		var h *zklock.Hold
+		err := c.bounded("Acquire", ctx, callGrace, func() (err error) {
+			h, err = c.m.Acquire(ctx)
+			return err
+		})
+		if err != nil {
+			c.refused("Acquire", err, expected...)
+			return
+		}
+		w.hold = c.r.granted(c, h)
+	}()
+	return w
+}
+
+// queued returns when n nodes are in the queue and the client under test has nothing more to ask.
+func (r *frameRun) queued(n int) {
+	quiet := func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return time.Since(r.lastFrame) > 200*time.Millisecond
+	}
+	for end := time.Now().Add(r.patience()); len(r.children(r.root)) < n || !quiet(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			r.failf("the queue has %d nodes, not %d", len(r.children(r.root)), n)
+			return
+		}
+	}
+}
+
+func (w *frameWait) wait() *frameHold {
+	<-w.done
+	return w.hold
+}
+
+// dwell lets time pass in which the clock sends frames. It goes on past a fault that outlasts the session, and in real
+// time until a fault at such a frame has struck.
+func (r *frameRun) dwell() {
+	d := 7 * time.Second // with two heartbeats at least, and a ping
+	if !r.virtual {
+		d = r.timeout/10 + 300*time.Millisecond
+	}
+	time.Sleep(d)
+	if end := r.faultsEnd(); time.Now().Before(end) {
+		time.Sleep(time.Until(end.Add(d)))
+	}
+	r.awaitTimed()
+}
+
+// faultsEnd is until when a fault that has struck holds something back.
+func (r *frameRun) faultsEnd() (end time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, c := range r.cases {
+		if c.fault.long && !r.hits[i].IsZero() {
+			end = later(end, r.hits[i].Add(r.longDelay()))
+		}
+	}
+	return end
+}
+
+func (r *frameRun) awaitTimed() {
+	for i, in := range r.injections {
+		if !r.virtual && r.cases[i].frame.timed() {
+			ctx, cancel := context.WithTimeout(context.Background(), r.timeout)
+			_ = in.Wait(ctx) // whether it fired is checked at the end
+			cancel()
+		}
+	}
+}
+
+// finish ends the scenario: what is held is released, the lock is free, and no node is left (I4).
+func (r *frameRun) finish(holds ...*frameHold) {
+	r.end()
+	r.awaitTimed()
+	for i, in := range r.injections {
+		if i == 0 && in.Fired() != 1 {
+			r.failf("the fault %v fired %d times", in, in.Fired())
+		}
+		in.Remove()
+	}
+	r.closer.Wait()
+	for _, b := range holds {
+		b.release()
+	}
+
+	// Whatever a fault still holds back is part of the fault.
+	from := later(time.Now(), r.faultsEnd())
+	bound := r.slack()
+	if len(r.cases) > 0 {
+		bound = r.timeout + r.tick + time.Second + r.slack()
+	}
+	for left := r.children(r.root); len(left) > 0; left = r.children(r.root) {
+		if time.Since(from) > bound {
+			r.failf("I4: %v after the end of the scenario there is still %v", time.Since(from), left)
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+
+	// The client under test is as good as new, and the lock is free for anybody (R41).
+	r.mu.Lock()
+	usable := r.u.s != nil && r.closedAt.IsZero()
+	r.cancel()
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	r.mu.Unlock()
+	defer r.cancel()
+	if usable {
+		if b := r.u.acquire(r.patience()); b != nil {
+			if err := b.h.Context().Err(); err != nil {
+				r.failf("R62: the new hold has ended as it begins: %v", err)
+			}
+			b.release()
+		}
+	}
+	fresh := &frameClient{r: r, name: "a fresh client", owner: zklock.NewOwner("fresh"), connected: make(chan struct{})}
+	ctx, cancel := fresh.context(r.patience())
+	defer cancel()
+	fresh.connect(ctx)
+	if fresh.s == nil {
+		return
+	}
+	start := time.Now()
+	fresh.acquire(r.patience()).release()
+	if took := time.Since(start); took > time.Second+r.slack() {
+		r.failf("I4: a fresh client needed %v for a free lock", took)
+	}
+	if left := r.children(r.root); len(left) > 0 {
+		r.failf("I4: after the last release there is %v", left)
+	}
+	for _, c := range []*frameClient{r.u, r.o, r.third, fresh} {
+		if c.s != nil {
+			c.close()
+		}
+	}
+}
+
+// silent is a logger for runs by the thousand.
+func silent() zklock.Option { return zklock.WithLogger(slog.New(slog.DiscardHandler)) }

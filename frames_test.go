@@ -1,0 +1,219 @@
+package zklock_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"path"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/zklock/zklock/zktest"
+)
+
+// Frame-exhaustive faults. Each scenario is run once without faults and its frames are recorded; the list of cases is
+// made from the recording: every frame, with every kind of fault that it can meet. No frame can be forgotten.
+
+// frameID names one frame of a scenario: the nth of its kind on such a path since the recording began. The same name
+// finds it again in the next run.
+type frameID struct {
+	kind  zktest.FrameKind
+	op    zktest.Op
+	event zktest.EventType
+	place string // "lock", "lock/*", "parent", any other path as it is, or "" for none
+	nth   int
+}
+
+// lockPlace is the name of a path in a frameID: lock nodes' names differ from run to run.
+func lockPlace(root string, paths []string) string {
+	if len(paths) == 0 {
+		return ""
+	}
+	switch p := paths[0]; {
+	case p == root:
+		return "lock"
+	case path.Dir(p) == root:
+		return "lock/*"
+	case p == path.Dir(root):
+		return "parent"
+	default:
+		return p
+	}
+}
+
+func (f frameID) String() string {
+	s := zktest.Frame{Kind: f.kind, Op: f.op, Event: f.event}.String()
+	if f.place != "" {
+		s += " " + f.place
+	}
+	return fmt.Sprintf("%s #%d", s, f.nth)
+}
+
+// moment begins a fault at this frame of a run that locks root.
+func (f frameID) moment(root string) zktest.Fault {
+	m := zktest.Frame{Kind: f.kind, Op: f.op, Event: f.event}.Moment().Nth(f.nth)
+	switch f.place {
+	case "":
+		return m
+	case "lock":
+		return m.Path(root)
+	case "lock/*":
+		return m.Path(root + "/*")
+	case "parent":
+		return m.Path(path.Dir(root))
+	}
+	return m.Path(f.place)
+}
+
+// timed says that the clock sends it, not the recipe.
+func (f frameID) timed() bool {
+	return f.op == zktest.Multi || f.op == zktest.Ping || f.op == zktest.Exists && f.place == "/"
+}
+
+// recordedFrame is a frame of a recording.
+type recordedFrame struct {
+	frameID
+	session int64
+	at      time.Duration // since the recording began
+}
+
+// frameFault is one kind of fault.
+type frameFault struct {
+	name  string
+	on    func(f recordedFrame) bool
+	do    func(r *frameRun, f zktest.Fault) zktest.Fault
+	loses bool // it may cost the client under test its hold
+	long  bool // it outlasts the session: for virtual time
+}
+
+func isRequest(f recordedFrame) bool { return f.kind == zktest.RequestFrame }
+func isReply(f recordedFrame) bool   { return f.kind == zktest.ReplyFrame }
+func isEvent(f recordedFrame) bool   { return f.kind == zktest.EventFrame }
+func isAny(recordedFrame) bool       { return true }
+
+// frameFaults are all kinds. What a client makes of a reply that comes twice: go-zookeeper takes a reply's request out of
+// its table by the xid, which it does not use again, and drops a reply without a request with a line in the log. The
+// answer to a connect has no xid; the protocol has no place for a second one.
+var frameFaults = []frameFault{
+	{name: "cut before it", on: isRequest, do: func(_ *frameRun, f zktest.Fault) zktest.Fault { return f.Close() }},
+	{name: "applied, cut before it", on: isReply, do: func(_ *frameRun, f zktest.Fault) zktest.Fault { return f.DropReply().Close() }},
+	{name: "cut before it is delivered", on: isEvent, do: func(_ *frameRun, f zktest.Fault) zktest.Fault { return f.Close() }},
+	{name: "lost", on: isEvent, do: func(_ *frameRun, f zktest.Fault) zktest.Fault { return f.Drop() }},
+	{name: "delayed", on: isAny, do: func(_ *frameRun, f zktest.Fault) zktest.Fault { return f.Delay(time.Second) }},
+	{name: "delayed past the session", on: isAny, loses: true, long: true,
+		do: func(r *frameRun, f zktest.Fault) zktest.Fault { return f.Delay(r.longDelay()) }},
+	{name: "everything held up past the session", on: isAny, loses: true, long: true,
+		do: func(r *frameRun, f zktest.Fault) zktest.Fault { return f.FreezeFor(r.longDelay()) }},
+	{name: "twice", on: func(f recordedFrame) bool { return f.kind != zktest.RequestFrame && f.op != zktest.Connect },
+		do: func(_ *frameRun, f zktest.Fault) zktest.Fault { return f.Duplicate() }},
+	{name: "session killed", on: func(f recordedFrame) bool { return f.session != 0 }, loses: true,
+		do: func(r *frameRun, f zktest.Fault) zktest.Fault { return f.Call(r.killNow) }},
+	{name: "ctx cancelled", on: isAny,
+		do: func(r *frameRun, f zktest.Fault) zktest.Fault { return f.Call(r.cancelNow).Delay(time.Millisecond) }},
+	{name: "ctx cancelled as it passes", on: isAny,
+		do: func(r *frameRun, f zktest.Fault) zktest.Fault { return f.Call(r.cancelNow) }},
+	{name: "Session closed", on: isAny,
+		do: func(r *frameRun, f zktest.Fault) zktest.Fault { return f.Call(r.closeNow).Delay(time.Millisecond) }},
+}
+
+// frameCase is a fault at a frame.
+type frameCase struct {
+	frame recordedFrame
+	fault frameFault
+}
+
+func (c frameCase) String() string { return c.frame.String() + ": " + c.fault.name }
+
+func caseNames(cases []frameCase) string {
+	var names []string
+	for _, c := range cases {
+		names = append(names, c.String())
+	}
+	return strings.Join(names, "; ")
+}
+
+// casesFor is the generated list.
+func casesFor(recording []recordedFrame, virtual bool) (cases []frameCase) {
+	for _, f := range recording {
+		for _, fault := range frameFaults {
+			if fault.on(f) && (virtual || !fault.long) {
+				cases = append(cases, frameCase{f, fault})
+			}
+		}
+	}
+	return cases
+}
+
+// pickCase is one of them at random.
+func pickCase(rnd *rand.Rand, recording []recordedFrame) frameCase {
+	cases := casesFor(recording[rnd.IntN(len(recording)):][:1], true)
+	return cases[rnd.IntN(len(cases))]
+}
+
+// frameTally is what has been run of a scenario's cases.
+type frameTally struct {
+	frames map[frameID]bool // whether a fault has struck there
+	cases  int
+}
+
+func newFrameTally(recording []recordedFrame) *frameTally {
+	t := &frameTally{frames: map[frameID]bool{}}
+	for _, f := range recording {
+		t.frames[f.frameID] = false
+	}
+	return t
+}
+
+// ran notes a case whose run has checked that its fault struck.
+func (t *frameTally) ran(c frameCase) {
+	t.frames[c.frame.frameID] = true
+	t.cases++
+}
+
+func (t *frameTally) covered() (n int) {
+	for _, yes := range t.frames {
+		if yes {
+			n++
+		}
+	}
+	return n
+}
+
+// check fails if a recorded frame got no case.
+func (t *frameTally) check(tb testing.TB) {
+	tb.Helper()
+	if *frameCaseFlag != "" || tb.Failed() {
+		return
+	}
+	for f, yes := range t.frames {
+		if !yes {
+			tb.Errorf("no case for the frame %v", f)
+		}
+	}
+}
+
+func (t *frameTally) String() string {
+	return fmt.Sprintf("%d frames, %d cases, %d of %d frames covered", len(t.frames), t.cases, t.covered(), len(t.frames))
+}
+
+// frameTallies are those of all scenarios.
+type frameTallies []*frameTally
+
+// check fails if nothing was run, for a name of a case that is none.
+func (ts frameTallies) check(tb testing.TB) {
+	tb.Helper()
+	for _, t := range ts {
+		if t.cases > 0 {
+			return
+		}
+	}
+	tb.Errorf("no case was run; -frames.case=%q", *frameCaseFlag)
+}
+
+func (ts frameTallies) String() string {
+	var frames, cases, covered int
+	for _, t := range ts {
+		frames, cases, covered = frames+len(t.frames), cases+t.cases, covered+t.covered()
+	}
+	return fmt.Sprintf("%d scenarios, %d frames, %d cases, %d of %d frames covered", len(ts), frames, cases, covered, frames)
+}

@@ -1,0 +1,208 @@
+package zklock_test
+
+import (
+	"context"
+	"path"
+	"time"
+
+	"github.com/zklock/zklock"
+)
+
+// frameScenario is a piece of the recipe's life. What happens between begin and finish is recorded and met by faults.
+type frameScenario struct {
+	name string
+	run  func(r *frameRun)
+	real bool // acquire, queue, hand-over, release: also on a real server
+}
+
+// ready connects the clients; the one under test has used the lock before.
+func (r *frameRun) ready(clients ...*frameClient) {
+	for _, c := range append([]*frameClient{r.u}, clients...) {
+		ctx, cancel := c.context(r.patience())
+		c.connect(ctx)
+		cancel()
+	}
+	r.u.acquire(r.patience()).release()
+}
+
+var frameScenarios = []frameScenario{
+	{name: "connect, first acquire", real: true, run: func(r *frameRun) {
+		r.begin()
+		ctx, cancel := r.u.context(r.patience())
+		defer cancel()
+		r.u.connect(ctx)
+		if r.u.s == nil {
+			r.finish()
+			return
+		}
+		h := r.u.acquire(r.patience())
+		r.dwell()
+		h.release()
+		r.finish()
+	}},
+	{name: "first acquire, lock root and parent missing", real: true, run: func(r *frameRun) {
+		r.root = path.Join(r.root, "new", "lock")
+		ctx, cancel := r.u.context(r.patience())
+		defer cancel()
+		r.u.connect(ctx)
+		r.begin()
+		h := r.u.acquire(r.patience())
+		r.finish(h)
+	}},
+	{name: "free acquire", real: true, run: func(r *frameRun) {
+		r.ready()
+		r.begin()
+		h := r.u.acquire(r.patience())
+		r.dwell()
+		r.finish(h)
+	}},
+	{name: "queued acquire", real: true, run: func(r *frameRun) {
+		r.ready(r.o)
+		ahead := r.o.acquire(r.patience())
+		r.begin()
+		w := r.u.start()
+		r.dwell()
+		ahead.release()
+		h := w.wait()
+		r.dwell()
+		r.finish(h)
+	}},
+	{name: "hand-over, to the client", real: true, run: func(r *frameRun) {
+		r.ready(r.o)
+		ahead := r.o.acquire(r.patience())
+		w := r.u.start()
+		r.queued(2)
+		r.begin()
+		ahead.release()
+		h := w.wait()
+		r.dwell()
+		h.release()
+		r.finish()
+	}},
+	{name: "hand-over, by the client", real: true, run: func(r *frameRun) {
+		r.ready(r.o)
+		h := r.u.acquire(r.patience())
+		w := r.o.start()
+		r.queued(2)
+		r.begin()
+		r.dwell()
+		h.release()
+		next := w.wait()
+		r.dwell()
+		r.finish(next)
+	}},
+	{name: "the predecessor gives up", real: true, run: func(r *frameRun) {
+		r.ready(r.o, r.third)
+		ahead := r.o.acquire(r.patience())
+		between := r.third.start(context.Canceled)
+		r.queued(2)
+		w := r.u.start()
+		r.queued(3)
+		r.begin()
+		between.stop()
+		between.wait()
+		r.dwell()
+		ahead.release()
+		r.finish(w.wait())
+	}},
+	{name: "try, free", run: func(r *frameRun) {
+		r.ready()
+		r.begin()
+		h := r.u.try()
+		r.finish(h)
+	}},
+	{name: "try, not acquired", run: func(r *frameRun) {
+		r.ready(r.o)
+		ahead := r.o.acquire(r.patience())
+		r.begin()
+		h := r.u.try(zklock.ErrNotAcquired)
+		if h != nil {
+			r.failf("TryAcquire took the lock that another holds")
+		}
+		r.finish(h, ahead)
+	}},
+	{name: "timed-out wait", run: func(r *frameRun) {
+		r.ready(r.o)
+		ahead := r.o.acquire(r.patience())
+		r.begin()
+		h := r.u.acquire(9*time.Second, context.DeadlineExceeded)
+		if h != nil {
+			r.failf("Acquire took the lock that another holds")
+		}
+		r.dwell()
+		r.finish(h, ahead)
+	}},
+	{name: "re-entry", run: func(r *frameRun) {
+		r.ready()
+		h := r.u.acquire(r.patience())
+		r.begin()
+		r.dwell()
+		again := h.enter()
+		r.dwell()
+		if again != nil {
+			h.give("Release of the re-entry", again)
+		}
+		r.dwell()
+		h.release()
+		r.finish()
+	}},
+	{name: "release", real: true, run: func(r *frameRun) {
+		r.ready()
+		h := r.u.acquire(r.patience())
+		r.begin()
+		h.release()
+		r.dwell()
+		r.finish()
+	}},
+	{name: "Close while holding", run: func(r *frameRun) {
+		r.ready(r.o)
+		h := r.u.acquire(r.patience())
+		w := r.o.start()
+		r.queued(2)
+		r.begin()
+		r.u.close()
+		next := w.wait()
+		r.dwell()
+		r.finish(h, next)
+	}},
+	{name: "Close while waiting", run: func(r *frameRun) {
+		r.ready(r.o)
+		ahead := r.o.acquire(r.patience())
+		w := r.u.start()
+		r.queued(2)
+		r.begin()
+		r.u.close()
+		h := w.wait()
+		if h != nil {
+			r.failf("granted after Close")
+		}
+		r.dwell()
+		r.finish(h, ahead)
+	}},
+	{name: "expiry while waiting, queued again", run: func(r *frameRun) {
+		r.ready(r.o)
+		ahead := r.o.acquire(r.patience())
+		w := r.u.start()
+		r.queued(2)
+		r.begin()
+		r.killNow()
+		r.dwell()
+		ahead.release()
+		h := w.wait()
+		r.dwell()
+		r.finish(h)
+	}},
+	{name: "expiry while holding, acquired again", run: func(r *frameRun) {
+		r.ready(r.o)
+		h := r.u.acquire(r.patience())
+		w := r.o.start()
+		r.queued(2)
+		r.begin()
+		r.killNow()
+		next := w.wait()
+		r.dwell()
+		h.release()
+		next.release()
+		r.finish(r.u.acquire(r.patience()))
+	}},
+}

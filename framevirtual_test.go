@@ -1,0 +1,188 @@
+package zklock_test
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"path"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+var (
+	frameCaseFlag  = flag.String("frames.case", "", "run this one case of TestVirtual_Frames or TestFrames_RealServer")
+	framePairs     = flag.Int("frames.pairs", 300, "how many pairs TestVirtual_FramePairs runs")
+	framePairsSeed = flag.Uint64("frames.seed", 1, "the seed of TestVirtual_FramePairs")
+	framePairFlag  = flag.Uint64("frames.pair", 0, "run the one pair of this number of TestVirtual_FramePairs")
+)
+
+// runVirtually runs a scenario in a bubble of its own, and holds the server's history against the promises.
+func runVirtually(t *testing.T, sc frameScenario, cases []frameCase, repeat string) (r *frameRun) {
+	synctest.Test(t, func(t *testing.T) {
+		n := zktest.NewNetwork()
+		n.SetLatency(time.Millisecond)
+		srv := zktest.Start(t, zktest.WithNetwork(n), zktest.WithTick(2*time.Second))
+		_, err := srv.Create("/job", nil, 0)
+		require.NoError(t, err)
+		r = newFrameRun(&frameWorld{
+			t: t, virtual: true, addr: srv.Addr(), proxy: zktest.StartProxy(t, srv.Addr(), zktest.WithNetwork(n)),
+			// CLOCK_BOOTTIME is the machine's also in a bubble.
+			opts:    []zklock.Option{zklock.WithDialer(n.Dial), silent(), zklock.WithSuspendedTime(func() time.Duration { return 0 })},
+			timeout: 20 * time.Second, tick: 2 * time.Second, root: "/job",
+			children: srv.Children,
+			kill:     func(id int64) { srv.ExpireSession(id) },
+		}, cases, repeat)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			sc.run(r)
+		}()
+		select {
+		case <-ended:
+		case <-time.After(20 * r.patience()):
+			r.failf("I6: %q hangs", sc.name)
+		}
+		r.checkHistory(srv.History())
+		if n := srv.WatchCount(); n != 0 {
+			r.failf("I7: %d watches are left", n)
+		}
+	}) // which waits for every goroutine, or fails (I7)
+	return r
+}
+
+var protectedName = regexp.MustCompile(`^_c_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-lock-\d{10}$`)
+
+// checkHistory replays what the server did: no session ever has two nodes of a lock, each client being one owner (I2).
+// Each node has a protection id of its own (R29, R32).
+func (r *frameRun) checkHistory(history []zktest.Applied) {
+	owners, nodes, ids := map[string]int64{}, map[int64]int{}, map[string]bool{}
+	for _, a := range history {
+		switch {
+		case path.Dir(a.Path) != r.root:
+		case a.Kind == zktest.Created:
+			owners[a.Path] = a.Owner
+			name, _, _ := strings.Cut(path.Base(a.Path), "-lock-")
+			if !protectedName.MatchString(path.Base(a.Path)) || ids[name] {
+				r.failf("R29, R32: a node is called %s", a.Path)
+			}
+			ids[name] = true
+			if nodes[a.Owner]++; nodes[a.Owner] > 1 {
+				r.failf("I2: session %#x has %d nodes when %s is made", a.Owner, nodes[a.Owner], a.Path)
+			}
+		case a.Kind == zktest.Deleted:
+			nodes[owners[a.Path]]--
+		}
+	}
+}
+
+// recordVirtually records a scenario without faults, twice: in virtual time both are the same, to the instant.
+func recordVirtually(t *testing.T, sc frameScenario) []recordedFrame {
+	t.Helper()
+	show := func() (lines []string, frames []recordedFrame) {
+		r := runVirtually(t, sc, nil, "go test -run TestVirtual_Frames .")
+		for _, f := range r.frames {
+			lines = append(lines, fmt.Sprintf("%v %v", f.at, f.frameID))
+		}
+		return lines, r.frames
+	}
+	first, frames := show()
+	second, _ := show()
+	require.Equal(t, first, second, "a recording that differs from the next is no list of cases")
+	require.NotEmpty(t, frames)
+	return frames
+}
+
+// enough is how many cases may fail before a scenario is given up.
+const enough = 5
+
+// F1, F3, F5–F10, F15, F16, F30–F33, R10, R22, R41, R53, R61, R62, R64, I1–I7: in each scenario, every frame on the
+// client's connection meets every kind of fault.
+func TestVirtual_Frames(t *testing.T) {
+	var mu sync.Mutex
+	var total frameTallies
+	t.Run("scenarios", func(t *testing.T) {
+		for _, sc := range frameScenarios {
+			t.Run(sc.name, func(t *testing.T) {
+				t.Parallel()
+				recording := recordVirtually(t, sc)
+				tally, failed := newFrameTally(recording), 0
+				for _, c := range casesFor(recording, true) {
+					if *frameCaseFlag != "" && *frameCaseFlag != c.String() || failed >= enough {
+						continue
+					}
+					r := runVirtually(t, sc, []frameCase{c}, fmt.Sprintf("go test -race -run '%s' . -frames.case='%v'", t.Name(), c))
+					if tally.ran(c); r.failures > 0 {
+						failed++
+					}
+				}
+				tally.check(t)
+				t.Logf("%v", tally)
+				mu.Lock()
+				defer mu.Unlock()
+				total = append(total, tally)
+			})
+		}
+	})
+	total.check(t)
+	if !t.Failed() {
+		t.Logf("frame-exhaustive: %v, 0 violations", total)
+	}
+}
+
+// framePair runs the pair of faults of that number: a fault in a scenario, and another at one of the frames that follow
+// on it, if there are any.
+func framePair(t *testing.T, seed, n uint64, recordings [][]recordedFrame) *frameRun {
+	rnd := rand.New(rand.NewPCG(seed, n))
+	i := rnd.IntN(len(frameScenarios))
+	sc := frameScenarios[i]
+	repeat := fmt.Sprintf("go test -race -run TestVirtual_FramePairs . -frames.seed=%d -frames.pair=%d", seed, n)
+	first := pickCase(rnd, recordings[i])
+	alone := runVirtually(t, sc, []frameCase{first}, repeat)
+	following := alone.frames[min(alone.struck, len(alone.frames)):]
+	if len(following) == 0 {
+		return alone
+	}
+	return runVirtually(t, sc, []frameCase{first, pickCase(rnd, following)}, repeat)
+}
+
+// F6, R33, I1–I7: pairs of faults, the second at a frame that follows on the first.
+func TestVirtual_FramePairs(t *testing.T) {
+	var recordings [][]recordedFrame
+	for _, sc := range frameScenarios {
+		recordings = append(recordings, recordVirtually(t, sc))
+	}
+	if *framePairFlag != 0 {
+		framePair(t, *framePairsSeed, *framePairFlag, recordings)
+		return
+	}
+	var next, both, failed atomic.Int64
+	t.Run("pairs", func(t *testing.T) {
+		for worker := range 4 {
+			t.Run(fmt.Sprint(worker), func(t *testing.T) {
+				t.Parallel()
+				for n := next.Add(1); n <= int64(*framePairs) && failed.Load() < enough; n = next.Add(1) {
+					r := framePair(t, *framePairsSeed, uint64(n), recordings)
+					if r.failures > 0 {
+						failed.Add(1)
+					}
+					if len(r.cases) == 2 && r.injections[1].Fired() == 1 {
+						both.Add(1)
+					}
+				}
+			})
+		}
+	})
+	if !t.Failed() {
+		t.Logf("frame pairs: seed %d, %d pairs run, both faults struck in %d, 0 violations", *framePairsSeed, *framePairs, both.Load())
+	}
+}

@@ -1,0 +1,128 @@
+package conformance
+
+// What Curator's mutex sends, beside TestRequestBudget of the library.
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/zktest"
+)
+
+// TestCuratorBudget counts the requests of Curator 5.4.0 for each row of the request budget. Curator's column in the
+// README has these numbers. Where threads wake each other, how often they look is a matter of timing, and this the least.
+func TestCuratorBudget(t *testing.T) {
+	suites(t)
+	classPath := compileCurator(t)
+	srv := zktest.Start(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	java := exec.CommandContext(ctx, "java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-cp", classPath, "Budget", srv.Addr())
+	var log bytes.Buffer
+	java.Stderr = &log
+	in, err := java.StdinPipe()
+	require.NoError(t, err)
+	out, err := java.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, java.Start())
+
+	until := func(what string, condition func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(20 * time.Second); !condition(); time.Sleep(time.Millisecond) {
+			require.True(t, time.Now().Before(deadline), "waited in vain until %s: %v", what, srv.Requests())
+		}
+	}
+	watches := func(lock string) (n int) {
+		for _, name := range srv.Children(lock) {
+			n += len(srv.Watches(lock + "/" + name))
+		}
+		return n
+	}
+	sent := func(op zktest.Op, n int) func() bool {
+		return func() bool { return srv.Requests().Total(op) >= n }
+	}
+	// When the program says "end", threads that it does not wait for may have requests to send.
+	settled := map[string]func() bool{
+		"queue one waiter":                func() bool { return watches("/locks/queue") == 1 },
+		"queue another":                   func() bool { return watches("/locks/queue") == 2 },
+		"hand-over among eight threads":   sent(zktest.GetData, 7),
+		"lost connection with 20 waiters": sent(zktest.GetData, 20),
+	}
+	want := map[string]struct{ requests, events int }{
+		"acquire":                                {requests: 2},
+		"re-entrant pair":                        {},
+		"release":                                {requests: 1},
+		"try that fails":                         {requests: 4},
+		"wait that times out":                    {requests: 6},
+		"queue one waiter":                       {requests: 3},
+		"queue another":                          {requests: 3},
+		"hand-over to the second in line":        {requests: 2, events: 1},
+		"hand-over to one that was further back": {requests: 2, events: 1},
+		"hand-over among eight threads":          {requests: 3 * 8, events: 1},
+		"first acquire, 0 parents missing":       {requests: 2},
+		"first acquire, 1 parents missing":       {requests: 2*1 + 5},
+		"first acquire, 2 parents missing":       {requests: 2*2 + 5},
+		"first acquire, 3 parents missing":       {requests: 2*3 + 5},
+		"lost connection with 20 waiters":        {requests: 1 + 2*20},
+	}
+	atLeast := []string{"wait that times out", "hand-over among eight threads", "lost connection with 20 waiters"}
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		what, name, _ := strings.Cut(lines.Text(), " ")
+		switch what {
+		case "begin":
+			srv.ResetRequests()
+			if name == "lost connection with 20 waiters" {
+				require.True(t, srv.DropConnection(waiters(srv)))
+			}
+		case "until":
+			lock, n := "/locks/crowd", 8
+			if name == "twenty threads watch" {
+				lock, n = "/locks/lost", 20
+			}
+			until(name, func() bool { return watches(lock) == n })
+		case "end":
+			row, known := want[name]
+			require.True(t, known, name)
+			delete(want, name)
+			if wait := settled[name]; wait != nil {
+				until("what follows "+name+" is sent", wait)
+			}
+			got := srv.Requests()
+			t.Logf("%-40s %2d requests, %d events: %v", name, got.Total(), got.Events, got)
+			if slices.Contains(atLeast, name) {
+				require.GreaterOrEqual(t, got.Total(), row.requests, name)
+				break
+			}
+			require.Equal(t, row.requests, got.Total(), name)
+			require.Equal(t, row.events, got.Events, name)
+			if name == "try that fails" || name == "wait that times out" {
+				require.Equal(t, 1, watches("/locks/held"), "%s: its watch is left behind", name)
+			}
+		default:
+			t.Fatalf("the program says %q", lines.Text())
+		}
+		_, err := in.Write([]byte("\n"))
+		require.NoError(t, err)
+	}
+	require.NoError(t, java.Wait(), "%s", log.String())
+	require.Empty(t, want, "rows that were not counted")
+}
+
+// waiters is the session whose twenty threads wait.
+func waiters(srv *zktest.Server) int64 {
+	for _, name := range srv.Children("/locks/lost") {
+		for _, w := range srv.Watches("/locks/lost/" + name) {
+			return w.Session
+		}
+	}
+	return 0
+}

@@ -1,0 +1,140 @@
+// Package ledger checks, from outside, who believes to hold which lock: nobody may be granted a lock that another
+// believes to hold (I5), and tokens must increase (I1). Tests that attack the lock with faults report to it.
+package ledger
+
+import (
+	"sync"
+	"time"
+)
+
+// Hold is what the ledger asks of a *zklock.Hold.
+type Hold interface {
+	Err() error
+	Token() int64
+	Path() string
+	Deadline() time.Time
+}
+
+// Ledger is told of each grant after Acquire has returned and of each end before Release is called, so the belief it
+// knows of is within the real one. It is safe for use by several goroutines.
+//
+// What an admin does, deleting a lock node or ending a session, is outside the assumptions of I5: its holder is told
+// afterwards. The ledger is told of it beforehand, and excuses those holds and no others.
+type Ledger struct {
+	errorf func(format string, args ...any)
+
+	mu struct {
+		sync.Mutex
+		held    map[string]belief    // by lock path: who was granted last, until its end
+		tokens  map[string]int64     // by lock path: the largest granted
+		latest  map[string]time.Time // by lock path: the last grant
+		deleted map[string]bool      // by node: an admin deletes it
+		killed  map[string]kills     // by client: an admin ends its sessions
+		grants  int
+	}
+}
+
+type belief struct {
+	client string
+	hold   Hold
+}
+
+// kills are what an admin did to a client's ZooKeeper sessions.
+type kills struct {
+	underWay int
+	before   int64 // nodes with a smaller czxid went with a session that was killed, or before it
+}
+
+// New returns a ledger that reports violations to errorf.
+func New(errorf func(format string, args ...any)) *Ledger {
+	l := &Ledger{errorf: errorf}
+	l.mu.held = make(map[string]belief)
+	l.mu.tokens = make(map[string]int64)
+	l.mu.latest = make(map[string]time.Time)
+	l.mu.deleted = make(map[string]bool)
+	l.mu.killed = make(map[string]kills)
+	return l
+}
+
+// Granted checks a new hold of a client, and reports whether it still believes.
+func (l *Ledger) Granted(lock, client string, h Hold) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.grants++
+	if h.Err() != nil {
+		return false // whoever looks before it acts knows that it was lost meanwhile
+	}
+	old := l.mu.held[lock]
+	switch {
+	case h.Token() <= l.mu.tokens[lock]:
+		if l.excusedLocked(client, h) {
+			return true // it was ahead of the present holder, whose Acquire was the first to return
+		}
+		l.errorf("I1: %s: token %d after %d", lock, h.Token(), l.mu.tokens[lock])
+	case old.hold != nil && old.hold.Err() == nil && !l.excusedLocked(old.client, old.hold): // Err compares the clock
+		l.errorf("I5: %s granted with token %d while the holder of token %d believes, for another %v", lock, h.Token(), old.hold.Token(),
+			time.Until(old.hold.Deadline()))
+	}
+	l.mu.held[lock], l.mu.tokens[lock], l.mu.latest[lock] = belief{client, h}, h.Token(), time.Now()
+	return true
+}
+
+// Ended says that the holder does not believe any more.
+func (l *Ledger) Ended(lock string, h Hold) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.held[lock].hold == h {
+		delete(l.mu.held, lock)
+	}
+}
+
+// Deleting says that an admin is about to delete a lock node.
+func (l *Ledger) Deleting(node string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.deleted[node] = true
+}
+
+// Killing says that an admin is about to end the client's ZooKeeper session. The caller calls what it returns when that is
+// done, with a zxid that the servers gave afterwards.
+func (l *Ledger) Killing(client string) (killed func(zxid int64)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := l.mu.killed[client]
+	k.underWay++
+	l.mu.killed[client] = k
+	return func(zxid int64) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		k := l.mu.killed[client]
+		k.underWay--
+		k.before = max(k.before, zxid)
+		l.mu.killed[client] = k
+	}
+}
+
+func (l *Ledger) excusedLocked(client string, h Hold) bool {
+	k := l.mu.killed[client]
+	return k.underWay > 0 || h.Token() < k.before || l.mu.deleted[h.Path()]
+}
+
+// Grants returns how many grants it was told of.
+func (l *Ledger) Grants() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.grants
+}
+
+// Latest returns when the lock was last granted; the zero time if it never was.
+func (l *Ledger) Latest(lock string) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.latest[lock]
+}
+
+// LargestToken returns the largest token granted for the lock.
+func (l *Ledger) LargestToken(lock string) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.tokens[lock]
+}

@@ -1,0 +1,205 @@
+package zklock_test
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// R51: a step of the state can be seen before anybody is told of it.
+func TestVirtual_Changes_StateIsVisibleFirst(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		changes := s.Changes(within(t, time.Hour))
+		step := func(want zklock.State) {
+			t.Helper()
+			c := <-changes
+			require.Equal(t, want, c.State)
+			require.Equal(t, want, s.State(), "no time has passed since")
+		}
+		for range 5 {
+			time.Sleep(5 * time.Second)
+			v.srv.DropConnection(s.SessionID())
+			step(zklock.Suspended)
+			step(zklock.Reconnected)
+		}
+	})
+}
+
+// R25, I7: a node that cannot be deleted for ten minutes is tried for with a back-off, with no more goroutines at the end
+// than at the beginning, and is deleted when it can be.
+func TestVirtual_DeleteFailsForTenMinutes_BacksOff(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		v.net.SetLatency(time.Millisecond)
+		m := newMutex(t, v.connect(), "/job")
+		h := acquire(t, m)
+		fails := v.srv.Inject(zktest.Before(zktest.Delete).Fail(zktest.OperationTimeout))
+		require.ErrorIs(t, h.Release(within(t, time.Second)), context.DeadlineExceeded)
+		time.Sleep(time.Minute)
+		before := runtime.NumGoroutine()
+		v.srv.ResetRequests()
+		time.Sleep(10 * time.Minute)
+		require.LessOrEqual(t, v.srv.Requests().Total(zktest.Delete), 121, "one every five seconds")
+		require.LessOrEqual(t, runtime.NumGoroutine(), before+1)
+		fails.Remove()
+		time.Sleep(6 * time.Second)
+		require.Empty(t, v.srv.Children("/job"))
+	})
+}
+
+// R10: an acquire that gives up says why, although deleting its node is refused on top of that.
+func TestVirtual_CleanUpFails_FirstErrorIsReturned(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		s := v.connect()
+		refuses := v.srv.Inject(zktest.Before(zktest.Delete).Session(s.SessionID()).Fail(zktest.NoAuth))
+		_, err := newMutex(t, s, "/job").Acquire(within(t, 10*time.Second))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, zk.ErrNoAuth)
+		_, err = newMutex(t, s, "/job").TryAcquire(within(t, 10*time.Second))
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		refuses.Remove()
+		time.Sleep(6 * time.Second)
+		require.Len(t, v.srv.Children("/job"), 1)
+		release(t, h)
+	})
+}
+
+// F4, I2: the reply to a create is lost, and the client comes to a server that has not heard of the create yet. It does
+// not take a list that does not show its node for an answer: there is one node, and it does not wait for itself.
+func TestVirtual_CreateLost_NextServerLags_FindsItsNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := zktest.NewNetwork()
+		n.SetLatency(time.Millisecond)
+		ens := zktest.StartEnsemble(t, 3, zktest.WithNetwork(n))
+		_, err := ens.Create("/job", nil, 0)
+		require.NoError(t, err)
+		s := connect(t, strings.Join(ens.Addrs(), ","), zklock.WithDialer(n.Dial), zklock.WithSessionTimeout(30*time.Second))
+		m := newMutex(t, s, "/job")
+		release(t, acquire(t, m))
+		var sessions []zktest.Session
+		for _, x := range ens.Sessions() {
+			if x.ID == s.SessionID() {
+				sessions = append(sessions, x)
+			}
+		}
+		require.Len(t, sessions, 1)
+		for _, member := range ens.Members() {
+			if member != ens.Leader() {
+				member.SetLag(2 * time.Second)
+			}
+		}
+		created := len(creates(ens.History()))
+		ens.Inject(zktest.After(zktest.Create).Path("/job/*").Once().DropReply().Close())
+		h := acquire(t, m)
+		require.Len(t, ens.Children("/job"), 1)
+		require.Len(t, creates(ens.History()), created+1, "one create was enough")
+		require.Equal(t, "/job/"+ens.Children("/job")[0], h.Path())
+		release(t, h)
+	})
+}
+
+func creates(history []zktest.Applied) (paths []string) {
+	for _, a := range history {
+		if a.Kind == zktest.Created {
+			paths = append(paths, a.Path)
+		}
+	}
+	return paths
+}
+
+// F40, I8: a thousand wait and the holder's session dies. They are granted in the order of the queue; each release sends
+// one event to the next in line, and a hand-over costs as many requests as with two.
+func TestVirtual_ThousandWaiters_HolderDies(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		v.net.SetLatency(time.Millisecond)
+		holder := v.connect()
+		h := acquire(t, newMutex(t, holder, "/job"))
+		const sessions, each = 20, 50
+		var mu sync.Mutex
+		var granted []string
+		var all sync.WaitGroup
+		for range sessions {
+			m := newMutex(t, v.connect(), "/job")
+			for range each {
+				all.Go(func() {
+					h, err := m.Acquire(within(t, time.Hour))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					mu.Lock()
+					granted = append(granted, suffixOf(h.Path()))
+					mu.Unlock()
+					if err := h.Release(within(t, soon)); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}
+		time.Sleep(time.Minute)
+		require.Len(t, v.srv.Children("/job"), sessions*each+1)
+		v.srv.ResetRequests()
+		v.srv.ExpireSession(holder.SessionID())
+		all.Wait()
+		require.IsIncreasing(t, granted)
+		require.Len(t, granted, sessions*each)
+		counts := v.srv.Requests()
+		t.Logf("%d hand-overs: %v", len(granted), counts)
+		require.LessOrEqual(t, counts.Total(zktest.Delete, zktest.GetChildren, zktest.GetData), 2*sessions*each+100)
+		require.LessOrEqual(t, counts.Events, sessions*each+100)
+		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+	})
+}
+
+// F29 in part: a Session takes in as many waiters as its cap says, and refuses the next with an error that says so.
+func TestVirtual_ManyWaiters_CapIsClear(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		const most = 1000
+		s := v.connect(zklock.WithMaxLockNodes(most))
+		m := newMutex(t, s, "/job")
+		before := heap()
+		ctx, cancel := context.WithCancel(context.Background())
+		var all sync.WaitGroup
+		for range most {
+			all.Go(func() {
+				h, err := m.Acquire(ctx)
+				if err == nil {
+					<-ctx.Done()
+					err = h.Release(context.Background())
+				}
+				if err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(30 * time.Second)
+		require.Len(t, v.srv.Children("/job"), most)
+		each := (heap() - before) / most
+		t.Logf("%d bytes a waiter, server and client together", each)
+		require.Less(t, each, int64(100<<10))
+		_, err := m.Acquire(within(t, time.Minute))
+		require.ErrorIs(t, err, zklock.ErrTooManyWaiters)
+		cancel()
+		all.Wait()
+		time.Sleep(time.Minute)
+		require.Empty(t, v.srv.Children("/job"))
+	})
+}
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

@@ -1,0 +1,296 @@
+package zklock_test
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// record is the history of a world: what the clients did and believed, and what the servers made of it. Its checks are
+// pure, so that each can be shown a history that is wrong.
+type record struct {
+	start   time.Time
+	last    int64 // the order handed out last
+	ops     []*op
+	applied []zktest.Applied
+	killed  []int64 // sessions that somebody ended
+	pauses  []lapse
+}
+
+// lapse is a pause of a client, up to its first look at its holds.
+type lapse struct {
+	client   int
+	from, to int64
+}
+
+// op is one call of a client. Orders are unique and are compared among clients; times are compared with the servers'.
+type op struct {
+	did       deed
+	client    int
+	owner     string // one for each attempt; the data of its node
+	lock      int
+	bound     time.Duration
+	call, ret int64
+	at, end   time.Time
+	err       error
+	node      string
+	token     int64
+	grant     *op // that a re-entry, a release or a write is about
+
+	// Of a grant.
+	session int64 // 0 if the hold was lost before anybody could ask
+	until   int64 // believed in until it was told, or released
+	untilAt time.Time
+	lost    bool // told
+
+	// Of the register.
+	value    int
+	point    int64 // when a write took effect, or was refused
+	believed bool  // then
+	accepted bool
+}
+
+type deed int
+
+const (
+	acquired deed = iota + 1
+	tried
+	reentered
+	released
+	wrote
+	readBack
+)
+
+func (d deed) String() string {
+	return [...]string{"", "acquire", "try", "re-enter", "release", "write", "read"}[d]
+}
+
+// granted says whether the operation began a hold.
+func (o *op) granted() bool { return (o.did == acquired || o.did == tried) && o.err == nil }
+
+func (o *op) String() string {
+	s := fmt.Sprintf("%v by %s of client %d", o.did, o.owner, o.client)
+	if o.node != "" {
+		s += fmt.Sprintf(", %s with token %#x", o.node, o.token)
+	}
+	if o.err != nil {
+		s += fmt.Sprintf(": %v", o.err)
+	}
+	return s
+}
+
+// lockNode is the life of one node, as the servers have it.
+type lockNode struct {
+	path    string
+	owner   string
+	session int64
+	czxid   int64
+	dzxid   int64 // 0 while it is there
+	deleted time.Time
+	touched bool // deleted by somebody, or with a session that somebody killed: nobody can be told of that in time (F24)
+}
+
+func (n *lockNode) there() bool { return n.dzxid == 0 }
+
+// nodes returns all lock nodes there ever were, by path, and those of each lock in the order of the queue.
+func (r *record) nodes() (byPath map[string]*lockNode, queue map[string][]*lockNode) {
+	byPath, queue = map[string]*lockNode{}, map[string][]*lockNode{}
+	killed := map[int64]bool{} // zxids that end a session
+	for _, a := range r.applied {
+		if a.Kind == zktest.Expired && slices.Contains(r.killed, a.Session) {
+			killed[a.Zxid] = true
+		}
+	}
+	for _, a := range r.applied {
+		switch {
+		case a.Kind == zktest.Created && a.Owner != 0:
+			n := &lockNode{path: a.Path, owner: string(a.Data), session: a.Owner, czxid: a.Zxid}
+			byPath[a.Path] = n
+			queue[path.Dir(a.Path)] = append(queue[path.Dir(a.Path)], n)
+		case a.Kind == zktest.Deleted && byPath[a.Path] != nil:
+			n := byPath[a.Path]
+			n.dzxid, n.deleted = a.Zxid, a.Time
+			n.touched = a.Session == 0 || killed[a.Zxid]
+		}
+	}
+	return byPath, queue
+}
+
+// paused says whether the client is paused at that order, and until when.
+func (r *record) paused(client int, at int64) (to int64, yes bool) {
+	for _, p := range r.pauses {
+		if p.client == client && p.from < at && at < p.to {
+			return p.to, true
+		}
+	}
+	return 0, false
+}
+
+// simGrace is what a call may take longer than its bound: the library's grace, and a little.
+const simGrace = 510 * time.Millisecond
+
+// check holds the history against I1–I6 and I8, and counts what it looked at.
+func (r *record) check(checked map[string]int) (violations []string) {
+	failf := func(o *op, format string, args ...any) {
+		violations = append(violations, fmt.Sprintf("%s (%v, %v after the start)", fmt.Sprintf(format, args...), o, o.at.Sub(r.start)))
+	}
+	byPath, queue := r.nodes()
+	grants := map[string][]*op{}
+	for _, o := range r.ops {
+		if o.granted() {
+			grants[path.Dir(o.node)] = append(grants[path.Dir(o.node)], o)
+		}
+		r.checkCall(o, byPath, queue, checked, failf)
+	}
+	for lock, q := range queue {
+		if !slices.IsSortedFunc(q, func(a, b *lockNode) int { return cmp.Compare(a.czxid, b.czxid) }) {
+			violations = append(violations, "the servers' history is out of order")
+		}
+		r.checkGrants(grants[lock], byPath, q, checked, failf)
+	}
+	violations = append(violations, checkOwners(byPath, checked)...)
+	return violations
+}
+
+// checkCall: I6, and what the answer says about the node.
+func (r *record) checkCall(o *op, byPath map[string]*lockNode, queue map[string][]*lockNode, checked map[string]int, failf func(*op, string, ...any)) {
+	if o.did == wrote || o.did == readBack {
+		return
+	}
+	checked["calls within their bounds (I6)"]++
+	if took := o.end.Sub(o.at); took > o.bound+simGrace {
+		failf(o, "I6: took %v with a bound of %v", took, o.bound)
+	}
+	switch {
+	case o.did == reentered && o.err == nil:
+		if o.node != o.grant.node || o.token != o.grant.token {
+			failf(o, "I2: re-entered on another node than %s", o.grant.node)
+		}
+	case o.did == released && o.err == nil && o.call == o.grant.until:
+		checked["confirmed releases whose node was gone (I4)"]++
+		if n := byPath[o.grant.node]; n == nil || n.there() || n.deleted.After(o.end) {
+			failf(o, "I4: confirmed, and %s was there", o.grant.node)
+		}
+	case o.did == tried && errors.Is(o.err, zklock.ErrNotAcquired):
+		checked["tries in vain with somebody ahead"]++
+		var ahead bool
+		for _, q := range queue {
+			for i, n := range q {
+				if n.owner == o.owner {
+					ahead = ahead || slices.ContainsFunc(q[:i], func(m *lockNode) bool { return m.there() || m.dzxid > n.czxid })
+				}
+			}
+		}
+		if !ahead {
+			failf(o, "refused, and nobody was ahead")
+		}
+	}
+}
+
+// checkGrants: I1, I3, I5 and I8, for the grants of one lock, in the order in which they were given.
+func (r *record) checkGrants(grants []*op, byPath map[string]*lockNode, queue []*lockNode, checked map[string]int, failf func(*op, string, ...any)) {
+	slices.SortFunc(grants, func(a, b *op) int { return cmp.Compare(a.ret, b.ret) })
+	place := map[string]int{}
+	latest := make([]*lockNode, len(queue)+1) // of all ahead of a place, the one that went last, or that is there
+	for i, n := range queue {
+		place[n.path] = i
+		last := latest[i]
+		if last == nil || !last.there() && (n.there() || n.deleted.After(last.deleted)) {
+			last = n
+		}
+		latest[i+1] = last
+	}
+	var before *op // the grant before
+	for _, g := range grants {
+		n := byPath[g.node]
+		if n == nil {
+			failf(g, "I3: granted on a node that never was")
+			continue
+		}
+		if _, yes := r.paused(g.client, g.ret); yes && g.lost {
+			continue // by a timer that a real pause stops; the first look saw the loss
+		}
+		checked["grants on the own live node of the session (I2, I3)"]++
+		switch {
+		case n.owner != g.owner:
+			failf(g, "I2: granted on the node of %s", n.owner)
+		case g.session != 0 && n.session != g.session:
+			failf(g, "I3: granted in session %#x on a node of session %#x", g.session, n.session)
+		case !n.there() && n.deleted.Before(g.end) && !n.touched:
+			failf(g, "I3: granted %v after its node was deleted", g.end.Sub(n.deleted))
+		}
+		checked["grants in the order of the queue (I8)"]++
+		if m := latest[place[g.node]]; m != nil && (m.there() || m.deleted.After(g.end)) {
+			failf(g, "I1, I8: granted while %s of %s, which is ahead, was there", m.path, m.owner)
+		}
+		checked["tokens (I1)"]++
+		if g.token != n.czxid {
+			failf(g, "I1: the token is not the czxid %#x", n.czxid)
+		}
+		if before != nil {
+			old := byPath[before.node]
+			if g.token <= before.token && !n.touched && !old.touched {
+				failf(g, "I1: after the token %#x", before.token)
+			}
+			checked["beliefs apart (I5)"]++
+			if before.until == 0 || before.until > g.ret {
+				to, paused := r.paused(before.client, g.ret)
+				told := paused && before.until != 0 && before.until <= to // at the first look after the pause (F18)
+				if paused && told {
+					checked["losses seen at the first look after a pause (F18)"]++
+				}
+				if !told && !old.touched && !n.touched {
+					failf(g, "I5: granted while the holder of %s with token %#x believed, for %v more", before.node, before.token, before.untilAt.Sub(g.end))
+				}
+			}
+		}
+		before = g
+	}
+}
+
+// checkOwners: I2, no owner has two nodes at a time.
+func checkOwners(byPath map[string]*lockNode, checked map[string]int) (violations []string) {
+	of := map[string][]*lockNode{}
+	for _, n := range byPath {
+		of[n.owner] = append(of[n.owner], n)
+	}
+	for owner, all := range of {
+		checked["owners with one node at a time (I2)"]++
+		slices.SortFunc(all, func(a, b *lockNode) int { return cmp.Compare(a.czxid, b.czxid) })
+		for i := 1; i < len(all); i++ {
+			if old, n := all[i-1], all[i]; old.there() || old.dzxid > n.czxid {
+				violations = append(violations, fmt.Sprintf("I2: %s made %s while its %s was there", owner, n.path, old.path))
+			}
+		}
+	}
+	return violations
+}
+
+// lines is the history as text, for a seed that failed.
+func (r *record) lines() (lines []string) {
+	type line struct {
+		at   time.Duration
+		text string
+	}
+	var all []line
+	for _, a := range r.applied {
+		all = append(all, line{a.Time.Sub(r.start), fmt.Sprintf("server: %v %s", a, a.Data)})
+	}
+	for _, o := range r.ops {
+		all = append(all, line{o.at.Sub(r.start), fmt.Sprintf("%d: %s by %s begins", o.call, o.did, o.owner)}, line{o.end.Sub(r.start), fmt.Sprintf("%d: %v", o.ret, o)})
+		if o.lost {
+			all = append(all, line{o.untilAt.Sub(r.start), fmt.Sprintf("%d: %s is told of the loss", o.until, o.owner)})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b line) int { return cmp.Compare(a.at, b.at) })
+	for _, l := range all {
+		lines = append(lines, fmt.Sprintf("%v %s", l.at, l.text))
+	}
+	return lines
+}

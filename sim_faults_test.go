@@ -1,0 +1,249 @@
+package zklock_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path"
+	"sync"
+	"time"
+
+	"github.com/zklock/zklock/zktest"
+)
+
+// simFaults does to a world what happens in the field, at its servers and at its clients at a time, and leaves it well.
+type simFaults struct {
+	w    *world
+	open []injected
+}
+
+type injected struct {
+	what string
+	*zktest.Injection
+}
+
+func (f *simFaults) did(what string) {
+	f.w.mu.Lock()
+	defer f.w.mu.Unlock()
+	f.w.sum.faults[what]++
+}
+
+// plan notes what is about to be done: all that a seed decides.
+func (f *simFaults) plan(format string, args ...any) {
+	f.w.mu.Lock()
+	defer f.w.mu.Unlock()
+	f.w.plan = append(f.w.plan, fmt.Sprintf("%v ", time.Since(f.w.start))+fmt.Sprintf(format, args...))
+}
+
+func upTo(r *rand.Rand, d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
+
+// atServers is faults of servers and of what is between them.
+func (f *simFaults) atServers(ctx context.Context, r *rand.Rand) {
+	ens, net := f.w.ens, f.w.net
+	for pause(ctx, upTo(r, f.w.kind.calm)) {
+		member, d, what := ens.Member(1+r.IntN(3)), upTo(r, 40*time.Second), r.IntN(12)
+		f.plan("server %d: %d for %v", member.ID(), what, d)
+		switch what {
+		case 0, 1:
+			what := "follower cut off"
+			if ens.Leader() == member {
+				what = "leader cut off"
+			}
+			f.did(what)
+			member.Isolate()
+			pause(ctx, d)
+			ens.Heal()
+		case 2: // the deposed leader goes on believing
+			if leader := ens.Leader(); leader != nil {
+				f.did("leader cut off")
+				leader.Isolate()
+				pause(ctx, d)
+				ens.Heal()
+			}
+		case 3:
+			f.did("no majority")
+			ens.Partition([]int{1}, []int{2}, []int{3})
+			pause(ctx, d)
+			ens.Heal()
+		case 4:
+			f.did("server stopped")
+			member.Stop()
+			pause(ctx, d)
+			if err := member.Start(); err != nil {
+				f.w.failf("%v", err)
+			}
+		case 5:
+			f.did("election")
+			ens.Elect()
+		case 6:
+			f.did("lagging reads")
+			member.SetLag(d / 20)
+		case 7:
+			f.did("touches forgotten")
+			member.LoseTouches()
+		case 8:
+			f.did("ensemble frozen")
+			ens.Freeze()
+			pause(ctx, d/4)
+			ens.Thaw()
+		case 9:
+			f.did("server out of clients' reach")
+			net.Partition(member.Addr())
+			pause(ctx, d)
+			net.Heal(member.Addr())
+		case 10:
+			f.did("latency spike")
+			net.Partition(member.Addr())
+			pause(ctx, d/20)
+			net.Heal(member.Addr())
+		case 11:
+			f.did("slower network") // of connections from now on
+			net.SetLatency(time.Millisecond + d/800)
+		}
+	}
+	ens.Heal()
+	for id := 1; id <= 3; id++ {
+		ens.Member(id).SetLag(0)
+	}
+	net.SetLatency(time.Millisecond)
+}
+
+// atClients is faults of clients, of their connections, and of people who meddle with their nodes.
+func (f *simFaults) atClients(ctx context.Context, r *rand.Rand) {
+	ens, net := f.w.ens, f.w.net
+	ops := []zktest.Op{zktest.Create, zktest.Delete, zktest.GetChildren, zktest.GetData, zktest.Exists, zktest.Sync, zktest.Multi, zktest.SetWatches, zktest.AnyOp}
+	var restarts sync.WaitGroup
+	for pause(ctx, upTo(r, f.w.kind.calm)) {
+		c, d := f.w.client[r.IntN(len(f.w.client))], upTo(r, 40*time.Second)
+		lock, op, nth, what, which := f.w.locks[r.IntN(len(f.w.locks))], ops[r.IntN(len(ops))], 1+r.IntN(3), r.IntN(18), r.IntN(1<<20)
+		f.plan("client %d: %d for %v, %s, %d of %v, %d", c.id, what, d, lock, nth, op, which)
+		id, names := c.session().SessionID(), ens.Children(lock)
+		inject := func(what string, fault zktest.Fault) {
+			f.open = append(f.open, injected{what, ens.Inject(fault.Session(id).Optional())})
+		}
+		switch what {
+		case 0, 1:
+			if ens.DropConnection(id) {
+				f.did("connection cut")
+			}
+		case 2:
+			f.kill(id)
+		case 3:
+			f.did("client cut off")
+			net.Partition(c.host)
+			pause(ctx, d)
+			net.Heal(c.host)
+		case 4, 5:
+			f.did("client paused")
+			c.pauseFor(ctx, d)
+		case 6:
+			if ens.MoveSession(id) {
+				f.did("session moved")
+			}
+		case 7:
+			if len(names) > 0 && ens.Delete(path.Join(lock, names[which%len(names)])) == nil {
+				f.did("lock node deleted")
+			}
+		case 8:
+			if len(names) > 0 && ens.SetData(path.Join(lock, names[which%len(names)]), []byte("noise")) == nil {
+				f.did("lock node written")
+			}
+		case 9:
+			if c.restarting() {
+				f.did("client restarted")
+				restarts.Go(c.restart)
+			}
+		case 10, 11:
+			inject("cut before a request", zktest.Before(op).Nth(nth).Close())
+		case 12, 13, 14:
+			inject("reply lost", zktest.After(op).Nth(nth).DropReply().Close())
+		case 15:
+			inject("event lost", zktest.OnEvent(zktest.NodeDeleted).Drop().Once())
+		case 16:
+			inject("event twice", zktest.OnEvent(zktest.NodeDeleted).Duplicate().Once())
+		case 17:
+			inject("reply late", zktest.After(op).Nth(nth).Delay(d/4))
+		}
+		f.settleInjections(16)
+	}
+	restarts.Wait()
+	f.settleInjections(0)
+}
+
+// settleInjections ends all but the last faults at frames, and counts those that fired.
+func (f *simFaults) settleInjections(keep int) {
+	for len(f.open) > keep {
+		i := f.open[0]
+		f.open = f.open[1:]
+		i.Remove()
+		for range i.Fired() {
+			f.did(i.what)
+		}
+	}
+}
+
+// kill ends a session although its client is well, which no lease can foresee.
+func (f *simFaults) kill(id int64) {
+	w := f.w
+	if w.ens.ExpireSession(id) {
+		w.mu.Lock()
+		w.rec.killed = append(w.rec.killed, id)
+		w.mu.Unlock()
+		f.did("session killed")
+	}
+}
+
+// pauseFor stops the process as SIGSTOP does: its clock stands still for it, what comes is kept for it, and nobody acts.
+// Timers of the library still fire, and see that nothing is due.
+func (c *client) pauseFor(ctx context.Context, d time.Duration) {
+	w := c.w
+	p := lapse{client: c.id, from: w.order()}
+	c.mu.Lock()
+	c.mu.paused, c.mu.resumed = time.Now(), make(chan struct{})
+	c.mu.Unlock()
+	w.net.Partition(c.host)
+	pause(ctx, d)
+
+	c.mu.Lock()
+	c.mu.paused = time.Time{}
+	var holds []*op
+	for g := range c.mu.grants {
+		holds = append(holds, g)
+	}
+	c.mu.Unlock()
+	for _, g := range holds { // the first look, before anything is heard
+		if h := c.holdOf(g); h != nil && h.Err() != nil {
+			w.told(g)
+		}
+	}
+	p.to = w.order()
+	w.mu.Lock()
+	w.rec.pauses = append(w.rec.pauses, p)
+	w.mu.Unlock()
+	w.net.Heal(c.host)
+	c.mu.Lock()
+	close(c.mu.resumed)
+	c.mu.Unlock()
+}
+
+// restarting says whether the process can be restarted, and that it is from now on.
+func (c *client) restarting() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.restarting {
+		return false
+	}
+	c.mu.restarting = true
+	return true
+}
+
+// restart closes the Session under its workers and connects again.
+func (c *client) restart() {
+	c.close()
+	if err := c.connect(); err != nil {
+		c.w.failf("connect: %v", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.restarting = false
+}

@@ -1,0 +1,300 @@
+package zklock_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// world is a simulation under way: an ensemble, its clients, and the record of what they did and believed.
+type world struct {
+	t      *testing.T
+	seed   uint64
+	kind   worldKind
+	start  time.Time
+	log    *slog.Logger
+	net    *zktest.Network
+	ens    *zktest.Ensemble
+	locks  []string
+	reg    []*register // what each lock protects
+	client []*client
+
+	watching sync.WaitGroup // those who listen to a Session's changes
+
+	mu         sync.Mutex // guards all below; a leaf
+	rec        record
+	plan       []string // of faults
+	sum        *tally
+	violations []string
+}
+
+func (w *world) failf(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.violations = append(w.violations, fmt.Sprintf(format, args...))
+}
+
+func (w *world) count(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sum.counts[what]++
+}
+
+// order is the time in the record: no two things happen at once.
+func (w *world) orderLocked() int64 {
+	w.rec.last++
+	return w.rec.last
+}
+
+func (w *world) order() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.orderLocked()
+}
+
+// begun puts an operation on the record. What is written into it later is written under the world's mutex.
+func (w *world) begun(o *op) *op {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o.call, o.at = w.orderLocked(), time.Now()
+	w.rec.ops = append(w.rec.ops, o)
+	return o
+}
+
+// ended completes an operation.
+func (w *world) ended(o *op, set func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	set()
+	o.ret, o.end = w.orderLocked(), time.Now()
+}
+
+// simulate runs one world and reports what breaks I1–I8 there.
+func simulate(t *testing.T, seed uint64, kind worldKind) *world {
+	w := runWorld(t, seed, kind)
+	for _, v := range w.violations {
+		t.Errorf("seed %d, a %s world: %s (%s)", seed, kind.name, v, kind.repeat(seed))
+	}
+	if len(w.violations) > 0 && *simSeed != 0 {
+		for _, line := range w.rec.lines() {
+			t.Log(line)
+		}
+	}
+	return w
+}
+
+// runWorld runs one world and holds its record against the promises.
+func runWorld(t *testing.T, seed uint64, kind worldKind) *world {
+	w := &world{t: t, seed: seed, kind: kind, sum: newTally(), log: slog.New(slog.DiscardHandler)}
+	if *simSeed != 0 && testing.Verbose() {
+		w.log = slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	}
+	finished := false
+	defer func() { // a bubble that cannot end panics (I7)
+		if !finished {
+			fmt.Printf("seed %d of a %s world did not end; %s\n", seed, kind.name, kind.repeat(seed))
+		}
+	}()
+	synctest.Test(t, w.run)
+	finished = true
+	w.violations = append(w.violations, w.rec.check(w.sum.checked)...)
+	w.violations = append(w.violations, w.rec.linearizable(w.sum.checked)...)
+	w.sum.seeds, w.sum.hours = 1, kind.long.Hours()
+	return w
+}
+
+// run is the life of the world, in the bubble.
+func (w *world) run(t *testing.T) {
+	w.start = time.Now()
+	w.rec.start = w.start
+	rnd := rand.New(rand.NewPCG(w.seed, 3))
+	w.net = zktest.NewNetwork()
+	w.net.SetLatency(time.Duration(1+rnd.IntN(5)) * time.Millisecond)
+	w.ens = zktest.StartEnsemble(t, 3, zktest.WithNetwork(w.net), zktest.WithTick(2*time.Second), zktest.WithSyncLimit(5),
+		zktest.WithSessionTimeouts(4*time.Second, 5*time.Minute))
+	for i := range w.kind.locks {
+		w.locks = append(w.locks, fmt.Sprintf("/locks/%c", 'a'+i))
+		w.reg = append(w.reg, &register{})
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var workers, faults sync.WaitGroup
+	for i := range w.kind.clients {
+		c := newClient(w, i, w.kind.timeouts[rnd.IntN(len(w.kind.timeouts))])
+		w.client = append(w.client, c)
+		if err := c.connect(); err != nil {
+			w.failf("connect: %v", err)
+			return
+		}
+		for k := range w.kind.workers {
+			wk := &worker{w: w, c: c, name: fmt.Sprintf("c%dw%d", i, k), rnd: rand.New(rand.NewPCG(w.seed, rnd.Uint64())), lock: rnd.IntN(w.kind.locks)}
+			workers.Go(func() { wk.run(ctx) })
+		}
+	}
+	servers, clients := rand.New(rand.NewPCG(w.seed, rnd.Uint64())), rand.New(rand.NewPCG(w.seed, rnd.Uint64()))
+	if w.kind.calm > 0 {
+		f := &simFaults{w: w}
+		faults.Go(func() { f.atServers(ctx, servers) })
+		faults.Go(func() { f.atClients(ctx, clients) })
+	}
+
+	time.Sleep(w.kind.long)
+	cancel()
+	faults.Wait()
+	workers.Wait()
+	w.settle()
+	w.mu.Lock()
+	w.rec.applied = w.ens.History()
+	w.mu.Unlock()
+}
+
+// settle checks what is left when faults and load are over: nothing (I4, I7), and locks that can be had.
+func (w *world) settle() {
+	events, deletions := w.ens.Requests().Events, 0
+	if w.kind.calm == 0 {
+		for _, a := range w.ens.History() {
+			if a.Kind == zktest.Deleted {
+				deletions++
+			}
+		}
+		// Each waiter watches its own node too, so that a deletion is told to the one who did it and to the next.
+		w.sum.checked["releases that woke one waiter (I8)"] += deletions
+		if events > 2*deletions {
+			w.failf("I8: %d events for %d deletions", events, deletions)
+		}
+	}
+	time.Sleep(slices.Max(w.kind.timeouts) + 90*time.Second) // sessions that nobody could close are over, too
+	for _, lock := range w.locks {
+		if left := w.ens.Children(lock); len(left) > 0 {
+			w.failf("I4: left in %s: %v", lock, left)
+		}
+	}
+	w.sum.checked["roots left empty (I4)"] += len(w.locks)
+	if n := w.ens.WatchCount(); n > 0 {
+		w.failf("I7: %d watches are left", n)
+	}
+	if all := w.ens.Sessions(); len(all) != len(w.client) {
+		w.failf("I7: %d ZooKeeper sessions of %d clients: %+v", len(all), len(w.client), all)
+	}
+	for _, c := range w.client {
+		for i := range w.locks {
+			wk := &worker{w: w, c: c, name: fmt.Sprintf("c%dlast%d", c.id, i), lock: i, rnd: rand.New(rand.NewPCG(w.seed, 4))}
+			if h, g := wk.acquire(context.Background(), false, time.Minute); h == nil {
+				w.failf("after all faults: %s cannot be had: %v", w.locks[i], g.err)
+			} else {
+				wk.release(h, g, time.Minute)
+			}
+		}
+	}
+	for _, c := range w.client {
+		c.close()
+	}
+	w.watching.Wait()
+	if all := w.ens.Sessions(); len(all) > 0 {
+		w.failf("I7: ZooKeeper sessions outlive Close: %+v", all)
+	}
+}
+
+// client is a process: a Session, a host of its own, and a clock that stands still with it while it is paused.
+type client struct {
+	w       *world
+	id      int
+	host    string
+	timeout time.Duration
+
+	mu struct {
+		sync.Mutex // a leaf
+		s          *zklock.Session
+		closed     *zklock.Session // the last that was closed, or is being
+		paused     time.Time       // since when; zero while it is not
+		resumed    chan struct{}   // closed when it is not
+		restarting bool
+		grants     map[*op]*zklock.Hold // that are believed in
+	}
+}
+
+func newClient(w *world, id int, timeout time.Duration) *client {
+	c := &client{w: w, id: id, host: fmt.Sprintf("10.2.0.%d", id+1), timeout: timeout}
+	c.mu.resumed = make(chan struct{})
+	close(c.mu.resumed)
+	c.mu.grants = map[*op]*zklock.Hold{}
+	return c
+}
+
+// behind is by how much the process's clock is late: not at all, but for a pause and a slow clock.
+func (c *client) behind() time.Duration {
+	late := -time.Duration(c.w.kind.slow * float64(time.Since(c.w.start)))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.mu.paused.IsZero() {
+		late -= time.Since(c.mu.paused)
+	}
+	return late
+}
+
+func (c *client) connect() error {
+	s, err := zklock.Connect(context.Background(), strings.Join(c.w.ens.Addrs(), ","), zklock.WithDialer(c.w.net.DialFrom(c.host)),
+		zklock.WithSessionTimeout(c.timeout), zklock.WithSuspendedTime(c.behind), zklock.WithLogger(c.w.log))
+	if err != nil {
+		return err
+	}
+	if c.w.kind.calm == 0 {
+		changes := s.Changes(context.Background())
+		c.w.watching.Go(func() {
+			for ch := range changes {
+				if ch.State != zklock.Closed {
+					c.w.failf("without faults: %v", ch)
+				}
+			}
+		})
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.s = s
+	return nil
+}
+
+func (c *client) session() *zklock.Session {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.s
+}
+
+// close ends the Session, within its bound.
+func (c *client) close() {
+	start := time.Now()
+	c.mu.Lock()
+	s := c.mu.s
+	c.mu.closed = s
+	c.mu.Unlock()
+	if err := s.Close(); err != nil {
+		c.w.failf("close: %v", err)
+	}
+	if late := time.Since(start); late > 4*time.Second {
+		c.w.failf("I6: Close took %v", late)
+	}
+}
+
+func (c *client) hasClosed(s *zklock.Session) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.closed == s
+}
+
+// awake returns when the process is not paused.
+func (c *client) awake() {
+	c.mu.Lock()
+	resumed := c.mu.resumed
+	c.mu.Unlock()
+	<-resumed
+}
