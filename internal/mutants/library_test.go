@@ -85,6 +85,8 @@ var library = []mutant{
 		"ok = err == nil && e.mu.lease.end.sub(now) >= e.minRoomLocked()", "ok = err == nil"}}},
 	{"grant: under end-on-suspend, also while suspended", "I5", "mutex.go", "TestVirtual_EndOnSuspend_EndsEveryHold", []Swap{{
 		"if ok && s.opts.endOnSuspend {", "if false {"}}},
+	{"grant: the first heartbeat after a wait is not hurried", "I5", "era.go", "TestVirtual_GrantAfterAWait_IsNotLost", []Swap{{
+		"if first && e.mu.lease.end.sub(now) <", "if false && e.mu.lease.end.sub(now) <"}}},
 
 	// Watches.
 	{"a watch that fired is kept, and not set again", "F31, I8", "watcher.go", "TestVirtual_DataChanged_IsWatchedOn", []Swap{{
