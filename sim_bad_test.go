@@ -113,6 +113,14 @@ func TestSimulation_ChecksRefuseBadHistories(t *testing.T) {
 		{"the token is another node's", "I1: the token is not the czxid", func(s *story) { s.b1.token = 3 }},
 		{"tokens fall", "I1: after the token 0x2", func(s *story) { s.a2.token = 1 }},
 		{"told after the next grant", "I5: granted while the holder", func(s *story) { s.b1.believes(26, true) }},
+		{"told after the next grant, whose node an admin deleted later", "I5: granted while the holder", func(s *story) {
+			s.b1.believes(26, true)
+			s.appliedTo(4, zktest.Deleted).Session = 0
+		}},
+		{"tokens fall, and an admin deleted the node later", "I1: after the token 0x2", func(s *story) {
+			s.a2.token = 1
+			s.appliedTo(2, zktest.Deleted).Session = 0
+		}},
 		{"never told", "I5: granted while the holder", func(s *story) { s.b1.until = 0 }},
 		{"told after the next grant, its session killed", "", func(s *story) {
 			s.killed = []int64{2}

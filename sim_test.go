@@ -51,7 +51,7 @@ var (
 	long = worldKind{
 		name: "long", long: 5 * time.Hour, locks: 1, clients: 3, workers: 1,
 		timeouts: slices.Concat([]time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 2 * time.Minute}, slices.Repeat([]time.Duration{5 * time.Minute}, 6)),
-		think:    20 * time.Minute, wait: 30 * time.Minute, hold: 15 * time.Minute, calm: 20 * time.Minute,
+		think:    20 * time.Minute, wait: 30 * time.Minute, hold: 15 * time.Minute, calm: 22 * time.Minute,
 	}
 )
 
