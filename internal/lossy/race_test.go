@@ -1,0 +1,5 @@
+//go:build race
+
+package lossy
+
+func init() { raced = true }
