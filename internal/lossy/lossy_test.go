@@ -295,7 +295,6 @@ func chosen(t *testing.T, kind string) uint64 {
 // in any order and at the same time.
 func TestReal_Faults(t *testing.T) {
 	asked(t)
-	unraced(t)
 	srv := zkserver.Single(t, zkserver.TickTime(tick))
 	run(t, "real server", srv, chosen(t, "real server"), size{clients: 15, workers: 9, locks: 120,
 		grants: *wantGrants, faults: *wantFaults, disturb: 4 * time.Second})
@@ -303,7 +302,6 @@ func TestReal_Faults(t *testing.T) {
 
 // The same on the in-process server, for a few seconds.
 func TestInProcess_Faults(t *testing.T) {
-	unraced(t)
 	srv := inProcess{zktest.Start(t, zktest.WithTick(tick), zktest.WithSessionTimeouts(2*tick, time.Minute))}
 	run(t, "in-process server", srv, chosen(t, "in-process server"), size{clients: 5, workers: 5, locks: 15,
 		grants: 1000, faults: 15, disturb: time.Second})

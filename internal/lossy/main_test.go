@@ -27,18 +27,6 @@ func asked(t *testing.T) {
 	}
 }
 
-// raced is set under the race detector.
-var raced bool
-
-// unraced skips a test with thousands of reconnects under the race detector, which sooner or later sees go-zookeeper's
-// client read a zxid (sendSetWatches) while it writes it (recvLoop). Our own races are looked for in the root package.
-func unraced(t *testing.T) {
-	t.Helper()
-	if raced {
-		t.Skip("not under the race detector, which finds a race of go-zookeeper's client when it reconnects; run it without -race")
-	}
-}
-
 // server is what the tests do to theirs, a real one or the in-process one.
 type server interface {
 	Addr() string

@@ -190,7 +190,6 @@ func TestSequenceEnd_Contended(t *testing.T) {
 // F34, F35, F22, I8: a queue stands across the end of the counter, two nodes of a foreign client in it that have the same
 // name but for their ids, when the server is killed and started. It is worked off in the order in which it formed.
 func TestSequenceEnd_QueueAcrossIt(t *testing.T) {
-	unraced(t)
 	onBoth(t, func(t *testing.T, srv server) {
 		admin := newAdmin(t, srv)
 		l := ledger.New(t.Errorf)

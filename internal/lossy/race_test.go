@@ -1,5 +1,0 @@
-//go:build race
-
-package lossy
-
-func init() { raced = true }
