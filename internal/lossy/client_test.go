@@ -24,6 +24,7 @@ type client struct {
 	name   string
 	opts   []zklock.Option
 	proxy  *zktest.Proxy
+	store  *zk.Conn    // what it writes to the store with, through the proxy too
 	slow   atomic.Bool // its bytes trickle
 	frozen atomic.Bool // nothing passes
 
@@ -49,15 +50,19 @@ func (w *world) newClient(n int) *client {
 	l := leases[n%len(leases)]
 	c := &client{w: w, name: fmt.Sprintf("client %d", n), proxy: zktest.StartProxy(w.t, w.srv.Addr())}
 	c.opts = []zklock.Option{zklock.WithLease(l.mode), zklock.WithSessionTimeout(l.timeout), zklock.WithDialer(c.dial), quiet}
+	// Not Session.Conn: go-zookeeper's client has a data race if a request is made while it restores watches.
+	c.store = plainConn(w.t, c.servers(), 4*time.Second, zk.WithDialer(c.dial))
 	return c
 }
+
+// servers has the proxy's address twice, or the ZooKeeper client waits for a second before it connects again.
+func (c *client) servers() string { return c.proxy.Addr() + "," + c.proxy.Addr() }
 
 // open opens a Session, however long it takes while all sorts of things go wrong.
 func (c *client) open() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*soon)
 	defer cancel()
-	// The address comes twice, or the ZooKeeper client waits for a second before it connects again.
-	s, err := zklock.Connect(ctx, c.proxy.Addr()+","+c.proxy.Addr(), c.opts...)
+	s, err := zklock.Connect(ctx, c.servers(), c.opts...)
 	if err != nil {
 		c.w.t.Errorf("%s: %v", c.name, err)
 		return
@@ -132,8 +137,7 @@ type habit struct {
 func (c *client) work(ctx context.Context, r *rand.Rand, by habit) {
 	w := c.w
 	for ctx.Err() == nil {
-		s := c.session()
-		m, err := zklock.NewMutex(s, by.locks[r.IntN(len(by.locks))])
+		m, err := zklock.NewMutex(c.session(), by.locks[r.IntN(len(by.locks))])
 		if err != nil {
 			w.t.Error(err)
 			return
@@ -157,7 +161,7 @@ func (c *client) work(ctx context.Context, r *rand.Rand, by habit) {
 		w.inTime("an acquire", begun, bound)
 		switch {
 		case err == nil:
-			c.hold(r, s, m, h, r.IntN(by.sit) == 0)
+			c.hold(r, m, h, r.IntN(by.sit) == 0)
 			continue
 		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.Is(err, zklock.ErrNotAcquired):
 		case errors.Is(err, zklock.ErrClosed):
@@ -170,7 +174,7 @@ func (c *client) work(ctx context.Context, r *rand.Rand, by habit) {
 }
 
 // hold is one hold, from its grant to its release. A long one may be overtaken by faults.
-func (c *client) hold(r *rand.Rand, s *zklock.Session, m *zklock.Mutex, h *zklock.Hold, long bool) {
+func (c *client) hold(r *rand.Rand, m *zklock.Mutex, h *zklock.Hold, long bool) {
 	w := c.w
 	believes := w.ledger.Granted(m.Path(), c.name, h)
 	var again *zklock.Hold
@@ -181,7 +185,7 @@ func (c *client) hold(r *rand.Rand, s *zklock.Session, m *zklock.Mutex, h *zkloc
 		}
 	}
 	if r.IntN(4) == 0 {
-		w.store.write(h, m.Path(), s.Conn())
+		w.store.write(h, m.Path(), c.store)
 	}
 	switch {
 	case long:

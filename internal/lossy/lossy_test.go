@@ -304,7 +304,7 @@ func TestReal_Faults(t *testing.T) {
 func TestInProcess_Faults(t *testing.T) {
 	srv := inProcess{zktest.Start(t, zktest.WithTick(tick), zktest.WithSessionTimeouts(2*tick, time.Minute))}
 	run(t, "in-process server", srv, chosen(t, "in-process server"), size{clients: 5, workers: 5, locks: 15,
-		grants: 1000, faults: 15, disturb: time.Second})
+		grants: 500, faults: 10, disturb: time.Second})
 }
 
 // The check of the fenced writes can tell.

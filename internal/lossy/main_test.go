@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,10 +69,16 @@ type silent struct{}
 
 func (silent) Printf(string, ...any) {}
 
-// newAdmin is a plain client, somebody else.
-func newAdmin(t *testing.T, srv server) *zk.Conn {
+// plainConn is a connection of go-zookeeper's client that ends with the test.
+func plainConn(t *testing.T, servers string, timeout time.Duration, opts ...func(*zk.Conn)) *zk.Conn {
 	t.Helper()
-	conn, events, err := zk.Connect([]string{srv.Addr()}, soon, zk.WithLogger(silent{}))
+	set := func(c *zk.Conn) {
+		zk.WithLogger(silent{})(c)
+		for _, opt := range opts {
+			opt(c)
+		}
+	}
+	conn, events, err := zk.Connect(strings.Split(servers, ","), timeout, set)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		conn.Close()
@@ -79,6 +86,12 @@ func newAdmin(t *testing.T, srv server) *zk.Conn {
 		}
 	})
 	return conn
+}
+
+// newAdmin is a plain client, somebody else.
+func newAdmin(t *testing.T, srv server) *zk.Conn {
+	t.Helper()
+	return plainConn(t, srv.Addr(), soon)
 }
 
 // children are what a path has; nothing if it is not there.
