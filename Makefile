@@ -5,12 +5,12 @@ GO ?= go
 export GO
 
 .NOTPARALLEL:
-.PHONY: all test setup check unit integration conformance chaos soak demo image clean
+.PHONY: all test setup check unit integration conformance simulation mutants chaos soak demo image clean
 
 all: check unit
 
 ## everything: what CI runs
-test: setup check unit conformance integration
+test: setup check unit conformance integration simulation mutants chaos
 
 ## get what the tests need, where that takes no password
 setup:
@@ -34,9 +34,20 @@ integration:
 conformance:
 	scripts/conformance
 
-## a real ensemble on network hosts of its own, cut up; takes Linux and root
+## five thousand hours of random worlds in virtual time: make simulation SEEDS=2000
+SEEDS ?= 2000
+simulation:
+	$(GO) test -count=1 -v -timeout 0 -run TestVirtual_Simulation . -sim.seeds=$(SEEDS) -sim.calm=100 -sim.jobs=2
+
+## mistakes planted in the library, one at a time: the tests named for each must find it
+mutants:
+	ZKLOCK_MUTANTS=1 $(GO) test -count=1 -v -timeout 30m -run AllCaught ./internal/mutants
+
+## a real server behind connections that fail; and a real ensemble on network hosts of its own, cut up, which takes
+## Linux and root
 chaos:
 	scripts/setup chaos
+	ZKLOCK_CHAOS=1 $(GO) test -race -count=1 -v -timeout 30m ./internal/lossy
 	ZKLOCK_CHAOS=1 $(GO) test -race -count=1 -v -timeout 30m -parallel 2 ./internal/cutup
 
 ## the long run of cuts and failovers, and no test else: make soak CUTS=300, or make soak DURATION=1h
