@@ -53,6 +53,14 @@ func runVirtually(t *testing.T, sc frameScenario, cases []frameCase, repeat stri
 			r.failf("I6: %q hangs", sc.name)
 		}
 		r.checkHistory(srv.History())
+		if r.failures > 0 {
+			for _, f := range r.frames {
+				t.Logf("%v %v session %#x", r.began.Add(f.at).Format(time.StampMilli), f.frameID, f.session)
+			}
+			for _, a := range srv.History() {
+				t.Logf("%v %v", a.Time.Format(time.StampMilli), a)
+			}
+		}
 		if n := srv.WatchCount(); n != 0 {
 			r.failf("I7: %d watches are left", n)
 		}
@@ -182,7 +190,6 @@ func TestVirtual_FramePairs(t *testing.T) {
 			})
 		}
 	})
-	if !t.Failed() {
-		t.Logf("frame pairs: seed %d, %d pairs run, both faults struck in %d, 0 violations", *framePairsSeed, *framePairs, both.Load())
-	}
+	t.Logf("frame pairs: seed %d, %d pairs run, both faults struck in %d, violations in %d",
+		*framePairsSeed, min(next.Load(), int64(*framePairs)), both.Load(), failed.Load())
 }

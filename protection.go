@@ -71,7 +71,7 @@ func (c *creation) create(data []byte, acl []zk.ACL) {
 		}
 		// A fresh id for each try: one node an id, and names do not grow (R32).
 		id := uuid.NewString()
-		seen := newSighting()
+		seen := newSighting(e.id)
 		node, err := c.tryCreate(id, seen, data, acl)
 		session, zxid := seen.seen()
 

@@ -2,8 +2,8 @@ package zklock_test
 
 import (
 	"context"
+	"net"
 	"runtime"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -75,38 +75,73 @@ func TestVirtual_CleanUpFails_FirstErrorIsReturned(t *testing.T) {
 	})
 }
 
+// moving is a Session on an ensemble, whose next connection goes where target says.
+type moving struct {
+	ens    *zktest.Ensemble
+	s      *zklock.Session
+	m      *zklock.Mutex
+	target string
+}
+
+// onLeader gives a Session on the leader, which has used the lock before, and the name of another server.
+func onLeader(t *testing.T) (c *moving, other *zktest.Member) {
+	n := zktest.NewNetwork()
+	n.SetLatency(time.Millisecond)
+	c = &moving{ens: zktest.StartEnsemble(t, 3, zktest.WithNetwork(n))}
+	_, err := c.ens.Create("/job", nil, 0)
+	require.NoError(t, err)
+	c.target = c.ens.Leader().Addr()
+	c.s = connect(t, c.target, zklock.WithSessionTimeout(30*time.Second),
+		zklock.WithDialer(func(network, _ string, d time.Duration) (net.Conn, error) { return n.Dial(network, c.target, d) }))
+	c.m = newMutex(t, c.s, "/job")
+	release(t, acquire(t, c.m))
+	for _, member := range c.ens.Members() {
+		if member != c.ens.Leader() {
+			other = member
+		}
+	}
+	c.target = other.Addr()
+	return c, other
+}
+
 // F4, I2: the reply to a create is lost, and the client comes to a server that has not heard of the create yet. It does
 // not take a list that does not show its node for an answer: there is one node, and it does not wait for itself.
 func TestVirtual_CreateLost_NextServerLags_FindsItsNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := zktest.NewNetwork()
-		n.SetLatency(time.Millisecond)
-		ens := zktest.StartEnsemble(t, 3, zktest.WithNetwork(n))
-		_, err := ens.Create("/job", nil, 0)
-		require.NoError(t, err)
-		s := connect(t, strings.Join(ens.Addrs(), ","), zklock.WithDialer(n.Dial), zklock.WithSessionTimeout(30*time.Second))
-		m := newMutex(t, s, "/job")
-		release(t, acquire(t, m))
-		var sessions []zktest.Session
-		for _, x := range ens.Sessions() {
-			if x.ID == s.SessionID() {
-				sessions = append(sessions, x)
-			}
-		}
-		require.Len(t, sessions, 1)
-		for _, member := range ens.Members() {
-			if member != ens.Leader() {
-				member.SetLag(2 * time.Second)
-			}
-		}
-		created := len(creates(ens.History()))
-		ens.Inject(zktest.After(zktest.Create).Path("/job/*").Once().DropReply().Close())
-		h := acquire(t, m)
-		require.Len(t, ens.Children("/job"), 1)
-		require.Len(t, creates(ens.History()), created+1, "one create was enough")
-		require.Equal(t, "/job/"+ens.Children("/job")[0], h.Path())
+		c, other := onLeader(t)
+		other.SetLag(5 * time.Second)
+		created := len(creates(c.ens.History()))
+		c.ens.Inject(zktest.After(zktest.Create).Path("/job/*").Once().DropReply().Close())
+		start := time.Now()
+		h := acquire(t, c.m)
+		require.GreaterOrEqual(t, time.Since(start), 5*time.Second, "the other server had the create before it was asked")
+		require.Len(t, creates(c.ens.History()), created+1)
+		require.Equal(t, []string{base(h.Path())}, c.ens.Children("/job"))
 		release(t, h)
 	})
+}
+
+// F2, I2, I4: a create lies at a server that does not get to it. The client moves to another one, does not find its node
+// and makes one. When the first server goes on, what it was left with is refused, or found and deleted.
+func TestVirtual_CreateHeldUp_ClientMoves_LateCreateLeavesNothing(t *testing.T) {
+	for _, lag := range []time.Duration{0, 5 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			c, other := onLeader(t)
+			other.SetLag(lag)
+			held := c.ens.Inject(zktest.Before(zktest.Create).Path("/job/*").Once().Hold())
+			w := startAcquire(t, c.m)
+			require.NoError(t, held.Wait(t.Context()))
+			c.ens.DropConnection(c.s.SessionID())
+			h := w.granted2(t, time.Minute)
+			held.Release()
+			time.Sleep(30 * time.Second)
+			require.Equal(t, []string{base(h.Path())}, c.ens.Children("/job"))
+			require.NoError(t, h.Err())
+			release(t, h)
+			time.Sleep(10 * time.Second) // the other server hears of it
+			require.Empty(t, c.ens.Children("/job"))
+		})
+	}
 }
 
 func creates(history []zktest.Applied) (paths []string) {

@@ -79,7 +79,8 @@ type connectResponse struct {
 
 // sighting is what the tap sees of one create: that it left, in which session, and the zxid of its answer.
 type sighting struct {
-	left chan struct{} // closed when the frame is on its way
+	meant int64         // the session it is for
+	left  chan struct{} // closed when the frame is on its way
 
 	mu struct {
 		sync.Mutex
@@ -88,7 +89,13 @@ type sighting struct {
 	}
 }
 
-func newSighting() *sighting { return &sighting{left: make(chan struct{})} }
+func newSighting(session int64) *sighting {
+	return &sighting{meant: session, left: make(chan struct{})}
+}
+
+// errOtherSession says that the client had kept a create for a session that is over, and was about to send it in this one.
+// There it would stand in the queue before the node that its owner makes now (I2): the connection is given up instead.
+var errOtherSession = errors.New("zklock: a create of an earlier session")
 
 func (s *sighting) noteLeft(session int64) {
 	s.mu.Lock()
@@ -171,7 +178,7 @@ func (t *tap) SetWriteDeadline(d time.Time) error { return t.Conn.SetWriteDeadli
 // Write notes the time before the bytes go out: a lease is anchored at send times, and too early is the safe side.
 func (t *tap) Write(p []byte) (int, error) {
 	at := t.clock.now()
-	err := t.out.feed(p, 0, func(f []byte, _ int) error { t.sent(f, at); return nil })
+	err := t.out.feed(p, 0, func(f []byte, _ int) error { return t.sent(f, at) })
 	if err != nil {
 		return 0, err
 	}
@@ -215,24 +222,27 @@ func (t *tap) end() {
 	}
 }
 
-// sent notes a frame on its way out.
-func (t *tap) sent(f []byte, at instant) {
+// sent notes a frame on its way out. An error keeps it from being sent.
+func (t *tap) sent(f []byte, at instant) error {
 	t.mu.Lock()
 	if !t.mu.sawConnect {
 		t.mu.sawConnect, t.mu.connectSent = true, at
 		t.mu.Unlock()
-		return
+		return nil
 	}
 	session := t.mu.session
 	t.mu.Unlock()
 	if len(f) < 8 {
-		return
+		return nil
 	}
 	xid, op := int32(binary.BigEndian.Uint32(f)), int32(binary.BigEndian.Uint32(f[4:]))
 	r := sentRequest{op: op, at: at}
 	if op == opCreate {
 		if path, ok := leadingString(f[8:]); ok {
 			if r.create = t.sink.creation(path); r.create != nil {
+				if r.create.meant != session {
+					return errOtherSession
+				}
 				r.create.noteLeft(session)
 			}
 		}
@@ -252,6 +262,7 @@ func (t *tap) sent(f []byte, at instant) {
 	if op == opWatches {
 		t.sink.watchesSent(t)
 	}
+	return nil
 }
 
 // received handles a whole frame coming in, of which head is the beginning.

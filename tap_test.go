@@ -442,7 +442,7 @@ func TestTap_Create_IsSighted(t *testing.T) {
 		tt := newTapTest(t)
 		tt.shake()
 		const path = "/locks/a/_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-lock-"
-		seen := newSighting()
+		seen := newSighting(0x77)
 		tt.sink.sightings[path] = seen
 
 		create := func(xid int32, path string) {
@@ -476,7 +476,7 @@ func TestTap_Create_FailedHasNoZxid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
 		tt.shake()
-		seen := newSighting()
+		seen := newSighting(0x77)
 		tt.sink.sightings["/p"] = seen
 		tt.send(request(1, opCreate, appendString(nil, "/p")...))
 		tt.mustServe(reply(1, 901, -101))
@@ -486,9 +486,26 @@ func TestTap_Create_FailedHasNoZxid(t *testing.T) {
 	})
 }
 
+// I2: a create that the client has kept for longer than its session lives is not sent in the next one.
+func TestTap_CreateOfAnotherSession_IsNotSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tt := newTapTest(t)
+		tt.shake()
+		seen := newSighting(0x76)
+		tt.sink.sightings["/p"] = seen
+		written := tt.conn.out.Len()
+		n, err := tt.tap.Write(framed(request(1, opCreate, appendString(nil, "/p")...)))
+		require.ErrorIs(t, err, errOtherSession)
+		require.Zero(t, n)
+		require.Equal(t, written, tt.conn.out.Len())
+		session, _ := seen.seen()
+		require.Zero(t, session, "it never left")
+	})
+}
+
 // The client takes the same request up again on the next connection: what counts is that it may have left once.
 func TestSighting_FirstSessionStays(t *testing.T) {
-	s := newSighting()
+	s := newSighting(0x77)
 	s.noteLeft(5)
 	s.noteLeft(6)
 	session, _ := s.seen()
