@@ -176,17 +176,22 @@ func (t *tap) SetReadDeadline(d time.Time) error  { return t.Conn.SetReadDeadlin
 func (t *tap) SetWriteDeadline(d time.Time) error { return t.Conn.SetWriteDeadline(t.cap(d)) }
 
 // Write notes the time before the bytes go out: a lease is anchored at send times, and too early is the safe side.
+//
+// It hides a failure from the client, which hears of the end when it reads. Told here, the client answers the request
+// once for the failed write and once more when it clears away what the connection left unanswered; a request that was
+// made while the client was closed has then been answered three times, into a channel with room for two and with nobody
+// at its other end. The client stands still for ever, and Close with it (I6).
 func (t *tap) Write(p []byte) (int, error) {
 	at := t.clock.now()
 	err := t.out.feed(p, 0, func(f []byte, _ int) error { return t.sent(f, at) })
 	if err != nil {
 		return 0, err
 	}
-	n, err := t.Conn.Write(p)
-	if err != nil {
+	if _, err := t.Conn.Write(p); err != nil {
 		t.end()
+		_ = t.Conn.Close()
 	}
-	return n, err
+	return len(p), nil
 }
 
 // Read reports every whole frame before the client sees its last byte.

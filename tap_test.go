@@ -543,6 +543,20 @@ func TestTap_DisconnectedIsToldOnce(t *testing.T) {
 	}
 }
 
+// I6: the client is not told of a failed write, which it cannot always bear; it finds the connection closed.
+func TestTap_FailedWrite_IsHeardOfByReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tt := newTapTest(t)
+		tt.shake()
+		tt.conn.writeErr = io.ErrClosedPipe
+		frame := framed(request(1, 3))
+		n, err := tt.tap.Write(frame)
+		require.NoError(t, err)
+		require.Equal(t, len(frame), n)
+		require.Equal(t, 1, tt.conn.closes)
+	})
+}
+
 // Frames come in pieces and in bunches. However the stream is cut, the reports are the same, and the bytes.
 func TestTap_AnyChunks(t *testing.T) {
 	seed := rand.Uint64()
