@@ -69,16 +69,15 @@ func lostBecause(reason error) error {
 
 // Reasons for a loss, and outcomes that stay inside the package.
 var (
-	errLeaseEnded     = errors.New("no proof in time that the session lives")
-	errExpired        = errors.New("ZooKeeper session expired")
-	errSuspended      = errors.New("connection suspended")
-	errNodeGone       = errors.New("lock node deleted by somebody else")
-	errPingRefused    = errors.New("server answered a ping with an error")
-	errReleased       = fmt.Errorf("%w: released", ErrNotHeld)
-	errConnClosed     = fmt.Errorf("%w: its *zk.Conn was closed from outside", ErrClosed)
-	errEraOver        = errors.New("ZooKeeper session is over")
-	errAbandoned      = errors.New("nobody waits for the lock any more")
-	errSessionChanged = errors.New("ZooKeeper session changed during the request")
+	errLeaseEnded  = errors.New("no proof in time that the session lives")
+	errExpired     = errors.New("ZooKeeper session expired")
+	errSuspended   = errors.New("connection suspended")
+	errNodeGone    = errors.New("lock node deleted by somebody else")
+	errPingRefused = errors.New("server answered a ping with an error")
+	errReleased    = fmt.Errorf("%w: released", ErrNotHeld)
+	errConnClosed  = fmt.Errorf("%w: its *zk.Conn was closed from outside", ErrClosed)
+	errEraOver     = errors.New("ZooKeeper session is over")
+	errAbandoned   = errors.New("nobody waits for the lock any more")
 )
 
 // outcome of a request that changes something: what its error says about the server.

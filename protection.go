@@ -73,10 +73,10 @@ func (c *creation) create(data []byte, acl []zk.ACL) {
 		id := uuid.NewString()
 		seen := newSighting(e.id)
 		node, err := c.tryCreate(id, seen, data, acl)
-		session, zxid := seen.seen()
+		left, zxid := seen.seen()
 
 		switch {
-		case err == nil && session == e.id && !e.isOver():
+		case err == nil && left && !e.isOver():
 			if err := checkNodeName(c.root, node, id); err != nil {
 				c.err = err
 				return
@@ -95,7 +95,7 @@ func (c *creation) create(data []byte, acl []zk.ACL) {
 			}
 			// The connection was lost before the token was read: look again.
 
-		case session == 0 && err != nil && !errors.Is(err, ErrClosed) && !e.isOver():
+		case !left && err != nil && !errors.Is(err, ErrClosed) && !e.isOver():
 			// The frame never left: nothing was made.
 			if refused(err) {
 				c.err = err
@@ -107,7 +107,7 @@ func (c *creation) create(data []byte, acl []zk.ACL) {
 			}
 			continue
 
-		case outcomeOf(err) == notApplied && session == e.id:
+		case outcomeOf(err) == notApplied && left:
 			if serverCode(err) == codeThrottled {
 				if !e.pause(200 * time.Millisecond) {
 					c.err = e.overErr()
@@ -120,11 +120,6 @@ func (c *creation) create(data []byte, acl []zk.ACL) {
 		}
 
 		// From here on the node may or may not exist. Creating again would queue us behind ourselves (I2).
-		if session != 0 && session != e.id {
-			// The client sent it in the next ZooKeeper session; tryCreate saw to that.
-			c.err = e.overOr(errSessionChanged)
-			return
-		}
 		if e.isOver() {
 			// It dies with its session, which is over (F5).
 			c.err = e.overErr()
@@ -152,10 +147,6 @@ func (c *creation) tryCreate(id string, seen *sighting, data []byte, acl []zk.AC
 	if !e.s.spawn(func() {
 		defer e.s.creations.Delete(id)
 		node, err := e.s.conn.Create(c.root+"/"+protectedPrefix+id+"-"+lockName, data, zk.FlagEphemeralSequential, acl)
-		// The client may have kept the request and sent it in the next ZooKeeper session: there it must go, whoever waits.
-		if session, _ := seen.seen(); session != 0 && session != e.id && outcomeOf(err) != notApplied {
-			e.s.eraseStray(session, c.root, id)
-		}
 		ch <- result{node, err}
 	}) {
 		e.s.creations.Delete(id)
@@ -386,16 +377,6 @@ func (e *era) eraseByID(root, id string) {
 	})
 }
 
-// eraseStray deletes a node that the client created in another ZooKeeper session than the one it was meant for.
-func (s *Session) eraseStray(session int64, root, id string) {
-	s.link.Lock()
-	e := s.link.era
-	s.link.Unlock()
-	if e != nil && e.id == session {
-		e.eraseByID(root, id)
-	}
-}
-
 // noteStray remembers the id of a create that was looked for and not found: a server may take it yet from the socket
 // of the old connection, where nothing says that the session has moved. Every list is searched for it, and it is
 // looked for once more after a while.
@@ -434,14 +415,6 @@ func (e *era) eraseStrays(root string, names []string) {
 	for _, n := range found {
 		e.erase(root + "/" + n)
 	}
-}
-
-// overOr returns why the era is over, or err if it is not.
-func (e *era) overOr(err error) error {
-	if e.isOver() {
-		return e.overErr()
-	}
-	return err
 }
 
 // pause waits, and says whether the era still goes on.

@@ -167,7 +167,6 @@ func TestOutcomeOf(t *testing.T) {
 		{errors.New("unknown error: -7"), unknown},   // timed out
 		{errors.New("unknown error: -122"), unknown}, // request timeout
 		{errors.New("write tcp 127.0.0.1:1->127.0.0.1:2: broken pipe"), unknown},
-		{errSessionChanged, unknown},
 	} {
 		require.Equal(t, tt.want, outcomeOf(tt.err), "%v", tt.err)
 	}

@@ -77,15 +77,15 @@ type connectResponse struct {
 	password  []byte
 }
 
-// sighting is what the tap sees of one create: that it left, in which session, and the zxid of its answer.
+// sighting is what the tap sees of one create: that it left, and the zxid of its answer.
 type sighting struct {
-	meant int64         // the session it is for
+	meant int64         // the session it is for, and leaves in
 	left  chan struct{} // closed when the frame is on its way
 
 	mu struct {
 		sync.Mutex
-		session int64 // in which it left; 0 while it has not
-		zxid    int64 // of the successful answer: the node's czxid
+		left bool
+		zxid int64 // of the successful answer: the node's czxid
 	}
 }
 
@@ -97,11 +97,11 @@ func newSighting(session int64) *sighting {
 // There it would stand in the queue before the node that its owner makes now (I2): the connection is given up instead.
 var errOtherSession = errors.New("zklock: a create of an earlier session")
 
-func (s *sighting) noteLeft(session int64) {
+func (s *sighting) noteLeft() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.session == 0 {
-		s.mu.session = session
+	if !s.mu.left { // the client takes what it could not send up again on the next connection
+		s.mu.left = true
 		close(s.left)
 	}
 }
@@ -112,10 +112,10 @@ func (s *sighting) noteAnswer(zxid int64) {
 	s.mu.zxid = zxid
 }
 
-func (s *sighting) seen() (session, zxid int64) {
+func (s *sighting) seen() (left bool, zxid int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mu.session, s.mu.zxid
+	return s.mu.left, s.mu.zxid
 }
 
 // tap is the connection the ZooKeeper client talks through. It passes bytes on unchanged and reads the frames' heads:
@@ -184,10 +184,10 @@ func (t *tap) SetWriteDeadline(d time.Time) error { return t.Conn.SetWriteDeadli
 func (t *tap) Write(p []byte) (int, error) {
 	at := t.clock.now()
 	err := t.out.feed(p, 0, func(f []byte, _ int) error { return t.sent(f, at) })
-	if err != nil {
-		return 0, err
+	if err == nil {
+		_, err = t.Conn.Write(p)
 	}
-	if _, err := t.Conn.Write(p); err != nil {
+	if err != nil {
 		t.end()
 		_ = t.Conn.Close()
 	}
@@ -248,7 +248,7 @@ func (t *tap) sent(f []byte, at instant) error {
 				if r.create.meant != session {
 					return errOtherSession
 				}
-				r.create.noteLeft(session)
+				r.create.noteLeft()
 			}
 		}
 	}

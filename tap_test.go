@@ -449,8 +449,8 @@ func TestTap_Create_IsSighted(t *testing.T) {
 			tt.send(request(xid, opCreate, appendString(nil, path)...))
 		}
 		create(1, "/elsewhere")
-		session, zxid := seen.seen()
-		require.Zero(t, session)
+		left, zxid := seen.seen()
+		require.False(t, left)
 		require.Zero(t, zxid)
 
 		create(2, path)
@@ -459,8 +459,8 @@ func TestTap_Create_IsSighted(t *testing.T) {
 		default:
 			t.Fatal("the frame left and nobody was told")
 		}
-		session, zxid = seen.seen()
-		require.EqualValues(t, 0x77, session)
+		left, zxid = seen.seen()
+		require.True(t, left)
 		require.Zero(t, zxid)
 
 		tt.mustServe(reply(1, 900, 0))
@@ -480,8 +480,8 @@ func TestTap_Create_FailedHasNoZxid(t *testing.T) {
 		tt.sink.sightings["/p"] = seen
 		tt.send(request(1, opCreate, appendString(nil, "/p")...))
 		tt.mustServe(reply(1, 901, -101))
-		session, zxid := seen.seen()
-		require.EqualValues(t, 0x77, session)
+		left, zxid := seen.seen()
+		require.True(t, left)
 		require.Zero(t, zxid)
 	})
 }
@@ -494,22 +494,23 @@ func TestTap_CreateOfAnotherSession_IsNotSent(t *testing.T) {
 		seen := newSighting(0x76)
 		tt.sink.sightings["/p"] = seen
 		written := tt.conn.out.Len()
-		n, err := tt.tap.Write(framed(request(1, opCreate, appendString(nil, "/p")...)))
-		require.ErrorIs(t, err, errOtherSession)
-		require.Zero(t, n)
+		tt.sink.take()
+		_, err := tt.tap.Write(framed(request(1, opCreate, appendString(nil, "/p")...)))
+		require.NoError(t, err, "the client hears of it when it reads")
 		require.Equal(t, written, tt.conn.out.Len())
-		session, _ := seen.seen()
-		require.Zero(t, session, "it never left")
+		require.Equal(t, []string{"disconnected"}, tt.sink.take())
+		left, _ := seen.seen()
+		require.False(t, left)
 	})
 }
 
 // The client takes the same request up again on the next connection: what counts is that it may have left once.
-func TestSighting_FirstSessionStays(t *testing.T) {
+func TestSighting_LeavesOnce(t *testing.T) {
 	s := newSighting(0x77)
-	s.noteLeft(5)
-	s.noteLeft(6)
-	session, _ := s.seen()
-	require.EqualValues(t, 5, session)
+	s.noteLeft()
+	s.noteLeft()
+	left, _ := s.seen()
+	require.True(t, left)
 }
 
 func TestTap_DisconnectedIsToldOnce(t *testing.T) {
