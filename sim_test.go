@@ -201,7 +201,7 @@ func TestVirtual_SimulationWithoutFaults(t *testing.T) {
 // of beliefs and the model of the mutex see it.
 func TestVirtual_SimulationWithSlowClocks_BreaksI5(t *testing.T) {
 	kind := busy
-	kind.slow, kind.timeouts = 0.5, []time.Duration{8 * time.Second}
+	kind.slow, kind.timeouts, kind.hold = 0.8, []time.Duration{8 * time.Second}, 20*time.Second
 	for seed := range uint64(100) {
 		said := strings.Join(runWorld(t, seed, kind).violations, "\n")
 		if strings.Contains(said, "I5") && strings.Contains(said, "the mutex is not linearizable") {
