@@ -5,12 +5,16 @@ GO ?= go
 export GO
 
 .NOTPARALLEL:
-.PHONY: all test setup check unit integration conformance simulation mutants chaos soak demo image clean
+.PHONY: all test setup check unit integration conformance prove simulation mutants chaos soak demo image clean
 
 all: check unit
 
 ## everything: what CI runs
-test: setup check unit conformance integration simulation mutants chaos
+test: setup check unit conformance integration prove
+
+## the long proofs, what computes beside what waits: simulation, mutants and chaos
+prove:
+	scripts/prove
 
 ## get what the tests need, where that takes no password
 setup:
@@ -34,10 +38,11 @@ integration:
 conformance:
 	scripts/conformance
 
-## five thousand hours of random worlds in virtual time: make simulation SEEDS=2000
+## every fault at every frame, and six thousand hours of random worlds, in virtual time: make simulation SEEDS=2000
 SEEDS ?= 2000
 simulation:
-	$(GO) test -count=1 -v -timeout 0 -run TestVirtual_Simulation . -sim.seeds=$(SEEDS) -sim.calm=100 -sim.jobs=2
+	$(GO) test -count=1 -v -timeout 0 -run 'TestVirtual_Frames$$' . -frames.every=1
+	$(GO) test -count=1 -v -timeout 0 -run TestVirtual_Simulation . -sim.seeds=$(SEEDS) -sim.calm=20 -sim.jobs=2
 
 ## mistakes planted in the library, one at a time: the tests named for each must find it
 mutants:

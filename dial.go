@@ -206,9 +206,3 @@ func (s *Session) whatWasTried() string {
 	slices.Sort(parts)
 	return strings.Join(parts, ", ")
 }
-
-// cut closes the connection without a word, and without the wait that a TLS goodbye can take.
-func (t *tap) cut() {
-	_ = t.raw.Close()
-	t.end()
-}

@@ -24,6 +24,7 @@ type frameWorld struct {
 	tick     time.Duration
 	root     string // the lock root; its parent is there
 	children func(root string) []string
+	watches  func() int // at the server; nil where they cannot be counted
 	kill     func(session int64)
 }
 
@@ -562,6 +563,11 @@ func (r *frameRun) finish(holds ...*frameHold) {
 	}
 	if left := r.children(r.root); len(left) > 0 {
 		r.failf("I4: after the last release there is %v", left)
+	}
+	if r.watches != nil {
+		if n := r.watches(); n != 0 {
+			r.failf("I7: %d watches are left", n)
+		}
 	}
 	for _, c := range []*frameClient{r.u, r.o, r.third, fresh} {
 		if c.s != nil {

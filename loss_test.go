@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -193,45 +192,6 @@ func TestVirtual_EndOnSuspend_IsToldAtOnce(t *testing.T) {
 		require.Equal(t, id, s.SessionID())
 		require.Empty(t, v.srv.Children("/job"), "I4")
 		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
-	})
-}
-
-// R51: who is told, of a step of the state or of a loss, finds it wherever it may look.
-func TestVirtual_WhoIsTold_FindsItEverywhere(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		s := v.connect()
-		m := newMutex(t, s, "/job")
-		ctx, cancel := context.WithCancel(context.Background())
-		var told sync.WaitGroup
-		steps := 0
-		told.Go(func() {
-			for c := range s.Changes(ctx) {
-				steps++
-				if got := s.State(); c.State != got && c.State != zklock.Lost { // after which the next session follows at once
-					t.Errorf("R51: told %v, and the state is %v", c.State, got)
-				}
-			}
-		})
-		synctest.Wait()
-		for range 3 {
-			h := acquire(t, m)
-			told.Go(func() {
-				<-h.Lost()
-				if h.Err() == nil || h.Context().Err() == nil || m.Held() {
-					t.Error("R51: Lost is closed, and the hold says otherwise")
-				}
-			})
-			time.Sleep(3 * time.Second)
-			require.True(t, v.srv.DropConnection(s.SessionID()))
-			time.Sleep(3 * time.Second)
-			require.NoError(t, h.Err())
-			require.True(t, v.srv.ExpireSession(s.SessionID()))
-			time.Sleep(3 * time.Second)
-			require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
-		}
-		cancel()
-		told.Wait()
-		require.GreaterOrEqual(t, steps, 3*4)
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"net"
 	"regexp"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -123,17 +124,33 @@ func TestVirtual_CreateKeptFromAnotherSession_IsNotSent(t *testing.T) {
 		until := make(chan struct{})
 		line.until.Store(&until)
 		time.Sleep(2 * time.Second) // a read or a ping is stuck in Write, and what comes now waits behind it
-		w := v.queueUp(m)
+		// The client drops what it kept or sends it, as a select decides: of so many it sends some.
+		var queue []*waiting
+		for range 16 {
+			queue = append(queue, v.queueUp(m))
+		}
 		require.True(t, v.srv.ExpireSession(old))
 		synctest.Wait()
 		line.until.Store(nil)
 		close(until)
-		h := w.granted2(t, time.Minute)
+		time.Sleep(time.Minute)
 		require.NotEqual(t, old, s.SessionID())
-		require.Len(t, nodesOf(v.srv.History(), s.SessionID()), 1, "I2")
-		time.Sleep(time.Second)
-		require.Equal(t, []string{base(h.Path())}, v.srv.Children("/job"), "I4")
-		release(t, h)
+		require.Len(t, nodesOf(v.srv.History(), s.SessionID()), len(queue), "I2")
+		require.Len(t, v.srv.Children("/job"), len(queue), "I4")
+		for deadline := time.Now().Add(time.Minute); len(queue) > 0; time.Sleep(time.Second) {
+			require.True(t, time.Now().Before(deadline), "%d are not granted", len(queue))
+			for i, w := range queue {
+				select {
+				case <-w.done:
+					require.NoError(t, w.err)
+					release(t, w.hold)
+					queue = slices.Delete(queue, i, i+1)
+				default:
+					continue
+				}
+				break
+			}
+		}
 		require.Empty(t, v.srv.Children("/job"))
 	})
 }

@@ -17,11 +17,11 @@ import (
 var (
 	simSeed  = flag.Uint64("sim.seed", 0, "run this one seed of TestVirtual_Simulation")
 	simFirst = flag.Uint64("sim.first", 1, "the first seed TestVirtual_Simulation runs")
-	simSeeds = flag.Uint64("sim.seeds", 5, "how many seeds TestVirtual_Simulation runs")
+	simSeeds = flag.Uint64("sim.seeds", 2, "how many seeds TestVirtual_Simulation runs")
 	simKind  = flag.String("sim.kind", "", "run worlds of this kind only: busy or long")
 	simTimes = flag.Uint64("sim.times", 1, "how often -sim.seed is run, until it fails: same seed, same world and faults, another schedule")
 	simJobs  = flag.Int("sim.jobs", 1, "how many seeds run at a time")
-	simCalm  = flag.Uint64("sim.calm", 3, "how many hours without faults TestVirtual_SimulationWithoutFaults runs")
+	simCalm  = flag.Uint64("sim.calm", 1, "how many hours without faults TestVirtual_SimulationWithoutFaults runs")
 	simEvery = flag.Uint64("sim.every", 500, "say how far it is after so many seeds")
 )
 
@@ -184,7 +184,7 @@ func TestVirtual_Simulation(t *testing.T) {
 func TestVirtual_SimulationWithoutFaults(t *testing.T) {
 	sums := map[string]*tally{busy.name: newTally(), long.name: newTally()}
 	for _, seed := range seedsOf(*simCalm) {
-		kind := kindOf(seed)
+		kind := kindOf(seed + 2) // a long world first: it is cheaper
 		kind.long, kind.calm = time.Hour, 0
 		w := simulate(t, seed, kind)
 		if n := w.sum.counts["told losses"] + w.sum.counts["releases of lost holds"]; n > 0 {

@@ -100,7 +100,7 @@ var errOtherSession = errors.New("zklock: a create of an earlier session")
 func (s *sighting) noteLeft() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.mu.left { // the client takes what it could not send up again on the next connection
+	if !s.mu.left {
 		s.mu.left = true
 		close(s.left)
 	}
@@ -118,8 +118,8 @@ func (s *sighting) seen() (left bool, zxid int64) {
 	return s.mu.left, s.mu.zxid
 }
 
-// tap is the connection the ZooKeeper client talks through. It passes bytes on unchanged and reads the frames' heads:
-// what was sent when, what was answered, which zxid, which session and timeout. It adds the credentials after the
+// tap is the connection the ZooKeeper client talks through. It passes bytes on unchanged, but for a create that
+// came too late, and reads the frames' heads: what was sent when, what was answered, which zxid, which session and timeout. It adds the credentials after the
 // handshake, and caps the handshake's time, for which the client itself has no useful limit.
 type tap struct {
 	net.Conn
@@ -188,8 +188,7 @@ func (t *tap) Write(p []byte) (int, error) {
 		_, err = t.Conn.Write(p)
 	}
 	if err != nil {
-		t.end()
-		_ = t.Conn.Close()
+		t.cut()
 	}
 	return len(p), nil
 }
@@ -215,6 +214,12 @@ func (t *tap) Close() error {
 	err := t.Conn.Close()
 	t.end()
 	return err
+}
+
+// cut closes the connection without a word, and without the wait that a TLS goodbye can take.
+func (t *tap) cut() {
+	_ = t.raw.Close()
+	t.end()
 }
 
 func (t *tap) end() {

@@ -504,7 +504,6 @@ func TestTap_CreateOfAnotherSession_IsNotSent(t *testing.T) {
 	})
 }
 
-// The client takes the same request up again on the next connection: what counts is that it may have left once.
 func TestSighting_LeavesOnce(t *testing.T) {
 	s := newSighting(0x77)
 	s.noteLeft()

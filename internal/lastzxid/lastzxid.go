@@ -51,12 +51,12 @@ func (c *conn) Write(p []byte) (int, error) {
 	patched := append([]byte(nil), p...)
 	c.out.walk(patched, func(f *frames, b *byte) {
 		switch {
-		case f.count == 0 && f.got >= 4 && f.got < 12: // connect: protocol version, last zxid seen
+		case !f.later && f.got >= 4 && f.got < 12: // connect: protocol version, last zxid seen
 			if f.got == 4 {
 				c.before.Store(c.seen.zxid.Load())
 			}
 			*b = octet(c.before.Load(), f.got-4)
-		case f.count > 0 && f.got >= 8 && f.got < 16: // setWatches: xid, opcode, relative zxid
+		case f.later && f.got >= 8 && f.got < 16: // setWatches: xid, opcode, relative zxid
 			if op := binary.BigEndian.Uint32(f.head[4:]); op == opSetWatches || op == opSetWatches2 {
 				*b = octet(c.before.Load(), f.got-8)
 			}
@@ -70,11 +70,11 @@ func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.in.walk(p[:n], func(f *frames, b *byte) {
 		switch {
-		case f.count == 0: // connect: protocol version, timeout, session id
+		case !f.later: // connect: protocol version, timeout, session id
 			if f.got == 15 && binary.BigEndian.Uint64(f.head[8:]) == 0 {
 				c.seen.zxid.Store(0) // expired: the client begins again, also at this
 			}
-		case f.got >= 4 && f.got < 12 && int32(binary.BigEndian.Uint32(f.head[:])) > 0: // a reply: xid, zxid
+		case f.got >= 4 && f.got < 12 && int32(binary.BigEndian.Uint32(f.head[:])) >= 0: // a reply: xid, zxid
 			if zxid := int64(binary.BigEndian.Uint64(f.head[4:])); f.got == 11 && zxid > 0 {
 				c.seen.zxid.Store(zxid)
 			}
@@ -85,35 +85,35 @@ func (c *conn) Read(p []byte) (int, error) {
 }
 
 // octet is the i-th byte of v as it goes over the wire.
-func octet(v int64, i int) byte { return byte(uint64(v) >> (56 - 8*i)) }
+func octet(v, i int64) byte { return byte(uint64(v) >> (56 - 8*i)) }
 
 // frames knows where in its frames a stream of bytes is that comes in any pieces.
 type frames struct {
 	prefix [4]byte
 	filled int      // of the prefix
-	size   int      // of the frame under way, prefix aside
-	got    int      // of those, how many are past
+	size   int64    // of the frame under way, prefix aside
+	got    int64    // of those, how many are past
 	head   [16]byte // the frame's first bytes, as they came
-	count  int      // frames before this one
+	later  bool     // there was a frame before this one
 }
 
-// walk goes through the bytes and shows each of the first 16 of every frame, as byte f.got of frame f.count.
+// walk goes through the bytes and shows each of the first 16 of every frame, as byte f.got of its frame.
 func (f *frames) walk(p []byte, show func(f *frames, b *byte)) {
 	for len(p) > 0 {
 		if f.filled < len(f.prefix) {
 			f.prefix[f.filled] = p[0]
 			f.filled, p = f.filled+1, p[1:]
-			f.size, f.got = int(binary.BigEndian.Uint32(f.prefix[:])), 0
-		} else if f.got < len(f.head) && f.got < f.size {
+			f.size, f.got = int64(binary.BigEndian.Uint32(f.prefix[:])), 0
+		} else if f.got < int64(len(f.head)) && f.got < f.size {
 			f.head[f.got] = p[0]
 			show(f, &p[0])
 			f.got, p = f.got+1, p[1:]
 		} else {
-			n := min(f.size-f.got, len(p))
+			n := min(f.size-f.got, int64(len(p)))
 			f.got, p = f.got+n, p[n:]
 		}
 		if f.filled == len(f.prefix) && f.got == f.size {
-			f.filled, f.count = 0, f.count+1
+			f.filled, f.later = 0, true
 		}
 	}
 }
