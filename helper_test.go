@@ -280,7 +280,8 @@ const (
 
 // wire is a test's hand on the connection of one Session: it counts the requests and does what a rule says to one.
 type wire struct {
-	mu struct {
+	dial zk.Dialer // nil for the machine's network
+	mu   struct {
 		sync.Mutex
 		conns   []*wireConn
 		counts  map[int32]int
@@ -313,7 +314,11 @@ func (w *wire) dialer() zklock.Option {
 		if refused {
 			return nil, fmt.Errorf("the test refuses connections")
 		}
-		c, err := net.DialTimeout(network, addr, d)
+		dial := w.dial
+		if dial == nil {
+			dial = net.DialTimeout
+		}
+		c, err := dial(network, addr, d)
 		if err != nil {
 			return nil, err
 		}

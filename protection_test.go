@@ -84,6 +84,23 @@ func TestVirtual_CreateLost_NotCommittedYet_IsAdopted(t *testing.T) {
 	})
 }
 
+// I8, R55: the create is lost while the list is in its flight. The node of the second try keeps its place.
+func TestVirtual_CreateCutInFlight_KeepsItsPlace(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		v.net.SetLatency(time.Millisecond)
+		w := &wire{dial: v.net.Dial}
+		m := newMutex(t, v.connect(w.dialer()), "/job")
+		release(t, acquire(t, m)) // the root is known: create and list go out together
+		for range 30 {            // which of them has left when the connection goes is up to the scheduler
+			w.reset(firstOf(opCreate, "/job", 1, cutBefore))
+			h := acquire(t, m)
+			_, by := w.sent()
+			require.Zero(t, by[opDelete], "gave up its place: %v", by)
+			release(t, h)
+		}
+	})
+}
+
 // stuck is a client's way to the server whose writes block while there is a channel, as with a full socket buffer, and
 // fail when it is closed.
 type stuck struct {

@@ -27,7 +27,7 @@ var library = []mutant{
 		"if try > 1 && !e.pause(backoff.next()) {", "if try > 1 && !e.pause(0*backoff.next()) {"}}},
 	{"creates are tried again although nobody waits", "I6, I7", "protection.go", "TestVirtual_CreateFailsForEver_BacksOff", []Swap{{
 		"if try > 0 && c.wanted.Err() != nil {", "if false {"}}},
-	{"a list from before a lost create counts as ours", "I8, R55", "mutex.go", "TestAcquire_CreateCutInFlight_KeepsItsPlace", []Swap{{
+	{"a list from before a lost create counts as ours", "I8, R55", "mutex.go", "TestVirtual_CreateCutInFlight_KeepsItsPlace", []Swap{{
 		"if early { // sent", "if early && false { // sent"}}},
 
 	// Deleting.
