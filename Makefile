@@ -10,7 +10,7 @@ export GO
 all: check unit
 
 ## everything: what CI runs
-test: setup check unit conformance integration prove
+test: setup check unit conformance integration
 
 ## the long proofs, what computes beside what waits: simulation, mutants and chaos
 prove:
