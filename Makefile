@@ -9,7 +9,7 @@ export GO
 
 all: check unit
 
-## everything: what CI runs
+## what CI runs
 test: setup check unit conformance integration
 
 ## the long proofs, what computes beside what waits: simulation, mutants and chaos
