@@ -21,7 +21,7 @@ import (
 
 var (
 	frameCaseFlag  = flag.String("frames.case", "", "run this one case of TestVirtual_Frames or TestFrames_RealServer")
-	framesEvery    = flag.Int("frames.every", 7, "TestVirtual_Frames runs every so manieth case of a scenario: 1 for all, more for no more than one of each frame")
+	framesEvery    = flag.Int("frames.every", 7, "TestVirtual_Frames runs one case in so many; 1 for all. Each frame has at least 7, so that up to 7 leaves out no frame")
 	framePairs     = flag.Int("frames.pairs", 60, "how many pairs TestVirtual_FramePairs runs")
 	framePairsSeed = flag.Uint64("frames.seed", 1, "the seed of TestVirtual_FramePairs")
 	framePairFlag  = flag.Uint64("frames.pair", 0, "run the one pair of this number of TestVirtual_FramePairs")

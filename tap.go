@@ -118,9 +118,10 @@ func (s *sighting) seen() (left bool, zxid int64) {
 	return s.mu.left, s.mu.zxid
 }
 
-// tap is the connection the ZooKeeper client talks through. It passes bytes on unchanged, but for a create that
-// came too late, and reads the frames' heads: what was sent when, what was answered, which zxid, which session and timeout. It adds the credentials after the
-// handshake, and caps the handshake's time, for which the client itself has no useful limit.
+// tap is the connection the ZooKeeper client talks through. It passes bytes on unchanged, but for a create that comes in
+// another session than it is meant for, and reads the frames' heads: what was sent when, what was answered, which zxid,
+// which session and timeout. It adds the credentials after the handshake, and caps the handshake's time, for which the
+// client itself has no useful limit.
 type tap struct {
 	net.Conn
 	raw      net.Conn // the same without TLS
