@@ -3,6 +3,7 @@ package zklock
 import (
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -91,6 +92,8 @@ func (h *hosts) close() {
 func (s *Session) dial(network, addr string, timeout time.Duration) (net.Conn, error) {
 	s.link.Lock()
 	err, old, unburied := s.link.err, s.link.tap, slices.Clone(s.link.unburied)
+	e, now := s.link.era, s.clock.now()
+	overdue := e != nil && !e.isOver() && now.sub(max(e.leaseEnd(), s.link.inquired)) > 2*e.sessionTimeout()
 	s.link.Unlock()
 	if err != nil {
 		return nil, err
@@ -100,6 +103,12 @@ func (s *Session) dial(network, addr string, timeout time.Duration) (net.Conn, e
 	}
 	for _, e := range unburied {
 		if err := s.bury(e, network, addr, timeout); err != nil {
+			s.noteTried(addr, err)
+			return nil, err
+		}
+	}
+	if overdue {
+		if err := s.inquire(e, network, addr, timeout); err != nil {
 			s.noteTried(addr, err)
 			return nil, err
 		}
@@ -153,35 +162,62 @@ func (s *Session) dialRaw(network, addr string, timeout time.Duration) (c, raw n
 // bury ends, at the servers, a ZooKeeper session that we have given up but that may be alive: its nodes would keep the
 // lock from others until it expires, and the client would attach to it again. The client learns of its end the usual way.
 func (s *Session) bury(e *era, network, addr string, timeout time.Duration) error {
-	c, raw, err := s.dialRaw(network, addr, timeout)
+	there, err := s.visit(e, true, network, addr, timeout)
 	if err != nil {
-		return err
-	}
-	defer context.AfterFunc(s.ctx, func() { _ = raw.Close() })()
-	defer raw.Close()
-	_ = c.SetDeadline(time.Now().Add(s.opts.handshakeCap))
-	if _, err := c.Write(burialFrames(e.id, e.password, e.sessionTimeout())); err != nil {
 		return fmt.Errorf("ending the given-up session %#x: %w", e.id, err)
 	}
-	// The connect response says whether the session was still there; after it comes the answer to the close. The
-	// server closes the connection after either.
-	answer, err := io.ReadAll(io.LimitReader(c, 4096))
-	if len(answer) < 4+20 {
-		return fmt.Errorf("ending the given-up session %#x: no answer (%v)", e.id, err)
-	}
-	gone := true
-	for _, b := range answer[12:20] {
-		gone = gone && b == 0
-	}
-	const connectResponseSize, replySize = 4 + 36, 4 + 16
-	if !gone && len(answer) < connectResponseSize+replySize {
-		return fmt.Errorf("ending the given-up session %#x: the server did not confirm (%v)", e.id, err)
-	}
-	s.log.info("zklock: ended the given-up session at the servers", "session", fmt.Sprintf("%#x", e.id), "wasThere", !gone)
+	s.log.info("zklock: ended the given-up session at the servers", "session", fmt.Sprintf("%#x", e.id), "wasThere", there)
+	s.zxid.Forget()
 	s.link.Lock()
 	s.unburyLocked(e)
 	s.link.Unlock()
 	return nil
+}
+
+// inquire asks a server whether the session, of which nothing has been heard for so long that it should be over, is
+// still there. A server refuses a client that has seen more than it has, without saying whether its session is over. If
+// the servers came back from an older snapshot (F23), all of them do, and the client would stay out until they have
+// caught up. To ask is a sign of life for the session, so it is done once in a while only.
+func (s *Session) inquire(e *era, network, addr string, timeout time.Duration) error {
+	there, err := s.visit(e, false, network, addr, timeout)
+	if err != nil {
+		return fmt.Errorf("asking after session %#x: %w", e.id, err)
+	}
+	s.link.Lock()
+	s.link.inquired = s.clock.now()
+	s.link.Unlock()
+	if !there {
+		s.log.info("zklock: the session is over at the servers", "session", fmt.Sprintf("%#x", e.id))
+		s.zxid.Forget()
+	}
+	return nil
+}
+
+// visit attaches to a session for a moment, as one who has seen nothing, so that no server is too far behind to answer.
+// It reports whether the session was there; if it is to end it, it is gone then.
+func (s *Session) visit(e *era, end bool, network, addr string, timeout time.Duration) (there bool, err error) {
+	c, raw, err := s.dialRaw(network, addr, timeout)
+	if err != nil {
+		return false, err
+	}
+	defer context.AfterFunc(s.ctx, func() { _ = raw.Close() })()
+	defer raw.Close()
+	_ = c.SetDeadline(time.Now().Add(s.opts.handshakeCap))
+	if _, err := c.Write(visitFrames(e.id, e.password, e.sessionTimeout(), end)); err != nil {
+		return false, err
+	}
+	const connectResponseSize, replySize = 4 + 36, 4 + 16
+	var answer [connectResponseSize + replySize]byte
+	if _, err := io.ReadFull(c, answer[:connectResponseSize]); err != nil {
+		return false, fmt.Errorf("no answer (%w)", err)
+	}
+	there = binary.BigEndian.Uint64(answer[12:]) != 0
+	if there && end {
+		if _, err := io.ReadFull(c, answer[connectResponseSize:]); err != nil {
+			return false, fmt.Errorf("the server did not confirm (%w)", err)
+		}
+	}
+	return there, nil
 }
 
 // unburyLocked forgets a given-up session that is surely gone; all of them for nil.

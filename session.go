@@ -140,8 +140,9 @@ type Session struct {
 
 		clientWatches map[clientWatch]struct{} // what the client will restore after a reconnect
 
-		err      error  // why the Session is unusable: closed
-		unburied []*era // lost, but alive for all the servers know
+		err      error   // why the Session is unusable: closed
+		unburied []*era  // lost, but alive for all the servers know
+		inquired instant // when a server was last asked whether the session is still there
 		tried    map[string]error
 	}
 	work sync.WaitGroup // every goroutine but the ones below; none starts after link.err is set

@@ -444,8 +444,8 @@ func authFrame(c credential) []byte {
 	return b
 }
 
-// burialFrames are what ends a session from a connection of its own: connect to it and close it, in one write.
-func burialFrames(id int64, password []byte, timeout time.Duration) []byte {
+// visitFrames attach to a session from a connection of its own and, if it is to end, close it, in one write.
+func visitFrames(id int64, password []byte, timeout time.Duration, end bool) []byte {
 	b := make([]byte, 4, 80)
 	b = binary.BigEndian.AppendUint32(b, 0) // protocol version
 	b = binary.BigEndian.AppendUint64(b, 0) // last zxid seen: none, so that no server is too far behind
@@ -453,6 +453,9 @@ func burialFrames(id int64, password []byte, timeout time.Duration) []byte {
 	b = binary.BigEndian.AppendUint64(b, uint64(id))
 	b = appendString(b, string(password))
 	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
+	if !end {
+		return b
+	}
 	b = binary.BigEndian.AppendUint32(b, 8)
 	b = binary.BigEndian.AppendUint32(b, 1)
 	op := int32(opClose)

@@ -282,7 +282,7 @@ func TestAuthFrame(t *testing.T) {
 func TestBurialFrames(t *testing.T) {
 	var frames [][]byte
 	var s splitter
-	b := burialFrames(0x77, []byte("sixteen bytes .."), 10*time.Second)
+	b := visitFrames(0x77, []byte("sixteen bytes .."), 10*time.Second, true)
 	require.NoError(t, s.feed(b, 0, func(f []byte, _ int) error { frames = append(frames, bytes.Clone(f)); return nil }))
 	require.Len(t, frames, 2)
 	require.Len(t, frames[0], 44)

@@ -178,6 +178,12 @@ var library = []mutant{
 		"\t\ts.hosts.forgive()\n\t\tif old != nil {", "\t\ts.hosts.forgive()\n\t\tif false {"}}},
 	{"a new session id is taken for a reconnect", "I5, F37", "session.go", "TestLink_AnotherSessionID_IsAnExpiry", []Swap{{
 		"if old != nil && old.id == r.sessionID {", "if old != nil {"}}},
+	{"a session that was given up keeps the client from older servers", "F23", "dial.go", "TestVirtual_ServerRestartsOlder_LostAtTheDeadline", []Swap{{
+		"\ts.zxid.Forget()\n\ts.link.Lock()\n", "\ts.link.Lock()\n"}}},
+	{"nobody asks after a session that should be over", "F23, I6", "dial.go", "TestVirtual_ServerRestartsOlder_WaiterQueuesAgain", []Swap{{
+		"\tif overdue {\n\t\tif err", "\tif overdue && false {\n\t\tif err"}}},
+	{"asking after a session ends it", "I8, F22", "dial.go", "TestVirtual_ServerAwayForLong_WaiterKeepsItsPlace", []Swap{{
+		"s.visit(e, false,", "s.visit(e, true,"}}},
 	{"a session that was given up is taken up again", "I5", "session.go", "TestLink_GivenUpSession_IsRefused", []Swap{{
 		"if e.id == r.sessionID {", "if e.id == r.sessionID && false {"}, {
 		"\t\tif old.isOver() {\n", "\t\tif false {\n"}}},
