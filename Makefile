@@ -5,16 +5,20 @@ GO ?= go
 export GO
 
 .NOTPARALLEL:
-.PHONY: all test setup check unit integration conformance prove simulation mutants chaos soak demo image clean
+.PHONY: all ci test setup check unit integration conformance prove simulation mutants chaos soak demo image clean
 
 all: check unit
 
-## what CI runs
+## what CI runs: the tests and the long proofs
+ci: setup
+	scripts/prove test chaos
+
+## the tests
 test: setup check unit conformance integration
 
 ## the long proofs, what computes beside what waits: simulation, mutants and chaos
 prove:
-	scripts/prove
+	scripts/prove chaos
 
 ## get what the tests need, where that takes no password
 setup:

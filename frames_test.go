@@ -154,6 +154,8 @@ func pickCase(rnd *rand.Rand, recording []recordedFrame) frameCase {
 type frameTally struct {
 	frames map[frameID]bool // whether a fault has struck there
 	cases  int
+	idle   int // that were to end a session that was over already; they cover nothing
+	slow   int // losses in real time that only a slow machine accounts for
 }
 
 func newFrameTally(recording []recordedFrame) *frameTally {
@@ -165,9 +167,14 @@ func newFrameTally(recording []recordedFrame) *frameTally {
 }
 
 // ran notes a case whose run has checked that its fault struck.
-func (t *frameTally) ran(c frameCase) {
-	t.frames[c.frame.frameID] = true
+func (t *frameTally) ran(c frameCase, r *frameRun) {
 	t.cases++
+	t.slow += r.slow
+	if r.idle {
+		t.idle++
+		return
+	}
+	t.frames[c.frame.frameID] = true
 }
 
 func (t *frameTally) covered() (n int) {
@@ -199,21 +206,26 @@ func (t *frameTally) String() string {
 // frameTallies are those of all scenarios.
 type frameTallies []*frameTally
 
-// check fails if nothing was run, for a name of a case that is none.
+// check fails if nothing was run, for a name of a case that is none, and if holds were lost that should stand.
 func (ts frameTallies) check(tb testing.TB) {
 	tb.Helper()
+	var cases, slow int
 	for _, t := range ts {
-		if t.cases > 0 {
-			return
-		}
+		cases, slow = cases+t.cases, slow+t.slow
 	}
-	tb.Errorf("no case was run; -frames.case=%q", *frameCaseFlag)
+	if cases == 0 {
+		tb.Errorf("no case was run; -frames.case=%q", *frameCaseFlag)
+	}
+	if slow > cases/20 {
+		tb.Errorf("%d holds were lost in %d cases without a fault that may cost them", slow, cases)
+	}
 }
 
 func (ts frameTallies) String() string {
-	var frames, cases, covered int
+	var frames, cases, covered, idle, slow int
 	for _, t := range ts {
-		frames, cases, covered = frames+len(t.frames), cases+t.cases, covered+t.covered()
+		frames, cases, covered, idle, slow = frames+len(t.frames), cases+t.cases, covered+t.covered(), idle+t.idle, slow+t.slow
 	}
-	return fmt.Sprintf("%d scenarios, %d frames, %d cases, %d of %d frames covered", len(ts), frames, cases, covered, frames)
+	return fmt.Sprintf("%d scenarios, %d frames, %d cases (%d to end a session that was over, %d losses by a slow machine), %d of %d frames covered",
+		len(ts), frames, cases, idle, slow, covered, frames)
 }

@@ -41,7 +41,7 @@ func runVirtually(t *testing.T, sc frameScenario, cases []frameCase, repeat stri
 			opts:    []zklock.Option{zklock.WithDialer(n.Dial), silent(), zklock.WithSuspendedTime(func() time.Duration { return 0 })},
 			timeout: 20 * time.Second, tick: 2 * time.Second, root: "/job",
 			children: srv.Children, watches: srv.WatchCount,
-			kill: func(id int64) { srv.ExpireSession(id) },
+			kill: srv.ExpireSession,
 		}, cases, repeat)
 		ended := make(chan struct{})
 		go func() {
@@ -128,7 +128,7 @@ func TestVirtual_Frames(t *testing.T) {
 						continue
 					}
 					r := runVirtually(t, sc, []frameCase{c}, fmt.Sprintf("go test -race -run '%s' . -frames.case='%v'", t.Name(), c))
-					if tally.ran(c); r.failures > 0 {
+					if tally.ran(c, r); r.failures > 0 {
 						failed++
 					}
 				}
@@ -189,6 +189,9 @@ func TestVirtual_FramePairs(t *testing.T) {
 			})
 		}
 	})
+	if n := int64(*framePairs); n >= 50 && both.Load() < n/2 && !t.Failed() {
+		t.Errorf("only of %d of %d pairs both faults struck", both.Load(), n)
+	}
 	t.Logf("frame pairs: seed %d, %d pairs run, both faults struck in %d, violations in %d",
 		*framePairsSeed, min(next.Load(), int64(*framePairs)), both.Load(), failed.Load())
 }

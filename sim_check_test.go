@@ -132,6 +132,25 @@ func (r *record) paused(client int, at int64) (to int64, yes bool) {
 	return 0, false
 }
 
+// What is held against the promises, by the name under which it is counted.
+const (
+	sawBounds     = "calls within their bounds (I6)"
+	sawReleases   = "confirmed releases whose node was gone (I4)"
+	sawTries      = "tries in vain with somebody ahead"
+	sawGrants     = "grants on the own live node of the session (I2, I3)"
+	sawOrder      = "grants in the order of the queue (I8)"
+	sawTokens     = "tokens (I1)"
+	sawBeliefs    = "beliefs apart (I5)"
+	sawFirstLooks = "losses seen at the first look after a pause (F18)"
+	sawOwners     = "owners with one node at a time (I2)"
+	sawRoots      = "roots left empty (I4)"
+	sawMutex      = "operations linearized (mutex)"
+	sawRegister   = "operations linearized (register)"
+)
+
+// sawAll is what some dozens of worlds come to: a check that never had anything to look at has checked nothing.
+var sawAll = []string{sawBounds, sawReleases, sawTries, sawGrants, sawOrder, sawTokens, sawBeliefs, sawFirstLooks, sawOwners, sawRoots, sawMutex, sawRegister}
+
 // simGrace is what a call may take longer than its bound: the library's grace, and a little.
 const simGrace = 510 * time.Millisecond
 
@@ -163,7 +182,7 @@ func (r *record) checkCall(o *op, byPath map[string]*lockNode, queue map[string]
 	if o.did == wrote || o.did == readBack {
 		return
 	}
-	checked["calls within their bounds (I6)"]++
+	checked[sawBounds]++
 	if took := o.end.Sub(o.at); took > o.bound+simGrace {
 		failf(o, "I6: took %v with a bound of %v", took, o.bound)
 	}
@@ -173,12 +192,12 @@ func (r *record) checkCall(o *op, byPath map[string]*lockNode, queue map[string]
 			failf(o, "I2: re-entered on another node than %s", o.grant.node)
 		}
 	case o.did == released && o.err == nil && o.call == o.grant.until:
-		checked["confirmed releases whose node was gone (I4)"]++
+		checked[sawReleases]++
 		if n := byPath[o.grant.node]; n == nil || n.there() || n.deleted.After(o.end) {
 			failf(o, "I4: confirmed, and %s was there", o.grant.node)
 		}
 	case o.did == tried && errors.Is(o.err, zklock.ErrNotAcquired):
-		checked["tries in vain with somebody ahead"]++
+		checked[sawTries]++
 		var ahead bool
 		for _, q := range queue {
 			for i, n := range q {
@@ -216,7 +235,7 @@ func (r *record) checkGrants(grants []*op, byPath map[string]*lockNode, queue []
 		if _, yes := r.paused(g.client, g.ret); yes && g.lost {
 			continue // by a timer that a real pause stops; the first look saw the loss
 		}
-		checked["grants on the own live node of the session (I2, I3)"]++
+		checked[sawGrants]++
 		switch {
 		case n.owner != g.owner:
 			failf(g, "I2: granted on the node of %s", n.owner)
@@ -225,11 +244,11 @@ func (r *record) checkGrants(grants []*op, byPath map[string]*lockNode, queue []
 		case !n.there() && n.deleted.Before(g.end) && !n.touched:
 			failf(g, "I3: granted %v after its node was deleted", g.end.Sub(n.deleted))
 		}
-		checked["grants in the order of the queue (I8)"]++
+		checked[sawOrder]++
 		if m := latest[place[g.node]]; m != nil && (m.there() || m.deleted.After(g.end)) {
 			failf(g, "I1, I8: granted while %s of %s, which is ahead, was there", m.path, m.owner)
 		}
-		checked["tokens (I1)"]++
+		checked[sawTokens]++
 		if g.token != n.czxid {
 			failf(g, "I1: the token is not the czxid %#x", n.czxid)
 		}
@@ -241,12 +260,12 @@ func (r *record) checkGrants(grants []*op, byPath map[string]*lockNode, queue []
 			if g.token <= before.token {
 				failf(g, "I1: after the token %#x", before.token)
 			}
-			checked["beliefs apart (I5)"]++
+			checked[sawBeliefs]++
 			if before.until == 0 || before.until > g.ret {
 				to, paused := r.paused(before.client, g.ret)
 				told := paused && before.until != 0 && before.until <= to // at the first look after the pause (F18)
 				if told {
-					checked["losses seen at the first look after a pause (F18)"]++
+					checked[sawFirstLooks]++
 				}
 				if !told && !old.touched {
 					failf(g, "I5: granted while the holder of %s with token %#x believed, for %v more", before.node, before.token, before.untilAt.Sub(g.end))
@@ -264,7 +283,7 @@ func checkOwners(byPath map[string]*lockNode, checked map[string]int) (violation
 		of[n.owner] = append(of[n.owner], n)
 	}
 	for owner, all := range of {
-		checked["owners with one node at a time (I2)"]++
+		checked[sawOwners]++
 		slices.SortFunc(all, func(a, b *lockNode) int { return cmp.Compare(a.czxid, b.czxid) })
 		for i := 1; i < len(all); i++ {
 			if old, n := all[i-1], all[i]; old.there() || old.dzxid > n.czxid {

@@ -76,11 +76,14 @@ func (f *simFaults) atServers(ctx context.Context, r *rand.Rand) {
 			f.did("election")
 			ens.Elect()
 		case 6:
-			f.did("lagging reads")
+			if ens.Leader() != member { // a leader does not lag
+				f.did("lagging reads")
+			}
 			member.SetLag(d / 20)
 		case 7:
-			f.did("touches forgotten")
-			member.LoseTouches()
+			if member.LoseTouches() > 0 {
+				f.did("touches forgotten")
+			}
 		case 8:
 			f.did("ensemble frozen")
 			ens.Freeze()

@@ -121,11 +121,12 @@ func (r *record) linearizable(checked map[string]int) (violations []string) {
 	}
 	for _, m := range []struct {
 		what  string
+		saw   string
 		model porcupine.Model
 		of    map[int][]porcupine.Operation
-	}{{"mutex", mutexModel, mutexes}, {"register", registerModel, registers}} {
+	}{{"mutex", sawMutex, mutexModel, mutexes}, {"register", sawRegister, registerModel, registers}} {
 		for lock, ops := range m.of {
-			checked["operations linearized ("+m.what+")"] += len(ops)
+			checked[m.saw] += len(ops)
 			switch porcupine.CheckOperationsTimeout(m.model, ops, checkerTime) {
 			case porcupine.Illegal:
 				violations = append(violations, fmt.Sprintf("lock %d: the history of the %s is not linearizable", lock, m.what))

@@ -178,6 +178,11 @@ func TestVirtual_Simulation(t *testing.T) {
 	}
 	jobs.Wait()
 	report()
+	for _, what := range sawAll {
+		if done >= 50 && *simKind == "" && sums[busy.name].checked[what]+sums[long.name].checked[what] == 0 {
+			t.Errorf("never seen: %s", what)
+		}
+	}
 }
 
 // I5, I8: without faults nobody is ever told Lost, no connection is suspended, and one release wakes one waiter.

@@ -179,7 +179,7 @@ func (w *world) settle() {
 			w.failf("I4: left in %s: %v", lock, left)
 		}
 	}
-	w.sum.checked["roots left empty (I4)"] += len(w.locks)
+	w.sum.checked[sawRoots] += len(w.locks)
 	if n := w.ens.WatchCount(); n > 0 {
 		w.failf("I7: %d watches are left", n)
 	}

@@ -201,9 +201,14 @@ func (m *Member) SetLag(d time.Duration) {
 }
 
 // LoseTouches makes the member forget the signs of life that it has not passed on to the leader yet, although the
-// clients have had their answers. A race in a real follower's table does that to some.
-func (m *Member) LoseTouches() {
-	m.e.c.call(func() { clear(m.ep.replica.touched) })
+// clients have had their answers. A race in a real follower's table does that to some. It returns for how many sessions
+// there was one to forget: for none at the leader.
+func (m *Member) LoseTouches() (sessions int) {
+	m.e.c.call(func() {
+		sessions = len(m.ep.replica.touched)
+		clear(m.ep.replica.touched)
+	})
+	return sessions
 }
 
 // Zxid returns the zxid of the last transaction that is visible at the member.

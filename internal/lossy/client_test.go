@@ -24,7 +24,6 @@ type client struct {
 	name   string
 	opts   []zklock.Option
 	proxy  *zktest.Proxy
-	store  *zk.Conn    // what it writes to the store with, through the proxy too
 	slow   atomic.Bool // its bytes trickle
 	frozen atomic.Bool // nothing passes
 
@@ -50,8 +49,6 @@ func (w *world) newClient(n int) *client {
 	l := leases[n%len(leases)]
 	c := &client{w: w, name: fmt.Sprintf("client %d", n), proxy: zktest.StartProxy(w.t, w.srv.Addr())}
 	c.opts = []zklock.Option{zklock.WithLease(l.mode), zklock.WithSessionTimeout(l.timeout), zklock.WithDialer(c.dial), quiet}
-	// Not Session.Conn: go-zookeeper's client has a data race if a request is made while it restores watches.
-	c.store = plainConn(w.t, c.servers(), 4*time.Second, zk.WithDialer(c.dial))
 	return c
 }
 
@@ -185,7 +182,7 @@ func (c *client) hold(r *rand.Rand, m *zklock.Mutex, h *zklock.Hold, long bool) 
 		}
 	}
 	if r.IntN(4) == 0 {
-		w.store.write(h, m.Path(), c.store)
+		w.store.write(h, m.Path(), c.session().Conn())
 	}
 	switch {
 	case long:

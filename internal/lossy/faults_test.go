@@ -6,10 +6,10 @@ import (
 	"context"
 	"math/rand/v2"
 	"path"
+	"sync/atomic"
 	"time"
 
-	"github.com/go-zookeeper/zk"
-
+	"github.com/zklock/zklock/internal/zkserver"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -55,14 +55,14 @@ func (c *client) freeze(d time.Duration) bool {
 	return true
 }
 
-// expire ends the client's ZooKeeper session at the server.
+// expire ends the client's ZooKeeper session at the server, and reports whether there was one.
 func (c *client) expire() bool {
 	id := c.session().SessionID()
 	if id == 0 {
 		return false
 	}
 	killed := c.w.ledger.Killing(c.name)
-	err := zktest.ExpireSession(c.w.srv.Addr(), id)
+	err := zkserver.ExpireSession(c.w.srv.Addr(), id)
 	killed(c.w.zxid())
 	return err == nil
 }
@@ -116,7 +116,8 @@ var faults = []fault{
 		if r.IntN(2) == 0 {
 			f = after(r)
 		}
-		return c.strike(r, f.Call(func() { c.expire() }))
+		var killed atomic.Bool
+		return c.strike(r, f.Call(func() { killed.Store(c.expire()) })) && killed.Load()
 	}},
 	{"session closed and opened anew", 3, func(c *client, _ *rand.Rand) bool { c.close(); c.open(); return true }},
 }
@@ -214,15 +215,16 @@ func (w *world) disturb(ctx context.Context, r *rand.Rand, every time.Duration) 
 	}
 }
 
-// zxid returns one that the server gives now.
-func (w *world) zxid() int64 {
-	for {
+// zxid returns one that the server gives now, or soon, if it is down.
+func (w *world) zxid() (zxid int64) {
+	if !eventually(func() bool {
 		stat, err := w.admin.Set("/fenced", nil, -1)
 		if err == nil {
-			return stat.Mzxid
+			zxid = stat.Mzxid
 		}
-		if err == zk.ErrClosing {
-			return 0
-		}
+		return err == nil
+	}) {
+		w.t.Errorf("no answer from the server for %v", soon)
 	}
+	return zxid
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -69,16 +68,10 @@ type silent struct{}
 
 func (silent) Printf(string, ...any) {}
 
-// plainConn is a connection of go-zookeeper's client that ends with the test.
-func plainConn(t *testing.T, servers string, timeout time.Duration, opts ...func(*zk.Conn)) *zk.Conn {
+// newAdmin is a plain client of go-zookeeper's, somebody else, that ends with the test.
+func newAdmin(t *testing.T, srv server) *zk.Conn {
 	t.Helper()
-	set := func(c *zk.Conn) {
-		zk.WithLogger(silent{})(c)
-		for _, opt := range opts {
-			opt(c)
-		}
-	}
-	conn, events, err := zk.Connect(strings.Split(servers, ","), timeout, set)
+	conn, events, err := zk.Connect([]string{srv.Addr()}, soon, zk.WithLogger(silent{}))
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		conn.Close()
@@ -86,12 +79,6 @@ func plainConn(t *testing.T, servers string, timeout time.Duration, opts ...func
 		}
 	})
 	return conn
-}
-
-// newAdmin is a plain client, somebody else.
-func newAdmin(t *testing.T, srv server) *zk.Conn {
-	t.Helper()
-	return plainConn(t, srv.Addr(), soon)
 }
 
 // children are what a path has; nothing if it is not there.
