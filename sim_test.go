@@ -137,14 +137,17 @@ func TestVirtual_Simulation(t *testing.T) {
 	var mu sync.Mutex
 	sums := map[string]*tally{busy.name: newTally(), long.name: newTally()}
 	done, failed := uint64(0), 0
+	sum := func() (hours float64, faults int) {
+		return sums[busy.name].hours + sums[long.name].hours, total(sums[busy.name].faults) + total(sums[long.name].faults)
+	}
 	report := func() {
 		for _, kind := range []worldKind{busy, long} {
 			if sum := sums[kind.name]; sum.seeds > 0 {
 				t.Logf("%s worlds: %v", kind.name, sum)
 			}
 		}
-		t.Logf("all: %d seeds, %.0f virtual hours, %d faults, %d seeds with violations", done, sums[busy.name].hours+sums[long.name].hours,
-			total(sums[busy.name].faults)+total(sums[long.name].faults), failed)
+		hours, faults := sum()
+		t.Logf("all: %d seeds, %.0f virtual hours, %d faults, %d seeds with violations", done, hours, faults, failed)
 	}
 	next, enough := 0, 10
 	if *simSeed != 0 {
@@ -182,6 +185,10 @@ func TestVirtual_Simulation(t *testing.T) {
 		if done >= 50 && *simKind == "" && sums[busy.name].checked[what]+sums[long.name].checked[what] == 0 {
 			t.Errorf("never seen: %s", what)
 		}
+	}
+	// What make simulation is to come to.
+	if hours, faults := sum(); done >= 2000 && *simKind == "" && (hours < 5000 || faults < 50_000) {
+		t.Errorf("only %.0f hours and %d faults", hours, faults)
 	}
 }
 
