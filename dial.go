@@ -91,9 +91,7 @@ func (h *hosts) close() {
 // dial is the client's dialer: it makes the connection, over TLS if so configured, and puts the tap in it.
 func (s *Session) dial(network, addr string, timeout time.Duration) (net.Conn, error) {
 	s.link.Lock()
-	err, old, unburied := s.link.err, s.link.tap, slices.Clone(s.link.unburied)
-	e, now := s.link.era, s.clock.now()
-	overdue := e != nil && !e.isOver() && now.sub(max(e.leaseEnd(), s.link.inquired)) > 2*e.sessionTimeout()
+	err, old, e, inquired := s.link.err, s.link.tap, s.link.era, s.link.inquired
 	s.link.Unlock()
 	if err != nil {
 		return nil, err
@@ -101,14 +99,17 @@ func (s *Session) dial(network, addr string, timeout time.Duration) (net.Conn, e
 	if old != nil {
 		_ = old.Close() // the client leaves the connection open on which it learned of an expiry
 	}
-	for _, e := range unburied {
-		if err := s.bury(e, network, addr, timeout); err != nil {
+	if e != nil && e.overdue(s.clock.now(), inquired) {
+		if err := s.inquire(e, network, addr, timeout); err != nil {
 			s.noteTried(addr, err)
 			return nil, err
 		}
 	}
-	if overdue {
-		if err := s.inquire(e, network, addr, timeout); err != nil {
+	s.link.Lock()
+	unburied := slices.Clone(s.link.unburied)
+	s.link.Unlock()
+	for _, e := range unburied {
+		if err := s.bury(e, network, addr, timeout); err != nil {
 			s.noteTried(addr, err)
 			return nil, err
 		}
@@ -160,24 +161,27 @@ func (s *Session) dialRaw(network, addr string, timeout time.Duration) (c, raw n
 }
 
 // bury ends, at the servers, a ZooKeeper session that we have given up but that may be alive: its nodes would keep the
-// lock from others until it expires, and the client would attach to it again. The client learns of its end the usual way.
+// lock from others until it expires, and the client would attach to it again. The client learns of its end the usual way,
+// and from any server, since it has seen nothing then.
 func (s *Session) bury(e *era, network, addr string, timeout time.Duration) error {
 	there, err := s.visit(e, true, network, addr, timeout)
 	if err != nil {
 		return fmt.Errorf("ending the given-up session %#x: %w", e.id, err)
 	}
 	s.log.info("zklock: ended the given-up session at the servers", "session", fmt.Sprintf("%#x", e.id), "wasThere", there)
-	s.zxid.Forget()
 	s.link.Lock()
+	defer s.link.Unlock()
+	if s.link.era == e {
+		s.zxid.Forget()
+	}
 	s.unburyLocked(e)
-	s.link.Unlock()
 	return nil
 }
 
 // inquire asks a server whether the session, of which nothing has been heard for so long that it should be over, is
-// still there. A server refuses a client that has seen more than it has, without saying whether its session is over. If
-// the servers came back from an older snapshot (F23), all of them do, and the client would stay out until they have
-// caught up. To ask is a sign of life for the session, so it is done once in a while only.
+// still there, and gives it up if it is not. A server refuses a client that has seen more than it has, without saying
+// whether its session is over. If the servers came back from an older snapshot (F23), all of them do, and the client would
+// stay out until they have caught up. To ask is a sign of life for the session, so it is done once in a while only.
 func (s *Session) inquire(e *era, network, addr string, timeout time.Duration) error {
 	there, err := s.visit(e, false, network, addr, timeout)
 	if err != nil {
@@ -187,8 +191,7 @@ func (s *Session) inquire(e *era, network, addr string, timeout time.Duration) e
 	s.link.inquired = s.clock.now()
 	s.link.Unlock()
 	if !there {
-		s.log.info("zklock: the session is over at the servers", "session", fmt.Sprintf("%#x", e.id))
-		s.zxid.Forget()
+		e.lose(errForgotten)
 	}
 	return nil
 }
@@ -206,18 +209,32 @@ func (s *Session) visit(e *era, end bool, network, addr string, timeout time.Dur
 	if _, err := c.Write(visitFrames(e.id, e.password, e.sessionTimeout(), end)); err != nil {
 		return false, err
 	}
-	const connectResponseSize, replySize = 4 + 36, 4 + 16
-	var answer [connectResponseSize + replySize]byte
-	if _, err := io.ReadFull(c, answer[:connectResponseSize]); err != nil {
-		return false, fmt.Errorf("no answer (%w)", err)
+	answer, err := readFrame(c)
+	if err != nil || len(answer) < 16 {
+		return false, fmt.Errorf("no answer (%v)", err)
 	}
-	there = binary.BigEndian.Uint64(answer[12:]) != 0
+	there = int64(binary.BigEndian.Uint64(answer[8:])) == e.id
 	if there && end {
-		if _, err := io.ReadFull(c, answer[connectResponseSize:]); err != nil {
+		if _, err := readFrame(c); err != nil {
 			return false, fmt.Errorf("the server did not confirm (%w)", err)
 		}
 	}
 	return there, nil
+}
+
+// readFrame reads one short frame.
+func readFrame(r io.Reader) ([]byte, error) {
+	var size [4]byte
+	if _, err := io.ReadFull(r, size[:]); err != nil {
+		return nil, err
+	}
+	n := binary.BigEndian.Uint32(size[:])
+	if n > 4096 {
+		return nil, fmt.Errorf("a frame claims a length of %d bytes", n)
+	}
+	body := make([]byte, n)
+	_, err := io.ReadFull(r, body)
+	return body, err
 }
 
 // unburyLocked forgets a given-up session that is surely gone; all of them for nil.

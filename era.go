@@ -22,6 +22,7 @@ type era struct {
 	mu struct {
 		sync.Mutex // never held across a channel, a callback or a ZooKeeper call
 		lease      lease
+		heard      instant              // when its server last answered
 		cause      error                // non-nil when over
 		held       map[string]*lockData // by node: what the heartbeat checks and the lease protects
 		queued     int                  // attempts that have a node and wait
@@ -51,6 +52,7 @@ func newEra(s *Session, r connectResponse, conn uint64, exchange frame) *era {
 	e := &era{s: s, id: r.sessionID, password: r.password, over: make(chan struct{})}
 	e.mu.lease.mode = s.opts.mode
 	e.mu.lease.attached(conn, exchange, r.timeout, true)
+	e.mu.heard = exchange.answered
 	e.mu.held = make(map[string]*lockData)
 	e.mu.nodes = make(map[string]struct{})
 	e.mu.watches = make(map[string]*watch)
@@ -66,6 +68,7 @@ func (e *era) reattach(conn uint64, exchange frame, timeout time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.mu.lease.attached(conn, exchange, timeout, false)
+	e.mu.heard = max(e.mu.heard, exchange.answered)
 	e.mu.beatSoon = len(e.mu.held) > 0 // holds are kept on a quorum check, not on the reconnect
 }
 
@@ -73,6 +76,7 @@ func (e *era) answered(conn uint64, f frame) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.mu.lease.answered(conn, f)
+	e.mu.heard = max(e.mu.heard, f.answered)
 }
 
 // quorum renews the lease, unless it has already ended over a hold: who was paused past the end sees the loss at its
@@ -90,6 +94,13 @@ func (e *era) sessionTimeout() time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.mu.lease.timeout
+}
+
+// overdue says whether nothing has been heard of it, and nobody has asked after it, for so long that it should be over.
+func (e *era) overdue(now, asked instant) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.mu.cause == nil && now.sub(max(e.mu.heard, asked)) > 2*e.mu.lease.timeout
 }
 
 func (e *era) leaseEnd() instant {

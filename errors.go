@@ -71,6 +71,7 @@ func lostBecause(reason error) error {
 var (
 	errLeaseEnded  = errors.New("no proof in time that the session lives")
 	errExpired     = errors.New("ZooKeeper session expired")
+	errForgotten   = errors.New("the servers do not know the ZooKeeper session any more")
 	errSuspended   = errors.New("connection suspended")
 	errNodeGone    = errors.New("lock node deleted by somebody else")
 	errPingRefused = errors.New("server answered a ping with an error")

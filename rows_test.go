@@ -5,6 +5,7 @@ import (
 	"net"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -101,7 +102,8 @@ func TestVirtual_ServerRestartsOlder_WaiterQueuesAgain(t *testing.T) {
 		<-h.Lost()
 		release(t, w.granted2(t, 80*time.Second))
 		release(t, acquire(t, newMutex(t, idle, "/job")))
-		require.NotEqual(t, before, []int64{s.SessionID(), idle.SessionID()})
+		require.NotEqual(t, before[0], s.SessionID())
+		require.NotEqual(t, before[1], idle.SessionID())
 		require.Len(t, v.srv.Sessions(), 3)
 	}, zktest.WithZxid(1000))
 }
@@ -122,6 +124,22 @@ func TestVirtual_ServerAwayForLong_WaiterKeepsItsPlace(t *testing.T) {
 		require.Equal(t, id, s.SessionID())
 		require.Contains(t, nodes, base(next.Path()))
 		release(t, next)
+	})
+}
+
+// A Session that holds nothing is heard of all the same: after a short cut nobody asks whether it is still there.
+func TestVirtual_IdleForLong_ReconnectsAtOnce(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var dials atomic.Int64
+		s := v.connect(zklock.WithDialer(func(network, addr string, d time.Duration) (net.Conn, error) {
+			dials.Add(1)
+			return v.net.Dial(network, addr, d)
+		}))
+		for n := range int64(3) {
+			time.Sleep(time.Hour)
+			require.Equal(t, n+1, dials.Load())
+			v.srv.DropConnection(s.SessionID())
+		}
 	})
 }
 

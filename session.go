@@ -431,6 +431,8 @@ func (s *Session) connected(t *tap, r connectResponse, exchange frame) error {
 	}
 	if old != nil && old.id == r.sessionID {
 		if old.isOver() {
+			// The server that said that it was gone was wrong, as one may be that does not lead any more: end it again.
+			s.link.unburied = append(s.link.unburied, old)
 			s.link.Unlock()
 			return fmt.Errorf("zklock: session %#x is over", r.sessionID)
 		}

@@ -179,9 +179,9 @@ var library = []mutant{
 	{"a new session id is taken for a reconnect", "I5, F37", "session.go", "TestLink_AnotherSessionID_IsAnExpiry", []Swap{{
 		"if old != nil && old.id == r.sessionID {", "if old != nil {"}}},
 	{"a session that was given up keeps the client from older servers", "F23", "dial.go", "TestVirtual_ServerRestartsOlder_LostAtTheDeadline", []Swap{{
-		"\ts.zxid.Forget()\n\ts.link.Lock()\n", "\ts.link.Lock()\n"}}},
+		"\t\ts.zxid.Forget()\n", ""}}},
 	{"nobody asks after a session that should be over", "F23, I6", "dial.go", "TestVirtual_ServerRestartsOlder_WaiterQueuesAgain", []Swap{{
-		"\tif overdue {\n\t\tif err", "\tif overdue && false {\n\t\tif err"}}},
+		"if e != nil && e.overdue(", "if e != nil && false && e.overdue("}}},
 	{"asking after a session ends it", "I8, F22", "dial.go", "TestVirtual_ServerAwayForLong_WaiterKeepsItsPlace", []Swap{{
 		"s.visit(e, false,", "s.visit(e, true,"}}},
 	{"a session that was given up is taken up again", "I5", "session.go", "TestLink_GivenUpSession_IsRefused", []Swap{{
