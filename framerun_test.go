@@ -55,8 +55,9 @@ type frameRun struct {
 	token      int64 // of the last grant
 	killed     map[int64]bool
 	loses      bool // a fault, or the scenario, may cost the client under test its hold
-	slow       int  // losses that nothing accounts for but a slow machine, in real time
-	idle       bool // it was to end a session that was over
+	slow       bool // a hold was lost that nothing accounts for but a slow machine, in real time
+	kills      int  // of sessions
+	idle       bool // one was over already
 	cancelled  bool
 	closedAt   time.Time
 	failures   int
@@ -166,6 +167,7 @@ func (r *frameRun) killNow() {
 	r.mu.Lock()
 	id := r.session
 	r.killed[id], r.loses = true, true
+	r.kills++
 	r.mu.Unlock()
 	there := r.kill(id)
 	r.mu.Lock()
@@ -293,16 +295,9 @@ func (c *frameClient) refused(what string, err error, expected ...error) {
 	case cancelled && errors.Is(err, context.Canceled):
 	case closed && errors.Is(err, zklock.ErrClosed):
 	default:
-		if slices.ContainsFunc(expected, func(e error) bool { return errors.Is(err, e) }) {
-			return
+		if !slices.ContainsFunc(expected, func(e error) bool { return errors.Is(err, e) }) {
+			r.failf("%s of %s: %v", what, c.name, err)
 		}
-		if !r.virtual && c == r.u && errors.Is(err, zklock.ErrLost) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.slow++
-			return
-		}
-		r.failf("%s of %s: %v", what, c.name, err)
 	}
 }
 
@@ -385,7 +380,7 @@ func (b *frameHold) enter() *zklock.Hold {
 	})
 	switch {
 	case err != nil:
-		b.c.refused("re-entry", err, b.expected()...)
+		b.refused("re-entry", err)
 		return nil
 	case again.Token() != b.h.Token() || again.Path() != b.h.Path():
 		r.failf("I2: re-entry gave %s, token %d, instead of %s, token %d", again.Path(), again.Token(), b.h.Path(), b.h.Token())
@@ -425,6 +420,18 @@ func (b *frameHold) give(what string, h *zklock.Hold) {
 	defer cancel()
 	err := b.c.bounded(what, ctx, callGrace, func() error { return h.Release(ctx) })
 	if err != nil {
+		b.refused(what, err)
+	}
+}
+
+// refused checks what a holder is told. In real time a machine that is slow enough loses holds, which is counted.
+func (b *frameHold) refused(what string, err error) {
+	r := b.c.r
+	r.mu.Lock()
+	slow := !r.virtual && b.c == r.u && !r.loses && r.closedAt.IsZero() && errors.Is(err, zklock.ErrLost)
+	r.slow = r.slow || slow
+	r.mu.Unlock()
+	if !slow {
 		b.c.refused(what, err, b.expected()...)
 	}
 }

@@ -154,8 +154,9 @@ func pickCase(rnd *rand.Rand, recording []recordedFrame) frameCase {
 type frameTally struct {
 	frames map[frameID]bool // whether a fault has struck there
 	cases  int
-	idle   int // that were to end a session that was over already; they cover nothing
-	slow   int // losses in real time that only a slow machine accounts for
+	kills  int // that ended a session
+	idle   int // those whose session was over already; they cover nothing
+	slow   int // those in which only a slow machine accounts for a loss, in real time
 }
 
 func newFrameTally(recording []recordedFrame) *frameTally {
@@ -169,7 +170,12 @@ func newFrameTally(recording []recordedFrame) *frameTally {
 // ran notes a case whose run has checked that its fault struck.
 func (t *frameTally) ran(c frameCase, r *frameRun) {
 	t.cases++
-	t.slow += r.slow
+	if r.slow {
+		t.slow++
+	}
+	if r.kills > 0 {
+		t.kills++
+	}
 	if r.idle {
 		t.idle++
 		return
@@ -209,15 +215,18 @@ type frameTallies []*frameTally
 // check fails if nothing was run, for a name of a case that is none, and if holds were lost that should stand.
 func (ts frameTallies) check(tb testing.TB) {
 	tb.Helper()
-	var cases, slow int
+	var cases, kills, idle, slow int
 	for _, t := range ts {
-		cases, slow = cases+t.cases, slow+t.slow
+		cases, kills, idle, slow = cases+t.cases, kills+t.kills, idle+t.idle, slow+t.slow
 	}
 	if cases == 0 {
 		tb.Errorf("no case was run; -frames.case=%q", *frameCaseFlag)
 	}
-	if slow > cases/20 {
-		tb.Errorf("%d holds were lost in %d cases without a fault that may cost them", slow, cases)
+	if slow > 1+cases/20 {
+		tb.Errorf("in %d of %d cases a hold was lost without a fault that may cost it", slow, cases)
+	}
+	if idle > 1+kills/4 {
+		tb.Errorf("%d of %d sessions that were to be killed were over", idle, kills)
 	}
 }
 

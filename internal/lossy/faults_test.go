@@ -6,7 +6,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"path"
-	"sync/atomic"
 	"time"
 
 	"github.com/zklock/zklock/internal/zkserver"
@@ -116,8 +115,16 @@ var faults = []fault{
 		if r.IntN(2) == 0 {
 			f = after(r)
 		}
-		var killed atomic.Bool
-		return c.strike(r, f.Call(func() { killed.Store(c.expire()) })) && killed.Load()
+		killed := make(chan bool, 3) // it strikes once; a fault is told of before it is through
+		if !c.strike(r, f.Call(func() { killed <- c.expire() })) {
+			return false
+		}
+		select {
+		case yes := <-killed:
+			return yes
+		case <-time.After(soon):
+			return false
+		}
 	}},
 	{"session closed and opened anew", 3, func(c *client, _ *rand.Rand) bool { c.close(); c.open(); return true }},
 }

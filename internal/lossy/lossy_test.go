@@ -1,6 +1,7 @@
 package lossy
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -232,17 +233,53 @@ func (w *world) queue(lock string) {
 		}
 	}
 	waiters := each * len(w.clients)
-	require.True(w.t, eventually(func() bool { return len(children(w.t, w.admin, lock)) == 1+waiters }))
+	want := make(map[string]int)
+	require.True(w.t, eventually(func() bool {
+		clear(want)
+		watches := 0
+		nodes := w.inOrder(lock)
+		for i, n := range nodes {
+			at := make(map[int64]bool) // sessions with a watch on it: that of the next in line, and its own if it waits
+			if i > 0 {
+				at[n.session] = true
+			}
+			if i+1 < len(nodes) {
+				at[nodes[i+1].session] = true
+			}
+			want[n.path] = len(at)
+			watches += len(at)
+		}
+		n, err := w.srv.WatchCount()
+		return err == nil && len(nodes) == 1+waiters && n == watches
+	}), "%d waiters with their watches", waiters)
 	w.release(w.clients[0], lock, first)
 	all.Wait()
-	mu.Lock()
-	defer mu.Unlock()
-	for node, n := range events {
-		require.LessOrEqual(w.t, n, 2, "I8: %s went", node)
+	told := func() map[string]int {
+		mu.Lock()
+		defer mu.Unlock()
+		return maps.Clone(events)
 	}
-	// Each had one ahead of it.
-	require.GreaterOrEqual(w.t, len(events), waiters, "events of so many nodes were seen")
-	w.t.Logf("%d waiters in a queue, each granted in its turn: of no node more than 2 events", waiters)
+	eventually(func() bool { return maps.Equal(want, told()) })
+	require.Equal(w.t, want, told(), "I8: events by node")
+	w.t.Logf("%d waiters in a queue, each granted in its turn: each node's end was told to the next in line and to its own session", waiters)
+}
+
+type queued struct {
+	path    string
+	session int64
+}
+
+// inOrder is the lock's queue. A node that goes meanwhile is left out.
+func (w *world) inOrder(lock string) (nodes []queued) {
+	zxids := make(map[string]int64)
+	for _, name := range children(w.t, w.admin, lock) {
+		node := path.Join(lock, name)
+		if ok, stat, err := w.admin.Exists(node); err == nil && ok {
+			nodes, zxids[node] = append(nodes, queued{node, stat.EphemeralOwner}), stat.Czxid
+		}
+	}
+	slices.SortFunc(nodes, func(a, b queued) int { return cmp.Compare(zxids[a.path], zxids[b.path]) })
+	return nodes
 }
 
 // pass acquires and releases where nothing goes wrong.
