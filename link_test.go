@@ -84,6 +84,22 @@ func TestLink_GivenUpSession_IsRefused(t *testing.T) {
 	})
 }
 
+// A session that was given up is ended at the servers before the next dial, and once more if a server shows it although
+// another had said that it was gone, as a leader without followers may.
+func TestLink_GivenUpSession_IsEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLinkTest(t)
+		l.attach(l.dial(), 1)
+		e := l.s.link.era
+		e.lose(errLeaseEnded)
+		require.Equal(t, []*era{e}, l.s.link.unburied)
+		l.s.unburyLocked(e)
+		require.Empty(t, l.s.link.unburied)
+		require.ErrorContains(t, l.shake(l.dial(), 1), "is over")
+		require.Equal(t, []*era{e}, l.s.link.unburied)
+	})
+}
+
 // I1: requests wait until the client has asked for its watches again, or they would overtake that. A client that
 // restores none is waited for a second.
 func TestLink_RestoredWatchesGoFirst(t *testing.T) {

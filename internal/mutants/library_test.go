@@ -187,8 +187,10 @@ var library = []mutant{
 	{"a session that was given up is taken up again", "I5", "session.go", "TestLink_GivenUpSession_IsRefused", []Swap{{
 		"if e.id == r.sessionID {", "if e.id == r.sessionID && false {"}, {
 		"\t\tif old.isOver() {\n", "\t\tif false {\n"}}},
-	{"the lease ends and the ZooKeeper session does not", "I5, R41", "era.go", "TestVirtual_LeaseEnds_SessionIsEndedAtTheServers", []Swap{{
+	{"the lease ends and the ZooKeeper session does not", "I5, R41", "era.go", "TestLink_GivenUpSession_IsEnded", []Swap{{
 		"\t\ts.link.unburied = append(s.link.unburied, e)\n", "\t\t_ = e\n"}}},
+	{"a given-up session that a server shows after all is left", "I5, R41", "session.go", "TestLink_GivenUpSession_IsEnded", []Swap{{
+		"\t\t\ts.link.unburied = append(s.link.unburied, old)\n", ""}}},
 	{"the connection that reassures falsely is kept", "F12, R41", "era.go", "TestVirtual_NoQuorum_IsLostAndLeft", []Swap{{
 		"\tif t != nil {\n\t\tt.cut()\n\t}\n", "\t_ = t\n"}}},
 	{"Lost is told twice", "R40", "session.go", "TestStateMachine_Next|TestStateMachine_RandomEvents_LostOncePerSession", []Swap{{
