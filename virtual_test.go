@@ -303,40 +303,6 @@ func TestVirtual_SpuriousEvents(t *testing.T) {
 	})
 }
 
-// Section 4 step 5: own node and predecessor are deleted while the waiter is disconnected. The events come back in
-// whichever order: never a grant on a node that is not there.
-func TestVirtual_RestoredWatches_NeverGrant(t *testing.T) {
-	for seed := range uint64(40) {
-		inVirtualTime(t, func(t *testing.T, v *virtual) {
-			s1, s2, s3 := v.connect(), v.connect(), v.connect()
-			h := acquire(t, newMutex(t, s1, "/job"))
-			w2 := v.queueUp(newMutex(t, s2, "/job"))
-			ours := lastOf(v.srv.Children("/job"))
-			w3 := v.queueUp(newMutex(t, s3, "/job"))
-			refuse := v.srv.Inject(zktest.RefuseConnections().Times(1).Optional())
-			v.srv.DropConnection(s2.SessionID())
-			require.NoError(t, v.srv.Delete("/job/"+ours))
-			require.NoError(t, v.srv.Delete(h.Path()))
-			refuse.Remove()
-			h3 := w3.granted2(t, time.Minute)
-			_, ok := v.srv.Stat(h3.Path())
-			require.True(t, ok)
-			time.Sleep(5 * time.Second)
-			select {
-			case <-w2.done:
-				t.Fatalf("seed %d: I1: granted while another holds", seed)
-			default:
-			}
-			release(t, h3)
-			h2 := w2.granted2(t, time.Minute)
-			_, ok = v.srv.Stat(h2.Path())
-			require.True(t, ok, "I3")
-			release(t, h2)
-			require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
-		})
-	}
-}
-
 // F39: an error code in a ping's reply is a loss, not an answer.
 func TestVirtual_PingRefused_IsLost(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
