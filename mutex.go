@@ -464,6 +464,8 @@ func (a *attempt) inFrontNow(e *era, l *listing, p place, own, ahead *watch) (bo
 	if conn == 0 || l.conn != conn || own.conn != conn || ahead.conn != conn {
 		return false, nil
 	}
+	// If one transaction deletes the predecessor and then ours, our event may be yet to be read. Such a hold is lost as soon
+	// as it is, like any whose node somebody deletes (F24); only another request could tell it before.
 	return !own.hasFired(), nil
 }
 
