@@ -59,22 +59,28 @@ var library = []mutant{
 		"if !p.second || p.wrapped ||", "if !p.second ||"}}},
 	{"rule: any event of the predecessor grants", "I1, F31, R22", "mutex.go", "TestInFrontNow_EachClause|TestVirtual_SpuriousEvents", []Swap{{
 		"|| ahead.event != zk.EventNodeDeleted {", "{"}}},
-	{"rule: a predecessor of our own session is like any other", "I3", "mutex.go", "TestInFrontNow_EachClause", []Swap{{
+	{"rule: a predecessor of our own session is like any other", "I3", "mutex.go", "TestInFrontNow_EachClause|TestVirtual_OwnSessionsPredecessorGoes_NeverGrants", []Swap{{
 		"if ahead.owner == e.id {", "if false {"}}},
-	{"rule: our session's predecessor may go without our doing", "I3", "mutex.go", "TestInFrontNow_EachClause", []Swap{{
+	{"rule: our session's predecessor may go without our doing", "I3", "mutex.go", "TestInFrontNow_EachClause|TestVirtual_OwnSessionsPredecessorGoes_NeverGrants", []Swap{{
 		"\t\tif ahead.erasure == nil {\n\t\t\treturn false, nil\n\t\t}\n", "\t\tif ahead.erasure == nil {\n\t\t\treturn true, nil\n\t\t}\n"}}},
-	{"rule: our own delete need not be answered with success", "I3", "mutex.go", "TestInFrontNow_EachClause", []Swap{{
+	{"rule: our own delete need not be answered with success", "I3", "mutex.go", "TestInFrontNow_EachClause|TestVirtual_OwnDeleteFindsNothing_NeverGrants", []Swap{{
 		"\t\tif !ahead.erasure.ok {\n\t\t\treturn false, nil\n\t\t}\n", ""}}},
 	{"rule: our own delete is not waited for", "I3", "mutex.go", "TestInFrontNow_WaitsForOurOwnDelete", []Swap{{
 		"\t\tcase <-ahead.erasure.done:\n", "\t\tdefault:\n"}}},
 	{"rule: there need be no connection", "I3", "mutex.go", "TestInFrontNow_EachClause", []Swap{{
 		"if conn == 0 || l.conn != conn", "if l.conn != conn"}}},
-	{"rule: the list may be of an earlier connection", "I3", "mutex.go", "TestInFrontNow_EachClause", []Swap{{
+	{"rule: the list may be of an earlier connection", "I3", "mutex.go", "TestInFrontNow_EachClause|TestVirtual_RestoredWatches_OvertakenByWhatWasLeft_ListsAgain", []Swap{{
 		"|| l.conn != conn ||", "||"}}},
-	{"rule: the watch on our own node may be restored", "I3", "mutex.go", "TestInFrontNow_EachClause", []Swap{{
+	{"rule: the watch on our own node may be restored", "I3", "mutex.go", "TestInFrontNow_EachClause|TestVirtual_OwnWatchNotRestored_NeverGrants", []Swap{{
 		"|| own.conn != conn ||", "||"}}},
-	{"rule: the watch on the predecessor may be restored", "I3", "mutex.go", "TestInFrontNow_EachClause", []Swap{{
+	{"rule: the watch on the predecessor may be restored", "I3", "mutex.go", "TestInFrontNow_EachClause|TestVirtual_PredecessorsWatchRestored_IsGrantedByAList", []Swap{{
 		"|| ahead.conn != conn {", "{"}}},
+	{"rule: both watches may be restored", "I3", "mutex.go", "TestInFrontNow_EachClause|TestVirtual_RestoredWatches_Overtaken_NeverGrant", []Swap{{
+		"|| own.conn != conn || ahead.conn != conn {", "{"}}},
+	{"rule: all may be of an earlier connection, and a reconnect is slept through", "I3", "mutex.go",
+		"TestVirtual_RestoredWatches_NeverGrant|TestVirtual_PredecessorGoesWhileAway_IsGrantedByAList", []Swap{
+			{"if conn == 0 || l.conn != conn || own.conn != conn || ahead.conn != conn {", "if conn == 0 {"},
+			{"if now != 0 && now != conn {", "if now != 0 && now != conn && false {"}}},
 	{"rule: an event of our own node does not matter", "I3", "mutex.go", "TestInFrontNow_EachClause", []Swap{{
 		"return !own.hasFired(), nil", "return true, nil"}}},
 	{"grant: our own node may go at the last moment", "I3", "mutex.go", "TestGrant_OwnNodeDeletedInBetween_QueuesAgain", []Swap{{
@@ -99,8 +105,15 @@ var library = []mutant{
 		"if w.conn != conn {", "if false {"}}},
 	{"no re-check", "F30", "mutex.go", "TestVirtual_EventLost_IsGrantedByTheRecheck", []Swap{{
 		"recheck := time.NewTimer(e.sessionTimeout())", "recheck := time.NewTimer(24 * time.Hour)"}}},
-	{"requests overtake the restoring of watches", "I1", "session.go", "TestLink_RestoredWatchesGoFirst", []Swap{{
+	{"requests overtake the restoring of watches", "I1", "session.go", "TestLink_RestoredWatchesGoFirst|TestVirtual_RestoredWatches_GoFirst", []Swap{{
 		"if s.link.watches != 0 && s.clock.now().sub(s.link.watches) < time.Second {", "if false {"}}},
+	{"an answer counts for the connection it came over", "I3", "era.go", "TestVirtual_RestoredWatches_OvertakenByWhatWasLeft_ListsAgain", []Swap{{
+		"\tif after == before {\n\t\tconn = before\n", "\tif after == before || true {\n\t\tconn = after\n"}}},
+	{"the predecessor is watched before our own node", "F31", "mutex.go", "TestVirtual_Waiter_WatchesItsOwnNodeFirst", []Swap{{
+		"own, err := e.watch(a.ctx, c.node)\n", "_, _ = e.watch(a.ctx, a.m.root+\"/\"+p.predecessor)\n\town, err := e.watch(a.ctx, c.node)\n"}}},
+	{"a watch is registered when its request is answered", "I8, F30", "watcher.go", "TestVirtual_EventBehindTheAnswer_IsHeard", []Swap{
+		{"\t\te.mu.watches[path] = w\n", ""},
+		{"\t\tw.owner, w.conn = stat.EphemeralOwner, conn\n", "\t\tw.owner, w.conn = stat.EphemeralOwner, conn\n\t\te.mu.Lock()\n\t\te.mu.watches[w.path] = w\n\t\te.mu.Unlock()\n"}}},
 	{"everybody watches the first in the queue", "I8, F40", "queue.go", "TestPlaceOf|TestVirtual_Release_WakesOneWaiter", []Swap{{
 		"if ok, known := ahead(last, m); ok || !known {", "if ok, known := ahead(m, last); ok || !known {"}}},
 	{"everybody watches the whole root", "I8, F40", "watcher.go", "TestVirtual_Release_WakesOneWaiter", []Swap{
