@@ -1,5 +1,5 @@
 // Package conformance holds zktest's server against a real ZooKeeper 3.8.0: random operations on both, every
-// reply and every event compared. It has no code but its tests.
+// reply and every event compared; and the lock beside other clients' in one queue. It has no code but its tests.
 //
 //	go test ./internal/conformance -args -ops 50000 -seed 7
 //
