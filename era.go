@@ -432,7 +432,7 @@ func call[T any](ctx context.Context, e *era, f func(c *zk.Conn) (T, error)) (v 
 	ch := make(chan result, 1)
 	if !e.s.spawn(func() {
 		v, err := f(e.s.conn)
-		ch <- result{v, err}
+		ch <- result{v, named(err)}
 	}) {
 		return v, 0, e.s.closedErr()
 	}

@@ -106,7 +106,7 @@ func outcomeOf(err error) outcome {
 		}
 	}
 	switch serverCode(err) {
-	case codeUnimplemented, codeQuota, codeThrottled, codeRuntime, codeLocalSession:
+	case codeUnimplemented, codeQuota, codeThrottled, codeRuntime, codeLocalSession, codeAuthRequired:
 		return notApplied
 	}
 	return unknown
@@ -122,9 +122,27 @@ const (
 	codeRuntime       = -2
 	codeUnimplemented = -6
 	codeLocalSession  = -120 // ephemerals need a global session, and this server does not upgrade local ones
+	codeAuthRequired  = -124 // the server takes no requests without credentials of a scheme that it names in its configuration
 	codeQuota         = -125
 	codeThrottled     = -127
 )
+
+var codeNames = map[int]string{
+	codeRuntime:       "runtime inconsistency",
+	codeUnimplemented: "unimplemented",
+	codeLocalSession:  "ephemeral node in a local session",
+	codeAuthRequired:  "authentication required",
+	codeQuota:         "quota exceeded",
+	codeThrottled:     "throttled",
+}
+
+// named says what the code means where the client gives no more than its number.
+func named(err error) error {
+	if name := codeNames[serverCode(err)]; name != "" {
+		return fmt.Errorf("%w (%s)", err, name)
+	}
+	return err
+}
 
 // serverCode returns the code of an error the client has no name for, or 0.
 func serverCode(err error) int {

@@ -170,13 +170,14 @@ type attempt struct {
 	ctx    context.Context // ends when the last joiner has left
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when nothing is left to be done, the deletion of a node aside that the reaper has
+	retry  *backoff      // run's: between requests that fail in a way that says nothing
 
 	joiners map[*joiner]struct{} // guarded, as waiting, by the lock table
 	waiting bool                 // somebody is ahead
 }
 
 func newAttempt(m *Mutex, d *lockData) *attempt {
-	a := &attempt{m: m, d: d, done: make(chan struct{}), joiners: make(map[*joiner]struct{})}
+	a := &attempt{m: m, d: d, done: make(chan struct{}), retry: newBackoff(), joiners: make(map[*joiner]struct{})}
 	a.ctx, a.cancel = context.WithCancelCause(context.Background())
 	return a
 }
@@ -355,7 +356,7 @@ func (a *attempt) readOrder(e *era, names []string, czxid map[string]int64) erro
 		case refused(err), e.isOver(), errors.Is(err, ErrClosed):
 			return err
 		default: // the connection was lost; what is still missing is asked for again
-			return a.pause(e, 20*time.Millisecond)
+			return a.pause(e, a.retry.next())
 		}
 	}
 	return nil
@@ -392,6 +393,7 @@ func (a *attempt) wait(e *era, c *creation, l *listing, p place) (inFront *watch
 		return nil, a.again(e, err)
 	}
 
+	a.retry = newBackoff()
 	// An event can get lost, at a server or when watches are set again after a reconnect (F30).
 	recheck := time.NewTimer(e.sessionTimeout())
 	defer recheck.Stop()
@@ -481,7 +483,7 @@ func (a *attempt) again(e *era, err error) error {
 	case refused(err):
 		return err
 	}
-	return a.pause(e, 20*time.Millisecond)
+	return a.pause(e, a.retry.next())
 }
 
 // pause waits, and returns why there is nothing to go on with.

@@ -147,7 +147,7 @@ func (c *creation) tryCreate(id string, seen *sighting, data []byte, acl []zk.AC
 	if !e.s.spawn(func() {
 		defer e.s.creations.Delete(id)
 		node, err := e.s.conn.Create(c.root+"/"+protectedPrefix+id+"-"+lockName, data, zk.FlagEphemeralSequential, acl)
-		ch <- result{node, err}
+		ch <- result{node, named(err)}
 	}) {
 		e.s.creations.Delete(id)
 		return "", e.s.closedErr()

@@ -1,0 +1,207 @@
+package zklock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/zkserver"
+	"github.com/zklock/zklock/zktest"
+)
+
+// refusal is an answer by which a server says that it does not do what it was asked, now or later.
+type refusal struct {
+	code zktest.Code
+	err  error  // the client's; nil where it has none
+	says string // in the error's text
+}
+
+var refusals = []refusal{
+	{zktest.RuntimeInconsistency, nil, "runtime inconsistency"},
+	{zktest.Unimplemented, nil, "unimplemented"},
+	{zktest.BadArguments, zk.ErrBadArguments, "invalid arguments"},
+	{zktest.NoAuth, zk.ErrNoAuth, "not authenticated"},
+	{-108, zk.ErrNoChildrenForEphemerals, "ephemeral nodes may not have children"},
+	{-114, zk.ErrInvalidACL, "invalid ACL"},
+	{-115, zk.ErrAuthFailed, "authentication failed"},
+	{-120, nil, "local session"},
+	{-124, nil, "authentication required"},
+	{zktest.QuotaExceeded, nil, "quota exceeded"},
+}
+
+// requireSays requires that the error of an acquire tells of the refusal.
+func (r refusal) requireSays(t *testing.T, err error) {
+	t.Helper()
+	var e *zklock.Error
+	require.ErrorAs(t, err, &e, "%v", r.code)
+	require.ErrorContains(t, err, r.says, "%v", r.code)
+	if r.err != nil {
+		require.ErrorIs(t, err, r.err)
+	}
+}
+
+// Answers that say nothing of what a later try, or a look, would find.
+var unclear = []zktest.Code{
+	-1, // system error
+	-3, // data inconsistency
+	zktest.ConnectionLoss,
+	-5, // marshalling: also of what was done and could not be answered
+	zktest.OperationTimeout,
+	-100, // API error
+	-116, // closing
+	zktest.SessionMoved,
+	-119, // a server that only reads
+	-122, // request timeout
+}
+
+// F28, R2, R34: a server refuses the create. Acquire says at once which way, does not try again, and leaves nothing; so it
+// does when it is the lock root that is refused.
+func TestVirtual_CreateRefused_ErrorSaysWhich(t *testing.T) {
+	for _, r := range refusals {
+		for _, used := range []bool{false, true} { // whether the list goes out in the create's flight
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				v.net.SetLatency(time.Millisecond)
+				s := v.connect()
+				m := newMutex(t, s, "/job")
+				if used {
+					release(t, acquire(t, m))
+				}
+				for _, path := range []string{"/job/*", "/new"} {
+					refuses := v.srv.Inject(zktest.Before(zktest.Create).Path(path).Fail(r.code))
+					if path == "/new" {
+						m = newMutex(t, s, "/new/job")
+					}
+					for _, enter := range []func(context.Context) (*zklock.Hold, error){m.Acquire, m.TryAcquire} {
+						v.srv.ResetRequests()
+						before := time.Now()
+						_, err := enter(within(t, time.Hour))
+						r.requireSays(t, err)
+						require.Less(t, time.Since(before), time.Second, "%v: waited with it", r.code)
+						time.Sleep(time.Minute)
+						require.Equal(t, map[string]int{"/job/*": 1, "/new": 3}[path], v.srv.Requests().Total(zktest.Create), "%v", r.code)
+					}
+					require.Empty(t, v.srv.Children("/job"), "%v", r.code)
+					refuses.Remove()
+					release(t, acquire(t, m))
+				}
+			})
+		}
+	}
+}
+
+// F28, R2, I2, I4: the answer to the create says nothing, or that the server has too much to do. Acquire looks, tries again
+// and is granted, on its one node.
+func TestVirtual_CreateUnclear_IsTriedAgain(t *testing.T) {
+	for _, code := range append([]zktest.Code{zktest.Throttled}, unclear...) {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			v.net.SetLatency(time.Millisecond)
+			s := v.connect()
+			m := newMutex(t, s, "/job")
+			for _, done := range []bool{false, true} {
+				before := len(nodesOf(v.srv.History(), s.SessionID()))
+				switch {
+				case !done:
+					v.srv.Inject(zktest.Before(zktest.Create).Path("/job/*").Fail(code).Times(3))
+				case code != zktest.Throttled: // what is throttled is surely not done
+					v.srv.Inject(zktest.After(zktest.Create).Path("/job/*").Fail(code).Once())
+				}
+				start := time.Now()
+				h := acquire(t, m)
+				require.Less(t, time.Since(start), 2*time.Second, "%v", code)
+				require.Len(t, nodesOf(v.srv.History(), s.SessionID()), before+1, "%v: I2, done: %v", code, done)
+				st, ok := v.srv.Stat(h.Path())
+				require.True(t, ok)
+				require.Equal(t, st.Czxid, h.Token())
+				release(t, h)
+				require.Empty(t, v.srv.Children("/job"), "%v", code)
+			}
+		})
+	}
+}
+
+// F28, R25, I6, I7: the server goes on answering so. Acquire ends with its context, having asked seldom, and leaves nothing.
+func TestVirtual_CreateUnclearForEver_EndsWithItsContext(t *testing.T) {
+	for _, code := range append([]zktest.Code{zktest.Throttled}, unclear...) {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			v.net.SetLatency(time.Millisecond)
+			v.srv.Inject(zktest.Before(zktest.Create).Path("/job/*").Fail(code))
+			m := newMutex(t, v.connect(), "/job")
+			start := time.Now()
+			_, err := m.Acquire(within(t, 10*time.Second))
+			require.ErrorIs(t, err, context.DeadlineExceeded, "%v", code)
+			require.LessOrEqual(t, time.Since(start), 10*time.Second+500*time.Millisecond, "%v: I6", code)
+			creates := v.srv.Requests().Total(zktest.Create)
+			require.LessOrEqual(t, creates, 12, "%v", code)
+			time.Sleep(time.Minute)
+			require.LessOrEqual(t, v.srv.Requests().Total(zktest.Create), creates+1, "%v: tried on although nobody waits", code)
+			require.Empty(t, v.srv.Children("/job"), "%v", code)
+		})
+	}
+}
+
+// R2, R16, F28, I4: whatever request of an acquire fails after the create, and in whatever way, its node does not stay. A
+// refusal is told; what is unclear is tried again while somebody waits, and less and less often (R25).
+func TestVirtual_RequestFailsAfterTheCreate_LeavesNothing(t *testing.T) {
+	requests := []struct {
+		op   zktest.Op
+		path string
+	}{
+		{zktest.Exists, "/job/*"}, // the first token of a session is verified
+		{zktest.GetChildren, "/job"},
+		{zktest.GetData, "/job/*"}, // both watches
+		{zktest.Multi, "/job/*"},   // a lease that went stale is renewed before the grant
+	}
+	all := refusals
+	for _, code := range append([]zktest.Code{zktest.Throttled}, unclear...) {
+		all = append(all, refusal{code: code})
+	}
+	for _, request := range requests {
+		for _, r := range all {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				v.net.SetLatency(time.Millisecond)
+				h := acquire(t, newMutex(t, v.connect(), "/job"))
+				s := v.connect()
+				fails := v.srv.Inject(zktest.Before(request.op).Path(request.path).Session(s.SessionID()).Fail(r.code))
+				w := v.queueUp(newMutex(t, s, "/job"))
+				time.Sleep(20 * time.Second)
+				release(t, h)
+				time.Sleep(10 * time.Second)
+				polls := request.op == zktest.GetData && errors.Is(r.err, zk.ErrNoAuth) // F27
+				if r.says != "" && !polls {
+					require.True(t, w.isGranted(), "%v: %v is not told", request.op, r.code)
+					r.requireSays(t, w.err)
+				}
+				asked := v.srv.Requests().Of(s.SessionID(), zktest.Create, zktest.GetChildren, zktest.GetData, zktest.Sync, zktest.Multi)
+				require.LessOrEqual(t, asked, 80, "%v: %v", request.op, r.code)
+				w.stop()
+				next, err := w.get(t)
+				if err == nil {
+					require.True(t, polls || r.says == "")
+					release(t, next)
+				}
+				if request.op == zktest.Exists {
+					fails.Remove() // it is also how a node is known for one's own, after an answer that says nothing
+				}
+				time.Sleep(10 * time.Second)
+				require.Empty(t, v.srv.Children("/job"), "%v: %v", request.op, r.code)
+				fails.Remove()
+				release(t, acquire(t, newMutex(t, s, "/job")))
+			})
+		}
+	}
+}
+
+// F28, R34: a real server that takes no requests without credentials says so and closes the session. It is told at once.
+func TestReal_CredentialsRequired_ErrorSaysSo(t *testing.T) {
+	srv := zkserver.Single(t, zkserver.Property("zookeeper.enforce.auth.enabled", "true"), zkserver.Property("zookeeper.enforce.auth.schemes", "digest")).Addr()
+	start := time.Now()
+	_, err := newMutex(t, connect(t, srv), "/job").Acquire(within(t, 2*soon))
+	require.ErrorContains(t, err, "authentication required")
+	require.Less(t, time.Since(start), soon)
+	release(t, acquire(t, newMutex(t, connect(t, srv, zklock.WithAuth("digest", []byte("ann:secret"))), "/job")))
+}
