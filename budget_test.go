@@ -12,8 +12,8 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// The request budget: what each operation sends, pings, heartbeats and keep-alive reads aside. The README's table has
-// these numbers.
+// I8: the request budget: what each operation sends and how many events it gets, pings, heartbeats and keep-alive reads
+// aside. The README's table has these numbers.
 func TestRequestBudget(t *testing.T) {
 	srv := target(t)
 	a, root := admin(t, srv), lockPath(t, srv)
@@ -23,6 +23,14 @@ func TestRequestBudget(t *testing.T) {
 		t.Helper()
 		t.Logf("%-62s %2d (at most %d) %s", what, got, most, spell(by))
 		require.LessOrEqual(t, got, most, what)
+	}
+	events := func(what string, want int, ws ...*wire) {
+		t.Helper()
+		got := 0
+		for _, w := range ws {
+			got += w.received().events
+		}
+		require.Equal(t, want, got, "events: %s", what)
 	}
 	wired := func(opts ...zklock.Option) (*wire, *zklock.Session) {
 		w := &wire{}
@@ -81,6 +89,7 @@ func TestRequestBudget(t *testing.T) {
 		require.ErrorIs(t, err, zklock.ErrNotAcquired)
 		sent, by := w.sent()
 		row("try that fails", sent, by, 3)
+		events("try that fails", 0, w)
 
 		w.reset(nil)
 		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
@@ -116,6 +125,7 @@ func TestRequestBudget(t *testing.T) {
 		h2 := second.granted(t)
 		sent, by = both(w1, w2)
 		row("hand-over to one that was second when it listed", sent, by, 1)
+		events("hand-over from one that had not waited, and so watched nothing", 1, w1, w2)
 
 		w2.reset(nil)
 		w3.reset(nil)
@@ -123,7 +133,41 @@ func TestRequestBudget(t *testing.T) {
 		h3 := third.granted(t)
 		sent, by = both(w2, w3)
 		row("hand-over to one that was further back", sent, by, 2)
+		events("hand-over, and the old holder's watch on its own node", 1+1, w2, w3)
 		release(t, h3)
+	})
+
+	t.Run("bytes", func(t *testing.T) {
+		// What the hand-over to the second in line brings to the two does not depend on how many wait behind.
+		bytes := map[int]int{}
+		for _, waiters := range []int{2, 20} {
+			p := fmt.Sprintf("%s/bytes-%02d", root, waiters)
+			w1, s1 := wired()
+			w2, s2 := wired()
+			_, s3 := wired()
+			h := acquire(t, newMutex(t, s1, p))
+			queue := []*waiting{queueUp(t, a, newMutex(t, s2, p), p)}
+			for len(queue) < waiters {
+				queue = append(queue, queueUp(t, a, newMutex(t, s3, p), p))
+			}
+			eventually(t, "the second in line has its watches", func() bool {
+				sent, by := w2.sent()
+				return by[opGetData] == 2 && w2.received().answers == sent
+			})
+			w1.reset(nil)
+			w2.reset(nil)
+			release(t, h)
+			for i, q := range queue {
+				h = q.granted(t)
+				if i == 0 {
+					events("hand-over with many behind", 1, w1, w2)
+					bytes[waiters] = w1.received().bytes + w2.received().bytes
+				}
+				release(t, h)
+			}
+		}
+		t.Logf("hand-over to the second in line: %d bytes come back, however many wait", bytes[2])
+		require.Equal(t, bytes[2], bytes[20], "O(1) bytes")
 	})
 
 	t.Run("within one process", func(t *testing.T) {
@@ -147,6 +191,7 @@ func TestRequestBudget(t *testing.T) {
 				row(fmt.Sprintf("hand-over among %d goroutines of one process (%d)", goroutines, i), sent, by, 2)
 			}
 			require.LessOrEqual(t, sent, 2)
+			events("hand-over among goroutines: the old holder and the next share the watch", 1, w)
 		}
 		release(t, h)
 	})
@@ -186,6 +231,7 @@ func TestRequestBudget(t *testing.T) {
 		h = queue[0].granted(t)
 		sent, by := w.sent()
 		row(fmt.Sprintf("lost connection with %d waiters, and the grant after it", waiters), sent, by, 6)
+		require.Equal(t, 1, by[opSetWatches])
 		release(t, h)
 		for _, q := range queue[1:] {
 			release(t, q.granted(t))

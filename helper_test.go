@@ -285,6 +285,7 @@ type wire struct {
 		sync.Mutex
 		conns   []*wireConn
 		counts  map[int32]int
+		got     received
 		rule    func(request) verdict
 		refused bool
 		holdOp  int32         // replies to this are held back
@@ -296,6 +297,12 @@ type request struct {
 	op   int32
 	path string
 	nth  int // of its kind since the wire was reset, from 1
+}
+
+// received is what came back: events, and the answers to the requests that are counted.
+type received struct {
+	events, answers int
+	bytes           int // of both
 }
 
 type verdict int
@@ -341,7 +348,14 @@ func (w *wire) holdReplies(op int32, until chan struct{}) {
 func (w *wire) reset(rule func(request) verdict) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.mu.counts, w.mu.rule = map[int32]int{}, rule
+	w.mu.counts, w.mu.got, w.mu.rule = map[int32]int{}, received{}, rule
+}
+
+// received returns what has come back since the reset.
+func (w *wire) received() received {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.got
 }
 
 // sent returns how many requests were sent since the reset, heartbeats and keep-alive reads aside.
@@ -381,6 +395,8 @@ type wireConn struct {
 	mu   sync.Mutex
 	drop map[int32]bool // xids whose reply is to be dropped
 	hold map[int32]chan struct{}
+
+	counted map[int32]bool // xids of requests that are counted and not answered
 }
 
 func (c *wireConn) Write(p []byte) (int, error) {
@@ -408,11 +424,15 @@ func (c *wireConn) Write(p []byte) (int, error) {
 			until = nil
 		}
 		c.w.mu.Unlock()
-		if until != nil {
-			c.mu.Lock()
-			c.hold = map[int32]chan struct{}{xid: until}
-			c.mu.Unlock()
+		c.mu.Lock()
+		if c.counted == nil {
+			c.counted = map[int32]bool{}
 		}
+		c.counted[xid] = true
+		if until != nil {
+			c.hold = map[int32]chan struct{}{xid: until}
+		}
+		c.mu.Unlock()
 		if rule != nil {
 			switch rule(r) {
 			case cutBefore:
@@ -445,7 +465,8 @@ func (c *wireConn) Read(p []byte) (int, error) {
 		if c.got {
 			c.mu.Lock()
 			xid := int32(binary.BigEndian.Uint32(frame[4:]))
-			dropped, until := c.drop[xid], c.hold[xid]
+			dropped, until, counted := c.drop[xid], c.hold[xid], c.counted[xid]
+			delete(c.counted, xid)
 			c.mu.Unlock()
 			if until != nil {
 				<-until
@@ -454,6 +475,7 @@ func (c *wireConn) Read(p []byte) (int, error) {
 				c.Conn.Close()
 				return 0, io.ErrUnexpectedEOF
 			}
+			c.w.note(xid == -1, counted, len(frame))
 		}
 		c.got = true
 		c.in = frame
@@ -461,6 +483,20 @@ func (c *wireConn) Read(p []byte) (int, error) {
 	n := copy(p, c.in)
 	c.in = c.in[n:]
 	return n, nil
+}
+
+func (w *wire) note(event, answer bool, bytes int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case event:
+		w.mu.got.events++
+	case answer:
+		w.mu.got.answers++
+	default:
+		return
+	}
+	w.mu.got.bytes += bytes
 }
 
 // once applies a verdict to the first n requests of a kind below a path.

@@ -221,50 +221,6 @@ func creates(history []zktest.Applied) (paths []string) {
 	return paths
 }
 
-// F40, I8: hundreds wait and the holder's session dies. They are granted in the order of the queue; each release sends
-// one event to the next in line, and a hand-over costs as many requests as with two.
-func TestVirtual_ManyWaiters_HolderDies(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		v.net.SetLatency(time.Millisecond)
-		holder := v.connect()
-		h := acquire(t, newMutex(t, holder, "/job"))
-		const sessions, each = 10, 30
-		var mu sync.Mutex
-		var granted []string
-		var all sync.WaitGroup
-		for range sessions {
-			m := newMutex(t, v.connect(), "/job")
-			for range each {
-				all.Go(func() {
-					h, err := m.Acquire(within(t, time.Hour))
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					mu.Lock()
-					granted = append(granted, suffixOf(h.Path()))
-					mu.Unlock()
-					if err := h.Release(within(t, soon)); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-		}
-		time.Sleep(time.Minute)
-		require.Len(t, v.srv.Children("/job"), sessions*each+1)
-		v.srv.ResetRequests()
-		v.srv.ExpireSession(holder.SessionID())
-		all.Wait()
-		require.IsIncreasing(t, granted)
-		require.Len(t, granted, sessions*each)
-		counts := v.srv.Requests()
-		t.Logf("%d hand-overs: %v", len(granted), counts)
-		require.LessOrEqual(t, counts.Total(zktest.Delete, zktest.GetChildren, zktest.GetData), 2*sessions*each+100)
-		require.LessOrEqual(t, counts.Events, sessions*each+100)
-		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
-	})
-}
-
 // F29 in part: a Session takes in as many waiters as its cap says, and refuses the next with an error that says so.
 func TestVirtual_ManyWaiters_CapIsClear(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {

@@ -1,0 +1,189 @@
+package zklock_test
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// crowd is a thousand who wait for one lock, on ten sessions.
+type crowd struct {
+	all     sync.WaitGroup
+	mu      sync.Mutex
+	granted []string // suffixes, in the order of the grants
+}
+
+const crowdSessions, crowdEach = 10, 100
+
+// wait sends the waiters of one session to the queue. Each gives the lock back as soon as it has it.
+func (c *crowd) wait(t *testing.T, m *zklock.Mutex) {
+	ctx := within(t, time.Hour)
+	for range crowdEach {
+		c.all.Go(func() {
+			h, err := m.Acquire(ctx)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			c.mu.Lock()
+			c.granted = append(c.granted, suffixOf(h.Path()))
+			c.mu.Unlock()
+			if err := h.Release(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// F40, I8: a thousand wait and the holder's session dies. They are granted in the order of the queue. Nobody but the next in
+// line, and the session that made it, watches a node, and so a release wakes one; of all but the first, each lists once.
+func TestVirtual_ManyWaiters_HolderDies(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		v.net.SetLatency(time.Millisecond)
+		long := zklock.WithSessionTimeout(10 * time.Minute) // nobody looks again for want of events
+		holder := v.connect(long)
+		h := acquire(t, newMutex(t, holder, "/job"))
+		var c crowd
+		for range crowdSessions {
+			c.wait(t, newMutex(t, v.connect(long), "/job"))
+		}
+		time.Sleep(time.Minute)
+
+		const waiters = crowdSessions * crowdEach
+		nodes := v.srv.Children("/job")
+		require.Len(t, nodes, waiters+1)
+		slices.SortFunc(nodes, func(a, b string) int { return cmp.Compare(suffixOf(a), suffixOf(b)) })
+		for i, node := range nodes {
+			want := map[int64]bool{}
+			for _, n := range nodes[i:min(i+2, len(nodes))] {
+				if st, _ := v.srv.Stat("/job/" + n); n != base(h.Path()) { // who did not wait watches nothing
+					want[st.EphemeralOwner] = true
+				}
+			}
+			watchers := map[int64]bool{}
+			for _, w := range v.srv.Watches("/job/" + node) {
+				watchers[w.Session] = true
+			}
+			require.Equal(t, want, watchers, "I8: who watches %s, the %dth", node, i)
+		}
+		require.Empty(t, v.srv.Watches("/job"), "I8")
+		watches := v.srv.WatchCount()
+
+		v.srv.ResetRequests()
+		v.srv.ExpireSession(holder.SessionID())
+		c.all.Wait()
+		require.Len(t, c.granted, waiters)
+		require.IsIncreasing(t, c.granted)
+		counts := v.srv.Requests()
+		t.Logf("%d hand-overs: %v", waiters, counts)
+		require.Equal(t, waiters, counts.Total(zktest.Delete))
+		require.Equal(t, waiters-1, counts.Total(zktest.GetChildren))
+		require.Zero(t, counts.Total(zktest.GetData, zktest.Create, zktest.Sync))
+		require.Equal(t, watches, counts.Events, "I8: an event for each watch, and no watch was set")
+		require.Zero(t, v.srv.WatchCount(), "I7")
+		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+	}, zktest.WithSessionTimeouts(time.Second, time.Hour))
+}
+
+// F40, I8: the same over TCP, and on a real server.
+func TestManyWaiters_HolderDies(t *testing.T) {
+	const timeout = time.Minute
+	server := startOwn(t, serverConfig{shortest: time.Second, longest: timeout})
+	srv := server.Addr()
+	a := admin(t, srv)
+	long := zklock.WithSessionTimeout(timeout)
+	holder := connect(t, srv) // of a short timeout: a real server that ends a session as it comes back answers it nothing more
+	m := newMutex(t, holder, "/job")
+	h := acquire(t, m)
+	var c crowd
+	var wires []*wire
+	start := time.Now()
+	for range crowdSessions {
+		w := &wire{}
+		wires = append(wires, w)
+		c.wait(t, newMutex(t, connect(t, srv, long, w.dialer()), "/job"))
+	}
+	const waiters = crowdSessions * crowdEach
+	eventually(t, "all are in the queue", func() bool { return len(children(t, a, "/job")) == waiters+1 })
+	queue, err := m.Participants(within(t, soon))
+	require.NoError(t, err)
+	require.Len(t, queue, waiters+1)
+	watches := 0
+	for i, p := range queue[1:] {
+		watches++ // of its own node
+		if queue[i].SessionID != p.SessionID {
+			watches++ // of the one ahead
+		}
+	}
+	eventually(t, "nobody but its owner and the next in line watches a node", func() bool {
+		n, err := server.WatchCount()
+		return err == nil && n == watches
+	})
+	for _, w := range wires {
+		w.reset(nil)
+	}
+	expire(t, srv, holder)
+	c.all.Wait()
+	require.Len(t, c.granted, waiters)
+	require.IsIncreasing(t, c.granted)
+	_, by := both(wires...)
+	events := 0
+	for _, w := range wires {
+		events += w.received().events
+	}
+	rechecks := waiters * int(time.Since(start)/timeout) // none, unless the machine is very slow
+	t.Logf("%d hand-overs in %v: %s, %d events", waiters, time.Since(start).Round(time.Millisecond), spell(by), events)
+	require.Equal(t, waiters, by[opDelete])
+	require.GreaterOrEqual(t, by[opGetChildren2], waiters-1)
+	require.LessOrEqual(t, by[opGetChildren2], waiters-1+rechecks)
+	require.Zero(t, by[opGetData]+by[opCreate]+by[opSync]+by[opSetWatches])
+	require.Equal(t, watches, events, "I8: an event for each watch, and no watch was set")
+	select {
+	case <-h.Lost():
+	case <-time.After(soon):
+		t.Fatal("the holder was not told")
+	}
+	require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+}
+
+// R50, I8: the connection of a Session with many waiters is lost. It asks for its watches again, lists twice at the most, and
+// for the next grant once more, however many wait: the number in the README's table.
+func TestVirtual_ConnectionLost_ManyWait_ListsTwice(t *testing.T) {
+	for _, waiters := range []int{20, 200} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			v.net.SetLatency(time.Millisecond)
+			long := zklock.WithSessionTimeout(30 * time.Second)
+			h := acquire(t, newMutex(t, v.connect(long), "/job"))
+			s := v.connect(long)
+			m := newMutex(t, s, "/job")
+			var queue []*waiting
+			for range waiters {
+				queue = append(queue, v.queueUp(m))
+				time.Sleep(10 * time.Millisecond)
+			}
+			sent := func(ops ...zktest.Op) int { return v.srv.Requests().Of(s.SessionID(), ops...) }
+			v.srv.ResetRequests()
+			require.True(t, v.srv.DropConnection(s.SessionID()))
+			time.Sleep(5 * time.Second)
+			require.Equal(t, zklock.Reconnected, s.State())
+			lists, watches := sent(zktest.GetChildren), sent(zktest.SetWatches)
+			others := sent(zktest.GetData, zktest.Create, zktest.Delete, zktest.Sync)
+			t.Logf("%d wait: %d lists, %d setWatches", waiters, lists, watches)
+			require.Positive(t, lists)
+			require.LessOrEqual(t, lists, 2, "%d wait", waiters)
+			require.Equal(t, 1, watches)
+			require.Zero(t, others)
+			release(t, h)
+			h = queue[0].granted2(t, time.Second)
+			require.LessOrEqual(t, sent(zktest.GetChildren), lists+1, "the next grant")
+			release(t, h)
+		})
+	}
+}
