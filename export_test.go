@@ -1,6 +1,10 @@
 package zklock
 
-import "time"
+import (
+	"reflect"
+	"sync"
+	"time"
+)
 
 // WithSuspendedTime replaces what the clock takes as the time the machine was suspended.
 func WithSuspendedTime(f func() time.Duration) Option {
@@ -16,4 +20,34 @@ func (m *Mutex) Joiners(o Owner) int {
 		return 0
 	}
 	return len(d.attempt.joiners)
+}
+
+// Footprint counts what the Session and its client remember.
+func (s *Session) Footprint() map[string]int {
+	n := map[string]int{}
+	s.link.Lock()
+	e := s.link.era
+	n["client watches"], n["unburied"], n["tried"] = len(s.link.clientWatches), len(s.link.unburied), len(s.link.tried)
+	s.link.tap.mu.Lock()
+	n["unanswered"], n["pings"] = len(s.link.tap.mu.pending), len(s.link.tap.mu.pings)
+	s.link.tap.mu.Unlock()
+	s.link.Unlock()
+	e.mu.Lock()
+	n["held"], n["queued"], n["reserved"], n["nodes"] = len(e.mu.held), e.mu.queued, e.mu.reserved, len(e.mu.nodes)
+	n["watches"], n["erasing"], n["strays"], n["lists"], n["roots"] = len(e.mu.watches), len(e.mu.erasing), len(e.mu.strays), len(e.mu.lists), len(e.mu.roots)
+	e.mu.Unlock()
+	s.locks.mu.Lock()
+	n["locks"] = len(s.locks.byKey)
+	s.locks.mu.Unlock()
+	s.status.Lock()
+	n["subscribers"] = len(s.status.subscribers)
+	s.status.Unlock()
+	for name, m := range map[string]*sync.Map{"warned": &s.warned, "creations": &s.creations} {
+		m.Range(func(any, any) bool { n[name]++; return true })
+	}
+	watchers := reflect.ValueOf(s.conn).Elem().FieldByName("watchers") // of the client: channels, by path and kind
+	for i := watchers.MapRange(); i.Next(); {
+		n["client channels"] += i.Value().Len()
+	}
+	return n
 }

@@ -1,0 +1,107 @@
+package zklock_test
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/zktest"
+)
+
+// R8, R7, R16, R25, I7: ten thousand contended cycles, most of which fail in one way or another. No goroutine, no watch and
+// nothing that the Session or the client remembers becomes more.
+func TestVirtual_TenThousandCycles_GrowNothing(t *testing.T) {
+	once := func(f zktest.Fault) zktest.Fault { return f.Once().Optional() }
+	each := []zktest.Fault{ // a round
+		once(zktest.Before(zktest.Create).Fail(zktest.QuotaExceeded)),
+		zktest.Before(zktest.GetChildren).Fail(zktest.NoAuth).Times(2).Optional(), // the one in the create's flight, and the next
+		once(zktest.Before(zktest.GetData).Fail(zktest.BadArguments)),
+	}
+	some := []zktest.Fault{ // one in ten rounds
+		once(zktest.Before(zktest.Create).Fail(zktest.OperationTimeout)),
+		once(zktest.After(zktest.Create).Fail(zktest.OperationTimeout)),
+		once(zktest.After(zktest.Create).DropReply().Close()),
+		once(zktest.Before(zktest.GetData).Close()),
+		once(zktest.Before(zktest.Delete).Fail(zktest.OperationTimeout)),
+	}
+	expires := once(zktest.After(zktest.GetChildren).Expire())
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		other, s := v.connect(), v.connect()
+		mOther, m := newMutex(t, other, "/job"), newMutex(t, s, "/job")
+		cycles, rounds := 0, 0
+		struck := map[string]int{}
+		round := func() {
+			faults := each
+			if rounds%10 == 0 {
+				faults = append(faults[:len(faults):len(faults)], some[rounds/10%len(some)])
+			}
+			if rounds%50 == 5 && rounds < 400 { // then there is one session, in which things can pile up
+				faults = append(faults[:len(faults):len(faults)], expires)
+			}
+			rounds++
+			var injected []*zktest.Injection
+			for _, f := range faults {
+				injected = append(injected, v.srv.Inject(f.Session(s.SessionID())))
+			}
+			h := acquire(t, mOther)
+			var all sync.WaitGroup
+			for i := range 10 {
+				all.Go(func() {
+					ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
+					defer cancel()
+					enter := m.Acquire
+					if i%2 == 0 {
+						enter = m.TryAcquire
+					}
+					if h, err := enter(ctx); err == nil {
+						t.Errorf("I1: %s while another holds", h.Path())
+					}
+				})
+			}
+			all.Wait()
+			for i, f := range injected {
+				struck[faults[i].String()] += f.Fired()
+				f.Remove()
+			}
+			time.Sleep(20 * time.Millisecond)
+			w := v.queueUp(m)
+			release(t, h)
+			release(t, w.granted2(t, time.Minute))
+			cycles += 12
+		}
+		settle := func() {
+			time.Sleep(time.Minute)
+			synctest.Wait()
+		}
+		for range 50 {
+			round()
+		}
+		settle()
+		heapBefore, watches, memory, goroutines := heap(), v.srv.WatchCount(), s.Footprint(), runtime.NumGoroutine()
+		for cyclesBefore := cycles; cycles < cyclesBefore+10_000; {
+			round()
+		}
+		settle()
+		growth := (heap() - heapBefore) / 10_000
+		t.Logf("%d cycles, %d bytes each, most of them the server's history; struck: %v", cycles, growth, struck)
+		require.Equal(t, watches, v.srv.WatchCount())
+		require.Equal(t, memory, s.Footprint())
+		for range 100 { // one that has just returned is counted for a moment
+			if runtime.NumGoroutine() <= goroutines {
+				break
+			}
+			runtime.GC()
+		}
+		require.LessOrEqual(t, runtime.NumGoroutine(), goroutines)
+		require.Empty(t, v.srv.Children("/job"))
+		require.Less(t, growth, int64(1<<10))
+		for fault, n := range struck {
+			require.GreaterOrEqual(t, n, 5, fault)
+		}
+	})
+}
