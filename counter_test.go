@@ -1,0 +1,115 @@
+package zklock_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// F34, F35, I1, I4: past the end of the counter there stands a node of a client that does not order nodes as we do. Nobody is
+// let in, and told why; nothing is left. Without that node, zklock's clients go on among themselves.
+func TestVirtual_SequenceEnd_ForeignNode_IsExhausted(t *testing.T) {
+	for _, foreign := range []string{
+		"_c_0e4ef0ac8eb94d628b7fcb2a3ab6ad72-lock-", // go-zookeeper's
+		"0e4ef0ac8eb94d628b7fcb2a3ab6ad72__lock__",  // kazoo's
+	} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			v.net.SetLatency(time.Millisecond)
+			m := newMutex(t, v.connect(), "/job")
+			theirs, err := v.srv.Create("/job/"+foreign, nil, zktest.FlagSequence)
+			require.NoError(t, err)
+			require.Equal(t, "2147483647", suffixOf(theirs), "or this shows nothing")
+			for _, enter := range []func(context.Context) (*zklock.Hold, error){m.Acquire, m.TryAcquire} {
+				start := time.Now()
+				_, err = enter(within(t, time.Hour))
+				require.ErrorIs(t, err, zklock.ErrSequenceExhausted)
+				require.ErrorContains(t, err, base(theirs))
+				require.Less(t, time.Since(start), time.Second)
+				synctest.Wait()
+				require.Equal(t, []string{base(theirs)}, v.srv.Children("/job"), "I4")
+			}
+			require.NoError(t, v.srv.Delete(theirs))
+			_, err = v.srv.Create("/job/config", nil, 0) // the counter does not start again: somebody else uses the root
+			require.NoError(t, err)
+			h := acquire(t, m)
+			require.Equal(t, "2147483647", suffixOf(h.Path()))
+			w := v.queueUp(newMutex(t, v.connect(), "/job"))
+			time.Sleep(time.Second)
+			require.False(t, w.isGranted(), "I1")
+			release(t, h)
+			release(t, w.granted2(t, time.Second))
+		}, zktest.WithCreates("/job", 1<<31-1))
+	}
+}
+
+// warnings keeps what is logged as a warning or worse.
+type warnings struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (w *warnings) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lines = append(w.lines, string(p))
+	return len(p), nil
+}
+
+func (w *warnings) option() zklock.Option {
+	return zklock.WithLogger(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn})))
+}
+
+// about returns how many lines there are that say this of that.
+func (w *warnings) about(this, that string) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, line := range w.lines {
+		if strings.Contains(line, this) && strings.Contains(line, that) {
+			n++
+		}
+	}
+	return n
+}
+
+// F34: from 2^31 − 2^27 on a Session says that the counter is near its end: once for a lock root, and not before.
+func TestVirtual_SequenceNearItsEnd_IsSaidOnce(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		const near, nearEnd = 1<<31 - 1<<27, "near its end"
+		keep := acquire(t, newMutex(t, v.connect(), "/job")) // or the emptied root would be made again
+		acquire(t, newMutex(t, v.connect(), "/other"))
+		var w warnings
+		s := v.connect(w.option())
+		try := func(path string) {
+			_, err := newMutex(t, s, path).TryAcquire(within(t, soon))
+			require.ErrorIs(t, err, zklock.ErrNotAcquired)
+			synctest.Wait()
+		}
+		require.True(t, v.srv.SetCreates("/job", near-1))
+		try("/job")
+		require.Zero(t, w.about(nearEnd, ""), "too early: %v", w.lines)
+		for range 3 {
+			try("/job")
+			require.Equal(t, 1, w.about(nearEnd, "path=/job "), "%v", w.lines)
+		}
+		require.True(t, v.srv.SetCreates("/other", 1<<31-1))
+		try("/other")
+		try("/other")
+		require.Equal(t, 1, w.about(nearEnd, "path=/other "), "%v", w.lines)
+		require.Equal(t, 2, w.about(nearEnd, ""), "%v", w.lines)
+
+		var again warnings
+		s = v.connect(again.option())
+		try("/job")
+		require.Equal(t, 1, again.about(nearEnd, "path=/job "), "another Session says so, too")
+		release(t, keep)
+	})
+}
