@@ -147,7 +147,8 @@ func holder(t *testing.T, server, database string) (p *process, token int64) {
 	return p, token
 }
 
-// F18: a paused process sees at its first look what became of its hold.
+// F18: a paused process sees at its first look what became of its hold. Where it is lost, the next holder has written under
+// its larger token, and a write with the old one changes nothing. Nobody's node stays.
 func TestF18_HolderPaused_FirstLookIsRight(t *testing.T) {
 	server, database, next := pauses(t)
 	for _, c := range []struct {
@@ -160,22 +161,49 @@ func TestF18_HolderPaused_FirstLookIsRight(t *testing.T) {
 		{"above the session timeout and a tick", pauseTimeout + pauseTick + 2*time.Second, "lost"},
 	} {
 		p, token := holder(t, server, database)
+		rows, err := writeReport(database, "first", token, true)
+		require.NoError(t, err)
+		require.Equal(t, 1, rows, "the holder writes while it holds")
 		time.Sleep(3 * time.Second) // from now on it is not the connecting that proves the most
 		require.NoError(t, p.Signal(syscall.SIGSTOP))
 		time.Sleep(c.pause)
-		if c.pause > pauseTimeout+pauseTick { // somebody else has the lock, and gives it back
+		others := func() { // somebody else has the lock, and gives it back
 			h, err := next.Acquire(within(t, late))
 			require.NoError(t, err)
 			require.Greater(t, h.Token(), token)
+			rows, err := writeReport(database, "fresh", h.Token(), true)
+			require.NoError(t, err)
+			require.Equal(t, 1, rows)
 			require.NoError(t, h.Release(within(t, soon)))
+		}
+		over := c.pause > pauseTimeout+pauseTick
+		if over {
+			others()
 		}
 		require.NoError(t, p.Signal(syscall.SIGCONT))
 		require.Equal(t, c.want, p.await(t, "looked"), c.name)
+		body := "first"
+		if c.want == "lost" {
+			if !over {
+				others()
+			}
+			rows, err := writeReport(database, "stale", token, true)
+			require.NoError(t, err)
+			require.Zero(t, rows, "%s: a write with the token of a hold that was lost", c.name)
+			body = "fresh"
+		}
+		got, err := sql(database, "SELECT body FROM reports;")
+		require.NoError(t, err)
+		require.Equal(t, body, got, c.name)
 		t.Logf("paused for %v, %s: %s at the first look", c.pause, c.name, c.want)
 		require.NoError(t, p.Kill())
 		for range p.lines {
 		}
 	}
+	require.Eventually(t, func() bool {
+		left, err := next.Participants(within(t, soon))
+		return err == nil && len(left) == 0
+	}, pauseTimeout+pauseTick+time.Second, 50*time.Millisecond, "I4: nodes are left")
 }
 
 // F19: a pause between the check and the write. With the token in the condition no stale write lands; without it the
