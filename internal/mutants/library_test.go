@@ -30,6 +30,23 @@ var library = []mutant{
 	{"a list from before a lost create counts as ours", "I8, R55", "mutex.go", "TestVirtual_CreateCutInFlight_KeepsItsPlace", []Swap{{
 		"if early { // sent", "if early && false { // sent"}}},
 
+	{"what is throttled is refused", "F28", "protection.go", "TestVirtual_CreateUnclear_IsTriedAgain", []Swap{{
+		"if serverCode(err) == codeThrottled {", "if false {"}}},
+	{"of a quota nobody knows whether it let the create pass", "F28", "errors.go", "TestVirtual_CreateRefused_ErrorSaysWhich", []Swap{{
+		"case codeUnimplemented, codeQuota, codeThrottled,", "case codeUnimplemented, codeThrottled,"}}},
+	{"an error is told as a number", "F28", "errors.go", "TestVirtual_CreateRefused_ErrorSaysWhich", []Swap{{
+		"return fmt.Errorf(\"%w (%s)\", err, name)", "return err"}}},
+	{"a node whose token cannot be read is left", "I4, R2", "protection.go", "TestVirtual_RequestFailsAfterTheCreate_LeavesNothing", []Swap{{
+		"\t\t\t\te.erase(node)\n\t\t\t\tc.err = err\n", "\t\t\t\tc.err = err\n"}}},
+	{"watches that fail are set again without a pause", "R25, F28", "mutex.go", "TestVirtual_RequestFailsAfterTheCreate_LeavesNothing", []Swap{{
+		"\tcase refused(err):\n\t\treturn err\n\t}\n\treturn a.pause(e, a.retry.next())", "\tcase refused(err):\n\t\treturn err\n\t}\n\treturn a.pause(e, time.Millisecond)"}}},
+	{"a lock root that is gone is an error", "F26, R58", "mutex.go", "TestVirtual_LockRootDeleted_AtEveryRequest", []Swap{{
+		"return errRequeue // the lock root is gone, and our node with it (R5, R58)", "return err"}}},
+	{"parents are made once", "F26, R5", "mutex.go", "TestVirtual_LockRootDeleted_AtEveryRequest", []Swap{{
+		"if i := strings.LastIndexByte(path, '/'); i > 0 {", "if i := strings.LastIndexByte(path, '/'); i > 0 && len(path) == len(m.root) {"}}},
+	{"a delete goes past the chroot", "R26, I4", "protection.go", "TestVirtual_Chroot_CleansUp", []Swap{{
+		"return struct{}{}, c.Delete(node, -1) })", "return struct{}{}, c.Delete(strings.TrimPrefix(node, e.s.chroot), -1) })"}}},
+
 	// Deleting.
 	{"the reaper is off", "I4, R25", "protection.go", "TestVirtual_DeleteFails_IsTriedAgain", []Swap{{
 		"\t\t\tclose(x.refused)\n\t\t}\n\t\tif !e.pause(backoff.next()) {", "\t\t\tclose(x.refused)\n\t\t}\n\t\tif _ = backoff.next(); true {"}}},
@@ -95,6 +112,12 @@ var library = []mutant{
 		"if first && e.mu.lease.end.sub(now) <", "if false && e.mu.lease.end.sub(now) <"}}},
 
 	// Watches.
+	{"a watch that could not be set is kept", "I7, R8", "watcher.go", "TestVirtual_TenThousandCycles_GrowNothing", []Swap{{
+		"\t\te.dropWatch(w) // a read that fails", "\t\t// a read that fails"}}},
+	{"ids of lost creates are kept", "I7, R8", "protection.go", "TestVirtual_TenThousandCycles_GrowNothing", []Swap{{
+		"\t\t\t\te.forgetStray(id)\n", ""}}},
+	{"each waiter lists for itself", "R50, F40", "watcher.go", "TestVirtual_ConnectionLost_ManyWait_ListsTwice", []Swap{{
+		"\tq := e.mu.lists[root]\n\tif q == nil {\n", "\tvar q *listQueue\n\tif q == nil {\n"}}},
 	{"a watch that fired is kept, and not set again", "F31, I8", "watcher.go", "TestVirtual_DataChanged_IsWatchedOn", []Swap{{
 		"\tdelete(e.mu.watches, ev.Path)\n\tif w != nil {\n", "\tif w != nil && !w.hasFired() {\n"}}},
 	{"each wait sets a watch of its own", "I7, R8", "watcher.go", "TestVirtual_WaitsTimeOut_ShareOneWatch", []Swap{{
@@ -135,10 +158,16 @@ var library = []mutant{
 		"return m.seq < 0 || m.seq >= wrapStart }", "return false }"}}},
 	{"names are compared as text", "I1, F36", "queue.go", "TestPlaceOf", []Swap{{
 		"return a.seq < b.seq, true", "return a.name < b.name, true"}}},
+	{"everybody is taken to order the counter's end as we do", "I1, F34", "queue.go", "TestPlaceOf|TestVirtual_SequenceEnd_ForeignNode_IsExhausted", []Swap{{
+		"if m.wrapped() && !ordersByCzxid(m.name) {", "if m.wrapped() && false {"}}},
+	{"the counter's end is said at each acquire", "F34", "counter.go", "TestVirtual_SequenceNearItsEnd_IsSaidOnce", []Swap{{
+		"said := m.s.warned.LoadOrStore(m.root, true); !said {", "said := m.s.warned.LoadOrStore(m.root, true); !said || true {"}}},
 	{"any child takes part in the queue", "I6", "queue.go", "TestParseMember", []Swap{{
 		"\tif !hasMarker(head, markers) {\n\t\treturn member{}, false\n\t}\n", ""}}},
 	{"the token is the sequence number", "I1, R59", "protection.go", "TestVirtual_Token_GrowsAcrossLockRoots", []Swap{{
 		"\t\t\t\tc.node, c.token = node, token\n", "\t\t\t\t_, _ = fmt.Sscanf(node[len(node)-10:], \"%d\", &token)\n\t\t\t\tc.node, c.token = node, token\n"}}},
+	{"the head of the reply is believed", "I1, R59", "protection.go", "TestVirtual_Token_HeadSaysSomethingElse_IsReadFromTheStat", []Swap{{
+		"\t\t\tmode = tokenFromStat\n", "\t\t\t_ = tokenFromStat\n"}}},
 	{"the counter is never started again", "F34", "counter.go", "TestVirtual_SequenceEnd", []Swap{{
 		"\tif !m.nearTheEnd(node) {\n\t\treturn\n\t}\n\tm.s.spawn(", "\tif true {\n\t\treturn\n\t}\n\tm.s.spawn("}}},
 
