@@ -173,6 +173,9 @@ func TestGuide_StaleRead(t *testing.T) {
 		if _, err := writer.Create("/config", []byte("v1"), 0, zk.WorldACL(zk.PermAll)); err != nil {
 			t.Fatal(err)
 		}
+		if _, err := reader.Sync("/config"); err != nil { // connected before anything lags: a session is a transaction, too
+			t.Fatal(err)
+		}
 		follower.SetLag(3 * time.Second)
 		if _, err := writer.Set("/config", []byte("v2"), -1); err != nil {
 			t.Fatal(err)
