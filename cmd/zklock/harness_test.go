@@ -23,6 +23,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/zkserver"
@@ -75,12 +76,15 @@ func TestMain(m *testing.M) {
 			fmt.Fprintf(os.Stderr, "building the command: %v\n%s", err, out)
 			return 1
 		}
-		defer func() {
-			if shared.srv != nil {
-				_ = shared.srv.Close()
-			}
-		}()
-		return m.Run()
+		code := m.Run()
+		if shared.srv != nil {
+			_ = shared.srv.Close()
+		}
+		if err := goleak.Find(); code == 0 && err != nil { // I7
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return code
 	}())
 }
 

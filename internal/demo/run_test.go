@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/zklock/zklock/internal/zkserver"
 )
@@ -23,7 +24,7 @@ const envDeaf = "ZKLOCK_DEMO_TEST_DEAF"
 // TestMain makes the test binary a worker, too.
 func TestMain(m *testing.M) {
 	if os.Getenv(EnvWorker) == "" {
-		os.Exit(m.Run())
+		goleak.VerifyTestMain(m) // I7; it exits
 	}
 	c, err := WorkerFromEnvironment()
 	c.deaf = os.Getenv(envDeaf) != ""

@@ -11,9 +11,13 @@ import (
 
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/zklock/zklock/zktest"
 )
+
+// I7: no goroutine is left.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // stub is a connection that reads from in, piece by piece, and keeps what is written.
 type stub struct {
