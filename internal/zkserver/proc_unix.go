@@ -12,3 +12,6 @@ import (
 func tieToThisProcess(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 }
+
+// awaitStopped does not know here: a thread that runs while the signal is sent may answer a last request.
+func awaitStopped(int) error { return nil }

@@ -8,5 +8,11 @@ import (
 )
 
 func terminate(p *os.Process) error { return p.Signal(syscall.SIGTERM) }
-func pause(p *os.Process) error     { return p.Signal(syscall.SIGSTOP) }
 func resume(p *os.Process) error    { return p.Signal(syscall.SIGCONT) }
+
+func pause(p *os.Process) error {
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	return awaitStopped(p.Pid)
+}
