@@ -5,7 +5,7 @@ GO ?= go
 export GO
 
 .NOTPARALLEL:
-.PHONY: all ci test setup check unit integration conformance prove simulation mutants chaos soak demo image clean
+.PHONY: all ci test setup check unit servers servers-next integration conformance prove explore simulation mutants chaos soak demo image clean
 
 all: check unit
 
@@ -14,7 +14,7 @@ ci: setup
 	scripts/prove test chaos
 
 ## the tests
-test: setup check unit conformance integration
+test: setup check unit conformance servers-next integration
 
 ## the long proofs, what computes beside what waits: simulation, mutants and chaos
 prove:
@@ -29,18 +29,32 @@ check:
 	scripts/check
 
 ## the library, the command and the test server, under the race detector; then the library's behaviour tests
-## once more against a real server run as a child process
+## once more against a real server run as a child process, those aside that ask no server
+NO_SERVER = TestVirtual|TestExplore|TestLease_|TestTap_|TestLayers_|TestLink_|TestLockTable_|TestFaultsPage
 unit:
 	$(GO) test -race -count=1 -timeout 15m ./...
-	ZKLOCK_TEST_REAL=1 $(GO) test -race -count=1 -timeout 15m -skip TestVirtual .
+	ZKLOCK_TEST_REAL=1 $(GO) test -race -count=1 -timeout 15m -skip '$(NO_SERVER)' .
 
 ## the same against containers, and docker-compose.yml
 integration:
 	scripts/integration
 
+## the library and the test server on every ZooKeeper that the distribution's suites carry, with the newest Curator and kazoo
+servers:
+	scripts/setup compiler zookeeper clients
+	scripts/servers
+
+## a short form of it on the first that is newer than the installed one
+servers-next:
+	scripts/servers next
+
 ## the test server held against a real one, and against go-zookeeper's, kazoo's and Curator's expectations
 conformance:
 	scripts/conformance
+
+## every interleaving of a few clients, 13 million states in four minutes; what `go test` explores is a part of it
+explore:
+	$(GO) test -count=1 -v -timeout 0 -run TestExplore . -explore.all
 
 ## every fault at every frame, and six thousand hours of random worlds, in virtual time: make simulation SEEDS=2000
 SEEDS ?= 2000
@@ -48,9 +62,9 @@ simulation:
 	$(GO) test -count=1 -v -timeout 0 -run 'TestVirtual_Frames$$' . -frames.every=1
 	$(GO) test -count=1 -v -timeout 0 -run TestVirtual_Simulation . -sim.seeds=$(SEEDS) -sim.calm=20 -sim.jobs=2
 
-## mistakes planted in the library, one at a time: the tests named for each must find it
+## mistakes planted in the library and in the test server, one at a time: the tests named for each must find it
 mutants:
-	ZKLOCK_MUTANTS=1 $(GO) test -count=1 -v -timeout 30m -run AllCaught ./internal/mutants
+	ZKLOCK_MUTANTS=1 $(GO) test -count=1 -v -timeout 0 -run AllCaught ./internal/mutants ./internal/conformance
 
 ## a real server behind connections that fail; and a real ensemble on network hosts of its own, cut up, which takes
 ## Linux and root

@@ -29,3 +29,22 @@ func (c *clock) now() instant {
 
 // wall turns an instant into a time.Time, for people.
 func (c *clock) wall(t instant) time.Time { return time.Now().Add(t.sub(c.now())) }
+
+// sinceBoot is the time since the machine was started, its sleep included: the wall clock now, less when the machine was
+// started by the wall clock, which the kernel moves by as much when somebody sets the clock. The two are read one after the
+// other. If the clock were set in between, the difference would be off by that step for one instant, which would end a hold
+// for nothing or keep one past its end. So it counts only if the start of the machine reads the same before and after, as in
+// Apple's libc for CLOCK_MONOTONIC. ok is false if it cannot be read.
+func sinceBoot(started func() (at time.Duration, ok bool), now func() time.Duration) (d time.Duration, ok bool) {
+	for {
+		before, ok1 := started()
+		wall := now()
+		after, ok2 := started()
+		if !ok1 || !ok2 {
+			return 0, false
+		}
+		if before == after {
+			return wall - after, true
+		}
+	}
+}

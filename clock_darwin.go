@@ -9,16 +9,25 @@ import (
 // processStart anchors Go's monotonic clock against the time since boot.
 var processStart = time.Now()
 
-// suspendedTime on macOS: Go's clock there is mach_absolute_time, which stands still in sleep. The kernel keeps the
-// wall time of the boot and moves it when the wall clock is set, so wall − boot counts sleep and ignores such steps.
+// suspendedTime on macOS: Go's clock there is mach_absolute_time, which stands still in sleep, and the time since boot does
+// not. Go's clock is read first, so that a pause between the two can only take the place of time the caller has not
+// counted yet.
 func suspendedTime() time.Duration {
-	raw, err := syscall.Sysctl("kern.boottime") // struct timeval; Sysctl cuts one trailing zero byte
-	if err != nil || len(raw) < 12 {
+	awake := time.Since(processStart)
+	up, ok := sinceBoot(bootTime, func() time.Duration { return time.Duration(time.Now().UnixMicro()) * time.Microsecond })
+	if !ok {
 		return 0
 	}
-	awake := time.Since(processStart)
+	return up - awake
+}
+
+// bootTime is when the machine was started, by the wall clock.
+func bootTime() (at time.Duration, ok bool) {
+	raw, err := syscall.Sysctl("kern.boottime") // struct timeval; Sysctl cuts one trailing zero byte
+	if err != nil || len(raw) < 12 {
+		return 0, false
+	}
 	sec := int64(binary.LittleEndian.Uint64([]byte(raw[:8])))
 	usec := int64(binary.LittleEndian.Uint32([]byte(raw[8:12])))
-	sinceBoot := time.Duration(time.Now().UnixMicro()-sec*1e6-usec) * time.Microsecond
-	return sinceBoot - awake
+	return time.Duration(sec*1e6+usec) * time.Microsecond, true
 }

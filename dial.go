@@ -3,10 +3,8 @@ package zklock
 import (
 	"context"
 	"crypto/tls"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -24,6 +22,7 @@ type hosts struct {
 		addrs       []string
 		next        int
 		left        int // tries before a pause
+		laps        int // pauses since a server took us in
 		connected   instant
 		isConnected bool
 		closed      bool
@@ -59,6 +58,7 @@ func (h *hosts) Next() (string, bool) {
 	}
 	if pause {
 		h.mu.left = len(h.mu.addrs)
+		h.mu.laps++
 	}
 	h.mu.left--
 	addr := h.mu.addrs[h.mu.next]
@@ -70,7 +70,7 @@ func (h *hosts) Next() (string, bool) {
 func (h *hosts) Connected() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.mu.left = len(h.mu.addrs)
+	h.mu.left, h.mu.laps = len(h.mu.addrs), 0
 	h.mu.connected, h.mu.isConnected = h.clock.now(), true
 }
 
@@ -88,34 +88,38 @@ func (h *hosts) close() {
 	h.mu.closed = true
 }
 
-// dial is the client's dialer: it makes the connection, over TLS if so configured, and puts the tap in it.
-func (s *Session) dial(network, addr string, timeout time.Duration) (net.Conn, error) {
+// lap returns how often all servers have been tried since one took us in.
+func (h *hosts) lap() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.mu.laps
+}
+
+// dial is the client's dialer: it makes the connection, over TLS if so configured, and puts the tap in it. The client's own
+// time-out, a second, is not looked at: name look-up, dial, TLS and handshake together have the handshake timeout.
+func (s *Session) dial(network, addr string, _ time.Duration) (net.Conn, error) {
 	s.link.Lock()
-	err, old, e, inquired := s.link.err, s.link.tap, s.link.era, s.link.inquired
+	err, old, e := s.link.err, s.link.tap, s.link.era
 	s.link.Unlock()
 	if err != nil {
 		return nil, err
 	}
+	last := ""
 	if old != nil {
 		_ = old.Close() // the client leaves the connection open on which it learned of an expiry
+		last = old.RemoteAddr().String()
 	}
-	if e != nil && e.overdue(s.clock.now(), inquired) {
-		if err := s.inquire(e, network, addr, timeout); err != nil {
-			s.noteTried(addr, err)
-			return nil, err
-		}
+	timeout := s.opts.timeout
+	if e != nil {
+		timeout = e.sessionTimeout()
 	}
-	s.link.Lock()
-	unburied := slices.Clone(s.link.unburied)
-	s.link.Unlock()
-	for _, e := range unburied {
-		if err := s.bury(e, network, addr, timeout); err != nil {
-			s.noteTried(addr, err)
-			return nil, err
-		}
+	d := dialing{
+		network: network, addr: addr, last: last, deadline: time.Now().Add(s.opts.handshakeCap),
+		// A dark server must not cost a hold while there are others, and a network that is well again must be noticed soon.
+		quick: heartbeat(timeout) << min(s.hosts.lap(), 10),
 	}
-	deadline := time.Now().Add(s.opts.handshakeCap)
-	c, raw, err := s.dialRaw(network, addr, timeout)
+	s.noteTried(addr, notYet("no answer to the dial yet"))
+	c, raw, err := s.dialRaw(d)
 	if err != nil {
 		s.noteTried(addr, err)
 		return nil, err
@@ -127,18 +131,28 @@ func (s *Session) dial(network, addr string, timeout time.Duration) (net.Conn, e
 		return nil, s.link.err
 	}
 	s.link.conns++
-	s.link.tap = newTap(c, raw, s, s.clock, s.link.conns, deadline)
-	s.link.tried[addr] = errors.New("connected, but the server did not answer the handshake: no quorum, or not a ZooKeeper server")
+	c = &greeting{Conn: c, overTLS: s.opts.tls != nil, tell: func(err error) { s.noteTried(addr, err) }}
+	s.link.tap = newTap(c, raw, s, s.clock, s.link.conns, d.deadline)
+	s.noteTriedLocked(addr, notYet("connected, but the server did not answer the handshake: no quorum, or not a ZooKeeper server"))
 	return s.zxid.Wrap(s.link.tap), nil
 }
 
+// dialing is one try to connect to a server.
+type dialing struct {
+	network, addr string
+	last          string        // the address of the connection before, the last one to try again
+	deadline      time.Time     // until when it must be done
+	quick         time.Duration // how long each of the server's addresses may take: a heartbeat, doubled in each lap
+}
+
 // dialRaw returns the connection to speak over and the one underneath, which closes at once.
-func (s *Session) dialRaw(network, addr string, timeout time.Duration) (c, raw net.Conn, err error) {
+func (s *Session) dialRaw(d dialing) (c, raw net.Conn, err error) {
+	ctx, cancel := context.WithDeadline(s.ctx, d.deadline)
+	defer cancel()
 	if s.opts.dialer != nil {
-		raw, err = s.opts.dialer(network, addr, timeout)
+		raw, err = s.opts.dialer(d.network, d.addr, min(d.quick, time.Until(d.deadline)))
 	} else {
-		d := net.Dialer{Timeout: timeout}
-		raw, err = d.DialContext(s.ctx, network, addr)
+		raw, err = s.dialName(ctx, d)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -148,103 +162,76 @@ func (s *Session) dialRaw(network, addr string, timeout time.Duration) (c, raw n
 	}
 	config := s.opts.tls.Clone()
 	if config.ServerName == "" {
-		config.ServerName, _, _ = net.SplitHostPort(addr)
+		config.ServerName, _, _ = net.SplitHostPort(d.addr)
 	}
 	tc := tls.Client(raw, config)
-	ctx, cancel := context.WithTimeout(s.ctx, s.opts.handshakeCap)
-	defer cancel()
 	if err := tc.HandshakeContext(ctx); err != nil {
 		_ = raw.Close()
-		return nil, nil, fmt.Errorf("TLS: %w", err)
+		return nil, nil, tlsError(err)
 	}
 	return tc, raw, nil
 }
 
-// bury ends, at the servers, a ZooKeeper session that we have given up but that may be alive: its nodes would keep the
-// lock from others until it expires, and the client would attach to it again. The client learns of its end the usual way,
-// and from any server, since it has seen nothing then.
-func (s *Session) bury(e *era, network, addr string, timeout time.Duration) error {
-	there, err := s.visit(e, true, network, addr, timeout)
+// dialName connects to one of the addresses that a server's name has, the one of the last connection last.
+func (s *Session) dialName(ctx context.Context, d dialing) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(d.addr)
 	if err != nil {
-		return fmt.Errorf("ending the given-up session %#x: %w", e.id, err)
-	}
-	s.log.info("zklock: ended the given-up session at the servers", "session", fmt.Sprintf("%#x", e.id), "wasThere", there)
-	s.link.Lock()
-	defer s.link.Unlock()
-	if s.link.era == e {
-		s.zxid.Forget()
-	}
-	s.unburyLocked(e)
-	return nil
-}
-
-// inquire asks a server whether the session, of which nothing has been heard for so long that it should be over, is
-// still there, and gives it up if it is not. A server refuses a client that has seen more than it has, without saying
-// whether its session is over. If the servers came back from an older snapshot (F23), all of them do, and the client would
-// stay out until they have caught up. To ask is a sign of life for the session, so it is done once in a while only.
-func (s *Session) inquire(e *era, network, addr string, timeout time.Duration) error {
-	there, err := s.visit(e, false, network, addr, timeout)
-	if err != nil {
-		return fmt.Errorf("asking after session %#x: %w", e.id, err)
-	}
-	s.link.Lock()
-	s.link.inquired = s.clock.now()
-	s.link.Unlock()
-	if !there {
-		e.lose(errForgotten)
-	}
-	return nil
-}
-
-// visit attaches to a session for a moment, as one who has seen nothing, so that no server is too far behind to answer.
-// It reports whether the session was there; if it is to end it, it is gone then.
-func (s *Session) visit(e *era, end bool, network, addr string, timeout time.Duration) (there bool, err error) {
-	c, raw, err := s.dialRaw(network, addr, timeout)
-	if err != nil {
-		return false, err
-	}
-	defer context.AfterFunc(s.ctx, func() { _ = raw.Close() })()
-	defer raw.Close()
-	_ = c.SetDeadline(time.Now().Add(s.opts.handshakeCap))
-	if _, err := c.Write(visitFrames(e.id, e.password, e.sessionTimeout(), end)); err != nil {
-		return false, err
-	}
-	answer, err := readFrame(c)
-	if err != nil || len(answer) < 16 {
-		return false, fmt.Errorf("no answer (%v)", err)
-	}
-	there = int64(binary.BigEndian.Uint64(answer[8:])) == e.id
-	if there && end {
-		if _, err := readFrame(c); err != nil {
-			return false, fmt.Errorf("the server did not confirm (%w)", err)
-		}
-	}
-	return there, nil
-}
-
-// readFrame reads one short frame.
-func readFrame(r io.Reader) ([]byte, error) {
-	var size [4]byte
-	if _, err := io.ReadFull(r, size[:]); err != nil {
 		return nil, err
 	}
-	n := binary.BigEndian.Uint32(size[:])
-	if n > 4096 {
-		return nil, fmt.Errorf("a frame claims a length of %d bytes", n)
+	addrs := []string{host}
+	if net.ParseIP(host) == nil {
+		if addrs, err = s.names.resolve(ctx, s.spawn, host, d.quick); err != nil {
+			return nil, err
+		}
 	}
-	body := make([]byte, n)
-	_, err := io.ReadFull(r, body)
-	return body, err
+	addrs = lastInLine(addrs, func(a string) bool { return net.JoinHostPort(a, port) == d.last })
+	var errs []error
+	for i, a := range addrs {
+		dctx, cancel := context.WithTimeout(ctx, min(d.quick, time.Until(d.deadline)/time.Duration(len(addrs)-i)))
+		c, err := new(net.Dialer).DialContext(dctx, d.network, net.JoinHostPort(a, port))
+		cancel()
+		if err == nil {
+			return c, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
 }
 
-// unburyLocked forgets a given-up session that is surely gone; all of them for nil.
-func (s *Session) unburyLocked(e *era) {
-	s.link.unburied = slices.DeleteFunc(s.link.unburied, func(u *era) bool { return e == nil || u == e })
+// lastInLine moves what is to be tried last to the end.
+func lastInLine(addrs []string, last func(string) bool) []string {
+	var first, rest []string
+	for _, a := range addrs {
+		if last(a) {
+			rest = append(rest, a)
+		} else {
+			first = append(first, a)
+		}
+	}
+	return append(first, rest...)
 }
 
+// alternatives says whether there is another address to try than the one that the client is connected to.
+func (s *Session) alternatives() bool { return s.hosts.Len() > 1 || s.names.most() > 1 }
+
+// notYet is how far a try has come that has not ended.
+type notYet string
+
+func (n notYet) Error() string { return string(n) }
+
+// noteTried notes what came of a try, or how far it has come.
 func (s *Session) noteTried(addr string, err error) {
 	s.link.Lock()
 	defer s.link.Unlock()
+	s.noteTriedLocked(addr, err)
+}
+
+// noteTriedLocked keeps the end of an earlier try until the one under way has ended too.
+func (s *Session) noteTriedLocked(addr string, err error) {
+	var now, before notYet
+	if last := s.link.tried[addr]; last != nil && errors.As(err, &now) && !errors.As(last, &before) {
+		return
+	}
 	s.link.tried[addr] = err
 }
 

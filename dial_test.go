@@ -119,6 +119,36 @@ func TestClock_IgnoresTheWallClock(t *testing.T) {
 	}
 }
 
+// F20, on macOS: somebody sets the wall clock while the time since the boot is worked out, at any point of it, once or again
+// and again. No instant is off by that step.
+func TestSinceBoot_ClockStep(t *testing.T) {
+	const tick = time.Millisecond // passes with each reading
+	for _, step := range []time.Duration{time.Hour, -time.Hour} {
+		for from := range 8 {
+			for steps := range 4 { // so many, one at each reading from that one on
+				up, set, readings := 10*time.Hour, time.Duration(0), 0 // set: by how much the wall clock was moved
+				read := func() {
+					if readings >= from && readings < from+steps {
+						set += step
+					}
+					readings++
+					up += tick
+				}
+				const start = 1000 * time.Hour // by the wall clock as it was
+				began := up
+				d, ok := sinceBoot(
+					func() (time.Duration, bool) { read(); return start + set, true },
+					func() time.Duration { read(); return start + up + set })
+				require.True(t, ok)
+				require.GreaterOrEqual(t, d, began, "steps of %v at %d readings from the %d. on", step, steps, from)
+				require.LessOrEqual(t, d, up, "steps of %v at %d readings from the %d. on", step, steps, from)
+			}
+		}
+	}
+	_, ok := sinceBoot(func() (time.Duration, bool) { return 0, false }, func() time.Duration { return time.Hour })
+	require.False(t, ok)
+}
+
 func TestSuspendedTime(t *testing.T) {
 	a := suspendedTime()
 	require.GreaterOrEqual(t, a, -time.Second)

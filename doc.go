@@ -1,13 +1,14 @@
-// Package zklock is a mutual exclusion lock on Apache ZooKeeper, for services of which one process at a time may do a
+// Package zklock is a mutual exclusion lock on Apache ZooKeeper, for services that must let one process at a time do a
 // job. It follows the recipe and the node names of Apache Curator's InterProcessMutex, so that Go and Java clients
 // queue for the same lock. What it adds is that a holder learns in time that it has lost the lock, and that each hold
 // has a fencing token.
 //
 //	s, err := zklock.Connect(ctx, "zk1:2181,zk2:2181,zk3:2181")
 //	m, err := zklock.NewMutex(s, "/locks/orders")
-//	hold, err := m.Acquire(ctx)       // waits its turn
-//	work(hold.Context(), hold.Token()) // the context ends when the lock is lost
-//	err = hold.Release(ctx)
+//	err = m.Do(ctx, func(ctx context.Context) error { // waits its turn
+//		hold, _ := m.HoldFrom(ctx)
+//		return work(ctx, hold.Token()) // ctx ends when the lock is lost
+//	})
 //
 // # What is promised
 //
@@ -26,10 +27,11 @@
 //
 // I5, loss is told in time: a holder is told that it has lost the lock before the ensemble can give the lock to
 // another, under the assumptions of its lease mode (below). Where an assumption fails, the token still protects a
-// resource that checks it.
+// resource that checks it. Somebody who takes the lock away on purpose, by deleting the node or by ending the ZooKeeper
+// session at the servers, does not wait for the holder: it is told when its client hears of it.
 //
 // I6, bounded: every call returns when its context ends, plus at most one short grace, and when the Session is closed.
-// Nothing hangs.
+// Release and Close end by themselves, also when no server answers and no context ends. Nothing hangs.
 //
 // I7, no growth: goroutines, watches and memory do not grow with the number of cycles, time-outs or failures.
 //
@@ -50,11 +52,17 @@
 // kazoo do not, and may let several in. If such a client is recognised by its node's name, the result is
 // [ErrSequenceExhausted]; Curator's names are ours, so Curator is not recognised. Do not share a lock with others there.
 //
-// Exclusion among goroutines that share an owner. They re-enter each other's hold. An owner travels with
-// [Hold.Context] and contexts derived from it.
+// Exclusion in one lock among goroutines that share the context of a hold of that lock ([Hold.Context], and those derived
+// from it) or an owner set with [WithOwner]: they re-enter it, while everybody else contends, also under a hold of another
+// lock.
 //
-// Protection from people and programs with permission: whoever may DELETE on the lock root can delete a holder's node,
-// and the next in the queue is granted at once, while the holder hears of it within a heartbeat.
+// Re-entry through another [Session]. A hold is its Session's: whoever acquires the same lock under it through a second one
+// waits for it, and if need be for itself.
+//
+// Protection from people and programs that break the rules: one that may DELETE on the lock root can delete a holder's
+// node, and one that reaches the servers can end a ZooKeeper session whose id it knows. The next in the queue is granted at
+// once. The holder hears of the first within a heartbeat, and of the second when its client has connected again, within
+// about a second.
 //
 // Clocks that do not count suspend. A lease must not stand still while the machine sleeps. On Linux the time in
 // suspend is read from the kernel. On macOS it is worked out from the time of the boot, which the kernel moves when
@@ -67,7 +75,8 @@
 // servers count that time and the client cannot ask them, so a [Session] computes a time up to which the session is
 // surely alive, from the requests that were answered and when they were sent: the lease. A hold is lost when its lease
 // ends, even if no server could be asked. [Hold.Deadline] tells when that would be. All modes assume that the servers
-// keep what they have acknowledged, that T as granted on the current connection is the T that they count, that this
+// keep what they have acknowledged, that all of them clamp session timeouts to the same limits (T is the smallest that one of
+// them has granted in the session; of a server with a smaller limit nothing is known while its answer is lost), that this
 // machine's clock is at most 1 % slower than theirs, and that a timer of this process fires within 50 ms or, if it does
 // not, that the holder looks (Err of the hold or its context, Deadline) before it acts.
 //

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,7 +18,7 @@ import (
 type era struct {
 	s        *Session
 	id       int64
-	password []byte
+	password secret
 	over     chan struct{} // closed when the era is over; then mu.cause says why
 
 	mu struct {
@@ -24,6 +26,7 @@ type era struct {
 		lease      lease
 		heard      instant              // when its server last answered
 		cause      error                // non-nil when over
+		hangUps    int                  // over, and how often a server hung up when asked to end its session
 		held       map[string]*lockData // by node: what the heartbeat checks and the lease protects
 		queued     int                  // attempts that have a node and wait
 		nodes      map[string]struct{}  // lock nodes made and not known to be gone
@@ -31,9 +34,10 @@ type era struct {
 		beating    uint64               // the connection over which a beat is under way
 		beatSoon   bool                 // a beat is wanted at once
 		watches    map[string]*watch    // not fired, by path: at most one a path (I7)
+		looking    bool                 // somebody looks after them
 		erasing    map[string]*erasure  // deletions under way, by node
 		strays     map[string]struct{}  // protection ids of creates that were not found; a list may still show them
-		lists      map[string]*listQueue
+		lists      map[listKind]*listQueue
 		roots      map[string]bool // lock roots that were there
 		tokenMode  tokenMode
 	}
@@ -58,7 +62,7 @@ func newEra(s *Session, r connectResponse, conn uint64, exchange frame) *era {
 	e.mu.watches = make(map[string]*watch)
 	e.mu.erasing = make(map[string]*erasure)
 	e.mu.strays = make(map[string]struct{})
-	e.mu.lists = make(map[string]*listQueue)
+	e.mu.lists = make(map[listKind]*listQueue)
 	e.mu.roots = make(map[string]bool)
 	return e
 }
@@ -118,6 +122,22 @@ func (e *era) isOver() bool {
 	}
 }
 
+// maxHangUps is how many servers that hang up, when they are asked to end a session, are taken for a refusal.
+const maxHangUps = 3
+
+func (e *era) noteHangUp() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.mu.hangUps++
+}
+
+// leftToExpire says that no server will end the session for us.
+func (e *era) leftToExpire() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.mu.hangUps >= maxHangUps
+}
+
 // why returns why the era is over.
 func (e *era) why() error {
 	e.mu.Lock()
@@ -125,11 +145,12 @@ func (e *era) why() error {
 	return e.mu.cause
 }
 
-// load is what the loop plans by.
-func (e *era) load() (held, queued int, end instant) {
+// load is what the loop plans by. busy says whether anybody waits for an answer: in the queue, or for a node to be made or
+// deleted.
+func (e *era) load() (held, queued int, busy bool, end instant) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.mu.held), e.mu.queued, e.mu.lease.end
+	return len(e.mu.held), e.mu.queued, e.mu.queued+e.mu.reserved+len(e.mu.erasing) > 0, e.mu.lease.end
 }
 
 // look compares the clock with the lease, and ends the era if something is held past its end. Everybody who asks
@@ -143,8 +164,8 @@ func (e *era) look(now instant) {
 	}
 }
 
-// lose ends the era, once: every hold in it is lost and every waiter wakes. A session that may be alive at the servers
-// is ended there before the client may attach again, so that Lost is final for it.
+// lose ends the era, once: every hold in it is lost and every waiter wakes. The client does not attach to its session
+// again, which may be alive at the servers: Lost is final for it (see Session.connecting).
 func (e *era) lose(cause error) {
 	e.mu.Lock()
 	if e.mu.cause != nil {
@@ -174,9 +195,7 @@ func (e *era) lose(cause error) {
 		s.link.attached = false
 		t = s.link.tap
 	}
-	if !errors.Is(cause, errExpired) {
-		s.link.unburied = append(s.link.unburied, e)
-	} else {
+	if errors.Is(cause, errExpired) {
 		t = nil // the client is already on its way to a new session
 	}
 	s.broadcastLocked()
@@ -187,46 +206,49 @@ func (e *era) lose(cause error) {
 	}
 }
 
-// loseHold tells one holder, and logs which hold was lost, when and why.
-func (e *era) loseHold(d *lockData, cause error, end instant) {
+// loseHold tells one holder, and logs which hold was lost, when and why. It returns whether there was anybody to tell.
+func (e *era) loseHold(d *lockData, cause error, end instant) (told bool) {
 	s := e.s
-	told := s.locks.lose(d, lostBecause(cause))
-	if !told {
-		return
-	}
-	if errors.Is(cause, ErrClosed) {
-		return
+	told = s.locks.lose(d, lostBecause(cause))
+	if !told || errors.Is(cause, ErrClosed) {
+		return told
 	}
 	s.log.warn("zklock: hold lost", "path", d.key.path, "node", d.node, "token", d.token, "owner", d.key.owner.String(),
 		"session", fmt.Sprintf("%#x", e.id), "reason", cause, "leaseEnd", s.clock.wall(end))
+	return true
 }
 
-// loseHolds ends every hold, the ZooKeeper session lives on: their nodes must go.
+// loseHolds ends every hold, while the ZooKeeper session lives on.
 func (e *era) loseHolds(cause error) {
-	e.mu.Lock()
-	var holds []*lockData
-	for _, d := range e.mu.held {
-		holds = append(holds, d)
-	}
-	clear(e.mu.held)
-	end := e.mu.lease.end
-	e.mu.Unlock()
-	for _, d := range holds {
-		e.loseHold(d, cause, end)
-		e.erase(d.node)
+	for _, node := range e.heldNodes() {
+		e.loseNode(node, cause)
 	}
 }
 
-// loseNode ends the hold that rests on a node which is gone, if there is one.
-func (e *era) loseNode(node string) {
+// loseNode ends the hold that rests on the node, if there is one, while the ZooKeeper session lives on: unless the node
+// is gone, it must go. Who is not told of the loss is just releasing it, or was not granted it yet, and deletes it there.
+func (e *era) loseNode(node string, cause error) {
 	e.mu.Lock()
 	d, end := e.mu.held[node], e.mu.lease.end
 	delete(e.mu.held, node)
 	e.mu.Unlock()
-	if d != nil {
-		e.noteNode(node, false)
-		e.loseHold(d, errNodeGone, end)
+	if d == nil {
+		return
 	}
+	told := e.loseHold(d, cause, end)
+	switch {
+	case errors.Is(cause, errNodeGone):
+		e.noteNode(node, false)
+	case told:
+		e.erase(node)
+	}
+}
+
+// heldNodes returns the nodes that are held now.
+func (e *era) heldNodes() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Collect(maps.Keys(e.mu.held))
 }
 
 // hold puts a granted lock under the lease. It refuses with an error when the era is over and when its session timeout
@@ -311,9 +333,14 @@ func (e *era) queue(n int) {
 	e.mu.Lock()
 	e.mu.queued += n
 	first := n > 0 && e.mu.queued == n
+	neglected := n > 0 && !e.mu.looking
+	e.mu.looking = e.mu.looking || neglected
 	e.mu.Unlock()
 	if first {
 		e.s.nudge()
+	}
+	if neglected {
+		e.s.spawn(e.lookAfterWatches)
 	}
 }
 
@@ -323,17 +350,18 @@ func (e *era) beatNow(conn uint64) bool {
 	return conn != 0 && e.mu.beatSoon && e.mu.beating != conn
 }
 
-// beat sends the heartbeat if something is held, else a cheap read. One at a time on a connection: answers come in
-// order, so a quorum that is gone stops with the outstanding one all false reassurance.
-func (e *era) beat(conn uint64, held bool) {
+// beat sends the heartbeat if something is held, else a cheap read, and says whether it did. One at a time on a connection:
+// answers come in order, so a quorum that is gone stops with the outstanding one all false reassurance. The next one follows
+// as soon as it is answered, if that took longer than the interval.
+func (e *era) beat(conn uint64, held bool) bool {
 	e.mu.Lock()
 	if e.mu.beating == conn {
 		e.mu.Unlock()
-		return
+		return false
 	}
 	e.mu.beating, e.mu.beatSoon = conn, false
 	e.mu.Unlock()
-	started := e.s.spawn(func() {
+	return e.s.spawn(func() {
 		if held {
 			e.heartbeat()
 		} else {
@@ -346,28 +374,17 @@ func (e *era) beat(conn uint64, held bool) {
 		if e.mu.beating == conn {
 			e.mu.beating = 0
 		}
-		soon := e.mu.beatSoon
 		e.mu.Unlock()
-		if soon {
-			e.s.nudge()
-		}
+		e.s.nudge()
 	})
-	if !started {
-		return
-	}
 }
 
 // heartbeat checks every held node in one transaction (several if they are very many). Its success, which the tap
-// sees, renews the lease; a node that is not there ends its hold, and the rest is asked again at once, because the
-// servers stop at the first failure.
+// sees, renews the lease. A node that is not there, or that we may not read, ends its hold, and the rest is asked again
+// at once, because the servers stop at the first failure (R68).
 func (e *era) heartbeat() {
 	const maxBytes = 256 << 10 // servers close the connection at 1 MB
-	e.mu.Lock()
-	var nodes []string
-	for node := range e.mu.held {
-		nodes = append(nodes, node)
-	}
-	e.mu.Unlock()
+	nodes := e.heldNodes()
 	for len(nodes) > 0 {
 		n, size := 0, 0
 		for n < len(nodes) && (n == 0 || size < maxBytes) {
@@ -380,34 +397,38 @@ func (e *era) heartbeat() {
 
 // checkNodes returns the nodes that must be asked about again.
 func (e *era) checkNodes(nodes []string) (again []string) {
-	gone, err := e.check(context.Background(), nodes...)
+	failed, err := e.check(context.Background(), nodes...)
 	switch {
-	case err == nil || gone == "":
-		if errors.Is(err, zk.ErrNoAuth) {
-			e.s.log.error("zklock: held nodes cannot be confirmed: the ACL gives no READ on the lock nodes; the holds end with the lease", "err", err)
+	case failed == "":
+		if refused(err) {
+			e.s.log.error("zklock: the servers refuse the heartbeat; the holds end with the lease", "err", err)
 		}
 		return nil
+	case errors.Is(err, zk.ErrNoNode):
+		e.loseNode(failed, errNodeGone)
 	default:
-		e.loseNode(gone)
-		for _, n := range nodes {
-			if n != gone && e.holds(n) {
-				again = append(again, n)
-			}
-		}
-		return again
+		e.loseNode(failed, fmt.Errorf("%w: %w", errUnreadable, err))
 	}
+	for _, n := range nodes {
+		if n != failed && e.holds(n) {
+			again = append(again, n)
+		}
+	}
+	return again
 }
 
-// check is a quorum operation that succeeds if all the nodes are there. If one is not, it names it.
-func (e *era) check(ctx context.Context, nodes ...string) (gone string, err error) {
+// check is a quorum operation that succeeds if all the nodes are there and we may READ them. Otherwise failed is the
+// node that it is refused for, if it is one node's fault.
+func (e *era) check(ctx context.Context, nodes ...string) (failed string, err error) {
 	ops := make([]any, len(nodes))
 	for i, n := range nodes {
 		ops[i] = &zk.CheckVersionRequest{Path: n, Version: -1}
 	}
 	res, _, err := call(ctx, e, func(c *zk.Conn) ([]zk.MultiResponse, error) { return c.Multi(ops...) })
-	if errors.Is(err, zk.ErrNoNode) {
+	if refused(err) {
+		// The results before the one that failed are clean; that one's error is the multi's.
 		for i, r := range res {
-			if errors.Is(r.Error, zk.ErrNoNode) && i < len(nodes) {
+			if r.Error != nil && i < len(nodes) {
 				return nodes[i], err
 			}
 		}

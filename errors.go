@@ -17,6 +17,10 @@ var (
 	// ErrLost: the lock was held and is not any more, without having been released. What ran under it may have
 	// overlapped with the next holder; only a resource that checks the fencing token is surely safe.
 	ErrLost = errors.New("lock lost")
+	// ErrNotConfirmed: a Release gave the lock up here, and no server has confirmed in time that the lock node is gone.
+	// The lock was held until the Release began. Others get it when the node is deleted, which goes on in the
+	// background, or when its ZooKeeper session ends.
+	ErrNotConfirmed = errors.New("release not confirmed")
 	// ErrClosed: the Session was closed, or the *zk.Conn under it was.
 	ErrClosed = errors.New("session closed")
 	// ErrSessionExpired: the ZooKeeper session ended while the caller was waiting, and the Mutex was told to fail then.
@@ -39,9 +43,14 @@ type Error struct {
 	Path string // lock path as given to NewMutex; the connection string for connect
 	Node string // our node, absolute, where there was one
 	Err  error
+
+	// Of a wait or a try that ended behind others: our place in the queue when it was last listed (1 is the front), and the
+	// node just ahead of ours, absolute. Nothing was asked to find out. 0 and "" for everything else.
+	Place       int
+	Predecessor string
 }
 
-// Error spells the operation, the lock, our node and the cause, in this order.
+// Error spells the operation, the lock, our node, the cause and our place, in this order.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("zklock: ")
@@ -53,6 +62,9 @@ func (e *Error) Error() string {
 		b.WriteString(" (node " + e.Node + ")")
 	}
 	b.WriteString(": " + e.Err.Error())
+	if e.Place > 0 {
+		fmt.Fprintf(&b, "; place %d in the queue when it was last listed, behind %s", e.Place, e.Predecessor)
+	}
 	return b.String()
 }
 
@@ -71,10 +83,11 @@ func lostBecause(reason error) error {
 var (
 	errLeaseEnded  = errors.New("no proof in time that the session lives")
 	errExpired     = errors.New("ZooKeeper session expired")
-	errForgotten   = errors.New("the servers do not know the ZooKeeper session any more")
 	errSuspended   = errors.New("connection suspended")
 	errNodeGone    = errors.New("lock node deleted by somebody else")
+	errUnreadable  = errors.New("the servers refuse to confirm the lock node, which takes READ")
 	errPingRefused = errors.New("server answered a ping with an error")
+	errNoAnswer    = errors.New("no answer by the end of the lease")
 	errReleased    = fmt.Errorf("%w: released", ErrNotHeld)
 	errConnClosed  = fmt.Errorf("%w: its *zk.Conn was closed from outside", ErrClosed)
 	errEraOver     = errors.New("ZooKeeper session is over")
@@ -86,11 +99,12 @@ type outcome int
 
 const (
 	applied    outcome = iota // answered with success
-	notApplied                // answered with an error, or surely never sent
+	turnedDown                // answered with an error that stays
+	notNow                    // surely not done, and may be done if asked again
 	unknown                   // sent, perhaps, and not answered: only a later look can tell
 )
 
-// outcomeOf classifies the error of a zk call. What is not surely one of the first two is unknown: an orphan costs
+// outcomeOf classifies the error of a zk call. What is not surely one of the first three is unknown: an orphan costs
 // more than a second look.
 func outcomeOf(err error) outcome {
 	if err == nil {
@@ -99,23 +113,37 @@ func outcomeOf(err error) outcome {
 	for _, definite := range []error{
 		zk.ErrNoNode, zk.ErrNoAuth, zk.ErrBadVersion, zk.ErrNoChildrenForEphemerals, zk.ErrNodeExists, zk.ErrNotEmpty,
 		zk.ErrInvalidACL, zk.ErrInvalidPath, zk.ErrInvalidFlags, zk.ErrBadArguments, zk.ErrAuthFailed,
-		zk.ErrNoServer, // the client only drains requests that were never written
 	} {
 		if errors.Is(err, definite) {
-			return notApplied
+			return turnedDown
 		}
 	}
 	switch serverCode(err) {
-	case codeUnimplemented, codeQuota, codeThrottled, codeRuntime, codeLocalSession, codeAuthRequired:
-		return notApplied
+	case codeUnimplemented, codeQuota, codeRuntime, codeLocalSession, codeAuthRequired:
+		return turnedDown
+	case codeThrottled:
+		return notNow
+	}
+	if errors.Is(err, zk.ErrNoServer) { // the client only drains requests that were never written
+		return notNow
 	}
 	return unknown
 }
 
 // refused says that the servers will not do it, now or later: not that they are busy, or that there is none to ask.
-func refused(err error) bool {
-	return outcomeOf(err) == notApplied && serverCode(err) != codeThrottled && !errors.Is(err, zk.ErrNoServer)
+func refused(err error) bool { return outcomeOf(err) == turnedDown }
+
+// denied says which request lacked which permission, and on which node, where the client says no more than "not
+// authenticated". The permission to create and to delete a node is one on its parent.
+func denied(err error, request, permission, path string) error {
+	if !errors.Is(err, zk.ErrNoAuth) {
+		return err
+	}
+	return fmt.Errorf("%s: no %s permission on %s: %w", request, permission, path, err)
 }
+
+// parentOf returns the path of the node above.
+func parentOf(path string) string { return path[:max(1, strings.LastIndexByte(path, '/'))] }
 
 // Error codes for which the client has no value of its own; it says "unknown error: -N".
 const (

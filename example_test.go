@@ -33,11 +33,23 @@ func nightly(ctx context.Context, servers string) error {
 	if err != nil {
 		return err
 	}
-	hold, err := m.Acquire(ctx) // waits its turn, for as long as ctx lasts
+	return m.Do(ctx, func(ctx context.Context) error { // waits its turn, for as long as ctx lasts
+		hold, _ := m.HoldFrom(ctx)
+		return backup(ctx, hold.Token()) // this ctx ends when the lock is lost, and when the caller's does
+	})
+}
+
+// nightlyInSteps is what Do does.
+func nightlyInSteps(ctx context.Context, m *zklock.Mutex) error {
+	hold, err := m.Acquire(ctx) // ctx bounds the wait, and no more
 	if err != nil {
 		return err
 	}
-	err = backup(hold.Context(), hold.Token()) // the context ends when the lock is lost
+	work, cancel := context.WithCancelCause(hold.Context())               // ends when the lock is lost,
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) }) // and when the caller's context does
+	err = backup(work, hold.Token())
+	stop()
+	cancel(nil)
 	return errors.Join(err, hold.Release(context.WithoutCancel(ctx)))
 }
 
@@ -53,6 +65,20 @@ func Example() {
 		log.Fatal(err)
 	}
 	// Output: backing up; first token: true - still held: true
+}
+
+// Without Do: the caller's context ends the work too, if it is told to.
+func ExampleHold_Context_endsWithTheCallers() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, _ := zklock.NewMutex(s, "/locks/nightly")
+	if err := nightlyInSteps(ctx, m); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(m.Held())
+	// Output:
+	// backing up; first token: true - still held: true
+	// false
 }
 
 func ExampleConnect() {
@@ -80,7 +106,7 @@ func ExampleConnect_noServer() {
 	}
 	refused.Close()
 
-	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	_, err = zklock.Connect(ctx, refused.Addr().String())
 	fmt.Println(errors.Is(err, context.DeadlineExceeded), strings.Contains(err.Error(), "connection refused"))
@@ -104,6 +130,28 @@ func ExampleNewMutex() {
 	defer hold.Release(ctx)
 	fmt.Println(m.Path(), m.Held(), path.Dir(hold.Path()))
 	// Output: /locks/orders true /locks/orders
+}
+
+// What is printed or logged of a Session, a Mutex or a Hold is one line, with no secret in it.
+func ExampleMutex_Format() {
+	_, s, stop := exampleSession()
+	defer stop()
+	m, err := zklock.NewMutex(s, "/locks/orders")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%v %+v\n", m, m)
+	slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{} // differs each time
+			}
+			return a
+		},
+	})).Info("waiting", "lock", m)
+	// Output:
+	// Mutex(/locks/orders) Mutex(/locks/orders)
+	// level=INFO msg=waiting lock=Mutex(/locks/orders)
 }
 
 // Paths that ZooKeeper would refuse are refused before anything is sent.
@@ -175,6 +223,30 @@ func ExampleMutex_Do() {
 	// Output:
 	// holding: true
 	// <nil> false
+}
+
+// Each lock has its own hold in the context.
+func ExampleMutex_HoldFrom() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	orders, _ := zklock.NewMutex(s, "/locks/orders")
+	stock, _ := zklock.NewMutex(s, "/locks/stock")
+
+	err := orders.Do(ctx, func(ctx context.Context) error {
+		_, ok := stock.HoldFrom(ctx)
+		fmt.Println("stock is held:", ok)
+		return stock.Do(ctx, func(ctx context.Context) error {
+			o, _ := orders.HoldFrom(ctx)
+			s, _ := stock.HoldFrom(ctx)
+			fmt.Println(path.Dir(o.Path()), path.Dir(s.Path()), o.Token() < s.Token())
+			return nil
+		})
+	})
+	fmt.Println(err)
+	// Output:
+	// stock is held: false
+	// /locks/orders /locks/stock true
+	// <nil>
 }
 
 // The owner travels in the context: code that is called under a hold takes the lock again without waiting for itself.
@@ -282,7 +354,7 @@ func ExampleHold_Token() {
 // saveInZooKeeper writes only if the lock node is there when ZooKeeper does it.
 func saveInZooKeeper(s *zklock.Session, hold *zklock.Hold, body []byte) error {
 	_, err := s.Conn().Multi(hold.Check(), &zk.SetDataRequest{Path: "/reports/nightly", Data: body, Version: -1})
-	return err // zk.ErrNoNode if the lock was lost
+	return err // zk.ErrNoNode if the lock was lost, or if /reports/nightly is not there
 }
 
 func ExampleHold_Check() {
@@ -307,6 +379,26 @@ func ExampleHold_Check() {
 	// <nil>
 	// zk: node does not exist
 	// first
+}
+
+// Release ends by itself, when the lease would have at the latest, and its error says what the work was worth.
+func ExampleHold_Release() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, _ := zklock.NewMutex(s, "/locks/orders")
+	hold, err := m.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	switch err := hold.Release(ctx); {
+	case err == nil:
+		fmt.Println("held until now, and free")
+	case errors.Is(err, zklock.ErrNotConfirmed):
+		fmt.Println("held until now; no server said that it is free:", err)
+	case errors.Is(err, zklock.ErrLost):
+		fmt.Println("the work may have overlapped with the next holder's:", err)
+	}
+	// Output: held until now, and free
 }
 
 // A hold that was lost says why, by its context, its channel and its error.

@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"context"
 	"reflect"
 	"sync"
 	"time"
@@ -27,7 +28,7 @@ func (s *Session) Footprint() map[string]int {
 	n := map[string]int{}
 	s.link.Lock()
 	e := s.link.era
-	n["client watches"], n["unburied"], n["tried"] = len(s.link.clientWatches), len(s.link.unburied), len(s.link.tried)
+	n["client watches"], n["tried"] = len(s.link.clientWatches), len(s.link.tried)
 	s.link.tap.mu.Lock()
 	n["unanswered"], n["pings"] = len(s.link.tap.mu.pending), len(s.link.tap.mu.pings)
 	s.link.tap.mu.Unlock()
@@ -50,4 +51,16 @@ func (s *Session) Footprint() map[string]int {
 		n["client channels"] += i.Value().Len()
 	}
 	return n
+}
+
+// WithLookup replaces the look-up of host names.
+func WithLookup(f func(ctx context.Context, host string) ([]string, error)) Option {
+	return func(o *sessionOptions) { o.lookup = f }
+}
+
+// Password returns the password of the current ZooKeeper session.
+func (s *Session) Password() []byte {
+	s.link.Lock()
+	defer s.link.Unlock()
+	return s.link.era.password.reveal()
 }

@@ -35,7 +35,7 @@ func TestFaultsPage(t *testing.T) {
 		}
 		return m[1] + tests + m[3]
 	})
-	require.Len(t, explained, 64+40, "rows of %s", page)
+	require.Len(t, explained, 72+46, "rows of %s", page)
 	for _, id := range slices.Sorted(maps.Keys(cited)) {
 		if !explained[id] {
 			t.Errorf("tests cite %s, which %s does not explain: %v", id, page, slices.Sorted(maps.Keys(cited[id])))

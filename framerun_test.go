@@ -49,12 +49,13 @@ type frameRun struct {
 	session    int64 // of the last frame
 	lastFrame  time.Time
 	injections []*zktest.Injection
-	hits       []time.Time // when the faults struck
-	struck     int         // how many frames had been recorded by then
+	through    []chan struct{} // closed when an injection that struck has done all that it calls
+	hits       []time.Time     // when the faults struck
+	struck     int             // how many frames had been recorded by then
 	beliefs    []*frameHold
 	token      int64 // of the last grant
 	killed     map[int64]bool
-	loses      bool // a fault, or the scenario, may cost the client under test its hold
+	loses      bool // a fault, or the scenario, may cost the client under test its hold, or the confirmation of its end
 	slow       bool // a hold was lost that nothing accounts for but a slow machine, in real time
 	kills      int  // of sessions
 	idle       bool // one was over already
@@ -122,14 +123,15 @@ func (r *frameRun) begin() {
 	r.mu.Unlock()
 	for i, c := range r.cases {
 		f := c.frame.moment(r.root).Call(func() { r.struckNow(i) })
-		f = c.fault.do(r, f)
+		through := make(chan struct{})
+		f = c.fault.do(r, f).Call(func() { close(through) })
 		if i > 0 {
 			f = f.Optional() // the frame was there in another run
 		}
 		r.mu.Lock()
 		r.loses = r.loses || c.fault.loses
 		r.mu.Unlock()
-		r.injections = append(r.injections, r.proxy.Inject(f))
+		r.injections, r.through = append(r.injections, r.proxy.Inject(f)), append(r.through, through)
 	}
 }
 
@@ -395,7 +397,7 @@ func (b *frameHold) expected() []error {
 	defer r.mu.Unlock()
 	var expected []error
 	if b.c == r.u && r.loses {
-		expected = append(expected, zklock.ErrLost)
+		expected = append(expected, zklock.ErrLost, zklock.ErrNotConfirmed)
 	}
 	if b.c == r.u && r.cancelled {
 		expected = append(expected, context.Canceled)
@@ -424,11 +426,12 @@ func (b *frameHold) give(what string, h *zklock.Hold) {
 	}
 }
 
-// refused checks what a holder is told. In real time a machine that is slow enough loses holds, which is counted.
+// refused checks what a holder is told. In real time a machine that is slow enough loses holds, or the confirmation of
+// their end, which is counted.
 func (b *frameHold) refused(what string, err error) {
 	r := b.c.r
 	r.mu.Lock()
-	slow := !r.virtual && b.c == r.u && !r.loses && r.closedAt.IsZero() && errors.Is(err, zklock.ErrLost)
+	slow := !r.virtual && b.c == r.u && !r.loses && r.closedAt.IsZero() && (errors.Is(err, zklock.ErrLost) || errors.Is(err, zklock.ErrNotConfirmed))
 	r.slow = r.slow || slow
 	r.mu.Unlock()
 	if !slow {
@@ -531,6 +534,10 @@ func (r *frameRun) finish(holds ...*frameHold) {
 			r.failf("the fault %v fired %d times", in, in.Fired())
 		}
 		in.Remove()
+		// A fault counts as fired before it calls anything: on a busy machine the Close or the kill may be still to come.
+		if in.Fired() > 0 {
+			<-r.through[i]
+		}
 	}
 	r.closer.Wait()
 	for _, b := range holds {

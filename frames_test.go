@@ -82,7 +82,7 @@ type frameFault struct {
 	name  string
 	on    func(f recordedFrame) bool
 	do    func(r *frameRun, f zktest.Fault) zktest.Fault
-	loses bool // it may cost the client under test its hold
+	loses bool // it may cost the client under test its hold, or the confirmation of its end
 	long  bool // it outlasts the session: for virtual time
 }
 

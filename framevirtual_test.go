@@ -53,6 +53,7 @@ func runVirtually(t *testing.T, sc frameScenario, cases []frameCase, repeat stri
 		case <-time.After(20 * r.patience()):
 			r.failf("I6: %q hangs", sc.name)
 		}
+		time.Sleep(time.Minute) // what a Connect in vain left ends by itself; the bubble tells if it does not
 		r.checkHistory(srv.History())
 		if r.failures > 0 {
 			for _, f := range r.frames {

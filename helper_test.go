@@ -96,6 +96,25 @@ func startOwn(t testing.TB, c serverConfig) ownServer {
 		zktest.WithContainerCheck(c.containerCheck))}
 }
 
+// requiringCredentials is a real server that takes no requests without digest credentials.
+func requiringCredentials(t testing.TB) string {
+	t.Helper()
+	srv := zkserver.Single(t, zkserver.Property("zookeeper.enforce.auth.enabled", "true"),
+		zkserver.Property("zookeeper.enforce.auth.schemes", "digest")).Addr()
+	if isBefore(t, srv, "3.7") {
+		t.Skip("not on ZooKeeper before 3.7, which cannot require credentials")
+	}
+	return srv
+}
+
+// isBefore reports whether the server is of an older version.
+func isBefore(t testing.TB, srv, version string) bool {
+	t.Helper()
+	is, err := zkserver.Version(srv)
+	require.NoError(t, err)
+	return zkserver.Older(is, version)
+}
+
 // inProcess is a zktest.Server with a real server's manners. Stopping one keeps its data, as killing it does.
 type inProcess struct{ s *zktest.Server }
 

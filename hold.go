@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -23,17 +24,26 @@ type Hold struct {
 // newHandleLocked makes a handle for a joiner, with its context's values.
 func (d *lockData) newHandleLocked(ctx context.Context, m *Mutex) *Hold {
 	h := &Hold{m: m, d: d}
-	inner, cancel := context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), ownerKey{}, d.key.owner))
+	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	h.ctx, h.cancel = &holdContext{inner, h}, cancel
 	d.handles[h] = struct{}{}
 	return h
 }
 
-// holdContext compares the clock with the lease whenever somebody asks whether it has ended: after a pause the loss
-// shows at the first look, whatever timers did (F18).
+// holdContext carries the hold, and compares the clock with the lease whenever somebody asks whether it has ended: after a
+// pause the loss shows at the first look, whatever timers did (F18).
 type holdContext struct {
 	context.Context
 	h *Hold
+}
+
+// Value answers a holdKey that fits with the hold. Everything else is as in the context that Acquire was given, in which
+// the holds further out are.
+func (c *holdContext) Value(key any) any {
+	if k, ok := key.(holdKey); ok && (k.s == nil || k.s == c.h.m.s) && (k.root == "" || k.root == c.h.m.root) {
+		return c.h
+	}
+	return c.Context.Value(key)
 }
 
 func (c *holdContext) Err() error {
@@ -46,13 +56,24 @@ func (c *holdContext) Err() error {
 	return c.Context.Err()
 }
 
+// Format prints the lock node and the token, in one line for every verb.
+func (h *Hold) Format(f fmt.State, verb rune) { printAs(f, verb, h.words()) }
+
+// LogValue is what Format prints, for log/slog.
+func (h *Hold) LogValue() slog.Value { return slog.StringValue(h.words()) }
+
+func (h *Hold) words() string { return fmt.Sprintf("Hold(%s, token %d)", h.d.node, h.d.token) }
+
 // Context returns a context to work under. It ends when the lock is lost, when this handle is released, and when the
 // Session is closed; context.Cause tells which: ErrLost, ErrNotHeld, ErrClosed. Its Err compares the clock with the
-// lease first.
+// lease first; that of a context derived from it does not, and after a pause may not have been told yet.
 //
-// It has the values of the context given to Acquire, but not its cancellation or deadline. It carries the owner: an
-// Acquire with it, or with a context derived from it, re-enters. Goroutines that share it do not exclude each other,
-// so do not fan out with it to code that takes the lock.
+// It has the values of the context given to Acquire, but not its cancellation or deadline: the usual cancel of a wait must
+// not end the hold. For work that is to end with the caller's context too there is Do, and the example.
+//
+// It carries the hold: Acquire of the same lock re-enters with it, and with contexts derived from it, also through those of
+// other locks taken inside. Goroutines that share it do not exclude each other in that lock, so do not fan out with it to
+// code that takes it; in other locks they do.
 func (h *Hold) Context() context.Context { return h.ctx }
 
 // Lost returns a channel that is closed when the lock is lost, or the Session closed. Release does not close it.
@@ -109,15 +130,21 @@ func (h *Hold) Check() *zk.CheckVersionRequest {
 // Release gives the lock back: it ends this handle's context and then, if it is the owner's last handle, deletes the
 // node. It may be called from any goroutine; a second call does nothing and returns nil.
 //
+// It ends by itself, also with a context that never does: it waits for the servers until ctx ends, and at the latest until
+// the lease that the hold has at the call would have ended (Deadline). A ctx that has already ended, and a lease that is
+// about to end, still get a short try of half a second.
+//
 // A nil error means that the lock was held until now, and is free if this was the last handle. ErrLost means that it
-// was lost before: what ran under it may have overlapped with the next holder. Any other error (ctx ended, no DELETE)
-// means that the lock is given up here, and the node is still being deleted in the background, until it is gone or
-// its session is. A ctx that has already ended still gets a short try.
+// was lost before: what ran under it may have overlapped with the next holder. ErrNotConfirmed, with the reason (the
+// cause of ctx, the end of the lease, zk.ErrNoAuth without DELETE, ErrClosed), means that the lock was held until now
+// and is given up here, and that the node may still be there: it is being deleted in the background, until it is gone or
+// its session is.
 func (h *Hold) Release(ctx context.Context) error {
 	if ctx == nil {
 		return h.errorf("release", errors.New("nil context"))
 	}
 	h.look()
+	leaseEnd := h.d.e.leaseEnd()
 	first, last, lost := h.m.s.locks.release(h)
 	if !first {
 		return nil
@@ -133,32 +160,52 @@ func (h *Hold) Release(ctx context.Context) error {
 	d.e.unhold(d.node) // no heartbeat may miss the node
 	x := d.e.erase(d.node)
 	h.m.afterErasure(d.e, d.node, x)
-	select {
-	case <-x.done:
-	case <-x.refused:
-		return h.errorf("release", fmt.Errorf("%w; the node is still being deleted in the background", x.refusal))
-	case <-ctx.Done():
-		t := time.NewTimer(grace)
-		defer t.Stop()
+	if err := h.confirm(ctx, x, leaseEnd); err != nil {
+		return h.errorf("release", err)
+	}
+	return nil
+}
+
+// confirm waits for the deletion of the node as long as Release may, and says what is known then.
+//
+// What happens to the session from here on is no loss: the hold stood when its Release began. Another hold of the
+// session may end it meanwhile, with the lease that both had.
+func (h *Hold) confirm(ctx context.Context, x *erasure, leaseEnd instant) error {
+	notConfirmed := func(why error) error {
+		return fmt.Errorf("%w: %w; the node is still being deleted in the background", ErrNotConfirmed, why)
+	}
+	clock, look := h.m.s.clock, heartbeat(h.d.e.sessionTimeout())
+	end, ended := max(leaseEnd, clock.now().add(grace)), ctx.Done()
+	var lastTry <-chan time.Time // when ctx has ended
+	for {
+		left := end.sub(clock.now()).Truncate(time.Millisecond)
+		if left <= 0 {
+			return notConfirmed(errNoAnswer)
+		}
+		t := time.NewTimer(min(left, look)) // not for all that is left: timers stand still while the machine sleeps
 		select {
 		case <-x.done:
+			t.Stop()
+			switch {
+			case x.ok, errors.Is(x.err, errExpired): // the node went by our delete, or with its session
+				return nil
+			case errors.Is(x.err, zk.ErrNoNode):
+				return lostBecause(errNodeGone)
+			}
+			return fmt.Errorf("%w: %w; the node goes with its session", ErrNotConfirmed, x.err)
 		case <-x.refused:
-			return h.errorf("release", fmt.Errorf("%w; the node is still being deleted in the background", x.refusal))
+			t.Stop()
+			return notConfirmed(x.refusal)
+		case <-ended:
+			t.Stop()
+			last := time.NewTimer(grace)
+			defer last.Stop()
+			lastTry, ended = last.C, nil
+		case <-lastTry:
+			t.Stop()
+			return notConfirmed(ctxError(ctx))
 		case <-t.C:
-			return h.errorf("release", fmt.Errorf("%w; the node is still being deleted in the background", ctxError(ctx)))
 		}
-	}
-	switch {
-	case x.ok:
-		return nil
-	case errors.Is(x.err, errExpired):
-		return nil // held until now, by the look at the lease; the node went with its session instead of by our delete
-	case errors.Is(x.err, ErrClosed):
-		return h.errorf("release", x.err)
-	case errors.Is(x.err, zk.ErrNoNode):
-		return h.errorf("release", lostBecause(errNodeGone))
-	default:
-		return h.errorf("release", lostBecause(x.err))
 	}
 }
 

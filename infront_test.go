@@ -1,13 +1,19 @@
 package zklock
 
 import (
+	"context"
 	"errors"
+	"log/slog"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/zktest"
 )
 
 // waiter is what a waiter knows when its predecessor's event has come. As made by newWaiter, all speaks for a grant.
@@ -33,7 +39,7 @@ func newWaiter(t *testing.T) *waiter {
 	w := &waiter{
 		s: s, e: e, a: a,
 		l:     &listing{conn: waitersConn},
-		p:     place{kind: behind, predecessor: "n", second: true},
+		p:     place{kind: behind, predecessor: "n", ahead: 1},
 		own:   &watch{path: "/locks/a/own", conn: waitersConn, owner: 7, fired: make(chan struct{})},
 		ahead: &watch{path: "/locks/a/n", conn: waitersConn, owner: 8, fired: make(chan struct{}), event: zk.EventNodeDeleted},
 	}
@@ -41,7 +47,7 @@ func newWaiter(t *testing.T) *waiter {
 	return w
 }
 
-func (w *waiter) inFrontNow() (bool, error) { return w.a.inFrontNow(w.e, w.l, w.p, w.own, w.ahead) }
+func (w *waiter) mayGrant() (bool, error) { return w.a.mayGrant(w.e, w.l, w.p, w.own, w.ahead) }
 
 // erased says that the predecessor is of our own session, and what became of our own delete of it.
 func (w *waiter) erased(ok bool) {
@@ -50,7 +56,8 @@ func (w *waiter) erased(ok bool) {
 	close(w.ahead.erasure.done)
 }
 
-// I1, I3: the predecessor's deletion grants only if everything speaks for it. Each case takes one thing away.
+// I1, I3: what a waiter knows reaches the rule (TestInFrontNow). The predecessor's deletion grants only if everything speaks
+// for it; each case takes one thing away.
 func TestInFrontNow_EachClause(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -59,7 +66,7 @@ func TestInFrontNow_EachClause(t *testing.T) {
 	}{
 		{"all is well", func(*waiter) {}, true},
 		{"our own delete was answered with success", func(w *waiter) { w.erased(true) }, true},
-		{"others were ahead of the predecessor", func(w *waiter) { w.p.second = false }, false},
+		{"others were ahead of the predecessor", func(w *waiter) { w.p.ahead = 2 }, false},
 		{"a suffix is in the wrap region", func(w *waiter) { w.p.wrapped = true }, false},
 		{"the event is no deletion", func(w *waiter) { w.ahead.event = zk.EventNodeDataChanged }, false},
 		{"the client gave the watch up", func(w *waiter) { w.ahead.event = zk.EventNotWatching }, false},
@@ -79,7 +86,7 @@ func TestInFrontNow_EachClause(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWaiter(t)
 			c.take(w)
-			ok, err := w.inFrontNow()
+			ok, err := w.mayGrant()
 			require.NoError(t, err)
 			require.Equal(t, c.want, ok)
 		})
@@ -101,7 +108,7 @@ func TestInFrontNow_WaitsForOurOwnDelete(t *testing.T) {
 				x.ok = true
 				close(x.done)
 			})
-			ok, err := w.inFrontNow()
+			ok, err := w.mayGrant()
 			require.Equal(t, !over, ok)
 			require.Equal(t, over, errors.Is(err, errEraOver))
 		})
@@ -125,4 +132,50 @@ func TestGrant_SessionOver_GrantsNothing(t *testing.T) {
 	w.e.lose(errExpired)
 	require.ErrorIs(t, w.a.grant(w.e, &creation{node: w.own.path, token: 9}, nil), errEraOver)
 	require.NotEmpty(t, w.a.joiners, "they wait on")
+}
+
+// R72, WithFailOnSessionLoss: the ZooKeeper session ends when the lock has just come under its lease, and nobody has the
+// hold yet. Acquire says so, and does not queue in the next session.
+func TestAttempt_SessionEndsJustBeforeTheGrant_FailsIfToldTo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := zktest.NewNetwork()
+		srv := zktest.Start(t, zktest.WithNetwork(n), zktest.WithTick(2*time.Second))
+		var s *Session
+		var armed atomic.Bool
+		s, err := Connect(t.Context(), srv.Addr(), WithDialer(n.Dial), WithSessionTimeout(10*time.Second), WithLogger(slog.New(slog.DiscardHandler)),
+			WithSuspendedTime(func() time.Duration { // hold looks at the clock
+				if !armed.Load() {
+					return 0
+				}
+				s.locks.mu.Lock()
+				for _, d := range s.locks.byKey {
+					if d.node != "" && armed.CompareAndSwap(true, false) {
+						go func() {
+							defer s.locks.mu.Unlock() // the grant waits for it
+							for !d.e.holds(d.node) {
+								runtime.Gosched()
+							}
+							go d.e.lose(errLeaseEnded)
+							<-d.e.over
+							d.lost = lostBecause(errLeaseEnded) // which is what lose does next
+						}()
+						return 0
+					}
+				}
+				s.locks.mu.Unlock()
+				return 0
+			}))
+		require.NoError(t, err)
+		defer s.Close()
+		m, err := NewMutex(s, "/job", WithFailOnSessionLoss())
+		require.NoError(t, err)
+		armed.Store(true)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err = m.Acquire(ctx)
+		require.False(t, armed.Load(), "or this shows nothing")
+		require.ErrorIs(t, err, ErrSessionExpired)
+		time.Sleep(time.Minute)
+		require.Empty(t, srv.Children("/job"))
+	})
 }

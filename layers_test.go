@@ -21,11 +21,11 @@ import (
 // The layers of the package, lowest first. A file uses what is declared in its own layer and in those below. Within a
 // layer files may know each other: session, era and dial are one machine in three files.
 var layers = [][]string{
-	{"errors.go", "clock.go", "clock_linux.go", "clock_darwin.go", "clock_other.go", "log.go"},
-	{"queue.go", "lease.go"},
+	{"errors.go", "dialerror.go", "clock.go", "clock_linux.go", "clock_darwin.go", "clock_other.go", "log.go", "secret.go"},
+	{"queue.go", "fate.go", "lease.go", "silence.go"},
 	{"options.go"},
-	{"tap.go"},
-	{"session.go", "era.go", "dial.go", "watcher.go", "protection.go", "lockdata.go"},
+	{"tap.go", "names.go"},
+	{"session.go", "era.go", "dial.go", "watcher.go", "protection.go", "lockdata.go", "sessionkey.go"},
 	{"mutex.go", "hold.go", "counter.go", "revoke.go", "participants.go"},
 }
 
@@ -37,16 +37,18 @@ var upward = map[string][]string{
 
 // Which files may import what. Everything else is for all.
 var imports = map[string]struct{ only, not []string }{
-	"queue.go": {only: []string{"slices", "strconv", "strings", "cmp"}}, // pure: children in, place out
-	"lease.go": {only: []string{"fmt", "time"}},                         // pure: frames in, deadline out
-	"clock.go": {only: []string{"time"}},
-	"tap.go":   {not: []string{"context", "github.com/go-zookeeper/zk"}}, // on the client's goroutines: nothing to wait for or call
+	"queue.go":   {only: []string{"slices", "strconv", "strings", "cmp"}}, // pure: children in, place out; evidence in, ruling out
+	"fate.go":    {only: []string{}},                                      // pure: outcome in, what to do out
+	"lease.go":   {only: []string{"fmt", "time"}},                         // pure: frames in, deadline out
+	"silence.go": {only: []string{"time"}},                                // pure: times in, time out
+	"clock.go":   {only: []string{"time"}},
+	"tap.go":     {not: []string{"context", "github.com/go-zookeeper/zk"}}, // on the client's goroutines: nothing to wait for or call
 }
 
 // How many go statements (and WaitGroup.Go calls) a file has. Every goroutine has an owner that waits for it.
 var goroutines = map[string]int{
 	"log.go":          1, // writes to the user's log handler, which may block; Close waits for it a little
-	"session.go":      3, // spawn, which all others use; the loop; the watch over the client's own end
+	"session.go":      4, // spawn, which all others use; the loop; the watch over the client's own end; the Close of a Connect in vain
 	"revoke.go":       1, // the user's callback, for which Close does not wait
 	"participants.go": 1, // reads in flight; waited for before it returns
 }
@@ -150,7 +152,7 @@ func TestLayers_BannedCalls(t *testing.T) {
 				if why, bad := banned[call]; bad {
 					t.Errorf("%s: do not use %s: %s", pos, call, why)
 				}
-				pure := name == "lease.go" || name == "queue.go"
+				pure := slices.Contains([]string{"lease.go", "queue.go", "fate.go", "silence.go"}, name)
 				if pure && pkg.Name == "time" && slices.Contains([]string{"Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker", "Sleep", "Tick"}, sel.Sel.Name) {
 					t.Errorf("%s: %s is pure: take the instant as an argument instead of %s", pos, name, call)
 				}
@@ -270,7 +272,8 @@ func TestDependencies(t *testing.T) {
 				t.Errorf("%s: the package brings in %s of module %s: do without it, or move what needs it into a package or module of its own",
 					goos, p.ImportPath, p.Module.Path)
 			}
-			if strings.HasPrefix(p.ImportPath, "github.com/zklock/zklock/") && p.ImportPath != "github.com/zklock/zklock/internal/lastzxid" {
+			ours, inside := strings.CutPrefix(p.ImportPath, "github.com/zklock/zklock/")
+			if inside && ours != "internal/lastzxid" && ours != "internal/sessionkey" {
 				t.Errorf("%s: the package brings in %s", goos, p.ImportPath)
 			}
 		}

@@ -124,6 +124,9 @@ func (m LeaseMode) check(timeout time.Duration) error {
 		formula += " − H − h"
 		terms = append(terms, m.d, heartbeat(timeout))
 	}
+	if single := SingleServerLease().room(timeout); m.kind != singleServerLease && single > 0 {
+		advice += fmt.Sprintf(", or, if there is one server, SingleServerLease(), which leaves %v", single.Round(time.Millisecond))
+	}
 	sum := fmt.Sprint(time.Duration(float64(timeout) / clockRate).Round(time.Millisecond))
 	for _, d := range terms {
 		sum += fmt.Sprintf(" − %v", d)
@@ -144,7 +147,7 @@ type frame struct{ sent, answered instant }
 // taken, because a touch that arrives while the table is being handed over can be lost.
 type lease struct {
 	mode    LeaseMode
-	timeout time.Duration // T as negotiated on the current connection
+	timeout time.Duration // T: the smallest that was granted in this session
 	conn    uint64        // the connection that frames are from
 	connect frame         // its connect exchange
 	frames  []frame       // answered on it, oldest first, thinned; the connect exchange is the first
@@ -153,11 +156,14 @@ type lease struct {
 
 // attached notes the connect exchange of a new connection. For a new session it is a quorum operation itself: the
 // leader created the session. For an old one it counts only with a quorum operation after it, and a shorter timeout
-// counts at once (F38).
+// counts at once (F38). A longer one never does: a leader that is elected later counts the timeout of the session's
+// creation again (F45).
 func (l *lease) attached(conn uint64, c frame, timeout time.Duration, newSession bool) {
 	l.conn, l.connect, l.frames = conn, c, append(l.frames[:0], c)
 	shorter := timeout < l.timeout
-	l.timeout = timeout
+	if newSession || shorter {
+		l.timeout = timeout
+	}
 	switch {
 	case newSession, l.mode.kind == singleServerLease:
 		l.extend(c.sent)

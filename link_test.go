@@ -84,19 +84,34 @@ func TestLink_GivenUpSession_IsRefused(t *testing.T) {
 	})
 }
 
-// A session that was given up is ended at the servers before the next dial, and once more if a server shows it although
-// another had said that it was gone, as a leader without followers may.
+// R65: what becomes of the client's connect request for a session that was given up. It is used to end the session, until three
+// servers have hung up on that, and then not at all. A session that is only silent is asked after, seldom.
 func TestLink_GivenUpSession_IsEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
-		l.attach(l.dial(), 1)
-		e := l.s.link.era
-		e.lose(errLeaseEnded)
-		require.Equal(t, []*era{e}, l.s.link.unburied)
-		l.s.unburyLocked(e)
-		require.Empty(t, l.s.link.unburied)
-		require.ErrorContains(t, l.shake(l.dial(), 1), "is over")
-		require.Equal(t, []*era{e}, l.s.link.unburied)
+		c := l.dial()
+		require.Equal(t, attach, l.s.connecting(c, 0), "there was no session yet")
+		l.attach(c, 1)
+		require.Equal(t, attach, l.s.connecting(l.dial(), 1))
+		l.s.link.era.lose(errLeaseEnded)
+		require.Equal(t, attach, l.s.connecting(l.dial(), 0), "a new session")
+		time.Sleep(time.Hour)
+		require.Equal(t, endIt, l.s.connecting(l.dial(), 1), "no server has said anything yet")
+		for range 3 {
+			require.Equal(t, endIt, l.s.connecting(l.dial(), 1))
+			l.s.hungUp(l.s.link.tap)
+		}
+		require.Equal(t, sayItsEnded, l.s.connecting(l.dial(), 1), "it would be touched for ever")
+
+		l.attach(l.dial(), 2)
+		time.Sleep(20 * time.Second)
+		require.Equal(t, attach, l.s.connecting(l.dial(), 2))
+		time.Sleep(time.Millisecond)
+		require.Equal(t, askAfter, l.s.connecting(l.dial(), 2), "F23")
+		l.s.found(l.s.link.tap)
+		require.Equal(t, attach, l.s.connecting(l.dial(), 2), "to ask is a sign of life")
+		l.s.link.era.lose(errExpired)
+		require.Equal(t, endIt, l.s.connecting(l.dial(), 2), "the server that said so may have been wrong")
 	})
 }
 

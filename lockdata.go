@@ -7,8 +7,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Owner is who may re-enter a lock. Goroutines have no identity, so the owner travels in the context: hold.Context()
-// carries it, and WithOwner sets it. Owners are comparable, and equal only if they come from one NewOwner.
+// Owner is who may re-enter a lock. Goroutines have no identity, so the context says who asks: by the hold of that lock
+// which it carries, or by an owner set with WithOwner. Owners are comparable, and equal only if they come from one NewOwner.
 type Owner struct {
 	id   uuid.UUID
 	name string
@@ -31,16 +31,49 @@ func (o Owner) String() string {
 
 type ownerKey struct{}
 
-// WithOwner returns a context in which Acquire acts for the owner: it re-enters what the owner holds. Goroutines that
-// share an owner do not exclude each other.
+// WithOwner returns a context in which Acquire acts for the owner, in every lock and whatever holds the context carries:
+// it re-enters what the owner holds. Goroutines that share an owner do not exclude each other. The zero Owner sets none.
 func WithOwner(ctx context.Context, o Owner) context.Context {
 	return context.WithValue(ctx, ownerKey{}, o)
 }
 
-// OwnerFrom returns the owner the context carries, if it carries one.
+// OwnerFrom returns the owner that WithOwner set, or else the one of the innermost hold that the context carries, of
+// whichever lock. It returns false if there is neither.
 func OwnerFrom(ctx context.Context) (Owner, bool) {
-	o, ok := ctx.Value(ownerKey{}).(Owner)
-	return o, ok && o != Owner{}
+	if o := ownerSet(ctx); o != (Owner{}) {
+		return o, true
+	}
+	if h := heldIn(ctx, holdKey{}); h != nil {
+		return h.Owner(), true
+	}
+	return Owner{}, false
+}
+
+func ownerSet(ctx context.Context) Owner {
+	o, _ := ctx.Value(ownerKey{}).(Owner)
+	return o
+}
+
+// holdKey asks a context for the innermost hold that it carries: of the lock root, or of any if that is ""; through the
+// Session, or through any if that is nil.
+type holdKey struct {
+	s    *Session
+	root string // absolute
+}
+
+func heldIn(ctx context.Context, k holdKey) *Hold {
+	h, _ := ctx.Value(k).(*Hold)
+	return h
+}
+
+// asker is who calls, as the context says.
+type asker struct {
+	owner Owner // set with WithOwner; the zero Owner if none was
+	under *Hold // of this lock and Session; nil if the context carries none
+}
+
+func askerIn(ctx context.Context, s *Session, root string) asker {
+	return asker{ownerSet(ctx), heldIn(ctx, holdKey{s, root})}
 }
 
 // lockKey is what there is at most one node for in a Session (I2): two Mutexes on one path are one lock.
@@ -72,6 +105,20 @@ type lockData struct {
 	ended   chan struct{} // closed when lost, or with the last handle's release
 }
 
+// keyLocked returns the key under which the asker has the lock already, if it can have it.
+//
+// A hold of another lock is nobody's permission: goroutines that work under it exclude each other in this one (R67). Nor
+// is a hold of this lock when its last handle was released: those who still carry it would share the next hold.
+func (t *lockTable) keyLocked(path string, by asker) (key lockKey, ok bool) {
+	if by.owner != (Owner{}) {
+		return lockKey{path, by.owner}, true
+	}
+	if by.under != nil && t.byKey[by.under.d.key] == by.under.d {
+		return by.under.d.key, true
+	}
+	return lockKey{}, false
+}
+
 // joiner is one call to Acquire or TryAcquire that waits for an attempt.
 type joiner struct {
 	ctx    context.Context
@@ -84,11 +131,15 @@ type joined struct {
 	err  error
 }
 
-// enter re-enters a lock that the owner holds (hold or err is set), joins the attempt that is under way for it, or
-// begins one (isNew: the caller must run it).
-func (t *lockTable) enter(ctx context.Context, m *Mutex, key lockKey, try bool) (hold *Hold, a *attempt, j *joiner, isNew bool, err error) {
+// enter re-enters a lock that the asker holds (hold or err is set), joins the attempt that is under way for its owner, or
+// begins one (isNew: the caller must run it). a is the attempt also if a try may not join it.
+func (t *lockTable) enter(ctx context.Context, m *Mutex, by asker, try bool) (hold *Hold, a *attempt, j *joiner, isNew bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	key, ok := t.keyLocked(m.root, by)
+	if !ok {
+		key = lockKey{m.root, NewOwner("")} // two plain calls contend
+	}
 	d := t.byKey[key]
 	switch {
 	case d == nil:
@@ -97,8 +148,8 @@ func (t *lockTable) enter(ctx context.Context, m *Mutex, key lockKey, try bool) 
 		t.byKey[key] = d
 		isNew = true
 	case d.attempt != nil: // a loss before the grant is the attempt's own affair
-		if try && d.attempt.waiting {
-			return nil, nil, nil, false, ErrNotAcquired
+		if try && d.attempt.at.place > 1 {
+			return nil, d.attempt, nil, false, ErrNotAcquired
 		}
 	case d.lost != nil:
 		return nil, nil, nil, false, d.lost
@@ -168,12 +219,26 @@ func (t *lockTable) fail(a *attempt, err error) {
 	clear(a.joiners)
 }
 
-// behind notes that somebody is ahead. Tries do not wait: if others do, they are sent away; if there are only tries,
-// the attempt is over (it takes no more joiners) and fails when its node is deleted.
-func (t *lockTable) behind(a *attempt) (wait bool) {
+// standing is where an attempt stands behind others, as last listed. The zero value says that it has not stood there yet.
+type standing struct {
+	node        string // ours, absolute
+	place       int    // in the queue, from 1
+	predecessor string // absolute
+}
+
+// standing returns where the attempt stands, or stood when it ended.
+func (t *lockTable) standing(a *attempt) standing {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	a.waiting = true
+	return a.at
+}
+
+// behind notes that somebody is ahead. Tries do not wait: if others do, they are sent away; if there are only tries,
+// the attempt is over (it takes no more joiners) and fails when its node is deleted.
+func (t *lockTable) behind(a *attempt, at standing) (wait bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	a.at = at
 	for j := range a.joiners {
 		wait = wait || !j.try
 	}
@@ -248,18 +313,26 @@ func (t *lockTable) lose(d *lockData, cause error) bool {
 	return len(handles) > 0
 }
 
-// held says whether the owner holds the lock; any owner for the zero Owner.
-func (t *lockTable) held(path string, o Owner) bool {
+// heldBy says whether the asker holds the lock.
+func (t *lockTable) heldBy(path string, by asker) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	holds := func(d *lockData) bool { return d != nil && len(d.handles) > 0 && d.lost == nil && !d.e.isOver() }
-	if o != (Owner{}) {
-		return holds(t.byKey[lockKey{path, o}])
-	}
+	key, ok := t.keyLocked(path, by)
+	return ok && t.byKey[key].isHeldLocked()
+}
+
+// held says whether any owner holds the lock.
+func (t *lockTable) held(path string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	for key, d := range t.byKey {
-		if key.path == path && holds(d) {
+		if key.path == path && d.isHeldLocked() {
 			return true
 		}
 	}
 	return false
+}
+
+func (d *lockData) isHeldLocked() bool {
+	return d != nil && len(d.handles) > 0 && d.lost == nil && !d.e.isOver()
 }

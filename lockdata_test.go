@@ -21,12 +21,10 @@ func newTableTest(t *testing.T) *tableTest {
 	return &tableTest{t, &s.locks, &Mutex{s: s, path: "/locks/a", root: "/locks/a"}}
 }
 
-func (t *tableTest) key(o Owner) lockKey { return lockKey{t.m.root, o} }
-
 // begin has the owner begin an attempt.
 func (t *tableTest) begin(o Owner, try bool) (*attempt, *joiner) {
 	t.Helper()
-	hold, a, j, isNew, err := t.table.enter(t.Context(), t.m, t.key(o), try)
+	hold, a, j, isNew, err := t.table.enter(t.Context(), t.m, asker{owner: o}, try)
 	require.NoError(t, err)
 	require.Nil(t, hold)
 	require.True(t, isNew)
@@ -65,7 +63,7 @@ func TestLockTable_ReentryIsPerOwner(t *testing.T) {
 	a, b := NewOwner("a"), NewOwner("b")
 	first := tt.grant(tt.begin(a, false))
 
-	again, at, _, _, err := tt.table.enter(t.Context(), tt.m, tt.key(a), false)
+	again, at, _, _, err := tt.table.enter(t.Context(), tt.m, asker{owner: a}, false)
 	require.NoError(t, err)
 	require.Nil(t, at, "no attempt, so nothing is sent")
 	require.Equal(t, first.Path(), again.Path())
@@ -81,7 +79,7 @@ func TestLockTable_ReleaseCountsHandles(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	h1 := tt.grant(tt.begin(o, false))
-	h2, _, _, _, _ := tt.table.enter(t.Context(), tt.m, tt.key(o), true)
+	h2, _, _, _, _ := tt.table.enter(t.Context(), tt.m, asker{owner: o}, true)
 
 	first, last, lost := tt.table.release(h1)
 	require.True(t, first)
@@ -90,12 +88,12 @@ func TestLockTable_ReleaseCountsHandles(t *testing.T) {
 	first, last, _ = tt.table.release(h1)
 	require.False(t, first, "the second time is nothing")
 	require.False(t, last)
-	require.True(t, tt.table.held(tt.m.root, o))
+	require.True(t, tt.table.heldBy(tt.m.root, asker{owner: o}))
 
 	first, last, _ = tt.table.release(h2)
 	require.True(t, first)
 	require.True(t, last)
-	require.False(t, tt.table.held(tt.m.root, o))
+	require.False(t, tt.table.heldBy(tt.m.root, asker{owner: o}))
 	require.Empty(t, tt.table.byKey, "I7")
 }
 
@@ -109,7 +107,7 @@ func TestLockTable_AcquireDuringTheLastRelease_StartsAfresh(t *testing.T) {
 	h2 := tt.grant(a, j)
 	_, last, _ := tt.table.release(h)
 	require.False(t, last, "the old handle cannot touch the new hold")
-	require.True(t, tt.table.held(tt.m.root, o))
+	require.True(t, tt.table.heldBy(tt.m.root, asker{owner: o}))
 	tt.table.release(h2)
 }
 
@@ -118,7 +116,7 @@ func TestLockTable_SecondAcquireOfAnOwnerJoins(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	a, j1 := tt.begin(o, false)
-	_, a2, j2, isNew, err := tt.table.enter(t.Context(), tt.m, tt.key(o), false)
+	_, a2, j2, isNew, err := tt.table.enter(t.Context(), tt.m, asker{owner: o}, false)
 	require.NoError(t, err)
 	require.False(t, isNew)
 	require.Same(t, a, a2)
@@ -133,14 +131,14 @@ func TestLockTable_TriesDoNotWait(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	a, waits := tt.begin(o, false)
-	_, _, tries, _, err := tt.table.enter(t.Context(), tt.m, tt.key(o), true)
+	_, _, tries, _, err := tt.table.enter(t.Context(), tt.m, asker{owner: o}, true)
 	require.NoError(t, err, "it is not known yet that somebody is ahead")
 
-	require.True(t, tt.table.behind(a), "one joiner waits")
+	require.True(t, tt.table.behind(a, standing{place: 2}), "one joiner waits")
 	require.ErrorIs(t, (<-tries.result).err, ErrNotAcquired)
 	require.Empty(t, waits.result)
 
-	_, _, _, _, err = tt.table.enter(t.Context(), tt.m, tt.key(o), true)
+	_, _, _, _, err = tt.table.enter(t.Context(), tt.m, asker{owner: o}, true)
 	require.ErrorIs(t, err, ErrNotAcquired)
 	tt.grant(a, waits)
 }
@@ -149,7 +147,7 @@ func TestLockTable_OnlyTries_EndTheAttempt(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	a, j := tt.begin(o, true)
-	require.False(t, tt.table.behind(a))
+	require.False(t, tt.table.behind(a, standing{place: 2}))
 	require.Empty(t, tt.table.byKey, "it takes no more joiners: the next call begins its own")
 	tt.begin(o, true)
 	tt.table.fail(a, ErrNotAcquired) // when its node is deleted
@@ -177,7 +175,7 @@ func TestLockTable_LeaveRacesWithGrant(t *testing.T) {
 			continue
 		}
 		require.NotNil(t, (<-j.result).hold)
-		require.True(t, tt.table.held(tt.m.root, o))
+		require.True(t, tt.table.heldBy(tt.m.root, asker{owner: o}))
 	}
 }
 
@@ -192,7 +190,7 @@ func TestLockTable_LeaveAfterTheGrant_IsGranted(t *testing.T) {
 	require.False(t, left)
 	require.False(t, last)
 	require.NotNil(t, (<-j.result).hold)
-	require.True(t, tt.table.held(tt.m.root, o))
+	require.True(t, tt.table.heldBy(tt.m.root, asker{owner: o}))
 }
 
 // The attempt belongs to its owner and not to the call that began it (R24).
@@ -200,7 +198,7 @@ func TestLockTable_AttemptEndsWithItsLastJoiner(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	a, j1 := tt.begin(o, false)
-	_, _, j2, _, _ := tt.table.enter(t.Context(), tt.m, tt.key(o), false)
+	_, _, j2, _, _ := tt.table.enter(t.Context(), tt.m, asker{owner: o}, false)
 	left, last := tt.table.leave(a, j1)
 	require.True(t, left)
 	require.False(t, last)
@@ -217,7 +215,7 @@ func TestLockTable_LostHoldIsNotReentered(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	h1 := tt.grant(tt.begin(o, false))
-	h2, _, _, _, _ := tt.table.enter(t.Context(), tt.m, tt.key(o), false)
+	h2, _, _, _, _ := tt.table.enter(t.Context(), tt.m, asker{owner: o}, false)
 
 	require.True(t, tt.table.lose(h1.d, lostBecause(errExpired)))
 	require.False(t, tt.table.lose(h1.d, lostBecause(errNodeGone)), "R40")
@@ -228,14 +226,14 @@ func TestLockTable_LostHoldIsNotReentered(t *testing.T) {
 		require.ErrorIs(t, cause, errExpired)
 		require.NotErrorIs(t, cause, errNodeGone)
 	}
-	require.False(t, tt.table.held(tt.m.root, Owner{}))
-	require.False(t, tt.table.held(tt.m.root, o))
+	require.False(t, tt.table.held(tt.m.root))
+	require.False(t, tt.table.heldBy(tt.m.root, asker{owner: o}))
 
-	_, _, _, _, err := tt.table.enter(t.Context(), tt.m, tt.key(o), false)
+	_, _, _, _, err := tt.table.enter(t.Context(), tt.m, asker{owner: o}, false)
 	require.ErrorIs(t, err, ErrLost)
 	_, _, lost := tt.table.release(h1)
 	require.ErrorIs(t, lost, ErrLost)
-	_, _, _, _, err = tt.table.enter(t.Context(), tt.m, tt.key(o), true)
+	_, _, _, _, err = tt.table.enter(t.Context(), tt.m, asker{owner: o}, true)
 	require.ErrorIs(t, err, ErrLost, "one handle is left")
 	tt.table.release(h2)
 	tt.begin(o, false)
@@ -250,7 +248,7 @@ func TestLockTable_LostBeforeTheGrant(t *testing.T) {
 	require.False(t, tt.table.lose(a.d, lostBecause(errExpired)), "there was nobody to tell")
 	require.False(t, tt.table.grant(a))
 
-	_, a2, _, isNew, err := tt.table.enter(t.Context(), tt.m, tt.key(o), false)
+	_, a2, _, isNew, err := tt.table.enter(t.Context(), tt.m, asker{owner: o}, false)
 	require.NoError(t, err, "the attempt goes on")
 	require.False(t, isNew)
 	require.Same(t, a, a2)
@@ -268,7 +266,7 @@ func TestLockTable_FailTellsEverybody(t *testing.T) {
 	tt := newTableTest(t)
 	o, bad := NewOwner(""), errors.New("bad")
 	a, j1 := tt.begin(o, false)
-	_, _, j2, _, _ := tt.table.enter(t.Context(), tt.m, tt.key(o), false)
+	_, _, j2, _, _ := tt.table.enter(t.Context(), tt.m, asker{owner: o}, false)
 	tt.table.fail(a, bad)
 	require.ErrorIs(t, (<-j1.result).err, bad)
 	require.ErrorIs(t, (<-j2.result).err, bad)
@@ -283,7 +281,7 @@ func TestHoldContext_OutlivesTheWait(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "v"))
-	_, a, j, _, _ := tt.table.enter(ctx, tt.m, tt.key(o), false)
+	_, a, j, _, _ := tt.table.enter(ctx, tt.m, asker{owner: o}, false)
 	h := tt.grant(a, j)
 	cancel()
 	require.Equal(t, "v", h.ctx.Value(key{}))

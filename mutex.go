@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -36,35 +37,44 @@ func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
 	return &Mutex{s: s, path: path, root: s.absolute(path), opts: o}, nil
 }
 
+// Format prints the path, in a word for every verb.
+func (m *Mutex) Format(f fmt.State, verb rune) { printAs(f, verb, m.words()) }
+
+// LogValue is what Format prints, for log/slog.
+func (m *Mutex) LogValue() slog.Value { return slog.StringValue(m.words()) }
+
+func (m *Mutex) words() string { return "Mutex(" + m.path + ")" }
+
 // Path returns the path as given to NewMutex.
 func (m *Mutex) Path() string { return m.path }
 
-// Acquire waits for the lock until ctx ends, which bounds the wait only: the hold's life is that of Hold.Context. If
-// the owner in ctx holds the lock already, it is re-entered at once and nothing is sent; a context without an owner
-// gets a fresh one, so that two plain calls contend. Every hold must be released.
+// Acquire waits for the lock until ctx ends, which bounds the wait only: the hold's life is that of Hold.Context. If ctx
+// carries a hold of this lock and Session, or an owner (WithOwner) that holds it, the lock is re-entered at once and
+// nothing is sent. Everybody else contends, also with a hold of another lock in ctx, or of this one through another
+// Session, for which such a call waits although it may be its own. Every hold must be released.
 //
 // When it returns an error nothing is held, and the node it may have made is deleted or being deleted. The error is
 // ctx's cause if ctx ended; ErrLost if the owner has handles of a hold that was lost, until it has released them;
-// ErrClosed; or what the servers said, such as zk.ErrNoAuth. A server that is away is waited for.
+// ErrClosed; or what the servers said, such as zk.ErrNoAuth. The *Error around it says where we stood in the queue. A
+// server that is away is waited for: only ctx, and Close, end that.
 func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "acquire", false) }
 
 // TryAcquire takes the lock if nobody is ahead, and otherwise returns ErrNotAcquired. Either way it leaves at most one
-// node, and none when it returns an error; ctx bounds the requests. If the owner in ctx is waiting for the lock in
-// another call, that is ErrNotAcquired too.
+// node, and none when it returns an error. A server that is away is waited for, until ctx ends. If the owner in ctx is
+// waiting for the lock in another call, that is ErrNotAcquired too.
 func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "try", true) }
 
-// Do acquires the lock, runs f under the hold's context, and releases. f's context also ends when ctx does. The error
-// is f's, with that of the release attached; a release that finds the lock lost gives ErrLost although f succeeded.
+// Do acquires the lock, runs f under the hold's context, and releases. f's context also ends when ctx does; it carries the
+// hold, which HoldFrom gives to f for its token. The error is f's, with that of the release attached; a release that finds
+// the lock lost gives ErrLost although f succeeded, and one that no server confirmed in time ErrNotConfirmed. Only ctx
+// bounds the wait for the lock; the release also ends by itself, as Release does.
 func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context) error) (err error) {
 	h, err := m.Acquire(ctx)
 	if err != nil {
 		return err
 	}
-	// An ended ctx gets the short try that Release gives it.
 	defer func() {
-		rctx, cancel := context.WithTimeout(ctx, max(grace, m.s.Timeout()/3))
-		defer cancel()
-		if rerr := h.Release(rctx); rerr != nil {
+		if rerr := h.Release(ctx); rerr != nil {
 			err = errors.Join(err, rerr)
 		}
 	}()
@@ -78,17 +88,21 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context) error) (err 
 // Held says whether any owner holds the lock through this Session.
 func (m *Mutex) Held() bool {
 	m.s.look()
-	return m.s.locks.held(m.root, Owner{})
+	return m.s.locks.held(m.root)
 }
 
-// OwnedBy says whether the owner that ctx carries holds the lock.
+// OwnedBy says whether an Acquire with ctx would re-enter: ctx carries a hold of this lock, or an owner that holds it.
 func (m *Mutex) OwnedBy(ctx context.Context) bool {
-	o, ok := OwnerFrom(ctx)
-	if !ok {
-		return false
-	}
 	m.s.look()
-	return m.s.locks.held(m.root, o)
+	return m.s.locks.heldBy(m.root, askerIn(ctx, m.s, m.root))
+}
+
+// HoldFrom returns the hold of this lock that ctx carries, the innermost if it was re-entered: ctx is what Do gave to its
+// function, a hold's Context, or derived from either, also through holds of other locks. It may have been lost or released
+// since, as its Err says. It returns false if ctx carries none of this lock and Session.
+func (m *Mutex) HoldFrom(ctx context.Context) (*Hold, bool) {
+	h := heldIn(ctx, holdKey{m.s, m.root})
+	return h, h != nil
 }
 
 // look ends the current era if a hold is past its lease.
@@ -101,33 +115,30 @@ func (s *Session) look() {
 	}
 }
 
-// grace is how long a call whose context has ended waits for its clean-up to be confirmed (I6).
-const grace = 500 * time.Millisecond
-
 func (m *Mutex) enter(ctx context.Context, op string, try bool) (*Hold, error) {
+	var a *attempt // once there is one
 	fail := func(err error) (*Hold, error) {
 		if e, ok := err.(*Error); ok {
 			err = e.Err // one layer of "where" is enough; this one is the caller's
 		}
-		return nil, &Error{Op: op, Path: m.path, Err: err}
+		if a == nil {
+			return nil, &Error{Op: op, Path: m.path, Err: err}
+		}
+		at := m.s.locks.standing(a)
+		return nil, &Error{Op: op, Path: m.path, Node: at.node, Err: m.waitsForItself(ctx, err), Place: at.place, Predecessor: at.predecessor}
 	}
 	if ctx == nil {
 		return fail(errors.New("nil context"))
 	}
-	ended := func() (*Hold, error) { return nil, &Error{Op: op, Path: m.path, Err: ctxError(ctx)} }
 	if ctx.Err() != nil {
-		return ended()
-	}
-	owner, ok := OwnerFrom(ctx)
-	if !ok {
-		owner = NewOwner("")
+		return fail(ctxError(ctx))
 	}
 	m.s.look() // a lost hold is not re-entered
-	hold, a, j, isNew, err := m.s.locks.enter(ctx, m, lockKey{m.root, owner}, try)
-	if err != nil || hold != nil {
-		if err != nil {
-			return fail(err)
-		}
+	hold, a, j, isNew, err := m.s.locks.enter(ctx, m, askerIn(ctx, m.s, m.root), try)
+	if err != nil {
+		return fail(err)
+	}
+	if hold != nil {
 		return hold, nil
 	}
 	if isNew && !m.s.spawn(a.run) {
@@ -135,21 +146,20 @@ func (m *Mutex) enter(ctx context.Context, op string, try bool) (*Hold, error) {
 		a.cancel(nil)
 		close(a.done)
 	}
-	select {
-	case r := <-j.result:
+	outcome := func(r joined) (*Hold, error) {
 		if r.err != nil {
 			return fail(r.err)
 		}
 		return r.hold, nil
+	}
+	select {
+	case r := <-j.result:
+		return outcome(r)
 	case <-ctx.Done():
 	}
 	left, last := m.s.locks.leave(a, j)
 	if !left {
-		r := <-j.result
-		if r.err != nil {
-			return fail(r.err)
-		}
-		return r.hold, nil
+		return outcome(<-j.result)
 	}
 	if last {
 		t := time.NewTimer(grace)
@@ -159,7 +169,21 @@ func (m *Mutex) enter(ctx context.Context, op string, try bool) (*Hold, error) {
 		case <-t.C:
 		}
 	}
-	return ended()
+	return fail(ctxError(ctx))
+}
+
+// waitsForItself adds to the error of a call that was not let in that its own context carries a hold of this path, if one
+// stands there that could not let it in: of another Session, or of another owner than the one that was set.
+func (m *Mutex) waitsForItself(ctx context.Context, err error) error {
+	h := heldIn(ctx, holdKey{root: m.root})
+	if h == nil || ctx.Err() == nil && !errors.Is(err, ErrNotAcquired) || h.Err() != nil {
+		return err
+	}
+	whose := "through another Session"
+	if h.m.s == m.s {
+		whose = "for another owner"
+	}
+	return fmt.Errorf("%w; this call's own context carries a hold of this path %s, %s, which it could not re-enter", err, whose, h.Path())
 }
 
 // attempt walks the recipe for one owner. It belongs to the owner, not to a call: calls join and leave, and it ends
@@ -172,8 +196,8 @@ type attempt struct {
 	done   chan struct{} // closed when nothing is left to be done, the deletion of a node aside that the reaper has
 	retry  *backoff      // run's: between requests that fail in a way that says nothing
 
-	joiners map[*joiner]struct{} // guarded, as waiting, by the lock table
-	waiting bool                 // somebody is ahead
+	joiners map[*joiner]struct{} // guarded, as at, by the lock table
+	at      standing
 }
 
 func newAttempt(m *Mutex, d *lockData) *attempt {
@@ -182,41 +206,54 @@ func newAttempt(m *Mutex, d *lockData) *attempt {
 	return a
 }
 
-// errRequeue says that our node, or its session, is gone through no fault of ours: begin again at the tail.
+// errRequeue says that our node is gone through no fault of ours: begin again at the tail.
 var errRequeue = errors.New("queue again")
 
 func (a *attempt) run() {
 	defer close(a.done)
 	defer a.cancel(nil)
-	s, backoff := a.m.s, newBackoff()
+	s := a.m.s
 	for a.ctx.Err() == nil { // once it has ended, nobody waits
-		start := time.Now()
 		e, err := s.attachedEra(a.ctx)
 		if err == nil {
-			err = a.queueIn(e)
+			err = a.acquireIn(e)
 		}
 		switch {
 		case err == nil:
 			return // granted
 		case a.ctx.Err() != nil:
 			return // nobody waits
-		case errors.Is(err, ErrClosed), errors.Is(err, ErrAuthFailed):
 		case errors.Is(err, errEraOver):
-			if a.m.opts.failOnLoss {
-				err = fmt.Errorf("%w: %w", ErrSessionExpired, err)
-				break
+			if !a.m.opts.failOnLoss {
+				continue
 			}
-			continue
-		case errors.Is(err, errRequeue):
-			// Somebody deletes our nodes. Do not race with them.
-			if time.Since(start) > 5*time.Second {
-				backoff = newBackoff()
-			}
-			_ = a.pause(e, backoff.next())
-			continue
+			err = fmt.Errorf("%w: %w", ErrSessionExpired, err)
 		}
 		s.locks.fail(a, err)
 		return
+	}
+}
+
+// acquireIn queues in this era, again each time our node is gone through no fault of ours, until the lock is granted. The
+// end of the era is an error, also where it is seen by the loss of the node first.
+func (a *attempt) acquireIn(e *era) error {
+	backoff := newBackoff()
+	for {
+		start := time.Now()
+		err := a.queueIn(e)
+		if !errors.Is(err, errRequeue) {
+			return err
+		}
+		// Somebody deletes our nodes. Do not race with them.
+		if time.Since(start) > 5*time.Second {
+			backoff = newBackoff()
+		}
+		if err := a.pause(e, backoff.next()); err != nil {
+			return err
+		}
+		if _, err := e.waitAttached(a.ctx); err != nil {
+			return err
+		}
 	}
 }
 
@@ -230,7 +267,7 @@ func (a *attempt) queueIn(e *era) error {
 		// The list goes out in the flight of the create, after it: an uncontended acquire is one round trip.
 		select {
 		case <-c.left:
-			l, _ = e.list(a.ctx, m.root)
+			l, _ = e.list(a.ctx, listKind{root: m.root})
 		case <-c.done:
 		}
 	}
@@ -288,7 +325,7 @@ func (a *attempt) follow(e *era, c *creation, l *listing) error {
 		if l == nil {
 			var err error
 			early = false
-			l, err = e.list(a.ctx, m.root)
+			l, err = e.list(a.ctx, listKind{root: m.root})
 			switch {
 			case err == nil:
 				backoff = newBackoff()
@@ -323,7 +360,7 @@ func (a *attempt) follow(e *era, c *creation, l *listing) error {
 		case front:
 			return a.grant(e, c, nil)
 		case behind:
-			if !m.s.locks.behind(a) {
+			if !m.s.locks.behind(a, standing{c.node, p.ahead + 1, m.root + "/" + p.predecessor}) {
 				return ErrNotAcquired
 			}
 			if !queued {
@@ -394,13 +431,10 @@ func (a *attempt) wait(e *era, c *creation, l *listing, p place) (inFront *watch
 	}
 
 	a.retry = newBackoff()
-	// An event can get lost, at a server or when watches are set again after a reconnect (F30).
-	recheck := time.NewTimer(e.sessionTimeout())
-	defer recheck.Stop()
 	for {
 		select {
 		case <-ahead.fired:
-			if ok, err := a.inFrontNow(e, l, p, own, ahead); !ok {
+			if ok, err := a.mayGrant(e, l, p, own, ahead); !ok {
 				return nil, err
 			}
 			return own, nil
@@ -417,14 +451,6 @@ func (a *attempt) wait(e *era, c *creation, l *listing, p place) (inFront *watch
 			if now != 0 && now != conn {
 				return nil, nil
 			}
-		case <-recheck.C:
-			// If the client could not restore them after a reconnect, nobody will ever hear of these.
-			for _, w := range []*watch{own, ahead} {
-				if w.conn != conn {
-					e.dropWatch(w)
-				}
-			}
-			return nil, nil
 		case <-e.over:
 			return nil, e.overErr()
 		case <-a.ctx.Done():
@@ -433,42 +459,43 @@ func (a *attempt) wait(e *era, c *creation, l *listing, p place) (inFront *watch
 	}
 }
 
-// inFrontNow is the rule by which the predecessor's deletion grants without another request. Everything else lists.
-func (a *attempt) inFrontNow(e *era, l *listing, p place, own, ahead *watch) (bool, error) {
-	// Nobody else was ahead when we listed, and nobody can get in between: but past the counter's end, where
-	// suffixes order nothing.
-	if !p.second || p.wrapped || ahead.event != zk.EventNodeDeleted {
-		return false, nil
-	}
-	// A predecessor of our own ZooKeeper session may have gone with the session, and our node too. Its deletion
-	// grants only if it was ours to do and was answered with success, which the session must have lived for.
-	if ahead.owner == e.id {
-		if ahead.erasure == nil {
+// mayGrant asks the rule (inFrontNow) whether the predecessor's event grants, and waits for what it wants to know first.
+func (a *attempt) mayGrant(e *era, l *listing, p place, own, ahead *watch) (bool, error) {
+	for {
+		known, err := a.evidence(e, l, p, own, ahead)
+		if err != nil {
+			return false, err
+		}
+		switch inFrontNow(known) {
+		case grantNow:
+			return true, nil
+		case listAgain:
 			return false, nil
 		}
-		select {
+		select { // awaitDelete
 		case <-ahead.erasure.done:
 		case <-e.over:
 			return false, e.overErr()
 		case <-a.ctx.Done():
 			return false, context.Cause(a.ctx)
 		}
-		if !ahead.erasure.ok {
-			return false, nil
-		}
 	}
-	// All that we know must come from one connection, the present one. Watches restored after a reconnect are replayed
-	// in the order the client happens to ask in: the predecessor's deletion can come before our own.
-	conn, _, err := a.m.s.attachedConn(e)
-	if err != nil {
-		return false, err
+}
+
+// evidence gathers what is known now. Our own node's event is asked for last: what comes after it finds the lock granted,
+// and ends the hold.
+func (a *attempt) evidence(e *era, l *listing, p place, own, ahead *watch) (evidence, error) {
+	k := evidence{
+		ahead: p.ahead, wrapped: p.wrapped, deleted: ahead.event == zk.EventNodeDeleted,
+		session: e.id, owner: ahead.owner, ourDelete: ahead.erasure.fate(),
+		listConn: l.conn, ownConn: own.conn, aheadConn: ahead.conn,
 	}
-	if conn == 0 || l.conn != conn || own.conn != conn || ahead.conn != conn {
-		return false, nil
+	var err error
+	if k.conn, _, err = a.m.s.attachedConn(e); err != nil {
+		return k, err
 	}
-	// If one transaction deletes the predecessor and then ours, our event may be yet to be read. Such a hold is lost as soon
-	// as it is, like any whose node somebody deletes (F24); only another request could tell it before.
-	return !own.hasFired(), nil
+	k.ownFired = own.hasFired()
+	return k, nil
 }
 
 // again decides what a failed watch means: an error to end with, or nil to list again.
@@ -534,13 +561,13 @@ func (a *attempt) grant(e *era, c *creation, own *watch) error {
 				return err
 			}
 		}
-		gone, err := e.check(a.ctx, c.node)
+		_, err = e.check(a.ctx, c.node)
 		switch {
 		case err == nil:
-		case gone != "":
+		case errors.Is(err, zk.ErrNoNode):
 			return errRequeue
 		case errors.Is(err, zk.ErrNoAuth):
-			return fmt.Errorf("the lease cannot be renewed without READ on the lock node: %w", err)
+			return fmt.Errorf("%w: %w", errUnreadable, denied(err, "check", "READ", c.node))
 		default:
 			if err := a.again(e, err); err != nil {
 				return err
@@ -602,11 +629,11 @@ func (m *Mutex) makeNode(ctx context.Context, e *era, path string) error {
 			return c.CreateContainer(path, nil, zk.FlagContainer, m.opts.acl)
 		})
 		if serverCode(err) != codeUnimplemented {
-			return err
+			return denied(err, "create", "CREATE", parentOf(path))
 		}
 	}
 	_, _, err := call(ctx, e, func(c *zk.Conn) (string, error) { return c.Create(path, nil, zk.FlagPersistent, m.opts.acl) })
-	return err
+	return denied(err, "create", "CREATE", parentOf(path))
 }
 
 // maxKnownRoots bounds what a Session that uses one lock path an order remembers (I7).

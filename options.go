@@ -1,10 +1,13 @@
 package zklock
 
 import (
+	"bytes"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"slices"
 	"strconv"
@@ -31,11 +34,12 @@ type sessionOptions struct {
 	handshakeCap  time.Duration
 	maxLockNodes  int
 	suspendedTime func() time.Duration // for tests: what the clock takes as suspended time
+	lookup        func(ctx context.Context, host string) ([]string, error)
 }
 
 type credential struct {
 	scheme string
-	auth   []byte
+	auth   secret
 }
 
 func newSessionOptions(opts []Option) sessionOptions {
@@ -44,6 +48,7 @@ func newSessionOptions(opts []Option) sessionOptions {
 		mode:         QuorumLease(0),
 		logger:       slog.Default(),
 		maxLockNodes: 10_000,
+		lookup:       net.DefaultResolver.LookupHost,
 	}
 	for _, opt := range opts {
 		opt(&o)
@@ -67,9 +72,9 @@ func (o *sessionOptions) check() error {
 	}
 	for _, c := range o.auth {
 		if c.scheme != "digest" {
-			return fmt.Errorf("authentication scheme %q is not supported: digest is", c.scheme)
+			return errors.New(`WithAuth: the scheme must be "digest", no other is supported`) // what was given may be a password
 		}
-		if !strings.Contains(string(c.auth), ":") {
+		if !bytes.ContainsRune(c.auth.reveal(), ':') {
 			return errors.New(`digest credentials must have the form "user:password"`)
 		}
 	}
@@ -85,16 +90,17 @@ func WithLease(m LeaseMode) Option { return func(o *sessionOptions) { o.mode = m
 
 // WithAuth adds digest credentials, "user:password", sent first on every connection. The scheme must be "digest".
 // ZooKeeper does not check digest credentials by themselves: wrong ones show as zk.ErrNoAuth from the operation that
-// needed the right ones.
+// needed the right ones. What is given here shows in no error, no log and no printing of a value of this package.
 func WithAuth(scheme string, auth []byte) Option {
-	return func(o *sessionOptions) { o.auth = append(o.auth, credential{scheme, slices.Clone(auth)}) }
+	return func(o *sessionOptions) { o.auth = append(o.auth, credential{scheme, newSecret(auth)}) }
 }
 
 // WithTLS connects over TLS. The certificate is verified against the host name of the connection string, also after
 // the name was resolved again; set ServerName to verify another.
 func WithTLS(c *tls.Config) Option { return func(o *sessionOptions) { o.tls = c } }
 
-// WithDialer replaces net.Dialer. It gets host names, not addresses, and must return within the timeout it is given.
+// WithDialer replaces the look-up of names and net.Dialer. It gets host names, not addresses, and must return within the
+// timeout it is given.
 // With WithTLS, the TLS handshake runs over the connection it returns.
 func WithDialer(d zk.Dialer) Option { return func(o *sessionOptions) { o.dialer = d } }
 
@@ -103,11 +109,14 @@ func WithDialer(d zk.Dialer) Option { return func(o *sessionOptions) { o.dialer 
 func WithLogger(l *slog.Logger) Option { return func(o *sessionOptions) { o.logger = l } }
 
 // WithEndOnSuspend ends every hold with ErrLost as soon as the connection is suspended, as Curator's documentation
-// advises, and not only when the lease ends. Stricter, and more holds end for nothing.
+// advises, and not only when the lease ends. Stricter, and more holds end for nothing. A silent server is then left only
+// when the ZooKeeper client gives it up, after two thirds of the session timeout.
 func WithEndOnSuspend() Option { return func(o *sessionOptions) { o.endOnSuspend = true } }
 
-// WithHandshakeTimeout caps the time from dialling a server to its connect response, after which the next server is
-// tried; the default is a third of the session timeout, and at most 10 s.
+// WithHandshakeTimeout caps the time that one server gets, from the look-up of its name over dial and TLS to its connect
+// response, after which the next one is tried; the default is a third of the session timeout, and at most 10 s. Within that
+// the dial to each address may take a heartbeat, a tenth of the session timeout and at least 250 ms, and twice as much each time
+// that all servers have been tried in vain.
 func WithHandshakeTimeout(d time.Duration) Option {
 	return func(o *sessionOptions) { o.handshakeCap = d }
 }
@@ -167,7 +176,8 @@ func WithContainer() MutexOption { return func(o *mutexOptions) { o.container = 
 
 // WithACL sets the ACL of the lock nodes, of the lock root and of parents that are made on the way; the default is
 // world:anyone with all permissions. It must give the process CREATE and DELETE (on the root) and READ: without READ
-// a hold cannot be confirmed and ends with its first lease. Whoever may DELETE on the lock root can break the lock.
+// on its node a hold cannot be confirmed and ends, as ErrLost, at its first heartbeat; the Session's other holds stand.
+// Whoever may DELETE on the lock root can break the lock.
 func WithACL(acl []zk.ACL) MutexOption {
 	return func(o *mutexOptions) { o.acl = slices.Clone(acl) }
 }
@@ -192,10 +202,26 @@ func WithQueuePattern(ending string) MutexOption {
 // two requests for each acquire that is not a re-entry.
 func WithRevocation(f func(*Hold)) MutexOption { return func(o *mutexOptions) { o.revoke = f } }
 
+// errCredentialsInServers does not quote the connection string, nor may an error around it.
+var errCredentialsInServers = errors.New("no credentials in the connection string (it has an @): give them with WithAuth, " +
+	"to the command with --auth-file, and the servers as host:port,host:port/chroot")
+
 // parseServers splits a connection string as Java clients write it, "host:port,host:port/chroot", into addresses and
-// an absolute chroot without a trailing slash ("" for none).
+// an absolute chroot without a trailing slash ("" for none). A chroot may have an @ in it; what has one and is not of
+// that form is taken for a URL with a password.
 func parseServers(s string) (addrs []string, chroot string, err error) {
+	addrs, chroot, err = splitServers(s)
+	if hosts, _, _ := strings.Cut(s, "/"); strings.Contains(hosts, "@") || err != nil && strings.Contains(s, "@") {
+		return nil, "", errCredentialsInServers
+	}
+	return addrs, chroot, err
+}
+
+func splitServers(s string) (addrs []string, chroot string, err error) {
 	hosts := s
+	if i := strings.Index(s, "://"); i >= 0 {
+		return nil, "", fmt.Errorf("connection string %q is a URL: give host:port,host:port/chroot without %s", s, s[:i+3])
+	}
 	if i := strings.IndexByte(s, '/'); i >= 0 {
 		hosts, chroot = s[:i], strings.TrimSuffix(s[i:], "/")
 		if chroot != "" {

@@ -21,7 +21,7 @@ type Participant struct {
 }
 
 // Participants returns the queue, the holder first. A lock root that is not there is an empty queue; nodes that go while
-// it is read are left out.
+// it is read are left out. A server that is away is waited for, until ctx ends.
 func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 	fail := func(err error) ([]Participant, error) {
 		return nil, &Error{Op: "participants", Path: m.path, Err: err}
@@ -49,7 +49,7 @@ func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 }
 
 func (m *Mutex) participantsIn(ctx context.Context, e *era) ([]Participant, error) {
-	l, err := e.list(ctx, m.root)
+	l, err := e.list(ctx, listKind{root: m.root})
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil, nil
 	}
@@ -75,7 +75,7 @@ func (m *Mutex) participantsIn(ctx context.Context, e *era) ([]Participant, erro
 			r.p, _, r.err = call(ctx, e, func(c *zk.Conn) (Participant, error) {
 				data, stat, err := c.Get(node)
 				if err != nil {
-					return Participant{}, err
+					return Participant{}, denied(err, "get", "READ", node)
 				}
 				created := time.UnixMilli(stat.Ctime)
 				return Participant{node, data, stat.EphemeralOwner, stat.Czxid, created, time.Since(created)}, nil

@@ -75,8 +75,9 @@ func (c *creation) create(data []byte, acl []zk.ACL) {
 		node, err := c.tryCreate(id, seen, data, acl)
 		left, zxid := seen.seen()
 
-		switch {
-		case err == nil && left && !e.isOver():
+		over := e.isOver() || errors.Is(err, ErrClosed)
+		switch fateOf(outcomeOf(err), left, over) {
+		case nodeMade:
 			if err := checkNodeName(c.root, node, id); err != nil {
 				c.err = err
 				return
@@ -93,12 +94,11 @@ func (c *creation) create(data []byte, acl []zk.ACL) {
 				c.err = err
 				return
 			}
-			// The connection was lost before the token was read: look again.
+			// The connection was lost before the token was read: look for the node.
 
-		case !left && err != nil && !errors.Is(err, ErrClosed) && !e.isOver():
-			// The frame never left: nothing was made.
-			if refused(err) {
-				c.err = err
+		case nothingMade:
+			if left && !e.pause(200*time.Millisecond) { // the servers are busy
+				c.err = e.overErr()
 				return
 			}
 			if _, err := e.waitAttached(context.Background()); err != nil {
@@ -107,24 +107,21 @@ func (c *creation) create(data []byte, acl []zk.ACL) {
 			}
 			continue
 
-		case outcomeOf(err) == notApplied && left:
-			if serverCode(err) == codeThrottled {
-				if !e.pause(200 * time.Millisecond) {
-					c.err = e.overErr()
-					return
-				}
-				continue
-			}
+		case nodeDenied:
 			c.err = err
 			return
+
+		case goneIfMade:
+			c.err = err
+			if e.isOver() {
+				c.err = e.overErr()
+			}
+			return
+
+		case nodeUnclear:
 		}
 
 		// From here on the node may or may not exist. Creating again would queue us behind ourselves (I2).
-		if e.isOver() {
-			// It dies with its session, which is over (F5).
-			c.err = e.overErr()
-			return
-		}
 		c.resolve(id)
 		if c.node != "" || c.err != nil {
 			return
@@ -147,7 +144,7 @@ func (c *creation) tryCreate(id string, seen *sighting, data []byte, acl []zk.AC
 	if !e.s.spawn(func() {
 		defer e.s.creations.Delete(id)
 		node, err := e.s.conn.Create(c.root+"/"+protectedPrefix+id+"-"+lockName, data, zk.FlagEphemeralSequential, acl)
-		ch <- result{node, named(err)}
+		ch <- result{node, denied(named(err), "create", "CREATE", c.root)}
 	}) {
 		e.s.creations.Delete(id)
 		return "", e.s.closedErr()
@@ -206,33 +203,22 @@ func (c *creation) resolve(id string) {
 	}
 }
 
-// errMoved says that two requests did not go over one connection, and the second answer is worth nothing.
-var errMoved = errors.New("the connection changed between sync and list")
-
-// find looks for our protection id under root, in up-to-date state. "" if it is not there. The list must come over the
-// connection of the sync: another server may lag behind what the first had caught up with.
+// find looks for our protection id under root, in up-to-date state. "" if it is not there. Those who look at the same time
+// share one sync and one list (R69).
 func (e *era) find(root, id string) (string, error) {
-	_, synced, err := call(context.Background(), e, func(c *zk.Conn) (string, error) { return c.Sync(root) })
-	if err != nil {
+	l, err := e.list(context.Background(), listKind{root, true})
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return "", nil
+	case err != nil:
 		return "", err
 	}
-	names, listed, err := call(context.Background(), e, func(c *zk.Conn) ([]string, error) {
-		names, _, err := c.Children(root)
-		return names, err
-	})
-	none := err == nil || errors.Is(err, zk.ErrNoNode)
-	for _, n := range names {
+	for _, n := range l.names {
 		if got, ok := protectionID(n); ok && got == id {
 			return root + "/" + n, nil
 		}
 	}
-	switch {
-	case none && (synced == 0 || synced != listed):
-		return "", errMoved
-	case none:
-		return "", nil
-	}
-	return "", err
+	return "", nil
 }
 
 func (e *era) stat(node string) (*zk.Stat, error) {
@@ -292,6 +278,22 @@ type erasure struct {
 	err  error         // ErrNoNode: it was gone before our first try; otherwise why nothing can be done
 }
 
+// fate is what is known of the deletion now; x may be nil, for a node that we do not delete.
+func (x *erasure) fate() deleteFate {
+	if x == nil {
+		return notOurs
+	}
+	select {
+	case <-x.done:
+	default:
+		return unanswered
+	}
+	if x.ok {
+		return succeeded
+	}
+	return failed
+}
+
 // erase deletes a node of ours. Asked twice for one node, it returns the erasure under way.
 func (e *era) erase(node string) *erasure {
 	e.mu.Lock()
@@ -347,7 +349,7 @@ func (e *era) runErasure(x *erasure, node string) {
 		}
 		if refused(err) && x.refusal == nil {
 			e.s.log.error("zklock: the servers refuse to delete a lock node, which goes on blocking the lock; does the ACL give DELETE on the lock root?", "node", node, "err", err)
-			x.refusal = err
+			x.refusal = denied(err, "delete", "DELETE", parentOf(node))
 			close(x.refused)
 		}
 		if !e.pause(backoff.next()) {

@@ -76,7 +76,7 @@ func members(children, markers []string) []member {
 type place struct {
 	kind        placeKind
 	predecessor string   // behind: the node just ahead of us
-	second      bool     // behind: the predecessor is the front, so its deletion makes us the front
+	ahead       int      // behind: how many nodes are ahead. If it is one, the predecessor is the front, and its deletion makes us the front
 	wrapped     bool     // a suffix in the queue is in the wrap region: no grant without listing
 	unordered   []string // needOrder: nodes whose czxid must be read before the place is known
 	foreign     string   // exhausted: the node that cannot be ordered
@@ -154,7 +154,7 @@ func placeOf(self string, children, markers []string, czxid map[string]int64) pl
 		return p
 	}
 	p.kind = behind
-	p.second = len(before) == 1
+	p.ahead = len(before)
 	last := before[0]
 	for _, m := range before[1:] {
 		if ok, known := ahead(last, m); ok || !known {
@@ -163,6 +163,70 @@ func placeOf(self string, children, markers []string, czxid map[string]int64) pl
 	}
 	p.predecessor = last.name
 	return p
+}
+
+// evidence is what a waiter knows when the event of its predecessor has come.
+type evidence struct {
+	ahead          int        // how many nodes were ahead of ours in the list
+	wrapped        bool       // a suffix in the list was in the wrap region
+	deleted        bool       // the event is the predecessor's deletion, and no other
+	owner, session int64      // the ZooKeeper session of the predecessor, and our own
+	ourDelete      deleteFate // what became of our own delete of the predecessor
+
+	conn                         uint64 // the present connection, 0 if there is none
+	listConn, ownConn, aheadConn uint64 // those of the list and of the watches on our node and the predecessor; 0 if not sure
+
+	ownFired bool // an event of our own node has come
+}
+
+// deleteFate is what became of our own delete of a node, as far as we know.
+type deleteFate int
+
+const (
+	notOurs    deleteFate = iota // we were not deleting it
+	unanswered                   // sent, or about to be
+	succeeded                    // our delete did it
+	failed                       // it did not, or the session is over
+)
+
+// ruling is what inFrontNow says.
+type ruling int
+
+const (
+	listAgain   ruling = iota // the event proves nothing: ask
+	grantNow                  // the lock is ours
+	awaitDelete               // ask again when our own delete of the predecessor is answered
+)
+
+// inFrontNow is the rule by which the event of the predecessor grants without another request. It grants only if all of this
+// is known; everything else lists. explore_test.go shows what happens without each clause.
+func inFrontNow(k evidence) ruling {
+	// Nobody else was ahead when we listed, and nobody can get in between: but past the counter's end, where
+	// suffixes order nothing.
+	if k.ahead != 1 || k.wrapped || !k.deleted {
+		return listAgain
+	}
+	// A predecessor of our own ZooKeeper session may have gone with the session, and our node too. Its deletion
+	// grants only if it was ours to do and was answered with success, which the session must have lived for.
+	if k.owner == k.session {
+		switch k.ourDelete {
+		case notOurs, failed:
+			return listAgain
+		case unanswered:
+			return awaitDelete
+		}
+	}
+	// All that we know must come from one connection, the present one. Watches restored after a reconnect are replayed
+	// in the order the client happens to ask in: the predecessor's deletion can come before our own.
+	if k.conn == 0 || k.listConn != k.conn || k.ownConn != k.conn || k.aheadConn != k.conn {
+		return listAgain
+	}
+	// If one transaction deletes the predecessor and then ours, our event may be yet to be read. Such a hold is lost as soon
+	// as it is, like any whose node somebody deletes (F24); only another request could tell it before.
+	if k.ownFired {
+		return listAgain
+	}
+	return grantNow
 }
 
 // ordersByCzxid tells the nodes of clients that may order the wrap region as we do (zklock's names are Curator's)

@@ -143,17 +143,17 @@ func TestPlaceOf(t *testing.T) {
 		{"alone", self, []string{self}, nil, place{kind: front}},
 		{"front with others behind", self, []string{ours(2, 9), self, ours(3, 8)}, nil, place{kind: front}},
 		{"second: its predecessor is the front", self, []string{self, ours(2, 6), ours(3, 8)}, nil,
-			place{kind: behind, predecessor: ours(2, 6), second: true}},
+			place{kind: behind, predecessor: ours(2, 6), ahead: 1}},
 		{"further back: the one just ahead, whatever the order of the list", self,
 			[]string{ours(2, 2), ours(3, 5), self, ours(4, 4), ours(5, 8)}, nil,
-			place{kind: behind, predecessor: ours(3, 5)}},
+			place{kind: behind, predecessor: ours(3, 5), ahead: 3}},
 		{"gaps in the numbers mean nothing", self, []string{ours(2, 0), self}, nil,
-			place{kind: behind, predecessor: ours(2, 0), second: true}},
+			place{kind: behind, predecessor: ours(2, 0), ahead: 1}},
 		{"foreign children take no part", self, append(slices.Clone(foreign), self), nil, place{kind: front}},
 		{"foreign children are no predecessors", self, append(slices.Clone(foreign), ours(2, 3), self), nil,
-			place{kind: behind, predecessor: ours(2, 3), second: true}},
-		{"F36: behind kazoo's lock", self, []string{self, kazoo5}, nil, place{kind: behind, predecessor: kazoo5, second: true}},
-		{"F36: behind go-zookeeper's lock", self, []string{self, goZK5}, nil, place{kind: behind, predecessor: goZK5, second: true}},
+			place{kind: behind, predecessor: ours(2, 3), ahead: 1}},
+		{"F36: behind kazoo's lock", self, []string{self, kazoo5}, nil, place{kind: behind, predecessor: kazoo5, ahead: 1}},
+		{"F36: behind go-zookeeper's lock", self, []string{self, goZK5}, nil, place{kind: behind, predecessor: goZK5, ahead: 1}},
 		{"F36: ten digits compare as numbers", self, []string{self, ours(2, 10)}, nil, place{kind: front}},
 
 		// A missing node is no index and no last place (R13): it is told.
@@ -169,9 +169,9 @@ func TestPlaceOf(t *testing.T) {
 			place{kind: needOrder, unordered: []string{ours(2, 7)}}},
 		{"F35: tie, we were first", self, []string{self, ours(2, 7)}, map[string]int64{self: 50, ours(2, 7): 51}, place{kind: front}},
 		{"F35: tie, we were second", self, []string{self, ours(2, 7)}, map[string]int64{self: 50, ours(2, 7): 49},
-			place{kind: behind, predecessor: ours(2, 7), second: true}},
+			place{kind: behind, predecessor: ours(2, 7), ahead: 1}},
 		{"F35: a tie ahead of us makes nobody second", self, []string{self, ours(2, 6), ours(3, 6)}, nil,
-			place{kind: behind, predecessor: ours(3, 6)}},
+			place{kind: behind, predecessor: ours(3, 6), ahead: 2}},
 		{"F35: made in one transaction: one czxid, the name decides", self, []string{self, ours(2, 7)},
 			map[string]int64{self: 50, ours(2, 7): 50}, place{kind: front}},
 		// R60: a node that vanished between the list and the look is skipped.
@@ -180,14 +180,14 @@ func TestPlaceOf(t *testing.T) {
 		// F34: past the counter's end suffixes order nothing, and nobody is granted without a list.
 		{"F34: in the region, alone", ours(1, wrapStart), []string{ours(1, wrapStart)}, nil, place{kind: front, wrapped: true}},
 		{"F34: ordinary numbers are ahead", ours(1, -1<<31), []string{ours(2, 9), ours(1, -1<<31)}, nil,
-			place{kind: behind, predecessor: ours(2, 9), second: true, wrapped: true}},
+			place{kind: behind, predecessor: ours(2, 9), ahead: 1, wrapped: true}},
 		{"F34: ordinary numbers need no czxid", ours(2, 9), []string{ours(2, 9), ours(1, -1<<31), ours(3, wrapStart)}, nil,
 			place{kind: front, wrapped: true}},
 		{"F34: negative is not ahead of the end by its number", ours(1, wrapStart), []string{ours(1, wrapStart), ours(2, -1<<31)}, nil,
 			place{kind: needOrder, unordered: []string{ours(2, -1<<31), ours(1, wrapStart)}, wrapped: true}},
 		{"F34: czxid orders the region", ours(1, wrapStart), []string{ours(1, wrapStart), ours(2, -1<<31), ours(3, wrapStart)},
 			map[string]int64{ours(1, wrapStart): 70, ours(2, -1<<31): 69, ours(3, wrapStart): 68},
-			place{kind: behind, predecessor: ours(2, -1<<31), wrapped: true}},
+			place{kind: behind, predecessor: ours(2, -1<<31), ahead: 2, wrapped: true}},
 		{"F34: first by czxid", ours(1, -1<<31), []string{ours(1, -1<<31), ours(3, wrapStart)},
 			map[string]int64{ours(1, -1<<31): 60, ours(3, wrapStart): 61}, place{kind: front, wrapped: true}},
 		{"R60: gone nodes of the region are skipped", ours(1, wrapStart), []string{ours(1, wrapStart), ours(3, wrapStart)},
@@ -252,9 +252,8 @@ func TestPlaceOf_RandomQueues_OneFront(t *testing.T) {
 			}
 			require.Equal(t, behind, p.kind, "%s in %v", n.name, children)
 			require.Less(t, czxid[p.predecessor], n.czxid, "%s in %v", n.name, children)
-			if p.second {
-				require.Equal(t, first.name, p.predecessor, "second means that the predecessor is the front")
-			}
+			require.Equal(t, int(n.czxid-first.czxid), p.ahead, "%s in %v", n.name, children)
+			require.Equal(t, p.ahead == 1, p.predecessor == first.name, "second means that the predecessor is the front")
 
 			// With others' czxids missing the answer is the same or a question, never another answer. Our own is
 			// known from the create.
@@ -266,7 +265,7 @@ func TestPlaceOf_RandomQueues_OneFront(t *testing.T) {
 			}
 			if q := placeOf(n.name, children, queueMarkers, some); q.kind != needOrder {
 				require.Equal(t, behind, q.kind, "%s in %v", n.name, children)
-				require.Equal(t, p.second, q.second)
+				require.Equal(t, p.ahead, q.ahead)
 			} else {
 				require.NotEmpty(t, q.unordered)
 				for _, name := range q.unordered {
@@ -274,5 +273,44 @@ func TestPlaceOf_RandomQueues_OneFront(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// I1, I3: the rule by which the predecessor's event grants. Each row changes one thing in a waiter for whom all speaks for
+// a grant. TestExplore_WithoutAClause shows what happens without a clause.
+func TestInFrontNow(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(k *evidence)
+		want   ruling
+	}{
+		{"all is well", func(*evidence) {}, grantNow},
+
+		{"others were ahead of the predecessor", func(k *evidence) { k.ahead = 2 }, listAgain},
+		{"a suffix is in the wrap region", func(k *evidence) { k.wrapped = true }, listAgain},
+		{"the event is no deletion", func(k *evidence) { k.deleted = false }, listAgain},
+
+		{"our session's, which we deleted", func(k *evidence) { k.owner, k.ourDelete = 7, succeeded }, grantNow},
+		{"our session's, which somebody else deleted", func(k *evidence) { k.owner = 7 }, listAgain},
+		{"our session's, and our delete of it failed", func(k *evidence) { k.owner, k.ourDelete = 7, failed }, listAgain},
+		{"our session's, and our delete of it is under way", func(k *evidence) { k.owner, k.ourDelete = 7, unanswered }, awaitDelete},
+		{"that, behind others", func(k *evidence) { k.owner, k.ourDelete, k.ahead = 7, unanswered, 2 }, listAgain},
+		{"another session's, and our delete of it is under way", func(k *evidence) { k.ourDelete = unanswered }, grantNow}, // it is gone
+		{"nobody's: it is not ephemeral", func(k *evidence) { k.owner = 0 }, grantNow},
+
+		{"there is no connection now", func(k *evidence) { k.conn = 0 }, listAgain},
+		{"nor ever was a sure one", func(k *evidence) { k.conn, k.listConn, k.ownConn, k.aheadConn = 0, 0, 0, 0 }, listAgain},
+		{"the list is of an earlier connection", func(k *evidence) { k.listConn-- }, listAgain},
+		{"the watch on our own node is restored", func(k *evidence) { k.ownConn-- }, listAgain},
+		{"the watch on the predecessor is restored", func(k *evidence) { k.aheadConn-- }, listAgain},
+		{"both are", func(k *evidence) { k.ownConn--; k.aheadConn-- }, listAgain},
+		{"all is of an earlier connection", func(k *evidence) { k.conn++ }, listAgain},
+		{"of an earlier connection, and our delete is under way", func(k *evidence) { k.owner, k.ourDelete, k.conn = 7, unanswered, 4 }, awaitDelete},
+
+		{"an event of our own node has come", func(k *evidence) { k.ownFired = true }, listAgain},
+	} {
+		k := evidence{ahead: 1, deleted: true, owner: 8, session: 7, conn: 3, listConn: 3, ownConn: 3, aheadConn: 3}
+		tt.change(&k)
+		require.Equal(t, tt.want, inFrontNow(k), tt.name)
 	}
 }

@@ -66,7 +66,7 @@ func TestREADME_LeaseTable(t *testing.T) {
 
 // Links to files of this repository lead somewhere.
 func TestREADME_Links(t *testing.T) {
-	for _, name := range []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md"} {
+	for _, name := range []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"} {
 		for _, m := range regexp.MustCompile(`\]\(([^)#:]+)\)`).FindAllStringSubmatch(readFile(t, name), -1) {
 			_, err := os.Stat(m[1])
 			require.NoError(t, err, "%s links to it", name)

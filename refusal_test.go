@@ -3,6 +3,8 @@ package zklock_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"path"
 	"testing"
 	"time"
 
@@ -10,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
-	"github.com/zklock/zklock/internal/zkserver"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -198,10 +199,95 @@ func TestVirtual_RequestFailsAfterTheCreate_LeavesNothing(t *testing.T) {
 
 // F28, R34: a real server that takes no requests without credentials says so and closes the session. It is told at once.
 func TestReal_CredentialsRequired_ErrorSaysSo(t *testing.T) {
-	srv := zkserver.Single(t, zkserver.Property("zookeeper.enforce.auth.enabled", "true"), zkserver.Property("zookeeper.enforce.auth.schemes", "digest")).Addr()
+	srv := requiringCredentials(t)
 	start := time.Now()
 	_, err := newMutex(t, connect(t, srv), "/job").Acquire(within(t, 2*soon))
 	require.ErrorContains(t, err, "authentication required")
 	require.Less(t, time.Since(start), soon)
 	release(t, acquire(t, newMutex(t, connect(t, srv, zklock.WithAuth("digest", []byte("ann:secret"))), "/job")))
+}
+
+// unreadable is an ACL that gives everything but READ.
+var unreadable = zk.WorldACL(zk.PermAll &^ zk.PermRead)
+
+// R68, F43: READ is taken from some of the held nodes of a Session, and stays with others. Those holds end within a
+// heartbeat, each told before its node is deleted; no other does.
+func TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds(t *testing.T) {
+	for _, n := range []int{1, 2, 5} { // of five
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			v.net.SetLatency(time.Millisecond)
+			s := v.connect(zklock.WithSessionTimeout(30 * time.Second))
+			var holds []*zklock.Hold
+			for i := range 5 {
+				holds = append(holds, acquire(t, newMutex(t, s, fmt.Sprintf("/job/%d", i))))
+			}
+			time.Sleep(20 * time.Second)
+			taken := time.Now()
+			for _, h := range holds[:n] {
+				_, err := v.connect().Conn().SetACL(h.Path(), unreadable, -1)
+				require.NoError(t, err)
+			}
+			for _, h := range holds[:n] {
+				select {
+				case <-h.Lost():
+				case <-time.After(3*time.Second + 50*time.Millisecond): // a heartbeat
+					t.Error("F43: not told within a heartbeat")
+				}
+				require.ErrorIs(t, h.Err(), zklock.ErrLost)
+				require.ErrorIs(t, h.Err(), zk.ErrNoAuth)
+				require.ErrorContains(t, h.Err(), "READ")
+				next := acquire(t, newMutex(t, v.connect(), path.Dir(h.Path())))
+				require.Greater(t, next.Token(), h.Token(), "I4: the node is deleted")
+				release(t, next)
+			}
+			require.Less(t, time.Since(taken), 4*time.Second)
+			time.Sleep(time.Minute)
+			for _, h := range holds[n:] {
+				require.NoError(t, h.Err(), "F43")
+				require.Greater(t, time.Until(h.Deadline()), 15*time.Second, "F43: not renewed")
+				release(t, h)
+			}
+			for _, h := range holds[:n] {
+				require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+			}
+		})
+	}
+}
+
+// R68: a Mutex whose ACL gives no READ beside one whose ACL does. The first has nothing that could be relied on: it is
+// told within a heartbeat; or, if the lease has to be renewed before the grant, gets no hold at all. The other stands.
+func TestVirtual_MutexWithoutRead_EndsNoOtherHold(t *testing.T) {
+	for _, wait := range []time.Duration{0, time.Minute} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			v.net.SetLatency(time.Millisecond)
+			_, err := v.srv.Create("/closed", nil, 0)
+			require.NoError(t, err)
+			s := v.connect()
+			closed := newMutex(t, s, "/closed", zklock.WithACL(unreadable))
+			if wait == 0 {
+				other := acquire(t, newMutex(t, s, "/job"))
+				h := acquire(t, closed)
+				select {
+				case <-h.Lost():
+				case <-time.After(time.Second + 50*time.Millisecond): // a heartbeat
+					t.Error("not told within a heartbeat")
+				}
+				require.ErrorIs(t, h.Release(within(t, soon)), zk.ErrNoAuth)
+				time.Sleep(time.Minute)
+				require.NoError(t, other.Err())
+				release(t, other)
+			} else {
+				ahead := acquire(t, newMutex(t, v.connect(), "/closed"))
+				w := v.queueUp(closed)
+				time.Sleep(wait)
+				release(t, ahead)
+				_, err := w.get(t)
+				require.ErrorIs(t, err, zk.ErrNoAuth)
+				require.ErrorContains(t, err, "READ")
+				require.True(t, s.State().Attached())
+			}
+			time.Sleep(time.Second)
+			require.Empty(t, v.srv.Children("/closed"), "I4")
+		})
+	}
 }

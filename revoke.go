@@ -14,7 +14,8 @@ var revokeMessage = []byte("__REVOKE__")
 
 // Revoke asks the holder of a lock node to release it, as Curator's Revoker does: it sets the node's data to a message
 // that a holder with WithRevocation listens for. node is absolute, as Hold.Path and Participant.Node give it. It does
-// not wait for the release. A node that is gone is no error.
+// not wait for the release. A node that is gone is no error. A server that is away is waited for, until ctx ends; if the
+// connection is lost or ctx ends while the message is on its way, the message may or may not be written.
 func Revoke(ctx context.Context, s *Session, node string) error {
 	fail := func(err error) error { return &Error{Op: "revoke", Path: node, Err: err} }
 	if ctx == nil || s == nil {
@@ -32,7 +33,7 @@ func Revoke(ctx context.Context, s *Session, node string) error {
 		if outcomeOf(err) == unknown {
 			err = fmt.Errorf("the message may or may not be written: %w", err)
 		}
-		return fail(err)
+		return fail(denied(err, "set", "WRITE", node))
 	}
 	return nil
 }

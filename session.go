@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -110,6 +111,9 @@ func (m stateMachine) next(e stateEvent) (stateMachine, bool) {
 	return m, false
 }
 
+// grace is how long a call whose context has ended waits for its clean-up to be confirmed (I6).
+const grace = 500 * time.Millisecond
+
 // Session is one ZooKeeper connection: its state, its lease, and the locks that are held and waited for over it. It
 // goes on when a ZooKeeper session expires: holds end with ErrLost, waiters queue again in the next one. All its
 // methods may be called from any goroutine.
@@ -120,6 +124,7 @@ type Session struct {
 	servers string // as given
 	chroot  string
 	hosts   *hosts
+	names   names
 	conn    *zk.Conn
 	zxid    lastzxid.Seen   // kept in the client's place
 	ctx     context.Context // ends when the Session is shut: for dials, which the client cannot break off
@@ -140,10 +145,9 @@ type Session struct {
 
 		clientWatches map[clientWatch]struct{} // what the client will restore after a reconnect
 
-		err      error   // why the Session is unusable: closed
-		unburied []*era  // lost, but alive for all the servers know
-		inquired instant // when a server was last asked whether the session is still there
-		tried    map[string]error
+		err        error   // why the Session is unusable: closed
+		askedAfter instant // when a server last said that the session is still there, which was silent for long
+		tried      map[string]error
 	}
 	work sync.WaitGroup // every goroutine but the ones below; none starts after link.err is set
 
@@ -171,8 +175,8 @@ type Session struct {
 // "host:port,host:port/chroot", the port 2181 where none is given, IPv6 addresses in brackets. Paths given to NewMutex
 // are below the chroot.
 //
-// It returns when there is a ZooKeeper session, or with an error that says what was tried when ctx ends. ctx bounds
-// the connecting only. A configuration whose lease has no room in the session timeout gives ErrNoRoom, with numbers.
+// It returns when there is a ZooKeeper session, or with an error that says what was tried when ctx ends, at the latest half
+// a second after; what is left of the try then ends by itself. ctx bounds the connecting only. A configuration whose lease has no room in the session timeout gives ErrNoRoom, with numbers.
 // The caller must Close the Session.
 func Connect(ctx context.Context, servers string, opts ...Option) (*Session, error) {
 	fail := func(err error) (*Session, error) {
@@ -186,6 +190,9 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 		return fail(err)
 	}
 	addrs, chroot, err := parseServers(servers)
+	if errors.Is(err, errCredentialsInServers) {
+		servers = ""
+	}
 	if err != nil {
 		return fail(err)
 	}
@@ -198,6 +205,7 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 		hosts: newHosts(addrs, clk), started: make(chan struct{}), wake: make(chan struct{}, 1), loopDone: make(chan struct{}), closeDone: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.names.lookup, s.names.ctx, s.names.mu.byHost = o.lookup, s.ctx, make(map[string]*hostName)
 	s.link.changed = make(chan struct{})
 	s.link.clientWatches = make(map[clientWatch]struct{})
 	s.link.tried = make(map[string]error)
@@ -228,11 +236,31 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 		if tried := s.whatWasTried(); tried != "" {
 			err = fmt.Errorf("%w; tried %s", err, tried)
 		}
-		_ = s.Close()
+		// The client's Close can take a second and more where no server answers.
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			_ = s.Close()
+		}()
+		select {
+		case <-closed:
+		case <-time.After(grace * 4 / 5):
+		}
 		return fail(err)
 	}
 	<-s.started // State says so too; the mail is there already
 	return s, nil
+}
+
+// Format prints the servers, the state and the ZooKeeper session's id, in one line for every verb. Nothing else of a
+// Session is printed, no credentials above all.
+func (s *Session) Format(f fmt.State, verb rune) { printAs(f, verb, s.words()) }
+
+// LogValue is what Format prints, for log/slog.
+func (s *Session) LogValue() slog.Value { return slog.StringValue(s.words()) }
+
+func (s *Session) words() string {
+	return fmt.Sprintf("Session(%s, %v, %#x)", s.servers, s.State(), s.SessionID())
 }
 
 // State returns the state as it is now.
@@ -274,7 +302,7 @@ func (s *Session) Deadline() time.Time {
 	return s.clock.wall(e.leaseEnd())
 }
 
-// Timeout returns the session timeout that the servers granted; zero if there is no ZooKeeper session now.
+// Timeout returns the session timeout that the servers granted, the smallest one that they did in this ZooKeeper session; zero if there is no ZooKeeper session now.
 func (s *Session) Timeout() time.Duration {
 	s.link.Lock()
 	e := s.link.era
@@ -296,11 +324,18 @@ func (s *Session) SessionID() int64 {
 }
 
 // Conn returns the connection, for everything else over the same session. It has no chroot: its paths are absolute.
-// Do not Close it, close the Session; do not AddAuth, use WithAuth.
+// Do not Close it, close the Session; do not AddAuth, use WithAuth. Its requests fail with zk.ErrConnectionClosed also when
+// the Session leaves a server that is silent while something is held or waited for. Do not print it: with fmt it
+// shows the password of the ZooKeeper session, with which anybody who reaches the servers can end that session.
+//
+// When the lease ends over a hold, the Session gives the ZooKeeper session up and ends it at the servers. Ephemeral nodes
+// that were made over Conn go with it, although nothing may have been wrong with them, and Changes tells of Lost. For
+// ephemerals that should not depend on a lock, use a Session of their own.
 func (s *Session) Conn() *zk.Conn { return s.conn }
 
 // Close ends every hold and every wait with ErrClosed, ends the ZooKeeper session, with which all its lock nodes go,
-// and returns when the last goroutine of the Session has ended: after 4 s at the latest, also when no server answers.
+// and returns when the last goroutine of the Session has ended: after 4 s at the latest, also when no server answers, unless
+// a dialer that was given with WithDialer takes longer to return.
 // The lock nodes then stay until the session timeout has passed at the servers. Close may be called more than once.
 func (s *Session) Close() error {
 	if !s.closing.CompareAndSwap(false, true) {
@@ -404,6 +439,50 @@ func (s *Session) attachedConn(e *era) (seq uint64, changed <-chan struct{}, err
 
 // The tap's reports (tapSink), on the client's goroutines.
 
+// connecting decides about the client's connect request. A session that we have given up but that may be alive is ended: its
+// nodes keep the lock from others until it is over, and the client would attach to it again. This is tried until a server has
+// answered, with a refusal or by hanging up, too. From then on nothing of ours touches it, and it is gone T and a tick later
+// (R65). A server that is silent has no quorum; then the try has touched nothing, and the next one goes on.
+//
+// A session of which nothing has been heard for long is asked after. A server refuses a client that has seen more than it
+// has, without saying whether its session is over. If the servers came back from an older snapshot (F23), all of them do, and
+// the client would stay out until they have caught up. To ask is a sign of life for the session, so it is done once in a
+// while only.
+func (s *Session) connecting(t *tap, session int64) approach {
+	s.link.Lock()
+	e, askedAfter := s.link.era, s.link.askedAfter
+	s.link.Unlock()
+	if e == nil || e.id != session {
+		return attach
+	}
+	now := s.clock.now()
+	switch {
+	case e.isOver() && e.leftToExpire():
+		return sayItsEnded
+	case e.isOver():
+		return endIt
+	case e.overdue(now, askedAfter):
+		return askAfter
+	}
+	return attach
+}
+
+func (s *Session) found(*tap) {
+	s.link.Lock()
+	defer s.link.Unlock()
+	s.link.askedAfter = s.clock.now()
+}
+
+func (s *Session) hungUp(t *tap) {
+	if e := s.eraOn(t); e != nil {
+		e.noteHangUp()
+	}
+}
+
+func (s *Session) ended(t *tap, outcome string) {
+	s.log.info("zklock: asked a server to end the given-up session", "server", t.RemoteAddr().String(), "outcome", outcome)
+}
+
 func (s *Session) connected(t *tap, r connectResponse, exchange frame) error {
 	s.link.Lock()
 	old := s.link.era
@@ -415,7 +494,6 @@ func (s *Session) connected(t *tap, r connectResponse, exchange frame) error {
 	if r.sessionID == 0 {
 		s.link.era = nil
 		clear(s.link.clientWatches) // the client drops them with the session
-		s.unburyLocked(nil)
 		s.link.Unlock()
 		s.hosts.forgive()
 		if old != nil {
@@ -423,18 +501,10 @@ func (s *Session) connected(t *tap, r connectResponse, exchange frame) error {
 		}
 		return nil
 	}
-	for _, e := range s.link.unburied {
-		if e.id == r.sessionID {
+	if old != nil && old.id == r.sessionID {
+		if old.isOver() { // given up while the connect request was on its way
 			s.link.Unlock()
 			return fmt.Errorf("zklock: session %#x was given up", r.sessionID)
-		}
-	}
-	if old != nil && old.id == r.sessionID {
-		if old.isOver() {
-			// The server that said that it was gone was wrong, as one may be that does not lead any more: end it again.
-			s.link.unburied = append(s.link.unburied, old)
-			s.link.Unlock()
-			return fmt.Errorf("zklock: session %#x is over", r.sessionID)
 		}
 		old.reattach(t.seq, exchange, r.timeout)
 		if len(s.link.clientWatches) > 0 {
@@ -619,14 +689,21 @@ func (s *Session) nudge() {
 	}
 }
 
-// loop owns the state machine, the beat and the lease's timer. It ends when the machine is Closed.
+// lateLook is how late the loop may see the end of a server's silence and believe it.
+const lateLook = 100 * time.Millisecond
+
+// loop owns the state machine, the beat, the lease's timer, and the look for servers that are silent or away. It ends when
+// the machine is Closed.
 func (s *Session) loop() {
 	defer close(s.loopDone)
-	beat := time.NewTimer(time.Hour)
+	beat := time.NewTimer(0)
 	defer beat.Stop()
 	expiry := time.NewTimer(time.Hour)
 	defer expiry.Stop()
 	var lastBeat instant // when the last one was sent
+	var doubled int      // how often in a row a connection was given up because its server was silent
+	var doubted instant  // an end of a server's silence that was seen late, and is looked at once more
+	var out outage
 	for {
 		select {
 		case <-s.wake:
@@ -641,18 +718,21 @@ func (s *Session) loop() {
 		if s.link.watches != 0 {
 			s.attachLocked()
 		}
-		e, conn := s.link.era, uint64(0)
+		e, t, conn := s.link.era, s.link.tap, uint64(0)
 		if s.link.attached {
 			conn = s.link.tap.seq
 		}
 		s.link.Unlock()
+		now := s.clock.now()
+		next := out.look(now, conn != 0, func(d time.Duration) {
+			s.log.warn("zklock: no server has taken the session in", "for", d.Round(time.Second), "tried", s.whatWasTried())
+		})
 		if e == nil {
-			beat.Reset(time.Hour)
+			beat.Reset(max(next.sub(now), time.Millisecond))
 			expiry.Reset(time.Hour)
 			continue
 		}
-		now := s.clock.now()
-		held, queued, end := e.load()
+		held, queued, busy, end := e.load()
 		if held > 0 {
 			if e.look(now); e.isOver() {
 				continue // the mail says so
@@ -661,23 +741,68 @@ func (s *Session) loop() {
 		} else {
 			expiry.Reset(time.Hour)
 		}
+		h := heartbeat(e.sessionTimeout())
 		interval := idleRead(e.sessionTimeout())
 		if held > 0 || queued > 0 {
-			interval = heartbeat(e.sessionTimeout())
+			interval = h
 		}
 		due := lastBeat.add(interval)
 		if e.beatNow(conn) {
 			due = now
 		}
 		if conn != 0 && now >= due {
-			lastBeat, due = now, now.add(interval)
-			e.beat(conn, held > 0)
+			if e.beat(conn, held > 0) {
+				lastBeat = now
+			}
+			due = now.add(interval)
+		}
+		if conn == 0 {
+			// The gate for restored watches opens by itself after a second.
+			beat.Reset(max(min(next, now.add(min(interval, time.Second))).sub(now), time.Millisecond))
+			continue
+		}
+		if t.answersWithin(h) {
+			doubled = 0
+		}
+		if heard, asked, owes := t.silence(); owes && (held > 0 || busy) && !s.opts.endOnSuspend && s.alternatives() {
+			ends := silenceEnds(heard, asked, h, held > 0, doubled)
+			if now.sub(ends) > lateLook && doubted != ends {
+				// It is we who were silent: the process was paused. What came meanwhile may not be read yet.
+				doubted, ends = ends, now.add(lateLook)
+			}
+			if now >= ends {
+				doubled++
+				s.log.warn("zklock: the server is silent; trying another", "server", t.RemoteAddr().String(),
+					"session", fmt.Sprintf("%#x", e.id), "for", now.sub(heard).Round(time.Millisecond))
+				t.cut()
+				continue // the mail says so
+			}
+			due = min(due, ends)
 		}
 		beat.Reset(max(due.sub(now), time.Millisecond))
-		if conn == 0 {
-			beat.Reset(min(interval, time.Second)) // the gate for restored watches opens by itself after a second
-		}
 	}
+}
+
+// outage counts the time without a server, and has it told: after three seconds, and then ever more seldom.
+type outage struct {
+	since, next instant
+	out         bool
+}
+
+// look returns when to look again, far ahead while there is a server.
+func (o *outage) look(now instant, attached bool, tell func(d time.Duration)) instant {
+	switch {
+	case attached:
+		o.out = false
+		return now.add(time.Hour)
+	case !o.out:
+		*o = outage{since: now, next: now.add(3 * time.Second), out: true}
+	case now >= o.next:
+		d := now.sub(o.since)
+		tell(d)
+		o.next = now.add(min(max(3*d, 30*time.Second), 10*time.Minute))
+	}
+	return o.next
 }
 
 // takeMail runs the state machine over what has come, and tells the subscribers.

@@ -1,7 +1,6 @@
 package zklock_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -79,7 +78,7 @@ func newStory() *story {
 	s.outB = s.do(op{did: released, owner: "b/1", client: 1, bound: time.Second, grant: s.b1, err: zklock.ErrLost}, 19, 19.1)
 	s.a2 = s.do(op{did: acquired, owner: "a/2", client: 0, bound: time.Minute, node: node(4), token: 7, session: 1}, 24, 25.1)
 	s.a2.believes(29, false)
-	s.out2 = s.do(op{did: released, owner: "a/2", bound: time.Second, grant: s.a2, err: context.DeadlineExceeded}, 29, 30.4)
+	s.out2 = s.do(op{did: released, owner: "a/2", bound: time.Second, grant: s.a2, err: zklock.ErrNotConfirmed}, 29, 30.4)
 	return s
 }
 

@@ -2,7 +2,6 @@ package zklock_test
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"path"
@@ -190,7 +189,7 @@ func (r *record) mutexOperations(o *op, out map[*op]bool) (ops []porcupine.Opera
 		if o.call == o.grant.until { // nobody was told before
 			add("lose", o.call, o.ret)
 		}
-	case o.did == released && (errors.Is(o.err, context.DeadlineExceeded) || errors.Is(o.err, zklock.ErrClosed)):
+	case o.did == released && errors.Is(o.err, zklock.ErrNotConfirmed):
 		add("release", o.call, r.last+1)
 	}
 	return ops

@@ -194,12 +194,12 @@ func (k *worker) release(h *zklock.Hold, g *op, bound time.Duration) {
 		if lost {
 			w.failf("I5: the release of a lost hold says that all was well")
 		}
-	case errors.Is(err, context.DeadlineExceeded):
-		w.count("releases unconfirmed")
 	case errors.Is(err, zklock.ErrLost):
 		w.count("releases of lost holds")
 	case errors.Is(err, zklock.ErrClosed):
 		w.count("ended by Close")
+	case errors.Is(err, zklock.ErrNotConfirmed):
+		w.count("releases unconfirmed")
 	default:
 		w.failf("release: %v", err)
 	}

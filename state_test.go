@@ -140,23 +140,23 @@ func TestOutcomeOf(t *testing.T) {
 	}{
 		{nil, applied},
 
-		{zk.ErrNoNode, notApplied},
-		{zk.ErrNoAuth, notApplied},
-		{zk.ErrBadVersion, notApplied},
-		{zk.ErrNodeExists, notApplied},
-		{zk.ErrNotEmpty, notApplied},
-		{zk.ErrInvalidACL, notApplied},
-		{zk.ErrInvalidPath, notApplied},  // refused by the client
-		{zk.ErrInvalidFlags, notApplied}, //
-		{zk.ErrBadArguments, notApplied},
-		{zk.ErrNoChildrenForEphemerals, notApplied},
-		{zk.ErrAuthFailed, notApplied},
-		{zk.ErrNoServer, notApplied}, // only what was never written is drained with it
-		{errors.New("unknown error: -2"), notApplied},
-		{errors.New("unknown error: -6"), notApplied},   // unimplemented (F28)
-		{errors.New("unknown error: -125"), notApplied}, // quota (F28)
-		{errors.New("unknown error: -127"), notApplied}, // throttled (F28)
-		{fmt.Errorf("making the root: %w", zk.ErrNoAuth), notApplied},
+		{zk.ErrNoNode, turnedDown},
+		{zk.ErrNoAuth, turnedDown},
+		{zk.ErrBadVersion, turnedDown},
+		{zk.ErrNodeExists, turnedDown},
+		{zk.ErrNotEmpty, turnedDown},
+		{zk.ErrInvalidACL, turnedDown},
+		{zk.ErrInvalidPath, turnedDown},  // refused by the client
+		{zk.ErrInvalidFlags, turnedDown}, //
+		{zk.ErrBadArguments, turnedDown},
+		{zk.ErrNoChildrenForEphemerals, turnedDown},
+		{zk.ErrAuthFailed, turnedDown},
+		{zk.ErrNoServer, notNow}, // only what was never written is drained with it
+		{errors.New("unknown error: -2"), turnedDown},
+		{errors.New("unknown error: -6"), turnedDown},   // unimplemented (F28)
+		{errors.New("unknown error: -125"), turnedDown}, // quota (F28)
+		{errors.New("unknown error: -127"), notNow},     // throttled (F28)
+		{fmt.Errorf("making the root: %w", zk.ErrNoAuth), turnedDown},
 
 		{zk.ErrConnectionClosed, unknown}, // in flight, never sent, and Close all look like this
 		{zk.ErrClosing, unknown},

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -26,6 +27,7 @@ const (
 	xidEvent = -1
 	xidPing  = -2
 	xidAuth  = -4
+	xidClose = 1 // of our own, on a connection that does nothing else
 
 	eventCreated, eventDeleted, eventDataChanged, eventChildrenChanged = 1, 2, 3, 4
 
@@ -37,6 +39,13 @@ const (
 // tapSink is who a tap reports to. Its methods are called on the ZooKeeper client's goroutines, in the order of the
 // frames in each direction: they must not block and must not call the client.
 type tapSink interface {
+	// connecting says what is to become of the client's connect request for a session.
+	connecting(t *tap, session int64) approach
+	// found reports that the session that was asked after is there.
+	found(t *tap)
+	// ended reports what a server said of the end of a session, hungUp that it closed the connection instead.
+	ended(t *tap, outcome string)
+	hungUp(t *tap)
 	// connected reports the connect response. An error refuses the connection.
 	connected(t *tap, r connectResponse, exchange frame) error
 	// credentials are sent first on every connection, before the client's own requests.
@@ -70,11 +79,28 @@ const (
 	childWatch
 )
 
+// approach is what the tap makes of the client's connect request.
+type approach int
+
+const (
+	attach      approach = iota // pass it on
+	askAfter                    // ask whether the session is there, as a client that has seen nothing, and go no further if it is
+	endIt                       // end the session, which we have given up, and tell the client that it expired
+	sayItsEnded                 // tell the client that it expired, and the server nothing
+)
+
+// connectRequest is what the tap must know of the first frame of a connection.
+type connectRequest struct {
+	timeout   uint32 // ms
+	sessionID int64
+	password  string
+}
+
 // connectResponse is the server's answer to the first frame of a connection; a session id of 0 says "expired".
 type connectResponse struct {
 	timeout   time.Duration
 	sessionID int64
-	password  []byte
+	password  secret
 }
 
 // sighting is what the tap sees of one create: that it left, and the zxid of its answer.
@@ -119,9 +145,9 @@ func (s *sighting) seen() (left bool, zxid int64) {
 }
 
 // tap is the connection the ZooKeeper client talks through. It passes bytes on unchanged, but for a create that comes in
-// another session than it is meant for, and reads the frames' heads: what was sent when, what was answered, which zxid,
-// which session and timeout. It adds the credentials after the handshake, and caps the handshake's time, for which the
-// client itself has no useful limit.
+// another session than it is meant for, and for the connect request of a session that was given up; and it reads the frames'
+// heads: what was sent when, what was answered, which zxid, which session and timeout. It adds the credentials after the
+// handshake, and caps the handshake's time, for which the client itself has no useful limit.
 type tap struct {
 	net.Conn
 	raw      net.Conn // the same without TLS
@@ -132,16 +158,24 @@ type tap struct {
 
 	out, in splitter // each used by one goroutine at a time
 
+	// Of the handshake, which one goroutine of the client's does, before it starts the two that write and read.
+	opening  []byte // the connect request as far as it is written
+	approach approach
+	instead  []byte // what the client reads in place of the server's answer
+
 	mu struct {
 		sync.Mutex
-		session     int64 // 0 until connected
-		sawConnect  bool  // the connect request is out
-		connectSent instant
-		shaken      bool // the connect response is in
+		session     int64   // 0 until connected
+		opened      bool    // the connect request is out
+		connectSent instant // when
+		shaken      bool    // the connect response is in
 		pending     map[int32]sentRequest
 		pings       []instant // pings share an xid and are answered in order
 		auths       int       // credentials not answered yet
 		closed      bool
+		heard       instant       // when bytes last came
+		prompt      time.Duration // the shortest time that an answer took; 0 if there was none
+		asked       instant       // when a request was last sent with none before it unanswered
 	}
 }
 
@@ -155,6 +189,11 @@ type sentRequest struct {
 func newTap(c, raw net.Conn, sink tapSink, clk *clock, seq uint64, handshakeDeadline time.Time) *tap {
 	t := &tap{Conn: c, raw: raw, sink: sink, clock: clk, seq: seq, deadline: handshakeDeadline}
 	t.mu.pending = make(map[int32]sentRequest)
+	if l, ok := raw.(interface{ SetLinger(sec int) error }); ok {
+		// What is still in the socket when it is closed must not arrive later: it would touch a session that we have given
+		// up, or make a node in it.
+		_ = l.SetLinger(0)
+	}
 	_ = c.SetDeadline(handshakeDeadline)
 	return t
 }
@@ -183,21 +222,129 @@ func (t *tap) SetWriteDeadline(d time.Time) error { return t.Conn.SetWriteDeadli
 // made while the client was closed has then been answered three times, into a channel with room for two and with nobody
 // at its other end. The client stands still for ever, and Close with it (I6).
 func (t *tap) Write(p []byte) (int, error) {
-	at := t.clock.now()
-	err := t.out.feed(p, 0, func(f []byte, _ int) error { return t.sent(f, at) })
-	if err == nil {
-		_, err = t.Conn.Write(p)
+	at, n := t.clock.now(), len(p)
+	var err error
+	if !t.opened() {
+		p, err = t.open(p, at)
+	}
+	if err == nil && len(p) > 0 {
+		err = t.out.feed(p, 0, func(f []byte, _ int) error { return t.sent(f, at) })
+		if err == nil {
+			_, err = t.Conn.Write(p)
+		}
 	}
 	if err != nil {
 		t.cut()
 	}
-	return len(p), nil
+	return n, nil
+}
+
+// open handles the client's connect request, and returns what was written after it. What it sends in its place, to ask after a session or to end it, comes from
+// a client that has seen nothing, so that no server is too far behind to answer.
+func (t *tap) open(p []byte, at instant) (rest []byte, err error) {
+	t.opening = append(t.opening, p...)
+	frame, whole := wholeFrame(t.opening)
+	if !whole {
+		return nil, nil
+	}
+	r, ok := parseConnectRequest(frame)
+	if !ok {
+		return nil, errors.New("zklock: the client's connect request cannot be read")
+	}
+	t.approach = t.sink.connecting(t, r.sessionID)
+	t.mu.Lock()
+	t.mu.opened, t.mu.connectSent = true, at
+	t.mu.Unlock()
+	out, rest := t.opening[:4+len(frame)], t.opening[4+len(frame):]
+	switch t.approach {
+	case askAfter, endIt:
+		out = connectFrame(r)
+	case sayItsEnded:
+		out, t.instead = nil, expiredAnswer()
+	}
+	t.opening = nil
+	if len(out) > 0 {
+		_, err = t.Conn.Write(out)
+	}
+	return rest, err
+}
+
+func (t *tap) opened() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mu.opened
+}
+
+// endSession ends the session that the server has been asked to attach. Without an answer, the client may try the next server. Once
+// a server has said anything of the end, nothing of ours touches the session again: the client is told that it expired.
+func (t *tap) endSession() error {
+	unconfirmed := func(err error) error { return fmt.Errorf("zklock: ending the given-up session: %w", err) }
+	answer, err := readFrame(t.Conn)
+	if err == nil && len(answer) < 16 {
+		err = fmt.Errorf("a connect response of %d bytes", len(answer))
+	}
+	if err != nil {
+		return unconfirmed(err)
+	}
+	outcome := "it was gone"
+	if binary.BigEndian.Uint64(answer[8:]) != 0 {
+		outcome, err = t.askForTheEnd()
+		var late net.Error
+		if err != nil && !(errors.As(err, &late) && late.Timeout()) {
+			t.sink.hungUp(t)
+		}
+	}
+	if err != nil {
+		return unconfirmed(err)
+	}
+	t.instead = expiredAnswer()
+	t.sink.ended(t, outcome)
+	return nil
+}
+
+func (t *tap) askForTheEnd() (outcome string, err error) {
+	var out []byte
+	for _, c := range t.sink.credentials() {
+		out = append(out, authFrame(c)...)
+	}
+	if _, err := t.Conn.Write(append(out, closeFrame()...)); err != nil {
+		return "", err
+	}
+	for {
+		reply, err := readFrame(t.Conn)
+		if err != nil {
+			return "", err
+		}
+		if len(reply) < 16 {
+			continue
+		}
+		xid, code := int32(binary.BigEndian.Uint32(reply)), int32(binary.BigEndian.Uint32(reply[12:]))
+		switch {
+		case code != 0 && (xid == xidClose || xid == xidAuth):
+			return fmt.Sprintf("refused with code %d: it expires by itself", code), nil
+		case xid == xidClose:
+			return "ended", nil
+		}
+	}
 }
 
 // Read reports every whole frame before the client sees its last byte.
 func (t *tap) Read(p []byte) (int, error) {
-	n, err := t.Conn.Read(p)
+	var n int
+	var err error
+	if t.approach == endIt && t.instead == nil {
+		err = t.endSession()
+	}
+	switch {
+	case err != nil:
+	case len(t.instead) > 0:
+		n = copy(p, t.instead)
+		t.instead = t.instead[n:]
+	default:
+		n, err = t.Conn.Read(p)
+	}
 	if n > 0 {
+		t.noteHeard()
 		if ferr := t.in.feed(p[:n], 4096, t.received); ferr != nil {
 			t.end()
 			_ = t.Conn.Close()
@@ -216,6 +363,29 @@ func (t *tap) Close() error {
 	t.end()
 	return err
 }
+
+func (t *tap) noteHeard() {
+	now := t.clock.now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.mu.heard = now
+}
+
+// silence tells since when the server has not sent a byte, and since when it owes an answer, if it owes one.
+func (t *tap) silence() (heard, asked instant, owes bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mu.heard, t.mu.asked, t.mu.shaken && !t.mu.closed && t.outstandingLocked() > 0
+}
+
+// answersWithin says whether the server has answered a request on this connection in less than d.
+func (t *tap) answersWithin(d time.Duration) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mu.prompt > 0 && t.mu.prompt < d
+}
+
+func (t *tap) outstandingLocked() int { return len(t.mu.pending) + len(t.mu.pings) }
 
 // cut closes the connection without a word, and without the wait that a TLS goodbye can take.
 func (t *tap) cut() {
@@ -236,11 +406,6 @@ func (t *tap) end() {
 // sent notes a frame on its way out. An error keeps it from being sent.
 func (t *tap) sent(f []byte, at instant) error {
 	t.mu.Lock()
-	if !t.mu.sawConnect {
-		t.mu.sawConnect, t.mu.connectSent = true, at
-		t.mu.Unlock()
-		return nil
-	}
 	session := t.mu.session
 	t.mu.Unlock()
 	if len(f) < 8 {
@@ -264,6 +429,9 @@ func (t *tap) sent(f []byte, at instant) error {
 		}
 	}
 	t.mu.Lock()
+	if t.outstandingLocked() == 0 {
+		t.mu.asked = at
+	}
 	if xid == xidPing {
 		t.mu.pings = append(t.mu.pings, at)
 	} else {
@@ -316,6 +484,9 @@ func (t *tap) received(head []byte, size int) error {
 	t.mu.Lock()
 	r, ok := t.mu.pending[xid]
 	delete(t.mu.pending, xid)
+	if took := max(now.sub(r.at), 1); ok && (t.mu.prompt == 0 || took < t.mu.prompt) {
+		t.mu.prompt = took
+	}
 	t.mu.Unlock()
 	if !ok || r.op == opAuth {
 		return nil
@@ -391,9 +562,13 @@ func (t *tap) handshake(head []byte) error {
 		sessionID: int64(binary.BigEndian.Uint64(head[8:])),
 	}
 	if pw, ok := leadingString(head[16:]); ok {
-		r.password = []byte(pw)
+		r.password = newSecret([]byte(pw))
 	}
 	creds := t.sink.credentials()
+	if t.approach == askAfter && r.sessionID != 0 {
+		t.sink.found(t)
+		return errors.New("zklock: the session was asked after, and is there")
+	}
 	t.mu.Lock()
 	t.mu.shaken = true
 	t.mu.session = r.sessionID
@@ -439,27 +614,70 @@ func authFrame(c credential) []byte {
 	b = binary.BigEndian.AppendUint32(b, opAuth)
 	b = binary.BigEndian.AppendUint32(b, 0) // type: not used
 	b = appendString(b, c.scheme)
-	b = appendString(b, string(c.auth))
+	b = appendString(b, string(c.auth.reveal()))
 	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
 	return b
 }
 
-// visitFrames attach to a session from a connection of its own and, if it is to end, close it, in one write.
-func visitFrames(id int64, password []byte, timeout time.Duration, end bool) []byte {
+// connectFrame is a connect request for the same session, of a client that has seen nothing.
+func connectFrame(r connectRequest) []byte {
 	b := make([]byte, 4, 80)
 	b = binary.BigEndian.AppendUint32(b, 0) // protocol version
-	b = binary.BigEndian.AppendUint64(b, 0) // last zxid seen: none, so that no server is too far behind
-	b = binary.BigEndian.AppendUint32(b, uint32(timeout/time.Millisecond))
-	b = binary.BigEndian.AppendUint64(b, uint64(id))
-	b = appendString(b, string(password))
+	b = binary.BigEndian.AppendUint64(b, 0) // last zxid seen
+	b = binary.BigEndian.AppendUint32(b, r.timeout)
+	b = binary.BigEndian.AppendUint64(b, uint64(r.sessionID))
+	b = appendString(b, r.password)
 	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
-	if !end {
-		return b
+	return b
+}
+
+func parseConnectRequest(f []byte) (r connectRequest, ok bool) {
+	if len(f) < 28 {
+		return r, false
 	}
-	b = binary.BigEndian.AppendUint32(b, 8)
-	b = binary.BigEndian.AppendUint32(b, 1)
+	r.timeout, r.sessionID = binary.BigEndian.Uint32(f[12:]), int64(binary.BigEndian.Uint64(f[16:]))
+	r.password, ok = leadingString(f[24:])
+	return r, ok
+}
+
+// expiredAnswer is the connect response by which a server says that the session is over.
+func expiredAnswer() []byte {
+	b := make([]byte, 4+20, 4+36)
+	b = append(b, make([]byte, 16)...) // the password
+	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
+	binary.BigEndian.PutUint32(b[4+16:], 16) // its length
+	return b
+}
+
+// closeFrame is a request to end the session.
+func closeFrame() []byte {
+	b := binary.BigEndian.AppendUint32(nil, 8)
+	b = binary.BigEndian.AppendUint32(b, xidClose)
 	op := int32(opClose)
 	return binary.BigEndian.AppendUint32(b, uint32(op))
+}
+
+// wholeFrame returns the first frame of b, without its length, if it is there to its end.
+func wholeFrame(b []byte) ([]byte, bool) {
+	if len(b) < 4 || uint64(len(b)-4) < uint64(binary.BigEndian.Uint32(b)) {
+		return nil, false
+	}
+	return b[4 : 4+binary.BigEndian.Uint32(b)], true
+}
+
+// readFrame reads one short frame.
+func readFrame(r io.Reader) ([]byte, error) {
+	var size [4]byte
+	if _, err := io.ReadFull(r, size[:]); err != nil {
+		return nil, err
+	}
+	n := binary.BigEndian.Uint32(size[:])
+	if n > 4096 {
+		return nil, fmt.Errorf("a frame claims a length of %d bytes", n)
+	}
+	body := make([]byte, n)
+	_, err := io.ReadFull(r, body)
+	return body, err
 }
 
 func appendString(b []byte, s string) []byte {

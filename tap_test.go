@@ -8,8 +8,10 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -42,6 +44,7 @@ func (c *fakeConn) SetDeadline(d time.Time) error      { c.readDeadline, c.write
 type fakeSink struct {
 	creds     []credential
 	sightings map[string]*sighting
+	approach  approach
 	refuse    error
 	log       []string
 }
@@ -51,8 +54,12 @@ func (s *fakeSink) note(format string, args ...any) {
 }
 func secs(t instant) float64 { return time.Duration(t).Seconds() }
 
+func (s *fakeSink) connecting(*tap, int64) approach { return s.approach }
+func (s *fakeSink) found(*tap)                      { s.note("found") }
+func (s *fakeSink) hungUp(*tap)                     { s.note("hung up") }
+func (s *fakeSink) ended(_ *tap, outcome string)    { s.note("ended: %s", outcome) }
 func (s *fakeSink) connected(_ *tap, r connectResponse, f frame) error {
-	s.note("connected session=%d T=%v pw=%s sent=%g answered=%g", r.sessionID, r.timeout, r.password, secs(f.sent), secs(f.answered))
+	s.note("connected session=%d T=%v pw=%s sent=%g answered=%g", r.sessionID, r.timeout, r.password.reveal(), secs(f.sent), secs(f.answered))
 	return s.refuse
 }
 func (s *fakeSink) credentials() []credential { return s.creds }
@@ -122,7 +129,7 @@ func (t *tapTest) mustServe(body []byte) {
 // shake does the handshake of a session with timeout 10 s, without credentials, at time 0.
 func (t *tapTest) shake() {
 	t.Helper()
-	t.send(connectRequest())
+	t.send(connectBody())
 	t.mustServe(connectAnswer(10_000, 0x77))
 	t.sink.take()
 }
@@ -130,8 +137,6 @@ func (t *tapTest) shake() {
 func framed(body []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)
 }
-
-func connectRequest() []byte { return make([]byte, 44) }
 
 func connectAnswer(timeoutMillis int32, session int64) []byte {
 	b := binary.BigEndian.AppendUint32(nil, 0)
@@ -169,11 +174,11 @@ func TestTap_Handshake_ReportsTheExchange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
 		tt.after(time.Second)
-		tt.send(connectRequest())
+		tt.send(connectBody())
 		tt.after(time.Second)
 		tt.mustServe(connectAnswer(10_000, 0x77))
 		require.Equal(t, []string{"connected session=119 T=10s pw=sixteen bytes .. sent=1 answered=2", "authenticated"}, tt.sink.take())
-		require.Equal(t, framed(connectRequest()), tt.conn.out.Bytes(), "the bytes pass unchanged")
+		require.Equal(t, framed(connectBody()), tt.conn.out.Bytes(), "the bytes pass unchanged")
 	})
 }
 
@@ -203,8 +208,8 @@ func TestTap_Handshake_IsCapped(t *testing.T) {
 func TestTap_Handshake_Expired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
-		tt.sink.creds = []credential{{"digest", []byte("u:p")}}
-		tt.send(connectRequest())
+		tt.sink.creds = []credential{{"digest", newSecret([]byte("u:p"))}}
+		tt.send(connectBody())
 		sent := tt.conn.out.Len()
 		tt.mustServe(connectAnswer(0, 0))
 		require.Equal(t, []string{"connected session=0 T=0s pw=sixteen bytes .. sent=0 answered=0"}, tt.sink.take())
@@ -217,7 +222,7 @@ func TestTap_Handshake_RefusedBySink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
 		tt.sink.refuse = errors.New("given up")
-		tt.send(connectRequest())
+		tt.send(connectBody())
 		require.ErrorContains(t, tt.serve(connectAnswer(10_000, 0x77)), "given up")
 		require.Equal(t, "disconnected", tt.sink.log[len(tt.sink.log)-1])
 		require.NotZero(t, tt.conn.closes)
@@ -228,7 +233,7 @@ func TestTap_Handshake_RefusedBySink(t *testing.T) {
 func TestTap_Handshake_Malformed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
-		tt.send(connectRequest())
+		tt.send(connectBody())
 		require.ErrorContains(t, tt.serve(make([]byte, 19)), "too short")
 		require.Equal(t, []string{"disconnected"}, tt.sink.take())
 	})
@@ -238,11 +243,11 @@ func TestTap_Handshake_Malformed(t *testing.T) {
 func TestTap_Credentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
-		tt.sink.creds = []credential{{"digest", []byte("u:p")}, {"digest", []byte("v:q")}}
-		tt.send(connectRequest())
+		tt.sink.creds = []credential{{"digest", newSecret([]byte("u:p"))}, {"digest", newSecret([]byte("v:q"))}}
+		tt.send(connectBody())
 		tt.conn.out.Reset()
 		tt.mustServe(connectAnswer(10_000, 0x77))
-		want := append(authFrame(credential{"digest", []byte("u:p")}), authFrame(credential{"digest", []byte("v:q")})...)
+		want := append(authFrame(credential{"digest", newSecret([]byte("u:p"))}), authFrame(credential{"digest", newSecret([]byte("v:q"))})...)
 		require.Equal(t, want, tt.conn.out.Bytes())
 		tt.sink.take()
 
@@ -256,8 +261,8 @@ func TestTap_Credentials(t *testing.T) {
 func TestTap_Credentials_Refused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
-		tt.sink.creds = []credential{{"digest", []byte("u:p")}}
-		tt.send(connectRequest())
+		tt.sink.creds = []credential{{"digest", newSecret([]byte("u:p"))}}
+		tt.send(connectBody())
 		tt.mustServe(connectAnswer(10_000, 0x77))
 		tt.sink.take()
 		tt.mustServe(reply(xidAuth, 0, -115))
@@ -266,7 +271,7 @@ func TestTap_Credentials_Refused(t *testing.T) {
 }
 
 func TestAuthFrame(t *testing.T) {
-	f := authFrame(credential{"digest", []byte("u:p")})
+	f := authFrame(credential{"digest", newSecret([]byte("u:p"))})
 	require.EqualValues(t, len(f)-4, binary.BigEndian.Uint32(f))
 	require.EqualValues(t, xidAuth, int32(binary.BigEndian.Uint32(f[4:])))
 	require.EqualValues(t, opAuth, int32(binary.BigEndian.Uint32(f[8:])))
@@ -278,19 +283,110 @@ func TestAuthFrame(t *testing.T) {
 	require.Equal(t, "u:p", auth)
 }
 
-// The two frames that end a session at the servers, in one write: connect to it, close it.
-func TestBurialFrames(t *testing.T) {
-	var frames [][]byte
-	var s splitter
-	b := visitFrames(0x77, []byte("sixteen bytes .."), 10*time.Second, true)
-	require.NoError(t, s.feed(b, 0, func(f []byte, _ int) error { frames = append(frames, bytes.Clone(f)); return nil }))
-	require.Len(t, frames, 2)
-	require.Len(t, frames[0], 44)
-	require.Zero(t, binary.BigEndian.Uint64(frames[0][4:]), "no zxid seen, so that no server is behind")
-	require.EqualValues(t, 10_000, binary.BigEndian.Uint32(frames[0][12:]))
-	require.EqualValues(t, 0x77, binary.BigEndian.Uint64(frames[0][16:]))
-	require.Len(t, frames[1], 8)
-	require.EqualValues(t, opClose, int32(binary.BigEndian.Uint32(frames[1][4:])))
+// connectBody is the client's connect request for session 0x77.
+func connectBody() []byte {
+	return connectFrame(connectRequest{timeout: 10_000, sessionID: 0x77, password: "sixteen bytes .."})[4:]
+}
+
+// R65: a session that was given up is ended over the client's own connection, with the credentials, and the client is told that
+// it expired, whatever the server says of the end. Only a connection that is lost before leaves the matter open.
+func TestTap_GivenUpSession_IsEndedAndTheClientToldSo(t *testing.T) {
+	granted := connectAnswer(10_000, 0x77)
+	expired := expiredAnswer()[4:]
+	for _, c := range []struct {
+		name    string
+		answers [][]byte
+		outcome string
+	}{
+		{"ended", [][]byte{granted, reply(xidAuth, 0, 0), reply(xidClose, 9, 0)}, "ended"},
+		{"ended, the credentials answered late", [][]byte{granted, reply(xidClose, 9, 0), reply(xidAuth, 0, 0)}, "ended"},
+		{"refused", [][]byte{granted, reply(xidClose, 9, -124)}, "refused"},
+		{"credentials refused, and the connection closed", [][]byte{granted, reply(xidAuth, 0, -115)}, "refused"},
+		{"gone already", [][]byte{expired}, "it was gone"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tt := newTapTest(t)
+				tt.sink.approach, tt.sink.creds = endIt, []credential{{"digest", newSecret([]byte("u:p"))}}
+				tt.send(connectBody())
+				for _, a := range c.answers {
+					tt.conn.in.Write(framed(a))
+				}
+				got := make([]byte, 40)
+				_, err := io.ReadFull(iotest.OneByteReader(tt.tap), got)
+				require.NoError(t, err)
+				require.Equal(t, append(binary.BigEndian.AppendUint32(nil, 36), append(make([]byte, 16), 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)...), got, "what a server says of a session that is over")
+				var sent [][]byte
+				var s splitter
+				require.NoError(t, s.feed(tt.conn.out.Bytes(), 0, func(f []byte, _ int) error { sent = append(sent, bytes.Clone(f)); return nil }))
+				require.Zero(t, binary.BigEndian.Uint64(sent[0][4:]), "no zxid seen, so that no server is behind")
+				require.EqualValues(t, 10_000, binary.BigEndian.Uint32(sent[0][12:]))
+				require.EqualValues(t, 0x77, binary.BigEndian.Uint64(sent[0][16:]))
+				if c.name == "gone already" {
+					require.Len(t, sent, 1)
+				} else {
+					require.Len(t, sent, 3)
+					require.EqualValues(t, opAuth, binary.BigEndian.Uint32(sent[1][4:]), "R65: a server may take no close without credentials")
+					require.EqualValues(t, opClose, int32(binary.BigEndian.Uint32(sent[2][4:])))
+				}
+				log := tt.sink.take()
+				require.Contains(t, log[0], c.outcome)
+				require.Contains(t, log[1], "connected session=0")
+			})
+		})
+	}
+	for _, answers := range [][][]byte{{}, {granted}, {granted, reply(xidAuth, 0, 0)}} {
+		synctest.Test(t, func(t *testing.T) {
+			tt := newTapTest(t)
+			tt.sink.approach = endIt
+			tt.send(connectBody())
+			for _, a := range answers {
+				tt.conn.in.Write(framed(a))
+			}
+			_, err := tt.tap.Read(make([]byte, 4))
+			require.ErrorContains(t, err, "ending the given-up session", "nothing was said: the next server is asked")
+			require.Equal(t, len(answers) > 0, slices.Contains(tt.sink.take(), "hung up"))
+		})
+	}
+}
+
+// R65: when the servers have had the time to forget a given-up session, they are not told of it again.
+func TestTap_GivenUpSession_IsNotTouchedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tt := newTapTest(t)
+		tt.sink.approach = sayItsEnded
+		body := framed(connectBody())
+		for i := range body {
+			_, err := tt.tap.Write(body[i : i+1])
+			require.NoError(t, err)
+		}
+		got := make([]byte, 40)
+		_, err := io.ReadFull(tt.tap, got)
+		require.NoError(t, err)
+		require.Equal(t, expiredAnswer(), got)
+		require.Empty(t, tt.conn.out.Bytes())
+		require.Contains(t, tt.sink.take()[0], "connected session=0")
+	})
+}
+
+// F23: a client that asks after its session shows that it has seen nothing, and goes on only if the session is gone.
+func TestTap_AskAfterASession(t *testing.T) {
+	for _, c := range []struct {
+		session int64
+		log     string
+	}{{0x77, "found"}, {0, "connected session=0"}} {
+		synctest.Test(t, func(t *testing.T) {
+			tt := newTapTest(t)
+			tt.sink.approach = askAfter
+			body := connectBody()
+			binary.BigEndian.PutUint64(body[4:], 0x1234) // the last zxid that the client has seen
+			tt.send(body)
+			require.Zero(t, binary.BigEndian.Uint64(tt.conn.out.Bytes()[8:]))
+			err := tt.serve(connectAnswer(10_000, c.session))
+			require.Equal(t, c.session == 0, err == nil)
+			require.Contains(t, tt.sink.take()[0], c.log)
+		})
+	}
 }
 
 // Times are those of sending, taken before the bytes go out. Answers are matched by xid.
@@ -563,7 +659,7 @@ func TestTap_AnyChunks(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	var out, in []byte
-	out = append(out, framed(connectRequest())...)
+	out = append(out, framed(connectBody())...)
 	in = append(in, framed(connectAnswer(10_000, 0x77))...)
 	for xid := int32(1); xid < 40; xid++ {
 		out = append(out, framed(request(xid, []int32{opExists, opCreate, opDelete, opMulti}[xid%4], make([]byte, rnd.IntN(600))...))...)
@@ -679,7 +775,7 @@ func TestTap_Watches(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
-		tt.send(connectRequest())
+		tt.send(connectBody())
 		tt.mustServe(connectAnswer(10_000, 0x77))
 		for xid, r := range []struct {
 			op    int32

@@ -269,14 +269,18 @@ func TestVirtual_SequenceEnd(t *testing.T) {
 // F30: the predecessor's event is lost. A slow re-check grants within T.
 func TestVirtual_EventLost_IsGrantedByTheRecheck(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		h := acquire(t, newMutex(t, v.connect(), "/job"))
-		w := v.queueUp(newMutex(t, v.connect(), "/job"))
-		v.srv.Inject(zktest.OnEvent(zktest.NodeDeleted).Path(h.Path()).Drop().Once())
-		time.Sleep(time.Minute)
-		start := time.Now()
-		release(t, h)
-		release(t, w.granted2(t, time.Minute))
-		require.LessOrEqual(t, time.Since(start), 10*time.Second+time.Second)
+		m, other := newMutex(t, v.connect(), "/job"), newMutex(t, v.connect(), "/job")
+		for range 2 { // also after a time in which nobody waited
+			h := acquire(t, m)
+			w := v.queueUp(other)
+			v.srv.Inject(zktest.OnEvent(zktest.NodeDeleted).Path(h.Path()).Drop().Once())
+			time.Sleep(time.Minute)
+			start := time.Now()
+			release(t, h)
+			release(t, w.granted2(t, time.Minute))
+			require.LessOrEqual(t, time.Since(start), 10*time.Second+time.Second)
+			time.Sleep(time.Minute)
+		}
 	})
 }
 
@@ -511,5 +515,22 @@ func TestVirtual_ManyHandles_ContextAndErrAgree(t *testing.T) {
 		for _, h := range handles {
 			require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
 		}
+	})
+}
+
+// R72, WithFailOnSessionLoss: the ZooKeeper session of a waiter ends, and the first that the client hears of it is that
+// its node is gone. Acquire says that the session ended, and does not queue in the next one.
+func TestVirtual_SessionEndsAfterTheNode_FailsIfToldTo(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		s := v.connect()
+		w := v.queueUp(newMutex(t, s, "/job", zklock.WithFailOnSessionLoss()))
+		require.NoError(t, v.srv.Delete("/job/"+lastOf(v.srv.Children("/job"))))
+		synctest.Wait()
+		require.True(t, v.srv.ExpireSession(s.SessionID()))
+		_, err := w.get(t)
+		require.ErrorIs(t, err, zklock.ErrSessionExpired)
+		require.Len(t, v.srv.Children("/job"), 1)
+		release(t, h)
 	})
 }

@@ -171,6 +171,88 @@ func TestVirtual_WatchesNotRestored_AreSetAgain(t *testing.T) {
 	})
 }
 
+// F30, I7: the event of a waiter's own node is lost. The waiter is in the queue again after the session timeout.
+func TestVirtual_OwnEventLost_QueuesAgain(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		w := v.queueUp(newMutex(t, v.connect(), "/job"))
+		time.Sleep(time.Minute)
+		own := lastOf(v.srv.Children("/job"))
+		v.srv.Inject(zktest.OnEvent(zktest.NodeDeleted).Path("/job/" + own).Drop().Once())
+		require.NoError(t, v.srv.Delete("/job/"+own))
+		time.Sleep(10*time.Second + time.Second)
+		nodes := v.srv.Children("/job")
+		require.Len(t, nodes, 2)
+		require.NotContains(t, nodes, own)
+		release(t, h)
+		require.NotEqual(t, own, base(w.granted2(t, time.Second).Path()))
+		release(t, w.hold)
+	})
+}
+
+// F30, I3: the predecessor and our own node are gone, and both events are lost. Which of the two is looked at first does not
+// matter: nobody is granted on a node that is not there.
+func TestVirtual_BothEventsLost_NeverGrants(t *testing.T) {
+	for range 10 {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			h := acquire(t, newMutex(t, v.connect(), "/job"))
+			s := v.connect()
+			defer release(t, acquire(t, newMutex(t, s, "/other"))) // so that the lease needs no request before a grant
+			w := v.queueUp(newMutex(t, s, "/job"))
+			own := "/job/" + lastOf(v.srv.Children("/job"))
+			behind := v.queueUp(newMutex(t, v.connect(), "/job"))
+			for _, node := range []string{own, h.Path()} {
+				v.srv.Inject(zktest.OnEvent(zktest.NodeDeleted).Path(node).Drop())
+				require.NoError(t, v.srv.Delete(node))
+			}
+			v.srv.Inject(zktest.Before(zktest.Exists).Path(own).Delay(time.Second).Once())
+			next := behind.granted2(t, 15*time.Second)
+			time.Sleep(15 * time.Second)
+			require.False(t, w.isGranted(), "I3")
+			require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+			release(t, next)
+			release(t, w.granted2(t, time.Second))
+		})
+	}
+}
+
+// F30, F40: what a quiet wait costs does not depend on how many wait. In each session timeout a node is looked at once,
+// though it is one's own and the next one's predecessor, and nobody lists. When the wait is over, nobody looks any more.
+func TestVirtual_QuietWait_CostsOneReadANode(t *testing.T) {
+	const timeout, quiet = 10 * time.Second, 10 * time.Minute
+	for _, waiters := range []int{1, 200} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			v.net.SetLatency(time.Millisecond)
+			h := acquire(t, newMutex(t, v.connect(), "/job"))
+			s := v.connect()
+			m := newMutex(t, s, "/job")
+			var queue []*waiting
+			for range waiters {
+				queue = append(queue, v.queueUp(m))
+			}
+			time.Sleep(timeout)
+			var looks atomic.Int32
+			v.srv.Inject(zktest.Before(zktest.Exists).Path("/job/*").Call(func() { looks.Add(1) }).Optional())
+			v.srv.ResetRequests()
+			time.Sleep(quiet)
+			sent := v.srv.Requests()
+			require.Zero(t, sent.Of(s.SessionID(), zktest.GetChildren, zktest.GetData, zktest.Sync), "%d wait", waiters)
+			const rounds = int(quiet / timeout)
+			t.Logf("%d wait: %d looks in %d rounds", waiters, looks.Load(), rounds)
+			require.LessOrEqual(t, int(looks.Load()), (waiters+1)*rounds)
+			require.Greater(t, int(looks.Load()), (waiters+1)*(rounds-2), "a round takes a little longer than the timeout")
+			release(t, h)
+			for _, w := range queue {
+				release(t, w.granted2(t, time.Second))
+			}
+			time.Sleep(timeout)
+			looks.Store(0)
+			time.Sleep(time.Minute)
+			require.Zero(t, looks.Load())
+		})
+	}
+}
+
 // F29, I7: the cap on a session's lock nodes refuses with an error of its own, and counts right in the long run.
 func TestVirtual_MaxLockNodes_DoesNotDrift(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {

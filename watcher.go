@@ -2,6 +2,7 @@ package zklock
 
 import (
 	"context"
+	"errors"
 
 	"github.com/go-zookeeper/zk"
 )
@@ -72,8 +73,68 @@ func (e *era) dropWatch(w *watch) {
 	}
 }
 
+// An event can get lost at a server, and the client may fail to restore its watches after a reconnect, which it only logs
+// (F30). So while anybody waits, each watched node is looked at once every session timeout: a read of a few bytes, however
+// long the queue is and however many wait for the node.
+//
+// That a node is there says as much as a list would. A waiter's place changes only when its own node or its predecessor
+// goes: nobody can get in between, as suffixes grow, and past the counter's end the czxids that take their place.
+func (e *era) lookAfterWatches() {
+	const atATime = 16
+	few := make(chan struct{}, atATime)
+	before, _, _ := e.s.attachedConn(e)
+	for e.pause(e.sessionTimeout()) {
+		conn, _, _ := e.s.attachedConn(e)
+		e.mu.Lock()
+		if e.mu.queued == 0 {
+			e.mu.looking = false // the next waiter begins again
+			e.mu.Unlock()
+			return
+		}
+		if conn == 0 || conn != before { // those who wait list at a reconnect, and the client has just restored its watches
+			before = conn
+			e.mu.Unlock()
+			continue
+		}
+		var armed []*watch
+		for _, w := range e.mu.watches {
+			if w.isArmed() {
+				armed = append(armed, w)
+			}
+		}
+		e.mu.Unlock()
+		for _, w := range armed {
+			if w.conn != conn {
+				e.unheard(w) // perhaps it was not restored
+				continue
+			}
+			few <- struct{}{}
+			if !e.s.spawn(func() {
+				defer func() { <-few }()
+				if _, err := e.stat(w.path); errors.Is(err, zk.ErrNoNode) {
+					e.unheard(w) // events come before the answers that show what they tell
+				}
+			}) {
+				return
+			}
+		}
+	}
+}
+
+// unheard wakes those who wait for a watch whose event nobody may ever hear. They list, and set another: what is known of
+// this node says nothing about their own, whose event may be lost too.
+func (e *era) unheard(w *watch) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.mu.watches[w.path] == w {
+		delete(e.mu.watches, w.path)
+		w.event = zk.EventNotWatching
+		close(w.fired)
+	}
+}
+
 // nodeEvent hands an event to the watch it is for. It runs on the client's goroutine, in the order in which the server
-// sent the events. Events are hints: what they mean is decided by the waiters' rule (see attempt.inFrontNow).
+// sent the events. Events are hints: what they mean is decided by the waiters' rule (inFrontNow).
 func (e *era) nodeEvent(ev zk.Event) {
 	e.mu.Lock()
 	w := e.mu.watches[ev.Path]
@@ -85,7 +146,17 @@ func (e *era) nodeEvent(ev zk.Event) {
 	}
 	e.mu.Unlock()
 	if ev.Type == zk.EventNodeDeleted {
-		e.loseNode(ev.Path) // if it is held: somebody else deleted it (F24)
+		e.loseNode(ev.Path, errNodeGone) // if it is held: somebody else deleted it (F24)
+	}
+}
+
+// isArmed says whether the watch was asked for and answered.
+func (w *watch) isArmed() bool {
+	select {
+	case <-w.armed:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -107,19 +178,26 @@ type listing struct {
 	err   error
 }
 
-// listQueue keeps the lists of one root to one at a time.
+// listKind is what is listed. A synced list shows all that the servers had done when it was asked for: a server that lags
+// behind catches up first.
+type listKind struct {
+	root   string
+	synced bool
+}
+
+// listQueue keeps the lists of one kind to one at a time.
 type listQueue struct {
 	running bool
 	next    *listing // not sent yet: whoever asks now may share it
 }
 
-// list returns the children of root, as they were at some time after the call.
-func (e *era) list(ctx context.Context, root string) (*listing, error) {
+// list returns the children of a root, as they were at some time after the call.
+func (e *era) list(ctx context.Context, kind listKind) (*listing, error) {
 	e.mu.Lock()
-	q := e.mu.lists[root]
+	q := e.mu.lists[kind]
 	if q == nil {
 		q = &listQueue{}
-		e.mu.lists[root] = q
+		e.mu.lists[kind] = q
 	}
 	l := q.next
 	if l == nil {
@@ -129,7 +207,7 @@ func (e *era) list(ctx context.Context, root string) (*listing, error) {
 	start := !q.running
 	q.running = true
 	e.mu.Unlock()
-	if start && !e.s.spawn(func() { e.runLists(root, q) }) {
+	if start && !e.s.spawn(func() { e.runLists(kind, q) }) {
 		return nil, e.s.closedErr()
 	}
 	select {
@@ -146,23 +224,44 @@ func (e *era) list(ctx context.Context, root string) (*listing, error) {
 }
 
 // runLists sends the lists that were asked for, one after the other, until nobody asks.
-func (e *era) runLists(root string, q *listQueue) {
+func (e *era) runLists(kind listKind, q *listQueue) {
 	for {
+		// Those who ask while there is no connection share one list. If there will be none, the list says so.
+		_, _ = e.waitAttached(context.Background())
 		e.mu.Lock()
 		l := q.next
 		q.next = nil // sent from here on: later askers need a later list
 		if l == nil {
 			q.running = false
-			delete(e.mu.lists, root)
+			delete(e.mu.lists, kind)
 			e.mu.Unlock()
 			return
 		}
 		e.mu.Unlock()
-		l.names, l.conn, l.err = call(context.Background(), e, func(c *zk.Conn) ([]string, error) {
-			names, _, err := c.Children(root)
-			return names, err
-		})
-		e.eraseStrays(root, l.names)
+		l.names, l.conn, l.err = e.children(kind)
+		e.eraseStrays(kind.root, l.names)
 		close(l.done)
 	}
+}
+
+// errMoved says that two requests did not go over one connection, and the second answer is worth nothing: another server
+// may lag behind what the first had caught up with.
+var errMoved = errors.New("the connection changed between sync and list")
+
+func (e *era) children(kind listKind) (names []string, conn uint64, err error) {
+	var synced uint64
+	if kind.synced {
+		_, synced, err = call(context.Background(), e, func(c *zk.Conn) (string, error) { return c.Sync(kind.root) })
+		if err != nil {
+			return nil, 0, err
+		}
+	}
+	names, conn, err = call(context.Background(), e, func(c *zk.Conn) ([]string, error) {
+		names, _, err := c.Children(kind.root)
+		return names, denied(err, "list", "READ", kind.root)
+	})
+	if kind.synced && (conn == 0 || conn != synced) && (err == nil || errors.Is(err, zk.ErrNoNode)) {
+		return nil, 0, errMoved
+	}
+	return names, conn, err
 }

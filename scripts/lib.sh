@@ -35,8 +35,9 @@ apt_install() {
 	export DEBIAN_FRONTEND=noninteractive
 	local log
 	log=$(mktemp)
-	if as_root apt-get update -q >"$log" 2>&1 &&
-		as_root apt-get install -q -y $recommends "$@" >>"$log" 2>&1; then
+	# A machine that has just started may be busy with packages of its own, for minutes.
+	if as_root apt-get -o DPkg::Lock::Timeout=300 update -q >"$log" 2>&1 &&
+		as_root apt-get -o DPkg::Lock::Timeout=300 install -q -y $recommends "$@" >>"$log" 2>&1; then
 		rm -f "$log"
 		return 0
 	fi
@@ -46,5 +47,32 @@ apt_install() {
 	return 1
 }
 
+# What the tests on real servers need. What ZOOKEEPER_HOME has goes before what is installed.
+has_compiler() { have gcc || have clang || have cc; }
+has_zookeeper() {
+	{ have java || [ -x "${JAVA_HOME:-}/bin/java" ]; } && if [ -n "${ZOOKEEPER_HOME:-}" ]; then
+		compgen -G "$ZOOKEEPER_HOME/lib/zookeeper-*.jar" >/dev/null
+	else
+		[ -f /usr/share/java/zookeeper.jar ] && [ -f /usr/share/java/slf4j-simple.jar ]
+	fi
+}
+has_curator() {
+	have javac && { [ -f /usr/share/java/curator-recipes.jar ] || compgen -G "${ZOOKEEPER_HOME:-}/lib/curator-recipes*.jar" >/dev/null; }
+}
+
 # docker_runs says whether there is a Docker daemon that answers.
 docker_runs() { have docker && docker version --format '{{.Server.Version}}' >/dev/null 2>&1; }
+
+# cache is where downloads are kept that are not installed.
+cache=${XDG_CACHE_HOME:-~/.cache}/zklock
+
+# distribution is debian or ubuntu, codename bookworm or noble: whose packages this machine has.
+distribution() { (. /etc/os-release && echo "$ID"); }
+codename() { (. /etc/os-release && echo "$VERSION_CODENAME"); }
+
+# mirror prints where the machine's own sources find its distribution, and with it other suites.
+mirror() {
+	local found
+	found=$(apt-get update --print-uris 2>/dev/null | sed -n "s|^'\(.*\)/dists/$(codename)/InRelease' .*|\1|p" | awk 'NR == 1')
+	[ -n "$found" ] && echo "$found"
+}

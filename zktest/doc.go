@@ -42,7 +42,8 @@
 // persistent and recursive watches, and setting them again after a reconnect; multi and multiRead; ACLs with the
 // schemes world, ip, digest, auth and super; the zxids of every operation that fails or succeeds; four-letter
 // words. A differential test holds it against ZooKeeper 3.8.0 as Debian ships it, reply by reply; like that, and
-// like 3.8.4 and later, it tells only those of a change who may read the node.
+// like 3.8.4 and later, it tells only those of a change who may read the node. [WithVersion] makes it a 3.9.3 or a 3.9.6, held
+// against those as Debian ships them, but for what is not in the next section.
 //
 // [Ensemble] adds what matters to a lock of several servers: lag, leases of sessions that reach the leader
 // late, servers cut off from it, elections.
@@ -54,4 +55,7 @@
 // multi, which makes 3.8.0 fall silent, is answered as unimplemented. Characters beyond the basic plane, which no
 // node may have in its name, are echoed as UTF-8 and not in Java's way. Several requests of one client are never
 // done at the same time, and those of different clients are done one by one.
+//
+// As a 3.9 it keeps 3.8's persistent watches, checkWatches and removeWatches, its ACLs without IPv6, and its answers
+// to a multi with creates that no client sends.
 package zktest

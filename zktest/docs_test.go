@@ -24,7 +24,7 @@ func readText(t *testing.T, name string) string {
 
 // The page's Go is that of the examples, which compile and run, and it shows all of them.
 func TestDocs_GoIsInTheExamples(t *testing.T) {
-	examples := readText(t, "example_guide_test.go") + readText(t, "example_service_test.go")
+	examples := readText(t, "example_guide_test.go") + readText(t, "example_service_test.go") + readText(t, "example_job_test.go")
 	blocks := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(readText(t, guide), -1)
 	require.NotEmpty(t, blocks)
 	var shown strings.Builder

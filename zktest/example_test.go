@@ -34,6 +34,29 @@ func ExampleNewServer() {
 	// Output: /jobs holds "none yet"
 }
 
+func ExampleWithVersion() {
+	for _, version := range []string{"3.8.0", "3.9.6"} {
+		srv, err := zktest.NewServer(zktest.WithVersion(version))
+		if err != nil {
+			log.Fatal(err)
+		}
+		conn, _, err := zk.Connect([]string{srv.Addr()}, 10*time.Second, silent)
+		if err != nil {
+			log.Fatal(err)
+		}
+		if _, err := conn.Create("/secret", nil, 0, zk.WorldACL(zk.PermAll&^zk.PermRead)); err != nil {
+			log.Fatal(err)
+		}
+		_, _, err = conn.Exists("/secret")
+		fmt.Println(version, err)
+		conn.Close()
+		srv.Close()
+	}
+	// Output:
+	// 3.8.0 <nil>
+	// 3.9.6 zk: not authenticated
+}
+
 func ExampleStart() {
 	// In a test: func TestService(t *testing.T) {
 	t := &exampleTB{}
@@ -94,7 +117,7 @@ func ExampleNewNetwork() {
 	defer conn.Close()
 	_, stat, err := conn.Exists("/")
 	fmt.Println(srv.Addr(), stat.NumChildren, err)
-	// Output: 10.0.0.1:2181 1 <nil>
+	// Output: 192.0.2.1:2181 1 <nil>
 }
 
 func ExampleNewProxy() {

@@ -410,7 +410,7 @@ func TestVirtualDay_IsCheap(t *testing.T) {
 }
 
 func TestServer_BadOptions(t *testing.T) {
-	for _, opt := range []Option{WithTick(0), WithContainerCheck(-1), WithSessionTimeouts(time.Hour, time.Minute), WithAddr("256.0.0.1:0")} {
+	for _, opt := range []Option{WithTick(0), WithContainerCheck(-1), WithSessionTimeouts(time.Hour, time.Minute), WithAddr("256.0.0.1:0"), WithVersion("3.9")} {
 		_, err := NewServer(opt)
 		require.Error(t, err)
 	}

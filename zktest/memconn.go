@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -19,7 +20,8 @@ type memConn struct {
 	writeDeadline deadline
 	closeOnce     sync.Once
 	closed        chan struct{}
-	forget        func() // takes it off the network's list; nil at the server's end
+	reset         atomic.Bool // Close drops what has not been delivered
+	forget        func()      // takes it off the network's list; nil at the server's end
 }
 
 func newMemConn(in, out *stream, local, remote memAddr) *memConn {
@@ -57,10 +59,19 @@ func (c *memConn) CloseWrite() error {
 	return nil
 }
 
-// Close implements net.Conn. What was written before it still arrives.
+// SetLinger is net.TCPConn's, for 0: Close then drops what has not been delivered. Any other value leaves that to arrive.
+func (c *memConn) SetLinger(sec int) error {
+	c.reset.Store(sec == 0)
+	return nil
+}
+
+// Close implements net.Conn. What was written before it still arrives, unless SetLinger said otherwise.
 func (c *memConn) Close() error {
 	c.closeOnce.Do(func() {
 		close(c.closed)
+		if c.reset.Load() {
+			c.out.discard()
+		}
 		c.out.close()
 		c.in.drop()
 		c.readDeadline.set(time.Time{})

@@ -45,17 +45,15 @@ func (a memAddr) Network() string { return "tcp" }
 func (a memAddr) String() string  { return string(a) }
 
 // Listen opens an address, which may be any string, best one that parses as an IP and port: clients that
-// resolve names would leave the bubble for them. An empty one stands for the next of 10.0.0.1:2181,
-// 10.0.0.2:2181 and so on.
+// resolve names would leave the bubble for them. An empty one stands for the next of 192.0.2.1:2181,
+// 192.0.2.2:2181 and so on, addresses that are nobody's (RFC 5737): a client that was given one and not
+// [Network.Dial] reaches no machine.
 func (n *Network) Listen(address string) (net.Listener, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for address == "" {
+		next := fmt.Sprintf("192.0.2.%d:%d", n.mu.lastServer%254+1, 2181+n.mu.lastServer/254)
 		n.mu.lastServer++
-		next := fmt.Sprintf("10.0.%d.%d:2181", n.mu.lastServer/250, n.mu.lastServer%250+1)
-		if n.mu.lastServer < 250 {
-			next = fmt.Sprintf("10.0.0.%d:2181", n.mu.lastServer)
-		}
 		if n.mu.listeners[next] == nil {
 			address = next
 		}
@@ -135,19 +133,21 @@ func (n *Network) dial(host, network, address string, timeout time.Duration) (ne
 func (n *Network) pair(host, address string) (client, server *memConn) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.mu.lastClient++
 	c := n.mu.lastClient
+	n.mu.lastClient++
 	if host == "" {
-		host = fmt.Sprintf("10.1.%d.%d", c/250%250, c%250+1)
+		host = fmt.Sprintf("198.51.100.%d", c%254+1)
 	}
-	from := memAddr(fmt.Sprintf("%s:%d", host, 30000+c%30000))
+	from := memAddr(fmt.Sprintf("%s:%d", host, 30000+c/254%30000))
 	up, down := newStream(n, n.mu.latency), newStream(n, n.mu.latency)
 	client = newMemConn(down, up, from, memAddr(address))
 	server = newMemConn(up, down, memAddr(address), from)
 	client.forget = func() {
 		n.mu.Lock()
-		delete(n.mu.conns, client)
-		n.mu.Unlock()
+		defer n.mu.Unlock()
+		if !n.blockedLocked(n.mu.conns[client]) { // what a partition holds back arrives when it ends, although this side is closed
+			delete(n.mu.conns, client)
+		}
 	}
 	n.mu.conns[client] = ends{to: address, from: host}
 	return client, server
@@ -187,13 +187,20 @@ func (n *Network) stall() {
 	n.mu.Lock()
 	stalled := make(map[*memConn]bool, len(n.mu.conns))
 	for c, ends := range n.mu.conns {
-		stalled[c] = n.mu.blocked[ends.to] != nil || n.mu.blocked[ends.from] != nil
+		stalled[c] = n.blockedLocked(ends)
+		if !stalled[c] && isClosed(c.closed) {
+			delete(n.mu.conns, c)
+		}
 	}
 	n.mu.Unlock()
 	for c, yes := range stalled {
 		c.in.stall(yes)
 		c.out.stall(yes)
 	}
+}
+
+func (n *Network) blockedLocked(e ends) bool {
+	return n.mu.blocked[e.to] != nil || n.mu.blocked[e.from] != nil
 }
 
 // listener implements net.Listener.
@@ -285,6 +292,16 @@ func (s *stream) close() {
 	s.mu.closed = true
 	s.changedLocked()
 	s.mu.Unlock()
+}
+
+// discard takes out what has not been delivered: what a partition holds back, or what is still on its way.
+func (s *stream) discard() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.stalled || s.latency > 0 {
+		s.mu.segments, s.mu.size = nil, 0
+	}
+	s.changedLocked()
 }
 
 func (s *stream) drop() {

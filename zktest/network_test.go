@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"syscall"
 	"testing"
@@ -128,13 +129,33 @@ func TestNetwork_CloseWakesItsOwnReader(t *testing.T) {
 
 func TestNetwork_NobodyListens_Refused(t *testing.T) {
 	bubble(t, func(t *testing.T, n *Network) {
-		_, err := n.Dial("tcp", "10.0.0.9:2181", time.Second)
+		_, err := n.Dial("tcp", "192.0.2.9:2181", time.Second)
 		require.ErrorIs(t, err, syscall.ECONNREFUSED)
-		_, err = n.Listen("10.0.0.9:2181")
+		_, err = n.Listen("192.0.2.9:2181")
 		require.NoError(t, err)
-		_, err = n.Listen("10.0.0.9:2181")
+		_, err = n.Listen("192.0.2.9:2181")
 		require.ErrorIs(t, err, syscall.EADDRINUSE)
 	})
+}
+
+// A client that was given an address and not the network's dialer dials it on the machine's network: it must be nobody's.
+func TestNetwork_Addresses_AreNobodys(t *testing.T) {
+	servers, clients := netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.51.100.0/24")
+	n, seen := NewNetwork(), map[string]bool{}
+	for range 600 {
+		ln, err := n.Listen("")
+		require.NoError(t, err)
+		defer ln.Close()
+		addr := ln.Addr().String()
+		require.True(t, servers.Contains(netip.MustParseAddrPort(addr).Addr()), addr)
+		c, err := n.Dial("tcp", addr, 0)
+		require.NoError(t, err)
+		defer c.Close()
+		from := c.LocalAddr().String()
+		require.True(t, clients.Contains(netip.MustParseAddrPort(from).Addr()), from)
+		require.False(t, seen[addr] || seen[from], "%s, %s", addr, from)
+		seen[addr], seen[from] = true, true
+	}
 }
 
 func TestNetwork_Latency(t *testing.T) {
@@ -183,15 +204,15 @@ func TestNetwork_Partition_KeepsAndDeliversLater(t *testing.T) {
 func TestNetwork_PartitionOfOneHost_LeavesTheOthers(t *testing.T) {
 	bubble(t, func(t *testing.T, n *Network) {
 		srv := Start(t, WithNetwork(n))
-		cut, _ := connectEvents(t, srv.Addr(), 10*time.Second, func(c *zk.Conn) { zk.WithDialer(lastzxid.Dialer(n.DialFrom("10.9.0.1")))(c) })
+		cut, _ := connectEvents(t, srv.Addr(), 10*time.Second, func(c *zk.Conn) { zk.WithDialer(lastzxid.Dialer(n.DialFrom("198.51.100.1")))(c) })
 		other := connect(t, srv, 10*time.Second, dialing(n))
 		id := cut.SessionID()
-		require.Contains(t, srv.Sessions()[0].RemoteAddr, "10.9.0.1:")
-		n.Partition("10.9.0.1")
+		require.Contains(t, srv.Sessions()[0].RemoteAddr, "198.51.100.1:")
+		n.Partition("198.51.100.1")
 		time.Sleep(20 * time.Second)
 		require.Len(t, srv.Sessions(), 1)
 		require.Equal(t, other.SessionID(), srv.Sessions()[0].ID)
-		n.Heal("10.9.0.1")
+		n.Heal("198.51.100.1")
 		time.Sleep(20 * time.Second)
 		require.Len(t, srv.Sessions(), 2)
 		require.NotEqual(t, id, cut.SessionID())

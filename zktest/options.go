@@ -2,6 +2,7 @@ package zktest
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -24,7 +25,19 @@ type config struct {
 	addrs          []string // of an ensemble's members
 	syncLimit      int
 	election       time.Duration
+	version        string
 }
+
+// versions are those that the server can be, oldest first.
+var versions = []string{"3.8.0", "3.9.3", "3.9.6"}
+
+// since reports whether the server is of that version or a later one.
+func (c config) since(version string) bool {
+	return slices.Index(versions, c.version) >= slices.Index(versions, version)
+}
+
+// fullVersion is what the four-letter words give.
+func (c config) fullVersion() string { return c.version + "-zktest, built on 01/01/2022 00:00 GMT" }
 
 func newConfig(opts []Option) (config, error) {
 	cfg := config{
@@ -33,9 +46,13 @@ func newConfig(opts []Option) (config, error) {
 		creates:        make(map[string]int32),
 		syncLimit:      5,
 		election:       500 * time.Millisecond,
+		version:        versions[0],
 	}
 	for _, opt := range opts {
 		opt(&cfg)
+	}
+	if !slices.Contains(versions, cfg.version) {
+		return cfg, fmt.Errorf("zktest: version %q; it can be one of %q", cfg.version, versions)
 	}
 	if cfg.tick < time.Millisecond {
 		return cfg, fmt.Errorf("zktest: a tick of %v; it must be at least 1ms", cfg.tick)
@@ -77,6 +94,11 @@ func WithZxid(zxid int64) Option { return func(c *config) { c.zxid = zxid } }
 // WithCreates makes the node at path, when it is first created, begin with a count of n creates, so that its
 // first sequential child gets n as its suffix. ZooKeeper's counter sticks at 2147483647; see [Server.SetCreates].
 func WithCreates(path string, n int32) Option { return func(c *config) { c.creates[path] = n } }
+
+// WithVersion makes the server a ZooKeeper 3.8.0, as it is if not given, or 3.9.3, or 3.9.6. In 3.9.3 an event carries the zxid of
+// the change that it tells of, and exists takes the READ permission on a node that is there. In 3.9.6 setWatches tells of
+// what has happened only if the client may read the node.
+func WithVersion(version string) Option { return func(c *config) { c.version = version } }
 
 // WithTTLNodes allows TTL nodes, as zookeeper.extendedTypesEnabled does. Without it a server answers
 // their creation with -6, unimplemented, as a real one does by default.

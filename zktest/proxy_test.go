@@ -214,7 +214,7 @@ func TestProxy_OverTCP_PassesEverythingElse(t *testing.T) {
 
 func TestProxy_NoServer_ClosesConnections(t *testing.T) {
 	bubble(t, func(t *testing.T, n *Network) {
-		p := StartProxy(t, "10.0.0.99:2181", WithNetwork(n))
+		p := StartProxy(t, "192.0.2.99:2181", WithNetwork(n))
 		nc, err := n.Dial("tcp", p.Addr(), time.Second)
 		require.NoError(t, err)
 		_, err = nc.Read(make([]byte, 1))

@@ -5,7 +5,7 @@ package zktest
 //
 //   - None takes a zxid; the reply's is that of the last transaction.
 //   - A watch is left only where the read succeeded, but for exists, which leaves one on a missing node too.
-//   - exists asks for no permission.
+//   - exists asks for no permission, and from 3.9 on for READ.
 
 import (
 	"cmp"
@@ -49,10 +49,13 @@ func (c *cluster) exists(req *request) (wire.Record, error) {
 	if strings.ContainsRune(ask.Path, 0) {
 		return nil, wire.BadArguments
 	}
+	n := req.conn.ep.tree.nodes[ask.Path]
+	if n != nil && c.cfg.since("3.9.3") && !allowed(n.acl, wire.PermRead, req.conn.ids) {
+		return nil, wire.NoAuth
+	}
 	if ask.Watch {
 		req.conn.ep.data.add(ask.Path, req.conn, oneShot)
 	}
-	n := req.conn.ep.tree.nodes[ask.Path]
 	if n == nil {
 		return nil, wire.NoNode
 	}

@@ -89,33 +89,36 @@ func (ep *endpoint) notify(tx *txn) {
 		parent := shownParent(ch.path)
 		switch ch.kind {
 		case changeCreate:
-			ep.tell(ep.data.fire(ch.path, NodeCreated), NodeCreated, ch.path, ch.readers)
-			ep.tell(ep.child.fire(parent, NodeChildrenChanged), NodeChildrenChanged, parent, ch.parentReaders)
+			ep.tell(ep.data.fire(ch.path, NodeCreated), NodeCreated, ch.path, ch.readers, tx.zxid)
+			ep.tell(ep.child.fire(parent, NodeChildrenChanged), NodeChildrenChanged, parent, ch.parentReaders, tx.zxid)
 		case changeDelete:
 			told := ep.data.fire(ch.path, NodeDeleted)
-			ep.tell(told, NodeDeleted, ch.path, ch.readers)
+			ep.tell(told, NodeDeleted, ch.path, ch.readers, tx.zxid)
 			others := ep.child.fire(ch.path, NodeDeleted)
 			others = slices.DeleteFunc(others, func(cn *conn) bool { return slices.Contains(told, cn) })
-			ep.tell(others, NodeDeleted, ch.path, ch.readers)
-			ep.tell(ep.child.fire(parent, NodeChildrenChanged), NodeChildrenChanged, parent, ch.parentReaders)
+			ep.tell(others, NodeDeleted, ch.path, ch.readers, tx.zxid)
+			ep.tell(ep.child.fire(parent, NodeChildrenChanged), NodeChildrenChanged, parent, ch.parentReaders, tx.zxid)
 		case changeData:
-			ep.tell(ep.data.fire(ch.path, NodeDataChanged), NodeDataChanged, ch.path, ch.readers)
+			ep.tell(ep.data.fire(ch.path, NodeDataChanged), NodeDataChanged, ch.path, ch.readers, tx.zxid)
 		}
 	}
 }
 
 // tell sends an event to those of the watchers who may read the node. The others' watches are spent all the
 // same, and in silence: so do ZooKeeper from 3.8.4 on and Debian's 3.8.0 (CVE-2024-23944).
-func (ep *endpoint) tell(watchers []*conn, event EventType, path string, readers []wire.ACL) {
+func (ep *endpoint) tell(watchers []*conn, event EventType, path string, readers []wire.ACL, zxid int64) {
 	for _, cn := range watchers {
 		if allowed(readers, wire.PermRead, cn.ids) {
-			ep.c.event(cn, event, path)
+			ep.c.event(cn, event, path, zxid)
 		}
 	}
 }
 
+// noZxid is the zxid of an event that no transaction caused just now, and, up to ZooKeeper 3.8, of every event.
+const noZxid = -1
+
 // event sends one event to one connection, unless a fault says otherwise.
-func (c *cluster) event(cn *conn, event EventType, path string) {
+func (c *cluster) event(cn *conn, event EventType, path string, zxid int64) {
 	if cn.gone || cn.deafened {
 		return
 	}
@@ -126,9 +129,12 @@ func (c *cluster) event(cn *conn, event EventType, path string) {
 	if v.freeze > 0 {
 		c.freezeFor(v.freeze)
 	}
+	if !c.cfg.since("3.9.3") {
+		zxid = noZxid
+	}
 	if !v.drop {
 		frame := wire.Frame(
-			wire.ReplyHeader{Xid: wire.XidEvent, Zxid: -1},
+			wire.ReplyHeader{Xid: wire.XidEvent, Zxid: zxid},
 			wire.WatcherEvent{Type: int32(event), State: wire.StateSyncConnected, Path: path})
 		first := c.elsewhere(v.wait)
 		for range 1 + v.duplicates {

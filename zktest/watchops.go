@@ -3,7 +3,7 @@ package zktest
 // setWatches, setWatches2, addWatch, checkWatches, removeWatches.
 //
 //   - setWatches tells at once what happened while the client was away, in the order of the request and before
-//     its reply, and sets the rest. It trusts the client's zxid.
+//     its reply, and sets the rest. It trusts the client's zxid. From 3.9.6 on it tells only whoever may read the node.
 //   - addWatch sets a watch in both tables. checkWatches takes anybody's watch for an answer, as 3.8.0 does.
 
 import "github.com/zklock/zklock/internal/wire"
@@ -21,19 +21,25 @@ func (c *cluster) setWatches(req *request) (wire.Record, error) {
 	}
 	cn := req.conn
 	t := cn.ep.tree
+	missed := func(event EventType, path string) {
+		n := t.nodes[path]
+		if n == nil || !c.cfg.since("3.9.6") || allowed(n.acl, wire.PermRead, cn.ids) {
+			c.event(cn, event, path, noZxid)
+		}
+	}
 	for _, path := range ask.Data {
 		switch n := t.nodes[path]; {
 		case n == nil:
-			c.event(cn, NodeDeleted, path)
+			missed(NodeDeleted, path)
 		case n.mzxid > ask.RelativeZxid:
-			c.event(cn, NodeDataChanged, path)
+			missed(NodeDataChanged, path)
 		default:
 			cn.ep.data.add(path, cn, oneShot)
 		}
 	}
 	for _, path := range ask.Exist {
 		if t.nodes[path] != nil {
-			c.event(cn, NodeCreated, path)
+			missed(NodeCreated, path)
 		} else {
 			cn.ep.data.add(path, cn, oneShot)
 		}
@@ -41,9 +47,9 @@ func (c *cluster) setWatches(req *request) (wire.Record, error) {
 	for _, path := range ask.Child {
 		switch n := t.nodes[path]; {
 		case n == nil:
-			c.event(cn, NodeDeleted, path)
+			missed(NodeDeleted, path)
 		case n.pzxid > ask.RelativeZxid:
-			c.event(cn, NodeChildrenChanged, path)
+			missed(NodeChildrenChanged, path)
 		default:
 			cn.ep.child.add(path, cn, oneShot)
 		}

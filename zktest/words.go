@@ -16,11 +16,6 @@ import (
 	"strings"
 )
 
-const (
-	version     = "3.8.0-zktest"
-	fullVersion = version + ", built on 01/01/2022 00:00 GMT"
-)
-
 func (c *cluster) fourLetterWord(cn *conn, word string) {
 	if cn.gone || cn.deafened {
 		return
@@ -68,7 +63,7 @@ func (c *cluster) wordSrvr(ep *endpoint) string {
 	received, sent := c.traffic(ep)
 	return fmt.Sprintf("Zookeeper version: %s\nLatency min/avg/max: 0/0.0/0\nReceived: %d\nSent: %d\nConnections: %d\n"+
 		"Outstanding: 0\nZxid: %#x\nMode: %s\nNode count: %d\n",
-		fullVersion, received, sent, len(ep.conns), ep.zxid, ep.mode(), len(ep.tree.nodes))
+		c.cfg.fullVersion(), received, sent, len(ep.conns), ep.zxid, ep.mode(), len(ep.tree.nodes))
 }
 
 func (c *cluster) wordStat(ep *endpoint) string {
@@ -109,7 +104,7 @@ func (c *cluster) wordMntr(ep *endpoint) string {
 		key   string
 		value any
 	}{
-		{"version", fullVersion}, {"server_state", ep.mode()}, {"peer_state", ep.mode()},
+		{"version", c.cfg.fullVersion()}, {"server_state", ep.mode()}, {"peer_state", ep.mode()},
 		{"avg_latency", "0.0"}, {"max_latency", 0}, {"min_latency", 0},
 		{"packets_received", received}, {"packets_sent", sent}, {"outstanding_requests", 0},
 		{"num_alive_connections", len(ep.clients())}, {"znode_count", len(ep.tree.nodes)},
@@ -173,7 +168,7 @@ func (c *cluster) wordWchp(ep *endpoint) string {
 
 func (c *cluster) wordEnvi(*endpoint) string {
 	return fmt.Sprintf("Environment:\nzookeeper.version=%s\nhost.name=localhost\njava.version=none\njava.vendor=%s\nos.name=%s\nos.arch=%s\n",
-		fullVersion, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		c.cfg.fullVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 func (c *cluster) wordConf(ep *endpoint) string {

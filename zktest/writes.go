@@ -2,7 +2,8 @@ package zktest
 
 // create, create2, createContainer, createTTL, delete, setData, setACL, reconfig, multi.
 //
-//   - Each takes one zxid, whatever becomes of it: bad arguments, no such node, a body that does not parse.
+//   - Each takes one zxid, whatever becomes of it: bad arguments, no such node, a body that does not parse
+//     (from 3.9 on only a multi's).
 //   - All operations of a multi share one zxid; an empty multi has one too.
 //   - A multi that fails has a clean reply header. Its results tell: 0 before the operation that failed, its
 //     code, and -2 after it.
@@ -13,9 +14,13 @@ import (
 
 // write is the frame of a transaction with one change.
 func (c *cluster) write(req *request, decide func(d *wire.Decoder) (change, error)) (change, error) {
+	d := wire.NewDecoder(req.body)
+	ch, err := decide(d)
+	if d.Err() != nil && c.cfg.since("3.9.3") {
+		return change{}, err
+	}
 	tx := c.begin(req.conn.session.id)
 	defer c.commit(tx)
-	ch, err := decide(wire.NewDecoder(req.body))
 	if err != nil {
 		return change{}, err
 	}
@@ -142,12 +147,16 @@ func (c *cluster) multi(req *request) (wire.Record, error) {
 }
 
 // multiOp decides one operation of a multi and says as which type its result is sent. In a multi the flags of
-// a create, not its type, say whether it is a container's or a TTL node's, and those are answered as create2.
+// a create, not its type, say whether it is a container's or a TTL node's, and those are answered as create2. So is a create2
+// from 3.9 on.
 func (c *cluster) multiOp(op wire.MultiOp, req *request) (ch change, as wire.Op, err error) {
 	ids := req.conn.ids
 	switch op.Op {
 	case wire.OpCreate, wire.OpCreate2, wire.OpCreateContainer, wire.OpCreateTTL:
 		kind, as := wire.OpCreate, wire.OpCreate
+		if c.cfg.since("3.9.3") && op.Op == wire.OpCreate2 {
+			as = wire.OpCreate2
+		}
 		switch op.Create.Flags {
 		case wire.FlagContainer:
 			kind, as = wire.OpCreateContainer, wire.OpCreate2

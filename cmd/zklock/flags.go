@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/sessionkey"
 )
 
 const (
@@ -39,7 +39,8 @@ type connection struct {
 	tlsServerName  string
 	logLevel       string
 
-	digest bool // options found credentials
+	digest   sessionkey.Secret // the credentials that options found
+	tlsFiles *tlsFiles         // what options found for TLS
 }
 
 func (c *connection) addFlags(cmd *cobra.Command) {
@@ -86,7 +87,7 @@ func (c *connection) options(stderr io.Writer) ([]zklock.Option, error) {
 	if err != nil {
 		return nil, &exitError{exitUsage, err}
 	}
-	if c.digest = auth != ""; c.digest {
+	if c.digest = []byte(auth); auth != "" {
 		opts = append(opts, zklock.WithAuth("digest", []byte(auth)))
 	}
 	config, err := c.tlsConfig()
@@ -137,28 +138,26 @@ func (c *connection) tlsConfig() (*tls.Config, error) {
 	if !c.tls && c.tlsCA == "" && c.tlsCert == "" && c.tlsKey == "" && c.tlsServerName == "" {
 		return nil, nil
 	}
-	config := &tls.Config{ServerName: c.tlsServerName, MinVersion: tls.VersionTLS12}
+	f := &tlsFiles{CAFile: c.tlsCA, ServerName: c.tlsServerName}
+	var err error
 	if c.tlsCA != "" {
-		pem, err := os.ReadFile(c.tlsCA)
-		if err != nil {
+		if f.CA, err = os.ReadFile(c.tlsCA); err != nil {
 			return nil, fmt.Errorf("--tls-ca: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--tls-ca %s holds no PEM certificate", c.tlsCA)
 		}
 	}
 	if (c.tlsCert == "") != (c.tlsKey == "") {
 		return nil, errors.New("--tls-cert and --tls-key go together")
 	}
 	if c.tlsCert != "" {
-		pair, err := tls.LoadX509KeyPair(c.tlsCert, c.tlsKey)
-		if err != nil {
-			return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
+		if f.Cert, err = os.ReadFile(c.tlsCert); err != nil {
+			return nil, fmt.Errorf("--tls-cert: %w", err)
 		}
-		config.Certificates = []tls.Certificate{pair}
+		if f.Key, err = os.ReadFile(c.tlsKey); err != nil {
+			return nil, fmt.Errorf("--tls-key: %w", err)
+		}
 	}
-	return config, nil
+	c.tlsFiles = f
+	return f.config()
 }
 
 // connect opens the session within the connect timeout.
@@ -182,6 +181,9 @@ func classify(err error) error {
 	var own *exitError
 	if errors.As(err, &own) {
 		return err
+	}
+	if errors.Is(err, zklock.ErrNoRoom) {
+		return exitf(exitUsage, "%w; the flags for it: --session-timeout, --leader-ping, --lease single", trim(err))
 	}
 	code := exitUsage
 	var late errNoServer

@@ -9,7 +9,8 @@ package main
 //
 // It kills the command's group when the socket says that zklock is gone, and, by the clock, when the limits have come
 // and zklock did not move them: because the lease was not renewed, or because zklock is stopped or hangs. (A
-// parent-death signal would do neither: it follows threads, and reaches no grandchild.)
+// parent-death signal would do neither: it follows threads, and reaches no grandchild.) If zklock was killed, and nothing of
+// the group is left, it ends zklock's ZooKeeper session, and with it the lock.
 //
 // A process group's number can be given to another when all its members are gone and its leader has been reaped. So
 // the guardian, as the parent, does not reap before zklock has said that it will send no more signals, and sends none
@@ -31,7 +32,7 @@ import (
 // The arguments of zklock's own re-executions. They are no commands: see reexecuted.
 const (
 	guardianArg = "__guardian" // DESCRIPTOR
-	execArg     = "__exec"     // default|ignore PROGRAM ARGV...
+	execArg     = "__exec"     // PROGRAM ARGV...
 )
 
 // reexecuted runs what this process was re-executed for.
@@ -39,8 +40,8 @@ func reexecuted(args []string) (code int, ok bool) {
 	switch {
 	case len(args) == 3 && args[1] == guardianArg:
 		return guardianMain(args[2]), true
-	case len(args) >= 5 && args[1] == execArg:
-		return execMain(args[2], args[3], args[4:]), true
+	case len(args) >= 4 && args[1] == execArg:
+		return execMain(args[2], args[3:]), true
 	}
 	return 0, false
 }
@@ -66,10 +67,8 @@ func init() {
 // execMain becomes the command. It is the first thing in the command's process: the guardian has to ignore SIGTTOU
 // while it forks, because a background process may not change the foreground group otherwise, and what is ignored
 // stays ignored over an exec. Here it gets its default back, which a handler that is set before the exec does.
-func execMain(ttou, program string, argv []string) int {
-	if ttou == "default" {
-		signal.Notify(make(chan os.Signal, 1), syscall.SIGTTOU)
-	}
+func execMain(program string, argv []string) int {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGTTOU)
 	err := syscall.Exec(program, argv, os.Environ())
 	if err == syscall.ENOEXEC { // a script without a #! line, as execvp has it
 		err = syscall.Exec("/bin/sh", append([]string{"/bin/sh", program}, argv[1:]...), os.Environ())
@@ -82,18 +81,22 @@ func execMain(ttou, program string, argv []string) int {
 }
 
 type guardian struct {
-	wire  *wire[order, report]
-	start startOrder
-	chld  chan os.Signal
+	wire    *wire[order, report]
+	start   startOrder
+	session *ending // nil until zklock has said which
+	chld    chan os.Signal
 
-	pgid    int
-	lim     limits
-	ending  bool // SIGTERM was sent: the limits do not move any more
-	killed  bool // SIGKILL was sent
-	exited  bool // the leader, which has not been reaped
-	stopped bool
-	told    bool // zklock knows that the group has ended
-	orphan  bool // zklock is gone
+	pgid      int
+	lim       limits
+	ending    bool   // SIGTERM was sent: the limits do not move any more
+	killed    moment // when SIGKILL was sent first; 0 if not
+	exited    bool   // the leader, which has not been reaped
+	stopped   bool
+	told      bool   // zklock was told that the group should have ended
+	free      bool   // its number may be given back: zklock sends no more signals
+	orphan    bool   // zklock is gone
+	since     moment // when that was noticed
+	despaired bool   // said that the group does not die
 }
 
 func guardianMain(descriptor string) int {
@@ -108,7 +111,7 @@ func guardianMain(descriptor string) int {
 		return exitUsage
 	}
 	// Nothing but SIGKILL and SIGSTOP stands between this process and its task. Handlers, unlike ignoring, do not pass
-	// to the command; what was ignored before zklock, by nohup say, does.
+	// to the command; SIGHUP and SIGINT that were ignored before zklock, by nohup say, do.
 	unread := make(chan os.Signal, 1)
 	for _, s := range []os.Signal{
 		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM,
@@ -121,18 +124,35 @@ func guardianMain(descriptor string) int {
 	signal.Ignore(syscall.SIGTTOU)
 	signal.Notify(g.chld, syscall.SIGCHLD)
 
-	_ = g.wire.send(report{Ready: true})
-	first, ok := <-g.wire.in
-	if !ok || first.Start == nil {
-		return exitUsage // zklock has ended, or decided otherwise
+	g.wire.send(report{Ready: true})
+	if g.awaitStart() {
+		if err := g.launch(); err != nil {
+			g.wire.send(report{Failed: err.Error()})
+		} else {
+			g.wire.send(report{Started: g.pgid})
+			g.watch()
+		}
 	}
-	g.start, g.lim = *first.Start, first.Start.Limits
-	if err := g.launch(); err != nil {
-		_ = g.wire.send(report{Failed: err.Error()})
-		return exitUsage
+	// The lock is held until zklock has released it. Then zklock kills us.
+	for !g.orphan {
+		o, ok := <-g.wire.in
+		g.take(o, ok)
 	}
-	_ = g.wire.send(report{Started: g.pgid})
-	return g.watch()
+	g.endSession()
+	return 0
+}
+
+// awaitStart returns true when the start order has come, false when zklock is gone.
+func (g *guardian) awaitStart() bool {
+	for !g.orphan {
+		o, ok := <-g.wire.in
+		if o.Start != nil {
+			g.start, g.lim = *o.Start, o.Start.Limits
+			return true
+		}
+		g.take(o, ok)
+	}
+	return false
 }
 
 // launch starts the command, unless it is too late for that.
@@ -142,7 +162,7 @@ func (g *guardian) launch() error {
 		return err
 	}
 	attr := &os.ProcAttr{
-		Env:   g.start.Env,
+		Env:   g.start.Env.strings(),
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
 		Sys:   &syscall.SysProcAttr{Setpgid: true},
 	}
@@ -156,11 +176,7 @@ func (g *guardian) launch() error {
 	// signal comes at the end of the thread that forked, so that has to last.
 	runtime.LockOSThread()
 	dieWithParent(attr.Sys)
-	ttou := "ignore"
-	if g.start.StopOnTTOU {
-		ttou = "default"
-	}
-	argv := append([]string{"zklock", execArg, ttou, g.start.Program}, g.start.Argv...)
+	argv := append([]string{"zklock", execArg, string(g.start.Program)}, g.start.Argv.strings()...)
 	if now() >= g.lim.Term {
 		return errNotRenewed
 	}
@@ -176,23 +192,18 @@ func (g *guardian) launch() error {
 	return nil
 }
 
-// watch looks after the command until it is reaped.
-func (g *guardian) watch() int {
+// watch looks after the command until it is reaped, and nothing of its group is left.
+func (g *guardian) watch() {
 	for {
-		if code, done := g.look(); done {
-			return code
+		g.look()
+		if g.told && (g.free || g.orphan) {
+			g.reap()
+			return
 		}
 		t := time.NewTimer(g.nap())
 		select {
 		case o, ok := <-g.wire.in:
-			switch {
-			case !ok:
-				g.abandoned()
-			case o.Limits != nil && !g.ending:
-				g.lim = *o.Limits
-			case o.Reap && g.told:
-				return g.reap()
-			}
+			g.take(o, ok)
 		case <-g.chld:
 		case <-t.C:
 		}
@@ -200,40 +211,50 @@ func (g *guardian) watch() int {
 	}
 }
 
+// take acts on an order, or on the end of all orders.
+func (g *guardian) take(o order, ok bool) {
+	switch {
+	case !ok:
+		g.abandoned()
+	case o.Session != nil:
+		g.session = o.Session
+	case o.Limits != nil && !g.ending:
+		g.lim = *o.Limits
+	case o.Reap:
+		g.free = g.told
+	}
+}
+
 // look acts on what the clock and the process table say.
-func (g *guardian) look() (code int, done bool) {
+func (g *guardian) look() {
 	n := now()
 	if !g.exited {
 		g.lookAtLeader()
 	}
 	if g.exited && !g.told {
 		// What the leader left in its group does not outlive the lock either.
-		switch left, err := alive(g.pgid); {
-		case left == 0 && err == nil:
+		switch living, _ := members(g.pgid); {
+		case living == 0:
+			// SIGKILL for whom we cannot see. From here on the number need not be ours any more, so this is the last signal.
+			g.kill()
 			g.told = true
-			if g.orphan {
-				return g.reap(), true
-			}
-			_ = g.wire.send(report{Ended: true})
-		case err != nil:
-			// We cannot look, and need not: the leader that we have not reaped keeps the number ours.
-			g.lim.Term, g.lim.Kill = n, n
+			g.wire.send(report{Ended: true})
 		case !g.ending:
 			g.lim = g.lim.endNow(n, g.start.KillAfter)
 			g.terminate()
 		}
 	}
 	if g.told {
-		return 0, false
+		return
 	}
 	if n >= g.lim.Term && !g.ending {
-		_ = g.wire.send(report{Ending: true})
+		g.wire.send(report{Ending: true})
 		g.terminate()
 	}
 	if n >= g.lim.Kill {
 		g.kill() // and again, at every look: somebody may have joined the group
+		g.despair(n)
 	}
-	return 0, false
 }
 
 // lookAtLeader notices what became of the command itself.
@@ -247,10 +268,10 @@ func (g *guardian) lookAtLeader() {
 		g.exited = true
 	case st.stopped != 0 && !g.stopped:
 		g.stopped = true
-		_ = g.wire.send(report{Stopped: int(st.stopped)})
+		g.wire.send(report{Stopped: int(st.stopped)})
 	case st.stopped == 0 && st.continued && g.stopped:
 		g.stopped = false
-		_ = g.wire.send(report{Continued: true})
+		g.wire.send(report{Continued: true})
 	}
 }
 
@@ -260,9 +281,9 @@ func (g *guardian) nap() time.Duration {
 	const longest, busy = 250 * time.Millisecond, 10 * time.Millisecond
 	next := g.lim.Term
 	switch {
-	case g.told:
+	case g.told, g.despaired:
 		return longest
-	case g.exited, g.killed:
+	case g.exited, g.killed != 0:
 		return busy // waiting for the group's end, of which only the leader's gives notice
 	case g.ending:
 		next = g.lim.Kill
@@ -278,39 +299,77 @@ func (g *guardian) terminate() {
 }
 
 func (g *guardian) kill() {
-	g.ending, g.killed = true, true
+	g.ending = true
+	if g.killed == 0 {
+		g.killed = now()
+	}
 	_ = unix.Kill(-g.pgid, unix.SIGKILL)
+}
+
+// despair says, once, that something of the group lives in spite of SIGKILL.
+func (g *guardian) despair(n moment) {
+	if !g.despaired && n.sub(g.killed) >= 5*time.Second {
+		g.despaired = true
+		fmt.Fprintf(os.Stderr, "zklock: %s: what runs under the lock does not die of SIGKILL: it waits for a device, or belongs to another user\n", g.start.Lock)
+	}
 }
 
 // abandoned ends the group at once: nobody renews the lease any more.
 func (g *guardian) abandoned() {
-	if g.orphan {
-		return
-	}
-	g.orphan = true
+	g.orphan, g.since = true, now()
 	g.wire.in = nil // closed; a nil channel never has news
-	if g.told {
-		os.Exit(g.reap())
+	if g.pgid == 0 || g.told {
+		return
 	}
 	g.lim.Kill = now()
 	g.kill()
 	fmt.Fprintf(os.Stderr, "zklock: %s: zklock itself was killed; killed the command\n", g.start.Lock)
 }
 
-// reap gives the group's number back and reports the command's status.
-func (g *guardian) reap() int {
+// reap gives the leader's process id back, waits until nothing of the group is left, and reports the command's status.
+//
+// The system calls a group that has no members unknown, whether we may see and signal them or not. Its zombies count:
+// those of our /proc that have no other user's processes to hide we see ourselves, and do not wait for the parents who
+// should reap them.
+func (g *guardian) reap() {
 	var ws unix.WaitStatus
-	for {
-		_, err := unix.Wait4(g.pgid, &ws, 0, nil)
-		if err == unix.EINTR {
-			continue
-		}
-		if err == nil {
-			status := int(ws)
-			_ = g.wire.send(report{Status: &status})
-		}
-		return 0
+	_, err := unix.Wait4(g.pgid, &ws, 0, nil)
+	for err == unix.EINTR {
+		_, err = unix.Wait4(g.pgid, &ws, 0, nil)
 	}
+	for unix.Kill(-g.pgid, 0) != unix.ESRCH {
+		if living, all := members(g.pgid); living == 0 && all {
+			break
+		}
+		g.despair(now())
+		if time.Sleep(10 * time.Millisecond); g.despaired {
+			time.Sleep(250 * time.Millisecond)
+		}
+	}
+	g.pgid = 0
+	if err == nil {
+		status := int(ws)
+		g.wire.send(report{Status: &status})
+	}
+}
+
+// endSession ends the ZooKeeper session of a zklock that was killed, so that the next holder need not wait until it
+// expires. It is called when nothing of the command's group is alive.
+func (g *guardian) endSession() {
+	if g.session == nil || g.session.ID == 0 {
+		return
+	}
+	// The end of file is not enough: it may also be that zklock is done with us, and about to kill us.
+	for unix.Getppid() == g.session.Process {
+		time.Sleep(5 * time.Millisecond)
+	}
+	err := g.session.end(g.since)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "zklock: %s: its ZooKeeper session was not ended: %v; others get the lock when it expires, within %v\n",
+			g.session.Lock, err, g.session.Timeout)
+		return
+	}
+	fmt.Fprintf(os.Stderr, "zklock: %s: ended its ZooKeeper session: the lock is free\n", g.session.Lock)
 }
 
 // leaderState is what became of a process since the last look.

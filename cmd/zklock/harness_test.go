@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -71,8 +72,16 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer os.RemoveAll(dir)
+		if err := os.Chmod(dir, 0o755); err != nil { // for tests that run it as another user
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
 		binary = filepath.Join(dir, "zklock")
-		if out, err := exec.Command("go", "build", "-race", "-o", binary, ".").CombinedOutput(); err != nil {
+		build := exec.Command("go", "build", "-race", "-o", binary, ".")
+		if cgo, _ := exec.Command("go", "env", "CGO_ENABLED").Output(); runtime.GOOS == "linux" && string(cgo) == "0\n" {
+			build = exec.Command("go", "build", "-o", binary, ".") // no C compiler, so no race detector
+		}
+		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "building the command: %v\n%s", err, out)
 			return 1
 		}
@@ -168,9 +177,29 @@ func lockPath(t testing.TB) string {
 type proc struct {
 	t      testing.TB
 	cmd    *exec.Cmd
-	stdout buffer
-	stderr buffer
+	stdout output
+	stderr output
 	done   chan struct{}
+}
+
+// output is a file that processes write to, for as long as any of them lives. Reading a pipe would end soon after the
+// first of them has ended, and on a busy machine too soon to hear what the guardian says of that.
+type output struct{ *os.File }
+
+func newOutput(t testing.TB) output {
+	t.Helper()
+	f, err := os.CreateTemp(t.TempDir(), "output")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = f.Close() })
+	return output{f}
+}
+
+func (o output) String() string {
+	b, err := os.ReadFile(o.Name())
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
 }
 
 type buffer struct {
@@ -193,12 +222,10 @@ func (b *buffer) String() string {
 // start starts the command line; change may alter it before.
 func start(t testing.TB, change func(*exec.Cmd), args ...string) *proc {
 	t.Helper()
-	p := &proc{t: t, cmd: exec.Command(binary, args...), done: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
+	p := &proc{t: t, cmd: exec.Command(binary, args...), stdout: newOutput(t), stderr: newOutput(t), done: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = p.stdout.File, p.stderr.File
 	p.cmd.Env = append(os.Environ(), "ZKLOCK_SERVERS=", "ZKLOCK_AUTH=")
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	// Output goes through pipes: with these, Wait would wait for all who hold them.
-	p.cmd.WaitDelay = 100 * time.Millisecond
 	if change != nil {
 		change(p.cmd)
 	}

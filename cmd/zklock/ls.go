@@ -5,73 +5,230 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/spf13/cobra"
 
 	"github.com/zklock/zklock"
 )
 
 func newListCommand() *cobra.Command {
-	var c connection
-	var asJSON bool
+	var l lister
+	var asJSON, recursive bool
 	cmd := &cobra.Command{
 		Use:   "ls [flags] PATH",
-		Short: "List the queue of a lock, front first",
+		Short: "List the queue of a lock, front first, or the locks below a path",
 		Long: `Ls lists the queue of the lock on PATH: its holder first, then those who wait, in
-their order. A lock that nobody uses is an empty list. The token is the fencing
-token that a participant has or will have; host and pid are what zklock and its
-library write into the node's data, and other clients may not.
+their order. A lock that nobody uses is an empty list; if there is no node at
+PATH at all, a line on stderr says so. The token is the fencing token that a
+participant has or will have; host and pid are what zklock and its library write
+into the node's data, and other clients may not.
+
+With --recursive it lists the locks on PATH and below, a line for each, with its
+holder and with how many are in its queue, the holder among them. A node below
+which there is nothing any more, and once was, counts as a lock that nobody uses.
 
 ` + listExitCodes,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ps, err := c.participants(cmd.Context(), args[0], cmd.ErrOrStderr())
-			if err != nil {
+			l.stderr = cmd.ErrOrStderr()
+			out := cmd.OutOrStdout()
+			path := args[0]
+			if !(recursive && path == "/") {
+				if err := zklock.ValidatePath(path); err != nil {
+					return &exitError{exitUsage, err}
+				}
+			}
+			if err := l.open(cmd.Context()); err != nil {
 				return err
 			}
-			if asJSON {
-				return writeJSON(cmd.OutOrStdout(), ps)
+			defer l.s.Close()
+			if !recursive {
+				ps, err := l.queue(cmd.Context(), path)
+				switch {
+				case err != nil:
+					return err
+				case asJSON:
+					return writeJSON(out, entriesOf(ps))
+				}
+				return writeTable(out, ps)
 			}
-			return writeTable(cmd.OutOrStdout(), ps)
+			locks, failed := l.locks(cmd.Context(), path)
+			write := writeLocks
+			if asJSON {
+				write = func(w io.Writer, ls []lockEntry) error { return writeJSON(w, ls) }
+			}
+			if err := write(out, locks); err != nil {
+				return err
+			}
+			return failed // what could be read is printed all the same
 		},
 	}
-	c.addFlags(cmd)
+	l.addFlags(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
+	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "list the locks on PATH and below")
 	return cmd
 }
 
-func (c *connection) participants(ctx context.Context, path string, stderr io.Writer) ([]zklock.Participant, error) {
-	if err := zklock.ValidatePath(path); err != nil {
-		return nil, &exitError{exitUsage, err}
-	}
-	opts, err := c.options(stderr)
+// lister reads queues over a session of its own.
+type lister struct {
+	connection
+	s      *zklock.Session
+	stderr io.Writer
+}
+
+// open connects. Nothing is held here, so the lease does not matter; this mode has room in any session timeout.
+func (l *lister) open(ctx context.Context) error {
+	opts, err := l.options(l.stderr)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	// Nothing is held here, so the lease does not matter; this mode has room in any session timeout.
-	s, err := c.connect(ctx, append(opts, zklock.WithLease(zklock.SingleServerLease())))
-	if err != nil {
-		return nil, err
+	l.s, err = l.connect(ctx, append(opts, zklock.WithLease(zklock.SingleServerLease())))
+	return err
+}
+
+// queue reads the queue of the lock on path. Of an empty one it says on stderr if there is no such node.
+func (l *lister) queue(ctx context.Context, path string) ([]zklock.Participant, error) {
+	ps, err := l.participants(ctx, path)
+	if err != nil || len(ps) > 0 {
+		return ps, err
 	}
-	defer s.Close()
-	m, err := zklock.NewMutex(s, path)
+	return ps, l.noteMissing(ctx, path)
+}
+
+// noteMissing says on stderr if there is no node at path: an empty list does not tell a lock that nobody uses from a
+// typing error.
+func (l *lister) noteMissing(ctx context.Context, path string) error {
+	ctx, cancel := l.within(ctx)
+	defer cancel()
+	root := chrootOf(l.servers)
+	for _, p := range []struct{ node, says string }{
+		{root, "the chroot %s of --servers is not there"},
+		{strings.TrimSuffix(root+path, "/"), "there is no node %s: no lock was ever taken there, or an unused one was removed"},
+	} {
+		if p.node == "" {
+			continue
+		}
+		there, err := exists(ctx, l.s, p.node)
+		if err != nil {
+			return classify(err)
+		}
+		if !there {
+			fmt.Fprintf(l.stderr, "zklock: %s: "+p.says+"\n", path, p.node)
+			return nil
+		}
+	}
+	return nil
+}
+
+func (l *lister) participants(ctx context.Context, path string) ([]zklock.Participant, error) {
+	m, err := zklock.NewMutex(l.s, path)
 	if err != nil {
 		return nil, classify(err)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, c.connectTimeout, errNoServer{c.connectTimeout})
+	ctx, cancel := l.within(ctx)
 	defer cancel()
 	ps, err := m.Participants(ctx)
 	if err != nil {
 		return nil, classify(err)
 	}
 	return ps, nil
+}
+
+// within bounds one look at the servers.
+func (l *lister) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, l.connectTimeout, errNoServer{l.connectTimeout})
+}
+
+// locks returns the locks on path and below, in the order of their paths. What may not be read is said on stderr, and
+// left out; then the error, which has no more to say, comes with the rest.
+func (l *lister) locks(ctx context.Context, path string) (locks []lockEntry, err error) {
+	root, denied := chrootOf(l.servers), false
+	var walk func(path string) error
+	walk = func(path string) error {
+		below := strings.TrimSuffix(path, "/")
+		names, stat, err := l.children(ctx, root+below)
+		if errors.Is(err, zk.ErrNoNode) {
+			return nil // gone meanwhile
+		}
+		queued := map[string]bool{}
+		if err == nil && below != "" && len(names) > 0 {
+			var ps []zklock.Participant
+			ps, err = l.participants(ctx, path)
+			if len(ps) > 0 {
+				locks = append(locks, lockEntry{path, entriesOf(ps)})
+			}
+			for _, p := range ps {
+				queued[p.Node[strings.LastIndexByte(p.Node, '/')+1:]] = true
+			}
+		}
+		if errors.Is(err, zk.ErrNoAuth) {
+			denied = true
+			fmt.Fprintf(l.stderr, "zklock: %s: left out: %v\n", path, cause(err))
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		if below != "" && len(names) == 0 && stat.Cversion > 0 && stat.EphemeralOwner == 0 {
+			locks = append(locks, lockEntry{path, []entry{}})
+		}
+		slices.Sort(names)
+		for _, name := range names {
+			if queued[name] || root == "" && below == "" && name == "zookeeper" { // the servers' own
+				continue
+			}
+			if err := walk(below + "/" + name); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := walk(path); err != nil {
+		return locks, classify(err)
+	}
+	if denied {
+		return locks, &exitError{code: exitRefused}
+	}
+	if len(locks) == 0 {
+		return nil, l.noteMissing(ctx, path)
+	}
+	return locks, nil
+}
+
+func (l *lister) children(ctx context.Context, node string) (names []string, stat *zk.Stat, err error) {
+	if node == "" {
+		node = "/"
+	}
+	ctx, cancel := l.within(ctx)
+	defer cancel()
+	type children struct {
+		names []string
+		stat  *zk.Stat
+	}
+	c, err := ask(ctx, l.s, func(conn *zk.Conn) (c children, err error) {
+		c.names, c.stat, err = conn.Children(node)
+		return c, err
+	})
+	if errors.Is(err, zk.ErrNoAuth) {
+		err = fmt.Errorf("no READ permission: %w", err)
+	}
+	return c.names, c.stat, err
+}
+
+// lockEntry is one lock in the recursive list.
+type lockEntry struct {
+	Path  string  `json:"path"`
+	Queue []entry `json:"queue"`
 }
 
 // entry is one participant in the JSON output.
@@ -108,29 +265,54 @@ func hostAndPid(data string) (host string, pid int) {
 	return data[:i], pid
 }
 
-func writeJSON(w io.Writer, ps []zklock.Participant) error {
+func entriesOf(ps []zklock.Participant) []entry {
 	entries := make([]entry, len(ps)) // not nil: an empty queue is []
 	for i, p := range ps {
 		entries[i] = entryOf(p)
 	}
+	return entries
+}
+
+func writeJSON[T any](w io.Writer, list []T) error {
+	if list == nil {
+		list = []T{}
+	}
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
-	return enc.Encode(entries)
+	return enc.Encode(list)
 }
 
 func writeTable(w io.Writer, ps []zklock.Participant) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "NODE\tTOKEN\tSESSION\tHOST\tPID\tAGE")
-	for _, p := range ps {
-		e := entryOf(p)
-		host, pid, session := "-", "-", "-"
-		if e.Pid != 0 {
-			host, pid = e.Host, strconv.Itoa(e.Pid)
-		}
-		if e.Session != "" {
-			session = e.Session
-		}
-		fmt.Fprintf(tw, "%s\t%d\t%s\t%s\t%s\t%v\n", e.Node, e.Token, session, host, pid, max(p.Age, 0).Round(time.Second))
+	for _, e := range entriesOf(ps) {
+		fmt.Fprintf(tw, "%s\t%s\n", e.Node, e.columns())
 	}
 	return tw.Flush()
+}
+
+func writeLocks(w io.Writer, locks []lockEntry) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "LOCK\tQUEUE\tTOKEN\tSESSION\tHOST\tPID\tAGE")
+	for _, l := range locks {
+		columns := "-\t-\t-\t-\t-"
+		if len(l.Queue) > 0 {
+			columns = l.Queue[0].columns()
+		}
+		fmt.Fprintf(tw, "%s\t%d\t%s\n", l.Path, len(l.Queue), columns)
+	}
+	return tw.Flush()
+}
+
+// columns are token, session, host, pid and age.
+func (e entry) columns() string {
+	host, pid, session := "-", "-", "-"
+	if e.Pid != 0 {
+		host, pid = e.Host, strconv.Itoa(e.Pid)
+	}
+	if e.Session != "" {
+		session = e.Session
+	}
+	age := time.Duration(e.AgeSeconds * float64(time.Second)).Round(time.Second)
+	return fmt.Sprintf("%d\t%s\t%s\t%s\t%v", e.Token, session, host, pid, age)
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
@@ -25,6 +26,7 @@ func TestList(t *testing.T) {
 	}
 	require.Equal(t, "NODE  TOKEN  SESSION  HOST  PID  AGE\n", list())
 	require.Equal(t, "[]\n", list("--json"))
+	require.Equal(t, "[]\n", list("--json", "-r"))
 
 	s := session(t, srv)
 	hold, _ := occupy(t, s, path)
@@ -59,4 +61,98 @@ func TestList(t *testing.T) {
 	require.Equal(t, p.cmd.Process.Pid, entries[1].Pid)
 	require.Equal(t, "a word", entries[2].Data)
 	require.Positive(t, entries[0].AgeSeconds)
+}
+
+// A path that is not there is an empty list, like a lock that nobody uses, and a line on stderr that tells the two apart.
+func TestList_NotThere_SaysSo(t *testing.T) {
+	srv, path := server(t), lockPath(t)
+	said := func(servers string, args ...string) string {
+		p := start(t, nil, append([]string{"ls", "--servers", servers}, args...)...)
+		require.Equal(t, 0, p.wait())
+		return p.stderr.String()
+	}
+	for _, args := range [][]string{{path}, {"-r", path}, {"--json", path}} {
+		require.Contains(t, said(srv.ConnectString(), args...), "zklock: "+path+": there is no node "+path+": ")
+	}
+	require.Contains(t, said(srv.ConnectString()+path, "/job"), "the chroot "+path+" of --servers is not there")
+
+	s := session(t, srv)
+	_, release := occupy(t, s, path)
+	release()
+	for _, args := range [][]string{{path}, {"-r", path}} {
+		require.Empty(t, said(srv.ConnectString(), args...))
+	}
+	require.Empty(t, said(srv.ConnectString()+path, "-r", "/"))
+	require.Contains(t, said(srv.ConnectString()+path, "/job"), "there is no node "+path+"/job: ")
+}
+
+func TestList_Recursive(t *testing.T) {
+	srv, path := server(t), lockPath(t)
+	s := session(t, srv, zklock.WithAuth("digest", []byte("boss:secret")))
+	nightly, _ := occupy(t, s, path+"/b/nightly")
+	_, release := occupy(t, s, path+"/a/idle")
+	release()
+	outer, _ := occupy(t, s, path+"/b") // a lock with another below it
+	waiter := run(t, srv, path+"/b/nightly", "--", "true")
+	eventually(t, "it queues", func() bool { return len(participants(t, s, path+"/b/nightly")) == 2 })
+	_, err := s.Conn().Create(path+"/config", []byte("never had a child"), 0, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	_, err = s.Conn().Create(path+"/here", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+
+	list := func(servers string, code int, args ...string) (out, said string) {
+		p := start(t, nil, append([]string{"ls", "--servers", servers}, args...)...)
+		require.Equal(t, code, p.wait())
+		return p.stdout.String(), p.stderr.String()
+	}
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	me := fmt.Sprintf("%#x %s %d", s.SessionID(), host, os.Getpid())
+	table := func(out string) (rows []string) {
+		for _, row := range strings.Split(strings.TrimSpace(out), "\n") {
+			f := strings.Fields(row)
+			rows = append(rows, strings.Join(f[:len(f)-1], " ")) // the age aside
+		}
+		return rows
+	}
+	want := []string{
+		"LOCK QUEUE TOKEN SESSION HOST PID",
+		"%s/a/idle 0 - - - -",
+		fmt.Sprintf("%%s/b 1 %d %s", outer.Token(), me),
+		fmt.Sprintf("%%s/b/nightly 2 %d %s", nightly.Token(), me),
+	}
+	below := func(prefix string) (rows []string) {
+		for _, w := range want {
+			rows = append(rows, strings.Replace(w, "%s", prefix, 1))
+		}
+		return rows
+	}
+	out, said := list(srv.ConnectString(), 0, "-r", path)
+	require.Equal(t, below(path), table(out))
+	require.Empty(t, said)
+	for _, top := range []string{"/", "/a", "/b"} {
+		out, _ = list(srv.ConnectString()+path, 0, "--recursive", top)
+		require.Subset(t, below(""), table(out), "paths are below the chroot")
+	}
+	require.Len(t, table(out), 3, "a lock that has locks below it is one, too")
+	all, _ := list(srv.ConnectString(), 0, "-r", "/")
+	require.Subset(t, table(all), below(path)[1:])
+	require.NotContains(t, all, "/zookeeper")
+
+	var locks []lockEntry
+	out, _ = list(srv.ConnectString(), 0, "-r", "--json", path)
+	require.NoError(t, json.Unmarshal([]byte(out), &locks))
+	require.Len(t, locks, 3)
+	require.NotNil(t, locks[0].Queue)
+	require.Equal(t, path+"/b/nightly", locks[2].Path)
+	require.Equal(t, nightly.Path(), locks[2].Queue[0].Node)
+	require.Equal(t, waiter.cmd.Process.Pid, locks[2].Queue[1].Pid)
+
+	// What may not be read is said, and the rest is printed.
+	_, err = s.Conn().SetACL(path+"/a", zk.DigestACL(zk.PermAll, "boss", "secret"), -1)
+	require.NoError(t, err)
+	out, said = list(srv.ConnectString(), exitRefused, "-r", path)
+	require.Len(t, table(out), 3)
+	require.Contains(t, said, path+"/a: left out: no READ permission")
+	require.Equal(t, 1, strings.Count(said, "\n"), said)
 }

@@ -2,8 +2,10 @@
 //
 // The files, from the outside in: main.go and flags.go take the command line; run.go walks through one run; plan.go
 // says, purely, when the command has to end; supervise_unix.go looks after the command, with guardian_unix.go in a
-// second process as the one that has the last word; terminal_unix.go hands the terminal over and takes it back.
-// serve.go and demo.go are commands of their own: a server for development, and internal/demo.
+// second process as the one that has the last word; ending.go ends the session of a zklock that was killed;
+// terminal_unix.go hands the terminal over and takes it back. waiting.go says how a wait goes.
+// ls.go lists queues and locks; expire.go, serve.go and demo.go are commands of their own: the end of a session, a server
+// for development, and internal/demo.
 package main
 
 import (
@@ -14,6 +16,9 @@ import (
 
 	"github.com/spf13/cobra"
 )
+
+// exitNoSession is expire's: there was nothing to end.
+const exitNoSession = 1
 
 // Exit codes of zklock's own. All others are the command's: those from 126 on as a shell gives them.
 const (
@@ -97,7 +102,8 @@ func newRootCommand() *cobra.Command {
 		Use:   "zklock",
 		Short: "Run commands under ZooKeeper locks",
 		Long: `zklock runs commands under ZooKeeper locks: of all processes that name the same
-lock, on whatever host, one at a time runs its command.
+lock, on whatever host, one at a time runs its command. That is not once: three
+hosts that start the same command run it three times, in turn.
 
   zklock run /locks/nightly -- ./backup.sh
   zklock ls /locks/nightly
@@ -113,6 +119,6 @@ To try it without servers:
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.SetVersionTemplate("zklock {{.Version}}\n")
-	root.AddCommand(newRunCommand(), newListCommand(), newServeCommand(), newVersionCommand(), newDemoCommand())
+	root.AddCommand(newRunCommand(), newListCommand(), newExpireCommand(), newServeCommand(), newVersionCommand(), newDemoCommand())
 	return root
 }

@@ -44,18 +44,26 @@ func newPlan(mode zklock.LeaseMode, sessionTimeout, killAfter time.Duration) (pl
 	// While all is well the Deadline we know of is ahead by the room, less the age of our knowledge.
 	most := room - p.margin - p.poll
 	if most <= 0 {
-		return plan{}, fmt.Errorf("the lease's room is too small to end a command in: session timeout %v with lease %v leaves %v, of which %v are kept for scheduling; give a longer --session-timeout",
-			sessionTimeout, mode, round(room), p.margin+p.poll)
+		return plan{}, fmt.Errorf("the lease's room is too small to end a command in: session timeout %v with lease %v leaves %v, of which %v are kept for scheduling; give a longer --session-timeout%s",
+			sessionTimeout, mode, round(room), p.margin+p.poll, orSingle(mode))
 	}
 	if killAfter < 0 {
 		p.killAfter = min(most/2, 10*time.Second)
 		return p, nil
 	}
 	if killAfter >= most {
-		return plan{}, fmt.Errorf("--kill-after %v does not fit into the lease's room: session timeout %v with lease %v leaves %v, of which %v are kept for scheduling; give less than %v, or a longer --session-timeout",
-			killAfter, sessionTimeout, mode, round(room), p.margin+p.poll, round(most))
+		return plan{}, fmt.Errorf("--kill-after %v does not fit into the lease's room: session timeout %v with lease %v leaves %v, of which %v are kept for scheduling; give less than %v, or a longer --session-timeout%s",
+			killAfter, sessionTimeout, mode, round(room), p.margin+p.poll, round(most), orSingle(mode))
 	}
 	return p, nil
+}
+
+// orSingle is the advice for those who have one server.
+func orSingle(mode zklock.LeaseMode) string {
+	if mode == zklock.SingleServerLease() {
+		return ""
+	}
+	return ", or --lease single if there is one server"
 }
 
 // until returns the limits for a hold with this deadline.

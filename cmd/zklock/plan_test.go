@@ -46,6 +46,10 @@ func TestPlan_KillAfterMustFit(t *testing.T) {
 
 	_, err = newPlan(mode, 7600*time.Millisecond, -1)
 	require.ErrorContains(t, err, "too small")
+	require.ErrorContains(t, err, "--lease single")
+	_, err = newPlan(zklock.SingleServerLease(), 450*time.Millisecond, -1)
+	require.Error(t, err)
+	require.NotContains(t, err.Error(), "--lease")
 }
 
 // The table in docs/command.md is what the code computes, rounded down.

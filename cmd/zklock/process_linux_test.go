@@ -1,10 +1,19 @@
 package main
 
 import (
+	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/zkserver"
 )
 
 // Three processes of ours come before the command, each with handlers, limits and descriptors of its own. The command
@@ -23,4 +32,120 @@ func TestRun_CommandStartsAsWithoutZklock(t *testing.T) {
 		require.Equal(t, 0, p.wait())
 		require.Equal(t, string(plain), p.stdout.String(), argv)
 	}
+}
+
+// A Go program cannot know of any other signal that it was ignored: its runtime has set a handler before it can look.
+// docs/command.md says so.
+func TestRun_OfSignalsIgnoredAtTheStart_HUPAndINTStaySo(t *testing.T) {
+	p := start(t, func(c *exec.Cmd) {
+		c.Args = append([]string{"sh", "-c", `trap "" HUP INT QUIT TERM USR1 PIPE TSTP TTOU; exec "$@"`, "sh", binary}, c.Args[1:]...)
+		c.Path, _ = exec.LookPath("sh")
+	}, runArgs(server(t).ConnectString(), lockPath(t), "-q", "--", "sh", "-c", `while read k v; do [ "$k" != SigIgn: ] || echo $v; done </proc/self/status`)...)
+	require.Equal(t, 0, p.wait())
+	ignored, err := strconv.ParseUint(strings.TrimSpace(p.stdout.String()), 16, 64)
+	require.NoError(t, err)
+	bit := func(s syscall.Signal) uint64 { return 1 << (s - 1) }
+	ours := uint64(0) // whoever runs the tests may ignore others
+	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGPIPE, syscall.SIGTSTP, syscall.SIGTTOU} {
+		ours |= bit(s)
+	}
+	require.Equal(t, bit(syscall.SIGHUP)|bit(syscall.SIGINT), ignored&ours)
+}
+
+// As PID 1 of a container zklock becomes the parent of whatever lost its own. Here it is a shell's child that zklock
+// inherits by the shell's exec; the kernel makes no difference.
+func TestRun_ReapsWhatBecomesItsChild(t *testing.T) {
+	p := start(t, func(c *exec.Cmd) {
+		c.Args = append([]string{"sh", "-c", `sleep 0.2 & exec "$@"`, "sh", binary}, c.Args[1:]...)
+		c.Path, _ = exec.LookPath("sh")
+	}, runArgs(server(t).ConnectString(), lockPath(t), "--", "sh", "-c", `echo ready; sleep 60`)...)
+	p.prints("ready")
+	eventually(t, "the guardian is the only child", func() bool {
+		out, err := exec.Command("ps", "-o", "args=", "--ppid", fmt.Sprint(p.cmd.Process.Pid)).Output()
+		require.NoError(t, err)
+		return strings.Count(string(out), "\n") == 1 && strings.Contains(string(out), guardianArg)
+	})
+	p.signal(syscall.SIGTERM)
+	require.Equal(t, 143, p.wait())
+}
+
+// hidden starts zklock as nobody on a host whose /proc shows nobody other people's processes. $root is a command that
+// becomes root, and so disappears from there: as "$root sleep 1" out of reach of every signal of nobody's, too.
+func hidden(t *testing.T) (change func(*exec.Cmd), root string) {
+	t.Helper()
+	missing := ""
+	setpriv, err := exec.LookPath("setpriv")
+	if err != nil {
+		missing = "no setpriv (Debian: util-linux)"
+	} else if os.Geteuid() != 0 {
+		missing = "not root, and a /proc of one's own needs it"
+	}
+	dir := t.TempDir()
+	if missing == "" {
+		require.NoError(t, os.Chmod(filepath.Dir(dir), 0o755))
+		b, err := os.ReadFile(setpriv)
+		require.NoError(t, err)
+		root = filepath.Join(dir, "become")
+		require.NoError(t, os.WriteFile(root, b, 0o755))
+		require.NoError(t, os.Chmod(root, 0o755|os.ModeSetuid))
+		if out, err := exec.Command("setpriv", "--reuid", "65534", root, "--reuid", "0", "id", "-ru").CombinedOutput(); err != nil || string(out) != "0\n" {
+			missing = fmt.Sprintf("no setuid programs in %s: %s", dir, out)
+		}
+	}
+	if missing != "" {
+		if zkserver.Required() {
+			t.Fatal(missing)
+		}
+		t.Skip(missing)
+	}
+	return func(c *exec.Cmd) {
+		c.Args = append([]string{"unshare", "-m", "sh", "-c",
+			`mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid 65534 --regid 65534 --clear-groups "$@"`, "sh", binary}, c.Args[1:]...)
+		c.Path, err = exec.LookPath("unshare")
+		require.NoError(t, err)
+	}, root
+}
+
+func TestLoss_GroupCannotBeSeen_IsReleasedWhenItHasEnded(t *testing.T) {
+	srv, path := server(t), lockPath(t)
+	change, root := hidden(t)
+	began := time.Now()
+	p := start(t, change, runArgs(srv.ConnectString(), path, "--", root, "--reuid", "0", "sleep", "0.3")...)
+	require.Equal(t, 0, p.wait())
+	require.Less(t, time.Since(began), patience/2)
+	require.Empty(t, participants(t, session(t, srv), path))
+}
+
+// What the leader left can neither be seen nor be killed. The lock waits for its end all the same.
+func TestLoss_GroupCannotBeSeen_IsNotReleasedBefore(t *testing.T) {
+	srv, path := server(t), lockPath(t)
+	change, root := hidden(t)
+	file := filepath.Join(filepath.Dir(root), "ended")
+	p := start(t, change, runArgs(srv.ConnectString(), path, "--", "sh", "-c",
+		`"$0" --reuid 0 sh -c 'echo began >"$0"; sleep 2; echo ended >"$0"' "$1" & until [ -s "$1" ]; do sleep 0.01; done; exit 4`, root, file)...)
+	require.Equal(t, 4, p.wait())
+	b, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, "ended\n", string(b))
+	require.Empty(t, participants(t, session(t, srv), path))
+}
+
+// The same for the guardian of a zklock that was killed.
+func TestLoss_ZklockKilled_GroupCannotBeSeen_GuardianEndsAfterIt(t *testing.T) {
+	srv, path := server(t), lockPath(t)
+	change, root := hidden(t)
+	file := filepath.Join(filepath.Dir(root), "ended")
+	p := start(t, change, runArgs(srv.ConnectString(), path, longSession, "--", "sh", "-c",
+		`"$0" --reuid 0 sh -c 'echo ready; until [ -e "$0.stop" ]; do sleep 0.05; done; sleep 1; echo ended >"$0"' "$1"`, root, file)...)
+	p.prints("ready")
+	guardian := guardianOf(t, p)
+	next := run(t, srv, path, longSession, "--", "cat", file)
+	next.prints("waiting")
+	p.signal(syscall.SIGKILL)
+	killed := time.Now()
+	require.NoError(t, os.WriteFile(file+".stop", nil, 0o600))
+	require.Equal(t, 0, next.wait())
+	require.Equal(t, "ended\n", next.stdout.String(), "not before the group's end")
+	require.Less(t, time.Since(killed), patience, "and not by the session's")
+	eventually(t, "the guardian has ended", func() bool { return gone(guardian) })
 }

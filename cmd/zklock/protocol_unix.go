@@ -7,29 +7,35 @@ package main
 
 import (
 	"encoding/json"
-	"io"
 	"net"
 	"os"
+	"strings"
 	"time"
 )
 
 // order is what zklock says. One field is set.
 type order struct {
-	Start  *startOrder `json:",omitempty"`
-	Limits *limits     `json:",omitempty"`
-	Reap   bool        `json:",omitempty"` // no signal will be sent to the group any more: its number may be given back
+	Session *ending     `json:",omitempty"` // the ZooKeeper session to end should zklock be killed; replaces the one before
+	Start   *startOrder `json:",omitempty"`
+	Limits  *limits     `json:",omitempty"`
+	Reap    bool        `json:",omitempty"` // no signal will be sent to the group any more: its number may be given back
 }
 
 // startOrder has the guardian start the command.
 type startOrder struct {
-	Program    string
-	Argv, Env  []string
-	Lock       string        // for messages
-	Foreground bool          // make the command's group the terminal's foreground group
-	StopOnTTOU bool          // SIGTTOU has its default meaning for the command
-	KillAfter  time.Duration // for what the command leaves behind
-	Limits     limits
+	Program, Argv, Env words
+	Lock               string        // for messages
+	Foreground         bool          // make the command's group the terminal's foreground group
+	KillAfter          time.Duration // for what the command leaves behind
+	Limits             limits
 }
+
+// words are strings that need not be UTF-8, which JSON would change, and that hold no NUL, as nothing does that is passed
+// to a program.
+type words []byte
+
+func wordsOf(s ...string) words   { return words(strings.Join(s, "\x00")) }
+func (w words) strings() []string { return strings.Split(string(w), "\x00") }
 
 // report is what the guardian says. One field is set.
 type report struct {
@@ -39,14 +45,15 @@ type report struct {
 	Stopped   int    `json:",omitempty"` // by this signal
 	Continued bool   `json:",omitempty"`
 	Ending    bool   `json:",omitempty"` // Term has come, and SIGTERM was sent
-	Ended     bool   `json:",omitempty"` // nothing of the group is alive, and its leader waits to be reaped
-	Status    *int   `json:",omitempty"` // the leader's wait status, after Reap
+	Ended     bool   `json:",omitempty"` // the leader waits to be reaped, and nothing else of the group should be alive
+	Status    *int   `json:",omitempty"` // after Reap: the leader's wait status; nothing of the group is left
 }
 
 // wire is one end of the socket pair. What comes in arrives on in, which closes at the end of file.
 type wire[In, Out any] struct {
 	conn net.Conn
 	in   chan In
+	out  chan Out
 }
 
 // newWire takes the descriptor over.
@@ -57,7 +64,7 @@ func newWire[In, Out any](fd int) (*wire[In, Out], error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &wire[In, Out]{conn: conn, in: make(chan In, 16)}
+	w := &wire[In, Out]{conn: conn, in: make(chan In, 16), out: make(chan Out, 64)}
 	go func() {
 		defer close(w.in)
 		d := json.NewDecoder(conn)
@@ -69,23 +76,28 @@ func newWire[In, Out any](fd int) (*wire[In, Out], error) {
 			w.in <- v
 		}
 	}()
+	go func() {
+		e := json.NewEncoder(conn)
+		for v := range w.out {
+			_ = e.Encode(v) // to one who is gone; the end of file says so
+		}
+	}()
 	return w, nil
 }
 
-// send does not wait for a reader that is stopped and lets the socket fill up: zklock and the guardian both act without
-// the other.
-func (w *wire[In, Out]) send(v Out) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
+// send does not wait for a reader that is stopped: zklock and the guardian both act without the other. It returns
+// false, and forgets v, when very much waits to be read.
+func (w *wire[In, Out]) send(v Out) bool {
+	select {
+	case w.out <- v:
+		return true
+	default:
+		return false
 	}
-	_ = w.conn.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
-	n, err := w.conn.Write(append(b, '\n'))
-	if err != nil && n > 0 {
-		_ = w.conn.Close() // half a line: nothing after it would be understood
-		return io.ErrShortWrite
-	}
-	return err
 }
 
-func (w *wire[In, Out]) close() { _ = w.conn.Close() }
+// close is the end of sending and receiving. What was not read yet is lost.
+func (w *wire[In, Out]) close() {
+	_ = w.conn.Close()
+	close(w.out)
+}

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/sessionkey"
 )
 
 type runOptions struct {
@@ -30,12 +31,14 @@ type runOptions struct {
 	noWait     bool
 	killAfter  time.Duration // negative: not given
 	container  bool
+	chroot     bool // --create-chroot
 	acl        string
 	quiet      bool
 
 	path   string
 	argv   []string
 	stderr io.Writer
+	ours   ourNode
 }
 
 func newRunCommand() *cobra.Command {
@@ -56,8 +59,8 @@ the lease on the lock is not renewed in time, the group gets SIGTERM, and after
 --kill-after SIGKILL, so that it has ended before another can get the lock. The
 same happens at once when the lock is lost otherwise: when somebody deletes the
 node, say. Should zklock itself be killed, a guardian process kills the group at
-once. A process that leaves the group (setsid) leaves this protection, too; the
-token remains.
+once, and then frees the lock. A process that leaves the group (setsid) leaves
+this protection, too; the token remains.
 
 Standard streams, signals, the terminal and the exit code are COMMAND's. A second
 SIGINT sent to zklock ends it at once: while it waits, and COMMAND, by SIGKILL,
@@ -105,6 +108,7 @@ and the lock is lost unless it is resumed before the lease ends.
 	f.BoolVarP(&o.noWait, "no-wait", "n", false, "give up at once if somebody else holds the lock")
 	f.DurationVarP(&o.killAfter, "kill-after", "k", 0, "time from SIGTERM to SIGKILL; must fit into the lease (default: half of what fits, at most 10s)")
 	f.BoolVar(&o.container, "container", false, "make the lock root a container, which the servers remove when it is no longer used")
+	f.BoolVar(&o.chroot, "create-chroot", false, "make the chroot of --servers if it is not there")
 	f.StringVar(&o.acl, "acl", "world", "who may use the nodes that are made: world, or creator (needs credentials or a client certificate)")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "say nothing unless something fails")
 	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
@@ -147,7 +151,7 @@ func (o *runOptions) mutexOptions() ([]zklock.MutexOption, error) {
 	case "world":
 	case "creator":
 		// A client certificate is an identity, too, where the servers authenticate by x509.
-		if !o.digest && o.tlsCert == "" {
+		if len(o.digest) == 0 && o.tlsCert == "" {
 			return nil, exitf(exitUsage, "--acl creator needs --auth-file or %s, or a --tls-cert", envAuth)
 		}
 		opts = append(opts, zklock.WithACL(zk.AuthACL(zk.PermAll)))
@@ -198,6 +202,7 @@ func (o *runOptions) run(ctx context.Context) error {
 		return &exitError{code, err}
 	}
 
+	defer reapOrphans()()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var first os.Signal
@@ -224,9 +229,15 @@ func (o *runOptions) run(ctx context.Context) error {
 	if err != nil {
 		return o.explainConnect(ctx, err)
 	}
-	// Ends the ZooKeeper session, and with it whatever is left of the lock.
-	defer s.Close()
+	dismiss := func() {}
+	defer func() {
+		_ = s.Close() // ends the ZooKeeper session, and with it whatever is left of the lock
+		dismiss()
+	}()
 
+	if err := o.requireChroot(wctx, s); err != nil {
+		return o.explainConnect(ctx, err)
+	}
 	p, err := newPlan(mode, s.Timeout(), o.killAfter)
 	if err != nil {
 		return exitf(exitUsage, "%w (the servers granted a session timeout of %v)", err, s.Timeout())
@@ -237,7 +248,7 @@ func (o *runOptions) run(ctx context.Context) error {
 	}
 	hold, err := o.acquire(wctx, s, m)
 	if err != nil {
-		return o.explainAcquire(ctx, s, err)
+		return o.explainAcquire(ctx, s, m, err)
 	}
 	o.note("acquired, token %d", hold.Token())
 
@@ -253,19 +264,23 @@ func (o *runOptions) run(ctx context.Context) error {
 		fmt.Fprintf(o.stderr, "zklock: %s: the command was not started (token %d): %v\n", o.path, hold.Token(), context.Cause(ctx))
 		out.exit = exitCodeOf(first)
 	} else {
-		out = supervise(o.job(program, hold, p, d, sigs))
+		out, dismiss = supervise(o.job(program, s, hold, p, d, sigs))
 	}
 	return o.release(s, hold, d, out)
 }
 
 // job describes the command to supervise.
-func (o *runOptions) job(program string, hold *zklock.Hold, p plan, d *desk, sigs <-chan os.Signal) job {
+func (o *runOptions) job(program string, s *zklock.Session, hold *zklock.Hold, p plan, d *desk, sigs <-chan os.Signal) job {
+	lock := fmt.Sprintf("%s (token %d)", o.path, hold.Token())
 	return job{
 		program: program,
 		argv:    o.argv,
 		env: setenv(os.Environ(),
 			"ZKLOCK_TOKEN="+strconv.FormatInt(hold.Token(), 10), "ZKLOCK_PATH="+o.path, "ZKLOCK_NODE="+hold.Path()),
-		lock: fmt.Sprintf("%s (token %d)", o.path, hold.Token()),
+		lock: lock,
+		ending: func() *ending {
+			return &ending{Key: sessionkey.Of(s), Auth: o.digest, TLS: o.tlsFiles, Process: os.Getpid(), Lock: lock}
+		},
 		hold: hold,
 		plan: p,
 		desk: d,
@@ -345,11 +360,32 @@ func (o *runOptions) acquire(ctx context.Context, s *zklock.Session, m *zklock.M
 		defer cancel()
 		return m.TryAcquire(ctx)
 	}
-	if !o.quiet {
-		t := time.AfterFunc(500*time.Millisecond, func() { o.note("waiting") })
-		defer t.Stop()
+	watching, stop := context.WithCancel(ctx)
+	watched := make(chan ourNode, 1)
+	go func() { watched <- o.watchQueue(watching, s, m) }()
+	hold, err := m.Acquire(ctx)
+	stop()
+	o.ours = <-watched // nothing is said of the wait once it is over
+	return hold, err
+}
+
+// requireChroot refuses a chroot that is not there: more likely than a new one it is a wrong one, and would make a lock
+// that excludes nobody.
+func (o *runOptions) requireChroot(ctx context.Context, s *zklock.Session) error {
+	root := chrootOf(o.servers)
+	if root == "" || o.chroot {
+		return nil
 	}
-	return m.Acquire(ctx)
+	ctx, cancel := context.WithTimeoutCause(ctx, o.connectTimeout, errNoServer{o.connectTimeout})
+	defer cancel()
+	there, err := exists(ctx, s, root)
+	if err != nil {
+		return classify(err)
+	}
+	if !there {
+		return exitf(exitUsage, "%s: the chroot %s of --servers is not there: make it, or give --create-chroot", o.path, root)
+	}
+	return nil
 }
 
 // explainConnect gives the end of a connecting its exit code: the signal's, if it was that.
@@ -366,7 +402,7 @@ func (o *runOptions) explainConnect(ctx context.Context, err error) error {
 }
 
 // explainAcquire does the same for a wait. A wait that ended while no server was there says so.
-func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, err error) error {
+func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, m *zklock.Mutex, err error) error {
 	var i interrupted
 	var w errWaited
 	attached := s.State().Attached()
@@ -374,10 +410,20 @@ func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, err 
 	case ctx.Err() != nil && errors.As(context.Cause(ctx), &i):
 		return exitf(exitCodeOf(i.signal), "%s: not acquired: %w", o.path, i)
 	case errors.As(err, &w) && attached:
+		if l, lerr := o.look(ctx, s, m, o.ours); lerr == nil {
+			var e *zklock.Error
+			if errors.As(err, &e) {
+				l.listed = e.Place
+			}
+			return exitf(exitNotAcquired, "%s: not acquired: %w: %v", o.path, w, l)
+		}
 		return exitf(exitNotAcquired, "%s: not acquired: %w", o.path, w)
 	case errors.As(err, &w):
 		return exitf(exitNoServer, "%s: not acquired: %w, and there is no connection to a server now", o.path, w)
 	case errors.Is(err, zklock.ErrNotAcquired):
+		if l, lerr := o.look(ctx, s, m, ourNode{}); lerr == nil && !l.nobody {
+			return exitf(exitNotAcquired, "%s: not acquired: somebody else holds it: %s", o.path, describe(l.holder))
+		}
 		return exitf(exitNotAcquired, "%s: not acquired: somebody else holds it", o.path)
 	}
 	return classify(err)
@@ -398,6 +444,7 @@ type job struct {
 	argv    []string
 	env     []string
 	lock    string // path and token, for messages
+	ending  func() *ending
 	hold    holdView
 	plan    plan
 	desk    *desk

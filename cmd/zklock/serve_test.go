@@ -13,6 +13,8 @@ import (
 
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/zkserver"
 )
 
 // serve starts the server as a process and returns the addresses it prints.
@@ -23,9 +25,14 @@ func serve(t *testing.T, args ...string) (*proc, []string) {
 	return p, strings.Split(strings.TrimSpace(p.stdout.String()), ",")
 }
 
+// quiet drops what a client of the tests' own says.
+type quiet struct{}
+
+func (quiet) Printf(string, ...any) {}
+
 func client(t *testing.T, timeout time.Duration, addrs ...string) *zk.Conn {
 	t.Helper()
-	conn, _, err := zk.Connect(addrs, timeout, zk.WithLogInfo(false))
+	conn, _, err := zk.Connect(addrs, timeout, zk.WithLogger(quiet{}))
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	return conn
@@ -50,14 +57,29 @@ func TestServe_ServesClients_AndEndsOnSignals(t *testing.T) {
 	}
 }
 
-func TestServe_Ensemble_OnConsecutivePorts(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0") // a port that is likely to have free ones after it
-	require.NoError(t, err)
-	port := ln.Addr().(*net.TCPAddr).Port
-	require.NoError(t, ln.Close())
-	if port > 65000 {
-		port -= 1000
+// consecutivePorts returns the first of n free ports in a row, of those that no client is given: other tests make
+// connections by the hundred, and each takes a port from where the system would find one for port 0.
+func consecutivePorts(t *testing.T, n int) int {
+	t.Helper()
+	for {
+		first, err := zkserver.FreePort()
+		require.NoError(t, err)
+		free := 0
+		for ; free < n; free++ {
+			ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+free))
+			if err != nil {
+				break
+			}
+			require.NoError(t, ln.Close())
+		}
+		if free == n {
+			return first
+		}
 	}
+}
+
+func TestServe_Ensemble_OnConsecutivePorts(t *testing.T) {
+	port := consecutivePorts(t, 3)
 	_, addrs := serve(t, "--members", "3", "--listen", fmt.Sprintf("localhost:%d", port))
 	require.Len(t, addrs, 3)
 	for i, addr := range addrs {
@@ -65,7 +87,7 @@ func TestServe_Ensemble_OnConsecutivePorts(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, fmt.Sprint(port+i), p)
 	}
-	_, err = client(t, 10*time.Second, addrs[0]).Create("/a", nil, 0, zk.WorldACL(zk.PermAll))
+	_, err := client(t, 10*time.Second, addrs[0]).Create("/a", nil, 0, zk.WorldACL(zk.PermAll))
 	require.NoError(t, err)
 	there, _, err := client(t, 10*time.Second, addrs[2]).Exists("/a")
 	require.NoError(t, err)

@@ -19,7 +19,8 @@ type desk struct {
 	}
 }
 
-// openDesk begins to take the signals. Those that were ignored when zklock started, as nohup does, stay so.
+// openDesk begins to take the signals. SIGHUP and SIGINT stay ignored if they were when zklock started, as under nohup; of
+// other signals a Go program cannot know it, because its runtime has set handlers before it can look.
 func openDesk(handle func(os.Signal)) *desk {
 	d := &desk{ch: make(chan os.Signal, 64), closed: make(chan struct{}), done: make(chan struct{})}
 	d.mu.handle = handle

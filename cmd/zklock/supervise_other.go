@@ -23,8 +23,12 @@ var handledSignals = []os.Signal{os.Interrupt, syscall.SIGTERM}
 
 func reexecuted([]string) (int, bool) { return 0, false }
 
-// supervise runs the command and ends it in time.
-func supervise(j job) outcome {
+func reapOrphans() (stop func()) { return func() {} }
+
+// supervise runs the command and ends it in time. There is nobody to dismiss.
+func supervise(j job) (out outcome, dismiss func()) { return run(j), func() {} }
+
+func run(j job) outcome {
 	cmd := exec.Command(j.program)
 	cmd.Args, cmd.Env = j.argv, j.env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -40,22 +41,35 @@ type supervisor struct {
 	pgid       int  // 0 before the command runs, and again when its number may not be used any more
 	lim        limits
 	sent       limits
-	lost       error // why the command is being ended
+	lost       error   // why the command is being ended
+	session    *ending // what the guardian knows of it
 	stopped    syscall.Signal
 	interrupts int
-	despaired  bool // said that the command does not die
+	refused    bool // said that the command cannot be signalled
 }
 
-// supervise runs the command and returns when it has ended, and everything in its group with it.
-func supervise(j job) outcome {
+// guardianProcess is the one child that is not for reapOrphans. Its mutex is held while the guardian is started.
+var guardianProcess struct {
+	sync.Mutex
+	pid int // 0 without a guardian
+}
+
+// supervise runs the command and returns when it has ended, and everything in its group with it. The guardian stands by,
+// should zklock be killed before the lock is released, until it is dismissed.
+func supervise(j job) (out outcome, dismiss func()) {
 	s := &supervisor{job: j}
 	if err := s.startGuardian(); err != nil {
-		return outcome{err: fmt.Errorf("cannot start the guardian process: %w", err)}
+		return outcome{err: fmt.Errorf("cannot start the guardian process: %w", err)}, func() {}
 	}
-	out := s.run()
-	s.wire.close() // which kills whatever may be left
+	return s.run(), s.dismiss
+}
+
+// dismiss ends a guardian that has nothing left to look after, also if it is stopped. It is killed before the end of file
+// could tell it that zklock was.
+func (s *supervisor) dismiss() {
+	_ = s.guardian.Kill()
 	_, _ = s.guardian.Wait()
-	return out
+	s.wire.close()
 }
 
 // startGuardian starts the guardian with one end of a socket pair. That end is inherited as it is, and not as
@@ -71,6 +85,8 @@ func (s *supervisor) startGuardian() error {
 	}
 	defer unix.Close(fds[1])
 	unix.CloseOnExec(fds[0])
+	guardianProcess.Lock()
+	defer guardianProcess.Unlock()
 	s.guardian, err = os.StartProcess(exe, []string{"zklock", guardianArg, strconv.Itoa(fds[1])}, &os.ProcAttr{
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
 		Sys:   &syscall.SysProcAttr{Setpgid: true},
@@ -79,8 +95,23 @@ func (s *supervisor) startGuardian() error {
 		_ = unix.Close(fds[0])
 		return err
 	}
-	s.wire, err = newWire[report, order](fds[0])
-	return err
+	guardianProcess.pid = s.guardian.Pid
+	if s.wire, err = newWire[report, order](fds[0]); err != nil {
+		_ = s.guardian.Kill()
+		_, _ = s.guardian.Wait()
+		return err
+	}
+	s.tellSession()
+	return nil
+}
+
+// tellSession tells the guardian which ZooKeeper session to end should zklock be killed, and again when it is another.
+func (s *supervisor) tellSession() {
+	if e := s.ending(); s.session == nil || e.ID != s.session.ID || e.Timeout != s.session.Timeout {
+		if s.wire.send(order{Session: e}) {
+			s.session = e
+		}
+	}
 }
 
 func (s *supervisor) run() (out outcome) {
@@ -122,7 +153,7 @@ func (s *supervisor) run() (out outcome) {
 			case r.Ended:
 				ended = true
 				s.pgid = 0
-				_ = s.wire.send(order{Reap: true})
+				s.wire.send(order{Reap: true})
 			case r.Status != nil:
 				ws := unix.WaitStatus(*r.Status)
 				killed = ws.Signaled()
@@ -144,9 +175,9 @@ func (s *supervisor) start() outcome {
 	s.lim = s.plan.until(s.deadline())
 	s.sent = s.lim
 	o := startOrder{
-		Program: s.program, Argv: s.argv, Env: s.env, Lock: s.lock,
-		Foreground: s.tty.interactive(), StopOnTTOU: !ttouWasIgnored,
-		KillAfter: s.plan.killAfter, Limits: s.lim,
+		Program: wordsOf(s.program), Argv: wordsOf(s.argv...), Env: wordsOf(s.env...), Lock: s.lock,
+		Foreground: s.tty.interactive(),
+		KillAfter:  s.plan.killAfter, Limits: s.lim,
 	}
 	if s.tty != nil {
 		s.tty.given = o.Foreground
@@ -155,22 +186,25 @@ func (s *supervisor) start() outcome {
 		return outcome{lost: cause(err), how: "the command was not started"}
 	}
 	s.asked = true
-	_ = s.wire.send(order{Start: &o}) // a guardian that is gone shows at its end of file
+	s.wire.send(order{Start: &o}) // a guardian that is gone shows at its end of file
 	return outcome{}
 }
 
 // onTick moves the limits with the deadline. When they have come all the same it is the guardian that acts; zklock
-// kills, too, a little later, should the guardian be stopped, and has it go on.
+// kills, too, a little later, should the guardian be kept from it. A guardian that was stopped goes on at once: nobody
+// else would see that the command has ended.
 func (s *supervisor) onTick() {
+	if st, err := stateOf(s.guardian.Pid); err == nil && st.stopped != 0 {
+		_ = s.guardian.Signal(unix.SIGCONT)
+	}
+	s.tellSession()
 	if s.pgid == 0 {
 		return
 	}
 	if s.lost == nil {
 		s.lim = s.plan.until(s.deadline())
-		if s.lim != s.sent {
-			s.sent = s.lim
-			l := s.lim
-			_ = s.wire.send(order{Limits: &l})
+		if l := s.lim; l != s.sent && s.wire.send(order{Limits: &l}) {
+			s.sent = l
 		}
 	}
 	n := now()
@@ -179,11 +213,6 @@ func (s *supervisor) onTick() {
 	}
 	if n >= s.lim.Kill.add(s.plan.margin/2) {
 		s.signal(unix.SIGKILL)
-		_ = s.guardian.Signal(unix.SIGCONT)
-	}
-	if n >= s.lim.Kill.add(5*time.Second) && !s.despaired {
-		s.despaired = true
-		fmt.Fprintf(os.Stderr, "zklock: %s: the command does not die of SIGKILL: it waits for a device, or belongs to another user\n", s.lock)
 	}
 }
 
@@ -197,7 +226,7 @@ func (s *supervisor) onLost() {
 		s.lim = s.lim.endNow(now(), s.plan.killAfter)
 	}
 	l := s.lim
-	_ = s.wire.send(order{Limits: &l})
+	s.wire.send(order{Limits: &l})
 }
 
 // whyLost is what the hold says, or that its lease is about to end.
@@ -210,8 +239,13 @@ func (s *supervisor) whyLost() error {
 
 // signal signals the command's group. The guardian does not reap before we say that we are done with that.
 func (s *supervisor) signal(sig syscall.Signal) {
-	if s.pgid != 0 {
-		_ = unix.Kill(-s.pgid, sig)
+	if s.pgid == 0 {
+		return
+	}
+	// (SIGKILL we also send to a group that may have ended, which macOS answers in the same way.)
+	if unix.Kill(-s.pgid, sig) == unix.EPERM && sig != unix.SIGKILL && !s.refused {
+		s.refused = true
+		fmt.Fprintf(os.Stderr, "zklock: %s: the command belongs to another user and cannot be signalled\n", s.lock)
 	}
 }
 
@@ -278,6 +312,7 @@ func (s *supervisor) resume() {
 // has killed it where there is a parent-death signal, and its group's number stays taken while it has members.
 func (s *supervisor) guardianGone(out outcome, ended bool) outcome {
 	out.err = errGuardianGone
+	_ = s.guardian.Kill() // should it be only its end of the socket that is gone
 	if ended || s.pgid == 0 {
 		return out
 	}

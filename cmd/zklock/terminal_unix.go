@@ -14,9 +14,6 @@ import (
 	"golang.org/x/term"
 )
 
-// ttouWasIgnored says whether SIGTTOU was ignored when zklock started, and is to be for the command.
-var ttouWasIgnored = signal.Ignored(syscall.SIGTTOU)
-
 // terminal is the controlling terminal. A nil one is none, and does nothing.
 type terminal struct {
 	f     *os.File
@@ -90,7 +87,7 @@ func (t *terminal) close(killed bool) {
 // opened for), nor when our parent is of another session. The kernel asks the same question before it heeds SIGTSTP.
 func canStop() bool {
 	sid, err := unix.Getsid(0)
-	if err != nil || sid == unix.Getpgrp() || signal.Ignored(syscall.SIGTSTP) {
+	if err != nil || sid == unix.Getpgrp() {
 		return false
 	}
 	parents, err := unix.Getsid(unix.Getppid())

@@ -25,7 +25,7 @@ func TestCuratorBudget(t *testing.T) {
 	srv := zktest.Start(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	java := exec.CommandContext(ctx, "java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-cp", classPath, "Budget", srv.Addr())
+	java := exec.CommandContext(ctx, "java", curatorArgs(classPath, "Budget", srv.Addr())...)
 	var log bytes.Buffer
 	java.Stderr = &log
 	in, err := java.StdinPipe()

@@ -5,7 +5,6 @@ package conformance
 import (
 	"bytes"
 	"context"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -14,17 +13,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/zklock/zklock/internal/zkserver"
 	"github.com/zklock/zklock/zktest"
 )
-
-// curatorJars name what else they need in their manifests.
-var curatorJars = []string{"curator-recipes.jar", "curator-framework.jar", "curator-client.jar", "zookeeper.jar", "zookeeper-jute.jar", "slf4j-nop.jar"}
 
 // TestCurator plays the same scenes on a real server and on ours; the transcripts must be the same.
 func TestCurator(t *testing.T) {
 	suites(t)
 	classPath := compileCurator(t)
-	real := startReal(t, "")
+	real := startReal(t)
 	fake := zktest.Start(t, zktest.WithTTLNodes()).Addr()
 
 	type side struct {
@@ -35,8 +32,7 @@ func TestCurator(t *testing.T) {
 	play := func(addr string) side {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 		defer cancel()
-		cmd := exec.CommandContext(ctx, "java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m",
-			"-cp", classPath, "Transcript", addr)
+		cmd := exec.CommandContext(ctx, "java", curatorArgs(classPath, "Transcript", addr)...)
 		var out, log bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &log
 		err := cmd.Run()
@@ -60,6 +56,8 @@ func TestCurator(t *testing.T) {
 	t.Logf("curator: %d scenes, %d lines of transcript, the same on both", scenes, strings.Count(ours.transcript, "\n"))
 }
 
+var curatorLibraries = []string{"curator-recipes", "curator-framework", "curator-client"}
+
 // compileCurator compiles the program and returns the class path to run it with.
 func compileCurator(t *testing.T) string {
 	t.Helper()
@@ -67,17 +65,35 @@ func compileCurator(t *testing.T) string {
 		lacking(t, "Curator's recipes need a javac of Java 17: "+err.Error())
 	}
 	dir := t.TempDir()
-	classPath := dir
-	for _, name := range curatorJars {
-		path := filepath.Join("/usr/share/java", name)
-		if _, err := os.Stat(path); err != nil {
-			lacking(t, "Curator's recipes need Debian's libcurator-recipes-java: "+err.Error())
-		}
-		classPath += ":" + path
+	jars, err := zkserver.ClassPath(curatorLibraries...)
+	if err != nil {
+		lacking(t, "Curator's recipes: "+err.Error())
 	}
+	classPath := strings.Join(append([]string{dir}, jars...), ":")
 	sources, err := filepath.Glob("curator/*.java")
 	require.NoError(t, err)
 	out, err := exec.Command("javac", append([]string{"-cp", classPath, "-d", dir}, sources...)...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return classPath
+}
+
+// curatorVersion is the name of the jar of Curator's recipes, which ends in its version.
+func curatorVersion(t *testing.T) string {
+	t.Helper()
+	jars, err := zkserver.ClassPath(curatorLibraries...)
+	require.NoError(t, err)
+	for _, jar := range jars {
+		jar, err := filepath.EvalSymlinks(jar)
+		require.NoError(t, err)
+		if name := filepath.Base(jar); strings.HasPrefix(name, "curator-recipes") {
+			return strings.TrimSuffix(name, ".jar")
+		}
+	}
+	return ""
+}
+
+// curatorArgs are java's for a program that compileCurator compiled.
+func curatorArgs(classPath string, program ...string) []string {
+	return append([]string{"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
+		"-cp", classPath}, program...)
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/zklock/zklock/internal/rawzk"
 	"github.com/zklock/zklock/internal/wire"
+	"github.com/zklock/zklock/internal/zkserver"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -41,8 +42,12 @@ const (
 	fixedSeed = 20260101
 	// transcriptOps is how much of the fixed seed's run is kept in the repository.
 	transcriptOps = 3000
-	transcript    = "testdata/transcript.json.gz"
 )
+
+// versions are those that our server can be, oldest first.
+var versions = []string{"3.8.0", "3.9.3", "3.9.6"}
+
+func transcript(version string) string { return "testdata/transcript-" + version + ".json.gz" }
 
 // sessions is how many clients there are; three make every relation between them possible.
 const sessions = 3
@@ -59,30 +64,56 @@ func TestDifferential_FreshSeed(t *testing.T) {
 
 // differential makes the same random operations on a fresh real server and on a fresh one of ours.
 func differential(t *testing.T, seed uint64, ops int) {
-	real := newSide(t, "real", startReal(t, superDigest))
-	newRun(t, seed, real, single(t), nil).operate(ops)
+	real, version := startModelled(t)
+	newRun(t, seed, version, real, single(t, version), nil).operate(ops)
 }
 
-// TestDifferential_Transcript holds our server against what a real one said when the transcript was made, so that
-// the comparison also runs where there is no Java. It is made again, after a change of the generator, by
+// startModelled runs a real server and returns the version of ours that is to be like it: the last that is not newer. On an
+// older one than any the test is skipped.
+func startModelled(t *testing.T) (*side, string) {
+	t.Helper()
+	addr := startReal(t)
+	full, err := zkserver.Version(addr)
+	require.NoError(t, err)
+	model := ""
+	for _, version := range versions {
+		if !zkserver.Older(full, version) {
+			model = version
+		}
+	}
+	if model == "" {
+		t.Skipf("not compared: zktest's server is a ZooKeeper %v, and this is %s", versions, full)
+	}
+	t.Logf("ZooKeeper %s beside zktest's %s", full, model)
+	return newSide(t, "real", addr), model
+}
+
+// TestDifferential_Transcript holds our server against what real ones said when the transcripts were made, so that
+// the comparison also runs where there is no Java. The installed server's is made again, after a change of the generator, by
 //
 //	go test ./internal/conformance -run Transcript -args -record
+//
+// and another version's with ZOOKEEPER_HOME=$(scripts/zookeeper-home trixie) in front.
 func TestDifferential_Transcript(t *testing.T) {
 	if *recordFlag {
-		real := newSide(t, "real", startReal(t, superDigest))
-		d := newRun(t, fixedSeed, real, single(t), nil)
+		real, version := startModelled(t)
+		d := newRun(t, fixedSeed, version, real, single(t, version), nil)
 		d.operate(transcriptOps)
-		saveTranscript(t, transcript, d.said)
+		saveTranscript(t, transcript(version), d.said)
 		return
 	}
-	newRun(t, fixedSeed, nil, single(t), loadTranscript(t, transcript)).operate(transcriptOps)
+	for _, version := range versions {
+		t.Run(version, func(t *testing.T) {
+			newRun(t, fixedSeed, version, nil, single(t, version), loadTranscript(t, transcript(version))).operate(transcriptOps)
+		})
+	}
 }
 
 // TestDifferential_Transcript_Ensemble holds an ensemble, each session on a member of its own, against what one real
 // server said: when all is well, clients cannot tell them apart. But for checkWatches: 3.8.0 takes anybody's watch for an
 // answer, and each member has its own.
 func TestDifferential_Transcript_Ensemble(t *testing.T) {
-	d := newRun(t, fixedSeed, nil, ensemble(t), loadTranscript(t, transcript))
+	d := newRun(t, fixedSeed, versions[0], nil, ensemble(t), loadTranscript(t, transcript(versions[0])))
 	d.leaveOut = wire.OpCheckWatches
 	d.operate(transcriptOps)
 }
@@ -125,8 +156,8 @@ var options = []zktest.Option{
 	zktest.WithTTLNodes(), zktest.WithContainerCheck(24 * time.Hour), zktest.WithSuperDigest(superDigest),
 }
 
-func single(t *testing.T) subject {
-	srv := zktest.Start(t, options...)
+func single(t *testing.T, version string) subject {
+	srv := zktest.Start(t, append(options, zktest.WithVersion(version))...)
 	return subject{srv, newSide(t, "zktest", srv.Addr())}
 }
 
@@ -137,10 +168,10 @@ func ensemble(t *testing.T) subject {
 	return subject{e, s}
 }
 
-func newRun(t *testing.T, seed uint64, real *side, ours subject, script []saidThat) *run {
+func newRun(t *testing.T, seed uint64, version string, real *side, ours subject, script []saidThat) *run {
 	d := &run{t: t, ours: ours, real: real, script: script, fake: ours.side}
 	zxid := func() int64 { return ours.Zxid() - ours.side.base }
-	d.gen = generator{Rand: rand.New(rand.NewPCG(seed, 0)), zxid: zxid, recent: new([]string), last: new(written)}
+	d.gen = generator{Rand: rand.New(rand.NewPCG(seed, 0)), is39: !zkserver.Older(version, "3.9"), zxid: zxid, recent: new([]string), last: new(written)}
 	t.Logf("seed %d", seed)
 	return d
 }

@@ -1,9 +1,10 @@
-// Package conformance holds zktest's server against a real ZooKeeper 3.8.0: random operations on both, every
-// reply and every event compared; and the lock beside other clients' in one queue. It has no code but its tests.
+// Package conformance holds zktest's server against a real ZooKeeper, 3.8.0 or one of those that zktest.WithVersion knows:
+// random operations on both, every reply and every event compared; and the lock beside other clients' in one queue. It has
+// no code but its tests.
 //
 //	go test ./internal/conformance -args -ops 50000 -seed 7
 //
-// The environment does the same for a run by make: ZKLOCK_CONFORMANCE_OPS, ZKLOCK_CONFORMANCE_SEED. Without a
-// real server the tests are skipped with the reason, or fail if ZKLOCK_REQUIRE_REAL=1. What is never skipped is the
-// comparison with the transcript of a real server's answers in testdata.
+// The environment does the same for a run by make: ZKLOCK_CONFORMANCE_OPS, ZKLOCK_CONFORMANCE_SEED. The real
+// server is the installed one, or that of ZOOKEEPER_HOME. Without one the tests are skipped with the reason, or fail if
+// ZKLOCK_REQUIRE=1. What is never skipped is the comparison with the transcripts of real servers' answers in testdata.
 package conformance

@@ -108,7 +108,7 @@ func (h *host) env() []string {
 		"PATH="+h.dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 }
 
-// serve runs a server as long as the shim at the other end lives.
+// serve runs a server as long as the shim at the other end lives, and hangs up when it has stopped.
 func (h *host) serve(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
@@ -132,8 +132,42 @@ func (h *host) serve(ctx context.Context, conn net.Conn) {
 	}
 	io.Copy(io.Discard, r)
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	m.Stop()
+	h.mu.Unlock()
+	awaitHangUp(ask.Config)
+}
+
+// awaitHangUp returns when the clients of a server that has stopped have closed their ends of its connections too.
+//
+// go-zookeeper's DNSHostProviderReconnect stops the server, starts it, and makes its next request at once. Where its
+// client has not yet seen the connection end, the client writes the request there and loses it. Its authors' servers
+// take so long to start and stop that this does not happen; ours would have to sleep. The client closes its end when
+// nothing will be written there any more, which the kernel tells: until then the connection is in CLOSE_WAIT, a state
+// of those whose peer has closed.
+func awaitHangUp(configPath string) {
+	cfg, err := readZooCfg(configPath)
+	if err != nil {
+		return // the suite has removed it, and is through with the server
+	}
+	port, err := strconv.Atoi(cfg["clientPort"])
+	if err != nil {
+		return
+	}
+	const closeWait = "08"
+	waits := func() bool {
+		table, _ := os.ReadFile("/proc/net/tcp") // elsewhere than on Linux there is none, and nothing is waited for
+		for line := range strings.Lines(string(table)) {
+			// sl local_address rem_address st ...
+			if f := strings.Fields(line); len(f) > 3 && f[3] == closeWait && strings.HasSuffix(f[2], fmt.Sprintf(":%04X", port)) {
+				return true
+			}
+		}
+		return false
+	}
+	// A client that never closes its end must not keep the suite.
+	for deadline := time.Now().Add(5 * time.Second); waits() && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
 }
 
 func (h *host) start(configPath string, properties map[string]string) (machine, error) {
@@ -147,9 +181,6 @@ func (h *host) start(configPath string, properties map[string]string) (machine, 
 	marker := filepath.Join(cfg["dataDir"], "zktest")
 	if id, err := os.ReadFile(marker); err == nil && h.mu.servers[string(id)] != nil {
 		m := h.mu.servers[string(id)]
-		// About what a JVM takes to start. go-zookeeper's DNSHostProviderReconnect restarts a server and sends the next
-		// request at once: where the client has not yet seen the end of its connection, that request is lost.
-		time.Sleep(300 * time.Millisecond)
 		return m, m.Start()
 	}
 	opts := []zktest.Option{

@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/zkserver"
 )
 
 const (
@@ -147,8 +148,8 @@ func (i *interop) program(name string, args ...string) error {
 }
 
 func (i *interop) curator(classPath string, contenders, rounds int) error {
-	return i.program("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m", "-cp", classPath, "Contend",
-		i.addr, i.lock, i.busy, i.log, strconv.Itoa(contenders), strconv.Itoa(rounds))
+	return i.program("java", curatorArgs(classPath, "Contend",
+		i.addr, i.lock, i.busy, i.log, strconv.Itoa(contenders), strconv.Itoa(rounds))...)
 }
 
 func (i *interop) kazoo(script, nodeName string) error {
@@ -240,7 +241,12 @@ func TestInterop_OneQueue(t *testing.T) {
 	}
 	script, err := filepath.Abs("kazoo/contend.py")
 	require.NoError(t, err)
-	addr := startReal(t, "")
+	addr := startReal(t)
+	server, err := zkserver.Version(addr)
+	require.NoError(t, err)
+	kazoo, err := exec.Command(debianPython, "-c", "import kazoo.version; print(kazoo.version.__version__)").Output()
+	require.NoError(t, err)
+	t.Logf("interop: ZooKeeper %s, %s, kazoo %s", server, curatorVersion(t), strings.TrimSpace(string(kazoo)))
 
 	t.Run("all four", func(t *testing.T) {
 		i := newInterop(t, addr, "four")

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/zklock/zklock/internal/zkserver"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -57,8 +58,12 @@ func TestKazoo(t *testing.T) {
 	}
 	watchdog, err := filepath.Abs("kazoo")
 	require.NoError(t, err)
-	env := append(os.Environ(), "ZOOKEEPER_CLASSPATH="+jar)
-	if os.Getenv("ZKLOCK_KAZOO_REAL") != "1" {
+	var env []string
+	if os.Getenv("ZKLOCK_KAZOO_REAL") == "1" {
+		classPath, err := zkserver.ClassPath()
+		require.NoError(t, err)
+		env = append(os.Environ(), "ZOOKEEPER_CLASSPATH="+strings.Join(classPath, ":"))
+	} else {
 		// About what a disk takes. Some tests count on it: they hand a lock from thread to thread, and wait forever
 		// if the next has it before they have seen that the one before has let go.
 		h := newHost(t, zktest.Before(zktest.Delete).Delay(10*time.Millisecond))

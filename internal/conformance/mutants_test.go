@@ -27,7 +27,7 @@ var planted = []mutant{
 	{"cversion counts creates only", "tree.go",
 		"n.creates*2 - children", "n.creates"},
 	{"exists leaves no watch on a missing node", "reads.go",
-		"\tif ask.Watch {\n\t\treq.conn.ep.data.add(ask.Path, req.conn, oneShot)\n\t}\n\tn := req", "\tif ask.Watch && req.conn.ep.tree.nodes[ask.Path] != nil {\n\t\treq.conn.ep.data.add(ask.Path, req.conn, oneShot)\n\t}\n\tn := req"},
+		"\tif ask.Watch {\n\t\treq.conn.ep.data.add(ask.Path, req.conn, oneShot)\n\t}\n\tif n == nil {", "\tif ask.Watch && n != nil {\n\t\treq.conn.ep.data.add(ask.Path, req.conn, oneShot)\n\t}\n\tif n == nil {"},
 	{"a failed getData leaves a watch", "reads.go",
 		"\tn, err := c.readable(ask.Path, req.conn)\n\tif err != nil {\n\t\treturn nil, err\n\t}\n\tif ask.Watch {\n\t\treq.conn.ep.data", "\tn, err := c.readable(ask.Path, req.conn)\n\tif err != nil {\n\t\treq.conn.ep.data.add(ask.Path, req.conn, oneShot)\n\t\treturn nil, err\n\t}\n\tif ask.Watch {\n\t\treq.conn.ep.data"},
 	{"whoever watches a node twice is told twice of its deletion", "txn.go",
@@ -58,6 +58,12 @@ var planted = []mutant{
 		"if parent.kind == ephemeral {", "if false {"},
 	{"an auth reply carries the zxid", "reads.go",
 		"wire.ReplyHeader{Xid: req.xid, Err: code}", "wire.ReplyHeader{Xid: req.xid, Zxid: c.zxid, Err: code}"},
+	{"events carry no zxid in 3.9", "txn.go",
+		"if !c.cfg.since(\"3.9.3\") {", "if true {"},
+	{"exists asks for no permission in 3.9", "reads.go",
+		"if n != nil && c.cfg.since(\"3.9.3\") &&", "if n != nil && false &&"},
+	{"setWatches tells whoever may not read in 3.9.6", "watchops.go",
+		"!c.cfg.since(\"3.9.6\") ||", "true ||"},
 }
 
 func (m mutant) path() string { return filepath.Join("..", "..", "zktest", m.file) }

@@ -6,9 +6,7 @@ package cutup_test
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,10 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock/internal/cutup"
+	"github.com/zklock/zklock/internal/zkserver"
 )
-
-// curatorJars name what else they need in their manifests.
-var curatorJars = []string{"curator-recipes.jar", "curator-framework.jar", "curator-client.jar", "zookeeper.jar", "zookeeper-jute.jar", "slf4j-nop.jar"}
 
 // compileRace compiles the program and returns its class path.
 func compileRace(t *testing.T) string {
@@ -29,14 +25,11 @@ func compileRace(t *testing.T) string {
 		lacking(t, "Curator beside it needs a javac (Debian: apt-get install openjdk-17-jdk-headless)")
 	}
 	dir := t.TempDir()
-	classPath := dir
-	for _, name := range curatorJars {
-		p := filepath.Join("/usr/share/java", name)
-		if _, err := os.Stat(p); err != nil {
-			lacking(t, "Curator beside it needs "+p+" (Debian: apt-get install libcurator-recipes-java libslf4j-java)")
-		}
-		classPath += ":" + p
+	jars, err := zkserver.ClassPath("curator-recipes", "curator-framework", "curator-client")
+	if err != nil {
+		lacking(t, "Curator beside it: "+err.Error())
 	}
+	classPath := strings.Join(append([]string{dir}, jars...), ":")
 	out, err := exec.Command("javac", "-cp", classPath, "-d", dir, "curator/Race.java").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return classPath
@@ -51,7 +44,7 @@ type race struct {
 // startRace has Curator hold a lock and queue for it, once for each session timeout, from a host.
 func startRace(t *testing.T, classPath string, from *cutup.Host, own, others string, timeouts ...time.Duration) *race {
 	t.Helper()
-	args := []string{"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m", "-cp", classPath, "Race", own, others, "/curator"}
+	args := []string{"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp", classPath, "Race", own, others, "/curator"}
 	r := &race{events: make(map[int]map[string]time.Time)}
 	for _, d := range timeouts {
 		args = append(args, strconv.Itoa(int(d.Milliseconds())))

@@ -89,7 +89,7 @@ func (c *crew) work(ctx context.Context, m *zklock.Mutex) {
 		switch {
 		case errors.Is(err, zklock.ErrLost):
 			c.lost.Add(1)
-		case err != nil && !errors.Is(err, context.DeadlineExceeded):
+		case err != nil && !errors.Is(err, zklock.ErrNotConfirmed):
 			c.errorf("release: %v", err)
 		}
 	}

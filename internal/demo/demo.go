@@ -221,6 +221,19 @@ func (d *demo) run(ctx context.Context) (left int, err error) {
 		return 0, err
 	}
 	defer session.Close()
+	if _, chroot := splitChroot(d.Servers); chroot != "" {
+		there := false
+		_, err := session.Conn().Sync(chroot) // it may just have been made
+		if err == nil {
+			there, _, err = session.Conn().Exists(chroot)
+		}
+		if err == nil && !there {
+			err = errors.New("it is not there") // we would leave it behind
+		}
+		if err != nil {
+			return 0, fmt.Errorf("chroot %s: %w", chroot, err)
+		}
+	}
 	root := fmt.Sprintf("/zklock-demo-%d", d.began.UnixNano())
 	lock := root + "/job"
 	if d.lock, err = zklock.NewMutex(session, lock); err != nil {

@@ -107,9 +107,17 @@ func TestRun_RealServers(t *testing.T) {
 	}
 	require.NoError(t, err)
 	defer ensemble.Close()
-	output, err := run(t, func(c *Config) {
+	there := func(c *Config) {
 		c.Servers, c.SessionTimeout, c.LeaderPing = ensemble.ConnectString()+"/chroot", 3*time.Second, 400*time.Millisecond
-	})
+	}
+	_, err = run(t, there)
+	require.ErrorContains(t, err, "chroot /chroot: it is not there")
+	conn, _, err := zk.Connect(strings.Split(ensemble.ConnectString(), ","), 10*time.Second, zk.WithLogInfo(false))
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = conn.Create("/chroot", nil, 0, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	output, err := run(t, there)
 	require.NoError(t, err)
 	require.NotContains(t, output, "stays behind")
 }
@@ -134,18 +142,32 @@ func TestSplitChroot(t *testing.T) {
 	}
 }
 
+// until calls then when the text has been written.
+type until struct {
+	bytes.Buffer
+	text string
+	then func()
+}
+
+func (u *until) Write(p []byte) (int, error) {
+	n, err := u.Buffer.Write(p)
+	if strings.Contains(u.String(), u.text) {
+		u.then()
+	}
+	return n, err
+}
+
 // One that is interrupted leaves nothing on servers of others either, although its workers are killed.
 func TestRun_Interrupted_CleansUp(t *testing.T) {
 	t.Parallel()
 	srv := zkserver.Single(t, zkserver.Own())
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	exe, err := os.Executable()
 	require.NoError(t, err)
-	var out bytes.Buffer
+	out := until{text: "holds the lock", then: cancel}
 	err = Run(ctx, Config{Worker: []string{exe}, Out: &out, Servers: srv.ConnectString(), SessionTimeout: 20 * time.Second})
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.Contains(t, out.String(), "holds the lock")
+	require.ErrorIs(t, err, context.Canceled, "interrupted while somebody %s", out.text)
 	conn, _, err := zk.Connect([]string{srv.ConnectString()}, 10*time.Second, zk.WithLogInfo(false))
 	require.NoError(t, err)
 	defer conn.Close()

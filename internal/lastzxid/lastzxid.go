@@ -27,9 +27,6 @@ type Seen struct{ zxid atomic.Int64 }
 // frame of this one.
 func (s *Seen) Wrap(c net.Conn) net.Conn { return &conn{Conn: c, seen: s} }
 
-// Forget is for a session that is surely over: what comes after it may begin at a server that has seen less.
-func (s *Seen) Forget() { s.zxid.Store(0) }
-
 // Dialer makes the connections of one client.
 func Dialer(dial zk.Dialer) zk.Dialer {
 	seen := new(Seen)

@@ -208,7 +208,7 @@ func (c *client) hold(r *rand.Rand, m *zklock.Mutex, h *zklock.Hold, long bool) 
 		switch {
 		case errors.Is(err, zklock.ErrLost):
 			lost = true
-		case err == nil, errors.Is(err, context.DeadlineExceeded), errors.Is(err, zklock.ErrClosed):
+		case err == nil, errors.Is(err, zklock.ErrNotConfirmed):
 		default:
 			w.t.Errorf("release: %v", err)
 		}

@@ -48,13 +48,9 @@ func presetServer(t *testing.T) server {
 	if _, err := exec.LookPath("javac"); err != nil {
 		lacking("the counter is preset by a Java program, which needs a JDK (Debian: apt-get install openjdk-17-jdk-headless)")
 	}
-	var jars []string
-	for _, name := range []string{"zookeeper.jar", "zookeeper-jute.jar", "slf4j-nop.jar"} { // their manifests name what else they need
-		jar := filepath.Join("/usr/share/java", name)
-		if _, err := os.Stat(jar); err != nil {
-			lacking("the counter is preset with " + jar + " (Debian: apt-get install libzookeeper-java libslf4j-java)")
-		}
-		jars = append(jars, jar)
+	jars, err := zkserver.ClassPath()
+	if err != nil {
+		lacking("the counter is preset by ZooKeeper's own code: " + err.Error())
 	}
 	dir := t.TempDir()
 	data := filepath.Join(dir, "data")

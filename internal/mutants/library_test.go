@@ -15,8 +15,8 @@ var library = []mutant{
 		"\t\tc.resolve(id)\n\t\tif c.node != \"\" || c.err != nil {\n\t\t\treturn\n\t\t}\n", ""}}},
 	{"a node of another session is adopted", "I3, R30", "protection.go", "TestVirtual_CreateLost_NodeIsOfAnotherSession_IsNotAdopted", []Swap{{
 		"stat.EphemeralOwner == e.id:", "true:"}}},
-	{"no sync before the look", "I2, F4", "protection.go", "TestVirtual_CreateLost_NotCommittedYet_IsAdopted", []Swap{{
-		"func(c *zk.Conn) (string, error) { return c.Sync(root) })", "func(*zk.Conn) (string, error) { return root, nil })"}}},
+	{"no sync before the look", "I2, F4", "watcher.go", "TestVirtual_CreateLost_NotCommittedYet_IsAdopted", []Swap{{
+		"func(c *zk.Conn) (string, error) { return c.Sync(kind.root) })", "func(*zk.Conn) (string, error) { return kind.root, nil })"}}},
 	{"a create kept from a session that is over is sent in the next", "I2, F5", "tap.go", "TestVirtual_CreateKeptFromAnotherSession_IsNotSent", []Swap{{
 		"if r.create.meant != session {", "if false && r.create.meant != session {"}}},
 	{"a create applied late is not looked for again", "I4, F2", "protection.go", "TestVirtual_CreateAppliedLate_IsDeleted", []Swap{{
@@ -30,10 +30,12 @@ var library = []mutant{
 	{"a list from before a lost create counts as ours", "I8, R55", "mutex.go", "TestVirtual_CreateCutInFlight_KeepsItsPlace", []Swap{{
 		"if early { // sent", "if early && false { // sent"}}},
 
-	{"what is throttled is refused", "F28", "protection.go", "TestVirtual_CreateUnclear_IsTriedAgain", []Swap{{
-		"if serverCode(err) == codeThrottled {", "if false {"}}},
+	{"a create whose answer was lost made nothing", "I2, F3", "fate.go", "TestFateOf|TestVirtual_CreateLost_IsAdopted", []Swap{{
+		"case o == unknown && !left:", "case o == unknown:"}}},
+	{"what is throttled is refused", "F28", "errors.go", "TestVirtual_CreateUnclear_IsTriedAgain", []Swap{{
+		"case codeThrottled:\n\t\treturn notNow", "case codeThrottled:\n\t\treturn turnedDown"}}},
 	{"of a quota nobody knows whether it let the create pass", "F28", "errors.go", "TestVirtual_CreateRefused_ErrorSaysWhich", []Swap{{
-		"case codeUnimplemented, codeQuota, codeThrottled,", "case codeUnimplemented, codeThrottled,"}}},
+		"case codeUnimplemented, codeQuota, codeRuntime,", "case codeUnimplemented, codeRuntime,"}}},
 	{"an error is told as a number", "F28", "errors.go", "TestVirtual_CreateRefused_ErrorSaysWhich", []Swap{{
 		"return fmt.Errorf(\"%w (%s)\", err, name)", "return err"}}},
 	{"a node whose token cannot be read is left", "I4, R2", "protection.go", "TestVirtual_RequestFailsAfterTheCreate_LeavesNothing", []Swap{{
@@ -69,37 +71,37 @@ var library = []mutant{
 	{"the node of a waiter that gave up is left", "I4", "mutex.go", "TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
 		"\t\ta.giveUp(e, c.node, err)\n", ""}}},
 
-	// The clauses of the rule by which an event grants (attempt.inFrontNow), and of the grant after it.
-	{"rule: the predecessor need not have been the front", "I1", "mutex.go", "TestInFrontNow_EachClause|TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
-		"if !p.second || p.wrapped ||", "if p.wrapped ||"}}},
-	{"rule: suffixes past the counter's end order too", "I1, F34", "mutex.go", "TestInFrontNow_EachClause", []Swap{{
-		"if !p.second || p.wrapped ||", "if !p.second ||"}}},
-	{"rule: any event of the predecessor grants", "I1, F31, R22", "mutex.go", "TestInFrontNow_EachClause|TestVirtual_SpuriousEvents", []Swap{{
-		"|| ahead.event != zk.EventNodeDeleted {", "{"}}},
-	{"rule: a predecessor of our own session is like any other", "I3", "mutex.go", "TestInFrontNow_EachClause|TestVirtual_OwnSessionsPredecessorGoes_NeverGrants", []Swap{{
-		"if ahead.owner == e.id {", "if false {"}}},
-	{"rule: our session's predecessor may go without our doing", "I3", "mutex.go", "TestInFrontNow_EachClause|TestVirtual_OwnSessionsPredecessorGoes_NeverGrants", []Swap{{
-		"\t\tif ahead.erasure == nil {\n\t\t\treturn false, nil\n\t\t}\n", "\t\tif ahead.erasure == nil {\n\t\t\treturn true, nil\n\t\t}\n"}}},
-	{"rule: our own delete need not be answered with success", "I3", "mutex.go", "TestInFrontNow_EachClause|TestVirtual_OwnDeleteFindsNothing_NeverGrants", []Swap{{
-		"\t\tif !ahead.erasure.ok {\n\t\t\treturn false, nil\n\t\t}\n", ""}}},
-	{"rule: our own delete is not waited for", "I3", "mutex.go", "TestInFrontNow_WaitsForOurOwnDelete", []Swap{{
-		"\t\tcase <-ahead.erasure.done:\n", "\t\tdefault:\n"}}},
-	{"rule: there need be no connection", "I3", "mutex.go", "TestInFrontNow_EachClause", []Swap{{
-		"if conn == 0 || l.conn != conn", "if l.conn != conn"}}},
-	{"rule: the list may be of an earlier connection", "I3", "mutex.go", "TestInFrontNow_EachClause|TestVirtual_RestoredWatches_OvertakenByWhatWasLeft_ListsAgain", []Swap{{
-		"|| l.conn != conn ||", "||"}}},
-	{"rule: the watch on our own node may be restored", "I3", "mutex.go", "TestInFrontNow_EachClause|TestVirtual_OwnWatchNotRestored_NeverGrants", []Swap{{
-		"|| own.conn != conn ||", "||"}}},
-	{"rule: the watch on the predecessor may be restored", "I3", "mutex.go", "TestInFrontNow_EachClause|TestVirtual_PredecessorsWatchRestored_IsGrantedByAList", []Swap{{
-		"|| ahead.conn != conn {", "{"}}},
-	{"rule: both watches may be restored", "I3", "mutex.go", "TestInFrontNow_EachClause|TestVirtual_RestoredWatches_Overtaken_NeverGrant", []Swap{{
-		"|| own.conn != conn || ahead.conn != conn {", "{"}}},
+	// The clauses of the rule by which an event grants (inFrontNow), and of the grant after it.
+	{"rule: the predecessor need not have been the front", "I1", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
+		"if k.ahead != 1 || k.wrapped ||", "if k.wrapped ||"}}},
+	{"rule: suffixes past the counter's end order too", "I1, F34", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause", []Swap{{
+		"if k.ahead != 1 || k.wrapped ||", "if k.ahead != 1 ||"}}},
+	{"rule: any event of the predecessor grants", "I1, F31, R22", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_SpuriousEvents", []Swap{{
+		"|| !k.deleted {", "{"}}},
+	{"rule: a predecessor of our own session is like any other", "I3", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_OwnSessionsPredecessorGoes_NeverGrants", []Swap{{
+		"if k.owner == k.session {", "if false {"}}},
+	{"rule: our session's predecessor may go without our doing", "I3", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_OwnSessionsPredecessorGoes_NeverGrants", []Swap{{
+		"case notOurs, failed:", "case notOurs:\n\t\t\treturn grantNow\n\t\tcase failed:"}}},
+	{"rule: our own delete need not be answered with success", "I3", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_OwnDeleteFindsNothing_NeverGrants", []Swap{{
+		"case notOurs, failed:", "case notOurs:"}}},
+	{"rule: our own delete is not waited for", "I3", "queue.go", "TestInFrontNow|TestInFrontNow_WaitsForOurOwnDelete", []Swap{{
+		"\t\t\treturn awaitDelete\n", "\t\t\treturn listAgain\n"}}},
+	{"rule: there need be no connection", "I3", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause", []Swap{{
+		"if k.conn == 0 || k.listConn != k.conn", "if k.listConn != k.conn"}}},
+	{"rule: the list may be of an earlier connection", "I3", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_RestoredWatches_OvertakenByWhatWasLeft_ListsAgain", []Swap{{
+		"|| k.listConn != k.conn ||", "||"}}},
+	{"rule: the watch on our own node may be restored", "I3", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_OwnWatchNotRestored_NeverGrants", []Swap{{
+		"|| k.ownConn != k.conn ||", "||"}}},
+	{"rule: the watch on the predecessor may be restored", "I3", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_PredecessorsWatchRestored_IsGrantedByAList", []Swap{{
+		"|| k.aheadConn != k.conn {", "{"}}},
+	{"rule: both watches may be restored", "I3", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_RestoredWatches_Overtaken_NeverGrant", []Swap{{
+		"|| k.ownConn != k.conn || k.aheadConn != k.conn {", "{"}}},
 	{"rule: all may be of an earlier connection, and a reconnect is slept through", "I3", "mutex.go",
 		"TestVirtual_RestoredWatches_NeverGrant|TestVirtual_PredecessorGoesWhileAway_IsGrantedByAList", []Swap{
-			{"if conn == 0 || l.conn != conn || own.conn != conn || ahead.conn != conn {", "if conn == 0 {"},
+			{"\tk.ownFired = own.hasFired()\n", "\tk.ownFired = own.hasFired()\n\tif k.conn != 0 {\n\t\tk.listConn, k.ownConn, k.aheadConn = k.conn, k.conn, k.conn\n\t}\n"},
 			{"if now != 0 && now != conn {", "if now != 0 && now != conn && false {"}}},
-	{"rule: an event of our own node does not matter", "I3", "mutex.go", "TestInFrontNow_EachClause", []Swap{{
-		"return !own.hasFired(), nil", "return true, nil"}}},
+	{"rule: an event of our own node does not matter", "I3", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause", []Swap{{
+		"if k.ownFired {", "if false {"}}},
 	{"grant: our own node may go at the last moment", "I3", "mutex.go", "TestGrant_OwnNodeDeletedInBetween_QueuesAgain", []Swap{{
 		"if own != nil && own.hasFired() && own.event == zk.EventNodeDeleted {", "if false {"}}},
 	{"grant: the session may be over", "I3, R57", "era.go", "TestGrant_SessionOver_GrantsNothing", []Swap{{
@@ -116,18 +118,29 @@ var library = []mutant{
 		"\t\te.dropWatch(w) // a read that fails", "\t\t// a read that fails"}}},
 	{"ids of lost creates are kept", "I7, R8", "protection.go", "TestVirtual_TenThousandCycles_GrowNothing", []Swap{{
 		"\t\t\t\te.forgetStray(id)\n", ""}}},
-	{"each waiter lists for itself", "R50, F40", "watcher.go", "TestVirtual_ConnectionLost_ManyWait_ListsTwice", []Swap{{
-		"\tq := e.mu.lists[root]\n\tif q == nil {\n", "\tvar q *listQueue\n\tif q == nil {\n"}}},
+	{"each waiter lists for itself", "R50, R69, F40", "watcher.go", "TestVirtual_ConnectionLost_ManyWait_ListsTwice|TestVirtual_CreatesLost_AreLookedForTogether", []Swap{{
+		"\tq := e.mu.lists[kind]\n\tif q == nil {\n", "\tvar q *listQueue\n\tif q == nil {\n"}}},
 	{"a watch that fired is kept, and not set again", "F31, I8", "watcher.go", "TestVirtual_DataChanged_IsWatchedOn", []Swap{{
 		"\tdelete(e.mu.watches, ev.Path)\n\tif w != nil {\n", "\tif w != nil && !w.hasFired() {\n"}}},
 	{"each wait sets a watch of its own", "I7, R8", "watcher.go", "TestVirtual_WaitsTimeOut_ShareOneWatch", []Swap{{
 		"\tif w == nil {\n", "\tif true {\n"}}},
 	{"a waiter sleeps through a reconnect", "F22, F30", "mutex.go", "TestVirtual_WatchesNotRestored_ListsAgain", []Swap{{
 		"if now != 0 && now != conn {", "if now != 0 && now != conn && false {"}}},
-	{"watches that were not restored are kept", "F30", "mutex.go", "TestVirtual_WatchesNotRestored_AreSetAgain", []Swap{{
-		"if w.conn != conn {", "if false {"}}},
-	{"no re-check", "F30", "mutex.go", "TestVirtual_EventLost_IsGrantedByTheRecheck", []Swap{{
-		"recheck := time.NewTimer(e.sessionTimeout())", "recheck := time.NewTimer(24 * time.Hour)"}}},
+	{"watches that were not restored are kept", "F30", "watcher.go", "TestVirtual_WatchesNotRestored_AreSetAgain", []Swap{{
+		"if w.conn != conn {", "if w.conn != conn && false {"}}},
+	{"no re-check", "F30", "watcher.go", "TestVirtual_EventLost_IsGrantedByTheRecheck|TestVirtual_OwnEventLost_QueuesAgain", []Swap{{
+		"for e.pause(e.sessionTimeout()) {", "for e.pause(24 * time.Hour) {"}, {
+		"import (\n\t\"context\"\n\t\"errors\"\n", "import (\n\t\"context\"\n\t\"errors\"\n\t\"time\"\n"}}},
+	{"a re-check that finds a node gone tells nobody", "F30", "watcher.go", "TestVirtual_EventLost_IsGrantedByTheRecheck", []Swap{{
+		"errors.Is(err, zk.ErrNoNode) {\n", "errors.Is(err, zk.ErrNoNode) && false {\n"}}},
+	{"a re-check that finds a node gone is its deletion", "I3, F30", "watcher.go", "TestVirtual_BothEventsLost_NeverGrants", []Swap{{
+		"w.event = zk.EventNotWatching", "w.event = zk.EventNodeDeleted"}}},
+	{"nobody looks again when the queue was empty for a while", "F30", "watcher.go", "TestVirtual_EventLost_IsGrantedByTheRecheck", []Swap{{
+		"\t\t\te.mu.looking = false // the next", "\t\t\t// the next"}}},
+	{"watches are set again right after a reconnect", "R50, F30", "watcher.go", "TestVirtual_ConnectionLost_NoLookRightAfter", []Swap{{
+		"if conn == 0 || conn != before {", "if conn == 0 || conn != before && false {"}}},
+	{"everybody lists in each session timeout", "F30, F40", "watcher.go", "TestVirtual_QuietWait_CostsOneReadANode", []Swap{{
+		"errors.Is(err, zk.ErrNoNode) {\n", "errors.Is(err, zk.ErrNoNode) || err == nil {\n"}}},
 	{"requests overtake the restoring of watches", "I1", "session.go", "TestLink_RestoredWatchesGoFirst|TestVirtual_RestoredWatches_GoFirst", []Swap{{
 		"if s.link.watches != 0 && s.clock.now().sub(s.link.watches) < time.Second {", "if false {"}}},
 	{"an answer counts for the connection it came over", "I3", "era.go", "TestVirtual_RestoredWatches_OvertakenByWhatWasLeft_ListsAgain", []Swap{{
@@ -200,12 +213,20 @@ var library = []mutant{
 		"\tcase codeSessionMoved:\n\t\treturn nil", "\tcase codeSessionMoved:\n\t\tt.sink.answered(t, frame{r.at, now})\n\t\treturn nil"}}},
 	{"the clock is the wall clock", "I5, F20", "clock.go", "TestClock_IgnoresTheWallClock", []Swap{{
 		"d := time.Since(c.start)", "d := time.Now().Round(0).Sub(c.start.Round(0))"}}},
+	{"the boot time and the wall clock are read apart", "I5, F20", "clock.go", "TestSinceBoot_ClockStep", []Swap{{
+		"\t\tif before == after {\n", "\t\tif after = before; before == after {\n"}}},
 	{"the clock stands still in suspend", "I5, F21", "clock.go", "TestClock_CountsSuspend|TestVirtual_Suspend_IsLostAtTheFirstLook", []Swap{{
 		"instant(d + c.suspended() - c.suspended0)", "instant(d)"}}},
 	{"heartbeats pile up", "I5, I7", "era.go", "TestVirtual_HeartbeatNotAnswered_IsTheOnlyOne", []Swap{{
-		"\tif e.mu.beating == conn {\n\t\te.mu.Unlock()\n\t\treturn\n\t}\n", ""}}},
+		"\tif e.mu.beating == conn {\n\t\te.mu.Unlock()\n\t\treturn false\n\t}\n", ""}}},
 	{"what the heartbeat finds deleted goes on being held", "F24", "era.go", "TestVirtual_NodeDeleted_TheHeartbeatTells", []Swap{{
-		"\t\te.loseNode(gone)\n", ""}}},
+		"\t\te.loseNode(failed, errNodeGone)\n", ""}}},
+	{"one node without READ ends the heartbeat of all", "R68, F43", "era.go", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds|TestVirtual_MutexWithoutRead_EndsNoOtherHold", []Swap{{
+		"\tif refused(err) {\n\t\t// The results before", "\tif errors.Is(err, zk.ErrNoNode) {\n\t\t// The results before"}}},
+	{"what the heartbeat may not read goes on being held", "I5, F43", "era.go", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds|TestVirtual_MutexWithoutRead_EndsNoOtherHold", []Swap{{
+		"\t\te.loseNode(failed, fmt.Errorf(\"%w: %w\", errUnreadable, err))\n", "\t\t_ = errUnreadable\n"}}},
+	{"the node of a hold that ended without its session is left", "I4, F43", "era.go", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds|TestVirtual_EndOnSuspend_IsToldAtOnce", []Swap{{
+		"\tcase told:\n", "\tcase told && false:\n"}}},
 	{"a late answer brings a lease back that had ended", "I5, F18", "era.go", "TestVirtual_AnswerAfterTheLeasesEnd_RenewsNothing", []Swap{{
 		"\te.look(e.s.clock.now())\n\te.mu.Lock()\n\tdefer e.mu.Unlock()\n\tif e.mu.cause == nil {\n", "\te.mu.Lock()\n\tdefer e.mu.Unlock()\n\tif e.mu.cause == nil {\n"}}},
 
@@ -213,26 +234,57 @@ var library = []mutant{
 	{"Err looks at a flag, not at the clock", "I5, F18", "hold.go", "TestVirtual_Suspend_IsLostAtTheFirstLook", []Swap{{
 		"func (h *Hold) Err() error {\n\th.look()\n", "func (h *Hold) Err() error {\n"}}},
 	{"Release looks at a flag, not at the clock", "I5, F18", "hold.go", "TestVirtual_Suspend_ReleaseSaysLost", []Swap{{
-		"\th.look()\n\tfirst, last, lost", "\tfirst, last, lost"}}},
+		"\th.look()\n\tleaseEnd :=", "\tleaseEnd :="}}},
+	{"Release waits an outage out", "I6, R66, F44", "hold.go", "TestVirtual_ServersDead_ReleaseEndsWithTheLease|TestVirtual_ReleaseNotConfirmed_GoesOnInTheBackground", []Swap{{
+		"end, ended := max(leaseEnd, clock.now().add(grace)),", "end, ended := leaseEnd.add(24*time.Hour),"}}},
+	{"Release waits by a timer that sleeps with the machine", "I6, F21", "hold.go", "TestVirtual_SuspendDuringRelease_EndsSoonAfter", []Swap{{
+		"time.NewTimer(min(left, look))", "time.NewTimer(max(left, look))"}}},
+	{"a session that ends during a Release is a loss", "R70", "hold.go", "TestVirtual_ServersDead_ReleaseEndsWithTheLease|TestVirtual_ReleaseWhileAnotherHoldIsLost_IsNoLoss", []Swap{{
+		"return fmt.Errorf(\"%w: %w; the node goes with its session\", ErrNotConfirmed, x.err)", "return lostBecause(x.err)"}}},
+	{"what is not confirmed is taken for done", "R66", "hold.go", "TestVirtual_ServersDead_ReleaseEndsWithTheLease|TestVirtual_ReleaseNotConfirmed_GoesOnInTheBackground", []Swap{{
+		"\t\tif left <= 0 {\n\t\t\treturn notConfirmed(errNoAnswer)", "\t\tif left <= 0 {\n\t\t\treturn nil"}}},
 	{"the context does not end at the loss", "I5", "lockdata.go", "TestVirtual_SessionExpires_IsToldAtOnce", []Swap{{
 		"\t\th.cancel(lost)\n", "\t\t_, _ = h, lost\n"}}},
 	{"SessionExpired is taken for a reconnect", "I5, F8", "session.go", "TestVirtual_SessionExpires_IsToldAtOnce", []Swap{{
 		"\t\ts.hosts.forgive()\n\t\tif old != nil {", "\t\ts.hosts.forgive()\n\t\tif false {"}}},
 	{"a new session id is taken for a reconnect", "I5, F37", "session.go", "TestLink_AnotherSessionID_IsAnExpiry", []Swap{{
 		"if old != nil && old.id == r.sessionID {", "if old != nil {"}}},
-	{"a session that was given up keeps the client from older servers", "F23", "dial.go", "TestVirtual_ServerRestartsOlder_LostAtTheDeadline", []Swap{{
-		"\t\ts.zxid.Forget()\n", ""}}},
-	{"nobody asks after a session that should be over", "F23, I6", "dial.go", "TestVirtual_ServerRestartsOlder_WaiterQueuesAgain", []Swap{{
-		"if e != nil && e.overdue(", "if e != nil && false && e.overdue("}}},
-	{"asking after a session ends it", "I8, F22", "dial.go", "TestVirtual_ServerAwayForLong_WaiterKeepsItsPlace", []Swap{{
-		"s.visit(e, false,", "s.visit(e, true,"}}},
+	{"a session that was given up keeps the client from older servers", "F23", "tap.go", "TestVirtual_ServerRestartsOlder_LostAtTheDeadline", []Swap{{
+		"case askAfter, endIt:\n", "case askAfter:\n"}}},
+	{"nobody asks after a session that should be over", "F23, I6", "session.go", "TestVirtual_ServerRestartsOlder_WaiterQueuesAgain", []Swap{{
+		"case e.overdue(now, askedAfter):", "case false && e.overdue(now, askedAfter):"}}},
+	{"asking after a session ends it", "I8, F22", "session.go", "TestVirtual_ServerAwayForLong_WaiterKeepsItsPlace", []Swap{{
+		"\t\treturn askAfter\n", "\t\treturn endIt\n"}}},
+	{"who asks after a session goes on in it", "F23", "tap.go", "TestTap_AskAfterASession", []Swap{{
+		"if t.approach == askAfter && r.sessionID != 0 {", "if false {"}}},
 	{"a session that was given up is taken up again", "I5", "session.go", "TestLink_GivenUpSession_IsRefused", []Swap{{
-		"if e.id == r.sessionID {", "if e.id == r.sessionID && false {"}, {
-		"\t\tif old.isOver() {\n", "\t\tif false {\n"}}},
-	{"the lease ends and the ZooKeeper session does not", "I5, R41", "era.go", "TestLink_GivenUpSession_IsEnded", []Swap{{
-		"\t\ts.link.unburied = append(s.link.unburied, e)\n", "\t\t_ = e\n"}}},
-	{"a given-up session that a server shows after all is left", "I5, R41", "session.go", "TestLink_GivenUpSession_IsEnded", []Swap{{
-		"\t\t\ts.link.unburied = append(s.link.unburied, old)\n", ""}}},
+		"if old.isOver() { // given up", "if false { // given up"}}},
+	{"the lease ends and the ZooKeeper session does not", "I5, R41, R65", "session.go", "TestLink_GivenUpSession_IsEnded|TestVirtual_LeaseEnds_SessionIsEndedAtTheServers", []Swap{{
+		"\tcase e.isOver():\n\t\treturn endIt\n", ""}}},
+	{"a given-up session is touched for ever", "R65", "session.go", "TestLink_GivenUpSession_IsEnded|TestVirtual_GivenUpSession_ServersHangUp_IsLeftToExpire", []Swap{{
+		"case e.isOver() && e.leftToExpire():", "case false && e.leftToExpire():"}}},
+	{"a given-up session is ended without credentials", "R65, F42", "tap.go", "TestTap_GivenUpSession_IsEndedAndTheClientToldSo", []Swap{{
+		"\tfor _, c := range t.sink.credentials() {\n\t\tout = append(out, authFrame(c)...)\n\t}\n\tif _, err", "\tif _, err"}}},
+	{"a refusal to end a session is not taken for an answer", "R65, F42", "tap.go", "TestTap_GivenUpSession_IsEndedAndTheClientToldSo", []Swap{{
+		"case code != 0 && (xid == xidClose || xid == xidAuth):", "case false:"}}},
+	{"any answer is taken for the end of the session", "R65", "tap.go", "TestTap_GivenUpSession_IsEndedAndTheClientToldSo", []Swap{{
+		"case xid == xidClose:", "case xid != 0:"}}},
+	{"what is in the socket of a given-up session arrives later", "R65", "tap.go", "TestVirtual_GivenUpConnection_NothingArrivesLater", []Swap{{
+		"_ = l.SetLinger(0)", "_ = l"}}},
+	{"a silent server is never left", "F41, I5", "session.go", "TestVirtual_FollowerGoesDark_NoHoldIsLost", []Swap{{
+		"\t\t\tif now >= ends {", "\t\t\tif false {"}}},
+	{"a silent server is left when its bytes arrive", "F16", "silence.go", "TestSilenceEnds", []Swap{{
+		"return max(heard.add(beats*limit), asked.add((beats-1)*limit))", "return asked.add((beats-1)*limit)"}}},
+	{"servers that are all slow are left again and again", "F16, R50", "session.go", "TestVirtual_AllServersSlow_AreNotLeftAgainAndAgain", []Swap{{
+		"\t\t\t\tdoubled++\n", ""}}},
+	{"the only server is left", "F41", "session.go", "TestVirtual_OneServer_IsNotLeft", []Swap{{
+		"&& !s.opts.endOnSuspend && s.alternatives() {", "&& !s.opts.endOnSuspend {"}}},
+	{"a dark server is dialled for as long as may be", "F41", "dial.go", "TestVirtual_TwoServersGoDark_NoHoldIsLost", []Swap{{
+		"quick: heartbeat(timeout) << min(s.hosts.lap(), 10),", "quick: heartbeat(timeout) << 10,"}}},
+	{"a pause of the process is taken for a server's silence", "F18, F41", "session.go", "TestVirtual_PausedProcess_DoesNotLeaveItsServer", []Swap{{
+		"if now.sub(ends) > lateLook && doubted != ends {", "if doubted < 0 {"}}},
+	{"a longer timeout of a later server counts", "F45, I5", "lease.go", "TestLease_TimeoutChangesOnAttachingAgain", []Swap{{
+		"if newSession || shorter {", "if true {"}}},
 	{"the connection that reassures falsely is kept", "F12, R41", "era.go", "TestVirtual_NoQuorum_IsLostAndLeft", []Swap{{
 		"\tif t != nil {\n\t\tt.cut()\n\t}\n", "\t_ = t\n"}}},
 	{"Lost is told twice", "R40", "session.go", "TestStateMachine_Next|TestStateMachine_RandomEvents_LostOncePerSession", []Swap{{
@@ -240,9 +292,21 @@ var library = []mutant{
 	{"a suspension ends no hold, although it should", "I5", "session.go", "TestVirtual_EndOnSuspend_IsToldAtOnce", []Swap{{
 		"if was && s.opts.endOnSuspend {", "if false {"}}},
 
+	{"a waiter that is told to fail queues in the next session", "R72", "mutex.go", "TestVirtual_SessionEndsAfterTheNode_FailsIfToldTo|TestAttempt_SessionEndsJustBeforeTheGrant_FailsIfToldTo", []Swap{{
+		"\t\tif err := a.pause(e, backoff.next()); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tif _, err := e.waitAttached(a.ctx); err != nil {",
+		"\t\t_ = a.pause(e, backoff.next())\n\t\tif e, err = a.m.s.attachedEra(a.ctx); err != nil {"}}},
+
 	// Owners and handles.
-	{"owners of one Session are one owner", "I1, I2", "mutex.go", "TestVirtual_TwoOwnersOfOneSession_ExcludeEachOther", []Swap{{
-		"\tm.s.look() // a lost hold is not re-entered\n", "\tm.s.look()\n\towner = Owner{}\n"}}},
+	{"owners of one Session are one owner", "I1, I2", "lockdata.go", "TestVirtual_TwoOwnersOfOneSession_ExcludeEachOther", []Swap{{
+		"key = lockKey{m.root, NewOwner(\"\")}", "key = lockKey{m.root, Owner{}}"}}},
+	{"an owner leaks from one lock into another", "I1, R67", "lockdata.go", "TestVirtual_FanOutUnderAnOuterHold_ExcludesInTheInnerLock", []Swap{{
+		"return asker{ownerSet(ctx), heldIn(", "o, _ := OwnerFrom(ctx)\n\treturn asker{o, heldIn("}}},
+	{"a hold that was released is permission", "I1, R67", "lockdata.go", "TestVirtual_ReleasedHold_IsNobodysPermission", []Swap{{
+		"if by.under != nil && t.byKey[by.under.d.key] == by.under.d {", "if by.under != nil {"}}},
+	{"a context gives its innermost hold for any lock", "I1, R67", "hold.go", "TestVirtual_HoldFrom_IsOfThatLock|TestVirtual_FanOutUnderAnOuterHold_ExcludesInTheInnerLock", []Swap{{
+		" && (k.root == \"\" || k.root == c.h.m.root) {", " {"}}},
+	{"a hold carries itself and not those further out", "I2, R67", "hold.go", "TestVirtual_NestedLocks_AreReentered", []Swap{{
+		"\treturn c.Context.Value(key)\n", "\tif _, ok := key.(holdKey); ok {\n\t\treturn nil\n\t}\n\treturn c.Context.Value(key)\n"}}},
 	{"the first release gives the lock back", "I1, R3", "lockdata.go", "TestLockTable_ReleaseCountsHandles", []Swap{{
 		"last = len(d.handles) == 0", "last = true"}}},
 	{"a second release counts again", "I1, R63", "lockdata.go", "TestLockTable_ReleaseCountsHandles", []Swap{{
@@ -254,11 +318,11 @@ var library = []mutant{
 	{"the lock is granted although nobody waits", "I4, F33", "lockdata.go", "TestLockTable_AttemptEndsWithItsLastJoiner", []Swap{{
 		"if len(a.joiners) == 0 || d.lost != nil {", "if d.lost != nil {"}}},
 	{"a try goes away and leaves its attempt waiting", "I4", "lockdata.go", "TestVirtual_TwoOwnersOfOneSession_ExcludeEachOther", []Swap{{
-		"wait = wait || !j.try", "wait = wait || !j.try || a.waiting"}}},
+		"wait = wait || !j.try", "wait = wait || !j.try || at.place > 1"}}},
 	{"local ownership ends after the delete", "R17", "lockdata.go", "TestLockTable_AcquireDuringTheLastRelease_StartsAfresh", []Swap{{
 		"\tif last {\n\t\tt.forgetLocked(d)\n", "\tif last {\n"}}},
 	{"the hold ends with the wait's context", "I5", "hold.go", "TestHoldContext_OutlivesTheWait", []Swap{{
-		"context.WithValue(context.WithoutCancel(ctx), ownerKey{}", "context.WithValue(ctx, ownerKey{}"}}},
+		"context.WithCancelCause(context.WithoutCancel(ctx))", "context.WithCancelCause(ctx)"}}},
 	{"the cap on lock nodes drifts", "I7, F29", "era.go", "TestVirtual_MaxLockNodes_DoesNotDrift", []Swap{{
 		"\te.mu.reserved--\n", ""}}},
 
@@ -269,6 +333,18 @@ var library = []mutant{
 		"|| !s.link.authed ||", "||"}}},
 	{"the first answer to credentials is enough", "F27", "tap.go", "TestTap_Credentials", []Swap{{
 		"last := t.mu.auths == 0", "last := t.mu.auths >= 0"}}},
+	{"credentials lie open in the Session", "R71", "options.go", "TestPrinting_NoSecret|TestPrinting_NothingToFind", []Swap{{
+		"\tauth          []credential\n", "\tauth          []credential\n\topen          []byte\n"}, {
+		"o.auth = append(o.auth, credential{scheme, newSecret(auth)})", "o.open, o.auth = auth, append(o.auth, credential{scheme, newSecret(auth)})"}}},
+	{"the password of the ZooKeeper session lies open", "R71", "era.go", "TestPrinting_NothingToFind", []Swap{{
+		"\tpassword secret\n", "\tpassword secret\n\topen     []byte\n"}, {
+		"password: r.password, over:", "password: r.password, open: r.password.reveal(), over:"}}},
+	{"a Session is printed by its fields", "R71", "session.go", "TestPrinting_Says", []Swap{{
+		"func (s *Session) Format(", "func (s *Session) format("}}},
+	{"a connection string with a password is quoted", "R71", "session.go", "TestPrinting_NoSecret|TestPrinting_NothingToFind", []Swap{{
+		"\t\tservers = \"\"\n", "\t\t_ = servers\n"}}},
 	{"a server that drops us at once is dialled at once", "R50", "dial.go", "TestHosts_DroppedAtOnce_Pauses", []Swap{{
 		"pause = pause || h.clock.now().sub(h.mu.connected) < time.Second\n", ""}}},
+	{"the key to a session that was given up is handed out", "R65", "sessionkey.go", "TestVirtual_SessionKey_GivenUp_IsNone", []Swap{{
+		"if e == nil || e.isOver() {", "if e == nil {"}}},
 }

@@ -46,8 +46,24 @@ func Dial(addr string) (*Conn, error) {
 // Close cuts the connection.
 func (c *Conn) Close() error { return c.nc.Close() }
 
-// Connect makes the connect exchange and keeps the answer in Session. Session id 0 is not an error here.
+// HangUp ends the connection and returns when the server has ended it, too.
+func (c *Conn) HangUp() error {
+	if half, ok := c.nc.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+		for {
+			if _, err := c.ReadFrame(); err != nil {
+				break
+			}
+		}
+	}
+	return c.Close()
+}
+
+// Connect makes the connect exchange and keeps the answer in Session. Session id 0 is not an error here. A request without a
+// password gets that of a new session, as clients send it: ZooKeeper 3.4 trips over one that has none.
 func (c *Conn) Connect(req wire.ConnectRequest) error {
+	if req.Password == nil {
+		req.Password = make([]byte, 16)
+	}
 	if err := c.Write(wire.Frame(req)); err != nil {
 		return err
 	}

@@ -30,6 +30,7 @@ const (
 	NotReadOnly             Code = -119
 	NoWatcher               Code = -121
 	ReconfigDisabled        Code = -123
+	AuthRequired            Code = -124
 	QuotaExceeded           Code = -125
 	Throttled               Code = -127
 )
@@ -42,7 +43,7 @@ var codeNames = map[Code]string{
 	NoChildrenForEphemerals: "no children for ephemerals", NodeExists: "node exists", NotEmpty: "not empty",
 	SessionExpired: "session expired", InvalidACL: "invalid ACL", AuthFailed: "auth failed",
 	SessionMoved: "session moved", NotReadOnly: "not read only", NoWatcher: "no watcher",
-	ReconfigDisabled: "reconfig disabled", QuotaExceeded: "quota exceeded", Throttled: "throttled",
+	ReconfigDisabled: "reconfig disabled", AuthRequired: "authentication required", QuotaExceeded: "quota exceeded", Throttled: "throttled",
 }
 
 // String returns the code's name and number.

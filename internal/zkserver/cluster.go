@@ -82,6 +82,9 @@ func (c *Cluster) startAll() error {
 		if err := s.Ready(); err != nil {
 			return err
 		}
+		if err := s.checkVersion(); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -64,6 +66,44 @@ func mode(dial func(addr string) (net.Conn, error), addr string) (string, error)
 		return "", fmt.Errorf("srvr to %s: %s", addr, strings.TrimSpace(answer))
 	}
 	return says, nil
+}
+
+// Version returns the version of the ZooKeeper at addr, "3.8.0" say.
+func Version(addr string) (string, error) { return version(member{}.dial, addr) }
+
+func version(dial func(addr string) (net.Conn, error), addr string) (string, error) {
+	answer, err := fourLetter(dial, addr, "srvr")
+	if err != nil {
+		return "", err
+	}
+	version, ok := parseVersion(answer)
+	if !ok {
+		return "", fmt.Errorf("srvr to %s: %s", addr, strings.TrimSpace(answer))
+	}
+	return version, nil
+}
+
+// Older reports whether the version a comes before b: 3.4.13 before 3.5, and that before 3.5.1.
+func Older(a, b string) bool {
+	numbers := func(version string) (all []int) {
+		for part := range strings.SplitSeq(version, ".") {
+			n, _ := strconv.Atoi(part)
+			all = append(all, n)
+		}
+		return all
+	}
+	return slices.Compare(numbers(a), numbers(b)) < 0
+}
+
+// parseVersion finds the version in the answer to srvr, without the packager's part of it.
+func parseVersion(answer string) (string, bool) {
+	for line := range strings.Lines(answer) {
+		if rest, ok := strings.CutPrefix(line, "Zookeeper version: "); ok {
+			end := strings.IndexFunc(rest, func(r rune) bool { return r != '.' && (r < '0' || r > '9') })
+			return rest[:max(end, 0)], end > 0
+		}
+	}
+	return "", false
 }
 
 // parseMntr reads the answer to mntr: a name, a tab and a value in each line.

@@ -3,17 +3,23 @@ package zkserver
 // Finding an installed ZooKeeper and the Java that runs it.
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 )
 
 // ErrNotInstalled says that this machine has no ZooKeeper to run, or no Java to run it with.
 var ErrNotInstalled = errors.New("no ZooKeeper is installed")
+
+// EnvHome names a directory with a ZooKeeper to run, and its libraries in lib: an unpacked download, or what
+// scripts/zookeeper-home makes. Without it, Debian's packages are looked for.
+const EnvHome = "ZOOKEEPER_HOME"
 
 // debianJars is where Debian's libzookeeper-java and libslf4j-java put theirs. The jar's manifest
 // names the rest of its class path, but no logger: without slf4j-simple the server would be mute.
@@ -25,24 +31,86 @@ type installation struct {
 	classPath []string
 }
 
-// findInstallation looks for ZOOKEEPER_HOME, then for Debian's packages.
+// findInstallation looks for the ZooKeeper that EnvHome names, or else for Debian's packages.
 func findInstallation() (installation, error) {
 	java, err := findJava()
 	if err != nil {
 		return installation{}, err
 	}
-	if home := os.Getenv("ZOOKEEPER_HOME"); home != "" {
-		lib := filepath.Join(home, "lib")
-		if jars, _ := filepath.Glob(filepath.Join(lib, "zookeeper-*.jar")); len(jars) == 0 {
-			return installation{}, fmt.Errorf("%w: ZOOKEEPER_HOME is %s, and there is no zookeeper-*.jar in its lib", ErrNotInstalled, home)
+	classPath, err := ClassPath()
+	if err != nil {
+		return installation{}, err
+	}
+	return installation{java: java, classPath: classPath}, nil
+}
+
+// ClassPath returns the jars of the ZooKeeper that Start runs, and those of Debian's further libraries,
+// "curator-recipes" say, for programs that are its clients. A library that EnvHome has too is that one. The error is
+// ErrNotInstalled when there is no ZooKeeper, or not the library.
+func ClassPath(libraries ...string) ([]string, error) {
+	var jars []string
+	if home := os.Getenv(EnvHome); home != "" {
+		var err error
+		if jars, err = homeJars(home); err != nil {
+			return nil, err
 		}
-		return installation{java: java, classPath: []string{filepath.Join(lib, "*")}}, nil
+	} else {
+		jars = []string{filepath.Join(debianJars, "zookeeper.jar"), filepath.Join(debianJars, "slf4j-simple.jar")}
 	}
-	jar := filepath.Join(debianJars, "zookeeper.jar")
-	if _, err := os.Stat(jar); err != nil {
-		return installation{}, fmt.Errorf("%w: ZOOKEEPER_HOME is not set and there is no %s (Debian: apt-get install libzookeeper-java)", ErrNotInstalled, jar)
+	for _, name := range libraries {
+		if !slices.ContainsFunc(jars, func(jar string) bool { return isLibrary(jar, name) }) {
+			jars = append(jars, filepath.Join(debianJars, name+".jar"))
+		}
 	}
-	return installation{java: java, classPath: []string{jar, filepath.Join(debianJars, "slf4j-simple.jar")}}, nil
+	for _, jar := range jars {
+		if _, err := os.Stat(jar); err != nil {
+			return nil, fmt.Errorf("%w: there is no %s (Debian: apt-get install libzookeeper-java libslf4j-java libcurator-recipes-java), and %s does not name another place",
+				ErrNotInstalled, jar, EnvHome)
+		}
+	}
+	return jars, nil
+}
+
+// homeJars returns the jars in the home's lib: first what ZooKeeper needs, then ZooKeeper, then what needs it. For the
+// manifests of Debian's jars name what they need by absolute paths, and there is the installed ZooKeeper, of another version.
+func homeJars(home string) ([]string, error) {
+	jars, err := filepath.Glob(filepath.Join(home, "lib", "*.jar"))
+	if err != nil {
+		return nil, err
+	}
+	rank := func(jar string) int {
+		switch {
+		case isLibrary(jar, "zookeeper"):
+			return 1
+		case strings.HasPrefix(filepath.Base(jar), "curator-"):
+			return 2
+		}
+		return 0
+	}
+	slices.SortStableFunc(jars, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
+	if !slices.ContainsFunc(jars, func(jar string) bool { return rank(jar) == 1 }) {
+		return nil, fmt.Errorf("%w: %s is %s, and there is no zookeeper-*.jar in its lib", ErrNotInstalled, EnvHome, home)
+	}
+	return jars, nil
+}
+
+// version is the one in the name of ZooKeeper's jar, and empty if there is none.
+func (in installation) version() string {
+	for _, jar := range in.classPath {
+		if isLibrary(jar, "zookeeper") {
+			name, _ := strings.CutSuffix(filepath.Base(jar), ".jar")
+			_, version, _ := strings.Cut(name, "-")
+			return version
+		}
+	}
+	return ""
+}
+
+// isLibrary reports whether the jar is the library name, with a version or without: zookeeper-3.9.3.jar is zookeeper, and
+// zookeeper-jute-3.9.3.jar is not.
+func isLibrary(jar, name string) bool {
+	rest, ok := strings.CutPrefix(strings.TrimSuffix(filepath.Base(jar), ".jar"), name)
+	return ok && (rest == "" || len(rest) > 1 && rest[0] == '-' && '0' <= rest[1] && rest[1] <= '9')
 }
 
 // findJava prefers JAVA_HOME, as ZooKeeper's own scripts do.

@@ -1,7 +1,8 @@
 package zkserver
 
 import (
-	"encoding/hex"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -58,20 +59,6 @@ func TestZooCfg_OnHostsOfTheirOwn(t *testing.T) {
 	require.ErrorContains(t, err, "no host")
 }
 
-// The wanted values were printed by Java's own Random.
-func TestSessionPassword_IsWhatJavaComputes(t *testing.T) {
-	for id, want := range map[int64]string{
-		0:                  "f22acd4a97e69d6d20a49bb638eadb38",
-		1:                  "054cc74a37327db215e702e20c73f005",
-		0x100a1b2c3d40000:  "ce09faed4372c2725ca437a7c4ebcd12",
-		-2:                 "0dd532b5c441e3927c04b55e50fd9421",
-		0x7fffffffffffffff: "20f62cb5648dc2d771471c8a2486a9ee",
-	} {
-		password := sessionPassword(id)
-		require.Equal(t, want, hex.EncodeToString(password[:]), "session 0x%x", id)
-	}
-}
-
 func TestParseMode(t *testing.T) {
 	mode, serves := parseMode("Zookeeper version: 3.8.0\nLatency min/avg/max: 0/0.0/0\nMode: follower\nNode count: 5\n")
 	require.True(t, serves)
@@ -79,6 +66,58 @@ func TestParseMode(t *testing.T) {
 
 	_, serves = parseMode("This ZooKeeper instance is not currently serving requests\n")
 	require.False(t, serves)
+}
+
+func TestParseVersion(t *testing.T) {
+	for answer, want := range map[string]string{
+		"Zookeeper version: 3.8.0-${mvngit.commit.id}, built on 2023-10-28 12:00 UTC\nMode: standalone\n": "3.8.0",
+		"Zookeeper version: 3.4.13-6--1, built on Sat, 28 Oct 2023 23:16:44 +0200\n":                      "3.4.13",
+		"Zookeeper version: 3.9.3\n": "3.9.3",
+	} {
+		version, ok := parseVersion(answer)
+		require.True(t, ok, answer)
+		require.Equal(t, want, version)
+	}
+	for _, answer := range []string{"", "Zookeeper version: \n", "This ZooKeeper instance is not currently serving requests\n"} {
+		_, ok := parseVersion(answer)
+		require.False(t, ok, answer)
+	}
+}
+
+func TestOlder(t *testing.T) {
+	inOrder := []string{"3.4.13", "3.5", "3.5.1", "3.8.0", "3.9.3", "3.9.10", "3.10", "4"}
+	for i, a := range inOrder {
+		for j, b := range inOrder {
+			require.Equal(t, i < j, Older(a, b), "%s before %s", a, b)
+		}
+	}
+}
+
+// A home has what it needs before ZooKeeper, and what needs it after: whatever their manifests name is in the class path
+// by then.
+func TestClassPath_Home(t *testing.T) {
+	home := t.TempDir()
+	lib := filepath.Join(home, "lib")
+	require.NoError(t, os.Mkdir(lib, 0o755))
+	t.Setenv(EnvHome, home)
+	_, err := ClassPath()
+	require.ErrorIs(t, err, ErrNotInstalled)
+
+	for _, jar := range []string{"zookeeper-3.9.3.jar", "curator-client-5.7.1.jar", "zookeeper-jute-3.9.3.jar", "netty-all.jar"} {
+		require.NoError(t, os.WriteFile(filepath.Join(lib, jar), nil, 0o644))
+	}
+	jars, err := ClassPath("curator-client")
+	require.NoError(t, err)
+	var names []string
+	for _, jar := range jars {
+		names = append(names, filepath.Base(jar))
+	}
+	require.Equal(t, []string{"netty-all.jar", "zookeeper-jute-3.9.3.jar", "zookeeper-3.9.3.jar", "curator-client-5.7.1.jar"}, names)
+	require.Equal(t, "3.9.3", installation{classPath: jars}.version())
+	require.Empty(t, installation{classPath: []string{"/usr/share/java/zookeeper.jar"}}.version())
+
+	_, err = ClassPath("curator-none")
+	require.ErrorIs(t, err, ErrNotInstalled, "neither here nor installed")
 }
 
 func TestParseMntr(t *testing.T) {

@@ -293,6 +293,23 @@ func (s *Server) counter(name string) (int, error) {
 // Mode returns "standalone", "leader" or "follower", and an error while the server does not serve.
 func (s *Server) Mode() (string, error) { return mode(s.self.dial, s.addr) }
 
+// Version returns the server's version, "3.8.0" say.
+func (s *Server) Version() (string, error) { return version(s.self.dial, s.addr) }
+
+// checkVersion returns an error if the server is not of the version that its jar's name says: then some other jar has
+// brought another ZooKeeper into the class path.
+func (s *Server) checkVersion() error {
+	want := s.install.version()
+	if want == "" {
+		return nil
+	}
+	is, err := s.Version()
+	if err == nil && is != want {
+		err = s.errorf("it is ZooKeeper %s, and %s has %s", is, EnvHome, want)
+	}
+	return err
+}
+
 // Log returns all that the server wrote so far, over all its runs.
 func (s *Server) Log() string {
 	if s.named {

@@ -2,6 +2,10 @@
 // java for another. It runs no server itself. It asks the test that holds the servers for the one in its zoo.cfg,
 // and as long as it lives, that server listens; when it is killed, that server stops. So a suite may kill a
 // server and start it again, and finds its nodes and sessions as it would in a data directory.
+//
+// A process that is killed cannot wait until its server has stopped, and a suite that has killed one goes on at once. So
+// a child of it, the keeper, does everything. It has the same standard error: os/exec, which go-zookeeper's suite kills
+// with, waits until nobody has that any more.
 package main
 
 import (
@@ -10,22 +14,51 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
 )
 
+const envKeeper = "ZKLOCK_SHIM_KEEPER"
+
 func main() {
+	run := start
+	if os.Getenv(envKeeper) != "" {
+		run = keep
+	}
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "shim:", err)
 		os.Exit(1)
 	}
 }
 
-func run() error {
+// start runs the keeper, whose standard input ends with this process.
+func start() error {
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	keeper := exec.Command(self, os.Args[1:]...)
+	keeper.Env = append(os.Environ(), envKeeper+"=1")
+	keeper.Stdout, keeper.Stderr = os.Stdout, os.Stderr
+	life, err := keeper.StdinPipe()
+	if err != nil {
+		return err
+	}
+	go func() {
+		<-stop
+		life.Close()
+	}()
+	return keeper.Run()
+}
+
+// keep has the server run until its standard input ends, and returns when it has stopped.
+func keep() error {
+	signal.Ignore(syscall.SIGTERM, syscall.SIGINT) // a terminal sends them to both
 	config, err := filepath.Abs(os.Args[len(os.Args)-1])
 	if err != nil {
 		return err
@@ -42,7 +75,7 @@ func run() error {
 		return err
 	}
 	go func() {
-		<-stop
+		io.Copy(io.Discard, os.Stdin)
 		conn.(*net.UnixConn).CloseWrite() // the server stops, and then the answer ends
 	}()
 	answer, err := io.ReadAll(conn)

@@ -1,0 +1,184 @@
+package main
+
+// The end of a ZooKeeper session by another process than the one that opened it: the guardian's, when zklock was killed.
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/zklock/zklock/internal/sessionkey"
+	jute "github.com/zklock/zklock/internal/wire"
+)
+
+// ending is what it takes to end zklock's ZooKeeper session. It goes to the guardian through the socket pair only.
+type ending struct {
+	sessionkey.Key
+	Auth    sessionkey.Secret // digest credentials, if any
+	TLS     *tlsFiles         // nil for none
+	Process int               // whose session it is
+	Lock    string            // for messages
+}
+
+// tlsFiles is what the --tls flags name, read.
+type tlsFiles struct {
+	CAFile     string // the file's name
+	CA, Cert   []byte // PEM; empty if not given
+	Key        sessionkey.Secret
+	ServerName string
+}
+
+func (f *tlsFiles) config() (*tls.Config, error) {
+	config := &tls.Config{ServerName: f.ServerName, MinVersion: tls.VersionTLS12}
+	if f.CAFile != "" {
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(f.CA) {
+			return nil, fmt.Errorf("--tls-ca %s holds no PEM certificate", f.CAFile)
+		}
+	}
+	if f.Cert != nil {
+		pair, err := tls.X509KeyPair(f.Cert, f.Key)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
+
+const (
+	firstTry = 500 * time.Millisecond // for one server; each lap through all of them gives twice the time
+	lapPause = 100 * time.Millisecond
+	maxTaken = 5 // how often a server may take us in and not say that the session has ended
+)
+
+// errRefused is a server's no to ending the session: it wants credentials that we do not have.
+var errRefused = errors.New("the server refused")
+
+// end ends the session at one server or the other, and returns nil when a server has said that it is over. It gives up when
+// one and a half session timeouts have passed since the session's own client was gone: by then it has expired (a tick is half
+// of the shortest timeout by default).
+//
+// To attach to a session is a sign of life for it. So a session that a server refuses to end is not touched again, and
+// one that no server confirms to have ended is touched a few times only: it expires as it would have without us.
+func (e *ending) end(gone moment) error {
+	until := gone.add(e.Timeout + e.Timeout/2)
+	var config *tls.Config
+	if e.TLS != nil {
+		var err error
+		if config, err = e.TLS.config(); err != nil {
+			return err
+		}
+	}
+	servers := slices.Clone(e.Servers)
+	rand.Shuffle(len(servers), func(i, j int) { servers[i], servers[j] = servers[j], servers[i] })
+	last := errors.New("too much time has passed")
+	taken := 0
+	for limit := firstTry; now() < until; limit = min(2*limit, e.Timeout) {
+		for _, server := range servers {
+			// Each address of a name by itself: the dialer would spend all the time on the first.
+			name, port, _ := net.SplitHostPort(server)
+			ips, err := lookup(name, limit)
+			if err != nil {
+				last = err
+			}
+			for _, ip := range ips {
+				left := until.sub(now())
+				if left <= 0 {
+					return last
+				}
+				in, err := e.endAt(net.JoinHostPort(ip, port), name, config, min(limit, left))
+				if err == nil {
+					return nil
+				}
+				last = fmt.Errorf("%s: %w", server, err)
+				if in {
+					taken++
+				}
+				if taken == maxTaken || errors.Is(err, errRefused) {
+					return last
+				}
+			}
+		}
+		time.Sleep(lapPause)
+	}
+	return last
+}
+
+func lookup(name string, limit time.Duration) (ips []string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	return net.DefaultResolver.LookupHost(ctx, name)
+}
+
+// endAt does it at the server with an address, whose certificate must be for a name. in says that the server took us in.
+func (e *ending) endAt(addr, name string, config *tls.Config, limit time.Duration) (in bool, err error) {
+	deadline := time.Now().Add(limit)
+	dialer := net.Dialer{Deadline: deadline}
+	conn, err := dialer.Dial("tcp", addr)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(deadline)
+	if config != nil {
+		c := config.Clone()
+		if c.ServerName == "" {
+			c.ServerName = name
+		}
+		conn = tls.Client(conn, c)
+	}
+	// All in one write, so that a server that takes us in ends the session, too. As one who has seen nothing, so that no
+	// server is too far behind.
+	const xid = 1
+	msg := jute.Frame(jute.ConnectRequest{Timeout: int32(e.Timeout.Milliseconds()), SessionID: e.ID, Password: e.Password})
+	if len(e.Auth) > 0 {
+		msg = append(msg, jute.Frame(jute.RequestHeader{Xid: jute.XidAuth, Op: jute.OpAuth}, jute.AuthRequest{Scheme: "digest", Auth: e.Auth})...)
+	}
+	msg = append(msg, jute.Frame(jute.RequestHeader{Xid: xid, Op: jute.OpClose})...)
+	if _, err := conn.Write(msg); err != nil {
+		return false, err
+	}
+	body, err := jute.ReadFrame(conn, jute.MaxFrame)
+	if err != nil {
+		return false, err
+	}
+	var session jute.ConnectResponse
+	d := jute.NewDecoder(body)
+	session.Decode(d)
+	switch {
+	case d.Err() != nil:
+		return false, d.Err()
+	case session.SessionID == 0: // it is over already
+		return false, nil
+	case session.SessionID != e.ID:
+		return false, errors.New("another session was opened")
+	}
+	for {
+		body, err := jute.ReadFrame(conn, jute.MaxFrame)
+		if err != nil {
+			return true, err
+		}
+		var reply jute.ReplyHeader
+		d := jute.NewDecoder(body)
+		reply.Decode(d)
+		switch {
+		case d.Err() != nil:
+			return true, d.Err()
+		case reply.Err == jute.SessionMoved, reply.Err == jute.Throttled:
+			return true, reply.Err
+		case reply.Err == jute.SessionExpired:
+			return true, nil
+		case reply.Err != jute.OK:
+			return true, fmt.Errorf("%w: %w", errRefused, reply.Err)
+		case reply.Xid == xid:
+			return true, nil
+		}
+	}
+}

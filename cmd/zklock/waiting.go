@@ -1,0 +1,186 @@
+package main
+
+// What a run that waits says of the queue: who holds, since when, and our place.
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock"
+)
+
+const (
+	firstLook  = 500 * time.Millisecond // a wait that is shorter is not worth a word
+	nextLook   = time.Minute
+	lookWithin = 5 * time.Second // a look that takes longer is given up
+	longQueue  = 100
+)
+
+// queueLook is what one look at the queue shows: the holder and, if we are known to be in the queue or to have been,
+// our place.
+type queueLook struct {
+	holder  zklock.Participant
+	nobody  bool // there is no holder
+	place   int  // 1 is the holder's; 0 if it is not known
+	listed  int  // our place as the library last listed it, for when place is not known; 0 if it did not
+	waiting int  // how many are in the queue, we among them if the place is known
+	ours    ourNode
+}
+
+// lookAt finds our place. We are the participant of this ZooKeeper session or, if our node is gone already, stood where
+// its token says.
+func lookAt(ps []zklock.Participant, session, token int64) queueLook {
+	l := queueLook{ours: ourNode{session, token}}
+	var others []zklock.Participant
+	for _, p := range ps {
+		if p.SessionID == session && session != 0 {
+			l.ours.token = p.Token
+			continue
+		}
+		others = append(others, p)
+	}
+	l.waiting = len(others)
+	if l.nobody = len(others) == 0; !l.nobody {
+		l.holder = others[0]
+	}
+	if l.ours.token != 0 {
+		l.waiting++
+		l.place = 1
+		for _, p := range others {
+			if p.Token < l.ours.token {
+				l.place++
+			}
+		}
+	}
+	return l
+}
+
+// String says it in one line.
+func (l queueLook) String() string {
+	place := fmt.Sprintf("%d in the queue", l.waiting)
+	switch {
+	case l.place > 0:
+		place = fmt.Sprintf("number %d of %d in the queue", l.place, l.waiting)
+	case l.listed > 0:
+		place += fmt.Sprintf(", we were number %d when it was last listed", l.listed)
+	}
+	if l.nobody {
+		return place
+	}
+	return place + "; held by " + describe(l.holder)
+}
+
+// describe says who a participant is, and since when it is in the queue. When it got the lock no node tells: at once, if
+// nobody was ahead of it, and otherwise later.
+func describe(p zklock.Participant) string {
+	var b strings.Builder
+	e := entryOf(p)
+	switch {
+	case e.Pid != 0:
+		fmt.Fprintf(&b, "%s, pid %d", e.Host, e.Pid)
+	case e.Data != "":
+		fmt.Fprintf(&b, "%.64q", e.Data)
+	default:
+		b.WriteString(e.Node)
+	}
+	if e.Session != "" {
+		b.WriteString(", session " + e.Session)
+	}
+	fmt.Fprintf(&b, ", token %d, queued %v ago, at %s", e.Token, max(p.Age, 0).Round(time.Second), p.Created.Local().Format(time.RFC3339))
+	return b.String()
+}
+
+// look reads the queue. A long one is not read to its end: hundreds of runs that wait, each reading what all of them have
+// written, would keep the servers from their work. Of such a queue it knows the length and the holder.
+func (o *runOptions) look(ctx context.Context, s *zklock.Session, m *zklock.Mutex, last ourNode) (queueLook, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, lookWithin, errNoServer{lookWithin})
+	defer cancel()
+	root := chrootOf(o.servers) + o.path
+	names, err := ask(ctx, s, func(c *zk.Conn) ([]string, error) {
+		names, _, err := c.Children(root)
+		return names, err
+	})
+	if err != nil && !errors.Is(err, zk.ErrNoNode) { // a lock root that is gone is an empty queue
+		return queueLook{}, err
+	}
+	if len(names) > longQueue {
+		l := queueLook{waiting: len(names)}
+		l.holder, err = ask(ctx, s, func(c *zk.Conn) (zklock.Participant, error) {
+			node := root + "/" + frontOf(names)
+			data, stat, err := c.Get(node)
+			if err != nil {
+				return zklock.Participant{}, err
+			}
+			created := time.UnixMilli(stat.Ctime)
+			return zklock.Participant{Node: node, Data: data, SessionID: stat.EphemeralOwner, Token: stat.Czxid, Created: created, Age: time.Since(created)}, nil
+		})
+		l.nobody = errors.Is(err, zk.ErrNoNode) // it has just released
+		if l.nobody {
+			err = nil
+		}
+		return l, err
+	}
+	ps, err := m.Participants(ctx)
+	if err != nil {
+		return queueLook{}, err
+	}
+	session := s.SessionID()
+	return lookAt(ps, session, last.tokenIn(session)), nil
+}
+
+// frontOf returns the name with the lowest sequence number, ten digits at its end.
+func frontOf(names []string) string {
+	return slices.MinFunc(names, func(a, b string) int { return cmp.Compare(sequence(a), sequence(b)) })
+}
+
+func sequence(name string) uint64 {
+	n, err := strconv.ParseUint(name[max(0, len(name)-10):], 10, 32)
+	if err != nil {
+		return math.MaxUint64 // not in the queue
+	}
+	return n
+}
+
+// ourNode is the node that we waited with, as it was last seen; the zero value if it was not.
+type ourNode struct{ session, token int64 }
+
+// tokenIn returns the token, 0 if the node is not of this ZooKeeper session: after the loss of one we are at the tail.
+func (n ourNode) tokenIn(session int64) int64 {
+	if n.session != session {
+		return 0
+	}
+	return n.token
+}
+
+// watchQueue says how the wait goes, once and then every minute, until ctx ends.
+func (o *runOptions) watchQueue(ctx context.Context, s *zklock.Session, m *zklock.Mutex) (ours ourNode) {
+	next := time.NewTimer(firstLook)
+	defer next.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ours
+		case <-next.C:
+		}
+		next.Reset(nextLook)
+		l, err := o.look(ctx, s, m, ourNode{})
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			o.note("waiting; the queue cannot be read: %v", cause(err))
+		default:
+			if ours = l.ours; l.place != 1 { // or the lock is just coming
+				o.note("waiting: %v", l)
+			}
+		}
+	}
+}

@@ -1,0 +1,920 @@
+package zklock
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+)
+
+// The explorer's model: what ZooKeeper guarantees, and clients that decide with the library's own functions (placeOf,
+// inFrontNow, fateOf). A world is a value; a step takes one to another. What the model holds:
+//
+//   - writes have one order, and each session's server applies them in that order, some time later (queue)
+//   - a read is answered from what the session's server has applied; a server that lags answers with the past
+//   - an event comes before any later answer on its connection; those of one transaction come in any order
+//   - on another connection a session never sees less than it has seen; setWatches replays in any order what was missed
+//   - the end of a session is one transaction that deletes its nodes; its client learns of it some time later
+//
+// A request and its answer are one step: a request on its way is one that is not made yet. The exception is a request that
+// was on its way when the connection went, which may have arrived (see disconnect).
+//
+// Looked for is a state from which nothing goes on; not a circle in which something always does.
+//
+// Outside the model: time, and so leases; the slow re-check of watches, which would hide a stop; creates that a server takes
+// from the socket of a connection that is gone, after the sync that looked for them (eraseStrays deletes them).
+const (
+	maxNodes    = 12
+	maxLag      = 4 // transactions that a server may be behind
+	maxSessions = 3
+	maxWaiters  = 3
+	noNode      = 255
+	stranger    = 254 // who owns the node of another program
+)
+
+type nodes uint16 // a set of lock nodes, by the order in which they were made
+
+func (s nodes) has(i uint8) bool { return i < maxNodes && s&(1<<i) != 0 }
+func only(i uint8) nodes         { return 1 << i }
+func (s nodes) each(f func(i uint8)) {
+	for ; s != 0; s &= s - 1 {
+		f(uint8(bits.TrailingZeros16(uint16(s))))
+	}
+}
+
+type phase uint8
+
+const (
+	idle phase = iota
+	creating
+	resolving // the create's answer was lost
+	toList
+	ordering // reads czxids
+	armingOwn
+	armingAhead
+	waiting
+	awaiting // our own delete of the predecessor
+	holding
+	deleting // released, or given up
+)
+
+type fired uint8
+
+const (
+	notFired fired = iota
+	goneEvent
+	otherEvent
+)
+
+// client is one owner that acquires and releases.
+type client struct {
+	left      uint8 // acquisitions to go
+	phase     phase
+	committed bool // the write under way has reached the leader
+	unsure    bool // a delete has not been answered before
+	node      uint8
+	ahead     uint8 // the predecessor
+	nAhead    uint8
+	wrapped   bool
+	known     nodes // whose czxid is known
+	gone      nodes // who was gone when it was read
+	unordered nodes // who is to be read
+
+	listConn, ownConn, aheadConn, waitConn uint8
+	ownFired, aheadFired                   fired
+	erasing                                bool // the predecessor was being deleted by us when its event came
+	dead                                   bool // at the predecessor's event our own node was gone already
+}
+
+type change struct {
+	kind  uint8 // made, deleted, written
+	nodes nodes
+}
+
+const (
+	made uint8 = iota + 1
+	deleted
+	written
+)
+
+// session is one ZooKeeper session, at its server and at its client.
+type session struct {
+	gen      uint8 // which session of this client it is
+	ended    bool  // at the leader
+	cut      bool  // its server knows
+	conn     uint8 // 0: not connected
+	conns    uint8
+	open     bool // requests may go: watches were restored, or that has taken too long
+	restored bool
+
+	lag   [maxLag]change
+	n     uint8
+	view  nodes // what its server has applied
+	last  nodes // what the transaction applied last deleted
+	quiet nodes // whose deletion a lost event did not tell
+	armed nodes // era.watches that are set, and over which connection
+	over  [maxNodes]uint8
+
+	server, client         nodes // watches at the server; those the client would restore
+	missed                 nodes // written meanwhile
+	toldGone, toldWritten  nodes // events on their way
+	erasing, erased, could nodes // our deletes: under way, succeeded, failed
+}
+
+type world struct {
+	n        uint8 // nodes made
+	alive    nodes
+	foreign  nodes
+	owner    [maxNodes]uint8 // session<<4 | gen
+	who      [maxNodes]uint8 // client
+	nClients uint8
+	of       [maxWaiters]uint8 // whose session is whose
+	nSess    uint8
+	s        [maxSessions]session
+	c        [maxWaiters]client
+	faults   uint8 // that may yet strike
+	giveUps  uint8
+	deaf     bool // an event or a watch got lost: only the re-check would help
+
+	broken string // which promise
+}
+
+// kinds of faults
+type faults uint16
+
+const (
+	disconnects faults = 1 << iota
+	expiries
+	adminDeletes
+	adminDeletesTwo
+	adminWrites
+	foreigners
+	lostEvents
+	lateRestores // the client takes too long to restore its watches: requests go before
+	lostRestores // or cannot
+	usual        = disconnects | expiries | adminDeletes | adminDeletesTwo | adminWrites | foreigners
+	all          = usual | lateRestores | lostRestores | lostEvents
+)
+
+type explorer struct {
+	sessions []uint8 // of each client
+	acquire  uint8   // how often each
+	faults   uint8
+	kinds    faults
+	giveUps  uint8
+	queued   phase // they stand in the queue at the start, and the last of them has come to this phase; 0: nobody
+	lagging  uint8
+	suffixes func(i int) string // of the i-th node
+
+	place func(self string, children, markers []string, czxid map[string]int64) place
+	rule  func(evidence) ruling
+	fate  func(o outcome, left, over bool) createFate
+
+	places map[placeKey]placed
+	grants struct{ listed, event int } // how many steps granted, and on what
+}
+
+type placeKey struct {
+	list, foreign, known, gone nodes
+	self                       uint8
+}
+
+type placed struct {
+	kind      placeKind
+	ahead, n  uint8
+	wrapped   bool
+	unordered nodes
+}
+
+func (x *explorer) start() world {
+	w := world{nClients: uint8(len(x.sessions)), faults: x.faults, giveUps: x.giveUps}
+	for i, s := range x.sessions {
+		w.of[i] = s
+		w.nSess = max(w.nSess, s+1)
+		w.c[i] = client{left: x.acquire, node: noNode, ahead: noNode}
+	}
+	for i := range w.nSess {
+		w.s[i] = session{conn: 1, conns: 1, open: true, restored: true}
+	}
+	if x.queued != idle {
+		x.queueUp(&w)
+	}
+	return w
+}
+
+// queueUp has all clients queued, in their order: the first holds, and the others watch whom they should.
+func (x *explorer) queueUp(w *world) {
+	for c := range w.nClients {
+		w.c[c].phase = creating
+		to := waiting
+		if c == w.nClients-1 {
+			to = x.queued
+		}
+		for w.c[c].phase != to && w.c[c].phase != holding {
+			next := *w
+			x.steps(w, func(n *world, must bool, _ func() string) {
+				asked := w.c[c] != n.c[c] && n.c[c].phase != idle && n.c[c].phase != deleting
+				learnt := w.s != n.s && w.c == n.c
+				if must && (asked || learnt) {
+					next = *n
+				}
+			})
+			if next == *w {
+				panic("nobody queues")
+			}
+			*w = next
+		}
+	}
+}
+
+func (x *explorer) nodeName(i uint8, foreign nodes) string {
+	suffix := fmt.Sprintf("%010d", i)
+	if x.suffixes != nil {
+		suffix = x.suffixes(int(i))
+	}
+	if foreign.has(i) {
+		return fmt.Sprintf("%032x__lock__%s", 100-i, suffix) // kazoo's
+	}
+	return fmt.Sprintf("_c_%08x-0000-4000-8000-000000000000-lock-%s", 100-i, suffix) // by name the later one is first
+}
+
+// where asks placeOf, once for each question.
+func (x *explorer) where(w *world, c *client, list nodes) placed {
+	key := placeKey{list, w.foreign & list, c.known, c.gone, c.node}
+	if p, ok := x.places[key]; ok {
+		return p
+	}
+	children, index := []string{"config"}, map[string]uint8{}
+	(list | c.known | c.gone).each(func(i uint8) { index[x.nodeName(i, w.foreign)] = i })
+	list.each(func(i uint8) { children = append(children, x.nodeName(i, w.foreign)) })
+	czxid := map[string]int64{x.nodeName(c.node, w.foreign): int64(c.node) + 1}
+	c.known.each(func(i uint8) { czxid[x.nodeName(i, w.foreign)] = int64(i) + 1 })
+	c.gone.each(func(i uint8) { czxid[x.nodeName(i, w.foreign)] = -1 })
+	slices.Sort(children)
+	p := x.place(x.nodeName(c.node, w.foreign), children, queueMarkers, czxid)
+	r := placed{kind: p.kind, ahead: noNode, n: uint8(p.ahead), wrapped: p.wrapped}
+	if p.kind == behind {
+		r.ahead = index[p.predecessor]
+	}
+	for _, n := range p.unordered {
+		r.unordered |= only(index[n])
+	}
+	x.places[key] = r
+	return r
+}
+
+func (w *world) id(s uint8) uint8         { return s<<4 | w.s[s].gen }
+func (w *world) session(c uint8) *session { return &w.s[w.of[c]] }
+func (s *session) answers() bool {
+	return s.conn != 0 && s.open && !s.cut && s.toldGone|s.toldWritten == 0
+}
+func (w *world) breaks(promise string) { w.broken = promise }
+func (w *world) canCommit(lag uint8) bool {
+	for i := range w.nSess {
+		if s := &w.s[i]; s.conn != 0 && !s.cut && s.n >= lag {
+			return false
+		}
+	}
+	return true
+}
+
+// commit is a transaction at the leader.
+func (w *world) commit(lag uint8, ch change) {
+	switch ch.kind {
+	case made:
+		w.alive |= ch.nodes
+	case deleted:
+		ch.nodes.each(func(i uint8) {
+			woken := 0
+			for c := range w.nClients {
+				if k := &w.c[c]; (k.phase == armingAhead || k.phase == waiting) && k.ahead == i && w.alive.has(k.node) && !ch.nodes.has(k.node) {
+					woken++
+				}
+			}
+			if woken > 1 {
+				w.breaks("I8: one release wakes two")
+			}
+		})
+		w.alive &^= ch.nodes
+	}
+	for i := range w.nSess {
+		s := &w.s[i]
+		if s.n >= lag {
+			s.skip()
+		}
+		s.lag[s.n] = ch
+		s.n++
+	}
+}
+
+func (s *session) next() change {
+	ch := s.lag[0]
+	copy(s.lag[:], s.lag[1:])
+	s.n--
+	s.lag[s.n] = change{}
+	switch ch.kind {
+	case made:
+		s.view |= ch.nodes
+	case deleted:
+		s.view &^= ch.nodes
+	}
+	return ch
+}
+
+// skip applies a transaction without a connection that could tell of it.
+func (s *session) skip() {
+	if ch := s.next(); ch.kind == written {
+		s.missed |= ch.nodes & s.client
+	}
+}
+
+// apply lets a session's server do the next transaction, which makes events of watches.
+func (w *world) apply(i uint8) change {
+	s := &w.s[i]
+	ch := s.next()
+	hit := ch.nodes & s.server
+	switch ch.kind {
+	case deleted:
+		s.last = ch.nodes
+		s.toldGone |= hit
+		s.server &^= hit
+	case written:
+		s.toldWritten |= hit
+		s.server &^= hit
+		if !s.restored {
+			s.missed |= ch.nodes & s.client &^ hit
+		}
+	}
+	if s.ended && s.n == 0 {
+		s.cut = true
+	}
+	return ch
+}
+
+// event reaches the client: era.nodeEvent.
+func (w *world) event(i, node uint8, kind fired) {
+	s := &w.s[i]
+	s.client &^= only(node)
+	s.missed &^= only(node)
+	s.armed &^= only(node)
+	s.over[node] = 0
+	for c := range w.nClients {
+		k := &w.c[c]
+		if w.of[c] != i {
+			continue
+		}
+		if k.node == node && k.phase == holding && kind == goneEvent {
+			w.finish(c) // told
+			continue
+		}
+		if k.node == node && (k.phase == armingAhead || k.phase == waiting || k.phase == awaiting) && k.ownFired == notFired {
+			k.ownFired = kind
+		}
+		if k.ahead == node && k.phase == waiting && k.aheadFired == notFired {
+			k.aheadFired = kind
+			k.erasing = s.erasing.has(node)
+			k.dead = !s.view.has(k.node)
+			// What the rule cannot know: one transaction deleted another session's node and ours (the exception that it names);
+			// or the server lost our event, against its guarantee. Such a hold is lost at the next heartbeat.
+			both := only(node) | only(k.node)
+			if s.last&both == both && w.owner[node] != w.id(i) || s.last&both != both && s.quiet.has(k.node) {
+				k.dead = false
+			}
+		}
+	}
+}
+
+// finish ends an acquisition.
+func (w *world) finish(c uint8) {
+	left := w.c[c].left - 1
+	w.c[c] = client{left: left, node: noNode, ahead: noNode}
+}
+
+func (w *world) requeue(c uint8) {
+	w.c[c] = client{left: w.c[c].left, phase: creating, node: noNode, ahead: noNode}
+}
+
+func (w *world) list(c uint8) {
+	k := &w.c[c]
+	*k = client{left: k.left, phase: toList, node: k.node, ahead: noNode, known: k.known, gone: k.gone}
+}
+
+// grant is attempt.grant.
+func (x *explorer) grant(w *world, c uint8, byEvent bool) {
+	k, s := &w.c[c], w.session(c)
+	if byEvent && k.ownFired == goneEvent {
+		w.requeue(c)
+		return
+	}
+	if byEvent && k.dead {
+		w.breaks("I1, I3: granted on the event, when that connection had already shown a state without the own node")
+	}
+	for o := range w.nClients {
+		if h := &w.c[o]; o != c && h.phase == holding && w.alive.has(h.node) && w.alive.has(k.node) {
+			w.breaks("I1: two hold, on live nodes")
+		}
+	}
+	if w.broken == "" && w.alive&(only(k.node)-1) != 0 {
+		w.breaks("I8: granted before an earlier node")
+	}
+	if w.owner[k.node] != w.id(w.of[c]) {
+		w.breaks("I3: granted on a node of another session")
+	}
+	if x.suffixes != nil && byEvent && k.wrapped { // the list would have said so, had it been asked
+		(s.view & w.foreign).each(func(i uint8) {
+			if m, _ := parseMember(x.nodeName(i, w.foreign), queueMarkers); m.wrapped() {
+				w.breaks("I1: granted past the counter's end, beside another program's node that orders otherwise")
+			}
+		})
+	}
+	*k = client{left: k.left, phase: holding, node: k.node, ahead: noNode}
+	if byEvent {
+		x.grants.event++
+	} else {
+		x.grants.listed++
+	}
+}
+
+// read is one read of a client and its answer, which is of connection conn: 0 if that is not sure.
+func (x *explorer) read(w *world, c, conn uint8) string {
+	k, s := &w.c[c], w.session(c)
+	switch k.phase {
+	case toList:
+		p := x.where(w, k, s.view)
+		switch p.kind {
+		case missing:
+			w.requeue(c)
+			return "lists, and its node is not there"
+		case front:
+			x.grant(w, c, false)
+			return "lists, is in front, and is granted"
+		case exhausted:
+			k.phase, k.committed = deleting, false
+			s.erasing |= only(k.node)
+			return "lists, finds another program's node past the counter's end, and gives up"
+		case needOrder:
+			k.phase, k.unordered = ordering, p.unordered
+			return "lists, and must read the order of " + p.unordered.String()
+		}
+		k.phase, k.ahead, k.nAhead, k.wrapped, k.listConn, k.waitConn = armingOwn, p.ahead, p.n, p.wrapped, conn, s.conn
+		x.join(w, c)
+		return fmt.Sprintf("lists: %d ahead, the next is %s", p.n, only(p.ahead))
+	case ordering:
+		i := uint8(bits.TrailingZeros16(uint16(k.unordered)))
+		if s.view.has(i) {
+			k.known |= only(i)
+		} else {
+			k.gone |= only(i)
+		}
+		k.unordered &^= only(i)
+		if k.unordered == 0 {
+			k.phase = toList
+		}
+		return "reads when " + only(i).String() + " was made"
+	case armingOwn:
+		if !s.view.has(k.node) {
+			w.requeue(c)
+			return "reads its own node, which is gone"
+		}
+		x.arm(w, c, k.node, conn)
+		k.ownConn, k.phase = conn, armingAhead
+		x.join(w, c)
+		return "watches its own node"
+	case armingAhead:
+		if !s.view.has(k.ahead) {
+			w.list(c)
+			return "reads its predecessor, which is gone"
+		}
+		x.arm(w, c, k.ahead, conn)
+		k.aheadConn, k.phase = conn, waiting
+		return "watches its predecessor"
+	}
+	panic("no read")
+}
+
+func (x *explorer) arm(w *world, c, node, conn uint8) {
+	s := w.session(c)
+	s.server |= only(node)
+	s.client |= only(node)
+	s.missed &^= only(node)
+	s.armed |= only(node)
+	s.over[node] = conn
+	for o := range w.nClients { // those of one session share a watch
+		if o != c && w.of[o] == w.of[c] {
+			x.join(w, o)
+		}
+	}
+}
+
+// join uses watches that are set.
+func (x *explorer) join(w *world, c uint8) {
+	k, s := &w.c[c], w.session(c)
+	if k.phase == armingOwn && s.armed.has(k.node) {
+		k.ownConn, k.phase = s.over[k.node], armingAhead
+	}
+	if k.phase == armingAhead && s.armed.has(k.ahead) {
+		k.aheadConn, k.phase = s.over[k.ahead], waiting
+	}
+}
+
+func (k *client) reads() bool {
+	return k.phase == toList || k.phase == ordering || k.phase == armingOwn || k.phase == armingAhead
+}
+
+// ask puts what a client knows to the rule.
+func (x *explorer) ask(w *world, c uint8) string {
+	k, s := &w.c[c], w.session(c)
+	e := evidence{
+		ahead: int(k.nAhead), wrapped: k.wrapped, deleted: k.aheadFired == goneEvent,
+		owner: int64(w.owner[k.ahead]), session: int64(w.id(w.of[c])),
+		conn: uint64(s.conn), listConn: uint64(k.listConn), ownConn: uint64(k.ownConn), aheadConn: uint64(k.aheadConn),
+		ownFired: k.ownFired != notFired,
+	}
+	switch {
+	case !k.erasing:
+	case s.erased.has(k.ahead):
+		e.ourDelete = succeeded
+	case s.could.has(k.ahead):
+		e.ourDelete = failed
+	default:
+		e.ourDelete = unanswered
+	}
+	switch x.rule(e) {
+	case grantNow:
+		x.grant(w, c, true)
+		return "is woken by its predecessor's event, and is granted"
+	case awaitDelete:
+		k.phase = awaiting
+		return "is woken by its predecessor's event, and waits for the answer to its own session's delete"
+	}
+	w.list(c)
+	return "is woken by its predecessor's event, and is to list"
+}
+
+func (s nodes) String() string {
+	var out []string
+	s.each(func(i uint8) { out = append(out, fmt.Sprintf("n%d", i)) })
+	return strings.Join(out, "+")
+}
+
+func (w *world) name(c uint8) string {
+	k := &w.c[c]
+	name := string(rune('A' + c))
+	if k.node != noNode {
+		name += "(" + only(k.node).String() + ")"
+	}
+	return name
+}
+
+// emit takes a world that one step leads to. A step that is no fault and no whim of a client must come some time.
+type emit func(next *world, must bool, what func() string)
+
+// steps gives all worlds that one step leads to.
+func (x *explorer) steps(w *world, out emit) {
+	can := w.canCommit(x.lagging)
+	for i := range w.nSess {
+		x.serverSteps(w, i, can, out)
+	}
+	for c := range w.nClients {
+		x.clientSteps(w, c, can, out)
+	}
+	if can {
+		w.foreign.each(func(i uint8) { // its owner leaves
+			if w.alive.has(i) {
+				n := *w
+				n.commit(x.lagging, change{deleted, only(i)})
+				out(&n, true, func() string { return "the other program deletes its node " + only(i).String() })
+			}
+		})
+	}
+	if w.faults > 0 {
+		x.faultSteps(w, can, out)
+	}
+}
+
+func (x *explorer) serverSteps(w *world, i uint8, can bool, out emit) {
+	s := &w.s[i]
+	told := s.toldGone | s.toldWritten
+	who := func() string { return fmt.Sprintf("session %d", i) }
+	if s.conn != 0 && !s.cut && told == 0 && s.n > 0 {
+		n := *w
+		ch := n.apply(i)
+		out(&n, true, func() string {
+			return fmt.Sprintf("%s: its server learns that %s was %s", who(), ch.nodes, []string{"", "made", "deleted", "written"}[ch.kind])
+		})
+	}
+	told.each(func(node uint8) {
+		kind := otherEvent
+		if s.toldGone.has(node) {
+			kind = goneEvent
+		}
+		n := *w
+		n.s[i].toldGone &^= only(node)
+		n.s[i].toldWritten &^= only(node)
+		lost := n
+		n.event(i, node, kind)
+		out(&n, true, func() string {
+			return fmt.Sprintf("%s: the event of %s comes (%s)", who(), only(node), []string{"", "deleted", "written"}[kind])
+		})
+		if w.faults > 0 && x.kinds&lostEvents != 0 {
+			lost.faults--
+			lost.deaf = true
+			if kind == goneEvent {
+				lost.s[i].quiet |= only(node)
+			}
+			out(&lost, false, func() string { return fmt.Sprintf("%s: FAULT the event of %s gets lost", who(), only(node)) })
+		}
+	})
+	if s.conn == 0 {
+		for k := range s.n + 1 {
+			n := *w
+			t := &n.s[i]
+			for range k {
+				t.skip()
+			}
+			t.conns++
+			t.conn = t.conns
+			t.cut = t.ended && t.n == 0
+			t.restored = t.client == 0
+			t.open = t.restored
+			t.last = 0
+			out(&n, true, func() string {
+				return fmt.Sprintf("%s: connected again, to a server that is %d transactions behind", who(), s.n-k)
+			})
+			if !t.restored && w.faults > 0 && x.kinds&lateRestores != 0 {
+				late := n
+				late.faults--
+				late.s[i].open = true
+				out(&late, false, func() string {
+					return fmt.Sprintf("%s: FAULT connected again, to a server that is %d transactions behind; watches are restored late", who(), s.n-k)
+				})
+			}
+		}
+	}
+	if s.conn != 0 && !s.restored && !s.cut && told == 0 {
+		n := *w
+		t := &n.s[i]
+		t.restored, t.open, t.last = true, true, 0
+		t.toldGone |= t.client &^ t.view
+		t.toldWritten |= t.client & t.view & t.missed
+		t.server |= t.client &^ (t.toldGone | t.toldWritten)
+		t.missed = 0
+		out(&n, true, func() string { return who() + ": the client restores its watches" })
+		if w.faults > 0 && x.kinds&lostRestores != 0 {
+			n := *w
+			n.s[i].restored, n.s[i].open = true, true
+			n.deaf = true
+			n.faults--
+			out(&n, false, func() string { return who() + ": FAULT the client cannot restore its watches" })
+		}
+	}
+	if s.ended { // in any connection, or on the next
+		n := *w
+		t := &n.s[i]
+		*t = session{gen: t.gen + 1, conn: 1, conns: 1, open: true, restored: true, lag: t.lag, n: t.n, view: t.view}
+		for c := range n.nClients {
+			if k := &n.c[c]; n.of[c] == i {
+				switch k.phase {
+				case idle:
+				case holding, deleting:
+					n.finish(c)
+				default:
+					n.requeue(c)
+				}
+			}
+		}
+		out(&n, true, func() string { return who() + ": the client learns that it is over, and has another" })
+	}
+}
+
+func (x *explorer) clientSteps(w *world, c uint8, can bool, out emit) {
+	k, s := &w.c[c], w.session(c)
+	step := func(must bool, what string, f func(n *world, k *client, s *session)) {
+		n := *w
+		f(&n, &n.c[c], n.session(c))
+		out(&n, must, func() string { return w.name(c) + " " + what })
+	}
+	ready := s.answers()
+	switch k.phase {
+	case idle:
+		if k.left > 0 {
+			step(true, "acquires", func(n *world, k *client, _ *session) { n.requeue(c) })
+		}
+	case creating:
+		if !k.committed && ready && !s.ended && can && w.n < maxNodes {
+			step(true, "creates "+only(w.n).String(), func(n *world, k *client, _ *session) {
+				x.create(n, c)
+				k.committed = true
+			})
+		}
+		if k.committed && ready && s.view.has(k.node) || k.committed && ready && !w.alive.has(k.node) && s.n == 0 {
+			step(true, "has its create's answer", func(n *world, k *client, _ *session) {
+				if x.fate(applied, true, false) == nodeMade {
+					k.phase, k.committed = toList, false
+				}
+			})
+		}
+	case resolving:
+		if ready && s.n == 0 && !s.ended { // after the sync
+			step(true, "looks for the node of its lost create", func(n *world, k *client, s *session) {
+				if k.node != noNode && s.view.has(k.node) {
+					k.phase = toList
+				} else {
+					n.requeue(c)
+				}
+			})
+		}
+	case toList, ordering, armingOwn, armingAhead:
+		if ready {
+			n := *w
+			what := x.read(&n, c, s.conn)
+			out(&n, true, func() string { return w.name(c) + " " + what })
+		}
+	case waiting, awaiting:
+		if k.phase == awaiting {
+			if s.erased.has(k.ahead) || s.could.has(k.ahead) {
+				n := *w
+				what := x.ask(&n, c)
+				out(&n, true, func() string { return w.name(c) + " " + what })
+			}
+			break
+		}
+		if k.aheadFired != notFired {
+			n := *w
+			what := x.ask(&n, c)
+			out(&n, true, func() string { return w.name(c) + " " + what })
+		}
+		if k.ownFired == goneEvent {
+			step(true, "is woken by its own node's deletion, and queues again", func(n *world, k *client, _ *session) { n.requeue(c) })
+		}
+		if k.ownFired == otherEvent {
+			step(true, "is woken by another event of its own node", func(n *world, k *client, _ *session) { n.list(c) })
+		}
+		if s.conn != 0 && s.conn != k.waitConn {
+			step(true, "is woken by the reconnect", func(n *world, k *client, _ *session) { n.list(c) })
+		}
+	case holding:
+		if ready && !s.view.has(k.node) {
+			step(true, "is told by the heartbeat that its node is gone", func(n *world, _ *client, _ *session) { n.finish(c) })
+		}
+		step(true, "releases", func(_ *world, k *client, s *session) {
+			k.phase = deleting
+			s.erasing |= only(k.node)
+		})
+	case deleting:
+		x.deleteSteps(w, c, can, step)
+	}
+	if w.giveUps > 0 && k.phase >= toList && k.phase <= awaiting {
+		step(false, "gives up", func(n *world, k *client, s *session) {
+			n.giveUps--
+			*k = client{left: k.left, phase: deleting, node: k.node, ahead: noNode}
+			s.erasing |= only(k.node)
+		})
+	}
+}
+
+func (x *explorer) create(w *world, c uint8) {
+	i := w.n
+	w.n++
+	(w.alive & ^w.foreign).each(func(j uint8) {
+		if w.who[j] == c {
+			w.breaks("I2: two nodes of one owner")
+		}
+	})
+	w.owner[i], w.who[i], w.c[c].node = w.id(w.of[c]), c, i
+	w.commit(x.lagging, change{made, only(i)})
+}
+
+func (x *explorer) deleteSteps(w *world, c uint8, can bool, step func(bool, string, func(*world, *client, *session))) {
+	k, s := &w.c[c], w.session(c)
+	ready := s.answers() && !s.ended
+	end := func(n *world, s *session, node uint8, ok bool) {
+		s.erasing &^= only(node)
+		if ok {
+			s.erased |= only(node)
+		} else {
+			s.could |= only(node)
+		}
+		n.finish(c)
+	}
+	switch {
+	case !k.committed && ready && w.alive.has(k.node) && can:
+		step(true, "has its node deleted", func(n *world, k *client, _ *session) {
+			k.committed = true
+			n.commit(x.lagging, change{deleted, only(k.node)})
+		})
+	case !k.committed && ready && !w.alive.has(k.node) && !s.view.has(k.node):
+		step(true, "finds its node deleted", func(n *world, k *client, s *session) { end(n, s, k.node, k.unsure) })
+	case k.committed && ready && !s.view.has(k.node):
+		step(true, "has its delete's answer", func(n *world, k *client, s *session) { end(n, s, k.node, true) })
+	}
+}
+
+func (x *explorer) faultSteps(w *world, can bool, out emit) {
+	fault := func(what string, f func(n *world)) {
+		n := *w
+		n.faults--
+		f(&n)
+		out(&n, false, func() string { return "FAULT " + what })
+	}
+	for i := range w.nSess {
+		s := &w.s[i]
+		if s.conn != 0 && x.kinds&disconnects != 0 {
+			x.disconnects(w, i, out)
+		}
+		var his nodes
+		w.alive.each(func(n uint8) {
+			if w.owner[n] == w.id(i) && !w.foreign.has(n) {
+				his |= only(n)
+			}
+		})
+		if can && !s.ended && his != 0 && x.kinds&expiries != 0 {
+			fault(fmt.Sprintf("session %d expires, with %s", i, his), func(n *world) {
+				n.s[i].ended = true
+				n.commit(x.lagging, change{deleted, his})
+			})
+		}
+	}
+	if !can {
+		return
+	}
+	ours := w.alive &^ w.foreign
+	ours.each(func(a uint8) {
+		if x.kinds&adminDeletes != 0 {
+			fault("an administrator deletes "+only(a).String(), func(n *world) { n.commit(x.lagging, change{deleted, only(a)}) })
+		}
+		if x.kinds&adminWrites != 0 {
+			fault("an administrator writes to "+only(a).String(), func(n *world) { n.commit(x.lagging, change{written, only(a)}) })
+		}
+		if x.kinds&adminDeletesTwo != 0 {
+			(ours &^ (only(a)<<1 - 1)).each(func(b uint8) {
+				fault("an administrator deletes "+(only(a)|only(b)).String()+" in one transaction", func(n *world) {
+					n.commit(x.lagging, change{deleted, only(a) | only(b)})
+				})
+			})
+		}
+	})
+	if x.kinds&foreigners != 0 && w.n < maxNodes {
+		fault("another program queues, with "+only(w.n).String(), func(n *world) {
+			n.owner[n.n], n.who[n.n] = stranger, stranger
+			n.foreign |= only(n.n)
+			n.n++
+			n.commit(x.lagging, change{made, only(n.n - 1)})
+		})
+	}
+}
+
+// disconnects loses a session's connection. A request that had been sent may have arrived, for each of its clients: then a
+// read was answered, though nobody can tell over which connection, and a write that was not done yet never will be.
+func (x *explorer) disconnects(w *world, i uint8, out emit) {
+	for arrived := range uint8(1) << w.nClients {
+		n := *w
+		n.faults--
+		what, ok := "", true
+		for c := range n.nClients {
+			k := &n.c[c]
+			if n.of[c] != i {
+				ok = ok && arrived&(1<<c) == 0
+				continue
+			}
+			sent := arrived&(1<<c) != 0
+			switch {
+			case k.phase == creating && (k.committed || sent):
+				ok = ok && !(k.committed && sent)
+				if x.fate(unknown, true, false) == nodeUnclear {
+					k.phase, k.committed = resolving, false
+				} else {
+					n.requeue(c)
+				}
+			case k.phase == deleting && (k.committed || sent):
+				ok = ok && !(k.committed && sent)
+				k.committed, k.unsure = false, true
+			case k.reads() && sent:
+				ok = ok && n.s[i].answers() && arrived&(1<<c-1) == 0 // one of them, that is enough
+				if ok {
+					what += "; " + w.name(c) + " just had an answer: " + x.read(&n, c, 0)
+				}
+			default:
+				ok = ok && !sent
+			}
+		}
+		if !ok {
+			continue
+		}
+		s := &n.s[i]
+		s.missed |= s.toldWritten & s.client
+		s.conn, s.open, s.restored = 0, false, false
+		s.server, s.toldGone, s.toldWritten, s.last = 0, 0, 0, 0
+		out(&n, false, func() string { return fmt.Sprintf("FAULT session %d loses its connection%s", i, what) })
+	}
+}
+
+// done says whether everybody has had all turns.
+func (w *world) done() bool {
+	for c := range w.nClients {
+		if w.c[c].left > 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,79 @@
+package expire_test
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/expire"
+	"github.com/zklock/zklock/internal/zkserver"
+	"github.com/zklock/zklock/zktest"
+)
+
+type quiet struct{}
+
+func (quiet) Printf(string, ...any) {}
+
+func to(addr string) func(time.Duration) (net.Conn, error) {
+	return func(timeout time.Duration) (net.Conn, error) { return net.DialTimeout("tcp", addr, timeout) }
+}
+
+func TestSession_SaysWhetherItWasThere(t *testing.T) {
+	for name, start := range map[string]func(*testing.T) string{
+		"zktest":    func(t *testing.T) string { return zktest.Start(t).Addr() },
+		"ZooKeeper": func(t *testing.T) string { return zkserver.Single(t).Addr() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			addr := start(t)
+			conn, _, err := zk.Connect([]string{addr}, 10*time.Second, zk.WithLogger(quiet{}))
+			require.NoError(t, err)
+			defer conn.Close()
+			_, err = conn.Create("/expire-", nil, zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
+			require.NoError(t, err)
+			id := conn.SessionID()
+			was, err := expire.Session(to(addr), id, "ann:secret")
+			require.NoError(t, err)
+			require.True(t, was)
+			was, err = expire.Session(to(addr), id, "")
+			require.NoError(t, err)
+			require.False(t, was)
+		})
+	}
+}
+
+// The answer to the attaching can get lost, when the client takes its session back at that moment, although the server did
+// what it was asked.
+func TestSession_AnswerLost_ItWasThere(t *testing.T) {
+	srv := zktest.Start(t)
+	proxy := zktest.StartProxy(t, srv.Addr())
+	conn, _, err := zk.Connect([]string{srv.Addr()}, 10*time.Second, zk.WithLogger(quiet{}))
+	require.NoError(t, err)
+	defer conn.Close()
+	_, _, err = conn.Exists("/")
+	require.NoError(t, err)
+	proxy.Inject(zktest.After(zktest.Connect).Once().DropReply().Close())
+	was, err := expire.Session(to(proxy.Addr()), conn.SessionID(), "")
+	require.NoError(t, err)
+	require.True(t, was)
+}
+
+// A server that does nothing without credentials wants them for the end of a session, too.
+func TestSession_CredentialsRequired(t *testing.T) {
+	addr := zkserver.Single(t, zkserver.Property("zookeeper.enforce.auth.enabled", "true"), zkserver.Property("zookeeper.enforce.auth.schemes", "digest")).Addr()
+	conn, _, err := zk.Connect([]string{addr}, 10*time.Second, zk.WithLogger(quiet{}))
+	require.NoError(t, err)
+	defer conn.Close()
+	require.NoError(t, conn.AddAuth("digest", []byte("ann:secret")))
+	_, err = conn.Create("/e", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	id := conn.SessionID()
+	_, err = expire.Session(to(addr), id, "")
+	require.True(t, expire.Refused(err))
+	require.ErrorContains(t, err, "authentication required")
+	was, err := expire.Session(to(addr), id, "bob:other")
+	require.NoError(t, err)
+	require.True(t, was)
+}

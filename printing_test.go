@@ -1,0 +1,314 @@
+package zklock_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"go/ast"
+	"io"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+const (
+	printedUser   = "alice"
+	printedSecret = "s3cr3t-Wachtwoord"
+)
+
+// printable is one value, or more, of every exported type, of a Session that has credentials; and every error that has to do
+// with them.
+type printable struct {
+	s      *zklock.Session
+	log    *bytes.Buffer // what the Session logs, at all levels; to be read when it is closed
+	values map[string]any
+}
+
+func newPrintable(t *testing.T) printable {
+	t.Helper()
+	p := printable{log: new(bytes.Buffer)}
+	auth := zklock.WithAuth("digest", []byte(printedUser+":"+printedSecret))
+	debug := zklock.WithLogger(slog.New(slog.NewTextHandler(p.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	srv := target(t)
+	p.s = connect(t, srv, auth, debug)
+	ctx := within(t, soon)
+	acl := zk.DigestACL(zk.PermAll, printedUser, printedSecret)
+	path := lockPath(t, srv)
+	m := newMutex(t, p.s, path, zklock.WithACL(acl))
+	hold, err := m.Acquire(ctx)
+	require.NoError(t, err)
+	participants, err := m.Participants(ctx)
+	require.NoError(t, err)
+
+	fails := func(_ any, err error) error {
+		require.Error(t, err)
+		return err
+	}
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	try, end := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer end()
+	named := zklock.NewOwner("worker")
+	p.values = map[string]any{
+		"a Session":                    p.s,
+		"a Mutex":                      m,
+		"a Hold":                       hold,
+		"its context":                  hold.Context(),
+		"its check":                    hold.Check(),
+		"an Owner":                     named,
+		"an Option":                    auth,
+		"a MutexOption":                zklock.WithACL(acl),
+		"a LeaseMode":                  zklock.QuorumLease(0),
+		"a State":                      p.s.State(),
+		"a Change":                     zklock.Change{State: zklock.Lost, SessionID: p.s.SessionID(), Time: time.Now(), Err: hold.Err()},
+		"a Participant":                participants[0],
+		"an Error, not acquired":       fails(m.TryAcquire(ctx)),
+		"an Error, context ended":      fails(m.Acquire(over)),
+		"an Error, no server":          fails(zklock.Connect(try, "127.0.0.1:1", auth, quiet(t))),
+		"an Error, scheme":             fails(zklock.Connect(ctx, srv, zklock.WithAuth("sasl", []byte(printedUser+":"+printedSecret)))),
+		"an Error, arguments swapped":  fails(zklock.Connect(ctx, srv, zklock.WithAuth(printedUser+":"+printedSecret, []byte("digest")))),
+		"an Error, no user":            fails(zklock.Connect(ctx, srv, zklock.WithAuth("digest", []byte(printedSecret)))),
+		"an Error, in the servers":     fails(zklock.Connect(ctx, printedUser+":"+printedSecret+"@"+srv, auth)),
+		"an Error, in a URL":           fails(zklock.Connect(ctx, "zk://"+printedUser+":"+printedSecret+"@"+srv+"/app", auth)),
+		"an Error, in the second host": fails(zklock.Connect(ctx, srv+","+printedUser+":"+printedSecret+"@"+srv, auth)),
+	}
+	return p
+}
+
+// secrets are what nobody may see, by what they are called.
+func (p printable) secrets() map[string][]byte {
+	return map[string][]byte{"credentials": []byte(printedSecret), "the ZooKeeper session's password": p.s.Password()}
+}
+
+// R71: no verb, with whatever flag, shows a secret of any exported type, in the form that the verb gives it: by itself, in a
+// slice, in a struct, and by value.
+func TestPrinting_NoSecret(t *testing.T) {
+	p := newPrintable(t)
+	secrets := p.secrets()
+	shown := map[string]map[string]string{} // by format: what a secret would be in the output, and what it is called
+	for _, flags := range []string{"", "+", "#", "# "} {
+		for verb := 'A'; verb <= 'z'; verb++ {
+			if !unicode.IsLetter(verb) || verb == 'T' || verb == 'p' { // in these two, the value has no part
+				continue
+			}
+			format := "%" + flags + string(verb)
+			shown[format] = map[string]string{}
+			for what, secret := range secrets {
+				for _, s := range []string{string(secret), fmt.Sprintf(format, string(secret)), strings.Trim(fmt.Sprintf(format, secret), "[]{}")} {
+					shown[format][s] = what
+				}
+			}
+		}
+	}
+	check := func(name string, formats []string, values ...any) {
+		for _, format := range formats {
+			for _, v := range values {
+				got := fmt.Sprintf(format, v)
+				for needle, what := range shown[format] {
+					if strings.Contains(got, needle) {
+						t.Fatalf("%s printed with %s shows %s:\n%s", name, format, what, got)
+					}
+				}
+			}
+		}
+	}
+	for name, v := range p.values {
+		check(name, slices.Collect(maps.Keys(shown)), v, []any{v})
+	}
+	require.NoError(t, p.s.Close()) // or what is read from here on changes
+	// Behind these is the connection, which the client closes on a goroutine of its own after it has said that it ended.
+	live := map[string]bool{"a Session": true, "a Mutex": true, "a Hold": true, "its context": true}
+	for name, v := range p.values {
+		// fmt calls no method of what is in an unexported field, and of a reflect.Value prints what it holds. All verbs would take
+		// long. Of z, which it does not know, it follows pointers.
+		bare := []any{struct{ v any }{v}}
+		if rv := reflect.ValueOf(v); rv.Kind() == reflect.Pointer {
+			bare = append(bare, rv.Elem())
+		}
+		formats := []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"}
+		if !live[name] {
+			formats = append(formats, "%z")
+		}
+		check(name, formats, bare...)
+	}
+}
+
+// R71: every exported type is among the values of these tests.
+func TestPrinting_EveryType(t *testing.T) {
+	have := map[string]bool{}
+	for _, v := range newPrintable(t).values {
+		typ := reflect.TypeOf(v)
+		if typ.Kind() == reflect.Pointer {
+			typ = typ.Elem()
+		}
+		have[typ.Name()] = true
+	}
+	_, files := sources(t)
+	for name, f := range files {
+		for _, d := range f.Decls {
+			g, ok := d.(*ast.GenDecl)
+			if !ok {
+				continue
+			}
+			for _, spec := range g.Specs {
+				if ts, ok := spec.(*ast.TypeSpec); ok && ts.Name.IsExported() && !have[ts.Name.Name] {
+					t.Errorf("%s: give newPrintable a value of the exported type %s", name, ts.Name)
+				}
+			}
+		}
+	}
+}
+
+// R71: nor does slog, in text or in JSON, whether a value is handed to it or the Session itself logs; and what it says of
+// them is of use.
+func TestPrinting_Logs(t *testing.T) {
+	p := newPrintable(t)
+	var out bytes.Buffer
+	handlers := []slog.Handler{slog.NewTextHandler(&out, nil), slog.NewJSONHandler(&out, nil)}
+	for name, v := range p.values {
+		for _, h := range handlers {
+			slog.New(h).Info(name, "v", v, slog.Group("g", "v", v))
+		}
+	}
+	for _, h := range handlers {
+		slog.New(h).Info("the last", "s", p.values["a Session"], "m", p.values["a Mutex"], "h", p.values["a Hold"])
+	}
+	secrets := p.secrets()
+	hold, m := p.values["a Hold"].(*zklock.Hold), p.values["a Mutex"].(*zklock.Mutex)
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	for _, line := range lines[len(lines)-len(handlers):] {
+		require.Contains(t, line, "Connected")
+		require.Contains(t, line, m.Path())
+		require.Contains(t, line, hold.Path())
+	}
+	require.NoError(t, p.s.Close())
+	require.Contains(t, p.log.String(), "level=DEBUG", "the client's own lines are there")
+	out.Write(p.log.Bytes())
+	for what, secret := range secrets {
+		for _, needle := range []string{string(secret), fmt.Sprint(secret), fmt.Sprintf("%x", secret), fmt.Sprintf("%q", secret)} {
+			require.NotContains(t, out.String(), strings.Trim(needle, `[]"`), what)
+		}
+	}
+}
+
+// R71: printers that follow pointers by reflection (a crash reporter, a test's diff) find no secret either. The ZooKeeper
+// client under the Session keeps its session's password, which Conn's comment says, and no credentials.
+func TestPrinting_NothingToFind(t *testing.T) {
+	p := newPrintable(t)
+	secrets := p.secrets()
+	require.NoError(t, p.s.Close()) // or what is looked at changes
+	for name, v := range p.values {
+		walkValue(reflect.ValueOf(v), "", map[visit]bool{}, func(path string, b []byte) {
+			for what, secret := range secrets {
+				if bytes.Contains(b, secret) && !(what != "credentials" && strings.Contains(path, ".conn.")) {
+					t.Errorf("%s: %s at %s", name, what, path)
+				}
+			}
+		})
+	}
+	found := false
+	walkValue(reflect.ValueOf(p.s), "", map[visit]bool{}, func(path string, b []byte) {
+		found = found || bytes.Contains(b, secrets["the ZooKeeper session's password"])
+	})
+	require.True(t, found, "the walk does not find what the client has")
+}
+
+type visit struct {
+	at  uintptr
+	typ reflect.Type
+}
+
+// walkValue calls see with every string and every run of bytes that can be reached from v, unexported fields included.
+func walkValue(v reflect.Value, path string, seen map[visit]bool, see func(path string, b []byte)) {
+	switch v.Kind() {
+	case reflect.String:
+		see(path, []byte(v.String()))
+	case reflect.Pointer, reflect.Map, reflect.Slice:
+		if v.IsNil() {
+			return
+		}
+		at := visit{v.Pointer(), v.Type()}
+		if seen[at] && v.Kind() != reflect.Slice {
+			return
+		}
+		seen[at] = true
+		switch {
+		case v.Kind() == reflect.Pointer:
+			walkValue(v.Elem(), path, seen, see)
+		case v.Kind() == reflect.Map:
+			for i := v.MapRange(); i.Next(); {
+				walkValue(i.Key(), path+"[key]", seen, see)
+				walkValue(i.Value(), path+"[]", seen, see)
+			}
+		case v.Type().Elem().Kind() == reflect.Uint8:
+			see(path, v.Bytes())
+		default:
+			for i := range v.Len() {
+				walkValue(v.Index(i), path+"[]", seen, see)
+			}
+		}
+	case reflect.Interface:
+		if !v.IsNil() {
+			walkValue(v.Elem(), path, seen, see)
+		}
+	case reflect.Array:
+		for i := range v.Len() {
+			walkValue(v.Index(i), path+"[]", seen, see)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			walkValue(v.Field(i), path+"."+v.Type().Field(i).Name, seen, see)
+		}
+	}
+}
+
+// R71: to print what is in use is no data race: a printer must not read what is guarded by a lock it does not know.
+func TestPrinting_WhileInUse(t *testing.T) {
+	s := connect(t, target(t))
+	m := newMutex(t, s, "/printing")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 50 {
+			_ = m.Do(within(t, soon), func(ctx context.Context) error { return ctx.Err() })
+		}
+	}()
+	for running := true; running; {
+		select {
+		case <-done:
+			running = false
+		default:
+		}
+		h, err := m.TryAcquire(within(t, soon))
+		fmt.Fprintf(io.Discard, "%v %+v %#v %v %v %v", s, s, s, m, h, err)
+		if h != nil {
+			fmt.Fprintf(io.Discard, "%+v %+v", h, h.Context())
+			release(t, h)
+		}
+	}
+}
+
+// What the three print.
+func TestPrinting_Says(t *testing.T) {
+	srv := zktest.Start(t).Addr()
+	s := connect(t, srv+"/app")
+	m := newMutex(t, s, "/locks/orders")
+	h := acquire(t, m)
+	require.Equal(t, fmt.Sprintf("Session(%s/app, Connected, %#x)", srv, s.SessionID()), fmt.Sprint(s))
+	require.Equal(t, "Mutex(/locks/orders)", fmt.Sprint(m))
+	require.Equal(t, fmt.Sprintf("Hold(%s, token %d)", h.Path(), h.Token()), fmt.Sprintf("%+v", h))
+	require.Equal(t, `"Mutex(/locks/orders)"`, fmt.Sprintf("%#v", m))
+	require.Equal(t, "  Mutex(/locks/orders)", fmt.Sprintf("%22v", m))
+	require.Equal(t, "<nil> <nil> <nil>", fmt.Sprint((*zklock.Session)(nil), (*zklock.Mutex)(nil), (*zklock.Hold)(nil)))
+}

@@ -1,0 +1,92 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// F41, F16: when a silent server is left.
+func TestSilenceEnds(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		heard, asked float64
+		held         bool
+		doubled      int
+		want         float64
+	}{
+		{"a heartbeat is not answered", 10, 11, true, 0, 12},
+		{"bytes go on arriving", 11.9, 11, true, 0, 13.9},
+		{"asked after a long idle time", 2, 11, true, 0, 12},
+		{"asked just after an answer", 10, 10.1, true, 0, 12},
+		{"while waiting a heartbeat longer", 10, 11, false, 0, 13},
+		{"while waiting, asked after a long idle time", 2, 11, false, 0, 13},
+		{"left once before", 10, 11, true, 1, 14},
+		{"left three times before", 10, 11, true, 3, 26},
+		{"left ever so often", 10, 11, true, 1000, 10 + 2*1024},
+	} {
+		require.Equal(t, at(c.want), silenceEnds(at(c.heard), at(c.asked), time.Second, c.held, c.doubled), c.name)
+	}
+}
+
+// F46: names are resolved anew each time; who must not wait gets the addresses from before.
+func TestNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		takes, answer, fails := 3*time.Second, []string{"192.0.2.1"}, error(nil)
+		n := &names{ctx: t.Context(), lookup: func(ctx context.Context, _ string) ([]string, error) {
+			addrs, err := answer, fails
+			select {
+			case <-time.After(takes):
+				return addrs, err
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}}
+		n.mu.byHost = map[string]*hostName{}
+		spawn := func(f func()) bool { go f(); return true }
+		resolve := func(limit, patience time.Duration) ([]string, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			return n.resolve(ctx, spawn, "zk", patience)
+		}
+		_, err := resolve(2*time.Second, time.Minute)
+		require.ErrorContains(t, err, "looking up zk: no answer")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		got, err := resolve(2*time.Second, time.Minute) // the look-up has gone on
+		require.NoError(t, err)
+		require.Equal(t, answer, got)
+
+		answer = []string{"192.0.2.2", "192.0.2.3"}
+		start := time.Now()
+		got, err = resolve(10*time.Second, time.Second)
+		require.NoError(t, err)
+		require.Equal(t, []string{"192.0.2.1"}, got, "from before")
+		require.Equal(t, time.Second, time.Since(start))
+		time.Sleep(2001 * time.Millisecond)
+		require.Equal(t, 2, n.most())
+		got, err = resolve(10*time.Second, time.Minute)
+		require.NoError(t, err)
+		require.Equal(t, answer, got)
+
+		fails = errors.New("name server failure")
+		got, err = resolve(10*time.Second, time.Minute)
+		require.NoError(t, err, "what it said before still helps")
+		require.Equal(t, answer, got)
+		takes = time.Hour
+		_, err = resolve(time.Second, 0)
+		require.NoError(t, err)
+		time.Sleep(lookupCap)
+	})
+}
+
+// F41: of a name's addresses the one that was left is tried last.
+func TestLastInLine(t *testing.T) {
+	is := func(want string) func(string) bool { return func(a string) bool { return a == want } }
+	require.Equal(t, []string{"b", "c", "a"}, lastInLine([]string{"a", "b", "c"}, is("a")))
+	require.Equal(t, []string{"a", "b", "c"}, lastInLine([]string{"a", "b", "c"}, is("x")))
+	require.Equal(t, []string{"a"}, lastInLine([]string{"a"}, is("a")))
+}
