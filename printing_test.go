@@ -94,6 +94,7 @@ func (p printable) secrets() map[string][]byte {
 // R71: no verb, with whatever flag, shows a secret of any exported type, in the form that the verb gives it: by itself, in a
 // slice, in a struct, and by value.
 func TestPrinting_NoSecret(t *testing.T) {
+	_ = time.Now().String() // loads the time zone, which a Change leads to, before anybody else does so on another goroutine
 	p := newPrintable(t)
 	secrets := p.secrets()
 	shown := map[string]map[string]string{} // by format: what a secret would be in the output, and what it is called
@@ -123,12 +124,18 @@ func TestPrinting_NoSecret(t *testing.T) {
 			}
 		}
 	}
-	for name, v := range p.values {
-		check(name, slices.Collect(maps.Keys(shown)), v, []any{v})
-	}
-	require.NoError(t, p.s.Close()) // or what is read from here on changes
 	// Behind these is the connection, which the client closes on a goroutine of its own after it has said that it ended.
 	live := map[string]bool{"a Session": true, "a Mutex": true, "a Hold": true, "its context": true}
+	for name, v := range p.values {
+		formats := slices.Collect(maps.Keys(shown))
+		if live[name] {
+			// fmt takes %w from nobody but errors: it asks no method, and prints what the pointer points to. That changes until
+			// Close; then the same is printed below.
+			formats = slices.DeleteFunc(formats, func(f string) bool { return strings.HasSuffix(f, "w") })
+		}
+		check(name, formats, v, []any{v})
+	}
+	require.NoError(t, p.s.Close()) // or what is read from here on changes
 	for name, v := range p.values {
 		// fmt calls no method of what is in an unexported field, and of a reflect.Value prints what it holds. All verbs would take
 		// long. Of z, which it does not know, it follows pointers.
@@ -137,6 +144,7 @@ func TestPrinting_NoSecret(t *testing.T) {
 			bare = append(bare, rv.Elem())
 		}
 		formats := []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"}
+		check(name, []string{"%w", "%+w", "%#w"}, v)
 		if !live[name] {
 			formats = append(formats, "%z")
 		}
