@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode"
 
@@ -35,16 +36,15 @@ type printable struct {
 	values map[string]any
 }
 
-func newPrintable(t *testing.T) printable {
+func newPrintable(t *testing.T, srv, path string, opts ...zklock.Option) printable {
 	t.Helper()
 	p := printable{log: new(bytes.Buffer)}
 	auth := zklock.WithAuth("digest", []byte(printedUser+":"+printedSecret))
 	debug := zklock.WithLogger(slog.New(slog.NewTextHandler(p.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
-	srv := target(t)
-	p.s = connect(t, srv, auth, debug)
+	opts = append(opts, auth)
+	p.s = connect(t, srv, append(opts, debug)...)
 	ctx := within(t, soon)
 	acl := zk.DigestACL(zk.PermAll, printedUser, printedSecret)
-	path := lockPath(t, srv)
 	m := newMutex(t, p.s, path, zklock.WithACL(acl))
 	hold, err := m.Acquire(ctx)
 	require.NoError(t, err)
@@ -75,7 +75,7 @@ func newPrintable(t *testing.T) printable {
 		"a Participant":                participants[0],
 		"an Error, not acquired":       fails(m.TryAcquire(ctx)),
 		"an Error, context ended":      fails(m.Acquire(over)),
-		"an Error, no server":          fails(zklock.Connect(try, "127.0.0.1:1", auth, quiet(t))),
+		"an Error, no server":          fails(zklock.Connect(try, "127.0.0.1:1", append(opts, quiet(t))...)),
 		"an Error, scheme":             fails(zklock.Connect(ctx, srv, zklock.WithAuth("sasl", []byte(printedUser+":"+printedSecret)))),
 		"an Error, arguments swapped":  fails(zklock.Connect(ctx, srv, zklock.WithAuth(printedUser+":"+printedSecret, []byte("digest")))),
 		"an Error, no user":            fails(zklock.Connect(ctx, srv, zklock.WithAuth("digest", []byte(printedSecret)))),
@@ -93,9 +93,11 @@ func (p printable) secrets() map[string][]byte {
 
 // R71: no verb, with whatever flag, shows a secret of any exported type, in the form that the verb gives it: by itself, in a
 // slice, in a struct, and by value.
-func TestPrinting_NoSecret(t *testing.T) {
+func TestPrinting_NoSecret(t *testing.T) { inVirtualTime(t, noSecret) }
+
+func noSecret(t *testing.T, v *virtual) {
 	_ = time.Now().String() // loads the time zone, which a Change leads to, before anybody else does so on another goroutine
-	p := newPrintable(t)
+	p := newPrintable(t, v.srv.Addr(), "/job", zklock.WithDialer(v.net.Dial))
 	secrets := p.secrets()
 	shown := map[string]map[string]string{} // by format: what a secret would be in the output, and what it is called
 	for _, flags := range []string{"", "+", "#", "# "} {
@@ -124,18 +126,19 @@ func TestPrinting_NoSecret(t *testing.T) {
 			}
 		}
 	}
-	// Behind these is the connection, which the client closes on a goroutine of its own after it has said that it ended.
+	// Behind these is all that there is: other goroutines change it while they run.
 	live := map[string]bool{"a Session": true, "a Mutex": true, "a Hold": true, "its context": true}
 	for name, v := range p.values {
 		formats := slices.Collect(maps.Keys(shown))
 		if live[name] {
-			// fmt takes %w from nobody but errors: it asks no method, and prints what the pointer points to. That changes until
-			// Close; then the same is printed below.
+			// fmt takes %w from nobody but errors: it asks no method, and prints what the pointer points to.
 			formats = slices.DeleteFunc(formats, func(f string) bool { return strings.HasSuffix(f, "w") })
 		}
 		check(name, formats, v, []any{v})
 	}
-	require.NoError(t, p.s.Close()) // or what is read from here on changes
+	require.NoError(t, p.s.Close())
+	time.Sleep(time.Minute) // the client closes its connection after it has said that it ended; and a Connect in vain closes what it had
+	synctest.Wait()
 	for name, v := range p.values {
 		// fmt calls no method of what is in an unexported field, and of a reflect.Value prints what it holds. All verbs would take
 		// long. Of z, which it does not know, it follows pointers.
@@ -155,7 +158,8 @@ func TestPrinting_NoSecret(t *testing.T) {
 // R71: every exported type is among the values of these tests.
 func TestPrinting_EveryType(t *testing.T) {
 	have := map[string]bool{}
-	for _, v := range newPrintable(t).values {
+	srv := target(t)
+	for _, v := range newPrintable(t, srv, lockPath(t, srv)).values {
 		typ := reflect.TypeOf(v)
 		if typ.Kind() == reflect.Pointer {
 			typ = typ.Elem()
@@ -181,7 +185,8 @@ func TestPrinting_EveryType(t *testing.T) {
 // R71: nor does slog, in text or in JSON, whether a value is handed to it or the Session itself logs; and what it says of
 // them is of use.
 func TestPrinting_Logs(t *testing.T) {
-	p := newPrintable(t)
+	srv := target(t)
+	p := newPrintable(t, srv, lockPath(t, srv))
 	var out bytes.Buffer
 	handlers := []slog.Handler{slog.NewTextHandler(&out, nil), slog.NewJSONHandler(&out, nil)}
 	for name, v := range p.values {
@@ -212,10 +217,14 @@ func TestPrinting_Logs(t *testing.T) {
 
 // R71: printers that follow pointers by reflection (a crash reporter, a test's diff) find no secret either. The ZooKeeper
 // client under the Session keeps its session's password, which Conn's comment says, and no credentials.
-func TestPrinting_NothingToFind(t *testing.T) {
-	p := newPrintable(t)
+func TestPrinting_NothingToFind(t *testing.T) { inVirtualTime(t, nothingToFind) }
+
+func nothingToFind(t *testing.T, v *virtual) {
+	p := newPrintable(t, v.srv.Addr(), "/job", zklock.WithDialer(v.net.Dial))
 	secrets := p.secrets()
-	require.NoError(t, p.s.Close()) // or what is looked at changes
+	require.NoError(t, p.s.Close())
+	time.Sleep(time.Minute) // or what is looked at changes
+	synctest.Wait()
 	for name, v := range p.values {
 		walkValue(reflect.ValueOf(v), "", map[visit]bool{}, func(path string, b []byte) {
 			for what, secret := range secrets {
@@ -237,7 +246,8 @@ type visit struct {
 	typ reflect.Type
 }
 
-// walkValue calls see with every string and every run of bytes that can be reached from v, unexported fields included.
+// walkValue calls see with every string and every run of bytes that can be reached from v, unexported fields included, but
+// for what is in the server, to which the network in memory leads.
 func walkValue(v reflect.Value, path string, seen map[visit]bool, see func(path string, b []byte)) {
 	switch v.Kind() {
 	case reflect.String:
@@ -275,6 +285,9 @@ func walkValue(v reflect.Value, path string, seen map[visit]bool, see func(path 
 			walkValue(v.Index(i), path+"[]", seen, see)
 		}
 	case reflect.Struct:
+		if strings.HasSuffix(v.Type().PkgPath(), "/zktest") {
+			return
+		}
 		for i := range v.NumField() {
 			walkValue(v.Field(i), path+"."+v.Type().Field(i).Name, seen, see)
 		}
