@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock/internal/wire"
 )
 
 // nearTheEnd says whether a node's suffix is so near the end of the lock root's counter that the counter should be
@@ -39,23 +41,19 @@ func (m *Mutex) afterErasure(e *era, node string, x *erasure) {
 		case <-e.over:
 			return
 		}
-		type root struct {
-			data []byte
-			stat *zk.Stat
-			acl  []zk.ACL
-		}
-		r, _, err := call(context.Background(), e, func(c *zk.Conn) (r root, err error) {
-			if r.data, r.stat, err = c.Get(m.root); err == nil && r.stat.NumChildren == 0 {
-				r.acl, _, err = c.GetACL(m.root)
-			}
-			return r, err
-		})
-		if err != nil || r.stat.NumChildren > 0 || len(r.data) > 0 || !slices.Equal(r.acl, m.opts.acl) {
+		var root wire.DataResponse
+		_, err := e.read(context.Background(), wire.OpGetData, wire.PathWatchRequest{Path: m.root}, &root)
+		if err != nil || root.Stat.NumChildren > 0 || len(root.Data) > 0 {
 			return
 		}
-		_, _, err = call(context.Background(), e, func(c *zk.Conn) ([]zk.MultiResponse, error) {
-			return c.Multi(&zk.CheckVersionRequest{Path: m.root, Version: r.stat.Version}, &zk.DeleteRequest{Path: m.root, Version: -1})
-		})
+		var acl wire.ACLResponse
+		_, err = e.read(context.Background(), wire.OpGetACL, wire.PathRequest{Path: m.root}, &acl)
+		if err != nil || !slices.Equal(acl.ACL, wireACL(m.opts.acl)) {
+			return
+		}
+		_, err = e.multi(context.Background(), wire.MultiRequest{Ops: []wire.MultiOp{
+			{Op: wire.OpCheck, Path: m.root, Version: root.Stat.Version}, {Op: wire.OpDelete, Path: m.root, Version: -1},
+		}}, false)
 		switch {
 		case err == nil:
 			m.s.log.info("zklock: removed the empty lock root to start its sequence counter again", "path", m.root)

@@ -132,9 +132,9 @@ func (s *Session) dial(network, addr string, _ time.Duration) (net.Conn, error) 
 	}
 	s.link.conns++
 	c = &greeting{Conn: c, overTLS: s.opts.tls != nil, tell: func(err error) { s.noteTried(addr, err) }}
-	s.link.tap = newTap(c, raw, s, s.clock, s.link.conns, d.deadline)
+	s.link.tap = newTap(c, raw, s, s.clock, s.zxid.Connect(), &s.link.xids, s.link.conns, d.deadline)
 	s.noteTriedLocked(addr, notYet("connected, but the server did not answer the handshake: no quorum, or not a ZooKeeper server"))
-	return s.zxid.Wrap(s.link.tap), nil
+	return s.link.tap, nil
 }
 
 // dialing is one try to connect to a server.

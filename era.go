@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock/internal/wire"
 )
 
 // era is one ZooKeeper session, from its connect response until it is over: its lease, the locks held in it, and what
@@ -365,10 +367,7 @@ func (e *era) beat(conn uint64, held bool) bool {
 		if held {
 			e.heartbeat()
 		} else {
-			_, _, _ = call(context.Background(), e, func(c *zk.Conn) (bool, error) {
-				ok, _, err := c.Exists("/")
-				return ok, err
-			})
+			_, _ = e.askAs(context.Background(), wire.OpExists, wire.PathWatchRequest{Path: "/"}, true)
 		}
 		e.mu.Lock()
 		if e.mu.beating == conn {
@@ -420,59 +419,105 @@ func (e *era) checkNodes(nodes []string) (again []string) {
 // check is a quorum operation that succeeds if all the nodes are there and we may READ them. Otherwise failed is the
 // node that it is refused for, if it is one node's fault.
 func (e *era) check(ctx context.Context, nodes ...string) (failed string, err error) {
-	ops := make([]any, len(nodes))
-	for i, n := range nodes {
-		ops[i] = &zk.CheckVersionRequest{Path: n, Version: -1}
+	var ops wire.MultiRequest
+	for _, n := range nodes {
+		ops.Ops = append(ops.Ops, wire.MultiOp{Op: wire.OpCheck, Path: n, Version: -1})
 	}
-	res, _, err := call(ctx, e, func(c *zk.Conn) ([]zk.MultiResponse, error) { return c.Multi(ops...) })
-	if refused(err) {
-		// The results before the one that failed are clean; that one's error is the multi's.
-		for i, r := range res {
-			if r.Error != nil && i < len(nodes) {
-				return nodes[i], err
-			}
-		}
+	i, err := e.multi(ctx, ops, true)
+	if refused(err) && i >= 0 {
+		return nodes[i], err
 	}
 	return "", err
 }
 
-// call runs one request of the client under ctx. The client's own calls have neither context nor time-out, and while it
-// is not attached they pile up to be sent in whatever session comes next. So nothing is handed to it before the era is
-// attached, the caller can leave, and the result counts only if the era is not over when it comes.
-//
-// conn is the connection over which the request was sent and answered, 0 if that is not sure.
-func call[T any](ctx context.Context, e *era, f func(c *zk.Conn) (T, error)) (v T, conn uint64, err error) {
-	before, err := e.waitAttached(ctx)
+// multi does all of the operations or none. If one of them failed, it is the i-th, and its error is err; otherwise i is −1.
+func (e *era) multi(ctx context.Context, ops wire.MultiRequest, urgent bool) (i int, err error) {
+	a, err := e.askAs(ctx, wire.OpMulti, ops, urgent)
 	if err != nil {
-		return v, 0, err
+		return -1, err
 	}
-	type result struct {
-		v   T
-		err error
+	var res wire.MultiResponse
+	if err := a.decode(&res); err != nil {
+		return -1, err
 	}
-	ch := make(chan result, 1)
-	if !e.s.spawn(func() {
-		v, err := f(e.s.conn)
-		ch <- result{v, named(err)}
-	}) {
-		return v, 0, e.s.closedErr()
+	for i, r := range res.Results { // those before the one that failed are clean
+		if r.Err != wire.OK && i < len(ops.Ops) {
+			return i, codeError(r.Err)
+		}
 	}
-	select {
-	case r := <-ch:
-		v, err = r.v, r.err
-	case <-ctx.Done():
-		return v, 0, context.Cause(ctx)
-	case <-e.over:
-		return v, 0, e.overErr()
+	return -1, nil
+}
+
+// ask sends one request in this ZooKeeper session, when that is attached, and waits for its answer under ctx. A request that
+// was never sent is sent over the next connection. The error is zk.ErrConnectionClosed if there was no answer, the server's
+// if it answered with one, and that of the era or of ctx if either ended first. A caller who leaves does not take the request
+// back.
+func (e *era) ask(ctx context.Context, op wire.Op, body wire.Record) (answer, error) {
+	return e.askAs(ctx, op, body, false)
+}
+
+func (e *era) askAs(ctx context.Context, op wire.Op, body wire.Record, urgent bool) (answer, error) {
+	for {
+		if _, err := e.waitAttached(ctx); err != nil {
+			return answer{}, err
+		}
+		ch := make(chan answer, 1)
+		r := newRequest(op, body, func(a answer) { ch <- a })
+		r.urgent = urgent
+		if err := r.tooLong(); err != nil {
+			return answer{}, err
+		}
+		if !e.s.send(e, r) {
+			continue
+		}
+		var a answer
+		select {
+		case a = <-ch:
+		case <-ctx.Done():
+			return answer{}, context.Cause(ctx)
+		case <-e.over:
+			return answer{}, e.overErr()
+		}
+		switch {
+		case e.isOver():
+			return answer{}, e.overErr()
+		case a.fate == neverSent:
+			continue
+		}
+		return a, a.err()
 	}
-	if e.isOver() {
-		return v, 0, e.overErr()
+}
+
+// read asks, and decodes a successful answer.
+func (e *era) read(ctx context.Context, op wire.Op, body wire.Record, into interface{ Decode(*wire.Decoder) }) (answer, error) {
+	a, err := e.ask(ctx, op, body)
+	if err == nil {
+		err = a.decode(into)
 	}
-	after, _, _ := e.s.attachedConn(e)
-	if after == before {
-		conn = before
+	return a, err
+}
+
+// send hands a request to the connection over which e is attached. It returns false, and forgets the request, if there is
+// none.
+func (s *Session) send(e *era, r *request) bool {
+	s.link.Lock()
+	defer s.link.Unlock()
+	return s.link.attached && s.link.era == e && s.sendLocked(r)
+}
+
+func (s *Session) sendLocked(r *request) bool {
+	if s.link.err != nil {
+		return false
 	}
-	return v, conn, err
+	t := s.link.tap
+	ok, write := t.enqueue(r)
+	if !ok {
+		s.detachLocked() // it ends; the tap says so next
+	}
+	if write {
+		s.spawnLocked(t.writeOut)
+	}
+	return ok
 }
 
 // waitAttached waits until the era is attached, and returns over which connection.

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock/internal/wire"
 )
 
 // What callers branch on. Every error of this package that has one of these causes satisfies errors.Is with it.
@@ -104,7 +106,7 @@ const (
 	unknown                   // sent, perhaps, and not answered: only a later look can tell
 )
 
-// outcomeOf classifies the error of a zk call. What is not surely one of the first three is unknown: an orphan costs
+// outcomeOf classifies the error of a request. What is not surely one of the first three is unknown: an orphan costs
 // more than a second look.
 func outcomeOf(err error) outcome {
 	if err == nil {
@@ -112,19 +114,16 @@ func outcomeOf(err error) outcome {
 	}
 	for _, definite := range []error{
 		zk.ErrNoNode, zk.ErrNoAuth, zk.ErrBadVersion, zk.ErrNoChildrenForEphemerals, zk.ErrNodeExists, zk.ErrNotEmpty,
-		zk.ErrInvalidACL, zk.ErrInvalidPath, zk.ErrInvalidFlags, zk.ErrBadArguments, zk.ErrAuthFailed,
+		zk.ErrInvalidACL, zk.ErrBadArguments, zk.ErrAuthFailed,
 	} {
 		if errors.Is(err, definite) {
 			return turnedDown
 		}
 	}
 	switch serverCode(err) {
-	case codeUnimplemented, codeQuota, codeRuntime, codeLocalSession, codeAuthRequired:
+	case wire.Unimplemented, wire.QuotaExceeded, wire.RuntimeInconsistency, wire.LocalSession, wire.AuthRequired:
 		return turnedDown
-	case codeThrottled:
-		return notNow
-	}
-	if errors.Is(err, zk.ErrNoServer) { // the client only drains requests that were never written
+	case wire.Throttled:
 		return notNow
 	}
 	return unknown
@@ -144,42 +143,3 @@ func denied(err error, request, permission, path string) error {
 
 // parentOf returns the path of the node above.
 func parentOf(path string) string { return path[:max(1, strings.LastIndexByte(path, '/'))] }
-
-// Error codes for which the client has no value of its own; it says "unknown error: -N".
-const (
-	codeRuntime       = -2
-	codeUnimplemented = -6
-	codeLocalSession  = -120 // ephemerals need a global session, and this server does not upgrade local ones
-	codeAuthRequired  = -124 // the server takes no requests without credentials of a scheme that it names in its configuration
-	codeQuota         = -125
-	codeThrottled     = -127
-)
-
-var codeNames = map[int]string{
-	codeRuntime:       "runtime inconsistency",
-	codeUnimplemented: "unimplemented",
-	codeLocalSession:  "ephemeral node in a local session",
-	codeAuthRequired:  "authentication required",
-	codeQuota:         "quota exceeded",
-	codeThrottled:     "throttled",
-}
-
-// named says what the code means where the client gives no more than its number.
-func named(err error) error {
-	if name := codeNames[serverCode(err)]; name != "" {
-		return fmt.Errorf("%w (%s)", err, name)
-	}
-	return err
-}
-
-// serverCode returns the code of an error the client has no name for, or 0.
-func serverCode(err error) int {
-	if err == nil {
-		return 0
-	}
-	var code int
-	if n, _ := fmt.Sscanf(err.Error(), "unknown error: %d", &code); n == 1 {
-		return code
-	}
-	return 0
-}

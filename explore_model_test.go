@@ -168,7 +168,7 @@ type explorer struct {
 
 	place func(self string, children, markers []string, czxid map[string]int64) place
 	rule  func(evidence) ruling
-	fate  func(o outcome, left, over bool) createFate
+	fate  func(f fate, o outcome, over bool) createFate
 
 	places map[placeKey]placed
 	grants struct{ listed, event int } // how many steps granted, and on what
@@ -709,7 +709,7 @@ func (x *explorer) clientSteps(w *world, c uint8, can bool, out emit) {
 		}
 		if k.committed && ready && s.view.has(k.node) || k.committed && ready && !w.alive.has(k.node) && s.n == 0 {
 			step(true, "has its create's answer", func(n *world, k *client, _ *session) {
-				if x.fate(applied, true, false) == nodeMade {
+				if x.fate(wasAnswered, applied, false) == nodeMade {
 					k.phase, k.committed = toList, false
 				}
 			})
@@ -881,7 +881,7 @@ func (x *explorer) disconnects(w *world, i uint8, out emit) {
 			switch {
 			case k.phase == creating && (k.committed || sent):
 				ok = ok && !(k.committed && sent)
-				if x.fate(unknown, true, false) == nodeUnclear {
+				if x.fate(noAnswer, unknown, false) == nodeUnclear {
 					k.phase, k.committed = resolving, false
 				} else {
 					n.requeue(c)

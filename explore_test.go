@@ -393,11 +393,11 @@ func TestExplore_WithoutAClause(t *testing.T) {
 // I2, F3: a create whose answer was lost is taken for one that made nothing.
 func TestExplore_WithoutTheLook(t *testing.T) {
 	x := explorer{sessions: two, acquire: 1, lagging: 2, faults: 1, kinds: disconnects}
-	x.fate = func(o outcome, left, over bool) createFate {
-		if o == unknown {
+	x.fate = func(f fate, o outcome, over bool) createFate {
+		if f == noAnswer {
 			return nothingMade
 		}
-		return fateOf(o, left, over)
+		return fateOf(f, o, over)
 	}
 	f := x.explore()
 	require.Equal(t, "I2: two nodes of one owner", f.broken)

@@ -3,7 +3,6 @@ package zklock
 import (
 	"context"
 	"reflect"
-	"sync"
 	"time"
 )
 
@@ -28,9 +27,10 @@ func (s *Session) Footprint() map[string]int {
 	n := map[string]int{}
 	s.link.Lock()
 	e := s.link.era
-	n["client watches"], n["tried"] = len(s.link.clientWatches), len(s.link.tried)
+	n["tried"] = len(s.link.tried)
 	s.link.tap.mu.Lock()
-	n["unanswered"], n["pings"] = len(s.link.tap.mu.pending), len(s.link.tap.mu.pings)
+	n["unanswered"], n["pings"], n["waiting"] = len(s.link.tap.mu.pending), len(s.link.tap.mu.pings), len(s.link.tap.mu.waiting)
+	n["ours"] = s.link.tap.mu.ours.frames
 	s.link.tap.mu.Unlock()
 	s.link.Unlock()
 	e.mu.Lock()
@@ -43,9 +43,7 @@ func (s *Session) Footprint() map[string]int {
 	s.status.Lock()
 	n["subscribers"] = len(s.status.subscribers)
 	s.status.Unlock()
-	for name, m := range map[string]*sync.Map{"warned": &s.warned, "creations": &s.creations} {
-		m.Range(func(any, any) bool { n[name]++; return true })
-	}
+	s.warned.Range(func(any, any) bool { n["warned"]++; return true })
 	watchers := reflect.ValueOf(s.conn).Elem().FieldByName("watchers") // of the client: channels, by path and kind
 	for i := watchers.MapRange(); i.Next(); {
 		n["client channels"] += i.Value().Len()

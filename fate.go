@@ -11,25 +11,20 @@ const (
 	goneIfMade                    // it dies with its session, which is over (F5)
 )
 
-// fateOf decides what has become of a node from the outcome of its create, whether the create's frame has left, as the
-// tap saw it, and whether the ZooKeeper session is over.
-//
-// An answer is believed only if its request was seen to leave in this session: the client may send in one session what it
-// kept from another. And what was never seen to leave has made nothing as long as that session lives.
-func fateOf(o outcome, left, over bool) createFate {
+// fateOf decides what has become of a node from the fate of its create, from what the answer says if there was one, and from
+// whether the ZooKeeper session is over.
+func fateOf(f fate, o outcome, over bool) createFate {
 	switch {
-	case o == turnedDown && left:
+	case f == wasAnswered && o == turnedDown:
 		return nodeDenied // it was asked in time, and that is the answer
 	case over:
 		return goneIfMade
-	case o == turnedDown:
-		return nodeDenied
-	case o == notNow:
+	case f == neverSent:
 		return nothingMade
-	case o == applied && left:
+	case f == wasAnswered && o == notNow:
+		return nothingMade
+	case f == wasAnswered && o == applied:
 		return nodeMade
-	case o == unknown && !left:
-		return nothingMade
 	}
 	return nodeUnclear
 }

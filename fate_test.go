@@ -8,41 +8,36 @@ import (
 
 // I2, I4: what the end of a create means. The table is whole.
 func TestFateOf(t *testing.T) {
-	const yes, no = true, false
+	const lives, over = false, true
 	table := []struct {
-		outcome outcome
-		left    bool
+		fate    fate
+		outcome outcome // of the answer
 		over    bool
 		want    createFate
 	}{
-		{applied, yes, no, nodeMade},
-		{applied, yes, yes, goneIfMade},
-		{applied, no, no, nodeUnclear}, // an answer to what nobody saw leave
-		{applied, no, yes, goneIfMade},
+		{wasAnswered, applied, lives, nodeMade},
+		{wasAnswered, applied, over, goneIfMade},
+		{wasAnswered, turnedDown, lives, nodeDenied},
+		{wasAnswered, turnedDown, over, nodeDenied}, // the answer stays the answer
+		{wasAnswered, notNow, lives, nothingMade},   // throttled (F28)
+		{wasAnswered, notNow, over, goneIfMade},
+		{wasAnswered, unknown, lives, nodeUnclear}, // a code that says nothing
+		{wasAnswered, unknown, over, goneIfMade},
 
-		{turnedDown, yes, no, nodeDenied},
-		{turnedDown, yes, yes, nodeDenied}, // the answer stays the answer
-		{turnedDown, no, no, nodeDenied},   // by the client, which did not send it
-		{turnedDown, no, yes, goneIfMade},
-
-		{notNow, yes, no, nothingMade}, // throttled (F28)
-		{notNow, yes, yes, goneIfMade},
-		{notNow, no, no, nothingMade}, // no server to be had
-		{notNow, no, yes, goneIfMade},
-
-		{unknown, yes, no, nodeUnclear}, // F3
-		{unknown, yes, yes, goneIfMade}, // F5
-		{unknown, no, no, nothingMade},  // the connection was lost before
-		{unknown, no, yes, goneIfMade},
+		{noAnswer, unknown, lives, nodeUnclear}, // F3
+		{noAnswer, unknown, over, goneIfMade},   // F5
+		{neverSent, unknown, lives, nothingMade},
+		{neverSent, unknown, over, goneIfMade},
 	}
 	type input struct {
-		outcome    outcome
-		left, over bool
+		fate    fate
+		outcome outcome
+		over    bool
 	}
 	rows := map[input]bool{}
 	for _, tt := range table {
-		require.Equal(t, tt.want, fateOf(tt.outcome, tt.left, tt.over), "%+v", tt)
-		rows[input{tt.outcome, tt.left, tt.over}] = true
+		require.Equal(t, tt.want, fateOf(tt.fate, tt.outcome, tt.over), "%+v", tt)
+		rows[input{tt.fate, tt.outcome, tt.over}] = true
 	}
-	require.Len(t, rows, 4*2*2)
+	require.Len(t, rows, 4*2+2*2) // without an answer, nothing is known of the outcome
 }

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/zklock/zklock"
+	jute "github.com/zklock/zklock/internal/wire"
 	"github.com/zklock/zklock/internal/zkserver"
 	"github.com/zklock/zklock/zktest"
 )
@@ -418,7 +419,20 @@ type wireConn struct {
 	counted map[int32]bool // xids of requests that are counted and not answered
 }
 
+// Write gets whole frames, one or more at a time.
 func (c *wireConn) Write(p []byte) (int, error) {
+	n := len(p)
+	var s jute.Stream
+	s.Add(p)
+	for f, _ := s.Next(); f != nil; f, _ = s.Next() {
+		if _, err := c.writeFrame(f); err != nil {
+			return 0, err
+		}
+	}
+	return n, nil
+}
+
+func (c *wireConn) writeFrame(p []byte) (int, error) {
 	if !c.seen {
 		c.seen = true
 		return c.Conn.Write(p)

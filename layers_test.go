@@ -21,7 +21,7 @@ import (
 // The layers of the package, lowest first. A file uses what is declared in its own layer and in those below. Within a
 // layer files may know each other: session, era and dial are one machine in three files.
 var layers = [][]string{
-	{"errors.go", "dialerror.go", "clock.go", "clock_linux.go", "clock_darwin.go", "clock_other.go", "log.go", "secret.go"},
+	{"errors.go", "dialerror.go", "clock.go", "clock_linux.go", "clock_darwin.go", "clock_other.go", "log.go", "secret.go", "request.go"},
 	{"queue.go", "fate.go", "lease.go", "silence.go"},
 	{"options.go"},
 	{"tap.go", "names.go"},
@@ -273,7 +273,7 @@ func TestDependencies(t *testing.T) {
 					goos, p.ImportPath, p.Module.Path)
 			}
 			ours, inside := strings.CutPrefix(p.ImportPath, "github.com/zklock/zklock/")
-			if inside && ours != "internal/lastzxid" && ours != "internal/sessionkey" {
+			if inside && ours != "internal/wire" && ours != "internal/lastzxid" && ours != "internal/sessionkey" {
 				t.Errorf("%s: the package brings in %s", goos, p.ImportPath)
 			}
 		}

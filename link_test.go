@@ -1,12 +1,16 @@
 package zklock
 
 import (
+	"encoding/binary"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/wire"
 )
 
 // linkTest is a Session without a client or a server: the test makes the connections.
@@ -22,7 +26,6 @@ func newLinkTest(t *testing.T) *linkTest {
 	t.Cleanup(s.log.close)
 	s.opts.mode = SingleServerLease()
 	s.link.changed = make(chan struct{})
-	s.link.clientWatches = make(map[clientWatch]struct{})
 	return &linkTest{t, s}
 }
 
@@ -34,13 +37,16 @@ func (t *linkTest) dial() *tap {
 	}
 	conn := &fakeConn{}
 	s.link.conns++
-	s.link.tap = newTap(conn, conn, s, s.clock, s.link.conns, time.Now().Add(3*time.Second))
+	s.link.tap = newTap(conn, conn, s, s.clock, s.zxid.Connect(), &s.link.xids, s.link.conns, time.Now().Add(3*time.Second))
 	return s.link.tap
 }
 
 // shake answers the handshake.
 func (t *linkTest) shake(c *tap, session int64) error {
 	now := t.s.clock.now()
+	c.mu.Lock()
+	c.mu.shaken, c.mu.patience = true, time.Second
+	c.mu.Unlock()
 	return t.s.connected(c, connectResponse{timeout: 10 * time.Second, sessionID: session}, frame{now, now})
 }
 
@@ -115,30 +121,70 @@ func TestLink_GivenUpSession_IsEnded(t *testing.T) {
 	})
 }
 
-// I1: requests wait until the client has asked for its watches again, or they would overtake that. A client that
-// restores none is waited for a second.
+// sent returns the requests that went out over a connection.
+func (t *linkTest) sent(c *tap) (ops []wire.Op) {
+	synctest.Wait()
+	var s wire.Stream
+	s.Add(c.Conn.(*fakeConn).out.Bytes())
+	for f, _ := s.Next(); f != nil; f, _ = s.Next() {
+		ops = append(ops, wire.Op(binary.BigEndian.Uint32(f[8:])))
+	}
+	return ops
+}
+
+// F30: watches that stood on the connection before are set on the next ahead of everything else, in batches, once each.
 func TestLink_RestoredWatchesGoFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
-		l.attach(l.dial(), 1)
-		require.True(t, l.s.link.attached, "there is nothing to restore")
-		l.s.watched("/locks/a/n", dataWatch)
-
 		c := l.dial()
 		l.attach(c, 1)
-		require.False(t, l.s.link.attached, "requests could overtake setWatches")
-		l.s.watchesSent(c)
+		require.Empty(t, l.sent(c), "there is nothing to restore")
+		e := l.s.link.era
+		for i := range 3000 {
+			w := &watch{path: fmt.Sprintf("/locks/%080d", i), armed: make(chan struct{}), fired: make(chan struct{})}
+			e.mu.watches[w.path] = w
+			if i > 0 { // the first was asked for, and not answered
+				close(w.armed)
+			}
+		}
+		c = l.dial()
+		l.attach(c, 1)
 		require.True(t, l.s.link.attached)
+		require.True(t, l.s.send(e, newRequest(wire.OpExists, wire.PathWatchRequest{Path: "/"}, func(answer) {})))
+		require.Equal(t, []wire.Op{wire.OpSetWatches, wire.OpSetWatches, wire.OpSetWatches, wire.OpExists}, l.sent(c))
+		seen := map[string]bool{}
+		var s wire.Stream
+		s.Add(c.Conn.(*fakeConn).out.Bytes())
+		for range 3 {
+			f, err := s.Next()
+			require.NoError(t, err)
+			require.Less(t, len(f), 130<<10)
+			var ask wire.SetWatchesRequest
+			ask.Decode(wire.NewDecoder(f[12:]))
+			for _, path := range ask.Data {
+				require.False(t, seen[path])
+				seen[path] = true
+			}
+		}
+		require.Len(t, seen, 2999)
+	})
+}
 
+// I2, F5: a request for a session that is over is not sent in the next one, although there is a connection.
+func TestLink_RequestOfAnotherSession_IsNotSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLinkTest(t)
 		l.attach(l.dial(), 1)
-		require.False(t, l.s.link.attached)
-		time.Sleep(1001 * time.Millisecond)
-		l.s.attachLocked()
-		require.True(t, l.s.link.attached)
-
-		l.s.unwatched("/locks/a/n", dataWatch)
-		l.attach(l.dial(), 1)
-		require.True(t, l.s.link.attached, "the watch has fired")
+		first := l.s.link.era
+		c := l.dial()
+		l.attach(c, 2)
+		r := newRequest(wire.OpCreate, wire.CreateRequest{Path: "/a"}, func(answer) { t.Error("it was refused") })
+		require.False(t, l.s.send(first, r))
+		require.Empty(t, l.sent(c))
+		require.True(t, l.s.send(l.s.link.era, newRequest(wire.OpCreate, wire.CreateRequest{Path: "/a"}, func(answer) {})))
+		require.Equal(t, []wire.Op{wire.OpCreate}, l.sent(c))
+		c.cut()
+		require.False(t, l.s.send(l.s.link.era, r), "there is no connection")
 	})
 }
 
@@ -161,27 +207,37 @@ func TestLink_CredentialsGoFirst(t *testing.T) {
 func TestLink_EventsForNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
-		strange := []zk.Event{
-			{}, {Type: zk.EventNodeDeleted}, {Type: zk.EventNodeDeleted, Path: "/locks/a/gone"}, {Type: zk.EventNotWatching, Path: "/locks/a/n"},
-			{Type: zk.EventSession, State: zk.StateDisconnected}, {Type: zk.EventSession, State: 99}, {Type: 99, Path: "/"},
+		strange := []wire.WatcherEvent{
+			{}, {Type: wire.EventDeleted}, {Type: wire.EventDeleted, Path: "/locks/a/gone"}, {Type: -2, Path: "/locks/a/n"}, {Type: 99, Path: "/"},
 		}
-		for range 2 {
+		states := []zk.Event{{Type: zk.EventSession, State: zk.StateDisconnected}, {Type: zk.EventSession, State: 99}}
+		all := func(c *tap) {
 			for _, ev := range strange {
+				l.s.event(c, ev)
+			}
+			for _, ev := range states {
 				l.s.clientEvent(ev)
 			}
+		}
+		all(nil)
+		for range 2 {
 			c := l.dial()
+			all(c)
 			require.NoError(t, l.shake(c, 0)) // expired
 		}
-		l.attach(l.dial(), 1)
+		old := l.s.link.tap
+		c := l.dial()
+		l.attach(c, 1)
+		all(c)
 		e := l.s.link.era
-		for _, ev := range strange {
-			l.s.clientEvent(ev)
-		}
 		w := &watch{path: "/locks/a/n", armed: make(chan struct{}), fired: make(chan struct{})}
 		e.mu.watches[w.path] = w
-		l.s.clientEvent(zk.Event{Type: zk.EventNodeDeleted, Path: w.path})
+		deleted := wire.WatcherEvent{Type: wire.EventDeleted, Path: w.path}
+		l.s.event(old, deleted)
+		require.False(t, w.hasFired(), "told by an earlier connection")
+		l.s.event(c, deleted)
 		require.True(t, w.hasFired())
 		require.Equal(t, zk.EventNodeDeleted, w.event)
-		l.s.clientEvent(zk.Event{Type: zk.EventNodeDeleted, Path: w.path}) // once more: it came twice
+		l.s.event(c, deleted) // once more: it came twice
 	})
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock/internal/wire"
 )
 
 // Mutex is a lock on a path: one owner at a time holds it, among all clients of the ensemble. It is reusable, safe for
@@ -266,7 +268,7 @@ func (a *attempt) queueIn(e *era) error {
 	if e.knowsRoot(m.root) {
 		// The list goes out in the flight of the create, after it: an uncontended acquire is one round trip.
 		select {
-		case <-c.left:
+		case <-c.sent:
 			l, _ = e.list(a.ctx, listKind{root: m.root})
 		case <-c.done:
 		}
@@ -625,14 +627,12 @@ func (m *Mutex) makeRoot(ctx context.Context, e *era) error {
 
 func (m *Mutex) makeNode(ctx context.Context, e *era, path string) error {
 	if path == m.root && m.opts.container {
-		_, _, err := call(ctx, e, func(c *zk.Conn) (string, error) {
-			return c.CreateContainer(path, nil, zk.FlagContainer, m.opts.acl)
-		})
-		if serverCode(err) != codeUnimplemented {
+		_, err := e.ask(ctx, wire.OpCreateContainer, wire.CreateRequest{Path: path, ACL: wireACL(m.opts.acl), Flags: wire.FlagContainer})
+		if serverCode(err) != wire.Unimplemented {
 			return denied(err, "create", "CREATE", parentOf(path))
 		}
 	}
-	_, _, err := call(ctx, e, func(c *zk.Conn) (string, error) { return c.Create(path, nil, zk.FlagPersistent, m.opts.acl) })
+	_, err := e.ask(ctx, wire.OpCreate, wire.CreateRequest{Path: path, ACL: wireACL(m.opts.acl), Flags: wire.FlagPersistent})
 	return denied(err, "create", "CREATE", parentOf(path))
 }
 

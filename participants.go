@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock/internal/wire"
 )
 
 // Participant is one node in a lock's queue, of whichever client.
@@ -72,14 +74,13 @@ func (m *Mutex) participantsIn(ctx context.Context, e *era) ([]Participant, erro
 			defer func() { <-few }()
 			r := &reads[i]
 			node := m.root + "/" + mem.name
-			r.p, _, r.err = call(ctx, e, func(c *zk.Conn) (Participant, error) {
-				data, stat, err := c.Get(node)
-				if err != nil {
-					return Participant{}, denied(err, "get", "READ", node)
-				}
-				created := time.UnixMilli(stat.Ctime)
-				return Participant{node, data, stat.EphemeralOwner, stat.Czxid, created, time.Since(created)}, nil
-			})
+			var got wire.DataResponse
+			if _, err := e.read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: node}, &got); err != nil {
+				r.err = denied(err, "get", "READ", node)
+				return
+			}
+			created := time.UnixMilli(got.Stat.Ctime)
+			r.p = Participant{node, got.Data, got.Stat.EphemeralOwner, got.Stat.Czxid, created, time.Since(created)}
 		})
 	}
 	all.Wait()

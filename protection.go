@@ -9,6 +9,8 @@ import (
 
 	"github.com/go-zookeeper/zk"
 	"github.com/google/uuid"
+
+	"github.com/zklock/zklock/internal/wire"
 )
 
 // creation makes one protected ephemeral sequential node although answers get lost. It goes on until the outcome is
@@ -18,7 +20,7 @@ type creation struct {
 
 	e    *era
 	root string
-	left chan struct{} // closed when the first create's frame was on its way, or when it is done
+	sent chan struct{} // closed when the first create was handed to the connection, or when it is done
 	done chan struct{} // closed when the fields below are set
 
 	node  string // absolute
@@ -28,10 +30,10 @@ type creation struct {
 
 // create starts a creation under root. The caller waits for done, which comes at the latest with the end of the era.
 func (e *era) create(wanted context.Context, root string, data []byte, acl []zk.ACL) *creation {
-	c := &creation{wanted: wanted, e: e, root: root, left: make(chan struct{}), done: make(chan struct{})}
+	c := &creation{wanted: wanted, e: e, root: root, sent: make(chan struct{}), done: make(chan struct{})}
 	if !e.s.spawn(func() { c.run(data, acl) }) {
 		c.err = e.s.closedErr()
-		close(c.left)
+		close(c.sent)
 		close(c.done)
 	}
 	return c
@@ -44,15 +46,15 @@ func (c *creation) run(data []byte, acl []zk.ACL) {
 		c.create(data, acl)
 		c.e.unreserveNode(c.node)
 	}
-	c.markLeft()
+	c.noteSent()
 	close(c.done)
 }
 
-func (c *creation) markLeft() {
+func (c *creation) noteSent() {
 	select {
-	case <-c.left:
+	case <-c.sent:
 	default:
-		close(c.left)
+		close(c.sent)
 	}
 }
 
@@ -71,18 +73,23 @@ func (c *creation) create(data []byte, acl []zk.ACL) {
 		}
 		// A fresh id for each try: one node an id, and names do not grow (R32).
 		id := uuid.NewString()
-		seen := newSighting(e.id)
-		node, err := c.tryCreate(id, seen, data, acl)
-		left, zxid := seen.seen()
-
-		over := e.isOver() || errors.Is(err, ErrClosed)
-		switch fateOf(outcomeOf(err), left, over) {
+		a, err := c.tryCreate(id, data, acl)
+		if err != nil { // the era is over, or the request too long
+			c.err = err
+			return
+		}
+		switch fateOf(a.fate, outcomeOf(a.err()), e.isOver()) {
 		case nodeMade:
+			var made wire.PathResponse
+			if err := a.decode(&made); err != nil {
+				break // look what it was
+			}
+			node := made.Path
 			if err := checkNodeName(c.root, node, id); err != nil {
 				c.err = err
 				return
 			}
-			token, err := e.tokenOf(node, zxid)
+			token, err := e.tokenOf(node, a.zxid)
 			switch {
 			case err == nil:
 				c.node, c.token = node, token
@@ -97,25 +104,18 @@ func (c *creation) create(data []byte, acl []zk.ACL) {
 			// The connection was lost before the token was read: look for the node.
 
 		case nothingMade:
-			if left && !e.pause(200*time.Millisecond) { // the servers are busy
+			if a.fate == wasAnswered && !e.pause(200*time.Millisecond) { // the servers are busy
 				c.err = e.overErr()
-				return
-			}
-			if _, err := e.waitAttached(context.Background()); err != nil {
-				c.err = err
 				return
 			}
 			continue
 
 		case nodeDenied:
-			c.err = err
+			c.err = denied(a.err(), "create", "CREATE", c.root)
 			return
 
 		case goneIfMade:
-			c.err = err
-			if e.isOver() {
-				c.err = e.overErr()
-			}
+			c.err = e.overErr()
 			return
 
 		case nodeUnclear:
@@ -129,37 +129,30 @@ func (c *creation) create(data []byte, acl []zk.ACL) {
 	}
 }
 
-// tryCreate is one create, not bound to any caller. It marks the creation as left when the frame is on its way.
-func (c *creation) tryCreate(id string, seen *sighting, data []byte, acl []zk.ACL) (string, error) {
-	if _, err := c.e.waitAttached(context.Background()); err != nil {
-		return "", err
-	}
-	type result struct {
-		node string
-		err  error
-	}
+// tryCreate is one create, not bound to any caller. It marks the creation as sent when it is handed to the connection: what
+// is sent after that comes after it. An error says that nothing was sent, or that the era is over.
+func (c *creation) tryCreate(id string, data []byte, acl []zk.ACL) (answer, error) {
 	e := c.e
-	ch := make(chan result, 1)
-	e.s.creations.Store(id, seen)
-	if !e.s.spawn(func() {
-		defer e.s.creations.Delete(id)
-		node, err := e.s.conn.Create(c.root+"/"+protectedPrefix+id+"-"+lockName, data, zk.FlagEphemeralSequential, acl)
-		ch <- result{node, denied(named(err), "create", "CREATE", c.root)}
-	}) {
-		e.s.creations.Delete(id)
-		return "", e.s.closedErr()
+	ch := make(chan answer, 1)
+	body := wire.CreateRequest{Path: c.root + "/" + protectedPrefix + id + "-" + lockName, Data: data, ACL: wireACL(acl), Flags: wire.FlagEphemeralSequential}
+	r := newRequest(wire.OpCreate, body, func(a answer) { ch <- a })
+	if err := r.tooLong(); err != nil {
+		return answer{}, err
 	}
-	left := seen.left
 	for {
-		select {
-		case r := <-ch:
-			return r.node, r.err
-		case <-left:
-			c.markLeft()
-			left = nil
-		case <-e.over:
-			return "", e.overErr()
+		if _, err := e.waitAttached(context.Background()); err != nil {
+			return answer{}, err
 		}
+		if e.s.send(e, r) {
+			break
+		}
+	}
+	c.noteSent()
+	select {
+	case a := <-ch:
+		return a, nil
+	case <-e.over:
+		return answer{}, e.overErr()
 	}
 }
 
@@ -221,15 +214,10 @@ func (e *era) find(root, id string) (string, error) {
 	return "", nil
 }
 
-func (e *era) stat(node string) (*zk.Stat, error) {
-	stat, _, err := call(context.Background(), e, func(c *zk.Conn) (*zk.Stat, error) {
-		ok, stat, err := c.Exists(node)
-		if err == nil && !ok {
-			err = zk.ErrNoNode
-		}
-		return stat, err
-	})
-	return stat, err
+func (e *era) stat(node string) (*wire.Stat, error) {
+	var stat wire.Stat
+	_, err := e.read(context.Background(), wire.OpExists, wire.PathWatchRequest{Path: node}, &stat)
+	return &stat, err
 }
 
 // tokenOf is the czxid of a node we just created: the zxid in the header of the create's reply. That this server says
@@ -329,7 +317,7 @@ func (e *era) runErasure(x *erasure, node string) {
 	backoff := newBackoff()
 	unanswered := false
 	for {
-		_, _, err := call(context.Background(), e, func(c *zk.Conn) (struct{}, error) { return struct{}{}, c.Delete(node, -1) })
+		_, err := e.ask(context.Background(), wire.OpDelete, wire.PathVersionRequest{Path: node, Version: -1})
 		switch {
 		case err == nil:
 			x.ok = true

@@ -2,11 +2,10 @@ package zklock_test
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"net"
-	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -20,9 +19,9 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// away is a client that can be sent away: it comes to the server through a proxy, and restores its watches when and in
-// which order the test wants. The client itself asks for them in the order of a Go map, from a goroutine of its own; the
-// server replays what happened meanwhile in the order it is asked.
+// away is a client that can be sent away: it comes to the server through a proxy, and restores its watches in the order
+// that the test wants. The Session asks for them in the order of a Go map; the server replays what happened meanwhile in the
+// order it is asked.
 type away struct {
 	v     *virtual
 	proxy *zktest.Proxy
@@ -32,9 +31,7 @@ type away struct {
 		sync.Mutex
 		frames []zktest.Frame // of the present connection, pings aside
 		first  string         // the path that setWatches is to ask for first
-		held   zktest.Op      // requests of this kind go out
-		until  chan struct{}  // when this is closed
-		holdUp time.Duration  // from the next handshake to the sending of anything
+		forget string         // a path that it is not to ask for
 	}
 }
 
@@ -51,37 +48,8 @@ func (v *virtual) away() *away {
 			a.mu.frames = append(a.mu.frames, f)
 		}
 	})
-	a.s = connect(v.t, a.proxy.Addr(), zklock.WithDialer(a.dial), zklock.WithSuspendedTime(a.suspended))
+	a.s = connect(v.t, a.proxy.Addr(), zklock.WithDialer(a.dial))
 	return a
-}
-
-// suspended is called wherever the library looks at the clock. Where the client has attached, and is about to start the
-// goroutines that send, it takes its time.
-func (a *away) suspended() time.Duration {
-	a.mu.Lock()
-	d := a.mu.holdUp
-	a.mu.Unlock()
-	if d > 0 && calledFrom("(*hosts).Connected") {
-		time.Sleep(d)
-		a.mu.Lock()
-		a.mu.holdUp = 0
-		a.mu.Unlock()
-	}
-	return 0
-}
-
-func calledFrom(function string) bool {
-	pc := make([]uintptr, 16)
-	frames := runtime.CallersFrames(pc[:runtime.Callers(2, pc)])
-	for {
-		f, more := frames.Next()
-		if strings.HasSuffix(f.Function, function) {
-			return true
-		}
-		if !more {
-			return false
-		}
-	}
 }
 
 func (a *away) dial(network, addr string, d time.Duration) (net.Conn, error) {
@@ -98,30 +66,39 @@ type awayConn struct {
 	later bool // the connect request, which has no header, is out
 }
 
-// Write gets one whole frame at a time.
+// Write gets whole frames, one or more at a time.
 func (c *awayConn) Write(p []byte) (int, error) {
+	var s jute.Stream
+	s.Add(p)
+	for f, _ := s.Next(); f != nil; f, _ = s.Next() {
+		if _, err := c.Conn.Write(c.reordered(f)); err != nil {
+			return 0, err
+		}
+	}
+	return len(p), nil
+}
+
+func (c *awayConn) reordered(p []byte) []byte {
 	if !c.later {
 		c.later = true
-		return c.Conn.Write(p)
+		return p
 	}
 	d := jute.NewDecoder(p[4:])
 	var h jute.RequestHeader
 	h.Decode(d)
-	c.a.mu.Lock()
-	first, held, until := c.a.mu.first, c.a.mu.held, c.a.mu.until
-	c.a.mu.Unlock()
-	if until != nil && held == zktest.Op(h.Op) {
-		<-until
-	}
 	if h.Op != jute.OpSetWatches {
-		return c.Conn.Write(p)
+		return p
 	}
+	c.a.mu.Lock()
+	first, forget := c.a.mu.first, c.a.mu.forget
+	c.a.mu.Unlock()
 	var ask jute.SetWatchesRequest
 	ask.Decode(d)
+	ask.Data = slices.DeleteFunc(ask.Data, func(path string) bool { return path == forget })
 	if i := slices.Index(ask.Data, first); i >= 0 {
 		ask.Data[0], ask.Data[i] = ask.Data[i], ask.Data[0]
 	}
-	return c.Conn.Write(jute.Frame(h, ask))
+	return jute.Frame(h, ask)
 }
 
 // restoreFirst says which path setWatches is to ask for first.
@@ -129,22 +106,6 @@ func (a *away) restoreFirst(path string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.mu.first = path
-}
-
-// hold keeps the client from sending requests of a kind, and whatever is behind them, until letGo is called.
-func (a *away) hold(op zktest.Op) (letGo func()) {
-	until := make(chan struct{})
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.mu.held, a.mu.until = op, until
-	return sync.OnceFunc(func() { close(until) })
-}
-
-// holdUp keeps the client from sending anything for a time after its next handshake.
-func (a *away) holdUp(d time.Duration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.mu.holdUp = d
 }
 
 // leave cuts the connection and refuses the next ones, until comeBack is called.
@@ -177,6 +138,18 @@ func (a *away) requests() (ops []zktest.Op) {
 		}
 	}
 	return ops
+}
+
+// asked are the nodes that the first request of the present connection named.
+func (a *away) asked() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, f := range a.mu.frames {
+		if f.Kind == zktest.RequestFrame {
+			return f.Paths
+		}
+	}
+	return nil
 }
 
 // watched are the nodes on which a watch was set over the present connection, in that order.
@@ -326,73 +299,40 @@ func TestVirtual_RestoredWatches_NeverGrant(t *testing.T) {
 	}
 }
 
-// I1: the client has its session again, and is held up before it asks for its watches. No request of ours goes out, or it
-// would overtake that; afterwards they go.
+// F30, I1: the watches of the connection before are set on the next ahead of everything else, also where the client has
+// watches of its own to restore.
 func TestVirtual_RestoredWatches_GoFirst(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		f := v.standoff(false)
-		release(t, acquire(t, newMutex(t, f.a.s, "/other")))
-		other := acquire(t, newMutex(t, f.a.s, "/other")) // whose heartbeat is due at once
-		for range 3 {
-			// Connected for a while, the client dials again at once. Between two heartbeats it has nothing in hand, which it
-			// would send first.
-			time.Sleep(5300 * time.Millisecond)
-			f.a.holdUp(900 * time.Millisecond)
-			f.a.proxy.CloseConnections()
-			time.Sleep(800 * time.Millisecond)
-			require.Equal(t, zklock.Suspended, f.a.s.State(), "requests could overtake setWatches")
-			require.True(t, f.a.connected(), "it is not held up: it is not there")
-			require.Empty(t, f.a.requests())
-			time.Sleep(200 * time.Millisecond)
-			require.Equal(t, zklock.Reconnected, f.a.s.State())
-			sent := f.a.requests()
-			require.Contains(t, sent, zktest.GetChildren2, "the waiter lists")
-			require.Contains(t, sent, zktest.Multi, "the heartbeat")
-			require.Equal(t, zktest.SetWatches, sent[0])
-		}
-		require.False(t, f.w.isGranted())
-		require.NoError(t, other.Err())
-		release(t, other)
-		release(t, f.h)
-		release(t, f.w.granted2(t, time.Second))
-		release(t, f.behind.granted2(t, time.Second))
-	})
-}
-
-// F25, F31, I1, I3: the client takes more than a second to ask for its watches, and is not waited for: the list of the
-// new connection overtakes that. Then own node and predecessor are deleted, before the server hears of any watch: both
-// events are replayed, in either order, to a waiter that has listed on this connection.
-func TestVirtual_RestoredWatches_Overtaken_NeverGrant(t *testing.T) {
-	for i := range 4 {
-		ownSession, ownToldFirst := i&1 != 0, i&2 != 0
-		t.Run(fmt.Sprintf("own session %t, own told first %t", ownSession, ownToldFirst), func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, v *virtual) {
-				f := v.standoff(ownSession)
-				first, second := f.pair(ownToldFirst)
-				f.a.restoreFirst(first)
-				f.a.holdUp(2500 * time.Millisecond)
-				letGo := f.a.hold(zktest.SetWatches)
-				defer letGo()
+	for _, clients := range []bool{false, true} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			f := v.standoff(false)
+			if clients {
+				_, _, _, err := f.a.s.Conn().ExistsW("/elsewhere")
+				require.NoError(t, err)
+			}
+			release(t, acquire(t, newMutex(t, f.a.s, "/other")))
+			other := acquire(t, newMutex(t, f.a.s, "/other")) // whose heartbeat is due at once
+			for range 3 {
+				time.Sleep(5300 * time.Millisecond) // connected for a while, the client dials again at once
 				f.a.proxy.CloseConnections()
-				time.Sleep(4 * time.Second)
+				time.Sleep(time.Second)
 				require.Equal(t, zklock.Reconnected, f.a.s.State())
-				require.Contains(t, f.a.requests(), zktest.GetChildren2, "nothing has overtaken setWatches")
-				require.NotContains(t, f.a.requests(), zktest.SetWatches)
-
-				f.deleteBoth(t, true, true)
-				next := f.behind.granted2(t, time.Second)
-				f.a.proxy.Inject(zktest.OnEvent(zktest.NodeDeleted).Path(second).Delay(100 * time.Millisecond).Once())
-				letGo()
-				time.Sleep(2 * time.Second)
-				require.Equal(t, []string{first, second}, f.a.deletions(), "told in another order")
-				f.goesOn(t, next)
-			})
+				sent := f.a.requests()
+				require.Contains(t, sent, zktest.GetChildren2, "the waiter lists")
+				require.Contains(t, sent, zktest.Multi, "the heartbeat")
+				require.Equal(t, zktest.SetWatches, sent[0])
+				require.Subset(t, f.a.asked(), []string{f.own, f.h.Path()})
+			}
+			require.False(t, f.w.isGranted())
+			require.NoError(t, other.Err())
+			release(t, other)
+			release(t, f.h)
+			release(t, f.w.granted2(t, time.Second))
+			release(t, f.behind.granted2(t, time.Second))
 		})
 	}
 }
 
-// F25, F30, I1, I3: the client comes back and cannot restore its watches, which it only logs; the one on our own node is
-// dead. Another node is the predecessor now, and its watch is new. Our own node goes unheard, then the predecessor does.
+// F25, F30, I1, I3: the client comes back, and of its watches the one on our own node is not restored, although the server says so. Another node is the predecessor now, and its watch is new. Our own node goes unheard, then the predecessor does.
 func TestVirtual_OwnWatchNotRestored_NeverGrants(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job"))
@@ -406,7 +346,9 @@ func TestVirtual_OwnWatchNotRestored_NeverGrants(t *testing.T) {
 		between.stop()
 		_, err := between.get(t)
 		require.ErrorIs(t, err, context.Canceled)
-		f.a.proxy.Inject(zktest.Before(zktest.SetWatches).Fail(zktest.OperationTimeout).Once())
+		f.a.mu.Lock()
+		f.a.mu.forget = f.own
+		f.a.mu.Unlock()
 		comeBack()
 		time.Sleep(2 * time.Second)
 		id := f.a.s.SessionID()
@@ -421,8 +363,25 @@ func TestVirtual_OwnWatchNotRestored_NeverGrants(t *testing.T) {
 		require.NoError(t, v.srv.Delete(h.Path()))
 		next := f.behind.granted2(t, time.Second)
 		time.Sleep(time.Second)
-		require.Equal(t, []string{h.Path()}, f.a.deletions(), "its own node went unheard")
+		require.Contains(t, f.a.deletions(), h.Path())
+		require.NotContains(t, f.a.deletions(), f.own, "it is to go unheard")
 		f.goesOn(t, next)
+	})
+}
+
+// F30: the server refuses to restore the watches. The waiter hears so, and sets them again by itself.
+func TestVirtual_WatchesRefused_AreSetAtOnce(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		f := v.standoff(false)
+		comeBack := f.a.leave(t)
+		refused := f.a.proxy.Inject(zktest.Before(zktest.SetWatches).Fail(zktest.OperationTimeout).Once())
+		comeBack()
+		require.NoError(t, refused.Wait(t.Context()))
+		time.Sleep(2 * time.Second)
+		require.Equal(t, []string{f.own, f.h.Path()}, f.a.watched())
+		release(t, f.h)
+		release(t, f.w.granted2(t, 100*time.Millisecond))
+		release(t, f.behind.granted2(t, time.Second))
 	})
 }
 
@@ -482,48 +441,6 @@ func TestVirtual_PredecessorsWatchRestored_IsGrantedByAList(t *testing.T) {
 		mine := f.w.granted2(t, time.Second)
 		require.Equal(t, f.own, mine.Path())
 		require.True(t, f.a.listedAfter(f.h.Path()), "granted by the event of a restored watch")
-		release(t, mine)
-		release(t, f.behind.granted2(t, time.Second))
-	})
-}
-
-// F6, I3: the connection goes when a list is in the client's hands and not sent: it is the first to go out on the next,
-// ahead of setWatches. Its answer counts for neither connection, although all else is known from the new one.
-func TestVirtual_RestoredWatches_OvertakenByWhatWasLeft_ListsAgain(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		f := v.standoff(false)
-		_, _, _, err := f.a.s.Conn().ExistsW("/elsewhere") // something to restore
-		require.NoError(t, err)
-		time.Sleep(5300 * time.Millisecond) // connected for a while, it dials again at once
-		letGo := f.a.hold(zktest.Exists)
-		defer letGo()
-		time.Sleep(time.Second) // the sending of a cheap read does not come to an end
-		read := make(chan error, 1)
-		go func() {
-			_, _, err := f.a.s.Conn().Get("/job")
-			read <- err
-		}()
-		synctest.Wait()
-		for _, path := range []string{f.own, f.h.Path()} {
-			require.NoError(t, v.srv.SetData(path, []byte("somebody writes"))) // the waiter lists
-			synctest.Wait()
-		}
-		f.a.proxy.CloseConnections()
-		synctest.Wait()
-		require.Equal(t, zklock.Suspended, f.a.s.State())
-		f.a.proxy.Inject(zktest.After(zktest.GetChildren).Delay(100 * time.Millisecond).Once())
-		letGo() // the client may yet take one request to the old connection: the read, which was there before the list
-		time.Sleep(time.Second)
-		sent := f.a.requests()
-		require.Contains(t, sent, zktest.GetChildren2)
-		require.Less(t, slices.Index(sent, zktest.GetChildren2), slices.Index(sent, zktest.SetWatches), "setWatches was not overtaken")
-		require.Equal(t, []string{f.own, f.h.Path()}, without(f.a.watched(), "/job"), "set on this connection")
-		<-read
-
-		release(t, f.h)
-		mine := f.w.granted2(t, time.Second)
-		require.Equal(t, f.own, mine.Path())
-		require.True(t, f.a.listedAfter(f.h.Path()), "granted on a list of an earlier connection")
 		release(t, mine)
 		release(t, f.behind.granted2(t, time.Second))
 	})
@@ -621,4 +538,49 @@ func TestVirtual_EventBehindTheAnswer_IsHeard(t *testing.T) {
 			release(t, mine)
 		})
 	}
+}
+
+// F2, I2: a follower tells by session and xid which of its requests a commit belongs to, so xids go on over reconnects.
+func TestVirtual_Xids_GoOn(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var mu sync.Mutex
+		xids := map[int32]bool{}
+		proxy := zktest.StartProxy(t, v.srv.Addr(), zktest.WithNetwork(v.net))
+		dial := func(network, addr string, d time.Duration) (net.Conn, error) {
+			c, err := v.net.Dial(network, addr, d)
+			return &xidConn{Conn: c, note: func(xid int32) {
+				mu.Lock()
+				defer mu.Unlock()
+				require.False(t, xids[xid], "xid %d was there before", xid)
+				xids[xid] = true
+			}}, err
+		}
+		m := newMutex(t, connect(t, proxy.Addr(), zklock.WithDialer(dial)), "/job")
+		for range 3 {
+			release(t, acquire(t, m))
+			time.Sleep(5 * time.Second)
+			proxy.CloseConnections()
+			synctest.Wait()
+		}
+		release(t, acquire(t, m))
+		require.Greater(t, len(xids), 12)
+	})
+}
+
+type xidConn struct {
+	net.Conn
+	note  func(xid int32)
+	later bool
+}
+
+func (c *xidConn) Write(p []byte) (int, error) {
+	var s jute.Stream
+	s.Add(p)
+	for f, _ := s.Next(); f != nil; f, _ = s.Next() {
+		if xid := int32(binary.BigEndian.Uint32(f[4:])); c.later && xid <= -16 {
+			c.note(xid)
+		}
+		c.later = true
+	}
+	return c.Conn.Write(p)
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock/internal/wire"
 )
 
 // revokeMessage is what Curator's Revoker writes into a lock node to ask its holder to give way.
@@ -28,7 +30,7 @@ func Revoke(ctx context.Context, s *Session, node string) error {
 	if err != nil {
 		return fail(err)
 	}
-	_, _, err = call(ctx, e, func(c *zk.Conn) (*zk.Stat, error) { return c.Set(node, revokeMessage, -1) })
+	_, err = e.ask(ctx, wire.OpSetData, wire.SetDataRequest{Path: node, Data: revokeMessage, Version: -1})
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
 		if outcomeOf(err) == unknown {
 			err = fmt.Errorf("the message may or may not be written: %w", err)
@@ -56,13 +58,10 @@ func (m *Mutex) startRevocation(d *lockData) {
 			default:
 			}
 			w, err := e.watch(ctx, node)
-			var data []byte
+			var now wire.DataResponse
 			if err == nil {
 				// The message may have come before the watch.
-				data, _, err = call(ctx, e, func(c *zk.Conn) ([]byte, error) {
-					data, _, err := c.Get(node)
-					return data, err
-				})
+				_, err = e.read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: node}, &now)
 			}
 			switch {
 			case refused(err), e.isOver(), errors.Is(err, ErrClosed):
@@ -72,7 +71,7 @@ func (m *Mutex) startRevocation(d *lockData) {
 					return
 				}
 				continue
-			case bytes.Equal(data, revokeMessage):
+			case bytes.Equal(now.Data, revokeMessage):
 				if h := m.s.locks.anyHandle(d); h != nil {
 					go m.opts.revoke(h) // the user's code: Close does not wait for it
 				}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock/internal/lastzxid"
+	"github.com/zklock/zklock/internal/wire"
 )
 
 // State is what a Session is to its ZooKeeper session.
@@ -133,17 +133,15 @@ type Session struct {
 
 	// link is the connection as the client's goroutines report it. Waiting for it is waiting for changed.
 	link struct {
-		sync.Mutex         // never held across a channel, a callback or a ZooKeeper call
-		tap        *tap    // the current connection
-		conns      uint64  // how many connections there were
-		era        *era    // the current ZooKeeper session; nil before the first and after an expiry
-		hasSession bool    // the client has finished its handshake
-		authed     bool    // the server took the credentials
-		watches    instant // since when the client is to restore its watches before we send anything; 0 if it need not
-		attached   bool    // requests can be sent
+		sync.Mutex        // never held across a channel, a callback or a ZooKeeper call
+		tap        *tap   // the current connection
+		conns      uint64 // how many connections there were
+		era        *era   // the current ZooKeeper session; nil before the first and after an expiry
+		hasSession bool   // the client has finished its handshake
+		authed     bool   // the server took the credentials
+		attached   bool   // requests can be sent
 		changed    chan struct{}
-
-		clientWatches map[clientWatch]struct{} // what the client will restore after a reconnect
+		xids       xids
 
 		err        error   // why the Session is unusable: closed
 		askedAfter instant // when a server last said that the session is still there, which was silent for long
@@ -151,8 +149,7 @@ type Session struct {
 	}
 	work sync.WaitGroup // every goroutine but the ones below; none starts after link.err is set
 
-	warned    sync.Map // lock roots of which was said that their counter is near its end
-	creations sync.Map // protection id → *sighting, for the tap
+	warned sync.Map // lock roots of which was said that their counter is near its end
 
 	mail struct {
 		sync.Mutex
@@ -207,7 +204,6 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.names.lookup, s.names.ctx, s.names.mu.byHost = o.lookup, s.ctx, make(map[string]*hostName)
 	s.link.changed = make(chan struct{})
-	s.link.clientWatches = make(map[clientWatch]struct{})
 	s.link.tried = make(map[string]error)
 	s.status.subscribers = make(map[chan Change]func() bool)
 	s.locks.byKey = make(map[lockKey]*lockData)
@@ -390,6 +386,10 @@ func (s *Session) watchClient(events <-chan zk.Event) {
 func (s *Session) spawn(f func()) bool {
 	s.link.Lock()
 	defer s.link.Unlock()
+	return s.spawnLocked(f)
+}
+
+func (s *Session) spawnLocked(f func()) bool {
 	if s.link.err != nil {
 		return false
 	}
@@ -490,10 +490,9 @@ func (s *Session) connected(t *tap, r connectResponse, exchange frame) error {
 		s.link.Unlock()
 		return ErrClosed
 	}
-	s.link.hasSession, s.link.authed, s.link.watches = false, false, 0
+	s.link.hasSession, s.link.authed = false, false
 	if r.sessionID == 0 {
 		s.link.era = nil
-		clear(s.link.clientWatches) // the client drops them with the session
 		s.link.Unlock()
 		s.hosts.forgive()
 		if old != nil {
@@ -507,9 +506,6 @@ func (s *Session) connected(t *tap, r connectResponse, exchange frame) error {
 			return fmt.Errorf("zklock: session %#x was given up", r.sessionID)
 		}
 		old.reattach(t.seq, exchange, r.timeout)
-		if len(s.link.clientWatches) > 0 {
-			s.link.watches = max(s.clock.now(), 1)
-		}
 		s.link.Unlock()
 		return nil
 	}
@@ -540,61 +536,20 @@ func (s *Session) authenticated(t *tap, err error) {
 	}
 }
 
-// watched and unwatched keep the list of what the client will restore, its other users' watches included.
-func (s *Session) watched(path string, kind watchKind) {
-	s.link.Lock()
-	defer s.link.Unlock()
-	s.link.clientWatches[clientWatch{path, kind}] = struct{}{}
-}
-
-func (s *Session) unwatched(path string, kinds ...watchKind) {
-	s.link.Lock()
-	defer s.link.Unlock()
-	for _, k := range kinds {
-		delete(s.link.clientWatches, clientWatch{path, k})
-	}
-}
-
-type clientWatch struct {
-	path string
-	kind watchKind
-}
-
-// watchesSent opens the gate for our requests after the client's setWatches. The client sends it from a goroutine of
-// its own, which requests could overtake.
-func (s *Session) watchesSent(t *tap) {
-	s.link.Lock()
-	defer s.link.Unlock()
-	if s.link.tap == t {
-		s.link.watches = 0
-		s.attachLocked()
-	}
-}
-
-// attachLocked opens the gate for requests when everything needed is there.
+// attachLocked opens the gate for requests when everything needed is there. The first to go are those that set the watches
+// of the connection before.
 func (s *Session) attachLocked() {
 	e := s.link.era
 	if s.link.attached || !s.link.hasSession || !s.link.authed || e == nil || s.link.err != nil {
 		return
 	}
-	if s.link.watches != 0 && s.clock.now().sub(s.link.watches) < time.Second {
-		return // a client that has no watches to restore although we set some is not waited for longer
-	}
 	s.link.attached = true
 	clear(s.link.tried)
+	for _, r := range e.restore(s.link.tap) {
+		s.sendLocked(r)
+	}
 	s.post(stateEvent{kind: attached, session: e.id})
 	s.broadcastLocked()
-}
-
-func (s *Session) creation(path string) *sighting {
-	id, ok := protectionID(path[strings.LastIndexByte(path, '/')+1:])
-	if !ok {
-		return nil
-	}
-	if v, ok := s.creations.Load(id); ok {
-		return v.(*sighting)
-	}
-	return nil
 }
 
 func (s *Session) answered(t *tap, f frame) {
@@ -623,15 +578,20 @@ func (s *Session) disconnected(t *tap) {
 		return
 	}
 	s.link.hasSession, s.link.authed = false, false
-	was, e := s.link.attached, s.link.era
-	s.link.attached = false
-	if was {
-		s.post(stateEvent{kind: detached, session: e.id})
-		s.broadcastLocked()
-	}
+	e := s.link.era
+	s.detachLocked()
 	s.link.Unlock()
-	if was && s.opts.endOnSuspend {
+	if e != nil && s.opts.endOnSuspend {
 		e.loseHolds(errSuspended)
+	}
+}
+
+// detachLocked closes the gate for requests.
+func (s *Session) detachLocked() {
+	if s.link.attached {
+		s.link.attached = false
+		s.post(stateEvent{kind: detached, session: s.link.era.id})
+		s.broadcastLocked()
 	}
 }
 
@@ -645,32 +605,30 @@ func (s *Session) eraOn(t *tap) *era {
 	return s.link.era
 }
 
+// event is the tap's report that a watch has fired, in the order in which the server sent the events.
+func (s *Session) event(t *tap, ev wire.WatcherEvent) {
+	if e := s.eraOn(t); e != nil {
+		e.nodeEvent(ev)
+	}
+}
+
+// flush has the tap write. When the Session is closed, and only the client's last words are to go out, that is done here.
+func (s *Session) flush(t *tap) {
+	if !s.spawn(t.writeOut) {
+		t.writeOut()
+	}
+}
+
 // clientEvent is the client's event callback, the only lossless source of its events. It runs on the client's
-// goroutines, partly under its watch lock: it must not block or call the client.
+// goroutines: it must not block or call the client.
 func (s *Session) clientEvent(ev zk.Event) {
-	if ev.Type != zk.EventSession {
-		s.link.Lock()
-		e := s.link.era
-		s.link.Unlock()
-		if e != nil {
-			e.nodeEvent(ev)
-		}
+	if ev.Type != zk.EventSession || ev.State != zk.StateHasSession {
 		return
 	}
-	switch ev.State {
-	case zk.StateHasSession:
-		s.link.Lock()
-		s.link.hasSession = true
-		s.attachLocked()
-		s.link.Unlock()
-	case zk.StateDisconnected:
-		s.link.Lock()
-		t := s.link.tap
-		s.link.Unlock()
-		if t != nil {
-			s.disconnected(t)
-		}
-	}
+	s.link.Lock()
+	defer s.link.Unlock()
+	s.link.hasSession = true
+	s.attachLocked()
 }
 
 // post hands an event to the loop. It never blocks.
@@ -715,9 +673,6 @@ func (s *Session) loop() {
 		}
 
 		s.link.Lock()
-		if s.link.watches != 0 {
-			s.attachLocked()
-		}
 		e, t, conn := s.link.era, s.link.tap, uint64(0)
 		if s.link.attached {
 			conn = s.link.tap.seq
@@ -757,8 +712,7 @@ func (s *Session) loop() {
 			due = now.add(interval)
 		}
 		if conn == 0 {
-			// The gate for restored watches opens by itself after a second.
-			beat.Reset(max(min(next, now.add(min(interval, time.Second))).sub(now), time.Millisecond))
+			beat.Reset(max(min(next, now.add(interval)).sub(now), time.Millisecond))
 			continue
 		}
 		if t.answersWithin(h) {

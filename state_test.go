@@ -8,6 +8,8 @@ import (
 
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/wire"
 )
 
 // Every state and every event. A row that is not written here is one that changes nothing.
@@ -146,37 +148,25 @@ func TestOutcomeOf(t *testing.T) {
 		{zk.ErrNodeExists, turnedDown},
 		{zk.ErrNotEmpty, turnedDown},
 		{zk.ErrInvalidACL, turnedDown},
-		{zk.ErrInvalidPath, turnedDown},  // refused by the client
-		{zk.ErrInvalidFlags, turnedDown}, //
 		{zk.ErrBadArguments, turnedDown},
 		{zk.ErrNoChildrenForEphemerals, turnedDown},
 		{zk.ErrAuthFailed, turnedDown},
-		{zk.ErrNoServer, notNow}, // only what was never written is drained with it
-		{errors.New("unknown error: -2"), turnedDown},
-		{errors.New("unknown error: -6"), turnedDown},   // unimplemented (F28)
-		{errors.New("unknown error: -125"), turnedDown}, // quota (F28)
-		{errors.New("unknown error: -127"), notNow},     // throttled (F28)
+		{wire.RuntimeInconsistency, turnedDown},
+		{wire.Unimplemented, turnedDown}, // F28
+		{wire.QuotaExceeded, turnedDown}, // F28
+		{wire.Throttled, notNow},         // F28
 		{fmt.Errorf("making the root: %w", zk.ErrNoAuth), turnedDown},
 
-		{zk.ErrConnectionClosed, unknown}, // in flight, never sent, and Close all look like this
-		{zk.ErrClosing, unknown},
+		{zk.ErrConnectionClosed, unknown},
 		{zk.ErrSessionExpired, unknown}, // the dead session's nodes may be seen for a while
 		{zk.ErrSessionMoved, unknown},
-		{zk.ErrShortBuffer, unknown}, // an answer that did not decode
+		{wire.ErrMalformed, unknown}, // an answer that did not decode
 		{zk.ErrAPIError, unknown},
-		{errors.New("unknown error: -7"), unknown},   // timed out
-		{errors.New("unknown error: -122"), unknown}, // request timeout
-		{errors.New("write tcp 127.0.0.1:1->127.0.0.1:2: broken pipe"), unknown},
+		{wire.OperationTimeout, unknown},
+		{wire.Code(-122), unknown}, // request timeout
 	} {
 		require.Equal(t, tt.want, outcomeOf(tt.err), "%v", tt.err)
 	}
-}
-
-func TestServerCode(t *testing.T) {
-	require.Zero(t, serverCode(nil))
-	require.Zero(t, serverCode(zk.ErrNoNode))
-	require.Zero(t, serverCode(errors.New("unknown error: what")))
-	require.Equal(t, codeThrottled, serverCode(errors.New("unknown error: -127")))
 }
 
 // errors.Is sees through Error to the sentinel, to the reason, and to the client's error.

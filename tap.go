@@ -1,39 +1,16 @@
 package zklock
 
 import (
-	"encoding/binary"
+	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
-)
 
-// Opcodes and reserved xids of the ZooKeeper protocol that the tap must tell apart.
-const (
-	opCreate       = 1
-	opDelete       = 2
-	opExists       = 3
-	opGetData      = 4
-	opSetData      = 5
-	opGetChildren  = 8
-	opGetChildren2 = 12
-	opMulti        = 14
-	opAuth         = 100
-	opWatches      = 101 // setWatches, by which the client restores its watches on a new connection
-	opClose        = -11
-
-	xidEvent = -1
-	xidPing  = -2
-	xidAuth  = -4
-	xidClose = 1 // of our own, on a connection that does nothing else
-
-	eventCreated, eventDeleted, eventDataChanged, eventChildrenChanged = 1, 2, 3, 4
-
-	codeNoNode         = -101
-	codeSessionExpired = -112
-	codeSessionMoved   = -118
+	"github.com/zklock/zklock/internal/lastzxid"
+	"github.com/zklock/zklock/internal/wire"
 )
 
 // tapSink is who a tap reports to. Its methods are called on the ZooKeeper client's goroutines, in the order of the
@@ -52,32 +29,19 @@ type tapSink interface {
 	credentials() []credential
 	// authenticated reports that the server answered the last of them, or refused one.
 	authenticated(t *tap, err error)
-	// watched reports that the client has a watch from now on, unwatched that an event has taken all of those kinds on a
-	// path away.
-	watched(path string, kind watchKind)
-	unwatched(path string, kinds ...watchKind)
-	// watchesSent reports that the client is restoring its watches.
-	watchesSent(t *tap)
-	// creation returns what to note of the create whose path this is, or nil.
-	creation(path string) *sighting
+	// event reports that a watch of ours or of the client's has fired.
+	event(t *tap, ev wire.WatcherEvent)
 	// answered reports an answer that shows that the server serves this session.
 	answered(t *tap, f frame)
 	// quorum reports that an operation sent at that time succeeded, which takes the leader and a majority.
 	quorum(t *tap, sent instant)
 	// refused reports an error code that says that the session is over, or in trouble.
 	refused(t *tap, err error)
+	// flush calls writeOut, on a goroutine that may wait.
+	flush(t *tap)
 	// disconnected reports, once, that nothing more comes from this connection.
 	disconnected(t *tap)
 }
-
-// watchKind tells the client's three tables of watches apart.
-type watchKind byte
-
-const (
-	dataWatch watchKind = iota
-	existWatch
-	childWatch
-)
 
 // approach is what the tap makes of the client's connect request.
 type approach int
@@ -89,13 +53,6 @@ const (
 	sayItsEnded                 // tell the client that it expired, and the server nothing
 )
 
-// connectRequest is what the tap must know of the first frame of a connection.
-type connectRequest struct {
-	timeout   uint32 // ms
-	sessionID int64
-	password  string
-}
-
 // connectResponse is the server's answer to the first frame of a connection; a session id of 0 says "expired".
 type connectResponse struct {
 	timeout   time.Duration
@@ -103,92 +60,83 @@ type connectResponse struct {
 	password  secret
 }
 
-// sighting is what the tap sees of one create: that it left, and the zxid of its answer.
-type sighting struct {
-	meant int64         // the session it is for, and leaves in
-	left  chan struct{} // closed when the frame is on its way
-
-	mu struct {
-		sync.Mutex
-		left bool
-		zxid int64 // of the successful answer: the node's czxid
-	}
-}
-
-func newSighting(session int64) *sighting {
-	return &sighting{meant: session, left: make(chan struct{})}
-}
-
-// errOtherSession says that the client had kept a create for a session that is over, and was about to send it in this one.
-// There it would stand in the queue before the node that its owner makes now (I2): the connection is given up instead.
-var errOtherSession = errors.New("zklock: a create of an earlier session")
-
-func (s *sighting) noteLeft() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.mu.left {
-		s.mu.left = true
-		close(s.left)
-	}
-}
-
-func (s *sighting) noteAnswer(zxid int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.zxid = zxid
-}
-
-func (s *sighting) seen() (left bool, zxid int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mu.left, s.mu.zxid
-}
-
-// tap is the connection the ZooKeeper client talks through. It passes bytes on unchanged, but for a create that comes in
-// another session than it is meant for, and for the connect request of a session that was given up; and it reads the frames'
-// heads: what was sent when, what was answered, which zxid, which session and timeout. It adds the credentials after the
-// handshake, and caps the handshake's time, for which the client itself has no useful limit.
+// tap is the connection the ZooKeeper client talks through. It passes the client's frames on, and sends requests of ours
+// between them, whose replies the client never sees. It notes what was sent when, what was answered, which session and
+// timeout; it adds the credentials after the handshake, caps the handshake's time, for which the client itself has no useful
+// limit, keeps the last zxid in the client's place, and answers the connect request of a session that was given up.
+//
+// The client writes a whole frame at a time, on one goroutine, and reads on another. Whoever finds nobody writing writes
+// for all: the client for itself, a goroutine of the Session's for us.
 type tap struct {
 	net.Conn
 	raw      net.Conn // the same without TLS
 	sink     tapSink
 	clock    *clock
+	zxids    *lastzxid.Conn
+	xids     *xids
 	seq      uint64    // which connection of the Session this is
 	deadline time.Time // until when the handshake must be done
 
-	out, in splitter // each used by one goroutine at a time
-
-	// Of the handshake, which one goroutine of the client's does, before it starts the two that write and read.
-	opening  []byte // the connect request as far as it is written
+	// Of the goroutine that reads; before the handshake is done, the client has one for both.
+	in       wire.Stream
+	toClient []byte // of the last frame, what the client has not read
 	approach approach
-	instead  []byte // what the client reads in place of the server's answer
+
+	out wire.Stream // what the client wrote, of the goroutine that writes
 
 	mu struct {
 		sync.Mutex
-		session     int64   // 0 until connected
 		opened      bool    // the connect request is out
 		connectSent instant // when
 		shaken      bool    // the connect response is in
-		pending     map[int32]sentRequest
-		pings       []instant // pings share an xid and are answered in order
-		auths       int       // credentials not answered yet
+		closing     bool    // the client has asked for the end of the session: nothing goes after that
 		closed      bool
-		heard       instant       // when bytes last came
-		prompt      time.Duration // the shortest time that an answer took; 0 if there was none
-		asked       instant       // when a request was last sent with none before it unanswered
+		auths       int           // credentials not answered yet
+		patience    time.Duration // how long a write may take
+
+		pending map[int32]exchange // unanswered, by xid
+		pings   []instant          // pings share an xid and are answered in order
+		waiting []*request         // of ours, for room
+		ours    load               // of ours, unanswered
+		unsent  []byte             // whole frames, to be written
+		written []byte             // an empty buffer, for the next
+		leaving []*request         // of ours in unsent
+		writing bool               // somebody writes
+
+		heard  instant       // when bytes last came
+		prompt time.Duration // the shortest time that an answer took; 0 if there was none
+		asked  instant       // when a request was last sent with none before it unanswered
 	}
 }
 
-type sentRequest struct {
-	op     int32
-	at     instant
-	create *sighting
-	watch  string // the path, if the request sets a watch
+// exchange is a request that is not answered yet.
+type exchange struct {
+	op   wire.Op
+	at   instant
+	ours *request // nil if it is the client's
 }
 
-func newTap(c, raw net.Conn, sink tapSink, clk *clock, seq uint64, handshakeDeadline time.Time) *tap {
-	t := &tap{Conn: c, raw: raw, sink: sink, clock: clk, seq: seq, deadline: handshakeDeadline}
-	t.mu.pending = make(map[int32]sentRequest)
+// load is what a number of requests put on the server and the network.
+type load struct{ frames, bytes int }
+
+// Servers hold clients up that have many requests unanswered, by their xids, and do not see ours. So we bound them ourselves.
+const (
+	mostFrames = 1000
+	mostBytes  = 1 << 20
+)
+
+func (l load) hasRoom(bytes int) bool {
+	return l.frames == 0 || l.frames < mostFrames && l.bytes+bytes <= mostBytes
+}
+
+// maxReply is the longest frame that a server's answer may be, as for the client.
+const maxReply = 64 << 20
+
+func newTap(c, raw net.Conn, sink tapSink, clk *clock, zxids *lastzxid.Conn, xids *xids, seq uint64, handshakeDeadline time.Time) *tap {
+	t := &tap{Conn: c, raw: raw, sink: sink, clock: clk, zxids: zxids, xids: xids, seq: seq, deadline: handshakeDeadline}
+	t.in.Limit = maxReply
+	t.mu.patience = time.Until(handshakeDeadline)
+	t.mu.pending = make(map[int32]exchange)
 	if l, ok := raw.(interface{ SetLinger(sec int) error }); ok {
 		// What is still in the socket when it is closed must not arrive later: it would touch a session that we have given
 		// up, or make a node in it.
@@ -198,75 +146,51 @@ func newTap(c, raw net.Conn, sink tapSink, clk *clock, seq uint64, handshakeDead
 	return t
 }
 
-func (t *tap) shaken() bool {
+func (t *tap) isShaken() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.mu.shaken
 }
 
-// cap keeps the client from waiting for the handshake longer than we allow.
-func (t *tap) cap(d time.Time) time.Time {
-	if !t.shaken() && (d.IsZero() || d.After(t.deadline)) {
-		return t.deadline
+// SetReadDeadline keeps the client from waiting for the handshake longer than we allow.
+func (t *tap) SetReadDeadline(d time.Time) error {
+	if !t.isShaken() && (d.IsZero() || d.After(t.deadline)) {
+		d = t.deadline
 	}
-	return d
+	return t.Conn.SetReadDeadline(d)
 }
 
-func (t *tap) SetReadDeadline(d time.Time) error  { return t.Conn.SetReadDeadline(t.cap(d)) }
-func (t *tap) SetWriteDeadline(d time.Time) error { return t.Conn.SetWriteDeadline(t.cap(d)) }
+// SetWriteDeadline does nothing: the tap has limits of its own, and the client would take them away after each frame.
+func (t *tap) SetWriteDeadline(time.Time) error { return nil }
 
-// Write notes the time before the bytes go out: a lease is anchored at send times, and too early is the safe side.
+// Write takes frames of the client's. Their time is noted before they go out: a lease is anchored at send times, and too
+// early is the safe side.
 //
 // It hides a failure from the client, which hears of the end when it reads. Told here, the client answers the request
 // once for the failed write and once more when it clears away what the connection left unanswered; a request that was
 // made while the client was closed has then been answered three times, into a channel with room for two and with nobody
 // at its other end. The client stands still for ever, and Close with it (I6).
 func (t *tap) Write(p []byte) (int, error) {
-	at, n := t.clock.now(), len(p)
-	var err error
-	if !t.opened() {
-		p, err = t.open(p, at)
-	}
-	if err == nil && len(p) > 0 {
-		err = t.out.feed(p, 0, func(f []byte, _ int) error { return t.sent(f, at) })
-		if err == nil {
-			_, err = t.Conn.Write(p)
+	at := t.clock.now()
+	t.out.Add(p)
+	for {
+		f, err := t.out.Next()
+		switch {
+		case err != nil:
+		case f == nil:
+			return len(p), nil
+		case !t.opened():
+			err = t.open(f, at)
+		default:
+			if t.pass(f, at) {
+				t.writeOut()
+			}
+		}
+		if err != nil {
+			t.cut()
+			return len(p), nil
 		}
 	}
-	if err != nil {
-		t.cut()
-	}
-	return n, nil
-}
-
-// open handles the client's connect request, and returns what was written after it. What it sends in its place, to ask after a session or to end it, comes from
-// a client that has seen nothing, so that no server is too far behind to answer.
-func (t *tap) open(p []byte, at instant) (rest []byte, err error) {
-	t.opening = append(t.opening, p...)
-	frame, whole := wholeFrame(t.opening)
-	if !whole {
-		return nil, nil
-	}
-	r, ok := parseConnectRequest(frame)
-	if !ok {
-		return nil, errors.New("zklock: the client's connect request cannot be read")
-	}
-	t.approach = t.sink.connecting(t, r.sessionID)
-	t.mu.Lock()
-	t.mu.opened, t.mu.connectSent = true, at
-	t.mu.Unlock()
-	out, rest := t.opening[:4+len(frame)], t.opening[4+len(frame):]
-	switch t.approach {
-	case askAfter, endIt:
-		out = connectFrame(r)
-	case sayItsEnded:
-		out, t.instead = nil, expiredAnswer()
-	}
-	t.opening = nil
-	if len(out) > 0 {
-		_, err = t.Conn.Write(out)
-	}
-	return rest, err
 }
 
 func (t *tap) opened() bool {
@@ -275,86 +199,239 @@ func (t *tap) opened() bool {
 	return t.mu.opened
 }
 
+// pass puts a frame of the client's among what is to be written, and says whether the caller is to write.
+func (t *tap) pass(f []byte, at instant) (write bool) {
+	body := f[4:]
+	t.zxids.Request(body)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.mu.closed {
+		return false
+	}
+	if len(body) >= 8 {
+		d := wire.NewDecoder(body)
+		var h wire.RequestHeader
+		h.Decode(d)
+		t.noteLocked(h.Xid, exchange{op: h.Op, at: at})
+		t.mu.closing = t.mu.closing || h.Op == wire.OpClose
+	}
+	t.mu.unsent = append(t.mu.unsent, f...)
+	return t.beginWriteLocked()
+}
+
+// enqueue takes a request of ours, and returns false if nothing more goes over this connection. If write is set, the caller
+// is to call writeOut, on a goroutine that may wait.
+func (t *tap) enqueue(r *request) (ok, write bool) {
+	now := t.clock.now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.mu.shaken || t.mu.closing || t.mu.closed {
+		return false, false
+	}
+	if !r.urgent && (len(t.mu.waiting) > 0 || !t.mu.ours.hasRoom(len(r.frame))) {
+		t.mu.waiting = append(t.mu.waiting, r)
+		return true, false
+	}
+	t.putLocked(r, now)
+	return true, t.beginWriteLocked()
+}
+
+func (t *tap) putLocked(r *request, now instant) {
+	r.xid, r.sent = t.xids.next(), now
+	putXid(r.frame, r.xid)
+	t.mu.ours.frames++
+	t.mu.ours.bytes += len(r.frame)
+	t.noteLocked(r.xid, exchange{r.op, now, r})
+	t.mu.unsent = append(t.mu.unsent, r.frame...)
+	t.mu.leaving = append(t.mu.leaving, r)
+}
+
+// noteLocked notes that a request is on its way.
+func (t *tap) noteLocked(xid int32, x exchange) {
+	if len(t.mu.pending)+len(t.mu.pings) == 0 {
+		t.mu.asked = x.at
+	}
+	if xid == wire.XidPing {
+		t.mu.pings = append(t.mu.pings, x.at)
+	} else {
+		t.mu.pending[xid] = x
+	}
+}
+
+// answeredLocked takes a request of ours from what is outstanding, and those that waited for its room along.
+func (t *tap) answeredLocked(r *request, now instant) (write bool) {
+	t.mu.ours.frames--
+	t.mu.ours.bytes -= len(r.frame)
+	for len(t.mu.waiting) > 0 && t.mu.ours.hasRoom(len(t.mu.waiting[0].frame)) && !t.mu.closing {
+		t.putLocked(t.mu.waiting[0], now)
+		t.mu.waiting[0] = nil
+		t.mu.waiting = t.mu.waiting[1:]
+		write = true
+	}
+	return write && t.beginWriteLocked()
+}
+
+func (t *tap) beginWriteLocked() bool {
+	if t.mu.writing || t.mu.closed {
+		return false
+	}
+	t.mu.writing = true
+	return true
+}
+
+// writeOut writes until there is nothing more to be written.
+func (t *tap) writeOut() {
+	for {
+		t.mu.Lock()
+		p, patience := t.mu.unsent, t.mu.patience
+		if len(p) == 0 || t.mu.closed {
+			t.mu.writing = false
+			t.mu.Unlock()
+			return
+		}
+		for i, r := range t.mu.leaving {
+			r.written = true
+			t.mu.leaving[i] = nil
+		}
+		t.mu.unsent, t.mu.written, t.mu.leaving = t.mu.written[:0], nil, t.mu.leaving[:0]
+		t.mu.Unlock()
+		_ = t.Conn.SetWriteDeadline(time.Now().Add(patience))
+		if _, err := t.Conn.Write(p); err != nil {
+			t.cut() // a part of a frame may be out
+			return
+		}
+		t.mu.Lock()
+		if t.mu.written = p[:0]; cap(p) > 64<<10 {
+			t.mu.written = nil
+		}
+		t.mu.Unlock()
+	}
+}
+
+// open handles the client's connect request. What it sends in its place, to ask after a session or to end it, comes from a
+// client that has seen nothing, so that no server is too far behind to answer.
+func (t *tap) open(f []byte, at instant) error {
+	var r wire.ConnectRequest
+	d := wire.NewDecoder(f[4:])
+	if r.Decode(d); d.Err() != nil {
+		return fmt.Errorf("zklock: the client's connect request: %w", d.Err())
+	}
+	t.approach = t.sink.connecting(t, r.SessionID)
+	t.mu.Lock()
+	t.mu.opened, t.mu.connectSent = true, at
+	t.mu.Unlock()
+	switch t.approach {
+	case attach:
+		t.zxids.ConnectRequest(f[4:])
+	case askAfter, endIt:
+		r.LastZxidSeen = 0
+		f = wire.Frame(r)
+	case sayItsEnded:
+		t.in.Add(expiredAnswer())
+		return nil
+	}
+	_, err := t.Conn.Write(f)
+	return err
+}
+
 // endSession ends the session that the server has been asked to attach. Without an answer, the client may try the next server. Once
 // a server has said anything of the end, nothing of ours touches the session again: the client is told that it expired.
 func (t *tap) endSession() error {
 	unconfirmed := func(err error) error { return fmt.Errorf("zklock: ending the given-up session: %w", err) }
-	answer, err := readFrame(t.Conn)
-	if err == nil && len(answer) < 16 {
-		err = fmt.Errorf("a connect response of %d bytes", len(answer))
-	}
-	if err != nil {
+	var r wire.ConnectResponse
+	if err := t.readInto(&r); err != nil {
 		return unconfirmed(err)
 	}
 	outcome := "it was gone"
-	if binary.BigEndian.Uint64(answer[8:]) != 0 {
-		outcome, err = t.askForTheEnd()
-		var late net.Error
-		if err != nil && !(errors.As(err, &late) && late.Timeout()) {
-			t.sink.hungUp(t)
+	if r.SessionID != 0 {
+		var err error
+		if outcome, err = t.askForTheEnd(); err != nil {
+			if late := net.Error(nil); !errors.As(err, &late) || !late.Timeout() {
+				t.sink.hungUp(t)
+			}
+			return unconfirmed(err)
 		}
 	}
-	if err != nil {
-		return unconfirmed(err)
-	}
-	t.instead = expiredAnswer()
+	t.approach, t.in = sayItsEnded, wire.Stream{} // what else the server said is nobody's
+	t.in.Add(expiredAnswer())
 	t.sink.ended(t, outcome)
 	return nil
 }
 
 func (t *tap) askForTheEnd() (outcome string, err error) {
+	const xidClose = 1 // the connection does nothing else
 	var out []byte
 	for _, c := range t.sink.credentials() {
 		out = append(out, authFrame(c)...)
 	}
-	if _, err := t.Conn.Write(append(out, closeFrame()...)); err != nil {
+	if _, err := t.Conn.Write(append(out, wire.Frame(wire.RequestHeader{Xid: xidClose, Op: wire.OpClose})...)); err != nil {
 		return "", err
 	}
 	for {
-		reply, err := readFrame(t.Conn)
-		if err != nil {
+		var h wire.ReplyHeader
+		if err := t.readInto(&h); err != nil {
+			if errors.Is(err, wire.ErrMalformed) {
+				continue
+			}
 			return "", err
 		}
-		if len(reply) < 16 {
-			continue
-		}
-		xid, code := int32(binary.BigEndian.Uint32(reply)), int32(binary.BigEndian.Uint32(reply[12:]))
 		switch {
-		case code != 0 && (xid == xidClose || xid == xidAuth):
-			return fmt.Sprintf("refused with code %d: it expires by itself", code), nil
-		case xid == xidClose:
+		case h.Err != wire.OK && (h.Xid == xidClose || h.Xid == wire.XidAuth):
+			return fmt.Sprintf("refused with code %d: it expires by itself", h.Err), nil
+		case h.Xid == xidClose:
 			return "ended", nil
 		}
 	}
 }
 
-// Read reports every whole frame before the client sees its last byte.
-func (t *tap) Read(p []byte) (int, error) {
-	var n int
-	var err error
-	if t.approach == endIt && t.instead == nil {
-		err = t.endSession()
+// readInto reads a frame that the client is not to see.
+func (t *tap) readInto(into interface{ Decode(*wire.Decoder) }) error {
+	f, err := t.next()
+	if err != nil {
+		return err
 	}
-	switch {
-	case err != nil:
-	case len(t.instead) > 0:
-		n = copy(p, t.instead)
-		t.instead = t.instead[n:]
-	default:
-		n, err = t.Conn.Read(p)
-	}
-	if n > 0 {
-		t.noteHeard()
-		if ferr := t.in.feed(p[:n], 4096, t.received); ferr != nil {
-			t.end()
-			_ = t.Conn.Close()
-			return 0, ferr
+	d := wire.NewDecoder(f[4:])
+	into.Decode(d)
+	return d.Err()
+}
+
+// next reads a frame.
+func (t *tap) next() ([]byte, error) {
+	for {
+		if f, err := t.in.Next(); f != nil || err != nil {
+			return f, err
+		}
+		n, err := t.in.Fill(t.Conn)
+		if n > 0 {
+			t.noteHeard()
+		} else if err != nil {
+			return nil, err
 		}
 	}
-	if err != nil {
-		t.end()
+}
+
+// Read gives the client what is for it, and handles each frame before the client sees any of it.
+func (t *tap) Read(p []byte) (int, error) {
+	if t.approach == endIt {
+		if err := t.endSession(); err != nil {
+			t.end()
+			return 0, err
+		}
 	}
-	return n, err
+	for len(t.toClient) == 0 {
+		f, err := t.next()
+		if err == nil {
+			t.toClient, err = t.received(f)
+		}
+		if err != nil {
+			t.end()
+			_ = t.Conn.Close()
+			return 0, err
+		}
+	}
+	n := copy(p, t.toClient)
+	t.toClient = t.toClient[n:]
+	return n, nil
 }
 
 // Close closes the connection; the sink hears of it once.
@@ -375,7 +452,7 @@ func (t *tap) noteHeard() {
 func (t *tap) silence() (heard, asked instant, owes bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.mu.heard, t.mu.asked, t.mu.shaken && !t.mu.closed && t.outstandingLocked() > 0
+	return t.mu.heard, t.mu.asked, t.mu.shaken && !t.mu.closed && len(t.mu.pending)+len(t.mu.pings) > 0
 }
 
 // answersWithin says whether the server has answered a request on this connection in less than d.
@@ -385,185 +462,150 @@ func (t *tap) answersWithin(d time.Duration) bool {
 	return t.mu.prompt > 0 && t.mu.prompt < d
 }
 
-func (t *tap) outstandingLocked() int { return len(t.mu.pending) + len(t.mu.pings) }
-
 // cut closes the connection without a word, and without the wait that a TLS goodbye can take.
 func (t *tap) cut() {
 	_ = t.raw.Close()
 	t.end()
 }
 
+// end tells, once, that nothing more comes, and what became of our requests.
 func (t *tap) end() {
 	t.mu.Lock()
-	first := !t.mu.closed
-	t.mu.closed = true
-	t.mu.Unlock()
-	if first {
-		t.sink.disconnected(t)
-	}
-}
-
-// sent notes a frame on its way out. An error keeps it from being sent.
-func (t *tap) sent(f []byte, at instant) error {
-	t.mu.Lock()
-	session := t.mu.session
-	t.mu.Unlock()
-	if len(f) < 8 {
-		return nil
-	}
-	xid, op := int32(binary.BigEndian.Uint32(f)), int32(binary.BigEndian.Uint32(f[4:]))
-	r := sentRequest{op: op, at: at}
-	if op == opCreate {
-		if path, ok := leadingString(f[8:]); ok {
-			if r.create = t.sink.creation(path); r.create != nil {
-				if r.create.meant != session {
-					return errOtherSession
-				}
-				r.create.noteLeft()
-			}
-		}
-	}
-	if op == opExists || op == opGetData || op == opGetChildren || op == opGetChildren2 {
-		if path, ok := leadingString(f[8:]); ok && f[len(f)-1] != 0 {
-			r.watch = path
-		}
-	}
-	t.mu.Lock()
-	if t.outstandingLocked() == 0 {
-		t.mu.asked = at
-	}
-	if xid == xidPing {
-		t.mu.pings = append(t.mu.pings, at)
-	} else {
-		t.mu.pending[xid] = r
-	}
-	t.mu.Unlock()
-	if op == opWatches {
-		t.sink.watchesSent(t)
-	}
-	return nil
-}
-
-// received handles a whole frame coming in, of which head is the beginning.
-func (t *tap) received(head []byte, size int) error {
-	if !t.shaken() {
-		return t.handshake(head)
-	}
-	if len(head) < 16 {
-		return fmt.Errorf("zklock: a reply of %d bytes has no header", size)
-	}
-	xid := int32(binary.BigEndian.Uint32(head))
-	zxid := int64(binary.BigEndian.Uint64(head[4:]))
-	code := int32(binary.BigEndian.Uint32(head[12:]))
-	now := t.clock.now()
-
-	switch xid {
-	case xidEvent:
-		t.event(head[16:])
-		return nil // sent by the server on its own account: no sign that it heard us
-	case xidAuth:
-		t.authReply(code)
-		return nil
-	case xidPing:
-		t.mu.Lock()
-		var at instant
-		ok := len(t.mu.pings) > 0
-		if ok {
-			at, t.mu.pings = t.mu.pings[0], t.mu.pings[1:]
-		}
+	if t.mu.closed {
 		t.mu.Unlock()
-		switch {
-		case code != 0:
-			t.sink.refused(t, fmt.Errorf("%w: code %d", errPingRefused, code))
-		case ok:
-			t.sink.answered(t, frame{at, now})
+		return
+	}
+	t.mu.closed = true
+	left := t.mu.waiting
+	for _, x := range t.mu.pending {
+		if x.ours != nil {
+			left = append(left, x.ours)
 		}
-		return nil
+	}
+	t.mu.waiting, t.mu.unsent, t.mu.leaving = nil, nil, nil
+	clear(t.mu.pending)
+	t.mu.Unlock()
+	t.sink.disconnected(t)
+	slices.SortFunc(left, func(a, b *request) int { return cmp.Compare(b.xid, a.xid) })
+	for _, r := range left {
+		a := answer{fate: neverSent, conn: t.seq}
+		if r.written {
+			a.fate = noAnswer
+		}
+		r.done(a)
+	}
+}
+
+// received handles a frame from the server, and returns what the client is to see of it.
+func (t *tap) received(f []byte) ([]byte, error) {
+	body := f[4:]
+	if !t.isShaken() {
+		t.zxids.ConnectResponse(body)
+		return f, t.handshake(body)
+	}
+	d := wire.NewDecoder(body)
+	var h wire.ReplyHeader
+	if h.Decode(d); d.Err() != nil {
+		return nil, fmt.Errorf("zklock: a reply of %d bytes has no header", len(body))
+	}
+	t.zxids.Reply(body)
+	now := t.clock.now()
+	switch h.Xid {
+	case wire.XidEvent: // sent by the server on its own account: no sign that it heard us
+		var ev wire.WatcherEvent
+		if ev.Decode(d); d.Err() == nil {
+			t.sink.event(t, ev)
+		}
+		return f, nil
+	case wire.XidAuth:
+		t.authReply(h.Err)
+		return nil, nil
+	case wire.XidPing:
+		t.pingReply(h.Err, now)
+		return f, nil
 	}
 
 	t.mu.Lock()
-	r, ok := t.mu.pending[xid]
-	delete(t.mu.pending, xid)
-	if took := max(now.sub(r.at), 1); ok && (t.mu.prompt == 0 || took < t.mu.prompt) {
+	x, asked := t.mu.pending[h.Xid]
+	delete(t.mu.pending, h.Xid)
+	if took := max(now.sub(x.at), 1); asked && (t.mu.prompt == 0 || took < t.mu.prompt) {
 		t.mu.prompt = took
 	}
+	write := x.ours != nil && t.answeredLocked(x.ours, now)
 	t.mu.Unlock()
-	if !ok || r.op == opAuth {
-		return nil
+	switch {
+	case !asked && isOurs(h.Xid):
+		return nil, fmt.Errorf("zklock: the server answered request %d, which was not made", h.Xid)
+	case !asked:
+		return f, nil
 	}
-	switch code {
-	case codeSessionExpired:
-		t.sink.refused(t, errExpired)
-		return nil
-	case codeSessionMoved:
-		return nil // another connection has the session; this server says nothing about its life
+	t.judge(x, h, d.Rest(), now)
+	if x.ours == nil {
+		return f, nil
 	}
-	t.sink.answered(t, frame{r.at, now})
-	if r.watch != "" {
-		switch {
-		case code == 0 && (r.op == opExists || r.op == opGetData):
-			t.sink.watched(r.watch, dataWatch)
-		case code == 0:
-			t.sink.watched(r.watch, childWatch)
-		case code == codeNoNode && r.op == opExists:
-			t.sink.watched(r.watch, existWatch)
-		}
+	if write {
+		t.sink.flush(t)
 	}
-	if code != 0 {
-		return nil
+	a := answer{fate: wasAnswered, conn: t.seq, zxid: h.Zxid, code: h.Err}
+	if h.Err == wire.OK {
+		a.body = slices.Clone(d.Rest())
 	}
-	switch r.op {
-	case opCreate:
-		if r.create != nil {
-			r.create.noteAnswer(zxid)
-		}
-		t.sink.quorum(t, r.at)
-	case opDelete, opSetData:
-		t.sink.quorum(t, r.at)
-	case opMulti:
-		// A failed multi has a clean header and begins with an error result, an empty one with the end mark:
-		// both have type −1, and neither proves anything.
-		if len(head) >= 20 && int32(binary.BigEndian.Uint32(head[16:])) != -1 {
-			t.sink.quorum(t, r.at)
-		}
-	}
-	return nil
+	x.ours.done(a)
+	return nil, nil
 }
 
-// event notes which of the client's watches an event takes away.
-func (t *tap) event(body []byte) {
-	if len(body) < 8 {
+// judge reports what an answer says of the session.
+func (t *tap) judge(x exchange, h wire.ReplyHeader, body []byte, now instant) {
+	switch {
+	case x.op == wire.OpAuth:
+		return
+	case h.Err == wire.SessionExpired:
+		t.sink.refused(t, errExpired)
+		return
+	case h.Err == wire.SessionMoved:
+		return // another connection has the session; this server says nothing about its life
+	}
+	t.sink.answered(t, frame{x.at, now})
+	if h.Err != wire.OK {
 		return
 	}
-	path, ok := leadingString(body[8:])
-	if !ok {
-		return
+	switch x.op {
+	case wire.OpCreate, wire.OpDelete, wire.OpSetData:
+		t.sink.quorum(t, x.at)
+	case wire.OpMulti:
+		// A failed multi has a clean header and begins with an error result, an empty one with the end mark:
+		// both have type −1, and neither proves anything.
+		if first := wire.NewDecoder(body); first.Int32() != int32(wire.OpError) && first.Err() == nil {
+			t.sink.quorum(t, x.at)
+		}
 	}
-	switch int32(binary.BigEndian.Uint32(body)) {
-	case eventCreated:
-		t.sink.unwatched(path, existWatch)
-	case eventDeleted:
-		t.sink.unwatched(path, existWatch, dataWatch, childWatch)
-	case eventDataChanged:
-		t.sink.unwatched(path, existWatch, dataWatch)
-	case eventChildrenChanged:
-		t.sink.unwatched(path, childWatch)
+}
+
+func (t *tap) pingReply(code wire.Code, now instant) {
+	t.mu.Lock()
+	var at instant
+	ok := len(t.mu.pings) > 0
+	if ok {
+		at, t.mu.pings = t.mu.pings[0], t.mu.pings[1:]
+	}
+	t.mu.Unlock()
+	switch {
+	case code != wire.OK:
+		t.sink.refused(t, fmt.Errorf("%w: code %d", errPingRefused, code))
+	case ok:
+		t.sink.answered(t, frame{at, now})
 	}
 }
 
 // handshake reads the connect response and puts the credentials on the wire, before the client can send anything.
 // Its own way of doing that (AddAuth) can block it for ever when a write fails while it authenticates again.
-func (t *tap) handshake(head []byte) error {
-	if len(head) < 20 {
+func (t *tap) handshake(body []byte) error {
+	var w wire.ConnectResponse
+	d := wire.NewDecoder(body)
+	if w.Decode(d); d.Err() != nil {
 		return errors.New("zklock: the connect response is too short")
 	}
-	r := connectResponse{
-		timeout:   time.Duration(int32(binary.BigEndian.Uint32(head[4:]))) * time.Millisecond,
-		sessionID: int64(binary.BigEndian.Uint64(head[8:])),
-	}
-	if pw, ok := leadingString(head[16:]); ok {
-		r.password = newSecret([]byte(pw))
-	}
+	r := connectResponse{timeout: time.Duration(w.Timeout) * time.Millisecond, sessionID: w.SessionID, password: newSecret(w.Password)}
 	creds := t.sink.credentials()
 	if t.approach == askAfter && r.sessionID != 0 {
 		t.sink.found(t)
@@ -571,11 +613,11 @@ func (t *tap) handshake(head []byte) error {
 	}
 	t.mu.Lock()
 	t.mu.shaken = true
-	t.mu.session = r.sessionID
 	t.mu.auths = len(creds)
-	exchange := frame{t.mu.connectSent, t.clock.now()}
+	t.mu.patience = r.timeout * 2 / 3 // as the client's
+	whole := frame{t.mu.connectSent, t.clock.now()}
 	t.mu.Unlock()
-	if err := t.sink.connected(t, r, exchange); err != nil {
+	if err := t.sink.connected(t, r, whole); err != nil {
 		return err
 	}
 	if r.sessionID == 0 {
@@ -593,8 +635,8 @@ func (t *tap) handshake(head []byte) error {
 	return nil
 }
 
-func (t *tap) authReply(code int32) {
-	if code != 0 {
+func (t *tap) authReply(code wire.Code) {
+	if code != wire.OK {
 		t.sink.authenticated(t, fmt.Errorf("%w: code %d", ErrAuthFailed, code))
 		return
 	}
@@ -609,132 +651,8 @@ func (t *tap) authReply(code int32) {
 
 // authFrame is an auth request with the xid that the protocol reserves for it.
 func authFrame(c credential) []byte {
-	b := make([]byte, 4, 64)
-	b = binary.BigEndian.AppendUint32(b, uint32(0xffffffff+xidAuth+1))
-	b = binary.BigEndian.AppendUint32(b, opAuth)
-	b = binary.BigEndian.AppendUint32(b, 0) // type: not used
-	b = appendString(b, c.scheme)
-	b = appendString(b, string(c.auth.reveal()))
-	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
-	return b
-}
-
-// connectFrame is a connect request for the same session, of a client that has seen nothing.
-func connectFrame(r connectRequest) []byte {
-	b := make([]byte, 4, 80)
-	b = binary.BigEndian.AppendUint32(b, 0) // protocol version
-	b = binary.BigEndian.AppendUint64(b, 0) // last zxid seen
-	b = binary.BigEndian.AppendUint32(b, r.timeout)
-	b = binary.BigEndian.AppendUint64(b, uint64(r.sessionID))
-	b = appendString(b, r.password)
-	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
-	return b
-}
-
-func parseConnectRequest(f []byte) (r connectRequest, ok bool) {
-	if len(f) < 28 {
-		return r, false
-	}
-	r.timeout, r.sessionID = binary.BigEndian.Uint32(f[12:]), int64(binary.BigEndian.Uint64(f[16:]))
-	r.password, ok = leadingString(f[24:])
-	return r, ok
+	return wire.Frame(wire.RequestHeader{Xid: wire.XidAuth, Op: wire.OpAuth}, wire.AuthRequest{Scheme: c.scheme, Auth: c.auth.reveal()})
 }
 
 // expiredAnswer is the connect response by which a server says that the session is over.
-func expiredAnswer() []byte {
-	b := make([]byte, 4+20, 4+36)
-	b = append(b, make([]byte, 16)...) // the password
-	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
-	binary.BigEndian.PutUint32(b[4+16:], 16) // its length
-	return b
-}
-
-// closeFrame is a request to end the session.
-func closeFrame() []byte {
-	b := binary.BigEndian.AppendUint32(nil, 8)
-	b = binary.BigEndian.AppendUint32(b, xidClose)
-	op := int32(opClose)
-	return binary.BigEndian.AppendUint32(b, uint32(op))
-}
-
-// wholeFrame returns the first frame of b, without its length, if it is there to its end.
-func wholeFrame(b []byte) ([]byte, bool) {
-	if len(b) < 4 || uint64(len(b)-4) < uint64(binary.BigEndian.Uint32(b)) {
-		return nil, false
-	}
-	return b[4 : 4+binary.BigEndian.Uint32(b)], true
-}
-
-// readFrame reads one short frame.
-func readFrame(r io.Reader) ([]byte, error) {
-	var size [4]byte
-	if _, err := io.ReadFull(r, size[:]); err != nil {
-		return nil, err
-	}
-	n := binary.BigEndian.Uint32(size[:])
-	if n > 4096 {
-		return nil, fmt.Errorf("a frame claims a length of %d bytes", n)
-	}
-	body := make([]byte, n)
-	_, err := io.ReadFull(r, body)
-	return body, err
-}
-
-func appendString(b []byte, s string) []byte {
-	b = binary.BigEndian.AppendUint32(b, uint32(len(s)))
-	return append(b, s...)
-}
-
-// leadingString reads a length-prefixed string at the beginning of b.
-func leadingString(b []byte) (string, bool) {
-	if len(b) < 4 {
-		return "", false
-	}
-	n := int32(binary.BigEndian.Uint32(b))
-	if n < 0 || int(n) > len(b)-4 {
-		return "", false
-	}
-	return string(b[4 : 4+n]), true
-}
-
-// splitter cuts a stream of bytes, arriving in any pieces, into length-prefixed frames.
-type splitter struct {
-	head []byte // length prefix and the kept part of the frame under way
-	size int    // of the frame under way, prefix aside; −1 while the prefix is not whole
-	got  int    // bytes of the frame under way so far, prefix aside
-}
-
-// feed hands each frame that p completes to f, of a long one only the first keep bytes (all if keep is 0).
-func (s *splitter) feed(p []byte, keep int, f func(head []byte, size int) error) error {
-	for len(p) > 0 {
-		if len(s.head) < 4 {
-			n := min(4-len(s.head), len(p))
-			s.head, p = append(s.head, p[:n]...), p[n:]
-			if len(s.head) < 4 {
-				return nil
-			}
-			s.size, s.got = int(int32(binary.BigEndian.Uint32(s.head))), 0
-			if s.size < 0 {
-				return fmt.Errorf("zklock: a frame claims a length of %d bytes", s.size)
-			}
-		}
-		n := min(s.size-s.got, len(p))
-		wanted := n
-		if keep > 0 {
-			wanted = max(0, min(n, keep-(len(s.head)-4)))
-		}
-		s.head = append(s.head, p[:wanted]...)
-		s.got, p = s.got+n, p[n:]
-		if s.got == s.size {
-			err := f(s.head[4:], s.size)
-			s.head = s.head[:0]
-			if cap(s.head) > 64<<10 {
-				s.head = nil
-			}
-			if err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
+func expiredAnswer() []byte { return wire.Frame(wire.ConnectResponse{Password: make([]byte, 16)}) }

@@ -9,13 +9,15 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
-	"strings"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/lastzxid"
+	"github.com/zklock/zklock/internal/wire"
 )
 
 // fakeConn is a connection whose other end is a test: what is written is kept, what is to be read is put in before.
@@ -42,11 +44,10 @@ func (c *fakeConn) SetDeadline(d time.Time) error      { c.readDeadline, c.write
 
 // fakeSink writes down what the tap reports, in order. Times are seconds since the clock's start.
 type fakeSink struct {
-	creds     []credential
-	sightings map[string]*sighting
-	approach  approach
-	refuse    error
-	log       []string
+	creds    []credential
+	approach approach
+	refuse   error
+	log      []string
 }
 
 func (s *fakeSink) note(format string, args ...any) {
@@ -70,10 +71,8 @@ func (s *fakeSink) authenticated(_ *tap, err error) {
 	}
 	s.note("authenticated")
 }
-func (s *fakeSink) watchesSent(*tap)                       { s.note("watches sent") }
-func (s *fakeSink) watched(path string, kind watchKind)    { s.note("watched %s %d", path, kind) }
-func (s *fakeSink) unwatched(path string, ks ...watchKind) { s.note("unwatched %s %v", path, ks) }
-func (s *fakeSink) creation(path string) *sighting         { return s.sightings[path] }
+func (s *fakeSink) event(_ *tap, ev wire.WatcherEvent) { s.note("event %d %s", ev.Type, ev.Path) }
+func (s *fakeSink) flush(t *tap)                       { t.writeOut() }
 func (s *fakeSink) answered(_ *tap, f frame) {
 	s.note("answered %g-%g", secs(f.sent), secs(f.answered))
 }
@@ -94,13 +93,15 @@ type tapTest struct {
 	conn *fakeConn
 	sink *fakeSink
 	tap  *tap
+	seen *lastzxid.Seen
 }
 
 // newTapTest makes a tap on a virtual clock. It must run in a synctest bubble.
 func newTapTest(t *testing.T) *tapTest {
-	conn, sink := &fakeConn{}, &fakeSink{sightings: map[string]*sighting{}}
+	conn, sink := &fakeConn{}, &fakeSink{}
 	clk := &clock{start: time.Now(), suspended: func() time.Duration { return 0 }}
-	return &tapTest{t, conn, sink, newTap(conn, conn, sink, clk, 1, time.Now().Add(3*time.Second))}
+	seen := new(lastzxid.Seen)
+	return &tapTest{t, conn, sink, newTap(conn, conn, sink, clk, seen.Connect(), new(xids), 1, time.Now().Add(3*time.Second)), seen}
 }
 
 func (t *tapTest) after(d time.Duration) { time.Sleep(d) }
@@ -126,6 +127,13 @@ func (t *tapTest) mustServe(body []byte) {
 	require.NoError(t, t.serve(body))
 }
 
+// consume has the server write a frame that the client is not to see, and a ping's answer behind it.
+func (t *tapTest) consume(body []byte) {
+	t.Helper()
+	t.conn.in.Write(framed(body))
+	t.mustServe(reply(wire.XidPing, 0, 0))
+}
+
 // shake does the handshake of a session with timeout 10 s, without credentials, at time 0.
 func (t *tapTest) shake() {
 	t.Helper()
@@ -139,16 +147,11 @@ func framed(body []byte) []byte {
 }
 
 func connectAnswer(timeoutMillis int32, session int64) []byte {
-	b := binary.BigEndian.AppendUint32(nil, 0)
-	b = binary.BigEndian.AppendUint32(b, uint32(timeoutMillis))
-	b = binary.BigEndian.AppendUint64(b, uint64(session))
-	return appendString(b, "sixteen bytes ..")
+	return wire.Frame(wire.ConnectResponse{Timeout: timeoutMillis, SessionID: session, Password: []byte("sixteen bytes ..")})[4:]
 }
 
-func request(xid, op int32, body ...byte) []byte {
-	b := binary.BigEndian.AppendUint32(nil, uint32(xid))
-	b = binary.BigEndian.AppendUint32(b, uint32(op))
-	return append(b, body...)
+func clientFrame(xid int32, op wire.Op, body ...byte) []byte {
+	return wire.Frame(wire.RequestHeader{Xid: xid, Op: op}, wire.Raw(body))[4:]
 }
 
 func reply(xid int32, zxid int64, code int32, body ...byte) []byte {
@@ -159,16 +162,11 @@ func reply(xid int32, zxid int64, code int32, body ...byte) []byte {
 }
 
 // multiResult is the beginning of a multi's answer: the type of the first result, not done, its error.
-func multiResult(op, code int32) []byte {
+func multiResult(op wire.Op, code int32) []byte {
 	b := binary.BigEndian.AppendUint32(nil, uint32(op))
 	b = append(b, 0)
 	return binary.BigEndian.AppendUint32(b, uint32(code))
 }
-
-const (
-	opPing  = 11
-	opCheck = 13
-)
 
 func TestTap_Handshake_ReportsTheExchange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -251,9 +249,9 @@ func TestTap_Credentials(t *testing.T) {
 		require.Equal(t, want, tt.conn.out.Bytes())
 		tt.sink.take()
 
-		tt.mustServe(reply(xidAuth, 0, 0))
+		tt.consume(reply(wire.XidAuth, 0, 0))
 		require.Empty(t, tt.sink.take(), "one of two; and an answer to auth, which comes out of order, is no sign of life")
-		tt.mustServe(reply(xidAuth, 0, 0))
+		tt.consume(reply(wire.XidAuth, 0, 0))
 		require.Equal(t, []string{"authenticated"}, tt.sink.take())
 	})
 }
@@ -265,7 +263,7 @@ func TestTap_Credentials_Refused(t *testing.T) {
 		tt.send(connectBody())
 		tt.mustServe(connectAnswer(10_000, 0x77))
 		tt.sink.take()
-		tt.mustServe(reply(xidAuth, 0, -115))
+		tt.consume(reply(wire.XidAuth, 0, -115))
 		require.Equal(t, []string{"authenticated authentication failed: code -115"}, tt.sink.take())
 	})
 }
@@ -273,19 +271,16 @@ func TestTap_Credentials_Refused(t *testing.T) {
 func TestAuthFrame(t *testing.T) {
 	f := authFrame(credential{"digest", newSecret([]byte("u:p"))})
 	require.EqualValues(t, len(f)-4, binary.BigEndian.Uint32(f))
-	require.EqualValues(t, xidAuth, int32(binary.BigEndian.Uint32(f[4:])))
-	require.EqualValues(t, opAuth, int32(binary.BigEndian.Uint32(f[8:])))
-	scheme, ok := leadingString(f[16:])
-	require.True(t, ok)
-	require.Equal(t, "digest", scheme)
-	auth, ok := leadingString(f[16+4+6:])
-	require.True(t, ok)
-	require.Equal(t, "u:p", auth)
+	require.EqualValues(t, wire.XidAuth, int32(binary.BigEndian.Uint32(f[4:])))
+	require.Equal(t, wire.OpAuth, wire.Op(binary.BigEndian.Uint32(f[8:])))
+	var auth wire.AuthRequest
+	auth.Decode(wire.NewDecoder(f[12:]))
+	require.Equal(t, wire.AuthRequest{Scheme: "digest", Auth: []byte("u:p")}, auth)
 }
 
 // connectBody is the client's connect request for session 0x77.
 func connectBody() []byte {
-	return connectFrame(connectRequest{timeout: 10_000, sessionID: 0x77, password: "sixteen bytes .."})[4:]
+	return wire.Frame(wire.ConnectRequest{Timeout: 10_000, SessionID: 0x77, Password: []byte("sixteen bytes ..")})[4:]
 }
 
 // R65: a session that was given up is ended over the client's own connection, with the credentials, and the client is told that
@@ -298,10 +293,10 @@ func TestTap_GivenUpSession_IsEndedAndTheClientToldSo(t *testing.T) {
 		answers [][]byte
 		outcome string
 	}{
-		{"ended", [][]byte{granted, reply(xidAuth, 0, 0), reply(xidClose, 9, 0)}, "ended"},
-		{"ended, the credentials answered late", [][]byte{granted, reply(xidClose, 9, 0), reply(xidAuth, 0, 0)}, "ended"},
-		{"refused", [][]byte{granted, reply(xidClose, 9, -124)}, "refused"},
-		{"credentials refused, and the connection closed", [][]byte{granted, reply(xidAuth, 0, -115)}, "refused"},
+		{"ended", [][]byte{granted, reply(wire.XidAuth, 0, 0), reply(1, 9, 0)}, "ended"},
+		{"ended, the credentials answered late", [][]byte{granted, reply(1, 9, 0), reply(wire.XidAuth, 0, 0)}, "ended"},
+		{"refused", [][]byte{granted, reply(1, 9, -124)}, "refused"},
+		{"credentials refused, and the connection closed", [][]byte{granted, reply(wire.XidAuth, 0, -115)}, "refused"},
 		{"gone already", [][]byte{expired}, "it was gone"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -317,8 +312,11 @@ func TestTap_GivenUpSession_IsEndedAndTheClientToldSo(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, append(binary.BigEndian.AppendUint32(nil, 36), append(make([]byte, 16), 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)...), got, "what a server says of a session that is over")
 				var sent [][]byte
-				var s splitter
-				require.NoError(t, s.feed(tt.conn.out.Bytes(), 0, func(f []byte, _ int) error { sent = append(sent, bytes.Clone(f)); return nil }))
+				s := wire.Stream{}
+				s.Add(tt.conn.out.Bytes())
+				for f, _ := s.Next(); f != nil; f, _ = s.Next() {
+					sent = append(sent, f[4:])
+				}
 				require.Zero(t, binary.BigEndian.Uint64(sent[0][4:]), "no zxid seen, so that no server is behind")
 				require.EqualValues(t, 10_000, binary.BigEndian.Uint32(sent[0][12:]))
 				require.EqualValues(t, 0x77, binary.BigEndian.Uint64(sent[0][16:]))
@@ -326,8 +324,8 @@ func TestTap_GivenUpSession_IsEndedAndTheClientToldSo(t *testing.T) {
 					require.Len(t, sent, 1)
 				} else {
 					require.Len(t, sent, 3)
-					require.EqualValues(t, opAuth, binary.BigEndian.Uint32(sent[1][4:]), "R65: a server may take no close without credentials")
-					require.EqualValues(t, opClose, int32(binary.BigEndian.Uint32(sent[2][4:])))
+					require.EqualValues(t, wire.OpAuth, binary.BigEndian.Uint32(sent[1][4:]), "R65: a server may take no close without credentials")
+					require.Equal(t, wire.OpClose, wire.Op(binary.BigEndian.Uint32(sent[2][4:])))
 				}
 				log := tt.sink.take()
 				require.Contains(t, log[0], c.outcome)
@@ -335,7 +333,7 @@ func TestTap_GivenUpSession_IsEndedAndTheClientToldSo(t *testing.T) {
 			})
 		})
 	}
-	for _, answers := range [][][]byte{{}, {granted}, {granted, reply(xidAuth, 0, 0)}} {
+	for _, answers := range [][][]byte{{}, {granted}, {granted, reply(wire.XidAuth, 0, 0)}} {
 		synctest.Test(t, func(t *testing.T) {
 			tt := newTapTest(t)
 			tt.sink.approach = endIt
@@ -395,9 +393,9 @@ func TestTap_AnswersAreAnchoredAtTheirSending(t *testing.T) {
 		tt := newTapTest(t)
 		tt.shake()
 		tt.after(time.Second)
-		tt.send(request(1, opExists))
+		tt.send(clientFrame(1, wire.OpExists))
 		tt.after(time.Second)
-		tt.send(request(2, opExists))
+		tt.send(clientFrame(2, wire.OpExists))
 		tt.after(time.Second)
 		tt.mustServe(reply(1, 100, 0))
 		tt.mustServe(reply(2, 100, -101)) // an error of the operation is an answer of a server that serves us
@@ -416,14 +414,14 @@ func TestTap_PingsAreAnsweredInOrder(t *testing.T) {
 		tt.shake()
 		for range 3 {
 			tt.after(time.Second)
-			tt.send(request(xidPing, opPing))
+			tt.send(clientFrame(wire.XidPing, wire.OpPing))
 		}
 		tt.after(time.Second)
-		tt.mustServe(reply(xidPing, 5, 0))
-		tt.mustServe(reply(xidPing, 5, 0))
+		tt.mustServe(reply(wire.XidPing, 5, 0))
+		tt.mustServe(reply(wire.XidPing, 5, 0))
 		require.Equal(t, []string{"answered 1-4", "answered 2-4"}, tt.sink.take())
-		tt.mustServe(reply(xidPing, 5, 0))
-		tt.mustServe(reply(xidPing, 5, 0))
+		tt.mustServe(reply(wire.XidPing, 5, 0))
+		tt.mustServe(reply(wire.XidPing, 5, 0))
 		require.Equal(t, []string{"answered 3-4"}, tt.sink.take(), "a fourth answer is nobody's")
 	})
 }
@@ -433,8 +431,8 @@ func TestTap_PingWithAnErrorCode_IsRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
 		tt.shake()
-		tt.send(request(xidPing, opPing))
-		tt.mustServe(reply(xidPing, 0, -112))
+		tt.send(clientFrame(wire.XidPing, wire.OpPing))
+		tt.mustServe(reply(wire.XidPing, 0, -112))
 		require.Equal(t, []string{"refused: server answered a ping with an error: code -112"}, tt.sink.take())
 	})
 }
@@ -444,8 +442,10 @@ func TestTap_EventsAreNoSignOfLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
 		tt.shake()
-		tt.send(request(1, opExists))
-		tt.mustServe(reply(xidEvent, -1, 0, make([]byte, 20)...))
+		tt.send(clientFrame(1, wire.OpExists))
+		tt.mustServe(reply(wire.XidEvent, -1, 0, make([]byte, 12)...))
+		require.Equal(t, []string{"event 0 "}, tt.sink.take())
+		tt.mustServe(reply(wire.XidEvent, -1, 0, make([]byte, 11)...)) // malformed: the client's to judge
 		require.Empty(t, tt.sink.take())
 	})
 }
@@ -455,8 +455,8 @@ func TestTap_ErrorCodesAboutTheSession(t *testing.T) {
 		code int32
 		want []string
 	}{
-		{codeSessionExpired, []string{"refused: ZooKeeper session expired"}},
-		{codeSessionMoved, nil}, // another connection has it: says nothing about its life
+		{int32(wire.SessionExpired), []string{"refused: ZooKeeper session expired"}},
+		{int32(wire.SessionMoved), nil}, // another connection has it: says nothing about its life
 		{-101, []string{"answered 0-0"}},
 		{-127, []string{"answered 0-0"}},
 	} {
@@ -464,7 +464,7 @@ func TestTap_ErrorCodesAboutTheSession(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				tt := newTapTest(t)
 				tt.shake()
-				tt.send(request(1, opCreate))
+				tt.send(clientFrame(1, wire.OpCreate))
 				tt.mustServe(reply(1, 0, tc.code))
 				require.Equal(t, tc.want, tt.sink.take())
 			})
@@ -478,34 +478,34 @@ func TestTap_QuorumOperations(t *testing.T) {
 	only := []string{"answered 1-2"}
 	for _, tc := range []struct {
 		name string
-		op   int32
+		op   wire.Op
 		code int32
 		body []byte
 		want []string
 	}{
-		{"create", opCreate, 0, nil, ok},
-		{"create that failed", opCreate, -110, nil, only},
-		{"delete", opDelete, 0, nil, ok},
-		{"delete that failed", opDelete, -101, nil, only},
-		{"set", opSetData, 0, nil, ok},
-		{"set that failed", opSetData, -103, nil, only},
-		{"multi of checks", opMulti, 0, multiResult(opCheck, 0), ok},
-		{"multi that failed: its header is clean, its results tell", opMulti, 0, multiResult(-1, -101), only},
-		{"multi that failed at a later check", opMulti, 0, multiResult(-1, 0), only},
-		{"empty multi, which checks nothing: the end mark only", opMulti, 0, append(binary.BigEndian.AppendUint32(nil, 0xffffffff), 1, 0, 0, 0, 0), only},
-		{"multi without a body", opMulti, 0, nil, only},
-		{"multi with an error in its header", opMulti, -112 + 100, multiResult(opCheck, 0), only},
-		{"exists", opExists, 0, nil, only},
+		{"create", wire.OpCreate, 0, nil, ok},
+		{"create that failed", wire.OpCreate, -110, nil, only},
+		{"delete", wire.OpDelete, 0, nil, ok},
+		{"delete that failed", wire.OpDelete, -101, nil, only},
+		{"set", wire.OpSetData, 0, nil, ok},
+		{"set that failed", wire.OpSetData, -103, nil, only},
+		{"multi of checks", wire.OpMulti, 0, multiResult(wire.OpCheck, 0), ok},
+		{"multi that failed: its header is clean, its results tell", wire.OpMulti, 0, multiResult(-1, -101), only},
+		{"multi that failed at a later check", wire.OpMulti, 0, multiResult(-1, 0), only},
+		{"empty multi, which checks nothing: the end mark only", wire.OpMulti, 0, append(binary.BigEndian.AppendUint32(nil, 0xffffffff), 1, 0, 0, 0, 0), only},
+		{"multi without a body", wire.OpMulti, 0, nil, only},
+		{"multi with an error in its header", wire.OpMulti, -112 + 100, multiResult(wire.OpCheck, 0), only},
+		{"exists", wire.OpExists, 0, nil, only},
 		{"sync, which no majority sees", 9, 0, nil, only},
 		{"list", 8, 0, nil, only},
-		{"auth of the client's own", opAuth, 0, nil, nil}, // answered out of order: no sign of life
+		{"auth of the client's own", wire.OpAuth, 0, nil, nil}, // answered out of order: no sign of life
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				tt := newTapTest(t)
 				tt.shake()
 				tt.after(time.Second)
-				tt.send(request(7, tc.op))
+				tt.send(clientFrame(7, tc.op))
 				tt.after(time.Second)
 				tt.mustServe(reply(7, 100, tc.code, tc.body...))
 				require.Equal(t, tc.want, tt.sink.take())
@@ -514,107 +514,13 @@ func TestTap_QuorumOperations(t *testing.T) {
 	}
 }
 
-// After a reconnect the client restores its watches from a goroutine of its own; the Session's requests wait for the
-// frame, not for its answer.
-func TestTap_RestoredWatches(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tt := newTapTest(t)
-		tt.shake()
-		tt.send(request(1, opExists))
-		require.Empty(t, tt.sink.take())
-		tt.after(time.Second)
-		tt.send(request(7, opWatches))
-		require.Equal(t, []string{"watches sent"}, tt.sink.take())
-		tt.after(time.Second)
-		tt.mustServe(reply(1, 100, 0))
-		tt.mustServe(reply(7, 100, 0))
-		require.Equal(t, []string{"answered 0-2", "answered 1-2"}, tt.sink.take(), "an answer, and no quorum")
-	})
-}
-
-// The token is the zxid of the create's own answer (R59), and the session is that in which the create left.
-func TestTap_Create_IsSighted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tt := newTapTest(t)
-		tt.shake()
-		const path = "/locks/a/_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-lock-"
-		seen := newSighting(0x77)
-		tt.sink.sightings[path] = seen
-
-		create := func(xid int32, path string) {
-			tt.send(request(xid, opCreate, appendString(nil, path)...))
-		}
-		create(1, "/elsewhere")
-		left, zxid := seen.seen()
-		require.False(t, left)
-		require.Zero(t, zxid)
-
-		create(2, path)
-		select {
-		case <-seen.left:
-		default:
-			t.Fatal("the frame left and nobody was told")
-		}
-		left, zxid = seen.seen()
-		require.True(t, left)
-		require.Zero(t, zxid)
-
-		tt.mustServe(reply(1, 900, 0))
-		_, zxid = seen.seen()
-		require.Zero(t, zxid, "another create's answer")
-		tt.mustServe(reply(2, 901, 0))
-		_, zxid = seen.seen()
-		require.EqualValues(t, 901, zxid)
-	})
-}
-
-func TestTap_Create_FailedHasNoZxid(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tt := newTapTest(t)
-		tt.shake()
-		seen := newSighting(0x77)
-		tt.sink.sightings["/p"] = seen
-		tt.send(request(1, opCreate, appendString(nil, "/p")...))
-		tt.mustServe(reply(1, 901, -101))
-		left, zxid := seen.seen()
-		require.True(t, left)
-		require.Zero(t, zxid)
-	})
-}
-
-// I2: a create that the client has kept for longer than its session lives is not sent in the next one.
-func TestTap_CreateOfAnotherSession_IsNotSent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tt := newTapTest(t)
-		tt.shake()
-		seen := newSighting(0x76)
-		tt.sink.sightings["/p"] = seen
-		written := tt.conn.out.Len()
-		tt.sink.take()
-		_, err := tt.tap.Write(framed(request(1, opCreate, appendString(nil, "/p")...)))
-		require.NoError(t, err, "the client hears of it when it reads")
-		require.Equal(t, written, tt.conn.out.Len())
-		require.Equal(t, []string{"disconnected"}, tt.sink.take())
-		left, _ := seen.seen()
-		require.False(t, left)
-	})
-}
-
-func TestSighting_LeavesOnce(t *testing.T) {
-	s := newSighting(0x77)
-	s.noteLeft()
-	s.noteLeft()
-	left, _ := s.seen()
-	require.True(t, left)
-}
-
 func TestTap_DisconnectedIsToldOnce(t *testing.T) {
 	for _, how := range []struct {
 		name string
 		do   func(*tapTest)
 	}{
 		{"read fails", func(tt *tapTest) { _, _ = tt.tap.Read(make([]byte, 1)) }},
-		{"write fails", func(tt *tapTest) { tt.conn.writeErr = io.ErrClosedPipe; _, _ = tt.tap.Write(framed(request(1, 3))) }},
+		{"write fails", func(tt *tapTest) { tt.conn.writeErr = io.ErrClosedPipe; _, _ = tt.tap.Write(framed(clientFrame(1, 3))) }},
 		{"closed", func(tt *tapTest) { _ = tt.tap.Close() }},
 		{"cut", func(tt *tapTest) { tt.tap.cut() }},
 		{"a reply without a header", func(tt *tapTest) { require.ErrorContains(tt, tt.serve(make([]byte, 15)), "no header") }},
@@ -645,7 +551,7 @@ func TestTap_FailedWrite_IsHeardOfByReading(t *testing.T) {
 		tt := newTapTest(t)
 		tt.shake()
 		tt.conn.writeErr = io.ErrClosedPipe
-		frame := framed(request(1, 3))
+		frame := framed(clientFrame(1, 3))
 		n, err := tt.tap.Write(frame)
 		require.NoError(t, err)
 		require.Equal(t, len(frame), n)
@@ -662,8 +568,8 @@ func TestTap_AnyChunks(t *testing.T) {
 	out = append(out, framed(connectBody())...)
 	in = append(in, framed(connectAnswer(10_000, 0x77))...)
 	for xid := int32(1); xid < 40; xid++ {
-		out = append(out, framed(request(xid, []int32{opExists, opCreate, opDelete, opMulti}[xid%4], make([]byte, rnd.IntN(600))...))...)
-		in = append(in, framed(reply(xid, int64(xid), 0, append(multiResult(opCheck, 0), make([]byte, rnd.IntN(600))...)...))...)
+		out = append(out, framed(clientFrame(xid, []wire.Op{wire.OpExists, wire.OpCreate, wire.OpDelete, wire.OpMulti}[xid%4], make([]byte, rnd.IntN(600))...))...)
+		in = append(in, framed(reply(xid, 0, 0, append(multiResult(wire.OpCheck, 0), make([]byte, rnd.IntN(600))...)...))...)
 	}
 	var want []string
 	for round := range 50 {
@@ -694,107 +600,4 @@ func TestTap_AnyChunks(t *testing.T) {
 			require.Equal(t, want, tt.sink.take())
 		})
 	}
-}
-
-func TestSplitter(t *testing.T) {
-	bodies := [][]byte{{}, {1}, bytes.Repeat([]byte{2}, 300), {}, bytes.Repeat([]byte{3}, 255), bytes.Repeat([]byte{4}, 256), bytes.Repeat([]byte{5}, 100_000), {6, 7}}
-	var stream []byte
-	for _, b := range bodies {
-		stream = append(stream, framed(b)...)
-	}
-	for _, keep := range []int{0, 1, 256} {
-		for _, chunk := range []int{1, 2, 3, 4, 5, 7, 64, 4096, len(stream)} {
-			t.Run(fmt.Sprintf("keep %d, chunks of %d", keep, chunk), func(t *testing.T) {
-				var s splitter
-				i := 0
-				for b := stream; len(b) > 0; b = b[min(chunk, len(b)):] {
-					require.NoError(t, s.feed(b[:min(chunk, len(b))], keep, func(head []byte, size int) error {
-						require.Equal(t, len(bodies[i]), size)
-						want := bodies[i]
-						if keep > 0 {
-							want = want[:min(keep, len(want))]
-						}
-						require.True(t, bytes.Equal(want, head), "frame %d", i)
-						i++
-						return nil
-					}))
-				}
-				require.Equal(t, len(bodies), i)
-				require.LessOrEqual(t, cap(s.head), 64<<10, "I7: a long frame's buffer is not kept")
-			})
-		}
-	}
-}
-
-func TestSplitter_ErrorsEndIt(t *testing.T) {
-	var s splitter
-	bad := errors.New("no more")
-	err := s.feed(append(framed([]byte("a")), framed([]byte("b"))...), 0, func([]byte, int) error { return bad })
-	require.ErrorIs(t, err, bad)
-	s = splitter{}
-	require.ErrorContains(t, s.feed([]byte{0x80, 0, 0, 0}, 0, nil), "length")
-}
-
-func TestLeadingString(t *testing.T) {
-	for _, tt := range []struct {
-		in   []byte
-		want string
-		ok   bool
-	}{
-		{appendString(nil, "abc"), "abc", true},
-		{append(appendString(nil, "abc"), "more"...), "abc", true},
-		{appendString(nil, ""), "", true},
-		{nil, "", false},
-		{[]byte{0, 0, 0}, "", false},
-		{[]byte{0, 0, 0, 2, 'a'}, "", false},
-		{[]byte{0xff, 0xff, 0xff, 0xff, 'a'}, "", false}, // null
-	} {
-		got, ok := leadingString(tt.in)
-		require.Equal(t, tt.want, got)
-		require.Equal(t, tt.ok, ok)
-	}
-}
-
-// The tap knows which watches the client will restore: those whose reads succeeded, less those whose events came.
-func TestTap_Watches(t *testing.T) {
-	read := func(xid, op int32, path string, watch byte) []byte {
-		b := binary.BigEndian.AppendUint32(nil, uint32(xid))
-		b = binary.BigEndian.AppendUint32(b, uint32(op))
-		return append(appendString(b, path), watch)
-	}
-	answer := func(xid, code int32) []byte {
-		b := binary.BigEndian.AppendUint32(nil, uint32(xid))
-		b = binary.BigEndian.AppendUint64(b, 1)
-		return binary.BigEndian.AppendUint32(b, uint32(code))
-	}
-	event := func(kind int32, path string) []byte {
-		b := answer(xidEvent, 0)
-		b = binary.BigEndian.AppendUint32(b, uint32(kind))
-		b = binary.BigEndian.AppendUint32(b, 3)
-		return appendString(b, path)
-	}
-	synctest.Test(t, func(t *testing.T) {
-		tt := newTapTest(t)
-		tt.send(connectBody())
-		tt.mustServe(connectAnswer(10_000, 0x77))
-		for xid, r := range []struct {
-			op    int32
-			watch byte
-			code  int32
-		}{{opGetData, 1, 0}, {opGetData, 0, 0}, {opGetData, 1, codeNoNode}, {opExists, 1, 0}, {opExists, 1, codeNoNode}, {opGetChildren2, 1, 0}, {opGetChildren, 1, codeNoNode}} {
-			tt.send(read(int32(xid+1), r.op, fmt.Sprintf("/%d", xid), r.watch))
-			tt.mustServe(answer(int32(xid+1), r.code))
-		}
-		var got []string
-		for _, l := range tt.sink.take() {
-			if strings.HasPrefix(l, "watched") {
-				got = append(got, l)
-			}
-		}
-		require.Equal(t, []string{"watched /0 0", "watched /3 0", "watched /4 1", "watched /5 2"}, got)
-		for kind := int32(1); kind <= 4; kind++ {
-			tt.mustServe(event(kind, "/x"))
-		}
-		require.Equal(t, []string{"unwatched /x [1]", "unwatched /x [1 0 2]", "unwatched /x [1 0]", "unwatched /x [2]"}, tt.sink.take())
-	})
 }

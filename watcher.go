@@ -5,10 +5,12 @@ import (
 	"errors"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock/internal/wire"
 )
 
-// watch is one data watch on one node, shared by all who wait for it. The client cannot take a watch back and keeps
-// one more channel for each time it sets one, so a watch that is set is used by whoever comes, until it fires (I7).
+// watch is one data watch on one node, shared by all who wait for it. It cannot be taken back without a request, so a watch
+// that is set is used by whoever comes, until it fires (I7).
 //
 //	arming ──▶ armed ──▶ fired
 //	   └─────▶ failed
@@ -34,9 +36,9 @@ func (e *era) watch(ctx context.Context, path string) (*watch, error) {
 		w = &watch{path: path, armed: make(chan struct{}), fired: make(chan struct{})}
 		e.mu.watches[path] = w
 		e.mu.Unlock()
-		if !e.s.spawn(func() { e.arm(w) }) {
-			e.dropWatch(w)
-			return nil, e.s.closedErr()
+		r := newRequest(wire.OpGetData, wire.PathWatchRequest{Path: path, Watch: true}, func(a answer) { e.armed(w, a) })
+		if !e.s.send(e, r) {
+			e.armed(w, answer{fate: neverSent})
 		}
 	} else {
 		e.mu.Unlock()
@@ -51,30 +53,60 @@ func (e *era) watch(ctx context.Context, path string) (*watch, error) {
 	}
 }
 
-func (e *era) arm(w *watch) {
-	stat, conn, err := call(context.Background(), e, func(c *zk.Conn) (*zk.Stat, error) {
-		_, stat, _, err := c.GetW(w.path)
-		return stat, err
-	})
+// armed notes what came of the read that sets a watch. It runs on the client's reading goroutine, in the order of the frames.
+func (e *era) armed(w *watch, a answer) {
+	var data wire.DataResponse
+	err := a.err()
+	if err == nil {
+		err = a.decode(&data)
+	}
+	e.mu.Lock()
 	if err != nil {
 		w.err = err
-		e.dropWatch(w) // a read that fails sets no watch; after an unknown outcome the next comer sets it again
+		if e.mu.watches[w.path] == w { // a read that fails sets no watch; without an answer, the next comer sets it again
+			delete(e.mu.watches, w.path)
+		}
 	} else {
-		w.owner, w.conn = stat.EphemeralOwner, conn
+		w.owner, w.conn = data.Stat.EphemeralOwner, a.conn
 	}
+	e.mu.Unlock()
 	close(w.armed)
 }
 
-func (e *era) dropWatch(w *watch) {
+// restore returns the requests that set, on a new connection, the watches that stood on the one before. The server tells at
+// once of nodes that changed meanwhile.
+func (e *era) restore(t *tap) (rs []*request) {
+	const maxBytes = 128 << 10 // as the Java client
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.mu.watches[w.path] == w {
-		delete(e.mu.watches, w.path)
+	var stood []*watch
+	for _, w := range e.mu.watches {
+		if w.isArmed() {
+			stood = append(stood, w)
+		}
+	}
+	for len(stood) > 0 {
+		ask, n := wire.SetWatchesRequest{RelativeZxid: t.zxids.Before()}, 0
+		for size := 0; n < len(stood) && size < maxBytes; n++ {
+			ask.Data, size = append(ask.Data, stood[n].path), size+len(stood[n].path)+4
+		}
+		batch := stood[:n]
+		stood = stood[n:]
+		rs = append(rs, newRequest(wire.OpSetWatches, ask, func(a answer) { e.restored(batch, a) }))
+	}
+	return rs
+}
+
+// restored looks whether watches stand on a connection again. Of those that do not, nobody will ever hear.
+func (e *era) restored(ws []*watch, a answer) {
+	if a.fate == wasAnswered && a.code != wire.OK {
+		for _, w := range ws {
+			e.unheard(w)
+		}
 	}
 }
 
-// An event can get lost at a server, and the client may fail to restore its watches after a reconnect, which it only logs
-// (F30). So while anybody waits, each watched node is looked at once every session timeout: a read of a few bytes, however
+// An event can get lost at a server (F30). So while anybody waits, each watched node is looked at once every session timeout: a read of a few bytes, however
 // long the queue is and however many wait for the node.
 //
 // That a node is there says as much as a list would. A waiter's place changes only when its own node or its predecessor
@@ -82,7 +114,6 @@ func (e *era) dropWatch(w *watch) {
 func (e *era) lookAfterWatches() {
 	const atATime = 16
 	few := make(chan struct{}, atATime)
-	before, _, _ := e.s.attachedConn(e)
 	for e.pause(e.sessionTimeout()) {
 		conn, _, _ := e.s.attachedConn(e)
 		e.mu.Lock()
@@ -91,8 +122,7 @@ func (e *era) lookAfterWatches() {
 			e.mu.Unlock()
 			return
 		}
-		if conn == 0 || conn != before { // those who wait list at a reconnect, and the client has just restored its watches
-			before = conn
+		if conn == 0 {
 			e.mu.Unlock()
 			continue
 		}
@@ -104,10 +134,6 @@ func (e *era) lookAfterWatches() {
 		}
 		e.mu.Unlock()
 		for _, w := range armed {
-			if w.conn != conn {
-				e.unheard(w) // perhaps it was not restored
-				continue
-			}
 			few <- struct{}{}
 			if !e.s.spawn(func() {
 				defer func() { <-few }()
@@ -135,17 +161,17 @@ func (e *era) unheard(w *watch) {
 
 // nodeEvent hands an event to the watch it is for. It runs on the client's goroutine, in the order in which the server
 // sent the events. Events are hints: what they mean is decided by the waiters' rule (inFrontNow).
-func (e *era) nodeEvent(ev zk.Event) {
+func (e *era) nodeEvent(ev wire.WatcherEvent) {
 	e.mu.Lock()
 	w := e.mu.watches[ev.Path]
 	delete(e.mu.watches, ev.Path)
 	if w != nil {
-		w.event = ev.Type
+		w.event = zk.EventType(ev.Type)
 		w.erasure = e.mu.erasing[ev.Path]
 		close(w.fired)
 	}
 	e.mu.Unlock()
-	if ev.Type == zk.EventNodeDeleted {
+	if ev.Type == wire.EventDeleted {
 		e.loseNode(ev.Path, errNodeGone) // if it is held: somebody else deleted it (F24)
 	}
 }
@@ -251,17 +277,16 @@ var errMoved = errors.New("the connection changed between sync and list")
 func (e *era) children(kind listKind) (names []string, conn uint64, err error) {
 	var synced uint64
 	if kind.synced {
-		_, synced, err = call(context.Background(), e, func(c *zk.Conn) (string, error) { return c.Sync(kind.root) })
+		a, err := e.ask(context.Background(), wire.OpSync, wire.PathRequest{Path: kind.root})
 		if err != nil {
 			return nil, 0, err
 		}
+		synced = a.conn
 	}
-	names, conn, err = call(context.Background(), e, func(c *zk.Conn) ([]string, error) {
-		names, _, err := c.Children(kind.root)
-		return names, denied(err, "list", "READ", kind.root)
-	})
-	if kind.synced && (conn == 0 || conn != synced) && (err == nil || errors.Is(err, zk.ErrNoNode)) {
+	var children wire.ChildrenStatResponse
+	a, err := e.read(context.Background(), wire.OpGetChildren2, wire.PathWatchRequest{Path: kind.root}, &children)
+	if kind.synced && a.conn != synced && (err == nil || errors.Is(err, zk.ErrNoNode)) {
 		return nil, 0, errMoved
 	}
-	return names, conn, err
+	return children.Children, a.conn, denied(err, "list", "READ", kind.root)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/zklock/zklock/internal/wire"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -52,34 +53,34 @@ func TestWrap(t *testing.T) {
 	body := make([]byte, 100)
 	welcome := frame(int32(0), int32(10_000), int64(77), int32(0))
 	connect := func(zxid int64) []byte { return frame(int32(0), zxid, int32(10_000), int64(77), int32(0)) }
-	set := func(op int32, zxid int64) []byte { return frame(int32(1), op, zxid, body) }
+	set := func(op wire.Op, zxid int64) []byte { return frame(int32(1), op, zxid, body) }
 	get := frame(int32(2), int32(4), int64(5), body) // its first bytes are where setWatches has a zxid
 	ping := frame(int32(-2), int32(11))
 
 	play := func(sent []byte, received []byte) (client, server []byte) {
 		raw := &stub{in: iotest.OneByteReader(bytes.NewReader(received))}
 		c := seen.Wrap(raw)
-		for _, b := range sent[:20] { // the handshake in the smallest pieces
+		for _, b := range sent[:32] { // the handshake in the smallest pieces
 			_, err := c.Write([]byte{b})
 			require.NoError(t, err)
 		}
 		client, err := io.ReadAll(c)
 		require.NoError(t, err)
-		n, err := c.Write(sent[20:])
+		n, err := c.Write(sent[32:])
 		require.NoError(t, err)
-		require.Equal(t, len(sent)-20, n)
+		require.Equal(t, len(sent)-32, n)
 		return client, raw.out
 	}
 	reply := func(xid int32, zxid int64) []byte { return frame(xid, zxid, int32(0), body) }
 
 	client, server := play(
-		join(connect(0), set(opSetWatches, 0), get, ping),
+		join(connect(0), set(wire.OpSetWatches, 0), get, ping),
 		join(welcome, reply(1, 0x1122334455667788), frame(int32(3), int64(-1), int32(-6)), reply(-1, -1), reply(-2, 0x99)))
 	require.Equal(t, join(welcome, reply(1, 0), frame(int32(3), int64(0), int32(-6)), reply(-1, -1), reply(-2, 0x99)), client)
-	require.Equal(t, join(connect(0), set(opSetWatches, 0), get, ping), server, "there was no connection before")
+	require.Equal(t, join(connect(0), set(wire.OpSetWatches, 0), get, ping), server, "there was no connection before")
 
-	_, server = play(join(connect(0), set(opSetWatches, 0), set(opSetWatches2, 0)), join(welcome, reply(1, 0x1122334455667799)))
-	require.Equal(t, join(connect(0x1122334455667788), set(opSetWatches, 0x1122334455667788), set(opSetWatches2, 0x1122334455667788)), server,
+	_, server = play(join(connect(0), set(wire.OpSetWatches, 0), set(wire.OpSetWatches2, 0)), join(welcome, reply(1, 0x1122334455667799)))
+	require.Equal(t, join(connect(0x1122334455667788), set(wire.OpSetWatches, 0x1122334455667788), set(wire.OpSetWatches2, 0x1122334455667788)), server,
 		"what an early reply showed is not what the watches have seen")
 
 	expired := frame(int32(0), int32(0), int64(0), int32(0))

@@ -16,9 +16,9 @@ var library = []mutant{
 	{"a node of another session is adopted", "I3, R30", "protection.go", "TestVirtual_CreateLost_NodeIsOfAnotherSession_IsNotAdopted", []Swap{{
 		"stat.EphemeralOwner == e.id:", "true:"}}},
 	{"no sync before the look", "I2, F4", "watcher.go", "TestVirtual_CreateLost_NotCommittedYet_IsAdopted", []Swap{{
-		"func(c *zk.Conn) (string, error) { return c.Sync(kind.root) })", "func(*zk.Conn) (string, error) { return kind.root, nil })"}}},
-	{"a create kept from a session that is over is sent in the next", "I2, F5", "tap.go", "TestVirtual_CreateKeptFromAnotherSession_IsNotSent", []Swap{{
-		"if r.create.meant != session {", "if false && r.create.meant != session {"}}},
+		"a, err := e.ask(context.Background(), wire.OpSync, wire.PathRequest{Path: kind.root})", "var a answer\n\t\ta.conn, err = e.waitAttached(context.Background())"}}},
+	{"a create kept from a session that is over is sent in the next", "I2, F5", "era.go", "TestLink_RequestOfAnotherSession_IsNotSent", []Swap{{
+		"s.link.attached && s.link.era == e && s.sendLocked(r)", "s.link.attached && s.sendLocked(r)"}}},
 	{"a create applied late is not looked for again", "I4, F2", "protection.go", "TestVirtual_CreateAppliedLate_IsDeleted", []Swap{{
 		"if e.pause(e.sessionTimeout() / 3) {", "if false {"}}},
 	{"a list that shows a create applied late says nothing", "I4, F2", "protection.go", "TestVirtual_CreateAppliedLate_IsDeleted", []Swap{{
@@ -31,13 +31,13 @@ var library = []mutant{
 		"if early { // sent", "if early && false { // sent"}}},
 
 	{"a create whose answer was lost made nothing", "I2, F3", "fate.go", "TestFateOf|TestVirtual_CreateLost_IsAdopted", []Swap{{
-		"case o == unknown && !left:", "case o == unknown:"}}},
+		"case f == neverSent:", "case f == neverSent || f == noAnswer:"}}},
 	{"what is throttled is refused", "F28", "errors.go", "TestVirtual_CreateUnclear_IsTriedAgain", []Swap{{
-		"case codeThrottled:\n\t\treturn notNow", "case codeThrottled:\n\t\treturn turnedDown"}}},
+		"case wire.Throttled:\n\t\treturn notNow", "case wire.Throttled:\n\t\treturn turnedDown"}}},
 	{"of a quota nobody knows whether it let the create pass", "F28", "errors.go", "TestVirtual_CreateRefused_ErrorSaysWhich", []Swap{{
-		"case codeUnimplemented, codeQuota, codeRuntime,", "case codeUnimplemented, codeRuntime,"}}},
-	{"an error is told as a number", "F28", "errors.go", "TestVirtual_CreateRefused_ErrorSaysWhich", []Swap{{
-		"return fmt.Errorf(\"%w (%s)\", err, name)", "return err"}}},
+		"case wire.Unimplemented, wire.QuotaExceeded, wire.RuntimeInconsistency,", "case wire.Unimplemented, wire.RuntimeInconsistency,"}}},
+	{"an error is told as a number", "F28", "internal/wire/code.go", "TestVirtual_CreateRefused_ErrorSaysWhich", []Swap{{
+		"return name + \" (\" + strconv.Itoa(int(c)) + \")\"", "return name[:0] + strconv.Itoa(int(c))"}}},
 	{"a node whose token cannot be read is left", "I4, R2", "protection.go", "TestVirtual_RequestFailsAfterTheCreate_LeavesNothing", []Swap{{
 		"\t\t\t\te.erase(node)\n\t\t\t\tc.err = err\n", "\t\t\t\tc.err = err\n"}}},
 	{"watches that fail are set again without a pause", "R25, F28", "mutex.go", "TestVirtual_RequestFailsAfterTheCreate_LeavesNothing", []Swap{{
@@ -47,7 +47,7 @@ var library = []mutant{
 	{"parents are made once", "F26, R5", "mutex.go", "TestVirtual_LockRootDeleted_AtEveryRequest", []Swap{{
 		"if i := strings.LastIndexByte(path, '/'); i > 0 {", "if i := strings.LastIndexByte(path, '/'); i > 0 && len(path) == len(m.root) {"}}},
 	{"a delete goes past the chroot", "R26, I4", "protection.go", "TestVirtual_Chroot_CleansUp", []Swap{{
-		"return struct{}{}, c.Delete(node, -1) })", "return struct{}{}, c.Delete(strings.TrimPrefix(node, e.s.chroot), -1) })"}}},
+		"wire.OpDelete, wire.PathVersionRequest{Path: node, Version: -1})", "wire.OpDelete, wire.PathVersionRequest{Path: strings.TrimPrefix(node, e.s.chroot), Version: -1})"}}},
 
 	// Deleting.
 	{"the reaper is off", "I4, R25", "protection.go", "TestVirtual_DeleteFails_IsTriedAgain", []Swap{{
@@ -57,17 +57,8 @@ var library = []mutant{
 	{"NoNode is success always", "I5, F24", "protection.go", "TestVirtual_NodeDeletedBeforeTheRelease_IsLost", []Swap{{
 		"x.ok = unanswered\n", "x.ok = unanswered || true\n"}}},
 	{"release goes by the name's prefix", "I1, I8", "protection.go", "TestVirtual_Release_WakesOneWaiter", []Swap{{
-		"func(c *zk.Conn) (struct{}, error) { return struct{}{}, c.Delete(node, -1) })",
-		`func(c *zk.Conn) (struct{}, error) {
-			root := node[:strings.LastIndexByte(node, '/')]
-			names, _, err := c.Children(root)
-			for _, n := range names {
-				if strings.HasPrefix(n, protectedPrefix) {
-					err = c.Delete(root+"/"+n, -1)
-				}
-			}
-			return struct{}{}, err
-		})`}}},
+		"\t\t_, err := e.ask(context.Background(), wire.OpDelete, wire.PathVersionRequest{Path: node, Version: -1})\n",
+		"\t\tvar all wire.ChildrenStatResponse\n\t\t_, err := e.read(context.Background(), wire.OpGetChildren2, wire.PathWatchRequest{Path: parentOf(node)}, &all)\n\t\tfor _, n := range all.Children {\n\t\t\tif strings.HasPrefix(n, protectedPrefix) {\n\t\t\t\t_, err = e.ask(context.Background(), wire.OpDelete, wire.PathVersionRequest{Path: parentOf(node) + \"/\" + n, Version: -1})\n\t\t\t}\n\t\t}\n"}}},
 	{"the node of a waiter that gave up is left", "I4", "mutex.go", "TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
 		"\t\ta.giveUp(e, c.node, err)\n", ""}}},
 
@@ -94,7 +85,7 @@ var library = []mutant{
 		"|| k.ownConn != k.conn ||", "||"}}},
 	{"rule: the watch on the predecessor may be restored", "I3", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_PredecessorsWatchRestored_IsGrantedByAList", []Swap{{
 		"|| k.aheadConn != k.conn {", "{"}}},
-	{"rule: both watches may be restored", "I3", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_RestoredWatches_Overtaken_NeverGrant", []Swap{{
+	{"rule: both watches may be restored", "I3", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_PredecessorsWatchRestored_IsGrantedByAList", []Swap{{
 		"|| k.ownConn != k.conn || k.aheadConn != k.conn {", "{"}}},
 	{"rule: all may be of an earlier connection, and a reconnect is slept through", "I3", "mutex.go",
 		"TestVirtual_RestoredWatches_NeverGrant|TestVirtual_PredecessorGoesWhileAway_IsGrantedByAList", []Swap{
@@ -115,7 +106,7 @@ var library = []mutant{
 
 	// Watches.
 	{"a watch that could not be set is kept", "I7, R8", "watcher.go", "TestVirtual_TenThousandCycles_GrowNothing", []Swap{{
-		"\t\te.dropWatch(w) // a read that fails", "\t\t// a read that fails"}}},
+		"if e.mu.watches[w.path] == w { // a read that fails", "if false { // a read that fails"}}},
 	{"ids of lost creates are kept", "I7, R8", "protection.go", "TestVirtual_TenThousandCycles_GrowNothing", []Swap{{
 		"\t\t\t\te.forgetStray(id)\n", ""}}},
 	{"each waiter lists for itself", "R50, R69, F40", "watcher.go", "TestVirtual_ConnectionLost_ManyWait_ListsTwice|TestVirtual_CreatesLost_AreLookedForTogether", []Swap{{
@@ -126,8 +117,12 @@ var library = []mutant{
 		"\tif w == nil {\n", "\tif true {\n"}}},
 	{"a waiter sleeps through a reconnect", "F22, F30", "mutex.go", "TestVirtual_WatchesNotRestored_ListsAgain", []Swap{{
 		"if now != 0 && now != conn {", "if now != 0 && now != conn && false {"}}},
-	{"watches that were not restored are kept", "F30", "watcher.go", "TestVirtual_WatchesNotRestored_AreSetAgain", []Swap{{
-		"if w.conn != conn {", "if w.conn != conn && false {"}}},
+	{"watches that were not restored are kept", "F30", "watcher.go", "TestVirtual_WatchesRefused_AreSetAtOnce", []Swap{{
+		"if a.fate == wasAnswered && a.code != wire.OK {", "if false {"}}},
+	{"a restored watch counts as one set on this connection", "I1, I3, F31", "watcher.go", "TestVirtual_PredecessorsWatchRestored_IsGrantedByAList", []Swap{{
+		"func (e *era) restored(ws []*watch, a answer) {\n", "func (e *era) restored(ws []*watch, a answer) {\n\tfor _, w := range ws {\n\t\tw.conn = a.conn\n\t}\n"}}},
+	{"watches are restored as of the beginning of time", "I8, F31", "watcher.go", "TestVirtual_PredecessorsWatchRestored_IsGrantedByAList", []Swap{{
+		"RelativeZxid: t.zxids.Before()", "RelativeZxid: 0 * t.zxids.Before()"}}},
 	{"no re-check", "F30", "watcher.go", "TestVirtual_EventLost_IsGrantedByTheRecheck|TestVirtual_OwnEventLost_QueuesAgain", []Swap{{
 		"for e.pause(e.sessionTimeout()) {", "for e.pause(24 * time.Hour) {"}, {
 		"import (\n\t\"context\"\n\t\"errors\"\n", "import (\n\t\"context\"\n\t\"errors\"\n\t\"time\"\n"}}},
@@ -137,28 +132,26 @@ var library = []mutant{
 		"w.event = zk.EventNotWatching", "w.event = zk.EventNodeDeleted"}}},
 	{"nobody looks again when the queue was empty for a while", "F30", "watcher.go", "TestVirtual_EventLost_IsGrantedByTheRecheck", []Swap{{
 		"\t\t\te.mu.looking = false // the next", "\t\t\t// the next"}}},
-	{"watches are set again right after a reconnect", "R50, F30", "watcher.go", "TestVirtual_ConnectionLost_NoLookRightAfter", []Swap{{
-		"if conn == 0 || conn != before {", "if conn == 0 || conn != before && false {"}}},
 	{"everybody lists in each session timeout", "F30, F40", "watcher.go", "TestVirtual_QuietWait_CostsOneReadANode", []Swap{{
 		"errors.Is(err, zk.ErrNoNode) {\n", "errors.Is(err, zk.ErrNoNode) || err == nil {\n"}}},
-	{"requests overtake the restoring of watches", "I1", "session.go", "TestLink_RestoredWatchesGoFirst|TestVirtual_RestoredWatches_GoFirst", []Swap{{
-		"if s.link.watches != 0 && s.clock.now().sub(s.link.watches) < time.Second {", "if false {"}}},
-	{"an answer counts for the connection it came over", "I3", "era.go", "TestVirtual_RestoredWatches_OvertakenByWhatWasLeft_ListsAgain", []Swap{{
-		"\tif after == before {\n\t\tconn = before\n", "\tif after == before || true {\n\t\tconn = after\n"}}},
+	{"watches are not restored after a reconnect", "I1", "session.go", "TestLink_RestoredWatchesGoFirst|TestVirtual_RestoredWatches_GoFirst", []Swap{{
+		"\tfor _, r := range e.restore(s.link.tap) {\n\t\ts.sendLocked(r)\n\t}\n", ""}}},
+	{"an answer counts for another connection than its own", "I1, I3, F6", "tap.go", "TestRequest_IsAnswered_ClientSeesNothing", []Swap{{
+		"conn: t.seq, zxid: h.Zxid", "conn: t.seq + 1, zxid: h.Zxid"}}},
 	{"the predecessor is watched before our own node", "F31", "mutex.go", "TestVirtual_Waiter_WatchesItsOwnNodeFirst", []Swap{{
 		"own, err := e.watch(a.ctx, c.node)\n", "_, _ = e.watch(a.ctx, a.m.root+\"/\"+p.predecessor)\n\town, err := e.watch(a.ctx, c.node)\n"}}},
 	{"a watch is registered when its request is answered", "I8, F30", "watcher.go", "TestVirtual_EventBehindTheAnswer_IsHeard", []Swap{
 		{"\t\te.mu.watches[path] = w\n", ""},
-		{"\t\tw.owner, w.conn = stat.EphemeralOwner, conn\n", "\t\tw.owner, w.conn = stat.EphemeralOwner, conn\n\t\te.mu.Lock()\n\t\te.mu.watches[w.path] = w\n\t\te.mu.Unlock()\n"}}},
+		{"func(a answer) { e.armed(w, a) })", "func(a answer) {\n\t\t\tgo func() {\n\t\t\t\te.mu.Lock()\n\t\t\t\te.mu.watches[w.path] = w\n\t\t\t\te.mu.Unlock()\n\t\t\t\te.armed(w, a)\n\t\t\t}()\n\t\t})"}}},
 	{"everybody watches the first in the queue", "I8, F40", "queue.go", "TestPlaceOf|TestVirtual_Release_WakesOneWaiter", []Swap{{
 		"if ok, known := ahead(last, m); ok || !known {", "if ok, known := ahead(m, last); ok || !known {"}}},
 	{"everybody watches the whole root", "I8, F40", "watcher.go", "TestVirtual_Release_WakesOneWaiter", []Swap{
-		{"\t\t_, stat, _, err := c.GetW(w.path)\n", "\t\t_, stat, _, err := c.GetW(w.path)\n\t\tif err == nil {\n\t\t\t_, _, _, err = c.ChildrenW(w.path[:strings.LastIndexByte(w.path, '/')])\n\t\t}\n"},
+		{"\t\tif !e.s.send(e, r) {\n\t\t\te.armed", "\t\te.s.send(e, newRequest(wire.OpGetChildren2, wire.PathWatchRequest{Path: parentOf(path), Watch: true}, func(answer) {}))\n\t\tif !e.s.send(e, r) {\n\t\t\te.armed"},
 		{"\te.mu.Lock()\n\tw := e.mu.watches[ev.Path]\n", `	e.mu.Lock()
 	for p, w := range e.mu.watches {
-		if ev.Type == zk.EventNodeChildrenChanged && strings.HasPrefix(p, ev.Path+"/") {
+		if ev.Type == wire.EventChildrenChanged && strings.HasPrefix(p, ev.Path+"/") {
 			delete(e.mu.watches, p)
-			w.event = ev.Type
+			w.event = zk.EventType(ev.Type)
 			close(w.fired)
 		}
 	}
@@ -188,9 +181,9 @@ var library = []mutant{
 	{"any answered frame renews the lease", "I5, F12", "lease.go", "TestLease_QuorumLease|TestVirtual_HolderOnTheMinority_IsToldBeforeTheNextGrant", []Swap{{
 		"\tif l.mode.kind != quorumLease {\n\t\tl.extend(f.sent)\n", "\tif true {\n\t\tl.extend(f.sent)\n"}}},
 	{"a ping renews the lease when it is sent", "I5", "tap.go", "TestTap_PingsAreAnsweredInOrder", []Swap{{
-		"\tif op == opWatches {\n", "\tif xid == xidPing {\n\t\tt.sink.answered(t, frame{at, at})\n\t}\n\tif op == opWatches {\n"}}},
+		"\tif xid == wire.XidPing {\n", "\tif xid == wire.XidPing {\n\t\tt.sink.answered(t, frame{x.at, x.at})\n"}}},
 	{"the lease starts when the answer comes", "I5", "tap.go", "TestTap_AnswersAreAnchoredAtTheirSending", []Swap{{
-		"\tt.sink.answered(t, frame{r.at, now})\n", "\tt.sink.answered(t, frame{now, now})\n"}}},
+		"\tt.sink.answered(t, frame{x.at, now})\n", "\tt.sink.answered(t, frame{now, now})\n"}}},
 	{"a quorum operation vouches for frames just before it", "I5, F12", "lease.go", "TestLease_QuorumLease", []Swap{{
 		"cutoff := sent.add(-l.mode.d)", "cutoff := sent"}}},
 	{"the last frame is taken, not the last but one", "I5", "lease.go", "TestLease_QuorumLease", []Swap{{
@@ -204,13 +197,13 @@ var library = []mutant{
 	{"no margin: told when the session ends", "I5", "lease.go", "TestLeaseMode_Worth", []Swap{{
 		"/clockRate) - leaseSlop\n", ")\n"}}},
 	{"events are a sign of life", "I5", "tap.go", "TestTap_EventsAreNoSignOfLife", []Swap{{
-		"\t\tt.event(head[16:])\n", "\t\tt.event(head[16:])\n\t\tt.sink.answered(t, frame{now, now})\n"}}},
+		"\t\t\tt.sink.event(t, ev)\n", "\t\t\tt.sink.event(t, ev)\n\t\t\tt.sink.answered(t, frame{now, now})\n"}}},
 	{"a failed multi is a quorum operation", "I5", "tap.go", "TestTap_QuorumOperations", []Swap{{
-		"int32(binary.BigEndian.Uint32(head[16:])) != -1 {", "true {"}}},
+		"first.Int32() != int32(wire.OpError) && first.Err() == nil {", "first != nil {"}}},
 	{"an error code in a ping's answer is overlooked", "F39", "tap.go", "TestTap_PingWithAnErrorCode_IsRefusal|TestVirtual_PingRefused_IsLost", []Swap{{
-		"\t\tcase code != 0:\n\t\t\tt.sink.refused", "\t\tcase false:\n\t\t\tt.sink.refused"}}},
+		"\tcase code != wire.OK:\n\t\tt.sink.refused", "\tcase false:\n\t\tt.sink.refused"}}},
 	{"SessionMoved is a sign of life", "I5", "tap.go", "TestTap_ErrorCodesAboutTheSession", []Swap{{
-		"\tcase codeSessionMoved:\n\t\treturn nil", "\tcase codeSessionMoved:\n\t\tt.sink.answered(t, frame{r.at, now})\n\t\treturn nil"}}},
+		"\tcase h.Err == wire.SessionMoved:\n\t\treturn", "\tcase h.Err == wire.SessionMoved:\n\t\tt.sink.answered(t, frame{x.at, now})\n\t\treturn"}}},
 	{"the clock is the wall clock", "I5, F20", "clock.go", "TestClock_IgnoresTheWallClock", []Swap{{
 		"d := time.Since(c.start)", "d := time.Now().Round(0).Sub(c.start.Round(0))"}}},
 	{"the boot time and the wall clock are read apart", "I5, F20", "clock.go", "TestSinceBoot_ClockStep", []Swap{{
@@ -222,7 +215,7 @@ var library = []mutant{
 	{"what the heartbeat finds deleted goes on being held", "F24", "era.go", "TestVirtual_NodeDeleted_TheHeartbeatTells", []Swap{{
 		"\t\te.loseNode(failed, errNodeGone)\n", ""}}},
 	{"one node without READ ends the heartbeat of all", "R68, F43", "era.go", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds|TestVirtual_MutexWithoutRead_EndsNoOtherHold", []Swap{{
-		"\tif refused(err) {\n\t\t// The results before", "\tif errors.Is(err, zk.ErrNoNode) {\n\t\t// The results before"}}},
+		"\tif refused(err) && i >= 0 {", "\tif errors.Is(err, zk.ErrNoNode) && i >= 0 {"}}},
 	{"what the heartbeat may not read goes on being held", "I5, F43", "era.go", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds|TestVirtual_MutexWithoutRead_EndsNoOtherHold", []Swap{{
 		"\t\te.loseNode(failed, fmt.Errorf(\"%w: %w\", errUnreadable, err))\n", "\t\t_ = errUnreadable\n"}}},
 	{"the node of a hold that ended without its session is left", "I4, F43", "era.go", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds|TestVirtual_EndOnSuspend_IsToldAtOnce", []Swap{{
@@ -266,9 +259,9 @@ var library = []mutant{
 	{"a given-up session is ended without credentials", "R65, F42", "tap.go", "TestTap_GivenUpSession_IsEndedAndTheClientToldSo", []Swap{{
 		"\tfor _, c := range t.sink.credentials() {\n\t\tout = append(out, authFrame(c)...)\n\t}\n\tif _, err", "\tif _, err"}}},
 	{"a refusal to end a session is not taken for an answer", "R65, F42", "tap.go", "TestTap_GivenUpSession_IsEndedAndTheClientToldSo", []Swap{{
-		"case code != 0 && (xid == xidClose || xid == xidAuth):", "case false:"}}},
+		"case h.Err != wire.OK && (h.Xid == xidClose || h.Xid == wire.XidAuth):", "case false:"}}},
 	{"any answer is taken for the end of the session", "R65", "tap.go", "TestTap_GivenUpSession_IsEndedAndTheClientToldSo", []Swap{{
-		"case xid == xidClose:", "case xid != 0:"}}},
+		"case h.Xid == xidClose:", "case h.Xid != 0:"}}},
 	{"what is in the socket of a given-up session arrives later", "R65", "tap.go", "TestVirtual_GivenUpConnection_NothingArrivesLater", []Swap{{
 		"_ = l.SetLinger(0)", "_ = l"}}},
 	{"a silent server is never left", "F41, I5", "session.go", "TestVirtual_FollowerGoesDark_NoHoldIsLost", []Swap{{
@@ -290,7 +283,7 @@ var library = []mutant{
 	{"Lost is told twice", "R40", "session.go", "TestStateMachine_Next|TestStateMachine_RandomEvents_LostOncePerSession", []Swap{{
 		"&& m.state != Lost &&", "&&"}}},
 	{"a suspension ends no hold, although it should", "I5", "session.go", "TestVirtual_EndOnSuspend_IsToldAtOnce", []Swap{{
-		"if was && s.opts.endOnSuspend {", "if false {"}}},
+		"if e != nil && s.opts.endOnSuspend {", "if false {"}}},
 
 	{"a waiter that is told to fail queues in the next session", "R72", "mutex.go", "TestVirtual_SessionEndsAfterTheNode_FailsIfToldTo|TestAttempt_SessionEndsJustBeforeTheGrant_FailsIfToldTo", []Swap{{
 		"\t\tif err := a.pause(e, backoff.next()); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tif _, err := e.waitAttached(a.ctx); err != nil {",
@@ -327,8 +320,24 @@ var library = []mutant{
 		"\te.mu.reserved--\n", ""}}},
 
 	// The connection.
+	// Requests of ours, between the client's.
+	{"what was handed to the network was never sent", "I2, F3", "tap.go", "TestRequest_Fates|TestVirtual_CreateLost_IsAdopted", []Swap{{
+		"\t\tif r.written {\n", "\t\tif false {\n"}}},
+	{"a request goes after the end of the session was asked for", "I4", "tap.go", "TestRequest_NotBeforeTheHandshake_NotAfterTheEnd", []Swap{{
+		"!t.mu.shaken || t.mu.closing || t.mu.closed", "!t.mu.shaken || t.mu.closed"}}},
+	{"an answer that nobody asked for is overlooked", "F39", "tap.go", "TestRequest_AnswerToNothing_EndsTheConnection", []Swap{{
+		"case !asked && isOurs(h.Xid):", "case false:"}}},
+	{"any number of requests is unanswered", "I7", "tap.go", "TestRequest_Bounded", []Swap{{
+		"return l.frames == 0 || ", "return true || l.frames == 0 || "}}},
+	{"the heartbeat waits for room", "I5", "tap.go", "TestRequest_Bounded", []Swap{{
+		"if !r.urgent && (len(t.mu.waiting)", "if (len(t.mu.waiting)"}}},
+	{"the last zxid does not count our replies", "F31", "tap.go", "TestRequest_IsAnswered_ClientSeesNothing", []Swap{{
+		"\tt.zxids.Reply(body)\n", "\tif h.Xid >= 0 {\n\t\tt.zxids.Reply(body)\n\t}\n"}}},
+	{"xids start again on each connection", "I2, F2", "dial.go", "TestVirtual_Xids_GoOn", []Swap{{
+		"&s.link.xids,", "new(xids),"}}},
+
 	{"no cap on the handshake", "I6, F17", "tap.go", "TestTap_Handshake_IsCapped", []Swap{{
-		"if !t.shaken() && (d.IsZero() || d.After(t.deadline)) {", "if false {"}}},
+		"if !t.isShaken() && (d.IsZero() || d.After(t.deadline)) {", "if false {"}}},
 	{"requests go before the credentials", "F27", "session.go", "TestLink_CredentialsGoFirst", []Swap{{
 		"|| !s.link.authed ||", "||"}}},
 	{"the first answer to credentials is enough", "F27", "tap.go", "TestTap_Credentials", []Swap{{

@@ -28,6 +28,7 @@ const (
 	AuthFailed              Code = -115
 	SessionMoved            Code = -118
 	NotReadOnly             Code = -119
+	LocalSession            Code = -120
 	NoWatcher               Code = -121
 	ReconfigDisabled        Code = -123
 	AuthRequired            Code = -124
@@ -42,7 +43,7 @@ var codeNames = map[Code]string{
 	APIError: "API error", NoNode: "no node", NoAuth: "no auth", BadVersion: "bad version",
 	NoChildrenForEphemerals: "no children for ephemerals", NodeExists: "node exists", NotEmpty: "not empty",
 	SessionExpired: "session expired", InvalidACL: "invalid ACL", AuthFailed: "auth failed",
-	SessionMoved: "session moved", NotReadOnly: "not read only", NoWatcher: "no watcher",
+	SessionMoved: "session moved", NotReadOnly: "not read only", LocalSession: "ephemeral node in a local session", NoWatcher: "no watcher",
 	ReconfigDisabled: "reconfig disabled", AuthRequired: "authentication required", QuotaExceeded: "quota exceeded", Throttled: "throttled",
 }
 

@@ -1,0 +1,74 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+)
+
+// Stream cuts bytes that come in any pieces into frames. The zero value is ready, and has no limit but that of the
+// format, 2 GB. Memory follows the bytes that came, not the length that a frame claims.
+type Stream struct {
+	Limit    int // the longest body, in bytes; 0: any
+	buf      []byte
+	from, to int // the bytes of buf that were added and not handed out
+}
+
+const (
+	streamRoom = 16 << 10 // room for one read
+	streamKeep = 64 << 10 // a larger buffer is dropped when it is empty
+)
+
+// Add takes bytes that came.
+func (s *Stream) Add(p []byte) {
+	s.makeRoom(len(p))
+	s.to += copy(s.buf[s.to:], p)
+}
+
+// Fill takes what one Read gives.
+func (s *Stream) Fill(r io.Reader) (n int, err error) {
+	s.makeRoom(streamRoom)
+	n, err = r.Read(s.buf[s.to:])
+	s.to += n
+	return n, err
+}
+
+func (s *Stream) makeRoom(n int) {
+	if s.from == s.to {
+		s.from, s.to = 0, 0
+		if len(s.buf) > streamKeep && n <= streamKeep {
+			s.buf = nil
+		}
+	}
+	if len(s.buf)-s.to >= n {
+		return
+	}
+	left := s.to - s.from
+	into := s.buf
+	if len(s.buf)-left < n {
+		into = make([]byte, max(2*len(s.buf), left+n))
+	}
+	copy(into, s.buf[s.from:s.to])
+	s.buf, s.from, s.to = into, 0, left
+}
+
+// Next returns the next frame, its four bytes of length first; nil if it is not there to its end. The caller may change the
+// bytes. They are good until the next Add or Fill.
+func (s *Stream) Next() ([]byte, error) {
+	have := s.buf[s.from:s.to]
+	if len(have) < 4 {
+		return nil, nil
+	}
+	n := int(int32(binary.BigEndian.Uint32(have)))
+	if n < 0 || s.Limit > 0 && n > s.Limit {
+		return nil, fmt.Errorf("%w: %d", ErrFrameLength, n)
+	}
+	if len(have) < 4+n {
+		return nil, nil
+	}
+	s.from += 4 + n
+	return have[: 4+n : 4+n], nil
+}
+
+// Rest returns the bytes that no frame was made of yet.
+func (s *Stream) Rest() []byte { return s.buf[s.from:s.to] }

@@ -1,0 +1,238 @@
+package zklock
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// ask sends a request of ours, and returns where its fates are noted.
+func (t *tapTest) ask(op wire.Op, body wire.Record) *[]answer {
+	t.Helper()
+	fates := new([]answer)
+	ok, write := t.tap.enqueue(newRequest(op, body, func(a answer) { *fates = append(*fates, a) }))
+	require.True(t, ok)
+	if write {
+		t.tap.writeOut()
+	}
+	return fates
+}
+
+// answer has the server answer a request of ours.
+func (t *tapTest) answer(xid int32, zxid int64, code wire.Code, body ...byte) {
+	t.Helper()
+	t.consume(reply(xid, zxid, int32(code), body...))
+}
+
+var root = wire.PathWatchRequest{Path: "/"}
+
+// A request of ours goes out between the client's, with an xid that the client does not use; the client sees nothing of the
+// answer, which tells what it proves of the session as any other, and from which connection it is.
+func TestRequest_IsAnswered_ClientSeesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tt := newTapTest(t)
+		tt.shake()
+		tt.send(clientFrame(1, wire.OpExists))
+		tt.after(time.Second)
+		first := tt.ask(wire.OpCreate, wire.CreateRequest{Path: "/a", Flags: 3})
+		second := tt.ask(wire.OpDelete, wire.PathVersionRequest{Path: "/b", Version: -1})
+		tt.send(clientFrame(2, wire.OpExists))
+		tt.after(time.Second)
+
+		var sent []wire.RequestHeader
+		var s wire.Stream
+		s.Add(tt.conn.out.Bytes())
+		_, _ = s.Next() // the connect request
+		for f, _ := s.Next(); f != nil; f, _ = s.Next() {
+			var h wire.RequestHeader
+			h.Decode(wire.NewDecoder(f[4:]))
+			sent = append(sent, h)
+		}
+		require.Equal(t, []wire.RequestHeader{{Xid: 1, Op: wire.OpExists}, {Xid: -16, Op: wire.OpCreate}, {Xid: -17, Op: wire.OpDelete}, {Xid: 2, Op: wire.OpExists}}, sent)
+
+		tt.mustServe(reply(1, 100, 0))
+		tt.answer(-16, 101, 0, 'b', 'o', 'd', 'y')
+		tt.answer(-17, 103, wire.NoNode)
+		require.EqualValues(t, 103, tt.seen.Connect().Before(), "the last zxid counts our replies too")
+		tt.mustServe(reply(2, 104, 0))
+		require.Equal(t, []answer{{fate: wasAnswered, conn: 1, zxid: 101, body: []byte("body")}}, *first)
+		require.Equal(t, []answer{{fate: wasAnswered, conn: 1, zxid: 103, code: wire.NoNode}}, *second)
+		require.ErrorIs(t, (*second)[0].err(), zk.ErrNoNode)
+		require.Equal(t, []string{"answered 0-2", "answered 1-2", "quorum 1", "answered 1-2", "answered 1-2"}, tt.sink.take())
+	})
+}
+
+// What the end of the connection means for each request: only one that was handed to the network may have been done.
+func TestRequest_Fates(t *testing.T) {
+	for _, how := range []struct {
+		name string
+		end  func(*tapTest)
+	}{
+		{"cut", func(tt *tapTest) { tt.tap.cut() }},
+		{"closed by the client", func(tt *tapTest) { _ = tt.tap.Close() }},
+		{"the server hangs up", func(tt *tapTest) { _, _ = tt.tap.Read(make([]byte, 1)) }},
+		{"a write fails, a part of a frame may be out", func(tt *tapTest) {
+			tt.conn.writeErr = io.ErrShortWrite
+			tt.send(clientFrame(9, wire.OpExists))
+		}},
+	} {
+		t.Run(how.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tt := newTapTest(t)
+				tt.shake()
+				sent := tt.ask(wire.OpExists, root)
+				tt.tap.mu.writing = true // somebody writes and does not get on
+				fates := new([]answer)
+				ok, write := tt.tap.enqueue(newRequest(wire.OpExists, root, func(a answer) { *fates = append(*fates, a) }))
+				require.True(t, ok)
+				require.False(t, write)
+				if how.name == "a write fails, a part of a frame may be out" {
+					tt.tap.mu.writing = false // it is this one's frame
+				}
+				how.end(tt)
+				require.Equal(t, []answer{{fate: noAnswer, conn: 1}}, *sent)
+				want := neverSent
+				if tt.conn.writeErr != nil {
+					want = noAnswer
+				}
+				require.Equal(t, []answer{{fate: want, conn: 1}}, *fates)
+				require.ErrorIs(t, (*sent)[0].err(), zk.ErrConnectionClosed)
+				require.Equal(t, "disconnected", tt.sink.log[len(tt.sink.log)-1], "told before the fates: who asks again waits for the next connection")
+				ok, _ = tt.tap.enqueue(newRequest(wire.OpExists, root, func(answer) { t.Error("it was refused") }))
+				require.False(t, ok)
+			})
+		})
+	}
+}
+
+// Nothing of ours goes before the handshake, or after the client has asked for the end of the session.
+func TestRequest_NotBeforeTheHandshake_NotAfterTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tt := newTapTest(t)
+		r := newRequest(wire.OpExists, root, func(answer) { t.Error("it was refused") })
+		ok, _ := tt.tap.enqueue(r)
+		require.False(t, ok)
+		tt.send(connectBody())
+		ok, _ = tt.tap.enqueue(r)
+		require.False(t, ok)
+		tt.mustServe(connectAnswer(10_000, 0x77))
+		tt.send(clientFrame(1, wire.OpClose))
+		ok, _ = tt.tap.enqueue(r)
+		require.False(t, ok)
+	})
+}
+
+// A server that answers what nobody asked is not to be trusted with the rest.
+func TestRequest_AnswerToNothing_EndsTheConnection(t *testing.T) {
+	for _, xid := range []int32{-16, -17, -1 << 31} {
+		synctest.Test(t, func(t *testing.T) {
+			tt := newTapTest(t)
+			tt.shake()
+			tt.ask(wire.OpExists, root)
+			tt.answer(-16, 1, 0)
+			tt.sink.take()
+			require.ErrorContains(t, tt.serve(reply(xid, 1, 0)), "which was not made")
+			require.Equal(t, []string{"disconnected"}, tt.sink.take())
+		})
+	}
+	synctest.Test(t, func(t *testing.T) { // what is the client's to judge
+		tt := newTapTest(t)
+		tt.shake()
+		for _, xid := range []int32{77, -8, -15} {
+			tt.mustServe(reply(xid, 1, 0))
+		}
+		require.Empty(t, tt.sink.take())
+	})
+}
+
+// What is unanswered is bounded, in frames and in bytes. The rest waits in order, goes as answers come, and was never sent if
+// none do; a heartbeat does not wait.
+func TestRequest_Bounded(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		size int // of a frame
+		most int
+	}{{"frames", 40, mostFrames}, {"bytes", 100_000, mostBytes / 100_000}} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tt := newTapTest(t)
+				tt.shake()
+				body := wire.Raw(make([]byte, tc.size-12))
+				var all []*[]answer
+				for range tc.most + 10 {
+					all = append(all, tt.ask(wire.OpExists, body))
+				}
+				outstanding := func() int { return len(tt.tap.mu.pending) }
+				require.Equal(t, tc.most, outstanding())
+				r := newRequest(wire.OpMulti, body, func(answer) {})
+				r.urgent = true
+				ok, write := tt.tap.enqueue(r)
+				require.True(t, ok && write)
+				tt.tap.writeOut()
+				require.Equal(t, tc.most+1, outstanding())
+				for i := range 5 {
+					tt.answer(-16-int32(i), 1, 0)
+					require.Len(t, *all[i], 1)
+				}
+				require.Equal(t, tc.most, outstanding(), "the heartbeat's room is used up first")
+				tt.tap.cut()
+				for i, fates := range all {
+					want := noAnswer
+					switch {
+					case i < 5:
+						want = wasAnswered
+					case i >= tc.most+4:
+						want = neverSent
+					}
+					require.Equal(t, want, (*fates)[0].fate, "request %d", i)
+				}
+			})
+		})
+	}
+}
+
+func TestRequest_TooLong(t *testing.T) {
+	fits := newRequest(wire.OpCreate, wire.Raw(make([]byte, wire.MaxFrame-8)), nil)
+	require.NoError(t, fits.tooLong())
+	long := newRequest(wire.OpCreate, wire.Raw(make([]byte, wire.MaxFrame-7)), nil)
+	require.ErrorIs(t, long.tooLong(), zk.ErrBadArguments)
+	require.True(t, refused(long.tooLong()), "and is not tried again")
+}
+
+// Xids of ours never meet those with a meaning, and do not start again while anything of the session can be under way.
+func TestXids(t *testing.T) {
+	var x xids
+	require.EqualValues(t, -16, x.next())
+	require.EqualValues(t, -17, x.next())
+	x.n.Store(1<<31 - 33)
+	require.EqualValues(t, -1<<31+17, x.next())
+	require.EqualValues(t, -16, x.next())
+	x.n.Store(1<<32 - 1)
+	require.True(t, isOurs(x.next()))
+	require.True(t, isOurs(x.next()))
+	for _, xid := range []int32{0, 1, wire.XidEvent, wire.XidPing, wire.XidAuth, wire.XidSetWatches} {
+		require.False(t, isOurs(xid))
+	}
+}
+
+// Errors are those of the zk package where it has one, and tell the code's name where it has none.
+func TestCodeError(t *testing.T) {
+	require.NoError(t, codeError(wire.OK))
+	for code, want := range map[wire.Code]error{wire.NoNode: zk.ErrNoNode, wire.SessionMoved: zk.ErrSessionMoved, wire.SessionExpired: zk.ErrSessionExpired, wire.NoAuth: zk.ErrNoAuth} {
+		require.ErrorIs(t, codeError(code), want)
+	}
+	for _, code := range []wire.Code{wire.Throttled, wire.QuotaExceeded, wire.LocalSession, wire.AuthRequired} {
+		err := fmt.Errorf("somewhere: %w", codeError(code))
+		require.Equal(t, code, serverCode(err))
+		require.NotContains(t, err.Error(), "code(", "no name")
+	}
+	require.Zero(t, serverCode(errors.New("something else")))
+}
