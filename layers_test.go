@@ -4,12 +4,16 @@ import (
 	"cmp"
 	"encoding/json"
 	"go/ast"
+	"go/importer"
 	"go/parser"
 	"go/token"
+	"go/types"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,11 +26,11 @@ import (
 // layer files may know each other: session, era and dial are one machine in three files.
 var layers = [][]string{
 	{"errors.go", "dialerror.go", "clock.go", "clock_linux.go", "clock_darwin.go", "clock_other.go", "log.go", "secret.go", "request.go"},
-	{"queue.go", "fate.go", "lease.go", "silence.go"},
+	{"queue.go", "fate.go", "lease.go", "silence.go", "state.go"},
 	{"options.go"},
 	{"tap.go", "names.go"},
-	{"session.go", "era.go", "dial.go", "watcher.go", "protection.go", "lockdata.go", "sessionkey.go"},
-	{"mutex.go", "hold.go", "counter.go", "revoke.go", "participants.go"},
+	{"session.go", "link.go", "era.go", "ask.go", "dial.go", "watcher.go", "protection.go", "lockdata.go", "sessionkey.go"},
+	{"mutex.go", "attempt.go", "root.go", "hold.go", "revoke.go", "participants.go"},
 }
 
 // What is allowed to look up, and no more than that.
@@ -41,6 +45,7 @@ var imports = map[string]struct{ only, not []string }{
 	"fate.go":    {only: []string{}},                                      // pure: outcome in, what to do out
 	"lease.go":   {only: []string{"fmt", "time"}},                         // pure: frames in, deadline out
 	"silence.go": {only: []string{"time"}},                                // pure: times in, time out
+	"state.go":   {only: []string{"time"}},                                // pure: state and event in, state out
 	"clock.go":   {only: []string{"time"}},
 	"tap.go":     {not: []string{"context", "github.com/go-zookeeper/zk"}}, // on the client's goroutines: nothing to wait for or call
 }
@@ -98,6 +103,76 @@ func TestLayers_NobodyLooksUp(t *testing.T) {
 				fset.Position(id.Pos()), name, id.Name, from)
 		}
 	}
+}
+
+// rooms are the files in the order in which they may know each other, lowest first: the types, methods and fields of a file are
+// for itself and for the files after it. The way there is not gone to its end (arrows).
+var rooms = []string{
+	"errors.go", "dialerror.go", "clock.go", "clock_linux.go", "log.go", "secret.go", "request.go",
+	"queue.go", "fate.go", "lease.go", "silence.go", "state.go",
+	"options.go", "tap.go", "names.go",
+	"ask.go", "protection.go", "watcher.go", "era.go", "dial.go", "link.go", "sessionkey.go", "session.go",
+	"lockdata.go", "root.go", "attempt.go", "hold.go", "participants.go", "revoke.go", "mutex.go",
+}
+
+// arrows is how many pairs of a file and a name there are such that the name stands in a later room than the file. It may only
+// become fewer.
+const arrows = 0
+
+// The layers again, as the compiler sees them: types, methods and fields included.
+func TestLayers_Arrows(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the rooms name clock_linux.go")
+	}
+	fset, files := sources(t)
+	var parsed []*ast.File
+	for _, name := range rooms {
+		require.Contains(t, files, name)
+		parsed = append(parsed, files[name])
+	}
+	parsed = append(parsed, files["doc.go"])
+	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
+	_, err := (&types.Config{Importer: exports(t, fset)}).Check("github.com/zklock/zklock", fset, parsed, info)
+	require.NoError(t, err)
+	found := map[string][]string{} // from file to file: names
+	n := 0
+	for id, obj := range info.Uses {
+		if obj.Pkg() == nil || obj.Pkg().Path() != "github.com/zklock/zklock" {
+			continue
+		}
+		from, to := fset.Position(id.Pos()).Filename, fset.Position(obj.Pos()).Filename
+		if slices.Index(rooms, from) >= slices.Index(rooms, to) {
+			continue
+		}
+		arrow := from + " ─▶ " + to
+		if !slices.Contains(found[arrow], obj.Name()) {
+			found[arrow] = append(found[arrow], obj.Name())
+			n++
+		}
+	}
+	for _, arrow := range slices.Sorted(maps.Keys(found)) {
+		slices.Sort(found[arrow])
+		t.Logf("%s: %s", arrow, strings.Join(found[arrow], " "))
+	}
+	if n > arrows {
+		t.Errorf("%d names are used in a lower room than the one they stand in, and were %d: hand the value in as an argument, or move it down", n, arrows)
+	} else if n < arrows {
+		t.Errorf("only %d names are used in a lower room than the one they stand in: write that into arrows", n)
+	}
+}
+
+// exports imports what the package imports, from the compiler's export data.
+func exports(t *testing.T, fset *token.FileSet) types.Importer {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", ".").Output()
+	require.NoError(t, err)
+	at := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		if path, file, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+			at[path] = file
+		}
+	}
+	return importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(at[path]) })
 }
 
 func TestLayers_Imports(t *testing.T) {

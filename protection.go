@@ -407,18 +407,6 @@ func (e *era) eraseStrays(root string, names []string) {
 	}
 }
 
-// pause waits, and says whether the era still goes on.
-func (e *era) pause(d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-e.over:
-		return false
-	}
-}
-
 // backoff doubles from 20 ms to 5 s.
 type backoff struct{ d time.Duration }
 

@@ -20,3 +20,25 @@ func silenceEnds(heard, asked instant, h time.Duration, held bool, doubled int) 
 	limit := h << min(doubled, 10)
 	return max(heard.add(beats*limit), asked.add((beats-1)*limit))
 }
+
+// outage counts the time without a server, and has it told: after three seconds, and then ever more seldom.
+type outage struct {
+	since, next instant
+	out         bool
+}
+
+// look returns when to look again, far ahead while there is a server.
+func (o *outage) look(now instant, attached bool, tell func(d time.Duration)) instant {
+	switch {
+	case attached:
+		o.out = false
+		return now.add(time.Hour)
+	case !o.out:
+		*o = outage{since: now, next: now.add(3 * time.Second), out: true}
+	case now >= o.next:
+		d := now.sub(o.since)
+		tell(d)
+		o.next = now.add(min(max(3*d, 30*time.Second), 10*time.Minute))
+	}
+	return o.next
+}

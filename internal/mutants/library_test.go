@@ -17,7 +17,7 @@ var library = []mutant{
 		"stat.EphemeralOwner == e.id:", "true:"}}},
 	{"no sync before the look", "I2, F4", "watcher.go", "TestVirtual_CreateLost_NotCommittedYet_IsAdopted", []Swap{{
 		"a, err := e.ask(context.Background(), wire.OpSync, wire.PathRequest{Path: kind.root})", "var a answer\n\t\ta.conn, err = e.waitAttached(context.Background())"}}},
-	{"a create kept from a session that is over is sent in the next", "I2, F5", "era.go", "TestLink_RequestOfAnotherSession_IsNotSent", []Swap{{
+	{"a create kept from a session that is over is sent in the next", "I2, F5", "link.go", "TestLink_RequestOfAnotherSession_IsNotSent", []Swap{{
 		"s.link.attached && s.link.era == e && s.sendLocked(r)", "s.link.attached && s.sendLocked(r)"}}},
 	{"a create applied late is not looked for again", "I4, F2", "protection.go", "TestVirtual_CreateAppliedLate_IsDeleted", []Swap{{
 		"if e.pause(e.sessionTimeout() / 3) {", "if false {"}}},
@@ -27,7 +27,7 @@ var library = []mutant{
 		"if try > 1 && !e.pause(backoff.next()) {", "if try > 1 && !e.pause(0*backoff.next()) {"}}},
 	{"creates are tried again although nobody waits", "I6, I7", "protection.go", "TestVirtual_CreateFailsForEver_BacksOff", []Swap{{
 		"if try > 0 && c.wanted.Err() != nil {", "if false {"}}},
-	{"a list from before a lost create counts as ours", "I8, R55", "mutex.go", "TestVirtual_CreateCutInFlight_KeepsItsPlace", []Swap{{
+	{"a list from before a lost create counts as ours", "I8, R55", "attempt.go", "TestVirtual_CreateCutInFlight_KeepsItsPlace", []Swap{{
 		"if early { // sent", "if early && false { // sent"}}},
 
 	{"a create whose answer was lost made nothing", "I2, F3", "fate.go", "TestFateOf|TestVirtual_CreateLost_IsAdopted", []Swap{{
@@ -40,11 +40,11 @@ var library = []mutant{
 		"return name + \" (\" + strconv.Itoa(int(c)) + \")\"", "return name[:0] + strconv.Itoa(int(c))"}}},
 	{"a node whose token cannot be read is left", "I4, R2", "protection.go", "TestVirtual_RequestFailsAfterTheCreate_LeavesNothing", []Swap{{
 		"\t\t\t\te.erase(node)\n\t\t\t\tc.err = err\n", "\t\t\t\tc.err = err\n"}}},
-	{"watches that fail are set again without a pause", "R25, F28", "mutex.go", "TestVirtual_RequestFailsAfterTheCreate_LeavesNothing", []Swap{{
+	{"watches that fail are set again without a pause", "R25, F28", "attempt.go", "TestVirtual_RequestFailsAfterTheCreate_LeavesNothing", []Swap{{
 		"\tcase refused(err):\n\t\treturn err\n\t}\n\treturn a.pause(e, a.retry.next())", "\tcase refused(err):\n\t\treturn err\n\t}\n\treturn a.pause(e, time.Millisecond)"}}},
-	{"a lock root that is gone is an error", "F26, R58", "mutex.go", "TestVirtual_LockRootDeleted_AtEveryRequest", []Swap{{
+	{"a lock root that is gone is an error", "F26, R58", "attempt.go", "TestVirtual_LockRootDeleted_AtEveryRequest", []Swap{{
 		"return errRequeue // the lock root is gone, and our node with it (R5, R58)", "return err"}}},
-	{"parents are made once", "F26, R5", "mutex.go", "TestVirtual_LockRootDeleted_AtEveryRequest", []Swap{{
+	{"parents are made once", "F26, R5", "root.go", "TestVirtual_LockRootDeleted_AtEveryRequest", []Swap{{
 		"if i := strings.LastIndexByte(path, '/'); i > 0 {", "if i := strings.LastIndexByte(path, '/'); i > 0 && len(path) == len(m.root) {"}}},
 	{"a delete goes past the chroot", "R26, I4", "protection.go", "TestVirtual_Chroot_CleansUp", []Swap{{
 		"wire.OpDelete, wire.PathVersionRequest{Path: node, Version: -1})", "wire.OpDelete, wire.PathVersionRequest{Path: strings.TrimPrefix(node, e.s.chroot), Version: -1})"}}},
@@ -59,7 +59,7 @@ var library = []mutant{
 	{"release goes by the name's prefix", "I1, I8", "protection.go", "TestVirtual_Release_WakesOneWaiter", []Swap{{
 		"\t\t_, err := e.ask(context.Background(), wire.OpDelete, wire.PathVersionRequest{Path: node, Version: -1})\n",
 		"\t\tvar all wire.ChildrenStatResponse\n\t\t_, err := e.read(context.Background(), wire.OpGetChildren2, wire.PathWatchRequest{Path: parentOf(node)}, &all)\n\t\tfor _, n := range all.Children {\n\t\t\tif strings.HasPrefix(n, protectedPrefix) {\n\t\t\t\t_, err = e.ask(context.Background(), wire.OpDelete, wire.PathVersionRequest{Path: parentOf(node) + \"/\" + n, Version: -1})\n\t\t\t}\n\t\t}\n"}}},
-	{"the node of a waiter that gave up is left", "I4", "mutex.go", "TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
+	{"the node of a waiter that gave up is left", "I4", "attempt.go", "TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
 		"\t\ta.giveUp(e, c.node, err)\n", ""}}},
 
 	// The clauses of the rule by which an event grants (inFrontNow), and of the grant after it.
@@ -87,19 +87,19 @@ var library = []mutant{
 		"|| k.aheadConn != k.conn {", "{"}}},
 	{"rule: both watches may be restored", "I3", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_PredecessorsWatchRestored_IsGrantedByAList", []Swap{{
 		"|| k.ownConn != k.conn || k.aheadConn != k.conn {", "{"}}},
-	{"rule: all may be of an earlier connection, and a reconnect is slept through", "I3", "mutex.go",
+	{"rule: all may be of an earlier connection, and a reconnect is slept through", "I3", "attempt.go",
 		"TestVirtual_RestoredWatches_NeverGrant|TestVirtual_PredecessorGoesWhileAway_IsGrantedByAList", []Swap{
 			{"\tk.ownFired = own.hasFired()\n", "\tk.ownFired = own.hasFired()\n\tif k.conn != 0 {\n\t\tk.listConn, k.ownConn, k.aheadConn = k.conn, k.conn, k.conn\n\t}\n"},
 			{"if now != 0 && now != conn {", "if now != 0 && now != conn && false {"}}},
 	{"rule: an event of our own node does not matter", "I3", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause", []Swap{{
 		"if k.ownFired {", "if false {"}}},
-	{"grant: our own node may go at the last moment", "I3", "mutex.go", "TestGrant_OwnNodeDeletedInBetween_QueuesAgain", []Swap{{
+	{"grant: our own node may go at the last moment", "I3", "attempt.go", "TestGrant_OwnNodeDeletedInBetween_QueuesAgain", []Swap{{
 		"if own != nil && own.hasFired() && own.event == zk.EventNodeDeleted {", "if false {"}}},
 	{"grant: the session may be over", "I3, R57", "era.go", "TestGrant_SessionOver_GrantsNothing", []Swap{{
 		"\terr = e.mu.cause\n", ""}}},
 	{"grant: no look at the lease after a long wait", "I5", "era.go", "TestVirtual_LongWait_LeaseIsRenewedBeforeTheGrant", []Swap{{
 		"ok = err == nil && e.mu.lease.end.sub(now) >= e.minRoomLocked()", "ok = err == nil"}}},
-	{"grant: under end-on-suspend, also while suspended", "I5", "mutex.go", "TestVirtual_EndOnSuspend_EndsEveryHold", []Swap{{
+	{"grant: under end-on-suspend, also while suspended", "I5", "attempt.go", "TestVirtual_EndOnSuspend_EndsEveryHold", []Swap{{
 		"if ok && s.opts.endOnSuspend {", "if false {"}}},
 	{"grant: the first heartbeat after a wait is not hurried", "I5", "era.go", "TestVirtual_GrantAfterAWait_IsNotLost", []Swap{{
 		"if first && e.mu.lease.end.sub(now) <", "if false && e.mu.lease.end.sub(now) <"}}},
@@ -115,7 +115,7 @@ var library = []mutant{
 		"\tdelete(e.mu.watches, ev.Path)\n\tif w != nil {\n", "\tif w != nil && !w.hasFired() {\n"}}},
 	{"each wait sets a watch of its own", "I7, R8", "watcher.go", "TestVirtual_WaitsTimeOut_ShareOneWatch", []Swap{{
 		"\tif w == nil {\n", "\tif true {\n"}}},
-	{"a waiter sleeps through a reconnect", "F22, F30", "mutex.go", "TestVirtual_WatchesNotRestored_ListsAgain", []Swap{{
+	{"a waiter sleeps through a reconnect", "F22, F30", "attempt.go", "TestVirtual_WatchesNotRestored_ListsAgain", []Swap{{
 		"if now != 0 && now != conn {", "if now != 0 && now != conn && false {"}}},
 	{"watches that were not restored are kept", "F30", "watcher.go", "TestVirtual_WatchesRefused_AreSetAtOnce", []Swap{{
 		"if a.fate == wasAnswered && a.code != wire.OK {", "if false {"}}},
@@ -134,11 +134,11 @@ var library = []mutant{
 		"\t\t\te.mu.looking = false // the next", "\t\t\t// the next"}}},
 	{"everybody lists in each session timeout", "F30, F40", "watcher.go", "TestVirtual_QuietWait_CostsOneReadANode", []Swap{{
 		"errors.Is(err, zk.ErrNoNode) {\n", "errors.Is(err, zk.ErrNoNode) || err == nil {\n"}}},
-	{"watches are not restored after a reconnect", "I1", "session.go", "TestLink_RestoredWatchesGoFirst|TestVirtual_RestoredWatches_GoFirst", []Swap{{
+	{"watches are not restored after a reconnect", "I1", "link.go", "TestLink_RestoredWatchesGoFirst|TestVirtual_RestoredWatches_GoFirst", []Swap{{
 		"\tfor _, r := range e.restore(s.link.tap) {\n\t\ts.sendLocked(r)\n\t}\n", ""}}},
 	{"an answer counts for another connection than its own", "I1, I3, F6", "tap.go", "TestRequest_IsAnswered_ClientSeesNothing", []Swap{{
 		"conn: t.seq, zxid: h.Zxid", "conn: t.seq + 1, zxid: h.Zxid"}}},
-	{"the predecessor is watched before our own node", "F31", "mutex.go", "TestVirtual_Waiter_WatchesItsOwnNodeFirst", []Swap{{
+	{"the predecessor is watched before our own node", "F31", "attempt.go", "TestVirtual_Waiter_WatchesItsOwnNodeFirst", []Swap{{
 		"own, err := e.watch(a.ctx, c.node)\n", "_, _ = e.watch(a.ctx, a.m.root+\"/\"+p.predecessor)\n\town, err := e.watch(a.ctx, c.node)\n"}}},
 	{"a watch is registered when its request is answered", "I8, F30", "watcher.go", "TestVirtual_EventBehindTheAnswer_IsHeard", []Swap{
 		{"\t\te.mu.watches[path] = w\n", ""},
@@ -166,7 +166,7 @@ var library = []mutant{
 		"return a.seq < b.seq, true", "return a.name < b.name, true"}}},
 	{"everybody is taken to order the counter's end as we do", "I1, F34", "queue.go", "TestPlaceOf|TestVirtual_SequenceEnd_ForeignNode_IsExhausted", []Swap{{
 		"if m.wrapped() && !ordersByCzxid(m.name) {", "if m.wrapped() && false {"}}},
-	{"the counter's end is said at each acquire", "F34", "counter.go", "TestVirtual_SequenceNearItsEnd_IsSaidOnce", []Swap{{
+	{"the counter's end is said at each acquire", "F34", "root.go", "TestVirtual_SequenceNearItsEnd_IsSaidOnce", []Swap{{
 		"said := m.s.warned.LoadOrStore(m.root, true); !said {", "said := m.s.warned.LoadOrStore(m.root, true); !said || true {"}}},
 	{"any child takes part in the queue", "I6", "queue.go", "TestParseMember", []Swap{{
 		"\tif !hasMarker(head, markers) {\n\t\treturn member{}, false\n\t}\n", ""}}},
@@ -174,7 +174,7 @@ var library = []mutant{
 		"\t\t\t\tc.node, c.token = node, token\n", "\t\t\t\t_, _ = fmt.Sscanf(node[len(node)-10:], \"%d\", &token)\n\t\t\t\tc.node, c.token = node, token\n"}}},
 	{"the head of the reply is believed", "I1, R59", "protection.go", "TestVirtual_Token_HeadSaysSomethingElse_IsReadFromTheStat", []Swap{{
 		"\t\t\tmode = tokenFromStat\n", "\t\t\t_ = tokenFromStat\n"}}},
-	{"the counter is never started again", "F34", "counter.go", "TestVirtual_SequenceEnd", []Swap{{
+	{"the counter is never started again", "F34", "root.go", "TestVirtual_SequenceEnd", []Swap{{
 		"\tif !m.nearTheEnd(node) {\n\t\treturn\n\t}\n\tm.s.spawn(", "\tif true {\n\t\treturn\n\t}\n\tm.s.spawn("}}},
 
 	// The lease.
@@ -238,23 +238,23 @@ var library = []mutant{
 		"\t\tif left <= 0 {\n\t\t\treturn notConfirmed(errNoAnswer)", "\t\tif left <= 0 {\n\t\t\treturn nil"}}},
 	{"the context does not end at the loss", "I5", "lockdata.go", "TestVirtual_SessionExpires_IsToldAtOnce", []Swap{{
 		"\t\th.cancel(lost)\n", "\t\t_, _ = h, lost\n"}}},
-	{"SessionExpired is taken for a reconnect", "I5, F8", "session.go", "TestVirtual_SessionExpires_IsToldAtOnce", []Swap{{
+	{"SessionExpired is taken for a reconnect", "I5, F8", "link.go", "TestVirtual_SessionExpires_IsToldAtOnce", []Swap{{
 		"\t\ts.hosts.forgive()\n\t\tif old != nil {", "\t\ts.hosts.forgive()\n\t\tif false {"}}},
-	{"a new session id is taken for a reconnect", "I5, F37", "session.go", "TestLink_AnotherSessionID_IsAnExpiry", []Swap{{
+	{"a new session id is taken for a reconnect", "I5, F37", "link.go", "TestLink_AnotherSessionID_IsAnExpiry", []Swap{{
 		"if old != nil && old.id == r.sessionID {", "if old != nil {"}}},
 	{"a session that was given up keeps the client from older servers", "F23", "tap.go", "TestVirtual_ServerRestartsOlder_LostAtTheDeadline", []Swap{{
 		"case askAfter, endIt:\n", "case askAfter:\n"}}},
-	{"nobody asks after a session that should be over", "F23, I6", "session.go", "TestVirtual_ServerRestartsOlder_WaiterQueuesAgain", []Swap{{
+	{"nobody asks after a session that should be over", "F23, I6", "link.go", "TestVirtual_ServerRestartsOlder_WaiterQueuesAgain", []Swap{{
 		"case e.overdue(now, askedAfter):", "case false && e.overdue(now, askedAfter):"}}},
-	{"asking after a session ends it", "I8, F22", "session.go", "TestVirtual_ServerAwayForLong_WaiterKeepsItsPlace", []Swap{{
+	{"asking after a session ends it", "I8, F22", "link.go", "TestVirtual_ServerAwayForLong_WaiterKeepsItsPlace", []Swap{{
 		"\t\treturn askAfter\n", "\t\treturn endIt\n"}}},
 	{"who asks after a session goes on in it", "F23", "tap.go", "TestTap_AskAfterASession", []Swap{{
 		"if t.approach == askAfter && r.sessionID != 0 {", "if false {"}}},
-	{"a session that was given up is taken up again", "I5", "session.go", "TestLink_GivenUpSession_IsRefused", []Swap{{
+	{"a session that was given up is taken up again", "I5", "link.go", "TestLink_GivenUpSession_IsRefused", []Swap{{
 		"if old.isOver() { // given up", "if false { // given up"}}},
-	{"the lease ends and the ZooKeeper session does not", "I5, R41, R65", "session.go", "TestLink_GivenUpSession_IsEnded|TestVirtual_LeaseEnds_SessionIsEndedAtTheServers", []Swap{{
+	{"the lease ends and the ZooKeeper session does not", "I5, R41, R65", "link.go", "TestLink_GivenUpSession_IsEnded|TestVirtual_LeaseEnds_SessionIsEndedAtTheServers", []Swap{{
 		"\tcase e.isOver():\n\t\treturn endIt\n", ""}}},
-	{"a given-up session is touched for ever", "R65", "session.go", "TestLink_GivenUpSession_IsEnded|TestVirtual_GivenUpSession_ServersHangUp_IsLeftToExpire", []Swap{{
+	{"a given-up session is touched for ever", "R65", "link.go", "TestLink_GivenUpSession_IsEnded|TestVirtual_GivenUpSession_ServersHangUp_IsLeftToExpire", []Swap{{
 		"case e.isOver() && e.leftToExpire():", "case false && e.leftToExpire():"}}},
 	{"a given-up session is ended without credentials", "R65, F42", "tap.go", "TestTap_GivenUpSession_IsEndedAndTheClientToldSo", []Swap{{
 		"\tfor _, c := range t.sink.credentials() {\n\t\tout = append(out, authFrame(c)...)\n\t}\n\tif _, err", "\tif _, err"}}},
@@ -280,12 +280,12 @@ var library = []mutant{
 		"if newSession || shorter {", "if true {"}}},
 	{"the connection that reassures falsely is kept", "F12, R41", "era.go", "TestVirtual_NoQuorum_IsLostAndLeft", []Swap{{
 		"\tif t != nil {\n\t\tt.cut()\n\t}\n", "\t_ = t\n"}}},
-	{"Lost is told twice", "R40", "session.go", "TestStateMachine_Next|TestStateMachine_RandomEvents_LostOncePerSession", []Swap{{
+	{"Lost is told twice", "R40", "state.go", "TestStateMachine_Next|TestStateMachine_RandomEvents_LostOncePerSession", []Swap{{
 		"&& m.state != Lost &&", "&&"}}},
-	{"a suspension ends no hold, although it should", "I5", "session.go", "TestVirtual_EndOnSuspend_IsToldAtOnce", []Swap{{
+	{"a suspension ends no hold, although it should", "I5", "link.go", "TestVirtual_EndOnSuspend_IsToldAtOnce", []Swap{{
 		"if e != nil && s.opts.endOnSuspend {", "if false {"}}},
 
-	{"a waiter that is told to fail queues in the next session", "R72", "mutex.go", "TestVirtual_SessionEndsAfterTheNode_FailsIfToldTo|TestAttempt_SessionEndsJustBeforeTheGrant_FailsIfToldTo", []Swap{{
+	{"a waiter that is told to fail queues in the next session", "R72", "attempt.go", "TestVirtual_SessionEndsAfterTheNode_FailsIfToldTo|TestAttempt_SessionEndsJustBeforeTheGrant_FailsIfToldTo", []Swap{{
 		"\t\tif err := a.pause(e, backoff.next()); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tif _, err := e.waitAttached(a.ctx); err != nil {",
 		"\t\t_ = a.pause(e, backoff.next())\n\t\tif e, err = a.m.s.attachedEra(a.ctx); err != nil {"}}},
 
@@ -338,7 +338,7 @@ var library = []mutant{
 
 	{"no cap on the handshake", "I6, F17", "tap.go", "TestTap_Handshake_IsCapped", []Swap{{
 		"if !t.isShaken() && (d.IsZero() || d.After(t.deadline)) {", "if false {"}}},
-	{"requests go before the credentials", "F27", "session.go", "TestLink_CredentialsGoFirst", []Swap{{
+	{"requests go before the credentials", "F27", "link.go", "TestLink_CredentialsGoFirst", []Swap{{
 		"|| !s.link.authed ||", "||"}}},
 	{"the first answer to credentials is enough", "F27", "tap.go", "TestTap_Credentials", []Swap{{
 		"last := t.mu.auths == 0", "last := t.mu.auths >= 0"}}},

@@ -3,12 +3,83 @@ package zklock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock/internal/wire"
 )
+
+// Lock roots: the node under which a queue stands, its parents, and its sequence counter.
+
+// makeRoot makes the lock root and the parents it lacks, from the lowest that is there. Whoever makes one first, or
+// takes one away in between, does not matter.
+func (m *Mutex) makeRoot(ctx context.Context, e *era) error {
+	path, backoff := m.root, newBackoff()
+	for {
+		err := m.makeNode(ctx, e, path)
+		switch {
+		case err == nil, errors.Is(err, zk.ErrNodeExists):
+			if path == m.root {
+				return nil
+			}
+			path = m.root[:len(path)+1+strings.IndexByte(m.root[len(path)+1:]+"/", '/')]
+			continue
+		case errors.Is(err, zk.ErrNoNode):
+			if i := strings.LastIndexByte(path, '/'); i > 0 {
+				path = path[:i]
+				continue
+			}
+			return err
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case e.isOver():
+			return e.overErr()
+		case errors.Is(err, ErrClosed):
+			return err
+		case refused(err):
+			return fmt.Errorf("making %s: %w", path, err)
+		}
+		if !e.pause(backoff.next()) {
+			return e.overErr()
+		}
+	}
+}
+
+func (m *Mutex) makeNode(ctx context.Context, e *era, path string) error {
+	if path == m.root && m.opts.container {
+		_, err := e.ask(ctx, wire.OpCreateContainer, wire.CreateRequest{Path: path, ACL: wireACL(m.opts.acl), Flags: wire.FlagContainer})
+		if serverCode(err) != wire.Unimplemented {
+			return denied(err, "create", "CREATE", parentOf(path))
+		}
+	}
+	_, err := e.ask(ctx, wire.OpCreate, wire.CreateRequest{Path: path, ACL: wireACL(m.opts.acl), Flags: wire.FlagPersistent})
+	return denied(err, "create", "CREATE", parentOf(path))
+}
+
+// maxKnownRoots bounds what a Session that uses one lock path an order remembers (I7).
+const maxKnownRoots = 4096
+
+func (e *era) knowsRoot(root string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.mu.roots[root]
+}
+
+func (e *era) noteRoot(root string, there bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if there {
+		if len(e.mu.roots) >= maxKnownRoots {
+			clear(e.mu.roots) // it only saves a round trip; what is not known is found out again
+		}
+		e.mu.roots[root] = true
+	} else {
+		delete(e.mu.roots, root)
+	}
+}
 
 // nearTheEnd says whether a node's suffix is so near the end of the lock root's counter that the counter should be
 // started again, by making the root anew, when the queue is empty.
