@@ -228,8 +228,7 @@ func (a *attempt) readOrder(e *era, names []string, czxid map[string]int64) erro
 // wait waits behind the predecessor. It returns the watch on our own node if the lock may be granted without asking, nil
 // if the queue must be listed again. Events are hints; see inFrontNow for when one is enough.
 func (a *attempt) wait(e *era, c *creation, l *listing, p place) (inFront *watch, err error) {
-	s := a.m.s
-	conn, changed, err := s.attachedConn(e)
+	conn, changed, err := e.attachedConn()
 	if err != nil {
 		return nil, err
 	}
@@ -271,7 +270,7 @@ func (a *attempt) wait(e *era, c *creation, l *listing, p place) (inFront *watch
 			return nil, nil
 		case <-changed:
 			var now uint64
-			if now, changed, err = s.attachedConn(e); err != nil {
+			if now, changed, err = e.attachedConn(); err != nil {
 				return nil, err
 			}
 			if now != 0 && now != conn {
@@ -317,7 +316,7 @@ func (a *attempt) evidence(e *era, l *listing, p place, own, ahead *watch) (evid
 		listConn: l.conn, ownConn: own.conn, aheadConn: ahead.conn,
 	}
 	var err error
-	if k.conn, _, err = a.m.s.attachedConn(e); err != nil {
+	if k.conn, _, err = e.attachedConn(); err != nil {
 		return k, err
 	}
 	k.ownFired = own.hasFired()
@@ -371,7 +370,7 @@ func (a *attempt) grant(e *era, c *creation, own *watch) error {
 		}
 		if ok && s.opts.endOnSuspend {
 			// A hold that is made while the connection is suspended would outlive the suspension.
-			if conn, _, _ := s.attachedConn(e); conn == 0 {
+			if conn, _, _ := e.attachedConn(); conn == 0 {
 				e.unhold(c.node)
 				if _, err := e.waitAttached(a.ctx); err != nil {
 					return err

@@ -18,53 +18,35 @@ import (
 // it has watched, listed and left to delete. A Session goes through one era after the other. Nothing of one era is
 // used in the next: leases, grants and watches belong to one ZooKeeper session id (I3).
 type era struct {
+	*zkSession
+	*lister
+	*reaper
+	*watcher
 	s        *Session
-	id       int64
 	password secret
-	over     chan struct{} // closed when the era is over; then mu.cause says why
 
 	mu struct {
 		sync.Mutex // never held across a channel, a callback or a ZooKeeper call
 		lease      lease
 		heard      instant              // when its server last answered
-		cause      error                // non-nil when over
 		hangUps    int                  // over, and how often a server hung up when asked to end its session
 		held       map[string]*lockData // by node: what the heartbeat checks and the lease protects
-		queued     int                  // attempts that have a node and wait
-		nodes      map[string]struct{}  // lock nodes made and not known to be gone
-		reserved   int                  // lock nodes being made
 		beating    uint64               // the connection over which a beat is under way
 		beatSoon   bool                 // a beat is wanted at once
-		watches    map[string]*watch    // not fired, by path: at most one a path (I7)
-		looking    bool                 // somebody looks after them
-		erasing    map[string]*erasure  // deletions under way, by node
-		strays     map[string]struct{}  // protection ids of creates that were not found; a list may still show them
-		lists      map[listKind]*listQueue
-		roots      map[string]bool // lock roots that were there
-		tokenMode  tokenMode
+		roots      map[string]bool      // lock roots that were there
 	}
 }
 
-// tokenMode says where the czxid of a created node is read.
-type tokenMode int
-
-const (
-	tokenUnverified tokenMode = iota // nothing created yet: compare the two
-	tokenFromHeader                  // the zxid in the header of the create's reply
-	tokenFromStat                    // the node's Stat, for servers whose header says something else
-)
-
 func newEra(s *Session, r connectResponse, conn uint64, exchange frame) *era {
-	e := &era{s: s, id: r.sessionID, password: r.password, over: make(chan struct{})}
+	e := &era{s: s, password: r.password}
+	e.zkSession = &zkSession{id: r.sessionID, carrier: s, log: s.log, timeout: e.sessionTimeout, over: make(chan struct{})}
+	e.lister = newLister(e.zkSession)
+	e.reaper = newReaper(e.zkSession, e.lister, s.opts.maxLockNodes)
+	e.watcher = newWatcher(e.zkSession, e.reaper)
 	e.mu.lease.mode = s.opts.mode
 	e.mu.lease.attached(conn, exchange, r.timeout, true)
 	e.mu.heard = exchange.answered
 	e.mu.held = make(map[string]*lockData)
-	e.mu.nodes = make(map[string]struct{})
-	e.mu.watches = make(map[string]*watch)
-	e.mu.erasing = make(map[string]*erasure)
-	e.mu.strays = make(map[string]struct{})
-	e.mu.lists = make(map[listKind]*listQueue)
 	e.mu.roots = make(map[string]bool)
 	return e
 }
@@ -76,6 +58,14 @@ func (e *era) reattach(conn uint64, exchange frame, timeout time.Duration) {
 	e.mu.lease.attached(conn, exchange, timeout, false)
 	e.mu.heard = max(e.mu.heard, exchange.answered)
 	e.mu.beatSoon = len(e.mu.held) > 0 // holds are kept on a quorum check, not on the reconnect
+}
+
+// nodeEvent is an event of a node, in the order in which the server sent them.
+func (e *era) nodeEvent(ev wire.WatcherEvent) {
+	e.fire(ev)
+	if ev.Type == wire.EventDeleted {
+		e.loseNode(ev.Path, errNodeGone) // if it is held: somebody else deleted it (F24)
+	}
 }
 
 func (e *era) answered(conn uint64, f frame) {
@@ -91,7 +81,7 @@ func (e *era) quorum(conn uint64, sent instant) {
 	e.look(e.s.clock.now())
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.mu.cause == nil {
+	if !e.isOver() {
 		e.mu.lease.quorum(conn, sent)
 	}
 }
@@ -106,22 +96,13 @@ func (e *era) sessionTimeout() time.Duration {
 func (e *era) overdue(now, asked instant) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.mu.cause == nil && now.sub(max(e.mu.heard, asked)) > 2*e.mu.lease.timeout
+	return !e.isOver() && now.sub(max(e.mu.heard, asked)) > 2*e.mu.lease.timeout
 }
 
 func (e *era) leaseEnd() instant {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.mu.lease.end
-}
-
-func (e *era) isOver() bool {
-	select {
-	case <-e.over:
-		return true
-	default:
-		return false
-	}
 }
 
 // maxHangUps is how many servers that hang up, when they are asked to end a session, are taken for a refusal.
@@ -140,26 +121,20 @@ func (e *era) leftToExpire() bool {
 	return e.mu.hangUps >= maxHangUps
 }
 
-// why returns why the era is over.
-func (e *era) why() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.mu.cause
-}
-
 // load is what the loop plans by. busy says whether anybody waits for an answer: in the queue, or for a node to be made or
 // deleted.
 func (e *era) load() (held, queued int, busy bool, end instant) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.mu.held), e.mu.queued, e.mu.queued+e.mu.reserved+len(e.mu.erasing) > 0, e.mu.lease.end
+	queued = e.queued()
+	return len(e.mu.held), queued, queued > 0 || e.busy(), e.mu.lease.end
 }
 
 // look compares the clock with the lease, and ends the era if something is held past its end. Everybody who asks
 // whether a hold stands looks first: after a pause, no timer needs to have run (F18).
 func (e *era) look(now instant) {
 	e.mu.Lock()
-	late := e.mu.cause == nil && len(e.mu.held) > 0 && now >= e.mu.lease.end
+	late := !e.isOver() && len(e.mu.held) > 0 && now >= e.mu.lease.end
 	e.mu.Unlock()
 	if late {
 		e.lose(errLeaseEnded)
@@ -170,18 +145,16 @@ func (e *era) look(now instant) {
 // again, which may be alive at the servers: Lost is final for it (see Session.connecting).
 func (e *era) lose(cause error) {
 	e.mu.Lock()
-	if e.mu.cause != nil {
+	if !e.end(cause) { // under the lock: nothing is held from here on
 		e.mu.Unlock()
 		return
 	}
-	e.mu.cause = cause
 	var holds []*lockData
 	for _, d := range e.mu.held {
 		holds = append(holds, d)
 	}
 	clear(e.mu.held)
 	end := e.mu.lease.end
-	close(e.over)
 	e.mu.Unlock()
 
 	for _, d := range holds {
@@ -259,7 +232,7 @@ func (e *era) hold(d *lockData) (ok bool, err error) {
 	now := e.s.clock.now()
 	e.look(now)
 	e.mu.Lock()
-	err = e.mu.cause
+	err = e.why()
 	if err == nil {
 		err = e.mu.lease.mode.check(e.mu.lease.timeout) // the servers may grant less than they did to Connect
 	}
@@ -297,53 +270,6 @@ func (e *era) holds(node string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.mu.held[node] != nil
-}
-
-// reserveNode counts a lock node that is about to be made against the cap.
-func (e *era) reserveNode() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if n := len(e.mu.nodes) + e.mu.reserved; n >= e.s.opts.maxLockNodes {
-		return fmt.Errorf("%w: %d; use more Sessions, or raise the cap with WithMaxLockNodes and an eye on the servers", ErrTooManyWaiters, n)
-	}
-	e.mu.reserved++
-	return nil
-}
-
-// unreserveNode ends a reservation: the node was made, or there is none.
-func (e *era) unreserveNode(node string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.mu.reserved--
-	if node != "" {
-		e.mu.nodes[node] = struct{}{}
-	}
-}
-
-func (e *era) noteNode(node string, there bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if there {
-		e.mu.nodes[node] = struct{}{}
-	} else {
-		delete(e.mu.nodes, node)
-	}
-}
-
-// queue counts attempts that wait: while there are any, frames are answered often enough to renew the lease at once.
-func (e *era) queue(n int) {
-	e.mu.Lock()
-	e.mu.queued += n
-	first := n > 0 && e.mu.queued == n
-	neglected := n > 0 && !e.mu.looking
-	e.mu.looking = e.mu.looking || neglected
-	e.mu.Unlock()
-	if first {
-		e.s.nudge()
-	}
-	if neglected {
-		e.s.spawn(e.lookAfterWatches)
-	}
 }
 
 func (e *era) beatNow(conn uint64) bool {

@@ -38,11 +38,16 @@ func (s *Session) attachedEra(ctx context.Context) (*era, error) {
 	}
 }
 
-// attachedConn is the number of the connection over which e is attached now, 0 if it is not.
-func (s *Session) attachedConn(e *era) (seq uint64, changed <-chan struct{}, err error) {
+// carriesLocked says whether requests can be sent in z.
+func (s *Session) carriesLocked(z *zkSession) bool {
+	return s.link.attached && s.link.era != nil && s.link.era.zkSession == z
+}
+
+// attachedConn is the number of the connection over which z is attached now, 0 if it is not.
+func (s *Session) attachedConn(z *zkSession) (seq uint64, changed <-chan struct{}, err error) {
 	s.link.Lock()
 	defer s.link.Unlock()
-	if s.link.attached && s.link.era == e {
+	if s.carriesLocked(z) {
 		seq = s.link.tap.seq
 	}
 	return seq, s.link.changed, s.link.err
@@ -154,7 +159,7 @@ func (s *Session) attachLocked() {
 	}
 	s.link.attached = true
 	clear(s.link.tried)
-	for _, r := range e.restore(s.link.tap) {
+	for _, r := range e.restore(s.link.tap.zxids.Before()) {
 		s.sendLocked(r)
 	}
 	s.post(stateEvent{kind: attached, session: e.id})
@@ -240,12 +245,12 @@ func (s *Session) clientEvent(ev zk.Event) {
 	s.attachLocked()
 }
 
-// send hands a request to the connection over which e is attached. It returns false, and forgets the request, if there is
+// send hands a request to the connection over which z is attached. It returns false, and forgets the request, if there is
 // none.
-func (s *Session) send(e *era, r *request) bool {
+func (s *Session) send(z *zkSession, r *request) bool {
 	s.link.Lock()
 	defer s.link.Unlock()
-	return s.link.attached && s.link.era == e && s.sendLocked(r)
+	return s.carriesLocked(z) && s.sendLocked(r)
 }
 
 func (s *Session) sendLocked(r *request) bool {

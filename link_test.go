@@ -142,7 +142,7 @@ func TestLink_RestoredWatchesGoFirst(t *testing.T) {
 		e := l.s.link.era
 		for i := range 3000 {
 			w := &watch{path: fmt.Sprintf("/locks/%080d", i), armed: make(chan struct{}), fired: make(chan struct{})}
-			e.mu.watches[w.path] = w
+			e.watcher.mu.watches[w.path] = w
 			if i > 0 { // the first was asked for, and not answered
 				close(w.armed)
 			}
@@ -150,7 +150,7 @@ func TestLink_RestoredWatchesGoFirst(t *testing.T) {
 		c = l.dial()
 		l.attach(c, 1)
 		require.True(t, l.s.link.attached)
-		require.True(t, l.s.send(e, newRequest(wire.OpExists, wire.PathWatchRequest{Path: "/"}, func(answer) {})))
+		require.True(t, l.s.send(e.zkSession, newRequest(wire.OpExists, wire.PathWatchRequest{Path: "/"}, func(answer) {})))
 		require.Equal(t, []wire.Op{wire.OpSetWatches, wire.OpSetWatches, wire.OpSetWatches, wire.OpExists}, l.sent(c))
 		seen := map[string]bool{}
 		var s wire.Stream
@@ -179,12 +179,12 @@ func TestLink_RequestOfAnotherSession_IsNotSent(t *testing.T) {
 		c := l.dial()
 		l.attach(c, 2)
 		r := newRequest(wire.OpCreate, wire.CreateRequest{Path: "/a"}, func(answer) { t.Error("it was refused") })
-		require.False(t, l.s.send(first, r))
+		require.False(t, l.s.send(first.zkSession, r))
 		require.Empty(t, l.sent(c))
-		require.True(t, l.s.send(l.s.link.era, newRequest(wire.OpCreate, wire.CreateRequest{Path: "/a"}, func(answer) {})))
+		require.True(t, l.s.send(l.s.link.era.zkSession, newRequest(wire.OpCreate, wire.CreateRequest{Path: "/a"}, func(answer) {})))
 		require.Equal(t, []wire.Op{wire.OpCreate}, l.sent(c))
 		c.cut()
-		require.False(t, l.s.send(l.s.link.era, r), "there is no connection")
+		require.False(t, l.s.send(l.s.link.era.zkSession, r), "there is no connection")
 	})
 }
 
@@ -231,7 +231,7 @@ func TestLink_EventsForNobody(t *testing.T) {
 		all(c)
 		e := l.s.link.era
 		w := &watch{path: "/locks/a/n", armed: make(chan struct{}), fired: make(chan struct{})}
-		e.mu.watches[w.path] = w
+		e.watcher.mu.watches[w.path] = w
 		deleted := wire.WatcherEvent{Type: wire.EventDeleted, Path: w.path}
 		l.s.event(old, deleted)
 		require.False(t, w.hasFired(), "told by an earlier connection")

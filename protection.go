@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -18,7 +19,7 @@ import (
 type creation struct {
 	wanted context.Context // once it has ended, no further node is tried for
 
-	e    *era
+	r    *reaper
 	root string
 	sent chan struct{} // closed when the first create was handed to the connection, or when it is done
 	done chan struct{} // closed when the fields below are set
@@ -29,10 +30,10 @@ type creation struct {
 }
 
 // create starts a creation under root. The caller waits for done, which comes at the latest with the end of the era.
-func (e *era) create(wanted context.Context, root string, data []byte, acl []zk.ACL) *creation {
-	c := &creation{wanted: wanted, e: e, root: root, sent: make(chan struct{}), done: make(chan struct{})}
-	if !e.s.spawn(func() { c.run(data, acl) }) {
-		c.err = e.s.closedErr()
+func (r *reaper) create(wanted context.Context, root string, data []byte, acl []zk.ACL) *creation {
+	c := &creation{wanted: wanted, r: r, root: root, sent: make(chan struct{}), done: make(chan struct{})}
+	if !r.z.carrier.spawn(func() { c.run(data, acl) }) {
+		c.err = r.z.carrier.closedErr()
 		close(c.sent)
 		close(c.done)
 	}
@@ -40,11 +41,11 @@ func (e *era) create(wanted context.Context, root string, data []byte, acl []zk.
 }
 
 func (c *creation) run(data []byte, acl []zk.ACL) {
-	if err := c.e.reserveNode(); err != nil {
+	if err := c.r.reserveNode(); err != nil {
 		c.err = err
 	} else {
 		c.create(data, acl)
-		c.e.unreserveNode(c.node)
+		c.r.unreserveNode(c.node)
 	}
 	c.noteSent()
 	close(c.done)
@@ -60,15 +61,15 @@ func (c *creation) noteSent() {
 
 // create tries until the outcome is known: a node of this ZooKeeper session, or none.
 func (c *creation) create(data []byte, acl []zk.ACL) {
-	e := c.e
+	r, z := c.r, c.r.z
 	backoff := newBackoff()
 	for try := 0; ; try++ {
 		if try > 0 && c.wanted.Err() != nil { // the last try left nothing, and nobody waits
 			c.err = context.Cause(c.wanted)
 			return
 		}
-		if try > 1 && !e.pause(backoff.next()) {
-			c.err = e.overErr()
+		if try > 1 && !z.pause(backoff.next()) {
+			c.err = z.overErr()
 			return
 		}
 		// A fresh id for each try: one node an id, and names do not grow (R32).
@@ -78,7 +79,7 @@ func (c *creation) create(data []byte, acl []zk.ACL) {
 			c.err = err
 			return
 		}
-		switch fateOf(a.fate, outcomeOf(a.err()), e.isOver()) {
+		switch fateOf(a.fate, outcomeOf(a.err()), z.isOver()) {
 		case nodeMade:
 			var made wire.PathResponse
 			if err := a.decode(&made); err != nil {
@@ -89,7 +90,7 @@ func (c *creation) create(data []byte, acl []zk.ACL) {
 				c.err = err
 				return
 			}
-			token, err := e.tokenOf(node, a.zxid)
+			token, err := r.tokenOf(node, a.zxid)
 			switch {
 			case err == nil:
 				c.node, c.token = node, token
@@ -97,15 +98,15 @@ func (c *creation) create(data []byte, acl []zk.ACL) {
 			case errors.Is(err, zk.ErrNoNode):
 				continue // deleted by somebody else in between: queue again
 			case refused(err):
-				e.erase(node)
+				r.erase(node)
 				c.err = err
 				return
 			}
 			// The connection was lost before the token was read: look for the node.
 
 		case nothingMade:
-			if a.fate == wasAnswered && !e.pause(200*time.Millisecond) { // the servers are busy
-				c.err = e.overErr()
+			if a.fate == wasAnswered && !z.pause(200*time.Millisecond) { // the servers are busy
+				c.err = z.overErr()
 				return
 			}
 			continue
@@ -115,7 +116,7 @@ func (c *creation) create(data []byte, acl []zk.ACL) {
 			return
 
 		case goneIfMade:
-			c.err = e.overErr()
+			c.err = z.overErr()
 			return
 
 		case nodeUnclear:
@@ -132,18 +133,18 @@ func (c *creation) create(data []byte, acl []zk.ACL) {
 // tryCreate is one create, not bound to any caller. It marks the creation as sent when it is handed to the connection: what
 // is sent after that comes after it. An error says that nothing was sent, or that the era is over.
 func (c *creation) tryCreate(id string, data []byte, acl []zk.ACL) (answer, error) {
-	e := c.e
+	z := c.r.z
 	ch := make(chan answer, 1)
 	body := wire.CreateRequest{Path: c.root + "/" + protectedPrefix + id + "-" + lockName, Data: data, ACL: wireACL(acl), Flags: wire.FlagEphemeralSequential}
-	r := newRequest(wire.OpCreate, body, func(a answer) { ch <- a })
-	if err := r.tooLong(); err != nil {
+	req := newRequest(wire.OpCreate, body, func(a answer) { ch <- a })
+	if err := req.tooLong(); err != nil {
 		return answer{}, err
 	}
 	for {
-		if _, err := e.waitAttached(context.Background()); err != nil {
+		if _, err := z.waitAttached(context.Background()); err != nil {
 			return answer{}, err
 		}
-		if e.s.send(e, r) {
+		if z.carrier.send(z, req) {
 			break
 		}
 	}
@@ -151,8 +152,8 @@ func (c *creation) tryCreate(id string, data []byte, acl []zk.ACL) (answer, erro
 	select {
 	case a := <-ch:
 		return a, nil
-	case <-e.over:
-		return answer{}, e.overErr()
+	case <-z.over:
+		return answer{}, z.overErr()
 	}
 }
 
@@ -163,34 +164,34 @@ func (c *creation) tryCreate(id string, data []byte, acl []zk.ACL) (answer, erro
 // reached the leader before we moved is visible, and one that is still held up at the old server will be refused,
 // because the session has moved (F2).
 func (c *creation) resolve(id string) {
-	e := c.e
+	r, z := c.r, c.r.z
 	backoff := newBackoff()
 	for {
-		node, err := e.find(c.root, id)
+		node, err := r.find(c.root, id)
 		switch {
 		case err == nil && node == "":
-			e.noteStray(c.root, id)
+			r.noteStray(c.root, id)
 			return
 		case err == nil:
-			stat, err := e.stat(node)
+			stat, err := z.stat(node)
 			switch {
-			case err == nil && stat.EphemeralOwner == e.id:
+			case err == nil && stat.EphemeralOwner == z.id:
 				c.node, c.token = node, stat.Czxid
 				return
 			case err == nil:
-				e.erase(node) // of a session that is dying: never granted on it (R30)
+				r.erase(node) // of a session that is dying: never granted on it (R30)
 				return
 			case errors.Is(err, zk.ErrNoNode):
 				return
 			}
 		case refused(err):
 			// The root cannot be read (no READ, say): what we cannot find we must not leave either.
-			e.eraseByID(c.root, id)
+			r.eraseByID(c.root, id)
 			c.err = err
 			return
 		}
-		if !e.pause(backoff.next()) {
-			c.err = e.overErr()
+		if !z.pause(backoff.next()) {
+			c.err = z.overErr()
 			return
 		}
 	}
@@ -198,8 +199,8 @@ func (c *creation) resolve(id string) {
 
 // find looks for our protection id under root, in up-to-date state. "" if it is not there. Those who look at the same time
 // share one sync and one list (R69).
-func (e *era) find(root, id string) (string, error) {
-	l, err := e.list(context.Background(), listKind{root, true})
+func (r *reaper) find(root, id string) (string, error) {
+	l, err := r.lists.list(context.Background(), listKind{root, true})
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
 		return "", nil
@@ -214,22 +215,16 @@ func (e *era) find(root, id string) (string, error) {
 	return "", nil
 }
 
-func (e *era) stat(node string) (*wire.Stat, error) {
-	var stat wire.Stat
-	_, err := e.read(context.Background(), wire.OpExists, wire.PathWatchRequest{Path: node}, &stat)
-	return &stat, err
-}
-
 // tokenOf is the czxid of a node we just created: the zxid in the header of the create's reply. That this server says
 // so is verified with the first node of a ZooKeeper session.
-func (e *era) tokenOf(node string, zxid int64) (int64, error) {
-	e.mu.Lock()
-	mode := e.mu.tokenMode
-	e.mu.Unlock()
+func (r *reaper) tokenOf(node string, zxid int64) (int64, error) {
+	r.mu.Lock()
+	mode := r.mu.tokenMode
+	r.mu.Unlock()
 	if mode == tokenFromHeader && zxid > 0 {
 		return zxid, nil
 	}
-	stat, err := e.stat(node)
+	stat, err := r.z.stat(node)
 	if err != nil {
 		return 0, err
 	}
@@ -238,9 +233,9 @@ func (e *era) tokenOf(node string, zxid int64) (int64, error) {
 		if stat.Czxid != zxid {
 			mode = tokenFromStat
 		}
-		e.mu.Lock()
-		e.mu.tokenMode = mode
-		e.mu.Unlock()
+		r.mu.Lock()
+		r.mu.tokenMode = mode
+		r.mu.Unlock()
 	}
 	return stat.Czxid, nil
 }
@@ -254,6 +249,85 @@ func checkNodeName(root, node, id string) error {
 	}
 	return nil
 }
+
+// reaper makes and deletes the lock nodes of one ZooKeeper session, whatever failed in between, and knows which there are.
+type reaper struct {
+	z        *zkSession
+	lists    *lister
+	maxNodes int
+
+	mu struct {
+		sync.Mutex
+		nodes     map[string]struct{} // lock nodes made and not known to be gone
+		reserved  int                 // lock nodes being made
+		erasing   map[string]*erasure // deletions under way, by node
+		strays    map[string]struct{} // protection ids of creates that were not found; a list may still show them
+		tokenMode tokenMode
+	}
+}
+
+func newReaper(z *zkSession, lists *lister, maxNodes int) *reaper {
+	r := &reaper{z: z, lists: lists, maxNodes: maxNodes}
+	r.mu.nodes = make(map[string]struct{})
+	r.mu.erasing = make(map[string]*erasure)
+	r.mu.strays = make(map[string]struct{})
+	lists.seen = r.eraseStrays
+	return r
+}
+
+// busy says whether anybody waits for a node to be made or deleted.
+func (r *reaper) busy() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.reserved+len(r.mu.erasing) > 0
+}
+
+// underWay returns our own deletion of the node, nil if there is none.
+func (r *reaper) underWay(node string) *erasure {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.erasing[node]
+}
+
+// reserveNode counts a lock node that is about to be made against the cap.
+func (r *reaper) reserveNode() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.mu.nodes) + r.mu.reserved; n >= r.maxNodes {
+		return fmt.Errorf("%w: %d; use more Sessions, or raise the cap with WithMaxLockNodes and an eye on the servers", ErrTooManyWaiters, n)
+	}
+	r.mu.reserved++
+	return nil
+}
+
+// unreserveNode ends a reservation: the node was made, or there is none.
+func (r *reaper) unreserveNode(node string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.reserved--
+	if node != "" {
+		r.mu.nodes[node] = struct{}{}
+	}
+}
+
+func (r *reaper) noteNode(node string, there bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if there {
+		r.mu.nodes[node] = struct{}{}
+	} else {
+		delete(r.mu.nodes, node)
+	}
+}
+
+// tokenMode says where the czxid of a created node is read.
+type tokenMode int
+
+const (
+	tokenUnverified tokenMode = iota // nothing created yet: compare the two
+	tokenFromHeader                  // the zxid in the header of the create's reply
+	tokenFromStat                    // the node's Stat, for servers whose header says something else
+)
 
 // erasure is the deletion of one node, tried until it is gone or its session is: the reaper's unit of work. It
 // outlives whoever asked for it.
@@ -283,41 +357,41 @@ func (x *erasure) fate() deleteFate {
 }
 
 // erase deletes a node of ours. Asked twice for one node, it returns the erasure under way.
-func (e *era) erase(node string) *erasure {
-	e.mu.Lock()
-	x := e.mu.erasing[node]
+func (r *reaper) erase(node string) *erasure {
+	r.mu.Lock()
+	x := r.mu.erasing[node]
 	if x == nil {
 		x = &erasure{done: make(chan struct{}), refused: make(chan struct{})}
-		e.mu.erasing[node] = x
-		e.mu.nodes[node] = struct{}{}
+		r.mu.erasing[node] = x
+		r.mu.nodes[node] = struct{}{}
 	} else {
-		e.mu.Unlock()
+		r.mu.Unlock()
 		return x
 	}
-	e.mu.Unlock()
+	r.mu.Unlock()
 	finish := func() {
-		e.mu.Lock()
-		delete(e.mu.erasing, node)
-		delete(e.mu.nodes, node)
-		e.mu.Unlock()
+		r.mu.Lock()
+		delete(r.mu.erasing, node)
+		delete(r.mu.nodes, node)
+		r.mu.Unlock()
 		close(x.done)
 	}
-	if !e.s.spawn(func() {
-		e.runErasure(x, node)
+	if !r.z.carrier.spawn(func() {
+		r.runErasure(x, node)
 		finish()
 	}) {
-		x.err = e.s.closedErr()
+		x.err = r.z.carrier.closedErr()
 		finish()
 	}
 	return x
 }
 
 // runErasure backs off between tries, and ends with the node or with the session it would die with (R25, R27).
-func (e *era) runErasure(x *erasure, node string) {
+func (r *reaper) runErasure(x *erasure, node string) {
 	backoff := newBackoff()
 	unanswered := false
 	for {
-		_, err := e.ask(context.Background(), wire.OpDelete, wire.PathVersionRequest{Path: node, Version: -1})
+		_, err := r.z.ask(context.Background(), wire.OpDelete, wire.PathVersionRequest{Path: node, Version: -1})
 		switch {
 		case err == nil:
 			x.ok = true
@@ -329,38 +403,38 @@ func (e *era) runErasure(x *erasure, node string) {
 				x.err = err
 			}
 			return
-		case e.isOver(), errors.Is(err, ErrClosed):
+		case r.z.isOver(), errors.Is(err, ErrClosed):
 			x.err = err
 			return
 		case outcomeOf(err) == unknown:
 			unanswered = true
 		}
 		if refused(err) && x.refusal == nil {
-			e.s.log.error("zklock: the servers refuse to delete a lock node, which goes on blocking the lock; does the ACL give DELETE on the lock root?", "node", node, "err", err)
+			r.z.log.error("zklock: the servers refuse to delete a lock node, which goes on blocking the lock; does the ACL give DELETE on the lock root?", "node", node, "err", err)
 			x.refusal = denied(err, "delete", "DELETE", parentOf(node))
 			close(x.refused)
 		}
-		if !e.pause(backoff.next()) {
-			x.err = e.overErr()
+		if !r.z.pause(backoff.next()) {
+			x.err = r.z.overErr()
 			return
 		}
 	}
 }
 
 // eraseByID deletes the node of a create whose outcome is unknown and could not be looked up.
-func (e *era) eraseByID(root, id string) {
-	e.s.spawn(func() {
+func (r *reaper) eraseByID(root, id string) {
+	r.z.carrier.spawn(func() {
 		backoff := newBackoff()
 		for {
-			node, err := e.find(root, id)
+			node, err := r.find(root, id)
 			if err == nil || refused(err) { // without READ there is nothing to be found
 				if node != "" {
-					e.erase(node)
+					r.erase(node)
 				}
-				e.forgetStray(id)
+				r.forgetStray(id)
 				return
 			}
-			if !e.pause(backoff.next()) {
+			if !r.z.pause(backoff.next()) {
 				return
 			}
 		}
@@ -370,40 +444,40 @@ func (e *era) eraseByID(root, id string) {
 // noteStray remembers the id of a create that was looked for and not found: a server may take it yet from the socket
 // of the old connection, where nothing says that the session has moved. Every list is searched for it, and it is
 // looked for once more after a while.
-func (e *era) noteStray(root, id string) {
-	e.mu.Lock()
-	e.mu.strays[id] = struct{}{}
-	e.mu.Unlock()
-	e.s.spawn(func() {
-		if e.pause(e.sessionTimeout() / 3) {
-			e.eraseByID(root, id)
+func (r *reaper) noteStray(root, id string) {
+	r.mu.Lock()
+	r.mu.strays[id] = struct{}{}
+	r.mu.Unlock()
+	r.z.carrier.spawn(func() {
+		if r.z.pause(r.z.timeout() / 3) {
+			r.eraseByID(root, id)
 		}
 	})
 }
 
-func (e *era) forgetStray(id string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.mu.strays, id)
+func (r *reaper) forgetStray(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.mu.strays, id)
 }
 
 // eraseStrays deletes what a list shows of creates that were given up.
-func (e *era) eraseStrays(root string, names []string) {
-	e.mu.Lock()
+func (r *reaper) eraseStrays(root string, names []string) {
+	r.mu.Lock()
 	var found []string
-	if len(e.mu.strays) > 0 {
+	if len(r.mu.strays) > 0 {
 		for _, n := range names {
 			if id, ok := protectionID(n); ok {
-				if _, stray := e.mu.strays[id]; stray {
-					delete(e.mu.strays, id)
+				if _, stray := r.mu.strays[id]; stray {
+					delete(r.mu.strays, id)
 					found = append(found, n)
 				}
 			}
 		}
 	}
-	e.mu.Unlock()
+	r.mu.Unlock()
 	for _, n := range found {
-		e.erase(root + "/" + n)
+		r.erase(root + "/" + n)
 	}
 }
 

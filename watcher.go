@@ -3,6 +3,7 @@ package zklock
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/go-zookeeper/zk"
 
@@ -26,82 +27,101 @@ type watch struct {
 	erasure *erasure // our own deletion of the node, if that was under way when the event came
 }
 
+// watcher keeps the watches of one ZooKeeper session: at most one a path (I7).
+type watcher struct {
+	z      *zkSession
+	reaper *reaper
+
+	mu struct {
+		sync.Mutex
+		watches map[string]*watch // not fired, by path
+		queued  int               // attempts that have a node and wait
+		looking bool              // somebody looks after the watches
+	}
+}
+
+func newWatcher(z *zkSession, r *reaper) *watcher {
+	w := &watcher{z: z, reaper: r}
+	w.mu.watches = make(map[string]*watch)
+	return w
+}
+
 // watch joins the watch on path, or sets one. It waits for the servers' answer under ctx; the watch itself outlives
 // the caller. An error is that of the read that sets it, zk.ErrNoNode among them.
-func (e *era) watch(ctx context.Context, path string) (*watch, error) {
-	e.mu.Lock()
-	w := e.mu.watches[path]
-	if w == nil {
+func (w *watcher) watch(ctx context.Context, path string) (*watch, error) {
+	w.mu.Lock()
+	on := w.mu.watches[path]
+	if on == nil {
 		// Registered before the request is sent: the event can come before the answer is seen here.
-		w = &watch{path: path, armed: make(chan struct{}), fired: make(chan struct{})}
-		e.mu.watches[path] = w
-		e.mu.Unlock()
-		r := newRequest(wire.OpGetData, wire.PathWatchRequest{Path: path, Watch: true}, func(a answer) { e.armed(w, a) })
-		if !e.s.send(e, r) {
-			e.armed(w, answer{fate: neverSent})
+		on = &watch{path: path, armed: make(chan struct{}), fired: make(chan struct{})}
+		w.mu.watches[path] = on
+		w.mu.Unlock()
+		r := newRequest(wire.OpGetData, wire.PathWatchRequest{Path: path, Watch: true}, func(a answer) { w.armed(on, a) })
+		if !w.z.carrier.send(w.z, r) {
+			w.armed(on, answer{fate: neverSent})
 		}
 	} else {
-		e.mu.Unlock()
+		w.mu.Unlock()
 	}
 	select {
-	case <-w.armed:
-		return w, w.err
+	case <-on.armed:
+		return on, on.err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
-	case <-e.over:
-		return nil, e.overErr()
+	case <-w.z.over:
+		return nil, w.z.overErr()
 	}
 }
 
 // armed notes what came of the read that sets a watch. It runs on the client's reading goroutine, in the order of the frames.
-func (e *era) armed(w *watch, a answer) {
+func (w *watcher) armed(on *watch, a answer) {
 	var data wire.DataResponse
 	err := a.err()
 	if err == nil {
 		err = a.decode(&data)
 	}
-	e.mu.Lock()
+	w.mu.Lock()
 	if err != nil {
-		w.err = err
-		if e.mu.watches[w.path] == w { // a read that fails sets no watch; without an answer, the next comer sets it again
-			delete(e.mu.watches, w.path)
+		on.err = err
+		if w.mu.watches[on.path] == on { // a read that fails sets no watch; without an answer, the next comer sets it again
+			delete(w.mu.watches, on.path)
 		}
 	} else {
-		w.owner, w.conn = data.Stat.EphemeralOwner, a.conn
+		on.owner, on.conn = data.Stat.EphemeralOwner, a.conn
 	}
-	e.mu.Unlock()
-	close(w.armed)
+	w.mu.Unlock()
+	close(on.armed)
 }
 
 // restore returns the requests that set, on a new connection, the watches that stood on the one before. The server tells at
-// once of nodes that changed meanwhile.
-func (e *era) restore(t *tap) (rs []*request) {
+// once of nodes that changed since before, the last zxid seen there.
+func (w *watcher) restore(before int64) (rs []*request) {
 	const maxBytes = 128 << 10 // as the Java client
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	var stood []*watch
-	for _, w := range e.mu.watches {
-		if w.isArmed() {
-			stood = append(stood, w)
+	for _, on := range w.mu.watches {
+		if on.isArmed() {
+			stood = append(stood, on)
 		}
 	}
 	for len(stood) > 0 {
-		ask, n := wire.SetWatchesRequest{RelativeZxid: t.zxids.Before()}, 0
+		ask, n := wire.SetWatchesRequest{RelativeZxid: before}, 0
 		for size := 0; n < len(stood) && size < maxBytes; n++ {
 			ask.Data, size = append(ask.Data, stood[n].path), size+len(stood[n].path)+4
 		}
 		batch := stood[:n]
 		stood = stood[n:]
-		rs = append(rs, newRequest(wire.OpSetWatches, ask, func(a answer) { e.restored(batch, a) }))
+		rs = append(rs, newRequest(wire.OpSetWatches, ask, func(a answer) { w.restored(batch, a) }))
 	}
 	return rs
 }
 
 // restored looks whether watches stand on a connection again. Of those that do not, nobody will ever hear.
-func (e *era) restored(ws []*watch, a answer) {
+func (w *watcher) restored(them []*watch, a answer) {
 	if a.fate == wasAnswered && a.code != wire.OK {
-		for _, w := range ws {
-			e.unheard(w)
+		for _, on := range them {
+			w.unheard(on)
 		}
 	}
 }
@@ -111,34 +131,34 @@ func (e *era) restored(ws []*watch, a answer) {
 //
 // That a node is there says as much as a list would. A waiter's place changes only when its own node or its predecessor
 // goes: nobody can get in between, as suffixes grow, and past the counter's end the czxids that take their place.
-func (e *era) lookAfterWatches() {
+func (w *watcher) lookAfterWatches() {
 	const atATime = 16
 	few := make(chan struct{}, atATime)
-	for e.pause(e.sessionTimeout()) {
-		conn, _, _ := e.s.attachedConn(e)
-		e.mu.Lock()
-		if e.mu.queued == 0 {
-			e.mu.looking = false // the next waiter begins again
-			e.mu.Unlock()
+	for w.z.pause(w.z.timeout()) {
+		conn, _, _ := w.z.attachedConn()
+		w.mu.Lock()
+		if w.mu.queued == 0 {
+			w.mu.looking = false // the next waiter begins again
+			w.mu.Unlock()
 			return
 		}
 		if conn == 0 {
-			e.mu.Unlock()
+			w.mu.Unlock()
 			continue
 		}
 		var armed []*watch
-		for _, w := range e.mu.watches {
-			if w.isArmed() {
-				armed = append(armed, w)
+		for _, on := range w.mu.watches {
+			if on.isArmed() {
+				armed = append(armed, on)
 			}
 		}
-		e.mu.Unlock()
-		for _, w := range armed {
+		w.mu.Unlock()
+		for _, on := range armed {
 			few <- struct{}{}
-			if !e.s.spawn(func() {
+			if !w.z.carrier.spawn(func() {
 				defer func() { <-few }()
-				if _, err := e.stat(w.path); errors.Is(err, zk.ErrNoNode) {
-					e.unheard(w) // events come before the answers that show what they tell
+				if _, err := w.z.stat(on.path); errors.Is(err, zk.ErrNoNode) {
+					w.unheard(on) // events come before the answers that show what they tell
 				}
 			}) {
 				return
@@ -147,32 +167,51 @@ func (e *era) lookAfterWatches() {
 	}
 }
 
-// unheard wakes those who wait for a watch whose event nobody may ever hear. They list, and set another: what is known of
-// this node says nothing about their own, whose event may be lost too.
-func (e *era) unheard(w *watch) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.mu.watches[w.path] == w {
-		delete(e.mu.watches, w.path)
-		w.event = zk.EventNotWatching
-		close(w.fired)
+// queue counts attempts that wait: while there are any, frames are answered often enough to renew the lease at once.
+func (w *watcher) queue(n int) {
+	w.mu.Lock()
+	w.mu.queued += n
+	first := n > 0 && w.mu.queued == n
+	neglected := n > 0 && !w.mu.looking
+	w.mu.looking = w.mu.looking || neglected
+	w.mu.Unlock()
+	if first {
+		w.z.carrier.nudge()
+	}
+	if neglected {
+		w.z.carrier.spawn(w.lookAfterWatches)
 	}
 }
 
-// nodeEvent hands an event to the watch it is for. It runs on the client's goroutine, in the order in which the server
-// sent the events. Events are hints: what they mean is decided by the waiters' rule (inFrontNow).
-func (e *era) nodeEvent(ev wire.WatcherEvent) {
-	e.mu.Lock()
-	w := e.mu.watches[ev.Path]
-	delete(e.mu.watches, ev.Path)
-	if w != nil {
-		w.event = zk.EventType(ev.Type)
-		w.erasure = e.mu.erasing[ev.Path]
-		close(w.fired)
+func (w *watcher) queued() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.queued
+}
+
+// unheard wakes those who wait for a watch whose event nobody may ever hear. They list, and set another: what is known of
+// this node says nothing about their own, whose event may be lost too.
+func (w *watcher) unheard(on *watch) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.watches[on.path] == on {
+		delete(w.mu.watches, on.path)
+		on.event = zk.EventNotWatching
+		close(on.fired)
 	}
-	e.mu.Unlock()
-	if ev.Type == wire.EventDeleted {
-		e.loseNode(ev.Path, errNodeGone) // if it is held: somebody else deleted it (F24)
+}
+
+// fire hands an event to the watch it is for. It runs on the client's goroutine, in the order in which the server
+// sent the events. Events are hints: what they mean is decided by the waiters' rule (inFrontNow).
+func (w *watcher) fire(ev wire.WatcherEvent) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	on := w.mu.watches[ev.Path]
+	delete(w.mu.watches, ev.Path)
+	if on != nil {
+		on.event = zk.EventType(ev.Type)
+		on.erasure = w.reaper.underWay(ev.Path)
+		close(on.fired)
 	}
 }
 
@@ -194,99 +233,4 @@ func (w *watch) hasFired() bool {
 	default:
 		return false
 	}
-}
-
-// listing is one answer to "who is in the queue", shared by all who asked before it was sent.
-type listing struct {
-	done  chan struct{}
-	names []string
-	conn  uint64 // the connection over which it was answered, 0 if that is not sure
-	err   error
-}
-
-// listKind is what is listed. A synced list shows all that the servers had done when it was asked for: a server that lags
-// behind catches up first.
-type listKind struct {
-	root   string
-	synced bool
-}
-
-// listQueue keeps the lists of one kind to one at a time.
-type listQueue struct {
-	running bool
-	next    *listing // not sent yet: whoever asks now may share it
-}
-
-// list returns the children of a root, as they were at some time after the call.
-func (e *era) list(ctx context.Context, kind listKind) (*listing, error) {
-	e.mu.Lock()
-	q := e.mu.lists[kind]
-	if q == nil {
-		q = &listQueue{}
-		e.mu.lists[kind] = q
-	}
-	l := q.next
-	if l == nil {
-		l = &listing{done: make(chan struct{})}
-		q.next = l
-	}
-	start := !q.running
-	q.running = true
-	e.mu.Unlock()
-	if start && !e.s.spawn(func() { e.runLists(kind, q) }) {
-		return nil, e.s.closedErr()
-	}
-	select {
-	case <-l.done:
-		if l.err != nil {
-			return nil, l.err
-		}
-		return l, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	case <-e.over:
-		return nil, e.overErr()
-	}
-}
-
-// runLists sends the lists that were asked for, one after the other, until nobody asks.
-func (e *era) runLists(kind listKind, q *listQueue) {
-	for {
-		// Those who ask while there is no connection share one list. If there will be none, the list says so.
-		_, _ = e.waitAttached(context.Background())
-		e.mu.Lock()
-		l := q.next
-		q.next = nil // sent from here on: later askers need a later list
-		if l == nil {
-			q.running = false
-			delete(e.mu.lists, kind)
-			e.mu.Unlock()
-			return
-		}
-		e.mu.Unlock()
-		l.names, l.conn, l.err = e.children(kind)
-		e.eraseStrays(kind.root, l.names)
-		close(l.done)
-	}
-}
-
-// errMoved says that two requests did not go over one connection, and the second answer is worth nothing: another server
-// may lag behind what the first had caught up with.
-var errMoved = errors.New("the connection changed between sync and list")
-
-func (e *era) children(kind listKind) (names []string, conn uint64, err error) {
-	var synced uint64
-	if kind.synced {
-		a, err := e.ask(context.Background(), wire.OpSync, wire.PathRequest{Path: kind.root})
-		if err != nil {
-			return nil, 0, err
-		}
-		synced = a.conn
-	}
-	var children wire.ChildrenStatResponse
-	a, err := e.read(context.Background(), wire.OpGetChildren2, wire.PathWatchRequest{Path: kind.root}, &children)
-	if kind.synced && a.conn != synced && (err == nil || errors.Is(err, zk.ErrNoNode)) {
-		return nil, 0, errMoved
-	}
-	return children.Children, a.conn, denied(err, "list", "READ", kind.root)
 }

@@ -14,17 +14,17 @@ var library = []mutant{
 	{"no look for the node after a lost create", "I2, F3", "protection.go", "TestVirtual_CreateLost_IsAdopted", []Swap{{
 		"\t\tc.resolve(id)\n\t\tif c.node != \"\" || c.err != nil {\n\t\t\treturn\n\t\t}\n", ""}}},
 	{"a node of another session is adopted", "I3, R30", "protection.go", "TestVirtual_CreateLost_NodeIsOfAnotherSession_IsNotAdopted", []Swap{{
-		"stat.EphemeralOwner == e.id:", "true:"}}},
-	{"no sync before the look", "I2, F4", "watcher.go", "TestVirtual_CreateLost_NotCommittedYet_IsAdopted", []Swap{{
-		"a, err := e.ask(context.Background(), wire.OpSync, wire.PathRequest{Path: kind.root})", "var a answer\n\t\ta.conn, err = e.waitAttached(context.Background())"}}},
+		"stat.EphemeralOwner == z.id:", "true:"}}},
+	{"no sync before the look", "I2, F4", "list.go", "TestVirtual_CreateLost_NotCommittedYet_IsAdopted", []Swap{{
+		"a, err := l.z.ask(context.Background(), wire.OpSync, wire.PathRequest{Path: kind.root})", "var a answer\n\t\ta.conn, err = l.z.waitAttached(context.Background())"}}},
 	{"a create kept from a session that is over is sent in the next", "I2, F5", "link.go", "TestLink_RequestOfAnotherSession_IsNotSent", []Swap{{
-		"s.link.attached && s.link.era == e && s.sendLocked(r)", "s.link.attached && s.sendLocked(r)"}}},
+		"return s.link.attached && s.link.era != nil && s.link.era.zkSession == z\n", "return s.link.attached\n"}}},
 	{"a create applied late is not looked for again", "I4, F2", "protection.go", "TestVirtual_CreateAppliedLate_IsDeleted", []Swap{{
-		"if e.pause(e.sessionTimeout() / 3) {", "if false {"}}},
+		"if r.z.pause(r.z.timeout() / 3) {", "if false {"}}},
 	{"a list that shows a create applied late says nothing", "I4, F2", "protection.go", "TestVirtual_CreateAppliedLate_IsDeleted", []Swap{{
-		"if len(e.mu.strays) > 0 {", "if false {"}}},
+		"if len(r.mu.strays) > 0 {", "if false {"}}},
 	{"creates are tried again without a pause", "I7, R25", "protection.go", "TestVirtual_CreateFailsForEver_BacksOff", []Swap{{
-		"if try > 1 && !e.pause(backoff.next()) {", "if try > 1 && !e.pause(0*backoff.next()) {"}}},
+		"if try > 1 && !z.pause(backoff.next()) {", "if try > 1 && !z.pause(0*backoff.next()) {"}}},
 	{"creates are tried again although nobody waits", "I6, I7", "protection.go", "TestVirtual_CreateFailsForEver_BacksOff", []Swap{{
 		"if try > 0 && c.wanted.Err() != nil {", "if false {"}}},
 	{"a list from before a lost create counts as ours", "I8, R55", "attempt.go", "TestVirtual_CreateCutInFlight_KeepsItsPlace", []Swap{{
@@ -39,7 +39,7 @@ var library = []mutant{
 	{"an error is told as a number", "F28", "internal/wire/code.go", "TestVirtual_CreateRefused_ErrorSaysWhich", []Swap{{
 		"return name + \" (\" + strconv.Itoa(int(c)) + \")\"", "return name[:0] + strconv.Itoa(int(c))"}}},
 	{"a node whose token cannot be read is left", "I4, R2", "protection.go", "TestVirtual_RequestFailsAfterTheCreate_LeavesNothing", []Swap{{
-		"\t\t\t\te.erase(node)\n\t\t\t\tc.err = err\n", "\t\t\t\tc.err = err\n"}}},
+		"\t\t\t\tr.erase(node)\n\t\t\t\tc.err = err\n", "\t\t\t\tc.err = err\n"}}},
 	{"watches that fail are set again without a pause", "R25, F28", "attempt.go", "TestVirtual_RequestFailsAfterTheCreate_LeavesNothing", []Swap{{
 		"\tcase refused(err):\n\t\treturn err\n\t}\n\treturn a.pause(e, a.retry.next())", "\tcase refused(err):\n\t\treturn err\n\t}\n\treturn a.pause(e, time.Millisecond)"}}},
 	{"a lock root that is gone is an error", "F26, R58", "attempt.go", "TestVirtual_LockRootDeleted_AtEveryRequest", []Swap{{
@@ -47,18 +47,18 @@ var library = []mutant{
 	{"parents are made once", "F26, R5", "root.go", "TestVirtual_LockRootDeleted_AtEveryRequest", []Swap{{
 		"if i := strings.LastIndexByte(path, '/'); i > 0 {", "if i := strings.LastIndexByte(path, '/'); i > 0 && len(path) == len(m.root) {"}}},
 	{"a delete goes past the chroot", "R26, I4", "protection.go", "TestVirtual_Chroot_CleansUp", []Swap{{
-		"wire.OpDelete, wire.PathVersionRequest{Path: node, Version: -1})", "wire.OpDelete, wire.PathVersionRequest{Path: strings.TrimPrefix(node, e.s.chroot), Version: -1})"}}},
+		"wire.OpDelete, wire.PathVersionRequest{Path: node, Version: -1})", "wire.OpDelete, wire.PathVersionRequest{Path: strings.TrimPrefix(node, \"/team\"), Version: -1})"}}},
 
 	// Deleting.
 	{"the reaper is off", "I4, R25", "protection.go", "TestVirtual_DeleteFails_IsTriedAgain", []Swap{{
-		"\t\t\tclose(x.refused)\n\t\t}\n\t\tif !e.pause(backoff.next()) {", "\t\t\tclose(x.refused)\n\t\t}\n\t\tif _ = backoff.next(); true {"}}},
+		"\t\t\tclose(x.refused)\n\t\t}\n\t\tif !r.z.pause(backoff.next()) {", "\t\t\tclose(x.refused)\n\t\t}\n\t\tif _ = backoff.next(); true {"}}},
 	{"NoNode after an unanswered delete is a loss", "F10", "protection.go", "TestVirtual_ReplyToDeleteLost_ReleaseSucceeds", []Swap{{
 		"x.ok = unanswered\n", "x.ok = unanswered && false\n"}}},
 	{"NoNode is success always", "I5, F24", "protection.go", "TestVirtual_NodeDeletedBeforeTheRelease_IsLost", []Swap{{
 		"x.ok = unanswered\n", "x.ok = unanswered || true\n"}}},
 	{"release goes by the name's prefix", "I1, I8", "protection.go", "TestVirtual_Release_WakesOneWaiter", []Swap{{
-		"\t\t_, err := e.ask(context.Background(), wire.OpDelete, wire.PathVersionRequest{Path: node, Version: -1})\n",
-		"\t\tvar all wire.ChildrenStatResponse\n\t\t_, err := e.read(context.Background(), wire.OpGetChildren2, wire.PathWatchRequest{Path: parentOf(node)}, &all)\n\t\tfor _, n := range all.Children {\n\t\t\tif strings.HasPrefix(n, protectedPrefix) {\n\t\t\t\t_, err = e.ask(context.Background(), wire.OpDelete, wire.PathVersionRequest{Path: parentOf(node) + \"/\" + n, Version: -1})\n\t\t\t}\n\t\t}\n"}}},
+		"\t\t_, err := r.z.ask(context.Background(), wire.OpDelete, wire.PathVersionRequest{Path: node, Version: -1})\n",
+		"\t\tvar all wire.ChildrenStatResponse\n\t\t_, err := r.z.read(context.Background(), wire.OpGetChildren2, wire.PathWatchRequest{Path: parentOf(node)}, &all)\n\t\tfor _, n := range all.Children {\n\t\t\tif strings.HasPrefix(n, protectedPrefix) {\n\t\t\t\t_, err = r.z.ask(context.Background(), wire.OpDelete, wire.PathVersionRequest{Path: parentOf(node) + \"/\" + n, Version: -1})\n\t\t\t}\n\t\t}\n"}}},
 	{"the node of a waiter that gave up is left", "I4", "attempt.go", "TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
 		"\t\ta.giveUp(e, c.node, err)\n", ""}}},
 
@@ -96,7 +96,7 @@ var library = []mutant{
 	{"grant: our own node may go at the last moment", "I3", "attempt.go", "TestGrant_OwnNodeDeletedInBetween_QueuesAgain", []Swap{{
 		"if own != nil && own.hasFired() && own.event == zk.EventNodeDeleted {", "if false {"}}},
 	{"grant: the session may be over", "I3, R57", "era.go", "TestGrant_SessionOver_GrantsNothing", []Swap{{
-		"\terr = e.mu.cause\n", ""}}},
+		"\terr = e.why()\n", ""}}},
 	{"grant: no look at the lease after a long wait", "I5", "era.go", "TestVirtual_LongWait_LeaseIsRenewedBeforeTheGrant", []Swap{{
 		"ok = err == nil && e.mu.lease.end.sub(now) >= e.minRoomLocked()", "ok = err == nil"}}},
 	{"grant: under end-on-suspend, also while suspended", "I5", "attempt.go", "TestVirtual_EndOnSuspend_EndsEveryHold", []Swap{{
@@ -106,56 +106,55 @@ var library = []mutant{
 
 	// Watches.
 	{"a watch that could not be set is kept", "I7, R8", "watcher.go", "TestVirtual_TenThousandCycles_GrowNothing", []Swap{{
-		"if e.mu.watches[w.path] == w { // a read that fails", "if false { // a read that fails"}}},
+		"if w.mu.watches[on.path] == on { // a read that fails", "if false { // a read that fails"}}},
 	{"ids of lost creates are kept", "I7, R8", "protection.go", "TestVirtual_TenThousandCycles_GrowNothing", []Swap{{
-		"\t\t\t\te.forgetStray(id)\n", ""}}},
-	{"each waiter lists for itself", "R50, R69, F40", "watcher.go", "TestVirtual_ConnectionLost_ManyWait_ListsTwice|TestVirtual_CreatesLost_AreLookedForTogether", []Swap{{
-		"\tq := e.mu.lists[kind]\n\tif q == nil {\n", "\tvar q *listQueue\n\tif q == nil {\n"}}},
+		"\t\t\t\tr.forgetStray(id)\n", ""}}},
+	{"each waiter lists for itself", "R50, R69, F40", "list.go", "TestVirtual_ConnectionLost_ManyWait_ListsTwice|TestVirtual_CreatesLost_AreLookedForTogether", []Swap{{
+		"\tq := l.mu.queues[kind]\n\tif q == nil {\n", "\tvar q *listQueue\n\tif q == nil {\n"}}},
 	{"a watch that fired is kept, and not set again", "F31, I8", "watcher.go", "TestVirtual_DataChanged_IsWatchedOn", []Swap{{
-		"\tdelete(e.mu.watches, ev.Path)\n\tif w != nil {\n", "\tif w != nil && !w.hasFired() {\n"}}},
+		"\tdelete(w.mu.watches, ev.Path)\n\tif on != nil {\n", "\tif on != nil && !on.hasFired() {\n"}}},
 	{"each wait sets a watch of its own", "I7, R8", "watcher.go", "TestVirtual_WaitsTimeOut_ShareOneWatch", []Swap{{
-		"\tif w == nil {\n", "\tif true {\n"}}},
+		"\tif on == nil {\n", "\tif true {\n"}}},
 	{"a waiter sleeps through a reconnect", "F22, F30", "attempt.go", "TestVirtual_WatchesNotRestored_ListsAgain", []Swap{{
 		"if now != 0 && now != conn {", "if now != 0 && now != conn && false {"}}},
 	{"watches that were not restored are kept", "F30", "watcher.go", "TestVirtual_WatchesRefused_AreSetAtOnce", []Swap{{
 		"if a.fate == wasAnswered && a.code != wire.OK {", "if false {"}}},
 	{"a restored watch counts as one set on this connection", "I1, I3, F31", "watcher.go", "TestVirtual_PredecessorsWatchRestored_IsGrantedByAList", []Swap{{
-		"func (e *era) restored(ws []*watch, a answer) {\n", "func (e *era) restored(ws []*watch, a answer) {\n\tfor _, w := range ws {\n\t\tw.conn = a.conn\n\t}\n"}}},
+		"func (w *watcher) restored(them []*watch, a answer) {\n", "func (w *watcher) restored(them []*watch, a answer) {\n\tfor _, on := range them {\n\t\ton.conn = a.conn\n\t}\n"}}},
 	{"watches are restored as of the beginning of time", "I8, F31", "watcher.go", "TestVirtual_PredecessorsWatchRestored_IsGrantedByAList", []Swap{{
-		"RelativeZxid: t.zxids.Before()", "RelativeZxid: 0 * t.zxids.Before()"}}},
+		"RelativeZxid: before", "RelativeZxid: 0 * before"}}},
 	{"no re-check", "F30", "watcher.go", "TestVirtual_EventLost_IsGrantedByTheRecheck|TestVirtual_OwnEventLost_QueuesAgain", []Swap{{
-		"for e.pause(e.sessionTimeout()) {", "for e.pause(24 * time.Hour) {"}, {
+		"for w.z.pause(w.z.timeout()) {", "for w.z.pause(24 * time.Hour) {"}, {
 		"import (\n\t\"context\"\n\t\"errors\"\n", "import (\n\t\"context\"\n\t\"errors\"\n\t\"time\"\n"}}},
 	{"a re-check that finds a node gone tells nobody", "F30", "watcher.go", "TestVirtual_EventLost_IsGrantedByTheRecheck", []Swap{{
 		"errors.Is(err, zk.ErrNoNode) {\n", "errors.Is(err, zk.ErrNoNode) && false {\n"}}},
 	{"a re-check that finds a node gone is its deletion", "I3, F30", "watcher.go", "TestVirtual_BothEventsLost_NeverGrants", []Swap{{
-		"w.event = zk.EventNotWatching", "w.event = zk.EventNodeDeleted"}}},
+		"on.event = zk.EventNotWatching", "on.event = zk.EventNodeDeleted"}}},
 	{"nobody looks again when the queue was empty for a while", "F30", "watcher.go", "TestVirtual_EventLost_IsGrantedByTheRecheck", []Swap{{
-		"\t\t\te.mu.looking = false // the next", "\t\t\t// the next"}}},
+		"\t\t\tw.mu.looking = false // the next", "\t\t\t// the next"}}},
 	{"everybody lists in each session timeout", "F30, F40", "watcher.go", "TestVirtual_QuietWait_CostsOneReadANode", []Swap{{
 		"errors.Is(err, zk.ErrNoNode) {\n", "errors.Is(err, zk.ErrNoNode) || err == nil {\n"}}},
 	{"watches are not restored after a reconnect", "I1", "link.go", "TestLink_RestoredWatchesGoFirst|TestVirtual_RestoredWatches_GoFirst", []Swap{{
-		"\tfor _, r := range e.restore(s.link.tap) {\n\t\ts.sendLocked(r)\n\t}\n", ""}}},
+		"\tfor _, r := range e.restore(s.link.tap.zxids.Before()) {\n\t\ts.sendLocked(r)\n\t}\n", ""}}},
 	{"an answer counts for another connection than its own", "I1, I3, F6", "tap.go", "TestRequest_IsAnswered_ClientSeesNothing", []Swap{{
 		"conn: t.seq, zxid: h.Zxid", "conn: t.seq + 1, zxid: h.Zxid"}}},
 	{"the predecessor is watched before our own node", "F31", "attempt.go", "TestVirtual_Waiter_WatchesItsOwnNodeFirst", []Swap{{
 		"own, err := e.watch(a.ctx, c.node)\n", "_, _ = e.watch(a.ctx, a.m.root+\"/\"+p.predecessor)\n\town, err := e.watch(a.ctx, c.node)\n"}}},
 	{"a watch is registered when its request is answered", "I8, F30", "watcher.go", "TestVirtual_EventBehindTheAnswer_IsHeard", []Swap{
-		{"\t\te.mu.watches[path] = w\n", ""},
-		{"func(a answer) { e.armed(w, a) })", "func(a answer) {\n\t\t\tgo func() {\n\t\t\t\te.mu.Lock()\n\t\t\t\te.mu.watches[w.path] = w\n\t\t\t\te.mu.Unlock()\n\t\t\t\te.armed(w, a)\n\t\t\t}()\n\t\t})"}}},
+		{"\t\tw.mu.watches[path] = on\n", ""},
+		{"func(a answer) { w.armed(on, a) })", "func(a answer) {\n\t\t\tgo func() {\n\t\t\t\tw.mu.Lock()\n\t\t\t\tw.mu.watches[on.path] = on\n\t\t\t\tw.mu.Unlock()\n\t\t\t\tw.armed(on, a)\n\t\t\t}()\n\t\t})"}}},
 	{"everybody watches the first in the queue", "I8, F40", "queue.go", "TestPlaceOf|TestVirtual_Release_WakesOneWaiter", []Swap{{
 		"if ok, known := ahead(last, m); ok || !known {", "if ok, known := ahead(m, last); ok || !known {"}}},
 	{"everybody watches the whole root", "I8, F40", "watcher.go", "TestVirtual_Release_WakesOneWaiter", []Swap{
-		{"\t\tif !e.s.send(e, r) {\n\t\t\te.armed", "\t\te.s.send(e, newRequest(wire.OpGetChildren2, wire.PathWatchRequest{Path: parentOf(path), Watch: true}, func(answer) {}))\n\t\tif !e.s.send(e, r) {\n\t\t\te.armed"},
-		{"\te.mu.Lock()\n\tw := e.mu.watches[ev.Path]\n", `	e.mu.Lock()
-	for p, w := range e.mu.watches {
+		{"\t\tif !w.z.carrier.send(w.z, r) {\n\t\t\tw.armed", "\t\tw.z.carrier.send(w.z, newRequest(wire.OpGetChildren2, wire.PathWatchRequest{Path: parentOf(path), Watch: true}, func(answer) {}))\n\t\tif !w.z.carrier.send(w.z, r) {\n\t\t\tw.armed"},
+		{"\ton := w.mu.watches[ev.Path]\n", `	for p, other := range w.mu.watches {
 		if ev.Type == wire.EventChildrenChanged && strings.HasPrefix(p, ev.Path+"/") {
-			delete(e.mu.watches, p)
-			w.event = zk.EventType(ev.Type)
-			close(w.fired)
+			delete(w.mu.watches, p)
+			other.event = zk.EventType(ev.Type)
+			close(other.fired)
 		}
 	}
-	w := e.mu.watches[ev.Path]
+	on := w.mu.watches[ev.Path]
 `},
 		{"import (\n\t\"context\"\n", "import (\n\t\"context\"\n\t\"strings\"\n"}}},
 
@@ -221,7 +220,7 @@ var library = []mutant{
 	{"the node of a hold that ended without its session is left", "I4, F43", "era.go", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds|TestVirtual_EndOnSuspend_IsToldAtOnce", []Swap{{
 		"\tcase told:\n", "\tcase told && false:\n"}}},
 	{"a late answer brings a lease back that had ended", "I5, F18", "era.go", "TestVirtual_AnswerAfterTheLeasesEnd_RenewsNothing", []Swap{{
-		"\te.look(e.s.clock.now())\n\te.mu.Lock()\n\tdefer e.mu.Unlock()\n\tif e.mu.cause == nil {\n", "\te.mu.Lock()\n\tdefer e.mu.Unlock()\n\tif e.mu.cause == nil {\n"}}},
+		"\te.look(e.s.clock.now())\n\te.mu.Lock()\n\tdefer e.mu.Unlock()\n\tif !e.isOver() {\n", "\te.mu.Lock()\n\tdefer e.mu.Unlock()\n\tif !e.isOver() {\n"}}},
 
 	// Being told.
 	{"Err looks at a flag, not at the clock", "I5, F18", "hold.go", "TestVirtual_Suspend_IsLostAtTheFirstLook", []Swap{{
@@ -316,8 +315,8 @@ var library = []mutant{
 		"\tif last {\n\t\tt.forgetLocked(d)\n", "\tif last {\n"}}},
 	{"the hold ends with the wait's context", "I5", "hold.go", "TestHoldContext_OutlivesTheWait", []Swap{{
 		"context.WithCancelCause(context.WithoutCancel(ctx))", "context.WithCancelCause(ctx)"}}},
-	{"the cap on lock nodes drifts", "I7, F29", "era.go", "TestVirtual_MaxLockNodes_DoesNotDrift", []Swap{{
-		"\te.mu.reserved--\n", ""}}},
+	{"the cap on lock nodes drifts", "I7, F29", "protection.go", "TestVirtual_MaxLockNodes_DoesNotDrift", []Swap{{
+		"\tr.mu.reserved--\n", ""}}},
 
 	// The connection.
 	// Requests of ours, between the client's.
@@ -347,7 +346,7 @@ var library = []mutant{
 		"o.auth = append(o.auth, credential{scheme, newSecret(auth)})", "o.open, o.auth = auth, append(o.auth, credential{scheme, newSecret(auth)})"}}},
 	{"the password of the ZooKeeper session lies open", "R71", "era.go", "TestPrinting_NothingToFind", []Swap{{
 		"\tpassword secret\n", "\tpassword secret\n\topen     []byte\n"}, {
-		"password: r.password, over:", "password: r.password, open: r.password.reveal(), over:"}}},
+		"password: r.password}\n", "password: r.password, open: r.password.reveal()}\n"}}},
 	{"a Session is printed by its fields", "R71", "session.go", "TestPrinting_Says", []Swap{{
 		"func (s *Session) Format(", "func (s *Session) format("}}},
 	{"a connection string with a password is quoted", "R71", "session.go", "TestPrinting_NoSecret|TestPrinting_NothingToFind", []Swap{{

@@ -1,0 +1,190 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// zkSession is one ZooKeeper session as requests see it: whether it is over, and why, and what it takes to ask something in
+// it. Requests wait until it is attached, and end with it or with their caller. None is sent in any other (I3).
+type zkSession struct {
+	id      int64
+	carrier carrier
+	log     *eventLog
+	timeout func() time.Duration // the session timeout
+	over    chan struct{}        // closed when it is over
+
+	mu struct {
+		sync.Mutex
+		cause error // why it is over
+	}
+}
+
+// carrier is the connection, as far as requests know it.
+type carrier interface {
+	// send hands a request to the connection over which z is attached. It returns false, and forgets the request, if there is
+	// none.
+	send(z *zkSession, r *request) bool
+	// attachedConn is the number of the connection over which z is attached now, 0 if it is not.
+	attachedConn(z *zkSession) (conn uint64, changed <-chan struct{}, err error)
+	// spawn runs f on a goroutine that Close waits for, and returns false, without doing so, when the Session is closed; then
+	// closedErr says so.
+	spawn(f func()) bool
+	closedErr() error
+	// nudge has the Session's goroutine look again at what is held and queued.
+	nudge()
+}
+
+// end makes the session over, once.
+func (z *zkSession) end(cause error) bool {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if z.mu.cause != nil {
+		return false
+	}
+	z.mu.cause = cause
+	close(z.over)
+	return true
+}
+
+func (z *zkSession) isOver() bool {
+	select {
+	case <-z.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// why returns why the session is over, nil if it is not.
+func (z *zkSession) why() error {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return z.mu.cause
+}
+
+// overErr says that the session is over and why; ErrClosed if it is the Session that is.
+func (z *zkSession) overErr() error {
+	cause := z.why()
+	if errors.Is(cause, ErrClosed) || errors.Is(cause, ErrAuthFailed) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", errEraOver, cause)
+}
+
+// pause waits, and says whether the session still goes on.
+func (z *zkSession) pause(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-z.over:
+		return false
+	}
+}
+
+func (z *zkSession) attachedConn() (conn uint64, changed <-chan struct{}, err error) {
+	return z.carrier.attachedConn(z)
+}
+
+// stat returns zk.ErrNoNode if there is no node.
+func (z *zkSession) stat(node string) (*wire.Stat, error) {
+	var stat wire.Stat
+	_, err := z.read(context.Background(), wire.OpExists, wire.PathWatchRequest{Path: node}, &stat)
+	return &stat, err
+}
+
+// multi does all of the operations or none. If one of them failed, it is the i-th, and its error is err; otherwise i is −1.
+func (z *zkSession) multi(ctx context.Context, ops wire.MultiRequest, urgent bool) (i int, err error) {
+	a, err := z.askAs(ctx, wire.OpMulti, ops, urgent)
+	if err != nil {
+		return -1, err
+	}
+	var res wire.MultiResponse
+	if err := a.decode(&res); err != nil {
+		return -1, err
+	}
+	for i, r := range res.Results { // those before the one that failed are clean
+		if r.Err != wire.OK && i < len(ops.Ops) {
+			return i, codeError(r.Err)
+		}
+	}
+	return -1, nil
+}
+
+// ask sends one request in this ZooKeeper session, when that is attached, and waits for its answer under ctx. A request that
+// was never sent is sent over the next connection. The error is zk.ErrConnectionClosed if there was no answer, the server's
+// if it answered with one, and why the session is over or the cause of ctx if either ended first. A caller who leaves does not take the request
+// back.
+func (z *zkSession) ask(ctx context.Context, op wire.Op, body wire.Record) (answer, error) {
+	return z.askAs(ctx, op, body, false)
+}
+
+func (z *zkSession) askAs(ctx context.Context, op wire.Op, body wire.Record, urgent bool) (answer, error) {
+	for {
+		if _, err := z.waitAttached(ctx); err != nil {
+			return answer{}, err
+		}
+		ch := make(chan answer, 1)
+		r := newRequest(op, body, func(a answer) { ch <- a })
+		r.urgent = urgent
+		if err := r.tooLong(); err != nil {
+			return answer{}, err
+		}
+		if !z.carrier.send(z, r) {
+			continue
+		}
+		var a answer
+		select {
+		case a = <-ch:
+		case <-ctx.Done():
+			return answer{}, context.Cause(ctx)
+		case <-z.over:
+			return answer{}, z.overErr()
+		}
+		switch {
+		case z.isOver():
+			return answer{}, z.overErr()
+		case a.fate == neverSent:
+			continue
+		}
+		return a, a.err()
+	}
+}
+
+// read asks, and decodes a successful answer.
+func (z *zkSession) read(ctx context.Context, op wire.Op, body wire.Record, into interface{ Decode(*wire.Decoder) }) (answer, error) {
+	a, err := z.ask(ctx, op, body)
+	if err == nil {
+		err = a.decode(into)
+	}
+	return a, err
+}
+
+// waitAttached waits until the session is attached, and returns over which connection.
+func (z *zkSession) waitAttached(ctx context.Context) (conn uint64, err error) {
+	for {
+		if z.isOver() {
+			return 0, z.overErr()
+		}
+		conn, changed, err := z.attachedConn()
+		if err != nil {
+			return 0, err
+		}
+		if conn != 0 {
+			return conn, nil
+		}
+		select {
+		case <-changed:
+		case <-z.over:
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+	}
+}
