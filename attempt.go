@@ -361,7 +361,7 @@ func (a *attempt) grant(e *era, c *creation, own *watch) error {
 	s := a.m.s
 	s.locks.prepare(a, e, c.node, c.token)
 	for renewed := false; ; renewed = true {
-		ok, err := e.hold(a.d)
+		ok, err := e.hold(c.node, a.d)
 		switch {
 		case errors.Is(err, ErrNoRoom):
 			return err

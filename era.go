@@ -22,31 +22,37 @@ type era struct {
 	*lister
 	*reaper
 	*watcher
-	s        *Session
+	clock    *clock
 	password secret
 
 	mu struct {
 		sync.Mutex // never held across a channel, a callback or a ZooKeeper call
 		lease      lease
-		heard      instant              // when its server last answered
-		hangUps    int                  // over, and how often a server hung up when asked to end its session
-		held       map[string]*lockData // by node: what the heartbeat checks and the lease protects
-		beating    uint64               // the connection over which a beat is under way
-		beatSoon   bool                 // a beat is wanted at once
-		roots      map[string]bool      // lock roots that were there
+		heard      instant           // when its server last answered
+		hangUps    int               // over, and how often a server hung up when asked to end its session
+		held       map[string]tenant // by node: what the heartbeat checks and the lease protects
+		beating    uint64            // the connection over which a beat is under way
+		beatSoon   bool              // a beat is wanted at once
+		roots      map[string]bool   // lock roots that were there
 	}
 }
 
-func newEra(s *Session, r connectResponse, conn uint64, exchange frame) *era {
-	e := &era{s: s, password: r.password}
-	e.zkSession = &zkSession{id: r.sessionID, carrier: s, log: s.log, timeout: e.sessionTimeout, over: make(chan struct{})}
-	e.lister = newLister(e.zkSession)
-	e.reaper = newReaper(e.zkSession, e.lister, s.opts.maxLockNodes)
-	e.watcher = newWatcher(e.zkSession, e.reaper)
-	e.mu.lease.mode = s.opts.mode
+// tenant is who holds under the lease.
+type tenant interface {
+	// lose tells that the hold is lost, whose lease would have ended then, and returns whether there was anybody to tell.
+	lose(cause error, end instant) (told bool)
+}
+
+func newEra(z *zkSession, clk *clock, o *sessionOptions, r connectResponse, conn uint64, exchange frame) *era {
+	e := &era{zkSession: z, clock: clk, password: r.password}
+	z.id, z.timeout, z.over = r.sessionID, e.sessionTimeout, make(chan struct{})
+	e.lister = newLister(z)
+	e.reaper = newReaper(z, e.lister, o.maxLockNodes)
+	e.watcher = newWatcher(z, e.reaper)
+	e.mu.lease.mode = o.mode
 	e.mu.lease.attached(conn, exchange, r.timeout, true)
 	e.mu.heard = exchange.answered
-	e.mu.held = make(map[string]*lockData)
+	e.mu.held = make(map[string]tenant)
 	e.mu.roots = make(map[string]bool)
 	return e
 }
@@ -78,7 +84,7 @@ func (e *era) answered(conn uint64, f frame) {
 // quorum renews the lease, unless it has already ended over a hold: who was paused past the end sees the loss at its
 // first look, whatever answer was waiting in the socket.
 func (e *era) quorum(conn uint64, sent instant) {
-	e.look(e.s.clock.now())
+	e.look(e.clock.now())
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.isOver() {
@@ -149,48 +155,15 @@ func (e *era) lose(cause error) {
 		e.mu.Unlock()
 		return
 	}
-	var holds []*lockData
-	for _, d := range e.mu.held {
-		holds = append(holds, d)
-	}
+	holds := slices.Collect(maps.Values(e.mu.held))
 	clear(e.mu.held)
 	end := e.mu.lease.end
 	e.mu.Unlock()
 
-	for _, d := range holds {
-		e.loseHold(d, cause, end)
+	for _, h := range holds {
+		h.lose(cause, end)
 	}
-	if errors.Is(cause, ErrClosed) || errors.Is(cause, ErrAuthFailed) {
-		return // the Session is shut
-	}
-	s := e.s
-	s.link.Lock()
-	var t *tap
-	if s.link.era == e {
-		s.link.attached = false
-		t = s.link.tap
-	}
-	if errors.Is(cause, errExpired) {
-		t = nil // the client is already on its way to a new session
-	}
-	s.broadcastLocked()
-	s.link.Unlock()
-	s.post(stateEvent{kind: lost, session: e.id, err: cause})
-	if t != nil {
-		t.cut()
-	}
-}
-
-// loseHold tells one holder, and logs which hold was lost, when and why. It returns whether there was anybody to tell.
-func (e *era) loseHold(d *lockData, cause error, end instant) (told bool) {
-	s := e.s
-	told = s.locks.lose(d, lostBecause(cause))
-	if !told || errors.Is(cause, ErrClosed) {
-		return told
-	}
-	s.log.warn("zklock: hold lost", "path", d.key.path, "node", d.node, "token", d.token, "owner", d.key.owner.String(),
-		"session", fmt.Sprintf("%#x", e.id), "reason", cause, "leaseEnd", s.clock.wall(end))
-	return true
+	e.carrier.lost(e.zkSession, cause)
 }
 
 // loseHolds ends every hold, while the ZooKeeper session lives on.
@@ -204,13 +177,13 @@ func (e *era) loseHolds(cause error) {
 // is gone, it must go. Who is not told of the loss is just releasing it, or was not granted it yet, and deletes it there.
 func (e *era) loseNode(node string, cause error) {
 	e.mu.Lock()
-	d, end := e.mu.held[node], e.mu.lease.end
+	h, end := e.mu.held[node], e.mu.lease.end
 	delete(e.mu.held, node)
 	e.mu.Unlock()
-	if d == nil {
+	if h == nil {
 		return
 	}
-	told := e.loseHold(d, cause, end)
+	told := h.lose(cause, end)
 	switch {
 	case errors.Is(cause, errNodeGone):
 		e.noteNode(node, false)
@@ -228,8 +201,8 @@ func (e *era) heldNodes() []string {
 
 // hold puts a granted lock under the lease. It refuses with an error when the era is over and when its session timeout
 // leaves no room at all, and without one when the lease is too near its end: then the caller renews it and asks again.
-func (e *era) hold(d *lockData) (ok bool, err error) {
-	now := e.s.clock.now()
+func (e *era) hold(node string, by tenant) (ok bool, err error) {
+	now := e.clock.now()
 	e.look(now)
 	e.mu.Lock()
 	err = e.why()
@@ -239,7 +212,7 @@ func (e *era) hold(d *lockData) (ok bool, err error) {
 	ok = err == nil && e.mu.lease.end.sub(now) >= e.minRoomLocked()
 	first := ok && len(e.mu.held) == 0
 	if ok {
-		e.mu.held[d.node] = d
+		e.mu.held[node] = by
 	}
 	// While we only waited, nothing renewed the lease, and a cheap read may have gone out just now: the next beat, a
 	// whole interval after it, could come too late for a lease that is near its end.
@@ -248,7 +221,7 @@ func (e *era) hold(d *lockData) (ok bool, err error) {
 	}
 	e.mu.Unlock()
 	if first {
-		e.s.nudge() // the lease's timer, and a heartbeat within h
+		e.carrier.nudge() // the lease's timer, and a heartbeat within h
 	}
 	return ok, err
 }
@@ -289,7 +262,7 @@ func (e *era) beat(conn uint64, held bool) bool {
 	}
 	e.mu.beating, e.mu.beatSoon = conn, false
 	e.mu.Unlock()
-	return e.s.spawn(func() {
+	return e.carrier.spawn(func() {
 		if held {
 			e.heartbeat()
 		} else {
@@ -300,7 +273,7 @@ func (e *era) beat(conn uint64, held bool) bool {
 			e.mu.beating = 0
 		}
 		e.mu.Unlock()
-		e.s.nudge()
+		e.carrier.nudge()
 	})
 }
 
@@ -326,7 +299,7 @@ func (e *era) checkNodes(nodes []string) (again []string) {
 	switch {
 	case failed == "":
 		if refused(err) {
-			e.s.log.error("zklock: the servers refuse the heartbeat; the holds end with the lease", "err", err)
+			e.log.error("zklock: the servers refuse the heartbeat; the holds end with the lease", "err", err)
 		}
 		return nil
 	case errors.Is(err, zk.ErrNoNode):

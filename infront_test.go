@@ -33,7 +33,7 @@ func newWaiter(t *testing.T) *waiter {
 	s := tt.m.s
 	s.opts.mode = SingleServerLease()
 	s.link.changed = make(chan struct{})
-	e := newEra(s, connectResponse{timeout: 10 * time.Second, sessionID: 7}, waitersConn, frame{})
+	e := newEra(&zkSession{carrier: s, log: s.log}, s.clock, &s.opts, connectResponse{timeout: 10 * time.Second, sessionID: 7}, waitersConn, frame{})
 	s.link.era, s.link.attached, s.link.tap = e, true, &tap{seq: waitersConn}
 	a, _ := tt.begin(NewOwner(""), false)
 	w := &waiter{

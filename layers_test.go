@@ -108,16 +108,16 @@ func TestLayers_NobodyLooksUp(t *testing.T) {
 // rooms are the files in the order in which they may know each other, lowest first: the types, methods and fields of a file are
 // for itself and for the files after it. The way there is not gone to its end (arrows).
 var rooms = []string{
-	"errors.go", "dialerror.go", "clock.go", "clock_linux.go", "log.go", "secret.go", "request.go",
+	"request.go", "errors.go", "dialerror.go", "clock_linux.go", "clock.go", "log.go", "secret.go",
 	"queue.go", "fate.go", "lease.go", "silence.go", "state.go",
 	"options.go", "tap.go", "names.go",
-	"zksession.go", "list.go", "protection.go", "watcher.go", "era.go", "dial.go", "link.go", "sessionkey.go", "session.go",
-	"lockdata.go", "root.go", "attempt.go", "hold.go", "participants.go", "revoke.go", "mutex.go",
+	"zksession.go", "list.go", "protection.go", "watcher.go", "era.go", "lockdata.go", "dial.go", "link.go", "session.go", "sessionkey.go",
+	"root.go", "attempt.go", "hold.go", "participants.go", "revoke.go", "mutex.go",
 }
 
 // arrows is how many pairs of a file and a name there are such that the name stands in a later room than the file. It may only
 // become fewer.
-const arrows = 105
+const arrows = 76
 
 // The layers again, as the compiler sees them: types, methods and fields included.
 func TestLayers_Arrows(t *testing.T) {

@@ -2,6 +2,7 @@ package zklock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/go-zookeeper/zk"
@@ -124,7 +125,7 @@ func (s *Session) connected(t *tap, r connectResponse, exchange frame) error {
 		return nil
 	}
 	// A session id that changes without an Expired event is an expiry (F37).
-	e := newEra(s, r, t.seq, exchange)
+	e := newEra(&zkSession{carrier: s, log: s.log}, s.clock, &s.opts, r, t.seq, exchange)
 	s.link.era = e
 	s.link.Unlock()
 	if old != nil {
@@ -275,4 +276,27 @@ func (s *Session) closedErr() error {
 		return ErrClosed
 	}
 	return s.link.err
+}
+
+// lost takes note that z is over. If it was given up, it may be alive at the servers: the client does not attach to it again
+// (see connecting), for Lost is final.
+func (s *Session) lost(z *zkSession, cause error) {
+	if errors.Is(cause, ErrClosed) || errors.Is(cause, ErrAuthFailed) {
+		return // the Session is shut
+	}
+	s.link.Lock()
+	var t *tap
+	if s.link.era != nil && s.link.era.zkSession == z {
+		s.link.attached = false
+		t = s.link.tap
+	}
+	if errors.Is(cause, errExpired) {
+		t = nil // the client is already on its way to a new session
+	}
+	s.broadcastLocked()
+	s.link.Unlock()
+	s.post(stateEvent{kind: lost, session: z.id, err: cause})
+	if t != nil {
+		t.cut()
+	}
 }

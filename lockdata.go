@@ -2,6 +2,8 @@ package zklock
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/google/uuid"
@@ -93,6 +95,7 @@ type lockTable struct {
 //	acquiring (attempt) ──▶ held (handles) ──▶ released: taken from the map, then the node is deleted
 //	                          └──▶ lost: stays in the map until the last handle is released
 type lockData struct {
+	table   *lockTable
 	key     lockKey
 	path    string             // as given to NewMutex
 	attempt *attempt           // while acquiring
@@ -143,7 +146,7 @@ func (t *lockTable) enter(ctx context.Context, m *Mutex, by asker, try bool) (ho
 	d := t.byKey[key]
 	switch {
 	case d == nil:
-		d = &lockData{key: key, path: m.path, handles: make(map[*Hold]struct{}), lostCh: make(chan struct{}), ended: make(chan struct{})}
+		d = &lockData{table: t, key: key, path: m.path, handles: make(map[*Hold]struct{}), lostCh: make(chan struct{}), ended: make(chan struct{})}
 		d.attempt = newAttempt(m, d)
 		t.byKey[key] = d
 		isNew = true
@@ -311,6 +314,17 @@ func (t *lockTable) lose(d *lockData, cause error) bool {
 		close(ch)
 	}
 	return len(handles) > 0
+}
+
+// lose ends the hold, once, and logs which was lost, when and why (tenant).
+func (d *lockData) lose(cause error, end instant) (told bool) {
+	told = d.table.lose(d, lostBecause(cause))
+	if !told || errors.Is(cause, ErrClosed) {
+		return told
+	}
+	d.e.log.warn("zklock: hold lost", "path", d.key.path, "node", d.node, "token", d.token, "owner", d.key.owner.String(),
+		"session", fmt.Sprintf("%#x", d.e.id), "reason", cause, "leaseEnd", d.e.clock.wall(end))
+	return true
 }
 
 // heldBy says whether the asker holds the lock.

@@ -34,7 +34,7 @@ func (t *tableTest) begin(o Owner, try bool) (*attempt, *joiner) {
 // grant has the attempt succeed.
 func (t *tableTest) grant(a *attempt, j *joiner) *Hold {
 	t.Helper()
-	t.table.prepare(a, &era{s: t.m.s, zkSession: &zkSession{over: make(chan struct{})}}, "/locks/a/n", 7)
+	t.table.prepare(a, &era{zkSession: &zkSession{over: make(chan struct{})}}, "/locks/a/n", 7)
 	require.True(t, t.table.grant(a))
 	r := <-j.result
 	require.NoError(t, r.err)
@@ -161,7 +161,7 @@ func TestLockTable_LeaveRacesWithGrant(t *testing.T) {
 		tt := newTableTest(t)
 		o := NewOwner("")
 		a, j := tt.begin(o, false)
-		tt.table.prepare(a, &era{s: tt.m.s, zkSession: &zkSession{over: make(chan struct{})}}, "/locks/a/n", 7)
+		tt.table.prepare(a, &era{zkSession: &zkSession{over: make(chan struct{})}}, "/locks/a/n", 7)
 		granted := make(chan bool, 1)
 		go func() { granted <- tt.table.grant(a) }()
 		left, last := tt.table.leave(a, j)
@@ -184,7 +184,7 @@ func TestLockTable_LeaveAfterTheGrant_IsGranted(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	a, j := tt.begin(o, false)
-	tt.table.prepare(a, &era{s: tt.m.s, zkSession: &zkSession{over: make(chan struct{})}}, "/locks/a/n", 7)
+	tt.table.prepare(a, &era{zkSession: &zkSession{over: make(chan struct{})}}, "/locks/a/n", 7)
 	require.True(t, tt.table.grant(a))
 	left, last := tt.table.leave(a, j)
 	require.False(t, left)
@@ -244,7 +244,7 @@ func TestLockTable_LostBeforeTheGrant(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	a, j := tt.begin(o, false)
-	tt.table.prepare(a, &era{s: tt.m.s, zkSession: &zkSession{over: make(chan struct{})}}, "/locks/a/n1", 7)
+	tt.table.prepare(a, &era{zkSession: &zkSession{over: make(chan struct{})}}, "/locks/a/n1", 7)
 	require.False(t, tt.table.lose(a.d, lostBecause(errExpired)), "there was nobody to tell")
 	require.False(t, tt.table.grant(a))
 

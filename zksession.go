@@ -36,6 +36,8 @@ type carrier interface {
 	// closedErr says so.
 	spawn(f func()) bool
 	closedErr() error
+	// lost is told that z is over, after its holds were.
+	lost(z *zkSession, cause error)
 	// nudge has the Session's goroutine look again at what is held and queued.
 	nudge()
 }

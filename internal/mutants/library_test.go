@@ -47,7 +47,7 @@ var library = []mutant{
 	{"parents are made once", "F26, R5", "root.go", "TestVirtual_LockRootDeleted_AtEveryRequest", []Swap{{
 		"if i := strings.LastIndexByte(path, '/'); i > 0 {", "if i := strings.LastIndexByte(path, '/'); i > 0 && len(path) == len(m.root) {"}}},
 	{"a delete goes past the chroot", "R26, I4", "protection.go", "TestVirtual_Chroot_CleansUp", []Swap{{
-		"wire.OpDelete, wire.PathVersionRequest{Path: node, Version: -1})", "wire.OpDelete, wire.PathVersionRequest{Path: strings.TrimPrefix(node, \"/team\"), Version: -1})"}}},
+		"wire.OpDelete, wire.PathVersionRequest{Path: node, Version: -1})", "wire.OpDelete, wire.PathVersionRequest{Path: strings.TrimPrefix(node, \"/team/app\"), Version: -1})"}}},
 
 	// Deleting.
 	{"the reaper is off", "I4, R25", "protection.go", "TestVirtual_DeleteFails_IsTriedAgain", []Swap{{
@@ -220,7 +220,7 @@ var library = []mutant{
 	{"the node of a hold that ended without its session is left", "I4, F43", "era.go", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds|TestVirtual_EndOnSuspend_IsToldAtOnce", []Swap{{
 		"\tcase told:\n", "\tcase told && false:\n"}}},
 	{"a late answer brings a lease back that had ended", "I5, F18", "era.go", "TestVirtual_AnswerAfterTheLeasesEnd_RenewsNothing", []Swap{{
-		"\te.look(e.s.clock.now())\n\te.mu.Lock()\n\tdefer e.mu.Unlock()\n\tif !e.isOver() {\n", "\te.mu.Lock()\n\tdefer e.mu.Unlock()\n\tif !e.isOver() {\n"}}},
+		"\te.look(e.clock.now())\n\te.mu.Lock()\n\tdefer e.mu.Unlock()\n\tif !e.isOver() {\n", "\te.mu.Lock()\n\tdefer e.mu.Unlock()\n\tif !e.isOver() {\n"}}},
 
 	// Being told.
 	{"Err looks at a flag, not at the clock", "I5, F18", "hold.go", "TestVirtual_Suspend_IsLostAtTheFirstLook", []Swap{{
@@ -277,7 +277,7 @@ var library = []mutant{
 		"if now.sub(ends) > lateLook && doubted != ends {", "if doubted < 0 {"}}},
 	{"a longer timeout of a later server counts", "F45, I5", "lease.go", "TestLease_TimeoutChangesOnAttachingAgain", []Swap{{
 		"if newSession || shorter {", "if true {"}}},
-	{"the connection that reassures falsely is kept", "F12, R41", "era.go", "TestVirtual_NoQuorum_IsLostAndLeft", []Swap{{
+	{"the connection that reassures falsely is kept", "F12, R41", "link.go", "TestVirtual_NoQuorum_IsLostAndLeft", []Swap{{
 		"\tif t != nil {\n\t\tt.cut()\n\t}\n", "\t_ = t\n"}}},
 	{"Lost is told twice", "R40", "state.go", "TestStateMachine_Next|TestStateMachine_RandomEvents_LostOncePerSession", []Swap{{
 		"&& m.state != Lost &&", "&&"}}},
