@@ -106,7 +106,8 @@ func (s *Session) dial(network, addr string, _ time.Duration) (net.Conn, error) 
 	}
 	last := ""
 	if old != nil {
-		_ = old.Close() // the client leaves the connection open on which it learned of an expiry
+		_ = old.Close()     // the client leaves the connection open on which it learned of an expiry
+		s.disconnected(old) // who ended it may be about to say so, and come too late
 		last = old.RemoteAddr().String()
 	}
 	timeout := s.opts.timeout

@@ -410,6 +410,7 @@ type wireConn struct {
 	net.Conn
 	w    *wire
 	in   []byte
+	out  jute.Stream
 	seen bool // the connect request
 	got  bool // the connect response
 	mu   sync.Mutex
@@ -419,12 +420,10 @@ type wireConn struct {
 	counted map[int32]bool // xids of requests that are counted and not answered
 }
 
-// Write gets whole frames, one or more at a time.
 func (c *wireConn) Write(p []byte) (int, error) {
 	n := len(p)
-	var s jute.Stream
-	s.Add(p)
-	for f, _ := s.Next(); f != nil; f, _ = s.Next() {
+	c.out.Add(p)
+	for f, _ := c.out.Next(); f != nil; f, _ = c.out.Next() {
 		if _, err := c.writeFrame(f); err != nil {
 			return 0, err
 		}

@@ -160,11 +160,13 @@ func (s *Session) attachLocked() {
 	}
 	s.link.attached = true
 	clear(s.link.tried)
-	for _, r := range e.restore(s.link.tap.zxids.Before()) {
-		s.sendLocked(r)
-	}
 	s.post(stateEvent{kind: attached, session: e.id})
 	s.broadcastLocked()
+	for _, r := range e.restore(s.link.tap.zxids.Before()) {
+		if !s.sendLocked(r) {
+			return // the connection has just ended
+		}
+	}
 }
 
 func (s *Session) answered(t *tap, f frame) {

@@ -3,6 +3,7 @@ package zklock
 import (
 	"encoding/binary"
 	"fmt"
+	"net"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -185,6 +186,85 @@ func TestLink_RequestOfAnotherSession_IsNotSent(t *testing.T) {
 		require.Equal(t, []wire.Op{wire.OpCreate}, l.sent(c))
 		c.cut()
 		require.False(t, l.s.send(l.s.link.era.zkSession, r), "there is no connection")
+	})
+}
+
+// I3, I8: who ends a connection is held up before it says so, and the client dials again. The end is known before the next
+// begins: nothing is sent over it as if the ZooKeeper session were attached, and its watches are restored.
+func TestLink_NextDial_KnowsOfTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLinkTest(t)
+		s := l.s
+		s.ctx, s.started, s.wake = t.Context(), make(chan struct{}), make(chan struct{}, 1)
+		s.link.tried = map[string]error{}
+		s.opts.handshakeCap = time.Second
+		s.opts.dialer = func(string, string, time.Duration) (net.Conn, error) { return &fakeConn{}, nil }
+		old := l.dial()
+		l.attach(old, 1)
+		e := s.link.era
+		old.mu.closed = true // it is not told yet
+		conn, err := s.dial("tcp", "zk1:2181", time.Second)
+		require.NoError(t, err)
+		require.NotSame(t, old, conn)
+		require.False(t, s.link.attached)
+		s.disconnected(old) // and now it is
+		l.attach(s.link.tap, 1)
+		require.True(t, s.link.attached)
+		require.Same(t, e, s.link.era)
+		var told []stateEventKind
+		for _, ev := range s.mail.events {
+			told = append(told, ev.kind)
+		}
+		require.Equal(t, []stateEventKind{attached, detached, attached}, told)
+	})
+}
+
+// The connection ends while it is attached: that is told in this order.
+func TestLink_EndsWhileAttaching(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLinkTest(t)
+		l.attach(l.dial(), 1)
+		w := &watch{path: "/locks/a/n", armed: make(chan struct{}), fired: make(chan struct{})}
+		close(w.armed)
+		l.s.link.era.watcher.mu.watches[w.path] = w
+		c := l.dial()
+		require.NoError(t, l.shake(c, 1))
+		c.mu.closed = true // and is not told yet
+		l.s.authenticated(c, nil)
+		l.s.clientEvent(zk.Event{Type: zk.EventSession, State: zk.StateHasSession})
+		require.False(t, l.s.link.attached)
+		var told []stateEventKind
+		for _, ev := range l.s.mail.events {
+			told = append(told, ev.kind)
+		}
+		require.Equal(t, []stateEventKind{attached, detached, attached, detached}, told)
+	})
+}
+
+// F31: watches are restored as of the last connection on which all of them were: what happened since may not have been heard.
+func TestLink_RestoredAsOfTheLastWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLinkTest(t)
+		l.attach(l.dial(), 1)
+		e := l.s.link.era
+		w := &watch{path: "/locks/a/n", armed: make(chan struct{}), fired: make(chan struct{})}
+		close(w.armed)
+		e.watcher.mu.watches[w.path] = w
+		asOf := func(before int64) (zxid int64, answer func(answer)) {
+			rs := e.restore(before)
+			require.Len(t, rs, 1)
+			var ask wire.SetWatchesRequest
+			ask.Decode(wire.NewDecoder(rs[0].frame[12:]))
+			return ask.RelativeZxid, rs[0].done
+		}
+		zxid, done := asOf(7)
+		require.EqualValues(t, 7, zxid)
+		done(answer{fate: noAnswer})
+		zxid, done = asOf(9)
+		require.EqualValues(t, 7, zxid, "nobody has heard what happened since")
+		done(answer{fate: wasAnswered})
+		zxid, _ = asOf(11)
+		require.EqualValues(t, 11, zxid)
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -235,4 +236,35 @@ func TestCodeError(t *testing.T) {
 		require.NotContains(t, err.Error(), "code(", "no name")
 	}
 	require.Zero(t, serverCode(errors.New("something else")))
+}
+
+// F16: many answers of ours, none of the client's: as long as bytes come in time, the connection is kept.
+func TestVirtual_ManyAnswers_KeepTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tt := newTapTest(t)
+		tt.shake()
+		conn := &slowConn{fakeConn: tt.conn}
+		tt.tap.Conn = conn
+		for range 30 {
+			tt.ask(wire.OpExists, root)
+		}
+		require.NoError(t, tt.tap.SetReadDeadline(time.Now().Add(20*time.Second/3))) // the client's, for the next frame
+		for i := range 30 {
+			conn.in.Write(framed(reply(-16-int32(i), 1, 0)))
+		}
+		conn.in.Write(framed(reply(wire.XidPing, 0, 0)))
+		_, err := io.ReadFull(tt.tap, make([]byte, 20))
+		require.NoError(t, err)
+	})
+}
+
+// slowConn gives a frame of twenty bytes a second.
+type slowConn struct{ *fakeConn }
+
+func (c *slowConn) Read(p []byte) (int, error) {
+	time.Sleep(time.Second)
+	if d := c.readDeadline; !d.IsZero() && time.Now().After(d) {
+		return 0, os.ErrDeadlineExceeded
+	}
+	return c.fakeConn.Read(p[:min(len(p), 20)])
 }

@@ -63,14 +63,13 @@ func (a *away) dial(network, addr string, d time.Duration) (net.Conn, error) {
 type awayConn struct {
 	net.Conn
 	a     *away
+	out   jute.Stream
 	later bool // the connect request, which has no header, is out
 }
 
-// Write gets whole frames, one or more at a time.
 func (c *awayConn) Write(p []byte) (int, error) {
-	var s jute.Stream
-	s.Add(p)
-	for f, _ := s.Next(); f != nil; f, _ = s.Next() {
+	c.out.Add(p)
+	for f, _ := c.out.Next(); f != nil; f, _ = c.out.Next() {
 		if _, err := c.Conn.Write(c.reordered(f)); err != nil {
 			return 0, err
 		}
@@ -570,13 +569,13 @@ func TestVirtual_Xids_GoOn(t *testing.T) {
 type xidConn struct {
 	net.Conn
 	note  func(xid int32)
+	out   jute.Stream
 	later bool
 }
 
 func (c *xidConn) Write(p []byte) (int, error) {
-	var s jute.Stream
-	s.Add(p)
-	for f, _ := s.Next(); f != nil; f, _ = s.Next() {
+	c.out.Add(p)
+	for f, _ := c.out.Next(); f != nil; f, _ = c.out.Next() {
 		if xid := int32(binary.BigEndian.Uint32(f[4:])); c.later && xid <= -16 {
 			c.note(xid)
 		}

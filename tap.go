@@ -79,7 +79,8 @@ type tap struct {
 
 	// Of the goroutine that reads; before the handshake is done, the client has one for both.
 	in       wire.Stream
-	toClient []byte // of the last frame, what the client has not read
+	toClient []byte        // of the last frame, what the client has not read
+	patience time.Duration // how long the client waits for a frame
 	approach approach
 
 	out wire.Stream // what the client wrote, of the goroutine that writes
@@ -279,6 +280,9 @@ func (t *tap) beginWriteLocked() bool {
 	return true
 }
 
+// writePiece is what a slow network must take within the time that a write may take.
+const writePiece = 64 << 10
+
 // writeOut writes until there is nothing more to be written.
 func (t *tap) writeOut() {
 	for {
@@ -295,10 +299,14 @@ func (t *tap) writeOut() {
 		}
 		t.mu.unsent, t.mu.written, t.mu.leaving = t.mu.written[:0], nil, t.mu.leaving[:0]
 		t.mu.Unlock()
-		_ = t.Conn.SetWriteDeadline(time.Now().Add(patience))
-		if _, err := t.Conn.Write(p); err != nil {
-			t.cut() // a part of a frame may be out
-			return
+		for left := p; len(left) > 0; {
+			n := min(len(left), writePiece)
+			_ = t.Conn.SetWriteDeadline(time.Now().Add(patience))
+			if _, err := t.Conn.Write(left[:n]); err != nil {
+				t.cut() // a part of a frame may be out
+				return
+			}
+			left = left[n:]
 		}
 		t.mu.Lock()
 		if t.mu.written = p[:0]; cap(p) > 64<<10 {
@@ -422,6 +430,10 @@ func (t *tap) Read(p []byte) (int, error) {
 		f, err := t.next()
 		if err == nil {
 			t.toClient, err = t.received(f)
+		}
+		if err == nil && len(t.toClient) == 0 {
+			// The client gave the server this long for a frame. It has sent one, which the client will not see.
+			err = t.Conn.SetReadDeadline(time.Now().Add(t.patience))
 		}
 		if err != nil {
 			t.end()
@@ -605,6 +617,9 @@ func (t *tap) handshake(body []byte) error {
 	if w.Decode(d); d.Err() != nil {
 		return errors.New("zklock: the connect response is too short")
 	}
+	if w.SessionID != 0 && w.Timeout <= 0 { // of which the client would die
+		return fmt.Errorf("zklock: the server granted a session timeout of %d ms", w.Timeout)
+	}
 	r := connectResponse{timeout: time.Duration(w.Timeout) * time.Millisecond, sessionID: w.SessionID, password: newSecret(w.Password)}
 	creds := t.sink.credentials()
 	if t.approach == askAfter && r.sessionID != 0 {
@@ -614,7 +629,8 @@ func (t *tap) handshake(body []byte) error {
 	t.mu.Lock()
 	t.mu.shaken = true
 	t.mu.auths = len(creds)
-	t.mu.patience = r.timeout * 2 / 3 // as the client's
+	t.patience = r.timeout * 2 / 3 // as the client's
+	t.mu.patience = t.patience
 	whole := frame{t.mu.connectSent, t.clock.now()}
 	t.mu.Unlock()
 	if err := t.sink.connected(t, r, whole); err != nil {

@@ -37,6 +37,7 @@ func (c *fakeConn) Write(p []byte) (int, error) {
 	}
 	return c.out.Write(p)
 }
+func (c *fakeConn) RemoteAddr() net.Addr               { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 2181} }
 func (c *fakeConn) Close() error                       { c.closes++; return nil }
 func (c *fakeConn) SetReadDeadline(d time.Time) error  { c.readDeadline = d; return nil }
 func (c *fakeConn) SetWriteDeadline(d time.Time) error { c.writeDeadline = d; return nil }
@@ -235,6 +236,18 @@ func TestTap_Handshake_Malformed(t *testing.T) {
 		require.ErrorContains(t, tt.serve(make([]byte, 19)), "too short")
 		require.Equal(t, []string{"disconnected"}, tt.sink.take())
 	})
+}
+
+// I6: a session timeout of nothing, of which the client would panic, is refused.
+func TestTap_Handshake_NoTimeout(t *testing.T) {
+	for _, millis := range []int32{0, -1} {
+		synctest.Test(t, func(t *testing.T) {
+			tt := newTapTest(t)
+			tt.send(connectBody())
+			require.ErrorContains(t, tt.serve(connectAnswer(millis, 0x77)), "session timeout")
+			require.Equal(t, []string{"disconnected"}, tt.sink.take())
+		})
+	}
 }
 
 // Credentials are the first frames after the handshake, and requests wait for their answers.

@@ -37,6 +37,8 @@ type watcher struct {
 		watches map[string]*watch // not fired, by path
 		queued  int               // attempts that have a node and wait
 		looking bool              // somebody looks after the watches
+		since   int64             // the zxid as of which they were restored, on the last connection where they all were
+		missing int               // requests that restore them, on the present one, and are not answered
 	}
 }
 
@@ -99,6 +101,9 @@ func (w *watcher) restore(before int64) (rs []*request) {
 	const maxBytes = 128 << 10 // as the Java client
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.mu.missing == 0 { // or nobody has heard yet what happened since
+		w.mu.since = before
+	}
 	var stood []*watch
 	for _, on := range w.mu.watches {
 		if on.isArmed() {
@@ -106,7 +111,7 @@ func (w *watcher) restore(before int64) (rs []*request) {
 		}
 	}
 	for len(stood) > 0 {
-		ask, n := wire.SetWatchesRequest{RelativeZxid: before}, 0
+		ask, n := wire.SetWatchesRequest{RelativeZxid: w.mu.since}, 0
 		for size := 0; n < len(stood) && size < maxBytes; n++ {
 			ask.Data, size = append(ask.Data, stood[n].path), size+len(stood[n].path)+4
 		}
@@ -114,12 +119,19 @@ func (w *watcher) restore(before int64) (rs []*request) {
 		stood = stood[n:]
 		rs = append(rs, newRequest(wire.OpSetWatches, ask, func(a answer) { w.restored(batch, a) }))
 	}
+	w.mu.missing = len(rs)
 	return rs
 }
 
 // restored looks whether watches stand on a connection again. Of those that do not, nobody will ever hear.
 func (w *watcher) restored(them []*watch, a answer) {
-	if a.fate == wasAnswered && a.code != wire.OK {
+	if a.fate != wasAnswered {
+		return
+	}
+	w.mu.Lock()
+	w.mu.missing--
+	w.mu.Unlock()
+	if a.code != wire.OK {
 		for _, on := range them {
 			w.unheard(on)
 		}

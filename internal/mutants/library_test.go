@@ -118,11 +118,11 @@ var library = []mutant{
 	{"a waiter sleeps through a reconnect", "F22, F30", "attempt.go", "TestVirtual_WatchesNotRestored_ListsAgain", []Swap{{
 		"if now != 0 && now != conn {", "if now != 0 && now != conn && false {"}}},
 	{"watches that were not restored are kept", "F30", "watcher.go", "TestVirtual_WatchesRefused_AreSetAtOnce", []Swap{{
-		"if a.fate == wasAnswered && a.code != wire.OK {", "if false {"}}},
+		"if a.code != wire.OK {", "if false {"}}},
 	{"a restored watch counts as one set on this connection", "I1, I3, F31", "watcher.go", "TestVirtual_PredecessorsWatchRestored_IsGrantedByAList", []Swap{{
 		"func (w *watcher) restored(them []*watch, a answer) {\n", "func (w *watcher) restored(them []*watch, a answer) {\n\tfor _, on := range them {\n\t\ton.conn = a.conn\n\t}\n"}}},
 	{"watches are restored as of the beginning of time", "I8, F31", "watcher.go", "TestVirtual_PredecessorsWatchRestored_IsGrantedByAList", []Swap{{
-		"RelativeZxid: before", "RelativeZxid: 0 * before"}}},
+		"RelativeZxid: w.mu.since", "RelativeZxid: 0 * w.mu.since"}}},
 	{"no re-check", "F30", "watcher.go", "TestVirtual_EventLost_IsGrantedByTheRecheck|TestVirtual_OwnEventLost_QueuesAgain", []Swap{{
 		"for w.z.pause(w.z.timeout()) {", "for w.z.pause(24 * time.Hour) {"}, {
 		"import (\n\t\"context\"\n\t\"errors\"\n", "import (\n\t\"context\"\n\t\"errors\"\n\t\"time\"\n"}}},
@@ -135,7 +135,7 @@ var library = []mutant{
 	{"everybody lists in each session timeout", "F30, F40", "watcher.go", "TestVirtual_QuietWait_CostsOneReadANode", []Swap{{
 		"errors.Is(err, zk.ErrNoNode) {\n", "errors.Is(err, zk.ErrNoNode) || err == nil {\n"}}},
 	{"watches are not restored after a reconnect", "I1", "link.go", "TestLink_RestoredWatchesGoFirst|TestVirtual_RestoredWatches_GoFirst", []Swap{{
-		"\tfor _, r := range e.restore(s.link.tap.zxids.Before()) {\n\t\ts.sendLocked(r)\n\t}\n", ""}}},
+		"range e.restore(s.link.tap.zxids.Before()) {", "range e.restore(s.link.tap.zxids.Before())[:0] {"}}},
 	{"an answer counts for another connection than its own", "I1, I3, F6", "tap.go", "TestRequest_IsAnswered_ClientSeesNothing", []Swap{{
 		"conn: t.seq, zxid: h.Zxid", "conn: t.seq + 1, zxid: h.Zxid"}}},
 	{"the predecessor is watched before our own node", "F31", "attempt.go", "TestVirtual_Waiter_WatchesItsOwnNodeFirst", []Swap{{
@@ -332,6 +332,17 @@ var library = []mutant{
 		"if !r.urgent && (len(t.mu.waiting)", "if (len(t.mu.waiting)"}}},
 	{"the last zxid does not count our replies", "F31", "tap.go", "TestRequest_IsAnswered_ClientSeesNothing", []Swap{{
 		"\tt.zxids.Reply(body)\n", "\tif h.Xid >= 0 {\n\t\tt.zxids.Reply(body)\n\t}\n"}}},
+	{"answers that the client does not see do not count for its patience", "F16", "tap.go", "TestVirtual_ManyAnswers_KeepTheConnection", []Swap{{
+		"err = t.Conn.SetReadDeadline(time.Now().Add(t.patience))", "err = nil"}}},
+	{"the next dial does not know of the end of the connection before", "I3, I8", "dial.go", "TestLink_NextDial_KnowsOfTheEnd", []Swap{{
+		"\t\ts.disconnected(old) //", "\t\t//"}}},
+	{"a session timeout of nothing is taken", "I6", "tap.go", "TestTap_Handshake_NoTimeout", []Swap{{
+		"if w.SessionID != 0 && w.Timeout <= 0 {", "if false {"}}},
+	{"the end of a connection is told before its beginning", "I5", "link.go", "TestLink_EndsWhileAttaching", []Swap{{
+		"\ts.post(stateEvent{kind: attached, session: e.id})\n\ts.broadcastLocked()\n", ""}, {
+		"\t\t\treturn // the connection has just ended\n\t\t}\n\t}\n", "\t\t\tbreak\n\t\t}\n\t}\n\ts.post(stateEvent{kind: attached, session: e.id})\n\ts.broadcastLocked()\n"}}},
+	{"watches are restored as of a connection on which they were not", "F31", "watcher.go", "TestLink_RestoredAsOfTheLastWhole", []Swap{{
+		"if w.mu.missing == 0 {", "if true {"}}},
 	{"xids start again on each connection", "I2, F2", "dial.go", "TestVirtual_Xids_GoOn", []Swap{{
 		"&s.link.xids,", "new(xids),"}}},
 
