@@ -94,6 +94,7 @@ func TestVirtual_GivenUpConnection_NothingArrivesLater(t *testing.T) {
 		v.net.Partition(host)
 		<-h.Lost()
 		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+		synctest.Wait() // the holder is told first, then the connection is cut
 		late.Store(0)
 		v.srv.Inject(zktest.Before(zktest.CloseSession).Session(old).Fail(zktest.Code(-124)))
 		v.net.Heal(host)
