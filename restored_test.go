@@ -107,6 +107,13 @@ func (a *away) restoreFirst(path string) {
 	a.mu.first = path
 }
 
+// forget has the server not hear that it is to restore the watch on a path.
+func (a *away) forget(path string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.mu.forget = path
+}
+
 // leave cuts the connection and refuses the next ones, until comeBack is called.
 func (a *away) leave(t *testing.T) (comeBack func()) {
 	t.Helper()
@@ -345,9 +352,7 @@ func TestVirtual_OwnWatchNotRestored_NeverGrants(t *testing.T) {
 		between.stop()
 		_, err := between.get(t)
 		require.ErrorIs(t, err, context.Canceled)
-		f.a.mu.Lock()
-		f.a.mu.forget = f.own
-		f.a.mu.Unlock()
+		f.a.forget(f.own)
 		comeBack()
 		time.Sleep(2 * time.Second)
 		id := f.a.s.SessionID()

@@ -134,23 +134,23 @@ func TestVirtual_DataChanged_IsWatchedOn(t *testing.T) {
 	})
 }
 
-// F22, F30, R55: the client fails to restore its watches after a reconnect, which it only logs. The waiter asks again at
-// once, and keeps its node.
+// F22, F30, R55: the predecessor goes while the waiter is away, and the server forgets to tell. The waiter asks at once when it
+// is back, and keeps its node.
 func TestVirtual_WatchesNotRestored_ListsAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		h := acquire(t, newMutex(t, v.connect(), "/job"))
-		s := v.connect()
-		w := v.queueUp(newMutex(t, s, "/job"))
-		own := lastOf(v.srv.Children("/job"))
+		f := v.standoff(false)
 		time.Sleep(2 * time.Second)
-		v.srv.Inject(zktest.Before(zktest.SetWatches).Fail(zktest.OperationTimeout).Once())
-		v.srv.Inject(zktest.OnEvent(zktest.NodeDeleted).Path(h.Path()).Session(s.SessionID()).Close().Once()) // the cut takes the event along
+		f.a.forget(f.h.Path())
+		comeBack := f.a.leave(t)
+		release(t, f.h)
 		start := time.Now()
-		release(t, h)
-		h2 := w.granted2(t, time.Minute)
+		comeBack()
+		mine := f.w.granted2(t, time.Minute)
 		require.Less(t, time.Since(start), 5*time.Second, "the waiter was not woken by the reconnect")
-		require.Equal(t, own, base(h2.Path()))
-		release(t, h2)
+		require.Equal(t, f.own, mine.Path())
+		require.NotContains(t, f.a.deletions(), f.h.Path(), "it is to go unheard")
+		release(t, mine)
+		release(t, f.behind.granted2(t, time.Second))
 	})
 }
 

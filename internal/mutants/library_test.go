@@ -242,6 +242,7 @@ var library = []mutant{
 	{"a new session id is taken for a reconnect", "I5, F37", "link.go", "TestLink_AnotherSessionID_IsAnExpiry", []Swap{{
 		"if old != nil && old.id == r.sessionID {", "if old != nil {"}}},
 	{"a session that was given up keeps the client from older servers", "F23", "tap.go", "TestVirtual_ServerRestartsOlder_LostAtTheDeadline", []Swap{{
+		"case attach:\n\t\tt.zxids", "case attach, endIt:\n\t\tt.zxids"}, {
 		"case askAfter, endIt:\n", "case askAfter:\n"}}},
 	{"nobody asks after a session that should be over", "F23, I6", "link.go", "TestVirtual_ServerRestartsOlder_WaiterQueuesAgain", []Swap{{
 		"case e.overdue(now, askedAfter):", "case false && e.overdue(now, askedAfter):"}}},
