@@ -40,7 +40,7 @@ Exit codes:
   125  wrong usage, or zklock itself failed`,
 		Example: `  zklock expire --yes --servers 127.0.0.1:2181 0x10000658c6e0000
   zklock ls --json /locks/nightly | jq -r '.[0].session' | xargs zklock expire --yes`,
-		Args:              cobra.ExactArgs(1),
+		Args:              one("the id of a SESSION, as zklock ls shows it"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := parseSession(args[0])

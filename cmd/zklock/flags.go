@@ -217,3 +217,13 @@ type trimmed struct {
 
 func (t trimmed) Error() string { return t.s }
 func (t trimmed) Unwrap() error { return t.err }
+
+// one wants one argument, and says what it should be.
+func one(what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return fmt.Errorf("give %s: one, not %d", what, len(args))
+		}
+		return nil
+	}
+}

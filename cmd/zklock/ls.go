@@ -37,7 +37,7 @@ holder and with how many are in its queue, the holder among them. A node below
 which there is nothing any more, and once was, counts as a lock that nobody uses.
 
 ` + listExitCodes,
-		Args:              cobra.ExactArgs(1),
+		Args:              one("the PATH of a lock, such as /locks/nightly; --recursive / lists all"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l.stderr = cmd.ErrOrStderr()
