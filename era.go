@@ -39,8 +39,9 @@ type era struct {
 
 // tenant is who holds under the lease.
 type tenant interface {
-	// lose tells that the hold is lost, whose lease would have ended then, and returns whether there was anybody to tell.
-	lose(cause error, end instant) (told bool)
+	// lose tells that the hold on the node is lost, whose lease would have ended then, and returns whether there was anybody to
+	// tell.
+	lose(node string, cause error, end instant) (told bool)
 }
 
 func newEra(z *zkSession, clk *clock, o *sessionOptions, r connectResponse, conn uint64, exchange frame) *era {
@@ -151,17 +152,17 @@ func (e *era) look(now instant) {
 // again, which may be alive at the servers: Lost is final for it (see Session.connecting).
 func (e *era) lose(cause error) {
 	e.mu.Lock()
-	if !e.end(cause) { // under the lock: nothing is held from here on
+	if !e.endRequests(cause) { // under the lock: nothing is held from here on
 		e.mu.Unlock()
 		return
 	}
-	holds := slices.Collect(maps.Values(e.mu.held))
+	holds := maps.Clone(e.mu.held)
 	clear(e.mu.held)
 	end := e.mu.lease.end
 	e.mu.Unlock()
 
-	for _, h := range holds {
-		h.lose(cause, end)
+	for node, h := range holds {
+		h.lose(node, cause, end)
 	}
 	e.carrier.lost(e.zkSession, cause)
 }
@@ -183,7 +184,7 @@ func (e *era) loseNode(node string, cause error) {
 	if h == nil {
 		return
 	}
-	told := h.lose(cause, end)
+	told := h.lose(node, cause, end)
 	switch {
 	case errors.Is(cause, errNodeGone):
 		e.noteNode(node, false)

@@ -102,7 +102,7 @@ func (h *Hold) look() {
 	e := h.d.e
 	e.look(h.m.s.clock.now())
 	if e.isOver() {
-		h.m.s.locks.lose(h.d, lostBecause(e.why()))
+		h.m.s.locks.lose(h.d, h.d.node, lostBecause(e.why()))
 	}
 }
 

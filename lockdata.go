@@ -289,9 +289,9 @@ func (t *lockTable) release(h *Hold) (first, last bool, lost error) {
 }
 
 // lose marks a lock as lost, once, and ends the contexts of its handles. It returns whether there was anybody to tell.
-func (t *lockTable) lose(d *lockData, cause error) bool {
+func (t *lockTable) lose(d *lockData, node string, cause error) bool {
 	t.mu.Lock()
-	if d.lost != nil || len(d.handles) == 0 && d.attempt == nil { // told before, or released
+	if d.node != node || d.lost != nil || len(d.handles) == 0 && d.attempt == nil { // of another node, told before, or released
 		t.mu.Unlock()
 		return false
 	}
@@ -316,13 +316,14 @@ func (t *lockTable) lose(d *lockData, cause error) bool {
 	return len(handles) > 0
 }
 
-// lose ends the hold, once, and logs which was lost, when and why (tenant).
-func (d *lockData) lose(cause error, end instant) (told bool) {
-	told = d.table.lose(d, lostBecause(cause))
+// lose ends the hold on the node, once, and logs which was lost, when and why (tenant). Who comes late, and means a node that
+// the attempt has left, ends nothing.
+func (d *lockData) lose(node string, cause error, end instant) (told bool) {
+	told = d.table.lose(d, node, lostBecause(cause))
 	if !told || errors.Is(cause, ErrClosed) {
 		return told
 	}
-	d.e.log.warn("zklock: hold lost", "path", d.key.path, "node", d.node, "token", d.token, "owner", d.key.owner.String(),
+	d.e.log.warn("zklock: hold lost", "path", d.key.path, "node", node, "token", d.token, "owner", d.key.owner.String(),
 		"session", fmt.Sprintf("%#x", d.e.id), "reason", cause, "leaseEnd", d.e.clock.wall(end))
 	return true
 }

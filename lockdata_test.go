@@ -217,8 +217,10 @@ func TestLockTable_LostHoldIsNotReentered(t *testing.T) {
 	h1 := tt.grant(tt.begin(o, false))
 	h2, _, _, _, _ := tt.table.enter(t.Context(), tt.m, asker{owner: o}, false)
 
-	require.True(t, tt.table.lose(h1.d, lostBecause(errExpired)))
-	require.False(t, tt.table.lose(h1.d, lostBecause(errNodeGone)), "R40")
+	require.False(t, tt.table.lose(h1.d, "/locks/a/earlier", lostBecause(errExpired)), "who comes late means another node")
+	require.NoError(t, h1.d.lost)
+	require.True(t, tt.table.lose(h1.d, h1.d.node, lostBecause(errExpired)))
+	require.False(t, tt.table.lose(h1.d, h1.d.node, lostBecause(errNodeGone)), "R40")
 	for _, h := range []*Hold{h1, h2} {
 		<-h.Lost()
 		cause := context.Cause(h.ctx.Context)
@@ -245,7 +247,7 @@ func TestLockTable_LostBeforeTheGrant(t *testing.T) {
 	o := NewOwner("")
 	a, j := tt.begin(o, false)
 	tt.table.prepare(a, &era{zkSession: &zkSession{over: make(chan struct{})}}, "/locks/a/n1", 7)
-	require.False(t, tt.table.lose(a.d, lostBecause(errExpired)), "there was nobody to tell")
+	require.False(t, tt.table.lose(a.d, "/locks/a/n1", lostBecause(errExpired)), "there was nobody to tell")
 	require.False(t, tt.table.grant(a))
 
 	_, a2, _, isNew, err := tt.table.enter(t.Context(), tt.m, asker{owner: o}, false)

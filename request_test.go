@@ -258,6 +258,25 @@ func TestVirtual_ManyAnswers_KeepTheConnection(t *testing.T) {
 	})
 }
 
+// I7: a server that answers our requests and never the client's is left all the same.
+func TestVirtual_OnlyOursAnswered_IsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tt := newTapTest(t)
+		tt.shake()
+		conn := &slowConn{fakeConn: tt.conn}
+		tt.tap.Conn = conn
+		tt.send(clientFrame(wire.XidPing, wire.OpPing))
+		for i := range 60 {
+			tt.ask(wire.OpExists, root)
+			conn.in.Write(framed(reply(-16-int32(i), 1, 0)))
+		}
+		require.NoError(t, tt.tap.SetReadDeadline(time.Now().Add(20*time.Second/3)))
+		_, err := tt.tap.Read(make([]byte, 4))
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		require.Equal(t, "disconnected", tt.sink.log[len(tt.sink.log)-1])
+	})
+}
+
 // slowConn gives a frame of twenty bytes a second.
 type slowConn struct{ *fakeConn }
 

@@ -431,7 +431,7 @@ func (t *tap) Read(p []byte) (int, error) {
 		if err == nil {
 			t.toClient, err = t.received(f)
 		}
-		if err == nil && len(t.toClient) == 0 {
+		if err == nil && len(t.toClient) == 0 && t.servesClient() {
 			// The client gave the server this long for a frame. It has sent one, which the client will not see.
 			err = t.Conn.SetReadDeadline(time.Now().Add(t.patience))
 		}
@@ -444,6 +444,15 @@ func (t *tap) Read(p []byte) (int, error) {
 	n := copy(p, t.toClient)
 	t.toClient = t.toClient[n:]
 	return n, nil
+}
+
+// servesClient says whether the server has answered the client in the time that the client would have waited, and as long
+// again.
+func (t *tap) servesClient() bool {
+	since := t.clock.now().add(-2 * t.patience)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.mu.pings) == 0 || t.mu.pings[0] > since
 }
 
 // Close closes the connection; the sink hears of it once.
@@ -520,7 +529,11 @@ func (t *tap) received(f []byte) ([]byte, error) {
 	if h.Decode(d); d.Err() != nil {
 		return nil, fmt.Errorf("zklock: a reply of %d bytes has no header", len(body))
 	}
-	t.zxids.Reply(body)
+	if isOurs(h.Xid) {
+		t.zxids.Hidden(h.Zxid)
+	} else {
+		t.zxids.Reply(body)
+	}
 	now := t.clock.now()
 	switch h.Xid {
 	case wire.XidEvent: // sent by the server on its own account: no sign that it heard us

@@ -42,8 +42,8 @@ type carrier interface {
 	nudge()
 }
 
-// end makes the session over, once.
-func (z *zkSession) end(cause error) bool {
+// endRequests makes the session over, once. The era above does it, which has holds to end too.
+func (z *zkSession) endRequests(cause error) bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	if z.mu.cause != nil {

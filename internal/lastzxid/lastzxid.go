@@ -17,17 +17,18 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Seen is the last zxid that a client has seen, over all its connections. The zero value is for a new client.
-type Seen struct{ zxid atomic.Int64 }
+// Seen is the last zxid that was seen, over all connections of a client: by anybody, and by the client itself, which does
+// not see the answers to requests that others make on its connection. The zero value is for a new client.
+type Seen struct{ any, client atomic.Int64 }
 
 // Conn is what one connection of the client sees. The client's next one begins when it has read the last frame of this one.
 type Conn struct {
-	seen   *Seen
-	before int64
+	seen           *Seen
+	before, client int64 // of the connections before
 }
 
 // Connect begins a connection.
-func (s *Seen) Connect() *Conn { return &Conn{s, s.zxid.Load()} }
+func (s *Seen) Connect() *Conn { return &Conn{s, s.any.Load(), s.client.Load()} }
 
 // Before returns the last zxid of the connections before.
 func (c *Conn) Before() int64 { return c.before }
@@ -39,20 +40,22 @@ func (c *Conn) ConnectRequest(body []byte) {
 	}
 }
 
-// Request puts the zxid into the body of a later frame of the client's, if that is setWatches.
+// Request puts the zxid into the body of a later frame of the client's, if that is setWatches: the last that the client itself
+// has seen. Its watches may not have been restored on a connection on which others had answers.
 func (c *Conn) Request(body []byte) {
 	if len(body) < 16 {
 		return
 	}
 	if op := wire.Op(binary.BigEndian.Uint32(body[4:])); op == wire.OpSetWatches || op == wire.OpSetWatches2 {
-		binary.BigEndian.PutUint64(body[8:], uint64(c.Before()))
+		binary.BigEndian.PutUint64(body[8:], uint64(c.client))
 	}
 }
 
 // ConnectResponse looks at the body of a connect response: of an expired session nothing was seen.
 func (c *Conn) ConnectResponse(body []byte) {
 	if len(body) >= 16 && binary.BigEndian.Uint64(body[8:]) == 0 {
-		c.seen.zxid.Store(0)
+		c.seen.any.Store(0)
+		c.seen.client.Store(0)
 	}
 }
 
@@ -65,9 +68,17 @@ func (c *Conn) Reply(body []byte) {
 		return
 	}
 	if zxid := int64(binary.BigEndian.Uint64(body[4:])); zxid > 0 {
-		c.seen.zxid.Store(zxid)
+		c.seen.any.Store(zxid)
+		c.seen.client.Store(zxid)
 	}
 	clear(body[4:12])
+}
+
+// Hidden notes the zxid of a reply that the client does not see.
+func (c *Conn) Hidden(zxid int64) {
+	if zxid > 0 {
+		c.seen.any.Store(zxid)
+	}
 }
 
 // Dialer makes the connections of one client.

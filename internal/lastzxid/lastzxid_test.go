@@ -90,6 +90,23 @@ func TestWrap(t *testing.T) {
 	require.Equal(t, connect(0), server, "a new session begins at 0")
 }
 
+// What the client has not seen itself counts for its connect request, and not for the watches that it restores.
+func TestConn_Hidden(t *testing.T) {
+	var seen Seen
+	c := seen.Connect()
+	c.Reply(frame(int32(1), int64(100), int32(0))[4:])
+	c.Hidden(200)
+	c.Hidden(-1)
+	c = seen.Connect()
+	require.EqualValues(t, 200, c.Before())
+	asked := frame(int32(0), int64(0), int32(10_000))[4:]
+	c.ConnectRequest(asked)
+	require.EqualValues(t, 200, binary.BigEndian.Uint64(asked[4:]))
+	set := frame(int32(1), wire.OpSetWatches, int64(0))[4:]
+	c.Request(set)
+	require.EqualValues(t, 100, binary.BigEndian.Uint64(set[8:]))
+}
+
 // A restored watch tells of what happened while the client was away, and of nothing it has seen.
 func TestWrap_RestoredWatches(t *testing.T) {
 	srv := zktest.Start(t)
