@@ -31,7 +31,7 @@ type listQueue struct {
 	next    *listing // not sent yet: whoever asks now may share it
 }
 
-// lister lists the children of lock roots: one list a root at a time, shared by all who asked before it was sent.
+// lister lists the children of lock roots: one list of a kind at a time, shared by all who asked before it was sent.
 type lister struct {
 	z    *zkSession
 	seen func(root string, names []string) // is shown each list

@@ -471,7 +471,9 @@ func TestVirtual_Connect_NoServer_IsSaid(t *testing.T) {
 		_, err := zklock.Connect(ctx, "10.0.0.1", zklock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
 			zklock.WithDialer(func(string, string, time.Duration) (net.Conn, error) { return nil, syscall.ECONNREFUSED }))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		time.Sleep(10 * time.Second)
+		time.Sleep(10 * time.Second) // the Close that the Connect left behind ends
+		log.mu.Lock()
+		defer log.mu.Unlock()
 		require.Equal(t, []time.Duration{3 * time.Second, 33 * time.Second, 132 * time.Second}, said)
 	})
 }

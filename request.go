@@ -23,9 +23,8 @@ type request struct {
 	urgent bool         // does not wait for room: a heartbeat
 	done   func(answer) // called once, on the goroutine that learns the fate: it must not block
 
-	xid     int32 // all below are the tap's
-	sent    instant
-	written bool // handed to the network
+	xid     int32 // the tap's, as the next
+	written bool  // handed to the network
 }
 
 func newRequest(op wire.Op, body wire.Record, done func(answer)) *request {

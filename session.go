@@ -113,7 +113,7 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 
 	conn, events, err := zk.Connect(addrs, o.timeout,
 		zk.WithDialer(s.dial), zk.WithHostProvider(s.hosts), zk.WithEventCallback(s.clientEvent),
-		zk.WithLogger(s.log), zk.WithMaxBufferSize(64<<20))
+		zk.WithLogger(s.log), zk.WithMaxBufferSize(maxReply))
 	if err != nil {
 		s.cancel()
 		s.log.close()

@@ -224,13 +224,8 @@ func TestChanges_SlowReader_LosesTheOldest(t *testing.T) {
 	require.GreaterOrEqual(t, n, 3)
 }
 
-// TLS: the certificate is verified against the host name of the connection string.
-func TestConnect_TLS(t *testing.T) {
-	t.Parallel()
-	srv := target(t)
-	cert, pool := selfSigned(t, "localhost")
-	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}})
-	require.NoError(t, err)
+// serve hands each connection to f, and closes it afterwards, until the test is over.
+func serve(t *testing.T, l net.Listener, f func(c net.Conn)) {
 	var work sync.WaitGroup
 	work.Go(func() {
 		for {
@@ -240,18 +235,36 @@ func TestConnect_TLS(t *testing.T) {
 			}
 			work.Go(func() {
 				defer c.Close()
-				up, err := net.Dial("tcp", srv)
-				if err != nil {
-					return
-				}
-				defer up.Close()
-				work.Go(func() { _, _ = io.Copy(up, c); _ = up.Close() })
-				_, _ = io.Copy(c, up)
+				f(c)
 			})
 		}
 	})
-	defer work.Wait()
-	defer l.Close()
+	t.Cleanup(func() { _ = l.Close(); work.Wait() })
+}
+
+// TLS: the certificate is verified against the host name of the connection string.
+func TestConnect_TLS(t *testing.T) {
+	t.Parallel()
+	srv := target(t)
+	cert, pool := selfSigned(t, "localhost")
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}})
+	require.NoError(t, err)
+	serve(t, l, func(c net.Conn) {
+		up, err := net.Dial("tcp", srv)
+		if err != nil {
+			return
+		}
+		defer up.Close()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _ = io.Copy(up, c)
+			_ = up.Close()
+		}()
+		_, _ = io.Copy(c, up)
+		_ = c.Close()
+		<-done
+	})
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	require.NoError(t, err)
 
@@ -273,24 +286,13 @@ func TestConnect_OtherProtocol_SaysSo(t *testing.T) {
 	cert, pool := selfSigned(t, "localhost")
 	talker := func(l net.Listener, err error, says string) string {
 		require.NoError(t, err)
-		var work sync.WaitGroup
-		work.Go(func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				work.Go(func() {
-					defer c.Close()
-					if _, err := c.Read(make([]byte, 512)); err != nil || says == "" {
-						return
-					}
-					_, _ = io.WriteString(c, says)
-					_, _ = io.Copy(io.Discard, c)
-				})
+		serve(t, l, func(c net.Conn) {
+			if _, err := c.Read(make([]byte, 512)); err != nil || says == "" {
+				return
 			}
+			_, _ = io.WriteString(c, says)
+			_, _ = io.Copy(io.Discard, c)
 		})
-		t.Cleanup(func() { _ = l.Close(); work.Wait() })
 		_, port, err := net.SplitHostPort(l.Addr().String())
 		require.NoError(t, err)
 		return "localhost:" + port

@@ -79,8 +79,7 @@ type tap struct {
 
 	// Of the goroutine that reads; before the handshake is done, the client has one for both.
 	in       wire.Stream
-	toClient []byte        // of the last frame, what the client has not read
-	patience time.Duration // how long the client waits for a frame
+	toClient []byte // of the last frame, what the client has not read
 	approach approach
 
 	out wire.Stream // what the client wrote, of the goroutine that writes
@@ -93,7 +92,7 @@ type tap struct {
 		closing     bool    // the client has asked for the end of the session: nothing goes after that
 		closed      bool
 		auths       int           // credentials not answered yet
-		patience    time.Duration // how long a write may take
+		patience    time.Duration // how long a write may take, and the client waits for a frame
 
 		pending map[int32]exchange // unanswered, by xid
 		pings   []instant          // pings share an xid and are answered in order
@@ -238,7 +237,7 @@ func (t *tap) enqueue(r *request) (ok, write bool) {
 }
 
 func (t *tap) putLocked(r *request, now instant) {
-	r.xid, r.sent = t.xids.next(), now
+	r.xid = t.xids.next()
 	putXid(r.frame, r.xid)
 	t.mu.ours.frames++
 	t.mu.ours.bytes += len(r.frame)
@@ -431,9 +430,8 @@ func (t *tap) Read(p []byte) (int, error) {
 		if err == nil {
 			t.toClient, err = t.received(f)
 		}
-		if err == nil && len(t.toClient) == 0 && t.servesClient() {
-			// The client gave the server this long for a frame. It has sent one, which the client will not see.
-			err = t.Conn.SetReadDeadline(time.Now().Add(t.patience))
+		if err == nil && len(t.toClient) == 0 {
+			err = t.beenPatient()
 		}
 		if err != nil {
 			t.end()
@@ -446,13 +444,18 @@ func (t *tap) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// servesClient says whether the server has answered the client in the time that the client would have waited, and as long
-// again.
-func (t *tap) servesClient() bool {
-	since := t.clock.now().add(-2 * t.patience)
+// beenPatient begins the time anew that the client gives the server for a frame: one has come, which the client will not see.
+// It does not if a ping of the client's has gone unanswered for twice that time: a server that answers only us is left.
+func (t *tap) beenPatient() error {
+	now := t.clock.now()
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.mu.pings) == 0 || t.mu.pings[0] > since
+	patience := t.mu.patience
+	served := len(t.mu.pings) == 0 || t.mu.pings[0] > now.add(-2*patience)
+	t.mu.Unlock()
+	if !served {
+		return nil
+	}
+	return t.Conn.SetReadDeadline(time.Now().Add(patience))
 }
 
 // Close closes the connection; the sink hears of it once.
@@ -642,8 +645,7 @@ func (t *tap) handshake(body []byte) error {
 	t.mu.Lock()
 	t.mu.shaken = true
 	t.mu.auths = len(creds)
-	t.patience = r.timeout * 2 / 3 // as the client's
-	t.mu.patience = t.patience
+	t.mu.patience = r.timeout * 2 / 3 // as the client's
 	whole := frame{t.mu.connectSent, t.clock.now()}
 	t.mu.Unlock()
 	if err := t.sink.connected(t, r, whole); err != nil {

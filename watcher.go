@@ -228,21 +228,7 @@ func (w *watcher) fire(ev wire.WatcherEvent) {
 }
 
 // isArmed says whether the watch was asked for and answered.
-func (w *watch) isArmed() bool {
-	select {
-	case <-w.armed:
-		return true
-	default:
-		return false
-	}
-}
+func (w *watch) isArmed() bool { return isClosed(w.armed) }
 
 // hasFired says whether the watch's event has come.
-func (w *watch) hasFired() bool {
-	select {
-	case <-w.fired:
-		return true
-	default:
-		return false
-	}
-}
+func (w *watch) hasFired() bool { return isClosed(w.fired) }

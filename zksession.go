@@ -54,9 +54,11 @@ func (z *zkSession) endRequests(cause error) bool {
 	return true
 }
 
-func (z *zkSession) isOver() bool {
+func (z *zkSession) isOver() bool { return isClosed(z.over) }
+
+func isClosed(ch <-chan struct{}) bool {
 	select {
-	case <-z.over:
+	case <-ch:
 		return true
 	default:
 		return false

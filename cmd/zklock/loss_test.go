@@ -405,7 +405,7 @@ func TestLoss_GuardianStopped_ZklockKillsInTime(t *testing.T) {
 	var stopping sync.WaitGroup
 	stopping.Go(func() {
 		for syscall.Kill(g, syscall.SIGSTOP) == nil { // zklock continues it each time
-			time.Sleep(time.Millisecond)
+			time.Sleep(time.Millisecond) // a processor is left to the others; how often it is stopped decides nothing
 		}
 	})
 	defer stopping.Wait()

@@ -246,7 +246,7 @@ func TestRun_SecondSIGINTWhileWaiting_EndsAtOnce(t *testing.T) {
 	began := time.Now()
 	eventually(t, "it ends", func() bool {
 		_ = p.cmd.Process.Signal(syscall.SIGINT)
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond) // between two signals: one that comes before the last was taken is lost
 		return gone(p.cmd.Process.Pid)
 	})
 	require.Equal(t, 130, p.wait())
