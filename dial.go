@@ -95,47 +95,47 @@ func (h *hosts) lap() int {
 	return h.mu.laps
 }
 
-// dial is the client's dialer: it makes the connection, over TLS if so configured, and puts the tap in it. The client's own
-// time-out, a second, is not looked at: name look-up, dial, TLS and handshake together have the handshake timeout.
-func (s *Session) dial(network, addr string, _ time.Duration) (net.Conn, error) {
-	s.link.Lock()
-	err, old, e := s.link.err, s.link.tap, s.link.era
-	s.link.Unlock()
+// dialer makes connections to the servers, one try after the other, and keeps what came of each.
+type dialer struct {
+	opts  *sessionOptions
+	hosts *hosts
+	names names
+	spawn func(func()) bool
+	ctx   context.Context // ends with the Session: the client cannot break a dial off
+	stop  context.CancelFunc
+
+	mu struct {
+		sync.Mutex
+		tried map[string]error // since a server took us in
+	}
+}
+
+func newDialer(opts *sessionOptions, clk *clock, addrs []string, spawn func(func()) bool) *dialer {
+	d := &dialer{opts: opts, hosts: newHosts(addrs, clk), spawn: spawn}
+	d.ctx, d.stop = context.WithCancel(context.Background())
+	d.names.lookup, d.names.ctx, d.names.mu.byHost = opts.lookup, d.ctx, make(map[string]*hostName)
+	d.mu.tried = make(map[string]error)
+	return d
+}
+
+func (d *dialer) close() {
+	d.hosts.close()
+	d.stop()
+}
+
+// dial returns the connection to speak over and the one underneath, which closes at once. Each of a server's addresses has a
+// heartbeat's time, doubled in each lap: a dark server must not cost a hold while there are others, and a network that is well
+// again must be noticed soon.
+func (d *dialer) dial(to dialing, beat time.Duration) (c, raw net.Conn, err error) {
+	to.quick = beat << min(d.hosts.lap(), 10)
+	d.noteTried(to.addr, notYet("no answer to the dial yet"))
+	c, raw, err = d.dialRaw(to)
 	if err != nil {
-		return nil, err
+		d.noteTried(to.addr, err)
+		return nil, nil, err
 	}
-	last := ""
-	if old != nil {
-		_ = old.Close()     // the client leaves the connection open on which it learned of an expiry
-		s.disconnected(old) // who ended it may be about to say so, and come too late
-		last = old.RemoteAddr().String()
-	}
-	timeout := s.opts.timeout
-	if e != nil {
-		timeout = e.sessionTimeout()
-	}
-	d := dialing{
-		network: network, addr: addr, last: last, deadline: time.Now().Add(s.opts.handshakeCap),
-		// A dark server must not cost a hold while there are others, and a network that is well again must be noticed soon.
-		quick: heartbeat(timeout) << min(s.hosts.lap(), 10),
-	}
-	s.noteTried(addr, notYet("no answer to the dial yet"))
-	c, raw, err := s.dialRaw(d)
-	if err != nil {
-		s.noteTried(addr, err)
-		return nil, err
-	}
-	s.link.Lock()
-	defer s.link.Unlock()
-	if s.link.err != nil {
-		_ = raw.Close()
-		return nil, s.link.err
-	}
-	s.link.conns++
-	c = &greeting{Conn: c, overTLS: s.opts.tls != nil, tell: func(err error) { s.noteTried(addr, err) }}
-	s.link.tap = newTap(c, raw, s, s.clock, s.zxid.Connect(), &s.link.xids, s.link.conns, d.deadline)
-	s.noteTriedLocked(addr, notYet("connected, but the server did not answer the handshake: no quorum, or not a ZooKeeper server"))
-	return s.link.tap, nil
+	d.noteTried(to.addr, notYet("connected, but the server did not answer the handshake: no quorum, or not a ZooKeeper server"))
+	return &greeting{Conn: c, overTLS: d.opts.tls != nil, tell: func(err error) { d.noteTried(to.addr, err) }}, raw, nil
 }
 
 // dialing is one try to connect to a server.
@@ -143,27 +143,27 @@ type dialing struct {
 	network, addr string
 	last          string        // the address of the connection before, the last one to try again
 	deadline      time.Time     // until when it must be done
-	quick         time.Duration // how long each of the server's addresses may take: a heartbeat, doubled in each lap
+	quick         time.Duration // how long each of the server's addresses may take
 }
 
 // dialRaw returns the connection to speak over and the one underneath, which closes at once.
-func (s *Session) dialRaw(d dialing) (c, raw net.Conn, err error) {
-	ctx, cancel := context.WithDeadline(s.ctx, d.deadline)
+func (d *dialer) dialRaw(to dialing) (c, raw net.Conn, err error) {
+	ctx, cancel := context.WithDeadline(d.ctx, to.deadline)
 	defer cancel()
-	if s.opts.dialer != nil {
-		raw, err = s.opts.dialer(d.network, d.addr, min(d.quick, time.Until(d.deadline)))
+	if d.opts.dialer != nil {
+		raw, err = d.opts.dialer(to.network, to.addr, min(to.quick, time.Until(to.deadline)))
 	} else {
-		raw, err = s.dialName(ctx, d)
+		raw, err = d.dialName(ctx, to)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	if s.opts.tls == nil {
+	if d.opts.tls == nil {
 		return raw, raw, nil
 	}
-	config := s.opts.tls.Clone()
+	config := d.opts.tls.Clone()
 	if config.ServerName == "" {
-		config.ServerName, _, _ = net.SplitHostPort(d.addr)
+		config.ServerName, _, _ = net.SplitHostPort(to.addr)
 	}
 	tc := tls.Client(raw, config)
 	if err := tc.HandshakeContext(ctx); err != nil {
@@ -174,22 +174,22 @@ func (s *Session) dialRaw(d dialing) (c, raw net.Conn, err error) {
 }
 
 // dialName connects to one of the addresses that a server's name has, the one of the last connection last.
-func (s *Session) dialName(ctx context.Context, d dialing) (net.Conn, error) {
-	host, port, err := net.SplitHostPort(d.addr)
+func (d *dialer) dialName(ctx context.Context, to dialing) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(to.addr)
 	if err != nil {
 		return nil, err
 	}
 	addrs := []string{host}
 	if net.ParseIP(host) == nil {
-		if addrs, err = s.names.resolve(ctx, s.spawn, host, d.quick); err != nil {
+		if addrs, err = d.names.resolve(ctx, d.spawn, host, to.quick); err != nil {
 			return nil, err
 		}
 	}
-	addrs = lastInLine(addrs, func(a string) bool { return net.JoinHostPort(a, port) == d.last })
+	addrs = lastInLine(addrs, func(a string) bool { return net.JoinHostPort(a, port) == to.last })
 	var errs []error
 	for i, a := range addrs {
-		dctx, cancel := context.WithTimeout(ctx, min(d.quick, time.Until(d.deadline)/time.Duration(len(addrs)-i)))
-		c, err := new(net.Dialer).DialContext(dctx, d.network, net.JoinHostPort(a, port))
+		dctx, cancel := context.WithTimeout(ctx, min(to.quick, time.Until(to.deadline)/time.Duration(len(addrs)-i)))
+		c, err := new(net.Dialer).DialContext(dctx, to.network, net.JoinHostPort(a, port))
 		cancel()
 		if err == nil {
 			return c, nil
@@ -213,35 +213,38 @@ func lastInLine(addrs []string, last func(string) bool) []string {
 }
 
 // alternatives says whether there is another address to try than the one that the client is connected to.
-func (s *Session) alternatives() bool { return s.hosts.Len() > 1 || s.names.most() > 1 }
+func (d *dialer) alternatives() bool { return d.hosts.Len() > 1 || d.names.most() > 1 }
 
 // notYet is how far a try has come that has not ended.
 type notYet string
 
 func (n notYet) Error() string { return string(n) }
 
-// noteTried notes what came of a try, or how far it has come.
-func (s *Session) noteTried(addr string, err error) {
-	s.link.Lock()
-	defer s.link.Unlock()
-	s.noteTriedLocked(addr, err)
-}
-
-// noteTriedLocked keeps the end of an earlier try until the one under way has ended too.
-func (s *Session) noteTriedLocked(addr string, err error) {
+// noteTried notes what came of a try, or how far it has come. The end of an earlier try is kept until the one under way has
+// ended too.
+func (d *dialer) noteTried(addr string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	var now, before notYet
-	if last := s.link.tried[addr]; last != nil && errors.As(err, &now) && !errors.As(last, &before) {
+	if last := d.mu.tried[addr]; last != nil && errors.As(err, &now) && !errors.As(last, &before) {
 		return
 	}
-	s.link.tried[addr] = err
+	d.mu.tried[addr] = err
+}
+
+// forgetTried is for when a server has taken us in.
+func (d *dialer) forgetTried() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	clear(d.mu.tried)
 }
 
 // whatWasTried says for each server what happened last, for the error of a Connect that did not get there.
-func (s *Session) whatWasTried() string {
-	s.link.Lock()
-	defer s.link.Unlock()
+func (d *dialer) whatWasTried() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	var parts []string
-	for addr, err := range s.link.tried {
+	for addr, err := range d.mu.tried {
 		parts = append(parts, fmt.Sprintf("%s (%v)", addr, err))
 	}
 	slices.Sort(parts)

@@ -33,7 +33,6 @@ type era struct {
 		held       map[string]tenant // by node: what the heartbeat checks and the lease protects
 		beating    uint64            // the connection over which a beat is under way
 		beatSoon   bool              // a beat is wanted at once
-		roots      map[string]bool   // lock roots that were there
 	}
 }
 
@@ -44,17 +43,16 @@ type tenant interface {
 	lose(node string, cause error, end instant) (told bool)
 }
 
-func newEra(z *zkSession, clk *clock, o *sessionOptions, r connectResponse, conn uint64, exchange frame) *era {
+func newEra(z *zkSession, clk *clock, mode LeaseMode, maxLockNodes int, r connectResponse, conn uint64, exchange frame) *era {
 	e := &era{zkSession: z, clock: clk, password: r.password}
 	z.id, z.timeout, z.over = r.sessionID, e.sessionTimeout, make(chan struct{})
 	e.lister = newLister(z)
-	e.reaper = newReaper(z, e.lister, o.maxLockNodes)
+	e.reaper = newReaper(z, e.lister, maxLockNodes)
 	e.watcher = newWatcher(z, e.reaper)
-	e.mu.lease.mode = o.mode
+	e.mu.lease.mode = mode
 	e.mu.lease.attached(conn, exchange, r.timeout, true)
 	e.mu.heard = exchange.answered
 	e.mu.held = make(map[string]tenant)
-	e.mu.roots = make(map[string]bool)
 	return e
 }
 

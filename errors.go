@@ -129,6 +129,13 @@ func outcomeOf(err error) outcome {
 	return unknown
 }
 
+// serverCode returns the code of an error that the client has no error for, or 0.
+func serverCode(err error) wire.Code {
+	var code wire.Code
+	errors.As(err, &code)
+	return code
+}
+
 // refused says that the servers will not do it, now or later: not that they are busy, or that there is none to ask.
 func refused(err error) bool { return outcomeOf(err) == turnedDown }
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// The explorer's model: what ZooKeeper guarantees, and clients that decide with the library's own functions (placeOf,
+// The explorer's model: what ZooKeeper guarantees, and clients that decide with the library's own functions (walk, placeOf,
 // inFrontNow, fateOf). A world is a value; a step takes one to another. What the model holds:
 //
 //   - writes have one order, and each session's server applies them in that order, some time later (queue)
@@ -48,12 +48,7 @@ const (
 	idle phase = iota
 	creating
 	resolving // the create's answer was lost
-	toList
-	ordering // reads czxids
-	armingOwn
-	armingAhead
-	waiting
-	awaiting // our own delete of the predecessor
+	walking
 	holding
 	deleting // released, or given up
 )
@@ -73,17 +68,16 @@ type client struct {
 	committed bool // the write under way has reached the leader
 	unsure    bool // a delete has not been answered before
 	node      uint8
+	walk      walk
 	ahead     uint8 // the predecessor
-	nAhead    uint8
-	wrapped   bool
+	list      nodes // what it was shown last
 	known     nodes // whose czxid is known
 	gone      nodes // who was gone when it was read
 	unordered nodes // who is to be read
 
-	listConn, ownConn, aheadConn, waitConn uint8
-	ownFired, aheadFired                   fired
-	erasing                                bool // the predecessor was being deleted by us when its event came
-	dead                                   bool // at the predecessor's event our own node was gone already
+	ownFired, aheadFired fired
+	erasing              bool // the predecessor was being deleted by us when its event came
+	dead                 bool // at the predecessor's event our own node was gone already
 }
 
 type change struct {
@@ -162,7 +156,8 @@ type explorer struct {
 	faults   uint8
 	kinds    faults
 	giveUps  uint8
-	queued   phase // they stand in the queue at the start, and the last of them has come to this phase; 0: nobody
+	queued   bool  // they stand in the queue at the start
+	upTo     stage // and the last of them has come to this
 	lagging  uint8
 	suffixes func(i int) string // of the i-th node
 
@@ -180,9 +175,8 @@ type placeKey struct {
 }
 
 type placed struct {
-	kind      placeKind
-	ahead, n  uint8
-	wrapped   bool
+	place
+	ahead     uint8
 	unordered nodes
 }
 
@@ -196,7 +190,7 @@ func (x *explorer) start() world {
 	for i := range w.nSess {
 		w.s[i] = session{conn: 1, conns: 1, open: true, restored: true}
 	}
-	if x.queued != idle {
+	if x.queued {
 		x.queueUp(&w)
 	}
 	return w
@@ -206,11 +200,11 @@ func (x *explorer) start() world {
 func (x *explorer) queueUp(w *world) {
 	for c := range w.nClients {
 		w.c[c].phase = creating
-		to := waiting
+		to := toAwait
 		if c == w.nClients-1 {
-			to = x.queued
+			to = x.upTo
 		}
-		for w.c[c].phase != to && w.c[c].phase != holding {
+		for !w.c[c].does(to) && w.c[c].phase != holding {
 			next := *w
 			x.steps(w, func(n *world, must bool, _ func() string) {
 				asked := w.c[c] != n.c[c] && n.c[c].phase != idle && n.c[c].phase != deleting
@@ -252,7 +246,7 @@ func (x *explorer) where(w *world, c *client, list nodes) placed {
 	c.gone.each(func(i uint8) { czxid[x.nodeName(i, w.foreign)] = -1 })
 	slices.Sort(children)
 	p := x.place(x.nodeName(c.node, w.foreign), children, queueMarkers, czxid)
-	r := placed{kind: p.kind, ahead: noNode, n: uint8(p.ahead), wrapped: p.wrapped}
+	r := placed{place: p, ahead: noNode}
 	if p.kind == behind {
 		r.ahead = index[p.predecessor]
 	}
@@ -287,7 +281,7 @@ func (w *world) commit(lag uint8, ch change) {
 		ch.nodes.each(func(i uint8) {
 			woken := 0
 			for c := range w.nClients {
-				if k := &w.c[c]; (k.phase == armingAhead || k.phase == waiting) && k.ahead == i && w.alive.has(k.node) && !ch.nodes.has(k.node) {
+				if k := &w.c[c]; k.does(toWatchAhead, toAwait) && k.ahead == i && w.alive.has(k.node) && !ch.nodes.has(k.node) {
 					woken++
 				}
 			}
@@ -367,10 +361,10 @@ func (w *world) event(i, node uint8, kind fired) {
 			w.finish(c) // told
 			continue
 		}
-		if k.node == node && (k.phase == armingAhead || k.phase == waiting || k.phase == awaiting) && k.ownFired == notFired {
+		if k.node == node && k.does(toWatchAhead, toAwait, toAwaitDelete) && k.ownFired == notFired {
 			k.ownFired = kind
 		}
-		if k.ahead == node && k.phase == waiting && k.aheadFired == notFired {
+		if k.ahead == node && k.does(toAwait) && k.aheadFired == notFired {
 			k.aheadFired = kind
 			k.erasing = s.erasing.has(node)
 			k.dead = !s.view.has(k.node)
@@ -394,14 +388,31 @@ func (w *world) requeue(c uint8) {
 	w.c[c] = client{left: w.c[c].left, phase: creating, node: noNode, ahead: noNode}
 }
 
-func (w *world) list(c uint8) {
+// does says whether the client is about to do one of these.
+func (k *client) does(stages ...stage) bool {
+	return k.phase == walking && slices.Contains(stages, k.walk.next)
+}
+
+// goOn takes what the walk says is next.
+func (x *explorer) goOn(w *world, c uint8, next walk) {
 	k := &w.c[c]
-	*k = client{left: k.left, phase: toList, node: k.node, ahead: noNode, known: k.known, gone: k.gone}
+	switch k.walk = next; next.next {
+	case toList:
+		*k = client{left: k.left, phase: walking, node: k.node, walk: next, ahead: noNode, known: k.known, gone: k.gone}
+	case toGrant:
+		x.grant(w, c)
+	case toQueueAgain:
+		w.requeue(c)
+	case toEnd:
+		k.phase, k.committed = deleting, false
+		w.session(c).erasing |= only(k.node)
+	}
 }
 
 // grant is attempt.grant.
-func (x *explorer) grant(w *world, c uint8, byEvent bool) {
+func (x *explorer) grant(w *world, c uint8) {
 	k, s := &w.c[c], w.session(c)
+	byEvent := k.walk.byEvent
 	if byEvent && k.ownFired == goneEvent {
 		w.requeue(c)
 		return
@@ -420,7 +431,7 @@ func (x *explorer) grant(w *world, c uint8, byEvent bool) {
 	if w.owner[k.node] != w.id(w.of[c]) {
 		w.breaks("I3: granted on a node of another session")
 	}
-	if x.suffixes != nil && byEvent && k.wrapped { // the list would have said so, had it been asked
+	if x.suffixes != nil && byEvent && k.walk.wrapped { // the list would have said so, had it been asked
 		(s.view & w.foreign).each(func(i uint8) {
 			if m, _ := parseMember(x.nodeName(i, w.foreign), queueMarkers); m.wrapped() {
 				w.breaks("I1: granted past the counter's end, beside another program's node that orders otherwise")
@@ -438,56 +449,61 @@ func (x *explorer) grant(w *world, c uint8, byEvent bool) {
 // read is one read of a client and its answer, which is of connection conn: 0 if that is not sure.
 func (x *explorer) read(w *world, c, conn uint8) string {
 	k, s := &w.c[c], w.session(c)
-	switch k.phase {
-	case toList:
-		p := x.where(w, k, s.view)
+	judge := func() string {
+		p := x.where(w, k, k.list)
+		k.ahead, k.unordered = p.ahead, p.unordered
+		x.goOn(w, c, k.walk.listed(p.place, uint64(conn)))
+		x.join(w, c)
 		switch p.kind {
 		case missing:
-			w.requeue(c)
 			return "lists, and its node is not there"
 		case front:
-			x.grant(w, c, false)
 			return "lists, is in front, and is granted"
 		case exhausted:
-			k.phase, k.committed = deleting, false
-			s.erasing |= only(k.node)
 			return "lists, finds another program's node past the counter's end, and gives up"
 		case needOrder:
-			k.phase, k.unordered = ordering, p.unordered
 			return "lists, and must read the order of " + p.unordered.String()
 		}
-		k.phase, k.ahead, k.nAhead, k.wrapped, k.listConn, k.waitConn = armingOwn, p.ahead, p.n, p.wrapped, conn, s.conn
-		x.join(w, c)
-		return fmt.Sprintf("lists: %d ahead, the next is %s", p.n, only(p.ahead))
-	case ordering:
+		return fmt.Sprintf("lists: %d ahead, the next is %s", p.place.ahead, only(p.ahead))
+	}
+	there := func(node uint8) finding {
+		if s.view.has(node) {
+			return isThere
+		}
+		return isGone
+	}
+	switch k.walk.next {
+	case toList:
+		k.list = s.view
+		return judge()
+	case toReadOrder:
 		i := uint8(bits.TrailingZeros16(uint16(k.unordered)))
-		if s.view.has(i) {
+		if there(i) == isThere {
 			k.known |= only(i)
 		} else {
 			k.gone |= only(i)
 		}
 		k.unordered &^= only(i)
-		if k.unordered == 0 {
-			k.phase = toList
+		if k.unordered != 0 {
+			return "reads when " + only(i).String() + " was made"
 		}
-		return "reads when " + only(i).String() + " was made"
-	case armingOwn:
-		if !s.view.has(k.node) {
-			w.requeue(c)
-			return "reads its own node, which is gone"
+		conn = uint8(k.walk.listConn)
+		return "reads when " + only(i).String() + " was made, and " + judge()
+	case toWatchOwn, toWatchAhead:
+		node, who := k.node, "its own node"
+		if k.walk.next == toWatchAhead {
+			node, who = k.ahead, "its predecessor"
 		}
-		x.arm(w, c, k.node, conn)
-		k.ownConn, k.phase = conn, armingAhead
+		r := there(node)
+		if r == isThere {
+			x.arm(w, c, node, conn)
+		}
+		x.goOn(w, c, k.walk.watched(r, int64(w.owner[node]), uint64(conn)))
 		x.join(w, c)
-		return "watches its own node"
-	case armingAhead:
-		if !s.view.has(k.ahead) {
-			w.list(c)
-			return "reads its predecessor, which is gone"
+		if r == isGone {
+			return "reads " + who + ", which is gone"
 		}
-		x.arm(w, c, k.ahead, conn)
-		k.aheadConn, k.phase = conn, waiting
-		return "watches its predecessor"
+		return "watches " + who
 	}
 	panic("no read")
 }
@@ -509,46 +525,35 @@ func (x *explorer) arm(w *world, c, node, conn uint8) {
 // join uses watches that are set.
 func (x *explorer) join(w *world, c uint8) {
 	k, s := &w.c[c], w.session(c)
-	if k.phase == armingOwn && s.armed.has(k.node) {
-		k.ownConn, k.phase = s.over[k.node], armingAhead
-	}
-	if k.phase == armingAhead && s.armed.has(k.ahead) {
-		k.aheadConn, k.phase = s.over[k.ahead], waiting
+	for _, node := range []uint8{k.node, k.ahead} {
+		if k.does(toWatchOwn) && node == k.node && s.armed.has(node) || k.does(toWatchAhead) && node == k.ahead && s.armed.has(node) {
+			k.walk = k.walk.watched(isThere, int64(w.owner[node]), uint64(s.over[node]))
+		}
 	}
 }
 
 func (k *client) reads() bool {
-	return k.phase == toList || k.phase == ordering || k.phase == armingOwn || k.phase == armingAhead
+	return k.does(toList, toReadOrder, toWatchOwn, toWatchAhead)
 }
 
 // ask puts what a client knows to the rule.
 func (x *explorer) ask(w *world, c uint8) string {
 	k, s := &w.c[c], w.session(c)
-	e := evidence{
-		ahead: int(k.nAhead), wrapped: k.wrapped, deleted: k.aheadFired == goneEvent,
-		owner: int64(w.owner[k.ahead]), session: int64(w.id(w.of[c])),
-		conn: uint64(s.conn), listConn: uint64(k.listConn), ownConn: uint64(k.ownConn), aheadConn: uint64(k.aheadConn),
-		ownFired: k.ownFired != notFired,
-	}
+	ours := notOurs
 	switch {
 	case !k.erasing:
 	case s.erased.has(k.ahead):
-		e.ourDelete = succeeded
+		ours = succeeded
 	case s.could.has(k.ahead):
-		e.ourDelete = failed
+		ours = failed
 	default:
-		e.ourDelete = unanswered
+		ours = unanswered
 	}
-	switch x.rule(e) {
-	case grantNow:
-		x.grant(w, c, true)
-		return "is woken by its predecessor's event, and is granted"
-	case awaitDelete:
-		k.phase = awaiting
-		return "is woken by its predecessor's event, and waits for the answer to its own session's delete"
-	}
-	w.list(c)
-	return "is woken by its predecessor's event, and is to list"
+	r := x.rule(k.walk.evidence(k.aheadFired == goneEvent, ours, uint64(s.conn), k.ownFired != notFired))
+	x.goOn(w, c, k.walk.ruled(r))
+	return "is woken by its predecessor's event, and " + [...]string{
+		listAgain: "is to list", grantNow: "is granted", awaitDelete: "waits for the answer to its own session's delete",
+	}[r]
 }
 
 func (s nodes) String() string {
@@ -710,7 +715,7 @@ func (x *explorer) clientSteps(w *world, c uint8, can bool, out emit) {
 		if k.committed && ready && s.view.has(k.node) || k.committed && ready && !w.alive.has(k.node) && s.n == 0 {
 			step(true, "has its create's answer", func(n *world, k *client, _ *session) {
 				if x.fate(wasAnswered, applied, false) == nodeMade {
-					k.phase, k.committed = toList, false
+					x.begin(n, c)
 				}
 			})
 		}
@@ -718,40 +723,38 @@ func (x *explorer) clientSteps(w *world, c uint8, can bool, out emit) {
 		if ready && s.n == 0 && !s.ended { // after the sync
 			step(true, "looks for the node of its lost create", func(n *world, k *client, s *session) {
 				if k.node != noNode && s.view.has(k.node) {
-					k.phase = toList
+					x.begin(n, c)
 				} else {
 					n.requeue(c)
 				}
 			})
 		}
-	case toList, ordering, armingOwn, armingAhead:
-		if ready {
-			n := *w
-			what := x.read(&n, c, s.conn)
-			out(&n, true, func() string { return w.name(c) + " " + what })
-		}
-	case waiting, awaiting:
-		if k.phase == awaiting {
-			if s.erased.has(k.ahead) || s.could.has(k.ahead) {
+	case walking:
+		if k.reads() {
+			if ready {
 				n := *w
-				what := x.ask(&n, c)
+				what := x.read(&n, c, s.conn)
 				out(&n, true, func() string { return w.name(c) + " " + what })
 			}
 			break
 		}
-		if k.aheadFired != notFired {
+		if k.does(toAwait) && k.aheadFired != notFired || k.does(toAwaitDelete) && (s.erased|s.could).has(k.ahead) {
 			n := *w
 			what := x.ask(&n, c)
 			out(&n, true, func() string { return w.name(c) + " " + what })
 		}
-		if k.ownFired == goneEvent {
-			step(true, "is woken by its own node's deletion, and queues again", func(n *world, k *client, _ *session) { n.requeue(c) })
+		if k.does(toAwaitDelete) {
+			break
 		}
-		if k.ownFired == otherEvent {
-			step(true, "is woken by another event of its own node", func(n *world, k *client, _ *session) { n.list(c) })
+		if k.ownFired != notFired {
+			step(true, "is woken by the event of its own node", func(n *world, k *client, _ *session) {
+				x.goOn(n, c, k.walk.ownEvent(k.ownFired == goneEvent))
+			})
 		}
-		if s.conn != 0 && s.conn != k.waitConn {
-			step(true, "is woken by the reconnect", func(n *world, k *client, _ *session) { n.list(c) })
+		if k.walk.moved(uint64(s.conn)) != k.walk {
+			step(true, "is woken by the reconnect", func(n *world, k *client, s *session) {
+				x.goOn(n, c, k.walk.moved(uint64(s.conn)))
+			})
 		}
 	case holding:
 		if ready && !s.view.has(k.node) {
@@ -764,13 +767,20 @@ func (x *explorer) clientSteps(w *world, c uint8, can bool, out emit) {
 	case deleting:
 		x.deleteSteps(w, c, can, step)
 	}
-	if w.giveUps > 0 && k.phase >= toList && k.phase <= awaiting {
+	if w.giveUps > 0 && k.phase == walking {
 		step(false, "gives up", func(n *world, k *client, s *session) {
 			n.giveUps--
 			*k = client{left: k.left, phase: deleting, node: k.node, ahead: noNode}
 			s.erasing |= only(k.node)
 		})
 	}
+}
+
+// begin is attempt.follow.
+func (x *explorer) begin(w *world, c uint8) {
+	k := &w.c[c]
+	k.phase, k.committed = walking, false
+	x.goOn(w, c, walk{session: int64(w.owner[k.node])})
 }
 
 func (x *explorer) create(w *world, c uint8) {
@@ -906,6 +916,17 @@ func (x *explorer) disconnects(w *world, i uint8, out emit) {
 		s.conn, s.open, s.restored = 0, false, false
 		s.server, s.toldGone, s.toldWritten, s.last = 0, 0, 0, 0
 		out(&n, false, func() string { return fmt.Sprintf("FAULT session %d loses its connection%s", i, what) })
+		unanswered := n // those who were about to read had asked already, in vain
+		for c := range n.nClients {
+			if k := &unanswered.c[c]; n.of[c] == i && k.does(toWatchOwn, toWatchAhead) {
+				x.goOn(&unanswered, c, k.walk.watched(notTold, 0, 0))
+			}
+		}
+		if unanswered != n {
+			out(&unanswered, false, func() string {
+				return fmt.Sprintf("FAULT session %d loses its connection, and what was asked is not answered%s", i, what)
+			})
+		}
 	}
 }
 

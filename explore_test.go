@@ -131,7 +131,7 @@ func (x *explorer) encode(b []byte, w *world) []byte {
 				used |= only(i)
 			}
 		}
-		used |= k.known | k.gone | k.unordered
+		used |= k.list | k.known | k.gone | k.unordered
 	}
 	if x.suffixes != nil {
 		used = only(w.n) - 1
@@ -168,9 +168,10 @@ func (x *explorer) encode(b []byte, w *world) []byte {
 
 	one := func(c uint8) {
 		k := &w.c[c]
-		b = append(b, k.left, byte(k.phase), node(k.node), node(k.ahead), k.nAhead, k.listConn, k.ownConn, k.aheadConn, k.waitConn, byte(k.ownFired), byte(k.aheadFired))
-		flags(k.committed, k.unsure, k.wrapped, k.erasing, k.dead)
-		put(k.known, k.gone, k.unordered)
+		b = append(b, k.left, byte(k.phase), node(k.node), byte(k.walk.next), node(k.ahead), byte(k.walk.ahead),
+			byte(k.walk.listConn), byte(k.walk.ownConn), byte(k.walk.aheadConn), byte(k.ownFired), byte(k.aheadFired))
+		flags(k.committed, k.unsure, k.walk.wrapped, k.erasing, k.dead)
+		put(k.list, k.known, k.gone, k.unordered)
 	}
 	sess := func(i uint8) {
 		s := &w.s[i]
@@ -347,30 +348,30 @@ func TestExplore_WithoutAClause(t *testing.T) {
 				k.conn, k.listConn, k.ownConn, k.aheadConn = 1, 1, 1, 1
 			}
 			return inFrontNow(k)
-		}, explorer{sessions: two, queued: toList, acquire: 1, lagging: 1, faults: 5, kinds: disconnects | adminDeletes}, believes},
+		}, explorer{sessions: two, queued: true, upTo: toList, acquire: 1, lagging: 1, faults: 5, kinds: disconnects | adminDeletes}, believes},
 		{"the watch on our own node is of this connection", without(func(k *evidence) { k.ownConn = k.conn }),
-			explorer{sessions: two, queued: waiting, acquire: 1, lagging: 1, faults: 4, kinds: reset}, believes},
+			explorer{sessions: two, queued: true, upTo: toAwait, acquire: 1, lagging: 1, faults: 4, kinds: reset}, believes},
 		{"both watches are", without(func(k *evidence) { k.ownConn, k.aheadConn = k.conn, k.conn }),
-			explorer{sessions: two, queued: waiting, acquire: 1, lagging: 1, faults: 3, kinds: reset}, believes},
+			explorer{sessions: two, queued: true, upTo: toAwait, acquire: 1, lagging: 1, faults: 3, kinds: reset}, believes},
 		{"all is known from this connection", without(func(k *evidence) { k.listConn, k.ownConn, k.aheadConn = k.conn, k.conn, k.conn }),
-			explorer{sessions: two, queued: waiting, acquire: 1, lagging: 1, faults: 3, kinds: reset}, believes},
+			explorer{sessions: two, queued: true, upTo: toAwait, acquire: 1, lagging: 1, faults: 3, kinds: reset}, believes},
 		// A watch on our own node that was set on this connection after it was lost on the last shows that our node was there
 		// then, and tells of its end before anything later. So the two clauses beside it follow from it in this model, alone and
 		// together. They stay: with them, the argument is that all is from one connection, and needs no look at what restores
 		// watches when.
 		{"the list is of this connection", without(func(k *evidence) { k.listConn = k.conn }),
-			explorer{sessions: two, queued: waiting, acquire: 1, lagging: 1, faults: 3, kinds: reset}, ""},
+			explorer{sessions: two, queued: true, upTo: toAwait, acquire: 1, lagging: 1, faults: 3, kinds: reset}, ""},
 		{"the watch on the predecessor is of this connection", without(func(k *evidence) { k.aheadConn = k.conn }),
-			explorer{sessions: two, queued: waiting, acquire: 1, lagging: 1, faults: 3, kinds: reset}, ""},
+			explorer{sessions: two, queued: true, upTo: toAwait, acquire: 1, lagging: 1, faults: 3, kinds: reset}, ""},
 		{"the list and the watch on the predecessor are", without(func(k *evidence) { k.listConn, k.aheadConn = k.conn, k.conn }),
-			explorer{sessions: two, queued: waiting, acquire: 1, lagging: 1, faults: 3, kinds: reset}, ""},
+			explorer{sessions: two, queued: true, upTo: toAwait, acquire: 1, lagging: 1, faults: 3, kinds: reset}, ""},
 		// Clients that order by czxid past the counter's end, as we do, need no list there: the clause is for the others.
 		{"no suffix is past the counter's end, among ourselves", without(func(k *evidence) { k.wrapped = false }),
 			explorer{sessions: two, acquire: 2, lagging: 1, faults: 1, kinds: usual &^ foreigners, suffixes: counterEnd}, ""},
 
 		// The grant looks once more whether its node was deleted: that does not see a watch that was spent on another event.
 		{"no event of our own node has come", without(func(k *evidence) { k.ownFired = false }),
-			explorer{sessions: two, queued: waiting, acquire: 1, lagging: 1, faults: 2, kinds: adminWrites | adminDeletes}, believes},
+			explorer{sessions: two, queued: true, upTo: toAwait, acquire: 1, lagging: 1, faults: 2, kinds: adminWrites | adminDeletes}, believes},
 	} {
 		t.Run(tt.clause, func(t *testing.T) {
 			tt.x.rule = tt.rule

@@ -15,26 +15,25 @@ func WithSuspendedTime(f func() time.Duration) Option {
 func (m *Mutex) Joiners(o Owner) int {
 	m.s.locks.mu.Lock()
 	defer m.s.locks.mu.Unlock()
-	d := m.s.locks.byKey[lockKey{m.root, o}]
-	if d == nil || d.attempt == nil {
+	d := m.s.locks.byKey[lockKey{m.root.path, o}]
+	if d == nil || d.acquiring == nil {
 		return 0
 	}
-	return len(d.attempt.joiners)
+	return len(d.acquiring.calls)
 }
 
 // Footprint counts what the Session and its client remember.
 func (s *Session) Footprint() map[string]int {
 	n := map[string]int{}
-	s.link.Lock()
-	e := s.link.era
-	n["tried"] = len(s.link.tried)
-	s.link.tap.mu.Lock()
-	n["unanswered"], n["pings"], n["waiting"] = len(s.link.tap.mu.pending), len(s.link.tap.mu.pings), len(s.link.tap.mu.waiting)
-	n["ours"] = s.link.tap.mu.ours.frames
-	s.link.tap.mu.Unlock()
-	s.link.Unlock()
+	e, t, _, _ := s.link.now()
+	s.link.dials.mu.Lock()
+	n["tried"] = len(s.link.dials.mu.tried)
+	s.link.dials.mu.Unlock()
+	t.mu.Lock()
+	n["unanswered"], n["pings"], n["waiting"], n["ours"] = len(t.mu.pending), len(t.mu.pings), len(t.mu.waiting), t.mu.ours.frames
+	t.mu.Unlock()
 	e.mu.Lock()
-	n["held"], n["roots"] = len(e.mu.held), len(e.mu.roots)
+	n["held"] = len(e.mu.held)
 	e.mu.Unlock()
 	e.reaper.mu.Lock()
 	n["reserved"], n["nodes"], n["erasing"], n["strays"] = e.reaper.mu.reserved, len(e.reaper.mu.nodes), len(e.reaper.mu.erasing), len(e.reaper.mu.strays)
@@ -48,10 +47,12 @@ func (s *Session) Footprint() map[string]int {
 	s.locks.mu.Lock()
 	n["locks"] = len(s.locks.byKey)
 	s.locks.mu.Unlock()
-	s.status.Lock()
-	n["subscribers"] = len(s.status.subscribers)
-	s.status.Unlock()
-	s.warned.Range(func(any, any) bool { n["warned"]++; return true })
+	s.link.mu.Lock()
+	n["readers"] = len(s.link.mu.readers)
+	s.link.mu.Unlock()
+	s.roots.mu.Lock()
+	n["roots"] = len(s.roots.byPath)
+	s.roots.mu.Unlock()
 	watchers := reflect.ValueOf(s.conn).Elem().FieldByName("watchers") // of the client: channels, by path and kind
 	for i := watchers.MapRange(); i.Next(); {
 		n["client channels"] += i.Value().Len()
@@ -66,7 +67,5 @@ func WithLookup(f func(ctx context.Context, host string) ([]string, error)) Opti
 
 // Password returns the password of the current ZooKeeper session.
 func (s *Session) Password() []byte {
-	s.link.Lock()
-	defer s.link.Unlock()
-	return s.link.era.password.reveal()
+	return s.link.era().password.reveal()
 }

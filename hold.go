@@ -10,24 +10,57 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
+// grace is how long a call whose context has ended waits for its clean-up to be confirmed (I6).
+const grace = 500 * time.Millisecond
+
 // Hold is one successful acquire. It is released once, from any goroutine. All its methods are safe for use from many
 // goroutines, and answer from memory, but for Release.
 type Hold struct {
-	m        *Mutex
-	d        *lockData
-	ctx      *holdContext
-	cancel   context.CancelCauseFunc
-	released bool  // guarded by the lock table
-	end      error // with released: what Err says from then on
+	handle
+	ctx *holdContext
 }
 
-// newHandleLocked makes a handle for a joiner, with its context's values.
-func (d *lockData) newHandleLocked(ctx context.Context, m *Mutex) *Hold {
-	h := &Hold{m: m, d: d}
+// newHold makes what a call waits with, and has in hand when it is granted: with the values of its context.
+func newHold(ctx context.Context, try bool, revoke func(*Hold)) *Hold {
+	h := &Hold{handle: handle{try: try, outcome: make(chan error, 1)}}
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	h.ctx, h.cancel = &holdContext{inner, h}, cancel
-	d.handles[h] = struct{}{}
+	h.ctx, h.handle.cancel = &holdContext{inner, h}, cancel
+	if revoke != nil {
+		h.handle.revoke = func() { revoke(h) }
+	}
 	return h
+}
+
+// holdKey asks a context for the innermost hold that it carries: of the lock root, or of any if that is ""; through the
+// Session that has the table, or through any if that is nil.
+type holdKey struct {
+	table *lockTable
+	root  string // absolute
+}
+
+func heldIn(ctx context.Context, k holdKey) *Hold {
+	h, _ := ctx.Value(k).(*Hold)
+	return h
+}
+
+func askerIn(ctx context.Context, t *lockTable, root string) asker {
+	by := asker{owner: ownerSet(ctx)}
+	if h := heldIn(ctx, holdKey{t, root}); h != nil {
+		by.under = h.d
+	}
+	return by
+}
+
+// OwnerFrom returns the owner that WithOwner set, or else the one of the innermost hold that the context carries, of
+// whichever lock. It returns false if there is neither.
+func OwnerFrom(ctx context.Context) (Owner, bool) {
+	if o := ownerSet(ctx); o != (Owner{}) {
+		return o, true
+	}
+	if h := heldIn(ctx, holdKey{}); h != nil {
+		return h.Owner(), true
+	}
+	return Owner{}, false
 }
 
 // holdContext carries the hold, and compares the clock with the lease whenever somebody asks whether it has ended: after a
@@ -40,7 +73,7 @@ type holdContext struct {
 // Value answers a holdKey that fits with the hold. Everything else is as in the context that Acquire was given, in which
 // the holds further out are.
 func (c *holdContext) Value(key any) any {
-	if k, ok := key.(holdKey); ok && (k.s == nil || k.s == c.h.m.s) && (k.root == "" || k.root == c.h.m.root) {
+	if k, ok := key.(holdKey); ok && (k.table == nil || k.table == c.h.d.table) && (k.root == "" || k.root == c.h.d.key.path) {
 		return c.h
 	}
 	return c.Context.Value(key)
@@ -78,32 +111,16 @@ func (h *Hold) Context() context.Context { return h.ctx }
 
 // Lost returns a channel that is closed when the lock is lost, or the Session closed. Release does not close it.
 func (h *Hold) Lost() <-chan struct{} {
-	h.m.s.locks.mu.Lock()
-	defer h.m.s.locks.mu.Unlock()
+	h.d.table.mu.Lock()
+	defer h.d.table.mu.Unlock()
 	return h.d.lostCh
 }
 
 // Err returns nil while the lock is held: it compares the clock with the lease first. Otherwise the error is ErrLost
 // with the reason, ErrClosed, or after Release ErrNotHeld; a hold that was lost before its release stays lost.
 func (h *Hold) Err() error {
-	h.look()
-	t := &h.m.s.locks
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if h.released {
-		return h.end
-	}
-	return h.d.lost
-}
-
-// look ends the hold if the lease has ended. While somebody else is just ending the ZooKeeper session's holds one by
-// one, it does not wait for its turn.
-func (h *Hold) look() {
-	e := h.d.e
-	e.look(h.m.s.clock.now())
-	if e.isOver() {
-		h.m.s.locks.lose(h.d, h.d.node, lostBecause(e.why()))
-	}
+	h.d.look()
+	return h.err()
 }
 
 // Token returns the fencing token: the czxid of the lock node, which is larger than that of every earlier hold of this
@@ -112,7 +129,7 @@ func (h *Hold) look() {
 func (h *Hold) Token() int64 { return h.d.token }
 
 // Deadline returns until when, with no further news, this hold may be relied on. It moves ahead with each heartbeat.
-func (h *Hold) Deadline() time.Time { return h.m.s.clock.wall(h.d.e.leaseEnd()) }
+func (h *Hold) Deadline() time.Time { return h.d.e.clock.wall(h.d.e.leaseEnd()) }
 
 // Path returns the lock node's path, absolute, with the chroot.
 func (h *Hold) Path() string { return h.d.node }
@@ -141,27 +158,26 @@ func (h *Hold) Check() *zk.CheckVersionRequest {
 // its session is.
 func (h *Hold) Release(ctx context.Context) error {
 	if ctx == nil {
-		return h.errorf("release", errors.New("nil context"))
+		return h.d.errorf("release", errors.New("nil context"))
 	}
-	h.look()
+	h.d.look()
 	leaseEnd := h.d.e.leaseEnd()
-	first, last, lost := h.m.s.locks.release(h)
+	first, last, lost := h.d.table.release(&h.handle)
 	if !first {
 		return nil
 	}
-	h.cancel(h.errorf("hold", errReleased))
+	h.cancel(h.d.errorf("hold", errReleased))
 	if lost != nil {
-		return h.errorf("release", errors.Unwrap(lost))
+		return h.d.errorf("release", errors.Unwrap(lost))
 	}
 	if !last {
 		return nil
 	}
 	d := h.d
 	d.e.unhold(d.node) // no heartbeat may miss the node
-	x := d.e.erase(d.node)
-	h.m.afterErasure(d.e, d.node, x)
+	x := d.root.erase(d.e, d.node)
 	if err := h.confirm(ctx, x, leaseEnd); err != nil {
-		return h.errorf("release", err)
+		return h.d.errorf("release", err)
 	}
 	return nil
 }
@@ -174,7 +190,7 @@ func (h *Hold) confirm(ctx context.Context, x *erasure, leaseEnd instant) error 
 	notConfirmed := func(why error) error {
 		return fmt.Errorf("%w: %w; the node is still being deleted in the background", ErrNotConfirmed, why)
 	}
-	clock, look := h.m.s.clock, heartbeat(h.d.e.sessionTimeout())
+	clock, look := h.d.e.clock, heartbeat(h.d.e.sessionTimeout())
 	end, ended := max(leaseEnd, clock.now().add(grace)), ctx.Done()
 	var lastTry <-chan time.Time // when ctx has ended
 	for {
@@ -207,10 +223,6 @@ func (h *Hold) confirm(ctx context.Context, x *erasure, leaseEnd instant) error 
 		case <-t.C:
 		}
 	}
-}
-
-func (h *Hold) errorf(op string, err error) error {
-	return &Error{Op: op, Path: h.m.path, Node: h.d.node, Err: err}
 }
 
 // ctxError is the cause of an ended context, and that it ended, both visible to errors.Is.

@@ -18,11 +18,10 @@ import (
 
 // waiter is what a waiter knows when its predecessor's event has come. As made by newWaiter, all speaks for a grant.
 type waiter struct {
-	s          *Session
+	l          *link
 	e          *era
 	a          *attempt
-	l          *listing
-	p          place
+	w          walk
 	own, ahead *watch
 }
 
@@ -30,30 +29,34 @@ const waitersConn = 3 // the connection that the waiter knows all from
 
 func newWaiter(t *testing.T) *waiter {
 	tt := newTableTest(t)
-	s := tt.m.s
-	s.opts.mode = SingleServerLease()
-	s.link.changed = make(chan struct{})
-	e := newEra(&zkSession{carrier: s, log: s.log}, s.clock, &s.opts, connectResponse{timeout: 10 * time.Second, sessionID: 7}, waitersConn, frame{})
-	s.link.era, s.link.attached, s.link.tap = e, true, &tap{seq: waitersConn}
+	l := tt.m.s.link
+	e := newEra(&zkSession{carrier: l, log: l.log}, l.clock, l.opts.mode, l.opts.maxLockNodes, connectResponse{timeout: 10 * time.Second, sessionID: 7}, waitersConn, frame{})
+	l.mu.era, l.mu.state, l.mu.tap = e, stateMachine{Connected, 7}, &tap{seq: waitersConn}
 	a, _ := tt.begin(NewOwner(""), false)
-	w := &waiter{
-		s: s, e: e, a: a,
-		l:     &listing{conn: waitersConn},
-		p:     place{kind: behind, predecessor: "n", ahead: 1},
-		own:   &watch{path: "/locks/a/own", conn: waitersConn, owner: 7, fired: make(chan struct{})},
-		ahead: &watch{path: "/locks/a/n", conn: waitersConn, owner: 8, fired: make(chan struct{}), event: zk.EventNodeDeleted},
+	return &waiter{
+		l: l, e: e, a: &attempt{a, l, &tt.m.root, &tt.m.opts, newBackoff()},
+		w:     walk{next: toAwait, session: 7, ahead: 1, owner: 8, listConn: waitersConn, ownConn: waitersConn, aheadConn: waitersConn},
+		own:   &watch{path: "/locks/a/own", fired: make(chan struct{})},
+		ahead: &watch{path: "/locks/a/n", fired: closedCh(), event: zk.EventNodeDeleted},
 	}
-	close(w.ahead.fired)
-	return w
 }
 
-func (w *waiter) mayGrant() (bool, error) { return w.a.mayGrant(w.e, w.l, w.p, w.own, w.ahead) }
+func closedCh() chan struct{} {
+	ch := make(chan struct{})
+	close(ch)
+	return ch
+}
+
+// then is what is next after the event.
+func (w *waiter) then() (stage, error) {
+	next, err := w.a.rule(w.e, w.own, w.ahead, w.w)
+	return next.next, err
+}
 
 // erased says that the predecessor is of our own session, and what became of our own delete of it.
 func (w *waiter) erased(ok bool) {
-	w.ahead.owner = w.e.id
-	w.ahead.erasure = &erasure{done: make(chan struct{}), ok: ok}
-	close(w.ahead.erasure.done)
+	w.w.owner = w.e.id
+	w.ahead.erasure = &erasure{done: closedCh(), ok: ok}
 }
 
 // I1, I3: what a waiter knows reaches the rule (TestInFrontNow). The predecessor's deletion grants only if everything speaks
@@ -66,29 +69,33 @@ func TestInFrontNow_EachClause(t *testing.T) {
 	}{
 		{"all is well", func(*waiter) {}, true},
 		{"our own delete was answered with success", func(w *waiter) { w.erased(true) }, true},
-		{"others were ahead of the predecessor", func(w *waiter) { w.p.ahead = 2 }, false},
-		{"a suffix is in the wrap region", func(w *waiter) { w.p.wrapped = true }, false},
+		{"others were ahead of the predecessor", func(w *waiter) { w.w.ahead = 2 }, false},
+		{"a suffix is in the wrap region", func(w *waiter) { w.w.wrapped = true }, false},
 		{"the event is no deletion", func(w *waiter) { w.ahead.event = zk.EventNodeDataChanged }, false},
 		{"the client gave the watch up", func(w *waiter) { w.ahead.event = zk.EventNotWatching }, false},
-		{"the predecessor is of our session, and somebody else deleted it", func(w *waiter) { w.ahead.owner = w.e.id }, false},
+		{"the predecessor is of our session, and somebody else deleted it", func(w *waiter) { w.w.owner = w.e.id }, false},
 		{"the predecessor is of our session, and our delete of it failed", func(w *waiter) { w.erased(false) }, false},
-		{"there is no connection now", func(w *waiter) { w.s.link.attached = false }, false},
+		{"there is no connection now", func(w *waiter) { w.l.mu.state.state = Suspended }, false},
 		{"there is no connection now, and never was a sure one", func(w *waiter) {
-			w.s.link.attached = false
-			w.l.conn, w.own.conn, w.ahead.conn = 0, 0, 0
+			w.l.mu.state.state = Suspended
+			w.w.listConn, w.w.ownConn, w.w.aheadConn = 0, 0, 0
 		}, false},
-		{"the list is of an earlier connection", func(w *waiter) { w.l.conn-- }, false},
-		{"the watch on our own node is restored", func(w *waiter) { w.own.conn-- }, false},
-		{"the watch on the predecessor is restored", func(w *waiter) { w.ahead.conn-- }, false},
-		{"all is of an earlier connection", func(w *waiter) { w.s.link.tap.seq++ }, false},
+		{"the list is of an earlier connection", func(w *waiter) { w.w.listConn-- }, false},
+		{"the watch on our own node is restored", func(w *waiter) { w.w.ownConn-- }, false},
+		{"the watch on the predecessor is restored", func(w *waiter) { w.w.aheadConn-- }, false},
+		{"all is of an earlier connection", func(w *waiter) { w.l.mu.tap.seq++ }, false},
 		{"an event of our own node has come", func(w *waiter) { close(w.own.fired) }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWaiter(t)
 			c.take(w)
-			ok, err := w.mayGrant()
+			next, err := w.then()
 			require.NoError(t, err)
-			require.Equal(t, c.want, ok)
+			want := toList
+			if c.want {
+				want = toGrant
+			}
+			require.Equal(t, want, next)
 		})
 	}
 }
@@ -99,7 +106,10 @@ func TestInFrontNow_WaitsForOurOwnDelete(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWaiter(t)
 			x := &erasure{done: make(chan struct{})}
-			w.ahead.owner, w.ahead.erasure = w.e.id, x
+			w.w.owner, w.ahead.erasure = w.e.id, x
+			next, err := w.then()
+			require.NoError(t, err)
+			require.Equal(t, toAwaitDelete, next)
 			time.AfterFunc(time.Second, func() {
 				if over {
 					w.e.lose(errExpired)
@@ -108,9 +118,10 @@ func TestInFrontNow_WaitsForOurOwnDelete(t *testing.T) {
 				x.ok = true
 				close(x.done)
 			})
-			ok, err := w.mayGrant()
-			require.Equal(t, !over, ok)
-			require.Equal(t, over, errors.Is(err, errEraOver))
+			after, err := w.a.awaitDelete(w.e, w.own, w.ahead, w.w)
+			if require.Equal(t, over, errors.Is(err, errEraOver)); !over {
+				require.Equal(t, toGrant, after.next)
+			}
 		})
 	}
 }
@@ -123,7 +134,7 @@ func TestGrant_OwnNodeDeletedInBetween_QueuesAgain(t *testing.T) {
 	close(w.own.fired)
 	require.ErrorIs(t, w.a.grant(w.e, &creation{node: w.own.path, token: 9}, w.own), errRequeue)
 	require.False(t, w.e.holds(w.own.path))
-	require.NotEmpty(t, w.a.joiners, "they wait on")
+	require.NotEmpty(t, w.a.calls, "they wait on")
 }
 
 // I3: the ZooKeeper session that made the node is over. Nobody is granted.
@@ -131,7 +142,7 @@ func TestGrant_SessionOver_GrantsNothing(t *testing.T) {
 	w := newWaiter(t)
 	w.e.lose(errExpired)
 	require.ErrorIs(t, w.a.grant(w.e, &creation{node: w.own.path, token: 9}, nil), errEraOver)
-	require.NotEmpty(t, w.a.joiners, "they wait on")
+	require.NotEmpty(t, w.a.calls, "they wait on")
 }
 
 // R72, WithFailOnSessionLoss: the ZooKeeper session ends when the lock has just come under its lease, and nobody has the

@@ -22,26 +22,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The layers of the package, lowest first. A file uses what is declared in its own layer and in those below. Within a
-// layer files may know each other: session, era and dial are one machine in three files.
-var layers = [][]string{
-	{"errors.go", "dialerror.go", "clock.go", "clock_linux.go", "clock_darwin.go", "clock_other.go", "log.go", "secret.go", "request.go"},
-	{"queue.go", "fate.go", "lease.go", "silence.go", "state.go"},
-	{"options.go"},
-	{"tap.go", "names.go"},
-	{"session.go", "link.go", "era.go", "zksession.go", "list.go", "dial.go", "watcher.go", "protection.go", "lockdata.go", "sessionkey.go"},
-	{"mutex.go", "attempt.go", "root.go", "hold.go", "revoke.go", "participants.go"},
-}
-
-// What is allowed to look up, and no more than that.
-var upward = map[string][]string{
-	"options.go":  {"Hold"},                                   // WithRevocation calls the user back with one
-	"lockdata.go": {"Mutex", "Hold", "attempt", "newAttempt"}, // the map hands out handles and begins attempts
-}
-
 // Which files may import what. Everything else is for all.
 var imports = map[string]struct{ only, not []string }{
 	"queue.go":   {only: []string{"slices", "strconv", "strings", "cmp"}}, // pure: children in, place out; evidence in, ruling out
+	"walk.go":    {only: []string{}},                                      // pure: where it stands and what was found in, what is next out
 	"fate.go":    {only: []string{}},                                      // pure: outcome in, what to do out
 	"lease.go":   {only: []string{"fmt", "time"}},                         // pure: frames in, deadline out
 	"silence.go": {only: []string{"time"}},                                // pure: times in, time out
@@ -53,7 +37,8 @@ var imports = map[string]struct{ only, not []string }{
 // How many go statements (and WaitGroup.Go calls) a file has. Every goroutine has an owner that waits for it.
 var goroutines = map[string]int{
 	"log.go":          1, // writes to the user's log handler, which may block; Close waits for it a little
-	"session.go":      4, // spawn, which all others use; the loop; the watch over the client's own end; the Close of a Connect in vain
+	"link.go":         1, // spawn, which all others use
+	"session.go":      3, // the loop; the watch over the client's own end; the Close of a Connect in vain
 	"revoke.go":       1, // the user's callback, for which Close does not wait
 	"participants.go": 1, // reads in flight; waited for before it returns
 }
@@ -74,82 +59,55 @@ func sources(t *testing.T) (*token.FileSet, map[string]*ast.File) {
 	return fset, files
 }
 
+// layers are the files in the order in which they may know each other, lowest first: what a file declares, its methods and fields
+// included, is for itself and for the files after it, in its own layer too.
+var layers = []struct {
+	name  string
+	files []string
+}{
+	{"bottom", []string{"errors.go", "request.go", "dialerror.go", "clock_linux.go", "clock.go", "log.go", "secret.go"}},
+	{"pure", []string{"queue.go", "walk.go", "fate.go", "lease.go", "silence.go", "state.go"}},
+	{"wire", []string{"tap.go", "names.go"}},
+	{"ZooKeeper session", []string{"zksession.go", "list.go", "protection.go", "watcher.go", "era.go"}},
+	{"who holds here", []string{"root.go", "lockdata.go", "hold.go"}},
+	{"Session", []string{"options.go", "dial.go", "link.go", "session.go", "sessionkey.go"}},
+	{"locks", []string{"revoke.go", "attempt.go", "mutex.go", "participants.go"}},
+	{"words", []string{"doc.go"}},
+}
+
+// rooms are the files of all layers.
+var rooms = func() (files []string) {
+	for _, l := range layers {
+		files = append(files, l.files...)
+	}
+	return files
+}()
+
+// Nobody looks up, as the compiler sees it: types, methods and fields included.
 func TestLayers_NobodyLooksUp(t *testing.T) {
-	fset, files := sources(t)
-	layerOf := map[string]int{"doc.go": len(layers)}
-	for i, names := range layers {
-		for _, name := range names {
-			layerOf[name] = i
-		}
-	}
-	home := map[string]string{} // of each package-level name
-	for name, f := range files {
-		if _, ok := layerOf[name]; !ok {
-			t.Errorf("%s is in no layer: put it into the list in layers_test.go and into CONTRIBUTING.md, as low as it can be", name)
-		}
-		for id := range f.Scope.Objects {
-			if old, ok := home[id]; !ok || layerOf[name] < layerOf[old] {
-				home[id] = name
-			}
-		}
-	}
-	for name, f := range files {
-		for _, id := range f.Unresolved {
-			from, ok := home[id.Name]
-			if !ok || layerOf[from] <= layerOf[name] || slices.Contains(upward[name], id.Name) {
-				continue
-			}
-			t.Errorf("%s: %s uses %s of %s, which is a layer above. Hand the value in as an argument, or move the rule up; see CONTRIBUTING.md",
-				fset.Position(id.Pos()), name, id.Name, from)
-		}
-	}
-}
-
-// rooms are the files in the order in which they may know each other, lowest first: the types, methods and fields of a file are
-// for itself and for the files after it. The way there is not gone to its end (arrows).
-var rooms = []string{
-	"request.go", "errors.go", "dialerror.go", "clock_linux.go", "clock.go", "log.go", "secret.go",
-	"queue.go", "fate.go", "lease.go", "silence.go", "state.go",
-	"options.go", "tap.go", "names.go",
-	"zksession.go", "list.go", "protection.go", "watcher.go", "era.go", "lockdata.go", "dial.go", "link.go", "session.go", "sessionkey.go",
-	"root.go", "attempt.go", "hold.go", "participants.go", "revoke.go", "mutex.go",
-}
-
-// arrows is how many pairs of a file and a name there are such that the name stands in a later room than the file. It may only
-// become fewer.
-const arrows = 76
-
-// The layers again, as the compiler sees them: types, methods and fields included.
-func TestLayers_Arrows(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the rooms name clock_linux.go")
 	}
+	_, files := sources(t)
+	for name := range files {
+		if !slices.Contains(rooms, name) && name != "clock_darwin.go" && name != "clock_other.go" {
+			t.Errorf("%s has no place: put it into rooms and into CONTRIBUTING.md, as low as it can be", name)
+		}
+	}
 	fset, uses := checked(t)
-	found := map[string][]string{} // from file to file: names
-	n := 0
+	seen := 0
 	for id, obj := range uses {
 		if obj.Pkg() == nil || obj.Pkg().Path() != "github.com/zklock/zklock" {
 			continue
 		}
+		seen++
 		from, to := fset.Position(id.Pos()).Filename, fset.Position(obj.Pos()).Filename
-		if slices.Index(rooms, from) >= slices.Index(rooms, to) {
-			continue
-		}
-		arrow := from + " ─▶ " + to
-		if !slices.Contains(found[arrow], obj.Name()) {
-			found[arrow] = append(found[arrow], obj.Name())
-			n++
+		if slices.Index(rooms, from) < slices.Index(rooms, to) {
+			t.Errorf("%s: %s uses %s of %s, which comes after it. Hand the value in as an argument, or move it down; see CONTRIBUTING.md",
+				fset.Position(id.Pos()), from, obj.Name(), to)
 		}
 	}
-	for _, arrow := range slices.Sorted(maps.Keys(found)) {
-		slices.Sort(found[arrow])
-		t.Logf("%s: %s", arrow, strings.Join(found[arrow], " "))
-	}
-	if n > arrows {
-		t.Errorf("%d names are used in a lower room than the one they stand in, and were %d: hand the value in as an argument, or move it down", n, arrows)
-	} else if n < arrows {
-		t.Errorf("only %d names are used in a lower room than the one they stand in: write that into arrows", n)
-	}
+	require.Greater(t, seen, 1000, "names were not resolved")
 }
 
 // Requests of ours are frames of ours: of the client's methods, the library calls these. The others have no context, may go out
@@ -178,7 +136,7 @@ func TestLayers_NoRequestsThroughTheClient(t *testing.T) {
 func checked(t *testing.T) (*token.FileSet, map[*ast.Ident]types.Object) {
 	t.Helper()
 	fset, files := sources(t)
-	parsed := []*ast.File{files["doc.go"]}
+	var parsed []*ast.File
 	for _, name := range rooms {
 		require.Contains(t, files, name)
 		parsed = append(parsed, files[name])
@@ -245,7 +203,7 @@ func TestLayers_BannedCalls(t *testing.T) {
 				if why, bad := banned[call]; bad {
 					t.Errorf("%s: do not use %s: %s", pos, call, why)
 				}
-				pure := slices.Contains([]string{"lease.go", "queue.go", "fate.go", "silence.go"}, name)
+				pure := slices.Contains([]string{"lease.go", "queue.go", "walk.go", "fate.go", "silence.go"}, name)
 				if pure && pkg.Name == "time" && slices.Contains([]string{"Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker", "Sleep", "Tick"}, sel.Sel.Name) {
 					t.Errorf("%s: %s is pure: take the instant as an argument instead of %s", pos, name, call)
 				}
@@ -271,7 +229,7 @@ func TestLayers_Goroutines(t *testing.T) {
 			return true
 		})
 	}
-	require.Equal(t, goroutines, got, "start goroutines with Session.spawn, so that Close waits for them; one that cannot is listed here, with its reason")
+	require.Equal(t, goroutines, got, "start goroutines with spawn of link.go, so that Close waits for them; one that cannot is listed here, with its reason")
 }
 
 // Every exported name says what it promises.

@@ -4,31 +4,144 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"sync"
+	"time"
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/zklock/zklock/internal/lastzxid"
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// The connection as the ZooKeeper client's goroutines and the tap report it: which one it is, which ZooKeeper session it
-// carries, and whether requests can be sent. All of it is under the one lock of Session.link.
+// link is the connection as the ZooKeeper client's goroutines and the tap report it: which one it is, which ZooKeeper
+// session it carries, whether requests can be sent, and the state that follows from that, of whose steps it tells.
+//
+// A request can be sent while the state is attached. On the way there, from left to right on each connection:
+//
+//	dial ──▶ connected ──▶ authenticated ─┬─▶ attached: watches are restored, and then requests go
+//	              └──▶ the client's handshake is done ─┘
+type link struct {
+	opts  *sessionOptions
+	log   *eventLog
+	clock *clock
+	dials *dialer
+	zxids lastzxid.Seen  // kept in the client's place
+	xids  xids           // of our requests, never used twice
+	wake  chan struct{}  // what the Session's loop looks at has changed; holds one
+	work  sync.WaitGroup // every goroutine of the Session's but three; none starts after the link is closed
+
+	mu struct {
+		sync.Mutex        // never held across a channel that blocks, a callback or a ZooKeeper call
+		tap        *tap   // the current connection
+		conns      uint64 // how many connections there were
+		era        *era   // the current ZooKeeper session; nil before the first and after an expiry
+		shaken     bool   // the client has finished its handshake
+		authed     bool   // the server took the credentials
+		state      stateMachine
+		why        error                            // why it is closed
+		changed    chan struct{}                    // closed at each change of the above
+		askedAfter instant                          // when a server last said that the session is still there, which was silent for long
+		readers    map[chan Change]func() (ok bool) // of the steps; the function stops listening to the reader's context
+	}
+}
+
+func newLink(opts *sessionOptions, log *eventLog, clk *clock, addrs []string) *link {
+	l := &link{opts: opts, log: log, clock: clk, wake: make(chan struct{}, 1)}
+	l.dials = newDialer(opts, clk, addrs, l.spawn)
+	l.mu.changed = make(chan struct{})
+	l.mu.readers = make(map[chan Change]func() bool)
+	return l
+}
 
 // broadcastLocked wakes everybody who waits for a change of the link.
-func (s *Session) broadcastLocked() {
-	close(s.link.changed)
-	s.link.changed = make(chan struct{})
+func (l *link) broadcastLocked() {
+	close(l.mu.changed)
+	l.mu.changed = make(chan struct{})
+}
+
+// stepLocked runs the state machine, and tells of the step if there was one. It is the only place where the state changes, so
+// that readers hear of the steps in order, and find them in State already (R51).
+func (l *link) stepLocked(ev stateEvent) {
+	defer l.nudge()
+	m, changed := l.mu.state.next(ev)
+	if !changed {
+		return
+	}
+	l.mu.state = m
+	c := Change{State: m.state, SessionID: m.session, Time: time.Now(), Err: ev.err}
+	attrs := []any{"state", m.state.String(), "session", fmt.Sprintf("%#x", m.session)}
+	if ev.err != nil && ev.err != ErrClosed { // Close is no failure
+		attrs = append(attrs, "err", ev.err)
+	}
+	l.log.info("zklock: connection state", attrs...)
+	for ch, stop := range l.mu.readers {
+		select {
+		case ch <- c:
+		default: // full: drop the oldest. Nobody else sends, so there is room then.
+			select {
+			case <-ch:
+			default:
+			}
+			ch <- c
+		}
+		if m.state == Closed {
+			stop()
+			close(ch)
+		}
+	}
+	if m.state == Closed {
+		clear(l.mu.readers)
+	}
+	l.broadcastLocked()
+}
+
+// changes is Session.Changes.
+func (l *link) changes(ctx context.Context) <-chan Change {
+	ch := make(chan Change, 64)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.state.state == Closed || ctx == nil || ctx.Err() != nil {
+		close(ch)
+		return ch
+	}
+	l.mu.readers[ch] = context.AfterFunc(ctx, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if _, ok := l.mu.readers[ch]; ok {
+			delete(l.mu.readers, ch)
+			close(ch)
+		}
+	})
+	return ch
+}
+
+// now returns what the link is at the moment: conn is the number of the connection over which requests go, 0 if they cannot.
+func (l *link) now() (e *era, t *tap, conn uint64, state State) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.state.state.Attached() {
+		conn = l.mu.tap.seq
+	}
+	return l.mu.era, l.mu.tap, conn, l.mu.state.state
+}
+
+// era returns the current ZooKeeper session, nil if there is none.
+func (l *link) era() *era {
+	e, _, _, _ := l.now()
+	return e
 }
 
 // attachedEra waits until requests can be sent, and returns the ZooKeeper session they will go out in.
-func (s *Session) attachedEra(ctx context.Context) (*era, error) {
+func (l *link) attachedEra(ctx context.Context) (*era, error) {
 	for {
-		s.link.Lock()
-		e, ok, err, changed := s.link.era, s.link.attached, s.link.err, s.link.changed
-		s.link.Unlock()
-		if err != nil {
-			return nil, err
+		l.mu.Lock()
+		e, ok, why, changed := l.mu.era, l.mu.state.state.Attached(), l.mu.why, l.mu.changed
+		l.mu.Unlock()
+		if why != nil {
+			return nil, why
 		}
-		if ok && e != nil && !e.isOver() {
+		if ok && !e.isOver() {
 			return e, nil
 		}
 		select {
@@ -40,18 +153,129 @@ func (s *Session) attachedEra(ctx context.Context) (*era, error) {
 }
 
 // carriesLocked says whether requests can be sent in z.
-func (s *Session) carriesLocked(z *zkSession) bool {
-	return s.link.attached && s.link.era != nil && s.link.era.zkSession == z
+func (l *link) carriesLocked(z *zkSession) bool {
+	return l.mu.why == nil && l.mu.state.state.Attached() && l.mu.era.zkSession == z
 }
 
 // attachedConn is the number of the connection over which z is attached now, 0 if it is not.
-func (s *Session) attachedConn(z *zkSession) (seq uint64, changed <-chan struct{}, err error) {
-	s.link.Lock()
-	defer s.link.Unlock()
-	if s.carriesLocked(z) {
-		seq = s.link.tap.seq
+func (l *link) attachedConn(z *zkSession) (seq uint64, changed <-chan struct{}, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.carriesLocked(z) {
+		seq = l.mu.tap.seq
 	}
-	return seq, s.link.changed, s.link.err
+	return seq, l.mu.changed, l.mu.why
+}
+
+// send hands a request to the connection over which z is attached. It returns false, and forgets the request, if there is
+// none.
+func (l *link) send(z *zkSession, r *request) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.carriesLocked(z) && l.sendLocked(r)
+}
+
+func (l *link) sendLocked(r *request) bool {
+	t := l.mu.tap
+	ok, write := t.enqueue(r)
+	if !ok {
+		l.detachLocked() // it ends; the tap says so next
+	}
+	if write {
+		l.spawnLocked(t.writeOut)
+	}
+	return ok
+}
+
+// spawn runs f on a goroutine that Close waits for. It returns false, and does not run f, when the link is closed.
+func (l *link) spawn(f func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.spawnLocked(f)
+}
+
+func (l *link) spawnLocked(f func()) bool {
+	if l.mu.why != nil {
+		return false
+	}
+	l.work.Add(1)
+	go func() {
+		defer l.work.Done()
+		f()
+	}()
+	return true
+}
+
+// nudge makes the Session's loop look again at what is held and queued.
+func (l *link) nudge() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// close makes the link unusable: nothing starts any more, everybody who waits is told.
+func (l *link) close(why error) {
+	l.mu.Lock()
+	if l.mu.why != nil {
+		l.mu.Unlock()
+		return
+	}
+	l.mu.why = why
+	e := l.mu.era
+	l.broadcastLocked()
+	l.mu.Unlock()
+	l.dials.close()
+	if e != nil {
+		e.lose(why)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stepLocked(stateEvent{kind: closed, err: why})
+}
+
+// closedErr says why the link is closed.
+func (l *link) closedErr() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.why == nil {
+		return ErrClosed
+	}
+	return l.mu.why
+}
+
+// dial is the client's dialer: it makes the connection, over TLS if so configured, and puts the tap in it. The client's own
+// time-out, a second, is not looked at: name look-up, dial, TLS and handshake together have the handshake timeout.
+func (l *link) dial(network, addr string, _ time.Duration) (net.Conn, error) {
+	l.mu.Lock()
+	why, old, e := l.mu.why, l.mu.tap, l.mu.era
+	l.mu.Unlock()
+	if why != nil {
+		return nil, why
+	}
+	d := dialing{network: network, addr: addr, deadline: time.Now().Add(l.opts.handshakeCap)}
+	if old != nil {
+		_ = old.Close()     // the client leaves the connection open on which it learned of an expiry
+		l.disconnected(old) // who ended it may be about to say so, and come too late
+		d.last = old.RemoteAddr().String()
+	}
+	timeout := l.opts.timeout
+	if e != nil {
+		timeout = e.sessionTimeout()
+	}
+	c, raw, err := l.dials.dial(d, heartbeat(timeout))
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.why != nil {
+		_ = raw.Close()
+		return nil, l.mu.why
+	}
+	l.mu.conns++
+	l.mu.tap = newTap(c, raw, l, l.clock, l.zxids.Connect(), &l.xids, l.mu.conns, d.deadline)
+	return l.mu.tap, nil
 }
 
 // connecting decides about the client's connect request. A session that we have given up but that may be alive is ended: its
@@ -63,242 +287,193 @@ func (s *Session) attachedConn(z *zkSession) (seq uint64, changed <-chan struct{
 // has, without saying whether its session is over. If the servers came back from an older snapshot (F23), all of them do, and
 // the client would stay out until they have caught up. To ask is a sign of life for the session, so it is done once in a
 // while only.
-func (s *Session) connecting(t *tap, session int64) approach {
-	s.link.Lock()
-	e, askedAfter := s.link.era, s.link.askedAfter
-	s.link.Unlock()
+func (l *link) connecting(_ *tap, session int64) approach {
+	l.mu.Lock()
+	e, askedAfter := l.mu.era, l.mu.askedAfter
+	l.mu.Unlock()
 	if e == nil || e.id != session {
 		return attach
 	}
-	now := s.clock.now()
 	switch {
 	case e.isOver() && e.leftToExpire():
 		return sayItsEnded
 	case e.isOver():
 		return endIt
-	case e.overdue(now, askedAfter):
+	case e.overdue(l.clock.now(), askedAfter):
 		return askAfter
 	}
 	return attach
 }
 
-func (s *Session) found(*tap) {
-	s.link.Lock()
-	defer s.link.Unlock()
-	s.link.askedAfter = s.clock.now()
+func (l *link) found(*tap) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.askedAfter = l.clock.now()
 }
 
-func (s *Session) hungUp(t *tap) {
-	if e := s.eraOn(t); e != nil {
+func (l *link) hungUp(t *tap) {
+	if e := l.eraOn(t); e != nil {
 		e.noteHangUp()
 	}
 }
 
-func (s *Session) ended(t *tap, outcome string) {
-	s.log.info("zklock: asked a server to end the given-up session", "server", t.RemoteAddr().String(), "outcome", outcome)
+func (l *link) ended(t *tap, outcome string) {
+	l.log.info("zklock: asked a server to end the given-up session", "server", t.RemoteAddr().String(), "outcome", outcome)
 }
 
-func (s *Session) connected(t *tap, r connectResponse, exchange frame) error {
-	s.link.Lock()
-	old := s.link.era
-	if s.link.tap != t || s.link.err != nil {
-		s.link.Unlock()
+func (l *link) connected(t *tap, r connectResponse, exchange frame) error {
+	l.mu.Lock()
+	old := l.mu.era
+	if l.mu.tap != t || l.mu.why != nil {
+		l.mu.Unlock()
 		return ErrClosed
 	}
-	s.link.hasSession, s.link.authed = false, false
-	if r.sessionID == 0 {
-		s.link.era = nil
-		s.link.Unlock()
-		s.hosts.forgive()
-		if old != nil {
-			old.lose(errExpired)
-		}
-		return nil
-	}
-	if old != nil && old.id == r.sessionID {
-		if old.isOver() { // given up while the connect request was on its way
-			s.link.Unlock()
-			return fmt.Errorf("zklock: session %#x was given up", r.sessionID)
-		}
+	l.mu.shaken, l.mu.authed = false, false
+	switch {
+	case r.sessionID == 0:
+		l.mu.era = nil
+		l.dials.hosts.forgive()
+	case old == nil || old.id != r.sessionID: // that it changes without an Expired event is an expiry (F37)
+		l.mu.era = newEra(&zkSession{carrier: l, log: l.log}, l.clock, l.opts.mode, l.opts.maxLockNodes, r, t.seq, exchange)
+	case old.isOver(): // given up while the connect request was on its way
+		l.mu.Unlock()
+		return fmt.Errorf("zklock: session %#x was given up", r.sessionID)
+	default:
 		old.reattach(t.seq, exchange, r.timeout)
-		s.link.Unlock()
-		return nil
+		old = nil
 	}
-	// A session id that changes without an Expired event is an expiry (F37).
-	e := newEra(&zkSession{carrier: s, log: s.log}, s.clock, &s.opts, r, t.seq, exchange)
-	s.link.era = e
-	s.link.Unlock()
+	l.mu.Unlock()
 	if old != nil {
 		old.lose(errExpired)
 	}
 	return nil
 }
 
-func (s *Session) credentials() []credential { return s.opts.auth }
+func (l *link) credentials() []credential { return l.opts.auth }
 
-func (s *Session) authenticated(t *tap, err error) {
+func (l *link) authenticated(t *tap, err error) {
 	if err != nil {
-		s.log.error("zklock: the server refused the credentials", "server", t.RemoteAddr().String(), "err", err)
-		s.noteTried(t.RemoteAddr().String(), err)
-		s.shut(err)
+		l.log.error("zklock: the server refused the credentials", "server", t.RemoteAddr().String(), "err", err)
+		l.dials.noteTried(t.RemoteAddr().String(), err)
+		l.close(err)
 		return
 	}
-	s.link.Lock()
-	defer s.link.Unlock()
-	if s.link.tap == t {
-		s.link.authed = true
-		s.attachLocked()
-	}
-}
-
-// attachLocked opens the gate for requests when everything needed is there. The first to go are those that set the watches
-// of the connection before.
-func (s *Session) attachLocked() {
-	e := s.link.era
-	if s.link.attached || !s.link.hasSession || !s.link.authed || e == nil || s.link.err != nil {
-		return
-	}
-	s.link.attached = true
-	clear(s.link.tried)
-	s.post(stateEvent{kind: attached, session: e.id})
-	s.broadcastLocked()
-	for _, r := range e.restore(s.link.tap.zxids.Before()) {
-		if !s.sendLocked(r) {
-			return // the connection has just ended
-		}
-	}
-}
-
-func (s *Session) answered(t *tap, f frame) {
-	if e := s.eraOn(t); e != nil {
-		e.answered(t.seq, f)
-	}
-}
-
-func (s *Session) quorum(t *tap, sent instant) {
-	if e := s.eraOn(t); e != nil {
-		e.quorum(t.seq, sent)
-	}
-}
-
-func (s *Session) refused(t *tap, err error) {
-	if e := s.eraOn(t); e != nil {
-		e.lose(err)
-	}
-	t.cut()
-}
-
-func (s *Session) disconnected(t *tap) {
-	s.link.Lock()
-	if s.link.tap != t {
-		s.link.Unlock()
-		return
-	}
-	s.link.hasSession, s.link.authed = false, false
-	e := s.link.era
-	s.detachLocked()
-	s.link.Unlock()
-	if e != nil && s.opts.endOnSuspend {
-		e.loseHolds(errSuspended)
-	}
-}
-
-// detachLocked closes the gate for requests.
-func (s *Session) detachLocked() {
-	if s.link.attached {
-		s.link.attached = false
-		s.post(stateEvent{kind: detached, session: s.link.era.id})
-		s.broadcastLocked()
-	}
-}
-
-// eraOn returns the ZooKeeper session that the connection carries, if it is the current one.
-func (s *Session) eraOn(t *tap) *era {
-	s.link.Lock()
-	defer s.link.Unlock()
-	if s.link.tap != t {
-		return nil
-	}
-	return s.link.era
-}
-
-// event is the tap's report that a watch has fired, in the order in which the server sent the events.
-func (s *Session) event(t *tap, ev wire.WatcherEvent) {
-	if e := s.eraOn(t); e != nil {
-		e.nodeEvent(ev)
-	}
-}
-
-// flush has the tap write. When the Session is closed, and only the client's last words are to go out, that is done here.
-func (s *Session) flush(t *tap) {
-	if !s.spawn(t.writeOut) {
-		t.writeOut()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.tap == t {
+		l.mu.authed = true
+		l.attachLocked()
 	}
 }
 
 // clientEvent is the client's event callback, the only lossless source of its events. It runs on the client's
 // goroutines: it must not block or call the client.
-func (s *Session) clientEvent(ev zk.Event) {
+func (l *link) clientEvent(ev zk.Event) {
 	if ev.Type != zk.EventSession || ev.State != zk.StateHasSession {
 		return
 	}
-	s.link.Lock()
-	defer s.link.Unlock()
-	s.link.hasSession = true
-	s.attachLocked()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.shaken = true
+	l.attachLocked()
 }
 
-// send hands a request to the connection over which z is attached. It returns false, and forgets the request, if there is
-// none.
-func (s *Session) send(z *zkSession, r *request) bool {
-	s.link.Lock()
-	defer s.link.Unlock()
-	return s.carriesLocked(z) && s.sendLocked(r)
+// attachLocked opens the gate for requests when everything needed is there. The first to go are those that set the watches
+// of the connection before.
+func (l *link) attachLocked() {
+	e, m := l.mu.era, l.mu.state
+	if m.state.Attached() || !l.mu.shaken || !l.mu.authed || e == nil || e.isOver() || l.mu.why != nil {
+		return
+	}
+	if m.session != e.id { // its holds may still be told of the end, one by one
+		l.stepLocked(stateEvent{kind: lost, session: m.session, err: errExpired})
+	}
+	l.stepLocked(stateEvent{kind: attached, session: e.id})
+	l.dials.forgetTried()
+	for _, r := range e.restore(l.mu.tap.zxids.Before()) {
+		if !l.sendLocked(r) {
+			return // the connection has just ended
+		}
+	}
 }
 
-func (s *Session) sendLocked(r *request) bool {
-	if s.link.err != nil {
-		return false
-	}
-	t := s.link.tap
-	ok, write := t.enqueue(r)
-	if !ok {
-		s.detachLocked() // it ends; the tap says so next
-	}
-	if write {
-		s.spawnLocked(t.writeOut)
-	}
-	return ok
+// detachLocked closes the gate for requests.
+func (l *link) detachLocked() {
+	l.stepLocked(stateEvent{kind: detached})
 }
 
-func (s *Session) closedErr() error {
-	s.link.Lock()
-	defer s.link.Unlock()
-	if s.link.err == nil {
-		return ErrClosed
+func (l *link) disconnected(t *tap) {
+	l.mu.Lock()
+	if l.mu.tap != t {
+		l.mu.Unlock()
+		return
 	}
-	return s.link.err
+	l.mu.shaken, l.mu.authed = false, false
+	e := l.mu.era
+	l.detachLocked()
+	l.mu.Unlock()
+	if e != nil && l.opts.endOnSuspend {
+		e.loseHolds(errSuspended)
+	}
 }
 
 // lost takes note that z is over. If it was given up, it may be alive at the servers: the client does not attach to it again
 // (see connecting), for Lost is final.
-func (s *Session) lost(z *zkSession, cause error) {
+func (l *link) lost(z *zkSession, cause error) {
 	if errors.Is(cause, ErrClosed) || errors.Is(cause, ErrAuthFailed) {
-		return // the Session is shut
+		return // the Session is closed
 	}
-	s.link.Lock()
+	l.mu.Lock()
 	var t *tap
-	if s.link.era != nil && s.link.era.zkSession == z {
-		s.link.attached = false
-		t = s.link.tap
+	if l.mu.era != nil && l.mu.era.zkSession == z && !errors.Is(cause, errExpired) { // of an expiry the client knows
+		t = l.mu.tap
 	}
-	if errors.Is(cause, errExpired) {
-		t = nil // the client is already on its way to a new session
-	}
-	s.broadcastLocked()
-	s.link.Unlock()
-	s.post(stateEvent{kind: lost, session: z.id, err: cause})
+	l.stepLocked(stateEvent{kind: lost, session: z.id, err: cause})
+	l.mu.Unlock()
 	if t != nil {
 		t.cut()
+	}
+}
+
+// eraOn returns the ZooKeeper session that the connection carries, if it is the current one.
+func (l *link) eraOn(t *tap) *era {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.tap != t {
+		return nil
+	}
+	return l.mu.era
+}
+
+func (l *link) answered(t *tap, f frame) {
+	if e := l.eraOn(t); e != nil {
+		e.answered(t.seq, f)
+	}
+}
+
+func (l *link) quorum(t *tap, sent instant) {
+	if e := l.eraOn(t); e != nil {
+		e.quorum(t.seq, sent)
+	}
+}
+
+func (l *link) refused(t *tap, err error) {
+	if e := l.eraOn(t); e != nil {
+		e.lose(err)
+	}
+	t.cut()
+}
+
+// event is the tap's report that a watch has fired, in the order in which the server sent the events.
+func (l *link) event(t *tap, ev wire.WatcherEvent) {
+	if e := l.eraOn(t); e != nil {
+		e.nodeEvent(ev)
+	}
+}
+
+// flush has the tap write. When the link is closed, and only the client's last words are to go out, that is done here.
+func (l *link) flush(t *tap) {
+	if !l.spawn(t.writeOut) {
+		t.writeOut()
 	}
 }

@@ -3,6 +3,7 @@ package zklock
 import (
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -14,50 +15,63 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// linkTest is a Session without a client or a server: the test makes the connections.
+// linkTest is a link without a client or a server: the test makes the connections.
 type linkTest struct {
 	*testing.T
-	s *Session
+	l *link
 }
 
 // newLinkTest must run in a synctest bubble.
 func newLinkTest(t *testing.T) *linkTest {
 	clk := &clock{start: time.Now(), suspended: func() time.Duration { return 0 }}
-	s := &Session{clock: clk, hosts: newHosts([]string{"zk1:2181"}, clk), log: newEventLog(nil)}
-	t.Cleanup(s.log.close)
-	s.opts.mode = SingleServerLease()
-	s.link.changed = make(chan struct{})
-	return &linkTest{t, s}
+	log := newEventLog(slog.New(slog.DiscardHandler))
+	t.Cleanup(log.close)
+	return &linkTest{t, newLink(&sessionOptions{mode: SingleServerLease()}, log, clk, []string{"zk1:2181"})}
 }
 
 // dial replaces the connection.
 func (t *linkTest) dial() *tap {
-	s := t.s
-	if s.link.tap != nil {
-		s.disconnected(s.link.tap)
+	l := t.l
+	if l.mu.tap != nil {
+		l.disconnected(l.mu.tap)
 	}
 	conn := &fakeConn{}
-	s.link.conns++
-	s.link.tap = newTap(conn, conn, s, s.clock, s.zxid.Connect(), &s.link.xids, s.link.conns, time.Now().Add(3*time.Second))
-	return s.link.tap
+	l.mu.conns++
+	l.mu.tap = newTap(conn, conn, l, l.clock, l.zxids.Connect(), &l.xids, l.mu.conns, time.Now().Add(3*time.Second))
+	return l.mu.tap
 }
 
 // shake answers the handshake.
 func (t *linkTest) shake(c *tap, session int64) error {
-	now := t.s.clock.now()
+	now := t.l.clock.now()
 	c.mu.Lock()
 	c.mu.shaken, c.mu.patience = true, time.Second
 	c.mu.Unlock()
-	return t.s.connected(c, connectResponse{timeout: 10 * time.Second, sessionID: session}, frame{now, now})
+	return t.l.connected(c, connectResponse{timeout: 10 * time.Second, sessionID: session}, frame{now, now})
 }
 
 // attach goes through all that opens the gate but what the client must restore.
 func (t *linkTest) attach(c *tap, session int64) {
 	t.Helper()
 	require.NoError(t, t.shake(c, session))
-	t.s.authenticated(c, nil)
-	t.s.link.hasSession = true
-	t.s.attachLocked()
+	t.l.authenticated(c, nil)
+	t.l.clientEvent(hasSession)
+}
+
+// hasSession is what the client says when its handshake is done.
+var hasSession = zk.Event{Type: zk.EventSession, State: zk.StateHasSession}
+
+func (t *linkTest) isAttached() bool {
+	_, _, conn, _ := t.l.now()
+	return conn != 0
+}
+
+// told returns the states that a reader has heard of.
+func told(ch <-chan Change) (states []State) {
+	for len(ch) > 0 {
+		states = append(states, (<-ch).State)
+	}
+	return states
 }
 
 // F37: the session id changes and nobody said Expired. The old session, its lease with it, is over.
@@ -65,13 +79,13 @@ func TestLink_AnotherSessionID_IsAnExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
 		l.attach(l.dial(), 1)
-		first := l.s.link.era
+		first := l.l.mu.era
 		time.Sleep(time.Second)
 		l.attach(l.dial(), 2)
 		require.True(t, first.isOver(), "F37: a new session id was taken for a reconnect")
 		require.ErrorIs(t, first.why(), errExpired)
-		require.EqualValues(t, 2, l.s.SessionID())
-		e, err := l.s.attachedEra(t.Context())
+		require.EqualValues(t, 2, l.l.era().id)
+		e, err := l.l.attachedEra(t.Context())
 		require.NoError(t, err)
 		require.NotSame(t, first, e)
 	})
@@ -83,11 +97,11 @@ func TestLink_GivenUpSession_IsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
 		l.attach(l.dial(), 1)
-		l.s.link.era.lose(errLeaseEnded)
+		l.l.mu.era.lose(errLeaseEnded)
 		require.ErrorContains(t, l.shake(l.dial(), 1), "given up")
-		require.False(t, l.s.link.attached)
+		require.False(t, l.isAttached())
 		l.attach(l.dial(), 2)
-		require.True(t, l.s.link.attached)
+		require.True(t, l.isAttached())
 	})
 }
 
@@ -97,28 +111,28 @@ func TestLink_GivenUpSession_IsEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
 		c := l.dial()
-		require.Equal(t, attach, l.s.connecting(c, 0), "there was no session yet")
+		require.Equal(t, attach, l.l.connecting(c, 0), "there was no session yet")
 		l.attach(c, 1)
-		require.Equal(t, attach, l.s.connecting(l.dial(), 1))
-		l.s.link.era.lose(errLeaseEnded)
-		require.Equal(t, attach, l.s.connecting(l.dial(), 0), "a new session")
+		require.Equal(t, attach, l.l.connecting(l.dial(), 1))
+		l.l.mu.era.lose(errLeaseEnded)
+		require.Equal(t, attach, l.l.connecting(l.dial(), 0), "a new session")
 		time.Sleep(time.Hour)
-		require.Equal(t, endIt, l.s.connecting(l.dial(), 1), "no server has said anything yet")
+		require.Equal(t, endIt, l.l.connecting(l.dial(), 1), "no server has said anything yet")
 		for range 3 {
-			require.Equal(t, endIt, l.s.connecting(l.dial(), 1))
-			l.s.hungUp(l.s.link.tap)
+			require.Equal(t, endIt, l.l.connecting(l.dial(), 1))
+			l.l.hungUp(l.l.mu.tap)
 		}
-		require.Equal(t, sayItsEnded, l.s.connecting(l.dial(), 1), "it would be touched for ever")
+		require.Equal(t, sayItsEnded, l.l.connecting(l.dial(), 1), "it would be touched for ever")
 
 		l.attach(l.dial(), 2)
 		time.Sleep(20 * time.Second)
-		require.Equal(t, attach, l.s.connecting(l.dial(), 2))
+		require.Equal(t, attach, l.l.connecting(l.dial(), 2))
 		time.Sleep(time.Millisecond)
-		require.Equal(t, askAfter, l.s.connecting(l.dial(), 2), "F23")
-		l.s.found(l.s.link.tap)
-		require.Equal(t, attach, l.s.connecting(l.dial(), 2), "to ask is a sign of life")
-		l.s.link.era.lose(errExpired)
-		require.Equal(t, endIt, l.s.connecting(l.dial(), 2), "the server that said so may have been wrong")
+		require.Equal(t, askAfter, l.l.connecting(l.dial(), 2), "F23")
+		l.l.found(l.l.mu.tap)
+		require.Equal(t, attach, l.l.connecting(l.dial(), 2), "to ask is a sign of life")
+		l.l.mu.era.lose(errExpired)
+		require.Equal(t, endIt, l.l.connecting(l.dial(), 2), "the server that said so may have been wrong")
 	})
 }
 
@@ -140,7 +154,7 @@ func TestLink_RestoredWatchesGoFirst(t *testing.T) {
 		c := l.dial()
 		l.attach(c, 1)
 		require.Empty(t, l.sent(c), "there is nothing to restore")
-		e := l.s.link.era
+		e := l.l.mu.era
 		for i := range 3000 {
 			w := &watch{path: fmt.Sprintf("/locks/%080d", i), armed: make(chan struct{}), fired: make(chan struct{})}
 			e.watcher.mu.watches[w.path] = w
@@ -150,8 +164,8 @@ func TestLink_RestoredWatchesGoFirst(t *testing.T) {
 		}
 		c = l.dial()
 		l.attach(c, 1)
-		require.True(t, l.s.link.attached)
-		require.True(t, l.s.send(e.zkSession, newRequest(wire.OpExists, wire.PathWatchRequest{Path: "/"}, func(answer) {})))
+		require.True(t, l.isAttached())
+		require.True(t, l.l.send(e.zkSession, newRequest(wire.OpExists, wire.PathWatchRequest{Path: "/"}, func(answer) {})))
 		require.Equal(t, []wire.Op{wire.OpSetWatches, wire.OpSetWatches, wire.OpSetWatches, wire.OpExists}, l.sent(c))
 		seen := map[string]bool{}
 		var s wire.Stream
@@ -176,16 +190,16 @@ func TestLink_RequestOfAnotherSession_IsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
 		l.attach(l.dial(), 1)
-		first := l.s.link.era
+		first := l.l.mu.era
 		c := l.dial()
 		l.attach(c, 2)
 		r := newRequest(wire.OpCreate, wire.CreateRequest{Path: "/a"}, func(answer) { t.Error("it was refused") })
-		require.False(t, l.s.send(first.zkSession, r))
+		require.False(t, l.l.send(first.zkSession, r))
 		require.Empty(t, l.sent(c))
-		require.True(t, l.s.send(l.s.link.era.zkSession, newRequest(wire.OpCreate, wire.CreateRequest{Path: "/a"}, func(answer) {})))
+		require.True(t, l.l.send(l.l.mu.era.zkSession, newRequest(wire.OpCreate, wire.CreateRequest{Path: "/a"}, func(answer) {})))
 		require.Equal(t, []wire.Op{wire.OpCreate}, l.sent(c))
 		c.cut()
-		require.False(t, l.s.send(l.s.link.era.zkSession, r), "there is no connection")
+		require.False(t, l.l.send(l.l.mu.era.zkSession, r), "there is no connection")
 	})
 }
 
@@ -194,28 +208,23 @@ func TestLink_RequestOfAnotherSession_IsNotSent(t *testing.T) {
 func TestLink_NextDial_KnowsOfTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
-		s := l.s
-		s.ctx, s.started, s.wake = t.Context(), make(chan struct{}), make(chan struct{}, 1)
-		s.link.tried = map[string]error{}
+		s := l.l
+		changes := s.changes(t.Context())
 		s.opts.handshakeCap = time.Second
 		s.opts.dialer = func(string, string, time.Duration) (net.Conn, error) { return &fakeConn{}, nil }
 		old := l.dial()
 		l.attach(old, 1)
-		e := s.link.era
+		e := s.mu.era
 		old.mu.closed = true // it is not told yet
 		conn, err := s.dial("tcp", "zk1:2181", time.Second)
 		require.NoError(t, err)
 		require.NotSame(t, old, conn)
-		require.False(t, s.link.attached)
+		require.False(t, l.isAttached())
 		s.disconnected(old) // and now it is
-		l.attach(s.link.tap, 1)
-		require.True(t, s.link.attached)
-		require.Same(t, e, s.link.era)
-		var told []stateEventKind
-		for _, ev := range s.mail.events {
-			told = append(told, ev.kind)
-		}
-		require.Equal(t, []stateEventKind{attached, detached, attached}, told)
+		l.attach(s.mu.tap, 1)
+		require.True(t, l.isAttached())
+		require.Same(t, e, s.mu.era)
+		require.Equal(t, []State{Connected, Suspended, Reconnected}, told(changes))
 	})
 }
 
@@ -223,21 +232,18 @@ func TestLink_NextDial_KnowsOfTheEnd(t *testing.T) {
 func TestLink_EndsWhileAttaching(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
+		changes := l.l.changes(t.Context())
 		l.attach(l.dial(), 1)
 		w := &watch{path: "/locks/a/n", armed: make(chan struct{}), fired: make(chan struct{})}
 		close(w.armed)
-		l.s.link.era.watcher.mu.watches[w.path] = w
+		l.l.mu.era.watcher.mu.watches[w.path] = w
 		c := l.dial()
 		require.NoError(t, l.shake(c, 1))
 		c.mu.closed = true // and is not told yet
-		l.s.authenticated(c, nil)
-		l.s.clientEvent(zk.Event{Type: zk.EventSession, State: zk.StateHasSession})
-		require.False(t, l.s.link.attached)
-		var told []stateEventKind
-		for _, ev := range l.s.mail.events {
-			told = append(told, ev.kind)
-		}
-		require.Equal(t, []stateEventKind{attached, detached, attached, detached}, told)
+		l.l.authenticated(c, nil)
+		l.l.clientEvent(hasSession)
+		require.False(t, l.isAttached())
+		require.Equal(t, []State{Connected, Suspended, Reconnected, Suspended}, told(changes))
 	})
 }
 
@@ -246,7 +252,7 @@ func TestLink_RestoredAsOfTheLastWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
 		l.attach(l.dial(), 1)
-		e := l.s.link.era
+		e := l.l.mu.era
 		w := &watch{path: "/locks/a/n", armed: make(chan struct{}), fired: make(chan struct{})}
 		close(w.armed)
 		e.watcher.mu.watches[w.path] = w
@@ -274,11 +280,10 @@ func TestLink_CredentialsGoFirst(t *testing.T) {
 		l := newLinkTest(t)
 		c := l.dial()
 		require.NoError(t, l.shake(c, 1))
-		l.s.link.hasSession = true
-		l.s.attachLocked()
-		require.False(t, l.s.link.attached)
-		l.s.authenticated(c, nil)
-		require.True(t, l.s.link.attached)
+		l.l.clientEvent(hasSession)
+		require.False(t, l.isAttached())
+		l.l.authenticated(c, nil)
+		require.True(t, l.isAttached())
 	})
 }
 
@@ -293,10 +298,10 @@ func TestLink_EventsForNobody(t *testing.T) {
 		states := []zk.Event{{Type: zk.EventSession, State: zk.StateDisconnected}, {Type: zk.EventSession, State: 99}}
 		all := func(c *tap) {
 			for _, ev := range strange {
-				l.s.event(c, ev)
+				l.l.event(c, ev)
 			}
 			for _, ev := range states {
-				l.s.clientEvent(ev)
+				l.l.clientEvent(ev)
 			}
 		}
 		all(nil)
@@ -305,19 +310,19 @@ func TestLink_EventsForNobody(t *testing.T) {
 			all(c)
 			require.NoError(t, l.shake(c, 0)) // expired
 		}
-		old := l.s.link.tap
+		old := l.l.mu.tap
 		c := l.dial()
 		l.attach(c, 1)
 		all(c)
-		e := l.s.link.era
+		e := l.l.mu.era
 		w := &watch{path: "/locks/a/n", armed: make(chan struct{}), fired: make(chan struct{})}
 		e.watcher.mu.watches[w.path] = w
 		deleted := wire.WatcherEvent{Type: wire.EventDeleted, Path: w.path}
-		l.s.event(old, deleted)
+		l.l.event(old, deleted)
 		require.False(t, w.hasFired(), "told by an earlier connection")
-		l.s.event(c, deleted)
+		l.l.event(c, deleted)
 		require.True(t, w.hasFired())
 		require.Equal(t, zk.EventNodeDeleted, w.event)
-		l.s.event(c, deleted) // once more: it came twice
+		l.l.event(c, deleted) // once more: it came twice
 	})
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/google/uuid"
@@ -39,43 +41,15 @@ func WithOwner(ctx context.Context, o Owner) context.Context {
 	return context.WithValue(ctx, ownerKey{}, o)
 }
 
-// OwnerFrom returns the owner that WithOwner set, or else the one of the innermost hold that the context carries, of
-// whichever lock. It returns false if there is neither.
-func OwnerFrom(ctx context.Context) (Owner, bool) {
-	if o := ownerSet(ctx); o != (Owner{}) {
-		return o, true
-	}
-	if h := heldIn(ctx, holdKey{}); h != nil {
-		return h.Owner(), true
-	}
-	return Owner{}, false
-}
-
 func ownerSet(ctx context.Context) Owner {
 	o, _ := ctx.Value(ownerKey{}).(Owner)
 	return o
 }
 
-// holdKey asks a context for the innermost hold that it carries: of the lock root, or of any if that is ""; through the
-// Session, or through any if that is nil.
-type holdKey struct {
-	s    *Session
-	root string // absolute
-}
-
-func heldIn(ctx context.Context, k holdKey) *Hold {
-	h, _ := ctx.Value(k).(*Hold)
-	return h
-}
-
 // asker is who calls, as the context says.
 type asker struct {
-	owner Owner // set with WithOwner; the zero Owner if none was
-	under *Hold // of this lock and Session; nil if the context carries none
-}
-
-func askerIn(ctx context.Context, s *Session, root string) asker {
-	return asker{ownerSet(ctx), heldIn(ctx, holdKey{s, root})}
+	owner Owner     // set with WithOwner; the zero Owner if none was
+	under *lockData // whose hold of this lock and Session the context carries; nil if it carries none
 }
 
 // lockKey is what there is at most one node for in a Session (I2): two Mutexes on one path are one lock.
@@ -86,26 +60,47 @@ type lockKey struct {
 
 // lockTable is the per-owner map: who holds, or tries to get, which lock, how often.
 type lockTable struct {
-	mu    sync.Mutex // guards all below and every lockData, attempt and Hold in it; never held across a channel that blocks, a callback or a ZooKeeper call
+	mu    sync.Mutex // guards all below, and every lockData, acquisition and handle in it; never held across a channel that blocks, a callback or a ZooKeeper call
 	byKey map[lockKey]*lockData
 }
 
 // lockData is one owner's share in one lock:
 //
-//	acquiring (attempt) ──▶ held (handles) ──▶ released: taken from the map, then the node is deleted
-//	                          └──▶ lost: stays in the map until the last handle is released
+//	acquiring (acquisition) ──▶ held (handles) ──▶ released: taken from the map, then the node is deleted
+//	                              └──▶ lost: stays in the map until the last handle is released
 type lockData struct {
-	table   *lockTable
-	key     lockKey
-	path    string             // as given to NewMutex
-	attempt *attempt           // while acquiring
-	e       *era               // in which the node was made; set, as node and token, at the grant
-	node    string             // absolute
-	token   int64              // its czxid
-	handles map[*Hold]struct{} // I2: the count; re-entry adds one and sends nothing
-	lost    error
-	lostCh  chan struct{} // closed with lost
-	ended   chan struct{} // closed when lost, or with the last handle's release
+	table     *lockTable
+	key       lockKey
+	root      *lockRoot
+	acquiring *acquisition         // nil from the grant on
+	e         *era                 // in which the node was made; set, as node and token, at the grant
+	node      string               // absolute
+	token     int64                // its czxid
+	handles   map[*handle]struct{} // I2: the count; re-entry adds one and sends nothing
+	lost      error
+	lostCh    chan struct{} // closed with lost
+	ended     chan struct{} // closed when lost, or with the last handle's release
+}
+
+// acquisition is what the calls of one owner share that wait for one lock. It belongs to the owner, not to a call: calls join
+// and leave, and it ends with the grant, with an error, or when the last has left.
+type acquisition struct {
+	d      *lockData
+	ctx    context.Context // ends when the last call has left
+	cancel context.CancelCauseFunc
+	done   chan struct{} // closed when nothing is left to be done, the deletion of a node aside that the reaper has
+	calls  map[*handle]struct{}
+	at     standing
+}
+
+// handle is one call of Acquire or TryAcquire: it waits for the acquisition, and then is one of the owner's handles of the hold.
+type handle struct {
+	try     bool
+	outcome chan error              // holds one: nil with the grant. Whoever takes the call from the acquisition sends it
+	cancel  context.CancelCauseFunc // ends the hold's context
+	revoke  func()                  // calls the user of WithRevocation
+	d       *lockData               // from the grant on
+	end     error                   // after the release: what Err says from then on
 }
 
 // keyLocked returns the key under which the asker has the lock already, if it can have it.
@@ -116,66 +111,60 @@ func (t *lockTable) keyLocked(path string, by asker) (key lockKey, ok bool) {
 	if by.owner != (Owner{}) {
 		return lockKey{path, by.owner}, true
 	}
-	if by.under != nil && t.byKey[by.under.d.key] == by.under.d {
-		return by.under.d.key, true
+	if by.under != nil && t.byKey[by.under.key] == by.under {
+		return by.under.key, true
 	}
 	return lockKey{}, false
 }
 
-// joiner is one call to Acquire or TryAcquire that waits for an attempt.
-type joiner struct {
-	ctx    context.Context
-	try    bool
-	result chan joined // holds one: whoever takes the joiner from the attempt sends it
-}
-
-type joined struct {
-	hold *Hold
-	err  error
-}
-
-// enter re-enters a lock that the asker holds (hold or err is set), joins the attempt that is under way for its owner, or
-// begins one (isNew: the caller must run it). a is the attempt also if a try may not join it.
-func (t *lockTable) enter(ctx context.Context, m *Mutex, by asker, try bool) (hold *Hold, a *attempt, j *joiner, isNew bool, err error) {
+// enter re-enters a lock that the asker holds (a is nil), joins the acquisition that is under way for its owner, or begins one
+// (isNew: the caller must carry it out). With an error, a is the acquisition that a try may not join.
+func (t *lockTable) enter(h *handle, root *lockRoot, by asker) (a *acquisition, isNew bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	key, ok := t.keyLocked(m.root, by)
+	key, ok := t.keyLocked(root.path, by)
 	if !ok {
-		key = lockKey{m.root, NewOwner("")} // two plain calls contend
+		key = lockKey{root.path, NewOwner("")} // two plain calls contend
 	}
 	d := t.byKey[key]
 	switch {
 	case d == nil:
-		d = &lockData{table: t, key: key, path: m.path, handles: make(map[*Hold]struct{}), lostCh: make(chan struct{}), ended: make(chan struct{})}
-		d.attempt = newAttempt(m, d)
+		d = &lockData{table: t, key: key, root: root, handles: make(map[*handle]struct{}), lostCh: make(chan struct{}), ended: make(chan struct{})}
+		d.acquiring = &acquisition{d: d, done: make(chan struct{}), calls: make(map[*handle]struct{})}
+		d.acquiring.ctx, d.acquiring.cancel = context.WithCancelCause(context.Background())
 		t.byKey[key] = d
 		isNew = true
-	case d.attempt != nil: // a loss before the grant is the attempt's own affair
-		if try && d.attempt.at.place > 1 {
-			return nil, d.attempt, nil, false, ErrNotAcquired
+	case d.acquiring != nil: // a loss before the grant is the acquisition's own affair
+		if h.try && d.acquiring.at.place > 1 {
+			return d.acquiring, false, ErrNotAcquired
 		}
 	case d.lost != nil:
-		return nil, nil, nil, false, d.lost
+		return nil, false, d.lost
 	case d.e.isOver(): // its holds are just being told, one by one
-		return nil, nil, nil, false, lostBecause(d.e.why())
+		return nil, false, lostBecause(d.e.why())
 	default:
-		return d.newHandleLocked(ctx, m), nil, nil, false, nil
+		d.addLocked(h)
+		return nil, false, nil
 	}
-	j = &joiner{ctx: ctx, try: try, result: make(chan joined, 1)}
-	d.attempt.joiners[j] = struct{}{}
-	return nil, d.attempt, j, isNew, nil
+	d.acquiring.calls[h] = struct{}{}
+	return d.acquiring, isNew, nil
 }
 
-// leave takes a joiner whose context has ended from its attempt; the last one ends it. It returns false if the outcome
-// was there before: then the result is, too, and counts. Never both, never neither (F33).
-func (t *lockTable) leave(a *attempt, j *joiner) (left, last bool) {
+func (d *lockData) addLocked(h *handle) {
+	h.d = d
+	d.handles[h] = struct{}{}
+}
+
+// leave takes a call whose context has ended from its acquisition; the last one ends it. It returns false if the outcome
+// was there before: then it counts. Never both, never neither (F33).
+func (t *lockTable) leave(a *acquisition, h *handle) (left, last bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, ok := a.joiners[j]; !ok {
+	if _, ok := a.calls[h]; !ok {
 		return false, false
 	}
-	delete(a.joiners, j)
-	if len(a.joiners) == 0 {
+	delete(a.calls, h)
+	if len(a.calls) == 0 {
 		t.forgetLocked(a.d)
 		a.cancel(errAbandoned)
 		return true, true
@@ -183,25 +172,26 @@ func (t *lockTable) leave(a *attempt, j *joiner) (left, last bool) {
 	return true, false
 }
 
-// grant turns every joiner of the attempt into a handle. It returns false if nobody waits any more, or if the hold was
+// grant makes every call of the acquisition a handle. It returns false if nobody waits any more, or if the hold was
 // lost before anybody had it; the caller then gives the node up.
-func (t *lockTable) grant(a *attempt) bool {
+func (t *lockTable) grant(a *acquisition) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d := a.d
-	if len(a.joiners) == 0 || d.lost != nil {
+	if len(a.calls) == 0 || d.lost != nil {
 		return false
 	}
-	d.attempt = nil
-	for j := range a.joiners {
-		j.result <- joined{hold: d.newHandleLocked(j.ctx, a.m)} // has room: one result a joiner
+	d.acquiring = nil
+	for h := range a.calls {
+		d.addLocked(h)
+		h.outcome <- nil // has room
 	}
-	clear(a.joiners)
+	clear(a.calls)
 	return true
 }
 
-// prepare notes the node the attempt is about to be granted on.
-func (t *lockTable) prepare(a *attempt, e *era, node string, token int64) {
+// prepare notes the node that is about to be granted.
+func (t *lockTable) prepare(a *acquisition, e *era, node string, token int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d := a.d
@@ -211,48 +201,48 @@ func (t *lockTable) prepare(a *attempt, e *era, node string, token int64) {
 	}
 }
 
-// fail ends the attempt with an error for every joiner.
-func (t *lockTable) fail(a *attempt, err error) {
+// fail ends the acquisition with an error for every call.
+func (t *lockTable) fail(a *acquisition, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.forgetLocked(a.d)
-	for j := range a.joiners {
-		j.result <- joined{err: err}
+	for h := range a.calls {
+		h.outcome <- err
 	}
-	clear(a.joiners)
+	clear(a.calls)
 }
 
-// standing is where an attempt stands behind others, as last listed. The zero value says that it has not stood there yet.
+// standing is where an acquisition stands behind others, as last listed. The zero value says that it has not stood there yet.
 type standing struct {
 	node        string // ours, absolute
 	place       int    // in the queue, from 1
 	predecessor string // absolute
 }
 
-// standing returns where the attempt stands, or stood when it ended.
-func (t *lockTable) standing(a *attempt) standing {
+// standing returns where the acquisition stands, or stood when it ended.
+func (t *lockTable) standing(a *acquisition) standing {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return a.at
 }
 
 // behind notes that somebody is ahead. Tries do not wait: if others do, they are sent away; if there are only tries,
-// the attempt is over (it takes no more joiners) and fails when its node is deleted.
-func (t *lockTable) behind(a *attempt, at standing) (wait bool) {
+// the acquisition is over (nobody joins it any more) and fails when its node is deleted.
+func (t *lockTable) behind(a *acquisition, at standing) (wait bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	a.at = at
-	for j := range a.joiners {
-		wait = wait || !j.try
+	for h := range a.calls {
+		wait = wait || !h.try
 	}
 	if !wait {
 		t.forgetLocked(a.d)
 		return false
 	}
-	for j := range a.joiners {
-		if j.try {
-			delete(a.joiners, j)
-			j.result <- joined{err: ErrNotAcquired}
+	for h := range a.calls {
+		if h.try {
+			delete(a.calls, h)
+			h.outcome <- ErrNotAcquired
 		}
 	}
 	return true
@@ -266,16 +256,16 @@ func (t *lockTable) forgetLocked(d *lockData) {
 
 // release takes one handle. Local ownership ends here, before the node is deleted: whoever comes next starts afresh
 // (R17). first is false if the handle was released before.
-func (t *lockTable) release(h *Hold) (first, last bool, lost error) {
+func (t *lockTable) release(h *handle) (first, last bool, lost error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if h.released {
+	if h.end != nil {
 		return false, false, nil
 	}
 	d := h.d
-	h.released, h.end = true, d.lost
+	h.end = d.lost
 	if d.lost == nil {
-		h.end = h.errorf("hold", errReleased)
+		h.end = d.errorf("hold", errReleased)
 	}
 	delete(d.handles, h)
 	last = len(d.handles) == 0
@@ -288,25 +278,56 @@ func (t *lockTable) release(h *Hold) (first, last bool, lost error) {
 	return true, last, d.lost
 }
 
-// lose marks a lock as lost, once, and ends the contexts of its handles. It returns whether there was anybody to tell.
-func (t *lockTable) lose(d *lockData, node string, cause error) bool {
-	t.mu.Lock()
-	if d.node != node || d.lost != nil || len(d.handles) == 0 && d.attempt == nil { // of another node, told before, or released
-		t.mu.Unlock()
+// err says why the handle holds nothing: it was released, or its hold lost. nil if it holds.
+func (h *handle) err() error {
+	h.d.table.mu.Lock()
+	defer h.d.table.mu.Unlock()
+	if h.end != nil {
+		return h.end
+	}
+	return h.d.lost
+}
+
+// toRevoke returns what calls the user of one of the handles, nil if nobody wants to be called.
+func (d *lockData) toRevoke() func() {
+	d.table.mu.Lock()
+	defer d.table.mu.Unlock()
+	for h := range d.handles {
+		if h.revoke != nil {
+			return h.revoke
+		}
+	}
+	return nil
+}
+
+func (d *lockData) errorf(op string, err error) error {
+	return &Error{Op: op, Path: d.root.given, Node: d.node, Err: err}
+}
+
+// look ends the hold if the lease has ended. While somebody else is just ending the ZooKeeper session's holds one by
+// one, it does not wait for its turn.
+func (d *lockData) look() {
+	d.e.look(d.e.clock.now())
+	if d.e.isOver() {
+		d.tell(d.node, lostBecause(d.e.why()))
+	}
+}
+
+// tell marks the hold on the node as lost, once, and ends the contexts of its handles. It returns whether there was anybody to
+// tell.
+func (d *lockData) tell(node string, cause error) bool {
+	d.table.mu.Lock()
+	if d.node != node || d.lost != nil || len(d.handles) == 0 && d.acquiring == nil { // of another node, told before, or released
+		d.table.mu.Unlock()
 		return false
 	}
-	d.lost = &Error{Op: "hold", Path: d.path, Node: d.node, Err: cause}
+	d.lost = d.errorf("hold", cause)
 	lost, tell := d.lost, []chan struct{}{d.lostCh, d.ended}
-	select {
-	case <-d.ended: // released before
+	if isClosed(d.ended) { // released before
 		tell = tell[:1]
-	default:
 	}
-	var handles []*Hold
-	for h := range d.handles {
-		handles = append(handles, h)
-	}
-	t.mu.Unlock()
+	handles := slices.Collect(maps.Keys(d.handles))
+	d.table.mu.Unlock()
 	for _, h := range handles {
 		h.cancel(lost)
 	}
@@ -317,9 +338,9 @@ func (t *lockTable) lose(d *lockData, node string, cause error) bool {
 }
 
 // lose ends the hold on the node, once, and logs which was lost, when and why (tenant). Who comes late, and means a node that
-// the attempt has left, ends nothing.
+// the acquisition has left, ends nothing.
 func (d *lockData) lose(node string, cause error, end instant) (told bool) {
-	told = d.table.lose(d, node, lostBecause(cause))
+	told = d.tell(node, lostBecause(cause))
 	if !told || errors.Is(cause, ErrClosed) {
 		return told
 	}

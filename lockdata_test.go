@@ -3,6 +3,7 @@ package zklock
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,29 +17,43 @@ type tableTest struct {
 }
 
 func newTableTest(t *testing.T) *tableTest {
-	s := &Session{clock: newClock()}
+	clk := newClock()
+	s := &Session{clock: clk, log: newEventLog(slog.New(slog.DiscardHandler)), opts: newSessionOptions(nil)}
+	t.Cleanup(s.log.close)
+	s.opts.mode = SingleServerLease()
+	s.link = newLink(&s.opts, s.log, clk, []string{"zk1:2181"})
 	s.locks.byKey = make(map[lockKey]*lockData)
-	return &tableTest{t, &s.locks, &Mutex{s: s, path: "/locks/a", root: "/locks/a"}}
-}
-
-// begin has the owner begin an attempt.
-func (t *tableTest) begin(o Owner, try bool) (*attempt, *joiner) {
-	t.Helper()
-	hold, a, j, isNew, err := t.table.enter(t.Context(), t.m, asker{owner: o}, try)
+	m, err := NewMutex(s, "/locks/a")
 	require.NoError(t, err)
-	require.Nil(t, hold)
-	require.True(t, isNew)
-	return a, j
+	return &tableTest{t, &s.locks, m}
 }
 
-// grant has the attempt succeed.
-func (t *tableTest) grant(a *attempt, j *joiner) *Hold {
+// enter is a call of the owner's.
+func (t *tableTest) enter(o Owner, try bool) (h *Hold, a *acquisition, isNew bool, err error) {
+	h = newHold(t.Context(), try, nil)
+	a, isNew, err = t.table.enter(&h.handle, &t.m.root, asker{owner: o})
+	return h, a, isNew, err
+}
+
+// begin has the owner begin an acquisition.
+func (t *tableTest) begin(o Owner, try bool) (*acquisition, *Hold) {
 	t.Helper()
-	t.table.prepare(a, &era{zkSession: &zkSession{over: make(chan struct{})}}, "/locks/a/n", 7)
+	h, a, isNew, err := t.enter(o, try)
+	require.NoError(t, err)
+	require.True(t, isNew)
+	return a, h
+}
+
+// anEra is one that nothing happens in.
+func anEra() *era { return &era{zkSession: &zkSession{over: make(chan struct{})}} }
+
+// grant has the acquisition succeed.
+func (t *tableTest) grant(a *acquisition, h *Hold) *Hold {
+	t.Helper()
+	t.table.prepare(a, anEra(), "/locks/a/n", 7)
 	require.True(t, t.table.grant(a))
-	r := <-j.result
-	require.NoError(t, r.err)
-	return r.hold
+	require.NoError(t, <-h.outcome)
+	return h
 }
 
 func TestOwner(t *testing.T) {
@@ -63,9 +78,9 @@ func TestLockTable_ReentryIsPerOwner(t *testing.T) {
 	a, b := NewOwner("a"), NewOwner("b")
 	first := tt.grant(tt.begin(a, false))
 
-	again, at, _, _, err := tt.table.enter(t.Context(), tt.m, asker{owner: a}, false)
+	again, at, _, err := tt.enter(a, false)
 	require.NoError(t, err)
-	require.Nil(t, at, "no attempt, so nothing is sent")
+	require.Nil(t, at, "no acquisition, so nothing is sent")
 	require.Equal(t, first.Path(), again.Path())
 	require.Equal(t, first.Token(), again.Token())
 	require.Len(t, tt.table.byKey, 1)
@@ -79,21 +94,21 @@ func TestLockTable_ReleaseCountsHandles(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	h1 := tt.grant(tt.begin(o, false))
-	h2, _, _, _, _ := tt.table.enter(t.Context(), tt.m, asker{owner: o}, true)
+	h2, _, _, _ := tt.enter(o, true)
 
-	first, last, lost := tt.table.release(h1)
+	first, last, lost := tt.table.release(&h1.handle)
 	require.True(t, first)
 	require.False(t, last)
 	require.NoError(t, lost)
-	first, last, _ = tt.table.release(h1)
+	first, last, _ = tt.table.release(&h1.handle)
 	require.False(t, first, "the second time is nothing")
 	require.False(t, last)
-	require.True(t, tt.table.heldBy(tt.m.root, asker{owner: o}))
+	require.True(t, tt.table.heldBy(tt.m.root.path, asker{owner: o}))
 
-	first, last, _ = tt.table.release(h2)
+	first, last, _ = tt.table.release(&h2.handle)
 	require.True(t, first)
 	require.True(t, last)
-	require.False(t, tt.table.heldBy(tt.m.root, asker{owner: o}))
+	require.False(t, tt.table.heldBy(tt.m.root.path, asker{owner: o}))
 	require.Empty(t, tt.table.byKey, "I7")
 }
 
@@ -102,26 +117,26 @@ func TestLockTable_AcquireDuringTheLastRelease_StartsAfresh(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	h := tt.grant(tt.begin(o, false))
-	tt.table.release(h)
-	a, j := tt.begin(o, false)
-	h2 := tt.grant(a, j)
-	_, last, _ := tt.table.release(h)
+	tt.table.release(&h.handle)
+	a, next := tt.begin(o, false)
+	h2 := tt.grant(a, next)
+	_, last, _ := tt.table.release(&h.handle)
 	require.False(t, last, "the old handle cannot touch the new hold")
-	require.True(t, tt.table.heldBy(tt.m.root, asker{owner: o}))
-	tt.table.release(h2)
+	require.True(t, tt.table.heldBy(tt.m.root.path, asker{owner: o}))
+	tt.table.release(&h2.handle)
 }
 
 // A second Acquire of an owner joins the attempt under way, and both get a handle on one node (I2).
 func TestLockTable_SecondAcquireOfAnOwnerJoins(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
-	a, j1 := tt.begin(o, false)
-	_, a2, j2, isNew, err := tt.table.enter(t.Context(), tt.m, asker{owner: o}, false)
+	a, h1 := tt.begin(o, false)
+	h2, a2, isNew, err := tt.enter(o, false)
 	require.NoError(t, err)
 	require.False(t, isNew)
 	require.Same(t, a, a2)
-	h1 := tt.grant(a, j1)
-	h2 := (<-j2.result).hold
+	tt.grant(a, h1)
+	require.NoError(t, <-h2.outcome)
 	require.NotSame(t, h1, h2)
 	require.Same(t, h1.d, h2.d)
 }
@@ -131,14 +146,14 @@ func TestLockTable_TriesDoNotWait(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	a, waits := tt.begin(o, false)
-	_, _, tries, _, err := tt.table.enter(t.Context(), tt.m, asker{owner: o}, true)
+	tries, _, _, err := tt.enter(o, true)
 	require.NoError(t, err, "it is not known yet that somebody is ahead")
 
-	require.True(t, tt.table.behind(a, standing{place: 2}), "one joiner waits")
-	require.ErrorIs(t, (<-tries.result).err, ErrNotAcquired)
-	require.Empty(t, waits.result)
+	require.True(t, tt.table.behind(a, standing{place: 2}), "one call waits")
+	require.ErrorIs(t, <-tries.outcome, ErrNotAcquired)
+	require.Empty(t, waits.outcome)
 
-	_, _, _, _, err = tt.table.enter(t.Context(), tt.m, asker{owner: o}, true)
+	_, _, _, err = tt.enter(o, true)
 	require.ErrorIs(t, err, ErrNotAcquired)
 	tt.grant(a, waits)
 }
@@ -146,64 +161,64 @@ func TestLockTable_TriesDoNotWait(t *testing.T) {
 func TestLockTable_OnlyTries_EndTheAttempt(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
-	a, j := tt.begin(o, true)
+	a, h := tt.begin(o, true)
 	require.False(t, tt.table.behind(a, standing{place: 2}))
-	require.Empty(t, tt.table.byKey, "it takes no more joiners: the next call begins its own")
+	require.Empty(t, tt.table.byKey, "nobody joins it: the next call begins its own")
 	tt.begin(o, true)
 	tt.table.fail(a, ErrNotAcquired) // when its node is deleted
-	require.ErrorIs(t, (<-j.result).err, ErrNotAcquired)
+	require.ErrorIs(t, <-h.outcome, ErrNotAcquired)
 	require.Len(t, tt.table.byKey, 1, "the next call's attempt is not forgotten with it")
 }
 
-// F33: a joiner that leaves at the moment of the grant has either left or is granted. Never both, never neither.
+// F33: a call that leaves at the moment of the grant has either left or is granted. Never both, never neither.
 func TestLockTable_LeaveRacesWithGrant(t *testing.T) {
 	for range 2000 {
 		tt := newTableTest(t)
 		o := NewOwner("")
-		a, j := tt.begin(o, false)
-		tt.table.prepare(a, &era{zkSession: &zkSession{over: make(chan struct{})}}, "/locks/a/n", 7)
+		a, h := tt.begin(o, false)
+		tt.table.prepare(a, anEra(), "/locks/a/n", 7)
 		granted := make(chan bool, 1)
 		go func() { granted <- tt.table.grant(a) }()
-		left, last := tt.table.leave(a, j)
+		left, last := tt.table.leave(a, &h.handle)
 		got := <-granted
 		require.NotEqual(t, got, left)
 		if left {
 			require.True(t, last)
 			require.ErrorIs(t, context.Cause(a.ctx), errAbandoned)
-			require.Empty(t, j.result)
+			require.Empty(t, h.outcome)
 			require.Empty(t, tt.table.byKey)
 			continue
 		}
-		require.NotNil(t, (<-j.result).hold)
-		require.True(t, tt.table.heldBy(tt.m.root, asker{owner: o}))
+		require.NoError(t, <-h.outcome)
+		require.True(t, tt.table.heldBy(tt.m.root.path, asker{owner: o}))
 	}
 }
 
-// F33, the other order on its own: a joiner whose context ends after the grant is granted, and the hold is held.
+// F33, the other order on its own: a call whose context ends after the grant is granted, and the hold is held.
 func TestLockTable_LeaveAfterTheGrant_IsGranted(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
-	a, j := tt.begin(o, false)
-	tt.table.prepare(a, &era{zkSession: &zkSession{over: make(chan struct{})}}, "/locks/a/n", 7)
+	a, h := tt.begin(o, false)
+	tt.table.prepare(a, anEra(), "/locks/a/n", 7)
 	require.True(t, tt.table.grant(a))
-	left, last := tt.table.leave(a, j)
+	left, last := tt.table.leave(a, &h.handle)
 	require.False(t, left)
 	require.False(t, last)
-	require.NotNil(t, (<-j.result).hold)
-	require.True(t, tt.table.heldBy(tt.m.root, asker{owner: o}))
+	require.NoError(t, <-h.outcome)
+	require.True(t, tt.table.heldBy(tt.m.root.path, asker{owner: o}))
 }
 
 // The attempt belongs to its owner and not to the call that began it (R24).
-func TestLockTable_AttemptEndsWithItsLastJoiner(t *testing.T) {
+func TestLockTable_AttemptEndsWithItsLastCall(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
-	a, j1 := tt.begin(o, false)
-	_, _, j2, _, _ := tt.table.enter(t.Context(), tt.m, asker{owner: o}, false)
-	left, last := tt.table.leave(a, j1)
+	a, h1 := tt.begin(o, false)
+	h2, _, _, _ := tt.enter(o, false)
+	left, last := tt.table.leave(a, &h1.handle)
 	require.True(t, left)
 	require.False(t, last)
 	require.NoError(t, a.ctx.Err())
-	left, last = tt.table.leave(a, j2)
+	left, last = tt.table.leave(a, &h2.handle)
 	require.True(t, left)
 	require.True(t, last)
 	require.Error(t, a.ctx.Err())
@@ -215,12 +230,12 @@ func TestLockTable_LostHoldIsNotReentered(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	h1 := tt.grant(tt.begin(o, false))
-	h2, _, _, _, _ := tt.table.enter(t.Context(), tt.m, asker{owner: o}, false)
+	h2, _, _, _ := tt.enter(o, false)
 
-	require.False(t, tt.table.lose(h1.d, "/locks/a/earlier", lostBecause(errExpired)), "who comes late means another node")
+	require.False(t, h1.d.tell("/locks/a/earlier", lostBecause(errExpired)), "who comes late means another node")
 	require.NoError(t, h1.d.lost)
-	require.True(t, tt.table.lose(h1.d, h1.d.node, lostBecause(errExpired)))
-	require.False(t, tt.table.lose(h1.d, h1.d.node, lostBecause(errNodeGone)), "R40")
+	require.True(t, h1.d.tell(h1.d.node, lostBecause(errExpired)))
+	require.False(t, h1.d.tell(h1.d.node, lostBecause(errNodeGone)), "R40")
 	for _, h := range []*Hold{h1, h2} {
 		<-h.Lost()
 		cause := context.Cause(h.ctx.Context)
@@ -228,16 +243,16 @@ func TestLockTable_LostHoldIsNotReentered(t *testing.T) {
 		require.ErrorIs(t, cause, errExpired)
 		require.NotErrorIs(t, cause, errNodeGone)
 	}
-	require.False(t, tt.table.held(tt.m.root))
-	require.False(t, tt.table.heldBy(tt.m.root, asker{owner: o}))
+	require.False(t, tt.table.held(tt.m.root.path))
+	require.False(t, tt.table.heldBy(tt.m.root.path, asker{owner: o}))
 
-	_, _, _, _, err := tt.table.enter(t.Context(), tt.m, asker{owner: o}, false)
+	_, _, _, err := tt.enter(o, false)
 	require.ErrorIs(t, err, ErrLost)
-	_, _, lost := tt.table.release(h1)
+	_, _, lost := tt.table.release(&h1.handle)
 	require.ErrorIs(t, lost, ErrLost)
-	_, _, _, _, err = tt.table.enter(t.Context(), tt.m, asker{owner: o}, true)
+	_, _, _, err = tt.enter(o, true)
 	require.ErrorIs(t, err, ErrLost, "one handle is left")
-	tt.table.release(h2)
+	tt.table.release(&h2.handle)
 	tt.begin(o, false)
 }
 
@@ -245,17 +260,17 @@ func TestLockTable_LostHoldIsNotReentered(t *testing.T) {
 func TestLockTable_LostBeforeTheGrant(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
-	a, j := tt.begin(o, false)
-	tt.table.prepare(a, &era{zkSession: &zkSession{over: make(chan struct{})}}, "/locks/a/n1", 7)
-	require.False(t, tt.table.lose(a.d, "/locks/a/n1", lostBecause(errExpired)), "there was nobody to tell")
+	a, h := tt.begin(o, false)
+	tt.table.prepare(a, anEra(), "/locks/a/n1", 7)
+	require.False(t, a.d.tell("/locks/a/n1", lostBecause(errExpired)), "there was nobody to tell")
 	require.False(t, tt.table.grant(a))
 
-	_, a2, _, isNew, err := tt.table.enter(t.Context(), tt.m, asker{owner: o}, false)
+	_, a2, isNew, err := tt.enter(o, false)
 	require.NoError(t, err, "the attempt goes on")
 	require.False(t, isNew)
 	require.Same(t, a, a2)
 
-	h := tt.grant(a, j)
+	tt.grant(a, h)
 	require.NoError(t, h.d.lost)
 	select {
 	case <-h.Lost():
@@ -267,13 +282,13 @@ func TestLockTable_LostBeforeTheGrant(t *testing.T) {
 func TestLockTable_FailTellsEverybody(t *testing.T) {
 	tt := newTableTest(t)
 	o, bad := NewOwner(""), errors.New("bad")
-	a, j1 := tt.begin(o, false)
-	_, _, j2, _, _ := tt.table.enter(t.Context(), tt.m, asker{owner: o}, false)
+	a, h1 := tt.begin(o, false)
+	h2, _, _, _ := tt.enter(o, false)
 	tt.table.fail(a, bad)
-	require.ErrorIs(t, (<-j1.result).err, bad)
-	require.ErrorIs(t, (<-j2.result).err, bad)
+	require.ErrorIs(t, <-h1.outcome, bad)
+	require.ErrorIs(t, <-h2.outcome, bad)
 	require.Empty(t, tt.table.byKey)
-	left, _ := tt.table.leave(a, j1)
+	left, _ := tt.table.leave(a, &h1.handle)
 	require.False(t, left, "the outcome was there before")
 }
 
@@ -283,8 +298,10 @@ func TestHoldContext_OutlivesTheWait(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "v"))
-	_, a, j, _, _ := tt.table.enter(ctx, tt.m, asker{owner: o}, false)
-	h := tt.grant(a, j)
+	h := newHold(ctx, false, nil)
+	a, _, err := tt.table.enter(&h.handle, &tt.m.root, asker{owner: o})
+	require.NoError(t, err)
+	tt.grant(a, h)
 	cancel()
 	require.Equal(t, "v", h.ctx.Value(key{}))
 	require.NoError(t, h.ctx.Context.Err())

@@ -12,8 +12,7 @@ import (
 // many goroutines, and costs nothing until it is acquired. Two Mutexes on one path and Session are one lock.
 type Mutex struct {
 	s    *Session
-	path string // as given
-	root string // absolute
+	root lockRoot
 	opts mutexOptions
 }
 
@@ -31,7 +30,9 @@ func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
 	if err != nil {
 		return nil, &Error{Op: "new mutex", Path: path, Err: err}
 	}
-	return &Mutex{s: s, path: path, root: s.absolute(path), opts: o}, nil
+	return &Mutex{s: s, opts: o, root: lockRoot{
+		path: s.chroot + path, given: path, acl: o.acl, container: o.container, markers: o.markers, roots: &s.roots,
+	}}, nil
 }
 
 // Format prints the path, in a word for every verb.
@@ -40,10 +41,10 @@ func (m *Mutex) Format(f fmt.State, verb rune) { printAs(f, verb, m.words()) }
 // LogValue is what Format prints, for log/slog.
 func (m *Mutex) LogValue() slog.Value { return slog.StringValue(m.words()) }
 
-func (m *Mutex) words() string { return "Mutex(" + m.path + ")" }
+func (m *Mutex) words() string { return "Mutex(" + m.root.given + ")" }
 
 // Path returns the path as given to NewMutex.
-func (m *Mutex) Path() string { return m.path }
+func (m *Mutex) Path() string { return m.root.given }
 
 // Acquire waits for the lock until ctx ends, which bounds the wait only: the hold's life is that of Hold.Context. If ctx
 // carries a hold of this lock and Session, or an owner (WithOwner) that holds it, the lock is re-entered at once and
@@ -85,44 +86,36 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context) error) (err 
 // Held says whether any owner holds the lock through this Session.
 func (m *Mutex) Held() bool {
 	m.s.look()
-	return m.s.locks.held(m.root)
+	return m.s.locks.held(m.root.path)
 }
 
 // OwnedBy says whether an Acquire with ctx would re-enter: ctx carries a hold of this lock, or an owner that holds it.
 func (m *Mutex) OwnedBy(ctx context.Context) bool {
 	m.s.look()
-	return m.s.locks.heldBy(m.root, askerIn(ctx, m.s, m.root))
+	return m.s.locks.heldBy(m.root.path, m.asker(ctx))
 }
 
 // HoldFrom returns the hold of this lock that ctx carries, the innermost if it was re-entered: ctx is what Do gave to its
 // function, a hold's Context, or derived from either, also through holds of other locks. It may have been lost or released
 // since, as its Err says. It returns false if ctx carries none of this lock and Session.
 func (m *Mutex) HoldFrom(ctx context.Context) (*Hold, bool) {
-	h := heldIn(ctx, holdKey{m.s, m.root})
+	h := heldIn(ctx, holdKey{&m.s.locks, m.root.path})
 	return h, h != nil
 }
 
-// look ends the current era if a hold is past its lease.
-func (s *Session) look() {
-	s.link.Lock()
-	e := s.link.era
-	s.link.Unlock()
-	if e != nil {
-		e.look(s.clock.now())
-	}
-}
+func (m *Mutex) asker(ctx context.Context) asker { return askerIn(ctx, &m.s.locks, m.root.path) }
 
 func (m *Mutex) enter(ctx context.Context, op string, try bool) (*Hold, error) {
-	var a *attempt // once there is one
+	var a *acquisition // once there is one
 	fail := func(err error) (*Hold, error) {
 		if e, ok := err.(*Error); ok {
 			err = e.Err // one layer of "where" is enough; this one is the caller's
 		}
 		if a == nil {
-			return nil, &Error{Op: op, Path: m.path, Err: err}
+			return nil, &Error{Op: op, Path: m.root.given, Err: err}
 		}
 		at := m.s.locks.standing(a)
-		return nil, &Error{Op: op, Path: m.path, Node: at.node, Err: m.waitsForItself(ctx, err), Place: at.place, Predecessor: at.predecessor}
+		return nil, &Error{Op: op, Path: m.root.given, Node: at.node, Err: m.waitsForItself(ctx, err), Place: at.place, Predecessor: at.predecessor}
 	}
 	if ctx == nil {
 		return fail(errors.New("nil context"))
@@ -131,32 +124,32 @@ func (m *Mutex) enter(ctx context.Context, op string, try bool) (*Hold, error) {
 		return fail(ctxError(ctx))
 	}
 	m.s.look() // a lost hold is not re-entered
-	hold, a, j, isNew, err := m.s.locks.enter(ctx, m, askerIn(ctx, m.s, m.root), try)
-	if err != nil {
+	h := newHold(ctx, try, m.opts.revoke)
+	a, isNew, err := m.s.locks.enter(&h.handle, &m.root, m.asker(ctx))
+	switch {
+	case err != nil:
 		return fail(err)
-	}
-	if hold != nil {
-		return hold, nil
-	}
-	if isNew && !m.s.spawn(a.run) {
-		m.s.locks.fail(a, m.s.closedErr())
+	case a == nil:
+		return h, nil
+	case isNew && !m.s.link.spawn((&attempt{a, m.s.link, &m.root, &m.opts, newBackoff()}).run):
+		m.s.locks.fail(a, m.s.link.closedErr())
 		a.cancel(nil)
 		close(a.done)
 	}
-	outcome := func(r joined) (*Hold, error) {
-		if r.err != nil {
-			return fail(r.err)
+	outcome := func(err error) (*Hold, error) {
+		if err != nil {
+			return fail(err)
 		}
-		return r.hold, nil
+		return h, nil
 	}
 	select {
-	case r := <-j.result:
-		return outcome(r)
+	case err := <-h.outcome:
+		return outcome(err)
 	case <-ctx.Done():
 	}
-	left, last := m.s.locks.leave(a, j)
+	left, last := m.s.locks.leave(a, &h.handle)
 	if !left {
-		return outcome(<-j.result)
+		return outcome(<-h.outcome)
 	}
 	if last {
 		t := time.NewTimer(grace)
@@ -172,12 +165,12 @@ func (m *Mutex) enter(ctx context.Context, op string, try bool) (*Hold, error) {
 // waitsForItself adds to the error of a call that was not let in that its own context carries a hold of this path, if one
 // stands there that could not let it in: of another Session, or of another owner than the one that was set.
 func (m *Mutex) waitsForItself(ctx context.Context, err error) error {
-	h := heldIn(ctx, holdKey{root: m.root})
+	h := heldIn(ctx, holdKey{root: m.root.path})
 	if h == nil || ctx.Err() == nil && !errors.Is(err, ErrNotAcquired) || h.Err() != nil {
 		return err
 	}
 	whose := "through another Session"
-	if h.m.s == m.s {
+	if h.d.table == &m.s.locks {
 		whose = "for another owner"
 	}
 	return fmt.Errorf("%w; this call's own context carries a hold of this path %s, %s, which it could not re-enter", err, whose, h.Path())

@@ -37,11 +37,6 @@ type sessionOptions struct {
 	lookup        func(ctx context.Context, host string) ([]string, error)
 }
 
-type credential struct {
-	scheme string
-	auth   secret
-}
-
 func newSessionOptions(opts []Option) sessionOptions {
 	o := sessionOptions{
 		timeout:      DefaultSessionTimeout,

@@ -125,7 +125,7 @@ func TestNewMutex_BelowAChroot(t *testing.T) {
 	m, err := NewMutex(&Session{chroot: "/app"}, "/locks/orders")
 	require.NoError(t, err)
 	require.Equal(t, "/locks/orders", m.Path())
-	require.Equal(t, "/app/locks/orders", m.root)
+	require.Equal(t, "/app/locks/orders", m.root.path)
 }
 
 func TestNewMutex_BadOptions(t *testing.T) {

@@ -26,13 +26,13 @@ type Participant struct {
 // it is read are left out. A server that is away is waited for, until ctx ends.
 func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 	fail := func(err error) ([]Participant, error) {
-		return nil, &Error{Op: "participants", Path: m.path, Err: err}
+		return nil, &Error{Op: "participants", Path: m.root.given, Err: err}
 	}
 	if ctx == nil {
 		return fail(errors.New("nil context"))
 	}
 	for {
-		e, err := m.s.attachedEra(ctx)
+		e, err := m.s.link.attachedEra(ctx)
 		if err != nil {
 			return fail(err)
 		}
@@ -51,7 +51,7 @@ func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 }
 
 func (m *Mutex) participantsIn(ctx context.Context, e *era) ([]Participant, error) {
-	l, err := e.list(ctx, listKind{root: m.root})
+	l, err := e.list(ctx, listKind{root: m.root.path})
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil, nil
 	}
@@ -63,7 +63,7 @@ func (m *Mutex) participantsIn(ctx context.Context, e *era) ([]Participant, erro
 		p   Participant
 		err error
 	}
-	queue := members(l.names, m.opts.markers)
+	queue := members(l.names, m.root.markers)
 	reads := make([]read, len(queue))
 	var all sync.WaitGroup
 	few := make(chan struct{}, 16) // in flight at a time
@@ -73,7 +73,7 @@ func (m *Mutex) participantsIn(ctx context.Context, e *era) ([]Participant, erro
 		all.Go(func() {
 			defer func() { <-few }()
 			r := &reads[i]
-			node := m.root + "/" + mem.name
+			node := m.root.path + "/" + mem.name
 			var got wire.DataResponse
 			if _, err := e.read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: node}, &got); err != nil {
 				r.err = denied(err, "get", "READ", node)

@@ -2,7 +2,6 @@ package zklock
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -110,11 +109,4 @@ var zkErrors = map[wire.Code]error{
 	wire.NoChildrenForEphemerals: zk.ErrNoChildrenForEphemerals, wire.NodeExists: zk.ErrNodeExists, wire.NotEmpty: zk.ErrNotEmpty,
 	wire.SessionExpired: zk.ErrSessionExpired, wire.InvalidACL: zk.ErrInvalidACL, wire.AuthFailed: zk.ErrAuthFailed,
 	wire.SessionMoved: zk.ErrSessionMoved, wire.BadArguments: zk.ErrBadArguments, wire.ReconfigDisabled: zk.ErrReconfigDisabled,
-}
-
-// serverCode returns the code of an error that the client has no error for, or 0.
-func serverCode(err error) wire.Code {
-	var code wire.Code
-	errors.As(err, &code)
-	return code
 }

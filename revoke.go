@@ -26,7 +26,7 @@ func Revoke(ctx context.Context, s *Session, node string) error {
 	if err := checkPath(node); err != nil {
 		return fail(err)
 	}
-	e, err := s.attachedEra(ctx)
+	e, err := s.link.attachedEra(ctx)
 	if err != nil {
 		return fail(err)
 	}
@@ -40,15 +40,12 @@ func Revoke(ctx context.Context, s *Session, node string) error {
 	return nil
 }
 
-// startRevocation listens on a granted lock's node, until it is lost or the last handle released.
-func (m *Mutex) startRevocation(d *lockData) {
-	if m.opts.revoke == nil {
-		return
-	}
-	m.s.locks.mu.Lock()
-	e, node, ended := d.e, d.node, d.ended
-	m.s.locks.mu.Unlock()
-	m.s.spawn(func() {
+// listenForRevocation listens on a granted lock's node, until it is lost or the last handle released.
+func listenForRevocation(d *lockData, e *era, node string) {
+	d.table.mu.Lock()
+	ended := d.ended
+	d.table.mu.Unlock()
+	e.carrier.spawn(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		for {
@@ -72,8 +69,8 @@ func (m *Mutex) startRevocation(d *lockData) {
 				}
 				continue
 			case bytes.Equal(now.Data, revokeMessage):
-				if h := m.s.locks.anyHandle(d); h != nil {
-					go m.opts.revoke(h) // the user's code: Close does not wait for it
+				if revoke := d.toRevoke(); revoke != nil {
+					go revoke() // the user's code: Close does not wait for it
 				}
 				return
 			}
@@ -86,14 +83,4 @@ func (m *Mutex) startRevocation(d *lockData) {
 			}
 		}
 	})
-}
-
-// anyHandle returns a handle that is not released, nil if there is none.
-func (t *lockTable) anyHandle(d *lockData) *Hold {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for h := range d.handles {
-		return h
-	}
-	return nil
 }

@@ -6,26 +6,72 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Lock roots: the node under which a queue stands, its parents, and its sequence counter.
+// lockRoot is the node under which a queue stands: how it is made, and how its sequence counter is started again.
+type lockRoot struct {
+	path      string // absolute
+	given     string // as given to NewMutex
+	acl       []zk.ACL
+	container bool
+	markers   []string // of those who take part in the queue
+	roots     *roots
+}
 
-// makeRoot makes the lock root and the parents it lacks, from the lowest that is there. Whoever makes one first, or
+// roots is what a Session remembers of lock roots.
+type roots struct {
+	mu     sync.Mutex
+	byPath map[string]rootNotes
+}
+
+type rootNotes struct{ there, warned bool }
+
+// maxKnownRoots bounds what a Session that uses one lock path an order remembers (I7).
+const maxKnownRoots = 4096
+
+// noted changes what is remembered of a lock root, and returns what was.
+func (r *roots) noted(path string, change func(*rootNotes)) (before rootNotes) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.byPath == nil || len(r.byPath) >= maxKnownRoots {
+		r.byPath = make(map[string]rootNotes) // it saves a round trip, and warnings; what is not known is found out again
+	}
+	before = r.byPath[path]
+	now := before
+	if change(&now); now == (rootNotes{}) {
+		delete(r.byPath, path)
+	} else {
+		r.byPath[path] = now
+	}
+	return before
+}
+
+// wasThere says whether the lock root was there when this Session last saw it.
+func (r *lockRoot) wasThere() bool {
+	return r.roots.noted(r.path, func(*rootNotes) {}).there
+}
+
+func (r *lockRoot) note(there bool) {
+	r.roots.noted(r.path, func(n *rootNotes) { n.there = there })
+}
+
+// make makes the lock root and the parents it lacks, from the lowest that is there. Whoever makes one first, or
 // takes one away in between, does not matter.
-func (m *Mutex) makeRoot(ctx context.Context, e *era) error {
-	path, backoff := m.root, newBackoff()
+func (r *lockRoot) make(ctx context.Context, e *era) error {
+	path, backoff := r.path, newBackoff()
 	for {
-		err := m.makeNode(ctx, e, path)
+		err := r.makeNode(ctx, e, path)
 		switch {
 		case err == nil, errors.Is(err, zk.ErrNodeExists):
-			if path == m.root {
+			if path == r.path {
 				return nil
 			}
-			path = m.root[:len(path)+1+strings.IndexByte(m.root[len(path)+1:]+"/", '/')]
+			path = r.path[:len(path)+1+strings.IndexByte(r.path[len(path)+1:]+"/", '/')]
 			continue
 		case errors.Is(err, zk.ErrNoNode):
 			if i := strings.LastIndexByte(path, '/'); i > 0 {
@@ -48,89 +94,68 @@ func (m *Mutex) makeRoot(ctx context.Context, e *era) error {
 	}
 }
 
-func (m *Mutex) makeNode(ctx context.Context, e *era, path string) error {
-	if path == m.root && m.opts.container {
-		_, err := e.ask(ctx, wire.OpCreateContainer, wire.CreateRequest{Path: path, ACL: wireACL(m.opts.acl), Flags: wire.FlagContainer})
+func (r *lockRoot) makeNode(ctx context.Context, e *era, path string) error {
+	if path == r.path && r.container {
+		_, err := e.ask(ctx, wire.OpCreateContainer, wire.CreateRequest{Path: path, ACL: wireACL(r.acl), Flags: wire.FlagContainer})
 		if serverCode(err) != wire.Unimplemented {
 			return denied(err, "create", "CREATE", parentOf(path))
 		}
 	}
-	_, err := e.ask(ctx, wire.OpCreate, wire.CreateRequest{Path: path, ACL: wireACL(m.opts.acl), Flags: wire.FlagPersistent})
+	_, err := e.ask(ctx, wire.OpCreate, wire.CreateRequest{Path: path, ACL: wireACL(r.acl), Flags: wire.FlagPersistent})
 	return denied(err, "create", "CREATE", parentOf(path))
-}
-
-// maxKnownRoots bounds what a Session that uses one lock path an order remembers (I7).
-const maxKnownRoots = 4096
-
-func (e *era) knowsRoot(root string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.mu.roots[root]
-}
-
-func (e *era) noteRoot(root string, there bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if there {
-		if len(e.mu.roots) >= maxKnownRoots {
-			clear(e.mu.roots) // it only saves a round trip; what is not known is found out again
-		}
-		e.mu.roots[root] = true
-	} else {
-		delete(e.mu.roots, root)
-	}
 }
 
 // nearTheEnd says whether a node's suffix is so near the end of the lock root's counter that the counter should be
 // started again, by making the root anew, when the queue is empty.
-func (m *Mutex) nearTheEnd(node string) bool {
-	mem, ok := parseMember(node[len(m.root)+1:], m.opts.markers)
+func (r *lockRoot) nearTheEnd(node string) bool {
+	mem, ok := parseMember(node[len(r.path)+1:], r.markers)
 	return ok && (mem.wrapped() || mem.seq >= wrapWarn)
 }
 
-// warnOfTheEnd says so once for each lock path and Session.
-func (m *Mutex) warnOfTheEnd(node string) {
-	if !m.nearTheEnd(node) {
-		return
-	}
-	if _, said := m.s.warned.LoadOrStore(m.root, true); !said {
-		m.s.log.warn("zklock: the lock root's sequence counter is near its end; it is started again when the queue is empty, "+
-			"and past the end zklock's clients order by czxid. Do not share the lock with other clients there", "path", m.root, "node", node)
+// warnOfTheEnd says so once for each lock path and Session, or seldom.
+func (r *lockRoot) warnOfTheEnd(e *era, node string) {
+	if r.nearTheEnd(node) && !r.roots.noted(r.path, func(n *rootNotes) { n.warned = true }).warned {
+		e.log.warn("zklock: the lock root's sequence counter is near its end; it is started again when the queue is empty, "+
+			"and past the end zklock's clients order by czxid. Do not share the lock with other clients there", "path", r.path, "node", node)
 	}
 }
 
-// afterErasure starts the counter again when a node near its end has been deleted and the root is empty. The root is
-// removed only if we would make it again just as it is, as far as that can be told (a Stat does not tell a container
-// from a persistent node); the deletion fails if somebody has queued meanwhile.
-func (m *Mutex) afterErasure(e *era, node string, x *erasure) {
-	if !m.nearTheEnd(node) {
+// erase has a lock node deleted, and starts the counter again if the node was near its end.
+func (r *lockRoot) erase(e *era, node string) *erasure {
+	x := e.erase(node)
+	if r.nearTheEnd(node) {
+		e.carrier.spawn(func() {
+			select {
+			case <-x.done:
+				r.startAgain(e)
+			case <-e.over:
+			}
+		})
+	}
+	return x
+}
+
+// startAgain removes the lock root if it is empty, and only if we would make it again just as it is, as far as that can be told
+// (a Stat does not tell a container from a persistent node). The deletion fails if somebody has queued meanwhile.
+func (r *lockRoot) startAgain(e *era) {
+	var root wire.DataResponse
+	_, err := e.read(context.Background(), wire.OpGetData, wire.PathWatchRequest{Path: r.path}, &root)
+	if err != nil || root.Stat.NumChildren > 0 || len(root.Data) > 0 {
 		return
 	}
-	m.s.spawn(func() {
-		select {
-		case <-x.done:
-		case <-e.over:
-			return
-		}
-		var root wire.DataResponse
-		_, err := e.read(context.Background(), wire.OpGetData, wire.PathWatchRequest{Path: m.root}, &root)
-		if err != nil || root.Stat.NumChildren > 0 || len(root.Data) > 0 {
-			return
-		}
-		var acl wire.ACLResponse
-		_, err = e.read(context.Background(), wire.OpGetACL, wire.PathRequest{Path: m.root}, &acl)
-		if err != nil || !slices.Equal(acl.ACL, wireACL(m.opts.acl)) {
-			return
-		}
-		_, err = e.multi(context.Background(), wire.MultiRequest{Ops: []wire.MultiOp{
-			{Op: wire.OpCheck, Path: m.root, Version: root.Stat.Version}, {Op: wire.OpDelete, Path: m.root, Version: -1},
-		}}, false)
-		switch {
-		case err == nil:
-			m.s.log.info("zklock: removed the empty lock root to start its sequence counter again", "path", m.root)
-		case errors.Is(err, zk.ErrNotEmpty), errors.Is(err, zk.ErrNoNode), errors.Is(err, zk.ErrBadVersion):
-		default:
-			m.s.log.warn("zklock: the empty lock root could not be removed to start its sequence counter again", "path", m.root, "err", err)
-		}
-	})
+	var acl wire.ACLResponse
+	_, err = e.read(context.Background(), wire.OpGetACL, wire.PathRequest{Path: r.path}, &acl)
+	if err != nil || !slices.Equal(acl.ACL, wireACL(r.acl)) {
+		return
+	}
+	_, err = e.multi(context.Background(), wire.MultiRequest{Ops: []wire.MultiOp{
+		{Op: wire.OpCheck, Path: r.path, Version: root.Stat.Version}, {Op: wire.OpDelete, Path: r.path, Version: -1},
+	}}, false)
+	switch {
+	case err == nil:
+		e.log.info("zklock: removed the empty lock root to start its sequence counter again", "path", r.path)
+	case errors.Is(err, zk.ErrNotEmpty), errors.Is(err, zk.ErrNoNode), errors.Is(err, zk.ErrBadVersion):
+	default:
+		e.log.warn("zklock: the empty lock root could not be removed to start its sequence counter again", "path", r.path, "err", err)
+	}
 }

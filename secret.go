@@ -22,6 +22,12 @@ func (s secret) reveal() []byte {
 	return s()
 }
 
+// credential is what WithAuth was given.
+type credential struct {
+	scheme string
+	auth   secret
+}
+
 // printAs is for types that describe themselves in a few words. As a Format method it leaves no verb that would print what
 // is inside, which is of no use, and is read under locks that fmt does not know.
 func printAs(f fmt.State, verb rune, words string) {

@@ -5,17 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
-
-	"github.com/zklock/zklock/internal/lastzxid"
 )
-
-// grace is how long a call whose context has ended waits for its clean-up to be confirmed (I6).
-const grace = 500 * time.Millisecond
 
 // Session is one ZooKeeper connection: its state, its lease, and the locks that are held and waited for over it. It
 // goes on when a ZooKeeper session expires: holds end with ErrLost, waiters queue again in the next one. All its
@@ -26,47 +20,12 @@ type Session struct {
 	clock   *clock
 	servers string // as given
 	chroot  string
-	hosts   *hosts
-	names   names
+	link    *link
 	conn    *zk.Conn
-	zxid    lastzxid.Seen   // kept in the client's place
-	ctx     context.Context // ends when the Session is shut: for dials, which the client cannot break off
-	cancel  context.CancelFunc
 	locks   lockTable
+	roots   roots
 
-	// link is the connection as the client's goroutines report it. Waiting for it is waiting for changed.
-	link struct {
-		sync.Mutex        // never held across a channel, a callback or a ZooKeeper call
-		tap        *tap   // the current connection
-		conns      uint64 // how many connections there were
-		era        *era   // the current ZooKeeper session; nil before the first and after an expiry
-		hasSession bool   // the client has finished its handshake
-		authed     bool   // the server took the credentials
-		attached   bool   // requests can be sent
-		changed    chan struct{}
-		xids       xids
-
-		err        error   // why the Session is unusable: closed
-		askedAfter instant // when a server last said that the session is still there, which was silent for long
-		tried      map[string]error
-	}
-	work sync.WaitGroup // every goroutine but the ones below; none starts after link.err is set
-
-	warned sync.Map // lock roots of which was said that their counter is near its end
-
-	mail struct {
-		sync.Mutex
-		events []stateEvent
-	}
-	started  chan struct{} // closed with the first step of the state
-	wake     chan struct{} // there is mail, or the beat is to be looked at again; holds one
-	loopDone chan struct{}
-
-	status struct {
-		sync.Mutex
-		machine     stateMachine
-		subscribers map[chan Change]func() bool // stops listening to the subscriber's context
-	}
+	loopDone  chan struct{}
 	closing   atomic.Bool // not a sync.Once: who waits for that keeps the virtual time of a synctest bubble from passing
 	closeDone chan struct{}
 }
@@ -102,53 +61,48 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 	}
 	s := &Session{
 		opts: o, log: newEventLog(o.logger), clock: clk, servers: servers, chroot: chroot,
-		hosts: newHosts(addrs, clk), started: make(chan struct{}), wake: make(chan struct{}, 1), loopDone: make(chan struct{}), closeDone: make(chan struct{}),
+		loopDone: make(chan struct{}), closeDone: make(chan struct{}),
 	}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.names.lookup, s.names.ctx, s.names.mu.byHost = o.lookup, s.ctx, make(map[string]*hostName)
-	s.link.changed = make(chan struct{})
-	s.link.tried = make(map[string]error)
-	s.status.subscribers = make(map[chan Change]func() bool)
+	s.link = newLink(&s.opts, s.log, clk, addrs)
 	s.locks.byKey = make(map[lockKey]*lockData)
 
 	conn, events, err := zk.Connect(addrs, o.timeout,
-		zk.WithDialer(s.dial), zk.WithHostProvider(s.hosts), zk.WithEventCallback(s.clientEvent),
+		zk.WithDialer(s.link.dial), zk.WithHostProvider(s.link.dials.hosts), zk.WithEventCallback(s.link.clientEvent),
 		zk.WithLogger(s.log), zk.WithMaxBufferSize(maxReply))
 	if err != nil {
-		s.cancel()
+		s.link.dials.close()
 		s.log.close()
 		return fail(err)
 	}
 	s.conn = conn
-	s.work.Add(1)
+	s.link.work.Add(1)
 	go s.watchClient(events)
 	go s.loop()
 
-	e, err := s.attachedEra(ctx)
+	e, err := s.link.attachedEra(ctx)
 	if err == nil {
 		err = o.mode.check(e.sessionTimeout())
 		if err != nil {
 			err = fmt.Errorf("the servers granted another session timeout than the %v asked for: %w", o.timeout, err)
 		}
 	}
-	if err != nil {
-		if tried := s.whatWasTried(); tried != "" {
-			err = fmt.Errorf("%w; tried %s", err, tried)
-		}
-		// The client's Close can take a second and more where no server answers.
-		closed := make(chan struct{})
-		go func() {
-			defer close(closed)
-			_ = s.Close()
-		}()
-		select {
-		case <-closed:
-		case <-time.After(grace * 4 / 5):
-		}
-		return fail(err)
+	if err == nil {
+		return s, nil
 	}
-	<-s.started // State says so too; the mail is there already
-	return s, nil
+	if tried := s.link.dials.whatWasTried(); tried != "" {
+		err = fmt.Errorf("%w; tried %s", err, tried)
+	}
+	// The client's Close can take a second and more where no server answers.
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = s.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(grace * 4 / 5):
+	}
+	return fail(err)
 }
 
 // Format prints the servers, the state and the ZooKeeper session's id, in one line for every verb. Nothing else of a
@@ -164,62 +118,38 @@ func (s *Session) words() string {
 
 // State returns the state as it is now.
 func (s *Session) State() State {
-	return s.machine().state
+	_, _, _, state := s.link.now()
+	return state
 }
 
 // Changes returns the steps of the state from now on, in order; State already shows a step when it arrives. The
 // channel closes when ctx ends or the Session is closed. It holds 64 steps; of a reader that is further behind than
 // that, the oldest are dropped.
-func (s *Session) Changes(ctx context.Context) <-chan Change {
-	ch := make(chan Change, 64)
-	s.status.Lock()
-	defer s.status.Unlock()
-	if s.status.machine.state == Closed || ctx == nil || ctx.Err() != nil {
-		close(ch)
-		return ch
-	}
-	s.status.subscribers[ch] = context.AfterFunc(ctx, func() {
-		s.status.Lock()
-		defer s.status.Unlock()
-		if _, ok := s.status.subscribers[ch]; ok {
-			delete(s.status.subscribers, ch)
-			close(ch)
-		}
-	})
-	return ch
-}
+func (s *Session) Changes(ctx context.Context) <-chan Change { return s.link.changes(ctx) }
 
 // Deadline returns until when the ZooKeeper session is surely alive, with no further news; the zero time if there is
 // none. While nothing is held it is not renewed, and may lie in the past.
 func (s *Session) Deadline() time.Time {
-	s.link.Lock()
-	e := s.link.era
-	s.link.Unlock()
-	if e == nil {
-		return time.Time{}
+	if e := s.link.era(); e != nil {
+		return s.clock.wall(e.leaseEnd())
 	}
-	return s.clock.wall(e.leaseEnd())
+	return time.Time{}
 }
 
 // Timeout returns the session timeout that the servers granted, the smallest one that they did in this ZooKeeper session; zero if there is no ZooKeeper session now.
 func (s *Session) Timeout() time.Duration {
-	s.link.Lock()
-	e := s.link.era
-	s.link.Unlock()
-	if e == nil {
-		return 0
+	if e := s.link.era(); e != nil {
+		return e.sessionTimeout()
 	}
-	return e.sessionTimeout()
+	return 0
 }
 
 // SessionID returns the id of the current ZooKeeper session; zero if there is none now.
 func (s *Session) SessionID() int64 {
-	s.link.Lock()
-	defer s.link.Unlock()
-	if s.link.era == nil {
-		return 0
+	if e := s.link.era(); e != nil {
+		return e.id
 	}
-	return s.link.era.id
+	return 0
 }
 
 // Conn returns the connection, for everything else over the same session. It has no chroot: its paths are absolute.
@@ -241,90 +171,38 @@ func (s *Session) Close() error {
 		<-s.closeDone
 		return nil
 	}
-	s.shut(ErrClosed)
+	s.link.close(ErrClosed)
 	s.conn.Close()
-	s.link.Lock()
-	t := s.link.tap
-	s.link.Unlock()
-	if t != nil {
+	if _, t, _, _ := s.link.now(); t != nil {
 		t.cut()
 	}
-	s.work.Wait()
+	s.link.work.Wait()
 	<-s.loopDone
 	s.log.close()
 	close(s.closeDone)
 	return nil
 }
 
-// shut makes the Session unusable: nothing starts any more, everybody who waits is told.
-func (s *Session) shut(why error) {
-	s.link.Lock()
-	if s.link.err != nil {
-		s.link.Unlock()
-		return
-	}
-	s.link.err = why
-	e := s.link.era
-	s.link.attached = false
-	s.broadcastLocked()
-	s.link.Unlock()
-	s.hosts.close()
-	s.cancel()
-	if e != nil {
-		e.lose(why)
-	}
-	s.post(stateEvent{kind: closed, err: why})
-}
-
 // watchClient drains the client's event channel, whose events can be lost (WithEventCallback's are not), and sees by
 // its closing that the client has ended.
 func (s *Session) watchClient(events <-chan zk.Event) {
-	defer s.work.Done()
+	defer s.link.work.Done()
 	for range events {
 	}
-	s.shut(errConnClosed)
+	s.link.close(errConnClosed)
 }
 
-// spawn runs f on a goroutine that Close waits for. It returns false, and does not run f, when the Session is closed.
-func (s *Session) spawn(f func()) bool {
-	s.link.Lock()
-	defer s.link.Unlock()
-	return s.spawnLocked(f)
-}
-
-func (s *Session) spawnLocked(f func()) bool {
-	if s.link.err != nil {
-		return false
-	}
-	s.work.Add(1)
-	go func() {
-		defer s.work.Done()
-		f()
-	}()
-	return true
-}
-
-// post hands an event to the loop. It never blocks.
-func (s *Session) post(e stateEvent) {
-	s.mail.Lock()
-	s.mail.events = append(s.mail.events, e)
-	s.mail.Unlock()
-	s.nudge()
-}
-
-// nudge makes the loop look again at what is held and queued.
-func (s *Session) nudge() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
+// look ends the current ZooKeeper session if a hold is past its lease.
+func (s *Session) look() {
+	if e := s.link.era(); e != nil {
+		e.look(s.clock.now())
 	}
 }
 
 // lateLook is how late the loop may see the end of a server's silence and believe it.
 const lateLook = 100 * time.Millisecond
 
-// loop owns the state machine, the beat, the lease's timer, and the look for servers that are silent or away. It ends when
-// the machine is Closed.
+// loop owns the beat, the lease's timer, and the look for servers that are silent or away. It ends when the state is Closed.
 func (s *Session) loop() {
 	defer close(s.loopDone)
 	beat := time.NewTimer(0)
@@ -337,23 +215,18 @@ func (s *Session) loop() {
 	var out outage
 	for {
 		select {
-		case <-s.wake:
-			if s.takeMail() == Closed {
-				return
-			}
+		case <-s.link.wake:
 		case <-beat.C:
 		case <-expiry.C:
 		}
 
-		s.link.Lock()
-		e, t, conn := s.link.era, s.link.tap, uint64(0)
-		if s.link.attached {
-			conn = s.link.tap.seq
+		e, t, conn, state := s.link.now()
+		if state == Closed {
+			return
 		}
-		s.link.Unlock()
 		now := s.clock.now()
 		next := out.look(now, conn != 0, func(d time.Duration) {
-			s.log.warn("zklock: no server has taken the session in", "for", d.Round(time.Second), "tried", s.whatWasTried())
+			s.log.warn("zklock: no server has taken the session in", "for", d.Round(time.Second), "tried", s.link.dials.whatWasTried())
 		})
 		if e == nil {
 			beat.Reset(max(next.sub(now), time.Millisecond))
@@ -363,7 +236,7 @@ func (s *Session) loop() {
 		held, queued, busy, end := e.load()
 		if held > 0 {
 			if e.look(now); e.isOver() {
-				continue // the mail says so
+				continue // we are woken
 			}
 			expiry.Reset(end.sub(now) + time.Millisecond)
 		} else {
@@ -391,7 +264,7 @@ func (s *Session) loop() {
 		if t.answersWithin(h) {
 			doubled = 0
 		}
-		if heard, asked, owes := t.silence(); owes && (held > 0 || busy) && !s.opts.endOnSuspend && s.alternatives() {
+		if heard, asked, owes := t.silence(); owes && (held > 0 || busy) && !s.opts.endOnSuspend && s.link.dials.alternatives() {
 			ends := silenceEnds(heard, asked, h, held > 0, doubled)
 			if now.sub(ends) > lateLook && doubted != ends {
 				// It is we who were silent: the process was paused. What came meanwhile may not be read yet.
@@ -402,72 +275,10 @@ func (s *Session) loop() {
 				s.log.warn("zklock: the server is silent; trying another", "server", t.RemoteAddr().String(),
 					"session", fmt.Sprintf("%#x", e.id), "for", now.sub(heard).Round(time.Millisecond))
 				t.cut()
-				continue // the mail says so
+				continue // we are woken
 			}
 			due = min(due, ends)
 		}
 		beat.Reset(max(due.sub(now), time.Millisecond))
 	}
 }
-
-// takeMail runs the state machine over what has come, and tells the subscribers.
-func (s *Session) takeMail() State {
-	s.mail.Lock()
-	events := s.mail.events
-	s.mail.events = nil
-	s.mail.Unlock()
-	for _, ev := range events {
-		if m := s.machine(); ev.kind == attached && ev.session != m.session {
-			// The client can be in its next session before the end of the last is told.
-			s.step(stateEvent{kind: lost, session: m.session, err: errExpired})
-		}
-		s.step(ev)
-	}
-	return s.State()
-}
-
-func (s *Session) machine() stateMachine {
-	s.status.Lock()
-	defer s.status.Unlock()
-	return s.status.machine
-}
-
-func (s *Session) step(ev stateEvent) {
-	s.status.Lock()
-	defer s.status.Unlock()
-	m, changed := s.status.machine.next(ev)
-	if !changed {
-		return
-	}
-	if s.status.machine.state == Connecting {
-		close(s.started)
-	}
-	s.status.machine = m // visible before anybody is told (R51)
-	c := Change{State: m.state, SessionID: m.session, Time: time.Now(), Err: ev.err}
-	attrs := []any{"state", m.state.String(), "session", fmt.Sprintf("%#x", m.session)}
-	if ev.err != nil && ev.err != ErrClosed { // Close is no failure
-		attrs = append(attrs, "err", ev.err)
-	}
-	s.log.info("zklock: connection state", attrs...)
-	for ch, stop := range s.status.subscribers {
-		select {
-		case ch <- c:
-		default: // full: drop the oldest. Only this goroutine sends, so there is room now.
-			select {
-			case <-ch:
-			default:
-			}
-			ch <- c
-		}
-		if m.state == Closed {
-			stop()
-			close(ch)
-		}
-	}
-	if m.state == Closed {
-		clear(s.status.subscribers)
-	}
-}
-
-// absolute returns the path below the chroot as the servers know it.
-func (s *Session) absolute(path string) string { return s.chroot + path }

@@ -10,9 +10,7 @@ import (
 func init() {
 	sessionkey.Of = func(session any) sessionkey.Key {
 		s := session.(*Session)
-		s.link.Lock()
-		e := s.link.era
-		s.link.Unlock()
+		e := s.link.era()
 		if e == nil || e.isOver() { // a session that was given up we end ourselves, or leave to expire
 			return sessionkey.Key{}
 		}

@@ -80,7 +80,7 @@ func (m stateMachine) next(e stateEvent) (stateMachine, bool) {
 	switch e.kind {
 	case attached:
 		switch {
-		case e.session != m.session || m.state == Connecting:
+		case e.session != m.session || m.state == Connecting || m.state == Lost: // what is over is never attached again (link.attachLocked)
 			return stateMachine{Connected, e.session}, true
 		case m.state == Suspended:
 			return stateMachine{Reconnected, e.session}, true

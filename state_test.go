@@ -47,6 +47,7 @@ func TestStateMachine_Next(t *testing.T) {
 		{Reconnected, closed, other}:   Closed,
 
 		{Lost, attached, other}: Connected, // R41: after a loss it goes on, in a new session only
+		{Lost, attached, same}:  Connected, // which has the id of the old one: what is over is never attached again
 		{Lost, closed, same}:    Closed,
 		{Lost, closed, other}:   Closed,
 	}

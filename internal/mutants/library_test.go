@@ -18,7 +18,7 @@ var library = []mutant{
 	{"no sync before the look", "I2, F4", "list.go", "TestVirtual_CreateLost_NotCommittedYet_IsAdopted", []Swap{{
 		"a, err := l.z.ask(context.Background(), wire.OpSync, wire.PathRequest{Path: kind.root})", "var a answer\n\t\ta.conn, err = l.z.waitAttached(context.Background())"}}},
 	{"a create kept from a session that is over is sent in the next", "I2, F5", "link.go", "TestLink_RequestOfAnotherSession_IsNotSent", []Swap{{
-		"return s.link.attached && s.link.era != nil && s.link.era.zkSession == z\n", "return s.link.attached\n"}}},
+		"l.mu.state.state.Attached() && l.mu.era.zkSession == z\n", "l.mu.state.state.Attached()\n"}}},
 	{"a create applied late is not looked for again", "I4, F2", "protection.go", "TestVirtual_CreateAppliedLate_IsDeleted", []Swap{{
 		"if r.z.pause(r.z.timeout() / 3) {", "if false {"}}},
 	{"a list that shows a create applied late says nothing", "I4, F2", "protection.go", "TestVirtual_CreateAppliedLate_IsDeleted", []Swap{{
@@ -27,8 +27,8 @@ var library = []mutant{
 		"if try > 1 && !z.pause(backoff.next()) {", "if try > 1 && !z.pause(0*backoff.next()) {"}}},
 	{"creates are tried again although nobody waits", "I6, I7", "protection.go", "TestVirtual_CreateFailsForEver_BacksOff", []Swap{{
 		"if try > 0 && c.wanted.Err() != nil {", "if false {"}}},
-	{"a list from before a lost create counts as ours", "I8, R55", "attempt.go", "TestVirtual_CreateCutInFlight_KeepsItsPlace", []Swap{{
-		"if early { // sent", "if early && false { // sent"}}},
+	{"a list from before a lost create counts as ours", "I8, R55", "walk.go", "TestVirtual_CreateCutInFlight_KeepsItsPlace", []Swap{{
+		"if early { // it went out", "if early && false { // it went out"}}},
 
 	{"a create whose answer was lost made nothing", "I2, F3", "fate.go", "TestFateOf|TestVirtual_CreateLost_IsAdopted", []Swap{{
 		"case f == neverSent:", "case f == neverSent || f == noAnswer:"}}},
@@ -41,9 +41,9 @@ var library = []mutant{
 	{"a node whose token cannot be read is left", "I4, R2", "protection.go", "TestVirtual_RequestFailsAfterTheCreate_LeavesNothing", []Swap{{
 		"\t\t\t\tr.erase(node)\n\t\t\t\tc.err = err\n", "\t\t\t\tc.err = err\n"}}},
 	{"watches that fail are set again without a pause", "R25, F28", "attempt.go", "TestVirtual_RequestFailsAfterTheCreate_LeavesNothing", []Swap{{
-		"\tcase refused(err):\n\t\treturn err\n\t}\n\treturn a.pause(e, a.retry.next())", "\tcase refused(err):\n\t\treturn err\n\t}\n\treturn a.pause(e, time.Millisecond)"}}},
+		"return notTold, a.pause(e, a.retry.next())", "return notTold, a.pause(e, time.Millisecond)"}}},
 	{"a lock root that is gone is an error", "F26, R58", "attempt.go", "TestVirtual_LockRootDeleted_AtEveryRequest", []Swap{{
-		"return errRequeue // the lock root is gone, and our node with it (R5, R58)", "return err"}}},
+		"\tcase errors.Is(err, zk.ErrNoNode):\n\t\treturn isGone, nil", "\tcase errors.Is(err, zk.ErrNoNode):\n\t\treturn isGone, err"}}},
 	{"parents are made once", "F26, R5", "root.go", "TestVirtual_LockRootDeleted_AtEveryRequest", []Swap{{
 		"if i := strings.LastIndexByte(path, '/'); i > 0 {", "if i := strings.LastIndexByte(path, '/'); i > 0 && len(path) == len(m.root) {"}}},
 	{"a delete goes past the chroot", "R26, I4", "protection.go", "TestVirtual_Chroot_CleansUp", []Swap{{
@@ -87,10 +87,10 @@ var library = []mutant{
 		"|| k.aheadConn != k.conn {", "{"}}},
 	{"rule: both watches may be restored", "I3", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_PredecessorsWatchRestored_IsGrantedByAList", []Swap{{
 		"|| k.ownConn != k.conn || k.aheadConn != k.conn {", "{"}}},
-	{"rule: all may be of an earlier connection, and a reconnect is slept through", "I3", "attempt.go",
+	{"rule: all may be of an earlier connection, and a reconnect is slept through", "I3", "walk.go",
 		"TestVirtual_RestoredWatches_NeverGrant|TestVirtual_PredecessorGoesWhileAway_IsGrantedByAList", []Swap{
-			{"\tk.ownFired = own.hasFired()\n", "\tk.ownFired = own.hasFired()\n\tif k.conn != 0 {\n\t\tk.listConn, k.ownConn, k.aheadConn = k.conn, k.conn, k.conn\n\t}\n"},
-			{"if now != 0 && now != conn {", "if now != 0 && now != conn && false {"}}},
+			{"return evidence{\n", "if conn != 0 {\n\t\tw.listConn, w.ownConn, w.aheadConn = conn, conn, conn\n\t}\n\treturn evidence{\n"},
+			{"if conn != 0 && conn != w.listConn {", "if conn != 0 && conn != w.listConn && false {"}}},
 	{"rule: an event of our own node does not matter", "I3", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause", []Swap{{
 		"if k.ownFired {", "if false {"}}},
 	{"grant: our own node may go at the last moment", "I3", "attempt.go", "TestGrant_OwnNodeDeletedInBetween_QueuesAgain", []Swap{{
@@ -100,7 +100,7 @@ var library = []mutant{
 	{"grant: no look at the lease after a long wait", "I5", "era.go", "TestVirtual_LongWait_LeaseIsRenewedBeforeTheGrant", []Swap{{
 		"ok = err == nil && e.mu.lease.end.sub(now) >= e.minRoomLocked()", "ok = err == nil"}}},
 	{"grant: under end-on-suspend, also while suspended", "I5", "attempt.go", "TestVirtual_EndOnSuspend_EndsEveryHold", []Swap{{
-		"if ok && s.opts.endOnSuspend {", "if false {"}}},
+		"if ok && a.link.opts.endOnSuspend {", "if false {"}}},
 	{"grant: the first heartbeat after a wait is not hurried", "I5", "era.go", "TestVirtual_GrantAfterAWait_IsNotLost", []Swap{{
 		"if first && e.mu.lease.end.sub(now) <", "if false && e.mu.lease.end.sub(now) <"}}},
 
@@ -115,8 +115,8 @@ var library = []mutant{
 		"\tdelete(w.mu.watches, ev.Path)\n\tif on != nil {\n", "\tif on != nil && !on.hasFired() {\n"}}},
 	{"each wait sets a watch of its own", "I7, R8", "watcher.go", "TestVirtual_WaitsTimeOut_ShareOneWatch", []Swap{{
 		"\tif on == nil {\n", "\tif true {\n"}}},
-	{"a waiter sleeps through a reconnect", "F22, F30", "attempt.go", "TestVirtual_WatchesNotRestored_ListsAgain", []Swap{{
-		"if now != 0 && now != conn {", "if now != 0 && now != conn && false {"}}},
+	{"a waiter sleeps through a reconnect", "F22, F30", "walk.go", "TestVirtual_WatchesNotRestored_ListsAgain", []Swap{{
+		"if conn != 0 && conn != w.listConn {", "if conn != 0 && conn != w.listConn && false {"}}},
 	{"watches that were not restored are kept", "F30", "watcher.go", "TestVirtual_WatchesRefused_AreSetAtOnce", []Swap{{
 		"if a.code != wire.OK {", "if false {"}}},
 	{"a restored watch counts as one set on this connection", "I1, I3, F31", "watcher.go", "TestVirtual_PredecessorsWatchRestored_IsGrantedByAList", []Swap{{
@@ -135,11 +135,11 @@ var library = []mutant{
 	{"everybody lists in each session timeout", "F30, F40", "watcher.go", "TestVirtual_QuietWait_CostsOneReadANode", []Swap{{
 		"errors.Is(err, zk.ErrNoNode) {\n", "errors.Is(err, zk.ErrNoNode) || err == nil {\n"}}},
 	{"watches are not restored after a reconnect", "I1", "link.go", "TestLink_RestoredWatchesGoFirst|TestVirtual_RestoredWatches_GoFirst", []Swap{{
-		"range e.restore(s.link.tap.zxids.Before()) {", "range e.restore(s.link.tap.zxids.Before())[:0] {"}}},
+		"range e.restore(l.mu.tap.zxids.Before()) {", "range e.restore(l.mu.tap.zxids.Before())[:0] {"}}},
 	{"an answer counts for another connection than its own", "I1, I3, F6", "tap.go", "TestRequest_IsAnswered_ClientSeesNothing", []Swap{{
 		"conn: t.seq, zxid: h.Zxid", "conn: t.seq + 1, zxid: h.Zxid"}}},
 	{"the predecessor is watched before our own node", "F31", "attempt.go", "TestVirtual_Waiter_WatchesItsOwnNodeFirst", []Swap{{
-		"own, err := e.watch(a.ctx, c.node)\n", "_, _ = e.watch(a.ctx, a.m.root+\"/\"+p.predecessor)\n\town, err := e.watch(a.ctx, c.node)\n"}}},
+		"if own, w, err = a.watch(e, c.node, w); err != nil {", "_, _ = e.watch(a.ctx, a.root.path+\"/\"+p.predecessor)\n\t\t\tif own, w, err = a.watch(e, c.node, w); err != nil {"}}},
 	{"a watch is registered when its request is answered", "I8, F30", "watcher.go", "TestVirtual_EventBehindTheAnswer_IsHeard", []Swap{
 		{"\t\tw.mu.watches[path] = on\n", ""},
 		{"func(a answer) { w.armed(on, a) })", "func(a answer) {\n\t\t\tgo func() {\n\t\t\t\tw.mu.Lock()\n\t\t\t\tw.mu.watches[on.path] = on\n\t\t\t\tw.mu.Unlock()\n\t\t\t\tw.armed(on, a)\n\t\t\t}()\n\t\t})"}}},
@@ -166,7 +166,7 @@ var library = []mutant{
 	{"everybody is taken to order the counter's end as we do", "I1, F34", "queue.go", "TestPlaceOf|TestVirtual_SequenceEnd_ForeignNode_IsExhausted", []Swap{{
 		"if m.wrapped() && !ordersByCzxid(m.name) {", "if m.wrapped() && false {"}}},
 	{"the counter's end is said at each acquire", "F34", "root.go", "TestVirtual_SequenceNearItsEnd_IsSaidOnce", []Swap{{
-		"said := m.s.warned.LoadOrStore(m.root, true); !said {", "said := m.s.warned.LoadOrStore(m.root, true); !said || true {"}}},
+		"{ n.warned = true }).warned {", "{ n.warned = false }).warned {"}}},
 	{"any child takes part in the queue", "I6", "queue.go", "TestParseMember", []Swap{{
 		"\tif !hasMarker(head, markers) {\n\t\treturn member{}, false\n\t}\n", ""}}},
 	{"the token is the sequence number", "I1, R59", "protection.go", "TestVirtual_Token_GrowsAcrossLockRoots", []Swap{{
@@ -174,7 +174,7 @@ var library = []mutant{
 	{"the head of the reply is believed", "I1, R59", "protection.go", "TestVirtual_Token_HeadSaysSomethingElse_IsReadFromTheStat", []Swap{{
 		"\t\t\tmode = tokenFromStat\n", "\t\t\t_ = tokenFromStat\n"}}},
 	{"the counter is never started again", "F34", "root.go", "TestVirtual_SequenceEnd", []Swap{{
-		"\tif !m.nearTheEnd(node) {\n\t\treturn\n\t}\n\tm.s.spawn(", "\tif true {\n\t\treturn\n\t}\n\tm.s.spawn("}}},
+		"\tif r.nearTheEnd(node) {\n\t\te.carrier", "\tif false {\n\t\te.carrier"}}},
 
 	// The lease.
 	{"any answered frame renews the lease", "I5, F12", "lease.go", "TestLease_QuorumLease|TestVirtual_HolderOnTheMinority_IsToldBeforeTheNextGrant", []Swap{{
@@ -224,9 +224,9 @@ var library = []mutant{
 
 	// Being told.
 	{"Err looks at a flag, not at the clock", "I5, F18", "hold.go", "TestVirtual_Suspend_IsLostAtTheFirstLook", []Swap{{
-		"func (h *Hold) Err() error {\n\th.look()\n", "func (h *Hold) Err() error {\n"}}},
+		"func (h *Hold) Err() error {\n\th.d.look()\n", "func (h *Hold) Err() error {\n"}}},
 	{"Release looks at a flag, not at the clock", "I5, F18", "hold.go", "TestVirtual_Suspend_ReleaseSaysLost", []Swap{{
-		"\th.look()\n\tleaseEnd :=", "\tleaseEnd :="}}},
+		"\th.d.look()\n\tleaseEnd :=", "\tleaseEnd :="}}},
 	{"Release waits an outage out", "I6, R66, F44", "hold.go", "TestVirtual_ServersDead_ReleaseEndsWithTheLease|TestVirtual_ReleaseNotConfirmed_GoesOnInTheBackground", []Swap{{
 		"end, ended := max(leaseEnd, clock.now().add(grace)),", "end, ended := leaseEnd.add(24*time.Hour),"}}},
 	{"Release waits by a timer that sleeps with the machine", "I6, F21", "hold.go", "TestVirtual_SuspendDuringRelease_EndsSoonAfter", []Swap{{
@@ -238,20 +238,20 @@ var library = []mutant{
 	{"the context does not end at the loss", "I5", "lockdata.go", "TestVirtual_SessionExpires_IsToldAtOnce", []Swap{{
 		"\t\th.cancel(lost)\n", "\t\t_, _ = h, lost\n"}}},
 	{"SessionExpired is taken for a reconnect", "I5, F8", "link.go", "TestVirtual_SessionExpires_IsToldAtOnce", []Swap{{
-		"\t\ts.hosts.forgive()\n\t\tif old != nil {", "\t\ts.hosts.forgive()\n\t\tif false {"}}},
+		"l.dials.hosts.forgive()\n", "l.dials.hosts.forgive()\n\t\told = nil\n"}}},
 	{"a new session id is taken for a reconnect", "I5, F37", "link.go", "TestLink_AnotherSessionID_IsAnExpiry", []Swap{{
-		"if old != nil && old.id == r.sessionID {", "if old != nil {"}}},
+		"case old == nil || old.id != r.sessionID:", "case old == nil:"}}},
 	{"a session that was given up keeps the client from older servers", "F23", "tap.go", "TestVirtual_ServerRestartsOlder_LostAtTheDeadline", []Swap{{
 		"case attach:\n\t\tt.zxids", "case attach, endIt:\n\t\tt.zxids"}, {
 		"case askAfter, endIt:\n", "case askAfter:\n"}}},
 	{"nobody asks after a session that should be over", "F23, I6", "link.go", "TestVirtual_ServerRestartsOlder_WaiterQueuesAgain", []Swap{{
-		"case e.overdue(now, askedAfter):", "case false && e.overdue(now, askedAfter):"}}},
+		"case e.overdue(l.clock.now(), askedAfter):", "case false && e.overdue(l.clock.now(), askedAfter):"}}},
 	{"asking after a session ends it", "I8, F22", "link.go", "TestVirtual_ServerAwayForLong_WaiterKeepsItsPlace", []Swap{{
 		"\t\treturn askAfter\n", "\t\treturn endIt\n"}}},
 	{"who asks after a session goes on in it", "F23", "tap.go", "TestTap_AskAfterASession", []Swap{{
 		"if t.approach == askAfter && r.sessionID != 0 {", "if false {"}}},
 	{"a session that was given up is taken up again", "I5", "link.go", "TestLink_GivenUpSession_IsRefused", []Swap{{
-		"if old.isOver() { // given up", "if false { // given up"}}},
+		"case old.isOver(): // given up", "case false: // given up"}}},
 	{"the lease ends and the ZooKeeper session does not", "I5, R41, R65", "link.go", "TestLink_GivenUpSession_IsEnded|TestVirtual_LeaseEnds_SessionIsEndedAtTheServers", []Swap{{
 		"\tcase e.isOver():\n\t\treturn endIt\n", ""}}},
 	{"a given-up session is touched for ever", "R65", "link.go", "TestLink_GivenUpSession_IsEnded|TestVirtual_GivenUpSession_ServersHangUp_IsLeftToExpire", []Swap{{
@@ -271,9 +271,9 @@ var library = []mutant{
 	{"servers that are all slow are left again and again", "F16, R50", "session.go", "TestVirtual_AllServersSlow_AreNotLeftAgainAndAgain", []Swap{{
 		"\t\t\t\tdoubled++\n", ""}}},
 	{"the only server is left", "F41", "session.go", "TestVirtual_OneServer_IsNotLeft", []Swap{{
-		"&& !s.opts.endOnSuspend && s.alternatives() {", "&& !s.opts.endOnSuspend {"}}},
+		"&& !s.opts.endOnSuspend && s.link.dials.alternatives() {", "&& !s.opts.endOnSuspend {"}}},
 	{"a dark server is dialled for as long as may be", "F41", "dial.go", "TestVirtual_TwoServersGoDark_NoHoldIsLost", []Swap{{
-		"quick: heartbeat(timeout) << min(s.hosts.lap(), 10),", "quick: heartbeat(timeout) << 10,"}}},
+		"to.quick = beat << min(d.hosts.lap(), 10)", "to.quick = beat << 10"}}},
 	{"a pause of the process is taken for a server's silence", "F18, F41", "session.go", "TestVirtual_PausedProcess_DoesNotLeaveItsServer", []Swap{{
 		"if now.sub(ends) > lateLook && doubted != ends {", "if doubted < 0 {"}}},
 	{"a longer timeout of a later server counts", "F45, I5", "lease.go", "TestLease_TimeoutChangesOnAttachingAgain", []Swap{{
@@ -283,7 +283,7 @@ var library = []mutant{
 	{"Lost is told twice", "R40", "state.go", "TestStateMachine_Next|TestStateMachine_RandomEvents_LostOncePerSession", []Swap{{
 		"&& m.state != Lost &&", "&&"}}},
 	{"a suspension ends no hold, although it should", "I5", "link.go", "TestVirtual_EndOnSuspend_IsToldAtOnce", []Swap{{
-		"if e != nil && s.opts.endOnSuspend {", "if false {"}}},
+		"if e != nil && l.opts.endOnSuspend {", "if false {"}}},
 
 	{"a waiter that is told to fail queues in the next session", "R72", "attempt.go", "TestVirtual_SessionEndsAfterTheNode_FailsIfToldTo|TestAttempt_SessionEndsJustBeforeTheGrant_FailsIfToldTo", []Swap{{
 		"\t\tif err := a.pause(e, backoff.next()); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tif _, err := e.waitAttached(a.ctx); err != nil {",
@@ -291,27 +291,27 @@ var library = []mutant{
 
 	// Owners and handles.
 	{"owners of one Session are one owner", "I1, I2", "lockdata.go", "TestVirtual_TwoOwnersOfOneSession_ExcludeEachOther", []Swap{{
-		"key = lockKey{m.root, NewOwner(\"\")}", "key = lockKey{m.root, Owner{}}"}}},
-	{"an owner leaks from one lock into another", "I1, R67", "lockdata.go", "TestVirtual_FanOutUnderAnOuterHold_ExcludesInTheInnerLock", []Swap{{
-		"return asker{ownerSet(ctx), heldIn(", "o, _ := OwnerFrom(ctx)\n\treturn asker{o, heldIn("}}},
+		"key = lockKey{root.path, NewOwner(\"\")}", "key = lockKey{root.path, Owner{}}"}}},
+	{"an owner leaks from one lock into another", "I1, R67", "hold.go", "TestVirtual_FanOutUnderAnOuterHold_ExcludesInTheInnerLock", []Swap{{
+		"by := asker{owner: ownerSet(ctx)}\n", "var by asker\n\tby.owner, _ = OwnerFrom(ctx)\n"}}},
 	{"a hold that was released is permission", "I1, R67", "lockdata.go", "TestVirtual_ReleasedHold_IsNobodysPermission", []Swap{{
-		"if by.under != nil && t.byKey[by.under.d.key] == by.under.d {", "if by.under != nil {"}}},
+		"if by.under != nil && t.byKey[by.under.key] == by.under {", "if by.under != nil {"}}},
 	{"a context gives its innermost hold for any lock", "I1, R67", "hold.go", "TestVirtual_HoldFrom_IsOfThatLock|TestVirtual_FanOutUnderAnOuterHold_ExcludesInTheInnerLock", []Swap{{
-		" && (k.root == \"\" || k.root == c.h.m.root) {", " {"}}},
+		" && (k.root == \"\" || k.root == c.h.d.key.path) {", " {"}}},
 	{"a hold carries itself and not those further out", "I2, R67", "hold.go", "TestVirtual_NestedLocks_AreReentered", []Swap{{
 		"\treturn c.Context.Value(key)\n", "\tif _, ok := key.(holdKey); ok {\n\t\treturn nil\n\t}\n\treturn c.Context.Value(key)\n"}}},
 	{"the first release gives the lock back", "I1, R3", "lockdata.go", "TestLockTable_ReleaseCountsHandles", []Swap{{
 		"last = len(d.handles) == 0", "last = true"}}},
 	{"a second release counts again", "I1, R63", "lockdata.go", "TestLockTable_ReleaseCountsHandles", []Swap{{
-		"\tif h.released {\n\t\treturn false, false, nil\n\t}\n", ""}}},
+		"\tif h.end != nil {\n\t\treturn false, false, nil\n\t}\n", ""}}},
 	{"a lost lock is re-entered", "I1", "lockdata.go", "TestLockTable_LostHoldIsNotReentered", []Swap{{
 		"\tcase d.lost != nil:\n", "\tcase false:\n"}}},
 	{"a call that leaves at the grant has left and is granted", "F33", "lockdata.go", "TestLockTable_LeaveAfterTheGrant_IsGranted", []Swap{{
-		"\tif _, ok := a.joiners[j]; !ok {\n\t\treturn false, false\n\t}\n", ""}}},
-	{"the lock is granted although nobody waits", "I4, F33", "lockdata.go", "TestLockTable_AttemptEndsWithItsLastJoiner", []Swap{{
-		"if len(a.joiners) == 0 || d.lost != nil {", "if d.lost != nil {"}}},
+		"\tif _, ok := a.calls[h]; !ok {\n\t\treturn false, false\n\t}\n", ""}}},
+	{"the lock is granted although nobody waits", "I4, F33", "lockdata.go", "TestLockTable_AttemptEndsWithItsLastCall", []Swap{{
+		"if len(a.calls) == 0 || d.lost != nil {", "if d.lost != nil {"}}},
 	{"a try goes away and leaves its attempt waiting", "I4", "lockdata.go", "TestVirtual_TwoOwnersOfOneSession_ExcludeEachOther", []Swap{{
-		"wait = wait || !j.try", "wait = wait || !j.try || at.place > 1"}}},
+		"wait = wait || !h.try", "wait = wait || !h.try || at.place > 1"}}},
 	{"local ownership ends after the delete", "R17", "lockdata.go", "TestLockTable_AcquireDuringTheLastRelease_StartsAfresh", []Swap{{
 		"\tif last {\n\t\tt.forgetLocked(d)\n", "\tif last {\n"}}},
 	{"the hold ends with the wait's context", "I5", "hold.go", "TestHoldContext_OutlivesTheWait", []Swap{{
@@ -339,22 +339,22 @@ var library = []mutant{
 		"\tif !served {\n", "\tif !served && false {\n"}}},
 	{"a loss that comes late ends a hold on another node", "I4", "lockdata.go", "TestLockTable_LostHoldIsNotReentered", []Swap{{
 		"if d.node != node || d.lost != nil", "if d.lost != nil"}}},
-	{"the next dial does not know of the end of the connection before", "I3, I8", "dial.go", "TestLink_NextDial_KnowsOfTheEnd", []Swap{{
-		"\t\ts.disconnected(old) //", "\t\t//"}}},
+	{"the next dial does not know of the end of the connection before", "I3, I8", "link.go", "TestLink_NextDial_KnowsOfTheEnd", []Swap{{
+		"\t\tl.disconnected(old) //", "\t\t//"}}},
 	{"a session timeout of nothing is taken", "I6", "tap.go", "TestTap_Handshake_NoTimeout", []Swap{{
 		"if w.SessionID != 0 && w.Timeout <= 0 {", "if false {"}}},
 	{"the end of a connection is told before its beginning", "I5", "link.go", "TestLink_EndsWhileAttaching", []Swap{{
-		"\ts.post(stateEvent{kind: attached, session: e.id})\n\ts.broadcastLocked()\n", ""}, {
-		"\t\t\treturn // the connection has just ended\n\t\t}\n\t}\n", "\t\t\tbreak\n\t\t}\n\t}\n\ts.post(stateEvent{kind: attached, session: e.id})\n\ts.broadcastLocked()\n"}}},
+		"\tl.stepLocked(stateEvent{kind: attached, session: e.id})\n\tl.dials", "\tl.dials"}, {
+		"\t\t\treturn // the connection has just ended\n\t\t}\n\t}\n", "\t\t\tbreak\n\t\t}\n\t}\n\tl.stepLocked(stateEvent{kind: attached, session: e.id})\n"}}},
 	{"watches are restored as of a connection on which they were not", "F31", "watcher.go", "TestLink_RestoredAsOfTheLastWhole", []Swap{{
 		"if w.mu.missing == 0 {", "if true {"}}},
-	{"xids start again on each connection", "I2, F2", "dial.go", "TestVirtual_Xids_GoOn", []Swap{{
-		"&s.link.xids,", "new(xids),"}}},
+	{"xids start again on each connection", "I2, F2", "link.go", "TestVirtual_Xids_GoOn", []Swap{{
+		"&l.xids,", "new(xids),"}}},
 
 	{"no cap on the handshake", "I6, F17", "tap.go", "TestTap_Handshake_IsCapped", []Swap{{
 		"if !t.isShaken() && (d.IsZero() || d.After(t.deadline)) {", "if false {"}}},
 	{"requests go before the credentials", "F27", "link.go", "TestLink_CredentialsGoFirst", []Swap{{
-		"|| !s.link.authed ||", "||"}}},
+		"|| !l.mu.authed ||", "||"}}},
 	{"the first answer to credentials is enough", "F27", "tap.go", "TestTap_Credentials", []Swap{{
 		"last := t.mu.auths == 0", "last := t.mu.auths >= 0"}}},
 	{"credentials lie open in the Session", "R71", "options.go", "TestPrinting_NoSecret|TestPrinting_NothingToFind", []Swap{{

@@ -1,0 +1,134 @@
+package zklock
+
+// walk is the way of one node to the front of its queue, as a pure function: what is to be done next, and what that rests on.
+// The attempt does it (attempt.go), and explore_test.go goes through all that can come of it.
+//
+//	toList ──▶ toWatchOwn ──▶ toWatchAhead ──▶ toAwait ──▶ toGrant
+//	  │  ▲                                      │   ▲
+//	  ▼  │ and from each of the others          ▼   │
+//	toReadOrder                           toAwaitDelete
+//
+// Where the node itself is found to be gone, the walk ends with toQueueAgain.
+type walk struct {
+	next stage
+
+	early   bool  // the list was sent before the node was known to be made
+	session int64 // the ZooKeeper session of the node
+	byEvent bool  // toGrant: on the predecessor's event, and not on a list
+
+	ahead   int   // how many nodes were ahead in the list
+	wrapped bool  // a suffix in the list was in the wrap region
+	owner   int64 // the ZooKeeper session of the predecessor
+
+	listConn, ownConn, aheadConn uint64 // over which the list and the two watches were answered; 0 if not sure
+}
+
+// stage is what a walk does next.
+type stage uint8
+
+const (
+	toList        stage = iota // list the queue
+	toReadOrder                // read the czxids of nodes whose suffixes do not order them, and look at the same list again
+	toWatchOwn                 // watch our own node: if both are deleted, ours must not be the one we do not hear of
+	toWatchAhead               // watch the predecessor
+	toAwait                    // wait for an event of either, or for another connection
+	toAwaitDelete              // wait for the answer to our own delete of the predecessor
+	toGrant                    // the lock is ours
+	toQueueAgain               // our node is gone through no fault of ours: begin again at the tail
+	toEnd                      // no order holds for all (exhausted)
+)
+
+// finding is what a request has shown.
+type finding uint8
+
+const (
+	isThere finding = iota // the node is there, or the list
+	isGone                 // it is not
+	notTold                // nobody knows
+)
+
+// listed takes a list, which was answered over conn, and the node's place in it.
+func (w walk) listed(p place, conn uint64) walk {
+	early := w.early
+	w.early = false
+	switch p.kind {
+	case missing:
+		if early { // it went out with a create that was lost; ours came later
+			return w.anew(toList)
+		}
+		return w.anew(toQueueAgain)
+	case front:
+		return w.anew(toGrant)
+	case behind:
+		w.next, w.ahead, w.wrapped, w.listConn = toWatchOwn, p.ahead, p.wrapped, conn
+	case needOrder:
+		w.next, w.early, w.listConn = toReadOrder, early, conn
+	case exhausted:
+		return w.anew(toEnd)
+	}
+	return w
+}
+
+// anew forgets what the walk rested on.
+func (w walk) anew(next stage) walk { return walk{next: next, session: w.session} }
+
+// notListed takes a list that failed. Without its lock root, our node is gone too (R5, R58).
+func (w walk) notListed(r finding) walk {
+	if r == isGone {
+		return w.anew(toQueueAgain)
+	}
+	return w.anew(toList)
+}
+
+// watched takes the answer to the read that sets a watch, over conn: owner is the ZooKeeper session of the node.
+func (w walk) watched(r finding, owner int64, conn uint64) walk {
+	switch {
+	case r == isThere && w.next == toWatchOwn:
+		w.next, w.ownConn = toWatchAhead, conn
+	case r == isThere:
+		w.next, w.owner, w.aheadConn = toAwait, owner, conn
+	case r == isGone && w.next == toWatchOwn:
+		return w.anew(toQueueAgain)
+	default: // the predecessor is gone in between: we keep our node (R55)
+		return w.anew(toList)
+	}
+	return w
+}
+
+// moved takes the present connection, 0 if there is none. On another than the list's, no event is enough for a grant.
+func (w walk) moved(conn uint64) walk {
+	if conn != 0 && conn != w.listConn {
+		return w.anew(toList)
+	}
+	return w
+}
+
+// ownEvent takes an event of our own node.
+func (w walk) ownEvent(isDeletion bool) walk {
+	if isDeletion {
+		return w.anew(toQueueAgain)
+	}
+	return w.anew(toList)
+}
+
+// evidence is what is known when the event of the predecessor has come: whether it is a deletion, what became of our own delete
+// of it, the present connection, and whether an event of our own node has come.
+func (w walk) evidence(isDeletion bool, ours deleteFate, conn uint64, ownFired bool) evidence {
+	return evidence{
+		ahead: w.ahead, wrapped: w.wrapped, deleted: isDeletion, owner: w.owner, session: w.session, ourDelete: ours,
+		conn: conn, listConn: w.listConn, ownConn: w.ownConn, aheadConn: w.aheadConn, ownFired: ownFired,
+	}
+}
+
+// ruled takes what the rule says of the evidence.
+func (w walk) ruled(r ruling) walk {
+	switch r {
+	case grantNow:
+		w.next, w.byEvent = toGrant, true
+	case awaitDelete:
+		w.next = toAwaitDelete
+	case listAgain:
+		return w.anew(toList)
+	}
+	return w
+}

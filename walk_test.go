@@ -1,0 +1,59 @@
+package zklock
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// I1, I3, R55, R58: every stage, and everything that can be found there. What the walk rests on is forgotten when it goes back.
+func TestWalk(t *testing.T) {
+	const us, them = 7, 8
+	begun := walk{session: us}
+	behindOne := place{kind: behind, predecessor: "n", ahead: 1}
+	listed := begun.listed(behindOne, 3)
+	watchesOwn := listed.watched(isThere, us, 3)
+	waits := watchesOwn.watched(isThere, them, 3)
+	require.Equal(t, walk{next: toAwait, session: us, ahead: 1, owner: them, listConn: 3, ownConn: 3, aheadConn: 3}, waits)
+	early := walk{session: us, early: true}
+
+	at := func(next stage) walk { return walk{next: next, session: us} }
+	for _, tt := range []struct {
+		what      string
+		got, want walk
+	}{
+		{"nobody is ahead", begun.listed(place{kind: front}, 3), at(toGrant)},
+		{"somebody is", listed, walk{next: toWatchOwn, session: us, ahead: 1, listConn: 3}},
+		{"two are, past the counter's end", begun.listed(place{kind: behind, ahead: 2, wrapped: true}, 3), walk{next: toWatchOwn, session: us, ahead: 2, wrapped: true, listConn: 3}},
+		{"our node is not in the list", begun.listed(place{kind: missing}, 3), at(toQueueAgain)},
+		{"nor in one that was sent before it was made", early.listed(place{kind: missing}, 3), at(toList)},
+		{"the order must be read", begun.listed(place{kind: needOrder}, 3), walk{next: toReadOrder, session: us, listConn: 3}},
+		{"of a list sent before our node was made", early.listed(place{kind: needOrder}, 3), walk{next: toReadOrder, session: us, early: true, listConn: 3}},
+		{"which turns out not to have it", early.listed(place{kind: needOrder}, 3).listed(place{kind: missing}, 3), at(toList)},
+		{"nobody can order them", begun.listed(place{kind: exhausted}, 3), at(toEnd)},
+		{"the lock root is gone", begun.notListed(isGone), at(toQueueAgain)},
+		{"there was no list", early.notListed(notTold), at(toList)},
+
+		{"our node is there", watchesOwn, walk{next: toWatchAhead, session: us, ahead: 1, listConn: 3, ownConn: 3}},
+		{"our node is gone", listed.watched(isGone, 0, 0), at(toQueueAgain)},
+		{"it is not known whether", listed.watched(notTold, 0, 0), at(toList)},
+		{"the predecessor is gone: we keep our node", watchesOwn.watched(isGone, 0, 0), at(toList)},
+		{"it is not known whether the predecessor is", watchesOwn.watched(notTold, 0, 0), at(toList)},
+
+		{"the connection stands", waits.moved(3), waits},
+		{"it is gone", waits.moved(0), waits},
+		{"there is another", waits.moved(4), at(toList)},
+		{"our node is deleted", waits.ownEvent(true), at(toQueueAgain)},
+		{"our node is written to", waits.ownEvent(false), at(toList)},
+
+		{"the rule grants", waits.ruled(grantNow), walk{next: toGrant, byEvent: true, session: us, ahead: 1, owner: them, listConn: 3, ownConn: 3, aheadConn: 3}},
+		{"the rule says list", waits.ruled(listAgain), at(toList)},
+		{"the rule waits for a delete", waits.ruled(awaitDelete), walk{next: toAwaitDelete, session: us, ahead: 1, owner: them, listConn: 3, ownConn: 3, aheadConn: 3}},
+	} {
+		t.Run(tt.what, func(t *testing.T) { require.Equal(t, tt.want, tt.got) })
+	}
+
+	require.Equal(t, evidence{
+		ahead: 1, deleted: true, session: us, owner: them, ourDelete: failed, conn: 4, listConn: 3, ownConn: 3, aheadConn: 3, ownFired: true,
+	}, waits.evidence(true, failed, 4, true), "all of it reaches the rule")
+}
