@@ -11,25 +11,27 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/zklock/zklock/internal/clock"
 )
 
 // hosts is the client's HostProvider. It hands out host names, not addresses, so that TLS can verify them and every
 // dial resolves them anew. A lap through all servers is tried without a pause, then the client waits a second.
 type hosts struct {
-	clock *clock
+	clock *clock.Clock
 	mu    struct {
 		sync.Mutex
 		addrs       []string
 		next        int
 		left        int // tries before a pause
 		laps        int // pauses since a server took us in
-		connected   instant
+		connected   clock.Instant
 		isConnected bool
 		closed      bool
 	}
 }
 
-func newHosts(addrs []string, clk *clock) *hosts {
+func newHosts(addrs []string, clk *clock.Clock) *hosts {
 	h := &hosts{clock: clk}
 	h.mu.addrs = slices.Clone(addrs)
 	rand.Shuffle(len(addrs), func(i, j int) { h.mu.addrs[i], h.mu.addrs[j] = h.mu.addrs[j], h.mu.addrs[i] })
@@ -53,7 +55,7 @@ func (h *hosts) Next() (string, bool) {
 	pause := h.mu.left == 0
 	if h.mu.isConnected {
 		// A server that takes us in and drops us at once would have us spin (R50).
-		pause = pause || h.clock.now().sub(h.mu.connected) < time.Second
+		pause = pause || h.clock.Now().Sub(h.mu.connected) < time.Second
 		h.mu.isConnected = false
 	}
 	if pause {
@@ -71,7 +73,7 @@ func (h *hosts) Connected() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mu.left, h.mu.laps = len(h.mu.addrs), 0
-	h.mu.connected, h.mu.isConnected = h.clock.now(), true
+	h.mu.connected, h.mu.isConnected = h.clock.Now(), true
 }
 
 // forgive begins a new lap: a server that answers "expired" is well, and should be asked for a new session at once.
@@ -110,7 +112,7 @@ type dialer struct {
 	}
 }
 
-func newDialer(opts *sessionOptions, clk *clock, addrs []string, spawn func(func()) bool) *dialer {
+func newDialer(opts *sessionOptions, clk *clock.Clock, addrs []string, spawn func(func()) bool) *dialer {
 	d := &dialer{opts: opts, hosts: newHosts(addrs, clk), spawn: spawn}
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	d.names.lookup, d.names.ctx, d.names.mu.byHost = opts.lookup, d.ctx, make(map[string]*hostName)

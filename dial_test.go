@@ -5,14 +5,15 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	"unsafe"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/clock"
 )
 
 func testHosts(t *testing.T, addrs ...string) *hosts {
 	t.Helper()
-	return newHosts(addrs, &clock{start: time.Now(), suspended: func() time.Duration { return 0 }})
+	return newHosts(addrs, clock.New(func() time.Duration { return 0 }))
 }
 
 // The client is handed host names, each of them once a lap, and pauses between laps.
@@ -90,69 +91,6 @@ func TestHosts_Closed_AlwaysPauses(t *testing.T) {
 			require.True(t, pause)
 		}
 	})
-}
-
-// F20, F21: the clock counts suspend, and does not follow the wall clock.
-func TestClock_CountsSuspend(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		suspended := 5 * time.Minute // before the Session was made
-		c := &clock{start: time.Now(), suspended: func() time.Duration { return suspended }, suspended0: suspended}
-		require.Zero(t, c.now())
-		time.Sleep(time.Second)
-		require.Equal(t, at(1), c.now())
-		suspended += time.Hour
-		require.Equal(t, at(3601), c.now())
-		require.Equal(t, time.Now().Add(10*time.Second), c.wall(at(3611)), "for people: so long from now")
-	})
-}
-
-// F20: somebody sets the wall clock. The lease's clock does not see it.
-func TestClock_IgnoresTheWallClock(t *testing.T) {
-	c := newClock()
-	for _, step := range []int64{3600, -7200} {
-		// A time.Time read from both clocks keeps the seconds of the wall clock above 30 bits of nanoseconds. To
-		// shift those of the start one way is as good as to set the clock the other.
-		before := c.start
-		*(*uint64)(unsafe.Pointer(&c.start)) += uint64(step) << 30
-		require.Equal(t, time.Duration(step)*time.Second, c.start.Round(0).Sub(before.Round(0)), "package time works otherwise: the wall clock was not set")
-		require.InDelta(t, 0, time.Duration(c.now()).Seconds(), 60)
-	}
-}
-
-// F20, on macOS: somebody sets the wall clock while the time since the boot is worked out, at any point of it, once or again
-// and again. No instant is off by that step.
-func TestSinceBoot_ClockStep(t *testing.T) {
-	const tick = time.Millisecond // passes with each reading
-	for _, step := range []time.Duration{time.Hour, -time.Hour} {
-		for from := range 8 {
-			for steps := range 4 { // so many, one at each reading from that one on
-				up, set, readings := 10*time.Hour, time.Duration(0), 0 // set: by how much the wall clock was moved
-				read := func() {
-					if readings >= from && readings < from+steps {
-						set += step
-					}
-					readings++
-					up += tick
-				}
-				const start = 1000 * time.Hour // by the wall clock as it was
-				began := up
-				d, ok := sinceBoot(
-					func() (time.Duration, bool) { read(); return start + set, true },
-					func() time.Duration { read(); return start + up + set })
-				require.True(t, ok)
-				require.GreaterOrEqual(t, d, began, "steps of %v at %d readings from the %d. on", step, steps, from)
-				require.LessOrEqual(t, d, up, "steps of %v at %d readings from the %d. on", step, steps, from)
-			}
-		}
-	}
-	_, ok := sinceBoot(func() (time.Duration, bool) { return 0, false }, func() time.Duration { return time.Hour })
-	require.False(t, ok)
-}
-
-func TestSuspendedTime(t *testing.T) {
-	a := suspendedTime()
-	require.GreaterOrEqual(t, a, -time.Second)
-	require.InDelta(t, a.Seconds(), suspendedTime().Seconds(), 1, "nobody slept in between")
 }
 
 func TestBackoff(t *testing.T) {

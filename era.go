@@ -11,6 +11,8 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/zklock/zklock/internal/clock"
+	"github.com/zklock/zklock/internal/tap"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -22,13 +24,13 @@ type era struct {
 	*lister
 	*reaper
 	*watcher
-	clock    *clock
+	clock    *clock.Clock
 	password secret
 
 	mu struct {
 		sync.Mutex // never held across a channel, a callback or a ZooKeeper call
 		lease      lease
-		heard      instant           // when its server last answered
+		heard      clock.Instant     // when its server last answered
 		hangUps    int               // over, and how often a server hung up when asked to end its session
 		held       map[string]tenant // by node: what the heartbeat checks and the lease protects
 		beating    uint64            // the connection over which a beat is under way
@@ -40,28 +42,28 @@ type era struct {
 type tenant interface {
 	// lose tells that the hold on the node is lost, whose lease would have ended then, and returns whether there was anybody to
 	// tell.
-	lose(node string, cause error, end instant) (told bool)
+	lose(node string, cause error, end clock.Instant) (told bool)
 }
 
-func newEra(z *zkSession, clk *clock, mode LeaseMode, maxLockNodes int, r connectResponse, conn uint64, exchange frame) *era {
-	e := &era{zkSession: z, clock: clk, password: r.password}
-	z.id, z.timeout, z.over = r.sessionID, e.sessionTimeout, make(chan struct{})
+func newEra(z *zkSession, clk *clock.Clock, mode LeaseMode, maxLockNodes int, r tap.Response, conn uint64, shook exchange) *era {
+	e := &era{zkSession: z, clock: clk, password: newSecret(r.Password)}
+	z.id, z.timeout, z.over = r.SessionID, e.sessionTimeout, make(chan struct{})
 	e.lister = newLister(z)
 	e.reaper = newReaper(z, e.lister, maxLockNodes)
 	e.watcher = newWatcher(z, e.reaper)
 	e.mu.lease.mode = mode
-	e.mu.lease.attached(conn, exchange, r.timeout, true)
-	e.mu.heard = exchange.answered
+	e.mu.lease.attached(conn, shook, r.Timeout, true)
+	e.mu.heard = shook.answered
 	e.mu.held = make(map[string]tenant)
 	return e
 }
 
 // reattach notes that the same ZooKeeper session goes on over a new connection.
-func (e *era) reattach(conn uint64, exchange frame, timeout time.Duration) {
+func (e *era) reattach(conn uint64, shook exchange, timeout time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.mu.lease.attached(conn, exchange, timeout, false)
-	e.mu.heard = max(e.mu.heard, exchange.answered)
+	e.mu.lease.attached(conn, shook, timeout, false)
+	e.mu.heard = max(e.mu.heard, shook.answered)
 	e.mu.beatSoon = len(e.mu.held) > 0 // holds are kept on a quorum check, not on the reconnect
 }
 
@@ -73,7 +75,7 @@ func (e *era) nodeEvent(ev wire.WatcherEvent) {
 	}
 }
 
-func (e *era) answered(conn uint64, f frame) {
+func (e *era) answered(conn uint64, f exchange) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.mu.lease.answered(conn, f)
@@ -82,8 +84,8 @@ func (e *era) answered(conn uint64, f frame) {
 
 // quorum renews the lease, unless it has already ended over a hold: who was paused past the end sees the loss at its
 // first look, whatever answer was waiting in the socket.
-func (e *era) quorum(conn uint64, sent instant) {
-	e.look(e.clock.now())
+func (e *era) quorum(conn uint64, sent clock.Instant) {
+	e.look(e.clock.Now())
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.isOver() {
@@ -98,13 +100,13 @@ func (e *era) sessionTimeout() time.Duration {
 }
 
 // overdue says whether nothing has been heard of it, and nobody has asked after it, for so long that it should be over.
-func (e *era) overdue(now, asked instant) bool {
+func (e *era) overdue(now, asked clock.Instant) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return !e.isOver() && now.sub(max(e.mu.heard, asked)) > 2*e.mu.lease.timeout
+	return !e.isOver() && now.Sub(max(e.mu.heard, asked)) > 2*e.mu.lease.timeout
 }
 
-func (e *era) leaseEnd() instant {
+func (e *era) leaseEnd() clock.Instant {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.mu.lease.end
@@ -128,7 +130,7 @@ func (e *era) leftToExpire() bool {
 
 // load is what the loop plans by. busy says whether anybody waits for an answer: in the queue, or for a node to be made or
 // deleted.
-func (e *era) load() (held, queued int, busy bool, end instant) {
+func (e *era) load() (held, queued int, busy bool, end clock.Instant) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	queued = e.queued()
@@ -137,7 +139,7 @@ func (e *era) load() (held, queued int, busy bool, end instant) {
 
 // look compares the clock with the lease, and ends the era if something is held past its end. Everybody who asks
 // whether a hold stands looks first: after a pause, no timer needs to have run (F18).
-func (e *era) look(now instant) {
+func (e *era) look(now clock.Instant) {
 	e.mu.Lock()
 	late := !e.isOver() && len(e.mu.held) > 0 && now >= e.mu.lease.end
 	e.mu.Unlock()
@@ -201,21 +203,21 @@ func (e *era) heldNodes() []string {
 // hold puts a granted lock under the lease. It refuses with an error when the era is over and when its session timeout
 // leaves no room at all, and without one when the lease is too near its end: then the caller renews it and asks again.
 func (e *era) hold(node string, by tenant) (ok bool, err error) {
-	now := e.clock.now()
+	now := e.clock.Now()
 	e.look(now)
 	e.mu.Lock()
 	err = e.why()
 	if err == nil {
 		err = e.mu.lease.mode.check(e.mu.lease.timeout) // the servers may grant less than they did to Connect
 	}
-	ok = err == nil && e.mu.lease.end.sub(now) >= e.minRoomLocked()
+	ok = err == nil && e.mu.lease.end.Sub(now) >= e.minRoomLocked()
 	first := ok && len(e.mu.held) == 0
 	if ok {
 		e.mu.held[node] = by
 	}
 	// While we only waited, nothing renewed the lease, and a cheap read may have gone out just now: the next beat, a
 	// whole interval after it, could come too late for a lease that is near its end.
-	if first && e.mu.lease.end.sub(now) < heartbeat(e.mu.lease.timeout)+2*roundTrip {
+	if first && e.mu.lease.end.Sub(now) < heartbeat(e.mu.lease.timeout)+2*roundTrip {
 		e.mu.beatSoon = true
 	}
 	e.mu.Unlock()

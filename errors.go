@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/zklock/zklock/internal/tap"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -150,3 +151,29 @@ func denied(err error, request, permission, path string) error {
 
 // parentOf returns the path of the node above.
 func parentOf(path string) string { return path[:max(1, strings.LastIndexByte(path, '/'))] }
+
+// answerErr is what the answer says, as an error of the zk package where that has one.
+func answerErr(a tap.Answer) error {
+	if a.Fate != tap.WasAnswered {
+		return zk.ErrConnectionClosed
+	}
+	return codeError(a.Code)
+}
+
+// codeError turns a server's code into the error that the client has for it; nil for success.
+func codeError(code wire.Code) error {
+	if code == wire.OK {
+		return nil
+	}
+	if err := zkErrors[code]; err != nil {
+		return err
+	}
+	return code
+}
+
+var zkErrors = map[wire.Code]error{
+	wire.APIError: zk.ErrAPIError, wire.NoNode: zk.ErrNoNode, wire.NoAuth: zk.ErrNoAuth, wire.BadVersion: zk.ErrBadVersion,
+	wire.NoChildrenForEphemerals: zk.ErrNoChildrenForEphemerals, wire.NodeExists: zk.ErrNodeExists, wire.NotEmpty: zk.ErrNotEmpty,
+	wire.SessionExpired: zk.ErrSessionExpired, wire.InvalidACL: zk.ErrInvalidACL, wire.AuthFailed: zk.ErrAuthFailed,
+	wire.SessionMoved: zk.ErrSessionMoved, wire.BadArguments: zk.ErrBadArguments, wire.ReconfigDisabled: zk.ErrReconfigDisabled,
+}

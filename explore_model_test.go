@@ -5,6 +5,8 @@ import (
 	"math/bits"
 	"slices"
 	"strings"
+
+	"github.com/zklock/zklock/internal/tap"
 )
 
 // The explorer's model: what ZooKeeper guarantees, and clients that decide with the library's own functions (walk, placeOf,
@@ -163,7 +165,7 @@ type explorer struct {
 
 	place func(self string, children, markers []string, czxid map[string]int64) place
 	rule  func(evidence) ruling
-	fate  func(f fate, o outcome, over bool) createFate
+	fate  func(f tap.Fate, o outcome, over bool) createFate
 
 	places map[placeKey]placed
 	grants struct{ listed, event int } // how many steps granted, and on what
@@ -714,7 +716,7 @@ func (x *explorer) clientSteps(w *world, c uint8, can bool, out emit) {
 		}
 		if k.committed && ready && s.view.has(k.node) || k.committed && ready && !w.alive.has(k.node) && s.n == 0 {
 			step(true, "has its create's answer", func(n *world, k *client, _ *session) {
-				if x.fate(wasAnswered, applied, false) == nodeMade {
+				if x.fate(tap.WasAnswered, applied, false) == nodeMade {
 					x.begin(n, c)
 				}
 			})
@@ -891,7 +893,7 @@ func (x *explorer) disconnects(w *world, i uint8, out emit) {
 			switch {
 			case k.phase == creating && (k.committed || sent):
 				ok = ok && !(k.committed && sent)
-				if x.fate(noAnswer, unknown, false) == nodeUnclear {
+				if x.fate(tap.NoAnswer, unknown, false) == nodeUnclear {
 					k.phase, k.committed = resolving, false
 				} else {
 					n.requeue(c)

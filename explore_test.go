@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/tap"
 )
 
 // found is what an exploration came to.
@@ -394,8 +396,8 @@ func TestExplore_WithoutAClause(t *testing.T) {
 // I2, F3: a create whose answer was lost is taken for one that made nothing.
 func TestExplore_WithoutTheLook(t *testing.T) {
 	x := explorer{sessions: two, acquire: 1, lagging: 2, faults: 1, kinds: disconnects}
-	x.fate = func(f fate, o outcome, over bool) createFate {
-		if f == noAnswer {
+	x.fate = func(f tap.Fate, o outcome, over bool) createFate {
+		if f == tap.NoAnswer {
 			return nothingMade
 		}
 		return fateOf(f, o, over)

@@ -29,9 +29,7 @@ func (s *Session) Footprint() map[string]int {
 	s.link.dials.mu.Lock()
 	n["tried"] = len(s.link.dials.mu.tried)
 	s.link.dials.mu.Unlock()
-	t.mu.Lock()
-	n["unanswered"], n["pings"], n["waiting"], n["ours"] = len(t.mu.pending), len(t.mu.pings), len(t.mu.waiting), t.mu.ours.frames
-	t.mu.Unlock()
+	n["unanswered"], n["ours"], n["pings"], n["waiting"] = t.Outstanding()
 	e.mu.Lock()
 	n["held"] = len(e.mu.held)
 	e.mu.Unlock()

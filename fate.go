@@ -1,5 +1,7 @@
 package zklock
 
+import "github.com/zklock/zklock/internal/tap"
+
 // createFate is what the end of a create means for the node that it was to make.
 type createFate int
 
@@ -13,17 +15,17 @@ const (
 
 // fateOf decides what has become of a node from the fate of its create, from what the answer says if there was one, and from
 // whether the ZooKeeper session is over.
-func fateOf(f fate, o outcome, over bool) createFate {
+func fateOf(f tap.Fate, o outcome, over bool) createFate {
 	switch {
-	case f == wasAnswered && o == turnedDown:
+	case f == tap.WasAnswered && o == turnedDown:
 		return nodeDenied // it was asked in time, and that is the answer
 	case over:
 		return goneIfMade
-	case f == neverSent:
+	case f == tap.NeverSent:
 		return nothingMade
-	case f == wasAnswered && o == notNow:
+	case f == tap.WasAnswered && o == notNow:
 		return nothingMade
-	case f == wasAnswered && o == applied:
+	case f == tap.WasAnswered && o == applied:
 		return nodeMade
 	}
 	return nodeUnclear

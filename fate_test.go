@@ -4,33 +4,35 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/tap"
 )
 
 // I2, I4: what the end of a create means. The table is whole.
 func TestFateOf(t *testing.T) {
 	const lives, over = false, true
 	table := []struct {
-		fate    fate
+		fate    tap.Fate
 		outcome outcome // of the answer
 		over    bool
 		want    createFate
 	}{
-		{wasAnswered, applied, lives, nodeMade},
-		{wasAnswered, applied, over, goneIfMade},
-		{wasAnswered, turnedDown, lives, nodeDenied},
-		{wasAnswered, turnedDown, over, nodeDenied}, // the answer stays the answer
-		{wasAnswered, notNow, lives, nothingMade},   // throttled (F28)
-		{wasAnswered, notNow, over, goneIfMade},
-		{wasAnswered, unknown, lives, nodeUnclear}, // a code that says nothing
-		{wasAnswered, unknown, over, goneIfMade},
+		{tap.WasAnswered, applied, lives, nodeMade},
+		{tap.WasAnswered, applied, over, goneIfMade},
+		{tap.WasAnswered, turnedDown, lives, nodeDenied},
+		{tap.WasAnswered, turnedDown, over, nodeDenied}, // the answer stays the answer
+		{tap.WasAnswered, notNow, lives, nothingMade},   // throttled (F28)
+		{tap.WasAnswered, notNow, over, goneIfMade},
+		{tap.WasAnswered, unknown, lives, nodeUnclear}, // a code that says nothing
+		{tap.WasAnswered, unknown, over, goneIfMade},
 
-		{noAnswer, unknown, lives, nodeUnclear}, // F3
-		{noAnswer, unknown, over, goneIfMade},   // F5
-		{neverSent, unknown, lives, nothingMade},
-		{neverSent, unknown, over, goneIfMade},
+		{tap.NoAnswer, unknown, lives, nodeUnclear}, // F3
+		{tap.NoAnswer, unknown, over, goneIfMade},   // F5
+		{tap.NeverSent, unknown, lives, nothingMade},
+		{tap.NeverSent, unknown, over, goneIfMade},
 	}
 	type input struct {
-		fate    fate
+		fate    tap.Fate
 		outcome outcome
 		over    bool
 	}

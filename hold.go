@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock/internal/clock"
 )
 
 // grace is how long a call whose context has ended waits for its clean-up to be confirmed (I6).
@@ -129,7 +131,7 @@ func (h *Hold) Err() error {
 func (h *Hold) Token() int64 { return h.d.token }
 
 // Deadline returns until when, with no further news, this hold may be relied on. It moves ahead with each heartbeat.
-func (h *Hold) Deadline() time.Time { return h.d.e.clock.wall(h.d.e.leaseEnd()) }
+func (h *Hold) Deadline() time.Time { return h.d.e.clock.Wall(h.d.e.leaseEnd()) }
 
 // Path returns the lock node's path, absolute, with the chroot.
 func (h *Hold) Path() string { return h.d.node }
@@ -186,15 +188,15 @@ func (h *Hold) Release(ctx context.Context) error {
 //
 // What happens to the session from here on is no loss: the hold stood when its Release began. Another hold of the
 // session may end it meanwhile, with the lease that both had.
-func (h *Hold) confirm(ctx context.Context, x *erasure, leaseEnd instant) error {
+func (h *Hold) confirm(ctx context.Context, x *erasure, leaseEnd clock.Instant) error {
 	notConfirmed := func(why error) error {
 		return fmt.Errorf("%w: %w; the node is still being deleted in the background", ErrNotConfirmed, why)
 	}
-	clock, look := h.d.e.clock, heartbeat(h.d.e.sessionTimeout())
-	end, ended := max(leaseEnd, clock.now().add(grace)), ctx.Done()
+	clk, look := h.d.e.clock, heartbeat(h.d.e.sessionTimeout())
+	end, ended := max(leaseEnd, clk.Now().Add(grace)), ctx.Done()
 	var lastTry <-chan time.Time // when ctx has ended
 	for {
-		left := end.sub(clock.now()).Truncate(time.Millisecond)
+		left := end.Sub(clk.Now()).Truncate(time.Millisecond)
 		if left <= 0 {
 			return notConfirmed(errNoAnswer)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
+	"github.com/zklock/zklock/internal/tap"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -30,8 +31,8 @@ const waitersConn = 3 // the connection that the waiter knows all from
 func newWaiter(t *testing.T) *waiter {
 	tt := newTableTest(t)
 	l := tt.m.s.link
-	e := newEra(&zkSession{carrier: l, log: l.log}, l.clock, l.opts.mode, l.opts.maxLockNodes, connectResponse{timeout: 10 * time.Second, sessionID: 7}, waitersConn, frame{})
-	l.mu.era, l.mu.state, l.mu.tap = e, stateMachine{Connected, 7}, &tap{seq: waitersConn}
+	e := newEra(&zkSession{carrier: l, log: l.log}, l.clock, l.opts.mode, l.opts.maxLockNodes, tap.Response{Timeout: 10 * time.Second, SessionID: 7}, waitersConn, exchange{})
+	l.mu.era, l.mu.state, l.mu.tap = e, stateMachine{Connected, 7}, &tap.Tap{Seq: waitersConn}
 	a, _ := tt.begin(NewOwner(""), false)
 	return &waiter{
 		l: l, e: e, a: &attempt{a, l, &tt.m.root, &tt.m.opts, newBackoff()},
@@ -83,7 +84,7 @@ func TestInFrontNow_EachClause(t *testing.T) {
 		{"the list is of an earlier connection", func(w *waiter) { w.w.listConn-- }, false},
 		{"the watch on our own node is restored", func(w *waiter) { w.w.ownConn-- }, false},
 		{"the watch on the predecessor is restored", func(w *waiter) { w.w.aheadConn-- }, false},
-		{"all is of an earlier connection", func(w *waiter) { w.l.mu.tap.seq++ }, false},
+		{"all is of an earlier connection", func(w *waiter) { w.l.mu.tap.Seq++ }, false},
 		{"an event of our own node has come", func(w *waiter) { close(w.own.fired) }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

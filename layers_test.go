@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,17 +21,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Which files may import what. Everything else is for all.
+// Which files and packages may import what. Everything else is for all.
 var imports = map[string]struct{ only, not []string }{
 	"queue.go":   {only: []string{"slices", "strconv", "strings", "cmp"}}, // pure: children in, place out; evidence in, ruling out
 	"walk.go":    {only: []string{}},                                      // pure: where it stands and what was found in, what is next out
-	"fate.go":    {only: []string{}},                                      // pure: outcome in, what to do out
-	"lease.go":   {only: []string{"fmt", "time"}},                         // pure: frames in, deadline out
-	"silence.go": {only: []string{"time"}},                                // pure: times in, time out
+	"fate.go":    {only: []string{internal + "tap"}},                      // pure: outcome in, what to do out
+	"lease.go":   {only: []string{"fmt", "time", internal + "clock"}},     // pure: exchanges in, deadline out
+	"silence.go": {only: []string{"time", internal + "clock"}},            // pure: times in, time out
 	"state.go":   {only: []string{"time"}},                                // pure: state and event in, state out
-	"clock.go":   {only: []string{"time"}},
-	"tap.go":     {not: []string{"context", "github.com/go-zookeeper/zk"}}, // on the client's goroutines: nothing to wait for or call
+
+	"internal/tap": {not: []string{"context", "github.com/go-zookeeper/zk"}}, // on the client's goroutines: nothing to wait for or call
 }
+
+const internal = "github.com/zklock/zklock/internal/"
 
 // How many go statements (and WaitGroup.Go calls) a file has. Every goroutine has an owner that waits for it.
 var goroutines = map[string]int{
@@ -65,9 +66,9 @@ var layers = []struct {
 	name  string
 	files []string
 }{
-	{"bottom", []string{"errors.go", "request.go", "dialerror.go", "clock_linux.go", "clock.go", "log.go", "secret.go"}},
+	{"bottom", []string{"errors.go", "dialerror.go", "log.go", "secret.go"}},
 	{"pure", []string{"queue.go", "walk.go", "fate.go", "lease.go", "silence.go", "state.go"}},
-	{"wire", []string{"tap.go", "names.go"}},
+	{"wire", []string{"names.go"}},
 	{"ZooKeeper session", []string{"zksession.go", "list.go", "protection.go", "watcher.go", "era.go"}},
 	{"who holds here", []string{"root.go", "lockdata.go", "hold.go"}},
 	{"Session", []string{"options.go", "dial.go", "link.go", "session.go", "sessionkey.go"}},
@@ -85,12 +86,9 @@ var rooms = func() (files []string) {
 
 // Nobody looks up, as the compiler sees it: types, methods and fields included.
 func TestLayers_NobodyLooksUp(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("the rooms name clock_linux.go")
-	}
 	_, files := sources(t)
 	for name := range files {
-		if !slices.Contains(rooms, name) && name != "clock_darwin.go" && name != "clock_other.go" {
+		if !slices.Contains(rooms, name) {
 			t.Errorf("%s has no place: put it into rooms and into CONTRIBUTING.md, as low as it can be", name)
 		}
 	}
@@ -113,9 +111,6 @@ func TestLayers_NobodyLooksUp(t *testing.T) {
 // Requests of ours are frames of ours: of the client's methods, the library calls these. The others have no context, may go out
 // in the next ZooKeeper session, and leave it open whether they did.
 func TestLayers_NoRequestsThroughTheClient(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("the rooms name clock_linux.go")
-	}
 	allowed := []string{"Close"}
 	fset, uses := checked(t)
 	seen := 0
@@ -163,14 +158,29 @@ func exports(t *testing.T, fset *token.FileSet) types.Importer {
 
 func TestLayers_Imports(t *testing.T) {
 	fset, files := sources(t)
-	for name, rule := range imports {
-		require.Contains(t, files, name)
-		for _, imp := range files[name].Imports {
-			path, err := strconv.Unquote(imp.Path.Value)
+	packages := map[string][]*ast.File{}
+	for name, f := range files {
+		packages[name] = []*ast.File{f}
+	}
+	names, err := filepath.Glob("internal/tap/*.go")
+	require.NoError(t, err)
+	for _, name := range names {
+		if !strings.HasSuffix(name, "_test.go") {
+			f, err := parser.ParseFile(fset, name, nil, parser.ImportsOnly)
 			require.NoError(t, err)
-			if rule.only != nil && !slices.Contains(rule.only, path) || slices.Contains(rule.not, path) {
-				t.Errorf("%s: %s must not import %s. Decide there, and act in a file above: no I/O, lock or clock may reach a rule that a table test specifies",
-					fset.Position(imp.Pos()), name, path)
+			packages["internal/tap"] = append(packages["internal/tap"], f)
+		}
+	}
+	for name, rule := range imports {
+		require.NotEmpty(t, packages[name], name)
+		for _, f := range packages[name] {
+			for _, imp := range f.Imports {
+				path, err := strconv.Unquote(imp.Path.Value)
+				require.NoError(t, err)
+				if rule.only != nil && !slices.Contains(rule.only, path) || slices.Contains(rule.not, path) {
+					t.Errorf("%s: %s must not import %s. Decide there, and act in a file above: no I/O, lock or clock may reach a rule that a table test specifies",
+						fset.Position(imp.Pos()), name, path)
+				}
 			}
 		}
 	}
@@ -205,7 +215,7 @@ func TestLayers_BannedCalls(t *testing.T) {
 				}
 				pure := slices.Contains([]string{"lease.go", "queue.go", "walk.go", "fate.go", "silence.go"}, name)
 				if pure && pkg.Name == "time" && slices.Contains([]string{"Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker", "Sleep", "Tick"}, sel.Sel.Name) {
-					t.Errorf("%s: %s is pure: take the instant as an argument instead of %s", pos, name, call)
+					t.Errorf("%s: %s is pure: take the clock.Instant as an argument instead of %s", pos, name, call)
 				}
 			}
 			return true
@@ -324,7 +334,7 @@ func TestDependencies(t *testing.T) {
 					goos, p.ImportPath, p.Module.Path)
 			}
 			ours, inside := strings.CutPrefix(p.ImportPath, "github.com/zklock/zklock/")
-			if inside && ours != "internal/wire" && ours != "internal/lastzxid" && ours != "internal/sessionkey" {
+			if inside && !slices.Contains([]string{"internal/clock", "internal/wire", "internal/lastzxid", "internal/tap", "internal/sessionkey"}, ours) {
 				t.Errorf("%s: the package brings in %s", goos, p.ImportPath)
 			}
 		}

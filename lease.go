@@ -3,6 +3,8 @@ package zklock
 import (
 	"fmt"
 	"time"
+
+	"github.com/zklock/zklock/internal/clock"
 )
 
 // LeaseMode says what a Session takes as proof that its ZooKeeper session is alive, and so until when a hold may be
@@ -24,7 +26,7 @@ const (
 // else is said: two ticks of ZooKeeper's default tickTime of 2 s (the leader really pings every half tick).
 const DefaultLeaderPing = 4 * time.Second
 
-// QuorumLease is the default mode: only frames that were answered long enough before a successful quorum operation
+// QuorumLease is the default mode: only exchanges that were answered long enough before a successful quorum operation
 // count, so a follower that is cut off from the leader, or a deposed leader, reassures nobody. It is sound when the
 // leader pings each healthy follower at least every leaderPing; zero means DefaultLeaderPing. A client cannot read
 // the servers' tickTime: with another tickTime than 2 s, give two ticks.
@@ -66,10 +68,10 @@ const (
 func heartbeat(timeout time.Duration) time.Duration { return max(timeout/10, 250*time.Millisecond) }
 
 // idleRead is how often an idle session sends a cheap read. Two gaps are T/3, the term that room counts: the quorum
-// lease stands on the last frame but one.
+// lease stands on the last exchange but one.
 func idleRead(timeout time.Duration) time.Duration { return timeout / 6 }
 
-// worth is how long after its sending a frame proves the session alive, G aside.
+// worth is how long after its sending an exchange proves the session alive, G aside.
 func (m LeaseMode) worth(timeout time.Duration) time.Duration {
 	w := time.Duration(float64(timeout)/clockRate) - leaseSlop
 	if m.kind == pingLease {
@@ -86,7 +88,7 @@ func (m LeaseMode) room(timeout time.Duration) time.Duration {
 	case quorumLease:
 		r -= m.d + timeout/3
 	case pingLease:
-		// the heartbeat term is in worth already; one more is the gap between frames
+		// the heartbeat term is in worth already; one more is the gap between exchanges
 	}
 	return r
 }
@@ -135,31 +137,31 @@ func (m LeaseMode) check(timeout time.Duration) error {
 		ErrNoRoom, timeout, m, formula, sum, r.Round(time.Millisecond), need, advice)
 }
 
-// frame is a request that was answered: when it was sent, and when its answer was seen.
-type frame struct{ sent, answered instant }
+// exchange is a request that was answered: when it was sent, and when its answer was seen.
+type exchange struct{ sent, answered clock.Instant }
 
 // lease computes until when one ZooKeeper session is surely alive. It is arithmetic only: no clock, no lock, no I/O.
 //
-// Why the quorum lease is sound: when frame k was answered, its server had noted the session as touched. The leader
+// Why the quorum lease is sound: when exchange k was answered, its server had noted the session as touched. The leader
 // pings that server at least every G and gets the touches with the answer. A quorum operation that is sent G after
 // k's answer and succeeds on the same connection shows that the server was still following then, so a leader's ping
-// has been answered in between, and the leader counts T from a moment after k was sent. The last frame but one is
+// has been answered in between, and the leader counts T from a moment after k was sent. The last exchange but one is
 // taken, because a touch that arrives while the table is being handed over can be lost.
 type lease struct {
-	mode    LeaseMode
-	timeout time.Duration // T: the smallest that was granted in this session
-	conn    uint64        // the connection that frames are from
-	connect frame         // its connect exchange
-	frames  []frame       // answered on it, oldest first, thinned; the connect exchange is the first
-	end     instant       // L
+	mode      LeaseMode
+	timeout   time.Duration // T: the smallest that was granted in this session
+	conn      uint64        // the connection that exchanges are from
+	connect   exchange      // its connect exchange
+	exchanges []exchange    // answered on it, oldest first, thinned; the connect exchange is the first
+	end       clock.Instant // L
 }
 
 // attached notes the connect exchange of a new connection. For a new session it is a quorum operation itself: the
 // leader created the session. For an old one it counts only with a quorum operation after it, and a shorter timeout
 // counts at once (F38). A longer one never does: a leader that is elected later counts the timeout of the session's
 // creation again (F45).
-func (l *lease) attached(conn uint64, c frame, timeout time.Duration, newSession bool) {
-	l.conn, l.connect, l.frames = conn, c, append(l.frames[:0], c)
+func (l *lease) attached(conn uint64, c exchange, timeout time.Duration, newSession bool) {
+	l.conn, l.connect, l.exchanges = conn, c, append(l.exchanges[:0], c)
 	shorter := timeout < l.timeout
 	if newSession || shorter {
 		l.timeout = timeout
@@ -171,12 +173,12 @@ func (l *lease) attached(conn uint64, c frame, timeout time.Duration, newSession
 		l.extend(c.sent)
 	}
 	if shorter {
-		l.end = min(l.end, c.sent.add(l.mode.worth(timeout)))
+		l.end = min(l.end, c.sent.Add(l.mode.worth(timeout)))
 	}
 }
 
-// answered notes a frame whose answer shows that the server serves this session.
-func (l *lease) answered(conn uint64, f frame) {
+// answered notes an exchange whose answer shows that the server serves this session.
+func (l *lease) answered(conn uint64, f exchange) {
 	if conn != l.conn {
 		return
 	}
@@ -185,30 +187,30 @@ func (l *lease) answered(conn uint64, f frame) {
 		return
 	}
 	// Frames much closer together than the heartbeat add nothing; leaving out a later one errs on the safe side.
-	if f.sent.sub(l.frames[len(l.frames)-1].sent) < heartbeat(l.timeout)/4 {
+	if f.sent.Sub(l.exchanges[len(l.exchanges)-1].sent) < heartbeat(l.timeout)/4 {
 		return
 	}
-	l.frames = append(l.frames, f)
-	// Two frames that every later quorum operation may use make those before them useless.
-	for len(l.frames) > 3 && l.frames[2].answered <= f.answered.add(-l.mode.d-l.timeout) {
-		l.frames = l.frames[1:]
+	l.exchanges = append(l.exchanges, f)
+	// Two exchanges that every later quorum operation may use make those before them useless.
+	for len(l.exchanges) > 3 && l.exchanges[2].answered <= f.answered.Add(-l.mode.d-l.timeout) {
+		l.exchanges = l.exchanges[1:]
 	}
 }
 
 // quorum notes a successful quorum operation that was sent at the given time.
-func (l *lease) quorum(conn uint64, sent instant) {
+func (l *lease) quorum(conn uint64, sent clock.Instant) {
 	if conn != l.conn || l.mode.kind != quorumLease {
 		return
 	}
 	base := l.connect.sent // answered by the leader, before anything sent later on this connection
-	cutoff := sent.add(-l.mode.d)
-	for i := len(l.frames) - 1; i > 0; i-- {
-		if l.frames[i].answered <= cutoff {
-			base = max(base, l.frames[i-1].sent)
+	cutoff := sent.Add(-l.mode.d)
+	for i := len(l.exchanges) - 1; i > 0; i-- {
+		if l.exchanges[i].answered <= cutoff {
+			base = max(base, l.exchanges[i-1].sent)
 			break
 		}
 	}
 	l.extend(base)
 }
 
-func (l *lease) extend(base instant) { l.end = max(l.end, base.add(l.mode.worth(l.timeout))) }
+func (l *lease) extend(base clock.Instant) { l.end = max(l.end, base.Add(l.mode.worth(l.timeout))) }

@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/clock"
 )
 
 const sec = time.Second
 
 // at is an instant a number of seconds after the beginning.
-func at(s float64) instant { return instant(s * float64(time.Second)) }
+func at(s float64) clock.Instant { return clock.Instant(s * float64(time.Second)) }
 
 // The formulas of the design, section 5, spelled out once more by hand.
 func TestLeaseMode_Worth(t *testing.T) {
@@ -23,7 +25,7 @@ func TestLeaseMode_Worth(t *testing.T) {
 		T    time.Duration
 		want time.Duration
 	}{
-		{QuorumLease(0), 10 * sec, t10 - 50*time.Millisecond}, // G is in the choice of the frame, not in its worth
+		{QuorumLease(0), 10 * sec, t10 - 50*time.Millisecond}, // G is in the choice of the exchange, not in its worth
 		{QuorumLease(2 * sec), 10 * sec, t10 - 50*time.Millisecond},
 		{PingLease(6 * sec), 10 * sec, t10 - 50*time.Millisecond - 6*sec - 1*sec},
 		{SingleServerLease(), 10 * sec, t10 - 50*time.Millisecond},
@@ -119,10 +121,10 @@ func TestLease_QuorumLease(t *testing.T) {
 	w := mode.worth(T)
 	begin := func() *lease {
 		l := &lease{mode: mode}
-		l.attached(1, frame{at(0), at(0.1)}, T, true)
+		l.attached(1, exchange{at(0), at(0.1)}, T, true)
 		return l
 	}
-	end := func(s float64) instant { return at(s).add(w) }
+	end := func(s float64) clock.Instant { return at(s).Add(w) }
 
 	t.Run("a new session's connect exchange is a quorum operation", func(t *testing.T) {
 		require.Equal(t, end(0), begin().end)
@@ -130,74 +132,74 @@ func TestLease_QuorumLease(t *testing.T) {
 	t.Run("answers alone renew nothing: a follower that is cut off answers too (F12)", func(t *testing.T) {
 		l := begin()
 		for s := 1.0; s < 60; s++ {
-			l.answered(1, frame{at(s), at(s + 0.1)})
+			l.answered(1, exchange{at(s), at(s + 0.1)})
 		}
 		require.Equal(t, end(0), l.end)
 	})
-	t.Run("the last frame but one of those answered G before the operation was sent", func(t *testing.T) {
+	t.Run("the last exchange but one of those answered G before the operation was sent", func(t *testing.T) {
 		l := begin()
 		for s := 1.0; s <= 10; s++ {
-			l.answered(1, frame{at(s), at(s + 0.1)})
+			l.answered(1, exchange{at(s), at(s + 0.1)})
 		}
-		// Sent at 10: answered by 6 were the frames sent at 0 … 5, and 4 is the last but one.
+		// Sent at 10: answered by 6 were the exchanges sent at 0 … 5, and 4 is the last but one.
 		l.quorum(1, at(10))
 		require.Equal(t, end(4), l.end)
 	})
 	t.Run("exactly G counts, a nanosecond less does not", func(t *testing.T) {
 		for _, tt := range []struct {
-			sent instant
-			want instant
+			sent clock.Instant
+			want clock.Instant
 		}{{at(6.1), end(1)}, {at(6.1) - 1, end(0)}} {
 			l := begin()
-			l.answered(1, frame{at(1), at(1.1)})
-			l.answered(1, frame{at(2), at(2.1)})
+			l.answered(1, exchange{at(1), at(1.1)})
+			l.answered(1, exchange{at(2), at(2.1)})
 			l.quorum(1, tt.sent)
 			require.Equal(t, tt.want, l.end)
 		}
 	})
-	t.Run("one frame before the cutoff is not two: only the connect exchange is left", func(t *testing.T) {
+	t.Run("one exchange before the cutoff is not two: only the connect exchange is left", func(t *testing.T) {
 		l := begin()
-		l.answered(1, frame{at(5), at(5.1)})
+		l.answered(1, exchange{at(5), at(5.1)})
 		l.quorum(1, at(20))
 		require.Equal(t, end(0), l.end)
 	})
 	t.Run("the answer's time counts, not only the sending's", func(t *testing.T) {
 		l := begin()
-		l.answered(1, frame{at(1), at(1.1)})
-		l.answered(1, frame{at(2), at(9)}) // slow (F16)
+		l.answered(1, exchange{at(1), at(1.1)})
+		l.answered(1, exchange{at(2), at(9)}) // slow (F16)
 		l.quorum(1, at(10))
 		require.Equal(t, end(0), l.end)
 	})
 	t.Run("an operation on an earlier connection counts for nothing", func(t *testing.T) {
 		l := begin()
-		l.answered(1, frame{at(1), at(1.1)})
-		l.answered(1, frame{at(2), at(2.1)})
-		l.attached(2, frame{at(10), at(10.1)}, T, false)
+		l.answered(1, exchange{at(1), at(1.1)})
+		l.answered(1, exchange{at(2), at(2.1)})
+		l.attached(2, exchange{at(10), at(10.1)}, T, false)
 		require.Equal(t, end(0), l.end, "attaching again is no proof by itself")
 		l.quorum(1, at(10))
-		l.answered(1, frame{at(10), at(10)})
+		l.answered(1, exchange{at(10), at(10)})
 		require.Equal(t, end(0), l.end)
 	})
 	t.Run("after attaching again, the connect exchange needs no wait of G, but a quorum operation", func(t *testing.T) {
 		l := begin()
-		l.attached(2, frame{at(10), at(10.1)}, T, false)
+		l.attached(2, exchange{at(10), at(10.1)}, T, false)
 		l.quorum(2, at(10.2))
 		require.Equal(t, end(10), l.end)
 	})
-	t.Run("frames of the earlier connection do not count on the later one", func(t *testing.T) {
+	t.Run("exchanges of the earlier connection do not count on the later one", func(t *testing.T) {
 		l := begin()
 		for s := 1.0; s <= 9; s++ {
-			l.answered(1, frame{at(s), at(s + 0.1)})
+			l.answered(1, exchange{at(s), at(s + 0.1)})
 		}
-		l.attached(2, frame{at(9.5), at(9.6)}, T, false)
-		l.answered(2, frame{at(10), at(10.1)})
+		l.attached(2, exchange{at(9.5), at(9.6)}, T, false)
+		l.answered(2, exchange{at(10), at(10.1)})
 		l.quorum(2, at(30))
 		require.Equal(t, end(9.5), l.end)
 	})
 	t.Run("an old operation's late success takes nothing back", func(t *testing.T) {
 		l := begin()
 		for s := 1.0; s <= 20; s++ {
-			l.answered(1, frame{at(s), at(s + 0.1)})
+			l.answered(1, exchange{at(s), at(s + 0.1)})
 		}
 		l.quorum(1, at(20))
 		require.Equal(t, end(14), l.end)
@@ -211,27 +213,27 @@ func TestLease_PingLease(t *testing.T) {
 	mode := PingLease(13 * sec)
 	w := mode.worth(T)
 	l := &lease{mode: mode}
-	l.attached(1, frame{at(0), at(0.1)}, T, true)
-	require.Equal(t, at(0).add(w), l.end)
-	l.answered(1, frame{at(3), at(3.1)})
-	require.Equal(t, at(3).add(w), l.end, "every answer counts, from its sending")
+	l.attached(1, exchange{at(0), at(0.1)}, T, true)
+	require.Equal(t, at(0).Add(w), l.end)
+	l.answered(1, exchange{at(3), at(3.1)})
+	require.Equal(t, at(3).Add(w), l.end, "every answer counts, from its sending")
 	l.quorum(1, at(5))
-	require.Equal(t, at(3).add(w), l.end, "a quorum operation counts as the answer that it is, which came before")
-	l.answered(2, frame{at(9), at(9.1)})
-	require.Equal(t, at(3).add(w), l.end, "another connection's answers do not count")
-	l.attached(2, frame{at(12), at(12.1)}, T, false)
-	require.Equal(t, at(12).add(w), l.end)
+	require.Equal(t, at(3).Add(w), l.end, "a quorum operation counts as the answer that it is, which came before")
+	l.answered(2, exchange{at(9), at(9.1)})
+	require.Equal(t, at(3).Add(w), l.end, "another connection's answers do not count")
+	l.attached(2, exchange{at(12), at(12.1)}, T, false)
+	require.Equal(t, at(12).Add(w), l.end)
 }
 
 func TestLease_SingleServerLease(t *testing.T) {
 	const T = 10 * sec
 	mode := SingleServerLease()
 	l := &lease{mode: mode}
-	l.attached(1, frame{at(0), at(0.1)}, T, true)
-	l.answered(1, frame{at(3), at(3.1)})
-	require.Equal(t, at(3).add(mode.worth(T)), l.end)
-	l.answered(1, frame{at(2), at(3.2)})
-	require.Equal(t, at(3).add(mode.worth(T)), l.end, "never backwards")
+	l.attached(1, exchange{at(0), at(0.1)}, T, true)
+	l.answered(1, exchange{at(3), at(3.1)})
+	require.Equal(t, at(3).Add(mode.worth(T)), l.end)
+	l.answered(1, exchange{at(2), at(3.2)})
+	require.Equal(t, at(3).Add(mode.worth(T)), l.end, "never backwards")
 }
 
 // F38, R38: the timeout that counts is the one granted on the current connection, at once if it is shorter.
@@ -239,64 +241,64 @@ func TestLease_TimeoutChangesOnAttachingAgain(t *testing.T) {
 	for _, mode := range []LeaseMode{QuorumLease(2 * sec), PingLease(3 * sec), SingleServerLease()} {
 		t.Run(mode.String(), func(t *testing.T) {
 			l := &lease{mode: mode}
-			l.attached(1, frame{at(0), at(0.1)}, 30*sec, true)
-			require.Equal(t, at(0).add(mode.worth(30*sec)), l.end)
+			l.attached(1, exchange{at(0), at(0.1)}, 30*sec, true)
+			require.Equal(t, at(0).Add(mode.worth(30*sec)), l.end)
 
-			l.attached(2, frame{at(1), at(1.1)}, 10*sec, false)
-			require.Equal(t, at(1).add(mode.worth(10*sec)), l.end, "the server counts 10 s from its hearing of us")
+			l.attached(2, exchange{at(1), at(1.1)}, 10*sec, false)
+			require.Equal(t, at(1).Add(mode.worth(10*sec)), l.end, "the server counts 10 s from its hearing of us")
 			l.quorum(2, at(1.2))
-			require.Equal(t, at(1).add(mode.worth(10*sec)), l.end)
+			require.Equal(t, at(1).Add(mode.worth(10*sec)), l.end)
 
-			l.attached(3, frame{at(2), at(2.1)}, 20*sec, false)
+			l.attached(3, exchange{at(2), at(2.1)}, 20*sec, false)
 			l.quorum(3, at(2.2))
-			require.Equal(t, at(2).add(mode.worth(10*sec)), l.end, "F45: a leader that is elected later does not know of a longer one")
+			require.Equal(t, at(2).Add(mode.worth(10*sec)), l.end, "F45: a leader that is elected later does not know of a longer one")
 		})
 	}
 	t.Run("a shorter timeout does not prolong a lease that was nearly over", func(t *testing.T) {
 		l := &lease{mode: QuorumLease(4 * sec)}
-		l.attached(1, frame{at(0), at(0.1)}, 30*sec, true)
+		l.attached(1, exchange{at(0), at(0.1)}, 30*sec, true)
 		before := l.end
-		l.attached(2, frame{at(25), at(25.1)}, 20*sec, false)
+		l.attached(2, exchange{at(25), at(25.1)}, 20*sec, false)
 		require.Equal(t, before, l.end)
 	})
 }
 
-// naiveLease is the rule as the design words it, over all frames of a connection, none left out.
+// naiveLease is the rule as the design words it, over all exchanges of a connection, none left out.
 type naiveLease struct {
 	mode    LeaseMode
 	timeout time.Duration
-	connect frame
-	all     []frame
-	end     instant
+	connect exchange
+	all     []exchange
+	end     clock.Instant
 }
 
-func (n *naiveLease) prove(base instant) { n.end = max(n.end, base.add(n.mode.worth(n.timeout))) }
+func (n *naiveLease) prove(base clock.Instant) { n.end = max(n.end, base.Add(n.mode.worth(n.timeout))) }
 
-func (n *naiveLease) attached(c frame, timeout time.Duration, newSession bool) {
+func (n *naiveLease) attached(c exchange, timeout time.Duration, newSession bool) {
 	if timeout < n.timeout {
-		n.end = min(n.end, c.sent.add(n.mode.worth(timeout)))
+		n.end = min(n.end, c.sent.Add(n.mode.worth(timeout)))
 	}
-	n.connect, n.all, n.timeout = c, []frame{c}, timeout
+	n.connect, n.all, n.timeout = c, []exchange{c}, timeout
 	if newSession || n.mode.kind != quorumLease {
 		n.prove(c.sent)
 	}
 }
 
-func (n *naiveLease) answered(f frame) {
+func (n *naiveLease) answered(f exchange) {
 	n.all = append(n.all, f)
 	if n.mode.kind != quorumLease {
 		n.prove(f.sent)
 	}
 }
 
-func (n *naiveLease) quorum(sent instant) {
+func (n *naiveLease) quorum(sent clock.Instant) {
 	if n.mode.kind != quorumLease {
 		return
 	}
 	n.prove(n.connect.sent)
-	var early []frame // answered at least G before
+	var early []exchange // answered at least G before
 	for _, f := range n.all {
-		if f.answered.add(n.mode.d) <= sent {
+		if f.answered.Add(n.mode.d) <= sent {
 			early = append(early, f)
 		}
 	}
@@ -305,7 +307,7 @@ func (n *naiveLease) quorum(sent instant) {
 	}
 }
 
-// I5: frames are thinned out and forgotten to bound memory (I7), which may cost some room but never yields a later end
+// I5: exchanges are thinned out and forgotten to bound memory (I7), which may cost some room but never yields a later end
 // than the rule over all of them. Within a connection the end never goes back.
 func TestLease_RandomTraffic_NeverBeyondTheRule(t *testing.T) {
 	seed := rand.Uint64()
@@ -317,10 +319,10 @@ func TestLease_RandomTraffic_NeverBeyondTheRule(t *testing.T) {
 		mode := []LeaseMode{QuorumLease(0), QuorumLease(2 * sec), PingLease(3 * sec), SingleServerLease()}[rnd.IntN(4)]
 		T := between(8*sec, 40*sec)
 		l, n := &lease{mode: mode}, &naiveLease{mode: mode}
-		now, conn := instant(0), uint64(0)
+		now, conn := clock.Instant(0), uint64(0)
 		attach := func(newSession bool) {
 			conn++
-			c := frame{now, now.add(between(0, sec))}
+			c := exchange{now, now.Add(between(0, sec))}
 			now = c.answered
 			l.attached(conn, c, T, newSession)
 			n.attached(c, T, newSession)
@@ -340,15 +342,15 @@ func TestLease_RandomTraffic_NeverBeyondTheRule(t *testing.T) {
 				continue
 			}
 			// Answers come in the order of the requests, each some time after its own; several may be under way.
-			sent := lastSent.add(between(0, 2*gap))
-			answered := max(now, sent.add(between(0, gap)))
+			sent := lastSent.Add(between(0, 2*gap))
+			answered := max(now, sent.Add(between(0, gap)))
 			lastSent = sent
 			if rnd.IntN(100) == 0 {
-				answered = answered.add(between(0, 60*sec)) // the process was paused before it read the answer (F18),
+				answered = answered.Add(between(0, 60*sec)) // the process was paused before it read the answer (F18),
 				lastSent = answered                         // and sent nothing meanwhile
 			}
 			now = answered
-			f := frame{sent, answered}
+			f := exchange{sent, answered}
 			before := l.end
 			l.answered(conn, f)
 			n.answered(f)
@@ -358,13 +360,13 @@ func TestLease_RandomTraffic_NeverBeyondTheRule(t *testing.T) {
 			}
 			require.LessOrEqual(t, l.end, n.end, "%v, T %v: beyond the rule", mode, T)
 			require.GreaterOrEqual(t, l.end, before, "%v: backwards within a connection", mode)
-			require.LessOrEqual(t, l.end, sent.add(T), "%v: beyond T after the last frame that was answered (R37)", mode)
+			require.LessOrEqual(t, l.end, sent.Add(T), "%v: beyond T after the last exchange that was answered (R37)", mode)
 			if l.end == n.end {
 				equal++
 			}
 		}
-		kept := 16 + int(4*(mode.d+2*T)/heartbeat(T)) // frames a quarter of a heartbeat apart, for G + T and some
-		require.LessOrEqual(t, len(l.frames), kept, "I7: memory does not grow with the traffic")
+		kept := 16 + int(4*(mode.d+2*T)/heartbeat(T)) // exchanges a quarter of a heartbeat apart, for G + T and some
+		require.LessOrEqual(t, len(l.exchanges), kept, "I7: memory does not grow with the traffic")
 	}
 	require.Greater(t, equal, steps/4, "the model and the code mostly agree, or this test compares nothing")
 }
@@ -381,20 +383,20 @@ func TestLeaseRoom_IsThere(t *testing.T) {
 			least := time.Hour
 			for phase := time.Duration(0); phase < idleRead(T); phase += 37 * time.Millisecond {
 				l := &lease{mode: mode}
-				l.attached(1, frame{0, at(0).add(rtt)}, T, true)
+				l.attached(1, exchange{0, at(0).Add(rtt)}, T, true)
 				now := at(0)
 				for range 20 { // idle: a cheap read every T/6
-					now = now.add(idleRead(T))
-					l.answered(1, frame{now, now.add(rtt)})
+					now = now.Add(idleRead(T))
+					l.answered(1, exchange{now, now.Add(rtt)})
 				}
-				grant := now.add(phase)
+				grant := now.Add(phase)
 				for i := range 30 { // held: a heartbeat every h, the first at once
-					sent := grant.add(time.Duration(i) * heartbeat(T))
+					sent := grant.Add(time.Duration(i) * heartbeat(T))
 					if i > 0 {
 						// Just before this heartbeat's answer the lease is at its shortest.
-						least = min(least, l.end.sub(sent.add(rtt)))
+						least = min(least, l.end.Sub(sent.Add(rtt)))
 					}
-					l.answered(1, frame{sent, sent.add(rtt)})
+					l.answered(1, exchange{sent, sent.Add(rtt)})
 					l.quorum(1, sent)
 				}
 			}

@@ -10,7 +10,9 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/lastzxid"
+	"github.com/zklock/zklock/internal/tap"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -24,29 +26,29 @@ import (
 type link struct {
 	opts  *sessionOptions
 	log   *eventLog
-	clock *clock
+	clock *clock.Clock
 	dials *dialer
 	zxids lastzxid.Seen  // kept in the client's place
-	xids  xids           // of our requests, never used twice
+	xids  tap.Xids       // of our requests, never used twice
 	wake  chan struct{}  // what the Session's loop looks at has changed; holds one
 	work  sync.WaitGroup // every goroutine of the Session's but three; none starts after the link is closed
 
 	mu struct {
-		sync.Mutex        // never held across a channel that blocks, a callback or a ZooKeeper call
-		tap        *tap   // the current connection
-		conns      uint64 // how many connections there were
-		era        *era   // the current ZooKeeper session; nil before the first and after an expiry
-		shaken     bool   // the client has finished its handshake
-		authed     bool   // the server took the credentials
+		sync.Mutex          // never held across a channel that blocks, a callback or a ZooKeeper call
+		tap        *tap.Tap // the current connection
+		conns      uint64   // how many connections there were
+		era        *era     // the current ZooKeeper session; nil before the first and after an expiry
+		shaken     bool     // the client has finished its handshake
+		authed     bool     // the server took the credentials
 		state      stateMachine
 		why        error                            // why it is closed
 		changed    chan struct{}                    // closed at each change of the above
-		askedAfter instant                          // when a server last said that the session is still there, which was silent for long
+		askedAfter clock.Instant                    // when a server last said that the session is still there, which was silent for long
 		readers    map[chan Change]func() (ok bool) // of the steps; the function stops listening to the reader's context
 	}
 }
 
-func newLink(opts *sessionOptions, log *eventLog, clk *clock, addrs []string) *link {
+func newLink(opts *sessionOptions, log *eventLog, clk *clock.Clock, addrs []string) *link {
 	l := &link{opts: opts, log: log, clock: clk, wake: make(chan struct{}, 1)}
 	l.dials = newDialer(opts, clk, addrs, l.spawn)
 	l.mu.changed = make(chan struct{})
@@ -117,11 +119,11 @@ func (l *link) changes(ctx context.Context) <-chan Change {
 }
 
 // now returns what the link is at the moment: conn is the number of the connection over which requests go, 0 if they cannot.
-func (l *link) now() (e *era, t *tap, conn uint64, state State) {
+func (l *link) now() (e *era, t *tap.Tap, conn uint64, state State) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.state.state.Attached() {
-		conn = l.mu.tap.seq
+		conn = l.mu.tap.Seq
 	}
 	return l.mu.era, l.mu.tap, conn, l.mu.state.state
 }
@@ -162,27 +164,27 @@ func (l *link) attachedConn(z *zkSession) (seq uint64, changed <-chan struct{}, 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.carriesLocked(z) {
-		seq = l.mu.tap.seq
+		seq = l.mu.tap.Seq
 	}
 	return seq, l.mu.changed, l.mu.why
 }
 
 // send hands a request to the connection over which z is attached. It returns false, and forgets the request, if there is
 // none.
-func (l *link) send(z *zkSession, r *request) bool {
+func (l *link) send(z *zkSession, r *tap.Request) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.carriesLocked(z) && l.sendLocked(r)
 }
 
-func (l *link) sendLocked(r *request) bool {
+func (l *link) sendLocked(r *tap.Request) bool {
 	t := l.mu.tap
-	ok, write := t.enqueue(r)
+	ok, write := t.Enqueue(r)
 	if !ok {
 		l.detachLocked() // it ends; the tap says so next
 	}
 	if write {
-		l.spawnLocked(t.writeOut)
+		l.spawnLocked(t.WriteOut)
 	}
 	return ok
 }
@@ -256,7 +258,7 @@ func (l *link) dial(network, addr string, _ time.Duration) (net.Conn, error) {
 	d := dialing{network: network, addr: addr, deadline: time.Now().Add(l.opts.handshakeCap)}
 	if old != nil {
 		_ = old.Close()     // the client leaves the connection open on which it learned of an expiry
-		l.disconnected(old) // who ended it may be about to say so, and come too late
+		l.Disconnected(old) // who ended it may be about to say so, and come too late
 		d.last = old.RemoteAddr().String()
 	}
 	timeout := l.opts.timeout
@@ -274,7 +276,7 @@ func (l *link) dial(network, addr string, _ time.Duration) (net.Conn, error) {
 		return nil, l.mu.why
 	}
 	l.mu.conns++
-	l.mu.tap = newTap(c, raw, l, l.clock, l.zxids.Connect(), &l.xids, l.mu.conns, d.deadline)
+	l.mu.tap = tap.New(c, raw, l, l.clock, l.zxids.Connect(), &l.xids, l.mu.conns, d.deadline)
 	return l.mu.tap, nil
 }
 
@@ -287,41 +289,42 @@ func (l *link) dial(network, addr string, _ time.Duration) (net.Conn, error) {
 // has, without saying whether its session is over. If the servers came back from an older snapshot (F23), all of them do, and
 // the client would stay out until they have caught up. To ask is a sign of life for the session, so it is done once in a
 // while only.
-func (l *link) connecting(_ *tap, session int64) approach {
+func (l *link) Connecting(_ *tap.Tap, session int64) tap.Approach {
 	l.mu.Lock()
 	e, askedAfter := l.mu.era, l.mu.askedAfter
 	l.mu.Unlock()
 	if e == nil || e.id != session {
-		return attach
+		return tap.Attach
 	}
 	switch {
 	case e.isOver() && e.leftToExpire():
-		return sayItsEnded
+		return tap.SayItsEnded
 	case e.isOver():
-		return endIt
-	case e.overdue(l.clock.now(), askedAfter):
-		return askAfter
+		return tap.EndIt
+	case e.overdue(l.clock.Now(), askedAfter):
+		return tap.AskAfter
 	}
-	return attach
+	return tap.Attach
 }
 
-func (l *link) found(*tap) {
+func (l *link) Found(*tap.Tap) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mu.askedAfter = l.clock.now()
+	l.mu.askedAfter = l.clock.Now()
 }
 
-func (l *link) hungUp(t *tap) {
+func (l *link) HungUp(t *tap.Tap) {
 	if e := l.eraOn(t); e != nil {
 		e.noteHangUp()
 	}
 }
 
-func (l *link) ended(t *tap, outcome string) {
+func (l *link) Ended(t *tap.Tap, outcome string) {
 	l.log.info("zklock: asked a server to end the given-up session", "server", t.RemoteAddr().String(), "outcome", outcome)
 }
 
-func (l *link) connected(t *tap, r connectResponse, exchange frame) error {
+func (l *link) Connected(t *tap.Tap, r tap.Response, sent, answered clock.Instant) error {
+	shook := exchange{sent, answered}
 	l.mu.Lock()
 	old := l.mu.era
 	if l.mu.tap != t || l.mu.why != nil {
@@ -330,16 +333,16 @@ func (l *link) connected(t *tap, r connectResponse, exchange frame) error {
 	}
 	l.mu.shaken, l.mu.authed = false, false
 	switch {
-	case r.sessionID == 0:
+	case r.SessionID == 0:
 		l.mu.era = nil
 		l.dials.hosts.forgive()
-	case old == nil || old.id != r.sessionID: // that it changes without an Expired event is an expiry (F37)
-		l.mu.era = newEra(&zkSession{carrier: l, log: l.log}, l.clock, l.opts.mode, l.opts.maxLockNodes, r, t.seq, exchange)
+	case old == nil || old.id != r.SessionID: // that it changes without an Expired event is an expiry (F37)
+		l.mu.era = newEra(&zkSession{carrier: l, log: l.log}, l.clock, l.opts.mode, l.opts.maxLockNodes, r, t.Seq, shook)
 	case old.isOver(): // given up while the connect request was on its way
 		l.mu.Unlock()
-		return fmt.Errorf("zklock: session %#x was given up", r.sessionID)
+		return fmt.Errorf("zklock: session %#x was given up", r.SessionID)
 	default:
-		old.reattach(t.seq, exchange, r.timeout)
+		old.reattach(t.Seq, shook, r.Timeout)
 		old = nil
 	}
 	l.mu.Unlock()
@@ -349,10 +352,16 @@ func (l *link) connected(t *tap, r connectResponse, exchange frame) error {
 	return nil
 }
 
-func (l *link) credentials() []credential { return l.opts.auth }
+func (l *link) Credentials() (auths []wire.AuthRequest) {
+	for _, c := range l.opts.auth {
+		auths = append(auths, wire.AuthRequest{Scheme: c.scheme, Auth: c.auth.reveal()})
+	}
+	return auths
+}
 
-func (l *link) authenticated(t *tap, err error) {
-	if err != nil {
+func (l *link) Authenticated(t *tap.Tap, code wire.Code) {
+	if code != wire.OK {
+		err := fmt.Errorf("%w: code %d", ErrAuthFailed, code)
 		l.log.error("zklock: the server refused the credentials", "server", t.RemoteAddr().String(), "err", err)
 		l.dials.noteTried(t.RemoteAddr().String(), err)
 		l.close(err)
@@ -390,7 +399,7 @@ func (l *link) attachLocked() {
 	}
 	l.stepLocked(stateEvent{kind: attached, session: e.id})
 	l.dials.forgetTried()
-	for _, r := range e.restore(l.mu.tap.zxids.Before()) {
+	for _, r := range e.restore(l.mu.tap.Before()) {
 		if !l.sendLocked(r) {
 			return // the connection has just ended
 		}
@@ -402,7 +411,7 @@ func (l *link) detachLocked() {
 	l.stepLocked(stateEvent{kind: detached})
 }
 
-func (l *link) disconnected(t *tap) {
+func (l *link) Disconnected(t *tap.Tap) {
 	l.mu.Lock()
 	if l.mu.tap != t {
 		l.mu.Unlock()
@@ -424,19 +433,19 @@ func (l *link) lost(z *zkSession, cause error) {
 		return // the Session is closed
 	}
 	l.mu.Lock()
-	var t *tap
+	var t *tap.Tap
 	if l.mu.era != nil && l.mu.era.zkSession == z && !errors.Is(cause, errExpired) { // of an expiry the client knows
 		t = l.mu.tap
 	}
 	l.stepLocked(stateEvent{kind: lost, session: z.id, err: cause})
 	l.mu.Unlock()
 	if t != nil {
-		t.cut()
+		t.Cut()
 	}
 }
 
 // eraOn returns the ZooKeeper session that the connection carries, if it is the current one.
-func (l *link) eraOn(t *tap) *era {
+func (l *link) eraOn(t *tap.Tap) *era {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.tap != t {
@@ -445,35 +454,39 @@ func (l *link) eraOn(t *tap) *era {
 	return l.mu.era
 }
 
-func (l *link) answered(t *tap, f frame) {
+func (l *link) Answered(t *tap.Tap, sent, answered clock.Instant) {
 	if e := l.eraOn(t); e != nil {
-		e.answered(t.seq, f)
+		e.answered(t.Seq, exchange{sent, answered})
 	}
 }
 
-func (l *link) quorum(t *tap, sent instant) {
+func (l *link) Quorum(t *tap.Tap, sent clock.Instant) {
 	if e := l.eraOn(t); e != nil {
-		e.quorum(t.seq, sent)
+		e.quorum(t.Seq, sent)
 	}
 }
 
-func (l *link) refused(t *tap, err error) {
+func (l *link) Refused(t *tap.Tap, op wire.Op, code wire.Code) {
+	err := errExpired
+	if op == wire.OpPing {
+		err = fmt.Errorf("%w: code %d", errPingRefused, code)
+	}
 	if e := l.eraOn(t); e != nil {
 		e.lose(err)
 	}
-	t.cut()
+	t.Cut()
 }
 
 // event is the tap's report that a watch has fired, in the order in which the server sent the events.
-func (l *link) event(t *tap, ev wire.WatcherEvent) {
+func (l *link) Event(t *tap.Tap, ev wire.WatcherEvent) {
 	if e := l.eraOn(t); e != nil {
 		e.nodeEvent(ev)
 	}
 }
 
 // flush has the tap write. When the link is closed, and only the client's last words are to go out, that is done here.
-func (l *link) flush(t *tap) {
-	if !l.spawn(t.writeOut) {
-		t.writeOut()
+func (l *link) Flush(t *tap.Tap) {
+	if !l.spawn(t.WriteOut) {
+		t.WriteOut()
 	}
 }

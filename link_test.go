@@ -1,8 +1,10 @@
 package zklock
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"testing"
@@ -12,10 +14,12 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
+	"github.com/zklock/zklock/internal/clock"
+	"github.com/zklock/zklock/internal/tap"
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// linkTest is a link without a client or a server: the test makes the connections.
+// linkTest is a link without a client or a server: the test makes the connections, and says what they say.
 type linkTest struct {
 	*testing.T
 	l *link
@@ -23,38 +27,68 @@ type linkTest struct {
 
 // newLinkTest must run in a synctest bubble.
 func newLinkTest(t *testing.T) *linkTest {
-	clk := &clock{start: time.Now(), suspended: func() time.Duration { return 0 }}
+	clk := clock.New(func() time.Duration { return 0 })
 	log := newEventLog(slog.New(slog.DiscardHandler))
 	t.Cleanup(log.close)
 	return &linkTest{t, newLink(&sessionOptions{mode: SingleServerLease()}, log, clk, []string{"zk1:2181"})}
 }
 
+// fakeConn is a connection whose other end is the test.
+type fakeConn struct {
+	net.Conn
+	in, out bytes.Buffer
+}
+
+func (c *fakeConn) Read(p []byte) (int, error)       { return c.in.Read(p) }
+func (c *fakeConn) Write(p []byte) (int, error)      { return c.out.Write(p) }
+func (c *fakeConn) RemoteAddr() net.Addr             { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 2181} }
+func (c *fakeConn) Close() error                     { return nil }
+func (c *fakeConn) SetReadDeadline(time.Time) error  { return nil }
+func (c *fakeConn) SetWriteDeadline(time.Time) error { return nil }
+func (c *fakeConn) SetDeadline(time.Time) error      { return nil }
+
+// heldUp is a link that is not told of the end of a connection: who has ended it is held up before it says so.
+type heldUp struct{ *link }
+
+func (heldUp) Disconnected(*tap.Tap) {}
+
 // dial replaces the connection.
-func (t *linkTest) dial() *tap {
+func (t *linkTest) dial() *tap.Tap {
+	c, _ := t.dialTo(t.l)
+	return c
+}
+
+func (t *linkTest) dialTo(sink tap.Sink) (*tap.Tap, *fakeConn) {
 	l := t.l
 	if l.mu.tap != nil {
-		l.disconnected(l.mu.tap)
+		l.Disconnected(l.mu.tap)
 	}
 	conn := &fakeConn{}
 	l.mu.conns++
-	l.mu.tap = newTap(conn, conn, l, l.clock, l.zxids.Connect(), &l.xids, l.mu.conns, time.Now().Add(3*time.Second))
-	return l.mu.tap
+	l.mu.tap = tap.New(conn, conn, sink, l.clock, l.zxids.Connect(), &l.xids, l.mu.conns, time.Now().Add(3*time.Second))
+	return l.mu.tap, conn
 }
 
-// shake answers the handshake.
-func (t *linkTest) shake(c *tap, session int64) error {
-	now := t.l.clock.now()
-	c.mu.Lock()
-	c.mu.shaken, c.mu.patience = true, time.Second
-	c.mu.Unlock()
-	return t.l.connected(c, connectResponse{timeout: 10 * time.Second, sessionID: session}, frame{now, now})
+// shake has the client ask for the session, and the server grant it.
+func (t *linkTest) shake(c *tap.Tap, session int64) error {
+	_, err := c.Write(wire.Frame(wire.ConnectRequest{Timeout: 10_000, Password: make([]byte, 16)}))
+	require.NoError(t, err)
+	answer := wire.Frame(wire.ConnectResponse{Timeout: 10_000, SessionID: session, Password: make([]byte, 16)})
+	under := c.Conn
+	if g, ok := under.(*greeting); ok { // made by the link's own dial
+		under = g.Conn
+	}
+	conn := under.(*fakeConn)
+	conn.in.Write(answer)
+	_, err = io.ReadFull(c, answer)
+	conn.out.Reset()
+	return err
 }
 
-// attach goes through all that opens the gate but what the client must restore.
-func (t *linkTest) attach(c *tap, session int64) {
+// attach goes through all that opens the gate.
+func (t *linkTest) attach(c *tap.Tap, session int64) {
 	t.Helper()
 	require.NoError(t, t.shake(c, session))
-	t.l.authenticated(c, nil)
 	t.l.clientEvent(hasSession)
 }
 
@@ -111,33 +145,33 @@ func TestLink_GivenUpSession_IsEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
 		c := l.dial()
-		require.Equal(t, attach, l.l.connecting(c, 0), "there was no session yet")
+		require.Equal(t, tap.Attach, l.l.Connecting(c, 0), "there was no session yet")
 		l.attach(c, 1)
-		require.Equal(t, attach, l.l.connecting(l.dial(), 1))
+		require.Equal(t, tap.Attach, l.l.Connecting(l.dial(), 1))
 		l.l.mu.era.lose(errLeaseEnded)
-		require.Equal(t, attach, l.l.connecting(l.dial(), 0), "a new session")
+		require.Equal(t, tap.Attach, l.l.Connecting(l.dial(), 0), "a new session")
 		time.Sleep(time.Hour)
-		require.Equal(t, endIt, l.l.connecting(l.dial(), 1), "no server has said anything yet")
+		require.Equal(t, tap.EndIt, l.l.Connecting(l.dial(), 1), "no server has said anything yet")
 		for range 3 {
-			require.Equal(t, endIt, l.l.connecting(l.dial(), 1))
-			l.l.hungUp(l.l.mu.tap)
+			require.Equal(t, tap.EndIt, l.l.Connecting(l.dial(), 1))
+			l.l.HungUp(l.l.mu.tap)
 		}
-		require.Equal(t, sayItsEnded, l.l.connecting(l.dial(), 1), "it would be touched for ever")
+		require.Equal(t, tap.SayItsEnded, l.l.Connecting(l.dial(), 1), "it would be touched for ever")
 
 		l.attach(l.dial(), 2)
 		time.Sleep(20 * time.Second)
-		require.Equal(t, attach, l.l.connecting(l.dial(), 2))
+		require.Equal(t, tap.Attach, l.l.Connecting(l.dial(), 2))
 		time.Sleep(time.Millisecond)
-		require.Equal(t, askAfter, l.l.connecting(l.dial(), 2), "F23")
-		l.l.found(l.l.mu.tap)
-		require.Equal(t, attach, l.l.connecting(l.dial(), 2), "to ask is a sign of life")
+		require.Equal(t, tap.AskAfter, l.l.Connecting(l.dial(), 2), "F23")
+		l.l.Found(l.l.mu.tap)
+		require.Equal(t, tap.Attach, l.l.Connecting(l.dial(), 2), "to ask is a sign of life")
 		l.l.mu.era.lose(errExpired)
-		require.Equal(t, endIt, l.l.connecting(l.dial(), 2), "the server that said so may have been wrong")
+		require.Equal(t, tap.EndIt, l.l.Connecting(l.dial(), 2), "the server that said so may have been wrong")
 	})
 }
 
 // sent returns the requests that went out over a connection.
-func (t *linkTest) sent(c *tap) (ops []wire.Op) {
+func (t *linkTest) sent(c *tap.Tap) (ops []wire.Op) {
 	synctest.Wait()
 	var s wire.Stream
 	s.Add(c.Conn.(*fakeConn).out.Bytes())
@@ -165,7 +199,7 @@ func TestLink_RestoredWatchesGoFirst(t *testing.T) {
 		c = l.dial()
 		l.attach(c, 1)
 		require.True(t, l.isAttached())
-		require.True(t, l.l.send(e.zkSession, newRequest(wire.OpExists, wire.PathWatchRequest{Path: "/"}, func(answer) {})))
+		require.True(t, l.l.send(e.zkSession, tap.NewRequest(wire.OpExists, wire.PathWatchRequest{Path: "/"}, func(tap.Answer) {})))
 		require.Equal(t, []wire.Op{wire.OpSetWatches, wire.OpSetWatches, wire.OpSetWatches, wire.OpExists}, l.sent(c))
 		seen := map[string]bool{}
 		var s wire.Stream
@@ -193,12 +227,12 @@ func TestLink_RequestOfAnotherSession_IsNotSent(t *testing.T) {
 		first := l.l.mu.era
 		c := l.dial()
 		l.attach(c, 2)
-		r := newRequest(wire.OpCreate, wire.CreateRequest{Path: "/a"}, func(answer) { t.Error("it was refused") })
+		r := tap.NewRequest(wire.OpCreate, wire.CreateRequest{Path: "/a"}, func(tap.Answer) { t.Error("it was refused") })
 		require.False(t, l.l.send(first.zkSession, r))
 		require.Empty(t, l.sent(c))
-		require.True(t, l.l.send(l.l.mu.era.zkSession, newRequest(wire.OpCreate, wire.CreateRequest{Path: "/a"}, func(answer) {})))
+		require.True(t, l.l.send(l.l.mu.era.zkSession, tap.NewRequest(wire.OpCreate, wire.CreateRequest{Path: "/a"}, func(tap.Answer) {})))
 		require.Equal(t, []wire.Op{wire.OpCreate}, l.sent(c))
-		c.cut()
+		c.Cut()
 		require.False(t, l.l.send(l.l.mu.era.zkSession, r), "there is no connection")
 	})
 }
@@ -212,15 +246,15 @@ func TestLink_NextDial_KnowsOfTheEnd(t *testing.T) {
 		changes := s.changes(t.Context())
 		s.opts.handshakeCap = time.Second
 		s.opts.dialer = func(string, string, time.Duration) (net.Conn, error) { return &fakeConn{}, nil }
-		old := l.dial()
+		old, _ := l.dialTo(heldUp{s})
 		l.attach(old, 1)
 		e := s.mu.era
-		old.mu.closed = true // it is not told yet
+		old.Cut() // and it is not told yet
 		conn, err := s.dial("tcp", "zk1:2181", time.Second)
 		require.NoError(t, err)
 		require.NotSame(t, old, conn)
 		require.False(t, l.isAttached())
-		s.disconnected(old) // and now it is
+		s.Disconnected(old) // and now it is
 		l.attach(s.mu.tap, 1)
 		require.True(t, l.isAttached())
 		require.Same(t, e, s.mu.era)
@@ -237,10 +271,9 @@ func TestLink_EndsWhileAttaching(t *testing.T) {
 		w := &watch{path: "/locks/a/n", armed: make(chan struct{}), fired: make(chan struct{})}
 		close(w.armed)
 		l.l.mu.era.watcher.mu.watches[w.path] = w
-		c := l.dial()
+		c, _ := l.dialTo(heldUp{l.l})
 		require.NoError(t, l.shake(c, 1))
-		c.mu.closed = true // and is not told yet
-		l.l.authenticated(c, nil)
+		c.Cut() // and it is not told yet
 		l.l.clientEvent(hasSession)
 		require.False(t, l.isAttached())
 		require.Equal(t, []State{Connected, Suspended, Reconnected, Suspended}, told(changes))
@@ -251,24 +284,28 @@ func TestLink_EndsWhileAttaching(t *testing.T) {
 func TestLink_RestoredAsOfTheLastWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
-		l.attach(l.dial(), 1)
+		c, conn := l.dialTo(l.l)
+		l.attach(c, 1)
 		e := l.l.mu.era
 		w := &watch{path: "/locks/a/n", armed: make(chan struct{}), fired: make(chan struct{})}
 		close(w.armed)
 		e.watcher.mu.watches[w.path] = w
-		asOf := func(before int64) (zxid int64, answer func(answer)) {
+		asOf := func(before int64) (zxid int64, answer func(tap.Answer)) {
 			rs := e.restore(before)
 			require.Len(t, rs, 1)
 			var ask wire.SetWatchesRequest
-			ask.Decode(wire.NewDecoder(rs[0].frame[12:]))
-			return ask.RelativeZxid, rs[0].done
+			conn.out.Reset()
+			require.True(t, l.l.send(e.zkSession, rs[0]))
+			synctest.Wait()
+			ask.Decode(wire.NewDecoder(conn.out.Bytes()[12:]))
+			return ask.RelativeZxid, rs[0].Done
 		}
 		zxid, done := asOf(7)
 		require.EqualValues(t, 7, zxid)
-		done(answer{fate: noAnswer})
+		done(tap.Answer{Fate: tap.NoAnswer})
 		zxid, done = asOf(9)
 		require.EqualValues(t, 7, zxid, "nobody has heard what happened since")
-		done(answer{fate: wasAnswered})
+		done(tap.Answer{Fate: tap.WasAnswered})
 		zxid, _ = asOf(11)
 		require.EqualValues(t, 11, zxid)
 	})
@@ -278,11 +315,12 @@ func TestLink_RestoredAsOfTheLastWhole(t *testing.T) {
 func TestLink_CredentialsGoFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
+		l.l.opts.auth = []credential{{"digest", newSecret([]byte("u:p"))}}
 		c := l.dial()
 		require.NoError(t, l.shake(c, 1))
 		l.l.clientEvent(hasSession)
 		require.False(t, l.isAttached())
-		l.l.authenticated(c, nil)
+		l.l.Authenticated(c, wire.OK)
 		require.True(t, l.isAttached())
 	})
 }
@@ -296,9 +334,9 @@ func TestLink_EventsForNobody(t *testing.T) {
 			{}, {Type: wire.EventDeleted}, {Type: wire.EventDeleted, Path: "/locks/a/gone"}, {Type: -2, Path: "/locks/a/n"}, {Type: 99, Path: "/"},
 		}
 		states := []zk.Event{{Type: zk.EventSession, State: zk.StateDisconnected}, {Type: zk.EventSession, State: 99}}
-		all := func(c *tap) {
+		all := func(c *tap.Tap) {
 			for _, ev := range strange {
-				l.l.event(c, ev)
+				l.l.Event(c, ev)
 			}
 			for _, ev := range states {
 				l.l.clientEvent(ev)
@@ -318,11 +356,11 @@ func TestLink_EventsForNobody(t *testing.T) {
 		w := &watch{path: "/locks/a/n", armed: make(chan struct{}), fired: make(chan struct{})}
 		e.watcher.mu.watches[w.path] = w
 		deleted := wire.WatcherEvent{Type: wire.EventDeleted, Path: w.path}
-		l.l.event(old, deleted)
+		l.l.Event(old, deleted)
 		require.False(t, w.hasFired(), "told by an earlier connection")
-		l.l.event(c, deleted)
+		l.l.Event(c, deleted)
 		require.True(t, w.hasFired())
 		require.Equal(t, zk.EventNodeDeleted, w.event)
-		l.l.event(c, deleted) // once more: it came twice
+		l.l.Event(c, deleted) // once more: it came twice
 	})
 }

@@ -112,12 +112,12 @@ func (l *lister) children(kind listKind) (names []string, conn uint64, err error
 		if err != nil {
 			return nil, 0, err
 		}
-		synced = a.conn
+		synced = a.Conn
 	}
 	var children wire.ChildrenStatResponse
 	a, err := l.z.read(context.Background(), wire.OpGetChildren2, wire.PathWatchRequest{Path: kind.root}, &children)
-	if kind.synced && a.conn != synced && (err == nil || errors.Is(err, zk.ErrNoNode)) {
+	if kind.synced && a.Conn != synced && (err == nil || errors.Is(err, zk.ErrNoNode)) {
 		return nil, 0, errMoved
 	}
-	return children.Children, a.conn, denied(err, "list", "READ", kind.root)
+	return children.Children, a.Conn, denied(err, "list", "READ", kind.root)
 }

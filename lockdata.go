@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"github.com/google/uuid"
+
+	"github.com/zklock/zklock/internal/clock"
 )
 
 // Owner is who may re-enter a lock. Goroutines have no identity, so the context says who asks: by the hold of that lock
@@ -307,7 +309,7 @@ func (d *lockData) errorf(op string, err error) error {
 // look ends the hold if the lease has ended. While somebody else is just ending the ZooKeeper session's holds one by
 // one, it does not wait for its turn.
 func (d *lockData) look() {
-	d.e.look(d.e.clock.now())
+	d.e.look(d.e.clock.Now())
 	if d.e.isOver() {
 		d.tell(d.node, lostBecause(d.e.why()))
 	}
@@ -339,13 +341,13 @@ func (d *lockData) tell(node string, cause error) bool {
 
 // lose ends the hold on the node, once, and logs which was lost, when and why (tenant). Who comes late, and means a node that
 // the acquisition has left, ends nothing.
-func (d *lockData) lose(node string, cause error, end instant) (told bool) {
+func (d *lockData) lose(node string, cause error, end clock.Instant) (told bool) {
 	told = d.tell(node, lostBecause(cause))
 	if !told || errors.Is(cause, ErrClosed) {
 		return told
 	}
 	d.e.log.warn("zklock: hold lost", "path", d.key.path, "node", node, "token", d.token, "owner", d.key.owner.String(),
-		"session", fmt.Sprintf("%#x", d.e.id), "reason", cause, "leaseEnd", d.e.clock.wall(end))
+		"session", fmt.Sprintf("%#x", d.e.id), "reason", cause, "leaseEnd", d.e.clock.Wall(end))
 	return true
 }
 

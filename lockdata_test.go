@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/clock"
 )
 
 // tableTest is a lock table without a server: the test plays the attempts.
@@ -17,7 +19,7 @@ type tableTest struct {
 }
 
 func newTableTest(t *testing.T) *tableTest {
-	clk := newClock()
+	clk := clock.New(nil)
 	s := &Session{clock: clk, log: newEventLog(slog.New(slog.DiscardHandler)), opts: newSessionOptions(nil)}
 	t.Cleanup(s.log.close)
 	s.opts.mode = SingleServerLease()

@@ -11,6 +11,7 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/google/uuid"
 
+	"github.com/zklock/zklock/internal/tap"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -79,10 +80,10 @@ func (c *creation) create(data []byte, acl []zk.ACL) {
 			c.err = err
 			return
 		}
-		switch fateOf(a.fate, outcomeOf(a.err()), z.isOver()) {
+		switch fateOf(a.Fate, outcomeOf(answerErr(a)), z.isOver()) {
 		case nodeMade:
 			var made wire.PathResponse
-			if err := a.decode(&made); err != nil {
+			if err := a.Decode(&made); err != nil {
 				break // look what it was
 			}
 			node := made.Path
@@ -90,7 +91,7 @@ func (c *creation) create(data []byte, acl []zk.ACL) {
 				c.err = err
 				return
 			}
-			token, err := r.tokenOf(node, a.zxid)
+			token, err := r.tokenOf(node, a.Zxid)
 			switch {
 			case err == nil:
 				c.node, c.token = node, token
@@ -105,14 +106,14 @@ func (c *creation) create(data []byte, acl []zk.ACL) {
 			// The connection was lost before the token was read: look for the node.
 
 		case nothingMade:
-			if a.fate == wasAnswered && !z.pause(200*time.Millisecond) { // the servers are busy
+			if a.Fate == tap.WasAnswered && !z.pause(200*time.Millisecond) { // the servers are busy
 				c.err = z.overErr()
 				return
 			}
 			continue
 
 		case nodeDenied:
-			c.err = denied(a.err(), "create", "CREATE", c.root)
+			c.err = denied(answerErr(a), "create", "CREATE", c.root)
 			return
 
 		case goneIfMade:
@@ -132,17 +133,17 @@ func (c *creation) create(data []byte, acl []zk.ACL) {
 
 // tryCreate is one create, not bound to any caller. It marks the creation as sent when it is handed to the connection: what
 // is sent after that comes after it. An error says that nothing was sent, or that the era is over.
-func (c *creation) tryCreate(id string, data []byte, acl []zk.ACL) (answer, error) {
+func (c *creation) tryCreate(id string, data []byte, acl []zk.ACL) (tap.Answer, error) {
 	z := c.r.z
-	ch := make(chan answer, 1)
+	ch := make(chan tap.Answer, 1)
 	body := wire.CreateRequest{Path: c.root + "/" + protectedPrefix + id + "-" + lockName, Data: data, ACL: wireACL(acl), Flags: wire.FlagEphemeralSequential}
-	req := newRequest(wire.OpCreate, body, func(a answer) { ch <- a })
-	if err := req.tooLong(); err != nil {
-		return answer{}, err
+	req := tap.NewRequest(wire.OpCreate, body, func(a tap.Answer) { ch <- a })
+	if err := tooLong(req); err != nil {
+		return tap.Answer{}, err
 	}
 	for {
 		if _, err := z.waitAttached(context.Background()); err != nil {
-			return answer{}, err
+			return tap.Answer{}, err
 		}
 		if z.carrier.send(z, req) {
 			break
@@ -153,7 +154,7 @@ func (c *creation) tryCreate(id string, data []byte, acl []zk.ACL) (answer, erro
 	case a := <-ch:
 		return a, nil
 	case <-z.over:
-		return answer{}, z.overErr()
+		return tap.Answer{}, z.overErr()
 	}
 }
 
@@ -490,4 +491,12 @@ func (b *backoff) next() time.Duration {
 	d := b.d
 	b.d = min(2*b.d, 5*time.Second)
 	return d
+}
+
+func wireACL(acl []zk.ACL) []wire.ACL {
+	w := make([]wire.ACL, len(acl))
+	for i, a := range acl {
+		w[i] = wire.ACL{Perms: a.Perms, ID: wire.ID{Scheme: a.Scheme, ID: a.ID}}
+	}
+	return w
 }

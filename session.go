@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock/internal/clock"
+	"github.com/zklock/zklock/internal/tap"
 )
 
 // Session is one ZooKeeper connection: its state, its lease, and the locks that are held and waited for over it. It
@@ -17,7 +20,7 @@ import (
 type Session struct {
 	opts    sessionOptions
 	log     *eventLog
-	clock   *clock
+	clock   *clock.Clock
 	servers string // as given
 	chroot  string
 	link    *link
@@ -55,10 +58,7 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 	if err != nil {
 		return fail(err)
 	}
-	clk := newClock()
-	if o.suspendedTime != nil {
-		clk.suspended, clk.suspended0 = o.suspendedTime, o.suspendedTime()
-	}
+	clk := clock.New(o.suspendedTime)
 	s := &Session{
 		opts: o, log: newEventLog(o.logger), clock: clk, servers: servers, chroot: chroot,
 		loopDone: make(chan struct{}), closeDone: make(chan struct{}),
@@ -68,7 +68,7 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 
 	conn, events, err := zk.Connect(addrs, o.timeout,
 		zk.WithDialer(s.link.dial), zk.WithHostProvider(s.link.dials.hosts), zk.WithEventCallback(s.link.clientEvent),
-		zk.WithLogger(s.log), zk.WithMaxBufferSize(maxReply))
+		zk.WithLogger(s.log), zk.WithMaxBufferSize(tap.MaxReply))
 	if err != nil {
 		s.link.dials.close()
 		s.log.close()
@@ -131,7 +131,7 @@ func (s *Session) Changes(ctx context.Context) <-chan Change { return s.link.cha
 // none. While nothing is held it is not renewed, and may lie in the past.
 func (s *Session) Deadline() time.Time {
 	if e := s.link.era(); e != nil {
-		return s.clock.wall(e.leaseEnd())
+		return s.clock.Wall(e.leaseEnd())
 	}
 	return time.Time{}
 }
@@ -174,7 +174,7 @@ func (s *Session) Close() error {
 	s.link.close(ErrClosed)
 	s.conn.Close()
 	if _, t, _, _ := s.link.now(); t != nil {
-		t.cut()
+		t.Cut()
 	}
 	s.link.work.Wait()
 	<-s.loopDone
@@ -195,7 +195,7 @@ func (s *Session) watchClient(events <-chan zk.Event) {
 // look ends the current ZooKeeper session if a hold is past its lease.
 func (s *Session) look() {
 	if e := s.link.era(); e != nil {
-		e.look(s.clock.now())
+		e.look(s.clock.Now())
 	}
 }
 
@@ -209,9 +209,9 @@ func (s *Session) loop() {
 	defer beat.Stop()
 	expiry := time.NewTimer(time.Hour)
 	defer expiry.Stop()
-	var lastBeat instant // when the last one was sent
-	var doubled int      // how often in a row a connection was given up because its server was silent
-	var doubted instant  // an end of a server's silence that was seen late, and is looked at once more
+	var lastBeat clock.Instant // when the last one was sent
+	var doubled int            // how often in a row a connection was given up because its server was silent
+	var doubted clock.Instant  // an end of a server's silence that was seen late, and is looked at once more
 	var out outage
 	for {
 		select {
@@ -224,12 +224,12 @@ func (s *Session) loop() {
 		if state == Closed {
 			return
 		}
-		now := s.clock.now()
+		now := s.clock.Now()
 		next := out.look(now, conn != 0, func(d time.Duration) {
 			s.log.warn("zklock: no server has taken the session in", "for", d.Round(time.Second), "tried", s.link.dials.whatWasTried())
 		})
 		if e == nil {
-			beat.Reset(max(next.sub(now), time.Millisecond))
+			beat.Reset(max(next.Sub(now), time.Millisecond))
 			expiry.Reset(time.Hour)
 			continue
 		}
@@ -238,7 +238,7 @@ func (s *Session) loop() {
 			if e.look(now); e.isOver() {
 				continue // we are woken
 			}
-			expiry.Reset(end.sub(now) + time.Millisecond)
+			expiry.Reset(end.Sub(now) + time.Millisecond)
 		} else {
 			expiry.Reset(time.Hour)
 		}
@@ -247,7 +247,7 @@ func (s *Session) loop() {
 		if held > 0 || queued > 0 {
 			interval = h
 		}
-		due := lastBeat.add(interval)
+		due := lastBeat.Add(interval)
 		if e.beatNow(conn) {
 			due = now
 		}
@@ -255,30 +255,30 @@ func (s *Session) loop() {
 			if e.beat(conn, held > 0) {
 				lastBeat = now
 			}
-			due = now.add(interval)
+			due = now.Add(interval)
 		}
 		if conn == 0 {
-			beat.Reset(max(min(next, now.add(interval)).sub(now), time.Millisecond))
+			beat.Reset(max(min(next, now.Add(interval)).Sub(now), time.Millisecond))
 			continue
 		}
-		if t.answersWithin(h) {
+		if t.AnswersWithin(h) {
 			doubled = 0
 		}
-		if heard, asked, owes := t.silence(); owes && (held > 0 || busy) && !s.opts.endOnSuspend && s.link.dials.alternatives() {
+		if heard, asked, owes := t.Silence(); owes && (held > 0 || busy) && !s.opts.endOnSuspend && s.link.dials.alternatives() {
 			ends := silenceEnds(heard, asked, h, held > 0, doubled)
-			if now.sub(ends) > lateLook && doubted != ends {
+			if now.Sub(ends) > lateLook && doubted != ends {
 				// It is we who were silent: the process was paused. What came meanwhile may not be read yet.
-				doubted, ends = ends, now.add(lateLook)
+				doubted, ends = ends, now.Add(lateLook)
 			}
 			if now >= ends {
 				doubled++
 				s.log.warn("zklock: the server is silent; trying another", "server", t.RemoteAddr().String(),
-					"session", fmt.Sprintf("%#x", e.id), "for", now.sub(heard).Round(time.Millisecond))
-				t.cut()
+					"session", fmt.Sprintf("%#x", e.id), "for", now.Sub(heard).Round(time.Millisecond))
+				t.Cut()
 				continue // we are woken
 			}
 			due = min(due, ends)
 		}
-		beat.Reset(max(due.sub(now), time.Millisecond))
+		beat.Reset(max(due.Sub(now), time.Millisecond))
 	}
 }

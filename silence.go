@@ -1,6 +1,10 @@
 package zklock
 
-import "time"
+import (
+	"time"
+
+	"github.com/zklock/zklock/internal/clock"
+)
 
 // When a server has gone dark, by a loss of power or because packets are dropped, nothing arrives that says so. The ZooKeeper
 // client notices after two thirds of the session timeout, when the lease of a hold is mostly over. A Session that holds or
@@ -12,33 +16,33 @@ import "time"
 //
 // doubled is how often the connection was given up and nobody better found: each time doubles the limit, so that servers
 // that are all slow are not left again and again (F16).
-func silenceEnds(heard, asked instant, h time.Duration, held bool, doubled int) instant {
+func silenceEnds(heard, asked clock.Instant, h time.Duration, held bool, doubled int) clock.Instant {
 	beats := time.Duration(3)
 	if held {
 		beats = 2
 	}
 	limit := h << min(doubled, 10)
-	return max(heard.add(beats*limit), asked.add((beats-1)*limit))
+	return max(heard.Add(beats*limit), asked.Add((beats-1)*limit))
 }
 
 // outage counts the time without a server, and has it told: after three seconds, and then ever more seldom.
 type outage struct {
-	since, next instant
+	since, next clock.Instant
 	out         bool
 }
 
 // look returns when to look again, far ahead while there is a server.
-func (o *outage) look(now instant, attached bool, tell func(d time.Duration)) instant {
+func (o *outage) look(now clock.Instant, attached bool, tell func(d time.Duration)) clock.Instant {
 	switch {
 	case attached:
 		o.out = false
-		return now.add(time.Hour)
+		return now.Add(time.Hour)
 	case !o.out:
-		*o = outage{since: now, next: now.add(3 * time.Second), out: true}
+		*o = outage{since: now, next: now.Add(3 * time.Second), out: true}
 	case now >= o.next:
-		d := now.sub(o.since)
+		d := now.Sub(o.since)
 		tell(d)
-		o.next = now.add(min(max(3*d, 30*time.Second), 10*time.Minute))
+		o.next = now.Add(min(max(3*d, 30*time.Second), 10*time.Minute))
 	}
 	return o.next
 }

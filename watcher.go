@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/zklock/zklock/internal/tap"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -58,9 +59,9 @@ func (w *watcher) watch(ctx context.Context, path string) (*watch, error) {
 		on = &watch{path: path, armed: make(chan struct{}), fired: make(chan struct{})}
 		w.mu.watches[path] = on
 		w.mu.Unlock()
-		r := newRequest(wire.OpGetData, wire.PathWatchRequest{Path: path, Watch: true}, func(a answer) { w.armed(on, a) })
+		r := tap.NewRequest(wire.OpGetData, wire.PathWatchRequest{Path: path, Watch: true}, func(a tap.Answer) { w.armed(on, a) })
 		if !w.z.carrier.send(w.z, r) {
-			w.armed(on, answer{fate: neverSent})
+			w.armed(on, tap.Answer{Fate: tap.NeverSent})
 		}
 	} else {
 		w.mu.Unlock()
@@ -76,11 +77,11 @@ func (w *watcher) watch(ctx context.Context, path string) (*watch, error) {
 }
 
 // armed notes what came of the read that sets a watch. It runs on the client's reading goroutine, in the order of the frames.
-func (w *watcher) armed(on *watch, a answer) {
+func (w *watcher) armed(on *watch, a tap.Answer) {
 	var data wire.DataResponse
-	err := a.err()
+	err := answerErr(a)
 	if err == nil {
-		err = a.decode(&data)
+		err = a.Decode(&data)
 	}
 	w.mu.Lock()
 	if err != nil {
@@ -89,7 +90,7 @@ func (w *watcher) armed(on *watch, a answer) {
 			delete(w.mu.watches, on.path)
 		}
 	} else {
-		on.owner, on.conn = data.Stat.EphemeralOwner, a.conn
+		on.owner, on.conn = data.Stat.EphemeralOwner, a.Conn
 	}
 	w.mu.Unlock()
 	close(on.armed)
@@ -97,7 +98,7 @@ func (w *watcher) armed(on *watch, a answer) {
 
 // restore returns the requests that set, on a new connection, the watches that stood on the one before. The server tells at
 // once of nodes that changed since before, the last zxid seen there.
-func (w *watcher) restore(before int64) (rs []*request) {
+func (w *watcher) restore(before int64) (rs []*tap.Request) {
 	const maxBytes = 128 << 10 // as the Java client
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -117,21 +118,21 @@ func (w *watcher) restore(before int64) (rs []*request) {
 		}
 		batch := stood[:n]
 		stood = stood[n:]
-		rs = append(rs, newRequest(wire.OpSetWatches, ask, func(a answer) { w.restored(batch, a) }))
+		rs = append(rs, tap.NewRequest(wire.OpSetWatches, ask, func(a tap.Answer) { w.restored(batch, a) }))
 	}
 	w.mu.missing = len(rs)
 	return rs
 }
 
 // restored looks whether watches stand on a connection again. Of those that do not, nobody will ever hear.
-func (w *watcher) restored(them []*watch, a answer) {
-	if a.fate != wasAnswered {
+func (w *watcher) restored(them []*watch, a tap.Answer) {
+	if a.Fate != tap.WasAnswered {
 		return
 	}
 	w.mu.Lock()
 	w.mu.missing--
 	w.mu.Unlock()
-	if a.code != wire.OK {
+	if a.Code != wire.OK {
 		for _, on := range them {
 			w.unheard(on)
 		}

@@ -7,6 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock/internal/tap"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -29,7 +32,7 @@ type zkSession struct {
 type carrier interface {
 	// send hands a request to the connection over which z is attached. It returns false, and forgets the request, if there is
 	// none.
-	send(z *zkSession, r *request) bool
+	send(z *zkSession, r *tap.Request) bool
 	// attachedConn is the number of the connection over which z is attached now, 0 if it is not.
 	attachedConn(z *zkSession) (conn uint64, changed <-chan struct{}, err error)
 	// spawn runs f on a goroutine that Close waits for, and returns false, without doing so, when the Session is closed; then
@@ -111,7 +114,7 @@ func (z *zkSession) multi(ctx context.Context, ops wire.MultiRequest, urgent boo
 		return -1, err
 	}
 	var res wire.MultiResponse
-	if err := a.decode(&res); err != nil {
+	if err := a.Decode(&res); err != nil {
 		return -1, err
 	}
 	for i, r := range res.Results { // those before the one that failed are clean
@@ -126,47 +129,55 @@ func (z *zkSession) multi(ctx context.Context, ops wire.MultiRequest, urgent boo
 // was never sent is sent over the next connection. The error is zk.ErrConnectionClosed if there was no answer, the server's
 // if it answered with one, and why the session is over or the cause of ctx if either ended first. A caller who leaves does not take the request
 // back.
-func (z *zkSession) ask(ctx context.Context, op wire.Op, body wire.Record) (answer, error) {
+func (z *zkSession) ask(ctx context.Context, op wire.Op, body wire.Record) (tap.Answer, error) {
 	return z.askAs(ctx, op, body, false)
 }
 
-func (z *zkSession) askAs(ctx context.Context, op wire.Op, body wire.Record, urgent bool) (answer, error) {
+func (z *zkSession) askAs(ctx context.Context, op wire.Op, body wire.Record, urgent bool) (tap.Answer, error) {
 	for {
 		if _, err := z.waitAttached(ctx); err != nil {
-			return answer{}, err
+			return tap.Answer{}, err
 		}
-		ch := make(chan answer, 1)
-		r := newRequest(op, body, func(a answer) { ch <- a })
-		r.urgent = urgent
-		if err := r.tooLong(); err != nil {
-			return answer{}, err
+		ch := make(chan tap.Answer, 1)
+		r := tap.NewRequest(op, body, func(a tap.Answer) { ch <- a })
+		r.Urgent = urgent
+		if err := tooLong(r); err != nil {
+			return tap.Answer{}, err
 		}
 		if !z.carrier.send(z, r) {
 			continue
 		}
-		var a answer
+		var a tap.Answer
 		select {
 		case a = <-ch:
 		case <-ctx.Done():
-			return answer{}, context.Cause(ctx)
+			return tap.Answer{}, context.Cause(ctx)
 		case <-z.over:
-			return answer{}, z.overErr()
+			return tap.Answer{}, z.overErr()
 		}
 		switch {
 		case z.isOver():
-			return answer{}, z.overErr()
-		case a.fate == neverSent:
+			return tap.Answer{}, z.overErr()
+		case a.Fate == tap.NeverSent:
 			continue
 		}
-		return a, a.err()
+		return a, answerErr(a)
 	}
 }
 
+// tooLong refuses what servers do not read: they close the connection instead.
+func tooLong(r *tap.Request) error {
+	if n, tooLong := r.TooLong(); tooLong {
+		return fmt.Errorf("%w: a request of %d bytes, and servers take %d", zk.ErrBadArguments, n, wire.MaxFrame)
+	}
+	return nil
+}
+
 // read asks, and decodes a successful answer.
-func (z *zkSession) read(ctx context.Context, op wire.Op, body wire.Record, into interface{ Decode(*wire.Decoder) }) (answer, error) {
+func (z *zkSession) read(ctx context.Context, op wire.Op, body wire.Record, into interface{ Decode(*wire.Decoder) }) (tap.Answer, error) {
 	a, err := z.ask(ctx, op, body)
 	if err == nil {
-		err = a.decode(into)
+		err = a.Decode(into)
 	}
 	return a, err
 }

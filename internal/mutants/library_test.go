@@ -31,7 +31,7 @@ var library = []mutant{
 		"if early { // it went out", "if early && false { // it went out"}}},
 
 	{"a create whose answer was lost made nothing", "I2, F3", "fate.go", "TestFateOf|TestVirtual_CreateLost_IsAdopted", []Swap{{
-		"case f == neverSent:", "case f == neverSent || f == noAnswer:"}}},
+		"case f == tap.NeverSent:", "case f == tap.NeverSent || f == tap.NoAnswer:"}}},
 	{"what is throttled is refused", "F28", "errors.go", "TestVirtual_CreateUnclear_IsTriedAgain", []Swap{{
 		"case wire.Throttled:\n\t\treturn notNow", "case wire.Throttled:\n\t\treturn turnedDown"}}},
 	{"of a quota nobody knows whether it let the create pass", "F28", "errors.go", "TestVirtual_CreateRefused_ErrorSaysWhich", []Swap{{
@@ -98,11 +98,11 @@ var library = []mutant{
 	{"grant: the session may be over", "I3, R57", "era.go", "TestGrant_SessionOver_GrantsNothing", []Swap{{
 		"\terr = e.why()\n", ""}}},
 	{"grant: no look at the lease after a long wait", "I5", "era.go", "TestVirtual_LongWait_LeaseIsRenewedBeforeTheGrant", []Swap{{
-		"ok = err == nil && e.mu.lease.end.sub(now) >= e.minRoomLocked()", "ok = err == nil"}}},
+		"ok = err == nil && e.mu.lease.end.Sub(now) >= e.minRoomLocked()", "ok = err == nil"}}},
 	{"grant: under end-on-suspend, also while suspended", "I5", "attempt.go", "TestVirtual_EndOnSuspend_EndsEveryHold", []Swap{{
 		"if ok && a.link.opts.endOnSuspend {", "if false {"}}},
 	{"grant: the first heartbeat after a wait is not hurried", "I5", "era.go", "TestVirtual_GrantAfterAWait_IsNotLost", []Swap{{
-		"if first && e.mu.lease.end.sub(now) <", "if false && e.mu.lease.end.sub(now) <"}}},
+		"if first && e.mu.lease.end.Sub(now) <", "if false && e.mu.lease.end.Sub(now) <"}}},
 
 	// Watches.
 	{"a watch that could not be set is kept", "I7, R8", "watcher.go", "TestVirtual_TenThousandCycles_GrowNothing", []Swap{{
@@ -118,9 +118,9 @@ var library = []mutant{
 	{"a waiter sleeps through a reconnect", "F22, F30", "walk.go", "TestVirtual_WatchesNotRestored_ListsAgain", []Swap{{
 		"if conn != 0 && conn != w.listConn {", "if conn != 0 && conn != w.listConn && false {"}}},
 	{"watches that were not restored are kept", "F30", "watcher.go", "TestVirtual_WatchesRefused_AreSetAtOnce", []Swap{{
-		"if a.code != wire.OK {", "if false {"}}},
+		"if a.Code != wire.OK {", "if false {"}}},
 	{"a restored watch counts as one set on this connection", "I1, I3, F31", "watcher.go", "TestVirtual_PredecessorsWatchRestored_IsGrantedByAList", []Swap{{
-		"func (w *watcher) restored(them []*watch, a answer) {\n", "func (w *watcher) restored(them []*watch, a answer) {\n\tfor _, on := range them {\n\t\ton.conn = a.conn\n\t}\n"}}},
+		"func (w *watcher) restored(them []*watch, a tap.Answer) {\n", "func (w *watcher) restored(them []*watch, a tap.Answer) {\n\tfor _, on := range them {\n\t\ton.conn = a.Conn\n\t}\n"}}},
 	{"watches are restored as of the beginning of time", "I8, F31", "watcher.go", "TestVirtual_PredecessorsWatchRestored_IsGrantedByAList", []Swap{{
 		"RelativeZxid: w.mu.since", "RelativeZxid: 0 * w.mu.since"}}},
 	{"no re-check", "F30", "watcher.go", "TestVirtual_EventLost_IsGrantedByTheRecheck|TestVirtual_OwnEventLost_QueuesAgain", []Swap{{
@@ -135,14 +135,14 @@ var library = []mutant{
 	{"everybody lists in each session timeout", "F30, F40", "watcher.go", "TestVirtual_QuietWait_CostsOneReadANode", []Swap{{
 		"errors.Is(err, zk.ErrNoNode) {\n", "errors.Is(err, zk.ErrNoNode) || err == nil {\n"}}},
 	{"watches are not restored after a reconnect", "I1", "link.go", "TestLink_RestoredWatchesGoFirst|TestVirtual_RestoredWatches_GoFirst", []Swap{{
-		"range e.restore(l.mu.tap.zxids.Before()) {", "range e.restore(l.mu.tap.zxids.Before())[:0] {"}}},
-	{"an answer counts for another connection than its own", "I1, I3, F6", "tap.go", "TestRequest_IsAnswered_ClientSeesNothing", []Swap{{
-		"conn: t.seq, zxid: h.Zxid", "conn: t.seq + 1, zxid: h.Zxid"}}},
+		"range e.restore(l.mu.tap.Before()) {", "range e.restore(l.mu.tap.Before())[:0] {"}}},
+	{"an answer counts for another connection than its own", "I1, I3, F6", "internal/tap/tap.go", "TestRequest_IsAnswered_ClientSeesNothing", []Swap{{
+		"Conn: t.Seq, Zxid: h.Zxid", "Conn: t.Seq + 1, Zxid: h.Zxid"}}},
 	{"the predecessor is watched before our own node", "F31", "attempt.go", "TestVirtual_Waiter_WatchesItsOwnNodeFirst", []Swap{{
 		"if own, w, err = a.watch(e, c.node, w); err != nil {", "_, _ = e.watch(a.ctx, a.root.path+\"/\"+p.predecessor)\n\t\t\tif own, w, err = a.watch(e, c.node, w); err != nil {"}}},
 	{"a watch is registered when its request is answered", "I8, F30", "watcher.go", "TestVirtual_EventBehindTheAnswer_IsHeard", []Swap{
 		{"\t\tw.mu.watches[path] = on\n", ""},
-		{"func(a answer) { w.armed(on, a) })", "func(a answer) {\n\t\t\tgo func() {\n\t\t\t\tw.mu.Lock()\n\t\t\t\tw.mu.watches[on.path] = on\n\t\t\t\tw.mu.Unlock()\n\t\t\t\tw.armed(on, a)\n\t\t\t}()\n\t\t})"}}},
+		{"func(a tap.Answer) { w.armed(on, a) })", "func(a tap.Answer) {\n\t\t\tgo func() {\n\t\t\t\tw.mu.Lock()\n\t\t\t\tw.mu.watches[on.path] = on\n\t\t\t\tw.mu.Unlock()\n\t\t\t\tw.armed(on, a)\n\t\t\t}()\n\t\t})"}}},
 	{"everybody watches the first in the queue", "I8, F40", "queue.go", "TestPlaceOf|TestVirtual_Release_WakesOneWaiter", []Swap{{
 		"if ok, known := ahead(last, m); ok || !known {", "if ok, known := ahead(m, last); ok || !known {"}}},
 	{"everybody watches the whole root", "I8, F40", "watcher.go", "TestVirtual_Release_WakesOneWaiter", []Swap{
@@ -179,36 +179,36 @@ var library = []mutant{
 	// The lease.
 	{"any answered frame renews the lease", "I5, F12", "lease.go", "TestLease_QuorumLease|TestVirtual_HolderOnTheMinority_IsToldBeforeTheNextGrant", []Swap{{
 		"\tif l.mode.kind != quorumLease {\n\t\tl.extend(f.sent)\n", "\tif true {\n\t\tl.extend(f.sent)\n"}}},
-	{"a ping renews the lease when it is sent", "I5", "tap.go", "TestTap_PingsAreAnsweredInOrder", []Swap{{
+	{"a ping renews the lease when it is sent", "I5", "internal/tap/tap.go", "TestTap_PingsAreAnsweredInOrder", []Swap{{
 		"\tif xid == wire.XidPing {\n", "\tif xid == wire.XidPing {\n\t\tt.sink.answered(t, frame{x.at, x.at})\n"}}},
-	{"the lease starts when the answer comes", "I5", "tap.go", "TestTap_AnswersAreAnchoredAtTheirSending", []Swap{{
-		"\tt.sink.answered(t, frame{x.at, now})\n", "\tt.sink.answered(t, frame{now, now})\n"}}},
+	{"the lease starts when the answer comes", "I5", "internal/tap/tap.go", "TestTap_AnswersAreAnchoredAtTheirSending", []Swap{{
+		"\tt.sink.Answered(t, x.at, now)\n", "\tt.sink.Answered(t, now, now)\n"}}},
 	{"a quorum operation vouches for frames just before it", "I5, F12", "lease.go", "TestLease_QuorumLease", []Swap{{
-		"cutoff := sent.add(-l.mode.d)", "cutoff := sent"}}},
+		"cutoff := sent.Add(-l.mode.d)", "cutoff := sent"}}},
 	{"the last frame is taken, not the last but one", "I5", "lease.go", "TestLease_QuorumLease", []Swap{{
-		"base = max(base, l.frames[i-1].sent)", "base = max(base, l.frames[i].sent)"}}},
+		"base = max(base, l.exchanges[i-1].sent)", "base = max(base, l.exchanges[i].sent)"}}},
 	{"frames of an earlier connection count", "I5", "lease.go", "TestLease_PingLease", []Swap{{
-		"func (l *lease) answered(conn uint64, f frame) {\n\tif conn != l.conn {", "func (l *lease) answered(conn uint64, f frame) {\n\tif false {"}}},
+		"func (l *lease) answered(conn uint64, f exchange) {\n\tif conn != l.conn {", "func (l *lease) answered(conn uint64, f exchange) {\n\tif false {"}}},
 	{"a quorum operation on an earlier connection counts", "I5", "lease.go", "TestLease_QuorumLease", []Swap{{
 		"if conn != l.conn || l.mode.kind != quorumLease {", "if l.mode.kind != quorumLease {"}}},
 	{"a shorter session timeout does not count at once", "I5, F38", "lease.go", "TestLease_TimeoutChangesOnAttachingAgain", []Swap{{
 		"\tif shorter {\n", "\tif shorter && false {\n"}}},
 	{"no margin: told when the session ends", "I5", "lease.go", "TestLeaseMode_Worth", []Swap{{
 		"/clockRate) - leaseSlop\n", ")\n"}}},
-	{"events are a sign of life", "I5", "tap.go", "TestTap_EventsAreNoSignOfLife", []Swap{{
-		"\t\t\tt.sink.event(t, ev)\n", "\t\t\tt.sink.event(t, ev)\n\t\t\tt.sink.answered(t, frame{now, now})\n"}}},
-	{"a failed multi is a quorum operation", "I5", "tap.go", "TestTap_QuorumOperations", []Swap{{
+	{"events are a sign of life", "I5", "internal/tap/tap.go", "TestTap_EventsAreNoSignOfLife", []Swap{{
+		"\t\t\tt.sink.Event(t, ev)\n", "\t\t\tt.sink.Event(t, ev)\n\t\t\tt.sink.Answered(t, now, now)\n"}}},
+	{"a failed multi is a quorum operation", "I5", "internal/tap/tap.go", "TestTap_QuorumOperations", []Swap{{
 		"first.Int32() != int32(wire.OpError) && first.Err() == nil {", "first != nil {"}}},
-	{"an error code in a ping's answer is overlooked", "F39", "tap.go", "TestTap_PingWithAnErrorCode_IsRefusal|TestVirtual_PingRefused_IsLost", []Swap{{
-		"\tcase code != wire.OK:\n\t\tt.sink.refused", "\tcase false:\n\t\tt.sink.refused"}}},
-	{"SessionMoved is a sign of life", "I5", "tap.go", "TestTap_ErrorCodesAboutTheSession", []Swap{{
+	{"an error code in a ping's answer is overlooked", "F39", "internal/tap/tap.go", "TestTap_PingWithAnErrorCode_IsRefusal|TestVirtual_PingRefused_IsLost", []Swap{{
+		"\tcase code != wire.OK:\n\t\tt.sink.Refused", "\tcase false:\n\t\tt.sink.Refused"}}},
+	{"SessionMoved is a sign of life", "I5", "internal/tap/tap.go", "TestTap_ErrorCodesAboutTheSession", []Swap{{
 		"\tcase h.Err == wire.SessionMoved:\n\t\treturn", "\tcase h.Err == wire.SessionMoved:\n\t\tt.sink.answered(t, frame{x.at, now})\n\t\treturn"}}},
-	{"the clock is the wall clock", "I5, F20", "clock.go", "TestClock_IgnoresTheWallClock", []Swap{{
+	{"the clock is the wall clock", "I5, F20", "internal/clock/clock.go", "TestClock_IgnoresTheWallClock", []Swap{{
 		"d := time.Since(c.start)", "d := time.Now().Round(0).Sub(c.start.Round(0))"}}},
-	{"the boot time and the wall clock are read apart", "I5, F20", "clock.go", "TestSinceBoot_ClockStep", []Swap{{
+	{"the boot time and the wall clock are read apart", "I5, F20", "internal/clock/clock.go", "TestSinceBoot_ClockStep", []Swap{{
 		"\t\tif before == after {\n", "\t\tif after = before; before == after {\n"}}},
-	{"the clock stands still in suspend", "I5, F21", "clock.go", "TestClock_CountsSuspend|TestVirtual_Suspend_IsLostAtTheFirstLook", []Swap{{
-		"instant(d + c.suspended() - c.suspended0)", "instant(d)"}}},
+	{"the clock stands still in suspend", "I5, F21", "internal/clock/clock.go", "TestClock_CountsSuspend|TestVirtual_Suspend_IsLostAtTheFirstLook", []Swap{{
+		"Instant(d + c.suspended() - c.suspended0)", "Instant(d)"}}},
 	{"heartbeats pile up", "I5, I7", "era.go", "TestVirtual_HeartbeatNotAnswered_IsTheOnlyOne", []Swap{{
 		"\tif e.mu.beating == conn {\n\t\te.mu.Unlock()\n\t\treturn false\n\t}\n", ""}}},
 	{"what the heartbeat finds deleted goes on being held", "F24", "era.go", "TestVirtual_NodeDeleted_TheHeartbeatTells", []Swap{{
@@ -220,7 +220,7 @@ var library = []mutant{
 	{"the node of a hold that ended without its session is left", "I4, F43", "era.go", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds|TestVirtual_EndOnSuspend_IsToldAtOnce", []Swap{{
 		"\tcase told:\n", "\tcase told && false:\n"}}},
 	{"a late answer brings a lease back that had ended", "I5, F18", "era.go", "TestVirtual_AnswerAfterTheLeasesEnd_RenewsNothing", []Swap{{
-		"\te.look(e.clock.now())\n\te.mu.Lock()\n\tdefer e.mu.Unlock()\n\tif !e.isOver() {\n", "\te.mu.Lock()\n\tdefer e.mu.Unlock()\n\tif !e.isOver() {\n"}}},
+		"\te.look(e.clock.Now())\n\te.mu.Lock()\n\tdefer e.mu.Unlock()\n\tif !e.isOver() {\n", "\te.mu.Lock()\n\tdefer e.mu.Unlock()\n\tif !e.isOver() {\n"}}},
 
 	// Being told.
 	{"Err looks at a flag, not at the clock", "I5, F18", "hold.go", "TestVirtual_Suspend_IsLostAtTheFirstLook", []Swap{{
@@ -228,7 +228,7 @@ var library = []mutant{
 	{"Release looks at a flag, not at the clock", "I5, F18", "hold.go", "TestVirtual_Suspend_ReleaseSaysLost", []Swap{{
 		"\th.d.look()\n\tleaseEnd :=", "\tleaseEnd :="}}},
 	{"Release waits an outage out", "I6, R66, F44", "hold.go", "TestVirtual_ServersDead_ReleaseEndsWithTheLease|TestVirtual_ReleaseNotConfirmed_GoesOnInTheBackground", []Swap{{
-		"end, ended := max(leaseEnd, clock.now().add(grace)),", "end, ended := leaseEnd.add(24*time.Hour),"}}},
+		"end, ended := max(leaseEnd, clk.Now().Add(grace)),", "end, ended := leaseEnd.Add(24*time.Hour),"}}},
 	{"Release waits by a timer that sleeps with the machine", "I6, F21", "hold.go", "TestVirtual_SuspendDuringRelease_EndsSoonAfter", []Swap{{
 		"time.NewTimer(min(left, look))", "time.NewTimer(max(left, look))"}}},
 	{"a session that ends during a Release is a loss", "R70", "hold.go", "TestVirtual_ServersDead_ReleaseEndsWithTheLease|TestVirtual_ReleaseWhileAnotherHoldIsLost_IsNoLoss", []Swap{{
@@ -240,34 +240,34 @@ var library = []mutant{
 	{"SessionExpired is taken for a reconnect", "I5, F8", "link.go", "TestVirtual_SessionExpires_IsToldAtOnce", []Swap{{
 		"l.dials.hosts.forgive()\n", "l.dials.hosts.forgive()\n\t\told = nil\n"}}},
 	{"a new session id is taken for a reconnect", "I5, F37", "link.go", "TestLink_AnotherSessionID_IsAnExpiry", []Swap{{
-		"case old == nil || old.id != r.sessionID:", "case old == nil:"}}},
-	{"a session that was given up keeps the client from older servers", "F23", "tap.go", "TestVirtual_ServerRestartsOlder_LostAtTheDeadline", []Swap{{
-		"case attach:\n\t\tt.zxids", "case attach, endIt:\n\t\tt.zxids"}, {
-		"case askAfter, endIt:\n", "case askAfter:\n"}}},
+		"case old == nil || old.id != r.SessionID:", "case old == nil:"}}},
+	{"a session that was given up keeps the client from older servers", "F23", "internal/tap/tap.go", "TestVirtual_ServerRestartsOlder_LostAtTheDeadline", []Swap{{
+		"case Attach:\n\t\tt.zxids", "case Attach, EndIt:\n\t\tt.zxids"}, {
+		"case AskAfter, EndIt:\n", "case AskAfter:\n"}}},
 	{"nobody asks after a session that should be over", "F23, I6", "link.go", "TestVirtual_ServerRestartsOlder_WaiterQueuesAgain", []Swap{{
-		"case e.overdue(l.clock.now(), askedAfter):", "case false && e.overdue(l.clock.now(), askedAfter):"}}},
+		"case e.overdue(l.clock.Now(), askedAfter):", "case false && e.overdue(l.clock.Now(), askedAfter):"}}},
 	{"asking after a session ends it", "I8, F22", "link.go", "TestVirtual_ServerAwayForLong_WaiterKeepsItsPlace", []Swap{{
-		"\t\treturn askAfter\n", "\t\treturn endIt\n"}}},
-	{"who asks after a session goes on in it", "F23", "tap.go", "TestTap_AskAfterASession", []Swap{{
-		"if t.approach == askAfter && r.sessionID != 0 {", "if false {"}}},
+		"\t\treturn tap.AskAfter\n", "\t\treturn tap.EndIt\n"}}},
+	{"who asks after a session goes on in it", "F23", "internal/tap/tap.go", "TestTap_AskAfterASession", []Swap{{
+		"if t.approach == AskAfter && r.SessionID != 0 {", "if false {"}}},
 	{"a session that was given up is taken up again", "I5", "link.go", "TestLink_GivenUpSession_IsRefused", []Swap{{
 		"case old.isOver(): // given up", "case false: // given up"}}},
 	{"the lease ends and the ZooKeeper session does not", "I5, R41, R65", "link.go", "TestLink_GivenUpSession_IsEnded|TestVirtual_LeaseEnds_SessionIsEndedAtTheServers", []Swap{{
-		"\tcase e.isOver():\n\t\treturn endIt\n", ""}}},
+		"\tcase e.isOver():\n\t\treturn tap.EndIt\n", ""}}},
 	{"a given-up session is touched for ever", "R65", "link.go", "TestLink_GivenUpSession_IsEnded|TestVirtual_GivenUpSession_ServersHangUp_IsLeftToExpire", []Swap{{
 		"case e.isOver() && e.leftToExpire():", "case false && e.leftToExpire():"}}},
-	{"a given-up session is ended without credentials", "R65, F42", "tap.go", "TestTap_GivenUpSession_IsEndedAndTheClientToldSo", []Swap{{
-		"\tfor _, c := range t.sink.credentials() {\n\t\tout = append(out, authFrame(c)...)\n\t}\n\tif _, err", "\tif _, err"}}},
-	{"a refusal to end a session is not taken for an answer", "R65, F42", "tap.go", "TestTap_GivenUpSession_IsEndedAndTheClientToldSo", []Swap{{
+	{"a given-up session is ended without credentials", "R65, F42", "internal/tap/tap.go", "TestTap_GivenUpSession_IsEndedAndTheClientToldSo", []Swap{{
+		"\tfor _, c := range t.sink.Credentials() {\n\t\tout = append(out, authFrame(c)...)\n\t}\n\tif _, err", "\tif _, err"}}},
+	{"a refusal to end a session is not taken for an answer", "R65, F42", "internal/tap/tap.go", "TestTap_GivenUpSession_IsEndedAndTheClientToldSo", []Swap{{
 		"case h.Err != wire.OK && (h.Xid == xidClose || h.Xid == wire.XidAuth):", "case false:"}}},
-	{"any answer is taken for the end of the session", "R65", "tap.go", "TestTap_GivenUpSession_IsEndedAndTheClientToldSo", []Swap{{
+	{"any answer is taken for the end of the session", "R65", "internal/tap/tap.go", "TestTap_GivenUpSession_IsEndedAndTheClientToldSo", []Swap{{
 		"case h.Xid == xidClose:", "case h.Xid != 0:"}}},
-	{"what is in the socket of a given-up session arrives later", "R65", "tap.go", "TestVirtual_GivenUpConnection_NothingArrivesLater", []Swap{{
+	{"what is in the socket of a given-up session arrives later", "R65", "internal/tap/tap.go", "TestVirtual_GivenUpConnection_NothingArrivesLater", []Swap{{
 		"_ = l.SetLinger(0)", "_ = l"}}},
 	{"a silent server is never left", "F41, I5", "session.go", "TestVirtual_FollowerGoesDark_NoHoldIsLost", []Swap{{
 		"\t\t\tif now >= ends {", "\t\t\tif false {"}}},
 	{"a silent server is left when its bytes arrive", "F16", "silence.go", "TestSilenceEnds", []Swap{{
-		"return max(heard.add(beats*limit), asked.add((beats-1)*limit))", "return asked.add((beats-1)*limit)"}}},
+		"return max(heard.Add(beats*limit), asked.Add((beats-1)*limit))", "return asked.Add((beats-1)*limit)"}}},
 	{"servers that are all slow are left again and again", "F16, R50", "session.go", "TestVirtual_AllServersSlow_AreNotLeftAgainAndAgain", []Swap{{
 		"\t\t\t\tdoubled++\n", ""}}},
 	{"the only server is left", "F41", "session.go", "TestVirtual_OneServer_IsNotLeft", []Swap{{
@@ -275,11 +275,11 @@ var library = []mutant{
 	{"a dark server is dialled for as long as may be", "F41", "dial.go", "TestVirtual_TwoServersGoDark_NoHoldIsLost", []Swap{{
 		"to.quick = beat << min(d.hosts.lap(), 10)", "to.quick = beat << 10"}}},
 	{"a pause of the process is taken for a server's silence", "F18, F41", "session.go", "TestVirtual_PausedProcess_DoesNotLeaveItsServer", []Swap{{
-		"if now.sub(ends) > lateLook && doubted != ends {", "if doubted < 0 {"}}},
+		"if now.Sub(ends) > lateLook && doubted != ends {", "if doubted < 0 {"}}},
 	{"a longer timeout of a later server counts", "F45, I5", "lease.go", "TestLease_TimeoutChangesOnAttachingAgain", []Swap{{
 		"if newSession || shorter {", "if true {"}}},
 	{"the connection that reassures falsely is kept", "F12, R41", "link.go", "TestVirtual_NoQuorum_IsLostAndLeft", []Swap{{
-		"\tif t != nil {\n\t\tt.cut()\n\t}\n", "\t_ = t\n"}}},
+		"\tif t != nil {\n\t\tt.Cut()\n\t}\n", "\t_ = t\n"}}},
 	{"Lost is told twice", "R40", "state.go", "TestStateMachine_Next|TestStateMachine_RandomEvents_LostOncePerSession", []Swap{{
 		"&& m.state != Lost &&", "&&"}}},
 	{"a suspension ends no hold, although it should", "I5", "link.go", "TestVirtual_EndOnSuspend_IsToldAtOnce", []Swap{{
@@ -321,27 +321,27 @@ var library = []mutant{
 
 	// The connection.
 	// Requests of ours, between the client's.
-	{"what was handed to the network was never sent", "I2, F3", "tap.go", "TestRequest_Fates|TestVirtual_CreateLost_IsAdopted", []Swap{{
+	{"what was handed to the network was never sent", "I2, F3", "internal/tap/tap.go", "TestRequest_Fates|TestVirtual_CreateLost_IsAdopted", []Swap{{
 		"\t\tif r.written {\n", "\t\tif false {\n"}}},
-	{"a request goes after the end of the session was asked for", "I4", "tap.go", "TestRequest_NotBeforeTheHandshake_NotAfterTheEnd", []Swap{{
+	{"a request goes after the end of the session was asked for", "I4", "internal/tap/tap.go", "TestRequest_NotBeforeTheHandshake_NotAfterTheEnd", []Swap{{
 		"!t.mu.shaken || t.mu.closing || t.mu.closed", "!t.mu.shaken || t.mu.closed"}}},
-	{"an answer that nobody asked for is overlooked", "F39", "tap.go", "TestRequest_AnswerToNothing_EndsTheConnection", []Swap{{
+	{"an answer that nobody asked for is overlooked", "F39", "internal/tap/tap.go", "TestRequest_AnswerToNothing_EndsTheConnection", []Swap{{
 		"case !asked && isOurs(h.Xid):", "case false:"}}},
-	{"any number of requests is unanswered", "I7", "tap.go", "TestRequest_Bounded", []Swap{{
+	{"any number of requests is unanswered", "I7", "internal/tap/tap.go", "TestRequest_Bounded", []Swap{{
 		"return l.frames == 0 || ", "return true || l.frames == 0 || "}}},
-	{"the heartbeat waits for room", "I5", "tap.go", "TestRequest_Bounded", []Swap{{
-		"if !r.urgent && (len(t.mu.waiting)", "if (len(t.mu.waiting)"}}},
-	{"the last zxid does not count our replies", "F31", "tap.go", "TestRequest_IsAnswered_ClientSeesNothing", []Swap{{
+	{"the heartbeat waits for room", "I5", "internal/tap/tap.go", "TestRequest_Bounded", []Swap{{
+		"if !r.Urgent && (len(t.mu.waiting)", "if (len(t.mu.waiting)"}}},
+	{"the last zxid does not count our replies", "F31", "internal/tap/tap.go", "TestRequest_IsAnswered_ClientSeesNothing", []Swap{{
 		"\t\tt.zxids.Hidden(h.Zxid)\n", ""}}},
-	{"answers that the client does not see do not count for its patience", "F16", "tap.go", "TestVirtual_ManyAnswers_KeepTheConnection", []Swap{{
+	{"answers that the client does not see do not count for its patience", "F16", "internal/tap/tap.go", "TestVirtual_ManyAnswers_KeepTheConnection", []Swap{{
 		"err = t.beenPatient()", "err = nil"}}},
-	{"a server that answers only what the client does not see is kept", "I7", "tap.go", "TestVirtual_OnlyOursAnswered_IsLeft", []Swap{{
+	{"a server that answers only what the client does not see is kept", "I7", "internal/tap/tap.go", "TestVirtual_OnlyOursAnswered_IsLeft", []Swap{{
 		"\tif !served {\n", "\tif !served && false {\n"}}},
 	{"a loss that comes late ends a hold on another node", "I4", "lockdata.go", "TestLockTable_LostHoldIsNotReentered", []Swap{{
 		"if d.node != node || d.lost != nil", "if d.lost != nil"}}},
 	{"the next dial does not know of the end of the connection before", "I3, I8", "link.go", "TestLink_NextDial_KnowsOfTheEnd", []Swap{{
-		"\t\tl.disconnected(old) //", "\t\t//"}}},
-	{"a session timeout of nothing is taken", "I6", "tap.go", "TestTap_Handshake_NoTimeout", []Swap{{
+		"\t\tl.Disconnected(old) //", "\t\t//"}}},
+	{"a session timeout of nothing is taken", "I6", "internal/tap/tap.go", "TestTap_Handshake_NoTimeout", []Swap{{
 		"if w.SessionID != 0 && w.Timeout <= 0 {", "if false {"}}},
 	{"the end of a connection is told before its beginning", "I5", "link.go", "TestLink_EndsWhileAttaching", []Swap{{
 		"\tl.stepLocked(stateEvent{kind: attached, session: e.id})\n\tl.dials", "\tl.dials"}, {
@@ -351,24 +351,24 @@ var library = []mutant{
 	{"xids start again on each connection", "I2, F2", "link.go", "TestVirtual_Xids_GoOn", []Swap{{
 		"&l.xids,", "new(xids),"}}},
 
-	{"no cap on the handshake", "I6, F17", "tap.go", "TestTap_Handshake_IsCapped", []Swap{{
+	{"no cap on the handshake", "I6, F17", "internal/tap/tap.go", "TestTap_Handshake_IsCapped", []Swap{{
 		"if !t.isShaken() && (d.IsZero() || d.After(t.deadline)) {", "if false {"}}},
 	{"requests go before the credentials", "F27", "link.go", "TestLink_CredentialsGoFirst", []Swap{{
 		"|| !l.mu.authed ||", "||"}}},
-	{"the first answer to credentials is enough", "F27", "tap.go", "TestTap_Credentials", []Swap{{
+	{"the first answer to credentials is enough", "F27", "internal/tap/tap.go", "TestTap_Credentials", []Swap{{
 		"last := t.mu.auths == 0", "last := t.mu.auths >= 0"}}},
 	{"credentials lie open in the Session", "R71", "options.go", "TestPrinting_NoSecret|TestPrinting_NothingToFind", []Swap{{
 		"\tauth          []credential\n", "\tauth          []credential\n\topen          []byte\n"}, {
 		"o.auth = append(o.auth, credential{scheme, newSecret(auth)})", "o.open, o.auth = auth, append(o.auth, credential{scheme, newSecret(auth)})"}}},
 	{"the password of the ZooKeeper session lies open", "R71", "era.go", "TestPrinting_NothingToFind", []Swap{{
 		"\tpassword secret\n", "\tpassword secret\n\topen     []byte\n"}, {
-		"password: r.password}\n", "password: r.password, open: r.password.reveal()}\n"}}},
+		"password: newSecret(r.Password)}\n", "password: newSecret(r.Password), open: r.Password}\n"}}},
 	{"a Session is printed by its fields", "R71", "session.go", "TestPrinting_Says", []Swap{{
 		"func (s *Session) Format(", "func (s *Session) format("}}},
 	{"a connection string with a password is quoted", "R71", "session.go", "TestPrinting_NoSecret|TestPrinting_NothingToFind", []Swap{{
 		"\t\tservers = \"\"\n", "\t\t_ = servers\n"}}},
 	{"a server that drops us at once is dialled at once", "R50", "dial.go", "TestHosts_DroppedAtOnce_Pauses", []Swap{{
-		"pause = pause || h.clock.now().sub(h.mu.connected) < time.Second\n", ""}}},
+		"pause = pause || h.clock.Now().Sub(h.mu.connected) < time.Second\n", ""}}},
 	{"the key to a session that was given up is handed out", "R65", "sessionkey.go", "TestVirtual_SessionKey_GivenUp_IsNone", []Swap{{
 		"if e == nil || e.isOver() {", "if e == nil {"}}},
 }

@@ -28,18 +28,36 @@ var root = filepath.Join("..", "..")
 func (m mutant) path() string        { return filepath.Join(root, m.file) }
 func (m mutant) testNames() []string { return strings.Split(m.tests, "|") }
 
-// Every mutant still fits the code, is still Go, and its tests are there.
-func TestMutants_FitTheCode(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(root, "*_test.go"))
-	require.NoError(t, err)
-	tests := map[string]bool{}
-	for _, file := range files {
-		source, err := os.ReadFile(file)
+// testsByPackage are the tests that there are, and in which package: that of the library, or one that it is made of.
+func testsByPackage(t *testing.T) map[string]string {
+	t.Helper()
+	packages := map[string]string{}
+	for _, dir := range []string{".", "internal/tap", "internal/clock"} {
+		files, err := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
 		require.NoError(t, err)
-		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(string(source), -1) {
-			tests[m[1]] = true
+		for _, file := range files {
+			source, err := os.ReadFile(file)
+			require.NoError(t, err)
+			for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(string(source), -1) {
+				packages[m[1]] = dir
+			}
 		}
 	}
+	return packages
+}
+
+// where groups a mutant's tests by their packages.
+func (m mutant) where(packages map[string]string) map[string][]string {
+	tests := map[string][]string{}
+	for _, name := range m.testNames() {
+		tests[packages[name]] = append(tests[packages[name]], name)
+	}
+	return tests
+}
+
+// Every mutant still fits the code, is still Go, and its tests are there.
+func TestMutants_FitTheCode(t *testing.T) {
+	tests := testsByPackage(t)
 	names := map[string]bool{}
 	for _, m := range library {
 		require.False(t, names[m.name], "two mutants are called %q", m.name)
@@ -47,7 +65,7 @@ func TestMutants_FitTheCode(t *testing.T) {
 		_, err := parser.ParseFile(token.NewFileSet(), m.file, Mutate(t, m.path(), m.swaps...), parser.SkipObjectResolution)
 		require.NoError(t, err, m.name)
 		for _, name := range m.testNames() {
-			require.True(t, tests[name], "%q: there is no %s", m.name, name)
+			require.Contains(t, tests, name, "%q: there is no %s", m.name, name)
 		}
 	}
 }
@@ -94,27 +112,38 @@ func TestMutants_AllCaught(t *testing.T) {
 	if os.Getenv("ZKLOCK_MUTANTS") != "1" {
 		t.Skip("mutants are planted only with ZKLOCK_MUTANTS=1")
 	}
-	sound := compile(t)
+	packages := testsByPackage(t)
+	sound := map[string]string{}
+	for _, dir := range packages {
+		if sound[dir] == "" {
+			sound[dir] = compile(t, dir)
+		}
+	}
 	caught := make([]catch, len(library))
 	start := time.Now()
 	t.Run("each", func(t *testing.T) {
 		for i, m := range library {
 			t.Run(m.name, func(t *testing.T) {
 				t.Parallel()
-				passed := run(t, sound, m)
-				for _, name := range m.testNames() {
-					require.Contains(t, passed, "--- PASS: "+name+" ", "%s does not pass on the library as it is:\n%s", name, passed)
-				}
+				overlay := Overlay(t, m.path(), Mutate(t, m.path(), m.swaps...))
+				for dir, tests := range m.where(packages) {
+					passed := run(t, sound[dir], dir, tests)
+					for _, name := range tests {
+						require.Contains(t, passed, "--- PASS: "+name+" ", "%s does not pass on the library as it is:\n%s", name, passed)
+					}
 
-				began := time.Now()
-				mutated := compile(t, "-overlay", Overlay(t, m.path(), Mutate(t, m.path(), m.swaps...)))
-				built := time.Now()
-				failed := run(t, mutated, m)
-				for _, name := range m.testNames() {
-					require.Contains(t, failed, "--- FAIL: "+name+" ", "%s did not find the mutant:\n%s", name, failed)
+					began := time.Now()
+					mutated := compile(t, dir, "-overlay", overlay)
+					built := time.Now()
+					failed := run(t, mutated, dir, tests)
+					for _, name := range tests {
+						require.Contains(t, failed, "--- FAIL: "+name+" ", "%s did not find the mutant:\n%s", name, failed)
+					}
+					caught[i].first = firstFailure(failed)
+					caught[i].build += built.Sub(began)
+					caught[i].test += time.Since(built)
+					require.NoError(t, os.Remove(mutated))
 				}
-				caught[i] = catch{firstFailure(failed), built.Sub(began), time.Since(built)}
-				require.NoError(t, os.Remove(mutated))
 			})
 		}
 	})
@@ -133,26 +162,26 @@ func TestMutants_AllCaught(t *testing.T) {
 	t.Logf("%d of %d mutants caught in %.0f s", n, len(library), time.Since(start).Seconds())
 }
 
-// compile builds the tests of the library, as fast as that goes. What does not compile finds nothing.
-func compile(t *testing.T, args ...string) string {
+// compile builds the tests of a package, as fast as that goes. What does not compile finds nothing.
+func compile(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "zklock.test")
-	cmd := exec.Command("go", append(append([]string{"test", "-c", "-o", binary, "-gcflags=-l", "-ldflags=-s -w"}, args...), ".")...)
+	cmd := exec.Command("go", append(append([]string{"test", "-c", "-o", binary, "-gcflags=-l", "-ldflags=-s -w"}, args...), "./"+dir)...)
 	cmd.Dir = root
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "this does not compile:\n%s", out)
 	return binary
 }
 
-// run runs a mutant's tests and returns what they print. A test that hangs has failed in no way that counts. The slowest
+// run runs tests of a package and returns what they print. A test that hangs has failed in no way that counts. The slowest
 // takes seconds, but of a processor that it may not have for minutes: in CI this has the lowest priority, beside
 // whatever else the machine does.
-func run(t *testing.T, binary string, m mutant) string {
+func run(t *testing.T, binary, dir string, tests []string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, "-test.v", "-test.timeout=20m", "-test.run", "^("+m.tests+")$")
-	cmd.Dir = root
+	cmd := exec.CommandContext(ctx, binary, "-test.v", "-test.timeout=20m", "-test.run", "^("+strings.Join(tests, "|")+")$")
+	cmd.Dir = filepath.Join(root, dir)
 	out, err := cmd.CombinedOutput()
 	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) {
 		require.NoError(t, err)

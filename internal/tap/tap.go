@@ -1,4 +1,5 @@
-package zklock
+// Package tap is the connection that the ZooKeeper client talks through, and what is sent over it between the client's frames.
+package tap
 
 import (
 	"cmp"
@@ -9,111 +10,112 @@ import (
 	"sync"
 	"time"
 
+	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/lastzxid"
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// tapSink is who a tap reports to. Its methods are called on the ZooKeeper client's goroutines, in the order of the
+// Sink is who a tap reports to. Its methods are called on the ZooKeeper client's goroutines, in the order of the
 // frames in each direction: they must not block and must not call the client.
-type tapSink interface {
-	// connecting says what is to become of the client's connect request for a session.
-	connecting(t *tap, session int64) approach
-	// found reports that the session that was asked after is there.
-	found(t *tap)
-	// ended reports what a server said of the end of a session, hungUp that it closed the connection instead.
-	ended(t *tap, outcome string)
-	hungUp(t *tap)
-	// connected reports the connect response. An error refuses the connection.
-	connected(t *tap, r connectResponse, exchange frame) error
-	// credentials are sent first on every connection, before the client's own requests.
-	credentials() []credential
-	// authenticated reports that the server answered the last of them, or refused one.
-	authenticated(t *tap, err error)
-	// event reports that a watch of ours or of the client's has fired.
-	event(t *tap, ev wire.WatcherEvent)
-	// answered reports an answer that shows that the server serves this session.
-	answered(t *tap, f frame)
-	// quorum reports that an operation sent at that time succeeded, which takes the leader and a majority.
-	quorum(t *tap, sent instant)
-	// refused reports an error code that says that the session is over, or in trouble.
-	refused(t *tap, err error)
-	// flush calls writeOut, on a goroutine that may wait.
-	flush(t *tap)
-	// disconnected reports, once, that nothing more comes from this connection.
-	disconnected(t *tap)
+type Sink interface {
+	// Connecting says what is to become of the client's connect request for a session.
+	Connecting(t *Tap, session int64) Approach
+	// Found reports that the session that was asked after is there.
+	Found(t *Tap)
+	// Ended reports what a server said of the end of a session, hungUp that it closed the connection instead.
+	Ended(t *Tap, outcome string)
+	HungUp(t *Tap)
+	// Connected reports the connect response. An error refuses the connection.
+	Connected(t *Tap, r Response, sent, answered clock.Instant) error
+	// Credentials are sent first on every connection, before the client's own requests.
+	Credentials() []wire.AuthRequest
+	// Authenticated reports that the server took the last of them (OK), or refused one.
+	Authenticated(t *Tap, code wire.Code)
+	// Event reports that a watch of ours or of the client's has fired.
+	Event(t *Tap, ev wire.WatcherEvent)
+	// Answered reports an answer that shows that the server serves this session.
+	Answered(t *Tap, sent, at clock.Instant)
+	// Quorum reports that an operation sent at that time succeeded, which takes the leader and a majority.
+	Quorum(t *Tap, sent clock.Instant)
+	// Refused reports an error code that says that the session is over, or in trouble: in the answer to op.
+	Refused(t *Tap, op wire.Op, code wire.Code)
+	// Flush calls WriteOut, on a goroutine that may wait.
+	Flush(t *Tap)
+	// Disconnected reports, once, that nothing more comes from this connection.
+	Disconnected(t *Tap)
 }
 
-// approach is what the tap makes of the client's connect request.
-type approach int
+// Approach is what the tap makes of the client's connect request.
+type Approach int
 
 const (
-	attach      approach = iota // pass it on
-	askAfter                    // ask whether the session is there, as a client that has seen nothing, and go no further if it is
-	endIt                       // end the session, which we have given up, and tell the client that it expired
-	sayItsEnded                 // tell the client that it expired, and the server nothing
+	Attach      Approach = iota // pass it on
+	AskAfter                    // ask whether the session is there, as a client that has seen nothing, and go no further if it is
+	EndIt                       // end the session, which we have given up, and tell the client that it expired
+	SayItsEnded                 // tell the client that it expired, and the server nothing
 )
 
-// connectResponse is the server's answer to the first frame of a connection; a session id of 0 says "expired".
-type connectResponse struct {
-	timeout   time.Duration
-	sessionID int64
-	password  secret
+// Response is the server's answer to the first frame of a connection; a session id of 0 says "expired".
+type Response struct {
+	Timeout   time.Duration
+	SessionID int64
+	Password  []byte
 }
 
-// tap is the connection the ZooKeeper client talks through. It passes the client's frames on, and sends requests of ours
+// Tap is the connection the ZooKeeper client talks through. It passes the client's frames on, and sends requests of ours
 // between them, whose replies the client never sees. It notes what was sent when, what was answered, which session and
 // timeout; it adds the credentials after the handshake, caps the handshake's time, for which the client itself has no useful
 // limit, keeps the last zxid in the client's place, and answers the connect request of a session that was given up.
 //
 // The client writes a whole frame at a time, on one goroutine, and reads on another. Whoever finds nobody writing writes
 // for all: the client for itself, a goroutine of the Session's for us.
-type tap struct {
+type Tap struct {
 	net.Conn
 	raw      net.Conn // the same without TLS
-	sink     tapSink
-	clock    *clock
+	sink     Sink
+	clock    *clock.Clock
 	zxids    *lastzxid.Conn
-	xids     *xids
-	seq      uint64    // which connection of the Session this is
+	xids     *Xids
+	Seq      uint64    // which connection of the Session this is
 	deadline time.Time // until when the handshake must be done
 
 	// Of the goroutine that reads; before the handshake is done, the client has one for both.
 	in       wire.Stream
 	toClient []byte // of the last frame, what the client has not read
-	approach approach
+	approach Approach
 
 	out wire.Stream // what the client wrote, of the goroutine that writes
 
 	mu struct {
 		sync.Mutex
-		opened      bool    // the connect request is out
-		connectSent instant // when
-		shaken      bool    // the connect response is in
-		closing     bool    // the client has asked for the end of the session: nothing goes after that
+		opened      bool          // the connect request is out
+		connectSent clock.Instant // when
+		shaken      bool          // the connect response is in
+		closing     bool          // the client has asked for the end of the session: nothing goes after that
 		closed      bool
 		auths       int           // credentials not answered yet
 		patience    time.Duration // how long a write may take, and the client waits for a frame
 
 		pending map[int32]exchange // unanswered, by xid
-		pings   []instant          // pings share an xid and are answered in order
-		waiting []*request         // of ours, for room
+		pings   []clock.Instant    // pings share an xid and are answered in order
+		waiting []*Request         // of ours, for room
 		ours    load               // of ours, unanswered
 		unsent  []byte             // whole frames, to be written
 		written []byte             // an empty buffer, for the next
-		leaving []*request         // of ours in unsent
+		leaving []*Request         // of ours in unsent
 		writing bool               // somebody writes
 
-		heard  instant       // when bytes last came
+		heard  clock.Instant // when bytes last came
 		prompt time.Duration // the shortest time that an answer took; 0 if there was none
-		asked  instant       // when a request was last sent with none before it unanswered
+		asked  clock.Instant // when a request was last sent with none before it unanswered
 	}
 }
 
 // exchange is a request that is not answered yet.
 type exchange struct {
 	op   wire.Op
-	at   instant
-	ours *request // nil if it is the client's
+	at   clock.Instant
+	ours *Request // nil if it is the client's
 }
 
 // load is what a number of requests put on the server and the network.
@@ -129,12 +131,14 @@ func (l load) hasRoom(bytes int) bool {
 	return l.frames == 0 || l.frames < mostFrames && l.bytes+bytes <= mostBytes
 }
 
-// maxReply is the longest frame that a server's answer may be, as for the client.
-const maxReply = 64 << 20
+// MaxReply is the longest frame that a server's answer may be, as for the client.
+const MaxReply = 64 << 20
 
-func newTap(c, raw net.Conn, sink tapSink, clk *clock, zxids *lastzxid.Conn, xids *xids, seq uint64, handshakeDeadline time.Time) *tap {
-	t := &tap{Conn: c, raw: raw, sink: sink, clock: clk, zxids: zxids, xids: xids, seq: seq, deadline: handshakeDeadline}
-	t.in.Limit = maxReply
+// New returns the tap of a connection that has just been made; raw is the same without TLS. The sink hears of all that happens.
+// Seq is the number of the connection in its Session. The handshake must be done by its deadline.
+func New(c, raw net.Conn, sink Sink, clk *clock.Clock, zxids *lastzxid.Conn, xids *Xids, seq uint64, handshakeDeadline time.Time) *Tap {
+	t := &Tap{Conn: c, raw: raw, sink: sink, clock: clk, zxids: zxids, xids: xids, Seq: seq, deadline: handshakeDeadline}
+	t.in.Limit = MaxReply
 	t.mu.patience = time.Until(handshakeDeadline)
 	t.mu.pending = make(map[int32]exchange)
 	if l, ok := raw.(interface{ SetLinger(sec int) error }); ok {
@@ -146,14 +150,17 @@ func newTap(c, raw net.Conn, sink tapSink, clk *clock, zxids *lastzxid.Conn, xid
 	return t
 }
 
-func (t *tap) isShaken() bool {
+// Before returns the last zxid that was seen when the connection was opened.
+func (t *Tap) Before() int64 { return t.zxids.Before() }
+
+func (t *Tap) isShaken() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.mu.shaken
 }
 
 // SetReadDeadline keeps the client from waiting for the handshake longer than we allow.
-func (t *tap) SetReadDeadline(d time.Time) error {
+func (t *Tap) SetReadDeadline(d time.Time) error {
 	if !t.isShaken() && (d.IsZero() || d.After(t.deadline)) {
 		d = t.deadline
 	}
@@ -161,7 +168,7 @@ func (t *tap) SetReadDeadline(d time.Time) error {
 }
 
 // SetWriteDeadline does nothing: the tap has limits of its own, and the client would take them away after each frame.
-func (t *tap) SetWriteDeadline(time.Time) error { return nil }
+func (t *Tap) SetWriteDeadline(time.Time) error { return nil }
 
 // Write takes frames of the client's. Their time is noted before they go out: a lease is anchored at send times, and too
 // early is the safe side.
@@ -170,8 +177,8 @@ func (t *tap) SetWriteDeadline(time.Time) error { return nil }
 // once for the failed write and once more when it clears away what the connection left unanswered; a request that was
 // made while the client was closed has then been answered three times, into a channel with room for two and with nobody
 // at its other end. The client stands still for ever, and Close with it (I6).
-func (t *tap) Write(p []byte) (int, error) {
-	at := t.clock.now()
+func (t *Tap) Write(p []byte) (int, error) {
+	at := t.clock.Now()
 	t.out.Add(p)
 	for {
 		f, err := t.out.Next()
@@ -183,24 +190,24 @@ func (t *tap) Write(p []byte) (int, error) {
 			err = t.open(f, at)
 		default:
 			if t.pass(f, at) {
-				t.writeOut()
+				t.WriteOut()
 			}
 		}
 		if err != nil {
-			t.cut()
+			t.Cut()
 			return len(p), nil
 		}
 	}
 }
 
-func (t *tap) opened() bool {
+func (t *Tap) opened() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.mu.opened
 }
 
 // pass puts a frame of the client's among what is to be written, and says whether the caller is to write.
-func (t *tap) pass(f []byte, at instant) (write bool) {
+func (t *Tap) pass(f []byte, at clock.Instant) (write bool) {
 	body := f[4:]
 	t.zxids.Request(body)
 	t.mu.Lock()
@@ -219,16 +226,16 @@ func (t *tap) pass(f []byte, at instant) (write bool) {
 	return t.beginWriteLocked()
 }
 
-// enqueue takes a request of ours, and returns false if nothing more goes over this connection. If write is set, the caller
-// is to call writeOut, on a goroutine that may wait.
-func (t *tap) enqueue(r *request) (ok, write bool) {
-	now := t.clock.now()
+// Enqueue takes a request of ours, and returns false if nothing more goes over this connection. If write is set, the caller
+// is to call WriteOut, on a goroutine that may wait.
+func (t *Tap) Enqueue(r *Request) (ok, write bool) {
+	now := t.clock.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.mu.shaken || t.mu.closing || t.mu.closed {
 		return false, false
 	}
-	if !r.urgent && (len(t.mu.waiting) > 0 || !t.mu.ours.hasRoom(len(r.frame))) {
+	if !r.Urgent && (len(t.mu.waiting) > 0 || !t.mu.ours.hasRoom(len(r.frame))) {
 		t.mu.waiting = append(t.mu.waiting, r)
 		return true, false
 	}
@@ -236,7 +243,7 @@ func (t *tap) enqueue(r *request) (ok, write bool) {
 	return true, t.beginWriteLocked()
 }
 
-func (t *tap) putLocked(r *request, now instant) {
+func (t *Tap) putLocked(r *Request, now clock.Instant) {
 	r.xid = t.xids.next()
 	putXid(r.frame, r.xid)
 	t.mu.ours.frames++
@@ -247,7 +254,7 @@ func (t *tap) putLocked(r *request, now instant) {
 }
 
 // noteLocked notes that a request is on its way.
-func (t *tap) noteLocked(xid int32, x exchange) {
+func (t *Tap) noteLocked(xid int32, x exchange) {
 	if len(t.mu.pending)+len(t.mu.pings) == 0 {
 		t.mu.asked = x.at
 	}
@@ -259,7 +266,7 @@ func (t *tap) noteLocked(xid int32, x exchange) {
 }
 
 // answeredLocked takes a request of ours from what is outstanding, and those that waited for its room along.
-func (t *tap) answeredLocked(r *request, now instant) (write bool) {
+func (t *Tap) answeredLocked(r *Request, now clock.Instant) (write bool) {
 	t.mu.ours.frames--
 	t.mu.ours.bytes -= len(r.frame)
 	for len(t.mu.waiting) > 0 && t.mu.ours.hasRoom(len(t.mu.waiting[0].frame)) && !t.mu.closing {
@@ -271,7 +278,7 @@ func (t *tap) answeredLocked(r *request, now instant) (write bool) {
 	return write && t.beginWriteLocked()
 }
 
-func (t *tap) beginWriteLocked() bool {
+func (t *Tap) beginWriteLocked() bool {
 	if t.mu.writing || t.mu.closed {
 		return false
 	}
@@ -282,8 +289,8 @@ func (t *tap) beginWriteLocked() bool {
 // writePiece is what a slow network must take within the time that a write may take.
 const writePiece = 64 << 10
 
-// writeOut writes until there is nothing more to be written.
-func (t *tap) writeOut() {
+// WriteOut writes until there is nothing more to be written.
+func (t *Tap) WriteOut() {
 	for {
 		t.mu.Lock()
 		p, patience := t.mu.unsent, t.mu.patience
@@ -302,7 +309,7 @@ func (t *tap) writeOut() {
 			n := min(len(left), writePiece)
 			_ = t.Conn.SetWriteDeadline(time.Now().Add(patience))
 			if _, err := t.Conn.Write(left[:n]); err != nil {
-				t.cut() // a part of a frame may be out
+				t.Cut() // a part of a frame may be out
 				return
 			}
 			left = left[n:]
@@ -317,23 +324,23 @@ func (t *tap) writeOut() {
 
 // open handles the client's connect request. What it sends in its place, to ask after a session or to end it, comes from a
 // client that has seen nothing, so that no server is too far behind to answer.
-func (t *tap) open(f []byte, at instant) error {
+func (t *Tap) open(f []byte, at clock.Instant) error {
 	var r wire.ConnectRequest
 	d := wire.NewDecoder(f[4:])
 	if r.Decode(d); d.Err() != nil {
 		return fmt.Errorf("zklock: the client's connect request: %w", d.Err())
 	}
-	t.approach = t.sink.connecting(t, r.SessionID)
+	t.approach = t.sink.Connecting(t, r.SessionID)
 	t.mu.Lock()
 	t.mu.opened, t.mu.connectSent = true, at
 	t.mu.Unlock()
 	switch t.approach {
-	case attach:
+	case Attach:
 		t.zxids.ConnectRequest(f[4:])
-	case askAfter, endIt:
+	case AskAfter, EndIt:
 		r.LastZxidSeen = 0
 		f = wire.Frame(r)
-	case sayItsEnded:
+	case SayItsEnded:
 		t.in.Add(expiredAnswer())
 		return nil
 	}
@@ -343,7 +350,7 @@ func (t *tap) open(f []byte, at instant) error {
 
 // endSession ends the session that the server has been asked to attach. Without an answer, the client may try the next server. Once
 // a server has said anything of the end, nothing of ours touches the session again: the client is told that it expired.
-func (t *tap) endSession() error {
+func (t *Tap) endSession() error {
 	unconfirmed := func(err error) error { return fmt.Errorf("zklock: ending the given-up session: %w", err) }
 	var r wire.ConnectResponse
 	if err := t.readInto(&r); err != nil {
@@ -354,21 +361,21 @@ func (t *tap) endSession() error {
 		var err error
 		if outcome, err = t.askForTheEnd(); err != nil {
 			if late := net.Error(nil); !errors.As(err, &late) || !late.Timeout() {
-				t.sink.hungUp(t)
+				t.sink.HungUp(t)
 			}
 			return unconfirmed(err)
 		}
 	}
-	t.approach, t.in = sayItsEnded, wire.Stream{} // what else the server said is nobody's
+	t.approach, t.in = SayItsEnded, wire.Stream{} // what else the server said is nobody's
 	t.in.Add(expiredAnswer())
-	t.sink.ended(t, outcome)
+	t.sink.Ended(t, outcome)
 	return nil
 }
 
-func (t *tap) askForTheEnd() (outcome string, err error) {
+func (t *Tap) askForTheEnd() (outcome string, err error) {
 	const xidClose = 1 // the connection does nothing else
 	var out []byte
-	for _, c := range t.sink.credentials() {
+	for _, c := range t.sink.Credentials() {
 		out = append(out, authFrame(c)...)
 	}
 	if _, err := t.Conn.Write(append(out, wire.Frame(wire.RequestHeader{Xid: xidClose, Op: wire.OpClose})...)); err != nil {
@@ -392,7 +399,7 @@ func (t *tap) askForTheEnd() (outcome string, err error) {
 }
 
 // readInto reads a frame that the client is not to see.
-func (t *tap) readInto(into interface{ Decode(*wire.Decoder) }) error {
+func (t *Tap) readInto(into interface{ Decode(*wire.Decoder) }) error {
 	f, err := t.next()
 	if err != nil {
 		return err
@@ -403,7 +410,7 @@ func (t *tap) readInto(into interface{ Decode(*wire.Decoder) }) error {
 }
 
 // next reads a frame.
-func (t *tap) next() ([]byte, error) {
+func (t *Tap) next() ([]byte, error) {
 	for {
 		if f, err := t.in.Next(); f != nil || err != nil {
 			return f, err
@@ -418,8 +425,8 @@ func (t *tap) next() ([]byte, error) {
 }
 
 // Read gives the client what is for it, and handles each frame before the client sees any of it.
-func (t *tap) Read(p []byte) (int, error) {
-	if t.approach == endIt {
+func (t *Tap) Read(p []byte) (int, error) {
+	if t.approach == EndIt {
 		if err := t.endSession(); err != nil {
 			t.end()
 			return 0, err
@@ -446,11 +453,11 @@ func (t *tap) Read(p []byte) (int, error) {
 
 // beenPatient begins the time anew that the client gives the server for a frame: one has come, which the client will not see.
 // It does not if a ping of the client's has gone unanswered for twice that time: a server that answers only us is left.
-func (t *tap) beenPatient() error {
-	now := t.clock.now()
+func (t *Tap) beenPatient() error {
+	now := t.clock.Now()
 	t.mu.Lock()
 	patience := t.mu.patience
-	served := len(t.mu.pings) == 0 || t.mu.pings[0] > now.add(-2*patience)
+	served := len(t.mu.pings) == 0 || t.mu.pings[0] > now.Add(-2*patience)
 	t.mu.Unlock()
 	if !served {
 		return nil
@@ -459,41 +466,49 @@ func (t *tap) beenPatient() error {
 }
 
 // Close closes the connection; the sink hears of it once.
-func (t *tap) Close() error {
+func (t *Tap) Close() error {
 	err := t.Conn.Close()
 	t.end()
 	return err
 }
 
-func (t *tap) noteHeard() {
-	now := t.clock.now()
+func (t *Tap) noteHeard() {
+	now := t.clock.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.mu.heard = now
 }
 
-// silence tells since when the server has not sent a byte, and since when it owes an answer, if it owes one.
-func (t *tap) silence() (heard, asked instant, owes bool) {
+// Outstanding returns what the tap remembers: requests that are not answered, those of them that are ours, pings, and requests
+// that wait for room.
+func (t *Tap) Outstanding() (unanswered, ours, pings, waiting int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.mu.pending), t.mu.ours.frames, len(t.mu.pings), len(t.mu.waiting)
+}
+
+// Silence tells since when the server has not sent a byte, and since when it owes an answer, if it owes one.
+func (t *Tap) Silence() (heard, asked clock.Instant, owes bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.mu.heard, t.mu.asked, t.mu.shaken && !t.mu.closed && len(t.mu.pending)+len(t.mu.pings) > 0
 }
 
-// answersWithin says whether the server has answered a request on this connection in less than d.
-func (t *tap) answersWithin(d time.Duration) bool {
+// AnswersWithin says whether the server has answered a request on this connection in less than d.
+func (t *Tap) AnswersWithin(d time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.mu.prompt > 0 && t.mu.prompt < d
 }
 
-// cut closes the connection without a word, and without the wait that a TLS goodbye can take.
-func (t *tap) cut() {
+// Cut closes the connection without a word, and without the wait that a TLS goodbye can take.
+func (t *Tap) Cut() {
 	_ = t.raw.Close()
 	t.end()
 }
 
 // end tells, once, that nothing more comes, and what became of our requests.
-func (t *tap) end() {
+func (t *Tap) end() {
 	t.mu.Lock()
 	if t.mu.closed {
 		t.mu.Unlock()
@@ -509,19 +524,19 @@ func (t *tap) end() {
 	t.mu.waiting, t.mu.unsent, t.mu.leaving = nil, nil, nil
 	clear(t.mu.pending)
 	t.mu.Unlock()
-	t.sink.disconnected(t)
-	slices.SortFunc(left, func(a, b *request) int { return cmp.Compare(b.xid, a.xid) })
+	t.sink.Disconnected(t)
+	slices.SortFunc(left, func(a, b *Request) int { return cmp.Compare(b.xid, a.xid) })
 	for _, r := range left {
-		a := answer{fate: neverSent, conn: t.seq}
+		a := Answer{Fate: NeverSent, Conn: t.Seq}
 		if r.written {
-			a.fate = noAnswer
+			a.Fate = NoAnswer
 		}
-		r.done(a)
+		r.Done(a)
 	}
 }
 
 // received handles a frame from the server, and returns what the client is to see of it.
-func (t *tap) received(f []byte) ([]byte, error) {
+func (t *Tap) received(f []byte) ([]byte, error) {
 	body := f[4:]
 	if !t.isShaken() {
 		t.zxids.ConnectResponse(body)
@@ -537,12 +552,12 @@ func (t *tap) received(f []byte) ([]byte, error) {
 	} else {
 		t.zxids.Reply(body)
 	}
-	now := t.clock.now()
+	now := t.clock.Now()
 	switch h.Xid {
 	case wire.XidEvent: // sent by the server on its own account: no sign that it heard us
 		var ev wire.WatcherEvent
 		if ev.Decode(d); d.Err() == nil {
-			t.sink.event(t, ev)
+			t.sink.Event(t, ev)
 		}
 		return f, nil
 	case wire.XidAuth:
@@ -556,7 +571,7 @@ func (t *tap) received(f []byte) ([]byte, error) {
 	t.mu.Lock()
 	x, asked := t.mu.pending[h.Xid]
 	delete(t.mu.pending, h.Xid)
-	if took := max(now.sub(x.at), 1); asked && (t.mu.prompt == 0 || took < t.mu.prompt) {
+	if took := max(now.Sub(x.at), 1); asked && (t.mu.prompt == 0 || took < t.mu.prompt) {
 		t.mu.prompt = took
 	}
 	write := x.ours != nil && t.answeredLocked(x.ours, now)
@@ -572,46 +587,46 @@ func (t *tap) received(f []byte) ([]byte, error) {
 		return f, nil
 	}
 	if write {
-		t.sink.flush(t)
+		t.sink.Flush(t)
 	}
-	a := answer{fate: wasAnswered, conn: t.seq, zxid: h.Zxid, code: h.Err}
+	a := Answer{Fate: WasAnswered, Conn: t.Seq, Zxid: h.Zxid, Code: h.Err}
 	if h.Err == wire.OK {
-		a.body = slices.Clone(d.Rest())
+		a.Body = slices.Clone(d.Rest())
 	}
-	x.ours.done(a)
+	x.ours.Done(a)
 	return nil, nil
 }
 
 // judge reports what an answer says of the session.
-func (t *tap) judge(x exchange, h wire.ReplyHeader, body []byte, now instant) {
+func (t *Tap) judge(x exchange, h wire.ReplyHeader, body []byte, now clock.Instant) {
 	switch {
 	case x.op == wire.OpAuth:
 		return
 	case h.Err == wire.SessionExpired:
-		t.sink.refused(t, errExpired)
+		t.sink.Refused(t, x.op, h.Err)
 		return
 	case h.Err == wire.SessionMoved:
 		return // another connection has the session; this server says nothing about its life
 	}
-	t.sink.answered(t, frame{x.at, now})
+	t.sink.Answered(t, x.at, now)
 	if h.Err != wire.OK {
 		return
 	}
 	switch x.op {
 	case wire.OpCreate, wire.OpDelete, wire.OpSetData:
-		t.sink.quorum(t, x.at)
+		t.sink.Quorum(t, x.at)
 	case wire.OpMulti:
 		// A failed multi has a clean header and begins with an error result, an empty one with the end mark:
 		// both have type −1, and neither proves anything.
 		if first := wire.NewDecoder(body); first.Int32() != int32(wire.OpError) && first.Err() == nil {
-			t.sink.quorum(t, x.at)
+			t.sink.Quorum(t, x.at)
 		}
 	}
 }
 
-func (t *tap) pingReply(code wire.Code, now instant) {
+func (t *Tap) pingReply(code wire.Code, now clock.Instant) {
 	t.mu.Lock()
-	var at instant
+	var at clock.Instant
 	ok := len(t.mu.pings) > 0
 	if ok {
 		at, t.mu.pings = t.mu.pings[0], t.mu.pings[1:]
@@ -619,15 +634,15 @@ func (t *tap) pingReply(code wire.Code, now instant) {
 	t.mu.Unlock()
 	switch {
 	case code != wire.OK:
-		t.sink.refused(t, fmt.Errorf("%w: code %d", errPingRefused, code))
+		t.sink.Refused(t, wire.OpPing, code)
 	case ok:
-		t.sink.answered(t, frame{at, now})
+		t.sink.Answered(t, at, now)
 	}
 }
 
 // handshake reads the connect response and puts the credentials on the wire, before the client can send anything.
 // Its own way of doing that (AddAuth) can block it for ever when a write fails while it authenticates again.
-func (t *tap) handshake(body []byte) error {
+func (t *Tap) handshake(body []byte) error {
 	var w wire.ConnectResponse
 	d := wire.NewDecoder(body)
 	if w.Decode(d); d.Err() != nil {
@@ -636,22 +651,22 @@ func (t *tap) handshake(body []byte) error {
 	if w.SessionID != 0 && w.Timeout <= 0 { // of which the client would die
 		return fmt.Errorf("zklock: the server granted a session timeout of %d ms", w.Timeout)
 	}
-	r := connectResponse{timeout: time.Duration(w.Timeout) * time.Millisecond, sessionID: w.SessionID, password: newSecret(w.Password)}
-	creds := t.sink.credentials()
-	if t.approach == askAfter && r.sessionID != 0 {
-		t.sink.found(t)
+	r := Response{time.Duration(w.Timeout) * time.Millisecond, w.SessionID, w.Password}
+	creds := t.sink.Credentials()
+	if t.approach == AskAfter && r.SessionID != 0 {
+		t.sink.Found(t)
 		return errors.New("zklock: the session was asked after, and is there")
 	}
 	t.mu.Lock()
 	t.mu.shaken = true
 	t.mu.auths = len(creds)
-	t.mu.patience = r.timeout * 2 / 3 // as the client's
-	whole := frame{t.mu.connectSent, t.clock.now()}
+	t.mu.patience = r.Timeout * 2 / 3 // as the client's
+	sent, now := t.mu.connectSent, t.clock.Now()
 	t.mu.Unlock()
-	if err := t.sink.connected(t, r, whole); err != nil {
+	if err := t.sink.Connected(t, r, sent, now); err != nil {
 		return err
 	}
-	if r.sessionID == 0 {
+	if r.SessionID == 0 {
 		return nil
 	}
 	for _, c := range creds {
@@ -661,14 +676,14 @@ func (t *tap) handshake(body []byte) error {
 	}
 	_ = t.Conn.SetDeadline(time.Time{})
 	if len(creds) == 0 {
-		t.sink.authenticated(t, nil)
+		t.sink.Authenticated(t, wire.OK)
 	}
 	return nil
 }
 
-func (t *tap) authReply(code wire.Code) {
+func (t *Tap) authReply(code wire.Code) {
 	if code != wire.OK {
-		t.sink.authenticated(t, fmt.Errorf("%w: code %d", ErrAuthFailed, code))
+		t.sink.Authenticated(t, code)
 		return
 	}
 	t.mu.Lock()
@@ -676,13 +691,13 @@ func (t *tap) authReply(code wire.Code) {
 	last := t.mu.auths == 0
 	t.mu.Unlock()
 	if last {
-		t.sink.authenticated(t, nil)
+		t.sink.Authenticated(t, wire.OK)
 	}
 }
 
 // authFrame is an auth request with the xid that the protocol reserves for it.
-func authFrame(c credential) []byte {
-	return wire.Frame(wire.RequestHeader{Xid: wire.XidAuth, Op: wire.OpAuth}, wire.AuthRequest{Scheme: c.scheme, Auth: c.auth.reveal()})
+func authFrame(c wire.AuthRequest) []byte {
+	return wire.Frame(wire.RequestHeader{Xid: wire.XidAuth, Op: wire.OpAuth}, c)
 }
 
 // expiredAnswer is the connect response by which a server says that the session is over.

@@ -1,4 +1,4 @@
-package zklock
+package tap
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/lastzxid"
 	"github.com/zklock/zklock/internal/wire"
 )
@@ -45,8 +46,8 @@ func (c *fakeConn) SetDeadline(d time.Time) error      { c.readDeadline, c.write
 
 // fakeSink writes down what the tap reports, in order. Times are seconds since the clock's start.
 type fakeSink struct {
-	creds    []credential
-	approach approach
+	creds    []wire.AuthRequest
+	approach Approach
 	refuse   error
 	log      []string
 }
@@ -54,32 +55,34 @@ type fakeSink struct {
 func (s *fakeSink) note(format string, args ...any) {
 	s.log = append(s.log, fmt.Sprintf(format, args...))
 }
-func secs(t instant) float64 { return time.Duration(t).Seconds() }
+func secs(t clock.Instant) float64 { return time.Duration(t).Seconds() }
 
-func (s *fakeSink) connecting(*tap, int64) approach { return s.approach }
-func (s *fakeSink) found(*tap)                      { s.note("found") }
-func (s *fakeSink) hungUp(*tap)                     { s.note("hung up") }
-func (s *fakeSink) ended(_ *tap, outcome string)    { s.note("ended: %s", outcome) }
-func (s *fakeSink) connected(_ *tap, r connectResponse, f frame) error {
-	s.note("connected session=%d T=%v pw=%s sent=%g answered=%g", r.sessionID, r.timeout, r.password.reveal(), secs(f.sent), secs(f.answered))
+func (s *fakeSink) Connecting(*Tap, int64) Approach { return s.approach }
+func (s *fakeSink) Found(*Tap)                      { s.note("found") }
+func (s *fakeSink) HungUp(*Tap)                     { s.note("hung up") }
+func (s *fakeSink) Ended(_ *Tap, outcome string)    { s.note("ended: %s", outcome) }
+func (s *fakeSink) Connected(_ *Tap, r Response, sent, answered clock.Instant) error {
+	s.note("connected session=%d T=%v pw=%s sent=%g answered=%g", r.SessionID, r.Timeout, r.Password, secs(sent), secs(answered))
 	return s.refuse
 }
-func (s *fakeSink) credentials() []credential { return s.creds }
-func (s *fakeSink) authenticated(_ *tap, err error) {
-	if err != nil {
-		s.note("authenticated %v", err)
+func (s *fakeSink) Credentials() []wire.AuthRequest { return s.creds }
+func (s *fakeSink) Authenticated(_ *Tap, code wire.Code) {
+	if code != wire.OK {
+		s.note("authenticated %d", code)
 		return
 	}
 	s.note("authenticated")
 }
-func (s *fakeSink) event(_ *tap, ev wire.WatcherEvent) { s.note("event %d %s", ev.Type, ev.Path) }
-func (s *fakeSink) flush(t *tap)                       { t.writeOut() }
-func (s *fakeSink) answered(_ *tap, f frame) {
-	s.note("answered %g-%g", secs(f.sent), secs(f.answered))
+func (s *fakeSink) Event(_ *Tap, ev wire.WatcherEvent) { s.note("event %d %s", ev.Type, ev.Path) }
+func (s *fakeSink) Flush(t *Tap)                       { t.WriteOut() }
+func (s *fakeSink) Answered(_ *Tap, sent, answered clock.Instant) {
+	s.note("answered %g-%g", secs(sent), secs(answered))
 }
-func (s *fakeSink) quorum(_ *tap, sent instant) { s.note("quorum %g", secs(sent)) }
-func (s *fakeSink) refused(_ *tap, err error)   { s.note("refused: %v", err) }
-func (s *fakeSink) disconnected(*tap)           { s.note("disconnected") }
+func (s *fakeSink) Quorum(_ *Tap, sent clock.Instant) { s.note("quorum %g", secs(sent)) }
+func (s *fakeSink) Refused(_ *Tap, op wire.Op, code wire.Code) {
+	s.note("refused: op %d, code %d", op, code)
+}
+func (s *fakeSink) Disconnected(*Tap) { s.note("disconnected") }
 
 // take returns what was reported since the last take.
 func (s *fakeSink) take() []string {
@@ -93,16 +96,16 @@ type tapTest struct {
 	*testing.T
 	conn *fakeConn
 	sink *fakeSink
-	tap  *tap
+	tap  *Tap
 	seen *lastzxid.Seen
 }
 
 // newTapTest makes a tap on a virtual clock. It must run in a synctest bubble.
 func newTapTest(t *testing.T) *tapTest {
 	conn, sink := &fakeConn{}, &fakeSink{}
-	clk := &clock{start: time.Now(), suspended: func() time.Duration { return 0 }}
+	clk := clock.New(func() time.Duration { return 0 })
 	seen := new(lastzxid.Seen)
-	return &tapTest{t, conn, sink, newTap(conn, conn, sink, clk, seen.Connect(), new(xids), 1, time.Now().Add(3*time.Second)), seen}
+	return &tapTest{t, conn, sink, New(conn, conn, sink, clk, seen.Connect(), new(Xids), 1, time.Now().Add(3*time.Second)), seen}
 }
 
 func (t *tapTest) after(d time.Duration) { time.Sleep(d) }
@@ -207,7 +210,7 @@ func TestTap_Handshake_IsCapped(t *testing.T) {
 func TestTap_Handshake_Expired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
-		tt.sink.creds = []credential{{"digest", newSecret([]byte("u:p"))}}
+		tt.sink.creds = []wire.AuthRequest{{Scheme: "digest", Auth: []byte("u:p")}}
 		tt.send(connectBody())
 		sent := tt.conn.out.Len()
 		tt.mustServe(connectAnswer(0, 0))
@@ -254,11 +257,11 @@ func TestTap_Handshake_NoTimeout(t *testing.T) {
 func TestTap_Credentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
-		tt.sink.creds = []credential{{"digest", newSecret([]byte("u:p"))}, {"digest", newSecret([]byte("v:q"))}}
+		tt.sink.creds = []wire.AuthRequest{{Scheme: "digest", Auth: []byte("u:p")}, {Scheme: "digest", Auth: []byte("v:q")}}
 		tt.send(connectBody())
 		tt.conn.out.Reset()
 		tt.mustServe(connectAnswer(10_000, 0x77))
-		want := append(authFrame(credential{"digest", newSecret([]byte("u:p"))}), authFrame(credential{"digest", newSecret([]byte("v:q"))})...)
+		want := append(authFrame(wire.AuthRequest{Scheme: "digest", Auth: []byte("u:p")}), authFrame(wire.AuthRequest{Scheme: "digest", Auth: []byte("v:q")})...)
 		require.Equal(t, want, tt.conn.out.Bytes())
 		tt.sink.take()
 
@@ -272,17 +275,17 @@ func TestTap_Credentials(t *testing.T) {
 func TestTap_Credentials_Refused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
-		tt.sink.creds = []credential{{"digest", newSecret([]byte("u:p"))}}
+		tt.sink.creds = []wire.AuthRequest{{Scheme: "digest", Auth: []byte("u:p")}}
 		tt.send(connectBody())
 		tt.mustServe(connectAnswer(10_000, 0x77))
 		tt.sink.take()
 		tt.consume(reply(wire.XidAuth, 0, -115))
-		require.Equal(t, []string{"authenticated authentication failed: code -115"}, tt.sink.take())
+		require.Equal(t, []string{"authenticated -115"}, tt.sink.take())
 	})
 }
 
 func TestAuthFrame(t *testing.T) {
-	f := authFrame(credential{"digest", newSecret([]byte("u:p"))})
+	f := authFrame(wire.AuthRequest{Scheme: "digest", Auth: []byte("u:p")})
 	require.EqualValues(t, len(f)-4, binary.BigEndian.Uint32(f))
 	require.EqualValues(t, wire.XidAuth, int32(binary.BigEndian.Uint32(f[4:])))
 	require.Equal(t, wire.OpAuth, wire.Op(binary.BigEndian.Uint32(f[8:])))
@@ -315,7 +318,7 @@ func TestTap_GivenUpSession_IsEndedAndTheClientToldSo(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				tt := newTapTest(t)
-				tt.sink.approach, tt.sink.creds = endIt, []credential{{"digest", newSecret([]byte("u:p"))}}
+				tt.sink.approach, tt.sink.creds = EndIt, []wire.AuthRequest{{Scheme: "digest", Auth: []byte("u:p")}}
 				tt.send(connectBody())
 				for _, a := range c.answers {
 					tt.conn.in.Write(framed(a))
@@ -349,7 +352,7 @@ func TestTap_GivenUpSession_IsEndedAndTheClientToldSo(t *testing.T) {
 	for _, answers := range [][][]byte{{}, {granted}, {granted, reply(wire.XidAuth, 0, 0)}} {
 		synctest.Test(t, func(t *testing.T) {
 			tt := newTapTest(t)
-			tt.sink.approach = endIt
+			tt.sink.approach = EndIt
 			tt.send(connectBody())
 			for _, a := range answers {
 				tt.conn.in.Write(framed(a))
@@ -365,7 +368,7 @@ func TestTap_GivenUpSession_IsEndedAndTheClientToldSo(t *testing.T) {
 func TestTap_GivenUpSession_IsNotTouchedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
-		tt.sink.approach = sayItsEnded
+		tt.sink.approach = SayItsEnded
 		body := framed(connectBody())
 		for i := range body {
 			_, err := tt.tap.Write(body[i : i+1])
@@ -388,7 +391,7 @@ func TestTap_AskAfterASession(t *testing.T) {
 	}{{0x77, "found"}, {0, "connected session=0"}} {
 		synctest.Test(t, func(t *testing.T) {
 			tt := newTapTest(t)
-			tt.sink.approach = askAfter
+			tt.sink.approach = AskAfter
 			body := connectBody()
 			binary.BigEndian.PutUint64(body[4:], 0x1234) // the last zxid that the client has seen
 			tt.send(body)
@@ -446,7 +449,7 @@ func TestTap_PingWithAnErrorCode_IsRefusal(t *testing.T) {
 		tt.shake()
 		tt.send(clientFrame(wire.XidPing, wire.OpPing))
 		tt.mustServe(reply(wire.XidPing, 0, -112))
-		require.Equal(t, []string{"refused: server answered a ping with an error: code -112"}, tt.sink.take())
+		require.Equal(t, []string{"refused: op 11, code -112"}, tt.sink.take())
 	})
 }
 
@@ -468,7 +471,7 @@ func TestTap_ErrorCodesAboutTheSession(t *testing.T) {
 		code int32
 		want []string
 	}{
-		{int32(wire.SessionExpired), []string{"refused: ZooKeeper session expired"}},
+		{int32(wire.SessionExpired), []string{"refused: op 1, code -112"}},
 		{int32(wire.SessionMoved), nil}, // another connection has it: says nothing about its life
 		{-101, []string{"answered 0-0"}},
 		{-127, []string{"answered 0-0"}},
@@ -535,7 +538,7 @@ func TestTap_DisconnectedIsToldOnce(t *testing.T) {
 		{"read fails", func(tt *tapTest) { _, _ = tt.tap.Read(make([]byte, 1)) }},
 		{"write fails", func(tt *tapTest) { tt.conn.writeErr = io.ErrClosedPipe; _, _ = tt.tap.Write(framed(clientFrame(1, 3))) }},
 		{"closed", func(tt *tapTest) { _ = tt.tap.Close() }},
-		{"cut", func(tt *tapTest) { tt.tap.cut() }},
+		{"cut", func(tt *tapTest) { tt.tap.Cut() }},
 		{"a reply without a header", func(tt *tapTest) { require.ErrorContains(tt, tt.serve(make([]byte, 15)), "no header") }},
 		{"a frame of negative length", func(tt *tapTest) {
 			tt.conn.in.Write([]byte{0xff, 0xff, 0xff, 0xff})
@@ -550,7 +553,7 @@ func TestTap_DisconnectedIsToldOnce(t *testing.T) {
 				how.do(tt)
 				require.Equal(t, []string{"disconnected"}, tt.sink.take())
 				_ = tt.tap.Close()
-				tt.tap.cut()
+				tt.tap.Cut()
 				_, _ = tt.tap.Read(make([]byte, 1))
 				require.Empty(t, tt.sink.take())
 			})

@@ -1,4 +1,4 @@
-package zklock
+package clock
 
 import (
 	"encoding/binary"

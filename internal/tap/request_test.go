@@ -1,28 +1,25 @@
-package zklock
+package tap
 
 import (
-	"errors"
-	"fmt"
 	"io"
 	"os"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock/internal/wire"
 )
 
 // ask sends a request of ours, and returns where its fates are noted.
-func (t *tapTest) ask(op wire.Op, body wire.Record) *[]answer {
+func (t *tapTest) ask(op wire.Op, body wire.Record) *[]Answer {
 	t.Helper()
-	fates := new([]answer)
-	ok, write := t.tap.enqueue(newRequest(op, body, func(a answer) { *fates = append(*fates, a) }))
+	fates := new([]Answer)
+	ok, write := t.tap.Enqueue(NewRequest(op, body, func(a Answer) { *fates = append(*fates, a) }))
 	require.True(t, ok)
 	if write {
-		t.tap.writeOut()
+		t.tap.WriteOut()
 	}
 	return fates
 }
@@ -64,9 +61,8 @@ func TestRequest_IsAnswered_ClientSeesNothing(t *testing.T) {
 		tt.answer(-17, 103, wire.NoNode)
 		require.EqualValues(t, 103, tt.seen.Connect().Before(), "the last zxid counts our replies too")
 		tt.mustServe(reply(2, 104, 0))
-		require.Equal(t, []answer{{fate: wasAnswered, conn: 1, zxid: 101, body: []byte("body")}}, *first)
-		require.Equal(t, []answer{{fate: wasAnswered, conn: 1, zxid: 103, code: wire.NoNode}}, *second)
-		require.ErrorIs(t, (*second)[0].err(), zk.ErrNoNode)
+		require.Equal(t, []Answer{{Fate: WasAnswered, Conn: 1, Zxid: 101, Body: []byte("body")}}, *first)
+		require.Equal(t, []Answer{{Fate: WasAnswered, Conn: 1, Zxid: 103, Code: wire.NoNode}}, *second)
 		require.Equal(t, []string{"answered 0-2", "answered 1-2", "quorum 1", "answered 1-2", "answered 1-2"}, tt.sink.take())
 	})
 }
@@ -77,7 +73,7 @@ func TestRequest_Fates(t *testing.T) {
 		name string
 		end  func(*tapTest)
 	}{
-		{"cut", func(tt *tapTest) { tt.tap.cut() }},
+		{"cut", func(tt *tapTest) { tt.tap.Cut() }},
 		{"closed by the client", func(tt *tapTest) { _ = tt.tap.Close() }},
 		{"the server hangs up", func(tt *tapTest) { _, _ = tt.tap.Read(make([]byte, 1)) }},
 		{"a write fails, a part of a frame may be out", func(tt *tapTest) {
@@ -91,23 +87,22 @@ func TestRequest_Fates(t *testing.T) {
 				tt.shake()
 				sent := tt.ask(wire.OpExists, root)
 				tt.tap.mu.writing = true // somebody writes and does not get on
-				fates := new([]answer)
-				ok, write := tt.tap.enqueue(newRequest(wire.OpExists, root, func(a answer) { *fates = append(*fates, a) }))
+				fates := new([]Answer)
+				ok, write := tt.tap.Enqueue(NewRequest(wire.OpExists, root, func(a Answer) { *fates = append(*fates, a) }))
 				require.True(t, ok)
 				require.False(t, write)
 				if how.name == "a write fails, a part of a frame may be out" {
 					tt.tap.mu.writing = false // it is this one's frame
 				}
 				how.end(tt)
-				require.Equal(t, []answer{{fate: noAnswer, conn: 1}}, *sent)
-				want := neverSent
+				require.Equal(t, []Answer{{Fate: NoAnswer, Conn: 1}}, *sent)
+				want := NeverSent
 				if tt.conn.writeErr != nil {
-					want = noAnswer
+					want = NoAnswer
 				}
-				require.Equal(t, []answer{{fate: want, conn: 1}}, *fates)
-				require.ErrorIs(t, (*sent)[0].err(), zk.ErrConnectionClosed)
+				require.Equal(t, []Answer{{Fate: want, Conn: 1}}, *fates)
 				require.Equal(t, "disconnected", tt.sink.log[len(tt.sink.log)-1], "told before the fates: who asks again waits for the next connection")
-				ok, _ = tt.tap.enqueue(newRequest(wire.OpExists, root, func(answer) { t.Error("it was refused") }))
+				ok, _ = tt.tap.Enqueue(NewRequest(wire.OpExists, root, func(Answer) { t.Error("it was refused") }))
 				require.False(t, ok)
 			})
 		})
@@ -118,15 +113,15 @@ func TestRequest_Fates(t *testing.T) {
 func TestRequest_NotBeforeTheHandshake_NotAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
-		r := newRequest(wire.OpExists, root, func(answer) { t.Error("it was refused") })
-		ok, _ := tt.tap.enqueue(r)
+		r := NewRequest(wire.OpExists, root, func(Answer) { t.Error("it was refused") })
+		ok, _ := tt.tap.Enqueue(r)
 		require.False(t, ok)
 		tt.send(connectBody())
-		ok, _ = tt.tap.enqueue(r)
+		ok, _ = tt.tap.Enqueue(r)
 		require.False(t, ok)
 		tt.mustServe(connectAnswer(10_000, 0x77))
 		tt.send(clientFrame(1, wire.OpClose))
-		ok, _ = tt.tap.enqueue(r)
+		ok, _ = tt.tap.Enqueue(r)
 		require.False(t, ok)
 	})
 }
@@ -167,50 +162,51 @@ func TestRequest_Bounded(t *testing.T) {
 				tt := newTapTest(t)
 				tt.shake()
 				body := wire.Raw(make([]byte, tc.size-12))
-				var all []*[]answer
+				var all []*[]Answer
 				for range tc.most + 10 {
 					all = append(all, tt.ask(wire.OpExists, body))
 				}
 				outstanding := func() int { return len(tt.tap.mu.pending) }
 				require.Equal(t, tc.most, outstanding())
-				r := newRequest(wire.OpMulti, body, func(answer) {})
-				r.urgent = true
-				ok, write := tt.tap.enqueue(r)
+				r := NewRequest(wire.OpMulti, body, func(Answer) {})
+				r.Urgent = true
+				ok, write := tt.tap.Enqueue(r)
 				require.True(t, ok && write)
-				tt.tap.writeOut()
+				tt.tap.WriteOut()
 				require.Equal(t, tc.most+1, outstanding())
 				for i := range 5 {
 					tt.answer(-16-int32(i), 1, 0)
 					require.Len(t, *all[i], 1)
 				}
 				require.Equal(t, tc.most, outstanding(), "the heartbeat's room is used up first")
-				tt.tap.cut()
+				tt.tap.Cut()
 				for i, fates := range all {
-					want := noAnswer
+					want := NoAnswer
 					switch {
 					case i < 5:
-						want = wasAnswered
+						want = WasAnswered
 					case i >= tc.most+4:
-						want = neverSent
+						want = NeverSent
 					}
-					require.Equal(t, want, (*fates)[0].fate, "request %d", i)
+					require.Equal(t, want, (*fates)[0].Fate, "request %d", i)
 				}
 			})
 		})
 	}
 }
 
+// Servers close the connection over what is longer.
 func TestRequest_TooLong(t *testing.T) {
-	fits := newRequest(wire.OpCreate, wire.Raw(make([]byte, wire.MaxFrame-8)), nil)
-	require.NoError(t, fits.tooLong())
-	long := newRequest(wire.OpCreate, wire.Raw(make([]byte, wire.MaxFrame-7)), nil)
-	require.ErrorIs(t, long.tooLong(), zk.ErrBadArguments)
-	require.True(t, refused(long.tooLong()), "and is not tried again")
+	for n, want := range map[int]bool{wire.MaxFrame: false, wire.MaxFrame + 1: true} {
+		length, tooLong := NewRequest(wire.OpCreate, wire.Raw(make([]byte, n-8)), nil).TooLong()
+		require.Equal(t, n, length)
+		require.Equal(t, want, tooLong)
+	}
 }
 
 // Xids of ours never meet those with a meaning, and do not start again while anything of the session can be under way.
 func TestXids(t *testing.T) {
-	var x xids
+	var x Xids
 	require.EqualValues(t, -16, x.next())
 	require.EqualValues(t, -17, x.next())
 	x.n.Store(1<<31 - 33)
@@ -222,20 +218,6 @@ func TestXids(t *testing.T) {
 	for _, xid := range []int32{0, 1, wire.XidEvent, wire.XidPing, wire.XidAuth, wire.XidSetWatches} {
 		require.False(t, isOurs(xid))
 	}
-}
-
-// Errors are those of the zk package where it has one, and tell the code's name where it has none.
-func TestCodeError(t *testing.T) {
-	require.NoError(t, codeError(wire.OK))
-	for code, want := range map[wire.Code]error{wire.NoNode: zk.ErrNoNode, wire.SessionMoved: zk.ErrSessionMoved, wire.SessionExpired: zk.ErrSessionExpired, wire.NoAuth: zk.ErrNoAuth} {
-		require.ErrorIs(t, codeError(code), want)
-	}
-	for _, code := range []wire.Code{wire.Throttled, wire.QuotaExceeded, wire.LocalSession, wire.AuthRequired} {
-		err := fmt.Errorf("somewhere: %w", codeError(code))
-		require.Equal(t, code, serverCode(err))
-		require.NotContains(t, err.Error(), "code(", "no name")
-	}
-	require.Zero(t, serverCode(errors.New("something else")))
 }
 
 // F16: many answers of ours, none of the client's: as long as bytes come in time, the connection is kept.

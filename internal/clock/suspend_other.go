@@ -1,6 +1,6 @@
 //go:build !linux && !darwin
 
-package zklock
+package clock
 
 import "time"
 

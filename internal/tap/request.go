@@ -1,0 +1,74 @@
+package tap
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// Request is a request of ours: a frame that the tap sends between the client's, and whose answer it keeps from the client.
+//
+//	          ┌─▶ neverSent                                  the connection ended before
+//	request ──┤
+//	          └─▶ handed to the network ──▶ wasAnswered      on this connection, with this zxid and code
+//	                                   └──▶ noAnswer         the connection ended: only a later look can tell
+type Request struct {
+	op     wire.Op
+	frame  []byte       // whole; the tap puts the xid in
+	Urgent bool         // does not wait for room: a heartbeat
+	Done   func(Answer) // called once, on the goroutine that learns the fate: it must not block
+
+	xid     int32 // the tap's, as the next
+	written bool  // handed to the network
+}
+
+// NewRequest returns a request whose fate done will hear.
+func NewRequest(op wire.Op, body wire.Record, done func(Answer)) *Request {
+	return &Request{op: op, frame: wire.Frame(wire.RequestHeader{Op: op}, body), Done: done}
+}
+
+// TooLong says whether servers would not read it, but close the connection: its length is more than wire.MaxFrame.
+func (r *Request) TooLong() (length int, tooLong bool) {
+	length = len(r.frame) - 4
+	return length, length > wire.MaxFrame
+}
+
+// Fate is what became of a request.
+type Fate int
+
+const (
+	NeverSent   Fate = iota // not a byte of it is on its way
+	WasAnswered             // with success or with an error code
+	NoAnswer                // sent, perhaps, and the connection ended
+)
+
+// Answer is the fate of a request, with what the server said if it answered.
+type Answer struct {
+	Fate Fate
+	Conn uint64 // the connection that it was sent over
+	Zxid int64
+	Code wire.Code
+	Body []byte
+}
+
+// Decode reads the body of a successful answer.
+func (a Answer) Decode(into interface{ Decode(*wire.Decoder) }) error {
+	d := wire.NewDecoder(a.Body)
+	into.Decode(d)
+	return d.Err()
+}
+
+// Xids hands out the xids of our requests. The client's are positive, and −1, −2, −4 and −8 have a meaning. They never
+// start again while a session lives: a follower tells by session and xid which of its requests a commit belongs to.
+type Xids struct{ n atomic.Uint32 }
+
+const firstXid = -16
+
+func (x *Xids) next() int32 { return firstXid - int32((x.n.Add(1)-1)%(1<<31-32)) }
+
+// isOurs says whether a reply with this xid is to a request of ours.
+func isOurs(xid int32) bool { return xid <= firstXid }
+
+// putXid puts the xid into a frame.
+func putXid(frame []byte, xid int32) { binary.BigEndian.PutUint32(frame[4:], uint32(xid)) }
