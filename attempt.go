@@ -129,6 +129,7 @@ func (a *attempt) follow(e *era, c *creation, l *listing) error {
 			e.queue(-1)
 		}
 	}()
+	a.retry = newBackoff()
 	var p place
 	var own, ahead *watch
 	w := walk{early: l != nil, session: e.id}
@@ -215,6 +216,7 @@ func (a *attempt) readOrder(e *era, names []string, czxid map[string]int64) erro
 func (a *attempt) watch(e *era, node string, w walk) (*watch, walk, error) {
 	on, err := e.watch(a.ctx, node)
 	if errors.Is(err, zk.ErrNoAuth) { // an ACL forbids reading: poll
+		a.retry = newBackoff()
 		return nil, w.watched(notTold, 0, 0), a.pause(e, heartbeat(e.sessionTimeout()))
 	}
 	r, err := a.findingOf(e, err)
@@ -357,7 +359,7 @@ func (a *attempt) grant(e *era, c *creation, own *watch) error {
 		return errRequeue // lost between the two: nobody had it
 	}
 	if a.opts.revoke != nil {
-		listenForRevocation(a.d, e, c.node)
+		listenForRevocation(a.d, e, c.node, a.opts.revoke)
 	}
 	return nil
 }

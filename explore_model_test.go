@@ -398,7 +398,11 @@ func (k *client) does(stages ...stage) bool {
 // goOn takes what the walk says is next.
 func (x *explorer) goOn(w *world, c uint8, next walk) {
 	k := &w.c[c]
-	switch k.walk = next; next.next {
+	k.walk = next
+	if next.next != toReadOrder {
+		k.list, k.unordered = 0, 0
+	}
+	switch next.next {
 	case toList:
 		*k = client{left: k.left, phase: walking, node: k.node, walk: next, ahead: noNode, known: k.known, gone: k.gone}
 	case toGrant:

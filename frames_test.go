@@ -89,6 +89,9 @@ type frameFault struct {
 func isRequest(f recordedFrame) bool { return f.kind == zktest.RequestFrame }
 func isReply(f recordedFrame) bool   { return f.kind == zktest.ReplyFrame }
 func isEvent(f recordedFrame) bool   { return f.kind == zktest.EventFrame }
+func canFail(on func(recordedFrame) bool) func(recordedFrame) bool {
+	return func(f recordedFrame) bool { return on(f) && f.op != zktest.Connect && f.op != zktest.Ping && f.op != zktest.CloseSession }
+}
 func isAny(recordedFrame) bool       { return true }
 
 // frameFaults are all kinds. What a client makes of a reply that comes twice: go-zookeeper takes a reply's request out of
@@ -106,6 +109,14 @@ var frameFaults = []frameFault{
 		do: func(r *frameRun, f zktest.Fault) zktest.Fault { return f.FreezeFor(r.longDelay()) }},
 	{name: "twice", on: func(f recordedFrame) bool { return f.kind != zktest.RequestFrame && f.op != zktest.Connect },
 		do: func(_ *frameRun, f zktest.Fault) zktest.Fault { return f.Duplicate() }},
+	{name: "answered with an error that says nothing, and not done", on: canFail(isRequest),
+		do: func(_ *frameRun, f zktest.Fault) zktest.Fault { return f.Fail(zktest.OperationTimeout) }},
+	{name: "answered with an error that says nothing, and done", on: canFail(isReply),
+		do: func(_ *frameRun, f zktest.Fault) zktest.Fault { return f.Fail(zktest.OperationTimeout) }},
+	{name: "throttled", on: canFail(isRequest),
+		do: func(_ *frameRun, f zktest.Fault) zktest.Fault { return f.Fail(zktest.Throttled) }},
+	{name: "answered that the session has moved", on: canFail(isRequest),
+		do: func(_ *frameRun, f zktest.Fault) zktest.Fault { return f.Fail(zktest.SessionMoved) }},
 	{name: "session killed", on: func(f recordedFrame) bool { return f.session != 0 }, loses: true,
 		do: func(r *frameRun, f zktest.Fault) zktest.Fault { return f.Call(r.killNow) }},
 	{name: "ctx cancelled", on: isAny,

@@ -2,8 +2,11 @@ package zklock_test
 
 import (
 	"context"
+	"errors"
 	"path"
 	"time"
+
+	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock"
 )
@@ -30,6 +33,32 @@ func (r *frameRun) ready(clients ...*frameClient) {
 func (r *frameRun) expire() {
 	r.proxy.CloseConnections()
 	r.killNow()
+}
+
+// usersOwn is what a user does over the same connection: a node, a watch, an event. If it is answered at all, it is answered right.
+func (r *frameRun) usersOwn() {
+	const node = "/user"
+	conn := r.u.s.Conn()
+	_, _ = conn.Create(node, []byte("the user's"), zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
+	data, _, events, err := conn.GetW(node)
+	if err == nil && string(data) != "the user's" {
+		r.failf("the user reads %q", data)
+	}
+	gone := conn.Delete(node, -1)
+	for end := time.Now().Add(r.patience()); gone != nil && !errors.Is(gone, zk.ErrNoNode) && r.u.s.State() != zklock.Closed && time.Now().Before(end); {
+		time.Sleep(100 * time.Millisecond) // a connection was lost
+		gone = conn.Delete(node, -1)
+	}
+	if err != nil {
+		return
+	}
+	select {
+	case ev := <-events:
+		if ev.Type != zk.EventNodeDeleted && ev.Type != zk.EventNotWatching {
+			r.failf("the user hears of %v", ev)
+		}
+	case <-time.After(r.timeout / 4): // an event may be lost
+	}
 }
 
 var frameScenarios = []frameScenario{
@@ -159,6 +188,20 @@ var frameScenarios = []frameScenario{
 		r.begin()
 		h.release()
 		r.dwell()
+		r.finish()
+	}},
+	{name: "queued acquire and release, the user's own requests between", run: func(r *frameRun) {
+		r.ready(r.o)
+		ahead := r.o.acquire(r.patience())
+		r.begin()
+		w := r.u.start()
+		r.dwell()
+		r.usersOwn()
+		ahead.release()
+		h := w.wait()
+		r.usersOwn()
+		h.release()
+		r.usersOwn()
 		r.finish()
 	}},
 	{name: "Close while holding", run: func(r *frameRun) {

@@ -23,13 +23,10 @@ type Hold struct {
 }
 
 // newHold makes what a call waits with, and has in hand when it is granted: with the values of its context.
-func newHold(ctx context.Context, try bool, revoke func(*Hold)) *Hold {
+func newHold(ctx context.Context, try bool) *Hold {
 	h := &Hold{handle: handle{try: try, outcome: make(chan error, 1)}}
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	h.ctx, h.handle.cancel = &holdContext{inner, h}, cancel
-	if revoke != nil {
-		h.handle.revoke = func() { revoke(h) }
-	}
+	h.ctx, h.handle.cancel, h.handle.hold = &holdContext{inner, h}, cancel, h
 	return h
 }
 

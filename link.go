@@ -41,10 +41,10 @@ type link struct {
 		shaken     bool     // the client has finished its handshake
 		authed     bool     // the server took the credentials
 		state      stateMachine
-		why        error                            // why it is closed
-		changed    chan struct{}                    // closed at each change of the above
-		askedAfter clock.Instant                    // when a server last said that the session is still there, which was silent for long
-		readers    map[chan Change]func() (ok bool) // of the steps; the function stops listening to the reader's context
+		why        error                       // why it is closed
+		changed    chan struct{}               // closed at each change of the above
+		askedAfter clock.Instant               // when a server last said that the session is still there, which was silent for long
+		readers    map[chan Change]func() bool // of the steps; the function, if it is there yet, stops listening to the reader's context
 	}
 }
 
@@ -77,7 +77,7 @@ func (l *link) stepLocked(ev stateEvent) {
 		attrs = append(attrs, "err", ev.err)
 	}
 	l.log.info("zklock: connection state", attrs...)
-	for ch, stop := range l.mu.readers {
+	for ch := range l.mu.readers {
 		select {
 		case ch <- c:
 		default: // full: drop the oldest. Nobody else sends, so there is room then.
@@ -87,27 +87,29 @@ func (l *link) stepLocked(ev stateEvent) {
 			}
 			ch <- c
 		}
-		if m.state == Closed {
-			stop()
-			close(ch)
-		}
-	}
-	if m.state == Closed {
-		clear(l.mu.readers)
 	}
 	l.broadcastLocked()
 }
 
-// changes is Session.Changes.
+// changes is Session.Changes. The context is the user's: nothing of it is called under the lock, for it may ask the link (that of a
+// hold does, when its lease has ended).
 func (l *link) changes(ctx context.Context) <-chan Change {
 	ch := make(chan Change, 64)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.mu.state.state == Closed || ctx == nil || ctx.Err() != nil {
+	if ctx == nil || ctx.Err() != nil {
 		close(ch)
 		return ch
 	}
-	l.mu.readers[ch] = context.AfterFunc(ctx, func() {
+	l.mu.Lock()
+	isClosed := l.mu.state.state == Closed
+	if !isClosed {
+		l.mu.readers[ch] = nil
+	}
+	l.mu.Unlock()
+	if isClosed {
+		close(ch)
+		return ch
+	}
+	stop := context.AfterFunc(ctx, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if _, ok := l.mu.readers[ch]; ok {
@@ -115,6 +117,15 @@ func (l *link) changes(ctx context.Context) <-chan Change {
 			close(ch)
 		}
 	})
+	l.mu.Lock()
+	_, reads := l.mu.readers[ch]
+	if reads {
+		l.mu.readers[ch] = stop
+	}
+	l.mu.Unlock()
+	if !reads { // closed in between
+		stop()
+	}
 	return ch
 }
 
@@ -232,8 +243,18 @@ func (l *link) close(why error) {
 		e.lose(why)
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.stepLocked(stateEvent{kind: closed, err: why})
+	readers := l.mu.readers
+	l.mu.readers = nil
+	for ch := range readers {
+		close(ch)
+	}
+	l.mu.Unlock()
+	for _, stop := range readers {
+		if stop != nil {
+			stop()
+		}
+	}
 }
 
 // closedErr says why the link is closed.
@@ -255,12 +276,13 @@ func (l *link) dial(network, addr string, _ time.Duration) (net.Conn, error) {
 	if why != nil {
 		return nil, why
 	}
-	d := dialing{network: network, addr: addr, deadline: time.Now().Add(l.opts.handshakeCap)}
+	d := dialing{network: network, addr: addr}
 	if old != nil {
 		_ = old.Close()     // the client leaves the connection open on which it learned of an expiry
 		l.Disconnected(old) // who ended it may be about to say so, and come too late
 		d.last = old.RemoteAddr().String()
 	}
+	d.deadline = time.Now().Add(l.opts.handshakeCap)
 	timeout := l.opts.timeout
 	if e != nil {
 		timeout = e.sessionTimeout()

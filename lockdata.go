@@ -100,7 +100,7 @@ type handle struct {
 	try     bool
 	outcome chan error              // holds one: nil with the grant. Whoever takes the call from the acquisition sends it
 	cancel  context.CancelCauseFunc // ends the hold's context
-	revoke  func()                  // calls the user of WithRevocation
+	hold    any                     // the *Hold that it is of
 	d       *lockData               // from the grant on
 	end     error                   // after the release: what Err says from then on
 }
@@ -290,14 +290,12 @@ func (h *handle) err() error {
 	return h.d.lost
 }
 
-// toRevoke returns what calls the user of one of the handles, nil if nobody wants to be called.
-func (d *lockData) toRevoke() func() {
+// anyHandle returns a handle that is not released, nil if there is none.
+func (d *lockData) anyHandle() *handle {
 	d.table.mu.Lock()
 	defer d.table.mu.Unlock()
 	for h := range d.handles {
-		if h.revoke != nil {
-			return h.revoke
-		}
+		return h
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ func newTableTest(t *testing.T) *tableTest {
 
 // enter is a call of the owner's.
 func (t *tableTest) enter(o Owner, try bool) (h *Hold, a *acquisition, isNew bool, err error) {
-	h = newHold(t.Context(), try, nil)
+	h = newHold(t.Context(), try)
 	a, isNew, err = t.table.enter(&h.handle, &t.m.root, asker{owner: o})
 	return h, a, isNew, err
 }
@@ -300,7 +300,7 @@ func TestHoldContext_OutlivesTheWait(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "v"))
-	h := newHold(ctx, false, nil)
+	h := newHold(ctx, false)
 	a, _, err := tt.table.enter(&h.handle, &tt.m.root, asker{owner: o})
 	require.NoError(t, err)
 	tt.grant(a, h)

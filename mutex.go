@@ -124,7 +124,7 @@ func (m *Mutex) enter(ctx context.Context, op string, try bool) (*Hold, error) {
 		return fail(ctxError(ctx))
 	}
 	m.s.look() // a lost hold is not re-entered
-	h := newHold(ctx, try, m.opts.revoke)
+	h := newHold(ctx, try)
 	a, isNew, err := m.s.locks.enter(&h.handle, &m.root, m.asker(ctx))
 	switch {
 	case err != nil:

@@ -291,3 +291,29 @@ func TestVirtual_MutexWithoutRead_EndsNoOtherHold(t *testing.T) {
 		})
 	}
 }
+
+// I8, F27: a waiter that may not read the nodes polls for a long time, and now and then loses its list. Each of them is asked for
+// again soon: what went wrong long ago does not count.
+func TestVirtual_Polling_ListsAreRetriedSoon(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		holder, s := v.connect(), v.connect()
+		h := acquire(t, newMutex(t, holder, "/job"))
+		v.srv.Inject(zktest.Before(zktest.GetData).Path("/job/*").Session(s.SessionID()).Fail(zktest.NoAuth))
+		w := v.queueUp(newMutex(t, s, "/job"))
+		for range 10 {
+			lost := v.srv.Inject(zktest.Before(zktest.GetChildren).Path("/job").Session(s.SessionID()).Fail(zktest.OperationTimeout).Once())
+			time.Sleep(time.Minute)
+			require.Equal(t, 1, lost.Fired())
+		}
+		lost := v.srv.Inject(zktest.Before(zktest.GetChildren).Path("/job").Session(s.SessionID()).Fail(zktest.OperationTimeout).Once())
+		for lost.Fired() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		release(t, h)
+		freed := time.Now()
+		got, err := w.get(t)
+		require.NoError(t, err)
+		require.Less(t, time.Since(freed), time.Second)
+		release(t, got)
+	})
+}

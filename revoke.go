@@ -40,8 +40,8 @@ func Revoke(ctx context.Context, s *Session, node string) error {
 	return nil
 }
 
-// listenForRevocation listens on a granted lock's node, until it is lost or the last handle released.
-func listenForRevocation(d *lockData, e *era, node string) {
+// listenForRevocation listens on a granted lock's node, and calls revoke with any of its holds, until it is lost or the last handle released.
+func listenForRevocation(d *lockData, e *era, node string, revoke func(*Hold)) {
 	d.table.mu.Lock()
 	ended := d.ended
 	d.table.mu.Unlock()
@@ -69,8 +69,8 @@ func listenForRevocation(d *lockData, e *era, node string) {
 				}
 				continue
 			case bytes.Equal(now.Data, revokeMessage):
-				if revoke := d.toRevoke(); revoke != nil {
-					go revoke() // the user's code: Close does not wait for it
+				if h := d.anyHandle(); h != nil {
+					go revoke(h.hold.(*Hold)) // the user's code: Close does not wait for it
 				}
 				return
 			}

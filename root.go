@@ -38,16 +38,16 @@ const maxKnownRoots = 4096
 func (r *roots) noted(path string, change func(*rootNotes)) (before rootNotes) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.byPath == nil || len(r.byPath) >= maxKnownRoots {
-		r.byPath = make(map[string]rootNotes) // it saves a round trip, and warnings; what is not known is found out again
-	}
 	before = r.byPath[path]
 	now := before
-	if change(&now); now == (rootNotes{}) {
+	switch change(&now); {
+	case now == (rootNotes{}):
 		delete(r.byPath, path)
-	} else {
-		r.byPath[path] = now
+		return before
+	case r.byPath == nil, before == (rootNotes{}) && len(r.byPath) >= maxKnownRoots:
+		r.byPath = make(map[string]rootNotes) // it saves a round trip, and warnings; what is not known is found out again
 	}
+	r.byPath[path] = now
 	return before
 }
 

@@ -534,3 +534,37 @@ func TestVirtual_SessionEndsAfterTheNode_FailsIfToldTo(t *testing.T) {
 		release(t, h)
 	})
 }
+
+// askingContext is a user's context that asks the Session whenever it is asked.
+type askingContext struct {
+	context.Context
+	ask func()
+}
+
+func (c askingContext) Err() error            { c.ask(); return c.Context.Err() }
+func (c askingContext) Done() <-chan struct{} { c.ask(); return c.Context.Done() }
+
+// I6: the context given to Changes is the user's code. A hold's ends the hold when it is asked after a suspend (F18); another asks
+// the Session. Neither stops it.
+func TestVirtual_Changes_ContextAsksTheSession(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var asleep atomic.Int64
+		s := v.connect(zklock.WithSuspendedTime(func() time.Duration { return time.Duration(asleep.Load()) }))
+		m := newMutex(t, s, "/job")
+		ctx, cancel := context.WithCancel(t.Context())
+		asked := 0
+		asking := s.Changes(askingContext{ctx, func() { asked++; _, _ = m.Held(), s.SessionID() }})
+		h := acquire(t, m)
+		changes := s.Changes(t.Context())
+		asleep.Add(int64(time.Minute))
+		_, open := <-s.Changes(h.Context())
+		require.False(t, open)
+		require.Equal(t, zklock.Lost, (<-changes).State)
+		require.Equal(t, zklock.Lost, (<-asking).State)
+		require.Positive(t, asked)
+		cancel()
+		for range asking { // until it is closed
+		}
+		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+	})
+}

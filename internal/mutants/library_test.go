@@ -42,6 +42,10 @@ var library = []mutant{
 		"\t\t\t\tr.erase(node)\n\t\t\t\tc.err = err\n", "\t\t\t\tc.err = err\n"}}},
 	{"watches that fail are set again without a pause", "R25, F28", "attempt.go", "TestVirtual_RequestFailsAfterTheCreate_LeavesNothing", []Swap{{
 		"return notTold, a.pause(e, a.retry.next())", "return notTold, a.pause(e, time.Millisecond)"}}},
+	{"failures of long ago hold a waiter up that polls", "I8, F27", "attempt.go", "TestVirtual_Polling_ListsAreRetriedSoon", []Swap{{
+		"poll\n\t\ta.retry = newBackoff()\n", "poll\n"}}},
+	{"a waiter whose own node cannot be watched waits", "I3", "walk.go", "TestWalk", []Swap{{
+		"case r == isThere && w.next == toWatchOwn:", "case w.next == toWatchOwn:"}}},
 	{"a lock root that is gone is an error", "F26, R58", "attempt.go", "TestVirtual_LockRootDeleted_AtEveryRequest", []Swap{{
 		"\tcase errors.Is(err, zk.ErrNoNode):\n\t\treturn isGone, nil", "\tcase errors.Is(err, zk.ErrNoNode):\n\t\treturn isGone, err"}}},
 	{"parents are made once", "F26, R5", "root.go", "TestVirtual_LockRootDeleted_AtEveryRequest", []Swap{{
