@@ -126,7 +126,7 @@ func (a *attempt) follow(e *era, c *creation, l *listing) error {
 	queued := false
 	defer func() {
 		if queued {
-			e.queue(-1)
+			e.countWaiters(-1)
 		}
 	}()
 	a.retry = newBackoff()
@@ -162,7 +162,7 @@ func (a *attempt) follow(e *era, c *creation, l *listing) error {
 			}
 			if !queued {
 				queued = true
-				e.queue(1)
+				e.countWaiters(1)
 			}
 			if own, w, err = a.watch(e, c.node, w); err != nil {
 				return err
@@ -283,7 +283,7 @@ func (a *attempt) findingOf(e *era, err error) (finding, error) {
 		return notTold, e.overErr()
 	case errors.Is(err, zk.ErrNoNode):
 		return isGone, nil
-	case errors.Is(err, ErrClosed), refused(err):
+	case errors.Is(err, ErrClosed), isRefusal(err):
 		return notTold, err
 	}
 	return notTold, a.pause(e, a.retry.next())

@@ -108,4 +108,18 @@
 //   - lease: how long the session is surely alive
 //   - reaper: what deletes, later, nodes that could not be deleted in line
 //   - participant: any node in a queue, of whichever client
+//
+// And these in the code:
+//
+//   - frame: a request, an answer or an event, as bytes; exchange: a request and its answer, as two times
+//   - tap: the connection as the ZooKeeper client sees it, which sends our frames between the client's
+//   - fate: what became of a request: never sent, answered, or sent without an answer
+//   - link: the connections of a Session, one after the other, and its state
+//   - era: one ZooKeeper session with its lease and holds; tenant: who holds under the lease
+//   - acquisition: what the calls of one owner share that wait for a lock; attempt: what carries it out; walk: what its node does next
+//   - handle: one call's share in an acquisition, and from the grant on in the hold
+//   - standing: the place in the queue, as last listed
+//   - evidence, ruling: what a waiter knows when its predecessor's event comes, and what follows
+//   - erasure: the deletion of one node, tried until it is gone; stray: a create that was looked for and not found
+//   - beat: a heartbeat, or a cheap read where nothing is held
 package zklock

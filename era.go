@@ -85,7 +85,7 @@ func (e *era) answered(conn uint64, f exchange) {
 // quorum renews the lease, unless it has already ended over a hold: who was paused past the end sees the loss at its
 // first look, whatever answer was waiting in the socket.
 func (e *era) quorum(conn uint64, sent clock.Instant) {
-	e.look(e.clock.Now())
+	e.loseIfLate(e.clock.Now())
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.isOver() {
@@ -128,18 +128,18 @@ func (e *era) leftToExpire() bool {
 	return e.mu.hangUps >= maxHangUps
 }
 
-// load is what the loop plans by. busy says whether anybody waits for an answer: in the queue, or for a node to be made or
+// plan is what the loop plans by. busy says whether anybody waits for an answer: in the queue, or for a node to be made or
 // deleted.
-func (e *era) load() (held, queued int, busy bool, end clock.Instant) {
+func (e *era) plan() (held, queued int, busy bool, end clock.Instant) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	queued = e.queued()
 	return len(e.mu.held), queued, queued > 0 || e.busy(), e.mu.lease.end
 }
 
-// look compares the clock with the lease, and ends the era if something is held past its end. Everybody who asks
+// loseIfLate compares the clock with the lease, and ends the era if something is held past its end. Everybody who asks
 // whether a hold stands looks first: after a pause, no timer needs to have run (F18).
-func (e *era) look(now clock.Instant) {
+func (e *era) loseIfLate(now clock.Instant) {
 	e.mu.Lock()
 	late := !e.isOver() && len(e.mu.held) > 0 && now >= e.mu.lease.end
 	e.mu.Unlock()
@@ -204,7 +204,7 @@ func (e *era) heldNodes() []string {
 // leaves no room at all, and without one when the lease is too near its end: then the caller renews it and asks again.
 func (e *era) hold(node string, by tenant) (ok bool, err error) {
 	now := e.clock.Now()
-	e.look(now)
+	e.loseIfLate(now)
 	e.mu.Lock()
 	err = e.why()
 	if err == nil {
@@ -299,7 +299,7 @@ func (e *era) checkNodes(nodes []string) (again []string) {
 	failed, err := e.check(context.Background(), nodes...)
 	switch {
 	case failed == "":
-		if refused(err) {
+		if isRefusal(err) {
 			e.log.error("zklock: the servers refuse the heartbeat; the holds end with the lease", "err", err)
 		}
 		return nil
@@ -324,7 +324,7 @@ func (e *era) check(ctx context.Context, nodes ...string) (failed string, err er
 		ops.Ops = append(ops.Ops, wire.MultiOp{Op: wire.OpCheck, Path: n, Version: -1})
 	}
 	i, err := e.multi(ctx, ops, true)
-	if refused(err) && i >= 0 {
+	if isRefusal(err) && i >= 0 {
 		return nodes[i], err
 	}
 	return "", err

@@ -137,8 +137,8 @@ func serverCode(err error) wire.Code {
 	return code
 }
 
-// refused says that the servers will not do it, now or later: not that they are busy, or that there is none to ask.
-func refused(err error) bool { return outcomeOf(err) == turnedDown }
+// isRefusal says that the servers will not do it, now or later: not that they are busy, or that there is none to ask.
+func isRefusal(err error) bool { return outcomeOf(err) == turnedDown }
 
 // denied says which request lacked which permission, and on which node, where the client says no more than "not
 // authenticated". The permission to create and to delete a node is one on its parent.

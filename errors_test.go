@@ -34,5 +34,5 @@ func TestAnswerErr(t *testing.T) {
 	require.ErrorIs(t, answerErr(tap.Answer{}), zk.ErrConnectionClosed)
 	long := tooLong(tap.NewRequest(wire.OpCreate, wire.Raw(make([]byte, wire.MaxFrame-7)), nil))
 	require.ErrorIs(t, long, zk.ErrBadArguments)
-	require.True(t, refused(long), "and is not tried again")
+	require.True(t, isRefusal(long), "and is not tried again")
 }

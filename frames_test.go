@@ -90,9 +90,11 @@ func isRequest(f recordedFrame) bool { return f.kind == zktest.RequestFrame }
 func isReply(f recordedFrame) bool   { return f.kind == zktest.ReplyFrame }
 func isEvent(f recordedFrame) bool   { return f.kind == zktest.EventFrame }
 func canFail(on func(recordedFrame) bool) func(recordedFrame) bool {
-	return func(f recordedFrame) bool { return on(f) && f.op != zktest.Connect && f.op != zktest.Ping && f.op != zktest.CloseSession }
+	return func(f recordedFrame) bool {
+		return on(f) && f.op != zktest.Connect && f.op != zktest.Ping && f.op != zktest.CloseSession
+	}
 }
-func isAny(recordedFrame) bool       { return true }
+func isAny(recordedFrame) bool { return true }
 
 // frameFaults are all kinds. What a client makes of a reply that comes twice: go-zookeeper takes a reply's request out of
 // its table by the xid, which it does not use again, and drops a reply without a request with a line in the log. The

@@ -118,7 +118,7 @@ func (h *Hold) Lost() <-chan struct{} {
 // Err returns nil while the lock is held: it compares the clock with the lease first. Otherwise the error is ErrLost
 // with the reason, ErrClosed, or after Release ErrNotHeld; a hold that was lost before its release stays lost.
 func (h *Hold) Err() error {
-	h.d.look()
+	h.d.loseIfLate()
 	return h.err()
 }
 
@@ -159,7 +159,7 @@ func (h *Hold) Release(ctx context.Context) error {
 	if ctx == nil {
 		return h.d.errorf("release", errors.New("nil context"))
 	}
-	h.d.look()
+	h.d.loseIfLate()
 	leaseEnd := h.d.e.leaseEnd()
 	first, last, lost := h.d.table.release(&h.handle)
 	if !first {

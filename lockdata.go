@@ -304,10 +304,10 @@ func (d *lockData) errorf(op string, err error) error {
 	return &Error{Op: op, Path: d.root.given, Node: d.node, Err: err}
 }
 
-// look ends the hold if the lease has ended. While somebody else is just ending the ZooKeeper session's holds one by
+// loseIfLate ends the hold if the lease has ended. While somebody else is just ending the ZooKeeper session's holds one by
 // one, it does not wait for its turn.
-func (d *lockData) look() {
-	d.e.look(d.e.clock.Now())
+func (d *lockData) loseIfLate() {
+	d.e.loseIfLate(d.e.clock.Now())
 	if d.e.isOver() {
 		d.tell(d.node, lostBecause(d.e.why()))
 	}

@@ -85,13 +85,13 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context) error) (err 
 
 // Held says whether any owner holds the lock through this Session.
 func (m *Mutex) Held() bool {
-	m.s.look()
+	m.s.loseIfLate()
 	return m.s.locks.held(m.root.path)
 }
 
 // OwnedBy says whether an Acquire with ctx would re-enter: ctx carries a hold of this lock, or an owner that holds it.
 func (m *Mutex) OwnedBy(ctx context.Context) bool {
-	m.s.look()
+	m.s.loseIfLate()
 	return m.s.locks.heldBy(m.root.path, m.asker(ctx))
 }
 
@@ -123,7 +123,7 @@ func (m *Mutex) enter(ctx context.Context, op string, try bool) (*Hold, error) {
 	if ctx.Err() != nil {
 		return fail(ctxError(ctx))
 	}
-	m.s.look() // a lost hold is not re-entered
+	m.s.loseIfLate() // a lost hold is not re-entered
 	h := newHold(ctx, try)
 	a, isNew, err := m.s.locks.enter(&h.handle, &m.root, m.asker(ctx))
 	switch {

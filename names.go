@@ -44,7 +44,7 @@ func (n *names) resolve(ctx context.Context, spawn func(func()) bool, host strin
 		h.asking = asking
 	}
 	n.mu.Unlock()
-	if start && !spawn(func() { n.look(h, host) }) {
+	if start && !spawn(func() { n.lookUp(h, host) }) {
 		return nil, ErrClosed
 	}
 	if known {
@@ -69,7 +69,7 @@ func (n *names) resolve(ctx context.Context, spawn func(func()) bool, host strin
 	return nil, h.err
 }
 
-func (n *names) look(h *hostName, host string) {
+func (n *names) lookUp(h *hostName, host string) {
 	ctx, cancel := context.WithTimeout(n.ctx, lookupCap)
 	defer cancel()
 	addrs, err := n.lookup(ctx, host)

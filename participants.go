@@ -42,7 +42,7 @@ func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 			return ps, nil
 		case ctx.Err() != nil:
 			return fail(ctxError(ctx))
-		case errors.Is(err, ErrClosed), refused(err):
+		case errors.Is(err, ErrClosed), isRefusal(err):
 			return fail(err)
 		}
 		// The connection or the ZooKeeper session was lost: read again.

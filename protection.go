@@ -98,7 +98,7 @@ func (c *creation) create(data []byte, acl []zk.ACL) {
 				return
 			case errors.Is(err, zk.ErrNoNode):
 				continue // deleted by somebody else in between: queue again
-			case refused(err):
+			case isRefusal(err):
 				r.erase(node)
 				c.err = err
 				return
@@ -185,7 +185,7 @@ func (c *creation) resolve(id string) {
 			case errors.Is(err, zk.ErrNoNode):
 				return
 			}
-		case refused(err):
+		case isRefusal(err):
 			// The root cannot be read (no READ, say): what we cannot find we must not leave either.
 			r.eraseByID(c.root, id)
 			c.err = err
@@ -410,7 +410,7 @@ func (r *reaper) runErasure(x *erasure, node string) {
 		case outcomeOf(err) == unknown:
 			unanswered = true
 		}
-		if refused(err) && x.refusal == nil {
+		if isRefusal(err) && x.refusal == nil {
 			r.z.log.error("zklock: the servers refuse to delete a lock node, which goes on blocking the lock; does the ACL give DELETE on the lock root?", "node", node, "err", err)
 			x.refusal = denied(err, "delete", "DELETE", parentOf(node))
 			close(x.refused)
@@ -428,7 +428,7 @@ func (r *reaper) eraseByID(root, id string) {
 		backoff := newBackoff()
 		for {
 			node, err := r.find(root, id)
-			if err == nil || refused(err) { // without READ there is nothing to be found
+			if err == nil || isRefusal(err) { // without READ there is nothing to be found
 				if node != "" {
 					r.erase(node)
 				}

@@ -61,7 +61,7 @@ func listenForRevocation(d *lockData, e *era, node string, revoke func(*Hold)) {
 				_, err = e.read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: node}, &now)
 			}
 			switch {
-			case refused(err), e.isOver(), errors.Is(err, ErrClosed):
+			case isRefusal(err), e.isOver(), errors.Is(err, ErrClosed):
 				return
 			case err != nil: // the connection was lost
 				if !e.pause(heartbeat(e.sessionTimeout())) {

@@ -85,7 +85,7 @@ func (r *lockRoot) make(ctx context.Context, e *era) error {
 			return e.overErr()
 		case errors.Is(err, ErrClosed):
 			return err
-		case refused(err):
+		case isRefusal(err):
 			return fmt.Errorf("making %s: %w", path, err)
 		}
 		if !e.pause(backoff.next()) {

@@ -192,10 +192,10 @@ func (s *Session) watchClient(events <-chan zk.Event) {
 	s.link.close(errConnClosed)
 }
 
-// look ends the current ZooKeeper session if a hold is past its lease.
-func (s *Session) look() {
+// loseIfLate ends the current ZooKeeper session if a hold is past its lease.
+func (s *Session) loseIfLate() {
 	if e := s.link.era(); e != nil {
-		e.look(s.clock.Now())
+		e.loseIfLate(s.clock.Now())
 	}
 }
 
@@ -225,7 +225,7 @@ func (s *Session) loop() {
 			return
 		}
 		now := s.clock.Now()
-		next := out.look(now, conn != 0, func(d time.Duration) {
+		next := out.nextLook(now, conn != 0, func(d time.Duration) {
 			s.log.warn("zklock: no server has taken the session in", "for", d.Round(time.Second), "tried", s.link.dials.whatWasTried())
 		})
 		if e == nil {
@@ -233,9 +233,9 @@ func (s *Session) loop() {
 			expiry.Reset(time.Hour)
 			continue
 		}
-		held, queued, busy, end := e.load()
+		held, queued, busy, end := e.plan()
 		if held > 0 {
-			if e.look(now); e.isOver() {
+			if e.loseIfLate(now); e.isOver() {
 				continue // we are woken
 			}
 			expiry.Reset(end.Sub(now) + time.Millisecond)

@@ -31,8 +31,8 @@ type outage struct {
 	out         bool
 }
 
-// look returns when to look again, far ahead while there is a server.
-func (o *outage) look(now clock.Instant, attached bool, tell func(d time.Duration)) clock.Instant {
+// nextLook returns when to look again, far ahead while there is a server.
+func (o *outage) nextLook(now clock.Instant, attached bool, tell func(d time.Duration)) clock.Instant {
 	switch {
 	case attached:
 		o.out = false

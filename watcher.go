@@ -180,8 +180,8 @@ func (w *watcher) lookAfterWatches() {
 	}
 }
 
-// queue counts attempts that wait: while there are any, frames are answered often enough to renew the lease at once.
-func (w *watcher) queue(n int) {
+// countWaiters counts attempts that wait: while there are any, frames are answered often enough to renew the lease at once.
+func (w *watcher) countWaiters(n int) {
 	w.mu.Lock()
 	w.mu.queued += n
 	first := n > 0 && w.mu.queued == n

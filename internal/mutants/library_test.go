@@ -218,19 +218,19 @@ var library = []mutant{
 	{"what the heartbeat finds deleted goes on being held", "F24", "era.go", "TestVirtual_NodeDeleted_TheHeartbeatTells", []Swap{{
 		"\t\te.loseNode(failed, errNodeGone)\n", ""}}},
 	{"one node without READ ends the heartbeat of all", "R68, F43", "era.go", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds|TestVirtual_MutexWithoutRead_EndsNoOtherHold", []Swap{{
-		"\tif refused(err) && i >= 0 {", "\tif errors.Is(err, zk.ErrNoNode) && i >= 0 {"}}},
+		"\tif isRefusal(err) && i >= 0 {", "\tif errors.Is(err, zk.ErrNoNode) && i >= 0 {"}}},
 	{"what the heartbeat may not read goes on being held", "I5, F43", "era.go", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds|TestVirtual_MutexWithoutRead_EndsNoOtherHold", []Swap{{
 		"\t\te.loseNode(failed, fmt.Errorf(\"%w: %w\", errUnreadable, err))\n", "\t\t_ = fmt.Errorf(\"%w: %w\", errUnreadable, err)\n"}}},
 	{"the node of a hold that ended without its session is left", "I4, F43", "era.go", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds|TestVirtual_EndOnSuspend_IsToldAtOnce", []Swap{{
 		"\tcase told:\n", "\tcase told && false:\n"}}},
 	{"a late answer brings a lease back that had ended", "I5, F18", "era.go", "TestVirtual_AnswerAfterTheLeasesEnd_RenewsNothing", []Swap{{
-		"\te.look(e.clock.Now())\n\te.mu.Lock()\n\tdefer e.mu.Unlock()\n\tif !e.isOver() {\n", "\te.mu.Lock()\n\tdefer e.mu.Unlock()\n\tif !e.isOver() {\n"}}},
+		"\te.loseIfLate(e.clock.Now())\n\te.mu.Lock()\n\tdefer e.mu.Unlock()\n\tif !e.isOver() {\n", "\te.mu.Lock()\n\tdefer e.mu.Unlock()\n\tif !e.isOver() {\n"}}},
 
 	// Being told.
 	{"Err looks at a flag, not at the clock", "I5, F18", "hold.go", "TestVirtual_Suspend_IsLostAtTheFirstLook", []Swap{{
-		"func (h *Hold) Err() error {\n\th.d.look()\n", "func (h *Hold) Err() error {\n"}}},
+		"func (h *Hold) Err() error {\n\th.d.loseIfLate()\n", "func (h *Hold) Err() error {\n"}}},
 	{"Release looks at a flag, not at the clock", "I5, F18", "hold.go", "TestVirtual_Suspend_ReleaseSaysLost", []Swap{{
-		"\th.d.look()\n\tleaseEnd :=", "\tleaseEnd :="}}},
+		"\th.d.loseIfLate()\n\tleaseEnd :=", "\tleaseEnd :="}}},
 	{"Release waits an outage out", "I6, R66, F44", "hold.go", "TestVirtual_ServersDead_ReleaseEndsWithTheLease|TestVirtual_ReleaseNotConfirmed_GoesOnInTheBackground", []Swap{{
 		"end, ended := max(leaseEnd, clk.Now().Add(grace)),", "end, ended := leaseEnd.Add(24*time.Hour),"}}},
 	{"Release waits by a timer that sleeps with the machine", "I6, F21", "hold.go", "TestVirtual_SuspendDuringRelease_EndsSoonAfter", []Swap{{
