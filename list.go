@@ -3,10 +3,12 @@ package zklock
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/zklock/zklock/internal/tap"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -23,6 +25,7 @@ type listing struct {
 type listKind struct {
 	root   string
 	synced bool
+	own    bool // only nodes of this ZooKeeper session, which takes no permission, and a server of 3.6 or later
 }
 
 // listQueue keeps the lists of one kind to one at a time.
@@ -115,7 +118,16 @@ func (l *lister) children(kind listKind) (names []string, conn uint64, err error
 		synced = a.Conn
 	}
 	var children wire.ChildrenStatResponse
-	a, err := l.z.read(context.Background(), wire.OpGetChildren2, wire.PathWatchRequest{Path: kind.root}, &children)
+	var a tap.Answer
+	if kind.own {
+		var own wire.StringsResponse
+		a, err = l.z.read(context.Background(), wire.OpGetEphemerals, wire.GetEphemeralsRequest{Prefix: kind.root + "/"}, &own)
+		for _, path := range own.Strings {
+			children.Children = append(children.Children, strings.TrimPrefix(path, kind.root+"/"))
+		}
+	} else {
+		a, err = l.z.read(context.Background(), wire.OpGetChildren2, wire.PathWatchRequest{Path: kind.root}, &children)
+	}
 	if kind.synced && a.Conn != synced && (err == nil || errors.Is(err, zk.ErrNoNode)) {
 		return nil, 0, errMoved
 	}

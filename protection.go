@@ -185,9 +185,8 @@ func (c *creation) resolve(id string) {
 			case errors.Is(err, zk.ErrNoNode):
 				return
 			}
-		case isRefusal(err):
-			// The root cannot be read (no READ, say): what we cannot find we must not leave either.
-			r.eraseByID(c.root, id)
+		case isRefusal(err): // no READ, and a server before 3.6: the node, if there is one, goes with its session
+			z.log.error("zklock: it cannot be found out whether a lock node was made; if it was, it blocks the lock until this ZooKeeper session ends", "path", c.root, "err", err)
 			c.err = err
 			return
 		}
@@ -201,7 +200,10 @@ func (c *creation) resolve(id string) {
 // find looks for our protection id under root, in up-to-date state. "" if it is not there. Those who look at the same time
 // share one sync and one list (R69).
 func (r *reaper) find(root, id string) (string, error) {
-	l, err := r.lists.list(context.Background(), listKind{root, true})
+	l, err := r.lists.list(context.Background(), listKind{root: root, synced: true})
+	if errors.Is(err, zk.ErrNoAuth) { // without READ, we see what is ours all the same
+		l, err = r.lists.list(context.Background(), listKind{root: root, synced: true, own: true})
+	}
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
 		return "", nil

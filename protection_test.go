@@ -352,3 +352,25 @@ func TestVirtual_OneOwner_ManyCalls_OneNode(t *testing.T) {
 		require.Len(t, nodesOf(v.srv.History(), s.SessionID()), 1)
 	})
 }
+
+// I4, F3, F27: a create whose answer is lost, under a lock root that gives no READ. The node is found among the ZooKeeper session's own
+// and deleted, although nobody may list the root.
+func TestCreateLost_RootGivesNoRead_LeavesNothing(t *testing.T) {
+	srv := target(t)
+	a, root := admin(t, srv), lockPath(t, srv)
+	root += "/lock"
+	_, err := a.Create(root, nil, 0, unreadable)
+	require.NoError(t, err)
+	proxy := zktest.StartProxy(t, srv)
+	lost := proxy.Inject(zktest.After(zktest.Create).Path(root + "/*").DropReply().Close().Once())
+	_, err = newMutex(t, connect(t, proxy.Addr()), root).Acquire(within(t, soon))
+	require.ErrorIs(t, err, zk.ErrNoAuth)
+	require.ErrorContains(t, err, "READ")
+	require.Equal(t, 1, lost.Fired())
+	eventually(t, "I4: the node is deleted", func() bool {
+		_, stat, err := a.Exists(root)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, (stat.Cversion+1)/2, "one node was made")
+		return stat.NumChildren == 0
+	})
+}
