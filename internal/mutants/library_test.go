@@ -16,7 +16,9 @@ var library = []mutant{
 	{"a node of another session is adopted", "I3, R30", "protection.go", "TestVirtual_CreateLost_NodeIsOfAnotherSession_IsNotAdopted", []Swap{{
 		"stat.EphemeralOwner == z.id:", "true:"}}},
 	{"no sync before the look", "I2, F4", "list.go", "TestVirtual_CreateLost_NotCommittedYet_IsAdopted", []Swap{{
-		"a, err := l.z.ask(context.Background(), wire.OpSync, wire.PathRequest{Path: kind.root})", "var a answer\n\t\ta.conn, err = l.z.waitAttached(context.Background())"}}},
+		"a, err := l.z.ask(context.Background(), wire.OpSync, wire.PathRequest{Path: kind.root})", "var a tap.Answer\n\t\ta.Conn, err = l.z.waitAttached(context.Background())"}}},
+	{"a lost create is looked for only where it may be listed", "I4, F27", "protection.go", "TestCreateLost_RootGivesNoRead_LeavesNothing", []Swap{{
+		"if errors.Is(err, zk.ErrNoAuth) { // without READ", "if false { // without READ"}}},
 	{"a create kept from a session that is over is sent in the next", "I2, F5", "link.go", "TestLink_RequestOfAnotherSession_IsNotSent", []Swap{{
 		"l.mu.state.state.Attached() && l.mu.era.zkSession == z\n", "l.mu.state.state.Attached()\n"}}},
 	{"a create applied late is not looked for again", "I4, F2", "protection.go", "TestVirtual_CreateAppliedLate_IsDeleted", []Swap{{
@@ -49,7 +51,7 @@ var library = []mutant{
 	{"a lock root that is gone is an error", "F26, R58", "attempt.go", "TestVirtual_LockRootDeleted_AtEveryRequest", []Swap{{
 		"\tcase errors.Is(err, zk.ErrNoNode):\n\t\treturn isGone, nil", "\tcase errors.Is(err, zk.ErrNoNode):\n\t\treturn isGone, err"}}},
 	{"parents are made once", "F26, R5", "root.go", "TestVirtual_LockRootDeleted_AtEveryRequest", []Swap{{
-		"if i := strings.LastIndexByte(path, '/'); i > 0 {", "if i := strings.LastIndexByte(path, '/'); i > 0 && len(path) == len(m.root) {"}}},
+		"if i := strings.LastIndexByte(path, '/'); i > 0 {", "if i := strings.LastIndexByte(path, '/'); i > 0 && len(path) == len(r.path) {"}}},
 	{"a delete goes past the chroot", "R26, I4", "protection.go", "TestVirtual_Chroot_CleansUp", []Swap{{
 		"wire.OpDelete, wire.PathVersionRequest{Path: node, Version: -1})", "wire.OpDelete, wire.PathVersionRequest{Path: strings.TrimPrefix(node, \"/team/app\"), Version: -1})"}}},
 
@@ -150,7 +152,7 @@ var library = []mutant{
 	{"everybody watches the first in the queue", "I8, F40", "queue.go", "TestPlaceOf|TestVirtual_Release_WakesOneWaiter", []Swap{{
 		"if ok, known := ahead(last, m); ok || !known {", "if ok, known := ahead(m, last); ok || !known {"}}},
 	{"everybody watches the whole root", "I8, F40", "watcher.go", "TestVirtual_Release_WakesOneWaiter", []Swap{
-		{"\t\tif !w.z.carrier.send(w.z, r) {\n\t\t\tw.armed", "\t\tw.z.carrier.send(w.z, newRequest(wire.OpGetChildren2, wire.PathWatchRequest{Path: parentOf(path), Watch: true}, func(answer) {}))\n\t\tif !w.z.carrier.send(w.z, r) {\n\t\t\tw.armed"},
+		{"\t\tif !w.z.carrier.send(w.z, r) {\n\t\t\tw.armed", "\t\tw.z.carrier.send(w.z, tap.NewRequest(wire.OpGetChildren2, wire.PathWatchRequest{Path: parentOf(path), Watch: true}, func(tap.Answer) {}))\n\t\tif !w.z.carrier.send(w.z, r) {\n\t\t\tw.armed"},
 		{"\ton := w.mu.watches[ev.Path]\n", `	for p, other := range w.mu.watches {
 		if ev.Type == wire.EventChildrenChanged && strings.HasPrefix(p, ev.Path+"/") {
 			delete(w.mu.watches, p)
@@ -184,7 +186,7 @@ var library = []mutant{
 	{"any answered frame renews the lease", "I5, F12", "lease.go", "TestLease_QuorumLease|TestVirtual_HolderOnTheMinority_IsToldBeforeTheNextGrant", []Swap{{
 		"\tif l.mode.kind != quorumLease {\n\t\tl.extend(f.sent)\n", "\tif true {\n\t\tl.extend(f.sent)\n"}}},
 	{"a ping renews the lease when it is sent", "I5", "internal/tap/tap.go", "TestTap_PingsAreAnsweredInOrder", []Swap{{
-		"\tif xid == wire.XidPing {\n", "\tif xid == wire.XidPing {\n\t\tt.sink.answered(t, frame{x.at, x.at})\n"}}},
+		"\tif xid == wire.XidPing {\n", "\tif xid == wire.XidPing {\n\t\tt.sink.Answered(t, x.at, x.at)\n"}}},
 	{"the lease starts when the answer comes", "I5", "internal/tap/tap.go", "TestTap_AnswersAreAnchoredAtTheirSending", []Swap{{
 		"\tt.sink.Answered(t, x.at, now)\n", "\tt.sink.Answered(t, now, now)\n"}}},
 	{"a quorum operation vouches for frames just before it", "I5, F12", "lease.go", "TestLease_QuorumLease", []Swap{{
@@ -206,7 +208,7 @@ var library = []mutant{
 	{"an error code in a ping's answer is overlooked", "F39", "internal/tap/tap.go", "TestTap_PingWithAnErrorCode_IsRefusal|TestVirtual_PingRefused_IsLost", []Swap{{
 		"\tcase code != wire.OK:\n\t\tt.sink.Refused", "\tcase false:\n\t\tt.sink.Refused"}}},
 	{"SessionMoved is a sign of life", "I5", "internal/tap/tap.go", "TestTap_ErrorCodesAboutTheSession", []Swap{{
-		"\tcase h.Err == wire.SessionMoved:\n\t\treturn", "\tcase h.Err == wire.SessionMoved:\n\t\tt.sink.answered(t, frame{x.at, now})\n\t\treturn"}}},
+		"\tcase h.Err == wire.SessionMoved:\n\t\treturn", "\tcase h.Err == wire.SessionMoved:\n\t\tt.sink.Answered(t, x.at, now)\n\t\treturn"}}},
 	{"the clock is the wall clock", "I5, F20", "internal/clock/clock.go", "TestClock_IgnoresTheWallClock", []Swap{{
 		"d := time.Since(c.start)", "d := time.Now().Round(0).Sub(c.start.Round(0))"}}},
 	{"the boot time and the wall clock are read apart", "I5, F20", "internal/clock/clock.go", "TestSinceBoot_ClockStep", []Swap{{
@@ -291,7 +293,7 @@ var library = []mutant{
 
 	{"a waiter that is told to fail queues in the next session", "R72", "attempt.go", "TestVirtual_SessionEndsAfterTheNode_FailsIfToldTo|TestAttempt_SessionEndsJustBeforeTheGrant_FailsIfToldTo", []Swap{{
 		"\t\tif err := a.pause(e, backoff.next()); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tif _, err := e.waitAttached(a.ctx); err != nil {",
-		"\t\t_ = a.pause(e, backoff.next())\n\t\tif e, err = a.m.s.attachedEra(a.ctx); err != nil {"}}},
+		"\t\t_ = a.pause(e, backoff.next())\n\t\tif e, err = a.link.attachedEra(a.ctx); err != nil {"}}},
 
 	// Owners and handles.
 	{"owners of one Session are one owner", "I1, I2", "lockdata.go", "TestVirtual_TwoOwnersOfOneSession_ExcludeEachOther", []Swap{{
@@ -353,7 +355,7 @@ var library = []mutant{
 	{"watches are restored as of a connection on which they were not", "F31", "watcher.go", "TestLink_RestoredAsOfTheLastWhole", []Swap{{
 		"if w.mu.missing == 0 {", "if true {"}}},
 	{"xids start again on each connection", "I2, F2", "link.go", "TestVirtual_Xids_GoOn", []Swap{{
-		"&l.xids,", "new(xids),"}}},
+		"&l.xids,", "new(tap.Xids),"}}},
 
 	{"no cap on the handshake", "I6, F17", "internal/tap/tap.go", "TestTap_Handshake_IsCapped", []Swap{{
 		"if !t.isShaken() && (d.IsZero() || d.After(t.deadline)) {", "if false {"}}},
