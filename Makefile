@@ -30,7 +30,7 @@ check:
 
 ## the library, the command and the test server, under the race detector; then the library's behaviour tests
 ## once more against a real server run as a child process, those aside that ask no server
-NO_SERVER = TestVirtual|TestExplore|TestLease_|TestTap_|TestLayers_|TestLink_|TestLockTable_|TestFaultsPage
+NO_SERVER = TestVirtual|TestExplore|TestLease_|TestWalk|TestLayers_|TestLink_|TestLockTable_|TestFaultsPage
 unit:
 	$(GO) test -race -count=1 -timeout 15m ./...
 	ZKLOCK_TEST_REAL=1 $(GO) test -race -count=1 -timeout 15m -skip '$(NO_SERVER)' .

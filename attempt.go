@@ -9,9 +9,9 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// One owner's attempt at the lock: create a node, and do what its walk (walk.go) says is next, until the lock is granted.
+// The driver of a walk (walk.go): it creates the node, and does what is next, until the lock is granted.
 
-// attempt is what an acquisition is carried out by.
+// attempt carries out an acquisition.
 type attempt struct {
 	*acquisition
 	link  *link
@@ -119,7 +119,7 @@ func (a *attempt) giveUp(e *era, node string, why error) {
 	}
 }
 
-// follow does what the node's walk says, until the lock is granted. l is a list that was sent after the node was made, or nil.
+// follow does what the node's walk says, until the lock is granted. l is a list that was sent after the create was, or nil.
 func (a *attempt) follow(e *era, c *creation, l *listing) error {
 	name := c.node[len(a.root.path)+1:]
 	czxid := map[string]int64{name: c.token}
@@ -263,7 +263,7 @@ func (a *attempt) awaitDelete(e *era, own, ahead *watch, w walk) (walk, error) {
 }
 
 // rule asks whether the predecessor's event grants. Our own node's event is looked for last: what comes after it finds the lock
-// granted, and ends the hold.
+// under the lease, and ends the hold, or is seen by grant.
 func (a *attempt) rule(e *era, own, ahead *watch, w walk) (walk, error) {
 	conn, _, err := e.attachedConn()
 	if err != nil {

@@ -106,7 +106,7 @@
 //   - unknown: sent, and not answered
 //   - suspended: not connected, the ZooKeeper session may be alive; lost: the session is over for us
 //   - lease: how long the session is surely alive
-//   - reaper: what deletes, later, nodes that could not be deleted in line
+//   - reaper: what makes lock nodes and deletes them, in the background where that does not succeed at once
 //   - participant: any node in a queue, of whichever client
 //
 // And these in the code:
@@ -120,6 +120,7 @@
 //   - handle: one call's share in an acquisition, and from the grant on in the hold
 //   - standing: the place in the queue, as last listed
 //   - evidence, ruling: what a waiter knows when its predecessor's event comes, and what follows
-//   - erasure: the deletion of one node, tried until it is gone; stray: a create that was looked for and not found
+//   - creation: the making of one node, tried until its outcome is known; erasure: its deletion, tried until it is gone; stray: a create that
+//     was looked for and not found
 //   - beat: a heartbeat, or a cheap read where nothing is held
 package zklock

@@ -19,7 +19,7 @@ import (
 //   - the end of a session is one transaction that deletes its nodes; its client learns of it some time later
 //
 // A request and its answer are one step: a request on its way is one that is not made yet. The exception is a request that
-// was on its way when the connection went, which may have arrived (see disconnect).
+// was on its way when the connection went, which may have arrived (see disconnects).
 //
 // Looked for is a state from which nothing goes on; not a circle in which something always does.
 //
@@ -100,7 +100,7 @@ type session struct {
 	cut      bool  // its server knows
 	conn     uint8 // 0: not connected
 	conns    uint8
-	open     bool // requests may go: watches were restored, or that has taken too long
+	open     bool // requests may go
 	restored bool
 
 	lag   [maxLag]change
@@ -108,7 +108,7 @@ type session struct {
 	view  nodes // what its server has applied
 	last  nodes // what the transaction applied last deleted
 	quiet nodes // whose deletion a lost event did not tell
-	armed nodes // era.watches that are set, and over which connection
+	armed nodes // watches that are set, and over which connection
 	over  [maxNodes]uint8
 
 	server, client         nodes // watches at the server; those the client would restore

@@ -31,7 +31,7 @@ const waitersConn = 3 // the connection that the waiter knows all from
 func newWaiter(t *testing.T) *waiter {
 	tt := newTableTest(t)
 	l := tt.m.s.link
-	e := newEra(&zkSession{carrier: l, log: l.log}, l.clock, l.opts.mode, l.opts.maxLockNodes, tap.Response{Timeout: 10 * time.Second, SessionID: 7}, waitersConn, exchange{})
+	e := newEra(&zkSession{carrier: l, log: l.log, ownListsFailed: &l.ownListsFailed}, l.clock, l.opts.mode, l.opts.maxLockNodes, tap.Response{Timeout: 10 * time.Second, SessionID: 7}, waitersConn, exchange{})
 	l.mu.era, l.mu.state, l.mu.tap = e, stateMachine{Connected, 7}, &tap.Tap{Seq: waitersConn}
 	a, _ := tt.begin(NewOwner(""), false)
 	return &waiter{

@@ -30,6 +30,9 @@ var imports = map[string]struct{ only, not []string }{
 	"silence.go": {only: []string{"time", internal + "clock"}},            // pure: times in, time out
 	"state.go":   {only: []string{"time"}},                                // pure: state and event in, state out
 
+	"internal/clock/clock.go": {only: []string{"time"}},
+	"internal/clock":          {not: []string{"context", "sync"}},
+
 	"internal/tap": {not: []string{"context", "github.com/go-zookeeper/zk"}}, // on the client's goroutines: nothing to wait for or call
 }
 
@@ -44,10 +47,17 @@ var goroutines = map[string]int{
 	"participants.go": 1, // reads in flight; waited for before it returns
 }
 
-func sources(t *testing.T) (*token.FileSet, map[string]*ast.File) {
+// sources returns the library's files; with those of packages that were a part of it.
+func sources(t *testing.T, packages ...string) (*token.FileSet, map[string]*ast.File) {
 	t.Helper()
 	names, err := filepath.Glob("*.go")
 	require.NoError(t, err)
+	for _, dir := range packages {
+		more, err := filepath.Glob(dir + "/*.go")
+		require.NoError(t, err)
+		require.NotEmpty(t, more)
+		names = append(names, more...)
+	}
 	fset, files := token.NewFileSet(), map[string]*ast.File{}
 	for _, name := range names {
 		if strings.HasSuffix(name, "_test.go") {
@@ -89,7 +99,7 @@ func TestLayers_NobodyLooksUp(t *testing.T) {
 	_, files := sources(t)
 	for name := range files {
 		if !slices.Contains(rooms, name) {
-			t.Errorf("%s has no place: put it into rooms and into CONTRIBUTING.md, as low as it can be", name)
+			t.Errorf("%s has no place: put it into layers and into CONTRIBUTING.md, as low as it can be", name)
 		}
 	}
 	fset, uses := checked(t)
@@ -157,18 +167,12 @@ func exports(t *testing.T, fset *token.FileSet) types.Importer {
 }
 
 func TestLayers_Imports(t *testing.T) {
-	fset, files := sources(t)
+	fset, files := sources(t, "internal/tap", "internal/clock")
 	packages := map[string][]*ast.File{}
 	for name, f := range files {
-		packages[name] = []*ast.File{f}
-	}
-	names, err := filepath.Glob("internal/tap/*.go")
-	require.NoError(t, err)
-	for _, name := range names {
-		if !strings.HasSuffix(name, "_test.go") {
-			f, err := parser.ParseFile(fset, name, nil, parser.ImportsOnly)
-			require.NoError(t, err)
-			packages["internal/tap"] = append(packages["internal/tap"], f)
+		packages[name] = append(packages[name], f)
+		if dir := filepath.Dir(name); dir != "." {
+			packages[dir] = append(packages[dir], f)
 		}
 	}
 	for name, rule := range imports {
@@ -196,11 +200,11 @@ func TestLayers_Imports(t *testing.T) {
 // What is wrong wherever it stands, by package and name.
 var banned = map[string]string{
 	"zk.NewLock":     "it grants without owning a node; this package is what to use instead",
-	"zk.WithLogInfo": "it makes the client log for itself; clientLogger passes its lines on",
+	"zk.WithLogInfo": "it makes the client log for itself; eventLog passes its lines on",
 }
 
 func TestLayers_BannedCalls(t *testing.T) {
-	fset, files := sources(t)
+	fset, files := sources(t, "internal/tap", "internal/clock")
 	for name, f := range files {
 		ast.Inspect(f, func(n ast.Node) bool {
 			sel, ok := n.(*ast.SelectorExpr)
@@ -213,7 +217,10 @@ func TestLayers_BannedCalls(t *testing.T) {
 				if why, bad := banned[call]; bad {
 					t.Errorf("%s: do not use %s: %s", pos, call, why)
 				}
-				pure := slices.Contains([]string{"lease.go", "queue.go", "walk.go", "fate.go", "silence.go"}, name)
+				pure := slices.Contains([]string{"lease.go", "queue.go", "walk.go", "fate.go", "silence.go", "state.go"}, name)
+				if pure && (pkg.Name == "clock" && sel.Sel.Name == "New" || pkg.Name == "tap" && sel.Sel.Name == "New") {
+					t.Errorf("%s: %s is pure: take what it knows as an argument instead of %s", pos, name, call)
+				}
 				if pure && pkg.Name == "time" && slices.Contains([]string{"Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker", "Sleep", "Tick"}, sel.Sel.Name) {
 					t.Errorf("%s: %s is pure: take the clock.Instant as an argument instead of %s", pos, name, call)
 				}
@@ -224,7 +231,7 @@ func TestLayers_BannedCalls(t *testing.T) {
 }
 
 func TestLayers_Goroutines(t *testing.T) {
-	_, files := sources(t)
+	_, files := sources(t, "internal/tap", "internal/clock")
 	got := map[string]int{}
 	for name, f := range files {
 		ast.Inspect(f, func(n ast.Node) bool {

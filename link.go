@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -28,10 +29,14 @@ type link struct {
 	log   *eventLog
 	clock *clock.Clock
 	dials *dialer
-	zxids lastzxid.Seen  // kept in the client's place
-	xids  tap.Xids       // of our requests, never used twice
-	wake  chan struct{}  // what the Session's loop looks at has changed; holds one
-	work  sync.WaitGroup // every goroutine of the Session's but three; none starts after the link is closed
+	zxids lastzxid.Seen // kept in the client's place
+	xids  tap.Xids      // of our requests, never used twice
+	// Servers before 3.6 close the connection when they are asked for a ZooKeeper session's own nodes. So they are asked no more when
+	// they have said so, and not at all where that would end holds.
+	ownListsFailed atomic.Int32
+
+	wake chan struct{}  // what the Session's loop looks at has changed; holds one
+	work sync.WaitGroup // every goroutine of the Session's but its loop, its log and a user's callback; none starts after the link is closed
 
 	mu struct {
 		sync.Mutex          // never held across a channel that blocks, a callback or a ZooKeeper call
@@ -51,6 +56,9 @@ type link struct {
 func newLink(opts *sessionOptions, log *eventLog, clk *clock.Clock, addrs []string) *link {
 	l := &link{opts: opts, log: log, clock: clk, wake: make(chan struct{}, 1)}
 	l.dials = newDialer(opts, clk, addrs, l.spawn)
+	if opts.endOnSuspend {
+		l.ownListsFailed.Store(mostOwnListsFailed)
+	}
 	l.mu.changed = make(chan struct{})
 	l.mu.readers = make(map[chan Change]func() bool)
 	return l
@@ -302,9 +310,9 @@ func (l *link) dial(network, addr string, _ time.Duration) (net.Conn, error) {
 	return l.mu.tap, nil
 }
 
-// connecting decides about the client's connect request. A session that we have given up but that may be alive is ended: its
+// Connecting decides about the client's connect request. A session that we have given up but that may be alive is ended: its
 // nodes keep the lock from others until it is over, and the client would attach to it again. This is tried until a server has
-// answered, with a refusal or by hanging up, too. From then on nothing of ours touches it, and it is gone T and a tick later
+// answered, with a refusal too, or a few have hung up. From then on nothing of ours touches it, and it is gone T and a tick later
 // (R65). A server that is silent has no quorum; then the try has touched nothing, and the next one goes on.
 //
 // A session of which nothing has been heard for long is asked after. A server refuses a client that has seen more than it
@@ -359,7 +367,7 @@ func (l *link) Connected(t *tap.Tap, r tap.Response, sent, answered clock.Instan
 		l.mu.era = nil
 		l.dials.hosts.forgive()
 	case old == nil || old.id != r.SessionID: // that it changes without an Expired event is an expiry (F37)
-		l.mu.era = newEra(&zkSession{carrier: l, log: l.log}, l.clock, l.opts.mode, l.opts.maxLockNodes, r, t.Seq, shook)
+		l.mu.era = newEra(&zkSession{carrier: l, log: l.log, ownListsFailed: &l.ownListsFailed}, l.clock, l.opts.mode, l.opts.maxLockNodes, r, t.Seq, shook)
 	case old.isOver(): // given up while the connect request was on its way
 		l.mu.Unlock()
 		return fmt.Errorf("zklock: session %#x was given up", r.SessionID)
@@ -449,7 +457,7 @@ func (l *link) Disconnected(t *tap.Tap) {
 }
 
 // lost takes note that z is over. If it was given up, it may be alive at the servers: the client does not attach to it again
-// (see connecting), for Lost is final.
+// (see Connecting), for Lost is final.
 func (l *link) lost(z *zkSession, cause error) {
 	if errors.Is(cause, ErrClosed) || errors.Is(cause, ErrAuthFailed) {
 		return // the Session is closed
@@ -499,14 +507,14 @@ func (l *link) Refused(t *tap.Tap, op wire.Op, code wire.Code) {
 	t.Cut()
 }
 
-// event is the tap's report that a watch has fired, in the order in which the server sent the events.
+// Event is the tap's report that a watch has fired, in the order in which the server sent the events.
 func (l *link) Event(t *tap.Tap, ev wire.WatcherEvent) {
 	if e := l.eraOn(t); e != nil {
 		e.nodeEvent(ev)
 	}
 }
 
-// flush has the tap write. When the link is closed, and only the client's last words are to go out, that is done here.
+// Flush has the tap write. When the link is closed, and only the client's last words are to go out, that is done here.
 func (l *link) Flush(t *tap.Tap) {
 	if !l.spawn(t.WriteOut) {
 		t.WriteOut()

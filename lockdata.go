@@ -75,7 +75,7 @@ type lockData struct {
 	key       lockKey
 	root      *lockRoot
 	acquiring *acquisition         // nil from the grant on
-	e         *era                 // in which the node was made; set, as node and token, at the grant
+	e         *era                 // in which the node was made; set, as node and token, when the grant is prepared
 	node      string               // absolute
 	token     int64                // its czxid
 	handles   map[*handle]struct{} // I2: the count; re-entry adds one and sends nothing
@@ -98,9 +98,9 @@ type acquisition struct {
 // handle is one call of Acquire or TryAcquire: it waits for the acquisition, and then is one of the owner's handles of the hold.
 type handle struct {
 	try     bool
-	outcome chan error              // holds one: nil with the grant. Whoever takes the call from the acquisition sends it
+	outcome chan error              // holds one: nil with the grant. Sent when the call is taken from the acquisition, unless it leaves
 	cancel  context.CancelCauseFunc // ends the hold's context
-	hold    any                     // the *Hold that it is of
+	hold    any                     // the *Hold that it is of, which is declared above
 	d       *lockData               // from the grant on
 	end     error                   // after the release: what Err says from then on
 }
@@ -120,7 +120,7 @@ func (t *lockTable) keyLocked(path string, by asker) (key lockKey, ok bool) {
 }
 
 // enter re-enters a lock that the asker holds (a is nil), joins the acquisition that is under way for its owner, or begins one
-// (isNew: the caller must carry it out). With an error, a is the acquisition that a try may not join.
+// (isNew: the caller must carry it out). With ErrNotAcquired, a is the acquisition that a try may not join.
 func (t *lockTable) enter(h *handle, root *lockRoot, by asker) (a *acquisition, isNew bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

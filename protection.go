@@ -184,8 +184,12 @@ func (c *creation) resolve(id string) {
 				return
 			case errors.Is(err, zk.ErrNoNode):
 				return
+			case isRefusal(err): // the node gives no READ, for which servers from 3.9.3 on ask
+				r.erase(node)
+				c.err = denied(err, "exists", "READ", node)
+				return
 			}
-		case isRefusal(err): // no READ, and a server before 3.6: the node, if there is one, goes with its session
+		case isRefusal(err): // no READ, and no other way to see it: the node, if there is one, goes with its session
 			z.log.error("zklock: it cannot be found out whether a lock node was made; if it was, it blocks the lock until this ZooKeeper session ends", "path", c.root, "err", err)
 			c.err = err
 			return
@@ -197,12 +201,26 @@ func (c *creation) resolve(id string) {
 	}
 }
 
+// mostOwnListsFailed is how often in a row the list of a ZooKeeper session's own nodes may fail before it is not asked for again.
+const mostOwnListsFailed = 3
+
 // find looks for our protection id under root, in up-to-date state. "" if it is not there. Those who look at the same time
 // share one sync and one list (R69).
 func (r *reaper) find(root, id string) (string, error) {
 	l, err := r.lists.list(context.Background(), listKind{root: root, synced: true})
-	if errors.Is(err, zk.ErrNoAuth) { // without READ, we see what is ours all the same
-		l, err = r.lists.list(context.Background(), listKind{root: root, synced: true, own: true})
+	if errors.Is(err, zk.ErrNoAuth) && r.z.ownListsFailed.Load() < mostOwnListsFailed { // without READ, we see what is ours all the same
+		own, ownErr := r.lists.list(context.Background(), listKind{root: root, synced: true, own: true})
+		switch {
+		case ownErr == nil:
+			r.z.ownListsFailed.Store(0)
+		case serverCode(ownErr) == wire.Unimplemented: // and the server closes the connection
+			r.z.ownListsFailed.Store(mostOwnListsFailed)
+		case !r.z.isOver():
+			r.z.ownListsFailed.Add(1)
+		}
+		if !isRefusal(ownErr) {
+			l, err = own, ownErr
+		}
 	}
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
@@ -424,13 +442,13 @@ func (r *reaper) runErasure(x *erasure, node string) {
 	}
 }
 
-// eraseByID deletes the node of a create whose outcome is unknown and could not be looked up.
+// eraseByID deletes the node of a create that was looked for and not found, if it is there now.
 func (r *reaper) eraseByID(root, id string) {
 	r.z.carrier.spawn(func() {
 		backoff := newBackoff()
 		for {
 			node, err := r.find(root, id)
-			if err == nil || isRefusal(err) { // without READ there is nothing to be found
+			if err == nil || isRefusal(err) { // nobody can find it
 				if node != "" {
 					r.erase(node)
 				}

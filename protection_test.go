@@ -2,6 +2,7 @@ package zklock_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"regexp"
 	"runtime"
@@ -357,8 +358,10 @@ func TestVirtual_OneOwner_ManyCalls_OneNode(t *testing.T) {
 // and deleted, although nobody may list the root.
 func TestCreateLost_RootGivesNoRead_LeavesNothing(t *testing.T) {
 	srv := target(t)
-	a, root := admin(t, srv), lockPath(t, srv)
-	root += "/lock"
+	if onReal && isBefore(t, srv, "3.6") {
+		t.Skip("not on ZooKeeper before 3.6, which does not tell a ZooKeeper session its own nodes")
+	}
+	a, root := admin(t, srv), lockPath(t, srv)+"/lock"
 	_, err := a.Create(root, nil, 0, unreadable)
 	require.NoError(t, err)
 	proxy := zktest.StartProxy(t, srv)
@@ -373,4 +376,64 @@ func TestCreateLost_RootGivesNoRead_LeavesNothing(t *testing.T) {
 		require.EqualValues(t, 1, (stat.Cversion+1)/2, "one node was made")
 		return stat.NumChildren == 0
 	})
+}
+
+// I4, F27: the same where the node's own ACL gives no READ either, on a server that asks for it in exists (3.9.3), and where only the
+// node's does not. Acquire says so, and the node is deleted.
+func TestVirtual_CreateLost_NodeGivesNoRead_LeavesNothing(t *testing.T) {
+	for _, rootACL := range [][]zk.ACL{unreadable, zk.WorldACL(zk.PermAll)} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			srv := zktest.Start(t, zktest.WithNetwork(v.net), zktest.WithVersion("3.9.3"))
+			s := connect(t, srv.Addr(), zklock.WithDialer(v.net.Dial))
+			_, err := s.Conn().Create("/job", nil, 0, rootACL)
+			require.NoError(t, err)
+			lost := srv.Inject(zktest.After(zktest.Create).Path("/job/*").DropReply().Close().Once())
+			_, err = newMutex(t, s, "/job", zklock.WithACL(unreadable)).Acquire(within(t, time.Minute))
+			require.ErrorIs(t, err, zk.ErrNoAuth)
+			require.ErrorContains(t, err, "READ")
+			require.Equal(t, 1, lost.Fired())
+			time.Sleep(time.Second)
+			require.Empty(t, srv.Children("/job"), "I4")
+		})
+	}
+}
+
+// I5, F27: servers before 3.6 close the connection when they are asked for a ZooKeeper session's own nodes. They are asked once in a
+// Session, and not at all where it would end holds. What Acquire says is what was refused.
+func TestVirtual_CreateLost_OldServer_IsAskedOnce(t *testing.T) {
+	for i := range 3 {
+		endOnSuspend, silently := i == 1, i == 2 // the answer is lost
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			opts := []zklock.Option{}
+			if endOnSuspend {
+				opts = append(opts, zklock.WithEndOnSuspend())
+			}
+			s := v.connect(opts...)
+			h := acquire(t, newMutex(t, s, "/job"))
+			fault := zktest.After(zktest.GetEphemerals).Fail(zktest.Unimplemented).Close()
+			if silently {
+				fault = zktest.Before(zktest.GetEphemerals).Close()
+			}
+			asked := v.srv.Inject(fault.Optional())
+			for i := range 3 {
+				root := fmt.Sprintf("/closed-%d", i)
+				_, err := s.Conn().Create(root, nil, 0, unreadable)
+				require.NoError(t, err)
+				v.srv.Inject(zktest.Before(zktest.Create).Path(root + "/*").Fail(zktest.OperationTimeout).Once())
+				_, err = newMutex(t, s, root).Acquire(within(t, time.Minute))
+				require.ErrorIs(t, err, zk.ErrNoAuth)
+				require.ErrorContains(t, err, "list: no READ permission on "+root)
+				time.Sleep(5 * time.Second)
+			}
+			want := 1
+			switch {
+			case endOnSuspend:
+				want = 0
+			case silently:
+				want = 3
+			}
+			require.Equal(t, want, asked.Fired())
+			release(t, h)
+		})
+	}
 }

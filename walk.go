@@ -1,14 +1,15 @@
 package zklock
 
-// walk is the way of one node to the front of its queue, as a pure function: what is to be done next, and what that rests on.
+// walk is the way of one node to the front of its queue: what is to be done next, and what that rests on. Its methods are pure.
 // The attempt does it (attempt.go), and explore_test.go goes through all that can come of it.
 //
-//	toList ──▶ toWatchOwn ──▶ toWatchAhead ──▶ toAwait ──▶ toGrant
-//	  │  ▲                                      │   ▲
-//	  ▼  │ and from each of the others          ▼   │
-//	toReadOrder                           toAwaitDelete
+//	toList ─┬──────────▶ toWatchOwn ──▶ toWatchAhead ──▶ toAwait ──┬─▶ toGrant
+//	  │     ├──────────────────────────────────────────▶ toGrant   ▼
+//	  ▼     │                                          toAwaitDelete ─▶ toGrant
+//	toReadOrder
 //
-// Where the node itself is found to be gone, the walk ends with toQueueAgain.
+// Each of the others leads back to toList where what is known is not enough, and to toQueueAgain where the node itself is found
+// to be gone. toEnd is for queues that nobody can order.
 type walk struct {
 	next stage
 
@@ -20,7 +21,7 @@ type walk struct {
 	wrapped bool  // a suffix in the list was in the wrap region
 	owner   int64 // the ZooKeeper session of the predecessor
 
-	listConn, ownConn, aheadConn uint64 // over which the list and the two watches were answered; 0 if not sure
+	listConn, ownConn, aheadConn uint64 // over which the list and the two watches were answered; 0 before
 }
 
 // stage is what a walk does next.
@@ -89,7 +90,7 @@ func (w walk) watched(r finding, owner int64, conn uint64) walk {
 		w.next, w.owner, w.aheadConn = toAwait, owner, conn
 	case r == isGone && w.next == toWatchOwn:
 		return w.anew(toQueueAgain)
-	default: // the predecessor is gone in between: we keep our node (R55)
+	default: // nobody knows, or the predecessor is gone in between: we keep our node (R55)
 		return w.anew(toList)
 	}
 	return w

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -21,6 +22,8 @@ type zkSession struct {
 	log     *eventLog
 	timeout func() time.Duration // the session timeout
 	over    chan struct{}        // closed when it is over
+
+	ownListsFailed *atomic.Int32 // the Session's: how often in a row its servers did not list a ZooKeeper session's own nodes
 
 	mu struct {
 		sync.Mutex

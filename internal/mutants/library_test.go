@@ -18,7 +18,11 @@ var library = []mutant{
 	{"no sync before the look", "I2, F4", "list.go", "TestVirtual_CreateLost_NotCommittedYet_IsAdopted", []Swap{{
 		"a, err := l.z.ask(context.Background(), wire.OpSync, wire.PathRequest{Path: kind.root})", "var a tap.Answer\n\t\ta.Conn, err = l.z.waitAttached(context.Background())"}}},
 	{"a lost create is looked for only where it may be listed", "I4, F27", "protection.go", "TestCreateLost_RootGivesNoRead_LeavesNothing", []Swap{{
-		"if errors.Is(err, zk.ErrNoAuth) { // without READ", "if false { // without READ"}}},
+		"if errors.Is(err, zk.ErrNoAuth) && r.z", "if false && r.z"}}},
+	{"a lost create whose node cannot be read is looked for again and again", "I4, I6, F27", "protection.go", "TestVirtual_CreateLost_NodeGivesNoRead_LeavesNothing", []Swap{{
+		"case isRefusal(err): // the node gives no READ", "case false: // the node gives no READ"}}},
+	{"an old server is asked again for what it closes the connection", "F27", "protection.go", "TestVirtual_CreateLost_OldServer_IsAskedOnce", []Swap{{
+		"r.z.ownListsFailed.Store(mostOwnListsFailed)", "r.z.ownListsFailed.Store(0)"}}},
 	{"a create kept from a session that is over is sent in the next", "I2, F5", "link.go", "TestLink_RequestOfAnotherSession_IsNotSent", []Swap{{
 		"l.mu.state.state.Attached() && l.mu.era.zkSession == z\n", "l.mu.state.state.Attached()\n"}}},
 	{"a create applied late is not looked for again", "I4, F2", "protection.go", "TestVirtual_CreateAppliedLate_IsDeleted", []Swap{{

@@ -9,14 +9,14 @@ import (
 
 // Request is a request of ours: a frame that the tap sends between the client's, and whose answer it keeps from the client.
 //
-//	          ┌─▶ neverSent                                  the connection ended before
+//	          ┌─▶ NeverSent                                  the connection ended before
 //	request ──┤
-//	          └─▶ handed to the network ──▶ wasAnswered      on this connection, with this zxid and code
-//	                                   └──▶ noAnswer         the connection ended: only a later look can tell
+//	          └─▶ handed to the network ──▶ WasAnswered      on this connection, with this zxid and code
+//	                                   └──▶ NoAnswer         the connection ended: only a later look can tell
 type Request struct {
 	op     wire.Op
 	frame  []byte       // whole; the tap puts the xid in
-	Urgent bool         // does not wait for room: a heartbeat
+	Urgent bool         // does not wait for room: a beat
 	Done   func(Answer) // called once, on the goroutine that learns the fate: it must not block
 
 	xid     int32 // the tap's, as the next

@@ -22,7 +22,7 @@ type Sink interface {
 	Connecting(t *Tap, session int64) Approach
 	// Found reports that the session that was asked after is there.
 	Found(t *Tap)
-	// Ended reports what a server said of the end of a session, hungUp that it closed the connection instead.
+	// Ended reports what a server said of the end of a session, HungUp that it closed the connection instead.
 	Ended(t *Tap, outcome string)
 	HungUp(t *Tap)
 	// Connected reports the connect response. An error refuses the connection.
@@ -96,14 +96,14 @@ type Tap struct {
 		auths       int           // credentials not answered yet
 		patience    time.Duration // how long a write may take, and the client waits for a frame
 
-		pending map[int32]exchange // unanswered, by xid
-		pings   []clock.Instant    // pings share an xid and are answered in order
-		waiting []*Request         // of ours, for room
-		ours    load               // of ours, unanswered
-		unsent  []byte             // whole frames, to be written
-		written []byte             // an empty buffer, for the next
-		leaving []*Request         // of ours in unsent
-		writing bool               // somebody writes
+		pending map[int32]outstanding // unanswered, by xid
+		pings   []clock.Instant       // pings share an xid and are answered in order
+		waiting []*Request            // of ours, for room
+		ours    load                  // of ours, unanswered
+		unsent  []byte                // whole frames, to be written
+		written []byte                // an empty buffer, for the next
+		leaving []*Request            // of ours in unsent
+		writing bool                  // somebody writes
 
 		heard  clock.Instant // when bytes last came
 		prompt time.Duration // the shortest time that an answer took; 0 if there was none
@@ -111,8 +111,8 @@ type Tap struct {
 	}
 }
 
-// exchange is a request that is not answered yet.
-type exchange struct {
+// outstanding is a request that is not answered yet.
+type outstanding struct {
 	op   wire.Op
 	at   clock.Instant
 	ours *Request // nil if it is the client's
@@ -135,12 +135,12 @@ func (l load) hasRoom(bytes int) bool {
 const MaxReply = 64 << 20
 
 // New returns the tap of a connection that has just been made; raw is the same without TLS. The sink hears of all that happens.
-// Seq is the number of the connection in its Session. The handshake must be done by its deadline.
+// seq is the number of the connection in its Session. The handshake must be done by handshakeDeadline.
 func New(c, raw net.Conn, sink Sink, clk *clock.Clock, zxids *lastzxid.Conn, xids *Xids, seq uint64, handshakeDeadline time.Time) *Tap {
 	t := &Tap{Conn: c, raw: raw, sink: sink, clock: clk, zxids: zxids, xids: xids, Seq: seq, deadline: handshakeDeadline}
 	t.in.Limit = MaxReply
 	t.mu.patience = time.Until(handshakeDeadline)
-	t.mu.pending = make(map[int32]exchange)
+	t.mu.pending = make(map[int32]outstanding)
 	if l, ok := raw.(interface{ SetLinger(sec int) error }); ok {
 		// What is still in the socket when it is closed must not arrive later: it would touch a session that we have given
 		// up, or make a node in it.
@@ -219,7 +219,7 @@ func (t *Tap) pass(f []byte, at clock.Instant) (write bool) {
 		d := wire.NewDecoder(body)
 		var h wire.RequestHeader
 		h.Decode(d)
-		t.noteLocked(h.Xid, exchange{op: h.Op, at: at})
+		t.noteLocked(h.Xid, outstanding{op: h.Op, at: at})
 		t.mu.closing = t.mu.closing || h.Op == wire.OpClose
 	}
 	t.mu.unsent = append(t.mu.unsent, f...)
@@ -248,13 +248,13 @@ func (t *Tap) putLocked(r *Request, now clock.Instant) {
 	putXid(r.frame, r.xid)
 	t.mu.ours.frames++
 	t.mu.ours.bytes += len(r.frame)
-	t.noteLocked(r.xid, exchange{r.op, now, r})
+	t.noteLocked(r.xid, outstanding{r.op, now, r})
 	t.mu.unsent = append(t.mu.unsent, r.frame...)
 	t.mu.leaving = append(t.mu.leaving, r)
 }
 
 // noteLocked notes that a request is on its way.
-func (t *Tap) noteLocked(xid int32, x exchange) {
+func (t *Tap) noteLocked(xid int32, x outstanding) {
 	if len(t.mu.pending)+len(t.mu.pings) == 0 {
 		t.mu.asked = x.at
 	}
@@ -598,7 +598,7 @@ func (t *Tap) received(f []byte) ([]byte, error) {
 }
 
 // judge reports what an answer says of the session.
-func (t *Tap) judge(x exchange, h wire.ReplyHeader, body []byte, now clock.Instant) {
+func (t *Tap) judge(x outstanding, h wire.ReplyHeader, body []byte, now clock.Instant) {
 	switch {
 	case x.op == wire.OpAuth:
 		return
