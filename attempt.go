@@ -131,12 +131,15 @@ func (a *attempt) follow(e *era, c *creation, l *listing) error {
 	}()
 	a.retry = newBackoff()
 	var p place
-	var own, ahead *watch
+	var own, ahead, second *watch
 	w := walk{early: l != nil, session: e.id}
 	for {
 		var err error
 		switch w.next {
 		case toList:
+			if ahead != nil && ahead.hasFired() {
+				ahead = nil
+			}
 			if !w.early {
 				l, err = e.list(a.ctx, listKind{root: a.root.path})
 			}
@@ -168,12 +171,23 @@ func (a *attempt) follow(e *era, c *creation, l *listing) error {
 				return err
 			}
 		case toWatchAhead:
-			if ahead, w, err = a.watch(e, a.root.path+"/"+p.predecessor, w); err != nil {
+			// The watch of before goes on, although its event may have come since we asked for the list: a list that shows the node
+			// is older than its deletion, if both came over one connection, which the rule asks for.
+			if node := a.root.path + "/" + p.predecessor; ahead != nil && ahead.path == node {
+				w = w.watched(isThere, ahead.owner, ahead.conn)
+			} else if ahead, w, err = a.watch(e, node, w); err != nil {
+				return err
+			}
+		case toWatchSecond:
+			if second, w, err = a.watchSecond(e, a.root.path+"/"+p.second, w); err != nil {
 				return err
 			}
 		case toAwait:
 			a.retry = newBackoff()
-			if w, err = a.await(e, own, ahead, w); err != nil {
+			if !w.second {
+				second = nil
+			}
+			if w, err = a.await(e, own, ahead, second, w); err != nil {
 				return err
 			}
 		case toAwaitDelete:
@@ -226,8 +240,30 @@ func (a *attempt) watch(e *era, node string, w walk) (*watch, walk, error) {
 	return on, w.watched(r, on.owner, on.conn), nil
 }
 
+// watchSecond sets the watch that we can do without.
+func (a *attempt) watchSecond(e *era, node string, w walk) (*watch, walk, error) {
+	on, err := e.watch(a.ctx, node)
+	switch {
+	case err == nil:
+		return on, w.watched(isThere, 0, 0), nil
+	case a.ctx.Err() != nil:
+		return nil, w, context.Cause(a.ctx)
+	case e.isOver():
+		return nil, w, e.overErr()
+	case errors.Is(err, ErrClosed):
+		return nil, w, err
+	case errors.Is(err, zk.ErrNoNode):
+		return nil, w.watched(isGone, 0, 0), nil
+	}
+	return nil, w.watched(notTold, 0, 0), nil
+}
+
 // await waits for what brings the walk on. Events are hints; inFrontNow says when one is enough.
-func (a *attempt) await(e *era, own, ahead *watch, w walk) (walk, error) {
+func (a *attempt) await(e *era, own, ahead, second *watch, w walk) (walk, error) {
+	var secondFired <-chan struct{}
+	if second != nil {
+		secondFired = second.fired
+	}
 	for {
 		conn, changed, err := e.attachedConn()
 		if err != nil {
@@ -241,6 +277,8 @@ func (a *attempt) await(e *era, own, ahead *watch, w walk) (walk, error) {
 			return a.rule(e, own, ahead, w)
 		case <-own.fired:
 			return w.ownEvent(own.event == zk.EventNodeDeleted), nil
+		case <-secondFired:
+			return w.secondEvent(), nil
 		case <-changed:
 		case <-e.over:
 			return w, e.overErr()

@@ -116,9 +116,13 @@ func TestRequestBudget(t *testing.T) {
 		eventually(t, "both watches are set", func() bool { _, by := w2.sent(); return by[opGetData] == 2 })
 		sent, by := w2.sent()
 		row("queue one waiter", sent, by, 4)
+		w3.reset(nil)
 		third := queueUp(t, a, m3, p)
-		settle(t, w3, 2)
+		eventually(t, "all three watches are set", func() bool { _, by := w3.sent(); return by[opGetData] == 3 })
+		sent, by = w3.sent()
+		row("queue one waiter behind two", sent, by, 5)
 
+		w3.reset(nil)
 		w1.reset(nil)
 		w2.reset(nil)
 		release(t, h)
@@ -127,12 +131,17 @@ func TestRequestBudget(t *testing.T) {
 		row("hand-over to one that was second when it listed", sent, by, 1)
 		events("hand-over from one that had not waited, and so watched nothing", 1, w1, w2)
 
+		eventually(t, "the one that is second now has looked", func() bool { sent, _ := w3.sent(); return sent > 0 && w3.received().answers == sent })
+		sent, by = w3.sent()
+		row("the look of the one that is second now", sent, by, 1)
+		events("the one after it hears of the release too", 1, w3)
+
 		w2.reset(nil)
 		w3.reset(nil)
 		release(t, h2)
 		h3 := third.granted(t)
 		sent, by = both(w2, w3)
-		row("hand-over to one that was further back", sent, by, 2)
+		row("hand-over to one that was further back", sent, by, 1)
 		events("hand-over, and the old holder's watch on its own node", 1+1, w2, w3)
 		release(t, h3)
 	})
@@ -186,12 +195,15 @@ func TestRequestBudget(t *testing.T) {
 			w.reset(nil)
 			release(t, h)
 			h = next.granted(t)
+			if i < goroutines-1 {
+				eventually(t, "the one after it has looked", func() bool { _, by := w.sent(); return by[opGetChildren2] > 0 })
+			}
 			sent, by := w.sent()
 			if i == 0 || i == goroutines-1 {
 				row(fmt.Sprintf("hand-over among %d goroutines of one process (%d)", goroutines, i), sent, by, 2)
 			}
 			require.LessOrEqual(t, sent, 2)
-			events("hand-over among goroutines: the old holder and the next share the watch", 1, w)
+			events("hand-over among goroutines: the old holder and the next two share the watch", 1, w)
 		}
 		release(t, h)
 	})

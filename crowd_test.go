@@ -42,8 +42,9 @@ func (c *crowd) wait(t *testing.T, m *zklock.Mutex) {
 	}
 }
 
-// F40, I8: a thousand wait and the holder's session dies. They are granted in the order of the queue. Nobody but the next in
-// line, and the session that made it, watches a node, and so a release wakes one; of all but the first, each lists once.
+// F40, I8: a thousand wait and the holder's session dies. They are granted in the order of the queue. Nobody but the next two in
+// line, and the session that made it, watches a node, and so a release wakes one, and lets the one after it look; of all but
+// the first, each lists once.
 func TestVirtual_ManyWaiters_HolderDies(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
@@ -62,7 +63,7 @@ func TestVirtual_ManyWaiters_HolderDies(t *testing.T) {
 		slices.SortFunc(nodes, func(a, b string) int { return cmp.Compare(suffixOf(a), suffixOf(b)) })
 		for i, node := range nodes {
 			want := map[int64]bool{}
-			for _, n := range nodes[i:min(i+2, len(nodes))] {
+			for _, n := range nodes[i:min(i+3, len(nodes))] {
 				if st, _ := v.srv.Stat("/job/" + n); n != base(h.Path()) { // who did not wait watches nothing
 					want[st.EphemeralOwner] = true
 				}
@@ -116,13 +117,14 @@ func TestManyWaiters_HolderDies(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, queue, waiters+1)
 	watches := 0
-	for i, p := range queue[1:] {
-		watches++ // of its own node
-		if queue[i].SessionID != p.SessionID {
-			watches++ // of the one ahead
+	for i := range queue {
+		by := map[int64]bool{}
+		for _, p := range queue[max(i, 1):min(i+3, len(queue))] { // its own session, if it waits, and those of the next two
+			by[p.SessionID] = true
 		}
+		watches += len(by)
 	}
-	eventually(t, "nobody but its owner and the next in line watches a node", func() bool {
+	eventually(t, "nobody but its owner and the next two in line watch a node", func() bool {
 		n, err := server.WatchCount()
 		return err == nil && n == watches
 	})
@@ -140,7 +142,8 @@ func TestManyWaiters_HolderDies(t *testing.T) {
 	}
 	t.Logf("%d hand-overs in %v: %s, %d events", waiters, time.Since(start).Round(time.Millisecond), spell(by), events)
 	require.Equal(t, waiters, by[opDelete])
-	require.Equal(t, waiters-1, by[opGetChildren2])
+	require.LessOrEqual(t, by[opGetChildren2], waiters-1) // those of one session that ask at once share a list
+	require.Greater(t, by[opGetChildren2], waiters/2)
 	require.Zero(t, by[opGetData]+by[opCreate]+by[opSync]+by[opSetWatches])
 	require.Equal(t, watches, events, "I8: an event for each watch, and no watch was set")
 	select {
@@ -238,7 +241,7 @@ func TestVirtual_ConnectionLost_ManyWait_ListsTwice(t *testing.T) {
 			require.Zero(t, others)
 			release(t, h)
 			h = queue[0].granted2(t, time.Second)
-			require.LessOrEqual(t, sent(zktest.GetChildren), lists+1, "the next grant")
+			require.LessOrEqual(t, sent(zktest.GetChildren), lists+2, "the next grant, and the look of the one after it")
 			release(t, h)
 		})
 	}

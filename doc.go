@@ -35,7 +35,7 @@
 //
 // I7, no growth: goroutines, watches and memory do not grow with the number of cycles, time-outs or failures.
 //
-// I8, fair: grants follow the queue. One release wakes one waiter.
+// I8, fair: grants follow the queue. One release wakes one waiter, and lets the one after it look.
 //
 // # What is not promised
 //

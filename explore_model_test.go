@@ -72,12 +72,14 @@ type client struct {
 	node      uint8
 	walk      walk
 	ahead     uint8 // the predecessor
+	second    uint8 // and the one ahead of it
 	list      nodes // what it was shown last
 	known     nodes // whose czxid is known
 	gone      nodes // who was gone when it was read
 	unordered nodes // who is to be read
 
 	ownFired, aheadFired fired
+	secondFired          bool
 	erasing              bool // the predecessor was being deleted by us when its event came
 	dead                 bool // at the predecessor's event our own node was gone already
 }
@@ -179,6 +181,7 @@ type placeKey struct {
 type placed struct {
 	place
 	ahead     uint8
+	second    uint8
 	unordered nodes
 }
 
@@ -187,7 +190,7 @@ func (x *explorer) start() world {
 	for i, s := range x.sessions {
 		w.of[i] = s
 		w.nSess = max(w.nSess, s+1)
-		w.c[i] = client{left: x.acquire, node: noNode, ahead: noNode}
+		w.c[i] = client{left: x.acquire, node: noNode, ahead: noNode, second: noNode}
 	}
 	for i := range w.nSess {
 		w.s[i] = session{conn: 1, conns: 1, open: true, restored: true}
@@ -248,9 +251,12 @@ func (x *explorer) where(w *world, c *client, list nodes) placed {
 	c.gone.each(func(i uint8) { czxid[x.nodeName(i, w.foreign)] = -1 })
 	slices.Sort(children)
 	p := x.place(x.nodeName(c.node, w.foreign), children, queueMarkers, czxid)
-	r := placed{place: p, ahead: noNode}
+	r := placed{place: p, ahead: noNode, second: noNode}
 	if p.kind == behind {
 		r.ahead = index[p.predecessor]
+		if p.second != "" {
+			r.second = index[p.second]
+		}
 	}
 	for _, n := range p.unordered {
 		r.unordered |= only(index[n])
@@ -283,7 +289,7 @@ func (w *world) commit(lag uint8, ch change) {
 		ch.nodes.each(func(i uint8) {
 			woken := 0
 			for c := range w.nClients {
-				if k := &w.c[c]; k.does(toWatchAhead, toAwait) && k.ahead == i && w.alive.has(k.node) && !ch.nodes.has(k.node) {
+				if k := &w.c[c]; k.does(toWatchAhead, toWatchSecond, toAwait) && k.ahead == i && w.alive.has(k.node) && !ch.nodes.has(k.node) {
 					woken++
 				}
 			}
@@ -363,10 +369,13 @@ func (w *world) event(i, node uint8, kind fired) {
 			w.finish(c) // told
 			continue
 		}
-		if k.node == node && k.does(toWatchAhead, toAwait, toAwaitDelete) && k.ownFired == notFired {
+		if k.node == node && k.does(toWatchAhead, toWatchSecond, toAwait, toAwaitDelete) && k.ownFired == notFired {
 			k.ownFired = kind
 		}
-		if k.ahead == node && k.does(toAwait) && k.aheadFired == notFired {
+		if k.second == node && k.does(toAwait) {
+			k.secondFired = true
+		}
+		if k.ahead == node && k.does(toWatchSecond, toAwait) && k.aheadFired == notFired {
 			k.aheadFired = kind
 			k.erasing = s.erasing.has(node)
 			k.dead = !s.view.has(k.node)
@@ -383,11 +392,11 @@ func (w *world) event(i, node uint8, kind fired) {
 // finish ends an acquisition.
 func (w *world) finish(c uint8) {
 	left := w.c[c].left - 1
-	w.c[c] = client{left: left, node: noNode, ahead: noNode}
+	w.c[c] = client{left: left, node: noNode, ahead: noNode, second: noNode}
 }
 
 func (w *world) requeue(c uint8) {
-	w.c[c] = client{left: w.c[c].left, phase: creating, node: noNode, ahead: noNode}
+	w.c[c] = client{left: w.c[c].left, phase: creating, node: noNode, ahead: noNode, second: noNode}
 }
 
 // does says whether the client is about to do one of these.
@@ -404,7 +413,7 @@ func (x *explorer) goOn(w *world, c uint8, next walk) {
 	}
 	switch next.next {
 	case toList:
-		*k = client{left: k.left, phase: walking, node: k.node, walk: next, ahead: noNode, known: k.known, gone: k.gone}
+		*k = client{left: k.left, phase: walking, node: k.node, walk: next, ahead: noNode, second: noNode, known: k.known, gone: k.gone}
 	case toGrant:
 		x.grant(w, c)
 	case toQueueAgain:
@@ -444,7 +453,7 @@ func (x *explorer) grant(w *world, c uint8) {
 			}
 		})
 	}
-	*k = client{left: k.left, phase: holding, node: k.node, ahead: noNode}
+	*k = client{left: k.left, phase: holding, node: k.node, ahead: noNode, second: noNode}
 	if byEvent {
 		x.grants.event++
 	} else {
@@ -457,7 +466,7 @@ func (x *explorer) read(w *world, c, conn uint8) string {
 	k, s := &w.c[c], w.session(c)
 	judge := func() string {
 		p := x.where(w, k, k.list)
-		k.ahead, k.unordered = p.ahead, p.unordered
+		k.ahead, k.second, k.unordered = p.ahead, p.second, p.unordered
 		x.goOn(w, c, k.walk.listed(p.place, uint64(conn)))
 		x.join(w, c)
 		switch p.kind {
@@ -495,10 +504,13 @@ func (x *explorer) read(w *world, c, conn uint8) string {
 		}
 		conn = uint8(k.walk.listConn)
 		return "reads when " + only(i).String() + " was made, and " + judge()
-	case toWatchOwn, toWatchAhead:
+	case toWatchOwn, toWatchAhead, toWatchSecond:
 		node, who := k.node, "its own node"
-		if k.walk.next == toWatchAhead {
+		switch k.walk.next {
+		case toWatchAhead:
 			node, who = k.ahead, "its predecessor"
+		case toWatchSecond:
+			node, who = k.second, "the one ahead of its predecessor"
 		}
 		r := there(node)
 		if r == isThere {
@@ -531,15 +543,25 @@ func (x *explorer) arm(w *world, c, node, conn uint8) {
 // join uses watches that are set.
 func (x *explorer) join(w *world, c uint8) {
 	k, s := &w.c[c], w.session(c)
-	for _, node := range []uint8{k.node, k.ahead} {
-		if k.does(toWatchOwn) && node == k.node && s.armed.has(node) || k.does(toWatchAhead) && node == k.ahead && s.armed.has(node) {
-			k.walk = k.walk.watched(isThere, int64(w.owner[node]), uint64(s.over[node]))
+	for {
+		node := uint8(noNode)
+		switch {
+		case k.does(toWatchOwn):
+			node = k.node
+		case k.does(toWatchAhead):
+			node = k.ahead
+		case k.does(toWatchSecond):
+			node = k.second
 		}
+		if !s.armed.has(node) {
+			return
+		}
+		k.walk = k.walk.watched(isThere, int64(w.owner[node]), uint64(s.over[node]))
 	}
 }
 
 func (k *client) reads() bool {
-	return k.does(toList, toReadOrder, toWatchOwn, toWatchAhead)
+	return k.does(toList, toReadOrder, toWatchOwn, toWatchAhead, toWatchSecond)
 }
 
 // ask puts what a client knows to the rule.
@@ -757,6 +779,11 @@ func (x *explorer) clientSteps(w *world, c uint8, can bool, out emit) {
 				x.goOn(n, c, k.walk.ownEvent(k.ownFired == goneEvent))
 			})
 		}
+		if k.secondFired {
+			step(true, "is woken by the event of the one ahead of its predecessor, and is to list", func(n *world, k *client, _ *session) {
+				x.goOn(n, c, k.walk.secondEvent())
+			})
+		}
 		if k.walk.moved(uint64(s.conn)) != k.walk {
 			step(true, "is woken by the reconnect", func(n *world, k *client, s *session) {
 				x.goOn(n, c, k.walk.moved(uint64(s.conn)))
@@ -776,7 +803,7 @@ func (x *explorer) clientSteps(w *world, c uint8, can bool, out emit) {
 	if w.giveUps > 0 && k.phase == walking {
 		step(false, "gives up", func(n *world, k *client, s *session) {
 			n.giveUps--
-			*k = client{left: k.left, phase: deleting, node: k.node, ahead: noNode}
+			*k = client{left: k.left, phase: deleting, node: k.node, ahead: noNode, second: noNode}
 			s.erasing |= only(k.node)
 		})
 	}
@@ -924,7 +951,7 @@ func (x *explorer) disconnects(w *world, i uint8, out emit) {
 		out(&n, false, func() string { return fmt.Sprintf("FAULT session %d loses its connection%s", i, what) })
 		unanswered := n // those who were about to read had asked already, in vain
 		for c := range n.nClients {
-			if k := &unanswered.c[c]; n.of[c] == i && k.does(toWatchOwn, toWatchAhead) {
+			if k := &unanswered.c[c]; n.of[c] == i && k.does(toWatchOwn, toWatchAhead, toWatchSecond) {
 				x.goOn(&unanswered, c, k.walk.watched(notTold, 0, 0))
 			}
 		}

@@ -128,7 +128,7 @@ func (x *explorer) encode(b []byte, w *world) []byte {
 	}
 	for c := range w.nClients {
 		k := &w.c[c]
-		for _, i := range []uint8{k.node, k.ahead} {
+		for _, i := range []uint8{k.node, k.ahead, k.second} {
 			if i < maxNodes {
 				used |= only(i)
 			}
@@ -170,9 +170,9 @@ func (x *explorer) encode(b []byte, w *world) []byte {
 
 	one := func(c uint8) {
 		k := &w.c[c]
-		b = append(b, k.left, byte(k.phase), node(k.node), byte(k.walk.next), node(k.ahead), byte(k.walk.ahead),
+		b = append(b, k.left, byte(k.phase), node(k.node), byte(k.walk.next), node(k.ahead), node(k.second), byte(k.walk.ahead),
 			byte(k.walk.listConn), byte(k.walk.ownConn), byte(k.walk.aheadConn), byte(k.ownFired), byte(k.aheadFired))
-		flags(k.committed, k.unsure, k.walk.wrapped, k.erasing, k.dead)
+		flags(k.committed, k.unsure, k.walk.wrapped, k.walk.second, k.secondFired, k.erasing, k.dead)
 		put(k.list, k.known, k.gone, k.unordered)
 	}
 	sess := func(i uint8) {

@@ -76,6 +76,7 @@ func members(children, markers []string) []member {
 type place struct {
 	kind        placeKind
 	predecessor string   // behind: the node just ahead of us
+	second      string   // behind: the one just ahead of that, "" if there is none, or if no event can grant anyway (wrapped)
 	ahead       int      // behind: how many nodes are ahead. If it is one, the predecessor is the front, and its deletion makes us the front
 	wrapped     bool     // a suffix in the queue is in the wrap region: no grant without listing
 	unordered   []string // needOrder: nodes whose czxid must be read before the place is known
@@ -155,13 +156,19 @@ func placeOf(self string, children, markers []string, czxid map[string]int64) pl
 	}
 	p.kind = behind
 	p.ahead = len(before)
-	last := before[0]
-	for _, m := range before[1:] {
-		if ok, known := ahead(last, m); ok || !known {
-			last = m
+	last := func(ms []member) (at int) {
+		for i, m := range ms {
+			if ok, known := ahead(ms[at], m); ok || !known {
+				at = i
+			}
 		}
+		return at
 	}
-	p.predecessor = last.name
+	i := last(before)
+	p.predecessor = before[i].name
+	if before = slices.Delete(before, i, i+1); len(before) > 0 && !p.wrapped {
+		p.second = before[last(before)].name
+	}
 	return p
 }
 

@@ -146,7 +146,7 @@ func TestPlaceOf(t *testing.T) {
 			place{kind: behind, predecessor: ours(2, 6), ahead: 1}},
 		{"further back: the one just ahead, whatever the order of the list", self,
 			[]string{ours(2, 2), ours(3, 5), self, ours(4, 4), ours(5, 8)}, nil,
-			place{kind: behind, predecessor: ours(3, 5), ahead: 3}},
+			place{kind: behind, predecessor: ours(3, 5), second: ours(4, 4), ahead: 3}},
 		{"gaps in the numbers mean nothing", self, []string{ours(2, 0), self}, nil,
 			place{kind: behind, predecessor: ours(2, 0), ahead: 1}},
 		{"foreign children take no part", self, append(slices.Clone(foreign), self), nil, place{kind: front}},
@@ -171,7 +171,7 @@ func TestPlaceOf(t *testing.T) {
 		{"F35: tie, we were second", self, []string{self, ours(2, 7)}, map[string]int64{self: 50, ours(2, 7): 49},
 			place{kind: behind, predecessor: ours(2, 7), ahead: 1}},
 		{"F35: a tie ahead of us makes nobody second", self, []string{self, ours(2, 6), ours(3, 6)}, nil,
-			place{kind: behind, predecessor: ours(3, 6), ahead: 2}},
+			place{kind: behind, predecessor: ours(3, 6), second: ours(2, 6), ahead: 2}},
 		{"F35: made in one transaction: one czxid, the name decides", self, []string{self, ours(2, 7)},
 			map[string]int64{self: 50, ours(2, 7): 50}, place{kind: front}},
 		// R60: a node that vanished between the list and the look is skipped.

@@ -3,10 +3,13 @@ package zklock
 // walk is the way of one node to the front of its queue: what is to be done next, and what that rests on. Its methods are pure.
 // The attempt does it (attempt.go), and explore_test.go goes through all that can come of it.
 //
-//	toList ─┬──────────▶ toWatchOwn ──▶ toWatchAhead ──▶ toAwait ──┬─▶ toGrant
-//	  │     ├──────────────────────────────────────────▶ toGrant   ▼
-//	  ▼     │                                          toAwaitDelete ─▶ toGrant
+//	toList ─┬──▶ toWatchOwn ──▶ toWatchAhead ──▶ toWatchSecond ──▶ toAwait ──┬─▶ toGrant
+//	  │     ├─────────────────────────────────────────────────────▶ toGrant  ▼
+//	  ▼     │                                                    toAwaitDelete ─▶ toGrant
 //	toReadOrder
+//
+// The one ahead of the predecessor is watched for speed only: when it goes, we are probably second in line, and list while the
+// predecessor still holds. Then the predecessor's deletion grants without another request.
 //
 // Each of the others leads back to toList where what is known is not enough, and to toQueueAgain where the node itself is found
 // to be gone. toEnd is for queues that nobody can order.
@@ -18,6 +21,7 @@ type walk struct {
 	byEvent bool  // toGrant: on the predecessor's event, and not on a list
 
 	ahead   int   // how many nodes were ahead in the list
+	second  bool  // it is known who is ahead of the predecessor
 	wrapped bool  // a suffix in the list was in the wrap region
 	owner   int64 // the ZooKeeper session of the predecessor
 
@@ -32,7 +36,8 @@ const (
 	toReadOrder                // read the czxids of nodes whose suffixes do not order them, and look at the same list again
 	toWatchOwn                 // watch our own node: if both are deleted, ours must not be the one we do not hear of
 	toWatchAhead               // watch the predecessor
-	toAwait                    // wait for an event of either, or for another connection
+	toWatchSecond              // watch the one ahead of it
+	toAwait                    // wait for an event of one of them, or for another connection
 	toAwaitDelete              // wait for the answer to our own delete of the predecessor
 	toGrant                    // the lock is ours
 	toQueueAgain               // our node is gone through no fault of ours: begin again at the tail
@@ -61,7 +66,7 @@ func (w walk) listed(p place, conn uint64) walk {
 	case front:
 		return w.anew(toGrant)
 	case behind:
-		w.next, w.ahead, w.wrapped, w.listConn = toWatchOwn, p.ahead, p.wrapped, conn
+		w.next, w.ahead, w.second, w.wrapped, w.listConn = toWatchOwn, p.ahead, p.second != "", p.wrapped, conn
 	case needOrder:
 		w.next, w.early, w.listConn = toReadOrder, early, conn
 	case exhausted:
@@ -84,13 +89,18 @@ func (w walk) notListed(r finding) walk {
 // watched takes the answer to the read that sets a watch, over conn: owner is the ZooKeeper session of the node.
 func (w walk) watched(r finding, owner int64, conn uint64) walk {
 	switch {
+	case w.next == toWatchSecond && r != isGone: // we wait without it where we cannot have it
+		w.next = toAwait
 	case r == isThere && w.next == toWatchOwn:
 		w.next, w.ownConn = toWatchAhead, conn
 	case r == isThere:
 		w.next, w.owner, w.aheadConn = toAwait, owner, conn
+		if w.second {
+			w.next = toWatchSecond
+		}
 	case r == isGone && w.next == toWatchOwn:
 		return w.anew(toQueueAgain)
-	default: // nobody knows, or the predecessor is gone in between: we keep our node (R55)
+	default: // nobody knows, or somebody ahead is gone in between: we keep our node (R55)
 		return w.anew(toList)
 	}
 	return w
@@ -103,6 +113,9 @@ func (w walk) moved(conn uint64) walk {
 	}
 	return w
 }
+
+// secondEvent takes an event of the one ahead of the predecessor.
+func (w walk) secondEvent() walk { return w.anew(toList) }
 
 // ownEvent takes an event of our own node.
 func (w walk) ownEvent(isDeletion bool) walk {

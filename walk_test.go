@@ -16,6 +16,7 @@ func TestWalk(t *testing.T) {
 	waits := watchesOwn.watched(isThere, them, 3)
 	require.Equal(t, walk{next: toAwait, session: us, ahead: 1, owner: them, listConn: 3, ownConn: 3, aheadConn: 3}, waits)
 	early := walk{session: us, early: true}
+	twoAhead := begun.listed(place{kind: behind, predecessor: "n", second: "m", ahead: 2}, 3).watched(isThere, us, 3)
 
 	at := func(next stage) walk { return walk{next: next, session: us} }
 	for _, tt := range []struct {
@@ -34,6 +35,11 @@ func TestWalk(t *testing.T) {
 		{"the lock root is gone", begun.notListed(isGone), at(toQueueAgain)},
 		{"there was no list", early.notListed(notTold), at(toList)},
 
+		{"two are ahead, and it is known who", twoAhead.watched(isThere, us, 3), walk{next: toWatchSecond, session: us, ahead: 2, second: true, owner: us, listConn: 3, ownConn: 3, aheadConn: 3}},
+		{"the one ahead of the predecessor is watched", twoAhead.watched(isThere, us, 3).watched(isThere, them, 3), walk{next: toAwait, session: us, ahead: 2, second: true, owner: us, listConn: 3, ownConn: 3, aheadConn: 3}},
+		{"or cannot be", twoAhead.watched(isThere, us, 3).watched(notTold, 0, 0), walk{next: toAwait, session: us, ahead: 2, second: true, owner: us, listConn: 3, ownConn: 3, aheadConn: 3}},
+		{"or is gone", twoAhead.watched(isThere, us, 3).watched(isGone, 0, 0), at(toList)},
+		{"the one ahead of the predecessor goes", waits.secondEvent(), at(toList)},
 		{"our node is there", watchesOwn, walk{next: toWatchAhead, session: us, ahead: 1, listConn: 3, ownConn: 3}},
 		{"our node is gone", listed.watched(isGone, 0, 0), at(toQueueAgain)},
 		{"it is not known whether", listed.watched(notTold, 0, 0), at(toList)},

@@ -153,8 +153,14 @@ var library = []mutant{
 	{"a watch is registered when its request is answered", "I8, F30", "watcher.go", "TestVirtual_EventBehindTheAnswer_IsHeard", []Swap{
 		{"\t\tw.mu.watches[path] = on\n", ""},
 		{"func(a tap.Answer) { w.armed(on, a) })", "func(a tap.Answer) {\n\t\t\tgo func() {\n\t\t\t\tw.mu.Lock()\n\t\t\t\tw.mu.watches[on.path] = on\n\t\t\t\tw.mu.Unlock()\n\t\t\t\tw.armed(on, a)\n\t\t\t}()\n\t\t})"}}},
+	{"the one ahead of the predecessor is not watched", "I8", "walk.go", "TestWalk|TestVirtual_Release_WakesOneWaiter", []Swap{{
+		"\t\tif w.second {\n", "\t\tif false {\n"}}},
+	{"an event of the one ahead of the predecessor is slept through", "I8", "attempt.go", "TestVirtual_Release_WakesOneWaiter", []Swap{{
+		"secondFired = second.fired", "secondFired = nil"}}},
+	{"a watch on the predecessor that fired before the list goes on", "F31, I8", "attempt.go", "TestVirtual_DataChanged_IsWatchedOn", []Swap{{
+		"if ahead != nil && ahead.hasFired() {", "if false {"}}},
 	{"everybody watches the first in the queue", "I8, F40", "queue.go", "TestPlaceOf|TestVirtual_Release_WakesOneWaiter", []Swap{{
-		"if ok, known := ahead(last, m); ok || !known {", "if ok, known := ahead(m, last); ok || !known {"}}},
+		"if ok, known := ahead(ms[at], m); ok || !known {", "if ok, known := ahead(m, ms[at]); ok || !known {"}}},
 	{"everybody watches the whole root", "I8, F40", "watcher.go", "TestVirtual_Release_WakesOneWaiter", []Swap{
 		{"\t\tif !w.z.carrier.send(w.z, r) {\n\t\t\tw.armed", "\t\tw.z.carrier.send(w.z, tap.NewRequest(wire.OpGetChildren2, wire.PathWatchRequest{Path: parentOf(path), Watch: true}, func(tap.Answer) {}))\n\t\tif !w.z.carrier.send(w.z, r) {\n\t\t\tw.armed"},
 		{"\ton := w.mu.watches[ev.Path]\n", `	for p, other := range w.mu.watches {
