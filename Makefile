@@ -5,7 +5,7 @@ GO ?= go
 export GO
 
 .NOTPARALLEL:
-.PHONY: all ci test setup check unit servers servers-next integration conformance prove explore simulation mutants chaos soak demo image clean
+.PHONY: all ci test setup check unit bench bench-quick servers servers-next integration conformance prove explore simulation mutants chaos soak demo image clean
 
 all: check unit
 
@@ -14,7 +14,7 @@ ci: setup
 	scripts/prove test chaos
 
 ## the tests
-test: setup check unit conformance servers-next integration
+test: setup check unit conformance servers-next integration bench-quick
 
 ## the long proofs, what computes beside what waits: simulation, mutants and chaos
 prove:
@@ -51,6 +51,16 @@ servers-next:
 ## the test server held against a real one, and against go-zookeeper's, kazoo's and Curator's expectations
 conformance:
 	scripts/conformance
+
+## zklock beside the other locks on ZooKeeper, on one server: BENCH='-only contend -rounds 3'; some twenty minutes without
+BENCH ?= -out ../docs/bench/single.md
+bench:
+	scripts/setup compiler zookeeper clients
+	cd bench && $(GO) run . $(BENCH)
+
+## a short form, for its checks and not for its times
+bench-quick:
+	cd bench && $(GO) run . -quick
 
 ## every interleaving of a few clients, 13 million states in four minutes; what `go test` explores is a part of it
 explore:

@@ -1,0 +1,257 @@
+// The command bench puts zklock and other locks on ZooKeeper to the same work, on one server that it starts, and prints what each
+// took. Rivals take turns within each round, so that what slows the machine down for a while slows all of them.
+//
+//	go run .                        # the whole, some twenty minutes; the table goes to standard output
+//	go run . -quick                 # each once and shortly: for its checks, not for its times
+//	go run . -only 'contend|cycle' -rivals 'floor|zk.Lock|zklock' -out ../docs/bench/single.md
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/zklock/zklock/internal/zkserver"
+)
+
+var workloads = []workload{
+	{Name: "cycle", Sessions: 1, Threads: 1, Locks: 1},
+	{Name: "contend 2", Sessions: 2, Threads: 1, Locks: 1},
+	{Name: "contend 8", Sessions: 8, Threads: 1, Locks: 1},
+	{Name: "contend 64", Sessions: 64, Threads: 1, Locks: 1},
+	{Name: "contend 8, hold of 1 ms", Sessions: 8, Threads: 1, Locks: 1, Hold: time.Millisecond},
+	{Name: "threads 32", Sessions: 1, Threads: 32, Locks: 1},
+	{Name: "many 1,000", Sessions: 1, Threads: 16, Locks: 1000},
+	{Name: "drain 10", Sessions: 10, Drain: 10},
+	{Name: "drain 100", Sessions: 10, Drain: 100},
+	{Name: "drain 1,000", Sessions: 10, Drain: 1000},
+	{Name: "connect", Sessions: 1, Threads: 1, Locks: 1, Connect: true},
+}
+
+// rival is a lock that takes part.
+type rival struct {
+	name    string
+	fits    func(w workload) bool
+	measure func(w workload, path string, d time.Duration) (result, error)
+}
+
+func main() {
+	quick := flag.Bool("quick", false, "each workload once, for 200 ms, and the small ones only: for the checks")
+	rounds := flag.Int("rounds", 5, "how often each rival has each workload")
+	each := flag.Duration("for", 3*time.Second, "how long a workload lasts")
+	only := flag.String("only", "", "workloads, a regular expression")
+	which := flag.String("rivals", "", "rivals, a regular expression")
+	out := flag.String("out", "", "a file for the table; the numbers go beside it, as JSON")
+	fsync := flag.String("data", "", "the server's data directory: on a disk, for writes that wait for it; a temporary directory by default")
+	flag.Parse()
+	if *quick {
+		*rounds, *each = 1, 200*time.Millisecond
+	}
+	if err := run(*quick, *rounds, *each, *only, *which, *out, *fsync); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(quick bool, rounds int, each time.Duration, only, which, out, data string) error {
+	var opts []zkserver.Option
+	opts = append(opts, zkserver.TickTime(2*time.Second), zkserver.Line("maxClientCnxns=0"))
+	if data != "" {
+		opts = append(opts, zkserver.DataDir(data))
+	}
+	srv, err := zkserver.Start(zkserver.NewConfig(opts...))
+	if err != nil {
+		return err
+	}
+	defer srv.Close()
+	version, err := zkserver.Version(srv.Addr())
+	if err != nil {
+		return err
+	}
+	admin, err := openClient(srv.Addr())
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	queued = func(path string) int {
+		children, _, _ := admin.Children(path)
+		return len(children)
+	}
+
+	in := func(open func(string) (session, error)) func(workload, string, time.Duration) (result, error) {
+		return func(w workload, path string, d time.Duration) (result, error) {
+			return measure(func() (session, error) { return open(srv.Addr()) }, w, path, d)
+		}
+	}
+	all := func(workload) bool { return true }
+	here := func(w workload) bool { return !w.Connect }
+	rivals := []rival{
+		{"floor", func(w workload) bool { return w.Drain == 0 && w.Sessions == 1 && w.Threads < 32 }, in(openFloor)},
+		{"zk.Lock", all, in(openGoZookeeper)},
+	}
+	dir, err := os.MkdirTemp("", "bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	curator, err := startCurator(dir, srv.Addr())
+	if err != nil {
+		return fmt.Errorf("curator: %w; scripts/setup installs it", err)
+	}
+	defer curator.close()
+	kazoo, err := startKazoo(srv.Addr())
+	if err != nil {
+		return fmt.Errorf("kazoo: %w; scripts/setup installs it", err)
+	}
+	defer kazoo.close()
+	rivals = append(rivals, rival{"Curator", here, curator.measure},
+		rival{"kazoo", func(w workload) bool { return here(w) && w.Drain <= 100 }, kazoo.measure}, rival{"zklock", all, in(openOurs)})
+	if which != "" {
+		re, err := regexp.Compile(which)
+		if err != nil {
+			return err
+		}
+		rivals = slices.DeleteFunc(rivals, func(r rival) bool { return !re.MatchString(r.name) })
+	}
+	chosen := slices.Clone(workloads)
+	if only != "" {
+		re, err := regexp.Compile(only)
+		if err != nil {
+			return err
+		}
+		chosen = slices.DeleteFunc(chosen, func(w workload) bool { return !re.MatchString(w.Name) })
+	}
+	if quick {
+		chosen = slices.DeleteFunc(chosen, func(w workload) bool { return w.Drain > 100 || w.Locks > 100 || w.Sessions > 10 })
+	}
+
+	results := map[string]map[string][]result{}
+	overlaps := 0
+	for round := range rounds + 1 { // the first warms up, and does not count
+		for _, w := range chosen {
+			for i := range rivals {
+				r := rivals[(i+round)%len(rivals)]
+				if !r.fits(w) || round == 0 && w.Drain > 100 {
+					continue
+				}
+				d := each
+				if round == 0 {
+					d = each / 3
+				}
+				path := fmt.Sprintf("/bench-%s-%d-%s", strings.Map(letter, r.name), round, strings.Map(letter, w.Name))
+				got, err := r.measure(w, path, d)
+				if err != nil {
+					return fmt.Errorf("%s, %s: %w", w.Name, r.name, err)
+				}
+				overlaps += got.Overlaps
+				if round > 0 {
+					if results[w.Name] == nil {
+						results[w.Name] = map[string][]result{}
+					}
+					results[w.Name][r.name] = append(results[w.Name][r.name], got)
+				}
+				fmt.Fprintf(os.Stderr, "%d %s, %s: %d in %v, p50 %v\n", round, w.Name, r.name, got.Ops, got.Took.Round(time.Millisecond), got.P50)
+			}
+		}
+	}
+	page := table(chosen, rivals, results, fmt.Sprintf("ZooKeeper %s, %s, %d processors, %d rounds", version, runtime.Version(), runtime.NumCPU(), rounds))
+	fmt.Print(page)
+	if out != "" {
+		numbers, err := json.MarshalIndent(results, "", " ")
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(strings.TrimSuffix(out, filepath.Ext(out))+".json", numbers, 0o644); err != nil {
+			return err
+		}
+		if err := os.WriteFile(out, []byte(page), 0o644); err != nil {
+			return err
+		}
+	}
+	if overlaps > 0 {
+		return fmt.Errorf("%d times two were in", overlaps)
+	}
+	fmt.Println("no two were ever in at a time")
+	return nil
+}
+
+func letter(r rune) rune {
+	if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+		return r
+	}
+	return '-'
+}
+
+// spread is the median of some figures, and the least and the greatest.
+func spread(rs []result, of func(result) float64) (median, least, most float64) {
+	var fs []float64
+	for _, r := range rs {
+		fs = append(fs, of(r))
+	}
+	slices.Sort(fs)
+	return fs[len(fs)/2], fs[0], fs[len(fs)-1]
+}
+
+func micros(r result) float64 { return float64(r.P50.Nanoseconds()) / 1000 }
+
+// table prints medians with their spread, and zklock's as a ratio to each rival's.
+func table(ws []workload, rivals []rival, results map[string]map[string][]result, about string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s. Medians, with the least and the most; below each, how often zklock's is that of the rival (for a time less is better, for a rate more).\n\n| workload |", about)
+	for _, r := range rivals {
+		fmt.Fprintf(&b, " %s |", r.name)
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(rivals)) + "\n")
+	for _, w := range ws {
+		unit, of := "/s", result.perSecond
+		if w.Drain > 0 || w.Connect || w.Sessions*w.Threads == 1 {
+			unit, of = " µs", micros
+		}
+		mine := results[w.Name]["zklock"]
+		row, ratios := "| "+w.Name+" |", "| |"
+		for _, r := range rivals {
+			got := results[w.Name][r.name]
+			if len(got) == 0 {
+				row, ratios = row+" |", ratios+" |"
+				continue
+			}
+			median, least, most := spread(got, of)
+			row += fmt.Sprintf(" %.0f%s (%.0f–%.0f) |", median, unit, least, most)
+			if ratios += " |"; r.name != "zklock" && len(mine) > 0 {
+				own, _, _ := spread(mine, of)
+				ratios = fmt.Sprintf("%s %.2f |", strings.TrimSuffix(ratios, "|"), own/median)
+			}
+		}
+		b.WriteString(row + "\n" + ratios + "\n")
+	}
+	b.WriteString("\n| for each acquisition |")
+	for _, r := range rivals {
+		fmt.Fprintf(&b, " %s |", r.name)
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(rivals)) + "\n")
+	for _, w := range ws {
+		row := "| " + w.Name + ": CPU of the client, allocations |"
+		for _, r := range rivals {
+			got := results[w.Name][r.name]
+			if len(got) == 0 || got[0].CPU == 0 {
+				row += " |"
+				continue
+			}
+			cpu, _, _ := spread(got, func(r result) float64 { return float64(r.CPU.Nanoseconds()) / 1000 })
+			row += fmt.Sprintf(" %.0f µs", cpu)
+			if mallocs, _, _ := spread(got, func(r result) float64 { return r.Mallocs }); mallocs > 0 {
+				row += fmt.Sprintf(", %.0f", mallocs)
+			}
+			row += " |"
+		}
+		b.WriteString(row + "\n")
+	}
+	return b.String()
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock"
+)
+
+const timeout = 30 * time.Second
+
+// The locks that are written in Go, and the floor: a node made and deleted again, over the client that two of them use.
+
+func openClient(addr string) (*zk.Conn, error) {
+	c, events, err := zk.Connect([]string{addr}, timeout, zk.WithLogger(quiet{}))
+	if err != nil {
+		return nil, err
+	}
+	for ev := range events {
+		if ev.State == zk.StateHasSession {
+			break
+		}
+	}
+	go func() {
+		for range events {
+		}
+	}()
+	return c, nil
+}
+
+type quiet struct{}
+
+func (quiet) Printf(string, ...any) {}
+
+// floor excludes nobody.
+type floor struct{ c *zk.Conn }
+
+func openFloor(addr string) (session, error) {
+	c, err := openClient(addr)
+	return floor{c}, err
+}
+
+func (s floor) close() { s.c.Close() }
+func (s floor) lock(path string) lock {
+	_, _ = s.c.Create(path, nil, 0, zk.WorldACL(zk.PermAll))
+	return &bareNode{c: s.c, path: path}
+}
+
+type bareNode struct {
+	c          *zk.Conn
+	path, node string
+}
+
+func (l *bareNode) acquire() (err error) {
+	l.node, err = l.c.Create(l.path+"/lock-", []byte("bench"), zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
+	return err
+}
+func (l *bareNode) release() error { return l.c.Delete(l.node, -1) }
+
+// goZookeeper is go-zookeeper's own lock.
+type goZookeeper struct{ c *zk.Conn }
+
+func openGoZookeeper(addr string) (session, error) {
+	c, err := openClient(addr)
+	return goZookeeper{c}, err
+}
+
+func (s goZookeeper) close() { s.c.Close() }
+func (s goZookeeper) lock(path string) lock {
+	return zkLock{zk.NewLock(s.c, path, zk.WorldACL(zk.PermAll))}
+}
+
+type zkLock struct{ *zk.Lock }
+
+func (l zkLock) acquire() error { return l.Lock.Lock() }
+func (l zkLock) release() error { return l.Lock.Unlock() }
+
+// ours is the library.
+type ours struct{ s *zklock.Session }
+
+func openOurs(addr string) (session, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	s, err := zklock.Connect(ctx, addr, zklock.WithSessionTimeout(timeout), zklock.WithMaxLockNodes(100_000),
+		zklock.WithLogger(slog.New(slog.DiscardHandler)))
+	return ours{s}, err
+}
+
+func (s ours) close() { _ = s.s.Close() }
+func (s ours) lock(path string) lock {
+	m, err := zklock.NewMutex(s.s, path)
+	if err != nil {
+		panic(err)
+	}
+	return &mutex{m: m}
+}
+
+type mutex struct {
+	m *zklock.Mutex
+	h *zklock.Hold
+}
+
+func (l *mutex) acquire() (err error) {
+	l.h, err = l.m.Acquire(context.Background())
+	return err
+}
+func (l *mutex) release() error { return l.h.Release(context.Background()) }
