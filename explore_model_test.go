@@ -80,8 +80,13 @@ type client struct {
 
 	ownFired, aheadFired fired
 	secondFired          bool
-	erasing              bool // the predecessor was being deleted by us when its event came
-	dead                 bool // at the predecessor's event our own node was gone already
+
+	// The watch on a predecessor goes on over the next list, if it had not fired when that was asked for (attempt.follow).
+	watched  uint8 // whose that is
+	keeps    bool  // the list shows that node as the predecessor still
+	keptConn uint8 // over which the watch was set
+	erasing  bool  // the predecessor was being deleted by us when its event came
+	dead     bool  // at the predecessor's event our own node was gone already
 }
 
 type change struct {
@@ -190,7 +195,7 @@ func (x *explorer) start() world {
 	for i, s := range x.sessions {
 		w.of[i] = s
 		w.nSess = max(w.nSess, s+1)
-		w.c[i] = client{left: x.acquire, node: noNode, ahead: noNode, second: noNode}
+		w.c[i] = client{left: x.acquire, node: noNode, ahead: noNode, second: noNode, watched: noNode}
 	}
 	for i := range w.nSess {
 		w.s[i] = session{conn: 1, conns: 1, open: true, restored: true}
@@ -287,14 +292,17 @@ func (w *world) commit(lag uint8, ch change) {
 		w.alive |= ch.nodes
 	case deleted:
 		ch.nodes.each(func(i uint8) {
-			woken := 0
+			woken, look := 0, 0
 			for c := range w.nClients {
+				if k := &w.c[c]; k.does(toAwait) && k.second == i && w.alive.has(k.node) && w.alive.has(k.ahead) && !ch.nodes.has(k.node) {
+					look++
+				}
 				if k := &w.c[c]; k.does(toWatchAhead, toWatchSecond, toAwait) && k.ahead == i && w.alive.has(k.node) && !ch.nodes.has(k.node) {
 					woken++
 				}
 			}
-			if woken > 1 {
-				w.breaks("I8: one release wakes two")
+			if woken > 1 || look > 1 {
+				w.breaks("I8: one release wakes two, or lets two look")
 			}
 		})
 		w.alive &^= ch.nodes
@@ -375,7 +383,10 @@ func (w *world) event(i, node uint8, kind fired) {
 		if k.second == node && k.does(toAwait) {
 			k.secondFired = true
 		}
-		if k.ahead == node && k.does(toWatchSecond, toAwait) && k.aheadFired == notFired {
+		if k.watched == node {
+			k.watched = noNode
+		}
+		if k.ahead == node && (k.does(toWatchSecond, toAwait) || k.keeps && k.does(toWatchOwn, toWatchAhead)) && k.aheadFired == notFired {
 			k.aheadFired = kind
 			k.erasing = s.erasing.has(node)
 			k.dead = !s.view.has(k.node)
@@ -392,11 +403,11 @@ func (w *world) event(i, node uint8, kind fired) {
 // finish ends an acquisition.
 func (w *world) finish(c uint8) {
 	left := w.c[c].left - 1
-	w.c[c] = client{left: left, node: noNode, ahead: noNode, second: noNode}
+	w.c[c] = client{left: left, node: noNode, ahead: noNode, second: noNode, watched: noNode}
 }
 
 func (w *world) requeue(c uint8) {
-	w.c[c] = client{left: w.c[c].left, phase: creating, node: noNode, ahead: noNode, second: noNode}
+	w.c[c] = client{left: w.c[c].left, phase: creating, node: noNode, ahead: noNode, second: noNode, watched: noNode}
 }
 
 // does says whether the client is about to do one of these.
@@ -407,13 +418,20 @@ func (k *client) does(stages ...stage) bool {
 // goOn takes what the walk says is next.
 func (x *explorer) goOn(w *world, c uint8, next walk) {
 	k := &w.c[c]
+	watched := k.watched
+	if k.does(toWatchSecond, toAwait, toAwaitDelete) || k.keeps {
+		watched = noNode
+		if k.aheadFired == notFired {
+			watched = k.ahead
+		}
+	}
 	k.walk = next
 	if next.next != toReadOrder {
 		k.list, k.unordered = 0, 0
 	}
 	switch next.next {
 	case toList:
-		*k = client{left: k.left, phase: walking, node: k.node, walk: next, ahead: noNode, second: noNode, known: k.known, gone: k.gone}
+		*k = client{left: k.left, phase: walking, node: k.node, walk: next, ahead: noNode, second: noNode, known: k.known, gone: k.gone, watched: watched}
 	case toGrant:
 		x.grant(w, c)
 	case toQueueAgain:
@@ -453,7 +471,7 @@ func (x *explorer) grant(w *world, c uint8) {
 			}
 		})
 	}
-	*k = client{left: k.left, phase: holding, node: k.node, ahead: noNode, second: noNode}
+	*k = client{left: k.left, phase: holding, node: k.node, ahead: noNode, second: noNode, watched: noNode}
 	if byEvent {
 		x.grants.event++
 	} else {
@@ -467,6 +485,12 @@ func (x *explorer) read(w *world, c, conn uint8) string {
 	judge := func() string {
 		p := x.where(w, k, k.list)
 		k.ahead, k.second, k.unordered = p.ahead, p.second, p.unordered
+		if p.kind == behind {
+			if k.watched == p.ahead && s.armed.has(p.ahead) {
+				k.keeps, k.keptConn = true, s.over[p.ahead]
+			}
+			k.watched = noNode
+		}
 		x.goOn(w, c, k.walk.listed(p.place, uint64(conn)))
 		x.join(w, c)
 		switch p.kind {
@@ -552,6 +576,10 @@ func (x *explorer) join(w *world, c uint8) {
 			node = k.ahead
 		case k.does(toWatchSecond):
 			node = k.second
+		}
+		if k.keeps && k.does(toWatchAhead) {
+			k.walk, k.keeps = k.walk.watched(isThere, int64(w.owner[node]), uint64(k.keptConn)), false
+			continue
 		}
 		if !s.armed.has(node) {
 			return
@@ -803,7 +831,7 @@ func (x *explorer) clientSteps(w *world, c uint8, can bool, out emit) {
 	if w.giveUps > 0 && k.phase == walking {
 		step(false, "gives up", func(n *world, k *client, s *session) {
 			n.giveUps--
-			*k = client{left: k.left, phase: deleting, node: k.node, ahead: noNode, second: noNode}
+			*k = client{left: k.left, phase: deleting, node: k.node, ahead: noNode, second: noNode, watched: noNode}
 			s.erasing |= only(k.node)
 		})
 	}
@@ -952,6 +980,9 @@ func (x *explorer) disconnects(w *world, i uint8, out emit) {
 		unanswered := n // those who were about to read had asked already, in vain
 		for c := range n.nClients {
 			if k := &unanswered.c[c]; n.of[c] == i && k.does(toWatchOwn, toWatchAhead, toWatchSecond) {
+				if k.does(toWatchSecond) {
+					k.second = noNode
+				}
 				x.goOn(&unanswered, c, k.walk.watched(notTold, 0, 0))
 			}
 		}

@@ -128,7 +128,7 @@ func (x *explorer) encode(b []byte, w *world) []byte {
 	}
 	for c := range w.nClients {
 		k := &w.c[c]
-		for _, i := range []uint8{k.node, k.ahead, k.second} {
+		for _, i := range []uint8{k.node, k.ahead, k.second, k.watched} {
 			if i < maxNodes {
 				used |= only(i)
 			}
@@ -172,6 +172,8 @@ func (x *explorer) encode(b []byte, w *world) []byte {
 		k := &w.c[c]
 		b = append(b, k.left, byte(k.phase), node(k.node), byte(k.walk.next), node(k.ahead), node(k.second), byte(k.walk.ahead),
 			byte(k.walk.listConn), byte(k.walk.ownConn), byte(k.walk.aheadConn), byte(k.ownFired), byte(k.aheadFired))
+		b = append(b, node(k.watched), k.keptConn)
+		flags(k.keeps)
 		flags(k.committed, k.unsure, k.walk.wrapped, k.walk.second, k.secondFired, k.erasing, k.dead)
 		put(k.list, k.known, k.gone, k.unordered)
 	}

@@ -61,6 +61,28 @@ func without(names []string, name string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == name })
 }
 
+// I1: two in the middle give up, one just after the other: the predecessor's event comes while a list is under way that shows
+// another predecessor.
+func TestVirtual_TwoGiveUp_TheSecondDuringTheList(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		v.net.SetLatency(10 * time.Millisecond)
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		second := v.queueUp(newMutex(t, v.connect(), "/job"))
+		predecessor := v.queueUp(newMutex(t, v.connect(), "/job"))
+		last := v.queueUp(newMutex(t, v.connect(), "/job"))
+		time.Sleep(time.Second) // all watch
+		second.stop()
+		time.Sleep(5 * time.Millisecond)
+		predecessor.stop()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Len(t, v.srv.Children("/job"), 2)
+		require.False(t, last.isGranted(), "I1: granted while another holds")
+		release(t, h)
+		release(t, last.granted2(t, time.Second))
+	})
+}
+
 // I1: a waiter in the middle gives up. Who stood behind it is not in front, although its predecessor is gone.
 func TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {

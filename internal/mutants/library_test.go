@@ -159,6 +159,8 @@ var library = []mutant{
 		"secondFired = second.fired", "secondFired = nil"}}},
 	{"a watch on the predecessor that fired before the list goes on", "F31, I8", "attempt.go", "TestVirtual_DataChanged_IsWatchedOn", []Swap{{
 		"if ahead != nil && ahead.hasFired() {", "if false {"}}},
+	{"the watch on another predecessor goes on", "I1", "attempt.go", "TestVirtual_TwoGiveUp_TheSecondDuringTheList", []Swap{{
+		"ahead != nil && ahead.path == node {", "ahead != nil {"}}},
 	{"everybody watches the first in the queue", "I8, F40", "queue.go", "TestPlaceOf|TestVirtual_Release_WakesOneWaiter", []Swap{{
 		"if ok, known := ahead(ms[at], m); ok || !known {", "if ok, known := ahead(m, ms[at]); ok || !known {"}}},
 	{"everybody watches the whole root", "I8, F40", "watcher.go", "TestVirtual_Release_WakesOneWaiter", []Swap{
