@@ -239,12 +239,9 @@ func (w *world) queue(lock string) {
 		watches := 0
 		nodes := w.inOrder(lock)
 		for i, n := range nodes {
-			at := make(map[int64]bool) // sessions with a watch on it: that of the next in line, and its own if it waits
-			if i > 0 {
-				at[n.session] = true
-			}
-			if i+1 < len(nodes) {
-				at[nodes[i+1].session] = true
+			at := make(map[int64]bool) // sessions with a watch on it: those of the next two in line, and its own if it waits
+			for _, by := range nodes[max(i, 1):min(i+3, len(nodes))] {
+				at[by.session] = true
 			}
 			want[n.path] = len(at)
 			watches += len(at)
@@ -261,7 +258,7 @@ func (w *world) queue(lock string) {
 	}
 	eventually(func() bool { return maps.Equal(want, told()) })
 	require.Equal(w.t, want, told(), "I8: events by node")
-	w.t.Logf("%d waiters in a queue, each granted in its turn: each node's end was told to the next in line and to its own session", waiters)
+	w.t.Logf("%d waiters in a queue, each granted in its turn: each node's end was told to the next two in line and to its own session", waiters)
 }
 
 type queued struct {
