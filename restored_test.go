@@ -342,16 +342,18 @@ func TestVirtual_RestoredWatches_GoFirst(t *testing.T) {
 func TestVirtual_OwnWatchNotRestored_NeverGrants(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job"))
-		between := v.queueUp(newMutex(t, v.connect(), "/job"))
+		between := []*waiting{v.queueUp(newMutex(t, v.connect(), "/job")), v.queueUp(newMutex(t, v.connect(), "/job"))}
 		f := &standoff{virtual: v, a: v.away(), h: h}
 		f.w = v.queueUp(newMutex(t, f.a.s, "/job"))
 		f.own = "/job/" + lastOf(v.srv.Children("/job"))
 		f.behind = v.queueUp(newMutex(t, v.connect(), "/job"))
 
 		comeBack := f.a.leave(t)
-		between.stop()
-		_, err := between.get(t)
-		require.ErrorIs(t, err, context.Canceled)
+		for _, b := range between { // the two that it watches
+			b.stop()
+			_, err := b.get(t)
+			require.ErrorIs(t, err, context.Canceled)
+		}
 		f.a.forget(f.own)
 		comeBack()
 		time.Sleep(2 * time.Second)
