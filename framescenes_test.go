@@ -46,7 +46,7 @@ func (r *frameRun) usersOwn() {
 	}
 	gone := conn.Delete(node, -1)
 	for end := time.Now().Add(r.patience()); gone != nil && !errors.Is(gone, zk.ErrNoNode) && r.u.s.State() != zklock.Closed && time.Now().Before(end); {
-		time.Sleep(100 * time.Millisecond) // a connection was lost
+		time.Sleep(100 * time.Millisecond) // virtual: a connection was lost
 		gone = conn.Delete(node, -1)
 	}
 	if err != nil {

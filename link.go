@@ -32,7 +32,7 @@ type link struct {
 	zxids lastzxid.Seen // kept in the client's place
 	xids  tap.Xids      // of our requests, never used twice
 	// Servers before 3.6 close the connection when they are asked for a ZooKeeper session's own nodes. So they are asked no more when
-	// they have said so, and not at all where that would end holds.
+	// they have said so, or did not answer a few times in a row, and not at all where that would end holds.
 	ownListsFailed atomic.Int32
 
 	wake chan struct{}  // what the Session's loop looks at has changed; holds one

@@ -104,6 +104,9 @@ func (l *lister) run(kind listKind, q *listQueue) {
 	}
 }
 
+// mostOwnListsFailed is how often in a row the list of a ZooKeeper session's own nodes may fail before it is not asked for again.
+const mostOwnListsFailed = 3
+
 // errMoved says that two requests did not go over one connection, and the second answer is worth nothing: another server
 // may lag behind what the first had caught up with.
 var errMoved = errors.New("the connection changed between sync and list")
@@ -122,6 +125,14 @@ func (l *lister) children(kind listKind) (names []string, conn uint64, err error
 	if kind.own {
 		var own wire.StringsResponse
 		a, err = l.z.read(context.Background(), wire.OpGetEphemerals, wire.GetEphemeralsRequest{Prefix: kind.root + "/"}, &own)
+		switch {
+		case err == nil:
+			l.z.ownListsFailed.Store(0)
+		case serverCode(err) == wire.Unimplemented: // and the server closes the connection
+			l.z.ownListsFailed.Store(mostOwnListsFailed)
+		case !l.z.isOver():
+			l.z.ownListsFailed.Add(1)
+		}
 		for _, path := range own.Strings {
 			children.Children = append(children.Children, strings.TrimPrefix(path, kind.root+"/"))
 		}

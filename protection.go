@@ -201,24 +201,12 @@ func (c *creation) resolve(id string) {
 	}
 }
 
-// mostOwnListsFailed is how often in a row the list of a ZooKeeper session's own nodes may fail before it is not asked for again.
-const mostOwnListsFailed = 3
-
 // find looks for our protection id under root, in up-to-date state. "" if it is not there. Those who look at the same time
 // share one sync and one list (R69).
 func (r *reaper) find(root, id string) (string, error) {
 	l, err := r.lists.list(context.Background(), listKind{root: root, synced: true})
 	if errors.Is(err, zk.ErrNoAuth) && r.z.ownListsFailed.Load() < mostOwnListsFailed { // without READ, we see what is ours all the same
-		own, ownErr := r.lists.list(context.Background(), listKind{root: root, synced: true, own: true})
-		switch {
-		case ownErr == nil:
-			r.z.ownListsFailed.Store(0)
-		case serverCode(ownErr) == wire.Unimplemented: // and the server closes the connection
-			r.z.ownListsFailed.Store(mostOwnListsFailed)
-		case !r.z.isOver():
-			r.z.ownListsFailed.Add(1)
-		}
-		if !isRefusal(ownErr) {
+		if own, ownErr := r.lists.list(context.Background(), listKind{root: root, synced: true, own: true}); !isRefusal(ownErr) {
 			l, err = own, ownErr
 		}
 	}

@@ -72,5 +72,9 @@ func startCurator(dir, addr string) (*child, error) {
 
 // startKazoo starts kazoo's lock, with Debian's package.
 func startKazoo(addr string) (*child, error) {
-	return startChild("/usr/bin/python3", filepath.Join("others", "bench.py"), addr)
+	const python = "/usr/bin/python3"
+	if out, err := exec.Command(python, "-c", "import kazoo.recipe.lock").CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, out)
+	}
+	return startChild(python, filepath.Join("others", "bench.py"), addr)
 }

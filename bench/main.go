@@ -8,6 +8,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -66,7 +67,18 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 	if data != "" {
 		opts = append(opts, zkserver.DataDir(data))
 	}
+	// The short form is one of the tests: what this machine lacks is said, and is a failure only where all is required.
+	lacks := func(what string, err error) error {
+		if !quick || os.Getenv("ZKLOCK_REQUIRE") == "1" {
+			return fmt.Errorf("%s: %w; scripts/setup installs it", what, err)
+		}
+		fmt.Printf("not covered: %s: %v\n", what, err)
+		return nil
+	}
 	srv, err := zkserver.Start(zkserver.NewConfig(opts...))
+	if errors.Is(err, zkserver.ErrNotInstalled) {
+		return lacks("the locks side by side", err)
+	}
 	if err != nil {
 		return err
 	}
@@ -102,17 +114,20 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 	}
 	defer os.RemoveAll(dir)
 	curator, err := startCurator(dir, srv.Addr())
-	if err != nil {
-		return fmt.Errorf("curator: %w; scripts/setup installs it", err)
+	if err == nil {
+		defer curator.close()
+		rivals = append(rivals, rival{"Curator", here, curator.measure})
+	} else if err := lacks("Curator", err); err != nil {
+		return err
 	}
-	defer curator.close()
 	kazoo, err := startKazoo(srv.Addr())
-	if err != nil {
-		return fmt.Errorf("kazoo: %w; scripts/setup installs it", err)
+	if err == nil {
+		defer kazoo.close()
+		rivals = append(rivals, rival{"kazoo", func(w workload) bool { return here(w) && w.Drain <= 100 }, kazoo.measure})
+	} else if err := lacks("kazoo", err); err != nil {
+		return err
 	}
-	defer kazoo.close()
-	rivals = append(rivals, rival{"Curator", here, curator.measure},
-		rival{"kazoo", func(w workload) bool { return here(w) && w.Drain <= 100 }, kazoo.measure}, rival{"zklock", all, in(openOurs)})
+	rivals = append(rivals, rival{"zklock", all, in(openOurs)})
 	if which != "" {
 		re, err := regexp.Compile(which)
 		if err != nil {

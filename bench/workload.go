@@ -152,7 +152,7 @@ func drain(sessions []session, w workload, path string) (r result, err error) {
 	for queued(path) < w.Drain+1 {
 		time.Sleep(20 * time.Millisecond)
 	}
-	time.Sleep(time.Second) // until the last watches are set
+	time.Sleep(time.Second) // until the last watches are set, most likely: it touches what is measured, and no check
 	cpu, start := cpuTime(), time.Now()
 	if err := first.release(); err != nil {
 		return r, err

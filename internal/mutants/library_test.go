@@ -21,8 +21,8 @@ var library = []mutant{
 		"if errors.Is(err, zk.ErrNoAuth) && r.z", "if false && r.z"}}},
 	{"a lost create whose node cannot be read is looked for again and again", "I4, I6, F27", "protection.go", "TestVirtual_CreateLost_NodeGivesNoRead_LeavesNothing", []Swap{{
 		"case isRefusal(err): // the node gives no READ", "case false: // the node gives no READ"}}},
-	{"an old server is asked again for what it closes the connection", "F27", "protection.go", "TestVirtual_CreateLost_OldServer_IsAskedOnce", []Swap{{
-		"r.z.ownListsFailed.Store(mostOwnListsFailed)", "r.z.ownListsFailed.Store(0)"}}},
+	{"an old server is asked again for what it closes the connection", "F27", "list.go", "TestVirtual_CreateLost_OldServer_IsAskedOnce", []Swap{{
+		"l.z.ownListsFailed.Store(mostOwnListsFailed)", "l.z.ownListsFailed.Store(0)"}}},
 	{"a create kept from a session that is over is sent in the next", "I2, F5", "link.go", "TestLink_RequestOfAnotherSession_IsNotSent", []Swap{{
 		"l.mu.state.state.Attached() && l.mu.era.zkSession == z\n", "l.mu.state.state.Attached()\n"}}},
 	{"a create applied late is not looked for again", "I4, F2", "protection.go", "TestVirtual_CreateAppliedLate_IsDeleted", []Swap{{
