@@ -37,18 +37,19 @@ func startChild(name string, args ...string) (*child, error) {
 }
 
 func (c *child) measure(w workload, path string, d time.Duration) (r result, err error) {
-	if _, err := fmt.Fprintf(c.in, "%s %d %d %d %d %d %d\n", path, w.Sessions, w.Threads, w.Locks, w.Hold.Microseconds(), w.Drain, d.Milliseconds()); err != nil {
+	if _, err := fmt.Fprintf(c.in, "%s %d %d %d %d %d %d %d\n", path, w.Sessions, w.Threads, w.Locks, w.Hold.Microseconds(), w.Drain, w.Burst, d.Milliseconds()); err != nil {
 		return r, err
 	}
 	if !c.out.Scan() {
 		return r, errors.New("the process ended")
 	}
-	var took, p50, cpu int64
-	if _, err := fmt.Sscanf(c.out.Text(), "%d %d %d %d %d", &r.Ops, &took, &p50, &r.Overlaps, &cpu); err != nil {
+	var took, p50, cpu, held int64
+	if _, err := fmt.Sscanf(c.out.Text(), "%d %d %d %d %d %d", &r.Ops, &took, &p50, &r.Overlaps, &cpu, &held); err != nil {
 		return r, fmt.Errorf("it says %q: %w", c.out.Text(), err)
 	}
 	const us = time.Microsecond
 	r.Took, r.P50, r.CPU = time.Duration(took)*us, time.Duration(p50)*us, time.Duration(cpu)*us/time.Duration(max(r.Ops, 1))
+	r.Between = (r.Took - time.Duration(held)*us) / time.Duration(max(r.Ops, 1))
 	return r, nil
 }
 

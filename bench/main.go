@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"time"
@@ -30,9 +31,13 @@ var workloads = []workload{
 	{Name: "contend 8, hold of 1 ms", Sessions: 8, Threads: 1, Locks: 1, Hold: time.Millisecond},
 	{Name: "threads 32", Sessions: 1, Threads: 32, Locks: 1},
 	{Name: "many 1,000", Sessions: 1, Threads: 16, Locks: 1000},
-	{Name: "drain 10", Sessions: 10, Drain: 10},
-	{Name: "drain 100", Sessions: 10, Drain: 100},
-	{Name: "drain 1,000", Sessions: 10, Drain: 1000},
+	{Name: "drain 10", Sessions: 10, Drain: 10, Burst: 1},
+	{Name: "drain 100, in bursts", Sessions: 10, Drain: 100, Burst: 10},
+	{Name: "drain 100, interleaved", Sessions: 10, Drain: 100, Burst: 1},
+	{Name: "drain 1,000, in bursts", Sessions: 10, Drain: 1000, Burst: 100},
+	{Name: "drain 1,000, interleaved", Sessions: 10, Drain: 1000, Burst: 1},
+	{Name: "drain 5,000, interleaved", Sessions: 10, Drain: 5000, Burst: 1},
+	{Name: "waiters 10,000", Sessions: 10, Locks: 100, Waiters: 10_000},
 	{Name: "connect", Sessions: 1, Threads: 1, Locks: 1, Connect: true},
 }
 
@@ -50,12 +55,17 @@ func main() {
 	only := flag.String("only", "", "workloads, a regular expression")
 	which := flag.String("rivals", "", "rivals, a regular expression")
 	out := flag.String("out", "", "a file for the table; the numbers go beside it, as JSON")
+	profile := flag.String("profile", "", "a directory for profiles of this process, CPU and allocations: name one rival and one workload")
 	fsync := flag.String("data", "", "the server's data directory: on a disk, for writes that wait for it; a temporary directory by default")
 	flag.Parse()
 	if *quick {
 		*rounds, *each = 1, 200*time.Millisecond
 	}
-	if err := run(*quick, *rounds, *each, *only, *which, *out, *fsync); err != nil {
+	stop, err := startProfile(*profile)
+	if err == nil {
+		err = errors.Join(run(*quick, *rounds, *each, *only, *which, *out, *fsync), stop())
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -93,8 +103,11 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 	}
 	defer admin.Close()
 	queued = func(path string) int {
-		children, _, _ := admin.Children(path)
-		return len(children)
+		_, stat, err := admin.Exists(path)
+		if err != nil || stat == nil {
+			return 0
+		}
+		return int(stat.NumChildren)
 	}
 
 	in := func(open func(string) (session, error)) func(workload, string, time.Duration) (result, error) {
@@ -103,9 +116,9 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 		}
 	}
 	all := func(workload) bool { return true }
-	here := func(w workload) bool { return !w.Connect }
+	here := func(w workload) bool { return !w.Connect && w.Waiters == 0 }
 	rivals := []rival{
-		{"floor", func(w workload) bool { return w.Drain == 0 && w.Sessions == 1 && w.Threads < 32 }, in(openFloor)},
+		{"floor", func(w workload) bool { return w.Drain+w.Waiters == 0 && w.Sessions == 1 && w.Threads < 32 }, in(openFloor)},
 		{"zk.Lock", all, in(openGoZookeeper)},
 	}
 	dir, err := os.MkdirTemp("", "bench")
@@ -116,7 +129,7 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 	curator, err := startCurator(dir, srv.Addr())
 	if err == nil {
 		defer curator.close()
-		rivals = append(rivals, rival{"Curator", here, curator.measure})
+		rivals = append(rivals, rival{"Curator", func(w workload) bool { return here(w) && w.Drain <= 1000 }, curator.measure})
 	} else if err := lacks("Curator", err); err != nil {
 		return err
 	}
@@ -144,7 +157,7 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 		chosen = slices.DeleteFunc(chosen, func(w workload) bool { return !re.MatchString(w.Name) })
 	}
 	if quick {
-		chosen = slices.DeleteFunc(chosen, func(w workload) bool { return w.Drain > 100 || w.Locks > 100 || w.Sessions > 10 })
+		chosen = slices.DeleteFunc(chosen, func(w workload) bool { return w.Drain > 100 || w.Waiters > 0 || w.Locks > 100 || w.Sessions > 10 })
 	}
 
 	results := map[string]map[string][]result{}
@@ -153,7 +166,7 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 		for _, w := range chosen {
 			for i := range rivals {
 				r := rivals[(i+round)%len(rivals)]
-				if !r.fits(w) || round == 0 && w.Drain > 100 {
+				if !r.fits(w) || round == 0 && w.Drain+w.Waiters > 100 || round > 1 && w.Drain+w.Waiters > 1000 {
 					continue
 				}
 				d := each
@@ -197,6 +210,29 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 	return nil
 }
 
+// startProfile writes what this process does from now on, and what it has allocated, until stop is called.
+func startProfile(dir string) (stop func() error, err error) {
+	if dir == "" {
+		return func() error { return nil }, nil
+	}
+	cpu, err := os.Create(filepath.Join(dir, "cpu.pprof"))
+	if err != nil {
+		return nil, err
+	}
+	runtime.MemProfileRate = 1 << 10
+	if err := pprof.StartCPUProfile(cpu); err != nil {
+		return nil, err
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		mem, err := os.Create(filepath.Join(dir, "allocs.pprof"))
+		if err != nil {
+			return err
+		}
+		return errors.Join(pprof.Lookup("allocs").WriteTo(mem, 0), mem.Close(), cpu.Close())
+	}, nil
+}
+
 func letter(r rune) rune {
 	if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
 		return r
@@ -226,6 +262,12 @@ func table(ws []workload, rivals []rival, results map[string]map[string][]result
 	b.WriteString("\n|---|" + strings.Repeat("---|", len(rivals)) + "\n")
 	for _, w := range ws {
 		unit, of := "/s", result.perSecond
+		if w.Hold > 0 {
+			unit, of = " µs between holds", func(r result) float64 { return float64(r.Between.Nanoseconds()) / 1000 }
+		}
+		if w.Waiters > 0 {
+			unit, of = " bytes", func(r result) float64 { return r.Bytes }
+		}
 		if w.Drain > 0 || w.Connect || w.Sessions*w.Threads == 1 {
 			unit, of = " µs", micros
 		}
@@ -255,6 +297,10 @@ func table(ws []workload, rivals []rival, results map[string]map[string][]result
 		row := "| " + w.Name + ": CPU of the client, allocations |"
 		for _, r := range rivals {
 			got := results[w.Name][r.name]
+			if len(got) > 0 && w.Waiters > 0 {
+				row += fmt.Sprintf(" %.1f goroutines |", got[0].Routines)
+				continue
+			}
 			if len(got) == 0 || got[0].CPU == 0 {
 				row += " |"
 				continue

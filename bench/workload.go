@@ -30,6 +30,8 @@ type workload struct {
 	Locks    int           // that each owner takes in turn
 	Hold     time.Duration // how long each hold lasts
 	Drain    int           // if set: so many wait over the sessions, and the queue is let go
+	Burst    int           // so many of one session stand in it one behind the other
+	Waiters  int           // if set: so many wait, over the sessions and locks, and what that takes is measured
 	Connect  bool          // if set: from nothing to the first grant, and back
 }
 
@@ -38,9 +40,12 @@ type result struct {
 	Ops      int           // acquisitions, each with its release
 	Took     time.Duration // all of them
 	P50      time.Duration // of an acquire with its release, less the hold
+	Between  time.Duration // from the end of a hold to the beginning of the next, if there is one lock and each holds for a while
 	Overlaps int           // how often two were in
 	CPU      time.Duration // of the client's process, for each
 	Mallocs  float64       // for each; 0 where it is not known
+	Bytes    float64       // that each waiter takes, of heap and stacks
+	Routines float64       // goroutines for each waiter, its caller's included
 }
 
 // perSecond is the acquisitions a second.
@@ -50,6 +55,7 @@ func (r result) perSecond() float64 { return float64(r.Ops) / r.Took.Seconds() }
 type inside struct {
 	in       []atomic.Int32
 	overlaps atomic.Int32
+	held     atomic.Int64 // how long, all together
 }
 
 func (i *inside) visit(k int, hold time.Duration) {
@@ -57,7 +63,9 @@ func (i *inside) visit(k int, hold time.Duration) {
 		i.overlaps.Add(1)
 	}
 	if hold > 0 {
+		began := time.Now()
 		time.Sleep(hold)
+		i.held.Add(int64(time.Since(began)))
 	}
 	i.in[k].Add(-1)
 }
@@ -76,6 +84,9 @@ func measure(open func() (session, error), w workload, path string, d time.Durat
 	}
 	if w.Drain > 0 {
 		return drain(sessions, w, path)
+	}
+	if w.Waiters > 0 {
+		return waiters(sessions, w, path)
 	}
 	seen := inside{in: make([]atomic.Int32, w.Locks)}
 	var mu sync.Mutex
@@ -121,6 +132,7 @@ func measure(open func() (session, error), w workload, path string, d time.Durat
 	}
 	slices.Sort(times)
 	r.Ops, r.P50, r.Overlaps = len(times), times[len(times)/2], int(seen.overlaps.Load())
+	r.Between = (r.Took - time.Duration(seen.held.Load())) / time.Duration(r.Ops)
 	r.CPU /= time.Duration(r.Ops)
 	r.Mallocs = float64(after.Mallocs-before.Mallocs) / float64(r.Ops)
 	return r, nil
@@ -139,7 +151,7 @@ func drain(sessions []session, w workload, path string) (r result, err error) {
 	}
 	errs := make(chan error, w.Drain)
 	for i := range w.Drain {
-		l := sessions[i%len(sessions)].lock(path)
+		l := sessions[i/w.Burst%len(sessions)].lock(path)
 		go func() {
 			err := l.acquire()
 			if err == nil {
@@ -148,9 +160,9 @@ func drain(sessions []session, w workload, path string) (r result, err error) {
 			}
 			errs <- err
 		}()
-	}
-	for queued(path) < w.Drain+1 {
-		time.Sleep(20 * time.Millisecond)
+		for (i+1)%w.Burst == 0 && queued(path) < i+2 {
+			time.Sleep(time.Millisecond)
+		}
 	}
 	time.Sleep(time.Second) // until the last watches are set, most likely: it touches what is measured, and no check
 	cpu, start := cpuTime(), time.Now()
@@ -164,6 +176,62 @@ func drain(sessions []session, w workload, path string) (r result, err error) {
 	}
 	r = result{Ops: w.Drain, Took: time.Since(start), Overlaps: int(seen.overlaps.Load()), CPU: (cpuTime() - cpu) / time.Duration(w.Drain)}
 	r.P50 = r.Took / time.Duration(w.Drain)
+	return r, err
+}
+
+// waiters has many wait, and tells what each takes.
+func waiters(sessions []session, w workload, path string) (r result, err error) {
+	var all sync.WaitGroup
+	var failed atomic.Pointer[error]
+	holders := make([]lock, w.Locks)
+	name := func(k int) string { return fmt.Sprintf("%s-%d", path, k) }
+	for k := range holders {
+		holders[k] = sessions[0].lock(name(k))
+		if err := holders[k].acquire(); err != nil {
+			return r, err
+		}
+	}
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	routines, start := runtime.NumGoroutine(), time.Now()
+	for i := range w.Waiters {
+		l := sessions[i%len(sessions)].lock(name(i % w.Locks))
+		all.Go(func() {
+			err := l.acquire()
+			if err == nil {
+				err = l.release()
+			}
+			if err != nil {
+				failed.Store(&err)
+			}
+		})
+		for at := i / w.Locks; (i+1)%w.Locks == 0 && queued(name(w.Locks-1)) < at+2; {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	for k := range holders {
+		for queued(name(k)) < w.Waiters/w.Locks+1 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	r.Took = time.Since(start)
+	time.Sleep(time.Second) // until the last watches are set, most likely
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	n := float64(w.Waiters)
+	r.Ops = w.Waiters
+	r.Bytes = (float64(after.HeapAlloc+after.StackInuse) - float64(before.HeapAlloc+before.StackInuse)) / n
+	r.Routines = float64(runtime.NumGoroutine()-routines) / n
+	for k := range holders {
+		if err := holders[k].release(); err != nil {
+			return r, err
+		}
+	}
+	all.Wait()
+	if e := failed.Load(); e != nil {
+		err = *e
+	}
 	return r, err
 }
 

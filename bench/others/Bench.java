@@ -5,6 +5,7 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
 
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
@@ -14,8 +15,8 @@ import org.apache.curator.retry.RetryNTimes;
 /**
  * Puts Curator's InterProcessMutex to workloads: java Bench ADDRESS.
  *
- * <p>Each line on standard input is one: PATH SESSIONS THREADS LOCKS HOLD_MICROS DRAIN MILLIS. The answer is a line:
- * OPERATIONS TOOK_MICROS MEDIAN_MICROS OVERLAPS CPU_MICROS.
+ * <p>Each line on standard input is one: PATH SESSIONS THREADS LOCKS HOLD_MICROS DRAIN BURST MILLIS. The answer is a line:
+ * OPERATIONS TOOK_MICROS MEDIAN_MICROS OVERLAPS CPU_MICROS HELD_MICROS.
  */
 public final class Bench {
     private static final class Inside {
@@ -23,13 +24,14 @@ public final class Bench {
     }
 
     private static final AtomicInteger overlaps = new AtomicInteger();
+    private static final AtomicLong held = new AtomicLong();
 
     public static void main(String[] args) throws Exception {
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             String[] w = line.split(" ");
             System.out.println(run(args[0], w[0], Integer.parseInt(w[1]), Integer.parseInt(w[2]), Integer.parseInt(w[3]),
-                Long.parseLong(w[4]), Integer.parseInt(w[5]), Long.parseLong(w[6])));
+                Long.parseLong(w[4]), Integer.parseInt(w[5]), Integer.parseInt(w[6]), Long.parseLong(w[7])));
             System.out.flush();
         }
     }
@@ -39,7 +41,9 @@ public final class Bench {
             overlaps.incrementAndGet();
         }
         if (holdMicros > 0) {
+            long began = System.nanoTime();
             Thread.sleep(holdMicros / 1000, (int) (holdMicros % 1000) * 1000);
+            held.addAndGet(System.nanoTime() - began);
         }
         inside.in.decrementAndGet();
     }
@@ -48,8 +52,9 @@ public final class Bench {
         return ((com.sun.management.OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean()).getProcessCpuTime() / 1000;
     }
 
-    private static String run(String address, String path, int sessions, int threads, int locks, long hold, int drain, long millis) throws Exception {
+    private static String run(String address, String path, int sessions, int threads, int locks, long hold, int drain, int burst, long millis) throws Exception {
         overlaps.set(0);
+        held.set(0);
         List<CuratorFramework> clients = new ArrayList<>();
         for (int i = 0; i < sessions; i++) {
             CuratorFramework client = CuratorFrameworkFactory.newClient(address, 30_000, 10_000, new RetryNTimes(3, 100));
@@ -68,8 +73,8 @@ public final class Bench {
         if (drain > 0) {
             first.acquire();
             for (int i = 0; i < drain; i++) {
-                InterProcessMutex mutex = new InterProcessMutex(clients.get(i % sessions), path + "-0");
-                all.add(new Thread(null, () -> {
+                InterProcessMutex mutex = new InterProcessMutex(clients.get(i / burst % sessions), path + "-0");
+                Thread waiter = new Thread(null, () -> {
                     try {
                         mutex.acquire();
                         visit(inside.get(0), 0);
@@ -77,11 +82,12 @@ public final class Bench {
                     } catch (Throwable t) {
                         failed.add(t);
                     }
-                }, "waiter", 256 << 10));
-            }
-            all.forEach(Thread::start);
-            while (clients.get(0).getChildren().forPath(path + "-0").size() < drain + 1) {
-                Thread.sleep(20);
+                }, "waiter", 256 << 10);
+                all.add(waiter);
+                waiter.start();
+                while ((i + 1) % burst == 0 && clients.get(0).checkExists().forPath(path + "-0").getNumChildren() < i + 2) {
+                    Thread.sleep(1);
+                }
             }
             Thread.sleep(1000);
         }
@@ -131,6 +137,6 @@ public final class Bench {
         Collections.sort(times);
         int ops = drain > 0 ? drain : times.size();
         long median = drain > 0 ? took / drain : times.get(times.size() / 2);
-        return ops + " " + took + " " + median + " " + overlaps.get() + " " + cpu;
+        return ops + " " + took + " " + median + " " + overlaps.get() + " " + cpu + " " + held.get() / 1000;
     }
 }

@@ -1,7 +1,7 @@
 """Puts kazoo's lock to workloads: bench.py ADDRESS.
 
-Each line on standard input is one: PATH SESSIONS THREADS LOCKS HOLD_MICROS DRAIN MILLIS.
-The answer is a line: OPERATIONS TOOK_MICROS MEDIAN_MICROS OVERLAPS CPU_MICROS.
+Each line on standard input is one: PATH SESSIONS THREADS LOCKS HOLD_MICROS DRAIN BURST MILLIS.
+The answer is a line: OPERATIONS TOOK_MICROS MEDIAN_MICROS OVERLAPS CPU_MICROS HELD_MICROS.
 """
 
 import os
@@ -14,13 +14,13 @@ from kazoo.client import KazooClient
 from kazoo.recipe.lock import Lock
 
 
-def run(address, path, sessions, threads, locks, hold, drain, millis):
+def run(address, path, sessions, threads, locks, hold, drain, burst, millis):
     clients = []
     for _ in range(sessions):
         client = KazooClient(hosts=address, timeout=30)
         client.start()
         clients.append(client)
-    inside, guard, overlaps, times, failed = [0] * max(1, locks), threading.Lock(), [0], [], []
+    inside, guard, overlaps, held, times, failed = [0] * max(1, locks), threading.Lock(), [0], [0.0], [], []
 
     def visit(k):
         with guard:
@@ -28,9 +28,12 @@ def run(address, path, sessions, threads, locks, hold, drain, millis):
             if inside[k] != 1:
                 overlaps[0] += 1
         if hold:
+            began = time.monotonic()
             time.sleep(hold / 1e6)
         with guard:
             inside[k] -= 1
+            if hold:
+                held[0] += time.monotonic() - began
 
     def wait(client):
         try:
@@ -57,11 +60,11 @@ def run(address, path, sessions, threads, locks, hold, drain, millis):
         ahead = Lock(clients[0], path + "-0")
         ahead.acquire()
         threading.stack_size(256 << 10)
-        everybody = [threading.Thread(target=wait, args=(clients[i % sessions],)) for i in range(drain)]
-        for thread in everybody:
+        everybody = [threading.Thread(target=wait, args=(clients[i // burst % sessions],)) for i in range(drain)]
+        for i, thread in enumerate(everybody):
             thread.start()
-        while len(clients[0].get_children(path + "-0")) < drain + 1:
-            time.sleep(0.02)
+            while (i + 1) % burst == 0 and clients[0].exists(path + "-0").children_count < i + 2:
+                time.sleep(0.001)
         time.sleep(1)
     cpu, start = sum(os.times()[:2]), time.monotonic()
     if drain:
@@ -84,7 +87,7 @@ def run(address, path, sessions, threads, locks, hold, drain, millis):
     times.sort()
     ops = drain or len(times)
     median = took / drain if drain else times[len(times) // 2]
-    print(ops, int(took * 1e6), int(median * 1e6), overlaps[0], int(cpu * 1e6), flush=True)
+    print(ops, int(took * 1e6), int(median * 1e6), overlaps[0], int(cpu * 1e6), int(held[0] * 1e6), flush=True)
 
 
 for line in sys.stdin:
