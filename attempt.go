@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -11,31 +12,78 @@ import (
 
 // The driver of a walk (walk.go): it creates the node, and does what is next, until the lock is granted.
 
-// attempt carries out an acquisition.
+// attempt carries out an acquisition. The call that begins it does so itself as long as that is a matter of waiting, so that a
+// waiter takes no goroutine of ours. It leaves the rest to a goroutine when its context ends (there is a node to delete, or
+// others have joined), and when a request fails in a way that takes more than its wait.
 type attempt struct {
 	*acquisition
-	link  *link
-	root  *lockRoot
-	opts  *mutexOptions
-	retry *backoff // between requests that fail in a way that says nothing
+	link   *link
+	root   *lockRoot
+	opts   *mutexOptions
+	call   *handle         // that carries it out; nil if a goroutine does
+	driver context.Context // of who carries it out: the call's, or the acquisition's
+
+	e      *era      // nil if it is in none
+	again  bool      // its node was gone through no fault of ours
+	noRoot bool      // the lock root is to be made
+	c      *creation // of the node under way in e; nil if there is none
+	early  *listing  // that was sent with it
+	at     *pursuit  // once the node is made
+	retry  backoff   // between requests that fail in a way that says nothing
+}
+
+// pursuit is how far a node has come.
+type pursuit struct {
+	walk               walk
+	list               *listing
+	place              place
+	predecessor        string // absolute
+	own, ahead, second *watch
+	behind             *waiter // if its predecessor is of the same session
+	queued             bool    // it counts among those that wait
+	czxid              map[string]int64
 }
 
 // errRequeue says that our node is gone through no fault of ours: begin again at the tail.
 var errRequeue = errors.New("queue again")
 
+// left is why who carries it out does so no more, once the driver has ended.
+func (a *attempt) left() error {
+	if a.call != nil {
+		return errLeft
+	}
+	return context.Cause(a.ctx)
+}
+
+// begin carries the attempt out on the goroutine of a call, as far as that can. It returns false if a goroutine has to go on
+// (run).
+func (a *attempt) begin(ctx context.Context, call *handle) bool {
+	a.driver, a.call = ctx, call
+	return a.carryOn()
+}
+
+// run goes on to the end.
 func (a *attempt) run() {
-	defer close(a.done)
-	defer a.cancel(nil)
-	for a.ctx.Err() == nil { // once it has ended, nobody waits
-		e, err := a.link.attachedEra(a.ctx)
-		if err == nil {
-			err = a.acquireIn(e)
+	a.driver, a.call = a.ctx, nil
+	a.carryOn()
+}
+
+func (a *attempt) carryOn() (ended bool) {
+	defer func() {
+		if ended {
+			close(a.done)
+			a.cancel(nil)
 		}
+	}()
+	for a.ctx.Err() == nil || a.c != nil { // once it has ended, nobody waits
+		err := a.acquire()
 		switch {
 		case err == nil:
-			return // granted
+			return true // granted
+		case errors.Is(err, errLeft):
+			return false
 		case a.ctx.Err() != nil:
-			return // nobody waits
+			return true // nobody waits
 		case errors.Is(err, errEraOver):
 			if !a.opts.failOnLoss {
 				continue
@@ -43,65 +91,124 @@ func (a *attempt) run() {
 			err = fmt.Errorf("%w: %w", ErrSessionExpired, err)
 		}
 		a.d.table.fail(a.acquisition, err)
-		return
+		return true
 	}
+	return true
 }
 
-// acquireIn queues in this era, again each time our node is gone through no fault of ours, until the lock is granted. The
+// acquire queues in an era, again each time our node is gone through no fault of ours, until the lock is granted. The
 // end of the era is an error, also where it is seen by the loss of the node first.
-func (a *attempt) acquireIn(e *era) error {
+func (a *attempt) acquire() (err error) {
+	if a.e == nil {
+		if a.e, err = a.link.attachedEra(a.driver); err != nil {
+			if a.driver.Err() != nil {
+				return a.left()
+			}
+			return err
+		}
+	}
+	defer func() {
+		if !errors.Is(err, errLeft) {
+			a.e, a.again = nil, false
+		}
+	}()
 	backoff := newBackoff()
 	for {
+		if a.again {
+			// Somebody deletes our nodes. Do not race with them.
+			if err := a.pause(a.e, backoff.next()); err != nil {
+				return err
+			}
+			if _, err := a.e.waitAttached(a.ctx); err != nil {
+				return err
+			}
+			a.again = false
+		}
 		start := time.Now()
-		err := a.queueIn(e)
+		err := a.queue()
 		if !errors.Is(err, errRequeue) {
 			return err
 		}
-		// Somebody deletes our nodes. Do not race with them.
+		if a.again = true; a.call != nil {
+			return errLeft
+		}
 		if time.Since(start) > 5*time.Second {
 			backoff = newBackoff()
-		}
-		if err := a.pause(e, backoff.next()); err != nil {
-			return err
-		}
-		if _, err := e.waitAttached(a.ctx); err != nil {
-			return err
 		}
 	}
 }
 
-// queueIn makes a node in this era and follows it to the front. It returns nil when the lock was granted; otherwise
-// the node is deleted, or the reaper has it, or it died with its session.
-func (a *attempt) queueIn(e *era) error {
-	c := e.create(a.ctx, a.root.path, a.opts.data, a.root.acl)
-	var l *listing
-	if a.root.wasThere() {
-		// The list goes out in the flight of the create, after it: an uncontended acquire is one round trip.
-		select {
-		case <-c.sent:
-			l, _ = e.list(a.ctx, listKind{root: a.root.path})
-		case <-c.done:
-		}
-	}
-	<-c.done // at the latest with the era
-	if c.err != nil {
-		if !errors.Is(c.err, zk.ErrNoNode) {
-			return c.err
-		}
-		a.root.note(false)
-		if err := a.root.make(a.ctx, e); err != nil {
+// queue makes a node in the era and follows it to the front. It returns nil when the lock was granted; otherwise
+// the node is deleted, or the reaper has it, or it died with its session, unless another goes on with it (errLeft).
+func (a *attempt) queue() error {
+	if a.at == nil {
+		if err := a.make(); err != nil {
 			return err
 		}
-		return a.queueIn(e)
 	}
-	a.root.note(true)
-	a.root.warnOfTheEnd(e, c.node)
-
-	err := a.follow(e, c, l)
+	err := a.follow()
+	if errors.Is(err, errLeft) {
+		return err
+	}
+	if at := a.at; at.queued {
+		a.e.countWaiters(-1)
+	}
+	if a.at.behind != nil {
+		a.e.nodes.stepOut(a.at.behind)
+	}
+	node := a.c.node
+	a.c, a.at = nil, nil
 	if err != nil {
-		a.giveUp(e, c.node, err)
+		a.giveUp(a.e, node, err)
 	}
 	return err
+}
+
+// make makes the node, and the lock root first if there is none.
+func (a *attempt) make() error {
+	for {
+		if a.noRoot {
+			if a.call != nil {
+				return errLeft
+			}
+			if err := a.root.make(a.ctx, a.e); err != nil {
+				return err
+			}
+			a.noRoot = false
+		}
+		if a.c == nil {
+			c, err := a.e.create(a.ctx, a.root.path, a.opts.data, a.root.acl)
+			if err != nil {
+				return err
+			}
+			if a.c = c; c.sent && a.root.wasThere() {
+				// The list goes out in the flight of the create, after it: an uncontended acquire is one round trip.
+				a.early = a.e.list(listKind{root: a.root.path})
+			}
+		}
+		var call context.Context
+		if a.call != nil {
+			call = a.driver
+		}
+		err := a.c.finish(call) // at the latest with the era
+		if errors.Is(err, errLeft) {
+			return err
+		}
+		c, early := a.c, a.early
+		a.early = nil
+		if err == nil {
+			a.root.note(true)
+			a.root.warnOfTheEnd(a.e, c.node)
+			a.at, a.retry = &pursuit{walk: walk{early: early != nil, session: a.e.id}, list: early}, newBackoff()
+			return nil
+		}
+		a.c = nil
+		if !errors.Is(err, zk.ErrNoNode) {
+			return err
+		}
+		a.root.note(false)
+		a.noRoot = true
+	}
 }
 
 // giveUp deletes the node and waits for that a little, so that a caller who is told finds it gone (I4).
@@ -115,109 +222,124 @@ func (a *attempt) giveUp(e *era, node string, why error) {
 	select {
 	case <-x.done:
 	case <-x.refused:
+	case <-e.over:
 	case <-t.C:
 	}
 }
 
-// follow does what the node's walk says, until the lock is granted. l is a list that was sent after the create was, or nil.
-func (a *attempt) follow(e *era, c *creation, l *listing) error {
+// follow does what the node's walk says, until the lock is granted.
+func (a *attempt) follow() error {
+	e, c, at := a.e, a.c, a.at
 	name := c.node[len(a.root.path)+1:]
-	czxid := map[string]int64{name: c.token}
-	queued := false
-	defer func() {
-		if queued {
-			e.countWaiters(-1)
-		}
-	}()
-	a.retry = newBackoff()
-	var p place
-	var own, ahead, second *watch
-	w := walk{early: l != nil, session: e.id}
 	for {
 		var err error
-		switch w.next {
+		switch w := &at.walk; w.next {
 		case toList:
-			if ahead != nil && ahead.hasFired() {
-				ahead = nil
+			if at.ahead != nil && at.ahead.hasFired() {
+				at.ahead = nil
 			}
 			if !w.early {
-				l, err = e.list(a.ctx, listKind{root: a.root.path})
+				at.list = e.list(listKind{root: a.root.path})
 			}
 			var r finding
-			if r, err = a.findingOf(e, err); err != nil {
+			if r, err = a.findingOf(at.list.wait(a.driver, e.zkSession)); err != nil {
 				return err
 			}
 			if r != isThere {
-				w = w.notListed(r)
+				*w = w.notListed(r)
 				continue
 			}
-			p = placeOf(name, l.names, a.root.markers, czxid)
-			w = w.listed(p, l.conn)
+			at.place = placeOf(name, at.list.names, a.root.markers, at.czxid)
+			*w = w.listed(at.place, at.list.conn)
 		case toReadOrder:
-			if err := a.readOrder(e, p.unordered, czxid); err != nil {
+			if a.call != nil {
+				return errLeft
+			}
+			if at.czxid == nil {
+				at.czxid = map[string]int64{name: c.token}
+			}
+			if err := a.readOrder(at.place.unordered, at.czxid); err != nil {
 				return err
 			}
-			p = placeOf(name, l.names, a.root.markers, czxid)
-			w = w.listed(p, l.conn)
-		case toWatchOwn:
-			if !a.d.table.behind(a.acquisition, standing{c.node, p.ahead + 1, a.root.path + "/" + p.predecessor}) {
+			at.place = placeOf(name, at.list.names, a.root.markers, at.czxid)
+			*w = w.listed(at.place, at.list.conn)
+		case toStandBehind:
+			at.list, at.predecessor = nil, a.root.path+"/"+at.place.predecessor
+			if !a.d.table.behind(a.acquisition, standing{c.node, at.place.ahead + 1, at.predecessor}) {
 				return ErrNotAcquired
 			}
-			if !queued {
-				queued = true
+			if a.call != nil && len(a.call.outcome) > 0 { // a try, which was sent away; others wait
+				return errLeft
+			}
+			if !at.queued {
+				at.queued = true
 				e.countWaiters(1)
 			}
-			if own, w, err = a.watch(e, c.node, w); err != nil {
+			at.behind = e.nodes.standBehind(at.predecessor, c.node, a.root.markers)
+			if *w = w.stoodBehind(at.behind != nil); at.behind != nil && w.next != toAwaitTurn {
+				e.nodes.stepOut(at.behind)
+			}
+		case toAwaitTurn:
+			a.retry = newBackoff()
+			if err = a.awaitTurn(); err != nil {
+				return err
+			}
+		case toWatchOwn:
+			// In one flight, our own first: if both nodes go, ours must not be the one we do not hear of.
+			//
+			// The watch on the predecessor goes on if it was set before, although its event may have come since we asked for the
+			// list: a list that shows the node is older than its deletion, if both came over one connection, which the rule asks for.
+			at.own = e.startWatch(c.node)
+			if at.ahead == nil || at.ahead.path != at.predecessor {
+				at.ahead = e.startWatch(at.predecessor)
+			}
+			if at.second = nil; w.second {
+				at.second = e.startWatch(a.root.path + "/" + at.place.second)
+			}
+			if err = a.armed(&at.own); err != nil {
 				return err
 			}
 		case toWatchAhead:
-			// The watch of before goes on, although its event may have come since we asked for the list: a list that shows the node
-			// is older than its deletion, if both came over one connection, which the rule asks for.
-			if node := a.root.path + "/" + p.predecessor; ahead != nil && ahead.path == node {
-				w = w.watched(isThere, ahead.owner, ahead.conn)
-			} else if ahead, w, err = a.watch(e, node, w); err != nil {
+			if err = a.armed(&at.ahead); err != nil {
 				return err
 			}
 		case toWatchSecond:
-			if second, w, err = a.watchSecond(e, a.root.path+"/"+p.second, w); err != nil {
+			if err = a.secondArmed(); err != nil {
 				return err
 			}
 		case toAwait:
 			a.retry = newBackoff()
-			if !w.second {
-				second = nil
-			}
-			if w, err = a.await(e, own, ahead, second, w); err != nil {
-				return err
-			}
-		case toAwaitDelete:
-			if w, err = a.awaitDelete(e, own, ahead, w); err != nil {
+			if err = a.await(); err != nil {
 				return err
 			}
 		case toGrant:
-			if !w.byEvent {
-				own = nil
+			if w.by != byEvent {
+				at.own = nil
 			}
-			return a.grant(e, c, own)
+			return a.grant(e, c, at.own)
 		case toQueueAgain:
 			return errRequeue
 		case toEnd:
-			return fmt.Errorf("%w: the node %s of another client stands past the end", ErrSequenceExhausted, p.foreign)
+			return fmt.Errorf("%w: the node %s of another client stands past the end", ErrSequenceExhausted, at.place.foreign)
 		}
 	}
 }
 
 // readOrder reads the czxids of nodes whose suffixes do not order them.
-func (a *attempt) readOrder(e *era, names []string, czxid map[string]int64) error {
+func (a *attempt) readOrder(names []string, czxid map[string]int64) error {
 	for _, n := range names {
-		stat, err := e.stat(a.root.path + "/" + n)
-		r, err := a.findingOf(e, err)
+		if _, ok := czxid[n]; ok {
+			continue
+		}
+		stat, err := a.e.stat(a.root.path + "/" + n)
+		r, err := a.findingOf(err)
 		switch {
 		case err != nil:
 			return err
 		case r == notTold: // what is still missing is asked for again
 			return nil
 		}
+		n = strings.Clone(n) // the list is not kept for it
 		czxid[n] = stat.Czxid
 		if r == isGone {
 			czxid[n] = -1
@@ -226,105 +348,128 @@ func (a *attempt) readOrder(e *era, names []string, czxid map[string]int64) erro
 	return nil
 }
 
-// watch sets a watch, or joins the one that is set.
-func (a *attempt) watch(e *era, node string, w walk) (*watch, walk, error) {
-	on, err := e.watch(a.ctx, node)
+// armed waits until a watch is set, and forgets it if it is not.
+func (a *attempt) armed(on **watch) error {
+	w := &a.at.walk
+	err := (*on).waitArmed(a.driver, a.e.zkSession)
+	if err == nil {
+		*w = w.watched(isThere, (*on).owner, (*on).conn)
+		return nil
+	}
+	if a.driver.Err() != nil {
+		return a.left()
+	}
+	*on = nil
+	r := notTold
 	if errors.Is(err, zk.ErrNoAuth) { // an ACL forbids reading: poll
 		a.retry = newBackoff()
-		return nil, w.watched(notTold, 0, 0), a.pause(e, heartbeat(e.sessionTimeout()))
+		err = a.pause(a.e, heartbeat(a.e.sessionTimeout()))
+	} else {
+		r, err = a.findingOf(err)
 	}
-	r, err := a.findingOf(e, err)
-	if r != isThere || err != nil {
-		return nil, w.watched(r, 0, 0), err
+	if err == nil {
+		*w = w.watched(r, 0, 0)
 	}
-	return on, w.watched(r, on.owner, on.conn), nil
+	return err
 }
 
-// watchSecond sets the watch that we can do without.
-func (a *attempt) watchSecond(e *era, node string, w walk) (*watch, walk, error) {
-	on, err := e.watch(a.ctx, node)
+// secondArmed is armed for the watch that we can do without.
+func (a *attempt) secondArmed() error {
+	w := &a.at.walk
+	err := a.at.second.waitArmed(a.driver, a.e.zkSession)
 	switch {
 	case err == nil:
-		return on, w.watched(isThere, 0, 0), nil
-	case a.ctx.Err() != nil:
-		return nil, w, context.Cause(a.ctx)
-	case e.isOver():
-		return nil, w, e.overErr()
+		*w = w.watched(isThere, 0, 0)
+		return nil
+	case a.driver.Err() != nil:
+		return a.left()
+	case a.e.isOver():
+		return a.e.overErr()
 	case errors.Is(err, ErrClosed):
-		return nil, w, err
-	case errors.Is(err, zk.ErrNoNode):
-		return nil, w.watched(isGone, 0, 0), nil
+		return err
 	}
-	return nil, w.watched(notTold, 0, 0), nil
+	a.at.second = nil
+	r := notTold
+	if errors.Is(err, zk.ErrNoNode) {
+		r = isGone
+	}
+	*w = w.watched(r, 0, 0)
+	return nil
+}
+
+// awaitTurn waits for what the predecessor tells, whose node is of the same session. That takes no connection.
+func (a *attempt) awaitTurn() error {
+	select {
+	case t := <-a.at.behind.told:
+		a.at.walk = a.at.walk.turned(t)
+		return nil
+	case <-a.e.over:
+		return a.e.overErr()
+	case <-a.driver.Done():
+		return a.left()
+	}
 }
 
 // await waits for what brings the walk on. Events are hints; inFrontNow says when one is enough.
-func (a *attempt) await(e *era, own, ahead, second *watch, w walk) (walk, error) {
+func (a *attempt) await() error {
+	e, w, at := a.e, &a.at.walk, a.at
 	var secondFired <-chan struct{}
-	if second != nil {
-		secondFired = second.fired
+	if at.second != nil {
+		secondFired = at.second.fired
 	}
 	for {
 		conn, changed, err := e.attachedConn()
 		if err != nil {
-			return w, err
+			return err
 		}
-		if w = w.moved(conn); w.next != toAwait {
-			return w, nil
+		if *w = w.moved(conn); w.next != toAwait {
+			return nil
 		}
 		select {
-		case <-ahead.fired:
-			return a.rule(e, own, ahead, w)
-		case <-own.fired:
-			return w.ownEvent(own.event == zk.EventNodeDeleted), nil
+		case <-at.ahead.fired:
+			return a.rule()
+		case <-at.own.fired:
+			*w = w.ownEvent(at.own.event == zk.EventNodeDeleted)
+			return nil
 		case <-secondFired:
-			return w.secondEvent(), nil
+			*w = w.secondEvent()
+			return nil
 		case <-changed:
 		case <-e.over:
-			return w, e.overErr()
-		case <-a.ctx.Done():
-			return w, context.Cause(a.ctx)
+			return e.overErr()
+		case <-a.driver.Done():
+			return a.left()
 		}
-	}
-}
-
-// awaitDelete waits for the answer to our own delete of the predecessor.
-func (a *attempt) awaitDelete(e *era, own, ahead *watch, w walk) (walk, error) {
-	select {
-	case <-ahead.erasure.done:
-		return a.rule(e, own, ahead, w)
-	case <-e.over:
-		return w, e.overErr()
-	case <-a.ctx.Done():
-		return w, context.Cause(a.ctx)
 	}
 }
 
 // rule asks whether the predecessor's event grants. Our own node's event is looked for last: what comes after it finds the lock
 // under the lease, and ends the hold, or is seen by grant.
-func (a *attempt) rule(e *era, own, ahead *watch, w walk) (walk, error) {
-	conn, _, err := e.attachedConn()
+func (a *attempt) rule() error {
+	conn, _, err := a.e.attachedConn()
 	if err != nil {
-		return w, err
+		return err
 	}
-	return w.ruled(inFrontNow(w.evidence(ahead.event == zk.EventNodeDeleted, ahead.erasure.fate(), conn, own.hasFired()))), nil
+	w, at := &a.at.walk, a.at
+	*w = w.ruled(inFrontNow(w.evidence(at.ahead.event == zk.EventNodeDeleted, conn, at.own.hasFired())))
+	return nil
 }
 
 // findingOf says what came of a request. It returns an error if there is nothing to go on with, and notTold after a pause.
-func (a *attempt) findingOf(e *era, err error) (finding, error) {
+func (a *attempt) findingOf(err error) (finding, error) {
 	switch {
 	case err == nil:
 		return isThere, nil
-	case a.ctx.Err() != nil:
-		return notTold, context.Cause(a.ctx)
-	case e.isOver():
-		return notTold, e.overErr()
+	case a.driver.Err() != nil:
+		return notTold, a.left()
+	case a.e.isOver():
+		return notTold, a.e.overErr()
 	case errors.Is(err, zk.ErrNoNode):
 		return isGone, nil
 	case errors.Is(err, ErrClosed), isRefusal(err):
 		return notTold, err
 	}
-	return notTold, a.pause(e, a.retry.next())
+	return notTold, a.pause(a.e, a.retry.next())
 }
 
 // pause waits, and returns why there is nothing to go on with.
@@ -336,8 +481,8 @@ func (a *attempt) pause(e *era, d time.Duration) error {
 		return nil
 	case <-e.over:
 		return e.overErr()
-	case <-a.ctx.Done():
-		return context.Cause(a.ctx)
+	case <-a.driver.Done():
+		return a.left()
 	}
 }
 
@@ -360,7 +505,10 @@ func (a *attempt) grant(e *era, c *creation, own *watch) error {
 			// A hold that is made while the connection is suspended would outlive the suspension.
 			if conn, _, _ := e.attachedConn(); conn == 0 {
 				e.unhold(c.node)
-				if _, err := e.waitAttached(a.ctx); err != nil {
+				if _, err := e.waitAttached(a.driver); err != nil {
+					if a.driver.Err() != nil {
+						return a.left()
+					}
 					return err
 				}
 				continue
@@ -374,11 +522,11 @@ func (a *attempt) grant(e *era, c *creation, own *watch) error {
 				return err
 			}
 		}
-		_, err = e.check(a.ctx, c.node)
+		_, err = e.check(a.driver, c.node)
 		if errors.Is(err, zk.ErrNoAuth) {
 			return fmt.Errorf("%w: %w", errUnreadable, denied(err, "check", "READ", c.node))
 		}
-		switch r, err := a.findingOf(e, err); {
+		switch r, err := a.findingOf(err); {
 		case err != nil:
 			return err
 		case r == isGone:

@@ -113,12 +113,15 @@ func TestRequestBudget(t *testing.T) {
 		h := acquire(t, m1)
 		w2.reset(nil)
 		second := queueUp(t, a, m2, p)
-		eventually(t, "both watches are set", func() bool { _, by := w2.sent(); return by[opGetData] == 2 })
+		watches := func(w *wire, n int) func() bool {
+			return func() bool { sent, by := w.sent(); return by[opGetData] == n && w.received().answers == sent }
+		}
+		eventually(t, "both watches are set", watches(w2, 2))
 		sent, by := w2.sent()
 		row("queue one waiter", sent, by, 4)
 		w3.reset(nil)
 		third := queueUp(t, a, m3, p)
-		eventually(t, "all three watches are set", func() bool { _, by := w3.sent(); return by[opGetData] == 3 })
+		eventually(t, "all three watches are set", watches(w3, 3))
 		sent, by = w3.sent()
 		row("queue one waiter behind two", sent, by, 5)
 
@@ -186,25 +189,22 @@ func TestRequestBudget(t *testing.T) {
 		h := acquire(t, m)
 		const goroutines = 8
 		var queue []*waiting
-		for i := range goroutines {
-			queue = append(queue, queueUp(t, a, m, p))
-			_ = i
-		}
-		settle(t, w, 2*goroutines) // its own node and its predecessor's, of which each is the next one's own
-		for i, next := range queue {
+		for range goroutines {
 			w.reset(nil)
+			queue = append(queue, queueUp(t, a, m, p))
+			eventually(t, "it has listed", func() bool { sent, by := w.sent(); return by[opGetChildren2] == 1 && w.received().answers == sent })
+			sent, by := w.sent()
+			row("queue one goroutine behind another of its process", sent, by, 2)
+		}
+		w.reset(nil)
+		for _, next := range queue {
 			release(t, h)
 			h = next.granted(t)
-			if i < goroutines-1 {
-				eventually(t, "the one after it has looked", func() bool { _, by := w.sent(); return by[opGetChildren2] > 0 })
-			}
-			sent, by := w.sent()
-			if i == 0 || i == goroutines-1 {
-				row(fmt.Sprintf("hand-over among %d goroutines of one process (%d)", goroutines, i), sent, by, 2)
-			}
-			require.LessOrEqual(t, sent, 2)
-			events("hand-over among goroutines: the old holder and the next two share the watch", 1, w)
 		}
+		sent, by := w.sent()
+		row(fmt.Sprintf("%d hand-overs among goroutines of one process", goroutines), sent, by, goroutines)
+		require.Equal(t, map[int32]int{opMulti: goroutines}, by)
+		events("hand-over among goroutines of one process", 0, w)
 		release(t, h)
 	})
 
@@ -234,7 +234,7 @@ func TestRequestBudget(t *testing.T) {
 		for range waiters {
 			queue = append(queue, queueUp(t, a, m, p))
 		}
-		settle(t, w, waiters+1)
+		settle(t, w, 2) // the first's own node and its predecessor's; the others wait for their turn
 		w.reset(nil)
 		w.cut()
 		eventually(t, "they have listed again", func() bool { _, by := w.sent(); return by[opGetChildren2] >= 1 && s.State().Attached() })
@@ -280,7 +280,7 @@ func both(ws ...*wire) (n int, by map[int32]int) {
 }
 
 func spell(by map[int32]int) string {
-	names := map[int32]string{opCreate: "create", opDelete: "delete", opExists: "exists", opGetData: "getData", opSync: "sync", opGetChildren2: "getChildren", opSetWatches: "setWatches"}
+	names := map[int32]string{opCreate: "create", opDelete: "delete", opExists: "exists", opGetData: "getData", opSync: "sync", opGetChildren2: "getChildren", opSetWatches: "setWatches", opMulti: "multi"}
 	var parts []string
 	for op, n := range by {
 		parts = append(parts, fmt.Sprintf("%d %s", n, names[op]))

@@ -120,6 +120,7 @@
 //   - handle: one call's share in an acquisition, and from the grant on in the hold
 //   - standing: the place in the queue, as last listed
 //   - evidence, ruling: what a waiter knows when its predecessor's event comes, and what follows
+//   - turn: what a release passes to who stands directly behind with a node of the same ZooKeeper session
 //   - creation: the making of one node, tried until its outcome is known; erasure: its deletion, tried until it is gone; stray: a create that
 //     was looked for and not found
 //   - beat: a heartbeat, or a cheap read where nothing is held

@@ -24,6 +24,7 @@ type era struct {
 	*lister
 	*reaper
 	*watcher
+	nodes    *ownNodes
 	clock    *clock.Clock
 	password secret
 
@@ -49,8 +50,9 @@ func newEra(z *zkSession, clk *clock.Clock, mode LeaseMode, maxLockNodes int, r 
 	e := &era{zkSession: z, clock: clk, password: newSecret(r.Password)}
 	z.id, z.timeout, z.over = r.SessionID, e.sessionTimeout, make(chan struct{})
 	e.lister = newLister(z)
-	e.reaper = newReaper(z, e.lister, maxLockNodes)
-	e.watcher = newWatcher(z, e.reaper)
+	e.nodes = newOwnNodes(maxLockNodes)
+	e.reaper = newReaper(z, e.lister, e.nodes)
+	e.watcher = newWatcher(z, e.nodes)
 	e.mu.lease.mode = mode
 	e.mu.lease.attached(conn, shook, r.Timeout, true)
 	e.mu.heard = shook.answered
@@ -187,7 +189,7 @@ func (e *era) loseNode(node string, cause error) {
 	told := h.lose(node, cause, end)
 	switch {
 	case errors.Is(cause, errNodeGone):
-		e.noteNode(node, false)
+		e.nodes.gone(node)
 	case told:
 		e.erase(node)
 	}

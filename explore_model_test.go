@@ -85,8 +85,13 @@ type client struct {
 	watched  uint8 // whose that is
 	keeps    bool  // the list shows that node as the predecessor still
 	keptConn uint8 // over which the watch was set
-	erasing  bool  // the predecessor was being deleted by us when its event came
-	dead     bool  // at the predecessor's event our own node was gone already
+
+	told   turn  // by the predecessor, of the same session
+	passes bool  // it deletes the node of a hold
+	next   uint8 // whose node the transaction under way has checked
+	stood  bool  // a transaction found this node there when it deleted the predecessor
+
+	dead bool // at the predecessor's event our own node was gone already
 }
 
 type change struct {
@@ -118,10 +123,9 @@ type session struct {
 	armed nodes // watches that are set, and over which connection
 	over  [maxNodes]uint8
 
-	server, client         nodes // watches at the server; those the client would restore
-	missed                 nodes // written meanwhile
-	toldGone, toldWritten  nodes // events on their way
-	erasing, erased, could nodes // our deletes: under way, succeeded, failed
+	server, client        nodes // watches at the server; those the client would restore
+	missed                nodes // written meanwhile
+	toldGone, toldWritten nodes // events on their way
 }
 
 type world struct {
@@ -137,6 +141,7 @@ type world struct {
 	c        [maxWaiters]client
 	faults   uint8 // that may yet strike
 	giveUps  uint8
+	mute     bool // tellsNobody
 	deaf     bool // an event or a watch got lost: only the re-check would help
 
 	broken string // which promise
@@ -159,6 +164,17 @@ const (
 	all          = usual | lateRestores | lostRestores | lostEvents
 )
 
+// mistakes are ways to hand over that the library does not go.
+type mistakes uint8
+
+const (
+	noCheck      mistakes = 1 << iota // the next node is not checked
+	noCheckAgain                      // or not when the answer was lost
+	passedEarly                       // the next is told before the answer
+	passedByAll                       // a waiter that gives up passes the turn too
+	tellsNobody                       // whose node goes without passing the turn
+)
+
 type explorer struct {
 	sessions []uint8 // of each client
 	acquire  uint8   // how often each
@@ -172,10 +188,12 @@ type explorer struct {
 
 	place func(self string, children, markers []string, czxid map[string]int64) place
 	rule  func(evidence) ruling
+	after func(done bool, failed int, noNode bool) turn
+	wrong mistakes
 	fate  func(f tap.Fate, o outcome, over bool) createFate
 
 	places map[placeKey]placed
-	grants struct{ listed, event int } // how many steps granted, and on what
+	grants [byTurn + 1]int // how many steps granted, by what it rested on
 }
 
 type placeKey struct {
@@ -191,11 +209,11 @@ type placed struct {
 }
 
 func (x *explorer) start() world {
-	w := world{nClients: uint8(len(x.sessions)), faults: x.faults, giveUps: x.giveUps}
+	w := world{nClients: uint8(len(x.sessions)), faults: x.faults, giveUps: x.giveUps, mute: x.wrong&tellsNobody != 0}
 	for i, s := range x.sessions {
 		w.of[i] = s
 		w.nSess = max(w.nSess, s+1)
-		w.c[i] = client{left: x.acquire, node: noNode, ahead: noNode, second: noNode, watched: noNode}
+		w.c[i] = blank(x.acquire)
 	}
 	for i := range w.nSess {
 		w.s[i] = session{conn: 1, conns: 1, open: true, restored: true}
@@ -268,6 +286,11 @@ func (x *explorer) where(w *world, c *client, list nodes) placed {
 	}
 	x.places[key] = r
 	return r
+}
+
+// blank is a client that has nothing.
+func blank(left uint8) client {
+	return client{left: left, node: noNode, ahead: noNode, second: noNode, watched: noNode, next: noNode}
 }
 
 func (w *world) id(s uint8) uint8         { return s<<4 | w.s[s].gen }
@@ -377,7 +400,7 @@ func (w *world) event(i, node uint8, kind fired) {
 			w.finish(c) // told
 			continue
 		}
-		if k.node == node && k.does(toWatchAhead, toWatchSecond, toAwait, toAwaitDelete) && k.ownFired == notFired {
+		if k.node == node && k.does(toWatchAhead, toWatchSecond, toAwait) && k.ownFired == notFired {
 			k.ownFired = kind
 		}
 		if k.second == node && k.does(toAwait) {
@@ -388,7 +411,6 @@ func (w *world) event(i, node uint8, kind fired) {
 		}
 		if k.ahead == node && (k.does(toWatchSecond, toAwait) || k.keeps && k.does(toWatchOwn, toWatchAhead)) && k.aheadFired == notFired {
 			k.aheadFired = kind
-			k.erasing = s.erasing.has(node)
 			k.dead = !s.view.has(k.node)
 			// What the rule cannot know: one transaction deleted another session's node and ours (the exception that it names);
 			// or the server lost our event, against its guarantee. Such a hold is lost at the next heartbeat.
@@ -402,12 +424,51 @@ func (w *world) event(i, node uint8, kind fired) {
 
 // finish ends an acquisition.
 func (w *world) finish(c uint8) {
-	left := w.c[c].left - 1
-	w.c[c] = client{left: left, node: noNode, ahead: noNode, second: noNode, watched: noNode}
+	w.tellBehind(c, turnUnknown)
+	w.c[c] = blank(w.c[c].left - 1)
 }
 
 func (w *world) requeue(c uint8) {
-	w.c[c] = client{left: w.c[c].left, phase: creating, node: noNode, ahead: noNode, second: noNode, watched: noNode}
+	w.tellBehind(c, turnUnknown)
+	left := w.c[c].left
+	w.c[c] = blank(left)
+	w.c[c].phase = creating
+}
+
+// tellBehind tells those of the session who stand directly behind a client's node: ownNodes.gone.
+func (w *world) tellBehind(c uint8, t turn) {
+	if w.c[c].node == noNode || w.mute {
+		return
+	}
+	for o := range w.nClients {
+		if k := &w.c[o]; w.of[o] == w.of[c] && k.does(toAwaitTurn) && k.ahead == w.c[c].node && k.told == noTurn {
+			k.told = t
+		}
+	}
+}
+
+// stand is ownNodes.standBehind.
+func (x *explorer) stand(w *world, c uint8) {
+	k := &w.c[c]
+	if !k.does(toStandBehind) {
+		return
+	}
+	ours := false
+	for o := range w.nClients {
+		p := &w.c[o]
+		ours = ours || w.of[o] == w.of[c] && p.node == k.ahead && (p.phase == walking || p.phase == holding || p.phase == deleting)
+	}
+	x.goOn(w, c, k.walk.stoodBehind(ours))
+}
+
+// next is ownNodes.next: who stands directly behind a client's node.
+func (w *world) next(c uint8) (o uint8, ok bool) {
+	for o := range w.nClients {
+		if k := &w.c[o]; w.of[o] == w.of[c] && k.does(toAwaitTurn) && k.ahead == w.c[c].node && k.told == noTurn {
+			return o, true
+		}
+	}
+	return 0, false
 }
 
 // does says whether the client is about to do one of these.
@@ -419,7 +480,7 @@ func (k *client) does(stages ...stage) bool {
 func (x *explorer) goOn(w *world, c uint8, next walk) {
 	k := &w.c[c]
 	watched := k.watched
-	if k.does(toWatchSecond, toAwait, toAwaitDelete) || k.keeps {
+	if k.does(toWatchSecond, toAwait) || k.keeps {
 		watched = noNode
 		if k.aheadFired == notFired {
 			watched = k.ahead
@@ -431,26 +492,30 @@ func (x *explorer) goOn(w *world, c uint8, next walk) {
 	}
 	switch next.next {
 	case toList:
-		*k = client{left: k.left, phase: walking, node: k.node, walk: next, ahead: noNode, second: noNode, known: k.known, gone: k.gone, watched: watched}
+		fresh := blank(k.left)
+		fresh.phase, fresh.node, fresh.walk, fresh.known, fresh.gone, fresh.watched = walking, k.node, next, k.known, k.gone, watched
+		*k = fresh
 	case toGrant:
 		x.grant(w, c)
 	case toQueueAgain:
 		w.requeue(c)
 	case toEnd:
 		k.phase, k.committed = deleting, false
-		w.session(c).erasing |= only(k.node)
 	}
 }
 
 // grant is attempt.grant.
 func (x *explorer) grant(w *world, c uint8) {
 	k, s := &w.c[c], w.session(c)
-	byEvent := k.walk.byEvent
-	if byEvent && k.ownFired == goneEvent {
+	by := k.walk.by
+	if by == byEvent && k.ownFired == goneEvent {
 		w.requeue(c)
 		return
 	}
-	if byEvent && k.dead {
+	if by == byTurn && !k.stood {
+		w.breaks("I1, I3: granted by a turn that no transaction has passed")
+	}
+	if by == byEvent && k.dead {
 		w.breaks("I1, I3: granted on the event, when that connection had already shown a state without the own node")
 	}
 	for o := range w.nClients {
@@ -464,19 +529,17 @@ func (x *explorer) grant(w *world, c uint8) {
 	if w.owner[k.node] != w.id(w.of[c]) {
 		w.breaks("I3: granted on a node of another session")
 	}
-	if x.suffixes != nil && byEvent && k.walk.wrapped { // the list would have said so, had it been asked
+	if x.suffixes != nil && by == byEvent && k.walk.wrapped { // the list would have said so, had it been asked
 		(s.view & w.foreign).each(func(i uint8) {
 			if m, _ := parseMember(x.nodeName(i, w.foreign), queueMarkers); m.wrapped() {
 				w.breaks("I1: granted past the counter's end, beside another program's node that orders otherwise")
 			}
 		})
 	}
-	*k = client{left: k.left, phase: holding, node: k.node, ahead: noNode, second: noNode, watched: noNode}
-	if byEvent {
-		x.grants.event++
-	} else {
-		x.grants.listed++
-	}
+	held := blank(k.left)
+	held.phase, held.node = holding, k.node
+	*k = held
+	x.grants[by]++
 }
 
 // read is one read of a client and its answer, which is of connection conn: 0 if that is not sure.
@@ -492,6 +555,7 @@ func (x *explorer) read(w *world, c, conn uint8) string {
 			k.watched = noNode
 		}
 		x.goOn(w, c, k.walk.listed(p.place, uint64(conn)))
+		x.stand(w, c)
 		x.join(w, c)
 		switch p.kind {
 		case missing:
@@ -595,20 +659,10 @@ func (k *client) reads() bool {
 // ask puts what a client knows to the rule.
 func (x *explorer) ask(w *world, c uint8) string {
 	k, s := &w.c[c], w.session(c)
-	ours := notOurs
-	switch {
-	case !k.erasing:
-	case s.erased.has(k.ahead):
-		ours = succeeded
-	case s.could.has(k.ahead):
-		ours = failed
-	default:
-		ours = unanswered
-	}
-	r := x.rule(k.walk.evidence(k.aheadFired == goneEvent, ours, uint64(s.conn), k.ownFired != notFired))
+	r := x.rule(k.walk.evidence(k.aheadFired == goneEvent, uint64(s.conn), k.ownFired != notFired))
 	x.goOn(w, c, k.walk.ruled(r))
 	return "is woken by its predecessor's event, and " + [...]string{
-		listAgain: "is to list", grantNow: "is granted", awaitDelete: "waits for the answer to its own session's delete",
+		listAgain: "is to list", grantNow: "is granted",
 	}[r]
 }
 
@@ -794,13 +848,17 @@ func (x *explorer) clientSteps(w *world, c uint8, can bool, out emit) {
 			}
 			break
 		}
-		if k.does(toAwait) && k.aheadFired != notFired || k.does(toAwaitDelete) && (s.erased|s.could).has(k.ahead) {
+		if k.does(toAwaitTurn) {
+			if k.told != noTurn {
+				what := [...]string{turnIsYours: "is passed the turn", turnUnknown: "is told that its predecessor is gone", nodeIsGone: "is told that its own node is"}[k.told]
+				step(true, what, func(n *world, k *client, _ *session) { x.goOn(n, c, k.walk.turned(k.told)) })
+			}
+			break
+		}
+		if k.does(toAwait) && k.aheadFired != notFired {
 			n := *w
 			what := x.ask(&n, c)
 			out(&n, true, func() string { return w.name(c) + " " + what })
-		}
-		if k.does(toAwaitDelete) {
-			break
 		}
 		if k.ownFired != notFired {
 			step(true, "is woken by the event of its own node", func(n *world, k *client, _ *session) {
@@ -821,18 +879,18 @@ func (x *explorer) clientSteps(w *world, c uint8, can bool, out emit) {
 		if ready && !s.view.has(k.node) {
 			step(true, "is told by the heartbeat that its node is gone", func(n *world, _ *client, _ *session) { n.finish(c) })
 		}
-		step(true, "releases", func(_ *world, k *client, s *session) {
-			k.phase = deleting
-			s.erasing |= only(k.node)
+		step(true, "releases", func(_ *world, k *client, _ *session) {
+			k.phase, k.passes = deleting, true
 		})
 	case deleting:
 		x.deleteSteps(w, c, can, step)
 	}
 	if w.giveUps > 0 && k.phase == walking {
-		step(false, "gives up", func(n *world, k *client, s *session) {
+		step(false, "gives up", func(n *world, k *client, _ *session) {
 			n.giveUps--
-			*k = client{left: k.left, phase: deleting, node: k.node, ahead: noNode, second: noNode, watched: noNode}
-			s.erasing |= only(k.node)
+			left := blank(k.left)
+			left.phase, left.node, left.passes = deleting, k.node, x.wrong&passedByAll != 0
+			*k = left
 		})
 	}
 }
@@ -856,28 +914,43 @@ func (x *explorer) create(w *world, c uint8) {
 	w.commit(x.lagging, change{made, only(i)})
 }
 
+// deleteSteps is reaper.runErasure: a hold's node goes only if the next one, of the same session, is there.
 func (x *explorer) deleteSteps(w *world, c uint8, can bool, step func(bool, string, func(*world, *client, *session))) {
 	k, s := &w.c[c], w.session(c)
 	ready := s.answers() && !s.ended
-	end := func(n *world, s *session, node uint8, ok bool) {
-		s.erasing &^= only(node)
-		if ok {
-			s.erased |= only(node)
-		} else {
-			s.could |= only(node)
-		}
-		n.finish(c)
-	}
+	next, passes := w.next(c)
+	passes = passes && k.passes
+	checks := passes && x.wrong&noCheck == 0 && (!k.unsure || x.wrong&noCheckAgain == 0)
 	switch {
-	case !k.committed && ready && w.alive.has(k.node) && can:
-		step(true, "has its node deleted", func(n *world, k *client, _ *session) {
-			k.committed = true
-			n.commit(x.lagging, change{deleted, only(k.node)})
+	case !ready:
+	case !k.committed && checks && !w.alive.has(w.c[next].node):
+		if !s.view.has(w.c[next].node) {
+			step(true, "finds the next one's node deleted", func(n *world, _ *client, _ *session) { n.c[next].told = x.after(false, 0, true) })
+		}
+	case !k.committed && w.alive.has(k.node):
+		if can {
+			step(true, "has its node deleted", func(n *world, k *client, _ *session) {
+				k.committed = true
+				if passes {
+					k.next = n.c[next].node
+					n.c[next].stood = n.alive.has(k.next)
+				}
+				n.commit(x.lagging, change{deleted, only(k.node)})
+			})
+		}
+	case s.view.has(k.node):
+	case !k.committed:
+		step(true, "finds its node deleted", func(n *world, k *client, _ *session) { n.finish(c) })
+	default:
+		step(true, "has its delete's answer", func(n *world, k *client, _ *session) {
+			if next, ok := n.next(c); ok && n.c[next].node == k.next {
+				n.c[next].told = x.after(true, -1, false)
+			}
+			n.finish(c)
 		})
-	case !k.committed && ready && !w.alive.has(k.node) && !s.view.has(k.node):
-		step(true, "finds its node deleted", func(n *world, k *client, s *session) { end(n, s, k.node, k.unsure) })
-	case k.committed && ready && !s.view.has(k.node):
-		step(true, "has its delete's answer", func(n *world, k *client, s *session) { end(n, s, k.node, true) })
+	}
+	if passes && ready && x.wrong&passedEarly != 0 {
+		step(false, "passes the turn before it is answered", func(n *world, _ *client, _ *session) { n.c[next].told = x.after(true, -1, false) })
 	}
 }
 
@@ -959,7 +1032,7 @@ func (x *explorer) disconnects(w *world, i uint8, out emit) {
 				}
 			case k.phase == deleting && (k.committed || sent):
 				ok = ok && !(k.committed && sent)
-				k.committed, k.unsure = false, true
+				k.committed, k.unsure, k.next = false, true, noNode
 			case k.reads() && sent:
 				ok = ok && n.s[i].answers() && arrived&(1<<c-1) == 0 // one of them, that is enough
 				if ok {

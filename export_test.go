@@ -34,8 +34,14 @@ func (s *Session) Footprint() map[string]int {
 	n["held"] = len(e.mu.held)
 	e.mu.Unlock()
 	e.reaper.mu.Lock()
-	n["reserved"], n["nodes"], n["erasing"], n["strays"] = e.reaper.mu.reserved, len(e.reaper.mu.nodes), len(e.reaper.mu.erasing), len(e.reaper.mu.strays)
+	n["erasing"], n["strays"] = len(e.reaper.mu.erasing), len(e.reaper.mu.strays)
 	e.reaper.mu.Unlock()
+	e.nodes.mu.Lock()
+	n["making"], n["unmade"], n["nodes"] = len(e.nodes.mu.making), e.nodes.mu.unmade, len(e.nodes.mu.nodes)
+	for _, node := range e.nodes.mu.nodes {
+		n["waiting for a turn"] += len(node.behind)
+	}
+	e.nodes.mu.Unlock()
 	e.lister.mu.Lock()
 	n["lists"] = len(e.lister.mu.queues)
 	e.lister.mu.Unlock()

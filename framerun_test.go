@@ -36,6 +36,7 @@ type frameRun struct {
 	repeat string // the command that runs this again
 
 	u, o, third *frameClient // the client under test, behind the proxy, and others
+	more        int          // other owners of the client under test
 
 	ctx    context.Context // of the calls of the client under test
 	cancel context.CancelFunc
@@ -237,9 +238,20 @@ func (c *frameClient) close() {
 }
 
 // context is what the client's calls run under.
+// isUnderTest says whether it is the client under test, or another owner of it.
+func (c *frameClient) isUnderTest() bool { return c == c.r.u || c.s != nil && c.s == c.r.u.s }
+
+// another is another owner of the same client.
+func (c *frameClient) another() *frameClient {
+	c.r.more++
+	o := *c
+	o.name, o.owner = "another owner of "+c.name, zklock.NewOwner("another")
+	return &o
+}
+
 func (c *frameClient) context(d time.Duration) (context.Context, context.CancelFunc) {
 	ctx := context.Background()
-	if c == c.r.u {
+	if c.isUnderTest() {
 		c.r.mu.Lock()
 		ctx = c.r.ctx
 		c.r.mu.Unlock()
@@ -267,7 +279,7 @@ func (c *frameClient) bounded(what string, ctx context.Context, grace time.Durat
 			r.failf("I6: %s of %s came back %v after the end of its context", what, c.name, late)
 		}
 	}
-	if c == r.u {
+	if c.isUnderTest() {
 		r.mu.Lock()
 		closed := r.closedAt
 		r.mu.Unlock()
@@ -291,7 +303,7 @@ const callGrace = 500 * time.Millisecond
 func (c *frameClient) refused(what string, err error, expected ...error) {
 	r := c.r
 	r.mu.Lock()
-	cancelled, closed := r.cancelled && c == r.u, !r.closedAt.IsZero() && c == r.u
+	cancelled, closed := r.cancelled && c.isUnderTest(), !r.closedAt.IsZero() && c.isUnderTest()
 	r.mu.Unlock()
 	switch {
 	case cancelled && errors.Is(err, context.Canceled):
@@ -396,13 +408,13 @@ func (b *frameHold) expected() []error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var expected []error
-	if b.c == r.u && r.loses {
+	if b.c.isUnderTest() && r.loses {
 		expected = append(expected, zklock.ErrLost, zklock.ErrNotConfirmed)
 	}
-	if b.c == r.u && r.cancelled {
+	if b.c.isUnderTest() && r.cancelled {
 		expected = append(expected, context.Canceled)
 	}
-	if b.c == r.u && !r.closedAt.IsZero() {
+	if b.c.isUnderTest() && !r.closedAt.IsZero() {
 		expected = append(expected, zklock.ErrClosed, context.Canceled, zklock.ErrLost)
 	}
 	return expected
@@ -431,7 +443,7 @@ func (b *frameHold) give(what string, h *zklock.Hold) {
 func (b *frameHold) refused(what string, err error) {
 	r := b.c.r
 	r.mu.Lock()
-	slow := !r.virtual && b.c == r.u && !r.loses && r.closedAt.IsZero() && (errors.Is(err, zklock.ErrLost) || errors.Is(err, zklock.ErrNotConfirmed))
+	slow := !r.virtual && b.c.isUnderTest() && !r.loses && r.closedAt.IsZero() && (errors.Is(err, zklock.ErrLost) || errors.Is(err, zklock.ErrNotConfirmed))
 	r.slow = r.slow || slow
 	r.mu.Unlock()
 	if !slow {

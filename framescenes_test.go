@@ -141,6 +141,34 @@ var frameScenarios = []frameScenario{
 		ahead.release()
 		r.finish(w.wait())
 	}},
+	{name: "hand-over within the session", real: true, run: func(r *frameRun) {
+		r.ready()
+		h := r.u.acquire(r.patience())
+		w := r.u.another().start()
+		r.queued(2)
+		r.begin()
+		h.release()
+		next := w.wait()
+		r.dwell()
+		next.release()
+		r.finish()
+	}},
+	{name: "the predecessor gives up, of the same session", run: func(r *frameRun) {
+		r.ready(r.o)
+		ahead := r.o.acquire(r.patience())
+		between := r.u.start(context.Canceled)
+		r.queued(2)
+		w := r.u.another().start()
+		r.queued(3)
+		r.begin()
+		between.stop()
+		between.wait()
+		r.dwell()
+		ahead.release()
+		h := w.wait()
+		r.dwell()
+		r.finish(h)
+	}},
 	{name: "try, free", run: func(r *frameRun) {
 		r.ready()
 		r.begin()

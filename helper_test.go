@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -319,6 +320,17 @@ type request struct {
 	nth  int // of its kind since the wire was reset, from 1
 }
 
+// isHeartbeat says whether a frame is a multi that checks and does nothing else.
+func isHeartbeat(p []byte) bool {
+	d := jute.NewDecoder(p[4:])
+	var h jute.RequestHeader
+	var m jute.MultiRequest
+	if h.Decode(d); h.Op == jute.OpMulti {
+		m.Decode(d)
+	}
+	return h.Op == jute.OpMulti && !slices.ContainsFunc(m.Ops, func(o jute.MultiOp) bool { return o.Op != jute.OpCheck })
+}
+
 // received is what came back: events, and the answers to the requests that are counted.
 type received struct {
 	events, answers int
@@ -443,7 +455,7 @@ func (c *wireConn) writeFrame(p []byte) (int, error) {
 		n := binary.BigEndian.Uint32(p[12:])
 		r.path = string(p[16 : 16+n])
 	}
-	if op != opPing && op != opMulti && !(op == opExists && r.path == "/") && op != 100 {
+	if op != opPing && !isHeartbeat(p) && !(op == opExists && r.path == "/") && op != 100 {
 		c.w.mu.Lock()
 		if c.w.mu.counts == nil {
 			c.w.mu.counts = map[int32]int{}

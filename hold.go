@@ -165,7 +165,7 @@ func (h *Hold) Release(ctx context.Context) error {
 	if !first {
 		return nil
 	}
-	h.cancel(h.d.errorf("hold", errReleased))
+	h.cancel(h.end) // nobody changes it any more
 	if lost != nil {
 		return h.d.errorf("release", errors.Unwrap(lost))
 	}
@@ -174,7 +174,7 @@ func (h *Hold) Release(ctx context.Context) error {
 	}
 	d := h.d
 	d.e.unhold(d.node) // no heartbeat may miss the node
-	x := d.root.erase(d.e, d.node)
+	x := d.root.release(d.e, d.node)
 	if err := h.confirm(ctx, x, leaseEnd); err != nil {
 		return h.d.errorf("release", err)
 	}
@@ -190,7 +190,16 @@ func (h *Hold) confirm(ctx context.Context, x *erasure, leaseEnd clock.Instant) 
 		return fmt.Errorf("%w: %w; the node is still being deleted in the background", ErrNotConfirmed, why)
 	}
 	clk, look := h.d.e.clock, heartbeat(h.d.e.sessionTimeout())
-	end, ended := max(leaseEnd, clk.Now().Add(grace)), ctx.Done()
+	ended := func(ok bool, err error) error {
+		switch {
+		case ok, errors.Is(err, errExpired): // the node went by our delete, or with its session
+			return nil
+		case errors.Is(err, zk.ErrNoNode):
+			return lostBecause(errNodeGone)
+		}
+		return fmt.Errorf("%w: %w; the node goes with its session", ErrNotConfirmed, err)
+	}
+	end, ctxEnded := max(leaseEnd, clk.Now().Add(grace)), ctx.Done()
 	var lastTry <-chan time.Time // when ctx has ended
 	for {
 		left := end.Sub(clk.Now()).Truncate(time.Millisecond)
@@ -201,21 +210,21 @@ func (h *Hold) confirm(ctx context.Context, x *erasure, leaseEnd clock.Instant) 
 		select {
 		case <-x.done:
 			t.Stop()
-			switch {
-			case x.ok, errors.Is(x.err, errExpired): // the node went by our delete, or with its session
-				return nil
-			case errors.Is(x.err, zk.ErrNoNode):
-				return lostBecause(errNodeGone)
+			return ended(x.ok, x.err)
+		case <-h.d.e.over:
+			t.Stop()
+			if isClosed(x.done) {
+				return ended(x.ok, x.err)
 			}
-			return fmt.Errorf("%w: %w; the node goes with its session", ErrNotConfirmed, x.err)
+			return ended(false, h.d.e.overErr())
 		case <-x.refused:
 			t.Stop()
 			return notConfirmed(x.refusal)
-		case <-ended:
+		case <-ctxEnded:
 			t.Stop()
 			last := time.NewTimer(grace)
 			defer last.Stop()
-			lastTry, ended = last.C, nil
+			lastTry, ctxEnded = last.C, nil
 		case <-lastTry:
 			t.Stop()
 			return notConfirmed(ctxError(ctx))

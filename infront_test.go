@@ -2,7 +2,6 @@ package zklock
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"runtime"
 	"sync/atomic"
@@ -17,29 +16,30 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// waiter is what a waiter knows when its predecessor's event has come. As made by newWaiter, all speaks for a grant.
-type waiter struct {
+// eventTest is what a waiter knows when its predecessor's event has come. As made by newEventTest, all speaks for a grant.
+type eventTest struct {
 	l          *link
 	e          *era
 	a          *attempt
-	w          walk
+	w          *walk
 	own, ahead *watch
 }
 
 const waitersConn = 3 // the connection that the waiter knows all from
 
-func newWaiter(t *testing.T) *waiter {
+func newEventTest(t *testing.T) *eventTest {
 	tt := newTableTest(t)
 	l := tt.m.s.link
 	e := newEra(&zkSession{carrier: l, log: l.log, ownListsFailed: &l.ownListsFailed}, l.clock, l.opts.mode, l.opts.maxLockNodes, tap.Response{Timeout: 10 * time.Second, SessionID: 7}, waitersConn, exchange{})
 	l.mu.era, l.mu.state, l.mu.tap = e, stateMachine{Connected, 7}, &tap.Tap{Seq: waitersConn}
 	a, _ := tt.begin(NewOwner(""), false)
-	return &waiter{
-		l: l, e: e, a: &attempt{a, l, &tt.m.root, &tt.m.opts, newBackoff()},
-		w:     walk{next: toAwait, session: 7, ahead: 1, owner: 8, listConn: waitersConn, ownConn: waitersConn, aheadConn: waitersConn},
+	at := &pursuit{
+		walk:  walk{next: toAwait, session: 7, ahead: 1, owner: 8, listConn: waitersConn, ownConn: waitersConn, aheadConn: waitersConn},
 		own:   &watch{path: "/locks/a/own", fired: make(chan struct{})},
 		ahead: &watch{path: "/locks/a/n", fired: closedCh(), event: zk.EventNodeDeleted},
 	}
+	carries := &attempt{acquisition: a, link: l, root: &tt.m.root, opts: &tt.m.opts, driver: a.ctx, e: e, at: at}
+	return &eventTest{l: l, e: e, a: carries, w: &at.walk, own: at.own, ahead: at.ahead}
 }
 
 func closedCh() chan struct{} {
@@ -49,15 +49,9 @@ func closedCh() chan struct{} {
 }
 
 // then is what is next after the event.
-func (w *waiter) then() (stage, error) {
-	next, err := w.a.rule(w.e, w.own, w.ahead, w.w)
-	return next.next, err
-}
-
-// erased says that the predecessor is of our own session, and what became of our own delete of it.
-func (w *waiter) erased(ok bool) {
-	w.w.owner = w.e.id
-	w.ahead.erasure = &erasure{done: closedCh(), ok: ok}
+func (w *eventTest) then() (stage, error) {
+	err := w.a.rule()
+	return w.w.next, err
 }
 
 // I1, I3: what a waiter knows reaches the rule (TestInFrontNow). The predecessor's deletion grants only if everything speaks
@@ -65,30 +59,28 @@ func (w *waiter) erased(ok bool) {
 func TestInFrontNow_EachClause(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		take func(w *waiter)
+		take func(w *eventTest)
 		want bool
 	}{
-		{"all is well", func(*waiter) {}, true},
-		{"our own delete was answered with success", func(w *waiter) { w.erased(true) }, true},
-		{"others were ahead of the predecessor", func(w *waiter) { w.w.ahead = 2 }, false},
-		{"a suffix is in the wrap region", func(w *waiter) { w.w.wrapped = true }, false},
-		{"the event is no deletion", func(w *waiter) { w.ahead.event = zk.EventNodeDataChanged }, false},
-		{"the client gave the watch up", func(w *waiter) { w.ahead.event = zk.EventNotWatching }, false},
-		{"the predecessor is of our session, and somebody else deleted it", func(w *waiter) { w.w.owner = w.e.id }, false},
-		{"the predecessor is of our session, and our delete of it failed", func(w *waiter) { w.erased(false) }, false},
-		{"there is no connection now", func(w *waiter) { w.l.mu.state.state = Suspended }, false},
-		{"there is no connection now, and never was a sure one", func(w *waiter) {
+		{"all is well", func(*eventTest) {}, true},
+		{"others were ahead of the predecessor", func(w *eventTest) { w.w.ahead = 2 }, false},
+		{"a suffix is in the wrap region", func(w *eventTest) { w.w.wrapped = true }, false},
+		{"the event is no deletion", func(w *eventTest) { w.ahead.event = zk.EventNodeDataChanged }, false},
+		{"the client gave the watch up", func(w *eventTest) { w.ahead.event = zk.EventNotWatching }, false},
+		{"the predecessor is of our session", func(w *eventTest) { w.w.owner = w.e.id }, false},
+		{"there is no connection now", func(w *eventTest) { w.l.mu.state.state = Suspended }, false},
+		{"there is no connection now, and never was a sure one", func(w *eventTest) {
 			w.l.mu.state.state = Suspended
 			w.w.listConn, w.w.ownConn, w.w.aheadConn = 0, 0, 0
 		}, false},
-		{"the list is of an earlier connection", func(w *waiter) { w.w.listConn-- }, false},
-		{"the watch on our own node is restored", func(w *waiter) { w.w.ownConn-- }, false},
-		{"the watch on the predecessor is restored", func(w *waiter) { w.w.aheadConn-- }, false},
-		{"all is of an earlier connection", func(w *waiter) { w.l.mu.tap.Seq++ }, false},
-		{"an event of our own node has come", func(w *waiter) { close(w.own.fired) }, false},
+		{"the list is of an earlier connection", func(w *eventTest) { w.w.listConn-- }, false},
+		{"the watch on our own node is restored", func(w *eventTest) { w.w.ownConn-- }, false},
+		{"the watch on the predecessor is restored", func(w *eventTest) { w.w.aheadConn-- }, false},
+		{"all is of an earlier connection", func(w *eventTest) { w.l.mu.tap.Seq++ }, false},
+		{"an event of our own node has come", func(w *eventTest) { close(w.own.fired) }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := newWaiter(t)
+			w := newEventTest(t)
 			c.take(w)
 			next, err := w.then()
 			require.NoError(t, err)
@@ -101,36 +93,10 @@ func TestInFrontNow_EachClause(t *testing.T) {
 	}
 }
 
-// A predecessor of our own session: the rule waits for the answer to our delete, and no longer than the session.
-func TestInFrontNow_WaitsForOurOwnDelete(t *testing.T) {
-	for _, over := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWaiter(t)
-			x := &erasure{done: make(chan struct{})}
-			w.w.owner, w.ahead.erasure = w.e.id, x
-			next, err := w.then()
-			require.NoError(t, err)
-			require.Equal(t, toAwaitDelete, next)
-			time.AfterFunc(time.Second, func() {
-				if over {
-					w.e.lose(errExpired)
-					return
-				}
-				x.ok = true
-				close(x.done)
-			})
-			after, err := w.a.awaitDelete(w.e, w.own, w.ahead, w.w)
-			if require.Equal(t, over, errors.Is(err, errEraOver)); !over {
-				require.Equal(t, toGrant, after.next)
-			}
-		})
-	}
-}
-
 // I3: our node's deletion comes after the rule has said yes, and before the lock is under the lease, from where on it
 // would be a loss. Nobody is granted.
 func TestGrant_OwnNodeDeletedInBetween_QueuesAgain(t *testing.T) {
-	w := newWaiter(t)
+	w := newEventTest(t)
 	w.own.event = zk.EventNodeDeleted
 	close(w.own.fired)
 	require.ErrorIs(t, w.a.grant(w.e, &creation{node: w.own.path, token: 9}, w.own), errRequeue)
@@ -140,7 +106,7 @@ func TestGrant_OwnNodeDeletedInBetween_QueuesAgain(t *testing.T) {
 
 // I3: the ZooKeeper session that made the node is over. Nobody is granted.
 func TestGrant_SessionOver_GrantsNothing(t *testing.T) {
-	w := newWaiter(t)
+	w := newEventTest(t)
 	w.e.lose(errExpired)
 	require.ErrorIs(t, w.a.grant(w.e, &creation{node: w.own.path, token: 9}, nil), errEraOver)
 	require.NotEmpty(t, w.a.calls, "they wait on")

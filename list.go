@@ -14,7 +14,7 @@ import (
 
 // listing is one answer to "who is in the queue", shared by all who asked before it was sent.
 type listing struct {
-	done  chan struct{}
+	done  chan struct{} // closed when the fields below are set
 	names []string
 	conn  uint64 // the connection over which it was answered
 	err   error
@@ -51,57 +51,105 @@ func newLister(z *zkSession) *lister {
 	return l
 }
 
-// list returns the children of a root, as they were at some time after the call.
-func (l *lister) list(ctx context.Context, kind listKind) (*listing, error) {
+// list asks for the children of a root, as they are at some time after the call.
+func (l *lister) list(kind listKind) *listing {
 	l.mu.Lock()
 	q := l.mu.queues[kind]
 	if q == nil {
 		q = &listQueue{}
 		l.mu.queues[kind] = q
 	}
-	next := q.next
-	if next == nil {
-		next = &listing{done: make(chan struct{})}
-		q.next = next
+	if q.next == nil {
+		q.next = &listing{done: make(chan struct{})}
 	}
-	start := !q.running
+	next, start := q.next, !q.running
 	q.running = true
 	l.mu.Unlock()
-	if start && !l.z.carrier.spawn(func() { l.run(kind, q) }) {
-		return nil, l.z.carrier.closedErr()
+	if start {
+		l.goOn(kind, q)
 	}
+	return next
+}
+
+// wait waits for the answer, under ctx and as long as the ZooKeeper session lasts.
+func (l *listing) wait(ctx context.Context, z *zkSession) error {
 	select {
-	case <-next.done:
-		if next.err != nil {
-			return nil, next.err
-		}
-		return next, nil
+	case <-l.done:
+		return l.err
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	case <-l.z.over:
-		return nil, l.z.overErr()
+		return context.Cause(ctx)
+	case <-z.over:
+		return z.overErr()
 	}
 }
 
-// run sends the lists that were asked for, one after the other, until nobody asks.
-func (l *lister) run(kind listKind, q *listQueue) {
-	for {
-		// Those who ask while there is no connection share one list. If there will be none, the list says so.
-		_, _ = l.z.waitAttached(context.Background())
-		l.mu.Lock()
-		next := q.next
-		q.next = nil // sent from here on: later askers need a later list
-		if next == nil {
-			q.running = false
-			delete(l.mu.queues, kind)
-			l.mu.Unlock()
-			return
-		}
+// goOn sends the lists that were asked for, one after the other, until nobody asks.
+func (l *lister) goOn(kind listKind, q *listQueue) {
+	l.mu.Lock()
+	next := q.next
+	if next == nil {
+		q.running = false
+		delete(l.mu.queues, kind)
 		l.mu.Unlock()
-		next.names, next.conn, next.err = l.children(kind)
-		l.seen(kind.root, next.names)
-		close(next.done)
+		return
 	}
+	if !kind.synced { // mostly: one request, and nothing to wait for
+		r := tap.NewRequest(wire.OpGetChildren2, wire.PathWatchRequest{Path: kind.root}, func(a tap.Answer) {
+			if a.Fate == tap.NeverSent {
+				l.askSlowly(kind, q, next)
+				return
+			}
+			var children wire.ChildrenStatResponse
+			err := l.z.errOf(a)
+			if err == nil {
+				err = a.Decode(&children)
+			}
+			next.names, next.conn, next.err = children.Children, a.Conn, denied(err, "list", "READ", kind.root)
+			l.answered(kind, q, next)
+		})
+		q.next = nil // sent from here on: later askers need a later list
+		l.mu.Unlock()
+		if !l.z.carrier.send(l.z, r) {
+			l.askSlowly(kind, q, next)
+		}
+		return
+	}
+	l.mu.Unlock()
+	l.askSlowly(kind, q, nil)
+}
+
+// askSlowly sends a list on a goroutine that may wait: next, which could not be sent, or the one after it if that is nil.
+func (l *lister) askSlowly(kind listKind, q *listQueue, next *listing) {
+	l.mu.Lock()
+	if next != nil && q.next == nil { // who asks while there is no connection shares one list
+		q.next, next = next, nil
+	}
+	l.mu.Unlock()
+	take := func() *listing {
+		if next == nil {
+			l.mu.Lock()
+			next, q.next = q.next, nil // sent from here on: later askers need a later list
+			l.mu.Unlock()
+		}
+		return next
+	}
+	if !l.z.carrier.spawn(func() {
+		_, _ = l.z.waitAttached(context.Background()) // if there will be no connection, the list says so
+		next := take()
+		next.names, next.conn, next.err = l.children(kind)
+		l.answered(kind, q, next)
+	}) {
+		next := take()
+		next.err = l.z.carrier.closedErr()
+		l.answered(kind, q, next)
+	}
+}
+
+// answered tells those who share a list, and sends the next.
+func (l *lister) answered(kind listKind, q *listQueue, on *listing) {
+	l.seen(kind.root, on.names)
+	close(on.done)
+	l.goOn(kind, q)
 }
 
 // mostOwnListsFailed is how often in a row the list of a ZooKeeper session's own nodes may fail before it is not asked for again.

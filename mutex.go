@@ -131,10 +131,13 @@ func (m *Mutex) enter(ctx context.Context, op string, try bool) (*Hold, error) {
 		return fail(err)
 	case a == nil:
 		return h, nil
-	case isNew && !m.s.link.spawn((&attempt{a, m.s.link, &m.root, &m.opts, newBackoff()}).run):
-		m.s.locks.fail(a, m.s.link.closedErr())
-		a.cancel(nil)
-		close(a.done)
+	case isNew:
+		t := &attempt{acquisition: a, link: m.s.link, root: &m.root, opts: &m.opts}
+		if !t.begin(ctx, &h.handle) && !m.s.link.spawn(t.run) {
+			m.s.locks.fail(a, m.s.link.closedErr())
+			a.cancel(nil)
+			close(a.done)
+		}
 	}
 	outcome := func(err error) (*Hold, error) {
 		if err != nil {

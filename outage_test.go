@@ -518,3 +518,19 @@ func TestConnect_SlowNameServer(t *testing.T) {
 	}
 	require.Positive(t, asked.Load())
 }
+
+// F41, I6: the server goes dark when the node is made and its token is being read. The Session looks for another all the same.
+func TestVirtual_ServerGoesDark_WhileTheTokenIsRead(t *testing.T) {
+	const timeout = 30 * time.Second
+	inTheDark(t, 3, "follower", timeout, func(t *testing.T, d *darkness) {
+		require.NoError(t, d.h.Release(within(t, soon)))
+		s := connect(t, strings.Join(d.ens.Addrs(), ","), zklock.WithDialer(d.net.Dial), zklock.WithSessionTimeout(timeout))
+		server := s.Conn().Server()
+		dark := d.ens.Inject(zktest.Before(zktest.Exists).Path("/job/*").Session(s.SessionID()).Call(func() { d.net.Partition(server) }).Once())
+		start := time.Now()
+		h := acquire(t, newMutex(t, s, "/job"))
+		require.Equal(t, 1, dark.Fired())
+		require.Less(t, time.Since(start), timeout/2, "the client's own limit is two thirds of the session timeout")
+		release(t, h)
+	})
+}

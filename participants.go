@@ -51,7 +51,8 @@ func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 }
 
 func (m *Mutex) participantsIn(ctx context.Context, e *era) ([]Participant, error) {
-	l, err := e.list(ctx, listKind{root: m.root.path})
+	l := e.list(listKind{root: m.root.path})
+	err := l.wait(ctx, e.zkSession)
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil, nil
 	}

@@ -15,6 +15,9 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
+// errLeft says that the call that carried something out has left it, for a goroutine to go on.
+var errLeft = errors.New("left to a goroutine")
+
 // creation makes one protected ephemeral sequential node although answers get lost. It goes on until the outcome is
 // known, whoever waits: only then can a node that nobody wants be deleted (I4).
 type creation struct {
@@ -22,181 +25,195 @@ type creation struct {
 
 	r    *reaper
 	root string
-	sent chan struct{} // closed when the first create was handed to the connection, or when it is done
-	done chan struct{} // closed when the fields below are set
+	data []byte
+	acl  []wire.ACL
+
+	id     string          // of the try under way: one node an id, and names do not grow (R32)
+	sent   bool            // its request is on its way
+	answer chan tap.Answer // to it
+	made   string          // the node that it made, if the answer says so; set before the answer is heard
+	got    *tap.Answer     // the answer, if nobody has gone on from it
+	try    int
+	wait   backoff // between tries
 
 	node  string // absolute
 	token int64  // czxid
-	err   error  // nothing is left behind, but for what the reaper is after
 }
 
-// create starts a creation under root. The caller waits for done, which comes at the latest with the end of the era.
-func (r *reaper) create(wanted context.Context, root string, data []byte, acl []zk.ACL) *creation {
-	c := &creation{wanted: wanted, r: r, root: root, sent: make(chan struct{}), done: make(chan struct{})}
-	if !r.z.carrier.spawn(func() { c.run(data, acl) }) {
-		c.err = r.z.carrier.closedErr()
-		close(c.sent)
-		close(c.done)
+// create begins a creation under root, and sends its first request if that can be done now. What is sent after that comes after
+// it. The caller finishes it. An error says that nothing was sent.
+func (r *reaper) create(wanted context.Context, root string, data []byte, acl []zk.ACL) (*creation, error) {
+	c := &creation{wanted: wanted, wait: newBackoff(), r: r, root: root, data: data, acl: wireACL(acl), answer: make(chan tap.Answer, 1)}
+	err := r.nodes.reserve(c)
+	if err == nil {
+		if err = c.send(); err != nil {
+			r.nodes.finished(c)
+		}
 	}
-	return c
+	return c, err
 }
 
-func (c *creation) run(data []byte, acl []zk.ACL) {
-	if err := c.r.reserveNode(); err != nil {
-		c.err = err
-	} else {
-		c.create(data, acl)
-		c.r.unreserveNode(c.node)
+// send sends a create, which is not bound to any caller, if the session is attached. An error says that it is too long.
+func (c *creation) send() error {
+	c.id, c.made = uuid.NewString(), ""
+	body := wire.CreateRequest{Path: c.root + "/" + protectedPrefix + c.id + "-" + lockName, Data: c.data, ACL: c.acl, Flags: wire.FlagEphemeralSequential}
+	req := tap.NewRequest(wire.OpCreate, body, c.answered)
+	if err := tooLong(req); err != nil {
+		return err
 	}
-	c.noteSent()
-	close(c.done)
+	c.sent = c.r.z.carrier.send(c.r.z, req)
+	return nil
 }
 
-func (c *creation) noteSent() {
-	select {
-	case <-c.sent:
-	default:
-		close(c.sent)
+// answered notes the node before anything is read that comes after it: a list may show it as somebody's predecessor.
+func (c *creation) answered(a tap.Answer) {
+	var made wire.PathResponse
+	if answerErr(a) == nil && a.Decode(&made) == nil {
+		if c.made = made.Path; checkNodeName(c.root, c.made, c.id) == nil {
+			c.r.nodes.made(c.made, c)
+		}
 	}
+	a.Body = nil
+	c.answer <- a
 }
 
-// create tries until the outcome is known: a node of this ZooKeeper session, or none.
-func (c *creation) create(data []byte, acl []zk.ACL) {
+// finish tries until the outcome is known: a node of this ZooKeeper session, or none, with the error; then nothing is left
+// behind, but for what the reaper is after. It ends with the session at the latest.
+//
+// For a call, whose context is not nil, it waits for the first answer and no longer than the call: if more is to be done it returns
+// errLeft, and is to be called again on a goroutine.
+func (c *creation) finish(call context.Context) (err error) {
+	var left <-chan struct{}
+	if call != nil {
+		left = call.Done()
+	}
+	defer func() {
+		if err != errLeft {
+			c.r.nodes.finished(c)
+		}
+	}()
 	r, z := c.r, c.r.z
-	backoff := newBackoff()
-	for try := 0; ; try++ {
-		if try > 0 && c.wanted.Err() != nil { // the last try left nothing, and nobody waits
-			c.err = context.Cause(c.wanted)
-			return
+	for ; ; c.try++ {
+		if call != nil && (c.try > 0 || !c.sent) {
+			return errLeft
 		}
-		if try > 1 && !z.pause(backoff.next()) {
-			c.err = z.overErr()
-			return
+		if c.try > 0 && c.wanted.Err() != nil { // the last try left nothing, and nobody waits
+			return context.Cause(c.wanted)
 		}
-		// A fresh id for each try: one node an id, and names do not grow (R32).
-		id := uuid.NewString()
-		a, err := c.tryCreate(id, data, acl)
-		if err != nil { // the era is over, or the request too long
-			c.err = err
-			return
+		if c.try > 1 && !z.pause(c.wait.next()) {
+			return z.overErr()
 		}
+		for !c.sent {
+			if _, err := z.waitAttached(context.Background()); err != nil {
+				return err
+			}
+			if err := c.send(); err != nil {
+				return err
+			}
+		}
+		if c.got == nil {
+			select {
+			case a := <-c.answer:
+				c.got = &a
+			case <-z.over:
+				return z.overErr()
+			case <-left:
+				return errLeft
+			}
+		}
+		a := *c.got
+		if call != nil && !(answerErr(a) == nil && c.made != "" && r.knowsTokens()) && !isRefusal(answerErr(a)) {
+			return errLeft
+		}
+		c.sent, c.got = false, nil
 		switch fateOf(a.Fate, outcomeOf(answerErr(a)), z.isOver()) {
 		case nodeMade:
-			var made wire.PathResponse
-			if err := a.Decode(&made); err != nil {
+			if c.made == "" {
 				break // look what it was
 			}
-			node := made.Path
-			if err := checkNodeName(c.root, node, id); err != nil {
-				c.err = err
-				return
+			if err := checkNodeName(c.root, c.made, c.id); err != nil {
+				return err
 			}
-			token, err := r.tokenOf(node, a.Zxid)
+			token, err := r.tokenOf(c.made, a.Zxid)
 			switch {
 			case err == nil:
-				c.node, c.token = node, token
-				return
+				c.node, c.token = c.made, token
+				return nil
 			case errors.Is(err, zk.ErrNoNode):
+				r.nodes.gone(c.made)
 				continue // deleted by somebody else in between: queue again
 			case isRefusal(err):
-				r.erase(node)
-				c.err = err
-				return
+				r.erase(c.made)
+				return err
 			}
 			// The connection was lost before the token was read: look for the node.
 
 		case nothingMade:
 			if a.Fate == tap.WasAnswered && !z.pause(200*time.Millisecond) { // the servers are busy
-				c.err = z.overErr()
-				return
+				return z.overErr()
 			}
 			continue
 
 		case nodeDenied:
-			c.err = denied(answerErr(a), "create", "CREATE", c.root)
-			return
+			return denied(answerErr(a), "create", "CREATE", c.root)
 
 		case goneIfMade:
-			c.err = z.overErr()
-			return
+			return z.overErr()
 
 		case nodeUnclear:
 		}
 
 		// From here on the node may or may not exist. Creating again would queue us behind ourselves (I2).
-		c.resolve(id)
-		if c.node != "" || c.err != nil {
-			return
+		if err := c.resolve(); c.node != "" || err != nil {
+			return err
 		}
 	}
 }
 
-// tryCreate is one create, not bound to any caller. It marks the creation as sent when it is handed to the connection: what
-// is sent after that comes after it. An error says that nothing was sent, or that the era is over.
-func (c *creation) tryCreate(id string, data []byte, acl []zk.ACL) (tap.Answer, error) {
-	z := c.r.z
-	ch := make(chan tap.Answer, 1)
-	body := wire.CreateRequest{Path: c.root + "/" + protectedPrefix + id + "-" + lockName, Data: data, ACL: wireACL(acl), Flags: wire.FlagEphemeralSequential}
-	req := tap.NewRequest(wire.OpCreate, body, func(a tap.Answer) { ch <- a })
-	if err := tooLong(req); err != nil {
-		return tap.Answer{}, err
-	}
-	for {
-		if _, err := z.waitAttached(context.Background()); err != nil {
-			return tap.Answer{}, err
-		}
-		if z.carrier.send(z, req) {
-			break
-		}
-	}
-	c.noteSent()
-	select {
-	case a := <-ch:
-		return a, nil
-	case <-z.over:
-		return tap.Answer{}, z.overErr()
-	}
-}
-
-// resolve finds out what became of a create whose answer was lost: it sets node, or err, or neither if there is no
-// node and there will be none.
+// resolve finds out what became of a create whose answer was lost: it sets node, or returns an error, or neither if there is
+// no node and there will be none.
 //
 // Sync first: the server we are on now may lag behind the one that took the create (F4). After it, a create that
 // reached the leader before we moved is visible, and one that is still held up at the old server will be refused,
 // because the session has moved (F2).
-func (c *creation) resolve(id string) {
+func (c *creation) resolve() error {
 	r, z := c.r, c.r.z
 	backoff := newBackoff()
 	for {
-		node, err := r.find(c.root, id)
+		node, err := r.find(c.root, c.id)
 		switch {
 		case err == nil && node == "":
-			r.noteStray(c.root, id)
-			return
+			if c.made != "" {
+				r.nodes.gone(c.made)
+			}
+			r.noteStray(c.root, c.id)
+			return nil
 		case err == nil:
 			stat, err := z.stat(node)
 			switch {
 			case err == nil && stat.EphemeralOwner == z.id:
 				c.node, c.token = node, stat.Czxid
-				return
+				r.nodes.add(node)
+				return nil
 			case err == nil:
 				r.erase(node) // of a session that is dying: never granted on it (R30)
-				return
+				return nil
 			case errors.Is(err, zk.ErrNoNode):
-				return
+				r.nodes.gone(node)
+				return nil
 			case isRefusal(err): // the node gives no READ, for which servers from 3.9.3 on ask
 				r.erase(node)
-				c.err = denied(err, "exists", "READ", node)
-				return
+				return denied(err, "exists", "READ", node)
 			}
 		case isRefusal(err): // no READ, and no other way to see it: the node, if there is one, goes with its session
+			if c.made != "" { // it was there
+				r.erase(c.made)
+			}
 			z.log.error("zklock: it cannot be found out whether a lock node was made; if it was, it blocks the lock until this ZooKeeper session ends", "path", c.root, "err", err)
-			c.err = err
-			return
+			return err
 		}
 		if !z.pause(backoff.next()) {
-			c.err = z.overErr()
-			return
+			return z.overErr()
 		}
 	}
 }
@@ -204,9 +221,11 @@ func (c *creation) resolve(id string) {
 // find looks for our protection id under root, in up-to-date state. "" if it is not there. Those who look at the same time
 // share one sync and one list (R69).
 func (r *reaper) find(root, id string) (string, error) {
-	l, err := r.lists.list(context.Background(), listKind{root: root, synced: true})
+	l := r.lists.list(listKind{root: root, synced: true})
+	err := l.wait(context.Background(), r.z)
 	if errors.Is(err, zk.ErrNoAuth) && r.z.ownListsFailed.Load() < mostOwnListsFailed { // without READ, we see what is ours all the same
-		if own, ownErr := r.lists.list(context.Background(), listKind{root: root, synced: true, own: true}); !isRefusal(ownErr) {
+		own := r.lists.list(listKind{root: root, synced: true, own: true})
+		if ownErr := own.wait(context.Background(), r.z); !isRefusal(ownErr) {
 			l, err = own, ownErr
 		}
 	}
@@ -249,6 +268,13 @@ func (r *reaper) tokenOf(node string, zxid int64) (int64, error) {
 	return stat.Czxid, nil
 }
 
+// knowsTokens says whether a node's token is known with the answer to its create.
+func (r *reaper) knowsTokens() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.tokenMode == tokenFromHeader
+}
+
 // checkNodeName refuses a created path that is not what we asked for.
 func checkNodeName(root, node, id string) error {
 	name, ok := strings.CutPrefix(node, root+"/")
@@ -261,23 +287,20 @@ func checkNodeName(root, node, id string) error {
 
 // reaper makes and deletes the lock nodes of one ZooKeeper session, whatever failed in between, and knows which there are.
 type reaper struct {
-	z        *zkSession
-	lists    *lister
-	maxNodes int
+	z     *zkSession
+	lists *lister
+	nodes *ownNodes
 
 	mu struct {
 		sync.Mutex
-		nodes     map[string]struct{} // lock nodes made and not known to be gone
-		reserved  int                 // lock nodes being made
 		erasing   map[string]*erasure // deletions under way, by node
 		strays    map[string]struct{} // protection ids of creates that were not found; a list may still show them
 		tokenMode tokenMode
 	}
 }
 
-func newReaper(z *zkSession, lists *lister, maxNodes int) *reaper {
-	r := &reaper{z: z, lists: lists, maxNodes: maxNodes}
-	r.mu.nodes = make(map[string]struct{})
+func newReaper(z *zkSession, lists *lister, nodes *ownNodes) *reaper {
+	r := &reaper{z: z, lists: lists, nodes: nodes}
 	r.mu.erasing = make(map[string]*erasure)
 	r.mu.strays = make(map[string]struct{})
 	lists.seen = r.eraseStrays
@@ -288,45 +311,7 @@ func newReaper(z *zkSession, lists *lister, maxNodes int) *reaper {
 func (r *reaper) busy() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.mu.reserved+len(r.mu.erasing) > 0
-}
-
-// underWay returns our own deletion of the node, nil if there is none.
-func (r *reaper) underWay(node string) *erasure {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.mu.erasing[node]
-}
-
-// reserveNode counts a lock node that is about to be made against the cap.
-func (r *reaper) reserveNode() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if n := len(r.mu.nodes) + r.mu.reserved; n >= r.maxNodes {
-		return fmt.Errorf("%w: %d; use more Sessions, or raise the cap with WithMaxLockNodes and an eye on the servers", ErrTooManyWaiters, n)
-	}
-	r.mu.reserved++
-	return nil
-}
-
-// unreserveNode ends a reservation: the node was made, or there is none.
-func (r *reaper) unreserveNode(node string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.mu.reserved--
-	if node != "" {
-		r.mu.nodes[node] = struct{}{}
-	}
-}
-
-func (r *reaper) noteNode(node string, there bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if there {
-		r.mu.nodes[node] = struct{}{}
-	} else {
-		delete(r.mu.nodes, node)
-	}
+	return r.nodes.making()+len(r.mu.erasing) > 0
 }
 
 // tokenMode says where the czxid of a created node is read.
@@ -341,6 +326,12 @@ const (
 // erasure is the deletion of one node, tried until it is gone or its session is: the reaper's unit of work. It
 // outlives whoever asked for it.
 type erasure struct {
+	r    *reaper
+	node string
+	next func() *waiter // who the turn is to be passed to, nil if there is nobody
+
+	unanswered bool // a request of its has had no answer
+
 	refused chan struct{} // closed when the servers refused (no DELETE): then refusal is set, and it is tried on
 	refusal error
 
@@ -349,85 +340,133 @@ type erasure struct {
 	err  error         // ErrNoNode: it was gone before our first try; otherwise why nothing can be done
 }
 
-// fate is what is known of the deletion now; x may be nil, for a node that we do not delete.
-func (x *erasure) fate() deleteFate {
-	if x == nil {
-		return notOurs
-	}
-	select {
-	case <-x.done:
-	default:
-		return unanswered
-	}
-	if x.ok {
-		return succeeded
-	}
-	return failed
-}
-
 // erase deletes a node of ours. Asked twice for one node, it returns the erasure under way.
 func (r *reaper) erase(node string) *erasure {
+	return r.begin(node, func() *waiter { return nil })
+}
+
+// handOver deletes the node of a hold that is released, and passes the turn to who stands directly behind it in this ZooKeeper
+// session and sees the same queue.
+func (r *reaper) handOver(node string, markers []string) *erasure {
+	return r.begin(node, func() *waiter { return r.nodes.next(node, markers) })
+}
+
+func (r *reaper) begin(node string, next func() *waiter) *erasure {
 	r.mu.Lock()
 	x := r.mu.erasing[node]
-	if x == nil {
-		x = &erasure{done: make(chan struct{}), refused: make(chan struct{})}
-		r.mu.erasing[node] = x
-		r.mu.nodes[node] = struct{}{}
-	} else {
+	if x != nil {
 		r.mu.Unlock()
 		return x
 	}
+	x = &erasure{r: r, node: node, next: next, done: make(chan struct{}), refused: make(chan struct{})}
+	r.mu.erasing[node] = x
 	r.mu.Unlock()
-	finish := func() {
-		r.mu.Lock()
-		delete(r.mu.erasing, node)
-		delete(r.mu.nodes, node)
-		r.mu.Unlock()
-		close(x.done)
-	}
-	if !r.z.carrier.spawn(func() {
-		r.runErasure(x, node)
-		finish()
-	}) {
-		x.err = r.z.carrier.closedErr()
-		finish()
+	r.nodes.add(node)
+	w := next()
+	op, body := x.request(w)
+	first := tap.NewRequest(op, body, func(a tap.Answer) { // mostly the only one
+		if a.Fate == tap.NeverSent {
+			x.goOn(false)
+		} else if ended, wait := x.tried(w, a, r.z.errOf(a)); !ended {
+			x.goOn(wait)
+		}
+	})
+	if !r.z.carrier.send(r.z, first) {
+		x.goOn(false)
 	}
 	return x
 }
 
-// runErasure backs off between tries, and ends with the node or with the session it would die with (R25, R27).
-func (r *reaper) runErasure(x *erasure, node string) {
+// goOn has it tried on, on a goroutine of its own.
+func (x *erasure) goOn(wait bool) {
+	if !x.r.z.carrier.spawn(func() { x.run(wait) }) {
+		x.end(x.r.z.carrier.closedErr())
+	}
+}
+
+// run backs off between tries, and ends with the node or with the session it would die with (R25, R27).
+func (x *erasure) run(wait bool) {
 	backoff := newBackoff()
-	unanswered := false
 	for {
-		_, err := r.z.ask(context.Background(), wire.OpDelete, wire.PathVersionRequest{Path: node, Version: -1})
-		switch {
-		case err == nil:
-			x.ok = true
+		if wait && !x.r.z.pause(backoff.next()) {
+			x.end(x.r.z.overErr())
 			return
-		case errors.Is(err, zk.ErrNoNode):
-			// Within one live session, a delete that was not answered did this.
-			x.ok = unanswered
-			if !x.ok {
-				x.err = err
-			}
-			return
-		case r.z.isOver(), errors.Is(err, ErrClosed):
-			x.err = err
-			return
-		case outcomeOf(err) == unknown:
-			unanswered = true
 		}
-		if isRefusal(err) && x.refusal == nil {
-			r.z.log.error("zklock: the servers refuse to delete a lock node, which goes on blocking the lock; does the ACL give DELETE on the lock root?", "node", node, "err", err)
-			x.refusal = denied(err, "delete", "DELETE", parentOf(node))
-			close(x.refused)
-		}
-		if !r.z.pause(backoff.next()) {
-			x.err = r.z.overErr()
+		w := x.next()
+		op, body := x.request(w)
+		a, err := x.r.z.ask(context.Background(), op, body)
+		var ended bool
+		if ended, wait = x.tried(w, a, err); ended {
 			return
 		}
 	}
+}
+
+// request deletes the node: only if that of w is there, unless w is nil. That is looked at first, so that each answer tells of it.
+func (x *erasure) request(w *waiter) (wire.Op, wire.Record) {
+	if w == nil {
+		return wire.OpDelete, wire.PathVersionRequest{Path: x.node, Version: -1}
+	}
+	return wire.OpMulti, wire.MultiRequest{Ops: []wire.MultiOp{
+		{Op: wire.OpCheck, Path: w.node, Version: -1}, {Op: wire.OpDelete, Path: x.node, Version: -1},
+	}}
+}
+
+// tried takes what came of a request that was to pass the turn to w, or to nobody. It returns whether that is the end, and
+// otherwise whether to wait before the next try.
+func (x *erasure) tried(w *waiter, a tap.Answer, err error) (ended, wait bool) {
+	z := x.r.z
+	if w != nil {
+		failed := -1
+		if err == nil {
+			failed, err = multiResult(a, 2)
+		}
+		switch turnAfter(err == nil, failed, errors.Is(err, zk.ErrNoNode)) {
+		case turnIsYours:
+			w.tell(turnIsYours)
+		case nodeIsGone:
+			x.r.nodes.stepOut(w)
+			w.tell(nodeIsGone)
+			return false, false
+		case turnUnknown:
+			x.r.nodes.skip(w)
+			return false, false
+		}
+	}
+	switch {
+	case err == nil:
+		x.ok = true
+		x.end(nil)
+		return true, false
+	case errors.Is(err, zk.ErrNoNode):
+		// Within one live session, a delete that was not answered did this.
+		if x.ok = x.unanswered; x.ok {
+			err = nil
+		}
+		x.end(err)
+		return true, false
+	case z.isOver(), errors.Is(err, ErrClosed):
+		x.end(err)
+		return true, false
+	case outcomeOf(err) == unknown:
+		x.unanswered = true
+	}
+	if isRefusal(err) && x.refusal == nil {
+		z.log.error("zklock: the servers refuse to delete a lock node, which goes on blocking the lock; does the ACL give DELETE on the lock root?", "node", x.node, "err", err)
+		x.refusal = denied(err, "delete", "DELETE", parentOf(x.node))
+		close(x.refused)
+		x.r.nodes.stays(x.node)
+	}
+	return false, true
+}
+
+func (x *erasure) end(err error) {
+	x.r.mu.Lock()
+	delete(x.r.mu.erasing, x.node)
+	x.r.mu.Unlock()
+	x.r.nodes.gone(x.node)
+	x.err = err
+	close(x.done)
 }
 
 // eraseByID deletes the node of a create that was looked for and not found, if it is there now.
@@ -493,7 +532,7 @@ func (r *reaper) eraseStrays(root string, names []string) {
 // backoff doubles from 20 ms to 5 s.
 type backoff struct{ d time.Duration }
 
-func newBackoff() *backoff { return &backoff{20 * time.Millisecond} }
+func newBackoff() backoff { return backoff{20 * time.Millisecond} }
 
 func (b *backoff) next() time.Duration {
 	d := b.d

@@ -2,7 +2,6 @@ package zklock
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -29,25 +28,22 @@ func (m member) wrapped() bool { return m.seq < 0 || m.seq >= wrapStart }
 // parseMember splits a child's name. Children that are no queue members (config, _c_x, lock-abc, a huge number) are
 // not ok and take no part.
 func parseMember(name string, markers []string) (member, bool) {
-	digits := 10
+	const digits = 10
 	if len(name) < digits {
 		return member{}, false
 	}
-	for _, c := range name[len(name)-digits:] {
+	head, seq := name[:len(name)-digits], int64(0)
+	for _, c := range []byte(name[len(head):]) {
 		if c < '0' || c > '9' {
 			return member{}, false
 		}
+		seq = 10*seq + int64(c-'0')
 	}
-	head, num := name[:len(name)-digits], name[len(name)-digits:]
 	if neg := strings.TrimSuffix(head, "-"); neg != head && !hasMarker(head, markers) {
-		head, num = neg, "-"+num
+		head, seq = neg, -seq
 	}
-	if !hasMarker(head, markers) {
+	if !hasMarker(head, markers) || seq > wrapStart || seq < -(1<<31) { // or no counter of 32 bits wrote this
 		return member{}, false
-	}
-	seq, err := strconv.ParseInt(num, 10, 64)
-	if err != nil || seq > wrapStart || seq < -(1<<31) {
-		return member{}, false // no counter of 32 bits wrote this
 	}
 	return member{name, seq}, true
 }
@@ -128,57 +124,54 @@ func placeOf(self string, children, markers []string, czxid map[string]int64) pl
 		zb, okb := czxid[b.name]
 		return za < zb || za == zb && a.name < b.name, oka && okb
 	}
+	nearer := func(a, b member) bool { // is a between b and us; b may be nobody
+		isAhead, known := ahead(b, a)
+		return b.name == "" || isAhead || !known
+	}
 
-	var before []member
+	var predecessor, second member
 	for _, m := range ms {
-		if m.name == self || czxid[m.name] < 0 {
+		if m.name == self || len(czxid) > 1 && czxid[m.name] < 0 {
 			continue
 		}
 		isAhead, known := ahead(m, mine)
-		if !known {
+		switch {
+		case !known:
 			p.unordered = append(p.unordered, m.name)
 			continue
+		case !isAhead:
+			continue
 		}
-		if isAhead {
-			before = append(before, m)
+		p.ahead++
+		if nearer(m, predecessor) {
+			predecessor, second = m, predecessor
+		} else if nearer(m, second) {
+			second = m
 		}
 	}
 	if len(p.unordered) > 0 {
 		if _, ok := czxid[self]; !ok {
 			p.unordered = append(p.unordered, self)
 		}
-		p.kind = needOrder
-		return p
+		return place{kind: needOrder, unordered: p.unordered, wrapped: p.wrapped}
 	}
-	if len(before) == 0 {
+	if p.ahead == 0 {
 		p.kind = front
 		return p
 	}
-	p.kind = behind
-	p.ahead = len(before)
-	last := func(ms []member) (at int) {
-		for i, m := range ms {
-			if ok, known := ahead(ms[at], m); ok || !known {
-				at = i
-			}
-		}
-		return at
-	}
-	i := last(before)
-	p.predecessor = before[i].name
-	if before = slices.Delete(before, i, i+1); len(before) > 0 && !p.wrapped {
-		p.second = before[last(before)].name
+	p.kind, p.predecessor = behind, strings.Clone(predecessor.name) // the list is not kept for it
+	if !p.wrapped {
+		p.second = strings.Clone(second.name)
 	}
 	return p
 }
 
 // evidence is what a waiter knows when the event of its predecessor has come.
 type evidence struct {
-	ahead          int        // how many nodes were ahead of ours in the list
-	wrapped        bool       // a suffix in the list was in the wrap region
-	deleted        bool       // the event is the predecessor's deletion, and no other
-	owner, session int64      // the ZooKeeper session of the predecessor, and our own
-	ourDelete      deleteFate // what became of our own delete of the predecessor
+	ahead          int   // how many nodes were ahead of ours in the list
+	wrapped        bool  // a suffix in the list was in the wrap region
+	deleted        bool  // the event is the predecessor's deletion, and no other
+	owner, session int64 // the ZooKeeper session of the predecessor, and our own
 
 	conn                         uint64 // the present connection, 0 if there is none
 	listConn, ownConn, aheadConn uint64 // those of the list and of the watches on our node and the predecessor; 0 if not sure
@@ -186,23 +179,12 @@ type evidence struct {
 	ownFired bool // an event of our own node has come
 }
 
-// deleteFate is what became of our own delete of a node, as far as we know.
-type deleteFate int
-
-const (
-	notOurs    deleteFate = iota // we were not deleting it
-	unanswered                   // sent, or about to be
-	succeeded                    // our delete did it
-	failed                       // it did not, or the session is over
-)
-
 // ruling is what inFrontNow says.
 type ruling int
 
 const (
-	listAgain   ruling = iota // the event proves nothing: ask
-	grantNow                  // the lock is ours
-	awaitDelete               // ask again when our own delete of the predecessor is answered
+	listAgain ruling = iota // the event proves nothing: ask
+	grantNow                // the lock is ours
 )
 
 // inFrontNow is the rule by which the event of the predecessor grants without another request. It grants only if all of this
@@ -213,15 +195,10 @@ func inFrontNow(k evidence) ruling {
 	if k.ahead != 1 || k.wrapped || !k.deleted {
 		return listAgain
 	}
-	// A predecessor of our own ZooKeeper session may have gone with the session, and our node too. Its deletion
-	// grants only if it was ours to do and was answered with success, which the session must have lived for.
+	// A predecessor of our own ZooKeeper session may have gone with the session, and our node too. Such a one passes the turn
+	// (turnAfter), if all is well.
 	if k.owner == k.session {
-		switch k.ourDelete {
-		case notOurs, failed:
-			return listAgain
-		case unanswered:
-			return awaitDelete
-		}
+		return listAgain
 	}
 	// All that we know must come from one connection, the present one. Watches restored after a reconnect are replayed
 	// in the order the client happens to ask in: the predecessor's deletion can come before our own.
@@ -234,6 +211,35 @@ func inFrontNow(k evidence) ruling {
 		return listAgain
 	}
 	return grantNow
+}
+
+// turn is what a waiter is told whose predecessor was a node of its own session.
+type turn uint8
+
+const (
+	noTurn      turn = iota // nothing yet
+	turnIsYours             // the lock is ours
+	turnUnknown             // the predecessor is gone, and it is not known who is ahead: list
+	nodeIsGone              // our own node is gone
+)
+
+// turnAfter is the rule by which a release grants without an event. The holder has its node deleted in one transaction that
+// checks the next node first; done says that it succeeded, failed which of the two stopped it, −1 if neither did, and noNode
+// that this one was not there. It returns noTurn if the answer says nothing to the next.
+//
+// Success proves that both nodes stood together, the holder's in front and the next directly behind it, and that the holder's
+// went: so the next is in front. It must have been a hold's release: where a waiter gives up, others are ahead. And it must
+// be the answer, for until then the session may be over, or a node deleted by somebody else.
+func turnAfter(done bool, failed int, noNode bool) turn {
+	switch {
+	case done:
+		return turnIsYours
+	case failed == 0 && noNode:
+		return nodeIsGone
+	case failed == 0, failed < 0 && noNode: // we may not look at it; or it is not said which of the two was not there
+		return turnUnknown
+	}
+	return noTurn
 }
 
 // ordersByCzxid tells the nodes of clients that may order the wrap region as we do (zklock's names are Curator's)

@@ -290,12 +290,7 @@ func TestInFrontNow(t *testing.T) {
 		{"a suffix is in the wrap region", func(k *evidence) { k.wrapped = true }, listAgain},
 		{"the event is no deletion", func(k *evidence) { k.deleted = false }, listAgain},
 
-		{"our session's, which we deleted", func(k *evidence) { k.owner, k.ourDelete = 7, succeeded }, grantNow},
-		{"our session's, which somebody else deleted", func(k *evidence) { k.owner = 7 }, listAgain},
-		{"our session's, and our delete of it failed", func(k *evidence) { k.owner, k.ourDelete = 7, failed }, listAgain},
-		{"our session's, and our delete of it is under way", func(k *evidence) { k.owner, k.ourDelete = 7, unanswered }, awaitDelete},
-		{"that, behind others", func(k *evidence) { k.owner, k.ourDelete, k.ahead = 7, unanswered, 2 }, listAgain},
-		{"another session's, and our delete of it is under way", func(k *evidence) { k.ourDelete = unanswered }, grantNow}, // it is gone
+		{"our session's", func(k *evidence) { k.owner = 7 }, listAgain},
 		{"nobody's: it is not ephemeral", func(k *evidence) { k.owner = 0 }, grantNow},
 
 		{"there is no connection now", func(k *evidence) { k.conn = 0 }, listAgain},
@@ -305,12 +300,32 @@ func TestInFrontNow(t *testing.T) {
 		{"the watch on the predecessor is restored", func(k *evidence) { k.aheadConn-- }, listAgain},
 		{"both are", func(k *evidence) { k.ownConn--; k.aheadConn-- }, listAgain},
 		{"all is of an earlier connection", func(k *evidence) { k.conn++ }, listAgain},
-		{"of an earlier connection, and our delete is under way", func(k *evidence) { k.owner, k.ourDelete, k.conn = 7, unanswered, 4 }, awaitDelete},
 
 		{"an event of our own node has come", func(k *evidence) { k.ownFired = true }, listAgain},
 	} {
 		k := evidence{ahead: 1, deleted: true, owner: 8, session: 7, conn: 3, listConn: 3, ownConn: 3, aheadConn: 3}
 		tt.change(&k)
 		require.Equal(t, tt.want, inFrontNow(k), tt.name)
+	}
+}
+
+// I1, I3: the rule by which a release grants.
+func TestTurnAfter(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		done   bool
+		failed int
+		noNode bool
+		want   turn
+	}{
+		{"both were there, and ours is deleted", true, -1, false, turnIsYours},
+		{"the next one's node was not there", false, 0, true, nodeIsGone},
+		{"we may not look at it", false, 0, false, turnUnknown},
+		{"our own node was not there", false, 1, true, noTurn},
+		{"we may not delete it", false, 1, false, noTurn},
+		{"one of them was not there", false, -1, true, turnUnknown},
+		{"there was no answer", false, -1, false, noTurn},
+	} {
+		require.Equal(t, tt.want, turnAfter(tt.done, tt.failed, tt.noNode), tt.name)
 	}
 }

@@ -121,8 +121,14 @@ func (r *lockRoot) warnOfTheEnd(e *era, node string) {
 }
 
 // erase has a lock node deleted, and starts the counter again if the node was near its end.
-func (r *lockRoot) erase(e *era, node string) *erasure {
-	x := e.erase(node)
+func (r *lockRoot) erase(e *era, node string) *erasure { return r.restarting(e, node, e.erase(node)) }
+
+// release is erase for a hold, which passes the turn to the next in line if that is here.
+func (r *lockRoot) release(e *era, node string) *erasure {
+	return r.restarting(e, node, e.handOver(node, r.markers))
+}
+
+func (r *lockRoot) restarting(e *era, node string, x *erasure) *erasure {
 	if r.nearTheEnd(node) {
 		e.carrier.spawn(func() {
 			select {

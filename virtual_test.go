@@ -521,18 +521,23 @@ func TestVirtual_ManyHandles_ContextAndErrAgree(t *testing.T) {
 // R72, WithFailOnSessionLoss: the ZooKeeper session of a waiter ends, and the first that the client hears of it is that
 // its node is gone. Acquire says that the session ended, and does not queue in the next one.
 func TestVirtual_SessionEndsAfterTheNode_FailsIfToldTo(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		h := acquire(t, newMutex(t, v.connect(), "/job"))
-		s := v.connect()
-		w := v.queueUp(newMutex(t, s, "/job", zklock.WithFailOnSessionLoss()))
-		require.NoError(t, v.srv.Delete("/job/"+lastOf(v.srv.Children("/job"))))
-		synctest.Wait()
-		require.True(t, v.srv.ExpireSession(s.SessionID()))
-		_, err := w.get(t)
-		require.ErrorIs(t, err, zklock.ErrSessionExpired)
-		require.Len(t, v.srv.Children("/job"), 1)
-		release(t, h)
-	})
+	for _, used := range []bool{false, true} { // from its first node on, the call itself carries the attempt out
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			s := v.connect()
+			if used {
+				release(t, acquire(t, newMutex(t, s, "/job")))
+			}
+			h := acquire(t, newMutex(t, v.connect(), "/job"))
+			w := v.queueUp(newMutex(t, s, "/job", zklock.WithFailOnSessionLoss()))
+			require.NoError(t, v.srv.Delete("/job/"+lastOf(v.srv.Children("/job"))))
+			synctest.Wait()
+			require.True(t, v.srv.ExpireSession(s.SessionID()))
+			_, err := w.get(t)
+			require.ErrorIs(t, err, zklock.ErrSessionExpired)
+			require.Len(t, v.srv.Children("/job"), 1)
+			release(t, h)
+		})
+	}
 }
 
 // askingContext is a user's context that asks the Session whenever it is asked.

@@ -3,10 +3,12 @@ package zklock
 // walk is the way of one node to the front of its queue: what is to be done next, and what that rests on. Its methods are pure.
 // The attempt does it (attempt.go), and explore_test.go goes through all that can come of it.
 //
-//	toList ─┬──▶ toWatchOwn ──▶ toWatchAhead ──▶ toWatchSecond ──▶ toAwait ──┬─▶ toGrant
-//	  │     ├─────────────────────────────────────────────────────▶ toGrant  ▼
-//	  ▼     │                                                    toAwaitDelete ─▶ toGrant
+//	toList ─┬──▶ toStandBehind ─┬─▶ toWatchOwn ──▶ toWatchAhead ──▶ toWatchSecond ──▶ toAwait ──▶ toGrant
+//	  │     │                   └─▶ toAwaitTurn ──▶ toGrant
+//	  ▼     └──▶ toGrant
 //	toReadOrder
+//
+// A predecessor of our own session passes the turn to us when it is released (turn.go). Any other is watched.
 //
 // The one ahead of the predecessor is watched for speed only: when it goes, we are probably second in line, and list while the
 // predecessor still holds. Then the predecessor's deletion grants without another request.
@@ -18,7 +20,7 @@ type walk struct {
 
 	early   bool  // the list was sent before the node was known to be made
 	session int64 // the ZooKeeper session of the node
-	byEvent bool  // toGrant: on the predecessor's event, and not on a list
+	by      proof // toGrant: what it rests on
 
 	ahead   int   // how many nodes were ahead in the list
 	second  bool  // it is known who is ahead of the predecessor
@@ -28,17 +30,27 @@ type walk struct {
 	listConn, ownConn, aheadConn uint64 // over which the list and the two watches were answered; 0 before
 }
 
+// proof is what shows that nobody is ahead any more.
+type proof uint8
+
+const (
+	byList  proof = iota // a list
+	byEvent              // the predecessor's event (inFrontNow)
+	byTurn               // the predecessor's release (turnAfter)
+)
+
 // stage is what a walk does next.
 type stage uint8
 
 const (
 	toList        stage = iota // list the queue
 	toReadOrder                // read the czxids of nodes whose suffixes do not order them, and look at the same list again
+	toStandBehind              // have the predecessor tell us, if it is a node of our own session
+	toAwaitTurn                // wait for that
 	toWatchOwn                 // watch our own node: if both are deleted, ours must not be the one we do not hear of
 	toWatchAhead               // watch the predecessor
 	toWatchSecond              // watch the one ahead of it
 	toAwait                    // wait for an event of one of them, or for another connection
-	toAwaitDelete              // wait for the answer to our own delete of the predecessor
 	toGrant                    // the lock is ours
 	toQueueAgain               // our node is gone through no fault of ours: begin again at the tail
 	toEnd                      // no order holds for all (exhausted)
@@ -66,7 +78,7 @@ func (w walk) listed(p place, conn uint64) walk {
 	case front:
 		return w.anew(toGrant)
 	case behind:
-		w.next, w.ahead, w.second, w.wrapped, w.listConn = toWatchOwn, p.ahead, p.second != "", p.wrapped, conn
+		w.next, w.ahead, w.second, w.wrapped, w.listConn = toStandBehind, p.ahead, p.second != "", p.wrapped, conn
 	case needOrder:
 		w.next, w.early, w.listConn = toReadOrder, early, conn
 	case exhausted:
@@ -81,6 +93,28 @@ func (w walk) anew(next stage) walk { return walk{next: next, session: w.session
 // notListed takes a list that failed. Without its lock root, our node is gone too (R5, R58).
 func (w walk) notListed(r finding) walk {
 	if r == isGone {
+		return w.anew(toQueueAgain)
+	}
+	return w.anew(toList)
+}
+
+// stoodBehind takes whether the predecessor tells us. Past the counter's end the order of those who queue can change by nodes
+// that came later.
+func (w walk) stoodBehind(ok bool) walk {
+	if w.next = toWatchOwn; ok && !w.wrapped {
+		w.next = toAwaitTurn
+	}
+	return w
+}
+
+// turned takes what the predecessor told us.
+func (w walk) turned(t turn) walk {
+	switch t {
+	case turnIsYours:
+		next := w.anew(toGrant)
+		next.by = byTurn
+		return next
+	case nodeIsGone:
 		return w.anew(toQueueAgain)
 	}
 	return w.anew(toList)
@@ -125,24 +159,20 @@ func (w walk) ownEvent(isDeletion bool) walk {
 	return w.anew(toList)
 }
 
-// evidence is what is known when the event of the predecessor has come: whether it is a deletion, what became of our own delete
-// of it, the present connection, and whether an event of our own node has come.
-func (w walk) evidence(isDeletion bool, ours deleteFate, conn uint64, ownFired bool) evidence {
+// evidence is what is known when the event of the predecessor has come: whether it is a deletion, the present connection, and
+// whether an event of our own node has come.
+func (w walk) evidence(isDeletion bool, conn uint64, ownFired bool) evidence {
 	return evidence{
-		ahead: w.ahead, wrapped: w.wrapped, deleted: isDeletion, owner: w.owner, session: w.session, ourDelete: ours,
+		ahead: w.ahead, wrapped: w.wrapped, deleted: isDeletion, owner: w.owner, session: w.session,
 		conn: conn, listConn: w.listConn, ownConn: w.ownConn, aheadConn: w.aheadConn, ownFired: ownFired,
 	}
 }
 
 // ruled takes what the rule says of the evidence.
 func (w walk) ruled(r ruling) walk {
-	switch r {
-	case grantNow:
-		w.next, w.byEvent = toGrant, true
-	case awaitDelete:
-		w.next = toAwaitDelete
-	case listAgain:
-		return w.anew(toList)
+	if r == grantNow {
+		w.next, w.by = toGrant, byEvent
+		return w
 	}
-	return w
+	return w.anew(toList)
 }

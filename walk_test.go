@@ -12,11 +12,12 @@ func TestWalk(t *testing.T) {
 	begun := walk{session: us}
 	behindOne := place{kind: behind, predecessor: "n", ahead: 1}
 	listed := begun.listed(behindOne, 3)
-	watchesOwn := listed.watched(isThere, us, 3)
+	alone := listed.stoodBehind(false)
+	watchesOwn := alone.watched(isThere, us, 3)
 	waits := watchesOwn.watched(isThere, them, 3)
 	require.Equal(t, walk{next: toAwait, session: us, ahead: 1, owner: them, listConn: 3, ownConn: 3, aheadConn: 3}, waits)
 	early := walk{session: us, early: true}
-	twoAhead := begun.listed(place{kind: behind, predecessor: "n", second: "m", ahead: 2}, 3).watched(isThere, us, 3)
+	twoAhead := begun.listed(place{kind: behind, predecessor: "n", second: "m", ahead: 2}, 3).stoodBehind(false).watched(isThere, us, 3)
 
 	at := func(next stage) walk { return walk{next: next, session: us} }
 	for _, tt := range []struct {
@@ -24,8 +25,14 @@ func TestWalk(t *testing.T) {
 		got, want walk
 	}{
 		{"nobody is ahead", begun.listed(place{kind: front}, 3), at(toGrant)},
-		{"somebody is", listed, walk{next: toWatchOwn, session: us, ahead: 1, listConn: 3}},
-		{"two are, past the counter's end", begun.listed(place{kind: behind, ahead: 2, wrapped: true}, 3), walk{next: toWatchOwn, session: us, ahead: 2, wrapped: true, listConn: 3}},
+		{"somebody is", listed, walk{next: toStandBehind, session: us, ahead: 1, listConn: 3}},
+		{"two are, past the counter's end", begun.listed(place{kind: behind, ahead: 2, wrapped: true}, 3), walk{next: toStandBehind, session: us, ahead: 2, wrapped: true, listConn: 3}},
+		{"there a turn proves nothing", begun.listed(place{kind: behind, ahead: 2, wrapped: true}, 3).stoodBehind(true), walk{next: toWatchOwn, session: us, ahead: 2, wrapped: true, listConn: 3}},
+		{"the predecessor is not ours", alone, walk{next: toWatchOwn, session: us, ahead: 1, listConn: 3}},
+		{"the predecessor is ours", listed.stoodBehind(true), walk{next: toAwaitTurn, session: us, ahead: 1, listConn: 3}},
+		{"it passes the turn", listed.stoodBehind(true).turned(turnIsYours), walk{next: toGrant, by: byTurn, session: us}},
+		{"it goes, and has none to pass", listed.stoodBehind(true).turned(turnUnknown), at(toList)},
+		{"it finds our node gone", listed.stoodBehind(true).turned(nodeIsGone), at(toQueueAgain)},
 		{"our node is not in the list", begun.listed(place{kind: missing}, 3), at(toQueueAgain)},
 		{"nor in one that was sent before it was made", early.listed(place{kind: missing}, 3), at(toList)},
 		{"the order must be read", begun.listed(place{kind: needOrder}, 3), walk{next: toReadOrder, session: us, listConn: 3}},
@@ -41,8 +48,8 @@ func TestWalk(t *testing.T) {
 		{"or is gone", twoAhead.watched(isThere, us, 3).watched(isGone, 0, 0), at(toList)},
 		{"the one ahead of the predecessor goes", waits.secondEvent(), at(toList)},
 		{"our node is there", watchesOwn, walk{next: toWatchAhead, session: us, ahead: 1, listConn: 3, ownConn: 3}},
-		{"our node is gone", listed.watched(isGone, 0, 0), at(toQueueAgain)},
-		{"it is not known whether", listed.watched(notTold, 0, 0), at(toList)},
+		{"our node is gone", alone.watched(isGone, 0, 0), at(toQueueAgain)},
+		{"it is not known whether", alone.watched(notTold, 0, 0), at(toList)},
 		{"the predecessor is gone: we keep our node", watchesOwn.watched(isGone, 0, 0), at(toList)},
 		{"it is not known whether the predecessor is", watchesOwn.watched(notTold, 0, 0), at(toList)},
 
@@ -52,14 +59,13 @@ func TestWalk(t *testing.T) {
 		{"our node is deleted", waits.ownEvent(true), at(toQueueAgain)},
 		{"our node is written to", waits.ownEvent(false), at(toList)},
 
-		{"the rule grants", waits.ruled(grantNow), walk{next: toGrant, byEvent: true, session: us, ahead: 1, owner: them, listConn: 3, ownConn: 3, aheadConn: 3}},
+		{"the rule grants", waits.ruled(grantNow), walk{next: toGrant, by: byEvent, session: us, ahead: 1, owner: them, listConn: 3, ownConn: 3, aheadConn: 3}},
 		{"the rule says list", waits.ruled(listAgain), at(toList)},
-		{"the rule waits for a delete", waits.ruled(awaitDelete), walk{next: toAwaitDelete, session: us, ahead: 1, owner: them, listConn: 3, ownConn: 3, aheadConn: 3}},
 	} {
 		t.Run(tt.what, func(t *testing.T) { require.Equal(t, tt.want, tt.got) })
 	}
 
 	require.Equal(t, evidence{
-		ahead: 1, deleted: true, session: us, owner: them, ourDelete: failed, conn: 4, listConn: 3, ownConn: 3, aheadConn: 3, ownFired: true,
-	}, waits.evidence(true, failed, 4, true), "all of it reaches the rule")
+		ahead: 1, deleted: true, session: us, owner: them, conn: 4, listConn: 3, ownConn: 3, aheadConn: 3, ownFired: true,
+	}, waits.evidence(true, 4, true), "all of it reaches the rule")
 }

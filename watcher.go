@@ -23,15 +23,14 @@ type watch struct {
 	owner int64         // session of the node, from its Stat; 0 if it is not ephemeral
 	conn  uint64        // the connection over which it was set. Over a later one it is restored, and only wakes.
 
-	fired   chan struct{} // closed when its event came; then the fields below are set
-	event   zk.EventType
-	erasure *erasure // our own deletion of the node, if that was under way when the event came
+	fired chan struct{} // closed when its event came; then the field below is set
+	event zk.EventType
 }
 
 // watcher keeps the watches of one ZooKeeper session: at most one a path (I7).
 type watcher struct {
-	z      *zkSession
-	reaper *reaper
+	z     *zkSession
+	nodes *ownNodes
 
 	mu struct {
 		sync.Mutex
@@ -43,8 +42,8 @@ type watcher struct {
 	}
 }
 
-func newWatcher(z *zkSession, r *reaper) *watcher {
-	w := &watcher{z: z, reaper: r}
+func newWatcher(z *zkSession, nodes *ownNodes) *watcher {
+	w := &watcher{z: z, nodes: nodes}
 	w.mu.watches = make(map[string]*watch)
 	return w
 }
@@ -52,28 +51,38 @@ func newWatcher(z *zkSession, r *reaper) *watcher {
 // watch joins the watch on path, or sets one. It waits for the servers' answer under ctx; the watch itself outlives
 // the caller. An error is that of the read that sets it, zk.ErrNoNode among them.
 func (w *watcher) watch(ctx context.Context, path string) (*watch, error) {
-	w.mu.Lock()
-	on := w.mu.watches[path]
-	if on == nil {
-		// Registered before the request is sent: the event can come before the answer is seen here.
-		on = &watch{path: path, armed: make(chan struct{}), fired: make(chan struct{})}
-		w.mu.watches[path] = on
-		w.mu.Unlock()
-		r := tap.NewRequest(wire.OpGetData, wire.PathWatchRequest{Path: path, Watch: true}, func(a tap.Answer) { w.armed(on, a) })
-		if !w.z.carrier.send(w.z, r) {
-			w.armed(on, tap.Answer{Fate: tap.NeverSent})
-		}
-	} else {
-		w.mu.Unlock()
-	}
+	on := w.startWatch(path)
+	return on, on.waitArmed(ctx, w.z)
+}
+
+// waitArmed waits until the watch is set, or cannot be.
+func (w *watch) waitArmed(ctx context.Context, z *zkSession) error {
 	select {
-	case <-on.armed:
-		return on, on.err
+	case <-w.armed:
+		return w.err
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	case <-w.z.over:
-		return nil, w.z.overErr()
+		return context.Cause(ctx)
+	case <-z.over:
+		return z.overErr()
 	}
+}
+
+// startWatch is watch without the wait.
+func (w *watcher) startWatch(path string) *watch {
+	w.mu.Lock()
+	if on := w.mu.watches[path]; on != nil {
+		w.mu.Unlock()
+		return on
+	}
+	// Registered before the request is sent: the event can come before the answer is seen here.
+	on := &watch{path: path, armed: make(chan struct{}), fired: make(chan struct{})}
+	w.mu.watches[path] = on
+	w.mu.Unlock()
+	r := tap.NewRequest(wire.OpGetData, wire.PathWatchRequest{Path: path, Watch: true}, func(a tap.Answer) { w.armed(on, a) })
+	if !w.z.carrier.send(w.z, r) {
+		w.armed(on, tap.Answer{Fate: tap.NeverSent})
+	}
+	return on
 }
 
 // armed notes what came of the read that sets a watch. It runs on the client's reading goroutine, in the order of the frames.
@@ -139,8 +148,9 @@ func (w *watcher) restored(them []*watch, a tap.Answer) {
 	}
 }
 
-// An event can get lost at a server (F30). So while anybody waits, each watched node is looked at once every session timeout: a read of a few bytes, however
-// long the queue is and however many wait for the node.
+// An event can get lost at a server (F30). So while anybody waits, each watched node is looked at once every session timeout: a
+// read of a few bytes, however long the queue is and however many wait for the node. So is the node of each who waits for its turn
+// and watches nothing.
 //
 // That a node is there says as much as a list would. A waiter's place changes only when its own node or its predecessor
 // goes: nobody can get in between, as suffixes grow, and past the counter's end the czxids that take their place.
@@ -159,19 +169,26 @@ func (w *watcher) lookAfterWatches() {
 			w.mu.Unlock()
 			continue
 		}
-		var armed []*watch
+		type look struct {
+			node   string
+			isGone func()
+		}
+		var looks []look
 		for _, on := range w.mu.watches {
 			if on.isArmed() {
-				armed = append(armed, on)
+				looks = append(looks, look{on.path, func() { w.unheard(on) }}) // events come before the answers that show what they tell
 			}
 		}
 		w.mu.Unlock()
-		for _, on := range armed {
+		for _, on := range w.nodes.waiting() {
+			looks = append(looks, look{on.node, func() { on.tell(nodeIsGone) }})
+		}
+		for _, l := range looks {
 			few <- struct{}{}
 			if !w.z.carrier.spawn(func() {
 				defer func() { <-few }()
-				if _, err := w.z.stat(on.path); errors.Is(err, zk.ErrNoNode) {
-					w.unheard(on) // events come before the answers that show what they tell
+				if _, err := w.z.stat(l.node); errors.Is(err, zk.ErrNoNode) {
+					l.isGone()
 				}
 			}) {
 				return
@@ -223,7 +240,6 @@ func (w *watcher) fire(ev wire.WatcherEvent) {
 	delete(w.mu.watches, ev.Path)
 	if on != nil {
 		on.event = zk.EventType(ev.Type)
-		on.erasure = w.reaper.underWay(ev.Path)
 		close(on.fired)
 	}
 }

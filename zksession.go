@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -116,16 +117,32 @@ func (z *zkSession) multi(ctx context.Context, ops wire.MultiRequest, urgent boo
 	if err != nil {
 		return -1, err
 	}
+	return multiResult(a, len(ops.Ops))
+}
+
+// multiResult says which of n operations failed, and how.
+func multiResult(a tap.Answer, n int) (i int, err error) {
 	var res wire.MultiResponse
 	if err := a.Decode(&res); err != nil {
 		return -1, err
 	}
+	if len(res.Results) != n {
+		return -1, fmt.Errorf("%w: %d results of %d operations", wire.ErrMalformed, len(res.Results), n)
+	}
 	for i, r := range res.Results { // those before the one that failed are clean
-		if r.Err != wire.OK && i < len(ops.Ops) {
+		if r.Err != wire.OK {
 			return i, codeError(r.Err)
 		}
 	}
 	return -1, nil
+}
+
+// errOf is the error of a request whose fate is known: why the session is over if it is, and else what answerErr says.
+func (z *zkSession) errOf(a tap.Answer) error {
+	if z.isOver() {
+		return z.overErr()
+	}
+	return answerErr(a)
 }
 
 // ask sends one request in this ZooKeeper session, when that is attached, and waits for its answer under ctx. A request that
@@ -142,7 +159,10 @@ func (z *zkSession) askAs(ctx context.Context, op wire.Op, body wire.Record, urg
 			return tap.Answer{}, err
 		}
 		ch := make(chan tap.Answer, 1)
-		r := tap.NewRequest(op, body, func(a tap.Answer) { ch <- a })
+		r := tap.NewRequest(op, body, func(a tap.Answer) {
+			a.Body = slices.Clone(a.Body)
+			ch <- a
+		})
 		r.Urgent = urgent
 		if err := tooLong(r); err != nil {
 			return tap.Answer{}, err
@@ -158,13 +178,9 @@ func (z *zkSession) askAs(ctx context.Context, op wire.Op, body wire.Record, urg
 		case <-z.over:
 			return tap.Answer{}, z.overErr()
 		}
-		switch {
-		case z.isOver():
-			return tap.Answer{}, z.overErr()
-		case a.Fate == tap.NeverSent:
-			continue
+		if err := z.errOf(a); a.Fate != tap.NeverSent || z.isOver() {
+			return a, err
 		}
-		return a, answerErr(a)
 	}
 }
 

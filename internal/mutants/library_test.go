@@ -12,7 +12,7 @@ type mutant struct {
 var library = []mutant{
 	// A create whose answer is lost.
 	{"no look for the node after a lost create", "I2, F3", "protection.go", "TestVirtual_CreateLost_IsAdopted", []Swap{{
-		"\t\tc.resolve(id)\n\t\tif c.node != \"\" || c.err != nil {\n\t\t\treturn\n\t\t}\n", ""}}},
+		"\t\tif err := c.resolve(); c.node != \"\" || err != nil {\n\t\t\treturn err\n\t\t}\n", ""}}},
 	{"a node of another session is adopted", "I3, R30", "protection.go", "TestVirtual_CreateLost_NodeIsOfAnotherSession_IsNotAdopted", []Swap{{
 		"stat.EphemeralOwner == z.id:", "true:"}}},
 	{"no sync before the look", "I2, F4", "list.go", "TestVirtual_CreateLost_NotCommittedYet_IsAdopted", []Swap{{
@@ -30,9 +30,9 @@ var library = []mutant{
 	{"a list that shows a create applied late says nothing", "I4, F2", "protection.go", "TestVirtual_CreateAppliedLate_IsDeleted", []Swap{{
 		"if len(r.mu.strays) > 0 {", "if false {"}}},
 	{"creates are tried again without a pause", "I7, R25", "protection.go", "TestVirtual_CreateFailsForEver_BacksOff", []Swap{{
-		"if try > 1 && !z.pause(backoff.next()) {", "if try > 1 && !z.pause(0*backoff.next()) {"}}},
+		"if c.try > 1 && !z.pause(c.wait.next()) {", "if c.try > 1 && !z.pause(0*c.wait.next()) {"}}},
 	{"creates are tried again although nobody waits", "I6, I7", "protection.go", "TestVirtual_CreateFailsForEver_BacksOff", []Swap{{
-		"if try > 0 && c.wanted.Err() != nil {", "if false {"}}},
+		"if c.try > 0 && c.wanted.Err() != nil {", "if false {"}}},
 	{"a list from before a lost create counts as ours", "I8, R55", "walk.go", "TestVirtual_CreateCutInFlight_KeepsItsPlace", []Swap{{
 		"if early { // it went out", "if early && false { // it went out"}}},
 
@@ -45,9 +45,9 @@ var library = []mutant{
 	{"an error is told as a number", "F28", "internal/wire/code.go", "TestVirtual_CreateRefused_ErrorSaysWhich", []Swap{{
 		"return name + \" (\" + strconv.Itoa(int(c)) + \")\"", "return name[:0] + strconv.Itoa(int(c))"}}},
 	{"a node whose token cannot be read is left", "I4, R2", "protection.go", "TestVirtual_RequestFailsAfterTheCreate_LeavesNothing", []Swap{{
-		"\t\t\t\tr.erase(node)\n\t\t\t\tc.err = err\n", "\t\t\t\tc.err = err\n"}}},
+		"\t\t\tcase isRefusal(err):\n\t\t\t\tr.erase(c.made)\n", "\t\t\tcase isRefusal(err):\n"}}},
 	{"watches that fail are set again without a pause", "R25, F28", "attempt.go", "TestVirtual_RequestFailsAfterTheCreate_LeavesNothing", []Swap{{
-		"return notTold, a.pause(e, a.retry.next())", "return notTold, a.pause(e, time.Millisecond)"}}},
+		"return notTold, a.pause(a.e, a.retry.next())", "return notTold, a.pause(a.e, time.Millisecond)"}}},
 	{"failures of long ago hold a waiter up that polls", "I8, F27", "attempt.go", "TestVirtual_Polling_ListsAreRetriedSoon", []Swap{{
 		"poll\n\t\ta.retry = newBackoff()\n", "poll\n"}}},
 	{"a waiter whose own node cannot be watched waits", "I3", "walk.go", "TestWalk", []Swap{{
@@ -57,20 +57,20 @@ var library = []mutant{
 	{"parents are made once", "F26, R5", "root.go", "TestVirtual_LockRootDeleted_AtEveryRequest", []Swap{{
 		"if i := strings.LastIndexByte(path, '/'); i > 0 {", "if i := strings.LastIndexByte(path, '/'); i > 0 && len(path) == len(r.path) {"}}},
 	{"a delete goes past the chroot", "R26, I4", "protection.go", "TestVirtual_Chroot_CleansUp", []Swap{{
-		"wire.OpDelete, wire.PathVersionRequest{Path: node, Version: -1})", "wire.OpDelete, wire.PathVersionRequest{Path: strings.TrimPrefix(node, \"/team/app\"), Version: -1})"}}},
+		"wire.OpDelete, wire.PathVersionRequest{Path: x.node, Version: -1}", "wire.OpDelete, wire.PathVersionRequest{Path: strings.TrimPrefix(x.node, \"/team/app\"), Version: -1}"}}},
 
 	// Deleting.
 	{"the reaper is off", "I4, R25", "protection.go", "TestVirtual_DeleteFails_IsTriedAgain", []Swap{{
-		"\t\t\tclose(x.refused)\n\t\t}\n\t\tif !r.z.pause(backoff.next()) {", "\t\t\tclose(x.refused)\n\t\t}\n\t\tif _ = backoff.next(); true {"}}},
+		"\treturn false, true\n}\n\nfunc (x *erasure) end(", "\tx.end(err)\n\treturn true, true\n}\n\nfunc (x *erasure) end("}}},
 	{"NoNode after an unanswered delete is a loss", "F10", "protection.go", "TestVirtual_ReplyToDeleteLost_ReleaseSucceeds", []Swap{{
-		"x.ok = unanswered\n", "x.ok = unanswered && false\n"}}},
+		"if x.ok = x.unanswered; x.ok {", "if x.ok = false; x.ok {"}}},
 	{"NoNode is success always", "I5, F24", "protection.go", "TestVirtual_NodeDeletedBeforeTheRelease_IsLost", []Swap{{
-		"x.ok = unanswered\n", "x.ok = unanswered || true\n"}}},
+		"if x.ok = x.unanswered; x.ok {", "if x.ok = true; x.ok {"}}},
 	{"release goes by the name's prefix", "I1, I8", "protection.go", "TestVirtual_Release_WakesOneWaiter", []Swap{{
-		"\t\t_, err := r.z.ask(context.Background(), wire.OpDelete, wire.PathVersionRequest{Path: node, Version: -1})\n",
-		"\t\tvar all wire.ChildrenStatResponse\n\t\t_, err := r.z.read(context.Background(), wire.OpGetChildren2, wire.PathWatchRequest{Path: parentOf(node)}, &all)\n\t\tfor _, n := range all.Children {\n\t\t\tif strings.HasPrefix(n, protectedPrefix) {\n\t\t\t\t_, err = r.z.ask(context.Background(), wire.OpDelete, wire.PathVersionRequest{Path: parentOf(node) + \"/\" + n, Version: -1})\n\t\t\t}\n\t\t}\n"}}},
+		"\tif !r.z.carrier.send(r.z, first) {\n",
+		"\tr.z.carrier.send(r.z, tap.NewRequest(wire.OpGetChildren2, wire.PathWatchRequest{Path: parentOf(node)}, func(a tap.Answer) {\n\t\tvar all wire.ChildrenStatResponse\n\t\t_ = a.Decode(&all)\n\t\tfor _, n := range all.Children {\n\t\t\tif strings.HasPrefix(n, protectedPrefix) {\n\t\t\t\tr.z.carrier.send(r.z, tap.NewRequest(wire.OpDelete, wire.PathVersionRequest{Path: parentOf(node) + \"/\" + n, Version: -1}, func(tap.Answer) {}))\n\t\t\t}\n\t\t}\n\t}))\n\tif !r.z.carrier.send(r.z, first) {\n"}}},
 	{"the node of a waiter that gave up is left", "I4", "attempt.go", "TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
-		"\t\ta.giveUp(e, c.node, err)\n", ""}}},
+		"\t\ta.giveUp(a.e, node, err)\n", "\t\t_ = node\n"}}},
 
 	// The clauses of the rule by which an event grants (inFrontNow), and of the grant after it.
 	{"rule: the predecessor need not have been the front", "I1", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
@@ -79,14 +79,8 @@ var library = []mutant{
 		"if k.ahead != 1 || k.wrapped ||", "if k.ahead != 1 ||"}}},
 	{"rule: any event of the predecessor grants", "I1, F31, R22", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_SpuriousEvents", []Swap{{
 		"|| !k.deleted {", "{"}}},
-	{"rule: a predecessor of our own session is like any other", "I3", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_OwnSessionsPredecessorGoes_NeverGrants", []Swap{{
+	{"rule: a predecessor of our own session is like any other", "I3", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause", []Swap{{
 		"if k.owner == k.session {", "if false {"}}},
-	{"rule: our session's predecessor may go without our doing", "I3", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_OwnSessionsPredecessorGoes_NeverGrants", []Swap{{
-		"case notOurs, failed:", "case notOurs:\n\t\t\treturn grantNow\n\t\tcase failed:"}}},
-	{"rule: our own delete need not be answered with success", "I3", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_OwnDeleteFindsNothing_NeverGrants", []Swap{{
-		"case notOurs, failed:", "case notOurs:"}}},
-	{"rule: our own delete is not waited for", "I3", "queue.go", "TestInFrontNow|TestInFrontNow_WaitsForOurOwnDelete", []Swap{{
-		"\t\t\treturn awaitDelete\n", "\t\t\treturn listAgain\n"}}},
 	{"rule: there need be no connection", "I3", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause", []Swap{{
 		"if k.conn == 0 || k.listConn != k.conn", "if k.listConn != k.conn"}}},
 	{"rule: the list may be of an earlier connection", "I3", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause", []Swap{{
@@ -101,6 +95,50 @@ var library = []mutant{
 		"TestVirtual_RestoredWatches_NeverGrant|TestVirtual_PredecessorGoesWhileAway_IsGrantedByAList", []Swap{
 			{"return evidence{\n", "if conn != 0 {\n\t\tw.listConn, w.ownConn, w.aheadConn = conn, conn, conn\n\t}\n\treturn evidence{\n"},
 			{"if conn != 0 && conn != w.listConn {", "if conn != 0 && conn != w.listConn && false {"}}},
+	// Passing the turn within a session (turnAfter).
+	{"turn: the next node is not checked", "I1, I3", "protection.go", "TestVirtual_Turn_NodeDeleted_IsNotPassed", []Swap{{
+		"{Op: wire.OpCheck, Path: w.node, Version: -1}", "{Op: wire.OpCheck, Path: x.node, Version: -1}"}}},
+	{"turn: it is checked after the delete", "I1, I5", "protection.go", "TestVirtual_Turn_NodeDeleted_IsNotPassed", []Swap{{
+		"{Op: wire.OpCheck, Path: w.node, Version: -1}, {Op: wire.OpDelete, Path: x.node, Version: -1},", "{Op: wire.OpDelete, Path: x.node, Version: -1}, {Op: wire.OpCheck, Path: w.node, Version: -1},"}}},
+	{"turn: a second try does not check", "I1, F9", "protection.go", "TestVirtual_Turn_RetryChecksToo", []Swap{{
+		"\t\tvar ended bool\n", "\t\tif w != nil {\n\t\t\t_, err = x.r.z.ask(context.Background(), wire.OpDelete, wire.PathVersionRequest{Path: x.node, Version: -1})\n\t\t\tif a = (tap.Answer{}); err == nil {\n\t\t\t\tw.tell(turnIsYours)\n\t\t\t}\n\t\t\tw = nil\n\t\t}\n\t\tvar ended bool\n"}}},
+	{"turn: a waiter that gives up passes it", "I1", "protection.go", "TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
+		"return r.begin(node, func() *waiter { return nil })", "return r.begin(node, func() *waiter { return r.nodes.next(node, queueMarkers) })"}}},
+	{"turn: it is passed before the answer", "I1, I3", "protection.go", "TestVirtual_Turn_NodeDeleted_IsNotPassed", []Swap{{
+		"\tw := next()\n", "\tw := next()\n\tif w != nil {\n\t\tw.tell(turnIsYours)\n\t}\n"}}},
+	{"turn: a check that fails passes it", "I1, I3", "queue.go", "TestTurnAfter|TestVirtual_Turn_NodeDeleted_IsNotPassed", []Swap{{
+		"case failed == 0 && noNode:\n\t\treturn nodeIsGone", "case failed == 0 && noNode:\n\t\treturn turnIsYours"}}},
+	{"turn: a node that may not be read keeps the lock from being released", "I4, F27", "queue.go", "TestTurnAfter|TestVirtual_Turn_NodeCannotBeRead_IsReleased", []Swap{{
+		"case failed == 0, failed < 0 && noNode: // we may", "case false: // we may"}}},
+	{"turn: to one who sees another queue", "I1", "turn.go", "TestVirtual_Turn_OtherQueuePattern_IsNotPassed", []Swap{{
+		"if !w.skipped && slices.Equal(w.markers, markers) {", "if !w.skipped {"}}},
+	{"turn: who gets none is not told", "I8", "turn.go", "TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
+		"\t\tw.tell(turnUnknown)\n", "\t\t_ = w\n"}}},
+	{"turn: who has given up may get it", "I1", "attempt.go", "TestVirtual_Turn_GivenUp_IsNotAsked", []Swap{{
+		"\tif a.at.behind != nil {\n", "\tif false {\n"}}},
+	{"turn: to be told that the predecessor is gone is enough", "I1", "walk.go", "TestWalk|TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
+		"\tcase turnIsYours:\n\t\tnext", "\tcase turnIsYours, turnUnknown:\n\t\tnext"}}},
+	{"turn: past the counter's end it proves as much", "I1, F34", "walk.go", "TestWalk", []Swap{{
+		"ok && !w.wrapped {", "ok {"}}},
+	{"turn: nobody looks after those who wait for it", "F24", "watcher.go", "TestVirtual_Turn_OwnNodeDeleted_IsSeen", []Swap{{
+		"range w.nodes.waiting() {", "range w.nodes.waiting()[:0] {"}}},
+
+	{"turn: those behind a node that cannot be deleted wait for its release", "I8, R25", "protection.go", "TestVirtual_Turn_ReleaseRefused_SomebodyDeletesTheNode", []Swap{{
+		"\t\tx.r.nodes.stays(x.node)\n", ""}}},
+	{"a transaction that is answered without results has succeeded", "I1, I3", "zksession.go", "TestMulti_AnswerSaysNothing", []Swap{{
+		"\tif len(res.Results) != n {", "\tif false {"}}},
+	{"a release waits on when the Session is closed", "I6", "hold.go", "TestVirtual_CloseDuringTheDelete_ComesBackAtOnce", []Swap{{
+		"case <-h.d.e.over:", "case <-chan struct{}(nil):"}}},
+	{"each waiter keeps its list", "I7, F29", "attempt.go", "TestVirtual_ManyWaiters_KeepNoLists", []Swap{{
+		"at.list, at.predecessor = nil, ", "at.predecessor = "}}},
+	{"who makes a node waits for nobody once it is there", "I6, F41", "turn.go", "TestVirtual_ServerGoesDark_WhileTheTokenIsRead", []Swap{{
+		"\t\to.mu.making[by] = true\n", "\t\tdelete(o.mu.making, by)\n"}}},
+	{"a try carries the attempt on for others", "I6", "attempt.go", "TestVirtual_Call_TryBegins", []Swap{{
+		"if a.call != nil && len(a.call.outcome) > 0 {", "if false {"}}},
+	{"a call that leaves takes the attempt along", "I2, I6", "mutex.go", "TestVirtual_Call_Leaves", []Swap{{
+		"if !t.begin(ctx, &h.handle) && !m.s.link.spawn(t.run) {", "if !t.begin(ctx, &h.handle) && false {"}}},
+	{"a create under way is forgotten when its call leaves", "I2, I4", "attempt.go", "TestVirtual_Call_Leaves", []Swap{{
+		"\t\tif errors.Is(err, errLeft) {\n\t\t\treturn err\n\t\t}\n\t\tc, early", "\t\tif errors.Is(err, errLeft) {\n\t\t\ta.c = nil\n\t\t\treturn err\n\t\t}\n\t\tc, early"}}},
 	{"rule: an event of our own node does not matter", "I3", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause", []Swap{{
 		"if k.ownFired {", "if false {"}}},
 	{"grant: our own node may go at the last moment", "I3", "attempt.go", "TestGrant_OwnNodeDeletedInBetween_QueuesAgain", []Swap{{
@@ -119,12 +157,12 @@ var library = []mutant{
 		"if w.mu.watches[on.path] == on { // a read that fails", "if false { // a read that fails"}}},
 	{"ids of lost creates are kept", "I7, R8", "protection.go", "TestVirtual_TenThousandCycles_GrowNothing", []Swap{{
 		"\t\t\t\tr.forgetStray(id)\n", ""}}},
-	{"each waiter lists for itself", "R50, R69, F40", "list.go", "TestVirtual_ConnectionLost_ManyWait_ListsTwice|TestVirtual_CreatesLost_AreLookedForTogether", []Swap{{
+	{"each waiter lists for itself", "R50, R69, F40", "list.go", "TestVirtual_CreatesLost_AreLookedForTogether", []Swap{{
 		"\tq := l.mu.queues[kind]\n\tif q == nil {\n", "\tvar q *listQueue\n\tif q == nil {\n"}}},
 	{"a watch that fired is kept, and not set again", "F31, I8", "watcher.go", "TestVirtual_DataChanged_IsWatchedOn", []Swap{{
 		"\tdelete(w.mu.watches, ev.Path)\n\tif on != nil {\n", "\tif on != nil && !on.hasFired() {\n"}}},
 	{"each wait sets a watch of its own", "I7, R8", "watcher.go", "TestVirtual_WaitsTimeOut_ShareOneWatch", []Swap{{
-		"\tif on == nil {\n", "\tif true {\n"}}},
+		"if on := w.mu.watches[path]; on != nil {", "if on := w.mu.watches[path]; false && on != nil {"}}},
 	{"a waiter sleeps through a reconnect", "F22, F30", "walk.go", "TestVirtual_WatchesNotRestored_ListsAgain", []Swap{{
 		"if conn != 0 && conn != w.listConn {", "if conn != 0 && conn != w.listConn && false {"}}},
 	{"watches that were not restored are kept", "F30", "watcher.go", "TestVirtual_WatchesRefused_AreSetAtOnce", []Swap{{
@@ -149,22 +187,24 @@ var library = []mutant{
 	{"an answer counts for another connection than its own", "I1, I3, F6", "internal/tap/tap.go", "TestRequest_IsAnswered_ClientSeesNothing", []Swap{{
 		"Conn: t.Seq, Zxid: h.Zxid", "Conn: t.Seq + 1, Zxid: h.Zxid"}}},
 	{"the predecessor is watched before our own node", "F31", "attempt.go", "TestVirtual_Waiter_WatchesItsOwnNodeFirst", []Swap{{
-		"if own, w, err = a.watch(e, c.node, w); err != nil {", "_, _ = e.watch(a.ctx, a.root.path+\"/\"+p.predecessor)\n\t\t\tif own, w, err = a.watch(e, c.node, w); err != nil {"}}},
+		"\t\t\tat.own = e.startWatch(c.node)\n", "\t\t\te.startWatch(at.predecessor)\n\t\t\tat.own = e.startWatch(c.node)\n"}}},
 	{"a watch is registered when its request is answered", "I8, F30", "watcher.go", "TestVirtual_EventBehindTheAnswer_IsHeard", []Swap{
-		{"\t\tw.mu.watches[path] = on\n", ""},
+		{"\tw.mu.watches[path] = on\n", ""},
 		{"func(a tap.Answer) { w.armed(on, a) })", "func(a tap.Answer) {\n\t\t\tgo func() {\n\t\t\t\tw.mu.Lock()\n\t\t\t\tw.mu.watches[on.path] = on\n\t\t\t\tw.mu.Unlock()\n\t\t\t\tw.armed(on, a)\n\t\t\t}()\n\t\t})"}}},
-	{"the one ahead of the predecessor is not watched", "I8", "walk.go", "TestWalk|TestVirtual_Release_WakesOneWaiter", []Swap{{
+	{"the one ahead of the predecessor is not watched", "I8", "attempt.go", "TestVirtual_Release_WakesOneWaiter", []Swap{{
+		"if at.second = nil; w.second {", "if w.second = false; w.second {"}}},
+	{"the watch on the one ahead of the predecessor is not waited for", "I8", "walk.go", "TestWalk", []Swap{{
 		"\t\tif w.second {\n", "\t\tif false {\n"}}},
 	{"an event of the one ahead of the predecessor is slept through", "I8", "attempt.go", "TestVirtual_Release_WakesOneWaiter", []Swap{{
-		"secondFired = second.fired", "secondFired = nil"}}},
+		"secondFired = at.second.fired", "secondFired = nil"}}},
 	{"a watch on the predecessor that fired before the list goes on", "F31, I8", "attempt.go", "TestVirtual_DataChanged_IsWatchedOn", []Swap{{
-		"if ahead != nil && ahead.hasFired() {", "if false {"}}},
+		"if at.ahead != nil && at.ahead.hasFired() {", "if false {"}}},
 	{"the watch on another predecessor goes on", "I1", "attempt.go", "TestVirtual_TwoGiveUp_TheSecondDuringTheList", []Swap{{
-		"ahead != nil && ahead.path == node {", "ahead != nil {"}}},
+		"if at.ahead == nil || at.ahead.path != at.predecessor {", "if at.ahead == nil {"}}},
 	{"everybody watches the first in the queue", "I8, F40", "queue.go", "TestPlaceOf|TestVirtual_Release_WakesOneWaiter", []Swap{{
-		"if ok, known := ahead(ms[at], m); ok || !known {", "if ok, known := ahead(m, ms[at]); ok || !known {"}}},
+		"isAhead, known := ahead(b, a)\n", "isAhead, known := ahead(a, b)\n"}}},
 	{"everybody watches the whole root", "I8, F40", "watcher.go", "TestVirtual_Release_WakesOneWaiter", []Swap{
-		{"\t\tif !w.z.carrier.send(w.z, r) {\n\t\t\tw.armed", "\t\tw.z.carrier.send(w.z, tap.NewRequest(wire.OpGetChildren2, wire.PathWatchRequest{Path: parentOf(path), Watch: true}, func(tap.Answer) {}))\n\t\tif !w.z.carrier.send(w.z, r) {\n\t\t\tw.armed"},
+		{"\tif !w.z.carrier.send(w.z, r) {\n\t\tw.armed", "\tw.z.carrier.send(w.z, tap.NewRequest(wire.OpGetChildren2, wire.PathWatchRequest{Path: parentOf(path), Watch: true}, func(tap.Answer) {}))\n\tif !w.z.carrier.send(w.z, r) {\n\t\tw.armed"},
 		{"\ton := w.mu.watches[ev.Path]\n", `	for p, other := range w.mu.watches {
 		if ev.Type == wire.EventChildrenChanged && strings.HasPrefix(p, ev.Path+"/") {
 			delete(w.mu.watches, p)
@@ -186,9 +226,9 @@ var library = []mutant{
 	{"the counter's end is said at each acquire", "F34", "root.go", "TestVirtual_SequenceNearItsEnd_IsSaidOnce", []Swap{{
 		"{ n.warned = true }).warned {", "{ n.warned = false }).warned {"}}},
 	{"any child takes part in the queue", "I6", "queue.go", "TestParseMember", []Swap{{
-		"\tif !hasMarker(head, markers) {\n\t\treturn member{}, false\n\t}\n", ""}}},
+		"if !hasMarker(head, markers) || seq > wrapStart", "if seq > wrapStart"}}},
 	{"the token is the sequence number", "I1, R59", "protection.go", "TestVirtual_Token_GrowsAcrossLockRoots", []Swap{{
-		"\t\t\t\tc.node, c.token = node, token\n", "\t\t\t\t_, _ = fmt.Sscanf(node[len(node)-10:], \"%d\", &token)\n\t\t\t\tc.node, c.token = node, token\n"}}},
+		"\t\t\t\tc.node, c.token = c.made, token\n", "\t\t\t\t_, _ = fmt.Sscanf(c.made[len(c.made)-10:], \"%d\", &token)\n\t\t\t\tc.node, c.token = c.made, token\n"}}},
 	{"the head of the reply is believed", "I1, R59", "protection.go", "TestVirtual_Token_HeadSaysSomethingElse_IsReadFromTheStat", []Swap{{
 		"\t\t\tmode = tokenFromStat\n", "\t\t\t_ = tokenFromStat\n"}}},
 	{"the counter is never started again", "F34", "root.go", "TestVirtual_SequenceEnd", []Swap{{
@@ -246,11 +286,11 @@ var library = []mutant{
 	{"Release looks at a flag, not at the clock", "I5, F18", "hold.go", "TestVirtual_Suspend_ReleaseSaysLost", []Swap{{
 		"\th.d.loseIfLate()\n\tleaseEnd :=", "\tleaseEnd :="}}},
 	{"Release waits an outage out", "I6, R66, F44", "hold.go", "TestVirtual_ServersDead_ReleaseEndsWithTheLease|TestVirtual_ReleaseNotConfirmed_GoesOnInTheBackground", []Swap{{
-		"end, ended := max(leaseEnd, clk.Now().Add(grace)),", "end, ended := leaseEnd.Add(24*time.Hour),"}}},
+		"end, ctxEnded := max(leaseEnd, clk.Now().Add(grace)),", "end, ctxEnded := leaseEnd.Add(24*time.Hour),"}}},
 	{"Release waits by a timer that sleeps with the machine", "I6, F21", "hold.go", "TestVirtual_SuspendDuringRelease_EndsSoonAfter", []Swap{{
 		"time.NewTimer(min(left, look))", "time.NewTimer(max(left, look))"}}},
 	{"a session that ends during a Release is a loss", "R70", "hold.go", "TestVirtual_ServersDead_ReleaseEndsWithTheLease|TestVirtual_ReleaseWhileAnotherHoldIsLost_IsNoLoss", []Swap{{
-		"return fmt.Errorf(\"%w: %w; the node goes with its session\", ErrNotConfirmed, x.err)", "return lostBecause(x.err)"}}},
+		"return fmt.Errorf(\"%w: %w; the node goes with its session\", ErrNotConfirmed, err)", "return lostBecause(err)"}}},
 	{"what is not confirmed is taken for done", "R66", "hold.go", "TestVirtual_ServersDead_ReleaseEndsWithTheLease|TestVirtual_ReleaseNotConfirmed_GoesOnInTheBackground", []Swap{{
 		"\t\tif left <= 0 {\n\t\t\treturn notConfirmed(errNoAnswer)", "\t\tif left <= 0 {\n\t\t\treturn nil"}}},
 	{"the context does not end at the loss", "I5", "lockdata.go", "TestVirtual_SessionExpires_IsToldAtOnce", []Swap{{
@@ -304,8 +344,8 @@ var library = []mutant{
 		"if e != nil && l.opts.endOnSuspend {", "if false {"}}},
 
 	{"a waiter that is told to fail queues in the next session", "R72", "attempt.go", "TestVirtual_SessionEndsAfterTheNode_FailsIfToldTo|TestAttempt_SessionEndsJustBeforeTheGrant_FailsIfToldTo", []Swap{{
-		"\t\tif err := a.pause(e, backoff.next()); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tif _, err := e.waitAttached(a.ctx); err != nil {",
-		"\t\t_ = a.pause(e, backoff.next())\n\t\tif e, err = a.link.attachedEra(a.ctx); err != nil {"}}},
+		"\t\t\tif err := a.pause(a.e, backoff.next()); err != nil {\n\t\t\t\treturn err\n\t\t\t}\n\t\t\tif _, err := a.e.waitAttached(a.ctx); err != nil {",
+		"\t\t\t_ = a.pause(a.e, backoff.next())\n\t\t\tif a.e, err = a.link.attachedEra(a.ctx); err != nil {"}}},
 
 	// Owners and handles.
 	{"owners of one Session are one owner", "I1, I2", "lockdata.go", "TestVirtual_TwoOwnersOfOneSession_ExcludeEachOther", []Swap{{
@@ -334,8 +374,8 @@ var library = []mutant{
 		"\tif last {\n\t\tt.forgetLocked(d)\n", "\tif last {\n"}}},
 	{"the hold ends with the wait's context", "I5", "hold.go", "TestHoldContext_OutlivesTheWait", []Swap{{
 		"context.WithCancelCause(context.WithoutCancel(ctx))", "context.WithCancelCause(ctx)"}}},
-	{"the cap on lock nodes drifts", "I7, F29", "protection.go", "TestVirtual_MaxLockNodes_DoesNotDrift", []Swap{{
-		"\tr.mu.reserved--\n", ""}}},
+	{"the cap on lock nodes drifts", "I7, F29", "turn.go", "TestVirtual_MaxLockNodes_DoesNotDrift", []Swap{{
+		"\t\to.mu.unmade--\n\t}\n\tdelete(o.mu.making, by)\n", "\t}\n\tdelete(o.mu.making, by)\n"}}},
 
 	// The connection.
 	// Requests of ours, between the client's.

@@ -14,18 +14,21 @@ import (
 //	          └─▶ handed to the network ──▶ WasAnswered      on this connection, with this zxid and code
 //	                                   └──▶ NoAnswer         the connection ended: only a later look can tell
 type Request struct {
-	op     wire.Op
-	frame  []byte       // whole; the tap puts the xid in
-	Urgent bool         // does not wait for room: a beat
-	Done   func(Answer) // called once, on the goroutine that learns the fate: it must not block
+	op      wire.Op
+	frame   []byte       // whole; the tap puts the xid in
+	encoder wire.Encoder // which made it: a part of the request, so that it is not allocated by itself
+	Urgent  bool         // does not wait for room: a beat
+	Done    func(Answer) // called once, on the goroutine that learns the fate: it must not block, nor keep the answer's body
 
 	xid     int32 // the tap's, as the next
 	written bool  // handed to the network
 }
 
 // NewRequest returns a request whose fate done will hear.
-func NewRequest(op wire.Op, body wire.Record, done func(Answer)) *Request {
-	return &Request{op: op, frame: wire.Frame(wire.RequestHeader{Op: op}, body), Done: done}
+func NewRequest[R wire.Record](op wire.Op, body R, done func(Answer)) *Request {
+	r := &Request{op: op, Done: done}
+	r.frame = wire.EncodeRequest(&r.encoder, op, body)
+	return r
 }
 
 // TooLong says whether servers would not read it, but close the connection: its length is more than wire.MaxFrame.
@@ -49,7 +52,7 @@ type Answer struct {
 	Conn uint64 // the connection that it was sent over
 	Zxid int64
 	Code wire.Code
-	Body []byte
+	Body []byte // until Done returns
 }
 
 // Decode reads the body of a successful answer.

@@ -3,6 +3,7 @@ package tap
 import (
 	"io"
 	"os"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +17,7 @@ import (
 func (t *tapTest) ask(op wire.Op, body wire.Record) *[]Answer {
 	t.Helper()
 	fates := new([]Answer)
-	ok, write := t.tap.Enqueue(NewRequest(op, body, func(a Answer) { *fates = append(*fates, a) }))
+	ok, write := t.tap.Enqueue(NewRequest(op, body, func(a Answer) { a.Body = slices.Clone(a.Body); *fates = append(*fates, a) }))
 	require.True(t, ok)
 	if write {
 		t.tap.WriteOut()

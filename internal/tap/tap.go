@@ -81,7 +81,8 @@ type Tap struct {
 
 	// Of the goroutine that reads; before the handshake is done, the client has one for both.
 	in       wire.Stream
-	toClient []byte // of the last frame, what the client has not read
+	now      clock.Instant // when bytes last came: what they answer was answered by then
+	toClient []byte        // of the last frame, what the client has not read
 	approach Approach
 
 	out wire.Stream // what the client wrote, of the goroutine that writes
@@ -473,10 +474,10 @@ func (t *Tap) Close() error {
 }
 
 func (t *Tap) noteHeard() {
-	now := t.clock.Now()
+	t.now = t.clock.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.mu.heard = now
+	t.mu.heard = t.now
 }
 
 // Outstanding returns what the tap remembers: requests that are not answered, those of them that are ours, pings, and requests
@@ -552,7 +553,7 @@ func (t *Tap) received(f []byte) ([]byte, error) {
 	} else {
 		t.zxids.Reply(body)
 	}
-	now := t.clock.Now()
+	now := t.now
 	switch h.Xid {
 	case wire.XidEvent: // sent by the server on its own account: no sign that it heard us
 		var ev wire.WatcherEvent
@@ -591,7 +592,7 @@ func (t *Tap) received(f []byte) ([]byte, error) {
 	}
 	a := Answer{Fate: WasAnswered, Conn: t.Seq, Zxid: h.Zxid, Code: h.Err}
 	if h.Err == wire.OK {
-		a.Body = slices.Clone(d.Rest())
+		a.Body = d.Rest()
 	}
 	x.ours.Done(a)
 	return nil, nil

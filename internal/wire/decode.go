@@ -115,18 +115,25 @@ func (d *Decoder) count(min int) int {
 	return int(n)
 }
 
-// Strings takes a vector of strings; null and empty both come out empty.
+// Strings takes a vector of strings; null and empty both come out empty. They share one copy of the buffer: who keeps one of many
+// clones it.
 func (d *Decoder) Strings() []string {
 	n := d.count(4)
 	if n == 0 {
 		return nil
 	}
-	v := make([]string, 0, n)
+	v, all := make([]string, 0, n), string(d.buf)
 	for range n {
-		v = append(v, d.Text())
-	}
-	if d.err != nil {
-		return nil
+		length := int(d.Int32())
+		if length == -1 {
+			d.fail("null string")
+		}
+		d.take(length)
+		if d.err != nil {
+			return nil
+		}
+		end := len(all) - len(d.buf)
+		v = append(v, all[end-length:end])
 	}
 	return v
 }

@@ -1,0 +1,62 @@
+package zklock
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// answering answers the first request with what it is given, and every other as if both nodes were there.
+type answering struct {
+	carrier
+	first []tap.Answer
+}
+
+func multiBody(results ...wire.MultiResult) []byte {
+	return wire.Frame(wire.MultiResponse{Results: results})[4:]
+}
+
+func (c *answering) send(_ *zkSession, r *tap.Request) bool {
+	a := tap.Answer{Fate: tap.WasAnswered, Conn: waitersConn, Body: multiBody(wire.MultiResult{Op: wire.OpCheck}, wire.MultiResult{Op: wire.OpDelete})}
+	if len(c.first) > 0 {
+		a, c.first = c.first[0], c.first[1:]
+	}
+	r.Done(a)
+	return true
+}
+
+// I1, I4, I5: a server answers a transaction with more or fewer results than it has operations, or does not say which node was
+// missing. Nothing is concluded from it, and nothing breaks.
+func TestMulti_AnswerSaysNothing(t *testing.T) {
+	for name, a := range map[string]tap.Answer{
+		"no results":          {Body: multiBody()},
+		"one":                 {Body: multiBody(wire.MultiResult{Op: wire.OpCheck})},
+		"three, one an error": {Body: multiBody(wire.MultiResult{Op: wire.OpCheck}, wire.MultiResult{Op: wire.OpCheck}, wire.MultiResult{Op: wire.OpError, Err: wire.NoNode})},
+		"NoNode of which":     {Code: wire.NoNode},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a.Fate, a.Conn = tap.WasAnswered, waitersConn
+			w := newEventTest(t)
+			held := w.e.zkSession.carrier
+			w.e.zkSession.carrier = &answering{held, []tap.Answer{a}}
+			failed, err := w.e.check(t.Context(), "/locks/a/own", "/locks/a/other")
+			require.Error(t, err)
+			require.Empty(t, failed, "it is nobody's fault")
+
+			w.e.zkSession.carrier = &answering{held, []tap.Answer{a}}
+			w.e.nodes.add("/locks/a/p")
+			next := w.e.nodes.standBehind("/locks/a/p", "/locks/a/own", nil)
+			x := w.e.handOver("/locks/a/p", nil)
+			<-x.done
+			require.True(t, x.ok, "it goes with the second try")
+			want := turnIsYours
+			if a.Code == wire.NoNode {
+				want = turnUnknown // it was left out
+			}
+			require.Equal(t, want, <-next.told)
+		})
+	}
+}

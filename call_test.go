@@ -1,0 +1,130 @@
+package zklock_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// A call of Acquire carries its attempt out by itself, and leaves it to a goroutine when it leaves (attempt.go). In these tests the
+// Session has made a node before, from which on that is so.
+
+// I2, I6, F33: the call that began leaves, at each request on its way, while another of its owner has joined. That one is granted,
+// on the node that is there, or on another that is made then; alone, nothing is left.
+func TestVirtual_Call_Leaves(t *testing.T) {
+	for _, at := range []zktest.Fault{
+		zktest.Before(zktest.Create).Path("/job/*"), zktest.After(zktest.Create).Path("/job/*"),
+		zktest.Before(zktest.GetChildren), zktest.After(zktest.GetChildren),
+		zktest.Before(zktest.GetData), zktest.After(zktest.GetData).Nth(2),
+	} {
+		for _, joined := range []bool{false, true} {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				other, s := v.connect(), v.connect()
+				m := newMutex(t, s, "/job")
+				release(t, acquire(t, m))
+				h := acquire(t, newMutex(t, other, "/job"))
+				ctx, cancel := context.WithCancel(zklock.WithOwner(context.Background(), zklock.NewOwner("one")))
+				held := v.srv.Inject(at.Session(s.SessionID()).Hold().Times(1))
+				first, second := make(chan error, 1), make(chan error, 1)
+				go func() { _, err := m.Acquire(ctx); first <- err }()
+				require.NoError(t, held.Wait(t.Context()))
+				if joined {
+					go func() {
+						h, err := m.Acquire(context.WithoutCancel(ctx))
+						if err == nil {
+							err = h.Release(within(t, soon))
+						}
+						second <- err
+					}()
+					synctest.Wait()
+				}
+				start := time.Now()
+				cancel()
+				require.ErrorIs(t, <-first, context.Canceled)
+				require.LessOrEqual(t, time.Since(start), 500*time.Millisecond, "I6")
+				held.Release()
+				time.Sleep(time.Second)
+				nodes := 1
+				if joined {
+					nodes = 2
+				}
+				require.Len(t, v.srv.Children("/job"), nodes, "I2, I4: %v", at)
+				release(t, h)
+				if joined {
+					require.NoError(t, <-second)
+				}
+				require.Empty(t, v.srv.Children("/job"), "I4")
+			})
+		}
+	}
+}
+
+// I6: a try begins, and a call of its owner that waits joins. The try is sent away at once, and the other is granted in its turn.
+func TestVirtual_Call_TryBegins(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		other, s := v.connect(), v.connect()
+		m := newMutex(t, s, "/job")
+		release(t, acquire(t, m))
+		h := acquire(t, newMutex(t, other, "/job"))
+		ctx := zklock.WithOwner(within(t, time.Hour), zklock.NewOwner("one"))
+		held := v.srv.Inject(zktest.After(zktest.Create).Path("/job/*").Session(s.SessionID()).Hold().Once())
+		try, acquired := make(chan error, 1), make(chan *zklock.Hold, 1)
+		go func() { _, err := m.TryAcquire(ctx); try <- err }()
+		require.NoError(t, held.Wait(t.Context()))
+		go func() {
+			h, err := m.Acquire(ctx)
+			if err != nil {
+				t.Error(err)
+			}
+			acquired <- h
+		}()
+		synctest.Wait()
+		held.Release()
+		synctest.Wait()
+		select {
+		case err := <-try:
+			require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		default:
+			t.Error("the try waits")
+		}
+		release(t, h)
+		release(t, <-acquired)
+		require.Empty(t, v.srv.Children("/job"))
+	})
+}
+
+// I7: who waits takes no goroutine of ours, behind its own session's node or another's.
+func TestVirtual_Call_WaiterTakesNoGoroutine(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		const many = 100
+		s := v.connect()
+		m := newMutex(t, s, "/job")
+		release(t, acquire(t, m))
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		ctx, cancel := context.WithCancel(context.Background())
+		time.Sleep(time.Minute)
+		before := runtime.NumGoroutine()
+		var all sync.WaitGroup
+		for range many {
+			all.Go(func() {
+				if _, err := m.Acquire(ctx); !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		require.LessOrEqual(t, runtime.NumGoroutine()-before, many+1, "the callers, and one that looks after the watches")
+		cancel()
+		all.Wait()
+		release(t, h)
+	})
+}
