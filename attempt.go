@@ -186,6 +186,9 @@ func (a *attempt) make() error {
 				a.early = a.e.list(listKind{root: a.root.path})
 			}
 		}
+		if a.early == nil && a.c.isMade() { // it goes out in the flight of the request that reads the token
+			a.early = a.e.list(listKind{root: a.root.path})
+		}
 		var call context.Context
 		if a.call != nil {
 			call = a.driver
@@ -356,19 +359,15 @@ func (a *attempt) armed(on **watch) error {
 		*w = w.watched(isThere, (*on).owner, (*on).conn)
 		return nil
 	}
-	if a.driver.Err() != nil {
-		return a.left()
-	}
-	*on = nil
 	r := notTold
-	if errors.Is(err, zk.ErrNoAuth) { // an ACL forbids reading: poll
+	if a.driver.Err() == nil && errors.Is(err, zk.ErrNoAuth) { // an ACL forbids reading: poll
 		a.retry = newBackoff()
 		err = a.pause(a.e, heartbeat(a.e.sessionTimeout()))
 	} else {
 		r, err = a.findingOf(err)
 	}
-	if err == nil {
-		*w = w.watched(r, 0, 0)
+	if err == nil { // otherwise another may go on from here
+		*w, *on = w.watched(r, 0, 0), nil
 	}
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -25,6 +26,8 @@ func TestVirtual_Call_Leaves(t *testing.T) {
 		zktest.Before(zktest.Create).Path("/job/*"), zktest.After(zktest.Create).Path("/job/*"),
 		zktest.Before(zktest.GetChildren), zktest.After(zktest.GetChildren),
 		zktest.Before(zktest.GetData), zktest.After(zktest.GetData).Nth(2),
+		zktest.Before(zktest.GetData).Fail(zktest.OperationTimeout), zktest.Before(zktest.GetData).Fail(zktest.OperationTimeout).Nth(2),
+		zktest.Before(zktest.GetChildren).Fail(zktest.OperationTimeout),
 	} {
 		for _, joined := range []bool{false, true} {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -33,7 +36,11 @@ func TestVirtual_Call_Leaves(t *testing.T) {
 				release(t, acquire(t, m))
 				h := acquire(t, newMutex(t, other, "/job"))
 				ctx, cancel := context.WithCancel(zklock.WithOwner(context.Background(), zklock.NewOwner("one")))
-				held := v.srv.Inject(at.Session(s.SessionID()).Hold().Times(1))
+				at, later := at.Session(s.SessionID()).Times(1), 10*time.Millisecond // in the pause after a failure
+				if !strings.Contains(at.String(), "Fail") {
+					at, later = at.Hold(), 0
+				}
+				held := v.srv.Inject(at)
 				first, second := make(chan error, 1), make(chan error, 1)
 				go func() { _, err := m.Acquire(ctx); first <- err }()
 				require.NoError(t, held.Wait(t.Context()))
@@ -47,11 +54,14 @@ func TestVirtual_Call_Leaves(t *testing.T) {
 					}()
 					synctest.Wait()
 				}
+				time.Sleep(later)
 				start := time.Now()
 				cancel()
 				require.ErrorIs(t, <-first, context.Canceled)
 				require.LessOrEqual(t, time.Since(start), 500*time.Millisecond, "I6")
-				held.Release()
+				if later == 0 {
+					held.Release()
+				}
 				time.Sleep(time.Second)
 				nodes := 1
 				if joined {

@@ -2,9 +2,11 @@ package zklock_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"database/sql"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log"
@@ -601,4 +603,43 @@ func ExampleValidatePath() {
 	// Output:
 	// <nil>
 	// path "locks/orders/" is relative: it must begin with a slash
+}
+
+// ensembleOf says which ensemble has the lock. The names must be the same in every client, and stay when addresses change.
+func ensembleOf(path string, ensembles []string) (at int) {
+	var most uint64
+	for i, name := range ensembles {
+		sum := sha256.Sum256([]byte(name + "\x00" + path))
+		if n := binary.BigEndian.Uint64(sum[:]); i == 0 || n > most {
+			at, most = i, n
+		}
+	}
+	return at
+}
+
+// Locks are spread over ensembles by their paths; see docs/performance.md. When one is added, only those move that it gets.
+func Example_severalEnsembles() {
+	three, four := []string{"north", "south", "east"}, []string{"north", "south", "east", "west"}
+	got, moved, astray := make([]int, len(four)), 0, 0
+	for i := range 12_000 {
+		path := fmt.Sprintf("/locks/order-%05d", i)
+		before, after := ensembleOf(path, three), ensembleOf(path, four)
+		got[after]++
+		if before != after {
+			moved++
+			if four[after] != "west" {
+				astray++
+			}
+		}
+	}
+	for i, n := range got {
+		fmt.Println(four[i], n > 2700 && n < 3300)
+	}
+	fmt.Println(moved == got[3], astray)
+	// Output:
+	// north true
+	// south true
+	// east true
+	// west true
+	// true 0
 }

@@ -77,6 +77,9 @@ func (c *creation) answered(a tap.Answer) {
 	c.answer <- a
 }
 
+// isMade says whether a node was made of which more is to be asked.
+func (c *creation) isMade() bool { return c.got != nil && c.made != "" }
+
 // finish tries until the outcome is known: a node of this ZooKeeper session, or none, with the error; then nothing is left
 // behind, but for what the reaper is after. It ends with the session at the latest.
 //

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/wire"
 )
 
 // ours is a lock node's name as zklock and Curator write it; i tells the clients apart.
@@ -327,5 +329,27 @@ func TestTurnAfter(t *testing.T) {
 		{"there was no answer", false, -1, false, noTurn},
 	} {
 		require.Equal(t, tt.want, turnAfter(tt.done, tt.failed, tt.noNode), tt.name)
+	}
+}
+
+// BenchmarkPlaceOf is what a list costs the one in the middle of the queue, from the bytes that come in.
+func BenchmarkPlaceOf(b *testing.B) {
+	for _, n := range []int{10, 100, 1000, 10_000} {
+		b.Run(fmt.Sprintf("waiters=%d", n), func(b *testing.B) {
+			var list wire.ChildrenStatResponse
+			for i := range n {
+				list.Children = append(list.Children, fmt.Sprintf("_c_%08x-0000-4000-8000-000000000000-lock-%010d", n-i, i))
+			}
+			self := list.Children[n/2]
+			body := wire.Frame(list)[4:]
+			b.ReportAllocs()
+			for b.Loop() {
+				var got wire.ChildrenStatResponse
+				got.Decode(wire.NewDecoder(body))
+				if p := placeOf(self, got.Children, queueMarkers, nil); p.ahead != n/2 {
+					b.Fatal(p)
+				}
+			}
+		})
 	}
 }

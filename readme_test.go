@@ -21,15 +21,17 @@ func readFile(t *testing.T, name string) string {
 	return strings.ReplaceAll(string(b), "\r\n", "\n")
 }
 
-// The README's Go is that of the examples, which compile and run.
+// The Go of the README and of docs/performance.md is that of the examples, which compile and run.
 func TestREADME_GoIsInTheExamples(t *testing.T) {
 	squeeze := func(s string) string { return strings.Join(strings.Fields(s), " ") }
 	examples := squeeze(readFile(t, "example_test.go"))
-	blocks := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(readFile(t, "README.md"), -1)
-	require.NotEmpty(t, blocks)
-	for _, b := range blocks {
-		if !strings.Contains(examples, squeeze(b[1])) {
-			t.Errorf("this block of README.md is not in example_test.go; change them together:\n%s", b[1])
+	for _, name := range []string{"README.md", "docs/performance.md"} {
+		blocks := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(readFile(t, name), -1)
+		require.NotEmpty(t, blocks)
+		for _, b := range blocks {
+			if !strings.Contains(examples, squeeze(b[1])) {
+				t.Errorf("this block of %s is not in example_test.go; change them together:\n%s", name, b[1])
+			}
 		}
 	}
 }

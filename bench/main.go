@@ -17,6 +17,7 @@ import (
 	"runtime"
 	"runtime/pprof"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,6 +39,7 @@ var workloads = []workload{
 	{Name: "drain 1,000, interleaved", Sessions: 10, Drain: 1000, Burst: 1},
 	{Name: "drain 5,000, interleaved", Sessions: 10, Drain: 5000, Burst: 1},
 	{Name: "waiters 10,000", Sessions: 10, Locks: 100, Waiters: 10_000},
+	{Name: "holding 1,000", Sessions: 1000, Holding: true},
 	{Name: "connect", Sessions: 1, Threads: 1, Locks: 1, Connect: true},
 }
 
@@ -110,15 +112,25 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 		return int(stat.NumChildren)
 	}
 
+	received = func() (int, error) {
+		all, err := zkserver.Mntr(srv.Addr())
+		if err != nil {
+			return 0, err
+		}
+		return strconv.Atoi(all["zk_packets_received"])
+	}
+
 	in := func(open func(string) (session, error)) func(workload, string, time.Duration) (result, error) {
 		return func(w workload, path string, d time.Duration) (result, error) {
 			return measure(func() (session, error) { return open(srv.Addr()) }, w, path, d)
 		}
 	}
 	all := func(workload) bool { return true }
-	here := func(w workload) bool { return !w.Connect && w.Waiters == 0 }
+	here := func(w workload) bool { return !w.Connect && w.Waiters == 0 && !w.Holding }
 	rivals := []rival{
-		{"floor", func(w workload) bool { return w.Drain+w.Waiters == 0 && w.Sessions == 1 && w.Threads < 32 }, in(openFloor)},
+		{"floor", func(w workload) bool {
+			return w.Drain+w.Waiters == 0 && !w.Holding && w.Sessions == 1 && w.Threads < 32
+		}, in(openFloor)},
 		{"zk.Lock", all, in(openGoZookeeper)},
 	}
 	dir, err := os.MkdirTemp("", "bench")
@@ -157,7 +169,9 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 		chosen = slices.DeleteFunc(chosen, func(w workload) bool { return !re.MatchString(w.Name) })
 	}
 	if quick {
-		chosen = slices.DeleteFunc(chosen, func(w workload) bool { return w.Drain > 100 || w.Waiters > 0 || w.Locks > 100 || w.Sessions > 10 })
+		chosen = slices.DeleteFunc(chosen, func(w workload) bool {
+			return w.Drain > 100 || w.Waiters > 0 || w.Holding || w.Locks > 100 || w.Sessions > 10
+		})
 	}
 
 	results := map[string]map[string][]result{}
@@ -166,7 +180,7 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 		for _, w := range chosen {
 			for i := range rivals {
 				r := rivals[(i+round)%len(rivals)]
-				if !r.fits(w) || round == 0 && w.Drain+w.Waiters > 100 || round > 1 && w.Drain+w.Waiters > 1000 {
+				if !r.fits(w) || round == 0 && (w.Drain+w.Waiters > 100 || w.Holding) || round > 1 && (w.Drain+w.Waiters > 1000 || w.Holding) {
 					continue
 				}
 				d := each
@@ -264,6 +278,9 @@ func table(ws []workload, rivals []rival, results map[string]map[string][]result
 		unit, of := "/s", result.perSecond
 		if w.Hold > 0 {
 			unit, of = " µs between holds", func(r result) float64 { return float64(r.Between.Nanoseconds()) / 1000 }
+		}
+		if w.Holding {
+			unit, of = " requests/s", func(r result) float64 { return r.Requests }
 		}
 		if w.Waiters > 0 {
 			unit, of = " bytes", func(r result) float64 { return r.Bytes }

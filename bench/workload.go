@@ -32,6 +32,7 @@ type workload struct {
 	Drain    int           // if set: so many wait over the sessions, and the queue is let go
 	Burst    int           // so many of one session stand in it one behind the other
 	Waiters  int           // if set: so many wait, over the sessions and locks, and what that takes is measured
+	Holding  bool          // if set: each session holds a lock of its own, and what that asks of the server is counted
 	Connect  bool          // if set: from nothing to the first grant, and back
 }
 
@@ -45,6 +46,7 @@ type result struct {
 	CPU      time.Duration // of the client's process, for each
 	Mallocs  float64       // for each; 0 where it is not known
 	Bytes    float64       // that each waiter takes, of heap and stacks
+	Requests float64       // that the server gets in a second
 	Routines float64       // goroutines for each waiter, its caller's included
 }
 
@@ -87,6 +89,9 @@ func measure(open func() (session, error), w workload, path string, d time.Durat
 	}
 	if w.Waiters > 0 {
 		return waiters(sessions, w, path)
+	}
+	if w.Holding {
+		return holding(sessions, path)
 	}
 	seen := inside{in: make([]atomic.Int32, w.Locks)}
 	var mu sync.Mutex
@@ -176,6 +181,29 @@ func drain(sessions []session, w workload, path string) (r result, err error) {
 	}
 	r = result{Ops: w.Drain, Took: time.Since(start), Overlaps: int(seen.overlaps.Load()), CPU: (cpuTime() - cpu) / time.Duration(w.Drain)}
 	r.P50 = r.Took / time.Duration(w.Drain)
+	return r, err
+}
+
+// received tells how many requests the server has got.
+var received func() (int, error)
+
+// holding counts what comes in while every session holds.
+func holding(sessions []session, path string) (r result, err error) {
+	for i, s := range sessions {
+		if err := s.lock(fmt.Sprintf("%s-%d", path, i)).acquire(); err != nil {
+			return r, err
+		}
+	}
+	time.Sleep(timeout / 3) // until each has its rhythm
+	before, err := received()
+	if err != nil {
+		return r, err
+	}
+	start := time.Now()
+	time.Sleep(timeout)
+	after, err := received()
+	r.Took, r.Ops = time.Since(start), len(sessions)
+	r.Requests = float64(after-before) / r.Took.Seconds()
 	return r, err
 }
 
