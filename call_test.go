@@ -19,7 +19,7 @@ import (
 // A call of Acquire carries its attempt out by itself, and leaves it to a goroutine when it leaves (attempt.go). In these tests the
 // Session has made a node before, from which on that is so.
 
-// I2, I6, F33: the call that began leaves, at each request on its way, while another of its owner has joined. That one is granted,
+// I2, I6, F27, F33: the call that began leaves, at each request on its way and in the pause after one that failed, while another of its owner has joined. That one is granted,
 // on the node that is there, or on another that is made then; alone, nothing is left.
 func TestVirtual_Call_Leaves(t *testing.T) {
 	for _, at := range []zktest.Fault{
@@ -28,6 +28,7 @@ func TestVirtual_Call_Leaves(t *testing.T) {
 		zktest.Before(zktest.GetData), zktest.After(zktest.GetData).Nth(2),
 		zktest.Before(zktest.GetData).Fail(zktest.OperationTimeout), zktest.Before(zktest.GetData).Fail(zktest.OperationTimeout).Nth(2),
 		zktest.Before(zktest.GetChildren).Fail(zktest.OperationTimeout),
+		zktest.Before(zktest.GetData).Fail(zktest.NoAuth), zktest.Before(zktest.GetData).Fail(zktest.NoAuth).Nth(2),
 	} {
 		for _, joined := range []bool{false, true} {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -137,4 +138,41 @@ func TestVirtual_Call_WaiterTakesNoGoroutine(t *testing.T) {
 		all.Wait()
 		release(t, h)
 	})
+}
+
+// lateContext closes Done a moment before it says so in Err, as contexts do that join two others by hand.
+type lateContext struct {
+	context.Context
+	done chan struct{}
+}
+
+func (c lateContext) Done() <-chan struct{} { return c.done }
+
+// I6: the user's context says that it has ended before it says why. Nothing is taken for an answer that is none.
+func TestVirtual_Call_ContextThatSaysSoLate(t *testing.T) {
+	for _, queued := range []bool{false, true} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			s := v.connect()
+			m := newMutex(t, s, "/job")
+			release(t, acquire(t, m))
+			var h *zklock.Hold
+			if queued {
+				h = acquire(t, newMutex(t, v.connect(), "/job"))
+			}
+			ended := make(chan struct{})
+			close(ended)
+			for range 3 {
+				mine, err := m.Acquire(lateContext{context.Background(), ended})
+				if err == nil {
+					release(t, mine)
+				}
+				require.True(t, err != nil || !queued)
+			}
+			time.Sleep(time.Second)
+			if queued {
+				release(t, h)
+			}
+			require.Empty(t, v.srv.Children("/job"), "I4")
+		})
+	}
 }

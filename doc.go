@@ -116,7 +116,8 @@
 //   - fate: what became of a request: never sent, answered, or sent without an answer
 //   - link: the connections of a Session, one after the other, and its state
 //   - era: one ZooKeeper session with its lease and holds; tenant: who holds under the lease
-//   - acquisition: what the calls of one owner share that wait for a lock; attempt: what carries it out; walk: what its node does next
+//   - acquisition: what the calls of one owner share that wait for a lock; attempt: what carries it out; pursuit: how far its node has come;
+//     walk: what that does next
 //   - handle: one call's share in an acquisition, and from the grant on in the hold
 //   - standing: the place in the queue, as last listed
 //   - evidence, ruling: what a waiter knows when its predecessor's event comes, and what follows

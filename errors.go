@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -147,6 +148,14 @@ func denied(err error, request, permission, path string) error {
 		return err
 	}
 	return fmt.Errorf("%s: no %s permission on %s: %w", request, permission, path, err)
+}
+
+// causeOf is why a context has ended whose Done is closed: some that users make say so a moment later.
+func causeOf(ctx context.Context) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	return context.Canceled
 }
 
 // parentOf returns the path of the node above.

@@ -235,8 +235,8 @@ func (h *Hold) confirm(ctx context.Context, x *erasure, leaseEnd clock.Instant) 
 
 // ctxError is the cause of an ended context, and that it ended, both visible to errors.Is.
 func ctxError(ctx context.Context) error {
-	cause, err := context.Cause(ctx), ctx.Err()
-	if errors.Is(cause, err) {
+	cause, err := causeOf(ctx), ctx.Err()
+	if err == nil || errors.Is(cause, err) {
 		return cause
 	}
 	return fmt.Errorf("%w: %w", err, cause)

@@ -168,7 +168,7 @@ func (l *link) attachedEra(ctx context.Context) (*era, error) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return nil, causeOf(ctx)
 		}
 	}
 }

@@ -77,7 +77,7 @@ func (l *listing) wait(ctx context.Context, z *zkSession) error {
 	case <-l.done:
 		return l.err
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return causeOf(ctx)
 	case <-z.over:
 		return z.overErr()
 	}

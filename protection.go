@@ -107,7 +107,7 @@ func (c *creation) finish(call context.Context) (err error) {
 			return z.overErr()
 		}
 		for !c.sent {
-			if _, err := z.waitAttached(context.Background()); err != nil {
+			if _, err := z.waitAttached(c.wanted); err != nil { // nothing is on its way
 				return err
 			}
 			if err := c.send(); err != nil {
@@ -125,7 +125,7 @@ func (c *creation) finish(call context.Context) (err error) {
 			}
 		}
 		a := *c.got
-		if call != nil && !(answerErr(a) == nil && c.made != "" && r.knowsTokens()) && !isRefusal(answerErr(a)) {
+		if call != nil && !(answerErr(a) == nil && c.made != "" && a.Zxid > 0 && r.knowsTokens()) && !isRefusal(answerErr(a)) {
 			return errLeft
 		}
 		c.sent, c.got = false, nil
@@ -144,6 +144,7 @@ func (c *creation) finish(call context.Context) (err error) {
 				return nil
 			case errors.Is(err, zk.ErrNoNode):
 				r.nodes.gone(c.made)
+				r.nodes.unmake(c)
 				continue // deleted by somebody else in between: queue again
 			case isRefusal(err):
 				r.erase(c.made)

@@ -80,7 +80,7 @@ func (r *lockRoot) make(ctx context.Context, e *era) error {
 			}
 			return err
 		case ctx.Err() != nil:
-			return context.Cause(ctx)
+			return causeOf(ctx)
 		case e.isOver():
 			return e.overErr()
 		case errors.Is(err, ErrClosed):

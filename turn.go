@@ -65,6 +65,16 @@ func (o *ownNodes) made(node string, by any) {
 	o.addLocked(node)
 }
 
+// unmake takes that back: the node was gone, and another is being made.
+func (o *ownNodes) unmake(by any) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.mu.making[by] {
+		o.mu.making[by] = false
+		o.mu.unmade++
+	}
+}
+
 // finished says that nobody makes that node any more: it is there, or none.
 func (o *ownNodes) finished(by any) {
 	o.mu.Lock()

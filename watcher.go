@@ -61,7 +61,7 @@ func (w *watch) waitArmed(ctx context.Context, z *zkSession) error {
 	case <-w.armed:
 		return w.err
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return causeOf(ctx)
 	case <-z.over:
 		return z.overErr()
 	}

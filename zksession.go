@@ -174,7 +174,7 @@ func (z *zkSession) askAs(ctx context.Context, op wire.Op, body wire.Record, urg
 		select {
 		case a = <-ch:
 		case <-ctx.Done():
-			return tap.Answer{}, context.Cause(ctx)
+			return tap.Answer{}, causeOf(ctx)
 		case <-z.over:
 			return tap.Answer{}, z.overErr()
 		}
@@ -218,7 +218,7 @@ func (z *zkSession) waitAttached(ctx context.Context) (conn uint64, err error) {
 		case <-changed:
 		case <-z.over:
 		case <-ctx.Done():
-			return 0, context.Cause(ctx)
+			return 0, causeOf(ctx)
 		}
 	}
 }
