@@ -56,7 +56,7 @@ func main() {
 	each := flag.Duration("for", 3*time.Second, "how long a workload lasts")
 	only := flag.String("only", "", "workloads, a regular expression")
 	which := flag.String("rivals", "", "rivals, a regular expression")
-	out := flag.String("out", "", "a file for the table; the numbers go beside it, as JSON")
+	out := flag.String("out", "", "a file for the table; the numbers go beside it as JSON, and a picture as SVG")
 	profile := flag.String("profile", "", "a directory for profiles of this process, CPU and allocations: name one rival and one workload")
 	fsync := flag.String("data", "", "the server's data directory: on a disk, for writes that wait for it; a temporary directory by default")
 	flag.Parse()
@@ -216,6 +216,9 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 		if err := os.WriteFile(out, []byte(page), 0o644); err != nil {
 			return err
 		}
+		if err := os.WriteFile(strings.TrimSuffix(out, filepath.Ext(out))+".svg", []byte(picture(chosen, rivals, results)), 0o644); err != nil {
+			return err
+		}
 	}
 	if overlaps > 0 {
 		return fmt.Errorf("%d times two were in", overlaps)
@@ -266,6 +269,21 @@ func spread(rs []result, of func(result) float64) (median, least, most float64) 
 
 func micros(r result) float64 { return float64(r.P50.Nanoseconds()) / 1000 }
 
+// figure is what is told of a workload, with its unit; of a time less is better.
+func figure(w workload) (unit string, of func(result) float64, isTime bool) {
+	switch {
+	case w.Waiters > 0:
+		return " bytes", func(r result) float64 { return r.Bytes }, false
+	case w.Holding:
+		return " requests/s", func(r result) float64 { return r.Requests }, false
+	case w.Hold > 0:
+		return " µs between holds", func(r result) float64 { return float64(r.Between.Nanoseconds()) / 1000 }, true
+	case w.Drain > 0, w.Connect, w.Sessions*w.Threads == 1:
+		return " µs", micros, true
+	}
+	return "/s", result.perSecond, false
+}
+
 // table prints medians with their spread, and zklock's as a ratio to each rival's.
 func table(ws []workload, rivals []rival, results map[string]map[string][]result, about string) string {
 	var b strings.Builder
@@ -275,19 +293,7 @@ func table(ws []workload, rivals []rival, results map[string]map[string][]result
 	}
 	b.WriteString("\n|---|" + strings.Repeat("---|", len(rivals)) + "\n")
 	for _, w := range ws {
-		unit, of := "/s", result.perSecond
-		if w.Hold > 0 {
-			unit, of = " µs between holds", func(r result) float64 { return float64(r.Between.Nanoseconds()) / 1000 }
-		}
-		if w.Holding {
-			unit, of = " requests/s", func(r result) float64 { return r.Requests }
-		}
-		if w.Waiters > 0 {
-			unit, of = " bytes", func(r result) float64 { return r.Bytes }
-		}
-		if w.Drain > 0 || w.Connect || w.Sessions*w.Threads == 1 {
-			unit, of = " µs", micros
-		}
+		unit, of, _ := figure(w)
 		mine := results[w.Name]["zklock"]
 		row, ratios := "| "+w.Name+" |", "| |"
 		for _, r := range rivals {

@@ -375,7 +375,7 @@ var library = []mutant{
 	{"the hold ends with the wait's context", "I5", "hold.go", "TestHoldContext_OutlivesTheWait", []Swap{{
 		"context.WithCancelCause(context.WithoutCancel(ctx))", "context.WithCancelCause(ctx)"}}},
 	{"the cap on lock nodes drifts", "I7, F29", "turn.go", "TestVirtual_MaxLockNodes_DoesNotDrift", []Swap{{
-		"\t\to.mu.unmade--\n\t}\n\tdelete(o.mu.making, by)\n", "\t}\n\tdelete(o.mu.making, by)\n"}}},
+		"\t\to.mu.making[by] = true\n\t\to.mu.unmade--\n", "\t\to.mu.making[by] = true\n"}}},
 
 	// The connection.
 	// Requests of ours, between the client's.
