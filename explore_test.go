@@ -272,6 +272,7 @@ func TestExplore(t *testing.T) {
 		{"two faults of more kinds", true, explorer{sessions: two, acquire: 1, lagging: 2, faults: 2, kinds: all}},
 		{"one session, two turns, two faults", true, explorer{sessions: oneForTwo, acquire: 2, lagging: 2, faults: 2, kinds: usual}},
 		{"two of three share, one fault", true, explorer{sessions: twoOfOne, acquire: 1, lagging: 2, faults: 1, kinds: usual}},
+		{"two of three share, one gives up, one fault", true, explorer{sessions: twoOfOne, acquire: 1, lagging: 1, giveUps: 1, faults: 1, kinds: usual}},
 		{"three, one fault", true, explorer{sessions: three, acquire: 2, lagging: 2, faults: 1, kinds: usual}},
 	} {
 		if tt.big && !*exploreAll { // minutes: make explore
