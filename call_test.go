@@ -17,7 +17,8 @@ import (
 )
 
 // A call of Acquire carries its attempt out by itself, and leaves it to a goroutine when it leaves (attempt.go). In these tests the
-// Session has made a node before, from which on that is so.
+// Session has made a node before, from which on that is so. All run in virtual time (inVirtualTime): a Sleep costs nothing, and
+// what is to happen until its end has happened.
 
 // I2, I6, F27, F33: the call that began leaves, at each request on its way and in the pause after one that failed, while another of its owner has joined. That one is granted,
 // on the node that is there, or on another that is made then; alone, nothing is left.
@@ -55,7 +56,7 @@ func TestVirtual_Call_Leaves(t *testing.T) {
 					}()
 					synctest.Wait()
 				}
-				time.Sleep(later)
+				time.Sleep(later) // into the pause after a failure, which is 20 ms or a heartbeat
 				start := time.Now()
 				cancel()
 				require.ErrorIs(t, <-first, context.Canceled)
@@ -63,7 +64,7 @@ func TestVirtual_Call_Leaves(t *testing.T) {
 				if later == 0 {
 					held.Release()
 				}
-				time.Sleep(time.Second)
+				time.Sleep(time.Second) // more than the grace in which a node is deleted
 				nodes := 1
 				if joined {
 					nodes = 2
@@ -122,7 +123,7 @@ func TestVirtual_Call_WaiterTakesNoGoroutine(t *testing.T) {
 		release(t, acquire(t, m))
 		h := acquire(t, newMutex(t, v.connect(), "/job"))
 		ctx, cancel := context.WithCancel(context.Background())
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) // what the first acquires started has ended
 		before := runtime.NumGoroutine()
 		var all sync.WaitGroup
 		for range many {
@@ -132,7 +133,7 @@ func TestVirtual_Call_WaiterTakesNoGoroutine(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(time.Second)
+		time.Sleep(time.Second) // all are in the queue
 		require.LessOrEqual(t, runtime.NumGoroutine()-before, many+1, "the callers, and one that looks after the watches")
 		cancel()
 		all.Wait()
@@ -148,31 +149,31 @@ type lateContext struct {
 
 func (c lateContext) Done() <-chan struct{} { return c.done }
 
-// I6: the user's context says that it has ended before it says why. Nothing is taken for an answer that is none.
+// I2, I4, I6: the user's context says that it has ended before it says why, while an answer is waited for. Nothing is taken for an
+// answer that is none: there is one node, and it goes.
 func TestVirtual_Call_ContextThatSaysSoLate(t *testing.T) {
-	for _, queued := range []bool{false, true} {
+	for _, at := range []zktest.Op{zktest.GetChildren, zktest.GetData} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			s := v.connect()
 			m := newMutex(t, s, "/job")
 			release(t, acquire(t, m))
-			var h *zklock.Hold
-			if queued {
-				h = acquire(t, newMutex(t, v.connect(), "/job"))
-			}
-			ended := make(chan struct{})
+			h := acquire(t, newMutex(t, v.connect(), "/job"))
+			made := len(creates(v.srv.History()))
+			held := v.srv.Inject(zktest.After(at).Session(s.SessionID()).Hold().Once())
+			ended, done := make(chan struct{}), make(chan error, 1)
+			go func() {
+				_, err := m.Acquire(lateContext{context.Background(), ended})
+				done <- err
+			}()
+			require.NoError(t, held.Wait(t.Context()))
+			synctest.Wait()
 			close(ended)
-			for range 3 {
-				mine, err := m.Acquire(lateContext{context.Background(), ended})
-				if err == nil {
-					release(t, mine)
-				}
-				require.True(t, err != nil || !queued)
-			}
-			time.Sleep(time.Second)
-			if queued {
-				release(t, h)
-			}
-			require.Empty(t, v.srv.Children("/job"), "I4")
+			require.ErrorIs(t, <-done, context.Canceled)
+			held.Release()
+			time.Sleep(time.Second) // more than the grace in which the node is deleted
+			require.Len(t, creates(v.srv.History()), made+1, "I2: at %v", at)
+			require.Len(t, v.srv.Children("/job"), 1, "I4")
+			release(t, h)
 		})
 	}
 }

@@ -289,7 +289,7 @@ func checkNodeName(root, node, id string) error {
 	return nil
 }
 
-// reaper makes and deletes the lock nodes of one ZooKeeper session, whatever failed in between, and knows which there are.
+// reaper makes and deletes the lock nodes of one ZooKeeper session, whatever failed in between. Which there are, ownNodes knows.
 type reaper struct {
 	z     *zkSession
 	lists *lister

@@ -16,7 +16,8 @@ import (
 )
 
 // Handing over within one session: the release passes the turn (turn.go). In these tests a holder and a waiter are owners of one
-// Session, and a waiter of another stands behind them.
+// Session, and a waiter of another stands behind them. All run in virtual time (inVirtualTime): a Sleep costs nothing, and
+// what is to happen until its end has happened.
 
 // release2 releases the standoff's holder, on a goroutine.
 func (f *standoff) release2(t *testing.T) {
@@ -139,7 +140,7 @@ func TestVirtual_Turn_OwnNodeDeleted_IsSeen(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		f := v.standoff(true)
 		require.NoError(t, v.srv.Delete(f.own))
-		time.Sleep(15 * time.Second)
+		time.Sleep(15 * time.Second) // longer than the session timeout, in which each node is looked at once
 		queue := v.srv.Children("/job")
 		require.Len(t, queue, 3, "it is in the queue again")
 		require.NotContains(t, queue, base(f.own))
@@ -179,7 +180,7 @@ func TestVirtual_Turn_RetryChecksToo(t *testing.T) {
 			f.release2(t)
 			require.NoError(t, cut.Wait(t.Context()))
 			next := f.behind.granted2(t, 5*time.Second)
-			time.Sleep(2 * time.Second)
+			time.Sleep(2 * time.Second) // the release is tried again, and the waiter queues again
 			require.NoError(t, <-f.released)
 			require.False(t, f.w.isGranted(), "I1, I3: granted on a node that is gone, while another holds")
 			release(t, next)
@@ -217,7 +218,7 @@ func TestVirtual_Turn_WaiterGivesUp_PassesNothing(t *testing.T) {
 		quits.stop()
 		_, err := quits.get(t)
 		require.ErrorIs(t, err, context.Canceled)
-		time.Sleep(20 * time.Second)
+		time.Sleep(20 * time.Second) // longer than anything looks again
 		require.False(t, stays.isGranted(), "I1")
 		require.Len(t, v.srv.Children("/job"), 2)
 		release(t, first)
@@ -284,7 +285,7 @@ func TestVirtual_Turn_OtherQueuePattern_IsNotPassed(t *testing.T) {
 		w := v.queueUp(wide)
 		v.srv.ResetRequests()
 		release(t, h)
-		time.Sleep(5 * time.Second)
+		time.Sleep(5 * time.Second) // the release is long done
 		require.False(t, w.isGranted(), "I1: theirs is ahead, as this one sees it")
 		require.Zero(t, v.srv.Requests().Total(zktest.Multi))
 		require.NoError(t, v.srv.Delete(theirs))
@@ -337,13 +338,13 @@ func TestVirtual_Turn_ReleaseRefused_SomebodyDeletesTheNode(t *testing.T) {
 				quits.stop()
 				_, err := quits.get(t)
 				require.ErrorIs(t, err, context.Canceled)
-				time.Sleep(37 * time.Second)
+				time.Sleep(37 * time.Second) // the tries to delete it have backed off to their longest pause
 				require.NoError(t, v.srv.Delete(stuck))
 				refuse(zk.PermAll)
 				release(t, h)
 			} else {
 				require.ErrorIs(t, h.Release(within(t, soon)), zk.ErrNoAuth)
-				time.Sleep(37 * time.Second)
+				time.Sleep(37 * time.Second) // the tries to delete it have backed off to their longest pause
 				require.False(t, w.isGranted(), "I1")
 				require.NoError(t, v.srv.Delete(stuck))
 			}
@@ -352,7 +353,7 @@ func TestVirtual_Turn_ReleaseRefused_SomebodyDeletesTheNode(t *testing.T) {
 				refuse(zk.PermAll)
 			}
 			release(t, mine)
-			time.Sleep(10 * time.Second)
+			time.Sleep(10 * time.Second) // longer than that pause
 			require.Empty(t, v.srv.Children("/job"), "I4")
 		})
 	}
