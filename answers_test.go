@@ -60,3 +60,29 @@ func TestMulti_AnswerSaysNothing(t *testing.T) {
 		})
 	}
 }
+
+// I7, I8, R8: a read that fails sets no watch. Nothing of it is kept, and the next comer asks again.
+func TestWatch_NotSet_IsAskedForAgain(t *testing.T) {
+	for name, a := range map[string]tap.Answer{
+		"refused":    {Fate: tap.WasAnswered, Code: wire.NoAuth},
+		"gone":       {Fate: tap.WasAnswered, Code: wire.NoNode},
+		"no answer":  {Fate: tap.NoAnswer},
+		"never sent": {Fate: tap.NeverSent},
+		"unreadable": {Fate: tap.WasAnswered, Body: []byte{1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newEventTest(t)
+			there := tap.Answer{Fate: tap.WasAnswered, Conn: waitersConn, Body: wire.Frame(wire.DataResponse{})[4:]}
+			w.e.zkSession.carrier = &answering{w.e.zkSession.carrier, []tap.Answer{a, there}}
+			before := len(w.e.watcher.mu.watches)
+			first := w.e.startWatch("/locks/a/p")
+			require.True(t, first.isArmed(), "who waits for it is told")
+			require.Error(t, first.err)
+			require.Len(t, w.e.watcher.mu.watches, before)
+			second := w.e.startWatch("/locks/a/p")
+			require.NotSame(t, first, second)
+			require.NoError(t, second.err)
+			require.Same(t, second, w.e.startWatch("/locks/a/p"), "one that stands is shared")
+		})
+	}
+}

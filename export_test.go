@@ -52,7 +52,7 @@ func (s *Session) Footprint() map[string]int {
 	n["locks"] = len(s.locks.byKey)
 	s.locks.mu.Unlock()
 	s.link.mu.Lock()
-	n["readers"] = len(s.link.mu.readers)
+	n["readers"] = len(s.link.feed.mu.readers)
 	s.link.mu.Unlock()
 	s.roots.mu.Lock()
 	n["roots"] = len(s.roots.byPath)

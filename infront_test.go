@@ -31,7 +31,7 @@ func newEventTest(t *testing.T) *eventTest {
 	tt := newTableTest(t)
 	l := tt.m.s.link
 	e := newEra(&zkSession{carrier: l, log: l.log, ownListsFailed: &l.ownListsFailed}, l.clock, l.opts.mode, l.opts.maxLockNodes, tap.Response{Timeout: 10 * time.Second, SessionID: 7}, waitersConn, exchange{})
-	l.mu.era, l.mu.state, l.mu.tap = e, stateMachine{Connected, 7}, &tap.Tap{Seq: waitersConn}
+	l.mu.era, l.mu.state, l.mu.conn = e, stateMachine{Connected, 7}, &connection{tap: &tap.Tap{Seq: waitersConn}}
 	a, _ := tt.begin(NewOwner(""), false)
 	at := &pursuit{
 		walk:  walk{next: toAwait, session: 7, ahead: 1, owner: 8, listConn: waitersConn, ownConn: waitersConn, aheadConn: waitersConn},
@@ -76,7 +76,7 @@ func TestInFrontNow_EachClause(t *testing.T) {
 		{"the list is of an earlier connection", func(w *eventTest) { w.w.listConn-- }, false},
 		{"the watch on our own node is restored", func(w *eventTest) { w.w.ownConn-- }, false},
 		{"the watch on the predecessor is restored", func(w *eventTest) { w.w.aheadConn-- }, false},
-		{"all is of an earlier connection", func(w *eventTest) { w.l.mu.tap.Seq++ }, false},
+		{"all is of an earlier connection", func(w *eventTest) { w.l.mu.conn.tap.Seq++ }, false},
 		{"an event of our own node has come", func(w *eventTest) { close(w.own.fired) }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -81,7 +81,7 @@ var layers = []struct {
 	{"wire", []string{"names.go"}},
 	{"ZooKeeper session", []string{"zksession.go", "list.go", "turn.go", "protection.go", "watcher.go", "era.go"}},
 	{"who holds here", []string{"root.go", "lockdata.go", "hold.go"}},
-	{"Session", []string{"options.go", "dial.go", "link.go", "session.go", "sessionkey.go"}},
+	{"Session", []string{"options.go", "dial.go", "changes.go", "link.go", "report.go", "session.go", "sessionkey.go"}},
 	{"locks", []string{"revoke.go", "attempt.go", "mutex.go", "participants.go"}},
 	{"words", []string{"doc.go"}},
 }

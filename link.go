@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,16 +13,10 @@ import (
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/lastzxid"
 	"github.com/zklock/zklock/internal/tap"
-	"github.com/zklock/zklock/internal/wire"
 )
 
-// link is the connection as the ZooKeeper client's goroutines and the tap report it: which one it is, which ZooKeeper
-// session it carries, whether requests can be sent, and the state that follows from that, of whose steps it tells.
-//
-// A request can be sent while the state is attached. On the way there, from left to right on each connection:
-//
-//	dial ──▶ connected ──▶ authenticated ─┬─▶ attached: watches are restored, and then requests go
-//	              └──▶ the client's handshake is done ─┘
+// link is what a Session knows of its servers: the current connection, the current ZooKeeper session, whether requests can
+// be sent, and the state that follows from that.
 type link struct {
 	opts  *sessionOptions
 	log   *eventLog
@@ -37,20 +30,28 @@ type link struct {
 
 	wake chan struct{}  // what the Session's loop looks at has changed; holds one
 	work sync.WaitGroup // every goroutine of the Session's but its loop, its log and a user's callback; none starts after the link is closed
+	feed changeFeed     // of the state's steps
 
 	mu struct {
-		sync.Mutex          // never held across a channel that blocks, a callback or a ZooKeeper call
-		tap        *tap.Tap // the current connection
-		conns      uint64   // how many connections there were
-		era        *era     // the current ZooKeeper session; nil before the first and after an expiry
-		shaken     bool     // the client has finished its handshake
-		authed     bool     // the server took the credentials
+		sync.Mutex             // never held across a channel that blocks, a callback or a ZooKeeper call
+		conn       *connection // the current one; nil before the first
+		conns      uint64      // how many there were
+		era        *era        // the current ZooKeeper session; nil before the first and after an expiry
 		state      stateMachine
-		why        error                       // why it is closed
-		changed    chan struct{}               // closed at each change of the above
-		askedAfter clock.Instant               // when a server last said that the session is still there, which was silent for long
-		readers    map[chan Change]func() bool // of the steps; the function, if it is there yet, stops listening to the reader's context
+		why        error         // why it is closed
+		changed    chan struct{} // closed at each change of the above
+		askedAfter clock.Instant // when a server last said that the session is still there, which was silent for long
 	}
+}
+
+// connection is one connection to a server. Requests can be sent while the state is attached; on the way there, from left to right:
+//
+//	dial ──▶ connected ──▶ authenticated ─┬─▶ attached: watches are restored, and then requests go
+//	              └──▶ the client's handshake is done ─┘
+type connection struct {
+	tap    *tap.Tap
+	shaken bool // the client has finished its handshake; guarded by link.mu
+	authed bool // the server took the credentials; guarded by link.mu
 }
 
 func newLink(opts *sessionOptions, log *eventLog, clk *clock.Clock, addrs []string) *link {
@@ -60,7 +61,6 @@ func newLink(opts *sessionOptions, log *eventLog, clk *clock.Clock, addrs []stri
 		l.ownListsFailed.Store(mostOwnListsFailed)
 	}
 	l.mu.changed = make(chan struct{})
-	l.mu.readers = make(map[chan Change]func() bool)
 	return l
 }
 
@@ -85,66 +85,20 @@ func (l *link) stepLocked(ev stateEvent) {
 		attrs = append(attrs, "err", ev.err)
 	}
 	l.log.info("zklock: connection state", attrs...)
-	for ch := range l.mu.readers {
-		select {
-		case ch <- c:
-		default: // full: drop the oldest. Nobody else sends, so there is room then.
-			select {
-			case <-ch:
-			default:
-			}
-			ch <- c
-		}
-	}
+	l.feed.tell(c)
 	l.broadcastLocked()
-}
-
-// changes is Session.Changes. The context is the user's: nothing of it is called under the lock, for it may ask the link (that of a
-// hold does, when its lease has ended).
-func (l *link) changes(ctx context.Context) <-chan Change {
-	ch := make(chan Change, 64)
-	if ctx == nil || ctx.Err() != nil {
-		close(ch)
-		return ch
-	}
-	l.mu.Lock()
-	isClosed := l.mu.state.state == Closed
-	if !isClosed {
-		l.mu.readers[ch] = nil
-	}
-	l.mu.Unlock()
-	if isClosed {
-		close(ch)
-		return ch
-	}
-	stop := context.AfterFunc(ctx, func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if _, ok := l.mu.readers[ch]; ok {
-			delete(l.mu.readers, ch)
-			close(ch)
-		}
-	})
-	l.mu.Lock()
-	_, reads := l.mu.readers[ch]
-	if reads {
-		l.mu.readers[ch] = stop
-	}
-	l.mu.Unlock()
-	if !reads { // closed in between
-		stop()
-	}
-	return ch
 }
 
 // now returns what the link is at the moment: conn is the number of the connection over which requests go, 0 if they cannot.
 func (l *link) now() (e *era, t *tap.Tap, conn uint64, state State) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mu.state.state.Attached() {
-		conn = l.mu.tap.Seq
+	if c := l.mu.conn; c != nil {
+		if t = c.tap; l.mu.state.state.Attached() {
+			conn = t.Seq
+		}
 	}
-	return l.mu.era, l.mu.tap, conn, l.mu.state.state
+	return l.mu.era, t, conn, l.mu.state.state
 }
 
 // era returns the current ZooKeeper session, nil if there is none.
@@ -183,7 +137,7 @@ func (l *link) attachedConn(z *zkSession) (seq uint64, changed <-chan struct{}, 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.carriesLocked(z) {
-		seq = l.mu.tap.Seq
+		seq = l.mu.conn.tap.Seq
 	}
 	return seq, l.mu.changed, l.mu.why
 }
@@ -197,10 +151,10 @@ func (l *link) send(z *zkSession, r *tap.Request) bool {
 }
 
 func (l *link) sendLocked(r *tap.Request) bool {
-	t := l.mu.tap
+	t := l.mu.conn.tap
 	ok, write := t.Enqueue(r)
 	if !ok {
-		l.detachLocked() // it ends; the tap says so next
+		l.stepLocked(stateEvent{kind: detached}) // the connection ends; the tap says so next
 	}
 	if write {
 		l.spawnLocked(t.WriteOut)
@@ -252,17 +206,8 @@ func (l *link) close(why error) {
 	}
 	l.mu.Lock()
 	l.stepLocked(stateEvent{kind: closed, err: why})
-	readers := l.mu.readers
-	l.mu.readers = nil
-	for ch := range readers {
-		close(ch)
-	}
 	l.mu.Unlock()
-	for _, stop := range readers {
-		if stop != nil {
-			stop()
-		}
-	}
+	l.feed.close()
 }
 
 // closedErr says why the link is closed.
@@ -275,136 +220,6 @@ func (l *link) closedErr() error {
 	return l.mu.why
 }
 
-// dial is the client's dialer: it makes the connection, over TLS if so configured, and puts the tap in it. The client's own
-// time-out, a second, is not looked at: name look-up, dial, TLS and handshake together have the handshake timeout.
-func (l *link) dial(network, addr string, _ time.Duration) (net.Conn, error) {
-	l.mu.Lock()
-	why, old, e := l.mu.why, l.mu.tap, l.mu.era
-	l.mu.Unlock()
-	if why != nil {
-		return nil, why
-	}
-	d := dialing{network: network, addr: addr}
-	if old != nil {
-		_ = old.Close()     // the client leaves the connection open on which it learned of an expiry
-		l.Disconnected(old) // who ended it may be about to say so, and come too late
-		d.last = old.RemoteAddr().String()
-	}
-	d.deadline = time.Now().Add(l.opts.handshakeCap)
-	timeout := l.opts.timeout
-	if e != nil {
-		timeout = e.sessionTimeout()
-	}
-	c, raw, err := l.dials.dial(d, heartbeat(timeout))
-	if err != nil {
-		return nil, err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.mu.why != nil {
-		_ = raw.Close()
-		return nil, l.mu.why
-	}
-	l.mu.conns++
-	l.mu.tap = tap.New(c, raw, l, l.clock, l.zxids.Connect(), &l.xids, l.mu.conns, d.deadline)
-	return l.mu.tap, nil
-}
-
-// Connecting decides about the client's connect request. A session that we have given up but that may be alive is ended: its
-// nodes keep the lock from others until it is over, and the client would attach to it again. This is tried until a server has
-// answered, with a refusal too, or a few have hung up. From then on nothing of ours touches it, and it is gone T and a tick later
-// (R65). A server that is silent has no quorum; then the try has touched nothing, and the next one goes on.
-//
-// A session of which nothing has been heard for long is asked after. A server refuses a client that has seen more than it
-// has, without saying whether its session is over. If the servers came back from an older snapshot (F23), all of them do, and
-// the client would stay out until they have caught up. To ask is a sign of life for the session, so it is done once in a
-// while only.
-func (l *link) Connecting(_ *tap.Tap, session int64) tap.Approach {
-	l.mu.Lock()
-	e, askedAfter := l.mu.era, l.mu.askedAfter
-	l.mu.Unlock()
-	if e == nil || e.id != session {
-		return tap.Attach
-	}
-	switch {
-	case e.isOver() && e.leftToExpire():
-		return tap.SayItsEnded
-	case e.isOver():
-		return tap.EndIt
-	case e.overdue(l.clock.Now(), askedAfter):
-		return tap.AskAfter
-	}
-	return tap.Attach
-}
-
-func (l *link) Found(*tap.Tap) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.mu.askedAfter = l.clock.Now()
-}
-
-func (l *link) HungUp(t *tap.Tap) {
-	if e := l.eraOn(t); e != nil {
-		e.noteHangUp()
-	}
-}
-
-func (l *link) Ended(t *tap.Tap, outcome string) {
-	l.log.info("zklock: asked a server to end the given-up session", "server", t.RemoteAddr().String(), "outcome", outcome)
-}
-
-func (l *link) Connected(t *tap.Tap, r tap.Response, sent, answered clock.Instant) error {
-	shook := exchange{sent, answered}
-	l.mu.Lock()
-	old := l.mu.era
-	if l.mu.tap != t || l.mu.why != nil {
-		l.mu.Unlock()
-		return ErrClosed
-	}
-	l.mu.shaken, l.mu.authed = false, false
-	switch {
-	case r.SessionID == 0:
-		l.mu.era = nil
-		l.dials.hosts.forgive()
-	case old == nil || old.id != r.SessionID: // that it changes without an Expired event is an expiry (F37)
-		l.mu.era = newEra(&zkSession{carrier: l, log: l.log, ownListsFailed: &l.ownListsFailed}, l.clock, l.opts.mode, l.opts.maxLockNodes, r, t.Seq, shook)
-	case old.isOver(): // given up while the connect request was on its way
-		l.mu.Unlock()
-		return fmt.Errorf("zklock: session %#x was given up", r.SessionID)
-	default:
-		old.reattach(t.Seq, shook, r.Timeout)
-		old = nil
-	}
-	l.mu.Unlock()
-	if old != nil {
-		old.lose(errExpired)
-	}
-	return nil
-}
-
-func (l *link) Credentials() (auths []wire.AuthRequest) {
-	for _, c := range l.opts.auth {
-		auths = append(auths, wire.AuthRequest{Scheme: c.scheme, Auth: c.auth.reveal()})
-	}
-	return auths
-}
-
-func (l *link) Authenticated(t *tap.Tap, code wire.Code) {
-	if code != wire.OK {
-		err := fmt.Errorf("%w: code %d", ErrAuthFailed, code)
-		l.log.error("zklock: the server refused the credentials", "server", t.RemoteAddr().String(), "err", err)
-		l.dials.noteTried(t.RemoteAddr().String(), err)
-		l.close(err)
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.mu.tap == t {
-		l.mu.authed = true
-		l.attachLocked()
-	}
-}
-
 // clientEvent is the client's event callback, the only lossless source of its events. It runs on the client's
 // goroutines: it must not block or call the client.
 func (l *link) clientEvent(ev zk.Event) {
@@ -413,15 +228,15 @@ func (l *link) clientEvent(ev zk.Event) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mu.shaken = true
+	l.mu.conn.shaken = true
 	l.attachLocked()
 }
 
 // attachLocked opens the gate for requests when everything needed is there. The first to go are those that set the watches
 // of the connection before.
 func (l *link) attachLocked() {
-	e, m := l.mu.era, l.mu.state
-	if m.state.Attached() || !l.mu.shaken || !l.mu.authed || e == nil || e.isOver() || l.mu.why != nil {
+	c, e, m := l.mu.conn, l.mu.era, l.mu.state
+	if m.state.Attached() || !c.shaken || !c.authed || e == nil || e.isOver() || l.mu.why != nil {
 		return
 	}
 	if m.session != e.id { // its holds may still be told of the end, one by one
@@ -429,30 +244,10 @@ func (l *link) attachLocked() {
 	}
 	l.stepLocked(stateEvent{kind: attached, session: e.id})
 	l.dials.forgetTried()
-	for _, r := range e.restore(l.mu.tap.Before()) {
+	for _, r := range e.restore(c.tap.Before()) {
 		if !l.sendLocked(r) {
 			return // the connection has just ended
 		}
-	}
-}
-
-// detachLocked closes the gate for requests.
-func (l *link) detachLocked() {
-	l.stepLocked(stateEvent{kind: detached})
-}
-
-func (l *link) Disconnected(t *tap.Tap) {
-	l.mu.Lock()
-	if l.mu.tap != t {
-		l.mu.Unlock()
-		return
-	}
-	l.mu.shaken, l.mu.authed = false, false
-	e := l.mu.era
-	l.detachLocked()
-	l.mu.Unlock()
-	if e != nil && l.opts.endOnSuspend {
-		e.loseHolds(errSuspended)
 	}
 }
 
@@ -465,58 +260,11 @@ func (l *link) lost(z *zkSession, cause error) {
 	l.mu.Lock()
 	var t *tap.Tap
 	if l.mu.era != nil && l.mu.era.zkSession == z && !errors.Is(cause, errExpired) { // of an expiry the client knows
-		t = l.mu.tap
+		t = l.mu.conn.tap
 	}
 	l.stepLocked(stateEvent{kind: lost, session: z.id, err: cause})
 	l.mu.Unlock()
 	if t != nil {
 		t.Cut()
-	}
-}
-
-// eraOn returns the ZooKeeper session that the connection carries, if it is the current one.
-func (l *link) eraOn(t *tap.Tap) *era {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.mu.tap != t {
-		return nil
-	}
-	return l.mu.era
-}
-
-func (l *link) Answered(t *tap.Tap, sent, answered clock.Instant) {
-	if e := l.eraOn(t); e != nil {
-		e.answered(t.Seq, exchange{sent, answered})
-	}
-}
-
-func (l *link) Quorum(t *tap.Tap, sent clock.Instant) {
-	if e := l.eraOn(t); e != nil {
-		e.quorum(t.Seq, sent)
-	}
-}
-
-func (l *link) Refused(t *tap.Tap, op wire.Op, code wire.Code) {
-	err := errExpired
-	if op == wire.OpPing {
-		err = fmt.Errorf("%w: code %d", errPingRefused, code)
-	}
-	if e := l.eraOn(t); e != nil {
-		e.lose(err)
-	}
-	t.Cut()
-}
-
-// Event is the tap's report that a watch has fired, in the order in which the server sent the events.
-func (l *link) Event(t *tap.Tap, ev wire.WatcherEvent) {
-	if e := l.eraOn(t); e != nil {
-		e.nodeEvent(ev)
-	}
-}
-
-// Flush has the tap write. When the link is closed, and only the client's last words are to go out, that is done here.
-func (l *link) Flush(t *tap.Tap) {
-	if !l.spawn(t.WriteOut) {
-		t.WriteOut()
 	}
 }

@@ -47,46 +47,50 @@ func (c *fakeConn) SetReadDeadline(time.Time) error  { return nil }
 func (c *fakeConn) SetWriteDeadline(time.Time) error { return nil }
 func (c *fakeConn) SetDeadline(time.Time) error      { return nil }
 
-// heldUp is a link that is not told of the end of a connection: who has ended it is held up before it says so.
-type heldUp struct{ *link }
-
-func (heldUp) Disconnected(*tap.Tap) {}
-
 // dial replaces the connection.
-func (t *linkTest) dial() *tap.Tap {
-	c, _ := t.dialTo(t.l)
+func (t *linkTest) dial() report {
+	l := t.l
+	if l.mu.conn != nil {
+		t.current().Disconnected()
+	}
+	conn := &fakeConn{}
+	return l.connectLocked(conn, conn, time.Now().Add(3*time.Second))
+}
+
+// current is the current connection.
+func (t *linkTest) current() report { return report{t.l.mu.conn, t.l} }
+
+// heldUp is a connection whose end the link is not told of: who has ended it is held up before it says so.
+type heldUp struct{ report }
+
+func (heldUp) Disconnected() {}
+
+// dialHeldUp is dial, for a connection that is heldUp.
+func (t *linkTest) dialHeldUp() report {
+	l, c := t.l, t.dial()
+	conn := &fakeConn{}
+	c.tap = tap.New(conn, conn, heldUp{c}, l.clock, l.zxids.Connect(), &l.xids, l.mu.conns, time.Now().Add(3*time.Second))
 	return c
 }
 
-func (t *linkTest) dialTo(sink tap.Sink) (*tap.Tap, *fakeConn) {
-	l := t.l
-	if l.mu.tap != nil {
-		l.Disconnected(l.mu.tap)
-	}
-	conn := &fakeConn{}
-	l.mu.conns++
-	l.mu.tap = tap.New(conn, conn, sink, l.clock, l.zxids.Connect(), &l.xids, l.mu.conns, time.Now().Add(3*time.Second))
-	return l.mu.tap, conn
-}
-
 // shake has the client ask for the session, and the server grant it.
-func (t *linkTest) shake(c *tap.Tap, session int64) error {
-	_, err := c.Write(wire.Frame(wire.ConnectRequest{Timeout: 10_000, Password: make([]byte, 16)}))
+func (t *linkTest) shake(c report, session int64) error {
+	_, err := c.tap.Write(wire.Frame(wire.ConnectRequest{Timeout: 10_000, Password: make([]byte, 16)}))
 	require.NoError(t, err)
 	answer := wire.Frame(wire.ConnectResponse{Timeout: 10_000, SessionID: session, Password: make([]byte, 16)})
-	under := c.Conn
+	under := c.tap.Conn
 	if g, ok := under.(*greeting); ok { // made by the link's own dial
 		under = g.Conn
 	}
 	conn := under.(*fakeConn)
 	conn.in.Write(answer)
-	_, err = io.ReadFull(c, answer)
+	_, err = io.ReadFull(c.tap, answer)
 	conn.out.Reset()
 	return err
 }
 
 // attach goes through all that opens the gate.
-func (t *linkTest) attach(c *tap.Tap, session int64) {
+func (t *linkTest) attach(c report, session int64) {
 	t.Helper()
 	require.NoError(t, t.shake(c, session))
 	t.l.clientEvent(hasSession)
@@ -145,36 +149,36 @@ func TestLink_GivenUpSession_IsEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
 		c := l.dial()
-		require.Equal(t, tap.Attach, l.l.Connecting(c, 0), "there was no session yet")
+		require.Equal(t, tap.Attach, c.Connecting(0), "there was no session yet")
 		l.attach(c, 1)
-		require.Equal(t, tap.Attach, l.l.Connecting(l.dial(), 1))
+		require.Equal(t, tap.Attach, l.dial().Connecting(1))
 		l.l.mu.era.lose(errLeaseEnded)
-		require.Equal(t, tap.Attach, l.l.Connecting(l.dial(), 0), "a new session")
+		require.Equal(t, tap.Attach, l.dial().Connecting(0), "a new session")
 		time.Sleep(time.Hour)
-		require.Equal(t, tap.EndIt, l.l.Connecting(l.dial(), 1), "no server has said anything yet")
+		require.Equal(t, tap.EndIt, l.dial().Connecting(1), "no server has said anything yet")
 		for range 3 {
-			require.Equal(t, tap.EndIt, l.l.Connecting(l.dial(), 1))
-			l.l.HungUp(l.l.mu.tap)
+			require.Equal(t, tap.EndIt, l.dial().Connecting(1))
+			l.current().HungUp()
 		}
-		require.Equal(t, tap.SayItsEnded, l.l.Connecting(l.dial(), 1), "it would be touched for ever")
+		require.Equal(t, tap.SayItsEnded, l.dial().Connecting(1), "it would be touched for ever")
 
 		l.attach(l.dial(), 2)
 		time.Sleep(20 * time.Second)
-		require.Equal(t, tap.Attach, l.l.Connecting(l.dial(), 2))
+		require.Equal(t, tap.Attach, l.dial().Connecting(2))
 		time.Sleep(time.Millisecond)
-		require.Equal(t, tap.AskAfter, l.l.Connecting(l.dial(), 2), "F23")
-		l.l.Found(l.l.mu.tap)
-		require.Equal(t, tap.Attach, l.l.Connecting(l.dial(), 2), "to ask is a sign of life")
+		require.Equal(t, tap.AskAfter, l.dial().Connecting(2), "F23")
+		l.current().Found()
+		require.Equal(t, tap.Attach, l.dial().Connecting(2), "to ask is a sign of life")
 		l.l.mu.era.lose(errExpired)
-		require.Equal(t, tap.EndIt, l.l.Connecting(l.dial(), 2), "the server that said so may have been wrong")
+		require.Equal(t, tap.EndIt, l.dial().Connecting(2), "the server that said so may have been wrong")
 	})
 }
 
 // sent returns the requests that went out over a connection.
-func (t *linkTest) sent(c *tap.Tap) (ops []wire.Op) {
+func (t *linkTest) sent(c report) (ops []wire.Op) {
 	synctest.Wait()
 	var s wire.Stream
-	s.Add(c.Conn.(*fakeConn).out.Bytes())
+	s.Add(c.tap.Conn.(*fakeConn).out.Bytes())
 	for f, _ := s.Next(); f != nil; f, _ = s.Next() {
 		ops = append(ops, wire.Op(binary.BigEndian.Uint32(f[8:])))
 	}
@@ -203,7 +207,7 @@ func TestLink_RestoredWatchesGoFirst(t *testing.T) {
 		require.Equal(t, []wire.Op{wire.OpSetWatches, wire.OpSetWatches, wire.OpSetWatches, wire.OpExists}, l.sent(c))
 		seen := map[string]bool{}
 		var s wire.Stream
-		s.Add(c.Conn.(*fakeConn).out.Bytes())
+		s.Add(c.tap.Conn.(*fakeConn).out.Bytes())
 		for range 3 {
 			f, err := s.Next()
 			require.NoError(t, err)
@@ -232,7 +236,7 @@ func TestLink_RequestOfAnotherSession_IsNotSent(t *testing.T) {
 		require.Empty(t, l.sent(c))
 		require.True(t, l.l.send(l.l.mu.era.zkSession, tap.NewRequest(wire.OpCreate, wire.CreateRequest{Path: "/a"}, func(tap.Answer) {})))
 		require.Equal(t, []wire.Op{wire.OpCreate}, l.sent(c))
-		c.Cut()
+		c.tap.Cut()
 		require.False(t, l.l.send(l.l.mu.era.zkSession, r), "there is no connection")
 	})
 }
@@ -243,19 +247,19 @@ func TestLink_NextDial_KnowsOfTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
 		s := l.l
-		changes := s.changes(t.Context())
+		changes := s.feed.subscribe(t.Context())
 		s.opts.handshakeCap = time.Second
 		s.opts.dialer = func(string, string, time.Duration) (net.Conn, error) { return &fakeConn{}, nil }
-		old, _ := l.dialTo(heldUp{s})
+		old := l.dialHeldUp()
 		l.attach(old, 1)
 		e := s.mu.era
-		old.Cut() // and it is not told yet
+		old.tap.Cut() // and it is not told yet
 		conn, err := s.dial("tcp", "zk1:2181", time.Second)
 		require.NoError(t, err)
-		require.NotSame(t, old, conn)
+		require.NotSame(t, old.tap, conn)
 		require.False(t, l.isAttached())
-		s.Disconnected(old) // and now it is
-		l.attach(s.mu.tap, 1)
+		old.Disconnected() // and now it is
+		l.attach(l.current(), 1)
 		require.True(t, l.isAttached())
 		require.Same(t, e, s.mu.era)
 		require.Equal(t, []State{Connected, Suspended, Reconnected}, told(changes))
@@ -266,14 +270,14 @@ func TestLink_NextDial_KnowsOfTheEnd(t *testing.T) {
 func TestLink_EndsWhileAttaching(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
-		changes := l.l.changes(t.Context())
+		changes := l.l.feed.subscribe(t.Context())
 		l.attach(l.dial(), 1)
 		w := &watch{path: "/locks/a/n", armed: make(chan struct{}), fired: make(chan struct{})}
 		close(w.armed)
 		l.l.mu.era.watcher.mu.watches[w.path] = w
-		c, _ := l.dialTo(heldUp{l.l})
+		c := l.dialHeldUp()
 		require.NoError(t, l.shake(c, 1))
-		c.Cut() // and it is not told yet
+		c.tap.Cut() // and it is not told yet
 		l.l.clientEvent(hasSession)
 		require.False(t, l.isAttached())
 		require.Equal(t, []State{Connected, Suspended, Reconnected, Suspended}, told(changes))
@@ -284,7 +288,8 @@ func TestLink_EndsWhileAttaching(t *testing.T) {
 func TestLink_RestoredAsOfTheLastWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
-		c, conn := l.dialTo(l.l)
+		c := l.dial()
+		conn := c.tap.Conn.(*fakeConn)
 		l.attach(c, 1)
 		e := l.l.mu.era
 		w := &watch{path: "/locks/a/n", armed: make(chan struct{}), fired: make(chan struct{})}
@@ -320,7 +325,7 @@ func TestLink_CredentialsGoFirst(t *testing.T) {
 		require.NoError(t, l.shake(c, 1))
 		l.l.clientEvent(hasSession)
 		require.False(t, l.isAttached())
-		l.l.Authenticated(c, wire.OK)
+		c.Authenticated(wire.OK)
 		require.True(t, l.isAttached())
 	})
 }
@@ -334,21 +339,21 @@ func TestLink_EventsForNobody(t *testing.T) {
 			{}, {Type: wire.EventDeleted}, {Type: wire.EventDeleted, Path: "/locks/a/gone"}, {Type: -2, Path: "/locks/a/n"}, {Type: 99, Path: "/"},
 		}
 		states := []zk.Event{{Type: zk.EventSession, State: zk.StateDisconnected}, {Type: zk.EventSession, State: 99}}
-		all := func(c *tap.Tap) {
+		all := func(c report) {
 			for _, ev := range strange {
-				l.l.Event(c, ev)
+				c.Event(ev)
 			}
 			for _, ev := range states {
 				l.l.clientEvent(ev)
 			}
 		}
-		all(nil)
+		all(report{nil, l.l})
 		for range 2 {
 			c := l.dial()
 			all(c)
 			require.NoError(t, l.shake(c, 0)) // expired
 		}
-		old := l.l.mu.tap
+		old := l.current()
 		c := l.dial()
 		l.attach(c, 1)
 		all(c)
@@ -356,11 +361,11 @@ func TestLink_EventsForNobody(t *testing.T) {
 		w := &watch{path: "/locks/a/n", armed: make(chan struct{}), fired: make(chan struct{})}
 		e.watcher.mu.watches[w.path] = w
 		deleted := wire.WatcherEvent{Type: wire.EventDeleted, Path: w.path}
-		l.l.Event(old, deleted)
+		old.Event(deleted)
 		require.False(t, w.hasFired(), "told by an earlier connection")
-		l.l.Event(c, deleted)
+		c.Event(deleted)
 		require.True(t, w.hasFired())
 		require.Equal(t, zk.EventNodeDeleted, w.event)
-		l.l.Event(c, deleted) // once more: it came twice
+		c.Event(deleted) // once more: it came twice
 	})
 }

@@ -125,7 +125,7 @@ func (s *Session) State() State {
 // Changes returns the steps of the state from now on, in order; State already shows a step when it arrives. The
 // channel closes when ctx ends or the Session is closed. It holds 64 steps; of a reader that is further behind than
 // that, the oldest are dropped.
-func (s *Session) Changes(ctx context.Context) <-chan Change { return s.link.changes(ctx) }
+func (s *Session) Changes(ctx context.Context) <-chan Change { return s.link.feed.subscribe(ctx) }
 
 // Deadline returns until when the ZooKeeper session is surely alive, with no further news; the zero time if there is
 // none. While nothing is held it is not renewed, and may lie in the past.

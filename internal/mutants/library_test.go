@@ -153,7 +153,7 @@ var library = []mutant{
 		"if first && e.mu.lease.end.Sub(now) <", "if false && e.mu.lease.end.Sub(now) <"}}},
 
 	// Watches.
-	{"a watch that could not be set is kept", "I7, R8", "watcher.go", "TestVirtual_TenThousandCycles_GrowNothing", []Swap{{
+	{"a watch that could not be set is kept", "I7, R8", "watcher.go", "TestWatch_NotSet_IsAskedForAgain", []Swap{{
 		"if w.mu.watches[on.path] == on { // a read that fails", "if false { // a read that fails"}}},
 	{"ids of lost creates are kept", "I7, R8", "protection.go", "TestVirtual_TenThousandCycles_GrowNothing", []Swap{{
 		"\t\t\t\tr.forgetStray(id)\n", ""}}},
@@ -183,7 +183,7 @@ var library = []mutant{
 	{"everybody lists in each session timeout", "F30, F40", "watcher.go", "TestVirtual_QuietWait_CostsOneReadANode", []Swap{{
 		"errors.Is(err, zk.ErrNoNode) {\n", "errors.Is(err, zk.ErrNoNode) || err == nil {\n"}}},
 	{"watches are not restored after a reconnect", "I1", "link.go", "TestLink_RestoredWatchesGoFirst|TestVirtual_RestoredWatches_GoFirst", []Swap{{
-		"range e.restore(l.mu.tap.Before()) {", "range e.restore(l.mu.tap.Before())[:0] {"}}},
+		"range e.restore(c.tap.Before()) {", "range e.restore(c.tap.Before())[:0] {"}}},
 	{"an answer counts for another connection than its own", "I1, I3, F6", "internal/tap/tap.go", "TestRequest_IsAnswered_ClientSeesNothing", []Swap{{
 		"Conn: t.Seq, Zxid: h.Zxid", "Conn: t.Seq + 1, Zxid: h.Zxid"}}},
 	{"the predecessor is watched before our own node", "F31", "attempt.go", "TestVirtual_Waiter_WatchesItsOwnNodeFirst", []Swap{{
@@ -238,9 +238,9 @@ var library = []mutant{
 	{"any answered frame renews the lease", "I5, F12", "lease.go", "TestLease_QuorumLease|TestVirtual_HolderOnTheMinority_IsToldBeforeTheNextGrant", []Swap{{
 		"\tif l.mode.kind != quorumLease {\n\t\tl.extend(f.sent)\n", "\tif true {\n\t\tl.extend(f.sent)\n"}}},
 	{"a ping renews the lease when it is sent", "I5", "internal/tap/tap.go", "TestTap_PingsAreAnsweredInOrder", []Swap{{
-		"\tif xid == wire.XidPing {\n", "\tif xid == wire.XidPing {\n\t\tt.sink.Answered(t, x.at, x.at)\n"}}},
+		"\t\t\tt.zxids.Request(f[4:])\n", "\t\t\tt.zxids.Request(f[4:])\n\t\t\tt.sink.Answered(at, at)\n"}}},
 	{"the lease starts when the answer comes", "I5", "internal/tap/tap.go", "TestTap_AnswersAreAnchoredAtTheirSending", []Swap{{
-		"\tt.sink.Answered(t, x.at, now)\n", "\tt.sink.Answered(t, now, now)\n"}}},
+		"\tt.sink.Answered(x.at, t.in.now)\n", "\tt.sink.Answered(t.in.now, t.in.now)\n"}}},
 	{"a quorum operation vouches for frames just before it", "I5, F12", "lease.go", "TestLease_QuorumLease", []Swap{{
 		"cutoff := sent.Add(-l.mode.d)", "cutoff := sent"}}},
 	{"the last frame is taken, not the last but one", "I5", "lease.go", "TestLease_QuorumLease", []Swap{{
@@ -254,13 +254,13 @@ var library = []mutant{
 	{"no margin: told when the session ends", "I5", "lease.go", "TestLeaseMode_Worth", []Swap{{
 		"/clockRate) - leaseSlop\n", ")\n"}}},
 	{"events are a sign of life", "I5", "internal/tap/tap.go", "TestTap_EventsAreNoSignOfLife", []Swap{{
-		"\t\t\tt.sink.Event(t, ev)\n", "\t\t\tt.sink.Event(t, ev)\n\t\t\tt.sink.Answered(t, now, now)\n"}}},
+		"\t\t\tt.sink.Event(ev)\n", "\t\t\tt.sink.Event(ev)\n\t\t\tt.sink.Answered(t.in.now, t.in.now)\n"}}},
 	{"a failed multi is a quorum operation", "I5", "internal/tap/tap.go", "TestTap_QuorumOperations", []Swap{{
 		"first.Int32() != int32(wire.OpError) && first.Err() == nil {", "first != nil {"}}},
 	{"an error code in a ping's answer is overlooked", "F39", "internal/tap/tap.go", "TestTap_PingWithAnErrorCode_IsRefusal|TestVirtual_PingRefused_IsLost", []Swap{{
 		"\tcase code != wire.OK:\n\t\tt.sink.Refused", "\tcase false:\n\t\tt.sink.Refused"}}},
 	{"SessionMoved is a sign of life", "I5", "internal/tap/tap.go", "TestTap_ErrorCodesAboutTheSession", []Swap{{
-		"\tcase h.Err == wire.SessionMoved:\n\t\treturn", "\tcase h.Err == wire.SessionMoved:\n\t\tt.sink.Answered(t, x.at, now)\n\t\treturn"}}},
+		"\tcase h.Err == wire.SessionMoved:\n\t\treturn", "\tcase h.Err == wire.SessionMoved:\n\t\tt.sink.Answered(x.at, t.in.now)\n\t\treturn"}}},
 	{"the clock is the wall clock", "I5, F20", "internal/clock/clock.go", "TestClock_IgnoresTheWallClock", []Swap{{
 		"d := time.Since(c.start)", "d := time.Now().Round(0).Sub(c.start.Round(0))"}}},
 	{"the boot time and the wall clock are read apart", "I5, F20", "internal/clock/clock.go", "TestSinceBoot_ClockStep", []Swap{{
@@ -295,31 +295,31 @@ var library = []mutant{
 		"\t\tif left <= 0 {\n\t\t\treturn notConfirmed(errNoAnswer)", "\t\tif left <= 0 {\n\t\t\treturn nil"}}},
 	{"the context does not end at the loss", "I5", "lockdata.go", "TestVirtual_SessionExpires_IsToldAtOnce", []Swap{{
 		"\t\th.cancel(lost)\n", "\t\t_, _ = h, lost\n"}}},
-	{"SessionExpired is taken for a reconnect", "I5, F8", "link.go", "TestVirtual_SessionExpires_IsToldAtOnce", []Swap{{
+	{"SessionExpired is taken for a reconnect", "I5, F8", "report.go", "TestVirtual_SessionExpires_IsToldAtOnce", []Swap{{
 		"l.dials.hosts.forgive()\n", "l.dials.hosts.forgive()\n\t\told = nil\n"}}},
-	{"a new session id is taken for a reconnect", "I5, F37", "link.go", "TestLink_AnotherSessionID_IsAnExpiry", []Swap{{
-		"case old == nil || old.id != r.SessionID:", "case old == nil:"}}},
-	{"a session that was given up keeps the client from older servers", "F23", "internal/tap/tap.go", "TestVirtual_ServerRestartsOlder_LostAtTheDeadline", []Swap{{
-		"case Attach:\n\t\tt.zxids", "case Attach, EndIt:\n\t\tt.zxids"}, {
+	{"a new session id is taken for a reconnect", "I5, F37", "report.go", "TestLink_AnotherSessionID_IsAnExpiry", []Swap{{
+		"case old == nil || old.id != resp.SessionID:", "case old == nil:"}}},
+	{"a session that was given up keeps the client from older servers", "F23", "internal/tap/handshake.go", "TestVirtual_ServerRestartsOlder_LostAtTheDeadline", []Swap{{
+		"case Attach:\n\t\th.zxids", "case Attach, EndIt:\n\t\th.zxids"}, {
 		"case AskAfter, EndIt:\n", "case AskAfter:\n"}}},
-	{"nobody asks after a session that should be over", "F23, I6", "link.go", "TestVirtual_ServerRestartsOlder_WaiterQueuesAgain", []Swap{{
+	{"nobody asks after a session that should be over", "F23, I6", "report.go", "TestVirtual_ServerRestartsOlder_WaiterQueuesAgain", []Swap{{
 		"case e.overdue(l.clock.Now(), askedAfter):", "case false && e.overdue(l.clock.Now(), askedAfter):"}}},
-	{"asking after a session ends it", "I8, F22", "link.go", "TestVirtual_ServerAwayForLong_WaiterKeepsItsPlace", []Swap{{
+	{"asking after a session ends it", "I8, F22", "report.go", "TestVirtual_ServerAwayForLong_WaiterKeepsItsPlace", []Swap{{
 		"\t\treturn tap.AskAfter\n", "\t\treturn tap.EndIt\n"}}},
-	{"who asks after a session goes on in it", "F23", "internal/tap/tap.go", "TestTap_AskAfterASession", []Swap{{
-		"if t.approach == AskAfter && r.SessionID != 0 {", "if false {"}}},
-	{"a session that was given up is taken up again", "I5", "link.go", "TestLink_GivenUpSession_IsRefused", []Swap{{
+	{"who asks after a session goes on in it", "F23", "internal/tap/handshake.go", "TestTap_AskAfterASession", []Swap{{
+		"if h.approach == AskAfter && w.SessionID != 0 {", "if false {"}}},
+	{"a session that was given up is taken up again", "I5", "report.go", "TestLink_GivenUpSession_IsRefused", []Swap{{
 		"case old.isOver(): // given up", "case false: // given up"}}},
-	{"the lease ends and the ZooKeeper session does not", "I5, R41, R65", "link.go", "TestLink_GivenUpSession_IsEnded|TestVirtual_LeaseEnds_SessionIsEndedAtTheServers", []Swap{{
+	{"the lease ends and the ZooKeeper session does not", "I5, R41, R65", "report.go", "TestLink_GivenUpSession_IsEnded|TestVirtual_LeaseEnds_SessionIsEndedAtTheServers", []Swap{{
 		"\tcase e.isOver():\n\t\treturn tap.EndIt\n", ""}}},
-	{"a given-up session is touched for ever", "R65", "link.go", "TestLink_GivenUpSession_IsEnded|TestVirtual_GivenUpSession_ServersHangUp_IsLeftToExpire", []Swap{{
+	{"a given-up session is touched for ever", "R65", "report.go", "TestLink_GivenUpSession_IsEnded|TestVirtual_GivenUpSession_ServersHangUp_IsLeftToExpire", []Swap{{
 		"case e.isOver() && e.leftToExpire():", "case false && e.leftToExpire():"}}},
-	{"a given-up session is ended without credentials", "R65, F42", "internal/tap/tap.go", "TestTap_GivenUpSession_IsEndedAndTheClientToldSo", []Swap{{
-		"\tfor _, c := range t.sink.Credentials() {\n\t\tout = append(out, authFrame(c)...)\n\t}\n\tif _, err", "\tif _, err"}}},
-	{"a refusal to end a session is not taken for an answer", "R65, F42", "internal/tap/tap.go", "TestTap_GivenUpSession_IsEndedAndTheClientToldSo", []Swap{{
-		"case h.Err != wire.OK && (h.Xid == xidClose || h.Xid == wire.XidAuth):", "case false:"}}},
-	{"any answer is taken for the end of the session", "R65", "internal/tap/tap.go", "TestTap_GivenUpSession_IsEndedAndTheClientToldSo", []Swap{{
-		"case h.Xid == xidClose:", "case h.Xid != 0:"}}},
+	{"a given-up session is ended without credentials", "R65, F42", "internal/tap/handshake.go", "TestTap_GivenUpSession_IsEndedAndTheClientToldSo", []Swap{{
+		"\tfor _, c := range h.sink.Credentials() {\n\t\tout = append(out, authFrame(c)...)\n\t}\n\tif _, err", "\tif _, err"}}},
+	{"a refusal to end a session is not taken for an answer", "R65, F42", "internal/tap/handshake.go", "TestTap_GivenUpSession_IsEndedAndTheClientToldSo", []Swap{{
+		"case r.Err != wire.OK && (r.Xid == xidClose || r.Xid == wire.XidAuth):", "case false:"}}},
+	{"any answer is taken for the end of the session", "R65", "internal/tap/handshake.go", "TestTap_GivenUpSession_IsEndedAndTheClientToldSo", []Swap{{
+		"case r.Xid == xidClose:", "case r.Xid != 0:"}}},
 	{"what is in the socket of a given-up session arrives later", "R65", "internal/tap/tap.go", "TestVirtual_GivenUpConnection_NothingArrivesLater", []Swap{{
 		"_ = l.SetLinger(0)", "_ = l"}}},
 	{"a silent server is never left", "F41, I5", "session.go", "TestVirtual_FollowerGoesDark_NoHoldIsLost", []Swap{{
@@ -340,7 +340,7 @@ var library = []mutant{
 		"\tif t != nil {\n\t\tt.Cut()\n\t}\n", "\t_ = t\n"}}},
 	{"Lost is told twice", "R40", "state.go", "TestStateMachine_Next|TestStateMachine_RandomEvents_LostOncePerSession", []Swap{{
 		"&& m.state != Lost &&", "&&"}}},
-	{"a suspension ends no hold, although it should", "I5", "link.go", "TestVirtual_EndOnSuspend_IsToldAtOnce", []Swap{{
+	{"a suspension ends no hold, although it should", "I5", "report.go", "TestVirtual_EndOnSuspend_IsToldAtOnce", []Swap{{
 		"if e != nil && l.opts.endOnSuspend {", "if false {"}}},
 
 	{"a waiter that is told to fail queues in the next session", "R72", "attempt.go", "TestVirtual_SessionEndsAfterTheNode_FailsIfToldTo|TestAttempt_SessionEndsJustBeforeTheGrant_FailsIfToldTo", []Swap{{
@@ -381,13 +381,13 @@ var library = []mutant{
 	// Requests of ours, between the client's.
 	{"what was handed to the network was never sent", "I2, F3", "internal/tap/tap.go", "TestRequest_Fates|TestVirtual_CreateLost_IsAdopted", []Swap{{
 		"\t\tif r.written {\n", "\t\tif false {\n"}}},
-	{"a request goes after the end of the session was asked for", "I4", "internal/tap/tap.go", "TestRequest_NotBeforeTheHandshake_NotAfterTheEnd", []Swap{{
+	{"a request goes after the end of the session was asked for", "I4", "internal/tap/traffic.go", "TestRequest_NotBeforeTheHandshake_NotAfterTheEnd", []Swap{{
 		"!t.mu.shaken || t.mu.closing || t.mu.closed", "!t.mu.shaken || t.mu.closed"}}},
 	{"an answer that nobody asked for is overlooked", "F39", "internal/tap/tap.go", "TestRequest_AnswerToNothing_EndsTheConnection", []Swap{{
 		"case !asked && isOurs(h.Xid):", "case false:"}}},
-	{"any number of requests is unanswered", "I7", "internal/tap/tap.go", "TestRequest_Bounded", []Swap{{
+	{"any number of requests is unanswered", "I7", "internal/tap/traffic.go", "TestRequest_Bounded", []Swap{{
 		"return l.frames == 0 || ", "return true || l.frames == 0 || "}}},
-	{"the heartbeat waits for room", "I5", "internal/tap/tap.go", "TestRequest_Bounded", []Swap{{
+	{"the heartbeat waits for room", "I5", "internal/tap/traffic.go", "TestRequest_Bounded", []Swap{{
 		"if !r.Urgent && (len(t.mu.waiting)", "if (len(t.mu.waiting)"}}},
 	{"the last zxid does not count our replies", "F31", "internal/tap/tap.go", "TestRequest_IsAnswered_ClientSeesNothing", []Swap{{
 		"\t\tt.zxids.Hidden(h.Zxid)\n", ""}}},
@@ -397,24 +397,24 @@ var library = []mutant{
 		"\tif !served {\n", "\tif !served && false {\n"}}},
 	{"a loss that comes late ends a hold on another node", "I4", "lockdata.go", "TestLockTable_LostHoldIsNotReentered", []Swap{{
 		"if d.node != node || d.lost != nil", "if d.lost != nil"}}},
-	{"the next dial does not know of the end of the connection before", "I3, I8", "link.go", "TestLink_NextDial_KnowsOfTheEnd", []Swap{{
-		"\t\tl.Disconnected(old) //", "\t\t//"}}},
-	{"a session timeout of nothing is taken", "I6", "internal/tap/tap.go", "TestTap_Handshake_NoTimeout", []Swap{{
+	{"the next dial does not know of the end of the connection before", "I3, I8", "report.go", "TestLink_NextDial_KnowsOfTheEnd", []Swap{{
+		"\t\treport{old, l}.Disconnected() //", "\t\t//"}}},
+	{"a session timeout of nothing is taken", "I6", "internal/tap/handshake.go", "TestTap_Handshake_NoTimeout", []Swap{{
 		"if w.SessionID != 0 && w.Timeout <= 0 {", "if false {"}}},
 	{"the end of a connection is told before its beginning", "I5", "link.go", "TestLink_EndsWhileAttaching", []Swap{{
 		"\tl.stepLocked(stateEvent{kind: attached, session: e.id})\n\tl.dials", "\tl.dials"}, {
 		"\t\t\treturn // the connection has just ended\n\t\t}\n\t}\n", "\t\t\tbreak\n\t\t}\n\t}\n\tl.stepLocked(stateEvent{kind: attached, session: e.id})\n"}}},
 	{"watches are restored as of a connection on which they were not", "F31", "watcher.go", "TestLink_RestoredAsOfTheLastWhole", []Swap{{
 		"if w.mu.missing == 0 {", "if true {"}}},
-	{"xids start again on each connection", "I2, F2", "link.go", "TestVirtual_Xids_GoOn", []Swap{{
+	{"xids start again on each connection", "I2, F2", "report.go", "TestVirtual_Xids_GoOn", []Swap{{
 		"&l.xids,", "new(tap.Xids),"}}},
 
 	{"no cap on the handshake", "I6, F17", "internal/tap/tap.go", "TestTap_Handshake_IsCapped", []Swap{{
-		"if !t.isShaken() && (d.IsZero() || d.After(t.deadline)) {", "if false {"}}},
+		"if !t.isShaken() && (d.IsZero() || d.After(t.handshake.deadline)) {", "if false {"}}},
 	{"requests go before the credentials", "F27", "link.go", "TestLink_CredentialsGoFirst", []Swap{{
-		"|| !l.mu.authed ||", "||"}}},
-	{"the first answer to credentials is enough", "F27", "internal/tap/tap.go", "TestTap_Credentials", []Swap{{
-		"last := t.mu.auths == 0", "last := t.mu.auths >= 0"}}},
+		"|| !c.authed ||", "||"}}},
+	{"the first answer to credentials is enough", "F27", "internal/tap/handshake.go", "TestTap_Credentials", []Swap{{
+		"if h.auths--; h.auths != 0 {", "if h.auths--; h.auths < 0 {"}}},
 	{"credentials lie open in the Session", "R71", "options.go", "TestPrinting_NoSecret|TestPrinting_NothingToFind", []Swap{{
 		"\tauth          []credential\n", "\tauth          []credential\n\topen          []byte\n"}, {
 		"o.auth = append(o.auth, credential{scheme, newSecret(auth)})", "o.open, o.auth = auth, append(o.auth, credential{scheme, newSecret(auth)})"}}},

@@ -227,7 +227,7 @@ func TestVirtual_ManyAnswers_KeepTheConnection(t *testing.T) {
 		tt := newTapTest(t)
 		tt.shake()
 		conn := &slowConn{fakeConn: tt.conn}
-		tt.tap.Conn = conn
+		tt.tap.Conn, tt.tap.in.conn = conn, conn
 		for range 30 {
 			tt.ask(wire.OpExists, root)
 		}
@@ -247,7 +247,7 @@ func TestVirtual_OnlyOursAnswered_IsLeft(t *testing.T) {
 		tt := newTapTest(t)
 		tt.shake()
 		conn := &slowConn{fakeConn: tt.conn}
-		tt.tap.Conn = conn
+		tt.tap.Conn, tt.tap.in.conn = conn, conn
 		tt.send(clientFrame(wire.XidPing, wire.OpPing))
 		for i := range 60 {
 			tt.ask(wire.OpExists, root)

@@ -46,6 +46,7 @@ func (c *fakeConn) SetDeadline(d time.Time) error      { c.readDeadline, c.write
 
 // fakeSink writes down what the tap reports, in order. Times are seconds since the clock's start.
 type fakeSink struct {
+	tap      *Tap
 	creds    []wire.AuthRequest
 	approach Approach
 	refuse   error
@@ -57,32 +58,32 @@ func (s *fakeSink) note(format string, args ...any) {
 }
 func secs(t clock.Instant) float64 { return time.Duration(t).Seconds() }
 
-func (s *fakeSink) Connecting(*Tap, int64) Approach { return s.approach }
-func (s *fakeSink) Found(*Tap)                      { s.note("found") }
-func (s *fakeSink) HungUp(*Tap)                     { s.note("hung up") }
-func (s *fakeSink) Ended(_ *Tap, outcome string)    { s.note("ended: %s", outcome) }
-func (s *fakeSink) Connected(_ *Tap, r Response, sent, answered clock.Instant) error {
+func (s *fakeSink) Connecting(int64) Approach { return s.approach }
+func (s *fakeSink) Found()                    { s.note("found") }
+func (s *fakeSink) HungUp()                   { s.note("hung up") }
+func (s *fakeSink) Ended(outcome string)      { s.note("ended: %s", outcome) }
+func (s *fakeSink) Connected(r Response, sent, answered clock.Instant) error {
 	s.note("connected session=%d T=%v pw=%s sent=%g answered=%g", r.SessionID, r.Timeout, r.Password, secs(sent), secs(answered))
 	return s.refuse
 }
 func (s *fakeSink) Credentials() []wire.AuthRequest { return s.creds }
-func (s *fakeSink) Authenticated(_ *Tap, code wire.Code) {
+func (s *fakeSink) Authenticated(code wire.Code) {
 	if code != wire.OK {
 		s.note("authenticated %d", code)
 		return
 	}
 	s.note("authenticated")
 }
-func (s *fakeSink) Event(_ *Tap, ev wire.WatcherEvent) { s.note("event %d %s", ev.Type, ev.Path) }
-func (s *fakeSink) Flush(t *Tap)                       { t.WriteOut() }
-func (s *fakeSink) Answered(_ *Tap, sent, answered clock.Instant) {
+func (s *fakeSink) Event(ev wire.WatcherEvent) { s.note("event %d %s", ev.Type, ev.Path) }
+func (s *fakeSink) Flush()                     { s.tap.WriteOut() }
+func (s *fakeSink) Answered(sent, answered clock.Instant) {
 	s.note("answered %g-%g", secs(sent), secs(answered))
 }
-func (s *fakeSink) Quorum(_ *Tap, sent clock.Instant) { s.note("quorum %g", secs(sent)) }
-func (s *fakeSink) Refused(_ *Tap, op wire.Op, code wire.Code) {
+func (s *fakeSink) Quorum(sent clock.Instant) { s.note("quorum %g", secs(sent)) }
+func (s *fakeSink) Refused(op wire.Op, code wire.Code) {
 	s.note("refused: op %d, code %d", op, code)
 }
-func (s *fakeSink) Disconnected(*Tap) { s.note("disconnected") }
+func (s *fakeSink) Disconnected() { s.note("disconnected") }
 
 // take returns what was reported since the last take.
 func (s *fakeSink) take() []string {
@@ -105,7 +106,8 @@ func newTapTest(t *testing.T) *tapTest {
 	conn, sink := &fakeConn{}, &fakeSink{}
 	clk := clock.New(func() time.Duration { return 0 })
 	seen := new(lastzxid.Seen)
-	return &tapTest{t, conn, sink, New(conn, conn, sink, clk, seen.Connect(), new(Xids), 1, time.Now().Add(3*time.Second)), seen}
+	sink.tap = New(conn, conn, sink, clk, seen.Connect(), new(Xids), 1, time.Now().Add(3*time.Second))
+	return &tapTest{t, conn, sink, sink.tap, seen}
 }
 
 func (t *tapTest) after(d time.Duration) { time.Sleep(d) }

@@ -1,0 +1,91 @@
+package zklock
+
+import (
+	"context"
+	"sync"
+)
+
+// changeFeed tells readers of the steps of a Session's state, in order. The zero value has no readers.
+type changeFeed struct {
+	mu struct {
+		sync.Mutex
+		closed  bool
+		readers map[chan Change]func() bool // the function, if it is there yet, stops listening to the reader's context
+	}
+}
+
+// tell never waits: of a reader that is too far behind, the oldest steps are dropped.
+func (f *changeFeed) tell(c Change) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for ch := range f.mu.readers {
+		select {
+		case ch <- c:
+		default: // full: drop the oldest. Nobody else sends, so there is room then.
+			select {
+			case <-ch:
+			default:
+			}
+			ch <- c
+		}
+	}
+}
+
+// subscribe is Session.Changes. The context is the user's: nothing of it is called under the lock, for it may ask the link (that
+// of a hold does, when its lease has ended).
+func (f *changeFeed) subscribe(ctx context.Context) <-chan Change {
+	ch := make(chan Change, 64)
+	if ctx == nil || ctx.Err() != nil || !f.add(ch) {
+		close(ch)
+		return ch
+	}
+	stop := context.AfterFunc(ctx, func() { f.remove(ch) })
+	f.mu.Lock()
+	_, reads := f.mu.readers[ch]
+	if reads {
+		f.mu.readers[ch] = stop
+	}
+	f.mu.Unlock()
+	if !reads { // closed in between
+		stop()
+	}
+	return ch
+}
+
+func (f *changeFeed) add(ch chan Change) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mu.closed {
+		return false
+	}
+	if f.mu.readers == nil {
+		f.mu.readers = make(map[chan Change]func() bool)
+	}
+	f.mu.readers[ch] = nil
+	return true
+}
+
+func (f *changeFeed) remove(ch chan Change) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, ok := f.mu.readers[ch]; ok {
+		delete(f.mu.readers, ch)
+		close(ch)
+	}
+}
+
+// close ends every reader's channel, and those of later readers at once.
+func (f *changeFeed) close() {
+	f.mu.Lock()
+	readers := f.mu.readers
+	f.mu.closed, f.mu.readers = true, nil
+	for ch := range readers {
+		close(ch)
+	}
+	f.mu.Unlock()
+	for _, stop := range readers {
+		if stop != nil {
+			stop()
+		}
+	}
+}

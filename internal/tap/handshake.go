@@ -1,0 +1,177 @@
+package tap
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/zklock/zklock/internal/clock"
+	"github.com/zklock/zklock/internal/lastzxid"
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// Approach is what the tap makes of the client's connect request.
+type Approach int
+
+const (
+	Attach      Approach = iota // pass it on
+	AskAfter                    // ask whether the session is there, as a client that has seen nothing, and go no further if it is
+	EndIt                       // end the session, which we have given up, and tell the client that it expired
+	SayItsEnded                 // tell the client that it expired, and the server nothing
+)
+
+// Response is the server's answer to the first frame of a connection; a session id of 0 says "expired".
+type Response struct {
+	Timeout   time.Duration
+	SessionID int64
+	Password  []byte
+}
+
+// handshake is the beginning of a connection, up to the answers to the credentials:
+//
+//	the client's connect request ──▶ passed on, with the approach Attach ──▶ response ──▶ credentials ──▶ their answers
+//	        ├──▶ AskAfter ──▶ the session is there: no further; it is not: the client hears that it expired
+//	        ├──▶ EndIt ──▶ the session is ended ──▶ as SayItsEnded
+//	        └──▶ SayItsEnded ──▶ the client hears that it expired
+//
+// The client carries it out on one goroutine; only the answers to the credentials come on the one that reads.
+type handshake struct {
+	conn     net.Conn
+	sink     Sink
+	zxids    *lastzxid.Conn
+	in       *inbound
+	deadline time.Time // until when it must be done
+
+	begun    bool          // the connect request is out
+	sent     clock.Instant // when
+	approach Approach
+	auths    int // credentials not answered yet
+}
+
+// begin handles the client's connect request. What it sends in its place, to ask after a session or to end it, comes from a
+// client that has seen nothing, so that no server is too far behind to answer.
+func (h *handshake) begin(f []byte, at clock.Instant) error {
+	var r wire.ConnectRequest
+	d := wire.NewDecoder(f[4:])
+	if r.Decode(d); d.Err() != nil {
+		return fmt.Errorf("zklock: the client's connect request: %w", d.Err())
+	}
+	h.approach = h.sink.Connecting(r.SessionID)
+	h.begun, h.sent = true, at
+	switch h.approach {
+	case Attach:
+		h.zxids.ConnectRequest(f[4:])
+	case AskAfter, EndIt:
+		r.LastZxidSeen = 0
+		f = wire.Frame(r)
+	case SayItsEnded:
+		h.in.stream.Add(expiredAnswer())
+		return nil
+	}
+	_, err := h.conn.Write(f)
+	return err
+}
+
+// endSession ends the session that the server has been asked to attach. Without an answer, the client may try the next server. Once
+// a server has said anything of the end, nothing of ours touches the session again: the client is told that it expired.
+func (h *handshake) endSession() error {
+	unconfirmed := func(err error) error { return fmt.Errorf("zklock: ending the given-up session: %w", err) }
+	var r wire.ConnectResponse
+	if err := h.in.nextInto(&r); err != nil {
+		return unconfirmed(err)
+	}
+	outcome := "it was gone"
+	if r.SessionID != 0 {
+		var err error
+		if outcome, err = h.askForTheEnd(); err != nil {
+			if late := net.Error(nil); !errors.As(err, &late) || !late.Timeout() {
+				h.sink.HungUp()
+			}
+			return unconfirmed(err)
+		}
+	}
+	h.approach, h.in.stream = SayItsEnded, wire.Stream{} // what else the server said is nobody's
+	h.in.stream.Add(expiredAnswer())
+	h.sink.Ended(outcome)
+	return nil
+}
+
+func (h *handshake) askForTheEnd() (outcome string, err error) {
+	const xidClose = 1 // the connection does nothing else
+	var out []byte
+	for _, c := range h.sink.Credentials() {
+		out = append(out, authFrame(c)...)
+	}
+	if _, err := h.conn.Write(append(out, wire.Frame(wire.RequestHeader{Xid: xidClose, Op: wire.OpClose})...)); err != nil {
+		return "", err
+	}
+	for {
+		var r wire.ReplyHeader
+		if err := h.in.nextInto(&r); err != nil {
+			if errors.Is(err, wire.ErrMalformed) {
+				continue
+			}
+			return "", err
+		}
+		switch {
+		case r.Err != wire.OK && (r.Xid == xidClose || r.Xid == wire.XidAuth):
+			return fmt.Sprintf("refused with code %d: it expires by itself", r.Err), nil
+		case r.Xid == xidClose:
+			return "ended", nil
+		}
+	}
+}
+
+// response reads the connect response.
+func (h *handshake) response(body []byte) (r Response, err error) {
+	h.zxids.ConnectResponse(body)
+	var w wire.ConnectResponse
+	d := wire.NewDecoder(body)
+	if w.Decode(d); d.Err() != nil {
+		return r, errors.New("zklock: the connect response is too short")
+	}
+	if w.SessionID != 0 && w.Timeout <= 0 { // of which the client would die
+		return r, fmt.Errorf("zklock: the server granted a session timeout of %d ms", w.Timeout)
+	}
+	if h.approach == AskAfter && w.SessionID != 0 {
+		h.sink.Found()
+		return r, errors.New("zklock: the session was asked after, and is there")
+	}
+	return Response{time.Duration(w.Timeout) * time.Millisecond, w.SessionID, w.Password}, nil
+}
+
+// authenticate puts the credentials on the wire, before the client can send anything. The client's own way of doing that
+// (AddAuth) can block it for ever when a write fails while it authenticates again.
+func (h *handshake) authenticate() error {
+	creds := h.sink.Credentials()
+	h.auths = len(creds)
+	for _, c := range creds {
+		if _, err := h.conn.Write(authFrame(c)); err != nil {
+			return fmt.Errorf("zklock: sending credentials: %w", err)
+		}
+	}
+	_ = h.conn.SetDeadline(time.Time{})
+	if len(creds) == 0 {
+		h.sink.Authenticated(wire.OK)
+	}
+	return nil
+}
+
+// authReply handles the answer to one of the credentials.
+func (h *handshake) authReply(code wire.Code) {
+	if code == wire.OK {
+		if h.auths--; h.auths != 0 {
+			return
+		}
+	}
+	h.sink.Authenticated(code)
+}
+
+// authFrame is an auth request with the xid that the protocol reserves for it.
+func authFrame(c wire.AuthRequest) []byte {
+	return wire.Frame(wire.RequestHeader{Xid: wire.XidAuth, Op: wire.OpAuth}, c)
+}
+
+// expiredAnswer is the connect response by which a server says that the session is over.
+func expiredAnswer() []byte { return wire.Frame(wire.ConnectResponse{Password: make([]byte, 16)}) }

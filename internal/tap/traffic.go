@@ -1,0 +1,251 @@
+package tap
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/zklock/zklock/internal/clock"
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// traffic is what is under way on a connection: the requests that have no answer yet, the client's and ours, and the frames
+// that are not written yet. It does no I/O.
+type traffic struct {
+	xids *Xids
+
+	mu struct {
+		sync.Mutex
+		shaken   bool          // the handshake is done
+		closing  bool          // the client has asked for the end of the session: nothing goes after that
+		closed   bool          // the connection has ended
+		patience time.Duration // how long a write may take, and the client waits for a frame
+
+		pending map[int32]outstanding // unanswered, by xid
+		pings   []clock.Instant       // pings share an xid and are answered in order
+		waiting []*Request            // of ours, for room
+		ours    load                  // of ours, unanswered
+		unsent  []byte                // whole frames, to be written
+		written []byte                // an empty buffer, for the next
+		leaving []*Request            // of ours in unsent
+		writing bool                  // somebody writes
+
+		heard  clock.Instant // when bytes last came
+		prompt time.Duration // the shortest time that an answer took; 0 if there was none
+		asked  clock.Instant // when a request was last sent with none before it unanswered
+	}
+}
+
+// outstanding is a request that is not answered yet.
+type outstanding struct {
+	op   wire.Op
+	at   clock.Instant
+	ours *Request // nil if it is the client's
+}
+
+// load is what a number of requests put on the server and the network.
+type load struct{ frames, bytes int }
+
+// Servers hold clients up that have many requests unanswered, by their xids, and do not see ours. So we bound them ourselves.
+const (
+	mostFrames = 1000
+	mostBytes  = 1 << 20
+)
+
+func (l load) hasRoom(bytes int) bool {
+	return l.frames == 0 || l.frames < mostFrames && l.bytes+bytes <= mostBytes
+}
+
+func (t *traffic) isShaken() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mu.shaken
+}
+
+// shake notes that the handshake is done. From then on requests of ours go.
+func (t *traffic) shake(patience time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.mu.shaken, t.mu.patience = true, patience
+}
+
+// pass puts a frame of the client's among what is to be written, and says whether the caller is to write.
+func (t *traffic) pass(f []byte, at clock.Instant) (write bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.mu.closed {
+		return false
+	}
+	if body := f[4:]; len(body) >= 8 {
+		d := wire.NewDecoder(body)
+		var h wire.RequestHeader
+		h.Decode(d)
+		t.noteLocked(h.Xid, outstanding{op: h.Op, at: at})
+		t.mu.closing = t.mu.closing || h.Op == wire.OpClose
+	}
+	t.mu.unsent = append(t.mu.unsent, f...)
+	return t.beginWriteLocked()
+}
+
+// enqueue takes a request of ours, and returns false if nothing more goes over this connection. If write is set, the caller
+// is to write.
+func (t *traffic) enqueue(r *Request, now clock.Instant) (ok, write bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.mu.shaken || t.mu.closing || t.mu.closed {
+		return false, false
+	}
+	if !r.Urgent && (len(t.mu.waiting) > 0 || !t.mu.ours.hasRoom(len(r.frame))) {
+		t.mu.waiting = append(t.mu.waiting, r)
+		return true, false
+	}
+	t.putLocked(r, now)
+	return true, t.beginWriteLocked()
+}
+
+func (t *traffic) putLocked(r *Request, now clock.Instant) {
+	r.xid = t.xids.next()
+	putXid(r.frame, r.xid)
+	t.mu.ours.frames++
+	t.mu.ours.bytes += len(r.frame)
+	t.noteLocked(r.xid, outstanding{r.op, now, r})
+	t.mu.unsent = append(t.mu.unsent, r.frame...)
+	t.mu.leaving = append(t.mu.leaving, r)
+}
+
+// noteLocked notes that a request is on its way.
+func (t *traffic) noteLocked(xid int32, x outstanding) {
+	if len(t.mu.pending)+len(t.mu.pings) == 0 {
+		t.mu.asked = x.at
+	}
+	if xid == wire.XidPing {
+		t.mu.pings = append(t.mu.pings, x.at)
+	} else {
+		t.mu.pending[xid] = x
+	}
+}
+
+// beginWriteLocked says whether the caller is to write: there is one who does, for all.
+func (t *traffic) beginWriteLocked() bool {
+	if t.mu.writing || t.mu.closed {
+		return false
+	}
+	t.mu.writing = true
+	return true
+}
+
+// toWrite returns what is to be written next, and takes back what was written before. If there is nothing, the caller
+// writes no more.
+func (t *traffic) toWrite(before []byte) (p []byte, patience time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if before != nil && cap(before) <= 64<<10 {
+		t.mu.written = before[:0]
+	}
+	if p = t.mu.unsent; len(p) == 0 || t.mu.closed {
+		t.mu.writing = false
+		return nil, 0
+	}
+	for i, r := range t.mu.leaving {
+		r.written = true
+		t.mu.leaving[i] = nil
+	}
+	t.mu.unsent, t.mu.written, t.mu.leaving = t.mu.written[:0], nil, t.mu.leaving[:0]
+	return p, t.mu.patience
+}
+
+// noteHeard notes that bytes came.
+func (t *traffic) noteHeard(now clock.Instant) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.mu.heard = now
+}
+
+// answered returns the request that was answered, if there was one, and gives its room to those that wait. If write is set,
+// the caller is to write.
+func (t *traffic) answered(xid int32, now clock.Instant) (x outstanding, asked, write bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if x, asked = t.mu.pending[xid]; !asked {
+		return x, false, false
+	}
+	delete(t.mu.pending, xid)
+	if took := max(now.Sub(x.at), 1); t.mu.prompt == 0 || took < t.mu.prompt {
+		t.mu.prompt = took
+	}
+	if x.ours == nil {
+		return x, true, false
+	}
+	t.mu.ours.frames--
+	t.mu.ours.bytes -= len(x.ours.frame)
+	for len(t.mu.waiting) > 0 && t.mu.ours.hasRoom(len(t.mu.waiting[0].frame)) && !t.mu.closing {
+		t.putLocked(t.mu.waiting[0], now)
+		t.mu.waiting[0] = nil
+		t.mu.waiting = t.mu.waiting[1:]
+		write = true
+	}
+	return x, true, write && t.beginWriteLocked()
+}
+
+// pinged returns when the ping was sent that was answered, if there was one.
+func (t *traffic) pinged() (at clock.Instant, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.mu.pings) == 0 {
+		return 0, false
+	}
+	at, t.mu.pings = t.mu.pings[0], t.mu.pings[1:]
+	return at, true
+}
+
+// end notes, once, that the connection has ended, and returns our requests that have no answer, the oldest first.
+func (t *traffic) end() (left []*Request, first bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.mu.closed {
+		return nil, false
+	}
+	t.mu.closed = true
+	left = t.mu.waiting
+	for _, x := range t.mu.pending {
+		if x.ours != nil {
+			left = append(left, x.ours)
+		}
+	}
+	t.mu.waiting, t.mu.unsent, t.mu.leaving = nil, nil, nil
+	clear(t.mu.pending)
+	slices.SortFunc(left, func(a, b *Request) int { return cmp.Compare(b.xid, a.xid) })
+	return left, true
+}
+
+// servesClient returns how long the client waits for a frame; ok is false if a ping of the client's has gone unanswered for
+// twice that time.
+func (t *traffic) servesClient(now clock.Instant) (patience time.Duration, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	patience = t.mu.patience
+	return patience, len(t.mu.pings) == 0 || t.mu.pings[0] > now.Add(-2*patience)
+}
+
+// Outstanding returns what the tap remembers: requests that are not answered, those of them that are ours, pings, and requests
+// that wait for room.
+func (t *traffic) Outstanding() (unanswered, ours, pings, waiting int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.mu.pending), t.mu.ours.frames, len(t.mu.pings), len(t.mu.waiting)
+}
+
+// Silence tells since when the server has not sent a byte, and since when it owes an answer, if it owes one.
+func (t *traffic) Silence() (heard, asked clock.Instant, owes bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mu.heard, t.mu.asked, t.mu.shaken && !t.mu.closed && len(t.mu.pending)+len(t.mu.pings) > 0
+}
+
+// AnswersWithin says whether the server has answered a request on this connection in less than d.
+func (t *traffic) AnswersWithin(d time.Duration) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mu.prompt > 0 && t.mu.prompt < d
+}

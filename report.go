@@ -1,0 +1,222 @@
+package zklock
+
+import (
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/zklock/zklock/internal/clock"
+	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// report is what the tap of one connection reports to the link: it is the tap's sink. It goes on to the ZooKeeper session while
+// the connection is the current one, and to nobody afterwards.
+type report struct {
+	*connection
+	link *link
+}
+
+// dial is the client's dialer: it makes the connection, over TLS if so configured, and puts the tap in it. The client's own
+// time-out, a second, is not looked at: name look-up, dial, TLS and handshake together have the handshake timeout.
+func (l *link) dial(network, addr string, _ time.Duration) (net.Conn, error) {
+	l.mu.Lock()
+	why, old, e := l.mu.why, l.mu.conn, l.mu.era
+	l.mu.Unlock()
+	if why != nil {
+		return nil, why
+	}
+	d := dialing{network: network, addr: addr}
+	if old != nil {
+		_ = old.tap.Close()           // the client leaves the connection open on which it learned of an expiry
+		report{old, l}.Disconnected() // who ended it may be about to say so, and come too late
+		d.last = old.tap.RemoteAddr().String()
+	}
+	d.deadline = time.Now().Add(l.opts.handshakeCap)
+	timeout := l.opts.timeout
+	if e != nil {
+		timeout = e.sessionTimeout()
+	}
+	c, raw, err := l.dials.dial(d, heartbeat(timeout))
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.why != nil {
+		_ = raw.Close()
+		return nil, l.mu.why
+	}
+	return l.connectLocked(c, raw, d.deadline).tap, nil
+}
+
+// connectLocked makes a connection the current one.
+func (l *link) connectLocked(c, raw net.Conn, handshakeDeadline time.Time) report {
+	r := report{new(connection), l}
+	l.mu.conns++
+	r.tap = tap.New(c, raw, r, l.clock, l.zxids.Connect(), &l.xids, l.mu.conns, handshakeDeadline)
+	l.mu.conn = r.connection
+	return r
+}
+
+func (r report) server() string { return r.tap.RemoteAddr().String() }
+
+// era returns the ZooKeeper session that the connection carries, nil if it is not the current connection.
+func (r report) era() *era {
+	r.link.mu.Lock()
+	defer r.link.mu.Unlock()
+	if r.link.mu.conn != r.connection {
+		return nil
+	}
+	return r.link.mu.era
+}
+
+// Connecting decides about the client's connect request. A session that we have given up but that may be alive is ended: its
+// nodes keep the lock from others until it is over, and the client would attach to it again. This is tried until a server has
+// answered, with a refusal too, or a few have hung up. From then on nothing of ours touches it, and it is gone T and a tick later
+// (R65). A server that is silent has no quorum; then the try has touched nothing, and the next one goes on.
+//
+// A session of which nothing has been heard for long is asked after. A server refuses a client that has seen more than it
+// has, without saying whether its session is over. If the servers came back from an older snapshot (F23), all of them do, and
+// the client would stay out until they have caught up. To ask is a sign of life for the session, so it is done once in a
+// while only.
+func (r report) Connecting(session int64) tap.Approach {
+	l := r.link
+	l.mu.Lock()
+	e, askedAfter := l.mu.era, l.mu.askedAfter
+	l.mu.Unlock()
+	if e == nil || e.id != session {
+		return tap.Attach
+	}
+	switch {
+	case e.isOver() && e.leftToExpire():
+		return tap.SayItsEnded
+	case e.isOver():
+		return tap.EndIt
+	case e.overdue(l.clock.Now(), askedAfter):
+		return tap.AskAfter
+	}
+	return tap.Attach
+}
+
+func (r report) Found() {
+	l := r.link
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.askedAfter = l.clock.Now()
+}
+
+func (r report) HungUp() {
+	if e := r.era(); e != nil {
+		e.noteHangUp()
+	}
+}
+
+func (r report) Ended(outcome string) {
+	r.link.log.info("zklock: asked a server to end the given-up session", "server", r.server(), "outcome", outcome)
+}
+
+func (r report) Connected(resp tap.Response, sent, answered clock.Instant) error {
+	l, shook := r.link, exchange{sent, answered}
+	l.mu.Lock()
+	old := l.mu.era
+	if l.mu.conn != r.connection || l.mu.why != nil {
+		l.mu.Unlock()
+		return ErrClosed
+	}
+	switch {
+	case resp.SessionID == 0:
+		l.mu.era = nil
+		l.dials.hosts.forgive()
+	case old == nil || old.id != resp.SessionID: // that it changes without an Expired event is an expiry (F37)
+		l.mu.era = newEra(&zkSession{carrier: l, log: l.log, ownListsFailed: &l.ownListsFailed}, l.clock, l.opts.mode, l.opts.maxLockNodes, resp, r.tap.Seq, shook)
+	case old.isOver(): // given up while the connect request was on its way
+		l.mu.Unlock()
+		return fmt.Errorf("zklock: session %#x was given up", resp.SessionID)
+	default:
+		old.reattach(r.tap.Seq, shook, resp.Timeout)
+		old = nil
+	}
+	l.mu.Unlock()
+	if old != nil {
+		old.lose(errExpired)
+	}
+	return nil
+}
+
+func (r report) Credentials() (auths []wire.AuthRequest) {
+	for _, a := range r.link.opts.auth {
+		auths = append(auths, wire.AuthRequest{Scheme: a.scheme, Auth: a.auth.reveal()})
+	}
+	return auths
+}
+
+func (r report) Authenticated(code wire.Code) {
+	l := r.link
+	if code != wire.OK {
+		err := fmt.Errorf("%w: code %d", ErrAuthFailed, code)
+		l.log.error("zklock: the server refused the credentials", "server", r.server(), "err", err)
+		l.dials.noteTried(r.server(), err)
+		l.close(err)
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.conn == r.connection {
+		r.authed = true
+		l.attachLocked()
+	}
+}
+
+func (r report) Disconnected() {
+	l := r.link
+	l.mu.Lock()
+	if l.mu.conn != r.connection {
+		l.mu.Unlock()
+		return
+	}
+	r.shaken, r.authed = false, false
+	e := l.mu.era
+	l.stepLocked(stateEvent{kind: detached})
+	l.mu.Unlock()
+	if e != nil && l.opts.endOnSuspend {
+		e.loseHolds(errSuspended)
+	}
+}
+
+func (r report) Answered(sent, answered clock.Instant) {
+	if e := r.era(); e != nil {
+		e.answered(r.tap.Seq, exchange{sent, answered})
+	}
+}
+
+func (r report) Quorum(sent clock.Instant) {
+	if e := r.era(); e != nil {
+		e.quorum(r.tap.Seq, sent)
+	}
+}
+
+func (r report) Refused(op wire.Op, code wire.Code) {
+	err := errExpired
+	if op == wire.OpPing {
+		err = fmt.Errorf("%w: code %d", errPingRefused, code)
+	}
+	if e := r.era(); e != nil {
+		e.lose(err)
+	}
+	r.tap.Cut()
+}
+
+// Event is the tap's report that a watch has fired, in the order in which the server sent the events.
+func (r report) Event(ev wire.WatcherEvent) {
+	if e := r.era(); e != nil {
+		e.nodeEvent(ev)
+	}
+}
+
+// Flush has the tap write. When the link is closed, and only the client's last words are to go out, that is done here.
+func (r report) Flush() {
+	if !r.link.spawn(r.tap.WriteOut) {
+		r.tap.WriteOut()
+	}
+}
