@@ -367,7 +367,9 @@ func (a *attempt) armed(on **watch) error {
 		r, err = a.findingOf(err)
 	}
 	if err == nil { // otherwise another may go on from here
-		*w, *on = w.watched(r, 0, 0), nil
+		if *w = w.watched(r, 0, (*on).conn); w.next != toAwait {
+			*on = nil
+		}
 	}
 	return err
 }

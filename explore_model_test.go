@@ -600,11 +600,16 @@ func (x *explorer) read(w *world, c, conn uint8) string {
 		case toWatchSecond:
 			node, who = k.second, "the one ahead of its predecessor"
 		}
-		r := there(node)
+		r, owner, ahead := there(node), int64(w.owner[node]), k.does(toWatchAhead)
 		if r == isThere {
 			x.arm(w, c, node, conn)
+		} else {
+			owner = 0
 		}
-		x.goOn(w, c, k.walk.watched(r, int64(w.owner[node]), uint64(conn)))
+		x.goOn(w, c, k.walk.watched(r, owner, uint64(conn)))
+		if ahead && k.does(toAwait, toWatchSecond) && r == isGone {
+			k.aheadFired, k.dead = goneEvent, !s.view.has(k.node) && !s.quiet.has(k.node)
+		}
 		x.join(w, c)
 		if r == isGone {
 			return "reads " + who + ", which is gone"

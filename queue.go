@@ -196,7 +196,8 @@ func inFrontNow(k evidence) ruling {
 		return listAgain
 	}
 	// A predecessor of our own ZooKeeper session may have gone with the session, and our node too. Such a one passes the turn
-	// (turnAfter), if all is well.
+	// (turnAfter), if all is well. (Of one that was gone when it was to be watched the owner is not known. What deleted our node
+	// with it was told before that answer.)
 	if k.owner == k.session {
 		return listAgain
 	}

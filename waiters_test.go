@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
@@ -379,4 +380,52 @@ func TestVirtual_AfterALoss_TheOwnerQueuesAgain(t *testing.T) {
 			require.NoError(t, h.Release(within(t, soon)), "a second release does nothing")
 		}
 	})
+}
+
+// I1, R55, F31: the predecessor goes between the list and the read that is to watch it. The answer that it is gone proves what its
+// event would: in front of it nobody was, and our own node is there. Else it proves nothing.
+func TestVirtual_PredecessorGoneWhenAsked(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		goes   func(t *testing.T, v *virtual, own string, h *zklock.Hold, middle *waiting)
+		lists  int32 // of the waiter, with the one that goes out with its create; 0: as many as it likes
+		grants bool
+	}{
+		{"it was the holder: no other list", func(t *testing.T, _ *virtual, _ string, h *zklock.Hold, _ *waiting) { release(t, h) }, 1, true},
+		{"it was a waiter that gave up", func(_ *testing.T, _ *virtual, _ string, _ *zklock.Hold, middle *waiting) { middle.stop() }, 2, false},
+		{"our own node went too, in one transaction", func(t *testing.T, v *virtual, own string, h *zklock.Hold, _ *waiting) {
+			_, err := v.connect().Conn().Multi(&zk.DeleteRequest{Path: h.Path(), Version: -1}, &zk.DeleteRequest{Path: own, Version: -1})
+			require.NoError(t, err)
+		}, 0, true}, // it queues again, and nobody holds any more
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				h := acquire(t, newMutex(t, v.connect(), "/job"))
+				ahead, middle := h.Path(), (*waiting)(nil)
+				if !tt.grants {
+					middle = v.queueUp(newMutex(t, v.connect(), "/job"))
+					ahead = "/job/" + without(v.srv.Children("/job"), base(h.Path()))[0]
+				}
+				s := v.connect()
+				var lists atomic.Int32
+				v.srv.Inject(zktest.Before(zktest.GetChildren).Session(s.SessionID()).Call(func() { lists.Add(1) }))
+				v.srv.Inject(zktest.Before(zktest.GetData).Path(ahead).Session(s.SessionID()).Once().Delay(time.Second))
+				before := v.srv.Children("/job")
+				w := v.queueUp(newMutex(t, s, "/job"))
+				own := slices.DeleteFunc(v.srv.Children("/job"), func(n string) bool { return slices.Contains(before, n) })
+				require.Len(t, own, 1)
+				tt.goes(t, v, "/job/"+own[0], h, middle)
+				time.Sleep(2 * time.Second) // the read is answered after one
+				synctest.Wait()
+				if tt.lists > 0 {
+					require.Equal(t, tt.lists, lists.Load())
+				}
+				require.Equal(t, tt.grants, w.isGranted())
+				if !tt.grants {
+					release(t, h)
+				}
+				release(t, w.granted2(t, time.Second))
+			})
+		})
+	}
 }

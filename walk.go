@@ -15,6 +15,9 @@ package zklock
 //
 // Each of the others leads back to toList where what is known is not enough, and to toQueueAgain where the node itself is found
 // to be gone. toEnd is for queues that nobody can order.
+//
+// A predecessor that is gone when it is to be watched is one whose event has come: the answer says the same, on the same connection,
+// behind the answer that shows our own node.
 type walk struct {
 	next stage
 
@@ -120,7 +123,7 @@ func (w walk) turned(t turn) walk {
 	return w.anew(toList)
 }
 
-// watched takes the answer to the read that sets a watch, over conn: owner is the ZooKeeper session of the node.
+// watched takes the answer to the read that sets a watch, over conn: owner is the ZooKeeper session of the node, 0 if it is gone.
 func (w walk) watched(r finding, owner int64, conn uint64) walk {
 	switch {
 	case w.next == toWatchSecond && r != isGone: // we wait without it where we cannot have it
@@ -134,7 +137,9 @@ func (w walk) watched(r finding, owner int64, conn uint64) walk {
 		}
 	case r == isGone && w.next == toWatchOwn:
 		return w.anew(toQueueAgain)
-	default: // nobody knows, or somebody ahead is gone in between: we keep our node (R55)
+	case r == isGone && w.next == toWatchAhead: // as good as its event: the rule says what that proves
+		w.next, w.aheadConn = toAwait, conn
+	default: // nobody knows, or the one ahead of the predecessor is gone: we keep our node (R55)
 		return w.anew(toList)
 	}
 	return w

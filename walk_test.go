@@ -50,7 +50,8 @@ func TestWalk(t *testing.T) {
 		{"our node is there", watchesOwn, walk{next: toWatchAhead, session: us, ahead: 1, listConn: 3, ownConn: 3}},
 		{"our node is gone", alone.watched(isGone, 0, 0), at(toQueueAgain)},
 		{"it is not known whether", alone.watched(notTold, 0, 0), at(toList)},
-		{"the predecessor is gone: we keep our node", watchesOwn.watched(isGone, 0, 0), at(toList)},
+		{"the predecessor is gone: the rule is asked, as after its event", watchesOwn.watched(isGone, 0, 4), walk{next: toAwait, session: us, ahead: 1, listConn: 3, ownConn: 3, aheadConn: 4}},
+		{"also where others are ahead of it", twoAhead.watched(isGone, 0, 3), walk{next: toAwait, session: us, ahead: 2, second: true, listConn: 3, ownConn: 3, aheadConn: 3}},
 		{"it is not known whether the predecessor is", watchesOwn.watched(notTold, 0, 0), at(toList)},
 
 		{"the connection stands", waits.moved(3), waits},

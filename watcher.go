@@ -15,13 +15,13 @@ import (
 // that is set is used by whoever comes, until it fires (I7).
 //
 //	arming ──▶ armed ──▶ fired
-//	   └─────▶ failed
+//	   └─────▶ failed ─▶ fired, if there is no node
 type watch struct {
 	path  string
 	armed chan struct{} // closed when the request that sets it was answered; then the fields below are set
 	err   error         // why it could not be set
 	owner int64         // session of the node, from its Stat; 0 if it is not ephemeral
-	conn  uint64        // the connection over which it was set. Over a later one it is restored, and only wakes.
+	conn  uint64        // the connection over which that was answered. Over a later one it is restored, and only wakes.
 
 	fired chan struct{} // closed when its event came; then the field below is set
 	event zk.EventType
@@ -93,13 +93,18 @@ func (w *watcher) armed(on *watch, a tap.Answer) {
 		err = a.Decode(&data)
 	}
 	w.mu.Lock()
+	on.conn = a.Conn
 	if err != nil {
 		on.err = err
 		if w.mu.watches[on.path] == on { // a read that fails sets no watch; without an answer, the next comer sets it again
 			delete(w.mu.watches, on.path)
+			if errors.Is(err, zk.ErrNoNode) { // there is nothing more to come
+				on.event = zk.EventNodeDeleted
+				close(on.fired)
+			}
 		}
 	} else {
-		on.owner, on.conn = data.Stat.EphemeralOwner, a.Conn
+		on.owner = data.Stat.EphemeralOwner
 	}
 	w.mu.Unlock()
 	close(on.armed)

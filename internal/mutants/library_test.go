@@ -186,6 +186,12 @@ var library = []mutant{
 		"range e.restore(c.tap.Before()) {", "range e.restore(c.tap.Before())[:0] {"}}},
 	{"an answer counts for another connection than its own", "I1, I3, F6", "internal/tap/tap.go", "TestRequest_IsAnswered_ClientSeesNothing", []Swap{{
 		"Conn: t.Seq, Zxid: h.Zxid", "Conn: t.Seq + 1, Zxid: h.Zxid"}}},
+	{"whoever is gone when it is to be watched was the front", "I1, R55", "walk.go", "TestVirtual_PredecessorGoneWhenAsked|TestWalk", []Swap{{
+		"\t\tw.next, w.aheadConn = toAwait, conn\n", "\t\tw.next, w.aheadConn, w.ahead = toAwait, conn, 1\n"}}},
+	{"that it is gone counts for the list's connection", "I1, I3", "walk.go", "TestWalk", []Swap{{
+		"\t\tw.next, w.aheadConn = toAwait, conn\n", "\t\tw.next, w.aheadConn = toAwait, w.listConn\n"}}},
+	{"a predecessor that is gone when it is to be watched is waited for", "I8", "watcher.go", "TestVirtual_PredecessorGoneWhenAsked", []Swap{{
+		"\t\t\t\tclose(on.fired)\n\t\t\t}\n\t\t}\n\t} else", "\t\t\t}\n\t\t}\n\t} else"}}},
 	{"the predecessor is watched before our own node", "F31", "attempt.go", "TestVirtual_Waiter_WatchesItsOwnNodeFirst", []Swap{{
 		"\t\t\tat.own = e.startWatch(c.node)\n", "\t\t\te.startWatch(at.predecessor)\n\t\t\tat.own = e.startWatch(c.node)\n"}}},
 	{"a watch is registered when its request is answered", "I8, F30", "watcher.go", "TestVirtual_EventBehindTheAnswer_IsHeard", []Swap{
