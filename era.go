@@ -151,7 +151,7 @@ func (e *era) loseIfLate(now clock.Instant) {
 }
 
 // lose ends the era, once: every hold in it is lost and every waiter wakes. The client does not attach to its session
-// again, which may be alive at the servers: Lost is final for it (see link.Connecting).
+// again, which may be alive at the servers: Lost is final for it (see report.Connecting).
 func (e *era) lose(cause error) {
 	e.mu.Lock()
 	if !e.endRequests(cause) { // under the lock: nothing is held from here on

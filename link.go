@@ -252,7 +252,7 @@ func (l *link) attachLocked() {
 }
 
 // lost takes note that z is over. If it was given up, it may be alive at the servers: the client does not attach to it again
-// (see Connecting), for Lost is final.
+// (see report.Connecting), for Lost is final.
 func (l *link) lost(z *zkSession, cause error) {
 	if errors.Is(cause, ErrClosed) || errors.Is(cause, ErrAuthFailed) {
 		return // the Session is closed

@@ -10,8 +10,8 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// report is what the tap of one connection reports to the link: it is the tap's sink. It goes on to the ZooKeeper session while
-// the connection is the current one, and to nobody afterwards.
+// report is what the tap of one connection reports to the link: it is the tap's sink. What answers and events
+// say goes on to the ZooKeeper session while the connection is the current one (era), and to nobody afterwards.
 type report struct {
 	*connection
 	link *link

@@ -204,7 +204,7 @@ func (t *Tap) Cut() {
 
 // disconnect tells, once, that nothing more comes, and what became of our requests.
 func (t *Tap) disconnect() {
-	left, first := t.end()
+	left, first := t.stop()
 	if !first {
 		return
 	}

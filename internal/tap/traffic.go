@@ -17,7 +17,7 @@ type traffic struct {
 
 	mu struct {
 		sync.Mutex
-		shaken   bool          // the handshake is done
+		shaken   bool          // the connect response is in
 		closing  bool          // the client has asked for the end of the session: nothing goes after that
 		closed   bool          // the connection has ended
 		patience time.Duration // how long a write may take, and the client waits for a frame
@@ -63,7 +63,8 @@ func (t *traffic) isShaken() bool {
 	return t.mu.shaken
 }
 
-// shake notes that the handshake is done. From then on requests of ours go.
+// shake notes that the connect response is in. From then on requests of ours are taken; the link gives none before the answers to
+// the credentials.
 func (t *traffic) shake(patience time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -199,23 +200,24 @@ func (t *traffic) pinged() (at clock.Instant, ok bool) {
 	return at, true
 }
 
-// end notes, once, that the connection has ended, and returns our requests that have no answer, the oldest first.
-func (t *traffic) end() (left []*Request, first bool) {
+// stop notes, once, that the connection has ended, and returns our requests that have no answer: what was sent in the order of
+// sending, and then what waited for room.
+func (t *traffic) stop() (left []*Request, first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.mu.closed {
 		return nil, false
 	}
 	t.mu.closed = true
-	left = t.mu.waiting
 	for _, x := range t.mu.pending {
 		if x.ours != nil {
 			left = append(left, x.ours)
 		}
 	}
+	slices.SortFunc(left, func(a, b *Request) int { return cmp.Compare(b.xid, a.xid) })
+	left = append(left, t.mu.waiting...)
 	t.mu.waiting, t.mu.unsent, t.mu.leaving = nil, nil, nil
 	clear(t.mu.pending)
-	slices.SortFunc(left, func(a, b *Request) int { return cmp.Compare(b.xid, a.xid) })
 	return left, true
 }
 
