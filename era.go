@@ -1,15 +1,11 @@
 package zklock
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/tap"
@@ -24,6 +20,7 @@ type era struct {
 	*lister
 	*reaper
 	*watcher
+	*beats
 	nodes    *ownNodes
 	clock    *clock.Clock
 	password secret
@@ -34,8 +31,6 @@ type era struct {
 		heard      clock.Instant     // when its server last answered
 		hangUps    int               // over, and how often a server hung up when asked to end its session
 		held       map[string]tenant // by node: what the heartbeat checks and the lease protects
-		beating    uint64            // the connection over which a beat is under way
-		beatSoon   bool              // a beat is wanted at once
 	}
 }
 
@@ -53,6 +48,7 @@ func newEra(z *zkSession, clk *clock.Clock, mode LeaseMode, maxLockNodes int, r 
 	e.nodes = newOwnNodes(maxLockNodes)
 	e.reaper = newReaper(z, e.lister, e.nodes)
 	e.watcher = newWatcher(z, e.nodes)
+	e.beats = &beats{z: z, holds: e}
 	e.mu.lease.mode = mode
 	e.mu.lease.attached(conn, shook, r.Timeout, true)
 	e.mu.heard = shook.answered
@@ -66,7 +62,9 @@ func (e *era) reattach(conn uint64, shook exchange, timeout time.Duration) {
 	defer e.mu.Unlock()
 	e.mu.lease.attached(conn, shook, timeout, false)
 	e.mu.heard = max(e.mu.heard, shook.answered)
-	e.mu.beatSoon = len(e.mu.held) > 0 // holds are kept on a quorum check, not on the reconnect
+	if len(e.mu.held) > 0 { // holds are kept on a quorum check, not on the reconnect
+		e.hurry()
+	}
 }
 
 // nodeEvent is an event of a node, in the order in which the server sent them.
@@ -212,7 +210,7 @@ func (e *era) hold(node string, by tenant) (ok bool, err error) {
 	if err == nil {
 		err = e.mu.lease.mode.check(e.mu.lease.timeout) // the servers may grant less than they did to Connect
 	}
-	ok = err == nil && e.mu.lease.end.Sub(now) >= e.minRoomLocked()
+	ok = err == nil && e.mu.lease.end.Sub(now) >= e.mu.lease.minRoom()
 	first := ok && len(e.mu.held) == 0
 	if ok {
 		e.mu.held[node] = by
@@ -220,18 +218,13 @@ func (e *era) hold(node string, by tenant) (ok bool, err error) {
 	// While we only waited, nothing renewed the lease, and a cheap read may have gone out just now: the next beat, a
 	// whole interval after it, could come too late for a lease that is near its end.
 	if first && e.mu.lease.end.Sub(now) < heartbeat(e.mu.lease.timeout)+2*roundTrip {
-		e.mu.beatSoon = true
+		e.hurry()
 	}
 	e.mu.Unlock()
 	if first {
 		e.carrier.nudge() // the lease's timer, and a heartbeat within h
 	}
 	return ok, err
-}
-
-// minRoomLocked is how far the lease must be ahead for a grant: the first heartbeat must be able to renew it.
-func (e *era) minRoomLocked() time.Duration {
-	return min(heartbeat(e.mu.lease.timeout), e.mu.lease.mode.room(e.mu.lease.timeout))
 }
 
 // unhold takes a lock from under the lease, before its node is deleted.
@@ -246,88 +239,4 @@ func (e *era) holds(node string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.mu.held[node] != nil
-}
-
-func (e *era) beatNow(conn uint64) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return conn != 0 && e.mu.beatSoon && e.mu.beating != conn
-}
-
-// beat sends the heartbeat if something is held, else a cheap read, and says whether it did. One at a time on a connection:
-// answers come in order, so a quorum that is gone stops with the outstanding one all false reassurance. The next one follows
-// as soon as it is answered, if that took longer than the interval.
-func (e *era) beat(conn uint64, held bool) bool {
-	e.mu.Lock()
-	if e.mu.beating == conn {
-		e.mu.Unlock()
-		return false
-	}
-	e.mu.beating, e.mu.beatSoon = conn, false
-	e.mu.Unlock()
-	return e.carrier.spawn(func() {
-		if held {
-			e.heartbeat()
-		} else {
-			_, _ = e.askAs(context.Background(), wire.OpExists, wire.PathWatchRequest{Path: "/"}, true)
-		}
-		e.mu.Lock()
-		if e.mu.beating == conn {
-			e.mu.beating = 0
-		}
-		e.mu.Unlock()
-		e.carrier.nudge()
-	})
-}
-
-// heartbeat checks every held node in one transaction (several if they are very many). Its success, which the tap
-// sees, renews the lease. A node that is not there, or that we may not read, ends its hold, and the rest is asked again
-// at once, because the servers stop at the first failure (R68).
-func (e *era) heartbeat() {
-	const maxBytes = 256 << 10 // servers close the connection at 1 MB
-	nodes := e.heldNodes()
-	for len(nodes) > 0 {
-		n, size := 0, 0
-		for n < len(nodes) && (n == 0 || size < maxBytes) {
-			size += len(nodes[n]) + 32
-			n++
-		}
-		nodes = append(e.checkNodes(nodes[:n]), nodes[n:]...)
-	}
-}
-
-// checkNodes returns the nodes that must be asked about again.
-func (e *era) checkNodes(nodes []string) (again []string) {
-	failed, err := e.check(context.Background(), nodes...)
-	switch {
-	case failed == "":
-		if isRefusal(err) {
-			e.log.error("zklock: the servers refuse the heartbeat; the holds end with the lease", "err", err)
-		}
-		return nil
-	case errors.Is(err, zk.ErrNoNode):
-		e.loseNode(failed, errNodeGone)
-	default:
-		e.loseNode(failed, fmt.Errorf("%w: %w", errUnreadable, err))
-	}
-	for _, n := range nodes {
-		if n != failed && e.holds(n) {
-			again = append(again, n)
-		}
-	}
-	return again
-}
-
-// check is a quorum operation that succeeds if all the nodes are there and we may READ them. Otherwise failed is the
-// node that it is refused for, if it is one node's fault.
-func (e *era) check(ctx context.Context, nodes ...string) (failed string, err error) {
-	var ops wire.MultiRequest
-	for _, n := range nodes {
-		ops.Ops = append(ops.Ops, wire.MultiOp{Op: wire.OpCheck, Path: n, Version: -1})
-	}
-	i, err := e.multi(ctx, ops, true)
-	if isRefusal(err) && i >= 0 {
-		return nodes[i], err
-	}
-	return "", err
 }

@@ -79,7 +79,7 @@ var layers = []struct {
 	{"bottom", []string{"errors.go", "dialerror.go", "log.go", "secret.go"}},
 	{"pure", []string{"queue.go", "walk.go", "fate.go", "lease.go", "silence.go", "state.go"}},
 	{"wire", []string{"names.go"}},
-	{"ZooKeeper session", []string{"zksession.go", "list.go", "turn.go", "protection.go", "watcher.go", "era.go"}},
+	{"ZooKeeper session", []string{"zksession.go", "list.go", "turn.go", "protection.go", "watcher.go", "beat.go", "era.go"}},
 	{"who holds here", []string{"root.go", "lockdata.go", "hold.go"}},
 	{"Session", []string{"options.go", "dial.go", "changes.go", "link.go", "report.go", "session.go", "sessionkey.go"}},
 	{"locks", []string{"revoke.go", "attempt.go", "mutex.go", "participants.go"}},

@@ -177,6 +177,9 @@ func (l *lease) attached(conn uint64, c exchange, timeout time.Duration, newSess
 	}
 }
 
+// minRoom is how far the lease must be ahead for a grant: the first heartbeat must be able to renew it.
+func (l *lease) minRoom() time.Duration { return min(heartbeat(l.timeout), l.mode.room(l.timeout)) }
+
 // answered notes an exchange whose answer shows that the server serves this session.
 func (l *lease) answered(conn uint64, f exchange) {
 	if conn != l.conn {

@@ -120,6 +120,20 @@ func (z *zkSession) multi(ctx context.Context, ops wire.MultiRequest, urgent boo
 	return multiResult(a, len(ops.Ops))
 }
 
+// check is a quorum operation that succeeds if all the nodes are there and we may READ them. Otherwise failed is the
+// node that it is refused for, if it is one node's fault.
+func (z *zkSession) check(ctx context.Context, nodes ...string) (failed string, err error) {
+	var ops wire.MultiRequest
+	for _, n := range nodes {
+		ops.Ops = append(ops.Ops, wire.MultiOp{Op: wire.OpCheck, Path: n, Version: -1})
+	}
+	i, err := z.multi(ctx, ops, true)
+	if isRefusal(err) && i >= 0 {
+		return nodes[i], err
+	}
+	return "", err
+}
+
 // multiResult says which of n operations failed, and how.
 func multiResult(a tap.Answer, n int) (i int, err error) {
 	var res wire.MultiResponse

@@ -146,7 +146,7 @@ var library = []mutant{
 	{"grant: the session may be over", "I3, R57", "era.go", "TestGrant_SessionOver_GrantsNothing", []Swap{{
 		"\terr = e.why()\n", ""}}},
 	{"grant: no look at the lease after a long wait", "I5", "era.go", "TestVirtual_LongWait_LeaseIsRenewedBeforeTheGrant", []Swap{{
-		"ok = err == nil && e.mu.lease.end.Sub(now) >= e.minRoomLocked()", "ok = err == nil"}}},
+		"ok = err == nil && e.mu.lease.end.Sub(now) >= e.mu.lease.minRoom()", "ok = err == nil"}}},
 	{"grant: under end-on-suspend, also while suspended", "I5", "attempt.go", "TestVirtual_EndOnSuspend_EndsEveryHold", []Swap{{
 		"if ok && a.link.opts.endOnSuspend {", "if false {"}}},
 	{"grant: the first heartbeat after a wait is not hurried", "I5", "era.go", "TestVirtual_GrantAfterAWait_IsNotLost", []Swap{{
@@ -273,14 +273,14 @@ var library = []mutant{
 		"\t\tif before == after {\n", "\t\tif after = before; before == after {\n"}}},
 	{"the clock stands still in suspend", "I5, F21", "internal/clock/clock.go", "TestClock_CountsSuspend|TestVirtual_Suspend_IsLostAtTheFirstLook", []Swap{{
 		"Instant(d + c.suspended() - c.suspended0)", "Instant(d)"}}},
-	{"heartbeats pile up", "I5, I7", "era.go", "TestVirtual_HeartbeatNotAnswered_IsTheOnlyOne", []Swap{{
-		"\tif e.mu.beating == conn {\n\t\te.mu.Unlock()\n\t\treturn false\n\t}\n", ""}}},
-	{"what the heartbeat finds deleted goes on being held", "F24", "era.go", "TestVirtual_NodeDeleted_TheHeartbeatTells", []Swap{{
-		"\t\te.loseNode(failed, errNodeGone)\n", ""}}},
-	{"one node without READ ends the heartbeat of all", "R68, F43", "era.go", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds|TestVirtual_MutexWithoutRead_EndsNoOtherHold", []Swap{{
+	{"heartbeats pile up", "I5, I7", "beat.go", "TestVirtual_HeartbeatNotAnswered_IsTheOnlyOne", []Swap{{
+		"\tif b.mu.under == conn {\n\t\tb.mu.Unlock()\n\t\treturn false\n\t}\n", ""}}},
+	{"what the heartbeat finds deleted goes on being held", "F24", "beat.go", "TestVirtual_NodeDeleted_TheHeartbeatTells", []Swap{{
+		"\t\tb.holds.loseNode(failed, errNodeGone)\n", ""}}},
+	{"one node without READ ends the heartbeat of all", "R68, F43", "zksession.go", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds|TestVirtual_MutexWithoutRead_EndsNoOtherHold", []Swap{{
 		"\tif isRefusal(err) && i >= 0 {", "\tif errors.Is(err, zk.ErrNoNode) && i >= 0 {"}}},
-	{"what the heartbeat may not read goes on being held", "I5, F43", "era.go", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds|TestVirtual_MutexWithoutRead_EndsNoOtherHold", []Swap{{
-		"\t\te.loseNode(failed, fmt.Errorf(\"%w: %w\", errUnreadable, err))\n", "\t\t_ = fmt.Errorf(\"%w: %w\", errUnreadable, err)\n"}}},
+	{"what the heartbeat may not read goes on being held", "I5, F43", "beat.go", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds|TestVirtual_MutexWithoutRead_EndsNoOtherHold", []Swap{{
+		"\t\tb.holds.loseNode(failed, fmt.Errorf(\"%w: %w\", errUnreadable, err))\n", "\t\t_ = fmt.Errorf(\"%w: %w\", errUnreadable, err)\n"}}},
 	{"the node of a hold that ended without its session is left", "I4, F43", "era.go", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds|TestVirtual_EndOnSuspend_IsToldAtOnce", []Swap{{
 		"\tcase told:\n", "\tcase told && false:\n"}}},
 	{"a late answer brings a lease back that had ended", "I5, F18", "era.go", "TestVirtual_AnswerAfterTheLeasesEnd_RenewsNothing", []Swap{{
