@@ -134,7 +134,7 @@ func TestPicture_IsTheTable(t *testing.T) {
 	require.NoError(t, err)
 	_, run, found := strings.Cut(string(b), "The run of the picture")
 	require.True(t, found, "%s: introduce the table with \"The run of the picture\"", page)
-	run, _, _ = strings.Cut(run, "F13")
+	run, _, _ = strings.Cut(run, "beside it")
 	seconds := func(s string) time.Duration {
 		f, err := strconv.ParseFloat(s, 64)
 		require.NoError(t, err)
