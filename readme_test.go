@@ -77,3 +77,26 @@ func TestREADME_LeaseTable(t *testing.T) {
 		require.Contains(t, readFile(t, row.file), want+"\n", "%s, the table of rooms: write this row", row.file)
 	}
 }
+
+// The README's figures are those of the run in docs/bench.
+func TestREADME_Figures(t *testing.T) {
+	number := func(cell string) string { return regexp.MustCompile(`^ *([\d.]*)`).FindStringSubmatch(cell)[1] }
+	row := func(page, title string) []string {
+		m := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(title) + ` \|(.*)\|$`).FindStringSubmatch(readFile(t, page))
+		require.NotNil(t, m, "%s has no row for %s", page, title)
+		return strings.Split(m[1], "|")
+	}
+	for title, workload := range map[string]string{
+		"acquire and release, nobody else":            "cycle",
+		"8 clients contend":                           "contend 8",
+		"2 clients contend":                           "contend 2",
+		"16 goroutines take 1,000 locks in turn":      "many 1,000",
+		"1,000 Sessions hold: requests to the server": "holding 1,000",
+	} {
+		ours, run := row("README.md", title), row("docs/bench/single.md", workload)
+		require.Len(t, run, 5, "floor, zk.Lock, Curator, kazoo, zklock")
+		want := []string{number(run[1]), number(run[2]), number(run[4])}
+		require.NotEmpty(t, want[2])
+		require.Equal(t, want, []string{number(ours[0]), number(ours[1]), number(ours[2])}, "README.md, Figures: write zk.Lock, Curator and zklock of %q, as docs/bench/single.md has them", workload)
+	}
+}
