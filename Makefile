@@ -62,7 +62,7 @@ bench:
 bench-quick:
 	cd bench && $(GO) run . -quick
 
-## every interleaving of a few clients, 21 million states in some minutes; what `go test` explores is a part of it
+## every interleaving of a few clients, 23 million states in some minutes; what `go test` explores is a part of it
 explore:
 	$(GO) test -count=1 -v -timeout 0 -run TestExplore . -explore.all
 

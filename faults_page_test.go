@@ -12,33 +12,45 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 )
 
-var updateFaults = flag.Bool("update-faults", false, "write the column of tests in docs/faults.md")
+var updateFaults = flag.Bool("update-faults", false, "write the tests of each fault into docs/faults.md")
 
-// docs/faults.md explains the rows that tests cite, each one, and says which tests cite them.
+// docs/faults.md explains the faults that tests cite, each one, and says which tests cite them. It reads well in a terminal.
 func TestFaultsPage(t *testing.T) {
-	const page = "docs/faults.md"
+	const page, columns = "docs/faults.md", 110
 	old := readFile(t, page)
 	cited := citations(t)
-	row := regexp.MustCompile(`(?m)^(\| ([RF]\d+) \|.*\| )[^|]*( \|)$`)
+	fault := regexp.MustCompile(`(?ms)^### ([RF]\d+)$.*?^\* \*\*Tests:\*\* (.*?)\n(?:\n|\z)`)
 	explained := map[string]bool{}
-	updated := row.ReplaceAllStringFunc(old, func(line string) string {
-		m := row.FindStringSubmatch(line)
-		require.False(t, explained[m[2]], "%s has %s twice", page, m[2])
-		explained[m[2]] = true
+	var b strings.Builder
+	at := 0
+	for _, m := range fault.FindAllStringSubmatchIndex(old, -1) {
+		id := old[m[2]:m[3]]
+		require.False(t, explained[id], "%s has %s twice", page, id)
+		explained[id] = true
+		require.NotContains(t, old[m[3]:m[1]], "\n### ", "%s: give %s a line that begins with * **Tests:**", page, id)
 		tests := "–"
-		if names := cited[m[2]]; len(names) > 0 {
+		if names := cited[id]; len(names) > 0 {
 			tests = "`" + strings.Join(slices.Sorted(maps.Keys(names)), "`, `") + "`"
 		}
-		return m[1] + tests + m[3]
-	})
-	require.Len(t, explained, 72+46, "rows of %s", page)
+		b.WriteString(old[at:m[4]] + wrapped(tests, "  ", len("* **Tests:** "), columns))
+		at = m[5]
+	}
+	updated := b.String() + old[at:]
+	require.Len(t, explained, 72+46, "faults of %s", page)
+	require.Equal(t, len(explained), strings.Count(old, "\n### "), "%s: a heading without its tests", page)
 	for _, id := range slices.Sorted(maps.Keys(cited)) {
 		if !explained[id] {
 			t.Errorf("tests cite %s, which %s does not explain: %v", id, page, slices.Sorted(maps.Keys(cited[id])))
+		}
+	}
+	for i, line := range strings.Split(updated, "\n") {
+		if n := utf8.RuneCountInString(line); n > columns && strings.Contains(strings.TrimSpace(strings.TrimPrefix(line, "* ")), " ") {
+			t.Errorf("%s:%d has %d columns: break it after %d", page, i+1, n, columns)
 		}
 	}
 	switch {
@@ -46,11 +58,31 @@ func TestFaultsPage(t *testing.T) {
 	case *updateFaults:
 		require.NoError(t, os.WriteFile(page, []byte(updated), 0o644))
 	default:
-		t.Errorf("%s does not say which tests cite the rows: run go test -run TestFaultsPage . -update-faults", page)
+		t.Errorf("%s does not say which tests cite the faults: run go test -run TestFaultsPage . -update-faults", page)
 	}
 }
 
-// citations returns the tests, by the rows that are named in their comments, or in the texts of their cases and
+// wrapped breaks a text whose first line begins at a column. The lines after it are indented.
+func wrapped(text, indent string, column, columns int) string {
+	var b strings.Builder
+	for i, word := range strings.Fields(text) {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case i == 0:
+		case column+1+n > columns:
+			b.WriteString("\n" + indent)
+			column = len(indent)
+		default:
+			b.WriteString(" ")
+			column++
+		}
+		b.WriteString(word)
+		column += n
+	}
+	return b.String()
+}
+
+// citations returns the tests, by the faults that are named in their comments, or in the texts of their cases and
 // assertions. What stands outside of a test is its file's.
 func citations(t *testing.T) map[string]map[string]bool {
 	t.Helper()

@@ -21,32 +21,42 @@ func readFile(t *testing.T, name string) string {
 	return strings.ReplaceAll(string(b), "\r\n", "\n")
 }
 
-// The Go of the README and of docs/performance.md is that of the examples, which compile and run.
+// The Go of the pages is that of the examples, which compile and run. (docs/testing.md has examples of its own: see zktest.)
 func TestREADME_GoIsInTheExamples(t *testing.T) {
 	squeeze := func(s string) string { return strings.Join(strings.Fields(s), " ") }
 	examples := squeeze(readFile(t, "example_test.go"))
-	for _, name := range []string{"README.md", "docs/performance.md"} {
+	with := 0
+	for _, name := range pages(t) {
+		if name == "docs/testing.md" {
+			continue
+		}
 		blocks := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(readFile(t, name), -1)
-		require.NotEmpty(t, blocks)
+		if len(blocks) > 0 {
+			with++
+		}
 		for _, b := range blocks {
 			if !strings.Contains(examples, squeeze(b[1])) {
 				t.Errorf("this block of %s is not in example_test.go; change them together:\n%s", name, b[1])
 			}
 		}
 	}
+	require.GreaterOrEqual(t, with, 5, "README.md, and lease, fencing, curator and performance in docs")
 }
 
-// The README's table of what room is left is what the code computes, rounded down to a tenth of a second.
+// The tables of what room is left are what the code computes, rounded down to a tenth of a second.
 func TestREADME_LeaseTable(t *testing.T) {
-	readme := readFile(t, "README.md")
+	const page = "docs/lease.md"
 	for _, row := range []struct {
-		title string
-		mode  zklock.LeaseMode
+		file, title string
+		mode        zklock.LeaseMode
 	}{
-		{"`QuorumLease(0)`: G = 4 s, `tickTime` 2000", zklock.QuorumLease(0)},
-		{"`QuorumLease(2 * time.Second)`: `tickTime` 1000", zklock.QuorumLease(2 * time.Second)},
-		{"`PingLease(13 * time.Second)`: `tickTime` 2000, `syncLimit` 5", zklock.PingLease(13 * time.Second)},
-		{"`SingleServerLease()`", zklock.SingleServerLease()},
+		{page, "`QuorumLease(0)`: G = 4 s, `tickTime` 2000", zklock.QuorumLease(0)},
+		{page, "`QuorumLease(2 * time.Second)`: `tickTime` 1000", zklock.QuorumLease(2 * time.Second)},
+		{page, "`PingLease(13 * time.Second)`: `tickTime` 2000, `syncLimit` 5", zklock.PingLease(13 * time.Second)},
+		{page, "`SingleServerLease()`", zklock.SingleServerLease()},
+		{"README.md", "`QuorumLease(0)`, the default", zklock.QuorumLease(0)},
+		{"README.md", "`PingLease(13 * time.Second)`", zklock.PingLease(13 * time.Second)},
+		{"README.md", "`SingleServerLease()`", zklock.SingleServerLease()},
 	} {
 		want := "| " + row.title + " |"
 		for _, T := range []time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second} {
@@ -57,21 +67,36 @@ func TestREADME_LeaseTable(t *testing.T) {
 			}
 			want += fmt.Sprintf(" %.1f s |", math.Floor(room.Seconds()*10)/10)
 		}
-		least := 100 * time.Millisecond
-		for zklock.LeaseRoom(row.mode, least) <= 0 {
-			least += 100 * time.Millisecond
+		if row.file == page {
+			least := 100 * time.Millisecond
+			for zklock.LeaseRoom(row.mode, least) <= 0 {
+				least += 100 * time.Millisecond
+			}
+			want += fmt.Sprintf(" %.1f s |", least.Seconds())
 		}
-		want += fmt.Sprintf(" %.1f s |", least.Seconds())
-		require.Contains(t, readme, want+"\n", "README.md, How the lease works: write this row")
+		require.Contains(t, readFile(t, row.file), want+"\n", "%s, the table of rooms: write this row", row.file)
 	}
 }
 
-// Links to files of this repository lead somewhere.
-func TestREADME_Links(t *testing.T) {
-	for _, name := range []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"} {
-		for _, m := range regexp.MustCompile(`\]\(([^)#:]+)\)`).FindAllStringSubmatch(readFile(t, name), -1) {
-			_, err := os.Stat(m[1])
-			require.NoError(t, err, "%s links to it", name)
-		}
+// The README's figures are those of the run in docs/bench.
+func TestREADME_Figures(t *testing.T) {
+	number := func(cell string) string { return regexp.MustCompile(`^ *([\d.]*)`).FindStringSubmatch(cell)[1] }
+	row := func(page, title string) []string {
+		m := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(title) + ` \|(.*)\|$`).FindStringSubmatch(readFile(t, page))
+		require.NotNil(t, m, "%s has no row for %s", page, title)
+		return strings.Split(m[1], "|")
+	}
+	for title, workload := range map[string]string{
+		"acquire and release, nobody else":            "cycle",
+		"8 clients contend":                           "contend 8",
+		"2 clients contend":                           "contend 2",
+		"16 goroutines take 1,000 locks in turn":      "many 1,000",
+		"1,000 Sessions hold: requests to the server": "holding 1,000",
+	} {
+		ours, run := row("README.md", title), row("docs/bench/single.md", workload)
+		require.Len(t, run, 5, "floor, zk.Lock, Curator, kazoo, zklock")
+		want := []string{number(run[1]), number(run[2]), number(run[4])}
+		require.NotEmpty(t, want[2])
+		require.Equal(t, want, []string{number(ours[0]), number(ours[1]), number(ours[2])}, "README.md, Figures: write zk.Lock, Curator and zklock of %q, as docs/bench/single.md has them", workload)
 	}
 }

@@ -45,8 +45,8 @@ func picture(ws []workload, rivals []rival, results map[string]map[string][]resu
 	one := left + width/most
 	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 %d" font-family="system-ui, sans-serif" font-size="12">
 <title>Speed beside zk.Lock</title>
-<style>.bg{fill:#ffffff}text{fill:#1f2328}.s{font-size:10px;fill:#59636e}.z{fill:#1f6feb}.o{fill:#9aa4ae}.l{stroke:#59636e;stroke-dasharray:3 3}
-@media (prefers-color-scheme: dark){.bg{fill:#0d1117}text{fill:#e6edf3}.s{fill:#9198a1}.z{fill:#4493f8}.o{fill:#59636e}.l{stroke:#9198a1}}</style>
+<style>.bg{fill:#ffffff}text{fill:#1f2328}.s{font-size:10px;fill:#59636e;paint-order:stroke;stroke:#ffffff;stroke-width:3px}.z{fill:#1f6feb}.o{fill:#9aa4ae}.l{stroke:#59636e;stroke-dasharray:3 3}
+@media (prefers-color-scheme: dark){.bg{fill:#0d1117}text{fill:#e6edf3}.s{fill:#9198a1;stroke:#0d1117}.z{fill:#4493f8}.o{fill:#59636e}.l{stroke:#9198a1}}</style>
 <rect class="bg" width="760" height="%d"/>
 <text x="16" y="20">How fast, as a ratio to go-zookeeper's lock (the dashed line): longer is better</text>
 <line class="l" x1="%.0f" y1="32" x2="%.0f" y2="%d"/>

@@ -17,8 +17,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// TestCuratorBudget counts the requests of Curator 5.4.0 for each row of the request budget. Curator's column in the
-// README has these numbers. Where threads wake each other, how often they look is a matter of timing, and this the least.
+// TestCuratorBudget counts the requests of Curator 5.4.0 for each row of the request budget: Curator's column in
+// docs/performance.md. Where threads wake each other, how often they look is a matter of timing, and this the least.
 func TestCuratorBudget(t *testing.T) {
 	suites(t)
 	classPath := compileCurator(t)

@@ -264,12 +264,12 @@ func TestInterop_OneQueue(t *testing.T) {
 		})
 	})
 	t.Run("Curator passes kazoo by", func(t *testing.T) {
-		// What the README warns of: a node that kazoo writes of itself is nobody to Curator. It is to us.
+		// What docs/curator.md warns of: a node that kazoo writes of itself is nobody to Curator. It is to us.
 		i := newInterop(t, addr, "two")
 		ahead, err := i.admin.Create(i.lock+"/ffffffffffffffffffffffffffffffff__lock__", nil, zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
 		require.NoError(t, err)
 		require.NoError(t, i.curator(classPath, 1, 1))
-		require.Len(t, i.entries(), 1, "Curator waits for kazoo now; the README says that it does not")
+		require.Len(t, i.entries(), 1, "Curator waits for kazoo now; docs/curator.md says that it does not")
 		s, err := zklock.Connect(t.Context(), addr, zklock.WithSessionTimeout(30*time.Second), zklock.WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
 		defer s.Close()

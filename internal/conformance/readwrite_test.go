@@ -13,7 +13,7 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// F36, what the README warns of: Curator's read/write locks wait for each other only. They get in while we hold, and we
+// F36, what docs/curator.md warns of: Curator's read/write locks wait for each other only. They get in while we hold, and we
 // wait for both of them.
 func TestInterop_CuratorReadWrite_PassesUsBy(t *testing.T) {
 	suites(t)
@@ -35,7 +35,7 @@ func TestInterop_CuratorReadWrite_PassesUsBy(t *testing.T) {
 	require.NoError(t, cmd.Start())
 	says := bufio.NewScanner(stdout)
 	require.True(t, says.Scan())
-	require.Equal(t, "write true", says.Text(), "Curator's write lock waits for us now; the README says that it does not")
+	require.Equal(t, "write true", says.Text(), "Curator's write lock waits for us now; docs/curator.md says that it does not")
 	require.NoError(t, hold.Err())
 	require.NoError(t, hold.Release(t.Context()))
 

@@ -17,7 +17,7 @@ import (
 // the holder's pings and reads, while the leader ends the session and the lock goes to the next. Ours is told before;
 // Curator's, in the same run on the same servers, is seen doing what it does.
 func TestF12_HolderOnACutOffFollower_IsToldBeforeTheNextGrant(t *testing.T) {
-	minority(t, "f12.svg", "The holder's server, a follower, is cut off from the other servers", true, func(_ *zkserver.Server, followers []*zkserver.Server) *zkserver.Server { return followers[0] })
+	minority(t, "f12.svg", f12Title, true, func(_ *zkserver.Server, followers []*zkserver.Server) *zkserver.Server { return followers[0] })
 }
 
 // F13, I5, R37: the same with the leader, which is deposed.

@@ -2,7 +2,7 @@
 
 package cutup_test
 
-// The recorded run as a picture.
+// A run as a picture: TestF12 and TestF13 draw theirs with -chaos.pictures, and docs/f12.svg is the run in docs/reliability.md.
 
 import (
 	"flag"
@@ -11,12 +11,16 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
+
+var updatePicture = flag.Bool("update-picture", false, "draw docs/f12.svg from the table in docs/reliability.md")
 
 var pictures = flag.String("chaos.pictures", "", "a directory to draw f12.svg and f13.svg in, from the runs of TestF12 and TestF13")
 
@@ -28,38 +32,48 @@ type track struct {
 	granted time.Duration
 }
 
-// draw renders the tracks of a run as SVG. Times count from the cut; the server that was cut off answered its last
-// ping at silent.
+// draw renders the tracks of a run as SVG. Times count from the cut, in tenths of a second, as the page has them; the server
+// that was cut off answered its last ping at silent.
 func draw(title string, silent time.Duration, tracks []track) string {
-	const left, right, top, rowHeight, bar = 120.0, 20.0, 92.0, 44.0, 16.0
+	const left, right, top, rowHeight, bar = 100.0, 20.0, 92.0, 44.0, 16.0
 	const width = 860.0
-	last := silent
+	tenths := func(d time.Duration) float64 { return math.Round(10*d.Seconds()) / 10 }
+	last := tenths(silent)
 	for _, tr := range tracks {
-		last = max(last, tr.told, tr.granted)
+		last = max(last, tenths(tr.told), tenths(tr.granted))
 	}
-	from, to := -1.0, math.Ceil(last.Seconds()+1)
+	from, to := -1.0, math.Ceil(last+1)
 	x := func(s float64) float64 { return left + (s-from)/(to-from)*(width-left-right) }
 	bottom := top + rowHeight*float64(len(tracks))
 
 	var b strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	text := func(x, y float64, anchor, style, format string, args ...any) {
-		p(`<text x="%.1f" y="%.1f" text-anchor="%s" %s>%s</text>`, x, y, anchor, style, html.EscapeString(fmt.Sprintf(format, args...)))
+	text := func(x, y float64, anchor, class, format string, args ...any) {
+		p(`<text class="%s" x="%.1f" y="%.1f" text-anchor="%s">%s</text>`, class, x, y, anchor, html.EscapeString(fmt.Sprintf(format, args...)))
 	}
-	rect := func(from, to, y float64, fill string) {
-		p(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.0f" fill="%s"/>`, x(from), y, x(to)-x(from), bar, fill)
+	rect := func(from, to, y float64, class string) {
+		p(`<rect class="%s" x="%.1f" y="%.1f" width="%.1f" height="%.0f"/>`, class, x(from), y, x(to)-x(from), bar)
 	}
-	const first, next, both, ink, faint = "#4878a8", "#88a860", "#c03028", "#202020", "#d8d8d8"
-	p(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" font-family="sans-serif" font-size="12" fill="%s">`, width, bottom+44, ink)
-	p(`<rect width="100%%" height="100%%" fill="white"/>`)
-	text(left, 22, "start", `font-size="15" font-weight="bold"`, "%s", title)
-	for i, legend := range []struct{ fill, what string }{{first, "the holder believes that it holds"}, {next, "the next one holds"}, {both, "both at once"}} {
-		at := left + float64(i)*230
-		p(`<rect x="%.1f" y="34" width="12" height="12" fill="%s"/>`, at, legend.fill)
+	p(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" role="img" aria-label="%s">`, width, bottom+44, html.EscapeString(title))
+	p(`<style>
+  .bg { fill: #ffffff } text { fill: #1f2328; font: 12px sans-serif } .t { font-size: 15px; font-weight: bold } .n { font-weight: bold }
+  .first { fill: #4878a8 } .next { fill: #7a9a50 } .both { fill: #c03028 } .late { fill: #b02820 } .s { fill: #59636e }
+  .over { paint-order: stroke; stroke: #ffffff; stroke-width: 5px; stroke-linejoin: round }
+  .grid { stroke: #d8dee4 } .mark { stroke: #1f2328; stroke-dasharray: 4 3 }
+  @media (prefers-color-scheme: dark) {
+    .bg { fill: #0d1117 } text { fill: #e6edf3 } .first { fill: #5b94cc } .next { fill: #8fb562 } .both { fill: #f06a5f } .late { fill: #ff8a80 } .s { fill: #9198a1 }
+    .over { stroke: #0d1117 } .grid { stroke: #30363d } .mark { stroke: #e6edf3 }
+  }
+</style>`)
+	p(`<rect class="bg" width="%.0f" height="%.0f"/>`, width, bottom+44)
+	text(left, 22, "start", "t", "%s", title)
+	for i, legend := range []struct{ class, what string }{{"first", "the holder believes that it holds"}, {"next", "the next one holds"}, {"both", "both at once"}} {
+		at := left + []float64{0, 230, 380}[i]
+		p(`<rect class="%s" x="%.1f" y="34" width="12" height="12"/>`, legend.class, at)
 		text(at+18, 44, "start", "", "%s", legend.what)
 	}
 	for s := math.Ceil(from); s <= to; s++ {
-		p(`<line x1="%[1]f" y1="%[2]f" x2="%[1]f" y2="%[3]f" stroke="%[4]s"/>`, x(s), top-8, bottom, faint)
+		p(`<line class="grid" x1="%[1]f" y1="%[2]f" x2="%[1]f" y2="%[3]f"/>`, x(s), top-8, bottom)
 		if int(s)%2 == 0 {
 			text(x(s), bottom+16, "middle", "", "%.0f s", s)
 		}
@@ -67,24 +81,26 @@ func draw(title string, silent time.Duration, tracks []track) string {
 	for _, mark := range []struct {
 		at           float64
 		anchor, what string
-	}{{0, "middle", "cut"}, {silent.Seconds(), "end", fmt.Sprintf("its server answers pings until %.1f s", silent.Seconds())}} {
-		p(`<line x1="%[1]f" y1="%[2]f" x2="%[1]f" y2="%[3]f" stroke="%[4]s" stroke-dasharray="4 3"/>`, x(mark.at), top-14, bottom, ink)
+	}{{0, "middle", "cut"}, {tenths(silent), "end", fmt.Sprintf("its server answers pings until %.1f s", tenths(silent))}} {
+		p(`<line class="mark" x1="%[1]f" y1="%[2]f" x2="%[1]f" y2="%[3]f"/>`, x(mark.at), top-14, bottom)
 		text(x(mark.at), top-20, mark.anchor, "", "%s", mark.what)
 	}
 	for i, tr := range tracks {
 		y := top + rowHeight*float64(i)
-		told, granted := tr.told.Seconds(), tr.granted.Seconds()
-		text(left-10, y+13, "end", `font-weight="bold"`, "%s", tr.name)
-		rect(from, told, y, first)
-		rect(granted, to, y, next)
+		told, granted := tenths(tr.told), tenths(tr.granted)
+		text(left-10, y+13, "end", "n", "%s", tr.name)
+		rect(from, told, y, "first")
+		rect(granted, to, y, "next")
+		class, says := "over", fmt.Sprintf("told%s at %.1f s, granted at %.1f s: %.1f s in time", tr.by, told, granted, granted-told)
 		if granted < told {
-			rect(granted, told, y, both)
-			text(x(told), y+30, "end", fmt.Sprintf(`fill="%s"`, both), "granted at %.1f s, told%s at %.1f s: %.1f s too late", granted, tr.by, told, told-granted)
-			continue
+			rect(granted, told, y, "both")
+			class, says = "over late", fmt.Sprintf("granted at %.1f s, told%s at %.1f s: %.1f s too late", granted, tr.by, told, told-granted)
 		}
-		text(x(told), y+30, "start", "", "told%s at %.1f s, granted at %.1f s: %.1f s in time", tr.by, told, granted, granted-told)
+		const perLetter = 6.6                              // more than a letter takes, on average
+		half := perLetter * float64(len([]rune(says))) / 2 // below what it is about, and within the picture
+		text(min(max(x((told+granted)/2), left+half), width-right-half), y+30, "middle", class, "%s", says)
 	}
-	text(left, bottom+36, "start", `fill="#606060"`, "three ZooKeeper 3.8.0 servers, tickTime 2 s, syncLimit 5; each line is a lock, with its session timeout")
+	text(left, bottom+36, "start", "s", "three ZooKeeper 3.8.0 servers, tickTime 2 s, syncLimit 5; each line is a lock, with its session timeout")
 	p(`</svg>`)
 	return b.String()
 }
@@ -106,5 +122,46 @@ func TestDraw_ShowsWhoWasToldTooLate(t *testing.T) {
 	require.Contains(t, svg, "a &lt;run&gt;")
 	require.Contains(t, svg, "told at 5.0 s, granted at 7.0 s: 2.0 s in time")
 	require.Contains(t, svg, "granted at 6.0 s, told SUSPENDED at 10.0 s: 4.0 s too late")
-	require.Equal(t, 2, strings.Count(svg, `fill="#c03028"/>`), "the legend's, and that of the one overlap")
+	require.Equal(t, 2, strings.Count(svg, `<rect class="both"`), "the legend's, and that of the one overlap")
+}
+
+const f12Title = "The holder's server, a follower, is cut off from the other servers"
+
+// docs/f12.svg is the run that docs/reliability.md has as a table.
+func TestPicture_IsTheTable(t *testing.T) {
+	const page, svg = "../../docs/reliability.md", "../../docs/f12.svg"
+	b, err := os.ReadFile(page)
+	require.NoError(t, err)
+	_, run, found := strings.Cut(string(b), "The run of the picture")
+	require.True(t, found, "%s: introduce the table with \"The run of the picture\"", page)
+	run, _, _ = strings.Cut(run, "beside it")
+	seconds := func(s string) time.Duration {
+		f, err := strconv.ParseFloat(s, 64)
+		require.NoError(t, err)
+		return time.Duration(math.Round(f*10)) * time.Second / 10
+	}
+	m := regexp.MustCompile(`last ping at ([\d.]+) s`).FindStringSubmatch(run)
+	require.NotNil(t, m, "%s: say when the server answered its last ping at, in seconds", page)
+	silent := seconds(m[1])
+	var tracks []track
+	for _, m := range regexp.MustCompile(`(?m)^\| (\w+) \| (\d+) s \| ([\d.]+)( \(SUSPENDED\))?[^|]*\| ([\d.]+) \| ([\d.]+) s (before|\*\*after\*\*) it \|$`).FindAllStringSubmatch(run, -1) {
+		tr := track{name: m[1] + " " + m[2] + "s", told: seconds(m[3]), granted: seconds(m[5])}
+		if m[4] != "" {
+			tr.by = " SUSPENDED"
+		}
+		between := tr.granted - tr.told
+		if m[7] != "before" {
+			between = -between
+		}
+		require.Equal(t, seconds(m[6]), between, "%s: %s", page, m[0])
+		tracks = append(tracks, tr)
+	}
+	require.Len(t, tracks, 5, "rows of %s", page)
+	want := draw(f12Title, silent, tracks)
+	if *updatePicture {
+		require.NoError(t, os.WriteFile(svg, []byte(want), 0o644))
+	}
+	got, err := os.ReadFile(svg)
+	require.NoError(t, err)
+	require.Equal(t, want, string(got), "the picture is not the table: run go test -run TestPicture ./internal/cutup -update-picture")
 }

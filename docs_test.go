@@ -1,0 +1,223 @@
+package zklock_test
+
+import (
+	"errors"
+	"go/ast"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/stretchr/testify/require"
+)
+
+// pages returns the documents of the repository.
+func pages(t *testing.T) []string {
+	t.Helper()
+	names := []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"}
+	require.NoError(t, filepath.WalkDir("docs", func(path string, _ fs.DirEntry, err error) error {
+		if strings.HasSuffix(path, ".md") {
+			names = append(names, filepath.ToSlash(path))
+		}
+		return err
+	}))
+	require.Greater(t, len(names), 10)
+	return names
+}
+
+// prose returns a page without its fenced code.
+func prose(page string) string {
+	return regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(page, "")
+}
+
+// anchors returns what links can lead to within a page: its headings, as GitHub names them.
+func anchors(page string) (names []string) {
+	for _, m := range regexp.MustCompile(`(?m)^#{1,6} +(.*?) *$`).FindAllStringSubmatch(prose(page), -1) {
+		heading := regexp.MustCompile(`\[([^]]*)\]\([^)]*\)`).ReplaceAllString(m[1], "$1")
+		name := strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case unicode.IsLetter(r), unicode.IsDigit(r), r == '-', r == '_':
+				return unicode.ToLower(r)
+			}
+			return -1
+		}, heading)
+		for n, plain := 1, name; slices.Contains(names, name); n++ {
+			name = plain + "-" + strconv.Itoa(n)
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// Links within the repository lead somewhere: the file is there, and so is the heading.
+func TestDocs_Links(t *testing.T) {
+	followed := 0
+	for _, name := range pages(t) {
+		for _, m := range regexp.MustCompile(`\]\(([^()\s]+)\)`).FindAllStringSubmatch(prose(readFile(t, name)), -1) {
+			if strings.Contains(m[1], "://") || strings.HasPrefix(m[1], "mailto:") {
+				continue
+			}
+			followed++
+			path, anchor, anchored := strings.Cut(m[1], "#")
+			target := name
+			if path != "" {
+				target = filepath.ToSlash(filepath.Join(filepath.Dir(name), path))
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s links to %s, and there is no %s: mend the link", name, m[1], target)
+				continue
+			}
+			if anchored && strings.HasSuffix(target, ".md") && !slices.Contains(anchors(readFile(t, target)), anchor) {
+				t.Errorf("%s links to %s, and %s has no heading of that name: mend the link. It has\n  %s", name, m[1], target, strings.Join(anchors(readFile(t, target)), "\n  "))
+			}
+		}
+	}
+	require.Greater(t, followed, 100, "links were not found")
+}
+
+// Each page is in the index, and each picture is shown on a page and has its command in the index.
+func TestDocs_Index(t *testing.T) {
+	index := readFile(t, "docs/README.md")
+	for _, name := range pages(t) {
+		if inDocs, ok := strings.CutPrefix(name, "docs/"); ok && inDocs != "README.md" && !strings.Contains(index, "]("+inDocs+")") {
+			t.Errorf("docs/README.md does not list %s: say which question it answers", name)
+		}
+	}
+	var shown strings.Builder
+	for _, name := range pages(t) {
+		shown.WriteString(readFile(t, name))
+	}
+	for _, pattern := range []string{"docs/*.svg", "docs/*/*.svg"} {
+		pictures, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		require.NotEmpty(t, pictures)
+		for _, name := range pictures {
+			name = strings.TrimPrefix(filepath.ToSlash(name), "docs/")
+			if !strings.Contains(index, "]("+name+")") {
+				t.Errorf("docs/README.md does not say which command draws %s", name)
+			}
+			if !regexp.MustCompile(`!\[[^]]+\]\((docs/)?` + regexp.QuoteMeta(name) + `\)`).MatchString(shown.String()) {
+				t.Errorf("no page shows docs/%s, with words for those who do not see it", name)
+			}
+			if !strings.Contains(readFile(t, "docs/"+name), "prefers-color-scheme: dark") {
+				t.Errorf("docs/%s has no colours for the dark", name)
+			}
+		}
+	}
+}
+
+// The README is read in one sitting.
+func TestREADME_IsAFrontPage(t *testing.T) {
+	const most = 1200
+	if n := len(strings.Fields(readFile(t, "README.md"))); n > most {
+		t.Errorf("README.md has %d words, more than %d: move something to a page in docs/ and link to it", n, most)
+	}
+	before, _, found := strings.Cut(readFile(t, "README.md"), "```go\n")
+	require.True(t, found)
+	require.LessOrEqual(t, strings.Count(before, "\n"), 12, "the first example begins on the first screen")
+}
+
+// logLines returns what the library logs: the messages, as they are in the source, by where they are.
+func logLines(t *testing.T) map[string]string {
+	t.Helper()
+	fset, files := sources(t)
+	lines := map[string]string{}
+	for name, f := range files {
+		ast.Inspect(f, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			to, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			if direct := []string{"Debug", "Info", "Warn", "Error", "Log", "LogAttrs"}; slices.Contains(direct, strings.TrimSuffix(to.Sel.Name, "Context")) && len(call.Args) > 0 {
+				t.Errorf("%s: %s of a logger is called: log by eventLog, which a slow handler does not hold up, and which docs/operating.md explains", fset.Position(call.Pos()), to.Sel.Name)
+			}
+			at := map[string]int{"info": 0, "warn": 0, "error": 0, "log": 1}
+			arg, logs := at[to.Sel.Name]
+			if name == "log.go" && to.Sel.Name != "log" || len(call.Args) <= arg || !isLog(to.X, name) {
+				return true
+			}
+			if name == "log.go" {
+				if id, ok := call.Args[arg].(*ast.Ident); ok && id.Name == "msg" { // info, warn and error themselves
+					return true
+				}
+			}
+			if logs {
+				message, err := constant(call.Args[arg])
+				if err != nil {
+					t.Errorf("%s: the message of a log line: %v. Let it begin with a constant text, so that docs/operating.md can explain it", fset.Position(call.Pos()), err)
+				}
+				lines[fset.Position(call.Pos()).String()] = message
+			}
+			return true
+		})
+	}
+	return lines
+}
+
+// isLog says whether an expression is an eventLog: a field or variable called log, or the receiver in log.go.
+func isLog(x ast.Expr, file string) bool {
+	switch x := x.(type) {
+	case *ast.SelectorExpr:
+		return x.Sel.Name == "log"
+	case *ast.Ident:
+		return x.Name == "log" || file == "log.go" && x.Name == "l"
+	}
+	return false
+}
+
+// constant returns the text of a literal, or of literals that are added; of a sum that goes on with something else, its beginning.
+func constant(x ast.Expr) (string, error) {
+	switch x := x.(type) {
+	case *ast.BasicLit:
+		if x.Kind == token.STRING {
+			return strconv.Unquote(x.Value)
+		}
+	case *ast.BinaryExpr:
+		left, err := constant(x.X)
+		if err != nil || x.Op != token.ADD {
+			return "", errors.Join(err, errors.New("not a sum"))
+		}
+		right, _ := constant(x.Y)
+		return left + right, nil
+	}
+	return "", errors.New("not a constant")
+}
+
+// Whoever finds a line of ours in a log finds it in docs/operating.md, with what to do.
+func TestDocs_EveryLogLineIsExplained(t *testing.T) {
+	const page = "docs/operating.md"
+	text := strings.Join(strings.Fields(readFile(t, page)), " ")
+	lines := logLines(t)
+	for at, message := range lines {
+		if !strings.Contains(text, "`"+message) {
+			t.Errorf("%s logs %q, which %s does not have: write there what it means and what to do", at, message, page)
+		}
+	}
+	require.GreaterOrEqual(t, len(lines), 13, "log lines were not found")
+	// And none that nobody writes any more.
+	for _, m := range regexp.MustCompile("\\*\\*`(zklock: [^`]+)`\\*\\*").FindAllStringSubmatch(text, -1) {
+		written := false
+		for _, message := range lines {
+			written = written || message == m[1]
+		}
+		if !written {
+			t.Errorf("%s explains %q, which the library does not log: take it out, or mend it", page, m[1])
+		}
+	}
+	const dropped = "recordsDroppedBefore"
+	if !strings.Contains(readFile(t, "log.go"), `"`+dropped+`"`) || !strings.Contains(text, "`"+dropped+"`") {
+		t.Errorf("%s explains %s, which log.go adds to a line: change them together", page, dropped)
+	}
+}
