@@ -1,5 +1,8 @@
 package zklock
 
+// These tests attack attempt.go: what a waiter knows when its predecessor's event comes, and the moments before the
+// grant.
+
 import (
 	"context"
 	"log/slog"

@@ -1,5 +1,7 @@
 package zklock_test
 
+// The benchmark times an acquire and a release.
+
 import (
 	"fmt"
 	"testing"

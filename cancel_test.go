@@ -1,9 +1,11 @@
 package zklock_test
 
+// These tests end a wait at every moment: the call returns in time, it leaves nothing, and other calls of its owner go
+// on (I4, I6).
+
 import (
 	"context"
 	"errors"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -114,33 +116,6 @@ func TestVirtual_Call_TryBegins(t *testing.T) {
 	})
 }
 
-// I7: who waits takes no goroutine of ours, behind its own session's node or another's.
-func TestVirtual_Call_WaiterTakesNoGoroutine(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		const many = 100
-		s := v.connect()
-		m := newMutex(t, s, "/job")
-		release(t, acquire(t, m))
-		h := acquire(t, newMutex(t, v.connect(), "/job"))
-		ctx, cancel := context.WithCancel(context.Background())
-		time.Sleep(time.Minute) // what the first acquires started has ended
-		before := runtime.NumGoroutine()
-		var all sync.WaitGroup
-		for range many {
-			all.Go(func() {
-				if _, err := m.Acquire(ctx); !errors.Is(err, context.Canceled) {
-					t.Error(err)
-				}
-			})
-		}
-		time.Sleep(time.Second) // all are in the queue
-		require.LessOrEqual(t, runtime.NumGoroutine()-before, many+1, "the callers, and one that looks after the watches")
-		cancel()
-		all.Wait()
-		release(t, h)
-	})
-}
-
 // lateContext closes Done a moment before it says so in Err, as contexts do that join two others by hand.
 type lateContext struct {
 	context.Context
@@ -176,4 +151,150 @@ func TestVirtual_Call_ContextThatSaysSoLate(t *testing.T) {
 			release(t, h)
 		})
 	}
+}
+
+// R24, R52, F33: ctx ends while the create is in flight. The call returns, and the node is deleted once it is known.
+func TestAcquire_ContextEndsDuringCreate_LeavesNothing(t *testing.T) {
+	t.Parallel()
+	srv := target(t)
+	a, p := admin(t, srv), lockPath(t, srv)
+	w := &wire{}
+	m := newMutex(t, connect(t, srv, w.dialer()), p)
+	ctx, cancel := context.WithCancel(context.Background())
+	w.reset(func(r request) verdict {
+		if r.op == opCreate && r.nth == 1 {
+			w.refuse(true)
+			cancel()
+			return dropReply
+		}
+		return pass
+	})
+	start := time.Now()
+	_, err := m.Acquire(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Less(t, time.Since(start), soon, "I6")
+	w.refuse(false)
+	eventually(t, "I4: the node is deleted", func() bool { return len(children(t, a, p)) == 0 })
+}
+
+// F33 at the grant itself: granted and nil, or error and the node gone; never both, never neither.
+func TestAcquire_ContextEndsAtTheGrant(t *testing.T) {
+	srv := target(t)
+	a, p := admin(t, srv), lockPath(t, srv)
+	holder, m := newMutex(t, connect(t, srv), p), newMutex(t, connect(t, srv), p)
+	granted, refused := 0, 0
+	for i := range 60 {
+		h := acquire(t, holder)
+		ctx, cancel := context.WithCancel(context.Background())
+		type outcome struct {
+			h   *zklock.Hold
+			err error
+		}
+		got := make(chan outcome, 1)
+		go func() { h, err := m.Acquire(ctx); got <- outcome{h, err} }()
+		eventually(t, "it waits", func() bool { return len(children(t, a, p)) == 2 })
+		var both sync.WaitGroup
+		both.Go(func() { release(t, h) })
+		both.Go(func() {
+			time.AfterFunc(time.Duration(i%20)*100*time.Microsecond, cancel)
+		})
+		both.Wait()
+		o := <-got
+		if o.err == nil {
+			granted++
+			require.Equal(t, []string{base(o.h.Path())}, children(t, a, p))
+			release(t, o.h)
+		} else {
+			refused++
+			require.ErrorIs(t, o.err, context.Canceled)
+		}
+		require.Empty(t, children(t, a, p))
+		cancel()
+	}
+	t.Logf("%d granted, %d refused", granted, refused)
+}
+
+// I6: Do does not outstay its context by more than the grace, although no server answers.
+func TestVirtual_Do_ContextEnds_ReturnsWithinTheGrace(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		line := &line{dial: v.net.Dial}
+		m := newMutex(t, v.connect(zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(30*time.Second)), "/job")
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		var ended time.Time
+		err := m.Do(ctx, func(ctx context.Context) error {
+			line.silent.Store(true)
+			ended = time.Now()
+			cancel()
+			<-ctx.Done()
+			return nil
+		})
+		require.ErrorIs(t, err, context.Canceled)
+		require.LessOrEqual(t, time.Since(ended), 500*time.Millisecond)
+		line.silent.Store(false)
+	})
+}
+
+// I4, I6, R44: a wait that ends leaves nothing, and says why it ended.
+func TestAcquire_ContextEnds_LeavesNothing(t *testing.T) {
+	srv := target(t)
+	a, p := admin(t, srv), lockPath(t, srv)
+	h := acquire(t, newMutex(t, connect(t, srv), p))
+	m := newMutex(t, connect(t, srv), p)
+
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	_, err := m.Acquire(ctx)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Len(t, children(t, a, p), 1)
+
+	why := errors.New("the shop is closing")
+	cctx, ccancel := context.WithCancelCause(context.Background())
+	done := make(chan error, 1)
+	go func() { _, err := m.Acquire(cctx); done <- err }()
+	eventually(t, "it waits", func() bool { return len(children(t, a, p)) == 2 })
+	ccancel(why)
+	err = <-done
+	require.ErrorIs(t, err, why)
+	require.ErrorIs(t, err, context.Canceled)
+	var e *zklock.Error
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, "acquire", e.Op)
+	require.Equal(t, p, e.Path)
+	require.Len(t, children(t, a, p), 1)
+
+	_, err = m.Acquire(cctx) // already over: not even begun
+	require.ErrorIs(t, err, why)
+	release(t, h)
+}
+
+// R62, R44: the wait is cancelled at every moment of it. The call returns, and the same owner's next attempt knows nothing
+// of that.
+func TestVirtual_CancelledWait_DoesNotReachTheNext(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		v.net.SetLatency(time.Millisecond)
+		m, other := newMutex(t, v.connect(), "/job"), newMutex(t, v.connect(), "/job")
+		release(t, acquire(t, m))
+		cancelled := 0
+		for i := range 40 {
+			h := acquire(t, other)
+			time.AfterFunc(6*time.Millisecond, func() { _ = h.Release(context.Background()) })
+			ctx, cancel := context.WithTimeout(zklock.WithOwner(context.Background(), zklock.NewOwner("")), time.Duration(i)*400*time.Microsecond)
+			o, _ := zklock.OwnerFrom(ctx)
+			h2, err := m.Acquire(ctx)
+			if err != nil {
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				cancelled++
+				h2, err = m.Acquire(zklock.WithOwner(within(t, soon), o))
+			}
+			require.NoError(t, err)
+			cancel()
+			require.NoError(t, h2.Err())
+			release(t, h2)
+		}
+		require.Positive(t, cancelled)
+		require.Less(t, cancelled, 40)
+		time.Sleep(time.Second)
+		require.Empty(t, v.srv.Children("/job"), "I4")
+	})
 }

@@ -1,15 +1,22 @@
 package zklock_test
 
+// These tests attack what Session.Conn gives: the user's requests share the connection with ours.
+
 import (
+	"encoding/binary"
 	"fmt"
+	"net"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
+	jute "github.com/zklock/zklock/internal/wire"
+	"github.com/zklock/zklock/zktest"
 )
 
 // A user's own requests and watches go over the connection on which ours do: each gets its own answers, and an event that both
@@ -80,4 +87,67 @@ func TestConn_UsersRequestsBetweenOurs(t *testing.T) {
 	got, err := w.get(t)
 	require.NoError(t, err)
 	release(t, got)
+}
+
+// F2, I2: a follower tells by session and xid which of its requests a commit belongs to, so xids go on over reconnects.
+func TestVirtual_Xids_GoOn(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var mu sync.Mutex
+		xids := map[int32]bool{}
+		proxy := zktest.StartProxy(t, v.srv.Addr(), zktest.WithNetwork(v.net))
+		dial := func(network, addr string, d time.Duration) (net.Conn, error) {
+			c, err := v.net.Dial(network, addr, d)
+			return &xidConn{Conn: c, note: func(xid int32) {
+				mu.Lock()
+				defer mu.Unlock()
+				require.False(t, xids[xid], "xid %d was there before", xid)
+				xids[xid] = true
+			}}, err
+		}
+		m := newMutex(t, connect(t, proxy.Addr(), zklock.WithDialer(dial)), "/job")
+		for range 3 {
+			release(t, acquire(t, m))
+			time.Sleep(5 * time.Second)
+			proxy.CloseConnections()
+			synctest.Wait()
+		}
+		release(t, acquire(t, m))
+		require.Greater(t, len(xids), 12)
+	})
+}
+
+type xidConn struct {
+	net.Conn
+	note  func(xid int32)
+	out   jute.Stream
+	later bool
+}
+
+func (c *xidConn) Write(p []byte) (int, error) {
+	c.out.Add(p)
+	for f, _ := c.out.Next(); f != nil; f, _ = c.out.Next() {
+		if xid := int32(binary.BigEndian.Uint32(f[4:])); c.later && xid <= -16 {
+			c.note(xid)
+		}
+		c.later = true
+	}
+	return c.Conn.Write(p)
+}
+
+// Closing the *zk.Conn from outside is noticed.
+func TestConnClosedFromOutside(t *testing.T) {
+	srv := target(t)
+	s := connect(t, srv)
+	m := newMutex(t, s, lockPath(t, srv))
+	h := acquire(t, m)
+	s.Conn().Close()
+	select {
+	case <-h.Lost():
+	case <-time.After(soon):
+		t.Fatal("not noticed")
+	}
+	require.ErrorIs(t, h.Err(), zklock.ErrClosed)
+	_, err := m.Acquire(within(t, soon))
+	require.ErrorIs(t, err, zklock.ErrClosed)
+	eventually(t, "the state says so", func() bool { return s.State() == zklock.Closed })
 }

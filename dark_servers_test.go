@@ -1,13 +1,11 @@
 package zklock_test
 
+// These tests silence servers: the Session leaves a silent one in time, and keeps what it holds.
+
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,119 +14,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/zktest"
 )
-
-// R65, F42: the lease ended over a hold, and the server takes no close for it. The session that was given up is touched no
-// more: it is gone T and a tick after the network was well, and the Session is in another one before.
-func TestVirtual_GivenUpSession_CloseRefused_IsLeftToExpire(t *testing.T) {
-	const authRequired = zktest.Code(-124)
-	for name, refuse := range map[string]func(zktest.Fault) zktest.Fault{
-		"an answer that says no": func(f zktest.Fault) zktest.Fault { return f.Fail(authRequired) },
-		"an answer gets lost":    func(f zktest.Fault) zktest.Fault { return f.Fail(authRequired).Once() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, v *virtual) {
-				line := &line{dial: v.net.Dial}
-				s := v.connect(zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(8*time.Second), zklock.WithAuth("digest", []byte("u:p")))
-				h := acquire(t, newMutex(t, s, "/job"))
-				time.Sleep(20 * time.Second)
-				old := s.SessionID()
-				v.srv.Inject(refuse(zktest.Before(zktest.CloseSession).Session(old)))
-				line.silent.Store(true)
-				<-h.Lost()
-				_, there := v.srv.Stat(h.Path())
-				require.True(t, there, "told before the servers end the session")
-				line.silent.Store(false)
-				healed := time.Now()
-				next, err := newMutex(t, v.connect(), "/job").Acquire(within(t, time.Minute))
-				require.NoError(t, err)
-				// The dial that is under way, the client's pause of a second, the try to end it, and then T and a tick.
-				require.LessOrEqual(t, time.Since(healed), 3*time.Second+8*time.Second+v.srv.Tick())
-				require.True(t, s.State().Attached())
-				require.NotEqual(t, old, s.SessionID())
-				release(t, next)
-			})
-		})
-	}
-}
-
-// R65: as before, and the server closes the connection without an answer, each time.
-func TestVirtual_GivenUpSession_ServersHangUp_IsLeftToExpire(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		line := &line{dial: v.net.Dial}
-		s := v.connect(zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(8*time.Second))
-		h := acquire(t, newMutex(t, s, "/job"))
-		time.Sleep(20 * time.Second)
-		old := s.SessionID()
-		hangUp := v.srv.Inject(zktest.Before(zktest.CloseSession).Session(old).Close())
-		line.silent.Store(true)
-		<-h.Lost()
-		line.silent.Store(false)
-		healed := time.Now()
-		next, err := newMutex(t, v.connect(), "/job").Acquire(within(t, time.Minute))
-		require.NoError(t, err)
-		require.Equal(t, 3, hangUp.Fired())
-		// The dial that is under way, three tries with a second's pause before each, and then T and a tick.
-		require.LessOrEqual(t, time.Since(healed), 4*time.Second+8*time.Second+v.srv.Tick()+time.Second)
-		require.NotEqual(t, old, s.SessionID())
-		release(t, next)
-	})
-}
-
-// R65: what was sent while the network was down, heartbeats and pings, waits in the socket of a connection that has been
-// given up. It must not arrive when the network is well again, and touch the session.
-func TestVirtual_GivenUpConnection_NothingArrivesLater(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		const host = "10.9.9.9"
-		s := v.connect(zklock.WithDialer(v.net.DialFrom(host)), zklock.WithSessionTimeout(8*time.Second))
-		h := acquire(t, newMutex(t, s, "/job"))
-		time.Sleep(20 * time.Second)
-		old := s.SessionID()
-		var late atomic.Int32
-		v.srv.Inject(zktest.Before(zktest.Multi).Session(old).Call(func() { late.Add(1) }).Optional())
-		v.net.Partition(host)
-		<-h.Lost()
-		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
-		synctest.Wait() // the holder is told first, then the connection is cut
-		late.Store(0)
-		v.srv.Inject(zktest.Before(zktest.CloseSession).Session(old).Fail(zktest.Code(-124)))
-		v.net.Heal(host)
-		time.Sleep(20 * time.Second)
-		require.Zero(t, late.Load(), "a heartbeat of the old connection came")
-		require.NotEqual(t, old, s.SessionID())
-	})
-}
-
-// F42, R65: the same on a real server that refuses every request of a connection without credentials.
-func TestReal_CredentialsRequired_GivenUpSessionEnds(t *testing.T) {
-	srv := requiringCredentials(t)
-	const timeout = 8 * time.Second
-	creds := zklock.WithAuth("digest", []byte("ann:secret"))
-	line := &line{dial: net.DialTimeout}
-	s := connect(t, srv, creds, zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(timeout))
-	h := acquire(t, newMutex(t, s, "/job"))
-	old := s.SessionID()
-	line.silent.Store(true)
-	select {
-	case <-h.Lost():
-	case <-time.After(2 * timeout):
-		t.Fatal("I5: not told")
-	}
-	line.silent.Store(false)
-	healed := time.Now()
-	next, err := newMutex(t, connect(t, srv, creds), "/job").Acquire(within(t, time.Minute))
-	require.NoError(t, err, "F42: the node of the session that was given up keeps the lock")
-	t.Logf("the next holder was granted %v after the network was well", time.Since(healed).Round(time.Millisecond))
-	require.Less(t, time.Since(healed), timeout+2*time.Second+soon)
-	release(t, next)
-	release(t, acquire(t, newMutex(t, s, "/job")))
-	require.NotEqual(t, old, s.SessionID())
-}
 
 // darkness is an ensemble of n servers, and a Session with a hold that is attached to the one that role names.
 type darkness struct {
@@ -385,138 +275,6 @@ func TestVirtual_AllServersSlow_AreNotLeftAgainAndAgain(t *testing.T) {
 		told.Wait()
 		release(t, d.h)
 	}, zklock.WithLease(zklock.SingleServerLease())) // a quorum lease does not live on answers that take a fifth of T
-}
-
-// F18, F41: the process was paused, and the server's answer waits to be read. It is not the server that was silent.
-func TestVirtual_PausedProcess_DoesNotLeaveItsServer(t *testing.T) {
-	var asleep atomic.Int64
-	inTheDark(t, 3, "follower", 30*time.Second, func(t *testing.T, d *darkness) {
-		time.Sleep(time.Minute)
-		held := d.ens.Inject(zktest.After(zktest.Multi).Session(d.s.SessionID()).Hold().Once())
-		require.NoError(t, held.Wait(within(t, soon)))
-		time.Sleep(time.Second)
-		asleep.Add(int64(8 * time.Second))
-		require.NoError(t, d.h.Err())
-		time.Sleep(2*time.Second + 30*time.Millisecond) // the Session has just looked: by its clock it was 11 s
-		held.Release()
-		time.Sleep(5 * time.Second)
-		require.Equal(t, zklock.Connected, d.s.State())
-		release(t, d.h)
-	}, zklock.WithSuspendedTime(func() time.Duration { return time.Duration(asleep.Load()) }))
-}
-
-// WithEndOnSuspend: to leave a server would end the holds. The client's own limit counts.
-func TestVirtual_EndOnSuspend_SilentServerIsNotLeft(t *testing.T) {
-	inTheDark(t, 3, "follower", 30*time.Second, func(t *testing.T, d *darkness) {
-		time.Sleep(time.Minute)
-		d.net.Partition(d.at.Addr())
-		time.Sleep(15 * time.Second)
-		require.NoError(t, d.h.Err())
-		require.Equal(t, d.at.Addr(), d.s.Conn().Server())
-		<-d.h.Lost()
-		require.ErrorIs(t, d.h.Release(within(t, soon)), zklock.ErrLost)
-	}, zklock.WithEndOnSuspend())
-}
-
-// I6: Connect returns when its context ends and at most half a second later, whatever the servers do meanwhile.
-func TestVirtual_Connect_ReturnsWithItsContext(t *testing.T) {
-	for name, dial := range map[string]zk.Dialer{
-		"dark": func(_, _ string, d time.Duration) (net.Conn, error) {
-			time.Sleep(min(d, 300*time.Millisecond))
-			return nil, os.ErrDeadlineExceeded
-		},
-		"refusing": func(string, string, time.Duration) (net.Conn, error) { return nil, syscall.ECONNREFUSED },
-		"silent": func() zk.Dialer {
-			n := zktest.NewNetwork()
-			return func(network, addr string, d time.Duration) (net.Conn, error) {
-				l, err := n.Listen(addr)
-				if err == nil {
-					defer l.Close()
-				}
-				return n.Dial(network, addr, d)
-			}
-		}(),
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				for i := range 20 {
-					ctx, cancel := context.WithTimeout(context.Background(), time.Second+time.Duration(i)*97*time.Millisecond)
-					_, err := zklock.Connect(ctx, "10.0.0.1,10.0.0.2", zklock.WithDialer(dial), quiet(t))
-					end, _ := ctx.Deadline()
-					require.ErrorIs(t, err, context.DeadlineExceeded)
-					require.LessOrEqual(t, time.Since(end), 500*time.Millisecond, "I6")
-					cancel()
-				}
-				time.Sleep(10 * time.Second) // what is left ends by itself, or the bubble says so
-			})
-		})
-	}
-}
-
-// Connect waits for servers that are away: it says so, once after some seconds, then seldom, and names what was tried.
-func TestVirtual_Connect_NoServer_IsSaid(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log syncBuffer
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-		defer cancel()
-		var said []time.Duration
-		start := time.Now()
-		log.onLine = func(line string) {
-			if strings.Contains(line, "no server has taken the session in") {
-				require.Contains(t, line, "10.0.0.1:2181")
-				require.Contains(t, line, "connection refused")
-				said = append(said, time.Since(start).Round(time.Second))
-			}
-		}
-		_, err := zklock.Connect(ctx, "10.0.0.1", zklock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
-			zklock.WithDialer(func(string, string, time.Duration) (net.Conn, error) { return nil, syscall.ECONNREFUSED }))
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		time.Sleep(10 * time.Second) // the Close that the Connect left behind ends
-		log.mu.Lock()
-		defer log.mu.Unlock()
-		require.Equal(t, []time.Duration{3 * time.Second, 33 * time.Second, 132 * time.Second}, said)
-	})
-}
-
-// syncBuffer takes a log's lines, one write each.
-type syncBuffer struct {
-	mu     sync.Mutex
-	buf    bytes.Buffer
-	onLine func(string)
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.onLine(string(p))
-	return b.buf.Write(p)
-}
-
-// F46: the name server answers after three seconds, and one name of three has no address. The Session gets there through the
-// others, and to a name's other addresses when one goes dark.
-func TestConnect_SlowNameServer(t *testing.T) {
-	srv := zktest.Start(t)
-	_, port, err := net.SplitHostPort(srv.Addr())
-	require.NoError(t, err)
-	var asked atomic.Int32
-	lookup := func(ctx context.Context, host string) ([]string, error) {
-		asked.Add(1)
-		if host == "nowhere.test" {
-			return nil, errors.New("no such host")
-		}
-		select {
-		case <-time.After(3 * time.Second):
-			return []string{"127.0.0.1"}, nil
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-	servers := fmt.Sprintf("nowhere.test:%s,slow.test:%s", port, port)
-	for _, timeout := range []time.Duration{30 * time.Second, 12 * time.Second} {
-		s := connect(t, servers, zklock.WithLookup(lookup), zklock.WithSessionTimeout(timeout))
-		require.NoError(t, s.Close())
-	}
-	require.Positive(t, asked.Load())
 }
 
 // F41, I6: the server goes dark when the node is made and its token is being read. The Session looks for another all the same.

@@ -1,5 +1,7 @@
 package zklock_test
 
+// These tests hold docs/design.md to the code: its names, its picture of the rooms, its pictures' commands.
+
 import (
 	"encoding/xml"
 	"errors"

@@ -1,5 +1,7 @@
 package zklock
 
+// These tests attack dial.go: which server is next, and after what pause.
+
 import (
 	"slices"
 	"testing"

@@ -1,5 +1,7 @@
 package zklock
 
+// These tests attack dialerror.go: a server that speaks something else is named for what it speaks.
+
 import (
 	"crypto/tls"
 	"errors"

@@ -1,11 +1,14 @@
 package zklock_test
 
+// These tests hold the pages to what is there: links, the index, the log lines, the test files.
+
 import (
 	"errors"
 	"go/ast"
 	"go/token"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -114,17 +117,6 @@ func TestDocs_Index(t *testing.T) {
 	}
 }
 
-// The README is read in one sitting.
-func TestREADME_IsAFrontPage(t *testing.T) {
-	const most = 1200
-	if n := len(strings.Fields(readFile(t, "README.md"))); n > most {
-		t.Errorf("README.md has %d words, more than %d: move something to a page in docs/ and link to it", n, most)
-	}
-	before, _, found := strings.Cut(readFile(t, "README.md"), "```go\n")
-	require.True(t, found)
-	require.LessOrEqual(t, strings.Count(before, "\n"), 12, "the first example begins on the first screen")
-}
-
 // logLines returns what the library logs: the messages, as they are in the source, by where they are.
 func logLines(t *testing.T) map[string]string {
 	t.Helper()
@@ -219,5 +211,42 @@ func TestDocs_EveryLogLineIsExplained(t *testing.T) {
 	const dropped = "recordsDroppedBefore"
 	if !strings.Contains(readFile(t, "log.go"), `"`+dropped+`"`) || !strings.Contains(text, "`"+dropped+"`") {
 		t.Errorf("%s explains %s, which log.go adds to a line: change them together", page, dropped)
+	}
+}
+
+// Each test file says at its top what it attacks. It is named after a source file, or stands in the table of CONTRIBUTING.md.
+func TestDocs_EveryTestFileHasAPlace(t *testing.T) {
+	names, err := filepath.Glob("*_test.go")
+	require.NoError(t, err)
+	require.NotEmpty(t, names)
+	_, table, found := strings.Cut(readFile(t, "CONTRIBUTING.md"), "\n## The library's tests\n")
+	require.True(t, found)
+	table, _, _ = strings.Cut(table, "\n## ")
+	var patterns []string
+	for _, m := range regexp.MustCompile("`([\\w*]+)_test\\.go`").FindAllStringSubmatch(table, -1) {
+		patterns = append(patterns, m[1])
+	}
+	purpose := regexp.MustCompile(`^package \w+\n\n// [A-Z][^\n]*\n(//[^\n]*\n)*\nimport`)
+	used := map[string]bool{}
+	for _, name := range names {
+		if !purpose.MatchString(readFile(t, name)) {
+			t.Errorf("%s does not begin with a sentence, above its imports, that says what it attacks", name)
+		}
+		stem := strings.TrimSuffix(name, "_test.go")
+		_, err := os.Stat(stem + ".go")
+		placed := err == nil
+		for _, p := range patterns {
+			if ok, _ := path.Match(p, stem); ok || strings.TrimSuffix(p, "_*") == stem {
+				placed, used[p] = true, true
+			}
+		}
+		if !placed {
+			t.Errorf("%s: name it after a source file, or put it into the table of CONTRIBUTING.md", name)
+		}
+	}
+	for _, p := range patterns {
+		if !used[p] {
+			t.Errorf("CONTRIBUTING.md: no file is named %s_test.go", p)
+		}
 	}
 }

@@ -1,5 +1,7 @@
 package zklock
 
+// These tests attack errors.go: what a server's code means for a request.
+
 import (
 	"errors"
 	"fmt"

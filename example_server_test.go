@@ -1,5 +1,7 @@
 package zklock_test
 
+// The server and the Session that the examples use.
+
 import (
 	"context"
 	"log/slog"

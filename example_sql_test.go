@@ -1,5 +1,7 @@
 package zklock_test
 
+// The database that the fencing example writes to.
+
 import (
 	"context"
 	"database/sql"
@@ -17,15 +19,18 @@ type reportsTable struct {
 }
 
 func (r *reportsTable) Connect(context.Context) (driver.Conn, error) { return reportsConn{r}, nil }
-func (r *reportsTable) Driver() driver.Driver                        { return nil }
+
+func (r *reportsTable) Driver() driver.Driver { return nil }
 
 type reportsConn struct{ *reportsTable }
 
 var errOneStatement = errors.New("this database knows one statement")
 
 func (reportsConn) Prepare(string) (driver.Stmt, error) { return nil, errOneStatement }
-func (reportsConn) Begin() (driver.Tx, error)           { return nil, errOneStatement }
-func (reportsConn) Close() error                        { return nil }
+
+func (reportsConn) Begin() (driver.Tx, error) { return nil, errOneStatement }
+
+func (reportsConn) Close() error { return nil }
 
 func (r reportsConn) ExecContext(_ context.Context, _ string, args []driver.NamedValue) (driver.Result, error) {
 	r.mu.Lock()

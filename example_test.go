@@ -1,5 +1,7 @@
 package zklock_test
 
+// The examples of each call, which are also the documentation's.
+
 import (
 	"context"
 	"crypto/sha256"

@@ -1,5 +1,7 @@
 package zklock
 
+// The explorer's model: a world of servers and clients, and the steps that it can take.
+
 import (
 	"fmt"
 	"math/bits"
@@ -37,7 +39,9 @@ const (
 type nodes uint16 // a set of lock nodes, by the order in which they were made
 
 func (s nodes) has(i uint8) bool { return i < maxNodes && s&(1<<i) != 0 }
-func only(i uint8) nodes         { return 1 << i }
+
+func only(i uint8) nodes { return 1 << i }
+
 func (s nodes) each(f func(i uint8)) {
 	for ; s != 0; s &= s - 1 {
 		f(uint8(bits.TrailingZeros16(uint16(s))))
@@ -293,12 +297,16 @@ func blank(left uint8) client {
 	return client{left: left, node: noNode, ahead: noNode, second: noNode, watched: noNode, next: noNode}
 }
 
-func (w *world) id(s uint8) uint8         { return s<<4 | w.s[s].gen }
+func (w *world) id(s uint8) uint8 { return s<<4 | w.s[s].gen }
+
 func (w *world) session(c uint8) *session { return &w.s[w.of[c]] }
+
 func (s *session) answers() bool {
 	return s.conn != 0 && s.open && !s.cut && s.toldGone|s.toldWritten == 0
 }
+
 func (w *world) breaks(promise string) { w.broken = promise }
+
 func (w *world) canCommit(lag uint8) bool {
 	for i := range w.nSess {
 		if s := &w.s[i]; s.conn != 0 && !s.cut && s.n >= lag {

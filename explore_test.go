@@ -1,5 +1,7 @@
 package zklock
 
+// The explorer goes through every interleaving of a few clients, and finds what breaks a promise.
+
 import (
 	"flag"
 	"fmt"

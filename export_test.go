@@ -1,5 +1,7 @@
 package zklock
 
+// What tests outside of the package need from inside.
+
 import (
 	"context"
 	"reflect"

@@ -1,5 +1,7 @@
 package zklock
 
+// This test attacks fate.go: what follows from the fate of a create.
+
 import (
 	"testing"
 

@@ -1,5 +1,7 @@
 package zklock_test
 
+// This test holds docs/faults.md to the tests that cite its rows.
+
 import (
 	"flag"
 	"go/ast"

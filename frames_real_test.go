@@ -1,5 +1,7 @@
 package zklock_test
 
+// The frames on a real server, behind a proxy that knows frames.
+
 import (
 	"errors"
 	"fmt"

@@ -1,5 +1,7 @@
 package zklock_test
 
+// A run of a scenario of the frames: its clients, the faults that strike, and what is checked.
+
 import (
 	"context"
 	"errors"

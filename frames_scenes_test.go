@@ -1,5 +1,7 @@
 package zklock_test
 
+// The scenarios of the frames: what clients do while frames meet faults.
+
 import (
 	"context"
 	"errors"

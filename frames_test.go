@@ -1,5 +1,7 @@
 package zklock_test
 
+// The frames, the faults that each of them meets, and the tally of what struck.
+
 import (
 	"fmt"
 	"math/rand/v2"
@@ -87,13 +89,17 @@ type frameFault struct {
 }
 
 func isRequest(f recordedFrame) bool { return f.kind == zktest.RequestFrame }
-func isReply(f recordedFrame) bool   { return f.kind == zktest.ReplyFrame }
-func isEvent(f recordedFrame) bool   { return f.kind == zktest.EventFrame }
+
+func isReply(f recordedFrame) bool { return f.kind == zktest.ReplyFrame }
+
+func isEvent(f recordedFrame) bool { return f.kind == zktest.EventFrame }
+
 func canFail(on func(recordedFrame) bool) func(recordedFrame) bool {
 	return func(f recordedFrame) bool {
 		return on(f) && f.op != zktest.Connect && f.op != zktest.Ping && f.op != zktest.CloseSession
 	}
 }
+
 func isAny(recordedFrame) bool { return true }
 
 // frameFaults are all kinds. What a client makes of a reply that comes twice: go-zookeeper takes a reply's request out of

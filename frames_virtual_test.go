@@ -1,5 +1,7 @@
 package zklock_test
 
+// The frames in virtual time: single faults, and pairs of them.
+
 import (
 	"flag"
 	"fmt"

@@ -1,5 +1,7 @@
 package zklock_test
 
+// These tests hold the source files to their layers, and the public names to their comments and examples.
+
 import (
 	"cmp"
 	"encoding/json"

@@ -1,5 +1,7 @@
 package zklock
 
+// These tests attack lease.go: how long a hold may be relied on (I5).
+
 import (
 	"fmt"
 	"math/rand/v2"

@@ -1,5 +1,7 @@
 package zklock
 
+// These tests attack link.go: the current connection and ZooKeeper session, and the gate for requests.
+
 import (
 	"bytes"
 	"encoding/binary"
@@ -39,13 +41,19 @@ type fakeConn struct {
 	in, out bytes.Buffer
 }
 
-func (c *fakeConn) Read(p []byte) (int, error)       { return c.in.Read(p) }
-func (c *fakeConn) Write(p []byte) (int, error)      { return c.out.Write(p) }
-func (c *fakeConn) RemoteAddr() net.Addr             { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 2181} }
-func (c *fakeConn) Close() error                     { return nil }
-func (c *fakeConn) SetReadDeadline(time.Time) error  { return nil }
+func (c *fakeConn) Read(p []byte) (int, error) { return c.in.Read(p) }
+
+func (c *fakeConn) Write(p []byte) (int, error) { return c.out.Write(p) }
+
+func (c *fakeConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 2181} }
+
+func (c *fakeConn) Close() error { return nil }
+
+func (c *fakeConn) SetReadDeadline(time.Time) error { return nil }
+
 func (c *fakeConn) SetWriteDeadline(time.Time) error { return nil }
-func (c *fakeConn) SetDeadline(time.Time) error      { return nil }
+
+func (c *fakeConn) SetDeadline(time.Time) error { return nil }
 
 // dial replaces the connection.
 func (t *linkTest) dial() report {

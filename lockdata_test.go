@@ -1,5 +1,7 @@
 package zklock
 
+// These tests attack lockdata.go: owners, and who re-enters, joins, waits and is told.
+
 import (
 	"context"
 	"errors"

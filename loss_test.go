@@ -1,10 +1,13 @@
 package zklock_test
 
+// These tests end a lock under its holder: it is told by its deadline, before the next is granted (I5).
+
 import (
 	"context"
-	"errors"
+	"log/slog"
+	"math/rand/v2"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -103,38 +106,6 @@ func TestVirtual_HeartbeatNotAnswered_IsTheOnlyOne(t *testing.T) {
 	})
 }
 
-// F18, I5: the process was paused past the end of the lease, and then a heartbeat's answer arrives that was under way.
-// It renews nothing: the end was there before.
-func TestVirtual_AnswerAfterTheLeasesEnd_RenewsNothing(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		v.net.SetLatency(time.Millisecond)
-		var asleep atomic.Int64
-		s := v.connect(zklock.WithSessionTimeout(30*time.Second), zklock.WithSuspendedTime(func() time.Duration { return time.Duration(asleep.Load()) }))
-		h := acquire(t, newMutex(t, s, "/job"))
-		time.Sleep(60 * time.Second)
-		beat := v.srv.Inject(zktest.After(zktest.Multi).Session(s.SessionID()).Hold().Once())
-		require.NoError(t, beat.Wait(within(t, soon)))
-		before := h.Deadline()
-		time.Sleep(time.Second)
-		asleep.Add(int64(time.Until(before) + 500*time.Millisecond)) // asleep past the end: no timer has run
-		beat.Release()
-		time.Sleep(10 * time.Millisecond)
-		require.ErrorIs(t, h.Err(), zklock.ErrLost, "a late answer brought the hold back")
-		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
-	})
-}
-
-// F18, F21, I5: the first look after a pause is the Release. It says lost, although its delete goes through.
-func TestVirtual_Suspend_ReleaseSaysLost(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		var asleep atomic.Int64
-		s := v.connect(zklock.WithSuspendedTime(func() time.Duration { return time.Duration(asleep.Load()) }))
-		h := acquire(t, newMutex(t, s, "/job"))
-		asleep.Add(int64(20 * time.Second))
-		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
-	})
-}
-
 // F24, R56: somebody deletes the holder's node. A holder that never waited has no watch on it: the heartbeat tells.
 func TestVirtual_NodeDeleted_TheHeartbeatTells(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -159,78 +130,250 @@ func TestVirtual_NodeDeleted_TheHeartbeatTells(t *testing.T) {
 	})
 }
 
-// I5: nothing is held while one waits, so the lease goes stale. It is renewed before the grant: what is granted can be
-// relied on.
-func TestVirtual_LongWait_LeaseIsRenewedBeforeTheGrant(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		h := acquire(t, newMutex(t, v.connect(), "/job"))
-		s := v.connect()
-		w := v.queueUp(newMutex(t, s, "/job"))
-		time.Sleep(time.Hour)
-		require.Negative(t, time.Until(s.Deadline()), "stale, or this shows nothing")
-		release(t, h)
-		h2 := w.granted2(t, time.Second)
-		require.Greater(t, time.Until(h2.Deadline()), time.Second)
-		require.NoError(t, h2.Err())
-		synctest.Wait()
-		release(t, h2)
-	})
-}
+// F15, F16, R36, R37, I5: the server falls silent. The holder is told by the deadline it could see, which is before
+// the servers can give the lock away; then, Lost being final, the old session is ended and everything works again.
+func TestHold_ServerSilent_IsLostByItsDeadline(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []zklock.LeaseMode{zklock.QuorumLease(time.Second), zklock.PingLease(time.Second), zklock.SingleServerLease()} {
+		t.Run(strings.Fields(mode.String())[0], func(t *testing.T) {
+			t.Parallel()
+			server := startOwn(t, serverConfig{})
+			srv := server.Addr()
+			const timeout = 4 * time.Second
+			s := connect(t, srv, zklock.WithSessionTimeout(timeout), zklock.WithLease(mode))
+			changes := s.Changes(within(t, 2*soon))
+			m := newMutex(t, s, "/job")
+			h := acquire(t, m)
+			old := s.SessionID()
+			room := zklock.LeaseRoom(mode, timeout)
+			eventually(t, "the lease has room", func() bool { return time.Until(h.Deadline()) > room })
 
-// WithEndOnSuspend, I4: the connection is lost while something is held. The hold ends at once, and as the ZooKeeper
-// session lives on, its node is deleted.
-func TestVirtual_EndOnSuspend_IsToldAtOnce(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		s := v.connect(zklock.WithEndOnSuspend())
-		h := acquire(t, newMutex(t, s, "/job"))
-		id := s.SessionID()
-		time.Sleep(5 * time.Second)
-		require.True(t, v.srv.DropConnection(id))
-		synctest.Wait()
-		require.True(t, isLost(h))
-		time.Sleep(2 * time.Second)
-		require.Equal(t, id, s.SessionID())
-		require.Empty(t, v.srv.Children("/job"), "I4")
-		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
-	})
-}
+			require.NoError(t, server.Pause())
+			silent := time.Now()
+			select {
+			case <-h.Lost():
+			case <-time.After(soon):
+				t.Fatal("the loss was not told")
+			}
+			// Not the moment of the telling, which a busy machine puts off: Err and Context look at the clock themselves.
+			require.LessOrEqual(t, h.Deadline().Sub(silent), timeout, "I5: lost within T of the last contact")
+			require.Error(t, h.Err())
+			require.ErrorIs(t, context.Cause(h.Context()), zklock.ErrLost)
+			require.NoError(t, server.Resume())
 
-// R43: the servers of the list go one after the other and come back. The session moves on, and with it the hold.
-func TestVirtual_ServersComeAndGo_SessionStays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := zktest.NewNetwork()
-		n.SetLatency(time.Millisecond)
-		ens := zktest.StartEnsemble(t, 3, zktest.WithNetwork(n), zktest.WithTick(2*time.Second))
-		_, err := ens.Create("/job", nil, 0)
-		require.NoError(t, err)
-		s := connect(t, strings.Join(ens.Addrs(), ","), zklock.WithDialer(n.Dial), zklock.WithSessionTimeout(30*time.Second))
-		h := acquire(t, newMutex(t, s, "/job"))
-		id := s.SessionID()
-		for _, m := range ens.Members() {
-			time.Sleep(20 * time.Second)
-			m.Stop()
-			time.Sleep(5 * time.Second)
-			require.NoError(t, m.Start())
-		}
-		time.Sleep(20 * time.Second)
-		require.Equal(t, id, s.SessionID(), "R43")
-		require.NoError(t, h.Err())
-		release(t, h)
-	})
-}
-
-// R10: the work fails, and the release finds the lock lost. The caller hears of both, the work's error first.
-func TestVirtual_Do_WorkAndReleaseFail_BothAreTold(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		s := v.connect()
-		failed := errors.New("the work failed")
-		err := newMutex(t, s, "/job").Do(within(t, soon), func(ctx context.Context) error {
-			require.True(t, v.srv.ExpireSession(s.SessionID()))
-			<-ctx.Done()
-			return failed
+			again := acquire(t, m)
+			require.NotEqual(t, old, s.SessionID(), "Lost is final for that ZooKeeper session")
+			require.Greater(t, again.Token(), h.Token())
+			require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+			release(t, again)
+			lost := 0
+			for c := range changes {
+				if c.State == zklock.Lost {
+					lost++
+					require.Equal(t, old, c.SessionID)
+				}
+				if c.State == zklock.Connected {
+					break
+				}
+				require.False(t, lost > 0 && c.State == zklock.Reconnected, "no way back from Lost")
+			}
+			require.Equal(t, 1, lost, "R40")
 		})
-		require.ErrorIs(t, err, failed)
-		require.ErrorIs(t, err, zklock.ErrLost)
-		require.Regexp(t, "^the work failed", err.Error())
+	}
+}
+
+// F15, I5: the client is cut off. Before its session can expire it is told; the next is granted afterwards.
+func TestVirtual_ClientCutOff_IsToldBeforeTheNextGrant(t *testing.T) {
+	for seed := range uint64(20) {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			rnd := rand.New(rand.NewPCG(seed, 1))
+			line := &line{dial: v.net.Dial}
+			cutOff, s2 := v.connect(zklock.WithDialer(line.Dial)), v.connect()
+			m1, m2 := newMutex(t, cutOff, "/job"), newMutex(t, s2, "/job")
+			h := acquire(t, m1)
+			time.Sleep(time.Duration(rnd.Int64N(int64(30 * time.Second))))
+			w := v.queueUp(m2)
+			deadline := h.Deadline()
+			line.silent.Store(true)
+			var told time.Time
+			go func() { <-h.Lost(); told = time.Now() }()
+			h2 := w.granted2(t, time.Minute)
+			granted := time.Now()
+			synctest.Wait()
+			require.False(t, told.IsZero(), "seed %d: the holder was not told before the next grant", seed)
+			require.True(t, told.Before(granted), "seed %d: told %v after the grant", seed, told.Sub(granted))
+			require.False(t, told.Before(deadline.Add(-time.Second)), "seed %d", seed)
+			require.Greater(t, h2.Token(), h.Token())
+			require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+			line.silent.Store(false)
+			release(t, h2)
+		})
+	}
+}
+
+// F39: an error code in a ping's reply is a loss, not an answer.
+func TestVirtual_PingRefused_IsLost(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		h := acquire(t, newMutex(t, s, "/job"))
+		v.srv.Inject(zktest.Before(zktest.Ping).Session(s.SessionID()).Fail(zktest.SessionExpired).Once())
+		time.Sleep(10 * time.Second)
+		require.True(t, isLost(h))
+		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+		again := acquire(t, newMutex(t, s, "/job"))
+		release(t, again)
+	})
+}
+
+// I5: a log handler that blocks holds up nobody. Close does not wait for it either.
+func TestVirtual_BlockedLogger_DoesNotDelayTheLoss(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		line := &line{dial: v.net.Dial}
+		blocked := make(chan struct{})
+		s, err := zklock.Connect(context.Background(), v.srv.Addr(), zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(10*time.Second),
+			zklock.WithLogger(slog.New(slog.NewTextHandler(blockingWriter{blocked}, &slog.HandlerOptions{Level: slog.LevelDebug}))))
+		require.NoError(t, err)
+		h := acquire(t, newMutex(t, s, "/job"))
+		time.Sleep(20 * time.Second)
+		deadline := h.Deadline()
+		line.silent.Store(true)
+		<-h.Lost()
+		require.LessOrEqual(t, time.Since(deadline), 2*time.Second)
+		start := time.Now()
+		require.NoError(t, s.Close())
+		require.Less(t, time.Since(start), 5*time.Second)
+		close(blocked)
+	})
+}
+
+// I5: what Err says, Context().Err says too, at every moment of a loss, for every handle.
+func TestVirtual_ManyHandles_ContextAndErrAgree(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		m := newMutex(t, s, "/job")
+		h := acquire(t, m)
+		handles := []*zklock.Hold{h}
+		for range 2000 {
+			again, err := m.Acquire(h.Context())
+			require.NoError(t, err)
+			handles = append(handles, again)
+		}
+		var looking sync.WaitGroup
+		start := make(chan struct{})
+		for range 4 {
+			looking.Go(func() {
+				<-start
+				for _, h := range handles {
+					if h.Err() != nil && h.Context().Err() == nil {
+						t.Error("I5: Err knows of the loss and the context does not")
+						return
+					}
+				}
+			})
+		}
+		close(start)
+		v.srv.ExpireSession(s.SessionID())
+		<-h.Lost()
+		looking.Wait()
+		for _, h := range handles {
+			require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+		}
+	})
+}
+
+// F24: somebody deletes the holder's node. The holder is told, and Release says so (R4).
+func TestHold_NodeDeleted_IsLost(t *testing.T) {
+	srv := target(t)
+	a, p := admin(t, srv), lockPath(t, srv)
+	s := connect(t, srv)
+	m := newMutex(t, s, p)
+	h, kept := acquire(t, m), acquire(t, newMutex(t, s, p+"-other"))
+	require.NoError(t, a.Delete(h.Path(), -1))
+	select {
+	case <-h.Lost():
+	case <-time.After(soon):
+		t.Fatal("F24: the loss was not told")
+	}
+	require.ErrorIs(t, h.Err(), zklock.ErrLost)
+	require.ErrorIs(t, h.Context().Err(), context.Canceled)
+	require.ErrorIs(t, context.Cause(h.Context()), zklock.ErrLost)
+	require.False(t, m.Held())
+	_, err := m.Acquire(zklock.WithOwner(within(t, soon), h.Owner()))
+	require.ErrorIs(t, err, zklock.ErrLost, "a lost hold is never re-entered")
+	require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+	require.NoError(t, h.Release(within(t, soon)))
+	require.NoError(t, kept.Err(), "a hold of the same session on another lock stands")
+	release(t, kept)
+
+	again, err := m.Acquire(zklock.WithOwner(within(t, soon), h.Owner()))
+	require.NoError(t, err, "after its release the owner starts afresh")
+	release(t, again)
+}
+
+// R4: the node is gone, and the holder asks for its release before it was told.
+func TestRelease_NodeDeleted_SaysLost(t *testing.T) {
+	srv := target(t)
+	a, p := admin(t, srv), lockPath(t, srv)
+	h := acquire(t, newMutex(t, connect(t, srv, zklock.WithSessionTimeout(30*time.Second)), p))
+	require.NoError(t, a.Delete(h.Path(), -1))
+	require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+}
+
+// F8, R40, R41, R57: the session expires while holding. Lost is told once; afterwards everything works again.
+func TestHold_SessionExpires_IsLost(t *testing.T) {
+	t.Parallel()
+	srv := target(t)
+	a, p := admin(t, srv), lockPath(t, srv)
+	s := connect(t, srv)
+	changes := s.Changes(within(t, 2*soon))
+	m := newMutex(t, s, p)
+	h := acquire(t, m)
+	old := s.SessionID()
+	expire(t, srv, s)
+	select {
+	case <-h.Lost():
+	case <-time.After(soon):
+		t.Fatal("F8: the loss was not told")
+	}
+	require.ErrorIs(t, h.Err(), zklock.ErrLost)
+	again := acquire(t, m)
+	require.Greater(t, again.Token(), h.Token())
+	require.NotEqual(t, old, s.SessionID())
+	require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+	require.Len(t, children(t, a, p), 1, "the release of a lost hold touches nobody else's node (F9)")
+	release(t, again)
+
+	var states []zklock.State
+	for c := range changes {
+		states = append(states, c.State)
+		if c.State == zklock.Connected {
+			break
+		}
+		if c.State == zklock.Lost {
+			require.Equal(t, old, c.SessionID)
+		}
+	}
+	require.Equal(t, []zklock.State{zklock.Suspended, zklock.Lost, zklock.Connected}, states)
+}
+
+// R64: after a loss the owner gives its handle back, twice for good measure, and is in the queue again at once.
+func TestVirtual_AfterALoss_TheOwnerQueuesAgain(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		m := newMutex(t, s, "/job")
+		ctx := zklock.WithOwner(within(t, time.Hour), zklock.NewOwner(""))
+		last := int64(0)
+		for range 5 {
+			h, err := m.Acquire(ctx)
+			require.NoError(t, err)
+			require.Greater(t, h.Token(), last)
+			last = h.Token()
+			require.True(t, v.srv.ExpireSession(s.SessionID()))
+			<-h.Lost()
+			_, err = m.Acquire(ctx)
+			require.ErrorIs(t, err, zklock.ErrLost, "not before the lost hold is given back")
+			require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+			require.NoError(t, h.Release(within(t, soon)), "a second release does nothing")
+		}
 	})
 }

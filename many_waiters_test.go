@@ -1,9 +1,14 @@
 package zklock_test
 
+// These tests let hundreds wait for one lock: what a hand-over, a lost connection and a quiet wait cost, and the cap
+// (I8).
+
 import (
 	"cmp"
+	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -277,4 +282,105 @@ func TestVirtual_ConnectionLost_ManyWait_ListsTwice(t *testing.T) {
 			require.LessOrEqual(t, sent(zktest.GetChildren), lists+1, "the first was granted by a list, for its watch was restored")
 		})
 	}
+}
+
+func TestMaxLockNodes(t *testing.T) {
+	srv := target(t)
+	a, p := admin(t, srv), lockPath(t, srv)
+	m := newMutex(t, connect(t, srv, zklock.WithMaxLockNodes(2)), p)
+	for range 5 { // the count does not drift
+		h := acquire(t, m)
+		w := queueUp(t, a, m, p)
+		_, err := m.Acquire(within(t, soon))
+		require.ErrorIs(t, err, zklock.ErrTooManyWaiters)
+		release(t, h)
+		release(t, w.granted(t))
+	}
+}
+
+// F29 in part: a Session takes in as many waiters as its cap says, and refuses the next with an error that says so.
+func TestVirtual_ManyWaiters_CapIsClear(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		const most = 300
+		s := v.connect(zklock.WithMaxLockNodes(most))
+		m := newMutex(t, s, "/job")
+		before := heap()
+		ctx, cancel := context.WithCancel(context.Background())
+		var all sync.WaitGroup
+		for range most {
+			all.Go(func() {
+				h, err := m.Acquire(ctx)
+				if err == nil {
+					<-ctx.Done()
+					err = h.Release(context.Background())
+				}
+				if err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(30 * time.Second)
+		require.Len(t, v.srv.Children("/job"), most)
+		each := (heap() - before) / most
+		t.Logf("%d bytes a waiter, server and client together", each)
+		require.Less(t, each, int64(50<<10))
+		_, err := m.Acquire(within(t, time.Minute))
+		require.ErrorIs(t, err, zklock.ErrTooManyWaiters)
+		cancel()
+		all.Wait()
+		time.Sleep(time.Minute)
+		require.Empty(t, v.srv.Children("/job"))
+	})
+}
+
+// F30, F40: what a quiet wait costs does not depend on how many wait. In each session timeout a node is looked at once,
+// though it is one's own and the next one's predecessor, and nobody lists. When the wait is over, nobody looks any more.
+func TestVirtual_QuietWait_CostsOneReadANode(t *testing.T) {
+	const timeout, quiet = 10 * time.Second, 10 * time.Minute
+	for _, waiters := range []int{1, 200} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			v.net.SetLatency(time.Millisecond)
+			h := acquire(t, newMutex(t, v.connect(), "/job"))
+			s := v.connect()
+			m := newMutex(t, s, "/job")
+			var queue []*waiting
+			for range waiters {
+				queue = append(queue, v.queueUp(m))
+			}
+			time.Sleep(timeout)
+			var looks atomic.Int32
+			v.srv.Inject(zktest.Before(zktest.Exists).Path("/job/*").Call(func() { looks.Add(1) }).Optional())
+			v.srv.ResetRequests()
+			time.Sleep(quiet)
+			sent := v.srv.Requests()
+			require.Zero(t, sent.Of(s.SessionID(), zktest.GetChildren, zktest.GetData, zktest.Sync), "%d wait", waiters)
+			const rounds = int(quiet / timeout)
+			t.Logf("%d wait: %d looks in %d rounds", waiters, looks.Load(), rounds)
+			require.LessOrEqual(t, int(looks.Load()), (waiters+1)*rounds)
+			require.Greater(t, int(looks.Load()), (waiters+1)*(rounds-2), "a round takes a little longer than the timeout")
+			release(t, h)
+			for _, w := range queue {
+				release(t, w.granted2(t, time.Second))
+			}
+			time.Sleep(timeout)
+			looks.Store(0)
+			time.Sleep(time.Minute)
+			require.Zero(t, looks.Load())
+		})
+	}
+}
+
+// F29, I7: the cap on a session's lock nodes refuses with an error of its own, and counts right in the long run.
+func TestVirtual_MaxLockNodes_DoesNotDrift(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		m := newMutex(t, v.connect(zklock.WithMaxLockNodes(2)), "/job")
+		for range 5 {
+			h := acquire(t, m)
+			w := v.queueUp(m)
+			_, err := m.Acquire(within(t, soon))
+			require.ErrorIs(t, err, zklock.ErrTooManyWaiters)
+			release(t, h)
+			release(t, w.granted2(t, time.Second))
+		}
+	})
 }

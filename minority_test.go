@@ -1,5 +1,7 @@
 package zklock_test
 
+// These tests cut the holder off with a minority of the servers: it is told before the next is granted (I5).
+
 import (
 	"fmt"
 	"math/rand/v2"
@@ -130,7 +132,10 @@ type oneHost struct {
 	tries int
 }
 
-func (h *oneHost) Init([]string) error  { return nil }
-func (h *oneHost) Len() int             { return 1 }
+func (h *oneHost) Init([]string) error { return nil }
+
+func (h *oneHost) Len() int { return 1 }
+
 func (h *oneHost) Next() (string, bool) { h.tries++; return h.addr, h.tries > 1 }
-func (h *oneHost) Connected()           { h.tries = 0 }
+
+func (h *oneHost) Connected() { h.tries = 0 }

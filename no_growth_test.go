@@ -1,7 +1,10 @@
 package zklock_test
 
+// These tests do the same many times: no goroutine, watch or memory remains (I7).
+
 import (
 	"context"
+	"errors"
 	"runtime"
 	"sync"
 	"testing"
@@ -10,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -113,5 +117,90 @@ func TestVirtual_TenThousandCycles_GrowNothing(t *testing.T) {
 		for fault, n := range struck {
 			require.GreaterOrEqual(t, n, 5, fault)
 		}
+	})
+}
+
+// I7: who waits takes no goroutine of ours, behind its own session's node or another's.
+func TestVirtual_Call_WaiterTakesNoGoroutine(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		const many = 100
+		s := v.connect()
+		m := newMutex(t, s, "/job")
+		release(t, acquire(t, m))
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		ctx, cancel := context.WithCancel(context.Background())
+		time.Sleep(time.Minute) // what the first acquires started has ended
+		before := runtime.NumGoroutine()
+		var all sync.WaitGroup
+		for range many {
+			all.Go(func() {
+				if _, err := m.Acquire(ctx); !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(time.Second) // all are in the queue
+		require.LessOrEqual(t, runtime.NumGoroutine()-before, many+1, "the callers, and one that looks after the watches")
+		cancel()
+		all.Wait()
+		release(t, h)
+	})
+}
+
+// I7, R7, R8: failing, timing out and cycling leave no goroutine, and no more watches than there are nodes to watch.
+func TestNoGrowth(t *testing.T) {
+	server := startOwn(t, serverConfig{})
+	srv := server.Addr()
+	s := connect(t, srv)
+	m := newMutex(t, s, "/job")
+	h := acquire(t, newMutex(t, connect(t, srv), "/job"))
+	fail := func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
+		defer cancel()
+		_, err := m.Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		_, err = m.TryAcquire(within(t, soon))
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+	}
+	fail()
+	goroutines := runtime.NumGoroutine()
+	for range 200 {
+		fail()
+	}
+	eventually(t, "the goroutines have ended", func() bool { return runtime.NumGoroutine() <= goroutines+2 })
+	eventually(t, "one watch is left at the most, on the holder's node", func() bool {
+		n, err := server.WatchCount()
+		return err == nil && n <= 1
+	})
+	require.NoError(t, h.Release(within(t, soon)))
+	for range 200 {
+		release(t, acquire(t, m))
+	}
+	eventually(t, "the goroutines have ended", func() bool { return runtime.NumGoroutine() <= goroutines+2 })
+	n, err := server.WatchCount()
+	require.NoError(t, err)
+	require.Zero(t, n)
+}
+
+// I7, F29: a waiter does not keep the list that showed it its place: what many cost grows with their number, not with its square.
+func TestVirtual_ManyWaiters_KeepNoLists(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		const many = 600
+		s := v.connect()
+		m := newMutex(t, s, "/job")
+		h := acquire(t, m)
+		before := heap()
+		ctx, cancel := context.WithCancel(context.Background())
+		var all sync.WaitGroup
+		for range many { // one after the other: each has a list of its own
+			all.Go(func() { _, _ = m.Acquire(ctx) })
+			synctest.Wait()
+		}
+		each := (heap() - before) / many
+		t.Logf("%d bytes a waiter, server and client together", each)
+		require.Less(t, each, int64(16<<10), "a list of this queue has %d bytes at the end", many*60)
+		cancel()
+		all.Wait()
+		release(t, h)
 	})
 }

@@ -1,5 +1,7 @@
 package zklock
 
+// These tests attack options.go: defaults, connection strings, paths, refusals.
+
 import (
 	"context"
 	"errors"

@@ -1,5 +1,7 @@
 package zklock_test
 
+// These tests print all that can be printed: no secret is in it.
+
 import (
 	"bytes"
 	"context"

@@ -1,5 +1,7 @@
 package zklock
 
+// These tests attack queue.go: names, places, and the rules by which an event or a release grants.
+
 import (
 	"cmp"
 	"fmt"

@@ -1,5 +1,7 @@
 package zklock_test
 
+// These tests hold the README to the code: its Go, its table of leases, its figures, its length.
+
 import (
 	"fmt"
 	"math"
@@ -99,4 +101,15 @@ func TestREADME_Figures(t *testing.T) {
 		require.NotEmpty(t, want[2])
 		require.Equal(t, want, []string{number(ours[0]), number(ours[1]), number(ours[2])}, "README.md, Figures: write zk.Lock, Curator and zklock of %q, as docs/bench/single.md has them", workload)
 	}
+}
+
+// The README is read in one sitting.
+func TestREADME_IsAFrontPage(t *testing.T) {
+	const most = 1200
+	if n := len(strings.Fields(readFile(t, "README.md"))); n > most {
+		t.Errorf("README.md has %d words, more than %d: move something to a page in docs/ and link to it", n, most)
+	}
+	before, _, found := strings.Cut(readFile(t, "README.md"), "```go\n")
+	require.True(t, found)
+	require.LessOrEqual(t, strings.Count(before, "\n"), 12, "the first example begins on the first screen")
 }

@@ -1,8 +1,9 @@
 package zklock_test
 
+// These tests attack owners: who re-enters a hold, who joins a wait, and who is excluded (I2).
+
 import (
 	"context"
-	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -110,81 +111,6 @@ func TestVirtual_ReleasedHold_IsNobodysPermission(t *testing.T) {
 	})
 }
 
-// A wait that ends and a try that fails say where they stood, and ask nobody for that.
-func TestVirtual_NotLetIn_SaysThePlace(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		h := acquire(t, newMutex(t, v.connect(), "/job"))
-		second := v.queueUp(newMutex(t, v.connect(), "/job"))
-		ahead := "/job/" + lastOf(v.srv.Children("/job"))
-		s := v.connect()
-		m := newMutex(t, s, "/job")
-		says := func(err, cause error) {
-			t.Helper()
-			var e *zklock.Error
-			require.ErrorAs(t, err, &e)
-			require.ErrorIs(t, err, cause)
-			require.Equal(t, 3, e.Place)
-			require.Equal(t, ahead, e.Predecessor)
-			require.Regexp(t, "^/job/_c_.*-lock-[0-9]{10}$", e.Node)
-			require.NotEqual(t, ahead, e.Node)
-			require.Contains(t, err.Error(), "; place 3 in the queue when it was last listed, behind "+ahead)
-		}
-
-		_, err := m.TryAcquire(within(t, soon))
-		says(err, zklock.ErrNotAcquired)
-
-		cause := errors.New("the night is over")
-		ctx, cancel := context.WithCancelCause(zklock.WithOwner(context.Background(), zklock.NewOwner("")))
-		w := startAcquireIn(t, ctx, func() { cancel(cause) }, m)
-		time.Sleep(time.Hour)
-		_, err = m.TryAcquire(ctx) // of an owner that waits
-		says(err, zklock.ErrNotAcquired)
-		v.srv.ResetRequests()
-		w.stop()
-		<-w.done
-		says(w.err, cause)
-		require.ErrorIs(t, w.err, context.Canceled)
-		sent := v.srv.Requests()
-		require.Equal(t, 1, sent.Of(s.SessionID(), zktest.Delete))
-		require.Zero(t, sent.Of(s.SessionID(), zktest.GetChildren, zktest.GetData, zktest.Sync))
-
-		_, err = m.Acquire(ctx)
-		var e *zklock.Error
-		require.ErrorAs(t, err, &e)
-		require.Zero(t, e.Place, "it did not get so far")
-		require.NotContains(t, err.Error(), "place")
-		second.stop()
-		release(t, h)
-	})
-}
-
-// A hold is its Session's. A call through another one contends, with itself if need be, and its error says so.
-func TestVirtual_ReentryThroughAnotherSession_SaysSo(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		mine := newMutex(t, v.connect(), "/job")
-		other := newMutex(t, v.connect(), "/job")
-		h := acquire(t, mine)
-		ctx, cancel := context.WithTimeout(h.Context(), time.Minute)
-		defer cancel()
-		require.False(t, other.OwnedBy(ctx))
-		const says = "this call's own context carries a hold of this path "
-		_, err := other.TryAcquire(ctx)
-		require.ErrorIs(t, err, zklock.ErrNotAcquired)
-		require.ErrorContains(t, err, says+"through another Session, "+h.Path())
-		_, err = mine.TryAcquire(zklock.WithOwner(ctx, zklock.NewOwner("")))
-		require.ErrorIs(t, err, zklock.ErrNotAcquired)
-		require.ErrorContains(t, err, says+"for another owner, "+h.Path())
-		_, err = other.TryAcquire(within(t, soon))
-		require.NotContains(t, err.Error(), says)
-		_, err = other.Acquire(ctx)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, says)
-		release(t, h)
-		_, err = other.Acquire(ctx)
-		require.NotContains(t, err.Error(), says)
-	})
-}
-
 // The context says which lock's hold is meant: from Do, from a hold, derived, and through other locks.
 func TestVirtual_HoldFrom_IsOfThatLock(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -230,5 +156,158 @@ func TestVirtual_HoldFrom_IsOfThatLock(t *testing.T) {
 		h, ok := a.HoldFrom(kept)
 		require.True(t, ok)
 		require.ErrorIs(t, h.Err(), zklock.ErrNotHeld, "released")
+	})
+}
+
+// I2, R21: re-entry adds no node and sends nothing; handles are released in any order, the node goes with the last.
+func TestAcquire_SameOwner_ReEnters(t *testing.T) {
+	srv := target(t)
+	a, p := admin(t, srv), lockPath(t, srv)
+	w := &wire{}
+	s := connect(t, srv, w.dialer())
+	m, other := newMutex(t, s, p), newMutex(t, s, p)
+
+	h1 := acquire(t, m)
+	w.reset(nil)
+	h2, err := m.Acquire(h1.Context())
+	require.NoError(t, err)
+	derived, cancel := context.WithTimeout(h2.Context(), soon)
+	defer cancel()
+	h3, err := other.TryAcquire(derived) // another Mutex on the path is the same lock
+	require.NoError(t, err)
+	n, by := w.sent()
+	require.Zero(t, n, "re-entry sent %v", by)
+	require.Equal(t, []int64{h1.Token(), h1.Token()}, []int64{h2.Token(), h3.Token()})
+	require.Equal(t, h1.Path(), h3.Path())
+	require.True(t, m.Held())
+	require.True(t, m.OwnedBy(h3.Context()))
+	require.False(t, m.OwnedBy(context.Background()))
+	require.False(t, m.OwnedBy(zklock.WithOwner(context.Background(), zklock.NewOwner("x"))))
+
+	release(t, h1)
+	require.ErrorIs(t, h1.Context().Err(), context.Canceled)
+	require.ErrorIs(t, context.Cause(h1.Context()), zklock.ErrNotHeld)
+	require.NoError(t, h2.Context().Err(), "another handle's release does not end this one")
+	done := make(chan error)
+	go func() { done <- h3.Release(context.Background()) }() // from any goroutine
+	require.NoError(t, <-done)
+	require.Len(t, children(t, a, p), 1)
+	release(t, h2)
+	require.Empty(t, children(t, a, p))
+	require.False(t, m.Held())
+	release(t, h2) // idempotent
+}
+
+func TestAcquire_ExplicitOwner_ReEnters(t *testing.T) {
+	srv := target(t)
+	p := lockPath(t, srv)
+	m := newMutex(t, connect(t, srv), p)
+	ctx := zklock.WithOwner(within(t, soon), zklock.NewOwner("orders"))
+	h1, err := m.Acquire(ctx)
+	require.NoError(t, err)
+	h2, err := m.TryAcquire(ctx)
+	require.NoError(t, err)
+	_, err = m.TryAcquire(within(t, soon))
+	require.ErrorIs(t, err, zklock.ErrNotAcquired, "a context without an owner is somebody else")
+	release(t, h1)
+	release(t, h2)
+}
+
+// An attempt belongs to its owner: calls join it, and it ends when the last has left.
+func TestAcquire_SameOwnerWaiting_Joins(t *testing.T) {
+	srv := target(t)
+	a, p := admin(t, srv), lockPath(t, srv)
+	holder := acquire(t, newMutex(t, connect(t, srv), p))
+	m := newMutex(t, connect(t, srv), p)
+	owner := zklock.NewOwner("joint")
+
+	type outcome struct {
+		h   *zklock.Hold
+		err error
+	}
+	join := func() (chan outcome, context.CancelFunc) {
+		ctx, cancel := context.WithCancel(zklock.WithOwner(context.Background(), owner))
+		ch := make(chan outcome, 1)
+		go func() { h, err := m.Acquire(ctx); ch <- outcome{h, err} }()
+		return ch, cancel
+	}
+	first, cancelFirst := join()
+	eventually(t, "the attempt waits", func() bool {
+		_, err := m.TryAcquire(zklock.WithOwner(within(t, soon), owner))
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		return len(children(t, a, p)) == 2
+	})
+	second, cancelSecond := join()
+	third, cancelThird := join()
+	defer cancelSecond()
+	defer cancelThird()
+	eventually(t, "all have joined", func() bool { return m.Joiners(owner) == 3 })
+	cancelFirst()
+	require.ErrorIs(t, (<-first).err, context.Canceled)
+	require.Len(t, children(t, a, p), 2, "the attempt goes on for the others")
+	release(t, holder)
+	o2, o3 := <-second, <-third
+	require.NoError(t, o2.err)
+	require.NoError(t, o3.err)
+	require.Equal(t, o2.h.Path(), o3.h.Path())
+	require.Len(t, children(t, a, p), 1)
+	release(t, o2.h)
+	require.Len(t, children(t, a, p), 1)
+	release(t, o3.h)
+	require.Empty(t, children(t, a, p))
+}
+
+func TestAcquire_LastJoinerLeaves_EndsTheAttempt(t *testing.T) {
+	srv := target(t)
+	a, p := admin(t, srv), lockPath(t, srv)
+	holder := acquire(t, newMutex(t, connect(t, srv), p))
+	m := newMutex(t, connect(t, srv), p)
+	w := queueUp(t, a, m, p)
+	w.stop()
+	_, err := w.get(t)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Len(t, children(t, a, p), 1)
+	release(t, holder)
+}
+
+// R53, I2: calls of one owner, all at once, are one participant with one node.
+func TestVirtual_OneOwner_ManyCalls_OneNode(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		v.net.SetLatency(time.Millisecond)
+		s := v.connect()
+		m := newMutex(t, s, "/job")
+		ctx := zklock.WithOwner(within(t, soon), zklock.NewOwner(""))
+		v.srv.Inject(zktest.After(zktest.Create).Path("/job/*").DropReply().Close().Once())
+		holds := make(chan *zklock.Hold, 20)
+		for range cap(holds) {
+			go func() {
+				h, err := m.Acquire(ctx)
+				if err != nil {
+					t.Error(err)
+				}
+				holds <- h
+			}()
+		}
+		for range cap(holds) {
+			defer release(t, <-holds)
+		}
+		require.Len(t, nodesOf(v.srv.History(), s.SessionID()), 1)
+	})
+}
+
+// I2, I1: owners exclude each other also on one Session, and a try does not wait. Either way nothing is left behind.
+func TestVirtual_TwoOwnersOfOneSession_ExcludeEachOther(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		m := newMutex(t, v.connect(), "/job")
+		h := acquire(t, m)
+		start := time.Now()
+		_, err := m.TryAcquire(within(t, time.Minute))
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		require.Less(t, time.Since(start), time.Second)
+		require.Equal(t, []string{base(h.Path())}, v.srv.Children("/job"))
+		w := v.queueUp(m)
+		require.False(t, w.isGranted(), "I1")
+		release(t, h)
+		release(t, w.granted2(t, time.Second))
 	})
 }

@@ -1,10 +1,12 @@
 package zklock_test
 
+// These tests attack Release: it ends in time, says what it knows, and the node goes (I4, I6).
+
 import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/zkserver"
+	"github.com/zklock/zklock/zktest"
 )
 
 // outages are the ways in which the servers do not answer, from one moment on and for ever.
@@ -167,27 +171,6 @@ func TestVirtual_ReleaseWhileAnotherHoldIsLost_IsNoLoss(t *testing.T) {
 	}
 }
 
-// R66, F21: the machine sleeps while a Release waits. After it, Release sees by the session's clock that its time is up.
-func TestVirtual_SuspendDuringRelease_EndsSoonAfter(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		var asleep atomic.Int64
-		line := &line{dial: v.net.Dial}
-		s := v.connect(zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(30*time.Second),
-			zklock.WithSuspendedTime(func() time.Duration { return time.Duration(asleep.Load()) }))
-		h := acquire(t, newMutex(t, s, "/job"))
-		time.Sleep(20 * time.Second)
-		line.silent.Store(true)
-		require.Greater(t, time.Until(h.Deadline()), 15*time.Second)
-		begun := time.Now()
-		time.AfterFunc(time.Second, func() { asleep.Add(int64(time.Minute)) })
-		err := releaseEnds(t, h, context.Background())
-		require.LessOrEqual(t, time.Since(begun), time.Second+3*time.Second, "I6: more than a heartbeat: its timer slept with the machine")
-		require.ErrorIs(t, err, zklock.ErrNotConfirmed)
-		require.NotErrorIs(t, err, zklock.ErrLost)
-		line.silent.Store(false)
-	})
-}
-
 // F44, I6: the other calls wait for a server as long as their context lasts, which may be for ever, and say so in their
 // docs: they end with it and a grace, or with Close, which ends by itself.
 func TestVirtual_ServersDead_CallsEndWithTheirContextOrClose(t *testing.T) {
@@ -240,5 +223,186 @@ func TestVirtual_ServersDead_CallsEndWithTheirContextOrClose(t *testing.T) {
 				v.srv.Thaw()
 			})
 		}
+	}
+}
+
+// F10: the reply to the delete is lost. Release succeeds: within one session, a NoNode then is our own doing.
+func TestRelease_ReplyToDeleteLost_Succeeds(t *testing.T) {
+	t.Parallel()
+	srv := target(t)
+	a, p := admin(t, srv), lockPath(t, srv)
+	w := &wire{}
+	m := newMutex(t, connect(t, srv, w.dialer()), p)
+	h := acquire(t, m)
+	w.reset(firstOf(opDelete, p, 1, dropReply))
+	require.NoError(t, h.Release(within(t, soon)))
+	require.Empty(t, children(t, a, p))
+}
+
+// R1, R27, R28: the release cannot reach a server within ctx. It says so, is not held any more, and goes on behind.
+func TestRelease_NoServer_GoesOnInTheBackground(t *testing.T) {
+	t.Parallel()
+	srv := target(t)
+	a, p := admin(t, srv), lockPath(t, srv)
+	w := &wire{}
+	m := newMutex(t, connect(t, srv, w.dialer()), p)
+	h := acquire(t, m)
+	w.refuse(true)
+	w.cut()
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	err := h.Release(ctx)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Less(t, time.Since(start), soon, "I6")
+	require.False(t, m.Held())
+	require.ErrorIs(t, h.Context().Err(), context.Canceled)
+	w.refuse(false)
+	eventually(t, "I4: the node is deleted", func() bool { return len(children(t, a, p)) == 0 })
+}
+
+// F9: the session expires during the release: nil or ErrLost, and nobody else's node is touched.
+func TestRelease_SessionExpires(t *testing.T) {
+	t.Parallel()
+	srv := target(t)
+	a, p := admin(t, srv), lockPath(t, srv)
+	w := &wire{}
+	s := connect(t, srv, w.dialer())
+	h := acquire(t, newMutex(t, s, p))
+	old := s.SessionID()
+	w.reset(func(r request) verdict {
+		if r.op == opDelete && r.nth == 1 {
+			w.refuse(true)
+			return cutBefore
+		}
+		return pass
+	})
+	done := make(chan error, 1)
+	go func() { done <- h.Release(within(t, soon)) }()
+	eventually(t, "it is suspended", func() bool { return s.State() == zklock.Suspended })
+	require.NoError(t, zkserver.ExpireSession(srv, old))
+	other := acquire(t, newMutex(t, connect(t, srv), p))
+	w.refuse(false)
+	require.NoError(t, <-done, "held until the release, and free")
+	require.Equal(t, []string{base(other.Path())}, children(t, a, p))
+	release(t, other)
+}
+
+// R28, R63: a release in a context that has ended still releases.
+func TestRelease_ContextEnded_DeletesAllTheSame(t *testing.T) {
+	srv := target(t)
+	a, p := admin(t, srv), lockPath(t, srv)
+	h := acquire(t, newMutex(t, connect(t, srv), p))
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	require.NoError(t, h.Release(ctx))
+	require.Empty(t, children(t, a, p))
+}
+
+// R25, I4: a delete that fails in a way that says nothing is tried again, until the node is gone.
+func TestVirtual_DeleteFails_IsTriedAgain(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		v.srv.Inject(zktest.Before(zktest.Delete).Path("/job/*").Fail(zktest.OperationTimeout).Times(3))
+		release(t, h)
+		require.Empty(t, v.srv.Children("/job"))
+	})
+}
+
+// F10: the reply to the delete is lost. NoNode is then our own doing, and no loss.
+func TestVirtual_ReplyToDeleteLost_ReleaseSucceeds(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		v.srv.Inject(zktest.After(zktest.Delete).Path("/job/*").DropReply().Close().Once())
+		release(t, h)
+		require.Empty(t, v.srv.Children("/job"))
+	})
+}
+
+// R27, F24: NoNode at the first try says that somebody else deleted the node: the critical section may have been
+// violated, and Release says so.
+func TestVirtual_NodeDeletedBeforeTheRelease_IsLost(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		require.NoError(t, v.srv.Delete(h.Path()))
+		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+	})
+}
+
+// R25, I4, I7: for ten minutes the servers cannot delete. The clean-up backs off, piles nothing up, and ends well.
+func TestVirtual_DeleteFailsForLong_BacksOff(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		outage := v.srv.Inject(zktest.Before(zktest.Delete).Fail(zktest.OperationTimeout))
+		before := runtime.NumGoroutine()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, h.Release(ctx), context.DeadlineExceeded)
+		v.srv.ResetRequests()
+		time.Sleep(10 * time.Minute)
+		require.LessOrEqual(t, v.srv.Requests().Total(zktest.Delete), 130, "R25: one in 5 s at the most, once it has backed off")
+		require.LessOrEqual(t, runtime.NumGoroutine(), before+4, "I7")
+		outage.Remove()
+		time.Sleep(6 * time.Second)
+		require.Empty(t, v.srv.Children("/job"), "I4")
+	})
+}
+
+// R49: while one lock's clean-up backs off, another is handed over at once on the same Session: nobody sleeps where
+// events are handled.
+func TestVirtual_DeleteBacksOff_OtherLocksGoOn(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		stuck := v.srv.Inject(zktest.Before(zktest.Delete).Path("/job/*").Fail(zktest.OperationTimeout))
+		h := acquire(t, newMutex(t, s, "/job"))
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, h.Release(ctx), context.DeadlineExceeded)
+		other := newMutex(t, s, "/other")
+		for range 20 {
+			h := acquire(t, newMutex(t, v.connect(), "/other"))
+			w := v.queueUp(other)
+			time.Sleep(700 * time.Millisecond)
+			start := time.Now()
+			release(t, h)
+			release(t, w.granted2(t, time.Minute))
+			require.Less(t, time.Since(start), 100*time.Millisecond)
+		}
+		stuck.Remove()
+		time.Sleep(6 * time.Second)
+		require.Empty(t, v.srv.Children("/job"))
+	})
+}
+
+// I6: the Session is closed while a release, or a try that gives its node up, waits for the servers. Both come back at once.
+func TestVirtual_CloseDuringTheDelete_ComesBackAtOnce(t *testing.T) {
+	for _, try := range []bool{false, true} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			v.net.SetLatency(time.Millisecond)
+			s := v.connect()
+			m := newMutex(t, s, "/job")
+			h := acquire(t, m)
+			held := v.srv.Inject(zktest.Before(zktest.Delete).Session(s.SessionID()).Hold().Once())
+			done := make(chan error, 1)
+			go func() {
+				if try {
+					_, err := m.TryAcquire(within(t, soon))
+					done <- err
+				} else {
+					done <- h.Release(within(t, soon))
+				}
+			}()
+			require.NoError(t, held.Wait(t.Context()))
+			synctest.Wait()
+			start := time.Now()
+			go s.Close()
+			err := <-done
+			require.Less(t, time.Since(start), 10*time.Millisecond)
+			if !try {
+				require.ErrorIs(t, err, zklock.ErrNotConfirmed)
+				require.ErrorIs(t, err, zklock.ErrClosed)
+			}
+			held.Release()
+		})
 	}
 }

@@ -1,5 +1,7 @@
 package zklock_test
 
+// This test counts what each operation sends and receives (I8).
+
 import (
 	"context"
 	"fmt"

@@ -1,10 +1,10 @@
 package zklock_test
 
+// These tests attack root.go: a lock root that vanishes is made again.
+
 import (
-	"context"
-	"errors"
+	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -90,64 +90,56 @@ func TestVirtual_LockRootDeleted_AtEveryRequest(t *testing.T) {
 	t.Logf("%d cases", cases)
 }
 
-// R26, R23, R25, R31, I4: below a chroot, what is left to be cleaned up is cleaned up there, and nowhere else.
-func TestVirtual_Chroot_CleansUp(t *testing.T) {
-	const root = "/team/app/job"
-	for _, c := range []struct {
-		name  string
-		fault zktest.Fault
-		ends  bool // the caller's context, at the fault
-	}{
-		{"the reply to the create is lost", zktest.After(zktest.Create).Path(root + "/*").DropReply().Close().Once(), false},
-		{"the same, and nobody waits any more", zktest.After(zktest.Create).Path(root + "/*").DropReply().Close().Once(), true},
-		{"nobody waits any more when the create is done", zktest.After(zktest.Create).Path(root + "/*").Once(), true},
-		{"the list is refused", zktest.Before(zktest.GetChildren).Path(root).Fail(zktest.NoAuth), false},
-		{"deletes fail", zktest.Before(zktest.Delete).Path(root + "/*").Fail(zktest.OperationTimeout).Times(3), false},
-		{"the reply to the delete is lost", zktest.After(zktest.Delete).Path(root + "/*").DropReply().Close().Once(), false},
-		{"the lock root goes", zktest.After(zktest.Create).Path(root + "/*").Once(), false},
-	} {
-		inVirtualTime(t, func(t *testing.T, v *virtual) {
-			v.net.SetLatency(time.Millisecond)
-			s := connect(t, v.srv.Addr()+"/team/app", zklock.WithDialer(v.net.Dial))
-			m := newMutex(t, s, "/job")
-			release(t, acquire(t, m))
-			ctx, cancel := context.WithCancel(within(t, time.Minute))
-			defer cancel()
-			fault := c.fault
-			switch {
-			case c.ends:
-				fault = fault.Call(cancel)
-			case c.name == "the lock root goes":
-				fault = fault.Call(func() { wipe(v.srv, root) })
-			}
-			injected := v.srv.Inject(fault)
-			h, err := m.Acquire(ctx)
-			switch {
-			case c.ends:
-				require.ErrorIs(t, err, context.Canceled, c.name)
-			case c.name == "the list is refused":
-				require.ErrorIs(t, err, zk.ErrNoAuth, c.name)
-			default:
-				require.NoError(t, err, c.name)
-				require.Regexp(t, "^"+root+"/_c_[0-9a-f-]{36}-lock-[0-9]{10}$", h.Path(), "R31: %s", c.name)
-				_, there := v.srv.Stat(h.Path())
-				if err := h.Release(within(t, soon)); there {
-					require.NoError(t, err, c.name)
-				} else {
-					require.True(t, errors.Is(err, zklock.ErrLost), "%s: %v", c.name, err)
-				}
-			}
-			time.Sleep(5 * time.Second)
-			synctest.Wait()
-			injected.Remove()
-			require.Empty(t, v.srv.Children(root), "%s: I4", c.name)
-			require.Empty(t, v.srv.Children("/job"), "%s: something is at the path without the chroot", c.name)
-			for _, a := range v.srv.History() {
-				if a.Session == s.SessionID() && a.Path != "" {
-					require.Regexp(t, "^/team(/app(/job.*)?)?$", a.Path, c.name)
-				}
-			}
-			release(t, acquire(t, m))
-		})
+// F26, R5, R58: the lock root goes away, under waiters, under a holder, between acquires.
+func TestAcquire_LockRootVanishes_IsMadeAgain(t *testing.T) {
+	srv := target(t)
+	a, p := admin(t, srv), lockPath(t, srv)
+	m := newMutex(t, connect(t, srv), p+"/a/b/c")
+	var token int64
+	for range 3 {
+		h := acquire(t, m)
+		require.Greater(t, h.Token(), token, "I1: tokens increase although the counter of the root restarts")
+		require.True(t, strings.HasSuffix(h.Path(), "-lock-0000000000"))
+		token = h.Token()
+		release(t, h)
+		for _, d := range []string{"/a/b/c", "/a/b", "/a"} {
+			require.NoError(t, a.Delete(p+d, -1))
+		}
+	}
+
+	h := acquire(t, m)
+	w := queueUp(t, a, m, p+"/a/b/c")
+	_, err := a.Multi(
+		&zk.DeleteRequest{Path: p + "/a/b/c/" + lastOf(children(t, a, p+"/a/b/c")), Version: -1},
+		&zk.DeleteRequest{Path: h.Path(), Version: -1},
+		&zk.DeleteRequest{Path: p + "/a/b/c", Version: -1})
+	require.NoError(t, err)
+	again := w.granted(t)
+	require.Greater(t, again.Token(), h.Token())
+	require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+	release(t, again)
+}
+
+func TestContainerRoot(t *testing.T) {
+	server := startOwn(t, serverConfig{containerCheck: 50 * time.Millisecond})
+	srv := server.Addr()
+	a := admin(t, srv)
+	m := newMutex(t, connect(t, srv), "/job", zklock.WithContainer())
+	if isBefore(t, srv, "3.5") {
+		// There are no containers yet. The lock root is a persistent node.
+		release(t, acquire(t, m))
+		release(t, acquire(t, m))
+		there, _, err := a.Exists("/job")
+		require.NoError(t, err)
+		require.True(t, there)
+		return
+	}
+	var token int64
+	for range 3 { // F26: reaped in between
+		h := acquire(t, m)
+		require.Greater(t, h.Token(), token)
+		token = h.Token()
+		release(t, h)
+		eventually(t, "the container is reaped", func() bool { ok, _, err := a.Exists("/job"); return err == nil && !ok })
 	}
 }

@@ -1,9 +1,10 @@
 package zklock_test
 
+// These tests bring the lock root's sequence counter to its end (I1).
+
 import (
 	"context"
-	"log/slog"
-	"strings"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -51,35 +52,6 @@ func TestVirtual_SequenceEnd_ForeignNode_IsExhausted(t *testing.T) {
 	}
 }
 
-// warnings keeps what is logged as a warning or worse.
-type warnings struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-func (w *warnings) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.lines = append(w.lines, string(p))
-	return len(p), nil
-}
-
-func (w *warnings) option() zklock.Option {
-	return zklock.WithLogger(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn})))
-}
-
-// about returns how many lines there are that say this of that.
-func (w *warnings) about(this, that string) (n int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, line := range w.lines {
-		if strings.Contains(line, this) && strings.Contains(line, that) {
-			n++
-		}
-	}
-	return n
-}
-
 // F34: from 2^31 − 2^27 on a Session says that the counter is near its end: once for a lock root, and not before.
 func TestVirtual_SequenceNearItsEnd_IsSaidOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -112,4 +84,42 @@ func TestVirtual_SequenceNearItsEnd_IsSaidOnce(t *testing.T) {
 		require.Equal(t, 1, again.about(nearEnd, "path=/job "), "another Session says so, too")
 		release(t, keep)
 	})
+}
+
+// F34, I1: the lock lives through the end of the counter: contended before, through and after it.
+func TestVirtual_SequenceEnd(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		v.net.SetLatency(time.Millisecond)
+		o := &overlap{t: t}
+		var all sync.WaitGroup
+		const sessions, goroutines, rounds = 4, 3, 12
+		for range sessions {
+			m := newMutex(t, v.connect(), "/job")
+			for range goroutines {
+				all.Go(func() {
+					for range rounds {
+						h, err := m.Acquire(within(t, time.Hour))
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						o.work(h, func() { time.Sleep(time.Duration(rand.Int64N(int64(10 * time.Millisecond)))) })
+						if err := h.Release(within(t, soon)); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+		}
+		all.Wait()
+		require.Equal(t, sessions*goroutines*rounds, o.entries)
+		synctest.Wait()
+		require.Empty(t, v.srv.Children("/job"))
+		// Empty at last, the root was removed, to be made again with a fresh counter.
+		time.Sleep(time.Minute)
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		require.Equal(t, "0000000000", suffixOf(h.Path()))
+		require.Greater(t, h.Token(), o.last)
+		release(t, h)
+	}, zktest.WithCreates("/job", 1<<31-1-40))
 }

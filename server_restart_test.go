@@ -1,60 +1,18 @@
 package zklock_test
 
+// These tests take the server away and bring it back: with its data, later, or older.
+
 import (
-	"context"
 	"net"
-	"runtime"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/zktest"
 )
-
-// R51: a step of the state can be seen before anybody is told of it.
-func TestVirtual_Changes_StateIsVisibleFirst(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		v.net.SetLatency(time.Millisecond) // or the next step is there at the same instant
-		s := v.connect()
-		changes := s.Changes(within(t, time.Hour))
-		step := func(want zklock.State) {
-			t.Helper()
-			c := <-changes
-			require.Equal(t, want, c.State)
-			require.Equal(t, want, s.State(), "no time has passed since")
-		}
-		for range 5 {
-			time.Sleep(5 * time.Second)
-			v.srv.DropConnection(s.SessionID())
-			step(zklock.Suspended)
-			step(zklock.Reconnected)
-		}
-	})
-}
-
-// R10: an acquire that gives up says why, although deleting its node is refused on top of that.
-func TestVirtual_CleanUpFails_FirstErrorIsReturned(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		h := acquire(t, newMutex(t, v.connect(), "/job"))
-		s := v.connect()
-		refuses := v.srv.Inject(zktest.Before(zktest.Delete).Session(s.SessionID()).Fail(zktest.NoAuth))
-		_, err := newMutex(t, s, "/job").Acquire(within(t, 10*time.Second))
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.NotErrorIs(t, err, zk.ErrNoAuth)
-		_, err = newMutex(t, s, "/job").TryAcquire(within(t, 10*time.Second))
-		require.ErrorIs(t, err, zklock.ErrNotAcquired)
-		refuses.Remove()
-		time.Sleep(6 * time.Second)
-		require.Len(t, v.srv.Children("/job"), 1)
-		release(t, h)
-	})
-}
 
 // restartOlder replaces the server by one from an older snapshot: with smaller zxids, and without the sessions.
 func (v *virtual) restartOlder(t *testing.T) {
@@ -143,122 +101,22 @@ func TestVirtual_IdleForLong_ReconnectsAtOnce(t *testing.T) {
 	})
 }
 
-// moving is a Session on an ensemble, whose next connection goes where target says.
-type moving struct {
-	ens    *zktest.Ensemble
-	s      *zklock.Session
-	m      *zklock.Mutex
-	target string
-}
-
-// onLeader gives a Session on the leader, which has used the lock before, and the name of another server.
-func onLeader(t *testing.T) (c *moving, other *zktest.Member) {
-	n := zktest.NewNetwork()
-	n.SetLatency(time.Millisecond)
-	c = &moving{ens: zktest.StartEnsemble(t, 3, zktest.WithNetwork(n))}
-	_, err := c.ens.Create("/job", nil, 0)
-	require.NoError(t, err)
-	c.target = c.ens.Leader().Addr()
-	c.s = connect(t, c.target, zklock.WithSessionTimeout(30*time.Second),
-		zklock.WithDialer(func(network, _ string, d time.Duration) (net.Conn, error) { return n.Dial(network, c.target, d) }))
-	c.m = newMutex(t, c.s, "/job")
-	release(t, acquire(t, c.m))
-	for _, member := range c.ens.Members() {
-		if member != c.ens.Leader() {
-			other = member
-		}
-	}
-	c.target = other.Addr()
-	return c, other
-}
-
-// F4, I2: the reply to a create is lost, and the client comes to a server that has not heard of the create yet. It does
-// not take a list that does not show its node for an answer: there is one node, and it does not wait for itself.
-func TestVirtual_CreateLost_NextServerLags_FindsItsNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, other := onLeader(t)
-		other.SetLag(5 * time.Second)
-		created := len(creates(c.ens.History()))
-		c.ens.Inject(zktest.After(zktest.Create).Path("/job/*").Once().DropReply().Close())
-		start := time.Now()
-		h := acquire(t, c.m)
-		require.GreaterOrEqual(t, time.Since(start), 5*time.Second, "the other server had the create before it was asked")
-		require.Len(t, creates(c.ens.History()), created+1)
-		require.Equal(t, []string{base(h.Path())}, c.ens.Children("/job"))
-		release(t, h)
+// F22: the server restarts with its data. Sessions live, waiters keep their place, holds stand.
+func TestServerRestart_SessionsLiveOn(t *testing.T) {
+	t.Parallel()
+	server := startOwn(t, serverConfig{})
+	srv := server.Addr()
+	s1, s2 := connect(t, srv, zklock.WithSessionTimeout(30*time.Second)), connect(t, srv, zklock.WithSessionTimeout(30*time.Second))
+	a := admin(t, srv)
+	h := acquire(t, newMutex(t, s1, "/job"))
+	w := queueUp(t, a, newMutex(t, s2, "/job"), "/job")
+	eventually(t, "its watches are set", func() bool { n, err := server.WatchCount(); return err == nil && n >= 2 })
+	require.NoError(t, server.Kill())
+	require.NoError(t, server.Start())
+	eventually(t, "both are back", func() bool {
+		return s1.State() == zklock.Reconnected && s2.State() == zklock.Reconnected
 	})
-}
-
-// F2, I2, I4: a create lies at a server that does not get to it. The client moves to another one, does not find its node
-// and makes one. When the first server goes on, what it was left with is refused, or found and deleted.
-func TestVirtual_CreateHeldUp_ClientMoves_LateCreateLeavesNothing(t *testing.T) {
-	for _, lag := range []time.Duration{0, 5 * time.Second} {
-		synctest.Test(t, func(t *testing.T) {
-			c, other := onLeader(t)
-			other.SetLag(lag)
-			held := c.ens.Inject(zktest.Before(zktest.Create).Path("/job/*").Once().Hold())
-			w := startAcquire(t, c.m)
-			require.NoError(t, held.Wait(t.Context()))
-			c.ens.DropConnection(c.s.SessionID())
-			h := w.granted2(t, time.Minute)
-			held.Release()
-			time.Sleep(30 * time.Second)
-			require.Equal(t, []string{base(h.Path())}, c.ens.Children("/job"))
-			require.NoError(t, h.Err())
-			release(t, h)
-			time.Sleep(10 * time.Second) // the other server hears of it
-			require.Empty(t, c.ens.Children("/job"))
-		})
-	}
-}
-
-func creates(history []zktest.Applied) (paths []string) {
-	for _, a := range history {
-		if a.Kind == zktest.Created {
-			paths = append(paths, a.Path)
-		}
-	}
-	return paths
-}
-
-// F29 in part: a Session takes in as many waiters as its cap says, and refuses the next with an error that says so.
-func TestVirtual_ManyWaiters_CapIsClear(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		const most = 300
-		s := v.connect(zklock.WithMaxLockNodes(most))
-		m := newMutex(t, s, "/job")
-		before := heap()
-		ctx, cancel := context.WithCancel(context.Background())
-		var all sync.WaitGroup
-		for range most {
-			all.Go(func() {
-				h, err := m.Acquire(ctx)
-				if err == nil {
-					<-ctx.Done()
-					err = h.Release(context.Background())
-				}
-				if err != nil && ctx.Err() == nil {
-					t.Error(err)
-				}
-			})
-		}
-		time.Sleep(30 * time.Second)
-		require.Len(t, v.srv.Children("/job"), most)
-		each := (heap() - before) / most
-		t.Logf("%d bytes a waiter, server and client together", each)
-		require.Less(t, each, int64(50<<10))
-		_, err := m.Acquire(within(t, time.Minute))
-		require.ErrorIs(t, err, zklock.ErrTooManyWaiters)
-		cancel()
-		all.Wait()
-		time.Sleep(time.Minute)
-		require.Empty(t, v.srv.Children("/job"))
-	})
-}
-
-func heap() int64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
+	require.NoError(t, h.Err())
+	release(t, h)
+	release(t, w.granted(t))
 }

@@ -1,5 +1,7 @@
 package zklock_test
 
+// These tests attack session.go: Connect and Close.
+
 import (
 	"context"
 	"crypto/ecdsa"
@@ -8,19 +10,29 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"math/big"
 	"net"
+	"os"
 	"runtime"
+	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
 )
 
 // What bad input gets: an error that says which server, and why, within ctx.
@@ -180,50 +192,6 @@ func TestClose_ServerGone_Returns(t *testing.T) {
 	require.ErrorIs(t, err, zklock.ErrClosed)
 }
 
-// Closing the *zk.Conn from outside is noticed.
-func TestConnClosedFromOutside(t *testing.T) {
-	srv := target(t)
-	s := connect(t, srv)
-	m := newMutex(t, s, lockPath(t, srv))
-	h := acquire(t, m)
-	s.Conn().Close()
-	select {
-	case <-h.Lost():
-	case <-time.After(soon):
-		t.Fatal("not noticed")
-	}
-	require.ErrorIs(t, h.Err(), zklock.ErrClosed)
-	_, err := m.Acquire(within(t, soon))
-	require.ErrorIs(t, err, zklock.ErrClosed)
-	eventually(t, "the state says so", func() bool { return s.State() == zklock.Closed })
-}
-
-// R42, R9: a reader of Changes that stops reading holds nobody up.
-func TestChanges_SlowReader_LosesTheOldest(t *testing.T) {
-	t.Parallel()
-	srv := target(t)
-	w := &wire{}
-	s := connect(t, srv, w.dialer())
-	changes := s.Changes(context.Background()) // nobody reads
-	ctx, cancel := context.WithCancel(context.Background())
-	gone := s.Changes(ctx)
-	cancel()
-	for range gone {
-	}
-	m := newMutex(t, s, lockPath(t, srv))
-	for range 3 {
-		w.cut()
-		release(t, acquire(t, m))
-	}
-	require.NoError(t, s.Close())
-	n := 0
-	for range changes {
-		n++
-	}
-	require.LessOrEqual(t, n, 64)
-	require.GreaterOrEqual(t, n, 3)
-}
-
 // serve hands each connection to f, and closes it afterwards, until the test is over.
 func serve(t *testing.T, l net.Listener, f func(c net.Conn)) {
 	var work sync.WaitGroup
@@ -361,4 +329,128 @@ func selfSigned(t *testing.T, host string) (tls.Certificate, *x509.CertPool) {
 	pool := x509.NewCertPool()
 	pool.AddCert(parsed)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+}
+
+// I6: Connect returns when its context ends and at most half a second later, whatever the servers do meanwhile.
+func TestVirtual_Connect_ReturnsWithItsContext(t *testing.T) {
+	for name, dial := range map[string]zk.Dialer{
+		"dark": func(_, _ string, d time.Duration) (net.Conn, error) {
+			time.Sleep(min(d, 300*time.Millisecond))
+			return nil, os.ErrDeadlineExceeded
+		},
+		"refusing": func(string, string, time.Duration) (net.Conn, error) { return nil, syscall.ECONNREFUSED },
+		"silent": func() zk.Dialer {
+			n := zktest.NewNetwork()
+			return func(network, addr string, d time.Duration) (net.Conn, error) {
+				l, err := n.Listen(addr)
+				if err == nil {
+					defer l.Close()
+				}
+				return n.Dial(network, addr, d)
+			}
+		}(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				for i := range 20 {
+					ctx, cancel := context.WithTimeout(context.Background(), time.Second+time.Duration(i)*97*time.Millisecond)
+					_, err := zklock.Connect(ctx, "10.0.0.1,10.0.0.2", zklock.WithDialer(dial), quiet(t))
+					end, _ := ctx.Deadline()
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+					require.LessOrEqual(t, time.Since(end), 500*time.Millisecond, "I6")
+					cancel()
+				}
+				time.Sleep(10 * time.Second) // what is left ends by itself, or the bubble says so
+			})
+		})
+	}
+}
+
+// Connect waits for servers that are away: it says so, once after some seconds, then seldom, and names what was tried.
+func TestVirtual_Connect_NoServer_IsSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log syncBuffer
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+		defer cancel()
+		var said []time.Duration
+		start := time.Now()
+		log.onLine = func(line string) {
+			if strings.Contains(line, "no server has taken the session in") {
+				require.Contains(t, line, "10.0.0.1:2181")
+				require.Contains(t, line, "connection refused")
+				said = append(said, time.Since(start).Round(time.Second))
+			}
+		}
+		_, err := zklock.Connect(ctx, "10.0.0.1", zklock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
+			zklock.WithDialer(func(string, string, time.Duration) (net.Conn, error) { return nil, syscall.ECONNREFUSED }))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(10 * time.Second) // the Close that the Connect left behind ends
+		log.mu.Lock()
+		defer log.mu.Unlock()
+		require.Equal(t, []time.Duration{3 * time.Second, 33 * time.Second, 132 * time.Second}, said)
+	})
+}
+
+// F46: the name server answers after three seconds, and one name of three has no address. The Session gets there through the
+// others, and to a name's other addresses when one goes dark.
+func TestConnect_SlowNameServer(t *testing.T) {
+	srv := zktest.Start(t)
+	_, port, err := net.SplitHostPort(srv.Addr())
+	require.NoError(t, err)
+	var asked atomic.Int32
+	lookup := func(ctx context.Context, host string) ([]string, error) {
+		asked.Add(1)
+		if host == "nowhere.test" {
+			return nil, errors.New("no such host")
+		}
+		select {
+		case <-time.After(3 * time.Second):
+			return []string{"127.0.0.1"}, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	servers := fmt.Sprintf("nowhere.test:%s,slow.test:%s", port, port)
+	for _, timeout := range []time.Duration{30 * time.Second, 12 * time.Second} {
+		s := connect(t, servers, zklock.WithLookup(lookup), zklock.WithSessionTimeout(timeout))
+		require.NoError(t, s.Close())
+	}
+	require.Positive(t, asked.Load())
+}
+
+// R54: Connect works when the server comes up later.
+func TestConnect_ServerComesLater(t *testing.T) {
+	server := startOwn(t, serverConfig{})
+	require.NoError(t, server.Stop())
+	type outcome struct {
+		s   *zklock.Session
+		err error
+	}
+	got := make(chan outcome, 1)
+	go func() {
+		s, err := zklock.Connect(within(t, 2*soon), server.Addr(), zklock.WithSessionTimeout(10*time.Second), quiet(t))
+		got <- outcome{s, err}
+	}()
+	require.NoError(t, server.Start())
+	o := <-got
+	require.NoError(t, o.err)
+	release(t, acquire(t, newMutex(t, o.s, "/job")))
+	require.NoError(t, o.s.Close())
+}
+
+// R38, F38: a later ZooKeeper session that is granted a timeout without room holds nothing, and says why.
+func TestVirtual_ShorterTimeoutLater_HasNoRoom(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		strict := zktest.Start(t, zktest.WithZxid(1000), zktest.WithNetwork(v.net), zktest.WithTick(200*time.Millisecond), zktest.WithSessionTimeouts(400*time.Millisecond, 4*time.Second))
+		target := v.srv.Addr()
+		dial := func(network, _ string, d time.Duration) (net.Conn, error) { return v.net.Dial(network, target, d) }
+		s := v.connect(zklock.WithDialer(dial))
+		release(t, acquire(t, newMutex(t, s, "/job")))
+		target = strict.Addr() // which does not know the session
+		v.srv.DropConnection(s.SessionID())
+		time.Sleep(5 * time.Second)
+		_, err := newMutex(t, s, "/job").Acquire(within(t, time.Minute))
+		require.ErrorIs(t, err, zklock.ErrNoRoom)
+		require.Empty(t, strict.Children("/job"))
+	})
 }

@@ -1,5 +1,7 @@
 package zklock_test
 
+// These tests attack sessionkey.go: the key that ends a ZooKeeper session from another process.
+
 import (
 	"encoding/json"
 	"fmt"

@@ -1,5 +1,7 @@
 package zklock
 
+// These tests attack silence.go and names.go: when a silent server is left, and the addresses of names.
+
 import (
 	"context"
 	"errors"

@@ -1,5 +1,7 @@
 package zklock_test
 
+// The simulation's checks are shown bad histories, and refuse each.
+
 import (
 	"fmt"
 	"strings"

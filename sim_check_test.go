@@ -1,5 +1,7 @@
 package zklock_test
 
+// What the simulation records, and how the record is held against the promises.
+
 import (
 	"cmp"
 	"errors"

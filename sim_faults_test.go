@@ -1,5 +1,7 @@
 package zklock_test
 
+// What the simulation does to servers and to clients.
+
 import (
 	"context"
 	"fmt"

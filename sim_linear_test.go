@@ -1,5 +1,7 @@
 package zklock_test
 
+// The simulation's record is held against models of a mutex and of a fenced register, by porcupine.
+
 import (
 	"cmp"
 	"errors"

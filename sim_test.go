@@ -1,5 +1,7 @@
 package zklock_test
 
+// The simulation: seeded runs of clients and random faults in virtual time.
+
 import (
 	"cmp"
 	"flag"

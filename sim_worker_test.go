@@ -1,5 +1,7 @@
 package zklock_test
 
+// What each worker of the simulation does.
+
 import (
 	"context"
 	"errors"

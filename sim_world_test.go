@@ -1,5 +1,7 @@
 package zklock_test
 
+// A world of the simulation: its servers, its clients, and one run.
+
 import (
 	"context"
 	"fmt"

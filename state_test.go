@@ -1,5 +1,7 @@
 package zklock
 
+// These tests attack state.go: a Session's state and what happened in, the next state out.
+
 import (
 	"errors"
 	"fmt"

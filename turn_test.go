@@ -1,9 +1,10 @@
 package zklock_test
 
+// These tests attack turn.go: a release passes the turn to the next of the same session.
+
 import (
 	"context"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,25 +19,6 @@ import (
 // Handing over within one session: the release passes the turn (turn.go). In these tests a holder and a waiter are owners of one
 // Session, and a waiter of another stands behind them. All run in virtual time (inVirtualTime): a Sleep costs nothing, and
 // what is to happen until its end has happened.
-
-// release2 releases the standoff's holder, on a goroutine.
-func (f *standoff) release2(t *testing.T) {
-	f.released = make(chan error, 1)
-	go func() { f.released <- f.h.Release(within(t, soon)) }()
-}
-
-// onTurn is the request that passes the turn to the standoff's waiter.
-func (f *standoff) onTurn(fault func(zktest.Op) zktest.Fault) zktest.Fault {
-	return fault(zktest.Multi).Path(f.own).Session(f.a.s.SessionID())
-}
-
-// turnLost calls f when that request has come, or has been done, and cuts the connection; nobody hears of it.
-func (f *standoff) turnLost(done bool, call func()) zktest.Fault {
-	if done {
-		return f.onTurn(zktest.After).Call(call).DropReply().Close()
-	}
-	return f.onTurn(zktest.Before).Call(call).Close()
-}
 
 // I1, I8: one request and its answer, no event, no watch and no list: and the waiter keeps its node.
 func TestVirtual_Turn_IsPassedInOneRequest(t *testing.T) {
@@ -357,77 +339,4 @@ func TestVirtual_Turn_ReleaseRefused_SomebodyDeletesTheNode(t *testing.T) {
 			require.Empty(t, v.srv.Children("/job"), "I4")
 		})
 	}
-}
-
-// I6: the Session is closed while a release, or a try that gives its node up, waits for the servers. Both come back at once.
-func TestVirtual_CloseDuringTheDelete_ComesBackAtOnce(t *testing.T) {
-	for _, try := range []bool{false, true} {
-		inVirtualTime(t, func(t *testing.T, v *virtual) {
-			v.net.SetLatency(time.Millisecond)
-			s := v.connect()
-			m := newMutex(t, s, "/job")
-			h := acquire(t, m)
-			held := v.srv.Inject(zktest.Before(zktest.Delete).Session(s.SessionID()).Hold().Once())
-			done := make(chan error, 1)
-			go func() {
-				if try {
-					_, err := m.TryAcquire(within(t, soon))
-					done <- err
-				} else {
-					done <- h.Release(within(t, soon))
-				}
-			}()
-			require.NoError(t, held.Wait(t.Context()))
-			synctest.Wait()
-			start := time.Now()
-			go s.Close()
-			err := <-done
-			require.Less(t, time.Since(start), 10*time.Millisecond)
-			if !try {
-				require.ErrorIs(t, err, zklock.ErrNotConfirmed)
-				require.ErrorIs(t, err, zklock.ErrClosed)
-			}
-			held.Release()
-		})
-	}
-}
-
-// I8: the predecessor goes between the list and the watches, which go out together. Nothing is asked twice.
-func TestVirtual_PredecessorGoneBeforeItIsWatched_IsAskedForOnce(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		h := acquire(t, newMutex(t, v.connect(), "/job"))
-		s := v.connect()
-		m := newMutex(t, s, "/job")
-		_, err := m.TryAcquire(within(t, soon)) // it knows the root, and the server
-		require.ErrorIs(t, err, zklock.ErrNotAcquired)
-		v.srv.Inject(zktest.After(zktest.GetChildren2).Session(s.SessionID()).Once().Call(func() { _ = v.srv.Delete(h.Path()) }))
-		v.srv.ResetRequests()
-		mine := acquire(t, m)
-		require.Equal(t, 2, v.srv.Requests().Total(zktest.GetData), "its own node and the predecessor")
-		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
-		release(t, mine)
-	})
-}
-
-// I7, F29: a waiter does not keep the list that showed it its place: what many cost grows with their number, not with its square.
-func TestVirtual_ManyWaiters_KeepNoLists(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		const many = 600
-		s := v.connect()
-		m := newMutex(t, s, "/job")
-		h := acquire(t, m)
-		before := heap()
-		ctx, cancel := context.WithCancel(context.Background())
-		var all sync.WaitGroup
-		for range many { // one after the other: each has a list of its own
-			all.Go(func() { _, _ = m.Acquire(ctx) })
-			synctest.Wait()
-		}
-		each := (heap() - before) / many
-		t.Logf("%d bytes a waiter, server and client together", each)
-		require.Less(t, each, int64(16<<10), "a list of this queue has %d bytes at the end", many*60)
-		cancel()
-		all.Wait()
-		release(t, h)
-	})
 }

@@ -1,5 +1,7 @@
 package zklock
 
+// These tests give answers that say nothing: nothing is concluded from them.
+
 import (
 	"testing"
 

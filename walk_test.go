@@ -1,5 +1,7 @@
 package zklock
 
+// This test attacks walk.go: where a node stands and what was found in, what is next out.
+
 import (
 	"testing"
 

@@ -1,0 +1,100 @@
+package zklock_test
+
+// These tests use a connection string with a chroot: every node is below it.
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// R26: with a chroot, paths are below it and a missing chroot is made with the lock root; Path is absolute.
+func TestConnect_Chroot(t *testing.T) {
+	srv := target(t)
+	a, p := admin(t, srv), lockPath(t, srv)
+	s := connect(t, srv+p+"/team/app")
+	m := newMutex(t, s, "/locks/orders")
+	h := acquire(t, m)
+	require.True(t, strings.HasPrefix(h.Path(), p+"/team/app/locks/orders/_c_"), h.Path())
+	require.Len(t, children(t, a, p+"/team/app/locks/orders"), 1)
+	w := queueUp(t, a, m, p+"/team/app/locks/orders")
+	ps, err := m.Participants(within(t, soon))
+	require.NoError(t, err)
+	require.Len(t, ps, 2)
+	_, err = s.Conn().Multi(h.Check())
+	require.NoError(t, err)
+	release(t, h)
+	release(t, w.granted(t))
+	require.Empty(t, children(t, a, p+"/team/app/locks/orders"))
+}
+
+// R26, R23, R25, R31, I4: below a chroot, what is left to be cleaned up is cleaned up there, and nowhere else.
+func TestVirtual_Chroot_CleansUp(t *testing.T) {
+	const root = "/team/app/job"
+	for _, c := range []struct {
+		name  string
+		fault zktest.Fault
+		ends  bool // the caller's context, at the fault
+	}{
+		{"the reply to the create is lost", zktest.After(zktest.Create).Path(root + "/*").DropReply().Close().Once(), false},
+		{"the same, and nobody waits any more", zktest.After(zktest.Create).Path(root + "/*").DropReply().Close().Once(), true},
+		{"nobody waits any more when the create is done", zktest.After(zktest.Create).Path(root + "/*").Once(), true},
+		{"the list is refused", zktest.Before(zktest.GetChildren).Path(root).Fail(zktest.NoAuth), false},
+		{"deletes fail", zktest.Before(zktest.Delete).Path(root + "/*").Fail(zktest.OperationTimeout).Times(3), false},
+		{"the reply to the delete is lost", zktest.After(zktest.Delete).Path(root + "/*").DropReply().Close().Once(), false},
+		{"the lock root goes", zktest.After(zktest.Create).Path(root + "/*").Once(), false},
+	} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			v.net.SetLatency(time.Millisecond)
+			s := connect(t, v.srv.Addr()+"/team/app", zklock.WithDialer(v.net.Dial))
+			m := newMutex(t, s, "/job")
+			release(t, acquire(t, m))
+			ctx, cancel := context.WithCancel(within(t, time.Minute))
+			defer cancel()
+			fault := c.fault
+			switch {
+			case c.ends:
+				fault = fault.Call(cancel)
+			case c.name == "the lock root goes":
+				fault = fault.Call(func() { wipe(v.srv, root) })
+			}
+			injected := v.srv.Inject(fault)
+			h, err := m.Acquire(ctx)
+			switch {
+			case c.ends:
+				require.ErrorIs(t, err, context.Canceled, c.name)
+			case c.name == "the list is refused":
+				require.ErrorIs(t, err, zk.ErrNoAuth, c.name)
+			default:
+				require.NoError(t, err, c.name)
+				require.Regexp(t, "^"+root+"/_c_[0-9a-f-]{36}-lock-[0-9]{10}$", h.Path(), "R31: %s", c.name)
+				_, there := v.srv.Stat(h.Path())
+				if err := h.Release(within(t, soon)); there {
+					require.NoError(t, err, c.name)
+				} else {
+					require.True(t, errors.Is(err, zklock.ErrLost), "%s: %v", c.name, err)
+				}
+			}
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			injected.Remove()
+			require.Empty(t, v.srv.Children(root), "%s: I4", c.name)
+			require.Empty(t, v.srv.Children("/job"), "%s: something is at the path without the chroot", c.name)
+			for _, a := range v.srv.History() {
+				if a.Session == s.SessionID() && a.Path != "" {
+					require.Regexp(t, "^/team(/app(/job.*)?)?$", a.Path, c.name)
+				}
+			}
+			release(t, acquire(t, m))
+		})
+	}
+}

@@ -1,0 +1,143 @@
+package zklock_test
+
+// These tests read the errors of calls: one layer, the cause, the place in the queue, both failures.
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+func TestErrorsAreOneLayer(t *testing.T) {
+	srv := target(t)
+	p := lockPath(t, srv)
+	m := newMutex(t, connect(t, srv), p)
+	h := acquire(t, m)
+	_, err := m.TryAcquire(within(t, soon))
+	var e *zklock.Error
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, "try", e.Op)
+	require.False(t, errors.As(e.Err, &e))
+	require.Equal(t, "zklock: try "+p+" (node "+e.Node+"): lock not acquired: somebody is ahead; place 2 in the queue when it was last listed, behind "+h.Path(), err.Error())
+	release(t, h)
+}
+
+// The chain of an error reaches the cause of the caller's context, and names the lock as the caller does.
+func TestErrors_ChainAndPath(t *testing.T) {
+	srv := target(t)
+	a, p := admin(t, srv), lockPath(t, srv)
+	m := newMutex(t, connect(t, srv+p), "/orders")
+	h := acquire(t, m)
+	ctx := h.Context()
+	release(t, h)
+	_, err := m.Acquire(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, context.Cause(ctx))
+	require.ErrorIs(t, err, zklock.ErrNotHeld)
+
+	h = acquire(t, m)
+	require.NoError(t, a.Delete(h.Path(), -1))
+	<-h.Lost()
+	var e *zklock.Error
+	require.ErrorAs(t, h.Err(), &e)
+	require.Equal(t, "/orders", e.Path)
+	require.ErrorAs(t, h.Release(within(t, soon)), &e)
+	require.Equal(t, "/orders", e.Path)
+}
+
+// R10: the work fails, and the release finds the lock lost. The caller hears of both, the work's error first.
+func TestVirtual_Do_WorkAndReleaseFail_BothAreTold(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		failed := errors.New("the work failed")
+		err := newMutex(t, s, "/job").Do(within(t, soon), func(ctx context.Context) error {
+			require.True(t, v.srv.ExpireSession(s.SessionID()))
+			<-ctx.Done()
+			return failed
+		})
+		require.ErrorIs(t, err, failed)
+		require.ErrorIs(t, err, zklock.ErrLost)
+		require.Regexp(t, "^the work failed", err.Error())
+	})
+}
+
+// A wait that ends and a try that fails say where they stood, and ask nobody for that.
+func TestVirtual_NotLetIn_SaysThePlace(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		second := v.queueUp(newMutex(t, v.connect(), "/job"))
+		ahead := "/job/" + lastOf(v.srv.Children("/job"))
+		s := v.connect()
+		m := newMutex(t, s, "/job")
+		says := func(err, cause error) {
+			t.Helper()
+			var e *zklock.Error
+			require.ErrorAs(t, err, &e)
+			require.ErrorIs(t, err, cause)
+			require.Equal(t, 3, e.Place)
+			require.Equal(t, ahead, e.Predecessor)
+			require.Regexp(t, "^/job/_c_.*-lock-[0-9]{10}$", e.Node)
+			require.NotEqual(t, ahead, e.Node)
+			require.Contains(t, err.Error(), "; place 3 in the queue when it was last listed, behind "+ahead)
+		}
+
+		_, err := m.TryAcquire(within(t, soon))
+		says(err, zklock.ErrNotAcquired)
+
+		cause := errors.New("the night is over")
+		ctx, cancel := context.WithCancelCause(zklock.WithOwner(context.Background(), zklock.NewOwner("")))
+		w := startAcquireIn(t, ctx, func() { cancel(cause) }, m)
+		time.Sleep(time.Hour)
+		_, err = m.TryAcquire(ctx) // of an owner that waits
+		says(err, zklock.ErrNotAcquired)
+		v.srv.ResetRequests()
+		w.stop()
+		<-w.done
+		says(w.err, cause)
+		require.ErrorIs(t, w.err, context.Canceled)
+		sent := v.srv.Requests()
+		require.Equal(t, 1, sent.Of(s.SessionID(), zktest.Delete))
+		require.Zero(t, sent.Of(s.SessionID(), zktest.GetChildren, zktest.GetData, zktest.Sync))
+
+		_, err = m.Acquire(ctx)
+		var e *zklock.Error
+		require.ErrorAs(t, err, &e)
+		require.Zero(t, e.Place, "it did not get so far")
+		require.NotContains(t, err.Error(), "place")
+		second.stop()
+		release(t, h)
+	})
+}
+
+// A hold is its Session's. A call through another one contends, with itself if need be, and its error says so.
+func TestVirtual_ReentryThroughAnotherSession_SaysSo(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		mine := newMutex(t, v.connect(), "/job")
+		other := newMutex(t, v.connect(), "/job")
+		h := acquire(t, mine)
+		ctx, cancel := context.WithTimeout(h.Context(), time.Minute)
+		defer cancel()
+		require.False(t, other.OwnedBy(ctx))
+		const says = "this call's own context carries a hold of this path "
+		_, err := other.TryAcquire(ctx)
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		require.ErrorContains(t, err, says+"through another Session, "+h.Path())
+		_, err = mine.TryAcquire(zklock.WithOwner(ctx, zklock.NewOwner("")))
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		require.ErrorContains(t, err, says+"for another owner, "+h.Path())
+		_, err = other.TryAcquire(within(t, soon))
+		require.NotContains(t, err.Error(), says)
+		_, err = other.Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, says)
+		release(t, h)
+		_, err = other.Acquire(ctx)
+		require.NotContains(t, err.Error(), says)
+	})
+}

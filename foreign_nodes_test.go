@@ -1,0 +1,108 @@
+package zklock_test
+
+// These tests put other clients' nodes under the lock root: some queue with ours, and the others take no part.
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+)
+
+// What bad input gets: children that are no queue nodes take no part.
+func TestAcquire_ForeignChildren_AreIgnored(t *testing.T) {
+	srv := target(t)
+	a, p := admin(t, srv), lockPath(t, srv)
+	for _, n := range []string{"config", "0", "_c_x", "lock-abc", "lock-", "lock-99999999999", "lock-9999999999", "0000000000"} {
+		_, err := a.Create(p+"/"+n, nil, 0, zk.WorldACL(zk.PermAll))
+		require.NoError(t, err)
+	}
+	m := newMutex(t, connect(t, srv), p)
+	h := acquire(t, m)
+	ps, err := m.Participants(within(t, soon))
+	require.NoError(t, err)
+	require.Len(t, ps, 1)
+	release(t, h)
+}
+
+// F35: two nodes with one suffix, made by a foreign client: the older one is ahead.
+func TestAcquire_ForeignNodeWithOurSuffix_IsOrderedByCzxid(t *testing.T) {
+	srv := target(t)
+	a, p := admin(t, srv), lockPath(t, srv)
+	// Our node will get the suffix 1: this one uses up 0.
+	_, err := a.Create(p+"/_c_00000000-0000-0000-0000-000000000000-lock-0000000001", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	m := newMutex(t, connect(t, srv), p)
+	_, err = m.TryAcquire(within(t, soon))
+	require.ErrorIs(t, err, zklock.ErrNotAcquired)
+
+	w := queueUp(t, a, m, p)
+	_, err = a.Create(p+"/_c_00000000-0000-0000-0000-000000000001-lock-"+suffixOf(lastOf(children(t, a, p))), nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	require.NoError(t, a.Delete(p+"/_c_00000000-0000-0000-0000-000000000000-lock-0000000001", -1))
+	release(t, w.granted(t)) // the younger node with our suffix is behind us
+}
+
+// F36 in part: go-zookeeper's own lock in one queue with ours.
+func TestInterop_GoZookeeperLock(t *testing.T) {
+	srv := target(t)
+	p := lockPath(t, srv)
+	var inside overlapCounter
+	var all sync.WaitGroup
+	for range 3 {
+		c := admin(t, srv)
+		all.Go(func() {
+			l := zk.NewLock(c, p, zk.WorldACL(zk.PermAll))
+			for range 10 {
+				if err := l.Lock(); err != nil {
+					t.Error(err)
+					return
+				}
+				inside.enter(t)
+				inside.leave()
+				if err := l.Unlock(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		m := newMutex(t, connect(t, srv), p)
+		all.Go(func() {
+			for range 10 {
+				if err := m.Do(within(t, 4*soon), func(context.Context) error {
+					inside.enter(t)
+					inside.leave()
+					return nil
+				}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	require.Equal(t, 60, inside.total)
+}
+
+type overlapCounter struct {
+	mu            sync.Mutex
+	inside, total int
+}
+
+func (o *overlapCounter) enter(t testing.TB) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.inside++
+	o.total++
+	if o.inside != 1 {
+		t.Errorf("I1: %d holders at a time", o.inside)
+	}
+}
+
+func (o *overlapCounter) leave() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.inside--
+}

@@ -1,0 +1,124 @@
+package zklock_test
+
+// These tests attack what becomes of a ZooKeeper session that was given up: it is ended, or left to expire, and never
+// touched.
+
+import (
+	"net"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// R65, F42: the lease ended over a hold, and the server takes no close for it. The session that was given up is touched no
+// more: it is gone T and a tick after the network was well, and the Session is in another one before.
+func TestVirtual_GivenUpSession_CloseRefused_IsLeftToExpire(t *testing.T) {
+	const authRequired = zktest.Code(-124)
+	for name, refuse := range map[string]func(zktest.Fault) zktest.Fault{
+		"an answer that says no": func(f zktest.Fault) zktest.Fault { return f.Fail(authRequired) },
+		"an answer gets lost":    func(f zktest.Fault) zktest.Fault { return f.Fail(authRequired).Once() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				line := &line{dial: v.net.Dial}
+				s := v.connect(zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(8*time.Second), zklock.WithAuth("digest", []byte("u:p")))
+				h := acquire(t, newMutex(t, s, "/job"))
+				time.Sleep(20 * time.Second)
+				old := s.SessionID()
+				v.srv.Inject(refuse(zktest.Before(zktest.CloseSession).Session(old)))
+				line.silent.Store(true)
+				<-h.Lost()
+				_, there := v.srv.Stat(h.Path())
+				require.True(t, there, "told before the servers end the session")
+				line.silent.Store(false)
+				healed := time.Now()
+				next, err := newMutex(t, v.connect(), "/job").Acquire(within(t, time.Minute))
+				require.NoError(t, err)
+				// The dial that is under way, the client's pause of a second, the try to end it, and then T and a tick.
+				require.LessOrEqual(t, time.Since(healed), 3*time.Second+8*time.Second+v.srv.Tick())
+				require.True(t, s.State().Attached())
+				require.NotEqual(t, old, s.SessionID())
+				release(t, next)
+			})
+		})
+	}
+}
+
+// R65: as before, and the server closes the connection without an answer, each time.
+func TestVirtual_GivenUpSession_ServersHangUp_IsLeftToExpire(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		line := &line{dial: v.net.Dial}
+		s := v.connect(zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(8*time.Second))
+		h := acquire(t, newMutex(t, s, "/job"))
+		time.Sleep(20 * time.Second)
+		old := s.SessionID()
+		hangUp := v.srv.Inject(zktest.Before(zktest.CloseSession).Session(old).Close())
+		line.silent.Store(true)
+		<-h.Lost()
+		line.silent.Store(false)
+		healed := time.Now()
+		next, err := newMutex(t, v.connect(), "/job").Acquire(within(t, time.Minute))
+		require.NoError(t, err)
+		require.Equal(t, 3, hangUp.Fired())
+		// The dial that is under way, three tries with a second's pause before each, and then T and a tick.
+		require.LessOrEqual(t, time.Since(healed), 4*time.Second+8*time.Second+v.srv.Tick()+time.Second)
+		require.NotEqual(t, old, s.SessionID())
+		release(t, next)
+	})
+}
+
+// R65: what was sent while the network was down, heartbeats and pings, waits in the socket of a connection that has been
+// given up. It must not arrive when the network is well again, and touch the session.
+func TestVirtual_GivenUpConnection_NothingArrivesLater(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		const host = "10.9.9.9"
+		s := v.connect(zklock.WithDialer(v.net.DialFrom(host)), zklock.WithSessionTimeout(8*time.Second))
+		h := acquire(t, newMutex(t, s, "/job"))
+		time.Sleep(20 * time.Second)
+		old := s.SessionID()
+		var late atomic.Int32
+		v.srv.Inject(zktest.Before(zktest.Multi).Session(old).Call(func() { late.Add(1) }).Optional())
+		v.net.Partition(host)
+		<-h.Lost()
+		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+		synctest.Wait() // the holder is told first, then the connection is cut
+		late.Store(0)
+		v.srv.Inject(zktest.Before(zktest.CloseSession).Session(old).Fail(zktest.Code(-124)))
+		v.net.Heal(host)
+		time.Sleep(20 * time.Second)
+		require.Zero(t, late.Load(), "a heartbeat of the old connection came")
+		require.NotEqual(t, old, s.SessionID())
+	})
+}
+
+// F42, R65: the same on a real server that refuses every request of a connection without credentials.
+func TestReal_CredentialsRequired_GivenUpSessionEnds(t *testing.T) {
+	srv := requiringCredentials(t)
+	const timeout = 8 * time.Second
+	creds := zklock.WithAuth("digest", []byte("ann:secret"))
+	line := &line{dial: net.DialTimeout}
+	s := connect(t, srv, creds, zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(timeout))
+	h := acquire(t, newMutex(t, s, "/job"))
+	old := s.SessionID()
+	line.silent.Store(true)
+	select {
+	case <-h.Lost():
+	case <-time.After(2 * timeout):
+		t.Fatal("I5: not told")
+	}
+	line.silent.Store(false)
+	healed := time.Now()
+	next, err := newMutex(t, connect(t, srv, creds), "/job").Acquire(within(t, time.Minute))
+	require.NoError(t, err, "F42: the node of the session that was given up keeps the lock")
+	t.Logf("the next holder was granted %v after the network was well", time.Since(healed).Round(time.Millisecond))
+	require.Less(t, time.Since(healed), timeout+2*time.Second+soon)
+	release(t, next)
+	release(t, acquire(t, newMutex(t, s, "/job")))
+	require.NotEqual(t, old, s.SessionID())
+}

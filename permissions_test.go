@@ -1,0 +1,287 @@
+package zklock_test
+
+// These tests take permissions away: who lacks one is told which, and only the holds that need it end.
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// R16: whatever error comes back from the list, the node goes.
+func TestAcquire_ListRefused_LeavesNothing(t *testing.T) {
+	srv := target(t)
+	p := lockPath(t, srv)
+	a := admin(t, srv)
+	require.NoError(t, a.AddAuth("digest", []byte("ann:secret")))
+	// The stranger may create and delete below the root, but not read it.
+	_, err := a.Create(p+"/root", nil, 0, append(zk.DigestACL(zk.PermAll, "ann", "secret"), zk.WorldACL(zk.PermCreate|zk.PermDelete)...))
+	require.NoError(t, err)
+	_, err = newMutex(t, connect(t, srv), p+"/root").Acquire(within(t, soon))
+	require.ErrorIs(t, err, zk.ErrNoAuth)
+	require.Empty(t, children(t, a, p+"/root"))
+}
+
+// I6, F27: without DELETE on the root, Release says so and does not wait for its context; the reaper tries on.
+func TestRelease_NoDelete_SaysSo(t *testing.T) {
+	srv := target(t)
+	p := lockPath(t, srv)
+	a := admin(t, srv)
+	require.NoError(t, a.AddAuth("digest", []byte("ann:secret")))
+	open := append(zk.DigestACL(zk.PermAll, "ann", "secret"), zk.WorldACL(zk.PermCreate|zk.PermRead)...)
+	_, err := a.Create(p+"/root", nil, 0, open)
+	require.NoError(t, err)
+	h := acquire(t, newMutex(t, connect(t, srv), p+"/root"))
+	require.ErrorIs(t, h.Release(context.Background()), zk.ErrNoAuth)
+	_, err = a.SetACL(p+"/root", zk.WorldACL(zk.PermAll), -1)
+	require.NoError(t, err)
+	eventually(t, "I4: the node is deleted", func() bool { return len(children(t, a, p+"/root")) == 0 })
+}
+
+// R68, F43: READ is taken from one held node. Its hold ends, told, and its node goes; the other hold of the Session stands.
+func TestHold_ReadTakenFromTheNode_EndsThatHoldOnly(t *testing.T) {
+	t.Parallel()
+	srv := target(t)
+	a, p := admin(t, srv), lockPath(t, srv)
+	s := connect(t, srv)
+	h, other := acquire(t, newMutex(t, s, p+"/a")), acquire(t, newMutex(t, s, p+"/b"))
+	_, err := a.SetACL(h.Path(), unreadable, -1)
+	require.NoError(t, err)
+	select {
+	case <-h.Lost():
+	case <-time.After(soon):
+		t.Fatal("F43: not told")
+	}
+	require.ErrorIs(t, h.Release(within(t, soon)), zk.ErrNoAuth)
+	eventually(t, "I4: the node is deleted", func() bool { return len(children(t, a, p+"/a")) == 0 })
+	deadline := other.Deadline()
+	eventually(t, "the other hold is renewed", func() bool { return other.Deadline().After(deadline.Add(time.Second)) })
+	release(t, other)
+}
+
+// R34, F27: who lacks a permission is told for which request, which one, and on which node, and errors.Is still finds the
+// client's error.
+func TestPermissions_ErrorNamesRequestPermissionAndNode(t *testing.T) {
+	t.Parallel()
+	srv := target(t)
+	p := lockPath(t, srv)
+	a := admin(t, srv)
+	require.NoError(t, a.AddAuth("digest", []byte("ann:secret")))
+	stranger := connect(t, srv)
+	root := func(name string, perms int32) string {
+		path := p + "/" + name
+		_, err := a.Create(path, nil, 0, append(zk.DigestACL(zk.PermAll, "ann", "secret"), zk.WorldACL(perms)...))
+		require.NoError(t, err)
+		return path
+	}
+	denied := func(err error, says string) {
+		t.Helper()
+		require.ErrorIs(t, err, zk.ErrNoAuth)
+		require.ErrorContains(t, err, ": "+says+": ")
+		var e *zklock.Error
+		require.ErrorAs(t, err, &e)
+	}
+
+	full := root("full", zk.PermAll&^zk.PermCreate)
+	_, err := newMutex(t, stranger, full).Acquire(within(t, soon))
+	denied(err, "create: no CREATE permission on "+full)
+	_, err = newMutex(t, stranger, full+"/x/y").Acquire(within(t, soon))
+	denied(err, "making "+full+"/x: create: no CREATE permission on "+full)
+	_, err = newMutex(t, stranger, full+"/x", zklock.WithContainer()).TryAcquire(within(t, soon))
+	denied(err, "making "+full+"/x: create: no CREATE permission on "+full)
+
+	hidden := root("hidden", zk.PermAll&^zk.PermRead)
+	_, err = newMutex(t, stranger, hidden).Acquire(within(t, soon))
+	denied(err, "list: no READ permission on "+hidden)
+	_, err = newMutex(t, stranger, hidden).Participants(within(t, soon))
+	denied(err, "list: no READ permission on "+hidden)
+
+	ann := connect(t, srv, zklock.WithAuth("digest", []byte("ann:secret")))
+	open := root("open", zk.PermAll)
+	h := acquire(t, newMutex(t, ann, open, zklock.WithACL(zk.DigestACL(zk.PermAll, "ann", "secret"))))
+	_, err = newMutex(t, stranger, open).Participants(within(t, soon))
+	denied(err, "get: no READ permission on "+h.Path())
+	denied(zklock.Revoke(within(t, soon), stranger, h.Path()), "set: no WRITE permission on "+h.Path())
+	release(t, h)
+
+	kept := root("kept", zk.PermAll&^zk.PermDelete)
+	h = acquire(t, newMutex(t, stranger, kept))
+	err = h.Release(within(t, soon))
+	denied(err, "delete: no DELETE permission on "+kept)
+}
+
+// R34, R35, F27.
+func TestACL(t *testing.T) {
+	t.Parallel()
+	srv := target(t)
+	p := lockPath(t, srv)
+	a := admin(t, srv)
+	require.NoError(t, a.AddAuth("digest", []byte("ann:secret")))
+	acl := zk.DigestACL(zk.PermAll, "ann", "secret")
+	ann := connect(t, srv, zklock.WithAuth("digest", []byte("ann:secret")))
+	h := acquire(t, newMutex(t, ann, p+"/a/b", zklock.WithACL(acl)))
+	for _, n := range []string{p + "/a", p + "/a/b", h.Path()} {
+		got, _, err := a.GetACL(n)
+		require.NoError(t, err)
+		require.Equal(t, acl, got, n)
+	}
+
+	start := time.Now()
+	stranger := connect(t, srv)
+	_, err := newMutex(t, stranger, p+"/a/b").Acquire(within(t, soon))
+	require.ErrorIs(t, err, zk.ErrNoAuth)
+	_, err = newMutex(t, stranger, p+"/a/x/y").Acquire(within(t, soon))
+	require.ErrorIs(t, err, zk.ErrNoAuth, "no CREATE for a parent")
+	wrong := connect(t, srv, zklock.WithAuth("digest", []byte("ann:guess")))
+	_, err = newMutex(t, wrong, p+"/a/b").TryAcquire(within(t, soon))
+	require.ErrorIs(t, err, zk.ErrNoAuth)
+	require.Less(t, time.Since(start), soon/2, "fails fast, not at the end of ctx")
+
+	// No READ on the predecessor: its end is found by polling.
+	bob := connect(t, srv, zklock.WithAuth("digest", []byte("bob:b")))
+	open := p + "/open"
+	_, err = a.Create(open, nil, 0, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	hidden := acquire(t, newMutex(t, ann, open, zklock.WithACL(acl)))
+	w := queueUp(t, a, newMutex(t, bob, open), open)
+	release(t, hidden)
+	release(t, w.granted(t))
+	release(t, h)
+
+	// The credentials are sent first on every connection: they survive a reconnect.
+	wi := &wire{}
+	ann2 := connect(t, srv, zklock.WithAuth("digest", []byte("ann:secret")), wi.dialer())
+	m := newMutex(t, ann2, p+"/a/b", zklock.WithACL(acl))
+	release(t, acquire(t, m))
+	wi.cut()
+	release(t, acquire(t, m))
+}
+
+// F28, R34: a real server that takes no requests without credentials says so and closes the session. It is told at once.
+func TestReal_CredentialsRequired_ErrorSaysSo(t *testing.T) {
+	srv := requiringCredentials(t)
+	start := time.Now()
+	_, err := newMutex(t, connect(t, srv), "/job").Acquire(within(t, 2*soon))
+	require.ErrorContains(t, err, "authentication required")
+	require.Less(t, time.Since(start), soon)
+	release(t, acquire(t, newMutex(t, connect(t, srv, zklock.WithAuth("digest", []byte("ann:secret"))), "/job")))
+}
+
+// unreadable is an ACL that gives everything but READ.
+var unreadable = zk.WorldACL(zk.PermAll &^ zk.PermRead)
+
+// R68, F43: READ is taken from some of the held nodes of a Session, and stays with others. Those holds end within a
+// heartbeat, each told before its node is deleted; no other does.
+func TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds(t *testing.T) {
+	for _, n := range []int{1, 2, 5} { // of five
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			v.net.SetLatency(time.Millisecond)
+			s := v.connect(zklock.WithSessionTimeout(30 * time.Second))
+			var holds []*zklock.Hold
+			for i := range 5 {
+				holds = append(holds, acquire(t, newMutex(t, s, fmt.Sprintf("/job/%d", i))))
+			}
+			time.Sleep(20 * time.Second)
+			taken := time.Now()
+			for _, h := range holds[:n] {
+				_, err := v.connect().Conn().SetACL(h.Path(), unreadable, -1)
+				require.NoError(t, err)
+			}
+			for _, h := range holds[:n] {
+				select {
+				case <-h.Lost():
+				case <-time.After(3*time.Second + 50*time.Millisecond): // a heartbeat
+					t.Error("F43: not told within a heartbeat")
+				}
+				require.ErrorIs(t, h.Err(), zklock.ErrLost)
+				require.ErrorIs(t, h.Err(), zk.ErrNoAuth)
+				require.ErrorContains(t, h.Err(), "READ")
+				next := acquire(t, newMutex(t, v.connect(), path.Dir(h.Path())))
+				require.Greater(t, next.Token(), h.Token(), "I4: the node is deleted")
+				release(t, next)
+			}
+			require.Less(t, time.Since(taken), 4*time.Second)
+			time.Sleep(time.Minute)
+			for _, h := range holds[n:] {
+				require.NoError(t, h.Err(), "F43")
+				require.Greater(t, time.Until(h.Deadline()), 15*time.Second, "F43: not renewed")
+				release(t, h)
+			}
+			for _, h := range holds[:n] {
+				require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+			}
+		})
+	}
+}
+
+// R68: a Mutex whose ACL gives no READ beside one whose ACL does. The first has nothing that could be relied on: it is
+// told within a heartbeat; or, if the lease has to be renewed before the grant, gets no hold at all. The other stands.
+func TestVirtual_MutexWithoutRead_EndsNoOtherHold(t *testing.T) {
+	for _, wait := range []time.Duration{0, time.Minute} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			v.net.SetLatency(time.Millisecond)
+			_, err := v.srv.Create("/closed", nil, 0)
+			require.NoError(t, err)
+			s := v.connect()
+			closed := newMutex(t, s, "/closed", zklock.WithACL(unreadable))
+			if wait == 0 {
+				other := acquire(t, newMutex(t, s, "/job"))
+				h := acquire(t, closed)
+				select {
+				case <-h.Lost():
+				case <-time.After(time.Second + 50*time.Millisecond): // a heartbeat
+					t.Error("not told within a heartbeat")
+				}
+				require.ErrorIs(t, h.Release(within(t, soon)), zk.ErrNoAuth)
+				time.Sleep(time.Minute)
+				require.NoError(t, other.Err())
+				release(t, other)
+			} else {
+				ahead := acquire(t, newMutex(t, v.connect(), "/closed"))
+				w := v.queueUp(closed)
+				time.Sleep(wait)
+				release(t, ahead)
+				_, err := w.get(t)
+				require.ErrorIs(t, err, zk.ErrNoAuth)
+				require.ErrorContains(t, err, "READ")
+				require.True(t, s.State().Attached())
+			}
+			time.Sleep(time.Second)
+			require.Empty(t, v.srv.Children("/closed"), "I4")
+		})
+	}
+}
+
+// I8, F27: a waiter that may not read the nodes polls for a long time, and now and then loses its list. Each of them is asked for
+// again soon: what went wrong long ago does not count.
+func TestVirtual_Polling_ListsAreRetriedSoon(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		holder, s := v.connect(), v.connect()
+		h := acquire(t, newMutex(t, holder, "/job"))
+		v.srv.Inject(zktest.Before(zktest.GetData).Path("/job/*").Session(s.SessionID()).Fail(zktest.NoAuth))
+		w := v.queueUp(newMutex(t, s, "/job"))
+		for range 10 {
+			lost := v.srv.Inject(zktest.Before(zktest.GetChildren).Path("/job").Session(s.SessionID()).Fail(zktest.OperationTimeout).Once())
+			time.Sleep(time.Minute)
+			require.Equal(t, 1, lost.Fired())
+		}
+		lost := v.srv.Inject(zktest.Before(zktest.GetChildren).Path("/job").Session(s.SessionID()).Fail(zktest.OperationTimeout).Once())
+		for lost.Fired() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		release(t, h)
+		freed := time.Now()
+		got, err := w.get(t)
+		require.NoError(t, err)
+		require.Less(t, time.Since(freed), time.Second)
+		release(t, got)
+	})
+}
