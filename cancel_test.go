@@ -158,22 +158,17 @@ func TestAcquire_ContextEndsDuringCreate_LeavesNothing(t *testing.T) {
 	t.Parallel()
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
-	w := &wire{}
-	m := newMutex(t, connect(t, srv, w.dialer()), p)
+	proxy := zktest.StartProxy(t, srv)
+	m := newMutex(t, connect(t, proxy.Addr()), p)
 	ctx, cancel := context.WithCancel(context.Background())
-	w.reset(func(r request) verdict {
-		if r.op == opCreate && r.nth == 1 {
-			w.refuse(true)
-			cancel()
-			return dropReply
-		}
-		return pass
-	})
+	proxy.Inject(zktest.After(zktest.Create).Path(p + "/*").Once().Call(cancel).DropReply().Close())
+	refused := proxy.Inject(zktest.RefuseConnections())
 	start := time.Now()
 	_, err := m.Acquire(ctx)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Less(t, time.Since(start), soon, "I6")
-	w.refuse(false)
+	require.NoError(t, refused.Wait(within(t, soon)))
+	refused.Remove()
 	eventually(t, "I4: the node is deleted", func() bool { return len(children(t, a, p)) == 0 })
 }
 

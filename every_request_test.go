@@ -4,7 +4,6 @@ package zklock_test
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,22 +13,41 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// F1, F6: the connection is cut before any one request of acquire and release, and after any one was applied.
+// cuts are the ways to cut a connection at the nth request of a kind from now on. Each fails the test if it never strikes.
+var cuts = []struct {
+	name string
+	at   func(t *testing.T, w *wire, p *zktest.Proxy, op zktest.Op, root string, nth int) (struck func() bool)
+}{
+	{"not written", func(t *testing.T, w *wire, _ *zktest.Proxy, op zktest.Op, root string, nth int) func() bool {
+		return w.failWrite(t, int32(op), root, nth)
+	}},
+	{"does not arrive", func(_ *testing.T, _ *wire, p *zktest.Proxy, op zktest.Op, _ string, nth int) func() bool {
+		cut := p.Inject(zktest.Before(op).Nth(nth).Close())
+		return func() bool { return cut.Fired() > 0 }
+	}},
+	{"is not answered", func(_ *testing.T, _ *wire, p *zktest.Proxy, op zktest.Op, _ string, nth int) func() bool {
+		cut := p.Inject(zktest.After(op).Nth(nth).DropReply().Close())
+		return func() bool { return cut.Fired() > 0 }
+	}},
+}
+
+// F1, F6: the connection is cut at each request of acquire and release: before it is written, on its way, and after it was
+// applied.
 func TestAcquireRelease_CutAtEveryRequest(t *testing.T) {
 	t.Parallel()
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
-	w := &wire{}
-	m := newMutex(t, connect(t, srv, w.dialer()), p)
+	proxy, w := zktest.StartProxy(t, srv), &wire{}
+	m := newMutex(t, connect(t, proxy.Addr(), w.dialer()), p)
 	release(t, acquire(t, m))
-	for _, v := range []verdict{cutBefore, dropReply} {
-		for _, op := range []int32{opCreate, opGetChildren2, opDelete} {
-			w.reset(firstOf(op, p, 1, v))
+	for _, cut := range cuts {
+		for _, op := range []zktest.Op{zktest.Create, zktest.GetChildren2, zktest.Delete} {
+			struck := cut.at(t, w, proxy, op, p, 1)
 			h := acquire(t, m)
-			require.Equal(t, []string{base(h.Path())}, children(t, a, p), "op %d, verdict %d", op, v)
+			require.Equal(t, []string{base(h.Path())}, children(t, a, p), "%v %s", op, cut.name)
 			release(t, h)
-			require.Empty(t, children(t, a, p), "op %d, verdict %d", op, v)
-			w.reset(nil)
+			require.Empty(t, children(t, a, p), "%v %s", op, cut.name)
+			require.True(t, struck(), "%v %s", op, cut.name)
 		}
 	}
 }
@@ -39,25 +57,20 @@ func TestAcquire_Queued_CutAtEveryRequest(t *testing.T) {
 	t.Parallel()
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
-	holder := newMutex(t, connect(t, srv), p)
-	for _, v := range []verdict{cutBefore, dropReply} {
-		for _, op := range []int32{opCreate, opGetChildren2, opGetData} {
-			for nth := 1; nth <= 2 && (op == opGetData || nth == 1); nth++ {
+	holder, proxy := newMutex(t, connect(t, srv), p), zktest.StartProxy(t, srv)
+	for _, cut := range cuts {
+		for _, op := range []zktest.Op{zktest.Create, zktest.GetChildren2, zktest.GetData} {
+			for nth := 1; nth <= 2 && (op == zktest.GetData || nth == 1); nth++ {
 				w := &wire{}
-				s := connect(t, srv, w.dialer())
-				m := newMutex(t, s, p)
+				s := connect(t, proxy.Addr(), w.dialer())
 				h := acquire(t, holder)
-				w.reset(func(r request) verdict {
-					if r.op == op && r.nth == nth && strings.HasPrefix(r.path, p) {
-						return v
-					}
-					return pass
-				})
-				q := startAcquire(t, m)
+				struck := cut.at(t, w, proxy, op, p, nth)
+				q := startAcquire(t, newMutex(t, s, p))
+				eventually(t, "its connection is cut", struck)
 				eventually(t, "it waits in the queue", func() bool { return len(children(t, a, p)) == 2 })
 				release(t, h)
 				release(t, q.granted(t))
-				require.Empty(t, children(t, a, p), "op %d, nth %d, verdict %d", op, nth, v)
+				require.Empty(t, children(t, a, p), "%v %s, nth %d", op, cut.name, nth)
 				require.NoError(t, s.Close())
 			}
 		}

@@ -1,15 +1,15 @@
 package zklock_test
 
-// A test's hand on a client's connection.
+// A test's hand on a client's connection: it counts, and cuts.
 
 import (
 	"encoding/binary"
-	"fmt"
 	"io"
 	"net"
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -32,25 +32,24 @@ const (
 	opSetWatches   = 101
 )
 
-// wire is a test's hand on the connection of one Session: it counts the requests and does what a rule says to one.
+// wire is a test's hand on the connection of one Session: it counts the requests, and can fail the write of one. What happens
+// on the way, and at the server, is for a zktest.Proxy.
 type wire struct {
 	dial zk.Dialer // nil for the machine's network
 	mu   struct {
 		sync.Mutex
-		conns   []*wireConn
-		counts  map[int32]int
-		got     received
-		rule    func(request) verdict
-		refused bool
-		holdOp  int32         // replies to this are held back
-		until   chan struct{} // until this is closed
+		conns  []*wireConn
+		counts map[int32]int
+		got    received
+		fails  *failingWrite
 	}
 }
 
-type request struct {
-	op   int32
-	path string
-	nth  int // of its kind since the wire was reset, from 1
+// failingWrite is the write of a request of a kind, on a path or below it, in place of which the connection is closed.
+type failingWrite struct {
+	op    int32
+	below string
+	left  int // how many are to come, with it
 }
 
 // isHeartbeat says whether a frame is a multi that checks and does nothing else.
@@ -70,22 +69,8 @@ type received struct {
 	bytes           int // of both
 }
 
-type verdict int
-
-const (
-	pass      verdict = iota
-	cutBefore         // close the connection instead of sending the request
-	dropReply         // send the request, wait for the answer, throw it away and close: the server surely did it
-)
-
 func (w *wire) dialer() zklock.Option {
 	return zklock.WithDialer(func(network, addr string, d time.Duration) (net.Conn, error) {
-		w.mu.Lock()
-		refused := w.mu.refused
-		w.mu.Unlock()
-		if refused {
-			return nil, fmt.Errorf("the test refuses connections")
-		}
 		dial := w.dial
 		if dial == nil {
 			dial = net.DialTimeout
@@ -102,18 +87,30 @@ func (w *wire) dialer() zklock.Option {
 	})
 }
 
-// holdReplies keeps back the replies to one kind of request until the channel is closed.
-func (w *wire) holdReplies(op int32, until chan struct{}) {
+// failWrite closes the connection in place of the nth such request from now on. The test fails if there are not so many.
+func (w *wire) failWrite(t testing.TB, op int32, below string, nth int) (struck func() bool) {
+	f := &failingWrite{op: op, below: below, left: nth}
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.mu.holdOp, w.mu.until = op, until
+	w.mu.fails = f
+	w.mu.Unlock()
+	struck = func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return f.left == 0
+	}
+	t.Cleanup(func() {
+		if !struck() {
+			t.Errorf("the write of a request of kind %d below %s was to fail, and never did", op, below)
+		}
+	})
+	return struck
 }
 
-// reset starts the counts anew and sets the rule, which may be nil.
-func (w *wire) reset(rule func(request) verdict) {
+// reset starts the counts anew.
+func (w *wire) reset() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.mu.counts, w.mu.got, w.mu.rule = map[int32]int{}, received{}, rule
+	w.mu.counts, w.mu.got = map[int32]int{}, received{}
 }
 
 // received returns what has come back since the reset.
@@ -135,7 +132,7 @@ func (w *wire) sent() (n int, by map[int32]int) {
 	return n, by
 }
 
-// cut closes the current connection; refuse keeps new ones from being made.
+// cut closes the current connection.
 func (w *wire) cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -145,12 +142,6 @@ func (w *wire) cut() {
 	w.mu.conns = nil
 }
 
-func (w *wire) refuse(yes bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.mu.refused = yes
-}
-
 type wireConn struct {
 	net.Conn
 	w    *wire
@@ -158,10 +149,8 @@ type wireConn struct {
 	out  jute.Stream
 	seen bool // the connect request
 	got  bool // the connect response
-	mu   sync.Mutex
-	drop map[int32]bool // xids whose reply is to be dropped
-	hold map[int32]chan struct{}
 
+	mu      sync.Mutex
 	counted map[int32]bool // xids of requests that are counted and not answered
 }
 
@@ -182,23 +171,22 @@ func (c *wireConn) writeFrame(p []byte) (int, error) {
 		return c.Conn.Write(p)
 	}
 	xid, op := int32(binary.BigEndian.Uint32(p[4:])), int32(binary.BigEndian.Uint32(p[8:]))
-	r := request{op: op}
+	var path string
 	switch op {
 	case opCreate, opDelete, opExists, opGetData, opSync, opGetChildren2:
 		n := binary.BigEndian.Uint32(p[12:])
-		r.path = string(p[16 : 16+n])
+		path = string(p[16 : 16+n])
 	}
-	if op != opPing && !isHeartbeat(p) && !(op == opExists && r.path == "/") && op != 100 {
+	if op != opPing && !isHeartbeat(p) && !(op == opExists && path == "/") && op != 100 {
 		c.w.mu.Lock()
 		if c.w.mu.counts == nil {
 			c.w.mu.counts = map[int32]int{}
 		}
 		c.w.mu.counts[op]++
-		r.nth = c.w.mu.counts[op]
-		rule := c.w.mu.rule
-		until := c.w.mu.until
-		if op != c.w.mu.holdOp {
-			until = nil
+		fails := false
+		if f := c.w.mu.fails; f != nil && f.left > 0 && op == f.op && strings.HasPrefix(path, f.below) {
+			f.left--
+			fails = f.left == 0
 		}
 		c.w.mu.Unlock()
 		c.mu.Lock()
@@ -206,23 +194,10 @@ func (c *wireConn) writeFrame(p []byte) (int, error) {
 			c.counted = map[int32]bool{}
 		}
 		c.counted[xid] = true
-		if until != nil {
-			c.hold = map[int32]chan struct{}{xid: until}
-		}
 		c.mu.Unlock()
-		if rule != nil {
-			switch rule(r) {
-			case cutBefore:
-				c.Conn.Close()
-				return 0, io.ErrClosedPipe
-			case dropReply:
-				c.mu.Lock()
-				if c.drop == nil {
-					c.drop = map[int32]bool{}
-				}
-				c.drop[xid] = true
-				c.mu.Unlock()
-			}
+		if fails {
+			c.Conn.Close()
+			return 0, io.ErrClosedPipe
 		}
 	}
 	return c.Conn.Write(p)
@@ -242,16 +217,9 @@ func (c *wireConn) Read(p []byte) (int, error) {
 		if c.got {
 			c.mu.Lock()
 			xid := int32(binary.BigEndian.Uint32(frame[4:]))
-			dropped, until, counted := c.drop[xid], c.hold[xid], c.counted[xid]
+			counted := c.counted[xid]
 			delete(c.counted, xid)
 			c.mu.Unlock()
-			if until != nil {
-				<-until
-			}
-			if dropped {
-				c.Conn.Close()
-				return 0, io.ErrUnexpectedEOF
-			}
 			c.w.note(xid == -1, counted, len(frame))
 		}
 		c.got = true
@@ -274,18 +242,4 @@ func (w *wire) note(event, answer bool, bytes int) {
 		return
 	}
 	w.mu.got.bytes += bytes
-}
-
-// once applies a verdict to the first n requests of a kind below a path.
-func firstOf(op int32, below string, n int, v verdict) func(request) verdict {
-	var mu sync.Mutex
-	return func(r request) verdict {
-		mu.Lock()
-		defer mu.Unlock()
-		if r.op == op && n > 0 && strings.HasPrefix(r.path, below) {
-			n--
-			return v
-		}
-		return pass
-	}
 }

@@ -164,7 +164,7 @@ func TestManyWaiters_HolderDies(t *testing.T) {
 		return err == nil && n == want.watches
 	})
 	for _, w := range wires {
-		w.reset(nil)
+		w.reset()
 	}
 	expire(t, srv, holder)
 	c.all.Wait()

@@ -7,7 +7,6 @@ import (
 	"net"
 	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -96,7 +95,8 @@ func TestVirtual_CreateCutInFlight_KeepsItsPlace(t *testing.T) {
 		s := v.connect(w.dialer())
 		m := newMutex(t, s, "/job")
 		release(t, acquire(t, m)) // the root is known: create and list go out together
-		w.reset(firstOf(opCreate, "/job", 1, cutBefore))
+		w.reset()
+		w.failWrite(t, opCreate, "/job", 1)
 		// One list at a time: while this one is not answered, the next waits.
 		held := v.srv.Inject(zktest.Before(zktest.GetChildren).Path("/job").Session(s.SessionID()).Hold().Once())
 		asked := make(chan error, 1)
@@ -328,9 +328,9 @@ func TestAcquire_ReplyToCreateLost_HoldsOneNode(t *testing.T) {
 	t.Parallel()
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
-	w := &wire{}
-	m := newMutex(t, connect(t, srv, w.dialer()), p)
-	w.reset(firstOf(opCreate, p, 1, dropReply))
+	proxy := zktest.StartProxy(t, srv)
+	m := newMutex(t, connect(t, proxy.Addr()), p)
+	proxy.Inject(zktest.After(zktest.Create).Path(p + "/*").Once().DropReply().Close())
 	h := acquire(t, m)
 	require.Equal(t, []string{base(h.Path())}, children(t, a, p))
 	_, stat, err := a.Exists(h.Path())
@@ -340,17 +340,31 @@ func TestAcquire_ReplyToCreateLost_HoldsOneNode(t *testing.T) {
 	require.Empty(t, children(t, a, p))
 }
 
-// R33: two lost creates in a row must either acquire or fail clean.
+// R33: the reply to the create is lost, and somebody deletes the node before it is found. The reply to the second create is
+// lost too. It is found and adopted.
 func TestAcquire_TwoCreatesLost_AcquiresOrLeavesNothing(t *testing.T) {
 	t.Parallel()
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
-	w := &wire{}
-	m := newMutex(t, connect(t, srv, w.dialer()), p)
-	// The first is applied and found. It is deleted behind our back, so that a second is needed, lost too.
+	proxy := zktest.StartProxy(t, srv)
+	m := newMutex(t, connect(t, proxy.Addr()), p)
+	lost := zktest.After(zktest.Create).Path(p + "/*").DropReply().Close()
 	for range 3 {
-		w.reset(firstOf(opCreate, p, 2, dropReply))
+		var first string
+		proxy.Inject(lost.Once().Call(func() {
+			names, _, err := a.Children(p)
+			if err != nil || len(names) != 1 {
+				t.Errorf("%q, %v", names, err)
+				return
+			}
+			if first = names[0]; a.Delete(p+"/"+first, -1) != nil {
+				t.Errorf("%s is not deleted", first)
+			}
+		}))
+		second := proxy.Inject(lost.Nth(2))
 		h := acquire(t, m)
+		require.Equal(t, 1, second.Fired())
+		require.NotEqual(t, first, base(h.Path()))
 		require.Equal(t, []string{base(h.Path())}, children(t, a, p))
 		release(t, h)
 		require.Empty(t, children(t, a, p))
@@ -362,22 +376,18 @@ func TestAcquire_CreateLostAndSessionExpired_UsesANewNode(t *testing.T) {
 	t.Parallel()
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
-	w := &wire{}
-	s := connect(t, srv, w.dialer())
+	proxy := zktest.StartProxy(t, srv)
+	s := connect(t, proxy.Addr())
 	m := newMutex(t, s, p)
 	old := s.SessionID()
-	w.reset(func(r request) verdict {
-		if r.op == opCreate && strings.HasPrefix(r.path, p) && r.nth == 1 {
-			w.refuse(true)
-			return dropReply
-		}
-		return pass
-	})
+	proxy.Inject(zktest.After(zktest.Create).Path(p + "/*").Once().DropReply().Close())
+	refused := proxy.Inject(zktest.RefuseConnections())
 	q := startAcquire(t, m)
 	eventually(t, "the create was applied", func() bool { return len(children(t, a, p)) == 1 })
 	eventually(t, "the session is suspended", func() bool { return s.State() == zklock.Suspended })
 	require.NoError(t, zkserver.ExpireSession(srv, old))
-	w.refuse(false)
+	require.NoError(t, refused.Wait(within(t, soon)))
+	refused.Remove()
 	h := q.granted(t)
 	_, stat, err := a.Exists(h.Path())
 	require.NoError(t, err)
@@ -393,7 +403,8 @@ func TestAcquire_CreateCutInFlight_KeepsItsPlace(t *testing.T) {
 	w := &wire{}
 	m := newMutex(t, connect(t, srv, w.dialer()), p)
 	release(t, acquire(t, m)) // the root is known: create and list go out together
-	w.reset(firstOf(opCreate, p, 1, cutBefore))
+	w.reset()
+	w.failWrite(t, opCreate, p, 1)
 	h := acquire(t, m)
 	_, by := w.sent()
 	require.Equal(t, 2, by[opCreate], "one lost, one good: %v", by)

@@ -168,7 +168,7 @@ func TestAcquire_SameOwner_ReEnters(t *testing.T) {
 	m, other := newMutex(t, s, p), newMutex(t, s, p)
 
 	h1 := acquire(t, m)
-	w.reset(nil)
+	w.reset()
 	h2, err := m.Acquire(h1.Context())
 	require.NoError(t, err)
 	derived, cancel := context.WithTimeout(h2.Context(), soon)

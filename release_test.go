@@ -231,10 +231,10 @@ func TestRelease_ReplyToDeleteLost_Succeeds(t *testing.T) {
 	t.Parallel()
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
-	w := &wire{}
-	m := newMutex(t, connect(t, srv, w.dialer()), p)
+	proxy := zktest.StartProxy(t, srv)
+	m := newMutex(t, connect(t, proxy.Addr()), p)
 	h := acquire(t, m)
-	w.reset(firstOf(opDelete, p, 1, dropReply))
+	proxy.Inject(zktest.After(zktest.Delete).Path(h.Path()).Once().DropReply().Close())
 	require.NoError(t, h.Release(within(t, soon)))
 	require.Empty(t, children(t, a, p))
 }
@@ -244,11 +244,11 @@ func TestRelease_NoServer_GoesOnInTheBackground(t *testing.T) {
 	t.Parallel()
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
-	w := &wire{}
-	m := newMutex(t, connect(t, srv, w.dialer()), p)
+	proxy := zktest.StartProxy(t, srv)
+	m := newMutex(t, connect(t, proxy.Addr()), p)
 	h := acquire(t, m)
-	w.refuse(true)
-	w.cut()
+	refused := proxy.Inject(zktest.RefuseConnections())
+	proxy.CloseConnections()
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	start := time.Now()
@@ -257,7 +257,8 @@ func TestRelease_NoServer_GoesOnInTheBackground(t *testing.T) {
 	require.Less(t, time.Since(start), soon, "I6")
 	require.False(t, m.Held())
 	require.ErrorIs(t, h.Context().Err(), context.Canceled)
-	w.refuse(false)
+	require.NoError(t, refused.Wait(within(t, soon)))
+	refused.Remove()
 	eventually(t, "I4: the node is deleted", func() bool { return len(children(t, a, p)) == 0 })
 }
 
@@ -266,23 +267,19 @@ func TestRelease_SessionExpires(t *testing.T) {
 	t.Parallel()
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
-	w := &wire{}
-	s := connect(t, srv, w.dialer())
+	proxy := zktest.StartProxy(t, srv)
+	s := connect(t, proxy.Addr())
 	h := acquire(t, newMutex(t, s, p))
 	old := s.SessionID()
-	w.reset(func(r request) verdict {
-		if r.op == opDelete && r.nth == 1 {
-			w.refuse(true)
-			return cutBefore
-		}
-		return pass
-	})
+	proxy.Inject(zktest.Before(zktest.Delete).Path(h.Path()).Once().Close())
+	refused := proxy.Inject(zktest.RefuseConnections())
 	done := make(chan error, 1)
 	go func() { done <- h.Release(within(t, soon)) }()
 	eventually(t, "it is suspended", func() bool { return s.State() == zklock.Suspended })
 	require.NoError(t, zkserver.ExpireSession(srv, old))
 	other := acquire(t, newMutex(t, connect(t, srv), p))
-	w.refuse(false)
+	require.NoError(t, refused.Wait(within(t, soon)))
+	refused.Remove()
 	require.NoError(t, <-done, "held until the release, and free")
 	require.Equal(t, []string{base(other.Path())}, children(t, a, p))
 	release(t, other)

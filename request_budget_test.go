@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
 )
 
 // I8: the request budget: what each operation sends and how many events it gets, pings, heartbeats and keep-alive reads
@@ -43,20 +44,20 @@ func TestRequestBudget(t *testing.T) {
 		w, s := wired()
 		m := newMutex(t, s, freshPath())
 		release(t, acquire(t, m)) // the first makes the root and verifies the token
-		w.reset(nil)
+		w.reset()
 		h := acquire(t, m)
 		sent, by := w.sent()
 		row("uncontended acquire", sent, by, 2)
 		require.Equal(t, map[int32]int{opCreate: 1, opGetChildren2: 1}, by)
 
-		w.reset(nil)
+		w.reset()
 		again, err := m.Acquire(h.Context())
 		require.NoError(t, err)
 		release(t, again)
 		sent, by = w.sent()
 		row("re-entrant pair", sent, by, 0)
 
-		w.reset(nil)
+		w.reset()
 		release(t, h)
 		sent, by = w.sent()
 		row("release", sent, by, 1)
@@ -64,17 +65,11 @@ func TestRequestBudget(t *testing.T) {
 
 	t.Run("one round trip", func(t *testing.T) {
 		// The list leaves before the create's answer is there: held back, the answer cannot have been waited for.
-		w, s := wired()
-		m := newMutex(t, s, freshPath())
+		proxy, p := zktest.StartProxy(t, srv), freshPath()
+		m := newMutex(t, connect(t, proxy.Addr()), p)
 		release(t, acquire(t, m))
-		listed := make(chan struct{})
-		w.reset(func(r request) verdict {
-			if r.op == opGetChildren2 {
-				close(listed)
-			}
-			return pass
-		})
-		w.holdReplies(opCreate, listed)
+		created := proxy.Inject(zktest.After(zktest.Create).Path(p + "/*").Once().Hold())
+		proxy.Inject(zktest.Before(zktest.GetChildren).Path(p).Once().Call(created.Release))
 		release(t, acquire(t, m))
 	})
 
@@ -86,14 +81,14 @@ func TestRequestBudget(t *testing.T) {
 		m := newMutex(t, s, p)
 		_, err := m.TryAcquire(within(t, soon))
 		require.ErrorIs(t, err, zklock.ErrNotAcquired)
-		w.reset(nil)
+		w.reset()
 		_, err = m.TryAcquire(within(t, soon))
 		require.ErrorIs(t, err, zklock.ErrNotAcquired)
 		sent, by := w.sent()
 		row("try that fails", sent, by, 3)
 		events("try that fails", 0, w)
 
-		w.reset(nil)
+		w.reset()
 		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 		defer cancel()
 		_, err = m.Acquire(ctx)
@@ -113,7 +108,7 @@ func TestRequestBudget(t *testing.T) {
 			release(t, acquire(t, m))
 		}
 		h := acquire(t, m1)
-		w2.reset(nil)
+		w2.reset()
 		second := queueUp(t, a, m2, p)
 		watches := func(w *wire, n int) func() bool {
 			return func() bool { sent, by := w.sent(); return by[opGetData] == n && w.received().answers == sent }
@@ -121,15 +116,15 @@ func TestRequestBudget(t *testing.T) {
 		eventually(t, "both watches are set", watches(w2, 2))
 		sent, by := w2.sent()
 		row("queue one waiter", sent, by, 4)
-		w3.reset(nil)
+		w3.reset()
 		third := queueUp(t, a, m3, p)
 		eventually(t, "all three watches are set", watches(w3, 3))
 		sent, by = w3.sent()
 		row("queue one waiter behind two", sent, by, 5)
 
-		w3.reset(nil)
-		w1.reset(nil)
-		w2.reset(nil)
+		w3.reset()
+		w1.reset()
+		w2.reset()
 		release(t, h)
 		h2 := second.granted(t)
 		sent, by = both(w1, w2)
@@ -141,8 +136,8 @@ func TestRequestBudget(t *testing.T) {
 		row("the look of the one that is second now", sent, by, 1)
 		events("the one after it hears of the release too", 1, w3)
 
-		w2.reset(nil)
-		w3.reset(nil)
+		w2.reset()
+		w3.reset()
 		release(t, h2)
 		h3 := third.granted(t)
 		sent, by = both(w2, w3)
@@ -168,8 +163,8 @@ func TestRequestBudget(t *testing.T) {
 				sent, by := w2.sent()
 				return by[opGetData] == 2 && w2.received().answers == sent
 			})
-			w1.reset(nil)
-			w2.reset(nil)
+			w1.reset()
+			w2.reset()
 			release(t, h)
 			for i, q := range queue {
 				h = q.granted(t)
@@ -192,13 +187,13 @@ func TestRequestBudget(t *testing.T) {
 		const goroutines = 8
 		var queue []*waiting
 		for range goroutines {
-			w.reset(nil)
+			w.reset()
 			queue = append(queue, queueUp(t, a, m, p))
 			eventually(t, "it has listed", func() bool { sent, by := w.sent(); return by[opGetChildren2] == 1 && w.received().answers == sent })
 			sent, by := w.sent()
 			row("queue one goroutine behind another of its process", sent, by, 2)
 		}
-		w.reset(nil)
+		w.reset()
 		for _, next := range queue {
 			release(t, h)
 			h = next.granted(t)
@@ -213,11 +208,11 @@ func TestRequestBudget(t *testing.T) {
 	t.Run("first acquire", func(t *testing.T) {
 		for d := range 4 {
 			w, s := wired()
-			w.reset(nil)
+			w.reset()
 			p := freshPath()
 			release(t, acquire(t, newMutex(t, connect(t, srv), p)))
 			path := p + strings.Repeat("/x", d)
-			w.reset(nil)
+			w.reset()
 			h := acquire(t, newMutex(t, s, path))
 			sent, by := w.sent()
 			row(fmt.Sprintf("first acquire, %d parents missing", d), sent, by, 2*d+3)
@@ -237,7 +232,7 @@ func TestRequestBudget(t *testing.T) {
 			queue = append(queue, queueUp(t, a, m, p))
 		}
 		settle(t, w, 2) // the first's own node and its predecessor's; the others wait for their turn
-		w.reset(nil)
+		w.reset()
 		w.cut()
 		eventually(t, "they have listed again", func() bool { _, by := w.sent(); return by[opGetChildren2] >= 1 && s.State().Attached() })
 		require.Equal(t, zklock.Reconnected, s.State())
