@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/ledger"
 	jute "github.com/zklock/zklock/internal/wire"
 	"github.com/zklock/zklock/zktest"
 )
@@ -31,7 +32,7 @@ func TestConn_UsersRequestsBetweenOurs(t *testing.T) {
 	acl := zk.WorldACL(zk.PermAll)
 
 	var all sync.WaitGroup
-	work := &overlap{t: t}
+	l := ledger.New(t.Errorf)
 	for range 4 {
 		all.Go(func() {
 			for range 25 {
@@ -40,7 +41,7 @@ func TestConn_UsersRequestsBetweenOurs(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				work.work(h, func() {
+				work(t, l, h, func() {
 					data, _, err := conn.Get(h.Path())
 					if err != nil || string(data) != "ours" {
 						t.Errorf("own lock node: %q, %v", data, err)
@@ -75,7 +76,7 @@ func TestConn_UsersRequestsBetweenOurs(t *testing.T) {
 		})
 	}
 	all.Wait()
-	require.Equal(t, 100, work.entries)
+	require.Equal(t, 100, l.Grants())
 
 	h := acquire(t, m)
 	w := startAcquire(t, m)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/ledger"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -35,7 +36,8 @@ type frameWorld struct {
 type frameRun struct {
 	*frameWorld
 	cases  []frameCase
-	repeat string // the command that runs this again
+	repeat string         // the command that runs this again
+	ledger *ledger.Ledger // who believes; its clients are ZooKeeper sessions
 
 	u, o, third *frameClient // the client under test, behind the proxy, and others
 	more        int          // other owners of the client under test
@@ -55,13 +57,10 @@ type frameRun struct {
 	through    []chan struct{} // closed when an injection that struck has done all that it calls
 	hits       []time.Time     // when the faults struck
 	struck     int             // how many frames had been recorded by then
-	beliefs    []*frameHold
-	token      int64 // of the last grant
-	killed     map[int64]bool
-	loses      bool // a fault, or the scenario, may cost the client under test its hold, or the confirmation of its end
-	slow       bool // a hold was lost that nothing accounts for but a slow machine, in real time
-	kills      int  // of sessions
-	idle       bool // one was over already
+	loses      bool            // a fault, or the scenario, may cost the client under test its hold, or the confirmation of its end
+	slow       bool            // a hold was lost that nothing accounts for but a slow machine, in real time
+	kills      int             // of sessions
+	idle       bool            // one was over already
 	cancelled  bool
 	closedAt   time.Time
 	failures   int
@@ -79,11 +78,10 @@ type frameClient struct {
 
 // frameHold is a hold, and the belief in it.
 type frameHold struct {
-	c       *frameClient
-	h       *zklock.Hold
-	session int64
-	over    bool // released, or told of the loss
-	done    chan struct{}
+	*zklock.Hold
+	c    *frameClient
+	over bool // released, or told of the loss
+	done chan struct{}
 }
 
 func (r *frameRun) failf(format string, args ...any) {
@@ -95,7 +93,8 @@ func (r *frameRun) failf(format string, args ...any) {
 
 func newFrameRun(w *frameWorld, cases []frameCase, repeat string) *frameRun {
 	r := &frameRun{frameWorld: w, cases: cases, repeat: repeat,
-		hits: make([]time.Time, len(cases)), counts: map[frameID]int{}, killed: map[int64]bool{}}
+		hits: make([]time.Time, len(cases)), counts: map[frameID]int{}}
+	r.ledger = ledger.New(r.failf)
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	client := func(name string) *frameClient {
 		return &frameClient{r: r, name: name, owner: zklock.NewOwner(name), connected: make(chan struct{})}
@@ -171,14 +170,18 @@ func (r *frameRun) end() {
 func (r *frameRun) killNow() {
 	r.mu.Lock()
 	id := r.session
-	r.killed[id], r.loses = true, true
+	r.loses = true
 	r.kills++
 	r.mu.Unlock()
+	r.excuse(id)
 	there := r.kill(id)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.idle = r.idle || !there
 }
+
+// excuse says that an admin killed a session, whose holder cannot be told in time.
+func (r *frameRun) excuse(session int64) { r.ledger.Killing(fmt.Sprint(session)) }
 
 func (r *frameRun) cancelNow() {
 	r.mu.Lock()
@@ -343,31 +346,12 @@ func (c *frameClient) take(what string, d time.Duration, f func(context.Context)
 
 // granted notes a belief, and holds it against the others (I1, I5).
 func (r *frameRun) granted(c *frameClient, h *zklock.Hold) *frameHold {
-	b := &frameHold{c: c, h: h, session: c.s.SessionID(), done: make(chan struct{})}
-	r.mu.Lock()
-	var overlap *frameHold
-	last := r.token
-	// A session that an admin killed cannot be told in time, nor can a session of which we know no more.
-	excused := r.killed[b.session] || b.session == 0
-	for _, old := range r.beliefs {
-		told := old.over
-		if !r.virtual {
-			told = told || old.h.Err() != nil // the goroutine that notes it may not have run
-		}
-		if !told && !r.killed[old.session] && !excused {
-			overlap = old
-		}
+	b := &frameHold{Hold: h, c: c, done: make(chan struct{})}
+	session := c.s.SessionID()
+	if session == 0 {
+		r.excuse(session) // it is over already, and we know no more of it
 	}
-	wrong := h.Token() <= r.token && !excused
-	r.token = max(r.token, h.Token())
-	r.beliefs = append(r.beliefs, b)
-	r.mu.Unlock()
-	if overlap != nil {
-		r.failf("I5: %s was granted the lock while %s believes to hold it", c.name, overlap.c.name)
-	}
-	if wrong {
-		r.failf("I1: token %d after %d", h.Token(), last)
-	}
+	r.ledger.Granted(r.root, fmt.Sprint(session), b)
 	go func() {
 		select {
 		case <-h.Lost():
@@ -376,6 +360,21 @@ func (r *frameRun) granted(c *frameClient, h *zklock.Hold) *frameHold {
 		}
 	}()
 	return b
+}
+
+// Err says to the ledger whether the belief is over. In virtual time it is over when its holder was told, for which nobody
+// needs to ask.
+func (b *frameHold) Err() error {
+	b.c.r.mu.Lock()
+	over := b.over
+	b.c.r.mu.Unlock()
+	switch {
+	case over:
+		return zklock.ErrNotHeld
+	case b.c.r.virtual:
+		return nil
+	}
+	return b.Hold.Err() // the goroutine that notes it may not have run
 }
 
 func (b *frameHold) end() {
@@ -387,7 +386,7 @@ func (b *frameHold) end() {
 // enter acquires once more as the holder.
 func (b *frameHold) enter() *zklock.Hold {
 	r := b.c.r
-	ctx, cancel := context.WithTimeout(b.h.Context(), r.patience())
+	ctx, cancel := context.WithTimeout(b.Hold.Context(), r.patience())
 	defer cancel()
 	var again *zklock.Hold
 	err := b.c.bounded("re-entry", ctx, callGrace, func() (err error) {
@@ -398,8 +397,8 @@ func (b *frameHold) enter() *zklock.Hold {
 	case err != nil:
 		b.refused("re-entry", err)
 		return nil
-	case again.Token() != b.h.Token() || again.Path() != b.h.Path():
-		r.failf("I2: re-entry gave %s, token %d, instead of %s, token %d", again.Path(), again.Token(), b.h.Path(), b.h.Token())
+	case again.Token() != b.Hold.Token() || again.Path() != b.Hold.Path():
+		r.failf("I2: re-entry gave %s, token %d, instead of %s, token %d", again.Path(), again.Token(), b.Hold.Path(), b.Hold.Token())
 	}
 	return again
 }
@@ -427,7 +426,7 @@ func (b *frameHold) release() {
 	if b != nil {
 		b.end()
 		close(b.done)
-		b.give("Release", b.h)
+		b.give("Release", b.Hold)
 	}
 }
 
@@ -582,7 +581,7 @@ func (r *frameRun) finish(holds ...*frameHold) {
 	defer r.cancel()
 	if usable {
 		if b := r.u.acquire(r.patience()); b != nil {
-			if err := b.h.Context().Err(); err != nil {
+			if err := b.Hold.Context().Err(); err != nil {
 				r.failf("R62: the new hold has ended as it begins: %v", err)
 			}
 			b.release()

@@ -1,6 +1,6 @@
 package zklock_test
 
-// What all tests use: servers, clients, waits, and a check that nobody overlaps.
+// What all tests use: servers, clients, waits, and work under a hold.
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/ledger"
 	"github.com/zklock/zklock/internal/zkserver"
 	"github.com/zklock/zklock/zktest"
 )
@@ -288,31 +289,15 @@ func (w *waiting) granted(t testing.TB) *zklock.Hold {
 	return h
 }
 
-// overlap records who works when, and fails the test if two do at a time or tokens do not increase (I1).
-type overlap struct {
-	t       testing.TB
-	mu      sync.Mutex
-	inside  int
-	last    int64
-	entries int
-}
-
-func (o *overlap) work(h *zklock.Hold, f func()) {
-	o.mu.Lock()
-	o.inside++
-	o.entries++
-	if o.inside != 1 {
-		o.t.Errorf("I1: %d holders at a time", o.inside)
+// work does something under a hold, as the ledger of its test is told.
+func work(t testing.TB, l *ledger.Ledger, h *zklock.Hold, f func()) {
+	t.Helper()
+	lock := path.Dir(h.Path())
+	if !l.Granted(lock, "", h) {
+		t.Errorf("I5: lost when it was granted: %v", h.Err())
 	}
-	if h.Token() <= o.last {
-		o.t.Errorf("I1: token %d after %d", h.Token(), o.last)
-	}
-	o.last = h.Token()
-	o.mu.Unlock()
 	f()
-	o.mu.Lock()
-	o.inside--
-	o.mu.Unlock()
+	l.Ended(lock, h)
 }
 
 func base(p string) string { return path.Base(p) }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/ledger"
 )
 
 // I2, I3: one node, ephemeral, of the current session, under Curator's name. I1: its czxid is the token.
@@ -44,7 +45,7 @@ func TestAcquire_Free_HoldsOneNode(t *testing.T) {
 func TestAcquire_Contended_OneAtATime(t *testing.T) {
 	srv := target(t)
 	p := lockPath(t, srv)
-	o := &overlap{t: t}
+	l := ledger.New(t.Errorf)
 	var all sync.WaitGroup
 	const sessions, goroutines, rounds = 3, 5, 8
 	for range sessions {
@@ -57,7 +58,7 @@ func TestAcquire_Contended_OneAtATime(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					o.work(h, func() {})
+					work(t, l, h, func() {})
 					if err := h.Release(within(t, soon)); err != nil {
 						t.Error(err)
 					}
@@ -66,7 +67,7 @@ func TestAcquire_Contended_OneAtATime(t *testing.T) {
 		}
 	}
 	all.Wait()
-	require.Equal(t, sessions*goroutines*rounds, o.entries)
+	require.Equal(t, sessions*goroutines*rounds, l.Grants())
 	require.Empty(t, children(t, admin(t, srv), p))
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/ledger"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -21,7 +22,7 @@ func TestVirtual_FanOutUnderAnOuterHold_ExcludesInTheInnerLock(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
 		outer := acquire(t, newMutex(t, s, "/outer"))
-		m, o := newMutex(t, s, "/job"), &overlap{t: t}
+		m, l := newMutex(t, s, "/job"), ledger.New(t.Errorf)
 		var all sync.WaitGroup
 		for range 5 {
 			all.Go(func() {
@@ -30,14 +31,14 @@ func TestVirtual_FanOutUnderAnOuterHold_ExcludesInTheInnerLock(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				o.work(h, func() { time.Sleep(time.Second) })
+				work(t, l, h, func() { time.Sleep(time.Second) })
 				if err := h.Release(within(t, soon)); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		all.Wait()
-		require.Equal(t, 5, o.entries)
+		require.Equal(t, 5, l.Grants())
 		release(t, outer)
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/ledger"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -90,7 +91,7 @@ func TestVirtual_SequenceNearItsEnd_IsSaidOnce(t *testing.T) {
 func TestVirtual_SequenceEnd(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
-		o := &overlap{t: t}
+		l := ledger.New(t.Errorf)
 		var all sync.WaitGroup
 		const sessions, goroutines, rounds = 4, 3, 12
 		for range sessions {
@@ -103,7 +104,7 @@ func TestVirtual_SequenceEnd(t *testing.T) {
 							t.Error(err)
 							return
 						}
-						o.work(h, func() { time.Sleep(time.Duration(rand.Int64N(int64(10 * time.Millisecond)))) })
+						work(t, l, h, func() { time.Sleep(time.Duration(rand.Int64N(int64(10 * time.Millisecond)))) })
 						if err := h.Release(within(t, soon)); err != nil {
 							t.Error(err)
 						}
@@ -112,14 +113,14 @@ func TestVirtual_SequenceEnd(t *testing.T) {
 			}
 		}
 		all.Wait()
-		require.Equal(t, sessions*goroutines*rounds, o.entries)
+		require.Equal(t, sessions*goroutines*rounds, l.Grants())
 		synctest.Wait()
 		require.Empty(t, v.srv.Children("/job"))
 		// Empty at last, the root was removed, to be made again with a fresh counter.
 		time.Sleep(time.Minute)
 		h := acquire(t, newMutex(t, v.connect(), "/job"))
 		require.Equal(t, "0000000000", suffixOf(h.Path()))
-		require.Greater(t, h.Token(), o.last)
+		require.Greater(t, h.Token(), l.LargestToken("/job"))
 		release(t, h)
 	}, zktest.WithCreates("/job", 1<<31-1-40))
 }

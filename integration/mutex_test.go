@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/ledger"
 	"github.com/zklock/zklock/internal/zkserver"
 )
 
@@ -177,46 +178,11 @@ func (e *Ensemble) home(t *testing.T, s *zklock.Session) *Server {
 	return nil
 }
 
-// held is what the ledger looks at in a hold.
-type held interface {
-	Err() error
-	Token() int64
-}
-
-// ledger writes down who is in the critical section, and in which order they came.
-type ledger struct {
-	mu         sync.Mutex
-	inside     held
-	tokens     []int64
-	violations []string
-}
-
-func (l *ledger) enter(h held) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.inside != nil && l.inside.Err() == nil {
-		l.violations = append(l.violations, fmt.Sprintf("token %x came in while %x was inside", h.Token(), l.inside.Token()))
-	}
-	if n := len(l.tokens); n > 0 && h.Token() <= l.tokens[n-1] {
-		l.violations = append(l.violations, fmt.Sprintf("token %x came after %x", h.Token(), l.tokens[n-1]))
-	}
-	l.inside = h
-	l.tokens = append(l.tokens, h.Token())
-}
-
-func (l *ledger) leave(h held) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.inside == h {
-		l.inside = nil
-	}
-}
-
-// contend has every session go through the critical section, several goroutines at once.
-func contend(t *testing.T, sessions []*zklock.Session) *ledger {
+// contend has every session take the lock, several goroutines at once: no two believe at a time, and tokens increase.
+func contend(t *testing.T, sessions []*zklock.Session) {
 	t.Helper()
 	const goroutines, rounds = 3, 5
-	var l ledger
+	l := ledger.New(t.Errorf)
 	var all sync.WaitGroup
 	failed := make(chan error, len(sessions)*goroutines)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -231,8 +197,11 @@ func contend(t *testing.T, sessions []*zklock.Session) *ledger {
 						failed <- err
 						return
 					}
-					l.enter(hold)
-					l.leave(hold)
+					if !l.Granted(lockPath, "", hold) {
+						failed <- hold.Err()
+						return
+					}
+					l.Ended(lockPath, hold)
 					if err := hold.Release(ctx); err != nil {
 						failed <- err
 						return
@@ -246,58 +215,7 @@ func contend(t *testing.T, sessions []*zklock.Session) *ledger {
 	for err := range failed {
 		require.NoError(t, err)
 	}
-	require.Empty(t, l.violations)
-	require.Len(t, l.tokens, len(sessions)*goroutines*rounds)
-	return &l
-}
-
-type fakeHold struct {
-	token int64
-	err   error
-}
-
-func (h *fakeHold) Err() error   { return h.err }
-func (h *fakeHold) Token() int64 { return h.token }
-
-// A checker that finds nothing in a broken lock would find nothing in ours either.
-func TestLedger_FindsABrokenLock(t *testing.T) {
-	tests := []struct {
-		name string
-		do   func(l *ledger)
-		want []string
-	}{
-		{"one after the other", func(l *ledger) {
-			a, b := &fakeHold{token: 1}, &fakeHold{token: 2}
-			l.enter(a)
-			l.leave(a)
-			l.enter(b)
-			l.leave(b)
-		}, nil},
-		{"the earlier one knows that it lost the lock", func(l *ledger) {
-			a := &fakeHold{token: 1}
-			l.enter(a)
-			a.err = zklock.ErrLost
-			l.enter(&fakeHold{token: 2})
-			l.leave(a)
-		}, nil},
-		{"two at a time", func(l *ledger) {
-			l.enter(&fakeHold{token: 1})
-			l.enter(&fakeHold{token: 2})
-		}, []string{"token 2 came in while 1 was inside"}},
-		{"the same token twice", func(l *ledger) {
-			a := &fakeHold{token: 7}
-			l.enter(a)
-			l.leave(a)
-			l.enter(&fakeHold{token: 7})
-		}, []string{"token 7 came after 7"}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			var l ledger
-			tt.do(&l)
-			require.Equal(t, tt.want, l.violations)
-		})
-	}
+	require.Equal(t, len(sessions)*goroutines*rounds, l.Grants())
 }
 
 func TestMutex_SingleServer_OneAtATime_NothingLeft(t *testing.T) {
