@@ -36,6 +36,24 @@ func (c *Clock) Now() Instant {
 	return Instant(d + c.suspended() - c.suspended0)
 }
 
+// longReading is how far a reading that is kept may be off: little beside the 50 ms by which a lease ends early.
+const longReading = 50 * time.Microsecond
+
+// reading is the time in which the machine was suspended, as it was read at some time.
+type reading struct {
+	at        time.Time // before it was read, by both of Go's clocks
+	suspended time.Duration
+}
+
+// holds says whether it still holds: both clocks show that it is less than a millisecond old. The machine cannot have slept since.
+// To stop every process and every device before a sleep takes longer by the monotonic clock; and the wall clock goes on in a
+// sleep, by as much as what is read here.
+func (r *reading) holds(now time.Time) bool {
+	const most = time.Millisecond
+	monotonic, wall := now.Sub(r.at), now.Round(0).Sub(r.at.Round(0))
+	return monotonic >= 0 && monotonic < most && wall > -most && wall < most
+}
+
 // Wall turns an Instant into a time.Time, for people.
 func (c *Clock) Wall(t Instant) time.Time { return time.Now().Add(t.Sub(c.Now())) }
 
