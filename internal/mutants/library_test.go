@@ -271,9 +271,9 @@ var library = []mutant{
 		"d := time.Since(c.start)", "d := time.Now().Round(0).Sub(c.start.Round(0))"}}},
 	{"the boot time and the wall clock are read apart", "I5, F20", "internal/clock/clock.go", "TestSinceBoot_ClockStep", []Swap{{
 		"\t\tif before == after {\n", "\t\tif after = before; before == after {\n"}}},
-	{"what a machine had slept is taken for what it has, after a sleep", "I5, F20", "internal/clock/clock.go", "TestReading_Holds", []Swap{{
+	{"how long a machine has slept is not read again after a sleep", "I5, F20", "internal/clock/clock.go", "TestReading_Holds", []Swap{{
 		"monotonic < most && wall > -most && wall < most", "monotonic < most && wall == wall"}}},
-	{"and for ever", "I5, F20", "internal/clock/clock.go", "TestReading_Holds", []Swap{{
+	{"how long a machine has slept is read once for ever", "I5, F20", "internal/clock/clock.go", "TestReading_Holds", []Swap{{
 		"monotonic >= 0 && monotonic < most && wall > -most", "monotonic >= 0 && wall > -most"}}},
 	{"the clock stands still in suspend", "I5, F21", "internal/clock/clock.go", "TestClock_CountsSuspend|TestVirtual_Suspend_IsLostAtTheFirstLook", []Swap{{
 		"Instant(d + c.suspended() - c.suspended0)", "Instant(d)"}}},
