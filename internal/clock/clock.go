@@ -30,7 +30,8 @@ func New(suspended func() time.Duration) *Clock {
 	return &Clock{start: time.Now(), suspended: suspended, suspended0: suspended()}
 }
 
-// Now is never ahead of the true time at its return: the monotonic part is read first.
+// Now is ahead of the true time at its return by longReading at the most: the monotonic part is read first. It may step back by
+// as much.
 func (c *Clock) Now() Instant {
 	d := time.Since(c.start)
 	return Instant(d + c.suspended() - c.suspended0)
@@ -45,13 +46,13 @@ type reading struct {
 	suspended time.Duration
 }
 
-// holds says whether it still holds: both clocks show that it is less than a millisecond old. The machine cannot have slept since.
+// holds says whether it still holds: both of Go's clocks are there, which is not so in a testing/synctest bubble, and show that it is less than a millisecond old. The machine cannot have slept since.
 // To stop every process and every device before a sleep takes longer by the monotonic clock; and the wall clock goes on in a
 // sleep, by as much as what is read here.
 func (r *reading) holds(now time.Time) bool {
 	const most = time.Millisecond
 	monotonic, wall := now.Sub(r.at), now.Round(0).Sub(r.at.Round(0))
-	return monotonic >= 0 && monotonic < most && wall > -most && wall < most
+	return now != now.Round(0) && monotonic >= 0 && monotonic < most && wall > -most && wall < most
 }
 
 // Wall turns an Instant into a time.Time, for people.

@@ -92,6 +92,7 @@ func TestReading_Holds(t *testing.T) {
 		{"the machine slept: only the wall clock went on", set(at.Add(time.Microsecond), 3600), false},
 		{"the wall clock was set back", set(at.Add(time.Microsecond), -3600), false},
 		{"two seconds later, the wall clock set back by as much", set(at.Add(2*time.Second), -2), false},
+		{"in a bubble, where nothing passes", at.Round(0), false},
 		{"by another clock, that of a test", time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC), false},
 	} {
 		require.Equal(t, tt.want, r.holds(tt.now), tt.what)

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// lastSuspended is what was read last. A reading takes two system calls, an acquisition asks for the time some ten times.
+// lastSuspended is what was read last. A reading takes three system calls, an acquisition asks for the time some ten times.
 var lastSuspended atomic.Pointer[reading]
 
 // suspendedTime is CLOCK_BOOTTIME − CLOCK_MONOTONIC: the first counts suspend, the second, which is Go's, does not.

@@ -192,6 +192,12 @@ var library = []mutant{
 		"\t\tw.next, w.aheadConn = toAwait, conn\n", "\t\tw.next, w.aheadConn = toAwait, w.listConn\n"}}},
 	{"a predecessor that is gone when it is to be watched is waited for", "I8", "watcher.go", "TestVirtual_PredecessorGoneWhenAsked", []Swap{{
 		"\t\t\t\tclose(on.fired)\n\t\t\t}\n\t\t}\n\t} else", "\t\t\t}\n\t\t}\n\t} else"}}},
+	{"who is gone when it is to be watched is told twice", "I6", "watcher.go", "TestWatch_EventBeforeTheAnswer_IsToldOnce", []Swap{{
+		"\t\t\tdelete(w.mu.watches, on.path)\n\t\t\tif errors.Is(err, zk.ErrNoNode) {", "\t\t\tdelete(w.mu.watches, on.path)\n\t\t}\n\t\t{\n\t\t\tif errors.Is(err, zk.ErrNoNode) {"}}},
+	{"a watch that could not be set is waited for", "I7", "attempt.go", "TestVirtual_ConnectionLostWhileWatchesAreSet_ListsOnce", []Swap{{
+		"at.ahead.hasFired() || at.ahead.hasFailed()", "at.ahead.hasFired()"}}},
+	{"a hold made while a beat is chosen is not in it", "I5", "beat.go", "TestBeat_HeldSinceTheLook_IsChecked", []Swap{{
+		"\tb.mu.under, b.mu.soon = conn, false\n\tb.mu.Unlock()\n\treturn b.z.carrier.spawn(func() {\n\t\tif nodes := b.holds.heldNodes(); len(nodes) > 0 {", "\tnodes := b.holds.heldNodes()\n\tb.mu.under, b.mu.soon = conn, false\n\tb.mu.Unlock()\n\treturn b.z.carrier.spawn(func() {\n\t\tif len(nodes) > 0 {"}}},
 	{"the predecessor is watched before our own node", "F31", "attempt.go", "TestVirtual_Waiter_WatchesItsOwnNodeFirst", []Swap{{
 		"\t\t\tat.own = e.startWatch(c.node)\n", "\t\t\te.startWatch(at.predecessor)\n\t\t\tat.own = e.startWatch(c.node)\n"}}},
 	{"a watch is registered when its request is answered", "I8, F30", "watcher.go", "TestVirtual_EventBehindTheAnswer_IsHeard", []Swap{
