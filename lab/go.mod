@@ -1,0 +1,5 @@
+module github.com/zklock/zklock/lab
+
+go 1.25.0
+
+replace github.com/zklock/zklock => ../
