@@ -30,6 +30,10 @@ type Hold interface {
 	Release(ctx context.Context) error
 }
 
+// Looker is implemented by holds that can tell from memory, at any moment, whether they still hold: Look returns nil or why not.
+// Before each write a client looks, or, without a Looker, sees whether Lost is closed.
+type Looker interface{ Look() error }
+
 // Options are what a client is told beside the addresses and the name of the lock.
 type Options struct {
 	Client string        // the client's name; a client that is started again has it again
@@ -47,7 +51,8 @@ type System struct {
 	Client   string // the library with its version, or "written here"
 	Promises string // what its authors promise, in a sentence, and what they do not
 
-	Server *ServerKind // what it needs; nil for the locks that check the lab
+	Server *ServerKind // what it needs
+	Checks bool        // it checks the lab, and is no row of the page
 	Sizes  []int       // with how many servers it is tried; the first is what an experiment takes unless it needs another
 
 	Expires bool // the servers free the lock by themselves, TTL after they last heard of the holder
