@@ -34,6 +34,7 @@ type relay struct {
 		backend string
 		healed  chan struct{} // not nil while cut
 		mute    bool          // answers are thrown away
+		left    int           // how many chunks of the client's pass yet; -1 for all
 		conns   map[net.Conn]struct{}
 		closed  bool
 	}
@@ -46,7 +47,7 @@ func startRelay(backend string, tr *traffic) (*relay, error) {
 		return nil, err
 	}
 	r := &relay{ln: ln, traffic: tr, done: make(chan struct{})}
-	r.mu.backend, r.mu.conns = backend, map[net.Conn]struct{}{}
+	r.mu.backend, r.mu.conns, r.mu.left = backend, map[net.Conn]struct{}{}, -1
 	r.wg.Go(r.accept)
 	return r, nil
 }
@@ -80,11 +81,29 @@ func (r *relay) heal() {
 	}
 }
 
-// mute throws away what the server sends. Requests still reach it. sever and mute(false) follow, so that no connection has a hole.
-func (r *relay) mute(on bool) {
+// muted throws away what the server sends. Requests still reach it. sever and muted(false) follow, so that no connection has a hole.
+func (r *relay) muted(on bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.mute = on
+}
+
+// letPass lets n chunks more of the client's pass, and keeps those that follow for ever.
+func (r *relay) letPass(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.left = n
+}
+
+// mayPass says whether a chunk of the client's passes.
+func (r *relay) mayPass() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.left > 0 {
+		r.mu.left--
+		return true
+	}
+	return r.mu.left < 0
 }
 
 // sever ends the connections there are; both sides hear of it.
@@ -176,7 +195,7 @@ func (r *relay) pump(to, from net.Conn, chunks, bytes *atomic.Int64, answers boo
 		if n > 0 {
 			chunks.Add(1)
 			bytes.Add(int64(n))
-			if !(answers && mute) {
+			if answers && !mute || !answers && r.mayPass() {
 				if _, werr := to.Write(buf[:n]); werr != nil {
 					break
 				}

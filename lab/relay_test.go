@@ -97,11 +97,11 @@ func TestRelay_MuteLosesAnswersOnly(t *testing.T) {
 	c, err := net.Dial("tcp", r.addr())
 	require.NoError(t, err)
 	defer c.Close()
-	r.mute(true)
+	r.muted(true)
 	require.Error(t, ask(t, c, "one", 100*time.Millisecond))
 	require.EqualValues(t, 3, tr.UpBytes.Load())
 	require.EqualValues(t, 3, tr.DownBytes.Load(), "the server has answered")
-	r.mute(false)
+	r.muted(false)
 	require.NoError(t, ask(t, c, "two", 5*time.Second))
 }
 

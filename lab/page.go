@@ -1,0 +1,166 @@
+package main
+
+// The page: what was measured, as Markdown.
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// title is a row's name on the page.
+func (r row) title() string {
+	if len(r.System.Sizes) > 1 && r.Size > 1 {
+		return fmt.Sprintf("%s, %d servers", r.System.Title, r.Size)
+	}
+	return r.System.Title
+}
+
+// rows are all that have a result.
+func (l *lab) rows() (rs []row) {
+	for _, s := range l.Systems {
+		for _, size := range s.Sizes {
+			for _, e := range l.Experiments {
+				if l.results[job{e: e, row: row{s, size}}.key()] != nil {
+					rs = append(rs, row{s, size})
+					break
+				}
+			}
+		}
+	}
+	return rs
+}
+
+func (l *lab) page(began time.Time, command string) string {
+	var b strings.Builder
+	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	p("# The lab: locks side by side, under the same faults\n")
+	p("<!-- written by lab; do not edit -->\n")
+	p("Each cell is a counted result of a named experiment on real servers. \"never\" means: not within %v, twice the lock's time and 3 s. ✗ marks two that held at once, a stale write that a fence let pass, or a lock that stayed blocked. The lock's time (expiry, lease, session timeout) is %v everywhere. How the witness counts stands in [lab/ledger.go](../lab/ledger.go).\n",
+		2*l.TTL+3*time.Second, l.TTL)
+	p("%s, `%s`, seed %d, %s. Servers: %s. %s.\n", began.UTC().Format("2006-01-02"), command, l.Seed, time.Since(began).Round(time.Second),
+		strings.Join(slices.Sorted(maps.Keys(l.version)), ", "), machine())
+
+	p("## Summary\n")
+	head, line := "| |", "|---|"
+	for _, e := range l.Experiments {
+		head += fmt.Sprintf(" [%s](#%s) |", e.Title, anchor(e.Title))
+		line += "---|"
+	}
+	p("%s\n%s", head, line)
+	for _, r := range l.rows() {
+		text := "| " + r.title() + " |"
+		for _, e := range l.Experiments {
+			cell := ""
+			if res := l.results[job{e: e, row: r}.key()]; res != nil {
+				cell = e.cell(res)
+			}
+			text += " " + cell + " |"
+		}
+		p("%s", text)
+	}
+	p("%s", notRun)
+
+	p("## The systems\n")
+	p("| system | client | what its authors promise |\n|---|---|---|")
+	for _, s := range l.Systems {
+		p("| %s | %s | %s |", s.Title, s.Client, s.Promises)
+	}
+	p("")
+	for _, e := range l.Experiments {
+		p("## %s\n\n%s\n\n`go run . -only '.*/%s'`\n", e.Title, e.Says, e.Name)
+		if e.Picture {
+			p("![%s](lab/%s.svg)\n", e.Title, e.Name)
+		}
+		head, line := "| | n |", "|---|---|"
+		for _, c := range e.Columns {
+			head += " " + c.Head + " |"
+			line += "---|"
+		}
+		p("%s\n%s", head, line)
+		var notes []string
+		for _, r := range l.rows() {
+			res := l.results[job{e: e, row: r}.key()]
+			switch {
+			case res == nil:
+				continue
+			case res.Skipped != "":
+				notes = append(notes, fmt.Sprintf("%s: not run: %s.", r.title(), res.Skipped))
+				continue
+			}
+			for _, f := range res.Failed {
+				notes = append(notes, fmt.Sprintf("%s: a trial could not be made: %s.", r.title(), strings.Join(strings.Fields(f), " ")))
+			}
+			text := fmt.Sprintf("| %s | %d |", r.title(), res.n())
+			for _, c := range e.Columns {
+				cell := ""
+				if res.n() > 0 {
+					cell = res.show(c)
+				}
+				text += " " + cell + " |"
+			}
+			p("%s", text)
+		}
+		p("")
+		for _, n := range notes {
+			p("* %s", n)
+		}
+		if len(notes) > 0 {
+			p("")
+		}
+	}
+	return b.String()
+}
+
+// anchor is what the place of a heading is called.
+func anchor(heading string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == ' ':
+			return '-'
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-', r == '_':
+			return r
+		}
+		return -1
+	}, strings.ToLower(heading))
+}
+
+// pictures are the timelines, by experiment.
+func (l *lab) pictures() map[string]string {
+	all := map[string]string{}
+	for _, e := range l.Experiments {
+		var lanes []lane
+		for _, r := range l.rows() {
+			if res := l.results[job{e: e, row: r}.key()]; res != nil && e.Picture && len(res.Spans) > 0 {
+				lanes = append(lanes, lane{strings.NewReplacer("*", "", "`", "").Replace(r.title()), res.Spans})
+			}
+		}
+		if len(lanes) > 0 {
+			all[e.Name] = timeline(e.Title, lanes)
+		}
+	}
+	return all
+}
+
+// machine says what the figures come from.
+func machine() string {
+	text := fmt.Sprintf("%d processors, %s, %s", runtime.NumCPU(), runtime.Version(), runtime.GOOS)
+	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
+		version, _, _ := strings.Cut(strings.TrimSpace(string(release)), "-")
+		text += " " + version
+	}
+	if mem, err := os.ReadFile("/proc/meminfo"); err == nil {
+		var kB int
+		if _, err := fmt.Sscanf(string(mem), "MemTotal: %d kB", &kB); err == nil {
+			text += fmt.Sprintf(", %d GB", (kB+1<<19)>>20)
+		}
+	}
+	return text
+}
+
+// notRun are systems that cannot be had here. What is said of them is what their authors say.
+const notRun = ""
