@@ -82,7 +82,15 @@ func (l *redlock) Close() error {
 type redlockHold struct{ m *redsync.Mutex }
 
 func (redlockHold) Token() (int64, bool)  { return 0, false }
-func (redlockHold) Lost() <-chan struct{} { return nil } // m.Until() says when the time is over; nobody tells
+func (redlockHold) Lost() <-chan struct{} { return nil }
+
+// Look goes by the end of the lock's time that the library computes.
+func (h redlockHold) Look() error {
+	if time.Now().Before(h.m.Until()) {
+		return nil
+	}
+	return errNotOurs
+}
 
 func (h redlockHold) Release(ctx context.Context) error {
 	ok, err := h.m.UnlockContext(ctx)

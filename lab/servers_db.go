@@ -22,7 +22,7 @@ import (
 )
 
 var (
-	postgresServers = &ServerKind{Name: "postgres", Start: func(ctx context.Context, p Plan) (Cluster, error) { return startPostgres(ctx, p) }}
+	postgresServers = &ServerKind{Name: "postgresql", Start: func(ctx context.Context, p Plan) (Cluster, error) { return startPostgres(ctx, p) }}
 	mariadbServers  = &ServerKind{Name: "mariadb", Start: func(ctx context.Context, p Plan) (Cluster, error) { return startMariaDB(ctx, p) }}
 
 	// The tables that the locks want, made when a server starts first.
