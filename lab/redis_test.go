@@ -52,8 +52,8 @@ func server(t *testing.T, addr string) *redis.Client {
 	return c
 }
 
-// gone waits until the server has the key no more.
-func gone(t *testing.T, c *redis.Client, key string) {
+// vanished waits until the server has the key no more.
+func vanished(t *testing.T, c *redis.Client, key string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		n, err := c.Exists(t.Context(), key).Result()
@@ -111,7 +111,7 @@ func late(t *testing.T, name string, release func(first Lock, h Hold)) (second L
 	s := server(t, c.Addrs()[0])
 	first := client(t, name, c.Addrs(), Options{TTL: 50 * time.Millisecond})
 	h := acquire(t, first)
-	gone(t, s, t.Name())
+	vanished(t, s, t.Name())
 	second = client(t, name, c.Addrs(), Options{TTL: time.Minute})
 	acquire(t, second)
 	release(first, h)
@@ -137,7 +137,7 @@ func TestRedis_TimeEndsBetweenLookAndDel_FreesTheNext(t *testing.T) {
 	second := client(t, "redis-look-del", c.Addrs(), Options{TTL: time.Minute})
 	first.client.AddHook(step{command: "del", before: func() error {
 		require.NoError(t, s.PExpire(t.Context(), t.Name(), time.Millisecond).Err()) // its time ends now
-		gone(t, s, t.Name())
+		vanished(t, s, t.Name())
 		acquire(t, second)
 		return nil
 	}})
