@@ -209,7 +209,7 @@ func (ag *agent) note(w what, text string) time.Time {
 
 // kill ends the process as a crash does. It returns when.
 func (ag *agent) kill() (time.Time, error) {
-	at := ag.note(gone, "killed") // before it is, so that nobody is granted before the ledger knows
+	at := ag.note(killed, "killed") // before it is, so that nobody is granted before the ledger knows
 	err := ag.cmd.Process.Signal(syscall.SIGKILL)
 	ag.reading.Wait()
 	return at, err
@@ -233,6 +233,14 @@ func (ag *agent) cut() time.Time {
 		r.cut()
 	}
 	return ag.note(fault, "cut off")
+}
+
+// cutServers cuts it off from some of the servers.
+func (ag *agent) cutServers(which ...int) {
+	for _, i := range which {
+		ag.relays[i].cut()
+	}
+	ag.note(fault, "cut off from some")
 }
 
 func (ag *agent) heal() time.Time {

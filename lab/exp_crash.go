@@ -25,9 +25,11 @@ func init() {
 	})
 	experiment(Experiment{
 		Name: "step", Title: "A client crashes in the middle of an acquire", Runs: 7,
-		Says: "A asks for the free lock, and its process is killed when it has sent 0, 1, … 6 requests of it, in a trial each; what it sends then does not arrive. B asks 100 ms later. How long until B has the lock?",
+		Says: "A, which has held before, asks for the free lock, and its process is killed when it has sent 0, 1, … 6 requests of it, in a trial each; what it sends then does not arrive. B asks 100 ms later. How long until B has the lock?",
 		Steps: func(t *trial) {
 			a := t.client("A")
+			a.acquire() // its connections are there
+			a.release()
 			a.agent.letPass(t.number)
 			a.asks(t.limit())
 			t.pause(300e6)

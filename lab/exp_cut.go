@@ -90,6 +90,8 @@ func init() {
 // cutCell says who believed what, in a word.
 func cutCell(r *Result) string {
 	switch n := r.in("doubles"); {
+	case n > 0 && r.in("told") == 0:
+		return fmt.Sprintf("two held in %d, A never told", n)
 	case n > 0:
 		return fmt.Sprintf("two held in %d, for %s", n, timeOf(r.median("both")))
 	case r.in("granted") == 0:

@@ -38,15 +38,16 @@ func init() {
 		Columns: []column{{"granted", "B has it after", seconds}, {"believes", "A wakes and believes", inCases}, {"told", "A is told after waking", seconds},
 			{"unfenced", "stale writes taken", total}, {"fenced", "with a fence", total}},
 		Cell: func(r *Result) string {
-			switch {
-			case r.in("granted") == 0:
+			if r.in("granted") == 0 {
 				return "never given away"
-			case r.sum("fenced") == 0:
-				return fmt.Sprintf("%.0f stale writes, fence takes 0", r.sum("unfenced"))
 			}
-			return fmt.Sprintf("%.0f stale writes taken", r.sum("fenced"))
+			word := "knows"
+			if n := r.in("believes"); n > 0 {
+				word = fmt.Sprintf("believes in %d", n)
+			}
+			return word + ", " + fence(r)
 		},
-		Bad: func(r *Result) bool { return r.sum("fenced") > 0 || r.in("granted") < r.n() },
+		Bad: func(r *Result) bool { return r.in("believes") > 0 || r.sum("fenced") > 0 || r.in("granted") < r.n() },
 	})
 	experiment(Experiment{
 		Name: "delay", Title: "A healthy holder's write is delayed on its way",
@@ -66,12 +67,15 @@ func init() {
 			b.release()
 		},
 		Columns: []column{{"unfenced", "stale writes taken", total}, {"fenced", "with a fence", total}},
-		Cell: func(r *Result) string {
-			if r.sum("fenced") == 0 {
-				return "fence takes 0"
-			}
-			return fmt.Sprintf("%.0f stale writes taken", r.sum("fenced"))
-		},
-		Bad: func(r *Result) bool { return r.sum("fenced") > 0 },
+		Cell:    fence,
+		Bad:     func(r *Result) bool { return r.sum("fenced") > 0 },
 	})
+}
+
+// fence says what a resource that looks at tokens takes of stale writes.
+func fence(r *Result) string {
+	if r.in("tokens") == 0 {
+		return "no token"
+	}
+	return fmt.Sprintf("fence takes %.0f", r.sum("fenced"))
 }

@@ -22,9 +22,11 @@ func init() {
 	}
 	experiment(Experiment{
 		Name: "lost-grant", Title: "The answer to an acquire is lost",
-		Says: "Nobody holds. A asks, and what the servers answer is lost; after 300 ms A's connections end, and new ones work. Does A find out that it holds? If it reports an error instead, how long is the lock blocked for B? An acquire that fails is tried again once by A's user, who gives up after the lock's time.",
+		Says: "Nobody holds; A has held before. A asks, and what the servers answer is lost; after 300 ms A's connections end, and new ones work. Does A find out that it holds? If it reports an error instead, how long is the lock blocked for B?",
 		Steps: func(t *trial) {
 			a, b := t.client("A"), t.client("B")
+			a.acquire() // its connections are there
+			a.release()
 			t.zero(a.agent.loseAnswers())
 			asked := time.Now()
 			a.asks(t.limit())

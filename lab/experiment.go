@@ -15,14 +15,15 @@ type Experiment struct {
 	Title string
 	Says  string // what is done and what is counted, for the page
 
-	Raced bool                                           // its outcome depends on who is first: it is run often, and otherwise a few times
-	Alone bool                                           // it measures time or load: nothing runs beside it
-	Own   bool                                           // it does something to the servers: each trial has its own
-	Long  bool                                           // it is run only by -long, or when it is named
-	Sizes bool                                           // it is run with every number of servers that a system has, and not with the first alone
-	Env   func(dir string) (func(i int) []string, error) // more of the servers' environment, where each trial has its own
-	Skip  func(s *System) string                         // why a system has no part in it; nil and "" if it has
-	Runs  int                                            // how often, where Raced does not say it
+	Raced  bool                        // its outcome depends on who is first: it is run often, and otherwise a few times
+	Alone  bool                        // it measures time or load: nothing runs beside it
+	Own    bool                        // it does something to the servers: each trial has its own
+	Server func(s *System) *ServerKind // with Own: in place of the system's
+	Clocks bool                        // with Own: the servers' clocks can be set
+	Long   bool                        // it is run only by -long, or when it is named
+	Sizes  bool                        // it is run with every number of servers that a system has, and not with the first alone
+	Skip   func(s *System) string      // why a system has no part in it; nil and "" if it has
+	Runs   int                         // how often, where Raced does not say it
 
 	Steps   func(t *trial)
 	Columns []column
@@ -118,6 +119,9 @@ func (r *Result) show(c column) string {
 			return fmt.Sprintf("never, n=%d", r.n())
 		}
 		return ""
+	}
+	if c.Key == "fenced" && r.in("tokens") == 0 && r.sum("enters") > 0 {
+		return "no token"
 	}
 	if c.Unit == total {
 		return amount(r.sum(c.Key))

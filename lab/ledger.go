@@ -14,13 +14,13 @@ import (
 type what string
 
 const (
-	enter what = "enter" // it believes that it holds, from now on
-	leave what = "leave" // it believes so no more: it releases, or it was told
-	write what = "write" // it writes to the resource
-	gone  what = "gone"  // the lab killed it
-	stop  what = "stop"  // the lab stopped it: it cannot act, and cannot be told
-	cont  what = "cont"  // and let it go on
-	fault what = "fault" // the lab did something else, which the picture shows
+	enter  what = "enter"  // it believes that it holds, from now on
+	leave  what = "leave"  // it believes so no more: it releases, or it was told
+	write  what = "write"  // it writes to the resource
+	killed what = "killed" // the lab killed it
+	stop   what = "stop"   // the lab stopped it: it cannot act, and cannot be told
+	cont   what = "cont"   // and let it go on
+	fault  what = "fault"  // the lab did something else, which the picture shows
 )
 
 // entry is one line of the ledger.
@@ -62,10 +62,11 @@ type verdict struct {
 	Doubles   int           // pairs of holds that were believed in at one time, by clients that ran
 	Both      time.Duration // how long at least one such pair was
 	Writes    int
-	Unfenced  int // writes that came after the next one had entered: a resource that looks at nothing takes them
-	Fenced    int // those of them that a resource takes which refuses a smaller token than it has seen
-	Refused   int // writes that such a resource refuses
-	Backwards int // grants whose token was not larger than that of the one before
+	Unfenced  int  // writes that came after the next one had entered: a resource that looks at nothing takes them
+	Fenced    int  // those of them that a resource takes which refuses a smaller token than it has seen
+	Refused   int  // writes that such a resource refuses
+	Tokens    bool // there are such tokens
+	Backwards int  // grants whose token was not larger than that of the one before
 }
 
 // judge reads the entries of one lock, in their order.
@@ -117,12 +118,13 @@ func judge(entries []entry) (v verdict) {
 				}
 			}
 			in[e.Who], last[e.Who], latest = hold{order}, order, e.Who
+			v.Tokens = v.Tokens || e.Token != 0
 			if e.Token != 0 && e.Token <= granted {
 				v.Backwards++
 			}
 			granted = max(granted, e.Token)
 			largest = max(largest, e.Token)
-		case leave, gone:
+		case leave, killed:
 			out(e.Who)
 		case stop:
 			stopped[e.Who] = true

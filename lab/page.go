@@ -82,14 +82,18 @@ func (l *lab) page(began time.Time, command string) string {
 			line += "---|"
 		}
 		p("%s\n%s", head, line)
-		var notes []string
+		var notes, reasons []string
+		without := map[string][]string{} // rows by the reason why they are not there
 		for _, r := range l.rows() {
 			res := l.results[job{e: e, row: r}.key()]
 			switch {
 			case res == nil:
 				continue
 			case res.Skipped != "":
-				notes = append(notes, fmt.Sprintf("%s: not run: %s.", r.title(), res.Skipped))
+				if without[res.Skipped] == nil {
+					reasons = append(reasons, res.Skipped)
+				}
+				without[res.Skipped] = append(without[res.Skipped], r.title())
 				continue
 			}
 			for _, f := range res.Failed {
@@ -106,6 +110,9 @@ func (l *lab) page(began time.Time, command string) string {
 			p("%s", text)
 		}
 		p("")
+		for _, reason := range reasons {
+			notes = append(notes, fmt.Sprintf("Not run, because %s: %s.", reason, strings.Join(without[reason], "; ")))
+		}
 		for _, n := range notes {
 			p("* %s", n)
 		}

@@ -60,7 +60,7 @@ func spans(entries []entry, zero time.Time) (all []span) {
 		case enter:
 			end(e.Who, s, e.At)
 			s.in = true
-		case leave, gone:
+		case leave, killed:
 			end(e.Who, s, e.At)
 			s.in = false
 		case stop:
@@ -70,7 +70,7 @@ func spans(entries []entry, zero time.Time) (all []span) {
 			end(e.Who, s, e.At)
 			s.stopped = false
 		}
-		if e.What == write || e.What == fault || e.What == stop || e.What == cont || e.What == gone {
+		if e.What == write || e.What == fault || e.What == stop || e.What == cont || e.What == killed {
 			text := e.Text
 			if e.What == write {
 				text = "writes"

@@ -253,12 +253,21 @@ func (l *lab) trial(ctx context.Context, j job) (err error) {
 		return t.play(j.e.Steps)
 	}
 	var env func(i int) []string
-	if j.e.Env != nil {
-		if env, err = j.e.Env(l.dir); err != nil {
+	if j.e.Clocks {
+		dir, err := l.newDir()
+		if err != nil {
 			return err
 		}
+		if t.clocks, err = newClocks(t.ctx, dir, j.row.Size); err != nil {
+			return err
+		}
+		env = t.clocks.env
 	}
-	if t.cluster, err = l.start(s.Server, j.row.Size, env); err != nil {
+	kind := s.Server
+	if j.e.Server != nil {
+		kind = j.e.Server(s)
+	}
+	if t.cluster, err = l.start(kind, j.row.Size, env); err != nil {
 		return err
 	}
 	defer func() {

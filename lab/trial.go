@@ -25,6 +25,7 @@ type trial struct {
 	sys     *System
 	size    int
 	cluster Cluster
+	clocks  *clocks  // of the servers, if the experiment sets them
 	command []string // the client's process
 	lock    string
 	ttl     time.Duration
@@ -72,7 +73,10 @@ func (t *trial) play(steps func(*trial)) (err error) {
 			"fenced": v.Fenced, "refused": v.Refused, "backwards": v.Backwards} {
 			t.out[name] = float64(n)
 		}
-		if v.Doubles > 0 {
+		if v.Tokens {
+			t.out["tokens"] = 1
+		}
+		if _, told := t.out["told"]; told && v.Doubles > 0 { // of one that is never told the trial sees no end
 			t.out["both"] = v.Both.Seconds()
 		}
 	}()
