@@ -5,7 +5,7 @@ GO ?= go
 export GO
 
 .NOTPARALLEL:
-.PHONY: all ci test setup check unit bench bench-quick servers servers-next integration conformance prove explore simulation mutants chaos soak demo image clean
+.PHONY: all ci test setup check unit bench bench-quick lab lab-long lab-quick lab-servers servers servers-next integration conformance prove explore simulation mutants chaos soak demo image clean
 
 all: check unit
 
@@ -61,6 +61,20 @@ bench:
 ## a short form, for its checks and not for its times
 bench-quick:
 	cd bench && $(GO) run . -quick
+
+## the locks that people compare, each on its real server, under the same faults: LAB='-only redlock/.*'; less than half an
+## hour without. lab-long writes the page that is committed
+LAB ?= -out ../docs/lab.md
+lab: lab-servers
+	cd lab && $(GO) run . $(LAB)
+lab-long: lab-servers
+	cd lab && $(GO) run . -long -n 10 -out ../docs/lab.md
+lab-servers:
+	scripts/setup compiler zookeeper clients lab
+
+## a short form of it, and the checks of the lab itself
+lab-quick:
+	cd lab && $(GO) test -count=1 -timeout 5m ./... && $(GO) run . -quick
 
 ## every interleaving of a few clients, 21 million states in some minutes; what `go test` explores is a part of it
 explore:

@@ -9,7 +9,7 @@ import (
 func init() {
 	for _, n := range []int{10, 100, 500} {
 		e := Experiment{
-			Name: fmt.Sprintf("herd-%d", n), Title: fmt.Sprintf("The herd: %d wait", n), Alone: true, Runs: 1,
+			Name: fmt.Sprintf("herd-%d", n), Title: fmt.Sprintf("The herd: %d wait", n), Alone: true, Runs: 1, TTL: longEnough,
 			Says:  fmt.Sprintf("A holds, and %d clients wait, each with a connection of its own, in one process. For 3 s nothing happens: what the waiting costs. Then A releases; each that is granted releases at once, until all have had their turn, or 20 s are over. Counted between the waiting clients and the servers; a request or an answer is what was written in one piece.", n),
 			Steps: func(t *trial) { herd(t, n) },
 			Columns: []column{{"requests", "requests for each release", number}, {"answers", "answers and events", number}, {"bytes", "bytes", number}, {"rate", "grants a second", number}, {"grants", "grants", number},

@@ -6,11 +6,14 @@ import (
 	"time"
 )
 
-const inLine = 20
+const (
+	inLine     = 20
+	longEnough = 30 * time.Second // the lock's time where nobody fails: it must not run out while many wait
+)
 
 func init() {
 	experiment(Experiment{
-		Name: "order", Title: "Fairness",
+		Name: "order", Title: "Fairness", TTL: longEnough,
 		Says: fmt.Sprintf("A holds. %d clients come, one every 60 ms, and wait. A releases; each that is granted holds for 5 ms. How many pairs were granted against the order in which they came, and how much longer did the unluckiest wait from A's release on than a fair queue would have had it?", inLine),
 		Steps: func(t *trial) {
 			a, crowd := t.client("A"), t.client("B")
@@ -50,14 +53,14 @@ func init() {
 		Cell:    func(r *Result) string { return fmt.Sprintf("%s %% against", amount(r.median("against"))) },
 	})
 	experiment(Experiment{
-		Name: "cycle", Title: "Speed: one client", Alone: true,
+		Name: "cycle", Title: "Speed: one client", Alone: true, TTL: longEnough, Runs: 3,
 		Says:    "One client acquires and releases for 2 s. No fsync: the servers' data is on what the temporary directory is on.",
 		Steps:   func(t *trial) { speed(t, 1) },
 		Columns: []column{{"rate", "acquisitions a second", number}},
 		Cell:    func(r *Result) string { return amount(r.median("rate")) + "/s" },
 	})
 	experiment(Experiment{
-		Name: "contend", Title: "Speed: eight clients", Alone: true,
+		Name: "contend", Title: "Speed: eight clients", Alone: true, TTL: longEnough, Runs: 3,
 		Says:    "Eight clients, a process each, acquire and release one lock for 2 s.",
 		Steps:   func(t *trial) { speed(t, 8) },
 		Columns: []column{{"rate", "acquisitions a second", number}},

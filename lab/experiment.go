@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 )
 
 // An Experiment is a column of the page's summary, and a section of its own. Each is a file.
@@ -23,6 +24,7 @@ type Experiment struct {
 	Long   bool                        // it is run only by -long, or when it is named
 	Sizes  bool                        // it is run with every number of servers that a system has, and not with the first alone
 	Skip   func(s *System) string      // why a system has no part in it; nil and "" if it has
+	TTL    time.Duration               // the lock's time, where the run's own is too short
 	Runs   int                         // how often, where Raced does not say it
 
 	Steps   func(t *trial)
@@ -49,7 +51,35 @@ const (
 	total               // the sum over all trials
 )
 
+// group is a table of the page's summary.
+type group struct {
+	Title string
+	Names []string
+}
+
+var groups = []group{
+	{"The holder fails", []string{"crash", "cut", "blink", "stop", "delay", "restart"}},
+	{"Others fail, and answers are lost", []string{"step", "waiter-crash", "waiter-cut", "lost-grant", "lost-release"}},
+	{"Servers fail", []string{"server-crash", "server-crash-fsync", "server-stop", "amnesia", "amnesia-fsync", "failover", "clock-1", "clock-3"}},
+	{"Misuse", []string{"late", "stranger", "long"}},
+	{"What it costs", []string{"order", "herd-10", "herd-100", "herd-500", "cycle", "contend"}},
+}
+
 var experiments []*Experiment
+
+// inOrder returns the experiments as the page has them.
+func inOrder() (es []*Experiment) {
+	for _, g := range groups {
+		for _, name := range g.Names {
+			for _, e := range experiments {
+				if e.Name == name {
+					es = append(es, e)
+				}
+			}
+		}
+	}
+	return es
+}
 
 func experiment(e Experiment) { experiments = append(experiments, &e) }
 

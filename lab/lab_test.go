@@ -73,3 +73,54 @@ func TestKnownWrong_EveryExperimentFindsItWrong(t *testing.T) {
 	require.EqualValues(t, 1, got["stop"]["believes"])
 	require.EqualValues(t, 1, got["late"]["broken"])
 }
+
+func TestEveryExperimentHasItsPlace(t *testing.T) {
+	var all, placed []string
+	for _, e := range experiments {
+		all = append(all, e.Name)
+	}
+	for _, e := range inOrder() {
+		placed = append(placed, e.Name)
+	}
+	require.ElementsMatch(t, all, placed)
+	for _, name := range quickSystems {
+		_, err := find(name)
+		require.NoError(t, err)
+	}
+	for _, s := range systems {
+		require.GreaterOrEqual(t, place(s), 0, s.Name)
+	}
+}
+
+func TestShow(t *testing.T) {
+	r := &Result{Outcomes: []outcome{{"granted": 3, "doubles": 1}, {"granted": 0.0042, "doubles": 0}, {"doubles": 0}}}
+	for _, c := range []struct {
+		column column
+		want   string
+	}{
+		{column{"granted", "", seconds}, "3.0 s (4 ms to 3.0 s), in 2 of 3"},
+		{column{"doubles", "", inCases}, "1 of 3"},
+		{column{"doubles", "", total}, "1"},
+		{column{"told", "", seconds}, "never, n=3"},
+		{column{"told", "", lasted}, ""},
+	} {
+		require.Equal(t, c.want, r.show(c.column))
+	}
+	require.Equal(t, "3.0 s, never in 1 of n=3", granted(r, "granted"))
+	require.Equal(t, "1,234,567", amount(1234567))
+}
+
+// Every cell of the page is drawn from what was counted, and what was not run says why.
+func TestPage(t *testing.T) {
+	s := settings{Staged: 1, Raced: 1, Seed: 1, TTL: time.Second, Jobs: 20, Log: io.Discard}
+	require.NoError(t, s.choose("known-.*/(crash|server-crash)", false, false))
+	l, err := newLab(s)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, l.close()) }()
+	require.NoError(t, l.run(t.Context()))
+	page := l.page(time.Now(), "go run . -only this")
+	require.Contains(t, page, "[The holder crashes](#the-holder-crashes)")
+	require.Regexp(t, `\| a lock that lets everybody in \| ✗ .*n=1 \|`, page)
+	require.Contains(t, page, "Not run, because its server is the lab: a queue in one process; a lock that lets everybody in.")
+	require.Regexp(t, `(?s)<svg .*a queue in one process.*</svg>`, l.pictures()["crash"])
+}

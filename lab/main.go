@@ -80,7 +80,7 @@ func labMain(args []string, out, progress io.Writer) error {
 	}
 	began := time.Now()
 	err = l.run(ctx)
-	text := l.page(began, "go run . "+strings.Join(args, " "))
+	text := l.page(began, command(flags))
 	err = errors.Join(err, l.close())
 	if *page == "" {
 		fmt.Fprint(out, text)
@@ -112,7 +112,7 @@ func (s *settings) choose(only string, quick, long bool) error {
 		}
 	}
 	slices.SortStableFunc(s.Systems, func(a, b *System) int { return place(a) - place(b) })
-	for _, e := range experiments {
+	for _, e := range inOrder() {
 		if ere.MatchString(e.Name) && (!e.Long || long || exp == e.Name) && (!quick || slices.Contains(quickExperiments, e.Name)) {
 			s.Experiments = append(s.Experiments, e)
 		}
@@ -133,6 +133,21 @@ func place(s *System) int {
 	return slices.IndexFunc([]string{"zookeeper", "redis", "postgres", "mariadb", "etcd", ""}, func(kind string) bool {
 		return strings.HasPrefix(s.Server.Name, kind)
 	})
+}
+
+// command spells the run as it can be repeated; where the page went is nobody's concern.
+func command(flags *flag.FlagSet) string {
+	text := "go run ."
+	flags.Visit(func(f *flag.Flag) {
+		switch v := f.Value.String(); {
+		case f.Name == "out":
+		case v == "true":
+			text += " -" + f.Name
+		default:
+			text += " -" + f.Name + " '" + v + "'"
+		}
+	})
+	return text
 }
 
 // complaints are what makes the run a failure: trials that could not be made and, where all is required, what is not installed.

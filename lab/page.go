@@ -46,22 +46,16 @@ func (l *lab) page(began time.Time, command string) string {
 		strings.Join(slices.Sorted(maps.Keys(l.version)), ", "), machine())
 
 	p("## Summary\n")
-	head, line := "| |", "|---|"
-	for _, e := range l.Experiments {
-		head += fmt.Sprintf(" [%s](#%s) |", e.Title, anchor(e.Title))
-		line += "---|"
-	}
-	p("%s\n%s", head, line)
-	for _, r := range l.rows() {
-		text := "| " + r.title() + " |"
+	for _, g := range groups {
+		var es []*Experiment
 		for _, e := range l.Experiments {
-			cell := ""
-			if res := l.results[job{e: e, row: r}.key()]; res != nil {
-				cell = e.cell(res)
+			if slices.Contains(g.Names, e.Name) {
+				es = append(es, e)
 			}
-			text += " " + cell + " |"
 		}
-		p("%s", text)
+		if len(es) > 0 {
+			p("### %s\n\n%s", g.Title, l.summary(es))
+		}
 	}
 	p("%s", notRun)
 
@@ -123,6 +117,31 @@ func (l *lab) page(began time.Time, command string) string {
 	return b.String()
 }
 
+// summary is a table of systems and experiments, with the rows that have something to say.
+func (l *lab) summary(es []*Experiment) string {
+	text, line := "| |", "|---|"
+	for _, e := range es {
+		text += fmt.Sprintf(" [%s](#%s) |", e.Title, anchor(e.Title))
+		line += "---|"
+	}
+	text += "\n" + line + "\n"
+	for _, r := range l.rows() {
+		row, some := "| "+r.title()+" |", false
+		for _, e := range es {
+			cell := ""
+			if res := l.results[job{e: e, row: r}.key()]; res != nil {
+				cell = e.cell(res)
+				some = some || res.Skipped == ""
+			}
+			row += " " + cell + " |"
+		}
+		if some {
+			text += row + "\n"
+		}
+	}
+	return text
+}
+
 // anchor is what the place of a heading is called.
 func anchor(heading string) string {
 	return strings.Map(func(r rune) rune {
@@ -169,5 +188,14 @@ func machine() string {
 	return text
 }
 
-// notRun are systems that cannot be had here. What is said of them is what their authors say.
-const notRun = ""
+// notRun are systems that people compare too. What is said of them is what their authors say.
+const notRun = `
+### Not run
+
+| | | what its authors promise, and where they say so |
+|---|---|---|
+| Consul sessions | not run: it is not in Debian | When a session ends, its locks stay blocked for the lock-delay, 15 s unless told otherwise, because the holder may not know yet; the documentation calls that a safeguard which is not bulletproof. A session that hangs on no health check is never ended by a false alarm. ([Sessions and distributed locks](https://developer.hashicorp.com/consul/docs/automate/session)) |
+| JGroups CENTRAL_LOCK | not run | The coordinator keeps all locks and grants them in the order of arrival; backups keep a copy. Nothing is said of two parts that each have a coordinator after a partition; its successor CENTRAL_LOCK2, which asks all members after a merge, is deprecated. ([CENTRAL_LOCK](https://javagroups.sourceforge.net/javadoc4/org/jgroups/protocols/CENTRAL_LOCK.html), [CENTRAL_LOCK2](http://www.jgroups.org/javadoc5/org/jgroups/protocols/CENTRAL_LOCK2.html)) |
+| Tair, versioned put | not run: it is a service | An expiry, and commands that compare before they delete or set in place of scripts: what Redis does here with a script. ([Distributed locks by using TairString](https://www.alibabacloud.com/help/en/redis/use-cases/implementation-of-high-performance-distributed-lock-based-on-tairstring)) |
+| Chubby | not run: it cannot be had | A holder gets a sequencer, which the resource checks. For resources that do not, a lock whose holder has failed stays blocked for a lock-delay of up to a minute, which its authors call imperfect. (M. Burrows, The Chubby lock service for loosely-coupled distributed systems, OSDI 2006, section 2.4) |
+`

@@ -224,6 +224,9 @@ func (l *lab) trial(ctx context.Context, j job) (err error) {
 	t := &trial{sys: s, size: j.row.Size, ttl: l.TTL, number: j.number, out: outcome{},
 		lock:   fmt.Sprintf("lab-%s-%s-%d-%d-%d", s.Name, j.e.Name, j.row.Size, l.Seed, j.number),
 		random: rand.New(rand.NewPCG(l.Seed, hash(j.key(), fmt.Sprint(j.number))))}
+	if j.e.TTL != 0 {
+		t.ttl = j.e.TTL
+	}
 	defer func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
