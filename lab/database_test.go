@@ -3,13 +3,10 @@ package main
 // What the locks on databases do when their holder is gone or slow, and what InnoDB locks beside what was asked for.
 
 import (
-	"context"
 	"database/sql"
-	"errors"
 	"testing"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 )
 
@@ -67,16 +64,6 @@ func TestDatabase_SameNameTwice_TheLateReleaseFreesTheNext(t *testing.T) {
 	acquire(t, client(t, "postgres-row-expiry", c.Addrs(), Options{Client: "third", TTL: time.Minute}))
 }
 
-// session is a connection with a transaction begun.
-func session(t *testing.T, db *sql.DB) *sql.Conn {
-	conn, err := db.Conn(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() { discard(conn) })
-	_, err = conn.ExecContext(t.Context(), "BEGIN")
-	require.NoError(t, err)
-	return conn
-}
-
 func database(t *testing.T, kind *ServerKind, open func(string) (*sql.DB, error)) *sql.DB {
 	db, err := open(serve(t, kind, Plan{Size: 1}).Addrs()[0])
 	require.NoError(t, err)
@@ -84,84 +71,46 @@ func database(t *testing.T, kind *ServerKind, open func(string) (*sql.DB, error)
 	return db
 }
 
-// Both select a row that is missing: both are let in, as each has locked the same gap, and neither can insert while the other has it.
-func TestMariaDB_ForUpdateOfAMissingRow_BothAreLetIn_AndDeadlock(t *testing.T) {
-	db := database(t, mariadbServers, openMariaDB)
-	a, b := session(t, db), session(t, db)
-	for _, conn := range []*sql.Conn{a, b} {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
-		var one int
-		require.ErrorIs(t, conn.QueryRowContext(ctx, mariadbForUpdate.take, "missing").Scan(&one), sql.ErrNoRows)
+// Both select a row that is missing, and both are let in. In MariaDB each has then locked the gap, and neither can insert while the
+// other has it. PostgreSQL has locked nothing, and one insert finds the other's.
+func TestDatabase_ForUpdateOfAMissingRow_BothAreLetIn(t *testing.T) {
+	for _, c := range []struct {
+		kind *ServerKind
+		sql  sessionSQL
+		ends string
+	}{
+		{mariadbServers, mariadbForUpdate, "Deadlock"},
+		{postgresServers, postgresForUpdate, "duplicate key"},
+	} {
+		t.Run(c.kind.Name, func(t *testing.T) {
+			in, failed, err := missingRow(t.Context(), database(t, c.kind, c.sql.open), c.sql, "missing")
+			require.NoError(t, err)
+			require.Equal(t, 2, in)
+			require.Len(t, failed, 1)
+			require.ErrorContains(t, failed[0], c.ends)
+			require.Equal(t, c.kind == mariadbServers, isDeadlock(failed[0]))
+		})
 	}
-	inserted := make(chan error, 2)
-	insert := func(conn *sql.Conn) {
-		_, err := conn.ExecContext(t.Context(), "INSERT INTO lock_select VALUES ('missing', 'missing')")
-		if err == nil {
-			_, err = conn.ExecContext(t.Context(), "COMMIT")
-		}
-		inserted <- err
-	}
-	go insert(a)
-	require.Eventually(t, func() bool {
-		var waiting int
-		err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'").Scan(&waiting)
-		return err == nil && waiting == 1
-	}, 20*time.Second, 20*time.Millisecond)
-	go insert(b)
-	first, second := <-inserted, <-inserted
-	if first == nil {
-		first, second = second, first
-	}
-	var deadlock *mysql.MySQLError
-	require.True(t, errors.As(first, &deadlock), "%v", first)
-	require.EqualValues(t, 1213, deadlock.Number)
-	require.NoError(t, second)
-}
-
-// PostgreSQL locks no gap: who selects a missing row has locked nothing, and one of the inserts finds the other's.
-func TestPostgreSQL_ForUpdateOfAMissingRow_BothAreLetIn_NoDeadlock(t *testing.T) {
-	db := database(t, postgresServers, openPostgres)
-	a, b := session(t, db), session(t, db)
-	for _, conn := range []*sql.Conn{a, b} {
-		var one int
-		require.ErrorIs(t, conn.QueryRowContext(t.Context(), postgresForUpdate.take, "missing").Scan(&one), sql.ErrNoRows)
-	}
-	_, err := a.ExecContext(t.Context(), "INSERT INTO lock_select VALUES ('missing', 'missing')")
-	require.NoError(t, err)
-	_, err = a.ExecContext(t.Context(), "COMMIT")
-	require.NoError(t, err)
-	_, err = b.ExecContext(t.Context(), "INSERT INTO lock_select VALUES ('missing', 'missing')")
-	require.ErrorContains(t, err, "duplicate key")
 }
 
 // Without an index InnoDB locks every row that it looks at. PostgreSQL locks those that it returns.
 func TestDatabase_ForUpdateWithoutAnIndex(t *testing.T) {
 	for _, c := range []struct {
-		name   string
-		kind   *ServerKind
-		open   func(string) (*sql.DB, error)
-		column string
-		blocks bool
+		kind    *ServerKind
+		sql     sessionSQL
+		without bool
 	}{
-		{"mariadb with", mariadbServers, openMariaDB, "name", false},
-		{"mariadb without", mariadbServers, openMariaDB, "unindexed", true},
-		{"postgresql with", postgresServers, openPostgres, "name", false},
-		{"postgresql without", postgresServers, openPostgres, "unindexed", false},
+		{mariadbServers, mariadbForUpdate, true},
+		{postgresServers, postgresForUpdate, false},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			db := database(t, c.kind, c.open)
-			_, err := db.ExecContext(t.Context(), "INSERT INTO lock_select VALUES ('one', 'one'), ('two', 'two')")
+		t.Run(c.kind.Name, func(t *testing.T) {
+			db := database(t, c.kind, c.sql.open)
+			waits, err := otherRow(t.Context(), db, "name")
 			require.NoError(t, err)
-			a, b := session(t, db), session(t, db)
-			var yes int
-			require.NoError(t, a.QueryRowContext(t.Context(), "SELECT 1 FROM lock_select WHERE "+c.column+" = 'one' FOR UPDATE").Scan(&yes))
-			err = b.QueryRowContext(t.Context(), "SELECT 1 FROM lock_select WHERE "+c.column+" = 'two' FOR UPDATE NOWAIT").Scan(&yes)
-			if c.blocks {
-				require.True(t, lockWaitTimeout(err), "%v", err)
-			} else {
-				require.NoError(t, err)
-			}
+			require.False(t, waits)
+			waits, err = otherRow(t.Context(), db, "unindexed")
+			require.NoError(t, err)
+			require.Equal(t, c.without, waits)
 		})
 	}
 }

@@ -45,7 +45,7 @@ func setnxTime(ctx context.Context, l *naiveLock) (bool, error) {
 	if err != nil || !over(seen) {
 		return false, err
 	}
-	old, err := l.client.GetSet(ctx, l.key, l.value).Result()
+	old, err := l.client.Do(ctx, "GETSET", l.key, l.value).Text()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return false, err
 	}

@@ -274,11 +274,7 @@ func TestRedlock_ThreeServersForget_TwoHold(t *testing.T) {
 
 func TestRedlock_ClocksJump(t *testing.T) {
 	clocks, err := newClocks(t.Context(), t.TempDir(), 5)
-	var missing *Missing
-	if errors.As(err, &missing) {
-		serve(t, &ServerKind{Start: func(context.Context, Plan) (Cluster, error) { return nil, err }}, Plan{})
-	}
-	require.NoError(t, err)
+	installed(t, err)
 	c := serve(t, redisServers, Plan{Size: 5, Env: clocks.env})
 	o := Options{TTL: time.Minute}
 	first := acquire(t, client(t, "redlock", c.Addrs(), o))
@@ -293,11 +289,7 @@ func TestRedlock_ClocksJump(t *testing.T) {
 
 func TestClocks_Jump(t *testing.T) {
 	clocks, err := newClocks(t.Context(), t.TempDir(), 1)
-	var missing *Missing
-	if errors.As(err, &missing) {
-		serve(t, &ServerKind{Start: func(context.Context, Plan) (Cluster, error) { return nil, err }}, Plan{})
-	}
-	require.NoError(t, err)
+	installed(t, err)
 	c := serve(t, redisServers, Plan{Size: 1, Env: clocks.env})
 	s := server(t, c.Addrs()[0])
 	for _, d := range []time.Duration{0, 90*time.Minute + 999999*time.Microsecond, -(90*time.Minute + 999999*time.Microsecond), 0} {

@@ -83,7 +83,7 @@ func startMariaDB(ctx context.Context, p Plan) (Cluster, error) {
 	c := &dbCluster{name: "MariaDB", open: openMariaDB}
 	c.ready = c.ping
 	if err := c.prepare(p, bin, "mysql", func(data, port string) []string {
-		return []string{"--no-defaults", "--datadir=" + data, "--bind-address=127.0.0.1", "--port=" + port, "--skip-name-resolve",
+		return []string{"--no-defaults", "--datadir=" + data, "--bind-address=127.0.0.1", "--port=" + port, "--skip-name-resolve", "--tmpdir=" + filepath.Dir(data),
 			"--socket=" + filepath.Join(data, "s"), "--pid-file=" + filepath.Join(data, "pid"), "--max-connections=1000"}
 	}); err != nil {
 		return nil, err
@@ -172,8 +172,9 @@ func (c *dbCluster) ping(ctx context.Context, i int) error {
 	if err := db.QueryRowContext(ctx, ask).Scan(&v); err != nil {
 		return err
 	}
-	v, _, _ = strings.Cut(v, " ")
-	c.version = c.name + " " + strings.TrimSuffix(v, "-MariaDB-0+deb12u1")
+	v, _, _ = strings.Cut(v, " ") // what follows is the package's version
+	v, _, _ = strings.Cut(v, "-")
+	c.version = c.name + " " + v
 	return nil
 }
 
@@ -303,9 +304,11 @@ func handOver(dir string, to *syscall.Credential) error {
 	return nil
 }
 
-// run runs a program to its end where the server will run, as the user who will run it.
+// run runs a program to its end where the server will run, as the user who will run it. Its temporary files are there too: two
+// MariaDB servers that make them in one directory at a time delete each other's.
 func run(ctx context.Context, p *process, bin string, args ...string) error {
 	cmd := exec.CommandContext(ctx, bin, args...)
+	cmd.Env = append(os.Environ(), "TMPDIR="+p.Dir)
 	cmd.Dir, cmd.SysProcAttr = p.Dir, &syscall.SysProcAttr{Credential: p.Cred}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", filepath.Base(bin), err, out)

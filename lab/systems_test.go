@@ -12,19 +12,25 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// serve starts servers for a test. Where they are not installed it skips, which fails with ZKLOCK_REQUIRE=1.
+// serve starts servers for a test, and ends them after it.
 func serve(t *testing.T, kind *ServerKind, p Plan) Cluster {
 	t.Helper()
 	p.Dir = t.TempDir()
 	c, err := kind.Start(t.Context(), p)
+	installed(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	t.Log(c.Version())
+	return c
+}
+
+// installed ends the test if there is an error: as skipped if it is that a program is not installed, unless ZKLOCK_REQUIRE=1.
+func installed(t *testing.T, err error) {
+	t.Helper()
 	var missing *Missing
 	if errors.As(err, &missing) && os.Getenv("ZKLOCK_REQUIRE") != "1" {
 		t.Skip(missing)
 	}
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, c.Close()) })
-	t.Log(c.Version())
-	return c
 }
 
 // client opens a client of a system, with the test's name as the lock's.
