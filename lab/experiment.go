@@ -61,7 +61,7 @@ var groups = []group{
 	{"The holder fails", []string{"crash", "cut", "blink", "stop", "delay", "restart"}},
 	{"Others fail, and answers are lost", []string{"step", "waiter-crash", "waiter-cut", "lost-grant", "lost-release"}},
 	{"Servers fail", []string{"server-crash", "server-crash-fsync", "server-stop", "amnesia", "amnesia-fsync", "failover", "clock-1", "clock-3"}},
-	{"Misuse", []string{"late", "stranger", "long"}},
+	{"Misuse", []string{"late", "stranger", "long", "reenter", "missing-row", "no-index"}},
 	{"What it costs", []string{"order", "herd-10", "herd-100", "herd-500", "cycle", "contend"}},
 }
 
