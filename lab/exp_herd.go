@@ -18,8 +18,8 @@ func init() {
 				return fmt.Sprintf("%s requests, %s bytes a release, n=%s", amount(r.median("requests")), amount(r.median("bytes")), amount(r.median("grants")))
 			},
 		}
+		e.Long = n != 100
 		if n == 500 {
-			e.Long = true
 			e.Skip = func(s *System) string {
 				if s.External != nil {
 					return "500 threads with a connection each are more than its runtime takes here"

@@ -61,7 +61,10 @@ func init() {
 			} else if n := r.in("failed"); n > 0 {
 				word = fmt.Sprintf("error in %d", n)
 			}
-			return word + ", B after " + granted(r, "granted")
+			if r.in("granted") == 0 {
+				return word + ", then B never"
+			}
+			return word + ", then B after " + granted(r, "granted")
 		},
 		Bad: func(r *Result) bool { return r.in("granted") < r.n() || r.in("blocked") > 0 },
 	})

@@ -43,11 +43,11 @@ func labMain(args []string, out, progress io.Writer) error {
 	list := flags.Bool("list", false, "print the systems and the experiments")
 	only := flags.String("only", ".*/.*", "SYSTEM/EXPERIMENT, two regular expressions that match whole names")
 	quick := flags.Bool("quick", false, "three systems, four experiments, twice each")
-	long := flags.Bool("long", false, "more of each, and the large herd")
+	long := flags.Bool("long", false, "the small and the large herd too")
 	n := flags.Int("n", 5, "how often a staged experiment is run; a raced one ten times as often")
 	seed := flags.Uint64("seed", 1, "of the random times in the experiments")
 	ttl := flags.Duration("ttl", 3*time.Second, "the lock's time")
-	jobs := flags.Int("jobs", 12, "how much runs at a time: a trial in Go counts 1, in Python 2, in Java 3")
+	jobs := flags.Int("jobs", 20, "how much runs at a time: a trial in Go counts 1, in Python 2, in Java 3")
 	page := flags.String("out", "", "a file for the page")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -113,7 +113,7 @@ func (s *settings) choose(only string, quick, long bool) error {
 	}
 	slices.SortStableFunc(s.Systems, func(a, b *System) int { return place(a) - place(b) })
 	for _, e := range inOrder() {
-		if ere.MatchString(e.Name) && (!e.Long || long || exp == e.Name) && (!quick || slices.Contains(quickExperiments, e.Name)) {
+		if ere.MatchString(e.Name) && (!e.Long || long || quick || exp == e.Name) && (!quick || slices.Contains(quickExperiments, e.Name)) {
 			s.Experiments = append(s.Experiments, e)
 		}
 	}
