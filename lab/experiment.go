@@ -20,6 +20,7 @@ type Experiment struct {
 	Alone  bool                        // it measures time or load: nothing runs beside it
 	Own    bool                        // it does something to the servers: each trial has its own
 	Server func(s *System) *ServerKind // with Own: in place of the system's
+	Split  bool                        // with Own: the servers can be cut off from each other; it is run with three and more only
 	Clocks bool                        // with Own: the servers' clocks can be set
 	Long   bool                        // it is run only by -long, or when it is named
 	Sizes  bool                        // it is run with every number of servers that a system has, and not with the first alone
@@ -60,7 +61,7 @@ type group struct {
 var groups = []group{
 	{"The holder fails", []string{"crash", "cut", "blink", "stop", "delay", "restart"}},
 	{"Others fail, and answers are lost", []string{"step", "waiter-crash", "waiter-cut", "lost-grant", "lost-release"}},
-	{"Servers fail", []string{"server-crash", "server-crash-fsync", "server-stop", "amnesia", "amnesia-fsync", "failover", "clock-1", "clock-3"}},
+	{"Servers fail", []string{"server-crash", "server-crash-fsync", "server-stop", "amnesia", "amnesia-fsync", "failover", "minority", "clock-1", "clock-3"}},
 	{"Misuse", []string{"late", "stranger", "long", "reenter", "missing-row", "no-index"}},
 	{"What it costs", []string{"order", "herd-10", "herd-100", "herd-500", "cycle", "contend"}},
 }
@@ -81,7 +82,13 @@ func inOrder() (es []*Experiment) {
 	return es
 }
 
-func experiment(e Experiment) { experiments = append(experiments, &e) }
+// experiment adds one.
+func experiment(e Experiment) {
+	if slices.ContainsFunc(experiments, func(o *Experiment) bool { return o.Name == e.Name }) {
+		panic("two experiments are called " + e.Name)
+	}
+	experiments = append(experiments, &e)
+}
 
 // Result is what came of an experiment with a system.
 type Result struct {

@@ -37,7 +37,10 @@ type row struct {
 // rows are a system's, as an experiment takes them.
 func (e *Experiment) rows(s *System) (rs []row) {
 	for i, size := range s.Sizes {
-		if i == 0 || e.Sizes {
+		if e.Split && size < 3 || e.Split && s.Server != zooKeeper && s.Server != etcdServers {
+			continue
+		}
+		if i == 0 || e.Sizes || e.Split {
 			rs = append(rs, row{s, size})
 		}
 	}
@@ -86,7 +89,7 @@ func newLab(s settings) (*lab, error) {
 		for _, size := range sys.Sizes {
 			key := fmt.Sprint(sys.Server.Name, size)
 			if l.server[key] == nil {
-				l.server[key] = sync.OnceValues(func() (Cluster, error) { return l.start(sys.Server, size, nil) })
+				l.server[key] = sync.OnceValues(func() (Cluster, error) { return l.start(sys.Server, Plan{Size: size}) })
 			}
 		}
 	}
@@ -101,12 +104,13 @@ func (l *lab) newDir() (string, error) {
 	return dir, os.Mkdir(dir, 0o755)
 }
 
-func (l *lab) start(kind *ServerKind, size int, env func(i int) []string) (Cluster, error) {
-	dir, err := l.newDir()
-	if err != nil {
+func (l *lab) start(kind *ServerKind, p Plan) (Cluster, error) {
+	var err error
+	if p.Dir, err = l.newDir(); err != nil {
 		return nil, err
 	}
-	c, err := kind.Start(context.Background(), Plan{Dir: dir, Size: size, TTL: l.TTL, Env: env})
+	p.TTL = l.TTL
+	c, err := kind.Start(context.Background(), p)
 	if err != nil {
 		return nil, err
 	}
@@ -270,7 +274,7 @@ func (l *lab) trial(ctx context.Context, j job) (err error) {
 	if j.e.Server != nil {
 		kind = j.e.Server(s)
 	}
-	if t.cluster, err = l.start(kind, j.row.Size, env); err != nil {
+	if t.cluster, err = l.start(kind, Plan{Size: j.row.Size, Env: env, Split: j.e.Split}); err != nil {
 		return err
 	}
 	defer func() {

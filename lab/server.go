@@ -23,10 +23,11 @@ type ServerKind struct {
 
 // Plan says which servers to start.
 type Plan struct {
-	Dir  string               // an empty directory for what they write; it is removed after Close
-	Size int                  // how many
-	TTL  time.Duration        // the lock's time that clients will ask for: servers that bound it must allow it
-	Env  func(i int) []string // more of the environment for server i; nil for none
+	Dir   string               // an empty directory for what they write; it is removed after Close
+	Size  int                  // how many
+	TTL   time.Duration        // the lock's time that clients will ask for: servers that bound it must allow it
+	Env   func(i int) []string // more of the environment for server i; nil for none
+	Split bool                 // the Cluster must be a Splitter, if it can
 }
 
 // Cluster is servers that run. Its methods are called by one goroutine at a time, but for Addrs.

@@ -5,8 +5,11 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
+	"net"
 	"strconv"
 	"sync"
 	"time"
@@ -29,9 +32,14 @@ var zooKeeper = &ServerKind{Name: "zookeeper", Start: func(_ context.Context, p 
 		}
 		c.servers, c.end = []*zkserver.Server{s}, s
 	} else {
+		if p.Split {
+			if err := c.between(p.Size, &cfg); err != nil {
+				return nil, errors.Join(err, c.Heal(), c.Close())
+			}
+		}
 		all, err := zkserver.StartEnsemble(p.Size, cfg)
 		if err != nil {
-			return nil, zkMissing(err)
+			return nil, errors.Join(zkMissing(err), c.Close())
 		}
 		c.servers, c.end = all.Servers(), all
 	}
@@ -54,6 +62,61 @@ type zkCluster struct {
 	servers []*zkserver.Server
 	end     io.Closer
 	version string
+	relays  map[[2]int]*relay // by who connects, and to whom; two for each pair: to follow, and to elect
+	elect   map[[2]int]*relay
+}
+
+// between puts relays between the servers: each has addresses of its own for the others. Every server is on a loopback address of its
+// own, with ZooKeeper's usual ports.
+func (c *zkCluster) between(n int, cfg *zkserver.Config) error {
+	c.relays, c.elect = map[[2]int]*relay{}, map[[2]int]*relay{}
+	a, b := 64+rand.IntN(128), rand.IntN(256)
+	ip := func(i int) string { return fmt.Sprintf("127.%d.%d.%d", a, b, i+1) }
+	for i := range n {
+		host := zkserver.Host{IP: ip(i)}
+		for j := range n {
+			if i == j {
+				continue
+			}
+			var err error
+			pair := [2]int{i, j}
+			if c.relays[pair], err = startRelay(ip(j)+":2888", &traffic{}); err != nil {
+				delete(c.relays, pair)
+				return err
+			}
+			if c.elect[pair], err = startRelay(ip(j)+":3888", &traffic{}); err != nil {
+				delete(c.elect, pair)
+				return err
+			}
+			// A later line wins over the one that all have.
+			_, follow, _ := net.SplitHostPort(c.relays[pair].addr())
+			_, elect, _ := net.SplitHostPort(c.elect[pair].addr())
+			host.Lines = append(host.Lines, fmt.Sprintf("server.%d=127.0.0.1:%s:%s", j+1, follow, elect))
+		}
+		cfg.Hosts = append(cfg.Hosts, host)
+	}
+	return nil
+}
+
+// Isolate cuts what passes between a server and the others, in both directions.
+func (c *zkCluster) Isolate(i int) error {
+	for _, all := range []map[[2]int]*relay{c.relays, c.elect} {
+		for pair, r := range all {
+			if pair[0] == i || pair[1] == i {
+				r.cut()
+			}
+		}
+	}
+	return nil
+}
+
+func (c *zkCluster) Heal() error {
+	for _, all := range []map[[2]int]*relay{c.relays, c.elect} {
+		for _, r := range all {
+			r.heal()
+		}
+	}
+	return nil
 }
 
 func (c *zkCluster) Addrs() (addrs []string) {
@@ -75,7 +138,18 @@ func (c *zkCluster) Kill(i int) error    { return c.servers[i].Kill() }
 func (c *zkCluster) Stop(i int) error    { return c.servers[i].Pause() }
 func (c *zkCluster) Cont(i int) error    { return c.servers[i].Resume() }
 func (c *zkCluster) Restart(i int) error { return c.servers[i].Start() }
-func (c *zkCluster) Close() error        { return c.end.Close() }
+
+func (c *zkCluster) Close() (err error) {
+	if c.end != nil {
+		err = c.end.Close()
+	}
+	for _, all := range []map[[2]int]*relay{c.relays, c.elect} {
+		for _, r := range all {
+			r.close()
+		}
+	}
+	return err
+}
 
 // What the ZooKeeper systems share.
 

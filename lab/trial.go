@@ -118,8 +118,11 @@ func (t *trial) zero(at time.Time) time.Time {
 }
 
 // client starts a client. One of that name that was killed before is started again.
-func (t *trial) client(name string) *player {
-	a := arguments{System: t.sys.Name, Servers: t.cluster.Addrs(), Lock: t.lock, Options: Options{Client: name, TTL: t.ttl, Size: t.size}}
+func (t *trial) client(name string) *player { return t.clientOf(name, t.cluster.Addrs()...) }
+
+// clientOf starts a client that knows of some servers only.
+func (t *trial) clientOf(name string, addrs ...string) *player {
+	a := arguments{System: t.sys.Name, Servers: addrs, Lock: t.lock, Options: Options{Client: name, TTL: t.ttl, Size: t.size}}
 	ag, err := startAgent(t.ctx, t.command, a, &t.ledger)
 	t.must(err)
 	p := &player{t: t, agent: ag}
