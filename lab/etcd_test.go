@@ -40,8 +40,8 @@ func TestEtcd_HolderCrashes_TheLeaseEnds(t *testing.T) {
 }
 
 func TestEtcd_OneOfThreeIsKilled_HolderHolds(t *testing.T) {
-	c := serve(t, etcdServers, Plan{Size: 3, TTL: 3 * time.Second})
-	o := Options{TTL: 3 * time.Second}
+	c := serve(t, etcdServers, Plan{Size: 3, TTL: 15 * time.Second})
+	o := Options{TTL: 15 * time.Second}
 	h := acquire(t, client(t, "etcd", c.Addrs(), o))
 	second := client(t, "etcd", c.Addrs(), o)
 	for i := range 3 { // one of them leads
@@ -59,4 +59,33 @@ func TestEtcd_OneOfThreeIsKilled_HolderHolds(t *testing.T) {
 	}
 	require.NoError(t, h.Release(t.Context()))
 	acquire(t, second)
+}
+
+// What the minority has, it cannot keep: its lease ends with the majority, and it is told.
+func TestEtcd_HolderOnTheMinoritysSide_IsTold_AndTheMajorityGoesOn(t *testing.T) {
+	const ttl = 3 * time.Second
+	c := serve(t, etcdServers, Plan{Size: 3, TTL: ttl, Split: true})
+	for i := range 3 { // one of them leads
+		holder := client(t, "etcd", c.Addrs()[i:i+1], Options{TTL: ttl})
+		h := acquire(t, holder)
+		old, _ := h.Token()
+		require.NoError(t, c.(Splitter).Isolate(i))
+
+		next := acquire(t, client(t, "etcd", []string{c.Addrs()[(i+1)%3], c.Addrs()[(i+2)%3]}, Options{TTL: ttl}))
+		token, _ := next.Token()
+		require.Greater(t, token, old)
+		select {
+		case <-h.Lost():
+		case <-time.After(20 * time.Second):
+			t.Fatal("it does not tell")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		_, err := client(t, "etcd", c.Addrs()[i:i+1], Options{TTL: ttl}).Acquire(ctx)
+		cancel()
+		require.Error(t, err, "the minority grants nothing")
+		require.NotErrorIs(t, err, errBusy)
+
+		require.NoError(t, c.(Splitter).Heal())
+		require.NoError(t, next.Release(t.Context()))
+	}
 }

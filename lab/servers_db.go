@@ -181,6 +181,18 @@ func (c *dbCluster) ping(ctx context.Context, i int) error {
 // postgresCluster knows that a PostgreSQL server has a process for each session beside its first.
 type postgresCluster struct{ *dbCluster }
 
+// Pids has the sessions after the first processes: their processor time is the server's.
+func (c *postgresCluster) Pids() []int {
+	pids := c.dbCluster.Pids()
+	for _, p := range c.procs {
+		sessions, err := children(p.pid())
+		if err == nil { // else it has ended just now
+			pids = append(pids, sessions...)
+		}
+	}
+	return pids
+}
+
 // Kill ends all of them, as a machine that fails does: a server does not start again while one of them lives.
 func (c *postgresCluster) Kill(i int) error {
 	if c.procs[i].pid() == 0 {

@@ -5,19 +5,23 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
 var etcdServers = &ServerKind{Name: "etcd", Start: func(_ context.Context, p Plan) (Cluster, error) { return startEtcd(p) }}
 
+// etcdCluster is a Splitter if its Plan says so.
 type etcdCluster struct {
 	processes
 	version string
+	gates   *gates
 }
 
 func startEtcd(p Plan) (*etcdCluster, error) {
@@ -26,34 +30,41 @@ func startEtcd(p Plan) (*etcdCluster, error) {
 		return nil, err
 	}
 	c := &etcdCluster{}
-	c.ready = c.healthy
+	c.ready, c.gates = c.healthy, newGates(c.Pids)
+	c.last = syscall.SIGKILL // the leader that is told to end first waits for seconds to hand over to others that end too
 	// The shortest lease that a server grants is one and a half election time-outs, rounded up to seconds.
 	heartbeat, election := "100", "1000" // as they come
 	if p.TTL > 0 && p.TTL < 2*time.Second {
 		heartbeat, election = "50", "500"
 	}
-	var names, members, peers []string
+	var names, members, peers, gates []string
 	for i := range p.Size {
 		client, err := freeAddr()
 		if err != nil {
-			return nil, err
+			return nil, errors.Join(err, c.Close())
 		}
 		peer, err := freeAddr()
 		if err != nil {
-			return nil, err
+			return nil, errors.Join(err, c.Close())
 		}
-		names, peers = append(names, fmt.Sprintf("etcd%d", i)), append(peers, "http://"+peer)
-		c.addrs, members = append(c.addrs, client), append(members, names[i]+"="+peers[i])
+		gate := peer
+		if p.Split {
+			if gate, err = c.gates.add(peer); err != nil {
+				return nil, errors.Join(err, c.Close())
+			}
+		}
+		names, peers, gates = append(names, fmt.Sprintf("etcd%d", i)), append(peers, "http://"+peer), append(gates, "http://"+gate)
+		c.addrs, members = append(c.addrs, client), append(members, names[i]+"="+gates[i])
 	}
 	for i := range p.Size {
 		dir := filepath.Join(p.Dir, names[i])
 		if err := os.Mkdir(dir, 0o700); err != nil {
-			return nil, err
+			return nil, errors.Join(err, c.Close())
 		}
 		proc := &process{Path: bin, Dir: dir, Log: filepath.Join(dir, "log"), Args: []string{
 			"--name", names[i], "--data-dir", filepath.Join(dir, "data"),
 			"--listen-client-urls", "http://" + c.addrs[i], "--advertise-client-urls", "http://" + c.addrs[i],
-			"--listen-peer-urls", peers[i], "--initial-advertise-peer-urls", peers[i],
+			"--listen-peer-urls", peers[i], "--initial-advertise-peer-urls", gates[i],
 			"--initial-cluster", strings.Join(members, ","), "--initial-cluster-state", "new",
 			"--heartbeat-interval", heartbeat, "--election-timeout", election,
 			"--logger", "zap", "--log-level", "warn",
@@ -63,7 +74,31 @@ func startEtcd(p Plan) (*etcdCluster, error) {
 		}
 		c.procs = append(c.procs, proc)
 	}
-	return c, c.startAll()
+	c.gates.open()
+	if err := c.startAll(); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// Isolate ends the connections between server i and the others. What it is asked to change it cannot, from then on.
+func (c *etcdCluster) Isolate(i int) error {
+	if len(c.gates.lns) == 0 {
+		return errors.New("there is nothing between these servers: Plan.Split")
+	}
+	c.gates.isolate(i)
+	return nil
+}
+
+func (c *etcdCluster) Heal() error {
+	c.gates.heal()
+	return nil
+}
+
+func (c *etcdCluster) Close() error {
+	err := c.processes.Close()
+	c.gates.close()
+	return err
 }
 
 func (c *etcdCluster) Version() string { return c.version }
