@@ -250,10 +250,10 @@ func (ag *agent) heal() time.Time {
 	return ag.note(fault, "back")
 }
 
-// letPass lets n requests more pass to each server, and none after them.
-func (ag *agent) letPass(n int) {
+// letPass lets n requests more pass to each server, and none after them; or cuts it off after them.
+func (ag *agent) letPass(n int, cut bool) {
 	for _, r := range ag.relays {
-		r.letPass(n)
+		r.letPass(n, cut)
 	}
 }
 

@@ -30,7 +30,7 @@ func init() {
 			a := t.client("A")
 			a.acquire() // its connections are there
 			a.release()
-			a.agent.letPass(t.number)
+			a.agent.letPass(t.number, false)
 			a.asks(t.limit())
 			t.pause(300e6)
 			killed := t.zero(a.kill())

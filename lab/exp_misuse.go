@@ -48,6 +48,43 @@ func init() {
 		Bad: func(r *Result) bool { return r.in("broken") > 0 },
 	})
 	experiment(Experiment{
+		Name: "late-step", Title: "The network fails in the middle of a release", Runs: 4,
+		Says: "A holds; B and C wait. A releases when it still holds, and is cut off when it has sent 0, 1, 2 or 3 requests of it, in a trial each; the network is whole again when B or C has the lock, and what A had sent arrives. Does the third get the lock while the second holds?",
+		Steps: func(t *trial) {
+			a, b, c := t.client("A"), t.client("B"), t.client("C")
+			a.acquire()
+			b.waits()
+			c.waits()
+			a.agent.letPass(t.number, true)
+			began := t.zero(time.Now())
+			a.tell("release")
+			second, third, at, ok := either(b, c, t.limit())
+			t.was("given away", ok)
+			a.agent.heal()
+			if !ok {
+				return
+			}
+			t.took("granted", at.Sub(began))
+			_, broken := third.granted(t.ttl / 3)
+			t.was("broken", broken)
+			if broken {
+				third.release()
+			}
+			second.release()
+		},
+		Columns: []column{{"granted", "the second has it after", seconds}, {"broken", "the release frees the other's lock", inCases}, {"doubles", "two held at once", inCases}},
+		Cell: func(r *Result) string {
+			if n := r.in("broken"); n > 0 {
+				return fmt.Sprintf("frees the other's in %d", n)
+			}
+			if r.in("granted") < r.n() {
+				return granted(r, "granted")
+			}
+			return "harmless"
+		},
+		Bad: func(r *Result) bool { return r.in("broken") > 0 },
+	})
+	experiment(Experiment{
 		Name: "stranger", Title: "Somebody else releases",
 		Says: "A holds and B waits. Somebody who does not hold frees the lock, with what the system gives to clients. Is B granted while A believes, and is A told?",
 		Skip: func(s *System) string {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"time"
 )
@@ -67,6 +68,63 @@ func init() {
 			return word + ", then B after " + granted(r, "granted")
 		},
 		Bad: func(r *Result) bool { return r.in("granted") < r.n() || r.in("blocked") > 0 },
+	})
+	experiment(Experiment{
+		Name: "lost-wakeup", Title: "What would wake the waiter is lost",
+		Says: "A holds and B waits. What the servers send to B is lost; A releases; after 300 ms B's connections end, and new ones work. How long from A's release until B has it?",
+		Steps: func(t *trial) {
+			a, b := t.client("A"), t.client("B")
+			a.acquire()
+			b.waits()
+			b.agent.loseAnswers()
+			began := t.zero(time.Now())
+			a.release()
+			t.pause(300 * time.Millisecond)
+			b.agent.hangUp()
+			if at, ok := b.granted(t.limit()); ok {
+				t.took("granted", at.Sub(began))
+				b.release()
+			}
+			a.quit()
+			b.quit()
+			t.left()
+		},
+		Columns: []column{{"granted", "B has it after", seconds}, {"left", "left at the servers", number}},
+		Cell:    func(r *Result) string { return granted(r, "granted") },
+		Bad:     func(r *Result) bool { return r.in("granted") < r.n() },
+	})
+	experiment(Experiment{
+		Name: "rush", Title: "Many come when the holder's time is over", Raced: true, TTL: 2 * time.Second,
+		Says: "A holds and eight clients wait. A's process is killed. Each of the eight that is granted holds for 20 ms. The lock's time is 2 s. Do two hold at once?",
+		Steps: func(t *trial) {
+			a, crowd := t.client("A"), t.client("B")
+			a.acquire()
+			crowd.tell("crowd 8 0 20")
+			_, err := crowd.agent.await(time.Minute, "waiting")
+			t.must(err)
+			t.settle()
+			killed := t.zero(a.kill())
+			s, err := crowd.agent.await(t.limit(), "done", "failed")
+			if errors.Is(err, errQuiet) {
+				return
+			}
+			t.must(err)
+			if s.Word == "failed" {
+				t.failf("a waiter: %s", s.text())
+			}
+			t.took("granted", s.At.Sub(killed))
+		},
+		Columns: []column{{"granted", "all have had it after", seconds}, {"doubles", "two held at once", inCases}},
+		Cell: func(r *Result) string {
+			if n := r.in("doubles"); n > 0 {
+				return fmt.Sprintf("two held in %d", n)
+			}
+			if r.in("granted") == 0 {
+				return "never given away"
+			}
+			return "no two held"
+		},
+		Bad: func(r *Result) bool { return r.in("doubles") > 0 || r.in("granted") < r.n() },
 	})
 	experiment(Experiment{
 		Name: "lost-release", Title: "The answer to a release is lost",

@@ -59,10 +59,10 @@ type group struct {
 }
 
 var groups = []group{
-	{"The holder fails", []string{"crash", "cut", "blink", "stop", "delay", "restart"}},
-	{"Others fail, and answers are lost", []string{"step", "waiter-crash", "waiter-cut", "lost-grant", "lost-release"}},
+	{"The holder fails", []string{"crash", "cut", "blink", "stop", "delay", "rush", "restart"}},
+	{"Others fail, and answers are lost", []string{"step", "waiter-crash", "waiter-cut", "lost-grant", "lost-release", "lost-wakeup"}},
 	{"Servers fail", []string{"server-crash", "server-crash-fsync", "server-stop", "amnesia", "amnesia-fsync", "failover", "minority", "clock-1", "clock-3"}},
-	{"Misuse", []string{"late", "stranger", "long", "reenter", "missing-row", "no-index"}},
+	{"Misuse", []string{"late", "late-step", "stranger", "long", "reenter", "missing-row", "no-index"}},
 	{"What it costs", []string{"order", "herd-10", "herd-100", "herd-500", "cycle", "contend"}},
 }
 

@@ -3,8 +3,10 @@ package main
 // The harness is held against a lock that is right and one that lets everybody in.
 
 import (
+	"encoding/json"
 	"io"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -123,4 +125,35 @@ func TestPage(t *testing.T) {
 	require.Regexp(t, `\| a lock that lets everybody in \| ✗ .*n=1 \|`, page)
 	require.Contains(t, page, "Not run, because its server is the lab: a queue in one process; a lock that lets everybody in.")
 	require.Regexp(t, `(?s)<svg .*a queue in one process.*</svg>`, l.pictures()["crash"])
+}
+
+func TestAgainst(t *testing.T) {
+	s := settings{Staged: 1, Raced: 1, Seed: 1, TTL: time.Second, Jobs: 20, Log: io.Discard}
+	require.NoError(t, s.choose("known-.*/delay", false, false))
+	l, err := newLab(s)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, l.close()) }()
+	e := s.Experiments[0]
+	result := func(system string, fenced float64) *Result {
+		return &Result{System: system, Size: 1, Experiment: e.Name, Outcomes: []outcome{{"fenced": fenced, "tokens": 1}}}
+	}
+	for _, r := range []*Result{result("known-right", 0), result("known-wrong", 1)} {
+		l.results[r.System+" 1 delay"] = r
+	}
+	path := filepath.Join(t.TempDir(), "figures.json")
+	for _, c := range []struct {
+		right, wrong float64
+		want         string
+	}{
+		{0, 1, `^A run .* Of 1 cells .* 1 have it in both\.\n$`},
+		{0, 0, `(?s)Of 1 cells .* 0 have .*known-wrong.*: fence takes 0, n=1 before, and now ✗ fence takes 1, n=1`},
+		{1, 1, `(?s)Of 2 cells .* 1 have .*known-right`},
+	} {
+		figures, err := json.Marshal([]*Result{result("known-right", c.right), result("known-wrong", c.wrong)})
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(path, figures, 0o644))
+		said, err := l.against(path)
+		require.NoError(t, err)
+		require.Regexp(t, c.want, said)
+	}
 }

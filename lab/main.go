@@ -48,6 +48,7 @@ func labMain(args []string, out, progress io.Writer) error {
 	seed := flags.Uint64("seed", 1, "of the random times in the experiments")
 	ttl := flags.Duration("ttl", 3*time.Second, "the lock's time")
 	jobs := flags.Int("jobs", 20, "how much runs at a time: a trial in Go counts 1, in Python 2, in Java 3")
+	before := flags.String("against", "", "the figures.json of a run with another seed: the page says which ✗ and which never both have")
 	page := flags.String("out", "", "a file for the page")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -81,6 +82,11 @@ func labMain(args []string, out, progress io.Writer) error {
 	began := time.Now()
 	err = l.run(ctx)
 	text := l.page(began, command(flags))
+	if *before != "" {
+		said, aerr := l.against(*before)
+		text += "## Repeated\n\n" + said
+		err = errors.Join(err, aerr)
+	}
 	err = errors.Join(err, l.close())
 	if *page == "" {
 		fmt.Fprint(out, text)
@@ -140,7 +146,7 @@ func command(flags *flag.FlagSet) string {
 	text := "go run ."
 	flags.Visit(func(f *flag.Flag) {
 		switch v := f.Value.String(); {
-		case f.Name == "out":
+		case f.Name == "out", f.Name == "against":
 		case v == "true":
 			text += " -" + f.Name
 		default:

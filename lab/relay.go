@@ -35,6 +35,7 @@ type relay struct {
 		healed  chan struct{} // not nil while cut
 		mute    bool          // answers are thrown away
 		left    int           // how many chunks of the client's pass yet; -1 for all
+		cutNext bool          // when they have passed, the relay is cut; otherwise what follows is thrown away
 		conns   map[net.Conn]struct{}
 		closed  bool
 	}
@@ -88,17 +89,24 @@ func (r *relay) muted(on bool) {
 	r.mu.mute = on
 }
 
-// letPass lets n chunks more of the client's pass, and keeps those that follow for ever.
-func (r *relay) letPass(n int) {
+// letPass lets n chunks more of the client's pass. Those that follow are thrown away, or kept as after a cut, until heal.
+func (r *relay) letPass(n int, cut bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.mu.left = n
+	r.mu.left, r.mu.cutNext = n, cut
 }
 
 // mayPass says whether a chunk of the client's passes.
 func (r *relay) mayPass() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.mu.left == 0 && r.mu.cutNext {
+		r.mu.left, r.mu.cutNext, r.mu.healed = -1, false, make(chan struct{})
+		r.mu.Unlock()
+		_, ok := r.pass()
+		r.mu.Lock()
+		return ok
+	}
 	if r.mu.left > 0 {
 		r.mu.left--
 		return true

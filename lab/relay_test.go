@@ -118,3 +118,24 @@ func TestRelay_Point(t *testing.T) {
 	c.Close()
 	<-ends
 }
+
+func TestRelay_LetPass(t *testing.T) {
+	addr, _ := echo(t)
+	for _, cut := range []bool{false, true} {
+		r, err := startRelay(addr, &traffic{})
+		require.NoError(t, err)
+		defer r.close()
+		c, err := net.Dial("tcp", r.addr())
+		require.NoError(t, err)
+		defer c.Close()
+		r.letPass(1, cut)
+		require.NoError(t, ask(t, c, "one", 5*time.Second))
+		require.ErrorIs(t, ask(t, c, "two", 100*time.Millisecond), os.ErrDeadlineExceeded)
+		r.heal()
+		if cut {
+			require.NoError(t, hear(t, c, "two", 5*time.Second))
+		} else {
+			require.ErrorIs(t, hear(t, c, "two", 100*time.Millisecond), os.ErrDeadlineExceeded)
+		}
+	}
+}
