@@ -1,8 +1,8 @@
 package main
 
-// Locks that end with the connection: a row that a transaction has selected FOR UPDATE, and the advisory locks of PostgreSQL and
-// MariaDB. The server lets waiters in by itself, and no time ends them: a holder that is cut off holds for as long as its
-// connection looks alive to the server.
+// What locks share that end with the connection; their recipes stand in database_advisory.go and database_for_update.go. The server
+// lets waiters in by itself, and no time ends them: a holder that is cut off holds for as long as its connection looks alive to the
+// server.
 
 import (
 	"context"
@@ -12,11 +12,6 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 )
-
-func init() {
-	postgresTables = append(postgresTables, `CREATE TABLE lock_select (name text PRIMARY KEY, unindexed text NOT NULL)`)
-	mariadbTables = append(mariadbTables, `CREATE TABLE lock_select (name varchar(190) PRIMARY KEY, unindexed varchar(190) NOT NULL) ENGINE=InnoDB`)
-}
 
 // sessionSQL is a recipe: look, row, begin, take and commit for a lock that is a transaction, take and free for one that is not. All but
 // begin and commit get the lock's name; look, take and free answer 1 for yes.
@@ -29,33 +24,6 @@ type sessionSQL struct {
 	left         string // for System.Left
 	client       string // the module
 }
-
-var (
-	postgresForUpdate = sessionSQL{
-		open: openPostgres, client: "github.com/jackc/pgx/v5",
-		look: `SELECT count(*) FROM lock_select WHERE name = $1`, row: `INSERT INTO lock_select VALUES ($1, $1) ON CONFLICT DO NOTHING`,
-		begin: `BEGIN`, take: `SELECT 1 FROM lock_select WHERE name = $1 FOR UPDATE`, commit: `COMMIT`,
-		left: `SELECT count(*) - (SELECT count(*) FROM (SELECT 1 FROM lock_select WHERE name = $1 FOR UPDATE SKIP LOCKED) free)
-			FROM lock_select WHERE name = $1`,
-	}
-	postgresAdvisory = sessionSQL{
-		open: openPostgres, client: "github.com/jackc/pgx/v5",
-		take: `SELECT 1 FROM pg_advisory_lock(hashtextextended($1, 0))`, free: `SELECT pg_advisory_unlock(hashtextextended($1, 0))::int`,
-		left: `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted
-			AND (classid::bigint << 32) | objid::bigint = hashtextextended($1, 0)`,
-	}
-	mariadbForUpdate = sessionSQL{
-		open: openMariaDB, client: "github.com/go-sql-driver/mysql",
-		look: `SELECT count(*) FROM lock_select WHERE name = ?`, row: `INSERT IGNORE INTO lock_select (name, unindexed) VALUES (?, name)`,
-		begin: `BEGIN`, take: `SELECT 1 FROM lock_select WHERE name = ? FOR UPDATE`, commit: `COMMIT`,
-		left: `SELECT 1 - count(*) FROM (SELECT 1 FROM lock_select WHERE name = ? FOR UPDATE SKIP LOCKED) free`,
-	}
-	mariadbGetLock = sessionSQL{
-		open: openMariaDB, client: "github.com/go-sql-driver/mysql",
-		take: `SELECT GET_LOCK(?, 3600)`, free: `SELECT RELEASE_LOCK(?)`, // no infinite wait: an hour
-		left: `SELECT IS_USED_LOCK(?) IS NOT NULL`,
-	}
-)
 
 type sessionLock struct {
 	db   *sql.DB
@@ -169,36 +137,30 @@ func (h sessionHold) Release(ctx context.Context) error {
 	return h.conn.Close()
 }
 
-func init() {
-	session := func(name, title, promises string, kind *ServerKind, s sessionSQL) {
-		sys := System{
-			Name: name, Title: title, Client: "written here, on " + library(s.client), Promises: promises,
-			Server: kind, Sizes: []int{1}, Waits: Blocks,
-			Open: func(_ context.Context, addrs []string, lock string, _ Options) (Lock, error) {
-				db, err := s.open(addrs[0])
-				return &sessionLock{db: db, sql: s, name: lock}, err
-			},
-		}
-		if s.left != "" {
-			sys.Left = countRows(s.open, s.left)
-		}
-		if s.free != "" {
-			sys.Break = func(ctx context.Context, addrs []string, lock string) (bool, error) {
-				db, err := s.open(addrs[0])
-				if err != nil {
-					return false, err
-				}
-				defer db.Close()
-				var yes sql.NullInt64
-				err = db.QueryRowContext(ctx, s.free, lock).Scan(&yes)
-				return yes.Int64 == 1, err
-			}
-		}
-		register(sys)
+// registerSession adds a system whose recipe is s.
+func registerSession(name, title, promises string, kind *ServerKind, s sessionSQL) {
+	sys := System{
+		Name: name, Title: title, Client: "written here, on " + library(s.client), Promises: promises,
+		Server: kind, Sizes: []int{1}, Waits: Blocks,
+		Open: func(_ context.Context, addrs []string, lock string, _ Options) (Lock, error) {
+			db, err := s.open(addrs[0])
+			return &sessionLock{db: db, sql: s, name: lock}, err
+		},
 	}
-	const promises = "One holder while its connection lasts, and what it writes in that transaction is gone if it does not."
-	session("postgres-for-update", "PostgreSQL, SELECT … FOR UPDATE", promises, postgresServers, postgresForUpdate)
-	session("postgres-advisory", "PostgreSQL, an advisory lock", "One holder while its connection lasts.", postgresServers, postgresAdvisory)
-	session("mariadb-for-update", "MariaDB, SELECT … FOR UPDATE", promises, mariadbServers, mariadbForUpdate)
-	session("mariadb-get-lock", "MariaDB, GET_LOCK", "One holder while its connection lasts.", mariadbServers, mariadbGetLock)
+	if s.left != "" {
+		sys.Left = countRows(s.open, s.left)
+	}
+	if s.free != "" {
+		sys.Break = func(ctx context.Context, addrs []string, lock string) (bool, error) {
+			db, err := s.open(addrs[0])
+			if err != nil {
+				return false, err
+			}
+			defer db.Close()
+			var yes sql.NullInt64
+			err = db.QueryRowContext(ctx, s.free, lock).Scan(&yes)
+			return yes.Int64 == 1, err
+		}
+	}
+	register(sys)
 }

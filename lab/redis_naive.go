@@ -20,7 +20,7 @@ type naiveLock struct {
 	free       func(context.Context, *naiveLock) error
 }
 
-// setnxExpire sets the key, then its time. Whoever crashes between the two leaves a key that no time ends.
+// setnxExpire sets the key, then its time. A client that crashes between the two leaves a key that no time ends.
 func setnxExpire(ctx context.Context, l *naiveLock) (bool, error) {
 	l.value = rand.Text()
 	ok, err := l.client.SetNX(ctx, l.key, l.value, 0).Result()
