@@ -49,6 +49,7 @@ type System struct {
 	Name     string // as -only and the children have it: lower case, with dashes
 	Title    string // as the page has it
 	Client   string // the library with its version, or "written here"
+	Package  string // Debian's, whose version is the client's, where the build does not know it
 	Promises string // what its authors promise, in a sentence, and what they do not
 
 	Server *ServerKind // what it needs

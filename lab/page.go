@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -62,7 +63,7 @@ func (l *lab) page(began time.Time, command string) string {
 	p("## The systems\n")
 	p("| system | client | what its authors promise |\n|---|---|---|")
 	for _, s := range l.Systems {
-		p("| %s | %s | %s |", s.Title, s.Client, s.Promises)
+		p("| %s | %s%s | %s |", s.Title, s.Client, debianVersion(s.Package), s.Promises)
 	}
 	p("")
 	for _, e := range l.Experiments {
@@ -170,6 +171,19 @@ func (l *lab) pictures() map[string]string {
 		}
 	}
 	return all
+}
+
+// debianVersion is a package's, with a comma before it; "" where there is none.
+func debianVersion(name string) string {
+	if name == "" {
+		return ""
+	}
+	out, err := exec.Command("dpkg-query", "-W", "-f", "${Version}", name).Output()
+	if err != nil || len(out) == 0 {
+		return ""
+	}
+	version, _, _ := strings.Cut(string(out), "-")
+	return ", " + version
 }
 
 // machine says what the figures come from.

@@ -10,7 +10,7 @@ import (
 
 func init() {
 	register(System{
-		Name: "zk-lock", Title: "go-zookeeper `zk.Lock`", Client: "go-zookeeper 1.0.4",
+		Name: "zk-lock", Title: "go-zookeeper `zk.Lock`", Client: "go-zookeeper " + library("github.com/go-zookeeper/zk"),
 		Promises: "The session's end frees the lock, and grants follow the queue. It has no call that gives up waiting, tells of no loss, and has no token.",
 		Server:   zooKeeper, Sizes: []int{1, 3}, Expires: true, Renews: true, Waits: Watches,
 		Left: zkLeft, Break: zkBreak,

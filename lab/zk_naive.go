@@ -11,7 +11,7 @@ import (
 
 func init() {
 	register(System{
-		Name: "zk-naive", Title: "ZooKeeper, one node that everybody watches", Client: "go-zookeeper 1.0.4, recipe written here",
+		Name: "zk-naive", Title: "ZooKeeper, one node that everybody watches", Client: "written here, on go-zookeeper " + library("github.com/go-zookeeper/zk"),
 		Promises: "The session's end frees the lock. All who wait are woken by each release, and no order is kept.",
 		Server:   zooKeeper, Sizes: []int{1, 3}, Expires: true, Renews: true, Waits: Watches,
 		Left: zkLeft, Break: zkBreak,

@@ -19,27 +19,17 @@ var others embed.FS
 
 func init() {
 	register(System{
-		Name: "curator", Title: "Curator `InterProcessMutex`", Client: "Curator" + debianVersion("libcurator-recipes-java") + ", Java",
+		Name: "curator", Title: "Curator `InterProcessMutex`", Client: "Curator, Java", Package: "libcurator-recipes-java",
 		Promises: "The session's end frees the lock, and grants follow the queue. Its documentation has the holder stop at SUSPENDED; it has no token.",
 		Server:   zooKeeper, Sizes: []int{1, 3}, Expires: true, Renews: true, Waits: Watches,
 		Left: zkLeft, Break: zkBreak, External: curatorClient,
 	})
 	register(System{
-		Name: "kazoo", Title: "kazoo `Lock`", Client: "kazoo" + debianVersion("python3-kazoo") + ", Python",
+		Name: "kazoo", Title: "kazoo `Lock`", Client: "kazoo, Python", Package: "python3-kazoo",
 		Promises: "The session's end frees the lock, and grants follow the queue. Its documentation has the holder stop at SUSPENDED; it has no token.",
 		Server:   zooKeeper, Sizes: []int{1, 3}, Expires: true, Renews: true, Waits: Watches,
 		Left: zkLeft, Break: zkBreak, External: kazooClient,
 	})
-}
-
-// debianVersion is a package's, with a space before it; "" where there is none.
-func debianVersion(name string) string {
-	out, err := exec.Command("dpkg-query", "-W", "-f", "${Version}", name).Output()
-	if err != nil || len(out) == 0 {
-		return ""
-	}
-	version, _, _ := strings.Cut(string(out), "-")
-	return " " + version
 }
 
 // unpack writes a source of others/ to dir.
