@@ -110,7 +110,7 @@ func (c *dbCluster) prepare(p Plan, bin, owner string, args func(data, port stri
 		return err
 	}
 	for i := range p.Size {
-		addr, err := freeAddr()
+		addr, err := serverPorts.addr()
 		if err != nil {
 			return err
 		}

@@ -39,11 +39,11 @@ func startEtcd(p Plan) (*etcdCluster, error) {
 	}
 	var names, members, peers, gates []string
 	for i := range p.Size {
-		client, err := freeAddr()
+		client, err := serverPorts.addr()
 		if err != nil {
 			return nil, errors.Join(err, c.Close())
 		}
-		peer, err := freeAddr()
+		peer, err := serverPorts.addr()
 		if err != nil {
 			return nil, errors.Join(err, c.Close())
 		}

@@ -54,7 +54,7 @@ func startRedis(p Plan, args ...string) (*redisCluster, error) {
 	c := &redisCluster{}
 	c.ready = c.ping
 	for i := range p.Size {
-		addr, err := freeAddr()
+		addr, err := serverPorts.addr()
 		if err != nil {
 			return nil, err
 		}
@@ -129,7 +129,7 @@ func (c *redisCluster) replicate() error {
 
 // CutReplication sends the replica to a server that does not exist. It keeps what it has.
 func (c *redisCluster) CutReplication() error {
-	nobody, err := freeAddr()
+	nobody, err := serverPorts.addr()
 	if err != nil {
 		return err
 	}
