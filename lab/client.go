@@ -154,16 +154,38 @@ func (c *clientProcess) acquire(lock Lock, d time.Duration) {
 	c.mu.hold, c.mu.token, c.mu.believes = h, token(h), true
 	c.sayLocked("acquired %s", c.mu.token)
 	c.mu.Unlock()
-	if h.Lost() != nil {
-		go func() {
-			<-h.Lost()
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			if c.mu.hold == h && c.mu.believes {
-				c.mu.believes = false
-				c.sayLocked("lost")
-			}
-		}()
+	if _, looks := h.(Looker); looks || h.Lost() != nil {
+		go c.listen(h)
+	}
+}
+
+// listen says when a hold is none any more: at once if the system tells, and otherwise, where a look at the hold tells, as a user
+// who looks every few milliseconds would find it.
+func (c *clientProcess) listen(h Hold) {
+	var tick <-chan time.Time
+	if h.Lost() == nil {
+		ticker := time.NewTicker(5 * time.Millisecond)
+		defer ticker.Stop()
+		tick = ticker.C
+	}
+	for {
+		told := false
+		select {
+		case <-h.Lost():
+			told = true
+		case <-tick:
+			told = look(h) != nil
+		}
+		c.mu.Lock()
+		current := c.mu.hold == h && c.mu.believes
+		if current && told {
+			c.mu.believes = false
+			c.sayLocked("lost")
+		}
+		c.mu.Unlock()
+		if told || !current {
+			return
+		}
 	}
 }
 

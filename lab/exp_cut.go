@@ -8,7 +8,7 @@ import (
 func init() {
 	experiment(Experiment{
 		Name: "cut", Title: "The holder is cut off, and comes back after the lock's time", Picture: true, Sizes: true,
-		Says: "A holds and B waits. Nothing passes between A and the lock's servers any more, not even the end of a connection, while A's way to the resource works. 200 ms after B was granted, A writes if it believes that it holds, and then the write comes that it had decided on before the cut. 300 ms later the network is whole.",
+		Says: "A holds and B waits. Nothing passes between A and the lock's servers any more, not even the end of a connection, while A's way to the resource works. 200 ms after B was granted, A writes if it believes that it holds, and then the write comes that it had decided on before the cut. 300 ms later the network is whole; who is told only then has held beside B for that long.",
 		Steps: func(t *trial) {
 			a, b := t.client("A"), t.client("B")
 			a.acquire()

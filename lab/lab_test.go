@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -155,5 +156,32 @@ func TestAgainst(t *testing.T) {
 		said, err := l.against(path)
 		require.NoError(t, err)
 		require.Regexp(t, c.want, said)
+	}
+}
+
+// The picture shows two at once where the judge counts them, and for as long.
+func TestSpans_AgreeWithTheJudge(t *testing.T) {
+	zero := time.Now()
+	at := func(s int) time.Time { return zero.Add(time.Duration(s) * time.Second) }
+	stopped := []entry{{At: at(0), Who: "A", What: enter}, {At: at(1), Who: "A", What: stop}, {At: at(2), Who: "B", What: enter}, {At: at(3), Who: "A", What: cont}}
+	for _, c := range []struct {
+		name string
+		rest []entry
+		both float64
+	}{
+		{"it wakes and is told", []entry{{At: at(4), Who: "A", What: leave}, {At: at(5), Who: "B", What: leave}}, 0},
+		{"it wakes and writes", []entry{{At: at(4), Who: "A", What: write, Looked: true}, {At: at(6), Who: "A", What: leave}, {At: at(7), Who: "B", What: leave}}, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			all := append(slices.Clone(stopped), c.rest...)
+			both := 0.0
+			for _, s := range spans(all, zero) {
+				if s.Kind == "both" {
+					both += s.To - s.From
+				}
+			}
+			require.Equal(t, c.both, both)
+			require.Equal(t, c.both, judge(all).Both.Seconds())
+		})
 	}
 }

@@ -23,6 +23,7 @@ type span struct {
 func spans(entries []entry, zero time.Time) (all []span) {
 	type state struct {
 		in, stopped bool
+		silent      bool // it went on after it was stopped, and has not acted since: as in judge, it believes nothing yet
 		since       time.Time
 	}
 	now := map[string]*state{}
@@ -31,7 +32,7 @@ func spans(entries []entry, zero time.Time) (all []span) {
 	two := func() bool {
 		n := 0
 		for _, s := range now {
-			if s.in && !s.stopped {
+			if s.in && !s.silent {
 				n++
 			}
 		}
@@ -59,13 +60,15 @@ func spans(entries []entry, zero time.Time) (all []span) {
 		switch e.What {
 		case enter:
 			end(e.Who, s, e.At)
-			s.in = true
+			s.in, s.silent = true, false
 		case leave, killed:
 			end(e.Who, s, e.At)
 			s.in = false
 		case stop:
 			end(e.Who, s, e.At)
-			s.stopped = true
+			s.stopped, s.silent = true, true
+		case write:
+			s.silent = s.silent && !e.Looked
 		case cont:
 			end(e.Who, s, e.At)
 			s.stopped = false
@@ -111,7 +114,7 @@ type lane struct {
 
 // timeline draws lanes as SVG, in the reader's light or dark.
 func timeline(title string, lanes []lane) string {
-	const left, width, top, height, bar = 230.0, 900.0, 74.0, 34.0, 9.0
+	const left, width, top, height, bar = 330.0, 1000.0, 74.0, 34.0, 9.0
 	from, to := -1.0, 2.0
 	for _, l := range lanes {
 		for _, s := range l.Spans {
@@ -130,7 +133,7 @@ func timeline(title string, lanes []lane) string {
 	p(`<rect class="bg" width="%.0f" height="%.0f"/>`, width, bottom+30)
 	p(`<text x="16" y="22" font-size="15" font-weight="bold">%s</text>`, html.EscapeString(title))
 	for i, legend := range []struct{ class, what string }{{"A", "A believes that it holds"}, {"w", "A is stopped"}, {"B", "B holds"}, {"x", "two at once"}} {
-		at := left + float64(i)*165
+		at := left + float64(i)*160
 		p(`<rect class="%s" x="%.1f" y="36" width="12" height="9"/><text x="%.1f" y="45">%s</text>`, legend.class, at, at+18, legend.what)
 	}
 	for s := math.Ceil(from); s <= to; s++ {
