@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -254,14 +253,4 @@ func (c *processes) Close() error {
 		errs = append(errs, p.end(last))
 	}
 	return errors.Join(errs...)
-}
-
-// freeAddr returns an address of the loopback that nobody listens on.
-func freeAddr() (string, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer ln.Close()
-	return ln.Addr().String(), nil
 }
