@@ -2,11 +2,11 @@ package main
 
 // A relay stands between one client and one server, so that this client alone can be cut off.
 //
-// toxiproxy would be the tool to take, and does not fit. Its timeout toxic throws bytes away in the middle of a stream and closes
-// the connection when it is removed, and all its toxics tell the server at once that a client has closed. A network that is cut
-// does neither: TCP sends again what was lost when the network is whole, and until then the server hears nothing, of a close no
-// more than of a request. That is what decides about locks that end with their connection. One thing is not as in a network: a
-// connection that is made while the relay is cut is accepted at once, and silent from then on.
+// toxiproxy would be the tool to take, and does not fit (2.5.0, by its source). Its timeout toxic throws bytes away in the middle of a
+// stream and closes the connection when it is removed; its latency toxic keeps bytes, and both tell the server at once that a client
+// has closed. A network that is cut does neither: TCP sends again what was lost when the network is whole, and until then the server
+// hears nothing, of a close no more than of a request. That is what decides about locks that end with their connection. One thing is
+// not as in a network: a connection that is made while the relay is cut is accepted at once, and silent from then on.
 
 import (
 	"net"
