@@ -31,11 +31,11 @@ type checkedHolds interface {
 	loseNode(node string, cause error)
 }
 
-// hurry has a beat sent at once.
-func (b *beats) hurry() {
+// hurry says whether a beat is wanted at once.
+func (b *beats) hurry(soon bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.mu.soon = true
+	b.mu.soon = soon
 }
 
 // beatNow says whether a beat is wanted at once, and can be sent over conn.
@@ -45,10 +45,11 @@ func (b *beats) beatNow(conn uint64) bool {
 	return conn != 0 && b.mu.soon && b.mu.under != conn
 }
 
-// beat sends the heartbeat if something is held, else a cheap read, and says whether it did. One at a time on a connection:
+// beat sends the heartbeat if something is held, else a cheap read, and says whether it did. What is held is asked after the wish
+// for a beat was taken back: a hold that wishes for one is in it. One at a time on a connection:
 // answers come in order, so a quorum that is gone stops with the outstanding one all false reassurance. The next one follows
 // as soon as it is answered, if that took longer than the interval.
-func (b *beats) beat(conn uint64, held bool) bool {
+func (b *beats) beat(conn uint64) bool {
 	b.mu.Lock()
 	if b.mu.under == conn {
 		b.mu.Unlock()
@@ -57,8 +58,8 @@ func (b *beats) beat(conn uint64, held bool) bool {
 	b.mu.under, b.mu.soon = conn, false
 	b.mu.Unlock()
 	return b.z.carrier.spawn(func() {
-		if held {
-			b.checkHolds()
+		if nodes := b.holds.heldNodes(); len(nodes) > 0 {
+			b.checkHolds(nodes)
 		} else {
 			_, _ = b.z.askAs(context.Background(), wire.OpExists, wire.PathWatchRequest{Path: "/"}, true)
 		}
@@ -71,12 +72,11 @@ func (b *beats) beat(conn uint64, held bool) bool {
 	})
 }
 
-// checkHolds checks every held node in one transaction (several if they are very many). Its success, which the tap
+// checkHolds checks the held nodes in one transaction (several if they are very many). Its success, which the tap
 // sees, renews the lease. A node that is not there, or that we may not read, ends its hold, and the rest is asked again
 // at once, because the servers stop at the first failure (R68).
-func (b *beats) checkHolds() {
+func (b *beats) checkHolds(nodes []string) {
 	const maxBytes = 256 << 10 // servers close the connection at 1 MB
-	nodes := b.holds.heldNodes()
 	for len(nodes) > 0 {
 		n, size := 0, 0
 		for n < len(nodes) && (n == 0 || size < maxBytes) {

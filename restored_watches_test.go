@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -253,5 +254,23 @@ func TestVirtual_Reconnects_NeverGrant(t *testing.T) {
 		}
 		release(t, h)
 		release(t, w.granted2(t, time.Second))
+	})
+}
+
+// I7: the connection goes while both watches are being set. The waiter lists once on the next, and sets them anew: what it knows of
+// the one that could not be set does not count again.
+func TestVirtual_ConnectionLostWhileWatchesAreSet_ListsOnce(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		s := v.connect()
+		var lists atomic.Int32
+		v.srv.Inject(zktest.Before(zktest.GetChildren).Session(s.SessionID()).Call(func() { lists.Add(1) }))
+		v.srv.Inject(zktest.Before(zktest.GetData).Session(s.SessionID()).Once().Close())
+		w := v.queueUp(newMutex(t, s, "/job"))
+		time.Sleep(10 * time.Second) // the client dials again after one at the most
+		require.EqualValues(t, 2, lists.Load(), "one with the create, one on the next connection")
+		release(t, h)
+		release(t, w.granted2(t, time.Second))
+		require.EqualValues(t, 2, lists.Load(), "the event granted")
 	})
 }

@@ -30,10 +30,29 @@ func New(suspended func() time.Duration) *Clock {
 	return &Clock{start: time.Now(), suspended: suspended, suspended0: suspended()}
 }
 
-// Now is never ahead of the true time at its return: the monotonic part is read first.
+// Now is ahead of the true time at its return by longReading at the most: the monotonic part is read first. It may step back by
+// as much.
 func (c *Clock) Now() Instant {
 	d := time.Since(c.start)
 	return Instant(d + c.suspended() - c.suspended0)
+}
+
+// longReading is how far a reading that is kept may be off: little beside the 50 ms by which a lease ends early.
+const longReading = 50 * time.Microsecond
+
+// reading is the time in which the machine was suspended, as it was read at some time.
+type reading struct {
+	at        time.Time // before it was read, by both of Go's clocks
+	suspended time.Duration
+}
+
+// holds says whether it still holds: both of Go's clocks are there, which is not so in a testing/synctest bubble, and show that it is less than a millisecond old. The machine cannot have slept since.
+// To stop every process and every device before a sleep takes longer by the monotonic clock; and the wall clock goes on in a
+// sleep, by as much as what is read here.
+func (r *reading) holds(now time.Time) bool {
+	const most = time.Millisecond
+	monotonic, wall := now.Sub(r.at), now.Round(0).Sub(r.at.Round(0))
+	return now != now.Round(0) && monotonic >= 0 && monotonic < most && wall > -most && wall < most
 }
 
 // Wall turns an Instant into a time.Time, for people.
