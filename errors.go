@@ -14,7 +14,8 @@ import (
 
 // What callers branch on. Every error of this package that has one of these causes satisfies errors.Is with it.
 var (
-	// ErrNotAcquired: somebody else is ahead in the queue, and the call does not wait. Nothing is left behind.
+	// ErrNotAcquired: somebody else is ahead in the queue, and the call does not wait. Its node is deleted, or is being
+	// deleted in the background.
 	ErrNotAcquired = errors.New("lock not acquired: somebody is ahead")
 	// ErrNotHeld: the handle was released, so there is no hold to speak of.
 	ErrNotHeld = errors.New("lock not held")

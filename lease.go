@@ -7,8 +7,8 @@ import (
 	"github.com/zklock/zklock/internal/clock"
 )
 
-// LeaseMode says what a Session takes as proof that its ZooKeeper session is alive, and so until when a hold may be
-// relied on. See the README, "How the lease works", for the choice.
+// LeaseMode says what a Session takes as proof that its ZooKeeper session is alive, and so how long a hold may be relied
+// on. docs/lease.md helps to choose.
 type LeaseMode struct {
 	kind leaseKind
 	d    time.Duration // quorum: G, how often the leader pings each follower; ping: H

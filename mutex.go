@@ -57,9 +57,11 @@ func (m *Mutex) Path() string { return m.root.given }
 // server that is away is waited for: only ctx, and Close, end that.
 func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "acquire", false) }
 
-// TryAcquire takes the lock if nobody is ahead, and otherwise returns ErrNotAcquired. Either way it leaves at most one
-// node, and none when it returns an error. A server that is away is waited for, until ctx ends. If the owner in ctx is
-// waiting for the lock in another call, that is ErrNotAcquired too.
+// TryAcquire takes the lock if nobody is ahead, and otherwise returns ErrNotAcquired. It also returns ErrNotAcquired if
+// the owner in ctx waits for the lock in another call.
+//
+// When TryAcquire returns an error, the call holds nothing, and its node is deleted or is being deleted. While no server
+// can be reached, TryAcquire waits for one until ctx ends.
 func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "try", true) }
 
 // Do acquires the lock, runs f under the hold's context, and releases. f's context also ends when ctx does; it carries the

@@ -80,11 +80,11 @@ func (c *creation) answered(a tap.Answer) {
 // isMade says whether a node was made of which more is to be asked.
 func (c *creation) isMade() bool { return c.got != nil && c.made != "" }
 
-// finish tries until the outcome is known: a node of this ZooKeeper session, or none, with the error; then nothing is left
-// behind, but for what the reaper is after. It ends with the session at the latest.
+// finish tries until the outcome is known: a node of this ZooKeeper session, or an error. After an error no node remains,
+// except those that the reaper is still deleting. finish ends with the session at the latest.
 //
-// For a call, whose context is not nil, it waits for the first answer and no longer than the call: if more is to be done it returns
-// errLeft, and is to be called again on a goroutine.
+// With a call's context, finish waits for the first answer only, and no longer than the call. If there is more to do, it
+// returns errLeft: call it again, on a goroutine and with nil.
 func (c *creation) finish(call context.Context) (err error) {
 	var left <-chan struct{}
 	if call != nil {
