@@ -19,6 +19,7 @@ import (
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/sessionkey"
+	jute "github.com/zklock/zklock/internal/wire"
 )
 
 const (
@@ -194,10 +195,24 @@ func classify(err error) error {
 		code = exitNotAcquired
 	case errors.Is(err, zklock.ErrLost):
 		code = exitLost
-	case errors.Is(err, zklock.ErrAuthFailed), errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrInvalidACL):
+	case refused(err):
 		code = exitRefused
 	}
 	return &exitError{code, trim(err)}
+}
+
+// refused says whether the error is a server's answer: one that the ZooKeeper client has an error for, or a code without
+// one, such as that of a quota.
+func refused(err error) bool {
+	for _, no := range []error{
+		zklock.ErrAuthFailed, zk.ErrNoAuth, zk.ErrInvalidACL, zk.ErrAuthFailed, zk.ErrNoChildrenForEphemerals, zk.ErrBadArguments,
+	} {
+		if errors.Is(err, no) {
+			return true
+		}
+	}
+	var code jute.Code
+	return errors.As(err, &code)
 }
 
 // trim takes the name of a package of ours off the front of a message: the command's is there already.
