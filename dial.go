@@ -16,7 +16,7 @@ import (
 )
 
 // hosts is the client's HostProvider. It hands out host names, not addresses, so that TLS can verify them and every
-// dial resolves them anew. A lap through all servers is tried without a pause, then the client waits a second.
+// dial resolves them anew. The client tries all servers without a pause, then waits a second: that is a lap.
 type hosts struct {
 	clock *clock.Clock
 	mu    struct {
@@ -45,7 +45,7 @@ func (h *hosts) Init([]string) error { return nil }
 // Len returns the number of servers.
 func (h *hosts) Len() int { return len(h.mu.addrs) }
 
-// Next returns the next server to try, and whether the client should first pause, which it does for a second.
+// Next returns the next server to try, and whether the client should first pause for its one second.
 func (h *hosts) Next() (string, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -214,15 +214,15 @@ func lastInLine(addrs []string, last func(string) bool) []string {
 	return append(first, rest...)
 }
 
-// alternatives says whether there is another address to try than the one that the client is connected to.
+// alternatives says whether the client could try another address than the one it is connected to.
 func (d *dialer) alternatives() bool { return d.hosts.Len() > 1 || d.names.most() > 1 }
 
-// notYet is how far a try has come that has not ended.
+// notYet says how far an unfinished try has come.
 type notYet string
 
 func (n notYet) Error() string { return string(n) }
 
-// noteTried notes what came of a try, or how far it has come. The end of an earlier try is kept until the one under way has
+// noteTried notes what came of a try, or how far it has come. It keeps the end of the last try until the present one has
 // ended too.
 func (d *dialer) noteTried(addr string, err error) {
 	d.mu.Lock()
@@ -234,14 +234,14 @@ func (d *dialer) noteTried(addr string, err error) {
 	d.mu.tried[addr] = err
 }
 
-// forgetTried is for when a server has taken us in.
+// forgetTried is called when a server has accepted the session.
 func (d *dialer) forgetTried() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	clear(d.mu.tried)
 }
 
-// whatWasTried says for each server what happened last, for the error of a Connect that did not get there.
+// whatWasTried says for each server what happened last. It is for the error of a Connect that found no server.
 func (d *dialer) whatWasTried() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
