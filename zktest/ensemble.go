@@ -52,8 +52,8 @@ func StartEnsemble(t TB, n int, opts ...Option) *Ensemble {
 	return e
 }
 
-// NewEnsemble starts n servers, of which the last is the leader. The caller closes them. For their addresses there is
-// [WithAddrs], not [WithAddr].
+// NewEnsemble starts n servers. The last one leads. The caller closes them. [WithAddrs] sets their addresses, not
+// [WithAddr].
 func NewEnsemble(n int, opts ...Option) (*Ensemble, error) {
 	cfg, err := newConfig(opts)
 	if err != nil {
@@ -123,8 +123,8 @@ func (e *Ensemble) Leader() (leader *Member) {
 	return leader
 }
 
-// Partition cuts the members into groups by id. Those of different groups do not reach each other; those not named
-// are a group too. Clients reach all of them.
+// Partition cuts the members into groups by id. Members of different groups do not reach each other. The members that are
+// not named are a group too. Clients reach all members.
 func (e *Ensemble) Partition(groups ...[]int) {
 	of := make(map[int]int)
 	for i, ids := range groups {
@@ -165,7 +165,7 @@ func (m *Member) Role() (r string) {
 // String returns the member's id and address.
 func (m *Member) String() string { return fmt.Sprintf("member %d at %s", m.ID(), m.Addr()) }
 
-// Stop ends the member's process, so to speak: the others see it go, and its clients are disconnected.
+// Stop ends the member, as the end of its process would: the others see it go, and its clients are disconnected.
 func (m *Member) Stop() { m.ep.halt() }
 
 // Start starts it again, with the data it had; it joins the others after the time of an election.
@@ -184,8 +184,8 @@ func (m *Member) Isolate() {
 	})
 }
 
-// SetLag makes what is committed from now on visible at the member d later than at the leader. With a smaller d than
-// before, what is on its way comes sooner too. A leader does not lag.
+// SetLag delays the member by d: it shows what is committed from now on d later than the leader. A smaller d than before also
+// speeds up what is on its way. A leader does not lag.
 func (m *Member) SetLag(d time.Duration) {
 	m.e.c.call(func() {
 		r := m.ep.replica
@@ -201,8 +201,8 @@ func (m *Member) SetLag(d time.Duration) {
 }
 
 // LoseTouches makes the member forget the signs of life that it has not passed on to the leader yet, although the
-// clients have had their answers. A race in a real follower's table does that to some. It returns for how many sessions
-// there was one to forget: for none at the leader.
+// clients have had their answers. A race in a real follower's table loses some in this way. LoseTouches returns the number of
+// sessions whose sign of life was forgotten: 0 at the leader.
 func (m *Member) LoseTouches() (sessions int) {
 	m.e.c.call(func() {
 		sessions = len(m.ep.replica.touched)
