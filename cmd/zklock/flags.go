@@ -1,6 +1,6 @@
 package main
 
-// The flags that say how to reach the servers, which run and ls share, and what becomes of them.
+// The flags that say how to reach the servers. run, ls and expire share them.
 
 import (
 	"context"
@@ -201,8 +201,8 @@ func classify(err error) error {
 	return &exitError{code, trim(err)}
 }
 
-// refused says whether the error is a server's answer: one that the ZooKeeper client has an error for, or a code without
-// one, such as that of a quota.
+// refused says whether the error is a server's refusal: one of the ZooKeeper client's errors, or a code that the client has
+// no error for, such as that of a quota.
 func refused(err error) bool {
 	for _, no := range []error{
 		zklock.ErrAuthFailed, zk.ErrNoAuth, zk.ErrInvalidACL, zk.ErrAuthFailed, zk.ErrNoChildrenForEphemerals, zk.ErrBadArguments,
@@ -215,7 +215,7 @@ func refused(err error) bool {
 	return errors.As(err, &code)
 }
 
-// trim takes the name of a package of ours off the front of a message: the command's is there already.
+// trim takes the name of one of our packages off the front of a message: the command's own name is there already.
 func trim(err error) error {
 	for _, name := range []string{"zklock: ", "zktest: "} {
 		if s, ok := strings.CutPrefix(err.Error(), name); ok {
