@@ -24,7 +24,7 @@ type hosts struct {
 		addrs       []string
 		next        int
 		left        int // tries before a pause
-		laps        int // pauses since a server took us in
+		laps        int // pauses since a server accepted the session
 		connected   clock.Instant
 		isConnected bool
 		closed      bool
@@ -54,7 +54,7 @@ func (h *hosts) Next() (string, bool) {
 	}
 	pause := h.mu.left == 0
 	if h.mu.isConnected {
-		// A server that takes us in and drops us at once would have us spin (R50).
+		// A server that accepts the session and drops us at once must not make us spin (R50).
 		pause = pause || h.clock.Now().Sub(h.mu.connected) < time.Second
 		h.mu.isConnected = false
 	}
@@ -68,7 +68,7 @@ func (h *hosts) Next() (string, bool) {
 	return addr, pause
 }
 
-// Connected notes that the last server handed out took us in.
+// Connected notes that the last server handed out has accepted the session.
 func (h *hosts) Connected() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -90,14 +90,14 @@ func (h *hosts) close() {
 	h.mu.closed = true
 }
 
-// lap returns how often all servers have been tried since one took us in.
+// lap returns how often all servers have been tried since one accepted the session.
 func (h *hosts) lap() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.mu.laps
 }
 
-// dialer makes connections to the servers, one try after the other, and keeps what came of each.
+// dialer makes connections to the servers, one try after the other, and keeps the outcome of each try.
 type dialer struct {
 	opts  *sessionOptions
 	hosts *hosts
@@ -108,7 +108,7 @@ type dialer struct {
 
 	mu struct {
 		sync.Mutex
-		tried map[string]error // since a server took us in
+		tried map[string]error // since a server accepted the session
 	}
 }
 
@@ -143,8 +143,8 @@ func (d *dialer) dial(to dialing, beat time.Duration) (c, raw net.Conn, err erro
 // dialing is one try to connect to a server.
 type dialing struct {
 	network, addr string
-	last          string        // the address of the connection before, the last one to try again
-	deadline      time.Time     // until when it must be done
+	last          string        // the address of the last connection: to try last
+	deadline      time.Time     // when it must be done
 	quick         time.Duration // how long each of the server's addresses may take
 }
 
@@ -175,7 +175,7 @@ func (d *dialer) dialRaw(to dialing) (c, raw net.Conn, err error) {
 	return tc, raw, nil
 }
 
-// dialName connects to one of the addresses that a server's name has, the one of the last connection last.
+// dialName connects to one of the addresses that a server's name has. It tries the address of the last connection last.
 func (d *dialer) dialName(ctx context.Context, to dialing) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(to.addr)
 	if err != nil {
@@ -201,7 +201,7 @@ func (d *dialer) dialName(ctx context.Context, to dialing) (net.Conn, error) {
 	return nil, errors.Join(errs...)
 }
 
-// lastInLine moves what is to be tried last to the end.
+// lastInLine moves the addresses for which last is true to the end.
 func lastInLine(addrs []string, last func(string) bool) []string {
 	var first, rest []string
 	for _, a := range addrs {

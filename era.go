@@ -29,15 +29,15 @@ type era struct {
 		sync.Mutex // never held across a channel, a callback or a ZooKeeper call
 		lease      lease
 		heard      clock.Instant     // when its server last answered
-		hangUps    int               // over, and how often a server hung up when asked to end its session
+		hangUps    int               // once it is over: how often a server hung up when asked to end the session
 		held       map[string]tenant // by node: what the heartbeat checks and the lease protects
 	}
 }
 
 // tenant is who holds under the lease.
 type tenant interface {
-	// lose tells the holder that the hold on the node is lost; end is when its lease would have ended. It returns whether
-	// anybody held.
+	// lose tells the holder that the hold on the node is lost; end is when its lease would have ended. It returns whether it
+	// had anybody to tell.
 	lose(node string, cause error, end clock.Instant) (told bool)
 }
 

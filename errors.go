@@ -28,7 +28,7 @@ var (
 	ErrNotConfirmed = errors.New("release not confirmed")
 	// ErrClosed: the Session was closed, or the *zk.Conn under it was.
 	ErrClosed = errors.New("session closed")
-	// ErrSessionExpired: the ZooKeeper session ended while the caller was waiting, and the Mutex was told to fail then.
+	// ErrSessionExpired: the ZooKeeper session ended while the caller waited, and the Mutex has WithFailOnSessionLoss.
 	ErrSessionExpired = errors.New("ZooKeeper session ended while waiting")
 	// ErrSequenceExhausted: the lock root's counter has come to its end (2^31−1), and the queue has a node of another
 	// client, which does not order nodes as zklock does. Nobody gets the lock. Empty the lock root: then the counter starts
@@ -36,7 +36,7 @@ var (
 	ErrSequenceExhausted = errors.New("sequence numbers of the lock root are used up")
 	// ErrNoRoom: the session timeout leaves the lease no time in which a hold could be relied on.
 	ErrNoRoom = errors.New("the lease has no room in the session timeout")
-	// ErrTooManyWaiters: the session has as many lock nodes as is safe for the servers.
+	// ErrTooManyWaiters: the Session has as many lock nodes as WithMaxLockNodes allows.
 	ErrTooManyWaiters = errors.New("too many lock nodes in one session")
 	// ErrAuthFailed: a server refused the credentials given with WithAuth.
 	ErrAuthFailed = errors.New("authentication failed")

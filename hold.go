@@ -92,14 +92,15 @@ func (c *holdContext) Err() error {
 // Format prints the lock node and the token, in one line for every verb.
 func (h *Hold) Format(f fmt.State, verb rune) { printAs(f, verb, h.words()) }
 
-// LogValue is what Format prints, for log/slog.
+// LogValue returns what Format prints, for log/slog.
 func (h *Hold) LogValue() slog.Value { return slog.StringValue(h.words()) }
 
 func (h *Hold) words() string { return fmt.Sprintf("Hold(%s, token %d)", h.d.node, h.d.token) }
 
 // Context returns a context to work under. It ends when the lock is lost, when this handle is released, and when the
-// Session is closed; context.Cause tells which: ErrLost, ErrNotHeld, ErrClosed. Its Err compares the clock with the
-// lease first. The Err of a derived context does not: right after a pause of the process it may still be nil.
+// Session is closed. context.Cause tells which, as Hold.Err does: ErrLost, ErrNotHeld, ErrClosed. The context's own Err
+// compares the clock with the lease first. The Err of a derived context does not: right after a pause of the process it may
+// still be nil.
 //
 // The context has the values of the context given to Acquire, but not its cancellation or deadline: the usual cancel of a
 // wait must not end the hold. If the work must end with the caller's context too, use Do, or do what the example does.
@@ -117,7 +118,7 @@ func (h *Hold) Lost() <-chan struct{} {
 }
 
 // Err returns nil while the lock is held. It compares the clock with the lease first. Otherwise the error is ErrLost with
-// the reason, ErrClosed if the Session was closed, or ErrNotHeld after Release. A hold that was lost before its release
+// the reason (ErrClosed if the Session was closed), or ErrNotHeld after Release. A hold that was lost before its release
 // stays lost.
 func (h *Hold) Err() error {
 	h.d.loseIfLate()
@@ -140,7 +141,8 @@ func (h *Hold) Path() string { return h.d.node }
 func (h *Hold) Owner() Owner { return h.d.key.owner }
 
 // Check returns a version check of the lock node. Put it first in a Multi on Session.Conn: ZooKeeper then does the other
-// operations only if the lock node is there. If it is not there, the Multi returns zk.ErrNoNode for this operation.
+// operations only if the lock node is there, and so fences writes to ZooKeeper itself. If the lock node is not there, the
+// Multi returns zk.ErrNoNode for this operation.
 func (h *Hold) Check() *zk.CheckVersionRequest {
 	return &zk.CheckVersionRequest{Path: h.d.node, Version: -1} // any version: revocation and admins change it
 }

@@ -118,8 +118,7 @@ func (l *lister) goOn(kind listKind, q *listQueue) {
 	l.askSlowly(kind, q, nil)
 }
 
-// askSlowly sends a list on a goroutine that may wait. If next is not nil, it could not be sent before, and is sent now;
-// otherwise the one that is asked for next.
+// askSlowly sends a list on a goroutine that may wait: next, which could not be sent at once, or q.next if next is nil.
 func (l *lister) askSlowly(kind listKind, q *listQueue, next *listing) {
 	l.mu.Lock()
 	if next != nil && q.next == nil { // all who ask while there is no connection share one list

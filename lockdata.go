@@ -55,7 +55,8 @@ type asker struct {
 	under *lockData // whose hold of this lock and Session the context carries; nil if it carries none
 }
 
-// lockKey is what there is at most one node for in a Session (I2): two Mutexes on one path are one lock.
+// lockKey names an owner's share in a lock. A Session has at most one node for each (I2): two Mutexes on one path are one
+// lock.
 type lockKey struct {
 	path  string // absolute
 	owner Owner
@@ -283,7 +284,7 @@ func (t *lockTable) release(h *handle) (first, last bool, lost error) {
 	return true, last, d.lost
 }
 
-// err says why the handle holds nothing: it was released, or its hold lost. nil if it holds.
+// err says why the handle holds nothing: it was released, or its hold was lost. It returns nil if the handle holds.
 func (h *handle) err() error {
 	h.d.table.mu.Lock()
 	defer h.d.table.mu.Unlock()

@@ -38,7 +38,7 @@ func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
 // Format prints the path, in one word for every verb.
 func (m *Mutex) Format(f fmt.State, verb rune) { printAs(f, verb, m.words()) }
 
-// LogValue is what Format prints, for log/slog.
+// LogValue returns what Format prints, for log/slog.
 func (m *Mutex) LogValue() slog.Value { return slog.StringValue(m.words()) }
 
 func (m *Mutex) words() string { return "Mutex(" + m.root.given + ")" }

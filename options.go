@@ -186,7 +186,7 @@ func WithData(data []byte) MutexOption {
 func WithFailOnSessionLoss() MutexOption { return func(o *mutexOptions) { o.failOnLoss = true } }
 
 // WithQueuePattern makes children of the lock root take part in the queue if their names end in ending and a sequence
-// number. It is for queues that other clients share. The names of Curator, go-zookeeper and kazoo are known without it.
+// number. It is for queues that are shared with clients of other names. Those of Curator, go-zookeeper and kazoo are known.
 func WithQueuePattern(ending string) MutexOption {
 	return func(o *mutexOptions) { o.markers = append(slices.Clone(o.markers), ending) }
 }

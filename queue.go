@@ -220,7 +220,7 @@ type turn uint8
 const (
 	noTurn      turn = iota // nothing yet
 	turnIsYours             // the lock is ours
-	turnUnknown             // the predecessor is gone, and it is not known who is ahead: list
+	turnUnknown             // the predecessor is gone, and nobody knows who is ahead: list
 	nodeIsGone              // our own node is gone
 )
 
@@ -237,7 +237,7 @@ func turnAfter(done bool, failed int, noNode bool) turn {
 		return turnIsYours
 	case failed == 0 && noNode:
 		return nodeIsGone
-	case failed == 0, failed < 0 && noNode: // we may not look at it; or it is not said which of the two was not there
+	case failed == 0, failed < 0 && noNode: // we may not look at the node; or the answer does not say which of the two is missing
 		return turnUnknown
 	}
 	return noTurn

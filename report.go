@@ -28,7 +28,7 @@ func (l *link) dial(network, addr string, _ time.Duration) (net.Conn, error) {
 	}
 	d := dialing{network: network, addr: addr}
 	if old != nil {
-		_ = old.tap.Close()           // the client leaves the connection open on which it learned of an expiry
+		_ = old.tap.Close()           // when the client learns of an expiry, it leaves that connection open
 		report{old, l}.Disconnected() // the goroutine that ended it says so too, but perhaps too late
 		d.last = old.tap.RemoteAddr().String()
 	}
@@ -214,8 +214,8 @@ func (r report) Event(ev wire.WatcherEvent) {
 	}
 }
 
-// Flush has the tap write, on a goroutine that may wait. When the link is closed, only the client's last words are left: they
-// are written here.
+// Flush has the tap write, on a goroutine that may wait. When the link is closed, only the client's last words are left, and
+// Flush writes them itself.
 func (r report) Flush() {
 	if !r.link.spawn(r.tap.WriteOut) {
 		r.tap.WriteOut()

@@ -19,7 +19,7 @@ type lockRoot struct {
 	given     string // as given to NewMutex
 	acl       []zk.ACL
 	container bool
-	markers   []string // of those who take part in the queue
+	markers   []string // the name endings that take part in the queue
 	roots     *roots
 }
 
@@ -31,7 +31,7 @@ type roots struct {
 
 type rootNotes struct{ there, warned bool }
 
-// maxKnownRoots bounds what a Session that uses one lock path an order remembers (I7).
+// maxKnownRoots bounds what a Session remembers, also if each order has a lock path of its own (I7).
 const maxKnownRoots = 4096
 
 // noted changes what is remembered of a lock root, and returns what was.
@@ -105,8 +105,8 @@ func (r *lockRoot) makeNode(ctx context.Context, e *era, path string) error {
 	return denied(err, "create", "CREATE", parentOf(path))
 }
 
-// nearTheEnd says whether a node's suffix is near the end of the lock root's counter. Then the counter should be started
-// again when the queue is empty, by making the root anew.
+// nearTheEnd says whether a node's suffix is near the end of the lock root's counter. Then zklock starts the counter again
+// when the queue is empty, by making the root anew.
 func (r *lockRoot) nearTheEnd(node string) bool {
 	mem, ok := parseMember(node[len(r.path)+1:], r.markers)
 	return ok && (mem.wrapped() || mem.seq >= wrapWarn)

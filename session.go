@@ -109,7 +109,7 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 // and no credentials above all.
 func (s *Session) Format(f fmt.State, verb rune) { printAs(f, verb, s.words()) }
 
-// LogValue is what Format prints, for log/slog.
+// LogValue returns what Format prints, for log/slog.
 func (s *Session) LogValue() slog.Value { return slog.StringValue(s.words()) }
 
 func (s *Session) words() string {

@@ -126,7 +126,7 @@ func (w walk) turned(t turn) walk {
 // watched takes the answer to the read that sets a watch, over conn: owner is the ZooKeeper session of the node, 0 if it is gone.
 func (w walk) watched(r finding, owner int64, conn uint64) walk {
 	switch {
-	case w.next == toWatchSecond && r != isGone: // we wait without it where we cannot have it
+	case w.next == toWatchSecond && r != isGone: // if we cannot have the watch, we wait without it
 		w.next = toAwait
 	case r == isThere && w.next == toWatchOwn:
 		w.next, w.ownConn = toWatchAhead, conn
@@ -139,7 +139,7 @@ func (w walk) watched(r finding, owner int64, conn uint64) walk {
 		return w.anew(toQueueAgain)
 	case r == isGone && w.next == toWatchAhead: // as good as its event: the rule says what that proves
 		w.next, w.aheadConn = toAwait, conn
-	default: // nobody knows, or the one ahead of the predecessor is gone: we keep our node (R55)
+	default: // nobody knows, or the node ahead of the predecessor is gone: we keep our node (R55)
 		return w.anew(toList)
 	}
 	return w
@@ -153,7 +153,7 @@ func (w walk) moved(conn uint64) walk {
 	return w
 }
 
-// secondEvent takes an event of the one ahead of the predecessor.
+// secondEvent takes an event of the node ahead of the predecessor.
 func (w walk) secondEvent() walk { return w.anew(toList) }
 
 // ownEvent takes an event of our own node.

@@ -182,7 +182,7 @@ func (w *watcher) lookAfterWatches() {
 		var looks []look
 		for _, on := range w.mu.watches {
 			if on.isArmed() {
-				looks = append(looks, look{on.path, func() { w.unheard(on) }}) // events come before the answers that show what they tell
+				looks = append(looks, look{on.path, func() { w.unheard(on) }}) // an event would have come before an answer that shows its change
 			}
 		}
 		w.mu.Unlock()

@@ -91,7 +91,7 @@ func (h *handshake) endSession() error {
 			return unconfirmed(err)
 		}
 	}
-	h.approach, h.in.stream = SayItsEnded, wire.Stream{} // what else the server said is nobody's
+	h.approach, h.in.stream = SayItsEnded, wire.Stream{} // nobody reads what else the server said
 	h.in.stream.Add(expiredAnswer())
 	h.sink.Ended(outcome)
 	return nil
