@@ -169,8 +169,8 @@ func (a admin) Dump() string {
 }
 
 // Create makes a node as somebody else would, past every ACL, and returns its path. flags are FlagPersistent,
-// FlagSequence and FlagContainer; for an ephemeral node see [Server.CreateAs]. What ZooKeeper refuses is a [Code], such as
-// [NodeExists].
+// FlagSequence and FlagContainer; for an ephemeral node see [Server.CreateAs]. If ZooKeeper would refuse the node, the
+// error is a [Code], such as [NodeExists].
 func (a admin) Create(path string, data []byte, flags int32) (string, error) {
 	return a.CreateAs(0, path, data, flags)
 }

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// Fault says what is to go wrong, when and how often. It is a value: its methods return a changed copy, so
-// one can be kept, refined and used many times, and it prints as it is written:
+// Fault says what goes wrong, when and how often. It is a value: its methods return a changed copy. So a test can keep
+// one, refine it and use it many times. It prints as it is written:
 //
 //	After(Create).Path("/locks/*").Nth(2).DropReply().Close()
 //
 // It begins with a moment ([Before], [After], [OnEvent], [RefuseConnections], [StallHandshake]), may be
 // narrowed (Path, Session, Nth, Times, Once), and ends with what happens there (Close, DropReply, Delay, Hold,
-// Fail, Expire, Call, FreezeFor, Duplicate, and for events Drop). It does something once it is handed to
-// [Server.Inject] or [Proxy.Inject].
+// Fail, Expire, Call, FreezeFor, Duplicate, and for events Drop). It does nothing until [Server.Inject] or [Proxy.Inject]
+// gets it.
 //
 // What is sent on one connection stays in order: a reply or event that is delayed or held keeps back
 // everything after it, as TCP would.
@@ -113,10 +113,10 @@ func (f Fault) Drop() Fault { return f.then(action{kind: actDrop}) }
 // go-zookeeper ignores it, and Java's client closes the connection.
 func (f Fault) Duplicate() Fault { return f.then(action{kind: actDuplicate}) }
 
-// Delay waits: with the request before it is done, or with what is sent after.
+// Delay waits for d: before the request is done, or before the reply or event is sent.
 func (f Fault) Delay(d time.Duration) Fault { return f.then(action{kind: actDelay, d: d}) }
 
-// Hold waits until [Injection.Release], as Delay does for a time.
+// Hold waits like Delay, until [Injection.Release].
 func (f Fault) Hold() Fault { return f.then(action{kind: actHold}) }
 
 // Fail answers with the code: before, without doing anything; after, although it was done.

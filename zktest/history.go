@@ -14,8 +14,8 @@ type Kind int
 // The kinds of changes in a history.
 const (
 	Opened  Kind = iota + 1 // a session began
-	Closed                  // a session was closed by its client
-	Expired                 // a session ran out, or was expired by the test
+	Closed                  // its client closed a session
+	Expired                 // a session ran out, or the test expired it
 	Created                 // a node
 	Deleted                 // a node
 	DataSet                 // a node's data

@@ -71,8 +71,8 @@ func (n *Network) Dial(network, address string, timeout time.Duration) (net.Conn
 	return n.dial("", network, address, timeout)
 }
 
-// DialFrom returns a Dial whose connections come from the host, an IP address, so that one client can be cut off by
-// [Network.Partition] and the others not.
+// DialFrom returns a Dial whose connections come from the host, an IP address. So [Network.Partition] can cut off one client
+// and not the others.
 func (n *Network) DialFrom(host string) Dialer {
 	return func(network, address string, timeout time.Duration) (net.Conn, error) {
 		return n.dial(host, network, address, timeout)
