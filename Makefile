@@ -5,7 +5,7 @@ GO ?= go
 export GO
 
 .NOTPARALLEL:
-.PHONY: all ci test setup check unit bench bench-quick servers servers-next integration conformance prove explore simulation mutants chaos soak demo image clean
+.PHONY: all ci test setup check unit bench bench-quick lab lab-long lab-quick lab-test lab-servers servers servers-next integration conformance prove explore simulation mutants chaos soak demo image clean
 
 all: check unit
 
@@ -14,7 +14,7 @@ ci: setup
 	scripts/prove test chaos
 
 ## the tests
-test: setup check unit conformance servers-next integration bench-quick
+test: setup check unit conformance servers-next integration bench-quick lab-quick
 
 ## the long proofs, what computes beside what waits: simulation, mutants and chaos
 prove:
@@ -61,6 +61,26 @@ bench:
 ## a short form, for its checks and not for its times
 bench-quick:
 	cd bench && $(GO) run . -quick
+
+## the locks that people compare, each on its real server, under the same faults: LAB='-only redlock/.*'; less than half an
+## hour without. lab-long runs it twice, with two seeds, and writes the page that is committed
+LAB ?= -out ../docs/lab.md
+lab: lab-servers
+	cd lab && $(GO) run . $(LAB)
+lab-long: lab-servers
+	mkdir -p bin
+	cd lab && $(GO) run . -seed 2 -out ../bin/lab.md && $(GO) run . -long -against ../bin/lab/figures.json -out ../docs/lab.md
+lab-servers:
+	scripts/setup compiler zookeeper clients lab
+
+## a short form of it, and the checks of the lab itself, with ZooKeeper and Redis alone
+lab-quick:
+	scripts/setup compiler zookeeper redis
+	cd lab && $(GO) test -count=1 -timeout 5m -skip 'TestDatabase|TestEtcd|TestSystems|TestServers' . && $(GO) run . -quick
+
+## all tests of the lab, on all its servers
+lab-test: lab-servers
+	cd lab && $(GO) test -race -count=1 -timeout 10m .
 
 ## every interleaving of a few clients, 23 million states in some minutes; what `go test` explores is a part of it
 explore:

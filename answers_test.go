@@ -3,6 +3,7 @@ package zklock
 import (
 	"testing"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock/internal/tap"
@@ -85,4 +86,30 @@ func TestWatch_NotSet_IsAskedForAgain(t *testing.T) {
 			require.Same(t, second, w.e.startWatch("/locks/a/p"), "one that stands is shared")
 		})
 	}
+}
+
+// eventFirst has the event of a node come before any answer.
+type eventFirst struct {
+	answering
+	e    *era
+	path string
+}
+
+func (c *eventFirst) send(z *zkSession, r *tap.Request) bool {
+	c.e.fire(wire.WatcherEvent{Type: wire.EventDeleted, Path: c.path})
+	return c.answering.send(z, r)
+}
+
+// I6: a watch of the user's tells that the node is gone, and then the answer does. It is told once.
+func TestWatch_EventBeforeTheAnswer_IsToldOnce(t *testing.T) {
+	w := newEventTest(t)
+	const path = "/locks/a/p"
+	gone := tap.Answer{Fate: tap.WasAnswered, Conn: waitersConn, Code: wire.NoNode}
+	w.e.zkSession.carrier = &eventFirst{answering{w.e.zkSession.carrier, []tap.Answer{gone}}, w.e, path}
+	require.NotPanics(t, func() {
+		on := w.e.startWatch(path)
+		require.True(t, on.isArmed() && on.hasFired())
+		require.Equal(t, zk.EventNodeDeleted, on.event)
+		require.ErrorIs(t, on.err, zk.ErrNoNode)
+	})
 }

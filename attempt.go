@@ -239,7 +239,7 @@ func (a *attempt) follow() error {
 		var err error
 		switch w := &at.walk; w.next {
 		case toList:
-			if at.ahead != nil && at.ahead.hasFired() {
+			if at.ahead != nil && (at.ahead.hasFired() || at.ahead.hasFailed()) {
 				at.ahead = nil
 			}
 			if !w.early {

@@ -30,11 +30,11 @@ type checkedHolds interface {
 	loseNode(node string, cause error)
 }
 
-// hurry has a beat sent at once.
-func (b *beats) hurry() {
+// hurry says whether a beat is wanted at once.
+func (b *beats) hurry(soon bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.mu.soon = true
+	b.mu.soon = soon
 }
 
 // beatNow says whether a beat is wanted at once, and can be sent over conn.
@@ -44,10 +44,13 @@ func (b *beats) beatNow(conn uint64) bool {
 	return conn != 0 && b.mu.soon && b.mu.under != conn
 }
 
-// beat sends the heartbeat if something is held, else a cheap read, and says whether it did. There is one at a time on a
-// connection. Answers come in order. So if the quorum is gone, the unanswered heartbeat holds back all later answers, and
-// nothing reassures falsely. If the answer takes longer than the interval, the next beat follows at once.
-func (b *beats) beat(conn uint64, held bool) bool {
+// beat sends the heartbeat if something is held, else a cheap read, and says whether it did. It takes the wish for a beat back
+// first, and only then asks what is held: so the beat checks every hold that has wished for one.
+//
+// There is one beat at a time on a connection. Answers come in order. So if the quorum is gone, the unanswered heartbeat holds
+// back all later answers, and nothing reassures falsely. If the answer takes longer than the interval, the next beat follows
+// at once.
+func (b *beats) beat(conn uint64) bool {
 	b.mu.Lock()
 	if b.mu.under == conn {
 		b.mu.Unlock()
@@ -56,8 +59,8 @@ func (b *beats) beat(conn uint64, held bool) bool {
 	b.mu.under, b.mu.soon = conn, false
 	b.mu.Unlock()
 	return b.z.carrier.spawn(func() {
-		if held {
-			b.checkHolds()
+		if nodes := b.holds.heldNodes(); len(nodes) > 0 {
+			b.checkHolds(nodes)
 		} else {
 			_, _ = b.z.askAs(context.Background(), wire.OpExists, wire.PathWatchRequest{Path: "/"}, true)
 		}
@@ -70,12 +73,11 @@ func (b *beats) beat(conn uint64, held bool) bool {
 	})
 }
 
-// checkHolds checks every held node in one transaction, or in several if they are very many. The tap sees its success and
+// checkHolds checks the held nodes in one transaction, or in several if they are very many. The tap sees its success and
 // renews the lease. If a node is not there, or we may not read it, its hold ends. The servers stop at the first failure, so
 // checkHolds asks about the rest again at once (R68).
-func (b *beats) checkHolds() {
+func (b *beats) checkHolds(nodes []string) {
 	const maxBytes = 256 << 10 // servers close the connection at 1 MB
-	nodes := b.holds.heldNodes()
 	for len(nodes) > 0 {
 		n, size := 0, 0
 		for n < len(nodes) && (n == 0 || size < maxBytes) {

@@ -62,9 +62,7 @@ func (e *era) reattach(conn uint64, shook exchange, timeout time.Duration) {
 	defer e.mu.Unlock()
 	e.mu.lease.attached(conn, shook, timeout, false)
 	e.mu.heard = max(e.mu.heard, shook.answered)
-	if len(e.mu.held) > 0 { // holds are kept on a quorum check, not on the reconnect
-		e.hurry()
-	}
+	e.hurry(len(e.mu.held) > 0) // holds are kept on a quorum check, not on the reconnect
 }
 
 // nodeEvent is an event of a node, in the order in which the server sent them.
@@ -220,7 +218,7 @@ func (e *era) hold(node string, by tenant) (ok bool, err error) {
 	// While we only waited, nothing renewed the lease, and a cheap read may have gone out just now. The next beat comes a
 	// whole interval after that read: too late for a lease that is near its end.
 	if first && e.mu.lease.end.Sub(now) < heartbeat(e.mu.lease.timeout)+2*roundTrip {
-		e.hurry()
+		e.hurry(true)
 	}
 	e.mu.Unlock()
 	if first {

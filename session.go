@@ -255,7 +255,7 @@ func (s *Session) loop() {
 			due = now
 		}
 		if conn != 0 && now >= due {
-			if e.beat(conn, held > 0) {
+			if e.beat(conn) {
 				lastBeat = now
 			}
 			due = now.Add(interval)

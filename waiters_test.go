@@ -390,13 +390,16 @@ func TestVirtual_PredecessorGoneWhenAsked(t *testing.T) {
 		goes   func(t *testing.T, v *virtual, own string, h *zklock.Hold, middle *waiting)
 		lists  int32 // of the waiter, with the one that goes out with its create; 0: as many as it likes
 		grants bool
+
+		userWatches bool // the node ahead, over Conn: its event comes before the answer
 	}{
-		{"it was the holder: no other list", func(t *testing.T, _ *virtual, _ string, h *zklock.Hold, _ *waiting) { release(t, h) }, 1, true},
-		{"it was a waiter that gave up", func(_ *testing.T, _ *virtual, _ string, _ *zklock.Hold, middle *waiting) { middle.stop() }, 2, false},
+		{"it was the holder: no other list", func(t *testing.T, _ *virtual, _ string, h *zklock.Hold, _ *waiting) { release(t, h) }, 1, true, false},
+		{"and the user watched it", func(t *testing.T, _ *virtual, _ string, h *zklock.Hold, _ *waiting) { release(t, h) }, 1, true, true},
+		{"it was a waiter that gave up", func(_ *testing.T, _ *virtual, _ string, _ *zklock.Hold, middle *waiting) { middle.stop() }, 2, false, false},
 		{"our own node went too, in one transaction", func(t *testing.T, v *virtual, own string, h *zklock.Hold, _ *waiting) {
 			_, err := v.connect().Conn().Multi(&zk.DeleteRequest{Path: h.Path(), Version: -1}, &zk.DeleteRequest{Path: own, Version: -1})
 			require.NoError(t, err)
-		}, 0, true}, // it queues again, and nobody holds any more
+		}, 0, true, false}, // it queues again, and nobody holds any more
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -407,6 +410,10 @@ func TestVirtual_PredecessorGoneWhenAsked(t *testing.T) {
 					ahead = "/job/" + without(v.srv.Children("/job"), base(h.Path()))[0]
 				}
 				s := v.connect()
+				if tt.userWatches {
+					_, _, _, err := s.Conn().GetW(ahead)
+					require.NoError(t, err)
+				}
 				var lists atomic.Int32
 				v.srv.Inject(zktest.Before(zktest.GetChildren).Session(s.SessionID()).Call(func() { lists.Add(1) }))
 				v.srv.Inject(zktest.Before(zktest.GetData).Path(ahead).Session(s.SessionID()).Once().Delay(time.Second))
@@ -428,4 +435,22 @@ func TestVirtual_PredecessorGoneWhenAsked(t *testing.T) {
 			})
 		})
 	}
+}
+
+// I7: the connection goes while both watches are being set. The waiter lists once on the next, and sets them anew: what it knows of
+// the one that could not be set does not count again.
+func TestVirtual_ConnectionLostWhileWatchesAreSet_ListsOnce(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		s := v.connect()
+		var lists atomic.Int32
+		v.srv.Inject(zktest.Before(zktest.GetChildren).Session(s.SessionID()).Call(func() { lists.Add(1) }))
+		v.srv.Inject(zktest.Before(zktest.GetData).Session(s.SessionID()).Once().Close())
+		w := v.queueUp(newMutex(t, s, "/job"))
+		time.Sleep(10 * time.Second) // the client dials again after one at the most
+		require.EqualValues(t, 2, lists.Load(), "one with the create, one on the next connection")
+		release(t, h)
+		release(t, w.granted2(t, time.Second))
+		require.EqualValues(t, 2, lists.Load(), "the event granted")
+	})
 }

@@ -254,5 +254,8 @@ func (w *watcher) fire(ev wire.WatcherEvent) {
 // isArmed says whether the watch was asked for and answered.
 func (w *watch) isArmed() bool { return isClosed(w.armed) }
 
+// hasFailed says whether the watch was asked for and could not be set.
+func (w *watch) hasFailed() bool { return w.isArmed() && w.err != nil }
+
 // hasFired says whether the watch's event has come.
 func (w *watch) hasFired() bool { return isClosed(w.fired) }

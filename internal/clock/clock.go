@@ -29,10 +29,30 @@ func New(suspended func() time.Duration) *Clock {
 	return &Clock{start: time.Now(), suspended: suspended, suspended0: suspended()}
 }
 
-// Now is never ahead of the true time at its return: the monotonic part is read first.
+// Now is ahead of the true time at its return by longReading at the most: the monotonic part is read first. It may step back by
+// as much.
 func (c *Clock) Now() Instant {
 	d := time.Since(c.start)
 	return Instant(d + c.suspended() - c.suspended0)
+}
+
+// longReading is how far a reading that is kept may be off: little beside the 50 ms by which a lease ends early.
+const longReading = 50 * time.Microsecond
+
+// reading is the time in which the machine was suspended, as it was read at some time.
+type reading struct {
+	at        time.Time // before it was read, by both of Go's clocks
+	suspended time.Duration
+}
+
+// holds says whether the reading still holds: both of Go's clocks show that it is less than a millisecond old. (In a
+// testing/synctest bubble there is only one, and no reading holds.) Then the machine cannot have slept since. To stop every
+// process and every device before a sleep takes longer than that by the monotonic clock. And in a sleep the wall clock goes on,
+// by as much as the suspended time.
+func (r *reading) holds(now time.Time) bool {
+	const most = time.Millisecond
+	monotonic, wall := now.Sub(r.at), now.Round(0).Sub(r.at.Round(0))
+	return now != now.Round(0) && monotonic >= 0 && monotonic < most && wall > -most && wall < most
 }
 
 // Wall turns an Instant into a time.Time, for people.

@@ -71,3 +71,30 @@ func TestSuspendedTime(t *testing.T) {
 	require.GreaterOrEqual(t, a, -time.Second)
 	require.InDelta(t, a.Seconds(), suspendedTime().Seconds(), 1, "nobody slept in between")
 }
+
+// F20: a reading is used again only while both of Go's clocks say that no time has passed to speak of.
+func TestReading_Holds(t *testing.T) {
+	at := time.Now()
+	r := &reading{at: at}
+	set := func(at time.Time, step int64) time.Time { // moves the wall clock, as TestClock_IgnoresTheWallClock does
+		*(*uint64)(unsafe.Pointer(&at)) += uint64(step) << 30
+		return at
+	}
+	for _, tt := range []struct {
+		what string
+		now  time.Time
+		want bool
+	}{
+		{"at once", at, true},
+		{"within a millisecond", at.Add(time.Millisecond - 1), true},
+		{"after it", at.Add(time.Millisecond), false},
+		{"before", at.Add(-1), false},
+		{"the machine slept: only the wall clock went on", set(at.Add(time.Microsecond), 3600), false},
+		{"the wall clock was set back", set(at.Add(time.Microsecond), -3600), false},
+		{"two seconds later, the wall clock set back by as much", set(at.Add(2*time.Second), -2), false},
+		{"in a bubble, where nothing passes", at.Round(0), false},
+		{"by another clock, that of a test", time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC), false},
+	} {
+		require.Equal(t, tt.want, r.holds(tt.now), tt.what)
+	}
+}

@@ -1,22 +1,34 @@
 package clock
 
 import (
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
 )
 
+// lastSuspended is what was read last. A reading takes three system calls, an acquisition asks for the time some ten times.
+var lastSuspended atomic.Pointer[reading]
+
 // suspendedTime is CLOCK_BOOTTIME − CLOCK_MONOTONIC: the first counts suspend, the second, which is Go's, does not.
 // Monotonic is read first, so that a pause between the two reads can only take the place of time the caller has not
-// counted yet.
+// counted yet. For others it would be time that has not passed: a reading that took long is not kept.
 func suspendedTime() time.Duration {
+	now := time.Now()
+	if last := lastSuspended.Load(); last != nil && last.holds(now) {
+		return last.suspended
+	}
 	const clockMonotonic, clockBoottime = 1, 7
-	m, ok1 := clockGettime(clockMonotonic)
-	b, ok2 := clockGettime(clockBoottime)
-	if !ok1 || !ok2 {
+	before, ok1 := clockGettime(clockMonotonic)
+	boot, ok2 := clockGettime(clockBoottime)
+	after, ok3 := clockGettime(clockMonotonic)
+	if !ok1 || !ok2 || !ok3 {
 		return 0
 	}
-	return b - m
+	if after-before < longReading {
+		lastSuspended.Store(&reading{at: now, suspended: boot - before})
+	}
+	return boot - before
 }
 
 func clockGettime(id uintptr) (time.Duration, bool) {

@@ -192,6 +192,12 @@ var library = []mutant{
 		"\t\tw.next, w.aheadConn = toAwait, conn\n", "\t\tw.next, w.aheadConn = toAwait, w.listConn\n"}}},
 	{"a predecessor that is gone when it is to be watched is waited for", "I8", "watcher.go", "TestVirtual_PredecessorGoneWhenAsked", []Swap{{
 		"\t\t\t\tclose(on.fired)\n\t\t\t}\n\t\t}\n\t} else", "\t\t\t}\n\t\t}\n\t} else"}}},
+	{"who is gone when it is to be watched is told twice", "I6", "watcher.go", "TestWatch_EventBeforeTheAnswer_IsToldOnce", []Swap{{
+		"\t\t\tdelete(w.mu.watches, on.path)\n\t\t\tif errors.Is(err, zk.ErrNoNode) {", "\t\t\tdelete(w.mu.watches, on.path)\n\t\t}\n\t\t{\n\t\t\tif errors.Is(err, zk.ErrNoNode) {"}}},
+	{"a watch that could not be set is waited for", "I7", "attempt.go", "TestVirtual_ConnectionLostWhileWatchesAreSet_ListsOnce", []Swap{{
+		"at.ahead.hasFired() || at.ahead.hasFailed()", "at.ahead.hasFired()"}}},
+	{"a hold made while a beat is chosen is not in it", "I5", "beat.go", "TestBeat_HeldSinceTheLook_IsChecked", []Swap{{
+		"\tb.mu.under, b.mu.soon = conn, false\n\tb.mu.Unlock()\n\treturn b.z.carrier.spawn(func() {\n\t\tif nodes := b.holds.heldNodes(); len(nodes) > 0 {", "\tnodes := b.holds.heldNodes()\n\tb.mu.under, b.mu.soon = conn, false\n\tb.mu.Unlock()\n\treturn b.z.carrier.spawn(func() {\n\t\tif len(nodes) > 0 {"}}},
 	{"the predecessor is watched before our own node", "F31", "attempt.go", "TestVirtual_Waiter_WatchesItsOwnNodeFirst", []Swap{{
 		"\t\t\tat.own = e.startWatch(c.node)\n", "\t\t\te.startWatch(at.predecessor)\n\t\t\tat.own = e.startWatch(c.node)\n"}}},
 	{"a watch is registered when its request is answered", "I8, F30", "watcher.go", "TestVirtual_EventBehindTheAnswer_IsHeard", []Swap{
@@ -204,7 +210,7 @@ var library = []mutant{
 	{"an event of the one ahead of the predecessor is slept through", "I8", "attempt.go", "TestVirtual_Release_WakesOneWaiter", []Swap{{
 		"secondFired = at.second.fired", "secondFired = nil"}}},
 	{"a watch on the predecessor that fired before the list goes on", "F31, I8", "attempt.go", "TestVirtual_DataChanged_IsWatchedOn", []Swap{{
-		"if at.ahead != nil && at.ahead.hasFired() {", "if false {"}}},
+		"at.ahead.hasFired() || at.ahead.hasFailed()", "at.ahead.hasFailed()"}}},
 	{"the watch on another predecessor goes on", "I1", "attempt.go", "TestVirtual_TwoGiveUp_TheSecondDuringTheList", []Swap{{
 		"if at.ahead == nil || at.ahead.path != at.predecessor {", "if at.ahead == nil {"}}},
 	{"everybody watches the first in the queue", "I8, F40", "queue.go", "TestPlaceOf|TestVirtual_Release_WakesOneWaiter", []Swap{{
@@ -271,6 +277,10 @@ var library = []mutant{
 		"d := time.Since(c.start)", "d := time.Now().Round(0).Sub(c.start.Round(0))"}}},
 	{"the boot time and the wall clock are read apart", "I5, F20", "internal/clock/clock.go", "TestSinceBoot_ClockStep", []Swap{{
 		"\t\tif before == after {\n", "\t\tif after = before; before == after {\n"}}},
+	{"how long a machine has slept is not read again after a sleep", "I5, F20", "internal/clock/clock.go", "TestReading_Holds", []Swap{{
+		"monotonic < most && wall > -most && wall < most", "monotonic < most && wall == wall"}}},
+	{"how long a machine has slept is read once for ever", "I5, F20", "internal/clock/clock.go", "TestReading_Holds", []Swap{{
+		"monotonic >= 0 && monotonic < most && wall > -most", "monotonic >= 0 && wall > -most"}}},
 	{"the clock stands still in suspend", "I5, F21", "internal/clock/clock.go", "TestClock_CountsSuspend|TestVirtual_Suspend_IsLostAtTheFirstLook", []Swap{{
 		"Instant(d + c.suspended() - c.suspended0)", "Instant(d)"}}},
 	{"heartbeats pile up", "I5, I7", "beat.go", "TestVirtual_HeartbeatNotAnswered_IsTheOnlyOne", []Swap{{

@@ -1,0 +1,290 @@
+package main
+
+// The client's process: one client of one lock, told what to do by lines on standard input, and saying what happens by lines on
+// standard output, each with the time in microseconds since 1970. The Java and the Python client speak the same.
+//
+//	acquire MILLIS   → acquired TOKEN | busy | failed TEXT     TOKEN is a number, or - if the system has none
+//	release          → releasing, then released | unreleased TEXT
+//	write            → write TOKEN looked | refrained          it writes if it believes that it holds
+//	blind            → write TOKEN blind                       it writes and does not look: it has looked before
+//	crowd N GAP HOLD → waiting, then for each I of N: grant I TOKEN and left I, and done
+//	                   N clients more of the lock, which ask one after the other, GAP ms apart; each holds for HOLD ms
+//	cycle MILLIS     → cycled COUNT                            it acquires and releases for so long
+//	quit             → (the process ends)
+//
+// At any time: lost TEXT, when the client learns that it holds no more. The first line is ready.
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// arguments are those of a client's process.
+type arguments struct {
+	System  string
+	Servers []string
+	Lock    string
+	Options Options
+}
+
+// words spells them, as every client takes them.
+func (a arguments) words() []string {
+	return []string{"-system", a.System, "-servers", strings.Join(a.Servers, ","), "-lock", a.Lock, "-name", a.Options.Client,
+		"-ttl", fmt.Sprint(a.Options.TTL.Milliseconds()), "-size", fmt.Sprint(a.Options.Size)}
+}
+
+// clientMain is the process.
+func clientMain(words []string) error {
+	var a arguments
+	flags := flag.NewFlagSet("lab client", flag.ContinueOnError)
+	flags.StringVar(&a.System, "system", "", "its name")
+	servers := flags.String("servers", "", "addresses, with commas")
+	flags.StringVar(&a.Lock, "lock", "", "the lock's name")
+	flags.StringVar(&a.Options.Client, "name", "", "the client's name")
+	ttl := flags.Int64("ttl", 0, "the lock's time, ms")
+	flags.IntVar(&a.Options.Size, "size", 1, "how many servers there are")
+	if err := flags.Parse(words); err != nil {
+		return err
+	}
+	a.Servers, a.Options.TTL = strings.Split(*servers, ","), time.Duration(*ttl)*time.Millisecond
+	sys, err := find(a.System)
+	if err != nil {
+		return err
+	}
+	c := &clientProcess{sys: sys, args: a, out: os.Stdout}
+	return c.run(os.Stdin)
+}
+
+// clientProcess is what runs in it.
+type clientProcess struct {
+	sys  *System
+	args arguments
+
+	mu struct {
+		sync.Mutex // held across the writing of a line: a line's time is that of its place
+		hold       Hold
+		token      string
+		believes   bool
+	}
+	out io.Writer
+}
+
+func (c *clientProcess) open(name string) (Lock, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	o := c.args.Options
+	o.Client = name
+	return c.sys.Open(ctx, c.args.Servers, c.args.Lock, o)
+}
+
+func (c *clientProcess) say(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sayLocked(format, args...)
+}
+
+func (c *clientProcess) sayLocked(format string, args ...any) {
+	text := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " ")
+	fmt.Fprintf(c.out, "%d %s\n", time.Now().UnixMicro(), text)
+}
+
+func (c *clientProcess) run(in io.Reader) error {
+	lock, err := c.open(c.args.Options.Client)
+	if err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	c.say("ready")
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		var word string
+		var n, gap, hold int
+		_, _ = fmt.Sscan(lines.Text(), &word, &n, &gap, &hold)
+		switch word {
+		case "acquire":
+			c.acquire(lock, time.Duration(n)*time.Millisecond)
+		case "release":
+			c.release()
+		case "write":
+			c.write()
+		case "blind":
+			c.mu.Lock()
+			c.sayLocked("write %s blind", c.mu.token)
+			c.mu.Unlock()
+		case "crowd":
+			c.crowd(n, time.Duration(gap)*time.Millisecond, time.Duration(hold)*time.Millisecond)
+		case "cycle":
+			c.cycle(lock, time.Duration(n)*time.Millisecond)
+		case "quit":
+			return lock.Close()
+		default:
+			return fmt.Errorf("told %q", lines.Text())
+		}
+	}
+	return lines.Err()
+}
+
+func token(h Hold) string {
+	if t, ok := h.Token(); ok {
+		return fmt.Sprint(t)
+	}
+	return "-"
+}
+
+func (c *clientProcess) acquire(lock Lock, d time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	h, err := lock.Acquire(ctx)
+	switch {
+	case errors.Is(err, errBusy), errors.Is(err, context.DeadlineExceeded):
+		c.say("busy")
+		return
+	case err != nil:
+		c.say("failed %v", err)
+		return
+	}
+	c.mu.Lock()
+	c.mu.hold, c.mu.token, c.mu.believes = h, token(h), true
+	c.sayLocked("acquired %s", c.mu.token)
+	c.mu.Unlock()
+	if _, looks := h.(Looker); looks || h.Lost() != nil {
+		go c.listen(h)
+	}
+}
+
+// listen says when a hold is none any more: at once if the system tells, and otherwise, where a look at the hold tells, as a user
+// who looks every few milliseconds would find it.
+func (c *clientProcess) listen(h Hold) {
+	var tick <-chan time.Time
+	if h.Lost() == nil {
+		ticker := time.NewTicker(5 * time.Millisecond)
+		defer ticker.Stop()
+		tick = ticker.C
+	}
+	for {
+		told := false
+		select {
+		case <-h.Lost():
+			told = true
+		case <-tick:
+			told = look(h) != nil
+		}
+		c.mu.Lock()
+		current := c.mu.hold == h && c.mu.believes
+		if current && told {
+			c.mu.believes = false
+			c.sayLocked("lost")
+		}
+		c.mu.Unlock()
+		if told || !current {
+			return
+		}
+	}
+}
+
+func (c *clientProcess) release() {
+	c.mu.Lock()
+	h := c.mu.hold
+	c.mu.hold, c.mu.believes = nil, false
+	c.sayLocked("releasing")
+	c.mu.Unlock()
+	if h == nil {
+		c.say("unreleased nothing is held")
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := h.Release(ctx); err != nil {
+		c.say("unreleased %v", err)
+		return
+	}
+	c.say("released")
+}
+
+// write looks, and writes if it believes.
+func (c *clientProcess) write() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.believes {
+		if err := look(c.mu.hold); err != nil {
+			c.mu.believes = false
+			c.sayLocked("lost %v", err)
+		}
+	}
+	if !c.mu.believes {
+		c.sayLocked("refrained")
+		return
+	}
+	c.sayLocked("write %s looked", c.mu.token)
+}
+
+// look says why a hold is none any more, as far as the client knows.
+func look(h Hold) error {
+	if l, ok := h.(Looker); ok {
+		return l.Look()
+	}
+	select {
+	case <-h.Lost(): // nil for a system that never tells
+		return errors.New("lost")
+	default:
+		return nil
+	}
+}
+
+func (c *clientProcess) crowd(n int, gap, hold time.Duration) {
+	locks := make([]Lock, n)
+	for i := range locks {
+		var err error
+		if locks[i], err = c.open(fmt.Sprintf("%s-%d", c.args.Options.Client, i)); err != nil {
+			c.say("failed %v", err)
+			return
+		}
+		defer locks[i].Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	var all sync.WaitGroup
+	for i, lock := range locks {
+		all.Go(func() {
+			h, err := lock.Acquire(ctx)
+			if err != nil {
+				c.say("failed %v", err)
+				return
+			}
+			c.say("grant %d %s", i, token(h))
+			time.Sleep(hold)
+			c.say("left %d", i)
+			if err := h.Release(ctx); err != nil {
+				c.say("failed %v", err)
+			}
+		})
+		time.Sleep(gap)
+	}
+	c.say("waiting")
+	all.Wait()
+	c.say("done")
+}
+
+func (c *clientProcess) cycle(lock Lock, d time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), d+10*time.Second)
+	defer cancel()
+	count := 0
+	for end := time.Now().Add(d); time.Now().Before(end); count++ {
+		h, err := lock.Acquire(ctx)
+		if err == nil {
+			err = h.Release(ctx)
+		}
+		if err != nil {
+			c.say("failed %v", err)
+			return
+		}
+	}
+	c.say("cycled %d", count)
+}

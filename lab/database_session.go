@@ -1,0 +1,166 @@
+package main
+
+// What locks share that end with the connection; their recipes stand in database_advisory.go and database_for_update.go. The server
+// lets waiters in by itself, and no time ends them: a holder that is cut off holds for as long as its connection looks alive to the
+// server.
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// sessionSQL is a recipe: look, row, begin, take and commit for a lock that is a transaction, take and free for one that is not. All but
+// begin and commit get the lock's name; look, take and free answer 1 for yes.
+type sessionSQL struct {
+	open         func(addr string) (*sql.DB, error)
+	look, row    string // run once, before the first take: whether there is what take selects, and what makes it
+	begin        string
+	take         string
+	free, commit string
+	left         string // for System.Left
+	client       string // the module
+}
+
+type sessionLock struct {
+	db   *sql.DB
+	sql  sessionSQL
+	name string
+	made bool      // the row is there
+	held *sql.Conn // of the last hold
+}
+
+// Acquire keeps a connection of its own for the hold. If ctx ends while it waits, the connection goes, and with it the wait.
+func (l *sessionLock) Acquire(ctx context.Context) (Hold, error) {
+	if err := l.makeRow(ctx); err != nil {
+		return nil, err
+	}
+	conn, err := l.db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.take(ctx, conn); err != nil {
+		discard(conn)
+		return nil, err
+	}
+	l.held = conn
+	return sessionHold{l, conn}, nil
+}
+
+// makeRow looks first: in MariaDB an INSERT of a row that is there waits for the transaction that has it locked.
+func (l *sessionLock) makeRow(ctx context.Context) error {
+	if l.made || l.sql.row == "" {
+		return nil
+	}
+	if err := l.db.QueryRowContext(ctx, l.sql.look, l.name).Scan(&l.made); err != nil || l.made {
+		return err
+	}
+	_, err := l.db.ExecContext(ctx, l.sql.row, l.name)
+	if err != nil && ctx.Err() != nil {
+		return errBusy // another was faster, and holds
+	}
+	l.made = err == nil
+	return err
+}
+
+func (l *sessionLock) take(ctx context.Context, conn *sql.Conn) error {
+	if l.sql.begin != "" {
+		if _, err := conn.ExecContext(ctx, l.sql.begin); err != nil {
+			return err
+		}
+	} else if err := conn.PingContext(ctx); err != nil {
+		return err
+	}
+	for {
+		var yes int
+		err := conn.QueryRowContext(ctx, l.sql.take, l.name).Scan(&yes)
+		switch {
+		case err == nil && yes == 1:
+			return nil
+		case err == nil:
+			return errors.New("the server says no")
+		case ctx.Err() != nil:
+			return errBusy // it answered just now, and then had us wait
+		case !lockWaitTimeout(err):
+			return err
+		}
+	}
+}
+
+// lockWaitTimeout says whether MariaDB had us wait for 50 s and gave up. The transaction goes on.
+func lockWaitTimeout(err error) bool {
+	var e *mysql.MySQLError
+	return errors.As(err, &e) && e.Number == 1205
+}
+
+// discard closes a connection, which would otherwise go back to the pool with what it holds.
+func discard(conn *sql.Conn) {
+	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+	_ = conn.Close()
+}
+
+// Close ends the connection of a hold too, and with it the hold.
+func (l *sessionLock) Close() error {
+	if l.held != nil {
+		discard(l.held)
+	}
+	return l.db.Close()
+}
+
+type sessionHold struct {
+	*sessionLock
+	conn *sql.Conn
+}
+
+func (sessionHold) Token() (int64, bool)  { return 0, false }
+func (sessionHold) Lost() <-chan struct{} { return nil } // a connection that ended is noticed at the next statement
+
+func (h sessionHold) Release(ctx context.Context) error {
+	if h.sql.commit != "" {
+		if _, err := h.conn.ExecContext(ctx, h.sql.commit); err != nil {
+			discard(h.conn)
+			return err
+		}
+		return h.conn.Close()
+	}
+	var yes sql.NullInt64
+	if err := h.conn.QueryRowContext(ctx, h.sql.free, h.name).Scan(&yes); err != nil {
+		discard(h.conn)
+		return err
+	}
+	if yes.Int64 != 1 {
+		return errors.Join(errNotOurs, h.conn.Close())
+	}
+	return h.conn.Close()
+}
+
+// registerSession adds a system whose recipe is s.
+func registerSession(name, title, promises string, kind *ServerKind, s sessionSQL) {
+	sys := System{
+		Name: name, Title: title, Client: "written here, on " + library(s.client), Promises: promises,
+		Server: kind, Sizes: []int{1}, Waits: Blocks,
+		Open: func(_ context.Context, addrs []string, lock string, _ Options) (Lock, error) {
+			db, err := s.open(addrs[0])
+			return &sessionLock{db: db, sql: s, name: lock}, err
+		},
+	}
+	if s.left != "" {
+		sys.Left = countRows(s.open, s.left)
+	}
+	if s.free != "" {
+		sys.Break = func(ctx context.Context, addrs []string, lock string) (bool, error) {
+			db, err := s.open(addrs[0])
+			if err != nil {
+				return false, err
+			}
+			defer db.Close()
+			var yes sql.NullInt64
+			err = db.QueryRowContext(ctx, s.free, lock).Scan(&yes)
+			return yes.Int64 == 1, err
+		}
+	}
+	register(sys)
+}

@@ -1,0 +1,78 @@
+package main
+
+// docs/experiments.md shows Go that compiles and runs, and names what is there.
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// realServer returns the address of a server of the test's own.
+func realServer(t *testing.T) string {
+	return serve(t, zooKeeper, Plan{Size: 1}).Addrs()[0]
+}
+
+func TestService_CutOffFromARealServer_StopsBeforeTheNextBegins(t *testing.T) {
+	addr := realServer(t)               // yours: a container, an ensemble for tests
+	proxy := zktest.StartProxy(t, addr) // in front of it, for one of two clients
+	lock := func(addr string) *zklock.Hold {
+		s, err := zklock.Connect(t.Context(), addr, zklock.WithSessionTimeout(2*time.Second), zklock.WithLease(zklock.SingleServerLease()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		m, err := zklock.NewMutex(s, "/locks/service")
+		if err != nil {
+			t.Fatal(err)
+		}
+		hold, err := m.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return hold
+	}
+	first := lock(proxy.Addr())
+	proxy.Freeze() // what is sent is kept: neither side hears of the other
+	second := lock(addr)
+	if err := first.Err(); err == nil { // here your service says whether it still works
+		t.Error("two hold at once")
+	}
+	if second.Token() <= first.Token() {
+		t.Errorf("token %d after %d", second.Token(), first.Token())
+	}
+	proxy.Thaw()
+	if err := first.Release(context.Background()); err == nil {
+		t.Error("a release of what was lost says that all is well")
+	}
+}
+
+func TestDocs_GoIsInTheLab(t *testing.T) {
+	page, err := os.ReadFile("../docs/experiments.md")
+	require.NoError(t, err)
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	var all strings.Builder
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		all.Write(text)
+	}
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(page), -1)
+	require.NotEmpty(t, blocks)
+	for _, b := range blocks {
+		require.Contains(t, all.String(), b[1], "a block of docs/experiments.md is in no file of the lab; change them together")
+	}
+	for _, link := range regexp.MustCompile(`\]\(([^)#:]+)\)`).FindAllStringSubmatch(string(page), -1) {
+		require.FileExists(t, filepath.Join("../docs", link[1]))
+	}
+}

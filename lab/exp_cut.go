@@ -1,0 +1,102 @@
+package main
+
+import (
+	"fmt"
+	"time"
+)
+
+func init() {
+	experiment(Experiment{
+		Name: "cut", Title: "The holder is cut off, and comes back after the lock's time", Picture: true, Sizes: true,
+		Says: "A holds and B waits. Nothing passes between A and the lock's servers any more, not even the end of a connection, while A's way to the resource works. 200 ms after B was granted, A writes if it believes that it holds, and then the write comes that it had decided on before the cut. 300 ms later the network is whole; who is told only then has held beside B for that long.",
+		Steps: func(t *trial) {
+			a, b := t.client("A"), t.client("B")
+			a.acquire()
+			b.waits()
+			t.settle()
+			cut := t.zero(a.agent.cut())
+			at, ok := b.granted(t.limit())
+			if ok {
+				t.took("granted", at.Sub(cut))
+				t.pause(200 * time.Millisecond)
+				t.was("believes", a.write())
+				a.tell("blind")
+				a.wrote()
+				t.pause(300 * time.Millisecond)
+			}
+			t.was("given away", ok)
+			a.agent.heal()
+			if lost, told := a.told(t.ttl + 2*time.Second); told {
+				t.took("told", lost.Sub(cut))
+				if ok {
+					t.took("ahead", at.Sub(lost))
+				}
+			}
+			if ok {
+				b.release()
+			} else {
+				a.release()
+			}
+		},
+		Columns: []column{{"granted", "B has it after", seconds}, {"told", "A is told after", seconds}, {"ahead", "that is before B is granted by", lasted},
+			{"doubles", "two held at once", inCases}, {"both", "for", lasted}, {"unfenced", "stale writes taken", total}, {"fenced", "with a fence", total}},
+		Cell: cutCell,
+		Bad:  func(r *Result) bool { return r.in("doubles") > 0 || r.in("granted") < r.n() },
+	})
+	experiment(Experiment{
+		Name: "blink", Title: "The holder is cut off, and comes back before the lock's time",
+		Says: "The same, and the network is whole again after a third of the lock's time. Does A keep the lock, or lose it for nothing? After twice the lock's time A releases it.",
+		Skip: func(s *System) string {
+			if s.Expires && !s.Renews {
+				return "nothing extends the lock: it runs out, whether its holder is cut off or not"
+			}
+			return ""
+		},
+		Steps: func(t *trial) {
+			a, b := t.client("A"), t.client("B")
+			a.acquire()
+			b.waits()
+			t.settle()
+			t.zero(a.agent.cut())
+			t.pause(t.ttl / 3)
+			a.agent.heal()
+			_, lost := b.granted(2 * t.ttl)
+			t.was("taken", lost)
+			t.was("kept", !lost && a.write())
+			releasing := time.Now()
+			a.release()
+			if !lost {
+				at, ok := b.granted(t.limit())
+				if !ok {
+					return
+				}
+				t.took("granted", at.Sub(releasing))
+			}
+			b.release()
+		},
+		Columns: []column{{"kept", "A keeps it", inCases}, {"taken", "B gets it meanwhile", inCases}, {"granted", "B has it after A's release after", seconds},
+			{"doubles", "two held at once", inCases}, {"both", "for", lasted}},
+		Cell: func(r *Result) string {
+			if n := r.in("doubles"); n > 0 {
+				return fmt.Sprintf("two held in %d", n)
+			}
+			return fmt.Sprintf("kept in %d", r.in("kept"))
+		},
+		Bad: func(r *Result) bool { return r.in("doubles") > 0 },
+	})
+}
+
+// cutCell says who believed what, in a word.
+func cutCell(r *Result) string {
+	switch n := r.in("doubles"); {
+	case n > 0 && r.in("told") == 0:
+		return fmt.Sprintf("two held in %d, A never told", n)
+	case n > 0:
+		return fmt.Sprintf("two held in %d, for %s", n, timeOf(r.median("both")))
+	case r.in("granted") == 0:
+		return "never given away"
+	case r.in("told") == 0:
+		return granted(r, "granted")
+	}
+	return fmt.Sprintf("told %s ahead, next after %s", timeOf(r.median("ahead")), granted(r, "granted"))
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"time"
+)
+
+func init() {
+	experiment(Experiment{
+		Name: "stop", Title: "The holder is stopped, wakes and writes", Picture: true, Sizes: true,
+		Says: "A holds and B waits. A's process is stopped (SIGSTOP), as a long garbage collection or a virtual machine that is moved does. 200 ms after B was granted, or when that does not happen, A goes on: it writes if it believes that it holds, and then the write comes before which it had looked when it was stopped.",
+		Steps: func(t *trial) {
+			a, b := t.client("A"), t.client("B")
+			a.acquire()
+			b.waits()
+			t.settle()
+			stopped := t.zero(a.stop())
+			at, ok := b.granted(t.limit())
+			t.was("given away", ok)
+			if ok {
+				t.took("granted", at.Sub(stopped))
+				t.pause(200 * time.Millisecond)
+			}
+			a.tell("write")
+			a.tell("blind")
+			woke := a.cont()
+			t.was("believes", a.wrote() && ok)
+			a.wrote()
+			if lost, told := a.told(t.ttl + 2*time.Second); told {
+				t.took("told", lost.Sub(woke))
+			}
+			if ok {
+				b.release()
+			} else {
+				a.release()
+			}
+		},
+		Columns: []column{{"granted", "B has it after", seconds}, {"believes", "A wakes and believes", inCases}, {"told", "A is told after waking", seconds},
+			{"unfenced", "stale writes taken", total}, {"fenced", "with a fence", total}},
+		Cell: func(r *Result) string {
+			if r.in("granted") == 0 {
+				return "never given away"
+			}
+			word := "knows"
+			if n := r.in("believes"); n > 0 {
+				word = fmt.Sprintf("believes in %d", n)
+			}
+			return word + ", " + fence(r)
+		},
+		Bad: func(r *Result) bool { return r.in("believes") > 0 || r.sum("fenced") > 0 || r.in("granted") < r.n() },
+	})
+	experiment(Experiment{
+		Name: "delay", Title: "A healthy holder's write is delayed on its way",
+		Says: "A holds, and writes. The write is on its way for long: A releases, B is granted, and then the write arrives. No lock can help; a fence can.",
+		Steps: func(t *trial) {
+			a, b := t.client("A"), t.client("B")
+			got := a.acquire()
+			b.waits()
+			t.zero(time.Now())
+			a.release()
+			if _, ok := b.granted(t.limit()); !ok {
+				t.failf("B is not granted what A has released")
+			}
+			arrived := got.entries("A")[0]
+			arrived.At, arrived.What, arrived.Looked = time.Now(), write, false
+			t.ledger.say(arrived)
+			b.release()
+		},
+		Columns: []column{{"unfenced", "stale writes taken", total}, {"fenced", "with a fence", total}},
+		Cell:    fence,
+		Bad:     func(r *Result) bool { return r.sum("fenced") > 0 },
+	})
+}
+
+// fence says what a resource that looks at tokens takes of stale writes.
+func fence(r *Result) string {
+	if r.in("tokens") == 0 {
+		return "no token"
+	}
+	return fmt.Sprintf("fence takes %.0f", r.sum("fenced"))
+}

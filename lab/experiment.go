@@ -1,0 +1,229 @@
+package main
+
+// What an experiment is, and what its result is.
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// An Experiment is a column of the page's summary, and a section of its own. Each is a file.
+type Experiment struct {
+	Name  string // as -only has it
+	Title string
+	Says  string // what is done and what is counted, for the page
+
+	Raced  bool                        // its outcome depends on who is first: it is run often, and otherwise a few times
+	Alone  bool                        // it measures time or load: nothing runs beside it
+	Own    bool                        // it does something to the servers: each trial has its own
+	Server func(s *System) *ServerKind // with Own: in place of the system's
+	Split  bool                        // with Own: the servers can be cut off from each other; it is run with three and more only
+	Clocks bool                        // with Own: the servers' clocks can be set
+	Long   bool                        // it is run only by -long, or when it is named
+	Sizes  bool                        // it is run with every number of servers that a system has, and not with the first alone
+	Skip   func(s *System) string      // why a system has no part in it; nil and "" if it has
+	TTL    time.Duration               // the lock's time, where the run's own is too short
+	Runs   int                         // how often, where Raced does not say it
+
+	Steps   func(t *trial)
+	Columns []column
+	Cell    func(r *Result) string // the summary's cell: a word and a number
+	Bad     func(r *Result) bool   // what the summary marks; nil for none
+	Picture bool                   // its timeline is drawn
+}
+
+// A column is one figure in an experiment's table.
+type column struct {
+	Key  string
+	Head string
+	Unit unit
+}
+
+type unit int
+
+const (
+	inCases unit = iota // in how many of the trials
+	seconds             // when it came to pass: the median, with the least and the most
+	lasted              // the same of what need not come to pass
+	number              // the same
+	total               // the sum over all trials
+)
+
+// group is a table of the page's summary.
+type group struct {
+	Title string
+	Names []string
+}
+
+var groups = []group{
+	{"The holder fails", []string{"crash", "cut", "blink", "stop", "delay", "rush", "restart"}},
+	{"Others fail, and answers are lost", []string{"step", "waiter-crash", "waiter-cut", "lost-grant", "lost-release", "lost-wakeup"}},
+	{"Servers fail", []string{"server-crash", "server-crash-fsync", "server-stop", "amnesia", "amnesia-fsync", "failover", "minority", "clock-1", "clock-3"}},
+	{"Misuse", []string{"late", "late-step", "stranger", "long", "reenter", "missing-row", "no-index"}},
+	{"What it costs", []string{"order", "herd-10", "herd-100", "herd-500", "cycle", "contend"}},
+}
+
+var experiments []*Experiment
+
+// inOrder returns the experiments as the page has them.
+func inOrder() (es []*Experiment) {
+	for _, g := range groups {
+		for _, name := range g.Names {
+			for _, e := range experiments {
+				if e.Name == name {
+					es = append(es, e)
+				}
+			}
+		}
+	}
+	return es
+}
+
+// experiment adds one.
+func experiment(e Experiment) {
+	if slices.ContainsFunc(experiments, func(o *Experiment) bool { return o.Name == e.Name }) {
+		panic("two experiments are called " + e.Name)
+	}
+	experiments = append(experiments, &e)
+}
+
+// Result is what came of an experiment with a system.
+type Result struct {
+	System     string
+	Size       int
+	Experiment string
+	Outcomes   []outcome // of the trials that could be made
+	Failed     []string  // why others could not
+	Missing    bool      // because something is not installed
+	Skipped    string    // why it has no part in the experiment
+	Spans      []span    // of the first trial, for the picture
+}
+
+// n is how many trials count.
+func (r *Result) n() int { return len(r.Outcomes) }
+
+// values returns a figure of all the trials that have it, by size.
+func (r *Result) values(key string) (vs []float64) {
+	for _, o := range r.Outcomes {
+		if v, ok := o[key]; ok {
+			vs = append(vs, v)
+		}
+	}
+	slices.Sort(vs)
+	return vs
+}
+
+func (r *Result) sum(key string) (sum float64) {
+	for _, v := range r.values(key) {
+		sum += v
+	}
+	return sum
+}
+
+// in is in how many trials a figure is there and not zero.
+func (r *Result) in(key string) (n int) {
+	for _, v := range r.values(key) {
+		if v != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+func median(sorted []float64) float64 {
+	if len(sorted) == 0 {
+		return math.NaN()
+	}
+	return sorted[len(sorted)/2]
+}
+
+func (r *Result) median(key string) float64 { return median(r.values(key)) }
+
+// show prints a column's figure.
+func (r *Result) show(c column) string {
+	vs := r.values(c.Key)
+	if c.Unit == inCases {
+		if len(vs) == 0 {
+			return ""
+		}
+		return fmt.Sprintf("%d of %d", r.in(c.Key), r.n())
+	}
+	if len(vs) == 0 {
+		if c.Unit == seconds {
+			return fmt.Sprintf("never, n=%d", r.n())
+		}
+		return ""
+	}
+	if c.Key == "fenced" && r.in("tokens") == 0 && r.sum("enters") > 0 {
+		return "no token"
+	}
+	if c.Unit == total {
+		return amount(r.sum(c.Key))
+	}
+	format := amount
+	if c.Unit == seconds || c.Unit == lasted {
+		format = timeOf
+	}
+	text := format(median(vs))
+	if least, most := format(vs[0]), format(vs[len(vs)-1]); least != most {
+		text += fmt.Sprintf(" (%s to %s)", least, most)
+	}
+	if len(vs) < r.n() {
+		text += fmt.Sprintf(", in %d of %d", len(vs), r.n())
+	}
+	return text
+}
+
+// timeOf spells seconds; a negative time is one that was before.
+func timeOf(s float64) string {
+	switch a := math.Abs(s); {
+	case a < 0.0995:
+		return fmt.Sprintf("%.0f ms", s*1000)
+	case a < 9.95:
+		return fmt.Sprintf("%.1f s", s)
+	default:
+		return fmt.Sprintf("%.0f s", s)
+	}
+}
+
+func amount(f float64) string {
+	switch a := math.Abs(f); {
+	case f == math.Trunc(f) && a < 1e4:
+		return fmt.Sprintf("%.0f", f)
+	case a < 10:
+		return fmt.Sprintf("%.1f", f)
+	case a < 1e4:
+		return fmt.Sprintf("%.0f", f)
+	}
+	return thousands(fmt.Sprintf("%.0f", f))
+}
+
+func thousands(digits string) string {
+	var parts []string
+	for len(digits) > 3 {
+		parts = append([]string{digits[len(digits)-3:]}, parts...)
+		digits = digits[:len(digits)-3]
+	}
+	return strings.Join(append([]string{digits}, parts...), ",")
+}
+
+// cell is the summary's, or why there is none.
+func (e *Experiment) cell(r *Result) string {
+	switch {
+	case r.Skipped != "":
+		return "–"
+	case r.n() == 0:
+		return "failed"
+	}
+	text := e.Cell(r)
+	if !strings.Contains(text, "n=") {
+		text += fmt.Sprintf(", n=%d", r.n())
+	}
+	if e.Bad != nil && e.Bad(r) {
+		text = "✗ " + text
+	}
+	return text
+}

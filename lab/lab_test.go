@@ -1,0 +1,187 @@
+package main
+
+// The harness is held against a lock that is right and one that lets everybody in.
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The tests' own binary is the clients' process too.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "client" {
+		if err := clientMain(os.Args[2:]); err != nil {
+			os.Stderr.WriteString(err.Error() + "\n")
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// outcomes runs experiments once each with a lock.
+func outcomes(t *testing.T, only string) map[string]outcome {
+	t.Helper()
+	s := settings{Staged: 1, Raced: 1, Seed: 1, TTL: time.Second, Jobs: 20, Log: io.Discard}
+	require.NoError(t, s.choose(only, false, false))
+	l, err := newLab(s)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, l.close()) }()
+	require.NoError(t, l.run(t.Context()))
+	got := map[string]outcome{}
+	for _, r := range l.sorted() {
+		require.Empty(t, r.Failed, "%s", r.Experiment)
+		if r.Skipped == "" {
+			require.NotEmpty(t, r.Outcomes, r.Experiment)
+			got[r.Experiment] = r.Outcomes[0]
+		}
+	}
+	return got
+}
+
+func TestKnownRight_NoExperimentFindsItWrong(t *testing.T) {
+	got := outcomes(t, "known-right/.*")
+	for name, o := range got {
+		require.Zero(t, o["doubles"], name)
+		require.Zero(t, o["fenced"], name)
+		require.Zero(t, o["backwards"], name)
+	}
+	require.Contains(t, got["crash"], "granted")
+	require.Zero(t, got["order"]["against"])
+	require.EqualValues(t, 100, got["herd-100"]["grants"])
+	require.Positive(t, got["contend"]["rate"])
+	require.EqualValues(t, 1, got["delay"]["unfenced"])
+	require.Zero(t, got["cut"]["given away"], "it never gives away what is held")
+	require.Zero(t, got["stop"]["given away"])
+}
+
+func TestKnownWrong_IsFoundWhereTwoCouldBeIn(t *testing.T) {
+	got := outcomes(t, "known-wrong/(crash|cut|blink|stop|rush|late|late-step|long|order|delay)")
+	for name, o := range got {
+		switch name {
+		case "delay": // its holders are never in at one time
+			require.EqualValues(t, 1, o["unfenced"])
+		default:
+			require.Positive(t, o["doubles"], name)
+		}
+	}
+	require.EqualValues(t, 2, got["cut"]["unfenced"])
+	require.EqualValues(t, 1, got["stop"]["believes"])
+	require.EqualValues(t, 1, got["late"]["broken"])
+}
+
+func TestEveryExperimentHasItsPlace(t *testing.T) {
+	var all, placed []string
+	for _, e := range experiments {
+		all = append(all, e.Name)
+	}
+	for _, e := range inOrder() {
+		placed = append(placed, e.Name)
+	}
+	require.ElementsMatch(t, all, placed)
+	for _, name := range quickSystems {
+		_, err := find(name)
+		require.NoError(t, err)
+	}
+	for _, s := range systems {
+		require.GreaterOrEqual(t, place(s), 0, s.Name)
+	}
+}
+
+func TestShow(t *testing.T) {
+	r := &Result{Outcomes: []outcome{{"granted": 3, "doubles": 1}, {"granted": 0.0042, "doubles": 0}, {"doubles": 0}}}
+	for _, c := range []struct {
+		column column
+		want   string
+	}{
+		{column{"granted", "", seconds}, "3.0 s (4 ms to 3.0 s), in 2 of 3"},
+		{column{"doubles", "", inCases}, "1 of 3"},
+		{column{"doubles", "", total}, "1"},
+		{column{"told", "", seconds}, "never, n=3"},
+		{column{"told", "", lasted}, ""},
+	} {
+		require.Equal(t, c.want, r.show(c.column))
+	}
+	require.Equal(t, "3.0 s, never in 1 of n=3", granted(r, "granted"))
+	require.Equal(t, "1,234,567", amount(1234567))
+}
+
+// Every cell of the page is drawn from what was counted, and what was not run says why.
+func TestPage(t *testing.T) {
+	s := settings{Staged: 1, Raced: 1, Seed: 1, TTL: time.Second, Jobs: 20, Log: io.Discard}
+	require.NoError(t, s.choose("known-.*/(crash|server-crash)", false, false))
+	l, err := newLab(s)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, l.close()) }()
+	require.NoError(t, l.run(t.Context()))
+	page := l.page(time.Now(), "go run . -only this")
+	require.Contains(t, page, "[The holder crashes](#the-holder-crashes)")
+	require.Regexp(t, `\| a lock that lets everybody in \| ✗ .*n=1 \|`, page)
+	require.Contains(t, page, "Not run, because its server is the lab: a queue in one process; a lock that lets everybody in.")
+	require.Regexp(t, `(?s)<svg .*a queue in one process.*</svg>`, l.pictures()["crash"])
+}
+
+func TestAgainst(t *testing.T) {
+	s := settings{Staged: 1, Raced: 1, Seed: 1, TTL: time.Second, Jobs: 20, Log: io.Discard}
+	require.NoError(t, s.choose("known-.*/delay", false, false))
+	l, err := newLab(s)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, l.close()) }()
+	e := s.Experiments[0]
+	result := func(system string, fenced float64) *Result {
+		return &Result{System: system, Size: 1, Experiment: e.Name, Outcomes: []outcome{{"fenced": fenced, "tokens": 1}}}
+	}
+	for _, r := range []*Result{result("known-right", 0), result("known-wrong", 1)} {
+		l.results[r.System+" 1 delay"] = r
+	}
+	path := filepath.Join(t.TempDir(), "figures.json")
+	for _, c := range []struct {
+		right, wrong float64
+		want         string
+	}{
+		{0, 1, `^A run .* Of 1 cells .* 1 have it in both\.\n$`},
+		{0, 0, `(?s)Of 1 cells .* 0 have .*known-wrong.*: fence takes 0, n=1 before, and now ✗ fence takes 1, n=1`},
+		{1, 1, `(?s)Of 2 cells .* 1 have .*known-right`},
+	} {
+		figures, err := json.Marshal([]*Result{result("known-right", c.right), result("known-wrong", c.wrong)})
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(path, figures, 0o644))
+		said, err := l.against(path)
+		require.NoError(t, err)
+		require.Regexp(t, c.want, said)
+	}
+}
+
+// The picture shows two at once where the judge counts them, and for as long.
+func TestSpans_AgreeWithTheJudge(t *testing.T) {
+	zero := time.Now()
+	at := func(s int) time.Time { return zero.Add(time.Duration(s) * time.Second) }
+	stopped := []entry{{At: at(0), Who: "A", What: enter}, {At: at(1), Who: "A", What: stop}, {At: at(2), Who: "B", What: enter}, {At: at(3), Who: "A", What: cont}}
+	for _, c := range []struct {
+		name string
+		rest []entry
+		both float64
+	}{
+		{"it wakes and is told", []entry{{At: at(4), Who: "A", What: leave}, {At: at(5), Who: "B", What: leave}}, 0},
+		{"it wakes and writes", []entry{{At: at(4), Who: "A", What: write, Looked: true}, {At: at(6), Who: "A", What: leave}, {At: at(7), Who: "B", What: leave}}, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			all := append(slices.Clone(stopped), c.rest...)
+			both := 0.0
+			for _, s := range spans(all, zero) {
+				if s.Kind == "both" {
+					both += s.To - s.From
+				}
+			}
+			require.Equal(t, c.both, both)
+			require.Equal(t, c.both, judge(all).Both.Seconds())
+		})
+	}
+}

@@ -1,0 +1,157 @@
+package main
+
+// The witness: what each client said, in the order of its time stamps, and what follows from it. The clients run on one
+// machine and read one clock, and each says that it holds after it was granted and that it holds no more before it releases:
+// what the ledger knows of is within the real belief.
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// what is a word of the ledger.
+type what string
+
+const (
+	enter  what = "enter"  // it believes that it holds, from now on
+	leave  what = "leave"  // it believes so no more: it releases, or it was told
+	write  what = "write"  // it writes to the resource
+	killed what = "killed" // the lab killed it
+	stop   what = "stop"   // the lab stopped it: it cannot act, and cannot be told
+	cont   what = "cont"   // and let it go on
+	fault  what = "fault"  // the lab did something else, which the picture shows
+)
+
+// entry is one line of the ledger.
+type entry struct {
+	At     time.Time
+	Who    string
+	What   what
+	Token  int64 // of an enter or a write; 0 if the system has none
+	Looked bool  // the writer looked at its belief first
+	Text   string
+}
+
+// ledger collects what is said of one lock. It is safe for use by several goroutines.
+type ledger struct {
+	mu struct {
+		sync.Mutex
+		entries []entry
+	}
+}
+
+func (l *ledger) say(e entry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.entries = append(l.mu.entries, e)
+}
+
+// read returns the entries by time.
+func (l *ledger) read() []entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	es := slices.Clone(l.mu.entries)
+	slices.SortStableFunc(es, func(a, b entry) int { return a.At.Compare(b.At) })
+	return es
+}
+
+// verdict is what a ledger shows.
+type verdict struct {
+	Enters    int
+	Doubles   int           // pairs of holds that were believed in at one time, by clients that ran
+	Both      time.Duration // how long at least one such pair was
+	Writes    int
+	Unfenced  int  // writes that came after the next one had entered: a resource that looks at nothing takes them
+	Fenced    int  // those of them that a resource takes which refuses a smaller token than it has seen
+	Refused   int  // writes that such a resource refuses
+	Tokens    bool // there are such tokens
+	Backwards int  // grants whose token was not larger than that of the one before
+}
+
+// judge reads the entries of one lock, in their order.
+//
+// Two believe at one time when one enters while the other is in and runs. A client that is stopped believes nothing: if it
+// still says that it believes when it goes on, by a write before which it looked, that is when the two do. The resource sees
+// the token of each enter, because a holder that begins its work tells it.
+func judge(entries []entry) (v verdict) {
+	type hold struct{ order int }
+	in := map[string]hold{}  // who believes
+	last := map[string]int{} // the order of each one's last enter
+	stopped := map[string]bool{}
+	twice := map[[2]string]bool{} // the pairs of those that are in that were counted
+	pair := func(a, b string) {
+		key := [2]string{min(a, b), max(a, b)}
+		if !twice[key] {
+			twice[key] = true
+			v.Doubles++
+		}
+	}
+	out := func(who string) {
+		delete(in, who)
+		for key := range twice {
+			if key[0] == who || key[1] == who {
+				delete(twice, key)
+			}
+		}
+	}
+	var (
+		order   int
+		latest  string // who entered last
+		largest int64
+		granted int64
+		since   time.Time // since when two are in
+	)
+	for _, e := range entries {
+		if len(twice) > 0 {
+			v.Both += e.At.Sub(since)
+		}
+		since = e.At
+		switch e.What {
+		case enter:
+			v.Enters++
+			order++
+			out(e.Who)
+			for other := range in {
+				if !stopped[other] {
+					pair(e.Who, other)
+				}
+			}
+			in[e.Who], last[e.Who], latest = hold{order}, order, e.Who
+			v.Tokens = v.Tokens || e.Token != 0
+			if e.Token != 0 && e.Token <= granted {
+				v.Backwards++
+			}
+			granted = max(granted, e.Token)
+			largest = max(largest, e.Token)
+		case leave, killed:
+			out(e.Who)
+		case stop:
+			stopped[e.Who] = true
+		case cont:
+			delete(stopped, e.Who)
+		case write:
+			v.Writes++
+			stale := latest != e.Who && last[latest] > last[e.Who]
+			refused := e.Token != 0 && e.Token < largest
+			largest = max(largest, e.Token)
+			if refused {
+				v.Refused++
+			}
+			if stale {
+				v.Unfenced++
+				if !refused {
+					v.Fenced++
+				}
+			}
+			if _, believes := in[e.Who]; believes && e.Looked {
+				for other := range in {
+					if other != e.Who && !stopped[other] {
+						pair(e.Who, other)
+					}
+				}
+			}
+		}
+	}
+	return v
+}

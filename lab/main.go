@@ -1,0 +1,206 @@
+// The command lab puts the locks that people compare to the same faults, on real servers that it starts, and counts what came of
+// it.
+//
+//	go run .                             # all of it; the page goes to standard output
+//	go run . -list                       # the systems and the experiments
+//	go run . -only 'redlock/.*'          # SYSTEM/EXPERIMENT, two regular expressions
+//	go run . -quick                      # three systems, four experiments: for its checks
+//	go run . -long -out ../docs/lab.md   # the page that is committed; pictures and figures go beside it
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	var err error
+	if len(os.Args) > 1 && os.Args[1] == "client" {
+		err = clientMain(os.Args[2:])
+	} else {
+		err = labMain(os.Args[1:], os.Stdout, os.Stderr)
+	}
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "lab:", err)
+		os.Exit(1)
+	}
+}
+
+func labMain(args []string, out, progress io.Writer) error {
+	flags := flag.NewFlagSet("lab", flag.ContinueOnError)
+	list := flags.Bool("list", false, "print the systems and the experiments")
+	only := flags.String("only", ".*/.*", "SYSTEM/EXPERIMENT, two regular expressions that match whole names")
+	quick := flags.Bool("quick", false, "three systems, four experiments, twice each")
+	long := flags.Bool("long", false, "the small and the large herd too")
+	n := flags.Int("n", 5, "how often a staged experiment is run; a raced one ten times as often")
+	seed := flags.Uint64("seed", 1, "of the random times in the experiments")
+	ttl := flags.Duration("ttl", 3*time.Second, "the lock's time")
+	jobs := flags.Int("jobs", 20, "how much runs at a time: a trial in Go counts 1, in Python 2, in Java 3")
+	before := flags.String("against", "", "the figures.json of a run with another seed: the page says which ✗ and which never both have")
+	page := flags.String("out", "", "a file for the page")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("what is %q?", flags.Arg(0))
+	}
+	s := settings{Staged: *n, Raced: 10 * *n, Seed: *seed, TTL: *ttl, Jobs: *jobs, Log: progress, Require: os.Getenv("ZKLOCK_REQUIRE") == "1"}
+	if *quick {
+		s.Staged, s.Raced = 2, 10
+	}
+	if err := s.choose(*only, *quick, *long); err != nil {
+		return err
+	}
+	if *list {
+		for _, sys := range s.Systems {
+			fmt.Fprintf(out, "%-18s %s\n", sys.Name, sys.Title)
+		}
+		fmt.Fprintln(out)
+		for _, e := range s.Experiments {
+			fmt.Fprintf(out, "%-18s %s\n", e.Name, e.Title)
+		}
+		return nil
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	l, err := newLab(s)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	err = l.run(ctx)
+	text := l.page(began, command(flags))
+	if *before != "" {
+		said, aerr := l.against(*before)
+		text += "## Repeated\n\n" + said
+		err = errors.Join(err, aerr)
+	}
+	err = errors.Join(err, l.close())
+	if *page == "" {
+		fmt.Fprint(out, text)
+	} else {
+		err = errors.Join(err, l.write(*page, text))
+	}
+	return errors.Join(err, l.complaints())
+}
+
+// choose picks systems and experiments.
+func (s *settings) choose(only string, quick, long bool) error {
+	system, exp, ok := strings.Cut(only, "/")
+	if !ok {
+		return fmt.Errorf("-only %s: SYSTEM/EXPERIMENT", only)
+	}
+	whole := func(pattern string) (*regexp.Regexp, error) { return regexp.Compile("^(?:" + pattern + ")$") }
+	sre, err := whole(system)
+	if err != nil {
+		return err
+	}
+	ere, err := whole(exp)
+	if err != nil {
+		return err
+	}
+	ordinary := system == ".*"
+	for _, sys := range systems {
+		if sre.MatchString(sys.Name) && !(sys.Checks && ordinary) && (!quick || slices.Contains(quickSystems, sys.Name)) {
+			s.Systems = append(s.Systems, sys)
+		}
+	}
+	slices.SortStableFunc(s.Systems, func(a, b *System) int { return place(a) - place(b) })
+	for _, e := range inOrder() {
+		if ere.MatchString(e.Name) && (!e.Long || long || quick || exp == e.Name) && (!quick || slices.Contains(quickExperiments, e.Name)) {
+			s.Experiments = append(s.Experiments, e)
+		}
+	}
+	if len(s.Systems) == 0 || len(s.Experiments) == 0 {
+		return fmt.Errorf("-only %s: there are %d such systems and %d such experiments", only, len(s.Systems), len(s.Experiments))
+	}
+	return nil
+}
+
+var (
+	quickSystems     = []string{"zklock", "zk-naive", "redis-px"}
+	quickExperiments = []string{"crash", "cut", "stop", "herd-10"}
+)
+
+// place is where a system stands on the page: by its servers, and within them as its files do.
+func place(s *System) int {
+	return slices.IndexFunc([]string{"zookeeper", "redis", "postgres", "mariadb", "etcd", ""}, func(kind string) bool {
+		return strings.HasPrefix(s.Server.Name, kind)
+	})
+}
+
+// command spells the run as it can be repeated; where the page went is nobody's concern.
+func command(flags *flag.FlagSet) string {
+	text := "go run ."
+	flags.Visit(func(f *flag.Flag) {
+		switch v := f.Value.String(); {
+		case f.Name == "out", f.Name == "against":
+		case v == "true":
+			text += " -" + f.Name
+		default:
+			text += " -" + f.Name + " '" + v + "'"
+		}
+	})
+	return text
+}
+
+// complaints are what makes the run a failure: trials that could not be made and, where all is required, what is not installed.
+func (l *lab) complaints() error {
+	var errs []error
+	said := map[string]bool{}
+	for _, r := range l.sorted() {
+		for _, f := range r.Failed {
+			errs = append(errs, fmt.Errorf("%s, %s: %s", r.System, r.Experiment, f))
+		}
+		if r.Missing && !said[r.Skipped] {
+			said[r.Skipped] = true
+			if l.Require {
+				errs = append(errs, errors.New(r.Skipped))
+			} else {
+				fmt.Fprintln(l.Log, "not covered:", r.Skipped)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sorted returns the results in the order of the page.
+func (l *lab) sorted() (rs []*Result) {
+	for _, e := range l.Experiments {
+		for _, s := range l.Systems {
+			for _, r := range e.rows(s) {
+				if res := l.results[job{e: e, row: r}.key()]; res != nil {
+					rs = append(rs, res)
+				}
+			}
+		}
+	}
+	return rs
+}
+
+// write writes the page, the figures as JSON and the pictures as SVG beside it.
+func (l *lab) write(path, text string) error {
+	stem := strings.TrimSuffix(path, filepath.Ext(path))
+	figures, err := json.MarshalIndent(l.sorted(), "", " ")
+	if err != nil {
+		return err
+	}
+	errs := []error{os.WriteFile(path, []byte(text), 0o644), os.MkdirAll(stem, 0o755)}
+	errs = append(errs, os.WriteFile(filepath.Join(stem, "figures.json"), append(figures, '\n'), 0o644))
+	for name, svg := range l.pictures() {
+		errs = append(errs, os.WriteFile(filepath.Join(stem, name+".svg"), []byte(svg), 0o644))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,162 @@
+package main
+
+// Redisson's way, from its documented behaviour, with scripts written here: a hash with a count for each owner, a watchdog that
+// extends it each third of its time, and a channel that wakes waiters when it is released. A message that is lost costs the rest
+// of the lock's time. A watchdog that finds the lock gone stops and tells nobody.
+
+import (
+	"context"
+	"crypto/rand"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	// Answers how long the holder still has, in ms, or -1 if the lock is the caller's now.
+	redissonTake = redis.NewScript(`
+		local mine = redis.call("HEXISTS", KEYS[1], ARGV[1]) == 1
+		if not mine and redis.call("EXISTS", KEYS[1]) == 1 then return math.max(redis.call("PTTL", KEYS[1]), 0) end
+		redis.call("HINCRBY", KEYS[1], ARGV[1], 1)
+		redis.call("PEXPIRE", KEYS[1], ARGV[2])
+		return -1`)
+	// Answers how often the caller still holds, or -1 if it did not.
+	redissonFree = redis.NewScript(`
+		if redis.call("HEXISTS", KEYS[1], ARGV[1]) == 0 then return -1 end
+		local left = redis.call("HINCRBY", KEYS[1], ARGV[1], -1)
+		if left > 0 then redis.call("PEXPIRE", KEYS[1], ARGV[2]) return left end
+		redis.call("DEL", KEYS[1])
+		redis.call("PUBLISH", KEYS[2], "free")
+		return 0`)
+	// Answers 1, or 0 if the caller does not hold.
+	redissonExtend = redis.NewScript(`
+		if redis.call("HEXISTS", KEYS[1], ARGV[1]) == 0 then return 0 end
+		return redis.call("PEXPIRE", KEYS[1], ARGV[2])`)
+)
+
+type redissonLock struct {
+	client  *redis.Client
+	keys    []string // the hash, the channel
+	owner   string   // random: a client that is started again is another owner
+	ttl     time.Duration
+	holds   int
+	ctx     context.Context // ends with Close
+	close   context.CancelFunc
+	stopDog context.CancelFunc // while holds > 0
+	dogs    sync.WaitGroup
+}
+
+func (l *redissonLock) Acquire(ctx context.Context) (Hold, error) {
+	left, err := l.take(ctx)
+	if err == nil && left >= 0 {
+		err = l.wait(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if l.holds++; l.holds == 1 {
+		var dog context.Context
+		dog, l.stopDog = context.WithCancel(l.ctx)
+		l.dogs.Go(func() { l.extend(dog) })
+	}
+	return &redissonHold{l}, nil
+}
+
+func (l *redissonLock) take(ctx context.Context) (time.Duration, error) {
+	ms, err := redissonTake.Run(ctx, l.client, l.keys, l.owner, l.ttl.Milliseconds()).Int64()
+	return time.Duration(ms) * time.Millisecond, err
+}
+
+// wait subscribes, asks again, and then asks at each message and when the holder's time should be over.
+func (l *redissonLock) wait(ctx context.Context) error {
+	sub := l.client.Subscribe(ctx, l.keys[1])
+	defer sub.Close()
+	if _, err := sub.Receive(ctx); err != nil {
+		return err
+	}
+	for busy := false; ; busy = true {
+		left, err := l.take(ctx)
+		switch {
+		case err != nil && busy && ctx.Err() != nil:
+			return errBusy
+		case err != nil:
+			return err
+		case left < 0:
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errBusy
+		case <-sub.Channel():
+		case <-time.After(left + time.Millisecond):
+		}
+	}
+}
+
+// extend is the watchdog.
+func (l *redissonLock) extend(ctx context.Context) {
+	every := time.NewTicker(l.ttl / 3)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+		n, err := redissonExtend.Run(ctx, l.client, l.keys[:1], l.owner, l.ttl.Milliseconds()).Int()
+		if err == nil && n == 0 {
+			return
+		}
+	}
+}
+
+func (l *redissonLock) Close() error {
+	l.close()
+	err := l.client.Close()
+	l.dogs.Wait()
+	return err
+}
+
+type redissonHold struct{ *redissonLock }
+
+func (h *redissonHold) Token() (int64, bool)  { return 0, false }
+func (h *redissonHold) Lost() <-chan struct{} { return nil }
+
+func (h *redissonHold) Release(ctx context.Context) error {
+	if h.holds--; h.holds == 0 {
+		h.stopDog()
+	}
+	return h.free(ctx)
+}
+
+func (l *redissonLock) free(ctx context.Context) error {
+	n, err := redissonFree.Run(ctx, l.client, l.keys, l.owner, l.ttl.Milliseconds()).Int()
+	if err == nil && n < 0 {
+		return errNotOurs
+	}
+	return err
+}
+
+func openRedisson(_ context.Context, addrs []string, lock string, o Options) (Lock, error) {
+	l := &redissonLock{client: redisClient(addrs[0]), keys: []string{lock, lock + "-channel"}, owner: rand.Text(), ttl: o.TTL}
+	l.ctx, l.close = context.WithCancel(context.Background())
+	return l, nil
+}
+
+func init() {
+	register(System{
+		Name: "redisson", Title: "Redis, Redisson's way", Client: "written here, on " + library("github.com/redis/go-redis/v9"),
+		Promises: "One holder while its watchdog extends; re-entry is counted. A server that forgets frees the lock.",
+		Server:   redisServers, Sizes: []int{1}, Expires: true, Renews: true, Waits: Watches, Open: openRedisson, Left: leftInRedis(""),
+		Break: func(ctx context.Context, addrs []string, lock string) (bool, error) {
+			l, err := openRedisson(ctx, addrs, lock, Options{TTL: time.Second})
+			if err != nil {
+				return false, err
+			}
+			defer l.Close()
+			err = l.(*redissonLock).free(ctx)
+			return err == nil, ignore(err, errNotOurs)
+		},
+	})
+}

@@ -1,0 +1,220 @@
+package main
+
+// A relay stands between one client and one server, so that this client alone can be cut off.
+//
+// toxiproxy would be the tool to take, and does not fit (2.5.0, by its source). Its timeout toxic throws bytes away in the middle of a
+// stream and closes the connection when it is removed; its latency toxic keeps bytes, and both tell the server at once that a client
+// has closed. A network that is cut does neither: TCP sends again what was lost when the network is whole, and until then the server
+// hears nothing, of a close no more than of a request. That is what decides about locks that end with their connection. One thing is
+// not as in a network: a connection that is made while the relay is cut is accepted at once, and silent from then on.
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// traffic counts what passed through relays. A chunk is what one read returned: with clients that send a request in one piece and
+// wait for its answer, a request or an answer.
+type traffic struct {
+	Up, Down           atomic.Int64 // chunks from the client, and to it
+	UpBytes, DownBytes atomic.Int64
+	Conns              atomic.Int64 // that are there now
+}
+
+// relay passes TCP on, both ways.
+type relay struct {
+	ln      net.Listener
+	traffic *traffic
+	done    chan struct{}
+	wg      sync.WaitGroup
+
+	mu struct {
+		sync.Mutex
+		backend string
+		healed  chan struct{} // not nil while cut
+		mute    bool          // answers are thrown away
+		left    int           // how many chunks of the client's pass yet; -1 for all
+		cutNext bool          // when they have passed, the relay is cut; otherwise what follows is thrown away
+		conns   map[net.Conn]struct{}
+		closed  bool
+	}
+}
+
+// startRelay starts a relay to the server at backend. The caller closes it.
+func startRelay(backend string, tr *traffic) (*relay, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	r := &relay{ln: ln, traffic: tr, done: make(chan struct{})}
+	r.mu.backend, r.mu.conns, r.mu.left = backend, map[net.Conn]struct{}{}, -1
+	r.wg.Go(r.accept)
+	return r, nil
+}
+
+func (r *relay) addr() string { return r.ln.Addr().String() }
+
+// point sends connections to another server from now on. Those there are end.
+func (r *relay) point(backend string) {
+	r.mu.Lock()
+	r.mu.backend = backend
+	r.mu.Unlock()
+	r.sever()
+}
+
+// cut stops all that passes, in both directions, the ends of connections too, and keeps it.
+func (r *relay) cut() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.healed == nil {
+		r.mu.healed = make(chan struct{})
+	}
+}
+
+// heal lets what was kept pass, and all that follows.
+func (r *relay) heal() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.healed != nil {
+		close(r.mu.healed)
+		r.mu.healed = nil
+	}
+}
+
+// muted throws away what the server sends. Requests still reach it. sever and muted(false) follow, so that no connection has a hole.
+func (r *relay) muted(on bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.mute = on
+}
+
+// letPass lets n chunks more of the client's pass. Those that follow are thrown away, or kept as after a cut, until heal.
+func (r *relay) letPass(n int, cut bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.left, r.mu.cutNext = n, cut
+}
+
+// mayPass says whether a chunk of the client's passes.
+func (r *relay) mayPass() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.left == 0 && r.mu.cutNext {
+		r.mu.left, r.mu.cutNext, r.mu.healed = -1, false, make(chan struct{})
+		r.mu.Unlock()
+		_, ok := r.pass()
+		r.mu.Lock()
+		return ok
+	}
+	if r.mu.left > 0 {
+		r.mu.left--
+		return true
+	}
+	return r.mu.left < 0
+}
+
+// sever ends the connections there are; both sides hear of it.
+func (r *relay) sever() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c := range r.mu.conns {
+		c.Close()
+	}
+}
+
+func (r *relay) close() {
+	r.mu.Lock()
+	r.mu.closed = true
+	r.mu.Unlock()
+	close(r.done)
+	r.ln.Close()
+	r.sever()
+	r.wg.Wait()
+}
+
+// pass waits while the relay is cut, and says whether there is anything left to pass to. It returns what is done with answers.
+func (r *relay) pass() (mute, ok bool) {
+	for {
+		r.mu.Lock()
+		healed, mute, closed := r.mu.healed, r.mu.mute, r.mu.closed
+		r.mu.Unlock()
+		if closed || healed == nil {
+			return mute, !closed
+		}
+		select {
+		case <-healed:
+		case <-r.done:
+		}
+	}
+}
+
+func (r *relay) accept() {
+	for {
+		c, err := r.ln.Accept()
+		if err != nil {
+			return
+		}
+		r.wg.Go(func() { r.serve(c) })
+	}
+}
+
+func (r *relay) serve(client net.Conn) {
+	defer client.Close()
+	if _, ok := r.pass(); !ok {
+		return
+	}
+	r.mu.Lock()
+	backend := r.mu.backend
+	r.mu.Unlock()
+	server, err := net.DialTimeout("tcp", backend, 5*time.Second)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	r.mu.Lock()
+	r.mu.conns[client], r.mu.conns[server] = struct{}{}, struct{}{}
+	if r.mu.closed {
+		client.Close()
+		server.Close()
+	}
+	r.mu.Unlock()
+	r.traffic.Conns.Add(1)
+	var both sync.WaitGroup
+	both.Go(func() { r.pump(server, client, &r.traffic.Up, &r.traffic.UpBytes, false) })
+	both.Go(func() { r.pump(client, server, &r.traffic.Down, &r.traffic.DownBytes, true) })
+	both.Wait()
+	r.traffic.Conns.Add(-1)
+	r.mu.Lock()
+	delete(r.mu.conns, client)
+	delete(r.mu.conns, server)
+	r.mu.Unlock()
+}
+
+// pump copies until the end of from, which it passes on, and counts.
+func (r *relay) pump(to, from net.Conn, chunks, bytes *atomic.Int64, answers bool) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		mute, ok := r.pass()
+		if !ok {
+			break
+		}
+		if n > 0 {
+			chunks.Add(1)
+			bytes.Add(int64(n))
+			if answers && !mute || !answers && r.mayPass() {
+				if _, werr := to.Write(buf[:n]); werr != nil {
+					break
+				}
+			}
+		}
+		if err != nil {
+			break
+		}
+	}
+	// The other direction may not go on alone: of the clients here none closes one side only.
+	to.Close()
+	from.Close()
+}

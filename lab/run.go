@@ -1,0 +1,316 @@
+package main
+
+// The runner: which trials there are, on which servers, how many at a time.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+)
+
+// settings are what a run is told.
+type settings struct {
+	Systems     []*System
+	Experiments []*Experiment
+	Staged      int // how often what is staged is run
+	Raced       int // how often what is raced is run
+	Seed        uint64
+	TTL         time.Duration
+	Jobs        int  // how much runs at a time: a trial in Go counts 1, one in Python 2, one in Java 3
+	Require     bool // what is not installed is an error
+	Log         io.Writer
+}
+
+// row is a system on so many servers.
+type row struct {
+	System *System
+	Size   int
+}
+
+// rows are a system's, as an experiment takes them.
+func (e *Experiment) rows(s *System) (rs []row) {
+	for i, size := range s.Sizes {
+		if e.Split && size < 3 || e.Split && s.Server != zooKeeper && s.Server != etcdServers {
+			continue
+		}
+		if i == 0 || e.Sizes || e.Split {
+			rs = append(rs, row{s, size})
+		}
+	}
+	return rs
+}
+
+// lab runs settings. Servers are started when the first trial needs them, shared, and ended by close.
+type lab struct {
+	settings
+	dir     string
+	command map[string]func() ([]string, error) // by system: the client's process
+	server  map[string]func() (Cluster, error)  // by kind and size
+	mu      sync.Mutex                          // of what follows
+	open    []Cluster
+	dirs    int
+	results map[string]*Result
+	version map[string]bool
+}
+
+func newLab(s settings) (*lab, error) {
+	dir, err := os.MkdirTemp("", "lab-")
+	if err != nil {
+		return nil, err
+	}
+	// Servers that run under another user must be able to go through it.
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return nil, err
+	}
+	l := &lab{settings: s, dir: dir, command: map[string]func() ([]string, error){}, server: map[string]func() (Cluster, error){},
+		results: map[string]*Result{}, version: map[string]bool{}}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	for _, sys := range s.Systems {
+		l.command[sys.Name] = sync.OnceValues(func() ([]string, error) {
+			if sys.External == nil {
+				return []string{self, "client"}, nil
+			}
+			dir, err := l.newDir()
+			if err != nil {
+				return nil, err
+			}
+			return sys.External(context.Background(), dir)
+		})
+		for _, size := range sys.Sizes {
+			key := fmt.Sprint(sys.Server.Name, size)
+			if l.server[key] == nil {
+				l.server[key] = sync.OnceValues(func() (Cluster, error) { return l.start(sys.Server, Plan{Size: size}) })
+			}
+		}
+	}
+	return l, nil
+}
+
+func (l *lab) newDir() (string, error) {
+	l.mu.Lock()
+	l.dirs++
+	dir := filepath.Join(l.dir, fmt.Sprint(l.dirs))
+	l.mu.Unlock()
+	return dir, os.Mkdir(dir, 0o755)
+}
+
+func (l *lab) start(kind *ServerKind, p Plan) (Cluster, error) {
+	var err error
+	if p.Dir, err = l.newDir(); err != nil {
+		return nil, err
+	}
+	p.TTL = l.TTL
+	c, err := kind.Start(context.Background(), p)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open = append(l.open, c)
+	l.version[c.Version()] = true
+	return c, nil
+}
+
+// close ends the servers and removes what they wrote.
+func (l *lab) close() error {
+	var errs []error
+	for _, c := range l.open {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(append(errs, os.RemoveAll(l.dir))...)
+}
+
+// job is a trial that is to be run.
+type job struct {
+	e      *Experiment
+	row    row
+	number int
+	of     int
+}
+
+func (j job) key() string { return fmt.Sprintf("%s %d %s", j.row.System.Name, j.row.Size, j.e.Name) }
+
+func (j job) weight() int {
+	switch {
+	case j.row.System.External == nil:
+		return 1
+	case j.row.System.Name == "curator":
+		return 3
+	}
+	return 2
+}
+
+// run runs all trials: those that may run side by side first, then those that measure, one after the other, the systems in turn.
+func (l *lab) run(ctx context.Context) error {
+	var together, alone []job
+	for _, e := range l.Experiments {
+		of := l.Staged
+		switch {
+		case e.Raced:
+			of = l.Raced
+		case e.Runs != 0 && e.Alone:
+			of = min(e.Runs, of)
+		case e.Runs != 0:
+			of = e.Runs
+		}
+		for number := range of {
+			for _, s := range l.Systems {
+				for _, r := range e.rows(s) {
+					j := job{e, r, number, of}
+					if number == 0 {
+						l.results[j.key()] = &Result{System: s.Name, Size: r.Size, Experiment: e.Name}
+						if e.Skip != nil {
+							l.results[j.key()].Skipped = e.Skip(s)
+						}
+					}
+					if l.results[j.key()].Skipped != "" {
+						continue
+					}
+					if e.Alone {
+						alone = append(alone, j)
+					} else {
+						together = append(together, j)
+					}
+				}
+			}
+		}
+	}
+	total, done := len(together)+len(alone), 0
+	began := time.Now()
+	finish := func(j job, err error) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		done++
+		word := "ok"
+		if err != nil {
+			word = err.Error()
+		}
+		fmt.Fprintf(l.Log, "%4d/%d %3.0f s  %s, %d of %d: %s\n", done, total, time.Since(began).Seconds(), j.key(), j.number+1, j.of, word)
+	}
+	var fatal error
+	all := newWeights(l.Jobs)
+	var wg sync.WaitGroup
+	for _, j := range together {
+		w := min(j.weight(), l.Jobs)
+		all.take(w)
+		if ctx.Err() != nil {
+			break
+		}
+		wg.Go(func() {
+			defer all.give(w)
+			finish(j, l.trial(ctx, j))
+		})
+	}
+	wg.Wait()
+	for _, j := range alone {
+		if ctx.Err() != nil {
+			break
+		}
+		finish(j, l.trial(ctx, j))
+	}
+	return errors.Join(fatal, context.Cause(ctx))
+}
+
+// trial runs one trial, and returns why it failed, which is noted.
+func (l *lab) trial(ctx context.Context, j job) (err error) {
+	s := j.row.System
+	res := l.results[j.key()]
+	t := &trial{sys: s, size: j.row.Size, ttl: l.TTL, number: j.number, out: outcome{},
+		lock:   fmt.Sprintf("lab-%s-%s-%d-%d-%d", s.Name, j.e.Name, j.row.Size, l.Seed, j.number),
+		random: rand.New(rand.NewPCG(l.Seed, hash(j.key(), fmt.Sprint(j.number))))}
+	if j.e.TTL != 0 {
+		t.ttl = j.e.TTL
+	}
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		var missing *Missing
+		switch {
+		case errors.As(err, &missing):
+			res.Skipped, res.Missing = missing.Error(), true
+		case err != nil:
+			res.Failed = append(res.Failed, err.Error())
+		default:
+			res.Outcomes = append(res.Outcomes, t.out)
+			if res.Spans == nil && j.e.Picture && !t.began.IsZero() {
+				res.Spans = spans(t.entries(), t.began)
+			}
+		}
+	}()
+	var cancel context.CancelFunc
+	t.ctx, cancel = context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	if t.command, err = l.command[s.Name](); err != nil {
+		return err
+	}
+	if !j.e.Own {
+		if t.cluster, err = l.server[fmt.Sprint(s.Server.Name, j.row.Size)](); err != nil {
+			return err
+		}
+		return t.play(j.e.Steps)
+	}
+	var env func(i int) []string
+	if j.e.Clocks {
+		dir, err := l.newDir()
+		if err != nil {
+			return err
+		}
+		if t.clocks, err = newClocks(t.ctx, dir, j.row.Size); err != nil {
+			return err
+		}
+		env = t.clocks.env
+	}
+	kind := s.Server
+	if j.e.Server != nil {
+		kind = j.e.Server(s)
+	}
+	if t.cluster, err = l.start(kind, Plan{Size: j.row.Size, Env: env, Split: j.e.Split}); err != nil {
+		return err
+	}
+	defer func() {
+		l.mu.Lock()
+		l.open = slices.DeleteFunc(l.open, func(c Cluster) bool { return c == t.cluster })
+		l.mu.Unlock()
+		err = errors.Join(err, t.cluster.Close())
+	}()
+	return t.play(j.e.Steps)
+}
+
+// weights is a semaphore.
+type weights struct {
+	mu   sync.Mutex
+	cond *sync.Cond
+	free int
+}
+
+func newWeights(n int) *weights {
+	w := &weights{free: n}
+	w.cond = sync.NewCond(&w.mu)
+	return w
+}
+
+func (w *weights) take(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.free < n {
+		w.cond.Wait()
+	}
+	w.free -= n
+}
+
+func (w *weights) give(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.free += n
+	w.cond.Broadcast()
+}
