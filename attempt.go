@@ -12,24 +12,24 @@ import (
 
 // The driver of a walk (walk.go): it creates the node, and does what is next, until the lock is granted.
 
-// attempt carries out an acquisition. The call that begins it does so itself as long as that is a matter of waiting, so that a
-// waiter takes no goroutine of ours. It leaves the rest to a goroutine when its context ends (there is a node to delete, or
-// others have joined), and when a request fails in a way that takes more than its wait.
+// attempt carries out an acquisition. The call that begins it does so on its own goroutine while there is only waiting to do,
+// so that a waiter takes no goroutine of ours. The call leaves the rest to a goroutine when its context ends (a node is to be
+// deleted, or others have joined), and when a failed request takes more than waiting.
 type attempt struct {
 	*acquisition
 	link   *link
 	root   *lockRoot
 	opts   *mutexOptions
 	call   *handle         // that carries it out; nil if a goroutine does
-	driver context.Context // of who carries it out: the call's, or the acquisition's
+	driver context.Context // the call's, or the acquisition's if a goroutine carries it out
 
 	e      *era      // nil if it is in none
 	again  bool      // its node was gone through no fault of ours
-	noRoot bool      // the lock root is to be made
-	c      *creation // of the node under way in e; nil if there is none
-	early  *listing  // that was sent with it
+	noRoot bool      // make the lock root first
+	c      *creation // of the node, in e; nil if there is none
+	early  *listing  // that was sent with the create
 	at     *pursuit  // once the node is made
-	retry  backoff   // between requests that fail in a way that says nothing
+	retry  backoff   // between requests whose errors say nothing
 }
 
 // pursuit is how far a node has come.
@@ -47,7 +47,7 @@ type pursuit struct {
 // errRequeue says that our node is gone through no fault of ours: begin again at the tail.
 var errRequeue = errors.New("queue again")
 
-// left is why who carries it out does so no more, once the driver has ended.
+// left returns why the call, or the goroutine, stops carrying the attempt out once the driver has ended.
 func (a *attempt) left() error {
 	if a.call != nil {
 		return errLeft
@@ -55,8 +55,8 @@ func (a *attempt) left() error {
 	return context.Cause(a.ctx)
 }
 
-// begin carries the attempt out on the goroutine of a call, as far as that can. It returns false if a goroutine has to go on
-// (run).
+// begin carries the attempt out on the goroutine of a call, as far as that goroutine can. It returns false if another must go
+// on (run).
 func (a *attempt) begin(ctx context.Context, call *handle) bool {
 	a.driver, a.call = ctx, call
 	return a.carryOn()
@@ -96,8 +96,8 @@ func (a *attempt) carryOn() (ended bool) {
 	return true
 }
 
-// acquire queues in an era, again each time our node is gone through no fault of ours, until the lock is granted. The
-// end of the era is an error, also where it is seen by the loss of the node first.
+// acquire queues in an era until the lock is granted. It queues again each time our node is gone through no fault of ours.
+// The end of the era is an error, even if the loss of the node is seen first.
 func (a *attempt) acquire() (err error) {
 	if a.e == nil {
 		if a.e, err = a.link.attachedEra(a.driver); err != nil {
@@ -138,8 +138,9 @@ func (a *attempt) acquire() (err error) {
 	}
 }
 
-// queue makes a node in the era and follows it to the front. It returns nil when the lock was granted; otherwise
-// the node is deleted, or the reaper has it, or it died with its session, unless another goes on with it (errLeft).
+// queue makes a node in the era and follows it to the front. It returns nil when the lock was granted. After any other error
+// than errLeft the node is deleted, or the reaper has it, or it died with its session. After errLeft a goroutine goes on
+// with it.
 func (a *attempt) queue() error {
 	if a.at == nil {
 		if err := a.make(); err != nil {
@@ -186,7 +187,7 @@ func (a *attempt) make() error {
 				a.early = a.e.list(listKind{root: a.root.path})
 			}
 		}
-		if a.early == nil && a.c.isMade() { // it goes out in the flight of the request that reads the token
+		if a.early == nil && a.c.isMade() { // the list goes out in the flight of the request that reads the token
 			a.early = a.e.list(listKind{root: a.root.path})
 		}
 		var call context.Context
@@ -214,7 +215,7 @@ func (a *attempt) make() error {
 	}
 }
 
-// giveUp deletes the node and waits for that a little, so that a caller who is told finds it gone (I4).
+// giveUp deletes the node and waits a little until it is gone, so that the caller finds it gone when it gets the error (I4).
 func (a *attempt) giveUp(e *era, node string, why error) {
 	if errors.Is(why, ErrClosed) || e.isOver() {
 		return // it goes with its session
@@ -288,10 +289,11 @@ func (a *attempt) follow() error {
 				return err
 			}
 		case toWatchOwn:
-			// In one flight, our own first: if both nodes go, ours must not be the one we do not hear of.
+			// Watch our own node first, in one flight with the others. If both nodes are deleted, we must hear about ours.
 			//
-			// The watch on the predecessor goes on if it was set before, although its event may have come since we asked for the
-			// list: a list that shows the node is older than its deletion, if both came over one connection, which the rule asks for.
+			// A watch that is set on the predecessor already is used, although its event may have come since we asked for the
+			// list. If list and event came over one connection, a list that shows the node is older than its deletion; and the
+			// rule grants only if they did.
 			at.own = e.startWatch(c.node)
 			if at.ahead == nil || at.ahead.path != at.predecessor {
 				at.ahead = e.startWatch(at.predecessor)
@@ -323,12 +325,12 @@ func (a *attempt) follow() error {
 		case toQueueAgain:
 			return errRequeue
 		case toEnd:
-			return fmt.Errorf("%w: the node %s of another client stands past the end", ErrSequenceExhausted, at.place.foreign)
+			return fmt.Errorf("%w: another client's node %s stands past the end", ErrSequenceExhausted, at.place.foreign)
 		}
 	}
 }
 
-// readOrder reads the czxids of nodes whose suffixes do not order them.
+// readOrder reads the czxids of the nodes that their suffixes do not order.
 func (a *attempt) readOrder(names []string, czxid map[string]int64) error {
 	for _, n := range names {
 		if _, ok := czxid[n]; ok {
@@ -339,7 +341,7 @@ func (a *attempt) readOrder(names []string, czxid map[string]int64) error {
 		switch {
 		case err != nil:
 			return err
-		case r == notTold: // what is still missing is asked for again
+		case r == notTold: // the next round asks for those that are still missing
 			return nil
 		}
 		n = strings.Clone(n) // the list is not kept for it
@@ -374,7 +376,7 @@ func (a *attempt) armed(on **watch) error {
 	return err
 }
 
-// secondArmed is armed for the watch that we can do without.
+// secondArmed is armed for the watch on the node ahead of the predecessor. We can do without that watch.
 func (a *attempt) secondArmed() error {
 	w := &a.at.walk
 	err := a.at.second.waitArmed(a.driver, a.e.zkSession)
@@ -398,7 +400,7 @@ func (a *attempt) secondArmed() error {
 	return nil
 }
 
-// awaitTurn waits for what the predecessor tells, whose node is of the same session. That takes no connection.
+// awaitTurn waits for word from the predecessor, whose node is of the same session. That takes no connection.
 func (a *attempt) awaitTurn() error {
 	select {
 	case t := <-a.at.behind.told:
@@ -411,7 +413,7 @@ func (a *attempt) awaitTurn() error {
 	}
 }
 
-// await waits for what brings the walk on. Events are hints; inFrontNow says when one is enough.
+// await waits for an event, or for another connection. Events are hints; inFrontNow says when one is enough.
 func (a *attempt) await() error {
 	e, w, at := a.e, &a.at.walk, a.at
 	var secondFired <-chan struct{}
@@ -444,8 +446,8 @@ func (a *attempt) await() error {
 	}
 }
 
-// rule asks whether the predecessor's event grants. Our own node's event is looked for last: what comes after it finds the lock
-// under the lease, and ends the hold, or is seen by grant.
+// rule asks whether the predecessor's event grants. It looks for our own node's event last. If that event comes later, it
+// finds the lock under the lease and ends the hold, or grant sees it.
 func (a *attempt) rule() error {
 	conn, _, err := a.e.attachedConn()
 	if err != nil {
@@ -456,7 +458,8 @@ func (a *attempt) rule() error {
 	return nil
 }
 
-// findingOf says what came of a request. It returns an error if there is nothing to go on with, and notTold after a pause.
+// findingOf says what came of a request. It returns an error if the attempt cannot go on. If the request says nothing, it
+// pauses and returns notTold.
 func (a *attempt) findingOf(err error) (finding, error) {
 	switch {
 	case err == nil:
@@ -473,7 +476,7 @@ func (a *attempt) findingOf(err error) (finding, error) {
 	return notTold, a.pause(a.e, a.retry.next())
 }
 
-// pause waits, and returns why there is nothing to go on with.
+// pause waits for d. If the attempt cannot go on, it returns at once, with the reason.
 func (a *attempt) pause(e *era, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -487,11 +490,11 @@ func (a *attempt) pause(e *era, d time.Duration) error {
 	}
 }
 
-// grant gives the lock to everybody who waits in this attempt, if the ZooKeeper session that made the node is the
-// current one (I3) and its lease has room. A lease that went stale while we waited is renewed first.
+// grant gives the lock to all calls that wait in this attempt, if the ZooKeeper session that made the node is the current
+// one (I3) and its lease has room. If the lease went stale during the wait, grant renews it first.
 //
 // own is the watch on our own node if the grant rests on an event. From the moment the lock is under the lease, the
-// deletion of its node is a loss; own says whether it was deleted before.
+// deletion of its node is a loss. own says whether the node was deleted before that moment.
 func (a *attempt) grant(e *era, c *creation, own *watch) error {
 	a.d.table.prepare(a.acquisition, e, c.node, c.token)
 	for renewed := false; ; renewed = true {

@@ -11,8 +11,7 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// beats is the heartbeat of a ZooKeeper session: the requests by which it finds out whether its holds stand, whose answers renew the
-// lease.
+// beats is the heartbeat of a ZooKeeper session: requests that ask whether its holds stand. Their answers renew the lease.
 type beats struct {
 	z     *zkSession
 	holds checkedHolds
@@ -45,10 +44,12 @@ func (b *beats) beatNow(conn uint64) bool {
 	return conn != 0 && b.mu.soon && b.mu.under != conn
 }
 
-// beat sends the heartbeat if something is held, else a cheap read, and says whether it did. What is held is asked after the wish
-// for a beat was taken back: a hold that wishes for one is in it. One at a time on a connection:
-// answers come in order, so a quorum that is gone stops with the outstanding one all false reassurance. The next one follows
-// as soon as it is answered, if that took longer than the interval.
+// beat sends the heartbeat if something is held, else a cheap read, and says whether it did. It takes the wish for a beat back
+// first, and only then asks what is held: so the beat checks every hold that has wished for one.
+//
+// There is one beat at a time on a connection. Answers come in order. So if the quorum is gone, the unanswered heartbeat holds
+// back all later answers, and nothing reassures falsely. If the answer takes longer than the interval, the next beat follows
+// at once.
 func (b *beats) beat(conn uint64) bool {
 	b.mu.Lock()
 	if b.mu.under == conn {
@@ -72,9 +73,9 @@ func (b *beats) beat(conn uint64) bool {
 	})
 }
 
-// checkHolds checks the held nodes in one transaction (several if they are very many). Its success, which the tap
-// sees, renews the lease. A node that is not there, or that we may not read, ends its hold, and the rest is asked again
-// at once, because the servers stop at the first failure (R68).
+// checkHolds checks the held nodes in one transaction, or in several if they are very many. The tap sees its success and
+// renews the lease. If a node is not there, or we may not read it, its hold ends. The servers stop at the first failure, so
+// checkHolds asks about the rest again at once (R68).
 func (b *beats) checkHolds(nodes []string) {
 	const maxBytes = 256 << 10 // servers close the connection at 1 MB
 	for len(nodes) > 0 {

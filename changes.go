@@ -14,7 +14,7 @@ type changeFeed struct {
 	}
 }
 
-// tell never waits: of a reader that is too far behind, the oldest steps are dropped.
+// tell never waits: a reader that is too far behind misses the oldest steps.
 func (f *changeFeed) tell(c Change) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -31,8 +31,8 @@ func (f *changeFeed) tell(c Change) {
 	}
 }
 
-// subscribe is Session.Changes. The context is the user's: nothing of it is called under the lock, for it may ask the link (that
-// of a hold does, when its lease has ended).
+// subscribe is Session.Changes. The context is the user's, and may ask the link: a hold's context does, when its lease has
+// ended. So none of its methods is called under the lock.
 func (f *changeFeed) subscribe(ctx context.Context) <-chan Change {
 	ch := make(chan Change, 64)
 	if ctx == nil || ctx.Err() != nil || !f.add(ch) {

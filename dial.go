@@ -16,7 +16,7 @@ import (
 )
 
 // hosts is the client's HostProvider. It hands out host names, not addresses, so that TLS can verify them and every
-// dial resolves them anew. A lap through all servers is tried without a pause, then the client waits a second.
+// dial resolves them anew. The client tries all servers without a pause, then waits a second: that is a lap.
 type hosts struct {
 	clock *clock.Clock
 	mu    struct {
@@ -24,7 +24,7 @@ type hosts struct {
 		addrs       []string
 		next        int
 		left        int // tries before a pause
-		laps        int // pauses since a server took us in
+		laps        int // pauses since a server accepted the session
 		connected   clock.Instant
 		isConnected bool
 		closed      bool
@@ -45,7 +45,7 @@ func (h *hosts) Init([]string) error { return nil }
 // Len returns the number of servers.
 func (h *hosts) Len() int { return len(h.mu.addrs) }
 
-// Next returns the next server to try, and whether the client should first pause, which it does for a second.
+// Next returns the next server to try, and whether the client should first pause for its one second.
 func (h *hosts) Next() (string, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -54,7 +54,7 @@ func (h *hosts) Next() (string, bool) {
 	}
 	pause := h.mu.left == 0
 	if h.mu.isConnected {
-		// A server that takes us in and drops us at once would have us spin (R50).
+		// A server that accepts the session and drops us at once must not make us spin (R50).
 		pause = pause || h.clock.Now().Sub(h.mu.connected) < time.Second
 		h.mu.isConnected = false
 	}
@@ -68,7 +68,7 @@ func (h *hosts) Next() (string, bool) {
 	return addr, pause
 }
 
-// Connected notes that the last server handed out took us in.
+// Connected notes that the last server handed out has accepted the session.
 func (h *hosts) Connected() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -90,14 +90,14 @@ func (h *hosts) close() {
 	h.mu.closed = true
 }
 
-// lap returns how often all servers have been tried since one took us in.
+// lap returns how often all servers have been tried since one accepted the session.
 func (h *hosts) lap() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.mu.laps
 }
 
-// dialer makes connections to the servers, one try after the other, and keeps what came of each.
+// dialer makes connections to the servers, one try after the other, and keeps the outcome of each try.
 type dialer struct {
 	opts  *sessionOptions
 	hosts *hosts
@@ -108,7 +108,7 @@ type dialer struct {
 
 	mu struct {
 		sync.Mutex
-		tried map[string]error // since a server took us in
+		tried map[string]error // since a server accepted the session
 	}
 }
 
@@ -143,8 +143,8 @@ func (d *dialer) dial(to dialing, beat time.Duration) (c, raw net.Conn, err erro
 // dialing is one try to connect to a server.
 type dialing struct {
 	network, addr string
-	last          string        // the address of the connection before, the last one to try again
-	deadline      time.Time     // until when it must be done
+	last          string        // the address of the last connection: to try last
+	deadline      time.Time     // when it must be done
 	quick         time.Duration // how long each of the server's addresses may take
 }
 
@@ -175,7 +175,7 @@ func (d *dialer) dialRaw(to dialing) (c, raw net.Conn, err error) {
 	return tc, raw, nil
 }
 
-// dialName connects to one of the addresses that a server's name has, the one of the last connection last.
+// dialName connects to one of the addresses that a server's name has. It tries the address of the last connection last.
 func (d *dialer) dialName(ctx context.Context, to dialing) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(to.addr)
 	if err != nil {
@@ -201,7 +201,7 @@ func (d *dialer) dialName(ctx context.Context, to dialing) (net.Conn, error) {
 	return nil, errors.Join(errs...)
 }
 
-// lastInLine moves what is to be tried last to the end.
+// lastInLine moves the addresses for which last is true to the end.
 func lastInLine(addrs []string, last func(string) bool) []string {
 	var first, rest []string
 	for _, a := range addrs {
@@ -214,15 +214,15 @@ func lastInLine(addrs []string, last func(string) bool) []string {
 	return append(first, rest...)
 }
 
-// alternatives says whether there is another address to try than the one that the client is connected to.
+// alternatives says whether the client could try another address than the one it is connected to.
 func (d *dialer) alternatives() bool { return d.hosts.Len() > 1 || d.names.most() > 1 }
 
-// notYet is how far a try has come that has not ended.
+// notYet says how far an unfinished try has come.
 type notYet string
 
 func (n notYet) Error() string { return string(n) }
 
-// noteTried notes what came of a try, or how far it has come. The end of an earlier try is kept until the one under way has
+// noteTried notes what came of a try, or how far it has come. It keeps the end of the last try until the present one has
 // ended too.
 func (d *dialer) noteTried(addr string, err error) {
 	d.mu.Lock()
@@ -234,14 +234,14 @@ func (d *dialer) noteTried(addr string, err error) {
 	d.mu.tried[addr] = err
 }
 
-// forgetTried is for when a server has taken us in.
+// forgetTried is called when a server has accepted the session.
 func (d *dialer) forgetTried() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	clear(d.mu.tried)
 }
 
-// whatWasTried says for each server what happened last, for the error of a Connect that did not get there.
+// whatWasTried says for each server what happened last. It is for the error of a Connect that found no server.
 func (d *dialer) whatWasTried() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

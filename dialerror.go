@@ -9,13 +9,14 @@ import (
 	"net"
 )
 
-// What to say of a server that speaks something else than we do.
+// What to say about a server that does not speak our protocol.
 
-// maxGreeting is a length that no answer to a connect request has; a right one has some 40 bytes.
+// maxGreeting is longer than any answer to a connect request: those have some 40 bytes.
 const maxGreeting = 4096
 
-// greetingError says why what has come of a server's first answer, and the error after it, are no good; nil if they may
-// be yet, or if it was we who closed the connection. The error stays visible to errors.Is and errors.As.
+// greetingError says what is wrong with a server's first answer: first is what has come of it, err the error after that. It
+// returns nil if the answer may still turn out right, or if we closed the connection ourselves. err stays visible to
+// errors.Is and errors.As.
 //
 // A server with TLS takes our connect request for a broken TLS record: it answers with an alert, or just closes, as
 // ZooKeeper does. But ZooKeeper also closes without a word when it has no quorum, has too many connections, or has
@@ -53,9 +54,9 @@ func tlsError(err error) error {
 	return fmt.Errorf("TLS: %w", err)
 }
 
-// greeting is a connection that looks at the beginning of what the server says. tell hears of a greetingError, once, and
-// the reader gets it too: the ZooKeeper client would take the beginning of another protocol for a length, and make room
-// for a frame of hundreds of megabytes.
+// greeting is a connection that looks at the first bytes from the server. If they are wrong, tell hears the greetingError,
+// once, and the reader gets it in place of the bytes. The ZooKeeper client would take the beginning of another protocol for
+// a length, and make room for a frame of hundreds of megabytes.
 type greeting struct {
 	net.Conn
 	overTLS bool

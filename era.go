@@ -12,9 +12,9 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// era is one ZooKeeper session, from its connect response until it is over: its lease, the locks held in it, and what
-// it has watched, listed and left to delete. A Session goes through one era after the other. Nothing of one era is
-// used in the next: leases, grants and watches belong to one ZooKeeper session id (I3).
+// era is one ZooKeeper session, from its connect response until it is over: its lease, the locks held in it, its watches and
+// lists, and the nodes it still has to delete. A Session goes through one era after the other. Nothing of one era is used in
+// the next: leases, grants and watches belong to one ZooKeeper session id (I3).
 type era struct {
 	*zkSession
 	*lister
@@ -29,15 +29,15 @@ type era struct {
 		sync.Mutex // never held across a channel, a callback or a ZooKeeper call
 		lease      lease
 		heard      clock.Instant     // when its server last answered
-		hangUps    int               // over, and how often a server hung up when asked to end its session
+		hangUps    int               // once it is over: how often a server hung up when asked to end the session
 		held       map[string]tenant // by node: what the heartbeat checks and the lease protects
 	}
 }
 
 // tenant is who holds under the lease.
 type tenant interface {
-	// lose tells that the hold on the node is lost, whose lease would have ended then, and returns whether there was anybody to
-	// tell.
+	// lose tells the holder that the hold on the node is lost; end is when its lease would have ended. It returns whether it
+	// had anybody to tell.
 	lose(node string, cause error, end clock.Instant) (told bool)
 }
 
@@ -80,8 +80,8 @@ func (e *era) answered(conn uint64, f exchange) {
 	e.mu.heard = max(e.mu.heard, f.answered)
 }
 
-// quorum renews the lease, unless it has already ended over a hold: who was paused past the end sees the loss at its
-// first look, whatever answer was waiting in the socket.
+// quorum renews the lease, unless it has already ended over a hold. A process that was paused past the end sees the loss at
+// its first look, even if an answer was waiting in the socket.
 func (e *era) quorum(conn uint64, sent clock.Instant) {
 	e.loseIfLate(e.clock.Now())
 	e.mu.Lock()
@@ -97,7 +97,8 @@ func (e *era) sessionTimeout() time.Duration {
 	return e.mu.lease.timeout
 }
 
-// overdue says whether nothing has been heard of it, and nobody has asked after it, for so long that it should be over.
+// overdue says whether the session should be over by now: no server has answered in it, and nobody has asked after it, for
+// two session timeouts.
 func (e *era) overdue(now, asked clock.Instant) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -110,7 +111,7 @@ func (e *era) leaseEnd() clock.Instant {
 	return e.mu.lease.end
 }
 
-// maxHangUps is how many servers that hang up, when they are asked to end a session, are taken for a refusal.
+// maxHangUps is how many servers must hang up on the request to end a session until that counts as a refusal.
 const maxHangUps = 3
 
 func (e *era) noteHangUp() {
@@ -135,8 +136,8 @@ func (e *era) plan() (held, queued int, busy bool, end clock.Instant) {
 	return len(e.mu.held), queued, queued > 0 || e.busy(), e.mu.lease.end
 }
 
-// loseIfLate compares the clock with the lease, and ends the era if something is held past its end. Everybody who asks
-// whether a hold stands looks first: after a pause, no timer needs to have run (F18).
+// loseIfLate compares the clock with the lease, and ends the era if something is held past its end. Every question whether a
+// hold stands calls it first: after a pause, no timer needs to have run (F18).
 func (e *era) loseIfLate(now clock.Instant) {
 	e.mu.Lock()
 	late := !e.isOver() && len(e.mu.held) > 0 && now >= e.mu.lease.end
@@ -146,8 +147,8 @@ func (e *era) loseIfLate(now clock.Instant) {
 	}
 }
 
-// lose ends the era, once: every hold in it is lost and every waiter wakes. The client does not attach to its session
-// again, which may be alive at the servers: Lost is final for it (see report.Connecting).
+// lose ends the era, once: every hold in it is lost and every waiter wakes. The ZooKeeper session may still be alive at the
+// servers, but Lost is final for it: the client does not attach to it again (see report.Connecting).
 func (e *era) lose(cause error) {
 	e.mu.Lock()
 	if !e.endRequests(cause) { // under the lock: nothing is held from here on
@@ -172,8 +173,9 @@ func (e *era) loseHolds(cause error) {
 	}
 }
 
-// loseNode ends the hold that rests on the node, if there is one, while the ZooKeeper session lives on: unless the node
-// is gone, it must go. Who is not told of the loss is just releasing it, or was not granted it yet, and deletes it there.
+// loseNode ends the hold that rests on the node, if there is one, while the ZooKeeper session lives on. Unless the node is
+// gone, it must be deleted. If nobody was told of the loss, the hold is just being released, or was not granted yet: then the
+// release, or the attempt, deletes the node.
 func (e *era) loseNode(node string, cause error) {
 	e.mu.Lock()
 	h, end := e.mu.held[node], e.mu.lease.end
@@ -198,8 +200,8 @@ func (e *era) heldNodes() []string {
 	return slices.Collect(maps.Keys(e.mu.held))
 }
 
-// hold puts a granted lock under the lease. It refuses with an error when the era is over and when its session timeout
-// leaves no room at all, and without one when the lease is too near its end: then the caller renews it and asks again.
+// hold puts a granted lock under the lease. It returns an error if the era is over, or if its session timeout leaves no room
+// at all. It returns false without an error if the lease is too near its end: then the caller renews it and asks again.
 func (e *era) hold(node string, by tenant) (ok bool, err error) {
 	now := e.clock.Now()
 	e.loseIfLate(now)
@@ -213,8 +215,8 @@ func (e *era) hold(node string, by tenant) (ok bool, err error) {
 	if ok {
 		e.mu.held[node] = by
 	}
-	// While we only waited, nothing renewed the lease, and a cheap read may have gone out just now: the next beat, a
-	// whole interval after it, could come too late for a lease that is near its end.
+	// While we only waited, nothing renewed the lease, and a cheap read may have gone out just now. The next beat comes a
+	// whole interval after that read: too late for a lease that is near its end.
 	if first && e.mu.lease.end.Sub(now) < heartbeat(e.mu.lease.timeout)+2*roundTrip {
 		e.hurry(true)
 	}

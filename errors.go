@@ -12,44 +12,46 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// What callers branch on. Every error of this package that has one of these causes satisfies errors.Is with it.
+// What callers branch on. Test for them with errors.Is: the errors of this package wrap them.
 var (
-	// ErrNotAcquired: somebody else is ahead in the queue, and the call does not wait. Nothing is left behind.
+	// ErrNotAcquired: somebody else is ahead in the queue, and the call does not wait. Its node is deleted, or is being
+	// deleted in the background.
 	ErrNotAcquired = errors.New("lock not acquired: somebody is ahead")
-	// ErrNotHeld: the handle was released, so there is no hold to speak of.
+	// ErrNotHeld: the handle was released.
 	ErrNotHeld = errors.New("lock not held")
-	// ErrLost: the lock was held and is not any more, without having been released. What ran under it may have
-	// overlapped with the next holder; only a resource that checks the fencing token is surely safe.
+	// ErrLost: the lock was held, and ended without a release. What ran under it may have overlapped with the next holder.
+	// Only a resource that checks the fencing token is surely safe.
 	ErrLost = errors.New("lock lost")
-	// ErrNotConfirmed: a Release gave the lock up here, and no server has confirmed in time that the lock node is gone.
-	// The lock was held until the Release began. Others get it when the node is deleted, which goes on in the
-	// background, or when its ZooKeeper session ends.
+	// ErrNotConfirmed: a Release gave the lock up here, and no server confirmed in time that the lock node is gone. The
+	// lock was held until the Release began. The deletion goes on in the background. Others get the lock when it succeeds,
+	// or when the ZooKeeper session ends.
 	ErrNotConfirmed = errors.New("release not confirmed")
 	// ErrClosed: the Session was closed, or the *zk.Conn under it was.
 	ErrClosed = errors.New("session closed")
-	// ErrSessionExpired: the ZooKeeper session ended while the caller was waiting, and the Mutex was told to fail then.
+	// ErrSessionExpired: the ZooKeeper session ended while the caller waited, and the Mutex has WithFailOnSessionLoss.
 	ErrSessionExpired = errors.New("ZooKeeper session ended while waiting")
-	// ErrSequenceExhausted: the lock root's counter has come to its end (2^31−1) and the queue holds nodes of another
-	// client that does not order them as zklock does. Nobody is let in; empty the lock root, and the counter starts again.
+	// ErrSequenceExhausted: the lock root's counter has come to its end (2^31−1), and the queue has a node of another
+	// client, which does not order nodes as zklock does. Nobody gets the lock. Empty the lock root: then the counter starts
+	// again.
 	ErrSequenceExhausted = errors.New("sequence numbers of the lock root are used up")
 	// ErrNoRoom: the session timeout leaves the lease no time in which a hold could be relied on.
 	ErrNoRoom = errors.New("the lease has no room in the session timeout")
-	// ErrTooManyWaiters: the session has as many lock nodes as is safe for the servers.
+	// ErrTooManyWaiters: the Session has as many lock nodes as WithMaxLockNodes allows.
 	ErrTooManyWaiters = errors.New("too many lock nodes in one session")
 	// ErrAuthFailed: a server refused the credentials given with WithAuth.
 	ErrAuthFailed = errors.New("authentication failed")
 )
 
-// Error says which operation failed, on which lock, and why. Err is never nil; errors.Is and errors.As see through it
-// to the sentinels above, to context.Cause of the caller's context, and to the errors of the zk package.
+// Error says which operation failed, on which lock, and why. Err is never nil. errors.Is and errors.As find in it the
+// sentinels above, the cause of the caller's context, and the errors of the zk package.
 type Error struct {
 	Op   string // connect, new mutex, acquire, try, release, hold (its end), participants, revoke
 	Path string // lock path as given to NewMutex; the connection string for connect
 	Node string // our node, absolute, where there was one
 	Err  error
 
-	// Of a wait or a try that ended behind others: our place in the queue when it was last listed (1 is the front), and the
-	// node just ahead of ours, absolute. Nothing was asked to find out. 0 and "" for everything else.
+	// For a wait or a try that ended behind others: our place in the queue when it was last listed (1 is the front), and
+	// the absolute path of the node just ahead of ours. They cost no request. 0 and "" for all other errors.
 	Place       int
 	Predecessor string
 }
@@ -75,7 +77,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// lostBecause is ErrLost with its reason, both visible to errors.Is.
+// lostBecause returns ErrLost with its reason. Both are visible to errors.Is.
 func lostBecause(reason error) error {
 	if errors.Is(reason, ErrLost) {
 		return reason
@@ -108,8 +110,8 @@ const (
 	unknown                   // sent, perhaps, and not answered: only a later look can tell
 )
 
-// outcomeOf classifies the error of a request. What is not surely one of the first three is unknown: an orphan costs
-// more than a second look.
+// outcomeOf classifies the error of a request. If it is not surely one of the first three outcomes, it is unknown: an orphan
+// costs more than a second look.
 func outcomeOf(err error) outcome {
 	if err == nil {
 		return applied
@@ -138,11 +140,11 @@ func serverCode(err error) wire.Code {
 	return code
 }
 
-// isRefusal says that the servers will not do it, now or later: not that they are busy, or that there is none to ask.
+// isRefusal says that the servers will not do it, neither now nor later. Busy servers, or none to ask, are no refusal.
 func isRefusal(err error) bool { return outcomeOf(err) == turnedDown }
 
-// denied says which request lacked which permission, and on which node, where the client says no more than "not
-// authenticated". The permission to create and to delete a node is one on its parent.
+// denied says which request lacked which permission on which node: the client's own error says only "not authenticated".
+// CREATE and DELETE are permissions on the parent.
 func denied(err error, request, permission, path string) error {
 	if !errors.Is(err, zk.ErrNoAuth) {
 		return err
@@ -150,7 +152,8 @@ func denied(err error, request, permission, path string) error {
 	return fmt.Errorf("%s: no %s permission on %s: %w", request, permission, path, err)
 }
 
-// causeOf is why a context has ended whose Done is closed: some that users make say so a moment later.
+// causeOf returns the cause of a context whose Done is closed. Some contexts that users write have their Err a moment later:
+// for those it returns context.Canceled.
 func causeOf(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
@@ -161,7 +164,7 @@ func causeOf(ctx context.Context) error {
 // parentOf returns the path of the node above.
 func parentOf(path string) string { return path[:max(1, strings.LastIndexByte(path, '/'))] }
 
-// answerErr is what the answer says, as an error of the zk package where that has one.
+// answerErr returns what the answer says, as an error of the zk package if it has one for it.
 func answerErr(a tap.Answer) error {
 	if a.Fate != tap.WasAnswered {
 		return zk.ErrConnectionClosed

@@ -214,6 +214,30 @@ func ExampleMutex_TryAcquire() {
 	// Output: somebody else does it
 }
 
+// An Error says where we stood in the queue, for free.
+func ExampleError() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, _ := zklock.NewMutex(s, "/locks/orders")
+	other, err := m.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer other.Release(ctx)
+
+	_, err = m.TryAcquire(ctx)
+	var e *zklock.Error
+	if errors.As(err, &e) {
+		fmt.Println(e.Op, e.Path, e.Err)
+		fmt.Println("place", e.Place, "behind the holder:", e.Predecessor == other.Path())
+	}
+	fmt.Println(errors.Is(err, zklock.ErrNotAcquired))
+	// Output:
+	// try /locks/orders lock not acquired: somebody is ahead
+	// place 2 behind the holder: true
+	// true
+}
+
 func ExampleMutex_Do() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -425,6 +449,58 @@ func ExampleHold_Lost() {
 	// true true
 }
 
+// Ask Err before each step: it looks at the clock first, so a process that was stopped for a minute learns of it here.
+func ExampleHold_Err() {
+	ctx, srv, stop := exampleZooKeeper()
+	defer stop()
+	s, err := zklock.Connect(ctx, srv.Addr())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	m, _ := zklock.NewMutex(s, "/locks/orders")
+	hold, err := m.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, step := range []string{"read", "compute", "write"} {
+		if err := hold.Err(); err != nil {
+			fmt.Println("lost before", step+":", errors.Is(err, zklock.ErrLost))
+			break
+		}
+		fmt.Println(step)
+		if step == "compute" {
+			srv.ExpireSession(s.SessionID()) // the servers end the session, and the lock node goes with it
+			<-hold.Lost()
+		}
+	}
+	_ = hold.Release(ctx)
+	// Output:
+	// read
+	// compute
+	// lost before write: true
+}
+
+// Do not begin what takes longer than the hold surely lasts.
+func ExampleHold_Deadline() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, _ := zklock.NewMutex(s, "/locks/orders")
+	hold, err := m.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer hold.Release(ctx)
+
+	const step = 5 * time.Second
+	if time.Until(hold.Deadline()) < step {
+		fmt.Println("wait for the next heartbeat")
+		return
+	}
+	fmt.Println("there is time for a step")
+	// Output: there is time for a step
+}
+
 func ExampleSession_Changes() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -455,6 +531,26 @@ func ExampleMutex_Participants() {
 		fmt.Println(string(p.Data), p.Token == hold.Token(), p.SessionID == s.SessionID())
 	}
 	// Output: host-a:4711 true true
+}
+
+// The front of the queue is the holder. An old one may hang.
+func ExampleParticipant() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, _ := zklock.NewMutex(s, "/locks/orders")
+	hold, err := m.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer hold.Release(ctx)
+
+	queue, err := m.Participants(ctx)
+	if err != nil || len(queue) == 0 {
+		log.Fatal("nobody: ", err)
+	}
+	front := queue[0]
+	fmt.Println("ours:", front.Node == hold.Path(), "- older than an hour:", front.Age > time.Hour)
+	// Output: ours: true - older than an hour: false
 }
 
 // The holder is asked to give way, and does.
@@ -492,6 +588,34 @@ func ExampleWithAuth() {
 	}
 	fmt.Println(m.Do(ctx, func(context.Context) error { return nil }))
 	// Output: <nil>
+}
+
+// Only sessions with the credentials may use the lock. What a server refuses fails at once and says what was lacking.
+func ExampleWithACL() {
+	ctx, servers, stop := exampleServer()
+	defer stop()
+	ours, err := zklock.Connect(ctx, servers, zklock.WithAuth("digest", []byte("nightly:secret")))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer ours.Close()
+	acl := zklock.WithACL(zk.DigestACL(zk.PermAll, "nightly", "secret"))
+	m, _ := zklock.NewMutex(ours, "/locks/nightly", acl)
+	fmt.Println(m.Do(ctx, func(context.Context) error { return nil }))
+
+	stranger, err := zklock.Connect(ctx, servers)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer stranger.Close()
+	m, _ = zklock.NewMutex(stranger, "/locks/nightly", acl)
+	_, err = m.Acquire(ctx)
+	fmt.Println(err)
+	fmt.Println(errors.Is(err, zk.ErrNoAuth))
+	// Output:
+	// <nil>
+	// zklock: acquire /locks/nightly: create: no CREATE permission on /locks/nightly: zk: not authenticated
+	// true
 }
 
 func ExampleWithTLS() {

@@ -13,8 +13,8 @@ const (
 	goneIfMade                    // it dies with its session, which is over (F5)
 )
 
-// fateOf decides what has become of a node from the fate of its create, from what the answer says if there was one, and from
-// whether the ZooKeeper session is over.
+// fateOf says what has become of a node. It goes by the fate of its create, by the answer if there was one, and by whether
+// the ZooKeeper session is over.
 func fateOf(f tap.Fate, o outcome, over bool) createFate {
 	switch {
 	case f == tap.WasAnswered && o == turnedDown:

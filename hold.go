@@ -16,13 +16,14 @@ import (
 const grace = 500 * time.Millisecond
 
 // Hold is one successful acquire. It is released once, from any goroutine. All its methods are safe for use from many
-// goroutines, and answer from memory, but for Release.
+// goroutines. All except Release answer from memory.
 type Hold struct {
 	handle
 	ctx *holdContext
 }
 
-// newHold makes what a call waits with, and has in hand when it is granted: with the values of its context.
+// newHold returns the Hold that a call waits with, and that it gets when the lock is granted. It has the values of the
+// call's context.
 func newHold(ctx context.Context, try bool) *Hold {
 	h := &Hold{handle: handle{try: try, outcome: make(chan error, 1)}}
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -30,8 +31,8 @@ func newHold(ctx context.Context, try bool) *Hold {
 	return h
 }
 
-// holdKey asks a context for the innermost hold that it carries: of the lock root, or of any if that is ""; through the
-// Session that has the table, or through any if that is nil.
+// holdKey asks a context for the innermost hold that it carries. root names the lock, "" any lock; table names the Session,
+// nil any Session.
 type holdKey struct {
 	table *lockTable
 	root  string // absolute
@@ -50,8 +51,8 @@ func askerIn(ctx context.Context, t *lockTable, root string) asker {
 	return by
 }
 
-// OwnerFrom returns the owner that WithOwner set, or else the one of the innermost hold that the context carries, of
-// whichever lock. It returns false if there is neither.
+// OwnerFrom returns the owner that WithOwner set. If none is set, it returns the owner of the innermost hold that the
+// context carries, of any lock. It returns false if the context has neither.
 func OwnerFrom(ctx context.Context) (Owner, bool) {
 	if o := ownerSet(ctx); o != (Owner{}) {
 		return o, true
@@ -62,15 +63,15 @@ func OwnerFrom(ctx context.Context) (Owner, bool) {
 	return Owner{}, false
 }
 
-// holdContext carries the hold, and compares the clock with the lease whenever somebody asks whether it has ended: after a
-// pause the loss shows at the first look, whatever timers did (F18).
+// holdContext carries the hold. Its Err compares the clock with the lease: after a pause the first look shows the loss, even
+// if no timer has run yet (F18).
 type holdContext struct {
 	context.Context
 	h *Hold
 }
 
-// Value answers a holdKey that fits with the hold. Everything else is as in the context that Acquire was given, in which
-// the holds further out are.
+// Value returns the hold for a holdKey that fits. All other keys go to the context that Acquire was given, which also has
+// the holds further out.
 func (c *holdContext) Value(key any) any {
 	if k, ok := key.(holdKey); ok && (k.table == nil || k.table == c.h.d.table) && (k.root == "" || k.root == c.h.d.key.path) {
 		return c.h
@@ -80,9 +81,9 @@ func (c *holdContext) Value(key any) any {
 
 func (c *holdContext) Err() error {
 	if err := c.h.Err(); err != nil {
-		c.h.cancel(err) // whoever tells the handles one by one may not have come to this one
+		c.h.cancel(err) // lockData.tell cancels the handles one by one, and may not have reached this one
 		if c.Context.Err() == nil {
-			return context.Canceled // Do's context, which is just being told
+			return context.Canceled // this is Do's context, and the cancellation is still on its way to it
 		}
 	}
 	return c.Context.Err()
@@ -91,32 +92,34 @@ func (c *holdContext) Err() error {
 // Format prints the lock node and the token, in one line for every verb.
 func (h *Hold) Format(f fmt.State, verb rune) { printAs(f, verb, h.words()) }
 
-// LogValue is what Format prints, for log/slog.
+// LogValue returns what Format prints, for log/slog.
 func (h *Hold) LogValue() slog.Value { return slog.StringValue(h.words()) }
 
 func (h *Hold) words() string { return fmt.Sprintf("Hold(%s, token %d)", h.d.node, h.d.token) }
 
 // Context returns a context to work under. It ends when the lock is lost, when this handle is released, and when the
-// Session is closed; context.Cause tells which: ErrLost, ErrNotHeld, ErrClosed. Its Err compares the clock with the
-// lease first; that of a context derived from it does not, and after a pause may not have been told yet.
+// Session is closed. context.Cause tells which, as Hold.Err does: ErrLost, ErrNotHeld, ErrClosed. The context's own Err
+// compares the clock with the lease first. The Err of a derived context does not: right after a pause of the process it may
+// still be nil.
 //
-// It has the values of the context given to Acquire, but not its cancellation or deadline: the usual cancel of a wait must
-// not end the hold. For work that is to end with the caller's context too there is Do, and the example.
+// The context has the values of the context given to Acquire, but not its cancellation or deadline: the usual cancel of a
+// wait must not end the hold. If the work must end with the caller's context too, use Do, or do what the example does.
 //
-// It carries the hold: Acquire of the same lock re-enters with it, and with contexts derived from it, also through those of
-// other locks taken inside. Goroutines that share it do not exclude each other in that lock, so do not fan out with it to
-// code that takes it; in other locks they do.
+// The context carries the hold. Acquire of the same lock re-enters with it and with contexts derived from it, also through
+// the contexts of other locks that are taken inside. Goroutines that share the context do not exclude each other in this
+// lock; in other locks they do. So do not start several goroutines with it that take this lock again.
 func (h *Hold) Context() context.Context { return h.ctx }
 
-// Lost returns a channel that is closed when the lock is lost, or the Session closed. Release does not close it.
+// Lost returns a channel that is closed when the lock is lost or the Session is closed. Release does not close it.
 func (h *Hold) Lost() <-chan struct{} {
 	h.d.table.mu.Lock()
 	defer h.d.table.mu.Unlock()
 	return h.d.lostCh
 }
 
-// Err returns nil while the lock is held: it compares the clock with the lease first. Otherwise the error is ErrLost
-// with the reason, ErrClosed, or after Release ErrNotHeld; a hold that was lost before its release stays lost.
+// Err returns nil while the lock is held. It compares the clock with the lease first. Otherwise the error is ErrLost with
+// the reason (ErrClosed if the Session was closed), or ErrNotHeld after Release. A hold that was lost before its release
+// stays lost.
 func (h *Hold) Err() error {
 	h.d.loseIfLate()
 	return h.err()
@@ -127,7 +130,8 @@ func (h *Hold) Err() error {
 // write, and have the resource refuse a smaller one than it has seen.
 func (h *Hold) Token() int64 { return h.d.token }
 
-// Deadline returns until when, with no further news, this hold may be relied on. It moves ahead with each heartbeat.
+// Deadline returns the time up to which this hold may be relied on if no further answer comes. It moves ahead with each
+// heartbeat.
 func (h *Hold) Deadline() time.Time { return h.d.e.clock.Wall(h.d.e.leaseEnd()) }
 
 // Path returns the lock node's path, absolute, with the chroot.
@@ -136,9 +140,9 @@ func (h *Hold) Path() string { return h.d.node }
 // Owner returns the owner that holds.
 func (h *Hold) Owner() Owner { return h.d.key.owner }
 
-// Check returns a version check of the lock node, to be put first in a Multi on Session.Conn: the other operations are
-// then done only if the lock node is there, which fences writes to ZooKeeper by ZooKeeper itself. A Multi that fails
-// by it returns zk.ErrNoNode for this operation.
+// Check returns a version check of the lock node. Put it first in a Multi on Session.Conn: ZooKeeper then does the other
+// operations only if the lock node is there, and so fences writes to ZooKeeper itself. If the lock node is not there, the
+// Multi returns zk.ErrNoNode for this operation.
 func (h *Hold) Check() *zk.CheckVersionRequest {
 	return &zk.CheckVersionRequest{Path: h.d.node, Version: -1} // any version: revocation and admins change it
 }
@@ -146,15 +150,14 @@ func (h *Hold) Check() *zk.CheckVersionRequest {
 // Release gives the lock back: it ends this handle's context and then, if it is the owner's last handle, deletes the
 // node. It may be called from any goroutine; a second call does nothing and returns nil.
 //
-// It ends by itself, also with a context that never does: it waits for the servers until ctx ends, and at the latest until
-// the lease that the hold has at the call would have ended (Deadline). A ctx that has already ended, and a lease that is
-// about to end, still get a short try of half a second.
+// Release waits for the servers until ctx ends, and at the latest until the Deadline that the hold has at the call: it ends
+// by itself, even if ctx never does. If ctx has already ended, or the Deadline is near, Release still tries for half a second.
 //
-// A nil error means that the lock was held until now, and is free if this was the last handle. ErrLost means that it
-// was lost before: what ran under it may have overlapped with the next holder. ErrNotConfirmed, with the reason (the
-// cause of ctx, the end of the lease, zk.ErrNoAuth without DELETE, ErrClosed), means that the lock was held until now
-// and is given up here, and that the node may still be there: it is being deleted in the background, until it is gone or
-// its session is.
+// A nil error means that the lock was held until now, and is free if this was the last handle. ErrLost means that the lock
+// was lost before: what ran under it may have overlapped with the next holder. ErrNotConfirmed comes with the reason: the
+// cause of ctx, the end of the lease, zk.ErrNoAuth without DELETE, or ErrClosed. Then the lock was held until now and is
+// given up here, but the node may still be there. It is being deleted in the background, until it is gone or its session
+// is.
 func (h *Hold) Release(ctx context.Context) error {
 	if ctx == nil {
 		return h.d.errorf("release", errors.New("nil context"))
@@ -183,8 +186,8 @@ func (h *Hold) Release(ctx context.Context) error {
 
 // confirm waits for the deletion of the node as long as Release may, and says what is known then.
 //
-// What happens to the session from here on is no loss: the hold stood when its Release began. Another hold of the
-// session may end it meanwhile, with the lease that both had.
+// If the session ends from here on, that is no loss: the hold stood when its Release began. Another hold may end the session
+// meanwhile, because both have the same lease.
 func (h *Hold) confirm(ctx context.Context, x *erasure, leaseEnd clock.Instant) error {
 	notConfirmed := func(why error) error {
 		return fmt.Errorf("%w: %w; the node is still being deleted in the background", ErrNotConfirmed, why)
@@ -206,7 +209,7 @@ func (h *Hold) confirm(ctx context.Context, x *erasure, leaseEnd clock.Instant) 
 		if left <= 0 {
 			return notConfirmed(errNoAnswer)
 		}
-		t := time.NewTimer(min(left, look)) // not for all that is left: timers stand still while the machine sleeps
+		t := time.NewTimer(min(left, look)) // look often: timers stand still while the machine sleeps
 		select {
 		case <-x.done:
 			t.Stop()
@@ -233,7 +236,7 @@ func (h *Hold) confirm(ctx context.Context, x *erasure, leaseEnd clock.Instant) 
 	}
 }
 
-// ctxError is the cause of an ended context, and that it ended, both visible to errors.Is.
+// ctxError returns the Err and the cause of an ended context. Both are visible to errors.Is.
 func ctxError(ctx context.Context) error {
 	cause, err := causeOf(ctx), ctx.Err()
 	if err == nil || errors.Is(cause, err) {

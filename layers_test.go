@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"go/ast"
+	"go/doc"
 	"go/importer"
 	"go/parser"
 	"go/token"
@@ -19,6 +20,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/stretchr/testify/require"
 )
@@ -293,34 +295,115 @@ func exportedReceiver(d *ast.FuncDecl) bool {
 	return ok && id.IsExported()
 }
 
-// Every exported function and option has an example, in Go's sense: Example, and its name.
-func TestExportedFunctionsHaveExamples(t *testing.T) {
-	_, files := sources(t)
-	examples := readFile(t, "example_test.go")
-	groups := map[string]string{ // options that another example shows
-		"WithSessionTimeout": "ExampleConnect", "WithLogger": "ExampleConnect",
-		"WithContainer": "ExampleNewMutex", "WithData": "ExampleNewMutex",
-		"WithACL": "ExampleWithAuth", "WithRevocation": "ExampleRevoke", "OwnerFrom": "ExampleNewOwner",
-		"WithDialer": "", "WithHandshakeTimeout": "", "WithMaxLockNodes": "", // a value in, nothing to show
-	}
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		for _, d := range files[name].Decls {
-			fn, ok := d.(*ast.FuncDecl)
-			if !ok || fn.Recv != nil || !fn.Name.IsExported() {
-				continue
-			}
-			want, ok := groups[fn.Name.Name]
-			if !ok {
-				want = "Example" + fn.Name.Name
-			}
-			if want != "" && !strings.Contains(examples, "func "+want+"(") {
-				t.Errorf("%s has no example: write %s in example_test.go, with an Output, so that it runs", fn.Name.Name, want)
-			}
-			if ok && want != "" && !strings.Contains(examples, "zklock."+fn.Name.Name+"(") {
-				t.Errorf("%s is said to be shown by %s and is not", fn.Name.Name, want)
+// shownBy names the example that shows an exported name which has none of its own.
+var shownBy = map[string]string{
+	"WithContainer": "NewMutex", "WithData": "NewMutex", "WithRevocation": "Revoke", "OwnerFrom": "NewOwner",
+	"Mutex.Path": "NewMutex", "Mutex.Held": "Mutex_Do", "Mutex.OwnedBy": "Mutex_Do",
+	"Hold.Path": "Revoke", "Hold.Owner": "WithOwner", "Owner.String": "NewOwner",
+	"Session.Timeout": "WithSessionTimeout",
+}
+
+// withoutExample says why an exported name needs no example.
+var withoutExample = map[string]string{
+	"Error.Error":   "fmt calls it: see the output of ExampleWithACL",
+	"Error.Unwrap":  "errors.Is and errors.As call it: see ExampleError",
+	"Hold.Format":   "fmt calls it: see ExampleMutex_Format",
+	"Hold.LogValue": "log/slog calls it: see ExampleMutex_Format",
+
+	"Mutex.LogValue":   "log/slog calls it: see ExampleMutex_Format",
+	"Session.Format":   "fmt calls it: see ExampleMutex_Format",
+	"Session.LogValue": "log/slog calls it: see ExampleMutex_Format",
+	"LeaseMode.String": "fmt calls it: see the output of ExampleLeaseRoom",
+	"State.String":     "fmt calls it: see the output of ExampleState_Attached",
+	"WithTLS":          "its example has no output, and does not run: it takes a server with TLS",
+}
+
+// Every exported function, method and type has an example that runs, or one of the lists above says what shows it or why none
+// does. A function that returns a type, or a method of it, shows the type too.
+func TestExportedNamesHaveExamples(t *testing.T) {
+	fset, files := sources(t)
+	tests, err := filepath.Glob("example*_test.go")
+	require.NoError(t, err)
+	require.NotEmpty(t, tests)
+	examples := map[string]*doc.Example{} // those that run
+	for _, name := range tests {
+		f, err := parser.ParseFile(fset, name, nil, parser.ParseComments)
+		require.NoError(t, err)
+		for _, e := range doc.Examples(f) {
+			if e.Output != "" || e.EmptyOutput {
+				examples[e.Name] = e
 			}
 		}
 	}
+	library, err := doc.NewFromFiles(fset, slices.Collect(maps.Values(files)), "github.com/zklock/zklock")
+	require.NoError(t, err)
+
+	names := map[string]bool{}
+	has := func(name string) bool {
+		own := strings.ReplaceAll(name, ".", "_")
+		for e := range examples {
+			suffix, longer := strings.CutPrefix(e, own+"_")
+			if e == own || longer && unicode.IsLower(rune(suffix[0])) {
+				return true
+			}
+		}
+		return false
+	}
+	check := func(name string) (shown bool) {
+		names[name] = true
+		by, isShown := shownBy[name]
+		reason := withoutExample[name]
+		switch {
+		case has(name):
+			if isShown || reason != "" {
+				t.Errorf("%s has an example of its own: take it off the list", name)
+			}
+			return true
+		case isShown:
+			if examples[by] == nil || !calls(examples[by], name[strings.Index(name, ".")+1:]) {
+				t.Errorf("%s is said to be shown by Example%s, which does not run or does not call it: write an example of its own", name, by)
+			}
+			return true
+		case reason == "":
+			t.Errorf("%s has no example that runs: write Example%s with an Output, in example_test.go or example_session_test.go; or name the example that shows it in shownBy",
+				name, strings.ReplaceAll(name, ".", "_"))
+		}
+		return false
+	}
+	for _, fn := range library.Funcs {
+		check(fn.Name)
+	}
+	for _, typ := range library.Types {
+		shown := has(typ.Name)
+		for _, fn := range typ.Funcs {
+			shown = check(fn.Name) || shown
+		}
+		for _, m := range typ.Methods {
+			shown = check(typ.Name+"."+m.Name) || shown
+		}
+		if !shown {
+			t.Errorf("%s has no example that runs, and no function or method shows it: write Example%s with an Output", typ.Name, typ.Name)
+		}
+	}
+	require.Greater(t, len(names), 50, "exported names were not found")
+	for _, name := range slices.Concat(slices.Collect(maps.Keys(shownBy)), slices.Collect(maps.Keys(withoutExample))) {
+		if !names[name] {
+			t.Errorf("%s is on a list, and the package exports no such function or method: take it off", name)
+		}
+	}
+}
+
+// calls says whether an example calls a function or method of that name.
+func calls(e *doc.Example, name string) (found bool) {
+	ast.Inspect(e.Code, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok {
+			if f, ok := call.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == name {
+				found = true
+			}
+		}
+		return true
+	})
+	return found
 }
 
 // An importer of the package is made to download these modules, and no more.

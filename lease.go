@@ -7,8 +7,8 @@ import (
 	"github.com/zklock/zklock/internal/clock"
 )
 
-// LeaseMode says what a Session takes as proof that its ZooKeeper session is alive, and so until when a hold may be
-// relied on. See the README, "How the lease works", for the choice.
+// LeaseMode says what a Session takes as proof that its ZooKeeper session is alive, and so how long a hold may be relied
+// on. docs/lease.md helps to choose.
 type LeaseMode struct {
 	kind leaseKind
 	d    time.Duration // quorum: G, how often the leader pings each follower; ping: H
@@ -22,14 +22,14 @@ const (
 	singleServerLease
 )
 
-// DefaultLeaderPing is how often a leader pings its followers at the most, by QuorumLease's assumption, when nothing
-// else is said: two ticks of ZooKeeper's default tickTime of 2 s (the leader really pings every half tick).
+// DefaultLeaderPing is QuorumLease's assumption about the longest time between two pings of the leader to a follower: two
+// ticks of ZooKeeper's default tickTime of 2 s. (The leader really pings every half tick.)
 const DefaultLeaderPing = 4 * time.Second
 
-// QuorumLease is the default mode: only exchanges that were answered long enough before a successful quorum operation
-// count, so a follower that is cut off from the leader, or a deposed leader, reassures nobody. It is sound when the
-// leader pings each healthy follower at least every leaderPing; zero means DefaultLeaderPing. A client cannot read
-// the servers' tickTime: with another tickTime than 2 s, give two ticks.
+// QuorumLease is the default mode. An exchange counts only if it was answered long enough before a successful quorum
+// operation. So no follower that is cut off from the leader, and no deposed leader, can reassure a holder. The mode is sound
+// if the leader pings each healthy follower at least every leaderPing; zero means DefaultLeaderPing. A client cannot read
+// the servers' tickTime: if it is not 2 s, give two ticks.
 func QuorumLease(leaderPing time.Duration) LeaseMode {
 	if leaderPing == 0 {
 		leaderPing = DefaultLeaderPing
@@ -37,12 +37,12 @@ func QuorumLease(leaderPing time.Duration) LeaseMode {
 	return LeaseMode{quorumLease, leaderPing}
 }
 
-// PingLease takes every answer as a proof and subtracts maxStale: the longest time for which a server goes on serving
-// its clients after it lost the quorum, at least (syncLimit + 1.5) ticks (13 s with syncLimit 5 and tickTime 2 s).
+// PingLease takes every answer as a proof and subtracts maxStale: the longest time for which a server goes on serving its
+// clients after it has lost the quorum. Give at least (syncLimit + 1.5) ticks: 13 s with syncLimit 5 and tickTime 2 s.
 func PingLease(maxStale time.Duration) LeaseMode { return LeaseMode{pingLease, maxStale} }
 
-// SingleServerLease takes every answer as a proof. It is sound with one server; with an ensemble it accepts that a
-// holder on a server without quorum is told too late.
+// SingleServerLease takes every answer as a proof. It is sound with one server. With an ensemble, a holder that is connected
+// to a server without quorum learns of the loss too late.
 func SingleServerLease() LeaseMode { return LeaseMode{kind: singleServerLease} }
 
 // String spells the mode and its duration, for people.
@@ -67,8 +67,8 @@ const (
 // least 250 ms.
 func heartbeat(timeout time.Duration) time.Duration { return max(timeout/10, 250*time.Millisecond) }
 
-// idleRead is how often an idle session sends a cheap read. Two gaps are T/3, the term that room counts: the quorum
-// lease stands on the last exchange but one.
+// idleRead is how often an idle session sends a cheap read. The quorum lease stands on the last exchange but one, so room
+// counts two gaps: T/3.
 func idleRead(timeout time.Duration) time.Duration { return timeout / 6 }
 
 // worth is how long after its sending an exchange proves the session alive, G aside.
@@ -80,8 +80,8 @@ func (m LeaseMode) worth(timeout time.Duration) time.Duration {
 	return w
 }
 
-// room is the time by which the lease can be expected to be ahead at the least, just before a heartbeat's answer, on
-// a session that was idle before. It must be positive.
+// room is how far the lease is ahead at the least: just before a heartbeat's answer, on a session that was idle before. It
+// must be positive.
 func (m LeaseMode) room(timeout time.Duration) time.Duration {
 	r := m.worth(timeout) - heartbeat(timeout) - 2*roundTrip
 	switch m.kind {
@@ -93,8 +93,8 @@ func (m LeaseMode) room(timeout time.Duration) time.Duration {
 	return r
 }
 
-// LeaseRoom returns how long an outage may last, at the least, before a hold ends under this lease mode and session
-// timeout. Zero or less means that Connect refuses the pair.
+// LeaseRoom returns the longest outage that surely ends no hold, with this lease mode and session timeout. If it is zero or
+// less, Connect refuses the pair.
 func LeaseRoom(mode LeaseMode, sessionTimeout time.Duration) time.Duration {
 	return mode.room(sessionTimeout)
 }
@@ -144,9 +144,9 @@ type exchange struct{ sent, answered clock.Instant }
 //
 // Why the quorum lease is sound: when exchange k was answered, its server had noted the session as touched. The leader
 // pings that server at least every G and gets the touches with the answer. A quorum operation that is sent G after
-// k's answer and succeeds on the same connection shows that the server was still following then, so a leader's ping
-// has been answered in between, and the leader counts T from a moment after k was sent. The last exchange but one is
-// taken, because a touch that arrives while the table is being handed over can be lost.
+// k's answer and succeeds on the same connection shows that the server was still following then. So the server has answered
+// a ping of the leader in between, and the leader counts T from a moment after k was sent. The lease takes the last exchange
+// but one, because a touch can be lost that arrives while the server hands its table over.
 type lease struct {
 	mode      LeaseMode
 	timeout   time.Duration // T: the smallest that was granted in this session
@@ -157,8 +157,8 @@ type lease struct {
 }
 
 // attached notes the connect exchange of a new connection. For a new session it is a quorum operation itself: the
-// leader created the session. For an old one it counts only with a quorum operation after it, and a shorter timeout
-// counts at once (F38). A longer one never does: a leader that is elected later counts the timeout of the session's
+// leader created the session. For an old session it counts only with a quorum operation after it. A shorter timeout
+// counts at once (F38). A longer one never counts: a leader that is elected later goes by the timeout of the session's
 // creation again (F45).
 func (l *lease) attached(conn uint64, c exchange, timeout time.Duration, newSession bool) {
 	l.conn, l.connect, l.exchanges = conn, c, append(l.exchanges[:0], c)
@@ -189,12 +189,12 @@ func (l *lease) answered(conn uint64, f exchange) {
 		l.extend(f.sent)
 		return
 	}
-	// Frames much closer together than the heartbeat add nothing; leaving out a later one errs on the safe side.
+	// Frames much closer together than the heartbeat add nothing. To leave out the later one is the safe side.
 	if f.sent.Sub(l.exchanges[len(l.exchanges)-1].sent) < heartbeat(l.timeout)/4 {
 		return
 	}
 	l.exchanges = append(l.exchanges, f)
-	// Two exchanges that every later quorum operation may use make those before them useless.
+	// If every later quorum operation may use two exchanges, those before them are useless.
 	for len(l.exchanges) > 3 && l.exchanges[2].answered <= f.answered.Add(-l.mode.d-l.timeout) {
 		l.exchanges = l.exchanges[1:]
 	}

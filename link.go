@@ -24,12 +24,13 @@ type link struct {
 	dials *dialer
 	zxids lastzxid.Seen // kept in the client's place
 	xids  tap.Xids      // of our requests, never used twice
-	// Servers before 3.6 close the connection when they are asked for a ZooKeeper session's own nodes. So they are asked no more when
-	// they have said so, or did not answer a few times in a row, and not at all where that would end holds.
+	// Servers before 3.6 close the connection when a client asks for its session's own nodes. So we stop asking when a server
+	// says that it does not know the request, or when a few in a row got no answer. With WithEndOnSuspend we never ask,
+	// because a closed connection ends holds.
 	ownListsFailed atomic.Int32
 
-	wake chan struct{}  // what the Session's loop looks at has changed; holds one
-	work sync.WaitGroup // every goroutine of the Session's but its loop, its log and a user's callback; none starts after the link is closed
+	wake chan struct{}  // has the Session's loop look again; holds one
+	work sync.WaitGroup // all goroutines of the Session except its loop, its log and a user's callback; none starts after the link is closed
 	feed changeFeed     // of the state's steps
 
 	mu struct {
@@ -40,7 +41,7 @@ type link struct {
 		state      stateMachine
 		why        error         // why it is closed
 		changed    chan struct{} // closed at each change of the above
-		askedAfter clock.Instant // when a server last said that the session is still there, which was silent for long
+		askedAfter clock.Instant // when a server, asked after a session that had been silent for long, last said that it is there
 	}
 }
 
@@ -70,8 +71,8 @@ func (l *link) broadcastLocked() {
 	l.mu.changed = make(chan struct{})
 }
 
-// stepLocked runs the state machine, and tells of the step if there was one. It is the only place where the state changes, so
-// that readers hear of the steps in order, and find them in State already (R51).
+// stepLocked runs the state machine and tells the readers of the step, if there was one. Only here does the state change, so
+// readers hear of the steps in order, and State already shows a step when they hear of it (R51).
 func (l *link) stepLocked(ev stateEvent) {
 	defer l.nudge()
 	m, changed := l.mu.state.next(ev)
@@ -89,7 +90,7 @@ func (l *link) stepLocked(ev stateEvent) {
 	l.broadcastLocked()
 }
 
-// now returns what the link is at the moment: conn is the number of the connection over which requests go, 0 if they cannot.
+// now returns the link's present state. conn is the number of the connection over which requests go, or 0 if none can go.
 func (l *link) now() (e *era, t *tap.Tap, conn uint64, state State) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -189,7 +190,7 @@ func (l *link) nudge() {
 	}
 }
 
-// close makes the link unusable: nothing starts any more, everybody who waits is told.
+// close makes the link unusable: nothing starts any more, and all who wait are told.
 func (l *link) close(why error) {
 	l.mu.Lock()
 	if l.mu.why != nil {
@@ -232,14 +233,14 @@ func (l *link) clientEvent(ev zk.Event) {
 	l.attachLocked()
 }
 
-// attachLocked opens the gate for requests when everything needed is there. The first to go are those that set the watches
-// of the connection before.
+// attachLocked lets requests go as soon as the connection has all it needs. The first requests set the watches of the
+// connection before it again.
 func (l *link) attachLocked() {
 	c, e, m := l.mu.conn, l.mu.era, l.mu.state
 	if m.state.Attached() || !c.shaken || !c.authed || e == nil || e.isOver() || l.mu.why != nil {
 		return
 	}
-	if m.session != e.id { // its holds may still be told of the end, one by one
+	if m.session != e.id { // the old session is over; its holds may still be hearing of it, one by one
 		l.stepLocked(stateEvent{kind: lost, session: m.session, err: errExpired})
 	}
 	l.stepLocked(stateEvent{kind: attached, session: e.id})
@@ -251,15 +252,15 @@ func (l *link) attachLocked() {
 	}
 }
 
-// lost takes note that z is over. If it was given up, it may be alive at the servers: the client does not attach to it again
-// (see report.Connecting), for Lost is final.
+// lost takes note that z is over. If z was given up, it may still be alive at the servers. But Lost is final, so the client
+// does not attach to it again (see report.Connecting).
 func (l *link) lost(z *zkSession, cause error) {
 	if errors.Is(cause, ErrClosed) || errors.Is(cause, ErrAuthFailed) {
 		return // the Session is closed
 	}
 	l.mu.Lock()
 	var t *tap.Tap
-	if l.mu.era != nil && l.mu.era.zkSession == z && !errors.Is(cause, errExpired) { // of an expiry the client knows
+	if l.mu.era != nil && l.mu.era.zkSession == z && !errors.Is(cause, errExpired) { // the client knows of an expiry itself
 		t = l.mu.conn.tap
 	}
 	l.stepLocked(stateEvent{kind: lost, session: z.id, err: cause})

@@ -12,7 +12,7 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// listing is one answer to "who is in the queue", shared by all who asked before it was sent.
+// listing is one list of the queue, shared by all who asked before it was sent.
 type listing struct {
 	done  chan struct{} // closed when the fields below are set
 	names []string
@@ -20,18 +20,18 @@ type listing struct {
 	err   error
 }
 
-// listKind is what is listed. A synced list shows all that the servers had done when it was asked for: a server that lags
-// behind catches up first.
+// listKind says what to list, and how. A synced list shows all that the servers had done when it was asked for: a server that
+// lags behind catches up first.
 type listKind struct {
 	root   string
 	synced bool
-	own    bool // only nodes of this ZooKeeper session, which takes no permission, and a server of 3.6 or later
+	own    bool // only nodes of this ZooKeeper session: takes no permission, but a server of 3.6 or later
 }
 
 // listQueue keeps the lists of one kind to one at a time.
 type listQueue struct {
 	running bool
-	next    *listing // not sent yet: whoever asks now may share it
+	next    *listing // not sent yet: those who ask now share it
 }
 
 // lister lists the children of lock roots: one list of a kind at a time, shared by all who asked before it was sent.
@@ -118,10 +118,10 @@ func (l *lister) goOn(kind listKind, q *listQueue) {
 	l.askSlowly(kind, q, nil)
 }
 
-// askSlowly sends a list on a goroutine that may wait: next, which could not be sent, or the one after it if that is nil.
+// askSlowly sends a list on a goroutine that may wait: next, which could not be sent at once, or q.next if next is nil.
 func (l *lister) askSlowly(kind listKind, q *listQueue, next *listing) {
 	l.mu.Lock()
-	if next != nil && q.next == nil { // who asks while there is no connection shares one list
+	if next != nil && q.next == nil { // all who ask while there is no connection share one list
 		q.next, next = next, nil
 	}
 	l.mu.Unlock()
@@ -155,8 +155,8 @@ func (l *lister) answered(kind listKind, q *listQueue, on *listing) {
 // mostOwnListsFailed is how often in a row the list of a ZooKeeper session's own nodes may fail before it is not asked for again.
 const mostOwnListsFailed = 3
 
-// errMoved says that two requests did not go over one connection, and the second answer is worth nothing: another server
-// may lag behind what the first had caught up with.
+// errMoved says that sync and list did not go over one connection. Then the list is worth nothing: the first server had
+// caught up, and the second may lag behind.
 var errMoved = errors.New("the connection changed between sync and list")
 
 func (l *lister) children(kind listKind) (names []string, conn uint64, err error) {

@@ -13,17 +13,17 @@ import (
 	"github.com/zklock/zklock/internal/clock"
 )
 
-// Owner is who may re-enter a lock. Goroutines have no identity, so the context says who asks: by the hold of that lock
-// which it carries, or by an owner set with WithOwner. Owners are comparable, and equal only if they come from one NewOwner.
+// Owner is who may re-enter a lock. Goroutines have no identity, so the context says who asks: it carries a hold of that
+// lock, or an owner set with WithOwner. Owners are comparable, and equal only if they come from the same call of NewOwner.
 type Owner struct {
 	id   uuid.UUID
 	name string
 }
 
-// NewOwner returns an owner unlike any other. The name is for logs.
+// NewOwner returns a new owner, equal to no other. The name is for logs.
 func NewOwner(name string) Owner { return Owner{uuid.New(), name} }
 
-// String returns the name, and a part of the id that tells owners of one name apart.
+// String returns the name, and a part of the id: it tells owners of one name apart.
 func (o Owner) String() string {
 	if o == (Owner{}) {
 		return "nobody"
@@ -37,8 +37,9 @@ func (o Owner) String() string {
 
 type ownerKey struct{}
 
-// WithOwner returns a context in which Acquire acts for the owner, in every lock and whatever holds the context carries:
-// it re-enters what the owner holds. Goroutines that share an owner do not exclude each other. The zero Owner sets none.
+// WithOwner returns a context in which Acquire acts for the owner: it re-enters what the owner holds. That goes for every
+// lock, and for any holds that the context carries. Goroutines that share an owner do not exclude each other. The zero Owner
+// sets none.
 func WithOwner(ctx context.Context, o Owner) context.Context {
 	return context.WithValue(ctx, ownerKey{}, o)
 }
@@ -54,7 +55,8 @@ type asker struct {
 	under *lockData // whose hold of this lock and Session the context carries; nil if it carries none
 }
 
-// lockKey is what there is at most one node for in a Session (I2): two Mutexes on one path are one lock.
+// lockKey names an owner's share in a lock. A Session has at most one node for each (I2): two Mutexes on one path are one
+// lock.
 type lockKey struct {
 	path  string // absolute
 	owner Owner
@@ -75,7 +77,7 @@ type lockData struct {
 	key       lockKey
 	root      *lockRoot
 	acquiring *acquisition         // nil from the grant on
-	e         *era                 // in which the node was made; set, as node and token, when the grant is prepared
+	e         *era                 // the node's era. It is set when the grant is prepared, as are node and token
 	node      string               // absolute
 	token     int64                // its czxid
 	handles   map[*handle]struct{} // I2: the count; re-entry adds one and sends nothing
@@ -84,31 +86,32 @@ type lockData struct {
 	ended     chan struct{} // closed when lost, or with the last handle's release
 }
 
-// acquisition is what the calls of one owner share that wait for one lock. It belongs to the owner, not to a call: calls join
-// and leave, and it ends with the grant, with an error, or when the last has left.
+// acquisition is what an owner's calls share while they wait for one lock. It belongs to the owner, not to a call: calls join
+// and leave. It ends with the grant, with an error, or when the last call has left.
 type acquisition struct {
 	d      *lockData
 	ctx    context.Context // ends when the last call has left
 	cancel context.CancelCauseFunc
-	done   chan struct{} // closed when nothing is left to be done, the deletion of a node aside that the reaper has
+	done   chan struct{} // closed when nothing is left to do, except for the reaper
 	calls  map[*handle]struct{}
 	at     standing
 }
 
-// handle is one call of Acquire or TryAcquire: it waits for the acquisition, and then is one of the owner's handles of the hold.
+// handle is one call of Acquire or TryAcquire. First it waits for the acquisition; then it is one of the owner's handles of
+// the hold.
 type handle struct {
 	try     bool
-	outcome chan error              // holds one: nil with the grant. Sent when the call is taken from the acquisition, unless it leaves
+	outcome chan error              // holds one: nil with the grant. The call gets it when it is taken from the acquisition, unless it leaves
 	cancel  context.CancelCauseFunc // ends the hold's context
-	hold    any                     // the *Hold that it is of, which is declared above
+	hold    any                     // the *Hold of this handle: that type is in a layer above
 	d       *lockData               // from the grant on
 	end     error                   // after the release: what Err says from then on
 }
 
-// keyLocked returns the key under which the asker has the lock already, if it can have it.
+// keyLocked returns the key under which the asker may already have the lock.
 //
-// A hold of another lock is nobody's permission: goroutines that work under it exclude each other in this one (R67). Nor
-// is a hold of this lock when its last handle was released: those who still carry it would share the next hold.
+// A hold of another lock gives no permission: goroutines that work under it exclude each other in this lock (R67). A hold of
+// this lock gives none either when its last handle was released: contexts that still carry it would share the next hold.
 func (t *lockTable) keyLocked(path string, by asker) (key lockKey, ok bool) {
 	if by.owner != (Owner{}) {
 		return lockKey{path, by.owner}, true
@@ -119,8 +122,9 @@ func (t *lockTable) keyLocked(path string, by asker) (key lockKey, ok bool) {
 	return lockKey{}, false
 }
 
-// enter re-enters a lock that the asker holds (a is nil), joins the acquisition that is under way for its owner, or begins one
-// (isNew: the caller must carry it out). With ErrNotAcquired, a is the acquisition that a try may not join.
+// enter re-enters a lock that the asker holds: then a is nil. Otherwise it joins the acquisition that is under way for the
+// owner, or begins one: then isNew is true, and the caller must carry it out. With ErrNotAcquired, a is the acquisition that
+// a try may not join.
 func (t *lockTable) enter(h *handle, root *lockRoot, by asker) (a *acquisition, isNew bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -142,7 +146,7 @@ func (t *lockTable) enter(h *handle, root *lockRoot, by asker) (a *acquisition, 
 		}
 	case d.lost != nil:
 		return nil, false, d.lost
-	case d.e.isOver(): // its holds are just being told, one by one
+	case d.e.isOver(): // its holds are just hearing of it, one by one
 		return nil, false, lostBecause(d.e.why())
 	default:
 		d.addLocked(h)
@@ -157,8 +161,8 @@ func (d *lockData) addLocked(h *handle) {
 	d.handles[h] = struct{}{}
 }
 
-// leave takes a call whose context has ended from its acquisition; the last one ends it. It returns false if the outcome
-// was there before: then it counts. Never both, never neither (F33).
+// leave takes a call from its acquisition when the call's context has ended. The last call to leave ends the acquisition.
+// leave returns false if the call already has an outcome: then the outcome counts. Never both, never neither (F33).
 func (t *lockTable) leave(a *acquisition, h *handle) (left, last bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -175,7 +179,7 @@ func (t *lockTable) leave(a *acquisition, h *handle) (left, last bool) {
 }
 
 // grant makes every call of the acquisition a handle. It returns false if nobody waits any more, or if the hold was
-// lost before anybody had it; the caller then gives the node up.
+// lost before anybody had it. Then the caller gives the node up.
 func (t *lockTable) grant(a *acquisition) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -198,7 +202,7 @@ func (t *lockTable) prepare(a *acquisition, e *era, node string, token int64) {
 	defer t.mu.Unlock()
 	d := a.d
 	d.e, d.node, d.token = e, node, token
-	if d.lost != nil { // of an earlier node, that nobody got a handle of
+	if d.lost != nil { // the loss of an earlier node, which was never granted
 		d.lost, d.lostCh, d.ended = nil, make(chan struct{}), make(chan struct{})
 	}
 }
@@ -228,8 +232,8 @@ func (t *lockTable) standing(a *acquisition) standing {
 	return a.at
 }
 
-// behind notes that somebody is ahead. Tries do not wait: if others do, they are sent away; if there are only tries,
-// the acquisition is over (nobody joins it any more) and fails when its node is deleted.
+// behind notes that somebody is ahead. Tries do not wait. If other calls wait, the tries get ErrNotAcquired here. If all are
+// tries, the acquisition is over: nobody joins it any more, and it fails when its node is deleted.
 func (t *lockTable) behind(a *acquisition, at standing) (wait bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -256,8 +260,8 @@ func (t *lockTable) forgetLocked(d *lockData) {
 	}
 }
 
-// release takes one handle. Local ownership ends here, before the node is deleted: whoever comes next starts afresh
-// (R17). first is false if the handle was released before.
+// release takes one handle away. Local ownership ends here, before the node is deleted: the next call starts afresh (R17).
+// first is false if the handle was released before.
 func (t *lockTable) release(h *handle) (first, last bool, lost error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -280,7 +284,7 @@ func (t *lockTable) release(h *handle) (first, last bool, lost error) {
 	return true, last, d.lost
 }
 
-// err says why the handle holds nothing: it was released, or its hold lost. nil if it holds.
+// err says why the handle holds nothing: it was released, or its hold was lost. It returns nil if the handle holds.
 func (h *handle) err() error {
 	h.d.table.mu.Lock()
 	defer h.d.table.mu.Unlock()
@@ -304,8 +308,8 @@ func (d *lockData) errorf(op string, err error) error {
 	return &Error{Op: op, Path: d.root.given, Node: d.node, Err: err}
 }
 
-// loseIfLate ends the hold if the lease has ended. While somebody else is just ending the ZooKeeper session's holds one by
-// one, it does not wait for its turn.
+// loseIfLate ends the hold if the lease has ended. If era.lose is just ending the holds one by one, loseIfLate does not wait
+// until that comes to this one.
 func (d *lockData) loseIfLate() {
 	d.e.loseIfLate(d.e.clock.Now())
 	if d.e.isOver() {
@@ -313,8 +317,7 @@ func (d *lockData) loseIfLate() {
 	}
 }
 
-// tell marks the hold on the node as lost, once, and ends the contexts of its handles. It returns whether there was anybody to
-// tell.
+// tell marks the hold on the node as lost, once, and ends the contexts of its handles. It returns whether it had any.
 func (d *lockData) tell(node string, cause error) bool {
 	d.table.mu.Lock()
 	if d.node != node || d.lost != nil || len(d.handles) == 0 && d.acquiring == nil { // of another node, told before, or released
@@ -331,14 +334,14 @@ func (d *lockData) tell(node string, cause error) bool {
 	for _, h := range handles {
 		h.cancel(lost)
 	}
-	for _, ch := range tell { // last: who hears it finds Context and Err ended
+	for _, ch := range tell { // last: a goroutine that wakes here finds that Context and Err have ended
 		close(ch)
 	}
 	return len(handles) > 0
 }
 
-// lose ends the hold on the node, once, and logs which was lost, when and why (tenant). Who comes late, and means a node that
-// the acquisition has left, ends nothing.
+// lose ends the hold on the node, once, and logs which hold was lost, when and why (tenant). A late call for a node that the
+// acquisition has left ends nothing.
 func (d *lockData) lose(node string, cause error, end clock.Instant) (told bool) {
 	told = d.tell(node, lostBecause(cause))
 	if !told || errors.Is(cause, ErrClosed) {

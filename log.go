@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// eventLog hands what is to be logged to a goroutine of its own. The user's handler may block (a full pipe is enough) or
-// call us back, and neither may hold up the lease's timer, the client's goroutines or a lock of ours. Order is kept;
-// what comes while 256 records wait is dropped, and their number is logged.
+// eventLog hands log records to a goroutine of its own. The user's handler may block (a full pipe is enough) or call us back:
+// neither may hold up the lease's timer, the client's goroutines or a lock of ours. The order is kept. While 256 records
+// wait, new ones are dropped; the next record says how many.
 type eventLog struct {
 	to      *slog.Logger
 	records chan slog.Record

@@ -249,7 +249,7 @@ func TestVirtual_CreatesLost_AreLookedForTogether(t *testing.T) {
 }
 
 // R50, I8: the connection of a Session with many waiters is lost. It asks for its watches again, and lists twice at the most,
-// however many wait: the number in the README's table. The next grants take no list.
+// however many wait: the number in the table of docs/performance.md. The next grants take no list.
 func TestVirtual_ConnectionLost_ManyWait_ListsTwice(t *testing.T) {
 	for _, waiters := range []int{20, 200} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {

@@ -16,8 +16,8 @@ type Mutex struct {
 	opts mutexOptions
 }
 
-// NewMutex returns the lock on path, which must be absolute and must not end in a slash; it is below the Session's
-// chroot. It does no I/O: the lock root and its parents are made when the lock is first acquired.
+// NewMutex returns the lock on path. The path must be absolute and must not end in a slash; it is below the Session's
+// chroot. NewMutex sends nothing: the first acquire makes the lock root and its parents.
 func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
 	if s == nil {
 		return nil, &Error{Op: "new mutex", Path: path, Err: errors.New("nil Session: Connect returns one")}
@@ -35,10 +35,10 @@ func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
 	}}, nil
 }
 
-// Format prints the path, in a word for every verb.
+// Format prints the path, in one word for every verb.
 func (m *Mutex) Format(f fmt.State, verb rune) { printAs(f, verb, m.words()) }
 
-// LogValue is what Format prints, for log/slog.
+// LogValue returns what Format prints, for log/slog.
 func (m *Mutex) LogValue() slog.Value { return slog.StringValue(m.words()) }
 
 func (m *Mutex) words() string { return "Mutex(" + m.root.given + ")" }
@@ -46,26 +46,32 @@ func (m *Mutex) words() string { return "Mutex(" + m.root.given + ")" }
 // Path returns the path as given to NewMutex.
 func (m *Mutex) Path() string { return m.root.given }
 
-// Acquire waits for the lock until ctx ends, which bounds the wait only: the hold's life is that of Hold.Context. If ctx
-// carries a hold of this lock and Session, or an owner (WithOwner) that holds it, the lock is re-entered at once and
-// nothing is sent. Everybody else contends, also with a hold of another lock in ctx, or of this one through another
-// Session, for which such a call waits although it may be its own. Every hold must be released.
+// Acquire waits for the lock until ctx ends. ctx bounds the wait only: the hold lasts as long as Hold.Context. Every hold
+// must be released.
 //
-// When it returns an error nothing is held, and the node it may have made is deleted or being deleted. The error is
-// ctx's cause if ctx ended; ErrLost if the owner has handles of a hold that was lost, until it has released them;
-// ErrClosed; or what the servers said, such as zk.ErrNoAuth. The *Error around it says where we stood in the queue. A
-// server that is away is waited for: only ctx, and Close, end that.
+// If ctx carries a hold of this lock and Session, or an owner (WithOwner) that holds it, Acquire re-enters the lock at once
+// and sends nothing. Everybody else contends, also with a hold of another lock in ctx. A call whose ctx carries a hold of
+// this lock through another Session waits for that hold, which may be its own.
+//
+// When Acquire returns an error, the call holds nothing, and its node is deleted or is being deleted. The error is the cause
+// of ctx if ctx ended; ErrLost while the owner has unreleased handles of a hold that was lost; ErrClosed; or what the
+// servers said, such as zk.ErrNoAuth. The *Error around it says where the node stood in the queue. While no server can be
+// reached, Acquire waits for one: only ctx and Close end that wait.
 func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "acquire", false) }
 
-// TryAcquire takes the lock if nobody is ahead, and otherwise returns ErrNotAcquired. Either way it leaves at most one
-// node, and none when it returns an error. A server that is away is waited for, until ctx ends. If the owner in ctx is
-// waiting for the lock in another call, that is ErrNotAcquired too.
+// TryAcquire takes the lock if nobody is ahead, and otherwise returns ErrNotAcquired. It also returns ErrNotAcquired if
+// the owner in ctx waits for the lock in another call.
+//
+// When TryAcquire returns an error, the call holds nothing, and its node is deleted or is being deleted. While no server
+// can be reached, TryAcquire waits for one until ctx ends.
 func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "try", true) }
 
-// Do acquires the lock, runs f under the hold's context, and releases. f's context also ends when ctx does; it carries the
-// hold, which HoldFrom gives to f for its token. The error is f's, with that of the release attached; a release that finds
-// the lock lost gives ErrLost although f succeeded, and one that no server confirmed in time ErrNotConfirmed. Only ctx
-// bounds the wait for the lock; the release also ends by itself, as Release does.
+// Do acquires the lock, runs f under the hold's context, and releases. f's context also ends when ctx does. It carries the
+// hold: f gets it from HoldFrom, for its token.
+//
+// The error is f's, joined with the release's. So Do can return an error although f succeeded: ErrLost if the lock was lost
+// before the release, ErrNotConfirmed if no server confirmed the release in time. Only ctx bounds the wait for the lock; the
+// release also ends by itself, as Release does.
 func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context) error) (err error) {
 	h, err := m.Acquire(ctx)
 	if err != nil {
@@ -95,9 +101,9 @@ func (m *Mutex) OwnedBy(ctx context.Context) bool {
 	return m.s.locks.heldBy(m.root.path, m.asker(ctx))
 }
 
-// HoldFrom returns the hold of this lock that ctx carries, the innermost if it was re-entered: ctx is what Do gave to its
-// function, a hold's Context, or derived from either, also through holds of other locks. It may have been lost or released
-// since, as its Err says. It returns false if ctx carries none of this lock and Session.
+// HoldFrom returns the hold of this lock that ctx carries, the innermost if it was re-entered. ctx is what Do gave to its
+// function, or a hold's Context, or derived from either, also through holds of other locks. The hold may have been lost or
+// released since: see its Err. HoldFrom returns false if ctx carries no hold of this lock and Session.
 func (m *Mutex) HoldFrom(ctx context.Context) (*Hold, bool) {
 	h := heldIn(ctx, holdKey{&m.s.locks, m.root.path})
 	return h, h != nil
@@ -109,7 +115,7 @@ func (m *Mutex) enter(ctx context.Context, op string, try bool) (*Hold, error) {
 	var a *acquisition // once there is one
 	fail := func(err error) (*Hold, error) {
 		if e, ok := err.(*Error); ok {
-			err = e.Err // one layer of "where" is enough; this one is the caller's
+			err = e.Err // keep only the caller's Op and Path
 		}
 		if a == nil {
 			return nil, &Error{Op: op, Path: m.root.given, Err: err}
@@ -165,8 +171,8 @@ func (m *Mutex) enter(ctx context.Context, op string, try bool) (*Hold, error) {
 	return fail(ctxError(ctx))
 }
 
-// waitsForItself adds to the error of a call that was not let in that its own context carries a hold of this path, if one
-// stands there that could not let it in: of another Session, or of another owner than the one that was set.
+// waitsForItself extends the error of a call that was not let in. If the call's own context carries a hold of this path that
+// the call could not re-enter, the error says so: the hold is of another Session, or of another owner than the one set.
 func (m *Mutex) waitsForItself(ctx context.Context, err error) error {
 	h := heldIn(ctx, holdKey{root: m.root.path})
 	if h == nil || ctx.Err() == nil && !errors.Is(err, ErrNotAcquired) || h.Err() != nil {
@@ -176,5 +182,5 @@ func (m *Mutex) waitsForItself(ctx context.Context, err error) error {
 	if h.d.table == &m.s.locks {
 		whose = "for another owner"
 	}
-	return fmt.Errorf("%w; this call's own context carries a hold of this path %s, %s, which it could not re-enter", err, whose, h.Path())
+	return fmt.Errorf("%w; this call's own context carries a hold of this path %s, %s, and the call could not re-enter it", err, whose, h.Path())
 }

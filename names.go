@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// lookupCap ends a look-up that nobody waits for any more.
+// lookupCap is how long a look-up may go on, also when nobody waits for it any more.
 const lookupCap = 30 * time.Second
 
-// names resolves host names, anew for each dial. A look-up that takes longer than one dial may wait goes on, and serves the
-// next; while the name server is slow or away, the addresses that it gave before are used (F46).
+// names resolves host names, anew for each dial. If a look-up takes longer than one dial may wait, it goes on and serves the
+// next dial. While the name server is slow or away, names uses the addresses that it gave before (F46).
 type names struct {
 	lookup func(ctx context.Context, host string) ([]string, error)
 	ctx    context.Context // ends with the Session
@@ -29,7 +29,8 @@ type hostName struct {
 	asking chan struct{} // closed when the look-up under way is done; nil if there is none
 }
 
-// resolve returns the addresses of a host. It waits until ctx ends; if it knows older ones, for patience only. spawn starts the look-up, and says whether it could.
+// resolve returns the addresses of a host. It waits for the look-up until ctx ends, but only for patience if it knows older
+// addresses. spawn starts the look-up, and says whether it could.
 func (n *names) resolve(ctx context.Context, spawn func(func()) bool, host string, patience time.Duration) ([]string, error) {
 	n.mu.Lock()
 	h := n.mu.byHost[host]
@@ -85,7 +86,7 @@ func (n *names) lookUp(h *hostName, host string) {
 	h.asking = nil
 }
 
-// most returns how many addresses the name has that has most.
+// most returns the largest number of addresses that one name has.
 func (n *names) most() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// DefaultSessionTimeout is asked of the servers when WithSessionTimeout is not given; they may grant another.
+// DefaultSessionTimeout is what a Session asks the servers for unless WithSessionTimeout is given. They may grant another.
 const DefaultSessionTimeout = 30 * time.Second
 
 // Option configures Connect.
@@ -76,47 +76,46 @@ func (o *sessionOptions) check() error {
 	return o.mode.check(o.timeout)
 }
 
-// WithSessionTimeout asks the servers for a session timeout; the default is DefaultSessionTimeout. The servers clamp
-// it (by default to between 2 and 20 ticks), and what they grant is what counts: Session.Timeout tells.
+// WithSessionTimeout asks the servers for a session timeout; the default is DefaultSessionTimeout. The servers clamp it, by
+// default to between 2 and 20 ticks. What they grant counts: Session.Timeout returns it.
 func WithSessionTimeout(d time.Duration) Option { return func(o *sessionOptions) { o.timeout = d } }
 
 // WithLease chooses the lease mode; the default is QuorumLease(0).
 func WithLease(m LeaseMode) Option { return func(o *sessionOptions) { o.mode = m } }
 
-// WithAuth adds digest credentials, "user:password", sent first on every connection. The scheme must be "digest".
-// ZooKeeper does not check digest credentials by themselves: wrong ones show as zk.ErrNoAuth from the operation that
-// needed the right ones. What is given here shows in no error, no log and no printing of a value of this package.
+// WithAuth adds digest credentials, "user:password", and sends them first on every connection. The scheme must be "digest".
+// ZooKeeper does not check digest credentials by themselves: an operation that needs the right ones fails with zk.ErrNoAuth.
+// No error, no log line and no printed value of this package shows the credentials.
 func WithAuth(scheme string, auth []byte) Option {
 	return func(o *sessionOptions) { o.auth = append(o.auth, credential{scheme, newSecret(auth)}) }
 }
 
-// WithTLS connects over TLS. The certificate is verified against the host name of the connection string, also after
-// the name was resolved again; set ServerName to verify another.
+// WithTLS connects over TLS. It verifies the certificate against the host name of the connection string, also after the
+// name was resolved again; set ServerName to verify another name.
 func WithTLS(c *tls.Config) Option { return func(o *sessionOptions) { o.tls = c } }
 
-// WithDialer replaces the look-up of names and net.Dialer. It gets host names, not addresses, and must return within the
-// timeout it is given.
-// With WithTLS, the TLS handshake runs over the connection it returns.
+// WithDialer replaces the look-up of names and net.Dialer. The dialer gets host names, not addresses, and must return
+// within the timeout it is given. With WithTLS, the TLS handshake runs over the connection that it returns.
 func WithDialer(d zk.Dialer) Option { return func(o *sessionOptions) { o.dialer = d } }
 
-// WithLogger sets where the Session logs; the default is slog.Default(). Losses are warnings, connection changes
-// are informational, the ZooKeeper client's own lines are at debug level.
+// WithLogger sets where the Session logs; the default is slog.Default(). Losses are warnings, connection changes are
+// informational, and the ZooKeeper client's own lines have debug level. docs/operating.md explains each line.
 func WithLogger(l *slog.Logger) Option { return func(o *sessionOptions) { o.logger = l } }
 
-// WithEndOnSuspend ends every hold with ErrLost as soon as the connection is suspended, as Curator's documentation
-// advises, and not only when the lease ends. Stricter, and more holds end for nothing. A silent server is then left only
-// when the ZooKeeper client gives it up, after two thirds of the session timeout.
+// WithEndOnSuspend ends every hold with ErrLost as soon as the connection is suspended, as Curator's documentation advises.
+// By default a hold ends only with its lease. The option is stricter, and more holds end for nothing. The Session then leaves
+// a silent server only when the ZooKeeper client does, after two thirds of the session timeout.
 func WithEndOnSuspend() Option { return func(o *sessionOptions) { o.endOnSuspend = true } }
 
-// WithHandshakeTimeout caps the time that one server gets, from the look-up of its name over dial and TLS to its connect
-// response, after which the next one is tried; the default is a third of the session timeout, and at most 10 s. Within that
-// the dial to each address may take a heartbeat, a tenth of the session timeout and at least 250 ms, and twice as much each time
-// that all servers have been tried in vain.
+// WithHandshakeTimeout caps the time that one server gets: for the look-up of its name, the dial, TLS and its connect
+// response together. After that the Session tries the next server. The default is a third of the session timeout, and at
+// most 10 s. Within it, the dial to each address may take one heartbeat: a tenth of the session timeout, and at least 250 ms.
+// That limit doubles each time that all servers have been tried in vain.
 func WithHandshakeTimeout(d time.Duration) Option {
 	return func(o *sessionOptions) { o.handshakeCap = d }
 }
 
-// WithMaxLockNodes caps how many lock nodes, waiting and held, one Session has at a time; past it Acquire returns
+// WithMaxLockNodes caps how many lock nodes, waiting and held, one Session has at a time. Beyond the cap, Acquire returns
 // ErrTooManyWaiters. The default is 10,000: closing a session with some 13,000 long-named ephemerals can bring an
 // ensemble down (ZOOKEEPER-4306).
 func WithMaxLockNodes(n int) Option { return func(o *sessionOptions) { o.maxLockNodes = n } }
@@ -165,14 +164,14 @@ func defaultData() []byte {
 	return []byte(host + ":" + strconv.Itoa(os.Getpid()))
 }
 
-// WithContainer makes the lock root a container, which the servers remove some time after its last child has gone.
-// Where the servers have no containers it is a persistent node, the default.
+// WithContainer makes the lock root a container. The servers remove a container some time after its last child has gone.
+// By default, and on servers without containers, the lock root is a persistent node.
 func WithContainer() MutexOption { return func(o *mutexOptions) { o.container = true } }
 
-// WithACL sets the ACL of the lock nodes, of the lock root and of parents that are made on the way; the default is
-// world:anyone with all permissions. It must give the process CREATE and DELETE (on the root) and READ: without READ
-// on its node a hold cannot be confirmed and ends, as ErrLost, at its first heartbeat; the Session's other holds stand.
-// Whoever may DELETE on the lock root can break the lock.
+// WithACL sets the ACL of the lock nodes, of the lock root, and of parents that are made on the way. The default is
+// world:anyone with all permissions. The ACL must give the process CREATE and DELETE on the lock root, and READ. Without
+// READ on its node a hold cannot be confirmed: it ends with ErrLost at its first heartbeat, and the Session's other holds
+// stand. Everybody who may DELETE on the lock root can break the lock.
 func WithACL(acl []zk.ACL) MutexOption {
 	return func(o *mutexOptions) { o.acl = slices.Clone(acl) }
 }
@@ -186,24 +185,24 @@ func WithData(data []byte) MutexOption {
 // queues again, at the tail, in the next session.
 func WithFailOnSessionLoss() MutexOption { return func(o *mutexOptions) { o.failOnLoss = true } }
 
-// WithQueuePattern adds a name ending, before the sequence number, by which children of the lock root take part in
-// the queue, for queues shared with clients of other names. Those of Curator, go-zookeeper and kazoo are known.
+// WithQueuePattern makes children of the lock root take part in the queue if their names end in ending and a sequence
+// number. It is for queues that are shared with clients of other names. Those of Curator, go-zookeeper and kazoo are known.
 func WithQueuePattern(ending string) MutexOption {
 	return func(o *mutexOptions) { o.markers = append(slices.Clone(o.markers), ending) }
 }
 
-// WithRevocation calls f, at most once a hold, when somebody asks for the lock with Revoke, or with Curator's
-// Revoker. f runs on a goroutine of its own; to give way it ends its work and releases the hold. It costs
-// two requests for each acquire that is not a re-entry.
+// WithRevocation calls f, at most once a hold, when somebody asks for the lock with Revoke or with Curator's Revoker. f
+// runs on a goroutine of its own. To give way, f ends the work and releases the hold. The option costs two requests for
+// each acquire that is not a re-entry.
 func WithRevocation(f func(*Hold)) MutexOption { return func(o *mutexOptions) { o.revoke = f } }
 
-// errCredentialsInServers does not quote the connection string, nor may an error around it.
+// errCredentialsInServers does not quote the connection string. An error around it must not either.
 var errCredentialsInServers = errors.New("no credentials in the connection string (it has an @): give them with WithAuth, " +
 	"to the command with --auth-file, and the servers as host:port,host:port/chroot")
 
 // parseServers splits a connection string as Java clients write it, "host:port,host:port/chroot", into addresses and
-// an absolute chroot without a trailing slash ("" for none). A chroot may have an @ in it; what has one and is not of
-// that form is taken for a URL with a password.
+// an absolute chroot without a trailing slash ("" for none). A chroot may have an @ in it. A string that has an @ and is not
+// of that form is taken for a URL with a password.
 func parseServers(s string) (addrs []string, chroot string, err error) {
 	addrs, chroot, err = splitServers(s)
 	if hosts, _, _ := strings.Cut(s, "/"); strings.Contains(hosts, "@") || err != nil && strings.Contains(s, "@") {
@@ -276,7 +275,7 @@ func hostPort(h string) (string, error) {
 	return host + ":" + port, nil
 }
 
-// ValidatePath returns the error that NewMutex would give for a lock path, nil if it is a good one. It needs no Session:
+// ValidatePath returns the error that NewMutex would give for a lock path, or nil if the path is good. It needs no Session:
 // a program can check its configuration before it connects.
 func ValidatePath(path string) error { return checkPath(path) }
 

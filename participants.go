@@ -12,18 +12,18 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Participant is one node in a lock's queue, of whichever client.
+// Participant is one node in a lock's queue, of any client.
 type Participant struct {
 	Node      string // absolute
 	Data      []byte
 	SessionID int64 // 0 if the node is not ephemeral
-	Token     int64 // its czxid: the fencing token its holder has, or will have
+	Token     int64 // its czxid: the fencing token that its owner has, or will have
 	Created   time.Time
 	Age       time.Duration // by this machine's clock
 }
 
-// Participants returns the queue, the holder first. A lock root that is not there is an empty queue; nodes that go while
-// it is read are left out. A server that is away is waited for, until ctx ends.
+// Participants returns the queue, the holder first. If the lock root is not there, the queue is empty. Nodes that go while
+// the queue is read are left out. While no server can be reached, Participants waits for one until ctx ends.
 func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 	fail := func(err error) ([]Participant, error) {
 		return nil, &Error{Op: "participants", Path: m.root.given, Err: err}

@@ -15,13 +15,13 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// errLeft says that the call that carried something out has left it, for a goroutine to go on.
+// errLeft says that a call stops carrying something out, and that a goroutine must go on with it.
 var errLeft = errors.New("left to a goroutine")
 
-// creation makes one protected ephemeral sequential node although answers get lost. It goes on until the outcome is
-// known, whoever waits: only then can a node that nobody wants be deleted (I4).
+// creation makes one protected ephemeral sequential node although answers get lost. It goes on until the outcome is known,
+// even if nobody waits any more: only then can an unwanted node be deleted (I4).
 type creation struct {
-	wanted context.Context // once it has ended, no further node is tried for
+	wanted context.Context // once it has ended, no further create is sent
 
 	r    *reaper
 	root string
@@ -31,8 +31,8 @@ type creation struct {
 	id     string          // of the try under way: one node an id, and names do not grow (R32)
 	sent   bool            // its request is on its way
 	answer chan tap.Answer // to it
-	made   string          // the node that it made, if the answer says so; set before the answer is heard
-	got    *tap.Answer     // the answer, if nobody has gone on from it
+	made   string          // the node that it made, if the answer says so; set before the answer is passed on
+	got    *tap.Answer     // the answer, until finish has dealt with it
 	try    int
 	wait   backoff // between tries
 
@@ -40,8 +40,8 @@ type creation struct {
 	token int64  // czxid
 }
 
-// create begins a creation under root, and sends its first request if that can be done now. What is sent after that comes after
-// it. The caller finishes it. An error says that nothing was sent.
+// create begins a creation under root, and sends its first request if that is possible now. Requests sent later reach the
+// servers after it. The caller must call finish. An error says that nothing was sent.
 func (r *reaper) create(wanted context.Context, root string, data []byte, acl []zk.ACL) (*creation, error) {
 	c := &creation{wanted: wanted, wait: newBackoff(), r: r, root: root, data: data, acl: wireACL(acl), answer: make(chan tap.Answer, 1)}
 	err := r.nodes.reserve(c)
@@ -53,7 +53,7 @@ func (r *reaper) create(wanted context.Context, root string, data []byte, acl []
 	return c, err
 }
 
-// send sends a create, which is not bound to any caller, if the session is attached. An error says that it is too long.
+// send sends a create if the session is attached. The create is not bound to any caller. An error says that it is too long.
 func (c *creation) send() error {
 	c.id, c.made = uuid.NewString(), ""
 	body := wire.CreateRequest{Path: c.root + "/" + protectedPrefix + c.id + "-" + lockName, Data: c.data, ACL: c.acl, Flags: wire.FlagEphemeralSequential}
@@ -65,7 +65,7 @@ func (c *creation) send() error {
 	return nil
 }
 
-// answered notes the node before anything is read that comes after it: a list may show it as somebody's predecessor.
+// answered notes the node before any later answer is read: a list may show the node as somebody's predecessor.
 func (c *creation) answered(a tap.Answer) {
 	var made wire.PathResponse
 	if answerErr(a) == nil && a.Decode(&made) == nil {
@@ -77,14 +77,14 @@ func (c *creation) answered(a tap.Answer) {
 	c.answer <- a
 }
 
-// isMade says whether a node was made of which more is to be asked.
+// isMade says whether the node is made, and finish has yet to ask about it.
 func (c *creation) isMade() bool { return c.got != nil && c.made != "" }
 
-// finish tries until the outcome is known: a node of this ZooKeeper session, or none, with the error; then nothing is left
-// behind, but for what the reaper is after. It ends with the session at the latest.
+// finish tries until the outcome is known: a node of this ZooKeeper session, or an error. After an error no node remains,
+// except those that the reaper is still deleting. finish ends with the session at the latest.
 //
-// For a call, whose context is not nil, it waits for the first answer and no longer than the call: if more is to be done it returns
-// errLeft, and is to be called again on a goroutine.
+// With a call's context, finish waits for the first answer only, and no longer than the call. If there is more to do, it
+// returns errLeft: call it again, on a goroutine and with nil.
 func (c *creation) finish(call context.Context) (err error) {
 	var left <-chan struct{}
 	if call != nil {
@@ -145,7 +145,7 @@ func (c *creation) finish(call context.Context) (err error) {
 			case errors.Is(err, zk.ErrNoNode):
 				r.nodes.gone(c.made)
 				r.nodes.unmake(c)
-				continue // deleted by somebody else in between: queue again
+				continue // somebody else deleted it in between: queue again
 			case isRefusal(err):
 				r.erase(c.made)
 				return err
@@ -174,8 +174,8 @@ func (c *creation) finish(call context.Context) (err error) {
 	}
 }
 
-// resolve finds out what became of a create whose answer was lost: it sets node, or returns an error, or neither if there is
-// no node and there will be none.
+// resolve finds out what became of a create whose answer was lost. It sets node, or returns an error. It does neither if
+// there is no node and there will be none.
 //
 // Sync first: the server we are on now may lag behind the one that took the create (F4). After it, a create that
 // reached the leader before we moved is visible, and one that is still held up at the old server will be refused,
@@ -200,7 +200,7 @@ func (c *creation) resolve() error {
 				r.nodes.add(node)
 				return nil
 			case err == nil:
-				r.erase(node) // of a session that is dying: never granted on it (R30)
+				r.erase(node) // it is of a session that is dying: never grant on it (R30)
 				return nil
 			case errors.Is(err, zk.ErrNoNode):
 				r.nodes.gone(node)
@@ -213,7 +213,7 @@ func (c *creation) resolve() error {
 			if c.made != "" { // it was there
 				r.erase(c.made)
 			}
-			z.log.error("zklock: it cannot be found out whether a lock node was made; if it was, it blocks the lock until this ZooKeeper session ends", "path", c.root, "err", err)
+			z.log.error("zklock: cannot find out whether a lock node was made; if it was, it blocks the lock until this ZooKeeper session ends", "path", c.root, "err", err)
 			return err
 		}
 		if !z.pause(backoff.next()) {
@@ -222,12 +222,12 @@ func (c *creation) resolve() error {
 	}
 }
 
-// find looks for our protection id under root, in up-to-date state. "" if it is not there. Those who look at the same time
-// share one sync and one list (R69).
+// find looks for our protection id under root, in up-to-date state. It returns "" if the id is not there. All who look at
+// the same time share one sync and one list (R69).
 func (r *reaper) find(root, id string) (string, error) {
 	l := r.lists.list(listKind{root: root, synced: true})
 	err := l.wait(context.Background(), r.z)
-	if errors.Is(err, zk.ErrNoAuth) && r.z.ownListsFailed.Load() < mostOwnListsFailed { // without READ, we see what is ours all the same
+	if errors.Is(err, zk.ErrNoAuth) && r.z.ownListsFailed.Load() < mostOwnListsFailed { // even without READ we may list our own nodes
 		own := r.lists.list(listKind{root: root, synced: true, own: true})
 		if ownErr := own.wait(context.Background(), r.z); !isRefusal(ownErr) {
 			l, err = own, ownErr
@@ -247,8 +247,8 @@ func (r *reaper) find(root, id string) (string, error) {
 	return "", nil
 }
 
-// tokenOf is the czxid of a node we just created: the zxid in the header of the create's reply. That this server says
-// so is verified with the first node of a ZooKeeper session.
+// tokenOf returns the czxid of a node that we just created: the zxid in the header of the create's reply. The first node of a
+// ZooKeeper session verifies that its servers say so.
 func (r *reaper) tokenOf(node string, zxid int64) (int64, error) {
 	r.mu.Lock()
 	mode := r.mu.tokenMode
@@ -289,7 +289,8 @@ func checkNodeName(root, node, id string) error {
 	return nil
 }
 
-// reaper makes and deletes the lock nodes of one ZooKeeper session, whatever failed in between. Which there are, ownNodes knows.
+// reaper makes and deletes the lock nodes of one ZooKeeper session, even if requests fail in between. ownNodes knows which
+// nodes there are.
 type reaper struct {
 	z     *zkSession
 	lists *lister
@@ -327,16 +328,16 @@ const (
 	tokenFromStat                    // the node's Stat, for servers whose header says something else
 )
 
-// erasure is the deletion of one node, tried until it is gone or its session is: the reaper's unit of work. It
-// outlives whoever asked for it.
+// erasure is the deletion of one node, the reaper's unit of work. It is tried until the node is gone or its session is, and
+// outlives the call that asked for it.
 type erasure struct {
 	r    *reaper
 	node string
-	next func() *waiter // who the turn is to be passed to, nil if there is nobody
+	next func() *waiter // returns the waiter that gets the turn, nil if there is none
 
-	unanswered bool // a request of its has had no answer
+	unanswered bool // one of its requests has had no answer
 
-	refused chan struct{} // closed when the servers refused (no DELETE): then refusal is set, and it is tried on
+	refused chan struct{} // closed when the servers refused (no DELETE): then refusal is set. The tries go on
 	refusal error
 
 	done chan struct{} // closed when the fields below are set
@@ -344,13 +345,13 @@ type erasure struct {
 	err  error         // ErrNoNode: it was gone before our first try; otherwise why nothing can be done
 }
 
-// erase deletes a node of ours. Asked twice for one node, it returns the erasure under way.
+// erase deletes a node of ours. If the node is being deleted already, it returns the erasure under way.
 func (r *reaper) erase(node string) *erasure {
 	return r.begin(node, func() *waiter { return nil })
 }
 
-// handOver deletes the node of a hold that is released, and passes the turn to who stands directly behind it in this ZooKeeper
-// session and sees the same queue.
+// handOver deletes the node of a hold that is released. It passes the turn to a waiter of this ZooKeeper session that stands
+// directly behind the node and sees the same queue.
 func (r *reaper) handOver(node string, markers []string) *erasure {
 	return r.begin(node, func() *waiter { return r.nodes.next(node, markers) })
 }
@@ -381,7 +382,7 @@ func (r *reaper) begin(node string, next func() *waiter) *erasure {
 	return x
 }
 
-// goOn has it tried on, on a goroutine of its own.
+// goOn goes on with the tries on a goroutine of its own.
 func (x *erasure) goOn(wait bool) {
 	if !x.r.z.carrier.spawn(func() { x.run(wait) }) {
 		x.end(x.r.z.carrier.closedErr())
@@ -406,7 +407,8 @@ func (x *erasure) run(wait bool) {
 	}
 }
 
-// request deletes the node: only if that of w is there, unless w is nil. That is looked at first, so that each answer tells of it.
+// request returns the request that deletes the node. With a waiter w, it deletes the node only if w's node is there. The check
+// of w's node comes first, so that each answer tells of it.
 func (x *erasure) request(w *waiter) (wire.Op, wire.Record) {
 	if w == nil {
 		return wire.OpDelete, wire.PathVersionRequest{Path: x.node, Version: -1}
@@ -416,8 +418,8 @@ func (x *erasure) request(w *waiter) (wire.Op, wire.Record) {
 	}}
 }
 
-// tried takes what came of a request that was to pass the turn to w, or to nobody. It returns whether that is the end, and
-// otherwise whether to wait before the next try.
+// tried takes the answer to a request, which was to pass the turn to w, or to nobody if w is nil. It returns whether the
+// erasure has ended, and otherwise whether to wait before the next try.
 func (x *erasure) tried(w *waiter, a tap.Answer, err error) (ended, wait bool) {
 	z := x.r.z
 	if w != nil {
@@ -493,9 +495,9 @@ func (r *reaper) eraseByID(root, id string) {
 	})
 }
 
-// noteStray remembers the id of a create that was looked for and not found: a server may take it yet from the socket
-// of the old connection, where nothing says that the session has moved. Every list is searched for it, and it is
-// looked for once more after a while.
+// noteStray remembers the id of a create that was looked for and not found. A server may still read that create from the
+// socket of the old connection, where nothing says that the session has moved. So every list is searched for the id, and
+// after a while the reaper looks for it once more.
 func (r *reaper) noteStray(root, id string) {
 	r.mu.Lock()
 	r.mu.strays[id] = struct{}{}
@@ -513,7 +515,7 @@ func (r *reaper) forgetStray(id string) {
 	delete(r.mu.strays, id)
 }
 
-// eraseStrays deletes what a list shows of creates that were given up.
+// eraseStrays deletes the strays that a list shows.
 func (r *reaper) eraseStrays(root string, names []string) {
 	r.mu.Lock()
 	var found []string

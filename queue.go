@@ -9,8 +9,8 @@ import (
 // the names of Curator and go-zookeeper, kazoo, and Curator's read/write lock.
 var queueMarkers = []string{"lock-", "__lock__", "__READ__", "__WRIT__"}
 
-// The counter of a lock root is a 32-bit number that ZooKeeper pins at its end: nodes created from then on get
-// wrapStart again or, when creates were pipelined, negative numbers, in no useful order.
+// The counter of a lock root is a 32-bit number, and ZooKeeper pins it at its end. Nodes created from then on get wrapStart
+// again or, when creates were pipelined, negative numbers, in no useful order.
 const (
 	wrapStart = 1<<31 - 1     // from here on, and below zero, suffixes order nothing
 	wrapWarn  = 1<<31 - 1<<27 // from here on we say so, and restart the counter when the root is empty
@@ -25,8 +25,8 @@ type member struct {
 // wrapped says whether the member's suffix says nothing about its place.
 func (m member) wrapped() bool { return m.seq < 0 || m.seq >= wrapStart }
 
-// parseMember splits a child's name. Children that are no queue members (config, _c_x, lock-abc, a huge number) are
-// not ok and take no part.
+// parseMember splits a child's name. It returns false for children that take no part in the queue: config, _c_x, lock-abc, a
+// huge number.
 func parseMember(name string, markers []string) (member, bool) {
 	const digits = 10
 	if len(name) < digits {
@@ -72,7 +72,7 @@ func members(children, markers []string) []member {
 type place struct {
 	kind        placeKind
 	predecessor string   // behind: the node just ahead of us
-	second      string   // behind: the one just ahead of that, "" if there is none, or if no event can grant anyway (wrapped)
+	second      string   // behind: the node just ahead of the predecessor; "" if there is none, or if no event can grant anyway (wrapped)
 	ahead       int      // behind: how many nodes are ahead. If it is one, the predecessor is the front, and its deletion makes us the front
 	wrapped     bool     // a suffix in the queue is in the wrap region: no grant without listing
 	unordered   []string // needOrder: nodes whose czxid must be read before the place is known
@@ -89,11 +89,11 @@ const (
 	exhausted                  // a foreign client's node stands in the wrap region: no order holds for all
 )
 
-// placeOf decides where self stands among the children of the lock root. czxid gives the creation zxids read so far,
-// needed only for nodes whose suffixes do not order them; a node that was gone when it was read has czxid −1.
+// placeOf decides where self stands among the children of the lock root. czxid has the creation zxids read so far. It is
+// needed only for nodes that their suffixes do not order. A node that was gone when it was read has czxid −1.
 //
-// Suffix order is creation order up to the end of the counter. Past it, and where two nodes have one suffix, the
-// order is that of the czxid, which every client that asks sees alike.
+// Suffix order is creation order up to the end of the counter. Past the end, and where two nodes have one suffix, the order
+// is that of the czxid: every client that asks sees the same.
 func placeOf(self string, children, markers []string, czxid map[string]int64) place {
 	ms := members(children, markers)
 	me := slices.IndexFunc(ms, func(m member) bool { return m.name == self })
@@ -187,64 +187,64 @@ const (
 	grantNow                // the lock is ours
 )
 
-// inFrontNow is the rule by which the event of the predecessor grants without another request. It grants only if all of this
-// is known; everything else lists. explore_test.go shows what happens without each clause.
+// inFrontNow is the rule by which the predecessor's event grants without another request. It grants only if every clause
+// holds; otherwise the waiter lists. explore_test.go shows what happens without each clause.
 func inFrontNow(k evidence) ruling {
-	// Nobody else was ahead when we listed, and nobody can get in between: but past the counter's end, where
+	// Nobody else was ahead when we listed, and nobody can get in between. Past the counter's end somebody can: there,
 	// suffixes order nothing.
 	if k.ahead != 1 || k.wrapped || !k.deleted {
 		return listAgain
 	}
-	// A predecessor of our own ZooKeeper session may have gone with the session, and our node too. Such a one passes the turn
-	// (turnAfter), if all is well. (Of one that was gone when it was to be watched the owner is not known. What deleted our node
-	// with it was told before that answer.)
+	// A predecessor of our own ZooKeeper session may have gone with the session, and our node too. If all is well, such a
+	// predecessor passes the turn (turnAfter). (If the predecessor was gone before we could watch it, its owner is not known.
+	// But if our node was deleted with it, our event came before that answer.)
 	if k.owner == k.session {
 		return listAgain
 	}
-	// All that we know must come from one connection, the present one. Watches restored after a reconnect are replayed
-	// in the order the client happens to ask in: the predecessor's deletion can come before our own.
+	// All that we know must come from one connection, the present one. After a reconnect the server replays the watches in the
+	// order of the client's requests: the predecessor's deletion can come before our own.
 	if k.conn == 0 || k.listConn != k.conn || k.ownConn != k.conn || k.aheadConn != k.conn {
 		return listAgain
 	}
-	// If one transaction deletes the predecessor and then ours, our event may be yet to be read. Such a hold is lost as soon
-	// as it is, like any whose node somebody deletes (F24); only another request could tell it before.
+	// If one transaction deletes the predecessor's node and then ours, our event may not be read yet. Such a hold is lost as
+	// soon as it is read, like any hold whose node somebody deletes (F24). Only another request could tell us sooner.
 	if k.ownFired {
 		return listAgain
 	}
 	return grantNow
 }
 
-// turn is what a waiter is told whose predecessor was a node of its own session.
+// turn is what a waiter hears from a predecessor of its own session.
 type turn uint8
 
 const (
 	noTurn      turn = iota // nothing yet
 	turnIsYours             // the lock is ours
-	turnUnknown             // the predecessor is gone, and it is not known who is ahead: list
+	turnUnknown             // the predecessor is gone, and nobody knows who is ahead: list
 	nodeIsGone              // our own node is gone
 )
 
-// turnAfter is the rule by which a release grants without an event. The holder has its node deleted in one transaction that
-// checks the next node first; done says that it succeeded, failed which of the two stopped it, −1 if neither did, and noNode
-// that this one was not there. It returns noTurn if the answer says nothing to the next.
+// turnAfter is the rule by which a release grants without an event. One transaction checks the next node and then deletes
+// the holder's. done says that it succeeded; failed says which of the two operations stopped it, −1 if that is not known;
+// noNode says that it was stopped by a missing node. turnAfter returns noTurn if the answer says nothing to the next.
 //
 // Success proves that both nodes stood together, the holder's in front and the next directly behind it, and that the holder's
-// went: so the next is in front. It must have been a hold's release: where a waiter gives up, others are ahead. And it must
-// be the answer, for until then the session may be over, or a node deleted by somebody else.
+// went: so the next is in front. Only a hold's release may pass the turn: if a waiter gives up, others are ahead. And only the
+// answer may pass it: until it comes, the session may be over, or somebody else may have deleted a node.
 func turnAfter(done bool, failed int, noNode bool) turn {
 	switch {
 	case done:
 		return turnIsYours
 	case failed == 0 && noNode:
 		return nodeIsGone
-	case failed == 0, failed < 0 && noNode: // we may not look at it; or it is not said which of the two was not there
+	case failed == 0, failed < 0 && noNode: // we may not look at the node; or the answer does not say which of the two is missing
 		return turnUnknown
 	}
 	return noTurn
 }
 
-// ordersByCzxid tells the nodes of clients that may order the wrap region as we do (zklock's names are Curator's)
-// from those that surely do not: go-zookeeper's lock and kazoo write other names.
+// ordersByCzxid says whether a node's client may order the wrap region as we do: zklock's names are Curator's. go-zookeeper's
+// lock and kazoo write other names, and surely do not.
 func ordersByCzxid(name string) bool {
 	_, ok := protectionID(name)
 	return ok

@@ -10,15 +10,15 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// report is what the tap of one connection reports to the link: it is the tap's sink. What answers and events
-// say goes on to the ZooKeeper session while the connection is the current one (era), and to nobody afterwards.
+// report is the tap's sink: it passes on to the link what the tap of one connection reports. Answers and events go on to the
+// ZooKeeper session while the connection is the current one (era), and to nobody afterwards.
 type report struct {
 	*connection
 	link *link
 }
 
-// dial is the client's dialer: it makes the connection, over TLS if so configured, and puts the tap in it. The client's own
-// time-out, a second, is not looked at: name look-up, dial, TLS and handshake together have the handshake timeout.
+// dial is the client's dialer: it makes the connection, over TLS if so configured, and puts the tap in it. It ignores the
+// client's own time-out of a second: name look-up, dial, TLS and handshake together have the handshake timeout.
 func (l *link) dial(network, addr string, _ time.Duration) (net.Conn, error) {
 	l.mu.Lock()
 	why, old, e := l.mu.why, l.mu.conn, l.mu.era
@@ -28,8 +28,8 @@ func (l *link) dial(network, addr string, _ time.Duration) (net.Conn, error) {
 	}
 	d := dialing{network: network, addr: addr}
 	if old != nil {
-		_ = old.tap.Close()           // the client leaves the connection open on which it learned of an expiry
-		report{old, l}.Disconnected() // who ended it may be about to say so, and come too late
+		_ = old.tap.Close()           // when the client learns of an expiry, it leaves that connection open
+		report{old, l}.Disconnected() // the goroutine that ended it says so too, but perhaps too late
 		d.last = old.tap.RemoteAddr().String()
 	}
 	d.deadline = time.Now().Add(l.opts.handshakeCap)
@@ -71,15 +71,15 @@ func (r report) era() *era {
 	return r.link.mu.era
 }
 
-// Connecting decides about the client's connect request. A session that we have given up but that may be alive is ended: its
-// nodes keep the lock from others until it is over, and the client would attach to it again. This is tried until a server has
-// answered, with a refusal too, or a few have hung up. From then on nothing of ours touches it, and it is gone T and a tick later
-// (R65). A server that is silent has no quorum; then the try has touched nothing, and the next one goes on.
+// Connecting decides about the client's connect request. If we have given the session up and it may be alive, we end it: its
+// nodes keep the lock from others until it is over, and the client would attach to it again. We try until a server has
+// answered, also with a refusal, or a few have hung up. From then on nothing of ours touches the session, and it is gone T
+// and a tick later (R65). A silent server has no quorum: then the try has touched nothing, and the next try goes on.
 //
-// A session of which nothing has been heard for long is asked after. A server refuses a client that has seen more than it
-// has, without saying whether its session is over. If the servers came back from an older snapshot (F23), all of them do, and
-// the client would stay out until they have caught up. To ask is a sign of life for the session, so it is done once in a
-// while only.
+// If no server has answered in the session for long, we ask after it. A server refuses a client that has seen more than the
+// server has, without saying whether the session is over. If the servers came back from an older snapshot (F23), all of them
+// refuse, and the client would stay out until they have caught up. To ask is a sign of life for the session, so we ask only
+// once in a while.
 func (r report) Connecting(session int64) tap.Approach {
 	l := r.link
 	l.mu.Lock()
@@ -128,7 +128,7 @@ func (r report) Connected(resp tap.Response, sent, answered clock.Instant) error
 	case resp.SessionID == 0:
 		l.mu.era = nil
 		l.dials.hosts.forgive()
-	case old == nil || old.id != resp.SessionID: // that it changes without an Expired event is an expiry (F37)
+	case old == nil || old.id != resp.SessionID: // a change without an Expired event is an expiry too (F37)
 		l.mu.era = newEra(&zkSession{carrier: l, log: l.log, ownListsFailed: &l.ownListsFailed}, l.clock, l.opts.mode, l.opts.maxLockNodes, resp, r.tap.Seq, shook)
 	case old.isOver(): // given up while the connect request was on its way
 		l.mu.Unlock()
@@ -214,7 +214,8 @@ func (r report) Event(ev wire.WatcherEvent) {
 	}
 }
 
-// Flush has the tap write. When the link is closed, and only the client's last words are to go out, that is done here.
+// Flush has the tap write, on a goroutine that may wait. When the link is closed, only the client's last words are left, and
+// Flush writes them itself.
 func (r report) Flush() {
 	if !r.link.spawn(r.tap.WriteOut) {
 		r.tap.WriteOut()

@@ -16,7 +16,7 @@ import (
 )
 
 // I8: the request budget: what each operation sends and how many events it gets, pings, heartbeats and keep-alive reads
-// aside. The README's table has these numbers.
+// aside. The table in docs/performance.md has these numbers.
 func TestRequestBudget(t *testing.T) {
 	srv := target(t)
 	a, root := admin(t, srv), lockPath(t, srv)

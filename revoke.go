@@ -15,9 +15,11 @@ import (
 var revokeMessage = []byte("__REVOKE__")
 
 // Revoke asks the holder of a lock node to release it, as Curator's Revoker does: it sets the node's data to a message
-// that a holder with WithRevocation listens for. node is absolute, as Hold.Path and Participant.Node give it. It does
-// not wait for the release. A node that is gone is no error. A server that is away is waited for, until ctx ends; if the
-// connection is lost or ctx ends while the message is on its way, the message may or may not be written.
+// that a holder with WithRevocation listens for. node is absolute, as Hold.Path and Participant.Node give it. Revoke does
+// not wait for the release. If the node is gone, Revoke returns nil.
+//
+// While no server can be reached, Revoke waits for one until ctx ends. If the connection is lost or ctx ends while the
+// message is on its way, the message may or may not be written; the error says so.
 func Revoke(ctx context.Context, s *Session, node string) error {
 	fail := func(err error) error { return &Error{Op: "revoke", Path: node, Err: err} }
 	if ctx == nil || s == nil {
@@ -40,7 +42,8 @@ func Revoke(ctx context.Context, s *Session, node string) error {
 	return nil
 }
 
-// listenForRevocation listens on a granted lock's node, and calls revoke with any of its holds, until it is lost or the last handle released.
+// listenForRevocation watches a granted lock's node for the message, and then calls revoke with one of its holds. It ends when the
+// lock is lost or its last handle is released.
 func listenForRevocation(d *lockData, e *era, node string, revoke func(*Hold)) {
 	d.table.mu.Lock()
 	ended := d.ended

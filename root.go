@@ -13,13 +13,13 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// lockRoot is the node under which a queue stands: how it is made, and how its sequence counter is started again.
+// lockRoot is the node above a queue. It knows how to make it, and how to start its sequence counter again.
 type lockRoot struct {
 	path      string // absolute
 	given     string // as given to NewMutex
 	acl       []zk.ACL
 	container bool
-	markers   []string // of those who take part in the queue
+	markers   []string // the name endings that take part in the queue
 	roots     *roots
 }
 
@@ -31,7 +31,7 @@ type roots struct {
 
 type rootNotes struct{ there, warned bool }
 
-// maxKnownRoots bounds what a Session that uses one lock path an order remembers (I7).
+// maxKnownRoots bounds what a Session remembers, also if each order has a lock path of its own (I7).
 const maxKnownRoots = 4096
 
 // noted changes what is remembered of a lock root, and returns what was.
@@ -45,7 +45,7 @@ func (r *roots) noted(path string, change func(*rootNotes)) (before rootNotes) {
 		delete(r.byPath, path)
 		return before
 	case r.byPath == nil, before == (rootNotes{}) && len(r.byPath) >= maxKnownRoots:
-		r.byPath = make(map[string]rootNotes) // it saves a round trip, and warnings; what is not known is found out again
+		r.byPath = make(map[string]rootNotes) // full: forget all notes; they only save round trips and warnings
 	}
 	r.byPath[path] = now
 	return before
@@ -60,8 +60,8 @@ func (r *lockRoot) note(there bool) {
 	r.roots.noted(r.path, func(n *rootNotes) { n.there = there })
 }
 
-// make makes the lock root and the parents it lacks, from the lowest that is there. Whoever makes one first, or
-// takes one away in between, does not matter.
+// make makes the lock root and the parents it lacks, from the lowest that is there. It does not matter if somebody else makes
+// one first, or deletes one in between.
 func (r *lockRoot) make(ctx context.Context, e *era) error {
 	path, backoff := r.path, newBackoff()
 	for {
@@ -105,25 +105,25 @@ func (r *lockRoot) makeNode(ctx context.Context, e *era, path string) error {
 	return denied(err, "create", "CREATE", parentOf(path))
 }
 
-// nearTheEnd says whether a node's suffix is so near the end of the lock root's counter that the counter should be
-// started again, by making the root anew, when the queue is empty.
+// nearTheEnd says whether a node's suffix is near the end of the lock root's counter. Then zklock starts the counter again
+// when the queue is empty, by making the root anew.
 func (r *lockRoot) nearTheEnd(node string) bool {
 	mem, ok := parseMember(node[len(r.path)+1:], r.markers)
 	return ok && (mem.wrapped() || mem.seq >= wrapWarn)
 }
 
-// warnOfTheEnd says so once for each lock path and Session, or seldom.
+// warnOfTheEnd logs that the counter is near its end: once, or at most a few times, for each lock path and Session.
 func (r *lockRoot) warnOfTheEnd(e *era, node string) {
 	if r.nearTheEnd(node) && !r.roots.noted(r.path, func(n *rootNotes) { n.warned = true }).warned {
-		e.log.warn("zklock: the lock root's sequence counter is near its end; it is started again when the queue is empty, "+
-			"and past the end zklock's clients order by czxid. Do not share the lock with other clients there", "path", r.path, "node", node)
+		e.log.warn("zklock: the lock root's sequence counter is near its end; zklock starts it again when the queue is empty, "+
+			"and orders by czxid past the end. Do not share the lock with other clients there", "path", r.path, "node", node)
 	}
 }
 
 // erase has a lock node deleted, and starts the counter again if the node was near its end.
 func (r *lockRoot) erase(e *era, node string) *erasure { return r.restarting(e, node, e.erase(node)) }
 
-// release is erase for a hold, which passes the turn to the next in line if that is here.
+// release is erase for a hold: it also passes the turn to the next in line, if that is a node of this ZooKeeper session.
 func (r *lockRoot) release(e *era, node string) *erasure {
 	return r.restarting(e, node, e.handOver(node, r.markers))
 }
@@ -141,8 +141,8 @@ func (r *lockRoot) restarting(e *era, node string, x *erasure) *erasure {
 	return x
 }
 
-// startAgain removes the lock root if it is empty, and only if we would make it again just as it is, as far as that can be told
-// (a Stat does not tell a container from a persistent node). The deletion fails if somebody has queued meanwhile.
+// startAgain removes the lock root if it is empty, and if we would make it again just as it is. (A Stat does not tell a
+// container from a persistent node.) The deletion fails if somebody has queued meanwhile.
 func (r *lockRoot) startAgain(e *era) {
 	var root wire.DataResponse
 	_, err := e.read(context.Background(), wire.OpGetData, wire.PathWatchRequest{Path: r.path}, &root)
@@ -162,6 +162,6 @@ func (r *lockRoot) startAgain(e *era) {
 		e.log.info("zklock: removed the empty lock root to start its sequence counter again", "path", r.path)
 	case errors.Is(err, zk.ErrNotEmpty), errors.Is(err, zk.ErrNoNode), errors.Is(err, zk.ErrBadVersion):
 	default:
-		e.log.warn("zklock: the empty lock root could not be removed to start its sequence counter again", "path", r.path, "err", err)
+		e.log.warn("zklock: could not remove the empty lock root to start its sequence counter again", "path", r.path, "err", err)
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// secret is bytes that no log may show: credentials, the password of a ZooKeeper session. It keeps them in a closure, into
-// which neither fmt, with any verb, nor a printer that follows pointers by reflection can look (R71).
+// secret is bytes that no log may show: credentials, the password of a ZooKeeper session. It keeps them in a closure. Neither
+// fmt, with any verb, nor a printer that follows pointers by reflection can look into one (R71).
 type secret func() []byte
 
 func newSecret(b []byte) secret {
@@ -28,8 +28,8 @@ type credential struct {
 	auth   secret
 }
 
-// printAs is for types that describe themselves in a few words. As a Format method it leaves no verb that would print what
-// is inside, which is of no use, and is read under locks that fmt does not know.
+// printAs prints a type in a few words, for every verb. fmt would print the fields instead: that helps nobody, and reads them
+// without their locks.
 func printAs(f fmt.State, verb rune, words string) {
 	fmt.Fprintf(f, fmt.FormatString(f, verb), words)
 }

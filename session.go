@@ -14,9 +14,9 @@ import (
 	"github.com/zklock/zklock/internal/tap"
 )
 
-// Session is one ZooKeeper connection: its state, its lease, and the locks that are held and waited for over it. It
-// goes on when a ZooKeeper session expires: holds end with ErrLost, waiters queue again in the next one. All its
-// methods may be called from any goroutine.
+// Session is one ZooKeeper connection: its state, its lease, and the locks that are held and waited for over it. A Session
+// goes on when its ZooKeeper session expires: holds end with ErrLost, and waiters queue again in the next ZooKeeper
+// session. All its methods may be called from any goroutine.
 type Session struct {
 	opts    sessionOptions
 	log     *eventLog
@@ -29,17 +29,17 @@ type Session struct {
 	roots   roots
 
 	loopDone  chan struct{}
-	closing   atomic.Bool // not a sync.Once: who waits for that keeps the virtual time of a synctest bubble from passing
+	closing   atomic.Bool // not a sync.Once: while a goroutine waits for one, the virtual time of a synctest bubble stands still
 	closeDone chan struct{}
 }
 
 // Connect opens a connection to the ensemble that the connection string names, as Java clients write it:
-// "host:port,host:port/chroot", the port 2181 where none is given, IPv6 addresses in brackets. Paths given to NewMutex
+// "host:port,host:port/chroot". The port is 2181 unless given; IPv6 addresses stand in brackets. Paths given to NewMutex
 // are below the chroot.
 //
-// It returns when there is a ZooKeeper session, or with an error that says what was tried when ctx ends, at the latest half
-// a second after; what is left of the try then ends by itself. ctx bounds the connecting only. A configuration whose lease has no room in the session timeout gives ErrNoRoom, with numbers.
-// The caller must Close the Session.
+// Connect returns when it has a ZooKeeper session. If ctx ends before, Connect returns within half a second, with an error
+// that says what it tried; the rest of the try ends by itself. ctx bounds the connecting only. If the lease has no room in
+// the session timeout, the error is ErrNoRoom, with the numbers. The caller must Close the Session.
 func Connect(ctx context.Context, servers string, opts ...Option) (*Session, error) {
 	fail := func(err error) (*Session, error) {
 		return nil, &Error{Op: "connect", Path: servers, Err: err}
@@ -105,11 +105,11 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 	return fail(err)
 }
 
-// Format prints the servers, the state and the ZooKeeper session's id, in one line for every verb. Nothing else of a
-// Session is printed, no credentials above all.
+// Format prints the servers, the state and the ZooKeeper session's id, in one line for every verb. It prints nothing else,
+// and no credentials above all.
 func (s *Session) Format(f fmt.State, verb rune) { printAs(f, verb, s.words()) }
 
-// LogValue is what Format prints, for log/slog.
+// LogValue returns what Format prints, for log/slog.
 func (s *Session) LogValue() slog.Value { return slog.StringValue(s.words()) }
 
 func (s *Session) words() string {
@@ -122,13 +122,12 @@ func (s *Session) State() State {
 	return state
 }
 
-// Changes returns the steps of the state from now on, in order; State already shows a step when it arrives. The
-// channel closes when ctx ends or the Session is closed. It holds 64 steps; of a reader that is further behind than
-// that, the oldest are dropped.
+// Changes returns the steps of the state from now on, in order. When a step arrives, State already shows it. The channel
+// closes when ctx ends or the Session is closed. It holds 64 steps: a reader that is further behind misses the oldest.
 func (s *Session) Changes(ctx context.Context) <-chan Change { return s.link.feed.subscribe(ctx) }
 
-// Deadline returns until when the ZooKeeper session is surely alive, with no further news; the zero time if there is
-// none. While nothing is held it is not renewed, and may lie in the past.
+// Deadline returns the time up to which the ZooKeeper session is surely alive if no further answer comes. It is the zero
+// time if there is no ZooKeeper session. While nothing is held, nothing renews it, and it may lie in the past.
 func (s *Session) Deadline() time.Time {
 	if e := s.link.era(); e != nil {
 		return s.clock.Wall(e.leaseEnd())
@@ -136,7 +135,8 @@ func (s *Session) Deadline() time.Time {
 	return time.Time{}
 }
 
-// Timeout returns the session timeout that the servers granted, the smallest one that they did in this ZooKeeper session; zero if there is no ZooKeeper session now.
+// Timeout returns the session timeout that the servers granted: the smallest one in this ZooKeeper session. It is zero if
+// there is no ZooKeeper session now.
 func (s *Session) Timeout() time.Duration {
 	if e := s.link.era(); e != nil {
 		return e.sessionTimeout()
@@ -144,7 +144,7 @@ func (s *Session) Timeout() time.Duration {
 	return 0
 }
 
-// SessionID returns the id of the current ZooKeeper session; zero if there is none now.
+// SessionID returns the id of the current ZooKeeper session, or zero if there is none now.
 func (s *Session) SessionID() int64 {
 	if e := s.link.era(); e != nil {
 		return e.id
@@ -152,20 +152,23 @@ func (s *Session) SessionID() int64 {
 	return 0
 }
 
-// Conn returns the connection, for everything else over the same session. It has no chroot: its paths are absolute.
-// Do not Close it, close the Session; do not AddAuth, use WithAuth. Its requests fail with zk.ErrConnectionClosed also when
-// the Session leaves a server that is silent while something is held or waited for. Do not print it: with fmt it
-// shows the password of the ZooKeeper session, with which anybody who reaches the servers can end that session.
+// Conn returns the ZooKeeper client's connection, for everything else over the same session. It has no chroot: its paths
+// are absolute. Do not Close it: close the Session. Do not call AddAuth: use WithAuth. Do not print it: with fmt it shows
+// the password of the ZooKeeper session, and anybody who has the password and reaches the servers can end the session.
 //
-// When the lease ends over a hold, the Session gives the ZooKeeper session up and ends it at the servers. Ephemeral nodes
-// that were made over Conn go with it, although nothing may have been wrong with them, and Changes tells of Lost. For
-// ephemerals that should not depend on a lock, use a Session of their own.
+// While something is held or waited for, the Session leaves a server that is silent. Requests over Conn then fail with
+// zk.ErrConnectionClosed.
+//
+// When the lease ends over a hold, the Session gives the ZooKeeper session up and ends it at the servers; Changes tells of
+// Lost. Ephemeral nodes that were made over Conn go with that session, although nothing may have been wrong with them. For
+// ephemerals that should not depend on a lock, use another Session.
 func (s *Session) Conn() *zk.Conn { return s.conn }
 
-// Close ends every hold and every wait with ErrClosed, ends the ZooKeeper session, with which all its lock nodes go,
-// and returns when the last goroutine of the Session has ended: after 4 s at the latest, also when no server answers, unless
-// a dialer that was given with WithDialer takes longer to return.
-// The lock nodes then stay until the session timeout has passed at the servers. Close may be called more than once.
+// Close ends every hold and every wait with ErrClosed. It ends the ZooKeeper session, and all its lock nodes go with it. If
+// no server answers, the nodes stay until the session timeout has passed at the servers.
+//
+// Close returns when the last goroutine of the Session has ended. That takes 4 s at most, even if no server answers, unless
+// the dialer of WithDialer takes longer to return. Close may be called more than once.
 func (s *Session) Close() error {
 	if !s.closing.CompareAndSwap(false, true) {
 		<-s.closeDone
@@ -183,8 +186,8 @@ func (s *Session) Close() error {
 	return nil
 }
 
-// watchClient drains the client's event channel, whose events can be lost (WithEventCallback's are not), and sees by
-// its closing that the client has ended.
+// watchClient drains the client's event channel. The channel can lose events (the event callback cannot), so they are
+// ignored; but it closes when the client has ended.
 func (s *Session) watchClient(events <-chan zk.Event) {
 	defer s.link.work.Done()
 	for range events {
@@ -199,19 +202,19 @@ func (s *Session) loseIfLate() {
 	}
 }
 
-// lateLook is how late the loop may see the end of a server's silence and believe it.
+// lateLook is how late the loop may notice that a server has been silent too long, and still believe it.
 const lateLook = 100 * time.Millisecond
 
-// loop owns the beat, the lease's timer, and the look for servers that are silent or away. It ends when the state is Closed.
+// loop owns the beat and the lease's timer, and looks for servers that are silent or away. It ends when the state is Closed.
 func (s *Session) loop() {
 	defer close(s.loopDone)
 	beat := time.NewTimer(0)
 	defer beat.Stop()
 	expiry := time.NewTimer(time.Hour)
 	defer expiry.Stop()
-	var lastBeat clock.Instant // when the last one was sent
+	var lastBeat clock.Instant // when the last beat was sent
 	var doubled int            // how often in a row a connection was given up because its server was silent
-	var doubted clock.Instant  // an end of a server's silence that was seen late, and is looked at once more
+	var doubted clock.Instant  // the end of a silence that the loop noticed late: it gives the server a little more time
 	var out outage
 	for {
 		select {
@@ -226,7 +229,7 @@ func (s *Session) loop() {
 		}
 		now := s.clock.Now()
 		next := out.nextLook(now, conn != 0, func(d time.Duration) {
-			s.log.warn("zklock: no server has taken the session in", "for", d.Round(time.Second), "tried", s.link.dials.whatWasTried())
+			s.log.warn("zklock: no server has accepted the session", "for", d.Round(time.Second), "tried", s.link.dials.whatWasTried())
 		})
 		if e == nil {
 			beat.Reset(max(next.Sub(now), time.Millisecond))
@@ -267,7 +270,7 @@ func (s *Session) loop() {
 		if heard, asked, owes := t.Silence(); owes && (held > 0 || busy) && !s.opts.endOnSuspend && s.link.dials.alternatives() {
 			ends := silenceEnds(heard, asked, h, held > 0, doubled)
 			if now.Sub(ends) > lateLook && doubted != ends {
-				// It is we who were silent: the process was paused. What came meanwhile may not be read yet.
+				// This process was silent, not the server: it was paused. Answers that came meanwhile may not be read yet.
 				doubted, ends = ends, now.Add(lateLook)
 			}
 			if now >= ends {

@@ -375,7 +375,7 @@ func TestVirtual_Connect_NoServer_IsSaid(t *testing.T) {
 		var said []time.Duration
 		start := time.Now()
 		log.onLine = func(line string) {
-			if strings.Contains(line, "no server has taken the session in") {
+			if strings.Contains(line, "no server has accepted the session") {
 				require.Contains(t, line, "10.0.0.1:2181")
 				require.Contains(t, line, "connection refused")
 				said = append(said, time.Since(start).Round(time.Second))

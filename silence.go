@@ -6,16 +6,16 @@ import (
 	"github.com/zklock/zklock/internal/clock"
 )
 
-// When a server has gone dark, by a loss of power or because packets are dropped, nothing arrives that says so. The ZooKeeper
+// When a server goes dark, by a loss of power or because packets are dropped, nothing that arrives says so. The ZooKeeper
 // client notices after two thirds of the session timeout, when the lease of a hold is mostly over. A Session that holds or
 // waits for something asks its server at each heartbeat, so it can tell sooner (F41).
 
-// silenceEnds returns when a connection is to be given up on which the server owes an answer to what was sent at the time
-// asked, and has not sent a byte since heard: two heartbeats while something is held, three while something is waited for.
-// Any byte is a sign of life. A server that is asked after a long idle time gets a heartbeat less, from the time of asking.
+// silenceEnds returns when to give a connection up. The server owes an answer to a request that was sent at asked, and has not
+// sent a byte since heard. It gets two heartbeats while something is held, and three while something is waited for. Any byte
+// is a sign of life. If a long idle time came before the request, the server gets one heartbeat less, counted from asked.
 //
-// doubled is how often the connection was given up and nobody better found: each time doubles the limit, so that servers
-// that are all slow are not left again and again (F16).
+// doubled is how often a connection was given up without finding a better one. Each time doubles the limit, so that the
+// Session does not leave one slow server after the other for ever (F16).
 func silenceEnds(heard, asked clock.Instant, h time.Duration, held bool, doubled int) clock.Instant {
 	beats := time.Duration(3)
 	if held {
@@ -25,7 +25,7 @@ func silenceEnds(heard, asked clock.Instant, h time.Duration, held bool, doubled
 	return max(heard.Add(beats*limit), asked.Add((beats-1)*limit))
 }
 
-// outage counts the time without a server, and has it told: after three seconds, and then ever more seldom.
+// outage counts the time without a server, and has it reported: after three seconds, and then less and less often.
 type outage struct {
 	since, next clock.Instant
 	out         bool

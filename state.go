@@ -4,7 +4,7 @@ package zklock
 
 import "time"
 
-// State is what a Session is to its ZooKeeper session.
+// State is how a Session stands to its ZooKeeper session.
 //
 //	              attached                   detached
 //	Connecting ─────────────▶ Connected ───────────────▶ Suspended
@@ -15,7 +15,7 @@ import "time"
 //	                              ▲              │               │
 //	                              └──────────────┴───────────────┘ lost
 //
-//	every state ── Close, or the *zk.Conn closed from outside ──▶ Closed
+//	every state ── Close, the *zk.Conn closed from outside, or the credentials refused ──▶ Closed
 type State int
 
 const (
@@ -27,10 +27,10 @@ const (
 	Suspended
 	// Reconnected: attached again, in the same ZooKeeper session.
 	Reconnected
-	// Lost: the ZooKeeper session is over, by its expiry or because the lease ended while something was held. Final for
-	// that ZooKeeper session; the next state but Closed is Connected, in a new one.
+	// Lost: the ZooKeeper session is over. It expired, or the lease ended while something was held. Lost is final for that
+	// ZooKeeper session: the next state is Connected, in a new one, or Closed.
 	Lost
-	// Closed: Close was called, or the *zk.Conn was closed from outside.
+	// Closed: Close was called, or the *zk.Conn was closed from outside, or a server refused the credentials. Final.
 	Closed
 )
 

@@ -6,31 +6,31 @@ import (
 	"sync"
 )
 
-// ownNodes knows the lock nodes of one ZooKeeper session, and who stands behind which of them with a node of the same session.
-// Such a waiter watches nothing: the release of the node ahead passes the turn to it, in the transaction that deletes that node
-// (see turnAfter), or it is told that there was none to pass.
+// ownNodes knows the lock nodes of one ZooKeeper session, and which waiters stand behind them with nodes of the same session.
+// Such a waiter watches nothing. The release of the node ahead deletes that node and passes the turn to the waiter, in one
+// transaction (see turnAfter). If the node goes in another way, the waiter hears that too.
 type ownNodes struct {
 	most int
 
 	mu struct {
 		sync.Mutex
-		making map[any]bool        // by whom a node is being made; whether it is there, and among the nodes
-		unmade int                 // how many of them are not
+		making map[any]bool        // by the creation that makes the node: whether it is there, and among the nodes
+		unmade int                 // how many of those are not there
 		nodes  map[string]*ownNode // made and not known to be gone
 	}
 }
 
 // ownNode is a lock node of ours.
 type ownNode struct {
-	behind []*waiter // who stands directly behind it: mostly one
-	stays  bool      // the servers refuse to delete it: who comes watches it, as any other
+	behind []*waiter // directly behind it: mostly one
+	stays  bool      // the servers refuse to delete it: waiters watch it, as they watch other sessions' nodes
 }
 
-// waiter is one who stands directly behind a node of its own session.
+// waiter stands directly behind a node of its own session.
 type waiter struct {
 	node    string    // its own, absolute
 	ahead   string    // the node that it stands behind
-	markers []string  // who takes part in the queue as it sees it
+	markers []string  // the name endings that take part in the queue as it sees it
 	told    chan turn // holds one
 	skipped bool      // the servers do not let us check its node
 }
@@ -54,7 +54,7 @@ func (o *ownNodes) reserve(by any) error {
 	return nil
 }
 
-// made is add, for a node that was reserved; whoever makes it may have more to ask about it.
+// made is add for a node that was reserved. Its creation may have more to ask about it: finished says when that is over.
 func (o *ownNodes) made(node string, by any) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -65,7 +65,7 @@ func (o *ownNodes) made(node string, by any) {
 	o.addLocked(node)
 }
 
-// unmake takes that back: the node was gone, and another is being made.
+// unmake takes made back: the node was gone, and the creation makes another.
 func (o *ownNodes) unmake(by any) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -75,7 +75,7 @@ func (o *ownNodes) unmake(by any) {
 	}
 }
 
-// finished says that nobody makes that node any more: it is there, or none.
+// finished notes that the creation is over: its node is there, or there is none.
 func (o *ownNodes) finished(by any) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -85,7 +85,7 @@ func (o *ownNodes) finished(by any) {
 	delete(o.mu.making, by)
 }
 
-// making is how many are being made.
+// making returns how many nodes are being made.
 func (o *ownNodes) making() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -105,7 +105,7 @@ func (o *ownNodes) addLocked(node string) {
 	}
 }
 
-// gone notes that a node is there no more. Who stood behind it and has not got the turn is to list.
+// gone notes that a node is there no more. The waiters behind it that have not got the turn must list.
 func (o *ownNodes) gone(node string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -113,7 +113,7 @@ func (o *ownNodes) gone(node string) {
 	delete(o.mu.nodes, node)
 }
 
-// stays notes that the servers refuse to delete a node: nobody hears from us of its end.
+// stays notes that the servers refuse to delete a node. We cannot tell its waiters of its end: they must watch it.
 func (o *ownNodes) stays(node string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -131,8 +131,8 @@ func (o *ownNodes) tellLocked(node string) {
 	}
 }
 
-// standBehind has the one with this node told when the node ahead of it goes. It returns nil if that is not known to be ours, or not
-// for us to delete.
+// standBehind returns a waiter for node that is told when the node ahead goes. It returns nil if the node ahead is not known to
+// be ours, or if the servers refuse to delete it.
 func (o *ownNodes) standBehind(ahead, node string, markers []string) *waiter {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -145,7 +145,7 @@ func (o *ownNodes) standBehind(ahead, node string, markers []string) *waiter {
 	return w
 }
 
-// stepOut is for who waits no more: no turn is passed to it from here on.
+// stepOut takes a waiter out: from here on, no turn is passed to it.
 func (o *ownNodes) stepOut(w *waiter) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -154,7 +154,7 @@ func (o *ownNodes) stepOut(w *waiter) {
 	}
 }
 
-// next returns who the turn is to be passed to by a holder who sees the same queue, nil if there is nobody.
+// next returns the waiter to which the holder of node passes the turn, nil if there is none. Both must see the same queue.
 func (o *ownNodes) next(node string, markers []string) *waiter {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -168,14 +168,14 @@ func (o *ownNodes) next(node string, markers []string) *waiter {
 	return nil
 }
 
-// skip leaves the waiter out: it is told when the node ahead of it is gone.
+// skip has no turn passed to the waiter: it hears when the node ahead of it is gone.
 func (o *ownNodes) skip(w *waiter) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	w.skipped = true
 }
 
-// waiting returns all who wait for a turn.
+// waiting returns all waiters.
 func (o *ownNodes) waiting() (all []*waiter) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -185,7 +185,7 @@ func (o *ownNodes) waiting() (all []*waiter) {
 	return all
 }
 
-// tell is heard once: what comes later says nothing new.
+// tell tells a waiter one thing: later ones say nothing new, and are dropped.
 func (w *waiter) tell(t turn) {
 	select {
 	case w.told <- t:

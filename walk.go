@@ -1,7 +1,7 @@
 package zklock
 
-// walk is the way of one node to the front of its queue: what is to be done next, and what that rests on. Its methods are pure.
-// The attempt does it (attempt.go), and explore_test.go goes through all that can come of it.
+// walk is the way of one node to the front of its queue: what to do next, and the facts which that rests on. Its methods are
+// pure. The attempt does what it says (attempt.go), and explore_test.go goes through all that can come of it.
 //
 //	toList ─┬──▶ toStandBehind ─┬─▶ toWatchOwn ──▶ toWatchAhead ──▶ toWatchSecond ──▶ toAwait ──▶ toGrant
 //	  │     │                   └─▶ toAwaitTurn ──▶ toGrant
@@ -10,14 +10,14 @@ package zklock
 //
 // A predecessor of our own session passes the turn to us when it is released (turn.go). Any other is watched.
 //
-// The one ahead of the predecessor is watched for speed only: when it goes, we are probably second in line, and list while the
+// The node ahead of the predecessor is watched for speed only. When it goes, we are probably second in line, and list while the
 // predecessor still holds. Then the predecessor's deletion grants without another request.
 //
-// Each of the others leads back to toList where what is known is not enough, and to toQueueAgain where the node itself is found
-// to be gone. toEnd is for queues that nobody can order.
+// All other stages lead back to toList if the facts are not enough, and to toQueueAgain if our own node is gone. toEnd is for
+// queues that nobody can order.
 //
-// A predecessor that is gone when it is to be watched is one whose event has come: the answer says the same, on the same connection,
-// behind the answer that shows our own node.
+// If the predecessor is gone before we can watch it, that is as good as its event: the answer says the same, on the same
+// connection, behind the answer that shows our own node.
 type walk struct {
 	next stage
 
@@ -49,10 +49,10 @@ const (
 	toList        stage = iota // list the queue
 	toReadOrder                // read the czxids of nodes whose suffixes do not order them, and look at the same list again
 	toStandBehind              // have the predecessor tell us, if it is a node of our own session
-	toAwaitTurn                // wait for that
-	toWatchOwn                 // watch our own node: if both are deleted, ours must not be the one we do not hear of
+	toAwaitTurn                // wait until it does
+	toWatchOwn                 // watch our own node first: if both nodes are deleted, we must hear about ours
 	toWatchAhead               // watch the predecessor
-	toWatchSecond              // watch the one ahead of it
+	toWatchSecond              // watch the node ahead of the predecessor
 	toAwait                    // wait for an event of one of them, or for another connection
 	toGrant                    // the lock is ours
 	toQueueAgain               // our node is gone through no fault of ours: begin again at the tail
@@ -68,7 +68,7 @@ const (
 	notTold                // nobody knows
 )
 
-// listed takes a list, which was answered over conn, and the node's place in it.
+// listed takes the node's place in a list that was answered over conn.
 func (w walk) listed(p place, conn uint64) walk {
 	early := w.early
 	w.early = false
@@ -101,8 +101,8 @@ func (w walk) notListed(r finding) walk {
 	return w.anew(toList)
 }
 
-// stoodBehind takes whether the predecessor tells us. Past the counter's end the order of those who queue can change by nodes
-// that came later.
+// stoodBehind takes whether the predecessor will tell us. Past the counter's end we watch it all the same: there, nodes that
+// came later can change the order.
 func (w walk) stoodBehind(ok bool) walk {
 	if w.next = toWatchOwn; ok && !w.wrapped {
 		w.next = toAwaitTurn
@@ -126,7 +126,7 @@ func (w walk) turned(t turn) walk {
 // watched takes the answer to the read that sets a watch, over conn: owner is the ZooKeeper session of the node, 0 if it is gone.
 func (w walk) watched(r finding, owner int64, conn uint64) walk {
 	switch {
-	case w.next == toWatchSecond && r != isGone: // we wait without it where we cannot have it
+	case w.next == toWatchSecond && r != isGone: // if we cannot have the watch, we wait without it
 		w.next = toAwait
 	case r == isThere && w.next == toWatchOwn:
 		w.next, w.ownConn = toWatchAhead, conn
@@ -139,13 +139,13 @@ func (w walk) watched(r finding, owner int64, conn uint64) walk {
 		return w.anew(toQueueAgain)
 	case r == isGone && w.next == toWatchAhead: // as good as its event: the rule says what that proves
 		w.next, w.aheadConn = toAwait, conn
-	default: // nobody knows, or the one ahead of the predecessor is gone: we keep our node (R55)
+	default: // nobody knows, or the node ahead of the predecessor is gone: we keep our node (R55)
 		return w.anew(toList)
 	}
 	return w
 }
 
-// moved takes the present connection, 0 if there is none. On another than the list's, no event is enough for a grant.
+// moved takes the present connection, 0 if there is none. If it is not the list's, no event is enough for a grant.
 func (w walk) moved(conn uint64) walk {
 	if conn != 0 && conn != w.listConn {
 		return w.anew(toList)
@@ -153,7 +153,7 @@ func (w walk) moved(conn uint64) walk {
 	return w
 }
 
-// secondEvent takes an event of the one ahead of the predecessor.
+// secondEvent takes an event of the node ahead of the predecessor.
 func (w walk) secondEvent() walk { return w.anew(toList) }
 
 // ownEvent takes an event of our own node.
@@ -164,8 +164,8 @@ func (w walk) ownEvent(isDeletion bool) walk {
 	return w.anew(toList)
 }
 
-// evidence is what is known when the event of the predecessor has come: whether it is a deletion, the present connection, and
-// whether an event of our own node has come.
+// evidence returns what the waiter knows when the event of its predecessor has come. It takes whether that event is a deletion,
+// the present connection, and whether an event of our own node has come.
 func (w walk) evidence(isDeletion bool, conn uint64, ownFired bool) evidence {
 	return evidence{
 		ahead: w.ahead, wrapped: w.wrapped, deleted: isDeletion, owner: w.owner, session: w.session,

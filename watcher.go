@@ -11,8 +11,8 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// watch is one data watch on one node, shared by all who wait for it. It cannot be taken back without a request, so a watch
-// that is set is used by whoever comes, until it fires (I7).
+// watch is one data watch on one node, shared by all who wait for it. To take a watch back costs a request, so a watch stays
+// until it fires, and all who come use it (I7).
 //
 //	arming ──▶ armed ──▶ fired
 //	   └─────▶ failed ─▶ fired, if there is no node
@@ -21,7 +21,7 @@ type watch struct {
 	armed chan struct{} // closed when the request that sets it was answered; then the fields below are set
 	err   error         // why it could not be set
 	owner int64         // session of the node, from its Stat; 0 if it is not ephemeral
-	conn  uint64        // the connection over which that was answered. Over a later one it is restored, and only wakes.
+	conn  uint64        // the connection over which that was answered. On a later connection the watch is restored, and only wakes.
 
 	fired chan struct{} // closed when its event came; then the field below is set
 	event zk.EventType
@@ -36,9 +36,9 @@ type watcher struct {
 		sync.Mutex
 		watches map[string]*watch // not fired, by path
 		queued  int               // attempts that have a node and wait
-		looking bool              // somebody looks after the watches
-		since   int64             // the zxid as of which they were restored, on the last connection where they all were
-		missing int               // requests that restore them, on the present one, and are not answered
+		looking bool              // lookAfterWatches runs
+		since   int64             // restore the watches as of this zxid: of the last connection on which all of them stood
+		missing int               // unanswered requests that restore watches on the present connection
 	}
 }
 
@@ -48,8 +48,8 @@ func newWatcher(z *zkSession, nodes *ownNodes) *watcher {
 	return w
 }
 
-// watch joins the watch on path, or sets one. It waits for the servers' answer under ctx; the watch itself outlives
-// the caller. An error is that of the read that sets it, zk.ErrNoNode among them.
+// watch joins the watch on path, or sets one. It waits for the server's answer under ctx; the watch itself outlives the
+// caller. The error is that of the read that sets the watch: zk.ErrNoNode if there is no node.
 func (w *watcher) watch(ctx context.Context, path string) (*watch, error) {
 	on := w.startWatch(path)
 	return on, on.waitArmed(ctx, w.z)
@@ -85,7 +85,7 @@ func (w *watcher) startWatch(path string) *watch {
 	return on
 }
 
-// armed notes what came of the read that sets a watch. It runs on the client's reading goroutine, in the order of the frames.
+// armed takes the answer to the read that sets a watch. It runs on the client's reading goroutine, in the order of the frames.
 func (w *watcher) armed(on *watch, a tap.Answer) {
 	var data wire.DataResponse
 	err := answerErr(a)
@@ -110,8 +110,8 @@ func (w *watcher) armed(on *watch, a tap.Answer) {
 	close(on.armed)
 }
 
-// restore returns the requests that set, on a new connection, the watches that stood on the one before. The server tells at
-// once of nodes that changed since before, the last zxid seen there.
+// restore returns requests that set the watches of the last connection again, on a new one. before is the last zxid seen on
+// the last connection: the server sends the events of nodes that have changed since.
 func (w *watcher) restore(before int64) (rs []*tap.Request) {
 	const maxBytes = 128 << 10 // as the Java client
 	w.mu.Lock()
@@ -138,7 +138,7 @@ func (w *watcher) restore(before int64) (rs []*tap.Request) {
 	return rs
 }
 
-// restored looks whether watches stand on a connection again. Of those that do not, nobody will ever hear.
+// restored takes the answer to a request of restore. If the server refused it, the watches will never fire.
 func (w *watcher) restored(them []*watch, a tap.Answer) {
 	if a.Fate != tap.WasAnswered {
 		return
@@ -153,12 +153,13 @@ func (w *watcher) restored(them []*watch, a tap.Answer) {
 	}
 }
 
-// An event can get lost at a server (F30). So while anybody waits, each watched node is looked at once every session timeout: a
-// read of a few bytes, however long the queue is and however many wait for the node. So is the node of each who waits for its turn
-// and watches nothing.
+// lookAfterWatches asks about each watched node once every session timeout, while anybody waits: an event can get lost at a
+// server (F30). It reads a few bytes, for a queue of any length and any number of waiters. It also asks about the nodes of
+// waiters that watch nothing and wait for their turn.
 //
-// That a node is there says as much as a list would. A waiter's place changes only when its own node or its predecessor
-// goes: nobody can get in between, as suffixes grow, and past the counter's end the czxids that take their place.
+// If the node is there, that says as much as a list would. A waiter's place changes only when its own node or its
+// predecessor goes. Nobody can get in between, because suffixes grow; past the counter's end czxids take their place, and
+// they grow too.
 func (w *watcher) lookAfterWatches() {
 	const atATime = 16
 	few := make(chan struct{}, atATime)
@@ -181,7 +182,7 @@ func (w *watcher) lookAfterWatches() {
 		var looks []look
 		for _, on := range w.mu.watches {
 			if on.isArmed() {
-				looks = append(looks, look{on.path, func() { w.unheard(on) }}) // events come before the answers that show what they tell
+				looks = append(looks, look{on.path, func() { w.unheard(on) }}) // an event would have come before an answer that shows its change
 			}
 		}
 		w.mu.Unlock()
@@ -202,7 +203,8 @@ func (w *watcher) lookAfterWatches() {
 	}
 }
 
-// countWaiters counts attempts that wait: while there are any, frames are answered often enough to renew the lease at once.
+// countWaiters counts attempts that wait. While there are any, the Session asks often enough that a grant can renew the lease
+// at once.
 func (w *watcher) countWaiters(n int) {
 	w.mu.Lock()
 	w.mu.queued += n
@@ -224,8 +226,8 @@ func (w *watcher) queued() int {
 	return w.mu.queued
 }
 
-// unheard wakes those who wait for a watch whose event nobody may ever hear. They list, and set another: what is known of
-// this node says nothing about their own, whose event may be lost too.
+// unheard wakes those who wait for a watch whose event may be lost. They list, and set another watch. What is known of this
+// node says nothing about their own nodes: those events may be lost too.
 func (w *watcher) unheard(on *watch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -236,8 +238,8 @@ func (w *watcher) unheard(on *watch) {
 	}
 }
 
-// fire hands an event to the watch it is for. It runs on the client's goroutine, in the order in which the server
-// sent the events. Events are hints: what they mean is decided by the waiters' rule (inFrontNow).
+// fire hands an event to its watch. It runs on the client's goroutine, in the order in which the server sent the events.
+// Events are hints: the waiters' rule decides what they mean (inFrontNow).
 func (w *watcher) fire(ev wire.WatcherEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

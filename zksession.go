@@ -15,8 +15,8 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// zkSession is one ZooKeeper session as requests see it: whether it is over, and why, and what it takes to ask something in
-// it. Requests wait until it is attached, and end with it or with their caller. None is sent in any other (I3).
+// zkSession is one ZooKeeper session as requests see it: whether it is over, and why, and how to ask something in it.
+// Requests wait until it is attached, and end with it or with their caller. None is sent in any other session (I3).
 type zkSession struct {
 	id      int64
 	carrier carrier
@@ -24,7 +24,7 @@ type zkSession struct {
 	timeout func() time.Duration // the session timeout
 	over    chan struct{}        // closed when it is over
 
-	ownListsFailed *atomic.Int32 // the Session's: how often in a row its servers did not list a ZooKeeper session's own nodes
+	ownListsFailed *atomic.Int32 // the Session's: how often in a row a list of a ZooKeeper session's own nodes failed
 
 	mu struct {
 		sync.Mutex
@@ -39,17 +39,17 @@ type carrier interface {
 	send(z *zkSession, r *tap.Request) bool
 	// attachedConn is the number of the connection over which z is attached now, 0 if it is not.
 	attachedConn(z *zkSession) (conn uint64, changed <-chan struct{}, err error)
-	// spawn runs f on a goroutine that Close waits for, and returns false, without doing so, when the Session is closed; then
-	// closedErr says so.
+	// spawn runs f on a goroutine that Close waits for. It returns false, and does not run f, when the Session is closed:
+	// closedErr says why.
 	spawn(f func()) bool
 	closedErr() error
-	// lost is told that z is over, after its holds were.
+	// lost hears that z is over, after its holds have heard of it.
 	lost(z *zkSession, cause error)
 	// nudge has the Session's goroutine look again at what is held and queued.
 	nudge()
 }
 
-// endRequests makes the session over, once. The era above does it, which has holds to end too.
+// endRequests makes the session over, once. It is for era.lose, which ends the holds too.
 func (z *zkSession) endRequests(cause error) bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -79,7 +79,7 @@ func (z *zkSession) why() error {
 	return z.mu.cause
 }
 
-// overErr says that the session is over and why; ErrClosed if it is the Session that is.
+// overErr says that the session is over, and why. If the whole Session is closed, it returns the error that says that.
 func (z *zkSession) overErr() error {
 	cause := z.why()
 	if errors.Is(cause, ErrClosed) || errors.Is(cause, ErrAuthFailed) {
@@ -111,7 +111,7 @@ func (z *zkSession) stat(node string) (*wire.Stat, error) {
 	return &stat, err
 }
 
-// multi does all of the operations or none. If one of them failed, it is the i-th, and its error is err; otherwise i is −1.
+// multi does all of the operations or none. If an operation failed, i is its index and err its error; otherwise i is −1.
 func (z *zkSession) multi(ctx context.Context, ops wire.MultiRequest, urgent bool) (i int, err error) {
 	a, err := z.askAs(ctx, wire.OpMulti, ops, urgent)
 	if err != nil {
@@ -120,8 +120,8 @@ func (z *zkSession) multi(ctx context.Context, ops wire.MultiRequest, urgent boo
 	return multiResult(a, len(ops.Ops))
 }
 
-// check is a quorum operation that succeeds if all the nodes are there and we may READ them. Otherwise failed is the
-// node that it is refused for, if it is one node's fault.
+// check is a quorum operation. It succeeds if all the nodes are there and we may READ them. If one node is the reason for a
+// refusal, failed is that node.
 func (z *zkSession) check(ctx context.Context, nodes ...string) (failed string, err error) {
 	var ops wire.MultiRequest
 	for _, n := range nodes {
@@ -151,7 +151,7 @@ func multiResult(a tap.Answer, n int) (i int, err error) {
 	return -1, nil
 }
 
-// errOf is the error of a request whose fate is known: why the session is over if it is, and else what answerErr says.
+// errOf returns the error of a request whose fate is known: overErr if the session is over, else answerErr.
 func (z *zkSession) errOf(a tap.Answer) error {
 	if z.isOver() {
 		return z.overErr()
@@ -159,10 +159,11 @@ func (z *zkSession) errOf(a tap.Answer) error {
 	return answerErr(a)
 }
 
-// ask sends one request in this ZooKeeper session, when that is attached, and waits for its answer under ctx. A request that
-// was never sent is sent over the next connection. The error is zk.ErrConnectionClosed if there was no answer, the server's
-// if it answered with one, and why the session is over or the cause of ctx if either ended first. A caller who leaves does not take the request
-// back.
+// ask sends one request in this ZooKeeper session as soon as that is attached, and waits for the answer under ctx. If the
+// request could not be sent, ask sends it over the next connection.
+//
+// The error is zk.ErrConnectionClosed if there was no answer, or the server's if it answered with one. If the session or ctx
+// ended first, it says why. A caller that leaves does not take the request back.
 func (z *zkSession) ask(ctx context.Context, op wire.Op, body wire.Record) (tap.Answer, error) {
 	return z.askAs(ctx, op, body, false)
 }
@@ -198,10 +199,10 @@ func (z *zkSession) askAs(ctx context.Context, op wire.Op, body wire.Record, urg
 	}
 }
 
-// tooLong refuses what servers do not read: they close the connection instead.
+// tooLong refuses a request that servers would not read: they would close the connection.
 func tooLong(r *tap.Request) error {
 	if n, tooLong := r.TooLong(); tooLong {
-		return fmt.Errorf("%w: a request of %d bytes, and servers take %d", zk.ErrBadArguments, n, wire.MaxFrame)
+		return fmt.Errorf("%w: a request of %d bytes is too long: servers take %d at most", zk.ErrBadArguments, n, wire.MaxFrame)
 	}
 	return nil
 }

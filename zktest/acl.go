@@ -20,7 +20,7 @@ func Digest(userPassword string) string {
 	return user + ":" + base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// allowed is checkACL: super may everything, and otherwise one entry must grant one of the permissions.
+// allowed is checkACL: super may do everything; for all others one entry must grant one of the permissions.
 func allowed(acl []wire.ACL, perm int32, ids []wire.ID) bool {
 	if len(acl) == 0 || slices.ContainsFunc(ids, func(id wire.ID) bool { return id.Scheme == "super" }) {
 		return true
@@ -129,7 +129,7 @@ func validDigest(id string) bool {
 	return len(parts) == 2
 }
 
-// hideDigests is an ACL as shown to those who may not administer the node.
+// hideDigests returns the ACL as it is shown to clients that may not administer the node.
 func hideDigests(acl []wire.ACL) []wire.ACL {
 	shown := slices.Clone(acl)
 	for i, a := range shown {

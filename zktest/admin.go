@@ -169,8 +169,8 @@ func (a admin) Dump() string {
 }
 
 // Create makes a node as somebody else would, past every ACL, and returns its path. flags are FlagPersistent,
-// FlagSequence and FlagContainer; for an ephemeral node see [Server.CreateAs]. What ZooKeeper refuses is a [Code], such as
-// [NodeExists].
+// FlagSequence and FlagContainer; for an ephemeral node see [Server.CreateAs]. If ZooKeeper would refuse the node, the
+// error is a [Code], such as [NodeExists].
 func (a admin) Create(path string, data []byte, flags int32) (string, error) {
 	return a.CreateAs(0, path, data, flags)
 }
@@ -226,9 +226,9 @@ func (a admin) write(session int64, decide func(rules) (change, error)) (err err
 	return err
 }
 
-// SetCreates sets a node's count of creates, from which sequential children get their suffix. At 2147483647 it
-// sticks: every later child gets that suffix again, or, when creates are pipelined or stand in one multi,
-// -2147483648 and up in between. It reports whether there is such a node.
+// SetCreates sets a node's count of creates. Sequential children get their suffix from it. The count sticks at
+// 2147483647: every later child gets that suffix again, or, when creates are pipelined or stand in one multi,
+// -2147483648 and up in between. SetCreates reports whether there is such a node.
 func (a admin) SetCreates(path string, n int32) (ok bool) {
 	a.c.call(func() {
 		var nd *node
@@ -264,9 +264,9 @@ func (a admin) DropConnection(id int64) (ok bool) {
 	return ok
 }
 
-// MoveSession makes the server believe that the session is attached to another one now. The next write that
-// comes on the old connection is not done and not answered: the connection is closed, as a real ensemble
-// does (SessionMoved). Attaching again brings the session back. It reports whether there is such a session.
+// MoveSession makes the server believe that the session is attached to another server now. The next write on the old
+// connection is not done and not answered: the server closes the connection, as a real ensemble does (SessionMoved).
+// Attaching again brings the session back. MoveSession reports whether there is such a session.
 func (a admin) MoveSession(id int64) (ok bool) {
 	a.c.call(func() {
 		if s := a.c.sessions[id]; s != nil {
@@ -290,8 +290,8 @@ func (c *cluster) bumpEpoch() {
 	}
 }
 
-// Freeze stops the server as a debugger or a long pause would: connections stay open, nothing is read, answered
-// or expired. Methods of this type still work.
+// Freeze stops the server as a debugger or a long pause would: connections stay open, but nothing is read, answered
+// or expired. The server's own methods still work.
 func (a admin) Freeze() { a.c.call(a.c.freeze) }
 
 // Thaw ends Freeze. Sessions that have run out meanwhile end before their clients are heard.

@@ -168,7 +168,7 @@ func (c *cluster) nextWake() time.Time {
 	}
 	earlier(c.wakeAt)
 	if len(c.tree.reapable) > 0 {
-		// While there was nothing to reap nobody counted the intervals; they go on as if somebody had.
+		// While there was nothing to reap, nobody counted the intervals. They go on as if somebody had.
 		if late := time.Since(c.reapAt); late > 0 {
 			c.reapAt = c.reapAt.Add(late / c.cfg.containerCheck * c.cfg.containerCheck)
 		}
@@ -177,7 +177,7 @@ func (c *cluster) nextWake() time.Time {
 	return wake
 }
 
-// running says whether any endpoint is up; while none is, time does not count for sessions.
+// running says whether any endpoint is up. While none is up, time does not count for sessions.
 func (c *cluster) running() bool {
 	return slices.ContainsFunc(c.endpoints, func(ep *endpoint) bool { return ep.listener != nil })
 }
@@ -271,8 +271,8 @@ func (c *cluster) detach(cn *conn) {
 // freeze stops the handling of messages and of time.
 func (c *cluster) freeze() { c.frozen = true }
 
-// thaw goes on. Time has passed all the same: sessions that have run out meanwhile end first, before any of
-// the requests that have piled up could save them, as is most inconvenient.
+// thaw goes on. Time has passed all the same. Sessions that have run out meanwhile end first: no request that has piled
+// up can save them, which is the worst case for a client.
 func (c *cluster) thaw() {
 	if c.frozen {
 		c.frozen = false
@@ -317,8 +317,8 @@ func (c *cluster) stopped(ep *endpoint) {
 // quorum's ear in an ensemble.
 func (c *cluster) decisive() bool { return c.quorum == nil || c.quorum.decisive() }
 
-// elsewhere has the calls of a wait run by a goroutine of their own. A connection's writer must not run them: they may
-// stop the server, which waits for its writers.
+// elsewhere runs the calls of a wait on a goroutine of their own. A connection's writer must not run them: they may
+// stop the server, and the server waits for its writers.
 func (c *cluster) elsewhere(w wait) wait {
 	if len(w.calls) == 0 {
 		return w
@@ -335,7 +335,7 @@ func (c *cluster) elsewhere(w wait) wait {
 	return w
 }
 
-// started gives every session its full time, as a server does that comes back. In an ensemble the next leader does.
+// started gives every session its full time, as a server does when it comes back. In an ensemble the next leader does.
 func (c *cluster) started(ep *endpoint) {
 	if c.quorum != nil {
 		c.quorum.started(ep)

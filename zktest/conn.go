@@ -76,8 +76,8 @@ func (c *conn) read(inbox chan<- message) {
 	}
 	if isWord(head) {
 		send(message{kind: msgWord, conn: c, word: string(head[:])})
-		// The answer's writer closes the connection. Until then whatever else comes is ignored, and so is the
-		// end of it: "echo ruok | nc" is done sending before it is answered.
+		// The answer's writer closes the connection. Until then the server ignores all else that comes, also the end of
+		// the stream: "echo ruok | nc" has done with sending before it gets its answer.
 		io.Copy(io.Discard, r)
 		<-c.closed
 		return

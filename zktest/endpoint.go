@@ -1,7 +1,7 @@
 package zktest
 
-// One address clients connect to, with what a ZooKeeper process behind it would hold: its copy of the nodes
-// and its watches. A single server has one, an ensemble several over one state.
+// One address that clients connect to, and the state of the ZooKeeper process behind it: its copy of the nodes and its
+// watches. A single server has one endpoint, an ensemble several over one state.
 
 import (
 	"fmt"
@@ -66,7 +66,7 @@ func (ep *endpoint) start() error {
 	if err != nil {
 		return fmt.Errorf("zktest: %w", err)
 	}
-	if addr := ln.Addr().String(); ep.addr != addr { // the first time; later nobody must be reading it while we write
+	if addr := ln.Addr().String(); ep.addr != addr { // only the first time: later, others may be reading it
 		ep.addr = addr
 	}
 	ep.stop.Lock()

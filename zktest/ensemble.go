@@ -7,24 +7,24 @@ import (
 
 // Ensemble is several servers over one history, with what matters to a lock:
 //
-//   - Reads are answered by the member a client is connected to, from its own copy, which may lag ([Member.SetLag]).
-//     Writes, sync and the opening of sessions need a leader with a majority, and are answered once they are visible
-//     at the member.
+//   - The member that a client is connected to answers reads from its own copy, which may lag ([Member.SetLag]).
+//     Writes, sync and the opening of sessions need a leader with a majority. The member answers them when it shows
+//     them.
 //   - Signs of life of a session reach the leader only with the member's answers to its pings, every half tick.
 //   - A member that is cut off ([Member.Isolate], [Ensemble.Partition]) goes on answering pings and reads for about
 //     syncLimit ticks, a leader for up to one more, and then closes its clients' connections. Meanwhile writes wait,
-//     and so does everything behind them on their connections; they are done if the cut is healed in time, and
+//     and so does everything behind them on their connections. They are done if the cut is healed in time, and
 //     otherwise never.
-//   - A leader that stops, or loses its majority, is followed by an election: all connections close, there is a new
-//     epoch of zxids, and every session has its full timeout again.
-//   - Below a majority there are no writes, and soon no connections. A client may move from any member to any other; one
-//     that has seen more than a member has is refused by it.
+//   - When a leader stops or loses its majority, an election follows: all connections close, a new epoch of zxids
+//     begins, and every session has its full timeout again.
+//   - Without a majority there are no writes, and soon no connections. A client may move from any member to any other.
+//     A member refuses a client that has seen more than the member has.
 //
 // The promoted methods show and change the committed state; a member may not show it yet.
 //
-// What it leaves out: a write is never in doubt among the members, so one that was not answered for a lost majority was
-// not done. (On a real ensemble it may have been. After(op).DropReply models that.) Members have their data at once
-// when they join, and the network between them has no latency but their lag.
+// What it leaves out: a write is never in doubt among the members. If a write got no answer because the majority was lost,
+// it was not done. (On a real ensemble it may have been: After(op).DropReply models that.) Members have their data at once
+// when they join, and the network between them has no latency except their lag.
 type Ensemble struct {
 	admin
 	members []*Member
@@ -52,8 +52,8 @@ func StartEnsemble(t TB, n int, opts ...Option) *Ensemble {
 	return e
 }
 
-// NewEnsemble starts n servers, of which the last is the leader. The caller closes them. For their addresses there is
-// [WithAddrs], not [WithAddr].
+// NewEnsemble starts n servers. The last one leads. The caller closes them. [WithAddrs] sets their addresses, not
+// [WithAddr].
 func NewEnsemble(n int, opts ...Option) (*Ensemble, error) {
 	cfg, err := newConfig(opts)
 	if err != nil {
@@ -123,8 +123,8 @@ func (e *Ensemble) Leader() (leader *Member) {
 	return leader
 }
 
-// Partition cuts the members into groups by id. Those of different groups do not reach each other; those not named
-// are a group too. Clients reach all of them.
+// Partition cuts the members into groups by id. Members of different groups do not reach each other. The members that are
+// not named are a group too. Clients reach all members.
 func (e *Ensemble) Partition(groups ...[]int) {
 	of := make(map[int]int)
 	for i, ids := range groups {
@@ -165,10 +165,10 @@ func (m *Member) Role() (r string) {
 // String returns the member's id and address.
 func (m *Member) String() string { return fmt.Sprintf("member %d at %s", m.ID(), m.Addr()) }
 
-// Stop ends the member's process, so to speak: the others see it go, and its clients are disconnected.
+// Stop ends the member, as the end of its process would: the others see it go, and its clients are disconnected.
 func (m *Member) Stop() { m.ep.halt() }
 
-// Start starts it again, with the data it had; it joins the others after the time of an election.
+// Start starts the member again, with the data it had. The member joins the others after the time of an election.
 func (m *Member) Start() error { return m.ep.start() }
 
 // Isolate cuts the member off from all others, and leaves the others as they are with each other. Clients still reach it.
@@ -184,8 +184,8 @@ func (m *Member) Isolate() {
 	})
 }
 
-// SetLag makes what is committed from now on visible at the member d later than at the leader. With a smaller d than
-// before, what is on its way comes sooner too. A leader does not lag.
+// SetLag delays the member by d: it shows what is committed from now on d later than the leader. A smaller d than before also
+// speeds up what is on its way. A leader does not lag.
 func (m *Member) SetLag(d time.Duration) {
 	m.e.c.call(func() {
 		r := m.ep.replica
@@ -201,8 +201,8 @@ func (m *Member) SetLag(d time.Duration) {
 }
 
 // LoseTouches makes the member forget the signs of life that it has not passed on to the leader yet, although the
-// clients have had their answers. A race in a real follower's table does that to some. It returns for how many sessions
-// there was one to forget: for none at the leader.
+// clients have had their answers. A race in a real follower's table loses some in this way. LoseTouches returns the number of
+// sessions whose sign of life was forgotten: 0 at the leader.
 func (m *Member) LoseTouches() (sessions int) {
 	m.e.c.call(func() {
 		sessions = len(m.ep.replica.touched)

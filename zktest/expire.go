@@ -8,12 +8,13 @@ import (
 	"github.com/zklock/zklock/internal/expire"
 )
 
-// ExpireSession ends a session on any ZooKeeper server, as if it had run out: its nodes are gone when
-// ExpireSession returns, and its client learns of it when it next attaches. All it needs is the id, because
-// servers from 3.4 on derive a session's password from it. A session that was gone to begin with is not an error.
+// ExpireSession ends a session on any ZooKeeper server, as if it had run out. Its nodes are gone when ExpireSession
+// returns, and its client learns of it when it next attaches. The id is enough, because servers from 3.4 on derive a
+// session's password from it. If the session was gone before, that is not an error.
 //
-// It attaches to the session, which cuts the client's connection, and closes it, in one write; it does so again
-// until the server says that there is no such session, since the client may take it back in between.
+// ExpireSession attaches to the session, which cuts the client's connection, and closes the session in the same write. The
+// client may take the session back in between. So ExpireSession tries again until the server says that there is no such
+// session.
 func ExpireSession(addr string, session int64) error {
 	return expireSession(net.DialTimeout, addr, session)
 }

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// Fault says what is to go wrong, when and how often. It is a value: its methods return a changed copy, so
-// one can be kept, refined and used many times, and it prints as it is written:
+// Fault says what goes wrong, when and how often. It is a value: its methods return a changed copy. So a test can keep
+// one, refine it and use it many times. It prints as it is written:
 //
 //	After(Create).Path("/locks/*").Nth(2).DropReply().Close()
 //
 // It begins with a moment ([Before], [After], [OnEvent], [RefuseConnections], [StallHandshake]), may be
 // narrowed (Path, Session, Nth, Times, Once), and ends with what happens there (Close, DropReply, Delay, Hold,
-// Fail, Expire, Call, FreezeFor, Duplicate, and for events Drop). It does something once it is handed to
-// [Server.Inject] or [Proxy.Inject].
+// Fail, Expire, Call, FreezeFor, Duplicate, and for events Drop). It does nothing until [Server.Inject] or [Proxy.Inject]
+// gets it.
 //
 // What is sent on one connection stays in order: a reply or event that is delayed or held keeps back
 // everything after it, as TCP would.
@@ -102,21 +102,21 @@ func (f Fault) Optional() Fault { f.optional = true; return f }
 // sent, unless DropReply; at an event, instead of it.
 func (f Fault) Close() Fault { return f.then(action{kind: actClose}) }
 
-// DropReply loses the reply, although the operation was done. The connection lives on unless Close says
-// otherwise, and then its client waits, or stumbles over the next reply: use both together.
+// DropReply loses the reply, although the operation was done. Use it together with Close. Without Close the connection
+// lives on: its client waits, or stumbles over the next reply.
 func (f Fault) DropReply() Fault { return f.then(action{kind: actDropReply}) }
 
 // Drop loses the event.
 func (f Fault) Drop() Fault { return f.then(action{kind: actDrop}) }
 
-// Duplicate sends the event, or the reply, twice. No real server does that to a reply. Of one that nothing waits for,
-// go-zookeeper takes no notice, and Java's client closes the connection.
+// Duplicate sends the event, or the reply, twice. No real server sends a reply twice. If nothing waits for a reply,
+// go-zookeeper ignores it, and Java's client closes the connection.
 func (f Fault) Duplicate() Fault { return f.then(action{kind: actDuplicate}) }
 
-// Delay waits: with the request before it is done, or with what is sent after.
+// Delay waits for d: before the request is done, or before the reply or event is sent.
 func (f Fault) Delay(d time.Duration) Fault { return f.then(action{kind: actDelay, d: d}) }
 
-// Hold waits until [Injection.Release], as Delay does for a time.
+// Hold waits like Delay, until [Injection.Release].
 func (f Fault) Hold() Fault { return f.then(action{kind: actHold}) }
 
 // Fail answers with the code: before, without doing anything; after, although it was done.
@@ -125,8 +125,8 @@ func (f Fault) Fail(code Code) Fault { return f.then(action{kind: actFail, code:
 // Expire ends the session at that moment, as if it had run out, and closes its connection.
 func (f Fault) Expire() Fault { return f.then(action{kind: actExpire}) }
 
-// Call runs fn. The request, reply or event waits until it returns; fn may call the server's own methods, Stop and Start
-// among them, but not Close.
+// Call runs fn. The request, reply or event waits until fn returns. fn may call the server's own methods, also Stop and
+// Start, but not Close.
 func (f Fault) Call(fn func()) Fault { return f.then(action{kind: actCall, fn: fn}) }
 
 // FreezeFor stops the whole server for a time, as a long garbage collection would; see [Server.Freeze].
@@ -196,7 +196,7 @@ func (f Fault) String() string {
 	return b.String()
 }
 
-// check finds what can never mean anything, so that a test does not wait for it.
+// check finds faults that can never mean anything, so that no test waits for one.
 func (f Fault) check() error {
 	switch {
 	case f.when == 0:

@@ -29,7 +29,7 @@ type Frame struct {
 	Time    time.Time // when the proxy had it
 }
 
-// Moment begins a fault that strikes frames of this kind, operation and event, on whatever path: Before a
+// Moment begins a fault that strikes frames of this kind, operation and event, on any path: Before a
 // request, After a reply, OnEvent an event.
 func (f Frame) Moment() Fault {
 	switch f.Kind {
@@ -61,16 +61,16 @@ func (f Frame) String() string {
 	return s
 }
 
-// OnFrame calls fn with every frame as it comes, before any fault has it; nil ends that. On one connection fn is
-// called in order for each direction, and the frame waits for it. With what one run has recorded, the faults of the next
-// can be placed at each frame in turn.
+// OnFrame calls fn with every frame as it comes, before any fault gets it; nil ends that. On one connection fn is
+// called in order for each direction, and the frame waits for fn. So a test can record the frames of one run, and then place
+// a fault at each of them in turn.
 func (p *Proxy) OnFrame(fn func(Frame)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.onFrame = fn
 }
 
-// saw tells of a frame, and lets the faults have it.
+// saw passes a frame to OnFrame's function, and then to the faults.
 func (pc *proxyConn) saw(h happening, code wire.Code) verdict {
 	pc.p.mu.Lock()
 	fn := pc.p.mu.onFrame

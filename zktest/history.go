@@ -14,8 +14,8 @@ type Kind int
 // The kinds of changes in a history.
 const (
 	Opened  Kind = iota + 1 // a session began
-	Closed                  // a session was closed by its client
-	Expired                 // a session ran out, or was expired by the test
+	Closed                  // its client closed a session
+	Expired                 // a session ran out, or the test expired it
 	Created                 // a node
 	Deleted                 // a node
 	DataSet                 // a node's data
@@ -40,7 +40,7 @@ func (k Kind) String() string {
 	return "?"
 }
 
-// Applied is one change that the server made: the truth that a checker holds clients' views against.
+// Applied is one change that the server made. A checker compares the clients' views with it.
 type Applied struct {
 	Kind    Kind
 	Path    string    // of a node; empty for a session's
@@ -94,8 +94,8 @@ type Counts struct {
 	Events    int // sent, to all connections
 }
 
-// Total returns the number of requests of the given kinds, or of all but pings if none are given. Create
-// takes in its three variants and GetChildren its one, as in a [Fault].
+// Total returns the number of requests of the given kinds, or of all but pings if none are given. Create includes its three
+// variants and GetChildren its one, as in a [Fault].
 func (c Counts) Total(ops ...Op) int {
 	n := 0
 	for session := range c.BySession {

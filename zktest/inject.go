@@ -59,7 +59,7 @@ func (i *Injection) Remove() {
 	i.set.mu.Lock()
 	i.removed = true
 	if i.fired > 0 || i.fault.optional {
-		// The end of the test has nothing to say of it, and what follows need not be matched with it for ever.
+		// It has fired or is optional, so the end of the test does not ask for it: match nothing with it from now on.
 		i.set.list = slices.DeleteFunc(i.set.list, func(o *Injection) bool { return o == i })
 	}
 	i.set.mu.Unlock()
@@ -83,7 +83,7 @@ func (s *faultSet) inject(f Fault) (*Injection, error) {
 	return i, nil
 }
 
-// active says whether anything can match at all, to spare the finding of paths.
+// active says whether anything can match at all. If not, the paths of a request need not be found.
 func (s *faultSet) active() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -44,10 +44,9 @@ type memAddr string
 func (a memAddr) Network() string { return "tcp" }
 func (a memAddr) String() string  { return string(a) }
 
-// Listen opens an address, which may be any string, best one that parses as an IP and port: clients that
-// resolve names would leave the bubble for them. An empty one stands for the next of 192.0.2.1:2181,
-// 192.0.2.2:2181 and so on, addresses that are nobody's (RFC 5737): a client that was given one and not
-// [Network.Dial] reaches no machine.
+// Listen opens an address. It may be any string, but an IP address and a port are best: a client that resolves names would
+// leave the bubble to do so. An empty string stands for the next of 192.0.2.1:2181, 192.0.2.2:2181 and so on. Those addresses
+// belong to nobody (RFC 5737): a client that has one but not [Network.Dial] reaches no machine.
 func (n *Network) Listen(address string) (net.Listener, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -66,14 +65,14 @@ func (n *Network) Listen(address string) (net.Listener, error) {
 	return l, nil
 }
 
-// Dial connects to an address. With nobody listening it fails at once, as a refused connection does; with
-// the address partitioned it takes the whole timeout to fail, or waits for [Network.Heal].
+// Dial connects to an address. If nobody listens there, it fails at once, as a refused connection does. If the address is
+// partitioned, it waits for [Network.Heal], and fails when the timeout has passed.
 func (n *Network) Dial(network, address string, timeout time.Duration) (net.Conn, error) {
 	return n.dial("", network, address, timeout)
 }
 
-// DialFrom returns a Dial whose connections come from the host, an IP address, so that one client can be cut off by
-// [Network.Partition] and the others not.
+// DialFrom returns a Dial whose connections come from the host, an IP address. So [Network.Partition] can cut off one client
+// and not the others.
 func (n *Network) DialFrom(host string) Dialer {
 	return func(network, address string, timeout time.Duration) (net.Conn, error) {
 		return n.dial(host, network, address, timeout)
@@ -160,8 +159,8 @@ func (n *Network) SetLatency(d time.Duration) {
 	n.mu.Unlock()
 }
 
-// Partition cuts off a server's address, or a host that [Network.DialFrom] knows: what is sent on its connections is
-// kept and not delivered, in both directions, and nobody is told. New connections hang.
+// Partition cuts off a server's address, or a host that [Network.DialFrom] knows. The network keeps what is sent on its
+// connections, in both directions, and tells nobody. New connections hang.
 func (n *Network) Partition(address string) {
 	n.mu.Lock()
 	if n.mu.blocked[address] == nil {

@@ -11,8 +11,8 @@ type Op int32
 
 // The requests of ZooKeeper 3.8. Connect stands for the exchange that opens a connection.
 //
-// A fault or a count for [Create] takes in Create2, CreateContainer and CreateTTL, and one for [GetChildren]
-// takes in GetChildren2: which of them a client uses to do the same thing is its own affair.
+// A fault or a count for [Create] includes Create2, CreateContainer and CreateTTL, and one for [GetChildren] includes
+// GetChildren2: clients differ in which of them they use for the same thing.
 const (
 	AnyOp                Op = 0 // every request but Ping and Connect
 	Connect                 = Op(wire.OpConnect)
@@ -97,8 +97,8 @@ func (e EventType) String() string {
 	return "event(" + strconv.Itoa(int(e)) + ")"
 }
 
-// Code is an error a server answers with. Its numbers are ZooKeeper's, so also those of go-zookeeper's ErrCode. It is an
-// error, and [Server.Create] and its like return it as one.
+// Code is an error code in a server's answer. Its numbers are ZooKeeper's, and so also those of go-zookeeper's ErrCode. A Code
+// is an error: [Server.Create] and methods like it return it as one.
 type Code int32
 
 // The codes that faults most often want. Any other number will do as well.

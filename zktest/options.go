@@ -75,8 +75,8 @@ func newConfig(opts []Option) (config, error) {
 	return cfg, nil
 }
 
-// WithTick sets tickTime, ZooKeeper's unit of time; 2 s if not given. Sessions expire on its boundaries, and
-// the session timeouts a client can get are between 2 and 20 of it.
+// WithTick sets tickTime, ZooKeeper's unit of time; 2 s if not given. Sessions expire at ticks, and a client gets a session
+// timeout between 2 and 20 ticks.
 func WithTick(d time.Duration) Option { return func(c *config) { c.tick = d } }
 
 // WithSessionTimeouts sets the shortest and longest session timeout a client can get; zero keeps the default
@@ -95,20 +95,20 @@ func WithZxid(zxid int64) Option { return func(c *config) { c.zxid = zxid } }
 // first sequential child gets n as its suffix. ZooKeeper's counter sticks at 2147483647; see [Server.SetCreates].
 func WithCreates(path string, n int32) Option { return func(c *config) { c.creates[path] = n } }
 
-// WithVersion makes the server a ZooKeeper 3.8.0, as it is if not given, or 3.9.3, or 3.9.6. In 3.9.3 an event carries the zxid of
-// the change that it tells of, and exists takes the READ permission on a node that is there. In 3.9.6 setWatches tells of
-// what has happened only if the client may read the node.
+// WithVersion makes the server a ZooKeeper 3.8.0, the default, or 3.9.3, or 3.9.6. In 3.9.3 an event carries the zxid of its
+// change, and exists takes the READ permission on a node that is there. In 3.9.6 setWatches sends an event only if the client
+// may read the node.
 func WithVersion(version string) Option { return func(c *config) { c.version = version } }
 
 // WithTTLNodes allows TTL nodes, as zookeeper.extendedTypesEnabled does. Without it a server answers
 // their creation with -6, unimplemented, as a real one does by default.
 func WithTTLNodes() Option { return func(c *config) { c.ttl = true } }
 
-// WithSuperDigest lets whoever authenticates with the digest do anything. It has the form
+// WithSuperDigest lets a client that authenticates with the digest do anything. The digest has the form
 // user:base64(sha1(user:password)), as zookeeper.DigestAuthenticationProvider.superDigest has.
 func WithSuperDigest(digest string) Option { return func(c *config) { c.superDigest = digest } }
 
-// WithFourLetterWords restricts the four-letter words that are answered to these; all are, if not given.
+// WithFourLetterWords sets which four-letter words the server answers; all if not given.
 func WithFourLetterWords(words ...string) Option {
 	return func(c *config) {
 		c.words = make(map[string]bool)

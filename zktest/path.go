@@ -2,8 +2,8 @@ package zktest
 
 import "strings"
 
-// validPath says whether a node may have the path. The rules are ZooKeeper's, which counts in UTF-16: what
-// needs a surrogate pair there is refused, and so is what is no UTF-8 at all.
+// validPath says whether a node may have the path. The rules are ZooKeeper's, and it counts in UTF-16: it refuses characters
+// that need a surrogate pair there, and all that is no UTF-8.
 func validPath(path string) bool {
 	if path == "" || path[0] != '/' {
 		return false

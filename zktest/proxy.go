@@ -247,7 +247,7 @@ func (pc *proxyConn) thaw() bool {
 	}
 }
 
-// act does what a verdict says about a moment, but for the frame itself. It returns false if the connection has
+// act does what a verdict says about a moment, except with the frame itself. It returns false if the connection has
 // ended.
 func (pc *proxyConn) act(v verdict) bool {
 	if v.freeze > 0 {
@@ -256,7 +256,7 @@ func (pc *proxyConn) act(v verdict) bool {
 	return v.wait.pass(pc.done) && pc.thaw()
 }
 
-// expire kills the session at the server. The connection is cut by the server in the course of it.
+// expire kills the session at the server. The server cuts the connection when it does.
 func (pc *proxyConn) expire() {
 	if id := pc.session(); id != 0 {
 		expireSession(pc.p.dial, pc.p.backend, id)
@@ -450,7 +450,7 @@ func (pc *proxyConn) send(body []byte) bool {
 	return err == nil
 }
 
-// createdPaths returns the paths that a successful reply tells of.
+// createdPaths returns the paths of created nodes in a successful reply.
 func createdPaths(op wire.Op, code wire.Code, d *wire.Decoder) []string {
 	if code != wire.OK {
 		return nil

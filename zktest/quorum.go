@@ -10,8 +10,8 @@ package zktest
 //	following -- nothing heard for syncLimit ticks ----> looking
 //	leading  -- no majority heard for syncLimit ticks -> looking
 //
-// Who gives up closes its clients' connections. Until then a member that has lost touch goes on answering pings
-// and reads; writes wait, and are done if it is in touch again before it gives up.
+// A member that gives up closes its clients' connections. Until then a member that has lost touch goes on answering pings
+// and reads. Writes wait; they are done if the member is in touch again before it gives up.
 
 import (
 	"cmp"
@@ -67,7 +67,7 @@ func (q *quorum) enqueue(ep *endpoint, tx *txn) {
 	}
 	r.queue = append(r.queue, queued{tx: tx, at: at})
 	r.logged = tx.zxid
-	// What is due at once is visible before anything else happens, in particular before the reply.
+	// Show what is due at once before anything else happens, above all before the reply.
 	for len(r.queue) > 0 && !r.queue[0].at.After(time.Now()) {
 		due := r.queue[0].tx
 		r.queue = r.queue[1:]
@@ -185,8 +185,8 @@ func (q *quorum) settle(now time.Time) {
 		switch {
 		case r.role == following && r.inTouch():
 			if !r.actAt.IsZero() {
-				// It was cut off. The pings of that time have waited in the leader's connection: they arrive now, and are
-				// answered, before anything the leader sends later.
+				// It was cut off. The leader's pings of that time have waited in the connection. They arrive and are answered
+				// now, before anything that the leader sends later.
 				q.relayFrom(ep, now)
 			}
 			r.actAt = time.Time{}
@@ -207,7 +207,7 @@ func (q *quorum) settle(now time.Time) {
 	}
 }
 
-// caughtUp brings a member that is in touch with its leader what it has missed, and does what waited for that.
+// caughtUp gives a member that is in touch with its leader what it has missed, and then does what waited for that.
 func (q *quorum) caughtUp(ep *endpoint, now time.Time) {
 	r := ep.replica
 	if !ep.serving() || !r.inTouch() {
@@ -225,7 +225,7 @@ func (q *quorum) caughtUp(ep *endpoint, now time.Time) {
 }
 
 // leaderGivesUp returns when a leader will find that it has no majority: at the first full tick at which too few
-// followers have answered a ping within syncLimit ticks. One whose process has ended does not count at all.
+// followers have answered a ping within syncLimit ticks. A follower whose process has ended does not count at all.
 func (q *quorum) leaderGivesUp(leader *endpoint, now time.Time) time.Time {
 	r := leader.replica
 	need := q.majority() - 1
@@ -270,7 +270,7 @@ func (q *quorum) leaderGivesUp(leader *endpoint, now time.Time) time.Time {
 	return late
 }
 
-// elect lets those who have looked long enough join a leader they can reach, or choose one.
+// elect has the members that have looked long enough join a leader in reach, or choose one.
 func (q *quorum) elect(now time.Time) {
 	groups := make(map[int][]*endpoint)
 	for _, ep := range q.c.endpoints {
@@ -333,7 +333,7 @@ func (q *quorum) stopped(ep *endpoint) {
 	q.settle(now)
 }
 
-// regroup is a change of who reaches whom. Members that looked in vain look again.
+// regroup is called when other members are in reach. Members that have looked in vain look again.
 func (q *quorum) regroup(groups map[int]int) {
 	now := time.Now()
 	for _, ep := range q.c.endpoints {

@@ -4,7 +4,7 @@ package zktest
 // multiRead.
 //
 //   - None takes a zxid; the reply's is that of the last transaction.
-//   - A watch is left only where the read succeeded, but for exists, which leaves one on a missing node too.
+//   - A read leaves a watch only if it succeeds, except exists: it leaves one on a missing node too.
 //   - exists asks for no permission, and from 3.9 on for READ.
 
 import (

@@ -1,8 +1,7 @@
 package zktest
 
-// What a member of an ensemble has besides what a single server has, and how the way of a request differs there:
-// reads are answered from the member's own copy, writes and sync wait for the leader and then for the
-// member itself.
+// What a member of an ensemble has in addition to a single server, and how the way of a request differs there: the
+// member answers reads from its own copy; writes and sync wait for the leader, and then for the member itself.
 
 import "time"
 
@@ -111,7 +110,7 @@ func (c *cluster) unpark(ep *endpoint) {
 	}
 }
 
-// whenApplied runs fn when what has been decided so far is visible where the request came in.
+// whenApplied runs fn when the member that got the request shows all that has been decided so far.
 func (c *cluster) whenApplied(req *request, fn func()) {
 	ep := req.conn.ep
 	if ep.replica == nil || ep.zxid >= c.zxid || !c.active(ep) {
@@ -122,7 +121,7 @@ func (c *cluster) whenApplied(req *request, fn func()) {
 	ep.replica.waiters = append(ep.replica.waiters, waiter{zxid: c.zxid, req: req, fn: fn})
 }
 
-// applyDue makes visible what has been on its way to the member long enough.
+// applyDue shows at the member what has been on its way to it long enough.
 func (ep *endpoint) applyDue(now time.Time) {
 	r := ep.replica
 	for len(r.queue) > 0 && !r.queue[0].at.After(now) {

@@ -74,7 +74,7 @@ func (c *cluster) resume(req *request) {
 	c.catchUp(cn)
 }
 
-// catchUp takes the requests that came while one was waiting, up to the next that has to.
+// catchUp takes the requests that came while one was waiting, up to the next one that has to wait.
 func (c *cluster) catchUp(cn *conn) {
 	for len(cn.backlog) > 0 && !cn.waiting && !cn.gone {
 		m := cn.backlog[0]
@@ -83,7 +83,7 @@ func (c *cluster) catchUp(cn *conn) {
 	}
 }
 
-// decided does what the faults before the request have left of it.
+// decided goes on with a request after the faults before it.
 func (c *cluster) decided(req *request, v verdict) {
 	switch {
 	case v.expire && req.conn.session != nil:
@@ -139,8 +139,8 @@ func (c *cluster) perform(req *request) {
 			return
 		}
 		if c.sessions[cn.session.id] != cn.session && req.op != wire.OpSync {
-			// The session is over, and this member does not show it yet. Nothing may come of it any more, least of
-			// all an ephemeral node; the end of the session closes the connection before this is answered.
+			// The session is over, but this member does not show that yet. The request must do nothing any more, and above
+			// all make no ephemeral node. The end of the session closes the connection before any answer.
 			c.commit(c.begin(cn.session.id))
 			c.whenApplied(req, func() { c.fail(req, wire.SessionExpired) })
 			return
@@ -163,7 +163,7 @@ func (c *cluster) perform(req *request) {
 			return
 		}
 		rec, err := do(c, req)
-		decided := c.zxid // a write is answered with its own zxid, also where later ones have become visible with it
+		decided := c.zxid // a write is answered with its own zxid, even if later ones became visible with it
 		answer := func() {
 			if err != nil {
 				c.fail(req, codeOf(err))

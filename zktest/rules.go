@@ -84,8 +84,8 @@ func (r rules) create(op wire.Op, req wire.CreateRequest, session int64, ids []w
 	if parent.kind == ephemeral {
 		return change{}, wire.NoChildrenForEphemerals
 	}
-	// Beyond the wrap the tree will not take the new count over (see tree.create), so only those who are
-	// decided before this one is through see it: later operations of a multi, and pipelined requests.
+	// Beyond the wrap the tree does not take the new count over (see tree.create). So only requests that are decided
+	// before this one is applied see it: later operations of a multi, and pipelined requests.
 	if creates++; creates == math.MinInt32 || waiting {
 		r.pending[parentPath] = creates
 	}

@@ -16,8 +16,8 @@ type Server struct {
 	ep *endpoint
 }
 
-// Start starts a server for the length of a test. At the end of it the server is closed, faults that never
-// fired fail the test, and if the test has failed the server's state is logged.
+// Start starts a server for the length of a test. At the end, it closes the server. Faults that never fired fail the test.
+// If the test has failed, Start logs the server's state.
 func Start(t TB, opts ...Option) *Server {
 	t.Helper()
 	s, err := NewServer(opts...)
@@ -74,5 +74,5 @@ func (s *Server) Stop() { s.ep.halt() }
 // somebody else has taken the address meanwhile, and on a server that is closed.
 func (s *Server) Start() error { return s.ep.start() }
 
-// Close ends the server and returns after the last of its goroutines. What can be seen of it stays to be seen.
+// Close ends the server and returns after the last of its goroutines. Children, Get, History and the like still answer.
 func (s *Server) Close() { s.c.close() }

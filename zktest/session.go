@@ -72,8 +72,8 @@ func (c *cluster) heard(cn *conn) {
 	}
 }
 
-// endSession is the closeSession transaction: all ephemerals go with one zxid. The session's connections are
-// closed as the transaction reaches them, but for the one to spare, which is to get an answer first.
+// endSession is the closeSession transaction: all ephemerals go with one zxid. The session's connections close as the
+// transaction reaches them. Only spare stays open, to get an answer first.
 func (c *cluster) endSession(s *session, expired bool, spare *conn) {
 	tx := c.begin(s.id)
 	tx.closes, tx.expired, tx.spare = s.id, expired, spare
@@ -100,7 +100,7 @@ func (c *cluster) expireID(id int64) bool {
 // connect answers the first frame of a connection.
 //
 //   - A client that has seen more than this server is sent away without a word.
-//   - Whoever asks for a session back takes it from the connection that has it, before the password is looked at.
+//   - A client that asks for a session takes it from the connection that has it, before the server looks at the password.
 //   - Session id 0 in the answer says that the session is gone; the connection closes after it.
 func (c *cluster) connect(req *request) {
 	cn := req.conn
@@ -111,7 +111,7 @@ func (c *cluster) connect(req *request) {
 		c.forget(cn)
 		return
 	}
-	// A follower asks the leader about every session; a leader knows, or believes to know, those there are.
+	// A follower asks the leader about every session. A leader knows its sessions, or believes that it does.
 	if !c.active(cn.ep) && (ask.SessionID == 0 || !cn.ep.leads()) {
 		c.park(req)
 		return

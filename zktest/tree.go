@@ -33,8 +33,8 @@ type node struct {
 	creates      int32 // children ever created; what the server calls cversion inside
 }
 
-// stat is the node as clients see it. Cversion counts the deletes too: there is one for every create but
-// those of the children still there.
+// stat is the node as clients see it. Cversion counts the deletes too: each create, except those of the present children,
+// has had one.
 func (n *node) stat() wire.Stat {
 	children := int32(len(n.children))
 	return wire.Stat{
@@ -68,7 +68,7 @@ type change struct {
 	creates int32 // the parent's new count of creates
 	initial int32 // the new node's own count of creates
 
-	// Who may read the node and its parent, and so may be told of the change.
+	// The ACLs of the node and of its parent: only clients that may read them get the events.
 	readers, parentReaders []wire.ACL
 }
 

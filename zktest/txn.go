@@ -104,8 +104,8 @@ func (ep *endpoint) notify(tx *txn) {
 	}
 }
 
-// tell sends an event to those of the watchers who may read the node. The others' watches are spent all the
-// same, and in silence: so do ZooKeeper from 3.8.4 on and Debian's 3.8.0 (CVE-2024-23944).
+// tell sends an event to the watchers that may read the node. The others' watches are spent all the same, in silence.
+// ZooKeeper does so from 3.8.4 on, and so does Debian's 3.8.0 (CVE-2024-23944).
 func (ep *endpoint) tell(watchers []*conn, event EventType, path string, readers []wire.ACL, zxid int64) {
 	for _, cn := range watchers {
 		if allowed(readers, wire.PermRead, cn.ids) {

@@ -79,8 +79,8 @@ func (w *watchTable) removeConn(c *conn) {
 }
 
 // contains is checkWatches. In 3.8.0 a watch of any connection on the path will do. The server cuts a path at its last
-// slash before it looks, and trips over one that has none; once there are recursive watches it walks up the whole path,
-// and then over any that does not begin with a slash.
+// slash before it looks, and fails on a path without one. Once there are recursive watches it walks up the whole path, and
+// then fails on any path that does not begin with a slash.
 func (w *watchTable) contains(path string) (bool, error) {
 	found := len(w.byPath[path]) > 0
 	switch {
@@ -99,8 +99,8 @@ func (w *watchTable) size() int {
 	return n
 }
 
-// fire takes the one-shot watches of the path off the table and returns everybody who is to be told, in
-// the order in which they connected.
+// fire takes the one-shot watches of the path off the table. It returns the connections that get the event, in the order in
+// which they connected.
 func (w *watchTable) fire(path string, event EventType) []*conn {
 	told := make(map[*conn]bool)
 	for c, mode := range w.byPath[path] {

@@ -2,9 +2,10 @@ package zktest
 
 // setWatches, setWatches2, addWatch, checkWatches, removeWatches.
 //
-//   - setWatches tells at once what happened while the client was away, in the order of the request and before
-//     its reply, and sets the rest. It trusts the client's zxid. From 3.9.6 on it tells only whoever may read the node.
-//   - addWatch sets a watch in both tables. checkWatches takes anybody's watch for an answer, as 3.8.0 does.
+//   - setWatches sends at once the events that the client missed while it was away, in the order of the request and before
+//     its reply. It sets the other watches. It trusts the client's zxid. From 3.9.6 on the client must be allowed to read
+//     the node.
+//   - addWatch sets a watch in both tables. checkWatches counts any connection's watch, as 3.8.0 does.
 
 import "github.com/zklock/zklock/internal/wire"
 

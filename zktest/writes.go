@@ -2,8 +2,8 @@ package zktest
 
 // create, create2, createContainer, createTTL, delete, setData, setACL, reconfig, multi.
 //
-//   - Each takes one zxid, whatever becomes of it: bad arguments, no such node, a body that does not parse
-//     (from 3.9 on only a multi's).
+//   - Each takes one zxid, even if it fails: for bad arguments, a missing node, or a body that does not parse (from
+//     3.9 on only a multi's).
 //   - All operations of a multi share one zxid; an empty multi has one too.
 //   - A multi that fails has a clean reply header. Its results tell: 0 before the operation that failed, its
 //     code, and -2 after it.
@@ -146,9 +146,9 @@ func (c *cluster) multi(req *request) (wire.Record, error) {
 	return answer, nil
 }
 
-// multiOp decides one operation of a multi and says as which type its result is sent. In a multi the flags of
-// a create, not its type, say whether it is a container's or a TTL node's, and those are answered as create2. So is a create2
-// from 3.9 on.
+// multiOp decides one operation of a multi, and says with which type its result is sent. In a multi the flags of a create,
+// not its type, make a container or a TTL node. The results of those are sent as create2; so is that of a create2, from 3.9
+// on.
 func (c *cluster) multiOp(op wire.MultiOp, req *request) (ch change, as wire.Op, err error) {
 	ids := req.conn.ids
 	switch op.Op {

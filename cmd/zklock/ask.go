@@ -13,8 +13,8 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// ask sends a request that only reads, and sends it again when the connection is lost. It ends with ctx, with its cause; a
-// request that was not answered by then ends with the Session.
+// ask sends a request that only reads, and sends it again when the connection is lost. When ctx ends, ask returns its cause;
+// an unanswered request then ends with the Session.
 func ask[T any](ctx context.Context, s *zklock.Session, read func(c *zk.Conn) (T, error)) (v T, err error) {
 	type answer struct {
 		v   T
@@ -44,8 +44,8 @@ func ask[T any](ctx context.Context, s *zklock.Session, read func(c *zk.Conn) (T
 	}
 }
 
-// exists says whether there is a node at an absolute path. A server that says that there is none may lag behind one that
-// has just made it, and is asked again when it has caught up.
+// exists says whether there is a node at an absolute path. A server that knows no such node may lag behind another that has
+// just made it: exists asks again when the server has caught up.
 func exists(ctx context.Context, s *zklock.Session, path string) (bool, error) {
 	return ask(ctx, s, func(c *zk.Conn) (bool, error) {
 		there, _, err := c.Exists(path)

@@ -17,7 +17,8 @@ import (
 	jute "github.com/zklock/zklock/internal/wire"
 )
 
-// ending is what it takes to end zklock's ZooKeeper session. It goes to the guardian through the socket pair only.
+// ending has all that the guardian needs to end zklock's ZooKeeper session. It goes to the guardian through the socket pair
+// only.
 type ending struct {
 	sessionkey.Key
 	Auth    sessionkey.Secret // digest credentials, if any
@@ -58,15 +59,15 @@ const (
 	maxTaken = 5 // how often a server may take us in and not say that the session has ended
 )
 
-// errRefused is a server's no to ending the session: it wants credentials that we do not have.
+// errRefused says that a server refused to end the session: it wants credentials that we do not have.
 var errRefused = errors.New("the server refused")
 
-// end ends the session at one server or the other, and returns nil when a server has said that it is over. It gives up when
-// one and a half session timeouts have passed since the session's own client was gone: by then it has expired (a tick is half
-// of the shortest timeout by default).
+// end tries one server after the other, and returns nil when a server has said that the session is over. It gives up one and
+// a half session timeouts after the session's own client was gone: by then the session has expired. (By default a tick is
+// half of the shortest timeout.)
 //
-// To attach to a session is a sign of life for it. So a session that a server refuses to end is not touched again, and
-// one that no server confirms to have ended is touched a few times only: it expires as it would have without us.
+// To attach to a session is a sign of life for it. So end does not touch the session again after a server has refused to end
+// it, and touches it a few times only if no server confirms its end. It then expires as it would have without us.
 func (e *ending) end(gone moment) error {
 	until := gone.add(e.Timeout + e.Timeout/2)
 	var config *tls.Config
@@ -82,7 +83,7 @@ func (e *ending) end(gone moment) error {
 	taken := 0
 	for limit := firstTry; now() < until; limit = min(2*limit, e.Timeout) {
 		for _, server := range servers {
-			// Each address of a name by itself: the dialer would spend all the time on the first.
+			// Dial each address of a name by itself: the dialer would spend all the time on the first.
 			name, port, _ := net.SplitHostPort(server)
 			ips, err := lookup(name, limit)
 			if err != nil {
@@ -117,7 +118,8 @@ func lookup(name string, limit time.Duration) (ips []string, err error) {
 	return net.DefaultResolver.LookupHost(ctx, name)
 }
 
-// endAt does it at the server with an address, whose certificate must be for a name. in says that the server took us in.
+// endAt ends the session at the server with this address. Its certificate must be for name. in says that the server attached
+// us to the session.
 func (e *ending) endAt(addr, name string, config *tls.Config, limit time.Duration) (in bool, err error) {
 	deadline := time.Now().Add(limit)
 	dialer := net.Dialer{Deadline: deadline}
@@ -134,8 +136,8 @@ func (e *ending) endAt(addr, name string, config *tls.Config, limit time.Duratio
 		}
 		conn = tls.Client(conn, c)
 	}
-	// All in one write, so that a server that takes us in ends the session, too. As one who has seen nothing, so that no
-	// server is too far behind.
+	// Send all in one write, so that a server that attaches us ends the session too. Connect as a client that has seen
+	// nothing, so that no server is too far behind.
 	const xid = 1
 	msg := jute.Frame(jute.ConnectRequest{Timeout: int32(e.Timeout.Milliseconds()), SessionID: e.ID, Password: e.Password})
 	if len(e.Auth) > 0 {

@@ -54,7 +54,7 @@ Exit codes:
 			if err != nil {
 				return err
 			}
-			// A session of our own finds the server that serves, and says what is wrong if there is none.
+			// A session of our own finds a server that serves, or says what is wrong.
 			s, err := c.connect(cmd.Context(), append(opts, zklock.WithLease(zklock.SingleServerLease())))
 			if err != nil {
 				return err

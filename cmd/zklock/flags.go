@@ -1,6 +1,6 @@
 package main
 
-// The flags that say how to reach the servers, which run and ls share, and what becomes of them.
+// The flags that say how to reach the servers. run, ls and expire share them.
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/sessionkey"
+	jute "github.com/zklock/zklock/internal/wire"
 )
 
 const (
@@ -194,13 +195,27 @@ func classify(err error) error {
 		code = exitNotAcquired
 	case errors.Is(err, zklock.ErrLost):
 		code = exitLost
-	case errors.Is(err, zklock.ErrAuthFailed), errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrInvalidACL):
+	case refused(err):
 		code = exitRefused
 	}
 	return &exitError{code, trim(err)}
 }
 
-// trim takes the name of a package of ours off the front of a message: the command's is there already.
+// refused says whether the error is a server's refusal: one of the ZooKeeper client's errors, or a code that the client has
+// no error for, such as that of a quota.
+func refused(err error) bool {
+	for _, no := range []error{
+		zklock.ErrAuthFailed, zk.ErrNoAuth, zk.ErrInvalidACL, zk.ErrAuthFailed, zk.ErrNoChildrenForEphemerals, zk.ErrBadArguments,
+	} {
+		if errors.Is(err, no) {
+			return true
+		}
+	}
+	var code jute.Code
+	return errors.As(err, &code)
+}
+
+// trim takes the name of one of our packages off the front of a message: the command's own name is there already.
 func trim(err error) error {
 	for _, name := range []string{"zklock: ", "zktest: "} {
 		if s, ok := strings.CutPrefix(err.Error(), name); ok {

@@ -7,15 +7,15 @@ package main
 //	zklock ──socket pair── guardian ──┬─ (its own process group)
 //	                                  └─ command ── children   (a group that the command leads)
 //
-// It kills the command's group when the socket says that zklock is gone, and, by the clock, when the limits have come
-// and zklock did not move them: because the lease was not renewed, or because zklock is stopped or hangs. (A
+// The guardian kills the command's group when the socket says that zklock is gone. It also kills the group, by the clock, at
+// the limits, if zklock has not moved them: because the lease was not renewed, or because zklock is stopped or hangs. (A
 // parent-death signal would do neither: it follows threads, and reaches no grandchild.) If zklock was killed, and nothing of
-// the group is left, it ends zklock's ZooKeeper session, and with it the lock.
+// the group is left, the guardian ends zklock's ZooKeeper session, and with it the lock.
 //
-// A process group's number can be given to another when all its members are gone and its leader has been reaped. So
+// The kernel can give a process group's number to another group when all members are gone and the leader has been reaped. So
 // the guardian, as the parent, does not reap before zklock has said that it will send no more signals, and sends none
-// itself after that: every kill(-pgid) in either process hits this group or nothing. It is in a group of its own, so
-// that neither a terminal nor a `kill -9 -pgid` meant for the command or for zklock's job reaches it.
+// itself after that: every kill(-pgid) in either process hits this group or nothing. The guardian is in a group of its own:
+// neither a terminal nor a `kill -9 -pgid` meant for the command or for zklock's job reaches it.
 
 import (
 	"fmt"
@@ -64,9 +64,9 @@ func init() {
 	}
 }
 
-// execMain becomes the command. It is the first thing in the command's process: the guardian has to ignore SIGTTOU
-// while it forks, because a background process may not change the foreground group otherwise, and what is ignored
-// stays ignored over an exec. Here it gets its default back, which a handler that is set before the exec does.
+// execMain becomes the command. It runs first in the command's process. The guardian must ignore SIGTTOU while it forks,
+// because otherwise a background process may not change the foreground group. An ignored signal stays ignored over an exec.
+// So execMain gives SIGTTOU its default back: a handler that is set before the exec does that.
 func execMain(program string, argv []string) int {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTTOU)
 	err := syscall.Exec(program, argv, os.Environ())
@@ -83,7 +83,7 @@ func execMain(program string, argv []string) int {
 type guardian struct {
 	wire    *wire[order, report]
 	start   startOrder
-	session *ending // nil until zklock has said which
+	session *ending // nil until zklock has sent it
 	chld    chan os.Signal
 
 	pgid      int
@@ -172,8 +172,8 @@ func (g *guardian) launch() error {
 			attr.Sys.Foreground, attr.Sys.Ctty = true, int(tty.Fd())
 		}
 	}
-	// Should somebody kill the guardian alone, Linux kills the command for us, and zklock the rest of the group. The
-	// signal comes at the end of the thread that forked, so that has to last.
+	// If somebody kills the guardian alone, Linux kills the command, and zklock kills the rest of the group. The kernel sends
+	// that signal when the thread that forked ends, so the thread has to last.
 	runtime.LockOSThread()
 	dieWithParent(attr.Sys)
 	argv := append([]string{"zklock", execArg, string(g.start.Program)}, g.start.Argv.strings()...)
@@ -186,7 +186,7 @@ func (g *guardian) launch() error {
 	}
 	g.pgid = p.Pid
 	_ = p.Release() // we wait in our own way
-	// The streams are the command's: who reads its output should see its end.
+	// The streams are the command's: a reader of its output should see the end of file when the command ends.
 	_ = os.Stdin.Close()
 	_ = os.Stdout.Close()
 	return nil
@@ -235,7 +235,7 @@ func (g *guardian) look() {
 		// What the leader left in its group does not outlive the lock either.
 		switch living, _ := members(g.pgid); {
 		case living == 0:
-			// SIGKILL for whom we cannot see. From here on the number need not be ours any more, so this is the last signal.
+			// SIGKILL, for processes that we cannot see. From here on the number may be another group's: this is our last signal.
 			g.kill()
 			g.told = true
 			g.wire.send(report{Ended: true})
@@ -284,7 +284,7 @@ func (g *guardian) nap() time.Duration {
 	case g.told, g.despaired:
 		return longest
 	case g.exited, g.killed != 0:
-		return busy // waiting for the group's end, of which only the leader's gives notice
+		return busy // waiting for the group's end; only the leader's end gives notice
 	case g.ending:
 		next = g.lim.Kill
 	}
@@ -306,7 +306,7 @@ func (g *guardian) kill() {
 	_ = unix.Kill(-g.pgid, unix.SIGKILL)
 }
 
-// despair says, once, that something of the group lives in spite of SIGKILL.
+// despair says, once, that a process of the group lives on in spite of SIGKILL.
 func (g *guardian) despair(n moment) {
 	if !g.despaired && n.sub(g.killed) >= 5*time.Second {
 		g.despaired = true
@@ -328,9 +328,8 @@ func (g *guardian) abandoned() {
 
 // reap gives the leader's process id back, waits until nothing of the group is left, and reports the command's status.
 //
-// The system calls a group that has no members unknown, whether we may see and signal them or not. Its zombies count:
-// those of our /proc that have no other user's processes to hide we see ourselves, and do not wait for the parents who
-// should reap them.
+// The kernel says whether a group has members, even those that we may neither see nor signal. Zombies count as members. If
+// our /proc hides no processes, we see ourselves that only zombies are left, and do not wait until their parents reap them.
 func (g *guardian) reap() {
 	var ws unix.WaitStatus
 	_, err := unix.Wait4(g.pgid, &ws, 0, nil)
@@ -359,7 +358,7 @@ func (g *guardian) endSession() {
 	if g.session == nil || g.session.ID == 0 {
 		return
 	}
-	// The end of file is not enough: it may also be that zklock is done with us, and about to kill us.
+	// The end of file is not enough: perhaps zklock is done with us, and about to kill us.
 	for unix.Getppid() == g.session.Process {
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -372,7 +371,7 @@ func (g *guardian) endSession() {
 	fmt.Fprintf(os.Stderr, "zklock: %s: ended its ZooKeeper session: the lock is free\n", g.session.Lock)
 }
 
-// leaderState is what became of a process since the last look.
+// leaderState says what has become of a process since the last look.
 type leaderState struct {
 	exited    bool
 	stopped   syscall.Signal // by which signal; 0 if not

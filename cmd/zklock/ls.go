@@ -105,8 +105,7 @@ func (l *lister) queue(ctx context.Context, path string) ([]zklock.Participant, 
 	return ps, l.noteMissing(ctx, path)
 }
 
-// noteMissing says on stderr if there is no node at path: an empty list does not tell a lock that nobody uses from a
-// typing error.
+// noteMissing says on stderr if no node is at path. An empty list alone could mean an unused lock or a typing error.
 func (l *lister) noteMissing(ctx context.Context, path string) error {
 	ctx, cancel := l.within(ctx)
 	defer cancel()
@@ -149,8 +148,8 @@ func (l *lister) within(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeoutCause(ctx, l.connectTimeout, errNoServer{l.connectTimeout})
 }
 
-// locks returns the locks on path and below, in the order of their paths. What may not be read is said on stderr, and
-// left out; then the error, which has no more to say, comes with the rest.
+// locks returns the locks on path and below, in the order of their paths. It leaves out what it may not read, and says so on
+// stderr. Then it returns the rest with an error that has only the exit code.
 func (l *lister) locks(ctx context.Context, path string) (locks []lockEntry, err error) {
 	root, denied := chrootOf(l.servers), false
 	var walk func(path string) error

@@ -37,7 +37,7 @@ const runExitCodes = `Exit codes:
   120      the lock was lost, and the command was ended
   121      not acquired: somebody else holds the lock, and the wait is over
   122      no server could be reached
-  123      the servers refused: permissions, credentials
+  123      the servers refused: permissions, credentials, a quota
   125      wrong usage, or zklock itself failed
   126, 127 the command cannot be run, was not found
   128+n    the command, or zklock while waiting, was ended by signal n

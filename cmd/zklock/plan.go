@@ -41,7 +41,7 @@ func newPlan(mode zklock.LeaseMode, sessionTimeout, killAfter time.Duration) (pl
 		margin:    min(max(room/10, 50*time.Millisecond), 500*time.Millisecond),
 		poll:      min(max(sessionTimeout/100, 10*time.Millisecond), 250*time.Millisecond),
 	}
-	// While all is well the Deadline we know of is ahead by the room, less the age of our knowledge.
+	// While all is well, the Deadline that we know of is ahead by the room, less the time since we read it.
 	most := room - p.margin - p.poll
 	if most <= 0 {
 		return plan{}, fmt.Errorf("the lease's room is too small to end a command in: session timeout %v with lease %v leaves %v, of which %v are kept for scheduling; give a longer --session-timeout%s",
@@ -58,7 +58,7 @@ func newPlan(mode zklock.LeaseMode, sessionTimeout, killAfter time.Duration) (pl
 	return p, nil
 }
 
-// orSingle is the advice for those who have one server.
+// orSingle is the advice for an ensemble of one server.
 func orSingle(mode zklock.LeaseMode) string {
 	if mode == zklock.SingleServerLease() {
 		return ""

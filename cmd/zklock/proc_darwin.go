@@ -17,8 +17,8 @@ const (
 // dieWithParent does nothing: there is no parent-death signal here.
 func dieWithParent(*syscall.SysProcAttr) {}
 
-// stateOf says what became of a child, and leaves it to be reaped. (waitid with WEXITED and WNOWAIT returns for a
-// stopped child, too, here.)
+// stateOf says what became of a child, and does not reap it. (On macOS waitid with WEXITED and WNOWAIT returns for a
+// stopped child too.)
 func stateOf(pid int) (leaderState, error) {
 	p, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
 	if err != nil {

@@ -18,10 +18,10 @@ import (
 // dieWithParent has the kernel kill the child when the thread that forks it ends.
 func dieWithParent(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }
 
-// child is what waitid says of one.
+// child is what waitid says about a child.
 type child struct{ pid, status int32 }
 
-// waitid asks after a child, and does not wait. It returns the zero child if there is nothing to say.
+// waitid asks about a child, and does not wait. It returns the zero child if nothing has become of it.
 func waitid(idType, id, options int) (child, error) {
 	var info unix.Siginfo
 	err := unix.EINTR
@@ -43,7 +43,7 @@ func waitid(idType, id, options int) (child, error) {
 	return child{f[0], f[2]}, nil
 }
 
-// stateOf says what became of a child, and leaves it to be reaped.
+// stateOf says what became of a child, and does not reap it.
 func stateOf(pid int) (leaderState, error) {
 	c, err := waitid(unix.P_PID, pid, unix.WEXITED|unix.WNOWAIT)
 	if c.pid != 0 || err != nil {
@@ -57,8 +57,8 @@ func stateOf(pid int) (leaderState, error) {
 	return leaderState{continued: continued.pid != 0, stopped: syscall.Signal(stopped.status)}, err
 }
 
-// reapOrphans reaps what becomes zklock's child without its doing, until the returned function is called: as PID 1 of a
-// container it is the parent of whatever lost its own. The guardian is spared.
+// reapOrphans reaps orphans until the returned function is called: as PID 1 of a container, zklock becomes the parent of
+// every process that loses its own. It does not reap the guardian.
 func reapOrphans() (stop func()) {
 	chld := make(chan os.Signal, 1)
 	signal.Notify(chld, syscall.SIGCHLD)

@@ -2,8 +2,8 @@
 
 package main
 
-// What zklock and its guardian say to each other: a JSON object a line, over a socket pair of which each holds one
-// end and nobody else a copy, so that the end of file says that the other is gone.
+// What zklock and its guardian say to each other: one JSON object a line, over a socket pair. Each holds one end, and nobody
+// else has a copy of either. So the end of file says that the other is gone.
 
 import (
 	"encoding/json"
@@ -30,8 +30,7 @@ type startOrder struct {
 	Limits             limits
 }
 
-// words are strings that need not be UTF-8, which JSON would change, and that hold no NUL, as nothing does that is passed
-// to a program.
+// words are arguments and variables of a program. They need not be UTF-8, so JSON would change them. They hold no NUL.
 type words []byte
 
 func wordsOf(s ...string) words   { return words(strings.Join(s, "\x00")) }

@@ -289,8 +289,8 @@ func (o *runOptions) job(program string, s *zklock.Session, hold *zklock.Hold, p
 	}
 }
 
-// setenv replaces variables, or adds them. Two of one name, in a run under a run, would leave it to the command which
-// of them counts.
+// setenv replaces variables, or adds them. Otherwise a run under a run would have two of one name, and the command would
+// decide which of them counts.
 func setenv(env []string, vars ...string) []string {
 	var out []string
 	for _, e := range env {
@@ -365,12 +365,12 @@ func (o *runOptions) acquire(ctx context.Context, s *zklock.Session, m *zklock.M
 	go func() { watched <- o.watchQueue(watching, s, m) }()
 	hold, err := m.Acquire(ctx)
 	stop()
-	o.ours = <-watched // nothing is said of the wait once it is over
+	o.ours = <-watched // no more notes about the wait once it is over
 	return hold, err
 }
 
-// requireChroot refuses a chroot that is not there: more likely than a new one it is a wrong one, and would make a lock
-// that excludes nobody.
+// requireChroot refuses a chroot that is not there. It is more likely wrong than new, and a lock below a wrong chroot
+// excludes nobody.
 func (o *runOptions) requireChroot(ctx context.Context, s *zklock.Session) error {
 	root := chrootOf(o.servers)
 	if root == "" || o.chroot {
@@ -388,7 +388,7 @@ func (o *runOptions) requireChroot(ctx context.Context, s *zklock.Session) error
 	return nil
 }
 
-// explainConnect gives the end of a connecting its exit code: the signal's, if it was that.
+// explainConnect gives a failed Connect its exit code: the signal's, if a signal ended it.
 func (o *runOptions) explainConnect(ctx context.Context, err error) error {
 	var i interrupted
 	var w errWaited
@@ -401,7 +401,7 @@ func (o *runOptions) explainConnect(ctx context.Context, err error) error {
 	return err
 }
 
-// explainAcquire does the same for a wait. A wait that ended while no server was there says so.
+// explainAcquire does the same for a wait. If no server was there when the wait ended, it says so.
 func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, m *zklock.Mutex, err error) error {
 	var i interrupted
 	var w errWaited
@@ -429,7 +429,7 @@ func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, m *z
 	return classify(err)
 }
 
-// cause is what is inside the library's Error: which lock and node our own message says.
+// cause returns the Err of the library's Error: our own message names lock and node.
 func cause(err error) error {
 	var e *zklock.Error
 	if errors.As(err, &e) {
@@ -452,7 +452,7 @@ type job struct {
 	note    func(format string, args ...any)
 }
 
-// holdView is what the supervision of a command asks of a hold.
+// holdView has the methods of a hold that the supervision of a command calls.
 type holdView interface {
 	Deadline() time.Time
 	Lost() <-chan struct{}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/zkserver"
+	"github.com/zklock/zklock/zktest"
 )
 
 func TestRun_CommandSeesTheLock(t *testing.T) {
@@ -398,6 +399,25 @@ func TestRun_Credentials(t *testing.T) {
 	out := start(t, nil, "ls", "--servers", srv.ConnectString(), "--session-timeout", "5s", root+"/mine")
 	require.Equal(t, exitRefused, out.wait())
 	require.Contains(t, out.stderr.String(), "list: no READ permission on "+root+"/mine")
+}
+
+// A server answers that it will not: that is no wrong usage, and no failure of zklock.
+func TestRun_ServersRefuse_ExitsWith123(t *testing.T) {
+	srv := zktest.Start(t, zktest.WithSessionTimeouts(time.Second, time.Minute))
+	for _, code := range []zktest.Code{
+		zktest.QuotaExceeded, zktest.NoAuth, zktest.BadArguments, zktest.Unimplemented,
+		-108, // no children for ephemerals
+		-114, // invalid ACL
+		-115, // authentication failed
+		-124, // authentication required
+	} {
+		refuses := srv.Inject(zktest.Before(zktest.Create).Path("/job").Fail(code))
+		p := start(t, nil, runArgs(srv.Addr(), "/job", "--", "echo", "ran")...)
+		require.Equal(t, exitRefused, p.wait(), "%v: %s", code, p.stderr.String())
+		require.Contains(t, p.stderr.String(), "zklock: acquire /job: ")
+		require.Empty(t, p.stdout.String())
+		refuses.Remove()
+	}
 }
 
 // A chroot that is not there is more likely a wrong one than a new one.

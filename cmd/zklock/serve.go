@@ -110,8 +110,8 @@ func (s serving) start(ctx context.Context) (zkServer, error) {
 	return single{srv}, nil
 }
 
-// addrs returns the members' addresses. An address that is not of this host alone has to be asked for: the server lets
-// anybody in.
+// addrs returns the members' addresses. It refuses an address that other hosts can reach, unless --allow-remote is given: the
+// server lets anybody in.
 func (s serving) addrs(ctx context.Context) ([]string, error) {
 	host, service, err := net.SplitHostPort(s.listen)
 	if err != nil {

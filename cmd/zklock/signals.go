@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// desk takes the signals sent to zklock, and passes each to whoever handles them at this stage of the run.
+// desk takes the signals sent to zklock, and passes each to the handler of this stage of the run.
 type desk struct {
 	ch     chan os.Signal
 	closed chan struct{}
@@ -19,8 +19,8 @@ type desk struct {
 	}
 }
 
-// openDesk begins to take the signals. SIGHUP and SIGINT stay ignored if they were when zklock started, as under nohup; of
-// other signals a Go program cannot know it, because its runtime has set handlers before it can look.
+// openDesk begins to take the signals. SIGHUP and SIGINT stay ignored if they were ignored when zklock started, as under
+// nohup. A Go program cannot know that about other signals, because its runtime has set handlers before it can look.
 func openDesk(handle func(os.Signal)) *desk {
 	d := &desk{ch: make(chan os.Signal, 64), closed: make(chan struct{}), done: make(chan struct{})}
 	d.mu.handle = handle
@@ -50,7 +50,7 @@ func (d *desk) take(sigs ...os.Signal) {
 	}
 }
 
-// route changes who handles signals from now on. The handler before has returned when it does.
+// route sets the handler for the signals from now on. When route returns, the old handler has returned too.
 func (d *desk) route(handle func(os.Signal)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -2,8 +2,8 @@
 
 package main
 
-// zklock's side of the supervision: starts the guardian, moves the limits with the hold's deadline, passes signals
-// and the terminal on.
+// zklock's side of the supervision: it starts the guardian, moves the limits with the hold's deadline, and passes on signals
+// and the terminal.
 
 import (
 	"errors"
@@ -23,7 +23,7 @@ const platformHelp = ``
 var (
 	handledSignals = []os.Signal{
 		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
-		syscall.SIGPIPE, // our own messages to a reader that is gone must not be our end
+		syscall.SIGPIPE, // a message to a reader that is gone must not end us
 	}
 	forwardedToo = []os.Signal{syscall.SIGTSTP, syscall.SIGCONT}
 )
@@ -42,7 +42,7 @@ type supervisor struct {
 	lim        limits
 	sent       limits
 	lost       error   // why the command is being ended
-	session    *ending // what the guardian knows of it
+	session    *ending // as the guardian has it
 	stopped    syscall.Signal
 	interrupts int
 	refused    bool // said that the command cannot be signalled
@@ -54,8 +54,8 @@ var guardianProcess struct {
 	pid int // 0 without a guardian
 }
 
-// supervise runs the command and returns when it has ended, and everything in its group with it. The guardian stands by,
-// should zklock be killed before the lock is released, until it is dismissed.
+// supervise runs the command, and returns when the command and everything in its group has ended. The guardian stands by
+// until it is dismissed: zklock may be killed before it has released the lock.
 func supervise(j job) (out outcome, dismiss func()) {
 	s := &supervisor{job: j}
 	if err := s.startGuardian(); err != nil {
@@ -64,16 +64,16 @@ func supervise(j job) (out outcome, dismiss func()) {
 	return s.run(), s.dismiss
 }
 
-// dismiss ends a guardian that has nothing left to look after, also if it is stopped. It is killed before the end of file
-// could tell it that zklock was.
+// dismiss ends a guardian that has nothing left to look after, even if it is stopped. It kills the guardian before it closes
+// the socket: an end of file would tell the guardian that zklock was killed.
 func (s *supervisor) dismiss() {
 	_ = s.guardian.Kill()
 	_, _ = s.guardian.Wait()
 	s.wire.close()
 }
 
-// startGuardian starts the guardian with one end of a socket pair. That end is inherited as it is, and not as
-// descriptor 3: whatever zklock was given beyond the standard streams is the command's.
+// startGuardian starts the guardian with one end of a socket pair. The guardian inherits that end under its own number, not as
+// descriptor 3: all descriptors that zklock was given beyond the standard streams are the command's.
 func (s *supervisor) startGuardian() error {
 	exe, err := self()
 	if err != nil {
@@ -105,7 +105,8 @@ func (s *supervisor) startGuardian() error {
 	return nil
 }
 
-// tellSession tells the guardian which ZooKeeper session to end should zklock be killed, and again when it is another.
+// tellSession tells the guardian which ZooKeeper session to end if zklock is killed. It does so again when the session or its
+// timeout is another.
 func (s *supervisor) tellSession() {
 	if e := s.ending(); s.session == nil || e.ID != s.session.ID || e.Timeout != s.session.Timeout {
 		if s.wire.send(order{Session: e}) {
@@ -190,8 +191,8 @@ func (s *supervisor) start() outcome {
 	return outcome{}
 }
 
-// onTick moves the limits with the deadline. When they have come all the same it is the guardian that acts; zklock
-// kills, too, a little later, should the guardian be kept from it. A guardian that was stopped goes on at once: nobody
+// onTick moves the limits with the deadline. When a limit comes all the same, the guardian acts. zklock kills the group too, a
+// little later, in case something keeps the guardian from it. If the guardian was stopped, onTick continues it at once: nobody
 // else would see that the command has ended.
 func (s *supervisor) onTick() {
 	if st, err := stateOf(s.guardian.Pid); err == nil && st.stopped != 0 {
@@ -229,7 +230,7 @@ func (s *supervisor) onLost() {
 	s.wire.send(order{Limits: &l})
 }
 
-// whyLost is what the hold says, or that its lease is about to end.
+// whyLost returns the hold's error, or says that its lease is about to end.
 func (s *supervisor) whyLost() error {
 	if err := s.hold.Err(); err != nil {
 		return cause(err)
@@ -237,7 +238,7 @@ func (s *supervisor) whyLost() error {
 	return errNotRenewed
 }
 
-// signal signals the command's group. The guardian does not reap before we say that we are done with that.
+// signal signals the command's group. The guardian does not reap before we say that we send no more signals.
 func (s *supervisor) signal(sig syscall.Signal) {
 	if s.pgid == 0 {
 		return
@@ -249,8 +250,8 @@ func (s *supervisor) signal(sig syscall.Signal) {
 	}
 }
 
-// onSignal passes on what was sent to zklock. (What a terminal sends to the foreground group is the command's own
-// business; zklock is then not in that group.)
+// onSignal passes on a signal that was sent to zklock. (zklock is not in the terminal's foreground group then: the terminal's
+// signals go to the command directly.)
 func (s *supervisor) onSignal(sig syscall.Signal) {
 	switch sig {
 	case unix.SIGPIPE:
@@ -276,7 +277,7 @@ func (s *supervisor) onStop(sig syscall.Signal) {
 		return
 	}
 	switch sig {
-	case unix.SIGTTIN, unix.SIGTTOU: // it reads, or changes, a terminal that it does not have
+	case unix.SIGTTIN, unix.SIGTTOU: // it reads or changes a terminal that it does not have
 		if s.tty.give(s.pgid) {
 			s.signal(unix.SIGCONT)
 			return
@@ -308,11 +309,11 @@ func (s *supervisor) resume() {
 	s.signal(unix.SIGCONT)
 }
 
-// guardianGone ends what the guardian was to look after. Nobody of ours is the parent of the command now; the kernel
-// has killed it where there is a parent-death signal, and its group's number stays taken while it has members.
+// guardianGone ends the command's group when the guardian is gone. The command has no parent of ours now. Where the system has
+// a parent-death signal, the kernel has killed the command. The group's number stays taken while the group has members.
 func (s *supervisor) guardianGone(out outcome, ended bool) outcome {
 	out.err = errGuardianGone
-	_ = s.guardian.Kill() // should it be only its end of the socket that is gone
+	_ = s.guardian.Kill() // in case only its end of the socket is gone
 	if ended || s.pgid == 0 {
 		return out
 	}
@@ -323,7 +324,7 @@ func (s *supervisor) guardianGone(out outcome, ended bool) outcome {
 	return out
 }
 
-// conclude turns the command's wait status into what zklock says of it.
+// conclude turns the command's wait status into an outcome.
 func (s *supervisor) conclude(ws unix.WaitStatus) outcome {
 	out := outcome{exit: ws.ExitStatus(), lost: s.lost}
 	if ws.Signaled() {

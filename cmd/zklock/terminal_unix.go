@@ -22,8 +22,8 @@ type terminal struct {
 	given bool        // the command's group has it
 }
 
-// openTerminal returns the controlling terminal, nil without one. From here on zklock ignores SIGTTOU, which is for
-// background processes that change the terminal: taking it back is done in the background.
+// openTerminal returns the controlling terminal, nil without one. From here on zklock ignores SIGTTOU, because zklock is in the
+// background when it takes the terminal back, and the kernel sends SIGTTOU to background processes that change it.
 func openTerminal() *terminal {
 	f, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	if err != nil {
@@ -51,7 +51,7 @@ func (t *terminal) interactive() bool {
 	return t.ours() && term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd()))
 }
 
-// give makes the command's group the foreground group, if ours is that.
+// give makes the command's group the foreground group, if ours is the foreground group.
 func (t *terminal) give(pgid int) bool {
 	if !t.ours() {
 		return false
@@ -82,9 +82,9 @@ func (t *terminal) close(killed bool) {
 	t.takeBack()
 }
 
-// canStop says whether somebody would notice that our group stops, and could continue it: a shell in our session. In
-// the group of the session's leader there is none above us (zklock, or a script with it, is what the terminal was
-// opened for), nor when our parent is of another session. The kernel asks the same question before it heeds SIGTSTP.
+// canStop says whether a shell in our session would notice that our group stops, and could continue it. In the group of the
+// session's leader no shell is above us: the terminal was opened for zklock, or for a script with it. Nor is one if our parent
+// is of another session. The kernel asks the same question before it heeds SIGTSTP.
 func canStop() bool {
 	sid, err := unix.Getsid(0)
 	if err != nil || sid == unix.Getpgrp() {
@@ -94,8 +94,8 @@ func canStop() bool {
 	return err == nil && parents == sid
 }
 
-// stopSelf stops our group as the terminal would have done had we been in the foreground, and returns when it is
-// continued. With SIGSTOP, because a Go program that has ever handled SIGTSTP cannot be stopped by it any more.
+// stopSelf stops our group, as the terminal would have done if we were in the foreground. It returns when the group is
+// continued. It uses SIGSTOP, because SIGTSTP cannot stop a Go program that has ever handled it.
 func stopSelf() {
 	cont := make(chan os.Signal, 1)
 	signal.Notify(cont, syscall.SIGCONT)

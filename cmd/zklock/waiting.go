@@ -1,6 +1,6 @@
 package main
 
-// What a run that waits says of the queue: who holds, since when, and our place.
+// What a waiting run says about the queue: who holds, since when, and our place.
 
 import (
 	"cmp"
@@ -25,8 +25,8 @@ const (
 	longQueue  = 100
 )
 
-// queueLook is what one look at the queue shows: the holder and, if we are known to be in the queue or to have been,
-// our place.
+// queueLook is what one look at the queue shows: the holder, and our place if we are known to be, or to have been, in the
+// queue.
 type queueLook struct {
 	holder  zklock.Participant
 	nobody  bool // there is no holder
@@ -36,8 +36,8 @@ type queueLook struct {
 	ours    ourNode
 }
 
-// lookAt finds our place. We are the participant of this ZooKeeper session or, if our node is gone already, stood where
-// its token says.
+// lookAt finds our place. We are the participant of this ZooKeeper session. If our node is gone already, its token says where
+// it stood.
 func lookAt(ps []zklock.Participant, session, token int64) queueLook {
 	l := queueLook{ours: ourNode{session, token}}
 	var others []zklock.Participant
@@ -79,8 +79,8 @@ func (l queueLook) String() string {
 	return place + "; held by " + describe(l.holder)
 }
 
-// describe says who a participant is, and since when it is in the queue. When it got the lock no node tells: at once, if
-// nobody was ahead of it, and otherwise later.
+// describe says who a participant is, and since when it is in the queue. No node tells when it got the lock: at once if nobody
+// was ahead of it, otherwise later.
 func describe(p zklock.Participant) string {
 	var b strings.Builder
 	e := entryOf(p)
@@ -99,8 +99,8 @@ func describe(p zklock.Participant) string {
 	return b.String()
 }
 
-// look reads the queue. A long one is not read to its end: hundreds of runs that wait, each reading what all of them have
-// written, would keep the servers from their work. Of such a queue it knows the length and the holder.
+// look reads the queue. It does not read a long queue to its end: if hundreds of runs wait, and each reads what all have
+// written, the servers cannot do their work. Of a long queue it knows the length and the holder.
 func (o *runOptions) look(ctx context.Context, s *zklock.Session, m *zklock.Mutex, last ourNode) (queueLook, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, lookWithin, errNoServer{lookWithin})
 	defer cancel()
@@ -150,10 +150,10 @@ func sequence(name string) uint64 {
 	return n
 }
 
-// ourNode is the node that we waited with, as it was last seen; the zero value if it was not.
+// ourNode is the node that we waited with, as it was last seen. It is the zero value if it was never seen.
 type ourNode struct{ session, token int64 }
 
-// tokenIn returns the token, 0 if the node is not of this ZooKeeper session: after the loss of one we are at the tail.
+// tokenIn returns the node's token. It returns 0 if the node is of an earlier ZooKeeper session: then we are at the tail now.
 func (n ourNode) tokenIn(session int64) int64 {
 	if n.session != session {
 		return 0

@@ -3,7 +3,7 @@ package clock
 
 import "time"
 
-// Instant is a point on the session's own clock: time since Connect, time in system suspend included. A lease must
+// Instant is a point on the Session's own clock: the time since Connect, including time in system suspend. A lease must
 // not stand still while the machine sleeps, and must not jump when somebody sets the wall clock (F20, F21).
 type Instant time.Duration
 
@@ -21,8 +21,7 @@ type Clock struct {
 	suspended0 time.Duration
 }
 
-// New returns a clock that begins now. What it takes as the time in which the machine was suspended is the system's, or that of
-// suspended if it is not nil.
+// New returns a clock that begins now. suspended returns how long the machine was suspended; nil asks the system.
 func New(suspended func() time.Duration) *Clock {
 	if suspended == nil {
 		suspended = suspendedTime
@@ -46,9 +45,10 @@ type reading struct {
 	suspended time.Duration
 }
 
-// holds says whether it still holds: both of Go's clocks are there, which is not so in a testing/synctest bubble, and show that it is less than a millisecond old. The machine cannot have slept since.
-// To stop every process and every device before a sleep takes longer by the monotonic clock; and the wall clock goes on in a
-// sleep, by as much as what is read here.
+// holds says whether the reading still holds: both of Go's clocks show that it is less than a millisecond old. (In a
+// testing/synctest bubble there is only one, and no reading holds.) Then the machine cannot have slept since. To stop every
+// process and every device before a sleep takes longer than that by the monotonic clock. And in a sleep the wall clock goes on,
+// by as much as the suspended time.
 func (r *reading) holds(now time.Time) bool {
 	const most = time.Millisecond
 	monotonic, wall := now.Sub(r.at), now.Round(0).Sub(r.at.Round(0))
@@ -58,11 +58,11 @@ func (r *reading) holds(now time.Time) bool {
 // Wall turns an Instant into a time.Time, for people.
 func (c *Clock) Wall(t Instant) time.Time { return time.Now().Add(t.Sub(c.Now())) }
 
-// sinceBoot is the time since the machine was started, its sleep included: the wall clock now, less when the machine was
-// started by the wall clock, which the kernel moves by as much when somebody sets the clock. The two are read one after the
-// other. If the clock were set in between, the difference would be off by that step for one instant, which would end a hold
-// for nothing or keep one past its end. So it counts only if the start of the machine reads the same before and after, as in
-// Apple's libc for CLOCK_MONOTONIC. ok is false if it cannot be read.
+// sinceBoot returns the time since the machine was started, its sleep included: the wall clock now, less the start of the
+// machine by the wall clock. When somebody sets the clock, the kernel moves that start by as much. The two are read one after
+// the other. If the clock were set in between, the difference would be off by that step for one instant: it would end a hold
+// for nothing, or keep one past its end. So a reading counts only if the start of the machine reads the same before and after,
+// as in Apple's libc for CLOCK_MONOTONIC. ok is false if it cannot be read.
 func sinceBoot(started func() (at time.Duration, ok bool), now func() time.Duration) (d time.Duration, ok bool) {
 	for {
 		before, ok1 := started()

@@ -9,8 +9,8 @@ import (
 // processStart anchors Go's monotonic clock against the time since boot.
 var processStart = time.Now()
 
-// suspendedTime on macOS: Go's clock there is mach_absolute_time, which stands still in sleep, and the time since boot does
-// not. Go's clock is read first, so that a pause between the two can only take the place of time the caller has not
+// suspendedTime on macOS: Go's clock there is mach_absolute_time, which stands still in sleep. The time since boot goes on.
+// Go's clock is read first, so that a pause between the two reads can only take the place of time that the caller has not
 // counted yet.
 func suspendedTime() time.Duration {
 	awake := time.Since(processStart)

@@ -1,9 +1,9 @@
 // Package lastzxid keeps the last zxid seen in the client's place. go-zookeeper's client writes it on the goroutine that
-// reads replies, and reads it on the one that restores watches after a reconnect. Nothing orders the two: a reply that
-// comes early is a data race, and what happened up to that reply is then missing from what the restored watches are told.
+// reads replies, and reads it on the goroutine that restores watches after a reconnect. Nothing orders the two. So a reply
+// that comes early is a data race, and the restored watches then miss what happened up to that reply.
 //
-// The zxids are taken out of the replies, so that the client's own stays 0, and the right one is put into what the client
-// sends: into the connect request, and into setWatches, where it is the last of the connection before.
+// lastzxid takes the zxids out of the replies, so that the client's own stays 0. It puts the right one into the client's
+// requests: into the connect request, and into setWatches. There it is the last zxid of the connection before.
 package lastzxid
 
 import (
@@ -17,11 +17,12 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Seen is the last zxid that was seen, over all connections of a client: by anybody, and by the client itself, which does
-// not see the answers to requests that others make on its connection. The zero value is for a new client.
+// Seen is the last zxid seen over all connections of a client. It keeps two: that of all replies, and that of the replies to
+// the client itself, because others make requests on the client's connection too. The zero value is for a new client.
 type Seen struct{ any, client atomic.Int64 }
 
-// Conn is what one connection of the client sees. The client's next one begins when it has read the last frame of this one.
+// Conn is what one connection of the client sees. The client's next connection begins when the client has read the last frame
+// of this one.
 type Conn struct {
 	seen           *Seen
 	before, client int64 // of the connections before
@@ -40,8 +41,8 @@ func (c *Conn) ConnectRequest(body []byte) {
 	}
 }
 
-// Request puts the zxid into the body of a later frame of the client's, if that is setWatches: the last that the client itself
-// has seen. Its watches may not have been restored on a connection on which others had answers.
+// Request puts the last zxid that the client itself has seen into the body of a later frame, if that is setWatches. Others may
+// have had answers on a connection on which the client's watches were not restored yet.
 func (c *Conn) Request(body []byte) {
 	if len(body) < 16 {
 		return
@@ -51,7 +52,7 @@ func (c *Conn) Request(body []byte) {
 	}
 }
 
-// ConnectResponse looks at the body of a connect response: of an expired session nothing was seen.
+// ConnectResponse looks at the body of a connect response. If the session has expired, nothing counts as seen any more.
 func (c *Conn) ConnectResponse(body []byte) {
 	if len(body) >= 16 && binary.BigEndian.Uint64(body[8:]) == 0 {
 		c.seen.any.Store(0)
@@ -93,7 +94,7 @@ func Dialer(dial zk.Dialer) zk.Dialer {
 	}
 }
 
-// Wrap returns the connection as the client is to have it.
+// Wrap returns the connection to give to the client.
 func (s *Seen) Wrap(c net.Conn) net.Conn { return &conn{Conn: c, zxids: s.Connect()} }
 
 type conn struct {

@@ -1,5 +1,5 @@
-// Package ledger checks, from outside, who believes to hold which lock: nobody may be granted a lock that another
-// believes to hold (I5), and tokens must increase (I1). Tests that attack the lock with faults report to it.
+// Package ledger checks from outside who believes that they hold which lock. Nobody may get a lock while another believes to
+// hold it (I5), and tokens must increase (I1). Tests that attack the lock with faults report to it.
 package ledger
 
 import (
@@ -15,11 +15,11 @@ type Hold interface {
 	Deadline() time.Time
 }
 
-// Ledger is told of each grant after Acquire has returned and of each end before Release is called, so the belief it
-// knows of is within the real one. It is safe for use by several goroutines.
+// Ledger hears of each grant after Acquire has returned, and of each end before Release is called. So the belief that it
+// knows of lies within the real one. It is safe for use by several goroutines.
 //
-// What an admin does, deleting a lock node or ending a session, is outside the assumptions of I5: its holder is told
-// afterwards. The ledger is told of it beforehand, and excuses those holds and no others.
+// An admin may delete a lock node or end a session. That is outside the assumptions of I5: the holder hears of it afterwards.
+// The ledger hears of it beforehand, and excuses those holds and no others.
 type Ledger struct {
 	errorf func(format string, args ...any)
 
@@ -62,7 +62,7 @@ func (l *Ledger) Granted(lock, client string, h Hold) bool {
 	defer l.mu.Unlock()
 	l.mu.grants++
 	if h.Err() != nil {
-		return false // whoever looks before it acts knows that it was lost meanwhile
+		return false // the holder looks before it acts, and so knows that the lock was lost meanwhile
 	}
 	old := l.mu.held[lock]
 	switch {
@@ -95,8 +95,8 @@ func (l *Ledger) Deleting(node string) {
 	l.mu.deleted[node] = true
 }
 
-// Killing says that an admin is about to end the client's ZooKeeper session. The caller calls what it returns when that is
-// done, with a zxid that the servers gave afterwards.
+// Killing says that an admin is about to end the client's ZooKeeper session. It returns a function: call that when the session
+// has ended, with a zxid that the servers gave afterwards.
 func (l *Ledger) Killing(client string) (killed func(zxid int64)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package sessionkey says what it takes to end a Session's ZooKeeper session from another process. The command's
-// guardian does that when zklock was killed. It is internal, because whoever has the key can take the session over.
+// Package sessionkey has what it takes to end a Session's ZooKeeper session from another process. The command's guardian
+// does that when zklock was killed. The package is internal, because a program that has the key can take the session over.
 package sessionkey
 
 import (
@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Key is what a client shows to a server that is to take it into a ZooKeeper session.
+// Key is what a client shows to a server to be taken into a ZooKeeper session.
 type Key struct {
 	ID       int64 // 0: there is no session
 	Password Secret
@@ -16,11 +16,11 @@ type Key struct {
 	Servers  []string      // host:port
 }
 
-// Of returns the key of the current ZooKeeper session of a *zklock.Session, the zero Key if there is none now, or if it was
-// given up. Package zklock sets it.
+// Of returns the key of the current ZooKeeper session of a *zklock.Session. It returns the zero Key if there is none now, or
+// if it was given up. Package zklock sets it.
 var Of func(session any) Key
 
-// Secret is bytes that nobody should read in a log: it prints as "(secret)", whatever the verb. As JSON it is itself.
+// Secret is bytes that nobody should read in a log: it prints as "(secret)" for every verb. As JSON it is itself.
 type Secret []byte
 
 // Format implements fmt.Formatter.

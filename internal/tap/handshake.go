@@ -16,9 +16,9 @@ type Approach int
 
 const (
 	Attach      Approach = iota // pass it on
-	AskAfter                    // ask whether the session is there, as a client that has seen nothing, and go no further if it is
-	EndIt                       // end the session, which we have given up, and tell the client that it expired
-	SayItsEnded                 // tell the client that it expired, and the server nothing
+	AskAfter                    // ask, as a client that has seen nothing, whether the session is there; go no further if it is
+	EndIt                       // end the session, because we have given it up, and tell the client that it expired
+	SayItsEnded                 // tell the client that the session expired; send the server nothing
 )
 
 // Response is the server's answer to the first frame of a connection; a session id of 0 says "expired".
@@ -49,8 +49,8 @@ type handshake struct {
 	auths    int // credentials not answered yet
 }
 
-// begin handles the client's connect request. What it sends in its place, to ask after a session or to end it, comes from a
-// client that has seen nothing, so that no server is too far behind to answer.
+// begin handles the client's connect request. To ask after a session, or to end it, begin sends another in its place: that of a
+// client that has seen nothing. No server is too far behind to answer such a client.
 func (h *handshake) begin(f []byte, at clock.Instant) error {
 	var r wire.ConnectRequest
 	d := wire.NewDecoder(f[4:])
@@ -73,8 +73,8 @@ func (h *handshake) begin(f []byte, at clock.Instant) error {
 	return err
 }
 
-// endSession ends the session that the server has been asked to attach. Without an answer, the client may try the next server. Once
-// a server has said anything of the end, nothing of ours touches the session again: the client is told that it expired.
+// endSession ends the session that the server has been asked to attach. Without an answer, the client may try the next server.
+// After any answer about the end, nothing of ours touches the session again: the client hears that it expired.
 func (h *handshake) endSession() error {
 	unconfirmed := func(err error) error { return fmt.Errorf("zklock: ending the given-up session: %w", err) }
 	var r wire.ConnectResponse
@@ -91,7 +91,7 @@ func (h *handshake) endSession() error {
 			return unconfirmed(err)
 		}
 	}
-	h.approach, h.in.stream = SayItsEnded, wire.Stream{} // what else the server said is nobody's
+	h.approach, h.in.stream = SayItsEnded, wire.Stream{} // nobody reads what else the server said
 	h.in.stream.Add(expiredAnswer())
 	h.sink.Ended(outcome)
 	return nil
@@ -131,7 +131,7 @@ func (h *handshake) response(body []byte) (r Response, err error) {
 	if w.Decode(d); d.Err() != nil {
 		return r, errors.New("zklock: the connect response is too short")
 	}
-	if w.SessionID != 0 && w.Timeout <= 0 { // of which the client would die
+	if w.SessionID != 0 && w.Timeout <= 0 { // the client would panic
 		return r, fmt.Errorf("zklock: the server granted a session timeout of %d ms", w.Timeout)
 	}
 	if h.approach == AskAfter && w.SessionID != 0 {

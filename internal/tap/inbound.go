@@ -7,8 +7,8 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// inbound is what the server sends, cut into frames. It is of the goroutine that reads; before the handshake is done, the
-// client has one for both directions.
+// inbound is what the server sends, cut into frames. Only the goroutine that reads uses it. Before the handshake is done, the
+// client has one goroutine for both directions.
 type inbound struct {
 	conn    net.Conn
 	clock   *clock.Clock
@@ -33,7 +33,7 @@ func (in *inbound) next() ([]byte, error) {
 	}
 }
 
-// nextInto reads a frame that the client is not to see.
+// nextInto reads a frame that the client does not see.
 func (in *inbound) nextInto(into interface{ Decode(*wire.Decoder) }) error {
 	f, err := in.next()
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Request is a request of ours: a frame that the tap sends between the client's, and whose answer it keeps from the client.
+// Request is a request of ours: a frame that the tap sends between the client's. The client does not see the answer.
 //
 //	          ┌─▶ NeverSent                                  the connection ended before
 //	request ──┤
@@ -16,11 +16,11 @@ import (
 type Request struct {
 	op      wire.Op
 	frame   []byte       // whole; the tap puts the xid in
-	encoder wire.Encoder // which made it: a part of the request, so that it is not allocated by itself
+	encoder wire.Encoder // it made the frame; it is a part of the request to spare an allocation
 	Urgent  bool         // does not wait for room: a beat
 	Done    func(Answer) // called once, on the goroutine that learns the fate: it must not block, nor keep the answer's body
 
-	xid     int32 // the tap's, as the next
+	xid     int32 // the tap sets it, as the next field
 	written bool  // handed to the network
 }
 
@@ -31,7 +31,7 @@ func NewRequest[R wire.Record](op wire.Op, body R, done func(Answer)) *Request {
 	return r
 }
 
-// TooLong says whether servers would not read it, but close the connection: its length is more than wire.MaxFrame.
+// TooLong returns the length, and whether it is more than wire.MaxFrame: then servers would close the connection.
 func (r *Request) TooLong() (length int, tooLong bool) {
 	length = len(r.frame) - 4
 	return length, length > wire.MaxFrame
@@ -62,8 +62,9 @@ func (a Answer) Decode(into interface{ Decode(*wire.Decoder) }) error {
 	return d.Err()
 }
 
-// Xids hands out the xids of our requests. The client's are positive, and −1, −2, −4 and −8 have a meaning. They never
-// start again while a session lives: a follower tells by session and xid which of its requests a commit belongs to.
+// Xids hands out the xids of our requests. They are negative, because the client's are positive; −1, −2, −4 and −8 have a
+// meaning of their own. They never start again while a session lives: a follower tells by session and xid which of its
+// requests a commit belongs to.
 type Xids struct{ n atomic.Uint32 }
 
 const firstXid = -16

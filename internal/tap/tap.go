@@ -16,9 +16,9 @@ import (
 type Sink interface {
 	// Connecting says what is to become of the client's connect request for a session.
 	Connecting(session int64) Approach
-	// Found reports that the session that was asked after is there.
+	// Found reports, after AskAfter, that the session is there.
 	Found()
-	// Ended reports what a server said of the end of a session, HungUp that it closed the connection instead.
+	// Ended reports what a server answered when it was asked to end the session; HungUp, that it closed the connection instead.
 	Ended(outcome string)
 	HungUp()
 	// Connected reports the connect response. An error refuses the connection.
@@ -41,13 +41,14 @@ type Sink interface {
 	Disconnected()
 }
 
-// Tap is the connection the ZooKeeper client talks through. It passes the client's frames on, and sends requests of ours
-// between them, whose replies the client never sees. It notes what was sent when, what was answered, which session and
-// timeout; it adds the credentials after the handshake, caps the handshake's time, for which the client itself has no useful
-// limit, keeps the last zxid in the client's place, and answers the connect request of a session that was given up.
+// Tap is the connection that the ZooKeeper client talks through. It passes the client's frames on, and sends requests of ours
+// between them; the client never sees the replies to ours. It notes what was sent when, what was answered, and the session
+// and its timeout. It adds the credentials after the handshake. It caps the handshake's time, because the client has no useful
+// limit for that. It keeps the last zxid in the client's place. And it answers the connect request of a session that was
+// given up.
 //
-// The client writes a whole frame at a time, on one goroutine, and reads on another. Whoever finds nobody writing writes
-// for all: the client for itself, a goroutine of the Session's for us.
+// The client writes a whole frame at a time, on one goroutine, and reads on another. The first goroutine that has something
+// to write writes for all, until nothing is left: the client's own, or one of the Session's for our requests.
 type Tap struct {
 	net.Conn
 	Seq   uint64   // which connection of the Session this is
@@ -66,8 +67,8 @@ type Tap struct {
 // MaxReply is the longest frame that a server's answer may be, as for the client.
 const MaxReply = 64 << 20
 
-// New returns the tap of a connection that has just been made; raw is the same without TLS. The sink hears of all that happens.
-// seq is the number of the connection in its Session. The handshake must be done by handshakeDeadline.
+// New returns the tap of a connection that has just been made; raw is the same connection without TLS. The sink hears of all
+// that happens. seq is the number of the connection in its Session. The handshake must be done by handshakeDeadline.
 func New(c, raw net.Conn, sink Sink, clk *clock.Clock, zxids *lastzxid.Conn, xids *Xids, seq uint64, handshakeDeadline time.Time) *Tap {
 	t := &Tap{Conn: c, raw: raw, sink: sink, clock: clk, zxids: zxids, Seq: seq, traffic: traffic{xids: xids}}
 	t.mu.pending = make(map[int32]outstanding)
@@ -97,13 +98,13 @@ func (t *Tap) SetReadDeadline(d time.Time) error {
 // SetWriteDeadline does nothing: the tap has limits of its own, and the client would take them away after each frame.
 func (t *Tap) SetWriteDeadline(time.Time) error { return nil }
 
-// Write takes frames of the client's. Their time is noted before they go out: a lease is anchored at send times, and too
+// Write takes frames of the client's. It notes their time before they go out: a lease is anchored at send times, and too
 // early is the safe side.
 //
-// It hides a failure from the client, which hears of the end when it reads. Told here, the client answers the request
-// once for the failed write and once more when it clears away what the connection left unanswered; a request that was
-// made while the client was closed has then been answered three times, into a channel with room for two and with nobody
-// at its other end. The client stands still for ever, and Close with it (I6).
+// Write hides a failure from the client: the client hears of the end when it reads. If Write returned the error, the client
+// would answer the request twice: once for the failed write, and once more when it clears away what the connection left
+// unanswered. A request made while the client was being closed would get a third answer, into a channel with room for two
+// and without a reader. The client would stand still for ever, and Close with it (I6).
 func (t *Tap) Write(p []byte) (int, error) {
 	at := t.clock.Now()
 	t.out.Add(p)
@@ -129,13 +130,13 @@ func (t *Tap) Write(p []byte) (int, error) {
 }
 
 // Enqueue takes a request of ours, and returns false if nothing more goes over this connection. If write is set, the caller
-// is to call WriteOut, on a goroutine that may wait.
+// must call WriteOut, on a goroutine that may wait.
 func (t *Tap) Enqueue(r *Request) (ok, write bool) { return t.enqueue(r, t.clock.Now()) }
 
-// writePiece is what a slow network must take within the time that a write may take.
+// writePiece is how many bytes even a slow network must take within the time that one write may take.
 const writePiece = 64 << 10
 
-// WriteOut writes until there is nothing more to be written.
+// WriteOut writes until nothing is left to write.
 func (t *Tap) WriteOut() {
 	p, patience := t.toWrite(nil)
 	for len(p) > 0 {
@@ -179,8 +180,8 @@ func (t *Tap) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// beenPatient begins the time anew that the client gives the server for a frame: one has come, which the client will not see.
-// A server that answers only us, and not the client's pings, is left.
+// beenPatient is called for a frame that the client will not see: it restarts the time that the client gives the server for
+// its next frame. It does not do so for a server that answers only us, and not the client's pings: the client leaves that one.
 func (t *Tap) beenPatient() error {
 	patience, served := t.servesClient(t.clock.Now())
 	if !served {
@@ -284,7 +285,7 @@ func (t *Tap) connected(body []byte) error {
 	return t.handshake.authenticate()
 }
 
-// judge reports what an answer says of the session.
+// judge reports what an answer says about the session.
 func (t *Tap) judge(x outstanding, h wire.ReplyHeader, body []byte) {
 	switch {
 	case x.op == wire.OpAuth:

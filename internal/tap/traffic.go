@@ -10,8 +10,8 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// traffic is what is under way on a connection: the requests that have no answer yet, the client's and ours, and the frames
-// that are not written yet. It does no I/O.
+// traffic is what is under way on a connection: the client's requests and ours that have no answer yet, and the frames that
+// are not written yet. It does no I/O.
 type traffic struct {
 	xids *Xids
 
@@ -47,7 +47,8 @@ type outstanding struct {
 // load is what a number of requests put on the server and the network.
 type load struct{ frames, bytes int }
 
-// Servers hold clients up that have many requests unanswered, by their xids, and do not see ours. So we bound them ourselves.
+// Servers slow a client down when it has many unanswered requests. They go by the xids, and do not count ours. So we
+// bound ours here.
 const (
 	mostFrames = 1000
 	mostBytes  = 1 << 20
@@ -63,15 +64,15 @@ func (t *traffic) isShaken() bool {
 	return t.mu.shaken
 }
 
-// shake notes that the connect response is in. From then on requests of ours are taken; the link gives none before the answers to
-// the credentials.
+// shake notes that the connect response is in. From then on the tap takes requests of ours. The link gives it none before the
+// credentials are answered.
 func (t *traffic) shake(patience time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.mu.shaken, t.mu.patience = true, patience
 }
 
-// pass puts a frame of the client's among what is to be written, and says whether the caller is to write.
+// pass adds a frame of the client's to the frames to write, and says whether the caller must write.
 func (t *traffic) pass(f []byte, at clock.Instant) (write bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -90,7 +91,7 @@ func (t *traffic) pass(f []byte, at clock.Instant) (write bool) {
 }
 
 // enqueue takes a request of ours, and returns false if nothing more goes over this connection. If write is set, the caller
-// is to write.
+// must write.
 func (t *traffic) enqueue(r *Request, now clock.Instant) (ok, write bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -127,7 +128,7 @@ func (t *traffic) noteLocked(xid int32, x outstanding) {
 	}
 }
 
-// beginWriteLocked says whether the caller is to write: there is one who does, for all.
+// beginWriteLocked says whether the caller must write. One goroutine at a time does, for all.
 func (t *traffic) beginWriteLocked() bool {
 	if t.mu.writing || t.mu.closed {
 		return false
@@ -136,8 +137,8 @@ func (t *traffic) beginWriteLocked() bool {
 	return true
 }
 
-// toWrite returns what is to be written next, and takes back what was written before. If there is nothing, the caller
-// writes no more.
+// toWrite returns what to write next, and takes back the buffer that was written before. If there is nothing, the caller stops
+// writing.
 func (t *traffic) toWrite(before []byte) (p []byte, patience time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -163,8 +164,8 @@ func (t *traffic) noteHeard(now clock.Instant) {
 	t.mu.heard = now
 }
 
-// answered returns the request that was answered, if there was one, and gives its room to those that wait. If write is set,
-// the caller is to write.
+// answered returns the request that was answered, and whether there was one. It gives the request's room to those that wait.
+// If write is set, the caller must write.
 func (t *traffic) answered(xid int32, now clock.Instant) (x outstanding, asked, write bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -189,7 +190,7 @@ func (t *traffic) answered(xid int32, now clock.Instant) (x outstanding, asked, 
 	return x, true, write && t.beginWriteLocked()
 }
 
-// pinged returns when the ping was sent that was answered, if there was one.
+// pinged takes the answer to the oldest ping, and returns when that ping was sent. It returns false if there was none.
 func (t *traffic) pinged() (at clock.Instant, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -200,8 +201,8 @@ func (t *traffic) pinged() (at clock.Instant, ok bool) {
 	return at, true
 }
 
-// stop notes, once, that the connection has ended, and returns our requests that have no answer: what was sent in the order of
-// sending, and then what waited for room.
+// stop notes, once, that the connection has ended, and returns our requests that have no answer: first those that were sent,
+// in that order, then those that waited for room.
 func (t *traffic) stop() (left []*Request, first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -230,15 +231,15 @@ func (t *traffic) servesClient(now clock.Instant) (patience time.Duration, ok bo
 	return patience, len(t.mu.pings) == 0 || t.mu.pings[0] > now.Add(-2*patience)
 }
 
-// Outstanding returns what the tap remembers: requests that are not answered, those of them that are ours, pings, and requests
-// that wait for room.
+// Outstanding counts what the tap remembers: unanswered requests, how many of those are ours, pings, and requests that wait
+// for room.
 func (t *traffic) Outstanding() (unanswered, ours, pings, waiting int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.mu.pending), t.mu.ours.frames, len(t.mu.pings), len(t.mu.waiting)
 }
 
-// Silence tells since when the server has not sent a byte, and since when it owes an answer, if it owes one.
+// Silence returns since when the server has not sent a byte, since when it owes an answer, and whether it owes one.
 func (t *traffic) Silence() (heard, asked clock.Instant, owes bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -115,8 +115,8 @@ func (d *Decoder) count(min int) int {
 	return int(n)
 }
 
-// Strings takes a vector of strings; null and empty both come out empty. They share one copy of the buffer: who keeps one of many
-// clones it.
+// Strings takes a vector of strings; null and empty both come out empty. The strings share one copy of the buffer: to keep one
+// of many, clone it.
 func (d *Decoder) Strings() []string {
 	n := d.count(4)
 	if n == 0 {

@@ -70,8 +70,8 @@ func Frame(records ...Record) []byte {
 	return e.buf
 }
 
-// EncodeRequest starts the buffer anew with a request, as one frame. Its xid is left 0: its place is the four bytes after the
-// length. It is generic so that the body need not be allocated.
+// EncodeRequest starts the buffer anew with a request, as one frame. The xid, in the four bytes after the length, is left 0.
+// EncodeRequest is generic so that the body need not be allocated.
 func EncodeRequest[R Record](e *Encoder, op Op, body R) []byte {
 	e.buf = binary.BigEndian.AppendUint32(make([]byte, 8, 192), uint32(op))
 	body.Encode(e)

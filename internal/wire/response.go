@@ -99,7 +99,7 @@ func (r IntResponse) Encode(e *Encoder) { e.Int32(r.N) }
 // Decode takes the response.
 func (r *IntResponse) Decode(d *Decoder) { r.N = d.Int32() }
 
-// WhoAmIResponse answers whoAmI: scheme and user of all a connection has authenticated as, its address first.
+// WhoAmIResponse answers whoAmI: each identity of the connection, as scheme and user. The first is its address.
 type WhoAmIResponse struct{ IDs []ID }
 
 // Encode appends the response.

@@ -46,7 +46,7 @@ func startMembers(n int, cfg Config) (*Cluster, error) {
 	}
 }
 
-// tryMembers starts the servers once. On an error it returns what there is, to be looked at and closed.
+// tryMembers starts the servers once. With an error it returns those that it started, for the caller to look at and to close.
 func tryMembers(in installation, n int, cfg Config) (*Cluster, error) {
 	c := &Cluster{}
 	var all []member

@@ -45,7 +45,7 @@ func NewConfig(opts ...Option) Config {
 // Option changes a Config.
 type Option func(*Config)
 
-// Own asks for a server of the test's own, one to stop, kill and pause, with the usual configuration.
+// Own asks for a server of the test's own, with the usual configuration. The test may stop, kill and pause it.
 func Own() Option { return func(*Config) {} }
 
 // TickTime sets the tick, in which ZooKeeper counts everything else.

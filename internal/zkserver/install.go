@@ -44,9 +44,9 @@ func findInstallation() (installation, error) {
 	return installation{java: java, classPath: classPath}, nil
 }
 
-// ClassPath returns the jars of the ZooKeeper that Start runs, and those of Debian's further libraries,
-// "curator-recipes" say, for programs that are its clients. A library that EnvHome has too is that one. The error is
-// ErrNotInstalled when there is no ZooKeeper, or not the library.
+// ClassPath returns the jars of the ZooKeeper that Start runs, and those of further libraries for its clients, such as
+// "curator-recipes". It takes a library from EnvHome if that has it, and otherwise from Debian's packages. The error is
+// ErrNotInstalled when ZooKeeper or a library is missing.
 func ClassPath(libraries ...string) ([]string, error) {
 	var jars []string
 	if home := os.Getenv(EnvHome); home != "" {
@@ -71,8 +71,9 @@ func ClassPath(libraries ...string) ([]string, error) {
 	return jars, nil
 }
 
-// homeJars returns the jars in the home's lib: first what ZooKeeper needs, then ZooKeeper, then what needs it. For the
-// manifests of Debian's jars name what they need by absolute paths, and there is the installed ZooKeeper, of another version.
+// homeJars returns the jars in the home's lib: first those that ZooKeeper needs, then ZooKeeper, then those that need it. The
+// order matters: the manifests of Debian's jars name other jars by absolute paths, and so bring in the installed ZooKeeper,
+// of another version.
 func homeJars(home string) ([]string, error) {
 	jars, err := filepath.Glob(filepath.Join(home, "lib", "*.jar"))
 	if err != nil {
@@ -132,8 +133,8 @@ func findJava() (string, error) {
 }
 
 // command is the server process for the configuration file in confDir. The virtual machine is set
-// to start fast and stay small. forceSync=no: what survives a crash of the machine is not tested.
-// The words in front are what it takes to run a command on the server's host.
+// to start fast and stay small. forceSync=no: no test needs data to survive a crash of the machine.
+// The words in front run a command on the server's host.
 func (in installation) command(front []string, confDir string, properties map[string]string) *exec.Cmd {
 	args := []string{
 		"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m", "-XX:-UsePerfData",
@@ -156,8 +157,8 @@ func (in installation) command(front []string, confDir string, properties map[st
 	return exec.Command(args[0], args[1:]...)
 }
 
-// The logging configuration of the downloads, which have one logger or the other in lib: without it
-// one writes nothing and the other every detail. Debian's needs neither.
+// The logging configuration of the downloads. They have one of two loggers in lib: without a configuration, one writes
+// nothing and the other every detail. Debian's needs neither.
 const (
 	log4jProperties = `log4j.rootLogger=INFO, out
 log4j.appender.out=org.apache.log4j.ConsoleAppender

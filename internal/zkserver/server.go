@@ -165,8 +165,8 @@ func (s *Server) Launch() error {
 	return nil
 }
 
-// Ready returns when the server serves, which is when srvr answers with a mode. It returns an error
-// with the end of the log when the process ends, or when that takes longer than the start timeout.
+// Ready returns when the server serves: when srvr answers with a mode. It returns an error, with the end
+// of the log, when the process ends or the start timeout has passed.
 func (s *Server) Ready() error {
 	limit := s.cfg.withDefaults().StartTimeout
 	deadline := time.Now().Add(limit)
@@ -296,7 +296,7 @@ func (s *Server) Mode() (string, error) { return mode(s.self.dial, s.addr) }
 // Version returns the server's version, "3.8.0" say.
 func (s *Server) Version() (string, error) { return version(s.self.dial, s.addr) }
 
-// checkVersion returns an error if the server is not of the version that its jar's name says: then some other jar has
+// checkVersion returns an error if the server is of another version than its jar's name says. Then some other jar has
 // brought another ZooKeeper into the class path.
 func (s *Server) checkVersion() error {
 	want := s.install.version()
@@ -334,7 +334,7 @@ func (s *Server) LogTail() string {
 	return "...\n" + tail
 }
 
-// ours refuses what can only be done to a process of ours.
+// ours returns an error if the server is not a process of ours, but one that somebody else runs.
 func (s *Server) ours(op string) error {
 	if s.named {
 		return s.errorf("%s: not our process: %s names it", op, EnvServers)

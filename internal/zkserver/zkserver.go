@@ -21,7 +21,7 @@ import (
 // The environment that decides where a server comes from.
 const (
 	// EnvServers names servers to use as they are, comma separated. Only Single without options
-	// uses it: what is asked of a server of one's own cannot be had from a named one.
+	// uses it: options need a server of the test's own.
 	EnvServers = "ZKLOCK_TEST_SERVERS"
 	// EnvRequire makes a missing server a failure where it would be a skip. CI sets it to 1, so
 	// that a green run cannot hide that nothing ran.
@@ -94,8 +94,8 @@ func Ensemble(t TB, n int, opts ...Option) *Cluster {
 	return c
 }
 
-// refuse ends the test that got no server: nothing to start is a skip unless a server is required,
-// and a server that would not start is always a failure.
+// refuse ends a test that got no server. If there is nothing to start, it skips the test, unless a server is
+// required. If a server would not start, it fails the test.
 func refuse(t TB, err error) {
 	t.Helper()
 	if errors.Is(err, ErrNotInstalled) && !Required() {

@@ -1,0 +1,239 @@
+package zklock_test
+
+// Examples of a Session: how to connect, what it tells of itself, and what ends with it. Those of the lock are in
+// example_test.go.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"os"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock"
+)
+
+// The servers may grant less than was asked for.
+func ExampleWithSessionTimeout() {
+	ctx, servers, stop := exampleServer() // its longest session timeout is one minute
+	defer stop()
+	s, err := zklock.Connect(ctx, servers, zklock.WithSessionTimeout(5*time.Minute))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	fmt.Println(s.Timeout())
+	// Output: 1m0s
+}
+
+// docs/operating.md explains each line.
+func ExampleWithLogger() {
+	ctx, servers, stop := exampleServer()
+	defer stop()
+	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey || a.Key == "session" {
+				return slog.Attr{} // differs each time
+			}
+			return a
+		},
+	}))
+	s, err := zklock.Connect(ctx, servers, zklock.WithLogger(logger))
+	if err != nil {
+		log.Fatal(err)
+	}
+	_ = s.Close()
+	// Output:
+	// level=INFO msg="zklock: connection state" state=Connected
+	// level=INFO msg="zklock: connection state" state=Closed
+}
+
+// The dialer may go through a tunnel. It gets the names of the connection string.
+func ExampleWithDialer() {
+	ctx, servers, stop := exampleServer()
+	defer stop()
+	tunnel := func(network, addr string, timeout time.Duration) (net.Conn, error) {
+		fmt.Println("dialing", addr)
+		return net.DialTimeout(network, servers, timeout)
+	}
+	s, err := zklock.Connect(ctx, "zk1.example.org:2281", zklock.WithDialer(tunnel))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	fmt.Println(s.State())
+	// Output:
+	// dialing zk1.example.org:2281
+	// Connected
+}
+
+// One of two servers accepts connections and never answers. The other gets its turn after 200 ms at the latest.
+func ExampleWithHandshakeTimeout() {
+	ctx, servers, stop := exampleServer()
+	defer stop()
+	mute, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer mute.Close()
+
+	s, err := zklock.Connect(ctx, mute.Addr().String()+","+servers, zklock.WithHandshakeTimeout(200*time.Millisecond))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	fmt.Println(s.State())
+	// Output: Connected
+}
+
+func ExampleWithMaxLockNodes() {
+	ctx, servers, stop := exampleServer()
+	defer stop()
+	s, err := zklock.Connect(ctx, servers, zklock.WithMaxLockNodes(1))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	orders, _ := zklock.NewMutex(s, "/locks/orders")
+	stock, _ := zklock.NewMutex(s, "/locks/stock")
+	hold, err := orders.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer hold.Release(ctx)
+
+	_, err = stock.Acquire(ctx)
+	fmt.Println(errors.Is(err, zklock.ErrTooManyWaiters))
+	// Output: true
+}
+
+// Close ends every hold, and every call that comes later.
+func ExampleSession_Close() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, _ := zklock.NewMutex(s, "/locks/orders")
+	hold, err := m.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	fmt.Println(s.Close())
+	fmt.Println(errors.Is(hold.Err(), zklock.ErrLost), errors.Is(hold.Err(), zklock.ErrClosed))
+	_, err = m.Acquire(ctx)
+	fmt.Println(errors.Is(err, zklock.ErrClosed), s.State())
+	fmt.Println(s.Close()) // a second time does nothing
+	// Output:
+	// <nil>
+	// true true
+	// true Closed
+	// <nil>
+}
+
+// Everything else that a program asks of ZooKeeper can go over the same connection. Its paths are absolute.
+func ExampleSession_Conn() {
+	ctx, servers, stop := exampleServer()
+	defer stop()
+	s, err := zklock.Connect(ctx, servers+"/app") // NewMutex puts /app in front of its paths, Conn does not
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Conn().Create("/app", []byte("version 3"), 0, zk.WorldACL(zk.PermAll)); err != nil {
+		log.Fatal(err)
+	}
+	data, _, err := s.Conn().Get("/app")
+	fmt.Printf("%s %v\n", data, err)
+	// Output: version 3 <nil>
+}
+
+// A hold moves the deadline ahead, with each heartbeat.
+func ExampleSession_Deadline() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, _ := zklock.NewMutex(s, "/locks/orders")
+	hold, err := m.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer hold.Release(ctx)
+	left := time.Until(s.Deadline())
+	fmt.Println(left > 20*time.Second, left < s.Timeout())
+	// Output: true true
+}
+
+// The id is that of the servers' logs, and of the session that owns a lock node. It changes when the session is lost.
+func ExampleSession_SessionID() {
+	ctx, srv, stop := exampleZooKeeper()
+	defer stop()
+	s, err := zklock.Connect(ctx, srv.Addr())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	first, changes := s.SessionID(), s.Changes(ctx)
+
+	srv.ExpireSession(first)
+	for c := range changes {
+		if c.State == zklock.Connected { // in the next session
+			break
+		}
+	}
+	fmt.Println(first != 0, s.SessionID() != first)
+	// Output: true true
+}
+
+func ExampleSession_State() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, _ := zklock.NewMutex(s, "/locks/orders")
+
+	// A server that is away is waited for, until ctx ends. A caller that would rather not wait asks first.
+	if !s.State().Attached() {
+		fmt.Println("no server now:", s.State())
+		return
+	}
+	fmt.Println(m.Do(ctx, func(context.Context) error { return nil }))
+	// Output: <nil>
+}
+
+func ExampleState_Attached() {
+	for state := zklock.Connecting; state <= zklock.Closed; state++ {
+		fmt.Println(state, state.Attached())
+	}
+	// Output:
+	// Connecting false
+	// Connected true
+	// Suspended false
+	// Reconnected true
+	// Lost false
+	// Closed false
+}
+
+// The server restarts. Nothing is lost.
+func ExampleChange() {
+	ctx, srv, stop := exampleZooKeeper()
+	defer stop()
+	s, err := zklock.Connect(ctx, srv.Addr())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	changes := s.Changes(ctx)
+
+	srv.Stop()
+	c := <-changes
+	fmt.Println(c.State, !c.Time.After(time.Now()))
+	if err := srv.Start(); err != nil {
+		log.Fatal(err)
+	}
+	c = <-changes
+	fmt.Println(c.State, c.SessionID == s.SessionID())
+	// Output:
+	// Suspended true
+	// Reconnected true
+}
