@@ -76,7 +76,7 @@ lab-servers:
 ## a short form of it, and the checks of the lab itself, with ZooKeeper and Redis alone
 lab-quick:
 	scripts/setup compiler zookeeper redis
-	cd lab && $(GO) test -count=1 -timeout 5m -skip 'TestDatabase|TestEtcd|TestSystems|TestServers' . && $(GO) run . -quick
+	cd lab && $(GO) test -race -count=1 -timeout 8m -skip 'TestDatabase|TestEtcd|TestSystems|TestServers' . && $(GO) run . -quick
 
 ## all tests of the lab, on all its servers
 lab-test: lab-servers

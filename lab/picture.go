@@ -114,7 +114,7 @@ type lane struct {
 
 // timeline draws lanes as SVG, in the reader's light or dark.
 func timeline(title string, lanes []lane) string {
-	const left, width, top, height, bar = 330.0, 1000.0, 74.0, 34.0, 9.0
+	const margin, left, width, top, height, bar = 50.0, 330.0, 1000.0, 74.0, 34.0, 9.0 // margin: for the longest of the names
 	from, to := -1.0, 2.0
 	for _, l := range lanes {
 		for _, s := range l.Spans {
@@ -126,11 +126,11 @@ func timeline(title string, lanes []lane) string {
 	bottom := top + height*float64(len(lanes))
 	var b strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	p(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" font-family="system-ui, sans-serif" font-size="12">`, width, bottom+30)
+	p(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="%.0f 0 %.0f %.0f" font-family="system-ui, sans-serif" font-size="12">`, -margin, width+margin, bottom+30)
 	p(`<title>%s</title>`, html.EscapeString(title))
 	p(`<style>.bg{fill:#ffffff}text{fill:#1f2328}.s{font-size:10px;fill:#59636e}.A{fill:#1f6feb}.B{fill:#4d9d4d}.C{fill:#a475f9}.w{fill:none;stroke:#1f6feb;stroke-dasharray:3 2}.x{fill:#d1242f}.l{stroke:#d1d9e0}.z{stroke:#59636e;stroke-dasharray:4 3}.m{stroke:#1f2328}
 @media (prefers-color-scheme: dark){.bg{fill:#0d1117}text{fill:#e6edf3}.s{fill:#9198a1}.A{fill:#4493f8}.B{fill:#57ab5a}.C{fill:#ab7df8}.w{stroke:#4493f8}.x{fill:#f85149}.l{stroke:#3d444d}.z{stroke:#9198a1}.m{stroke:#e6edf3}}</style>`)
-	p(`<rect class="bg" width="%.0f" height="%.0f"/>`, width, bottom+30)
+	p(`<rect class="bg" x="%.0f" width="%.0f" height="%.0f"/>`, -margin, width+margin, bottom+30)
 	p(`<text x="16" y="22" font-size="15" font-weight="bold">%s</text>`, html.EscapeString(title))
 	for i, legend := range []struct{ class, what string }{{"A", "A believes that it holds"}, {"w", "A is stopped"}, {"B", "B holds"}, {"x", "two at once"}} {
 		at := left + float64(i)*160
