@@ -23,7 +23,8 @@
 // I3, own node: a grant rests on a node that is there and that the current ZooKeeper session created.
 //
 // I4, no orphans: a node that was given up is deleted, before the call returns or by the reaper after it, whatever
-// failed in between.
+// failed in between. One exception: if the answer to a create is lost, and the servers carry the create out only more than
+// T/3 after zklock has looked for it, the node stays until its ZooKeeper session ends.
 //
 // I5, loss is told in time: a holder is told that it has lost the lock before the ensemble can give the lock to
 // another, under the assumptions of its lease mode (below). Where an assumption fails, the token still protects a

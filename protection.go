@@ -178,8 +178,8 @@ func (c *creation) finish(call context.Context) (err error) {
 // there is no node and there will be none.
 //
 // Sync first: the server we are on now may lag behind the one that took the create (F4). After it, a create that
-// reached the leader before we moved is visible, and one that is still held up at the old server will be refused,
-// because the session has moved (F2).
+// reached the leader before we moved is visible, and one that the old server has read and holds up will be refused,
+// because the session has moved (F2). One that it has not read yet may still come (noteStray).
 func (c *creation) resolve() error {
 	r, z := c.r, c.r.z
 	backoff := newBackoff()

@@ -14,7 +14,7 @@ const (
 func init() {
 	experiment(Experiment{
 		Name: "order", Title: "Fairness", TTL: longEnough,
-		Says: fmt.Sprintf("A holds. %d clients come, one every 60 ms, and wait. A releases; each that is granted holds for 5 ms. How many pairs were granted against the order in which they came, and how much longer did the unluckiest wait from A's release on than a fair queue would have had it?", inLine),
+		Says: fmt.Sprintf("A holds. %d clients come, one every 60 ms, and wait. A releases; each that is granted holds for 5 ms. How many pairs were granted against the order in which they came?", inLine),
 		Steps: func(t *trial) {
 			a, crowd := t.client("A"), t.client("B")
 			a.acquire()
@@ -61,7 +61,7 @@ func init() {
 	})
 	experiment(Experiment{
 		Name: "contend", Title: "Speed: eight clients", Alone: true, TTL: longEnough, Runs: 3,
-		Says:    "Eight clients, a process each, acquire and release one lock for 2 s.",
+		Says:    "Eight clients, a process each, acquire and release one lock for 2 s. (With so many processes on two processors the rates are below those of `make bench`.)",
 		Steps:   func(t *trial) { speed(t, 8) },
 		Columns: []column{{"rate", "acquisitions a second", number}},
 		Cell:    func(r *Result) string { return amount(r.median("rate")) + "/s" },

@@ -141,7 +141,7 @@ func init() {
 	for _, jumps := range []int{1, 3} {
 		experiment(Experiment{
 			Name: fmt.Sprintf("clock-%d", jumps), Title: fmt.Sprintf("The clock jumps on %s", []string{"", "one server", "", "three servers of five"}[jumps]), Own: true, Clocks: true,
-			Says: "A holds and B waits. The wall clock of so many servers jumps ahead by an hour, as it does when somebody sets it. After twice the lock's time, or just before its end if nothing extends it, A writes if it believes that it holds, and releases.",
+			Says: fmt.Sprintf("A holds and B waits. The wall clock of %s jumps ahead by an hour, as it does when somebody sets it. After twice the lock's time, or just before its end if nothing extends it, A writes if it believes that it holds, and releases.", []string{"", "the first server", "", "three of the five servers"}[jumps]),
 			Skip: func(s *System) string {
 				switch {
 				case jumps == 3 && s.Name != "redlock":

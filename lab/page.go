@@ -41,7 +41,7 @@ func (l *lab) page(began time.Time, command string) string {
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	p("# The lab: locks side by side, under the same faults\n")
 	p("<!-- written by lab; do not edit -->\n")
-	p("Each cell is a counted result of a named experiment on real servers. \"never\" means: not within %v, twice the lock's time and 3 s. ✗ marks two that held at once, a stale write that got through, and a lock that stayed blocked. – was not run, for the reason below its table. The lock's time (expiry, lease, session timeout) is %v where nothing else is said. How the witness counts stands in [lab/ledger.go](../lab/ledger.go).\n",
+	p("Each cell is a counted result of a named experiment on real servers. \"never\" means: not within %v, twice the lock's time and 3 s. ✗ marks two that held at once, a stale write that got through, and a lock that stayed blocked. – was not run, for the reason below its table. The lock's time (expiry, lease, session timeout) is %v where nothing else is said. \"Told\" is what a careful user of the client can learn: where the lock itself tells nothing, the events of the connection, and how long a lock is valid. The more runs at a time, the busier the machine: with a time of 3 s and three servers the room of a zklock hold is half a second, and a hold can be lost before the fault. How the witness counts stands in [lab/ledger.go](../lab/ledger.go).\n",
 		2*l.TTL+3*time.Second, l.TTL)
 	p("%s, `%s`, seed %d, %s. Servers: %s. %s.\n", began.UTC().Format("2006-01-02"), command, l.Seed, time.Since(began).Round(time.Second),
 		strings.Join(slices.Sorted(maps.Keys(l.version)), ", "), machine())

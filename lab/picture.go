@@ -133,9 +133,11 @@ func timeline(title string, lanes []lane) string {
 	p(`<rect class="bg" x="%.0f" width="%.0f" height="%.0f"/>`, -margin, width+margin, bottom+30)
 	p(`<text x="16" y="22" font-size="15" font-weight="bold">%s</text>`, html.EscapeString(title))
 	for i, legend := range []struct{ class, what string }{{"A", "A believes that it holds"}, {"w", "A is stopped"}, {"B", "B holds"}, {"x", "two at once"}} {
-		at := left + float64(i)*160
+		at := left - 170 + float64(i)*170
 		p(`<rect class="%s" x="%.1f" y="36" width="12" height="9"/><text x="%.1f" y="45">%s</text>`, legend.class, at, at+18, legend.what)
 	}
+	p(`<line class="m" x1="%[1]f" y1="35" x2="%[1]f" y2="46"/><text x="%[2]f" y="45">writes</text>`, left+4*150, left+4*150+8)
+	p(`<line class="z" x1="%[1]f" y1="34" x2="%[1]f" y2="47"/><text x="%[2]f" y="45">the fault</text>`, left+4*150-90, left+4*150-82)
 	for s := math.Ceil(from); s <= to; s++ {
 		class := "l"
 		if s == 0 {
