@@ -33,7 +33,7 @@ check:
 NO_SERVER = TestVirtual|TestExplore|TestLease_|TestWalk|TestLayers_|TestLink_|TestLockTable_|TestFaultsPage
 unit:
 	$(GO) test -race -count=1 -timeout 15m ./...
-	ZKLOCK_TEST_REAL=1 $(GO) test -race -count=1 -timeout 15m -skip '$(NO_SERVER)' .
+	ZKLOCK_TEST_REAL=1 $(GO) test -race -count=1 -timeout 15m -skip '$(NO_SERVER)' . ./internal/frames
 
 ## the same against containers, and docker-compose.yml
 integration:
@@ -90,8 +90,8 @@ explore:
 ## every fault at every frame, and six thousand hours of random worlds, in virtual time: make simulation SEEDS=2000
 SEEDS ?= 2000
 simulation:
-	$(GO) test -count=1 -v -timeout 0 -run 'TestVirtual_Frames$$' . -frames.every=1
-	$(GO) test -count=1 -v -timeout 0 -run TestVirtual_Simulation . -sim.seeds=$(SEEDS) -sim.calm=20 -sim.jobs=2
+	$(GO) test -count=1 -v -timeout 0 -run 'TestVirtual_Frames$$' ./internal/frames -frames.every=1
+	$(GO) test -count=1 -v -timeout 0 -run TestVirtual_Simulation ./internal/sim -sim.seeds=$(SEEDS) -sim.calm=20 -sim.jobs=2
 
 ## mistakes planted in the library and in the test server, one at a time: the tests named for each must find it
 mutants:

@@ -4,6 +4,7 @@ package zklock_test
 
 import (
 	"fmt"
+	"log/slog"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,7 +17,7 @@ import (
 // test server's. `make bench` measures it beside other locks, on a real server.
 
 func benchSession(b *testing.B, n *zktest.Network, srv *zktest.Server) *zklock.Session {
-	s, err := zklock.Connect(b.Context(), srv.Addr(), zklock.WithDialer(n.Dial), silent())
+	s, err := zklock.Connect(b.Context(), srv.Addr(), zklock.WithDialer(n.Dial), zklock.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(b, err)
 	b.Cleanup(func() { _ = s.Close() })
 	return s

@@ -6,11 +6,13 @@ import (
 	"context"
 	"reflect"
 	"time"
+
+	"github.com/zklock/zklock/internal/clock"
 )
 
 // WithSuspendedTime replaces what the clock takes as the time the machine was suspended.
 func WithSuspendedTime(f func() time.Duration) Option {
-	return func(o *sessionOptions) { o.suspendedTime = f }
+	return clock.SuspendedTime(f).(Option)
 }
 
 // Joiners returns how many calls wait in the owner's attempt.

@@ -166,10 +166,7 @@ func (l *lease) attached(conn uint64, c exchange, timeout time.Duration, newSess
 	if newSession || shorter {
 		l.timeout = timeout
 	}
-	switch {
-	case newSession, l.mode.kind == singleServerLease:
-		l.extend(c.sent)
-	case l.mode.kind == pingLease:
+	if newSession || l.mode.kind != quorumLease {
 		l.extend(c.sent)
 	}
 	if shorter {

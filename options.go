@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock/internal/clock"
 )
 
 // DefaultSessionTimeout is what a Session asks the servers for unless WithSessionTimeout is given. They may grant another.
@@ -33,8 +35,14 @@ type sessionOptions struct {
 	endOnSuspend  bool
 	handshakeCap  time.Duration
 	maxLockNodes  int
-	suspendedTime func() time.Duration // for tests: what the clock takes as suspended time
+	suspendedTime func() time.Duration // nil asks the system
 	lookup        func(ctx context.Context, host string) ([]string, error)
+}
+
+func init() {
+	clock.SuspendedTime = func(suspended func() time.Duration) any {
+		return Option(func(o *sessionOptions) { o.suspendedTime = suspended })
+	}
 }
 
 func newSessionOptions(opts []Option) sessionOptions {

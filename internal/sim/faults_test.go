@@ -1,4 +1,4 @@
-package zklock_test
+package sim
 
 // What the simulation does to servers and to clients.
 

@@ -1,4 +1,4 @@
-package zklock_test
+package sim
 
 // The simulation's checks are shown bad histories, and refuse each.
 

@@ -1,4 +1,4 @@
-package zklock_test
+package sim
 
 // What the simulation records, and how the record is held against the promises.
 

@@ -1,4 +1,4 @@
-package zklock_test
+package frames
 
 // The frames in virtual time: single faults, and pairs of them.
 
@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -40,7 +41,7 @@ func runVirtually(t *testing.T, sc frameScenario, cases []frameCase, repeat stri
 		r = newFrameRun(&frameWorld{
 			t: t, virtual: true, addr: srv.Addr(), proxy: zktest.StartProxy(t, srv.Addr(), zktest.WithNetwork(n)),
 			// CLOCK_BOOTTIME is the machine's also in a bubble.
-			opts:    []zklock.Option{zklock.WithDialer(n.Dial), silent(), zklock.WithSuspendedTime(func() time.Duration { return 0 })},
+			opts:    []zklock.Option{zklock.WithDialer(n.Dial), silent(), clock.SuspendedTime(func() time.Duration { return 0 }).(zklock.Option)},
 			timeout: 20 * time.Second, tick: 2 * time.Second, root: "/job",
 			children: srv.Children, watches: srv.WatchCount,
 			kill: srv.ExpireSession,
@@ -98,7 +99,7 @@ func (r *frameRun) checkHistory(history []zktest.Applied) {
 func recordVirtually(t *testing.T, sc frameScenario) []recordedFrame {
 	t.Helper()
 	show := func() (lines []string, frames []recordedFrame) {
-		r := runVirtually(t, sc, nil, "go test -run TestVirtual_Frames .")
+		r := runVirtually(t, sc, nil, "go test -run TestVirtual_Frames ./internal/frames")
 		for _, f := range r.frames {
 			lines = append(lines, fmt.Sprintf("%v %v", f.at, f.frameID))
 		}
@@ -126,7 +127,7 @@ func TestVirtual_Frames(t *testing.T) {
 				recording := recordVirtually(t, sc)
 				tally, failed := newFrameTally(recording), 0
 				run := func(c frameCase) {
-					r := runVirtually(t, sc, []frameCase{c}, fmt.Sprintf("go test -race -run '%s' . -frames.case='%v'", t.Name(), c))
+					r := runVirtually(t, sc, []frameCase{c}, fmt.Sprintf("go test -race -run '%s' ./internal/frames -frames.case='%v'", t.Name(), c))
 					if tally.ran(c, r); r.failures > 0 {
 						failed++
 					}
@@ -162,7 +163,7 @@ func framePair(t *testing.T, seed, n uint64, recordings [][]recordedFrame) *fram
 	rnd := rand.New(rand.NewPCG(seed, n))
 	i := rnd.IntN(len(frameScenarios))
 	sc := frameScenarios[i]
-	repeat := fmt.Sprintf("go test -race -run TestVirtual_FramePairs . -frames.seed=%d -frames.pair=%d", seed, n)
+	repeat := fmt.Sprintf("go test -race -run TestVirtual_FramePairs ./internal/frames -frames.seed=%d -frames.pair=%d", seed, n)
 	first := pickCase(rnd, recordings[i])
 	alone := runVirtually(t, sc, []frameCase{first}, repeat)
 	following := alone.frames[min(alone.struck, len(alone.frames)):]

@@ -1,4 +1,4 @@
-package zklock_test
+package sim
 
 // What each worker of the simulation does.
 
@@ -179,9 +179,12 @@ func (k *worker) release(h *zklock.Hold, g *op, bound time.Duration) {
 	w := k.w
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
-	lost := isLost(h)
-	if lost {
+	lost := false
+	select {
+	case <-h.Lost():
+		lost = true
 		w.told(g) // the context may have said so before the listener came to run
+	default:
 	}
 	last := h == k.c.holdOf(g)
 	o := w.begun(&op{did: released, client: k.c.id, owner: g.owner, lock: k.lock, bound: bound, grant: g})

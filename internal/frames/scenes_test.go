@@ -1,4 +1,4 @@
-package zklock_test
+package frames
 
 // The scenarios of the frames: what clients do while frames meet faults.
 

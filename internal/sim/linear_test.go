@@ -1,4 +1,4 @@
-package zklock_test
+package sim
 
 // The simulation's record is held against models of a mutex and of a fenced register, by porcupine.
 

@@ -1,11 +1,13 @@
-package zklock_test
+package frames
 
 // The frames on a real server, behind a proxy that knows frames.
 
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -64,6 +66,23 @@ func (rf *realFrames) run(sc frameScenario, cases []frameCase, repeat string) *f
 	return r
 }
 
+// admin is a plain client, somebody else, that ends with the test.
+func admin(t *testing.T, srv string) *zk.Conn {
+	t.Helper()
+	conn, events, err := zk.Connect(strings.Split(srv, ","), 20*time.Second, zk.WithLogger(nullLogger{}))
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		conn.Close()
+		for range events { // until the client has ended
+		}
+	})
+	return conn
+}
+
+type nullLogger struct{}
+
+func (nullLogger) Printf(string, ...any) {}
+
 func (rf *realFrames) children(root string) []string {
 	names, _, err := rf.admin.Children(root)
 	if err != nil && err != zk.ErrNoNode {
@@ -75,7 +94,7 @@ func (rf *realFrames) children(root string) []string {
 // record is a scenario's frames. Twice the same, but for what the clock sends.
 func (rf *realFrames) record(sc frameScenario) []recordedFrame {
 	show := func() (names []string, frames []recordedFrame) {
-		r := rf.run(sc, nil, "ZKLOCK_TEST_REAL=1 go test -run TestFrames_RealServer .")
+		r := rf.run(sc, nil, "ZKLOCK_TEST_REAL=1 go test -run TestFrames_RealServer ./internal/frames")
 		if r == nil {
 			return nil, nil
 		}
@@ -100,11 +119,13 @@ func (rf *realFrames) record(sc frameScenario) []recordedFrame {
 // F1, F3, F6, F7, F10, F31–F33, R41, I1–I7: the same list on a real server, behind a proxy that knows frames: every
 // frame of acquire, queue, hand-over and release meets every kind of fault that real time allows.
 func TestFrames_RealServer(t *testing.T) {
-	if !onReal {
+	if os.Getenv("ZKLOCK_TEST_REAL") != "1" {
 		t.Skip("takes a real server: ZKLOCK_TEST_REAL=1; TestVirtual_Frames is the same on the in-process server")
 	}
-	srv := target(t)
-	rf := &realFrames{t: t, addr: srv, admin: admin(t, srv), below: lockPath(t, srv)}
+	srv := zkserver.Single(t).Addr()
+	rf := &realFrames{t: t, addr: srv, admin: admin(t, srv), below: "/frames"}
+	_, err := rf.admin.Create(rf.below, nil, 0, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
 	var scenarios []frameScenario
 	for _, sc := range frameScenarios {
 		if sc.real {
@@ -138,7 +159,7 @@ func TestFrames_RealServer(t *testing.T) {
 			running.Go(func() {
 				defer func() { <-turns }()
 				r := rf.run(sc, []frameCase{c}, fmt.Sprintf(
-					"ZKLOCK_TEST_REAL=1 go test -race -run TestFrames_RealServer . -frames.case='%s: %v'", sc.name, c))
+					"ZKLOCK_TEST_REAL=1 go test -race -run TestFrames_RealServer ./internal/frames -frames.case='%s: %v'", sc.name, c))
 				mu.Lock()
 				defer mu.Unlock()
 				if r == nil {

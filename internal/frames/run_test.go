@@ -1,4 +1,4 @@
-package zklock_test
+package frames
 
 // A run of a scenario of the frames: its clients, the faults that strike, and what is checked.
 

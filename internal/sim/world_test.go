@@ -1,4 +1,4 @@
-package zklock_test
+package sim
 
 // A world of the simulation: its servers, its clients, and one run.
 
@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -99,7 +100,7 @@ func simulate(t *testing.T, seed uint64, kind worldKind) *world {
 func runWorld(t *testing.T, seed uint64, kind worldKind) *world {
 	w := &world{t: t, seed: seed, kind: kind, sum: newTally(), log: slog.New(slog.DiscardHandler)}
 	if *simSeed != 0 && testing.Verbose() {
-		w.log = slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelInfo}))
+		w.log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
 	}
 	finished := false
 	defer func() { // a bubble that cannot end panics (I7)
@@ -246,7 +247,7 @@ func (c *client) behind() time.Duration {
 
 func (c *client) connect() error {
 	s, err := zklock.Connect(context.Background(), strings.Join(c.w.ens.Addrs(), ","), zklock.WithDialer(c.w.net.DialFrom(c.host)),
-		zklock.WithSessionTimeout(c.timeout), zklock.WithSuspendedTime(c.behind), zklock.WithLogger(c.w.log))
+		zklock.WithSessionTimeout(c.timeout), clock.SuspendedTime(c.behind).(zklock.Option), zklock.WithLogger(c.w.log))
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package zklock_test
+package frames
 
 // The frames, the faults that each of them meets, and the tally of what struck.
 
