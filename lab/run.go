@@ -144,10 +144,10 @@ func (j job) weight() int {
 	switch {
 	case j.row.System.External == nil:
 		return 1
-	case j.row.System.Name == "curator":
-		return 3
+	case j.row.System.Name == "kazoo":
+		return 2
 	}
-	return 2
+	return 3
 }
 
 // run runs all trials: those that may run side by side first, then those that measure, one after the other, the systems in turn.

@@ -4,18 +4,10 @@ package main
 
 import (
 	"context"
-	"embed"
-	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
-	"strings"
 
 	"github.com/zklock/zklock/internal/zkserver"
 )
-
-//go:embed others
-var others embed.FS
 
 func init() {
 	register(System{
@@ -32,37 +24,13 @@ func init() {
 	})
 }
 
-// unpack writes a source of others/ to dir.
-func unpack(dir, name string) (string, error) {
-	source, err := others.ReadFile("others/" + name)
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, name)
-	return path, os.WriteFile(path, source, 0o644)
-}
-
 // curatorClient compiles the Java client.
 func curatorClient(ctx context.Context, dir string) ([]string, error) {
-	missing := &Missing{Program: "Curator", Package: "libcurator-recipes-java default-jdk-headless"}
 	jars, err := zkserver.ClassPath("curator-recipes", "curator-framework", "curator-client", "guava")
 	if err != nil {
-		return nil, missing
+		return nil, &Missing{Program: "Curator", Package: "libcurator-recipes-java"}
 	}
-	if _, err := exec.LookPath("javac"); err != nil {
-		return nil, missing
-	}
-	source, err := unpack(dir, "Client.java")
-	if err != nil {
-		return nil, err
-	}
-	classPath := strings.Join(append([]string{dir}, jars...), ":")
-	if out, err := exec.CommandContext(ctx, "javac", "-cp", classPath, "-d", dir, source).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("javac: %w\n%s", err, out)
-	}
-	// Many short processes on few processors: no time is spent on making them fast.
-	return []string{"java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
-		"-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp", classPath, "Client"}, nil
+	return javaClient(ctx, dir, "Curator", jars, "-Dorg.slf4j.simpleLogger.defaultLogLevel=off")
 }
 
 // kazooClient finds the Python client.

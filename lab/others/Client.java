@@ -5,63 +5,62 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.TimeUnit;
 
-import org.apache.curator.framework.CuratorFramework;
-import org.apache.curator.framework.CuratorFrameworkFactory;
-import org.apache.curator.framework.recipes.locks.InterProcessMutex;
-import org.apache.curator.framework.state.ConnectionState;
-import org.apache.curator.retry.RetryNTimes;
+/** The lab's client in Java, whatever its lock is. The lines it takes and gives are those of client.go. */
+abstract class Client {
+    /** One client's end of the lock. It is used by one thread. */
+    interface Lock {
+        boolean acquire(long millis) throws Exception;
 
-/** The lab's client with Curator's InterProcessMutex. The lines it takes and gives are those of client.go. */
-public final class Client {
-    private static final Map<String, String> flags = new HashMap<>();
-    private static boolean believes; // guarded by the class
+        void release() throws Exception;
 
-    private static synchronized void say(String text) {
-        Instant now = Instant.now();
-        System.out.println((now.getEpochSecond() * 1_000_000 + now.getNano() / 1000) + " " + text.replace('\n', ' '));
-        System.out.flush();
+        void close() throws Exception;
     }
 
-    private static CuratorFramework open() throws Exception {
-        int ttl = Integer.parseInt(flags.get("-ttl"));
-        CuratorFramework client = CuratorFrameworkFactory.newClient(flags.get("-servers"), ttl, ttl, new RetryNTimes(3, 100));
-        client.start();
-        if (!client.blockUntilConnected(30, TimeUnit.SECONDS)) {
-            throw new IllegalStateException("no connection");
+    final Map<String, String> flags = new HashMap<>();
+    private boolean believes; // guarded by this
+
+    /** Connects a client. */
+    abstract Lock open() throws Exception;
+
+    static void say(String text) {
+        synchronized (Client.class) {
+            Instant now = Instant.now();
+            System.out.println((now.getEpochSecond() * 1_000_000 + now.getNano() / 1000) + " " + text.replace('\n', ' '));
+            System.out.flush();
         }
-        return client;
     }
 
-    // Curator's documentation: at SUSPENDED a holder cannot be certain any more that it holds.
-    private static synchronized void changed(ConnectionState state) {
-        if (believes && (state == ConnectionState.SUSPENDED || state == ConnectionState.LOST)) {
+    /** Is called when the client learns that it holds no more. */
+    final synchronized void lost(String why) {
+        if (believes) {
             believes = false;
-            say("lost " + state);
+            say("lost " + why);
         }
     }
 
-    private static synchronized void now(boolean held, String text) {
+    private synchronized void now(boolean held, String text) {
         believes = held;
         say(text);
     }
 
-    private static synchronized void write() {
+    private synchronized void write() {
         say(believes ? "write - looked" : "refrained");
     }
 
-    private static void crowd(int n, long gap, long hold) throws Exception {
-        List<InterProcessMutex> locks = new ArrayList<>();
+    private void crowd(int n, long gap, long hold) throws Exception {
+        List<Lock> locks = new ArrayList<>();
         List<Thread> all = new ArrayList<>();
         for (int i = 0; i < n; i++) {
-            locks.add(new InterProcessMutex(open(), "/" + flags.get("-lock")));
+            locks.add(open());
         }
         for (int i = 0; i < n; i++) {
             int me = i;
             Thread thread = new Thread(null, () -> {
                 try {
-                    locks.get(me).acquire();
+                    if (!locks.get(me).acquire(600_000)) {
+                        throw new IllegalStateException("not granted in ten minutes");
+                    }
                     say("grant " + me + " -");
                     Thread.sleep(hold);
                     say("left " + me);
@@ -81,22 +80,22 @@ public final class Client {
         say("done");
     }
 
-    private static void cycle(InterProcessMutex mutex, long millis) throws Exception {
+    private static void cycle(Lock lock, long millis) throws Exception {
         int count = 0;
         for (long end = System.nanoTime() + millis * 1_000_000; System.nanoTime() < end; count++) {
-            mutex.acquire();
-            mutex.release();
+            if (!lock.acquire(10_000)) {
+                throw new IllegalStateException("a free lock is not granted");
+            }
+            lock.release();
         }
         say("cycled " + count);
     }
 
-    public static void main(String[] args) throws Exception {
+    final void run(String[] args) throws Exception {
         for (int i = 0; i + 1 < args.length; i += 2) {
             flags.put(args[i], args[i + 1]);
         }
-        CuratorFramework client = open();
-        client.getConnectionStateListenable().addListener((c, state) -> changed(state));
-        InterProcessMutex mutex = new InterProcessMutex(client, "/" + flags.get("-lock"));
+        Lock lock = open();
         say("ready");
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
@@ -104,7 +103,7 @@ public final class Client {
             switch (w[0]) {
                 case "acquire":
                     try {
-                        if (mutex.acquire(Long.parseLong(w[1]), TimeUnit.MILLISECONDS)) {
+                        if (lock.acquire(Long.parseLong(w[1]))) {
                             now(true, "acquired -");
                         } else {
                             say("busy");
@@ -116,7 +115,7 @@ public final class Client {
                 case "release":
                     now(false, "releasing");
                     try {
-                        mutex.release();
+                        lock.release();
                         say("released");
                     } catch (Exception e) {
                         say("unreleased " + e);
@@ -132,10 +131,10 @@ public final class Client {
                     crowd(Integer.parseInt(w[1]), Long.parseLong(w[2]), Long.parseLong(w[3]));
                     break;
                 case "cycle":
-                    cycle(mutex, Long.parseLong(w[1]));
+                    cycle(lock, Long.parseLong(w[1]));
                     break;
                 case "quit":
-                    client.close();
+                    lock.close();
                     System.exit(0);
                     break;
                 default:
