@@ -769,3 +769,56 @@ func Example_severalEnsembles() {
 	// west true
 	// true 0
 }
+
+// batches does the jobs of a process, up to 100 in a row under one hold. It gives the lock up when no job waits.
+func batches(ctx context.Context, m *zklock.Mutex, jobs <-chan func(ctx context.Context, token int64)) error {
+	for job := range jobs {
+		err := m.Do(ctx, func(ctx context.Context) error {
+			hold, _ := m.HoldFrom(ctx)
+			for n := 1; ; n++ {
+				job(ctx, hold.Token()) // this ctx ends when the lock is lost
+				if n == 100 || ctx.Err() != nil {
+					return nil
+				}
+				select {
+				case next, ok := <-jobs:
+					if !ok {
+						return nil
+					}
+					job = next
+				default:
+					return nil
+				}
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Many goroutines of one process, and one hold for many of their jobs.
+func Example_manyGoroutines() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, err := zklock.NewMutex(s, "/locks/counter")
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	done, tokens := 0, map[int64]bool{}
+	jobs := make(chan func(context.Context, int64), 250)
+	for range 250 { // in a service, each of many goroutines sends its own
+		jobs <- func(_ context.Context, token int64) {
+			done++
+			tokens[token] = true
+		}
+	}
+	close(jobs)
+	if err := batches(ctx, m, jobs); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(done, "jobs under", len(tokens), "holds")
+	// Output: 250 jobs under 3 holds
+}
