@@ -74,7 +74,7 @@ lab-servers:
 	scripts/setup compiler zookeeper clients lab
 
 ## a short form of it, and the checks of the lab itself, with ZooKeeper and Redis alone
-LAB_CHECKS = TestKnown|TestEvery|TestShow|TestPage|TestAgainst|TestSpans|TestJudge|TestLedger|TestPorts|TestRelay|TestService|TestDocs
+LAB_CHECKS = TestKnown|TestEvery|TestShow|TestPage|TestAgainst|TestSpans|TestJudge|TestLedger|TestPorts|TestRelay|TestWithoutAddress|TestService|TestDocs
 lab-quick:
 	scripts/setup compiler zookeeper redis
 	cd lab && $(GO) test -race -count=1 -timeout 8m -run '$(LAB_CHECKS)' . && $(GO) run . -quick

@@ -9,6 +9,7 @@ package main
 // not as in a network: a connection that is made while the relay is cut is accepted at once, and silent from then on.
 
 import (
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -27,6 +28,8 @@ type traffic struct {
 type relay struct {
 	ln      net.Listener
 	traffic *traffic
+	hello   func(io.Reader) ([]byte, error) // what passes first, in place of what the client says first; nil for that itself
+	patient bool                            // a connection waits for a server that does not listen yet
 	done    chan struct{}
 	wg      sync.WaitGroup
 
@@ -43,12 +46,15 @@ type relay struct {
 }
 
 // startRelay starts a relay to the server at backend. The caller closes it.
-func startRelay(backend string, tr *traffic) (*relay, error) {
+func startRelay(backend string, tr *traffic, options ...func(*relay)) (*relay, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 	r := &relay{ln: ln, traffic: tr, done: make(chan struct{})}
+	for _, o := range options {
+		o(r)
+	}
 	r.mu.backend, r.mu.conns, r.mu.left = backend, map[net.Conn]struct{}{}, -1
 	r.wg.Go(r.accept)
 	return r, nil
@@ -168,7 +174,7 @@ func (r *relay) serve(client net.Conn) {
 	r.mu.Lock()
 	backend := r.mu.backend
 	r.mu.Unlock()
-	server, err := net.DialTimeout("tcp", backend, 5*time.Second)
+	server, err := r.dial(backend)
 	if err != nil {
 		return
 	}
@@ -180,6 +186,14 @@ func (r *relay) serve(client net.Conn) {
 		server.Close()
 	}
 	r.mu.Unlock()
+	if r.hello != nil {
+		first, err := r.hello(client)
+		if _, ok := r.pass(); err != nil || !ok {
+			client.Close()
+		} else {
+			_, _ = server.Write(first) // if that fails, so does what follows
+		}
+	}
 	r.traffic.Conns.Add(1)
 	var both sync.WaitGroup
 	both.Go(func() { r.pump(server, client, &r.traffic.Up, &r.traffic.UpBytes, false) })
@@ -190,6 +204,20 @@ func (r *relay) serve(client net.Conn) {
 	delete(r.mu.conns, client)
 	delete(r.mu.conns, server)
 	r.mu.Unlock()
+}
+
+func (r *relay) dial(backend string) (net.Conn, error) {
+	for end := time.Now().Add(5 * time.Second); ; {
+		c, err := net.DialTimeout("tcp", backend, 5*time.Second)
+		if err == nil || !r.patient || time.Now().After(end) {
+			return c, err
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-r.done:
+			return nil, err
+		}
+	}
 }
 
 // pump copies until the end of from, which it passes on, and counts.

@@ -139,3 +139,27 @@ func TestRelay_LetPass(t *testing.T) {
 		}
 	}
 }
+
+func TestRelay_Patient_WaitsForTheServer(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	addr := ln.Addr().String()
+	require.NoError(t, ln.Close())
+	r, err := startRelay(addr, &traffic{}, patiently)
+	require.NoError(t, err)
+	defer r.close()
+	c, err := net.Dial("tcp", r.addr())
+	require.NoError(t, err)
+	defer c.Close()
+	require.ErrorIs(t, hear(t, c, "hello", 100*time.Millisecond), os.ErrDeadlineExceeded, "it is not hung up on")
+
+	ln, err = net.Listen("tcp", addr)
+	require.NoError(t, err)
+	defer ln.Close()
+	server, err := ln.Accept()
+	require.NoError(t, err)
+	defer server.Close()
+	_, err = server.Write([]byte("hello"))
+	require.NoError(t, err)
+	require.NoError(t, hear(t, c, "hello", 5*time.Second))
+}

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -80,11 +81,11 @@ func (c *zkCluster) between(n int, cfg *zkserver.Config) error {
 			}
 			var err error
 			pair := [2]int{i, j}
-			if c.relays[pair], err = startRelay(ip(j)+":2888", &traffic{}); err != nil {
+			if c.relays[pair], err = startRelay(ip(j)+":2888", &traffic{}, patiently); err != nil {
 				delete(c.relays, pair)
 				return err
 			}
-			if c.elect[pair], err = startRelay(ip(j)+":3888", &traffic{}); err != nil {
+			if c.elect[pair], err = startRelay(ip(j)+":3888", &traffic{}, anonymously); err != nil {
 				delete(c.elect, pair)
 				return err
 			}
@@ -97,6 +98,29 @@ func (c *zkCluster) between(n int, cfg *zkserver.Config) error {
 	}
 	return nil
 }
+
+// anonymously is the first message of an election's connection without the sender's address. A server connects to those with
+// smaller ids only. So if one of them calls, it hangs up and calls back, at the address in this message, past our relays. Without
+// one it calls back as its own configuration says. (QuorumCnxManager's InitialMessage and handleConnection, ZooKeeper 3.8.)
+func anonymously(r *relay) { r.hello = withoutAddress }
+
+func withoutAddress(r io.Reader) ([]byte, error) {
+	head := make([]byte, 8+8+4) // the message's version, the sender's id, the length of its address
+	if _, err := io.ReadFull(r, head); err != nil {
+		return nil, err
+	}
+	length := head[8+8:]
+	if _, err := io.CopyN(io.Discard, r, int64(binary.BigEndian.Uint32(length))); err != nil {
+		return nil, err
+	}
+	const none = "0.0.0.0:3888"
+	binary.BigEndian.PutUint32(length, uint32(len(none)))
+	return append(head, none...), nil
+}
+
+// patiently is for a follower that connects before its leader listens. Refused, it tries again a second later. Taken and hung up on, as a
+// relay would do, it looks for another leader, and the first waits for it in vain: 10 s.
+func patiently(r *relay) { r.patient = true }
 
 // Isolate cuts what passes between a server and the others, in both directions.
 func (c *zkCluster) Isolate(i int) error {
