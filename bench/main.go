@@ -58,14 +58,15 @@ func main() {
 	which := flag.String("rivals", "", "rivals, a regular expression")
 	out := flag.String("out", "", "a file for the table; the numbers go beside it as JSON, and a picture as SVG")
 	profile := flag.String("profile", "", "a directory for profiles of this process, CPU and allocations: name one rival and one workload")
-	fsync := flag.String("data", "", "the server's data directory: on a disk, for writes that wait for it; a temporary directory by default")
+	fsync := flag.String("data", "", "the server's data directory, on a disk, and writes wait for it; by default a temporary directory, and they do not")
+	servers := flag.Int("servers", 1, "how many servers: an ensemble of so many")
 	flag.Parse()
 	if *quick {
 		*rounds, *each = 1, 200*time.Millisecond
 	}
 	stop, err := startProfile(*profile)
 	if err == nil {
-		err = errors.Join(run(*quick, *rounds, *each, *only, *which, *out, *fsync), stop())
+		err = errors.Join(run(*quick, *rounds, *each, *only, *which, *out, *fsync, *servers), stop())
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -73,11 +74,11 @@ func main() {
 	}
 }
 
-func run(quick bool, rounds int, each time.Duration, only, which, out, data string) error {
+func run(quick bool, rounds int, each time.Duration, only, which, out, data string, servers int) error {
 	var opts []zkserver.Option
 	opts = append(opts, zkserver.TickTime(2*time.Second), zkserver.Line("maxClientCnxns=0"))
 	if data != "" {
-		opts = append(opts, zkserver.DataDir(data))
+		opts = append(opts, zkserver.DataDir(data), zkserver.Property("zookeeper.forceSync", "yes"))
 	}
 	// The short form is one of the tests: what this machine lacks is said, and is a failure only where all is required.
 	lacks := func(what string, err error) error {
@@ -87,19 +88,21 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 		fmt.Printf("not covered: %s: %v\n", what, err)
 		return nil
 	}
-	srv, err := zkserver.Start(zkserver.NewConfig(opts...))
+	addr, version, stop, err := startServers(servers, zkserver.NewConfig(opts...))
 	if errors.Is(err, zkserver.ErrNotInstalled) {
 		return lacks("the locks side by side", err)
 	}
 	if err != nil {
 		return err
 	}
-	defer srv.Close()
-	version, err := zkserver.Version(srv.Addr())
-	if err != nil {
-		return err
+	defer stop()
+	if servers > 1 {
+		version += fmt.Sprintf(", %d servers", servers)
 	}
-	admin, err := openClient(srv.Addr())
+	if data != "" {
+		version += ", writes wait for the disk"
+	}
+	admin, err := openClient(addr)
 	if err != nil {
 		return err
 	}
@@ -113,16 +116,24 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 	}
 
 	received = func() (int, error) {
-		all, err := zkserver.Mntr(srv.Addr())
-		if err != nil {
-			return 0, err
+		sum := 0
+		for _, one := range strings.Split(addr, ",") {
+			all, err := zkserver.Mntr(one)
+			if err != nil {
+				return 0, err
+			}
+			n, err := strconv.Atoi(all["zk_packets_received"])
+			if err != nil {
+				return 0, err
+			}
+			sum += n
 		}
-		return strconv.Atoi(all["zk_packets_received"])
+		return sum, nil
 	}
 
 	in := func(open func(string) (session, error)) func(workload, string, time.Duration) (result, error) {
 		return func(w workload, path string, d time.Duration) (result, error) {
-			return measure(func() (session, error) { return open(srv.Addr()) }, w, path, d)
+			return measure(func() (session, error) { return open(addr) }, w, path, d)
 		}
 	}
 	all := func(workload) bool { return true }
@@ -138,14 +149,14 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 		return err
 	}
 	defer os.RemoveAll(dir)
-	curator, err := startCurator(dir, srv.Addr())
+	curator, err := startCurator(dir, addr)
 	if err == nil {
 		defer curator.close()
 		rivals = append(rivals, rival{"Curator", func(w workload) bool { return here(w) && w.Drain <= 1000 }, curator.measure})
 	} else if err := lacks("Curator", err); err != nil {
 		return err
 	}
-	kazoo, err := startKazoo(srv.Addr())
+	kazoo, err := startKazoo(addr)
 	if err == nil {
 		defer kazoo.close()
 		rivals = append(rivals, rival{"kazoo", func(w workload) bool { return here(w) && w.Drain <= 100 }, kazoo.measure})
@@ -225,6 +236,24 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 	}
 	fmt.Println("no two were ever in at a time")
 	return nil
+}
+
+// startServers starts a server, or an ensemble, and returns the addresses with commas.
+func startServers(n int, cfg zkserver.Config) (addrs, version string, stop func() error, err error) {
+	if n == 1 {
+		srv, err := zkserver.Start(cfg)
+		if err != nil {
+			return "", "", nil, err
+		}
+		version, err := srv.Version()
+		return srv.Addr(), version, srv.Close, err
+	}
+	all, err := zkserver.StartEnsemble(n, cfg)
+	if err != nil {
+		return "", "", nil, err
+	}
+	version, err = all.Servers()[0].Version()
+	return all.ConnectString(), version, all.Close, err
 }
 
 // startProfile writes what this process does from now on, and what it has allocated, until stop is called.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -15,7 +16,7 @@ const timeout = 30 * time.Second
 // The locks that are written in Go, and the floor: a node made and deleted again, over the client that two of them use.
 
 func openClient(addr string) (*zk.Conn, error) {
-	c, events, err := zk.Connect([]string{addr}, timeout, zk.WithLogger(quiet{}))
+	c, events, err := zk.Connect(strings.Split(addr, ","), timeout, zk.WithLogger(quiet{}))
 	if err != nil {
 		return nil, err
 	}
