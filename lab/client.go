@@ -10,6 +10,7 @@ package main
 //	crowd N GAP HOLD → waiting, then for each I of N: grant I TOKEN and left I, and done
 //	                   N clients more of the lock, which ask one after the other, GAP ms apart; each holds for HOLD ms
 //	cycle MILLIS     → cycled COUNT                            it acquires and releases for so long
+//	clock SECONDS    → its wall clock is ahead by so much from now on, but not in what it says; only some clients can
 //	quit             → (the process ends)
 //
 // At any time: lost TEXT, when the client learns that it holds no more. The first line is ready.
@@ -22,6 +23,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -73,6 +75,7 @@ type clientProcess struct {
 		hold       Hold
 		token      string
 		believes   bool
+		ahead      time.Duration // its clock
 	}
 	out io.Writer
 }
@@ -93,7 +96,7 @@ func (c *clientProcess) say(format string, args ...any) {
 
 func (c *clientProcess) sayLocked(format string, args ...any) {
 	text := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " ")
-	fmt.Fprintf(c.out, "%d %s\n", time.Now().UnixMicro(), text)
+	fmt.Fprintf(c.out, "%d %s\n", time.Now().Add(-c.mu.ahead).UnixMicro(), text)
 }
 
 func (c *clientProcess) run(in io.Reader) error {
@@ -102,11 +105,21 @@ func (c *clientProcess) run(in io.Reader) error {
 		return fmt.Errorf("open: %w", err)
 	}
 	c.say("ready")
-	lines := bufio.NewScanner(in)
-	for lines.Scan() {
+	lines, told := bufio.NewScanner(in), make(chan string)
+	go func() {
+		defer close(told)
+		for lines.Scan() {
+			if seconds, ok := strings.CutPrefix(lines.Text(), "clock "); ok {
+				c.clock(seconds) // at once, also while it waits
+				continue
+			}
+			told <- lines.Text()
+		}
+	}()
+	for line := range told {
 		var word string
 		var n, gap, hold int
-		_, _ = fmt.Sscan(lines.Text(), &word, &n, &gap, &hold)
+		_, _ = fmt.Sscan(line, &word, &n, &gap, &hold)
 		switch word {
 		case "acquire":
 			c.acquire(lock, time.Duration(n)*time.Millisecond)
@@ -125,10 +138,22 @@ func (c *clientProcess) run(in io.Reader) error {
 		case "quit":
 			return lock.Close()
 		default:
-			return fmt.Errorf("told %q", lines.Text())
+			return fmt.Errorf("told %q", line)
 		}
 	}
 	return lines.Err()
+}
+
+// clock sets this process's clock, and nothing that it says.
+func (c *clientProcess) clock(seconds string) {
+	n, err := strconv.ParseInt(seconds, 10, 64)
+	if err != nil || setClock == nil {
+		panic("this client has no clock to set to " + seconds)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.ahead = time.Duration(n) * time.Second
+	setClock(n)
 }
 
 func token(h Hold) string {

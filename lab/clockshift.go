@@ -1,17 +1,20 @@
 package main
 
-// Clocks that jump: a small library that is preloaded into servers written in C. Programs in Go ask the kernel themselves; for
-// them it does nothing.
+// Clocks that jump. For servers written in C: a small library that is preloaded. Programs in Go ask the kernel themselves, and for
+// them it does nothing. For clients in Go: a standard library with an offset in it.
 
 import (
 	"context"
 	_ "embed"
 	"encoding/binary"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -63,4 +66,41 @@ func (c *clocks) set(i int, d time.Duration, flag int) error {
 	}
 	defer f.Close()
 	return binary.Write(f, binary.NativeEndian, d.Microseconds())
+}
+
+// setClock sets this process's wall clock ahead of the true time, by seconds. It is nil but in a clockClient.
+var setClock func(seconds int64)
+
+// clockClient builds the lab once more in dir, on a copy of package time whose wall clock can be set, and returns the command of its
+// clients. It needs the lab's source, as `go run .` has it.
+func clockClient(ctx context.Context, dir string) ([]string, error) {
+	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
+	if err != nil {
+		return nil, fmt.Errorf("go env GOROOT: %w", err)
+	}
+	original := filepath.Join(strings.TrimSpace(string(root)), "src", "time", "time.go")
+	source, err := os.ReadFile(original)
+	if err != nil {
+		return nil, err
+	}
+	const asks = "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n"
+	head, tail, found := strings.Cut(string(source), asks)
+	if !found {
+		return nil, fmt.Errorf("%s is not as in Go 1.26: where is the clock asked for?", original)
+	}
+	changed := filepath.Join(dir, "time.go")
+	text := head + asks + "\tsec += labClock\n" + tail + "\nvar labClock int64\n\nfunc LabSetClock(seconds int64) { labClock = seconds }\n"
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {original: changed}})
+	if err != nil {
+		return nil, err
+	}
+	list, binary := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "lab")
+	if err := errors.Join(os.WriteFile(changed, []byte(text), 0o644), os.WriteFile(list, overlay, 0o644)); err != nil {
+		return nil, err
+	}
+	out, err := exec.CommandContext(ctx, "go", "build", "-overlay", list, "-tags", "labclock", "-o", binary, ".").CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return []string{binary, "client"}, nil
 }

@@ -14,15 +14,14 @@ func init() {
 		return ""
 	}
 	isRedis := func(s *System) bool { return strings.HasPrefix(s.Server.Name, "redis") }
-	columns := []column{{"taken", "B gets it meanwhile", inCases}, {"told", "A is told after", lasted}, {"granted", "B has it after A's release after", lasted},
-		{"doubles", "two held at once", inCases}, {"both", "for", lasted}, {"unfenced", "stale writes taken", total}, {"fenced", "with a fence", total}}
+	columns := meanwhileColumns
 	bad := func(r *Result) bool { return r.in("doubles") > 0 }
 
 	experiment(Experiment{
 		Name: "server-crash", Title: "A server crashes and starts again", Own: true, Sizes: true, Skip: check,
 		Says: "A holds and B waits. The first server is killed (SIGKILL) and started again at once with what it has on its disk. Does A keep the lock? After twice the lock's time, or just before its end if nothing extends it, A writes if it believes that it holds, and releases.",
 		Steps: func(t *trial) {
-			meanwhile(t, func() {
+			meanwhile(t, func(_, _ *player) {
 				t.must(t.cluster.Kill(0))
 				t.must(t.cluster.Restart(0))
 			})
@@ -40,7 +39,7 @@ func init() {
 		},
 		Says: "The same on Redis that answers when a write is on the disk (`appendfsync always`).",
 		Steps: func(t *trial) {
-			meanwhile(t, func() {
+			meanwhile(t, func(_, _ *player) {
 				t.must(t.cluster.Kill(0))
 				t.must(t.cluster.Restart(0))
 			})
@@ -57,7 +56,7 @@ func init() {
 		},
 		Says: "A holds and B waits. The first server is stopped (SIGSTOP) for the lock's time and a second, and goes on. Does A keep the lock? After twice the lock's time A writes if it believes that it holds, and releases.",
 		Steps: func(t *trial) {
-			meanwhile(t, func() {
+			meanwhile(t, func(_, _ *player) {
 				t.must(t.cluster.Stop(0))
 				t.pause(t.ttl + time.Second)
 				t.must(t.cluster.Cont(0))
@@ -152,7 +151,7 @@ func init() {
 				return "its servers' clock cannot be set by a preloaded library: ZooKeeper counts on a clock that only goes forward, and programs in Go ask the kernel themselves"
 			},
 			Steps: func(t *trial) {
-				meanwhile(t, func() {
+				meanwhile(t, func(_, _ *player) {
 					for i := range jumps {
 						t.must(t.clocks.jump(i, time.Hour))
 					}
@@ -165,7 +164,7 @@ func init() {
 
 // meanwhile has A hold and B wait while something happens, and counts whether B is granted within twice the lock's time. Of a lock
 // that nothing extends it asks less: whether B is granted before the lock's time is over.
-func meanwhile(t *trial, happens func()) {
+func meanwhile(t *trial, happens func(a, b *player)) {
 	a, b := t.client("A"), t.client("B")
 	acquired := a.acquire().At
 	b.waits()
@@ -176,7 +175,7 @@ func meanwhile(t *trial, happens func()) {
 	}
 	began := t.zero(time.Now())
 	t.ledger.say(entry{At: began, What: fault})
-	happens()
+	happens(a, b)
 	if runsOut {
 		// A quarter of a second is for what the clients and the servers round.
 		if window = time.Until(acquired.Add(t.ttl - 250*time.Millisecond)); window <= 0 {
@@ -202,6 +201,9 @@ func meanwhile(t *trial, happens func()) {
 		b.release()
 	}
 }
+
+var meanwhileColumns = []column{{"taken", "B gets it meanwhile", inCases}, {"told", "A is told after", lasted}, {"granted", "B has it after A's release after", lasted},
+	{"doubles", "two held at once", inCases}, {"both", "for", lasted}, {"unfenced", "stale writes taken", total}, {"fenced", "with a fence", total}}
 
 func meanwhileCell(r *Result) string {
 	switch n := r.in("doubles"); {

@@ -52,6 +52,7 @@ type lab struct {
 	settings
 	dir     string
 	command map[string]func() ([]string, error) // by system: the client's process
+	clocked func() ([]string, error)            // the process of a client in Go whose clock can be set
 	server  map[string]func() (Cluster, error)  // by kind and size
 	mu      sync.Mutex                          // of what follows
 	open    []Cluster
@@ -75,6 +76,13 @@ func newLab(s settings) (*lab, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.clocked = sync.OnceValues(func() ([]string, error) {
+		dir, err := l.newDir()
+		if err != nil {
+			return nil, err
+		}
+		return clockClient(context.Background(), dir)
+	})
 	for _, sys := range s.Systems {
 		l.command[sys.Name] = sync.OnceValues(func() ([]string, error) {
 			if sys.External == nil {
@@ -250,7 +258,11 @@ func (l *lab) trial(ctx context.Context, j job) (err error) {
 	var cancel context.CancelFunc
 	t.ctx, cancel = context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	if t.command, err = l.command[s.Name](); err != nil {
+	command := l.command[s.Name]
+	if j.e.Set {
+		command = l.clocked
+	}
+	if t.command, err = command(); err != nil {
 		return err
 	}
 	if !j.e.Own {
