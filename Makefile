@@ -33,7 +33,7 @@ check:
 NO_SERVER = TestVirtual|TestExplore|TestLease_|TestWalk|TestLayers_|TestLink_|TestLockTable_|TestFaultsPage
 unit:
 	$(GO) test -race -count=1 -timeout 15m ./...
-	ZKLOCK_TEST_REAL=1 $(GO) test -race -count=1 -timeout 15m -skip '$(NO_SERVER)' . ./internal/frames
+	ZKLOCK_TEST_REAL=1 $(GO) test -race -count=1 -timeout 15m -p 1 -skip '$(NO_SERVER)' . ./internal/frames
 
 ## the same against containers, and docker-compose.yml
 integration:
@@ -74,7 +74,7 @@ lab-servers:
 	scripts/setup compiler zookeeper clients lab
 
 ## a short form of it, and the checks of the lab itself, with ZooKeeper and Redis alone
-LAB_CHECKS = TestKnown|TestEvery|TestShow|TestPage|TestAgainst|TestSpans|TestJudge|TestLedger|TestPorts|TestRelay|TestWithoutAddress|TestService|TestDocs
+LAB_CHECKS = TestKnown|TestEvery|TestShow|TestPage|TestAgainst|TestSpans|TestJudge|TestLedger|TestPorts|TestRelay|TestWithoutAddress|TestZooKeeper|TestService|TestDocs
 lab-quick:
 	scripts/setup compiler zookeeper redis
 	cd lab && $(GO) test -race -count=1 -timeout 8m -run '$(LAB_CHECKS)' . && $(GO) run . -quick

@@ -770,32 +770,44 @@ func Example_severalEnsembles() {
 	// true 0
 }
 
-// batches does the jobs of a process, up to 100 in a row under one hold. It gives the lock up when no job waits.
+// batches does the jobs of a process, up to 100 in a row under one hold. It gives the lock up when no job waits. When it has
+// returned, nobody takes jobs any more; if it returned an error, the last that it took may not have run.
 func batches(ctx context.Context, m *zklock.Mutex, jobs <-chan func(ctx context.Context, token int64)) error {
-	for job := range jobs {
-		err := m.Do(ctx, func(ctx context.Context) error {
-			hold, _ := m.HoldFrom(ctx)
-			for n := 1; ; n++ {
-				job(ctx, hold.Token()) // this ctx ends when the lock is lost
-				if n == 100 || ctx.Err() != nil {
-					return nil
-				}
-				select {
-				case next, ok := <-jobs:
-					if !ok {
-						return nil
-					}
-					job = next
-				default:
-					return nil
-				}
+	for {
+		select {
+		case job, ok := <-jobs:
+			if !ok {
+				return nil
 			}
-		})
-		if err != nil {
-			return err
+			if err := batch(ctx, m, job, jobs); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
-	return nil
+}
+
+// batch does a job, and those that wait behind it, under one hold.
+func batch(ctx context.Context, m *zklock.Mutex, job func(context.Context, int64), jobs <-chan func(context.Context, int64)) error {
+	return m.Do(ctx, func(ctx context.Context) error {
+		hold, _ := m.HoldFrom(ctx)
+		for n := 1; ; n++ {
+			job(ctx, hold.Token()) // this ctx ends when the lock is lost
+			if n == 100 || ctx.Err() != nil {
+				return nil
+			}
+			select {
+			case next, ok := <-jobs:
+				if !ok {
+					return nil
+				}
+				job = next
+			default:
+				return nil
+			}
+		}
+	})
 }
 
 // Many goroutines of one process, and one hold for many of their jobs.

@@ -1,5 +1,5 @@
-// The command bench puts zklock and other locks on ZooKeeper to the same work, on one server that it starts, and prints what each
-// took. Rivals take turns within each round, so that what slows the machine down for a while slows all of them.
+// The command bench puts zklock and other locks on ZooKeeper to the same work, on a server that it starts, or on an ensemble, and prints
+// what each took. Rivals take turns within each round, so that what slows the machine down for a while slows all of them.
 //
 //	go run .                        # the whole, some twenty minutes; the table goes to standard output
 //	go run . -quick                 # each once and shortly: for its checks, not for its times
@@ -246,14 +246,20 @@ func startServers(n int, cfg zkserver.Config) (addrs, version string, stop func(
 			return "", "", nil, err
 		}
 		version, err := srv.Version()
-		return srv.Addr(), version, srv.Close, err
+		if err != nil {
+			return "", "", nil, errors.Join(err, srv.Close())
+		}
+		return srv.Addr(), version, srv.Close, nil
 	}
 	all, err := zkserver.StartEnsemble(n, cfg)
 	if err != nil {
 		return "", "", nil, err
 	}
 	version, err = all.Servers()[0].Version()
-	return all.ConnectString(), version, all.Close, err
+	if err != nil {
+		return "", "", nil, errors.Join(err, all.Close())
+	}
+	return all.ConnectString(), version, all.Close, nil
 }
 
 // startProfile writes what this process does from now on, and what it has allocated, until stop is called.

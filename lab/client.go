@@ -10,7 +10,8 @@ package main
 //	crowd N GAP HOLD → waiting, then for each I of N: grant I TOKEN and left I, and done
 //	                   N clients more of the lock, which ask one after the other, GAP ms apart; each holds for HOLD ms
 //	cycle MILLIS     → cycled COUNT                            it acquires and releases for so long
-//	clock SECONDS    → its wall clock is ahead by so much from now on, but not in what it says; only some clients can
+//	clock SECONDS    → clocked MICROS                         its wall clock, ahead by so much from now on, but not in the times of
+//	                   what it says; a client of clockClient's only
 //	quit             → (the process ends)
 //
 // At any time: lost TEXT, when the client learns that it holds no more. The first line is ready.
@@ -154,6 +155,7 @@ func (c *clientProcess) clock(seconds string) {
 	defer c.mu.Unlock()
 	c.mu.ahead = time.Duration(n) * time.Second
 	setClock(n)
+	c.sayLocked("clocked %d", time.Now().UnixMicro())
 }
 
 func token(h Hold) string {

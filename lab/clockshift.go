@@ -4,6 +4,7 @@ package main
 // them it does nothing. For clients in Go: a standard library with an offset in it.
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/binary"
@@ -74,22 +75,26 @@ var setClock func(seconds int64)
 // clockClient builds the lab once more in dir, on a copy of package time whose wall clock can be set, and returns the command of its
 // clients. It needs the lab's source, as `go run .` has it.
 func clockClient(ctx context.Context, dir string) ([]string, error) {
-	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
+	tool := cmp.Or(os.Getenv("GO"), "go")
+	root, err := exec.CommandContext(ctx, tool, "env", "GOROOT").Output()
 	if err != nil {
-		return nil, fmt.Errorf("go env GOROOT: %w", err)
+		return nil, fmt.Errorf("%s env GOROOT: %w", tool, err)
 	}
 	original := filepath.Join(strings.TrimSpace(string(root)), "src", "time", "time.go")
 	source, err := os.ReadFile(original)
 	if err != nil {
 		return nil, err
 	}
-	const asks = "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n"
-	head, tail, found := strings.Cut(string(source), asks)
-	if !found {
-		return nil, fmt.Errorf("%s is not as in Go 1.26: where is the clock asked for?", original)
+	const imports, now, asks = "import (\n", "\nfunc Now() Time {\n", "sec, nsec, mono := runtimeNow()\n"
+	head, tail, found := strings.Cut(string(source), now)
+	before, after, asked := strings.Cut(tail, asks)
+	if !found || !asked || !strings.Contains(head, imports) {
+		return nil, fmt.Errorf("%s is not as in Go 1.26: where does Now ask for the time?", original)
 	}
+	head = strings.Replace(head, imports, imports+"\t\"sync/atomic\"\n", 1)
 	changed := filepath.Join(dir, "time.go")
-	text := head + asks + "\tsec += labClock\n" + tail + "\nvar labClock int64\n\nfunc LabSetClock(seconds int64) { labClock = seconds }\n"
+	text := head + now + before + asks + "\tsec += labClock.Load()\n" + after +
+		"\nvar labClock atomic.Int64\n\nfunc LabSetClock(seconds int64) { labClock.Store(seconds) }\n"
 	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {original: changed}})
 	if err != nil {
 		return nil, err
@@ -98,7 +103,7 @@ func clockClient(ctx context.Context, dir string) ([]string, error) {
 	if err := errors.Join(os.WriteFile(changed, []byte(text), 0o644), os.WriteFile(list, overlay, 0o644)); err != nil {
 		return nil, err
 	}
-	out, err := exec.CommandContext(ctx, "go", "build", "-overlay", list, "-tags", "labclock", "-o", binary, ".").CombinedOutput()
+	out, err := exec.CommandContext(ctx, tool, "build", "-overlay", list, "-tags", "labclock", "-o", binary, ".").CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("go build: %w\n%s", err, out)
 	}

@@ -16,18 +16,18 @@ type Experiment struct {
 	Title string
 	Says  string // what is done and what is counted, for the page
 
-	Raced  bool                        // its outcome depends on who is first: it is run often, and otherwise a few times
-	Alone  bool                        // it measures time or load: nothing runs beside it
-	Own    bool                        // it does something to the servers: each trial has its own
-	Server func(s *System) *ServerKind // with Own: in place of the system's
-	Split  bool                        // with Own: the servers can be cut off from each other; it is run with three and more only
-	Clocks bool                        // with Own: the servers' clocks can be set
-	Set    bool                        // the clients' clocks can be set
-	Long   bool                        // it is run only by -long, or when it is named
-	Sizes  bool                        // it is run with every number of servers that a system has, and not with the first alone
-	Skip   func(s *System) string      // why a system has no part in it; nil and "" if it has
-	TTL    time.Duration               // the lock's time, where the run's own is too short
-	Runs   int                         // how often, where Raced does not say it
+	Raced       bool                        // its outcome depends on who is first: it is run often, and otherwise a few times
+	Alone       bool                        // it measures time or load: nothing runs beside it
+	Own         bool                        // it does something to the servers: each trial has its own
+	Server      func(s *System) *ServerKind // with Own: in place of the system's
+	Split       bool                        // with Own: the servers can be cut off from each other; it is run with three and more only
+	Clocks      bool                        // with Own: the servers' clocks can be set
+	ClientClock bool                        // the clients' clocks can be set
+	Long        bool                        // it is run only by -long, or when it is named
+	Sizes       bool                        // it is run with every number of servers that a system has, and not with the first alone
+	Skip        func(s *System) string      // why a system has no part in it; nil and "" if it has
+	TTL         time.Duration               // the lock's time, where the run's own is too short
+	Runs        int                         // how often, where Raced does not say it
 
 	Steps   func(t *trial)
 	Columns []column
@@ -62,7 +62,7 @@ type group struct {
 var groups = []group{
 	{"The holder fails", []string{"crash", "cut", "blink", "stop", "delay", "rush", "restart"}},
 	{"Others fail, and answers are lost", []string{"step", "waiter-crash", "waiter-cut", "lost-grant", "lost-release", "lost-wakeup"}},
-	{"Servers fail", []string{"server-crash", "server-crash-fsync", "server-stop", "amnesia", "amnesia-fsync", "failover", "minority", "clock-1", "clock-3", "client-clock"}},
+	{"Servers fail, and clocks jump", []string{"server-crash", "server-crash-fsync", "server-stop", "amnesia", "amnesia-fsync", "failover", "minority", "clock-1", "clock-3", "client-clock"}},
 	{"Misuse", []string{"late", "late-step", "stranger", "long", "reenter", "missing-row", "no-index"}},
 	{"What it costs", []string{"order", "herd-10", "herd-100", "herd-500", "cycle", "contend"}},
 }

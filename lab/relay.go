@@ -29,7 +29,7 @@ type relay struct {
 	ln      net.Listener
 	traffic *traffic
 	hello   func(io.Reader) ([]byte, error) // what passes first, in place of what the client says first; nil for that itself
-	patient bool                            // a connection waits for a server that does not listen yet
+	patient bool                            // a connection waits for a server that does not listen yet, 5 s at the most
 	done    chan struct{}
 	wg      sync.WaitGroup
 

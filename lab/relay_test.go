@@ -141,10 +141,8 @@ func TestRelay_LetPass(t *testing.T) {
 }
 
 func TestRelay_Patient_WaitsForTheServer(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := serverPorts.addr()
 	require.NoError(t, err)
-	addr := ln.Addr().String()
-	require.NoError(t, ln.Close())
 	r, err := startRelay(addr, &traffic{}, patiently)
 	require.NoError(t, err)
 	defer r.close()
@@ -153,7 +151,7 @@ func TestRelay_Patient_WaitsForTheServer(t *testing.T) {
 	defer c.Close()
 	require.ErrorIs(t, hear(t, c, "hello", 100*time.Millisecond), os.ErrDeadlineExceeded, "it is not hung up on")
 
-	ln, err = net.Listen("tcp", addr)
+	ln, err := net.Listen("tcp", addr)
 	require.NoError(t, err)
 	defer ln.Close()
 	server, err := ln.Accept()

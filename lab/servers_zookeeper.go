@@ -99,9 +99,10 @@ func (c *zkCluster) between(n int, cfg *zkserver.Config) error {
 	return nil
 }
 
-// anonymously is the first message of an election's connection without the sender's address. A server connects to those with
-// smaller ids only. So if one of them calls, it hangs up and calls back, at the address in this message, past our relays. Without
-// one it calls back as its own configuration says. (QuorumCnxManager's InitialMessage and handleConnection, ZooKeeper 3.8.)
+// anonymously takes the sender's address out of the first message of an election's connection. A ZooKeeper server keeps connections
+// to servers with smaller ids only. When a server with a smaller id calls, the called server hangs up, and calls back at the address in
+// the caller's message: past our relays. If the message has no usable address, it calls back at the address in its own configuration:
+// through a relay. (QuorumCnxManager's InitialMessage and handleConnection, ZooKeeper 3.8.)
 func anonymously(r *relay) { r.hello = withoutAddress }
 
 func withoutAddress(r io.Reader) ([]byte, error) {

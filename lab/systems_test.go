@@ -1,6 +1,6 @@
 package main
 
-// Every system but ZooKeeper's on its real server: what one holds the other does not get, and what Hold and System promise.
+// Every system in Go but ZooKeeper's on its real server: what one holds the other does not get, and what Hold and System promise.
 
 import (
 	"context"

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
@@ -123,7 +124,7 @@ func TestFrames_RealServer(t *testing.T) {
 		t.Skip("takes a real server: ZKLOCK_TEST_REAL=1; TestVirtual_Frames is the same on the in-process server")
 	}
 	srv := zkserver.Single(t).Addr()
-	rf := &realFrames{t: t, addr: srv, admin: admin(t, srv), below: "/frames"}
+	rf := &realFrames{t: t, addr: srv, admin: admin(t, srv), below: "/frames-" + uuid.NewString()[:8]}
 	_, err := rf.admin.Create(rf.below, nil, 0, zk.WorldACL(zk.PermAll))
 	require.NoError(t, err)
 	var scenarios []frameScenario

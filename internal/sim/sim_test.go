@@ -63,7 +63,7 @@ func (k worldKind) repeat(seed uint64) string {
 	if k.calm == 0 {
 		test = "TestVirtual_SimulationWithoutFaults"
 	}
-	return fmt.Sprintf("repeat: go test -run '%s' -v -sim.seed=%d -sim.kind=%s -sim.times=50 ./internal/sim", test, seed, k.name)
+	return fmt.Sprintf("repeat: go test -run '%s' -v ./internal/sim -sim.seed=%d -sim.kind=%s -sim.times=50", test, seed, k.name)
 }
 
 // seedsOf returns n seeds, or those that were asked for.

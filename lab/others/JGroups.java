@@ -1,6 +1,9 @@
 import java.util.concurrent.TimeUnit;
 
 import org.jgroups.JChannel;
+import org.jgroups.MergeView;
+import org.jgroups.ReceiverAdapter;
+import org.jgroups.View;
 import org.jgroups.blocks.locking.LockService;
 
 /**
@@ -33,6 +36,15 @@ public final class JGroups extends Client {
     Lock open() throws Exception {
         JChannel channel = new JChannel(stack());
         LockService service = new LockService(channel);
+        // The lock tells nobody. The group's view does: where two parts have met, both may have granted the lock.
+        channel.setReceiver(new ReceiverAdapter() {
+            @Override
+            public void viewAccepted(View view) {
+                if (view instanceof MergeView) {
+                    lost("merge");
+                }
+            }
+        });
         channel.connect(flags.get("-lock"));
         java.util.concurrent.locks.Lock lock = service.getLock("lock");
         return new Lock() {
