@@ -69,7 +69,7 @@ lab: lab-servers
 	cd lab && $(GO) run . $(LAB)
 lab-long: lab-servers
 	mkdir -p bin
-	cd lab && $(GO) run . -seed 2 -out ../bin/lab.md && $(GO) run . -long -against ../bin/lab/figures.json -out ../docs/lab.md
+	cd lab && $(GO) run . -seed 2 -out ../bin/lab.md && $(GO) run . -long -against ../bin/lab.md -out ../docs/lab.md
 lab-servers:
 	scripts/setup compiler zookeeper clients lab
 

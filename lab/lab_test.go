@@ -3,11 +3,11 @@ package main
 // The harness is held against a lock that is right and one that lets everybody in.
 
 import (
-	"encoding/json"
+	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -129,34 +129,29 @@ func TestPage(t *testing.T) {
 }
 
 func TestAgainst(t *testing.T) {
-	s := settings{Staged: 1, Raced: 1, Seed: 1, TTL: time.Second, Jobs: 20, Log: io.Discard}
-	require.NoError(t, s.choose("known-.*/delay", false, false))
-	l, err := newLab(s)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, l.close()) }()
-	e := s.Experiments[0]
-	result := func(system string, fenced float64) *Result {
-		return &Result{System: system, Size: 1, Experiment: e.Name, Outcomes: []outcome{{"fenced": fenced, "tokens": 1}}}
+	page := func(seed int, right, wrong, both string) string {
+		return fmt.Sprintf("# The lab\n\n2026-11-22, `go run .`, seed %d, 1s.\n\n## Summary\n\n### Some\n\n"+
+			"| | [A rush](#a-rush) | [It stops](#it-stops) |\n|---|---|---|\n| a `right` lock | %s | 1.0 s, n=5 |\n| a wrong one, 3 servers | %s | – |\n\n"+
+			"### More\n\n| | [A cut](#a-cut) |\n|---|---|\n| a `right` lock | %s |\n\n## The systems\n\n| x | [no](#no) |\n", seed, right, wrong, both)
 	}
-	for _, r := range []*Result{result("known-right", 0), result("known-wrong", 1)} {
-		l.results[r.System+" 1 delay"] = r
-	}
-	path := filepath.Join(t.TempDir(), "figures.json")
-	for _, c := range []struct {
-		right, wrong float64
-		want         string
-	}{
-		{0, 1, `^A run .* Of 1 cells .* 1 have it in both\.\n$`},
-		{0, 0, `(?s)Of 1 cells .* 0 have .*known-wrong.*: fence takes 0, n=1 before, and now ✗ fence takes 1, n=1`},
-		{1, 1, `(?s)Of 2 cells .* 1 have .*known-right`},
+	now := page(2, "2.0 s, n=5", "✗ two held in 5, n=5", "never given away, n=5")
+	for _, c := range []struct{ before, want string }{
+		{page(1, "2.1 s, n=5", "✗ two held in 4, n=5", "never given away, n=5"), `^A run .* Of 2 cells .* 2 have it in both\.\n$`},
+		{page(1, "2.1 s, n=5", "kept, n=5", "never given away, n=5"), `Of 2 cells .* 1 have .*\n\n\* a wrong one, 3 servers, \[A rush\]\(#a-rush\): kept, n=5 before, and now ✗ two held in 5, n=5\.\n$`},
+		{page(1, "✗ never, n=5", "–", "1 s, n=5"), `(?s)Of 2 cells .* 0 have .*right.*A rush.*right.*A cut`},
 	} {
-		figures, err := json.Marshal([]*Result{result("known-right", c.right), result("known-wrong", c.wrong)})
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(path, figures, 0o644))
-		said, err := l.against(path)
+		said, err := against(c.before, now)
 		require.NoError(t, err)
 		require.Regexp(t, c.want, said)
 	}
+	_, err := against(now, now)
+	require.ErrorContains(t, err, "another -seed")
+	_, err = against(strings.ReplaceAll(page(1, "", "", ""), "a `right` lock", "another"), now)
+	require.ErrorContains(t, err, "no cell in common")
+	committed, err := os.ReadFile("../docs/lab.md")
+	require.NoError(t, err)
+	keys, _ := summaryOf(string(committed))
+	require.Greater(t, len(keys), 400, "cells of docs/lab.md")
 }
 
 // The picture shows two at once where the judge counts them, and for as long.

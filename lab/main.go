@@ -5,12 +5,11 @@
 //	go run . -list                       # the systems and the experiments
 //	go run . -only 'redlock/.*'          # SYSTEM/EXPERIMENT, two regular expressions
 //	go run . -quick                      # three systems, four experiments: for its checks
-//	go run . -long -out ../docs/lab.md   # the page that is committed; pictures and figures go beside it
+//	go run . -long -out ../docs/lab.md   # the page that is committed; pictures go beside it
 package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -48,7 +47,7 @@ func labMain(args []string, out, progress io.Writer) error {
 	seed := flags.Uint64("seed", 1, "of the random times in the experiments")
 	ttl := flags.Duration("ttl", 3*time.Second, "the lock's time")
 	jobs := flags.Int("jobs", 20, "how much runs at a time: a trial in Go counts 1, in Python 2, in Java 3")
-	before := flags.String("against", "", "the figures.json of a run with another seed: the page says which ✗ and which never both have")
+	before := flags.String("against", "", "the page of a run with another seed: this one says which ✗ and which never both have")
 	page := flags.String("out", "", "a file for the page")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -73,6 +72,13 @@ func labMain(args []string, out, progress io.Writer) error {
 		}
 		return nil
 	}
+	var other []byte // before this run writes its page there
+	if *before != "" {
+		var err error
+		if other, err = os.ReadFile(*before); err != nil {
+			return err
+		}
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	l, err := newLab(s)
@@ -83,7 +89,7 @@ func labMain(args []string, out, progress io.Writer) error {
 	err = l.run(ctx)
 	text := l.page(began, command(flags))
 	if *before != "" {
-		said, aerr := l.against(*before)
+		said, aerr := against(string(other), text)
 		text += "## Repeated\n\n" + said
 		err = errors.Join(err, aerr)
 	}
@@ -190,15 +196,10 @@ func (l *lab) sorted() (rs []*Result) {
 	return rs
 }
 
-// write writes the page, the figures as JSON and the pictures as SVG beside it.
+// write writes the page, and the pictures as SVG beside it.
 func (l *lab) write(path, text string) error {
 	stem := strings.TrimSuffix(path, filepath.Ext(path))
-	figures, err := json.MarshalIndent(l.sorted(), "", " ")
-	if err != nil {
-		return err
-	}
 	errs := []error{os.WriteFile(path, []byte(text), 0o644), os.MkdirAll(stem, 0o755)}
-	errs = append(errs, os.WriteFile(filepath.Join(stem, "figures.json"), append(figures, '\n'), 0o644))
 	for name, svg := range l.pictures() {
 		errs = append(errs, os.WriteFile(filepath.Join(stem, name+".svg"), []byte(svg), 0o644))
 	}
