@@ -545,3 +545,32 @@ func TestLoss_ReleaseWithoutServer_SaysSo(t *testing.T) {
 	require.Equal(t, 5, p.wait(), "the command's own exit code: the lock was held to its end")
 	require.Contains(t, p.stderr.String(), path+": not released")
 }
+
+// F41: the follower that zklock is connected to goes silent, and COMMAND runs on: zklock moves to another server before its lease
+// ends, and so before the ZooKeeper client would notice.
+func TestRun_FollowerGoesDark_CommandLives(t *testing.T) {
+	t.Parallel()
+	ens := zkserver.Ensemble(t, 3)
+	followers, err := ens.Followers()
+	require.NoError(t, err)
+	connections := func(s *zkserver.Server) int {
+		all, err := s.Mntr()
+		require.NoError(t, err)
+		n, err := strconv.Atoi(all["zk_num_alive_connections"])
+		require.NoError(t, err)
+		return n
+	}
+	dark := followers[0]
+	before := connections(dark)
+	p := start(t, nil, runArgs(followers[0].Addr()+","+followers[1].Addr(), lockPath(t), "--session-timeout=10s", "--lease", "quorum",
+		"--", "sh", "-c", "echo ready; sleep 5; echo steady; sleep 9; echo lived")...)
+	p.prints("ready")
+	if connections(dark) == before {
+		dark = followers[1]
+	}
+	p.prints("steady") // the connect's own lease is over
+	require.NoError(t, dark.Pause())
+	require.Equal(t, 0, p.wait(), "without another server the lease ends before the ZooKeeper client notices, after 6.7 s")
+	require.Contains(t, p.stdout.String(), "lived")
+	require.NoError(t, dark.Resume())
+}
