@@ -175,6 +175,19 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
+// atMost fails the test if there are more goroutines. One that has returned is counted until its thread has put it away, which on a busy
+// machine need not be before others go on. A collection of garbage stops all threads, and so sees to it.
+func atMost(t *testing.T, most int, what string) {
+	t.Helper()
+	for range 100 {
+		if runtime.NumGoroutine() <= most {
+			return
+		}
+		runtime.GC()
+	}
+	require.LessOrEqual(t, runtime.NumGoroutine(), most, what)
+}
+
 // isGranted says whether the waiter's call has returned.
 func (w *waiting) isGranted() bool {
 	select {
