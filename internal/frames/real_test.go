@@ -5,6 +5,8 @@ package frames
 import (
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"os"
 	"slices"
 	"strings"
@@ -70,7 +72,7 @@ func (rf *realFrames) run(sc frameScenario, cases []frameCase, repeat string) *f
 // admin is a plain client, somebody else, that ends with the test.
 func admin(t *testing.T, srv string) *zk.Conn {
 	t.Helper()
-	conn, events, err := zk.Connect(strings.Split(srv, ","), 20*time.Second, zk.WithLogger(nullLogger{}))
+	conn, events, err := zk.Connect(strings.Split(srv, ","), 20*time.Second, zk.WithLogger(log.New(io.Discard, "", 0)))
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		conn.Close()
@@ -79,10 +81,6 @@ func admin(t *testing.T, srv string) *zk.Conn {
 	})
 	return conn
 }
-
-type nullLogger struct{}
-
-func (nullLogger) Printf(string, ...any) {}
 
 func (rf *realFrames) children(root string) []string {
 	names, _, err := rf.admin.Children(root)

@@ -242,7 +242,6 @@ func (c *frameClient) close() {
 	}
 }
 
-// context is what the client's calls run under.
 // isUnderTest says whether it is the client under test, or another owner of it.
 func (c *frameClient) isUnderTest() bool { return c == c.r.u || c.s != nil && c.s == c.r.u.s }
 
@@ -254,6 +253,7 @@ func (c *frameClient) another() *frameClient {
 	return &o
 }
 
+// context is what the client's calls run under.
 func (c *frameClient) context(d time.Duration) (context.Context, context.CancelFunc) {
 	ctx := context.Background()
 	if c.isUnderTest() {
