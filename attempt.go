@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock/internal/wire"
 )
 
 // The driver of a walk (walk.go): it creates the node, and does what is next, until the lock is granted.
@@ -253,8 +255,7 @@ func (a *attempt) follow() error {
 				*w = w.notListed(r)
 				continue
 			}
-			at.place = placeOf(name, at.list.names, a.root.markers, at.czxid)
-			*w = w.listed(at.place, at.list.conn)
+			a.place(name)
 		case toReadOrder:
 			if a.call != nil {
 				return errLeft
@@ -265,8 +266,7 @@ func (a *attempt) follow() error {
 			if err := a.readOrder(at.place.unordered, at.czxid); err != nil {
 				return err
 			}
-			at.place = placeOf(name, at.list.names, a.root.markers, at.czxid)
-			*w = w.listed(at.place, at.list.conn)
+			a.place(name)
 		case toStandBehind:
 			at.list, at.predecessor = nil, a.root.path+"/"+at.place.predecessor
 			if !a.d.table.behind(a.acquisition, standing{c.node, at.place.ahead + 1, at.predecessor}) {
@@ -317,6 +317,10 @@ func (a *attempt) follow() error {
 			if err = a.await(); err != nil {
 				return err
 			}
+		case toReadRecord:
+			if err = a.readRecord(); err != nil {
+				return err
+			}
 		case toGrant:
 			if w.by != byEvent {
 				at.own = nil
@@ -328,6 +332,35 @@ func (a *attempt) follow() error {
 			return fmt.Errorf("%w: another client's node %s stands past the end", ErrSequenceExhausted, at.place.foreign)
 		}
 	}
+}
+
+// place finds the node's place in the list.
+func (a *attempt) place(name string) {
+	at := a.at
+	at.place = placeOf(name, at.list.names, a.root.markers, at.czxid)
+	at.place.long = len(at.list.names) >= a.link.opts.longQueue && a.root.takesRecords()
+	at.walk = at.walk.listed(at.place, at.list.conn)
+}
+
+// readRecord reads who released the lock last.
+func (a *attempt) readRecord() error {
+	at, w := a.at, &a.at.walk
+	at.second = nil
+	var root wire.DataResponse
+	_, err := a.e.read(a.driver, wire.OpGetData, wire.PathWatchRequest{Path: a.root.path}, &root)
+	r, err := a.findingOf(err)
+	if err != nil {
+		return err
+	}
+	released, ours := releasedBy(root.Data)
+	if r == isThere && !ours {
+		a.root.refuseRecords()
+	}
+	*w = w.recorded(released == at.place.second || released == nameOf(at.predecessor))
+	if w.next == toAwait && !a.d.table.behind(a.acquisition, standing{a.c.node, w.ahead + 1, at.predecessor}) {
+		return ErrNotAcquired
+	}
+	return nil
 }
 
 // readOrder reads the czxids of the nodes that their suffixes do not order.
@@ -496,7 +529,11 @@ func (a *attempt) pause(e *era, d time.Duration) error {
 // own is the watch on our own node if the grant rests on an event. From the moment the lock is under the lease, the
 // deletion of its node is a loss. own says whether the node was deleted before that moment.
 func (a *attempt) grant(e *era, c *creation, own *watch) error {
-	a.d.table.prepare(a.acquisition, e, c.node, c.token)
+	var leaves *leaving
+	if a.at.walk.long {
+		leaves = a.root.leaving(e, c.node, c.token)
+	}
+	a.d.table.prepare(a.acquisition, e, c.node, c.token, leaves)
 	for renewed := false; ; renewed = true {
 		ok, err := e.hold(c.node, a.d)
 		switch {
@@ -540,6 +577,9 @@ func (a *attempt) grant(e *era, c *creation, own *watch) error {
 	if own != nil && own.hasFired() && own.event == zk.EventNodeDeleted {
 		e.unhold(c.node)
 		return errRequeue
+	}
+	if leaves != nil {
+		leaves.ask()
 	}
 	if !a.d.table.grant(a.acquisition) {
 		e.unhold(c.node)

@@ -61,7 +61,7 @@
 // through a second Session waits for the hold, and so for itself if it has that hold.
 //
 // Protection from people and programs that break the rules. A program with DELETE on the lock root can delete a holder's
-// node. A program that reaches the servers can end any ZooKeeper session whose id it knows. The next in the queue is
+// node. One with WRITE there can forge the record by which waiters of a long queue know who released. A program that reaches the servers can end any ZooKeeper session whose id it knows. The next in the queue is
 // granted at once. The holder hears of a deletion within a heartbeat, and of the end of its session when its client has
 // connected again, within about a second.
 //
@@ -114,6 +114,7 @@
 //   - lease: how long the session is surely alive
 //   - reaper: makes lock nodes and deletes them, in the background where that does not succeed at once
 //   - participant: any node in a queue, of any client
+//   - record: what a release leaves in the data of the lock root if the queue is long: who released
 //
 // And these in the code:
 //
@@ -127,6 +128,7 @@
 //   - handle: one call's share in an acquisition, and from the grant on in the hold
 //   - standing: the place in the queue, as last listed
 //   - evidence, ruling: what a waiter knows when its predecessor's event comes, and what follows
+//   - leaving: a record on its way into the lock root
 //   - turn: what a release passes to the next node, if it stands directly behind and is of the same ZooKeeper session
 //   - creation: the making of one node, tried until its outcome is known; erasure: its deletion, tried until it is gone;
 //     stray: a create that was looked for and not found

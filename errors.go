@@ -162,6 +162,8 @@ func causeOf(ctx context.Context) error {
 }
 
 // parentOf returns the path of the node above.
+func nameOf(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
+
 func parentOf(path string) string { return path[:max(1, strings.LastIndexByte(path, '/'))] }
 
 // answerErr returns what the answer says, as an error of the zk package if it has one for it.

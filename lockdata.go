@@ -80,6 +80,7 @@ type lockData struct {
 	e         *era                 // the node's era. It is set when the grant is prepared, as are node and token
 	node      string               // absolute
 	token     int64                // its czxid
+	leaves    *leaving             // the record that its release leaves; nil if it leaves none
 	handles   map[*handle]struct{} // I2: the count; re-entry adds one and sends nothing
 	lost      error
 	lostCh    chan struct{} // closed with lost
@@ -197,11 +198,11 @@ func (t *lockTable) grant(a *acquisition) bool {
 }
 
 // prepare notes the node that is about to be granted.
-func (t *lockTable) prepare(a *acquisition, e *era, node string, token int64) {
+func (t *lockTable) prepare(a *acquisition, e *era, node string, token int64, leaves *leaving) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d := a.d
-	d.e, d.node, d.token = e, node, token
+	d.e, d.node, d.token, d.leaves = e, node, token, leaves
 	if d.lost != nil { // the loss of an earlier node, which was never granted
 		d.lost, d.lostCh, d.ended = nil, make(chan struct{}), make(chan struct{})
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock/internal/clock"
+	"github.com/zklock/zklock/internal/longqueue"
 )
 
 // DefaultSessionTimeout is what a Session asks the servers for unless WithSessionTimeout is given. They may grant another.
@@ -35,6 +36,7 @@ type sessionOptions struct {
 	endOnSuspend  bool
 	handshakeCap  time.Duration
 	maxLockNodes  int
+	longQueue     int                  // from how many names on a list is long (record.go)
 	suspendedTime func() time.Duration // nil asks the system
 	lookup        func(ctx context.Context, host string) ([]string, error)
 }
@@ -43,6 +45,7 @@ func init() {
 	clock.SuspendedTime = func(suspended func() time.Duration) any {
 		return Option(func(o *sessionOptions) { o.suspendedTime = suspended })
 	}
+	longqueue.From = func(n int) any { return Option(func(o *sessionOptions) { o.longQueue = n }) }
 }
 
 func newSessionOptions(opts []Option) sessionOptions {
@@ -51,6 +54,7 @@ func newSessionOptions(opts []Option) sessionOptions {
 		mode:         QuorumLease(0),
 		logger:       slog.Default(),
 		maxLockNodes: 10_000,
+		longQueue:    500,
 		lookup:       net.DefaultResolver.LookupHost,
 	}
 	for _, opt := range opts {

@@ -74,6 +74,7 @@ type place struct {
 	predecessor string   // behind: the node just ahead of us
 	second      string   // behind: the node just ahead of the predecessor; "" if there is none, or if no event can grant anyway (wrapped)
 	ahead       int      // behind: how many nodes are ahead. If it is one, the predecessor is the front, and its deletion makes us the front
+	long        bool     // the list was long enough for a record (record.go); set by the attempt
 	wrapped     bool     // a suffix in the queue is in the wrap region: no grant without listing
 	unordered   []string // needOrder: nodes whose czxid must be read before the place is known
 	foreign     string   // exhausted: the node that cannot be ordered

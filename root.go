@@ -29,7 +29,10 @@ type roots struct {
 	byPath map[string]rootNotes
 }
 
-type rootNotes struct{ there, warned bool }
+type rootNotes struct {
+	there, warned bool
+	noRecords     bool // its data is not ours to write
+}
 
 // maxKnownRoots bounds what a Session remembers, also if each order has a lock path of its own (I7).
 const maxKnownRoots = 4096
@@ -58,6 +61,16 @@ func (r *lockRoot) wasThere() bool {
 
 func (r *lockRoot) note(there bool) {
 	r.roots.noted(r.path, func(n *rootNotes) { n.there = there })
+}
+
+// takesRecords says whether a release may leave a record in the lock root, as far as is known. All who leave and read records
+// must see the same queue.
+func (r *lockRoot) takesRecords() bool {
+	return slices.Equal(r.markers, queueMarkers) && !r.roots.noted(r.path, func(*rootNotes) {}).noRecords
+}
+
+func (r *lockRoot) refuseRecords() {
+	r.roots.noted(r.path, func(n *rootNotes) { n.noRecords = true })
 }
 
 // make makes the lock root and the parents it lacks, from the lowest that is there. It does not matter if somebody else makes
@@ -123,9 +136,18 @@ func (r *lockRoot) warnOfTheEnd(e *era, node string) {
 // erase has a lock node deleted, and starts the counter again if the node was near its end.
 func (r *lockRoot) erase(e *era, node string) *erasure { return r.restarting(e, node, e.erase(node)) }
 
-// release is erase for a hold: it also passes the turn to the next in line, if that is a node of this ZooKeeper session.
-func (r *lockRoot) release(e *era, node string) *erasure {
-	return r.restarting(e, node, e.handOver(node, r.markers))
+// release is erase for a hold. It also passes the turn to the next in line, if that is a node of this ZooKeeper session.
+// Otherwise it leaves a record, unless leaves is nil.
+func (r *lockRoot) release(e *era, node string, leaves *leaving) *erasure {
+	return r.restarting(e, node, e.handOver(node, r.markers, leaves))
+}
+
+// leaving returns the record that the release of a hold is to leave. It returns nil if the turn will be passed.
+func (r *lockRoot) leaving(e *era, node string, token int64) *leaving {
+	if e.nodes.next(node, r.markers) != nil {
+		return nil
+	}
+	return newLeaving(e.zkSession, r.path, recordOf(nameOf(node), token), r.refuseRecords)
 }
 
 func (r *lockRoot) restarting(e *era, node string, x *erasure) *erasure {
@@ -146,7 +168,10 @@ func (r *lockRoot) restarting(e *era, node string, x *erasure) *erasure {
 func (r *lockRoot) startAgain(e *era) {
 	var root wire.DataResponse
 	_, err := e.read(context.Background(), wire.OpGetData, wire.PathWatchRequest{Path: r.path}, &root)
-	if err != nil || root.Stat.NumChildren > 0 || len(root.Data) > 0 {
+	if err != nil || root.Stat.NumChildren > 0 {
+		return
+	}
+	if _, ours := releasedBy(root.Data); !ours {
 		return
 	}
 	var acl wire.ACLResponse

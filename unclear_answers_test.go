@@ -52,7 +52,7 @@ func TestMulti_AnswerSaysNothing(t *testing.T) {
 			w.e.zkSession.carrier = &answering{held, []tap.Answer{a}}
 			w.e.nodes.add("/locks/a/p")
 			next := w.e.nodes.standBehind("/locks/a/p", "/locks/a/own", nil)
-			x := w.e.handOver("/locks/a/p", nil)
+			x := w.e.handOver("/locks/a/p", nil, nil)
 			<-x.done
 			require.True(t, x.ok, "it goes with the second try")
 			want := turnIsYours

@@ -21,6 +21,9 @@ func TestWalk(t *testing.T) {
 	early := walk{session: us, early: true}
 	twoAhead := begun.listed(place{kind: behind, predecessor: "n", second: "m", ahead: 2}, 3).stoodBehind(false).watched(isThere, us, 3)
 
+	long := begun.listed(place{kind: behind, predecessor: "n", second: "m", ahead: 2, long: true}, 3).
+		stoodBehind(false).watched(isThere, us, 3).watched(isThere, them, 3).watched(isThere, them, 3)
+
 	at := func(next stage) walk { return walk{next: next, session: us} }
 	for _, tt := range []struct {
 		what      string
@@ -49,6 +52,11 @@ func TestWalk(t *testing.T) {
 		{"or cannot be", twoAhead.watched(isThere, us, 3).watched(notTold, 0, 0), walk{next: toAwait, session: us, ahead: 2, second: true, owner: us, listConn: 3, ownConn: 3, aheadConn: 3}},
 		{"or is gone", twoAhead.watched(isThere, us, 3).watched(isGone, 0, 0), at(toList)},
 		{"the one ahead of the predecessor goes", waits.secondEvent(), at(toList)},
+		{"there the last release tells, if the list was long", long.secondEvent(), walk{next: toReadRecord, session: us, ahead: 2, owner: them, listConn: 3, ownConn: 3, aheadConn: 3, long: true}},
+		{"but not past the counter's end", begun.listed(place{kind: behind, ahead: 2, long: true, wrapped: true}, 3), walk{next: toStandBehind, session: us, ahead: 2, wrapped: true, listConn: 3}},
+		{"it was that node's, or the predecessor's", long.secondEvent().recorded(true), walk{next: toAwait, session: us, ahead: 1, owner: them, listConn: 3, ownConn: 3, aheadConn: 3, long: true}},
+		{"it was another's, or there is no record", long.secondEvent().recorded(false), walk{next: toList, session: us, long: true}},
+		{"the next list is short", long.secondEvent().recorded(false).listed(place{kind: front}, 3), at(toGrant)},
 		{"our node is there", watchesOwn, walk{next: toWatchAhead, session: us, ahead: 1, listConn: 3, ownConn: 3}},
 		{"our node is gone", alone.watched(isGone, 0, 0), at(toQueueAgain)},
 		{"it is not known whether", alone.watched(notTold, 0, 0), at(toList)},

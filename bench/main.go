@@ -31,6 +31,7 @@ var workloads = []workload{
 	{Name: "contend 64", Sessions: 64, Threads: 1, Locks: 1},
 	{Name: "contend 8, hold of 1 ms", Sessions: 8, Threads: 1, Locks: 1, Hold: time.Millisecond},
 	{Name: "threads 32", Sessions: 1, Threads: 32, Locks: 1},
+	{Name: "threads 32, in batches of 100", Sessions: 1, Threads: 32, Locks: 1, Batch: 100},
 	{Name: "many 1,000", Sessions: 1, Threads: 16, Locks: 1000},
 	{Name: "drain 10", Sessions: 10, Drain: 10, Burst: 1},
 	{Name: "drain 100, in bursts", Sessions: 10, Drain: 100, Burst: 10},
@@ -41,6 +42,7 @@ var workloads = []workload{
 	{Name: "waiters 10,000", Sessions: 10, Locks: 100, Waiters: 10_000},
 	{Name: "holding 1,000", Sessions: 1000, Holding: true},
 	{Name: "connect", Sessions: 1, Threads: 1, Locks: 1, Connect: true},
+	{Name: "take-over", Sessions: 1, TakeOver: true},
 }
 
 // rival is a lock that takes part.
@@ -61,6 +63,12 @@ func main() {
 	fsync := flag.String("data", "", "the server's data directory, on a disk, and writes wait for it; by default a temporary directory, and they do not")
 	servers := flag.Int("servers", 1, "how many servers: an ensemble of so many")
 	flag.Parse()
+	if flag.Arg(0) == "hold" { // for the take-over
+		if err := holdOn(flag.Args()[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+	}
 	if *quick {
 		*rounds, *each = 1, 200*time.Millisecond
 	}
@@ -133,14 +141,17 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 
 	in := func(open func(string) (session, error)) func(workload, string, time.Duration) (result, error) {
 		return func(w workload, path string, d time.Duration) (result, error) {
+			if w.TakeOver {
+				return takeOver(open, addr, path)
+			}
 			return measure(func() (session, error) { return open(addr) }, w, path, d)
 		}
 	}
 	all := func(workload) bool { return true }
-	here := func(w workload) bool { return !w.Connect && w.Waiters == 0 && !w.Holding }
+	here := func(w workload) bool { return !w.Connect && w.Waiters == 0 && !w.Holding && !w.TakeOver } // a batch is plain threads there
 	rivals := []rival{
 		{"floor", func(w workload) bool {
-			return w.Drain+w.Waiters == 0 && !w.Holding && w.Sessions == 1 && w.Threads < 32
+			return w.Drain+w.Waiters == 0 && !w.Holding && !w.TakeOver && w.Sessions == 1 && w.Threads < 32
 		}, in(openFloor)},
 		{"zk.Lock", all, in(openGoZookeeper)},
 	}
@@ -181,7 +192,7 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 	}
 	if quick {
 		chosen = slices.DeleteFunc(chosen, func(w workload) bool {
-			return w.Drain > 100 || w.Waiters > 0 || w.Holding || w.Locks > 100 || w.Sessions > 10
+			return w.Drain > 100 || w.Waiters > 0 || w.Holding || w.TakeOver || w.Locks > 100 || w.Sessions > 10
 		})
 	}
 
@@ -191,7 +202,7 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 		for _, w := range chosen {
 			for i := range rivals {
 				r := rivals[(i+round)%len(rivals)]
-				if !r.fits(w) || round == 0 && (w.Drain+w.Waiters > 100 || w.Holding) || round > 1 && (w.Drain+w.Waiters > 1000 || w.Holding) {
+				if !r.fits(w) || round == 0 && (w.Drain+w.Waiters > 100 || w.Holding || w.TakeOver) || round > 1 && (w.Drain+w.Waiters > 1000 || w.Holding) {
 					continue
 				}
 				d := each
@@ -311,6 +322,8 @@ func figure(w workload) (unit string, of func(result) float64, isTime bool) {
 		return " bytes", func(r result) float64 { return r.Bytes }, false
 	case w.Holding:
 		return " requests/s", func(r result) float64 { return r.Requests }, false
+	case w.TakeOver:
+		return " ms after the session timeout", func(r result) float64 { return float64(r.P50.Milliseconds()) }, true
 	case w.Hold > 0:
 		return " µs between holds", func(r result) float64 { return float64(r.Between.Nanoseconds()) / 1000 }, true
 	case w.Drain > 0, w.Connect, w.Sessions*w.Threads == 1:

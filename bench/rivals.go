@@ -11,7 +11,8 @@ import (
 	"github.com/zklock/zklock"
 )
 
-const timeout = 30 * time.Second
+// timeout is the session timeout. The holder of a take-over has the shortest that the servers grant.
+var timeout = 30 * time.Second
 
 // The locks that are written in Go, and the floor: a node made and deleted again, over the client that two of them use.
 

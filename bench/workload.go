@@ -34,6 +34,8 @@ type workload struct {
 	Waiters  int           // if set: so many wait, over the sessions and locks, and what that takes is measured
 	Holding  bool          // if set: each session holds a lock of its own, and what that asks of the server is counted
 	Connect  bool          // if set: from nothing to the first grant, and back
+	Batch    int           // if set: the threads are jobs, and one owner does up to so many of them under one hold
+	TakeOver bool          // if set: the holder's process is killed, and what passes after the end of its session is measured
 }
 
 // result is what came of it.
@@ -86,6 +88,9 @@ func measure(open func() (session, error), w workload, path string, d time.Durat
 	}
 	if w.Drain > 0 {
 		return drain(sessions, w, path)
+	}
+	if w.Batch > 0 {
+		return batches(sessions[0].lock(path+"-0"), w, d)
 	}
 	if w.Waiters > 0 {
 		return waiters(sessions, w, path)
@@ -260,6 +265,52 @@ func waiters(sessions []session, w workload, path string) (r result, err error) 
 	if e := failed.Load(); e != nil {
 		err = *e
 	}
+	return r, err
+}
+
+// batches has one owner do the jobs of many goroutines, as docs/performance.md shows it.
+func batches(l lock, w workload, d time.Duration) (r result, err error) {
+	jobs, seen := make(chan chan struct{}), inside{in: make([]atomic.Int32, 1)}
+	var all sync.WaitGroup
+	var done atomic.Int64
+	cpu, start := cpuTime(), time.Now()
+	for range w.Threads {
+		all.Go(func() {
+			for began := time.Now(); time.Since(began) < d; {
+				job := make(chan struct{})
+				jobs <- job
+				<-job
+			}
+		})
+	}
+	go func() { all.Wait(); close(jobs) }()
+	do := func(job chan struct{}) {
+		seen.visit(0, 0)
+		done.Add(1)
+		close(job)
+	}
+	for job := range jobs {
+		if err == nil {
+			err = l.acquire()
+		}
+		do(job)
+		for n := 1; n < w.Batch; n++ {
+			select {
+			case job, ok := <-jobs:
+				if ok {
+					do(job)
+					continue
+				}
+			default:
+			}
+			break
+		}
+		if err == nil {
+			err = l.release()
+		}
+	}
+	r.Ops, r.Took, r.Overlaps = int(done.Load()), time.Since(start), int(seen.overlaps.Load())
+	r.CPU = (cpuTime() - cpu) / time.Duration(max(r.Ops, 1))
 	return r, err
 }
 

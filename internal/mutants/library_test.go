@@ -103,7 +103,7 @@ var library = []mutant{
 	{"turn: a second try does not check", "I1, F9", "protection.go", "TestVirtual_Turn_RetryChecksToo", []Swap{{
 		"\t\tvar ended bool\n", "\t\tif w != nil {\n\t\t\t_, err = x.r.z.ask(context.Background(), wire.OpDelete, wire.PathVersionRequest{Path: x.node, Version: -1})\n\t\t\tif a = (tap.Answer{}); err == nil {\n\t\t\t\tw.tell(turnIsYours)\n\t\t\t}\n\t\t\tw = nil\n\t\t}\n\t\tvar ended bool\n"}}},
 	{"turn: a waiter that gives up passes it", "I1", "protection.go", "TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
-		"return r.begin(node, func() *waiter { return nil })", "return r.begin(node, func() *waiter { return r.nodes.next(node, queueMarkers) })"}}},
+		"return r.begin(node, func() *waiter { return nil }, nil)", "return r.begin(node, func() *waiter { return r.nodes.next(node, queueMarkers) }, nil)"}}},
 	{"turn: it is passed before the answer", "I1, I3", "protection.go", "TestVirtual_Turn_NodeDeleted_IsNotPassed", []Swap{{
 		"\tw := next()\n", "\tw := next()\n\tif w != nil {\n\t\tw.tell(turnIsYours)\n\t}\n"}}},
 	{"turn: a check that fails passes it", "I1, I3", "queue.go", "TestTurnAfter|TestVirtual_Turn_NodeDeleted_IsNotPassed", []Swap{{
@@ -123,6 +123,21 @@ var library = []mutant{
 	{"turn: nobody looks after those who wait for it", "F24", "watcher.go", "TestVirtual_Turn_OwnNodeDeleted_IsSeen", []Swap{{
 		"range w.nodes.waiting() {", "range w.nodes.waiting()[:0] {"}}},
 
+	// The record of the last release (record.go).
+	{"record: a waiter that gives up leaves one", "I1", "attempt.go", "TestVirtual_Record_WhoGivesUpLeavesNone", []Swap{{
+		"\tx := a.root.erase(e, node)\n", "\tl := a.root.leaving(e, node, 0)\n\tif l != nil {\n\t\tl.ask()\n\t}\n\tx := a.root.release(e, node, l)\n"}}},
+	{"record: an old one will do", "I1, I8", "attempt.go", "TestVirtual_Record_NodesDeleted", []Swap{{
+		"released == at.place.second || released == nameOf(at.predecessor)", "released != \"\""}}},
+	{"record: past the counter's end it proves as much", "I1, F34", "walk.go", "TestWalk", []Swap{{
+		"p.long && !p.wrapped", "p.long"}}},
+	{"record: it is read by those who see another queue", "I1", "root.go", "TestVirtual_Record_OtherQueue_TakesNone", []Swap{{
+		"slices.Equal(r.markers, queueMarkers) && ", ""}}},
+	{"record: it overwrites what is not ours", "the root's data", "record.go", "TestReleasedBy|TestVirtual_Record_ForeignDataStays", []Swap{{
+		"case len(words) == 0 || words[0] != recordVersion:\n\t\treturn \"\", false", "case len(words) == 0 || words[0] != recordVersion:\n\t\treturn \"\", true"}}},
+	{"record: it overwrites what was written meanwhile", "the root's data", "protection.go", "TestVirtual_Record_DataWrittenMeanwhileStays", []Swap{{
+		"Data: l.record, Version: l.version}", "Data: l.record, Version: -1}"}}},
+	{"record: the counter does not start again beside one", "F34", "root.go", "TestVirtual_Record_CounterStartsAgain", []Swap{{
+		"if _, ours := releasedBy(root.Data); !ours {", "if len(root.Data) > 0 {"}}},
 	{"turn: those behind a node that cannot be deleted wait for its release", "I8, R25", "protection.go", "TestVirtual_Turn_ReleaseRefused_SomebodyDeletesTheNode", []Swap{{
 		"\t\tx.r.nodes.stays(x.node)\n", ""}}},
 	{"a transaction that is answered without results has succeeded", "I1, I3", "zksession.go", "TestMulti_AnswerSaysNothing", []Swap{{

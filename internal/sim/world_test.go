@@ -16,6 +16,7 @@ import (
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/clock"
+	"github.com/zklock/zklock/internal/longqueue"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -245,9 +246,13 @@ func (c *client) behind() time.Duration {
 	return late
 }
 
+// long is from how many names on a list is long: one in every other world, where all look by records.
+func (w *world) long() int { return []int{1, 500}[w.seed%2] }
+
 func (c *client) connect() error {
 	s, err := zklock.Connect(context.Background(), strings.Join(c.w.ens.Addrs(), ","), zklock.WithDialer(c.w.net.DialFrom(c.host)),
-		zklock.WithSessionTimeout(c.timeout), clock.SuspendedTime(c.behind).(zklock.Option), zklock.WithLogger(c.w.log))
+		zklock.WithSessionTimeout(c.timeout), clock.SuspendedTime(c.behind).(zklock.Option), zklock.WithLogger(c.w.log),
+		longqueue.From(c.w.long()).(zklock.Option))
 	if err != nil {
 		return err
 	}
