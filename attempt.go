@@ -342,22 +342,25 @@ func (a *attempt) place(name string) {
 	at.walk = at.walk.listed(at.place, at.list.conn)
 }
 
-// readRecord reads who released the lock last.
+// readRecord reads who released the lock last. If it may not, a list will do, and says what is forbidden.
 func (a *attempt) readRecord() error {
 	at, w := a.at, &a.at.walk
 	at.second = nil
 	var root wire.DataResponse
 	_, err := a.e.read(a.driver, wire.OpGetData, wire.PathWatchRequest{Path: a.root.path}, &root)
-	r, err := a.findingOf(err)
-	if err != nil {
-		return err
+	names := false
+	switch {
+	case err == nil:
+		released, ours := releasedBy(root.Data)
+		if names = released == at.place.second || released == nameOf(at.predecessor); !ours {
+			a.root.refuseRecords()
+		}
+	case !isRefusal(err):
+		if _, err := a.findingOf(err); err != nil {
+			return err
+		}
 	}
-	released, ours := releasedBy(root.Data)
-	if r == isThere && !ours {
-		a.root.refuseRecords()
-	}
-	*w = w.recorded(released == at.place.second || released == nameOf(at.predecessor))
-	if w.next == toAwait && !a.d.table.behind(a.acquisition, standing{a.c.node, w.ahead + 1, at.predecessor}) {
+	if *w = w.recorded(names); w.next == toAwait && !a.d.table.behind(a.acquisition, standing{a.c.node, w.ahead + 1, at.predecessor}) {
 		return ErrNotAcquired
 	}
 	return nil
@@ -404,6 +407,8 @@ func (a *attempt) armed(on **watch) error {
 	if err == nil { // otherwise another may go on from here
 		if *w = w.watched(r, 0, (*on).conn); w.next != toAwait {
 			*on = nil
+		} else { // the predecessor is gone: who was ahead of it says nothing new
+			a.at.second = nil
 		}
 	}
 	return err
@@ -468,7 +473,7 @@ func (a *attempt) await() error {
 			*w = w.ownEvent(at.own.event == zk.EventNodeDeleted)
 			return nil
 		case <-secondFired:
-			*w = w.secondEvent()
+			*w = w.secondEvent(at.second.event == zk.EventNodeDeleted)
 			return nil
 		case <-changed:
 		case <-e.over:

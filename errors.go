@@ -161,9 +161,10 @@ func causeOf(ctx context.Context) error {
 	return context.Canceled
 }
 
-// parentOf returns the path of the node above.
+// nameOf returns the last part of a path.
 func nameOf(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
 
+// parentOf returns the path of the node above.
 func parentOf(path string) string { return path[:max(1, strings.LastIndexByte(path, '/'))] }
 
 // answerErr returns what the answer says, as an error of the zk package if it has one for it.

@@ -84,7 +84,7 @@ type client struct {
 	unordered nodes // who is to be read
 
 	ownFired, aheadFired fired
-	secondFired          bool
+	secondFired          fired
 
 	// The watch on a predecessor goes on over the next list, if it had not fired when that was asked for (attempt.follow).
 	watched  uint8 // whose that is
@@ -422,8 +422,8 @@ func (w *world) event(i, node uint8, kind fired) {
 		if k.node == node && k.does(toWatchAhead, toWatchSecond, toAwait, toReadRecord) && k.ownFired == notFired {
 			k.ownFired = kind
 		}
-		if k.second == node && k.does(toAwait) {
-			k.secondFired = true
+		if k.second == node && k.does(toAwait) && k.secondFired == notFired {
+			k.secondFired = kind
 		}
 		if k.watched == node {
 			k.watched = noNode
@@ -640,7 +640,7 @@ func (x *explorer) read(w *world, c, conn uint8) string {
 		if x.wrong&anyRecord != 0 {
 			second = s.left != 0
 		}
-		k.second, k.secondFired = noNode, false
+		k.second, k.secondFired = noNode, notFired
 		if x.goOn(w, c, k.walk.recorded(second || ahead)); k.does(toAwait) {
 			x.records++
 			return "reads the record of " + only(s.left-1).String()
@@ -901,9 +901,9 @@ func (x *explorer) clientSteps(w *world, c uint8, can bool, out emit) {
 				x.goOn(n, c, k.walk.ownEvent(k.ownFired == goneEvent))
 			})
 		}
-		if k.secondFired {
+		if k.secondFired != notFired {
 			step(true, "is woken by the event of the one ahead of its predecessor, and is to look", func(n *world, k *client, _ *session) {
-				x.goOn(n, c, k.walk.secondEvent())
+				x.goOn(n, c, k.walk.secondEvent(k.secondFired == goneEvent))
 			})
 		}
 		if k.walk.moved(uint64(s.conn)) != k.walk {

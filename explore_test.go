@@ -183,9 +183,9 @@ func (x *explorer) encode(b []byte, w *world) []byte {
 		k := &w.c[c]
 		b = append(b, k.left, byte(k.phase), node(k.node), byte(k.walk.next), node(k.ahead), node(k.second), byte(k.walk.ahead),
 			byte(k.walk.listConn), byte(k.walk.ownConn), byte(k.walk.aheadConn), byte(k.ownFired), byte(k.aheadFired))
-		b = append(b, node(k.watched), k.keptConn)
+		b = append(b, node(k.watched), k.keptConn, byte(k.secondFired))
 		flags(k.keeps)
-		flags(k.committed, k.unsure, k.walk.wrapped, k.walk.second, k.secondFired, k.dead)
+		flags(k.committed, k.unsure, k.walk.wrapped, k.walk.second, k.dead)
 		b = append(b, byte(k.told), node(k.next))
 		flags(k.passes, k.stood)
 		put(k.list, k.known, k.gone, k.unordered)
@@ -284,6 +284,7 @@ func TestExplore(t *testing.T) {
 		{"one session, two turns, two faults", true, explorer{sessions: oneForTwo, acquire: 2, lagging: 2, faults: 2, kinds: usual}},
 		{"two of three share, one fault", true, explorer{sessions: twoOfOne, acquire: 1, lagging: 2, faults: 1, kinds: usual}},
 		{"two of three share, one gives up, one fault", true, explorer{sessions: twoOfOne, acquire: 1, lagging: 1, giveUps: 1, faults: 1, kinds: usual}},
+		{"by records, two of three share, one gives up", false, explorer{sessions: twoOfOne, acquire: 1, lagging: 2, long: true, giveUps: 1}},
 		{"by records, again", true, explorer{sessions: three, acquire: 2, lagging: 1, long: true}},
 		{"by records, one fault", true, explorer{sessions: three, queued: true, upTo: toAwait, acquire: 1, lagging: 2, long: true, giveUps: 1, faults: 1, kinds: all}},
 		{"three, one fault", true, explorer{sessions: three, acquire: 2, lagging: 2, faults: 1, kinds: usual}},

@@ -334,7 +334,7 @@ type erasure struct {
 	r      *reaper
 	node   string
 	next   func() *waiter // returns the waiter that gets the turn, nil if there is none
-	leaves *leaving       // where nobody gets it; nil for no record
+	leaves *leaving       // the record to leave if nobody gets the turn; nil to leave none
 
 	unanswered bool // one of its requests has had no answer
 
@@ -382,19 +382,19 @@ func (l *leaving) ask() {
 }
 
 // tried takes the answer to the transaction that was to delete a node and leave the record. It returns what came of the deletion,
-// and false if that has not been tried, because no record can be left.
+// and false if nothing was done because no record can be left.
 func (l *leaving) tried(a tap.Answer, err error) (deletion error, tried bool) {
 	failed := -1
 	if err == nil {
 		failed, err = multiResult(a, 2)
 	}
-	if err == nil || failed == 0 || outcomeOf(err) == unknown || l.z.isOver() {
+	if failed < 1 && !(failed < 0 && isRefusal(err)) {
 		return err, true
 	}
-	if errors.Is(err, zk.ErrNoAuth) {
+	if !errors.Is(err, zk.ErrBadVersion) && isRefusal(err) { // otherwise somebody else has written to the root meanwhile
 		l.refused()
 	}
-	return nil, false // somebody else wrote to the root; or we may not
+	return nil, false
 }
 
 // erase deletes a node of ours. If the node is being deleted already, it returns the erasure under way.

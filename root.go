@@ -31,7 +31,7 @@ type roots struct {
 
 type rootNotes struct {
 	there, warned bool
-	noRecords     bool // its data is not ours to write
+	noRecords     bool // its data was not ours to write, until it is made again
 }
 
 // maxKnownRoots bounds what a Session remembers, also if each order has a lock path of its own (I7).
@@ -60,7 +60,7 @@ func (r *lockRoot) wasThere() bool {
 }
 
 func (r *lockRoot) note(there bool) {
-	r.roots.noted(r.path, func(n *rootNotes) { n.there = there })
+	r.roots.noted(r.path, func(n *rootNotes) { n.there, n.noRecords = there, there && n.noRecords })
 }
 
 // takesRecords says whether a release may leave a record in the lock root, as far as is known. All who leave and read records
@@ -142,7 +142,7 @@ func (r *lockRoot) release(e *era, node string, leaves *leaving) *erasure {
 	return r.restarting(e, node, e.handOver(node, r.markers, leaves))
 }
 
-// leaving returns the record that the release of a hold is to leave. It returns nil if the turn will be passed.
+// leaving returns the record that the release of a hold is to leave. It returns nil if somebody stands there to get the turn.
 func (r *lockRoot) leaving(e *era, node string, token int64) *leaving {
 	if e.nodes.next(node, r.markers) != nil {
 		return nil

@@ -158,8 +158,8 @@ func (w walk) moved(conn uint64) walk {
 }
 
 // secondEvent takes an event of the node ahead of the predecessor.
-func (w walk) secondEvent() walk {
-	if w.long {
+func (w walk) secondEvent(isDeletion bool) walk {
+	if w.long && isDeletion {
 		w.next, w.second = toReadRecord, false
 		return w
 	}
@@ -170,8 +170,9 @@ func (w walk) secondEvent() walk {
 // node or the predecessor.
 //
 // Who released had the lock, so nobody was ahead of it. Between it, the predecessor and us nobody stands: our list showed them
-// one behind the other, and while our node stands nobody gets in between. So the predecessor is the front, or was. What else a
-// grant needs, inFrontNow asks: that list and watches are of the present connection, and that our node stands.
+// one behind the other, and while our node stands nobody gets in between. So the predecessor is the front, or was. That rests on
+// two things: only the release of a hold leaves a record, and all who leave and read records see the same queue (takesRecords).
+// What else a grant needs, inFrontNow asks: that list and watches are of the present connection, and that our node stands.
 func (w walk) recorded(names bool) walk {
 	if !names { // it was no hold of ours, or it left no record: somebody else may be ahead
 		return w.anew(toList)

@@ -68,6 +68,7 @@ func main() {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
 		}
+		return
 	}
 	if *quick {
 		*rounds, *each = 1, 200*time.Millisecond
@@ -148,7 +149,9 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 		}
 	}
 	all := func(workload) bool { return true }
-	here := func(w workload) bool { return !w.Connect && w.Waiters == 0 && !w.Holding && !w.TakeOver } // a batch is plain threads there
+	here := func(w workload) bool {
+		return !w.Connect && w.Waiters == 0 && !w.Holding && !w.TakeOver && w.Batch == 0
+	}
 	rivals := []rival{
 		{"floor", func(w workload) bool {
 			return w.Drain+w.Waiters == 0 && !w.Holding && !w.TakeOver && w.Sessions == 1 && w.Threads < 32
@@ -352,7 +355,8 @@ func table(ws []workload, rivals []rival, results map[string]map[string][]result
 			}
 			median, least, most := spread(got, of)
 			row += fmt.Sprintf(" %.0f%s (%.0f–%.0f) |", median, unit, least, most)
-			if ratios += " |"; r.name != "zklock" && len(mine) > 0 {
+			if ratios += " |"; r.name != "zklock" && len(mine) > 0 && !w.TakeOver { // that is the server's clock, more than the lock
+
 				own, _, _ := spread(mine, of)
 				ratios = fmt.Sprintf("%s %.2f |", strings.TrimSuffix(ratios, "|"), own/median)
 			}

@@ -15,7 +15,7 @@ func picture(ws []workload, rivals []rival, results map[string]map[string][]resu
 	y := 44
 	for _, w := range ws {
 		base := results[w.Name]["zk.Lock"]
-		if len(base) == 0 || w.Waiters > 0 || w.Holding {
+		if len(base) == 0 || w.Waiters > 0 || w.Holding || w.TakeOver {
 			continue
 		}
 		_, of, isTime := figure(w)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"time"
@@ -12,8 +13,8 @@ import (
 // dying is the session timeout of a holder that is killed: two ticks.
 const dying = 4 * time.Second
 
-// takeOver kills a process that holds the lock, and returns how long after the end of its session timeout the next has it. A server
-// ends a session at one of its ticks.
+// takeOver kills a process that holds the lock, and returns how long after a session timeout the next has it. A server counts that
+// time from what it heard last, and ends sessions at its ticks, here of two seconds.
 func takeOver(open func(string) (session, error), addr, path string) (r result, err error) {
 	path += "-0"
 	s, err := open(addr)
@@ -25,8 +26,15 @@ func takeOver(open func(string) (session, error), addr, path string) (r result, 
 	if _, ok := s.(goZookeeper); ok {
 		rival = "zk.Lock"
 	}
-	holder := exec.Command(os.Args[0], "hold", rival, addr, path)
+	self, err := os.Executable()
+	if err != nil {
+		return r, err
+	}
+	holder := exec.Command(self, "hold", rival, addr, path)
 	holder.Stderr = os.Stderr
+	if _, err := holder.StdinPipe(); err != nil { // it ends with us
+		return r, err
+	}
 	out, err := holder.StdoutPipe()
 	if err != nil {
 		return r, err
@@ -34,20 +42,24 @@ func takeOver(open func(string) (session, error), addr, path string) (r result, 
 	if err := holder.Start(); err != nil {
 		return r, err
 	}
+	defer func() { _ = holder.Process.Kill(); _ = holder.Wait() }()
 	if !bufio.NewScanner(out).Scan() {
-		return r, errors.Join(errors.New("the holder ended"), holder.Wait())
+		return r, errors.New("the holder ended")
 	}
 	got := make(chan error, 1)
 	l := s.lock(path)
 	go func() { got <- l.acquire() }()
 	for queued(path) < 2 {
-		time.Sleep(time.Millisecond)
+		select {
+		case err := <-got:
+			return r, fmt.Errorf("there are no two in the queue: %w", err)
+		case <-time.After(time.Millisecond):
+		}
 	}
 	start := time.Now()
 	if err := holder.Process.Kill(); err != nil {
 		return r, err
 	}
-	_ = holder.Wait() // it was killed
 	if err := <-got; err != nil {
 		return r, err
 	}
@@ -73,5 +85,6 @@ func holdOn(args []string) error {
 		return err
 	}
 	fmt.Println("held")
-	select {}
+	_, err = io.Copy(io.Discard, os.Stdin) // until the parent ends, or kills us
+	return err
 }

@@ -268,15 +268,14 @@ func waiters(sessions []session, w workload, path string) (r result, err error) 
 	return r, err
 }
 
-// batches has one owner do the jobs of many goroutines, as docs/performance.md shows it.
+// batches has one owner do the jobs of many goroutines, as docs/performance.md shows it. A job is to be done once, and does nothing.
 func batches(l lock, w workload, d time.Duration) (r result, err error) {
-	jobs, seen := make(chan chan struct{}), inside{in: make([]atomic.Int32, 1)}
+	jobs := make(chan chan struct{})
 	var all sync.WaitGroup
-	var done atomic.Int64
 	cpu, start := cpuTime(), time.Now()
 	for range w.Threads {
 		all.Go(func() {
-			for began := time.Now(); time.Since(began) < d; {
+			for time.Since(start) < d {
 				job := make(chan struct{})
 				jobs <- job
 				<-job
@@ -284,32 +283,29 @@ func batches(l lock, w workload, d time.Duration) (r result, err error) {
 		})
 	}
 	go func() { all.Wait(); close(jobs) }()
-	do := func(job chan struct{}) {
-		seen.visit(0, 0)
-		done.Add(1)
-		close(job)
-	}
 	for job := range jobs {
-		if err == nil {
-			err = l.acquire()
+		if err != nil { // the rest is let go
+			close(job)
+			continue
 		}
-		do(job)
-		for n := 1; n < w.Batch; n++ {
-			select {
-			case job, ok := <-jobs:
-				if ok {
-					do(job)
-					continue
-				}
-			default:
+		err = l.acquire()
+		for n, ok := 1, true; ok; n++ {
+			if err == nil {
+				r.Ops++
 			}
-			break
+			close(job)
+			if ok = false; n < w.Batch && err == nil {
+				select {
+				case job, ok = <-jobs:
+				default:
+				}
+			}
 		}
 		if err == nil {
 			err = l.release()
 		}
 	}
-	r.Ops, r.Took, r.Overlaps = int(done.Load()), time.Since(start), int(seen.overlaps.Load())
+	r.Took = time.Since(start)
 	r.CPU = (cpuTime() - cpu) / time.Duration(max(r.Ops, 1))
 	return r, err
 }

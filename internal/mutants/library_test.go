@@ -128,7 +128,7 @@ var library = []mutant{
 		"\tx := a.root.erase(e, node)\n", "\tl := a.root.leaving(e, node, 0)\n\tif l != nil {\n\t\tl.ask()\n\t}\n\tx := a.root.release(e, node, l)\n"}}},
 	{"record: an old one will do", "I1, I8", "attempt.go", "TestVirtual_Record_NodesDeleted", []Swap{{
 		"released == at.place.second || released == nameOf(at.predecessor)", "released != \"\""}}},
-	{"record: past the counter's end it proves as much", "I1, F34", "walk.go", "TestWalk", []Swap{{
+	{"record: one is left past the counter's end", "I1, F34", "walk.go", "TestWalk", []Swap{{
 		"p.long && !p.wrapped", "p.long"}}},
 	{"record: it is read by those who see another queue", "I1", "root.go", "TestVirtual_Record_OtherQueue_TakesNone", []Swap{{
 		"slices.Equal(r.markers, queueMarkers) && ", ""}}},
@@ -136,6 +136,12 @@ var library = []mutant{
 		"case len(words) == 0 || words[0] != recordVersion:\n\t\treturn \"\", false", "case len(words) == 0 || words[0] != recordVersion:\n\t\treturn \"\", true"}}},
 	{"record: it overwrites what was written meanwhile", "the root's data", "protection.go", "TestVirtual_Record_DataWrittenMeanwhileStays", []Swap{{
 		"Data: l.record, Version: l.version}", "Data: l.record, Version: -1}"}}},
+	{"record: nobody remembers that none may be left", "the root's data", "protection.go", "TestVirtual_Record_NoPermission_IsLeftOut", []Swap{{
+		"!errors.Is(err, zk.ErrBadVersion) && isRefusal(err)", "false"}}},
+	{"record: who may leave none keeps the lock", "I4, I8", "protection.go", "TestVirtual_Record_NoPermission_IsLeftOut", []Swap{{
+		"if failed < 1 && !(failed < 0 && isRefusal(err)) {", "if true {"}}},
+	{"record: a release does not wait until it may write", "the root's data", "protection.go", "TestVirtual_Record_ReleaseBeforeTheRead", []Swap{{
+		"\tif w == nil && leaves != nil && !isClosed(leaves.read) {\n\t\tx.goOn(false)\n\t\treturn x\n\t}\n", ""}}},
 	{"record: the counter does not start again beside one", "F34", "root.go", "TestVirtual_Record_CounterStartsAgain", []Swap{{
 		"if _, ours := releasedBy(root.Data); !ours {", "if len(root.Data) > 0 {"}}},
 	{"turn: those behind a node that cannot be deleted wait for its release", "I8, R25", "protection.go", "TestVirtual_Turn_ReleaseRefused_SomebodyDeletesTheNode", []Swap{{

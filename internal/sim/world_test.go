@@ -246,13 +246,19 @@ func (c *client) behind() time.Duration {
 	return late
 }
 
-// long is from how many names on a list is long: one in every other world, where all look by records.
-func (w *world) long() int { return []int{1, 500}[w.seed%2] }
+// long is from how many names on a list is long to the client: mostly one, so that it looks by records; in every other world,
+// some clients have no short queues of that kind.
+func (c *client) long() int {
+	if c.w.seed%2 == 0 && c.id%2 == 0 {
+		return 500
+	}
+	return 1
+}
 
 func (c *client) connect() error {
 	s, err := zklock.Connect(context.Background(), strings.Join(c.w.ens.Addrs(), ","), zklock.WithDialer(c.w.net.DialFrom(c.host)),
 		zklock.WithSessionTimeout(c.timeout), clock.SuspendedTime(c.behind).(zklock.Option), zklock.WithLogger(c.w.log),
-		longqueue.From(c.w.long()).(zklock.Option))
+		longqueue.From(c.long()).(zklock.Option))
 	if err != nil {
 		return err
 	}
