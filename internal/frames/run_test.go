@@ -53,6 +53,7 @@ type frameRun struct {
 	counts     map[frameID]int
 	session    int64 // of the last frame
 	lastFrame  time.Time
+	unanswered int // requests, as long as no fault strikes
 	injections []*zktest.Injection
 	through    []chan struct{} // closed when an injection that struck has done all that it calls
 	hits       []time.Time     // when the faults struck
@@ -145,6 +146,12 @@ func (r *frameRun) saw(f zktest.Frame) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.session, r.lastFrame = f.Session, time.Now()
+	switch f.Kind {
+	case zktest.RequestFrame:
+		r.unanswered++
+	case zktest.ReplyFrame:
+		r.unanswered--
+	}
 	if r.recording {
 		r.counts[id]++
 		id.nth = r.counts[id]
@@ -487,7 +494,7 @@ func (r *frameRun) queued(n int) {
 	quiet := func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return time.Since(r.lastFrame) > 200*time.Millisecond
+		return r.unanswered == 0 && time.Since(r.lastFrame) > 200*time.Millisecond
 	}
 	for end := time.Now().Add(r.patience()); len(r.children(r.root)) < n || !quiet(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
