@@ -641,7 +641,7 @@ func (x *explorer) read(w *world, c, conn uint8) string {
 			second = s.left != 0
 		}
 		k.second, k.secondFired = noNode, notFired
-		if x.goOn(w, c, k.walk.recorded(second || ahead)); k.does(toAwait) {
+		if x.goOn(w, c, k.walk.recorded(second || ahead, true)); k.does(toAwait) {
 			x.records++
 			return "reads the record of " + only(s.left-1).String()
 		}
@@ -1099,7 +1099,7 @@ func (x *explorer) disconnects(w *world, i uint8, out emit) {
 					k.second = noNode
 				}
 				if k.does(toReadRecord) {
-					x.goOn(&unanswered, c, k.walk.recorded(false))
+					x.goOn(&unanswered, c, k.walk.recorded(false, true))
 				} else {
 					x.goOn(&unanswered, c, k.walk.watched(notTold, 0, 0))
 				}

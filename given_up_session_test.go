@@ -5,6 +5,7 @@ package zklock_test
 
 import (
 	"net"
+	"os"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -78,12 +79,21 @@ func TestVirtual_GivenUpSession_ServersHangUp_IsLeftToExpire(t *testing.T) {
 func TestVirtual_GivenUpConnection_NothingArrivesLater(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		const host = "10.9.9.9"
-		s := v.connect(zklock.WithDialer(v.net.DialFrom(host)), zklock.WithSessionTimeout(8*time.Second))
+		var away atomic.Bool // no new connection comes through: a server drops what the old one still brings when the new one is there
+		dial := func(network, addr string, d time.Duration) (net.Conn, error) {
+			if away.Load() {
+				time.Sleep(d)
+				return nil, os.ErrDeadlineExceeded
+			}
+			return v.net.DialFrom(host)(network, addr, d)
+		}
+		s := v.connect(zklock.WithDialer(dial), zklock.WithSessionTimeout(8*time.Second))
 		h := acquire(t, newMutex(t, s, "/job"))
 		time.Sleep(20 * time.Second)
 		old := s.SessionID()
 		var late atomic.Int32
 		v.srv.Inject(zktest.Before(zktest.Multi).Session(old).Call(func() { late.Add(1) }).Optional())
+		away.Store(true)
 		v.net.Partition(host)
 		<-h.Lost()
 		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
@@ -91,6 +101,8 @@ func TestVirtual_GivenUpConnection_NothingArrivesLater(t *testing.T) {
 		late.Store(0)
 		v.srv.Inject(zktest.Before(zktest.CloseSession).Session(old).Fail(zktest.Code(-124)))
 		v.net.Heal(host)
+		synctest.Wait() // what the old connection still brings has come
+		away.Store(false)
 		time.Sleep(20 * time.Second)
 		require.Zero(t, late.Load(), "a heartbeat of the old connection came")
 		require.NotEqual(t, old, s.SessionID())
