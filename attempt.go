@@ -338,8 +338,7 @@ func (a *attempt) follow() error {
 func (a *attempt) place(name string) {
 	at := a.at
 	at.place = placeOf(name, at.list.names, a.root.markers, at.czxid)
-	n, opts, takes := len(at.list.names), a.link.opts, a.root.takesRecords()
-	at.place.long, at.place.leaves = takes && n >= opts.longQueue, takes && n >= opts.recordQueue
+	at.place.long = len(at.list.names) >= a.link.opts.longQueue && a.root.takesRecords()
 	at.walk = at.walk.listed(at.place, at.list.conn)
 }
 
@@ -361,7 +360,7 @@ func (a *attempt) readRecord() error {
 			return err
 		}
 	}
-	if *w = w.recorded(names, int(root.Stat.NumChildren) >= a.link.opts.recordQueue); w.next == toAwait && !a.d.table.behind(a.acquisition, standing{a.c.node, w.ahead + 1, at.predecessor}) {
+	if *w = w.recorded(names, int(root.Stat.NumChildren) >= a.link.opts.longQueue); w.next == toAwait && !a.d.table.behind(a.acquisition, standing{a.c.node, w.ahead + 1, at.predecessor}) {
 		return ErrNotAcquired
 	}
 	return nil
@@ -536,7 +535,7 @@ func (a *attempt) pause(e *era, d time.Duration) error {
 // deletion of its node is a loss. own says whether the node was deleted before that moment.
 func (a *attempt) grant(e *era, c *creation, own *watch) error {
 	var leaves *leaving
-	if a.at.walk.leaves {
+	if a.at.walk.long {
 		leaves = a.root.leaving(e, c.node, c.token)
 	}
 	a.d.table.prepare(a.acquisition, e, c.node, c.token, leaves)

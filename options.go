@@ -36,8 +36,7 @@ type sessionOptions struct {
 	endOnSuspend  bool
 	handshakeCap  time.Duration
 	maxLockNodes  int
-	longQueue     int                  // from how many names on a list is long: the next look is by the record (record.go)
-	recordQueue   int                  // from how many nodes on a release leaves a record
+	longQueue     int                  // from how many nodes on a queue is long (record.go)
 	suspendedTime func() time.Duration // nil asks the system
 	lookup        func(ctx context.Context, host string) ([]string, error)
 }
@@ -46,7 +45,7 @@ func init() {
 	clock.SuspendedTime = func(suspended func() time.Duration) any {
 		return Option(func(o *sessionOptions) { o.suspendedTime = suspended })
 	}
-	longqueue.From = func(n int) any { return Option(func(o *sessionOptions) { o.longQueue, o.recordQueue = n, n }) }
+	longqueue.From = func(n int) any { return Option(func(o *sessionOptions) { o.longQueue = n }) }
 }
 
 func newSessionOptions(opts []Option) sessionOptions {
@@ -55,8 +54,7 @@ func newSessionOptions(opts []Option) sessionOptions {
 		mode:         QuorumLease(0),
 		logger:       slog.Default(),
 		maxLockNodes: 10_000,
-		longQueue:    300,
-		recordQueue:  1000,
+		longQueue:    200,
 		lookup:       net.DefaultResolver.LookupHost,
 	}
 	for _, opt := range opts {
@@ -185,8 +183,8 @@ func WithContainer() MutexOption { return func(o *mutexOptions) { o.container = 
 // WithACL sets the ACL of the lock nodes, of the lock root, and of parents that are made on the way. The default is
 // world:anyone with all permissions. The ACL must give the process CREATE and DELETE on the lock root, and READ. Without
 // READ on its node a hold cannot be confirmed: it ends with ErrLost at its first heartbeat, and the Session's other holds
-// stand. Everybody who may DELETE on the lock root can break the lock; so can everybody who may WRITE there, if a
-// thousand wait. Without WRITE, queues of that length are slower.
+// stand. Everybody who may DELETE on the lock root can break the lock; so can everybody who may WRITE there, if
+// hundreds wait. Without WRITE, queues of that length are slower.
 func WithACL(acl []zk.ACL) MutexOption {
 	return func(o *mutexOptions) { o.acl = slices.Clone(acl) }
 }

@@ -70,14 +70,14 @@ func members(children, markers []string) []member {
 
 // place is where a node stands in its queue.
 type place struct {
-	kind         placeKind
-	predecessor  string   // behind: the node just ahead of us
-	second       string   // behind: the node just ahead of the predecessor; "" if there is none, or if no event can grant anyway (wrapped)
-	ahead        int      // behind: how many nodes are ahead. If it is one, the predecessor is the front, and its deletion makes us the front
-	long, leaves bool     // the list was long, and so long that a release should leave a record (record.go); the attempt sets them
-	wrapped      bool     // a suffix in the queue is in the wrap region: no grant without listing
-	unordered    []string // needOrder: nodes whose czxid must be read before the place is known
-	foreign      string   // exhausted: the node that cannot be ordered
+	kind        placeKind
+	predecessor string   // behind: the node just ahead of us
+	second      string   // behind: the node just ahead of the predecessor; "" if there is none, or if no event can grant anyway (wrapped)
+	ahead       int      // behind: how many nodes are ahead. If it is one, the predecessor is the front, and its deletion makes us the front
+	long        bool     // the list was long: look by the record next, and leave one (record.go); the attempt sets it
+	wrapped     bool     // a suffix in the queue is in the wrap region: no grant without listing
+	unordered   []string // needOrder: nodes whose czxid must be read before the place is known
+	foreign     string   // exhausted: the node that cannot be ordered
 }
 
 type placeKind int

@@ -31,8 +31,7 @@ type walk struct {
 	wrapped bool  // a suffix in the list was in the wrap region
 	owner   int64 // the ZooKeeper session of the predecessor
 
-	long   bool // the last list was long: look by the record
-	leaves bool // the queue was so long at the last look that the release should leave one
+	long bool // the queue was long at the last look: look by the record, and leave one
 
 	listConn, ownConn, aheadConn uint64 // over which the list and the two watches were answered; 0 before
 }
@@ -76,7 +75,7 @@ const (
 // listed takes the node's place in a list that was answered over conn.
 func (w walk) listed(p place, conn uint64) walk {
 	early := w.early
-	w.early, w.long, w.leaves = false, p.long && !p.wrapped, p.leaves && !p.wrapped
+	w.early, w.long = false, p.long && !p.wrapped
 	switch p.kind {
 	case missing:
 		if early { // it went out with a create that was lost; ours came later
@@ -96,9 +95,7 @@ func (w walk) listed(p place, conn uint64) walk {
 }
 
 // anew forgets what the walk rested on. How long the queue was only says how to go on.
-func (w walk) anew(next stage) walk {
-	return walk{next: next, session: w.session, long: w.long, leaves: w.leaves}
-}
+func (w walk) anew(next stage) walk { return walk{next: next, session: w.session, long: w.long} }
 
 // notListed takes a list that failed. Without its lock root, our node is gone too (R5, R58).
 func (w walk) notListed(r finding) walk {
@@ -170,17 +167,17 @@ func (w walk) secondEvent(isDeletion bool) walk {
 }
 
 // recorded takes the record of the last release, read after the event of the node ahead of the predecessor: whether it names that
-// node or the predecessor; and whether the queue is so long that our release should leave one too.
+// node or the predecessor; and whether the queue is still long.
 //
 // Who released had the lock, so nobody was ahead of it. Between it, the predecessor and us nobody stands: our list showed them
 // one behind the other, and while our node stands nobody gets in between. So the predecessor is the front, or was. That rests on
 // two things: only the release of a hold leaves a record, and all who leave and read records see the same queue (takesRecords).
 // What else a grant needs, inFrontNow asks: that list and watches are of the present connection, and that our node stands.
-func (w walk) recorded(names, leaves bool) walk {
+func (w walk) recorded(names, long bool) walk {
 	if !names { // it was no hold of ours, or it left no record: somebody else may be ahead
 		return w.anew(toList)
 	}
-	w.next, w.ahead, w.leaves = toAwait, 1, leaves
+	w.next, w.ahead, w.long = toAwait, 1, long
 	return w
 }
 

@@ -129,7 +129,7 @@ var library = []mutant{
 	{"record: an old one will do", "I1, I8", "attempt.go", "TestVirtual_Record_NodesDeleted", []Swap{{
 		"released == at.place.second || released == nameOf(at.predecessor)", "released != \"\""}}},
 	{"record: one is left past the counter's end", "I1, F34", "walk.go", "TestWalk", []Swap{{
-		"p.leaves && !p.wrapped", "p.leaves"}}},
+		"p.long && !p.wrapped", "p.long"}}},
 	{"record: it is read by those who see another queue", "I1", "root.go", "TestVirtual_Record_OtherQueue_TakesNone", []Swap{{
 		"slices.Equal(r.markers, queueMarkers) && ", ""}}},
 	{"record: it overwrites what is not ours", "the root's data", "record.go", "TestReleasedBy|TestVirtual_Record_ForeignDataStays", []Swap{{
