@@ -11,7 +11,7 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// timeout is the session timeout. The holder of a take-over has the shortest that the servers grant.
+// timeout is the session timeout. The holder of a take-over has a shorter one.
 var timeout = 30 * time.Second
 
 // The locks that are written in Go, and the floor: a node made and deleted again, over the client that two of them use.

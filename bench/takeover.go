@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// dying is the session timeout of a holder that is killed: two ticks.
-const dying = 4 * time.Second
+// dying is the session timeout of a holder that is killed: short, and with room for zklock's lease.
+const dying = 10 * time.Second
 
 // takeOver kills a process that holds the lock, and returns how long after a session timeout the next has it. A server counts that
 // time from what it heard last, and ends sessions at its ticks, here of two seconds.
