@@ -61,9 +61,10 @@
 // through a second Session waits for the hold, and so for itself if it has that hold.
 //
 // Protection from people and programs that break the rules. A program with DELETE on the lock root can delete a holder's
-// node. One with WRITE there can forge the record by which waiters of a long queue know who released. A program that reaches the servers can end any ZooKeeper session whose id it knows. The next in the queue is
+// node. A program that reaches the servers can end any ZooKeeper session whose id it knows. The next in the queue is
 // granted at once. The holder hears of a deletion within a heartbeat, and of the end of its session when its client has
-// connected again, within about a second.
+// connected again, within about a second. A program with WRITE on the lock root can forge the record by which the waiters
+// of a long queue know who released: one may then be let in beside a holder, whom nobody tells.
 //
 // Clocks that do not count suspend. A lease must not stand still while the machine sleeps. On Linux the kernel tells the
 // time in suspend. On macOS it is computed from the time of the boot, which the kernel moves when somebody sets the wall

@@ -82,7 +82,7 @@ func TestVirtual_GivenUpConnection_NothingArrivesLater(t *testing.T) {
 		var away atomic.Bool // no new connection comes through: a server drops what the old one still brings when the new one is there
 		dial := func(network, addr string, d time.Duration) (net.Conn, error) {
 			if away.Load() {
-				time.Sleep(d)
+				time.Sleep(d) // virtual: nobody answers the dial
 				return nil, os.ErrDeadlineExceeded
 			}
 			return v.net.DialFrom(host)(network, addr, d)

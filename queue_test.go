@@ -1,6 +1,6 @@
 package zklock
 
-// These tests attack queue.go: names, places, and the rules by which an event or a release grants.
+// These tests attack queue.go: names, places, and the rules by which an event or a release grants; and the words of record.go.
 
 import (
 	"cmp"

@@ -205,7 +205,7 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 		for _, w := range chosen {
 			for i := range rivals {
 				r := rivals[(i+round)%len(rivals)]
-				if !r.fits(w) || round == 0 && (w.Drain+w.Waiters > 100 || w.Holding || w.TakeOver) || round > 1 && (w.Drain+w.Waiters > 1000 || w.Holding) {
+				if !r.fits(w) || round == 0 && (w.Drain+w.Waiters > 100 || w.Holding || w.TakeOver) || round > 1 && (w.Drain+w.Waiters > 1000 || w.Holding) || round > 2 && w.TakeOver {
 					continue
 				}
 				d := each
@@ -355,8 +355,7 @@ func table(ws []workload, rivals []rival, results map[string]map[string][]result
 			}
 			median, least, most := spread(got, of)
 			row += fmt.Sprintf(" %.0f%s (%.0f–%.0f) |", median, unit, least, most)
-			if ratios += " |"; r.name != "zklock" && len(mine) > 0 && !w.TakeOver { // that is the server's clock, more than the lock
-
+			if ratios += " |"; r.name != "zklock" && len(mine) > 0 && !w.TakeOver { // its time is the server's, more than the lock's
 				own, _, _ := spread(mine, of)
 				ratios = fmt.Sprintf("%s %.2f |", strings.TrimSuffix(ratios, "|"), own/median)
 			}

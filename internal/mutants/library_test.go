@@ -140,6 +140,8 @@ var library = []mutant{
 		"!errors.Is(err, zk.ErrBadVersion) && isRefusal(err)", "false"}}},
 	{"record: who may leave none keeps the lock", "I4, I8", "protection.go", "TestVirtual_Record_NoPermission_IsLeftOut", []Swap{{
 		"if failed < 1 && !(failed", "if failed < 2 && !(failed"}}},
+	{"record: that it fails is an unknown outcome if the code says nothing", "I4, I6", "protection.go", "TestLeaving_Tried", []Swap{{
+		"if failed < 1 && !(failed < 0 && isRefusal(err)) {", "if failed < 1 && !(failed < 0 && isRefusal(err)) || outcomeOf(err) == unknown {"}}},
 	{"record: a release does not wait until it may write", "the root's data", "protection.go", "TestVirtual_Record_ReleaseBeforeTheRead", []Swap{{
 		"\tif w == nil && leaves != nil && !isClosed(leaves.read) {\n\t\tx.goOn(false)\n\t\treturn x\n\t}\n", ""}}},
 	{"record: the counter does not start again beside one", "F34", "root.go", "TestVirtual_Record_CounterStartsAgain", []Swap{{

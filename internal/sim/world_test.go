@@ -246,8 +246,8 @@ func (c *client) behind() time.Duration {
 	return late
 }
 
-// long is from how many names on a list is long to the client: mostly one, so that it looks by records; in every other world,
-// some clients have no short queues of that kind.
+// long is from how many names on a queue is long to the client: mostly from one on, so that it leaves records and looks by them.
+// In every other world every second client never does, as one of an older version.
 func (c *client) long() int {
 	if c.w.seed%2 == 0 && c.id%2 == 0 {
 		return 500
