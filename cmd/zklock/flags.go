@@ -40,8 +40,8 @@ type connection struct {
 	tlsServerName  string
 	logLevel       string
 
-	digest   sessionkey.Secret // the credentials that options found
-	tlsFiles *tlsFiles         // what options found for TLS
+	digest   func() sessionkey.Secret // the credentials that options found; fmt would print the bytes of a field
+	tlsFiles *tlsFiles                // what options found for TLS
 }
 
 func (c *connection) addFlags(cmd *cobra.Command) {
@@ -88,7 +88,8 @@ func (c *connection) options(stderr io.Writer) ([]zklock.Option, error) {
 	if err != nil {
 		return nil, &exitError{exitUsage, err}
 	}
-	if c.digest = []byte(auth); auth != "" {
+	c.digest = func() sessionkey.Secret { return []byte(auth) }
+	if auth != "" {
 		opts = append(opts, zklock.WithAuth("digest", []byte(auth)))
 	}
 	config, err := c.tlsConfig()

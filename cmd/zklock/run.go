@@ -151,7 +151,7 @@ func (o *runOptions) mutexOptions() ([]zklock.MutexOption, error) {
 	case "world":
 	case "creator":
 		// A client certificate is an identity, too, where the servers authenticate by x509.
-		if len(o.digest) == 0 && o.tlsCert == "" {
+		if len(o.digest()) == 0 && o.tlsCert == "" {
 			return nil, exitf(exitUsage, "--acl creator needs --auth-file or %s, or a --tls-cert", envAuth)
 		}
 		opts = append(opts, zklock.WithACL(zk.AuthACL(zk.PermAll)))
@@ -279,7 +279,7 @@ func (o *runOptions) job(program string, s *zklock.Session, hold *zklock.Hold, p
 			"ZKLOCK_TOKEN="+strconv.FormatInt(hold.Token(), 10), "ZKLOCK_PATH="+o.path, "ZKLOCK_NODE="+hold.Path()),
 		lock: lock,
 		ending: func() *ending {
-			return &ending{Key: sessionkey.Of(s), Auth: o.digest, TLS: o.tlsFiles, Process: os.Getpid(), Lock: lock}
+			return &ending{Key: sessionkey.Of(s), Auth: o.digest(), TLS: o.tlsFiles, Process: os.Getpid(), Lock: lock}
 		},
 		hold: hold,
 		plan: p,
@@ -410,12 +410,17 @@ func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, m *z
 	case ctx.Err() != nil && errors.As(context.Cause(ctx), &i):
 		return exitf(exitCodeOf(i.signal), "%s: not acquired: %w", o.path, i)
 	case errors.As(err, &w) && attached:
-		if l, lerr := o.look(ctx, s, m, o.ours); lerr == nil {
-			var e *zklock.Error
-			if errors.As(err, &e) {
+		var e *zklock.Error
+		stood := errors.As(err, &e) && e.Place > 0
+		l, lerr := o.look(ctx, s, m, o.ours)
+		switch {
+		case lerr == nil:
+			if stood {
 				l.listed = e.Place
 			}
 			return exitf(exitNotAcquired, "%s: not acquired: %w: %v", o.path, w, l)
+		case stood:
+			return exitf(exitNotAcquired, "%s: not acquired: %w; place %d in the queue when it was last listed, behind %s", o.path, w, e.Place, e.Predecessor)
 		}
 		return exitf(exitNotAcquired, "%s: not acquired: %w", o.path, w)
 	case errors.As(err, &w):

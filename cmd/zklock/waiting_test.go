@@ -86,6 +86,8 @@ func TestRun_Waiting_LongQueue_IsNotReadToItsEnd(t *testing.T) {
 		defer cancel()
 		_, err = o.acquire(ctx, s, m)
 		require.ErrorContains(t, o.explainAcquire(t.Context(), s, m, err), "gave up after 1s: 101 in the queue, we were number 102 when it was last listed; held by db1, pid 4711, ")
+		srv.Inject(zktest.Before(zktest.GetChildren).Fail(zktest.NoAuth))
+		require.ErrorContains(t, o.explainAcquire(t.Context(), s, m, err), "gave up after 1s; place 102 in the queue when it was last listed, behind /locks/x/_c_", "what is known without a look")
 	})
 }
 
