@@ -83,7 +83,7 @@ lab-quick:
 lab-test: lab-servers
 	cd lab && $(GO) test -race -count=1 -timeout 10m .
 
-## every interleaving of a few clients, 23 million states in some minutes; what `go test` explores is a part of it
+## every interleaving of a few clients, 25 million states in some minutes; what `go test` explores is a part of it
 explore:
 	$(GO) test -count=1 -v -timeout 0 -run TestExplore . -explore.all
 

@@ -315,8 +315,8 @@ func TestMutex_Ensemble_HoldersOnlyMemberPaused_ToldBeforeTheNextHolds(t *testin
 	}
 }
 
-// The holder may use every member, and the one it is attached to freezes: the client moves to
-// another within two thirds of the session timeout, and the lease has room for that.
+// The holder may use every member, and the one it is attached to freezes: the Session moves
+// to another after two heartbeats without a byte, and the lease has room for that.
 func TestMutex_Ensemble_MemberPaused_HolderMoves_HoldSurvives(t *testing.T) {
 	t.Parallel()
 	e := StartEnsemble(t)

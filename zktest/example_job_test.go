@@ -43,18 +43,16 @@ func (s *store) read() []string {
 	return slices.Clone(s.lines)
 }
 
-// nightly is the code under test: it does its work under the lock, and stops when the lock is lost.
+// nightly is the code under test: it does its work under the lock, and stops when the lock is lost or its caller leaves.
 func nightly(ctx context.Context, s *zklock.Session, work func(ctx context.Context, token int64) error) error {
 	m, err := zklock.NewMutex(s, "/locks/nightly")
 	if err != nil {
 		return err
 	}
-	hold, err := m.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	err = work(hold.Context(), hold.Token())
-	return errors.Join(err, hold.Release(context.WithoutCancel(ctx)))
+	return m.Do(ctx, func(ctx context.Context) error {
+		hold, _ := m.HoldFrom(ctx)
+		return work(ctx, hold.Token())
+	})
 }
 
 // The hosts of the tests, each with a Session of its own.
