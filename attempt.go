@@ -108,9 +108,11 @@ func (a *attempt) acquire() (err error) {
 			}
 			return err
 		}
+		a.e.attempts.Add(1)
 	}
 	defer func() {
 		if !errors.Is(err, errLeft) {
+			a.e.attempts.Add(-1)
 			a.e, a.again = nil, false
 		}
 	}()
@@ -325,7 +327,10 @@ func (a *attempt) follow() error {
 			if w.by != byEvent {
 				at.own = nil
 			}
-			return a.grant(e, c, at.own)
+			if err = a.grant(e, c, at.own); !errors.Is(err, errSuspended) {
+				return err
+			}
+			*w = w.anew(toList) // once we are attached
 		case toQueueAgain:
 			return errRequeue
 		case toEnd:
@@ -551,13 +556,7 @@ func (a *attempt) grant(e *era, c *creation, own *watch) error {
 			// A hold that is made while the connection is suspended would outlive the suspension.
 			if conn, _, _ := e.attachedConn(); conn == 0 {
 				e.unhold(c.node)
-				if _, err := e.waitAttached(a.driver); err != nil {
-					if a.driver.Err() != nil {
-						return a.left()
-					}
-					return err
-				}
-				continue
+				return errSuspended
 			}
 		}
 		if ok {

@@ -277,6 +277,42 @@ func TestVirtual_AllServersSlow_AreNotLeftAgainAndAgain(t *testing.T) {
 	}, zklock.WithLease(zklock.SingleServerLease())) // a quorum lease does not live on answers that take a fifth of T
 }
 
+// F16, R50: all servers read at once and are slow to write, which is what a slow disk does. A Session that moves to another server
+// sets its watches there, and has a quick answer to that: it says nothing about the server. The watch here is for a revocation.
+func TestVirtual_AllServersSlowToWrite_AreNotLeftAgainAndAgain(t *testing.T) {
+	inTheDark(t, 3, "follower", time.Minute, func(t *testing.T, d *darkness) {
+		release(t, d.h)
+		h := acquire(t, newMutex(t, d.s, "/job", zklock.WithRevocation(func(*zklock.Hold) {})))
+		time.Sleep(time.Minute)
+		var conns atomic.Int32
+		dialled := func(string) { conns.Add(1) }
+		d.onDial.Store(&dialled)
+		slow := d.ens.Inject(zktest.Before(zktest.Multi).Delay(13 * time.Second)) // h is 6 s
+		time.Sleep(10 * time.Minute)
+		require.NoError(t, h.Err(), "F16")
+		require.Positive(t, conns.Load(), "or this shows nothing")
+		require.LessOrEqual(t, conns.Load(), int32(2), "R50")
+		slow.Remove()
+		release(t, h)
+	}, zklock.WithLease(zklock.SingleServerLease()))
+}
+
+// F41, I6: the server goes dark when the lock root is being made. The Session looks for another all the same.
+func TestVirtual_ServerGoesDark_WhileTheRootIsMade(t *testing.T) {
+	const timeout = 30 * time.Second
+	inTheDark(t, 3, "follower", timeout, func(t *testing.T, d *darkness) {
+		require.NoError(t, d.h.Release(within(t, soon)))
+		s := connect(t, strings.Join(d.ens.Addrs(), ","), zklock.WithDialer(d.net.Dial), zklock.WithSessionTimeout(timeout))
+		server := s.Conn().Server()
+		dark := d.ens.Inject(zktest.Before(zktest.Create).Path("/other").Session(s.SessionID()).Call(func() { d.net.Partition(server) }).Once())
+		start := time.Now()
+		h := acquire(t, newMutex(t, s, "/other"))
+		require.Equal(t, 1, dark.Fired())
+		require.Less(t, time.Since(start), timeout/2, "the client's own limit is two thirds of the session timeout")
+		release(t, h)
+	})
+}
+
 // F41, I6: the server goes dark when the node is made and its token is being read. The Session looks for another all the same.
 func TestVirtual_ServerGoesDark_WhileTheTokenIsRead(t *testing.T) {
 	const timeout = 30 * time.Second

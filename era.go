@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/zklock/zklock/internal/clock"
@@ -24,6 +25,7 @@ type era struct {
 	nodes    *ownNodes
 	clock    *clock.Clock
 	password secret
+	attempts atomic.Int32 // under way in this session
 
 	mu struct {
 		sync.Mutex // never held across a channel, a callback or a ZooKeeper call
@@ -127,13 +129,11 @@ func (e *era) leftToExpire() bool {
 	return e.mu.hangUps >= maxHangUps
 }
 
-// plan is what the loop plans by. busy says whether anybody waits for an answer: in the queue, or for a node to be made or
-// deleted.
+// plan is what the loop plans by. busy says whether anybody may wait for an answer: in an attempt, or for a node to be deleted.
 func (e *era) plan() (held, queued int, busy bool, end clock.Instant) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	queued = e.queued()
-	return len(e.mu.held), queued, queued > 0 || e.busy(), e.mu.lease.end
+	return len(e.mu.held), e.queued(), e.attempts.Load() > 0 || e.isErasing(), e.mu.lease.end
 }
 
 // loseIfLate compares the clock with the lease, and ends the era if something is held past its end. Every question whether a

@@ -548,7 +548,7 @@ func (x *explorer) grant(w *world, c uint8) {
 	if w.owner[k.node] != w.id(w.of[c]) {
 		w.breaks("I3: granted on a node of another session")
 	}
-	if x.suffixes != nil && by == byEvent && k.walk.wrapped { // the list would have said so, had it been asked
+	if x.suffixes != nil && by == byEvent && k.walk.disordered { // the list would have said so, had it been asked
 		(s.view & w.foreign).each(func(i uint8) {
 			if m, _ := parseMember(x.nodeName(i, w.foreign), queueMarkers); m.wrapped() {
 				w.breaks("I1: granted past the counter's end, beside another program's node that orders otherwise")

@@ -185,7 +185,7 @@ func (x *explorer) encode(b []byte, w *world) []byte {
 			byte(k.walk.listConn), byte(k.walk.ownConn), byte(k.walk.aheadConn), byte(k.ownFired), byte(k.aheadFired))
 		b = append(b, node(k.watched), k.keptConn, byte(k.secondFired))
 		flags(k.keeps)
-		flags(k.committed, k.unsure, k.walk.wrapped, k.walk.second, k.dead)
+		flags(k.committed, k.unsure, k.walk.disordered, k.walk.second, k.dead)
 		b = append(b, byte(k.told), node(k.next))
 		flags(k.passes, k.stood)
 		put(k.list, k.known, k.gone, k.unordered)
@@ -333,7 +333,7 @@ func TestExplore_WithoutAClause(t *testing.T) {
 	}{
 		{"the predecessor was the front", without(func(k *evidence) { k.ahead = 1 }),
 			explorer{sessions: three, acquire: 1, lagging: 2, giveUps: 1}, overtook},
-		{"no suffix is past the counter's end", without(func(k *evidence) { k.wrapped = false }),
+		{"no suffix is past the counter's end", without(func(k *evidence) { k.disordered = false }),
 			explorer{sessions: two, acquire: 1, lagging: 2, faults: 1, kinds: foreigners, suffixes: counterEnd},
 			"I1: granted past the counter's end, beside another program's node that orders otherwise"},
 		{"the event is a deletion", without(func(k *evidence) { k.deleted = true }),
@@ -364,7 +364,7 @@ func TestExplore_WithoutAClause(t *testing.T) {
 		{"the list and the watch on the predecessor are", without(func(k *evidence) { k.listConn, k.aheadConn = k.conn, k.conn }),
 			explorer{sessions: two, queued: true, upTo: toAwait, acquire: 1, lagging: 1, faults: 3, kinds: reset}, ""},
 		// Clients that order by czxid past the counter's end, as we do, need no list there: the clause is for the others.
-		{"no suffix is past the counter's end, among ourselves", without(func(k *evidence) { k.wrapped = false }),
+		{"no suffix is past the counter's end, among ourselves", without(func(k *evidence) { k.disordered = false }),
 			explorer{sessions: two, acquire: 2, lagging: 1, faults: 1, kinds: usual &^ foreigners, suffixes: counterEnd}, ""},
 
 		// The grant looks once more whether its node was deleted: that does not see a watch that was spent on another event.

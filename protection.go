@@ -312,11 +312,11 @@ func newReaper(z *zkSession, lists *lister, nodes *ownNodes) *reaper {
 	return r
 }
 
-// busy says whether anybody waits for a node to be made or deleted.
-func (r *reaper) busy() bool {
+// isErasing says whether any node is being deleted.
+func (r *reaper) isErasing() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.nodes.making()+len(r.mu.erasing) > 0
+	return len(r.mu.erasing) > 0
 }
 
 // tokenMode says where the czxid of a created node is read.

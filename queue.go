@@ -72,10 +72,10 @@ func members(children, markers []string) []member {
 type place struct {
 	kind        placeKind
 	predecessor string   // behind: the node just ahead of us
-	second      string   // behind: the node just ahead of the predecessor; "" if there is none, or if no event can grant anyway (wrapped)
+	second      string   // behind: the node just ahead of the predecessor; "" if there is none, or if disordered
 	ahead       int      // behind: how many nodes are ahead. If it is one, the predecessor is the front, and its deletion makes us the front
 	long        bool     // the list was long: look by the record next, and leave one (record.go); the attempt sets it
-	wrapped     bool     // a suffix in the queue is in the wrap region: no grant without listing
+	disordered  bool     // the suffixes do not order the queue, here or ahead of us: no grant without listing
 	unordered   []string // needOrder: nodes whose czxid must be read before the place is known
 	foreign     string   // exhausted: the node that cannot be ordered
 }
@@ -94,7 +94,8 @@ const (
 // needed only for nodes that their suffixes do not order. A node that was gone when it was read has czxid −1.
 //
 // Suffix order is creation order up to the end of the counter. Past the end, and where two nodes have one suffix, the order
-// is that of the czxid: every client that asks sees the same.
+// is that of the czxid: every client that asks sees the same. If two nodes ahead of us have one suffix, nobody asks which of
+// them goes first: then the predecessor is one of them, and only a list grants.
 func placeOf(self string, children, markers []string, czxid map[string]int64) place {
 	ms := members(children, markers)
 	me := slices.IndexFunc(ms, func(m member) bool { return m.name == self })
@@ -104,12 +105,12 @@ func placeOf(self string, children, markers []string, czxid map[string]int64) pl
 	mine := ms[me]
 	p := place{}
 	for _, m := range ms {
-		p.wrapped = p.wrapped || m.wrapped()
+		p.disordered = p.disordered || m.wrapped()
 	}
-	if p.wrapped {
+	if p.disordered {
 		for _, m := range ms {
 			if m.wrapped() && !ordersByCzxid(m.name) {
-				return place{kind: exhausted, foreign: m.name, wrapped: true}
+				return place{kind: exhausted, foreign: m.name, disordered: true}
 			}
 		}
 	}
@@ -126,8 +127,12 @@ func placeOf(self string, children, markers []string, czxid map[string]int64) pl
 		return za < zb || za == zb && a.name < b.name, oka && okb
 	}
 	nearer := func(a, b member) bool { // is a between b and us; b may be nobody
+		if b.name == "" {
+			return true
+		}
 		isAhead, known := ahead(b, a)
-		return b.name == "" || isAhead || !known
+		p.disordered = p.disordered || !known
+		return isAhead || !known
 	}
 
 	var predecessor, second member
@@ -154,14 +159,14 @@ func placeOf(self string, children, markers []string, czxid map[string]int64) pl
 		if _, ok := czxid[self]; !ok {
 			p.unordered = append(p.unordered, self)
 		}
-		return place{kind: needOrder, unordered: p.unordered, wrapped: p.wrapped}
+		return place{kind: needOrder, unordered: p.unordered, disordered: p.disordered}
 	}
 	if p.ahead == 0 {
 		p.kind = front
 		return p
 	}
 	p.kind, p.predecessor = behind, strings.Clone(predecessor.name) // the list is not kept for it
-	if !p.wrapped {
+	if !p.disordered {
 		p.second = strings.Clone(second.name)
 	}
 	return p
@@ -170,7 +175,7 @@ func placeOf(self string, children, markers []string, czxid map[string]int64) pl
 // evidence is what a waiter knows when the event of its predecessor has come.
 type evidence struct {
 	ahead          int   // how many nodes were ahead of ours in the list
-	wrapped        bool  // a suffix in the list was in the wrap region
+	disordered     bool  // the suffixes in the list did not order the queue
 	deleted        bool  // the event is the predecessor's deletion, and no other
 	owner, session int64 // the ZooKeeper session of the predecessor, and our own
 
@@ -191,9 +196,8 @@ const (
 // inFrontNow is the rule by which the predecessor's event grants without another request. It grants only if every clause
 // holds; otherwise the waiter lists. explore_test.go shows what happens without each clause.
 func inFrontNow(k evidence) ruling {
-	// Nobody else was ahead when we listed, and nobody can get in between. Past the counter's end somebody can: there,
-	// suffixes order nothing.
-	if k.ahead != 1 || k.wrapped || !k.deleted {
+	// Nobody else was ahead when we listed, and nobody can get in between. Where suffixes order nothing, somebody can.
+	if k.ahead != 1 || k.disordered || !k.deleted {
 		return listAgain
 	}
 	// A predecessor of our own ZooKeeper session may have gone with the session, and our node too. If all is well, such a

@@ -174,33 +174,35 @@ func TestPlaceOf(t *testing.T) {
 		{"F35: tie, we were first", self, []string{self, ours(2, 7)}, map[string]int64{self: 50, ours(2, 7): 51}, place{kind: front}},
 		{"F35: tie, we were second", self, []string{self, ours(2, 7)}, map[string]int64{self: 50, ours(2, 7): 49},
 			place{kind: behind, predecessor: ours(2, 7), ahead: 1}},
-		{"F35: a tie ahead of us makes nobody second", self, []string{self, ours(2, 6), ours(3, 6)}, nil,
-			place{kind: behind, predecessor: ours(3, 6), second: ours(2, 6), ahead: 2}},
+		{"F35: a tie ahead of us: nobody knows who is the predecessor", self, []string{self, ours(2, 6), ours(3, 6)}, nil,
+			place{kind: behind, predecessor: ours(3, 6), ahead: 2, disordered: true}},
+		{"F35: a tie ahead of the predecessor: nobody knows who is second", self, []string{ours(2, 5), ours(4, 6), ours(3, 5), self}, nil,
+			place{kind: behind, predecessor: ours(4, 6), ahead: 3, disordered: true}},
 		{"F35: made in one transaction: one czxid, the name decides", self, []string{self, ours(2, 7)},
 			map[string]int64{self: 50, ours(2, 7): 50}, place{kind: front}},
 		// R60: a node that vanished between the list and the look is skipped.
 		{"R60: the tie is gone", self, []string{self, ours(2, 7)}, map[string]int64{self: 50, ours(2, 7): -1}, place{kind: front}},
 
 		// F34: past the counter's end suffixes order nothing, and nobody is granted without a list.
-		{"F34: in the region, alone", ours(1, wrapStart), []string{ours(1, wrapStart)}, nil, place{kind: front, wrapped: true}},
+		{"F34: in the region, alone", ours(1, wrapStart), []string{ours(1, wrapStart)}, nil, place{kind: front, disordered: true}},
 		{"F34: ordinary numbers are ahead", ours(1, -1<<31), []string{ours(2, 9), ours(1, -1<<31)}, nil,
-			place{kind: behind, predecessor: ours(2, 9), ahead: 1, wrapped: true}},
+			place{kind: behind, predecessor: ours(2, 9), ahead: 1, disordered: true}},
 		{"F34: ordinary numbers need no czxid", ours(2, 9), []string{ours(2, 9), ours(1, -1<<31), ours(3, wrapStart)}, nil,
-			place{kind: front, wrapped: true}},
+			place{kind: front, disordered: true}},
 		{"F34: negative is not ahead of the end by its number", ours(1, wrapStart), []string{ours(1, wrapStart), ours(2, -1<<31)}, nil,
-			place{kind: needOrder, unordered: []string{ours(2, -1<<31), ours(1, wrapStart)}, wrapped: true}},
+			place{kind: needOrder, unordered: []string{ours(2, -1<<31), ours(1, wrapStart)}, disordered: true}},
 		{"F34: czxid orders the region", ours(1, wrapStart), []string{ours(1, wrapStart), ours(2, -1<<31), ours(3, wrapStart)},
 			map[string]int64{ours(1, wrapStart): 70, ours(2, -1<<31): 69, ours(3, wrapStart): 68},
-			place{kind: behind, predecessor: ours(2, -1<<31), ahead: 2, wrapped: true}},
+			place{kind: behind, predecessor: ours(2, -1<<31), ahead: 2, disordered: true}},
 		{"F34: first by czxid", ours(1, -1<<31), []string{ours(1, -1<<31), ours(3, wrapStart)},
-			map[string]int64{ours(1, -1<<31): 60, ours(3, wrapStart): 61}, place{kind: front, wrapped: true}},
+			map[string]int64{ours(1, -1<<31): 60, ours(3, wrapStart): 61}, place{kind: front, disordered: true}},
 		{"R60: gone nodes of the region are skipped", ours(1, wrapStart), []string{ours(1, wrapStart), ours(3, wrapStart)},
-			map[string]int64{ours(1, wrapStart): 61, ours(3, wrapStart): -1}, place{kind: front, wrapped: true}},
+			map[string]int64{ours(1, wrapStart): 61, ours(3, wrapStart): -1}, place{kind: front, disordered: true}},
 		{"F34: a client that orders otherwise stands in the region: nobody is let in", ours(1, wrapStart),
 			[]string{ours(1, wrapStart), "_c_0e4ef0ac8eb94d628b7fcb2a3ab6ad72-lock-2147483647"}, nil,
-			place{kind: exhausted, foreign: "_c_0e4ef0ac8eb94d628b7fcb2a3ab6ad72-lock-2147483647", wrapped: true}},
+			place{kind: exhausted, foreign: "_c_0e4ef0ac8eb94d628b7fcb2a3ab6ad72-lock-2147483647", disordered: true}},
 		{"F34: nor those with ordinary numbers", ours(1, 5), []string{ours(1, 5), "lock--2147483648"}, nil,
-			place{kind: exhausted, foreign: "lock--2147483648", wrapped: true}},
+			place{kind: exhausted, foreign: "lock--2147483648", disordered: true}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			require.Equal(t, tt.want, placeOf(tt.self, tt.children, queueMarkers, tt.czxid))
@@ -270,6 +272,10 @@ func TestPlaceOf_RandomQueues_OneFront(t *testing.T) {
 			if q := placeOf(n.name, children, queueMarkers, some); q.kind != needOrder {
 				require.Equal(t, behind, q.kind, "%s in %v", n.name, children)
 				require.Equal(t, p.ahead, q.ahead)
+				if !q.disordered {
+					require.Equal(t, p.predecessor, q.predecessor, "%s in %v, some known: %v", n.name, children, some)
+					require.Equal(t, p.second, q.second, "%s in %v, some known: %v", n.name, children, some)
+				}
 			} else {
 				require.NotEmpty(t, q.unordered)
 				for _, name := range q.unordered {
@@ -291,7 +297,7 @@ func TestInFrontNow(t *testing.T) {
 		{"all is well", func(*evidence) {}, grantNow},
 
 		{"others were ahead of the predecessor", func(k *evidence) { k.ahead = 2 }, listAgain},
-		{"a suffix is in the wrap region", func(k *evidence) { k.wrapped = true }, listAgain},
+		{"a suffix is in the wrap region", func(k *evidence) { k.disordered = true }, listAgain},
 		{"the event is no deletion", func(k *evidence) { k.deleted = false }, listAgain},
 
 		{"our session's", func(k *evidence) { k.owner = 7 }, listAgain},

@@ -332,3 +332,26 @@ func TestVirtual_Record_OtherQueue_TakesNone(t *testing.T) {
 		release(t, q.h)
 	})
 }
+
+// F35, I1: another client's node has the number of the holder, who leaves a record. The record says nothing about that node.
+func TestVirtual_Record_NoneForANodeWithTheHoldersNumber(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		q := v.longQueue(1)
+		q.next()
+		twin := v.foreignTwin(q.h)
+		waiter := func() *zklock.Mutex { return newMutex(t, v.connect(zklock.WithLongQueue(2)), "/job") }
+		ahead := v.queueUp(waiter())
+		// It would watch the holder, too, if the holder's node came last in its list.
+		watched := v.srv.Inject(zktest.Before(zktest.GetData).Path(q.h.Path()).Call(func() {}).Optional())
+		w := v.queueUpUntil(waiter(), func() bool { return watched.Fired() > 0 })
+		release(t, q.h)
+		synctest.Wait()
+		require.Contains(t, q.data(), base(q.h.Path()), "or this shows nothing")
+		ahead.stop()
+		<-ahead.done
+		synctest.Wait()
+		require.False(t, w.isGranted(), "I1: granted behind a node that stands")
+		require.NoError(t, v.srv.Delete(twin))
+		release(t, w.granted2(t, time.Second))
+	})
+}

@@ -74,7 +74,9 @@ func (r report) era() *era {
 // Connecting decides about the client's connect request. If we have given the session up and it may be alive, we end it: its
 // nodes keep the lock from others until it is over, and the client would attach to it again. We try until a server has
 // answered, also with a refusal, or a few have hung up. From then on nothing of ours touches the session, and it is gone T
-// and a tick later (R65). A silent server has no quorum: then the try has touched nothing, and the next try goes on.
+// and a tick later (R65). The next try goes on after a silent server: mostly it has no quorum, and the try has touched nothing.
+// If it is only too slow for the handshake, the tries keep the session alive for as long as that lasts. To leave the session
+// alone would be no better: then its nodes and those of the next session stand in one queue (I2).
 //
 // If no server has answered in the session for long, we ask after it. A server refuses a client that has seen more than the
 // server has, without saying whether the session is over. If the servers came back from an older snapshot (F23), all of them

@@ -85,13 +85,6 @@ func (o *ownNodes) finished(by any) {
 	delete(o.mu.making, by)
 }
 
-// making returns how many nodes are being made.
-func (o *ownNodes) making() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return len(o.mu.making)
-}
-
 // add notes a node of ours.
 func (o *ownNodes) add(node string) {
 	o.mu.Lock()

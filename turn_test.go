@@ -340,3 +340,44 @@ func TestVirtual_Turn_ReleaseRefused_SomebodyDeletesTheNode(t *testing.T) {
 		})
 	}
 }
+
+// F35, I1: another client's node has the holder's number. A list does not say which of the two goes first, so the release does
+// not pass the turn over that node.
+func TestVirtual_Turn_NotPassedOverANodeWithTheHoldersNumber(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		m := newMutex(t, v.connect(), "/job")
+		h := acquire(t, m)
+		twin := v.foreignTwin(h)
+		// It would stand behind the holder, and not watch, if the holder's node came last in its list.
+		w := v.queueUpUntil(m, func() bool { return v.srv.Requests().Total(zktest.GetData) == 0 })
+		release(t, h)
+		synctest.Wait()
+		require.False(t, w.isGranted(), "I1: the turn was passed over a node that stands")
+		require.NoError(t, v.srv.Delete(twin))
+		release(t, w.granted2(t, time.Second))
+	})
+}
+
+// foreignTwin makes a node of another client with the holder's number. Servers do not hand a number out twice, but take a name
+// as it is given.
+func (v *virtual) foreignTwin(h *zklock.Hold) string {
+	v.t.Helper()
+	twin, err := v.srv.Create("/job/_c_00000000-0000-4000-8000-000000000000-lock-"+suffixOf(h.Path()), nil, 0)
+	require.NoError(v.t, err)
+	return twin
+}
+
+// queueUpUntil has a waiter queue up again and again, because the server lists in any order, until its requests are those that
+// a test waits for. After 200 times it takes the last.
+func (v *virtual) queueUpUntil(m *zklock.Mutex, ok func() bool) *waiting {
+	for i := 0; ; i++ {
+		v.srv.ResetRequests()
+		w := v.queueUp(m)
+		if ok() || i == 200 {
+			return w
+		}
+		w.stop()
+		<-w.done
+		synctest.Wait()
+	}
+}

@@ -26,10 +26,10 @@ type walk struct {
 	session int64 // the ZooKeeper session of the node
 	by      proof // toGrant: what it rests on
 
-	ahead   int   // how many nodes were ahead in the list
-	second  bool  // it is known who is ahead of the predecessor
-	wrapped bool  // a suffix in the list was in the wrap region
-	owner   int64 // the ZooKeeper session of the predecessor
+	ahead      int   // how many nodes were ahead in the list
+	second     bool  // it is known who is ahead of the predecessor
+	disordered bool  // the suffixes in the list did not order the queue
+	owner      int64 // the ZooKeeper session of the predecessor
 
 	long bool // the queue was long at the last look: look by the record, and leave one
 
@@ -75,7 +75,7 @@ const (
 // listed takes the node's place in a list that was answered over conn.
 func (w walk) listed(p place, conn uint64) walk {
 	early := w.early
-	w.early, w.long = false, p.long && !p.wrapped
+	w.early, w.long = false, p.long && !p.disordered
 	switch p.kind {
 	case missing:
 		if early { // it went out with a create that was lost; ours came later
@@ -85,7 +85,7 @@ func (w walk) listed(p place, conn uint64) walk {
 	case front:
 		return w.anew(toGrant)
 	case behind:
-		w.next, w.ahead, w.second, w.wrapped, w.listConn = toStandBehind, p.ahead, p.second != "", p.wrapped, conn
+		w.next, w.ahead, w.second, w.disordered, w.listConn = toStandBehind, p.ahead, p.second != "", p.disordered, conn
 	case needOrder:
 		w.next, w.early, w.listConn = toReadOrder, early, conn
 	case exhausted:
@@ -108,7 +108,7 @@ func (w walk) notListed(r finding) walk {
 // stoodBehind takes whether the predecessor will tell us. Past the counter's end we watch it all the same: there, nodes that
 // came later can change the order.
 func (w walk) stoodBehind(ok bool) walk {
-	if w.next = toWatchOwn; ok && !w.wrapped {
+	if w.next = toWatchOwn; ok && !w.disordered {
 		w.next = toAwaitTurn
 	}
 	return w
@@ -193,7 +193,7 @@ func (w walk) ownEvent(isDeletion bool) walk {
 // the present connection, and whether an event of our own node has come.
 func (w walk) evidence(isDeletion bool, conn uint64, ownFired bool) evidence {
 	return evidence{
-		ahead: w.ahead, wrapped: w.wrapped, deleted: isDeletion, owner: w.owner, session: w.session,
+		ahead: w.ahead, disordered: w.disordered, deleted: isDeletion, owner: w.owner, session: w.session,
 		conn: conn, listConn: w.listConn, ownConn: w.ownConn, aheadConn: w.aheadConn, ownFired: ownFired,
 	}
 }

@@ -74,9 +74,9 @@ var library = []mutant{
 
 	// The clauses of the rule by which an event grants (inFrontNow), and of the grant after it.
 	{"rule: the predecessor need not have been the front", "I1", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
-		"if k.ahead != 1 || k.wrapped ||", "if k.wrapped ||"}}},
+		"if k.ahead != 1 || k.disordered ||", "if k.disordered ||"}}},
 	{"rule: suffixes past the counter's end order too", "I1, F34", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause", []Swap{{
-		"if k.ahead != 1 || k.wrapped ||", "if k.ahead != 1 ||"}}},
+		"if k.ahead != 1 || k.disordered ||", "if k.ahead != 1 ||"}}},
 	{"rule: any event of the predecessor grants", "I1, F31, R22", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_SpuriousEvents", []Swap{{
 		"|| !k.deleted {", "{"}}},
 	{"rule: a predecessor of our own session is like any other", "I3", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause", []Swap{{
@@ -118,8 +118,10 @@ var library = []mutant{
 		"\tif a.at.behind != nil {\n", "\tif false {\n"}}},
 	{"turn: to be told that the predecessor is gone is enough", "I1", "walk.go", "TestWalk|TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
 		"\tcase turnIsYours:\n\t\tnext", "\tcase turnIsYours, turnUnknown:\n\t\tnext"}}},
-	{"turn: past the counter's end it proves as much", "I1, F34", "walk.go", "TestWalk", []Swap{{
-		"ok && !w.wrapped {", "ok {"}}},
+	{"turn: two nodes ahead may have one suffix", "I1, F35", "queue.go", "TestPlaceOf|TestPlaceOf_RandomQueues_OneFront|TestVirtual_Turn_NotPassedOverANodeWithTheHoldersNumber", []Swap{{
+		"\t\tp.disordered = p.disordered || !known\n", ""}}},
+	{"turn: where suffixes order nothing, it proves as much", "I1, F34, F35", "walk.go", "TestWalk|TestVirtual_Turn_NotPassedOverANodeWithTheHoldersNumber", []Swap{{
+		"ok && !w.disordered {", "ok {"}}},
 	{"turn: nobody looks after those who wait for it", "F24", "watcher.go", "TestVirtual_Turn_OwnNodeDeleted_IsSeen", []Swap{{
 		"range w.nodes.waiting() {", "range w.nodes.waiting()[:0] {"}}},
 
@@ -128,8 +130,10 @@ var library = []mutant{
 		"\tx := a.root.erase(e, node)\n", "\tl := a.root.leaving(e, node, 0)\n\tif l != nil {\n\t\tl.ask()\n\t}\n\tx := a.root.release(e, node, l)\n"}}},
 	{"record: an old one will do", "I1, I8", "attempt.go", "TestVirtual_Record_NodesDeleted", []Swap{{
 		"released == at.place.second || released == nameOf(at.predecessor)", "released != \"\""}}},
+	{"record: two nodes ahead may have one suffix", "I1, F35", "queue.go", "TestVirtual_Record_NoneForANodeWithTheHoldersNumber", []Swap{{
+		"\t\tp.disordered = p.disordered || !known\n", ""}}},
 	{"record: one is left past the counter's end", "I1, F34", "walk.go", "TestWalk", []Swap{{
-		"p.long && !p.wrapped", "p.long"}}},
+		"p.long && !p.disordered", "p.long"}}},
 	{"record: it is read by those who see another queue", "I1", "root.go", "TestVirtual_Record_OtherQueue_TakesNone", []Swap{{
 		"slices.Equal(r.markers, queueMarkers) && ", ""}}},
 	{"record: it overwrites what is not ours", "the root's data", "record.go", "TestReleasedBy|TestVirtual_Record_ForeignDataStays", []Swap{{
@@ -154,8 +158,6 @@ var library = []mutant{
 		"case <-h.d.e.over:", "case <-chan struct{}(nil):"}}},
 	{"each waiter keeps its list", "I7, F29", "attempt.go", "TestVirtual_ManyWaiters_KeepNoLists", []Swap{{
 		"at.list, at.predecessor = nil, ", "at.predecessor = "}}},
-	{"who makes a node waits for nobody once it is there", "I6, F41", "turn.go", "TestVirtual_ServerGoesDark_WhileTheTokenIsRead", []Swap{{
-		"\t\to.mu.making[by] = true\n", "\t\tdelete(o.mu.making, by)\n"}}},
 	{"a try carries the attempt on for others", "I6", "attempt.go", "TestVirtual_Call_TryBegins", []Swap{{
 		"if a.call != nil && len(a.call.outcome) > 0 {", "if false {"}}},
 	{"a call that leaves takes the attempt along", "I2, I6", "mutex.go", "TestVirtual_Call_Leaves", []Swap{{
@@ -355,6 +357,12 @@ var library = []mutant{
 		"case e.isOver() && e.leftToExpire():", "case false && e.leftToExpire():"}}},
 	{"a given-up session is ended without credentials", "R65, F42", "internal/tap/handshake.go", "TestTap_GivenUpSession_IsEndedAndTheClientToldSo", []Swap{{
 		"\tfor _, c := range h.sink.Credentials() {\n\t\tout = append(out, authFrame(c)...)\n\t}\n\tif _, err", "\tif _, err"}}},
+	{"the credentials may take as long as the client waits", "F41", "internal/tap/tap.go", "TestTap_Credentials_AreCapped", []Swap{{
+		"(!t.isShaken() || t.handshake.auths > 0)", "!t.isShaken()"}}},
+	{"servers that are slow to write are taken for quick", "F16, R50", "internal/tap/traffic.go", "TestVirtual_AllServersSlowToWrite_AreNotLeftAgainAndAgain", []Swap{{
+		"needsTheLeader(x.op) && (t.mu", "(t.mu"}}},
+	{"an attempt that is not in the queue yet waits for nobody", "I6, F41", "era.go", "TestVirtual_ServerGoesDark_WhileTheTokenIsRead|TestVirtual_ServerGoesDark_WhileTheRootIsMade", []Swap{{
+		"e.attempts.Load() > 0 || e.isErasing()", "e.queued() > 0 || e.isErasing()"}}},
 	{"a refusal to end a session is not taken for an answer", "R65, F42", "internal/tap/handshake.go", "TestTap_GivenUpSession_IsEndedAndTheClientToldSo", []Swap{{
 		"case r.Err != wire.OK && (r.Xid == xidClose || r.Xid == wire.XidAuth):", "case false:"}}},
 	{"any answer is taken for the end of the session", "R65", "internal/tap/handshake.go", "TestTap_GivenUpSession_IsEndedAndTheClientToldSo", []Swap{{
@@ -449,7 +457,7 @@ var library = []mutant{
 		"&l.xids,", "new(tap.Xids),"}}},
 
 	{"no cap on the handshake", "I6, F17", "internal/tap/tap.go", "TestTap_Handshake_IsCapped", []Swap{{
-		"if !t.isShaken() && (d.IsZero() || d.After(t.handshake.deadline)) {", "if false {"}}},
+		"if (!t.isShaken() || t.handshake.auths > 0) && (d.IsZero() || d.After(t.handshake.deadline)) {", "if false {"}}},
 	{"requests go before the credentials", "F27", "link.go", "TestLink_CredentialsGoFirst", []Swap{{
 		"|| !c.authed ||", "||"}}},
 	{"the first answer to credentials is enough", "F27", "internal/tap/handshake.go", "TestTap_Credentials", []Swap{{

@@ -151,7 +151,6 @@ func (h *handshake) authenticate() error {
 			return fmt.Errorf("zklock: sending credentials: %w", err)
 		}
 	}
-	_ = h.conn.SetDeadline(time.Time{})
 	if len(creds) == 0 {
 		h.sink.Authenticated(wire.OK)
 	}

@@ -87,9 +87,10 @@ func New(c, raw net.Conn, sink Sink, clk *clock.Clock, zxids *lastzxid.Conn, xid
 // Before returns the last zxid that was seen when the connection was opened.
 func (t *Tap) Before() int64 { return t.zxids.Before() }
 
-// SetReadDeadline keeps the client from waiting for the handshake longer than we allow.
+// SetReadDeadline keeps the client from waiting for the handshake, the answers to the credentials included, longer than we
+// allow.
 func (t *Tap) SetReadDeadline(d time.Time) error {
-	if !t.isShaken() && (d.IsZero() || d.After(t.handshake.deadline)) {
+	if (!t.isShaken() || t.handshake.auths > 0) && (d.IsZero() || d.After(t.handshake.deadline)) {
 		d = t.handshake.deadline
 	}
 	return t.Conn.SetReadDeadline(d)
@@ -187,7 +188,7 @@ func (t *Tap) beenPatient() error {
 	if !served {
 		return nil
 	}
-	return t.Conn.SetReadDeadline(time.Now().Add(patience))
+	return t.SetReadDeadline(time.Now().Add(patience))
 }
 
 // Close closes the connection; the sink hears of it once.

@@ -202,7 +202,32 @@ func TestTap_Handshake_IsCapped(t *testing.T) {
 		require.Equal(t, time.Now().Add(time.Second), tt.conn.readDeadline, "a shorter one does")
 
 		tt.shake()
+		require.NoError(t, tt.tap.SetReadDeadline(time.Time{}))
 		require.True(t, tt.conn.readDeadline.IsZero(), "the cap ends with the handshake")
+		require.NoError(t, tt.tap.SetReadDeadline(time.Now().Add(67*time.Second)))
+		require.Equal(t, time.Now().Add(67*time.Second), tt.conn.readDeadline)
+	})
+}
+
+// F41: so must a server that attaches the client and does not answer the credentials: no request goes before that.
+func TestTap_Credentials_AreCapped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tt := newTapTest(t)
+		tt.sink.creds = []wire.AuthRequest{{Scheme: "digest", Auth: []byte("u:p")}, {Scheme: "digest", Auth: []byte("v:q")}}
+		limit := time.Now().Add(3 * time.Second)
+		tt.shake()
+		for i := range tt.sink.creds {
+			require.NoError(t, tt.tap.SetReadDeadline(time.Time{}))
+			require.Equal(t, limit, tt.conn.readDeadline)
+			require.NoError(t, tt.tap.SetReadDeadline(time.Now().Add(67*time.Second)))
+			require.Equal(t, limit, tt.conn.readDeadline)
+			tt.conn.in.Write(framed(reply(wire.XidAuth, 0, 0)))
+			_, err := tt.tap.Read(make([]byte, 4)) // to the end of what is there
+			require.ErrorIs(t, err, io.EOF)
+			if i == 0 {
+				require.Equal(t, limit, tt.conn.readDeadline, "one of two answers is not enough")
+			}
+		}
 		require.NoError(t, tt.tap.SetReadDeadline(time.Now().Add(67*time.Second)))
 		require.Equal(t, time.Now().Add(67*time.Second), tt.conn.readDeadline)
 	})

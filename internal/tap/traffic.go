@@ -32,7 +32,7 @@ type traffic struct {
 		writing bool                  // somebody writes
 
 		heard  clock.Instant // when bytes last came
-		prompt time.Duration // the shortest time that an answer took; 0 if there was none
+		prompt time.Duration // the shortest time that an answer took which needs the leader; 0 if there was none
 		asked  clock.Instant // when a request was last sent with none before it unanswered
 	}
 }
@@ -173,7 +173,7 @@ func (t *traffic) answered(xid int32, now clock.Instant) (x outstanding, asked, 
 		return x, false, false
 	}
 	delete(t.mu.pending, xid)
-	if took := max(now.Sub(x.at), 1); t.mu.prompt == 0 || took < t.mu.prompt {
+	if took := max(now.Sub(x.at), 1); needsTheLeader(x.op) && (t.mu.prompt == 0 || took < t.mu.prompt) {
 		t.mu.prompt = took
 	}
 	if x.ours == nil {
@@ -246,7 +246,17 @@ func (t *traffic) Silence() (heard, asked clock.Instant, owes bool) {
 	return t.mu.heard, t.mu.asked, t.mu.shaken && !t.mu.closed && len(t.mu.pending)+len(t.mu.pings) > 0
 }
 
-// AnswersWithin says whether the server has answered a request on this connection in less than d.
+// needsTheLeader says whether a server asks the leader before it answers. What it answers from memory says nothing about how
+// fast the ensemble is.
+func needsTheLeader(op wire.Op) bool {
+	switch op {
+	case wire.OpCreate, wire.OpCreateContainer, wire.OpDelete, wire.OpSetData, wire.OpMulti, wire.OpSync:
+		return true
+	}
+	return false
+}
+
+// AnswersWithin says whether the server has answered, on this connection and in less than d, a request that needs the leader.
 func (t *traffic) AnswersWithin(d time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
