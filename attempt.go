@@ -73,6 +73,7 @@ func (a *attempt) run() {
 func (a *attempt) carryOn() (ended bool) {
 	defer func() {
 		if ended {
+			a.enter(nil)
 			close(a.done)
 			a.cancel(nil)
 		}
@@ -98,22 +99,33 @@ func (a *attempt) carryOn() (ended bool) {
 	return true
 }
 
+// enter takes the attempt from the era that it is in to e, or to none.
+func (a *attempt) enter(e *era) {
+	if a.e != nil {
+		a.e.attempts.Add(-1)
+	}
+	if a.e = e; e != nil {
+		e.attempts.Add(1)
+	}
+}
+
 // acquire queues in an era until the lock is granted. It queues again each time our node is gone through no fault of ours.
 // The end of the era is an error, even if the loss of the node is seen first.
 func (a *attempt) acquire() (err error) {
 	if a.e == nil {
-		if a.e, err = a.link.attachedEra(a.driver); err != nil {
+		e, err := a.link.attachedEra(a.driver)
+		if err != nil {
 			if a.driver.Err() != nil {
 				return a.left()
 			}
 			return err
 		}
-		a.e.attempts.Add(1)
+		a.enter(e)
 	}
 	defer func() {
 		if !errors.Is(err, errLeft) {
-			a.e.attempts.Add(-1)
-			a.e, a.again = nil, false
+			a.enter(nil)
+			a.again = false
 		}
 	}()
 	backoff := newBackoff()

@@ -160,3 +160,51 @@ func TestAttempt_SessionEndsJustBeforeTheGrant_FailsIfToldTo(t *testing.T) {
 		require.Empty(t, srv.Children("/job"))
 	})
 }
+
+// F41: somebody deletes a waiter's node, and the caller leaves while the deletion is seen to. Nothing of that attempt is under way
+// any more: a Session that neither holds nor waits leaves no server for being silent.
+func TestAttempt_EndsBetweenTwoNodes_IsCountedOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := zktest.NewNetwork()
+		srv := zktest.Start(t, zktest.WithNetwork(n))
+		mutex := func() *Mutex {
+			s, err := Connect(t.Context(), srv.Addr(), WithDialer(n.Dial), WithLogger(slog.New(slog.DiscardHandler)))
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = s.Close() })
+			m, err := NewMutex(s, "/job")
+			require.NoError(t, err)
+			return m
+		}
+		m := mutex()
+		h, err := m.Acquire(t.Context()) // the first attempt of a session is not left to the call: it learns where tokens are read
+		require.NoError(t, err)
+		require.NoError(t, h.Release(t.Context()))
+		h, err = mutex().Acquire(t.Context())
+		require.NoError(t, err)
+		e := m.s.link.era()
+		slow := srv.Inject(zktest.Before(zktest.Delete).Delay(grace / 2))
+		for round := range 3 { // mostly the call leaves before the goroutine runs that is to go on, and seldom after that
+			ctx, leave := context.WithCancel(t.Context())
+			left := make(chan error)
+			go func() {
+				_, err := m.Acquire(ctx)
+				left <- err
+			}()
+			synctest.Wait()
+			require.Positive(t, e.attempts.Load())
+			for _, name := range srv.Children("/job") {
+				if node := "/job/" + name; node != h.Path() {
+					require.NoError(t, srv.Delete(node))
+				}
+			}
+			synctest.Wait()
+			leave()
+			require.ErrorIs(t, <-left, context.Canceled)
+			require.Equal(t, round+1, slow.Fired(), "or this shows nothing")
+		}
+		time.Sleep(2 * grace)
+		require.Zero(t, e.attempts.Load())
+		slow.Remove()
+		require.NoError(t, h.Release(t.Context()))
+	})
+}

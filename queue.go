@@ -95,7 +95,7 @@ const (
 //
 // Suffix order is creation order up to the end of the counter. Past the end, and where two nodes have one suffix, the order
 // is that of the czxid: every client that asks sees the same. If two nodes ahead of us have one suffix, nobody asks which of
-// them goes first: then the predecessor is one of them, and only a list grants.
+// them goes first: then the predecessor may be either of them, and only a list grants.
 func placeOf(self string, children, markers []string, czxid map[string]int64) place {
 	ms := members(children, markers)
 	me := slices.IndexFunc(ms, func(m member) bool { return m.name == self })

@@ -205,6 +205,10 @@ func (s *Session) loseIfLate() {
 // lateLook is how late the loop may notice that a server has been silent too long, and still believe it.
 const lateLook = 100 * time.Millisecond
 
+// cutsForgotten is how long it takes until connections that were given up count no more: a Session that only reads never hears
+// how fast the servers write.
+const cutsForgotten = 10 * time.Minute
+
 // loop owns the beat and the lease's timer, and looks for servers that are silent or away. It ends when the state is Closed.
 func (s *Session) loop() {
 	defer close(s.loopDone)
@@ -213,7 +217,8 @@ func (s *Session) loop() {
 	expiry := time.NewTimer(time.Hour)
 	defer expiry.Stop()
 	var lastBeat clock.Instant // when the last beat was sent
-	var doubled int            // how often in a row a connection was given up because its server was silent
+	var doubled int            // how often a connection was given up lately because its server was silent, and no better one found
+	var lastCut clock.Instant  // when that was
 	var doubted clock.Instant  // the end of a silence that the loop noticed late: it gives the server a little more time
 	var out outage
 	for {
@@ -264,7 +269,7 @@ func (s *Session) loop() {
 			beat.Reset(max(min(next, now.Add(interval)).Sub(now), time.Millisecond))
 			continue
 		}
-		if t.AnswersWithin(h) {
+		if t.AnswersWithin(h) || now.Sub(lastCut) > cutsForgotten {
 			doubled = 0
 		}
 		if heard, asked, owes := t.Silence(); owes && (held > 0 || busy) && !s.opts.endOnSuspend && s.link.dials.alternatives() {
@@ -274,7 +279,7 @@ func (s *Session) loop() {
 				doubted, ends = ends, now.Add(lateLook)
 			}
 			if now >= ends {
-				doubled++
+				doubled, lastCut = doubled+1, now
 				s.log.warn("zklock: the server is silent; trying another", "server", t.RemoteAddr().String(),
 					"session", fmt.Sprintf("%#x", e.id), "for", now.Sub(heard).Round(time.Millisecond))
 				t.Cut()

@@ -105,8 +105,8 @@ func (w walk) notListed(r finding) walk {
 	return w.anew(toList)
 }
 
-// stoodBehind takes whether the predecessor will tell us. Past the counter's end we watch it all the same: there, nodes that
-// came later can change the order.
+// stoodBehind takes whether the predecessor will tell us. Where suffixes order nothing we watch it all the same: past the
+// counter's end, nodes that came later can change the order; and of two nodes with one suffix, either may be ahead.
 func (w walk) stoodBehind(ok bool) walk {
 	if w.next = toWatchOwn; ok && !w.disordered {
 		w.next = toAwaitTurn

@@ -374,7 +374,11 @@ var library = []mutant{
 	{"a silent server is left when its bytes arrive", "F16", "silence.go", "TestSilenceEnds", []Swap{{
 		"return max(heard.Add(beats*limit), asked.Add((beats-1)*limit))", "return asked.Add((beats-1)*limit)"}}},
 	{"servers that are all slow are left again and again", "F16, R50", "session.go", "TestVirtual_AllServersSlow_AreNotLeftAgainAndAgain", []Swap{{
-		"\t\t\t\tdoubled++\n", ""}}},
+		"doubled, lastCut = doubled+1, now", "lastCut = now"}}},
+	{"what was cut long ago still counts", "F41", "session.go", "TestVirtual_WaitersServerGoesDark_IsLeft", []Swap{{
+		"now.Sub(lastCut) > cutsForgotten {", "now.Sub(lastCut) > 1000*cutsForgotten {"}}},
+	{"an attempt that ends without a node still counts", "F41", "attempt.go", "TestAttempt_EndsBetweenTwoNodes_IsCountedOut", []Swap{{
+		"\t\t\ta.enter(nil)\n\t\t\tclose(a.done)", "\t\t\tclose(a.done)"}}},
 	{"the only server is left", "F41", "session.go", "TestVirtual_OneServer_IsNotLeft", []Swap{{
 		"&& !s.opts.endOnSuspend && s.link.dials.alternatives() {", "&& !s.opts.endOnSuspend {"}}},
 	{"a dark server is dialled for as long as may be", "F41", "dial.go", "TestVirtual_TwoServersGoDark_NoHoldIsLost", []Swap{{
