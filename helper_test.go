@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path"
 	"strings"
@@ -206,7 +207,7 @@ func release(t testing.TB, h *zklock.Hold) {
 // admin is a plain client, somebody else.
 func admin(t testing.TB, srv string) *zk.Conn {
 	t.Helper()
-	c, events, err := zk.Connect(strings.Split(srv, ","), 20*time.Second, zk.WithLogger(nullLogger{}))
+	c, events, err := zk.Connect(strings.Split(srv, ","), 20*time.Second, zk.WithLogger(nullLogger{}), zk.WithDialer(zkserver.Impatient(net.DialTimeout)))
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		c.Close()

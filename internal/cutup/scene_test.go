@@ -72,7 +72,7 @@ func newScene(t *testing.T, lines ...[]string) *scene {
 		// A server that was cut off asks for the leader every so often, by default up to a minute apart. It is about how
 		// soon it is back, not about how it goes.
 		zkserver.Property("zookeeper.fastleader.maxNotificationInterval", "1000"))
-	conn, events, err := zk.Connect(s.ens.Addrs(), 30*time.Second, zk.WithLogger(silent{}), zk.WithDialer(s.clients[1].Dial))
+	conn, events, err := zk.Connect(s.ens.Addrs(), 30*time.Second, zk.WithLogger(silent{}), zk.WithDialer(zkserver.Impatient(s.clients[1].Dial)))
 	require.NoError(t, err)
 	s.admin = conn
 	t.Cleanup(func() {

@@ -3,6 +3,7 @@ package lossy
 import (
 	"context"
 	"log/slog"
+	"net"
 	"os"
 	"testing"
 	"time"
@@ -71,7 +72,7 @@ func (silent) Printf(string, ...any) {}
 // newAdmin is a plain client of go-zookeeper's, somebody else, that ends with the test.
 func newAdmin(t *testing.T, srv server) *zk.Conn {
 	t.Helper()
-	conn, events, err := zk.Connect([]string{srv.Addr()}, soon, zk.WithLogger(silent{}))
+	conn, events, err := zk.Connect([]string{srv.Addr()}, soon, zk.WithLogger(silent{}), zk.WithDialer(zkserver.Impatient(net.DialTimeout)))
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		conn.Close()
