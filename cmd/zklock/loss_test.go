@@ -475,6 +475,11 @@ func (h *renewedHold) Deadline() time.Time {
 // leaves it half a second after SIGTERM to say so, and as long to be gone before the deadline.
 func superviseFake(t *testing.T, h holdView, argv ...string) outcome {
 	t.Helper()
+	return superviseSignalled(t, h, make(chan os.Signal), argv...)
+}
+
+func superviseSignalled(t *testing.T, h holdView, sigs <-chan os.Signal, argv ...string) outcome {
+	t.Helper()
 	d := openDesk(func(os.Signal) {})
 	defer d.close()
 	program, err := exec.LookPath(argv[0])
@@ -483,7 +488,7 @@ func superviseFake(t *testing.T, h holdView, argv ...string) outcome {
 		program: program, argv: argv, env: append(os.Environ(), envJob+"=1", "ZKLOCK_TOKEN=1"), lock: "/fake", hold: h,
 		ending: func() *ending { return &ending{} },
 		plan:   plan{killAfter: 500 * time.Millisecond, margin: 500 * time.Millisecond, poll: 10 * time.Millisecond},
-		desk:   d, sigs: make(chan os.Signal), note: t.Logf,
+		desk:   d, sigs: sigs, note: t.Logf,
 	})
 	dismiss()
 	return out
@@ -504,6 +509,16 @@ func TestSupervise_LostBeforeTheStart_StartsNothing(t *testing.T) {
 	out = superviseFake(t, h, "touch", file)
 	require.ErrorIs(t, out.lost, errNotRenewed)
 	require.NoFileExists(t, file)
+}
+
+// A signal may come when the command runs already and zklock has not heard of it yet, or just before. The command gets it.
+func TestSupervise_SignalBeforeTheStartIsKnown_IsPassedOn(t *testing.T) {
+	sigs := make(chan os.Signal, 1)
+	sigs <- syscall.SIGTERM
+	h := &fakeHold{deadline: time.Now().Add(patience), lost: make(chan struct{})}
+	out := superviseSignalled(t, h, sigs, "sleep", "1000")
+	require.NoError(t, out.lost)
+	require.Equal(t, exitCodeOf(syscall.SIGTERM), out.exit)
 }
 
 func TestSupervise_DeadlineOfAHoldThatIsNotRenewed(t *testing.T) {

@@ -126,6 +126,10 @@ func (s *supervisor) run() (out outcome) {
 	lostCh := s.hold.Lost()
 	ended := false
 	for {
+		sigs := s.sigs
+		if s.pgid == 0 { // the command may run already, and we have not heard: signals wait until we can pass them on
+			sigs = nil
+		}
 		select {
 		case r, ok := <-s.wire.in:
 			switch {
@@ -160,7 +164,7 @@ func (s *supervisor) run() (out outcome) {
 				killed = ws.Signaled()
 				return s.conclude(ws)
 			}
-		case sig := <-s.sigs:
+		case sig := <-sigs:
 			s.onSignal(sig.(syscall.Signal))
 		case <-lostCh:
 			lostCh = nil
