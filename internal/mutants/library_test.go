@@ -420,7 +420,7 @@ var library = []mutant{
 	{"the lock is granted although nobody waits", "I4, F33", "lockdata.go", "TestLockTable_AttemptEndsWithItsLastCall", []Swap{{
 		"if len(a.calls) == 0 || d.lost != nil {", "if d.lost != nil {"}}},
 	{"a try goes away and leaves its attempt waiting", "I4", "lockdata.go", "TestVirtual_TwoOwnersOfOneSession_ExcludeEachOther", []Swap{{
-		"wait = wait || !h.try", "wait = wait || !h.try || at.place > 1"}}},
+		"\tif !wait {\n", "\tif !wait && at.place < 2 {\n"}}},
 	{"local ownership ends after the delete", "R17", "lockdata.go", "TestLockTable_AcquireDuringTheLastRelease_StartsAfresh", []Swap{{
 		"\tif last {\n\t\tt.forgetLocked(d)\n", "\tif last {\n"}}},
 	{"the hold ends with the wait's context", "I5", "hold.go", "TestHoldContext_OutlivesTheWait", []Swap{{
