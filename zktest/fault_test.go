@@ -85,6 +85,7 @@ func TestFault_ReplyToCreateLost_NodeIsThereAndClientIsNotTold(t *testing.T) {
 		require.ErrorIs(t, create(conn, "/locks/b"), zk.ErrConnectionClosed)
 		require.Equal(t, []string{"a", "b"}, srv.Children("/locks"))
 		require.Equal(t, 1, lost.Fired())
+		clientPauses()
 		require.NoError(t, create(conn, "/locks/c"))
 	})
 }
@@ -313,6 +314,7 @@ func TestMoveSession_NextWriteIsNotDone(t *testing.T) {
 		_, _, err := conn.Exists("/")
 		require.NoError(t, err, "reads do not ask the leader")
 		require.ErrorIs(t, create(conn, "/a"), zk.ErrConnectionClosed)
+		clientPauses()
 		require.NoError(t, create(conn, "/a"))
 		require.Equal(t, id, conn.SessionID())
 	})

@@ -3,6 +3,7 @@ package zktest_test
 import (
 	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -63,6 +64,10 @@ func await(t *testing.T, events <-chan zk.Event, state zk.State) {
 		}
 	}
 }
+
+// clientPauses waits, in virtual time, until a client that has lost its connection pauses before it connects again: it
+// fails what waits just before that ("could not connect to a server"), and keeps for the next connection what comes later.
+func clientPauses() { synctest.Wait() }
 
 // dialing makes a client use an in-memory network.
 func dialing(n *zktest.Network) connOption {

@@ -32,7 +32,7 @@ func TestProxy_ReplyToCreateLost(t *testing.T) {
 		require.ErrorIs(t, create(conn, "/l/b"), zk.ErrConnectionClosed)
 		require.Equal(t, 1, lost.Fired())
 		require.Equal(t, []string{"a", "b"}, srv.Children("/l"))
-		time.Sleep(2 * time.Second) // the client fails what waits when it pauses before it connects again
+		clientPauses()
 		require.NoError(t, create(conn, "/l/c"))
 	})
 }
@@ -42,7 +42,7 @@ func TestProxy_CutBefore(t *testing.T) {
 		p.Inject(Before(Create).Once().Close())
 		require.ErrorIs(t, create(conn, "/a"), zk.ErrConnectionClosed)
 		require.Nil(t, srv.Children("/a"))
-		time.Sleep(2 * time.Second)
+		clientPauses()
 		require.NoError(t, create(conn, "/a"))
 	})
 }
