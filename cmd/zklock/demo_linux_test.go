@@ -34,7 +34,7 @@ func TestDemo_Plain_InterruptedEndsAtOnce(t *testing.T) {
 
 // In a terminal there is a timeline, Ctrl-C ends the demo and not its workers one by one, and the cursor comes back.
 func TestDemo_Terminal(t *testing.T) {
-	s, cmd := onTerminal(t, "sh", "-c", `stty rows 24 cols 80; TERM=xterm LC_ALL=C.UTF-8 exec "$0" demo`, binary)
+	s, cmd := onTerminal(t, "sh", "-c", `stty rows 24 cols 80; TERM=xterm LC_ALL=C.UTF-8 exec "$0" demo`, binary(t))
 	s.expect("\x1b[?25l")
 	s.expect("holds the lock")
 	s.expect(" resource")

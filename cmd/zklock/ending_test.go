@@ -209,8 +209,12 @@ func TestSupervise_TellsTheGuardianOfEachSession(t *testing.T) {
 	e := ending{Key: sessionkey.Key{ID: 1, Timeout: 10 * time.Second}, Process: os.Getpid()}
 	s := &supervisor{job: job{ending: func() *ending { c := e; return &c }}, wire: zk}
 	told := func() ending {
-		o, ok := <-guard.in
-		g.take(o, ok)
+		select {
+		case o, ok := <-guard.in:
+			g.take(o, ok)
+		case <-time.After(patience):
+			require.FailNow(t, "zklock did not tell")
+		}
 		return *g.session
 	}
 	s.tellSession()
@@ -240,6 +244,8 @@ func TestGuardian_SocketEndsAndZklockLives_SessionIsLeftAlone(t *testing.T) {
 	s.start()
 	leader := (<-s.wire.in).Started
 	require.NotZero(t, leader)
+	require.NoError(t, s.begin(leader))
+	require.True(t, (<-s.wire.in).Running)
 	s.wire.close()
 	eventually(t, "the command was killed and reaped", func() bool { return unix.Kill(leader, 0) == unix.ESRCH })
 	require.Never(t, func() bool { return asked.Load() > 0 }, 500*time.Millisecond, 5*time.Millisecond)

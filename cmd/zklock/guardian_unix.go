@@ -32,7 +32,7 @@ import (
 // The arguments of zklock's own re-executions. They are no commands: see reexecuted.
 const (
 	guardianArg = "__guardian" // DESCRIPTOR
-	execArg     = "__exec"     // PROGRAM ARGV...
+	execArg     = "__exec"     // DESCRIPTOR PROGRAM ARGV...
 )
 
 // reexecuted runs what this process was re-executed for.
@@ -40,8 +40,8 @@ func reexecuted(args []string) (code int, ok bool) {
 	switch {
 	case len(args) == 3 && args[1] == guardianArg:
 		return guardianMain(args[2]), true
-	case len(args) >= 4 && args[1] == execArg:
-		return execMain(args[2], args[3:]), true
+	case len(args) >= 5 && args[1] == execArg:
+		return execMain(args[2], args[3], args[4:]), true
 	}
 	return 0, false
 }
@@ -64,12 +64,28 @@ func init() {
 	}
 }
 
-// execMain becomes the command. It runs first in the command's process. The guardian must ignore SIGTTOU while it forks,
-// because otherwise a background process may not change the foreground group. An ignored signal stays ignored over an exec.
-// So execMain gives SIGTTOU its default back: a handler that is set before the exec does that.
-func execMain(program string, argv []string) int {
+// execMain becomes the command. It runs first in the command's process. The guardian ignores SIGTTOU: it is in the background,
+// and may write to the terminal. An ignored signal stays ignored over an exec. So execMain gives SIGTTOU its default back: a
+// handler that is set before the exec does that.
+//
+// It waits at its gate until zklock knows the group. The command must not run before that: if the guardian were killed then,
+// nobody would know what to end.
+func execMain(descriptor, program string, argv []string) int {
+	gate, err := strconv.Atoi(descriptor)
+	if err != nil {
+		return exitUsage
+	}
+	unix.CloseOnExec(gate) // its end says that the command runs
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTTOU)
-	err := syscall.Exec(program, argv, os.Environ())
+	word := make([]byte, 1)
+	n, err := unix.Read(gate, word)
+	for err == unix.EINTR {
+		n, err = unix.Read(gate, word)
+	}
+	if n != 1 {
+		return exitUsage // the guardian is gone
+	}
+	err = syscall.Exec(program, argv, os.Environ())
 	if err == syscall.ENOEXEC { // a script without a #! line, as execvp has it
 		err = syscall.Exec("/bin/sh", append([]string{"/bin/sh", program}, argv[1:]...), os.Environ())
 	}
@@ -87,7 +103,9 @@ type guardian struct {
 	chld    chan os.Signal
 
 	pgid      int
+	gate      *os.File // where what becomes the command waits for a byte
 	lim       limits
+	going     bool   // the command may run: the limits count
 	ending    bool   // SIGTERM was sent: the limits do not move any more
 	killed    moment // when SIGKILL was sent first; 0 if not
 	exited    bool   // the leader, which has not been reaped
@@ -147,7 +165,7 @@ func (g *guardian) awaitStart() bool {
 	for !g.orphan {
 		o, ok := <-g.wire.in
 		if o.Start != nil {
-			g.start, g.lim = *o.Start, o.Start.Limits
+			g.start = *o.Start
 			return true
 		}
 		g.take(o, ok)
@@ -155,31 +173,29 @@ func (g *guardian) awaitStart() bool {
 	return false
 }
 
-// launch starts the command, unless it is too late for that.
+// launch starts the process that becomes the command when its gate is opened.
 func (g *guardian) launch() error {
 	exe, err := self()
 	if err != nil {
 		return err
 	}
+	gate, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return os.NewSyscallError("socketpair", err)
+	}
+	defer unix.Close(gate[1])
+	unix.CloseOnExec(gate[0])
+	g.gate = os.NewFile(uintptr(gate[0]), "gate")
 	attr := &os.ProcAttr{
 		Env:   g.start.Env.strings(),
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
 		Sys:   &syscall.SysProcAttr{Setpgid: true},
 	}
-	if g.start.Foreground {
-		if tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0); err == nil {
-			defer tty.Close()
-			attr.Sys.Foreground, attr.Sys.Ctty = true, int(tty.Fd())
-		}
-	}
 	// If somebody kills the guardian alone, Linux kills the command, and zklock kills the rest of the group. The kernel sends
 	// that signal when the thread that forked ends, so the thread has to last.
 	runtime.LockOSThread()
 	dieWithParent(attr.Sys)
-	argv := append([]string{"zklock", execArg, string(g.start.Program)}, g.start.Argv.strings()...)
-	if now() >= g.lim.Term {
-		return errNotRenewed
-	}
+	argv := append([]string{"zklock", execArg, strconv.Itoa(gate[1]), string(g.start.Program)}, g.start.Argv.strings()...)
 	p, err := os.StartProcess(exe, argv, attr)
 	if err != nil {
 		return err
@@ -218,11 +234,26 @@ func (g *guardian) take(o order, ok bool) {
 		g.abandoned()
 	case o.Session != nil:
 		g.session = o.Session
+	case o.Go != nil:
+		g.lim = *o.Go
+		g.open()
 	case o.Limits != nil && !g.ending:
 		g.lim = *o.Limits
 	case o.Reap:
 		g.free = g.told
 	}
+}
+
+// open lets what was started become the command, and says when it has.
+func (g *guardian) open() {
+	g.going = true
+	if _, err := g.gate.Write([]byte{1}); err != nil {
+		return // it has ended, which look sees
+	}
+	go func() {
+		_, _ = g.gate.Read(make([]byte, 1)) // until the end of file, which the exec brings, or the end of the process
+		g.wire.send(report{Running: true})
+	}()
 }
 
 // look acts on what the clock and the process table say.
@@ -244,7 +275,7 @@ func (g *guardian) look() {
 			g.terminate()
 		}
 	}
-	if g.told {
+	if g.told || !g.going {
 		return
 	}
 	if n >= g.lim.Term && !g.ending {
@@ -281,7 +312,7 @@ func (g *guardian) nap() time.Duration {
 	const longest, busy = 250 * time.Millisecond, 10 * time.Millisecond
 	next := g.lim.Term
 	switch {
-	case g.told, g.despaired:
+	case g.told, g.despaired, !g.going:
 		return longest
 	case g.exited, g.killed != 0:
 		return busy // waiting for the group's end; only the leader's end gives notice

@@ -42,7 +42,11 @@ const (
 )
 
 var (
-	binary string // zklock
+	built struct { // zklock
+		sync.Once
+		path string
+		err  error
+	}
 
 	shared struct {
 		sync.Once
@@ -76,15 +80,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
-		binary = filepath.Join(dir, "zklock")
-		build := exec.Command("go", "build", "-race", "-o", binary, ".")
-		if cgo, _ := exec.Command("go", "env", "CGO_ENABLED").Output(); runtime.GOOS == "linux" && string(cgo) == "0\n" {
-			build = exec.Command("go", "build", "-o", binary, ".") // no C compiler, so no race detector
-		}
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "building the command: %v\n%s", err, out)
-			return 1
-		}
+		built.path = filepath.Join(dir, "zklock")
 		code := m.Run()
 		if shared.srv != nil {
 			_ = shared.srv.Close()
@@ -95,6 +91,22 @@ func TestMain(m *testing.M) {
 		}
 		return code
 	}())
+}
+
+// binary is zklock, built when it is first wanted.
+func binary(t testing.TB) string {
+	t.Helper()
+	built.Do(func() {
+		build := exec.Command("go", "build", "-race", "-o", built.path, ".")
+		if cgo, _ := exec.Command("go", "env", "CGO_ENABLED").Output(); runtime.GOOS == "linux" && string(cgo) == "0\n" {
+			build = exec.Command("go", "build", "-o", built.path, ".") // no C compiler, so no race detector
+		}
+		if out, err := build.CombinedOutput(); err != nil {
+			built.err = fmt.Errorf("building the command: %w\n%s", err, out)
+		}
+	})
+	require.NoError(t, built.err)
+	return built.path
 }
 
 // tickingJob appends a line to a file every few milliseconds, for ever: when, under which token, and what happened.
@@ -157,6 +169,7 @@ func readLines(t testing.TB, file string) []line {
 // server returns a server that tests share; a test that stops or pauses one asks zkserver for its own.
 func server(t testing.TB) *zkserver.Server {
 	t.Helper()
+	binary(t) // whoever measures a time does so from here on
 	if os.Getenv(zkserver.EnvServers) != "" {
 		return zkserver.Single(t)
 	}
@@ -222,7 +235,7 @@ func (b *buffer) String() string {
 // start starts the command line; change may alter it before.
 func start(t testing.TB, change func(*exec.Cmd), args ...string) *proc {
 	t.Helper()
-	p := &proc{t: t, cmd: exec.Command(binary, args...), stdout: newOutput(t), stderr: newOutput(t), done: make(chan struct{})}
+	p := &proc{t: t, cmd: exec.Command(binary(t), args...), stdout: newOutput(t), stderr: newOutput(t), done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = p.stdout.File, p.stderr.File
 	p.cmd.Env = append(os.Environ(), "ZKLOCK_SERVERS=", "ZKLOCK_AUTH=")
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -475,23 +475,40 @@ func (h *renewedHold) Deadline() time.Time {
 // leaves it half a second after SIGTERM to say so, and as long to be gone before the deadline.
 func superviseFake(t *testing.T, h holdView, argv ...string) outcome {
 	t.Helper()
-	return superviseSignalled(t, h, make(chan os.Signal), argv...)
+	return superviseJob(t, job{hold: h}, argv...)
 }
 
-func superviseSignalled(t *testing.T, h holdView, sigs <-chan os.Signal, argv ...string) outcome {
+// superviseJob gives the job what it does not have.
+func superviseJob(t *testing.T, j job, argv ...string) outcome {
 	t.Helper()
 	d := openDesk(func(os.Signal) {})
 	defer d.close()
 	program, err := exec.LookPath(argv[0])
 	require.NoError(t, err)
-	out, dismiss := supervise(job{
-		program: program, argv: argv, env: append(os.Environ(), envJob+"=1", "ZKLOCK_TOKEN=1"), lock: "/fake", hold: h,
-		ending: func() *ending { return &ending{} },
-		plan:   plan{killAfter: 500 * time.Millisecond, margin: 500 * time.Millisecond, poll: 10 * time.Millisecond},
-		desk:   d, sigs: sigs, note: t.Logf,
-	})
+	j.program, j.argv, j.env, j.lock = program, argv, append(os.Environ(), envJob+"=1", "ZKLOCK_TOKEN=1"), "/fake"
+	j.plan.killAfter, j.plan.margin = 500*time.Millisecond, 500*time.Millisecond
+	if j.plan.poll == 0 {
+		j.plan.poll = 10 * time.Millisecond
+	}
+	if j.ending == nil {
+		j.ending = func() *ending { return &ending{} }
+	}
+	j.desk, j.note = d, t.Logf
+	out, dismiss := supervise(j)
 	dismiss()
 	return out
+}
+
+// lookedAtHold is a hold of which something happens when zklock looks at it for the last time before the command starts.
+type lookedAtHold struct {
+	fakeHold
+	look func()
+	once sync.Once
+}
+
+func (h *lookedAtHold) Err() error {
+	h.once.Do(h.look)
+	return h.fakeHold.Err()
 }
 
 func TestSupervise_LostBeforeTheStart_StartsNothing(t *testing.T) {
@@ -501,24 +518,51 @@ func TestSupervise_LostBeforeTheStart_StartsNothing(t *testing.T) {
 	close(h.lost)
 	out := superviseFake(t, h, "touch", file)
 	require.ErrorIs(t, out.lost, zklock.ErrLost)
-	require.Equal(t, "the command was not started", out.how)
+	require.Equal(t, notStarted, out.how)
 	require.NoFileExists(t, file)
 
 	// The hold still stands when zklock looks, but there is no time left.
 	h = &fakeHold{deadline: time.Now().Add(20 * time.Millisecond), lost: make(chan struct{})}
 	out = superviseFake(t, h, "touch", file)
 	require.ErrorIs(t, out.lost, errNotRenewed)
+	require.Equal(t, notStarted, out.how)
 	require.NoFileExists(t, file)
 }
 
-// A signal may come when the command runs already and zklock has not heard of it yet, or just before. The command gets it.
-func TestSupervise_SignalBeforeTheStartIsKnown_IsPassedOn(t *testing.T) {
+// A signal that asks nobody to end may come just before the command starts. The command gets it.
+func TestSupervise_SignalBeforeTheStart_IsPassedOn(t *testing.T) {
+	sigs := make(chan os.Signal, 1)
+	sigs <- syscall.SIGUSR1
+	h := &fakeHold{deadline: time.Now().Add(patience), lost: make(chan struct{})}
+	out := superviseJob(t, job{hold: h, sigs: sigs}, "sleep", "1000")
+	require.NoError(t, out.lost)
+	require.Equal(t, exitCodeOf(syscall.SIGUSR1), out.exit)
+}
+
+// The guardian hangs before the command starts. Nothing of the command runs then: zklock ends when it is told to, and releases
+// the lock, or says that the lock was lost.
+func TestSupervise_GuardianHangsBeforeTheStart_ZklockLeaves(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ran")
+	hung := 0
+	hang := func() *ending {
+		if guardianProcess.pid != hung { // each guardian once
+			hung = guardianProcess.pid
+			require.NoError(t, syscall.Kill(hung, syscall.SIGSTOP))
+		}
+		return &ending{}
+	}
 	sigs := make(chan os.Signal, 1)
 	sigs <- syscall.SIGTERM
 	h := &fakeHold{deadline: time.Now().Add(patience), lost: make(chan struct{})}
-	out := superviseSignalled(t, h, sigs, "sleep", "1000")
-	require.NoError(t, out.lost)
-	require.Equal(t, exitCodeOf(syscall.SIGTERM), out.exit)
+	out := superviseJob(t, job{hold: h, sigs: sigs, ending: hang, plan: plan{poll: patience}}, "touch", file)
+	require.Equal(t, outcome{exit: exitCodeOf(syscall.SIGTERM), how: notStarted}, out)
+
+	h.err = &zklock.Error{Op: "hold", Path: "/fake", Err: zklock.ErrLost}
+	close(h.lost)
+	out = superviseJob(t, job{hold: h, ending: hang, plan: plan{poll: patience}}, "touch", file)
+	require.ErrorIs(t, out.lost, zklock.ErrLost)
+	require.Equal(t, notStarted, out.how)
+	require.NoFileExists(t, file)
 }
 
 func TestSupervise_DeadlineOfAHoldThatIsNotRenewed(t *testing.T) {

@@ -34,11 +34,74 @@ func TestRun_CommandStartsAsWithoutZklock(t *testing.T) {
 	}
 }
 
+// A signal may come while zklock's own code becomes the command. The command gets it.
+func TestSupervise_SignalAtTheStart_IsPassedOn(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP} {
+		t.Run(sig.String(), func(t *testing.T) {
+			sigs := make(chan os.Signal, 1)
+			h := &lookedAtHold{fakeHold: fakeHold{deadline: time.Now().Add(patience), lost: make(chan struct{})}}
+			h.look = func() {
+				eventually(t, "what becomes the command was at its gate", func() bool { return atGate(t, guardianProcess.pid) })
+				sigs <- sig
+			}
+			out := superviseJob(t, job{hold: h, sigs: sigs}, "sleep", "1000")
+			require.NoError(t, out.lost)
+			require.Equal(t, exitCodeOf(sig), out.exit)
+		})
+	}
+}
+
+// atGate says whether a child of the process catches SIGTTOU, which is what execMain sees to before it waits.
+func atGate(t *testing.T, parent int) bool {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/status")
+	require.NoError(t, err)
+	for _, file := range files {
+		status, _ := os.ReadFile(file) // of a process that may have ended
+		var ppid int
+		var caught uint64
+		for line := range strings.Lines(string(status)) {
+			_, _ = fmt.Sscanf(line, "PPid: %d", &ppid)
+			_, _ = fmt.Sscanf(line, "SigCgt: %x", &caught)
+		}
+		if ppid == parent && caught&(1<<(syscall.SIGTTOU-1)) != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// The guardian is killed before zklock knows the command's group: the command does not run, for nobody could end it.
+func TestLoss_GuardianKilledBeforeItsGroupIsKnown_NothingRuns(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ran")
+	h := &lookedAtHold{fakeHold: fakeHold{deadline: time.Now().Add(patience), lost: make(chan struct{})}}
+	h.look = func() {
+		eventually(t, "what becomes the command was at its gate", func() bool { return atGate(t, guardianProcess.pid) })
+		require.Never(t, func() bool { _, err := os.Stat(file); return err == nil }, 300*time.Millisecond, 10*time.Millisecond, "the command has begun")
+		require.NoError(t, syscall.Kill(guardianProcess.pid, syscall.SIGKILL))
+	}
+	out := superviseJob(t, job{hold: h}, "touch", file)
+	require.ErrorIs(t, out.err, errGuardianGone)
+	require.NoFileExists(t, file)
+
+	// Where no parent-death signal ends it, its gate does.
+	ours, gate, err := os.Pipe()
+	require.NoError(t, err)
+	require.NoError(t, gate.Close())
+	touch, err := exec.LookPath("touch")
+	require.NoError(t, err)
+	cmd := exec.Command(os.Args[0], execArg, "3", touch, "touch", file)
+	cmd.ExtraFiles = []*os.File{ours}
+	require.Error(t, cmd.Run())
+	require.Equal(t, exitUsage, cmd.ProcessState.ExitCode())
+	require.NoFileExists(t, file)
+}
+
 // A Go program cannot know of any other signal that it was ignored: its runtime has set a handler before it can look.
 // docs/command.md says so.
 func TestRun_OfSignalsIgnoredAtTheStart_HUPAndINTStaySo(t *testing.T) {
 	p := start(t, func(c *exec.Cmd) {
-		c.Args = append([]string{"sh", "-c", `trap "" HUP INT QUIT TERM USR1 PIPE TSTP TTOU; exec "$@"`, "sh", binary}, c.Args[1:]...)
+		c.Args = append([]string{"sh", "-c", `trap "" HUP INT QUIT TERM USR1 PIPE TSTP TTOU; exec "$@"`, "sh", binary(t)}, c.Args[1:]...)
 		c.Path, _ = exec.LookPath("sh")
 	}, runArgs(server(t).ConnectString(), lockPath(t), "-q", "--", "sh", "-c", `while read k v; do [ "$k" != SigIgn: ] || echo $v; done </proc/self/status`)...)
 	require.Equal(t, 0, p.wait())
@@ -56,7 +119,7 @@ func TestRun_OfSignalsIgnoredAtTheStart_HUPAndINTStaySo(t *testing.T) {
 // inherits by the shell's exec; the kernel makes no difference.
 func TestRun_ReapsWhatBecomesItsChild(t *testing.T) {
 	p := start(t, func(c *exec.Cmd) {
-		c.Args = append([]string{"sh", "-c", `sleep 0.2 & exec "$@"`, "sh", binary}, c.Args[1:]...)
+		c.Args = append([]string{"sh", "-c", `sleep 0.2 & exec "$@"`, "sh", binary(t)}, c.Args[1:]...)
 		c.Path, _ = exec.LookPath("sh")
 	}, runArgs(server(t).ConnectString(), lockPath(t), "--", "sh", "-c", `echo ready; sleep 60`)...)
 	p.prints("ready")
@@ -100,7 +163,7 @@ func hidden(t *testing.T) (change func(*exec.Cmd), root string) {
 	}
 	return func(c *exec.Cmd) {
 		c.Args = append([]string{"unshare", "-m", "sh", "-c",
-			`mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid 65534 --regid 65534 --clear-groups "$@"`, "sh", binary}, c.Args[1:]...)
+			`mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid 65534 --regid 65534 --clear-groups "$@"`, "sh", binary(t)}, c.Args[1:]...)
 		c.Path, err = exec.LookPath("unshare")
 		require.NoError(t, err)
 	}, root
@@ -113,6 +176,22 @@ func TestLoss_GroupCannotBeSeen_IsReleasedWhenItHasEnded(t *testing.T) {
 	p := start(t, change, runArgs(srv.ConnectString(), path, "--", root, "--reuid", "0", "sleep", "0.3")...)
 	require.Equal(t, 0, p.wait())
 	require.Less(t, time.Since(began), patience/2)
+	require.Empty(t, participants(t, session(t, srv), path))
+}
+
+// A signal to zklock does not reach it, which zklock says. The lock waits for its end.
+func TestLoss_GroupCannotBeSeen_OrSignalled_SaysSo(t *testing.T) {
+	srv, path := server(t), lockPath(t)
+	change, root := hidden(t)
+	stop := filepath.Join(filepath.Dir(root), "stop")
+	p := start(t, change, runArgs(srv.ConnectString(), path, "--", root, "--reuid", "0",
+		"sh", "-c", `echo ready; until [ -e "$0" ]; do sleep 0.05; done; exit 4`, stop)...)
+	p.prints("ready")
+	p.signal(syscall.SIGTERM)
+	p.prints("belongs to another user and cannot be signalled")
+	require.Len(t, participants(t, session(t, srv), path), 1)
+	require.NoError(t, os.WriteFile(stop, nil, 0o600))
+	require.Equal(t, 4, p.wait())
 	require.Empty(t, participants(t, session(t, srv), path))
 }
 

@@ -17,17 +17,16 @@ import (
 type order struct {
 	Session *ending     `json:",omitempty"` // the ZooKeeper session to end should zklock be killed; replaces the one before
 	Start   *startOrder `json:",omitempty"`
+	Go      *limits     `json:",omitempty"` // zklock knows the command's group: what was started may become the command, until then
 	Limits  *limits     `json:",omitempty"`
 	Reap    bool        `json:",omitempty"` // no signal will be sent to the group any more: its number may be given back
 }
 
-// startOrder has the guardian start the command.
+// startOrder has the guardian start what becomes the command.
 type startOrder struct {
 	Program, Argv, Env words
 	Lock               string        // for messages
-	Foreground         bool          // make the command's group the terminal's foreground group
 	KillAfter          time.Duration // for what the command leaves behind
-	Limits             limits
 }
 
 // words are arguments and variables of a program. They need not be UTF-8, so JSON would change them. They hold no NUL.
@@ -39,7 +38,8 @@ func (w words) strings() []string { return strings.Split(string(w), "\x00") }
 // report is what the guardian says. One field is set.
 type report struct {
 	Ready     bool   `json:",omitempty"` // waiting for the start order
-	Started   int    `json:",omitempty"` // the command's process id, which is its group's too
+	Started   int    `json:",omitempty"` // the process that waits for Go: its id, which is its group's too
+	Running   bool   `json:",omitempty"` // it has become the command, or has ended: a signal finds no code of ours
 	Failed    string `json:",omitempty"` // the command was not started
 	Stopped   int    `json:",omitempty"` // by this signal
 	Continued bool   `json:",omitempty"`

@@ -261,8 +261,8 @@ func (o *runOptions) run(ctx context.Context) error {
 	})
 	var out outcome
 	if ctx.Err() != nil { // a signal came just when the lock did
-		fmt.Fprintf(o.stderr, "zklock: %s: the command was not started (token %d): %v\n", o.path, hold.Token(), context.Cause(ctx))
-		out.exit = exitCodeOf(first)
+		fmt.Fprintf(o.stderr, "zklock: %s: %s (token %d): %v\n", o.path, notStarted, hold.Token(), context.Cause(ctx))
+		out = outcome{exit: exitCodeOf(first), how: notStarted}
 	} else {
 		out, dismiss = supervise(o.job(program, s, hold, p, d, sigs))
 	}
@@ -325,7 +325,7 @@ func (o *runOptions) release(s *zklock.Session, hold *zklock.Hold, d *desk, out 
 		}
 	})
 	err := hold.Release(ctx)
-	if out.lost == nil && errors.Is(err, zklock.ErrLost) {
+	if out.lost == nil && out.how == "" && errors.Is(err, zklock.ErrLost) {
 		out.lost = cause(err)
 	}
 	switch {
@@ -474,10 +474,12 @@ func (j *job) deadline() moment {
 // errNotRenewed says that the lease was about to end.
 var errNotRenewed = errors.New("the lease was not renewed in time")
 
+const notStarted = "the command was not started"
+
 // outcome is how a command ended.
 type outcome struct {
 	exit int    // its exit code, as a shell gives it
 	lost error  // why the lock was lost, if that ended the command, or kept it from starting
-	how  string // what was done to the command for it
+	how  string // what was done to the command for it, or that it was not started
 	err  error  // what kept the command from running to its end, apart from that
 }

@@ -43,7 +43,7 @@ func TestRun_CommandSeesTheLock(t *testing.T) {
 func TestRun_UnderARun_TheInnerTokenCounts(t *testing.T) {
 	srv, path := server(t), lockPath(t)
 	inner := runArgs(srv.ConnectString(), path+"/inner", "-q", "--", "sh", "-c", `echo "$ZKLOCK_PATH $ZKLOCK_TOKEN"; env | grep -c ^ZKLOCK_TOKEN=`)
-	p := run(t, srv, path+"/outer", append([]string{"-q", "--", "sh", "-c", `echo "$ZKLOCK_PATH $ZKLOCK_TOKEN"; "$@"`, "sh", binary}, inner...)...)
+	p := run(t, srv, path+"/outer", append([]string{"-q", "--", "sh", "-c", `echo "$ZKLOCK_PATH $ZKLOCK_TOKEN"; "$@"`, "sh", binary(t)}, inner...)...)
 	require.Equal(t, 0, p.wait())
 	f := strings.Fields(p.stdout.String())
 	require.Len(t, f, 5)
@@ -147,7 +147,7 @@ func TestRun_ForwardsSignals(t *testing.T) {
 func TestRun_IgnoredSignalStaysIgnored(t *testing.T) {
 	// As under nohup.
 	p := start(t, func(c *exec.Cmd) {
-		c.Args = append([]string{"sh", "-c", `trap "" HUP; exec "$@"`, "sh", binary}, c.Args[1:]...)
+		c.Args = append([]string{"sh", "-c", `trap "" HUP; exec "$@"`, "sh", binary(t)}, c.Args[1:]...)
 		c.Path, _ = exec.LookPath("sh")
 	}, runArgs(server(t).ConnectString(), lockPath(t), "--", "sh", "-c", `kill -HUP $$; echo alive`)...)
 	p.prints("acquired")

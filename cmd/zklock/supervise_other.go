@@ -33,7 +33,7 @@ func run(j job) outcome {
 	cmd.Args, cmd.Env = j.argv, j.env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	if err := j.hold.Err(); err != nil {
-		return outcome{lost: cause(err), how: "the command was not started"}
+		return outcome{lost: cause(err), how: notStarted}
 	}
 	if err := cmd.Start(); err != nil {
 		return outcome{err: err}

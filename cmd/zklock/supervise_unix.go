@@ -37,8 +37,9 @@ type supervisor struct {
 	wire     *wire[report, order]
 	tty      *terminal
 
-	asked      bool // the guardian was told to start the command
-	pgid       int  // 0 before the command runs, and again when its number may not be used any more
+	stage      stage
+	pgid       int              // 0 while waiting, and again when its number may not be used any more
+	early      []syscall.Signal // came before the command could take them
 	lim        limits
 	sent       limits
 	lost       error   // why the command is being ended
@@ -47,6 +48,16 @@ type supervisor struct {
 	interrupts int
 	refused    bool // said that the command cannot be signalled
 }
+
+// stage is how far the command is.
+type stage int
+
+const (
+	waiting  stage = iota // nothing of the command runs before zklock gives the word: zklock can leave at any time
+	starting              // it may run, or still be zklock's own code
+	running
+	over // its group's number may not be used any more
+)
 
 // guardianProcess is the one child that is not for reapOrphans. Its mutex is held while the guardian is started.
 var guardianProcess struct {
@@ -115,7 +126,7 @@ func (s *supervisor) tellSession() {
 	}
 }
 
-func (s *supervisor) run() (out outcome) {
+func (s *supervisor) run() outcome {
 	s.tty = openTerminal()
 	killed := false
 	defer func() { s.tty.close(killed) }()
@@ -124,29 +135,22 @@ func (s *supervisor) run() (out outcome) {
 	tick := time.NewTicker(s.plan.poll)
 	defer tick.Stop()
 	lostCh := s.hold.Lost()
-	ended := false
 	for {
-		sigs := s.sigs
-		if s.pgid == 0 { // the command may run already, and we have not heard: signals wait until we can pass them on
-			sigs = nil
-		}
 		select {
 		case r, ok := <-s.wire.in:
 			switch {
 			case !ok:
-				return s.guardianGone(out, ended)
+				return s.guardianGone()
 			case r.Ready:
-				if out = s.start(); out.lost != nil {
-					return out
-				}
+				s.start()
 			case r.Failed != "":
-				if r.Failed == errNotRenewed.Error() {
-					return outcome{lost: errNotRenewed, how: "the command was not started"}
-				}
-				out.err = fmt.Errorf("cannot start the command: %s", r.Failed)
-				return out
+				return outcome{err: fmt.Errorf("cannot start the command: %s", r.Failed)}
 			case r.Started != 0:
-				s.pgid = r.Started
+				if err := s.begin(r.Started); err != nil {
+					return outcome{lost: err, how: notStarted}
+				}
+			case r.Running:
+				s.onRunning()
 			case r.Stopped != 0:
 				s.onStop(syscall.Signal(r.Stopped))
 			case r.Continued:
@@ -156,17 +160,23 @@ func (s *supervisor) run() (out outcome) {
 					s.lost = s.whyLost()
 				}
 			case r.Ended:
-				ended = true
-				s.pgid = 0
+				s.stage, s.pgid = over, 0
 				s.wire.send(order{Reap: true})
 			case r.Status != nil:
 				ws := unix.WaitStatus(*r.Status)
 				killed = ws.Signaled()
 				return s.conclude(ws)
 			}
-		case sig := <-sigs:
+		case sig := <-s.sigs:
+			if s.stage == waiting && ends(sig) {
+				fmt.Fprintf(os.Stderr, "zklock: %s: %s: %v\n", s.lock, notStarted, interrupted{sig})
+				return outcome{exit: exitCodeOf(sig), how: notStarted}
+			}
 			s.onSignal(sig.(syscall.Signal))
 		case <-lostCh:
+			if s.stage == waiting {
+				return outcome{lost: s.whyLost(), how: notStarted}
+			}
 			lostCh = nil
 			s.onLost()
 		case <-tick.C:
@@ -175,24 +185,37 @@ func (s *supervisor) run() (out outcome) {
 	}
 }
 
-// start gives the order to start the command, after a last look at the hold.
-func (s *supervisor) start() outcome {
-	s.lim = s.plan.until(s.deadline())
-	s.sent = s.lim
-	o := startOrder{
-		Program: wordsOf(s.program), Argv: wordsOf(s.argv...), Env: wordsOf(s.env...), Lock: s.lock,
-		Foreground: s.tty.interactive(),
-		KillAfter:  s.plan.killAfter, Limits: s.lim,
+// start has the guardian start a process that becomes the command once zklock gives the word.
+func (s *supervisor) start() {
+	s.wire.send(order{Start: &startOrder{
+		Program: wordsOf(s.program), Argv: wordsOf(s.argv...), Env: wordsOf(s.env...), Lock: s.lock, KillAfter: s.plan.killAfter,
+	}})
+}
+
+// begin gives the word, after a last look at the hold: it has to stand, with time left.
+func (s *supervisor) begin(pgid int) error {
+	l := s.plan.until(s.deadline())
+	if s.hold.Err() != nil || now() >= l.Term {
+		return s.whyLost()
 	}
-	if s.tty != nil {
-		s.tty.given = o.Foreground
+	s.stage, s.pgid, s.lim, s.sent = starting, pgid, l, l
+	if s.tty.interactive() {
+		s.tty.give(pgid)
 	}
-	if err := s.hold.Err(); err != nil {
-		return outcome{lost: cause(err), how: "the command was not started"}
+	s.wire.send(order{Go: &l}) // a guardian that is gone shows at its end of file
+	return nil
+}
+
+// onRunning passes on the signals that had to wait.
+func (s *supervisor) onRunning() {
+	if s.stage != starting {
+		return
 	}
-	s.asked = true
-	s.wire.send(order{Start: &o}) // a guardian that is gone shows at its end of file
-	return outcome{}
+	s.stage = running
+	for _, sig := range s.early {
+		s.onSignal(sig)
+	}
+	s.early = nil
 }
 
 // onTick moves the limits with the deadline. When a limit comes all the same, the guardian acts. zklock kills the group too, a
@@ -223,9 +246,6 @@ func (s *supervisor) onTick() {
 
 // onLost ends the command at once: the lock is lost although its deadline has not come.
 func (s *supervisor) onLost() {
-	if !s.asked {
-		return // start will see it
-	}
 	if s.lost == nil {
 		s.lost = s.whyLost()
 		s.lim = s.lim.endNow(now(), s.plan.killAfter)
@@ -256,7 +276,17 @@ func (s *supervisor) signal(sig syscall.Signal) {
 
 // onSignal passes on a signal that was sent to zklock. (zklock is not in the terminal's foreground group then: the terminal's
 // signals go to the command directly.)
+//
+// What becomes the command is a Go program first, which answers some signals in its own way. Those wait. Those that end it
+// as they would end the command do not: the exec may hang, on a file system that is gone say.
 func (s *supervisor) onSignal(sig syscall.Signal) {
+	switch {
+	case s.stage < running && (sig == unix.SIGQUIT || !ends(sig)) && (sig != unix.SIGCONT || s.stopped == 0):
+		s.early = append(s.early, sig)
+		return
+	case s.stage == over:
+		return
+	}
 	switch sig {
 	case unix.SIGPIPE:
 		return
@@ -315,10 +345,12 @@ func (s *supervisor) resume() {
 
 // guardianGone ends the command's group when the guardian is gone. The command has no parent of ours now. Where the system has
 // a parent-death signal, the kernel has killed the command. The group's number stays taken while the group has members.
-func (s *supervisor) guardianGone(out outcome, ended bool) outcome {
-	out.err = errGuardianGone
+//
+// Nothing runs of a command that zklock has not given the word for: what waits for it ends with the guardian.
+func (s *supervisor) guardianGone() outcome {
+	out := outcome{err: errGuardianGone}
 	_ = s.guardian.Kill() // in case only its end of the socket is gone
-	if ended || s.pgid == 0 {
+	if s.pgid == 0 {
 		return out
 	}
 	deadline := time.Now().Add(5 * time.Second)

@@ -109,7 +109,7 @@ const (
 )
 
 func TestTerminal_CommandReadsAndGetsCtrlC(t *testing.T) {
-	s, cmd := onTerminal(t, binary, runArgs(server(t).ConnectString(), lockPath(t), "--", "bash", "-c",
+	s, cmd := onTerminal(t, binary(t), runArgs(server(t).ConnectString(), lockPath(t), "--", "bash", "-c",
 		`trap "echo caught; exit 7" INT
 		 read x; echo "read <$x>"
 		 ps -o stat= -p $$
@@ -126,7 +126,7 @@ func TestTerminal_CommandReadsAndGetsCtrlC(t *testing.T) {
 func TestTerminal_CtrlCWhileWaiting(t *testing.T) {
 	srv, path := server(t), lockPath(t)
 	occupy(t, session(t, srv), path)
-	s, cmd := onTerminal(t, binary, runArgs(srv.ConnectString(), path, "--", "echo", "ran")...)
+	s, cmd := onTerminal(t, binary(t), runArgs(srv.ConnectString(), path, "--", "echo", "ran")...)
 	s.expect("waiting")
 	s.typ(ctrlC)
 	require.Equal(t, 130, exitOf(t, cmd))
@@ -134,7 +134,7 @@ func TestTerminal_CtrlCWhileWaiting(t *testing.T) {
 
 // A terminal that was opened for zklock alone has no shell that could resume it.
 func TestTerminal_CtrlZWithoutAShell_DoesNotHang(t *testing.T) {
-	s, cmd := onTerminal(t, binary, runArgs(server(t).ConnectString(), lockPath(t), "--", "bash", "-c",
+	s, cmd := onTerminal(t, binary(t), runArgs(server(t).ConnectString(), lockPath(t), "--", "bash", "-c",
 		`echo ready; read x; echo "read <$x>"`)...)
 	s.expect("ready")
 	s.typ(ctrlZ)
@@ -153,7 +153,7 @@ func shell(t *testing.T, srv *zkserver.Server) (*screen, *exec.Cmd) {
 	require.NoError(t, err)
 	s, cmd := onTerminal(t, bash, "--norc", "--noprofile", "--noediting", "-i")
 	s.expect("$ ")
-	s.typ(fmt.Sprintf("ZK='%s run -s %s --session-timeout %s --lease single --kill-after 500ms'; stty -echo; echo s''et\n", binary, srv.ConnectString(), sessionTimeout))
+	s.typ(fmt.Sprintf("ZK='%s run -s %s --session-timeout %s --lease single --kill-after 500ms'; stty -echo; echo s''et\n", binary(t), srv.ConnectString(), sessionTimeout))
 	s.expect("set\r\n")
 	return s, cmd
 }
