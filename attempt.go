@@ -599,10 +599,13 @@ func (a *attempt) grant(e *era, c *creation, own *watch) error {
 	}
 	if !a.d.table.grant(a.acquisition) {
 		e.unhold(c.node)
-		if a.ctx.Err() != nil {
+		switch { // if it was lost between the two, nobody had it
+		case a.ctx.Err() != nil:
 			return context.Cause(a.ctx)
+		case a.d.table.suspended(a.d):
+			return errSuspended
 		}
-		return errRequeue // lost between the two: nobody had it
+		return errRequeue
 	}
 	if a.opts.revoke != nil {
 		listenForRevocation(a.d, e, c.node, a.opts.revoke)

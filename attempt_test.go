@@ -115,6 +115,22 @@ func TestGrant_SessionOver_GrantsNothing(t *testing.T) {
 	require.NotEmpty(t, w.a.calls, "they wait on")
 }
 
+// WithEndOnSuspend, I8: the connection is suspended just as the lock comes under the lease, and the hold that nobody has yet is told
+// of it. The node is still in front: the attempt looks again, and is granted.
+func TestGrant_Suspended_KeepsItsPlace(t *testing.T) {
+	w := newEventTest(t)
+	w.l.opts.endOnSuspend = true
+	attached := w.l.mu.state
+	w.l.mu.state = stateMachine{Suspended, attached.session}
+	c := &creation{node: w.own.path, token: 9}
+	require.ErrorIs(t, w.a.grant(w.e, c, nil), errSuspended)
+	require.False(t, w.e.holds(c.node), "I5: a hold that begins while suspended")
+	require.False(t, w.a.d.tell(c.node, lostBecause(errSuspended)), "nobody has it")
+	w.l.mu.state = attached
+	require.NoError(t, w.a.grant(w.e, c, nil))
+	require.True(t, w.e.holds(c.node))
+}
+
 // R72, WithFailOnSessionLoss: the ZooKeeper session ends when the lock has just come under its lease, and nobody has the
 // hold yet. Acquire says so, and does not queue in the next session.
 func TestAttempt_SessionEndsJustBeforeTheGrant_FailsIfToldTo(t *testing.T) {
@@ -202,7 +218,7 @@ func TestAttempt_EndsBetweenTwoNodes_IsCountedOut(t *testing.T) {
 			require.ErrorIs(t, <-left, context.Canceled)
 			require.Equal(t, round+1, slow.Fired(), "or this shows nothing")
 		}
-		time.Sleep(2 * grace)
+		time.Sleep(2 * grace) // virtual: the deletions are answered, and what goes on by itself has ended
 		require.Zero(t, e.attempts.Load())
 		slow.Remove()
 		require.NoError(t, h.Release(t.Context()))
