@@ -157,7 +157,8 @@ func (s *Session) SessionID() int64 {
 // the password of the ZooKeeper session, and anybody who has the password and reaches the servers can end the session.
 //
 // While something is held or waited for, the Session leaves a server that is silent. Requests over Conn then fail with
-// zk.ErrConnectionClosed.
+// zk.ErrConnectionClosed. So does one that takes longer than two heartbeats, a fifth of the session timeout, to send: nothing
+// is answered meanwhile.
 //
 // When the lease ends over a hold, the Session gives the ZooKeeper session up and ends it at the servers; Changes tells of
 // Lost. Ephemeral nodes that were made over Conn go with that session, although nothing may have been wrong with them. For
@@ -205,9 +206,13 @@ func (s *Session) loseIfLate() {
 // lateLook is how late the loop may notice that a server has been silent too long, and still believe it.
 const lateLook = 100 * time.Millisecond
 
-// cutsForgotten is how long it takes until connections that were given up count no more: a Session that only reads never hears
-// how fast the servers write.
-const cutsForgotten = 10 * time.Minute
+// Connections that were given up count no more after a minute, if each answer on the present connection took less than a
+// heartbeat, and in any case after ten minutes. So servers that are slow to write, or stall again within a minute, are not left
+// each time.
+const (
+	cutsProvenRight = time.Minute
+	cutsForgotten   = 10 * time.Minute
+)
 
 // loop owns the beat and the lease's timer, and looks for servers that are silent or away. It ends when the state is Closed.
 func (s *Session) loop() {
@@ -269,7 +274,7 @@ func (s *Session) loop() {
 			beat.Reset(max(min(next, now.Add(interval)).Sub(now), time.Millisecond))
 			continue
 		}
-		if t.AnswersWithin(h) || now.Sub(lastCut) > cutsForgotten {
+		if since := now.Sub(lastCut); since > cutsForgotten || since > cutsProvenRight && t.AnswersWithin(h) {
 			doubled = 0
 		}
 		if heard, asked, owes := t.Silence(); owes && (held > 0 || busy) && !s.opts.endOnSuspend && s.link.dials.alternatives() {

@@ -14,9 +14,8 @@ import (
 // sent a byte since heard. It gets two heartbeats while something is held, and three while something is waited for. Any byte
 // is a sign of life. If a long idle time came before the request, the server gets one heartbeat less, counted from asked.
 //
-// doubled is how often, in the last ten minutes, a connection was given up without finding a better one, which is one that
-// answers a write or a sync within a heartbeat. Each time doubles the limit, so that the Session does not leave one slow server
-// after the other for ever (F16).
+// doubled is how often a connection was given up lately. Each time doubles the limit, so that the Session does not leave one slow
+// server after the other for ever (F16).
 func silenceEnds(heard, asked clock.Instant, h time.Duration, held bool, doubled int) clock.Instant {
 	beats := time.Duration(3)
 	if held {

@@ -359,8 +359,10 @@ var library = []mutant{
 		"\tfor _, c := range h.sink.Credentials() {\n\t\tout = append(out, authFrame(c)...)\n\t}\n\tif _, err", "\tif _, err"}}},
 	{"the credentials may take as long as the client waits", "F41", "internal/tap/tap.go", "TestTap_Credentials_AreCapped", []Swap{{
 		"(!t.isShaken() || t.handshake.auths > 0)", "!t.isShaken()"}}},
-	{"servers that are slow to write are taken for quick", "F16, R50", "internal/tap/traffic.go", "TestVirtual_AllServersSlowToWrite_AreNotLeftAgainAndAgain", []Swap{{
-		"needsTheLeader(x.op) && (t.mu", "(t.mu"}}},
+	{"a server is taken for a better one at its first quick answer", "F16, R50", "session.go", "TestVirtual_AllServersSlowToWrite_AreNotLeftAgainAndAgain|TestVirtual_ServersStallNowAndThen_AreNotLeftEachTime", []Swap{{
+		"since > cutsProvenRight && t", "t"}}},
+	{"a server is taken for a better one by its last answer", "R50", "internal/tap/traffic.go", "TestVirtual_ServersStallNowAndThen_AreNotLeftEachTime", []Swap{{
+		"max(t.mu.slowest, now.Sub(x.at), 1)", "max(now.Sub(x.at), 1)"}}},
 	{"an attempt that is not in the queue yet waits for nobody", "I6, F41", "era.go", "TestVirtual_ServerGoesDark_WhileTheTokenIsRead|TestVirtual_ServerGoesDark_WhileTheRootIsMade", []Swap{{
 		"e.attempts.Load() > 0 || e.isErasing()", "e.queued() > 0 || e.isErasing()"}}},
 	{"a refusal to end a session is not taken for an answer", "R65, F42", "internal/tap/handshake.go", "TestTap_GivenUpSession_IsEndedAndTheClientToldSo", []Swap{{
@@ -376,7 +378,7 @@ var library = []mutant{
 	{"servers that are all slow are left again and again", "F16, R50", "session.go", "TestVirtual_AllServersSlow_AreNotLeftAgainAndAgain", []Swap{{
 		"doubled, lastCut = doubled+1, now", "lastCut = now"}}},
 	{"what was cut long ago still counts", "F41", "session.go", "TestVirtual_WaitersServerGoesDark_IsLeft", []Swap{{
-		"now.Sub(lastCut) > cutsForgotten {", "now.Sub(lastCut) > 1000*cutsForgotten {"}}},
+		"since > cutsForgotten ||", "since > 1000*cutsForgotten ||"}}},
 	{"an attempt that ends without a node still counts", "F41", "attempt.go", "TestAttempt_EndsBetweenTwoNodes_IsCountedOut", []Swap{{
 		"\t\t\ta.enter(nil)\n\t\t\tclose(a.done)", "\t\t\tclose(a.done)"}}},
 	{"the only server is left", "F41", "session.go", "TestVirtual_OneServer_IsNotLeft", []Swap{{

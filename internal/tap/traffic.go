@@ -31,9 +31,9 @@ type traffic struct {
 		leaving []*Request            // of ours in unsent
 		writing bool                  // somebody writes
 
-		heard  clock.Instant // when bytes last came
-		prompt time.Duration // the shortest time that an answer took which needs the leader; 0 if there was none
-		asked  clock.Instant // when a request was last sent with none before it unanswered
+		heard   clock.Instant // when bytes last came
+		slowest time.Duration // the longest time that an answer took; 0 if there was none
+		asked   clock.Instant // when a request was last sent with none before it unanswered
 	}
 }
 
@@ -173,9 +173,7 @@ func (t *traffic) answered(xid int32, now clock.Instant) (x outstanding, asked, 
 		return x, false, false
 	}
 	delete(t.mu.pending, xid)
-	if took := max(now.Sub(x.at), 1); needsTheLeader(x.op) && (t.mu.prompt == 0 || took < t.mu.prompt) {
-		t.mu.prompt = took
-	}
+	t.mu.slowest = max(t.mu.slowest, now.Sub(x.at), 1)
 	if x.ours == nil {
 		return x, true, false
 	}
@@ -246,19 +244,9 @@ func (t *traffic) Silence() (heard, asked clock.Instant, owes bool) {
 	return t.mu.heard, t.mu.asked, t.mu.shaken && !t.mu.closed && len(t.mu.pending)+len(t.mu.pings) > 0
 }
 
-// needsTheLeader says whether a server asks the leader before it answers. What it answers from memory says nothing about how
-// fast the ensemble is.
-func needsTheLeader(op wire.Op) bool {
-	switch op {
-	case wire.OpCreate, wire.OpCreateContainer, wire.OpDelete, wire.OpSetData, wire.OpMulti, wire.OpSync:
-		return true
-	}
-	return false
-}
-
-// AnswersWithin says whether the server has answered, on this connection and in less than d, a request that needs the leader.
+// AnswersWithin says whether each answer on this connection took less than d, and there was one.
 func (t *traffic) AnswersWithin(d time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.mu.prompt > 0 && t.mu.prompt < d
+	return t.mu.slowest > 0 && t.mu.slowest < d
 }
