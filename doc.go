@@ -18,7 +18,8 @@
 // I1, exclusion: among live lock nodes at most one holds. Tokens strictly increase in the order of the grants, for
 // ever: across sessions, lock roots that were made again, and the end of the 2^31 sequence numbers.
 //
-// I2, one node: an owner has at most one node per lock path. Re-entry creates none.
+// I2, one node: an owner has at most one node per lock path. Re-entry creates none. One exception: if the servers do not let
+// a ZooKeeper session that was given up be ended, its node stays until it expires, beside the node of the next session.
 //
 // I3, own node: a grant rests on a node that is there and that the current ZooKeeper session created.
 //
