@@ -235,8 +235,10 @@ func (g *guardian) take(o order, ok bool) {
 	case o.Session != nil:
 		g.session = o.Session
 	case o.Go != nil:
-		g.lim = *o.Go
-		g.open()
+		g.lim, g.going = *o.Go, true
+		if now() < g.lim.Term { // or this process was stopped meanwhile; look ends what waits
+			g.open()
+		}
 	case o.Limits != nil && !g.ending:
 		g.lim = *o.Limits
 	case o.Reap:
@@ -246,7 +248,6 @@ func (g *guardian) take(o order, ok bool) {
 
 // open lets what was started become the command, and says when it has.
 func (g *guardian) open() {
-	g.going = true
 	if _, err := g.gate.Write([]byte{1}); err != nil {
 		return // it has ended, which look sees
 	}

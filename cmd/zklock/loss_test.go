@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/zkserver"
@@ -527,6 +528,28 @@ func TestSupervise_LostBeforeTheStart_StartsNothing(t *testing.T) {
 	require.ErrorIs(t, out.lost, errNotRenewed)
 	require.Equal(t, notStarted, out.how)
 	require.NoFileExists(t, file)
+}
+
+// The guardian hears the word to start when the command should have ended already, because it was stopped meanwhile.
+func TestGuardian_HearsTheWordTooLate_OpensNothing(t *testing.T) {
+	for late, want := range map[time.Duration]int{0: 0, -patience: 1} {
+		zk, guard := wires(t)
+		gate, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+		require.NoError(t, err)
+		g := &guardian{wire: guard, gate: os.NewFile(uintptr(gate[0]), "gate")}
+		term := now().add(-late)
+		g.take(order{Go: &limits{Term: term, Kill: term}}, true)
+		require.True(t, g.going, "the limits count")
+		require.NoError(t, unix.Shutdown(gate[0], unix.SHUT_WR))
+		n, err := unix.Read(gate[1], make([]byte, 2))
+		require.NoError(t, err)
+		require.Equal(t, want, n)
+		require.NoError(t, unix.Close(gate[1])) // what the guardian reads of it ends
+		if want == 1 {
+			require.True(t, (<-zk.in).Running)
+		}
+		require.NoError(t, g.gate.Close())
+	}
 }
 
 // A signal that asks nobody to end may come just before the command starts. The command gets it.

@@ -261,7 +261,7 @@ func (o *runOptions) run(ctx context.Context) error {
 	})
 	var out outcome
 	if ctx.Err() != nil { // a signal came just when the lock did
-		fmt.Fprintf(o.stderr, "zklock: %s: %s (token %d): %v\n", o.path, notStarted, hold.Token(), context.Cause(ctx))
+		fmt.Fprintf(o.stderr, "zklock: %s (token %d): %s: %v\n", o.path, hold.Token(), notStarted, context.Cause(ctx))
 		out = outcome{exit: exitCodeOf(first), how: notStarted}
 	} else {
 		out, dismiss = supervise(o.job(program, s, hold, p, d, sigs))
@@ -335,7 +335,7 @@ func (o *runOptions) release(s *zklock.Session, hold *zklock.Hold, d *desk, out 
 			how = "the command had ended by itself, and may have overlapped with the next holder"
 		}
 		return exitf(exitLost, "%s: lost the lock (token %d, node %s): %w; %s", o.path, hold.Token(), hold.Path(), out.lost, how)
-	case err != nil:
+	case err != nil && !errors.Is(err, zklock.ErrLost): // what is lost before anything ran under it is nobody's loss
 		fmt.Fprintf(o.stderr, "zklock: %s: not released (token %d, node %s): %v; others get the lock when the session ends, within %v\n",
 			o.path, hold.Token(), hold.Path(), cause(err), s.Timeout())
 	}
