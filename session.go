@@ -157,8 +157,8 @@ func (s *Session) SessionID() int64 {
 // the password of the ZooKeeper session, and anybody who has the password and reaches the servers can end the session.
 //
 // While something is held or waited for, the Session leaves a server that is silent. Requests over Conn then fail with
-// zk.ErrConnectionClosed. So does one that takes longer than two heartbeats, a fifth of the session timeout, to send: nothing
-// is answered meanwhile.
+// zk.ErrConnectionClosed. So may one that takes longer than two heartbeats, a fifth of the session timeout, to send: nothing is
+// answered meanwhile.
 //
 // When the lease ends over a hold, the Session gives the ZooKeeper session up and ends it at the servers; Changes tells of
 // Lost. Ephemeral nodes that were made over Conn go with that session, although nothing may have been wrong with them. For
@@ -274,7 +274,7 @@ func (s *Session) loop() {
 			beat.Reset(max(min(next, now.Add(interval)).Sub(now), time.Millisecond))
 			continue
 		}
-		if since := now.Sub(lastCut); since > cutsForgotten || since > cutsProvenRight && t.AnswersWithin(h) {
+		if since := now.Sub(lastCut); since > cutsForgotten || since > cutsProvenRight && t.AnswersWithin(h, now) {
 			doubled = 0
 		}
 		if heard, asked, owes := t.Silence(); owes && (held > 0 || busy) && !s.opts.endOnSuspend && s.link.dials.alternatives() {

@@ -174,6 +174,8 @@ var library = []mutant{
 		"ok = err == nil && e.mu.lease.end.Sub(now) >= e.mu.lease.minRoom()", "ok = err == nil"}}},
 	{"grant: under end-on-suspend, also while suspended", "I5", "attempt.go", "TestVirtual_EndOnSuspend_EndsEveryHold", []Swap{{
 		"if ok && a.link.opts.endOnSuspend {", "if false {"}}},
+	{"grant: a suspension between lease and grant costs the place", "I8", "attempt.go", "TestGrant_Suspended_KeepsItsPlace", []Swap{{
+		"case a.d.table.suspended(a.d):", "case false:"}}},
 	{"grant: the first heartbeat after a wait is not hurried", "I5", "era.go", "TestVirtual_GrantAfterAWait_IsNotLost", []Swap{{
 		"if first && e.mu.lease.end.Sub(now) <", "if false && e.mu.lease.end.Sub(now) <"}}},
 
@@ -359,10 +361,15 @@ var library = []mutant{
 		"\tfor _, c := range h.sink.Credentials() {\n\t\tout = append(out, authFrame(c)...)\n\t}\n\tif _, err", "\tif _, err"}}},
 	{"the credentials may take as long as the client waits", "F41", "internal/tap/tap.go", "TestTap_Credentials_AreCapped", []Swap{{
 		"(!t.isShaken() || t.handshake.auths > 0)", "!t.isShaken()"}}},
-	{"a server is taken for a better one at its first quick answer", "F16, R50", "session.go", "TestVirtual_AllServersSlowToWrite_AreNotLeftAgainAndAgain|TestVirtual_ServersStallNowAndThen_AreNotLeftEachTime", []Swap{{
+	{"a server is taken for a better one at its first quick answer", "F16, R50", "session.go", "TestVirtual_ServersStallNowAndThen_AreNotLeftEachTime", []Swap{{
 		"since > cutsProvenRight && t", "t"}}},
 	{"a server is taken for a better one by its last answer", "R50", "internal/tap/traffic.go", "TestVirtual_ServersStallNowAndThen_AreNotLeftEachTime", []Swap{{
 		"max(t.mu.slowest, now.Sub(x.at), 1)", "max(now.Sub(x.at), 1)"}}},
+	{"a server that owes an answer is taken for a better one", "F16", "internal/tap/traffic.go", "TestTap_AnswersWithin", []Swap{{
+		"if now.Sub(x.at) >= d {", "if now.Sub(x.at) >= d && t.mu.closed {"}}},
+	{"servers that are slow to write are taken for quick", "F16, R50", "internal/tap/traffic.go", "TestVirtual_AllServersSlowToWrite_AreNotLeftAgainAndAgain", []Swap{
+		{"if now.Sub(x.at) >= d {", "if now.Sub(x.at) >= d && t.mu.closed {"},
+		{"t.mu.slowest > 0 && t.mu.slowest < d", "t.mu.slowest > 0"}}},
 	{"an attempt that is not in the queue yet waits for nobody", "I6, F41", "era.go", "TestVirtual_ServerGoesDark_WhileTheTokenIsRead|TestVirtual_ServerGoesDark_WhileTheRootIsMade", []Swap{{
 		"e.attempts.Load() > 0 || e.isErasing()", "e.queued() > 0 || e.isErasing()"}}},
 	{"a refusal to end a session is not taken for an answer", "R65, F42", "internal/tap/handshake.go", "TestTap_GivenUpSession_IsEndedAndTheClientToldSo", []Swap{{

@@ -244,9 +244,15 @@ func (t *traffic) Silence() (heard, asked clock.Instant, owes bool) {
 	return t.mu.heard, t.mu.asked, t.mu.shaken && !t.mu.closed && len(t.mu.pending)+len(t.mu.pings) > 0
 }
 
-// AnswersWithin says whether each answer on this connection took less than d, and there was one.
-func (t *traffic) AnswersWithin(d time.Duration) bool {
+// AnswersWithin says whether each answer on this connection took less than d, and there was one. A request that has waited for d
+// counts too.
+func (t *traffic) AnswersWithin(d time.Duration, now clock.Instant) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	for _, x := range t.mu.pending {
+		if now.Sub(x.at) >= d {
+			return false
+		}
+	}
 	return t.mu.slowest > 0 && t.mu.slowest < d
 }
