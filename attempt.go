@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
-
-	"github.com/zklock/zklock/internal/wire"
 )
 
 // The driver of a walk (walk.go): it creates the node, and does what is next, until the lock is granted.
@@ -331,10 +329,6 @@ func (a *attempt) follow() error {
 			if err = a.await(); err != nil {
 				return err
 			}
-		case toReadRecord:
-			if err = a.readRecord(); err != nil {
-				return err
-			}
 		case toGrant:
 			if w.by != byEvent {
 				at.own = nil
@@ -355,32 +349,7 @@ func (a *attempt) follow() error {
 func (a *attempt) place(name string) {
 	at := a.at
 	at.place = placeOf(name, at.list.names, a.root.markers, at.czxid)
-	at.place.long = len(at.list.names) >= a.link.opts.longQueue && a.root.takesRecords()
 	at.walk = at.walk.listed(at.place, at.list.conn)
-}
-
-// readRecord reads who released the lock last. If it may not, a list will do, and says what is forbidden.
-func (a *attempt) readRecord() error {
-	at, w := a.at, &a.at.walk
-	at.second = nil
-	var root wire.DataResponse
-	_, err := a.e.read(a.driver, wire.OpGetData, wire.PathWatchRequest{Path: a.root.path}, &root)
-	names := false
-	switch {
-	case err == nil:
-		released, ours := releasedBy(root.Data)
-		if names = released == at.place.second || released == nameOf(at.predecessor); !ours {
-			a.root.refuseRecords()
-		}
-	case !isRefusal(err):
-		if _, err := a.findingOf(err); err != nil {
-			return err
-		}
-	}
-	if *w = w.recorded(names, int(root.Stat.NumChildren) >= a.link.opts.longQueue); w.next == toAwait && !a.d.table.behind(a.acquisition, standing{a.c.node, w.ahead + 1, at.predecessor}) {
-		return ErrNotAcquired
-	}
-	return nil
 }
 
 // readOrder reads the czxids of the nodes that their suffixes do not order.
@@ -490,7 +459,7 @@ func (a *attempt) await() error {
 			*w = w.ownEvent(at.own.event == zk.EventNodeDeleted)
 			return nil
 		case <-secondFired:
-			*w = w.secondEvent(at.second.event == zk.EventNodeDeleted)
+			*w = w.secondEvent()
 			return nil
 		case <-changed:
 		case <-e.over:
@@ -551,11 +520,7 @@ func (a *attempt) pause(e *era, d time.Duration) error {
 // own is the watch on our own node if the grant rests on an event. From the moment the lock is under the lease, the
 // deletion of its node is a loss. own says whether the node was deleted before that moment.
 func (a *attempt) grant(e *era, c *creation, own *watch) error {
-	var leaves *leaving
-	if a.at.walk.long {
-		leaves = a.root.leaving(e, c.node, c.token)
-	}
-	a.d.table.prepare(a.acquisition, e, c.node, c.token, leaves)
+	a.d.table.prepare(a.acquisition, e, c.node, c.token)
 	for renewed := false; ; renewed = true {
 		ok, err := e.hold(c.node, a.d)
 		switch {
@@ -593,9 +558,6 @@ func (a *attempt) grant(e *era, c *creation, own *watch) error {
 	if own != nil && own.hasFired() && own.event == zk.EventNodeDeleted {
 		e.unhold(c.node)
 		return errRequeue
-	}
-	if leaves != nil {
-		leaves.ask()
 	}
 	if !a.d.table.grant(a.acquisition) {
 		e.unhold(c.node)

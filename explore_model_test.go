@@ -34,7 +34,6 @@ const (
 	maxWaiters  = 4
 	noNode      = 255
 	stranger    = 254 // who owns the node of another program
-	bygone      = 253 // whose record an earlier release has left
 )
 
 type nodes uint16 // a set of lock nodes, by the order in which they were made
@@ -100,9 +99,8 @@ type client struct {
 }
 
 type change struct {
-	kind   uint8 // made, deleted, written
-	nodes  nodes
-	leaves uint8 // deleted: whose record the same transaction leaves in the lock root: its number + 1, 0 if it leaves none
+	kind  uint8 // made, deleted, written
+	nodes nodes
 }
 
 const (
@@ -124,7 +122,6 @@ type session struct {
 	lag   [maxLag]change
 	n     uint8
 	view  nodes // what its server has applied
-	left  uint8 // whose record it shows in the lock root: its number + 1
 	last  nodes // what the transaction applied last deleted
 	quiet nodes // whose deletion a lost event did not tell
 	armed nodes // watches that are set, and over which connection
@@ -180,8 +177,6 @@ const (
 	passedEarly                       // the next is told before the answer
 	passedByAll                       // a waiter that gives up passes the turn too
 	tellsNobody                       // whose node goes without passing the turn
-	leftByAll                         // a waiter that gives up leaves a record too
-	anyRecord                         // a record is taken for the right one
 )
 
 type explorer struct {
@@ -190,7 +185,6 @@ type explorer struct {
 	faults   uint8
 	kinds    faults
 	giveUps  uint8
-	long     bool  // lists are long: a hold's release may leave a record, and waiters look by it
 	queued   bool  // they stand in the queue at the start
 	upTo     stage // and the last of them has come to this
 	lagging  uint8
@@ -202,9 +196,8 @@ type explorer struct {
 	wrong mistakes
 	fate  func(f tap.Fate, o outcome, over bool) createFate
 
-	places  map[placeKey]placed
-	grants  [byTurn + 1]int // how many steps granted, by what it rested on
-	records int             // how many looks a record has answered
+	places map[placeKey]placed
+	grants [byTurn + 1]int // how many steps granted, by what it rested on
 }
 
 type placeKey struct {
@@ -227,7 +220,7 @@ func (x *explorer) start() world {
 		w.c[i] = blank(x.acquire)
 	}
 	for i := range w.nSess {
-		w.s[i] = session{conn: 1, conns: 1, open: true, restored: true, left: bygone}
+		w.s[i] = session{conn: 1, conns: 1, open: true, restored: true}
 	}
 	if x.queued {
 		x.queueUp(&w)
@@ -285,7 +278,6 @@ func (x *explorer) where(w *world, c *client, list nodes) placed {
 	c.gone.each(func(i uint8) { czxid[x.nodeName(i, w.foreign)] = -1 })
 	slices.Sort(children)
 	p := x.place(x.nodeName(c.node, w.foreign), children, queueMarkers, czxid)
-	p.long = x.long
 	r := placed{place: p, ahead: noNode, second: noNode}
 	if p.kind == behind {
 		r.ahead = index[p.predecessor]
@@ -336,7 +328,7 @@ func (w *world) commit(lag uint8, ch change) {
 				if k := &w.c[c]; k.does(toAwait) && k.second == i && w.alive.has(k.node) && w.alive.has(k.ahead) && !ch.nodes.has(k.node) {
 					look++
 				}
-				if k := &w.c[c]; k.does(toWatchAhead, toWatchSecond, toAwait, toReadRecord) && k.ahead == i && w.alive.has(k.node) && !ch.nodes.has(k.node) {
+				if k := &w.c[c]; k.does(toWatchAhead, toWatchSecond, toAwait) && k.ahead == i && w.alive.has(k.node) && !ch.nodes.has(k.node) {
 					woken++
 				}
 			}
@@ -366,9 +358,6 @@ func (s *session) next() change {
 		s.view |= ch.nodes
 	case deleted:
 		s.view &^= ch.nodes
-		if ch.leaves != 0 {
-			s.left = ch.leaves
-		}
 	}
 	return ch
 }
@@ -419,7 +408,7 @@ func (w *world) event(i, node uint8, kind fired) {
 			w.finish(c) // told
 			continue
 		}
-		if k.node == node && k.does(toWatchAhead, toWatchSecond, toAwait, toReadRecord) && k.ownFired == notFired {
+		if k.node == node && k.does(toWatchAhead, toWatchSecond, toAwait) && k.ownFired == notFired {
 			k.ownFired = kind
 		}
 		if k.second == node && k.does(toAwait) && k.secondFired == notFired {
@@ -428,7 +417,7 @@ func (w *world) event(i, node uint8, kind fired) {
 		if k.watched == node {
 			k.watched = noNode
 		}
-		if k.ahead == node && (k.does(toWatchSecond, toAwait, toReadRecord) || k.keeps && k.does(toWatchOwn, toWatchAhead)) && k.aheadFired == notFired {
+		if k.ahead == node && (k.does(toWatchSecond, toAwait) || k.keeps && k.does(toWatchOwn, toWatchAhead)) && k.aheadFired == notFired {
 			k.aheadFired = kind
 			k.dead = !s.view.has(k.node)
 			// What the rule cannot know: one transaction deleted another session's node and ours (the exception that it names);
@@ -499,7 +488,7 @@ func (k *client) does(stages ...stage) bool {
 func (x *explorer) goOn(w *world, c uint8, next walk) {
 	k := &w.c[c]
 	watched := k.watched
-	if k.does(toWatchSecond, toAwait, toReadRecord) || k.keeps {
+	if k.does(toWatchSecond, toAwait) || k.keeps {
 		watched = noNode
 		if k.aheadFired == notFired {
 			watched = k.ahead
@@ -635,18 +624,6 @@ func (x *explorer) read(w *world, c, conn uint8) string {
 		}
 		return "watches " + who
 	}
-	if k.does(toReadRecord) {
-		second, ahead := s.left == k.second+1, s.left == k.ahead+1
-		if x.wrong&anyRecord != 0 {
-			second = s.left != 0
-		}
-		k.second, k.secondFired = noNode, notFired
-		if x.goOn(w, c, k.walk.recorded(second || ahead, true)); k.does(toAwait) {
-			x.records++
-			return "reads the record of " + only(s.left-1).String()
-		}
-		return "reads the lock root, and finds no record that says who is ahead"
-	}
 	panic("no read")
 }
 
@@ -689,7 +666,7 @@ func (x *explorer) join(w *world, c uint8) {
 }
 
 func (k *client) reads() bool {
-	return k.does(toList, toReadOrder, toWatchOwn, toWatchAhead, toWatchSecond, toReadRecord)
+	return k.does(toList, toReadOrder, toWatchOwn, toWatchAhead, toWatchSecond)
 }
 
 // ask puts what a client knows to the rule.
@@ -822,7 +799,7 @@ func (x *explorer) serverSteps(w *world, i uint8, can bool, out emit) {
 	if s.ended { // in any connection, or on the next
 		n := *w
 		t := &n.s[i]
-		*t = session{gen: t.gen + 1, conn: 1, conns: 1, open: true, restored: true, lag: t.lag, n: t.n, view: t.view, left: t.left}
+		*t = session{gen: t.gen + 1, conn: 1, conns: 1, open: true, restored: true, lag: t.lag, n: t.n, view: t.view}
 		for c := range n.nClients {
 			if k := &n.c[c]; n.of[c] == i {
 				switch k.phase {
@@ -903,7 +880,7 @@ func (x *explorer) clientSteps(w *world, c uint8, can bool, out emit) {
 		}
 		if k.secondFired != notFired {
 			step(true, "is woken by the event of the one ahead of its predecessor, and is to look", func(n *world, k *client, _ *session) {
-				x.goOn(n, c, k.walk.secondEvent(k.secondFired == goneEvent))
+				x.goOn(n, c, k.walk.secondEvent())
 			})
 		}
 		if k.walk.moved(uint64(s.conn)) != k.walk {
@@ -973,12 +950,6 @@ func (x *explorer) deleteSteps(w *world, c uint8, can bool, step func(bool, stri
 				}
 				n.commit(x.lagging, change{kind: deleted, nodes: only(k.node)})
 			})
-			if x.long && !passes && (k.passes || x.wrong&leftByAll != 0) {
-				step(true, "has its node deleted, and leaves a record", func(n *world, k *client, _ *session) {
-					k.committed = true
-					n.commit(x.lagging, change{kind: deleted, nodes: only(k.node), leaves: k.node + 1})
-				})
-			}
 		}
 	case s.view.has(k.node):
 	case !k.committed:
@@ -1094,15 +1065,11 @@ func (x *explorer) disconnects(w *world, i uint8, out emit) {
 		out(&n, false, func() string { return fmt.Sprintf("FAULT session %d loses its connection%s", i, what) })
 		unanswered := n // those who were about to read had asked already, in vain
 		for c := range n.nClients {
-			if k := &unanswered.c[c]; n.of[c] == i && k.does(toWatchOwn, toWatchAhead, toWatchSecond, toReadRecord) {
+			if k := &unanswered.c[c]; n.of[c] == i && k.does(toWatchOwn, toWatchAhead, toWatchSecond) {
 				if k.does(toWatchSecond) {
 					k.second = noNode
 				}
-				if k.does(toReadRecord) {
-					x.goOn(&unanswered, c, k.walk.recorded(false, true))
-				} else {
-					x.goOn(&unanswered, c, k.walk.watched(notTold, 0, 0))
-				}
+				x.goOn(&unanswered, c, k.walk.watched(notTold, 0, 0))
 			}
 		}
 		if unanswered != n {

@@ -157,12 +157,6 @@ func (x *explorer) encode(b []byte, w *world) []byte {
 		}
 		return i
 	}
-	record := func(of uint8) byte { // of a node that nobody hears of: as good as none
-		if of == 0 || !used.has(of-1) {
-			return 0
-		}
-		return to[of-1] + 1
-	}
 	put := func(sets ...nodes) {
 		for _, s := range sets {
 			s = set(s)
@@ -192,10 +186,10 @@ func (x *explorer) encode(b []byte, w *world) []byte {
 	}
 	sess := func(i uint8) {
 		s := &w.s[i]
-		b = append(b, s.gen, s.conn, s.conns, s.n, record(s.left))
+		b = append(b, s.gen, s.conn, s.conns, s.n)
 		flags(s.ended, s.cut, s.open, s.restored)
 		for k := range s.n {
-			b = append(b, s.lag[k].kind, record(s.lag[k].leaves))
+			b = append(b, s.lag[k].kind)
 			put(s.lag[k].nodes)
 		}
 		put(s.view, s.last, s.quiet, s.armed, s.server, s.client, s.missed, s.toldGone, s.toldWritten)
@@ -275,8 +269,6 @@ func TestExplore(t *testing.T) {
 		{"one gives up", false, explorer{sessions: three, acquire: 1, lagging: 2, giveUps: 1}},
 		{"one fault", false, explorer{sessions: two, acquire: 2, lagging: 2, faults: 1, kinds: all}},
 		{"one session, two faults", false, explorer{sessions: oneForTwo, acquire: 1, lagging: 2, faults: 2, kinds: all}},
-		{"by records", false, explorer{sessions: three, acquire: 1, lagging: 2, long: true, giveUps: 1}},
-		{"by records, two give up", false, explorer{sessions: four, queued: true, upTo: toAwait, acquire: 1, lagging: 1, long: true, giveUps: 2}},
 		{"the counter's end", false, explorer{sessions: two, acquire: 2, lagging: 2, faults: 1, kinds: usual, suffixes: counterEnd}},
 
 		{"two faults", true, explorer{sessions: two, acquire: 2, lagging: 2, faults: 2, kinds: usual}},
@@ -284,9 +276,6 @@ func TestExplore(t *testing.T) {
 		{"one session, two turns, two faults", true, explorer{sessions: oneForTwo, acquire: 2, lagging: 2, faults: 2, kinds: usual}},
 		{"two of three share, one fault", true, explorer{sessions: twoOfOne, acquire: 1, lagging: 2, faults: 1, kinds: usual}},
 		{"two of three share, one gives up, one fault", true, explorer{sessions: twoOfOne, acquire: 1, lagging: 1, giveUps: 1, faults: 1, kinds: usual}},
-		{"by records, two of three share, one gives up", false, explorer{sessions: twoOfOne, acquire: 1, lagging: 2, long: true, giveUps: 1}},
-		{"by records, again", true, explorer{sessions: three, acquire: 2, lagging: 1, long: true}},
-		{"by records, one fault", true, explorer{sessions: three, queued: true, upTo: toAwait, acquire: 1, lagging: 2, long: true, giveUps: 1, faults: 1, kinds: all}},
 		{"three, one fault", true, explorer{sessions: three, acquire: 2, lagging: 2, faults: 1, kinds: usual}},
 	} {
 		if tt.big && !*exploreAll { // minutes: make explore
@@ -300,7 +289,6 @@ func TestExplore(t *testing.T) {
 				require.True(t, of == 1 || tt.x.grants[byEvent] > 0, "nobody was granted on an event")
 				require.Equal(t, int(of) < len(tt.x.sessions), tt.x.grants[byTurn] > 0, "granted by a turn")
 			}
-			require.Equal(t, tt.x.long, tt.x.records > 0, "looked by a record")
 			t.Logf("%s: %d states in %.1f s, and no promise broken in any", &tt.x, f.states, f.took.Seconds())
 		})
 	}
@@ -394,7 +382,6 @@ func TestExplore_WithoutThePassing(t *testing.T) {
 	const (
 		unproved = "I1, I3: granted by a turn that no transaction has passed"
 		overtook = "I8: granted before an earlier node"
-		beside   = "I1: two hold, on live nodes"
 	)
 	for _, tt := range []struct {
 		part  string
@@ -409,8 +396,6 @@ func TestExplore_WithoutThePassing(t *testing.T) {
 		{"only a hold passes it", passedByAll, nil, explorer{sessions: twoOfOne, acquire: 1, lagging: 2, giveUps: 1}, overtook},
 		{"a check that fails grants nothing", 0, func(done bool, failed int, noNode bool) turn { return turnAfter(done || failed == 0, failed, noNode) },
 			explorer{sessions: oneForTwo, acquire: 1, lagging: 2, faults: 1, kinds: adminDeletes}, unproved},
-		{"a waiter that gives up leaves no record", leftByAll, nil, explorer{sessions: four, queued: true, upTo: toAwait, acquire: 1, lagging: 1, long: true, giveUps: 2}, beside},
-		{"the record must name the right one", anyRecord, nil, explorer{sessions: four, queued: true, upTo: toAwait, acquire: 1, lagging: 1, long: true, giveUps: 2}, beside},
 		{"whoever gets no turn is told", tellsNobody, nil, explorer{sessions: twoOfOne, acquire: 1, lagging: 2, giveUps: 1}, "the queue stops"},
 	} {
 		t.Run(tt.part, func(t *testing.T) {

@@ -8,16 +8,12 @@ import (
 	"time"
 
 	"github.com/zklock/zklock/internal/clock"
-	"github.com/zklock/zklock/internal/longqueue"
 )
 
 // WithSuspendedTime replaces what the clock takes as the time the machine was suspended.
 func WithSuspendedTime(f func() time.Duration) Option {
 	return clock.SuspendedTime(f).(Option)
 }
-
-// WithLongQueue makes lists of n names or more long.
-func WithLongQueue(n int) Option { return longqueue.From(n).(Option) }
 
 // Joiners returns how many calls wait in the owner's attempt.
 func (m *Mutex) Joiners(o Owner) int {

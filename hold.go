@@ -177,7 +177,7 @@ func (h *Hold) Release(ctx context.Context) error {
 	}
 	d := h.d
 	d.e.unhold(d.node) // no heartbeat may miss the node
-	x := d.root.release(d.e, d.node, d.leaves)
+	x := d.root.release(d.e, d.node)
 	if err := h.confirm(ctx, x, leaseEnd); err != nil {
 		return h.d.errorf("release", err)
 	}

@@ -28,7 +28,6 @@ import (
 // Which files and packages may import what. Everything else is for all.
 var imports = map[string]struct{ only, not []string }{
 	"queue.go":   {only: []string{"slices", "strconv", "strings", "cmp"}}, // pure: children in, place out; evidence in, ruling out
-	"record.go":  {only: []string{"fmt", "strings"}},                      // pure: a record in, data out
 	"walk.go":    {only: []string{}},                                      // pure: where it stands and what was found in, what is next out
 	"fate.go":    {only: []string{internal + "tap"}},                      // pure: outcome in, what to do out
 	"lease.go":   {only: []string{"fmt", "time", internal + "clock"}},     // pure: exchanges in, deadline out
@@ -82,7 +81,7 @@ var layers = []struct {
 	files []string
 }{
 	{"bottom", []string{"errors.go", "dialerror.go", "log.go", "secret.go"}},
-	{"pure", []string{"queue.go", "record.go", "walk.go", "fate.go", "lease.go", "silence.go", "state.go"}},
+	{"pure", []string{"queue.go", "walk.go", "fate.go", "lease.go", "silence.go", "state.go"}},
 	{"wire", []string{"names.go"}},
 	{"ZooKeeper session", []string{"zksession.go", "list.go", "turn.go", "protection.go", "watcher.go", "beat.go", "era.go"}},
 	{"who holds here", []string{"root.go", "lockdata.go", "hold.go"}},
@@ -427,7 +426,7 @@ func TestDependencies(t *testing.T) {
 					goos, p.ImportPath, p.Module.Path)
 			}
 			ours, inside := strings.CutPrefix(p.ImportPath, "github.com/zklock/zklock/")
-			if inside && !slices.Contains([]string{"internal/clock", "internal/wire", "internal/lastzxid", "internal/tap", "internal/sessionkey", "internal/longqueue"}, ours) {
+			if inside && !slices.Contains([]string{"internal/clock", "internal/wire", "internal/lastzxid", "internal/tap", "internal/sessionkey"}, ours) {
 				t.Errorf("%s: the package brings in %s", goos, p.ImportPath)
 			}
 		}

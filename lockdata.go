@@ -80,7 +80,6 @@ type lockData struct {
 	e         *era                 // the node's era. It is set when the grant is prepared, as are node and token
 	node      string               // absolute
 	token     int64                // its czxid
-	leaves    *leaving             // the record that its release leaves; nil if it leaves none
 	handles   map[*handle]struct{} // I2: the count; re-entry adds one and sends nothing
 	lost      error
 	lostCh    chan struct{} // closed with lost
@@ -205,11 +204,11 @@ func (t *lockTable) suspended(d *lockData) bool {
 }
 
 // prepare notes the node that is about to be granted.
-func (t *lockTable) prepare(a *acquisition, e *era, node string, token int64, leaves *leaving) {
+func (t *lockTable) prepare(a *acquisition, e *era, node string, token int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d := a.d
-	d.e, d.node, d.token, d.leaves = e, node, token, leaves
+	d.e, d.node, d.token = e, node, token
 	if d.lost != nil { // the loss of an earlier node, which was never granted
 		d.lost, d.lostCh, d.ended = nil, make(chan struct{}), make(chan struct{})
 	}

@@ -54,7 +54,7 @@ func anEra() *era { return &era{zkSession: &zkSession{over: make(chan struct{})}
 // grant has the acquisition succeed.
 func (t *tableTest) grant(a *acquisition, h *Hold) *Hold {
 	t.Helper()
-	t.table.prepare(a, anEra(), "/locks/a/n", 7, nil)
+	t.table.prepare(a, anEra(), "/locks/a/n", 7)
 	require.True(t, t.table.grant(a))
 	require.NoError(t, <-h.outcome)
 	return h
@@ -180,7 +180,7 @@ func TestLockTable_LeaveRacesWithGrant(t *testing.T) {
 		tt := newTableTest(t)
 		o := NewOwner("")
 		a, h := tt.begin(o, false)
-		tt.table.prepare(a, anEra(), "/locks/a/n", 7, nil)
+		tt.table.prepare(a, anEra(), "/locks/a/n", 7)
 		granted := make(chan bool, 1)
 		go func() { granted <- tt.table.grant(a) }()
 		left, last := tt.table.leave(a, &h.handle)
@@ -203,7 +203,7 @@ func TestLockTable_LeaveAfterTheGrant_IsGranted(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	a, h := tt.begin(o, false)
-	tt.table.prepare(a, anEra(), "/locks/a/n", 7, nil)
+	tt.table.prepare(a, anEra(), "/locks/a/n", 7)
 	require.True(t, tt.table.grant(a))
 	left, last := tt.table.leave(a, &h.handle)
 	require.False(t, left)
@@ -265,12 +265,12 @@ func TestLockTable_LostBeforeTheGrant(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	a, h := tt.begin(o, false)
-	tt.table.prepare(a, anEra(), "/locks/a/n1", 7, nil)
+	tt.table.prepare(a, anEra(), "/locks/a/n1", 7)
 	require.False(t, a.d.tell("/locks/a/n1", lostBecause(errExpired)), "there was nobody to tell")
 	require.False(t, tt.table.grant(a))
 	require.False(t, tt.table.suspended(a.d), "that node is gone")
 
-	tt.table.prepare(a, anEra(), "/locks/a/n1", 7, nil)
+	tt.table.prepare(a, anEra(), "/locks/a/n1", 7)
 	require.False(t, a.d.tell("/locks/a/n1", lostBecause(errSuspended)))
 	require.False(t, tt.table.grant(a))
 	require.True(t, tt.table.suspended(a.d), "that node stands")

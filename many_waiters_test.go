@@ -78,9 +78,6 @@ func handOvers(owners []int64) (o handOver) {
 	return o
 }
 
-// noRecords has these tests count lists, as in shorter queues. TestVirtual_Record_NobodyLists has the other way.
-var noRecords = zklock.WithLongQueue(1 << 20)
-
 // F40, I8: a thousand wait and the holder's session dies. They are granted in the order of the queue. Nobody but the next two in
 // line, and the session that made it, watches a node, and so a release wakes one, and lets the one after it look; of all but
 // the first, each lists at most once. Where the next in line is of the same session, it gets the turn, and nobody lists.
@@ -92,7 +89,7 @@ func TestVirtual_ManyWaiters_HolderDies(t *testing.T) {
 		h := acquire(t, newMutex(t, holder, "/job"))
 		var c crowd
 		for range crowdSessions {
-			c.wait(t, newMutex(t, v.connect(long, noRecords), "/job"))
+			c.wait(t, newMutex(t, v.connect(long), "/job"))
 		}
 		time.Sleep(time.Minute)
 
@@ -150,7 +147,7 @@ func TestManyWaiters_HolderDies(t *testing.T) {
 	for range crowdSessions {
 		w := &wire{}
 		wires = append(wires, w)
-		c.wait(t, newMutex(t, connect(t, srv, long, noRecords, w.dialer()), "/job"))
+		c.wait(t, newMutex(t, connect(t, srv, long, w.dialer()), "/job"))
 	}
 	const waiters = crowdSessions * crowdEach
 	eventually(t, "all are in the queue", func() bool { return len(children(t, a, "/job")) == waiters+1 })

@@ -17,7 +17,6 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock/internal/clock"
-	"github.com/zklock/zklock/internal/longqueue"
 )
 
 // DefaultSessionTimeout is what a Session asks the servers for unless WithSessionTimeout is given. They may grant another.
@@ -36,7 +35,6 @@ type sessionOptions struct {
 	endOnSuspend  bool
 	handshakeCap  time.Duration
 	maxLockNodes  int
-	longQueue     int                  // from how many nodes on a queue is long (record.go)
 	suspendedTime func() time.Duration // nil asks the system
 	lookup        func(ctx context.Context, host string) ([]string, error)
 }
@@ -45,7 +43,6 @@ func init() {
 	clock.SuspendedTime = func(suspended func() time.Duration) any {
 		return Option(func(o *sessionOptions) { o.suspendedTime = suspended })
 	}
-	longqueue.From = func(n int) any { return Option(func(o *sessionOptions) { o.longQueue = n }) }
 }
 
 func newSessionOptions(opts []Option) sessionOptions {
@@ -54,7 +51,6 @@ func newSessionOptions(opts []Option) sessionOptions {
 		mode:         QuorumLease(0),
 		logger:       slog.Default(),
 		maxLockNodes: 10_000,
-		longQueue:    200,
 		lookup:       net.DefaultResolver.LookupHost,
 	}
 	for _, opt := range opts {

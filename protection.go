@@ -331,10 +331,9 @@ const (
 // erasure is the deletion of one node, the reaper's unit of work. It is tried until the node is gone or its session is, and
 // outlives the call that asked for it.
 type erasure struct {
-	r      *reaper
-	node   string
-	next   func() *waiter // returns the waiter that gets the turn, nil if there is none
-	leaves *leaving       // the record to leave if nobody gets the turn; nil to leave none
+	r    *reaper
+	node string
+	next func() *waiter // returns the waiter that gets the turn, nil if there is none
 
 	unanswered bool // one of its requests has had no answer
 
@@ -346,87 +345,29 @@ type erasure struct {
 	err  error         // ErrNoNode: it was gone before our first try; otherwise why nothing can be done
 }
 
-// leaving is the record that a release leaves in its lock root. The version of the root's data is read while the lock is held, so
-// that the release overwrites nothing that somebody else has written.
-type leaving struct {
-	z       *zkSession
-	root    string
-	record  []byte
-	refused func() // is called if the data is not ours to write
-
-	read    chan struct{} // closed when the fields below are set
-	ours    bool
-	version int32
-}
-
-func newLeaving(z *zkSession, root string, record []byte, refused func()) *leaving {
-	return &leaving{z: z, root: root, record: record, refused: refused, read: make(chan struct{})}
-}
-
-// ask reads the root's data. If that fails, no record is left.
-func (l *leaving) ask() {
-	r := tap.NewRequest(wire.OpGetData, wire.PathWatchRequest{Path: l.root}, func(a tap.Answer) {
-		defer close(l.read)
-		var root wire.DataResponse
-		if l.z.errOf(a) != nil || a.Decode(&root) != nil {
-			return
-		}
-		if _, l.ours = releasedBy(root.Data); !l.ours {
-			l.refused()
-		}
-		l.version = root.Stat.Version
-	})
-	if !l.z.carrier.send(l.z, r) {
-		close(l.read)
-	}
-}
-
-// tried takes the answer to the transaction that was to delete a node and leave the record. It returns what came of the deletion,
-// and false if nothing was done because no record can be left.
-func (l *leaving) tried(a tap.Answer, err error) (deletion error, tried bool) {
-	failed := -1
-	if err == nil {
-		failed, err = multiResult(a, 2)
-	}
-	if failed < 1 && !(failed < 0 && isRefusal(err)) {
-		return err, true
-	}
-	if !errors.Is(err, zk.ErrBadVersion) && isRefusal(err) { // otherwise somebody else has written to the root meanwhile
-		l.refused()
-	}
-	return nil, false
-}
-
 // erase deletes a node of ours. If the node is being deleted already, it returns the erasure under way.
 func (r *reaper) erase(node string) *erasure {
-	return r.begin(node, func() *waiter { return nil }, nil)
+	return r.begin(node, func() *waiter { return nil })
 }
 
 // handOver deletes the node of a hold that is released. It passes the turn to a waiter of this ZooKeeper session that stands
-// directly behind the node and sees the same queue. If there is none, it leaves a record, if one is given.
-func (r *reaper) handOver(node string, markers []string, leaves *leaving) *erasure {
-	return r.begin(node, func() *waiter { return r.nodes.next(node, markers) }, leaves)
+// directly behind the node and sees the same queue.
+func (r *reaper) handOver(node string, markers []string) *erasure {
+	return r.begin(node, func() *waiter { return r.nodes.next(node, markers) })
 }
 
-func (r *reaper) begin(node string, next func() *waiter, leaves *leaving) *erasure {
+func (r *reaper) begin(node string, next func() *waiter) *erasure {
 	r.mu.Lock()
 	x := r.mu.erasing[node]
 	if x != nil {
 		r.mu.Unlock()
 		return x
 	}
-	x = &erasure{r: r, node: node, next: next, leaves: leaves, done: make(chan struct{}), refused: make(chan struct{})}
+	x = &erasure{r: r, node: node, next: next, done: make(chan struct{}), refused: make(chan struct{})}
 	r.mu.erasing[node] = x
 	r.mu.Unlock()
 	r.nodes.add(node)
 	w := next()
-	if w == nil && leaves != nil && !isClosed(leaves.read) {
-		x.goOn(false)
-		return x
-	}
-	if w == nil {
-		x.settle()
-	}
 	op, body := x.request(w)
 	first := tap.NewRequest(op, body, func(a tap.Answer) { // mostly the only one
 		if a.Fate == tap.NeverSent {
@@ -457,9 +398,6 @@ func (x *erasure) run(wait bool) {
 			return
 		}
 		w := x.next()
-		if w == nil {
-			x.settle()
-		}
 		op, body := x.request(w)
 		a, err := x.r.z.ask(context.Background(), op, body)
 		var ended bool
@@ -469,36 +407,15 @@ func (x *erasure) run(wait bool) {
 	}
 }
 
-// settle waits until it is known whether a record may be left, and forgets the record if not.
-func (x *erasure) settle() {
-	if x.leaves == nil {
-		return
-	}
-	select {
-	case <-x.leaves.read:
-		if x.leaves.ours {
-			return
-		}
-	case <-x.r.z.over:
-	}
-	x.leaves = nil
-}
-
 // request returns the request that deletes the node. With a waiter w, it deletes the node only if w's node is there. The check
-// of w's node comes first, so that each answer tells of it. If a record is to be left, the deletion comes first for the same
-// reason.
+// of w's node comes first, so that each answer tells of it.
 func (x *erasure) request(w *waiter) (wire.Op, wire.Record) {
-	switch l := x.leaves; {
-	case w != nil:
-		return wire.OpMulti, wire.MultiRequest{Ops: []wire.MultiOp{
-			{Op: wire.OpCheck, Path: w.node, Version: -1}, {Op: wire.OpDelete, Path: x.node, Version: -1},
-		}}
-	case l != nil:
-		return wire.OpMulti, wire.MultiRequest{Ops: []wire.MultiOp{
-			{Op: wire.OpDelete, Path: x.node, Version: -1}, {Op: wire.OpSetData, Path: l.root, Data: l.record, Version: l.version},
-		}}
+	if w == nil {
+		return wire.OpDelete, wire.PathVersionRequest{Path: x.node, Version: -1}
 	}
-	return wire.OpDelete, wire.PathVersionRequest{Path: x.node, Version: -1}
+	return wire.OpMulti, wire.MultiRequest{Ops: []wire.MultiOp{
+		{Op: wire.OpCheck, Path: w.node, Version: -1}, {Op: wire.OpDelete, Path: x.node, Version: -1},
+	}}
 }
 
 // tried takes the answer to a request, which was to pass the turn to w, or to nobody if w is nil. It returns whether the
@@ -519,13 +436,6 @@ func (x *erasure) tried(w *waiter, a tap.Answer, err error) (ended, wait bool) {
 			return false, false
 		case turnUnknown:
 			x.r.nodes.skip(w)
-			return false, false
-		}
-	}
-	if w == nil && x.leaves != nil {
-		var deleted bool
-		if err, deleted = x.leaves.tried(a, err); !deleted {
-			x.leaves = nil
 			return false, false
 		}
 	}

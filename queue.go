@@ -74,7 +74,6 @@ type place struct {
 	predecessor string   // behind: the node just ahead of us
 	second      string   // behind: the node just ahead of the predecessor; "" if there is none, or if disordered
 	ahead       int      // behind: how many nodes are ahead. If it is one, the predecessor is the front, and its deletion makes us the front
-	long        bool     // the list was long: look by the record next, and leave one (record.go); the attempt sets it
 	disordered  bool     // the suffixes do not order the queue, here or ahead of us: no grant without listing
 	unordered   []string // needOrder: nodes whose czxid must be read before the place is known
 	foreign     string   // exhausted: the node that cannot be ordered

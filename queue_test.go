@@ -361,29 +361,3 @@ func BenchmarkPlaceOf(b *testing.B) {
 		})
 	}
 }
-
-// What a release leaves, and what is not ours.
-func TestReleasedBy(t *testing.T) {
-	const node = "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-lock-0000000007"
-	require.Equal(t, "zklock/1 released="+node+" token=42\n", string(recordOf(node, 42)))
-	for _, tt := range []struct {
-		data, name string
-		ours       bool
-	}{
-		{"", "", true},
-		{string(recordOf(node, 42)), node, true},
-		{"zklock/1", "", true},
-		{"zklock/1 delay=5s released=" + node, node, true}, // of a later version of zklock
-		{"zklock/1 is great", "", true},
-		{" ", "", false},
-		{"\x00", "", false},
-		{"zklock/2 released=" + node, "", false},
-		{"zklock/1x released=" + node, "", false},
-		{"released=" + node, "", false},
-		{"10.0.0.7", "", false}, // Curator's default data
-	} {
-		name, ours := releasedBy([]byte(tt.data))
-		require.Equal(t, tt.name, name, "%q", tt.data)
-		require.Equal(t, tt.ours, ours, "%q", tt.data)
-	}
-}

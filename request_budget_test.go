@@ -146,45 +146,6 @@ func TestRequestBudget(t *testing.T) {
 		release(t, h3)
 	})
 
-	t.Run("long queue", func(t *testing.T) {
-		p := freshPath()
-		var ws []*wire
-		var queue []*waiting
-		var h *zklock.Hold
-		for i := range 6 {
-			w, s := wired(zklock.WithLongQueue(1))
-			m := newMutex(t, s, p)
-			if ws = append(ws, w); i == 0 {
-				h = acquire(t, m)
-				continue
-			}
-			release(t, acquire(t, newMutex(t, s, freshPath()))) // the first of a session verifies its token
-			queue = append(queue, queueUp(t, a, m, p))
-			settle(t, w, min(i+1, 3))
-		}
-		for i, q := range queue[:3] {
-			for _, w := range ws {
-				w.reset()
-			}
-			release(t, h)
-			h = q.granted(t)
-			eventually(t, "the holder has read the root, and the next in line has looked", func() bool {
-				_, by := both(ws[i+1], ws[i+2])
-				return by[opGetData] == 2 && ws[i+1].received().answers+ws[i+2].received().answers == 2
-			})
-			sent, by := both(ws[i], ws[i+1])
-			row("hand-over in a long queue, with the holder's read", sent, by, 2)
-			require.Equal(t, map[int32]int{opMulti: 1, opGetData: 1}, by)
-			sent, by = ws[i+2].sent()
-			row("the look in a long queue", sent, by, 1)
-			require.Equal(t, map[int32]int{opGetData: 1}, by)
-		}
-		release(t, h)
-		for _, q := range queue[3:] {
-			release(t, q.granted(t))
-		}
-	})
-
 	t.Run("bytes", func(t *testing.T) {
 		// What the hand-over to the second in line brings to the two does not depend on how many wait behind.
 		bytes := map[int]int{}

@@ -31,7 +31,6 @@ type roots struct {
 
 type rootNotes struct {
 	there, warned bool
-	noRecords     bool // its data was not ours to write, until it is made again
 }
 
 // maxKnownRoots bounds what a Session remembers, also if each order has a lock path of its own (I7).
@@ -60,17 +59,7 @@ func (r *lockRoot) wasThere() bool {
 }
 
 func (r *lockRoot) note(there bool) {
-	r.roots.noted(r.path, func(n *rootNotes) { n.there, n.noRecords = there, there && n.noRecords })
-}
-
-// takesRecords says whether a release may leave a record in the lock root, as far as is known. All who leave and read records
-// must see the same queue.
-func (r *lockRoot) takesRecords() bool {
-	return slices.Equal(r.markers, queueMarkers) && !r.roots.noted(r.path, func(*rootNotes) {}).noRecords
-}
-
-func (r *lockRoot) refuseRecords() {
-	r.roots.noted(r.path, func(n *rootNotes) { n.noRecords = true })
+	r.roots.noted(r.path, func(n *rootNotes) { n.there = there })
 }
 
 // make makes the lock root and the parents it lacks, from the lowest that is there. It does not matter if somebody else makes
@@ -137,17 +126,8 @@ func (r *lockRoot) warnOfTheEnd(e *era, node string) {
 func (r *lockRoot) erase(e *era, node string) *erasure { return r.restarting(e, node, e.erase(node)) }
 
 // release is erase for a hold. It also passes the turn to the next in line, if that is a node of this ZooKeeper session.
-// Otherwise it leaves a record, unless leaves is nil.
-func (r *lockRoot) release(e *era, node string, leaves *leaving) *erasure {
-	return r.restarting(e, node, e.handOver(node, r.markers, leaves))
-}
-
-// leaving returns the record that the release of a hold is to leave. It returns nil if somebody stands there to get the turn.
-func (r *lockRoot) leaving(e *era, node string, token int64) *leaving {
-	if e.nodes.next(node, r.markers) != nil {
-		return nil
-	}
-	return newLeaving(e.zkSession, r.path, recordOf(nameOf(node), token), r.refuseRecords)
+func (r *lockRoot) release(e *era, node string) *erasure {
+	return r.restarting(e, node, e.handOver(node, r.markers))
 }
 
 func (r *lockRoot) restarting(e *era, node string, x *erasure) *erasure {
@@ -163,6 +143,9 @@ func (r *lockRoot) restarting(e *era, node string, x *erasure) *erasure {
 	return x
 }
 
+// oldRecord begins the data that an earlier version of zklock left in lock roots.
+const oldRecord = "zklock/1 "
+
 // startAgain removes the lock root if it is empty, and if we would make it again just as it is. (A Stat does not tell a
 // container from a persistent node.) The deletion fails if somebody has queued meanwhile.
 func (r *lockRoot) startAgain(e *era) {
@@ -171,7 +154,7 @@ func (r *lockRoot) startAgain(e *era) {
 	if err != nil || root.Stat.NumChildren > 0 {
 		return
 	}
-	if _, ours := releasedBy(root.Data); !ours {
+	if len(root.Data) > 0 && !strings.HasPrefix(string(root.Data), oldRecord) {
 		return
 	}
 	var acl wire.ACLResponse

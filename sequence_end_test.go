@@ -87,6 +87,23 @@ func TestVirtual_SequenceNearItsEnd_IsSaidOnce(t *testing.T) {
 	})
 }
 
+// F34: what an earlier version of zklock left in the root's data does not keep the empty root from being removed; the data of
+// somebody else does.
+func TestVirtual_SequenceNearItsEnd_EmptyRootIsRemoved(t *testing.T) {
+	for data, removed := range map[string]bool{"": true, "zklock/1 released=x token=7\n": true, "zklock/1x": false, "mine": false} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			m := newMutex(t, v.connect(), "/job")
+			release(t, acquire(t, m))
+			require.True(t, v.srv.SetCreates("/job", 1<<31-1<<26))
+			require.NoError(t, v.srv.SetData("/job", []byte(data)))
+			release(t, acquire(t, m))
+			synctest.Wait()
+			_, ok := v.srv.Get("/job")
+			require.Equal(t, !removed, ok, "%q", data)
+		})
+	}
+}
+
 // F34, I1: the lock lives through the end of the counter: contended before, through and after it.
 func TestVirtual_SequenceEnd(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {

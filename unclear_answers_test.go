@@ -52,7 +52,7 @@ func TestMulti_AnswerSaysNothing(t *testing.T) {
 			w.e.zkSession.carrier = &answering{held, []tap.Answer{a}}
 			w.e.nodes.add("/locks/a/p")
 			next := w.e.nodes.standBehind("/locks/a/p", "/locks/a/own", nil)
-			x := w.e.handOver("/locks/a/p", nil, nil)
+			x := w.e.handOver("/locks/a/p", nil)
 			<-x.done
 			require.True(t, x.ok, "it goes with the second try")
 			want := turnIsYours
@@ -60,41 +60,6 @@ func TestMulti_AnswerSaysNothing(t *testing.T) {
 				want = turnUnknown // it was left out
 			}
 			require.Equal(t, want, <-next.told)
-		})
-	}
-}
-
-// I4, I6: the transaction that deletes a node and leaves a record fails at the record, with whatever code. That is no unknown
-// outcome: nothing was done, and the node goes by itself. If the answer does not say what failed, the same is tried again.
-func TestLeaving_Tried(t *testing.T) {
-	at := func(i int, code wire.Code) tap.Answer {
-		results := []wire.MultiResult{{Op: wire.OpError}, {Op: wire.OpError}}
-		results[i].Err = code
-		return tap.Answer{Fate: tap.WasAnswered, Body: multiBody(results...)}
-	}
-	for _, tt := range []struct {
-		name           string
-		a              tap.Answer
-		tried, refused bool
-	}{
-		{"done", tap.Answer{Fate: tap.WasAnswered, Body: multiBody(wire.MultiResult{Op: wire.OpDelete}, wire.MultiResult{Op: wire.OpSetData})}, true, false},
-		{"the node is gone", at(0, wire.NoNode), true, false},
-		{"the node may not be deleted", at(0, wire.NoAuth), true, false},
-		{"somebody has written", at(1, wire.BadVersion), false, false},
-		{"the root may not be written", at(1, wire.NoAuth), false, true},
-		{"the root has no room", at(1, wire.QuotaExceeded), false, true},
-		{"the record fails, and the code says nothing", at(1, wire.SystemError), false, false},
-		{"all of it may not be done", tap.Answer{Fate: tap.WasAnswered, Code: wire.NoAuth}, false, true},
-		{"a code that says nothing", tap.Answer{Fate: tap.WasAnswered, Code: wire.SystemError}, true, false},
-		{"throttled", tap.Answer{Fate: tap.WasAnswered, Code: wire.Throttled}, true, false},
-		{"no answer", tap.Answer{Fate: tap.NoAnswer}, true, false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			refused := false
-			l := newLeaving(newEventTest(t).e.zkSession, "/locks/a", nil, func() { refused = true })
-			_, tried := l.tried(tt.a, l.z.errOf(tt.a))
-			require.Equal(t, tt.tried, tried)
-			require.Equal(t, tt.refused, refused)
 		})
 	}
 }

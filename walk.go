@@ -4,15 +4,14 @@ package zklock
 // pure. The attempt does what it says (attempt.go), and explore_test.go goes through all that can come of it.
 //
 //	toList ─┬──▶ toStandBehind ─┬─▶ toWatchOwn ──▶ toWatchAhead ──▶ toWatchSecond ──▶ toAwait ──▶ toGrant
-//	  │     │                   └─▶ toAwaitTurn ──▶ toGrant                             ▼ ▲
-//	  ▼     └──▶ toGrant                                                             toReadRecord
+//	  │     │                   └─▶ toAwaitTurn ──▶ toGrant
+//	  ▼     └──▶ toGrant
 //	toReadOrder
 //
 // A predecessor of our own session passes the turn to us when it is released (turn.go). Any other is watched.
 //
-// The node ahead of the predecessor is watched for speed only. When it goes, we are probably second in line, and look while the
-// predecessor still holds: by a list or, if the last list was long, by the record of the last release (record.go). Then the
-// predecessor's deletion grants without another request.
+// The node ahead of the predecessor is watched for speed only. When it goes, we are probably second in line, and list while
+// the predecessor still holds. Then the predecessor's deletion grants without another request.
 //
 // All other stages lead back to toList if the facts are not enough, and to toQueueAgain if our own node is gone. toEnd is for
 // queues that nobody can order.
@@ -30,8 +29,6 @@ type walk struct {
 	second     bool  // it is known who is ahead of the predecessor
 	disordered bool  // the suffixes in the list did not order the queue
 	owner      int64 // the ZooKeeper session of the predecessor
-
-	long bool // the queue was long at the last look: look by the record, and leave one
 
 	listConn, ownConn, aheadConn uint64 // over which the list and the two watches were answered; 0 before
 }
@@ -57,7 +54,6 @@ const (
 	toWatchAhead               // watch the predecessor
 	toWatchSecond              // watch the node ahead of the predecessor
 	toAwait                    // wait for an event of one of them, or for another connection
-	toReadRecord               // the node ahead of the predecessor is gone: read who released last
 	toGrant                    // the lock is ours
 	toQueueAgain               // our node is gone through no fault of ours: begin again at the tail
 	toEnd                      // no order holds for all (exhausted)
@@ -75,7 +71,7 @@ const (
 // listed takes the node's place in a list that was answered over conn.
 func (w walk) listed(p place, conn uint64) walk {
 	early := w.early
-	w.early, w.long = false, p.long && !p.disordered
+	w.early = false
 	switch p.kind {
 	case missing:
 		if early { // it went out with a create that was lost; ours came later
@@ -94,8 +90,8 @@ func (w walk) listed(p place, conn uint64) walk {
 	return w
 }
 
-// anew forgets what the walk rested on. How long the queue was only says how to go on.
-func (w walk) anew(next stage) walk { return walk{next: next, session: w.session, long: w.long} }
+// anew forgets what the walk rested on.
+func (w walk) anew(next stage) walk { return walk{next: next, session: w.session} }
 
 // notListed takes a list that failed. Without its lock root, our node is gone too (R5, R58).
 func (w walk) notListed(r finding) walk {
@@ -157,29 +153,8 @@ func (w walk) moved(conn uint64) walk {
 	return w
 }
 
-// secondEvent takes an event of the node ahead of the predecessor.
-func (w walk) secondEvent(isDeletion bool) walk {
-	if w.long && isDeletion {
-		w.next, w.second = toReadRecord, false
-		return w
-	}
-	return w.anew(toList)
-}
-
-// recorded takes the record of the last release, read after the event of the node ahead of the predecessor: whether it names that
-// node or the predecessor; and whether the queue is still long.
-//
-// Who released had the lock, so nobody was ahead of it. Between it, the predecessor and us nobody stands: our list showed them
-// one behind the other, and while our node stands nobody gets in between. So the predecessor is the front, or was. That rests on
-// two things: only the release of a hold leaves a record, and all who leave and read records see the same queue (takesRecords).
-// What else a grant needs, inFrontNow asks: that list and watches are of the present connection, and that our node stands.
-func (w walk) recorded(names, long bool) walk {
-	if !names { // it was no hold of ours, or it left no record: somebody else may be ahead
-		return w.anew(toList)
-	}
-	w.next, w.ahead, w.long = toAwait, 1, long
-	return w
-}
+// secondEvent takes an event of the node ahead of the predecessor: we are probably second in line.
+func (w walk) secondEvent() walk { return w.anew(toList) }
 
 // ownEvent takes an event of our own node.
 func (w walk) ownEvent(isDeletion bool) walk {

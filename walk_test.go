@@ -21,9 +21,6 @@ func TestWalk(t *testing.T) {
 	early := walk{session: us, early: true}
 	twoAhead := begun.listed(place{kind: behind, predecessor: "n", second: "m", ahead: 2}, 3).stoodBehind(false).watched(isThere, us, 3)
 
-	long := begun.listed(place{kind: behind, predecessor: "n", second: "m", ahead: 2, long: true}, 3).
-		stoodBehind(false).watched(isThere, us, 3).watched(isThere, them, 3).watched(isThere, them, 3)
-
 	at := func(next stage) walk { return walk{next: next, session: us} }
 	for _, tt := range []struct {
 		what      string
@@ -51,16 +48,7 @@ func TestWalk(t *testing.T) {
 		{"the one ahead of the predecessor is watched", twoAhead.watched(isThere, us, 3).watched(isThere, them, 3), walk{next: toAwait, session: us, ahead: 2, second: true, owner: us, listConn: 3, ownConn: 3, aheadConn: 3}},
 		{"or cannot be", twoAhead.watched(isThere, us, 3).watched(notTold, 0, 0), walk{next: toAwait, session: us, ahead: 2, second: true, owner: us, listConn: 3, ownConn: 3, aheadConn: 3}},
 		{"or is gone", twoAhead.watched(isThere, us, 3).watched(isGone, 0, 0), at(toList)},
-		{"the one ahead of the predecessor goes", waits.secondEvent(true), at(toList)},
-		{"there the last release tells, if the list was long", long.secondEvent(true), walk{next: toReadRecord, session: us, ahead: 2, owner: them, listConn: 3, ownConn: 3, aheadConn: 3, long: true}},
-		{"it is written to, or its event may be lost", long.secondEvent(false), walk{next: toList, session: us, long: true}},
-		{"but not past the counter's end", begun.listed(place{kind: behind, ahead: 2, long: true, disordered: true}, 3), walk{next: toStandBehind, session: us, ahead: 2, disordered: true, listConn: 3}},
-		{"it was that node's, or the predecessor's", long.secondEvent(true).recorded(true, true), walk{next: toAwait, session: us, ahead: 1, owner: them, listConn: 3, ownConn: 3, aheadConn: 3, long: true}},
-		{"and the queue is not so long any more", long.secondEvent(true).recorded(true, true).recorded(true, false).ruled(grantNow), walk{next: toGrant, by: byEvent, session: us, ahead: 1, owner: them, listConn: 3, ownConn: 3, aheadConn: 3}},
-		{"a list was so long", begun.listed(place{kind: front, long: true}, 3), walk{next: toGrant, session: us, long: true}},
-		{"but past the counter's end", begun.listed(place{kind: front, long: true, disordered: true}, 3), at(toGrant)},
-		{"it was another's, or there is no record", long.secondEvent(true).recorded(false, false), walk{next: toList, session: us, long: true}},
-		{"the next list is short", long.secondEvent(true).recorded(false, false).listed(place{kind: front}, 3), at(toGrant)},
+		{"the one ahead of the predecessor goes", waits.secondEvent(), at(toList)},
 		{"our node is there", watchesOwn, walk{next: toWatchAhead, session: us, ahead: 1, listConn: 3, ownConn: 3}},
 		{"our node is gone", alone.watched(isGone, 0, 0), at(toQueueAgain)},
 		{"it is not known whether", alone.watched(notTold, 0, 0), at(toList)},

@@ -11,7 +11,6 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock"
-	"github.com/zklock/zklock/internal/longqueue"
 )
 
 // frameScenario is a piece of the recipe's life. What happens between begin and finish is recorded and met by faults.
@@ -143,24 +142,6 @@ var frameScenarios = []frameScenario{
 		r.dwell()
 		ahead.release()
 		r.finish(w.wait())
-	}},
-	{name: "hand-overs with records", real: true, run: func(r *frameRun) {
-		r.opts = append(r.opts, longqueue.From(1).(zklock.Option))
-		r.ready(r.o, r.third)
-		ahead := r.o.acquire(r.patience())
-		between := r.third.start()
-		r.queued(2)
-		w := r.u.start()
-		r.queued(3)
-		r.begin()
-		ahead.release()
-		second := between.wait() // meanwhile the client under test looks
-		r.dwell()
-		second.release()
-		h := w.wait()
-		r.dwell()
-		h.release()
-		r.finish()
 	}},
 	{name: "hand-over within the session", real: true, run: func(r *frameRun) {
 		r.ready()

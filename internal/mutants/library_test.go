@@ -125,31 +125,6 @@ var library = []mutant{
 	{"turn: nobody looks after those who wait for it", "F24", "watcher.go", "TestVirtual_Turn_OwnNodeDeleted_IsSeen", []Swap{{
 		"range w.nodes.waiting() {", "range w.nodes.waiting()[:0] {"}}},
 
-	// The record of the last release (record.go).
-	{"record: a waiter that gives up leaves one", "I1", "attempt.go", "TestVirtual_Record_WhoGivesUpLeavesNone", []Swap{{
-		"\tx := a.root.erase(e, node)\n", "\tl := a.root.leaving(e, node, 0)\n\tif l != nil {\n\t\tl.ask()\n\t}\n\tx := a.root.release(e, node, l)\n"}}},
-	{"record: an old one will do", "I1, I8", "attempt.go", "TestVirtual_Record_NodesDeleted", []Swap{{
-		"released == at.place.second || released == nameOf(at.predecessor)", "released != \"\""}}},
-	{"record: two nodes ahead may have one suffix", "I1, F35", "queue.go", "TestVirtual_Record_NoneForANodeWithTheHoldersNumber", []Swap{{
-		"\t\tp.disordered = p.disordered || !known\n", ""}}},
-	{"record: one is left past the counter's end", "I1, F34", "walk.go", "TestWalk", []Swap{{
-		"p.long && !p.disordered", "p.long"}}},
-	{"record: it is read by those who see another queue", "I1", "root.go", "TestVirtual_Record_OtherQueue_TakesNone", []Swap{{
-		"slices.Equal(r.markers, queueMarkers) && ", ""}}},
-	{"record: it overwrites what is not ours", "the root's data", "record.go", "TestReleasedBy|TestVirtual_Record_ForeignDataStays", []Swap{{
-		"case len(words) == 0 || words[0] != recordVersion:\n\t\treturn \"\", false", "case len(words) == 0 || words[0] != recordVersion:\n\t\treturn \"\", true"}}},
-	{"record: it overwrites what was written meanwhile", "the root's data", "protection.go", "TestVirtual_Record_DataWrittenMeanwhileStays", []Swap{{
-		"Data: l.record, Version: l.version}", "Data: l.record, Version: -1}"}}},
-	{"record: nobody remembers that none may be left", "the root's data", "protection.go", "TestVirtual_Record_NoPermission_IsLeftOut", []Swap{{
-		"!errors.Is(err, zk.ErrBadVersion) && isRefusal(err)", "false"}}},
-	{"record: who may leave none keeps the lock", "I4, I8", "protection.go", "TestVirtual_Record_NoPermission_IsLeftOut", []Swap{{
-		"if failed < 1 && !(failed", "if failed < 2 && !(failed"}}},
-	{"record: that it fails is an unknown outcome if the code says nothing", "I4, I6", "protection.go", "TestLeaving_Tried", []Swap{{
-		"if failed < 1 && !(failed < 0 && isRefusal(err)) {", "if failed < 1 && !(failed < 0 && isRefusal(err)) || outcomeOf(err) == unknown {"}}},
-	{"record: a release does not wait until it may write", "the root's data", "protection.go", "TestVirtual_Record_ReleaseBeforeTheRead", []Swap{{
-		"\tif w == nil && leaves != nil && !isClosed(leaves.read) {\n\t\tx.goOn(false)\n\t\treturn x\n\t}\n", ""}}},
-	{"record: the counter does not start again beside one", "F34", "root.go", "TestVirtual_Record_CounterStartsAgain", []Swap{{
-		"if _, ours := releasedBy(root.Data); !ours {", "if len(root.Data) > 0 {"}}},
 	{"turn: those behind a node that cannot be deleted wait for its release", "I8, R25", "protection.go", "TestVirtual_Turn_ReleaseRefused_SomebodyDeletesTheNode", []Swap{{
 		"\t\tx.r.nodes.stays(x.node)\n", ""}}},
 	{"a transaction that is answered without results has succeeded", "I1, I3", "zksession.go", "TestMulti_AnswerSaysNothing", []Swap{{

@@ -16,7 +16,6 @@ import (
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/clock"
-	"github.com/zklock/zklock/internal/longqueue"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -246,19 +245,9 @@ func (c *client) behind() time.Duration {
 	return late
 }
 
-// long is from how many names on a queue is long to the client: mostly from one on, so that it leaves records and looks by them.
-// In every other world every second client never does, as one of an older version.
-func (c *client) long() int {
-	if c.w.seed%2 == 0 && c.id%2 == 0 {
-		return 500
-	}
-	return 1
-}
-
 func (c *client) connect() error {
 	s, err := zklock.Connect(context.Background(), strings.Join(c.w.ens.Addrs(), ","), zklock.WithDialer(c.w.net.DialFrom(c.host)),
-		zklock.WithSessionTimeout(c.timeout), clock.SuspendedTime(c.behind).(zklock.Option), zklock.WithLogger(c.w.log),
-		longqueue.From(c.long()).(zklock.Option))
+		zklock.WithSessionTimeout(c.timeout), clock.SuspendedTime(c.behind).(zklock.Option), zklock.WithLogger(c.w.log))
 	if err != nil {
 		return err
 	}
