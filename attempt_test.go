@@ -33,16 +33,17 @@ const waitersConn = 3 // the connection that the waiter knows all from
 func newEventTest(t *testing.T) *eventTest {
 	tt := newTableTest(t)
 	l := tt.m.s.link
-	e := newEra(&zkSession{carrier: l, log: l.log, ownListsFailed: &l.ownListsFailed}, l.clock, l.opts.mode, l.opts.maxLockNodes, tap.Response{Timeout: 10 * time.Second, SessionID: 7}, waitersConn, exchange{})
+	e := newEra(&zkSession{carrier: l, log: l.log}, l.clock, l.opts.mode, l.opts.maxLockNodes, tap.Response{Timeout: 10 * time.Second, SessionID: 7}, waitersConn, exchange{})
 	l.mu.era, l.mu.state, l.mu.conn = e, stateMachine{Connected, 7}, &connection{tap: &tap.Tap{Seq: waitersConn}}
 	a, _ := tt.begin(NewOwner(""), false)
-	at := &pursuit{
+	a.link, a.opts = l, &tt.m.opts
+	at := &attempt{
+		acquisition: a, e: e, node: "/locks/a/own", token: 9,
 		walk:  walk{next: toAwait, session: 7, ahead: 1, owner: 8, listConn: waitersConn, ownConn: waitersConn, aheadConn: waitersConn},
 		own:   &watch{path: "/locks/a/own", fired: make(chan struct{})},
 		ahead: &watch{path: "/locks/a/n", fired: closedCh(), event: zk.EventNodeDeleted},
 	}
-	carries := &attempt{acquisition: a, link: l, root: &tt.m.root, opts: &tt.m.opts, driver: a.ctx, e: e, at: at}
-	return &eventTest{l: l, e: e, a: carries, w: &at.walk, own: at.own, ahead: at.ahead}
+	return &eventTest{l: l, e: e, a: at, w: &at.walk, own: at.own, ahead: at.ahead}
 }
 
 func closedCh() chan struct{} {
@@ -67,7 +68,6 @@ func TestInFrontNow_EachClause(t *testing.T) {
 	}{
 		{"all is well", func(*eventTest) {}, true},
 		{"others were ahead of the predecessor", func(w *eventTest) { w.w.ahead = 2 }, false},
-		{"a suffix is in the wrap region", func(w *eventTest) { w.w.disordered = true }, false},
 		{"the event is no deletion", func(w *eventTest) { w.ahead.event = zk.EventNodeDataChanged }, false},
 		{"the client gave the watch up", func(w *eventTest) { w.ahead.event = zk.EventNotWatching }, false},
 		{"the predecessor is of our session", func(w *eventTest) { w.w.owner = w.e.id }, false},
@@ -102,7 +102,7 @@ func TestGrant_OwnNodeDeletedInBetween_QueuesAgain(t *testing.T) {
 	w := newEventTest(t)
 	w.own.event = zk.EventNodeDeleted
 	close(w.own.fired)
-	require.ErrorIs(t, w.a.grant(w.e, &creation{node: w.own.path, token: 9}, w.own), errRequeue)
+	require.ErrorIs(t, w.a.grant(), errRequeue)
 	require.False(t, w.e.holds(w.own.path))
 	require.NotEmpty(t, w.a.calls, "they wait on")
 }
@@ -111,42 +111,9 @@ func TestGrant_OwnNodeDeletedInBetween_QueuesAgain(t *testing.T) {
 func TestGrant_SessionOver_GrantsNothing(t *testing.T) {
 	w := newEventTest(t)
 	w.e.lose(errExpired)
-	require.ErrorIs(t, w.a.grant(w.e, &creation{node: w.own.path, token: 9}, nil), errEraOver)
+	w.a.own = nil
+	require.ErrorIs(t, w.a.grant(), errEraOver)
 	require.NotEmpty(t, w.a.calls, "they wait on")
-}
-
-// suspends is a carrier whose connection is suspended just after it has been asked for it.
-type suspends struct {
-	carrier
-	e *era
-}
-
-func (c suspends) attachedConn(z *zkSession) (uint64, <-chan struct{}, error) {
-	conn, changed, err := c.carrier.attachedConn(z)
-	c.e.loseHolds(errSuspended)
-	return conn, changed, err
-}
-
-// WithEndOnSuspend, I8: the connection is suspended while the lock comes under the lease, or just after, when the hold that nobody
-// has yet is told of it. The node is still in front: the attempt looks again, and is granted.
-func TestGrant_Suspended_KeepsItsPlace(t *testing.T) {
-	w := newEventTest(t)
-	w.l.opts.endOnSuspend = true
-	c := &creation{node: w.own.path, token: 9}
-
-	attached := w.l.mu.state
-	w.l.mu.state = stateMachine{Suspended, attached.session}
-	require.ErrorIs(t, w.a.grant(w.e, c, nil), errSuspended)
-	require.False(t, w.e.holds(c.node), "I5: a hold that begins while suspended")
-	w.l.mu.state = attached
-
-	w.e.carrier = suspends{w.l, w.e}
-	require.ErrorIs(t, w.a.grant(w.e, c, nil), errSuspended)
-	require.False(t, w.e.holds(c.node))
-	w.e.carrier = w.l
-
-	require.NoError(t, w.a.grant(w.e, c, nil))
-	require.True(t, w.e.holds(c.node))
 }
 
 // R72, WithFailOnSessionLoss: the ZooKeeper session ends when the lock has just come under its lease, and nobody has the
@@ -210,10 +177,7 @@ func TestAttempt_EndsBetweenTwoNodes_IsCountedOut(t *testing.T) {
 			return m
 		}
 		m := mutex()
-		h, err := m.Acquire(t.Context()) // the first attempt of a session is not left to the call: it learns where tokens are read
-		require.NoError(t, err)
-		require.NoError(t, h.Release(t.Context()))
-		h, err = mutex().Acquire(t.Context())
+		h, err := mutex().Acquire(t.Context())
 		require.NoError(t, err)
 		e := m.s.link.era()
 		slow := srv.Inject(zktest.Before(zktest.Delete).Delay(grace / 2))

@@ -6,6 +6,8 @@ package zklock_test
 import (
 	"context"
 	"errors"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"testing"
@@ -18,9 +20,64 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// A call of Acquire carries its attempt out by itself, and leaves it to a goroutine when it leaves (attempt.go). In these tests the
-// Session has made a node before, from which on that is so. All run in virtual time (inVirtualTime): a Sleep costs nothing, and
-// what is to happen until its end has happened.
+// callersContext is a context that only the call itself may ask when it ends.
+type callersContext struct {
+	context.Context
+	t *testing.T
+}
+
+func (c callersContext) Done() <-chan struct{}       { c.asked(); return c.Context.Done() }
+func (c callersContext) Err() error                  { c.asked(); return c.Context.Err() }
+func (c callersContext) Deadline() (time.Time, bool) { c.asked(); return c.Context.Deadline() }
+
+func (c callersContext) asked() {
+	pcs := make([]uintptr, 64)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
+	for {
+		f, more := frames.Next()
+		if strings.HasSuffix(f.Function, "zklock.(*Mutex).enter") {
+			return
+		}
+		if !more {
+			c.t.Errorf("the context of a call is asked below Mutex.enter:\n%s", debug.Stack())
+			return
+		}
+	}
+}
+
+// R75, R76: no request, pause or wait below Mutex.enter is given a caller's context, whatever fails on the way to the grant.
+func TestVirtual_Call_ItsContextGoesNoFurther(t *testing.T) {
+	for _, queued := range []bool{false, true} {
+		for _, fault := range []zktest.Fault{
+			zktest.Before(zktest.Create).Path("/job/*").Fail(zktest.NoNode), zktest.After(zktest.Create).Path("/job/*").DropReply().Close(),
+			zktest.Before(zktest.Create).Path("/job/*").Fail(zktest.OperationTimeout), zktest.Before(zktest.GetChildren).Fail(zktest.OperationTimeout),
+			zktest.Before(zktest.GetData).Fail(zktest.NoAuth).Optional(), zktest.After(zktest.GetChildren).Expire(), zktest.Before(zktest.GetChildren).Close(),
+		} {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				s := v.connect()
+				m := newMutex(t, s, "/job")
+				h := acquire(t, newMutex(t, v.connect(), "/job"))
+				if !queued {
+					release(t, h)
+				}
+				v.srv.Inject(fault.Session(s.SessionID()).Once())
+				got := make(chan *zklock.Hold, 1)
+				go func() {
+					h, err := m.Acquire(callersContext{context.Background(), t})
+					if err != nil {
+						t.Error(err)
+					}
+					got <- h
+				}()
+				time.Sleep(30 * time.Second)
+				if queued {
+					release(t, h)
+				}
+				_ = (<-got).Release(within(t, soon)) // that its session has expired is one of the faults
+			})
+		}
+	}
+}
 
 // I2, I6, F27, F33: the call that began leaves, at each request on its way and in the pause after one that failed, while another of its owner has joined. That one is granted,
 // on the node that is there, or on another that is made then; alone, nothing is left.

@@ -357,11 +357,6 @@ func TestVirtual_ServerGoesDark_WhileTheRootIsMade(t *testing.T) {
 	goesDark(t, "/other", zktest.Before(zktest.Create).Path("/other"))
 }
 
-// F41, I6: the server goes dark when the node is made and its token is being read. The Session looks for another all the same.
-func TestVirtual_ServerGoesDark_WhileTheTokenIsRead(t *testing.T) {
-	goesDark(t, "/job", zktest.Before(zktest.Exists).Path("/job/*"))
-}
-
 // goesDark acquires the lock at path, and its server goes dark at that moment.
 func goesDark(t *testing.T, path string, moment zktest.Fault) {
 	t.Helper()

@@ -41,7 +41,7 @@ func TestAcquireRelease_CutAtEveryRequest(t *testing.T) {
 	m := newMutex(t, connect(t, proxy.Addr(), w.dialer()), p)
 	release(t, acquire(t, m))
 	for _, cut := range cuts {
-		for _, op := range []zktest.Op{zktest.Create, zktest.GetChildren2, zktest.Delete} {
+		for _, op := range []zktest.Op{zktest.Create2, zktest.GetChildren2, zktest.Delete} {
 			struck := cut.at(t, w, proxy, op, p, 1)
 			h := acquire(t, m)
 			require.Equal(t, []string{base(h.Path())}, children(t, a, p), "%v %s", op, cut.name)
@@ -59,7 +59,7 @@ func TestAcquire_Queued_CutAtEveryRequest(t *testing.T) {
 	a, p := admin(t, srv), lockPath(t, srv)
 	holder, proxy := newMutex(t, connect(t, srv), p), zktest.StartProxy(t, srv)
 	for _, cut := range cuts {
-		for _, op := range []zktest.Op{zktest.Create, zktest.GetChildren2, zktest.GetData} {
+		for _, op := range []zktest.Op{zktest.Create2, zktest.GetChildren2, zktest.GetData} {
 			for nth := 1; nth <= 2 && (op == zktest.GetData || nth == 1); nth++ {
 				w := &wire{}
 				s := connect(t, proxy.Addr(), w.dialer())

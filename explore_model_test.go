@@ -78,9 +78,6 @@ type client struct {
 	ahead     uint8 // the predecessor
 	second    uint8 // and the one ahead of it
 	list      nodes // what it was shown last
-	known     nodes // whose czxid is known
-	gone      nodes // who was gone when it was read
-	unordered nodes // who is to be read
 
 	ownFired, aheadFired fired
 	secondFired          fired
@@ -190,7 +187,7 @@ type explorer struct {
 	lagging  uint8
 	suffixes func(i int) string // of the i-th node
 
-	place func(self string, children, markers []string, czxid map[string]int64) place
+	place func(self string, children, markers []string) place
 	rule  func(evidence) ruling
 	after func(done bool, failed int, noNode bool) turn
 	wrong mistakes
@@ -201,15 +198,14 @@ type explorer struct {
 }
 
 type placeKey struct {
-	list, foreign, known, gone nodes
-	self                       uint8
+	list, foreign nodes
+	self          uint8
 }
 
 type placed struct {
 	place
-	ahead     uint8
-	second    uint8
-	unordered nodes
+	ahead  uint8
+	second uint8
 }
 
 func (x *explorer) start() world {
@@ -266,27 +262,23 @@ func (x *explorer) nodeName(i uint8, foreign nodes) string {
 
 // where asks placeOf, once for each question.
 func (x *explorer) where(w *world, c *client, list nodes) placed {
-	key := placeKey{list, w.foreign & list, c.known, c.gone, c.node}
+	key := placeKey{list, w.foreign & list, c.node}
 	if p, ok := x.places[key]; ok {
 		return p
 	}
 	children, index := []string{"config"}, map[string]uint8{}
-	(list | c.known | c.gone).each(func(i uint8) { index[x.nodeName(i, w.foreign)] = i })
-	list.each(func(i uint8) { children = append(children, x.nodeName(i, w.foreign)) })
-	czxid := map[string]int64{x.nodeName(c.node, w.foreign): int64(c.node) + 1}
-	c.known.each(func(i uint8) { czxid[x.nodeName(i, w.foreign)] = int64(i) + 1 })
-	c.gone.each(func(i uint8) { czxid[x.nodeName(i, w.foreign)] = -1 })
+	list.each(func(i uint8) {
+		index[x.nodeName(i, w.foreign)] = i
+		children = append(children, x.nodeName(i, w.foreign))
+	})
 	slices.Sort(children)
-	p := x.place(x.nodeName(c.node, w.foreign), children, queueMarkers, czxid)
+	p := x.place(x.nodeName(c.node, w.foreign), children, queueMarkers)
 	r := placed{place: p, ahead: noNode, second: noNode}
 	if p.kind == behind {
 		r.ahead = index[p.predecessor]
 		if p.second != "" {
 			r.second = index[p.second]
 		}
-	}
-	for _, n := range p.unordered {
-		r.unordered |= only(index[n])
 	}
 	x.places[key] = r
 	return r
@@ -495,13 +487,11 @@ func (x *explorer) goOn(w *world, c uint8, next walk) {
 		}
 	}
 	k.walk = next
-	if next.next != toReadOrder {
-		k.list, k.unordered = 0, 0
-	}
+	k.list = 0
 	switch next.next {
 	case toList:
 		fresh := blank(k.left)
-		fresh.phase, fresh.node, fresh.walk, fresh.known, fresh.gone, fresh.watched = walking, k.node, next, k.known, k.gone, watched
+		fresh.phase, fresh.node, fresh.walk, fresh.watched = walking, k.node, next, watched
 		*k = fresh
 	case toGrant:
 		x.grant(w, c)
@@ -514,7 +504,7 @@ func (x *explorer) goOn(w *world, c uint8, next walk) {
 
 // grant is attempt.grant.
 func (x *explorer) grant(w *world, c uint8) {
-	k, s := &w.c[c], w.session(c)
+	k := &w.c[c]
 	by := k.walk.by
 	if by == byEvent && k.ownFired == goneEvent {
 		w.requeue(c)
@@ -537,13 +527,6 @@ func (x *explorer) grant(w *world, c uint8) {
 	if w.owner[k.node] != w.id(w.of[c]) {
 		w.breaks("I3: granted on a node of another session")
 	}
-	if x.suffixes != nil && by == byEvent && k.walk.disordered { // the list would have said so, had it been asked
-		(s.view & w.foreign).each(func(i uint8) {
-			if m, _ := parseMember(x.nodeName(i, w.foreign), queueMarkers); m.wrapped() {
-				w.breaks("I1: granted past the counter's end, beside another program's node that orders otherwise")
-			}
-		})
-	}
 	held := blank(k.left)
 	held.phase, held.node = holding, k.node
 	*k = held
@@ -555,7 +538,7 @@ func (x *explorer) read(w *world, c, conn uint8) string {
 	k, s := &w.c[c], w.session(c)
 	judge := func() string {
 		p := x.where(w, k, k.list)
-		k.ahead, k.second, k.unordered = p.ahead, p.second, p.unordered
+		k.ahead, k.second = p.ahead, p.second
 		if p.kind == behind {
 			if k.watched == p.ahead && s.armed.has(p.ahead) {
 				k.keeps, k.keptConn = true, s.over[p.ahead]
@@ -571,9 +554,7 @@ func (x *explorer) read(w *world, c, conn uint8) string {
 		case front:
 			return "lists, is in front, and is granted"
 		case exhausted:
-			return "lists, finds another program's node past the counter's end, and gives up"
-		case needOrder:
-			return "lists, and must read the order of " + p.unordered.String()
+			return "lists, is past the counter's end, and gives up"
 		}
 		return fmt.Sprintf("lists: %d ahead, the next is %s", p.place.ahead, only(p.ahead))
 	}
@@ -587,19 +568,6 @@ func (x *explorer) read(w *world, c, conn uint8) string {
 	case toList:
 		k.list = s.view
 		return judge()
-	case toReadOrder:
-		i := uint8(bits.TrailingZeros16(uint16(k.unordered)))
-		if there(i) == isThere {
-			k.known |= only(i)
-		} else {
-			k.gone |= only(i)
-		}
-		k.unordered &^= only(i)
-		if k.unordered != 0 {
-			return "reads when " + only(i).String() + " was made"
-		}
-		conn = uint8(k.walk.listConn)
-		return "reads when " + only(i).String() + " was made, and " + judge()
 	case toWatchOwn, toWatchAhead, toWatchSecond:
 		node, who := k.node, "its own node"
 		switch k.walk.next {
@@ -666,7 +634,7 @@ func (x *explorer) join(w *world, c uint8) {
 }
 
 func (k *client) reads() bool {
-	return k.does(toList, toReadOrder, toWatchOwn, toWatchAhead, toWatchSecond)
+	return k.does(toList, toWatchOwn, toWatchAhead, toWatchSecond)
 }
 
 // ask puts what a client knows to the rule.

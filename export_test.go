@@ -41,7 +41,7 @@ func (s *Session) Footprint() map[string]int {
 	n["erasing"], n["strays"] = len(e.reaper.mu.erasing), len(e.reaper.mu.strays)
 	e.reaper.mu.Unlock()
 	e.nodes.mu.Lock()
-	n["making"], n["unmade"], n["nodes"] = len(e.nodes.mu.making), e.nodes.mu.unmade, len(e.nodes.mu.nodes)
+	n["making"], n["nodes"] = e.nodes.mu.seats, len(e.nodes.mu.nodes)
 	for _, node := range e.nodes.mu.nodes {
 		n["waiting for a turn"] += len(node.behind)
 	}

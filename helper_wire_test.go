@@ -20,7 +20,7 @@ import (
 
 // Opcodes a wire can name.
 const (
-	opCreate       = 1
+	opCreate       = 15 // create2
 	opDelete       = 2
 	opExists       = 3
 	opGetData      = 4

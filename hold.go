@@ -17,17 +17,23 @@ const grace = 500 * time.Millisecond
 
 // Hold is one successful acquire. It is released once, from any goroutine. All its methods are safe for use from many
 // goroutines. All except Release answer from memory.
+//
+// While its call waits, it is one of the calls of an acquisition; from the grant on, one of its owner's handles.
 type Hold struct {
-	handle
-	ctx *holdContext
+	try     bool       // a call of TryAcquire
+	outcome chan error // holds one: nil with the grant. The call gets it when it is taken from the acquisition, unless it leaves
+	ctx     *holdContext
+	cancel  context.CancelCauseFunc // ends ctx
+	d       *lockData               // from the grant on
+	end     error                   // after the release: what Err says from then on; guarded by the lockTable
 }
 
 // newHold returns the Hold that a call waits with, and that it gets when the lock is granted. It has the values of the
 // call's context.
 func newHold(ctx context.Context, try bool) *Hold {
-	h := &Hold{handle: handle{try: try, outcome: make(chan error, 1)}}
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	h.ctx, h.handle.cancel, h.handle.hold = &holdContext{inner, h}, cancel, h
+	h := &Hold{try: try, outcome: make(chan error, 1), cancel: cancel}
+	h.ctx = &holdContext{inner, h}
 	return h
 }
 
@@ -122,7 +128,12 @@ func (h *Hold) Lost() <-chan struct{} {
 // stays lost.
 func (h *Hold) Err() error {
 	h.d.loseIfLate()
-	return h.err()
+	h.d.table.mu.Lock()
+	defer h.d.table.mu.Unlock()
+	if h.end != nil {
+		return h.end
+	}
+	return h.d.lost
 }
 
 // Token returns the fencing token: the czxid of the lock node, which is larger than that of every earlier hold of this
@@ -164,7 +175,7 @@ func (h *Hold) Release(ctx context.Context) error {
 	}
 	h.d.loseIfLate()
 	leaseEnd := h.d.e.leaseEnd()
-	first, last, lost := h.d.table.release(&h.handle)
+	first, last, lost := h.d.table.release(h)
 	if !first {
 		return nil
 	}

@@ -3,7 +3,6 @@ package zklock
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync"
 
 	"github.com/go-zookeeper/zk"
@@ -25,7 +24,6 @@ type listing struct {
 type listKind struct {
 	root   string
 	synced bool
-	own    bool // only nodes of this ZooKeeper session: takes no permission, but a server of 3.6 or later
 }
 
 // listQueue keeps the lists of one kind to one at a time.
@@ -152,9 +150,6 @@ func (l *lister) answered(kind listKind, q *listQueue, on *listing) {
 	l.goOn(kind, q)
 }
 
-// mostOwnListsFailed is how often in a row the list of a ZooKeeper session's own nodes may fail before it is not asked for again.
-const mostOwnListsFailed = 3
-
 // errMoved says that sync and list did not go over one connection. Then the list is worth nothing: the first server had
 // caught up, and the second may lag behind.
 var errMoved = errors.New("the connection changed between sync and list")
@@ -169,24 +164,7 @@ func (l *lister) children(kind listKind) (names []string, conn uint64, err error
 		synced = a.Conn
 	}
 	var children wire.ChildrenStatResponse
-	var a tap.Answer
-	if kind.own {
-		var own wire.StringsResponse
-		a, err = l.z.read(context.Background(), wire.OpGetEphemerals, wire.GetEphemeralsRequest{Prefix: kind.root + "/"}, &own)
-		switch {
-		case err == nil:
-			l.z.ownListsFailed.Store(0)
-		case serverCode(err) == wire.Unimplemented: // and the server closes the connection
-			l.z.ownListsFailed.Store(mostOwnListsFailed)
-		case !l.z.isOver():
-			l.z.ownListsFailed.Add(1)
-		}
-		for _, path := range own.Strings {
-			children.Children = append(children.Children, strings.TrimPrefix(path, kind.root+"/"))
-		}
-	} else {
-		a, err = l.z.read(context.Background(), wire.OpGetChildren2, wire.PathWatchRequest{Path: kind.root}, &children)
-	}
+	a, err := l.z.read(context.Background(), wire.OpGetChildren2, wire.PathWatchRequest{Path: kind.root}, &children)
 	if kind.synced && a.Conn != synced && (err == nil || errors.Is(err, zk.ErrNoNode)) {
 		return nil, 0, errMoved
 	}

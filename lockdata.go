@@ -76,11 +76,11 @@ type lockData struct {
 	table     *lockTable
 	key       lockKey
 	root      *lockRoot
-	acquiring *acquisition         // nil from the grant on
-	e         *era                 // the node's era. It is set when the grant is prepared, as are node and token
-	node      string               // absolute
-	token     int64                // its czxid
-	handles   map[*handle]struct{} // I2: the count; re-entry adds one and sends nothing
+	acquiring *acquisition       // nil from the grant on
+	e         *era               // the node's era. It is set when the grant is prepared, as are node and token
+	node      string             // absolute
+	token     int64              // its czxid
+	handles   map[*Hold]struct{} // I2: the count; re-entry adds one and sends nothing
 	lost      error
 	lostCh    chan struct{} // closed with lost
 	ended     chan struct{} // closed when lost, or with the last handle's release
@@ -89,23 +89,14 @@ type lockData struct {
 // acquisition is what an owner's calls share while they wait for one lock. It belongs to the owner, not to a call: calls join
 // and leave. It ends with the grant, with an error, or when the last call has left.
 type acquisition struct {
+	link   *link
+	opts   *mutexOptions // of the call that began it
 	d      *lockData
 	ctx    context.Context // ends when the last call has left
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when nothing is left to do, except for the reaper
-	calls  map[*handle]struct{}
+	calls  map[*Hold]struct{}
 	at     standing
-}
-
-// handle is one call of Acquire or TryAcquire. First it waits for the acquisition; then it is one of the owner's handles of
-// the hold.
-type handle struct {
-	try     bool
-	outcome chan error              // holds one: nil with the grant. The call gets it when it is taken from the acquisition, unless it leaves
-	cancel  context.CancelCauseFunc // ends the hold's context
-	hold    any                     // the *Hold of this handle: that type is in a layer above
-	d       *lockData               // from the grant on
-	end     error                   // after the release: what Err says from then on
 }
 
 // keyLocked returns the key under which the asker may already have the lock.
@@ -123,9 +114,9 @@ func (t *lockTable) keyLocked(path string, by asker) (key lockKey, ok bool) {
 }
 
 // enter re-enters a lock that the asker holds: then a is nil. Otherwise it joins the acquisition that is under way for the
-// owner, or begins one: then isNew is true, and the caller must carry it out. With ErrNotAcquired, a is the acquisition that
+// owner, or begins one: then isNew is true, and the caller must start it. With ErrNotAcquired, a is the acquisition that
 // a try may not join.
-func (t *lockTable) enter(h *handle, root *lockRoot, by asker) (a *acquisition, isNew bool, err error) {
+func (t *lockTable) enter(h *Hold, root *lockRoot, by asker) (a *acquisition, isNew bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key, ok := t.keyLocked(root.path, by)
@@ -135,8 +126,8 @@ func (t *lockTable) enter(h *handle, root *lockRoot, by asker) (a *acquisition, 
 	d := t.byKey[key]
 	switch {
 	case d == nil:
-		d = &lockData{table: t, key: key, root: root, handles: make(map[*handle]struct{}), lostCh: make(chan struct{}), ended: make(chan struct{})}
-		d.acquiring = &acquisition{d: d, done: make(chan struct{}), calls: make(map[*handle]struct{})}
+		d = &lockData{table: t, key: key, root: root, handles: make(map[*Hold]struct{}), lostCh: make(chan struct{}), ended: make(chan struct{})}
+		d.acquiring = &acquisition{d: d, done: make(chan struct{}), calls: make(map[*Hold]struct{})}
 		d.acquiring.ctx, d.acquiring.cancel = context.WithCancelCause(context.Background())
 		t.byKey[key] = d
 		isNew = true
@@ -156,14 +147,14 @@ func (t *lockTable) enter(h *handle, root *lockRoot, by asker) (a *acquisition, 
 	return d.acquiring, isNew, nil
 }
 
-func (d *lockData) addLocked(h *handle) {
+func (d *lockData) addLocked(h *Hold) {
 	h.d = d
 	d.handles[h] = struct{}{}
 }
 
 // leave takes a call from its acquisition when the call's context has ended. The last call to leave ends the acquisition.
 // leave returns false if the call already has an outcome: then the outcome counts. Never both, never neither (F33).
-func (t *lockTable) leave(a *acquisition, h *handle) (left, last bool) {
+func (t *lockTable) leave(a *acquisition, h *Hold) (left, last bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if _, ok := a.calls[h]; !ok {
@@ -196,13 +187,6 @@ func (t *lockTable) grant(a *acquisition) bool {
 	return true
 }
 
-// suspended says whether the node that was prepared has been lost to a suspension (WithEndOnSuspend). It stands, then.
-func (t *lockTable) suspended(d *lockData) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return errors.Is(d.lost, errSuspended)
-}
-
 // prepare notes the node that is about to be granted.
 func (t *lockTable) prepare(a *acquisition, e *era, node string, token int64) {
 	t.mu.Lock()
@@ -212,6 +196,12 @@ func (t *lockTable) prepare(a *acquisition, e *era, node string, token int64) {
 	if d.lost != nil { // the loss of an earlier node, which was never granted
 		d.lost, d.lostCh, d.ended = nil, make(chan struct{}), make(chan struct{})
 	}
+}
+
+// finished wakes the last call that has left: nothing is left to do.
+func (a *acquisition) finished() {
+	close(a.done)
+	a.cancel(nil)
 }
 
 // fail ends the acquisition with an error for every call.
@@ -269,7 +259,7 @@ func (t *lockTable) forgetLocked(d *lockData) {
 
 // release takes one handle away. Local ownership ends here, before the node is deleted: the next call starts afresh (R17).
 // first is false if the handle was released before.
-func (t *lockTable) release(h *handle) (first, last bool, lost error) {
+func (t *lockTable) release(h *Hold) (first, last bool, lost error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if h.end != nil {
@@ -291,18 +281,8 @@ func (t *lockTable) release(h *handle) (first, last bool, lost error) {
 	return true, last, d.lost
 }
 
-// err says why the handle holds nothing: it was released, or its hold was lost. It returns nil if the handle holds.
-func (h *handle) err() error {
-	h.d.table.mu.Lock()
-	defer h.d.table.mu.Unlock()
-	if h.end != nil {
-		return h.end
-	}
-	return h.d.lost
-}
-
 // anyHandle returns a handle that is not released, nil if there is none.
-func (d *lockData) anyHandle() *handle {
+func (d *lockData) anyHandle() *Hold {
 	d.table.mu.Lock()
 	defer d.table.mu.Unlock()
 	for h := range d.handles {

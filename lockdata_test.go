@@ -35,7 +35,7 @@ func newTableTest(t *testing.T) *tableTest {
 // enter is a call of the owner's.
 func (t *tableTest) enter(o Owner, try bool) (h *Hold, a *acquisition, isNew bool, err error) {
 	h = newHold(t.Context(), try)
-	a, isNew, err = t.table.enter(&h.handle, &t.m.root, asker{owner: o})
+	a, isNew, err = t.table.enter(h, &t.m.root, asker{owner: o})
 	return h, a, isNew, err
 }
 
@@ -100,16 +100,16 @@ func TestLockTable_ReleaseCountsHandles(t *testing.T) {
 	h1 := tt.grant(tt.begin(o, false))
 	h2, _, _, _ := tt.enter(o, true)
 
-	first, last, lost := tt.table.release(&h1.handle)
+	first, last, lost := tt.table.release(h1)
 	require.True(t, first)
 	require.False(t, last)
 	require.NoError(t, lost)
-	first, last, _ = tt.table.release(&h1.handle)
+	first, last, _ = tt.table.release(h1)
 	require.False(t, first, "the second time is nothing")
 	require.False(t, last)
 	require.True(t, tt.table.heldBy(tt.m.root.path, asker{owner: o}))
 
-	first, last, _ = tt.table.release(&h2.handle)
+	first, last, _ = tt.table.release(h2)
 	require.True(t, first)
 	require.True(t, last)
 	require.False(t, tt.table.heldBy(tt.m.root.path, asker{owner: o}))
@@ -121,13 +121,13 @@ func TestLockTable_AcquireDuringTheLastRelease_StartsAfresh(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	h := tt.grant(tt.begin(o, false))
-	tt.table.release(&h.handle)
+	tt.table.release(h)
 	a, next := tt.begin(o, false)
 	h2 := tt.grant(a, next)
-	_, last, _ := tt.table.release(&h.handle)
+	_, last, _ := tt.table.release(h)
 	require.False(t, last, "the old handle cannot touch the new hold")
 	require.True(t, tt.table.heldBy(tt.m.root.path, asker{owner: o}))
-	tt.table.release(&h2.handle)
+	tt.table.release(h2)
 }
 
 // A second Acquire of an owner joins the attempt under way, and both get a handle on one node (I2).
@@ -183,7 +183,7 @@ func TestLockTable_LeaveRacesWithGrant(t *testing.T) {
 		tt.table.prepare(a, anEra(), "/locks/a/n", 7)
 		granted := make(chan bool, 1)
 		go func() { granted <- tt.table.grant(a) }()
-		left, last := tt.table.leave(a, &h.handle)
+		left, last := tt.table.leave(a, h)
 		got := <-granted
 		require.NotEqual(t, got, left)
 		if left {
@@ -205,7 +205,7 @@ func TestLockTable_LeaveAfterTheGrant_IsGranted(t *testing.T) {
 	a, h := tt.begin(o, false)
 	tt.table.prepare(a, anEra(), "/locks/a/n", 7)
 	require.True(t, tt.table.grant(a))
-	left, last := tt.table.leave(a, &h.handle)
+	left, last := tt.table.leave(a, h)
 	require.False(t, left)
 	require.False(t, last)
 	require.NoError(t, <-h.outcome)
@@ -218,11 +218,11 @@ func TestLockTable_AttemptEndsWithItsLastCall(t *testing.T) {
 	o := NewOwner("")
 	a, h1 := tt.begin(o, false)
 	h2, _, _, _ := tt.enter(o, false)
-	left, last := tt.table.leave(a, &h1.handle)
+	left, last := tt.table.leave(a, h1)
 	require.True(t, left)
 	require.False(t, last)
 	require.NoError(t, a.ctx.Err())
-	left, last = tt.table.leave(a, &h2.handle)
+	left, last = tt.table.leave(a, h2)
 	require.True(t, left)
 	require.True(t, last)
 	require.Error(t, a.ctx.Err())
@@ -252,11 +252,11 @@ func TestLockTable_LostHoldIsNotReentered(t *testing.T) {
 
 	_, _, _, err := tt.enter(o, false)
 	require.ErrorIs(t, err, ErrLost)
-	_, _, lost := tt.table.release(&h1.handle)
+	_, _, lost := tt.table.release(h1)
 	require.ErrorIs(t, lost, ErrLost)
 	_, _, _, err = tt.enter(o, true)
 	require.ErrorIs(t, err, ErrLost, "one handle is left")
-	tt.table.release(&h2.handle)
+	tt.table.release(h2)
 	tt.begin(o, false)
 }
 
@@ -268,12 +268,6 @@ func TestLockTable_LostBeforeTheGrant(t *testing.T) {
 	tt.table.prepare(a, anEra(), "/locks/a/n1", 7)
 	require.False(t, a.d.tell("/locks/a/n1", lostBecause(errExpired)), "there was nobody to tell")
 	require.False(t, tt.table.grant(a))
-	require.False(t, tt.table.suspended(a.d), "that node is gone")
-
-	tt.table.prepare(a, anEra(), "/locks/a/n1", 7)
-	require.False(t, a.d.tell("/locks/a/n1", lostBecause(errSuspended)))
-	require.False(t, tt.table.grant(a))
-	require.True(t, tt.table.suspended(a.d), "that node stands")
 
 	_, a2, isNew, err := tt.enter(o, false)
 	require.NoError(t, err, "the attempt goes on")
@@ -298,7 +292,7 @@ func TestLockTable_FailTellsEverybody(t *testing.T) {
 	require.ErrorIs(t, <-h1.outcome, bad)
 	require.ErrorIs(t, <-h2.outcome, bad)
 	require.Empty(t, tt.table.byKey)
-	left, _ := tt.table.leave(a, &h1.handle)
+	left, _ := tt.table.leave(a, h1)
 	require.False(t, left, "the outcome was there before")
 }
 
@@ -309,7 +303,7 @@ func TestHoldContext_OutlivesTheWait(t *testing.T) {
 	o := NewOwner("")
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "v"))
 	h := newHold(ctx, false)
-	a, _, err := tt.table.enter(&h.handle, &tt.m.root, asker{owner: o})
+	a, _, err := tt.table.enter(h, &tt.m.root, asker{owner: o})
 	require.NoError(t, err)
 	tt.grant(a, h)
 	cancel()

@@ -131,18 +131,17 @@ func (m *Mutex) enter(ctx context.Context, op string, try bool) (*Hold, error) {
 	}
 	m.s.loseIfLate() // a lost hold is not re-entered
 	h := newHold(ctx, try)
-	a, isNew, err := m.s.locks.enter(&h.handle, &m.root, m.asker(ctx))
+	a, isNew, err := m.s.locks.enter(h, &m.root, m.asker(ctx))
 	switch {
 	case err != nil:
 		return fail(err)
 	case a == nil:
 		return h, nil
 	case isNew:
-		t := &attempt{acquisition: a, link: m.s.link, root: &m.root, opts: &m.opts}
-		if !t.begin(ctx, &h.handle) && !m.s.link.spawn(t.run) {
-			m.s.locks.fail(a, m.s.link.closedErr())
-			a.cancel(nil)
-			close(a.done)
+		a.link, a.opts = m.s.link, &m.opts
+		if !a.link.spawn(a.run) {
+			m.s.locks.fail(a, a.link.closedErr())
+			a.finished()
 		}
 	}
 	outcome := func(err error) (*Hold, error) {
@@ -156,7 +155,7 @@ func (m *Mutex) enter(ctx context.Context, op string, try bool) (*Hold, error) {
 		return outcome(err)
 	case <-ctx.Done():
 	}
-	left, last := m.s.locks.leave(a, &h.handle)
+	left, last := m.s.locks.leave(a, h)
 	if !left {
 		return outcome(<-h.outcome)
 	}

@@ -4,7 +4,6 @@ package zklock_test
 
 import (
 	"context"
-	"errors"
 	"runtime"
 	"sync"
 	"testing"
@@ -111,33 +110,6 @@ func TestVirtual_TenThousandCycles_GrowNothing(t *testing.T) {
 		for fault, n := range struck {
 			require.GreaterOrEqual(t, n, 5, fault)
 		}
-	})
-}
-
-// I7: who waits takes no goroutine of ours, behind its own session's node or another's.
-func TestVirtual_Call_WaiterTakesNoGoroutine(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		const many = 100
-		s := v.connect()
-		m := newMutex(t, s, "/job")
-		release(t, acquire(t, m))
-		h := acquire(t, newMutex(t, v.connect(), "/job"))
-		ctx, cancel := context.WithCancel(context.Background())
-		time.Sleep(time.Minute) // what the first acquires started has ended
-		before := runtime.NumGoroutine()
-		var all sync.WaitGroup
-		for range many {
-			all.Go(func() {
-				if _, err := m.Acquire(ctx); !errors.Is(err, context.Canceled) {
-					t.Error(err)
-				}
-			})
-		}
-		time.Sleep(time.Second) // all are in the queue
-		atMost(t, before+many+1, "the callers, and one that looks after the watches")
-		cancel()
-		all.Wait()
-		release(t, h)
 	})
 }
 

@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -92,19 +93,7 @@ func (m *Mutex) participantsIn(ctx context.Context, e *era) ([]Participant, erro
 	}
 	reads = slices.DeleteFunc(reads, func(r read) bool { return r.err != nil })
 	slices.SortFunc(reads, func(a, b read) int {
-		switch {
-		case a.mem.wrapped() != b.mem.wrapped():
-			if a.mem.wrapped() {
-				return 1
-			}
-			return -1
-		case !a.mem.wrapped() && a.mem.seq != b.mem.seq:
-			return int(a.mem.seq - b.mem.seq)
-		case a.p.Token < b.p.Token:
-			return -1
-		default:
-			return 1
-		}
+		return cmp.Or(cmp.Compare(uint32(a.mem.seq), uint32(b.mem.seq)), cmp.Compare(a.p.Token, b.p.Token)) // negative ones are past the end
 	})
 	ps := make([]Participant, len(reads))
 	for i, r := range reads {

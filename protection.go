@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -15,26 +16,21 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// errLeft says that a call stops carrying something out, and that a goroutine must go on with it.
-var errLeft = errors.New("left to a goroutine")
-
 // creation makes one protected ephemeral sequential node although answers get lost. It goes on until the outcome is known,
 // even if nobody waits any more: only then can an unwanted node be deleted (I4).
 type creation struct {
 	wanted context.Context // once it has ended, no further create is sent
 
 	r    *reaper
+	seat *seat
 	root string
 	data []byte
 	acl  []wire.ACL
 
-	id     string          // of the try under way: one node an id, and names do not grow (R32)
-	sent   bool            // its request is on its way
-	answer chan tap.Answer // to it
-	made   string          // the node that it made, if the answer says so; set before the answer is passed on
-	got    *tap.Answer     // the answer, until finish has dealt with it
-	try    int
-	wait   backoff // between tries
+	id     string                // of the try under way: one node an id, and names do not grow (R32)
+	sent   bool                  // its request is on its way
+	answer chan tap.Answer       // to it
+	made   wire.PathStatResponse // the node that it made, if the answer says so; set before the answer is passed on
 
 	node  string // absolute
 	token int64  // czxid
@@ -43,21 +39,23 @@ type creation struct {
 // create begins a creation under root, and sends its first request if that is possible now. Requests sent later reach the
 // servers after it. The caller must call finish. An error says that nothing was sent.
 func (r *reaper) create(wanted context.Context, root string, data []byte, acl []zk.ACL) (*creation, error) {
-	c := &creation{wanted: wanted, wait: newBackoff(), r: r, root: root, data: data, acl: wireACL(acl), answer: make(chan tap.Answer, 1)}
-	err := r.nodes.reserve(c)
-	if err == nil {
-		if err = c.send(); err != nil {
-			r.nodes.finished(c)
-		}
+	seat, err := r.nodes.reserve()
+	if err != nil {
+		return nil, err
 	}
-	return c, err
+	c := &creation{wanted: wanted, r: r, seat: seat, root: root, data: data, acl: wireACL(acl), answer: make(chan tap.Answer, 1)}
+	if err := c.send(); err != nil {
+		seat.free()
+		return nil, err
+	}
+	return c, nil
 }
 
-// send sends a create if the session is attached. The create is not bound to any caller. An error says that it is too long.
+// send sends a create if the session is attached. An error says that it is too long.
 func (c *creation) send() error {
-	c.id, c.made = uuid.NewString(), ""
+	c.id, c.made = uuid.NewString(), wire.PathStatResponse{}
 	body := wire.CreateRequest{Path: c.root + "/" + protectedPrefix + c.id + "-" + lockName, Data: c.data, ACL: c.acl, Flags: wire.FlagEphemeralSequential}
-	req := tap.NewRequest(wire.OpCreate, body, c.answered)
+	req := tap.NewRequest(wire.OpCreate2, body, c.answered)
 	if err := tooLong(req); err != nil {
 		return err
 	}
@@ -67,43 +65,33 @@ func (c *creation) send() error {
 
 // answered notes the node before any later answer is read: a list may show the node as somebody's predecessor.
 func (c *creation) answered(a tap.Answer) {
-	var made wire.PathResponse
-	if answerErr(a) == nil && a.Decode(&made) == nil {
-		if c.made = made.Path; checkNodeName(c.root, c.made, c.id) == nil {
-			c.r.nodes.made(c.made, c)
-		}
+	if answerErr(a) == nil && a.Decode(&c.made) == nil && c.checkMade() == nil {
+		c.seat.taken(c.made.Path)
 	}
 	a.Body = nil
 	c.answer <- a
 }
 
-// isMade says whether the node is made, and finish has yet to ask about it.
-func (c *creation) isMade() bool { return c.got != nil && c.made != "" }
+// checkMade refuses a node that is not what we asked for.
+func (c *creation) checkMade() error {
+	name, ok := strings.CutPrefix(c.made.Path, c.root+"/")
+	id, isOurs := protectionID(name)
+	if !ok || !isOurs || id != c.id || c.made.Stat.EphemeralOwner != c.r.z.id {
+		return fmt.Errorf("the server answered a create below %s with the path %q, of session %#x", c.root, c.made.Path, c.made.Stat.EphemeralOwner)
+	}
+	return nil
+}
 
 // finish tries until the outcome is known: a node of this ZooKeeper session, or an error. After an error no node remains,
 // except those that the reaper is still deleting. finish ends with the session at the latest.
-//
-// With a call's context, finish waits for the first answer only, and no longer than the call. If there is more to do, it
-// returns errLeft: call it again, on a goroutine and with nil.
-func (c *creation) finish(call context.Context) (err error) {
-	var left <-chan struct{}
-	if call != nil {
-		left = call.Done()
-	}
-	defer func() {
-		if err != errLeft {
-			c.r.nodes.finished(c)
-		}
-	}()
-	r, z := c.r, c.r.z
-	for ; ; c.try++ {
-		if call != nil && (c.try > 0 || !c.sent) {
-			return errLeft
-		}
-		if c.try > 0 && c.wanted.Err() != nil { // the last try left nothing, and nobody waits
+func (c *creation) finish() error {
+	defer c.seat.free()
+	z, backoff := c.r.z, newBackoff()
+	for try := 0; ; try++ {
+		if try > 0 && c.wanted.Err() != nil { // the last try left nothing, and nobody waits
 			return context.Cause(c.wanted)
 		}
-		if c.try > 1 && !z.pause(c.wait.next()) {
+		if try > 1 && !z.pause(backoff.next()) {
 			return z.overErr()
 		}
 		for !c.sent {
@@ -114,43 +102,23 @@ func (c *creation) finish(call context.Context) (err error) {
 				return err
 			}
 		}
-		if c.got == nil {
-			select {
-			case a := <-c.answer:
-				c.got = &a
-			case <-z.over:
-				return z.overErr()
-			case <-left:
-				return errLeft
-			}
+		var a tap.Answer
+		select {
+		case a = <-c.answer:
+		case <-z.over:
+			return z.overErr()
 		}
-		a := *c.got
-		if call != nil && !(answerErr(a) == nil && c.made != "" && a.Zxid > 0 && r.knowsTokens()) && !isRefusal(answerErr(a)) {
-			return errLeft
-		}
-		c.sent, c.got = false, nil
+		c.sent = false
 		switch fateOf(a.Fate, outcomeOf(answerErr(a)), z.isOver()) {
 		case nodeMade:
-			if c.made == "" {
-				break // look what it was
+			if c.made.Path == "" {
+				break // the answer is not readable: look for the node
 			}
-			if err := checkNodeName(c.root, c.made, c.id); err != nil {
+			if err := c.checkMade(); err != nil {
 				return err
 			}
-			token, err := r.tokenOf(c.made, a.Zxid)
-			switch {
-			case err == nil:
-				c.node, c.token = c.made, token
-				return nil
-			case errors.Is(err, zk.ErrNoNode):
-				r.nodes.gone(c.made)
-				r.nodes.unmake(c)
-				continue // somebody else deleted it in between: queue again
-			case isRefusal(err):
-				r.erase(c.made)
-				return err
-			}
-			// The connection was lost before the token was read: look for the node.
+			c.node, c.token = c.made.Path, c.made.Stat.Czxid
+			return nil
 
 		case nothingMade:
 			if a.Fate == tap.WasAnswered && !z.pause(200*time.Millisecond) { // the servers are busy
@@ -187,9 +155,6 @@ func (c *creation) resolve() error {
 		node, err := r.find(c.root, c.id)
 		switch {
 		case err == nil && node == "":
-			if c.made != "" {
-				r.nodes.gone(c.made)
-			}
 			r.noteStray(c.root, c.id)
 			return nil
 		case err == nil:
@@ -197,23 +162,19 @@ func (c *creation) resolve() error {
 			switch {
 			case err == nil && stat.EphemeralOwner == z.id:
 				c.node, c.token = node, stat.Czxid
-				r.nodes.add(node)
+				c.seat.taken(node)
 				return nil
 			case err == nil:
 				r.erase(node) // it is of a session that is dying: never grant on it (R30)
 				return nil
 			case errors.Is(err, zk.ErrNoNode):
-				r.nodes.gone(node)
 				return nil
 			case isRefusal(err): // the node gives no READ, for which servers from 3.9.3 on ask
 				r.erase(node)
 				return denied(err, "exists", "READ", node)
 			}
-		case isRefusal(err): // no READ, and no other way to see it: the node, if there is one, goes with its session
-			if c.made != "" { // it was there
-				r.erase(c.made)
-			}
-			z.log.error("zklock: cannot find out whether a lock node was made; if it was, it blocks the lock until this ZooKeeper session ends", "path", c.root, "err", err)
+		case isRefusal(err): // no READ: nobody can acquire here, and the node, if there is one, is in everybody's way (R74)
+			r.noteStray(c.root, c.id)
 			return err
 		}
 		if !z.pause(backoff.next()) {
@@ -227,12 +188,6 @@ func (c *creation) resolve() error {
 func (r *reaper) find(root, id string) (string, error) {
 	l := r.lists.list(listKind{root: root, synced: true})
 	err := l.wait(context.Background(), r.z)
-	if errors.Is(err, zk.ErrNoAuth) && r.z.ownListsFailed.Load() < mostOwnListsFailed { // even without READ we may list our own nodes
-		own := r.lists.list(listKind{root: root, synced: true, own: true})
-		if ownErr := own.wait(context.Background(), r.z); !isRefusal(ownErr) {
-			l, err = own, ownErr
-		}
-	}
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
 		return "", nil
@@ -247,48 +202,6 @@ func (r *reaper) find(root, id string) (string, error) {
 	return "", nil
 }
 
-// tokenOf returns the czxid of a node that we just created: the zxid in the header of the create's reply. The first node of a
-// ZooKeeper session verifies that its servers say so.
-func (r *reaper) tokenOf(node string, zxid int64) (int64, error) {
-	r.mu.Lock()
-	mode := r.mu.tokenMode
-	r.mu.Unlock()
-	if mode == tokenFromHeader && zxid > 0 {
-		return zxid, nil
-	}
-	stat, err := r.z.stat(node)
-	if err != nil {
-		return 0, err
-	}
-	if mode == tokenUnverified {
-		mode = tokenFromHeader
-		if stat.Czxid != zxid {
-			mode = tokenFromStat
-		}
-		r.mu.Lock()
-		r.mu.tokenMode = mode
-		r.mu.Unlock()
-	}
-	return stat.Czxid, nil
-}
-
-// knowsTokens says whether a node's token is known with the answer to its create.
-func (r *reaper) knowsTokens() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.mu.tokenMode == tokenFromHeader
-}
-
-// checkNodeName refuses a created path that is not what we asked for.
-func checkNodeName(root, node, id string) error {
-	name, ok := strings.CutPrefix(node, root+"/")
-	got, isOurs := protectionID(name)
-	if !ok || !isOurs || got != id {
-		return fmt.Errorf("the server answered a create below %s with the path %q", root, node)
-	}
-	return nil
-}
-
 // reaper makes and deletes the lock nodes of one ZooKeeper session, even if requests fail in between. ownNodes knows which
 // nodes there are.
 type reaper struct {
@@ -298,16 +211,16 @@ type reaper struct {
 
 	mu struct {
 		sync.Mutex
-		erasing   map[string]*erasure // deletions under way, by node
-		strays    map[string]struct{} // protection ids of creates that were not found; a list may still show them
-		tokenMode tokenMode
+		erasing map[string]*erasure // deletions under way, by node
+		strays  map[string]string   // by the protection id of a create that was not found: its lock root
+		looking bool                // for strays (lookForStrays)
 	}
 }
 
 func newReaper(z *zkSession, lists *lister, nodes *ownNodes) *reaper {
 	r := &reaper{z: z, lists: lists, nodes: nodes}
 	r.mu.erasing = make(map[string]*erasure)
-	r.mu.strays = make(map[string]struct{})
+	r.mu.strays = make(map[string]string)
 	lists.seen = r.eraseStrays
 	return r
 }
@@ -318,15 +231,6 @@ func (r *reaper) isErasing() bool {
 	defer r.mu.Unlock()
 	return len(r.mu.erasing) > 0
 }
-
-// tokenMode says where the czxid of a created node is read.
-type tokenMode int
-
-const (
-	tokenUnverified tokenMode = iota // nothing created yet: compare the two
-	tokenFromHeader                  // the zxid in the header of the create's reply
-	tokenFromStat                    // the node's Stat, for servers whose header says something else
-)
 
 // erasure is the deletion of one node, the reaper's unit of work. It is tried until the node is gone or its session is, and
 // outlives the call that asked for it.
@@ -475,44 +379,45 @@ func (x *erasure) end(err error) {
 	close(x.done)
 }
 
-// eraseByID deletes the node of a create that was looked for and not found, if it is there now.
-func (r *reaper) eraseByID(root, id string) {
-	r.z.carrier.spawn(func() {
-		backoff := newBackoff()
-		for {
-			node, err := r.find(root, id)
-			if err == nil || isRefusal(err) { // nobody can find it
-				if node != "" {
-					r.erase(node)
-				}
-				r.forgetStray(id)
-				return
-			}
-			if !r.z.pause(backoff.next()) {
-				return
-			}
-		}
-	})
-}
-
-// noteStray remembers the id of a create that was looked for and not found. A server may still read that create from the
-// socket of the old connection, where nothing says that the session has moved. So every list is searched for the id, and
-// after a while the reaper looks for it once more.
+// noteStray remembers the id of a create whose node nobody has seen, and which may be there all the same: the list that
+// looked for it was refused; or it showed nothing, but a server may still read the create from the socket of the old
+// connection, where nothing says that the session has moved. The id is kept until a list of later has been searched for it
+// (R74).
 func (r *reaper) noteStray(root, id string) {
 	r.mu.Lock()
-	r.mu.strays[id] = struct{}{}
+	r.mu.strays[id] = root
+	begin := !r.mu.looking
+	r.mu.looking = true
 	r.mu.Unlock()
-	r.z.carrier.spawn(func() {
-		if r.z.pause(r.z.timeout() / 3) {
-			r.eraseByID(root, id)
-		}
-	})
+	if begin {
+		r.z.carrier.spawn(r.lookForStrays)
+	}
 }
 
-func (r *reaper) forgetStray(id string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.mu.strays, id)
+// lookForStrays lists the roots of strays every third of a session timeout until there are none. A list that succeeds has
+// shown what there is (eraseStrays), and the strays that were noted that long before it need no other.
+func (r *reaper) lookForStrays() {
+	for {
+		r.mu.Lock()
+		strays := maps.Clone(r.mu.strays)
+		r.mu.looking = len(strays) > 0
+		r.mu.Unlock()
+		if len(strays) == 0 || !r.z.pause(r.z.timeout()/3) {
+			return
+		}
+		listed := map[string]bool{}
+		for id, root := range strays {
+			if _, asked := listed[root]; !asked {
+				err := r.lists.list(listKind{root: root, synced: true}).wait(context.Background(), r.z)
+				listed[root] = err == nil || errors.Is(err, zk.ErrNoNode)
+			}
+			if listed[root] {
+				r.mu.Lock()
+				delete(r.mu.strays, id)
+				r.mu.Unlock()
+			}
+		}
+	}
 }
 
 // eraseStrays deletes the strays that a list shows.

@@ -3,7 +3,6 @@ package zklock_test
 // These tests attack protection.go: one node although answers get lost (I2), and none that nobody wants (I4).
 
 import (
-	"fmt"
 	"net"
 	"regexp"
 	"slices"
@@ -236,90 +235,53 @@ func TestVirtual_EveryNode_HasAnIDOfItsOwn(t *testing.T) {
 	})
 }
 
-// I4, F3, F27: a create whose answer is lost, under a lock root that gives no READ. The node is found among the ZooKeeper session's own
-// and deleted, although nobody may list the root.
-func TestCreateLost_RootGivesNoRead_LeavesNothing(t *testing.T) {
-	srv := target(t)
-	if onReal && isBefore(t, srv, "3.6") {
-		t.Skip("not on ZooKeeper before 3.6, which does not tell a ZooKeeper session its own nodes")
-	}
-	a, root := admin(t, srv), lockPath(t, srv)+"/lock"
-	_, err := a.Create(root, nil, 0, unreadable)
-	require.NoError(t, err)
-	proxy := zktest.StartProxy(t, srv)
-	lost := proxy.Inject(zktest.After(zktest.Create).Path(root + "/*").DropReply().Close().Once())
-	_, err = newMutex(t, connect(t, proxy.Addr()), root).Acquire(within(t, soon))
-	require.ErrorIs(t, err, zk.ErrNoAuth)
-	require.ErrorContains(t, err, "READ")
-	require.Equal(t, 1, lost.Fired())
-	_, err = a.SetACL(root, zk.WorldACL(zk.PermAll), -1) // so that it can be looked at
-	require.NoError(t, err)
-	eventually(t, "I4: the node is deleted", func() bool {
-		nodes, stat, err := a.Children(root)
-		require.NoError(t, err)
-		require.EqualValues(t, 1, (stat.Cversion+1)/2, "one node was made")
-		return len(nodes) == 0
-	})
-}
-
-// I4, F27: the same where the node's own ACL gives no READ either, on a server that asks for it in exists (3.9.3), and where only the
-// node's does not. Acquire says so, and the node is deleted.
-func TestVirtual_CreateLost_NodeGivesNoRead_LeavesNothing(t *testing.T) {
-	for _, rootACL := range [][]zk.ACL{unreadable, zk.WorldACL(zk.PermAll)} {
+// R74, I4, F3, F27: a create whose answer is lost, under a lock root that gives no READ. Acquire says so. The node cannot be found
+// and is in everybody's way, until READ comes back: then it goes, although nobody acquires there any more.
+func TestVirtual_CreateLost_RootGivesNoRead_GoesWhenItDoes(t *testing.T) {
+	for _, again := range []bool{false, true} { // somebody else acquires there before
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
-			srv := zktest.Start(t, zktest.WithNetwork(v.net), zktest.WithVersion("3.9.3"))
-			s := connect(t, srv.Addr(), zklock.WithDialer(v.net.Dial))
-			_, err := s.Conn().Create("/job", nil, 0, rootACL)
+			s := v.connect()
+			_, err := s.Conn().Create("/closed", nil, 0, unreadable)
 			require.NoError(t, err)
-			lost := srv.Inject(zktest.After(zktest.Create).Path("/job/*").DropReply().Close().Once())
-			_, err = newMutex(t, s, "/job", zklock.WithACL(unreadable)).Acquire(within(t, time.Minute))
+			lost := v.srv.Inject(zktest.After(zktest.Create).Path("/closed/*").DropReply().Close().Once())
+			_, err = newMutex(t, s, "/closed").Acquire(within(t, time.Minute))
 			require.ErrorIs(t, err, zk.ErrNoAuth)
 			require.ErrorContains(t, err, "READ")
 			require.Equal(t, 1, lost.Fired())
-			time.Sleep(time.Second)
-			require.Empty(t, srv.Children("/job"), "I4")
+			time.Sleep(time.Minute)
+			require.Len(t, v.srv.Children("/closed"), 1, "or this shows nothing")
+			v.srv.ResetRequests()
+			time.Sleep(time.Minute)
+			require.LessOrEqual(t, v.srv.Requests().Total(zktest.GetChildren), 20, "R25: it is looked for without a pause")
+			_, err = s.Conn().SetACL("/closed", zk.WorldACL(zk.PermAll), -1)
+			require.NoError(t, err)
+			if again {
+				release(t, acquire(t, newMutex(t, s, "/closed")))
+			} else {
+				time.Sleep(10 * time.Second)
+			}
+			require.Empty(t, v.srv.Children("/closed"), "I4")
+			time.Sleep(time.Minute)
+			require.Zero(t, s.Footprint()["strays"], "I7")
 		})
 	}
 }
 
-// I5, F27: servers before 3.6 close the connection when they are asked for a ZooKeeper session's own nodes. They are asked once in a
-// Session, and not at all where it would end holds. What Acquire says is what was refused.
-func TestVirtual_CreateLost_OldServer_IsAskedOnce(t *testing.T) {
-	for i := range 3 {
-		endOnSuspend, silently := i == 1, i == 2 // the answer is lost
-		inVirtualTime(t, func(t *testing.T, v *virtual) {
-			opts := []zklock.Option{}
-			if endOnSuspend {
-				opts = append(opts, zklock.WithEndOnSuspend())
-			}
-			s := v.connect(opts...)
-			h := acquire(t, newMutex(t, s, "/job"))
-			fault := zktest.After(zktest.GetEphemerals).Fail(zktest.Unimplemented).Close()
-			if silently {
-				fault = zktest.Before(zktest.GetEphemerals).Close()
-			}
-			asked := v.srv.Inject(fault.Optional())
-			for i := range 3 {
-				root := fmt.Sprintf("/closed-%d", i)
-				_, err := s.Conn().Create(root, nil, 0, unreadable)
-				require.NoError(t, err)
-				v.srv.Inject(zktest.Before(zktest.Create).Path(root + "/*").Fail(zktest.OperationTimeout).Once())
-				_, err = newMutex(t, s, root).Acquire(within(t, time.Minute))
-				require.ErrorIs(t, err, zk.ErrNoAuth)
-				require.ErrorContains(t, err, "list: no READ permission on "+root)
-				time.Sleep(5 * time.Second)
-			}
-			want := 1
-			switch {
-			case endOnSuspend:
-				want = 0
-			case silently:
-				want = 3
-			}
-			require.Equal(t, want, asked.Fired())
-			release(t, h)
-		})
-	}
+// I4, F27: the node's own ACL gives no READ, on a server that asks for it in exists (3.9.3). Acquire says so, and the node is deleted.
+func TestVirtual_CreateLost_NodeGivesNoRead_LeavesNothing(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		srv := zktest.Start(t, zktest.WithNetwork(v.net), zktest.WithVersion("3.9.3"))
+		s := connect(t, srv.Addr(), zklock.WithDialer(v.net.Dial))
+		_, err := s.Conn().Create("/job", nil, 0, zk.WorldACL(zk.PermAll))
+		require.NoError(t, err)
+		lost := srv.Inject(zktest.After(zktest.Create).Path("/job/*").DropReply().Close().Once())
+		_, err = newMutex(t, s, "/job", zklock.WithACL(unreadable)).Acquire(within(t, time.Minute))
+		require.ErrorIs(t, err, zk.ErrNoAuth)
+		require.ErrorContains(t, err, "READ")
+		require.Equal(t, 1, lost.Fired())
+		time.Sleep(time.Second)
+		require.Empty(t, srv.Children("/job"), "I4")
+	})
 }
 
 // F3, R23, I2: the create was applied and its reply lost. The node is found by its uuid and adopted; its czxid is the

@@ -9,11 +9,12 @@ import (
 // the names of Curator and go-zookeeper, kazoo, and Curator's read/write lock.
 var queueMarkers = []string{"lock-", "__lock__", "__READ__", "__WRIT__"}
 
-// The counter of a lock root is a 32-bit number, and ZooKeeper pins it at its end. Nodes created from then on get wrapStart
-// again or, when creates were pipelined, negative numbers, in no useful order.
+// The counter of a lock root is a 32-bit number, and ZooKeeper pins it at its end. Nodes created from then on get the last
+// number again or, when creates were pipelined, negative numbers, in no useful order. So nobody is granted from counterEnd on:
+// such nodes are deleted, until the queue has drained and the lock root can be made anew.
 const (
-	wrapStart = 1<<31 - 1     // from here on, and below zero, suffixes order nothing
-	wrapWarn  = 1<<31 - 1<<27 // from here on we say so, and restart the counter when the root is empty
+	counterNearEnd = 1<<31 - 1<<27 // from here on we say so, and remove the root when it is empty
+	counterEnd     = 1<<31 - 1<<20 // far enough from the end that it is not reached while the queue drains
 )
 
 // member is a child of the lock root that takes part in the queue.
@@ -22,8 +23,8 @@ type member struct {
 	seq  int64
 }
 
-// wrapped says whether the member's suffix says nothing about its place.
-func (m member) wrapped() bool { return m.seq < 0 || m.seq >= wrapStart }
+// pastTheEnd says whether a node with this number is never granted.
+func (m member) pastTheEnd() bool { return m.seq < 0 || m.seq >= counterEnd }
 
 // parseMember splits a child's name. It returns false for children that take no part in the queue: config, _c_x, lock-abc, a
 // huge number.
@@ -42,7 +43,7 @@ func parseMember(name string, markers []string) (member, bool) {
 	if neg := strings.TrimSuffix(head, "-"); neg != head && !hasMarker(head, markers) {
 		head, seq = neg, -seq
 	}
-	if !hasMarker(head, markers) || seq > wrapStart || seq < -(1<<31) { // or no counter of 32 bits wrote this
+	if !hasMarker(head, markers) || seq >= 1<<31 || seq < -(1<<31) { // or no counter of 32 bits wrote this
 		return member{}, false
 	}
 	return member{name, seq}, true
@@ -71,12 +72,10 @@ func members(children, markers []string) []member {
 // place is where a node stands in its queue.
 type place struct {
 	kind        placeKind
-	predecessor string   // behind: the node just ahead of us
-	second      string   // behind: the node just ahead of the predecessor; "" if there is none, or if disordered
-	ahead       int      // behind: how many nodes are ahead. If it is one, the predecessor is the front, and its deletion makes us the front
-	disordered  bool     // the suffixes do not order the queue, here or ahead of us: no grant without listing
-	unordered   []string // needOrder: nodes whose czxid must be read before the place is known
-	foreign     string   // exhausted: the node that cannot be ordered
+	predecessor string // behind: the node just ahead of us; exhausted: a node that must go first, "" if there is none
+	second      string // behind: the node just ahead of the predecessor; "" if there is none, or if tied
+	ahead       int    // behind: how many nodes are ahead. If it is one, the predecessor is the front, and its deletion makes us the front
+	tied        bool   // behind: nodes ahead of us have one number, and nobody knows their order: the predecessor is only one of them
 }
 
 type placeKind int
@@ -85,87 +84,52 @@ const (
 	missing   placeKind = iota // our node is not in the list
 	front                      // nobody is ahead: the lock is ours
 	behind                     // somebody is ahead
-	needOrder                  // czxids are needed to tell
-	exhausted                  // a foreign client's node stands in the wrap region: no order holds for all
+	twin                       // another node has our number: queue again, at the tail
+	exhausted                  // a number is past the end of the counter, ours or another that may sort ahead
 )
 
-// placeOf decides where self stands among the children of the lock root. czxid has the creation zxids read so far. It is
-// needed only for nodes that their suffixes do not order. A node that was gone when it was read has czxid −1.
-//
-// Suffix order is creation order up to the end of the counter. Past the end, and where two nodes have one suffix, the order
-// is that of the czxid: every client that asks sees the same. If two nodes ahead of us have one suffix, nobody asks which of
-// them goes first: then the predecessor may be either of them, and only a list grants.
-func placeOf(self string, children, markers []string, czxid map[string]int64) place {
+// placeOf decides where self stands among the children of the lock root. Their numbers order them. That holds up to the
+// counter's end. Servers hand out no number twice before; another client can make a node by name.
+func placeOf(self string, children, markers []string) place {
 	ms := members(children, markers)
 	me := slices.IndexFunc(ms, func(m member) bool { return m.name == self })
 	if me < 0 {
 		return place{kind: missing}
 	}
 	mine := ms[me]
-	p := place{}
-	for _, m := range ms {
-		p.disordered = p.disordered || m.wrapped()
-	}
-	if p.disordered {
-		for _, m := range ms {
-			if m.wrapped() && !ordersByCzxid(m.name) {
-				return place{kind: exhausted, foreign: m.name, disordered: true}
-			}
-		}
-	}
-
-	ahead := func(a, b member) (bool, bool) { // is a ahead of b; is it known
+	p := place{kind: front}
+	var predecessor, second, past member
+	for i, m := range ms {
 		switch {
-		case a.wrapped() != b.wrapped():
-			return b.wrapped(), true
-		case !a.wrapped() && a.seq != b.seq:
-			return a.seq < b.seq, true
-		}
-		za, oka := czxid[a.name]
-		zb, okb := czxid[b.name]
-		return za < zb || za == zb && a.name < b.name, oka && okb
-	}
-	nearer := func(a, b member) bool { // is a between b and us; b may be nobody
-		if b.name == "" {
-			return true
-		}
-		isAhead, known := ahead(b, a)
-		p.disordered = p.disordered || !known
-		return isAhead || !known
-	}
-
-	var predecessor, second member
-	for _, m := range ms {
-		if m.name == self || len(czxid) > 1 && czxid[m.name] < 0 {
+		case i == me:
 			continue
+		case m.seq == mine.seq:
+			p.kind = twin
 		}
-		isAhead, known := ahead(m, mine)
-		switch {
-		case !known:
-			p.unordered = append(p.unordered, m.name)
-			continue
-		case !isAhead:
+		if m.seq < 0 || mine.pastTheEnd() {
+			past = m
+		}
+		if m.seq >= mine.seq {
 			continue
 		}
 		p.ahead++
-		if nearer(m, predecessor) {
+		switch {
+		case predecessor.name == "" || m.seq > predecessor.seq:
 			predecessor, second = m, predecessor
-		} else if nearer(m, second) {
+		case second.name == "" || m.seq > second.seq:
 			second = m
 		}
 	}
-	if len(p.unordered) > 0 {
-		if _, ok := czxid[self]; !ok {
-			p.unordered = append(p.unordered, self)
-		}
-		return place{kind: needOrder, unordered: p.unordered, disordered: p.disordered}
-	}
-	if p.ahead == 0 {
-		p.kind = front
+	switch { // names are copied: the list is not kept for them
+	case mine.pastTheEnd() || past.name != "":
+		return place{kind: exhausted, predecessor: strings.Clone(past.name)}
+	case p.kind == twin:
+		return place{kind: twin}
+	case p.ahead == 0:
 		return p
 	}
-	p.kind, p.predecessor = behind, strings.Clone(predecessor.name) // the list is not kept for it
-	if !p.disordered {
+	p.kind, p.predecessor = behind, strings.Clone(predecessor.name)
+	if p.tied = second.name != "" && predecessor.seq == second.seq; !p.tied {
 		p.second = strings.Clone(second.name)
 	}
 	return p
@@ -174,7 +138,6 @@ func placeOf(self string, children, markers []string, czxid map[string]int64) pl
 // evidence is what a waiter knows when the event of its predecessor has come.
 type evidence struct {
 	ahead          int   // how many nodes were ahead of ours in the list
-	disordered     bool  // the suffixes in the list did not order the queue
 	deleted        bool  // the event is the predecessor's deletion, and no other
 	owner, session int64 // the ZooKeeper session of the predecessor, and our own
 
@@ -195,8 +158,8 @@ const (
 // inFrontNow is the rule by which the predecessor's event grants without another request. It grants only if every clause
 // holds; otherwise the waiter lists. explore_test.go shows what happens without each clause.
 func inFrontNow(k evidence) ruling {
-	// Nobody else was ahead when we listed, and nobody can get in between. Where suffixes order nothing, somebody can.
-	if k.ahead != 1 || k.disordered || !k.deleted {
+	// Nobody else was ahead when we listed, and nobody can get in between.
+	if k.ahead != 1 || !k.deleted {
 		return listAgain
 	}
 	// A predecessor of our own ZooKeeper session may have gone with the session, and our node too. If all is well, such a
@@ -245,13 +208,6 @@ func turnAfter(done bool, failed int, noNode bool) turn {
 		return turnUnknown
 	}
 	return noTurn
-}
-
-// ordersByCzxid says whether a node's client may order the wrap region as we do: zklock's names are Curator's. go-zookeeper's
-// lock and kazoo write other names, and surely do not.
-func ordersByCzxid(name string) bool {
-	_, ok := protectionID(name)
-	return ok
 }
 
 const (

@@ -3,8 +3,8 @@ package zklock
 // These tests attack queue.go: names, places, and the rules by which an event or a release grants; and the words of record.go.
 
 import (
-	"cmp"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -37,8 +37,8 @@ func TestParseMember(t *testing.T) {
 		{"lock-0000000007", 7, true},                  // by hand
 		{"a-lock-1000000000", 1_000_000_000, true},    // all ten digits in use
 		{"lock-0134217727", 1<<27 - 1, true},          //
-		{"lock-2147483646", wrapStart - 1, true},      // the last that orders
-		{"lock-2147483647", wrapStart, true},          // the counter's end (F34)
+		{"lock-2147483646", counterPinned - 1, true},
+		{"lock-2147483647", counterPinned, true},      // the counter stays there (F34)
 		{"lock--2147483648", -1 << 31, true},          // pipelined creates past it (F34)
 		{"lock--2147483640", -1<<31 + 8, true},        //
 		{hex + "__lock__-2147483648", -1 << 31, true}, //
@@ -80,7 +80,7 @@ func TestParseMember(t *testing.T) {
 			require.Equal(t, tt.ok, ok)
 			if ok {
 				require.Equal(t, member{tt.name, tt.seq}, m)
-				require.Equal(t, tt.seq < 0 || tt.seq == wrapStart, m.wrapped())
+				require.Equal(t, tt.seq < 0 || tt.seq >= counterEnd, m.pastTheEnd())
 			}
 		})
 	}
@@ -120,17 +120,26 @@ func TestProtectionID(t *testing.T) {
 	}
 }
 
-// R31, R32: the path that a server answers must be the one asked for, and a suffix.
-func TestCheckNodeName(t *testing.T) {
+// R31, R32, I3: the node that a server answers must be the one asked for, with a number, and of the session that asked.
+func TestCreation_CheckMade(t *testing.T) {
 	const id = "0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72"
-	require.NoError(t, checkNodeName("/locks/a", "/locks/a/_c_"+id+"-lock-0000000000", id))
+	c := creation{r: &reaper{z: &zkSession{id: 7}}, root: "/locks/a", id: id}
+	made := func(node string, owner int64) error {
+		c.made = wire.PathStatResponse{Path: node, Stat: wire.Stat{EphemeralOwner: owner}}
+		return c.checkMade()
+	}
+	require.NoError(t, made("/locks/a/_c_"+id+"-lock-0000000000", 7))
+	require.Error(t, made("/locks/a/_c_"+id+"-lock-0000000000", 8))
 	for _, node := range []string{
 		"", "_c_" + id + "-lock-0000000000", "/locks/b/_c_" + id + "-lock-0000000000", "/locks/a",
 		"/locks/a/_c_11111111-8eb9-4d62-8b7f-cb2a3ab6ad72-lock-0000000000", "/locks/a/lock-0000000000",
 	} {
-		require.Error(t, checkNodeName("/locks/a", node, id), node)
+		require.Error(t, made(node, 7), node)
 	}
 }
+
+// counterPinned is the last number that ZooKeeper gives, again and again.
+const counterPinned = 1<<31 - 1
 
 func TestPlaceOf(t *testing.T) {
 	const kazoo5 = "0e4ef0ac8eb94d628b7fcb2a3ab6ad72__lock__0000000005"
@@ -141,145 +150,93 @@ func TestPlaceOf(t *testing.T) {
 		name     string
 		self     string
 		children []string
-		czxid    map[string]int64
 		want     place
 	}{
-		{"alone", self, []string{self}, nil, place{kind: front}},
-		{"front with others behind", self, []string{ours(2, 9), self, ours(3, 8)}, nil, place{kind: front}},
-		{"second: its predecessor is the front", self, []string{self, ours(2, 6), ours(3, 8)}, nil,
+		{"alone", self, []string{self}, place{kind: front}},
+		{"front with others behind", self, []string{ours(2, 9), self, ours(3, 8)}, place{kind: front}},
+		{"second: its predecessor is the front", self, []string{self, ours(2, 6), ours(3, 8)},
 			place{kind: behind, predecessor: ours(2, 6), ahead: 1}},
 		{"further back: the one just ahead, whatever the order of the list", self,
-			[]string{ours(2, 2), ours(3, 5), self, ours(4, 4), ours(5, 8)}, nil,
+			[]string{ours(2, 2), ours(3, 5), self, ours(4, 4), ours(5, 8)},
 			place{kind: behind, predecessor: ours(3, 5), second: ours(4, 4), ahead: 3}},
-		{"gaps in the numbers mean nothing", self, []string{ours(2, 0), self}, nil,
+		{"gaps in the numbers mean nothing", self, []string{ours(2, 0), self},
 			place{kind: behind, predecessor: ours(2, 0), ahead: 1}},
-		{"foreign children take no part", self, append(slices.Clone(foreign), self), nil, place{kind: front}},
-		{"foreign children are no predecessors", self, append(slices.Clone(foreign), ours(2, 3), self), nil,
+		{"foreign children take no part", self, append(slices.Clone(foreign), self), place{kind: front}},
+		{"foreign children are no predecessors", self, append(slices.Clone(foreign), ours(2, 3), self),
 			place{kind: behind, predecessor: ours(2, 3), ahead: 1}},
-		{"F36: behind kazoo's lock", self, []string{self, kazoo5}, nil, place{kind: behind, predecessor: kazoo5, ahead: 1}},
-		{"F36: behind go-zookeeper's lock", self, []string{self, goZK5}, nil, place{kind: behind, predecessor: goZK5, ahead: 1}},
-		{"F36: ten digits compare as numbers", self, []string{self, ours(2, 10)}, nil, place{kind: front}},
+		{"F36: behind kazoo's lock", self, []string{self, kazoo5}, place{kind: behind, predecessor: kazoo5, ahead: 1}},
+		{"F36: behind go-zookeeper's lock", self, []string{self, goZK5}, place{kind: behind, predecessor: goZK5, ahead: 1}},
+		{"F36: ten digits compare as numbers", self, []string{self, ours(2, 10)}, place{kind: front}},
 
 		// A missing node is no index and no last place (R13): it is told.
-		{"R13: own node missing", self, []string{ours(2, 6), ours(3, 8)}, nil, place{kind: missing}},
-		{"R13: empty queue", self, nil, nil, place{kind: missing}},
-		{"R13: another node with our number", self, []string{ours(2, 7)}, nil, place{kind: missing}},
-		{"R13: our id under another number", self, []string{ours(1, 8)}, nil, place{kind: missing}},
+		{"R13: own node missing", self, []string{ours(2, 6), ours(3, 8)}, place{kind: missing}},
+		{"R13: empty queue", self, nil, place{kind: missing}},
+		{"R13: another node with our number", self, []string{ours(2, 7)}, place{kind: missing}},
+		{"R13: our id under another number", self, []string{ours(1, 8)}, place{kind: missing}},
 
-		// F35: two nodes with one suffix, made by a foreign client: the czxid orders them.
-		{"F35: tie, czxids unknown", self, []string{self, ours(2, 7)}, nil,
-			place{kind: needOrder, unordered: []string{ours(2, 7), self}}},
-		{"F35: tie, only our czxid known", self, []string{self, ours(2, 7)}, map[string]int64{self: 50},
-			place{kind: needOrder, unordered: []string{ours(2, 7)}}},
-		{"F35: tie, we were first", self, []string{self, ours(2, 7)}, map[string]int64{self: 50, ours(2, 7): 51}, place{kind: front}},
-		{"F35: tie, we were second", self, []string{self, ours(2, 7)}, map[string]int64{self: 50, ours(2, 7): 49},
-			place{kind: behind, predecessor: ours(2, 7), ahead: 1}},
-		{"F35: a tie ahead of us: nobody knows who is the predecessor", self, []string{self, ours(2, 6), ours(3, 6)}, nil,
-			place{kind: behind, predecessor: ours(3, 6), ahead: 2, disordered: true}},
-		{"F35: a tie ahead of the predecessor: nobody knows who is second", self, []string{ours(2, 5), ours(4, 6), ours(3, 5), self}, nil,
-			place{kind: behind, predecessor: ours(4, 6), ahead: 3, disordered: true}},
-		{"F35: made in one transaction: one czxid, the name decides", self, []string{self, ours(2, 7)},
-			map[string]int64{self: 50, ours(2, 7): 50}, place{kind: front}},
-		// R60: a node that vanished between the list and the look is skipped.
-		{"R60: the tie is gone", self, []string{self, ours(2, 7)}, map[string]int64{self: 50, ours(2, 7): -1}, place{kind: front}},
+		// F35: two nodes with one number: another client has made one by name.
+		{"F35: another node has our number", self, []string{self, ours(2, 7)}, place{kind: twin}},
+		{"F35: and somebody is ahead", self, []string{self, ours(2, 7), ours(3, 5)}, place{kind: twin}},
+		{"F35: two ahead of us have one number: nobody knows who is the predecessor", self, []string{self, ours(2, 6), ours(3, 6)},
+			place{kind: behind, predecessor: ours(2, 6), ahead: 2, tied: true}},
+		{"F35: also the first", self, []string{self, ours(2, 0), ours(3, 0)}, place{kind: behind, predecessor: ours(2, 0), ahead: 2, tied: true}},
+		{"F35: two ahead of the predecessor have: either may be watched", self, []string{ours(2, 5), ours(4, 6), ours(3, 5), self},
+			place{kind: behind, predecessor: ours(4, 6), second: ours(2, 5), ahead: 3}},
 
-		// F34: past the counter's end suffixes order nothing, and nobody is granted without a list.
-		{"F34: in the region, alone", ours(1, wrapStart), []string{ours(1, wrapStart)}, nil, place{kind: front, disordered: true}},
-		{"F34: ordinary numbers are ahead", ours(1, -1<<31), []string{ours(2, 9), ours(1, -1<<31)}, nil,
-			place{kind: behind, predecessor: ours(2, 9), ahead: 1, disordered: true}},
-		{"F34: ordinary numbers need no czxid", ours(2, 9), []string{ours(2, 9), ours(1, -1<<31), ours(3, wrapStart)}, nil,
-			place{kind: front, disordered: true}},
-		{"F34: negative is not ahead of the end by its number", ours(1, wrapStart), []string{ours(1, wrapStart), ours(2, -1<<31)}, nil,
-			place{kind: needOrder, unordered: []string{ours(2, -1<<31), ours(1, wrapStart)}, disordered: true}},
-		{"F34: czxid orders the region", ours(1, wrapStart), []string{ours(1, wrapStart), ours(2, -1<<31), ours(3, wrapStart)},
-			map[string]int64{ours(1, wrapStart): 70, ours(2, -1<<31): 69, ours(3, wrapStart): 68},
-			place{kind: behind, predecessor: ours(2, -1<<31), ahead: 2, disordered: true}},
-		{"F34: first by czxid", ours(1, -1<<31), []string{ours(1, -1<<31), ours(3, wrapStart)},
-			map[string]int64{ours(1, -1<<31): 60, ours(3, wrapStart): 61}, place{kind: front, disordered: true}},
-		{"R60: gone nodes of the region are skipped", ours(1, wrapStart), []string{ours(1, wrapStart), ours(3, wrapStart)},
-			map[string]int64{ours(1, wrapStart): 61, ours(3, wrapStart): -1}, place{kind: front, disordered: true}},
-		{"F34: a client that orders otherwise stands in the region: nobody is let in", ours(1, wrapStart),
-			[]string{ours(1, wrapStart), "_c_0e4ef0ac8eb94d628b7fcb2a3ab6ad72-lock-2147483647"}, nil,
-			place{kind: exhausted, foreign: "_c_0e4ef0ac8eb94d628b7fcb2a3ab6ad72-lock-2147483647", disordered: true}},
-		{"F34: nor those with ordinary numbers", ours(1, 5), []string{ours(1, 5), "lock--2147483648"}, nil,
-			place{kind: exhausted, foreign: "lock--2147483648", disordered: true}},
+		// F34: nobody is granted past the end of the counter.
+		{"F34: the last that is granted", ours(1, counterEnd-1), []string{ours(1, counterEnd-1), ours(2, counterEnd)}, place{kind: front}},
+		{"F34: past the end, alone", ours(1, counterEnd), []string{ours(1, counterEnd)}, place{kind: exhausted}},
+		{"F34: at its very end", ours(1, counterPinned), []string{ours(1, counterPinned)}, place{kind: exhausted}},
+		{"F34: negative, alone", ours(1, -1<<31), []string{ours(1, -1<<31)}, place{kind: exhausted}},
+		{"F34: behind an ordinary number", ours(1, counterEnd), []string{ours(2, 9), ours(1, counterEnd)}, place{kind: exhausted, predecessor: ours(2, 9)}},
+		{"F34: beside one with the same number", ours(1, counterPinned), []string{ours(2, counterPinned), ours(1, counterPinned)}, place{kind: exhausted, predecessor: ours(2, counterPinned)}},
+		{"F34: beside a negative number nobody is granted", ours(1, 5), []string{ours(1, 5), "lock--2147483648"}, place{kind: exhausted, predecessor: "lock--2147483648"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			require.Equal(t, tt.want, placeOf(tt.self, tt.children, queueMarkers, tt.czxid))
+			require.Equal(t, tt.want, placeOf(tt.self, tt.children, queueMarkers))
 		})
 	}
 }
 
-// I1: whatever is in the queue, and in whatever order it is listed, exactly one node is in front, and it is the one
-// created first. Each of the others follows one that was created before it, so nobody waits in a circle (I8).
+// I1: whatever is in the queue, and in whatever order it is listed, at most one node is in front, and it is the one with the
+// smallest number. Each of the others follows one with a smaller number, so nobody waits in a circle (I8).
 func TestPlaceOf_RandomQueues_OneFront(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	for range 2000 {
-		type node struct {
-			name  string
-			seq   int
-			czxid int64
-		}
-		var nodes []node
-		czxid := map[string]int64{}
-		seq := rnd.IntN(100)
-		if rnd.IntN(2) == 0 {
-			seq = wrapStart - rnd.IntN(6) // the end comes within this queue (F34)
-		}
+		numbers, count := map[string]int{}, map[int]int{}
 		for i := range 1 + rnd.IntN(12) {
-			s := seq
-			switch {
-			case seq >= wrapStart && rnd.IntN(2) == 0:
-				s = -1<<31 + rnd.IntN(4)
-			case seq >= wrapStart:
-				s = wrapStart
-			case rnd.IntN(5) == 0: // F35: the next node gets this number again
-			default:
-				seq++
-			}
-			n := node{ours(i, s), s, int64(1000 + i)}
-			nodes = append(nodes, n)
-			czxid[n.name] = n.czxid
+			seq := counterEnd - 12 + rnd.IntN(13) // F34: some are past the end; F35: some have one number
+			numbers[ours(i, seq)] = seq
+			count[seq]++
 		}
-		children := []string{"config", "lock-abc", "lock-9999999999"}
-		for _, n := range nodes {
-			children = append(children, n.name)
-		}
+		children := append(slices.Collect(maps.Keys(numbers)), "config", "lock-abc", "lock-9999999999")
 		rnd.Shuffle(len(children), func(i, j int) { children[i], children[j] = children[j], children[i] })
-
-		first := slices.MinFunc(nodes, func(a, b node) int { return cmp.Compare(a.czxid, b.czxid) })
-		for _, n := range nodes {
-			p := placeOf(n.name, children, queueMarkers, czxid)
-			if n.name == first.name {
-				require.Equal(t, front, p.kind, "%v", children)
-				continue
-			}
-			require.Equal(t, behind, p.kind, "%s in %v", n.name, children)
-			require.Less(t, czxid[p.predecessor], n.czxid, "%s in %v", n.name, children)
-			require.Equal(t, int(n.czxid-first.czxid), p.ahead, "%s in %v", n.name, children)
-			require.Equal(t, p.ahead == 1, p.predecessor == first.name, "second means that the predecessor is the front")
-
-			// With others' czxids missing the answer is the same or a question, never another answer. Our own is
-			// known from the create.
-			some := map[string]int64{n.name: n.czxid}
-			for name, z := range czxid {
-				if rnd.IntN(2) == 0 {
-					some[name] = z
+		for name, seq := range numbers {
+			lower, nearest := 0, -1
+			for _, n := range numbers {
+				if n < seq {
+					lower, nearest = lower+1, max(nearest, n)
 				}
 			}
-			if q := placeOf(n.name, children, queueMarkers, some); q.kind != needOrder {
-				require.Equal(t, behind, q.kind, "%s in %v", n.name, children)
-				require.Equal(t, p.ahead, q.ahead)
-				if !q.disordered {
-					require.Equal(t, p.predecessor, q.predecessor, "%s in %v, some known: %v", n.name, children, some)
-					require.Equal(t, p.second, q.second, "%s in %v, some known: %v", n.name, children, some)
-				}
-			} else {
-				require.NotEmpty(t, q.unordered)
-				for _, name := range q.unordered {
-					require.NotContains(t, some, name, "asked for what is known")
+			p := placeOf(name, children, queueMarkers)
+			switch {
+			case seq >= counterEnd:
+				require.Equal(t, exhausted, p.kind, "%s in %v", name, children)
+			case count[seq] > 1:
+				require.Equal(t, place{kind: twin}, p, "%s in %v", name, children)
+			case lower == 0:
+				require.Equal(t, place{kind: front}, p, "%s in %v", name, children)
+			default:
+				require.Equal(t, behind, p.kind, "%s in %v", name, children)
+				require.Equal(t, lower, p.ahead, "%s in %v", name, children)
+				require.Equal(t, nearest, numbers[p.predecessor], "%s in %v", name, children)
+				require.Equal(t, count[nearest] > 1, p.tied, "%s in %v", name, children)
+				if p.tied || lower == 1 {
+					require.Empty(t, p.second)
+				} else {
+					require.Less(t, numbers[p.second], nearest)
 				}
 			}
 		}
@@ -297,7 +254,6 @@ func TestInFrontNow(t *testing.T) {
 		{"all is well", func(*evidence) {}, grantNow},
 
 		{"others were ahead of the predecessor", func(k *evidence) { k.ahead = 2 }, listAgain},
-		{"a suffix is in the wrap region", func(k *evidence) { k.disordered = true }, listAgain},
 		{"the event is no deletion", func(k *evidence) { k.deleted = false }, listAgain},
 
 		{"our session's", func(k *evidence) { k.owner = 7 }, listAgain},
@@ -354,7 +310,7 @@ func BenchmarkPlaceOf(b *testing.B) {
 			for b.Loop() {
 				var got wire.ChildrenStatResponse
 				got.Decode(wire.NewDecoder(body))
-				if p := placeOf(self, got.Children, queueMarkers, nil); p.ahead != n/2 {
+				if p := placeOf(self, got.Children, queueMarkers); p.ahead != n/2 {
 					b.Fatal(p)
 				}
 			}

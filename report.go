@@ -131,7 +131,7 @@ func (r report) Connected(resp tap.Response, sent, answered clock.Instant) error
 		l.mu.era = nil
 		l.dials.hosts.forgive()
 	case old == nil || old.id != resp.SessionID: // a change without an Expired event is an expiry too (F37)
-		l.mu.era = newEra(&zkSession{carrier: l, log: l.log, ownListsFailed: &l.ownListsFailed}, l.clock, l.opts.mode, l.opts.maxLockNodes, resp, r.tap.Seq, shook)
+		l.mu.era = newEra(&zkSession{carrier: l, log: l.log}, l.clock, l.opts.mode, l.opts.maxLockNodes, resp, r.tap.Seq, shook)
 	case old.isOver(): // given up while the connect request was on its way
 		l.mu.Unlock()
 		return fmt.Errorf("zklock: session %#x was given up", resp.SessionID)

@@ -73,7 +73,7 @@ func listenForRevocation(d *lockData, e *era, node string, revoke func(*Hold)) {
 				continue
 			case bytes.Equal(now.Data, revokeMessage):
 				if h := d.anyHandle(); h != nil {
-					go revoke(h.hold.(*Hold)) // the user's code: Close does not wait for it
+					go revoke(h) // the user's code: Close does not wait for it
 				}
 				return
 			}

@@ -111,14 +111,14 @@ func (r *lockRoot) makeNode(ctx context.Context, e *era, path string) error {
 // when the queue is empty, by making the root anew.
 func (r *lockRoot) nearTheEnd(node string) bool {
 	mem, ok := parseMember(node[len(r.path)+1:], r.markers)
-	return ok && (mem.wrapped() || mem.seq >= wrapWarn)
+	return ok && (mem.pastTheEnd() || mem.seq >= counterNearEnd)
 }
 
 // warnOfTheEnd logs that the counter is near its end: once, or at most a few times, for each lock path and Session.
 func (r *lockRoot) warnOfTheEnd(e *era, node string) {
 	if r.nearTheEnd(node) && !r.roots.noted(r.path, func(n *rootNotes) { n.warned = true }).warned {
-		e.log.warn("zklock: the lock root's sequence counter is near its end; zklock starts it again when the queue is empty, "+
-			"and orders by czxid past the end. Do not share the lock with other clients there", "path", r.path, "node", node)
+		e.log.warn("zklock: the lock root's sequence counter is near its end; zklock removes the root when the queue is empty, to start "+
+			"the counter again, and gives the lock to nobody from number 2146435072 on", "path", r.path, "node", node)
 	}
 }
 
@@ -151,7 +151,8 @@ const oldRecord = "zklock/1 "
 func (r *lockRoot) startAgain(e *era) {
 	var root wire.DataResponse
 	_, err := e.read(context.Background(), wire.OpGetData, wire.PathWatchRequest{Path: r.path}, &root)
-	if err != nil || root.Stat.NumChildren > 0 {
+	created := (uint32(root.Stat.Cversion) + uint32(root.Stat.NumChildren)) / 2 // children ever: Cversion counts deletions too
+	if err != nil || root.Stat.NumChildren > 0 || created < counterNearEnd {
 		return
 	}
 	if len(root.Data) > 0 && !strings.HasPrefix(string(root.Data), oldRecord) {

@@ -4,8 +4,10 @@ package zklock_test
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,40 +19,66 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// F34, F35, I1, I4: past the end of the counter there stands a node of a client that does not order nodes as we do. Nobody is
-// let in, and told why; nothing is left. Without that node, zklock's clients go on among themselves.
-func TestVirtual_SequenceEnd_ForeignNode_IsExhausted(t *testing.T) {
-	for _, foreign := range []string{
-		"_c_0e4ef0ac8eb94d628b7fcb2a3ab6ad72-lock-", // go-zookeeper's
-		"0e4ef0ac8eb94d628b7fcb2a3ab6ad72__lock__",  // kazoo's
-	} {
+// counterEnd is the first number that is never granted.
+const counterEnd = 1<<31 - 1<<20
+
+// F34, I1, I4: nobody is granted past the end of the counter. The node is deleted and the error names what has to go first. When
+// the queue has drained the root goes, and the next try begins with a fresh counter.
+func TestVirtual_SequenceEnd_NobodyIsGranted(t *testing.T) {
+	for _, creates := range []int32{counterEnd, 1<<31 - 1} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			v.net.SetLatency(time.Millisecond)
 			m := newMutex(t, v.connect(), "/job")
-			theirs, err := v.srv.Create("/job/"+foreign, nil, zktest.FlagSequence)
+			theirs, err := v.srv.Create("/job/0e4ef0ac8eb94d628b7fcb2a3ab6ad72__lock__", nil, zktest.FlagSequence) // kazoo's
 			require.NoError(t, err)
-			require.Equal(t, "2147483647", suffixOf(theirs), "or this shows nothing")
 			for _, enter := range []func(context.Context) (*zklock.Hold, error){m.Acquire, m.TryAcquire} {
 				start := time.Now()
 				_, err = enter(within(t, time.Hour))
 				require.ErrorIs(t, err, zklock.ErrSequenceExhausted)
 				require.ErrorContains(t, err, base(theirs))
 				require.Less(t, time.Since(start), time.Second)
-				synctest.Wait()
 				require.Equal(t, []string{base(theirs)}, v.srv.Children("/job"), "I4")
 			}
 			require.NoError(t, v.srv.Delete(theirs))
-			_, err = v.srv.Create("/job/config", nil, 0) // the counter does not start again: somebody else uses the root
-			require.NoError(t, err)
+			_, err = m.Acquire(within(t, time.Hour))
+			require.ErrorIs(t, err, zklock.ErrSequenceExhausted)
 			h := acquire(t, m)
-			require.Equal(t, "2147483647", suffixOf(h.Path()))
-			w := v.queueUp(newMutex(t, v.connect(), "/job"))
-			time.Sleep(time.Second)
-			require.False(t, w.isGranted(), "I1")
+			require.Equal(t, "0000000000", suffixOf(h.Path()), "the root was removed before the error came")
 			release(t, h)
-			release(t, w.granted2(t, time.Second))
-		}, zktest.WithCreates("/job", 1<<31-1))
+		}, zktest.WithCreates("/job", creates))
 	}
+}
+
+// F34, I1: a holder with the last number that is granted, and a waiter behind it, are not disturbed by those past the end.
+func TestVirtual_SequenceEnd_TheLastAreGranted(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		m, other := newMutex(t, v.connect(), "/job"), newMutex(t, v.connect(), "/job")
+		h := acquire(t, m)
+		w := v.queueUp(other)
+		_, err := newMutex(t, v.connect(), "/job").Acquire(within(t, time.Hour))
+		require.ErrorIs(t, err, zklock.ErrSequenceExhausted)
+		require.NoError(t, h.Err())
+		release(t, h)
+		h = w.granted2(t, time.Second)
+		require.Equal(t, "2146435071", suffixOf(h.Path()))
+		release(t, h)
+	}, zktest.WithCreates("/job", counterEnd-2))
+}
+
+// F34: a node with a negative number sorts ahead of all others for some clients: beside it nobody is granted.
+func TestVirtual_SequenceEnd_NegativeNumber_NobodyIsGranted(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		m := newMutex(t, v.connect(), "/job")
+		release(t, acquire(t, m))
+		_, err := v.srv.Create("/job/x-lock--2147483648", nil, 0)
+		require.NoError(t, err)
+		_, err = m.Acquire(within(t, time.Hour))
+		require.ErrorIs(t, err, zklock.ErrSequenceExhausted)
+		require.ErrorContains(t, err, "x-lock--2147483648")
+		require.Len(t, v.srv.Children("/job"), 1, "I4")
+		require.NoError(t, v.srv.Delete("/job/x-lock--2147483648"))
+		release(t, acquire(t, m))
+	})
 }
 
 // F34: from 2^31 − 2^27 on a Session says that the counter is near its end: once for a lock root, and not before.
@@ -73,7 +101,7 @@ func TestVirtual_SequenceNearItsEnd_IsSaidOnce(t *testing.T) {
 			try("/job")
 			require.Equal(t, 1, w.about(nearEnd, "path=/job "), "%v", w.lines)
 		}
-		require.True(t, v.srv.SetCreates("/other", 1<<31-1))
+		require.True(t, v.srv.SetCreates("/other", near))
 		try("/other")
 		try("/other")
 		require.Equal(t, 1, w.about(nearEnd, "path=/other "), "%v", w.lines)
@@ -89,6 +117,8 @@ func TestVirtual_SequenceNearItsEnd_IsSaidOnce(t *testing.T) {
 
 // F34: what an earlier version of zklock left in the root's data does not keep the empty root from being removed; the data of
 // somebody else does.
+//
+// The root of a counter that is not near its end stays, although the node that goes has a large number: another client made it.
 func TestVirtual_SequenceNearItsEnd_EmptyRootIsRemoved(t *testing.T) {
 	for data, removed := range map[string]bool{"": true, "zklock/1 released=x token=7\n": true, "zklock/1x": false, "mine": false} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -104,12 +134,14 @@ func TestVirtual_SequenceNearItsEnd_EmptyRootIsRemoved(t *testing.T) {
 	}
 }
 
-// F34, I1: the lock lives through the end of the counter: contended before, through and after it.
+// F34, I1: the lock lives through the end of the counter: contended before, through and after it, by clients that try again when
+// they are told of the end.
 func TestVirtual_SequenceEnd(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
 		l := ledger.New(t.Errorf)
 		var all sync.WaitGroup
+		var told atomic.Int32
 		const sessions, goroutines, rounds = 4, 3, 12
 		for range sessions {
 			m := newMutex(t, v.connect(), "/job")
@@ -117,6 +149,11 @@ func TestVirtual_SequenceEnd(t *testing.T) {
 				all.Go(func() {
 					for range rounds {
 						h, err := m.Acquire(within(t, time.Hour))
+						for errors.Is(err, zklock.ErrSequenceExhausted) {
+							told.Add(1)
+							time.Sleep(100 * time.Millisecond)
+							h, err = m.Acquire(within(t, time.Hour))
+						}
 						if err != nil {
 							t.Error(err)
 							return
@@ -131,13 +168,8 @@ func TestVirtual_SequenceEnd(t *testing.T) {
 		}
 		all.Wait()
 		require.Equal(t, sessions*goroutines*rounds, l.Grants())
+		require.Positive(t, told.Load(), "or this shows nothing")
 		synctest.Wait()
 		require.Empty(t, v.srv.Children("/job"))
-		// Empty at last, the root was removed, to be made again with a fresh counter.
-		time.Sleep(time.Minute)
-		h := acquire(t, newMutex(t, v.connect(), "/job"))
-		require.Equal(t, "0000000000", suffixOf(h.Path()))
-		require.Greater(t, h.Token(), l.LargestToken("/job"))
-		release(t, h)
-	}, zktest.WithCreates("/job", 1<<31-1-40))
+	}, zktest.WithCreates("/job", counterEnd-40))
 }

@@ -14,9 +14,8 @@ type ownNodes struct {
 
 	mu struct {
 		sync.Mutex
-		making map[any]bool        // by the creation that makes the node: whether it is there, and among the nodes
-		unmade int                 // how many of those are not there
-		nodes  map[string]*ownNode // made and not known to be gone
+		seats int                 // of nodes that are being made
+		nodes map[string]*ownNode // made and not known to be gone
 	}
 }
 
@@ -37,52 +36,47 @@ type waiter struct {
 
 func newOwnNodes(most int) *ownNodes {
 	o := &ownNodes{most: most}
-	o.mu.making = make(map[any]bool)
 	o.mu.nodes = make(map[string]*ownNode)
 	return o
 }
 
-// reserve counts a node that is about to be made against the cap.
-func (o *ownNodes) reserve(by any) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if n := len(o.mu.nodes) + o.mu.unmade; n >= o.most {
-		return fmt.Errorf("%w: %d; use more Sessions, or raise the cap with WithMaxLockNodes and an eye on the servers", ErrTooManyWaiters, n)
-	}
-	o.mu.making[by] = false
-	o.mu.unmade++
-	return nil
+// seat counts a node against the cap while it is being made.
+type seat struct {
+	o     *ownNodes
+	freed bool // guarded by o.mu
 }
 
-// made is add for a node that was reserved. Its creation may have more to ask about it: finished says when that is over.
-func (o *ownNodes) made(node string, by any) {
+// reserve returns the seat of a node that is about to be made. It must be freed.
+func (o *ownNodes) reserve() (*seat, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if there, ok := o.mu.making[by]; ok && !there {
-		o.mu.making[by] = true
-		o.mu.unmade--
+	if n := len(o.mu.nodes) + o.mu.seats; n >= o.most {
+		return nil, fmt.Errorf("%w: %d; use more Sessions, or raise the cap with WithMaxLockNodes and an eye on the servers", ErrTooManyWaiters, n)
 	}
-	o.addLocked(node)
+	o.mu.seats++
+	return &seat{o: o}, nil
 }
 
-// unmake takes made back: the node was gone, and the creation makes another.
-func (o *ownNodes) unmake(by any) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.mu.making[by] {
-		o.mu.making[by] = false
-		o.mu.unmade++
-	}
+// taken notes that the node is made.
+func (s *seat) taken(node string) {
+	s.o.mu.Lock()
+	defer s.o.mu.Unlock()
+	s.freeLocked()
+	s.o.addLocked(node)
 }
 
-// finished notes that the creation is over: its node is there, or there is none.
-func (o *ownNodes) finished(by any) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if there, ok := o.mu.making[by]; ok && !there {
-		o.mu.unmade--
+// free notes that the node's making is over.
+func (s *seat) free() {
+	s.o.mu.Lock()
+	defer s.o.mu.Unlock()
+	s.freeLocked()
+}
+
+func (s *seat) freeLocked() {
+	if !s.freed {
+		s.freed = true
+		s.o.mu.seats--
 	}
-	delete(o.mu.making, by)
 }
 
 // add notes a node of ours.

@@ -4,9 +4,8 @@ package zklock
 // pure. The attempt does what it says (attempt.go), and explore_test.go goes through all that can come of it.
 //
 //	toList ─┬──▶ toStandBehind ─┬─▶ toWatchOwn ──▶ toWatchAhead ──▶ toWatchSecond ──▶ toAwait ──▶ toGrant
-//	  │     │                   └─▶ toAwaitTurn ──▶ toGrant
-//	  ▼     └──▶ toGrant
-//	toReadOrder
+//	        │                   └─▶ toAwaitTurn ──▶ toGrant
+//	        └──▶ toGrant
 //
 // A predecessor of our own session passes the turn to us when it is released (turn.go). Any other is watched.
 //
@@ -14,7 +13,7 @@ package zklock
 // the predecessor still holds. Then the predecessor's deletion grants without another request.
 //
 // All other stages lead back to toList if the facts are not enough, and to toQueueAgain if our own node is gone. toEnd is for
-// queues that nobody can order.
+// the end of the counter.
 //
 // If the predecessor is gone before we can watch it, that is as good as its event: the answer says the same, on the same
 // connection, behind the answer that shows our own node.
@@ -25,10 +24,10 @@ type walk struct {
 	session int64 // the ZooKeeper session of the node
 	by      proof // toGrant: what it rests on
 
-	ahead      int   // how many nodes were ahead in the list
-	second     bool  // it is known who is ahead of the predecessor
-	disordered bool  // the suffixes in the list did not order the queue
-	owner      int64 // the ZooKeeper session of the predecessor
+	ahead  int   // how many nodes were ahead in the list
+	second bool  // it is known who is ahead of the predecessor
+	tied   bool  // nobody knows which of several nodes is the predecessor
+	owner  int64 // the ZooKeeper session of the predecessor
 
 	listConn, ownConn, aheadConn uint64 // over which the list and the two watches were answered; 0 before
 }
@@ -47,7 +46,6 @@ type stage uint8
 
 const (
 	toList        stage = iota // list the queue
-	toReadOrder                // read the czxids of nodes whose suffixes do not order them, and look at the same list again
 	toStandBehind              // have the predecessor tell us, if it is a node of our own session
 	toAwaitTurn                // wait until it does
 	toWatchOwn                 // watch our own node first: if both nodes are deleted, we must hear about ours
@@ -55,8 +53,8 @@ const (
 	toWatchSecond              // watch the node ahead of the predecessor
 	toAwait                    // wait for an event of one of them, or for another connection
 	toGrant                    // the lock is ours
-	toQueueAgain               // our node is gone through no fault of ours: begin again at the tail
-	toEnd                      // no order holds for all (exhausted)
+	toQueueAgain               // our node has no place of its own in the queue: begin again at the tail
+	toEnd                      // nobody is granted here (exhausted)
 )
 
 // finding is what a request has shown.
@@ -81,9 +79,9 @@ func (w walk) listed(p place, conn uint64) walk {
 	case front:
 		return w.anew(toGrant)
 	case behind:
-		w.next, w.ahead, w.second, w.disordered, w.listConn = toStandBehind, p.ahead, p.second != "", p.disordered, conn
-	case needOrder:
-		w.next, w.early, w.listConn = toReadOrder, early, conn
+		w.next, w.ahead, w.second, w.tied, w.listConn = toStandBehind, p.ahead, p.second != "", p.tied, conn
+	case twin:
+		return w.anew(toQueueAgain)
 	case exhausted:
 		return w.anew(toEnd)
 	}
@@ -101,10 +99,10 @@ func (w walk) notListed(r finding) walk {
 	return w.anew(toList)
 }
 
-// stoodBehind takes whether the predecessor will tell us. Where suffixes order nothing we watch it all the same: past the
-// counter's end, nodes that came later can change the order; and of two nodes with one suffix, either may be ahead.
+// stoodBehind takes whether the predecessor will tell us. If it is only one of several with its number, we watch it all the
+// same: another may be ahead of us when it is released.
 func (w walk) stoodBehind(ok bool) walk {
-	if w.next = toWatchOwn; ok && !w.disordered {
+	if w.next = toWatchOwn; ok && !w.tied {
 		w.next = toAwaitTurn
 	}
 	return w
@@ -168,7 +166,7 @@ func (w walk) ownEvent(isDeletion bool) walk {
 // the present connection, and whether an event of our own node has come.
 func (w walk) evidence(isDeletion bool, conn uint64, ownFired bool) evidence {
 	return evidence{
-		ahead: w.ahead, disordered: w.disordered, deleted: isDeletion, owner: w.owner, session: w.session,
+		ahead: w.ahead, deleted: isDeletion, owner: w.owner, session: w.session,
 		conn: conn, listConn: w.listConn, ownConn: w.ownConn, aheadConn: w.aheadConn, ownFired: ownFired,
 	}
 }

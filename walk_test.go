@@ -28,8 +28,8 @@ func TestWalk(t *testing.T) {
 	}{
 		{"nobody is ahead", begun.listed(place{kind: front}, 3), at(toGrant)},
 		{"somebody is", listed, walk{next: toStandBehind, session: us, ahead: 1, listConn: 3}},
-		{"two are, past the counter's end", begun.listed(place{kind: behind, ahead: 2, disordered: true}, 3), walk{next: toStandBehind, session: us, ahead: 2, disordered: true, listConn: 3}},
-		{"there a turn proves nothing", begun.listed(place{kind: behind, ahead: 2, disordered: true}, 3).stoodBehind(true), walk{next: toWatchOwn, session: us, ahead: 2, disordered: true, listConn: 3}},
+		{"two are, with one number", begun.listed(place{kind: behind, ahead: 2, tied: true}, 3), walk{next: toStandBehind, session: us, ahead: 2, tied: true, listConn: 3}},
+		{"there a turn proves nothing", begun.listed(place{kind: behind, ahead: 2, tied: true}, 3).stoodBehind(true), walk{next: toWatchOwn, session: us, ahead: 2, tied: true, listConn: 3}},
 		{"the predecessor is not ours", alone, walk{next: toWatchOwn, session: us, ahead: 1, listConn: 3}},
 		{"the predecessor is ours", listed.stoodBehind(true), walk{next: toAwaitTurn, session: us, ahead: 1, listConn: 3}},
 		{"it passes the turn", listed.stoodBehind(true).turned(turnIsYours), walk{next: toGrant, by: byTurn, session: us}},
@@ -37,10 +37,8 @@ func TestWalk(t *testing.T) {
 		{"it finds our node gone", listed.stoodBehind(true).turned(nodeIsGone), at(toQueueAgain)},
 		{"our node is not in the list", begun.listed(place{kind: missing}, 3), at(toQueueAgain)},
 		{"nor in one that was sent before it was made", early.listed(place{kind: missing}, 3), at(toList)},
-		{"the order must be read", begun.listed(place{kind: needOrder}, 3), walk{next: toReadOrder, session: us, listConn: 3}},
-		{"of a list sent before our node was made", early.listed(place{kind: needOrder}, 3), walk{next: toReadOrder, session: us, early: true, listConn: 3}},
-		{"which turns out not to have it", early.listed(place{kind: needOrder}, 3).listed(place{kind: missing}, 3), at(toList)},
-		{"nobody can order them", begun.listed(place{kind: exhausted}, 3), at(toEnd)},
+		{"another has our number", begun.listed(place{kind: twin}, 3), at(toQueueAgain)},
+		{"the counter is at its end", begun.listed(place{kind: exhausted}, 3), at(toEnd)},
 		{"the lock root is gone", begun.notListed(isGone), at(toQueueAgain)},
 		{"there was no list", early.notListed(notTold), at(toList)},
 

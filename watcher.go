@@ -158,8 +158,7 @@ func (w *watcher) restored(them []*watch, a tap.Answer) {
 // waiters that watch nothing and wait for their turn.
 //
 // If the node is there, that says as much as a list would. A waiter's place changes only when its own node or its
-// predecessor goes. Nobody can get in between, because suffixes grow; past the counter's end czxids take their place, and
-// they grow too.
+// predecessor goes. Nobody can get in between, because numbers grow.
 func (w *watcher) lookAfterWatches() {
 	const atATime = 16
 	few := make(chan struct{}, atATime)

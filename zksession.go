@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -23,8 +22,6 @@ type zkSession struct {
 	log     *eventLog
 	timeout func() time.Duration // the session timeout
 	over    chan struct{}        // closed when it is over
-
-	ownListsFailed *atomic.Int32 // the Session's: how often in a row a list of a ZooKeeper session's own nodes failed
 
 	mu struct {
 		sync.Mutex

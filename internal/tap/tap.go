@@ -302,7 +302,7 @@ func (t *Tap) judge(x outstanding, h wire.ReplyHeader, body []byte) {
 		return
 	}
 	switch x.op {
-	case wire.OpCreate, wire.OpDelete, wire.OpSetData:
+	case wire.OpCreate, wire.OpCreate2, wire.OpDelete, wire.OpSetData:
 		t.sink.Quorum(x.at)
 	case wire.OpMulti:
 		// A failed multi has a clean header and begins with an error result, an empty one with the end mark:
