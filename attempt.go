@@ -339,10 +339,7 @@ func (a *attempt) follow() error {
 			if w.by != byEvent {
 				at.own = nil
 			}
-			if err = a.grant(e, c, at.own); !errors.Is(err, errSuspended) {
-				return err
-			}
-			*w = w.anew(toList) // once we are attached
+			return a.grant(e, c, at.own)
 		case toQueueAgain:
 			return errRequeue
 		case toEnd:
@@ -564,13 +561,6 @@ func (a *attempt) grant(e *era, c *creation, own *watch) error {
 		case err != nil:
 			return e.overErr()
 		}
-		if ok && a.link.opts.endOnSuspend {
-			// A hold that is made while the connection is suspended would outlive the suspension.
-			if conn, _, _ := e.attachedConn(); conn == 0 {
-				e.unhold(c.node)
-				return errSuspended
-			}
-		}
 		if ok {
 			break
 		}
@@ -599,13 +589,10 @@ func (a *attempt) grant(e *era, c *creation, own *watch) error {
 	}
 	if !a.d.table.grant(a.acquisition) {
 		e.unhold(c.node)
-		switch { // if it was lost between the two, nobody had it
-		case a.ctx.Err() != nil:
+		if a.ctx.Err() != nil {
 			return context.Cause(a.ctx)
-		case a.d.table.suspended(a.d):
-			return errSuspended
 		}
-		return errRequeue
+		return errRequeue // it was lost between the two: nobody had it
 	}
 	if a.opts.revoke != nil {
 		listenForRevocation(a.d, e, c.node, a.opts.revoke)

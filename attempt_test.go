@@ -115,40 +115,6 @@ func TestGrant_SessionOver_GrantsNothing(t *testing.T) {
 	require.NotEmpty(t, w.a.calls, "they wait on")
 }
 
-// suspends is a carrier whose connection is suspended just after it has been asked for it.
-type suspends struct {
-	carrier
-	e *era
-}
-
-func (c suspends) attachedConn(z *zkSession) (uint64, <-chan struct{}, error) {
-	conn, changed, err := c.carrier.attachedConn(z)
-	c.e.loseHolds(errSuspended)
-	return conn, changed, err
-}
-
-// WithEndOnSuspend, I8: the connection is suspended while the lock comes under the lease, or just after, when the hold that nobody
-// has yet is told of it. The node is still in front: the attempt looks again, and is granted.
-func TestGrant_Suspended_KeepsItsPlace(t *testing.T) {
-	w := newEventTest(t)
-	w.l.opts.endOnSuspend = true
-	c := &creation{node: w.own.path, token: 9}
-
-	attached := w.l.mu.state
-	w.l.mu.state = stateMachine{Suspended, attached.session}
-	require.ErrorIs(t, w.a.grant(w.e, c, nil), errSuspended)
-	require.False(t, w.e.holds(c.node), "I5: a hold that begins while suspended")
-	w.l.mu.state = attached
-
-	w.e.carrier = suspends{w.l, w.e}
-	require.ErrorIs(t, w.a.grant(w.e, c, nil), errSuspended)
-	require.False(t, w.e.holds(c.node))
-	w.e.carrier = w.l
-
-	require.NoError(t, w.a.grant(w.e, c, nil))
-	require.True(t, w.e.holds(c.node))
-}
-
 // R72, WithFailOnSessionLoss: the ZooKeeper session ends when the lock has just come under its lease, and nobody has the
 // hold yet. Acquire says so, and does not queue in the next session.
 func TestAttempt_SessionEndsJustBeforeTheGrant_FailsIfToldTo(t *testing.T) {

@@ -25,8 +25,7 @@ type link struct {
 	zxids lastzxid.Seen // kept in the client's place
 	xids  tap.Xids      // of our requests, never used twice
 	// Servers before 3.6 close the connection when a client asks for its session's own nodes. So we stop asking when a server
-	// says that it does not know the request, or when a few in a row got no answer. With WithEndOnSuspend we never ask,
-	// because a closed connection ends holds.
+	// says that it does not know the request, or when a few in a row got no answer.
 	ownListsFailed atomic.Int32
 
 	wake chan struct{}  // has the Session's loop look again; holds one
@@ -58,9 +57,6 @@ type connection struct {
 func newLink(opts *sessionOptions, log *eventLog, clk *clock.Clock, addrs []string) *link {
 	l := &link{opts: opts, log: log, clock: clk, wake: make(chan struct{}, 1)}
 	l.dials = newDialer(opts, clk, addrs, l.spawn)
-	if opts.endOnSuspend {
-		l.ownListsFailed.Store(mostOwnListsFailed)
-	}
 	l.mu.changed = make(chan struct{})
 	return l
 }

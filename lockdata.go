@@ -197,13 +197,6 @@ func (t *lockTable) grant(a *acquisition) bool {
 	return true
 }
 
-// suspended says whether the node that was prepared has been lost to a suspension (WithEndOnSuspend). It stands, then.
-func (t *lockTable) suspended(d *lockData) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return errors.Is(d.lost, errSuspended)
-}
-
 // prepare notes the node that is about to be granted.
 func (t *lockTable) prepare(a *acquisition, e *era, node string, token int64, leaves *leaving) {
 	t.mu.Lock()

@@ -268,12 +268,6 @@ func TestLockTable_LostBeforeTheGrant(t *testing.T) {
 	tt.table.prepare(a, anEra(), "/locks/a/n1", 7, nil)
 	require.False(t, a.d.tell("/locks/a/n1", lostBecause(errExpired)), "there was nobody to tell")
 	require.False(t, tt.table.grant(a))
-	require.False(t, tt.table.suspended(a.d), "that node is gone")
-
-	tt.table.prepare(a, anEra(), "/locks/a/n1", 7, nil)
-	require.False(t, a.d.tell("/locks/a/n1", lostBecause(errSuspended)))
-	require.False(t, tt.table.grant(a))
-	require.True(t, tt.table.suspended(a.d), "that node stands")
 
 	_, a2, isNew, err := tt.enter(o, false)
 	require.NoError(t, err, "the attempt goes on")

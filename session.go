@@ -277,7 +277,7 @@ func (s *Session) loop() {
 		if since := now.Sub(lastCut); since > cutsForgotten || since > cutsProvenRight && t.AnswersWithin(h, now) {
 			doubled = 0
 		}
-		if heard, asked, owes := t.Silence(); owes && (held > 0 || busy) && !s.opts.endOnSuspend && s.link.dials.alternatives() {
+		if heard, asked, owes := t.Silence(); owes && (held > 0 || busy) && s.link.dials.alternatives() {
 			ends := silenceEnds(heard, asked, h, held > 0, doubled)
 			if now.Sub(ends) > lateLook && doubted != ends {
 				// This process was silent, not the server: it was paused. Answers that came meanwhile may not be read yet.

@@ -172,10 +172,6 @@ var library = []mutant{
 		"\terr = e.why()\n", ""}}},
 	{"grant: no look at the lease after a long wait", "I5", "era.go", "TestVirtual_LongWait_LeaseIsRenewedBeforeTheGrant", []Swap{{
 		"ok = err == nil && e.mu.lease.end.Sub(now) >= e.mu.lease.minRoom()", "ok = err == nil"}}},
-	{"grant: under end-on-suspend, also while suspended", "I5", "attempt.go", "TestVirtual_EndOnSuspend_EndsEveryHold", []Swap{{
-		"if ok && a.link.opts.endOnSuspend {", "if false {"}}},
-	{"grant: a suspension between lease and grant costs the place", "I8", "attempt.go", "TestGrant_Suspended_KeepsItsPlace", []Swap{{
-		"case a.d.table.suspended(a.d):", "case false:"}}},
 	{"grant: the first heartbeat after a wait is not hurried", "I5", "era.go", "TestVirtual_GrantAfterAWait_IsNotLost", []Swap{{
 		"if first && e.mu.lease.end.Sub(now) <", "if false && e.mu.lease.end.Sub(now) <"}}},
 
@@ -318,7 +314,7 @@ var library = []mutant{
 		"\tif isRefusal(err) && i >= 0 {", "\tif errors.Is(err, zk.ErrNoNode) && i >= 0 {"}}},
 	{"what the heartbeat may not read goes on being held", "I5, F43", "beat.go", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds|TestVirtual_MutexWithoutRead_EndsNoOtherHold", []Swap{{
 		"\t\tb.holds.loseNode(failed, fmt.Errorf(\"%w: %w\", errUnreadable, err))\n", "\t\t_ = fmt.Errorf(\"%w: %w\", errUnreadable, err)\n"}}},
-	{"the node of a hold that ended without its session is left", "I4, F43", "era.go", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds|TestVirtual_EndOnSuspend_IsToldAtOnce", []Swap{{
+	{"the node of a hold that ended without its session is left", "I4, F43", "era.go", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds", []Swap{{
 		"\tcase told:\n", "\tcase told && false:\n"}}},
 	{"a late answer brings a lease back that had ended", "I5, F18", "era.go", "TestVirtual_AnswerAfterTheLeasesEnd_RenewsNothing", []Swap{{
 		"\te.loseIfLate(e.clock.Now())\n\te.mu.Lock()\n\tdefer e.mu.Unlock()\n\tif !e.isOver() {\n", "\te.mu.Lock()\n\tdefer e.mu.Unlock()\n\tif !e.isOver() {\n"}}},
@@ -389,7 +385,7 @@ var library = []mutant{
 	{"an attempt that ends without a node still counts", "F41", "attempt.go", "TestAttempt_EndsBetweenTwoNodes_IsCountedOut", []Swap{{
 		"\t\t\ta.enter(nil)\n\t\t\tclose(a.done)", "\t\t\tclose(a.done)"}}},
 	{"the only server is left", "F41", "session.go", "TestVirtual_OneServer_IsNotLeft", []Swap{{
-		"&& !s.opts.endOnSuspend && s.link.dials.alternatives() {", "&& !s.opts.endOnSuspend {"}}},
+		"&& s.link.dials.alternatives() {", "{"}}},
 	{"a dark server is dialled for as long as may be", "F41", "dial.go", "TestVirtual_TwoServersGoDark_NoHoldIsLost", []Swap{{
 		"to.quick = beat << min(d.hosts.lap(), 10)", "to.quick = beat << 10"}}},
 	{"a pause of the process is taken for a server's silence", "F18, F41", "session.go", "TestVirtual_PausedProcess_DoesNotLeaveItsServer", []Swap{{
@@ -400,8 +396,6 @@ var library = []mutant{
 		"\tif t != nil {\n\t\tt.Cut()\n\t}\n", "\t_ = t\n"}}},
 	{"Lost is told twice", "R40", "state.go", "TestStateMachine_Next|TestStateMachine_RandomEvents_LostOncePerSession", []Swap{{
 		"&& m.state != Lost &&", "&&"}}},
-	{"a suspension ends no hold, although it should", "I5", "report.go", "TestVirtual_EndOnSuspend_IsToldAtOnce", []Swap{{
-		"if e != nil && l.opts.endOnSuspend {", "if false {"}}},
 
 	{"a waiter that is told to fail queues in the next session", "R72", "attempt.go", "TestVirtual_SessionEndsAfterTheNode_FailsIfToldTo|TestAttempt_SessionEndsJustBeforeTheGrant_FailsIfToldTo", []Swap{{
 		"\t\t\tif err := a.pause(a.e, backoff.next()); err != nil {\n\t\t\t\treturn err\n\t\t\t}\n\t\t\tif _, err := a.e.waitAttached(a.ctx); err != nil {",
