@@ -697,25 +697,18 @@ func ExampleWithLease_noRoom() {
 
 func ExampleLeaseRoom() {
 	for _, mode := range []zklock.LeaseMode{
-		zklock.QuorumLease(0), zklock.PingLease(13 * time.Second), zklock.SingleServerLease(),
+		zklock.QuorumLease(0), zklock.SingleServerLease(),
 	} {
 		fmt.Printf("%s: %v\n", mode, zklock.LeaseRoom(mode, 30*time.Second).Round(100*time.Millisecond))
 	}
 	// Output:
 	// quorum (leader ping 4s): 12.6s
-	// ping (stale for 13s): 10.6s
 	// single server: 26.6s
 }
 
 func ExampleQuorumLease() {
 	fmt.Println(zklock.QuorumLease(0) == zklock.QuorumLease(zklock.DefaultLeaderPing))
 	// Output: true
-}
-
-func ExamplePingLease() {
-	// tickTime=2000, syncLimit=5: (5 + 1.5) ticks.
-	fmt.Println(zklock.PingLease(13 * time.Second))
-	// Output: ping (stale for 13s)
 }
 
 func ExampleSingleServerLease() {

@@ -55,10 +55,8 @@ func TestREADME_LeaseTable(t *testing.T) {
 	}{
 		{page, "`QuorumLease(0)`: G = 4 s, `tickTime` 2000", zklock.QuorumLease(0)},
 		{page, "`QuorumLease(2 * time.Second)`: `tickTime` 1000", zklock.QuorumLease(2 * time.Second)},
-		{page, "`PingLease(13 * time.Second)`: `tickTime` 2000, `syncLimit` 5", zklock.PingLease(13 * time.Second)},
 		{page, "`SingleServerLease()`", zklock.SingleServerLease()},
 		{"README.md", "`QuorumLease(0)`, the default", zklock.QuorumLease(0)},
-		{"README.md", "`PingLease(13 * time.Second)`", zklock.PingLease(13 * time.Second)},
 		{"README.md", "`SingleServerLease()`", zklock.SingleServerLease()},
 	} {
 		want := "| " + row.title + " |"

@@ -271,22 +271,22 @@ var library = []mutant{
 
 	// The lease.
 	{"any answered frame renews the lease", "I5, F12", "lease.go", "TestLease_QuorumLease|TestVirtual_HolderOnTheMinority_IsToldBeforeTheNextGrant", []Swap{{
-		"\tif l.mode.kind != quorumLease {\n\t\tl.extend(f.sent)\n", "\tif true {\n\t\tl.extend(f.sent)\n"}}},
+		"\tif l.mode.singleServer {\n\t\tl.extend(f.sent)\n", "\tif true {\n\t\tl.extend(f.sent)\n"}}},
 	{"a ping renews the lease when it is sent", "I5", "internal/tap/tap.go", "TestTap_PingsAreAnsweredInOrder", []Swap{{
 		"\t\t\tt.zxids.Request(f[4:])\n", "\t\t\tt.zxids.Request(f[4:])\n\t\t\tt.sink.Answered(at, at)\n"}}},
 	{"the lease starts when the answer comes", "I5", "internal/tap/tap.go", "TestTap_AnswersAreAnchoredAtTheirSending", []Swap{{
 		"\tt.sink.Answered(x.at, t.in.now)\n", "\tt.sink.Answered(t.in.now, t.in.now)\n"}}},
 	{"a quorum operation vouches for frames just before it", "I5, F12", "lease.go", "TestLease_QuorumLease", []Swap{{
-		"cutoff := sent.Add(-l.mode.d)", "cutoff := sent"}}},
+		"cutoff := sent.Add(-l.mode.leaderPing)", "cutoff := sent"}}},
 	{"the last frame is taken, not the last but one", "I5", "lease.go", "TestLease_QuorumLease", []Swap{{
 		"base = max(base, l.exchanges[i-1].sent)", "base = max(base, l.exchanges[i].sent)"}}},
-	{"frames of an earlier connection count", "I5", "lease.go", "TestLease_PingLease", []Swap{{
+	{"frames of an earlier connection count", "I5", "lease.go", "TestLease_SingleServerLease", []Swap{{
 		"func (l *lease) answered(conn uint64, f exchange) {\n\tif conn != l.conn {", "func (l *lease) answered(conn uint64, f exchange) {\n\tif false {"}}},
 	{"a quorum operation on an earlier connection counts", "I5", "lease.go", "TestLease_QuorumLease", []Swap{{
-		"if conn != l.conn || l.mode.kind != quorumLease {", "if l.mode.kind != quorumLease {"}}},
+		"if conn != l.conn || l.mode.singleServer {", "if l.mode.singleServer {"}}},
 	{"a shorter session timeout does not count at once", "I5, F38", "lease.go", "TestLease_TimeoutChangesOnAttachingAgain", []Swap{{
 		"\tif shorter {\n", "\tif shorter && false {\n"}}},
-	{"no margin: told when the session ends", "I5", "lease.go", "TestLeaseMode_Worth", []Swap{{
+	{"no margin: told when the session ends", "I5", "lease.go", "TestWorth", []Swap{{
 		"/clockRate) - leaseSlop\n", ")\n"}}},
 	{"events are a sign of life", "I5", "internal/tap/tap.go", "TestTap_EventsAreNoSignOfLife", []Swap{{
 		"\t\t\tt.sink.Event(ev)\n", "\t\t\tt.sink.Event(ev)\n\t\t\tt.sink.Answered(t.in.now, t.in.now)\n"}}},
