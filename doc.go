@@ -91,9 +91,6 @@
 // learns from the answer which sessions the follower has heard. G is 4 s unless told otherwise: two ticks of
 // ZooKeeper's default tickTime. Servers with a longer tickTime need a longer G.
 //
-// [PingLease] counts every answered frame, and subtracts H. It assumes that no server goes on serving its clients for
-// longer than H after it has lost the quorum: H must be at least (syncLimit + 1.5) ticks.
-//
 // [SingleServerLease] counts every answered frame. It assumes that there is one server. With more servers, a follower
 // that is cut off from the others goes on answering, and a holder connected to it is told too late.
 //

@@ -166,13 +166,6 @@ func (e *era) lose(cause error) {
 	e.carrier.lost(e.zkSession, cause)
 }
 
-// loseHolds ends every hold, while the ZooKeeper session lives on.
-func (e *era) loseHolds(cause error) {
-	for _, node := range e.heldNodes() {
-		e.loseNode(node, cause)
-	}
-}
-
 // loseNode ends the hold that rests on the node, if there is one, while the ZooKeeper session lives on. Unless the node is
 // gone, it must be deleted. If nobody was told of the loss, the hold is just being released, or was not granted yet: then the
 // release, or the attempt, deletes the node.

@@ -89,7 +89,6 @@ func lostBecause(reason error) error {
 var (
 	errLeaseEnded  = errors.New("no proof in time that the session lives")
 	errExpired     = errors.New("ZooKeeper session expired")
-	errSuspended   = errors.New("connection suspended")
 	errNodeGone    = errors.New("lock node deleted by somebody else")
 	errUnreadable  = errors.New("the servers refuse to confirm the lock node, which takes READ")
 	errPingRefused = errors.New("server answered a ping with an error")

@@ -513,6 +513,43 @@ func ExampleSession_Changes() {
 	// Output: Closed session closed
 }
 
+// A hold stands while its lease lasts, also while the connection is suspended. Where that is not strict enough, the work ends
+// at each suspension, as Curator's documentation advises, and the lock is released.
+func ExampleSession_Changes_endOnSuspend() {
+	ctx, srv, stop := exampleZooKeeper()
+	defer stop()
+	s, err := zklock.Connect(ctx, srv.Addr())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	m, _ := zklock.NewMutex(s, "/locks/orders")
+	err = m.Do(ctx, func(ctx context.Context) error {
+		work, end := context.WithCancel(ctx)
+		defer end()
+		changes := s.Changes(work)
+		if !s.State().Attached() { // suspended before we could hear of it
+			end()
+		}
+		go func() {
+			for c := range changes { // until the work ends
+				if c.State == zklock.Suspended {
+					end()
+				}
+			}
+		}()
+
+		srv.DropConnection(s.SessionID()) // a network failure, in the middle of the work
+		<-work.Done()
+		fmt.Println("the work ends; still held:", ctx.Err() == nil)
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// the work ends; still held: true
+	// <nil>
+}
+
 func ExampleMutex_Participants() {
 	ctx, s, stop := exampleSession()
 	defer stop()
@@ -660,13 +697,12 @@ func ExampleWithLease_noRoom() {
 
 func ExampleLeaseRoom() {
 	for _, mode := range []zklock.LeaseMode{
-		zklock.QuorumLease(0), zklock.PingLease(13 * time.Second), zklock.SingleServerLease(),
+		zklock.QuorumLease(0), zklock.SingleServerLease(),
 	} {
 		fmt.Printf("%s: %v\n", mode, zklock.LeaseRoom(mode, 30*time.Second).Round(100*time.Millisecond))
 	}
 	// Output:
 	// quorum (leader ping 4s): 12.6s
-	// ping (stale for 13s): 10.6s
 	// single server: 26.6s
 }
 
@@ -675,28 +711,9 @@ func ExampleQuorumLease() {
 	// Output: true
 }
 
-func ExamplePingLease() {
-	// tickTime=2000, syncLimit=5: (5 + 1.5) ticks.
-	fmt.Println(zklock.PingLease(13 * time.Second))
-	// Output: ping (stale for 13s)
-}
-
 func ExampleSingleServerLease() {
 	fmt.Println(zklock.SingleServerLease())
 	// Output: single server
-}
-
-// What is the holder to do when a connection is lost for a moment? By default nothing: the hold stands while its lease
-// does. Where that is not strict enough, each disconnection ends it.
-func ExampleWithEndOnSuspend() {
-	ctx, servers, stop := exampleServer()
-	defer stop()
-	s, err := zklock.Connect(ctx, servers, zklock.WithEndOnSuspend())
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(s.Close())
-	// Output: <nil>
 }
 
 func ExampleWithFailOnSessionLoss() {

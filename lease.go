@@ -10,17 +10,9 @@ import (
 // LeaseMode says what a Session takes as proof that its ZooKeeper session is alive, and so how long a hold may be relied
 // on. docs/lease.md helps to choose.
 type LeaseMode struct {
-	kind leaseKind
-	d    time.Duration // quorum: G, how often the leader pings each follower; ping: H
+	singleServer bool
+	leaderPing   time.Duration // otherwise G: the leader pings each follower at least so often
 }
-
-type leaseKind int
-
-const (
-	quorumLease leaseKind = iota
-	pingLease
-	singleServerLease
-)
 
 // DefaultLeaderPing is QuorumLease's assumption about the longest time between two pings of the leader to a follower: two
 // ticks of ZooKeeper's default tickTime of 2 s. (The leader really pings every half tick.)
@@ -34,27 +26,19 @@ func QuorumLease(leaderPing time.Duration) LeaseMode {
 	if leaderPing == 0 {
 		leaderPing = DefaultLeaderPing
 	}
-	return LeaseMode{quorumLease, leaderPing}
+	return LeaseMode{leaderPing: leaderPing}
 }
-
-// PingLease takes every answer as a proof and subtracts maxStale: the longest time for which a server goes on serving its
-// clients after it has lost the quorum. Give at least (syncLimit + 1.5) ticks: 13 s with syncLimit 5 and tickTime 2 s.
-func PingLease(maxStale time.Duration) LeaseMode { return LeaseMode{pingLease, maxStale} }
 
 // SingleServerLease takes every answer as a proof. It is sound with one server. With an ensemble, a holder that is connected
 // to a server without quorum learns of the loss too late.
-func SingleServerLease() LeaseMode { return LeaseMode{kind: singleServerLease} }
+func SingleServerLease() LeaseMode { return LeaseMode{singleServer: true} }
 
 // String spells the mode and its duration, for people.
 func (m LeaseMode) String() string {
-	switch m.kind {
-	case quorumLease:
-		return fmt.Sprintf("quorum (leader ping %v)", m.d)
-	case pingLease:
-		return fmt.Sprintf("ping (stale for %v)", m.d)
-	default:
+	if m.singleServer {
 		return "single server"
 	}
+	return fmt.Sprintf("quorum (leader ping %v)", m.leaderPing)
 }
 
 const (
@@ -72,23 +56,16 @@ func heartbeat(timeout time.Duration) time.Duration { return max(timeout/10, 250
 func idleRead(timeout time.Duration) time.Duration { return timeout / 6 }
 
 // worth is how long after its sending an exchange proves the session alive, G aside.
-func (m LeaseMode) worth(timeout time.Duration) time.Duration {
-	w := time.Duration(float64(timeout)/clockRate) - leaseSlop
-	if m.kind == pingLease {
-		w -= m.d + heartbeat(timeout)
-	}
-	return w
+func worth(timeout time.Duration) time.Duration {
+	return time.Duration(float64(timeout)/clockRate) - leaseSlop
 }
 
 // room is how far the lease is ahead at the least: just before a heartbeat's answer, on a session that was idle before. It
 // must be positive.
 func (m LeaseMode) room(timeout time.Duration) time.Duration {
-	r := m.worth(timeout) - heartbeat(timeout) - 2*roundTrip
-	switch m.kind {
-	case quorumLease:
-		r -= m.d + timeout/3
-	case pingLease:
-		// the heartbeat term is in worth already; one more is the gap between exchanges
+	r := worth(timeout) - heartbeat(timeout) - 2*roundTrip
+	if !m.singleServer {
+		r -= m.leaderPing + timeout/3
 	}
 	return r
 }
@@ -101,10 +78,10 @@ func LeaseRoom(mode LeaseMode, sessionTimeout time.Duration) time.Duration {
 
 // check refuses a session timeout in which the mode has no room, with the numbers.
 func (m LeaseMode) check(timeout time.Duration) error {
-	if m.d < 0 {
+	if m.leaderPing < 0 {
 		return fmt.Errorf("%w: %v has a negative duration", ErrNoRoom, m)
 	}
-	if m.d > 24*time.Hour {
+	if m.leaderPing > 24*time.Hour {
 		return fmt.Errorf("%w: %v has a duration of more than 24h", ErrNoRoom, m)
 	}
 	r := m.room(timeout)
@@ -117,17 +94,13 @@ func (m LeaseMode) check(timeout time.Duration) error {
 	}
 	formula, terms := "T/1.01 − ε − h − 2 round trips", []time.Duration{leaseSlop, heartbeat(timeout), 2 * roundTrip}
 	advice := ""
-	switch m.kind {
-	case quorumLease:
+	if !m.singleServer {
 		formula += " − G − T/3"
-		terms = append(terms, m.d, (timeout / 3).Round(time.Millisecond))
+		terms = append(terms, m.leaderPing, (timeout / 3).Round(time.Millisecond))
 		advice = ", or a shorter leader ping if two ticks of the servers are shorter"
-	case pingLease:
-		formula += " − H − h"
-		terms = append(terms, m.d, heartbeat(timeout))
-	}
-	if single := SingleServerLease().room(timeout); m.kind != singleServerLease && single > 0 {
-		advice += fmt.Sprintf(", or, if there is one server, SingleServerLease(), which leaves %v", single.Round(time.Millisecond))
+		if single := SingleServerLease().room(timeout); single > 0 {
+			advice += fmt.Sprintf(", or, if there is one server, SingleServerLease(), which leaves %v", single.Round(time.Millisecond))
+		}
 	}
 	sum := fmt.Sprint(time.Duration(float64(timeout) / clockRate).Round(time.Millisecond))
 	for _, d := range terms {
@@ -166,11 +139,11 @@ func (l *lease) attached(conn uint64, c exchange, timeout time.Duration, newSess
 	if newSession || shorter {
 		l.timeout = timeout
 	}
-	if newSession || l.mode.kind != quorumLease {
+	if newSession || l.mode.singleServer {
 		l.extend(c.sent)
 	}
 	if shorter {
-		l.end = min(l.end, c.sent.Add(l.mode.worth(timeout)))
+		l.end = min(l.end, c.sent.Add(worth(timeout)))
 	}
 }
 
@@ -182,7 +155,7 @@ func (l *lease) answered(conn uint64, f exchange) {
 	if conn != l.conn {
 		return
 	}
-	if l.mode.kind != quorumLease {
+	if l.mode.singleServer {
 		l.extend(f.sent)
 		return
 	}
@@ -192,18 +165,18 @@ func (l *lease) answered(conn uint64, f exchange) {
 	}
 	l.exchanges = append(l.exchanges, f)
 	// If every later quorum operation may use two exchanges, those before them are useless.
-	for len(l.exchanges) > 3 && l.exchanges[2].answered <= f.answered.Add(-l.mode.d-l.timeout) {
+	for len(l.exchanges) > 3 && l.exchanges[2].answered <= f.answered.Add(-l.mode.leaderPing-l.timeout) {
 		l.exchanges = l.exchanges[1:]
 	}
 }
 
 // quorum notes a successful quorum operation that was sent at the given time.
 func (l *lease) quorum(conn uint64, sent clock.Instant) {
-	if conn != l.conn || l.mode.kind != quorumLease {
+	if conn != l.conn || l.mode.singleServer {
 		return
 	}
 	base := l.connect.sent // answered by the leader, before anything sent later on this connection
-	cutoff := sent.Add(-l.mode.d)
+	cutoff := sent.Add(-l.mode.leaderPing)
 	for i := len(l.exchanges) - 1; i > 0; i-- {
 		if l.exchanges[i].answered <= cutoff {
 			base = max(base, l.exchanges[i-1].sent)
@@ -213,4 +186,4 @@ func (l *lease) quorum(conn uint64, sent clock.Instant) {
 	l.extend(base)
 }
 
-func (l *lease) extend(base clock.Instant) { l.end = max(l.end, base.Add(l.mode.worth(l.timeout))) }
+func (l *lease) extend(base clock.Instant) { l.end = max(l.end, base.Add(worth(l.timeout))) }

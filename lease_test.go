@@ -19,22 +19,10 @@ const sec = time.Second
 // at is an instant a number of seconds after the beginning.
 func at(s float64) clock.Instant { return clock.Instant(s * float64(time.Second)) }
 
-// The formulas of the design, section 5, spelled out once more by hand.
-func TestLeaseMode_Worth(t *testing.T) {
-	const t10 = 9900990099 * time.Nanosecond // 10 s / 1.01
-	for _, tt := range []struct {
-		mode LeaseMode
-		T    time.Duration
-		want time.Duration
-	}{
-		{QuorumLease(0), 10 * sec, t10 - 50*time.Millisecond}, // G is in the choice of the exchange, not in its worth
-		{QuorumLease(2 * sec), 10 * sec, t10 - 50*time.Millisecond},
-		{PingLease(6 * sec), 10 * sec, t10 - 50*time.Millisecond - 6*sec - 1*sec},
-		{SingleServerLease(), 10 * sec, t10 - 50*time.Millisecond},
-	} {
-		require.Equal(t, tt.want, tt.mode.worth(tt.T), tt.mode)
-		require.Less(t, tt.mode.worth(tt.T), tt.T, "a lease never outlasts the session timeout (R37)")
-	}
+// The formula of the design, section 5, spelled out once more by hand. G is in the choice of the exchange, not in its worth.
+func TestWorth(t *testing.T) {
+	require.Equal(t, 9900990099*time.Nanosecond-50*time.Millisecond, worth(10*sec), "10 s / 1.01 − ε")
+	require.Less(t, worth(10*sec), 10*sec, "a lease never outlasts the session timeout (R37)")
 }
 
 func TestHeartbeat(t *testing.T) {
@@ -45,7 +33,6 @@ func TestHeartbeat(t *testing.T) {
 func TestLeaseMode_String(t *testing.T) {
 	require.Equal(t, "quorum (leader ping 4s)", QuorumLease(0).String())
 	require.Equal(t, "quorum (leader ping 2s)", QuorumLease(2*sec).String())
-	require.Equal(t, "ping (stale for 13s)", PingLease(13*sec).String())
 	require.Equal(t, "single server", SingleServerLease().String())
 }
 
@@ -63,12 +50,9 @@ func TestLeaseMode_Check(t *testing.T) {
 		{QuorumLease(2 * sec), 3500 * time.Millisecond, []string{"T = 3.5s", "at least 3.9s"}},
 		{QuorumLease(0), 5 * sec, []string{"T = 5s", "SingleServerLease(), which leaves"}},
 		{QuorumLease(0), 2 * sec, []string{"at least 7.5s"}},
-		{PingLease(13 * sec), 30 * sec, nil},
-		{PingLease(13 * sec), 16 * sec, []string{"T = 16s", "ping (stale for 13s)", "T/1.01 − ε − h − 2 round trips − H − h = 15.842s − 50ms − 1.6s − 100ms − 13s − 1.6s = -508ms", "at least 16.7s, or, if there is one server, SingleServerLease()"}},
 		{SingleServerLease(), 2 * sec, nil},
 		{SingleServerLease(), 300 * time.Millisecond, []string{"T = 300ms", "single server", "at least 500ms"}},
 		{QuorumLease(-1), 30 * sec, []string{"negative duration"}},
-		{PingLease(-1), 30 * sec, []string{"negative duration"}},
 	} {
 		t.Run(fmt.Sprint(tt.mode, " ", tt.T), func(t *testing.T) {
 			err := tt.mode.check(tt.T)
@@ -90,7 +74,7 @@ func TestLeaseMode_Check(t *testing.T) {
 
 // What check recommends is accepted, and a tenth of a second less is not.
 func TestLeaseMode_Check_RecommendsTheLeast(t *testing.T) {
-	for _, mode := range []LeaseMode{QuorumLease(0), QuorumLease(2 * sec), PingLease(13 * sec), SingleServerLease()} {
+	for _, mode := range []LeaseMode{QuorumLease(0), QuorumLease(2 * sec), SingleServerLease()} {
 		for T := 100 * time.Millisecond; T < 40*sec; T += 100 * time.Millisecond {
 			err := mode.check(T)
 			if err == nil {
@@ -109,7 +93,7 @@ func TestLeaseMode_Check_RecommendsTheLeast(t *testing.T) {
 // R39: very long timeouts do not overflow.
 func TestLease_VeryLongTimeouts(t *testing.T) {
 	for _, T := range []time.Duration{24 * time.Hour, 24 * 24 * time.Hour} {
-		for _, mode := range []LeaseMode{QuorumLease(0), PingLease(13 * sec), SingleServerLease()} {
+		for _, mode := range []LeaseMode{QuorumLease(0), SingleServerLease()} {
 			require.NoError(t, mode.check(T))
 			require.Greater(t, LeaseRoom(mode, T), T/2)
 			require.Less(t, LeaseRoom(mode, T), T)
@@ -120,7 +104,7 @@ func TestLease_VeryLongTimeouts(t *testing.T) {
 func TestLease_QuorumLease(t *testing.T) {
 	const T, G = 30 * sec, 4 * sec
 	mode := QuorumLease(G)
-	w := mode.worth(T)
+	w := worth(T)
 	begin := func() *lease {
 		l := &lease{mode: mode}
 		l.attached(1, exchange{at(0), at(0.1)}, T, true)
@@ -210,50 +194,39 @@ func TestLease_QuorumLease(t *testing.T) {
 	})
 }
 
-func TestLease_PingLease(t *testing.T) {
-	const T = 30 * sec
-	mode := PingLease(13 * sec)
-	w := mode.worth(T)
-	l := &lease{mode: mode}
-	l.attached(1, exchange{at(0), at(0.1)}, T, true)
-	require.Equal(t, at(0).Add(w), l.end)
-	l.answered(1, exchange{at(3), at(3.1)})
-	require.Equal(t, at(3).Add(w), l.end, "every answer counts, from its sending")
-	l.quorum(1, at(5))
-	require.Equal(t, at(3).Add(w), l.end, "a quorum operation counts as the answer that it is, which came before")
-	l.answered(2, exchange{at(9), at(9.1)})
-	require.Equal(t, at(3).Add(w), l.end, "another connection's answers do not count")
-	l.attached(2, exchange{at(12), at(12.1)}, T, false)
-	require.Equal(t, at(12).Add(w), l.end)
-}
-
 func TestLease_SingleServerLease(t *testing.T) {
 	const T = 10 * sec
 	mode := SingleServerLease()
 	l := &lease{mode: mode}
 	l.attached(1, exchange{at(0), at(0.1)}, T, true)
 	l.answered(1, exchange{at(3), at(3.1)})
-	require.Equal(t, at(3).Add(mode.worth(T)), l.end)
+	require.Equal(t, at(3).Add(worth(T)), l.end)
 	l.answered(1, exchange{at(2), at(3.2)})
-	require.Equal(t, at(3).Add(mode.worth(T)), l.end, "never backwards")
+	require.Equal(t, at(3).Add(worth(T)), l.end, "never backwards")
+	l.quorum(1, at(5))
+	require.Equal(t, at(3).Add(worth(T)), l.end, "a quorum operation counts as the answer that it is, which came before")
+	l.answered(2, exchange{at(9), at(9.1)})
+	require.Equal(t, at(3).Add(worth(T)), l.end, "another connection's answers do not count")
+	l.attached(2, exchange{at(12), at(12.1)}, T, false)
+	require.Equal(t, at(12).Add(worth(T)), l.end)
 }
 
 // F38, R38: the timeout that counts is the one granted on the current connection, at once if it is shorter.
 func TestLease_TimeoutChangesOnAttachingAgain(t *testing.T) {
-	for _, mode := range []LeaseMode{QuorumLease(2 * sec), PingLease(3 * sec), SingleServerLease()} {
+	for _, mode := range []LeaseMode{QuorumLease(2 * sec), SingleServerLease()} {
 		t.Run(mode.String(), func(t *testing.T) {
 			l := &lease{mode: mode}
 			l.attached(1, exchange{at(0), at(0.1)}, 30*sec, true)
-			require.Equal(t, at(0).Add(mode.worth(30*sec)), l.end)
+			require.Equal(t, at(0).Add(worth(30*sec)), l.end)
 
 			l.attached(2, exchange{at(1), at(1.1)}, 10*sec, false)
-			require.Equal(t, at(1).Add(mode.worth(10*sec)), l.end, "the server counts 10 s from its hearing of us")
+			require.Equal(t, at(1).Add(worth(10*sec)), l.end, "the server counts 10 s from its hearing of us")
 			l.quorum(2, at(1.2))
-			require.Equal(t, at(1).Add(mode.worth(10*sec)), l.end)
+			require.Equal(t, at(1).Add(worth(10*sec)), l.end)
 
 			l.attached(3, exchange{at(2), at(2.1)}, 20*sec, false)
 			l.quorum(3, at(2.2))
-			require.Equal(t, at(2).Add(mode.worth(10*sec)), l.end, "F45: a leader that is elected later does not know of a longer one")
+			require.Equal(t, at(2).Add(worth(10*sec)), l.end, "F45: a leader that is elected later does not know of a longer one")
 		})
 	}
 	t.Run("a shorter timeout does not prolong a lease that was nearly over", func(t *testing.T) {
@@ -274,33 +247,33 @@ type naiveLease struct {
 	end     clock.Instant
 }
 
-func (n *naiveLease) prove(base clock.Instant) { n.end = max(n.end, base.Add(n.mode.worth(n.timeout))) }
+func (n *naiveLease) prove(base clock.Instant) { n.end = max(n.end, base.Add(worth(n.timeout))) }
 
 func (n *naiveLease) attached(c exchange, timeout time.Duration, newSession bool) {
 	if timeout < n.timeout {
-		n.end = min(n.end, c.sent.Add(n.mode.worth(timeout)))
+		n.end = min(n.end, c.sent.Add(worth(timeout)))
 	}
 	n.connect, n.all, n.timeout = c, []exchange{c}, timeout
-	if newSession || n.mode.kind != quorumLease {
+	if newSession || n.mode.singleServer {
 		n.prove(c.sent)
 	}
 }
 
 func (n *naiveLease) answered(f exchange) {
 	n.all = append(n.all, f)
-	if n.mode.kind != quorumLease {
+	if n.mode.singleServer {
 		n.prove(f.sent)
 	}
 }
 
 func (n *naiveLease) quorum(sent clock.Instant) {
-	if n.mode.kind != quorumLease {
+	if n.mode.singleServer {
 		return
 	}
 	n.prove(n.connect.sent)
 	var early []exchange // answered at least G before
 	for _, f := range n.all {
-		if f.answered.Add(n.mode.d) <= sent {
+		if f.answered.Add(n.mode.leaderPing) <= sent {
 			early = append(early, f)
 		}
 	}
@@ -318,7 +291,7 @@ func TestLease_RandomTraffic_NeverBeyondTheRule(t *testing.T) {
 	between := func(lo, hi time.Duration) time.Duration { return lo + time.Duration(rnd.Int64N(int64(hi-lo))) }
 	equal, steps := 0, 0
 	for range 200 {
-		mode := []LeaseMode{QuorumLease(0), QuorumLease(2 * sec), PingLease(3 * sec), SingleServerLease()}[rnd.IntN(4)]
+		mode := []LeaseMode{QuorumLease(0), QuorumLease(2 * sec), SingleServerLease()}[rnd.IntN(3)]
 		T := between(8*sec, 40*sec)
 		l, n := &lease{mode: mode}, &naiveLease{mode: mode}
 		now, conn := clock.Instant(0), uint64(0)
@@ -367,7 +340,7 @@ func TestLease_RandomTraffic_NeverBeyondTheRule(t *testing.T) {
 				equal++
 			}
 		}
-		kept := 16 + int(4*(mode.d+2*T)/heartbeat(T)) // exchanges a quarter of a heartbeat apart, for G + T and some
+		kept := 16 + int(4*(mode.leaderPing+2*T)/heartbeat(T)) // exchanges a quarter of a heartbeat apart, for G + T and some
 		require.LessOrEqual(t, len(l.exchanges), kept, "I7: memory does not grow with the traffic")
 	}
 	require.Greater(t, equal, steps/4, "the model and the code mostly agree, or this test compares nothing")
@@ -377,7 +350,7 @@ func TestLease_RandomTraffic_NeverBeyondTheRule(t *testing.T) {
 // at every phase: an idle session acquires, and its heartbeats' answers stop.
 func TestLeaseRoom_IsThere(t *testing.T) {
 	const rtt = roundTrip
-	for _, mode := range []LeaseMode{QuorumLease(0), QuorumLease(2 * sec), PingLease(6 * sec), SingleServerLease()} {
+	for _, mode := range []LeaseMode{QuorumLease(0), QuorumLease(2 * sec), SingleServerLease()} {
 		for _, T := range []time.Duration{10 * sec, 20 * sec, 30 * sec} {
 			if mode.room(T) <= 0 {
 				continue

@@ -134,7 +134,7 @@ func TestVirtual_NodeDeleted_TheHeartbeatTells(t *testing.T) {
 // the servers can give the lock away; then, Lost being final, the old session is ended and everything works again.
 func TestHold_ServerSilent_IsLostByItsDeadline(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []zklock.LeaseMode{zklock.QuorumLease(time.Second), zklock.PingLease(time.Second), zklock.SingleServerLease()} {
+	for _, mode := range []zklock.LeaseMode{zklock.QuorumLease(time.Second), zklock.SingleServerLease()} {
 		t.Run(strings.Fields(mode.String())[0], func(t *testing.T) {
 			t.Parallel()
 			server := startOwn(t, serverConfig{})

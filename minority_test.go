@@ -72,7 +72,6 @@ func TestVirtual_HolderOnTheMinority_IsToldBeforeTheNextGrant(t *testing.T) {
 		{zklock.QuorumLease(0), 8 * time.Second},
 		{zklock.QuorumLease(0), 10 * time.Second},
 		{zklock.QuorumLease(0), 30 * time.Second},
-		{zklock.PingLease(13 * time.Second), 30 * time.Second},
 	} {
 		for _, onLeader := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%v/%v/leader=%v", c.mode, c.timeout, onLeader), func(t *testing.T) {

@@ -38,7 +38,7 @@ func TestHold_ConnectionLostAndHealed_Stands(t *testing.T) {
 
 // I5, F20 in part: no false Lost in hours without faults, in any mode, and the deadline is always ahead.
 func TestVirtual_HoldForHours_IsNeverLost(t *testing.T) {
-	for _, mode := range []zklock.LeaseMode{zklock.QuorumLease(0), zklock.PingLease(2 * time.Second), zklock.SingleServerLease()} {
+	for _, mode := range []zklock.LeaseMode{zklock.QuorumLease(0), zklock.SingleServerLease()} {
 		for _, timeout := range []time.Duration{8 * time.Second, 30 * time.Second} {
 			t.Run(fmt.Sprintf("%v/%v", mode, timeout), func(t *testing.T) {
 				inVirtualTime(t, func(t *testing.T, v *virtual) {

@@ -32,7 +32,6 @@ type sessionOptions struct {
 	tls           *tls.Config
 	dialer        zk.Dialer
 	logger        *slog.Logger
-	endOnSuspend  bool
 	handshakeCap  time.Duration
 	maxLockNodes  int
 	suspendedTime func() time.Duration // nil asks the system
@@ -109,11 +108,6 @@ func WithDialer(d zk.Dialer) Option { return func(o *sessionOptions) { o.dialer 
 // WithLogger sets where the Session logs; the default is slog.Default(). Losses are warnings, connection changes are
 // informational, and the ZooKeeper client's own lines have debug level. docs/operating.md explains each line.
 func WithLogger(l *slog.Logger) Option { return func(o *sessionOptions) { o.logger = l } }
-
-// WithEndOnSuspend ends every hold with ErrLost as soon as the connection is suspended, as Curator's documentation advises.
-// By default a hold ends only with its lease. The option is stricter, and more holds end for nothing. The Session then leaves
-// a silent server only when the ZooKeeper client does, after two thirds of the session timeout.
-func WithEndOnSuspend() Option { return func(o *sessionOptions) { o.endOnSuspend = true } }
 
 // WithHandshakeTimeout caps the time that one server gets: for the look-up of its name, the dial, TLS, its connect response
 // and its answers to the credentials together. After that the Session tries the next server. The default is a third of the

@@ -37,52 +37,41 @@ var dialsEndSoon = zklock.WithHandshakeTimeout(time.Second)
 func TestVirtual_ServersDead_ReleaseEndsWithTheLease(t *testing.T) {
 	for _, outage := range outages {
 		for _, otherHold := range []bool{false, true} { // it ends the session when the lease ends
-			for _, endOnSuspend := range []bool{false, true} {
-				for _, left := range []time.Duration{20 * time.Second, 2860 * time.Millisecond, 100 * time.Millisecond} {
-					name := fmt.Sprintf("%s/another hold %v/end on suspend %v/%v", outage.name, otherHold, endOnSuspend, left)
-					t.Run(name, func(t *testing.T) {
-						inVirtualTime(t, func(t *testing.T, v *virtual) {
-							line := &line{dial: v.net.Dial}
-							opts := []zklock.Option{zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(30 * time.Second), dialsEndSoon}
-							if endOnSuspend {
-								opts = append(opts, zklock.WithEndOnSuspend())
-							}
-							s := v.connect(opts...)
-							h := acquire(t, newMutex(t, s, "/job"))
-							var other *zklock.Hold
-							if otherHold {
-								other = acquire(t, newMutex(t, s, "/other"))
-							}
-							time.Sleep(20 * time.Second)
-							outage.strike(v, line)
-							time.Sleep(time.Until(h.Deadline()) - left)
-							synctest.Wait()
-							lost := isLost(h)
-							require.True(t, !lost || endOnSuspend)
-							deadline, begun := h.Deadline(), time.Now()
-							ctx, cancel := context.WithCancel(context.Background())
-							defer cancel()
-							err := releaseEnds(t, h, context.WithoutCancel(ctx))
-							require.False(t, time.Now().After(whicheverIsLater(deadline, begun.Add(grace)).Add(50*time.Millisecond)), "I6: took %v", time.Since(begun))
-							if lost {
-								require.ErrorIs(t, err, zklock.ErrLost)
-							} else {
-								require.ErrorIs(t, err, zklock.ErrNotConfirmed)
-								require.NotErrorIs(t, err, zklock.ErrLost, "R70: it was held when the release began")
-								require.ErrorIs(t, h.Err(), zklock.ErrNotHeld)
-							}
-							if otherHold {
-								time.Sleep(time.Second)
-								require.ErrorIs(t, other.Err(), zklock.ErrLost)
-							}
-							begun = time.Now()
-							require.NoError(t, s.Close())
-							require.LessOrEqual(t, time.Since(begun), 4*time.Second)
-							line.silent.Store(false)
-							v.srv.Thaw()
-						})
+			for _, left := range []time.Duration{20 * time.Second, 2860 * time.Millisecond, 100 * time.Millisecond} {
+				name := fmt.Sprintf("%s/another hold %v/%v", outage.name, otherHold, left)
+				t.Run(name, func(t *testing.T) {
+					inVirtualTime(t, func(t *testing.T, v *virtual) {
+						line := &line{dial: v.net.Dial}
+						s := v.connect(zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(30*time.Second), dialsEndSoon)
+						h := acquire(t, newMutex(t, s, "/job"))
+						var other *zklock.Hold
+						if otherHold {
+							other = acquire(t, newMutex(t, s, "/other"))
+						}
+						time.Sleep(20 * time.Second)
+						outage.strike(v, line)
+						time.Sleep(time.Until(h.Deadline()) - left)
+						synctest.Wait()
+						require.False(t, isLost(h))
+						deadline, begun := h.Deadline(), time.Now()
+						ctx, cancel := context.WithCancel(context.Background())
+						defer cancel()
+						err := releaseEnds(t, h, context.WithoutCancel(ctx))
+						require.False(t, time.Now().After(whicheverIsLater(deadline, begun.Add(grace)).Add(50*time.Millisecond)), "I6: took %v", time.Since(begun))
+						require.ErrorIs(t, err, zklock.ErrNotConfirmed)
+						require.NotErrorIs(t, err, zklock.ErrLost, "R70: it was held when the release began")
+						require.ErrorIs(t, h.Err(), zklock.ErrNotHeld)
+						if otherHold {
+							time.Sleep(time.Second)
+							require.ErrorIs(t, other.Err(), zklock.ErrLost)
+						}
+						begun = time.Now()
+						require.NoError(t, s.Close())
+						require.LessOrEqual(t, time.Since(begun), 4*time.Second)
+						line.silent.Store(false)
+						v.srv.Thaw()
 					})
-				}
+				})
 			}
 		}
 	}

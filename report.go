@@ -178,12 +178,8 @@ func (r report) Disconnected() {
 		return
 	}
 	r.shaken, r.authed = false, false
-	e := l.mu.era
 	l.stepLocked(stateEvent{kind: detached})
 	l.mu.Unlock()
-	if e != nil && l.opts.endOnSuspend {
-		e.loseHolds(errSuspended)
-	}
 }
 
 func (r report) Answered(sent, answered clock.Instant) {

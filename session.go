@@ -203,17 +203,6 @@ func (s *Session) loseIfLate() {
 	}
 }
 
-// lateLook is how late the loop may notice that a server has been silent too long, and still believe it.
-const lateLook = 100 * time.Millisecond
-
-// Connections that were given up count no more after a minute, if each answer on the present connection took less than a
-// heartbeat, and in any case after ten minutes. So servers that are slow to write, or stall again within a minute, are not left
-// each time.
-const (
-	cutsProvenRight = time.Minute
-	cutsForgotten   = 10 * time.Minute
-)
-
 // loop owns the beat and the lease's timer, and looks for servers that are silent or away. It ends when the state is Closed.
 func (s *Session) loop() {
 	defer close(s.loopDone)
@@ -222,9 +211,7 @@ func (s *Session) loop() {
 	expiry := time.NewTimer(time.Hour)
 	defer expiry.Stop()
 	var lastBeat clock.Instant // when the last beat was sent
-	var doubled int            // how often a connection was given up lately because its server was silent, and no better one found
-	var lastCut clock.Instant  // when that was
-	var doubted clock.Instant  // the end of a silence that the loop noticed late: it gives the server a little more time
+	var quiet silence
 	var out outage
 	for {
 		select {
@@ -274,23 +261,15 @@ func (s *Session) loop() {
 			beat.Reset(max(min(next, now.Add(interval)).Sub(now), time.Millisecond))
 			continue
 		}
-		if since := now.Sub(lastCut); since > cutsForgotten || since > cutsProvenRight && t.AnswersWithin(h, now) {
-			doubled = 0
-		}
-		if heard, asked, owes := t.Silence(); owes && (held > 0 || busy) && !s.opts.endOnSuspend && s.link.dials.alternatives() {
-			ends := silenceEnds(heard, asked, h, held > 0, doubled)
-			if now.Sub(ends) > lateLook && doubted != ends {
-				// This process was silent, not the server: it was paused. Answers that came meanwhile may not be read yet.
-				doubted, ends = ends, now.Add(lateLook)
-			}
-			if now >= ends {
-				doubled, lastCut = doubled+1, now
+		if heard, asked, owes := t.Silence(); owes && (held > 0 || busy) && s.link.dials.alternatives() {
+			leave, look := quiet.look(now, heard, asked, h, held > 0)
+			if leave {
 				s.log.warn("zklock: the server is silent; trying another", "server", t.RemoteAddr().String(),
 					"session", fmt.Sprintf("%#x", e.id), "for", now.Sub(heard).Round(time.Millisecond))
 				t.Cut()
 				continue // we are woken
 			}
-			due = min(due, ends)
+			due = min(due, look)
 		}
 		beat.Reset(max(due.Sub(now), time.Millisecond))
 	}

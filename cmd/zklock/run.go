@@ -25,7 +25,6 @@ type runOptions struct {
 	connection
 	lease      string
 	leaderPing time.Duration
-	maxStale   time.Duration
 	wait       time.Duration
 	waits      bool // --wait was given
 	noWait     bool
@@ -93,17 +92,13 @@ and the lock is lost unless it is resumed before the lease ends.
 			if c.Flags().Changed("leader-ping") && o.lease != "quorum" {
 				return exitf(exitUsage, "--leader-ping is for --lease quorum")
 			}
-			if c.Flags().Changed("max-stale") && o.lease != "ping" {
-				return exitf(exitUsage, "--max-stale is for --lease ping")
-			}
 			return o.run(c.Context())
 		},
 	}
 	o.addFlags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.lease, "lease", "quorum", "what proves that the session lives: quorum, ping or single (one server)")
+	f.StringVar(&o.lease, "lease", "quorum", "what proves that the session lives: quorum or single (one server)")
 	f.DurationVar(&o.leaderPing, "leader-ping", zklock.DefaultLeaderPing, "with --lease quorum: two ticks (tickTime) of the servers")
-	f.DurationVar(&o.maxStale, "max-stale", 13*time.Second, "with --lease ping: how long a server may serve after it lost the quorum, (syncLimit + 1.5) ticks")
 	f.DurationVarP(&o.wait, "wait", "w", 0, "give up after this time, connecting included; 0 is --no-wait (default: wait for ever)")
 	f.BoolVarP(&o.noWait, "no-wait", "n", false, "give up at once if somebody else holds the lock")
 	f.DurationVarP(&o.killAfter, "kill-after", "k", 0, "time from SIGTERM to SIGKILL; must fit into the lease (default: half of what fits, at most 10s)")
@@ -112,9 +107,9 @@ and the lock is lost unless it is resumed before the lease ends.
 	f.StringVar(&o.acl, "acl", "world", "who may use the nodes that are made: world, or creator (needs credentials or a client certificate)")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "say nothing unless something fails")
 	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
-	_ = cmd.RegisterFlagCompletionFunc("lease", cobra.FixedCompletions([]string{"quorum", "ping", "single"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("lease", cobra.FixedCompletions([]string{"quorum", "single"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("acl", cobra.FixedCompletions([]string{"world", "creator"}, cobra.ShellCompDirectiveNoFileComp))
-	for _, name := range []string{"leader-ping", "max-stale", "wait", "kill-after"} {
+	for _, name := range []string{"leader-ping", "wait", "kill-after"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
 	}
 	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -134,12 +129,10 @@ func (o *runOptions) leaseMode() (zklock.LeaseMode, error) {
 			return zklock.LeaseMode{}, exitf(exitUsage, "--leader-ping %v: give two ticks of the servers", o.leaderPing)
 		}
 		return zklock.QuorumLease(o.leaderPing), nil
-	case "ping":
-		return zklock.PingLease(o.maxStale), nil
 	case "single":
 		return zklock.SingleServerLease(), nil
 	}
-	return zklock.LeaseMode{}, exitf(exitUsage, "--lease %q: give quorum, ping or single", o.lease)
+	return zklock.LeaseMode{}, exitf(exitUsage, "--lease %q: give quorum or single", o.lease)
 }
 
 func (o *runOptions) mutexOptions() ([]zklock.MutexOption, error) {

@@ -314,8 +314,8 @@ func TestRun_BadUsage(t *testing.T) {
 		"wait and no-wait":   {[]string{"run", s, "--wait", "1s", "--no-wait", "/x", "--", "echo"}, "wait"},
 		"negative wait":      {[]string{"run", s, "--wait", "-1s", "/x", "--", "echo"}, "negative"},
 		"not a duration":     {[]string{"run", s, "--wait", "soon", "/x", "--", "echo"}, "duration"},
-		"lease":              {[]string{"run", s, "--lease", "best", "/x", "--", "echo"}, "quorum, ping or single"},
-		"ping and leader":    {[]string{"run", s, "--lease", "ping", "--leader-ping", "1s", "/x", "--", "echo"}, "--lease quorum"},
+		"lease":              {[]string{"run", s, "--lease", "best", "/x", "--", "echo"}, "quorum or single"},
+		"single and leader":  {[]string{"run", s, "--lease", "single", "--leader-ping", "1s", "/x", "--", "echo"}, "--lease quorum"},
 		"no room":            {[]string{"run", s, "--session-timeout", "5s", "/x", "--", "echo"}, "no room"},
 		"no room, advice":    {[]string{"run", s, "--session-timeout", "5s", "/x", "--", "echo"}, "--lease single"},
 		"hardly any room":    {[]string{"run", s, "--session-timeout", "7600ms", "--kill-after", "1s", "/x", "--", "echo"}, "--lease single"},
@@ -530,5 +530,5 @@ func TestVersionAndHelp(t *testing.T) {
 	require.Equal(t, 0, p.wait())
 	p = start(t, nil, "__complete", "run", "--lease", "")
 	require.Equal(t, 0, p.wait())
-	require.True(t, bytes.HasPrefix([]byte(p.stdout.String()), []byte("quorum\nping\nsingle\n")), p.stdout.String())
+	require.True(t, bytes.HasPrefix([]byte(p.stdout.String()), []byte("quorum\nsingle\n")), p.stdout.String())
 }

@@ -40,7 +40,6 @@ var leases = []struct {
 }{
 	{zklock.SingleServerLease(), 2 * time.Second},
 	{zklock.QuorumLease(2 * tick), 4 * time.Second},
-	{zklock.PingLease(time.Second), 3 * time.Second},
 	{zklock.SingleServerLease(), 5 * time.Second},
 	{zklock.QuorumLease(0), 10 * time.Second},
 }

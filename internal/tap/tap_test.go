@@ -450,28 +450,6 @@ func TestTap_AnswersAreAnchoredAtTheirSending(t *testing.T) {
 	})
 }
 
-// F16: how long the slowest answer of the connection took, or has taken by now.
-func TestTap_AnswersWithin(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tt := newTapTest(t)
-		within := func(d time.Duration) bool { return tt.tap.AnswersWithin(d, tt.tap.clock.Now()) }
-		tt.shake()
-		require.False(t, within(time.Minute), "nothing was answered")
-		for i, took := range []time.Duration{2 * time.Second, time.Second} {
-			xid := int32(i)
-			tt.send(clientFrame(xid, wire.OpExists))
-			tt.after(took)
-			tt.mustServe(reply(xid, 1, 0))
-		}
-		require.True(t, within(2*time.Second+1))
-		require.False(t, within(2*time.Second), "the slower one took as long")
-		tt.send(clientFrame(2, wire.OpExists))
-		tt.after(3 * time.Second)
-		require.True(t, within(3*time.Second+1))
-		require.False(t, within(3*time.Second), "one has waited as long")
-	})
-}
-
 // Pings share one xid, so order is all there is.
 func TestTap_PingsAreAnsweredInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -31,9 +31,8 @@ type traffic struct {
 		leaving []*Request            // of ours in unsent
 		writing bool                  // somebody writes
 
-		heard   clock.Instant // when bytes last came
-		slowest time.Duration // the longest time that an answer took; 0 if there was none
-		asked   clock.Instant // when a request was last sent with none before it unanswered
+		heard clock.Instant // when bytes last came
+		asked clock.Instant // when a request was last sent with none before it unanswered
 	}
 }
 
@@ -173,7 +172,6 @@ func (t *traffic) answered(xid int32, now clock.Instant) (x outstanding, asked, 
 		return x, false, false
 	}
 	delete(t.mu.pending, xid)
-	t.mu.slowest = max(t.mu.slowest, now.Sub(x.at), 1)
 	if x.ours == nil {
 		return x, true, false
 	}
@@ -242,17 +240,4 @@ func (t *traffic) Silence() (heard, asked clock.Instant, owes bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.mu.heard, t.mu.asked, t.mu.shaken && !t.mu.closed && len(t.mu.pending)+len(t.mu.pings) > 0
-}
-
-// AnswersWithin says whether each answer on this connection took less than d, and there was one. A request that has waited for d
-// counts too.
-func (t *traffic) AnswersWithin(d time.Duration, now clock.Instant) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, x := range t.mu.pending {
-		if now.Sub(x.at) >= d {
-			return false
-		}
-	}
-	return t.mu.slowest > 0 && t.mu.slowest < d
 }
