@@ -427,7 +427,7 @@ func TestDependencies(t *testing.T) {
 					goos, p.ImportPath, p.Module.Path)
 			}
 			ours, inside := strings.CutPrefix(p.ImportPath, "github.com/zklock/zklock/")
-			if inside && !slices.Contains([]string{"internal/clock", "internal/wire", "internal/lastzxid", "internal/tap", "internal/sessionkey", "internal/longqueue"}, ours) {
+			if inside && !slices.Contains([]string{"internal/clock", "internal/expire", "internal/wire", "internal/lastzxid", "internal/tap", "internal/sessionkey", "internal/longqueue"}, ours) {
 				t.Errorf("%s: the package brings in %s", goos, p.ImportPath)
 			}
 		}
