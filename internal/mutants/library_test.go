@@ -481,7 +481,7 @@ var library = []mutant{
 		"\tpassword secret\n", "\tpassword secret\n\topen     []byte\n"}, {
 		"password: newSecret(r.Password)}\n", "password: newSecret(r.Password), open: r.Password}\n"}}},
 	{"a Session is printed by its fields", "R71", "session.go", "TestPrinting_Says", []Swap{{
-		"func (s *Session) Format(", "func (s *Session) format("}}},
+		"func (s *Session) GoString(", "func (s *Session) goString("}}},
 	{"a connection string with a password is quoted", "R71", "session.go", "TestPrinting_NoSecret|TestPrinting_NothingToFind", []Swap{{
 		"\t\tservers = \"\"\n", "\t\t_ = servers\n"}}},
 	{"a server that drops us at once is dialled at once", "R50", "dial.go", "TestHosts_DroppedAtOnce_Pauses", []Swap{{
