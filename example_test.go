@@ -137,14 +137,14 @@ func ExampleNewMutex() {
 }
 
 // What is printed or logged of a Session, a Mutex or a Hold is one line, with no secret in it.
-func ExampleMutex_Format() {
+func ExampleMutex_String() {
 	_, s, stop := exampleSession()
 	defer stop()
 	m, err := zklock.NewMutex(s, "/locks/orders")
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("%v %+v\n", m, m)
+	fmt.Println(m)
 	slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {
@@ -154,7 +154,7 @@ func ExampleMutex_Format() {
 		},
 	})).Info("waiting", "lock", m)
 	// Output:
-	// Mutex(/locks/orders) Mutex(/locks/orders)
+	// Mutex(/locks/orders)
 	// level=INFO msg=waiting lock=Mutex(/locks/orders)
 }
 

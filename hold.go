@@ -95,13 +95,14 @@ func (c *holdContext) Err() error {
 	return c.Context.Err()
 }
 
-// Format prints the lock node and the token, in one line for every verb.
-func (h *Hold) Format(f fmt.State, verb rune) { printAs(f, verb, h.words()) }
+// String returns the lock node and the token, in one line.
+func (h *Hold) String() string { return fmt.Sprintf("Hold(%s, token %d)", h.d.node, h.d.token) }
 
-// LogValue returns what Format prints, for log/slog.
-func (h *Hold) LogValue() slog.Value { return slog.StringValue(h.words()) }
+// GoString returns what String returns. Without it, %#v would read fields without their locks.
+func (h *Hold) GoString() string { return h.String() }
 
-func (h *Hold) words() string { return fmt.Sprintf("Hold(%s, token %d)", h.d.node, h.d.token) }
+// LogValue returns what String returns, for log/slog.
+func (h *Hold) LogValue() slog.Value { return slog.StringValue(h.String()) }
 
 // Context returns a context to work under. It ends when the lock is lost, when this handle is released, and when the
 // Session is closed. context.Cause tells which, as Hold.Err does: ErrLost, ErrNotHeld, ErrClosed. The context's own Err

@@ -314,12 +314,14 @@ var shownBy = map[string]string{
 var withoutExample = map[string]string{
 	"Error.Error":   "fmt calls it: see the output of ExampleWithACL",
 	"Error.Unwrap":  "errors.Is and errors.As call it: see ExampleError",
-	"Hold.Format":   "fmt calls it: see ExampleMutex_Format",
-	"Hold.LogValue": "log/slog calls it: see ExampleMutex_Format",
+	"Hold.GoString": "fmt calls it: see ExampleMutex_String",
+	"Hold.LogValue": "log/slog calls it: see ExampleMutex_String",
+	"Hold.String":   "fmt calls it: see ExampleMutex_String",
 
-	"Mutex.LogValue":   "log/slog calls it: see ExampleMutex_Format",
-	"Session.Format":   "fmt calls it: see ExampleMutex_Format",
-	"Session.LogValue": "log/slog calls it: see ExampleMutex_Format",
+	"Mutex.LogValue":   "log/slog calls it: see ExampleMutex_String",
+	"Session.GoString": "fmt calls it: see ExampleMutex_String",
+	"Session.LogValue": "log/slog calls it: see ExampleMutex_String",
+	"Session.String":   "fmt calls it: see ExampleMutex_String",
 	"LeaseMode.String": "fmt calls it: see the output of ExampleLeaseRoom",
 	"State.String":     "fmt calls it: see the output of ExampleState_Attached",
 	"WithTLS":          "its example has no output, and does not run: it takes a server with TLS",
@@ -433,7 +435,7 @@ func TestDependencies(t *testing.T) {
 					goos, p.ImportPath, p.Module.Path)
 			}
 			ours, inside := strings.CutPrefix(p.ImportPath, "github.com/zklock/zklock/")
-			if inside && !slices.Contains([]string{"internal/clock", "internal/wire", "internal/lastzxid", "internal/tap", "internal/sessionkey"}, ours) {
+			if inside && !slices.Contains([]string{"internal/clock", "internal/expire", "internal/wire", "internal/lastzxid", "internal/tap", "internal/sessionkey"}, ours) {
 				t.Errorf("%s: the package brings in %s", goos, p.ImportPath)
 			}
 		}

@@ -35,13 +35,11 @@ func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
 	}}, nil
 }
 
-// Format prints the path, in one word for every verb.
-func (m *Mutex) Format(f fmt.State, verb rune) { printAs(f, verb, m.words()) }
+// String returns the path, in one word.
+func (m *Mutex) String() string { return "Mutex(" + m.root.given + ")" }
 
-// LogValue returns what Format prints, for log/slog.
-func (m *Mutex) LogValue() slog.Value { return slog.StringValue(m.words()) }
-
-func (m *Mutex) words() string { return "Mutex(" + m.root.given + ")" }
+// LogValue returns what String returns, for log/slog.
+func (m *Mutex) LogValue() slog.Value { return slog.StringValue(m.String()) }
 
 // Path returns the path as given to NewMutex.
 func (m *Mutex) Path() string { return m.root.given }

@@ -1,9 +1,6 @@
 package zklock
 
-import (
-	"fmt"
-	"slices"
-)
+import "slices"
 
 // secret is bytes that no log may show: credentials, the password of a ZooKeeper session. It keeps them in a closure. Neither
 // fmt, with any verb, nor a printer that follows pointers by reflection can look into one (R71).
@@ -26,10 +23,4 @@ func (s secret) reveal() []byte {
 type credential struct {
 	scheme string
 	auth   secret
-}
-
-// printAs prints a type in a few words, for every verb. fmt would print the fields instead: that helps nobody, and reads them
-// without their locks.
-func printAs(f fmt.State, verb rune, words string) {
-	fmt.Fprintf(f, fmt.FormatString(f, verb), words)
 }

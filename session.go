@@ -105,16 +105,16 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 	return fail(err)
 }
 
-// Format prints the servers, the state and the ZooKeeper session's id, in one line for every verb. It prints nothing else,
-// and no credentials above all.
-func (s *Session) Format(f fmt.State, verb rune) { printAs(f, verb, s.words()) }
-
-// LogValue returns what Format prints, for log/slog.
-func (s *Session) LogValue() slog.Value { return slog.StringValue(s.words()) }
-
-func (s *Session) words() string {
+// String returns the servers, the state and the ZooKeeper session's id, in one line.
+func (s *Session) String() string {
 	return fmt.Sprintf("Session(%s, %v, %#x)", s.servers, s.State(), s.SessionID())
 }
+
+// GoString returns what String returns. Without it, %#v would read fields without their locks.
+func (s *Session) GoString() string { return s.String() }
+
+// LogValue returns what String returns, for log/slog.
+func (s *Session) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // State returns the state as it is now.
 func (s *Session) State() State {

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/zklock/zklock/internal/expire"
 	"github.com/zklock/zklock/internal/sessionkey"
 	jute "github.com/zklock/zklock/internal/wire"
 )
@@ -136,51 +137,15 @@ func (e *ending) endAt(addr, name string, config *tls.Config, limit time.Duratio
 		}
 		conn = tls.Client(conn, c)
 	}
-	// Send all in one write, so that a server that attaches us ends the session too. Connect as a client that has seen
-	// nothing, so that no server is too far behind.
-	const xid = 1
-	msg := jute.Frame(jute.ConnectRequest{Timeout: int32(e.Timeout.Milliseconds()), SessionID: e.ID, Password: e.Password})
+	var auths []jute.AuthRequest
 	if len(e.Auth) > 0 {
-		msg = append(msg, jute.Frame(jute.RequestHeader{Xid: jute.XidAuth, Op: jute.OpAuth}, jute.AuthRequest{Scheme: "digest", Auth: e.Auth})...)
+		auths = append(auths, jute.AuthRequest{Scheme: "digest", Auth: e.Auth})
 	}
-	msg = append(msg, jute.Frame(jute.RequestHeader{Xid: xid, Op: jute.OpClose})...)
-	if _, err := conn.Write(msg); err != nil {
-		return false, err
+	session := jute.ConnectRequest{Timeout: int32(e.Timeout.Milliseconds()), SessionID: e.ID, Password: e.Password}
+	in, err = expire.Close(conn, session, auths...)
+	var code jute.Code
+	if errors.As(err, &code) && code != jute.SessionMoved && code != jute.Throttled {
+		err = fmt.Errorf("%w: %w", errRefused, err)
 	}
-	body, err := jute.ReadFrame(conn, jute.MaxFrame)
-	if err != nil {
-		return false, err
-	}
-	var session jute.ConnectResponse
-	d := jute.NewDecoder(body)
-	session.Decode(d)
-	switch {
-	case d.Err() != nil:
-		return false, d.Err()
-	case session.SessionID == 0: // it is over already
-		return false, nil
-	case session.SessionID != e.ID:
-		return false, errors.New("another session was opened")
-	}
-	for {
-		body, err := jute.ReadFrame(conn, jute.MaxFrame)
-		if err != nil {
-			return true, err
-		}
-		var reply jute.ReplyHeader
-		d := jute.NewDecoder(body)
-		reply.Decode(d)
-		switch {
-		case d.Err() != nil:
-			return true, d.Err()
-		case reply.Err == jute.SessionMoved, reply.Err == jute.Throttled:
-			return true, reply.Err
-		case reply.Err == jute.SessionExpired:
-			return true, nil
-		case reply.Err != jute.OK:
-			return true, fmt.Errorf("%w: %w", errRefused, reply.Err)
-		case reply.Xid == xid:
-			return true, nil
-		}
-	}
+	return in, err
 }

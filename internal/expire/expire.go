@@ -1,9 +1,10 @@
-// Package expire ends a session on any ZooKeeper server, without the client that owns it.
+// Package expire ends ZooKeeper sessions: it attaches to one and closes it.
 package expire
 
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"time"
@@ -11,15 +12,60 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
+// Close attaches to a session over a new connection, and closes it. The server sees a client that has seen nothing, so that no
+// server is too far behind to take us in.
+//
+// there says that the server attached us, which is a sign of life for the session. An error that is a wire.Code is the
+// server's refusal. After any other error the session may have ended, or not.
+func Close(conn io.ReadWriter, session wire.ConnectRequest, auths ...wire.AuthRequest) (there bool, err error) {
+	session.LastZxidSeen = 0
+	if _, err := conn.Write(wire.Frame(session)); err != nil {
+		return false, err
+	}
+	var answer wire.ConnectResponse
+	if err := read(conn, &answer); err != nil || answer.SessionID == 0 {
+		return false, err
+	}
+	const xidClose = 1 // the connection does nothing else
+	var frames []byte
+	for _, a := range auths {
+		frames = append(frames, wire.Frame(wire.RequestHeader{Xid: wire.XidAuth, Op: wire.OpAuth}, a)...)
+	}
+	frames = append(frames, wire.Frame(wire.RequestHeader{Xid: xidClose, Op: wire.OpClose})...)
+	if _, err := conn.Write(frames); err != nil {
+		return true, err
+	}
+	for {
+		var h wire.ReplyHeader
+		err := read(conn, &h)
+		switch {
+		case err != nil:
+			return true, err
+		case h.Err == wire.SessionExpired:
+			return true, nil
+		case h.Err != wire.OK:
+			return true, h.Err
+		case h.Xid == xidClose:
+			return true, nil
+		}
+	}
+}
+
+func read(conn io.Reader, into interface{ Decode(*wire.Decoder) }) error {
+	body, err := wire.ReadFrame(conn, wire.MaxFrame)
+	if err != nil {
+		return err
+	}
+	d := wire.NewDecoder(body)
+	into.Decode(d)
+	return d.Err()
+}
+
 // Timeout bounds one attempt.
 const Timeout = 10 * time.Second
 
 // attempts bounds how often the client may take its session back before we give up.
 const attempts = 100
-
-// errCut says that the server closed our connection before it said whether there is such a session: its client took it
-// back at that very moment.
-var errCut = errors.New("the connection was closed without an answer")
 
 // Session ends a session on the ensemble that the dialled server is part of: its ephemeral nodes are gone when it returns,
 // and its client learns of it when it next attaches. It returns false if the server did not know the session to begin with,
@@ -27,79 +73,33 @@ var errCut = errors.New("the connection was closed without an answer")
 // empty.
 //
 // A server wants a session's password before it closes it, and makes that from the session's id (ZooKeeper 3.4 to at
-// least 3.9). So we connect as the session and close it, in one write. The client, whose connection this cuts, may take
-// the session back at any moment in between. Then the close was not ours to make and we go again, until the server says
-// that the session is gone.
+// least 3.9). The client, whose connection our attaching cuts, may take the session back before the server says that it is
+// closed. The server then cuts our connection, and we go again.
 func Session(dial func(timeout time.Duration) (net.Conn, error), session int64, digest string) (was bool, err error) {
 	if session == 0 {
 		return false, errors.New("expire session 0: there is no such session")
 	}
+	request := wire.ConnectRequest{Timeout: 10_000, SessionID: session, Password: wire.SessionPassword(session), HasReadOnly: true}
+	var auths []wire.AuthRequest
+	if digest != "" {
+		auths = append(auths, wire.AuthRequest{Scheme: "digest", Auth: []byte(digest)})
+	}
 	for try := range attempts {
-		var gone bool
-		gone, err = closeOnce(dial, session, digest)
+		var conn net.Conn
+		if conn, err = dial(Timeout); err != nil {
+			return try > 0, fmt.Errorf("expire session %#x: %w", uint64(session), err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(Timeout))
+		was, err = Close(conn, request, auths...)
+		_ = conn.Close()
 		switch {
-		case gone:
-			// After a connection that was cut, too: what was cut may have been the answer to the close.
-			return try > 0, nil
-		case err != nil && !errors.Is(err, errCut):
+		case err == nil:
+			return was || try > 0, nil // what was cut before may have been the answer to the close
+		case Refused(err), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, wire.ErrFrameLength):
 			return try > 0, fmt.Errorf("expire session %#x: %w", uint64(session), err)
 		}
 	}
-	if err == nil {
-		err = errors.New("it was still there")
-	}
-	return true, fmt.Errorf("expire session %#x: %w after %d attempts", uint64(session), err, attempts)
-}
-
-// closeOnce attaches and closes. It returns true if there was no session to attach to.
-func closeOnce(dial func(timeout time.Duration) (net.Conn, error), session int64, digest string) (gone bool, err error) {
-	nc, err := dial(Timeout)
-	if err != nil {
-		return false, err
-	}
-	defer nc.Close()
-	if err := nc.SetDeadline(time.Now().Add(Timeout)); err != nil {
-		return false, err
-	}
-	const closing = 1 // xid
-	frames := wire.Frame(wire.ConnectRequest{
-		Timeout: 10_000, SessionID: session, Password: wire.SessionPassword(session), HasReadOnly: true,
-	})
-	if digest != "" {
-		frames = append(frames, wire.Frame(wire.RequestHeader{Xid: wire.XidAuth, Op: wire.OpAuth}, wire.AuthRequest{Scheme: "digest", Auth: []byte(digest)})...)
-	}
-	frames = append(frames, wire.Frame(wire.RequestHeader{Xid: closing, Op: wire.OpClose})...)
-	var body []byte
-	if _, err = nc.Write(frames); err == nil {
-		body, err = wire.ReadFrame(nc, wire.MaxFrame)
-	}
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, wire.ErrFrameLength):
-		return false, err
-	case err != nil:
-		return false, fmt.Errorf("%w: %w", errCut, err)
-	}
-	var answer wire.ConnectResponse
-	d := wire.NewDecoder(body)
-	if answer.Decode(d); d.Err() != nil {
-		return false, d.Err()
-	}
-	if answer.SessionID == 0 {
-		return true, nil
-	}
-	// Whatever comes now, events or the answer to the close: the connection ends when the session has. It may also be cut
-	// because the client has taken the session back. The next attempt tells.
-	for {
-		body, err := wire.ReadFrame(nc, wire.MaxFrame)
-		if err != nil {
-			return false, nil
-		}
-		var h wire.ReplyHeader
-		h.Decode(wire.NewDecoder(body))
-		if (h.Xid == closing || h.Xid == wire.XidAuth) && Refused(h.Err) {
-			return false, h.Err
-		}
-	}
+	return true, fmt.Errorf("expire session %#x: %d attempts without an answer: %w", uint64(session), attempts, err)
 }
 
 // Refused says of an error of Session that the server answered, and wants other credentials.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/zklock/zklock/internal/clock"
+	"github.com/zklock/zklock/internal/expire"
 	"github.com/zklock/zklock/internal/lastzxid"
 	"github.com/zklock/zklock/internal/wire"
 )
@@ -32,7 +33,7 @@ type Response struct {
 //
 //	the client's connect request ──▶ passed on, with the approach Attach ──▶ response ──▶ credentials ──▶ their answers
 //	        ├──▶ AskAfter ──▶ the session is there: no further; it is not: the client hears that it expired
-//	        ├──▶ EndIt ──▶ the session is ended ──▶ as SayItsEnded
+//	        ├──▶ EndIt ──▶ the session is ended ──▶ the client hears that it expired
 //	        └──▶ SayItsEnded ──▶ the client hears that it expired
 //
 // The client carries it out on one goroutine; only the answers to the credentials come on the one that reads.
@@ -49,8 +50,8 @@ type handshake struct {
 	auths    int // credentials not answered yet
 }
 
-// begin handles the client's connect request. To ask after a session, or to end it, begin sends another in its place: that of a
-// client that has seen nothing. No server is too far behind to answer such a client.
+// begin handles the client's connect request. To ask after a session, begin sends that of a client that has seen nothing: no
+// server is too far behind to answer such a client.
 func (h *handshake) begin(f []byte, at clock.Instant) error {
 	var r wire.ConnectRequest
 	d := wire.NewDecoder(f[4:])
@@ -62,9 +63,11 @@ func (h *handshake) begin(f []byte, at clock.Instant) error {
 	switch h.approach {
 	case Attach:
 		h.zxids.ConnectRequest(f[4:])
-	case AskAfter, EndIt:
+	case AskAfter:
 		r.LastZxidSeen = 0
 		f = wire.Frame(r)
+	case EndIt:
+		return h.endSession(r)
 	case SayItsEnded:
 		h.in.stream.Add(expiredAnswer())
 		return nil
@@ -73,54 +76,26 @@ func (h *handshake) begin(f []byte, at clock.Instant) error {
 	return err
 }
 
-// endSession ends the session that the server has been asked to attach. Without an answer, the client may try the next server.
+// endSession ends the session in place of the client's attaching to it. Without an answer, the client may try the next server.
 // After any answer about the end, nothing of ours touches the session again: the client hears that it expired.
-func (h *handshake) endSession() error {
-	unconfirmed := func(err error) error { return fmt.Errorf("zklock: ending the given-up session: %w", err) }
-	var r wire.ConnectResponse
-	if err := h.in.nextInto(&r); err != nil {
-		return unconfirmed(err)
-	}
-	outcome := "it was gone"
-	if r.SessionID != 0 {
-		var err error
-		if outcome, err = h.askForTheEnd(); err != nil {
-			if late := net.Error(nil); !errors.As(err, &late) || !late.Timeout() {
-				h.sink.HungUp()
-			}
-			return unconfirmed(err)
+func (h *handshake) endSession(r wire.ConnectRequest) error {
+	there, err := expire.Close(h.conn, r, h.sink.Credentials()...)
+	var refusal wire.Code
+	switch {
+	case errors.As(err, &refusal):
+		h.sink.Ended(fmt.Sprintf("refused with code %d: it expires by itself", refusal))
+	case err != nil:
+		if late := net.Error(nil); there && (!errors.As(err, &late) || !late.Timeout()) {
+			h.sink.HungUp()
 		}
+		return err
+	case there:
+		h.sink.Ended("ended")
+	default:
+		h.sink.Ended("it was gone")
 	}
-	h.approach, h.in.stream = SayItsEnded, wire.Stream{} // nobody reads what else the server said
 	h.in.stream.Add(expiredAnswer())
-	h.sink.Ended(outcome)
 	return nil
-}
-
-func (h *handshake) askForTheEnd() (outcome string, err error) {
-	const xidClose = 1 // the connection does nothing else
-	var out []byte
-	for _, c := range h.sink.Credentials() {
-		out = append(out, authFrame(c)...)
-	}
-	if _, err := h.conn.Write(append(out, wire.Frame(wire.RequestHeader{Xid: xidClose, Op: wire.OpClose})...)); err != nil {
-		return "", err
-	}
-	for {
-		var r wire.ReplyHeader
-		if err := h.in.nextInto(&r); err != nil {
-			if errors.Is(err, wire.ErrMalformed) {
-				continue
-			}
-			return "", err
-		}
-		switch {
-		case r.Err != wire.OK && (r.Xid == xidClose || r.Xid == wire.XidAuth):
-			return fmt.Sprintf("refused with code %d: it expires by itself", r.Err), nil
-		case r.Xid == xidClose:
-			return "ended", nil
-		}
-	}
 }
 
 // response reads the connect response.

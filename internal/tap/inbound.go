@@ -32,14 +32,3 @@ func (in *inbound) next() ([]byte, error) {
 		}
 	}
 }
-
-// nextInto reads a frame that the client does not see.
-func (in *inbound) nextInto(into interface{ Decode(*wire.Decoder) }) error {
-	f, err := in.next()
-	if err != nil {
-		return err
-	}
-	d := wire.NewDecoder(f[4:])
-	into.Decode(d)
-	return d.Err()
-}

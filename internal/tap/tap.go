@@ -156,12 +156,6 @@ func (t *Tap) WriteOut() {
 
 // Read gives the client what is for it, and handles each frame before the client sees any of it.
 func (t *Tap) Read(p []byte) (int, error) {
-	if t.handshake.approach == EndIt {
-		if err := t.handshake.endSession(); err != nil {
-			t.disconnect()
-			return 0, err
-		}
-	}
 	for len(t.toClient) == 0 {
 		f, err := t.in.next()
 		if err == nil {
