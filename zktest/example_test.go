@@ -95,7 +95,7 @@ func ExampleOnEvent() {
 
 func ExampleRefuseConnections() {
 	fmt.Println(zktest.RefuseConnections().Times(3))
-	// Output: OnAccept().Times(3).Close()
+	// Output: RefuseConnections().Times(3)
 }
 
 func ExampleStallHandshake() {

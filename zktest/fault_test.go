@@ -19,7 +19,7 @@ func TestFault_String_IsHowItIsWritten(t *testing.T) {
 		`OnEvent(NodeDeleted).Session(0x1f).Once().Drop()`:          OnEvent(NodeDeleted).Session(31).Once().Drop(),
 		`Before(any).Times(3).Fail(no auth (-102)).Optional()`:      Before(AnyOp).Times(3).Fail(NoAuth).Optional(),
 		`Before(connect).Hold()`:                                    StallHandshake(),
-		`OnAccept().Close()`:                                        RefuseConnections(),
+		`RefuseConnections().Once()`:                                RefuseConnections().Once(),
 		`OnEvent(any).Duplicate().Delay(1s)`:                        OnEvent(AnyEvent).Duplicate().Delay(time.Second),
 		`After(multi).Expire().FreezeFor(1m0s)`:                     After(Multi).Expire().FreezeFor(time.Minute),
 		`Before(getChildren).Call(func)`:                            Before(GetChildren).Call(func() {}),

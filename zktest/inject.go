@@ -179,6 +179,7 @@ func (s *faultSet) match(h happening) verdict {
 		if i.fired++; i.fired == 1 {
 			close(i.hit)
 		}
+		v.close = v.close || f.when == onAccept
 		for _, a := range f.actions {
 			switch a.kind {
 			case actClose:
