@@ -15,7 +15,10 @@ import (
 )
 
 // admin is what [Server] and [Ensemble] have in common.
-type admin struct{ c *cluster }
+type admin struct {
+	*faultSet
+	c *cluster
+}
 
 // god may do anything, as the digest scheme's super user.
 var god = []wire.ID{{Scheme: "super"}}
@@ -296,16 +299,6 @@ func (a admin) Freeze() { a.c.call(a.c.freeze) }
 
 // Thaw ends Freeze. Sessions that have run out meanwhile end before their clients are heard.
 func (a admin) Thaw() { a.c.call(a.c.thaw) }
-
-// Inject sets a fault to work. It panics on a fault that can never mean anything, such as Before(...).DropReply().
-// With [Start], a fault that has not fired by the end of the test fails it, unless it is Optional.
-func (a admin) Inject(f Fault) *Injection {
-	i, err := a.c.faults.inject(f)
-	if err != nil {
-		panic(err)
-	}
-	return i
-}
 
 // Tick returns the server's tick.
 func (a admin) Tick() time.Duration { return a.c.cfg.tick }

@@ -55,7 +55,7 @@ func TestDocs_NameEveryMethod(t *testing.T) {
 		for i := range reflect.TypeOf(v).NumMethod() {
 			name := reflect.TypeOf(v).Method(i).Name
 			switch name {
-			case "String", "Inject", "Close", "Dial", "Listen", "Member", "Members", "Addrs", "ID", "Tick", "Zxid":
+			case "String", "Inject", "Err", "Close", "Dial", "Listen", "Member", "Members", "Addrs", "ID", "Tick", "Zxid":
 				continue // said by what they are
 			}
 			if !regexp.MustCompile(`\b` + name + `\b`).MatchString(page) {

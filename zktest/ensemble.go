@@ -40,16 +40,7 @@ type Member struct {
 func StartEnsemble(t TB, n int, opts ...Option) *Ensemble {
 	t.Helper()
 	e, err := NewEnsemble(n, opts...)
-	if err != nil {
-		t.Fatalf("%v", err)
-		return nil
-	}
-	t.Cleanup(func() {
-		t.Helper()
-		finish(t, e.admin)
-		e.Close()
-	})
-	return e
+	return started(t, e, err)
 }
 
 // NewEnsemble starts n servers. The last one leads. The caller closes them. [WithAddrs] sets their addresses, not
@@ -66,7 +57,7 @@ func NewEnsemble(n int, opts ...Option) (*Ensemble, error) {
 		return nil, fmt.Errorf("zktest: an ensemble of %d members takes their addresses from WithAddrs, one for each, or chooses them", n)
 	}
 	c := newCluster(cfg)
-	e := &Ensemble{admin: admin{c}}
+	e := &Ensemble{admin: admin{&c.faults, c}}
 	q := &quorum{c: c, election: cfg.election}
 	c.quorum = q
 	for id := 1; id <= n; id++ {

@@ -36,15 +36,27 @@ func TestFault_IsAValue(t *testing.T) {
 	require.Equal(t, "After(create).Close().Delay(1s)", two.String())
 }
 
-func TestInject_FaultThatCannotMeanAnything_Panics(t *testing.T) {
-	srv := Start(t)
+func TestInject_FaultThatCannotMeanAnything_IsRefused(t *testing.T) {
+	tb := &recordingTB{TB: t}
+	tested := Start(tb)
+	srv, err := NewServer()
+	require.NoError(t, err)
+	defer srv.Close()
 	for _, f := range []Fault{
 		{}, After(Create), Before(Create).DropReply(), After(Create).Drop(), OnEvent(NodeDeleted).Fail(NoNode),
 		Before(Create).Duplicate(), After(Connect).Duplicate(),
 		RefuseConnections().Hold(), Before(Create).Path("[").Close(), Before(Create).Nth(-1).Close(),
 	} {
-		require.Panics(t, func() { srv.Inject(f) }, "%v", f)
+		tb.errors = nil
+		tested.Inject(f)
+		require.Len(t, tb.errors, 1, "%v", f)
+		refused := srv.Inject(f)
+		require.Error(t, refused.Err(), "%v", f)
+		require.Equal(t, refused.Err(), refused.Wait(t.Context()))
 	}
+	tb.errors = nil
+	tb.end()
+	require.Empty(t, tb.errors, "a fault that was refused is not waited for")
 }
 
 // recordingTB is a TB that remembers what it was told.
@@ -58,7 +70,8 @@ func (r *recordingTB) Cleanup(fn func()) { r.cleanups = append(r.cleanups, fn) }
 func (r *recordingTB) Errorf(f string, args ...any) {
 	r.errors = append(r.errors, fmt.Sprintf(f, args...))
 }
-func (r *recordingTB) Failed() bool { return len(r.errors) > 0 }
+func (r *recordingTB) Fatalf(f string, args ...any) { r.Errorf(f, args...) }
+func (r *recordingTB) Failed() bool                 { return len(r.errors) > 0 }
 func (r *recordingTB) end() {
 	for i := len(r.cleanups) - 1; i >= 0; i-- {
 		r.cleanups[i]()
