@@ -130,7 +130,7 @@ func (a admin) ResetRequests() {
 	})
 }
 
-// History returns everything that was applied, in order.
+// History returns what was applied, in order: the last 100,000 changes.
 func (a admin) History() (all []Applied) {
 	a.c.call(func() { all = slices.Clone(a.c.history) })
 	return all
