@@ -175,11 +175,10 @@ func (a admin) Dump() string {
 // FlagSequence and FlagContainer; for an ephemeral node see [Server.CreateAs]. If ZooKeeper would refuse the node, the
 // error is a [Code], such as [NodeExists].
 func (a admin) Create(path string, data []byte, flags int32) (string, error) {
-	return a.CreateAs(0, path, data, flags)
+	return a.create(0, path, data, flags)
 }
 
-// CreateAs is Create in the name of a session that is alive, so that FlagEphemeral has an owner.
-func (a admin) CreateAs(session int64, path string, data []byte, flags int32) (created string, err error) {
+func (a admin) create(session int64, path string, data []byte, flags int32) (created string, err error) {
 	if session == 0 && flags&FlagEphemeral != 0 && flags < FlagContainer {
 		return "", fmt.Errorf("zktest: an ephemeral node needs a session; use CreateAs")
 	}
@@ -265,32 +264,6 @@ func (a admin) DropConnection(id int64) (ok bool) {
 		}
 	})
 	return ok
-}
-
-// MoveSession makes the server believe that the session is attached to another server now. The next write on the old
-// connection is not done and not answered: the server closes the connection, as a real ensemble does (SessionMoved).
-// Attaching again brings the session back. MoveSession reports whether there is such a session.
-func (a admin) MoveSession(id int64) (ok bool) {
-	a.c.call(func() {
-		if s := a.c.sessions[id]; s != nil {
-			s.moved, ok = true, true
-		}
-	})
-	return ok
-}
-
-// BumpEpoch begins a new epoch, as an election does: the next zxid is the first of the next 2^32.
-func (a admin) BumpEpoch() {
-	a.c.call(a.c.bumpEpoch)
-}
-
-func (c *cluster) bumpEpoch() {
-	c.zxid = (c.zxid>>32 + 1) << 32
-	for _, ep := range c.endpoints {
-		if ep.replica == nil || ep.replica.current() {
-			ep.zxid = c.zxid
-		}
-	}
 }
 
 // Freeze stops the server as a debugger or a long pause would: connections stay open, but nothing is read, answered

@@ -191,17 +191,6 @@ func (m *Member) SetLag(d time.Duration) {
 	})
 }
 
-// LoseTouches makes the member forget the signs of life that it has not passed on to the leader yet, although the
-// clients have had their answers. A race in a real follower's table loses some in this way. LoseTouches returns the number of
-// sessions whose sign of life was forgotten: 0 at the leader.
-func (m *Member) LoseTouches() (sessions int) {
-	m.e.c.call(func() {
-		sessions = len(m.ep.replica.touched)
-		clear(m.ep.replica.touched)
-	})
-	return sessions
-}
-
 // Zxid returns the zxid of the last transaction that is visible at the member.
 func (m *Member) Zxid() (zxid int64) {
 	m.e.c.call(func() { zxid = m.ep.zxid })

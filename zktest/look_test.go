@@ -129,18 +129,6 @@ func TestAdmin_AsSomebodyElse(t *testing.T) {
 	})
 }
 
-func TestBumpEpoch_TokensGoOnRising(t *testing.T) {
-	bubble(t, func(t *testing.T, n *Network) {
-		srv := Start(t, WithNetwork(n))
-		conn := connect(t, srv, 10*time.Second, dialing(n))
-		require.NoError(t, create(conn, "/a"))
-		srv.BumpEpoch()
-		require.NoError(t, create(conn, "/b"))
-		st, _ := srv.Stat("/b")
-		require.EqualValues(t, 1<<32+1, st.Czxid)
-	})
-}
-
 func TestStopStart_KeepsPortNodesAndSessions(t *testing.T) {
 	for name, inBubble := range map[string]bool{"TCP": false, "Network": true} {
 		test := func(t *testing.T, opts ...Option) {

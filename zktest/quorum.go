@@ -293,7 +293,7 @@ func (q *quorum) elect(now time.Time) {
 		q.leader = slices.MaxFunc(ready, func(a, b *endpoint) int {
 			return cmp.Or(cmp.Compare(a.replica.logged, b.replica.logged), cmp.Compare(a.id, b.id))
 		})
-		q.c.zxid = (q.c.zxid>>32 + 1) << 32
+		q.c.zxid = (q.c.zxid>>32 + 1) << 32 // a new epoch
 		q.leader.replica.heard = make(map[*endpoint]time.Time)
 		q.leader.replica.term = q.c.zxid >> 32
 		for _, ep := range ready {
