@@ -58,7 +58,7 @@ func NewEnsemble(n int, opts ...Option) (*Ensemble, error) {
 	}
 	c := newCluster(cfg)
 	e := &Ensemble{admin: admin{&c.faults, c}}
-	q := &quorum{c: c, election: cfg.election}
+	q := &quorum{c: c}
 	c.quorum = q
 	for id := 1; id <= n; id++ {
 		ep := newEndpoint(c, id)
