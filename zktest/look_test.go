@@ -18,7 +18,7 @@ import (
 )
 
 // raw returns a connection with a session on an in-memory network, that hides nothing.
-func raw(t *testing.T, n *Network, srv *Server, timeout time.Duration) *rawzk.Conn {
+func raw(t *testing.T, n *Network, srv addressed, timeout time.Duration) *rawzk.Conn {
 	t.Helper()
 	c := rawUnconnected(t, n, srv)
 	require.NoError(t, c.Connect(wire.ConnectRequest{Timeout: int32(timeout.Milliseconds())}))
@@ -26,7 +26,10 @@ func raw(t *testing.T, n *Network, srv *Server, timeout time.Duration) *rawzk.Co
 	return c
 }
 
-func rawUnconnected(t *testing.T, n *Network, srv *Server) *rawzk.Conn {
+// addressed is a server or a member of an ensemble.
+type addressed interface{ Addr() string }
+
+func rawUnconnected(t *testing.T, n *Network, srv addressed) *rawzk.Conn {
 	t.Helper()
 	nc, err := n.Dial("tcp", srv.Addr(), time.Second)
 	require.NoError(t, err)
