@@ -126,6 +126,8 @@ func TestAdmin_AsSomebodyElse(t *testing.T) {
 		require.ErrorIs(t, srv.Delete(path), NoNode)
 
 		require.True(t, srv.ExpireSession(conn.SessionID()))
+		history := srv.History()
+		require.Equal(t, Expired, history[len(history)-1].Kind)
 		require.False(t, srv.ExpireSession(conn.SessionID()))
 		require.False(t, srv.DropConnection(77))
 		require.False(t, srv.MoveSession(77))
