@@ -107,7 +107,7 @@ func (c *cluster) getACL(req *request) (wire.Record, error) {
 // sync does not ask whether the node exists.
 func (c *cluster) sync(req *request) (wire.Record, error) {
 	ask, err := decode[wire.PathRequest](req.body)
-	return wire.PathResponse{Path: ask.Path}, err
+	return wire.PathResponse(ask), err
 }
 
 // getAllChildrenNumber counts what is below. The root counts everything but its own two names.
