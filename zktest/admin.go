@@ -15,7 +15,10 @@ import (
 )
 
 // admin is what [Server] and [Ensemble] have in common.
-type admin struct{ c *cluster }
+type admin struct {
+	*faultSet
+	c *cluster
+}
 
 // god may do anything, as the digest scheme's super user.
 var god = []wire.ID{{Scheme: "super"}}
@@ -127,7 +130,7 @@ func (a admin) ResetRequests() {
 	})
 }
 
-// History returns everything that was applied, in order.
+// History returns what was applied, in order: the last 100,000 changes.
 func (a admin) History() (all []Applied) {
 	a.c.call(func() { all = slices.Clone(a.c.history) })
 	return all
@@ -172,11 +175,10 @@ func (a admin) Dump() string {
 // FlagSequence and FlagContainer; for an ephemeral node see [Server.CreateAs]. If ZooKeeper would refuse the node, the
 // error is a [Code], such as [NodeExists].
 func (a admin) Create(path string, data []byte, flags int32) (string, error) {
-	return a.CreateAs(0, path, data, flags)
+	return a.create(0, path, data, flags)
 }
 
-// CreateAs is Create in the name of a session that is alive, so that FlagEphemeral has an owner.
-func (a admin) CreateAs(session int64, path string, data []byte, flags int32) (created string, err error) {
+func (a admin) create(session int64, path string, data []byte, flags int32) (created string, err error) {
 	if session == 0 && flags&FlagEphemeral != 0 && flags < FlagContainer {
 		return "", fmt.Errorf("zktest: an ephemeral node needs a session; use CreateAs")
 	}
@@ -264,48 +266,12 @@ func (a admin) DropConnection(id int64) (ok bool) {
 	return ok
 }
 
-// MoveSession makes the server believe that the session is attached to another server now. The next write on the old
-// connection is not done and not answered: the server closes the connection, as a real ensemble does (SessionMoved).
-// Attaching again brings the session back. MoveSession reports whether there is such a session.
-func (a admin) MoveSession(id int64) (ok bool) {
-	a.c.call(func() {
-		if s := a.c.sessions[id]; s != nil {
-			s.moved, ok = true, true
-		}
-	})
-	return ok
-}
-
-// BumpEpoch begins a new epoch, as an election does: the next zxid is the first of the next 2^32.
-func (a admin) BumpEpoch() {
-	a.c.call(a.c.bumpEpoch)
-}
-
-func (c *cluster) bumpEpoch() {
-	c.zxid = (c.zxid>>32 + 1) << 32
-	for _, ep := range c.endpoints {
-		if ep.replica == nil || ep.replica.current() {
-			ep.zxid = c.zxid
-		}
-	}
-}
-
 // Freeze stops the server as a debugger or a long pause would: connections stay open, but nothing is read, answered
 // or expired. The server's own methods still work.
 func (a admin) Freeze() { a.c.call(a.c.freeze) }
 
 // Thaw ends Freeze. Sessions that have run out meanwhile end before their clients are heard.
 func (a admin) Thaw() { a.c.call(a.c.thaw) }
-
-// Inject sets a fault to work. It panics on a fault that can never mean anything, such as Before(...).DropReply().
-// With [Start], a fault that has not fired by the end of the test fails it, unless it is Optional.
-func (a admin) Inject(f Fault) *Injection {
-	i, err := a.c.faults.inject(f)
-	if err != nil {
-		panic(err)
-	}
-	return i
-}
 
 // Tick returns the server's tick.
 func (a admin) Tick() time.Duration { return a.c.cfg.tick }

@@ -76,14 +76,7 @@ func newCluster(cfg config) *cluster {
 		sessions: make(map[int64]*session),
 		pending:  make(map[string]int32),
 		counts:   make(map[int64]map[Op]int),
-		initial:  make(map[string]int32),
-	}
-	for path, n := range cfg.creates {
-		if nd := c.tree.nodes[path]; nd != nil {
-			nd.creates = n
-			continue
-		}
-		c.initial[path] = n
+		initial:  cfg.creates,
 	}
 	c.reapAt = c.epoch.Add(cfg.containerCheck)
 	return c

@@ -1,15 +1,23 @@
-// Package zktest is a ZooKeeper server for tests. It runs in the test's own process, in pure Go, and speaks the real
-// protocol, so any client can use it.
+// Package zktest is a ZooKeeper server for tests, of whatever code that uses ZooKeeper. It runs in the test's own process, in
+// pure Go, and speaks the real protocol, so any client can use it. It needs no Java, no container and no fixed port, and
+// starts in a tenth of a millisecond:
 //
-//	srv := zktest.Start(t)
-//	conn, _, err := zk.Connect([]string{srv.Addr()}, 10*time.Second)
+//	func TestService(t *testing.T) {
+//		srv := zktest.Start(t) // ends with the test
+//		conn, _, err := zk.Connect([]string{srv.Addr()}, 10*time.Second)
+//		...
+//		srv.ExpireSession(conn.SessionID()) // now: the session's nodes go, and its client learns of it
+//		data, ok := srv.Get("/config")      // what the server has, without a client
+//	}
 //
-// docs/testing.md in the repository is a guide to it. It tests a service for the loss of its session in thirty lines.
+// A [Fault] says what goes wrong, when and how often. This one has the second node created and its reply lost:
 //
-// # Time
+//	srv.Inject(zktest.After(zktest.Create).Path("/locks/*").Nth(2).DropReply().Close())
 //
-// The server's only clock is package time's. On a [Network] it shares a testing/synctest bubble with its client and the
-// code under test. A session that takes ten seconds to expire then takes microseconds:
+// One that never fired fails the test, unless it is Optional.
+//
+// A session that takes ten seconds to expire takes microseconds in a bubble of testing/synctest: the server's only clock is
+// package time's. TCP does not work in there, and a [Network] does:
 //
 //	synctest.Test(t, func(t *testing.T) {
 //		network := zktest.NewNetwork()
@@ -18,21 +26,32 @@
 //		...
 //	})
 //
-// # Faults
+// docs/testing.md in the repository is a guide.
 //
-// A [Fault] is a value that says what goes wrong, when and how often. It prints as it is written. A fault that never
-// fired fails the test:
+// # More
 //
-//	srv.Inject(zktest.After(zktest.Create).Path("/locks/*").Nth(2).DropReply().Close())
+//   - Act at once: [Server.ExpireSession], [Server.DropConnection], [Server.Freeze], [Network.Partition]; Stop and Start are a
+//     restart, with the same address, nodes and sessions.
+//   - Look in: Children, Get, Stat, Sessions, Watches and Requests show the state as it is, without a client and its delays.
+//     History holds the last 100,000 changes with their sessions, zxids and times, for checkers.
+//   - Several servers: an [Ensemble] has lag, members that are cut off, and elections.
+//   - Real servers: a [Proxy] brings the same faults to any server, and [ExpireSession] ends a session there.
+//   - Other languages: the command zklock serve is this server in a process of its own.
 //
-// [Proxy] does the same in front of any server, and [ExpireSession] ends a session on any server. A test can also act at
-// once: [Server.ExpireSession], [Server.DropConnection], [Server.MoveSession], [Server.Freeze],
-// [Server.BumpEpoch], [Network.Partition].
+// # From testcontainers
 //
-// # A view inside
+//   - Start(t) stands for the container: no image, port mapping, wait strategy or Terminate. srv.Addr() is the connect string.
+//   - A server for each test, in place of one container for the package: the tests get clean trees, and may run in parallel.
+//   - Settings are options: WithTick is tickTime, WithSessionTimeouts its minimum and maximum, WithTTLNodes extendedTypesEnabled.
+//   - To pause the container: Freeze and Thaw. To restart it: Stop and Start, and nothing is lost.
+//   - Toxiproxy: a [Proxy], which knows requests, or a [Network] with latency and partitions.
+//   - To wait for a session to end: ExpireSession, or virtual time.
+//   - Keep one real server in a nightly run: what is not modelled (below) shows there.
 //
-// Children, Get, Stat, Sessions, Watches and Requests show the state as it is, without a client and its delays. History
-// holds every change with its session, zxid and time, for checkers.
+// # For proofs about a lock itself
+//
+// [Server.CreateAs], [Server.MoveSession] and [Member.LoseTouches] bring about what no client can. zklock's own tests need
+// them, a service's test does not.
 //
 // # What is modelled
 //

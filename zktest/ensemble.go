@@ -40,16 +40,7 @@ type Member struct {
 func StartEnsemble(t TB, n int, opts ...Option) *Ensemble {
 	t.Helper()
 	e, err := NewEnsemble(n, opts...)
-	if err != nil {
-		t.Fatalf("%v", err)
-		return nil
-	}
-	t.Cleanup(func() {
-		t.Helper()
-		finish(t, e.admin)
-		e.Close()
-	})
-	return e
+	return started(t, e, err)
 }
 
 // NewEnsemble starts n servers. The last one leads. The caller closes them. [WithAddrs] sets their addresses, not
@@ -66,8 +57,8 @@ func NewEnsemble(n int, opts ...Option) (*Ensemble, error) {
 		return nil, fmt.Errorf("zktest: an ensemble of %d members takes their addresses from WithAddrs, one for each, or chooses them", n)
 	}
 	c := newCluster(cfg)
-	e := &Ensemble{admin: admin{c}}
-	q := &quorum{c: c, election: cfg.election}
+	e := &Ensemble{admin: admin{&c.faults, c}}
+	q := &quorum{c: c}
 	c.quorum = q
 	for id := 1; id <= n; id++ {
 		ep := newEndpoint(c, id)
@@ -198,17 +189,6 @@ func (m *Member) SetLag(d time.Duration) {
 		}
 		m.ep.applyDue(now)
 	})
-}
-
-// LoseTouches makes the member forget the signs of life that it has not passed on to the leader yet, although the
-// clients have had their answers. A race in a real follower's table loses some in this way. LoseTouches returns the number of
-// sessions whose sign of life was forgotten: 0 at the leader.
-func (m *Member) LoseTouches() (sessions int) {
-	m.e.c.call(func() {
-		sessions = len(m.ep.replica.touched)
-		clear(m.ep.replica.touched)
-	})
-	return sessions
 }
 
 // Zxid returns the zxid of the last transaction that is visible at the member.

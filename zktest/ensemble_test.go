@@ -1,6 +1,7 @@
 package zktest_test
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -8,7 +9,6 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
-	"github.com/zklock/zklock/internal/lastzxid"
 	"github.com/zklock/zklock/internal/rawzk"
 	"github.com/zklock/zklock/internal/wire"
 	. "github.com/zklock/zklock/zktest"
@@ -26,23 +26,6 @@ func threeMembers(t *testing.T, test func(t *testing.T, n *Network, e *Ensemble)
 		require.Equal(t, 3, e.Leader().ID())
 		test(t, n, e)
 	})
-}
-
-// at returns a client with a session on one member.
-func at(t *testing.T, n *Network, m *Member, timeout time.Duration) *rawzk.Conn {
-	t.Helper()
-	c := dialMember(t, n, m)
-	require.NoError(t, c.Connect(wire.ConnectRequest{Timeout: int32(timeout.Milliseconds())}))
-	require.NotZero(t, c.Session.SessionID)
-	return c
-}
-
-func dialMember(t *testing.T, n *Network, m *Member) *rawzk.Conn {
-	t.Helper()
-	nc, err := n.Dial("tcp", m.Addr(), time.Second)
-	require.NoError(t, err)
-	t.Cleanup(func() { nc.Close() })
-	return rawzk.Wrap(nc)
 }
 
 func createAt(t *testing.T, c *rawzk.Conn, path string, flags int32) wire.Code {
@@ -98,7 +81,7 @@ func TestEnsemble_ServesEveryMembersClients(t *testing.T) {
 func TestEnsemble_LaggingMember_ReadsAreStale_OwnWritesAndSyncAreNot(t *testing.T) {
 	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
 		slow, fast := e.Member(1), e.Member(2)
-		reader, writer := at(t, n, slow, 20*time.Second), at(t, n, fast, 20*time.Second)
+		reader, writer := raw(t, n, slow, 20*time.Second), raw(t, n, fast, 20*time.Second)
 		slow.SetLag(3 * time.Second)
 		require.Equal(t, wire.OK, createAt(t, writer, "/a", 0))
 		require.False(t, existsAt(t, reader, "/a"))
@@ -123,12 +106,12 @@ func TestEnsemble_LaggingMember_ReadsAreStale_OwnWritesAndSyncAreNot(t *testing.
 
 func TestEnsemble_LaggingMember_RefusesWhoHasSeenMore(t *testing.T) {
 	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
-		c := at(t, n, e.Member(2), 20*time.Second)
+		c := raw(t, n, e.Member(2), 20*time.Second)
 		e.Member(1).SetLag(time.Hour)
 		require.Equal(t, wire.OK, createAt(t, c, "/a", 0))
 		back := wire.ConnectRequest{Timeout: 20_000, SessionID: c.Session.SessionID, Password: c.Session.Password, LastZxidSeen: e.Zxid()}
-		require.Error(t, dialMember(t, n, e.Member(1)).Connect(back))
-		require.NoError(t, dialMember(t, n, e.Member(3)).Connect(back))
+		require.Error(t, rawUnconnected(t, n, e.Member(1)).Connect(back))
+		require.NoError(t, rawUnconnected(t, n, e.Member(3)).Connect(back))
 	})
 }
 
@@ -136,7 +119,7 @@ func TestEnsemble_LaggingMember_RefusesWhoHasSeenMore(t *testing.T) {
 // being told that all is well.
 func TestEnsemble_FollowerCutOff_SessionExpiresWhileItsPingsAreAnswered(t *testing.T) {
 	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
-		holder, other := at(t, n, e.Member(1), 6*time.Second), at(t, n, e.Member(2), 20*time.Second)
+		holder, other := raw(t, n, e.Member(1), 6*time.Second), raw(t, n, e.Member(2), 20*time.Second)
 		stillThere := pinging(t, other)
 		require.Equal(t, wire.OK, createAt(t, holder, "/lock", wire.FlagEphemeral))
 		cut := pinging(t, holder)
@@ -170,7 +153,7 @@ func TestEnsemble_FollowerCutOff_SessionExpiresWhileItsPingsAreAnswered(t *testi
 
 func TestEnsemble_FollowerCutOff_WriteStopsTheFalseReassurance(t *testing.T) {
 	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
-		c := at(t, n, e.Member(1), 20*time.Second)
+		c := raw(t, n, e.Member(1), 20*time.Second)
 		e.Member(1).Isolate()
 		require.True(t, existsAt(t, c, "/"), "reads are answered")
 		_, err := c.Send(wire.OpCreate, wire.CreateRequest{Path: "/a", ACL: world})
@@ -189,7 +172,7 @@ func TestEnsemble_FollowerCutOff_WriteStopsTheFalseReassurance(t *testing.T) {
 
 func TestEnsemble_ShortCut_WaitingWriteIsDone_AndEventsCome(t *testing.T) {
 	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
-		c, other := at(t, n, e.Member(1), 20*time.Second), at(t, n, e.Member(2), 20*time.Second)
+		c, other := raw(t, n, e.Member(1), 20*time.Second), raw(t, n, e.Member(2), 20*time.Second)
 		call(t, c, wire.OpExists, wire.PathWatchRequest{Path: "/theirs", Watch: true})
 		e.Member(1).Isolate()
 		require.Equal(t, wire.OK, createAt(t, other, "/theirs", 0))
@@ -212,7 +195,7 @@ func TestEnsemble_ShortCut_WaitingWriteIsDone_AndEventsCome(t *testing.T) {
 // The leader's pings wait in the connection during a cut. They are answered when it is healed, before a write is.
 func TestEnsemble_ShortCut_TouchesComeBeforeTheWaitingWrite(t *testing.T) {
 	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
-		c := at(t, n, e.Member(1), 8*time.Second)
+		c := raw(t, n, e.Member(1), 8*time.Second)
 		cut := pinging(t, c)
 		time.Sleep(2100 * time.Millisecond)
 		e.Member(1).Isolate()
@@ -229,7 +212,7 @@ func TestEnsemble_ShortCut_TouchesComeBeforeTheWaitingWrite(t *testing.T) {
 // A leader that is cut off counts on: who has run out meanwhile is over, whatever its server has heard.
 func TestEnsemble_LeaderCutOffAndBack_SessionsHaveRunOut(t *testing.T) {
 	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
-		c := at(t, n, e.Member(1), 4*time.Second)
+		c := raw(t, n, e.Member(1), 4*time.Second)
 		cut := pinging(t, c)
 		e.Member(3).Isolate()
 		time.Sleep(7 * time.Second)
@@ -242,7 +225,7 @@ func TestEnsemble_LeaderCutOffAndBack_SessionsHaveRunOut(t *testing.T) {
 
 func TestEnsemble_LeaderCutOff_GoesOnForItsClients_WhileAnotherIsElected(t *testing.T) {
 	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
-		holder := at(t, n, e.Member(3), 6*time.Second)
+		holder := raw(t, n, e.Member(3), 6*time.Second)
 		require.Equal(t, wire.OK, createAt(t, holder, "/lock", wire.FlagEphemeral))
 		cut := pinging(t, holder)
 		start := time.Now()
@@ -277,13 +260,8 @@ func TestEnsemble_LeaderCutOff_GoesOnForItsClients_WhileAnotherIsElected(t *test
 
 func TestEnsemble_LeaderStops_ClientsComeBackWithTheirSessions(t *testing.T) {
 	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
-		events := make(chan zk.Event, 1000)
-		conn, _, err := zk.Connect(e.Addrs(), 10*time.Second, zk.WithDialer(lastzxid.Dialer(n.Dial)), zk.WithEventCallback(func(ev zk.Event) { events <- ev }),
-			func(c *zk.Conn) { c.SetLogger(quiet{}) })
-		require.NoError(t, err)
-		t.Cleanup(conn.Close)
-		await(t, events, zk.StateHasSession)
-		_, err = conn.Create("/e", nil, zk.FlagEphemeral, open)
+		conn, events := connectEvents(t, strings.Join(e.Addrs(), ","), 10*time.Second, dialing(n))
+		_, err := conn.Create("/e", nil, zk.FlagEphemeral, open)
 		require.NoError(t, err)
 		before, _ := e.Stat("/e")
 		id := conn.SessionID()
@@ -307,7 +285,7 @@ func TestEnsemble_LeaderStops_ClientsComeBackWithTheirSessions(t *testing.T) {
 
 func TestEnsemble_BelowMajority_NoWrites_ThenNoConnections(t *testing.T) {
 	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
-		c := at(t, n, e.Member(3), 20*time.Second)
+		c := raw(t, n, e.Member(3), 20*time.Second)
 		e.Member(1).Stop()
 		require.Equal(t, wire.OK, createAt(t, c, "/two-of-three", 0))
 		e.Member(2).Stop()
@@ -318,10 +296,7 @@ func TestEnsemble_BelowMajority_NoWrites_ThenNoConnections(t *testing.T) {
 		require.Error(t, err)
 		require.LessOrEqual(t, time.Since(start), tick)
 		require.Equal(t, "looking", e.Member(3).Role())
-		require.Error(t, dialMember(t, n, e.Member(3)).Connect(wire.ConnectRequest{Timeout: 20_000}))
-		word, err := dialMember(t, n, e.Member(3)), error(nil)
-		require.NoError(t, err)
-		require.NoError(t, word.Write([]byte("srvr")))
+		require.Error(t, rawUnconnected(t, n, e.Member(3)).Connect(wire.ConnectRequest{Timeout: 20_000}))
 
 		time.Sleep(time.Hour)
 		require.Len(t, e.Sessions(), 1, "nobody is there to expire it")
@@ -329,7 +304,7 @@ func TestEnsemble_BelowMajority_NoWrites_ThenNoConnections(t *testing.T) {
 		time.Sleep(time.Second)
 		require.NotNil(t, e.Leader())
 		require.Nil(t, e.Children("/one-of-three"))
-		back := dialMember(t, n, e.Member(1))
+		back := rawUnconnected(t, n, e.Member(1))
 		require.NoError(t, back.Connect(wire.ConnectRequest{Timeout: 20_000, SessionID: c.Session.SessionID, Password: c.Session.Password}))
 		require.Equal(t, c.Session.SessionID, back.Session.SessionID)
 	})
@@ -337,8 +312,8 @@ func TestEnsemble_BelowMajority_NoWrites_ThenNoConnections(t *testing.T) {
 
 func TestEnsemble_ClientMoves_OldConnectionMayNotWrite(t *testing.T) {
 	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
-		old := at(t, n, e.Member(1), 20*time.Second)
-		moved := dialMember(t, n, e.Member(2))
+		old := raw(t, n, e.Member(1), 20*time.Second)
+		moved := rawUnconnected(t, n, e.Member(2))
 		require.NoError(t, moved.Connect(wire.ConnectRequest{Timeout: 20_000, SessionID: old.Session.SessionID, Password: old.Session.Password}))
 		require.Equal(t, old.Session.SessionID, moved.Session.SessionID)
 		require.True(t, existsAt(t, old, "/"), "its member does not know yet")
@@ -350,7 +325,7 @@ func TestEnsemble_ClientMoves_OldConnectionMayNotWrite(t *testing.T) {
 
 func TestEnsemble_Elect_EverybodyIsSentAway(t *testing.T) {
 	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
-		c := at(t, n, e.Member(1), 20*time.Second)
+		c := raw(t, n, e.Member(1), 20*time.Second)
 		e.Elect()
 		require.Nil(t, e.Leader())
 		_, err := c.Receive()
@@ -363,7 +338,7 @@ func TestEnsemble_Elect_EverybodyIsSentAway(t *testing.T) {
 
 func TestEnsemble_WatchOnAFollower_FiresWhenItIsVisibleThere(t *testing.T) {
 	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
-		watcher, writer := at(t, n, e.Member(1), 20*time.Second), at(t, n, e.Member(2), 20*time.Second)
+		watcher, writer := raw(t, n, e.Member(1), 20*time.Second), raw(t, n, e.Member(2), 20*time.Second)
 		e.Member(1).SetLag(2 * time.Second)
 		call(t, watcher, wire.OpExists, wire.PathWatchRequest{Path: "/a", Watch: true})
 		start := time.Now()
@@ -379,7 +354,7 @@ func TestEnsemble_WatchOnAFollower_FiresWhenItIsVisibleThere(t *testing.T) {
 func TestEnsemble_OfOneAndOfFive(t *testing.T) {
 	bubble(t, func(t *testing.T, n *Network) {
 		one := StartEnsemble(t, 1, WithNetwork(n))
-		require.Equal(t, wire.OK, createAt(t, at(t, n, one.Member(1), 10*time.Second), "/a", 0))
+		require.Equal(t, wire.OK, createAt(t, raw(t, n, one.Member(1), 10*time.Second), "/a", 0))
 		five := StartEnsemble(t, 5, WithNetwork(n))
 		five.Partition([]int{4, 5})
 		synctest.Wait()
@@ -396,7 +371,7 @@ func TestEnsemble_OfOneAndOfFive(t *testing.T) {
 
 func TestEnsemble_LostTouches_SessionEndsAlthoughItWasAnswered(t *testing.T) {
 	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
-		c := at(t, n, e.Member(1), 4*time.Second)
+		c := raw(t, n, e.Member(1), 4*time.Second)
 		start := time.Now()
 		for len(e.Sessions()) > 0 {
 			if _, _, err := c.Call(wire.OpPing, nil); err != nil {
@@ -411,7 +386,7 @@ func TestEnsemble_LostTouches_SessionEndsAlthoughItWasAnswered(t *testing.T) {
 
 func TestEnsemble_SessionOverButNotYetHere_WritesNothing(t *testing.T) {
 	threeMembers(t, func(t *testing.T, n *Network, e *Ensemble) {
-		c := at(t, n, e.Member(1), 20*time.Second)
+		c := raw(t, n, e.Member(1), 20*time.Second)
 		e.Member(1).SetLag(5 * time.Second)
 		require.True(t, e.ExpireSession(c.Session.SessionID))
 		require.True(t, existsAt(t, c, "/"), "the member does not know")

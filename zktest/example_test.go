@@ -95,7 +95,7 @@ func ExampleOnEvent() {
 
 func ExampleRefuseConnections() {
 	fmt.Println(zktest.RefuseConnections().Times(3))
-	// Output: OnAccept().Times(3).Close()
+	// Output: RefuseConnections().Times(3)
 }
 
 func ExampleStallHandshake() {
@@ -200,4 +200,29 @@ func ExampleNewEnsemble() {
 	_, err = conn.Create("/jobs", nil, 0, zk.WorldACL(zk.PermAll))
 	fmt.Println(ensemble.Leader().ID(), err, ensemble.Member(1).Children("/"))
 	// Output: 3 <nil> [jobs zookeeper]
+}
+
+func ExampleStartEnsemble() {
+	// In a test: func TestService(t *testing.T) {
+	t := &exampleTB{}
+	defer t.end()
+	ensemble := zktest.StartEnsemble(t, 3)
+	ensemble.Leader().Isolate()
+	fmt.Println(ensemble.Leader())
+	ensemble.Heal()
+	fmt.Println(ensemble.Leader().ID())
+	// Output:
+	// <nil>
+	// 3
+}
+
+func ExampleStartProxy() {
+	// In a test: func TestService(t *testing.T) {
+	t := &exampleTB{}
+	defer t.end()
+	srv := zktest.Start(t) // or any server's address
+	proxy := zktest.StartProxy(t, srv.Addr())
+	fault := proxy.Inject(zktest.After(zktest.Create).DropReply().Close().Optional())
+	fmt.Println(fault, fault.Fired())
+	// Output: After(create).DropReply().Close().Optional() 0
 }

@@ -72,10 +72,10 @@ func After(op Op) Fault { return Fault{when: afterOp, op: op} }
 // OnEvent is the moment when an event is about to be sent to one connection.
 func OnEvent(event EventType) Fault { return Fault{when: onEvent, event: event} }
 
-// RefuseConnections closes connections as they are opened, before anything is read from them.
-func RefuseConnections() Fault { return Fault{when: onAccept}.Close() }
+// RefuseConnections closes connections as they are opened, before anything is read from them. It takes no action besides.
+func RefuseConnections() Fault { return Fault{when: onAccept} }
 
-// StallHandshake takes connect requests and does nothing with them until Release.
+// StallHandshake is Before(Connect).Hold(): it takes connect requests and does nothing with them until Release.
 func StallHandshake() Fault { return Before(Connect).Hold() }
 
 // Path narrows the fault to nodes whose path matches the pattern, in the syntax of [path.Match]; "/**" at the
@@ -148,7 +148,7 @@ func (f Fault) String() string {
 	case onEvent:
 		fmt.Fprintf(&b, "OnEvent(%v)", f.event)
 	case onAccept:
-		b.WriteString("OnAccept()")
+		b.WriteString("RefuseConnections()")
 	}
 	if f.path != "" {
 		fmt.Fprintf(&b, ".Path(%q)", f.path)
@@ -201,7 +201,9 @@ func (f Fault) check() error {
 	switch {
 	case f.when == 0:
 		return fmt.Errorf("zktest: a fault begins with Before, After, OnEvent, RefuseConnections or StallHandshake")
-	case len(f.actions) == 0:
+	case f.when == onAccept && len(f.actions) > 0:
+		return fmt.Errorf("zktest: %v: nothing else can happen to a connection that is refused", f)
+	case f.when != onAccept && len(f.actions) == 0:
 		return fmt.Errorf("zktest: %v does nothing", f)
 	case f.nth < 0 || f.times < 0:
 		return fmt.Errorf("zktest: %v counts below zero", f)
@@ -221,8 +223,6 @@ func (f Fault) check() error {
 			return fmt.Errorf("zktest: %v: the answer to a connect has no header by which a client could tell a second one", f)
 		case a.kind == actFail && f.when != beforeOp && f.when != afterOp:
 			return fmt.Errorf("zktest: %v: only an operation can fail", f)
-		case a.kind != actClose && f.when == onAccept:
-			return fmt.Errorf("zktest: %v: a connection that is not yet accepted can only be closed", f)
 		}
 	}
 	return nil

@@ -19,7 +19,7 @@ func TestFault_String_IsHowItIsWritten(t *testing.T) {
 		`OnEvent(NodeDeleted).Session(0x1f).Once().Drop()`:          OnEvent(NodeDeleted).Session(31).Once().Drop(),
 		`Before(any).Times(3).Fail(no auth (-102)).Optional()`:      Before(AnyOp).Times(3).Fail(NoAuth).Optional(),
 		`Before(connect).Hold()`:                                    StallHandshake(),
-		`OnAccept().Close()`:                                        RefuseConnections(),
+		`RefuseConnections().Once()`:                                RefuseConnections().Once(),
 		`OnEvent(any).Duplicate().Delay(1s)`:                        OnEvent(AnyEvent).Duplicate().Delay(time.Second),
 		`After(multi).Expire().FreezeFor(1m0s)`:                     After(Multi).Expire().FreezeFor(time.Minute),
 		`Before(getChildren).Call(func)`:                            Before(GetChildren).Call(func() {}),
@@ -36,15 +36,27 @@ func TestFault_IsAValue(t *testing.T) {
 	require.Equal(t, "After(create).Close().Delay(1s)", two.String())
 }
 
-func TestInject_FaultThatCannotMeanAnything_Panics(t *testing.T) {
-	srv := Start(t)
+func TestInject_FaultThatCannotMeanAnything_IsRefused(t *testing.T) {
+	tb := &recordingTB{TB: t}
+	tested := Start(tb)
+	srv, err := NewServer()
+	require.NoError(t, err)
+	defer srv.Close()
 	for _, f := range []Fault{
 		{}, After(Create), Before(Create).DropReply(), After(Create).Drop(), OnEvent(NodeDeleted).Fail(NoNode),
 		Before(Create).Duplicate(), After(Connect).Duplicate(),
 		RefuseConnections().Hold(), Before(Create).Path("[").Close(), Before(Create).Nth(-1).Close(),
 	} {
-		require.Panics(t, func() { srv.Inject(f) }, "%v", f)
+		tb.errors = nil
+		tested.Inject(f)
+		require.Len(t, tb.errors, 1, "%v", f)
+		refused := srv.Inject(f)
+		require.Error(t, refused.Err(), "%v", f)
+		require.Equal(t, refused.Err(), refused.Wait(t.Context()))
 	}
+	tb.errors = nil
+	tb.end()
+	require.Empty(t, tb.errors, "a fault that was refused is not waited for")
 }
 
 // recordingTB is a TB that remembers what it was told.
@@ -58,7 +70,8 @@ func (r *recordingTB) Cleanup(fn func()) { r.cleanups = append(r.cleanups, fn) }
 func (r *recordingTB) Errorf(f string, args ...any) {
 	r.errors = append(r.errors, fmt.Sprintf(f, args...))
 }
-func (r *recordingTB) Failed() bool { return len(r.errors) > 0 }
+func (r *recordingTB) Fatalf(f string, args ...any) { r.Errorf(f, args...) }
+func (r *recordingTB) Failed() bool                 { return len(r.errors) > 0 }
 func (r *recordingTB) end() {
 	for i := len(r.cleanups) - 1; i >= 0; i-- {
 		r.cleanups[i]()
@@ -74,13 +87,39 @@ func TestStart_FaultThatNeverFired_FailsTheTest(t *testing.T) {
 	require.Equal(t, []string{"zktest: After(create).Close() never fired"}, tb.errors)
 }
 
-func TestFault_ReplyToCreateLost_NodeIsThereAndClientIsNotTold(t *testing.T) {
+// injector is a server or a proxy.
+type injector interface{ Inject(Fault) *Injection }
+
+// struck runs a test twice, in virtual time: the faults strike in the server, and in a proxy before it.
+func struck(t *testing.T, test func(t *testing.T, srv *Server, at injector, conn *zk.Conn, events <-chan zk.Event)) {
+	t.Run("server", func(t *testing.T) {
+		bubble(t, func(t *testing.T, n *Network) {
+			srv := Start(t, WithNetwork(n))
+			conn, events := connectEvents(t, srv.Addr(), 10*time.Second, dialing(n))
+			test(t, srv, srv, conn, events)
+		})
+	})
+	t.Run("proxy", func(t *testing.T) {
+		behindProxy(t, func(t *testing.T, srv *Server, p *Proxy, conn *zk.Conn, events <-chan zk.Event) {
+			test(t, srv, p, conn, events)
+		})
+	})
+}
+
+// behindProxy runs a test with a server, a proxy before it, and a client of the proxy, in virtual time.
+func behindProxy(t *testing.T, test func(t *testing.T, srv *Server, p *Proxy, conn *zk.Conn, events <-chan zk.Event)) {
 	bubble(t, func(t *testing.T, n *Network) {
 		srv := Start(t, WithNetwork(n))
-		conn := connect(t, srv, 10*time.Second, dialing(n))
-		require.NoError(t, create(conn, "/locks"))
-		lost := srv.Inject(After(Create).Path("/locks/*").Nth(2).DropReply().Close())
+		p := StartProxy(t, srv.Addr(), WithNetwork(n))
+		conn, events := connectEvents(t, p.Addr(), 10*time.Second, dialing(n))
+		test(t, srv, p, conn, events)
+	})
+}
 
+func TestFault_ReplyToCreateLost_NodeIsThereAndClientIsNotTold(t *testing.T) {
+	struck(t, func(t *testing.T, srv *Server, at injector, conn *zk.Conn, _ <-chan zk.Event) {
+		require.NoError(t, create(conn, "/locks"))
+		lost := at.Inject(After(Create).Path("/locks/*").Nth(2).DropReply().Close())
 		require.NoError(t, create(conn, "/locks/a"))
 		require.ErrorIs(t, create(conn, "/locks/b"), zk.ErrConnectionClosed)
 		require.Equal(t, []string{"a", "b"}, srv.Children("/locks"))
@@ -90,47 +129,38 @@ func TestFault_ReplyToCreateLost_NodeIsThereAndClientIsNotTold(t *testing.T) {
 	})
 }
 
-func create(conn *zk.Conn, path string) error {
-	_, err := conn.Create(path, nil, 0, zk.WorldACL(zk.PermAll))
-	return err
-}
-
 func TestFault_CutBefore_NothingIsDone(t *testing.T) {
-	bubble(t, func(t *testing.T, n *Network) {
-		srv := Start(t, WithNetwork(n))
-		conn := connect(t, srv, 10*time.Second, dialing(n))
-		srv.Inject(Before(Create).Once().Close())
+	struck(t, func(t *testing.T, srv *Server, at injector, conn *zk.Conn, _ <-chan zk.Event) {
+		at.Inject(Before(Create).Once().Close())
 		zxid := srv.Zxid()
 		require.ErrorIs(t, create(conn, "/a"), zk.ErrConnectionClosed)
 		require.Equal(t, zxid, srv.Zxid())
-		_, ok := srv.Get("/a")
-		require.False(t, ok)
+		require.Nil(t, srv.Children("/a"))
+		clientPauses()
+		require.NoError(t, create(conn, "/a"))
 	})
 }
 
 func TestFault_FailBeforeAndAfter(t *testing.T) {
-	bubble(t, func(t *testing.T, n *Network) {
-		srv := Start(t, WithNetwork(n))
-		conn := connect(t, srv, 10*time.Second, dialing(n))
-		srv.Inject(Before(Create).Path("/before").Fail(NoAuth))
-		srv.Inject(After(Create).Path("/after").Fail(NodeExists))
+	struck(t, func(t *testing.T, srv *Server, at injector, conn *zk.Conn, _ <-chan zk.Event) {
+		at.Inject(Before(Create).Path("/before").Fail(NoAuth))
+		at.Inject(After(Create).Path("/after").Fail(NodeExists))
 		require.ErrorIs(t, create(conn, "/before"), zk.ErrNoAuth)
 		require.ErrorIs(t, create(conn, "/after"), zk.ErrNodeExists)
 		require.Nil(t, srv.Children("/before"))
 		require.NotNil(t, srv.Children("/after"))
+		require.NoError(t, create(conn, "/other"))
 	})
 }
 
 func TestFault_Delay_TakesThatLongAndKeepsOrder(t *testing.T) {
 	for name, f := range map[string]Fault{
-		"before": Before(Create).Once().Delay(3 * time.Second),
-		"after":  After(Create).Once().Delay(3 * time.Second),
+		"before": Before(Create).Once().Delay(2 * time.Second),
+		"after":  After(Create).Once().Delay(2 * time.Second),
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, n *Network) {
-				srv := Start(t, WithNetwork(n))
-				conn := connect(t, srv, 20*time.Second, dialing(n))
-				srv.Inject(f)
+			struck(t, func(t *testing.T, srv *Server, at injector, conn *zk.Conn, _ <-chan zk.Event) {
+				at.Inject(f)
 				start := time.Now()
 				first := make(chan error, 1)
 				go func() { first <- create(conn, "/a") }()
@@ -138,7 +168,7 @@ func TestFault_Delay_TakesThatLongAndKeepsOrder(t *testing.T) {
 				_, applied := srv.Get("/a")
 				require.Equal(t, name == "after", applied)
 				require.NoError(t, create(conn, "/b")) // waits behind /a
-				require.Equal(t, 3*time.Second, time.Since(start))
+				require.Equal(t, 2*time.Second, time.Since(start))
 				require.NoError(t, <-first)
 			})
 		})
@@ -146,10 +176,8 @@ func TestFault_Delay_TakesThatLongAndKeepsOrder(t *testing.T) {
 }
 
 func TestFault_Hold_UntilRelease(t *testing.T) {
-	bubble(t, func(t *testing.T, n *Network) {
-		srv := Start(t, WithNetwork(n))
-		conn := connect(t, srv, 10*time.Second, dialing(n))
-		held := srv.Inject(Before(Create).Hold())
+	struck(t, func(t *testing.T, srv *Server, at injector, conn *zk.Conn, _ <-chan zk.Event) {
+		held := at.Inject(Before(Create).Hold())
 		done := make(chan error, 1)
 		go func() { done <- create(conn, "/a") }()
 		require.NoError(t, held.Wait(context.Background()))
@@ -161,28 +189,27 @@ func TestFault_Hold_UntilRelease(t *testing.T) {
 	})
 }
 
-func TestInjection_Wait_EndsWithTheContext(t *testing.T) {
-	bubble(t, func(t *testing.T, n *Network) {
-		srv := Start(t, WithNetwork(n))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		err := srv.Inject(Before(Create).Hold().Optional()).Wait(ctx)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+func TestFault_FreezeFor_IsShortEnoughToSurvive(t *testing.T) {
+	struck(t, func(t *testing.T, _ *Server, at injector, conn *zk.Conn, _ <-chan zk.Event) {
+		at.Inject(After(Create).Once().FreezeFor(2 * time.Second))
+		start := time.Now()
+		require.NoError(t, create(conn, "/a"))
+		require.NoError(t, create(conn, "/b"))
+		require.Equal(t, 2*time.Second, time.Since(start))
 	})
 }
 
 func TestFault_Events_DroppedDoubledDelayed(t *testing.T) {
-	bubble(t, func(t *testing.T, n *Network) {
-		srv := Start(t, WithNetwork(n))
-		conn, events := connectEvents(t, srv.Addr(), 10*time.Second, dialing(n))
+	struck(t, func(t *testing.T, srv *Server, at injector, conn *zk.Conn, events <-chan zk.Event) {
 		for _, p := range []string{"/drop", "/twice", "/late", "/cut"} {
 			require.NoError(t, create(conn, p))
 			_, _, _, err := conn.GetW(p)
 			require.NoError(t, err)
 		}
-		srv.Inject(OnEvent(NodeDeleted).Path("/drop").Drop())
-		srv.Inject(OnEvent(AnyEvent).Path("/twice").Duplicate())
-		srv.Inject(OnEvent(NodeDeleted).Path("/late").Delay(2 * time.Second))
+		at.Inject(OnEvent(NodeDeleted).Path("/drop").Drop())
+		at.Inject(OnEvent(AnyEvent).Path("/twice").Duplicate())
+		at.Inject(OnEvent(NodeDeleted).Path("/late").Delay(2 * time.Second))
+		at.Inject(OnEvent(NodeDeleted).Path("/cut").Once().Close())
 		drain(events)
 
 		require.NoError(t, srv.Delete("/drop"))
@@ -198,9 +225,63 @@ func TestFault_Events_DroppedDoubledDelayed(t *testing.T) {
 		require.Equal(t, zk.EventNodeDeleted, (<-events).Type)
 		require.Equal(t, 2*time.Second, time.Since(start))
 
-		srv.Inject(OnEvent(NodeDeleted).Path("/cut").Once().Close())
 		require.NoError(t, srv.Delete("/cut"))
 		await(t, events, zk.StateDisconnected)
+	})
+}
+
+func TestFault_ReplyTwice_ClientTakesNoNoticeOfTheSecond(t *testing.T) {
+	struck(t, func(t *testing.T, _ *Server, at injector, conn *zk.Conn, _ <-chan zk.Event) {
+		twice := at.Inject(After(Create).Path("/twice").Duplicate())
+		require.NoError(t, create(conn, "/twice"))
+		require.Equal(t, 1, twice.Fired())
+		for range 3 {
+			_, _, err := conn.Get("/twice")
+			require.NoError(t, err)
+		}
+	})
+}
+
+func TestFault_Expire_AtTheMoment(t *testing.T) {
+	struck(t, func(t *testing.T, srv *Server, at injector, conn *zk.Conn, events <-chan zk.Event) {
+		id := conn.SessionID()
+		at.Inject(After(Create).Path("/e").Once().Expire())
+		_, err := conn.Create("/e", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
+		require.NoError(t, err, "the reply comes first")
+		await(t, events, zk.StateExpired)
+		await(t, events, zk.StateHasSession)
+		require.NotEqual(t, id, conn.SessionID())
+		require.Nil(t, srv.Children("/e"))
+	})
+}
+
+func TestFault_RefuseAndStall(t *testing.T) {
+	struck(t, func(t *testing.T, srv *Server, at injector, conn *zk.Conn, events <-chan zk.Event) {
+		refused := at.Inject(RefuseConnections().Times(2))
+		stalled := at.Inject(StallHandshake().Once())
+		require.True(t, srv.DropConnection(conn.SessionID()))
+		await(t, events, zk.StateDisconnected)
+		require.NoError(t, stalled.Wait(t.Context()))
+		require.Equal(t, 2, refused.Fired())
+		time.Sleep(time.Second)
+		require.NotEqual(t, zk.StateHasSession, conn.State())
+		stalled.Release()
+		await(t, events, zk.StateHasSession)
+	})
+}
+
+func create(conn *zk.Conn, path string) error {
+	_, err := conn.Create(path, nil, 0, zk.WorldACL(zk.PermAll))
+	return err
+}
+
+func TestInjection_Wait_EndsWithTheContext(t *testing.T) {
+	bubble(t, func(t *testing.T, n *Network) {
+		srv := Start(t, WithNetwork(n))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := srv.Inject(Before(Create).Hold().Optional()).Wait(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
 }
 
@@ -213,23 +294,6 @@ func drain(events <-chan zk.Event) (all []zk.Event) {
 			return all
 		}
 	}
-}
-
-func TestFault_Expire_AtTheMoment(t *testing.T) {
-	bubble(t, func(t *testing.T, n *Network) {
-		srv := Start(t, WithNetwork(n))
-		conn, events := connectEvents(t, srv.Addr(), 10*time.Second, dialing(n))
-		srv.Inject(After(Create).Path("/e").Once().Expire())
-		_, err := conn.Create("/e", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
-		require.NoError(t, err, "the reply comes first")
-		await(t, events, zk.StateExpired)
-		require.Nil(t, srv.Children("/e"))
-		kinds := map[Kind]int{}
-		for _, h := range srv.History() {
-			kinds[h.Kind]++
-		}
-		require.Equal(t, 1, kinds[Expired])
-	})
 }
 
 func TestFault_Call_MayUseTheServer(t *testing.T) {
@@ -271,37 +335,6 @@ func TestFreeze_NothingIsAnswered_AndThawExpiresFirst(t *testing.T) {
 		await(t, events, zk.StateExpired)
 		await(t, events, zk.StateHasSession)
 		require.Len(t, srv.Sessions(), 1, "the new one")
-	})
-}
-
-func TestFault_FreezeFor_IsShortEnoughToSurvive(t *testing.T) {
-	bubble(t, func(t *testing.T, n *Network) {
-		srv := Start(t, WithNetwork(n))
-		conn := connect(t, srv, 10*time.Second, dialing(n))
-		srv.Inject(After(Create).Once().FreezeFor(2 * time.Second))
-		start := time.Now()
-		require.NoError(t, create(conn, "/a"))
-		require.NoError(t, create(conn, "/b"))
-		require.Equal(t, 2*time.Second, time.Since(start))
-	})
-}
-
-func TestFault_RefuseAndStall(t *testing.T) {
-	bubble(t, func(t *testing.T, n *Network) {
-		srv := Start(t, WithNetwork(n))
-		refused := srv.Inject(RefuseConnections().Times(3))
-		start := time.Now()
-		conn := connect(t, srv, 10*time.Second, dialing(n))
-		require.Equal(t, 3, refused.Fired())
-		require.GreaterOrEqual(t, time.Since(start), 2*time.Second, "the client waits between attempts")
-
-		stalled := srv.Inject(StallHandshake())
-		require.True(t, srv.DropConnection(conn.SessionID()))
-		time.Sleep(5 * time.Second)
-		require.Equal(t, 1, stalled.Fired())
-		require.NotEqual(t, zk.StateHasSession, conn.State())
-		stalled.Release()
-		require.NoError(t, create(conn, "/a"))
 	})
 }
 

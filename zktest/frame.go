@@ -79,5 +79,5 @@ func (pc *proxyConn) saw(h happening, code wire.Code) verdict {
 		kind := map[moment]FrameKind{beforeOp: RequestFrame, afterOp: ReplyFrame, onEvent: EventFrame}[h.when]
 		fn(Frame{Kind: kind, Op: h.op, Event: h.event, Paths: slices.Clone(h.paths), Session: h.session, Code: Code(code), Time: time.Now()})
 	}
-	return pc.p.faults.match(h)
+	return pc.p.match(h)
 }

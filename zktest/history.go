@@ -60,10 +60,17 @@ func (a Applied) String() string {
 	return s
 }
 
+// historyLimit bounds what a server keeps that runs for weeks (zklock serve): some 10 MB, and the data. No test of ours comes
+// near it.
+const historyLimit = 100_000
+
 // record keeps a transaction that changed something.
 func (c *cluster) record(tx *txn) {
 	add := func(a Applied) {
 		a.Session, a.Zxid, a.Time = tx.session, tx.zxid, tx.at
+		if len(c.history) == historyLimit {
+			c.history = c.history[1:] // append copies what is left when the array is full, and lets the rest go
+		}
 		c.history = append(c.history, a)
 	}
 	if tx.opens != 0 {

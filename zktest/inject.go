@@ -13,6 +13,7 @@ import (
 // Injection is a [Fault] at work.
 type Injection struct {
 	fault    Fault
+	err      error // why it was refused; then it is in no set
 	set      *faultSet
 	released chan struct{} // closed by Release
 	hit      chan struct{} // closed when it first fires
@@ -33,8 +34,15 @@ func (i *Injection) Fired() int {
 	return i.fired
 }
 
-// Wait returns when the fault has fired for the first time, or with the context's cause when that ends first.
+// Err returns why [Server.Inject] has refused the fault, or nil.
+func (i *Injection) Err() error { return i.err }
+
+// Wait returns when the fault has fired for the first time, or with the context's cause when that ends first. For a fault that
+// was refused it returns [Injection.Err].
 func (i *Injection) Wait(ctx context.Context) error {
+	if i.err != nil {
+		return i.err
+	}
 	select {
 	case <-i.hit:
 		return nil
@@ -66,21 +74,59 @@ func (i *Injection) Remove() {
 	i.Release()
 }
 
-// faultSet is the faults of one server or proxy.
+// faultSet is the faults of one server, ensemble or proxy.
 type faultSet struct {
+	t    TB         // nil outside tests
 	mu   sync.Mutex // a leaf: nothing is called and nothing waits while it is held
 	list []*Injection
 }
 
-func (s *faultSet) inject(f Fault) (*Injection, error) {
-	if err := f.check(); err != nil {
-		return nil, err
+// Inject sets a fault to work. It refuses one that can never mean anything, such as Before(Create).DropReply(): that fails the
+// test if the server or proxy was started for one ([Start], [StartEnsemble], [StartProxy]); if not, the fault never fires,
+// and [Injection.Err] says why. A fault that has not fired by the end of its test fails that test, unless it is Optional.
+func (s *faultSet) Inject(f Fault) *Injection {
+	i := &Injection{fault: f, err: f.check(), set: s, released: make(chan struct{}), hit: make(chan struct{})}
+	if i.err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.list = append(s.list, i)
+	} else if s.t != nil {
+		s.t.Helper()
+		s.t.Fatalf("%v", i.err)
 	}
-	i := &Injection{fault: f, set: s, released: make(chan struct{}), hit: make(chan struct{})}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.list = append(s.list, i)
-	return i, nil
+	return i
+}
+
+// server is what can be started for a test.
+type server interface {
+	Close()
+	faults() *faultSet
+}
+
+func (s *faultSet) faults() *faultSet { return s }
+
+// started ties what a New function has returned to a test: faults that are refused or never fire fail the test. Its end closes
+// the server, and logs the server's state if the test has failed.
+func started[S server](t TB, s S, err error) S {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%v", err)
+		return s
+	}
+	s.faults().t = t
+	t.Cleanup(func() {
+		t.Helper()
+		for _, i := range s.faults().unfired() {
+			t.Errorf("zktest: %v never fired", i)
+		}
+		if f, ok := t.(interface{ Failed() bool }); ok && f.Failed() {
+			if s, ok := any(s).(interface{ Dump() string }); ok {
+				t.Logf("zktest: at the end of %s\n%s", t.Name(), s.Dump())
+			}
+		}
+		s.Close()
+	})
+	return s
 }
 
 // active says whether anything can match at all. If not, the paths of a request need not be found.
@@ -179,6 +225,7 @@ func (s *faultSet) match(h happening) verdict {
 		if i.fired++; i.fired == 1 {
 			close(i.hit)
 		}
+		v.close = v.close || f.when == onAccept
 		for _, a := range f.actions {
 			switch a.kind {
 			case actClose:

@@ -2,6 +2,7 @@ package zktest_test
 
 import (
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,12 +31,12 @@ func connect(t *testing.T, srv *zktest.Server, timeout time.Duration, opts ...co
 
 type connOption = func(*zk.Conn)
 
-// connectEvents is connect, with all the client's events in a channel that loses none.
-func connectEvents(t *testing.T, addr string, timeout time.Duration, opts ...connOption) (*zk.Conn, <-chan zk.Event) {
+// connectEvents is connect, with all the client's events in a channel that loses none. Several addresses are parted by commas.
+func connectEvents(t *testing.T, addrs string, timeout time.Duration, opts ...connOption) (*zk.Conn, <-chan zk.Event) {
 	t.Helper()
 	events := make(chan zk.Event, 1000)
 	opts = append(opts, zk.WithEventCallback(func(ev zk.Event) { events <- ev }))
-	conn, session, err := zk.Connect([]string{addr}, timeout, func(c *zk.Conn) {
+	conn, session, err := zk.Connect(strings.Split(addrs, ","), timeout, func(c *zk.Conn) {
 		c.SetLogger(quiet{})
 		zk.WithDialer(lastzxid.Dialer(net.DialTimeout))(c)
 		for _, opt := range opts {

@@ -3,10 +3,8 @@ package zktest
 // One end of an in-memory connection.
 
 import (
-	"errors"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,9 +32,6 @@ func newMemConn(in, out *stream, local, remote memAddr) *memConn {
 // Read implements net.Conn.
 func (c *memConn) Read(b []byte) (int, error) {
 	n, err := c.in.read(b, c.readDeadline.wait(), c.closed)
-	if errors.Is(err, errEnd) {
-		return n, io.EOF
-	}
 	return n, c.wrap("read", err)
 }
 
@@ -47,8 +42,8 @@ func (c *memConn) Write(b []byte) (int, error) {
 }
 
 func (c *memConn) wrap(op string, err error) error {
-	if err == nil {
-		return nil
+	if err == nil || err == io.EOF {
+		return err
 	}
 	return &net.OpError{Op: op, Net: "tcp", Source: c.local, Addr: c.remote, Err: err}
 }
@@ -139,14 +134,4 @@ func (d *deadline) set(t time.Time) {
 		passed := d.passed
 		d.timer = time.AfterFunc(wait, func() { close(passed) })
 	}
-}
-
-// errTimeout is the net.Error of a deadline.
-type errTimeout struct{}
-
-func (errTimeout) Error() string   { return os.ErrDeadlineExceeded.Error() }
-func (errTimeout) Timeout() bool   { return true }
-func (errTimeout) Temporary() bool { return true }
-func (errTimeout) Is(target error) bool {
-	return target == os.ErrDeadlineExceeded
 }

@@ -3,9 +3,10 @@ package zktest
 // A network inside the process, for bubbles of testing/synctest, where a real socket would stop time.
 
 import (
-	"errors"
 	"fmt"
+	"io"
 	"net"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -101,7 +102,7 @@ func (n *Network) dial(host, network, address string, timeout time.Duration) (ne
 			case <-healed:
 				continue
 			case <-expired:
-				return refuse(errTimeout{})
+				return refuse(os.ErrDeadlineExceeded)
 			}
 		}
 		if latency > 0 { // the handshake is one round trip
@@ -138,7 +139,7 @@ func (n *Network) pair(host, address string) (client, server *memConn) {
 		host = fmt.Sprintf("198.51.100.%d", c%254+1)
 	}
 	from := memAddr(fmt.Sprintf("%s:%d", host, 30000+c/254%30000))
-	up, down := newStream(n, n.mu.latency), newStream(n, n.mu.latency)
+	up, down := &stream{latency: n.mu.latency}, &stream{latency: n.mu.latency}
 	client = newMemConn(down, up, from, memAddr(address))
 	server = newMemConn(up, down, memAddr(address), from)
 	client.forget = func() {
@@ -263,8 +264,6 @@ type segment struct {
 	at   time.Time // when it arrives; zero without latency
 }
 
-func newStream(_ *Network, latency time.Duration) *stream { return &stream{latency: latency} }
-
 func (s *stream) changedLocked() {
 	if s.mu.changed != nil {
 		close(s.mu.changed)
@@ -311,9 +310,6 @@ func (s *stream) drop() {
 	s.mu.Unlock()
 }
 
-// errEnd is what read returns at the end of the stream; its caller makes io.EOF of it.
-var errEnd = errors.New("zktest: end of stream")
-
 // read returns what has arrived, waiting for it until the deadline or until the reader's own end is closed.
 func (s *stream) read(b []byte, deadline, closed <-chan struct{}) (int, error) {
 	for {
@@ -326,7 +322,7 @@ func (s *stream) read(b []byte, deadline, closed <-chan struct{}) (int, error) {
 			return 0, net.ErrClosed
 		case isClosed(deadline):
 			s.mu.Unlock()
-			return 0, errTimeout{}
+			return 0, os.ErrDeadlineExceeded
 		case s.mu.stalled: // wait
 		case len(s.mu.segments) > 0:
 			if d := time.Until(s.mu.segments[0].at); s.mu.segments[0].at.IsZero() || d <= 0 {
@@ -340,7 +336,7 @@ func (s *stream) read(b []byte, deadline, closed <-chan struct{}) (int, error) {
 			}
 		case s.mu.closed:
 			s.mu.Unlock()
-			return 0, errEnd
+			return 0, io.EOF
 		}
 		changed := s.waiterLocked()
 		s.mu.Unlock()
@@ -386,7 +382,7 @@ func (s *stream) write(b []byte, deadline, closed <-chan struct{}) (int, error) 
 			return written, net.ErrClosed
 		case isClosed(deadline):
 			s.mu.Unlock()
-			return written, errTimeout{}
+			return written, os.ErrDeadlineExceeded
 		case s.mu.dropped:
 			s.mu.Unlock()
 			return written, syscall.EPIPE

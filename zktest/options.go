@@ -19,12 +19,10 @@ type config struct {
 	creates        map[string]int32
 	ttl            bool
 	superDigest    string
-	words          map[string]bool // nil: all
-	network        *Network        // nil: TCP
+	network        *Network // nil: TCP
 	addr           string
 	addrs          []string // of an ensemble's members
 	syncLimit      int
-	election       time.Duration
 	version        string
 }
 
@@ -45,7 +43,6 @@ func newConfig(opts []Option) (config, error) {
 		containerCheck: time.Minute,
 		creates:        make(map[string]int32),
 		syncLimit:      5,
-		election:       500 * time.Millisecond,
 		version:        versions[0],
 	}
 	for _, opt := range opts {
@@ -60,8 +57,8 @@ func newConfig(opts []Option) (config, error) {
 	if cfg.containerCheck <= 0 {
 		return cfg, fmt.Errorf("zktest: a container check interval of %v", cfg.containerCheck)
 	}
-	if cfg.syncLimit < 1 || cfg.election < 0 {
-		return cfg, fmt.Errorf("zktest: a sync limit of %d ticks and elections of %v", cfg.syncLimit, cfg.election)
+	if cfg.syncLimit < 1 {
+		return cfg, fmt.Errorf("zktest: a sync limit of %d ticks", cfg.syncLimit)
 	}
 	if cfg.minTimeout == 0 {
 		cfg.minTimeout = 2 * cfg.tick
@@ -108,21 +105,8 @@ func WithTTLNodes() Option { return func(c *config) { c.ttl = true } }
 // user:base64(sha1(user:password)), as zookeeper.DigestAuthenticationProvider.superDigest has.
 func WithSuperDigest(digest string) Option { return func(c *config) { c.superDigest = digest } }
 
-// WithFourLetterWords sets which four-letter words the server answers; all if not given.
-func WithFourLetterWords(words ...string) Option {
-	return func(c *config) {
-		c.words = make(map[string]bool)
-		for _, w := range words {
-			c.words[w] = true
-		}
-	}
-}
-
 // WithSyncLimit sets for how many ticks a member of an ensemble goes on without hearing from the others; 5 if not given.
 func WithSyncLimit(ticks int) Option { return func(c *config) { c.syncLimit = ticks } }
-
-// WithElectionTime sets how long a member of an ensemble looks for a leader before one is found; 500 ms if not given.
-func WithElectionTime(d time.Duration) Option { return func(c *config) { c.election = d } }
 
 // WithNetwork makes the server listen on n instead of TCP, so that it can live in a synctest bubble.
 func WithNetwork(n *Network) Option { return func(c *config) { c.network = n } }

@@ -27,10 +27,10 @@ const proxyFrame = 64 << 20
 //
 // Its connections are bound to those of the server: when one side closes, so does the other.
 type Proxy struct {
+	faultSet
 	backend string
 	dial    Dialer
 	ln      net.Listener
-	faults  faultSet
 	wg      sync.WaitGroup
 	done    chan struct{}
 	once    sync.Once
@@ -49,18 +49,7 @@ type Proxy struct {
 func StartProxy(t TB, backend string, opts ...Option) *Proxy {
 	t.Helper()
 	p, err := NewProxy(backend, opts...)
-	if err != nil {
-		t.Fatalf("%v", err)
-		return nil
-	}
-	t.Cleanup(func() {
-		t.Helper()
-		for _, i := range p.faults.unfired() {
-			t.Errorf("zktest: %v never fired", i)
-		}
-		p.Close()
-	})
-	return p
+	return started(t, p, err)
 }
 
 // NewProxy starts a proxy in front of the server at backend. The caller closes it.
@@ -119,15 +108,6 @@ func (p *Proxy) CloseConnections() {
 	}
 }
 
-// Inject sets a fault to work. It panics on one that can never mean anything.
-func (p *Proxy) Inject(f Fault) *Injection {
-	i, err := p.faults.inject(f)
-	if err != nil {
-		panic(err)
-	}
-	return i
-}
-
 // Freeze stops all traffic, both ways, and keeps it. The server's clock goes on: sessions may expire there.
 func (p *Proxy) Freeze() {
 	p.mu.Lock()
@@ -161,7 +141,7 @@ func (p *Proxy) accept() {
 		if err != nil {
 			return
 		}
-		if p.faults.match(happening{when: onAccept, op: Connect}).close {
+		if p.match(happening{when: onAccept, op: Connect}).close {
 			client.Close()
 			continue
 		}

@@ -1,7 +1,6 @@
 package zktest_test
 
 import (
-	"context"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,118 +13,15 @@ import (
 	. "github.com/zklock/zklock/zktest"
 )
 
-// behindProxy runs a test with a server, a proxy before it, and a client of the proxy, in virtual time.
-func behindProxy(t *testing.T, test func(t *testing.T, srv *Server, p *Proxy, conn *zk.Conn, events <-chan zk.Event)) {
-	bubble(t, func(t *testing.T, n *Network) {
-		srv := Start(t, WithNetwork(n))
-		p := StartProxy(t, srv.Addr(), WithNetwork(n))
-		conn, events := connectEvents(t, p.Addr(), 10*time.Second, dialing(n))
-		test(t, srv, p, conn, events)
-	})
-}
-
-func TestProxy_ReplyToCreateLost(t *testing.T) {
+func TestProxy_Freeze_NothingPasses(t *testing.T) {
 	behindProxy(t, func(t *testing.T, srv *Server, p *Proxy, conn *zk.Conn, _ <-chan zk.Event) {
-		require.NoError(t, create(conn, "/l"))
-		lost := p.Inject(After(Create).Path("/l/*").Nth(2).DropReply().Close())
-		require.NoError(t, create(conn, "/l/a"))
-		require.ErrorIs(t, create(conn, "/l/b"), zk.ErrConnectionClosed)
-		require.Equal(t, 1, lost.Fired())
-		require.Equal(t, []string{"a", "b"}, srv.Children("/l"))
-		clientPauses()
-		require.NoError(t, create(conn, "/l/c"))
-	})
-}
-
-func TestProxy_CutBefore(t *testing.T) {
-	behindProxy(t, func(t *testing.T, srv *Server, p *Proxy, conn *zk.Conn, _ <-chan zk.Event) {
-		p.Inject(Before(Create).Once().Close())
-		require.ErrorIs(t, create(conn, "/a"), zk.ErrConnectionClosed)
-		require.Nil(t, srv.Children("/a"))
-		clientPauses()
-		require.NoError(t, create(conn, "/a"))
-	})
-}
-
-func TestProxy_FailBeforeAndAfter(t *testing.T) {
-	behindProxy(t, func(t *testing.T, srv *Server, p *Proxy, conn *zk.Conn, _ <-chan zk.Event) {
-		p.Inject(Before(Create).Path("/before").Fail(NoAuth))
-		p.Inject(After(Create).Path("/after").Fail(OperationTimeout))
-		require.ErrorIs(t, create(conn, "/before"), zk.ErrNoAuth)
-		require.Error(t, create(conn, "/after"))
-		require.Nil(t, srv.Children("/before"))
-		require.NotNil(t, srv.Children("/after"))
-		require.NoError(t, create(conn, "/other"))
-	})
-}
-
-func TestProxy_DelayHoldFreeze(t *testing.T) {
-	behindProxy(t, func(t *testing.T, srv *Server, p *Proxy, conn *zk.Conn, _ <-chan zk.Event) {
-		p.Inject(After(Create).Path("/slow").Delay(2 * time.Second))
-		start := time.Now()
-		require.NoError(t, create(conn, "/slow"))
-		require.Equal(t, 2*time.Second, time.Since(start))
-
-		held := p.Inject(Before(Delete).Hold())
 		done := make(chan error, 1)
-		go func() { done <- conn.Delete("/slow", -1) }()
-		require.NoError(t, held.Wait(context.Background()))
-		synctest.Wait()
-		require.NotNil(t, srv.Children("/slow"))
-		held.Release()
-		require.NoError(t, <-done)
-
-		p.Inject(Before(Create).Path("/frozen").FreezeFor(3 * time.Second))
-		start = time.Now()
-		require.NoError(t, create(conn, "/frozen"))
-		require.Equal(t, 3*time.Second, time.Since(start))
 		p.Freeze()
 		go func() { done <- create(conn, "/later") }()
 		synctest.Wait()
 		require.Nil(t, srv.Children("/later"))
 		p.Thaw()
 		require.NoError(t, <-done)
-	})
-}
-
-func TestProxy_Events(t *testing.T) {
-	behindProxy(t, func(t *testing.T, srv *Server, p *Proxy, conn *zk.Conn, events <-chan zk.Event) {
-		for _, path := range []string{"/drop", "/twice", "/cut"} {
-			require.NoError(t, create(conn, path))
-			_, _, _, err := conn.GetW(path)
-			require.NoError(t, err)
-		}
-		drain(events)
-		p.Inject(OnEvent(NodeDeleted).Path("/drop").Drop())
-		p.Inject(OnEvent(NodeDeleted).Path("/twice").Duplicate())
-		p.Inject(OnEvent(AnyEvent).Path("/cut").Once().Close())
-		require.NoError(t, srv.Delete("/drop"))
-		require.NoError(t, srv.Delete("/twice"))
-		synctest.Wait()
-		require.Len(t, drain(events), 2)
-		require.NoError(t, srv.Delete("/cut"))
-		await(t, events, zk.StateDisconnected)
-	})
-}
-
-// replyTwice has the reply to a create sent twice: the client takes no notice of the second.
-func replyTwice(t *testing.T, conn *zk.Conn, inject func(Fault) *Injection) {
-	twice := inject(After(Create).Path("/twice").Duplicate())
-	require.NoError(t, create(conn, "/twice"))
-	require.Equal(t, 1, twice.Fired())
-	for range 3 {
-		_, _, err := conn.Get("/twice")
-		require.NoError(t, err)
-	}
-}
-
-func TestProxy_ReplyTwice(t *testing.T) {
-	behindProxy(t, func(t *testing.T, srv *Server, p *Proxy, conn *zk.Conn, _ <-chan zk.Event) {
-		replyTwice(t, conn, p.Inject)
-	})
-	bubble(t, func(t *testing.T, n *Network) {
-		srv := Start(t, WithNetwork(n))
-		replyTwice(t, connect(t, srv, 10*time.Second, dialing(n)), srv.Inject)
 	})
 }
 
@@ -161,32 +57,6 @@ func TestProxy_OnFrame_ShowsEveryFrameInOrder(t *testing.T) {
 		}, seen)
 		require.Equal(t, []string{"Before(create).Once().Close()", "After(create).Once().Close()"}, []string{faults[0].String(), faults[1].String()})
 		require.Equal(t, "OnEvent(NodeDeleted).Once().Close()", faults[5].String())
-	})
-}
-
-func TestProxy_Expire(t *testing.T) {
-	behindProxy(t, func(t *testing.T, srv *Server, p *Proxy, conn *zk.Conn, events <-chan zk.Event) {
-		id := conn.SessionID()
-		p.Inject(After(Create).Path("/e").Once().Expire())
-		_, err := conn.Create("/e", nil, zk.FlagEphemeral, open)
-		require.NoError(t, err)
-		await(t, events, zk.StateExpired)
-		await(t, events, zk.StateHasSession)
-		require.NotEqual(t, id, conn.SessionID())
-		require.Nil(t, srv.Children("/e"))
-	})
-}
-
-func TestProxy_RefuseStallAndDrop(t *testing.T) {
-	behindProxy(t, func(t *testing.T, srv *Server, p *Proxy, conn *zk.Conn, events <-chan zk.Event) {
-		refused := p.Inject(RefuseConnections().Times(2))
-		stalled := p.Inject(StallHandshake().Once())
-		p.CloseConnections()
-		await(t, events, zk.StateDisconnected)
-		require.NoError(t, stalled.Wait(t.Context()))
-		require.Equal(t, 2, refused.Fired())
-		stalled.Release()
-		await(t, events, zk.StateHasSession)
 	})
 }
 

@@ -19,12 +19,14 @@ import (
 	"time"
 )
 
+// election is how long a member looks for a leader before one is found.
+const election = 500 * time.Millisecond
+
 // quorum is owned by the loop.
 type quorum struct {
-	c        *cluster
-	leader   *endpoint // the last one elected; nil before the first election
-	election time.Duration
-	relayAt  time.Time // the leader's next ping, if some follower has touches to tell
+	c       *cluster
+	leader  *endpoint // the last one elected; nil before the first election
+	relayAt time.Time // the leader's next ping, if some follower has touches to tell
 }
 
 func (q *quorum) majority() int { return len(q.c.endpoints)/2 + 1 }
@@ -118,12 +120,7 @@ func (q *quorum) onTime(now time.Time) {
 		ep.applyDue(now)
 	}
 	for _, ep := range q.c.endpoints {
-		r := ep.replica
-		if r.actAt.IsZero() || now.Before(r.actAt) {
-			continue
-		}
-		switch r.role {
-		case following, leading:
+		if r := ep.replica; (r.role == following || r.role == leading) && !r.actAt.IsZero() && !now.Before(r.actAt) {
 			q.giveUp(ep, now)
 		}
 	}
@@ -156,7 +153,7 @@ func (q *quorum) giveUp(ep *endpoint, now time.Time) {
 	r := ep.replica
 	wasLeading := r.role == leading
 	r.role, r.leader, r.heard = looking, nil, nil
-	r.actAt = now.Add(q.election)
+	r.actAt = now.Add(election)
 	q.dropClients(ep)
 	if !wasLeading {
 		return
@@ -293,7 +290,7 @@ func (q *quorum) elect(now time.Time) {
 		q.leader = slices.MaxFunc(ready, func(a, b *endpoint) int {
 			return cmp.Or(cmp.Compare(a.replica.logged, b.replica.logged), cmp.Compare(a.id, b.id))
 		})
-		q.c.zxid = (q.c.zxid>>32 + 1) << 32
+		q.c.zxid = (q.c.zxid>>32 + 1) << 32 // a new epoch
 		q.leader.replica.heard = make(map[*endpoint]time.Time)
 		q.leader.replica.term = q.c.zxid >> 32
 		for _, ep := range ready {
@@ -322,7 +319,7 @@ func (q *quorum) join(ep *endpoint) {
 func (q *quorum) started(ep *endpoint) {
 	now := time.Now()
 	ep.replica.role = looking
-	ep.replica.actAt = now.Add(q.election)
+	ep.replica.actAt = now.Add(election)
 	q.settle(now)
 }
 
@@ -339,7 +336,7 @@ func (q *quorum) regroup(groups map[int]int) {
 	for _, ep := range q.c.endpoints {
 		ep.replica.group = groups[ep.id]
 		if ep.replica.role == looking && ep.replica.actAt.IsZero() {
-			ep.replica.actAt = now.Add(q.election)
+			ep.replica.actAt = now.Add(election)
 		}
 	}
 	if q.decisive() {

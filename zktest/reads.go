@@ -28,21 +28,21 @@ func (c *cluster) readable(path string, cn *conn) (*node, error) {
 	return n, nil
 }
 
-func pathWatch(req *request) (wire.PathWatchRequest, error) {
-	var ask wire.PathWatchRequest
-	d := wire.NewDecoder(req.body)
-	ask.Decode(d)
-	return ask, d.Err()
-}
-
-func pathOnly(req *request) (string, error) {
-	d := wire.NewDecoder(req.body)
-	path := d.Text()
-	return path, d.Err()
+// read finds the node of a read, which leaves a watch in the table if it is asked to and succeeds.
+func (c *cluster) read(req *request, table *watchTable) (*node, error) {
+	ask, err := decode[wire.PathWatchRequest](req.body)
+	if err != nil {
+		return nil, err
+	}
+	n, err := c.readable(ask.Path, req.conn)
+	if err == nil && ask.Watch {
+		table.add(ask.Path, req.conn, oneShot)
+	}
+	return n, err
 }
 
 func (c *cluster) exists(req *request) (wire.Record, error) {
-	ask, err := pathWatch(req)
+	ask, err := decode[wire.PathWatchRequest](req.body)
 	if err != nil {
 		return nil, err
 	}
@@ -63,31 +63,17 @@ func (c *cluster) exists(req *request) (wire.Record, error) {
 }
 
 func (c *cluster) getData(req *request) (wire.Record, error) {
-	ask, err := pathWatch(req)
+	n, err := c.read(req, req.conn.ep.data)
 	if err != nil {
 		return nil, err
-	}
-	n, err := c.readable(ask.Path, req.conn)
-	if err != nil {
-		return nil, err
-	}
-	if ask.Watch {
-		req.conn.ep.data.add(ask.Path, req.conn, oneShot)
 	}
 	return wire.DataResponse{Data: n.data, Stat: n.stat()}, nil
 }
 
 func (c *cluster) getChildren(req *request) (wire.Record, error) {
-	ask, err := pathWatch(req)
+	n, err := c.read(req, req.conn.ep.child)
 	if err != nil {
 		return nil, err
-	}
-	n, err := c.readable(ask.Path, req.conn)
-	if err != nil {
-		return nil, err
-	}
-	if ask.Watch {
-		req.conn.ep.child.add(ask.Path, req.conn, oneShot)
 	}
 	names := childNames(n)
 	if req.op == wire.OpGetChildren {
@@ -100,11 +86,11 @@ func (c *cluster) getChildren(req *request) (wire.Record, error) {
 func childNames(n *node) []string { return slices.Collect(maps.Keys(n.children)) }
 
 func (c *cluster) getACL(req *request) (wire.Record, error) {
-	path, err := pathOnly(req)
+	ask, err := decode[wire.PathRequest](req.body)
 	if err != nil {
 		return nil, err
 	}
-	n := req.conn.ep.tree.nodes[path]
+	n := req.conn.ep.tree.nodes[ask.Path]
 	if n == nil {
 		return nil, wire.NoNode
 	}
@@ -120,26 +106,26 @@ func (c *cluster) getACL(req *request) (wire.Record, error) {
 
 // sync does not ask whether the node exists.
 func (c *cluster) sync(req *request) (wire.Record, error) {
-	path, err := pathOnly(req)
-	return wire.PathResponse{Path: path}, err
+	ask, err := decode[wire.PathRequest](req.body)
+	return wire.PathResponse(ask), err
 }
 
 // getAllChildrenNumber counts what is below. The root counts everything but its own two names.
 func (c *cluster) getAllChildrenNumber(req *request) (wire.Record, error) {
-	path, err := pathOnly(req)
+	ask, err := decode[wire.PathRequest](req.body)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.readable(path, req.conn); err != nil {
+	if _, err := c.readable(ask.Path, req.conn); err != nil {
 		return nil, err
 	}
 	t := req.conn.ep.tree
-	if path == "/" {
+	if ask.Path == "/" {
 		return wire.IntResponse{N: int32(len(t.nodes) - 2)}, nil
 	}
 	below := int32(0)
 	for p := range t.nodes {
-		if strings.HasPrefix(p, path+"/") {
+		if strings.HasPrefix(p, ask.Path+"/") {
 			below++
 		}
 	}
@@ -147,10 +133,9 @@ func (c *cluster) getAllChildrenNumber(req *request) (wire.Record, error) {
 }
 
 func (c *cluster) getEphemerals(req *request) (wire.Record, error) {
-	var ask wire.GetEphemeralsRequest
-	d := wire.NewDecoder(req.body)
-	if ask.Decode(d); d.Err() != nil {
-		return nil, d.Err()
+	ask, err := decode[wire.GetEphemeralsRequest](req.body)
+	if err != nil {
+		return nil, err
 	}
 	var paths []string
 	all := strings.TrimSpace(ask.Prefix) == "" || strings.TrimSpace(ask.Prefix) == "/"
@@ -168,10 +153,9 @@ func (c *cluster) whoAmI(req *request) (wire.Record, error) {
 
 // multiRead answers each read for itself: one that fails does not stop the others. Watches are not set.
 func (c *cluster) multiRead(req *request) (wire.Record, error) {
-	var ask wire.MultiRequest
-	d := wire.NewDecoder(req.body)
-	if ask.Decode(d); d.Err() != nil {
-		return nil, d.Err()
+	ask, err := decode[wire.MultiRequest](req.body)
+	if err != nil {
+		return nil, err
 	}
 	var answer wire.MultiResponse
 	for _, op := range ask.Ops {
@@ -194,9 +178,8 @@ func (c *cluster) multiRead(req *request) (wire.Record, error) {
 // auth adds to what the connection may do. Its reply has zxid 0; a failure ends the connection.
 func (c *cluster) auth(req *request) {
 	cn := req.conn
-	var ask wire.AuthRequest
-	d := wire.NewDecoder(req.body)
-	if ask.Decode(d); d.Err() != nil {
+	ask, err := decode[wire.AuthRequest](req.body)
+	if err != nil {
 		c.forget(cn)
 		return
 	}

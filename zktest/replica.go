@@ -55,11 +55,6 @@ type waiter struct {
 	fn   func()
 }
 
-// current says whether the member has everything its leader has committed.
-func (r *replica) current() bool {
-	return r.leader != nil && len(r.queue) == 0 && len(r.held) == 0 && r.inTouch()
-}
-
 // inTouch says whether the member reaches the leader it follows, and that one leads as it did when it was joined.
 func (r *replica) inTouch() bool {
 	if r.leader == nil {

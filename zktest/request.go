@@ -183,6 +183,19 @@ func (c *cluster) perform(req *request) {
 	}
 }
 
+// decodable is a pointer to a record.
+type decodable[T any] interface {
+	*T
+	Decode(*wire.Decoder)
+}
+
+// decode takes a record off a body.
+func decode[T any, P decodable[T]](body []byte) (rec T, err error) {
+	d := wire.NewDecoder(body)
+	P(&rec).Decode(d)
+	return rec, d.Err()
+}
+
 // codeOf is how an error travels: rules return codes, and what cannot be decoded is a marshalling error.
 func codeOf(err error) wire.Code {
 	var code wire.Code

@@ -247,6 +247,16 @@ func TestTree_UndoLeavesNothing(t *testing.T) {
 	require.Equal(t, before, r.tree)
 }
 
+func TestHistory_IsBounded(t *testing.T) {
+	c := newCluster(config{})
+	for i := range int64(historyLimit + 5) {
+		c.record(&txn{zxid: i, opens: 1})
+	}
+	require.Len(t, c.history, historyLimit)
+	require.EqualValues(t, 5, c.history[0].Zxid)
+	require.Less(t, cap(c.history), 2*historyLimit)
+}
+
 func TestNames(t *testing.T) {
 	require.Equal(t, "0x5 created session 0x7 /a", Applied{Kind: Created, Path: "/a", Session: 7, Zxid: 5}.String())
 	require.Equal(t, "0x5 expired session 0x7", Applied{Kind: Expired, Session: 7, Zxid: 5}.String())

@@ -21,27 +21,7 @@ type Server struct {
 func Start(t TB, opts ...Option) *Server {
 	t.Helper()
 	s, err := NewServer(opts...)
-	if err != nil {
-		t.Fatalf("%v", err)
-		return nil
-	}
-	t.Cleanup(func() {
-		t.Helper()
-		finish(t, s.admin)
-		s.Close()
-	})
-	return s
-}
-
-// finish checks the faults and, if that is possible and of use, logs the state.
-func finish(t TB, a admin) {
-	t.Helper()
-	for _, i := range a.c.faults.unfired() {
-		t.Errorf("zktest: %v never fired", i)
-	}
-	if f, ok := t.(interface{ Failed() bool }); ok && f.Failed() {
-		t.Logf("zktest: at the end of %s\n%s", t.Name(), a.Dump())
-	}
+	return started(t, s, err)
 }
 
 // NewServer starts a server. The caller closes it.
@@ -55,7 +35,7 @@ func NewServer(opts ...Option) (*Server, error) {
 	ep.addr = cfg.addr
 	c.endpoints = []*endpoint{ep}
 	go c.run()
-	s := &Server{admin: admin{c}, ep: ep}
+	s := &Server{admin: admin{&c.faults, c}, ep: ep}
 	if err := s.Start(); err != nil {
 		s.Close()
 		return nil, err

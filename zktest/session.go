@@ -104,10 +104,8 @@ func (c *cluster) expireID(id int64) bool {
 //   - Session id 0 in the answer says that the session is gone; the connection closes after it.
 func (c *cluster) connect(req *request) {
 	cn := req.conn
-	var ask wire.ConnectRequest
-	d := wire.NewDecoder(req.body)
-	ask.Decode(d)
-	if d.Err() != nil || ask.LastZxidSeen > cn.ep.zxid {
+	ask, err := decode[wire.ConnectRequest](req.body)
+	if err != nil || ask.LastZxidSeen > cn.ep.zxid {
 		c.forget(cn)
 		return
 	}

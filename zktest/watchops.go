@@ -67,10 +67,9 @@ func (c *cluster) setWatches(req *request) (wire.Record, error) {
 }
 
 func (c *cluster) addWatch(req *request) (wire.Record, error) {
-	var ask wire.AddWatchRequest
-	d := wire.NewDecoder(req.body)
-	if ask.Decode(d); d.Err() != nil {
-		return nil, d.Err()
+	ask, err := decode[wire.AddWatchRequest](req.body)
+	if err != nil {
+		return nil, err
 	}
 	var mode watchMode
 	switch ask.Mode {
@@ -86,59 +85,37 @@ func (c *cluster) addWatch(req *request) (wire.Record, error) {
 	return wire.IntResponse{}, nil
 }
 
-// tables returns the tables a kind of watch is looked for in.
-func (ep *endpoint) tables(kind int32) ([]*watchTable, error) {
-	switch kind {
-	case wire.WatcherChildren:
-		return []*watchTable{ep.child}, nil
-	case wire.WatcherData:
-		return []*watchTable{ep.data}, nil
-	case wire.WatcherAny:
-		return []*watchTable{ep.child, ep.data}, nil
+// eachTable asks about a watch in the tables that hold its kind, and answers that there is none unless one of them has it.
+func eachTable(req *request, ask func(w *watchTable, path string) (found bool, err error)) error {
+	what, err := decode[wire.WatchesRequest](req.body)
+	if err != nil {
+		return err
 	}
-	return nil, wire.MarshallingError
+	tables := map[int32][]*watchTable{
+		wire.WatcherChildren: {req.conn.ep.child}, wire.WatcherData: {req.conn.ep.data},
+		wire.WatcherAny: {req.conn.ep.child, req.conn.ep.data},
+	}[what.Type]
+	if tables == nil {
+		return wire.MarshallingError
+	}
+	anywhere := false
+	for _, w := range tables {
+		found, err := ask(w, what.Path)
+		if err != nil {
+			return err
+		}
+		anywhere = anywhere || found
+	}
+	if !anywhere {
+		return wire.NoWatcher
+	}
+	return nil
 }
 
 func (c *cluster) checkWatches(req *request) (wire.Record, error) {
-	var ask wire.WatchesRequest
-	d := wire.NewDecoder(req.body)
-	if ask.Decode(d); d.Err() != nil {
-		return nil, d.Err()
-	}
-	tables, err := req.conn.ep.tables(ask.Type)
-	if err != nil {
-		return nil, err
-	}
-	found := false
-	for _, w := range tables {
-		there, err := w.contains(ask.Path)
-		if err != nil {
-			return nil, err
-		}
-		found = found || there
-	}
-	if !found {
-		return nil, wire.NoWatcher
-	}
-	return nil, nil
+	return nil, eachTable(req, (*watchTable).contains)
 }
 
 func (c *cluster) removeWatches(req *request) (wire.Record, error) {
-	var ask wire.WatchesRequest
-	d := wire.NewDecoder(req.body)
-	if ask.Decode(d); d.Err() != nil {
-		return nil, d.Err()
-	}
-	tables, err := req.conn.ep.tables(ask.Type)
-	if err != nil {
-		return nil, err
-	}
-	found := false
-	for _, w := range tables {
-		found = w.remove(ask.Path, req.conn) || found
-	}
-	if !found {
-		return nil, wire.NoWatcher
-	}
-	return nil, nil
+	return nil, eachTable(req, func(w *watchTable, path string) (bool, error) { return w.remove(path, req.conn), nil })
 }

@@ -4,7 +4,6 @@ package zktest
 //
 //   - srvr and stat give the build time in the form of ZooKeeper 3.4, which is the only one that go-zookeeper's
 //     FLWSrvr reads.
-//   - wchs counts the data table only, as the real one does; mntr's zk_watch_count counts both.
 //   - cons leaves out the asking connection, whose line go-zookeeper's FLWCons cannot read.
 
 import (
@@ -30,8 +29,8 @@ func (c *cluster) fourLetterWord(cn *conn, word string) {
 		"ruok": func(*endpoint) string { return "imok" },
 		"isro": func(*endpoint) string { return "rw" },
 		"conf": c.wordConf, "cons": c.wordCons, "dump": c.wordDump, "envi": c.wordEnvi, "mntr": c.wordMntr,
-		"srvr": c.wordSrvr, "stat": c.wordStat, "wchs": c.wordWchs, "wchc": c.wordWchc, "wchp": c.wordWchp,
-	}; words[word] == nil || c.cfg.words != nil && !c.cfg.words[word] {
+		"srvr": c.wordSrvr, "stat": c.wordStat,
+	}; words[word] == nil {
 		answer = word + " is not executed because it is not in the whitelist.\n"
 	} else {
 		answer = words[word](cn.ep)
@@ -135,35 +134,6 @@ func (c *cluster) wordDump(ep *endpoint) string {
 		fmt.Fprintf(&b, "\tip: /%s sessionId: %#x\n", cn.nc.RemoteAddr(), cn.session.id)
 	}
 	return b.String()
-}
-
-func (c *cluster) wordWchs(ep *endpoint) string {
-	return fmt.Sprintf("%d connections watching %d paths\nTotal watches:%d\n",
-		len(ep.data.byConn), len(ep.data.byPath), ep.data.size())
-}
-
-func (c *cluster) wordWchc(ep *endpoint) string {
-	var b strings.Builder
-	for _, cn := range ep.clients() {
-		if paths := ep.data.byConn[cn]; len(paths) > 0 {
-			fmt.Fprintf(&b, "%#x\n", cn.session.id)
-			for _, path := range slices.Sorted(maps.Keys(paths)) {
-				fmt.Fprintf(&b, "\t%s\n", path)
-			}
-		}
-	}
-	return b.String() + "\n"
-}
-
-func (c *cluster) wordWchp(ep *endpoint) string {
-	var b strings.Builder
-	for _, path := range slices.Sorted(maps.Keys(ep.data.byPath)) {
-		fmt.Fprintf(&b, "%s\n", path)
-		for cn := range ep.data.byPath[path] {
-			fmt.Fprintf(&b, "\t%#x\n", cn.sessionID())
-		}
-	}
-	return b.String() + "\n"
 }
 
 func (c *cluster) wordEnvi(*endpoint) string {

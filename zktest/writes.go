@@ -13,14 +13,16 @@ import (
 )
 
 // write is the frame of a transaction with one change.
-func (c *cluster) write(req *request, decide func(d *wire.Decoder) (change, error)) (change, error) {
-	d := wire.NewDecoder(req.body)
-	ch, err := decide(d)
-	if d.Err() != nil && c.cfg.since("3.9.3") {
+func write[T any, P decodable[T]](c *cluster, req *request, decide func(rules, T, []wire.ID) (change, error)) (ch change, err error) {
+	ask, err := decode[T, P](req.body)
+	if err != nil && c.cfg.since("3.9.3") {
 		return change{}, err
 	}
 	tx := c.begin(req.conn.session.id)
 	defer c.commit(tx)
+	if err == nil {
+		ch, err = decide(c.rules(), ask, req.conn.ids)
+	}
 	if err != nil {
 		return change{}, err
 	}
@@ -31,19 +33,27 @@ func (c *cluster) write(req *request, decide func(d *wire.Decoder) (change, erro
 	return ch, nil
 }
 
+// statOf answers a write with the node's stat.
+func (c *cluster) statOf(ch change, err error) (wire.Record, error) {
+	if err != nil {
+		return nil, err
+	}
+	return c.tree.nodes[ch.path].stat(), nil
+}
+
 func (c *cluster) create(req *request) (wire.Record, error) {
-	ch, err := c.write(req, func(d *wire.Decoder) (change, error) {
-		var ask wire.CreateTTLRequest
-		if req.op == wire.OpCreateTTL {
-			ask.Decode(d)
-		} else {
-			ask.CreateRequest.Decode(d)
-		}
-		if d.Err() != nil {
-			return change{}, d.Err()
-		}
-		return c.rules().create(req.op, ask.CreateRequest, req.conn.session.id, req.conn.ids)
-	})
+	decide := func(r rules, ask wire.CreateRequest, ids []wire.ID) (change, error) {
+		return r.create(req.op, ask, req.conn.session.id, ids)
+	}
+	var ch change
+	var err error
+	if req.op == wire.OpCreateTTL {
+		ch, err = write(c, req, func(r rules, ask wire.CreateTTLRequest, ids []wire.ID) (change, error) {
+			return decide(r, ask.CreateRequest, ids)
+		})
+	} else {
+		ch, err = write(c, req, decide)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -54,42 +64,16 @@ func (c *cluster) create(req *request) (wire.Record, error) {
 }
 
 func (c *cluster) delete(req *request) (wire.Record, error) {
-	_, err := c.write(req, func(d *wire.Decoder) (change, error) {
-		var ask wire.PathVersionRequest
-		if ask.Decode(d); d.Err() != nil {
-			return change{}, d.Err()
-		}
-		return c.rules().delete(ask, req.conn.ids)
-	})
+	_, err := write(c, req, rules.delete)
 	return nil, err
 }
 
 func (c *cluster) setData(req *request) (wire.Record, error) {
-	ch, err := c.write(req, func(d *wire.Decoder) (change, error) {
-		var ask wire.SetDataRequest
-		if ask.Decode(d); d.Err() != nil {
-			return change{}, d.Err()
-		}
-		return c.rules().setData(ask, req.conn.ids)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return c.tree.nodes[ch.path].stat(), nil
+	return c.statOf(write(c, req, rules.setData))
 }
 
 func (c *cluster) setACL(req *request) (wire.Record, error) {
-	ch, err := c.write(req, func(d *wire.Decoder) (change, error) {
-		var ask wire.SetACLRequest
-		if ask.Decode(d); d.Err() != nil {
-			return change{}, d.Err()
-		}
-		return c.rules().setACL(ask, req.conn.ids)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return c.tree.nodes[ch.path].stat(), nil
+	return c.statOf(write(c, req, rules.setACL))
 }
 
 // reconfig is disabled, as it is by default.
@@ -101,10 +85,9 @@ func (c *cluster) reconfig(req *request) (wire.Record, error) {
 func (c *cluster) multi(req *request) (wire.Record, error) {
 	tx := c.begin(req.conn.session.id)
 	defer c.commit(tx)
-	var ask wire.MultiRequest
-	d := wire.NewDecoder(req.body)
-	if ask.Decode(d); d.Err() != nil {
-		return nil, d.Err()
+	ask, err := decode[wire.MultiRequest](req.body)
+	if err != nil {
+		return nil, err
 	}
 	var answer wire.MultiResponse
 	failed := -1

@@ -213,7 +213,10 @@ func (h *host) server(opts []zktest.Option) (machine, error) {
 		return nil, err
 	}
 	for _, f := range h.faults {
-		srv.Inject(f)
+		if err := srv.Inject(f).Err(); err != nil {
+			srv.Close()
+			return nil, err
+		}
 	}
 	return srv, nil
 }

@@ -29,7 +29,7 @@ var planted = []mutant{
 	{"exists leaves no watch on a missing node", "reads.go",
 		"\tif ask.Watch {\n\t\treq.conn.ep.data.add(ask.Path, req.conn, oneShot)\n\t}\n\tif n == nil {", "\tif ask.Watch && n != nil {\n\t\treq.conn.ep.data.add(ask.Path, req.conn, oneShot)\n\t}\n\tif n == nil {"},
 	{"a failed getData leaves a watch", "reads.go",
-		"\tn, err := c.readable(ask.Path, req.conn)\n\tif err != nil {\n\t\treturn nil, err\n\t}\n\tif ask.Watch {\n\t\treq.conn.ep.data", "\tn, err := c.readable(ask.Path, req.conn)\n\tif err != nil {\n\t\treq.conn.ep.data.add(ask.Path, req.conn, oneShot)\n\t\treturn nil, err\n\t}\n\tif ask.Watch {\n\t\treq.conn.ep.data"},
+		"if err == nil && ask.Watch {", "if ask.Watch {"},
 	{"whoever watches a node twice is told twice of its deletion", "txn.go",
 		"return slices.Contains(told, cn)", "return false"},
 	{"only sequential creates use up numbers", "rules.go",

@@ -13,57 +13,6 @@ import (
 	. "github.com/zklock/zklock/zktest"
 )
 
-func BenchmarkStartStop(b *testing.B) {
-	for name, opts := range map[string]func() []Option{
-		"TCP":     func() []Option { return nil },
-		"Network": func() []Option { return []Option{WithNetwork(NewNetwork())} },
-	} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				srv, err := NewServer(opts()...)
-				require.NoError(b, err)
-				srv.Close()
-			}
-		})
-	}
-}
-
-func BenchmarkCreateDelete(b *testing.B) {
-	network := NewNetwork()
-	for name, c := range map[string]struct {
-		opts []Option
-		dial Dialer
-	}{
-		"TCP":     {nil, nil},
-		"Network": {[]Option{WithNetwork(network)}, network.Dial},
-	} {
-		b.Run(name, func(b *testing.B) {
-			srv, err := NewServer(c.opts...)
-			require.NoError(b, err)
-			defer srv.Close()
-			var conn *rawzk.Conn
-			if c.dial == nil {
-				conn, err = rawzk.Dial(srv.Addr())
-				require.NoError(b, err)
-			} else {
-				nc, err := c.dial("tcp", srv.Addr(), time.Second)
-				require.NoError(b, err)
-				conn = rawzk.Wrap(nc)
-			}
-			defer conn.Close()
-			require.NoError(b, conn.Connect(wire.ConnectRequest{Timeout: 30_000}))
-			b.ReportAllocs()
-			for b.Loop() {
-				_, _, err := conn.Call(wire.OpCreate, wire.CreateRequest{Path: "/a", ACL: world})
-				require.NoError(b, err)
-				_, _, err = conn.Call(wire.OpDelete, wire.PathVersionRequest{Path: "/a", Version: -1})
-				require.NoError(b, err)
-			}
-		})
-	}
-}
-
 // TestScale_ThousandSessions_TenThousandWaiters runs a queue as a lock makes it: every node watched by the one
 // behind it. It says what that costs.
 func TestScale_ThousandSessions_TenThousandWaiters(t *testing.T) {
