@@ -90,7 +90,7 @@ func citations(t *testing.T) map[string]map[string]bool {
 	t.Helper()
 	cited := map[string]map[string]bool{}
 	var files []string
-	for _, dir := range []string{".", "cmd/zklock", "integration", "internal/clock", "internal/conformance", "internal/cutup", "internal/frames", "internal/lossy", "internal/sim", "internal/tap"} {
+	for _, dir := range []string{".", "cmd/zklock", "integration", "internal/clock", "internal/conformance", "internal/cutup", "internal/frames", "internal/sim", "internal/tap", "internal/zkserver"} {
 		names, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 		require.NoError(t, err)
 		files = append(files, names...)
