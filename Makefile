@@ -1,87 +1,51 @@
-# `make demo` needs Go. `make test` works on a fresh Debian machine with Go: scripts/setup gets the rest.
-# With ZKLOCK_REQUIRE=1 whatever stays uncovered is an error.
+# Three tiers: `make test` for each change, which needs nothing but Go; .ci/run, which adds one real ZooKeeper, other clients and
+# a container; `make nightly`, everything else. With ZKLOCK_REQUIRE=1 whatever stays uncovered is an error.
 
 GO ?= go
 export GO
 
 .NOTPARALLEL:
-.PHONY: all ci test setup check unit bench bench-quick lab lab-long lab-quick lab-test lab-servers servers servers-next integration conformance prove explore simulation mutants chaos soak demo image clean
+.PHONY: all test check real nightly servers integration conformance explore simulation mutants chaos soak bench bench-quick lab lab-long lab-test demo clean
 
-all: check unit
+all: check test
 
-## what CI runs: the tests and the long proofs
-ci: setup
-	scripts/prove test chaos
+## the library, the command and the test server, under the race detector where there is a C compiler; and a hundred seeds of
+## the simulation. What asks for a real ZooKeeper takes an installed one, or is skipped.
+RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
+test:
+	@$(if $(RACE),,echo "no C compiler: the tests run without the race detector")
+	$(GO) test $(RACE) -count=1 -timeout 15m ./...
+	$(GO) test $(RACE) -count=1 -run 'TestVirtual_Simulation$$' ./internal/sim -sim.seeds=100 -sim.jobs=2
 
-## the tests
-test: setup check unit conformance servers-next integration bench-quick lab-quick
-
-## the long proofs, what computes beside what waits: simulation, mutants and chaos
-prove:
-	scripts/prove chaos
-
-## get what the tests need, where that takes no password
-setup:
-	scripts/setup
-
-## gofmt, go vet for Linux, macOS and Windows, staticcheck
+## gofmt, go vet for Linux, macOS and Windows with their tests compiled, staticcheck
 check:
 	scripts/check
 
-## the library, the command and the test server, under the race detector; then the library's behaviour tests
-## once more against a real server run as a child process, those aside that ask no server
-NO_SERVER = TestVirtual|TestExplore|TestLease_|TestWalk|TestLayers_|TestLink_|TestLockTable_|TestFaultsPage
-unit:
-	$(GO) test -race -count=1 -timeout 15m ./...
-	ZKLOCK_TEST_REAL=1 $(GO) test -race -count=1 -timeout 15m -p 1 -skip '$(NO_SERVER)' . ./internal/frames
+## what one real ZooKeeper shows that zktest does not: the faults at frames and a part of the behaviour tests on it; Curator, kazoo
+## and go-zookeeper's lock in one queue with ours; and one server in a container
+ON_REAL = ^Test(Acquire|TryAcquire|Hold|Release|ACL|ContainerRoot|Participants|ServerRestart|Connect_Chroot|Real_)
+real:
+	ZKLOCK_TEST_REAL=1 ZKLOCK_CONFORMANCE=1 $(GO) test $(RACE) -count=1 -timeout 10m -skip CutAtEveryRequest \
+		-run '$(ON_REAL)|^TestFrames_RealServer|^TestInterop_OneQueue' . ./internal/frames ./internal/conformance
+	scripts/integration -run TestMutex_SingleServer_OneAtATime_NothingLeft
 
-## the same against containers, and docker-compose.yml
-integration:
-	scripts/integration
+## everything that takes long, asks for much, or counts on other people's timing. Some three hours; make -k goes on after a failure
+nightly: test explore simulation mutants conformance servers chaos integration bench-quick lab-test lab
 
 ## the library and the test server on every ZooKeeper that the distribution's suites carry, with the newest Curator and kazoo
 servers:
 	scripts/setup compiler zookeeper clients
 	scripts/servers
 
-## a short form of it on the first that is newer than the installed one
-servers-next:
-	scripts/servers next
+## the library against containers, and docker-compose.yml
+integration:
+	scripts/setup docker
+	scripts/integration
 
 ## the test server held against a real one, and against go-zookeeper's, kazoo's and Curator's expectations
 conformance:
-	scripts/conformance
-
-## zklock beside the other locks on ZooKeeper, on one server: BENCH='-only contend -rounds 3'; some twenty minutes without
-BENCH ?= -out ../docs/bench/single.md
-bench:
-	scripts/setup compiler zookeeper clients
-	cd bench && $(GO) run . $(BENCH)
-
-## a short form, for its checks and not for its times
-bench-quick:
-	cd bench && $(GO) run . -quick
-
-## the locks that people compare, each on its real server, under the same faults: LAB='-only redlock/.*'; less than half an
-## hour without. lab-long runs it twice, with two seeds, and writes the page that is committed
-LAB ?= -out ../docs/lab.md
-lab: lab-servers
-	cd lab && $(GO) run . $(LAB)
-lab-long: lab-servers
-	mkdir -p bin
-	cd lab && $(GO) run . -seed 2 -out ../bin/lab.md && $(GO) run . -long -against ../bin/lab.md -out ../docs/lab.md
-lab-servers:
-	scripts/setup compiler zookeeper clients lab
-
-## a short form of it, and the checks of the lab itself, with ZooKeeper and Redis alone
-LAB_CHECKS = TestKnown|TestEvery|TestShow|TestPage|TestAgainst|TestSpans|TestJudge|TestLedger|TestPorts|TestRelay|TestWithoutAddress|TestZooKeeper|TestService|TestDocs
-lab-quick:
-	scripts/setup compiler zookeeper redis
-	cd lab && $(GO) test -race -count=1 -timeout 8m -run '$(LAB_CHECKS)' . && $(GO) run . -quick
-
-## all tests of the lab, on all its servers
-lab-test: lab-servers
-	cd lab && $(GO) test -race -count=1 -timeout 10m .
+	scripts/setup compiler zookeeper clients suites
+	ZKLOCK_CONFORMANCE=1 $(GO) test $(RACE) -count=1 -v -timeout 15m ./internal/conformance
 
 ## every interleaving of a few clients, 25 million states in some minutes; what `go test` explores is a part of it
 explore:
@@ -97,27 +61,46 @@ simulation:
 mutants:
 	ZKLOCK_MUTANTS=1 $(GO) test -count=1 -v -timeout 0 -run AllCaught ./internal/mutants ./internal/conformance
 
-## a real server behind connections that fail; and a real ensemble on network hosts of its own, cut up, which takes
-## Linux and root
-chaos:
-	scripts/setup chaos
-	ZKLOCK_CHAOS=1 $(GO) test -race -count=1 -v -timeout 30m ./internal/lossy
-	ZKLOCK_CHAOS=1 $(GO) test -race -count=1 -v -timeout 30m -parallel 2 ./internal/cutup
-
-## the long run of cuts and failovers, and no test else: make soak CUTS=300, or make soak DURATION=1h
+## a real ensemble on network hosts of its own, cut up, and connections that fail: takes Linux and root. soak is its long run and
+## no test else: make soak CUTS=300, or make soak DURATION=1h
 CUTS ?= 20
 DURATION ?= 0s
+chaos:
+	scripts/setup chaos
+	ZKLOCK_CHAOS=1 $(GO) test -race -count=1 -v -timeout 30m -parallel 2 ./internal/cutup
 soak:
 	scripts/setup chaos
 	ZKLOCK_CHAOS=1 $(GO) test -race -count=1 -v -timeout 0 -run TestLongRun ./internal/cutup -chaos.cuts=$(CUTS) -chaos.for=$(DURATION)
 
-## the demo, which needs nothing but Go
-demo:
-	scripts/demo
+## zklock beside the other locks on ZooKeeper, on one server: BENCH='-only contend -rounds 3'; some twenty minutes without.
+## bench-quick is for its checks and not for its times
+BENCH ?= -out results/single.md
+bench:
+	scripts/setup compiler zookeeper clients
+	cd bench && $(GO) run . $(BENCH)
+bench-quick:
+	scripts/setup zookeeper clients
+	cd bench && $(GO) run . -quick
 
-## a ZooKeeper image of Debian's packages, where the official one cannot be pulled
-image:
-	scripts/zookeeper-image
+## the locks that people compare, each on its real server, under the same faults: LAB='-only redlock/.*'; less than half an
+## hour without. lab-long runs it twice, with two seeds, and writes the page that is committed; lab-test has the lab's own tests
+LAB ?= -out results.md
+lab:
+	scripts/setup compiler zookeeper clients lab
+	cd lab && $(GO) run . $(LAB)
+lab-long:
+	scripts/setup compiler zookeeper clients lab
+	mkdir -p bin
+	cd lab && $(GO) run . -seed 2 -out ../bin/lab.md && $(GO) run . -long -against ../bin/lab.md -out results.md
+lab-test:
+	scripts/setup compiler zookeeper clients lab
+	cd lab && $(GO) test -race -count=1 -timeout 10m .
+
+## workers contend for a lock, holders are killed, cut off and stopped, and what was promised is verified; needs only Go
+demo:
+	mkdir -p bin
+	$(GO) build -o bin/zklock ./cmd/zklock
+	bin/zklock demo
 
 clean:
 	rm -rf bin

@@ -2,7 +2,8 @@
 
 package cutup_test
 
-// A long run: one cut or failover after the other under clients that lock, hold and release all the time.
+// A long run: one cut or failover after the other under clients that lock, hold and release all the time. Half of the clients
+// are behind proxies that fail at frames (lossy_test.go).
 
 import (
 	"context"
@@ -17,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
@@ -34,8 +36,20 @@ var (
 // crew is the workers' common record.
 type crew struct {
 	*ledger.Ledger
+	s          *scene
 	errorf     func(format string, args ...any)
-	lost, gave atomic.Int64 // holds lost; calls that came back without the lock when their time was up
+	lost, gave atomic.Int64 // holds lost; calls that came back without the lock
+	quick      []string     // the locks of those in a hurry
+	fenced     fenced
+
+	mu    sync.Mutex
+	times map[string]int // of what happened, by name
+}
+
+func (c *crew) count(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.times[name]++
 }
 
 // since says whether every lock was granted after the moment.
@@ -50,48 +64,101 @@ func (c *crew) since(at time.Time, locks []string) bool {
 
 // inTime checks I6, with room for a busy machine.
 func (c *crew) inTime(what string, begun time.Time, bound time.Duration) {
-	if late := time.Since(begun) - bound; late > 2*time.Second {
+	if late := time.Since(begun) - bound; late > 3*time.Second {
 		c.errorf("I6: %s of at most %v came back %v late", what, bound, late)
 	}
 }
 
-// work takes the lock, holds it for a while and gives it back, until ctx ends.
-func (c *crew) work(ctx context.Context, m *zklock.Mutex) {
-	const bound = 20 * time.Second
+// work takes locks, holds them for a while and gives them back, until ctx ends. The quick hold for no time at all, but for one
+// time in two hundred; they try, give up and re-enter too.
+func (c *crew) work(ctx context.Context, by *client, locks []string, quick bool) {
 	for ctx.Err() == nil {
+		m, err := zklock.NewMutex(by.session, locks[rand.N(len(locks))])
+		if err != nil {
+			c.errorf("%v", err)
+			return
+		}
+		bound := 20 * time.Second
+		if quick && rand.N(16) == 0 {
+			bound = rand.N(20 * time.Millisecond)
+		}
 		actx, cancel := context.WithTimeout(ctx, bound)
 		begun := time.Now()
-		h, err := m.Acquire(actx)
+		var h *zklock.Hold
+		if quick && rand.N(6) == 0 {
+			h, err = m.TryAcquire(actx)
+		} else {
+			h, err = m.Acquire(actx)
+		}
 		cancel()
 		c.inTime("an acquire", begun, bound)
-		if err != nil {
-			c.gave.Add(1)
-			if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
-				c.errorf("acquire: %v", err)
-			}
+		if err == nil {
+			c.hold(by, m, h, quick)
 			continue
 		}
-		c.Granted(m.Path(), "", h)
-		work := rand.N(3 * time.Second)
-		if rand.N(4) == 0 {
-			work *= 4 // long enough to be overtaken by a fault
+		c.gave.Add(1)
+		if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) && !errors.Is(err, zklock.ErrNotAcquired) {
+			c.errorf("%s: acquire: %v", by.name, err)
 		}
+		if quick {
+			time.Sleep(rand.N(20 * time.Millisecond))
+		}
+	}
+}
+
+// hold is one hold, from its grant to its release.
+func (c *crew) hold(by *client, m *zklock.Mutex, h *zklock.Hold, quick bool) {
+	believes := c.Granted(m.Path(), by.name, h)
+	handles := []*zklock.Hold{h}
+	work := rand.N(3 * time.Second)
+	switch {
+	case !quick && rand.N(4) == 0:
+		work *= 4 // long enough to be overtaken by a fault
+	case quick && rand.N(200) > 0:
+		work = rand.N(2 * time.Millisecond)
+	}
+	if quick && believes && rand.N(8) == 0 {
+		if again, err := m.Acquire(h.Context()); err == nil {
+			handles = append(handles, again)
+			if again.Token() != h.Token() {
+				c.errorf("I2: re-entered %s with token %d, and holds with %d", m.Path(), again.Token(), h.Token())
+			}
+		}
+	}
+	if quick && rand.N(4) == 0 {
+		c.fenced.write(h, m.Path(), by.session.Conn())
+	}
+	for {
 		select {
 		case <-h.Context().Done():
 		case <-time.After(work):
 		}
-		c.Ended(m.Path(), h)
-		rctx, cancel := context.WithTimeout(context.Background(), bound)
-		begun = time.Now()
-		err = h.Release(rctx)
+		if h.Err() != nil || !by.frozen.Load() {
+			break
+		}
+		work = 10 * time.Millisecond // until it is told of the loss: the next one is about to be granted
+	}
+	c.Ended(m.Path(), h)
+	lost := false
+	for _, h := range handles {
+		bound := 20 * time.Second
+		if quick {
+			bound = rand.N(3 * time.Second)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), bound)
+		begun := time.Now()
+		err := h.Release(ctx)
 		cancel()
 		c.inTime("a release", begun, bound)
 		switch {
 		case errors.Is(err, zklock.ErrLost):
-			c.lost.Add(1)
+			lost = true
 		case err != nil && !errors.Is(err, zklock.ErrNotConfirmed):
-			c.errorf("release: %v", err)
+			c.errorf("%s: release: %v", by.name, err)
 		}
+	}
+	if lost {
+		c.lost.Add(1)
 	}
 }
 
@@ -106,8 +173,8 @@ func wait(r *rand.Rand, from, to time.Duration) {
 	time.Sleep(from + time.Duration(r.Int64N(int64(to-from))))
 }
 
-// pick is the leader or one of the followers.
-func (s *scene) pick(r *rand.Rand, lead bool) *zkserver.Server {
+// one is the leader or one of the followers.
+func (s *scene) one(r *rand.Rand, lead bool) *zkserver.Server {
 	leader, followers := s.roles()
 	if lead {
 		return leader
@@ -124,7 +191,7 @@ func (s *scene) serverHosts(but *zkserver.Server) (hosts []*cutup.Host) {
 
 func isolated(lead bool) func(*scene, *rand.Rand) error {
 	return func(s *scene, r *rand.Rand) error {
-		s.isolate(s.pick(r, lead))
+		s.isolate(s.one(r, lead))
 		wait(r, time.Second, 12*time.Second)
 		return nil
 	}
@@ -132,7 +199,7 @@ func isolated(lead bool) func(*scene, *rand.Rand) error {
 
 func killed(lead bool) func(*scene, *rand.Rand) error {
 	return func(s *scene, r *rand.Rand) error {
-		srv := s.pick(r, lead)
+		srv := s.one(r, lead)
 		if err := srv.Kill(); err != nil {
 			return err
 		}
@@ -143,7 +210,7 @@ func killed(lead bool) func(*scene, *rand.Rand) error {
 
 func frozen(lead bool, from, to time.Duration) func(*scene, *rand.Rand) error {
 	return func(s *scene, r *rand.Rand) error {
-		srv := s.pick(r, lead)
+		srv := s.one(r, lead)
 		if err := srv.Pause(); err != nil {
 			return err
 		}
@@ -171,7 +238,7 @@ var faultKinds = []fault{
 		return nil
 	}},
 	{"one direction between servers blocked", func(s *scene, r *rand.Rand) error {
-		a := s.pick(r, r.IntN(2) == 0)
+		a := s.one(r, r.IntN(2) == 0)
 		if err := s.net.Block(s.host(a), s.serverHosts(a)[r.IntN(2)]); err != nil {
 			return err
 		}
@@ -179,7 +246,7 @@ var faultKinds = []fault{
 		return nil
 	}},
 	{"one direction of a client blocked", func(s *scene, r *rand.Rand) error {
-		from, to := s.clients[r.IntN(2)], s.host(s.pick(r, r.IntN(2) == 0))
+		from, to := s.clients[r.IntN(2)], s.host(s.one(r, r.IntN(2) == 0))
 		if r.IntN(2) == 0 {
 			from, to = to, from
 		}
@@ -214,8 +281,10 @@ func (d diverged) String() string {
 	return ". The servers do not say that their trees have come apart"
 }
 
-// I1, I4, I5, I6, I7: twelve workers in six sessions on two hosts share two locks while the ensemble is cut up. After
-// each fault the locks must be granted again.
+// I1, I2, I4, I5, I6, I7: twelve workers in six sessions on two hosts share two locks while the ensemble is cut up (F11 to F15,
+// F22). After each fault the locks must be granted again. The sessions of one host are behind proxies, where frames, connections
+// and sessions fail all the time: F1, F3, F5 to F10, F16, F17, F24 to F26, F30, F31 and F33. They have workers in a hurry besides, on
+// locks of their own, whose nodes an admin deletes.
 func TestLongRun(t *testing.T) {
 	s := newScene(t)
 	if *seed == 0 {
@@ -223,41 +292,60 @@ func TestLongRun(t *testing.T) {
 	}
 	t.Logf("seed %d (repeat the faults: -chaos.seed=%d -chaos.cuts=%d)", *seed, *seed, *cuts)
 	r := rand.New(rand.NewPCG(*seed, 4))
-	locks := []string{"/long/a", "/long/b"}
-	l := &crew{Ledger: ledger.New(t.Errorf), errorf: t.Errorf}
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
-	var workers sync.WaitGroup
-	var sessions []*zklock.Session
-	for _, from := range s.clients {
+	l := &crew{Ledger: ledger.New(t.Errorf), s: s, errorf: t.Errorf, times: make(map[string]int), quick: []string{"/quick/a", "/quick/b", "/quick/c"}}
+	locks := append([]string{"/long/a", "/long/b"}, l.quick...)
+	l.fenced.landed = make(map[string]map[int32]int64)
+	for _, node := range []string{resources, resource(l.quick[0]), resource(l.quick[1]), resource(l.quick[2])} {
+		_, err := s.admin.Create(node, nil, 0, zk.WorldACL(zk.PermAll))
+		require.NoError(t, err)
+	}
+
+	// Cuts go on as the loop below has it, what befalls single clients until calm, the work until rest.
+	ctx, rest := context.WithCancel(context.Background())
+	failing, calm := context.WithCancel(context.Background())
+	var workers, troubles sync.WaitGroup
+	var clients []*client
+	for i, from := range s.clients {
 		for _, timeout := range []time.Duration{8 * time.Second, 10 * time.Second, 20 * time.Second} {
-			session, err := zklock.Connect(within(t, soon), s.ens.ConnectString(), zklock.WithSessionTimeout(timeout), zklock.WithDialer(from.Dial), zklock.WithLogger(quiet))
+			c := &client{name: fmt.Sprintf("client%d, T = %v", i+1, timeout)}
+			dial := from.Dial
+			if i == 1 {
+				dial = s.behindProxies(c, from)
+			}
+			session, err := zklock.Connect(within(t, soon), s.ens.ConnectString(), zklock.WithSessionTimeout(timeout), zklock.WithDialer(dial), zklock.WithLogger(quiet))
 			require.NoError(t, err)
 			t.Cleanup(func() { session.Close() })
-			sessions = append(sessions, session)
-			for _, lock := range locks {
-				m, err := zklock.NewMutex(session, lock)
-				require.NoError(t, err)
-				workers.Go(func() { l.work(ctx, m) })
+			c.session = session
+			clients = append(clients, c)
+			for _, lock := range locks[:2] {
+				workers.Go(func() { l.work(ctx, c, []string{lock}, false) })
+			}
+			if i == 1 {
+				for range 3 {
+					workers.Go(func() { l.work(ctx, c, l.quick, true) })
+				}
+				befalls := rand.New(rand.NewPCG(*seed, r.Uint64()))
+				troubles.Go(func() { l.befall(failing, c, befalls) })
 			}
 		}
 	}
 	t.Cleanup(workers.Wait)
-	t.Cleanup(stop)
+	t.Cleanup(rest)
+	t.Cleanup(troubles.Wait)
+	t.Cleanup(calm)
 
 	begun := time.Now()
-	times := make(map[string]int)
-	var changes int
+	var changes, made int
 	var longest time.Duration
 	var order []fault // every kind once, in a random order, before any comes again
-	for n := 0; (n < *cuts || time.Since(begun) < *long) && !t.Failed(); n++ {
+	for ; (made < *cuts || time.Since(begun) < *long) && !t.Failed(); made++ {
 		if len(order) == 0 {
 			order = append(order, faultKinds...)
 			r.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 		}
 		f := order[0]
 		order = order[1:]
-		before, _ := s.roles()
+		leader, _ := s.roles()
 		struck := time.Now()
 		require.NoError(t, f.do(s, r), f.name)
 		healed := time.Now()
@@ -265,33 +353,34 @@ func TestLongRun(t *testing.T) {
 		require.Eventually(t, func() bool { return l.since(healed, locks) }, late, 50*time.Millisecond, "%s: a lock was not granted again%v", f.name, diverged{s})
 		granted := time.Since(healed)
 		s.whole()
-		after, _ := s.roles()
-		if after != before {
+		if now, _ := s.roles(); now != leader {
 			changes++
 		}
-		times[f.name]++
+		l.count(f.name)
 		longest = max(longest, granted)
-		t.Logf("%3d %-38s %5.1f s, both locks granted after %4.1f s, all servers serve after %4.1f s", n+1, f.name,
+		t.Logf("%3d %-38s %5.1f s, all locks granted after %4.1f s, all servers serve after %4.1f s", made+1, f.name,
 			healed.Sub(struck).Seconds(), granted.Seconds(), time.Since(healed).Seconds())
 	}
-	stop()
+	calm()
+	troubles.Wait()
+	rest()
 	workers.Wait()
-	total := 0
 	var kinds []string
-	for name, n := range times {
-		total += n
+	for name, n := range l.times {
 		kinds = append(kinds, fmt.Sprintf("%d %s", n, name))
 	}
 	sort.Strings(kinds)
-	t.Logf("%d faults in %v (%s), the leader changed %d times; %d grants, %d holds lost in time, %d waits given up; a lock was granted at most %v after the fault was over",
-		total, time.Since(begun).Round(time.Second), strings.Join(kinds, ", "), changes, l.Grants(), l.lost.Load(), l.gave.Load(), longest.Round(100*time.Millisecond))
-	require.NotZero(t, l.Grants())
+	stale, written := l.fenced.stale()
+	t.Logf("%d cuts and failovers in %v, with what befell single clients: %s; the leader changed %d times; %d grants, %d holds lost in time, %d acquires without the lock; %d fenced writes known, %d refused; a lock was granted at most %v after a cut was over",
+		made, time.Since(begun).Round(time.Second), strings.Join(kinds, ", "), changes, l.Grants(), l.lost.Load(), l.gave.Load(), written, l.fenced.refused, longest.Round(100*time.Millisecond))
+	require.Empty(t, stale, "I1: a write with an older token landed")
+	require.NotZero(t, written)
 	for _, lock := range locks {
 		(&lane{s: s, path: lock}).empty()
 	}
-	for _, session := range sessions {
+	for _, c := range clients {
 		begun := time.Now()
-		require.NoError(t, session.Close())
+		require.NoError(t, c.session.Close())
 		l.inTime("a close", begun, 4*time.Second)
 	}
 	require.Eventually(t, func() bool { n, err := s.ens.WatchCount(); return err == nil && n == 0 }, soon, 100*time.Millisecond, "I7: watches are left")

@@ -61,6 +61,7 @@ func lacking(t *testing.T, what string) {
 // network makes a network that goes with the test.
 func network(t *testing.T, hosts ...string) *cutup.Network {
 	t.Helper()
+	asked(t)
 	if what := cutup.Missing(); what != "" {
 		lacking(t, what)
 	}

@@ -2,7 +2,7 @@
 
 package cutup_test
 
-// A run as a picture: TestF12 and TestF13 draw theirs with -chaos.pictures, and docs/f12.svg is the run in docs/reliability.md.
+// A run as a picture: TestF12 and TestF13 draw theirs with -chaos.pictures; docs/f12.svg is one of them.
 
 import (
 	"flag"
@@ -11,16 +11,12 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
-
-var updatePicture = flag.Bool("update-picture", false, "draw docs/f12.svg from the table in docs/reliability.md")
 
 var pictures = flag.String("chaos.pictures", "", "a directory to draw f12.svg and f13.svg in, from the runs of TestF12 and TestF13")
 
@@ -126,42 +122,3 @@ func TestDraw_ShowsWhoWasToldTooLate(t *testing.T) {
 }
 
 const f12Title = "The holder's server, a follower, is cut off from the other servers"
-
-// docs/f12.svg is the run that docs/reliability.md has as a table.
-func TestPicture_IsTheTable(t *testing.T) {
-	const page, svg = "../../docs/reliability.md", "../../docs/f12.svg"
-	b, err := os.ReadFile(page)
-	require.NoError(t, err)
-	_, run, found := strings.Cut(string(b), "The run of the picture")
-	require.True(t, found, "%s: introduce the table with \"The run of the picture\"", page)
-	run, _, _ = strings.Cut(run, "beside it")
-	seconds := func(s string) time.Duration {
-		f, err := strconv.ParseFloat(s, 64)
-		require.NoError(t, err)
-		return time.Duration(math.Round(f*10)) * time.Second / 10
-	}
-	m := regexp.MustCompile(`last ping at ([\d.]+) s`).FindStringSubmatch(run)
-	require.NotNil(t, m, "%s: say when the server answered its last ping at, in seconds", page)
-	silent := seconds(m[1])
-	var tracks []track
-	for _, m := range regexp.MustCompile(`(?m)^\| (\w+) \| (\d+) s \| ([\d.]+)( \(SUSPENDED\))?[^|]*\| ([\d.]+) \| ([\d.]+) s (before|\*\*after\*\*) it \|$`).FindAllStringSubmatch(run, -1) {
-		tr := track{name: m[1] + " " + m[2] + "s", told: seconds(m[3]), granted: seconds(m[5])}
-		if m[4] != "" {
-			tr.by = " SUSPENDED"
-		}
-		between := tr.granted - tr.told
-		if m[7] != "before" {
-			between = -between
-		}
-		require.Equal(t, seconds(m[6]), between, "%s: %s", page, m[0])
-		tracks = append(tracks, tr)
-	}
-	require.Len(t, tracks, 5, "rows of %s", page)
-	want := draw(f12Title, silent, tracks)
-	if *updatePicture {
-		require.NoError(t, os.WriteFile(svg, []byte(want), 0o644))
-	}
-	got, err := os.ReadFile(svg)
-	require.NoError(t, err)
-	require.Equal(t, want, string(got), "the picture is not the table: run go test -run TestPicture ./internal/cutup -update-picture")
-}

@@ -345,7 +345,7 @@ func (l *lane) empty() {
 	require.Eventually(l.s.t, func() (ok bool) {
 		var err error
 		left, _, err = l.s.admin.Children(l.path)
-		return err == nil && len(left) == 0
+		return (err == nil || err == zk.ErrNoNode) && len(left) == 0
 	}, late, 100*time.Millisecond, "I4: left in %s", l.path)
 	require.Empty(l.s.t, left)
 }

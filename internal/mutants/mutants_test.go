@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"go/parser"
 	"go/token"
@@ -19,8 +18,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 )
-
-var update = flag.Bool("update", false, "write docs/mutants.md")
 
 // root is the directory of the package whose tests are tested.
 var root = filepath.Join("..", "..")
@@ -68,36 +65,6 @@ func TestMutants_FitTheCode(t *testing.T) {
 			require.Contains(t, tests, name, "%q: there is no %s", m.name, name)
 		}
 	}
-}
-
-// docs/mutants.md is the list.
-func TestMutants_Page(t *testing.T) {
-	var b strings.Builder
-	fmt.Fprintf(&b, `# The mistakes that the tests find
-
-Each of these %d mistakes was planted in the library, one at a time, and each of the tests beside it failed, while it passes on
-the library as it is. They are what a hand slips into: a look that is left out, a clause that is forgotten, a time
-that is taken at the wrong end. Repeat it with
-
-    ZKLOCK_MUTANTS=1 go test -v -run AllCaught ./internal/mutants
-
-which prints how each one failed. Shipped code has no trace of them: the compiler gets them by `+"`go test -overlay`"+`. I1 to I8 are
-the promises in [doc.go](../doc.go), F and R rows those of [faults.md](faults.md). This page is written by
-`+"`go test -run Page ./internal/mutants -update`"+`.
-
-| mistake | breaks | in | found by |
-|---|---|---|---|
-`, len(library))
-	for _, m := range library {
-		fmt.Fprintf(&b, "| %s | %s | %s | `%s` |\n", m.name, m.promise, m.file, strings.Join(m.testNames(), "`, `"))
-	}
-	page := filepath.Join(root, "docs", "mutants.md")
-	if *update {
-		require.NoError(t, os.WriteFile(page, []byte(b.String()), 0o644))
-	}
-	old, err := os.ReadFile(page)
-	require.NoError(t, err)
-	require.Equal(t, b.String(), string(old), "docs/mutants.md is not the list: run go test -run Page ./internal/mutants -update")
 }
 
 // catch is how one mutant was found.

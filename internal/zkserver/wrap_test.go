@@ -1,10 +1,12 @@
-package lossy
+package zkserver_test
 
 // The end of a lock root's sequence counter, 2147483647, on a real server: what names it gives there, and that the lock
 // lives through it with nobody's help.
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -27,7 +29,41 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-const lastSequence = 1<<31 - 1
+const (
+	lastSequence = 1<<31 - 1
+
+	tick = 500 * time.Millisecond
+	soon = 30 * time.Second // bounds what should happen at once; costs nothing when all is well
+)
+
+// counted is a server whose counters were set: a real one or the in-process one.
+type counted interface {
+	Addr() string
+	Kill() error
+	Start() error
+}
+
+// inProcess is a zktest.Server with a real server's manners. It keeps its data when it is killed.
+type inProcess struct{ *zktest.Server }
+
+func (p inProcess) Kill() error { p.Stop(); return nil }
+
+// bounded returns a context for everything a test asks of servers.
+func bounded(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// children are what a path has; nothing if it is not there.
+func children(t *testing.T, admin *zk.Conn, path string) []string {
+	names, _, err := admin.Children(path)
+	if err != nil && err != zk.ErrNoNode {
+		t.Errorf("children of %s: %v", path, err)
+	}
+	return names
+}
 
 // Where the counters stand when the tests begin: so many creates before the end.
 const (
@@ -36,9 +72,8 @@ const (
 )
 
 // presetServer starts a real server whose counters are near the end.
-func presetServer(t *testing.T) server {
+func presetServer(t *testing.T) counted {
 	t.Helper()
-	asked(t)
 	lacking := func(what string) {
 		if zkserver.Required() {
 			t.Fatalf("%s=1, and %s", zkserver.EnvRequire, what)
@@ -62,7 +97,7 @@ func presetServer(t *testing.T) server {
 }
 
 // presetInProcess starts an in-process server whose counters are near the end.
-func presetInProcess(t *testing.T) server {
+func presetInProcess(t *testing.T) counted {
 	t.Helper()
 	srv := zktest.Start(t, zktest.WithTick(tick), zktest.WithSessionTimeouts(2*tick, time.Minute),
 		zktest.WithCreates(busyRoot, lastSequence-busyBefore), zktest.WithCreates(queuedRoot, lastSequence-queuedBefore))
@@ -73,14 +108,14 @@ func presetInProcess(t *testing.T) server {
 	return inProcess{srv}
 }
 
-func onBoth(t *testing.T, test func(t *testing.T, srv server)) {
+func onBoth(t *testing.T, test func(t *testing.T, srv counted)) {
 	t.Run("in-process", func(t *testing.T) { test(t, presetInProcess(t)) })
 	t.Run("real", func(t *testing.T) { test(t, presetServer(t)) })
 }
 
-func mutex(t *testing.T, srv server, root string) *zklock.Mutex {
+func mutex(t *testing.T, srv counted, root string) *zklock.Mutex {
 	t.Helper()
-	s, err := zklock.Connect(within(t, soon), srv.Addr(), zklock.WithSessionTimeout(soon), quiet)
+	s, err := zklock.Connect(bounded(t, soon), srv.Addr(), zklock.WithSessionTimeout(soon), zklock.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	m, err := zklock.NewMutex(s, root)
@@ -97,17 +132,17 @@ func suffix(node string) string {
 // gone waits until the empty root is removed, for its counter to start again.
 func gone(t *testing.T, admin *zk.Conn, root string) {
 	t.Helper()
-	require.True(t, eventually(func() bool {
+	within(t, soon, func() bool {
 		there, _, err := admin.Exists(root)
 		return err == nil && !there
-	}), "the empty root is not removed")
+	}, "the removal of the empty root %s", root)
 }
 
 // F34, I1, I8: clients contend before, through and after the end of the counter, which nobody looks after. When the queue
 // is empty, the counter starts again.
 func TestSequenceEnd_Contended(t *testing.T) {
-	onBoth(t, func(t *testing.T, srv server) {
-		admin := newAdmin(t, srv)
+	onBoth(t, func(t *testing.T, srv counted) {
+		admin := client(t, srv.Addr(), soon)
 		// As long as there is a child that is no lock node, the root stays, and the counter with it.
 		_, err := admin.Create(busyRoot+"/keep", nil, 0, zk.WorldACL(zk.PermAll))
 		require.NoError(t, err)
@@ -120,7 +155,7 @@ func TestSequenceEnd_Contended(t *testing.T) {
 			for range goroutines {
 				all.Go(func() {
 					for range rounds {
-						h, err := m.Acquire(within(t, 2*soon))
+						h, err := m.Acquire(bounded(t, 2*soon))
 						if err != nil {
 							t.Error(err)
 							return
@@ -129,7 +164,7 @@ func TestSequenceEnd_Contended(t *testing.T) {
 						names.Store(h.Token(), suffix(h.Path()))
 						time.Sleep(rand.N(2 * time.Millisecond))
 						l.Ended(busyRoot, h)
-						if err := h.Release(within(t, soon)); err != nil {
+						if err := h.Release(bounded(t, soon)); err != nil {
 							t.Error(err)
 						}
 					}
@@ -167,29 +202,29 @@ func TestSequenceEnd_Contended(t *testing.T) {
 
 		require.NoError(t, admin.Delete(busyRoot+"/keep", -1))
 		m := mutex(t, srv, busyRoot)
-		h, err := m.Acquire(within(t, soon))
+		h, err := m.Acquire(bounded(t, soon))
 		require.NoError(t, err)
 		if suffix(h.Path()) != "0000000000" { // the last of all the releases did not find the root empty
 			require.True(t, l.Granted(busyRoot, "", h))
 			l.Ended(busyRoot, h)
-			require.NoError(t, h.Release(within(t, soon)))
+			require.NoError(t, h.Release(bounded(t, soon)))
 			gone(t, admin, busyRoot)
-			h, err = m.Acquire(within(t, soon))
+			h, err = m.Acquire(bounded(t, soon))
 			require.NoError(t, err)
 		}
 		require.Equal(t, "0000000000", suffix(h.Path()))
 		require.True(t, l.Granted(busyRoot, "", h), "with a larger token than all before")
-		require.NoError(t, h.Release(within(t, soon)))
+		require.NoError(t, h.Release(bounded(t, soon)))
 	})
 }
 
 // F34, F35, F22, I8: a queue stands across the end of the counter, two nodes of a foreign client in it that have the same
 // name but for their ids, when the server is killed and started. It is worked off in the order in which it formed.
 func TestSequenceEnd_QueueAcrossIt(t *testing.T) {
-	onBoth(t, func(t *testing.T, srv server) {
-		admin := newAdmin(t, srv)
+	onBoth(t, func(t *testing.T, srv counted) {
+		admin := client(t, srv.Addr(), soon)
 		l := ledger.New(t.Errorf)
-		first, err := mutex(t, srv, queuedRoot).Acquire(within(t, soon))
+		first, err := mutex(t, srv, queuedRoot).Acquire(bounded(t, soon))
 		require.NoError(t, err)
 		require.True(t, l.Granted(queuedRoot, "", first))
 
@@ -201,7 +236,7 @@ func TestSequenceEnd_QueueAcrossIt(t *testing.T) {
 		queued := 1
 		wait := func(m *zklock.Mutex) {
 			queued++
-			ctx := within(t, 2*soon)
+			ctx := bounded(t, 2*soon)
 			all.Go(func() {
 				h, err := m.Acquire(ctx)
 				if err != nil {
@@ -223,7 +258,9 @@ func TestSequenceEnd_QueueAcrossIt(t *testing.T) {
 				}
 			})
 		}
-		stand := func() bool { return eventually(func() bool { return len(children(t, admin, queuedRoot)) == queued }) }
+		stand := func() {
+			within(t, soon, func() bool { return len(children(t, admin, queuedRoot)) == queued }, "a queue of %d", queued)
+		}
 		var ms []*zklock.Mutex
 		for range 4 {
 			ms = append(ms, mutex(t, srv, queuedRoot))
@@ -233,7 +270,7 @@ func TestSequenceEnd_QueueAcrossIt(t *testing.T) {
 				wait(m)
 			}
 		}
-		require.True(t, stand())
+		stand()
 		for range 2 {
 			node, err := admin.Create(fmt.Sprintf("%s/_c_%s-lock-", queuedRoot, uuid.NewString()), nil, zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
 			require.NoError(t, err)
@@ -245,7 +282,7 @@ func TestSequenceEnd_QueueAcrossIt(t *testing.T) {
 			for _, m := range ms {
 				wait(m)
 			}
-			require.True(t, stand())
+			stand()
 		}
 
 		type place struct {
@@ -271,7 +308,7 @@ func TestSequenceEnd_QueueAcrossIt(t *testing.T) {
 		require.NoError(t, srv.Kill())
 		require.NoError(t, srv.Start())
 		l.Ended(queuedRoot, first)
-		require.NoError(t, first.Release(within(t, soon)))
+		require.NoError(t, first.Release(bounded(t, soon)))
 		var want []int64
 		for _, p := range queue[1:] {
 			if _, foreign := standing[p.czxid]; !foreign {
@@ -279,7 +316,7 @@ func TestSequenceEnd_QueueAcrossIt(t *testing.T) {
 				continue
 			}
 			granted := func() int { mu.Lock(); defer mu.Unlock(); return len(order) }
-			require.True(t, eventually(func() bool { return granted() == len(want) }))
+			within(t, soon, func() bool { return granted() == len(want) }, "%d grants", len(want))
 			time.Sleep(100 * time.Millisecond) // in which nobody gets past it
 			require.Equal(t, len(want), granted())
 			mu.Lock()
