@@ -128,8 +128,8 @@ func (r *lockRoot) nearTheEnd(node string) bool {
 // warnOfTheEnd logs that the counter is near its end: once, or at most a few times, for each lock path and Session.
 func (r *lockRoot) warnOfTheEnd(e *era, node string) {
 	if r.nearTheEnd(node) && !r.roots.noted(r.path, func(n *rootNotes) { n.warned = true }).warned {
-		e.log.warn("zklock: the lock root's sequence counter is near its end; zklock starts it again when the queue is empty, "+
-			"and orders by czxid past the end. Do not share the lock with other clients there", "path", r.path, "node", node)
+		e.log.warn("zklock: the lock root's sequence counter is near its end; zklock starts it again when the queue is empty",
+			"path", r.path, "node", node)
 	}
 }
 
