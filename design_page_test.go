@@ -40,9 +40,6 @@ func TestDesignPage(t *testing.T) {
 		require.FileExists(t, filepath.Join("docs", m[1]))
 	}
 	require.Greater(t, cited, 15)
-	for _, name := range rooms {
-		require.Contains(t, readFile(t, "CONTRIBUTING.md"), strings.TrimSuffix(name, ".go"), "a file without a sentence")
-	}
 }
 
 var updateDesign = flag.Bool("update-design", false, "draw the rooms anew, from the list in layers_test.go")
