@@ -110,7 +110,7 @@ func TestLayers_NobodyLooksUp(t *testing.T) {
 	_, files := sources(t)
 	for name := range files {
 		if !slices.Contains(rooms, name) {
-			t.Errorf("%s has no place: put it into layers and into CONTRIBUTING.md, as low as it can be", name)
+			t.Errorf("%s has no place: put it into layers, as low as it can be", name)
 		}
 	}
 	fset, uses := checked(t)

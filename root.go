@@ -117,8 +117,8 @@ func (r *lockRoot) nearTheEnd(node string) bool {
 // warnOfTheEnd logs that the counter is near its end: once, or at most a few times, for each lock path and Session.
 func (r *lockRoot) warnOfTheEnd(e *era, node string) {
 	if r.nearTheEnd(node) && !r.roots.noted(r.path, func(n *rootNotes) { n.warned = true }).warned {
-		e.log.warn("zklock: the lock root's sequence counter is near its end; zklock removes the root when the queue is empty, to start "+
-			"the counter again, and gives the lock to nobody from number 2146435072 on", "path", r.path, "node", node)
+		e.log.warn("zklock: the lock root's sequence counter is near its end; zklock starts it again when the queue is empty",
+			"path", r.path, "node", node)
 	}
 }
 
