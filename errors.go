@@ -30,9 +30,9 @@ var (
 	ErrClosed = errors.New("session closed")
 	// ErrSessionExpired: the ZooKeeper session ended while the caller waited, and the Mutex has WithFailOnSessionLoss.
 	ErrSessionExpired = errors.New("ZooKeeper session ended while waiting")
-	// ErrSequenceExhausted: the lock root's counter has come to its end (2^31−1), and the queue has a node of another
-	// client, which does not order nodes as zklock does. Nobody gets the lock. Empty the lock root: then the counter starts
-	// again.
+	// ErrSequenceExhausted: the lock root's counter has come to its end. zklock grants no node numbered 2^31 − 2^20 or more, or
+	// below zero, and none beside a negative one. When the queue has drained, zklock removes the root, the counter starts again,
+	// and another try succeeds. A node that is in the way is named; one of another client may have to be removed.
 	ErrSequenceExhausted = errors.New("sequence numbers of the lock root are used up")
 	// ErrNoRoom: the session timeout leaves the lease no time in which a hold could be relied on.
 	ErrNoRoom = errors.New("the lease has no room in the session timeout")

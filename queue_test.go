@@ -1,6 +1,6 @@
 package zklock
 
-// These tests attack queue.go: names, places, and the rules by which an event or a release grants; and the words of record.go.
+// These tests attack queue.go: names, places, and the rules by which an event or a release grants.
 
 import (
 	"fmt"
