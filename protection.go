@@ -175,6 +175,7 @@ func (c *creation) resolve() error {
 			}
 		case isRefusal(err): // no READ: nobody can acquire here, and the node, if there is one, is in everybody's way (R74)
 			r.noteStray(c.root, c.id)
+			z.log.error("zklock: cannot find out whether a lock node was made; if it was, it blocks the lock until READ comes back or this ZooKeeper session ends", "path", c.root, "err", err)
 			return err
 		}
 		if !z.pause(backoff.next()) {
