@@ -7,14 +7,17 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/longqueue"
+	"github.com/zklock/zklock/internal/sessionkey"
 )
 
 // WithSuspendedTime replaces what the clock takes as the time the machine was suspended.
 func WithSuspendedTime(f func() time.Duration) Option {
-	return clock.SuspendedTime(f).(Option)
+	return func(o *sessionOptions) { o.suspendedTime = f }
 }
+
+// Key returns the key of the current ZooKeeper session.
+func (s *Session) Key() sessionkey.Key { return s.key() }
 
 // WithLongQueue makes lists of n names or more long.
 func WithLongQueue(n int) Option { return longqueue.From(n).(Option) }

@@ -86,7 +86,7 @@ var layers = []struct {
 	{"wire", []string{"names.go"}},
 	{"ZooKeeper session", []string{"zksession.go", "list.go", "turn.go", "protection.go", "watcher.go", "beat.go", "era.go"}},
 	{"who holds here", []string{"root.go", "lockdata.go", "hold.go"}},
-	{"Session", []string{"options.go", "dial.go", "changes.go", "link.go", "report.go", "session.go", "sessionkey.go"}},
+	{"Session", []string{"options.go", "dial.go", "changes.go", "link.go", "report.go", "session.go"}},
 	{"locks", []string{"revoke.go", "attempt.go", "mutex.go", "participants.go"}},
 	{"words", []string{"doc.go"}},
 }
@@ -429,7 +429,7 @@ func TestDependencies(t *testing.T) {
 					goos, p.ImportPath, p.Module.Path)
 			}
 			ours, inside := strings.CutPrefix(p.ImportPath, "github.com/zklock/zklock/")
-			if inside && !slices.Contains([]string{"internal/clock", "internal/expire", "internal/wire", "internal/lastzxid", "internal/tap", "internal/sessionkey", "internal/longqueue"}, ours) {
+			if inside && !slices.Contains([]string{"internal/clock", "internal/expire", "internal/hook", "internal/wire", "internal/lastzxid", "internal/tap", "internal/sessionkey", "internal/longqueue"}, ours) {
 				t.Errorf("%s: the package brings in %s", goos, p.ImportPath)
 			}
 		}

@@ -16,7 +16,6 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/longqueue"
 )
 
@@ -42,9 +41,6 @@ type sessionOptions struct {
 }
 
 func init() {
-	clock.SuspendedTime = func(suspended func() time.Duration) any {
-		return Option(func(o *sessionOptions) { o.suspendedTime = suspended })
-	}
 	longqueue.From = func(n int) any { return Option(func(o *sessionOptions) { o.longQueue = n }) }
 }
 

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/zklock/zklock"
-	"github.com/zklock/zklock/internal/clock"
+	"github.com/zklock/zklock/internal/hook"
 	"github.com/zklock/zklock/internal/longqueue"
 	"github.com/zklock/zklock/zktest"
 )
@@ -256,8 +256,8 @@ func (c *client) long() int {
 }
 
 func (c *client) connect() error {
-	s, err := zklock.Connect(context.Background(), strings.Join(c.w.ens.Addrs(), ","), zklock.WithDialer(c.w.net.DialFrom(c.host)),
-		zklock.WithSessionTimeout(c.timeout), clock.SuspendedTime(c.behind).(zklock.Option), zklock.WithLogger(c.w.log),
+	s, err := zklock.Connect(hook.With(context.Background(), hook.Session{SuspendedTime: c.behind}), strings.Join(c.w.ens.Addrs(), ","), zklock.WithDialer(c.w.net.DialFrom(c.host)),
+		zklock.WithSessionTimeout(c.timeout), zklock.WithLogger(c.w.log),
 		longqueue.From(c.long()).(zklock.Option))
 	if err != nil {
 		return err
