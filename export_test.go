@@ -7,13 +7,16 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/zklock/zklock/internal/clock"
+	"github.com/zklock/zklock/internal/sessionkey"
 )
 
 // WithSuspendedTime replaces what the clock takes as the time the machine was suspended.
 func WithSuspendedTime(f func() time.Duration) Option {
-	return clock.SuspendedTime(f).(Option)
+	return func(o *sessionOptions) { o.suspendedTime = f }
 }
+
+// Key returns the key of the current ZooKeeper session.
+func (s *Session) Key() sessionkey.Key { return s.key() }
 
 // Joiners returns how many calls wait in the owner's attempt.
 func (m *Mutex) Joiners(o Owner) int {

@@ -84,7 +84,7 @@ var layers = []struct {
 	{"pure", []string{"queue.go", "walk.go", "fate.go", "lease.go", "silence.go", "state.go"}},
 	{"wire", []string{"names.go"}},
 	{"ZooKeeper session", []string{"zksession.go", "list.go", "turn.go", "protection.go", "watcher.go", "beat.go", "era.go"}},
-	{"locks", []string{"root.go", "lockdata.go", "hold.go", "options.go", "dial.go", "changes.go", "link.go", "report.go", "session.go", "sessionkey.go", "revoke.go", "attempt.go", "mutex.go", "participants.go"}},
+	{"locks", []string{"root.go", "lockdata.go", "hold.go", "options.go", "dial.go", "changes.go", "link.go", "report.go", "session.go", "revoke.go", "attempt.go", "mutex.go", "participants.go"}},
 	{"words", []string{"doc.go"}},
 }
 
@@ -435,7 +435,7 @@ func TestDependencies(t *testing.T) {
 					goos, p.ImportPath, p.Module.Path)
 			}
 			ours, inside := strings.CutPrefix(p.ImportPath, "github.com/zklock/zklock/")
-			if inside && !slices.Contains([]string{"internal/clock", "internal/expire", "internal/wire", "internal/lastzxid", "internal/tap", "internal/sessionkey"}, ours) {
+			if inside && !slices.Contains([]string{"internal/clock", "internal/expire", "internal/hook", "internal/wire", "internal/lastzxid", "internal/tap", "internal/sessionkey"}, ours) {
 				t.Errorf("%s: the package brings in %s", goos, p.ImportPath)
 			}
 		}

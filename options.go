@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
-
-	"github.com/zklock/zklock/internal/clock"
 )
 
 // DefaultSessionTimeout is what a Session asks the servers for unless WithSessionTimeout is given. They may grant another.
@@ -36,12 +34,6 @@ type sessionOptions struct {
 	maxLockNodes  int
 	suspendedTime func() time.Duration // nil asks the system
 	lookup        func(ctx context.Context, host string) ([]string, error)
-}
-
-func init() {
-	clock.SuspendedTime = func(suspended func() time.Duration) any {
-		return Option(func(o *sessionOptions) { o.suspendedTime = suspended })
-	}
 }
 
 func newSessionOptions(opts []Option) sessionOptions {

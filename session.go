@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock/internal/clock"
+	"github.com/zklock/zklock/internal/hook"
+	"github.com/zklock/zklock/internal/sessionkey"
 	"github.com/zklock/zklock/internal/tap"
 )
 
@@ -47,7 +50,10 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 	if ctx == nil {
 		return fail(errors.New("nil context"))
 	}
-	o := newSessionOptions(opts)
+	o, hooks := newSessionOptions(opts), hook.From(ctx)
+	if hooks.SuspendedTime != nil {
+		o.suspendedTime = hooks.SuspendedTime
+	}
 	if err := o.check(); err != nil {
 		return fail(err)
 	}
@@ -87,6 +93,9 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 		}
 	}
 	if err == nil {
+		if hooks.Key != nil {
+			*hooks.Key = s.key
+		}
 		return s, nil
 	}
 	if tried := s.link.dials.whatWasTried(); tried != "" {
@@ -150,6 +159,17 @@ func (s *Session) SessionID() int64 {
 		return e.id
 	}
 	return 0
+}
+
+// key is for the command alone, whose guardian ends the session of a zklock that was killed. It returns the zero Key if there
+// is no ZooKeeper session now, or if it was given up: that one we end ourselves, or leave to expire.
+func (s *Session) key() sessionkey.Key {
+	e := s.link.era()
+	if e == nil || e.isOver() {
+		return sessionkey.Key{}
+	}
+	servers, _, _ := parseServers(s.servers) // Connect has taken them
+	return sessionkey.Key{ID: e.id, Password: slices.Clone(e.password.reveal()), Timeout: e.sessionTimeout(), Servers: servers}
 }
 
 // Conn returns the ZooKeeper client's connection, for everything else over the same session. It has no chroot: its paths

@@ -1,6 +1,6 @@
 package zklock_test
 
-// These tests attack sessionkey.go: the key that ends a ZooKeeper session from another process.
+// These tests attack the key that ends a ZooKeeper session from another process.
 
 import (
 	"encoding/json"
@@ -20,7 +20,7 @@ import (
 func TestSessionKey_EndsTheSession(t *testing.T) {
 	srv := target(t)
 	s := connect(t, srv+",127.0.0.1:1/chroot", zklock.WithSessionTimeout(20*time.Second))
-	k := sessionkey.Of(s)
+	k := s.Key()
 	require.Equal(t, s.SessionID(), k.ID)
 	require.Equal(t, s.Timeout(), k.Timeout)
 	require.Equal(t, []string{srv, "127.0.0.1:1"}, k.Servers)
@@ -40,7 +40,7 @@ func TestSessionKey_EndsTheSession(t *testing.T) {
 			break
 		}
 	}
-	next := sessionkey.Of(s)
+	next := s.Key()
 	require.NotEqual(t, k.ID, next.ID)
 	require.Equal(t, s.SessionID(), next.ID)
 	require.NotEqual(t, k.Password, next.Password)
@@ -52,10 +52,10 @@ func TestVirtual_SessionKey_GivenUp_IsNone(t *testing.T) {
 		line := &line{dial: v.net.Dial}
 		s := connect(t, v.srv.Addr(), zklock.WithDialer(line.Dial))
 		h := acquire(t, newMutex(t, s, "/job"))
-		require.NotZero(t, sessionkey.Of(s).ID)
+		require.NotZero(t, s.Key().ID)
 		line.silent.Store(true)
 		<-h.Lost()
-		require.Zero(t, sessionkey.Of(s))
+		require.Zero(t, s.Key())
 	})
 }
 

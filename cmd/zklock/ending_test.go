@@ -21,7 +21,11 @@ import (
 )
 
 // endingOf is what a zklock would tell its guardian.
-func endingOf(s *zklock.Session) *ending { return &ending{Key: sessionkey.Of(s)} }
+func endingOf(srv *zkserver.Server, s *zklock.Session) *ending {
+	return &ending{Key: sessionkey.Key{
+		ID: s.SessionID(), Password: jute.SessionPassword(s.SessionID()), Timeout: s.Timeout(), Servers: []string{srv.Addr()},
+	}}
+}
 
 // requireLost waits until a Session has learned that its ZooKeeper session is over.
 func requireLost(t *testing.T, hold *zklock.Hold) {
@@ -38,7 +42,7 @@ func TestEnding_EndsTheSession(t *testing.T) {
 	srv, path := server(t), lockPath(t)
 	s := session(t, srv)
 	hold, _ := occupy(t, s, path)
-	e := endingOf(s)
+	e := endingOf(srv, s)
 	require.NoError(t, e.end(now()))
 	requireLost(t, hold)
 	require.Empty(t, participants(t, s, path))
@@ -50,7 +54,7 @@ func TestEnding_CredentialsRequired(t *testing.T) {
 	srv := zkserver.Single(t, zkserver.Property("zookeeper.enforce.auth.enabled", "true"), zkserver.Property("zookeeper.enforce.auth.schemes", "digest"))
 	s := session(t, srv, zklock.WithAuth("digest", []byte("boss:secret")))
 	hold, _ := occupy(t, s, lockPath(t))
-	e := endingOf(s)
+	e := endingOf(srv, s)
 	require.ErrorIs(t, e.end(now()), errRefused)
 	e.Auth = sessionkey.Secret("boss:secret")
 	require.NoError(t, e.end(now()))

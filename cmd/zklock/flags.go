@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/hook"
 	"github.com/zklock/zklock/internal/sessionkey"
 	jute "github.com/zklock/zklock/internal/wire"
 )
@@ -42,6 +43,7 @@ type connection struct {
 
 	digest   func() sessionkey.Secret // the credentials that options found; fmt would print the bytes of a field
 	tlsFiles *tlsFiles                // what options found for TLS
+	key      func() sessionkey.Key    // of the Session that connect returned
 }
 
 func (c *connection) addFlags(cmd *cobra.Command) {
@@ -166,7 +168,7 @@ func (c *connection) tlsConfig() (*tls.Config, error) {
 func (c *connection) connect(ctx context.Context, opts []zklock.Option) (*zklock.Session, error) {
 	cctx, cancel := context.WithTimeoutCause(ctx, c.connectTimeout, errNoServer{c.connectTimeout})
 	defer cancel()
-	s, err := zklock.Connect(cctx, c.servers, opts...)
+	s, err := zklock.Connect(hook.With(cctx, hook.Session{Key: &c.key}), c.servers, opts...)
 	if err != nil {
 		return nil, classify(err)
 	}

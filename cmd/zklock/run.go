@@ -18,7 +18,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zklock/zklock"
-	"github.com/zklock/zklock/internal/sessionkey"
 )
 
 type runOptions struct {
@@ -272,7 +271,7 @@ func (o *runOptions) job(program string, s *zklock.Session, hold *zklock.Hold, p
 			"ZKLOCK_TOKEN="+strconv.FormatInt(hold.Token(), 10), "ZKLOCK_PATH="+o.path, "ZKLOCK_NODE="+hold.Path()),
 		lock: lock,
 		ending: func() *ending {
-			return &ending{Key: sessionkey.Of(s), Auth: o.digest(), TLS: o.tlsFiles, Process: os.Getpid(), Lock: lock}
+			return &ending{Key: o.key(), Auth: o.digest(), TLS: o.tlsFiles, Process: os.Getpid(), Lock: lock}
 		},
 		hold: hold,
 		plan: p,

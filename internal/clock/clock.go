@@ -36,10 +36,6 @@ func (c *Clock) Now() Instant {
 	return Instant(d + c.suspended() - c.suspended0)
 }
 
-// SuspendedTime makes an option of a Session, a zklock.Option: its clock takes what the function returns as the time in which
-// the machine was suspended. Package zklock sets it. It is for tests.
-var SuspendedTime func(suspended func() time.Duration) (option any)
-
 // longReading is how far a reading that is kept may be off: little beside the 50 ms by which a lease ends early.
 const longReading = 50 * time.Microsecond
 

@@ -18,7 +18,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
-	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -40,8 +39,7 @@ func runVirtually(t *testing.T, sc frameScenario, cases []frameCase, repeat stri
 		require.NoError(t, err)
 		r = newFrameRun(&frameWorld{
 			t: t, virtual: true, addr: srv.Addr(), proxy: zktest.StartProxy(t, srv.Addr(), zktest.WithNetwork(n)),
-			// CLOCK_BOOTTIME is the machine's also in a bubble.
-			opts:    []zklock.Option{zklock.WithDialer(n.Dial), silent(), clock.SuspendedTime(func() time.Duration { return 0 }).(zklock.Option)},
+			opts:    []zklock.Option{zklock.WithDialer(n.Dial), silent()},
 			timeout: 20 * time.Second, tick: 2 * time.Second, root: "/job",
 			children: srv.Children, watches: srv.WatchCount,
 			kill: srv.ExpireSession,

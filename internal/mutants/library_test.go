@@ -446,6 +446,6 @@ var library = []mutant{
 		"\t\tservers = \"\"\n", "\t\t_ = servers\n"}}},
 	{"a server that drops us at once is dialled at once", "R50", "dial.go", "TestHosts_DroppedAtOnce_Pauses", []Swap{{
 		"pause = pause || h.clock.Now().Sub(h.mu.connected) < time.Second\n", ""}}},
-	{"the key to a session that was given up is handed out", "R65", "sessionkey.go", "TestVirtual_SessionKey_GivenUp_IsNone", []Swap{{
+	{"the key to a session that was given up is handed out", "R65", "session.go", "TestVirtual_SessionKey_GivenUp_IsNone", []Swap{{
 		"if e == nil || e.isOver() {", "if e == nil {"}}},
 }

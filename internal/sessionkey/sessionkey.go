@@ -16,10 +16,6 @@ type Key struct {
 	Servers  []string      // host:port
 }
 
-// Of returns the key of the current ZooKeeper session of a *zklock.Session. It returns the zero Key if there is none now, or
-// if it was given up. Package zklock sets it.
-var Of func(session any) Key
-
 // Secret is bytes that nobody should read in a log: it prints as "(secret)" for every verb. As JSON it is itself.
 type Secret []byte
 

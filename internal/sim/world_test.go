@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/zklock/zklock"
-	"github.com/zklock/zklock/internal/clock"
+	"github.com/zklock/zklock/internal/hook"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -246,8 +246,8 @@ func (c *client) behind() time.Duration {
 }
 
 func (c *client) connect() error {
-	s, err := zklock.Connect(context.Background(), strings.Join(c.w.ens.Addrs(), ","), zklock.WithDialer(c.w.net.DialFrom(c.host)),
-		zklock.WithSessionTimeout(c.timeout), clock.SuspendedTime(c.behind).(zklock.Option), zklock.WithLogger(c.w.log))
+	s, err := zklock.Connect(hook.With(context.Background(), hook.Session{SuspendedTime: c.behind}), strings.Join(c.w.ens.Addrs(), ","), zklock.WithDialer(c.w.net.DialFrom(c.host)),
+		zklock.WithSessionTimeout(c.timeout), zklock.WithLogger(c.w.log))
 	if err != nil {
 		return err
 	}
