@@ -82,9 +82,9 @@ func TestSequenceEnd_Contended(t *testing.T) {
 			}
 			hold := func(m *zklock.Mutex, name string) error {
 				h, err := m.Acquire(ctx)
-				for errors.Is(err, zklock.ErrSequenceExhausted) {
+				for pause := 100 * time.Millisecond; errors.Is(err, zklock.ErrSequenceExhausted); pause *= 2 {
 					refusal(err)
-					time.Sleep(rand.N(100 * time.Millisecond))
+					time.Sleep(rand.N(pause)) // without pauses, 50 clients never leave the queue empty
 					h, err = m.Acquire(ctx)
 				}
 				if err != nil {
