@@ -12,7 +12,7 @@ func init() {
 			Name: name, Title: "A waiter " + how,
 			Says:    "A holds, B waits, then C. B " + how + ". After a pause of 300 ms A releases. How long until C has it, and what is left at the servers when A and C have gone?",
 			Steps:   func(t *trial) { waiter(t, name == "waiter-crash") },
-			Columns: []column{{"granted", "C has it after", seconds}, {"left", "left at the servers", number}},
+			Columns: []column{{"granted", "C has it after", seconds}, {"doubles", "two held at once", inCases}, {"left", "left at the servers", number}},
 		})
 	}
 	experiment(Experiment{
