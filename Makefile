@@ -5,7 +5,7 @@ GO ?= go
 export GO
 
 .NOTPARALLEL:
-.PHONY: all test check real nightly servers integration conformance explore simulation mutants chaos soak bench bench-quick lab lab-long lab-test demo clean
+.PHONY: all test check real nightly servers integration conformance explore simulation mutants chaos soak bench bench-quick lab lab-test demo clean
 
 all: check test
 
@@ -85,15 +85,11 @@ bench-quick:
 	cd bench && $(GO) run . -quick
 
 ## the locks that people compare, each on its real server, under the same faults: LAB='-only redlock/.*'; less than half an
-## hour without. lab-long runs it twice, with two seeds, and writes the page that is committed; lab-test has the lab's own tests
+## hour without. lab-test has the lab's own tests
 LAB ?= -out results.md
 lab:
 	scripts/setup compiler zookeeper clients lab
 	cd lab && $(GO) run . $(LAB)
-lab-long:
-	scripts/setup compiler zookeeper clients lab
-	mkdir -p bin
-	cd lab && $(GO) run . -seed 2 -out ../bin/lab.md && $(GO) run . -long -against ../bin/lab.md -out results.md
 lab-test:
 	scripts/setup compiler zookeeper clients lab
 	cd lab && $(GO) test -race -count=1 -timeout 10m .

@@ -3,7 +3,7 @@
 //
 //	go run .                        # the whole, some twenty minutes; the table goes to standard output
 //	go run . -quick                 # each once and shortly: for its checks, not for its times
-//	go run . -only 'contend|cycle' -rivals 'floor|zk.Lock|zklock' -out ../docs/bench/single.md
+//	go run . -only 'contend|cycle' -rivals 'floor|zk.Lock|zklock' -out results/single.md
 package main
 
 import (

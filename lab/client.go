@@ -41,7 +41,8 @@ type arguments struct {
 // words spells them, as every client takes them.
 func (a arguments) words() []string {
 	return []string{"-system", a.System, "-servers", strings.Join(a.Servers, ","), "-lock", a.Lock, "-name", a.Options.Client,
-		"-ttl", fmt.Sprint(a.Options.TTL.Milliseconds()), "-size", fmt.Sprint(a.Options.Size)}
+		"-ttl", fmt.Sprint(a.Options.TTL.Milliseconds()), "-size", fmt.Sprint(a.Options.Size),
+		"-tick", fmt.Sprint(a.Options.Tick.Milliseconds())}
 }
 
 // clientMain is the process.
@@ -54,10 +55,11 @@ func clientMain(words []string) error {
 	flags.StringVar(&a.Options.Client, "name", "", "the client's name")
 	ttl := flags.Int64("ttl", 0, "the lock's time, ms")
 	flags.IntVar(&a.Options.Size, "size", 1, "how many servers there are")
+	tick := flags.Int64("tick", 0, "ZooKeeper's tick, ms")
 	if err := flags.Parse(words); err != nil {
 		return err
 	}
-	a.Servers, a.Options.TTL = strings.Split(*servers, ","), time.Duration(*ttl)*time.Millisecond
+	a.Servers, a.Options.TTL, a.Options.Tick = strings.Split(*servers, ","), time.Duration(*ttl)*time.Millisecond, time.Duration(*tick)*time.Millisecond
 	sys, err := find(a.System)
 	if err != nil {
 		return err

@@ -86,7 +86,7 @@ func init() {
 		}
 		register(System{
 			Name: name, Title: title, Client: "written here, on " + library("github.com/jackc/pgx/v5"), Promises: promises,
-			Server: postgresServers, Sizes: []int{1}, Expires: expires, Waits: Polls, Open: open,
+			Server: postgresServers, Sizes: []int{1}, Expires: expires, Open: open,
 			Left: countRows(openPostgres, s.left),
 			Break: func(ctx context.Context, addrs []string, lock string) (bool, error) {
 				l, err := open(ctx, addrs, lock, Options{Client: "a stranger", TTL: time.Second})

@@ -141,7 +141,7 @@ func (h sessionHold) Release(ctx context.Context) error {
 func registerSession(name, title, promises string, kind *ServerKind, s sessionSQL) {
 	sys := System{
 		Name: name, Title: title, Client: "written here, on " + library(s.client), Promises: promises,
-		Server: kind, Sizes: []int{1}, Waits: Blocks,
+		Server: kind, Sizes: []int{1},
 		Open: func(_ context.Context, addrs []string, lock string, _ Options) (Lock, error) {
 			db, err := s.open(addrs[0])
 			return &sessionLock{db: db, sql: s, name: lock}, err

@@ -76,7 +76,7 @@ func init() {
 	register(System{
 		Name: "postgres-version", Title: "PostgreSQL, a version column", Client: "written here, on " + library("github.com/jackc/pgx/v5"),
 		Promises: "One holder while its time lasts, with a token that the same database can check in the write itself.",
-		Server:   postgresServers, Sizes: []int{1}, Expires: true, Waits: Polls, Open: open,
+		Server:   postgresServers, Sizes: []int{1}, Expires: true, Open: open,
 		Left: countRows(openPostgres, versionLeft), // no Break: a release names the version of a hold
 	})
 }

@@ -82,7 +82,7 @@ func init() {
 	register(System{
 		Name: "etcd", Title: "etcd, concurrency.Mutex", Client: "etcd client " + libraryVersion("go.etcd.io/etcd/client/v3"),
 		Promises: "One holder among the live leases, in the order in which they asked, with a token. Told when the lease is over.",
-		Server:   etcdServers, Sizes: []int{1, 3}, Expires: true, Renews: true, Waits: Watches, Open: openEtcd,
+		Server:   etcdServers, Sizes: []int{1, 3}, Expires: true, Renews: true, Open: openEtcd,
 		Left: func(ctx context.Context, addrs []string, lock string) (int, error) {
 			client, err := clientv3.New(clientv3.Config{Endpoints: addrs, Logger: zap.NewNop()})
 			if err != nil {

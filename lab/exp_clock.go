@@ -35,6 +35,6 @@ func init() {
 			})
 		},
 		Columns: meanwhileColumns, Cell: meanwhileCell,
-		Bad: func(r *Result) bool { return r.in("doubles") > 0 },
+		Bad: twoHeld,
 	})
 }

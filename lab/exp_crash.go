@@ -1,7 +1,5 @@
 package main
 
-import "fmt"
-
 func init() {
 	experiment(Experiment{
 		Name: "crash", Title: "The holder crashes", Picture: true, Sizes: true,
@@ -12,16 +10,11 @@ func init() {
 			b.waits()
 			t.settle()
 			killed := t.zero(a.kill())
-			if at, ok := b.granted(t.limit()); ok {
-				t.took("granted", at.Sub(killed))
-				b.release()
-			}
+			b.turn(killed)
 			b.quit()
 			t.left()
 		},
 		Columns: []column{{"granted", "B has it after", seconds}, {"doubles", "two held at once", inCases}, {"left", "left at the servers", number}},
-		Cell:    func(r *Result) string { return granted(r, "granted") },
-		Bad:     func(r *Result) bool { return r.in("granted") < r.n() || r.in("doubles") > 0 },
 	})
 	experiment(Experiment{
 		Name: "step", Title: "A client crashes in the middle of an acquire", Runs: 7,
@@ -36,16 +29,11 @@ func init() {
 			killed := t.zero(a.kill())
 			b := t.client("B")
 			b.asks(t.limit())
-			if at, ok := b.granted(t.limit()); ok {
-				t.took("granted", at.Sub(killed))
-				b.release()
-			}
+			b.turn(killed)
 			b.quit()
 			t.left()
 		},
 		Columns: []column{{"granted", "B has it after", seconds}, {"left", "left at the servers", number}},
-		Cell:    func(r *Result) string { return granted(r, "granted") },
-		Bad:     func(r *Result) bool { return r.in("granted") < r.n() },
 	})
 	experiment(Experiment{
 		Name: "restart", Title: "The holder is started again",
@@ -57,27 +45,10 @@ func init() {
 			killed := t.zero(a.kill())
 			again := t.client("A")
 			again.asks(t.limit())
-			if at, ok := again.granted(t.limit()); ok {
-				t.took("granted", at.Sub(killed))
-				again.release()
-			}
+			again.turn(killed)
 			again.quit()
 			t.left()
 		},
 		Columns: []column{{"granted", "it has it after", seconds}, {"left", "left at the servers", number}},
-		Cell:    func(r *Result) string { return granted(r, "granted") },
-		Bad:     func(r *Result) bool { return r.in("granted") < r.n() },
 	})
-}
-
-// granted spells how long a grant took, or that it never came.
-func granted(r *Result, key string) string {
-	got := r.values(key)
-	switch {
-	case len(got) == 0:
-		return "never"
-	case len(got) < r.n():
-		return fmt.Sprintf("%s, never in %d of n=%d", timeOf(median(got)), r.n()-len(got), r.n())
-	}
-	return timeOf(median(got))
 }

@@ -27,13 +27,7 @@ func init() {
 				return
 			}
 			t.took("granted", at.Sub(stopped))
-			// Well under the lock's time, so that what is given away is by the release and not by an expiry.
-			_, broken := third.granted(t.ttl / 3)
-			t.was("broken", broken)
-			if broken {
-				third.release()
-			}
-			second.release()
+			t.third(second, third)
 		},
 		Columns: []column{{"broken", "the release frees the other's lock", inCases}, {"doubles", "two held at once", inCases}, {"told", "A's release says so", inCases}},
 		Cell: func(r *Result) string {
@@ -65,12 +59,7 @@ func init() {
 				return
 			}
 			t.took("granted", at.Sub(began))
-			_, broken := third.granted(t.ttl / 3)
-			t.was("broken", broken)
-			if broken {
-				third.release()
-			}
-			second.release()
+			t.third(second, third)
 		},
 		Columns: []column{{"granted", "the second has it after", seconds}, {"broken", "the release frees the other's lock", inCases}, {"doubles", "two held at once", inCases}},
 		Cell: func(r *Result) string {
@@ -78,7 +67,7 @@ func init() {
 				return fmt.Sprintf("frees the other's in %d", n)
 			}
 			if r.in("granted") < r.n() {
-				return granted(r, "granted")
+				return granted(r)
 			}
 			return "harmless"
 		},
@@ -128,7 +117,7 @@ func init() {
 				return fmt.Sprintf("two held in %d, A told after %s", n, timeOf(r.median("told")))
 			}
 		},
-		Bad: func(r *Result) bool { return r.in("doubles") > 0 },
+		Bad: twoHeld,
 	})
 	experiment(Experiment{
 		Name: "long", Title: "A lock is held for longer than its time",
@@ -163,8 +152,19 @@ func init() {
 			}
 			return "kept"
 		},
-		Bad: func(r *Result) bool { return r.in("doubles") > 0 },
+		Bad: twoHeld,
 	})
+}
+
+// third notes whether a release that came late has let the third in beside the second.
+func (t *trial) third(second, third *player) {
+	// Well under the lock's time, so that what is given away is by the release and not by an expiry.
+	_, broken := third.granted(t.ttl / 3)
+	t.was("broken", broken)
+	if broken {
+		third.release()
+	}
+	second.release()
 }
 
 // either returns who of two is granted first, and who is not.

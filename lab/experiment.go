@@ -23,15 +23,16 @@ type Experiment struct {
 	Split       bool                        // with Own: the servers can be cut off from each other; it is run with three and more only
 	Clocks      bool                        // with Own: the servers' clocks can be set
 	ClientClock bool                        // the clients' clocks can be set
-	Long        bool                        // it is run only by -long, or when it is named
+	Long        bool                        // it is run only when it is named, and by -quick
 	Sizes       bool                        // it is run with every number of servers that a system has, and not with the first alone
 	Skip        func(s *System) string      // why a system has no part in it; nil and "" if it has
-	TTL         time.Duration               // the lock's time, where the run's own is too short
+	TTL         time.Duration               // the lock's time, where it is not the run's
+	Tick        time.Duration               // ZooKeeper's, where it is not zkTick; no other servers have a part in it then
 	Runs        int                         // how often, where Raced does not say it
 
 	Steps   func(t *trial)
 	Columns []column
-	Cell    func(r *Result) string // the summary's cell: a word and a number
+	Cell    func(r *Result) string // the summary's cell: a word and a number; nil for how long it took until the grant, with its Bad
 	Bad     func(r *Result) bool   // what the summary marks; nil for none
 	Picture bool                   // its timeline is drawn
 }
@@ -60,9 +61,9 @@ type group struct {
 }
 
 var groups = []group{
-	{"The holder fails", []string{"crash", "cut", "blink", "stop", "delay", "rush", "restart"}},
+	{"The holder fails", []string{"crash", "cut", "cut-2s", "blink", "stop", "delay", "rush", "restart"}},
 	{"Others fail, and answers are lost", []string{"step", "waiter-crash", "waiter-cut", "lost-grant", "lost-release", "lost-wakeup"}},
-	{"Servers fail, and clocks jump", []string{"server-crash", "server-crash-fsync", "server-stop", "amnesia", "amnesia-fsync", "failover", "minority", "clock-1", "clock-3", "client-clock"}},
+	{"Servers fail, and clocks jump", []string{"server-crash", "server-crash-fsync", "server-stop", "amnesia", "amnesia-fsync", "failover", "minority", "minority-2s", "clock-1", "clock-3", "client-clock"}},
 	{"Misuse", []string{"late", "late-step", "stranger", "long", "reenter", "missing-row", "no-index"}},
 	{"What it costs", []string{"order", "herd-10", "herd-100", "herd-500", "cycle", "contend"}},
 }
@@ -87,6 +88,9 @@ func inOrder() (es []*Experiment) {
 func experiment(e Experiment) {
 	if slices.ContainsFunc(experiments, func(o *Experiment) bool { return o.Name == e.Name }) {
 		panic("two experiments are called " + e.Name)
+	}
+	if e.Cell == nil {
+		e.Cell, e.Bad = granted, twoHeldOrNever
 	}
 	experiments = append(experiments, &e)
 }
@@ -170,7 +174,8 @@ func (r *Result) show(c column) string {
 	}
 	text := format(median(vs))
 	if least, most := format(vs[0]), format(vs[len(vs)-1]); least != most {
-		text += fmt.Sprintf(" (%s to %s)", least, most)
+		_, unit, _ := strings.Cut(most, " ")
+		text += fmt.Sprintf(" (%s to %s)", strings.TrimSuffix(least, " "+unit), most)
 	}
 	if len(vs) < r.n() {
 		text += fmt.Sprintf(", in %d of %d", len(vs), r.n())
@@ -211,8 +216,24 @@ func thousands(digits string) string {
 	return strings.Join(append([]string{digits}, parts...), ",")
 }
 
-// cell is the summary's, or why there is none.
-func (e *Experiment) cell(r *Result) string {
+// granted spells how long a grant took, or that it never came.
+func granted(r *Result) string {
+	switch got := r.values("granted"); {
+	case len(got) == 0:
+		return "never"
+	case len(got) < r.n():
+		return fmt.Sprintf("%s, never in %d of n=%d", timeOf(median(got)), r.n()-len(got), r.n())
+	default:
+		return timeOf(median(got))
+	}
+}
+
+func twoHeld(r *Result) bool { return r.in("doubles") > 0 }
+
+func twoHeldOrNever(r *Result) bool { return twoHeld(r) || r.in("granted") < r.n() }
+
+// cell is the summary's, or why there is none. It says its number of trials if that is not n.
+func (e *Experiment) cell(r *Result, n int) string {
 	switch {
 	case r.Skipped != "":
 		return "–"
@@ -220,7 +241,7 @@ func (e *Experiment) cell(r *Result) string {
 		return "failed"
 	}
 	text := e.Cell(r)
-	if !strings.Contains(text, "n=") {
+	if !strings.Contains(text, "n=") && r.n() != n {
 		text += fmt.Sprintf(", n=%d", r.n())
 	}
 	if e.Bad != nil && e.Bad(r) {

@@ -16,7 +16,7 @@ func init() {
 	register(System{
 		Name: "jgroups", Title: "JGroups CENTRAL_LOCK", Client: "JGroups, Java", Package: "libjgroups-java",
 		Promises: "One at a time, in the order of arrival. The oldest member keeps the locks, another has a copy; a member that is taken for gone loses its locks. The documentation of the class does not say what becomes of locks when a partition has left two oldest members. ([CENTRAL_LOCK](https://javagroups.sourceforge.net/javadoc4/org/jgroups/protocols/CENTRAL_LOCK.html), of version 4)",
-		Server:   gossipRouter, Sizes: []int{1}, Expires: true, Renews: true, Waits: Blocks, External: jgroupsClient,
+		Server:   gossipRouter, Sizes: []int{1}, Expires: true, Renews: true, External: jgroupsClient,
 	})
 }
 

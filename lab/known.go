@@ -19,7 +19,7 @@ import (
 func init() {
 	for _, right := range []bool{true, false} {
 		s := System{Name: "known-wrong", Title: "a lock that lets everybody in", Client: "written here", Promises: "Nothing.",
-			Server: knownServer(right), Sizes: []int{1}, Waits: Blocks, Renews: true, Checks: true, Open: openKnown}
+			Server: knownServer(right), Sizes: []int{1}, Renews: true, Checks: true, Open: openKnown}
 		if right {
 			s.Name, s.Title, s.Promises = "known-right", "a queue in one process", "One at a time, for as long as its connection is there."
 		}

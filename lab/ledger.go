@@ -75,8 +75,7 @@ type verdict struct {
 // still says that it believes when it goes on, by a write before which it looked, that is when the two do. The resource sees
 // the token of each enter, because a holder that begins its work tells it.
 func judge(entries []entry) (v verdict) {
-	type hold struct{ order int }
-	in := map[string]hold{}  // who believes
+	in := map[string]bool{}  // who believes
 	last := map[string]int{} // the order of each one's last enter
 	stopped := map[string]bool{}
 	twice := map[[2]string]bool{} // the pairs of those that are in that were counted
@@ -117,7 +116,7 @@ func judge(entries []entry) (v verdict) {
 					pair(e.Who, other)
 				}
 			}
-			in[e.Who], last[e.Who], latest = hold{order}, order, e.Who
+			in[e.Who], last[e.Who], latest = true, order, e.Who
 			v.Tokens = v.Tokens || e.Token != 0
 			if e.Token != 0 && e.Token <= granted {
 				v.Backwards++
@@ -144,7 +143,7 @@ func judge(entries []entry) (v verdict) {
 					v.Fenced++
 				}
 			}
-			if _, believes := in[e.Who]; believes && e.Looked {
+			if in[e.Who] && e.Looked {
 				for other := range in {
 					if other != e.Who && !stopped[other] {
 						pair(e.Who, other)

@@ -39,6 +39,7 @@ type Options struct {
 	Client string        // the client's name; a client that is started again has it again
 	TTL    time.Duration // the lock's time: its expiry, its lease, its session timeout
 	Size   int           // how many servers there are
+	Tick   time.Duration // ZooKeeper's
 }
 
 // errBusy is what Acquire returns when its context ends while somebody else holds. Any other error is a failure.
@@ -58,7 +59,6 @@ type System struct {
 
 	Expires bool // the servers free the lock by themselves, TTL after they last heard of the holder
 	Renews  bool // a healthy holder's lock does not expire: something extends it
-	Waits   Wait // how a waiter learns of its turn
 
 	// Open connects a client. The addresses are those of proxies, one for each server in the server's order.
 	Open func(ctx context.Context, addrs []string, lock string, o Options) (Lock, error)
@@ -71,15 +71,6 @@ type System struct {
 	// false if the system refused. It may be nil, where a client has no call for it.
 	Break func(ctx context.Context, addrs []string, lock string) (bool, error)
 }
-
-// Wait is how a waiter learns that it may be its turn.
-type Wait string
-
-const (
-	Polls   Wait = "polls"   // asks again and again
-	Blocks  Wait = "blocks"  // the server answers when it is its turn
-	Watches Wait = "watches" // the server tells, and the client asks
-)
 
 var systems []*System
 

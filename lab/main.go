@@ -5,7 +5,7 @@
 //	go run . -list                       # the systems and the experiments
 //	go run . -only 'redlock/.*'          # SYSTEM/EXPERIMENT, two regular expressions
 //	go run . -quick                      # three systems, four experiments: for its checks
-//	go run . -long -out ../docs/lab.md   # the page that is committed; pictures go beside it
+//	go run . -out results.md             # the page that is committed; pictures go beside it, to results/
 package main
 
 import (
@@ -42,12 +42,10 @@ func labMain(args []string, out, progress io.Writer) error {
 	list := flags.Bool("list", false, "print the systems and the experiments")
 	only := flags.String("only", ".*/.*", "SYSTEM/EXPERIMENT, two regular expressions that match whole names")
 	quick := flags.Bool("quick", false, "three systems, four experiments, twice each")
-	long := flags.Bool("long", false, "the small and the large herd too")
 	n := flags.Int("n", 5, "how often a staged experiment is run; a raced one ten times as often")
 	seed := flags.Uint64("seed", 1, "of the random times in the experiments")
 	ttl := flags.Duration("ttl", 3*time.Second, "the lock's time")
 	jobs := flags.Int("jobs", 20, "how much runs at a time: a trial in Go counts 1, in Python 2, in Java 3")
-	before := flags.String("against", "", "the page of a run with another seed: this one says which ✗ and which never both have")
 	page := flags.String("out", "", "a file for the page")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -59,7 +57,7 @@ func labMain(args []string, out, progress io.Writer) error {
 	if *quick {
 		s.Staged, s.Raced = 2, 10
 	}
-	if err := s.choose(*only, *quick, *long); err != nil {
+	if err := s.choose(*only, *quick); err != nil {
 		return err
 	}
 	if *list {
@@ -72,13 +70,6 @@ func labMain(args []string, out, progress io.Writer) error {
 		}
 		return nil
 	}
-	var other []byte // before this run writes its page there
-	if *before != "" {
-		var err error
-		if other, err = os.ReadFile(*before); err != nil {
-			return err
-		}
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	l, err := newLab(s)
@@ -88,11 +79,6 @@ func labMain(args []string, out, progress io.Writer) error {
 	began := time.Now()
 	err = l.run(ctx)
 	text := l.page(began, command(flags))
-	if *before != "" {
-		said, aerr := against(string(other), text)
-		text += "## Repeated\n\n" + said
-		err = errors.Join(err, aerr)
-	}
 	err = errors.Join(err, l.close())
 	if *page == "" {
 		fmt.Fprint(out, text)
@@ -103,7 +89,7 @@ func labMain(args []string, out, progress io.Writer) error {
 }
 
 // choose picks systems and experiments.
-func (s *settings) choose(only string, quick, long bool) error {
+func (s *settings) choose(only string, quick bool) error {
 	system, exp, ok := strings.Cut(only, "/")
 	if !ok {
 		return fmt.Errorf("-only %s: SYSTEM/EXPERIMENT", only)
@@ -125,7 +111,7 @@ func (s *settings) choose(only string, quick, long bool) error {
 	}
 	slices.SortStableFunc(s.Systems, func(a, b *System) int { return place(a) - place(b) })
 	for _, e := range inOrder() {
-		if ere.MatchString(e.Name) && (!e.Long || long || quick || exp == e.Name) && (!quick || slices.Contains(quickExperiments, e.Name)) {
+		if ere.MatchString(e.Name) && (!e.Long || quick || exp == e.Name) && (!quick || slices.Contains(quickExperiments, e.Name)) {
 			s.Experiments = append(s.Experiments, e)
 		}
 	}
@@ -152,7 +138,7 @@ func command(flags *flag.FlagSet) string {
 	text := "go run ."
 	flags.Visit(func(f *flag.Flag) {
 		switch v := f.Value.String(); {
-		case f.Name == "out", f.Name == "against":
+		case f.Name == "out":
 		case v == "true":
 			text += " -" + f.Name
 		default:

@@ -21,6 +21,14 @@ func (r row) title() string {
 	return r.System.Title
 }
 
+// short is its name in an experiment's table.
+func (r row) short() string {
+	if len(r.System.Sizes) > 1 && r.Size > 1 {
+		return fmt.Sprintf("%s × %d", r.System.Name, r.Size)
+	}
+	return r.System.Name
+}
+
 // rows are all that have a result.
 func (l *lab) rows() (rs []row) {
 	for _, s := range l.Systems {
@@ -39,9 +47,10 @@ func (l *lab) rows() (rs []row) {
 func (l *lab) page(began time.Time, command string) string {
 	var b strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	p("# The lab: locks side by side, under the same faults\n")
+	p("# The lab's results\n")
 	p("<!-- written by lab; do not edit -->\n")
-	p("Each cell is a counted result of a named experiment on real servers. \"never\" means: not within %v, twice the lock's time and 3 s. ✗ marks two that held at once, a stale write that got through, and a lock that stayed blocked. – was not run, for the reason below its table. The lock's time (expiry, lease, session timeout) is %v where nothing else is said. \"Told\" is what a careful user of the client can learn: where the lock itself tells nothing, the events of the connection, and how long a lock is valid. The more runs at a time, the busier the machine: with a time of 3 s and three servers the room of a zklock hold is half a second, and a hold can be lost before the fault. How the witness counts stands in [lab/ledger.go](../lab/ledger.go).\n",
+	p("Written by `go run .`: what each lock did in each experiment. [docs/lab.md](../docs/lab.md) says how it is done and what a cell means.\n")
+	p("\"Never\" means: not within %v, twice the lock's time and 3 s. ✗ marks two that held at once, a stale write that got through, and a lock that stayed blocked. – was not run, for the reason below its table. The lock's time (expiry, lease, session timeout) is %v where nothing else is said.\n",
 		2*l.TTL+3*time.Second, l.TTL)
 	p("%s, `%s`, seed %d, %s. Servers: %s. %s.\n", began.UTC().Format("2006-01-02"), command, l.Seed, time.Since(began).Round(time.Second),
 		strings.Join(slices.Sorted(maps.Keys(l.version)), ", "), machine())
@@ -58,71 +67,129 @@ func (l *lab) page(began time.Time, command string) string {
 			p("### %s\n\n%s", g.Title, l.summary(es))
 		}
 	}
-	p("%s", notRun)
 
 	p("## The systems\n")
-	p("| system | client | what its authors promise |\n|---|---|---|")
+	p("| | system | client | what its authors promise |\n|---|---|---|---|")
 	for _, s := range l.Systems {
-		p("| %s | %s%s | %s |", s.Title, s.Client, debianVersion(s.Package), s.Promises)
+		p("| %s | %s | %s%s | %s |", s.Name, s.Title, s.Client, debianVersion(s.Package), s.Promises)
 	}
 	p("")
 	for _, e := range l.Experiments {
-		p("## %s\n\n%s\n\n`go run . -only '.*/%s'`\n", e.Title, e.Says, e.Name)
+		p("## %s\n\n%s `-only '.*/%s'`, n=%d.\n", e.Title, e.Says, e.Name, l.trials(e))
 		if e.Picture {
-			p("![%s](lab/%s.svg)\n", e.Title, e.Name)
+			p("![%s](results/%s.svg)\n", e.Title, e.Name)
 		}
-		head, line := "| | n |", "|---|---|"
-		for _, c := range e.Columns {
-			head += " " + c.Head + " |"
-			line += "---|"
-		}
-		p("%s\n%s", head, line)
-		var notes, reasons []string
-		without := map[string][]string{} // rows by the reason why they are not there
-		for _, r := range l.rows() {
-			res := l.results[job{e: e, row: r}.key()]
-			switch {
-			case res == nil:
-				continue
-			case res.Skipped != "":
-				if without[res.Skipped] == nil {
-					reasons = append(reasons, res.Skipped)
-				}
-				without[res.Skipped] = append(without[res.Skipped], r.title())
-				continue
-			}
-			for _, f := range res.Failed {
-				notes = append(notes, fmt.Sprintf("%s: a trial could not be made: %s.", r.title(), strings.Join(strings.Fields(f), " ")))
-			}
-			text := fmt.Sprintf("| %s | %d |", r.title(), res.n())
-			for _, c := range e.Columns {
-				cell := ""
-				if res.n() > 0 {
-					cell = res.show(c)
-				}
-				text += " " + cell + " |"
-			}
-			p("%s", text)
-		}
-		p("")
-		for _, reason := range reasons {
-			notes = append(notes, fmt.Sprintf("Not run, because %s: %s.", reason, strings.Join(without[reason], "; ")))
-		}
-		for _, n := range notes {
-			p("* %s", n)
-		}
-		if len(notes) > 0 {
-			p("")
-		}
+		p("%s", l.details(e))
 	}
 	return b.String()
+}
+
+// trials is how many an experiment has with most systems: a row says so if it has another number.
+func (l *lab) trials(e *Experiment) (n int) {
+	for _, r := range l.rows() {
+		if res := l.results[job{e: e, row: r}.key()]; res != nil {
+			n = max(n, res.n())
+		}
+	}
+	return n
+}
+
+// details are an experiment's table, without the columns that say the same in each row, and with what is to be said of them and of the
+// systems that are not there.
+func (l *lab) details(e *Experiment) string {
+	table := [][]string{{""}}
+	for _, c := range e.Columns {
+		table[0] = append(table[0], c.Head)
+	}
+	var notes, reasons []string
+	without := map[string][]string{} // rows by the reason why they are not there
+	n := l.trials(e)
+	for _, r := range l.rows() {
+		res := l.results[job{e: e, row: r}.key()]
+		switch {
+		case res == nil:
+			continue
+		case res.Skipped != "":
+			if without[res.Skipped] == nil {
+				reasons = append(reasons, res.Skipped)
+			}
+			without[res.Skipped] = append(without[res.Skipped], r.short())
+			continue
+		}
+		for _, f := range res.Failed {
+			notes = append(notes, fmt.Sprintf("%s: a trial could not be made: %s.", r.short(), strings.Join(strings.Fields(f), " ")))
+		}
+		row := []string{r.short()}
+		if res.n() < n {
+			row[0] += fmt.Sprintf(", n=%d", res.n())
+		}
+		for _, c := range e.Columns {
+			cell := ""
+			if res.n() > 0 {
+				cell = res.show(c)
+			}
+			row = append(row, cell)
+		}
+		table = append(table, row)
+	}
+	var same []string
+	for i := len(table[0]) - 1; i > 0 && len(table) > 2; i-- {
+		if slices.ContainsFunc(table[1:], func(row []string) bool { return row[i] != table[1][i] }) {
+			continue
+		}
+		if table[1][i] != "" {
+			same = append([]string{table[0][i] + " " + table[1][i]}, same...)
+		}
+		for k := range table {
+			table[k] = slices.Delete(table[k], i, i+1)
+		}
+	}
+	if len(same) > 0 {
+		notes = append([]string{"In each row: " + strings.Join(same, "; ") + "."}, notes...)
+	}
+	for _, reason := range reasons {
+		who := "with the others"
+		if len(reasons) > 1 {
+			who = "with " + strings.Join(without[reason], ", ")
+		}
+		notes = append(notes, fmt.Sprintf("Not run %s: %s.", who, reason))
+	}
+	text := ""
+	if len(table[0]) > 1 {
+		for i, row := range merged(table) {
+			text += "| " + strings.Join(row, " | ") + " |\n"
+			if i == 0 {
+				text += strings.Repeat("|---", len(row)) + "|\n"
+			}
+		}
+		text += "\n"
+	}
+	for _, n := range notes {
+		text += "* " + n + "\n"
+	}
+	return text
+}
+
+// merged has rows that say the same in one.
+func merged(table [][]string) (rows [][]string) {
+	at := map[string]int{} // where a row is that says so
+	for _, row := range table {
+		says := strings.Join(row[1:], "|")
+		if i, ok := at[says]; ok {
+			rows[i][0] += ", " + row[0]
+			continue
+		}
+		at[says] = len(rows)
+		rows = append(rows, row)
+	}
+	return rows
 }
 
 // summary is a table of systems and experiments, with the rows that have something to say.
 func (l *lab) summary(es []*Experiment) string {
 	text, line := "| |", "|---|"
 	for _, e := range es {
-		text += fmt.Sprintf(" [%s](#%s) |", e.Title, anchor(e.Title))
+		text += fmt.Sprintf(" [%s](#%s), n=%d |", e.Title, anchor(e.Title), l.trials(e))
 		line += "---|"
 	}
 	text += "\n" + line + "\n"
@@ -131,7 +198,7 @@ func (l *lab) summary(es []*Experiment) string {
 		for _, e := range es {
 			cell := ""
 			if res := l.results[job{e: e, row: r}.key()]; res != nil {
-				cell = e.cell(res)
+				cell = e.cell(res, l.trials(e))
 				some = some || res.Skipped == ""
 			}
 			row += " " + cell + " |"
@@ -201,14 +268,3 @@ func machine() string {
 	}
 	return text
 }
-
-// notRun are systems that people compare too. What is said of them is what their authors say.
-const notRun = `
-### Not run
-
-| | | what its authors promise, and where they say so |
-|---|---|---|
-| Consul sessions | not run: it is not in Debian | When a session ends, its locks stay blocked for the lock-delay, 15 s unless told otherwise: a guard against two holders, after Chubby's. A session that hangs on no health check is never ended by a false alarm. ([Sessions and distributed locks](https://developer.hashicorp.com/consul/docs/automate/session)) |
-| Tair | not run: it is a service | An expiry, and commands that compare before they delete or set in place of scripts: what Redis does here with a script. ([Distributed locks by using TairString](https://www.alibabacloud.com/help/en/redis/use-cases/implementation-of-high-performance-distributed-lock-based-on-tairstring)) |
-| Chubby | not run: it cannot be had | A holder gets a sequencer, which the resource checks. For resources that do not, a lock whose holder has failed stays blocked for a lock-delay of up to a minute, which its authors call imperfect. (M. Burrows, The Chubby lock service for loosely-coupled distributed systems, OSDI 2006, section 2.4) |
-`

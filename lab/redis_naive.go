@@ -124,7 +124,7 @@ func init() {
 		}
 		register(System{
 			Name: name, Title: title, Client: "written here, on " + library("github.com/redis/go-redis/v9"), Promises: promises,
-			Server: redisServers, Sizes: []int{1}, Expires: true, Waits: Polls, Open: open, Left: leftInRedis(""),
+			Server: redisServers, Sizes: []int{1}, Expires: true, Open: open, Left: leftInRedis(""),
 			Break: func(ctx context.Context, addrs []string, lock string) (bool, error) {
 				stranger := &naiveLock{client: redisClient(addrs[0]), key: lock}
 				defer stranger.Close()

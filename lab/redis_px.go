@@ -96,7 +96,7 @@ func init() {
 	px := func(name, title, promises string, kind *ServerKind, size int, renew bool) {
 		register(System{
 			Name: name, Title: title, Client: library("github.com/bsm/redislock"), Promises: promises,
-			Server: kind, Sizes: []int{size}, Expires: true, Renews: renew, Waits: Polls,
+			Server: kind, Sizes: []int{size}, Expires: true, Renews: renew,
 			Open: func(_ context.Context, addrs []string, lock string, o Options) (Lock, error) {
 				l := &pxLock{client: redisClient(addrs[0]), key: lock, ttl: o.TTL, renew: renew}
 				l.ctx, l.close = context.WithCancel(context.Background())

@@ -148,7 +148,7 @@ func init() {
 	register(System{
 		Name: "redisson", Title: "Redis, Redisson's way", Client: "written here, on " + library("github.com/redis/go-redis/v9"),
 		Promises: "One holder while its watchdog extends; re-entry is counted. A server that forgets frees the lock.",
-		Server:   redisServers, Sizes: []int{1}, Expires: true, Renews: true, Waits: Watches, Open: openRedisson, Left: leftInRedis(""),
+		Server:   redisServers, Sizes: []int{1}, Expires: true, Renews: true, Open: openRedisson, Left: leftInRedis(""),
 		Break: func(ctx context.Context, addrs []string, lock string) (bool, error) {
 			l, err := openRedisson(ctx, addrs, lock, Options{TTL: time.Second})
 			if err != nil {

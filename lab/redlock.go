@@ -104,7 +104,7 @@ func init() {
 	register(System{
 		Name: "redlock", Title: "Redlock", Client: library("github.com/go-redsync/redsync/v4"),
 		Promises: "One holder while its time lasts, if all clocks run alike and no server forgets. No token.",
-		Server:   redisServers, Sizes: []int{5}, Expires: true, Waits: Polls, Open: openRedlock, Left: leftInRedis(""),
+		Server:   redisServers, Sizes: []int{5}, Expires: true, Open: openRedlock, Left: leftInRedis(""),
 		Break: func(ctx context.Context, addrs []string, lock string) (bool, error) {
 			l, err := openRedlock(ctx, addrs, lock, Options{TTL: time.Second})
 			if err != nil {

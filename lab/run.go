@@ -3,6 +3,7 @@ package main
 // The runner: which trials there are, on which servers, how many at a time.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,7 +38,7 @@ type row struct {
 // rows are a system's, as an experiment takes them.
 func (e *Experiment) rows(s *System) (rs []row) {
 	for i, size := range s.Sizes {
-		if e.Split && size < 3 || e.Split && s.Server != zooKeeper && s.Server != etcdServers {
+		if e.Split && size < 3 || e.Split && s.Server != zooKeeper && s.Server != etcdServers || e.Tick != 0 && s.Server != zooKeeper {
 			continue
 		}
 		if i == 0 || e.Sizes || e.Split {
@@ -53,7 +54,7 @@ type lab struct {
 	dir     string
 	command map[string]func() ([]string, error) // by system: the client's process
 	clocked func() ([]string, error)            // the process of a client in Go whose clock can be set
-	server  map[string]func() (Cluster, error)  // by kind and size
+	server  map[string]func() (Cluster, error)  // those that are shared, by kind, size and tick; guarded by mu
 	mu      sync.Mutex                          // of what follows
 	open    []Cluster
 	dirs    int
@@ -94,14 +95,20 @@ func newLab(s settings) (*lab, error) {
 			}
 			return sys.External(context.Background(), dir)
 		})
-		for _, size := range sys.Sizes {
-			key := fmt.Sprint(sys.Server.Name, size)
-			if l.server[key] == nil {
-				l.server[key] = sync.OnceValues(func() (Cluster, error) { return l.start(sys.Server, Plan{Size: size}) })
-			}
-		}
 	}
 	return l, nil
+}
+
+// shared returns servers that several trials use at a time.
+func (l *lab) shared(kind *ServerKind, p Plan) (Cluster, error) {
+	key := fmt.Sprint(kind.Name, p.Size, p.Tick)
+	l.mu.Lock()
+	if l.server[key] == nil {
+		l.server[key] = sync.OnceValues(func() (Cluster, error) { return l.start(kind, p) })
+	}
+	start := l.server[key]
+	l.mu.Unlock()
+	return start()
 }
 
 func (l *lab) newDir() (string, error) {
@@ -208,18 +215,21 @@ func (l *lab) run(ctx context.Context) error {
 		}
 		fmt.Fprintf(l.Log, "%4d/%d %3.0f s  %s, %d of %d: %s\n", done, total, time.Since(began).Seconds(), j.key(), j.number+1, j.of, word)
 	}
-	var fatal error
-	all := newWeights(l.Jobs)
+	all := make(chan struct{}, l.Jobs)
 	var wg sync.WaitGroup
 	for _, j := range together {
 		w := min(j.weight(), l.Jobs)
-		all.take(w)
+		for range w { // nobody else takes
+			all <- struct{}{}
+		}
 		if ctx.Err() != nil {
 			break
 		}
 		wg.Go(func() {
-			defer all.give(w)
 			finish(j, l.trial(ctx, j))
+			for range w {
+				<-all
+			}
 		})
 	}
 	wg.Wait()
@@ -229,18 +239,18 @@ func (l *lab) run(ctx context.Context) error {
 		}
 		finish(j, l.trial(ctx, j))
 	}
-	return errors.Join(fatal, context.Cause(ctx))
+	return context.Cause(ctx)
 }
 
 // trial runs one trial, and returns why it failed, which is noted.
 func (l *lab) trial(ctx context.Context, j job) (err error) {
 	s := j.row.System
 	res := l.results[j.key()]
-	t := &trial{sys: s, size: j.row.Size, ttl: l.TTL, number: j.number, out: outcome{},
+	t := &trial{sys: s, size: j.row.Size, ttl: cmp.Or(j.e.TTL, l.TTL), tick: cmp.Or(j.e.Tick, zkTick), number: j.number, out: outcome{},
 		lock:   fmt.Sprintf("lab-%s-%s-%d-%d-%d", s.Name, j.e.Name, j.row.Size, l.Seed, j.number),
 		random: rand.New(rand.NewPCG(l.Seed, hash(j.key(), fmt.Sprint(j.number))))}
-	if j.e.TTL != 0 {
-		t.ttl = j.e.TTL
+	if j.e.Tick != 0 { // -ttl may ask for more ticks
+		t.ttl = max(t.ttl, l.TTL)
 	}
 	defer func() {
 		l.mu.Lock()
@@ -269,7 +279,7 @@ func (l *lab) trial(ctx context.Context, j job) (err error) {
 		return err
 	}
 	if !j.e.Own {
-		if t.cluster, err = l.server[fmt.Sprint(s.Server.Name, j.row.Size)](); err != nil {
+		if t.cluster, err = l.shared(s.Server, Plan{Size: j.row.Size, Tick: t.tick}); err != nil {
 			return err
 		}
 		return t.play(j.e.Steps)
@@ -289,7 +299,7 @@ func (l *lab) trial(ctx context.Context, j job) (err error) {
 	if j.e.Server != nil {
 		kind = j.e.Server(s)
 	}
-	if t.cluster, err = l.start(kind, Plan{Size: j.row.Size, Env: env, Split: j.e.Split}); err != nil {
+	if t.cluster, err = l.start(kind, Plan{Size: j.row.Size, Tick: t.tick, Env: env, Split: j.e.Split}); err != nil {
 		return err
 	}
 	defer func() {
@@ -299,33 +309,4 @@ func (l *lab) trial(ctx context.Context, j job) (err error) {
 		err = errors.Join(err, t.cluster.Close())
 	}()
 	return t.play(j.e.Steps)
-}
-
-// weights is a semaphore.
-type weights struct {
-	mu   sync.Mutex
-	cond *sync.Cond
-	free int
-}
-
-func newWeights(n int) *weights {
-	w := &weights{free: n}
-	w.cond = sync.NewCond(&w.mu)
-	return w
-}
-
-func (w *weights) take(n int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for w.free < n {
-		w.cond.Wait()
-	}
-	w.free -= n
-}
-
-func (w *weights) give(n int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.free += n
-	w.cond.Broadcast()
 }

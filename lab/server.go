@@ -27,6 +27,7 @@ type Plan struct {
 	TTL   time.Duration        // the lock's time that clients will ask for: servers that bound it must allow it
 	Env   func(i int) []string // more of the environment for server i; nil for none
 	Split bool                 // the Cluster must be a Splitter, if it can
+	Tick  time.Duration        // ZooKeeper's
 }
 
 // Cluster is servers that run. Its methods are called by one goroutine at a time, but for Addrs.
@@ -49,7 +50,8 @@ type Replica interface {
 
 // Splitter is implemented by clusters whose servers can be cut off from each other, clients aside.
 type Splitter interface {
-	Isolate(i int) error // server i and the others do not hear each other
+	Leads(i int) (bool, error) // whether server i is the leader
+	Isolate(i int) error       // server i and the others do not hear each other
 	Heal() error
 }
 

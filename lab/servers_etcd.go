@@ -81,6 +81,22 @@ func startEtcd(p Plan) (*etcdCluster, error) {
 	return c, nil
 }
 
+func (c *etcdCluster) Leads(i int) (bool, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	l, err := openEtcd(ctx, c.addrs[i:i+1], "", Options{})
+	if err != nil {
+		return false, err
+	}
+	client := l.(*etcdLock).client
+	defer client.Close()
+	status, err := client.Status(ctx, c.addrs[i])
+	if err != nil {
+		return false, err
+	}
+	return status.Leader == status.Header.MemberId, nil
+}
+
 // Isolate ends the connections between server i and the others. What it is asked to change it cannot, from then on.
 func (c *etcdCluster) Isolate(i int) error {
 	if len(c.gates.lns) == 0 {

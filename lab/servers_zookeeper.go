@@ -20,11 +20,12 @@ import (
 	"github.com/zklock/zklock/internal/zkserver"
 )
 
-// zkTick is the servers' tick: sessions end on its multiples, and the leader pings its followers every half of it.
+// zkTick is the servers' tick, unless an experiment has its own: sessions end on its multiples, the leader pings its followers every half
+// of it, and a server serves its clients for some five of it (syncLimit) after it last heard of the others.
 const zkTick = 500 * time.Millisecond
 
 var zooKeeper = &ServerKind{Name: "zookeeper", Start: func(_ context.Context, p Plan) (Cluster, error) {
-	cfg := zkserver.NewConfig(zkserver.TickTime(zkTick), zkserver.Line("maxClientCnxns=0"))
+	cfg := zkserver.NewConfig(zkserver.TickTime(p.Tick), zkserver.Line("maxClientCnxns=0"))
 	c := &zkCluster{}
 	if p.Size == 1 {
 		s, err := zkserver.Start(cfg)
@@ -122,6 +123,11 @@ func withoutAddress(r io.Reader) ([]byte, error) {
 // patiently is for a follower that connects before its leader listens. Refused, it tries again a second later. Taken and hung up on, as a
 // relay would do, it looks for another leader, and the first waits for it in vain: 10 s.
 func patiently(r *relay) { r.patient = true }
+
+func (c *zkCluster) Leads(i int) (bool, error) {
+	mode, err := c.servers[i].Mode()
+	return mode == "leader", err
+}
 
 // Isolate cuts what passes between a server and the others, in both directions.
 func (c *zkCluster) Isolate(i int) error {

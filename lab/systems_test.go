@@ -1,10 +1,12 @@
 package main
 
-// Every system in Go but ZooKeeper's on its real server: what one holds the other does not get, and what Hold and System promise.
+// Every system in Go but ZooKeeper's on its real server: what one holds the other does not get, and what Hold and System promise. What
+// each does under a fault is what the experiments count.
 
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"testing"
 	"time"
@@ -161,4 +163,51 @@ func oneHolds(t *testing.T, s *System, addrs []string, ttl time.Duration, b brok
 	require.Eventually(t, func() bool { return left() == 0 }, 10*time.Second, 10*time.Millisecond)
 	require.NoError(t, first.Close())
 	require.NoError(t, second.Close())
+}
+
+func TestServers_StopAndCont(t *testing.T) {
+	for _, kind := range []*ServerKind{redisServers, postgresServers, mariadbServers, etcdServers} {
+		t.Run(kind.Name, func(t *testing.T) {
+			c := serve(t, kind, Plan{Size: 1})
+			var s *System
+			for _, s = range systems {
+				if s.Server == kind && s.Sizes[0] == 1 {
+					break
+				}
+			}
+			l := client(t, s.Name, c.Addrs(), Options{Client: "one", TTL: time.Minute})
+			require.NoError(t, acquire(t, l).Release(t.Context())) // its connection is there
+			require.NoError(t, c.Stop(0))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := l.Acquire(ctx)
+			require.Error(t, err)
+			require.NoError(t, c.Cont(0))
+			again := client(t, s.Name, c.Addrs(), Options{Client: "one again", TTL: time.Minute})
+			require.NotNil(t, again)
+			require.NoError(t, c.Kill(0))
+			_, err = net.Dial("tcp", c.Addrs()[0])
+			require.Error(t, err)
+			require.NoError(t, c.Restart(0))
+			require.NotContains(t, c.Pids(), 0)
+		})
+	}
+}
+
+func TestClocks_Jump(t *testing.T) {
+	clocks, err := newClocks(t.Context(), t.TempDir(), 1)
+	installed(t, err)
+	c := serve(t, redisServers, Plan{Size: 1, Env: clocks.env})
+	s := redisClient(c.Addrs()[0])
+	defer s.Close()
+	for _, d := range []time.Duration{0, 90*time.Minute + 999999*time.Microsecond, -(90*time.Minute + 999999*time.Microsecond), 0} {
+		require.NoError(t, clocks.jump(0, d))
+		earliest := time.Now().Add(d)
+		var now time.Time
+		require.Eventually(t, func() bool { // the server keeps the time of its last round for a moment
+			var err error
+			now, err = s.Time(t.Context()).Result()
+			return err == nil && !now.Before(earliest.Truncate(time.Microsecond)) && !now.After(time.Now().Add(d))
+		}, 10*time.Second, time.Millisecond, d)
+	}
 }

@@ -29,7 +29,8 @@ type trial struct {
 	command []string // the client's process
 	lock    string
 	ttl     time.Duration
-	number  int // of the trial: 0, 1, …
+	tick    time.Duration // ZooKeeper's
+	number  int           // of the trial: 0, 1, …
 	ledger  ledger
 	players []*player
 	out     outcome
@@ -69,8 +70,7 @@ func (t *trial) play(steps func(*trial)) (err error) {
 			panic(r)
 		}
 		v := judge(t.entries())
-		for name, n := range map[string]int{"enters": v.Enters, "doubles": v.Doubles, "writes": v.Writes, "unfenced": v.Unfenced,
-			"fenced": v.Fenced, "refused": v.Refused, "backwards": v.Backwards} {
+		for name, n := range map[string]int{"enters": v.Enters, "doubles": v.Doubles, "unfenced": v.Unfenced, "fenced": v.Fenced, "backwards": v.Backwards} {
 			t.out[name] = float64(n)
 		}
 		if v.Tokens {
@@ -122,7 +122,7 @@ func (t *trial) client(name string) *player { return t.clientOf(name, t.cluster.
 
 // clientOf starts a client that knows of some servers only.
 func (t *trial) clientOf(name string, addrs ...string) *player {
-	a := arguments{System: t.sys.Name, Servers: addrs, Lock: t.lock, Options: Options{Client: name, TTL: t.ttl, Size: t.size}}
+	a := arguments{System: t.sys.Name, Servers: addrs, Lock: t.lock, Options: Options{Client: name, TTL: t.ttl, Size: t.size, Tick: t.tick}}
 	ag, err := startAgent(t.ctx, t.command, a, &t.ledger)
 	t.must(err)
 	p := &player{t: t, agent: ag}
@@ -191,6 +191,14 @@ func (p *player) granted(d time.Duration) (time.Time, bool) {
 		p.t.out["acquires that failed"]++
 		p.t.pause(100 * time.Millisecond)
 		p.asks(10 * time.Minute)
+	}
+}
+
+// turn waits until the lock is granted, notes how long after a time that was, and releases.
+func (p *player) turn(since time.Time) {
+	if at, ok := p.granted(p.t.limit()); ok {
+		p.t.took("granted", at.Sub(since))
+		p.release()
 	}
 }
 

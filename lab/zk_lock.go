@@ -12,7 +12,7 @@ func init() {
 	register(System{
 		Name: "zk-lock", Title: "go-zookeeper `zk.Lock`", Client: "go-zookeeper " + library("github.com/go-zookeeper/zk"),
 		Promises: "The session's end frees the lock, and grants follow the queue. It has no call that gives up waiting, tells of no loss, and has no token.",
-		Server:   zooKeeper, Sizes: []int{1, 3}, Expires: true, Renews: true, Waits: Watches,
+		Server:   zooKeeper, Sizes: []int{1, 3}, Expires: true, Renews: true,
 		Left: zkLeft, Break: zkBreak,
 		Open: func(ctx context.Context, addrs []string, lock string, o Options) (Lock, error) {
 			conn, err := zkConnect(ctx, addrs, o.TTL)

@@ -13,7 +13,7 @@ func init() {
 	register(System{
 		Name: "zk-naive", Title: "ZooKeeper, one node that everybody watches", Client: "written here, on go-zookeeper " + library("github.com/go-zookeeper/zk"),
 		Promises: "The session's end frees the lock. All who wait are woken by each release, and no order is kept.",
-		Server:   zooKeeper, Sizes: []int{1, 3}, Expires: true, Renews: true, Waits: Watches,
+		Server:   zooKeeper, Sizes: []int{1, 3}, Expires: true, Renews: true,
 		Left: zkLeft, Break: zkBreak,
 		Open: func(ctx context.Context, addrs []string, lock string, o Options) (Lock, error) {
 			conn, err := zkConnect(ctx, addrs, o.TTL)

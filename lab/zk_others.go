@@ -13,13 +13,13 @@ func init() {
 	register(System{
 		Name: "curator", Title: "Curator `InterProcessMutex`", Client: "Curator, Java", Package: "libcurator-recipes-java",
 		Promises: "The session's end frees the lock, and grants follow the queue. Its documentation has the holder stop at SUSPENDED; it has no token.",
-		Server:   zooKeeper, Sizes: []int{1, 3}, Expires: true, Renews: true, Waits: Watches,
+		Server:   zooKeeper, Sizes: []int{1, 3}, Expires: true, Renews: true,
 		Left: zkLeft, Break: zkBreak, External: curatorClient,
 	})
 	register(System{
 		Name: "kazoo", Title: "kazoo `Lock`", Client: "kazoo, Python", Package: "python3-kazoo",
 		Promises: "The session's end frees the lock, and grants follow the queue. Its documentation has the holder stop at SUSPENDED; it has no token.",
-		Server:   zooKeeper, Sizes: []int{1, 3}, Expires: true, Renews: true, Waits: Watches,
+		Server:   zooKeeper, Sizes: []int{1, 3}, Expires: true, Renews: true,
 		Left: zkLeft, Break: zkBreak, External: kazooClient,
 	})
 }

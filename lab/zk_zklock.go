@@ -14,12 +14,12 @@ func init() {
 	register(System{
 		Name: "zklock", Title: "**zklock**", Client: "this repository",
 		Promises: "The holder is told before the servers give the lock away, each grant has a larger token, and grants follow the queue.",
-		Server:   zooKeeper, Sizes: []int{1, 3}, Expires: true, Renews: true, Waits: Watches,
+		Server:   zooKeeper, Sizes: []int{1, 3}, Expires: true, Renews: true,
 		Left: zkLeft, Break: zkBreak,
 		Open: func(ctx context.Context, addrs []string, lock string, o Options) (Lock, error) {
 			lease := zklock.SingleServerLease()
 			if o.Size > 1 {
-				lease = zklock.QuorumLease(2 * zkTick)
+				lease = zklock.QuorumLease(2 * o.Tick)
 			}
 			s, err := zklock.Connect(ctx, strings.Join(addrs, ","), zklock.WithSessionTimeout(o.TTL), zklock.WithLease(lease), zklock.WithLogger(noLog))
 			if err != nil {

@@ -1,6 +1,6 @@
 package main
 
-// A service's experiment against a real server, to copy: docs/testing.md links to it.
+// A service against a server of its own, as the documentation shows it: this compiles and runs.
 
 import (
 	"context"
