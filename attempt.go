@@ -240,7 +240,7 @@ func (a *attempt) follow() error {
 // exhausted says that nobody is granted at the end of the counter, and what has to go first.
 func (a *attempt) exhausted() error {
 	if a.place.predecessor == "" {
-		return fmt.Errorf("%w: %s is past the last number that zklock uses; try again", ErrSequenceExhausted, nameOf(a.node))
+		return fmt.Errorf("%w: %s is past the last number that zklock uses; try again after a pause", ErrSequenceExhausted, nameOf(a.node))
 	}
 	return fmt.Errorf("%w: try again when %s and all others in the queue are gone", ErrSequenceExhausted, a.place.predecessor)
 }

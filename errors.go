@@ -32,7 +32,8 @@ var (
 	ErrSessionExpired = errors.New("ZooKeeper session ended while waiting")
 	// ErrSequenceExhausted: the lock root's counter has come to its end. zklock grants no node numbered 2^31 − 2^20 or more, or
 	// below zero, and none beside a negative one. When the queue has drained, zklock removes the root, the counter starts again,
-	// and another try succeeds. A node that is in the way is named; one of another client may have to be removed.
+	// and another try succeeds. Pause between tries, longer each time: clients that try at once keep the queue from draining. A
+	// node that is in the way is named; one of another client may have to be removed.
 	ErrSequenceExhausted = errors.New("sequence numbers of the lock root are used up")
 	// ErrNoRoom: the session timeout leaves the lease no time in which a hold could be relied on.
 	ErrNoRoom = errors.New("the lease has no room in the session timeout")
