@@ -26,10 +26,12 @@ type member struct {
 // pastTheEnd says whether a node with this number is never granted.
 func (m member) pastTheEnd() bool { return m.seq < 0 || m.seq >= counterEnd }
 
+// digits is how many a sequence number has, beside its sign.
+const digits = 10
+
 // parseMember splits a child's name. It returns false for children that take no part in the queue: config, _c_x, lock-abc, a
 // huge number.
 func parseMember(name string, markers []string) (member, bool) {
-	const digits = 10
 	if len(name) < digits {
 		return member{}, false
 	}
@@ -40,7 +42,8 @@ func parseMember(name string, markers []string) (member, bool) {
 		}
 		seq = 10*seq + int64(c-'0')
 	}
-	if neg := strings.TrimSuffix(head, "-"); neg != head && !hasMarker(head, markers) {
+	// A marker that ends in a minus sign cannot take that of a negative number: those are near the counter's other end.
+	if neg := strings.TrimSuffix(head, "-"); neg != head && hasMarker(neg, markers) && (seq >= counterEnd || !hasMarker(head, markers)) {
 		head, seq = neg, -seq
 	}
 	if !hasMarker(head, markers) || seq >= 1<<31 || seq < -(1<<31) { // or no counter of 32 bits wrote this
@@ -76,6 +79,7 @@ type place struct {
 	second      string // behind: the node just ahead of the predecessor; "" if there is none, or if tied
 	ahead       int    // behind: how many nodes are ahead. If it is one, the predecessor is the front, and its deletion makes us the front
 	tied        bool   // behind: nodes ahead of us have one number, and nobody knows their order: the predecessor is only one of them
+	replaced    bool   // behind: another node may take the predecessor's place when it goes (see staysAlone)
 }
 
 type placeKind int
@@ -128,16 +132,25 @@ func placeOf(self string, children, markers []string) place {
 	case p.ahead == 0:
 		return p
 	}
-	p.kind, p.predecessor = behind, strings.Clone(predecessor.name)
+	p.kind, p.predecessor, p.replaced = behind, strings.Clone(predecessor.name), !staysAlone(predecessor.name)
 	if p.tied = second.name != "" && predecessor.seq == second.seq; !p.tied {
 		p.second = strings.Clone(second.name)
 	}
 	return p
 }
 
+// staysAlone says whether nothing comes after a node in its place. A writer of Curator's read/write lock that takes the read
+// lock, too, makes a __READ__ node with its own number, and then deletes its __WRIT__ node: so a node appears ahead of waiters
+// that have listed (R73). Mutexes and readers make no such node, and what clients of other names do nobody knows.
+func staysAlone(name string) bool {
+	head := name[:max(0, len(name)-digits)]
+	return hasMarker(head, []string{"lock-", "__lock__", "__READ__"})
+}
+
 // evidence is what a waiter knows when the event of its predecessor has come.
 type evidence struct {
 	ahead          int   // how many nodes were ahead of ours in the list
+	replaced       bool  // another node may have taken the predecessor's place
 	deleted        bool  // the event is the predecessor's deletion, and no other
 	owner, session int64 // the ZooKeeper session of the predecessor, and our own
 
@@ -158,8 +171,8 @@ const (
 // inFrontNow is the rule by which the predecessor's event grants without another request. It grants only if every clause
 // holds; otherwise the waiter lists. explore_test.go shows what happens without each clause.
 func inFrontNow(k evidence) ruling {
-	// Nobody else was ahead when we listed, and nobody can get in between.
-	if k.ahead != 1 || !k.deleted {
+	// Nobody else was ahead when we listed, and nobody can get in between or ahead.
+	if k.ahead != 1 || k.replaced || !k.deleted {
 		return listAgain
 	}
 	// A predecessor of our own ZooKeeper session may have gone with the session, and our node too. If all is well, such a

@@ -24,10 +24,11 @@ type walk struct {
 	session int64 // the ZooKeeper session of the node
 	by      proof // toGrant: what it rests on
 
-	ahead  int   // how many nodes were ahead in the list
-	second bool  // it is known who is ahead of the predecessor
-	tied   bool  // nobody knows which of several nodes is the predecessor
-	owner  int64 // the ZooKeeper session of the predecessor
+	ahead    int   // how many nodes were ahead in the list
+	second   bool  // it is known who is ahead of the predecessor
+	tied     bool  // nobody knows which of several nodes is the predecessor
+	replaced bool  // another node may take its place when it goes
+	owner    int64 // the ZooKeeper session of the predecessor
 
 	listConn, ownConn, aheadConn uint64 // over which the list and the two watches were answered; 0 before
 }
@@ -79,7 +80,8 @@ func (w walk) listed(p place, conn uint64) walk {
 	case front:
 		return w.anew(toGrant)
 	case behind:
-		w.next, w.ahead, w.second, w.tied, w.listConn = toStandBehind, p.ahead, p.second != "", p.tied, conn
+		w.next, w.listConn = toStandBehind, conn
+		w.ahead, w.second, w.tied, w.replaced = p.ahead, p.second != "", p.tied, p.replaced
 	case twin:
 		return w.anew(toQueueAgain)
 	case exhausted:
@@ -166,7 +168,7 @@ func (w walk) ownEvent(isDeletion bool) walk {
 // the present connection, and whether an event of our own node has come.
 func (w walk) evidence(isDeletion bool, conn uint64, ownFired bool) evidence {
 	return evidence{
-		ahead: w.ahead, deleted: isDeletion, owner: w.owner, session: w.session,
+		ahead: w.ahead, replaced: w.replaced, deleted: isDeletion, owner: w.owner, session: w.session,
 		conn: conn, listConn: w.listConn, ownConn: w.ownConn, aheadConn: w.aheadConn, ownFired: ownFired,
 	}
 }

@@ -153,8 +153,8 @@ func (w *watcher) restored(them []*watch, a tap.Answer) {
 	}
 }
 
-// lookAfterWatches asks about each watched node once every session timeout, while anybody waits: an event can get lost at a
-// server (F30). It reads a few bytes, for a queue of any length and any number of waiters. It also asks about the nodes of
+// lookAfterWatches asks about each watched node once every session timeout, while anybody waits or any watch is left: an event
+// can get lost at a server (F30). It reads a few bytes, for a queue of any length and any number of waiters. It also asks about the nodes of
 // waiters that watch nothing and wait for their turn.
 //
 // If the node is there, that says as much as a list would. A waiter's place changes only when its own node or its
@@ -165,7 +165,7 @@ func (w *watcher) lookAfterWatches() {
 	for w.z.pause(w.z.timeout()) {
 		conn, _, _ := w.z.attachedConn()
 		w.mu.Lock()
-		if w.mu.queued == 0 {
+		if w.mu.queued == 0 && len(w.mu.watches) == 0 {
 			w.mu.looking = false // the next waiter begins again
 			w.mu.Unlock()
 			return

@@ -23,13 +23,23 @@ type Seen struct{ any, client atomic.Int64 }
 
 // Conn is what one connection of the client sees. The client's next connection begins when the client has read the last frame
 // of this one.
+//
+// What the client has seen on a connection counts for its watches only when they stand there: otherwise the events of the time
+// between would be lost with the connection (R78). The client restores them at some time after the handshake, without a mark
+// if there are none. So the answer to its first ping decides, which comes a third of the session timeout later and behind the
+// answer to the restoring. If the connection is lost before, a watch that was set on it can fire for a change that it has seen.
 type Conn struct {
 	seen           *Seen
 	before, client int64 // of the connections before
+	stand          bool  // the client's watches stand on this connection
+	latest         int64 // that the client has seen on it
 }
 
 // Connect begins a connection.
-func (s *Seen) Connect() *Conn { return &Conn{s, s.any.Load(), s.client.Load()} }
+func (s *Seen) Connect() *Conn {
+	client := s.client.Load()
+	return &Conn{seen: s, before: s.any.Load(), client: client, stand: client == 0} // a new session has no watches
+}
 
 // Before returns the last zxid of the connections before.
 func (c *Conn) Before() int64 { return c.before }
@@ -61,18 +71,26 @@ func (c *Conn) ConnectResponse(body []byte) {
 }
 
 // Reply notes the zxid in the body of a reply, and takes it out. Events and pings have none that counts.
+// Only the goroutine that reads calls it.
 func (c *Conn) Reply(body []byte) {
 	if len(body) < 12 {
 		return
 	}
-	if xid := int32(binary.BigEndian.Uint32(body)); xid == wire.XidEvent || xid == wire.XidPing || xid == wire.XidAuth {
+	switch int32(binary.BigEndian.Uint32(body)) {
+	case wire.XidPing:
+		c.stand = true
+	case wire.XidEvent, wire.XidAuth:
 		return
+	default:
+		if zxid := int64(binary.BigEndian.Uint64(body[4:])); zxid > 0 {
+			c.seen.any.Store(zxid)
+			c.latest = zxid
+		}
+		clear(body[4:12])
 	}
-	if zxid := int64(binary.BigEndian.Uint64(body[4:])); zxid > 0 {
-		c.seen.any.Store(zxid)
-		c.seen.client.Store(zxid)
+	if c.stand && c.latest > 0 {
+		c.seen.client.Store(c.latest)
 	}
-	clear(body[4:12])
 }
 
 // Hidden notes the zxid of a reply that the client does not see.
