@@ -1,10 +1,8 @@
 package mutants
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"go/parser"
 	"go/token"
 	"os"
@@ -13,7 +11,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"text/tabwriter"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -67,12 +64,6 @@ func TestMutants_FitTheCode(t *testing.T) {
 	}
 }
 
-// catch is how one mutant was found.
-type catch struct {
-	first       string // line of the failure
-	build, test time.Duration
-}
-
 // Every mutant fails each of its tests, which pass without it. It compiles the library once for each, so it runs only if
 // ZKLOCK_MUTANTS=1.
 func TestMutants_AllCaught(t *testing.T) {
@@ -80,53 +71,32 @@ func TestMutants_AllCaught(t *testing.T) {
 		t.Skip("mutants are planted only with ZKLOCK_MUTANTS=1")
 	}
 	packages := testsByPackage(t)
-	sound := map[string]string{}
-	for _, dir := range packages {
-		if sound[dir] == "" {
-			sound[dir] = compile(t, dir)
+	all := map[string][]string{}
+	for _, m := range library {
+		for dir, tests := range m.where(packages) {
+			all[dir] = append(all[dir], tests...)
 		}
 	}
-	caught := make([]catch, len(library))
-	start := time.Now()
-	t.Run("each", func(t *testing.T) {
-		for i, m := range library {
-			t.Run(m.name, func(t *testing.T) {
-				t.Parallel()
-				overlay := Overlay(t, m.path(), Mutate(t, m.path(), m.swaps...))
-				for dir, tests := range m.where(packages) {
-					passed := run(t, sound[dir], dir, tests)
-					for _, name := range tests {
-						require.Contains(t, passed, "--- PASS: "+name+" ", "%s does not pass on the library as it is:\n%s", name, passed)
-					}
-
-					began := time.Now()
-					mutated := compile(t, dir, "-overlay", overlay)
-					built := time.Now()
-					failed := run(t, mutated, dir, tests)
-					for _, name := range tests {
-						require.Contains(t, failed, "--- FAIL: "+name+" ", "%s did not find the mutant:\n%s", name, failed)
-					}
-					caught[i].first = firstFailure(failed)
-					caught[i].build += built.Sub(began)
-					caught[i].test += time.Since(built)
-					require.NoError(t, os.Remove(mutated))
+	for dir, tests := range all {
+		passed := run(t, compile(t, dir), dir, tests)
+		for _, name := range tests {
+			require.Contains(t, passed, "--- PASS: "+name+" ", "%s does not pass on the library as it is:\n%s", name, passed)
+		}
+	}
+	for _, m := range library {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			overlay := Overlay(t, m.path(), Mutate(t, m.path(), m.swaps...))
+			for dir, tests := range m.where(packages) {
+				mutated := compile(t, dir, "-overlay", overlay)
+				failed := run(t, mutated, dir, tests)
+				for _, name := range tests {
+					require.Contains(t, failed, "--- FAIL: "+name+" ", "%s did not find the mutant, which breaks %s:\n%s", name, m.promise, failed)
 				}
-			})
-		}
-	})
-
-	var table bytes.Buffer
-	w := tabwriter.NewWriter(&table, 0, 8, 2, ' ', 0)
-	n := 0
-	for i, m := range library {
-		if c := caught[i]; c.first != "" {
-			n++
-			fmt.Fprintf(w, "%s\t%s\t%.1f + %.1f s\t%s\t%s\n", m.name, m.promise, c.build.Seconds(), c.test.Seconds(), m.tests, c.first)
-		}
+				require.NoError(t, os.Remove(mutated))
+			}
+		})
 	}
-	require.NoError(t, w.Flush())
-	t.Logf("mistake, what it breaks, time to compile and to find, found by, first failure:\n%s", &table)
-	t.Logf("%d of %d mutants caught in %.0f s", n, len(library), time.Since(start).Seconds())
 }
 
 // compile builds the tests of a package, as fast as that goes. What does not compile finds nothing.
@@ -155,46 +125,4 @@ func run(t *testing.T, binary, dir string, tests []string) string {
 	}
 	require.NotContains(t, string(out), "panic: test timed out", "a hang is not a failure:\n%s", out)
 	return string(out)
-}
-
-var (
-	failureLine = regexp.MustCompile(`(?m)^ +(\w+_test\.go:\d+): (.*)$`)
-	assertion   = regexp.MustCompile(`(?m)^\s+(Error|Messages|expected|actual *|Test):\s+(?:Received unexpected error:\s+)?(.*)$`)
-)
-
-// firstFailure is one line of what a failing test says: where, which case, and what.
-func firstFailure(out string) string {
-	for _, m := range failureLine.FindAllStringSubmatchIndex(out, -1) {
-		place, text := out[m[2]:m[3]], strings.TrimSpace(out[m[4]:m[5]])
-		if strings.HasPrefix(place, "helper_test.go") {
-			continue // the library's log
-		}
-		if text == "" { // an assertion: several lines with titles
-			block, _, _ := strings.Cut(out[m[1]:], "\n--- ")
-			said := map[string]string{}
-			for _, s := range assertion.FindAllStringSubmatch(block, -1) {
-				if title := strings.TrimSpace(s[1]); said[title] == "" {
-					said[title] = strings.TrimSpace(s[2])
-				}
-			}
-			text = said["Messages"]
-			if text == "" {
-				text = said["Error"]
-			}
-			if text == "Not equal:" {
-				text = "expected " + said["expected"] + ", got " + said["actual"]
-			}
-			if _, sub, ok := strings.Cut(said["Test"], "/"); ok {
-				text = sub + ": " + text
-			}
-		}
-		line := []rune(place + ": " + text)
-		return string(line[:min(len(line), 140)])
-	}
-	for line := range strings.Lines(out) {
-		if strings.HasPrefix(line, "panic: ") {
-			return strings.TrimSpace(line)
-		}
-	}
-	return "failed without a word"
 }
