@@ -68,6 +68,7 @@ func TestInFrontNow_EachClause(t *testing.T) {
 	}{
 		{"all is well", func(*eventTest) {}, true},
 		{"others were ahead of the predecessor", func(w *eventTest) { w.w.ahead = 2 }, false},
+		{"R73: another node may have taken its place", func(w *eventTest) { w.w.replaced = true }, false},
 		{"the event is no deletion", func(w *eventTest) { w.ahead.event = zk.EventNodeDataChanged }, false},
 		{"the client gave the watch up", func(w *eventTest) { w.ahead.event = zk.EventNotWatching }, false},
 		{"the predecessor is of our session", func(w *eventTest) { w.w.owner = w.e.id }, false},

@@ -133,6 +133,8 @@ type world struct {
 	n        uint8 // nodes made
 	alive    nodes
 	foreign  nodes
+	writer   uint8 // a foreign node of a read/write lock, and the node of its reader; noNode if there is none
+	reader   uint8
 	owner    [maxNodes]uint8 // session<<4 | gen
 	who      [maxNodes]uint8 // client
 	nClients uint8
@@ -158,6 +160,7 @@ const (
 	adminDeletesTwo
 	adminWrites
 	foreigners
+	writers // of another program, that take the read lock, too
 	lostEvents
 	lateRestores // the client takes too long to restore its watches: requests go before
 	lostRestores // or cannot
@@ -198,8 +201,8 @@ type explorer struct {
 }
 
 type placeKey struct {
-	list, foreign nodes
-	self          uint8
+	list, foreign        nodes
+	self, writer, reader uint8
 }
 
 type placed struct {
@@ -209,7 +212,7 @@ type placed struct {
 }
 
 func (x *explorer) start() world {
-	w := world{nClients: uint8(len(x.sessions)), faults: x.faults, giveUps: x.giveUps, mute: x.wrong&tellsNobody != 0}
+	w := world{writer: noNode, reader: noNode, nClients: uint8(len(x.sessions)), faults: x.faults, giveUps: x.giveUps, mute: x.wrong&tellsNobody != 0}
 	for i, s := range x.sessions {
 		w.of[i] = s
 		w.nSess = max(w.nSess, s+1)
@@ -249,12 +252,18 @@ func (x *explorer) queueUp(w *world) {
 	}
 }
 
-func (x *explorer) nodeName(i uint8, foreign nodes) string {
+func (x *explorer) nodeName(w *world, i uint8) string {
 	suffix := fmt.Sprintf("%010d", i)
+	switch i {
+	case w.writer:
+		return fmt.Sprintf("_c_%08x-0000-4000-8000-000000000000-__WRIT__%s", 100-i, suffix)
+	case w.reader: // with the writer's number, as Curator 5.5 has it
+		return fmt.Sprintf("_c_%08x-0000-4000-8000-000000000000-__READ__%010d", 100-i, w.writer)
+	}
 	if x.suffixes != nil {
 		suffix = x.suffixes(int(i))
 	}
-	if foreign.has(i) {
+	if w.foreign.has(i) {
 		return fmt.Sprintf("%032x__lock__%s", 100-i, suffix) // kazoo's
 	}
 	return fmt.Sprintf("_c_%08x-0000-4000-8000-000000000000-lock-%s", 100-i, suffix) // by name the later one is first
@@ -262,17 +271,17 @@ func (x *explorer) nodeName(i uint8, foreign nodes) string {
 
 // where asks placeOf, once for each question.
 func (x *explorer) where(w *world, c *client, list nodes) placed {
-	key := placeKey{list, w.foreign & list, c.node}
+	key := placeKey{list, w.foreign & list, c.node, w.writer, w.reader}
 	if p, ok := x.places[key]; ok {
 		return p
 	}
 	children, index := []string{"config"}, map[string]uint8{}
 	list.each(func(i uint8) {
-		index[x.nodeName(i, w.foreign)] = i
-		children = append(children, x.nodeName(i, w.foreign))
+		index[x.nodeName(w, i)] = i
+		children = append(children, x.nodeName(w, i))
 	})
 	slices.Sort(children)
-	p := x.place(x.nodeName(c.node, w.foreign), children, queueMarkers)
+	p := x.place(x.nodeName(w, c.node), children, queueMarkers)
 	r := placed{place: p, ahead: noNode, second: noNode}
 	if p.kind == behind {
 		r.ahead = index[p.predecessor]
@@ -526,6 +535,9 @@ func (x *explorer) grant(w *world, c uint8) {
 	}
 	if w.owner[k.node] != w.id(w.of[c]) {
 		w.breaks("I3: granted on a node of another session")
+	}
+	if w.reader != noNode && w.alive.has(w.reader) && w.writer < k.node {
+		w.breaks("I1: granted beside a writer that reads")
 	}
 	held := blank(k.left)
 	held.phase, held.node = holding, k.node
@@ -979,13 +991,26 @@ func (x *explorer) faultSteps(w *world, can bool, out emit) {
 			})
 		}
 	})
-	if x.kinds&foreigners != 0 && w.n < maxNodes {
-		fault("another program queues, with "+only(w.n).String(), func(n *world) {
-			n.owner[n.n], n.who[n.n] = stranger, stranger
-			n.foreign |= only(n.n)
-			n.n++
-			n.commit(x.lagging, change{kind: made, nodes: only(n.n - 1)})
+	foreign := func(n *world) {
+		n.owner[n.n], n.who[n.n] = stranger, stranger
+		n.foreign |= only(n.n)
+		n.n++
+		n.commit(x.lagging, change{kind: made, nodes: only(n.n - 1)})
+	}
+	if x.kinds&writers != 0 && w.n < maxNodes && w.writer == noNode {
+		fault("another program queues for writing, with "+only(w.n).String(), func(n *world) {
+			n.writer = n.n
+			foreign(n)
 		})
+	}
+	if w.writer != noNode && w.reader == noNode && w.alive.has(w.writer) && w.alive&(only(w.writer)-1) == 0 && w.n < maxNodes {
+		fault("the writer takes the read lock, with "+only(w.n).String(), func(n *world) {
+			n.reader = n.n
+			foreign(n)
+		})
+	}
+	if x.kinds&foreigners != 0 && w.n < maxNodes {
+		fault("another program queues, with "+only(w.n).String(), foreign)
 	}
 }
 

@@ -140,7 +140,7 @@ func (x *explorer) encode(b []byte, w *world) []byte {
 		}
 		used |= k.list
 	}
-	if x.suffixes != nil {
+	if x.suffixes != nil || x.kinds&writers != 0 {
 		used = only(w.n) - 1
 	}
 	var to [maxNodes]uint8
@@ -179,7 +179,7 @@ func (x *explorer) encode(b []byte, w *world) []byte {
 			byte(k.walk.listConn), byte(k.walk.ownConn), byte(k.walk.aheadConn), byte(k.ownFired), byte(k.aheadFired))
 		b = append(b, node(k.watched), k.keptConn, byte(k.secondFired))
 		flags(k.keeps)
-		flags(k.committed, k.unsure, k.walk.tied, k.walk.second, k.dead)
+		flags(k.committed, k.unsure, k.walk.tied, k.walk.replaced, k.walk.second, k.dead)
 		b = append(b, byte(k.told), node(k.next))
 		flags(k.passes, k.stood)
 		put(k.list)
@@ -206,6 +206,7 @@ func (x *explorer) encode(b []byte, w *world) []byte {
 	b = append(b, n, w.faults, w.giveUps)
 	flags(w.deaf)
 	put(w.alive, w.foreign)
+	b = append(b, w.writer, w.reader)
 	if w.nSess < w.nClients {
 		for i := range w.nSess {
 			sess(i)
@@ -271,6 +272,7 @@ func TestExplore(t *testing.T) {
 		{"one gives up", false, explorer{sessions: three, acquire: 1, lagging: 2, giveUps: 1}},
 		{"one fault", false, explorer{sessions: two, acquire: 2, lagging: 2, faults: 1, kinds: all}},
 		{"one session, two faults", false, explorer{sessions: oneForTwo, acquire: 1, lagging: 2, faults: 2, kinds: all}},
+		{"a writer that reads, too", false, explorer{sessions: two, acquire: 1, lagging: 2, faults: 3, kinds: writers | disconnects}},
 		{"across the counter's end", false, explorer{sessions: two, acquire: 3, lagging: 2, faults: 1, kinds: usual, suffixes: acrossTheEnd}},
 
 		{"two faults", true, explorer{sessions: two, acquire: 2, lagging: 2, faults: 2, kinds: usual}},
@@ -323,6 +325,8 @@ func TestExplore_WithoutAClause(t *testing.T) {
 	}{
 		{"the predecessor was the front", without(func(k *evidence) { k.ahead = 1 }),
 			explorer{sessions: three, acquire: 1, lagging: 2, giveUps: 1}, overtook},
+		{"nothing comes in the predecessor's place", without(func(k *evidence) { k.replaced = false }),
+			explorer{sessions: two, acquire: 1, lagging: 2, faults: 2, kinds: writers}, "I1: granted beside a writer that reads"},
 		{"the event is a deletion", without(func(k *evidence) { k.deleted = true }),
 			explorer{sessions: two, acquire: 1, lagging: 2, faults: 1, kinds: adminWrites}, overtook},
 

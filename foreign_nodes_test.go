@@ -6,11 +6,13 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
 )
 
 // What bad input gets: children that are no queue nodes take no part.
@@ -105,4 +107,25 @@ func (o *overlapCounter) leave() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.inside--
+}
+
+// R73, I1: a writer of Curator's read/write lock takes the read lock, too: it makes a node of its own number, not sequential, and
+// deletes the writer's. Whoever waits behind the writer is not granted beside the reader.
+func TestVirtual_WriterTakesTheReadLock_NobodyIsGrantedBesideIt(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		v.net.SetLatency(time.Millisecond)
+		writer, err := v.srv.Create("/job/_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__WRIT__", nil, zktest.FlagSequence)
+		require.NoError(t, err)
+		w := v.queueUp(newMutex(t, v.connect(), "/job"))
+		behind := v.queueUp(newMutex(t, v.connect(), "/job"))
+		reader := "/job/_c_1e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__READ__" + suffixOf(writer)
+		_, err = v.srv.Create(reader, nil, 0)
+		require.NoError(t, err)
+		require.NoError(t, v.srv.Delete(writer))
+		time.Sleep(time.Minute)
+		require.False(t, w.isGranted(), "I1")
+		require.NoError(t, v.srv.Delete(reader))
+		release(t, w.granted2(t, time.Second))
+		release(t, behind.granted2(t, time.Second))
+	})
 }

@@ -168,6 +168,12 @@ func TestPlaceOf(t *testing.T) {
 		{"F36: behind go-zookeeper's lock", self, []string{self, goZK5}, place{kind: behind, predecessor: goZK5, ahead: 1}},
 		{"F36: ten digits compare as numbers", self, []string{self, ours(2, 10)}, place{kind: front}},
 
+		// R73: a writer may leave a reader in its place; what other names leave nobody knows.
+		{"R73: behind a writer", self, []string{self, "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__WRIT__0000000005"},
+			place{kind: behind, predecessor: "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__WRIT__0000000005", ahead: 1, replaced: true}},
+		{"R73: behind a reader", self, []string{self, "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__READ__0000000005"},
+			place{kind: behind, predecessor: "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__READ__0000000005", ahead: 1}},
+
 		// A missing node is no index and no last place (R13): it is told.
 		{"R13: own node missing", self, []string{ours(2, 6), ours(3, 8)}, place{kind: missing}},
 		{"R13: empty queue", self, nil, place{kind: missing}},
@@ -254,6 +260,7 @@ func TestInFrontNow(t *testing.T) {
 		{"all is well", func(*evidence) {}, grantNow},
 
 		{"others were ahead of the predecessor", func(k *evidence) { k.ahead = 2 }, listAgain},
+		{"R73: a reader may have taken its place", func(k *evidence) { k.replaced = true }, listAgain},
 		{"the event is no deletion", func(k *evidence) { k.deleted = false }, listAgain},
 
 		{"our session's", func(k *evidence) { k.owner = 7 }, listAgain},

@@ -39,6 +39,7 @@ func TestWalk(t *testing.T) {
 		{"nor in one that was sent before it was made", early.listed(place{kind: missing}, 3), at(toList)},
 		{"another has our number", begun.listed(place{kind: twin}, 3), at(toQueueAgain)},
 		{"the counter is at its end", begun.listed(place{kind: exhausted}, 3), at(toEnd)},
+		{"another may take the predecessor's place", begun.listed(place{kind: behind, ahead: 1, replaced: true}, 3), walk{next: toStandBehind, session: us, ahead: 1, replaced: true, listConn: 3}},
 		{"the lock root is gone", begun.notListed(isGone), at(toQueueAgain)},
 		{"there was no list", early.notListed(notTold), at(toList)},
 

@@ -32,7 +32,9 @@ var library = []mutant{
 
 	// The rule by which an event grants (inFrontNow).
 	{"rule: the predecessor need not have been the front", "I1", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
-		"if k.ahead != 1 || !k.deleted {", "if !k.deleted {"}}},
+		"if k.ahead != 1 ||", "if"}}},
+	{"rule: nothing can come in the predecessor's place", "I1, R73", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_WriterTakesTheReadLock_NobodyIsGrantedBesideIt", []Swap{{
+		"|| k.replaced ||", "||"}}},
 	{"rule: any event of the predecessor grants", "I1, F31, R22", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_SpuriousEvents", []Swap{{
 		"|| !k.deleted {", "{"}}},
 	{"rule: a predecessor of our own session is like any other", "I3", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause", []Swap{{
