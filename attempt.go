@@ -9,8 +9,8 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// An acquisition is carried out on a goroutine of the Session, whoever waits for it: its calls wait for their outcomes, each
-// under its own context, and do nothing else. No request, pause or wait below here is given a caller's context.
+// An acquisition runs on a goroutine of its own. Its calls wait for their outcomes, each under its own context. No request,
+// pause or wait here is given a caller's context: a.ctx ends when the last call has left (lockTable.leave).
 
 // errRequeue says that our node does not stand in the queue, or not in a place of its own: begin again at the tail.
 var errRequeue = errors.New("queue again")
@@ -35,7 +35,7 @@ func (a *acquisition) run() {
 }
 
 // acquire queues in a ZooKeeper session until the lock is granted. It queues again each time our node is gone through no
-// fault of ours. The end of the session is an error, even if the loss of the node is seen first.
+// fault of ours, or has no place of its own. The end of the session is an error, even if the loss of the node is seen first.
 func (a *acquisition) acquire() error {
 	e, err := a.link.attachedEra(a.ctx)
 	if err != nil {
@@ -52,7 +52,7 @@ func (a *acquisition) acquire() error {
 		if time.Since(start) > 5*time.Second {
 			backoff = newBackoff()
 		}
-		// Somebody deletes our nodes. Do not race with them.
+		// Somebody may be deleting our nodes, or making others with our numbers. Do not race with them.
 		if err := a.pause(e, backoff.next()); err != nil {
 			return err
 		}
@@ -193,10 +193,11 @@ func (a *attempt) follow() error {
 				a.queued = true
 				e.countWaiters(1)
 			}
-			a.behind = e.nodes.standBehind(a.predecessor, a.node, root.markers)
-			if *w = w.stoodBehind(a.behind != nil); a.behind != nil && w.next != toAwaitTurn {
-				e.nodes.stepOut(a.behind)
+			a.behind = nil
+			if !w.tied {
+				a.behind = e.nodes.standBehind(a.predecessor, a.node, root.markers)
 			}
+			*w = w.stoodBehind(a.behind != nil)
 		case toAwaitTurn:
 			a.retry = newBackoff()
 			err = a.awaitTurn()
@@ -222,9 +223,6 @@ func (a *attempt) follow() error {
 			a.retry = newBackoff()
 			err = a.await()
 		case toGrant:
-			if w.by != byEvent {
-				a.own = nil
-			}
 			return a.grant()
 		case toQueueAgain:
 			return errRequeue
@@ -245,7 +243,7 @@ func (a *attempt) exhausted() error {
 	return fmt.Errorf("%w: try again when %s and all others in the queue are gone", ErrSequenceExhausted, a.place.predecessor)
 }
 
-// armed waits until a watch is set, and forgets it if it is not.
+// armed waits until a watch is set, and forgets it if it is not. A watch on a node that is gone counts as fired (watcher.go).
 func (a *attempt) armed(on **watch) error {
 	w := &a.walk
 	err := (*on).waitArmed(a.ctx, a.e.zkSession)
@@ -341,8 +339,8 @@ func (a *attempt) await() error {
 	}
 }
 
-// rule asks whether the predecessor's event grants. It looks for our own node's event last. If that event comes later, it
-// finds the lock under the lease and ends the hold, or grant sees it.
+// rule asks whether the predecessor's event grants. It looks for our own node's event last. If that event comes later, grant
+// sees it, or it finds the lock under the lease and ends the hold.
 func (a *attempt) rule() error {
 	conn, _, err := a.e.attachedConn()
 	if err != nil {
@@ -373,8 +371,8 @@ func (a *attempt) findingOf(err error) (finding, error) {
 // grant gives the lock to all calls that wait in this attempt, if the ZooKeeper session that made the node is the current
 // one (I3) and its lease has room. If the lease went stale during the wait, grant renews it first.
 //
-// If the grant rests on an event, a.own is the watch on our own node. From the moment the lock is under the lease, the
-// deletion of its node is a loss. a.own says whether the node was deleted before that moment.
+// From the moment the lock is under the lease, the deletion of its node is a loss. The watch on our own node, if there is
+// one, says whether the node was deleted before that moment.
 func (a *attempt) grant() error {
 	e, d := a.e, a.d
 	d.table.prepare(a.acquisition, e, a.node, a.token)
@@ -409,7 +407,7 @@ func (a *attempt) grant() error {
 		e.unhold(a.node)
 		return errRequeue
 	}
-	if !d.table.grant(a.acquisition) {
+	if !d.table.grant(a.acquisition) { // here the lock becomes ours
 		e.unhold(a.node)
 		if a.ctx.Err() != nil {
 			return context.Cause(a.ctx)

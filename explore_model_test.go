@@ -191,13 +191,13 @@ type explorer struct {
 	suffixes func(i int) string // of the i-th node
 
 	place func(self string, children, markers []string) place
-	rule  func(evidence) ruling
+	rule  func(evidence) bool
 	after func(done bool, failed int, noNode bool) turn
 	wrong mistakes
 	fate  func(f tap.Fate, o outcome, over bool) createFate
 
 	places map[placeKey]placed
-	grants [byTurn + 1]int // how many steps granted, by what it rested on
+	grants [toEnd]int // how many steps granted, by the stage: toList, toAwaitTurn, toAwait
 }
 
 type placeKey struct {
@@ -488,7 +488,7 @@ func (k *client) does(stages ...stage) bool {
 // goOn takes what the walk says is next.
 func (x *explorer) goOn(w *world, c uint8, next walk) {
 	k := &w.c[c]
-	watched := k.watched
+	watched, by := k.watched, k.walk.next
 	if k.does(toWatchSecond, toAwait) || k.keeps {
 		watched = noNode
 		if k.aheadFired == notFired {
@@ -503,7 +503,7 @@ func (x *explorer) goOn(w *world, c uint8, next walk) {
 		fresh.phase, fresh.node, fresh.walk, fresh.watched = walking, k.node, next, watched
 		*k = fresh
 	case toGrant:
-		x.grant(w, c)
+		x.grant(w, c, by)
 	case toQueueAgain:
 		w.requeue(c)
 	case toEnd:
@@ -512,17 +512,16 @@ func (x *explorer) goOn(w *world, c uint8, next walk) {
 }
 
 // grant is attempt.grant.
-func (x *explorer) grant(w *world, c uint8) {
+func (x *explorer) grant(w *world, c uint8, by stage) {
 	k := &w.c[c]
-	by := k.walk.by
-	if by == byEvent && k.ownFired == goneEvent {
+	if k.ownFired == goneEvent {
 		w.requeue(c)
 		return
 	}
-	if by == byTurn && !k.stood {
+	if by == toAwaitTurn && !k.stood {
 		w.breaks("I1, I3: granted by a turn that no transaction has passed")
 	}
-	if by == byEvent && k.dead {
+	if by == toAwait && k.dead {
 		w.breaks("I1, I3: granted on the event, when that connection had already shown a state without the own node")
 	}
 	for o := range w.nClients {
@@ -654,9 +653,10 @@ func (x *explorer) ask(w *world, c uint8) string {
 	k, s := &w.c[c], w.session(c)
 	r := x.rule(k.walk.evidence(k.aheadFired == goneEvent, uint64(s.conn), k.ownFired != notFired))
 	x.goOn(w, c, k.walk.ruled(r))
-	return "is woken by its predecessor's event, and " + [...]string{
-		listAgain: "is to list", grantNow: "is granted",
-	}[r]
+	if r {
+		return "is woken by its predecessor's event, and is granted"
+	}
+	return "is woken by its predecessor's event, and is to list"
 }
 
 func (s nodes) String() string {

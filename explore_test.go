@@ -287,10 +287,10 @@ func TestExplore(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			f := tt.x.explore()
 			require.Empty(t, f.broken, "%s:\n%s", &tt.x, strings.Join(f.trace, "\n"))
-			require.Positive(t, tt.x.grants[byList], "nobody was granted on a list")
+			require.Positive(t, tt.x.grants[toList], "nobody was granted on a list")
 			if of := tt.x.start().nSess; tt.x.suffixes == nil { // past the counter's end there is none
-				require.True(t, of == 1 || tt.x.grants[byEvent] > 0, "nobody was granted on an event")
-				require.Equal(t, int(of) < len(tt.x.sessions), tt.x.grants[byTurn] > 0, "granted by a turn")
+				require.True(t, of == 1 || tt.x.grants[toAwait] > 0, "nobody was granted on an event")
+				require.Equal(t, int(of) < len(tt.x.sessions), tt.x.grants[toAwaitTurn] > 0, "granted by a turn")
 			}
 			t.Logf("%s: %d states in %.1f s, and no promise broken in any", &tt.x, f.states, f.took.Seconds())
 		})
@@ -300,8 +300,8 @@ func TestExplore(t *testing.T) {
 var exploreAll = flag.Bool("explore.all", false, "explore the large bounds too, which takes minutes and some GB")
 
 // without is the rule on evidence that was touched up: so a clause is left out.
-func without(touchUp func(k *evidence)) func(evidence) ruling {
-	return func(k evidence) ruling {
+func without(touchUp func(k *evidence)) func(evidence) bool {
+	return func(k evidence) bool {
 		touchUp(&k)
 		return inFrontNow(k)
 	}
@@ -318,7 +318,7 @@ func TestExplore_WithoutAClause(t *testing.T) {
 	shared := explorer{sessions: oneForTwo, acquire: 1, lagging: 2, faults: 2, kinds: usual}
 	for _, tt := range []struct {
 		clause string
-		rule   func(evidence) ruling
+		rule   func(evidence) bool
 		x      explorer
 		want   string
 	}{
@@ -331,7 +331,7 @@ func TestExplore_WithoutAClause(t *testing.T) {
 
 		{"the predecessor is of another session", without(func(k *evidence) { k.owner = stranger }), shared, believes},
 		// Nothing is known for sure of which connection, none is there now, and that must not count as the same.
-		{"there is a connection", func(k evidence) ruling {
+		{"there is a connection", func(k evidence) bool {
 			if k.conn == 0 && k.listConn == 0 && k.ownConn == 0 && k.aheadConn == 0 {
 				k.conn, k.listConn, k.ownConn, k.aheadConn = 1, 1, 1, 1
 			}

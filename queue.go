@@ -9,9 +9,8 @@ import (
 // the names of Curator and go-zookeeper, kazoo, and Curator's read/write lock.
 var queueMarkers = []string{"lock-", "__lock__", "__READ__", "__WRIT__"}
 
-// The counter of a lock root is a 32-bit number, and ZooKeeper pins it at its end. Nodes created from then on get the last
-// number again or, when creates were pipelined, negative numbers, in no useful order. So nobody is granted from counterEnd on:
-// such nodes are deleted, until the queue has drained and the lock root can be made anew.
+// The counter of a lock root has 32 bits. At its end numbers repeat or, when creates were pipelined, turn negative. So no node
+// numbered counterEnd or more is granted: such nodes are deleted until the queue has drained and the root can be made anew.
 const (
 	counterNearEnd = 1<<31 - 1<<27 // from here on we say so, and remove the root when it is empty
 	counterEnd     = 1<<31 - 1<<20 // far enough from the end that it is not reached while the queue drains
@@ -86,14 +85,14 @@ type placeKind int
 
 const (
 	missing   placeKind = iota // our node is not in the list
-	front                      // nobody is ahead: the lock is ours
+	front                      // nobody is ahead
 	behind                     // somebody is ahead
 	twin                       // another node has our number: queue again, at the tail
 	exhausted                  // a number is past the end of the counter, ours or another that may sort ahead
 )
 
-// placeOf decides where self stands among the children of the lock root. Their numbers order them. That holds up to the
-// counter's end. Servers hand out no number twice before; another client can make a node by name.
+// placeOf decides where self stands among the children of the lock root. Their numbers order them. Below the counter's end
+// servers never repeat a number. A client that makes a node by name can: hence twin and tied.
 func placeOf(self string, children, markers []string) place {
 	ms := members(children, markers)
 	me := slices.IndexFunc(ms, func(m member) bool { return m.name == self })
@@ -101,15 +100,13 @@ func placeOf(self string, children, markers []string) place {
 		return place{kind: missing}
 	}
 	mine := ms[me]
-	p := place{kind: front}
+	p, isTwin := place{kind: front}, false
 	var predecessor, second, past member
 	for i, m := range ms {
-		switch {
-		case i == me:
+		if i == me {
 			continue
-		case m.seq == mine.seq:
-			p.kind = twin
 		}
+		isTwin = isTwin || m.seq == mine.seq
 		if m.seq < 0 || mine.pastTheEnd() {
 			past = m
 		}
@@ -127,13 +124,14 @@ func placeOf(self string, children, markers []string) place {
 	switch { // names are copied: the list is not kept for them
 	case mine.pastTheEnd() || past.name != "":
 		return place{kind: exhausted, predecessor: strings.Clone(past.name)}
-	case p.kind == twin:
+	case isTwin:
 		return place{kind: twin}
 	case p.ahead == 0:
 		return p
 	}
 	p.kind, p.predecessor, p.replaced = behind, strings.Clone(predecessor.name), !staysAlone(predecessor.name)
-	if p.tied = second.name != "" && predecessor.seq == second.seq; !p.tied {
+	p.tied = second.name != "" && predecessor.seq == second.seq
+	if !p.tied {
 		p.second = strings.Clone(second.name)
 	}
 	return p
@@ -160,38 +158,30 @@ type evidence struct {
 	ownFired bool // an event of our own node has come
 }
 
-// ruling is what inFrontNow says.
-type ruling int
-
-const (
-	listAgain ruling = iota // the event proves nothing: ask
-	grantNow                // the lock is ours
-)
-
-// inFrontNow is the rule by which the predecessor's event grants without another request. It grants only if every clause
-// holds; otherwise the waiter lists. explore_test.go shows what happens without each clause.
-func inFrontNow(k evidence) ruling {
+// inFrontNow is the rule by which the predecessor's event shows, without another request, that nobody is ahead. Every clause
+// must hold; otherwise the waiter lists. explore_test.go shows what happens without each clause.
+func inFrontNow(k evidence) bool {
 	// Nobody else was ahead when we listed, and nobody can get in between or ahead.
 	if k.ahead != 1 || k.replaced || !k.deleted {
-		return listAgain
+		return false
 	}
 	// A predecessor of our own ZooKeeper session may have gone with the session, and our node too. If all is well, such a
 	// predecessor passes the turn (turnAfter). (If the predecessor was gone before we could watch it, its owner is not known.
 	// But if our node was deleted with it, our event came before that answer.)
 	if k.owner == k.session {
-		return listAgain
+		return false
 	}
 	// All that we know must come from one connection, the present one. After a reconnect the server replays the watches in the
 	// order of the client's requests: the predecessor's deletion can come before our own.
 	if k.conn == 0 || k.listConn != k.conn || k.ownConn != k.conn || k.aheadConn != k.conn {
-		return listAgain
+		return false
 	}
 	// If one transaction deletes the predecessor's node and then ours, our event may not be read yet. Such a hold is lost as
 	// soon as it is read, like any hold whose node somebody deletes (F24). Only another request could tell us sooner.
 	if k.ownFired {
-		return listAgain
+		return false
 	}
-	return grantNow
+	return true
 }
 
 // turn is what a waiter hears from a predecessor of its own session.
@@ -199,8 +189,8 @@ type turn uint8
 
 const (
 	noTurn      turn = iota // nothing yet
-	turnIsYours             // the lock is ours
-	turnUnknown             // the predecessor is gone, and nobody knows who is ahead: list
+	turnIsYours             // nobody is ahead
+	turnUnknown             // the predecessor is gone, and nobody knows who is ahead: list. To the releaser: leave this waiter out
 	nodeIsGone              // our own node is gone
 )
 

@@ -255,26 +255,26 @@ func TestInFrontNow(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(k *evidence)
-		want   ruling
+		want   bool
 	}{
-		{"all is well", func(*evidence) {}, grantNow},
+		{"all is well", func(*evidence) {}, true},
 
-		{"others were ahead of the predecessor", func(k *evidence) { k.ahead = 2 }, listAgain},
-		{"R73: a reader may have taken its place", func(k *evidence) { k.replaced = true }, listAgain},
-		{"the event is no deletion", func(k *evidence) { k.deleted = false }, listAgain},
+		{"others were ahead of the predecessor", func(k *evidence) { k.ahead = 2 }, false},
+		{"R73: a reader may have taken its place", func(k *evidence) { k.replaced = true }, false},
+		{"the event is no deletion", func(k *evidence) { k.deleted = false }, false},
 
-		{"our session's", func(k *evidence) { k.owner = 7 }, listAgain},
-		{"nobody's: it is not ephemeral", func(k *evidence) { k.owner = 0 }, grantNow},
+		{"our session's", func(k *evidence) { k.owner = 7 }, false},
+		{"nobody's: it is not ephemeral", func(k *evidence) { k.owner = 0 }, true},
 
-		{"there is no connection now", func(k *evidence) { k.conn = 0 }, listAgain},
-		{"nor ever was a sure one", func(k *evidence) { k.conn, k.listConn, k.ownConn, k.aheadConn = 0, 0, 0, 0 }, listAgain},
-		{"the list is of an earlier connection", func(k *evidence) { k.listConn-- }, listAgain},
-		{"the watch on our own node is restored", func(k *evidence) { k.ownConn-- }, listAgain},
-		{"the watch on the predecessor is restored", func(k *evidence) { k.aheadConn-- }, listAgain},
-		{"both are", func(k *evidence) { k.ownConn--; k.aheadConn-- }, listAgain},
-		{"all is of an earlier connection", func(k *evidence) { k.conn++ }, listAgain},
+		{"there is no connection now", func(k *evidence) { k.conn = 0 }, false},
+		{"nor ever was a sure one", func(k *evidence) { k.conn, k.listConn, k.ownConn, k.aheadConn = 0, 0, 0, 0 }, false},
+		{"the list is of an earlier connection", func(k *evidence) { k.listConn-- }, false},
+		{"the watch on our own node is restored", func(k *evidence) { k.ownConn-- }, false},
+		{"the watch on the predecessor is restored", func(k *evidence) { k.aheadConn-- }, false},
+		{"both are", func(k *evidence) { k.ownConn--; k.aheadConn-- }, false},
+		{"all is of an earlier connection", func(k *evidence) { k.conn++ }, false},
 
-		{"an event of our own node has come", func(k *evidence) { k.ownFired = true }, listAgain},
+		{"an event of our own node has come", func(k *evidence) { k.ownFired = true }, false},
 	} {
 		k := evidence{ahead: 1, deleted: true, owner: 8, session: 7, conn: 3, listConn: 3, ownConn: 3, aheadConn: 3}
 		tt.change(&k)

@@ -15,14 +15,13 @@ package zklock
 // All other stages lead back to toList if the facts are not enough, and to toQueueAgain if our own node is gone. toEnd is for
 // the end of the counter.
 //
-// If the predecessor is gone before we can watch it, that is as good as its event: the answer says the same, on the same
-// connection, behind the answer that shows our own node.
+// If the predecessor is gone before we can watch it, that counts as its deletion event: the answer came over the same
+// connection, after the one that showed our node.
 type walk struct {
 	next stage
 
 	early   bool  // the list was sent before the node was known to be made
 	session int64 // the ZooKeeper session of the node
-	by      proof // toGrant: what it rests on
 
 	ahead    int   // how many nodes were ahead in the list
 	second   bool  // it is known who is ahead of the predecessor
@@ -32,15 +31,6 @@ type walk struct {
 
 	listConn, ownConn, aheadConn uint64 // over which the list and the two watches were answered; 0 before
 }
-
-// proof is what shows that nobody is ahead any more.
-type proof uint8
-
-const (
-	byList  proof = iota // a list
-	byEvent              // the predecessor's event (inFrontNow)
-	byTurn               // the predecessor's release (turnAfter)
-)
 
 // stage is what a walk does next.
 type stage uint8
@@ -53,7 +43,7 @@ const (
 	toWatchAhead               // watch the predecessor
 	toWatchSecond              // watch the node ahead of the predecessor
 	toAwait                    // wait for an event of one of them, or for another connection
-	toGrant                    // the lock is ours
+	toGrant                    // nobody is ahead
 	toQueueAgain               // our node has no place of its own in the queue: begin again at the tail
 	toEnd                      // nobody is granted here (exhausted)
 )
@@ -73,7 +63,7 @@ func (w walk) listed(p place, conn uint64) walk {
 	w.early = false
 	switch p.kind {
 	case missing:
-		if early { // it went out with a create that was lost; ours came later
+		if early { // the list followed a create that was lost; our node was made by a later one
 			return w.anew(toList)
 		}
 		return w.anew(toQueueAgain)
@@ -104,7 +94,8 @@ func (w walk) notListed(r finding) walk {
 // stoodBehind takes whether the predecessor will tell us. If it is only one of several with its number, we watch it all the
 // same: another may be ahead of us when it is released.
 func (w walk) stoodBehind(ok bool) walk {
-	if w.next = toWatchOwn; ok && !w.tied {
+	w.next = toWatchOwn
+	if ok && !w.tied {
 		w.next = toAwaitTurn
 	}
 	return w
@@ -114,9 +105,7 @@ func (w walk) stoodBehind(ok bool) walk {
 func (w walk) turned(t turn) walk {
 	switch t {
 	case turnIsYours:
-		next := w.anew(toGrant)
-		next.by = byTurn
-		return next
+		return w.anew(toGrant)
 	case nodeIsGone:
 		return w.anew(toQueueAgain)
 	}
@@ -174,10 +163,9 @@ func (w walk) evidence(isDeletion bool, conn uint64, ownFired bool) evidence {
 }
 
 // ruled takes what the rule says of the evidence.
-func (w walk) ruled(r ruling) walk {
-	if r == grantNow {
-		w.next, w.by = toGrant, byEvent
-		return w
+func (w walk) ruled(inFront bool) walk {
+	if inFront {
+		return w.anew(toGrant)
 	}
 	return w.anew(toList)
 }
