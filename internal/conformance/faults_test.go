@@ -70,6 +70,7 @@ func TestExpireSession_OnAnyServer(t *testing.T) {
 		require.False(t, exists(t, addr, "/e"))
 		await(t, events, func(ev zk.Event) bool { return ev.State == zk.StateExpired })
 		require.NoError(t, ExpireSession(addr, 12345), "one that never was is gone")
+		require.Error(t, ExpireSession(addr, 0))
 	})
 }
 
