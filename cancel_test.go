@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -227,43 +226,6 @@ func TestAcquire_ContextEndsDuringCreate_LeavesNothing(t *testing.T) {
 	require.NoError(t, refused.Wait(within(t, soon)))
 	refused.Remove()
 	eventually(t, "I4: the node is deleted", func() bool { return len(children(t, a, p)) == 0 })
-}
-
-// F33 at the grant itself: granted and nil, or error and the node gone; never both, never neither.
-func TestAcquire_ContextEndsAtTheGrant(t *testing.T) {
-	srv := target(t)
-	a, p := admin(t, srv), lockPath(t, srv)
-	holder, m := newMutex(t, connect(t, srv), p), newMutex(t, connect(t, srv), p)
-	granted, refused := 0, 0
-	for i := range 60 {
-		h := acquire(t, holder)
-		ctx, cancel := context.WithCancel(context.Background())
-		type outcome struct {
-			h   *zklock.Hold
-			err error
-		}
-		got := make(chan outcome, 1)
-		go func() { h, err := m.Acquire(ctx); got <- outcome{h, err} }()
-		eventually(t, "it waits", func() bool { return len(children(t, a, p)) == 2 })
-		var both sync.WaitGroup
-		both.Go(func() { release(t, h) })
-		both.Go(func() {
-			time.AfterFunc(time.Duration(i%20)*100*time.Microsecond, cancel)
-		})
-		both.Wait()
-		o := <-got
-		if o.err == nil {
-			granted++
-			require.Equal(t, []string{base(o.h.Path())}, children(t, a, p))
-			release(t, o.h)
-		} else {
-			refused++
-			require.ErrorIs(t, o.err, context.Canceled)
-		}
-		require.Empty(t, children(t, a, p))
-		cancel()
-	}
-	t.Logf("%d granted, %d refused", granted, refused)
 }
 
 // I6: Do does not outstay its context by more than the grace, although no server answers.

@@ -142,11 +142,7 @@ func TestConnClosedFromOutside(t *testing.T) {
 	m := newMutex(t, s, lockPath(t, srv))
 	h := acquire(t, m)
 	s.Conn().Close()
-	select {
-	case <-h.Lost():
-	case <-time.After(soon):
-		t.Fatal("not noticed")
-	}
+	lostWithin(t, h, soon)
 	require.ErrorIs(t, h.Err(), zklock.ErrClosed)
 	_, err := m.Acquire(within(t, soon))
 	require.ErrorIs(t, err, zklock.ErrClosed)

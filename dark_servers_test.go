@@ -159,7 +159,7 @@ func TestVirtual_LeaderGoesDark_HoldStandsOrIsToldInTime(t *testing.T) {
 				lost := 0
 				for moment := range 10 {
 					inTheDark(t, 3, role, timeout, func(t *testing.T, d *darkness) {
-						next := startAcquireOf(t, connect(t, strings.Join(d.ens.Addrs(), ","), zklock.WithDialer(d.net.Dial), zklock.WithSessionTimeout(timeout)))
+						next := d.queueUp(connect(t, strings.Join(d.ens.Addrs(), ","), zklock.WithDialer(d.net.Dial), zklock.WithSessionTimeout(timeout)))
 						time.Sleep(time.Minute + time.Duration(moment)*timeout/20)
 						var told time.Time
 						var watch sync.WaitGroup
@@ -167,19 +167,14 @@ func TestVirtual_LeaderGoesDark_HoldStandsOrIsToldInTime(t *testing.T) {
 						d.goDark(d.ens.Leader())
 						time.Sleep(2 * time.Minute)
 						if d.h.Err() == nil {
-							select {
-							case <-next.done:
-								t.Fatal("I1: two hold")
-							default:
-							}
+							require.False(t, next.isGranted(), "I1: two hold")
 							release(t, d.h)
 							watch.Wait()
 							return
 						}
 						lost++
 						watch.Wait()
-						h2, err := next.get(t)
-						require.NoError(t, err)
+						h2 := next.granted2(t, time.Minute)
 						require.True(t, told.Before(next.at), "I5: told %v after the next was granted", told.Sub(next.at))
 						release(t, h2)
 						require.ErrorIs(t, d.h.Release(within(t, soon)), zklock.ErrLost)
@@ -198,43 +193,19 @@ func TestVirtual_LeaderGoesDark_HoldStandsOrIsToldInTime(t *testing.T) {
 	}
 }
 
-// grantedAt is an Acquire in the background that notes when it was granted.
-type grantedAt struct {
-	hold *zklock.Hold
-	err  error
-	at   time.Time
-	done chan struct{}
-}
-
-func startAcquireOf(t *testing.T, s *zklock.Session) *grantedAt {
-	w := &grantedAt{done: make(chan struct{})}
-	m := newMutex(t, s, "/job")
+// queueUp has a Session wait for the lock.
+func (d *darkness) queueUp(s *zklock.Session) *waiting {
 	ctx, cancel := context.WithCancel(context.Background())
-	go func() {
-		defer close(w.done)
-		w.hold, w.err = m.Acquire(ctx)
-		w.at = time.Now()
-	}()
-	t.Cleanup(func() { cancel(); <-w.done })
+	w := startAcquireIn(d.t, ctx, cancel, newMutex(d.t, s, "/job"))
 	synctest.Wait()
 	return w
-}
-
-func (w *grantedAt) get(t *testing.T) (*zklock.Hold, error) {
-	t.Helper()
-	select {
-	case <-w.done:
-	case <-time.After(time.Minute):
-		t.Fatal("Acquire did not return")
-	}
-	return w.hold, w.err
 }
 
 // F41: a server that is silent is left also by one that only waits. The waiter keeps its place.
 func TestVirtual_WaitersServerGoesDark_IsLeft(t *testing.T) {
 	inTheDark(t, 3, "follower", 30*time.Second, func(t *testing.T, d *darkness) {
 		s := connect(t, strings.Join(d.ens.Addrs(), ","), zklock.WithDialer(d.net.Dial), zklock.WithSessionTimeout(30*time.Second))
-		w := startAcquireOf(t, s)
+		w := d.queueUp(s)
 		id := s.SessionID()
 		for range 3 { // seldom: each time counts as the first
 			time.Sleep(15 * time.Minute) // virtual, as below
@@ -249,9 +220,7 @@ func TestVirtual_WaitersServerGoesDark_IsLeft(t *testing.T) {
 			d.net.Heal(server)
 		}
 		release(t, d.h)
-		h, err := w.get(t)
-		require.NoError(t, err)
-		release(t, h)
+		release(t, w.granted2(t, time.Minute))
 	})
 }
 
@@ -327,20 +296,14 @@ func TestVirtual_ServersStallNowAndThen_AreNotLeftEachTime(t *testing.T) {
 
 // F41, I6: the server goes dark when the lock root is being made. The Session looks for another all the same.
 func TestVirtual_ServerGoesDark_WhileTheRootIsMade(t *testing.T) {
-	goesDark(t, "/other", zktest.Before(zktest.Create).Path("/other"))
-}
-
-// goesDark acquires the lock at path, and its server goes dark at that moment.
-func goesDark(t *testing.T, path string, moment zktest.Fault) {
-	t.Helper()
 	const timeout = 30 * time.Second
 	inTheDark(t, 3, "follower", timeout, func(t *testing.T, d *darkness) {
 		require.NoError(t, d.h.Release(within(t, soon)))
 		s := connect(t, strings.Join(d.ens.Addrs(), ","), zklock.WithDialer(d.net.Dial), zklock.WithSessionTimeout(timeout))
 		server := s.Conn().Server()
-		dark := d.ens.Inject(moment.Session(s.SessionID()).Call(func() { d.net.Partition(server) }).Once())
+		dark := d.ens.Inject(zktest.Before(zktest.Create).Path("/other").Session(s.SessionID()).Call(func() { d.net.Partition(server) }).Once())
 		start := time.Now()
-		h := acquire(t, newMutex(t, s, path))
+		h := acquire(t, newMutex(t, s, "/other"))
 		require.Equal(t, 1, dark.Fired())
 		require.Less(t, time.Since(start), timeout/2, "the client's own limit is two thirds of the session timeout")
 		release(t, h)

@@ -4,8 +4,6 @@ package zklock
 
 import (
 	"crypto/tls"
-	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -58,26 +56,5 @@ func TestGreetingError(t *testing.T) {
 		if tt.err != nil && len(tt.first) == 0 {
 			require.ErrorIs(t, err, tt.err, tt.name)
 		}
-	}
-}
-
-func TestTLSError(t *testing.T) {
-	const plain = "expect connections without TLS, or refuse ours?"
-	for _, tt := range []struct {
-		err  error
-		says string
-	}{
-		{io.EOF, plain},
-		{io.ErrUnexpectedEOF, plain},
-		{&net.OpError{Op: "read", Err: errors.New("connection reset by peer")}, plain},
-		{&net.OpError{Op: "write", Err: errors.New("broken pipe")}, plain},
-		{tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake", RecordHeader: [5]byte{'S', 'S', 'H', '-', '2'}}, `does not speak it: its answer begins with "SSH-2"`},
-		{errors.New("x509: certificate is valid for zk1, not zk2"), "TLS: x509: certificate is valid for zk1, not zk2"},
-		{&net.OpError{Op: "remote error", Err: tls.AlertError(42)}, "TLS: remote error: tls: bad certificate"},
-		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, "TLS: read: i/o timeout"},
-	} {
-		err := tlsError(tt.err)
-		require.ErrorContains(t, err, tt.says)
-		require.Contains(t, fmt.Sprint(err), "TLS")
 	}
 }

@@ -14,20 +14,6 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-func TestErrorsAreOneLayer(t *testing.T) {
-	srv := target(t)
-	p := lockPath(t, srv)
-	m := newMutex(t, connect(t, srv), p)
-	h := acquire(t, m)
-	_, err := m.TryAcquire(within(t, soon))
-	var e *zklock.Error
-	require.ErrorAs(t, err, &e)
-	require.Equal(t, "try", e.Op)
-	require.False(t, errors.As(e.Err, &e))
-	require.Equal(t, "zklock: try "+p+" (node "+e.Node+"): lock not acquired: somebody is ahead; place 2 in the queue when it was last listed, behind "+h.Path(), err.Error())
-	release(t, h)
-}
-
 // The chain of an error reaches the cause of the caller's context, and names the lock as the caller does.
 func TestErrors_ChainAndPath(t *testing.T) {
 	srv := target(t)
@@ -80,6 +66,7 @@ func TestVirtual_NotLetIn_SaysThePlace(t *testing.T) {
 			var e *zklock.Error
 			require.ErrorAs(t, err, &e)
 			require.ErrorIs(t, err, cause)
+			require.False(t, errors.As(e.Err, new(*zklock.Error)), "one layer")
 			require.Equal(t, 3, e.Place)
 			require.Equal(t, ahead, e.Predecessor)
 			require.Regexp(t, "^/job/_c_.*-lock-[0-9]{10}$", e.Node)

@@ -241,7 +241,7 @@ func (x *explorer) encode(b []byte, w *world) []byte {
 
 // Whose session is whose.
 var (
-	three     = []uint8{0, 1, 2}
+	three     = []uint8{0, 1, 2} // a session each
 	two       = []uint8{0, 1}
 	oneForTwo = []uint8{0, 0}
 	twoOfOne  = []uint8{0, 0, 1}

@@ -5,6 +5,7 @@ package zklock_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -53,7 +54,14 @@ func TestAcquire_ForeignNodeWithOurSuffix_QueuesAgain(t *testing.T) {
 func TestInterop_GoZookeeperLock(t *testing.T) {
 	srv := target(t)
 	p := lockPath(t, srv)
-	var inside overlapCounter
+	var inside, total atomic.Int32
+	enter := func() {
+		if n := inside.Add(1); n != 1 {
+			t.Errorf("I1: %d holders at a time", n)
+		}
+		total.Add(1)
+		inside.Add(-1)
+	}
 	var all sync.WaitGroup
 	for range 3 {
 		c := admin(t, srv)
@@ -64,8 +72,7 @@ func TestInterop_GoZookeeperLock(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				inside.enter(t)
-				inside.leave()
+				enter()
 				if err := l.Unlock(); err != nil {
 					t.Error(err)
 				}
@@ -75,8 +82,7 @@ func TestInterop_GoZookeeperLock(t *testing.T) {
 		all.Go(func() {
 			for range 10 {
 				if err := m.Do(within(t, 4*soon), func(context.Context) error {
-					inside.enter(t)
-					inside.leave()
+					enter()
 					return nil
 				}); err != nil {
 					t.Error(err)
@@ -85,28 +91,7 @@ func TestInterop_GoZookeeperLock(t *testing.T) {
 		})
 	}
 	all.Wait()
-	require.Equal(t, 60, inside.total)
-}
-
-type overlapCounter struct {
-	mu            sync.Mutex
-	inside, total int
-}
-
-func (o *overlapCounter) enter(t testing.TB) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.inside++
-	o.total++
-	if o.inside != 1 {
-		t.Errorf("I1: %d holders at a time", o.inside)
-	}
-}
-
-func (o *overlapCounter) leave() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.inside--
+	require.EqualValues(t, 60, total.Load())
 }
 
 // R73, I1: a writer of Curator's read/write lock takes the read lock, too: it makes a node of its own number, not sequential, and

@@ -119,11 +119,7 @@ func TestReal_CredentialsRequired_GivenUpSessionEnds(t *testing.T) {
 	h := acquire(t, newMutex(t, s, "/job"))
 	old := s.SessionID()
 	line.silent.Store(true)
-	select {
-	case <-h.Lost():
-	case <-time.After(2 * timeout):
-		t.Fatal("I5: not told")
-	}
+	lostWithin(t, h, 2*timeout)
 	line.silent.Store(false)
 	healed := time.Now()
 	next, err := newMutex(t, connect(t, srv, creds), "/job").Acquire(within(t, time.Minute))

@@ -245,6 +245,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 type waiting struct {
 	hold *zklock.Hold
 	err  error
+	at   time.Time // when Acquire returned
 	done chan struct{}
 	stop context.CancelFunc
 }
@@ -267,6 +268,7 @@ func startAcquireIn(t testing.TB, ctx context.Context, cancel context.CancelFunc
 	go func() {
 		defer close(w.done)
 		w.hold, w.err = m.Acquire(ctx)
+		w.at = time.Now()
 	}()
 	t.Cleanup(func() { cancel(); <-w.done })
 	return w
@@ -288,6 +290,16 @@ func (w *waiting) granted(t testing.TB) *zklock.Hold {
 	h, err := w.get(t)
 	require.NoError(t, err)
 	return h
+}
+
+// lostWithin waits until a holder is told that its hold is lost.
+func lostWithin(t testing.TB, h *zklock.Hold, d time.Duration) {
+	t.Helper()
+	select {
+	case <-h.Lost():
+	case <-time.After(d):
+		t.Fatalf("the loss was not told within %v", d)
+	}
 }
 
 // work does something under a hold, as the ledger of its test is told.

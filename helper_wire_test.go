@@ -49,7 +49,6 @@ type wire struct {
 type failingWrite struct {
 	op    int32
 	below string
-	left  int // how many are to come, with it
 }
 
 // isHeartbeat says whether a frame is a multi that checks and does nothing else.
@@ -87,23 +86,18 @@ func (w *wire) dialer() zklock.Option {
 	})
 }
 
-// failWrite closes the connection in place of the nth such request from now on. The test fails if there are not so many.
-func (w *wire) failWrite(t testing.TB, op int32, below string, nth int) (struck func() bool) {
-	f := &failingWrite{op: op, below: below, left: nth}
+// failWrite closes the connection in place of the next such request. The test fails if there is none.
+func (w *wire) failWrite(t testing.TB, op int32, below string) {
 	w.mu.Lock()
-	w.mu.fails = f
+	w.mu.fails = &failingWrite{op, below}
 	w.mu.Unlock()
-	struck = func() bool {
+	t.Cleanup(func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		return f.left == 0
-	}
-	t.Cleanup(func() {
-		if !struck() {
+		if w.mu.fails != nil {
 			t.Errorf("the write of a request of kind %d below %s was to fail, and never did", op, below)
 		}
 	})
-	return struck
 }
 
 // reset starts the counts anew.
@@ -184,9 +178,8 @@ func (c *wireConn) writeFrame(p []byte) (int, error) {
 		}
 		c.w.mu.counts[op]++
 		fails := false
-		if f := c.w.mu.fails; f != nil && f.left > 0 && op == f.op && strings.HasPrefix(path, f.below) {
-			f.left--
-			fails = f.left == 0
+		if f := c.w.mu.fails; f != nil && op == f.op && strings.HasPrefix(path, f.below) {
+			fails, c.w.mu.fails = true, nil
 		}
 		c.w.mu.Unlock()
 		c.mu.Lock()

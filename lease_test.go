@@ -30,12 +30,6 @@ func TestHeartbeat(t *testing.T) {
 	require.Equal(t, 250*time.Millisecond, heartbeat(2*sec), "at least 250 ms")
 }
 
-func TestLeaseMode_String(t *testing.T) {
-	require.Equal(t, "quorum (leader ping 4s)", QuorumLease(0).String())
-	require.Equal(t, "quorum (leader ping 2s)", QuorumLease(2*sec).String())
-	require.Equal(t, "single server", SingleServerLease().String())
-}
-
 // What has no room is refused, with the numbers and with what would do.
 func TestLeaseMode_Check(t *testing.T) {
 	for _, tt := range []struct {

@@ -4,7 +4,6 @@ package zklock
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"testing"
 
@@ -76,23 +75,6 @@ func TestOwner(t *testing.T) {
 	require.Equal(t, a, o)
 }
 
-// I2: an owner that holds re-enters; another owner does not.
-func TestLockTable_ReentryIsPerOwner(t *testing.T) {
-	tt := newTableTest(t)
-	a, b := NewOwner("a"), NewOwner("b")
-	first := tt.grant(tt.begin(a, false))
-
-	again, at, _, err := tt.enter(a, false)
-	require.NoError(t, err)
-	require.Nil(t, at, "no acquisition, so nothing is sent")
-	require.Equal(t, first.Path(), again.Path())
-	require.Equal(t, first.Token(), again.Token())
-	require.Len(t, tt.table.byKey, 1)
-
-	tt.begin(b, false)
-	require.Len(t, tt.table.byKey, 2)
-}
-
 // R63, R3: each handle is released once, in any order, and the node goes with the last.
 func TestLockTable_ReleaseCountsHandles(t *testing.T) {
 	tt := newTableTest(t)
@@ -128,38 +110,6 @@ func TestLockTable_AcquireDuringTheLastRelease_StartsAfresh(t *testing.T) {
 	require.False(t, last, "the old handle cannot touch the new hold")
 	require.True(t, tt.table.heldBy(tt.m.root.path, asker{owner: o}))
 	tt.table.release(h2)
-}
-
-// A second Acquire of an owner joins the attempt under way, and both get a handle on one node (I2).
-func TestLockTable_SecondAcquireOfAnOwnerJoins(t *testing.T) {
-	tt := newTableTest(t)
-	o := NewOwner("")
-	a, h1 := tt.begin(o, false)
-	h2, a2, isNew, err := tt.enter(o, false)
-	require.NoError(t, err)
-	require.False(t, isNew)
-	require.Same(t, a, a2)
-	tt.grant(a, h1)
-	require.NoError(t, <-h2.outcome)
-	require.NotSame(t, h1, h2)
-	require.Same(t, h1.d, h2.d)
-}
-
-// A try that meets a waiting attempt of its owner is sent away; one that came before is, when it turns out to wait.
-func TestLockTable_TriesDoNotWait(t *testing.T) {
-	tt := newTableTest(t)
-	o := NewOwner("")
-	a, waits := tt.begin(o, false)
-	tries, _, _, err := tt.enter(o, true)
-	require.NoError(t, err, "it is not known yet that somebody is ahead")
-
-	require.True(t, tt.table.behind(a, standing{place: 2}), "one call waits")
-	require.ErrorIs(t, <-tries.outcome, ErrNotAcquired)
-	require.Empty(t, waits.outcome)
-
-	_, _, _, err = tt.enter(o, true)
-	require.ErrorIs(t, err, ErrNotAcquired)
-	tt.grant(a, waits)
 }
 
 func TestLockTable_OnlyTries_EndTheAttempt(t *testing.T) {
@@ -281,19 +231,6 @@ func TestLockTable_LostBeforeTheGrant(t *testing.T) {
 		t.Fatal("lost, with the node before")
 	default:
 	}
-}
-
-func TestLockTable_FailTellsEverybody(t *testing.T) {
-	tt := newTableTest(t)
-	o, bad := NewOwner(""), errors.New("bad")
-	a, h1 := tt.begin(o, false)
-	h2, _, _, _ := tt.enter(o, false)
-	tt.table.fail(a, bad)
-	require.ErrorIs(t, <-h1.outcome, bad)
-	require.ErrorIs(t, <-h2.outcome, bad)
-	require.Empty(t, tt.table.byKey)
-	left, _ := tt.table.leave(a, h1)
-	require.False(t, left, "the outcome was there before")
 }
 
 // The hold's context has the values of Acquire's, not its end: the usual cancel of the wait must not end the hold.

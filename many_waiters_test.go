@@ -5,7 +5,6 @@ package zklock_test
 
 import (
 	"cmp"
-	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -131,65 +130,6 @@ func TestVirtual_ManyWaiters_HolderDies(t *testing.T) {
 	}, zktest.WithSessionTimeouts(time.Second, time.Hour))
 }
 
-// F40, I8: the same over TCP, and on a real server.
-func TestManyWaiters_HolderDies(t *testing.T) {
-	const timeout = time.Minute
-	server := startOwn(t, serverConfig{shortest: time.Second, longest: timeout})
-	srv := server.Addr()
-	a := admin(t, srv)
-	long := zklock.WithSessionTimeout(timeout)
-	holder := connect(t, srv) // of a short timeout: a real server that ends a session as it comes back answers it nothing more
-	m := newMutex(t, holder, "/job")
-	h := acquire(t, m)
-	var c crowd
-	var wires []*wire
-	start := time.Now()
-	for range crowdSessions {
-		w := &wire{}
-		wires = append(wires, w)
-		c.wait(t, newMutex(t, connect(t, srv, long, w.dialer()), "/job"))
-	}
-	const waiters = crowdSessions * crowdEach
-	eventually(t, "all are in the queue", func() bool { return len(children(t, a, "/job")) == waiters+1 })
-	queue, err := m.Participants(within(t, soon))
-	require.NoError(t, err)
-	require.Len(t, queue, waiters+1)
-	var owners []int64
-	for _, p := range queue {
-		owners = append(owners, p.SessionID)
-	}
-	want := handOvers(owners)
-	eventually(t, "nobody but its owner and the next two in line watch a node", func() bool {
-		n, err := server.WatchCount()
-		return err == nil && n == want.watches
-	})
-	for _, w := range wires {
-		w.reset()
-	}
-	expire(t, srv, holder)
-	c.all.Wait()
-	require.Len(t, c.granted, waiters)
-	require.IsIncreasing(t, c.granted)
-	_, by := both(wires...)
-	events := 0
-	for _, w := range wires {
-		events += w.received().events
-	}
-	t.Logf("%d hand-overs in %v: %s, %d events", waiters, time.Since(start).Round(time.Millisecond), spell(by), events)
-	require.Equal(t, want.turns, by[opMulti])
-	require.Equal(t, waiters-want.turns, by[opDelete])
-	require.LessOrEqual(t, by[opGetChildren2], want.looks) // those of one session that ask at once share a list
-	require.Greater(t, by[opGetChildren2], want.looks/2)
-	require.Zero(t, by[opGetData]+by[opCreate]+by[opSync]+by[opSetWatches])
-	require.Equal(t, want.watches, events, "I8: an event for each watch, and no watch was set")
-	select {
-	case <-h.Lost():
-	case <-time.After(soon):
-		t.Fatal("the holder was not told")
-	}
-	require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
-}
-
 // R50, F30: the connection is lost whenever it may be between two looks at what is watched. No look comes right after the
 // reconnect, when all have listed and the watches are just restored: nobody sets a watch again or lists once more.
 func TestVirtual_ConnectionLost_NoLookRightAfter(t *testing.T) {
@@ -282,55 +222,6 @@ func TestVirtual_ConnectionLost_ManyWait_ListsTwice(t *testing.T) {
 			require.LessOrEqual(t, sent(zktest.GetChildren), lists+1, "the first was granted by a list, for its watch was restored")
 		})
 	}
-}
-
-func TestMaxLockNodes(t *testing.T) {
-	srv := target(t)
-	a, p := admin(t, srv), lockPath(t, srv)
-	m := newMutex(t, connect(t, srv, zklock.WithMaxLockNodes(2)), p)
-	for range 5 { // the count does not drift
-		h := acquire(t, m)
-		w := queueUp(t, a, m, p)
-		_, err := m.Acquire(within(t, soon))
-		require.ErrorIs(t, err, zklock.ErrTooManyWaiters)
-		release(t, h)
-		release(t, w.granted(t))
-	}
-}
-
-// F29 in part: a Session takes in as many waiters as its cap says, and refuses the next with an error that says so.
-func TestVirtual_ManyWaiters_CapIsClear(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		const most = 300
-		s := v.connect(zklock.WithMaxLockNodes(most))
-		m := newMutex(t, s, "/job")
-		before := heap()
-		ctx, cancel := context.WithCancel(context.Background())
-		var all sync.WaitGroup
-		for range most {
-			all.Go(func() {
-				h, err := m.Acquire(ctx)
-				if err == nil {
-					<-ctx.Done()
-					err = h.Release(context.Background())
-				}
-				if err != nil && ctx.Err() == nil {
-					t.Error(err)
-				}
-			})
-		}
-		time.Sleep(30 * time.Second)
-		require.Len(t, v.srv.Children("/job"), most)
-		each := (heap() - before) / most
-		t.Logf("%d bytes a waiter, server and client together", each)
-		require.Less(t, each, int64(50<<10))
-		_, err := m.Acquire(within(t, time.Minute))
-		require.ErrorIs(t, err, zklock.ErrTooManyWaiters)
-		cancel()
-		all.Wait()
-		time.Sleep(time.Minute)
-		require.Empty(t, v.srv.Children("/job"))
-	})
 }
 
 // F30, F40: what a quiet wait costs does not depend on how many wait. In each session timeout a node is looked at once,

@@ -95,24 +95,6 @@ func TestTryAcquire_SomebodyAhead_LeavesNothing(t *testing.T) {
 	release(t, h)
 }
 
-func TestHold_Context_HasValuesButNotTheWaitsEnd(t *testing.T) {
-	srv := target(t)
-	m := newMutex(t, connect(t, srv), lockPath(t, srv))
-	type key struct{}
-	ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), key{}, "v"), soon)
-	h, err := m.Acquire(ctx)
-	require.NoError(t, err)
-	cancel()
-	require.NoError(t, h.Context().Err())
-	require.Equal(t, "v", h.Context().Value(key{}))
-	_, has := h.Context().Deadline()
-	require.False(t, has)
-	owner, ok := zklock.OwnerFrom(h.Context())
-	require.True(t, ok)
-	require.Equal(t, h.Owner(), owner)
-	release(t, h)
-}
-
 func TestDo(t *testing.T) {
 	t.Parallel()
 	srv := target(t)
@@ -149,20 +131,6 @@ func TestDo(t *testing.T) {
 		_ = m.Do(within(t, soon), func(context.Context) error { panic("at the disco") })
 	})
 	require.Empty(t, children(t, a, p))
-}
-
-// R20: bad paths are refused by the constructor.
-func TestNewMutex_BadPaths(t *testing.T) {
-	srv := target(t)
-	s := connect(t, srv)
-	for _, p := range []string{"", "locks", "/", "/locks/", "//locks", "/a//b", "/a/../b", "/a/./b", "/a\x00b"} {
-		_, err := zklock.NewMutex(s, p)
-		require.Error(t, err, "%q", p)
-		var e *zklock.Error
-		require.ErrorAs(t, err, &e)
-	}
-	_, err := zklock.NewMutex(nil, "/locks")
-	require.Error(t, err)
 }
 
 func TestNilContexts(t *testing.T) {

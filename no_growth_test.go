@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -111,41 +110,6 @@ func TestVirtual_TenThousandCycles_GrowNothing(t *testing.T) {
 			require.GreaterOrEqual(t, n, 5, fault)
 		}
 	})
-}
-
-// I7, R7, R8: failing, timing out and cycling leave no goroutine, and no more watches than there are nodes to watch.
-func TestNoGrowth(t *testing.T) {
-	server := startOwn(t, serverConfig{})
-	srv := server.Addr()
-	s := connect(t, srv)
-	m := newMutex(t, s, "/job")
-	h := acquire(t, newMutex(t, connect(t, srv), "/job"))
-	fail := func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
-		defer cancel()
-		_, err := m.Acquire(ctx)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		_, err = m.TryAcquire(within(t, soon))
-		require.ErrorIs(t, err, zklock.ErrNotAcquired)
-	}
-	fail()
-	goroutines := runtime.NumGoroutine()
-	for range 200 {
-		fail()
-	}
-	eventually(t, "the goroutines have ended", func() bool { return runtime.NumGoroutine() <= goroutines+2 })
-	eventually(t, "one watch is left at the most, on the holder's node", func() bool {
-		n, err := server.WatchCount()
-		return err == nil && n <= 1
-	})
-	require.NoError(t, h.Release(within(t, soon)))
-	for range 200 {
-		release(t, acquire(t, m))
-	}
-	eventually(t, "the goroutines have ended", func() bool { return runtime.NumGoroutine() <= goroutines+2 })
-	n, err := server.WatchCount()
-	require.NoError(t, err)
-	require.Zero(t, n)
 }
 
 // I7, F29: a waiter does not keep the list that showed it its place: what many cost grows with their number, not with its square.

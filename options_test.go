@@ -4,7 +4,6 @@ package zklock
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"os"
 	"strconv"
@@ -220,9 +219,4 @@ func TestConnect_BadConfiguration(t *testing.T) {
 	var none context.Context
 	_, err = Connect(none, "127.0.0.1:1")
 	require.ErrorContains(t, err, "nil context")
-}
-
-func TestConnect_NilErrorsAreNotWrapped(t *testing.T) {
-	_, err := NewMutex(nil, "/locks/a")
-	require.NotNil(t, errors.Unwrap(err), "Error.Err is never nil")
 }

@@ -199,21 +199,6 @@ func TestAcquire_SameOwner_ReEnters(t *testing.T) {
 	release(t, h2) // idempotent
 }
 
-func TestAcquire_ExplicitOwner_ReEnters(t *testing.T) {
-	srv := target(t)
-	p := lockPath(t, srv)
-	m := newMutex(t, connect(t, srv), p)
-	ctx := zklock.WithOwner(within(t, soon), zklock.NewOwner("orders"))
-	h1, err := m.Acquire(ctx)
-	require.NoError(t, err)
-	h2, err := m.TryAcquire(ctx)
-	require.NoError(t, err)
-	_, err = m.TryAcquire(within(t, soon))
-	require.ErrorIs(t, err, zklock.ErrNotAcquired, "a context without an owner is somebody else")
-	release(t, h1)
-	release(t, h2)
-}
-
 // An attempt belongs to its owner: calls join it, and it ends when the last has left.
 func TestAcquire_SameOwnerWaiting_Joins(t *testing.T) {
 	srv := target(t)
@@ -256,19 +241,6 @@ func TestAcquire_SameOwnerWaiting_Joins(t *testing.T) {
 	require.Len(t, children(t, a, p), 1)
 	release(t, o3.h)
 	require.Empty(t, children(t, a, p))
-}
-
-func TestAcquire_LastJoinerLeaves_EndsTheAttempt(t *testing.T) {
-	srv := target(t)
-	a, p := admin(t, srv), lockPath(t, srv)
-	holder := acquire(t, newMutex(t, connect(t, srv), p))
-	m := newMutex(t, connect(t, srv), p)
-	w := queueUp(t, a, m, p)
-	w.stop()
-	_, err := w.get(t)
-	require.ErrorIs(t, err, context.Canceled)
-	require.Len(t, children(t, a, p), 1)
-	release(t, holder)
 }
 
 // R53, I2: calls of one owner, all at once, are one participant with one node.

@@ -125,26 +125,6 @@ func TestVirtual_CreateUnclear_IsTriedAgain(t *testing.T) {
 	}
 }
 
-// F28, R25, I6, I7: the server goes on answering so. Acquire ends with its context, having asked seldom, and leaves nothing.
-func TestVirtual_CreateUnclearForEver_EndsWithItsContext(t *testing.T) {
-	for _, code := range append([]zktest.Code{zktest.Throttled}, unclear...) {
-		inVirtualTime(t, func(t *testing.T, v *virtual) {
-			v.net.SetLatency(time.Millisecond)
-			v.srv.Inject(zktest.Before(zktest.Create).Path("/job/*").Fail(code))
-			m := newMutex(t, v.connect(), "/job")
-			start := time.Now()
-			_, err := m.Acquire(within(t, 10*time.Second))
-			require.ErrorIs(t, err, context.DeadlineExceeded, "%v", code)
-			require.LessOrEqual(t, time.Since(start), 10*time.Second+500*time.Millisecond, "%v: I6", code)
-			creates := v.srv.Requests().Total(zktest.Create)
-			require.LessOrEqual(t, creates, 12, "%v", code)
-			time.Sleep(time.Minute)
-			require.LessOrEqual(t, v.srv.Requests().Total(zktest.Create), creates+1, "%v: tried on although nobody waits", code)
-			require.Empty(t, v.srv.Children("/job"), "%v", code)
-		})
-	}
-}
-
 // R2, R16, F28, I4: whatever request of an acquire fails after the create, and in whatever way, its node does not stay. A
 // refusal is told; what is unclear is tried again while somebody waits, and less and less often (R25).
 func TestVirtual_RequestFailsAfterTheCreate_LeavesNothing(t *testing.T) {
@@ -193,7 +173,7 @@ func TestVirtual_RequestFailsAfterTheCreate_LeavesNothing(t *testing.T) {
 	}
 }
 
-// I6, I7: a create that fails in a way that says nothing is tried again with a back-off, and only while somebody waits.
+// F28, R25, I6, I7: a create that fails in a way that says nothing is tried again with a back-off, and only while somebody waits.
 func TestVirtual_CreateFailsForEver_BacksOff(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
@@ -207,6 +187,7 @@ func TestVirtual_CreateFailsForEver_BacksOff(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		time.Sleep(time.Minute)
 		require.LessOrEqual(t, v.srv.Requests().Total(zktest.Create), 12)
+		require.Empty(t, v.srv.Children("/job"))
 	})
 }
 

@@ -219,49 +219,6 @@ func TestRequestBudget(t *testing.T) {
 			release(t, h)
 		}
 	})
-
-	t.Run("reconnect", func(t *testing.T) {
-		p := freshPath()
-		_, s0 := wired()
-		h := acquire(t, newMutex(t, s0, p))
-		w, s := wired()
-		m := newMutex(t, s, p)
-		const waiters = 20
-		var queue []*waiting
-		for range waiters {
-			queue = append(queue, queueUp(t, a, m, p))
-		}
-		settle(t, w, 2) // the first's own node and its predecessor's; the others wait for their turn
-		w.reset()
-		w.cut()
-		eventually(t, "they have listed again", func() bool { _, by := w.sent(); return by[opGetChildren2] >= 1 && s.State().Attached() })
-		require.Equal(t, zklock.Reconnected, s.State())
-		release(t, h)
-		h = queue[0].granted(t)
-		sent, by := w.sent()
-		row(fmt.Sprintf("lost connection with %d waiters, and the grant after it", waiters), sent, by, 6)
-		require.Equal(t, 1, by[opSetWatches])
-		release(t, h)
-		for _, q := range queue[1:] {
-			release(t, q.granted(t))
-		}
-	})
-}
-
-// settle waits until a session's watches are set: watches on one node are shared.
-func settle(t *testing.T, w *wire, most int) {
-	t.Helper()
-	last, same := -1, 0
-	eventually(t, "the watches are set", func() bool {
-		_, by := w.sent()
-		if by[opGetData] == last {
-			same++
-		} else {
-			last, same = by[opGetData], 0
-		}
-		return last >= 2 && same > 20
-	})
-	require.LessOrEqual(t, last, most+1)
 }
 
 func both(ws ...*wire) (n int, by map[int32]int) {

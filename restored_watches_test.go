@@ -221,23 +221,6 @@ func TestVirtual_WatchesNotRestored_ListsAgain(t *testing.T) {
 	})
 }
 
-// F30: watches that were not restored are dead. After the re-check they are set again, and the next event is heard.
-func TestVirtual_WatchesNotRestored_AreSetAgain(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		h := acquire(t, newMutex(t, v.connect(), "/job"))
-		s := v.connect()
-		w := v.queueUp(newMutex(t, s, "/job"))
-		time.Sleep(2 * time.Second)
-		v.srv.Inject(zktest.Before(zktest.SetWatches).Fail(zktest.OperationTimeout).Once())
-		require.True(t, v.srv.DropConnection(s.SessionID()))
-		time.Sleep(25 * time.Second) // two re-checks
-		start := time.Now()
-		release(t, h)
-		release(t, w.granted2(t, time.Minute))
-		require.Less(t, time.Since(start), time.Second, "the watches stayed dead")
-	})
-}
-
 // R22: a waiter is woken by the loss of its connection and by the next one, over and over. None of that grants, or
 // costs it its place.
 func TestVirtual_Reconnects_NeverGrant(t *testing.T) {

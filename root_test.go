@@ -3,11 +3,9 @@ package zklock_test
 // These tests attack root.go: a lock root that vanishes is made again.
 
 import (
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
@@ -88,36 +86,6 @@ func TestVirtual_LockRootDeleted_AtEveryRequest(t *testing.T) {
 	}
 	require.Greater(t, cases, 30, "each request was to be hit")
 	t.Logf("%d cases", cases)
-}
-
-// F26, R5, R58: the lock root goes away, under waiters, under a holder, between acquires.
-func TestAcquire_LockRootVanishes_IsMadeAgain(t *testing.T) {
-	srv := target(t)
-	a, p := admin(t, srv), lockPath(t, srv)
-	m := newMutex(t, connect(t, srv), p+"/a/b/c")
-	var token int64
-	for range 3 {
-		h := acquire(t, m)
-		require.Greater(t, h.Token(), token, "I1: tokens increase although the counter of the root restarts")
-		require.True(t, strings.HasSuffix(h.Path(), "-lock-0000000000"))
-		token = h.Token()
-		release(t, h)
-		for _, d := range []string{"/a/b/c", "/a/b", "/a"} {
-			require.NoError(t, a.Delete(p+d, -1))
-		}
-	}
-
-	h := acquire(t, m)
-	w := queueUp(t, a, m, p+"/a/b/c")
-	_, err := a.Multi(
-		&zk.DeleteRequest{Path: p + "/a/b/c/" + lastOf(children(t, a, p+"/a/b/c")), Version: -1},
-		&zk.DeleteRequest{Path: h.Path(), Version: -1},
-		&zk.DeleteRequest{Path: p + "/a/b/c", Version: -1})
-	require.NoError(t, err)
-	again := w.granted(t)
-	require.Greater(t, again.Token(), h.Token())
-	require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
-	release(t, again)
 }
 
 func TestContainerRoot(t *testing.T) {

@@ -163,34 +163,6 @@ func TestClose_EndsEverything(t *testing.T) {
 	goleak.VerifyNone(t, before)
 }
 
-// I6: Close returns although no server answers.
-func TestClose_ServerSilent_Returns(t *testing.T) {
-	t.Parallel()
-	server := startOwn(t, serverConfig{})
-	s := connect(t, server.Addr())
-	h := acquire(t, newMutex(t, s, "/job"))
-	require.NoError(t, server.Pause())
-	start := time.Now()
-	require.NoError(t, s.Close())
-	require.Less(t, time.Since(start), 10*time.Second)
-	require.ErrorIs(t, h.Err(), zklock.ErrClosed)
-	require.NoError(t, server.Resume())
-}
-
-func TestClose_ServerGone_Returns(t *testing.T) {
-	t.Parallel()
-	server := startOwn(t, serverConfig{})
-	s := connect(t, server.Addr())
-	w := startAcquire(t, newMutex(t, s, "/job"))
-	release(t, w.granted(t))
-	require.NoError(t, server.Stop())
-	eventually(t, "it is suspended", func() bool { return s.State() == zklock.Suspended })
-	w = startAcquire(t, newMutex(t, s, "/job"))
-	require.NoError(t, s.Close())
-	_, err := w.get(t)
-	require.ErrorIs(t, err, zklock.ErrClosed)
-}
-
 // serve hands each connection to f, and closes it afterwards, until the test is over.
 func serve(t *testing.T, l net.Listener, f func(c net.Conn)) {
 	var work sync.WaitGroup

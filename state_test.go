@@ -127,15 +127,6 @@ func TestStateMachine_RandomEvents_LostOncePerSession(t *testing.T) {
 	}
 }
 
-func TestState_StringAndAttached(t *testing.T) {
-	names := map[State]string{Connecting: "Connecting", Connected: "Connected", Suspended: "Suspended",
-		Reconnected: "Reconnected", Lost: "Lost", Closed: "Closed"}
-	for s, name := range names {
-		require.Equal(t, name, s.String())
-		require.Equal(t, s == Connected || s == Reconnected, s.Attached(), name)
-	}
-}
-
 // What the client's errors say about a request that changes something. A doubt is "unknown": an orphan costs more
 // than a second look (R2, R23).
 func TestOutcomeOf(t *testing.T) {

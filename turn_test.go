@@ -20,51 +20,6 @@ import (
 // Session, and a waiter of another stands behind them. All run in virtual time (inVirtualTime): a Sleep costs nothing, and
 // what is to happen until its end has happened.
 
-// I1, I8: one request and its answer, no event, no watch and no list: and the waiter keeps its node.
-func TestVirtual_Turn_IsPassedInOneRequest(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		f := v.standoff(true)
-		before := len(f.a.requests())
-		require.Empty(t, f.a.watched(), "I8")
-		f.release2(t)
-		mine := f.w.granted2(t, time.Second)
-		require.NoError(t, <-f.released)
-		require.Equal(t, []zktest.Op{zktest.Multi}, f.a.requests()[before:])
-		require.Equal(t, f.own, mine.Path())
-		require.Greater(t, mine.Token(), f.h.Token())
-		require.Empty(t, f.a.deletions())
-		require.False(t, f.behind.isGranted(), "I1")
-		release(t, mine)
-		release(t, f.behind.granted2(t, time.Second))
-	})
-}
-
-// I8: many owners of one Session get their turns in the order of the queue, each from the one before.
-func TestVirtual_Turn_GoesRound(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		s := v.connect()
-		m := newMutex(t, s, "/job")
-		h := acquire(t, m)
-		var queue []*waiting
-		for range 20 {
-			queue = append(queue, v.queueUp(m))
-		}
-		v.srv.ResetRequests()
-		for _, w := range queue {
-			release(t, h)
-			next := w.granted2(t, time.Second)
-			require.Greater(t, next.Token(), h.Token())
-			h = next
-		}
-		counts := v.srv.Requests()
-		require.Equal(t, len(queue), counts.Total(zktest.Multi))
-		require.Zero(t, counts.Total(zktest.GetChildren, zktest.GetChildren2, zktest.GetData, zktest.Delete))
-		require.Zero(t, counts.Events)
-		release(t, h)
-		require.Empty(t, v.srv.Children("/job"), "I4")
-	})
-}
-
 // F24, F25, I1, I3: somebody deletes the waiter's node, alone or together with its predecessor's, before or while that is
 // released. It is never granted on it, and queues again at the tail.
 func TestVirtual_Turn_NodeDeleted_IsNotPassed(t *testing.T) {

@@ -258,16 +258,6 @@ func (s *Server) isSilent() bool {
 	return s.silent
 }
 
-// Counter returns one of the numbers that mntr tells, such as zk_watch_count.
-func (s *Server) Counter(t *testing.T, name string) int {
-	t.Helper()
-	values, err := zkserver.Mntr(s.addr)
-	require.NoError(t, err)
-	n, err := strconv.Atoi(values[name])
-	require.NoError(t, err, "%s", name)
-	return n
-}
-
 // Ensemble is three servers in a network of their own.
 type Ensemble struct {
 	servers []*Server

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -32,6 +33,28 @@ const patience = 90 * time.Second
 
 // lease fits the tick of the servers here: the leader pings within two of them.
 func lease() zklock.Option { return zklock.WithLease(zklock.QuorumLease(2 * tick)) }
+
+type quiet struct{}
+
+func (quiet) Printf(string, ...any) {}
+
+// connect returns a plain client with a session.
+func connect(t *testing.T, servers string, timeout time.Duration) *zk.Conn {
+	t.Helper()
+	conn, _, err := zk.Connect(strings.Split(servers, ","), timeout, zk.WithLogger(quiet{}))
+	require.NoError(t, err)
+	t.Cleanup(conn.Close)
+	within(t, 30*time.Second, "a session at "+servers, func() bool { return conn.State() == zk.StateHasSession })
+	return conn
+}
+
+// within fails the test when the condition does not come true in time.
+func within(t *testing.T, d time.Duration, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(d); !condition(); time.Sleep(pollEvery) {
+		require.True(t, time.Now().Before(deadline), "not within %v: %s", d, what)
+	}
+}
 
 // session connects, and closes with the test.
 func session(t *testing.T, servers string, timeout time.Duration) *zklock.Session {

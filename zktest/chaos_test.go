@@ -10,7 +10,7 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
-	"github.com/zklock/zklock/internal/lastzxid"
+	"github.com/zklock/zklock/internal/zkserver"
 )
 
 type noLog struct{}
@@ -44,7 +44,7 @@ func chaos(t *testing.T, rng *rand.Rand) {
 	stop := make(chan struct{})
 	done := make(chan struct{}, clients)
 	for i := range clients {
-		conn, _, err := zk.Connect(e.Addrs(), 6*time.Second, zk.WithDialer(lastzxid.Dialer(n.Dial)), func(c *zk.Conn) { c.SetLogger(noLog{}) })
+		conn, _, err := zk.Connect(e.Addrs(), 6*time.Second, zk.WithDialer(zkserver.LastZxids(n.Dial)), func(c *zk.Conn) { c.SetLogger(noLog{}) })
 		require.NoError(t, err)
 		t.Cleanup(conn.Close)
 		pause := rand.New(rand.NewPCG(rng.Uint64(), 2))

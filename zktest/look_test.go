@@ -389,19 +389,6 @@ func TestSessionPassword_LetsAnybodyTakeOver(t *testing.T) {
 	})
 }
 
-func TestVirtualDay_IsCheap(t *testing.T) {
-	start := time.Now()
-	bubble(t, func(t *testing.T, n *Network) {
-		srv := Start(t, WithNetwork(n), WithTick(time.Second))
-		for range 3 {
-			connect(t, srv, 20*time.Second, dialing(n))
-		}
-		time.Sleep(24 * time.Hour)
-		require.Len(t, srv.Sessions(), 3)
-	})
-	t.Logf("a day with three clients took %v", time.Since(start))
-}
-
 func TestServer_BadOptions(t *testing.T) {
 	for _, opt := range []Option{WithTick(0), WithContainerCheck(-1), WithSessionTimeouts(time.Hour, time.Minute), WithAddr("256.0.0.1:0"), WithVersion("3.9")} {
 		_, err := NewServer(opt)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/zklock/zklock/internal/lastzxid"
+	"github.com/zklock/zklock/internal/zkserver"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -38,7 +38,7 @@ func connectEvents(t *testing.T, addrs string, timeout time.Duration, opts ...co
 	opts = append(opts, zk.WithEventCallback(func(ev zk.Event) { events <- ev }))
 	conn, session, err := zk.Connect(strings.Split(addrs, ","), timeout, func(c *zk.Conn) {
 		c.SetLogger(quiet{})
-		zk.WithDialer(lastzxid.Dialer(net.DialTimeout))(c)
+		zk.WithDialer(zkserver.LastZxids(net.DialTimeout))(c)
 		for _, opt := range opts {
 			opt(c)
 		}
@@ -72,5 +72,5 @@ func clientPauses() { synctest.Wait() }
 
 // dialing makes a client use an in-memory network.
 func dialing(n *zktest.Network) connOption {
-	return func(c *zk.Conn) { zk.WithDialer(lastzxid.Dialer(n.Dial))(c) }
+	return func(c *zk.Conn) { zk.WithDialer(zkserver.LastZxids(n.Dial))(c) }
 }

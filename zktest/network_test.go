@@ -15,7 +15,7 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
-	"github.com/zklock/zklock/internal/lastzxid"
+	"github.com/zklock/zklock/internal/zkserver"
 	. "github.com/zklock/zklock/zktest"
 )
 
@@ -204,7 +204,7 @@ func TestNetwork_Partition_KeepsAndDeliversLater(t *testing.T) {
 func TestNetwork_PartitionOfOneHost_LeavesTheOthers(t *testing.T) {
 	bubble(t, func(t *testing.T, n *Network) {
 		srv := Start(t, WithNetwork(n))
-		cut, _ := connectEvents(t, srv.Addr(), 10*time.Second, func(c *zk.Conn) { zk.WithDialer(lastzxid.Dialer(n.DialFrom("198.51.100.1")))(c) })
+		cut, _ := connectEvents(t, srv.Addr(), 10*time.Second, func(c *zk.Conn) { zk.WithDialer(zkserver.LastZxids(n.DialFrom("198.51.100.1")))(c) })
 		other := connect(t, srv, 10*time.Second, dialing(n))
 		id := cut.SessionID()
 		require.Contains(t, srv.Sessions()[0].RemoteAddr, "198.51.100.1:")

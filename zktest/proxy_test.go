@@ -93,19 +93,6 @@ func TestProxy_NoServer_ClosesConnections(t *testing.T) {
 	})
 }
 
-func TestExpireSession_OverTCP(t *testing.T) {
-	srv := Start(t)
-	conn, events := connectEvents(t, srv.Addr(), 10*time.Second)
-	_, err := conn.Create("/e", nil, zk.FlagEphemeral, open)
-	require.NoError(t, err)
-	require.NoError(t, ExpireSession(srv.Addr(), conn.SessionID()))
-	require.Nil(t, srv.Children("/e"), "gone when ExpireSession returns")
-	await(t, events, zk.StateExpired)
-	require.NoError(t, ExpireSession(srv.Addr(), 0x7777), "one that never was is gone")
-	require.Error(t, ExpireSession(srv.Addr(), 0))
-	require.Error(t, ExpireSession("127.0.0.1:1", 1))
-}
-
 // Its client can take the session back at the very moment, which closes our connection before the first answer.
 func TestExpireSession_ConnectionClosedWithoutAnswer_TriesAgain(t *testing.T) {
 	srv := Start(t)

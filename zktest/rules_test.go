@@ -1,8 +1,6 @@
 package zktest
 
 import (
-	"fmt"
-	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -87,24 +85,6 @@ func TestRules_Create_WhatIsMade(t *testing.T) {
 		require.Equal(t, c.want, ch.node, "%v with flags %d", c.op, c.flags)
 		require.Equal(t, c.want == ephemeral, ch.owner == 9)
 	}
-}
-
-func TestRules_Sequence(t *testing.T) {
-	for _, c := range []struct {
-		creates int32
-		want    string
-	}{
-		{0, "/p/n-0000000000"}, {1, "/p/n-0000000001"}, {math.MaxInt32, "/p/n-2147483647"}, {math.MinInt32, "/p/n--2147483648"}, {-5, "/p/n--000000005"},
-	} {
-		r := rulesWorld(t)
-		r.tree.nodes["/p"].creates = c.creates
-		ch, err := r.create(wire.OpCreate, wire.CreateRequest{Path: "/p/n-", ACL: worldAnyone, Flags: wire.FlagSequential}, 1, nil)
-		require.NoError(t, err)
-		require.Equal(t, c.want, ch.path)
-	}
-	ch, err := rulesWorld(t).create(wire.OpCreate, wire.CreateRequest{Path: "/p/", ACL: worldAnyone, Flags: wire.FlagSequential}, 1, nil)
-	require.NoError(t, err)
-	require.Equal(t, "/p/0000000001", ch.path, "a path may end in a slash if a number follows")
 }
 
 func TestRules_DeleteSetCheck_FirstFailureIsTheAnswer(t *testing.T) {
@@ -255,17 +235,4 @@ func TestHistory_IsBounded(t *testing.T) {
 	require.Len(t, c.history, historyLimit)
 	require.EqualValues(t, 5, c.history[0].Zxid)
 	require.Less(t, cap(c.history), 2*historyLimit)
-}
-
-func TestNames(t *testing.T) {
-	require.Equal(t, "0x5 created session 0x7 /a", Applied{Kind: Created, Path: "/a", Session: 7, Zxid: 5}.String())
-	require.Equal(t, "0x5 expired session 0x7", Applied{Kind: Expired, Session: 7, Zxid: 5}.String())
-	for k, want := range map[Kind]string{Opened: "opened", Closed: "closed", Deleted: "deleted", DataSet: "set", 0: "?"} {
-		require.Equal(t, want, k.String())
-	}
-	require.Equal(t, "create=2 getChildren=1 pings=4 events=5", Counts{
-		BySession: map[int64]map[Op]int{1: {Create: 1, GetChildren: 1}, 2: {Create: 1}}, Pings: 4, Events: 5,
-	}.String())
-	require.Equal(t, "any NodeCreated event(9)", fmt.Sprint(AnyEvent, " ", NodeCreated, " ", EventType(9)))
-	require.Equal(t, "any create", fmt.Sprint(AnyOp, " ", Create))
 }

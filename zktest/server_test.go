@@ -89,21 +89,3 @@ func TestSession_SilentClient_ExpiresAfterTimeoutAndAtMostOneTick(t *testing.T) 
 		await(t, events, zk.StateExpired)
 	})
 }
-
-func TestSession_ReconnectInTime_KeepsEphemerals(t *testing.T) {
-	bubble(t, func(t *testing.T, n *zktest.Network) {
-		srv := zktest.Start(t, zktest.WithNetwork(n))
-		conn, events := connectEvents(t, srv.Addr(), 10*time.Second, dialing(n))
-		_, err := conn.Create("/e", nil, zk.FlagEphemeral, open)
-		require.NoError(t, err)
-		id := conn.SessionID()
-
-		require.True(t, srv.DropConnection(id))
-		await(t, events, zk.StateDisconnected)
-		await(t, events, zk.StateHasSession)
-
-		require.Equal(t, id, conn.SessionID())
-		_, ok := srv.Get("/e")
-		require.True(t, ok)
-	})
-}

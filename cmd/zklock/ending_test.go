@@ -49,18 +49,6 @@ func TestEnding_EndsTheSession(t *testing.T) {
 	require.NoError(t, e.end(now()), "one that is over is no error")
 }
 
-// A server that does nothing without credentials wants them for the end of a session, too.
-func TestEnding_CredentialsRequired(t *testing.T) {
-	srv := zkserver.Single(t, zkserver.Property("zookeeper.enforce.auth.enabled", "true"), zkserver.Property("zookeeper.enforce.auth.schemes", "digest"))
-	s := session(t, srv, zklock.WithAuth("digest", []byte("boss:secret")))
-	hold, _ := occupy(t, s, lockPath(t))
-	e := endingOf(srv, s)
-	require.ErrorIs(t, e.end(now()), errRefused)
-	e.Auth = sessionkey.Secret("boss:secret")
-	require.NoError(t, e.end(now()))
-	requireLost(t, hold)
-}
-
 // scripted is a server that takes every session in, and answers each of its requests with a code, or by hanging up.
 // It counts how often it was asked to take one in.
 func scripted(t *testing.T, answer func(h jute.RequestHeader) (jute.Code, bool)) (addr string, asked *atomic.Int32) {

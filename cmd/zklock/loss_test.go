@@ -123,25 +123,7 @@ func TestLoss_ZklockKilled_FamilyDies_NextTakesOver(t *testing.T) {
 // longSession makes a session outlast the patience of the tests: what happens within it is not its expiry's work.
 const longSession = "--session-timeout=40s"
 
-// Nobody waits for the session of a zklock that was killed.
-func TestLoss_ZklockKilled_NextNeedNotWait(t *testing.T) {
-	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
-	first := runFamily(t, srv, path, log, longSession)
-	one := waitForFamily(t, log, 0)
-	next := runFamily(t, srv, path, log, longSession)
-	next.prints("waiting")
-	killed := time.Now()
-	first.signal(syscall.SIGKILL)
-	waitForFamily(t, log, one)
-	t.Logf("the next family ran %v after zklock had been killed", time.Since(killed))
-	require.Less(t, time.Since(killed), patience, "and not when the session has expired")
-	requireNoOverlap(t, readLines(t, log))
-	first.prints("ended its ZooKeeper session")
-	next.signal(syscall.SIGTERM)
-	require.Equal(t, 143, next.wait())
-}
-
-// The same with everything that a server may want to see first. The guardian knows it, and nobody can read it there.
+// Nobody waits for the session of a zklock that was killed, also with everything that a server may want to see first. The guardian knows it, and nobody can read it there.
 func TestLoss_ZklockKilled_CredentialsAndTLS_NextNeedNotWait(t *testing.T) {
 	srv := zkserver.Single(t, zkserver.Property("zookeeper.enforce.auth.enabled", "true"), zkserver.Property("zookeeper.enforce.auth.schemes", "digest"))
 	serverCert, serverKey := certificate(t, "zk.test")
@@ -301,18 +283,6 @@ func TestLoss_NodeDeleted_EndsTheCommandAtOnce(t *testing.T) {
 	require.Equal(t, 2, strings.Count(p.stderr.String(), "\n"), "acquired, and one line that says it all: %s", &p.stderr)
 }
 
-func TestLoss_SessionExpired_EndsTheCommandAtOnce(t *testing.T) {
-	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
-	p := runFamily(t, srv, path, log)
-	waitForFamily(t, log, 0)
-	require.NoError(t, zkserver.ExpireSession(srv.Addr(), participants(t, session(t, srv), path)[0].SessionID))
-	expired := time.Now()
-	require.Equal(t, exitLost, p.wait())
-	require.Less(t, time.Since(expired), wellBefore)
-	requireAllGone(t, pids(readLines(t, log), 0))
-	require.Contains(t, p.stderr.String(), "session expired")
-}
-
 func TestLoss_NodeDeleted_StubbornCommandIsKilledAfterTheGrace(t *testing.T) {
 	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
 	p := start(t, jobEnv, runArgs(srv.ConnectString(), path, "--kill-after", "400ms", "--", os.Args[0], log, "stubborn")...)
@@ -452,26 +422,6 @@ func (h *fakeHold) Deadline() time.Time   { return h.deadline }
 func (h *fakeHold) Lost() <-chan struct{} { return h.lost }
 func (h *fakeHold) Err() error            { return h.err }
 
-// renewedHold is renewed until the command has written to a file, and then no more.
-type renewedHold struct {
-	fakeHold
-	until string
-	mu    sync.Mutex
-}
-
-func (h *renewedHold) Deadline() time.Time {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.deadline.IsZero() {
-		return h.deadline
-	}
-	deadline := time.Now().Add(2 * time.Second)
-	if written, err := os.Stat(h.until); err == nil && written.Size() > 0 {
-		h.deadline = deadline
-	}
-	return deadline
-}
-
 // superviseFake supervises a command under the hold. A busy machine may keep the command from running for a while: the plan
 // leaves it half a second after SIGTERM to say so, and as long to be gone before the deadline.
 func superviseFake(t *testing.T, h holdView, argv ...string) outcome {
@@ -586,18 +536,6 @@ func TestSupervise_GuardianHangsBeforeTheStart_ZklockLeaves(t *testing.T) {
 	require.ErrorIs(t, out.lost, zklock.ErrLost)
 	require.Equal(t, notStarted, out.how)
 	require.NoFileExists(t, file)
-}
-
-func TestSupervise_DeadlineOfAHoldThatIsNotRenewed(t *testing.T) {
-	log := filepath.Join(t.TempDir(), "log")
-	h := &renewedHold{fakeHold: fakeHold{lost: make(chan struct{})}, until: log}
-	out := superviseFake(t, h, os.Args[0], log, "stubborn")
-	ls := readLines(t, log)
-	require.True(t, ls[len(ls)-1].at.Before(h.Deadline()))
-	require.Contains(t, whats(ls), "term")
-	require.ErrorIs(t, out.lost, errNotRenewed)
-	require.Equal(t, "the command was killed with SIGKILL", out.how)
-	require.Equal(t, 137, out.exit)
 }
 
 func TestLoss_CommandThatLeavesItsGroup_DoesNotHoldUpTheEnd(t *testing.T) {

@@ -156,11 +156,3 @@ func TestList_Recursive(t *testing.T) {
 	require.Contains(t, said, path+"/a: left out: no READ permission")
 	require.Equal(t, 1, strings.Count(said, "\n"), said)
 }
-
-// A missing argument is told by what it should be.
-func TestOne(t *testing.T) {
-	args := one("the PATH of a lock")
-	require.NoError(t, args(nil, []string{"/locks/a"}))
-	require.ErrorContains(t, args(nil, nil), "give the PATH of a lock: one, not 0")
-	require.ErrorContains(t, args(nil, []string{"/a", "/b"}), "not 2")
-}

@@ -344,15 +344,6 @@ func TestRun_BadUsage(t *testing.T) {
 	}
 }
 
-func TestRun_BadPath(t *testing.T) {
-	srv := server(t)
-	for _, path := range []string{"relative", "", "/", "/x/", "/a//b", "/a/../b"} {
-		p := run(t, srv, path, "--", "echo", "ran")
-		require.Equal(t, exitUsage, p.wait(), path)
-		require.Empty(t, p.stdout.String())
-	}
-}
-
 func TestRun_KillAfterThatDoesNotFit_IsRefusedWithTheNumbers(t *testing.T) {
 	p := start(t, nil, runArgs("127.0.0.1:1", "/x", "--lease", "quorum", "--leader-ping", "1s", "--kill-after", "4s", "--", "echo", "ran")...)
 	require.Equal(t, exitUsage, p.wait())

@@ -8,7 +8,6 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
-	"github.com/zklock/zklock/internal/lastzxid"
 	"github.com/zklock/zklock/internal/rawzk"
 	"github.com/zklock/zklock/internal/wire"
 	"github.com/zklock/zklock/internal/zkserver"
@@ -23,7 +22,7 @@ func (quiet) Printf(string, ...any) {}
 func client(t *testing.T, addr string) (*zk.Conn, <-chan zk.Event) {
 	t.Helper()
 	events := make(chan zk.Event, 1000)
-	conn, _, err := zk.Connect([]string{addr}, 10*time.Second, zk.WithDialer(lastzxid.Dialer(net.DialTimeout)), zk.WithEventCallback(func(ev zk.Event) { events <- ev }),
+	conn, _, err := zk.Connect([]string{addr}, 10*time.Second, zk.WithDialer(zkserver.LastZxids(net.DialTimeout)), zk.WithEventCallback(func(ev zk.Event) { events <- ev }),
 		func(c *zk.Conn) { c.SetLogger(quiet{}) })
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
@@ -71,6 +70,7 @@ func TestExpireSession_OnAnyServer(t *testing.T) {
 		require.False(t, exists(t, addr, "/e"))
 		await(t, events, func(ev zk.Event) bool { return ev.State == zk.StateExpired })
 		require.NoError(t, ExpireSession(addr, 12345), "one that never was is gone")
+		require.Error(t, ExpireSession(addr, 0))
 	})
 }
 

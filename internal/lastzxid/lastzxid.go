@@ -8,11 +8,7 @@ package lastzxid
 
 import (
 	"encoding/binary"
-	"net"
 	"sync/atomic"
-	"time"
-
-	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock/internal/wire"
 )
@@ -98,73 +94,4 @@ func (c *Conn) Hidden(zxid int64) {
 	if zxid > 0 {
 		c.seen.any.Store(zxid)
 	}
-}
-
-// Dialer makes the connections of one client.
-func Dialer(dial zk.Dialer) zk.Dialer {
-	seen := new(Seen)
-	return func(network, addr string, timeout time.Duration) (net.Conn, error) {
-		c, err := dial(network, addr, timeout)
-		if err != nil {
-			return nil, err
-		}
-		return seen.Wrap(c), nil
-	}
-}
-
-// Wrap returns the connection to give to the client.
-func (s *Seen) Wrap(c net.Conn) net.Conn { return &conn{Conn: c, zxids: s.Connect()} }
-
-type conn struct {
-	net.Conn
-	zxids    *Conn
-	out, in  wire.Stream
-	greeted  bool   // the connect request is written
-	welcomed bool   // the connect response is read
-	pass     []byte // what the client has not read of the last frame
-}
-
-// Write puts zxids in, frame by frame.
-func (c *conn) Write(p []byte) (int, error) {
-	c.out.Add(p)
-	for {
-		f, err := c.out.Next()
-		if f == nil || err != nil {
-			return len(p), err
-		}
-		if !c.greeted {
-			c.greeted = true
-			c.zxids.ConnectRequest(f[4:])
-		} else {
-			c.zxids.Request(f[4:])
-		}
-		if _, err := c.Conn.Write(f); err != nil {
-			return 0, err
-		}
-	}
-}
-
-// Read takes zxids out, frame by frame.
-func (c *conn) Read(p []byte) (int, error) {
-	for len(c.pass) == 0 {
-		f, err := c.in.Next()
-		if f == nil && err == nil {
-			_, err = c.in.Fill(c.Conn)
-		}
-		if err != nil {
-			return 0, err
-		}
-		switch {
-		case f == nil:
-		case !c.welcomed:
-			c.welcomed = true
-			c.zxids.ConnectResponse(f[4:])
-		default:
-			c.zxids.Reply(f[4:])
-		}
-		c.pass = f
-	}
-	n := copy(p, c.pass)
-	c.pass = c.pass[n:]
-	return n, nil
 }

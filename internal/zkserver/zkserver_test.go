@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/zklock/zklock/internal/lastzxid"
 	"github.com/zklock/zklock/internal/zkserver"
 )
 
@@ -56,7 +55,7 @@ func within(t *testing.T, d time.Duration, condition func() bool, what string, a
 // client connects, and returns when there is a session.
 func client(t *testing.T, connect string, timeout time.Duration) *zk.Conn {
 	t.Helper()
-	conn, _, err := zk.Connect(strings.Split(connect, ","), timeout, zk.WithLogger(quiet{}), zk.WithDialer(zkserver.Impatient(lastzxid.Dialer(net.DialTimeout))))
+	conn, _, err := zk.Connect(strings.Split(connect, ","), timeout, zk.WithLogger(quiet{}), zk.WithDialer(zkserver.Impatient(zkserver.LastZxids(net.DialTimeout))))
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	within(t, 20*time.Second, func() bool { return conn.State() == zk.StateHasSession }, "a session at %s", connect)
