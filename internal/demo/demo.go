@@ -40,7 +40,6 @@ type Config struct {
 
 	tick     time.Duration // of our own server
 	gullible bool          // the resource takes everything
-	saw      func(Event)   // told of each event, if not nil
 }
 
 const (
@@ -118,9 +117,6 @@ func (d *demo) add(e Event) {
 	defer d.mu.Unlock()
 	d.events = append(d.events, e)
 	d.screen.event(e)
-	if d.saw != nil {
-		d.saw(e)
-	}
 	close(d.changed)
 	d.changed = make(chan struct{})
 }
