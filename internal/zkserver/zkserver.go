@@ -1,4 +1,4 @@
-// Package zkserver gets a real ZooKeeper for tests and for the demo: a server that the environment
+// Package zkserver gets a real ZooKeeper for tests: a server that the environment
 // names, or an installed ZooKeeper run as a child process, alone or as an ensemble.
 //
 // In a test:
@@ -32,8 +32,8 @@ const (
 // goleak.IgnoreAnyFunction in tests that share a server beyond the test.
 const RunFunction = "github.com/zklock/zklock/internal/zkserver.(*child).run"
 
-// TB is the part of testing.TB that this package needs. It is spelled out so that the demo, which
-// uses this package too, does not link the testing package.
+// TB is the part of testing.TB that this package needs. It is spelled out so that a program that
+// uses this package does not link the testing package.
 type TB interface {
 	Helper()
 	Cleanup(func())
