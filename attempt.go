@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -77,7 +78,7 @@ func (a *acquisition) queue(e *era) error {
 		e.nodes.stepOut(at.behind)
 	}
 	if err != nil {
-		a.giveUp(e, at.node, err)
+		err = a.giveUp(e, at.node, err)
 	}
 	return err
 }
@@ -112,22 +113,32 @@ func (a *acquisition) make(e *era) (*attempt, error) {
 }
 
 // giveUp deletes the node and waits a little until it is gone, so that the caller finds it gone when it gets the error (I4).
-func (a *acquisition) giveUp(e *era, node string, why error) {
+// At the end of the counter, the caller also finds the lock root gone, so that another try succeeds, or reads why it stays.
+func (a *acquisition) giveUp(e *era, node string, why error) error {
 	if errors.Is(why, ErrClosed) || e.isOver() {
-		return // it goes with its session
+		return why // it goes with its session
 	}
-	x := a.d.root.erase(e, node)
-	t := time.NewTimer(grace)
+	x, restarted := a.d.root.erase(e, node)
+	late := make(chan struct{})
+	t := time.AfterFunc(grace, func() { close(late) })
 	defer t.Stop()
 	select {
 	case <-x.done:
-		if errors.Is(why, ErrSequenceExhausted) {
-			a.d.root.startAgain(e) // so that the next try finds a fresh counter, if nobody else is queued
-		}
 	case <-x.refused:
 	case <-e.over:
-	case <-t.C:
+	case <-late:
 	}
+	if restarted != nil && errors.Is(why, ErrSequenceExhausted) && isClosed(x.done) {
+		select {
+		case err := <-restarted:
+			if err != nil {
+				return fmt.Errorf("%w; the lock root cannot be made anew: %w", why, err)
+			}
+		case <-e.over:
+		case <-late:
+		}
+	}
+	return why
 }
 
 // pause waits for d. If the acquisition cannot go on, it returns at once, with the reason.
@@ -237,10 +248,16 @@ func (a *attempt) follow() error {
 
 // exhausted says that nobody is granted at the end of the counter, and what has to go first.
 func (a *attempt) exhausted() error {
-	if a.place.predecessor == "" {
+	way := a.place.predecessor
+	for _, child := range a.list.names { // one that takes no part in the queue keeps the root from being made anew, too
+		if way == "" && child != nameOf(a.node) {
+			way = strings.Clone(child)
+		}
+	}
+	if way == "" {
 		return fmt.Errorf("%w: %s is past the last number that zklock uses; try again after a pause", ErrSequenceExhausted, nameOf(a.node))
 	}
-	return fmt.Errorf("%w: try again when %s and all others in the queue are gone", ErrSequenceExhausted, a.place.predecessor)
+	return fmt.Errorf("%w: try again when %s and all other children are gone", ErrSequenceExhausted, way)
 }
 
 // armed waits until a watch is set, and forgets it if it is not. A watch on a node that is gone counts as fired (watcher.go).

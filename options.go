@@ -165,8 +165,7 @@ func WithContainer() MutexOption { return func(o *mutexOptions) { o.container = 
 // WithACL sets the ACL of the lock nodes, of the lock root, and of parents that are made on the way. The default is
 // world:anyone with all permissions. The ACL must give the process CREATE and DELETE on the lock root, and READ. Without
 // READ on its node a hold cannot be confirmed: it ends with ErrLost at its first heartbeat, and the Session's other holds
-// stand. Everybody who may DELETE on the lock root can break the lock; so can everybody who may WRITE there, if
-// hundreds wait. Without WRITE, queues of that length are slower.
+// stand. Everybody who may DELETE on the lock root can break the lock.
 func WithACL(acl []zk.ACL) MutexOption {
 	return func(o *mutexOptions) { o.acl = slices.Clone(acl) }
 }

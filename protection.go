@@ -3,7 +3,6 @@ package zklock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"strings"
 	"sync"
@@ -65,21 +64,20 @@ func (c *creation) send() error {
 
 // answered notes the node before any later answer is read: a list may show the node as somebody's predecessor.
 func (c *creation) answered(a tap.Answer) {
-	if answerErr(a) == nil && a.Decode(&c.made) == nil && c.checkMade() == nil {
-		c.seat.taken(c.made.Path)
+	var made wire.PathStatResponse
+	if answerErr(a) == nil && a.Decode(&made) == nil && c.isOurs(made) {
+		c.made = made
+		c.seat.taken(made.Path)
 	}
 	a.Body = nil
 	c.answer <- a
 }
 
-// checkMade refuses a node that is not what we asked for.
-func (c *creation) checkMade() error {
-	name, ok := strings.CutPrefix(c.made.Path, c.root+"/")
-	id, isOurs := protectionID(name)
-	if !ok || !isOurs || id != c.id || c.made.Stat.EphemeralOwner != c.r.z.id {
-		return fmt.Errorf("the server answered a create below %s with the path %q, of session %#x", c.root, c.made.Path, c.made.Stat.EphemeralOwner)
-	}
-	return nil
+// isOurs says whether an answer is about the node that we asked for, and about one of this session.
+func (c *creation) isOurs(made wire.PathStatResponse) bool {
+	name, ok := strings.CutPrefix(made.Path, c.root+"/")
+	id, protected := protectionID(name)
+	return ok && protected && id == c.id && made.Stat.EphemeralOwner == c.r.z.id
 }
 
 // finish tries until the outcome is known: a node of this ZooKeeper session, or an error. After an error no node remains,
@@ -112,10 +110,7 @@ func (c *creation) finish() error {
 		switch fateOf(a.Fate, outcomeOf(answerErr(a)), z.isOver()) {
 		case nodeMade:
 			if c.made.Path == "" {
-				break // the answer is not readable: look for the node
-			}
-			if err := c.checkMade(); err != nil {
-				return err
+				break // the answer says something else, or is not readable: look for the node
 			}
 			c.node, c.token = c.made.Path, c.made.Stat.Czxid
 			return nil
@@ -383,10 +378,13 @@ func (x *erasure) end(err error) {
 // noteStray remembers the id of a create whose node nobody has seen, and which may be there all the same: the list that
 // looked for it was refused; or it showed nothing, but a server may still read the create from the socket of the old
 // connection, where nothing says that the session has moved. The id is kept until a list of later has been searched for it
-// (R74).
+// (R74); but of very many, as under a root that refuses lists for long, not all are kept (I7).
 func (r *reaper) noteStray(root, id string) {
+	const most = 1000
 	r.mu.Lock()
-	r.mu.strays[id] = root
+	if len(r.mu.strays) < most {
+		r.mu.strays[id] = root
+	}
 	begin := !r.mu.looking
 	r.mu.looking = true
 	r.mu.Unlock()

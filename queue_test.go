@@ -121,20 +121,19 @@ func TestProtectionID(t *testing.T) {
 }
 
 // R31, R32, I3: the node that a server answers must be the one asked for, with a number, and of the session that asked.
-func TestCreation_CheckMade(t *testing.T) {
+func TestCreation_IsOurs(t *testing.T) {
 	const id = "0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72"
 	c := creation{r: &reaper{z: &zkSession{id: 7}}, root: "/locks/a", id: id}
-	made := func(node string, owner int64) error {
-		c.made = wire.PathStatResponse{Path: node, Stat: wire.Stat{EphemeralOwner: owner}}
-		return c.checkMade()
+	isOurs := func(node string, owner int64) bool {
+		return c.isOurs(wire.PathStatResponse{Path: node, Stat: wire.Stat{EphemeralOwner: owner}})
 	}
-	require.NoError(t, made("/locks/a/_c_"+id+"-lock-0000000000", 7))
-	require.Error(t, made("/locks/a/_c_"+id+"-lock-0000000000", 8))
+	require.True(t, isOurs("/locks/a/_c_"+id+"-lock-0000000000", 7))
+	require.False(t, isOurs("/locks/a/_c_"+id+"-lock-0000000000", 8))
 	for _, node := range []string{
 		"", "_c_" + id + "-lock-0000000000", "/locks/b/_c_" + id + "-lock-0000000000", "/locks/a",
 		"/locks/a/_c_11111111-8eb9-4d62-8b7f-cb2a3ab6ad72-lock-0000000000", "/locks/a/lock-0000000000",
 	} {
-		require.Error(t, made(node, 7), node)
+		require.False(t, isOurs(node, 7), node)
 	}
 }
 

@@ -122,55 +122,82 @@ func (r *lockRoot) warnOfTheEnd(e *era, node string) {
 	}
 }
 
-// erase has a lock node deleted, and starts the counter again if the node was near its end.
-func (r *lockRoot) erase(e *era, node string) *erasure { return r.restarting(e, node, e.erase(node)) }
+// erase has a lock node deleted. If the node was near the end of the counter, it then starts the counter again: restarted has
+// what came of that (startAgain), otherwise it is nil.
+func (r *lockRoot) erase(e *era, node string) (x *erasure, restarted <-chan error) {
+	x = e.erase(node)
+	return x, r.restarting(e, node, x)
+}
 
 // release is erase for a hold. It also passes the turn to the next in line, if that is a node of this ZooKeeper session.
 func (r *lockRoot) release(e *era, node string) *erasure {
-	return r.restarting(e, node, e.handOver(node, r.markers))
+	x := e.handOver(node, r.markers)
+	r.restarting(e, node, x)
+	return x
 }
 
-func (r *lockRoot) restarting(e *era, node string, x *erasure) *erasure {
-	if r.nearTheEnd(node) {
-		e.carrier.spawn(func() {
-			select {
-			case <-x.done:
-				r.startAgain(e)
-			case <-e.over:
-			}
-		})
+func (r *lockRoot) restarting(e *era, node string, x *erasure) <-chan error {
+	if !r.nearTheEnd(node) {
+		return nil
 	}
-	return x
+	restarted := make(chan error, 1)
+	e.carrier.spawn(func() {
+		select {
+		case <-x.done:
+			err := r.startAgain(e)
+			if err != nil {
+				e.log.warn("zklock: could not remove the empty lock root to start its sequence counter again", "path", r.path, "err", err)
+			}
+			restarted <- err
+		case <-e.over:
+		}
+	})
+	return restarted
 }
 
 // oldRecord begins the data that an earlier version of zklock left in lock roots.
 const oldRecord = "zklock/1 "
 
 // startAgain removes the lock root if it is empty, and if we would make it again just as it is. (A Stat does not tell a
-// container from a persistent node.) The deletion fails if somebody has queued meanwhile.
-func (r *lockRoot) startAgain(e *era) {
+// container from a persistent node.) The deletion fails if somebody has queued meanwhile. The error says why the
+// empty root stays. If somebody else makes the root anew between the look and the deletion, it is that root that
+// goes, as empty as it is.
+func (r *lockRoot) startAgain(e *era) error {
+	ctx := context.Background()
 	var root wire.DataResponse
-	_, err := e.read(context.Background(), wire.OpGetData, wire.PathWatchRequest{Path: r.path}, &root)
-	created := (uint32(root.Stat.Cversion) + uint32(root.Stat.NumChildren)) / 2 // children ever: Cversion counts deletions too
-	if err != nil || root.Stat.NumChildren > 0 || created < counterNearEnd {
-		return
+	if _, err := e.read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: r.path}, &root); err != nil {
+		return ignoring(denied(err, "get", "READ", r.path), zk.ErrNoNode)
 	}
-	if len(root.Data) > 0 && !strings.HasPrefix(string(root.Data), oldRecord) {
-		return
+	created := (uint32(root.Stat.Cversion) + uint32(root.Stat.NumChildren)) / 2 // children ever: Cversion counts deletions too
+	switch {
+	case created < counterNearEnd, root.Stat.NumChildren > 0:
+		return nil
+	case len(root.Data) > 0 && !strings.HasPrefix(string(root.Data), oldRecord):
+		return fmt.Errorf("%s has data of somebody else", r.path)
 	}
 	var acl wire.ACLResponse
-	_, err = e.read(context.Background(), wire.OpGetACL, wire.PathRequest{Path: r.path}, &acl)
-	if err != nil || !slices.Equal(acl.ACL, wireACL(r.acl)) {
-		return
+	if _, err := e.read(ctx, wire.OpGetACL, wire.PathRequest{Path: r.path}, &acl); err != nil {
+		return ignoring(denied(err, "getACL", "READ", r.path), zk.ErrNoNode)
 	}
-	_, err = e.multi(context.Background(), wire.MultiRequest{Ops: []wire.MultiOp{
+	same := func(is, ours wire.ACL) bool { // servers put the user in the place of the scheme auth
+		return is.Perms == ours.Perms && (is.ID == ours.ID || ours.ID.Scheme == "auth")
+	}
+	if !slices.EqualFunc(acl.ACL, wireACL(r.acl), same) {
+		return fmt.Errorf("%s has another ACL than the Mutex gives it (WithACL)", r.path)
+	}
+	_, err := e.multi(ctx, wire.MultiRequest{Ops: []wire.MultiOp{
 		{Op: wire.OpCheck, Path: r.path, Version: root.Stat.Version}, {Op: wire.OpDelete, Path: r.path, Version: -1},
 	}}, false)
-	switch {
-	case err == nil:
+	if err == nil {
 		e.log.info("zklock: removed the empty lock root to start its sequence counter again", "path", r.path)
-	case errors.Is(err, zk.ErrNotEmpty), errors.Is(err, zk.ErrNoNode), errors.Is(err, zk.ErrBadVersion):
-	default:
-		e.log.warn("zklock: could not remove the empty lock root to start its sequence counter again", "path", r.path, "err", err)
 	}
+	return ignoring(denied(err, "delete", "DELETE", parentOf(r.path)), zk.ErrNotEmpty, zk.ErrNoNode, zk.ErrBadVersion)
+}
+
+// ignoring returns err, or nil if it is one of those.
+func ignoring(err error, those ...error) error {
+	if slices.ContainsFunc(those, func(e error) bool { return errors.Is(err, e) }) {
+		return nil
+	}
+	return err
 }

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
@@ -47,6 +48,61 @@ func TestVirtual_SequenceEnd_NobodyIsGranted(t *testing.T) {
 			release(t, h)
 		}, zktest.WithCreates("/job", creates))
 	}
+}
+
+// F34: what keeps the empty root from being made anew stands in the error. An ACL of the scheme auth, which servers store
+// otherwise, does not.
+func TestVirtual_SequenceEnd_RootStays_ErrorSaysWhy(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		acl   []zk.ACL
+		spoil func(v *virtual, c *zk.Conn) error
+		says  string // "" if it is made anew
+	}{
+		{"its data is somebody else's", zk.WorldACL(zk.PermAll), func(v *virtual, _ *zk.Conn) error { return v.srv.SetData("/spoilt", []byte("mine")) }, "has data of somebody else"},
+		{"its ACL is another", zk.WorldACL(zk.PermAll), func(_ *virtual, c *zk.Conn) error {
+			_, err := c.SetACL("/spoilt", zk.WorldACL(zk.PermAll^zk.PermAdmin), -1)
+			return err
+		}, "has another ACL"},
+		{"it has a child that takes no part", zk.WorldACL(zk.PermAll), func(v *virtual, _ *zk.Conn) error {
+			_, err := v.srv.Create("/spoilt/config", nil, 0)
+			return err
+		}, "when config and all other children are gone"},
+		{"nothing", zk.AuthACL(zk.PermAll), func(*virtual, *zk.Conn) error { return nil }, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				s := v.connect(zklock.WithAuth("digest", []byte("u:p")))
+				m := newMutex(t, s, "/spoilt", zklock.WithACL(tt.acl))
+				release(t, acquire(t, m))
+				require.True(t, v.srv.SetCreates("/spoilt", counterEnd))
+				require.NoError(t, tt.spoil(v, s.Conn()))
+				_, err := m.Acquire(within(t, time.Hour))
+				require.ErrorIs(t, err, zklock.ErrSequenceExhausted)
+				require.ErrorContains(t, err, tt.says)
+				if tt.says == "" {
+					release(t, acquire(t, m))
+				}
+			})
+		})
+	}
+}
+
+// F34, I6: the server is away when the root is to be made anew. The caller has the error after the grace.
+func TestVirtual_SequenceEnd_ServerAway_ErrorComes(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		m := newMutex(t, s, "/job")
+		away := v.srv.Inject(zktest.Before(zktest.GetData).Path("/job").Hold().Once())
+		start := time.Now()
+		_, err := m.TryAcquire(context.Background())
+		require.ErrorIs(t, err, zklock.ErrSequenceExhausted)
+		require.LessOrEqual(t, time.Since(start), time.Second)
+		require.Equal(t, 1, away.Fired())
+		away.Release()
+		synctest.Wait()
+		release(t, acquire(t, m))
+	}, zktest.WithCreates("/job", counterEnd))
 }
 
 // F34, I1: a holder with the last number that is granted, and a waiter behind it, are not disturbed by those past the end.
