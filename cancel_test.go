@@ -254,7 +254,7 @@ func TestAcquire_ContextEndsAtTheGrant(t *testing.T) {
 		o := <-got
 		if o.err == nil {
 			granted++
-			require.Equal(t, []string{base(o.h.Path())}, children(t, a, p))
+			require.Equal(t, []string{base(o.h.Node())}, children(t, a, p))
 			release(t, o.h)
 		} else {
 			refused++

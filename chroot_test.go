@@ -17,14 +17,16 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// R26: with a chroot, paths are below it and a missing chroot is made with the lock root; Path is absolute.
+// R26: with a chroot, paths are below it and a missing chroot is made with the lock root; Hold.Node is absolute, Hold.Path is not.
 func TestConnect_Chroot(t *testing.T) {
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	s := connect(t, srv+p+"/team/app")
 	m := newMutex(t, s, "/locks/orders")
 	h := acquire(t, m)
-	require.True(t, strings.HasPrefix(h.Path(), p+"/team/app/locks/orders/_c_"), h.Path())
+	require.True(t, strings.HasPrefix(h.Node(), p+"/team/app/locks/orders/_c_"), h.Node())
+	require.Equal(t, "/locks/orders", h.Path(), "as given to NewMutex")
+	require.Equal(t, m.Path(), h.Path())
 	require.Len(t, children(t, a, p+"/team/app/locks/orders"), 1)
 	w := queueUp(t, a, m, p+"/team/app/locks/orders")
 	ps, err := m.Participants(within(t, soon))
@@ -76,8 +78,8 @@ func TestVirtual_Chroot_CleansUp(t *testing.T) {
 				require.ErrorIs(t, err, zk.ErrNoAuth, c.name)
 			default:
 				require.NoError(t, err, c.name)
-				require.Regexp(t, "^"+root+"/_c_[0-9a-f-]{36}-lock-[0-9]{10}$", h.Path(), "R31: %s", c.name)
-				_, there := v.srv.Stat(h.Path())
+				require.Regexp(t, "^"+root+"/_c_[0-9a-f-]{36}-lock-[0-9]{10}$", h.Node(), "R31: %s", c.name)
+				_, there := v.srv.Stat(h.Node())
 				if err := h.Release(within(t, soon)); there {
 					require.NoError(t, err, c.name)
 				} else {

@@ -24,7 +24,7 @@ func TestErrorsAreOneLayer(t *testing.T) {
 	require.ErrorAs(t, err, &e)
 	require.Equal(t, "try", e.Op)
 	require.False(t, errors.As(e.Err, &e))
-	require.Equal(t, "zklock: try "+p+" (node "+e.Node+"): lock not acquired: somebody is ahead; place 2 in the queue when it was last listed, behind "+h.Path(), err.Error())
+	require.Equal(t, "zklock: try "+p+" (node "+e.Node+"): lock not acquired: somebody is ahead; place 2 in the queue when it was last listed, behind "+h.Node(), err.Error())
 	release(t, h)
 }
 
@@ -42,7 +42,7 @@ func TestErrors_ChainAndPath(t *testing.T) {
 	require.ErrorIs(t, err, zklock.ErrNotHeld)
 
 	h = acquire(t, m)
-	require.NoError(t, a.Delete(h.Path(), -1))
+	require.NoError(t, a.Delete(h.Node(), -1))
 	<-h.Lost()
 	var e *zklock.Error
 	require.ErrorAs(t, h.Err(), &e)
@@ -127,10 +127,10 @@ func TestVirtual_ReentryThroughAnotherSession_SaysSo(t *testing.T) {
 		const says = "this call's own context carries a hold of this path "
 		_, err := other.TryAcquire(ctx)
 		require.ErrorIs(t, err, zklock.ErrNotAcquired)
-		require.ErrorContains(t, err, says+"through another Session, "+h.Path())
+		require.ErrorContains(t, err, says+"through another Session, "+h.Node())
 		_, err = mine.TryAcquire(zklock.WithOwner(ctx, zklock.NewOwner("")))
 		require.ErrorIs(t, err, zklock.ErrNotAcquired)
-		require.ErrorContains(t, err, says+"for another owner, "+h.Path())
+		require.ErrorContains(t, err, says+"for another owner, "+h.Node())
 		_, err = other.TryAcquire(within(t, soon))
 		require.NotContains(t, err.Error(), says)
 		_, err = other.Acquire(ctx)

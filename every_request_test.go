@@ -44,7 +44,7 @@ func TestAcquireRelease_CutAtEveryRequest(t *testing.T) {
 		for _, op := range []zktest.Op{zktest.Create2, zktest.GetChildren2, zktest.Delete} {
 			struck := cut.at(t, w, proxy, op, p, 1)
 			h := acquire(t, m)
-			require.Equal(t, []string{base(h.Path())}, children(t, a, p), "%v %s", op, cut.name)
+			require.Equal(t, []string{base(h.Node())}, children(t, a, p), "%v %s", op, cut.name)
 			release(t, h)
 			require.Empty(t, children(t, a, p), "%v %s", op, cut.name)
 			require.True(t, struck(), "%v %s", op, cut.name)

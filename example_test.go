@@ -132,7 +132,7 @@ func ExampleNewMutex() {
 		log.Fatal(err)
 	}
 	defer hold.Release(ctx)
-	fmt.Println(m.Path(), m.Held(), path.Dir(hold.Path()))
+	fmt.Println(m.Path(), m.Held(), path.Dir(hold.Node()))
 	// Output: /locks/orders true /locks/orders
 }
 
@@ -229,7 +229,7 @@ func ExampleError() {
 	var e *zklock.Error
 	if errors.As(err, &e) {
 		fmt.Println(e.Op, e.Path, e.Err)
-		fmt.Println("place", e.Place, "behind the holder:", e.Predecessor == other.Path())
+		fmt.Println("place", e.Place, "behind the holder:", e.Predecessor == other.Node())
 	}
 	fmt.Println(errors.Is(err, zklock.ErrNotAcquired))
 	// Output:
@@ -266,7 +266,7 @@ func ExampleMutex_HoldFrom() {
 		return stock.Do(ctx, func(ctx context.Context) error {
 			o, _ := orders.HoldFrom(ctx)
 			s, _ := stock.HoldFrom(ctx)
-			fmt.Println(path.Dir(o.Path()), path.Dir(s.Path()), o.Token() < s.Token())
+			fmt.Println(path.Dir(o.Node()), path.Dir(s.Node()), o.Token() < s.Token())
 			return nil
 		})
 	})
@@ -275,6 +275,28 @@ func ExampleMutex_HoldFrom() {
 	// stock is held: false
 	// /locks/orders /locks/stock true
 	// <nil>
+}
+
+// Path is the lock's, Node is this hold's own node in the queue.
+func ExampleHold_Node() {
+	ctx, servers, stop := exampleServer()
+	defer stop()
+	s, err := zklock.Connect(ctx, servers+"/app")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	m, _ := zklock.NewMutex(s, "/locks/orders")
+	hold, err := m.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer hold.Release(ctx)
+	fmt.Println(hold.Path())
+	fmt.Println(path.Dir(hold.Node()), strings.HasSuffix(hold.Node(), "-lock-0000000000"))
+	// Output:
+	// /locks/orders
+	// /app/locks/orders true
 }
 
 // The owner travels in the context: code that is called under a hold takes the lock again without waiting for itself.
@@ -291,7 +313,7 @@ func ExampleHold_Context() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("one node:", inner.Path() == outer.Path())
+	fmt.Println("one node:", inner.Node() == outer.Node())
 	_ = outer.Release(ctx) // in any order: the node goes with the last
 	fmt.Println("still held:", m.Held())
 	_ = inner.Release(ctx)
@@ -586,7 +608,7 @@ func ExampleParticipant() {
 		log.Fatal("nobody: ", err)
 	}
 	front := queue[0]
-	fmt.Println("ours:", front.Node == hold.Path(), "- older than an hour:", front.Age > time.Hour)
+	fmt.Println("ours:", front.Node == hold.Node(), "- older than an hour:", front.Age > time.Hour)
 	// Output: ours: true - older than an hour: false
 }
 
@@ -602,7 +624,7 @@ func ExampleRevoke() {
 		log.Fatal(err)
 	}
 
-	if err := zklock.Revoke(ctx, s, hold.Path()); err != nil { // from anywhere; Participants tells the node
+	if err := zklock.Revoke(ctx, s, hold.Node()); err != nil { // from anywhere; Participants tells the node
 		log.Fatal(err)
 	}
 	h := <-asked

@@ -45,7 +45,7 @@ func TestAcquire_ForeignNodeWithOurSuffix_QueuesAgain(t *testing.T) {
 	w := queueUp(t, a, m, p)
 	require.NoError(t, a.Delete(foreign, -1))
 	h := w.granted(t)
-	require.Greater(t, suffixOf(h.Path()), "0000000001")
+	require.Greater(t, suffixOf(h.Node()), "0000000001")
 	release(t, h)
 }
 

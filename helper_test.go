@@ -293,7 +293,7 @@ func (w *waiting) granted(t testing.TB) *zklock.Hold {
 // work does something under a hold, as the ledger of its test is told.
 func work(t testing.TB, l *ledger.Ledger, h *zklock.Hold, f func()) {
 	t.Helper()
-	lock := path.Dir(h.Path())
+	lock := path.Dir(h.Node())
 	if !l.Granted(lock, "", h) {
 		t.Errorf("I5: lost when it was granted: %v", h.Err())
 	}

@@ -146,8 +146,11 @@ func (h *Hold) Token() int64 { return h.d.token }
 // heartbeat.
 func (h *Hold) Deadline() time.Time { return h.d.e.clock.Wall(h.d.e.leaseEnd()) }
 
-// Path returns the lock node's path, absolute, with the chroot.
-func (h *Hold) Path() string { return h.d.node }
+// Node returns the lock node, absolute: with the chroot.
+func (h *Hold) Node() string { return h.d.node }
+
+// Path returns the lock path as given to NewMutex, as Mutex.Path does.
+func (h *Hold) Path() string { return h.d.root.given }
 
 // Owner returns the owner that holds.
 func (h *Hold) Owner() Owner { return h.d.key.owner }

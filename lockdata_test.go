@@ -85,7 +85,7 @@ func TestLockTable_ReentryIsPerOwner(t *testing.T) {
 	again, at, _, err := tt.enter(a, false)
 	require.NoError(t, err)
 	require.Nil(t, at, "no acquisition, so nothing is sent")
-	require.Equal(t, first.Path(), again.Path())
+	require.Equal(t, first.Node(), again.Node())
 	require.Equal(t, first.Token(), again.Token())
 	require.Len(t, tt.table.byKey, 1)
 

@@ -51,7 +51,7 @@ func TestVirtual_LeaseEnds_SessionIsEndedAtTheServers(t *testing.T) {
 		old := s.SessionID()
 		line.silent.Store(true)
 		<-h.Lost()
-		_, there := v.srv.Stat(h.Path())
+		_, there := v.srv.Stat(h.Node())
 		require.True(t, there, "told before the servers end the session")
 		line.silent.Store(false)
 		healed := time.Now()
@@ -113,7 +113,7 @@ func TestVirtual_NodeDeleted_TheHeartbeatTells(t *testing.T) {
 		m := newMutex(t, s, "/job")
 		h, other := acquire(t, m), acquire(t, newMutex(t, s, "/other"))
 		time.Sleep(20 * time.Second)
-		require.NoError(t, v.srv.Delete(h.Path()))
+		require.NoError(t, v.srv.Delete(h.Node()))
 		select {
 		case <-h.Lost():
 		case <-time.After(1100 * time.Millisecond): // h is a tenth of 10 s
@@ -288,7 +288,7 @@ func TestHold_NodeDeleted_IsLost(t *testing.T) {
 	s := connect(t, srv)
 	m := newMutex(t, s, p)
 	h, kept := acquire(t, m), acquire(t, newMutex(t, s, p+"-other"))
-	require.NoError(t, a.Delete(h.Path(), -1))
+	require.NoError(t, a.Delete(h.Node(), -1))
 	select {
 	case <-h.Lost():
 	case <-time.After(soon):
@@ -315,7 +315,7 @@ func TestRelease_NodeDeleted_SaysLost(t *testing.T) {
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
 	h := acquire(t, newMutex(t, connect(t, srv, zklock.WithSessionTimeout(30*time.Second)), p))
-	require.NoError(t, a.Delete(h.Path(), -1))
+	require.NoError(t, a.Delete(h.Node(), -1))
 	require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
 }
 

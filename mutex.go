@@ -179,5 +179,5 @@ func (m *Mutex) waitsForItself(ctx context.Context, err error) error {
 	if h.d.table == &m.s.locks {
 		whose = "for another owner"
 	}
-	return fmt.Errorf("%w; this call's own context carries a hold of this path %s, %s, and the call could not re-enter it", err, whose, h.Path())
+	return fmt.Errorf("%w; this call's own context carries a hold of this path %s, %s, and the call could not re-enter it", err, whose, h.Node())
 }

@@ -24,9 +24,9 @@ func TestAcquire_Free_HoldsOneNode(t *testing.T) {
 
 	for range 2 { // the first of a session verifies the token, the second takes it from the reply
 		h := acquire(t, newMutex(t, s, p))
-		require.Equal(t, []string{base(h.Path())}, children(t, a, p))
-		require.Regexp(t, `^_c_[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}-lock-[0-9]{10}$`, base(h.Path()))
-		data, stat, err := a.Get(h.Path())
+		require.Equal(t, []string{base(h.Node())}, children(t, a, p))
+		require.Regexp(t, `^_c_[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}-lock-[0-9]{10}$`, base(h.Node()))
+		data, stat, err := a.Get(h.Node())
 		require.NoError(t, err)
 		require.Equal(t, s.SessionID(), stat.EphemeralOwner)
 		require.Equal(t, stat.Czxid, h.Token())

@@ -159,7 +159,7 @@ func TestPrinting_Logs(t *testing.T) {
 	for _, line := range lines[len(lines)-len(handlers):] {
 		require.Contains(t, line, "Connected")
 		require.Contains(t, line, m.Path())
-		require.Contains(t, line, hold.Path())
+		require.Contains(t, line, hold.Node())
 	}
 	require.NoError(t, p.s.Close())
 	require.Contains(t, p.log.String(), "level=DEBUG", "the client's own lines are there")
@@ -284,7 +284,7 @@ func TestPrinting_Says(t *testing.T) {
 	h := acquire(t, m)
 	require.Equal(t, fmt.Sprintf("Session(%s/app, Connected, %#x)", srv, s.SessionID()), fmt.Sprint(s))
 	require.Equal(t, "Mutex(/locks/orders)", fmt.Sprint(m))
-	require.Equal(t, fmt.Sprintf("Hold(%s, token %d)", h.Path(), h.Token()), fmt.Sprintf("%+v", h))
+	require.Equal(t, fmt.Sprintf("Hold(%s, token %d)", h.Node(), h.Token()), fmt.Sprintf("%+v", h))
 	require.Equal(t, fmt.Sprint(s, h), fmt.Sprintf("%#v %#v", s, h))
 	require.Equal(t, "<nil> <nil> <nil>", fmt.Sprint((*zklock.Session)(nil), (*zklock.Mutex)(nil), (*zklock.Hold)(nil)))
 }

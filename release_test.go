@@ -189,7 +189,7 @@ func TestVirtual_ServersDead_CallsEndWithTheirContextOrClose(t *testing.T) {
 					"Do":           begin(func() error { return m.Do(ctx, func(context.Context) error { panic("not held") }) }),
 				}
 				time.Sleep(time.Minute) // or a connection that is lost ends it: the message may or may not be written
-				waiting["Revoke"] = begin(func() error { return zklock.Revoke(ctx, s, held.Path()) })
+				waiting["Revoke"] = begin(func() error { return zklock.Revoke(ctx, s, held.Node()) })
 				time.Sleep(time.Minute)
 				for name, done := range waiting {
 					require.Empty(t, done, "%s: here nothing ends the wait", name)
@@ -223,7 +223,7 @@ func TestRelease_ReplyToDeleteLost_Succeeds(t *testing.T) {
 	proxy := zktest.StartProxy(t, srv)
 	m := newMutex(t, connect(t, proxy.Addr()), p)
 	h := acquire(t, m)
-	proxy.Inject(zktest.After(zktest.Delete).Path(h.Path()).Once().DropReply().Close())
+	proxy.Inject(zktest.After(zktest.Delete).Path(h.Node()).Once().DropReply().Close())
 	require.NoError(t, h.Release(within(t, soon)))
 	require.Empty(t, children(t, a, p))
 }
@@ -260,7 +260,7 @@ func TestRelease_SessionExpires(t *testing.T) {
 	s := connect(t, proxy.Addr())
 	h := acquire(t, newMutex(t, s, p))
 	old := s.SessionID()
-	proxy.Inject(zktest.Before(zktest.Delete).Path(h.Path()).Once().Close())
+	proxy.Inject(zktest.Before(zktest.Delete).Path(h.Node()).Once().Close())
 	refused := proxy.Inject(zktest.RefuseConnections())
 	done := make(chan error, 1)
 	go func() { done <- h.Release(within(t, soon)) }()
@@ -270,7 +270,7 @@ func TestRelease_SessionExpires(t *testing.T) {
 	require.NoError(t, refused.Wait(within(t, soon)))
 	refused.Remove()
 	require.NoError(t, <-done, "held until the release, and free")
-	require.Equal(t, []string{base(other.Path())}, children(t, a, p))
+	require.Equal(t, []string{base(other.Node())}, children(t, a, p))
 	release(t, other)
 }
 
@@ -310,7 +310,7 @@ func TestVirtual_ReplyToDeleteLost_ReleaseSucceeds(t *testing.T) {
 func TestVirtual_NodeDeletedBeforeTheRelease_IsLost(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job"))
-		require.NoError(t, v.srv.Delete(h.Path()))
+		require.NoError(t, v.srv.Delete(h.Node()))
 		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
 	})
 }

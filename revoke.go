@@ -15,7 +15,7 @@ import (
 var revokeMessage = []byte("__REVOKE__")
 
 // Revoke asks the holder of a lock node to release it, as Curator's Revoker does: it sets the node's data to a message
-// that a holder with WithRevocation listens for. node is absolute, as Hold.Path and Participant.Node give it. Revoke does
+// that a holder with WithRevocation listens for. node is absolute, as Hold.Node and Participant.Node give it. Revoke does
 // not wait for the release. If the node is gone, Revoke returns nil.
 //
 // While no server can be reached, Revoke waits for one until ctx ends. If the connection is lost or ctx ends while the

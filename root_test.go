@@ -70,7 +70,7 @@ func TestVirtual_LockRootDeleted_AtEveryRequest(t *testing.T) {
 					gone.Remove()
 					time.Sleep(1500 * time.Millisecond) // a heartbeat tells
 					require.Greater(t, h.Token(), last, "%s, %v: I1", c.name, gone)
-					st, there := v.srv.Stat(h.Path())
+					st, there := v.srv.Stat(h.Node())
 					require.Equal(t, there, h.Err() == nil, "%s, %v: %v", c.name, gone, h.Err())
 					if there {
 						require.Equal(t, s.SessionID(), st.EphemeralOwner, "I3")
@@ -99,7 +99,7 @@ func TestAcquire_LockRootVanishes_IsMadeAgain(t *testing.T) {
 	for range 3 {
 		h := acquire(t, m)
 		require.Greater(t, h.Token(), token, "I1: tokens increase although the counter of the root restarts")
-		require.True(t, strings.HasSuffix(h.Path(), "-lock-0000000000"))
+		require.True(t, strings.HasSuffix(h.Node(), "-lock-0000000000"))
 		token = h.Token()
 		release(t, h)
 		for _, d := range []string{"/a/b/c", "/a/b", "/a"} {
@@ -111,7 +111,7 @@ func TestAcquire_LockRootVanishes_IsMadeAgain(t *testing.T) {
 	w := queueUp(t, a, m, p+"/a/b/c")
 	_, err := a.Multi(
 		&zk.DeleteRequest{Path: p + "/a/b/c/" + lastOf(children(t, a, p+"/a/b/c")), Version: -1},
-		&zk.DeleteRequest{Path: h.Path(), Version: -1},
+		&zk.DeleteRequest{Path: h.Node(), Version: -1},
 		&zk.DeleteRequest{Path: p + "/a/b/c", Version: -1})
 	require.NoError(t, err)
 	again := w.granted(t)

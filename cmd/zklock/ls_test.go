@@ -45,7 +45,7 @@ func TestList(t *testing.T) {
 	rows := strings.Split(strings.TrimSpace(list()), "\n")
 	require.Len(t, rows, 4)
 	first, second, third := strings.Fields(rows[1]), strings.Fields(rows[2]), strings.Fields(rows[3])
-	require.Equal(t, hold.Path(), first[0])
+	require.Equal(t, hold.Node(), first[0])
 	require.Equal(t, strconv.FormatInt(hold.Token(), 10), first[1])
 	require.Equal(t, fmt.Sprintf("%#x", s.SessionID()), first[2])
 	require.Equal(t, []string{host, strconv.Itoa(p.cmd.Process.Pid)}, second[3:5])
@@ -145,7 +145,7 @@ func TestList_Recursive(t *testing.T) {
 	require.Len(t, locks, 3)
 	require.NotNil(t, locks[0].Queue)
 	require.Equal(t, path+"/b/nightly", locks[2].Path)
-	require.Equal(t, nightly.Path(), locks[2].Queue[0].Node)
+	require.Equal(t, nightly.Node(), locks[2].Queue[0].Node)
 	require.Equal(t, waiter.cmd.Process.Pid, locks[2].Queue[1].Pid)
 
 	// What may not be read is said, and the rest is printed.

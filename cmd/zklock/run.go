@@ -268,7 +268,7 @@ func (o *runOptions) job(program string, s *zklock.Session, hold *zklock.Hold, p
 		program: program,
 		argv:    o.argv,
 		env: setenv(os.Environ(),
-			"ZKLOCK_TOKEN="+strconv.FormatInt(hold.Token(), 10), "ZKLOCK_PATH="+o.path, "ZKLOCK_NODE="+hold.Path()),
+			"ZKLOCK_TOKEN="+strconv.FormatInt(hold.Token(), 10), "ZKLOCK_PATH="+o.path, "ZKLOCK_NODE="+hold.Node()),
 		lock: lock,
 		ending: func() *ending {
 			return &ending{Key: o.key(), Auth: o.digest(), TLS: o.tlsFiles, Process: os.Getpid(), Lock: lock}
@@ -326,10 +326,10 @@ func (o *runOptions) release(s *zklock.Session, hold *zklock.Hold, d *desk, out 
 		if how == "" {
 			how = "the command had ended by itself, and may have overlapped with the next holder"
 		}
-		return exitf(exitLost, "%s: lost the lock (token %d, node %s): %w; %s", o.path, hold.Token(), hold.Path(), out.lost, how)
+		return exitf(exitLost, "%s: lost the lock (token %d, node %s): %w; %s", o.path, hold.Token(), hold.Node(), out.lost, how)
 	case err != nil && !errors.Is(err, zklock.ErrLost): // what is lost before anything ran under it is nobody's loss
 		fmt.Fprintf(o.stderr, "zklock: %s: not released (token %d, node %s): %v; others get the lock when the session ends, within %v\n",
-			o.path, hold.Token(), hold.Path(), cause(err), s.Timeout())
+			o.path, hold.Token(), hold.Node(), cause(err), s.Timeout())
 	}
 	if out.err != nil {
 		return exitf(exitUsage, "%s: token %d: %w", o.path, hold.Token(), out.err)
