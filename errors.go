@@ -17,6 +17,9 @@ var (
 	// ErrNotAcquired: somebody else is ahead in the queue, and the call does not wait. Its node is deleted, or is being
 	// deleted in the background.
 	ErrNotAcquired = errors.New("lock not acquired: somebody is ahead")
+	// ErrNotConnected: a call that does not wait, or no longer, cannot say whether the lock is free. The Session is not connected
+	// to a server, or none answered in time. Its node is deleted in the background if there is one. It is never ErrNotAcquired too.
+	ErrNotConnected = errors.New("no connection to the servers")
 	// ErrNotHeld: the handle was released.
 	ErrNotHeld = errors.New("lock not held")
 	// ErrLost: the lock was held, and ended without a release. What ran under it may have overlapped with the next holder.

@@ -203,14 +203,16 @@ func ExampleMutex_TryAcquire() {
 	defer other.Release(ctx)
 
 	hold, err := m.TryAcquire(ctx)
-	if errors.Is(err, zklock.ErrNotAcquired) {
+	switch {
+	case errors.Is(err, zklock.ErrNotAcquired):
 		fmt.Println("somebody else does it")
-		return
-	}
-	if err != nil {
+	case errors.Is(err, zklock.ErrNotConnected):
+		fmt.Println("nobody knows: try again later")
+	case err != nil:
 		log.Fatal(err)
+	default:
+		defer hold.Release(ctx)
 	}
-	defer hold.Release(ctx)
 	// Output: somebody else does it
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 )
 
@@ -55,14 +56,17 @@ func (m *Mutex) Path() string { return m.root.given }
 // of ctx if ctx ended; ErrLost while the owner has unreleased handles of a hold that was lost; ErrClosed; or what the
 // servers said, such as zk.ErrNoAuth. The *Error around it says where the node stood in the queue. While no server can be
 // reached, Acquire waits for one: only ctx and Close end that wait.
-func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "acquire", false) }
+func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "acquire", forever) }
 
 // TryAcquire takes the lock if nobody is ahead, and otherwise returns ErrNotAcquired. It also returns ErrNotAcquired if
-// the owner in ctx waits for the lock in another call.
+// the owner in ctx waits for the lock in another call. Re-entry succeeds at once, as with Acquire.
 //
-// When TryAcquire returns an error, the call holds nothing, and its node is deleted or is being deleted. While no server
-// can be reached, TryAcquire waits for one until ctx ends.
-func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "try", true) }
+// TryAcquire does not wait for a server either. It returns ErrNotConnected, which is not ErrNotAcquired: at once if the
+// Session is not connected, and otherwise if it has no answers within two heartbeats. A heartbeat is a tenth of the session
+// timeout, and at least 250 ms.
+//
+// When TryAcquire returns an error, the call holds nothing, and its node is deleted or is being deleted.
+func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "try", 0) }
 
 // Do acquires the lock, runs f under the hold's context, and releases. f's context also ends when ctx does. It carries the
 // hold: f gets it from HoldFrom, for its token.
@@ -109,7 +113,11 @@ func (m *Mutex) HoldFrom(ctx context.Context) (*Hold, bool) {
 
 func (m *Mutex) asker(ctx context.Context) asker { return askerIn(ctx, &m.s.locks, m.root.path) }
 
-func (m *Mutex) enter(ctx context.Context, op string, try bool) (*Hold, error) {
+// forever is the wait of a call whose context alone bounds it.
+const forever = time.Duration(math.MaxInt64)
+
+// enter waits for the lock, for no longer than wait; 0 is a try.
+func (m *Mutex) enter(ctx context.Context, op string, wait time.Duration) (*Hold, error) {
 	var a *acquisition // once there is one
 	fail := func(err error) (*Hold, error) {
 		if e, ok := err.(*Error); ok {
@@ -128,8 +136,12 @@ func (m *Mutex) enter(ctx context.Context, op string, try bool) (*Hold, error) {
 		return fail(ctxError(ctx))
 	}
 	m.s.loseIfLate() // a lost hold is not re-entered
-	h := newHold(ctx, try)
-	a, isNew, err := m.s.locks.enter(h, &m.root, m.asker(ctx))
+	h := newHold(ctx, wait == 0)
+	var offline error
+	if h.try {
+		wait, offline = m.s.link.tryLimit()
+	}
+	a, isNew, err := m.s.locks.enter(h, &m.root, m.asker(ctx), offline)
 	switch {
 	case err != nil:
 		return fail(err)
@@ -148,16 +160,22 @@ func (m *Mutex) enter(ctx context.Context, op string, try bool) (*Hold, error) {
 		}
 		return h, nil
 	}
+	limit := time.NewTimer(wait)
+	defer limit.Stop()
+	var why error
 	select {
 	case err := <-h.outcome:
 		return outcome(err)
 	case <-ctx.Done():
+		why = ctxError(ctx)
+	case <-limit.C:
+		why = m.notInTime(a, wait)
 	}
 	left, last := m.s.locks.leave(a, h)
 	if !left {
 		return outcome(<-h.outcome)
 	}
-	if last {
+	if last && !errors.Is(why, ErrNotConnected) {
 		t := time.NewTimer(grace)
 		defer t.Stop()
 		select {
@@ -165,7 +183,18 @@ func (m *Mutex) enter(ctx context.Context, op string, try bool) (*Hold, error) {
 		case <-t.C:
 		}
 	}
-	return fail(ctxError(ctx))
+	return fail(why)
+}
+
+// notInTime returns the error of a call whose wait is over. Somebody was ahead only if a server has said so.
+func (m *Mutex) notInTime(a *acquisition, wait time.Duration) error {
+	switch e, _, err := m.s.link.attachedNow(); {
+	case err != nil:
+		return err
+	case e != nil && m.s.locks.standing(a).place > 1:
+		return ErrNotAcquired
+	}
+	return fmt.Errorf("%w: no answer within %v", ErrNotConnected, wait)
 }
 
 // waitsForItself extends the error of a call that was not let in. If the call's own context carries a hold of this path that

@@ -184,10 +184,12 @@ func TestVirtual_ServersDead_CallsEndWithTheirContextOrClose(t *testing.T) {
 				}
 				waiting := map[string]<-chan result{
 					"Acquire":      begin(func() error { _, err := m.Acquire(ctx); return err }),
-					"TryAcquire":   begin(func() error { _, err := m.TryAcquire(ctx); return err }),
 					"Participants": begin(func() error { _, err := m.Participants(ctx); return err }),
 					"Do":           begin(func() error { return m.Do(ctx, func(context.Context) error { panic("not held") }) }),
 				}
+				began, try := time.Now(), <-begin(func() error { _, err := m.TryAcquire(ctx); return err })
+				require.ErrorIs(t, try.err, zklock.ErrNotConnected)
+				require.LessOrEqual(t, try.at.Sub(began), 2*time.Second, "two heartbeats")
 				time.Sleep(time.Minute) // or a connection that is lost ends it: the message may or may not be written
 				waiting["Revoke"] = begin(func() error { return zklock.Revoke(ctx, s, held.Node()) })
 				time.Sleep(time.Minute)

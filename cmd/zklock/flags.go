@@ -192,7 +192,7 @@ func classify(err error) error {
 	code := exitUsage
 	var late errNoServer
 	switch {
-	case errors.As(err, &late), errors.Is(err, context.DeadlineExceeded):
+	case errors.As(err, &late), errors.Is(err, context.DeadlineExceeded), errors.Is(err, zklock.ErrNotConnected):
 		code = exitNoServer
 	case errors.Is(err, zklock.ErrNotAcquired):
 		code = exitNotAcquired
