@@ -56,7 +56,7 @@ func TestVirtual_Do_WorkAndReleaseFail_BothAreTold(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
 		failed := errors.New("the work failed")
-		err := newMutex(t, s, "/job").Do(within(t, soon), func(ctx context.Context) error {
+		err := newMutex(t, s, "/job").Do(within(t, soon), func(ctx context.Context, _ *zklock.Hold) error {
 			require.True(t, v.srv.ExpireSession(s.SessionID()))
 			<-ctx.Done()
 			return failed

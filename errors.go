@@ -49,7 +49,7 @@ var (
 // Error says which operation failed, on which lock, and why. Err is never nil. errors.Is and errors.As find in it the
 // sentinels above, the cause of the caller's context, and the errors of the zk package.
 type Error struct {
-	Op   string // connect, new mutex, acquire, try, release, hold (its end), participants, revoke
+	Op   string // connect, new mutex, do, acquire, try, release, hold (its end), participants, revoke
 	Path string // lock path as given to NewMutex; the connection string for connect
 	Node string // our node, absolute, where there was one
 	Err  error

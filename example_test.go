@@ -37,13 +37,12 @@ func nightly(ctx context.Context, servers string) error {
 	if err != nil {
 		return err
 	}
-	return m.Do(ctx, func(ctx context.Context) error { // waits its turn, for as long as ctx lasts
-		hold, _ := m.HoldFrom(ctx)
+	return m.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error { // waits its turn, for as long as ctx lasts
 		return backup(ctx, hold.Token()) // this ctx ends when the lock is lost, and when the caller's does
 	})
 }
 
-// nightlyInSteps is what Do does.
+// nightlyInSteps is nightly without Do.
 func nightlyInSteps(ctx context.Context, m *zklock.Mutex) error {
 	hold, err := m.Acquire(ctx) // ctx bounds the wait, and no more
 	if err != nil {
@@ -245,37 +244,89 @@ func ExampleMutex_Do() {
 	defer stop()
 	m, _ := zklock.NewMutex(s, "/locks/orders")
 
-	err := m.Do(ctx, func(ctx context.Context) error {
-		fmt.Println("holding:", m.OwnedBy(ctx))
+	err := m.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error {
+		fmt.Println("holding:", m.OwnedBy(ctx), hold.Token() > 0)
 		return nil
 	})
 	fmt.Println(err, m.Held())
 	// Output:
-	// holding: true
+	// holding: true true
 	// <nil> false
 }
 
-// Each lock has its own hold in the context.
+// A job that runs on one host, and is skipped on the others.
+func ExampleMutex_TryDo() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, _ := zklock.NewMutex(s, "/locks/nightly")
+	other, err := m.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer other.Release(ctx)
+
+	err = m.TryDo(ctx, func(ctx context.Context, hold *zklock.Hold) error { return backup(ctx, hold.Token()) })
+	switch {
+	case errors.Is(err, zklock.ErrNotAcquired):
+		fmt.Println("it runs elsewhere")
+	case err != nil: // also ErrNotConnected: nobody knows whether it runs
+		log.Fatal(err)
+	}
+	// Output: it runs elsewhere
+}
+
+// The wait is bounded, the work is not.
+func ExampleWaitAtMost() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, _ := zklock.NewMutex(s, "/locks/orders")
+	other, err := m.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	work := func(ctx context.Context, hold *zklock.Hold) error {
+		_, bounded := ctx.Deadline()
+		fmt.Println("working, with the deadline of the caller:", bounded)
+		return nil
+	}
+
+	err = m.Do(ctx, work, zklock.WaitAtMost(50*time.Millisecond))
+	fmt.Println(errors.Is(err, zklock.ErrNotAcquired))
+	_ = other.Release(ctx)
+	fmt.Println(m.Do(ctx, work, zklock.WaitAtMost(50*time.Second)))
+	// Output:
+	// true
+	// working, with the deadline of the caller: true
+	// <nil>
+}
+
+// Functions further down find the hold in their context. Each lock has its own there.
 func ExampleMutex_HoldFrom() {
 	ctx, s, stop := exampleSession()
 	defer stop()
 	orders, _ := zklock.NewMutex(s, "/locks/orders")
 	stock, _ := zklock.NewMutex(s, "/locks/stock")
 
-	err := orders.Do(ctx, func(ctx context.Context) error {
-		_, ok := stock.HoldFrom(ctx)
-		fmt.Println("stock is held:", ok)
-		return stock.Do(ctx, func(ctx context.Context) error {
-			o, _ := orders.HoldFrom(ctx)
-			s, _ := stock.HoldFrom(ctx)
-			fmt.Println(path.Dir(o.Node()), path.Dir(s.Node()), o.Token() < s.Token())
+	furtherDown := func(ctx context.Context) {
+		for _, m := range []*zklock.Mutex{orders, stock} {
+			hold, ok := m.HoldFrom(ctx)
+			fmt.Println(m.Path(), ok, ok && hold.Err() == nil)
+		}
+	}
+
+	err := orders.Do(ctx, func(ctx context.Context, _ *zklock.Hold) error {
+		furtherDown(ctx)
+		return stock.Do(ctx, func(ctx context.Context, _ *zklock.Hold) error {
+			furtherDown(ctx)
 			return nil
 		})
 	})
 	fmt.Println(err)
 	// Output:
-	// stock is held: false
-	// /locks/orders /locks/stock true
+	// /locks/orders true true
+	// /locks/stock false false
+	// /locks/orders true true
+	// /locks/stock true true
 	// <nil>
 }
 
@@ -548,7 +599,7 @@ func ExampleSession_Changes_endOnSuspend() {
 	}
 	defer s.Close()
 	m, _ := zklock.NewMutex(s, "/locks/orders")
-	err = m.Do(ctx, func(ctx context.Context) error {
+	err = m.Do(ctx, func(ctx context.Context, _ *zklock.Hold) error {
 		work, end := context.WithCancel(ctx)
 		defer end()
 		changes := s.Changes(work)
@@ -647,7 +698,7 @@ func ExampleWithAuth() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(m.Do(ctx, func(context.Context) error { return nil }))
+	fmt.Println(m.Do(ctx, func(context.Context, *zklock.Hold) error { return nil }))
 	// Output: <nil>
 }
 
@@ -662,7 +713,7 @@ func ExampleWithACL() {
 	defer ours.Close()
 	acl := zklock.WithACL(zk.DigestACL(zk.PermAll, "nightly", "secret"))
 	m, _ := zklock.NewMutex(ours, "/locks/nightly", acl)
-	fmt.Println(m.Do(ctx, func(context.Context) error { return nil }))
+	fmt.Println(m.Do(ctx, func(context.Context, *zklock.Hold) error { return nil }))
 
 	stranger, err := zklock.Connect(ctx, servers)
 	if err != nil {
@@ -831,8 +882,7 @@ func batches(ctx context.Context, m *zklock.Mutex, jobs <-chan func(ctx context.
 
 // batch does a job, and those that wait behind it, under one hold.
 func batch(ctx context.Context, m *zklock.Mutex, job func(context.Context, int64), jobs <-chan func(context.Context, int64)) error {
-	return m.Do(ctx, func(ctx context.Context) error {
-		hold, _ := m.HoldFrom(ctx)
+	return m.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error {
 		for n := 1; ; n++ {
 			job(ctx, hold.Token()) // this ctx ends when the lock is lost
 			if n == 100 || ctx.Err() != nil {

@@ -74,7 +74,7 @@ func TestInterop_GoZookeeperLock(t *testing.T) {
 		m := newMutex(t, connect(t, srv), p)
 		all.Go(func() {
 			for range 10 {
-				if err := m.Do(within(t, 4*soon), func(context.Context) error {
+				if err := m.Do(within(t, 4*soon), func(context.Context, *zklock.Hold) error {
 					inside.enter(t)
 					inside.leave()
 					return nil

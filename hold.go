@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,18 +24,45 @@ type Hold struct {
 	try     bool       // a call of TryAcquire
 	outcome chan error // holds one: nil with the grant. The call gets it when it is taken from the acquisition, unless it leaves
 	ctx     *holdContext
-	cancel  context.CancelCauseFunc // ends ctx
-	d       *lockData               // from the grant on
-	end     error                   // after the release: what Err says from then on; guarded by the lockTable
+	d       *lockData // from the grant on
+	end     error     // after the release: what Err says from then on; guarded by the lockTable
 }
 
 // newHold returns the Hold that a call waits with, and that it gets when the lock is granted. It has the values of the
 // call's context.
 func newHold(ctx context.Context, try bool) *Hold {
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	h := &Hold{try: try, outcome: make(chan error, 1), cancel: cancel}
-	h.ctx = &holdContext{inner, h}
+	h := &Hold{try: try, outcome: make(chan error, 1)}
+	h.ctx = &holdContext{inner, h, cancel}
 	return h
+}
+
+// workContext returns a context that ends with the hold and with the caller's context, as the first of them to end says. done
+// ends it too.
+func (h *Hold) workContext(caller context.Context) (work *holdContext, done func()) {
+	inner, cancel := context.WithCancelCause(caller)
+	stop := context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })
+	return &holdContext{inner, h, cancel}, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// outcomeOf returns what Do returns when the work under the hold and the release of the hold have returned.
+func (h *Hold) outcomeOf(work *holdContext, worked, released error) error {
+	switch {
+	case worked == nil, released == nil:
+		return cmp.Or(worked, released)
+	case errors.Is(released, ErrLost):
+		loss := errors.Unwrap(h.Err()) // it is in the released error too
+		if errors.Is(worked, loss) {
+			return worked
+		}
+		if worked == context.Canceled && errors.Is(context.Cause(work), loss) {
+			return released
+		}
+	}
+	return errors.Join(worked, released)
 }
 
 // holdKey asks a context for the innermost hold that it carries. root names the lock, "" any lock; table names the Session,
@@ -73,7 +101,8 @@ func OwnerFrom(ctx context.Context) (Owner, bool) {
 // if no timer has run yet (F18).
 type holdContext struct {
 	context.Context
-	h *Hold
+	h      *Hold
+	cancel context.CancelCauseFunc // ends it
 }
 
 // Value returns the hold for a holdKey that fits. All other keys go to the context that Acquire was given, which also has
@@ -87,10 +116,7 @@ func (c *holdContext) Value(key any) any {
 
 func (c *holdContext) Err() error {
 	if err := c.h.Err(); err != nil {
-		c.h.cancel(err) // lockData.tell cancels the handles one by one, and may not have reached this one
-		if c.Context.Err() == nil {
-			return context.Canceled // this is Do's context, and the cancellation is still on its way to it
-		}
+		c.cancel(err) // lockData.tell cancels the handles one by one, and may not have reached this one
 	}
 	return c.Context.Err()
 }
@@ -183,7 +209,7 @@ func (h *Hold) Release(ctx context.Context) error {
 	if !first {
 		return nil
 	}
-	h.cancel(h.end) // nobody changes it any more
+	h.ctx.cancel(h.end) // nobody changes it any more
 	if lost != nil {
 		return h.d.errorf("release", errors.Unwrap(lost))
 	}

@@ -321,7 +321,7 @@ func (d *lockData) tell(node string, cause error) bool {
 	handles := slices.Collect(maps.Keys(d.handles))
 	d.table.mu.Unlock()
 	for _, h := range handles {
-		h.cancel(lost)
+		h.ctx.cancel(lost)
 	}
 	for _, ch := range tell { // last: a goroutine that wakes here finds that Context and Err have ended
 		close(ch)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"time"
 )
 
@@ -68,27 +67,44 @@ func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) { return m.enter(ctx
 // When TryAcquire returns an error, the call holds nothing, and its node is deleted or is being deleted.
 func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "try", 0) }
 
-// Do acquires the lock, runs f under the hold's context, and releases. f's context also ends when ctx does. It carries the
-// hold: f gets it from HoldFrom, for its token.
+// Do acquires the lock, runs f under it, and releases. If it does not get the lock, f is not called and the error is
+// Acquire's. ctx bounds both the wait and the work; WaitAtMost bounds the wait alone.
+//
+// f gets the hold, and a context that carries it. That context is derived from ctx: it has its deadline and values, and ends
+// with it, by its Err and cause. It also ends when the lock is lost; then its cause is the hold's Err. f must return soon after.
 //
 // The error is f's, joined with the release's. So Do can return an error although f succeeded: ErrLost if the lock was lost
-// before the release, ErrNotConfirmed if no server confirmed the release in time. Only ctx bounds the wait for the lock; the
-// release also ends by itself, as Release does.
-func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context) error) (err error) {
-	h, err := m.Acquire(ctx)
+// before the release, ErrNotConfirmed if no server confirmed the release in time. After a loss errors.Is(err, ErrLost) is true
+// whatever f returned, and the loss is in the error once: if f returned the plain error or the cause of its context, nothing is
+// joined to it. The release ends by itself, as Release does.
+func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, hold *Hold) error, opts ...DoOption) (err error) {
+	o, err := newDoOptions(opts)
+	if err == nil && f == nil {
+		err = errors.New("nil function: give Do the work")
+	}
+	if err != nil {
+		return &Error{Op: "do", Path: m.root.given, Err: err}
+	}
+	op := "acquire"
+	if o.wait == 0 {
+		op = "try"
+	}
+	h, err := m.enter(ctx, op, o.wait)
 	if err != nil {
 		return err
 	}
+	work, done := h.workContext(ctx)
 	defer func() {
-		if rerr := h.Release(ctx); rerr != nil {
-			err = errors.Join(err, rerr)
-		}
+		done()
+		err = h.outcomeOf(work, err, h.Release(ctx))
 	}()
-	inner, cancel := context.WithCancelCause(h.Context())
-	defer cancel(nil)
-	stop := context.AfterFunc(ctx, func() { cancel(ctxError(ctx)) })
-	defer stop()
-	return f(&holdContext{inner, h})
+	return f(work, h)
+}
+
+// TryDo is Do with TryAcquire: if somebody is ahead it returns ErrNotAcquired, and if no server can say so ErrNotConnected,
+// after two heartbeats at most. Then f is not called.
+func (m *Mutex) TryDo(ctx context.Context, f func(ctx context.Context, hold *Hold) error) error {
+	return m.Do(ctx, f, WaitAtMost(0))
 }
 
 // Held says whether any owner holds the lock through this Session.
@@ -112,9 +128,6 @@ func (m *Mutex) HoldFrom(ctx context.Context) (*Hold, bool) {
 }
 
 func (m *Mutex) asker(ctx context.Context) asker { return askerIn(ctx, &m.s.locks, m.root.path) }
-
-// forever is the wait of a call whose context alone bounds it.
-const forever = time.Duration(math.MaxInt64)
 
 // enter waits for the lock, for no longer than wait; 0 is a try.
 func (m *Mutex) enter(ctx context.Context, op string, wait time.Duration) (*Hold, error) {

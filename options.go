@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"slices"
@@ -190,6 +191,33 @@ func WithQueuePattern(ending string) MutexOption {
 // runs on a goroutine of its own. To give way, f ends the work and releases the hold. The option costs two requests for
 // each acquire that is not a re-entry.
 func WithRevocation(f func(*Hold)) MutexOption { return func(o *mutexOptions) { o.revoke = f } }
+
+// DoOption configures one call of Mutex.Do.
+type DoOption func(*doOptions)
+
+type doOptions struct{ wait time.Duration }
+
+// forever is the wait of a call that only its context bounds.
+const forever = time.Duration(math.MaxInt64)
+
+func newDoOptions(opts []DoOption) (doOptions, error) {
+	o := doOptions{wait: forever}
+	for _, opt := range opts {
+		if opt == nil {
+			return o, errors.New("nil DoOption")
+		}
+		opt(&o)
+	}
+	if o.wait < 0 {
+		return o, fmt.Errorf("WaitAtMost(%v): give 0 for a try, or how long to wait", o.wait)
+	}
+	return o, nil
+}
+
+// WaitAtMost bounds how long Do waits for the lock, and not the work. 0 is a try, as TryAcquire makes it. By default Do
+// waits as long as its context lasts. When d is over, Do returns within half a second: ErrNotAcquired if somebody was ahead when
+// the queue was last listed, and ErrNotConnected if no server can be reached or none has answered.
+func WaitAtMost(d time.Duration) DoOption { return func(o *doOptions) { o.wait = d } }
 
 // errCredentialsInServers does not quote the connection string. An error around it must not either.
 var errCredentialsInServers = errors.New("no credentials in the connection string (it has an @): give them with WithAuth, " +

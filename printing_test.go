@@ -68,6 +68,7 @@ func newPrintable(t *testing.T, srv, path string, opts ...zklock.Option) printab
 		"an Owner":                     named,
 		"an Option":                    auth,
 		"a MutexOption":                zklock.WithACL(acl),
+		"a DoOption":                   zklock.WaitAtMost(0),
 		"a LeaseMode":                  zklock.QuorumLease(0),
 		"a State":                      p.s.State(),
 		"a Change":                     zklock.Change{State: zklock.Lost, SessionID: p.s.SessionID(), Time: time.Now(), Err: hold.Err()},
@@ -258,7 +259,7 @@ func TestPrinting_WhileInUse(t *testing.T) {
 	go func() {
 		defer close(done)
 		for range 50 {
-			_ = m.Do(within(t, soon), func(ctx context.Context) error { return ctx.Err() })
+			_ = m.Do(within(t, soon), func(ctx context.Context, _ *zklock.Hold) error { return ctx.Err() })
 		}
 	}()
 	for running := true; running; {

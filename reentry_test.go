@@ -126,13 +126,13 @@ func TestVirtual_HoldFrom_IsOfThatLock(t *testing.T) {
 		none(a, context.Background())
 		none(a, zklock.WithOwner(context.Background(), zklock.NewOwner("nobody's")))
 		var kept context.Context
-		require.NoError(t, a.Do(within(t, time.Hour), func(ctx context.Context) error {
+		require.NoError(t, a.Do(within(t, time.Hour), func(ctx context.Context, _ *zklock.Hold) error {
 			outer, ok := a.HoldFrom(ctx)
 			require.True(t, ok)
 			require.NoError(t, outer.Err())
 			none(b, ctx)
 			none(elsewhere, ctx)
-			require.NoError(t, b.Do(ctx, func(ctx context.Context) error {
+			require.NoError(t, b.Do(ctx, func(ctx context.Context, _ *zklock.Hold) error {
 				ctx, cancel := context.WithTimeout(ctx, time.Minute)
 				defer cancel()
 				h, ok := newMutex(t, s, "/a").HoldFrom(ctx)

@@ -185,7 +185,7 @@ func TestVirtual_ServersDead_CallsEndWithTheirContextOrClose(t *testing.T) {
 				waiting := map[string]<-chan result{
 					"Acquire":      begin(func() error { _, err := m.Acquire(ctx); return err }),
 					"Participants": begin(func() error { _, err := m.Participants(ctx); return err }),
-					"Do":           begin(func() error { return m.Do(ctx, func(context.Context) error { panic("not held") }) }),
+					"Do":           begin(func() error { return m.Do(ctx, func(context.Context, *zklock.Hold) error { panic("not held") }) }),
 				}
 				began, try := time.Now(), <-begin(func() error { _, err := m.TryAcquire(ctx); return err })
 				require.ErrorIs(t, try.err, zklock.ErrNotConnected)
