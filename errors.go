@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/go-zookeeper/zk"
@@ -81,6 +82,37 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// IsFinal says whether an error of this package stays: the same call will not succeed until somebody has changed the program,
+// its configuration, or the permissions at the servers. Those are bad arguments, ErrClosed, ErrAuthFailed, ErrNoRoom and what the
+// servers refuse, such as zk.ErrNoAuth. After all others another try may succeed: pause before it, longer each time, as the
+// example does. IsFinal is false for nil, for the end of the caller's context, and for errors that it does not know.
+func IsFinal(err error) bool {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return false // the cause beside it is the caller's, and can be any error
+	}
+	var bad badArgument
+	if errors.As(err, &bad) || isAny(err, ErrClosed, ErrAuthFailed, ErrNoRoom) {
+		return true
+	}
+	if errors.Is(err, ErrLost) {
+		return false // if the reason is a refusal, the next acquire says so
+	}
+	code := serverCode(err)
+	return isAny(err, zk.ErrNoAuth, zk.ErrAuthFailed, zk.ErrInvalidACL, zk.ErrBadArguments, zk.ErrNoChildrenForEphemerals) ||
+		code == wire.Unimplemented || code == wire.AuthRequired || code == wire.LocalSession
+}
+
+func isAny(err error, of ...error) bool {
+	return slices.ContainsFunc(of, func(target error) bool { return errors.Is(err, target) })
+}
+
+// badArgument is an error of the caller's.
+type badArgument struct{ error }
+
+var errNilContext = badArgument{errors.New("nil context")}
+
+func (b badArgument) Unwrap() error { return b.error }
+
 // lostBecause returns ErrLost with its reason. Both are visible to errors.Is.
 func lostBecause(reason error) error {
 	if errors.Is(reason, ErrLost) {
@@ -119,13 +151,9 @@ func outcomeOf(err error) outcome {
 	if err == nil {
 		return applied
 	}
-	for _, definite := range []error{
-		zk.ErrNoNode, zk.ErrNoAuth, zk.ErrBadVersion, zk.ErrNoChildrenForEphemerals, zk.ErrNodeExists, zk.ErrNotEmpty,
-		zk.ErrInvalidACL, zk.ErrBadArguments, zk.ErrAuthFailed,
-	} {
-		if errors.Is(err, definite) {
-			return turnedDown
-		}
+	if isAny(err, zk.ErrNoNode, zk.ErrNoAuth, zk.ErrBadVersion, zk.ErrNoChildrenForEphemerals, zk.ErrNodeExists, zk.ErrNotEmpty,
+		zk.ErrInvalidACL, zk.ErrBadArguments, zk.ErrAuthFailed) {
+		return turnedDown
 	}
 	switch serverCode(err) {
 	case wire.Unimplemented, wire.QuotaExceeded, wire.RuntimeInconsistency, wire.LocalSession, wire.AuthRequired:

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path"
@@ -213,6 +214,45 @@ func ExampleMutex_TryAcquire() {
 		defer hold.Release(ctx)
 	}
 	// Output: somebody else does it
+}
+
+// lead works while this process is the leader, and queues again when it is no longer: after a pause that grows with each
+// failure.
+func lead(ctx context.Context, m *zklock.Mutex, work func(context.Context, *zklock.Hold) error) error {
+	const shortest, longest = 100 * time.Millisecond, time.Minute
+	for pause := shortest; ; pause = min(2*pause, longest) {
+		began := time.Now()
+		err := m.Do(ctx, work)
+		if ctx.Err() != nil || zklock.IsFinal(err) {
+			return err
+		}
+		if time.Since(began) > longest {
+			pause = shortest // it has led
+		}
+		slog.Warn("not the leader any more", "lock", m, "err", err, "pause", pause)
+		select {
+		case <-time.After(pause/2 + rand.N(pause)):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// A leader comes back after a failure, and ends when no further try can help.
+func ExampleIsFinal() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, _ := zklock.NewMutex(s, "/locks/leader")
+
+	terms := 0
+	err := lead(ctx, m, func(ctx context.Context, hold *zklock.Hold) error {
+		if terms++; terms < 3 {
+			return errors.New("the database is away")
+		}
+		return s.Close() // in the field: the program ends
+	})
+	fmt.Println(terms, errors.Is(err, zklock.ErrClosed), zklock.IsFinal(err))
+	// Output: 3 true true
 }
 
 // An Error says where we stood in the queue, for free.

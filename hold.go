@@ -201,7 +201,7 @@ func (h *Hold) Check() *zk.CheckVersionRequest {
 // is.
 func (h *Hold) Release(ctx context.Context) error {
 	if ctx == nil {
-		return h.d.errorf("release", errors.New("nil context"))
+		return h.d.errorf("release", errNilContext)
 	}
 	h.d.loseIfLate()
 	leaseEnd := h.d.e.leaseEnd()

@@ -20,7 +20,7 @@ type Mutex struct {
 // chroot. NewMutex sends nothing: the first acquire makes the lock root and its parents.
 func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
 	if s == nil {
-		return nil, &Error{Op: "new mutex", Path: path, Err: errors.New("nil Session: Connect returns one")}
+		return nil, &Error{Op: "new mutex", Path: path, Err: badArgument{errors.New("nil Session: Connect returns one")}}
 	}
 	o := newMutexOptions(opts)
 	err := checkPath(path)
@@ -28,7 +28,7 @@ func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
 		err = o.check()
 	}
 	if err != nil {
-		return nil, &Error{Op: "new mutex", Path: path, Err: err}
+		return nil, &Error{Op: "new mutex", Path: path, Err: badArgument{err}}
 	}
 	return &Mutex{s: s, opts: o, root: lockRoot{
 		path: s.chroot + path, given: path, acl: o.acl, container: o.container, markers: o.markers, roots: &s.roots,
@@ -83,7 +83,7 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, hold *Hold) 
 		err = errors.New("nil function: give Do the work")
 	}
 	if err != nil {
-		return &Error{Op: "do", Path: m.root.given, Err: err}
+		return &Error{Op: "do", Path: m.root.given, Err: badArgument{err}}
 	}
 	op := "acquire"
 	if o.wait == 0 {
@@ -143,7 +143,7 @@ func (m *Mutex) enter(ctx context.Context, op string, wait time.Duration) (*Hold
 		return nil, &Error{Op: op, Path: m.root.given, Node: at.node, Err: m.waitsForItself(ctx, err), Place: at.place, Predecessor: at.predecessor}
 	}
 	if ctx == nil {
-		return fail(errors.New("nil context"))
+		return fail(errNilContext)
 	}
 	if ctx.Err() != nil {
 		return fail(ctxError(ctx))

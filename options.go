@@ -304,7 +304,7 @@ func ValidatePath(path string) error { return checkPath(path) }
 
 // checkPath refuses what ZooKeeper would refuse, and a trailing slash, before anything is sent.
 func checkPath(p string) error {
-	bad := func(why string) error { return fmt.Errorf("path %q %s", p, why) }
+	bad := func(why string) error { return badArgument{fmt.Errorf("path %q %s", p, why)} }
 	switch {
 	case p == "":
 		return bad("is empty: give an absolute path such as /locks/orders")

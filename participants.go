@@ -30,7 +30,7 @@ func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 		return nil, &Error{Op: "participants", Path: m.root.given, Err: err}
 	}
 	if ctx == nil {
-		return fail(errors.New("nil context"))
+		return fail(errNilContext)
 	}
 	for {
 		e, err := m.s.link.attachedEra(ctx)

@@ -23,7 +23,7 @@ var revokeMessage = []byte("__REVOKE__")
 func Revoke(ctx context.Context, s *Session, node string) error {
 	fail := func(err error) error { return &Error{Op: "revoke", Path: node, Err: err} }
 	if ctx == nil || s == nil {
-		return fail(errors.New("nil context or Session"))
+		return fail(badArgument{errors.New("nil context or Session")})
 	}
 	if err := checkPath(node); err != nil {
 		return fail(err)

@@ -48,21 +48,21 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 		return nil, &Error{Op: "connect", Path: servers, Err: err}
 	}
 	if ctx == nil {
-		return fail(errors.New("nil context"))
+		return fail(errNilContext)
 	}
 	o, hooks := newSessionOptions(opts), hook.From(ctx)
 	if hooks.SuspendedTime != nil {
 		o.suspendedTime = hooks.SuspendedTime
 	}
 	if err := o.check(); err != nil {
-		return fail(err)
+		return fail(badArgument{err})
 	}
 	addrs, chroot, err := parseServers(servers)
 	if errors.Is(err, errCredentialsInServers) {
 		servers = ""
 	}
 	if err != nil {
-		return fail(err)
+		return fail(badArgument{err})
 	}
 	clk := clock.New(o.suspendedTime)
 	s := &Session{
