@@ -41,6 +41,9 @@ var (
 	ErrSequenceExhausted = errors.New("sequence numbers of the lock root are used up")
 	// ErrNoRoom: the session timeout leaves the lease no time in which a hold could be relied on.
 	ErrNoRoom = errors.New("the lease has no room in the session timeout")
+	// ErrNoChroot: the chroot of the connection string is not there: make it, or give WithCreateChroot to Connect. Mistyped, it
+	// would make locks that exclude nobody.
+	ErrNoChroot = errors.New("the chroot is not there")
 	// ErrTooManyWaiters: the Session has as many lock nodes as WithMaxLockNodes allows.
 	ErrTooManyWaiters = errors.New("too many lock nodes in one session")
 	// ErrAuthFailed: a server refused the credentials given with WithAuth.
@@ -83,15 +86,15 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // IsFinal says whether an error of this package stays: the same call will not succeed until somebody has changed the program,
-// its configuration, or the permissions at the servers. Those are bad arguments, ErrClosed, ErrAuthFailed, ErrNoRoom and what the
-// servers refuse, such as zk.ErrNoAuth. After all others another try may succeed: pause before it, longer each time, as the
+// its configuration, or the permissions at the servers. Those are bad arguments, ErrClosed, ErrAuthFailed, ErrNoRoom, ErrNoChroot
+// and what the servers refuse, such as zk.ErrNoAuth. After all others another try may succeed: pause before it, longer each time, as the
 // example does. IsFinal is false for nil, for the end of the caller's context, and for errors that it does not know.
 func IsFinal(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false // the cause beside it is the caller's, and can be any error
 	}
 	var bad badArgument
-	if errors.As(err, &bad) || isAny(err, ErrClosed, ErrAuthFailed, ErrNoRoom) {
+	if errors.As(err, &bad) || isAny(err, ErrClosed, ErrAuthFailed, ErrNoRoom, ErrNoChroot) {
 		return true
 	}
 	if errors.Is(err, ErrLost) {

@@ -90,6 +90,7 @@ func ExampleConnect() {
 	defer stop()
 
 	s, err := zklock.Connect(ctx, servers+"/app", // the paths of the locks are below /app
+		zklock.WithCreateChroot(),
 		zklock.WithSessionTimeout(20*time.Second),
 		zklock.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))))
 	if err != nil {
@@ -374,7 +375,7 @@ func ExampleMutex_HoldFrom() {
 func ExampleHold_Node() {
 	ctx, servers, stop := exampleServer()
 	defer stop()
-	s, err := zklock.Connect(ctx, servers+"/app")
+	s, err := zklock.Connect(ctx, servers+"/app", zklock.WithCreateChroot())
 	if err != nil {
 		log.Fatal(err)
 	}

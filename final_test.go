@@ -32,6 +32,7 @@ var sentinels = map[string]struct {
 	"ErrSessionExpired":    {zklock.ErrSessionExpired, false},
 	"ErrSequenceExhausted": {zklock.ErrSequenceExhausted, false},
 	"ErrNoRoom":            {zklock.ErrNoRoom, true},
+	"ErrNoChroot":          {zklock.ErrNoChroot, true},
 	"ErrTooManyWaiters":    {zklock.ErrTooManyWaiters, false},
 	"ErrAuthFailed":        {zklock.ErrAuthFailed, true},
 }

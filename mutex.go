@@ -17,7 +17,7 @@ type Mutex struct {
 }
 
 // NewMutex returns the lock on path. The path must be absolute and must not end in a slash; it is below the Session's
-// chroot. NewMutex sends nothing: the first acquire makes the lock root and its parents.
+// chroot. NewMutex sends nothing: the first acquire makes the lock root and its parents, up to the chroot.
 func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
 	if s == nil {
 		return nil, &Error{Op: "new mutex", Path: path, Err: badArgument{errors.New("nil Session: Connect returns one")}}
@@ -31,7 +31,7 @@ func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
 		return nil, &Error{Op: "new mutex", Path: path, Err: badArgument{err}}
 	}
 	return &Mutex{s: s, opts: o, root: lockRoot{
-		path: s.chroot + path, given: path, acl: o.acl, container: o.container, markers: o.markers, roots: &s.roots,
+		path: s.chroot + path, chroot: s.chroot, given: path, acl: o.acl, container: o.container, markers: o.markers, roots: &s.roots,
 	}}, nil
 }
 
@@ -52,8 +52,8 @@ func (m *Mutex) Path() string { return m.root.given }
 // this lock through another Session waits for that hold, which may be its own.
 //
 // When Acquire returns an error, the call holds nothing, and its node is deleted or is being deleted. The error is the cause
-// of ctx if ctx ended; ErrLost while the owner has unreleased handles of a hold that was lost; ErrClosed; or what the
-// servers said, such as zk.ErrNoAuth. The *Error around it says where the node stood in the queue. While no server can be
+// of ctx if ctx ended; ErrLost while the owner has unreleased handles of a hold that was lost; ErrClosed; ErrNoChroot
+// if the chroot was deleted; or what the servers said, such as zk.ErrNoAuth. The *Error around it says where the node stood in the queue. While no server can be
 // reached, Acquire waits for one: only ctx and Close end that wait.
 func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "acquire", forever) }
 

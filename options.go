@@ -28,6 +28,7 @@ type sessionOptions struct {
 	timeout       time.Duration
 	mode          LeaseMode
 	auth          []credential
+	chrootACL     []zk.ACL // nil: the chroot is not made
 	tls           *tls.Config
 	dialer        zk.Dialer
 	logger        *slog.Logger
@@ -88,6 +89,17 @@ func WithLease(m LeaseMode) Option { return func(o *sessionOptions) { o.mode = m
 // No error, no log line and no printed value of this package shows the credentials.
 func WithAuth(scheme string, auth []byte) Option {
 	return func(o *sessionOptions) { o.auth = append(o.auth, credential{scheme, newSecret(auth)}) }
+}
+
+// WithCreateChroot has Connect make the chroot of the connection string, and the nodes above it, if they are not there: with
+// the ACL that is given, or else open to everybody. Without it, Connect returns ErrNoChroot. Nothing else makes the chroot. If
+// somebody deletes it later, holds below it are lost, and Acquire returns ErrNoChroot until it is there again.
+func WithCreateChroot(acl ...zk.ACL) Option {
+	if len(acl) == 0 {
+		acl = zk.WorldACL(zk.PermAll)
+	}
+	acl = slices.Clone(acl)
+	return func(o *sessionOptions) { o.chrootACL = acl }
 }
 
 // WithTLS connects over TLS. It verifies the certificate against the host name of the connection string, also after the

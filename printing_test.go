@@ -280,7 +280,7 @@ func TestPrinting_WhileInUse(t *testing.T) {
 // What the three print.
 func TestPrinting_Says(t *testing.T) {
 	srv := zktest.Start(t).Addr()
-	s := connect(t, srv+"/app")
+	s := connect(t, srv+"/app", zklock.WithCreateChroot())
 	m := newMutex(t, s, "/locks/orders")
 	h := acquire(t, m)
 	require.Equal(t, fmt.Sprintf("Session(%s/app, Connected, %#x)", srv, s.SessionID()), fmt.Sprint(s))

@@ -38,7 +38,7 @@ type Session struct {
 
 // Connect opens a connection to the ensemble that the connection string names, as Java clients write it:
 // "host:port,host:port/chroot". The port is 2181 unless given; IPv6 addresses stand in brackets. Paths given to NewMutex
-// are below the chroot.
+// are below the chroot, which must be there: otherwise the error is ErrNoChroot, unless WithCreateChroot is given.
 //
 // Connect returns when it has a ZooKeeper session. If ctx ends before, Connect returns within half a second, with an error
 // that says what it tried; the rest of the try ends by itself. ctx bounds the connecting only. If the lease has no room in
@@ -92,6 +92,9 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 			err = fmt.Errorf("the servers granted another session timeout than the %v asked for: %w", o.timeout, err)
 		}
 	}
+	if err == nil && chroot != "" {
+		err = s.findChroot(ctx)
+	}
 	if err == nil {
 		if hooks.Key != nil {
 			*hooks.Key = s.key
@@ -112,6 +115,34 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 	case <-time.After(grace * 4 / 5):
 	}
 	return fail(err)
+}
+
+// findChroot looks for the chroot, and makes it if it may.
+func (s *Session) findChroot(ctx context.Context) error {
+	for backoff := newBackoff(); ; {
+		e, err := s.link.attachedEra(ctx)
+		if err != nil {
+			return err
+		}
+		_, err = e.check(ctx, s.chroot) // a quorum operation: it sees a chroot that was just made
+		if errors.Is(err, zk.ErrNoNode) && s.opts.chrootACL != nil {
+			root := lockRoot{path: s.chroot, acl: s.opts.chrootACL}
+			if err = root.make(ctx, e); !errors.Is(err, errEraOver) {
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, zk.ErrNoNode):
+			return errNoChroot(s.chroot)
+		case err == nil, isRefusal(err): // it is there, if perhaps not for us
+			return nil
+		}
+		select {
+		case <-time.After(backoff.next()):
+		case <-ctx.Done():
+			return causeOf(ctx)
+		}
+	}
 }
 
 // String returns the servers, the state and the ZooKeeper session's id, in one line.

@@ -66,15 +66,16 @@ func TestList(t *testing.T) {
 // A path that is not there is an empty list, like a lock that nobody uses, and a line on stderr that tells the two apart.
 func TestList_NotThere_SaysSo(t *testing.T) {
 	srv, path := server(t), lockPath(t)
-	said := func(servers string, args ...string) string {
+	exits := func(code int, servers string, args ...string) string {
 		p := start(t, nil, append([]string{"ls", "--servers", servers}, args...)...)
-		require.Equal(t, 0, p.wait())
+		require.Equal(t, code, p.wait())
 		return p.stderr.String()
 	}
+	said := func(servers string, args ...string) string { return exits(0, servers, args...) }
 	for _, args := range [][]string{{path}, {"-r", path}, {"--json", path}} {
 		require.Contains(t, said(srv.ConnectString(), args...), "zklock: "+path+": there is no node "+path+": ")
 	}
-	require.Contains(t, said(srv.ConnectString()+path, "/job"), "the chroot "+path+" of --servers is not there")
+	require.Contains(t, exits(exitUsage, srv.ConnectString()+path, "/job"), "the chroot "+path+" of --servers is not there")
 
 	s := session(t, srv)
 	_, release := occupy(t, s, path)

@@ -221,23 +221,14 @@ func (d *demo) run(ctx context.Context) (left int, err error) {
 	defer cancel()
 	session, err := zklock.Connect(connecting, d.Servers, zklock.WithSessionTimeout(d.SessionTimeout),
 		zklock.WithLease(zklock.SingleServerLease()), zklock.WithLogger(slog.New(slog.DiscardHandler)))
+	if errors.Is(err, zklock.ErrNoChroot) {
+		_, chroot := splitChroot(d.Servers)
+		err = fmt.Errorf("chroot %s: it is not there", chroot)
+	}
 	if err != nil {
 		return 0, err
 	}
 	defer session.Close()
-	if _, chroot := splitChroot(d.Servers); chroot != "" {
-		there := false
-		_, err := session.Conn().Sync(chroot) // it may just have been made
-		if err == nil {
-			there, _, err = session.Conn().Exists(chroot)
-		}
-		if err == nil && !there {
-			err = errors.New("it is not there") // we would leave it behind
-		}
-		if err != nil {
-			return 0, fmt.Errorf("chroot %s: %w", chroot, err)
-		}
-	}
 	root := fmt.Sprintf("/zklock-demo-%d", d.began.UnixNano())
 	lock := root + "/job"
 	if d.lock, err = zklock.NewMutex(session, lock); err != nil {
