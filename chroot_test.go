@@ -112,6 +112,17 @@ func TestConnect_ChrootIsNotThere_IsRefused(t *testing.T) {
 	require.Empty(t, children(t, a, p))
 }
 
+// The chroot at each server, as it is written for Kafka, is refused, also where it could be made: two clients with other lists
+// would have other chroots, and both the lock.
+func TestConnect_ChrootAtEachServer_IsRefused(t *testing.T) {
+	srv := target(t)
+	for _, servers := range []string{srv + "/app," + srv + "/app", srv + "/app;" + srv + "/app", srv + ";" + srv} {
+		_, err := zklock.Connect(within(t, soon), servers, zklock.WithCreateChroot())
+		require.ErrorContains(t, err, "host:port,host:port/chroot")
+		require.True(t, zklock.IsFinal(err))
+	}
+}
+
 // WithCreateChroot makes it, open or with an ACL, and takes it as it is if it is there, also if it may not look or make.
 func TestConnect_CreateChroot(t *testing.T) {
 	srv := target(t)

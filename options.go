@@ -10,6 +10,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -246,13 +247,23 @@ func parseServers(s string) (addrs []string, chroot string, err error) {
 	return addrs, chroot, err
 }
 
+// serverInChroot matches a chroot with a comma, or with a part that ends in a port.
+var serverInChroot = regexp.MustCompile(`,|:[0-9]+(/|$)`)
+
 func splitServers(s string) (addrs []string, chroot string, err error) {
 	hosts := s
 	if i := strings.Index(s, "://"); i >= 0 {
 		return nil, "", fmt.Errorf("connection string %q is a URL: give host:port,host:port/chroot without %s", s, s[:i+3])
 	}
+	if strings.Contains(s, ";") {
+		return nil, "", fmt.Errorf("connection string %q: separate the servers with commas, host:port,host:port/chroot", s)
+	}
 	if i := strings.IndexByte(s, '/'); i >= 0 {
 		hosts, chroot = s[:i], strings.TrimSuffix(s[i:], "/")
+		if serverInChroot.MatchString(chroot) {
+			// Clients with another list of the servers would have another chroot, and so another lock.
+			return nil, "", fmt.Errorf("connection string %q: put the chroot once, at the end: host:port,host:port/chroot", s)
+		}
 		if chroot != "" {
 			if err := checkPath(chroot); err != nil {
 				return nil, "", fmt.Errorf("chroot: %w", err)

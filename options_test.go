@@ -37,6 +37,7 @@ func TestParseServers(t *testing.T) {
 		{"::1,[::1]:2183/x", []string{"[::1]:2181", "[::1]:2183"}, "/x"},
 		{"zk1:65535", []string{"zk1:65535"}, ""},
 		{"zk1/app@prod", []string{"zk1:2181"}, "/app@prod"},
+		{"zk1/app:v2/x", []string{"zk1:2181"}, "/app:v2/x"},
 	} {
 		t.Run(tt.in, func(t *testing.T) {
 			addrs, chroot, err := parseServers(tt.in)
@@ -69,6 +70,14 @@ func TestParseServers_Malformed(t *testing.T) {
 		{"zk1:2181/app//", "chroot"},
 		{"zk1:2181/a/../b", "chroot"},
 		{"zk1,zk2/a\x00b", "chroot"},
+		{"zk1:2181/app,zk2:2181/app", "put the chroot once, at the end"}, // as it is written for Kafka
+		{"zk1:2181/app,zk2:2181", "put the chroot once, at the end"},
+		{"zk1/app,zk2/app", "put the chroot once, at the end"},
+		{"zk1:2181/,zk2:2181/", "put the chroot once, at the end"},
+		{"zk1:2181/app:2181", "put the chroot once, at the end"},
+		{"zk1/zk2:2181/app", "put the chroot once, at the end"},
+		{"zk1:2181;zk2:2181", "separate the servers with commas"},
+		{"zk1:2181/app;zk2:2181/app", "separate the servers with commas"},
 		{"alice:pw@zk1:2181", "WithAuth"},
 		{"zk1,alice:pw@zk2", "WithAuth"},
 		{"zk://alice:pw@zk1:2181/app", "WithAuth"},
