@@ -53,7 +53,7 @@ var (
 // Error says which operation failed, on which lock, and why. Err is never nil. errors.Is and errors.As find in it the
 // sentinels above, the cause of the caller's context, and the errors of the zk package.
 type Error struct {
-	Op   string // connect, new mutex, do, acquire, try, release, hold (its end), participants, revoke
+	Op   string // connect, new mutex, do, acquire, try, release, hold (its end), participants, revoke, close
 	Path string // lock path as given to NewMutex; the connection string for connect
 	Node string // our node, absolute, where there was one
 	Err  error
@@ -112,7 +112,12 @@ func isAny(err error, of ...error) bool {
 // badArgument is an error of the caller's.
 type badArgument struct{ error }
 
-var errNilContext = badArgument{errors.New("nil context")}
+var (
+	errNilContext = badArgument{errors.New("nil context")}
+	errNoSession  = badArgument{errors.New("nil or zero Session: use the one that Connect returns with a nil error")}
+	errNoMutex    = badArgument{errors.New("nil or zero Mutex: use the one that NewMutex returns with a nil error")}
+	errNoHold     = badArgument{errors.New("nil or zero Hold: use the one that Acquire returns with a nil error")}
+)
 
 func (b badArgument) Unwrap() error { return b.error }
 

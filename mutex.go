@@ -19,8 +19,8 @@ type Mutex struct {
 // NewMutex returns the lock on path. The path must be absolute and must not end in a slash; it is below the Session's
 // chroot. NewMutex sends nothing: the first acquire makes the lock root and its parents, up to the chroot.
 func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
-	if s == nil {
-		return nil, &Error{Op: "new mutex", Path: path, Err: badArgument{errors.New("nil Session: Connect returns one")}}
+	if !s.isConnected() {
+		return nil, &Error{Op: "new mutex", Path: path, Err: errNoSession}
 	}
 	o := newMutexOptions(opts)
 	err := checkPath(path)
@@ -36,13 +36,24 @@ func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
 }
 
 // String returns the path, in one word.
-func (m *Mutex) String() string { return "Mutex(" + m.root.given + ")" }
+func (m *Mutex) String() string { return "Mutex(" + m.made().root.given + ")" }
 
 // LogValue returns what String returns, for log/slog.
 func (m *Mutex) LogValue() slog.Value { return slog.StringValue(m.String()) }
 
 // Path returns the path as given to NewMutex.
-func (m *Mutex) Path() string { return m.root.given }
+func (m *Mutex) Path() string { return m.made().root.given }
+
+// isMade says whether NewMutex has made the Mutex.
+func (m *Mutex) isMade() bool { return m != nil && m.s != nil }
+
+// made is for methods that return no error.
+func (m *Mutex) made() *Mutex {
+	if !m.isMade() {
+		panic(fmt.Errorf("zklock: %w", errNoMutex))
+	}
+	return m
+}
 
 // Acquire waits for the lock until ctx ends. ctx bounds the wait only: the hold lasts as long as Hold.Context. Every hold
 // must be released.
@@ -78,6 +89,9 @@ func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) { return m.enter(
 // whatever f returned, and the loss is in the error once: if f returned the plain error or the cause of its context, nothing is
 // joined to it. The release ends by itself, as Release does.
 func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, hold *Hold) error, opts ...DoOption) (err error) {
+	if !m.isMade() {
+		return &Error{Op: "do", Err: errNoMutex}
+	}
 	o, err := newDoOptions(opts)
 	if err == nil && f == nil {
 		err = errors.New("nil function: give Do the work")
@@ -109,13 +123,13 @@ func (m *Mutex) TryDo(ctx context.Context, f func(ctx context.Context, hold *Hol
 
 // Held says whether any owner holds the lock through this Session.
 func (m *Mutex) Held() bool {
-	m.s.loseIfLate()
+	m.made().s.loseIfLate()
 	return m.s.locks.held(m.root.path)
 }
 
 // OwnedBy says whether an Acquire with ctx would re-enter: ctx carries a hold of this lock, or an owner that holds it.
 func (m *Mutex) OwnedBy(ctx context.Context) bool {
-	m.s.loseIfLate()
+	m.made().s.loseIfLate()
 	return m.s.locks.heldBy(m.root.path, m.asker(ctx))
 }
 
@@ -123,7 +137,7 @@ func (m *Mutex) OwnedBy(ctx context.Context) bool {
 // function, or a hold's Context, or derived from either, also through holds of other locks. The hold may have been lost or
 // released since: see its Err. HoldFrom returns false if ctx carries no hold of this lock and Session.
 func (m *Mutex) HoldFrom(ctx context.Context) (*Hold, bool) {
-	h := heldIn(ctx, holdKey{&m.s.locks, m.root.path})
+	h := heldIn(ctx, holdKey{&m.made().s.locks, m.root.path})
 	return h, h != nil
 }
 
@@ -131,6 +145,9 @@ func (m *Mutex) asker(ctx context.Context) asker { return askerIn(ctx, &m.s.lock
 
 // enter waits for the lock, for no longer than wait; 0 is a try.
 func (m *Mutex) enter(ctx context.Context, op string, wait time.Duration) (*Hold, error) {
+	if !m.isMade() {
+		return nil, &Error{Op: op, Err: errNoMutex}
+	}
 	var a *acquisition // once there is one
 	fail := func(err error) (*Hold, error) {
 		if e, ok := err.(*Error); ok {

@@ -92,7 +92,7 @@ func TestParseServers_Malformed(t *testing.T) {
 
 // R20: what the servers would refuse is refused before anything is sent, by NewMutex.
 func TestNewMutex_BadPaths(t *testing.T) {
-	s := &Session{}
+	s := &Session{link: &link{}}
 	for _, tt := range []struct{ path, says string }{
 		{"", "empty"},
 		{"locks", "relative"},
@@ -133,7 +133,7 @@ func TestNewMutex_BadPaths(t *testing.T) {
 
 // R26: below a chroot, paths are absolute on the wire and as given for the caller.
 func TestNewMutex_BelowAChroot(t *testing.T) {
-	m, err := NewMutex(&Session{chroot: "/app"}, "/locks/orders")
+	m, err := NewMutex(&Session{link: &link{}, chroot: "/app"}, "/locks/orders")
 	require.NoError(t, err)
 	require.Equal(t, "/locks/orders", m.Path())
 	require.Equal(t, "/app/locks/orders", m.root.path)
@@ -149,11 +149,11 @@ func TestNewMutex_BadOptions(t *testing.T) {
 		{WithQueuePattern("a/b-"), "pattern"},
 		{WithData(make([]byte, 512<<10+1)), "512 KiB"},
 	} {
-		_, err := NewMutex(&Session{}, "/locks/a", tt.opt)
+		_, err := NewMutex(&Session{link: &link{}}, "/locks/a", tt.opt)
 		require.ErrorContains(t, err, tt.says)
 	}
 	_, err := NewMutex(nil, "/locks/a")
-	require.ErrorContains(t, err, "nil Session")
+	require.ErrorContains(t, err, "nil or zero Session")
 }
 
 func TestMutexOptions(t *testing.T) {

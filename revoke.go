@@ -22,8 +22,11 @@ var revokeMessage = []byte("__REVOKE__")
 // message is on its way, the message may or may not be written; the error says so.
 func Revoke(ctx context.Context, s *Session, node string) error {
 	fail := func(err error) error { return &Error{Op: "revoke", Path: node, Err: err} }
-	if ctx == nil || s == nil {
-		return fail(badArgument{errors.New("nil context or Session")})
+	if ctx == nil {
+		return fail(errNilContext)
+	}
+	if !s.isConnected() {
+		return fail(errNoSession)
 	}
 	if err := checkPath(node); err != nil {
 		return fail(err)

@@ -147,7 +147,7 @@ func (s *Session) findChroot(ctx context.Context) error {
 
 // String returns the servers, the state and the ZooKeeper session's id, in one line.
 func (s *Session) String() string {
-	return fmt.Sprintf("Session(%s, %v, %#x)", s.servers, s.State(), s.SessionID())
+	return fmt.Sprintf("Session(%s, %v, %#x)", s.connected().servers, s.State(), s.SessionID())
 }
 
 // GoString returns what String returns. Without it, %#v would read fields without their locks.
@@ -156,20 +156,33 @@ func (s *Session) GoString() string { return s.String() }
 // LogValue returns what String returns, for log/slog.
 func (s *Session) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
+// isConnected says whether Connect has made the Session.
+func (s *Session) isConnected() bool { return s != nil && s.link != nil }
+
+// connected is for methods that return no error.
+func (s *Session) connected() *Session {
+	if !s.isConnected() {
+		panic(fmt.Errorf("zklock: %w", errNoSession))
+	}
+	return s
+}
+
 // State returns the state as it is now.
 func (s *Session) State() State {
-	_, _, _, state := s.link.now()
+	_, _, _, state := s.connected().link.now()
 	return state
 }
 
 // Changes returns the steps of the state from now on, in order. When a step arrives, State already shows it. The channel
 // closes when ctx ends or the Session is closed. It holds 64 steps: a reader that is further behind misses the oldest.
-func (s *Session) Changes(ctx context.Context) <-chan Change { return s.link.feed.subscribe(ctx) }
+func (s *Session) Changes(ctx context.Context) <-chan Change {
+	return s.connected().link.feed.subscribe(ctx)
+}
 
 // Deadline returns the time up to which the ZooKeeper session is surely alive if no further answer comes. It is the zero
 // time if there is no ZooKeeper session. While nothing is held, nothing renews it, and it may lie in the past.
 func (s *Session) Deadline() time.Time {
-	if e := s.link.era(); e != nil {
+	if e := s.connected().link.era(); e != nil {
 		return s.clock.Wall(e.leaseEnd())
 	}
 	return time.Time{}
@@ -178,7 +191,7 @@ func (s *Session) Deadline() time.Time {
 // Timeout returns the session timeout that the servers granted: the smallest one in this ZooKeeper session. It is zero if
 // there is no ZooKeeper session now.
 func (s *Session) Timeout() time.Duration {
-	if e := s.link.era(); e != nil {
+	if e := s.connected().link.era(); e != nil {
 		return e.sessionTimeout()
 	}
 	return 0
@@ -186,7 +199,7 @@ func (s *Session) Timeout() time.Duration {
 
 // SessionID returns the id of the current ZooKeeper session, or zero if there is none now.
 func (s *Session) SessionID() int64 {
-	if e := s.link.era(); e != nil {
+	if e := s.connected().link.era(); e != nil {
 		return e.id
 	}
 	return 0
@@ -214,7 +227,7 @@ func (s *Session) key() sessionkey.Key {
 // When the lease ends over a hold, the Session gives the ZooKeeper session up and ends it at the servers; Changes tells of
 // Lost. Ephemeral nodes that were made over Conn go with that session, although nothing may have been wrong with them. For
 // ephemerals that should not depend on a lock, use another Session.
-func (s *Session) Conn() *zk.Conn { return s.conn }
+func (s *Session) Conn() *zk.Conn { return s.connected().conn }
 
 // Close ends every hold and every wait with ErrClosed. It ends the ZooKeeper session, and all its lock nodes go with it. If
 // no server answers, the nodes stay until the session timeout has passed at the servers.
@@ -222,6 +235,9 @@ func (s *Session) Conn() *zk.Conn { return s.conn }
 // Close returns when the last goroutine of the Session has ended. That takes 4 s at most, even if no server answers, unless
 // the dialer of WithDialer takes longer to return. Close may be called more than once.
 func (s *Session) Close() error {
+	if !s.isConnected() {
+		return &Error{Op: "close", Err: errNoSession}
+	}
 	if !s.closing.CompareAndSwap(false, true) {
 		<-s.closeDone
 		return nil
