@@ -192,7 +192,7 @@ func TestAttempt_EndsBetweenTwoNodes_IsCountedOut(t *testing.T) {
 			synctest.Wait()
 			require.Positive(t, e.attempts.Load())
 			for _, name := range srv.Children("/job") {
-				if node := "/job/" + name; node != h.Path() {
+				if node := "/job/" + name; node != h.Node() {
 					require.NoError(t, srv.Delete(node))
 				}
 			}

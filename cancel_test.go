@@ -236,7 +236,7 @@ func TestVirtual_Do_ContextEnds_ReturnsWithinTheGrace(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		var ended time.Time
-		err := m.Do(ctx, func(ctx context.Context) error {
+		err := m.Do(ctx, func(ctx context.Context, _ *zklock.Hold) error {
 			line.silent.Store(true)
 			ended = time.Now()
 			cancel()

@@ -17,14 +17,16 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// R26: with a chroot, paths are below it and a missing chroot is made with the lock root; Path is absolute.
+// R26: with a chroot, paths are below it and a missing one is made with WithCreateChroot; Hold.Node is absolute, Hold.Path is not.
 func TestConnect_Chroot(t *testing.T) {
 	srv := target(t)
 	a, p := admin(t, srv), lockPath(t, srv)
-	s := connect(t, srv+p+"/team/app")
+	s := connect(t, srv+p+"/team/app", zklock.WithCreateChroot())
 	m := newMutex(t, s, "/locks/orders")
 	h := acquire(t, m)
-	require.True(t, strings.HasPrefix(h.Path(), p+"/team/app/locks/orders/_c_"), h.Path())
+	require.True(t, strings.HasPrefix(h.Node(), p+"/team/app/locks/orders/_c_"), h.Node())
+	require.Equal(t, "/locks/orders", h.Path(), "as given to NewMutex")
+	require.Equal(t, m.Path(), h.Path())
 	require.Len(t, children(t, a, p+"/team/app/locks/orders"), 1)
 	w := queueUp(t, a, m, p+"/team/app/locks/orders")
 	ps, err := m.Participants(within(t, soon))
@@ -55,7 +57,7 @@ func TestVirtual_Chroot_CleansUp(t *testing.T) {
 	} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			v.net.SetLatency(time.Millisecond)
-			s := connect(t, v.srv.Addr()+"/team/app", zklock.WithDialer(v.net.Dial))
+			s := connect(t, v.srv.Addr()+"/team/app", zklock.WithDialer(v.net.Dial), zklock.WithCreateChroot())
 			m := newMutex(t, s, "/job")
 			release(t, acquire(t, m))
 			ctx, cancel := context.WithCancel(within(t, time.Minute))
@@ -76,8 +78,8 @@ func TestVirtual_Chroot_CleansUp(t *testing.T) {
 				require.ErrorIs(t, err, zk.ErrNoAuth, c.name)
 			default:
 				require.NoError(t, err, c.name)
-				require.Regexp(t, "^"+root+"/_c_[0-9a-f-]{36}-lock-[0-9]{10}$", h.Path(), "R31: %s", c.name)
-				_, there := v.srv.Stat(h.Path())
+				require.Regexp(t, "^"+root+"/_c_[0-9a-f-]{36}-lock-[0-9]{10}$", h.Node(), "R31: %s", c.name)
+				_, there := v.srv.Stat(h.Node())
 				if err := h.Release(within(t, soon)); there {
 					require.NoError(t, err, c.name)
 				} else {
@@ -97,4 +99,99 @@ func TestVirtual_Chroot_CleansUp(t *testing.T) {
 			release(t, acquire(t, m))
 		})
 	}
+}
+
+// A chroot that is not there is an error, and nothing of it is made.
+func TestConnect_ChrootIsNotThere_IsRefused(t *testing.T) {
+	srv := target(t)
+	a, p := admin(t, srv), lockPath(t, srv)
+	_, err := zklock.Connect(within(t, soon), srv+p+"/team/app", quiet(t))
+	require.ErrorIs(t, err, zklock.ErrNoChroot)
+	require.ErrorContains(t, err, "make "+p+"/team/app, or give WithCreateChroot")
+	require.True(t, zklock.IsFinal(err))
+	require.Empty(t, children(t, a, p))
+}
+
+// The chroot at each server, as it is written for Kafka, is refused, also where it could be made: two clients with other lists
+// would have other chroots, and both the lock.
+func TestConnect_ChrootAtEachServer_IsRefused(t *testing.T) {
+	srv := target(t)
+	for _, servers := range []string{srv + "/app," + srv + "/app", srv + "/app;" + srv + "/app", srv + ";" + srv} {
+		_, err := zklock.Connect(within(t, soon), servers, zklock.WithCreateChroot())
+		require.ErrorContains(t, err, "host:port,host:port/chroot")
+		require.True(t, zklock.IsFinal(err))
+	}
+}
+
+// WithCreateChroot makes it, open or with an ACL, and takes it as it is if it is there, also if it may not look or make.
+func TestConnect_CreateChroot(t *testing.T) {
+	srv := target(t)
+	a, p := admin(t, srv), lockPath(t, srv)
+	require.NoError(t, a.AddAuth("digest", []byte("ann:secret")))
+	ours := zk.DigestACL(zk.PermAll, "ann", "secret")
+	for name, acl := range map[string][]zk.ACL{"open": nil, "ours": ours} {
+		for range 2 {
+			connect(t, srv+p+"/"+name+"/app", zklock.WithCreateChroot(acl...), zklock.WithAuth("digest", []byte("ann:secret")))
+		}
+		want := acl
+		if acl == nil {
+			want = zk.WorldACL(zk.PermAll)
+		}
+		got, _, err := a.GetACL(p + "/" + name)
+		require.NoError(t, err)
+		require.Equal(t, want, got, name)
+	}
+	connect(t, srv+p+"/ours/app") // a stranger, who may not look below
+	_, err := zklock.Connect(within(t, soon), srv+p+"/ours/other", quiet(t), zklock.WithCreateChroot())
+	require.ErrorIs(t, err, zk.ErrNoAuth)
+	require.ErrorContains(t, err, "no CREATE permission on "+p+"/ours")
+}
+
+// Whatever comes between, Connect finds or makes the chroot, or says that it is not there.
+func TestVirtual_Connect_Chroot_Faults(t *testing.T) {
+	for _, at := range []zktest.Fault{
+		zktest.Before(zktest.Multi).Close(), zktest.After(zktest.Multi).DropReply().Close(), zktest.Before(zktest.Multi).Fail(zktest.OperationTimeout),
+		zktest.Before(zktest.Multi).Expire(), zktest.Before(zktest.Create).Expire().Optional(), zktest.After(zktest.Create).DropReply().Close().Optional(),
+	} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			dial := zklock.WithDialer(v.net.Dial)
+			v.srv.Inject(at.Once())
+			_, err := zklock.Connect(within(t, time.Minute), v.srv.Addr()+"/team/app", dial, quiet(t))
+			require.ErrorIs(t, err, zklock.ErrNoChroot, "%v", at)
+			require.Empty(t, v.srv.Children("/team"))
+			v.srv.Inject(at.Once())
+			s := connect(t, v.srv.Addr()+"/team/app", dial, zklock.WithCreateChroot())
+			release(t, acquire(t, newMutex(t, s, "/job")))
+		})
+	}
+}
+
+// The chroot is deleted while it is in use: nothing makes it again, neither an acquire nor a wait that queues again.
+func TestVirtual_ChrootDeletedLater_IsNotMadeAgain(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		for _, p := range []string{"/team", "/team/app"} {
+			_, err := v.srv.Create(p, nil, 0)
+			require.NoError(t, err)
+		}
+		s := connect(t, v.srv.Addr()+"/team/app", zklock.WithDialer(v.net.Dial), zklock.WithCreateChroot())
+		m := newMutex(t, s, "/locks/job")
+		h := acquire(t, m)
+		w := v.queueUp(m)
+		wipe(v.srv, "/team/app/locks/job")
+		wipe(v.srv, "/team/app/locks")
+		wipe(v.srv, "/team/app")
+		_, err := w.get(t)
+		require.ErrorIs(t, err, zklock.ErrNoChroot)
+		<-h.Lost()
+		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+		for _, path := range []string{"/locks/job", "/job"} {
+			_, err = newMutex(t, s, path).Acquire(within(t, soon))
+			require.ErrorIs(t, err, zklock.ErrNoChroot)
+		}
+		require.Empty(t, v.srv.Children("/team"))
+
+		_, err = v.srv.Create("/team/app", nil, 0)
+		require.NoError(t, err)
+		release(t, acquire(t, m))
+	})
 }

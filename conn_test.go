@@ -42,7 +42,7 @@ func TestConn_UsersRequestsBetweenOurs(t *testing.T) {
 					return
 				}
 				work(t, l, h, func() {
-					data, _, err := conn.Get(h.Path())
+					data, _, err := conn.Get(h.Node())
 					if err != nil || string(data) != "ours" {
 						t.Errorf("own lock node: %q, %v", data, err)
 					}
@@ -81,7 +81,7 @@ func TestConn_UsersRequestsBetweenOurs(t *testing.T) {
 	h := acquire(t, m)
 	w := startAcquire(t, m)
 	require.Eventually(t, func() bool { return len(children(t, conn, dir+"/lock")) == 2 }, soon, time.Millisecond)
-	_, _, events, err := conn.GetW(h.Path())
+	_, _, events, err := conn.GetW(h.Node())
 	require.NoError(t, err)
 	release(t, h)
 	require.Equal(t, zk.EventNodeDeleted, (<-events).Type)

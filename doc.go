@@ -4,13 +4,13 @@
 //
 //	s, err := zklock.Connect(ctx, "zk1:2181,zk2:2181,zk3:2181")
 //	m, err := zklock.NewMutex(s, "/locks/orders")
-//	err = m.Do(ctx, func(ctx context.Context) error { // waits for its turn
-//		hold, _ := m.HoldFrom(ctx)
+//	err = m.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error { // waits for its turn
 //		return work(ctx, hold.Token()) // ctx ends when the lock is lost
 //	})
 //
 // A [Session] is one connection, for all locks of a process. A [Mutex] is a lock on a path. A [Hold] is one successful
-// acquire, with its token and its context. [Mutex.Do] does all of it; [Mutex.Acquire] and [Mutex.TryAcquire] are the steps.
+// acquire, with its token and its context. [Mutex.Do] does all of it, [Mutex.TryDo] if nobody is ahead; [Mutex.Acquire],
+// [Mutex.TryAcquire] and [Hold.Release] are the steps.
 //
 // # What is promised
 //

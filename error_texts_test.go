@@ -28,7 +28,7 @@ func TestErrors_ChainAndPath(t *testing.T) {
 	require.ErrorIs(t, err, zklock.ErrNotHeld)
 
 	h = acquire(t, m)
-	require.NoError(t, a.Delete(h.Path(), -1))
+	require.NoError(t, a.Delete(h.Node(), -1))
 	<-h.Lost()
 	var e *zklock.Error
 	require.ErrorAs(t, h.Err(), &e)
@@ -42,7 +42,7 @@ func TestVirtual_Do_WorkAndReleaseFail_BothAreTold(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
 		failed := errors.New("the work failed")
-		err := newMutex(t, s, "/job").Do(within(t, soon), func(ctx context.Context) error {
+		err := newMutex(t, s, "/job").Do(within(t, soon), func(ctx context.Context, _ *zklock.Hold) error {
 			require.True(t, v.srv.ExpireSession(s.SessionID()))
 			<-ctx.Done()
 			return failed
@@ -114,10 +114,10 @@ func TestVirtual_ReentryThroughAnotherSession_SaysSo(t *testing.T) {
 		const says = "this call's own context carries a hold of this path "
 		_, err := other.TryAcquire(ctx)
 		require.ErrorIs(t, err, zklock.ErrNotAcquired)
-		require.ErrorContains(t, err, says+"through another Session, "+h.Path())
+		require.ErrorContains(t, err, says+"through another Session, "+h.Node())
 		_, err = mine.TryAcquire(zklock.WithOwner(ctx, zklock.NewOwner("")))
 		require.ErrorIs(t, err, zklock.ErrNotAcquired)
-		require.ErrorContains(t, err, says+"for another owner, "+h.Path())
+		require.ErrorContains(t, err, says+"for another owner, "+h.Node())
 		_, err = other.TryAcquire(within(t, soon))
 		require.NotContains(t, err.Error(), says)
 		_, err = other.Acquire(ctx)

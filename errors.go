@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/go-zookeeper/zk"
@@ -17,6 +18,9 @@ var (
 	// ErrNotAcquired: somebody else is ahead in the queue, and the call does not wait. Its node is deleted, or is being
 	// deleted in the background.
 	ErrNotAcquired = errors.New("lock not acquired: somebody is ahead")
+	// ErrNotConnected: a call that does not wait, or no longer, cannot say whether the lock is free. The Session is not connected
+	// to a server, or none answered in time. Its node is deleted in the background if there is one. It is never ErrNotAcquired too.
+	ErrNotConnected = errors.New("no connection to the servers")
 	// ErrNotHeld: the handle was released.
 	ErrNotHeld = errors.New("lock not held")
 	// ErrLost: the lock was held, and ended without a release. What ran under it may have overlapped with the next holder.
@@ -37,6 +41,9 @@ var (
 	ErrSequenceExhausted = errors.New("sequence numbers of the lock root are used up")
 	// ErrNoRoom: the session timeout leaves the lease no time in which a hold could be relied on.
 	ErrNoRoom = errors.New("the lease has no room in the session timeout")
+	// ErrNoChroot: the chroot of the connection string is not there: make it, or give WithCreateChroot to Connect. Mistyped, it
+	// would make locks that exclude nobody.
+	ErrNoChroot = errors.New("the chroot is not there")
 	// ErrTooManyWaiters: the Session has as many lock nodes as WithMaxLockNodes allows.
 	ErrTooManyWaiters = errors.New("too many lock nodes in one session")
 	// ErrAuthFailed: a server refused the credentials given with WithAuth.
@@ -46,7 +53,7 @@ var (
 // Error says which operation failed, on which lock, and why. Err is never nil. errors.Is and errors.As find in it the
 // sentinels above, the cause of the caller's context, and the errors of the zk package.
 type Error struct {
-	Op   string // connect, new mutex, acquire, try, release, hold (its end), participants, revoke
+	Op   string // connect, new mutex, do, acquire, try, release, hold (its end), participants, revoke, close
 	Path string // lock path as given to NewMutex; the connection string for connect
 	Node string // our node, absolute, where there was one
 	Err  error
@@ -77,6 +84,42 @@ func (e *Error) Error() string {
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
+
+// IsFinal says whether an error of this package stays: the same call will not succeed until somebody has changed the program,
+// its configuration, or the permissions at the servers. Those are bad arguments, ErrClosed, ErrAuthFailed, ErrNoRoom, ErrNoChroot
+// and what the servers refuse, such as zk.ErrNoAuth. After all others another try may succeed: pause before it, longer each time, as the
+// example does. IsFinal is false for nil, for the end of the caller's context, and for errors that it does not know.
+func IsFinal(err error) bool {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return false // the cause beside it is the caller's, and can be any error
+	}
+	var bad badArgument
+	if errors.As(err, &bad) || isAny(err, ErrClosed, ErrAuthFailed, ErrNoRoom, ErrNoChroot) {
+		return true
+	}
+	if errors.Is(err, ErrLost) {
+		return false // if the reason is a refusal, the next acquire says so
+	}
+	code := serverCode(err)
+	return isAny(err, zk.ErrNoAuth, zk.ErrAuthFailed, zk.ErrInvalidACL, zk.ErrBadArguments, zk.ErrNoChildrenForEphemerals) ||
+		code == wire.Unimplemented || code == wire.AuthRequired || code == wire.LocalSession
+}
+
+func isAny(err error, of ...error) bool {
+	return slices.ContainsFunc(of, func(target error) bool { return errors.Is(err, target) })
+}
+
+// badArgument is an error of the caller's.
+type badArgument struct{ error }
+
+var (
+	errNilContext = badArgument{errors.New("nil context")}
+	errNoSession  = badArgument{errors.New("nil or zero Session: use the one that Connect returns with a nil error")}
+	errNoMutex    = badArgument{errors.New("nil or zero Mutex: use the one that NewMutex returns with a nil error")}
+	errNoHold     = badArgument{errors.New("nil or zero Hold: use the one that Acquire returns with a nil error")}
+)
+
+func (b badArgument) Unwrap() error { return b.error }
 
 // lostBecause returns ErrLost with its reason. Both are visible to errors.Is.
 func lostBecause(reason error) error {
@@ -116,13 +159,9 @@ func outcomeOf(err error) outcome {
 	if err == nil {
 		return applied
 	}
-	for _, definite := range []error{
-		zk.ErrNoNode, zk.ErrNoAuth, zk.ErrBadVersion, zk.ErrNoChildrenForEphemerals, zk.ErrNodeExists, zk.ErrNotEmpty,
-		zk.ErrInvalidACL, zk.ErrBadArguments, zk.ErrAuthFailed,
-	} {
-		if errors.Is(err, definite) {
-			return turnedDown
-		}
+	if isAny(err, zk.ErrNoNode, zk.ErrNoAuth, zk.ErrBadVersion, zk.ErrNoChildrenForEphemerals, zk.ErrNodeExists, zk.ErrNotEmpty,
+		zk.ErrInvalidACL, zk.ErrBadArguments, zk.ErrAuthFailed) {
+		return turnedDown
 	}
 	switch serverCode(err) {
 	case wire.Unimplemented, wire.QuotaExceeded, wire.RuntimeInconsistency, wire.LocalSession, wire.AuthRequired:

@@ -25,7 +25,7 @@ func TestVirtual_EventLost_IsGrantedByTheRecheck(t *testing.T) {
 		for range 2 { // also after a time in which nobody waited
 			h := acquire(t, m)
 			w := v.queueUp(other)
-			v.srv.Inject(zktest.OnEvent(zktest.NodeDeleted).Path(h.Path()).Drop().Once())
+			v.srv.Inject(zktest.OnEvent(zktest.NodeDeleted).Path(h.Node()).Drop().Once())
 			time.Sleep(time.Minute)
 			start := time.Now()
 			release(t, h)
@@ -43,11 +43,11 @@ func TestVirtual_SpuriousEvents(t *testing.T) {
 		h := acquire(t, newMutex(t, s, "/job"))
 		w := v.queueUp(newMutex(t, v.connect(), "/job"))
 		for range 20 {
-			require.NoError(t, v.srv.SetData(h.Path(), []byte("somebody writes")))
+			require.NoError(t, v.srv.SetData(h.Node(), []byte("somebody writes")))
 			synctest.Wait()
 		}
 		require.False(t, w.isGranted(), "F31: granted by an event that says nothing")
-		v.srv.Inject(zktest.OnEvent(zktest.NodeDeleted).Path(h.Path()).Duplicate().Once())
+		v.srv.Inject(zktest.OnEvent(zktest.NodeDeleted).Path(h.Node()).Duplicate().Once())
 		release(t, h)
 		h2 := w.granted2(t, time.Second)
 		require.Len(t, v.srv.Children("/job"), 1)
@@ -90,7 +90,7 @@ func TestVirtual_BothDeletedAtOnce(t *testing.T) {
 func TestVirtual_Waiter_WatchesItsOwnNodeFirst(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		f := v.standoff(false)
-		require.Equal(t, []string{f.own, f.h.Path()}, f.a.watched())
+		require.Equal(t, []string{f.own, f.h.Node()}, f.a.watched())
 	})
 }
 
@@ -102,8 +102,8 @@ func TestVirtual_EventBehindTheAnswer_IsHeard(t *testing.T) {
 			v.net.SetLatency(time.Millisecond) // both come at one instant
 			h := acquire(t, newMutex(t, v.connect(), "/job"))
 			s := v.connect()
-			v.srv.Inject(zktest.After(zktest.GetData).Path(h.Path()).Session(s.SessionID()).Once().
-				Call(func() { _ = v.srv.Delete(h.Path()) }))
+			v.srv.Inject(zktest.After(zktest.GetData).Path(h.Node()).Session(s.SessionID()).Once().
+				Call(func() { _ = v.srv.Delete(h.Node()) }))
 			w := v.queueUp(newMutex(t, s, "/job"))
 			mine := w.granted2(t, time.Second)
 			require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
@@ -118,7 +118,7 @@ func TestVirtual_WaitsTimeOut_ShareOneWatch(t *testing.T) {
 		h := acquire(t, newMutex(t, v.connect(), "/job"))
 		m := newMutex(t, v.connect(), "/job")
 		var reads atomic.Int32
-		v.srv.Inject(zktest.Before(zktest.GetData).Path(h.Path()).Call(func() { reads.Add(1) }))
+		v.srv.Inject(zktest.Before(zktest.GetData).Path(h.Node()).Call(func() { reads.Add(1) }))
 		for range 50 {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 			_, err := m.Acquire(ctx)
@@ -140,7 +140,7 @@ func TestVirtual_DataChanged_IsWatchedOn(t *testing.T) {
 		w := v.queueUp(newMutex(t, v.connect(), "/job"))
 		time.Sleep(100 * time.Millisecond)
 		v.srv.ResetRequests()
-		require.NoError(t, v.srv.SetData(h.Path(), []byte("somebody writes")))
+		require.NoError(t, v.srv.SetData(h.Node(), []byte("somebody writes")))
 		time.Sleep(100 * time.Millisecond)
 		require.LessOrEqual(t, v.srv.Requests().Total(zktest.GetChildren), 1, "no busy loop")
 		require.False(t, w.isGranted())
@@ -165,7 +165,7 @@ func TestVirtual_OwnEventLost_QueuesAgain(t *testing.T) {
 		require.Len(t, nodes, 2)
 		require.NotContains(t, nodes, own)
 		release(t, h)
-		require.NotEqual(t, own, base(w.granted2(t, time.Second).Path()))
+		require.NotEqual(t, own, base(w.granted2(t, time.Second).Node()))
 		release(t, w.hold)
 	})
 }
@@ -181,7 +181,7 @@ func TestVirtual_BothEventsLost_NeverGrants(t *testing.T) {
 			w := v.queueUp(newMutex(t, s, "/job"))
 			own := "/job/" + lastOf(v.srv.Children("/job"))
 			behind := v.queueUp(newMutex(t, v.connect(), "/job"))
-			for _, node := range []string{own, h.Path()} {
+			for _, node := range []string{own, h.Node()} {
 				v.srv.Inject(zktest.OnEvent(zktest.NodeDeleted).Path(node).Drop())
 				require.NoError(t, v.srv.Delete(node))
 			}
@@ -211,17 +211,17 @@ func TestVirtual_PredecessorGoneWhenAsked(t *testing.T) {
 		{"and the user watched it", func(t *testing.T, _ *virtual, _ string, h *zklock.Hold, _ *waiting) { release(t, h) }, 1, true, true},
 		{"it was a waiter that gave up", func(_ *testing.T, _ *virtual, _ string, _ *zklock.Hold, middle *waiting) { middle.stop() }, 2, false, false},
 		{"our own node went too, in one transaction", func(t *testing.T, v *virtual, own string, h *zklock.Hold, _ *waiting) {
-			_, err := v.connect().Conn().Multi(&zk.DeleteRequest{Path: h.Path(), Version: -1}, &zk.DeleteRequest{Path: own, Version: -1})
+			_, err := v.connect().Conn().Multi(&zk.DeleteRequest{Path: h.Node(), Version: -1}, &zk.DeleteRequest{Path: own, Version: -1})
 			require.NoError(t, err)
 		}, 0, true, false}, // it queues again, and nobody holds any more
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
 				h := acquire(t, newMutex(t, v.connect(), "/job"))
-				ahead, middle := h.Path(), (*waiting)(nil)
+				ahead, middle := h.Node(), (*waiting)(nil)
 				if !tt.grants {
 					middle = v.queueUp(newMutex(t, v.connect(), "/job"))
-					ahead = "/job/" + without(v.srv.Children("/job"), base(h.Path()))[0]
+					ahead = "/job/" + without(v.srv.Children("/job"), base(h.Node()))[0]
 				}
 				s := v.connect()
 				if tt.userWatches {

@@ -4,7 +4,6 @@ package zklock_test
 // example_test.go.
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log"
@@ -29,6 +28,25 @@ func ExampleWithSessionTimeout() {
 	defer s.Close()
 	fmt.Println(s.Timeout())
 	// Output: 1m0s
+}
+
+// A chroot that is not there is more likely mistyped than new. Here it is made, for one user alone.
+func ExampleWithCreateChroot() {
+	ctx, servers, stop := exampleServer()
+	defer stop()
+	_, err := zklock.Connect(ctx, servers+"/ap")
+	fmt.Println(errors.Is(err, zklock.ErrNoChroot))
+
+	s, err := zklock.Connect(ctx, servers+"/app", zklock.WithAuth("digest", []byte("nightly:secret")),
+		zklock.WithCreateChroot(zk.DigestACL(zk.PermAll, "nightly", "secret")...))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	fmt.Println(s.State())
+	// Output:
+	// true
+	// Connected
 }
 
 // docs/operating.md explains each line.
@@ -138,15 +156,16 @@ func ExampleSession_Close() {
 func ExampleSession_Conn() {
 	ctx, servers, stop := exampleServer()
 	defer stop()
-	s, err := zklock.Connect(ctx, servers+"/app") // NewMutex puts /app in front of its paths, Conn does not
+	s, err := zklock.Connect(ctx, servers+"/app", zklock.WithCreateChroot())
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer s.Close()
-	if _, err := s.Conn().Create("/app", []byte("version 3"), 0, zk.WorldACL(zk.PermAll)); err != nil {
+	// NewMutex puts /app in front of its paths, Conn does not.
+	if _, err := s.Conn().Create("/app/config", []byte("version 3"), 0, zk.WorldACL(zk.PermAll)); err != nil {
 		log.Fatal(err)
 	}
-	data, _, err := s.Conn().Get("/app")
+	data, _, err := s.Conn().Get("/app/config")
 	fmt.Printf("%s %v\n", data, err)
 	// Output: version 3 <nil>
 }
@@ -188,17 +207,14 @@ func ExampleSession_SessionID() {
 }
 
 func ExampleSession_State() {
-	ctx, s, stop := exampleSession()
+	_, s, stop := exampleSession()
 	defer stop()
-	m, _ := zklock.NewMutex(s, "/locks/orders")
-
-	// A server that is away is waited for, until ctx ends. A caller that would rather not wait asks first.
-	if !s.State().Attached() {
-		fmt.Println("no server now:", s.State())
-		return
-	}
-	fmt.Println(m.Do(ctx, func(context.Context) error { return nil }))
-	// Output: <nil>
+	fmt.Println(s.State()) // from memory: good for a health check
+	_ = s.Close()
+	fmt.Println(s.State())
+	// Output:
+	// Connected
+	// Closed
 }
 
 func ExampleState_Attached() {

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path"
@@ -37,13 +38,12 @@ func nightly(ctx context.Context, servers string) error {
 	if err != nil {
 		return err
 	}
-	return m.Do(ctx, func(ctx context.Context) error { // waits its turn, for as long as ctx lasts
-		hold, _ := m.HoldFrom(ctx)
+	return m.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error { // waits its turn, for as long as ctx lasts
 		return backup(ctx, hold.Token()) // this ctx ends when the lock is lost, and when the caller's does
 	})
 }
 
-// nightlyInSteps is what Do does.
+// nightlyInSteps is nightly without Do.
 func nightlyInSteps(ctx context.Context, m *zklock.Mutex) error {
 	hold, err := m.Acquire(ctx) // ctx bounds the wait, and no more
 	if err != nil {
@@ -90,6 +90,7 @@ func ExampleConnect() {
 	defer stop()
 
 	s, err := zklock.Connect(ctx, servers+"/app", // the paths of the locks are below /app
+		zklock.WithCreateChroot(),
 		zklock.WithSessionTimeout(20*time.Second),
 		zklock.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))))
 	if err != nil {
@@ -132,7 +133,7 @@ func ExampleNewMutex() {
 		log.Fatal(err)
 	}
 	defer hold.Release(ctx)
-	fmt.Println(m.Path(), m.Held(), path.Dir(hold.Path()))
+	fmt.Println(m.Path(), m.Held(), path.Dir(hold.Node()))
 	// Output: /locks/orders true /locks/orders
 }
 
@@ -203,15 +204,56 @@ func ExampleMutex_TryAcquire() {
 	defer other.Release(ctx)
 
 	hold, err := m.TryAcquire(ctx)
-	if errors.Is(err, zklock.ErrNotAcquired) {
+	switch {
+	case errors.Is(err, zklock.ErrNotAcquired):
 		fmt.Println("somebody else does it")
-		return
-	}
-	if err != nil {
+	case errors.Is(err, zklock.ErrNotConnected):
+		fmt.Println("nobody knows: try again later")
+	case err != nil:
 		log.Fatal(err)
+	default:
+		defer hold.Release(ctx)
 	}
-	defer hold.Release(ctx)
 	// Output: somebody else does it
+}
+
+// lead works while this process is the leader, and queues again when it is no longer: after a pause that grows with each
+// failure.
+func lead(ctx context.Context, m *zklock.Mutex, work func(context.Context, *zklock.Hold) error) error {
+	const shortest, longest = 100 * time.Millisecond, time.Minute
+	for pause := shortest; ; pause = min(2*pause, longest) {
+		began := time.Now()
+		err := m.Do(ctx, work)
+		if ctx.Err() != nil || zklock.IsFinal(err) {
+			return err
+		}
+		if time.Since(began) > longest {
+			pause = shortest // it has led
+		}
+		slog.Warn("not the leader any more", "lock", m, "err", err, "pause", pause)
+		select {
+		case <-time.After(pause/2 + rand.N(pause)):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// A leader comes back after a failure, and ends when no further try can help.
+func ExampleIsFinal() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, _ := zklock.NewMutex(s, "/locks/leader")
+
+	terms := 0
+	err := lead(ctx, m, func(ctx context.Context, hold *zklock.Hold) error {
+		if terms++; terms < 3 {
+			return errors.New("the database is away")
+		}
+		return s.Close() // in the field: the program ends
+	})
+	fmt.Println(terms, errors.Is(err, zklock.ErrClosed), zklock.IsFinal(err))
+	// Output: 3 true true
 }
 
 // An Error says where we stood in the queue, for free.
@@ -229,7 +271,7 @@ func ExampleError() {
 	var e *zklock.Error
 	if errors.As(err, &e) {
 		fmt.Println(e.Op, e.Path, e.Err)
-		fmt.Println("place", e.Place, "behind the holder:", e.Predecessor == other.Path())
+		fmt.Println("place", e.Place, "behind the holder:", e.Predecessor == other.Node())
 	}
 	fmt.Println(errors.Is(err, zklock.ErrNotAcquired))
 	// Output:
@@ -243,38 +285,112 @@ func ExampleMutex_Do() {
 	defer stop()
 	m, _ := zklock.NewMutex(s, "/locks/orders")
 
-	err := m.Do(ctx, func(ctx context.Context) error {
-		fmt.Println("holding:", m.OwnedBy(ctx))
+	err := m.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error {
+		fmt.Println("holding:", m.OwnedBy(ctx), hold.Token() > 0)
 		return nil
 	})
 	fmt.Println(err, m.Held())
 	// Output:
-	// holding: true
+	// holding: true true
 	// <nil> false
 }
 
-// Each lock has its own hold in the context.
+// A job that runs on one host, and is skipped on the others.
+func ExampleMutex_TryDo() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, _ := zklock.NewMutex(s, "/locks/nightly")
+	other, err := m.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer other.Release(ctx)
+
+	err = m.TryDo(ctx, func(ctx context.Context, hold *zklock.Hold) error { return backup(ctx, hold.Token()) })
+	switch {
+	case errors.Is(err, zklock.ErrNotAcquired):
+		fmt.Println("it runs elsewhere")
+	case err != nil: // also ErrNotConnected: nobody knows whether it runs
+		log.Fatal(err)
+	}
+	// Output: it runs elsewhere
+}
+
+// The wait is bounded, the work is not.
+func ExampleWaitAtMost() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, _ := zklock.NewMutex(s, "/locks/orders")
+	other, err := m.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	work := func(ctx context.Context, hold *zklock.Hold) error {
+		_, bounded := ctx.Deadline()
+		fmt.Println("working, with the deadline of the caller:", bounded)
+		return nil
+	}
+
+	err = m.Do(ctx, work, zklock.WaitAtMost(50*time.Millisecond))
+	fmt.Println(errors.Is(err, zklock.ErrNotAcquired))
+	_ = other.Release(ctx)
+	fmt.Println(m.Do(ctx, work, zklock.WaitAtMost(50*time.Second)))
+	// Output:
+	// true
+	// working, with the deadline of the caller: true
+	// <nil>
+}
+
+// Functions further down find the hold in their context. Each lock has its own there.
 func ExampleMutex_HoldFrom() {
 	ctx, s, stop := exampleSession()
 	defer stop()
 	orders, _ := zklock.NewMutex(s, "/locks/orders")
 	stock, _ := zklock.NewMutex(s, "/locks/stock")
 
-	err := orders.Do(ctx, func(ctx context.Context) error {
-		_, ok := stock.HoldFrom(ctx)
-		fmt.Println("stock is held:", ok)
-		return stock.Do(ctx, func(ctx context.Context) error {
-			o, _ := orders.HoldFrom(ctx)
-			s, _ := stock.HoldFrom(ctx)
-			fmt.Println(path.Dir(o.Path()), path.Dir(s.Path()), o.Token() < s.Token())
+	furtherDown := func(ctx context.Context) {
+		for _, m := range []*zklock.Mutex{orders, stock} {
+			hold, ok := m.HoldFrom(ctx)
+			fmt.Println(m.Path(), ok, ok && hold.Err() == nil)
+		}
+	}
+
+	err := orders.Do(ctx, func(ctx context.Context, _ *zklock.Hold) error {
+		furtherDown(ctx)
+		return stock.Do(ctx, func(ctx context.Context, _ *zklock.Hold) error {
+			furtherDown(ctx)
 			return nil
 		})
 	})
 	fmt.Println(err)
 	// Output:
-	// stock is held: false
-	// /locks/orders /locks/stock true
+	// /locks/orders true true
+	// /locks/stock false false
+	// /locks/orders true true
+	// /locks/stock true true
 	// <nil>
+}
+
+// Path is the lock's, Node is this hold's own node in the queue.
+func ExampleHold_Node() {
+	ctx, servers, stop := exampleServer()
+	defer stop()
+	s, err := zklock.Connect(ctx, servers+"/app", zklock.WithCreateChroot())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	m, _ := zklock.NewMutex(s, "/locks/orders")
+	hold, err := m.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer hold.Release(ctx)
+	fmt.Println(hold.Path())
+	fmt.Println(path.Dir(hold.Node()), strings.HasSuffix(hold.Node(), "-lock-0000000000"))
+	// Output:
+	// /locks/orders
+	// /app/locks/orders true
 }
 
 // The owner travels in the context: code that is called under a hold takes the lock again without waiting for itself.
@@ -291,7 +407,7 @@ func ExampleHold_Context() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("one node:", inner.Path() == outer.Path())
+	fmt.Println("one node:", inner.Node() == outer.Node())
 	_ = outer.Release(ctx) // in any order: the node goes with the last
 	fmt.Println("still held:", m.Held())
 	_ = inner.Release(ctx)
@@ -524,7 +640,7 @@ func ExampleSession_Changes_endOnSuspend() {
 	}
 	defer s.Close()
 	m, _ := zklock.NewMutex(s, "/locks/orders")
-	err = m.Do(ctx, func(ctx context.Context) error {
+	err = m.Do(ctx, func(ctx context.Context, _ *zklock.Hold) error {
 		work, end := context.WithCancel(ctx)
 		defer end()
 		changes := s.Changes(work)
@@ -586,7 +702,7 @@ func ExampleParticipant() {
 		log.Fatal("nobody: ", err)
 	}
 	front := queue[0]
-	fmt.Println("ours:", front.Node == hold.Path(), "- older than an hour:", front.Age > time.Hour)
+	fmt.Println("ours:", front.Node == hold.Node(), "- older than an hour:", front.Age > time.Hour)
 	// Output: ours: true - older than an hour: false
 }
 
@@ -602,7 +718,7 @@ func ExampleRevoke() {
 		log.Fatal(err)
 	}
 
-	if err := zklock.Revoke(ctx, s, hold.Path()); err != nil { // from anywhere; Participants tells the node
+	if err := zklock.Revoke(ctx, s, hold.Node()); err != nil { // from anywhere; Participants tells the node
 		log.Fatal(err)
 	}
 	h := <-asked
@@ -623,7 +739,7 @@ func ExampleWithAuth() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(m.Do(ctx, func(context.Context) error { return nil }))
+	fmt.Println(m.Do(ctx, func(context.Context, *zklock.Hold) error { return nil }))
 	// Output: <nil>
 }
 
@@ -638,7 +754,7 @@ func ExampleWithACL() {
 	defer ours.Close()
 	acl := zklock.WithACL(zk.DigestACL(zk.PermAll, "nightly", "secret"))
 	m, _ := zklock.NewMutex(ours, "/locks/nightly", acl)
-	fmt.Println(m.Do(ctx, func(context.Context) error { return nil }))
+	fmt.Println(m.Do(ctx, func(context.Context, *zklock.Hold) error { return nil }))
 
 	stranger, err := zklock.Connect(ctx, servers)
 	if err != nil {
@@ -807,8 +923,7 @@ func batches(ctx context.Context, m *zklock.Mutex, jobs <-chan func(ctx context.
 
 // batch does a job, and those that wait behind it, under one hold.
 func batch(ctx context.Context, m *zklock.Mutex, job func(context.Context, int64), jobs <-chan func(context.Context, int64)) error {
-	return m.Do(ctx, func(ctx context.Context) error {
-		hold, _ := m.HoldFrom(ctx)
+	return m.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error {
 		for n := 1; ; n++ {
 			job(ctx, hold.Token()) // this ctx ends when the lock is lost
 			if n == 100 || ctx.Err() != nil {

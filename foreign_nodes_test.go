@@ -46,7 +46,7 @@ func TestAcquire_ForeignNodeWithOurSuffix_QueuesAgain(t *testing.T) {
 	w := queueUp(t, a, m, p)
 	require.NoError(t, a.Delete(foreign, -1))
 	h := w.granted(t)
-	require.Greater(t, suffixOf(h.Path()), "0000000001")
+	require.Greater(t, suffixOf(h.Node()), "0000000001")
 	release(t, h)
 }
 
@@ -81,7 +81,7 @@ func TestInterop_GoZookeeperLock(t *testing.T) {
 		m := newMutex(t, connect(t, srv), p)
 		all.Go(func() {
 			for range 10 {
-				if err := m.Do(within(t, 4*soon), func(context.Context) error {
+				if err := m.Do(within(t, 4*soon), func(context.Context, *zklock.Hold) error {
 					enter()
 					return nil
 				}); err != nil {

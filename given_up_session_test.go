@@ -35,7 +35,7 @@ func TestVirtual_GivenUpSession_CloseRefused_IsLeftToExpire(t *testing.T) {
 				v.srv.Inject(refuse(zktest.Before(zktest.CloseSession).Session(old)))
 				line.silent.Store(true)
 				<-h.Lost()
-				_, there := v.srv.Stat(h.Path())
+				_, there := v.srv.Stat(h.Node())
 				require.True(t, there, "told before the servers end the session")
 				line.silent.Store(false)
 				healed := time.Now()

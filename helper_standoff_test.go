@@ -235,9 +235,9 @@ func (v *virtual) standoff(ownSession bool) *standoff {
 // pair is the waiter's node and its predecessor's, or the other way round.
 func (f *standoff) pair(ownFirst bool) (first, second string) {
 	if ownFirst {
-		return f.own, f.h.Path()
+		return f.own, f.h.Node()
 	}
-	return f.h.Path(), f.own
+	return f.h.Node(), f.own
 }
 
 // deleteBoth has somebody else delete both nodes, in one transaction or in two.
@@ -270,11 +270,11 @@ func (f *standoff) goesOn(t *testing.T, next *zklock.Hold) {
 	require.NoError(t, next.Err())
 	nodes := f.srv.Children("/job")
 	require.Len(t, nodes, 2, "I2: the waiter is in the queue again, once")
-	require.Contains(t, nodes, base(next.Path()))
+	require.Contains(t, nodes, base(next.Node()))
 	require.NotContains(t, nodes, base(f.own))
 	release(t, next)
 	last := f.w.granted2(t, time.Second)
-	stat, there := f.srv.Stat(last.Path())
+	stat, there := f.srv.Stat(last.Node())
 	require.True(t, there, "I3")
 	require.Equal(t, f.a.s.SessionID(), stat.EphemeralOwner, "I3")
 	require.Greater(t, next.Token(), f.h.Token(), "I1")

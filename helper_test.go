@@ -305,7 +305,7 @@ func lostWithin(t testing.TB, h *zklock.Hold, d time.Duration) {
 // work does something under a hold, as the ledger of its test is told.
 func work(t testing.TB, l *ledger.Ledger, h *zklock.Hold, f func()) {
 	t.Helper()
-	lock := path.Dir(h.Path())
+	lock := path.Dir(h.Node())
 	if !l.Granted(lock, "", h) {
 		t.Errorf("I5: lost when it was granted: %v", h.Err())
 	}

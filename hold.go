@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,18 +24,45 @@ type Hold struct {
 	try     bool       // a call of TryAcquire
 	outcome chan error // holds one: nil with the grant. The call gets it when it is taken from the acquisition, unless it leaves
 	ctx     *holdContext
-	cancel  context.CancelCauseFunc // ends ctx
-	d       *lockData               // from the grant on
-	end     error                   // after the release: what Err says from then on; guarded by the lockTable
+	d       *lockData // from the grant on
+	end     error     // after the release: what Err says from then on; guarded by the lockTable
 }
 
 // newHold returns the Hold that a call waits with, and that it gets when the lock is granted. It has the values of the
 // call's context.
 func newHold(ctx context.Context, try bool) *Hold {
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	h := &Hold{try: try, outcome: make(chan error, 1), cancel: cancel}
-	h.ctx = &holdContext{inner, h}
+	h := &Hold{try: try, outcome: make(chan error, 1)}
+	h.ctx = &holdContext{inner, h, cancel}
 	return h
+}
+
+// workContext returns a context that ends with the hold and with the caller's context, as the first of them to end says. done
+// ends it too.
+func (h *Hold) workContext(caller context.Context) (work *holdContext, done func()) {
+	inner, cancel := context.WithCancelCause(caller)
+	stop := context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })
+	return &holdContext{inner, h, cancel}, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// outcomeOf returns what Do returns when the work under the hold and the release of the hold have returned.
+func (h *Hold) outcomeOf(work *holdContext, worked, released error) error {
+	switch {
+	case worked == nil, released == nil:
+		return cmp.Or(worked, released)
+	case errors.Is(released, ErrLost):
+		loss := errors.Unwrap(h.Err()) // it is in the released error too
+		if errors.Is(worked, loss) {
+			return worked
+		}
+		if worked == context.Canceled && errors.Is(context.Cause(work), loss) {
+			return released
+		}
+	}
+	return errors.Join(worked, released)
 }
 
 // holdKey asks a context for the innermost hold that it carries. root names the lock, "" any lock; table names the Session,
@@ -73,7 +101,8 @@ func OwnerFrom(ctx context.Context) (Owner, bool) {
 // if no timer has run yet (F18).
 type holdContext struct {
 	context.Context
-	h *Hold
+	h      *Hold
+	cancel context.CancelCauseFunc // ends it
 }
 
 // Value returns the hold for a holdKey that fits. All other keys go to the context that Acquire was given, which also has
@@ -87,16 +116,24 @@ func (c *holdContext) Value(key any) any {
 
 func (c *holdContext) Err() error {
 	if err := c.h.Err(); err != nil {
-		c.h.cancel(err) // lockData.tell cancels the handles one by one, and may not have reached this one
-		if c.Context.Err() == nil {
-			return context.Canceled // this is Do's context, and the cancellation is still on its way to it
-		}
+		c.cancel(err) // lockData.tell cancels the handles one by one, and may not have reached this one
 	}
 	return c.Context.Err()
 }
 
+// granted is for methods that return no error.
+func (h *Hold) granted() *lockData {
+	if h == nil || h.d == nil {
+		panic(fmt.Errorf("zklock: %w", errNoHold))
+	}
+	return h.d
+}
+
 // String returns the lock node and the token, in one line.
-func (h *Hold) String() string { return fmt.Sprintf("Hold(%s, token %d)", h.d.node, h.d.token) }
+func (h *Hold) String() string {
+	d := h.granted()
+	return fmt.Sprintf("Hold(%s, token %d)", d.node, d.token)
+}
 
 // GoString returns what String returns. Without it, %#v would read fields without their locks.
 func (h *Hold) GoString() string { return h.String() }
@@ -115,19 +152,26 @@ func (h *Hold) LogValue() slog.Value { return slog.StringValue(h.String()) }
 // The context carries the hold. Acquire of the same lock re-enters with it and with contexts derived from it, also through
 // the contexts of other locks that are taken inside. Goroutines that share the context do not exclude each other in this
 // lock; in other locks they do. So do not start several goroutines with it that take this lock again.
-func (h *Hold) Context() context.Context { return h.ctx }
+func (h *Hold) Context() context.Context {
+	h.granted()
+	return h.ctx
+}
 
 // Lost returns a channel that is closed when the lock is lost or the Session is closed. Release does not close it.
 func (h *Hold) Lost() <-chan struct{} {
-	h.d.table.mu.Lock()
-	defer h.d.table.mu.Unlock()
-	return h.d.lostCh
+	d := h.granted()
+	d.table.mu.Lock()
+	defer d.table.mu.Unlock()
+	return d.lostCh
 }
 
 // Err returns nil while the lock is held. It compares the clock with the lease first. Otherwise the error is ErrLost with
 // the reason (ErrClosed if the Session was closed), or ErrNotHeld after Release. A hold that was lost before its release
 // stays lost.
 func (h *Hold) Err() error {
+	if h == nil || h.d == nil {
+		return &Error{Op: "hold", Err: errNoHold}
+	}
 	h.d.loseIfLate()
 	h.d.table.mu.Lock()
 	defer h.d.table.mu.Unlock()
@@ -140,23 +184,29 @@ func (h *Hold) Err() error {
 // Token returns the fencing token: the czxid of the lock node, which is larger than that of every earlier hold of this
 // lock, across sessions, re-created lock roots and the end of the sequence (I1). Pass it to the resource with each
 // write, and have the resource refuse a smaller one than it has seen.
-func (h *Hold) Token() int64 { return h.d.token }
+func (h *Hold) Token() int64 { return h.granted().token }
 
 // Deadline returns the time up to which this hold may be relied on if no further answer comes. It moves ahead with each
 // heartbeat.
-func (h *Hold) Deadline() time.Time { return h.d.e.clock.Wall(h.d.e.leaseEnd()) }
+func (h *Hold) Deadline() time.Time {
+	e := h.granted().e
+	return e.clock.Wall(e.leaseEnd())
+}
 
-// Path returns the lock node's path, absolute, with the chroot.
-func (h *Hold) Path() string { return h.d.node }
+// Node returns the lock node, absolute: with the chroot.
+func (h *Hold) Node() string { return h.granted().node }
+
+// Path returns the lock path as given to NewMutex, as Mutex.Path does.
+func (h *Hold) Path() string { return h.granted().root.given }
 
 // Owner returns the owner that holds.
-func (h *Hold) Owner() Owner { return h.d.key.owner }
+func (h *Hold) Owner() Owner { return h.granted().key.owner }
 
 // Check returns a version check of the lock node. Put it first in a Multi on Session.Conn: ZooKeeper then does the other
 // operations only if the lock node is there, and so fences writes to ZooKeeper itself. If the lock node is not there, the
 // Multi returns zk.ErrNoNode for this operation.
 func (h *Hold) Check() *zk.CheckVersionRequest {
-	return &zk.CheckVersionRequest{Path: h.d.node, Version: -1} // any version: revocation and admins change it
+	return &zk.CheckVersionRequest{Path: h.granted().node, Version: -1} // any version: revocation and admins change it
 }
 
 // Release gives the lock back: it ends this handle's context and then, if it is the owner's last handle, deletes the
@@ -171,8 +221,11 @@ func (h *Hold) Check() *zk.CheckVersionRequest {
 // given up here, but the node may still be there. It is being deleted in the background, until it is gone or its session
 // is.
 func (h *Hold) Release(ctx context.Context) error {
+	if h == nil || h.d == nil {
+		return &Error{Op: "release", Err: errNoHold}
+	}
 	if ctx == nil {
-		return h.d.errorf("release", errors.New("nil context"))
+		return h.d.errorf("release", errNilContext)
 	}
 	h.d.loseIfLate()
 	leaseEnd := h.d.e.leaseEnd()
@@ -180,7 +233,7 @@ func (h *Hold) Release(ctx context.Context) error {
 	if !first {
 		return nil
 	}
-	h.cancel(h.end) // nobody changes it any more
+	h.ctx.cancel(h.end) // nobody changes it any more
 	if lost != nil {
 		return h.d.errorf("release", errors.Unwrap(lost))
 	}

@@ -306,7 +306,7 @@ func exportedReceiver(d *ast.FuncDecl) bool {
 var shownBy = map[string]string{
 	"WithContainer": "NewMutex", "WithData": "NewMutex", "WithRevocation": "Revoke", "OwnerFrom": "NewOwner",
 	"Mutex.Path": "NewMutex", "Mutex.Held": "Mutex_Do", "Mutex.OwnedBy": "Mutex_Do",
-	"Hold.Path": "Revoke", "Hold.Owner": "WithOwner", "Owner.String": "NewOwner",
+	"Hold.Path": "Hold_Node", "Hold.Owner": "WithOwner", "Owner.String": "NewOwner",
 	"Session.Timeout": "WithSessionTimeout",
 }
 

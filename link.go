@@ -100,17 +100,23 @@ func (l *link) era() *era {
 	return e
 }
 
+// attachedNow returns the ZooKeeper session in which requests go out, nil if none can be sent now. err says why the link is
+// closed.
+func (l *link) attachedNow() (e *era, changed <-chan struct{}, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.why == nil && l.mu.state.state.Attached() && !l.mu.era.isOver() {
+		e = l.mu.era
+	}
+	return e, l.mu.changed, l.mu.why
+}
+
 // attachedEra waits until requests can be sent, and returns the ZooKeeper session they will go out in.
 func (l *link) attachedEra(ctx context.Context) (*era, error) {
 	for {
-		l.mu.Lock()
-		e, ok, why, changed := l.mu.era, l.mu.state.state.Attached(), l.mu.why, l.mu.changed
-		l.mu.Unlock()
-		if why != nil {
-			return nil, why
-		}
-		if ok && !e.isOver() {
-			return e, nil
+		e, changed, err := l.attachedNow()
+		if e != nil || err != nil {
+			return e, err
 		}
 		select {
 		case <-changed:
@@ -118,6 +124,23 @@ func (l *link) attachedEra(ctx context.Context) (*era, error) {
 			return nil, causeOf(ctx)
 		}
 	}
+}
+
+// tryLimit returns how long a try waits for its answers: two heartbeats. While nothing can be sent, it returns the error that
+// the try gets at once.
+func (l *link) tryLimit() (time.Duration, error) {
+	e, _, err := l.attachedNow()
+	switch {
+	case err != nil:
+		return 0, err
+	case e != nil:
+		return 2 * heartbeat(e.sessionTimeout()), nil
+	}
+	err = ErrNotConnected
+	if tried := l.dials.whatWasTried(); tried != "" {
+		err = fmt.Errorf("%w; tried %s", err, tried)
+	}
+	return 0, err
 }
 
 // carriesLocked says whether requests can be sent in z.

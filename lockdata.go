@@ -114,9 +114,9 @@ func (t *lockTable) keyLocked(path string, by asker) (key lockKey, ok bool) {
 }
 
 // enter re-enters a lock that the asker holds: then a is nil. Otherwise it joins the acquisition that is under way for the
-// owner, or begins one: then isNew is true, and the caller must start it. With ErrNotAcquired, a is the acquisition that
-// a try may not join.
-func (t *lockTable) enter(h *Hold, root *lockRoot, by asker) (a *acquisition, isNew bool, err error) {
+// owner, or begins one: then isNew is true, and the caller must start it. If offline is not nil, enter returns it rather than
+// that. With ErrNotAcquired, a is the acquisition that a try may not join.
+func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error) (a *acquisition, isNew bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key, ok := t.keyLocked(root.path, by)
@@ -125,6 +125,8 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by asker) (a *acquisition, is
 	}
 	d := t.byKey[key]
 	switch {
+	case offline != nil && (d == nil || d.acquiring != nil):
+		return nil, false, offline
 	case d == nil:
 		d = &lockData{table: t, key: key, root: root, handles: make(map[*Hold]struct{}), lostCh: make(chan struct{}), ended: make(chan struct{})}
 		d.acquiring = &acquisition{d: d, done: make(chan struct{}), calls: make(map[*Hold]struct{})}
@@ -319,7 +321,7 @@ func (d *lockData) tell(node string, cause error) bool {
 	handles := slices.Collect(maps.Keys(d.handles))
 	d.table.mu.Unlock()
 	for _, h := range handles {
-		h.cancel(lost)
+		h.ctx.cancel(lost)
 	}
 	for _, ch := range tell { // last: a goroutine that wakes here finds that Context and Err have ended
 		close(ch)

@@ -34,7 +34,7 @@ func newTableTest(t *testing.T) *tableTest {
 // enter is a call of the owner's.
 func (t *tableTest) enter(o Owner, try bool) (h *Hold, a *acquisition, isNew bool, err error) {
 	h = newHold(t.Context(), try)
-	a, isNew, err = t.table.enter(h, &t.m.root, asker{owner: o})
+	a, isNew, err = t.table.enter(h, &t.m.root, asker{owner: o}, nil)
 	return h, a, isNew, err
 }
 
@@ -240,7 +240,7 @@ func TestHoldContext_OutlivesTheWait(t *testing.T) {
 	o := NewOwner("")
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "v"))
 	h := newHold(ctx, false)
-	a, _, err := tt.table.enter(h, &tt.m.root, asker{owner: o})
+	a, _, err := tt.table.enter(h, &tt.m.root, asker{owner: o}, nil)
 	require.NoError(t, err)
 	tt.grant(a, h)
 	cancel()

@@ -37,7 +37,7 @@ func (c *crowd) wait(t *testing.T, m *zklock.Mutex) {
 				return
 			}
 			c.mu.Lock()
-			c.granted = append(c.granted, suffixOf(h.Path()))
+			c.granted = append(c.granted, suffixOf(h.Node()))
 			c.mu.Unlock()
 			if err := h.Release(ctx); err != nil {
 				t.Error(err)
@@ -101,7 +101,7 @@ func TestVirtual_ManyWaiters_HolderDies(t *testing.T) {
 			st, _ := v.srv.Stat("/job/" + node)
 			owners[i] = st.EphemeralOwner
 		}
-		require.Equal(t, base(h.Path()), nodes[0])
+		require.Equal(t, base(h.Node()), nodes[0])
 		want := handOvers(owners)
 		for i, node := range nodes {
 			watchers := map[int64]bool{}

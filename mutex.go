@@ -17,10 +17,10 @@ type Mutex struct {
 }
 
 // NewMutex returns the lock on path. The path must be absolute and must not end in a slash; it is below the Session's
-// chroot. NewMutex sends nothing: the first acquire makes the lock root and its parents.
+// chroot. NewMutex sends nothing: the first acquire makes the lock root and its parents, up to the chroot.
 func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
-	if s == nil {
-		return nil, &Error{Op: "new mutex", Path: path, Err: errors.New("nil Session: Connect returns one")}
+	if !s.isConnected() {
+		return nil, &Error{Op: "new mutex", Path: path, Err: errNoSession}
 	}
 	o := newMutexOptions(opts)
 	err := checkPath(path)
@@ -28,21 +28,32 @@ func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
 		err = o.check()
 	}
 	if err != nil {
-		return nil, &Error{Op: "new mutex", Path: path, Err: err}
+		return nil, &Error{Op: "new mutex", Path: path, Err: badArgument{err}}
 	}
 	return &Mutex{s: s, opts: o, root: lockRoot{
-		path: s.chroot + path, given: path, acl: o.acl, container: o.container, markers: o.markers, roots: &s.roots,
+		path: s.chroot + path, chroot: s.chroot, given: path, acl: o.acl, container: o.container, markers: o.markers, roots: &s.roots,
 	}}, nil
 }
 
 // String returns the path, in one word.
-func (m *Mutex) String() string { return "Mutex(" + m.root.given + ")" }
+func (m *Mutex) String() string { return "Mutex(" + m.made().root.given + ")" }
 
 // LogValue returns what String returns, for log/slog.
 func (m *Mutex) LogValue() slog.Value { return slog.StringValue(m.String()) }
 
 // Path returns the path as given to NewMutex.
-func (m *Mutex) Path() string { return m.root.given }
+func (m *Mutex) Path() string { return m.made().root.given }
+
+// isMade says whether NewMutex has made the Mutex.
+func (m *Mutex) isMade() bool { return m != nil && m.s != nil }
+
+// made is for methods that return no error.
+func (m *Mutex) made() *Mutex {
+	if !m.isMade() {
+		panic(fmt.Errorf("zklock: %w", errNoMutex))
+	}
+	return m
+}
 
 // Acquire waits for the lock until ctx ends. ctx bounds the wait only: the hold lasts as long as Hold.Context. Every hold
 // must be released.
@@ -52,50 +63,73 @@ func (m *Mutex) Path() string { return m.root.given }
 // this lock through another Session waits for that hold, which may be its own.
 //
 // When Acquire returns an error, the call holds nothing, and its node is deleted or is being deleted. The error is the cause
-// of ctx if ctx ended; ErrLost while the owner has unreleased handles of a hold that was lost; ErrClosed; or what the
-// servers said, such as zk.ErrNoAuth. The *Error around it says where the node stood in the queue. While no server can be
+// of ctx if ctx ended; ErrLost while the owner has unreleased handles of a hold that was lost; ErrClosed; ErrNoChroot
+// if the chroot was deleted; or what the servers said, such as zk.ErrNoAuth. The *Error around it says where the node stood in the queue. While no server can be
 // reached, Acquire waits for one: only ctx and Close end that wait.
-func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "acquire", false) }
+func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "acquire", forever) }
 
 // TryAcquire takes the lock if nobody is ahead, and otherwise returns ErrNotAcquired. It also returns ErrNotAcquired if
-// the owner in ctx waits for the lock in another call.
+// the owner in ctx waits for the lock in another call. Re-entry succeeds at once, as with Acquire.
 //
-// When TryAcquire returns an error, the call holds nothing, and its node is deleted or is being deleted. While no server
-// can be reached, TryAcquire waits for one until ctx ends.
-func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "try", true) }
+// TryAcquire does not wait for a server either. It returns ErrNotConnected, which is not ErrNotAcquired: at once if the
+// Session is not connected, and otherwise if it has no answers within two heartbeats. A heartbeat is a tenth of the session
+// timeout, and at least 250 ms.
+//
+// When TryAcquire returns an error, the call holds nothing, and its node is deleted or is being deleted.
+func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "try", 0) }
 
-// Do acquires the lock, runs f under the hold's context, and releases. f's context also ends when ctx does. It carries the
-// hold: f gets it from HoldFrom, for its token.
+// Do acquires the lock, runs f under it, and releases. If it does not get the lock, f is not called and the error is
+// Acquire's. ctx bounds both the wait and the work; WaitAtMost bounds the wait alone.
+//
+// f gets the hold, and a context that carries it. That context is derived from ctx: it has its deadline and values, and ends
+// with it, by its Err and cause. It also ends when the lock is lost; then its cause is the hold's Err. f must return soon after.
 //
 // The error is f's, joined with the release's. So Do can return an error although f succeeded: ErrLost if the lock was lost
-// before the release, ErrNotConfirmed if no server confirmed the release in time. Only ctx bounds the wait for the lock; the
-// release also ends by itself, as Release does.
-func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context) error) (err error) {
-	h, err := m.Acquire(ctx)
+// before the release, ErrNotConfirmed if no server confirmed the release in time. After a loss errors.Is(err, ErrLost) is true
+// whatever f returned, and the loss is in the error once: if f returned the plain error or the cause of its context, nothing is
+// joined to it. The release ends by itself, as Release does.
+func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, hold *Hold) error, opts ...DoOption) (err error) {
+	if !m.isMade() {
+		return &Error{Op: "do", Err: errNoMutex}
+	}
+	o, err := newDoOptions(opts)
+	if err == nil && f == nil {
+		err = errors.New("nil function: give Do the work")
+	}
+	if err != nil {
+		return &Error{Op: "do", Path: m.root.given, Err: badArgument{err}}
+	}
+	op := "acquire"
+	if o.wait == 0 {
+		op = "try"
+	}
+	h, err := m.enter(ctx, op, o.wait)
 	if err != nil {
 		return err
 	}
+	work, done := h.workContext(ctx)
 	defer func() {
-		if rerr := h.Release(ctx); rerr != nil {
-			err = errors.Join(err, rerr)
-		}
+		done()
+		err = h.outcomeOf(work, err, h.Release(ctx))
 	}()
-	inner, cancel := context.WithCancelCause(h.Context())
-	defer cancel(nil)
-	stop := context.AfterFunc(ctx, func() { cancel(ctxError(ctx)) })
-	defer stop()
-	return f(&holdContext{inner, h})
+	return f(work, h)
+}
+
+// TryDo is Do with TryAcquire: if somebody is ahead it returns ErrNotAcquired, and if no server can say so ErrNotConnected,
+// after two heartbeats at most. Then f is not called.
+func (m *Mutex) TryDo(ctx context.Context, f func(ctx context.Context, hold *Hold) error) error {
+	return m.Do(ctx, f, WaitAtMost(0))
 }
 
 // Held says whether any owner holds the lock through this Session.
 func (m *Mutex) Held() bool {
-	m.s.loseIfLate()
+	m.made().s.loseIfLate()
 	return m.s.locks.held(m.root.path)
 }
 
 // OwnedBy says whether an Acquire with ctx would re-enter: ctx carries a hold of this lock, or an owner that holds it.
 func (m *Mutex) OwnedBy(ctx context.Context) bool {
-	m.s.loseIfLate()
+	m.made().s.loseIfLate()
 	return m.s.locks.heldBy(m.root.path, m.asker(ctx))
 }
 
@@ -103,13 +137,17 @@ func (m *Mutex) OwnedBy(ctx context.Context) bool {
 // function, or a hold's Context, or derived from either, also through holds of other locks. The hold may have been lost or
 // released since: see its Err. HoldFrom returns false if ctx carries no hold of this lock and Session.
 func (m *Mutex) HoldFrom(ctx context.Context) (*Hold, bool) {
-	h := heldIn(ctx, holdKey{&m.s.locks, m.root.path})
+	h := heldIn(ctx, holdKey{&m.made().s.locks, m.root.path})
 	return h, h != nil
 }
 
 func (m *Mutex) asker(ctx context.Context) asker { return askerIn(ctx, &m.s.locks, m.root.path) }
 
-func (m *Mutex) enter(ctx context.Context, op string, try bool) (*Hold, error) {
+// enter waits for the lock, for no longer than wait; 0 is a try.
+func (m *Mutex) enter(ctx context.Context, op string, wait time.Duration) (*Hold, error) {
+	if !m.isMade() {
+		return nil, &Error{Op: op, Err: errNoMutex}
+	}
 	var a *acquisition // once there is one
 	fail := func(err error) (*Hold, error) {
 		if e, ok := err.(*Error); ok {
@@ -122,14 +160,18 @@ func (m *Mutex) enter(ctx context.Context, op string, try bool) (*Hold, error) {
 		return nil, &Error{Op: op, Path: m.root.given, Node: at.node, Err: m.waitsForItself(ctx, err), Place: at.place, Predecessor: at.predecessor}
 	}
 	if ctx == nil {
-		return fail(errors.New("nil context"))
+		return fail(errNilContext)
 	}
 	if ctx.Err() != nil {
 		return fail(ctxError(ctx))
 	}
 	m.s.loseIfLate() // a lost hold is not re-entered
-	h := newHold(ctx, try)
-	a, isNew, err := m.s.locks.enter(h, &m.root, m.asker(ctx))
+	h := newHold(ctx, wait == 0)
+	var offline error
+	if h.try {
+		wait, offline = m.s.link.tryLimit()
+	}
+	a, isNew, err := m.s.locks.enter(h, &m.root, m.asker(ctx), offline)
 	switch {
 	case err != nil:
 		return fail(err)
@@ -148,16 +190,22 @@ func (m *Mutex) enter(ctx context.Context, op string, try bool) (*Hold, error) {
 		}
 		return h, nil
 	}
+	limit := time.NewTimer(wait)
+	defer limit.Stop()
+	var why error
 	select {
 	case err := <-h.outcome:
 		return outcome(err)
 	case <-ctx.Done():
+		why = ctxError(ctx)
+	case <-limit.C:
+		why = m.notInTime(a, wait)
 	}
 	left, last := m.s.locks.leave(a, h)
 	if !left {
 		return outcome(<-h.outcome)
 	}
-	if last {
+	if last && !errors.Is(why, ErrNotConnected) {
 		t := time.NewTimer(grace)
 		defer t.Stop()
 		select {
@@ -165,7 +213,18 @@ func (m *Mutex) enter(ctx context.Context, op string, try bool) (*Hold, error) {
 		case <-t.C:
 		}
 	}
-	return fail(ctxError(ctx))
+	return fail(why)
+}
+
+// notInTime returns the error of a call whose wait is over. Somebody was ahead only if a server has said so.
+func (m *Mutex) notInTime(a *acquisition, wait time.Duration) error {
+	switch e, _, err := m.s.link.attachedNow(); {
+	case err != nil:
+		return err
+	case e != nil && m.s.locks.standing(a).place > 1:
+		return ErrNotAcquired
+	}
+	return fmt.Errorf("%w: no answer within %v", ErrNotConnected, wait)
 }
 
 // waitsForItself extends the error of a call that was not let in. If the call's own context carries a hold of this path that
@@ -179,5 +238,5 @@ func (m *Mutex) waitsForItself(ctx context.Context, err error) error {
 	if h.d.table == &m.s.locks {
 		whose = "for another owner"
 	}
-	return fmt.Errorf("%w; this call's own context carries a hold of this path %s, %s, and the call could not re-enter it", err, whose, h.Path())
+	return fmt.Errorf("%w; this call's own context carries a hold of this path %s, %s, and the call could not re-enter it", err, whose, h.Node())
 }

@@ -24,9 +24,9 @@ func TestAcquire_Free_HoldsOneNode(t *testing.T) {
 
 	for range 2 { // the first of a session verifies the token, the second takes it from the reply
 		h := acquire(t, newMutex(t, s, p))
-		require.Equal(t, []string{base(h.Path())}, children(t, a, p))
-		require.Regexp(t, `^_c_[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}-lock-[0-9]{10}$`, base(h.Path()))
-		data, stat, err := a.Get(h.Path())
+		require.Equal(t, []string{base(h.Node())}, children(t, a, p))
+		require.Regexp(t, `^_c_[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}-lock-[0-9]{10}$`, base(h.Node()))
+		data, stat, err := a.Get(h.Node())
 		require.NoError(t, err)
 		require.Equal(t, s.SessionID(), stat.EphemeralOwner)
 		require.Equal(t, stat.Czxid, h.Token())
@@ -101,16 +101,16 @@ func TestDo(t *testing.T) {
 	a, p := admin(t, srv), lockPath(t, srv)
 	m := newMutex(t, connect(t, srv), p)
 
-	require.NoError(t, m.Do(within(t, soon), func(ctx context.Context) error {
+	require.NoError(t, m.Do(within(t, soon), func(ctx context.Context, _ *zklock.Hold) error {
 		require.True(t, m.OwnedBy(ctx))
-		return m.Do(ctx, func(context.Context) error { return nil }) // re-enters
+		return m.Do(ctx, func(context.Context, *zklock.Hold) error { return nil }) // re-enters
 	}))
 	mine := errors.New("the job failed")
-	require.ErrorIs(t, m.Do(within(t, soon), func(context.Context) error { return mine }), mine)
+	require.ErrorIs(t, m.Do(within(t, soon), func(context.Context, *zklock.Hold) error { return mine }), mine)
 
 	// The end of the caller's context reaches the function, and the release happens all the same (R63).
 	ctx, cancel := context.WithCancel(context.Background())
-	err := m.Do(ctx, func(ctx context.Context) error {
+	err := m.Do(ctx, func(ctx context.Context, _ *zklock.Hold) error {
 		cancel()
 		<-ctx.Done()
 		return context.Cause(ctx)
@@ -119,7 +119,7 @@ func TestDo(t *testing.T) {
 	require.Empty(t, children(t, a, p))
 
 	// A lost lock is an error although the function saw none.
-	err = m.Do(within(t, soon), func(ctx context.Context) error {
+	err = m.Do(within(t, soon), func(ctx context.Context, _ *zklock.Hold) error {
 		require.NoError(t, a.Delete(p+"/"+children(t, a, p)[0], -1))
 		<-ctx.Done()
 		require.ErrorIs(t, context.Cause(ctx), zklock.ErrLost)
@@ -128,7 +128,7 @@ func TestDo(t *testing.T) {
 	require.ErrorIs(t, err, zklock.ErrLost)
 
 	require.Panics(t, func() {
-		_ = m.Do(within(t, soon), func(context.Context) error { panic("at the disco") })
+		_ = m.Do(within(t, soon), func(context.Context, *zklock.Hold) error { panic("at the disco") })
 	})
 	require.Empty(t, children(t, a, p))
 }

@@ -61,7 +61,7 @@ func TestVirtual_TenThousandCycles_GrowNothing(t *testing.T) {
 						enter = m.TryAcquire
 					}
 					if h, err := enter(ctx); err == nil {
-						t.Errorf("I1: %s while another holds", h.Path())
+						t.Errorf("I1: %s while another holds", h.Node())
 					}
 				})
 			}

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,6 +29,7 @@ type sessionOptions struct {
 	timeout       time.Duration
 	mode          LeaseMode
 	auth          []credential
+	chrootACL     []zk.ACL // nil: the chroot is not made
 	tls           *tls.Config
 	dialer        zk.Dialer
 	logger        *slog.Logger
@@ -87,6 +90,17 @@ func WithLease(m LeaseMode) Option { return func(o *sessionOptions) { o.mode = m
 // No error, no log line and no printed value of this package shows the credentials.
 func WithAuth(scheme string, auth []byte) Option {
 	return func(o *sessionOptions) { o.auth = append(o.auth, credential{scheme, newSecret(auth)}) }
+}
+
+// WithCreateChroot has Connect make the chroot of the connection string, and the nodes above it, if they are not there: with
+// the ACL that is given, or else open to everybody. Without it, Connect returns ErrNoChroot. Nothing else makes the chroot. If
+// somebody deletes it later, holds below it are lost, and Acquire returns ErrNoChroot until it is there again.
+func WithCreateChroot(acl ...zk.ACL) Option {
+	if len(acl) == 0 {
+		acl = zk.WorldACL(zk.PermAll)
+	}
+	acl = slices.Clone(acl)
+	return func(o *sessionOptions) { o.chrootACL = acl }
 }
 
 // WithTLS connects over TLS. It verifies the certificate against the host name of the connection string, also after the
@@ -190,6 +204,33 @@ func WithQueuePattern(ending string) MutexOption {
 // each acquire that is not a re-entry.
 func WithRevocation(f func(*Hold)) MutexOption { return func(o *mutexOptions) { o.revoke = f } }
 
+// DoOption configures one call of Mutex.Do.
+type DoOption func(*doOptions)
+
+type doOptions struct{ wait time.Duration }
+
+// forever is the wait of a call that only its context bounds.
+const forever = time.Duration(math.MaxInt64)
+
+func newDoOptions(opts []DoOption) (doOptions, error) {
+	o := doOptions{wait: forever}
+	for _, opt := range opts {
+		if opt == nil {
+			return o, errors.New("nil DoOption")
+		}
+		opt(&o)
+	}
+	if o.wait < 0 {
+		return o, fmt.Errorf("WaitAtMost(%v): give 0 for a try, or how long to wait", o.wait)
+	}
+	return o, nil
+}
+
+// WaitAtMost bounds how long Do waits for the lock, and not the work. 0 is a try, as TryAcquire makes it. By default Do
+// waits as long as its context lasts. When d is over, Do returns within half a second: ErrNotAcquired if somebody was ahead when
+// the queue was last listed, and ErrNotConnected if no server can be reached or none has answered.
+func WaitAtMost(d time.Duration) DoOption { return func(o *doOptions) { o.wait = d } }
+
 // errCredentialsInServers does not quote the connection string. An error around it must not either.
 var errCredentialsInServers = errors.New("no credentials in the connection string (it has an @): give them with WithAuth, " +
 	"to the command with --auth-file, and the servers as host:port,host:port/chroot")
@@ -205,13 +246,23 @@ func parseServers(s string) (addrs []string, chroot string, err error) {
 	return addrs, chroot, err
 }
 
+// serverInChroot matches a chroot with a comma, or with a part that ends in a port.
+var serverInChroot = regexp.MustCompile(`,|:[0-9]+(/|$)`)
+
 func splitServers(s string) (addrs []string, chroot string, err error) {
 	hosts := s
 	if i := strings.Index(s, "://"); i >= 0 {
 		return nil, "", fmt.Errorf("connection string %q is a URL: give host:port,host:port/chroot without %s", s, s[:i+3])
 	}
+	if strings.Contains(s, ";") {
+		return nil, "", fmt.Errorf("connection string %q: separate the servers with commas, host:port,host:port/chroot", s)
+	}
 	if i := strings.IndexByte(s, '/'); i >= 0 {
 		hosts, chroot = s[:i], strings.TrimSuffix(s[i:], "/")
+		if serverInChroot.MatchString(chroot) {
+			// Clients with another list of the servers would have another chroot, and so another lock.
+			return nil, "", fmt.Errorf("connection string %q: put the chroot once, at the end: host:port,host:port/chroot", s)
+		}
 		if chroot != "" {
 			if err := checkPath(chroot); err != nil {
 				return nil, "", fmt.Errorf("chroot: %w", err)
@@ -275,7 +326,7 @@ func ValidatePath(path string) error { return checkPath(path) }
 
 // checkPath refuses what ZooKeeper would refuse, and a trailing slash, before anything is sent.
 func checkPath(p string) error {
-	bad := func(why string) error { return fmt.Errorf("path %q %s", p, why) }
+	bad := func(why string) error { return badArgument{fmt.Errorf("path %q %s", p, why)} }
 	switch {
 	case p == "":
 		return bad("is empty: give an absolute path such as /locks/orders")

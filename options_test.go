@@ -36,6 +36,7 @@ func TestParseServers(t *testing.T) {
 		{"::1,[::1]:2183/x", []string{"[::1]:2181", "[::1]:2183"}, "/x"},
 		{"zk1:65535", []string{"zk1:65535"}, ""},
 		{"zk1/app@prod", []string{"zk1:2181"}, "/app@prod"},
+		{"zk1/app:v2/x", []string{"zk1:2181"}, "/app:v2/x"},
 	} {
 		t.Run(tt.in, func(t *testing.T) {
 			addrs, chroot, err := parseServers(tt.in)
@@ -68,6 +69,14 @@ func TestParseServers_Malformed(t *testing.T) {
 		{"zk1:2181/app//", "chroot"},
 		{"zk1:2181/a/../b", "chroot"},
 		{"zk1,zk2/a\x00b", "chroot"},
+		{"zk1:2181/app,zk2:2181/app", "put the chroot once, at the end"}, // as it is written for Kafka
+		{"zk1:2181/app,zk2:2181", "put the chroot once, at the end"},
+		{"zk1/app,zk2/app", "put the chroot once, at the end"},
+		{"zk1:2181/,zk2:2181/", "put the chroot once, at the end"},
+		{"zk1:2181/app:2181", "put the chroot once, at the end"},
+		{"zk1/zk2:2181/app", "put the chroot once, at the end"},
+		{"zk1:2181;zk2:2181", "separate the servers with commas"},
+		{"zk1:2181/app;zk2:2181/app", "separate the servers with commas"},
 		{"alice:pw@zk1:2181", "WithAuth"},
 		{"zk1,alice:pw@zk2", "WithAuth"},
 		{"zk://alice:pw@zk1:2181/app", "WithAuth"},
@@ -82,7 +91,7 @@ func TestParseServers_Malformed(t *testing.T) {
 
 // R20: what the servers would refuse is refused before anything is sent, by NewMutex.
 func TestNewMutex_BadPaths(t *testing.T) {
-	s := &Session{}
+	s := &Session{link: &link{}}
 	for _, tt := range []struct{ path, says string }{
 		{"", "empty"},
 		{"locks", "relative"},
@@ -123,7 +132,7 @@ func TestNewMutex_BadPaths(t *testing.T) {
 
 // R26: below a chroot, paths are absolute on the wire and as given for the caller.
 func TestNewMutex_BelowAChroot(t *testing.T) {
-	m, err := NewMutex(&Session{chroot: "/app"}, "/locks/orders")
+	m, err := NewMutex(&Session{link: &link{}, chroot: "/app"}, "/locks/orders")
 	require.NoError(t, err)
 	require.Equal(t, "/locks/orders", m.Path())
 	require.Equal(t, "/app/locks/orders", m.root.path)
@@ -139,11 +148,11 @@ func TestNewMutex_BadOptions(t *testing.T) {
 		{WithQueuePattern("a/b-"), "pattern"},
 		{WithData(make([]byte, 512<<10+1)), "512 KiB"},
 	} {
-		_, err := NewMutex(&Session{}, "/locks/a", tt.opt)
+		_, err := NewMutex(&Session{link: &link{}}, "/locks/a", tt.opt)
 		require.ErrorContains(t, err, tt.says)
 	}
 	_, err := NewMutex(nil, "/locks/a")
-	require.ErrorContains(t, err, "nil Session")
+	require.ErrorContains(t, err, "nil or zero Session")
 }
 
 func TestMutexOptions(t *testing.T) {

@@ -26,11 +26,14 @@ type Participant struct {
 // Participants returns the queue, the holder first. If the lock root is not there, the queue is empty. Nodes that go while
 // the queue is read are left out. While no server can be reached, Participants waits for one until ctx ends.
 func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
+	if !m.isMade() {
+		return nil, &Error{Op: "participants", Err: errNoMutex}
+	}
 	fail := func(err error) ([]Participant, error) {
 		return nil, &Error{Op: "participants", Path: m.root.given, Err: err}
 	}
 	if ctx == nil {
-		return fail(errors.New("nil context"))
+		return fail(errNilContext)
 	}
 	for {
 		e, err := m.s.link.attachedEra(ctx)

@@ -26,7 +26,7 @@ func TestParticipants(t *testing.T) {
 	ps, err = m.Participants(within(t, soon))
 	require.NoError(t, err)
 	require.Len(t, ps, 2)
-	require.Equal(t, h.Path(), ps[0].Node)
+	require.Equal(t, h.Node(), ps[0].Node)
 	require.Equal(t, h.Token(), ps[0].Token)
 	require.Equal(t, []string{"first", "second"}, []string{string(ps[0].Data), string(ps[1].Data)})
 	require.Equal(t, []int64{s1.SessionID(), s2.SessionID()}, []int64{ps[0].SessionID, ps[1].SessionID})

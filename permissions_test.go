@@ -39,7 +39,7 @@ func TestHold_ReadTakenFromTheNode_EndsThatHoldOnly(t *testing.T) {
 	a, p := admin(t, srv), lockPath(t, srv)
 	s := connect(t, srv)
 	h, other := acquire(t, newMutex(t, s, p+"/a")), acquire(t, newMutex(t, s, p+"/b"))
-	_, err := a.SetACL(h.Path(), unreadable, -1)
+	_, err := a.SetACL(h.Node(), unreadable, -1)
 	require.NoError(t, err)
 	lostWithin(t, h, soon)
 	require.ErrorIs(t, h.Release(within(t, soon)), zk.ErrNoAuth)
@@ -91,8 +91,8 @@ func TestPermissions_ErrorNamesRequestPermissionAndNode(t *testing.T) {
 	open := root("open", zk.PermAll)
 	h := acquire(t, newMutex(t, ann, open, zklock.WithACL(zk.DigestACL(zk.PermAll, "ann", "secret"))))
 	_, err = newMutex(t, stranger, open).Participants(within(t, soon))
-	denied(err, "get: no READ permission on "+h.Path())
-	denied(zklock.Revoke(within(t, soon), stranger, h.Path()), "set: no WRITE permission on "+h.Path())
+	denied(err, "get: no READ permission on "+h.Node())
+	denied(zklock.Revoke(within(t, soon), stranger, h.Node()), "set: no WRITE permission on "+h.Node())
 	release(t, h)
 
 	kept := root("kept", zk.PermAll&^zk.PermDelete)
@@ -111,7 +111,7 @@ func TestACL(t *testing.T) {
 	acl := zk.DigestACL(zk.PermAll, "ann", "secret")
 	ann := connect(t, srv, zklock.WithAuth("digest", []byte("ann:secret")))
 	h := acquire(t, newMutex(t, ann, p+"/a/b", zklock.WithACL(acl)))
-	for _, n := range []string{p + "/a", p + "/a/b", h.Path()} {
+	for _, n := range []string{p + "/a", p + "/a/b", h.Node()} {
 		got, _, err := a.GetACL(n)
 		require.NoError(t, err)
 		require.Equal(t, acl, got, n)
@@ -175,7 +175,7 @@ func TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds(t *testing.T) {
 			time.Sleep(20 * time.Second)
 			taken := time.Now()
 			for _, h := range holds[:n] {
-				_, err := v.connect().Conn().SetACL(h.Path(), unreadable, -1)
+				_, err := v.connect().Conn().SetACL(h.Node(), unreadable, -1)
 				require.NoError(t, err)
 			}
 			for _, h := range holds[:n] {
@@ -183,7 +183,7 @@ func TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds(t *testing.T) {
 				require.ErrorIs(t, h.Err(), zklock.ErrLost)
 				require.ErrorIs(t, h.Err(), zk.ErrNoAuth)
 				require.ErrorContains(t, h.Err(), "READ")
-				next := acquire(t, newMutex(t, v.connect(), path.Dir(h.Path())))
+				next := acquire(t, newMutex(t, v.connect(), path.Dir(h.Node())))
 				require.Greater(t, next.Token(), h.Token(), "I4: the node is deleted")
 				release(t, next)
 			}

@@ -68,6 +68,7 @@ func newPrintable(t *testing.T, srv, path string, opts ...zklock.Option) printab
 		"an Owner":                     named,
 		"an Option":                    auth,
 		"a MutexOption":                zklock.WithACL(acl),
+		"a DoOption":                   zklock.WaitAtMost(0),
 		"a LeaseMode":                  zklock.QuorumLease(0),
 		"a State":                      p.s.State(),
 		"a Change":                     zklock.Change{State: zklock.Lost, SessionID: p.s.SessionID(), Time: time.Now(), Err: hold.Err()},
@@ -159,7 +160,7 @@ func TestPrinting_Logs(t *testing.T) {
 	for _, line := range lines[len(lines)-len(handlers):] {
 		require.Contains(t, line, "Connected")
 		require.Contains(t, line, m.Path())
-		require.Contains(t, line, hold.Path())
+		require.Contains(t, line, hold.Node())
 	}
 	require.NoError(t, p.s.Close())
 	require.Contains(t, p.log.String(), "level=DEBUG", "the client's own lines are there")
@@ -258,7 +259,7 @@ func TestPrinting_WhileInUse(t *testing.T) {
 	go func() {
 		defer close(done)
 		for range 50 {
-			_ = m.Do(within(t, soon), func(ctx context.Context) error { return ctx.Err() })
+			_ = m.Do(within(t, soon), func(ctx context.Context, _ *zklock.Hold) error { return ctx.Err() })
 		}
 	}()
 	for running := true; running; {
@@ -279,12 +280,12 @@ func TestPrinting_WhileInUse(t *testing.T) {
 // What the three print.
 func TestPrinting_Says(t *testing.T) {
 	srv := zktest.Start(t).Addr()
-	s := connect(t, srv+"/app")
+	s := connect(t, srv+"/app", zklock.WithCreateChroot())
 	m := newMutex(t, s, "/locks/orders")
 	h := acquire(t, m)
 	require.Equal(t, fmt.Sprintf("Session(%s/app, Connected, %#x)", srv, s.SessionID()), fmt.Sprint(s))
 	require.Equal(t, "Mutex(/locks/orders)", fmt.Sprint(m))
-	require.Equal(t, fmt.Sprintf("Hold(%s, token %d)", h.Path(), h.Token()), fmt.Sprintf("%+v", h))
+	require.Equal(t, fmt.Sprintf("Hold(%s, token %d)", h.Node(), h.Token()), fmt.Sprintf("%+v", h))
 	require.Equal(t, fmt.Sprint(s, h), fmt.Sprintf("%#v %#v", s, h))
 	require.Equal(t, "<nil> <nil> <nil>", fmt.Sprint((*zklock.Session)(nil), (*zklock.Mutex)(nil), (*zklock.Hold)(nil)))
 }

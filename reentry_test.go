@@ -126,13 +126,13 @@ func TestVirtual_HoldFrom_IsOfThatLock(t *testing.T) {
 		none(a, context.Background())
 		none(a, zklock.WithOwner(context.Background(), zklock.NewOwner("nobody's")))
 		var kept context.Context
-		require.NoError(t, a.Do(within(t, time.Hour), func(ctx context.Context) error {
+		require.NoError(t, a.Do(within(t, time.Hour), func(ctx context.Context, _ *zklock.Hold) error {
 			outer, ok := a.HoldFrom(ctx)
 			require.True(t, ok)
 			require.NoError(t, outer.Err())
 			none(b, ctx)
 			none(elsewhere, ctx)
-			require.NoError(t, b.Do(ctx, func(ctx context.Context) error {
+			require.NoError(t, b.Do(ctx, func(ctx context.Context, _ *zklock.Hold) error {
 				ctx, cancel := context.WithTimeout(ctx, time.Minute)
 				defer cancel()
 				h, ok := newMutex(t, s, "/a").HoldFrom(ctx)
@@ -140,7 +140,7 @@ func TestVirtual_HoldFrom_IsOfThatLock(t *testing.T) {
 				require.Same(t, outer, h)
 				inner, ok := b.HoldFrom(ctx)
 				require.True(t, ok)
-				require.NotEqual(t, outer.Path(), inner.Path())
+				require.NotEqual(t, outer.Node(), inner.Node())
 
 				again, err := a.Acquire(ctx)
 				require.NoError(t, err)
@@ -179,7 +179,7 @@ func TestAcquire_SameOwner_ReEnters(t *testing.T) {
 	n, by := w.sent()
 	require.Zero(t, n, "re-entry sent %v", by)
 	require.Equal(t, []int64{h1.Token(), h1.Token()}, []int64{h2.Token(), h3.Token()})
-	require.Equal(t, h1.Path(), h3.Path())
+	require.Equal(t, h1.Node(), h3.Node())
 	require.True(t, m.Held())
 	require.True(t, m.OwnedBy(h3.Context()))
 	require.False(t, m.OwnedBy(context.Background()))
@@ -235,7 +235,7 @@ func TestAcquire_SameOwnerWaiting_Joins(t *testing.T) {
 	o2, o3 := <-second, <-third
 	require.NoError(t, o2.err)
 	require.NoError(t, o3.err)
-	require.Equal(t, o2.h.Path(), o3.h.Path())
+	require.Equal(t, o2.h.Node(), o3.h.Node())
 	require.Len(t, children(t, a, p), 1)
 	release(t, o2.h)
 	require.Len(t, children(t, a, p), 1)
@@ -277,7 +277,7 @@ func TestVirtual_TwoOwnersOfOneSession_ExcludeEachOther(t *testing.T) {
 		_, err := m.TryAcquire(within(t, time.Minute))
 		require.ErrorIs(t, err, zklock.ErrNotAcquired)
 		require.Less(t, time.Since(start), time.Second)
-		require.Equal(t, []string{base(h.Path())}, v.srv.Children("/job"))
+		require.Equal(t, []string{base(h.Node())}, v.srv.Children("/job"))
 		w := v.queueUp(m)
 		require.False(t, w.isGranted(), "I1")
 		release(t, h)

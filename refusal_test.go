@@ -115,7 +115,7 @@ func TestVirtual_CreateUnclear_IsTriedAgain(t *testing.T) {
 				h := acquire(t, m)
 				require.Less(t, time.Since(start), 2*time.Second, "%v", code)
 				require.Len(t, nodesOf(v.srv.History(), s.SessionID()), before+1, "%v: I2, done: %v", code, done)
-				st, ok := v.srv.Stat(h.Path())
+				st, ok := v.srv.Stat(h.Node())
 				require.True(t, ok)
 				require.Equal(t, st.Czxid, h.Token())
 				release(t, h)

@@ -185,12 +185,14 @@ func TestVirtual_ServersDead_CallsEndWithTheirContextOrClose(t *testing.T) {
 				}
 				waiting := map[string]<-chan result{
 					"Acquire":      begin(func() error { _, err := m.Acquire(ctx); return err }),
-					"TryAcquire":   begin(func() error { _, err := m.TryAcquire(ctx); return err }),
 					"Participants": begin(func() error { _, err := m.Participants(ctx); return err }),
-					"Do":           begin(func() error { return m.Do(ctx, func(context.Context) error { panic("not held") }) }),
+					"Do":           begin(func() error { return m.Do(ctx, func(context.Context, *zklock.Hold) error { panic("not held") }) }),
 				}
+				began, try := time.Now(), <-begin(func() error { _, err := m.TryAcquire(ctx); return err })
+				require.ErrorIs(t, try.err, zklock.ErrNotConnected)
+				require.LessOrEqual(t, try.at.Sub(began), 2*time.Second, "two heartbeats")
 				time.Sleep(time.Minute) // or a connection that is lost ends it: the message may or may not be written
-				waiting["Revoke"] = begin(func() error { return zklock.Revoke(ctx, s, held.Path()) })
+				waiting["Revoke"] = begin(func() error { return zklock.Revoke(ctx, s, held.Node()) })
 				time.Sleep(time.Minute)
 				for name, done := range waiting {
 					require.Empty(t, done, "%s: here nothing ends the wait", name)
@@ -225,7 +227,7 @@ func TestRelease_SessionExpires(t *testing.T) {
 	s := connect(t, proxy.Addr())
 	h := acquire(t, newMutex(t, s, p))
 	old := s.SessionID()
-	proxy.Inject(zktest.Before(zktest.Delete).Path(h.Path()).Once().Close())
+	proxy.Inject(zktest.Before(zktest.Delete).Path(h.Node()).Once().Close())
 	refused := proxy.Inject(zktest.RefuseConnections())
 	done := make(chan error, 1)
 	go func() { done <- h.Release(within(t, soon)) }()
@@ -235,7 +237,7 @@ func TestRelease_SessionExpires(t *testing.T) {
 	require.NoError(t, refused.Wait(within(t, soon)))
 	refused.Remove()
 	require.NoError(t, <-done, "held until the release, and free")
-	require.Equal(t, []string{base(other.Path())}, children(t, a, p))
+	require.Equal(t, []string{base(other.Node())}, children(t, a, p))
 	release(t, other)
 }
 
@@ -275,7 +277,7 @@ func TestVirtual_ReplyToDeleteLost_ReleaseSucceeds(t *testing.T) {
 func TestVirtual_NodeDeletedBeforeTheRelease_IsLost(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job"))
-		require.NoError(t, v.srv.Delete(h.Path()))
+		require.NoError(t, v.srv.Delete(h.Node()))
 		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
 	})
 }

@@ -63,7 +63,7 @@ func TestVirtual_RestoredWatches_GoFirst(t *testing.T) {
 				require.Contains(t, sent, zktest.GetChildren2, "the waiter lists")
 				require.Contains(t, sent, zktest.Multi, "the heartbeat")
 				require.Equal(t, zktest.SetWatches, sent[0])
-				require.Subset(t, f.a.asked(), []string{f.own, f.h.Path()})
+				require.Subset(t, f.a.asked(), []string{f.own, f.h.Node()})
 			}
 			require.False(t, f.w.isGranted())
 			require.NoError(t, other.Err())
@@ -98,15 +98,15 @@ func TestVirtual_OwnWatchNotRestored_NeverGrants(t *testing.T) {
 		watches := func(path string) bool {
 			return slices.ContainsFunc(v.srv.Watches(path), func(w zktest.Watch) bool { return w.Session == id })
 		}
-		require.True(t, watches(h.Path()))
+		require.True(t, watches(h.Node()))
 		require.False(t, watches(f.own), "its watch is not dead")
 
 		require.NoError(t, v.srv.Delete(f.own))
 		synctest.Wait()
-		require.NoError(t, v.srv.Delete(h.Path()))
+		require.NoError(t, v.srv.Delete(h.Node()))
 		next := f.behind.granted2(t, time.Second)
 		time.Sleep(time.Second)
-		require.Contains(t, f.a.deletions(), h.Path())
+		require.Contains(t, f.a.deletions(), h.Node())
 		require.NotContains(t, f.a.deletions(), f.own, "it is to go unheard")
 		f.goesOn(t, next)
 	})
@@ -121,7 +121,7 @@ func TestVirtual_WatchesRefused_AreSetAtOnce(t *testing.T) {
 		comeBack()
 		require.NoError(t, refused.Wait(t.Context()))
 		time.Sleep(2 * time.Second)
-		require.Equal(t, []string{f.own, f.h.Path()}, f.a.watched())
+		require.Equal(t, []string{f.own, f.h.Node()}, f.a.watched())
 		release(t, f.h)
 		release(t, f.w.granted2(t, 100*time.Millisecond))
 		release(t, f.behind.granted2(t, time.Second))
@@ -138,12 +138,12 @@ func TestVirtual_PredecessorGoesWhileAway_IsGrantedByAList(t *testing.T) {
 		lost       bool
 	}{
 		{"released", false, func(t *testing.T, f *standoff) { release(t, f.h) }, false},
-		{"deleted", false, func(t *testing.T, f *standoff) { require.NoError(t, f.srv.Delete(f.h.Path())) }, true},
+		{"deleted", false, func(t *testing.T, f *standoff) { require.NoError(t, f.srv.Delete(f.h.Node())) }, true},
 		{"of our own session, released", true, func(t *testing.T, f *standoff) {
 			f.released = make(chan error, 1)
 			go func() { f.released <- f.h.Release(within(t, soon)) }()
 		}, false},
-		{"of our own session, deleted", true, func(t *testing.T, f *standoff) { require.NoError(t, f.srv.Delete(f.h.Path())) }, true},
+		{"of our own session, deleted", true, func(t *testing.T, f *standoff) { require.NoError(t, f.srv.Delete(f.h.Node())) }, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -156,13 +156,13 @@ func TestVirtual_PredecessorGoesWhileAway_IsGrantedByAList(t *testing.T) {
 				comeBack()
 				mine := f.w.granted2(t, 5*time.Second)
 				require.Len(t, v.srv.Children("/job"), 2)
-				require.Equal(t, f.own, mine.Path(), "R55: it keeps its node")
+				require.Equal(t, f.own, mine.Node(), "R55: it keeps its node")
 				if c.ownSession {
 					require.NotContains(t, f.a.requests(), zktest.SetWatches, "it watches nothing")
 					require.Equal(t, c.lost, slices.Contains(f.a.requests(), zktest.GetChildren2), "it lists if there was no turn to pass")
 				} else {
 					require.Equal(t, zktest.SetWatches, f.a.requests()[0])
-					require.True(t, f.a.listedAfter(f.h.Path()), "granted by the event of a restored watch")
+					require.True(t, f.a.listedAfter(f.h.Node()), "granted by the event of a restored watch")
 				}
 				if f.released != nil {
 					require.NoError(t, <-f.released)
@@ -194,8 +194,8 @@ func TestVirtual_PredecessorsWatchRestored_IsGrantedByAList(t *testing.T) {
 		require.Equal(t, []string{f.own}, f.a.watched(), "set on this connection")
 		release(t, f.h)
 		mine := f.w.granted2(t, time.Second)
-		require.Equal(t, f.own, mine.Path())
-		require.True(t, f.a.listedAfter(f.h.Path()), "granted by the event of a restored watch")
+		require.Equal(t, f.own, mine.Node())
+		require.True(t, f.a.listedAfter(f.h.Node()), "granted by the event of a restored watch")
 		release(t, mine)
 		release(t, f.behind.granted2(t, time.Second))
 	})
@@ -207,15 +207,15 @@ func TestVirtual_WatchesNotRestored_ListsAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		f := v.standoff(false)
 		time.Sleep(2 * time.Second)
-		f.a.forget(f.h.Path())
+		f.a.forget(f.h.Node())
 		comeBack := f.a.leave(t)
 		release(t, f.h)
 		start := time.Now()
 		comeBack()
 		mine := f.w.granted2(t, time.Minute)
 		require.Less(t, time.Since(start), 5*time.Second, "the waiter was not woken by the reconnect")
-		require.Equal(t, f.own, mine.Path())
-		require.NotContains(t, f.a.deletions(), f.h.Path(), "it is to go unheard")
+		require.Equal(t, f.own, mine.Node())
+		require.NotContains(t, f.a.deletions(), f.h.Node(), "it is to go unheard")
 		release(t, mine)
 		release(t, f.behind.granted2(t, time.Second))
 	})

@@ -15,15 +15,18 @@ import (
 var revokeMessage = []byte("__REVOKE__")
 
 // Revoke asks the holder of a lock node to release it, as Curator's Revoker does: it sets the node's data to a message
-// that a holder with WithRevocation listens for. node is absolute, as Hold.Path and Participant.Node give it. Revoke does
+// that a holder with WithRevocation listens for. node is absolute, as Hold.Node and Participant.Node give it. Revoke does
 // not wait for the release. If the node is gone, Revoke returns nil.
 //
 // While no server can be reached, Revoke waits for one until ctx ends. If the connection is lost or ctx ends while the
 // message is on its way, the message may or may not be written; the error says so.
 func Revoke(ctx context.Context, s *Session, node string) error {
 	fail := func(err error) error { return &Error{Op: "revoke", Path: node, Err: err} }
-	if ctx == nil || s == nil {
-		return fail(errors.New("nil context or Session"))
+	if ctx == nil {
+		return fail(errNilContext)
+	}
+	if !s.isConnected() {
+		return fail(errNoSession)
 	}
 	if err := checkPath(node); err != nil {
 		return fail(err)

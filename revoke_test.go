@@ -22,7 +22,7 @@ func TestRevocation(t *testing.T) {
 	other := connect(t, srv)
 	for range 2 {
 		h := acquire(t, m)
-		require.NoError(t, zklock.Revoke(within(t, soon), other, h.Path()))
+		require.NoError(t, zklock.Revoke(within(t, soon), other, h.Node()))
 		select {
 		case got := <-asked:
 			require.Same(t, h, got)
@@ -37,7 +37,7 @@ func TestRevocation(t *testing.T) {
 		again, err := plain.Acquire(h.Context())
 		require.NoError(t, err)
 		release(t, h)
-		require.NoError(t, zklock.Revoke(within(t, soon), other, again.Path()))
+		require.NoError(t, zklock.Revoke(within(t, soon), other, again.Node()))
 		select {
 		case got := <-asked:
 			require.Same(t, again, got)
@@ -45,6 +45,6 @@ func TestRevocation(t *testing.T) {
 			t.Fatal("the holder was not asked")
 		}
 		release(t, again)
-		require.NoError(t, zklock.Revoke(within(t, soon), other, h.Path()), "a node that is gone is no error")
+		require.NoError(t, zklock.Revoke(within(t, soon), other, h.Node()), "a node that is gone is no error")
 	}
 }

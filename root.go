@@ -16,6 +16,7 @@ import (
 // lockRoot is the node above a queue. It knows how to make it, and how to start its sequence counter again.
 type lockRoot struct {
 	path      string // absolute
+	chroot    string // "" for none; it is not made
 	given     string // as given to NewMutex
 	acl       []zk.ACL
 	container bool
@@ -62,7 +63,7 @@ func (r *lockRoot) note(there bool) {
 	r.roots.noted(r.path, func(n *rootNotes) { n.there = there })
 }
 
-// make makes the lock root and the parents it lacks, from the lowest that is there. It does not matter if somebody else makes
+// make makes the lock root and the parents it lacks, from the lowest that is there, below the chroot. It does not matter if somebody else makes
 // one first, or deletes one in between.
 func (r *lockRoot) make(ctx context.Context, e *era) error {
 	path, backoff := r.path, newBackoff()
@@ -76,11 +77,10 @@ func (r *lockRoot) make(ctx context.Context, e *era) error {
 			path = r.path[:len(path)+1+strings.IndexByte(r.path[len(path)+1:]+"/", '/')]
 			continue
 		case errors.Is(err, zk.ErrNoNode):
-			if i := strings.LastIndexByte(path, '/'); i > 0 {
-				path = path[:i]
+			if path = path[:strings.LastIndexByte(path, '/')]; path != r.chroot {
 				continue
 			}
-			return err
+			return errNoChroot(path)
 		case ctx.Err() != nil:
 			return causeOf(ctx)
 		case e.isOver():
@@ -94,6 +94,10 @@ func (r *lockRoot) make(ctx context.Context, e *era) error {
 			return e.overErr()
 		}
 	}
+}
+
+func errNoChroot(chroot string) error {
+	return fmt.Errorf("%w: make %s, or give WithCreateChroot to Connect", ErrNoChroot, chroot)
 }
 
 func (r *lockRoot) makeNode(ctx context.Context, e *era, path string) error {

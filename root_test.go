@@ -68,7 +68,7 @@ func TestVirtual_LockRootDeleted_AtEveryRequest(t *testing.T) {
 					gone.Remove()
 					time.Sleep(1500 * time.Millisecond) // a heartbeat tells
 					require.Greater(t, h.Token(), last, "%s, %v: I1", c.name, gone)
-					st, there := v.srv.Stat(h.Path())
+					st, there := v.srv.Stat(h.Node())
 					require.Equal(t, there, h.Err() == nil, "%s, %v: %v", c.name, gone, h.Err())
 					if there {
 						require.Equal(t, s.SessionID(), st.EphemeralOwner, "I3")

@@ -44,7 +44,7 @@ func TestVirtual_SequenceEnd_NobodyIsGranted(t *testing.T) {
 			_, err = m.Acquire(within(t, time.Hour))
 			require.ErrorIs(t, err, zklock.ErrSequenceExhausted)
 			h := acquire(t, m)
-			require.Equal(t, "0000000000", suffixOf(h.Path()), "the root was removed before the error came")
+			require.Equal(t, "0000000000", suffixOf(h.Node()), "the root was removed before the error came")
 			release(t, h)
 		}, zktest.WithCreates("/job", creates))
 	}
@@ -116,7 +116,7 @@ func TestVirtual_SequenceEnd_TheLastAreGranted(t *testing.T) {
 		require.NoError(t, h.Err())
 		release(t, h)
 		h = w.granted2(t, time.Second)
-		require.Equal(t, "2146435071", suffixOf(h.Path()))
+		require.Equal(t, "2146435071", suffixOf(h.Node()))
 		release(t, h)
 	}, zktest.WithCreates("/job", counterEnd-2))
 }
@@ -138,7 +138,7 @@ func TestVirtual_SequenceEnd_NegativeNumber_NobodyIsGranted(t *testing.T) {
 		require.ErrorIs(t, err, zklock.ErrSequenceExhausted)
 		require.Empty(t, v.srv.Children("/job"), "I4")
 		h := acquire(t, m)
-		require.NotEqual(t, "0000000000", suffixOf(h.Path()), "the root was removed")
+		require.NotEqual(t, "0000000000", suffixOf(h.Node()), "the root was removed")
 		release(t, h)
 	})
 }

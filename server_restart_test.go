@@ -80,7 +80,7 @@ func TestVirtual_ServerAwayForLong_WaiterKeepsItsPlace(t *testing.T) {
 		require.NoError(t, v.srv.Start())
 		next := w.granted2(t, time.Minute)
 		require.Equal(t, id, s.SessionID())
-		require.Contains(t, nodes, base(next.Path()))
+		require.Contains(t, nodes, base(next.Node()))
 		release(t, next)
 	})
 }

@@ -38,7 +38,7 @@ type Session struct {
 
 // Connect opens a connection to the ensemble that the connection string names, as Java clients write it:
 // "host:port,host:port/chroot". The port is 2181 unless given; IPv6 addresses stand in brackets. Paths given to NewMutex
-// are below the chroot.
+// are below the chroot, which must be there: otherwise the error is ErrNoChroot, unless WithCreateChroot is given.
 //
 // Connect returns when it has a ZooKeeper session. If ctx ends before, Connect returns within half a second, with an error
 // that says what it tried; the rest of the try ends by itself. ctx bounds the connecting only. If the lease has no room in
@@ -48,21 +48,21 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 		return nil, &Error{Op: "connect", Path: servers, Err: err}
 	}
 	if ctx == nil {
-		return fail(errors.New("nil context"))
+		return fail(errNilContext)
 	}
 	o, hooks := newSessionOptions(opts), hook.From(ctx)
 	if hooks.SuspendedTime != nil {
 		o.suspendedTime = hooks.SuspendedTime
 	}
 	if err := o.check(); err != nil {
-		return fail(err)
+		return fail(badArgument{err})
 	}
 	addrs, chroot, err := parseServers(servers)
 	if errors.Is(err, errCredentialsInServers) {
 		servers = ""
 	}
 	if err != nil {
-		return fail(err)
+		return fail(badArgument{err})
 	}
 	clk := clock.New(o.suspendedTime)
 	s := &Session{
@@ -92,6 +92,9 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 			err = fmt.Errorf("the servers granted another session timeout than the %v asked for: %w", o.timeout, err)
 		}
 	}
+	if err == nil && chroot != "" {
+		err = s.findChroot(ctx)
+	}
 	if err == nil {
 		if hooks.Key != nil {
 			*hooks.Key = s.key
@@ -114,9 +117,37 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 	return fail(err)
 }
 
+// findChroot looks for the chroot, and makes it if it may.
+func (s *Session) findChroot(ctx context.Context) error {
+	for backoff := newBackoff(); ; {
+		e, err := s.link.attachedEra(ctx)
+		if err != nil {
+			return err
+		}
+		_, err = e.check(ctx, s.chroot) // a quorum operation: it sees a chroot that was just made
+		if errors.Is(err, zk.ErrNoNode) && s.opts.chrootACL != nil {
+			root := lockRoot{path: s.chroot, acl: s.opts.chrootACL}
+			if err = root.make(ctx, e); !errors.Is(err, errEraOver) {
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, zk.ErrNoNode):
+			return errNoChroot(s.chroot)
+		case err == nil, isRefusal(err): // it is there, if perhaps not for us
+			return nil
+		}
+		select {
+		case <-time.After(backoff.next()):
+		case <-ctx.Done():
+			return causeOf(ctx)
+		}
+	}
+}
+
 // String returns the servers, the state and the ZooKeeper session's id, in one line.
 func (s *Session) String() string {
-	return fmt.Sprintf("Session(%s, %v, %#x)", s.servers, s.State(), s.SessionID())
+	return fmt.Sprintf("Session(%s, %v, %#x)", s.connected().servers, s.State(), s.SessionID())
 }
 
 // GoString returns what String returns. Without it, %#v would read fields without their locks.
@@ -125,20 +156,33 @@ func (s *Session) GoString() string { return s.String() }
 // LogValue returns what String returns, for log/slog.
 func (s *Session) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
+// isConnected says whether Connect has made the Session.
+func (s *Session) isConnected() bool { return s != nil && s.link != nil }
+
+// connected is for methods that return no error.
+func (s *Session) connected() *Session {
+	if !s.isConnected() {
+		panic(fmt.Errorf("zklock: %w", errNoSession))
+	}
+	return s
+}
+
 // State returns the state as it is now.
 func (s *Session) State() State {
-	_, _, _, state := s.link.now()
+	_, _, _, state := s.connected().link.now()
 	return state
 }
 
 // Changes returns the steps of the state from now on, in order. When a step arrives, State already shows it. The channel
 // closes when ctx ends or the Session is closed. It holds 64 steps: a reader that is further behind misses the oldest.
-func (s *Session) Changes(ctx context.Context) <-chan Change { return s.link.feed.subscribe(ctx) }
+func (s *Session) Changes(ctx context.Context) <-chan Change {
+	return s.connected().link.feed.subscribe(ctx)
+}
 
 // Deadline returns the time up to which the ZooKeeper session is surely alive if no further answer comes. It is the zero
 // time if there is no ZooKeeper session. While nothing is held, nothing renews it, and it may lie in the past.
 func (s *Session) Deadline() time.Time {
-	if e := s.link.era(); e != nil {
+	if e := s.connected().link.era(); e != nil {
 		return s.clock.Wall(e.leaseEnd())
 	}
 	return time.Time{}
@@ -147,7 +191,7 @@ func (s *Session) Deadline() time.Time {
 // Timeout returns the session timeout that the servers granted: the smallest one in this ZooKeeper session. It is zero if
 // there is no ZooKeeper session now.
 func (s *Session) Timeout() time.Duration {
-	if e := s.link.era(); e != nil {
+	if e := s.connected().link.era(); e != nil {
 		return e.sessionTimeout()
 	}
 	return 0
@@ -155,7 +199,7 @@ func (s *Session) Timeout() time.Duration {
 
 // SessionID returns the id of the current ZooKeeper session, or zero if there is none now.
 func (s *Session) SessionID() int64 {
-	if e := s.link.era(); e != nil {
+	if e := s.connected().link.era(); e != nil {
 		return e.id
 	}
 	return 0
@@ -183,7 +227,7 @@ func (s *Session) key() sessionkey.Key {
 // When the lease ends over a hold, the Session gives the ZooKeeper session up and ends it at the servers; Changes tells of
 // Lost. Ephemeral nodes that were made over Conn go with that session, although nothing may have been wrong with them. For
 // ephemerals that should not depend on a lock, use another Session.
-func (s *Session) Conn() *zk.Conn { return s.conn }
+func (s *Session) Conn() *zk.Conn { return s.connected().conn }
 
 // Close ends every hold and every wait with ErrClosed. It ends the ZooKeeper session, and all its lock nodes go with it. If
 // no server answers, the nodes stay until the session timeout has passed at the servers.
@@ -191,6 +235,9 @@ func (s *Session) Conn() *zk.Conn { return s.conn }
 // Close returns when the last goroutine of the Session has ended. That takes 4 s at most, even if no server answers, unless
 // the dialer of WithDialer takes longer to return. Close may be called more than once.
 func (s *Session) Close() error {
+	if !s.isConnected() {
+		return &Error{Op: "close", Err: errNoSession}
+	}
 	if !s.closing.CompareAndSwap(false, true) {
 		<-s.closeDone
 		return nil

@@ -19,14 +19,14 @@ func TestHold_Check_FencesAMulti(t *testing.T) {
 	h := acquire(t, newMutex(t, s, p+"/lock"))
 	_, err := a.Create(p+"/value", []byte("old"), 0, zk.WorldACL(zk.PermAll))
 	require.NoError(t, err)
-	_, err = a.Set(h.Path(), []byte("somebody changed the data"), -1) // no matter: any version will do
+	_, err = a.Set(h.Node(), []byte("somebody changed the data"), -1) // no matter: any version will do
 	require.NoError(t, err)
 	write := func(v string) error {
 		_, err := s.Conn().Multi(h.Check(), &zk.SetDataRequest{Path: p + "/value", Data: []byte(v), Version: -1})
 		return err
 	}
 	require.NoError(t, write("held"))
-	require.NoError(t, a.Delete(h.Path(), -1))
+	require.NoError(t, a.Delete(h.Node(), -1))
 	require.ErrorIs(t, write("lost"), zk.ErrNoNode)
 	data, _, err := a.Get(p + "/value")
 	require.NoError(t, err)
@@ -42,7 +42,7 @@ func TestVirtual_Token_GrowsAcrossLockRoots(t *testing.T) {
 		for range 3 {
 			for range 3 {
 				h := acquire(t, m)
-				st, ok := v.srv.Stat(h.Path())
+				st, ok := v.srv.Stat(h.Node())
 				require.True(t, ok)
 				require.Equal(t, st.Czxid, h.Token())
 				require.Greater(t, h.Token(), last, "I1")

@@ -98,7 +98,7 @@ func TestVirtual_Turn_ConnectionLost_IsTriedAgain(t *testing.T) {
 			require.NoError(t, cut.Wait(t.Context()))
 			mine := f.w.granted2(t, 5*time.Second)
 			require.NoError(t, <-f.released)
-			require.Equal(t, f.own, mine.Path(), "R55")
+			require.Equal(t, f.own, mine.Node(), "R55")
 			require.Equal(t, applied, slices.Contains(f.a.requests(), zktest.GetChildren2), "it lists if the servers had passed the turn unheard")
 			require.False(t, f.behind.isGranted(), "I1")
 			release(t, mine)
@@ -139,7 +139,7 @@ func TestVirtual_Turn_SessionOver_IsNotPassed(t *testing.T) {
 		require.False(t, f.w.isGranted() && f.w.hold.Err() == nil, "I1, I3")
 		release(t, next)
 		mine := f.w.granted2(t, 20*time.Second)
-		require.NotEqual(t, f.own, mine.Path())
+		require.NotEqual(t, f.own, mine.Node())
 		require.Greater(t, mine.Token(), next.Token())
 		release(t, mine)
 	})
@@ -263,7 +263,7 @@ func TestVirtual_Turn_ReleaseRefused_SomebodyDeletesTheNode(t *testing.T) {
 				_, err := v.connect().Conn().SetACL("/job", zk.WorldACL(perms), -1)
 				require.NoError(t, err)
 			}
-			stuck := h.Path()
+			stuck := h.Node()
 			var quits *waiting
 			if givesUp {
 				quits = v.queueUp(m)
@@ -317,7 +317,7 @@ func TestVirtual_Turn_NotPassedOverANodeWithTheHoldersNumber(t *testing.T) {
 // as it is given.
 func (v *virtual) foreignTwin(h *zklock.Hold) string {
 	v.t.Helper()
-	twin, err := v.srv.Create("/job/_c_00000000-0000-4000-8000-000000000000-lock-"+suffixOf(h.Path()), nil, 0)
+	twin, err := v.srv.Create("/job/_c_00000000-0000-4000-8000-000000000000-lock-"+suffixOf(h.Node()), nil, 0)
 	require.NoError(v.t, err)
 	return twin
 }

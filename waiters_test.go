@@ -29,7 +29,7 @@ func TestVirtual_Release_WakesOneWaiter(t *testing.T) {
 			nodes := v.srv.Children("/job")
 			slices.Sort(nodes)
 			v.srv.ResetRequests()
-			own := base(h.Path())
+			own := base(h.Node())
 			release(t, h)
 			synctest.Wait()
 			for j, other := range queue {
@@ -147,7 +147,7 @@ func TestAcquire_SessionExpires_QueuesAgain(t *testing.T) {
 		for _, n := range children(t, a, p) {
 			ok, stat, err := a.Exists(p + "/" + n)
 			require.NoError(t, err)
-			if ok && stat.EphemeralOwner != old && n != base(holder.Path()) {
+			if ok && stat.EphemeralOwner != old && n != base(holder.Node()) {
 				return true
 			}
 		}
@@ -155,7 +155,7 @@ func TestAcquire_SessionExpires_QueuesAgain(t *testing.T) {
 	})
 	release(t, holder)
 	h := w.granted(t)
-	_, stat, err := a.Exists(h.Path())
+	_, stat, err := a.Exists(h.Node())
 	require.NoError(t, err)
 	require.Equal(t, s.SessionID(), stat.EphemeralOwner)
 	release(t, h)

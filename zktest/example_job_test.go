@@ -49,8 +49,7 @@ func nightly(ctx context.Context, s *zklock.Session, work func(ctx context.Conte
 	if err != nil {
 		return err
 	}
-	return m.Do(ctx, func(ctx context.Context) error {
-		hold, _ := m.HoldFrom(ctx)
+	return m.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error {
 		return work(ctx, hold.Token())
 	})
 }

@@ -54,6 +54,7 @@ Exit codes:
 			if err != nil {
 				return err
 			}
+			c.servers, _, _ = strings.Cut(c.servers, "/") // sessions have no chroot
 			// A session of our own finds a server that serves, or says what is wrong.
 			s, err := c.connect(cmd.Context(), append(opts, zklock.WithLease(zklock.SingleServerLease())))
 			if err != nil {

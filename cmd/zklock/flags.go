@@ -189,10 +189,14 @@ func classify(err error) error {
 	if errors.Is(err, zklock.ErrNoRoom) {
 		return exitf(exitUsage, "%w; the flags for it: --session-timeout, --leader-ping, --lease single", trim(err))
 	}
+	var e *zklock.Error
+	if errors.Is(err, zklock.ErrNoChroot) && errors.As(err, &e) && e.Op == "connect" {
+		return &exitError{exitUsage, noChroot{chrootOf(e.Path), err}}
+	}
 	code := exitUsage
 	var late errNoServer
 	switch {
-	case errors.As(err, &late), errors.Is(err, context.DeadlineExceeded):
+	case errors.As(err, &late), errors.Is(err, context.DeadlineExceeded), errors.Is(err, zklock.ErrNotConnected):
 		code = exitNoServer
 	case errors.Is(err, zklock.ErrNotAcquired):
 		code = exitNotAcquired
@@ -203,6 +207,17 @@ func classify(err error) error {
 	}
 	return &exitError{code, trim(err)}
 }
+
+// noChroot is ErrNoChroot in the words of the flags.
+type noChroot struct {
+	chroot string
+	err    error
+}
+
+func (n noChroot) Error() string {
+	return fmt.Sprintf("the chroot %s of --servers is not there: make it", n.chroot)
+}
+func (n noChroot) Unwrap() error { return n.err }
 
 // refused says whether the error is a server's refusal: one of the ZooKeeper client's errors, or a code that the client has
 // no error for, such as that of a quota.

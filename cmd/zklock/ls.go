@@ -109,22 +109,16 @@ func (l *lister) queue(ctx context.Context, path string) ([]zklock.Participant, 
 func (l *lister) noteMissing(ctx context.Context, path string) error {
 	ctx, cancel := l.within(ctx)
 	defer cancel()
-	root := chrootOf(l.servers)
-	for _, p := range []struct{ node, says string }{
-		{root, "the chroot %s of --servers is not there"},
-		{strings.TrimSuffix(root+path, "/"), "there is no node %s: no lock was ever taken there, or an unused one was removed"},
-	} {
-		if p.node == "" {
-			continue
-		}
-		there, err := exists(ctx, l.s, p.node)
-		if err != nil {
-			return classify(err)
-		}
-		if !there {
-			fmt.Fprintf(l.stderr, "zklock: %s: "+p.says+"\n", path, p.node)
-			return nil
-		}
+	node := strings.TrimSuffix(chrootOf(l.servers)+path, "/")
+	if node == "" {
+		return nil
+	}
+	there, err := exists(ctx, l.s, node)
+	if err != nil {
+		return classify(err)
+	}
+	if !there {
+		fmt.Fprintf(l.stderr, "zklock: %s: there is no node %s: no lock was ever taken there, or an unused one was removed\n", path, node)
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ func TestList(t *testing.T) {
 	rows := strings.Split(strings.TrimSpace(list()), "\n")
 	require.Len(t, rows, 4)
 	first, second, third := strings.Fields(rows[1]), strings.Fields(rows[2]), strings.Fields(rows[3])
-	require.Equal(t, hold.Path(), first[0])
+	require.Equal(t, hold.Node(), first[0])
 	require.Equal(t, strconv.FormatInt(hold.Token(), 10), first[1])
 	require.Equal(t, fmt.Sprintf("%#x", s.SessionID()), first[2])
 	require.Equal(t, []string{host, strconv.Itoa(p.cmd.Process.Pid)}, second[3:5])
@@ -66,15 +66,16 @@ func TestList(t *testing.T) {
 // A path that is not there is an empty list, like a lock that nobody uses, and a line on stderr that tells the two apart.
 func TestList_NotThere_SaysSo(t *testing.T) {
 	srv, path := server(t), lockPath(t)
-	said := func(servers string, args ...string) string {
+	exits := func(code int, servers string, args ...string) string {
 		p := start(t, nil, append([]string{"ls", "--servers", servers}, args...)...)
-		require.Equal(t, 0, p.wait())
+		require.Equal(t, code, p.wait())
 		return p.stderr.String()
 	}
+	said := func(servers string, args ...string) string { return exits(0, servers, args...) }
 	for _, args := range [][]string{{path}, {"-r", path}, {"--json", path}} {
 		require.Contains(t, said(srv.ConnectString(), args...), "zklock: "+path+": there is no node "+path+": ")
 	}
-	require.Contains(t, said(srv.ConnectString()+path, "/job"), "the chroot "+path+" of --servers is not there")
+	require.Contains(t, exits(exitUsage, srv.ConnectString()+path, "/job"), "the chroot "+path+" of --servers is not there")
 
 	s := session(t, srv)
 	_, release := occupy(t, s, path)
@@ -145,7 +146,7 @@ func TestList_Recursive(t *testing.T) {
 	require.Len(t, locks, 3)
 	require.NotNil(t, locks[0].Queue)
 	require.Equal(t, path+"/b/nightly", locks[2].Path)
-	require.Equal(t, nightly.Path(), locks[2].Queue[0].Node)
+	require.Equal(t, nightly.Node(), locks[2].Queue[0].Node)
 	require.Equal(t, waiter.cmd.Process.Pid, locks[2].Queue[1].Pid)
 
 	// What may not be read is said, and the rest is printed.

@@ -217,6 +217,13 @@ func (o *runOptions) run(ctx context.Context) error {
 		wctx, stop = context.WithTimeoutCause(ctx, o.wait, errWaited{o.wait})
 		defer stop()
 	}
+	if o.chroot {
+		var acl []zk.ACL
+		if o.acl == "creator" {
+			acl = zk.AuthACL(zk.PermAll)
+		}
+		opts = append(opts, zklock.WithCreateChroot(acl...))
+	}
 	s, err := o.connect(wctx, append(opts, zklock.WithLease(mode)))
 	if err != nil {
 		return o.explainConnect(ctx, err)
@@ -227,9 +234,6 @@ func (o *runOptions) run(ctx context.Context) error {
 		dismiss()
 	}()
 
-	if err := o.requireChroot(wctx, s); err != nil {
-		return o.explainConnect(ctx, err)
-	}
 	p, err := newPlan(mode, s.Timeout(), o.killAfter)
 	if err != nil {
 		return exitf(exitUsage, "%w (the servers granted a session timeout of %v)", err, s.Timeout())
@@ -268,7 +272,7 @@ func (o *runOptions) job(program string, s *zklock.Session, hold *zklock.Hold, p
 		program: program,
 		argv:    o.argv,
 		env: setenv(os.Environ(),
-			"ZKLOCK_TOKEN="+strconv.FormatInt(hold.Token(), 10), "ZKLOCK_PATH="+o.path, "ZKLOCK_NODE="+hold.Path()),
+			"ZKLOCK_TOKEN="+strconv.FormatInt(hold.Token(), 10), "ZKLOCK_PATH="+o.path, "ZKLOCK_NODE="+hold.Node()),
 		lock: lock,
 		ending: func() *ending {
 			return &ending{Key: o.key(), Auth: o.digest(), TLS: o.tlsFiles, Process: os.Getpid(), Lock: lock}
@@ -326,10 +330,10 @@ func (o *runOptions) release(s *zklock.Session, hold *zklock.Hold, d *desk, out 
 		if how == "" {
 			how = "the command had ended by itself, and may have overlapped with the next holder"
 		}
-		return exitf(exitLost, "%s: lost the lock (token %d, node %s): %w; %s", o.path, hold.Token(), hold.Path(), out.lost, how)
+		return exitf(exitLost, "%s: lost the lock (token %d, node %s): %w; %s", o.path, hold.Token(), hold.Node(), out.lost, how)
 	case err != nil && !errors.Is(err, zklock.ErrLost): // what is lost before anything ran under it is nobody's loss
 		fmt.Fprintf(o.stderr, "zklock: %s: not released (token %d, node %s): %v; others get the lock when the session ends, within %v\n",
-			o.path, hold.Token(), hold.Path(), cause(err), s.Timeout())
+			o.path, hold.Token(), hold.Node(), cause(err), s.Timeout())
 	}
 	if out.err != nil {
 		return exitf(exitUsage, "%s: token %d: %w", o.path, hold.Token(), out.err)
@@ -361,25 +365,6 @@ func (o *runOptions) acquire(ctx context.Context, s *zklock.Session, m *zklock.M
 	return hold, err
 }
 
-// requireChroot refuses a chroot that is not there. It is more likely wrong than new, and a lock below a wrong chroot
-// excludes nobody.
-func (o *runOptions) requireChroot(ctx context.Context, s *zklock.Session) error {
-	root := chrootOf(o.servers)
-	if root == "" || o.chroot {
-		return nil
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, o.connectTimeout, errNoServer{o.connectTimeout})
-	defer cancel()
-	there, err := exists(ctx, s, root)
-	if err != nil {
-		return classify(err)
-	}
-	if !there {
-		return exitf(exitUsage, "%s: the chroot %s of --servers is not there: make it, or give --create-chroot", o.path, root)
-	}
-	return nil
-}
-
 // explainConnect gives a failed Connect its exit code: the signal's, if a signal ended it.
 func (o *runOptions) explainConnect(ctx context.Context, err error) error {
 	var i interrupted
@@ -389,6 +374,8 @@ func (o *runOptions) explainConnect(ctx context.Context, err error) error {
 		return exitf(exitCodeOf(i.signal), "%s: not acquired: %w", o.path, i)
 	case errors.As(err, &w):
 		return &exitError{exitNoServer, errors.Unwrap(classify(err))}
+	case errors.Is(err, zklock.ErrNoChroot):
+		return exitf(exitUsage, "%s: %w, or give --create-chroot", o.path, err)
 	}
 	return err
 }

@@ -70,7 +70,7 @@ func (i *interop) zklock() error {
 			if err != nil {
 				return err
 			}
-			if err := i.inside(s.Conn(), h.Path(), "zklock"); err != nil {
+			if err := i.inside(s.Conn(), h.Node(), "zklock"); err != nil {
 				return err
 			}
 			if err := h.Release(ctx); err != nil {

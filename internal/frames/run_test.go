@@ -408,8 +408,8 @@ func (b *frameHold) enter() *zklock.Hold {
 	case err != nil:
 		b.refused("re-entry", err)
 		return nil
-	case again.Token() != b.Hold.Token() || again.Path() != b.Hold.Path():
-		r.failf("I2: re-entry gave %s, token %d, instead of %s, token %d", again.Path(), again.Token(), b.Hold.Path(), b.Hold.Token())
+	case again.Token() != b.Hold.Token() || again.Node() != b.Hold.Node():
+		r.failf("I2: re-entry gave %s, token %d, instead of %s, token %d", again.Node(), again.Token(), b.Hold.Node(), b.Hold.Token())
 	}
 	return again
 }

@@ -11,7 +11,7 @@ import (
 type Hold interface {
 	Err() error
 	Token() int64
-	Path() string
+	Node() string
 	Deadline() time.Time
 }
 
@@ -115,7 +115,7 @@ func (l *Ledger) Killing(client string) (killed func(zxid int64)) {
 
 func (l *Ledger) excusedLocked(client string, h Hold) bool {
 	k := l.mu.killed[client]
-	return k.underWay > 0 || h.Token() < k.before || l.mu.deleted[h.Path()]
+	return k.underWay > 0 || h.Token() < k.before || l.mu.deleted[h.Node()]
 }
 
 // Grants returns how many grants it was told of.

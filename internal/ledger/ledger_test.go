@@ -28,7 +28,7 @@ func (h *hold) Err() error {
 	return nil
 }
 func (h *hold) Token() int64        { return h.token }
-func (h *hold) Path() string        { return fmt.Sprintf("/job/%d", h.token) }
+func (h *hold) Node() string        { return fmt.Sprintf("/job/%d", h.token) }
 func (h *hold) Deadline() time.Time { return time.Now().Add(time.Second) }
 
 // A checker earns its place by what it catches.
@@ -74,16 +74,16 @@ func TestLedger(t *testing.T) {
 		}, ""},
 		{"the holder's node is deleted by an admin", func(l *ledger.Ledger, five, nine *hold) {
 			l.Granted("/job", "a", five)
-			l.Deleting(five.Path())
+			l.Deleting(five.Node())
 			l.Granted("/job", "b", nine)
 		}, ""},
 		{"the next one's node is: no excuse", func(l *ledger.Ledger, five, nine *hold) {
 			l.Granted("/job", "a", five)
-			l.Deleting(nine.Path())
+			l.Deleting(nine.Node())
 			l.Granted("/job", "b", nine)
 		}, overlap},
 		{"granted first, deleted by an admin, heard of second", func(l *ledger.Ledger, five, nine *hold) {
-			l.Deleting(five.Path())
+			l.Deleting(five.Node())
 			l.Granted("/job", "b", nine)
 			l.Granted("/job", "a", five)
 		}, ""},
@@ -137,7 +137,7 @@ func TestLedger_CatchesTwoWhoBelieve(t *testing.T) {
 		h, err := m.Acquire(ctx)
 		require.NoError(t, err)
 		require.True(t, l.Granted(m.Path(), "", h))
-		require.NoError(t, srv.Delete(h.Path()))
+		require.NoError(t, srv.Delete(h.Node()))
 	}
 	require.Len(t, said, 1)
 	require.Contains(t, said[0], "I5: /job granted")

@@ -84,7 +84,7 @@ func (k *worker) acquire(ctx context.Context, try bool, bound time.Duration) (*z
 	stands := err == nil && h.Err() == nil
 	w.ended(g, func() {
 		if g.err = err; err == nil {
-			g.node, g.token = h.Path(), h.Token()
+			g.node, g.token = h.Node(), h.Token()
 		}
 		if stands { // otherwise the session may be the next already
 			g.session = session
@@ -161,7 +161,7 @@ func (k *worker) reenter(h *zklock.Hold, g *op) *zklock.Hold {
 	again, err := m.Acquire(ctx)
 	w.ended(o, func() {
 		if o.err = err; err == nil {
-			o.node, o.token = again.Path(), again.Token()
+			o.node, o.token = again.Node(), again.Token()
 		}
 	})
 	if err != nil {

@@ -68,10 +68,10 @@ func TestSequenceEnd_Contended(t *testing.T) {
 			grant := func(h *zklock.Hold) {
 				mu.Lock()
 				defer mu.Unlock()
-				seq, err := strconv.Atoi(h.Path()[len(h.Path())-10:])
+				seq, err := strconv.Atoi(h.Node()[len(h.Node())-10:])
 				switch {
 				case err != nil || seq >= end:
-					t.Errorf("granted %s: %v", h.Path(), err)
+					t.Errorf("granted %s: %v", h.Node(), err)
 				case seq >= c.next:
 					lastOld = time.Now()
 				default:

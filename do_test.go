@@ -1,0 +1,156 @@
+package zklock_test
+
+// These tests attack Do: the context of its function, the error it returns, how long it waits.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+)
+
+// The function's context has the caller's deadline and values, and ends with the caller's by the same Err and cause.
+func TestVirtual_Do_ContextIsTheCallers(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		m := newMutex(t, v.connect(), "/job")
+		type key struct{}
+		why := errors.New("the shop is closing")
+		withCause, end := context.WithCancelCause(context.Background())
+		for name, c := range map[string]struct {
+			caller     context.Context
+			end        func()
+			err, cause error
+		}{
+			"a time-out":          {within(t, time.Minute), func() {}, context.DeadlineExceeded, context.DeadlineExceeded},
+			"a cancel with cause": {withCause, func() { end(why) }, context.Canceled, why},
+		} {
+			caller := context.WithValue(c.caller, key{}, name)
+			err := m.Do(caller, func(ctx context.Context, hold *zklock.Hold) error {
+				require.Equal(t, name, ctx.Value(key{}))
+				want, bounded := caller.Deadline()
+				got, has := ctx.Deadline()
+				require.Equal(t, want, got, name)
+				require.Equal(t, bounded, has, name)
+				h, ok := m.HoldFrom(ctx)
+				require.True(t, ok)
+				require.Same(t, hold, h)
+				c.end()
+				<-ctx.Done()
+				require.Equal(t, c.err, ctx.Err(), name)
+				require.Equal(t, c.cause, context.Cause(ctx), name)
+				require.NoError(t, hold.Err(), "the hold stands until the work has returned")
+				return ctx.Err()
+			})
+			require.Equal(t, c.err, err, name)
+			require.Empty(t, v.srv.Children("/job"))
+		}
+	})
+}
+
+// After a loss, Do's error is ErrLost whatever the function returns, and says so once.
+func TestVirtual_Do_LossIsReportedOnce(t *testing.T) {
+	own := errors.New("the work failed")
+	for name, c := range map[string]struct {
+		returns func(ctx context.Context, hold *zklock.Hold) error
+		also    error // is in the error too
+	}{
+		"nothing":                            {func(context.Context, *zklock.Hold) error { return nil }, zklock.ErrLost},
+		"its context's error":                {func(ctx context.Context, _ *zklock.Hold) error { return ctx.Err() }, zklock.ErrLost},
+		"its context's cause":                {func(ctx context.Context, _ *zklock.Hold) error { return context.Cause(ctx) }, zklock.ErrLost},
+		"the hold's error, wrapped":          {func(_ context.Context, h *zklock.Hold) error { return fmt.Errorf("step 3: %w", h.Err()) }, zklock.ErrLost},
+		"its context's error, wrapped":       {func(ctx context.Context, _ *zklock.Hold) error { return fmt.Errorf("query: %w", ctx.Err()) }, context.Canceled},
+		"an error of its own":                {func(context.Context, *zklock.Hold) error { return own }, own},
+		"what a Release in between returned": {func(ctx context.Context, h *zklock.Hold) error { return h.Release(ctx) }, zklock.ErrLost},
+	} {
+		for _, reentered := range []bool{false, true} {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				m := newMutex(t, v.connect(), "/job")
+				work := func(ctx context.Context, hold *zklock.Hold) error {
+					require.NoError(t, v.srv.Delete(hold.Node()))
+					<-ctx.Done()
+					require.ErrorIs(t, context.Cause(ctx), zklock.ErrLost)
+					return c.returns(ctx, hold)
+				}
+				do := work
+				if reentered {
+					do = func(ctx context.Context, _ *zklock.Hold) error { return m.Do(ctx, work) }
+				}
+				err := m.Do(within(t, time.Hour), do)
+				require.ErrorIs(t, err, zklock.ErrLost, name)
+				require.ErrorIs(t, err, c.also, name)
+				require.Equal(t, 1, strings.Count(err.Error(), zklock.ErrLost.Error()), "%s: %v", name, err)
+			})
+		}
+	}
+}
+
+// The loss of another lock is another loss: both are told.
+func TestVirtual_Do_TwoLocksLost_BothAreReported(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		err := newMutex(t, s, "/a").Do(within(t, time.Hour), func(ctx context.Context, outer *zklock.Hold) error {
+			return newMutex(t, s, "/b").Do(ctx, func(ctx context.Context, inner *zklock.Hold) error {
+				require.NoError(t, v.srv.Delete(inner.Node()))
+				<-inner.Lost()
+				require.NoError(t, v.srv.Delete(outer.Node()))
+				<-outer.Lost()
+				return nil
+			})
+		})
+		require.Equal(t, 2, strings.Count(err.Error(), zklock.ErrLost.Error()), "%v", err)
+	})
+}
+
+// WaitAtMost bounds the wait, to the moment, and not the work. Its error says whether somebody was ahead or no server answered.
+func TestVirtual_Do_WaitAtMost(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		line := &line{dial: v.net.Dial}
+		s := v.connect(zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(40*time.Second))
+		m := newMutex(t, s, "/job")
+		worked := func(context.Context, *zklock.Hold) error { time.Sleep(time.Hour); return nil }
+		never := func(context.Context, *zklock.Hold) error { panic("not held") }
+		began := time.Now()
+		require.NoError(t, m.Do(context.Background(), worked, zklock.WaitAtMost(time.Second)))
+		require.GreaterOrEqual(t, time.Since(began), time.Hour)
+
+		other := acquire(t, newMutex(t, v.connect(), "/job"))
+		for d, f := range map[time.Duration]func() error{
+			time.Minute: func() error { return m.Do(context.Background(), never, zklock.WaitAtMost(time.Minute)) },
+			0:           func() error { return m.Do(context.Background(), never, zklock.WaitAtMost(0)) },
+			1:           func() error { return m.TryDo(context.Background(), never) },
+		} {
+			began := time.Now()
+			err := f()
+			require.ErrorIs(t, err, zklock.ErrNotAcquired)
+			require.NotErrorIs(t, err, zklock.ErrNotConnected)
+			require.LessOrEqual(t, time.Since(began), d+500*time.Millisecond)
+			require.Len(t, v.srv.Children("/job"), 1, "I4")
+			var e *zklock.Error
+			require.ErrorAs(t, err, &e)
+			require.Equal(t, 2, e.Place)
+		}
+
+		line.silent.Store(true)
+		v.srv.DropConnection(s.SessionID())
+		synctest.Wait()
+		began = time.Now()
+		err := m.Do(context.Background(), never, zklock.WaitAtMost(time.Second))
+		require.ErrorIs(t, err, zklock.ErrNotConnected)
+		require.NotErrorIs(t, err, zklock.ErrNotAcquired)
+		require.Equal(t, time.Second, time.Since(began))
+		for _, try := range []error{m.TryDo(context.Background(), never), m.Do(context.Background(), never, zklock.WaitAtMost(0))} {
+			require.ErrorIs(t, try, zklock.ErrNotConnected)
+		}
+		require.Equal(t, time.Second, time.Since(began), "tries answer at once")
+		line.silent.Store(false)
+		require.ErrorContains(t, m.Do(context.Background(), never, zklock.WaitAtMost(-1)), "give 0 for a try")
+		release(t, other)
+	})
+}
