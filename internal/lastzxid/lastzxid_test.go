@@ -107,49 +107,143 @@ func TestConn_Hidden(t *testing.T) {
 	require.EqualValues(t, 100, binary.BigEndian.Uint64(set[8:]))
 }
 
+// R78: what the client sees on a connection before its watches stand there says nothing about them.
+func TestConn_WatchesDoNotStandYet(t *testing.T) {
+	var seen Seen
+	reply := func(zxid int64) []byte { return frame(int32(1), zxid, int32(0))[4:] }
+	ping := frame(int32(-2), int64(-1), int32(0))[4:]
+	restoredFrom := func(c *Conn) int64 {
+		set := frame(int32(1), wire.OpSetWatches, int64(0))[4:]
+		c.Request(set)
+		return int64(binary.BigEndian.Uint64(set[8:]))
+	}
+	c := seen.Connect()
+	c.Reply(reply(100)) // a new session has none
+	for range 2 {
+		c = seen.Connect()
+		c.Reply(reply(200))
+		require.EqualValues(t, 100, restoredFrom(c))
+	}
+	c = seen.Connect()
+	require.EqualValues(t, 200, c.Before(), "the server must not be further behind than the client")
+	c.Reply(reply(300))
+	c.Reply(ping)
+	c = seen.Connect()
+	require.EqualValues(t, 300, restoredFrom(c))
+	c.Reply(ping)
+	c.Reply(reply(400))
+	require.EqualValues(t, 400, restoredFrom(seen.Connect()))
+}
+
+// client is a client of zktest's server. Its connections after the first are made when the test says so.
+type client struct {
+	*zk.Conn
+	events chan zk.Event
+	dial   chan func(net.Conn) net.Conn // what to put into the next connection
+}
+
+func start(t *testing.T, srv *zktest.Server) *client {
+	c := &client{events: make(chan zk.Event, 100), dial: make(chan func(net.Conn) net.Conn, 1)}
+	c.dial <- asItIs
+	var err error
+	c.Conn, _, err = zk.Connect([]string{srv.Addr()}, 30*time.Second, zk.WithLogger(nullLogger{}),
+		zk.WithEventCallback(func(ev zk.Event) { c.events <- ev }),
+		zk.WithDialer(Dialer(func(network, addr string, timeout time.Duration) (net.Conn, error) {
+			wrap, ok := <-c.dial
+			if !ok {
+				return nil, net.ErrClosed
+			}
+			conn, err := net.DialTimeout(network, addr, timeout)
+			if err != nil {
+				return nil, err
+			}
+			return wrap(conn), nil
+		})))
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		close(c.dial)
+		c.Close()
+	})
+	c.until(zk.StateHasSession)
+	return c
+}
+
+func (c *client) until(state zk.State) {
+	for ev := range c.events {
+		if ev.State == state {
+			return
+		}
+	}
+}
+
+// watch makes nodes, and sets a watch on each.
+func (c *client) watch(t *testing.T, paths ...string) map[string]<-chan zk.Event {
+	watches := map[string]<-chan zk.Event{}
+	for _, path := range paths {
+		_, err := c.Create(path, nil, 0, zk.WorldACL(zk.PermAll))
+		require.NoError(t, err)
+		_, err = c.Set(path, []byte("seen"), -1)
+		require.NoError(t, err)
+		_, _, watches[path], err = c.GetW(path)
+		require.NoError(t, err)
+	}
+	return watches
+}
+
+func asItIs(c net.Conn) net.Conn { return c }
+
+// withoutSetWatches is a connection on which the client's watches are not restored in time.
+type withoutSetWatches struct{ net.Conn }
+
+func (c withoutSetWatches) Write(p []byte) (int, error) {
+	if len(p) >= 12 && wire.Op(binary.BigEndian.Uint32(p[8:])) == wire.OpSetWatches {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
 // A restored watch tells of what happened while the client was away, and of nothing it has seen.
 func TestWrap_RestoredWatches(t *testing.T) {
 	srv := zktest.Start(t)
-	events := make(chan zk.Event, 100)
-	down := make(chan struct{})
-	var dials int
-	conn, _, err := zk.Connect([]string{srv.Addr()}, 10*time.Second, zk.WithLogger(nullLogger{}),
-		zk.WithEventCallback(func(ev zk.Event) { events <- ev }),
-		zk.WithDialer(Dialer(func(network, addr string, timeout time.Duration) (net.Conn, error) {
-			if dials++; dials > 1 {
-				<-down
-			}
-			return net.DialTimeout(network, addr, timeout)
-		})))
-	require.NoError(t, err)
-	defer conn.Close()
-	until := func(state zk.State) {
-		for ev := range events {
-			if ev.State == state {
-				return
-			}
-		}
-	}
-	until(zk.StateHasSession)
-	watches := map[string]<-chan zk.Event{}
-	for _, path := range []string{"/same", "/changed", "/gone"} {
-		_, err := conn.Create(path, nil, 0, zk.WorldACL(zk.PermAll))
-		require.NoError(t, err)
-		_, err = conn.Set(path, []byte("seen"), -1)
-		require.NoError(t, err)
-		_, _, watches[path], err = conn.GetW(path)
-		require.NoError(t, err)
-	}
-	require.True(t, srv.DropConnection(conn.SessionID()))
-	until(zk.StateDisconnected)
+	c := start(t, srv)
+	watches := c.watch(t, "/same", "/changed", "/gone")
+	require.True(t, srv.DropConnection(c.SessionID()))
+	c.until(zk.StateDisconnected)
 	require.NoError(t, srv.SetData("/changed", []byte("not seen")))
 	require.NoError(t, srv.Delete("/gone"))
-	close(down)
+	c.dial <- asItIs
 	require.Equal(t, zk.EventNodeDataChanged, (<-watches["/changed"]).Type)
 	require.Equal(t, zk.EventNodeDeleted, (<-watches["/gone"]).Type)
 	require.Len(t, srv.Watches("/same"), 1)
 	require.Empty(t, watches["/same"])
 	require.NotZero(t, srv.Requests().Total(zktest.SetWatches))
+}
+
+// R78: on the next connection another answer comes first, and the connection is lost before the watches are restored. They are
+// restored on the one after it, and tell of what happened before that answer.
+func TestWrap_SecondConnectionLostBeforeWatchesAreRestored(t *testing.T) {
+	srv := zktest.Start(t)
+	c := start(t, srv)
+	watches := c.watch(t, "/same", "/changed")
+	require.True(t, srv.DropConnection(c.SessionID()))
+	c.until(zk.StateDisconnected)
+	require.NoError(t, srv.SetData("/changed", []byte("not seen")))
+	c.dial <- func(conn net.Conn) net.Conn { return withoutSetWatches{conn} }
+	c.until(zk.StateHasSession)
+	_, _, err := c.Exists("/same")
+	require.NoError(t, err)
+	require.True(t, srv.DropConnection(c.SessionID()))
+	c.until(zk.StateDisconnected)
+	require.Zero(t, srv.Requests().Total(zktest.SetWatches))
+	c.dial <- asItIs
+	select {
+	case ev := <-watches["/changed"]:
+		require.Equal(t, zk.EventNodeDataChanged, ev.Type)
+	case <-time.After(20 * time.Second):
+		t.Fatal("the event is lost")
+	}
+	require.Len(t, srv.Watches("/same"), 1)
+	require.Empty(t, watches["/same"])
 }
 
 type nullLogger struct{}

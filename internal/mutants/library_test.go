@@ -176,6 +176,8 @@ var library = []mutant{
 		"if on := w.mu.watches[path]; on != nil {", "if on := w.mu.watches[path]; false && on != nil {"}}},
 	{"each waiter lists for itself", "R50, R69, F40", "list.go", "TestVirtual_CreatesLost_AreLookedForTogether", []Swap{{
 		"\tq := l.mu.queues[kind]\n\tif q == nil {\n", "\tvar q *listQueue\n\tif q == nil {\n"}}},
+	{"what the client sees counts for watches that are not restored", "R78", "internal/lastzxid/lastzxid.go", "TestConn_WatchesDoNotStandYet|TestWrap_SecondConnectionLostBeforeWatchesAreRestored", []Swap{{
+		"if c.stand && c.latest > 0 {", "if c.latest > 0 {"}}},
 
 	// A silent server (silence.go).
 	{"a silent server is never left", "F41, I5", "silence.go", "TestVirtual_FollowerGoesDark_NoHoldIsLost", []Swap{{
