@@ -115,7 +115,7 @@ func (l *link) attachedEra(ctx context.Context) (*era, error) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, causeOf(ctx)
+			return nil, errCtxEnded
 		}
 	}
 }

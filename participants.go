@@ -27,7 +27,7 @@ type Participant struct {
 // the queue is read are left out. While no server can be reached, Participants waits for one until ctx ends.
 func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 	fail := func(err error) ([]Participant, error) {
-		return nil, &Error{Op: "participants", Path: m.root.given, Err: err}
+		return nil, &Error{Op: "participants", Path: m.root.given, Err: forCaller(ctx, err)}
 	}
 	if ctx == nil {
 		return fail(errors.New("nil context"))
@@ -41,9 +41,7 @@ func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 		switch {
 		case err == nil:
 			return ps, nil
-		case ctx.Err() != nil:
-			return fail(ctxError(ctx))
-		case errors.Is(err, ErrClosed), isRefusal(err):
+		case err == errCtxEnded, errors.Is(err, ErrClosed), isRefusal(err):
 			return fail(err)
 		}
 		// The connection or the ZooKeeper session was lost: read again.

@@ -86,7 +86,7 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 	go s.loop()
 
 	e, err := s.link.attachedEra(ctx)
-	if err == nil {
+	if err = forCaller(ctx, err); err == nil {
 		err = o.mode.check(e.sessionTimeout())
 		if err != nil {
 			err = fmt.Errorf("the servers granted another session timeout than the %v asked for: %w", o.timeout, err)

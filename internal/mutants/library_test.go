@@ -226,6 +226,8 @@ var library = []mutant{
 		"\tdelete(a.calls, h)\n\tif len(a.calls) == 0 {", "\tdelete(a.calls, h)\n\tif true {"}}},
 	{"the context of the first call bounds the acquisition", "I6, R75, R76", "mutex.go", "TestVirtual_Call_ItsContextGoesNoFurther", []Swap{{
 		"a.link, a.opts = m.s.link, &m.opts\n", "a.link, a.opts, a.ctx = m.s.link, &m.opts, ctx\n"}}},
+	{"a context's cause is taken for the server's answer", "R75", "zksession.go", "TestVirtual_Participants_ContextsCauseIsNoAnswer|TestVirtual_Revoke_ContextsCauseIsNoAnswer", []Swap{{
+		"return tap.Answer{}, errCtxEnded", "return tap.Answer{}, context.Cause(ctx)"}}},
 	{"the cap on lock nodes drifts", "I7, F29", "turn.go", "TestVirtual_MaxLockNodes_DoesNotDrift", []Swap{{
 		"\t\ts.o.mu.seats--\n", ""}}},
 }
