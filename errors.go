@@ -97,6 +97,8 @@ var (
 	errReleased    = fmt.Errorf("%w: released", ErrNotHeld)
 	errConnClosed  = fmt.Errorf("%w: its *zk.Conn was closed from outside", ErrClosed)
 	errEraOver     = errors.New("ZooKeeper session is over")
+
+	errNoneToExpire = errors.New(`connected, but the server answers "session expired" and there was no session: it is overloaded, or no ZooKeeper server`)
 )
 
 // outcome of a request that changes something: what its error says about the server.
