@@ -1,7 +1,6 @@
 package zklock
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -151,7 +150,7 @@ func (a *acquisition) pause(e *era, d time.Duration) error {
 	case <-e.over:
 		return e.overErr()
 	case <-a.ctx.Done():
-		return context.Cause(a.ctx)
+		return errCtxEnded
 	}
 }
 
@@ -295,7 +294,7 @@ func (a *attempt) secondArmed() error {
 		*w = w.watched(isThere, 0, 0)
 		return nil
 	case a.ctx.Err() != nil:
-		return context.Cause(a.ctx)
+		return errCtxEnded
 	case a.e.isOver():
 		return a.e.overErr()
 	case errors.Is(err, ErrClosed):
@@ -319,7 +318,7 @@ func (a *attempt) awaitTurn() error {
 	case <-a.e.over:
 		return a.e.overErr()
 	case <-a.ctx.Done():
-		return context.Cause(a.ctx)
+		return errCtxEnded
 	}
 }
 
@@ -351,7 +350,7 @@ func (a *attempt) await() error {
 		case <-e.over:
 			return e.overErr()
 		case <-a.ctx.Done():
-			return context.Cause(a.ctx)
+			return errCtxEnded
 		}
 	}
 }
@@ -374,7 +373,7 @@ func (a *attempt) findingOf(err error) (finding, error) {
 	case err == nil:
 		return isThere, nil
 	case a.ctx.Err() != nil:
-		return notTold, context.Cause(a.ctx)
+		return notTold, errCtxEnded
 	case a.e.isOver():
 		return notTold, a.e.overErr()
 	case errors.Is(err, zk.ErrNoNode):
@@ -427,7 +426,7 @@ func (a *attempt) grant() error {
 	if !d.table.grant(a.acquisition) { // here the lock becomes ours
 		e.unhold(a.node)
 		if a.ctx.Err() != nil {
-			return context.Cause(a.ctx)
+			return errCtxEnded
 		}
 		return errRequeue // it was lost between the two, and nobody had it
 	}

@@ -19,8 +19,10 @@
 // I1, exclusion: among live lock nodes at most one holds. Tokens strictly increase in the order of the grants, for ever:
 // across sessions, and across lock roots that were deleted and made again.
 //
-// I2, one node: an owner has at most one node per lock path. Re-entry creates none. One exception: if the servers refuse to
-// end a ZooKeeper session that was given up, its node stays until it expires, beside the node of the next session.
+// I2, one node: an owner has at most one node per lock path. Re-entry creates none. Two exceptions. After a Release with
+// [ErrNotConfirmed], or an acquire that failed, the node may still be being deleted (I4): the owner's next acquire makes another,
+// and queues behind the first until that is gone. If the servers refuse to end a ZooKeeper session that was given up, its node
+// stays until it expires, beside the node of the next session.
 //
 // I3, own node: a grant rests on a node that exists and that the current ZooKeeper session created.
 //

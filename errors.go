@@ -140,7 +140,8 @@ var (
 	errReleased    = fmt.Errorf("%w: released", ErrNotHeld)
 	errConnClosed  = fmt.Errorf("%w: its *zk.Conn was closed from outside", ErrClosed)
 	errEraOver     = errors.New("ZooKeeper session is over")
-	errAbandoned   = errors.New("nobody waits for the lock any more")
+
+	errNoneToExpire = errors.New(`connected, but the server answers "session expired" and there was no session: it is overloaded, or no ZooKeeper server`)
 )
 
 // outcome of a request that changes something: what its error says about the server.
@@ -191,13 +192,29 @@ func denied(err error, request, permission, path string) error {
 	return fmt.Errorf("%s: no %s permission on %s: %w", request, permission, path, err)
 }
 
-// causeOf returns the cause of a context whose Done is closed. Some contexts that users write have their Err a moment later:
-// for those it returns context.Canceled.
-func causeOf(ctx context.Context) error {
-	if err := context.Cause(ctx); err != nil {
-		return err
+// errCtxEnded says that a context ended, and not why: the cause may be any error, also one that servers answer with, such as
+// the first error in an errgroup (R75). Only what is returned to the caller has the cause.
+var errCtxEnded = errors.New("the context ended")
+
+// forCaller returns an error as the caller is to see it: ctxError in place of errCtxEnded.
+func forCaller(ctx context.Context, err error) error {
+	if err == errCtxEnded {
+		return ctxError(ctx)
 	}
-	return context.Canceled
+	return err
+}
+
+// ctxError returns the Err and the cause of a context whose Done is closed. Both are visible to errors.Is. Some contexts that
+// users write have their Err a moment later: for those it returns context.Canceled.
+func ctxError(ctx context.Context) error {
+	cause, err := context.Cause(ctx), ctx.Err()
+	switch {
+	case cause == nil:
+		return context.Canceled
+	case err == nil || errors.Is(cause, err):
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
 }
 
 // nameOf returns the last part of a path.

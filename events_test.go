@@ -132,6 +132,24 @@ func TestVirtual_WaitsTimeOut_ShareOneWatch(t *testing.T) {
 	})
 }
 
+// F30, I7: the wait is over, its watch is left, and the event is lost. The watch is forgotten a session timeout later.
+func TestVirtual_EventLost_NobodyWaits_WatchIsForgotten(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		s := v.connect()
+		w := v.queueUp(newMutex(t, s, "/job"))
+		w.stop()
+		_, err := w.get(t)
+		require.ErrorIs(t, err, context.Canceled)
+		time.Sleep(time.Minute)
+		require.Equal(t, 1, s.Footprint()["watches"], "on the holder's node")
+		v.srv.Inject(zktest.OnEvent(zktest.NodeDeleted).Path(h.Path()).Drop().Once())
+		release(t, h)
+		time.Sleep(10*time.Second + time.Second)
+		require.Zero(t, s.Footprint()["watches"], "I7")
+	})
+}
+
 // F31: an event that says nothing is asked about once, and the watch set again: the next event is heard at once.
 func TestVirtual_DataChanged_IsWatchedOn(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {

@@ -300,12 +300,3 @@ func (h *Hold) confirm(ctx context.Context, x *erasure, leaseEnd clock.Instant) 
 		}
 	}
 }
-
-// ctxError returns the Err and the cause of an ended context. Both are visible to errors.Is.
-func ctxError(ctx context.Context) error {
-	cause, err := causeOf(ctx), ctx.Err()
-	if err == nil || errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
-}

@@ -78,8 +78,8 @@ func LeaseRoom(mode LeaseMode, sessionTimeout time.Duration) time.Duration {
 
 // check refuses a session timeout in which the mode has no room, with the numbers.
 func (m LeaseMode) check(timeout time.Duration) error {
-	if m.leaderPing < 0 {
-		return fmt.Errorf("%w: %v has a negative duration", ErrNoRoom, m)
+	if m.leaderPing <= 0 && !m.singleServer {
+		return fmt.Errorf("%w: %v: the leader ping must be positive; QuorumLease(0) has the default", ErrNoRoom, m)
 	}
 	if m.leaderPing > 24*time.Hour {
 		return fmt.Errorf("%w: %v has a duration of more than 24h", ErrNoRoom, m)

@@ -46,7 +46,8 @@ func TestLeaseMode_Check(t *testing.T) {
 		{QuorumLease(0), 2 * sec, []string{"at least 7.5s"}},
 		{SingleServerLease(), 2 * sec, nil},
 		{SingleServerLease(), 300 * time.Millisecond, []string{"T = 300ms", "single server", "at least 500ms"}},
-		{QuorumLease(-1), 30 * sec, []string{"negative duration"}},
+		{QuorumLease(-1), 30 * sec, []string{"must be positive"}},
+		{LeaseMode{}, 30 * sec, []string{"must be positive", "QuorumLease(0)"}},
 	} {
 		t.Run(fmt.Sprint(tt.mode, " ", tt.T), func(t *testing.T) {
 			err := tt.mode.check(tt.T)

@@ -46,8 +46,9 @@ type link struct {
 //	              └──▶ the client's handshake is done ─┘
 type connection struct {
 	tap    *tap.Tap
-	shaken bool // the client has finished its handshake; guarded by link.mu
-	authed bool // the server took the credentials; guarded by link.mu
+	addr   string // of the server, as given to Connect
+	shaken bool   // the client has finished its handshake; guarded by link.mu
+	authed bool   // the server took the credentials; guarded by link.mu
 }
 
 func newLink(opts *sessionOptions, log *eventLog, clk *clock.Clock, addrs []string) *link {
@@ -121,7 +122,7 @@ func (l *link) attachedEra(ctx context.Context) (*era, error) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, causeOf(ctx)
+			return nil, errCtxEnded
 		}
 	}
 }

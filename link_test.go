@@ -359,7 +359,7 @@ func TestLink_EventsForNobody(t *testing.T) {
 		for range 2 {
 			c := l.dial()
 			all(c)
-			require.NoError(t, l.shake(c, 0)) // expired
+			require.ErrorIs(t, l.shake(c, 0), errNoneToExpire)
 		}
 		old := l.current()
 		c := l.dial()

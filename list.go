@@ -75,7 +75,7 @@ func (l *listing) wait(ctx context.Context, z *zkSession) error {
 	case <-l.done:
 		return l.err
 	case <-ctx.Done():
-		return causeOf(ctx)
+		return errCtxEnded
 	case <-z.over:
 		return z.overErr()
 	}

@@ -93,7 +93,7 @@ type acquisition struct {
 	opts   *mutexOptions // of the call that began it
 	d      *lockData
 	ctx    context.Context // ends when the last call has left
-	cancel context.CancelCauseFunc
+	cancel context.CancelFunc
 	done   chan struct{} // closed when nothing is left to do, except for the reaper
 	calls  map[*Hold]struct{}
 	at     standing
@@ -130,7 +130,7 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error) (a *
 	case d == nil:
 		d = &lockData{table: t, key: key, root: root, handles: make(map[*Hold]struct{}), lostCh: make(chan struct{}), ended: make(chan struct{})}
 		d.acquiring = &acquisition{d: d, done: make(chan struct{}), calls: make(map[*Hold]struct{})}
-		d.acquiring.ctx, d.acquiring.cancel = context.WithCancelCause(context.Background())
+		d.acquiring.ctx, d.acquiring.cancel = context.WithCancel(context.Background())
 		t.byKey[key] = d
 		isNew = true
 	case d.acquiring != nil: // a loss before the grant is the acquisition's own affair
@@ -165,7 +165,7 @@ func (t *lockTable) leave(a *acquisition, h *Hold) (left, last bool) {
 	delete(a.calls, h)
 	if len(a.calls) == 0 {
 		t.forgetLocked(a.d)
-		a.cancel(errAbandoned)
+		a.cancel()
 		return true, true
 	}
 	return true, false
@@ -203,7 +203,7 @@ func (t *lockTable) prepare(a *acquisition, e *era, node string, token int64) {
 // finished wakes the last call that has left: nothing is left to do.
 func (a *acquisition) finished() {
 	close(a.done)
-	a.cancel(nil)
+	a.cancel()
 }
 
 // fail ends the acquisition with an error for every call.

@@ -37,6 +37,7 @@ type sessionOptions struct {
 	maxLockNodes  int
 	suspendedTime func() time.Duration // nil asks the system
 	lookup        func(ctx context.Context, host string) ([]string, error)
+	wrong         error // what an option was given that it cannot take
 }
 
 func newSessionOptions(opts []Option) sessionOptions {
@@ -48,6 +49,9 @@ func newSessionOptions(opts []Option) sessionOptions {
 		lookup:       net.DefaultResolver.LookupHost,
 	}
 	for _, opt := range opts {
+		if opt == nil {
+			opt = func(o *sessionOptions) { o.wrong = errors.New("nil Option: leave it out") }
+		}
 		opt(&o)
 	}
 	if o.handshakeCap == 0 {
@@ -58,12 +62,14 @@ func newSessionOptions(opts []Option) sessionOptions {
 
 func (o *sessionOptions) check() error {
 	switch {
+	case o.wrong != nil:
+		return o.wrong
 	case o.timeout < 100*time.Millisecond:
 		return fmt.Errorf("session timeout %v is too short; give at least 100ms", o.timeout)
 	case o.timeout > 24*24*time.Hour:
 		return fmt.Errorf("session timeout %v does not fit the protocol's 32 bits of milliseconds; give at most 576h", o.timeout)
-	case o.handshakeCap < 0:
-		return fmt.Errorf("handshake timeout %v is negative", o.handshakeCap)
+	case o.maxLockNodes < 1:
+		return fmt.Errorf("WithMaxLockNodes(%d) lets nobody acquire; give at least 1", o.maxLockNodes)
 	case o.logger == nil:
 		return errors.New("WithLogger(nil): give slog.New(slog.DiscardHandler) for silence")
 	}
@@ -105,11 +111,23 @@ func WithCreateChroot(acl ...zk.ACL) Option {
 
 // WithTLS connects over TLS. It verifies the certificate against the host name of the connection string, also after the
 // name was resolved again; set ServerName to verify another name.
-func WithTLS(c *tls.Config) Option { return func(o *sessionOptions) { o.tls = c } }
+func WithTLS(c *tls.Config) Option {
+	return func(o *sessionOptions) {
+		if o.tls = c; c == nil {
+			o.wrong = errors.New("WithTLS(nil): give &tls.Config{} to trust this machine's authorities, or leave the option out to connect in plain text")
+		}
+	}
+}
 
 // WithDialer replaces the look-up of names and net.Dialer. The dialer gets host names, not addresses, and must return
 // within the timeout it is given. With WithTLS, the TLS handshake runs over the connection that it returns.
-func WithDialer(d zk.Dialer) Option { return func(o *sessionOptions) { o.dialer = d } }
+func WithDialer(d zk.Dialer) Option {
+	return func(o *sessionOptions) {
+		if o.dialer = d; d == nil {
+			o.wrong = errors.New("WithDialer(nil): leave the option out for the default")
+		}
+	}
+}
 
 // WithLogger sets where the Session logs; the default is slog.Default(). Losses are warnings, connection changes are
 // informational, and the ZooKeeper client's own lines have debug level. docs/operating.md explains each line.
@@ -120,7 +138,11 @@ func WithLogger(l *slog.Logger) Option { return func(o *sessionOptions) { o.logg
 // session timeout, and at most 10 s. Within it, the dial to each address may take one heartbeat: a tenth of the session
 // timeout, and at least 250 ms. That limit doubles each time that all servers have been tried in vain.
 func WithHandshakeTimeout(d time.Duration) Option {
-	return func(o *sessionOptions) { o.handshakeCap = d }
+	return func(o *sessionOptions) {
+		if o.handshakeCap = d; d <= 0 {
+			o.wrong = fmt.Errorf("handshake timeout %v is not positive; leave the option out for the default", d)
+		}
+	}
 }
 
 // WithMaxLockNodes caps how many lock nodes, waiting and held, one Session has at a time. Beyond the cap, Acquire returns
@@ -138,17 +160,24 @@ type mutexOptions struct {
 	failOnLoss bool
 	markers    []string
 	revoke     func(*Hold)
+	wrong      error // what an option was given that it cannot take
 }
 
 func newMutexOptions(opts []MutexOption) mutexOptions {
 	o := mutexOptions{acl: zk.WorldACL(zk.PermAll), data: defaultData(), markers: queueMarkers}
 	for _, opt := range opts {
+		if opt == nil {
+			opt = func(o *mutexOptions) { o.wrong = errors.New("nil MutexOption: leave it out") }
+		}
 		opt(&o)
 	}
 	return o
 }
 
 func (o *mutexOptions) check() error {
+	if o.wrong != nil {
+		return o.wrong
+	}
 	if len(o.acl) == 0 {
 		return errors.New("the ACL is empty: nobody could use the lock")
 	}
@@ -202,7 +231,13 @@ func WithQueuePattern(ending string) MutexOption {
 // WithRevocation calls f, at most once a hold, when somebody asks for the lock with Revoke or with Curator's Revoker. f
 // runs on a goroutine of its own. To give way, f ends the work and releases the hold. The option costs two requests for
 // each acquire that is not a re-entry.
-func WithRevocation(f func(*Hold)) MutexOption { return func(o *mutexOptions) { o.revoke = f } }
+func WithRevocation(f func(*Hold)) MutexOption {
+	return func(o *mutexOptions) {
+		if o.revoke = f; f == nil {
+			o.wrong = errors.New("WithRevocation(nil): give the function to call, or leave the option out")
+		}
+	}
+}
 
 // DoOption configures one call of Mutex.Do.
 type DoOption func(*doOptions)

@@ -147,6 +147,8 @@ func TestNewMutex_BadOptions(t *testing.T) {
 		{WithQueuePattern(""), "pattern"},
 		{WithQueuePattern("a/b-"), "pattern"},
 		{WithData(make([]byte, 512<<10+1)), "512 KiB"},
+		{WithRevocation(nil), "give the function"},
+		{nil, "nil MutexOption"},
 	} {
 		_, err := NewMutex(&Session{link: &link{}}, "/locks/a", tt.opt)
 		require.ErrorContains(t, err, tt.says)
@@ -202,7 +204,15 @@ func TestConnect_BadConfiguration(t *testing.T) {
 		{"too short", []Option{WithSessionTimeout(time.Millisecond)}, []string{"1ms is too short"}, nil},
 		{"negative", []Option{WithSessionTimeout(-time.Second)}, []string{"-1s is too short"}, nil},
 		{"R39: too long for the protocol", []Option{WithSessionTimeout(25 * 24 * time.Hour)}, []string{"576h"}, nil},
-		{"negative handshake", []Option{WithHandshakeTimeout(-1)}, []string{"negative"}, nil},
+		{"negative handshake", []Option{WithHandshakeTimeout(-1)}, []string{"-1ns is not positive"}, nil},
+		{"no handshake", []Option{WithHandshakeTimeout(0)}, []string{"0s is not positive"}, nil},
+		{"no timeout", []Option{WithSessionTimeout(0)}, []string{"0s is too short"}, nil},
+		{"nil TLS is no plain text", []Option{WithTLS(nil)}, []string{"WithTLS(nil)", "&tls.Config{}"}, nil},
+		{"no dialer", []Option{WithDialer(nil)}, []string{"WithDialer(nil)"}, nil},
+		{"no lock nodes", []Option{WithMaxLockNodes(0)}, []string{"at least 1"}, nil},
+		{"a lease of zero", []Option{WithLease(LeaseMode{})}, []string{"QuorumLease(0)"}, ErrNoRoom},
+		{"no option", []Option{nil}, []string{"nil Option"}, nil},
+		{"no credentials", []Option{WithAuth("digest", nil)}, []string{"user:password"}, nil},
 		{"no logger", []Option{WithLogger(nil)}, []string{"slog.DiscardHandler"}, nil},
 		{"SASL", []Option{WithAuth("sasl", []byte("a:b"))}, []string{`the scheme must be "digest"`}, nil},
 		{"no password", []Option{WithAuth("digest", []byte("alice"))}, []string{"user:password"}, nil},

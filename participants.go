@@ -30,7 +30,7 @@ func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 		return nil, &Error{Op: "participants", Err: errNoMutex}
 	}
 	fail := func(err error) ([]Participant, error) {
-		return nil, &Error{Op: "participants", Path: m.root.given, Err: err}
+		return nil, &Error{Op: "participants", Path: m.root.given, Err: forCaller(ctx, err)}
 	}
 	if ctx == nil {
 		return fail(errNilContext)
@@ -44,9 +44,7 @@ func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 		switch {
 		case err == nil:
 			return ps, nil
-		case ctx.Err() != nil:
-			return fail(ctxError(ctx))
-		case errors.Is(err, ErrClosed), isRefusal(err):
+		case err == errCtxEnded, errors.Is(err, ErrClosed), isRefusal(err):
 			return fail(err)
 		}
 		// The connection or the ZooKeeper session was lost: read again.

@@ -1,14 +1,17 @@
 package zklock_test
 
-// This test attacks participants.go: who is in the queue.
+// These tests attack participants.go: who is in the queue.
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
 )
 
 // R11, R15, R19, R60.
@@ -34,4 +37,34 @@ func TestParticipants(t *testing.T) {
 	require.WithinDuration(t, time.Now(), ps[0].Created, time.Minute)
 	release(t, h)
 	release(t, w.granted(t))
+}
+
+// endsWithAnAnswersError ends a call's context while a request that the fault holds is on its way. The cause is an error that
+// servers answer with, as the first error in an errgroup can be. The call fails with it, and does not take it for an answer.
+func endsWithAnAnswersError(t *testing.T, held zktest.Fault, call func(ctx context.Context, v *virtual, h *zklock.Hold) error) {
+	for _, cause := range []error{zk.ErrNoNode, zk.ErrNoAuth} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			h := acquire(t, newMutex(t, v.connect(), "/job"))
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			time.AfterFunc(time.Second, func() { cancel(cause) })
+			defer v.srv.Inject(held.Once()).Release()
+			err := call(ctx, v, h)
+			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorIs(t, err, cause)
+			require.NotContains(t, err.Error(), "permission")
+			release(t, h)
+		})
+	}
+}
+
+// R75: a queue that could not be read is not empty.
+func TestVirtual_Participants_ContextsCauseIsNoAnswer(t *testing.T) {
+	for _, held := range []zktest.Fault{zktest.Before(zktest.GetChildren).Hold(), zktest.Before(zktest.GetData).Hold()} {
+		endsWithAnAnswersError(t, held, func(ctx context.Context, v *virtual, h *zklock.Hold) error {
+			ps, err := newMutex(t, v.connect(), "/job").Participants(ctx)
+			require.Empty(t, ps)
+			return err
+		})
+	}
 }

@@ -87,7 +87,7 @@ func (c *creation) finish() error {
 	z, backoff := c.r.z, newBackoff()
 	for try := 0; ; try++ {
 		if try > 0 && c.wanted.Err() != nil { // the last try left nothing, and nobody waits
-			return context.Cause(c.wanted)
+			return errCtxEnded
 		}
 		if try > 1 && !z.pause(backoff.next()) {
 			return z.overErr()

@@ -114,6 +114,33 @@ func TestVirtual_CreateCutInFlight_KeepsItsPlace(t *testing.T) {
 	})
 }
 
+// I8, R55: the lock root goes, and comes back between the list that went out with a create and that create's second try. That there
+// was no root says nothing about the node, which keeps its place.
+func TestVirtual_RootComesBackBehindTheList_KeepsItsPlace(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		v.net.SetLatency(time.Millisecond)
+		w := &wire{dial: v.net.Dial}
+		m := newMutex(t, v.connect(w.dialer()), "/job")
+		release(t, acquire(t, m)) // the root is known: create and list go out together
+		require.NoError(t, v.srv.Delete("/job"))
+		w.reset()
+		busy := v.srv.Inject(zktest.Before(zktest.Create).Path("/job/*").Fail(zktest.Throttled).Once())
+		q := v.queueUp(m)
+		require.NoError(t, busy.Wait(t.Context()))
+		time.Sleep(50 * time.Millisecond) // the list is answered, and the create is not tried again yet
+		_, by := w.sent()
+		require.Equal(t, 1, by[opGetChildren2])
+		require.Equal(t, 1, by[opCreate])
+		_, err := v.srv.Create("/job", nil, 0)
+		require.NoError(t, err)
+		h := q.granted2(t, time.Minute)
+		_, by = w.sent()
+		require.Zero(t, by[opDelete], "gave up its place: %v", by)
+		require.Equal(t, 2, by[opCreate])
+		release(t, h)
+	})
+}
+
 // stuck is a client's way to the server whose writes block while there is a channel, as with a full socket buffer, and
 // fail when it is closed.
 type stuck struct {

@@ -96,6 +96,24 @@ func TestParseMember_QueuePattern_AddsMembers(t *testing.T) {
 	_, ok = parseMember(ours(1, 3), o.markers)
 	require.True(t, ok, "the known names stay known")
 	require.Len(t, queueMarkers, 4, "one mutex's pattern is not another's")
+
+	// The first endings take a number's minus sign for a part of the name, if they may.
+	for _, ending := range []string{"-", "lock--", "lock-"} {
+		o := newMutexOptions([]MutexOption{WithQueuePattern(ending)})
+		for name, seq := range map[string]int64{
+			"_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-lock--2147483648": -1 << 31, "lock--2147483640": -1<<31 + 8, "lock-0000000007": 7,
+		} {
+			m, ok := parseMember(name, o.markers)
+			require.True(t, ok, "%s: %s", ending, name)
+			require.Equal(t, seq, m.seq, "%s: %s", ending, name)
+		}
+	}
+	o = newMutexOptions([]MutexOption{WithQueuePattern("-")})
+	for name, seq := range map[string]int64{"job-0000000003": 3, "job--0000000003": 3, "job--2147483648": -1 << 31} {
+		m, ok := parseMember(name, o.markers)
+		require.True(t, ok, name)
+		require.Equal(t, seq, m.seq, name)
+	}
 }
 
 func TestProtectionID(t *testing.T) {

@@ -47,7 +47,9 @@ func (l *link) dial(network, addr string, _ time.Duration) (net.Conn, error) {
 		_ = raw.Close()
 		return nil, l.mu.why
 	}
-	return l.connectLocked(c, raw, d.deadline).tap, nil
+	r := l.connectLocked(c, raw, d.deadline)
+	r.addr = addr
+	return r.tap, nil
 }
 
 // connectLocked makes a connection the current one.
@@ -127,6 +129,10 @@ func (r report) Connected(resp tap.Response, sent, answered clock.Instant) error
 		return ErrClosed
 	}
 	switch {
+	case resp.SessionID == 0 && old == nil: // not forgiven: it would say so again at once
+		l.mu.Unlock()
+		l.dials.noteTried(r.addr, errNoneToExpire)
+		return errNoneToExpire
 	case resp.SessionID == 0:
 		l.mu.era = nil
 		l.dials.hosts.forgive()
@@ -158,7 +164,7 @@ func (r report) Authenticated(code wire.Code) {
 	if code != wire.OK {
 		err := fmt.Errorf("%w: code %d", ErrAuthFailed, code)
 		l.log.error("zklock: the server refused the credentials", "server", r.server(), "err", err)
-		l.dials.noteTried(r.server(), err)
+		l.dials.noteTried(r.addr, err)
 		l.close(err)
 		return
 	}

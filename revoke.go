@@ -21,7 +21,7 @@ var revokeMessage = []byte("__REVOKE__")
 // While no server can be reached, Revoke waits for one until ctx ends. If the connection is lost or ctx ends while the
 // message is on its way, the message may or may not be written; the error says so.
 func Revoke(ctx context.Context, s *Session, node string) error {
-	fail := func(err error) error { return &Error{Op: "revoke", Path: node, Err: err} }
+	fail := func(err error) error { return &Error{Op: "revoke", Path: node, Err: forCaller(ctx, err)} }
 	if ctx == nil {
 		return fail(errNilContext)
 	}
@@ -36,13 +36,13 @@ func Revoke(ctx context.Context, s *Session, node string) error {
 		return fail(err)
 	}
 	_, err = e.ask(ctx, wire.OpSetData, wire.SetDataRequest{Path: node, Data: revokeMessage, Version: -1})
-	if err != nil && !errors.Is(err, zk.ErrNoNode) {
-		if outcomeOf(err) == unknown {
-			err = fmt.Errorf("the message may or may not be written: %w", err)
-		}
-		return fail(denied(err, "set", "WRITE", node))
+	switch {
+	case err == nil, errors.Is(err, zk.ErrNoNode):
+		return nil
+	case outcomeOf(err) == unknown:
+		return fail(fmt.Errorf("the message may or may not be written: %w", forCaller(ctx, err)))
 	}
-	return nil
+	return fail(denied(err, "set", "WRITE", node))
 }
 
 // listenForRevocation watches a granted lock's node for the message, and then calls revoke with one of its holds. It ends when the

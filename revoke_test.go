@@ -1,14 +1,16 @@
 package zklock_test
 
-// This test attacks revoke.go: a holder is asked to give way.
+// These tests attack revoke.go: a holder is asked to give way.
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
 )
 
 // WithRevocation and Revoke: what Curator calls makeRevocable.
@@ -47,4 +49,11 @@ func TestRevocation(t *testing.T) {
 		release(t, again)
 		require.NoError(t, zklock.Revoke(within(t, soon), other, h.Node()), "a node that is gone is no error")
 	}
+}
+
+// R75: a message that may not be written is an error.
+func TestVirtual_Revoke_ContextsCauseIsNoAnswer(t *testing.T) {
+	endsWithAnAnswersError(t, zktest.Before(zktest.SetData).Hold(), func(ctx context.Context, v *virtual, h *zklock.Hold) error {
+		return zklock.Revoke(ctx, v.connect(), h.Path())
+	})
 }

@@ -82,7 +82,7 @@ func (r *lockRoot) make(ctx context.Context, e *era) error {
 			}
 			return errNoChroot(path)
 		case ctx.Err() != nil:
-			return causeOf(ctx)
+			return errCtxEnded
 		case e.isOver():
 			return e.overErr()
 		case errors.Is(err, ErrClosed):

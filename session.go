@@ -86,14 +86,14 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 	go s.loop()
 
 	e, err := s.link.attachedEra(ctx)
-	if err == nil {
+	if err = forCaller(ctx, err); err == nil {
 		err = o.mode.check(e.sessionTimeout())
 		if err != nil {
 			err = fmt.Errorf("the servers granted another session timeout than the %v asked for: %w", o.timeout, err)
 		}
 	}
 	if err == nil && chroot != "" {
-		err = s.findChroot(ctx)
+		err = forCaller(ctx, s.findChroot(ctx))
 	}
 	if err == nil {
 		if hooks.Key != nil {
@@ -140,7 +140,7 @@ func (s *Session) findChroot(ctx context.Context) error {
 		select {
 		case <-time.After(backoff.next()):
 		case <-ctx.Done():
-			return causeOf(ctx)
+			return errCtxEnded
 		}
 	}
 }

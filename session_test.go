@@ -20,6 +20,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -31,6 +32,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/zklock/zklock"
+	jute "github.com/zklock/zklock/internal/wire"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -359,6 +361,33 @@ func TestVirtual_Connect_NoServer_IsSaid(t *testing.T) {
 		log.mu.Lock()
 		defer log.mu.Unlock()
 		require.Equal(t, []time.Duration{3 * time.Second, 33 * time.Second, 132 * time.Second}, said)
+	})
+}
+
+// R50: a server says "session expired" to a client that has none, as one does that is too slow to make a session. It is not
+// asked again and again, and Connect says what it is.
+func TestVirtual_Connect_ExpiredWithoutASession_Pauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := zktest.NewNetwork()
+		n.SetLatency(time.Millisecond) // or a client that does not pause stops the time
+		l, err := n.Listen("")
+		require.NoError(t, err)
+		var conns atomic.Int32
+		go func() {
+			for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+				conns.Add(1)
+				_, _ = c.Read(make([]byte, 1024))
+				_, _ = c.Write(jute.Frame(jute.ConnectResponse{Password: make([]byte, 16)}))
+			}
+		}()
+		defer l.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		_, err = zklock.Connect(ctx, l.Addr().String(), zklock.WithDialer(n.Dial), quiet(t))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, l.Addr().String()+` (connected, but the server answers "session expired"`)
+		require.LessOrEqual(t, conns.Load(), int32(4))
+		time.Sleep(10 * time.Second) // the Close that the Connect left behind ends
 	})
 }
 

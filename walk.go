@@ -83,9 +83,10 @@ func (w walk) listed(p place, conn uint64) walk {
 // anew forgets what the walk rested on.
 func (w walk) anew(next stage) walk { return walk{next: next, session: w.session} }
 
-// notListed takes a list that failed. Without its lock root, our node is gone too (R5, R58).
+// notListed takes a list that failed. Without its lock root, our node is gone too (R5, R58), unless the list went out with a
+// create that was lost: ours came later, and perhaps the root.
 func (w walk) notListed(r finding) walk {
-	if r == isGone {
+	if r == isGone && !w.early {
 		return w.anew(toQueueAgain)
 	}
 	return w.anew(toList)

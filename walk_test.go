@@ -41,6 +41,7 @@ func TestWalk(t *testing.T) {
 		{"the counter is at its end", begun.listed(place{kind: exhausted}, 3), at(toEnd)},
 		{"another may take the predecessor's place", begun.listed(place{kind: behind, ahead: 1, replaced: true}, 3), walk{next: toStandBehind, session: us, ahead: 1, replaced: true, listConn: 3}},
 		{"the lock root is gone", begun.notListed(isGone), at(toQueueAgain)},
+		{"there was none before our node was made", early.notListed(isGone), at(toList)},
 		{"there was no list", early.notListed(notTold), at(toList)},
 
 		{"two are ahead, and it is known who", twoAhead.watched(isThere, us, 3), walk{next: toWatchSecond, session: us, ahead: 2, second: true, owner: us, listConn: 3, ownConn: 3, aheadConn: 3}},

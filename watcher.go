@@ -61,7 +61,7 @@ func (w *watch) waitArmed(ctx context.Context, z *zkSession) error {
 	case <-w.armed:
 		return w.err
 	case <-ctx.Done():
-		return causeOf(ctx)
+		return errCtxEnded
 	case <-z.over:
 		return z.overErr()
 	}

@@ -186,7 +186,7 @@ func (z *zkSession) askAs(ctx context.Context, op wire.Op, body wire.Record, urg
 		select {
 		case a = <-ch:
 		case <-ctx.Done():
-			return tap.Answer{}, causeOf(ctx)
+			return tap.Answer{}, errCtxEnded
 		case <-z.over:
 			return tap.Answer{}, z.overErr()
 		}
@@ -230,7 +230,7 @@ func (z *zkSession) waitAttached(ctx context.Context) (conn uint64, err error) {
 		case <-changed:
 		case <-z.over:
 		case <-ctx.Done():
-			return 0, causeOf(ctx)
+			return 0, errCtxEnded
 		}
 	}
 }

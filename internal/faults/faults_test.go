@@ -51,7 +51,7 @@ func citations(t *testing.T) map[string]map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob("../../*_test.go")
 	require.NoError(t, err)
-	for _, dir := range []string{"cmd/zklock", "internal/clock", "internal/conformance", "internal/cutup", "internal/frames", "internal/sim", "internal/tap", "internal/zkserver"} {
+	for _, dir := range []string{"cmd/zklock", "internal/clock", "internal/conformance", "internal/cutup", "internal/frames", "internal/lastzxid", "internal/sim", "internal/tap", "internal/zkserver"} {
 		more, err := filepath.Glob(filepath.Join("../..", dir, "*_test.go"))
 		require.NoError(t, err)
 		files = append(files, more...)

@@ -34,3 +34,31 @@ func TestConn_Hidden(t *testing.T) {
 	c.Request(set)
 	require.EqualValues(t, 100, binary.BigEndian.Uint64(set[8:]))
 }
+
+// R78: what the client sees on a connection before its watches stand there says nothing about them.
+func TestConn_WatchesDoNotStandYet(t *testing.T) {
+	var seen Seen
+	reply := func(zxid int64) []byte { return frame(int32(1), zxid, int32(0))[4:] }
+	ping := frame(int32(-2), int64(-1), int32(0))[4:]
+	restoredFrom := func(c *Conn) int64 {
+		set := frame(int32(1), wire.OpSetWatches, int64(0))[4:]
+		c.Request(set)
+		return int64(binary.BigEndian.Uint64(set[8:]))
+	}
+	c := seen.Connect()
+	c.Reply(reply(100)) // a new session has none
+	for range 2 {
+		c = seen.Connect()
+		c.Reply(reply(200))
+		require.EqualValues(t, 100, restoredFrom(c))
+	}
+	c = seen.Connect()
+	require.EqualValues(t, 200, c.Before(), "the server must not be further behind than the client")
+	c.Reply(reply(300))
+	c.Reply(ping)
+	c = seen.Connect()
+	require.EqualValues(t, 300, restoredFrom(c))
+	c.Reply(ping)
+	c.Reply(reply(400))
+	require.EqualValues(t, 400, restoredFrom(seen.Connect()))
+}

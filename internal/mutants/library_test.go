@@ -173,6 +173,8 @@ var library = []mutant{
 		"if on := w.mu.watches[path]; on != nil {", "if on := w.mu.watches[path]; false && on != nil {"}}},
 	{"each waiter lists for itself", "R50, R69, F40", "list.go", "TestVirtual_CreatesLost_AreLookedForTogether", []Swap{{
 		"\tq := l.mu.queues[kind]\n\tif q == nil {\n", "\tvar q *listQueue\n\tif q == nil {\n"}}},
+	{"what the client sees counts for watches that are not restored", "R78", "internal/lastzxid/lastzxid.go", "TestConn_WatchesDoNotStandYet|TestWrap_SecondConnectionLostBeforeWatchesAreRestored", []Swap{{
+		"if c.stand && c.latest > 0 {", "if c.latest > 0 {"}}},
 
 	// A silent server (silence.go).
 	{"a silent server is never left", "F41, I5", "silence.go", "TestVirtual_FollowerGoesDark_NoHoldIsLost", []Swap{{
@@ -221,6 +223,8 @@ var library = []mutant{
 		"\tdelete(a.calls, h)\n\tif len(a.calls) == 0 {", "\tdelete(a.calls, h)\n\tif true {"}}},
 	{"the context of the first call bounds the acquisition", "I6, R75, R76", "mutex.go", "TestVirtual_Call_ItsContextGoesNoFurther", []Swap{{
 		"a.link, a.opts = m.s.link, &m.opts\n", "a.link, a.opts, a.ctx = m.s.link, &m.opts, ctx\n"}}},
+	{"a context's cause is taken for the server's answer", "R75", "zksession.go", "TestVirtual_Participants_ContextsCauseIsNoAnswer|TestVirtual_Revoke_ContextsCauseIsNoAnswer", []Swap{{
+		"return tap.Answer{}, errCtxEnded", "return tap.Answer{}, context.Cause(ctx)"}}},
 	{"the cap on lock nodes drifts", "I7, F29", "turn.go", "TestVirtual_MaxLockNodes_DoesNotDrift", []Swap{{
 		"\t\ts.o.mu.seats--\n", ""}}},
 }

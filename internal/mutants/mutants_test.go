@@ -26,7 +26,7 @@ func (m mutant) testNames() []string { return strings.Split(m.tests, "|") }
 func testsByPackage(t *testing.T) map[string]string {
 	t.Helper()
 	packages := map[string]string{}
-	for _, dir := range []string{".", "internal/tap", "internal/clock"} {
+	for _, dir := range []string{".", "internal/tap", "internal/clock", "internal/lastzxid"} {
 		files, err := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
 		require.NoError(t, err)
 		for _, file := range files {

@@ -138,6 +138,10 @@ func TestSimulation_ChecksRefuseBadHistories(t *testing.T) {
 			s.b1.believes(26, true)
 		}},
 		{"an owner with two nodes", "I2: a/1 made /locks/a/n3 while its /locks/a/n1", func(s *story) { s.appliedTo(3, zktest.Created).Data = []byte("a/1") }},
+		{"an owner with two nodes, of two attempts", "I2: a/2 made /locks/a/n4 while its /locks/a/n1", func(s *story) { s.appliedTo(1, zktest.Deleted).Zxid = 9 }},
+		{"an owner with a node whose release was not confirmed", "", func(s *story) {
+			s.appliedTo(1, zktest.Deleted).Zxid, s.out1.err = 9, zklock.ErrNotConfirmed
+		}},
 		{"re-entered on another node", "I2: re-entered", func(s *story) { s.again.node = node(2) }},
 		{"a call that outstays its bound", "I6: took 1.2s", func(s *story) { s.c1.end, s.c1.bound = at(4.2), 600*time.Millisecond }},
 		{"a release that is confirmed too early", "I4: confirmed, and /locks/a/n1 was there", func(s *story) { s.out1.end = at(9.95) }},

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/zklock/zklock"
@@ -35,7 +36,7 @@ type lapse struct {
 type op struct {
 	did       deed
 	client    int
-	owner     string // one for each attempt; the data of its node
+	owner     string // and, behind a slash, which attempt; the data of its node
 	lock      int
 	bound     time.Duration
 	call, ret int64
@@ -136,22 +137,23 @@ func (r *record) paused(client int, at int64) (to int64, yes bool) {
 
 // What is held against the promises, by the name under which it is counted.
 const (
-	sawBounds     = "calls within their bounds (I6)"
-	sawReleases   = "confirmed releases whose node was gone (I4)"
-	sawTries      = "tries in vain with somebody ahead"
-	sawGrants     = "grants on the own live node of the session (I2, I3)"
-	sawOrder      = "grants in the order of the queue (I8)"
-	sawTokens     = "tokens (I1)"
-	sawBeliefs    = "beliefs apart (I5)"
-	sawFirstLooks = "losses seen at the first look after a pause (F18)"
-	sawOwners     = "owners with one node at a time (I2)"
-	sawRoots      = "roots left empty (I4)"
-	sawMutex      = "operations linearized (mutex)"
-	sawRegister   = "operations linearized (register)"
+	sawBounds       = "calls within their bounds (I6)"
+	sawReleases     = "confirmed releases whose node was gone (I4)"
+	sawTries        = "tries in vain with somebody ahead"
+	sawGrants       = "grants on the own live node of the session (I2, I3)"
+	sawOrder        = "grants in the order of the queue (I8)"
+	sawTokens       = "tokens (I1)"
+	sawBeliefs      = "beliefs apart (I5)"
+	sawFirstLooks   = "losses seen at the first look after a pause (F18)"
+	sawOwners       = "owners with one node at a time (I2)"
+	sawBehindItself = "owners behind a node that they had given up (I2)"
+	sawRoots        = "roots left empty (I4)"
+	sawMutex        = "operations linearized (mutex)"
+	sawRegister     = "operations linearized (register)"
 )
 
 // sawAll is what some dozens of worlds come to: a check that never had anything to look at has checked nothing.
-var sawAll = []string{sawBounds, sawReleases, sawTries, sawGrants, sawOrder, sawTokens, sawBeliefs, sawFirstLooks, sawOwners, sawRoots, sawMutex, sawRegister}
+var sawAll = []string{sawBounds, sawReleases, sawTries, sawGrants, sawOrder, sawTokens, sawBeliefs, sawFirstLooks, sawOwners, sawBehindItself, sawRoots, sawMutex, sawRegister}
 
 // simGrace is what a call may take longer than its bound: the library's grace, and a little.
 const simGrace = 510 * time.Millisecond
@@ -175,7 +177,7 @@ func (r *record) check(checked map[string]int) (violations []string) {
 		}
 		r.checkGrants(grants[lock], byPath, q, checked, failf)
 	}
-	violations = append(violations, checkOwners(byPath, checked)...)
+	violations = append(violations, r.checkOwners(byPath, checked)...)
 	return violations
 }
 
@@ -278,18 +280,33 @@ func (r *record) checkGrants(grants []*op, byPath map[string]*lockNode, queue []
 	}
 }
 
-// checkOwners: I2, no owner has two nodes at a time.
-func checkOwners(byPath map[string]*lockNode, checked map[string]int) (violations []string) {
+// checkOwners: I2, no owner has two nodes at a time, but for one that it gave up and that was still being deleted.
+func (r *record) checkOwners(byPath map[string]*lockNode, checked map[string]int) (violations []string) {
+	gaveUp := map[string]bool{} // attempts
+	for _, o := range r.ops {
+		switch {
+		case o.did == acquired || o.did == tried:
+			gaveUp[o.owner] = o.err != nil
+		case o.did == released && errors.Is(o.err, zklock.ErrNotConfirmed):
+			gaveUp[o.owner] = true
+		}
+	}
 	of := map[string][]*lockNode{}
 	for _, n := range byPath {
-		of[n.owner] = append(of[n.owner], n)
+		owner, _, _ := strings.Cut(n.owner, "/")
+		of[owner] = append(of[owner], n)
 	}
-	for owner, all := range of {
+	for _, all := range of {
 		checked[sawOwners]++
 		slices.SortFunc(all, func(a, b *lockNode) int { return cmp.Compare(a.czxid, b.czxid) })
 		for i := 1; i < len(all); i++ {
-			if old, n := all[i-1], all[i]; old.there() || old.dzxid > n.czxid {
-				violations = append(violations, fmt.Sprintf("I2: %s made %s while its %s was there", owner, n.path, old.path))
+			old, n := all[i-1], all[i]
+			switch {
+			case !old.there() && old.dzxid < n.czxid:
+			case old.owner != n.owner && old.session == n.session && gaveUp[old.owner]:
+				checked[sawBehindItself]++
+			default:
+				violations = append(violations, fmt.Sprintf("I2: %s made %s while its %s was there", n.owner, n.path, old.path))
 			}
 		}
 	}

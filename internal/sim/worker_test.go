@@ -21,6 +21,10 @@ type worker struct {
 	rnd  *rand.Rand
 	lock int
 	n    int // attempts so far
+
+	s     *zklock.Session // the present one
+	lives int             // Sessions so far
+	who   zklock.Owner    // in this one
 }
 
 func (k *worker) upTo(d time.Duration) time.Duration {
@@ -58,18 +62,22 @@ func (k *worker) run(ctx context.Context) {
 	}
 }
 
-// acquire puts an attempt of a fresh owner, by whose name its node is known, on the record.
+// acquire puts an attempt on the record, by whose name its node is known. All attempts of a worker in one Session have one owner.
 func (k *worker) acquire(ctx context.Context, try bool, bound time.Duration) (*zklock.Hold, *op) {
 	w := k.w
 	k.n++
 	s := k.c.session()
-	g := &op{did: acquired, client: k.c.id, owner: fmt.Sprintf("%s/%d", k.name, k.n), lock: k.lock, bound: bound}
+	if s != k.s {
+		k.s, k.lives = s, k.lives+1
+		k.who = zklock.NewOwner("")
+	}
+	g := &op{did: acquired, client: k.c.id, owner: fmt.Sprintf("%s.%d/%d", k.name, k.lives, k.n), lock: k.lock, bound: bound}
 	m, err := zklock.NewMutex(s, w.locks[k.lock], zklock.WithData([]byte(g.owner)))
 	if err != nil {
 		w.failf("%v", err)
 		return nil, g
 	}
-	actx, cancel := context.WithTimeout(context.Background(), bound)
+	actx, cancel := context.WithTimeout(zklock.WithOwner(context.Background(), k.who), bound)
 	defer cancel()
 	var h *zklock.Hold
 	if try {

@@ -282,29 +282,44 @@ func (t *Tap) connected(body []byte) error {
 
 // judge reports what an answer says about the session.
 func (t *Tap) judge(x outstanding, h wire.ReplyHeader, body []byte) {
+	code := h.Err
+	if x.op == wire.OpMulti && code == wire.OK {
+		code = multiCode(body)
+	}
 	switch {
 	case x.op == wire.OpAuth:
 		return
-	case h.Err == wire.SessionExpired:
-		t.sink.Refused(x.op, h.Err)
+	case code == wire.SessionExpired:
+		t.sink.Refused(x.op, code)
 		return
-	case h.Err == wire.SessionMoved:
+	case code == wire.SessionMoved:
 		return // another connection has the session; this server says nothing about its life
 	}
 	t.sink.Answered(x.at, t.in.now)
-	if h.Err != wire.OK {
+	if code != wire.OK {
 		return
 	}
 	switch x.op {
-	case wire.OpCreate, wire.OpCreate2, wire.OpDelete, wire.OpSetData:
+	case wire.OpCreate, wire.OpCreate2, wire.OpDelete, wire.OpSetData, wire.OpMulti:
 		t.sink.Quorum(x.at)
-	case wire.OpMulti:
-		// A failed multi has a clean header and begins with an error result, an empty one with the end mark:
-		// both have type −1, and neither proves anything.
-		if first := wire.NewDecoder(body); first.Int32() != int32(wire.OpError) && first.Err() == nil {
-			t.sink.Quorum(x.at)
+	}
+}
+
+// multiCode returns OK if the multi succeeded, and did anything. A failed multi has a clean header and begins with an error
+// result, an empty one with the end mark: both have type −1, and neither proves anything. What the leader says about the session
+// stands in one of the results, because it checks the session for each operation.
+func multiCode(body []byte) wire.Code {
+	if first := wire.NewDecoder(body); first.Int32() != int32(wire.OpError) && first.Err() == nil {
+		return wire.OK
+	}
+	var m wire.MultiResponse
+	m.Decode(wire.NewDecoder(body))
+	for _, r := range m.Results {
+		if r.Err == wire.SessionExpired || r.Err == wire.SessionMoved {
+			return r.Err
 		}
 	}
+	return wire.RuntimeInconsistency
 }
 
 func (t *Tap) pingReply(code wire.Code) {

@@ -174,6 +174,15 @@ func multiResult(op wire.Op, code int32) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(code))
 }
 
+// failedMulti is the body of a failed multi's answer.
+func failedMulti(codes ...wire.Code) []byte {
+	var m wire.MultiResponse
+	for _, code := range codes {
+		m.Results = append(m.Results, wire.MultiResult{Op: wire.OpError, Err: code})
+	}
+	return wire.Frame(m)[4:]
+}
+
 func TestTap_Handshake_ReportsTheExchange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
@@ -539,6 +548,9 @@ func TestTap_QuorumOperations(t *testing.T) {
 		{"multi that failed at a later check", wire.OpMulti, 0, multiResult(-1, 0), only},
 		{"empty multi, which checks nothing: the end mark only", wire.OpMulti, 0, append(binary.BigEndian.AppendUint32(nil, 0xffffffff), 1, 0, 0, 0, 0), only},
 		{"multi without a body", wire.OpMulti, 0, nil, only},
+		{"multi in a session that is over: its results tell", wire.OpMulti, 0, failedMulti(wire.OK, wire.SessionExpired, wire.RuntimeInconsistency), []string{"refused: op 14, code -112"}},
+		{"multi in a session that has moved", wire.OpMulti, 0, failedMulti(wire.OK, wire.SessionMoved, wire.RuntimeInconsistency), nil},
+		{"multi that failed in another way", wire.OpMulti, 0, failedMulti(wire.OK, wire.NoNode, wire.RuntimeInconsistency), only},
 		{"multi with an error in its header", wire.OpMulti, -112 + 100, multiResult(wire.OpCheck, 0), only},
 		{"exists", wire.OpExists, 0, nil, only},
 		{"sync, which no majority sees", 9, 0, nil, only},
