@@ -36,7 +36,7 @@ var (
 	// node that is in the way is named; one of another client may have to be removed.
 	ErrSequenceExhausted = errors.New("sequence numbers of the lock root are used up")
 	// ErrNoRoom: the session timeout leaves the lease no time in which a hold could be relied on.
-	ErrNoRoom = errors.New("the lease has no room in the session timeout")
+	ErrNoRoom = errors.New("session timeout too short for the lease")
 	// ErrTooManyWaiters: the Session has as many lock nodes as WithMaxLockNodes allows.
 	ErrTooManyWaiters = errors.New("too many lock nodes in one session")
 	// ErrAuthFailed: a server refused the credentials given with WithAuth.

@@ -56,11 +56,11 @@ func newSessionOptions(opts []Option) sessionOptions {
 func (o *sessionOptions) check() error {
 	switch {
 	case o.timeout < 100*time.Millisecond:
-		return fmt.Errorf("session timeout %v is too short; give at least 100ms", o.timeout)
+		return fmt.Errorf("WithSessionTimeout: %v is too short; give at least 100ms", o.timeout)
 	case o.timeout > 24*24*time.Hour:
-		return fmt.Errorf("session timeout %v does not fit the protocol's 32 bits of milliseconds; give at most 576h", o.timeout)
+		return fmt.Errorf("WithSessionTimeout: %v does not fit the protocol's 32 bits of milliseconds; give at most 576h", o.timeout)
 	case o.handshakeCap < 0:
-		return fmt.Errorf("handshake timeout %v is negative", o.handshakeCap)
+		return fmt.Errorf("WithHandshakeTimeout: %v is negative", o.handshakeCap)
 	case o.logger == nil:
 		return errors.New("WithLogger(nil): give slog.New(slog.DiscardHandler) for silence")
 	}
@@ -136,15 +136,15 @@ func newMutexOptions(opts []MutexOption) mutexOptions {
 
 func (o *mutexOptions) check() error {
 	if len(o.acl) == 0 {
-		return errors.New("the ACL is empty: nobody could use the lock")
+		return errors.New("WithACL: the ACL is empty, and nobody could use the lock")
 	}
 	for _, m := range o.markers {
 		if m == "" || strings.Contains(m, "/") {
-			return fmt.Errorf("queue pattern %q is empty or has a slash", m)
+			return fmt.Errorf("WithQueuePattern: %q is empty or has a slash", m)
 		}
 	}
 	if len(o.data) > 512<<10 {
-		return fmt.Errorf("node data of %d bytes: give at most 512 KiB", len(o.data))
+		return fmt.Errorf("WithData: %d bytes; give at most 512 KiB", len(o.data))
 	}
 	return nil
 }
@@ -193,7 +193,7 @@ func WithRevocation(f func(*Hold)) MutexOption { return func(o *mutexOptions) { 
 
 // errCredentialsInServers does not quote the connection string. An error around it must not either.
 var errCredentialsInServers = errors.New("no credentials in the connection string (it has an @): give them with WithAuth, " +
-	"to the command with --auth-file, and the servers as host:port,host:port/chroot")
+	"and the servers as host:port,host:port/chroot")
 
 // parseServers splits a connection string as Java clients write it, "host:port,host:port/chroot", into addresses and
 // an absolute chroot without a trailing slash ("" for none). A chroot may have an @ in it. A string that has an @ and is not

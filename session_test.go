@@ -63,7 +63,7 @@ func TestConnect_SaysWhatWasTried(t *testing.T) {
 	}
 }
 
-// A lease mode without room in the session timeout: the error has the numbers. R38: what counts is what is granted.
+// A lease mode without room in the session timeout: the error says what would do. R38: what counts is what is granted.
 func TestConnect_NoRoom(t *testing.T) {
 	t.Parallel()
 	srv := target(t)
@@ -75,7 +75,7 @@ func TestConnect_NoRoom(t *testing.T) {
 	capped := startOwn(t, serverConfig{shortest: time.Second, longest: 5 * time.Second}).Addr()
 	_, err = zklock.Connect(within(t, soon), capped, zklock.WithSessionTimeout(time.Minute), quiet(t))
 	require.ErrorIs(t, err, zklock.ErrNoRoom)
-	require.ErrorContains(t, err, "granted another session timeout than the 1m0s")
+	require.ErrorContains(t, err, "the servers, by their minSessionTimeout and maxSessionTimeout, did not grant the 1m0s asked for: session timeout too short for the lease: 5s")
 	require.ErrorContains(t, err, "SingleServerLease()")
 }
 
