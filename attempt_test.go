@@ -33,7 +33,7 @@ const waitersConn = 3 // the connection that the waiter knows all from
 func newEventTest(t *testing.T) *eventTest {
 	tt := newTableTest(t)
 	l := tt.m.s.link
-	e := newEra(&zkSession{carrier: l, log: l.log}, l.clock, l.opts.mode, l.opts.maxLockNodes, tap.Response{Timeout: 10 * time.Second, SessionID: 7}, waitersConn, exchange{})
+	e := newEra(&zkSession{carrier: l, log: l.log}, l.clock, l.opts.mode, l.opts.maxLockNodes, tap.Response{Timeout: 10 * time.Second, SessionID: 7}, "10.0.0.1:2181", waitersConn, exchange{})
 	l.mu.era, l.mu.state, l.mu.conn = e, stateMachine{Connected, 7}, &connection{tap: &tap.Tap{Seq: waitersConn}}
 	a, _ := tt.begin(NewOwner(""), false)
 	a.link, a.opts = l, &tt.m.opts

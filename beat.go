@@ -100,7 +100,7 @@ func (b *beats) checkNodes(nodes []string) (again []string) {
 	case errors.Is(err, zk.ErrNoNode):
 		b.holds.loseNode(failed, errNodeGone)
 	default:
-		b.holds.loseNode(failed, fmt.Errorf("%w: %w", errUnreadable, err))
+		b.holds.loseNode(failed, fmt.Errorf("%w: %w", errUnreadable, denied(err, "check", "READ", failed)))
 	}
 	for _, n := range nodes {
 		if n != failed && b.holds.holds(n) {

@@ -2,6 +2,7 @@ package zklock
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -31,6 +32,7 @@ type era struct {
 		sync.Mutex // never held across a channel, a callback or a ZooKeeper call
 		lease      lease
 		heard      clock.Instant     // when its server last answered
+		server     string            // which that is
 		hangUps    int               // once it is over: how often a server hung up when asked to end the session
 		held       map[string]tenant // by node: what the heartbeat checks and the lease protects
 	}
@@ -43,7 +45,7 @@ type tenant interface {
 	lose(node string, cause error, end clock.Instant) (told bool)
 }
 
-func newEra(z *zkSession, clk *clock.Clock, mode LeaseMode, maxLockNodes int, r tap.Response, conn uint64, shook exchange) *era {
+func newEra(z *zkSession, clk *clock.Clock, mode LeaseMode, maxLockNodes int, r tap.Response, server string, conn uint64, shook exchange) *era {
 	e := &era{zkSession: z, clock: clk, password: newSecret(r.Password)}
 	z.id, z.timeout, z.over = r.SessionID, e.sessionTimeout, make(chan struct{})
 	e.lister = newLister(z)
@@ -53,17 +55,17 @@ func newEra(z *zkSession, clk *clock.Clock, mode LeaseMode, maxLockNodes int, r 
 	e.beats = &beats{z: z, holds: e}
 	e.mu.lease.mode = mode
 	e.mu.lease.attached(conn, shook, r.Timeout, true)
-	e.mu.heard = shook.answered
+	e.mu.heard, e.mu.server = shook.answered, server
 	e.mu.held = make(map[string]tenant)
 	return e
 }
 
 // reattach notes that the same ZooKeeper session goes on over a new connection.
-func (e *era) reattach(conn uint64, shook exchange, timeout time.Duration) {
+func (e *era) reattach(server string, conn uint64, shook exchange, timeout time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.mu.lease.attached(conn, shook, timeout, false)
-	e.mu.heard = max(e.mu.heard, shook.answered)
+	e.mu.heard, e.mu.server = max(e.mu.heard, shook.answered), server
 	e.hurry(len(e.mu.held) > 0) // holds are kept on a quorum check, not on the reconnect
 }
 
@@ -140,11 +142,27 @@ func (e *era) plan() (held, queued int, busy bool, end clock.Instant) {
 // hold stands calls it first: after a pause, no timer needs to have run (F18).
 func (e *era) loseIfLate(now clock.Instant) {
 	e.mu.Lock()
-	late := !e.isOver() && len(e.mu.held) > 0 && now >= e.mu.lease.end
-	e.mu.Unlock()
-	if late {
-		e.lose(errLeaseEnded)
+	var late error
+	if !e.isOver() && len(e.mu.held) > 0 && now >= e.mu.lease.end {
+		late = e.leaseEndedLocked(now)
 	}
+	e.mu.Unlock()
+	if late != nil {
+		e.lose(late)
+	}
+}
+
+// leaseEndedLocked says what let the lease end: this process stood still, no server answered, or none proved the session alive.
+func (e *era) leaseEndedLocked(now clock.Instant) error {
+	l, server := &e.mu.lease, e.mu.server
+	ago := func(t clock.Instant) time.Duration { return now.Sub(t).Round(100 * time.Millisecond) }
+	switch silent := now.Sub(e.mu.heard); {
+	case now.Sub(l.end) > time.Second:
+		return fmt.Errorf("%w: this process stood still, and saw the end %v too late; the last answer came from %s %v ago", errLeaseEnded, ago(l.end), server, ago(e.mu.heard))
+	case silent >= l.mode.room(l.timeout):
+		return fmt.Errorf("%w: no server has answered for %v, the last was %s", errLeaseEnded, ago(e.mu.heard), server)
+	}
+	return fmt.Errorf("%w: %s answers, but no quorum has confirmed the session for %v", errLeaseEnded, server, ago(l.end.Add(-worth(l.timeout))))
 }
 
 // lose ends the era, once: every hold in it is lost and every waiter wakes. The ZooKeeper session may still be alive at the

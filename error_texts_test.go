@@ -5,6 +5,8 @@ package zklock_test
 import (
 	"context"
 	"errors"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -127,4 +129,54 @@ func TestVirtual_ReentryThroughAnotherSession_SaysSo(t *testing.T) {
 		_, err = other.Acquire(ctx)
 		require.NotContains(t, err.Error(), says)
 	})
+}
+
+// Whoever reads of a loss at night reads what happened: which servers were silent for how long, that there was no quorum, that
+// this process stood still, or who took the lock away.
+func TestVirtual_Loss_SaysWhatHappened(t *testing.T) {
+	var asleep atomic.Int64
+	for _, tt := range []struct {
+		name, says string
+		happens    func(v *virtual, l *line, s *zklock.Session, h *zklock.Hold)
+	}{
+		{"no answer", "the lease ended: no server has answered for 19.7s, the last was SERVER", func(_ *virtual, l *line, _ *zklock.Session, _ *zklock.Hold) {
+			l.silent.Store(true)
+		}},
+		{"no quorum", "the lease ended: SERVER answers, but no quorum has confirmed the session for 29.7s", func(v *virtual, _ *line, s *zklock.Session, _ *zklock.Hold) {
+			v.srv.Inject(zktest.Before(zktest.Multi).Session(s.SessionID()).Fail(zktest.OperationTimeout))
+		}},
+		{"paused", "the lease ended: this process stood still, and saw the end 41.3s too late; the last answer came from SERVER 1m1s ago", func(*virtual, *line, *zklock.Session, *zklock.Hold) {
+			asleep.Add(int64(time.Minute))
+		}},
+		{"deleted", "somebody else deleted the lock node", func(v *virtual, _ *line, _ *zklock.Session, h *zklock.Hold) {
+			_ = v.srv.Delete(h.Path())
+		}},
+		{"expired", "the servers ended the ZooKeeper session", func(v *virtual, _ *line, s *zklock.Session, _ *zklock.Hold) {
+			v.srv.ExpireSession(s.SessionID())
+		}},
+		{"ping refused", "a server refused the session's ping: SERVER, code -112", func(v *virtual, _ *line, s *zklock.Session, _ *zklock.Hold) {
+			v.srv.Inject(zktest.Before(zktest.Ping).Session(s.SessionID()).Fail(zktest.SessionExpired).Once())
+		}},
+		{"READ taken", "the servers refuse to confirm the lock node: check: no READ permission on NODE: zk: not authenticated", func(v *virtual, _ *line, _ *zklock.Session, h *zklock.Hold) {
+			_, _ = v.connect().Conn().SetACL(h.Path(), unreadable, -1)
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				line := &line{dial: v.net.Dial}
+				var log warnings
+				s := v.connect(zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(30*time.Second), log.option(),
+					zklock.WithSuspendedTime(func() time.Duration { return time.Duration(asleep.Load()) }))
+				h := acquire(t, newMutex(t, s, "/job"))
+				time.Sleep(20*time.Second + 10*time.Millisecond)
+				tt.happens(v, line, s, h)
+				time.Sleep(30 * time.Second)
+				require.True(t, isLost(h))
+				says := strings.NewReplacer("SERVER", v.srv.Addr(), "NODE", h.Path()).Replace(tt.says)
+				require.EqualError(t, h.Err(), "zklock: hold /job (node "+h.Path()+"): lock lost: "+says)
+				require.Equal(t, 1, log.about("zklock: hold lost", says))
+				line.silent.Store(false)
+			})
+		})
+	}
 }

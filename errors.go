@@ -40,7 +40,7 @@ var (
 	// node that is in the way is named; one of another client may have to be removed.
 	ErrSequenceExhausted = errors.New("sequence numbers of the lock root are used up")
 	// ErrNoRoom: the session timeout leaves the lease no time in which a hold could be relied on.
-	ErrNoRoom = errors.New("the lease has no room in the session timeout")
+	ErrNoRoom = errors.New("session timeout too short for the lease")
 	// ErrNoChroot: the chroot of the connection string is not there: make it, or give WithCreateChroot to Connect. Mistyped, it
 	// would make locks that exclude nobody.
 	ErrNoChroot = errors.New("the chroot is not there")
@@ -131,15 +131,15 @@ func lostBecause(reason error) error {
 
 // Reasons for a loss, and outcomes that stay inside the package.
 var (
-	errLeaseEnded  = errors.New("no proof in time that the session lives")
-	errExpired     = errors.New("ZooKeeper session expired")
-	errNodeGone    = errors.New("lock node deleted by somebody else")
-	errUnreadable  = errors.New("the servers refuse to confirm the lock node, which takes READ")
-	errPingRefused = errors.New("server answered a ping with an error")
-	errNoAnswer    = errors.New("no answer by the end of the lease")
-	errReleased    = fmt.Errorf("%w: released", ErrNotHeld)
-	errConnClosed  = fmt.Errorf("%w: its *zk.Conn was closed from outside", ErrClosed)
-	errEraOver     = errors.New("ZooKeeper session is over")
+	errLeaseEnded  = errors.New("the lease ended")
+	errExpired     = errors.New("the servers ended the ZooKeeper session")
+	errNodeGone    = errors.New("somebody else deleted the lock node")
+	errUnreadable  = errors.New("the servers refuse to confirm the lock node")
+	errPingRefused = errors.New("a server refused the session's ping")
+	errNoAnswer    = errors.New("no server answered before the lease ended")
+	errReleased    = fmt.Errorf("%w: this Hold was released", ErrNotHeld)
+	errConnClosed  = fmt.Errorf("%w: somebody closed Session.Conn()", ErrClosed)
+	errEraOver     = errors.New("session over")
 
 	errNoneToExpire = errors.New(`connected, but the server answers "session expired" and there was no session: it is overloaded, or no ZooKeeper server`)
 )

@@ -801,7 +801,7 @@ func ExampleWithLease() {
 	// Output: 10s
 }
 
-// A mode without room in the session timeout is refused, with the numbers.
+// A mode without room in the session timeout is refused.
 func ExampleWithLease_noRoom() {
 	_, err := zklock.Connect(context.Background(), "127.0.0.1", zklock.WithSessionTimeout(5*time.Second))
 	fmt.Println(errors.Is(err, zklock.ErrNoRoom))

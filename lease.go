@@ -76,13 +76,13 @@ func LeaseRoom(mode LeaseMode, sessionTimeout time.Duration) time.Duration {
 	return mode.room(sessionTimeout)
 }
 
-// check refuses a session timeout in which the mode has no room, with the numbers.
+// check refuses a session timeout in which the mode has no room, and says what would do.
 func (m LeaseMode) check(timeout time.Duration) error {
 	if m.leaderPing <= 0 && !m.singleServer {
-		return fmt.Errorf("%w: %v: the leader ping must be positive; QuorumLease(0) has the default", ErrNoRoom, m)
+		return fmt.Errorf("%w: the leader ping of WithLease is %v; give QuorumLease(0) for the default", ErrNoRoom, m.leaderPing)
 	}
 	if m.leaderPing > 24*time.Hour {
-		return fmt.Errorf("%w: %v has a duration of more than 24h", ErrNoRoom, m)
+		return fmt.Errorf("%w: QuorumLease(%v) is more than 24h", ErrNoRoom, m.leaderPing)
 	}
 	r := m.room(timeout)
 	if r > 0 {
@@ -92,22 +92,14 @@ func (m LeaseMode) check(timeout time.Duration) error {
 	for m.room(need) <= 0 {
 		need += 100 * time.Millisecond
 	}
-	formula, terms := "T/1.01 − ε − h − 2 round trips", []time.Duration{leaseSlop, heartbeat(timeout), 2 * roundTrip}
 	advice := ""
 	if !m.singleServer {
-		formula += " − G − T/3"
-		terms = append(terms, m.leaderPing, (timeout / 3).Round(time.Millisecond))
-		advice = ", or a shorter leader ping if two ticks of the servers are shorter"
-		if single := SingleServerLease().room(timeout); single > 0 {
-			advice += fmt.Sprintf(", or, if there is one server, SingleServerLease(), which leaves %v", single.Round(time.Millisecond))
+		advice = ", or a shorter leader ping if two ticks of the servers are shorter (QuorumLease)"
+		if SingleServerLease().room(timeout) > 0 {
+			advice += ", or, if there is one server, SingleServerLease()"
 		}
 	}
-	sum := fmt.Sprint(time.Duration(float64(timeout) / clockRate).Round(time.Millisecond))
-	for _, d := range terms {
-		sum += fmt.Sprintf(" − %v", d)
-	}
-	return fmt.Errorf("%w: session timeout T = %v with lease %v leaves %s = %s = %v; use a session timeout of at least %v%s",
-		ErrNoRoom, timeout, m, formula, sum, r.Round(time.Millisecond), need, advice)
+	return fmt.Errorf("%w: %v with lease %v; use at least %v for this lease (WithSessionTimeout)%s; docs/lease.md has the formula", ErrNoRoom, timeout, m, need, advice)
 }
 
 // exchange is a request that was answered: when it was sent, and when its answer was seen.

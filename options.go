@@ -65,9 +65,9 @@ func (o *sessionOptions) check() error {
 	case o.wrong != nil:
 		return o.wrong
 	case o.timeout < 100*time.Millisecond:
-		return fmt.Errorf("session timeout %v is too short; give at least 100ms", o.timeout)
+		return fmt.Errorf("WithSessionTimeout: %v is too short; give at least 100ms", o.timeout)
 	case o.timeout > 24*24*time.Hour:
-		return fmt.Errorf("session timeout %v does not fit the protocol's 32 bits of milliseconds; give at most 576h", o.timeout)
+		return fmt.Errorf("WithSessionTimeout: %v does not fit the protocol's 32 bits of milliseconds; give at most 576h", o.timeout)
 	case o.maxLockNodes < 1:
 		return fmt.Errorf("WithMaxLockNodes(%d) lets nobody acquire; give at least 1", o.maxLockNodes)
 	case o.logger == nil:
@@ -179,15 +179,15 @@ func (o *mutexOptions) check() error {
 		return o.wrong
 	}
 	if len(o.acl) == 0 {
-		return errors.New("the ACL is empty: nobody could use the lock")
+		return errors.New("WithACL: the ACL is empty, and nobody could use the lock")
 	}
 	for _, m := range o.markers {
 		if m == "" || strings.Contains(m, "/") {
-			return fmt.Errorf("queue pattern %q is empty or has a slash", m)
+			return fmt.Errorf("WithQueuePattern: %q is empty or has a slash", m)
 		}
 	}
 	if len(o.data) > 512<<10 {
-		return fmt.Errorf("node data of %d bytes: give at most 512 KiB", len(o.data))
+		return fmt.Errorf("WithData: %d bytes; give at most 512 KiB", len(o.data))
 	}
 	return nil
 }
@@ -268,7 +268,7 @@ func WaitAtMost(d time.Duration) DoOption { return func(o *doOptions) { o.wait =
 
 // errCredentialsInServers does not quote the connection string. An error around it must not either.
 var errCredentialsInServers = errors.New("no credentials in the connection string (it has an @): give them with WithAuth, " +
-	"to the command with --auth-file, and the servers as host:port,host:port/chroot")
+	"and the servers as host:port,host:port/chroot")
 
 // parseServers splits a connection string as Java clients write it, "host:port,host:port/chroot", into addresses and
 // an absolute chroot without a trailing slash ("" for none). A chroot may have an @ in it. A string that has an @ and is not

@@ -200,7 +200,7 @@ func TestConnect_BadConfiguration(t *testing.T) {
 		says []string
 		is   error
 	}{
-		{"no room", []Option{WithSessionTimeout(5 * time.Second)}, []string{"T = 5s", "quorum (leader ping 4s)", "at least 7.5s", "SingleServerLease()"}, ErrNoRoom},
+		{"no room", []Option{WithSessionTimeout(5 * time.Second)}, []string{": 5s", "quorum (leader ping 4s)", "at least 7.5s", "SingleServerLease()"}, ErrNoRoom},
 		{"too short", []Option{WithSessionTimeout(time.Millisecond)}, []string{"1ms is too short"}, nil},
 		{"negative", []Option{WithSessionTimeout(-time.Second)}, []string{"-1s is too short"}, nil},
 		{"R39: too long for the protocol", []Option{WithSessionTimeout(25 * 24 * time.Hour)}, []string{"576h"}, nil},

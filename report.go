@@ -137,12 +137,12 @@ func (r report) Connected(resp tap.Response, sent, answered clock.Instant) error
 		l.mu.era = nil
 		l.dials.hosts.forgive()
 	case old == nil || old.id != resp.SessionID: // a change without an Expired event is an expiry too (F37)
-		l.mu.era = newEra(&zkSession{carrier: l, log: l.log}, l.clock, l.opts.mode, l.opts.maxLockNodes, resp, r.tap.Seq, shook)
+		l.mu.era = newEra(&zkSession{carrier: l, log: l.log}, l.clock, l.opts.mode, l.opts.maxLockNodes, resp, r.server(), r.tap.Seq, shook)
 	case old.isOver(): // given up while the connect request was on its way
 		l.mu.Unlock()
 		return fmt.Errorf("zklock: session %#x was given up", resp.SessionID)
 	default:
-		old.reattach(r.tap.Seq, shook, resp.Timeout)
+		old.reattach(r.server(), r.tap.Seq, shook, resp.Timeout)
 		old = nil
 	}
 	l.mu.Unlock()
@@ -162,7 +162,7 @@ func (r report) Credentials() (auths []wire.AuthRequest) {
 func (r report) Authenticated(code wire.Code) {
 	l := r.link
 	if code != wire.OK {
-		err := fmt.Errorf("%w: code %d", ErrAuthFailed, code)
+		err := fmt.Errorf("%w: %s refused the credentials (code %d)", ErrAuthFailed, r.server(), code)
 		l.log.error("zklock: the server refused the credentials", "server", r.server(), "err", err)
 		l.dials.noteTried(r.addr, err)
 		l.close(err)
@@ -203,7 +203,7 @@ func (r report) Quorum(sent clock.Instant) {
 func (r report) Refused(op wire.Op, code wire.Code) {
 	err := errExpired
 	if op == wire.OpPing {
-		err = fmt.Errorf("%w: code %d", errPingRefused, code)
+		err = fmt.Errorf("%w: %s, code %d", errPingRefused, r.server(), code)
 	}
 	if e := r.era(); e != nil {
 		e.lose(err)

@@ -42,7 +42,7 @@ type Session struct {
 //
 // Connect returns when it has a ZooKeeper session. If ctx ends before, Connect returns within half a second, with an error
 // that says what it tried; the rest of the try ends by itself. ctx bounds the connecting only. If the lease has no room in
-// the session timeout, the error is ErrNoRoom, with the numbers. The caller must Close the Session.
+// the session timeout, the error is ErrNoRoom, and says what would do. The caller must Close the Session.
 func Connect(ctx context.Context, servers string, opts ...Option) (*Session, error) {
 	fail := func(err error) (*Session, error) {
 		return nil, &Error{Op: "connect", Path: servers, Err: err}
@@ -89,7 +89,7 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 	if err = forCaller(ctx, err); err == nil {
 		err = o.mode.check(e.sessionTimeout())
 		if err != nil {
-			err = fmt.Errorf("the servers granted another session timeout than the %v asked for: %w", o.timeout, err)
+			err = fmt.Errorf("the servers, by their minSessionTimeout and maxSessionTimeout, did not grant the %v asked for: %w", o.timeout, err)
 		}
 	}
 	if err == nil && chroot != "" {

@@ -168,7 +168,7 @@ func TestError(t *testing.T) {
 	err := error(&Error{Op: "release", Path: "/locks/a", Node: "/locks/a/n", Err: lostBecause(errExpired)})
 	require.ErrorIs(t, err, ErrLost)
 	require.ErrorIs(t, err, errExpired)
-	require.EqualError(t, err, "zklock: release /locks/a (node /locks/a/n): lock lost: ZooKeeper session expired")
+	require.EqualError(t, err, "zklock: release /locks/a (node /locks/a/n): lock lost: the servers ended the ZooKeeper session")
 	require.Same(t, errors.Unwrap(err), lostBecause(errors.Unwrap(err)), "a loss is not wrapped twice")
 
 	err = &Error{Op: "acquire", Path: "/locks/a", Err: zk.ErrNoAuth}

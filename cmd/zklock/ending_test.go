@@ -32,7 +32,7 @@ func requireLost(t *testing.T, hold *zklock.Hold) {
 	t.Helper()
 	select {
 	case <-hold.Lost():
-		require.ErrorContains(t, hold.Err(), "session expired")
+		require.ErrorContains(t, hold.Err(), "the servers ended the ZooKeeper session")
 	case <-time.After(patience):
 		require.FailNow(t, "the session lives on")
 	}

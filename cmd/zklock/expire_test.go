@@ -67,7 +67,7 @@ func TestExpire_EndsTheSession(t *testing.T) {
 			require.Equal(t, 0, next.wait())
 			require.Equal(t, "next\n", next.stdout.String())
 			require.Equal(t, exitLost, job.wait())
-			require.Contains(t, job.stderr.String(), "session expired")
+			require.Contains(t, job.stderr.String(), "the servers ended the ZooKeeper session")
 			require.Less(t, time.Since(began), patience, "the session timeout is a minute")
 
 			p = expire("--yes", id)

@@ -186,9 +186,6 @@ func classify(err error) error {
 	if errors.As(err, &own) {
 		return err
 	}
-	if errors.Is(err, zklock.ErrNoRoom) {
-		return exitf(exitUsage, "%w; the flags for it: --session-timeout, --leader-ping, --lease single", trim(err))
-	}
 	var e *zklock.Error
 	if errors.Is(err, zklock.ErrNoChroot) && errors.As(err, &e) && e.Op == "connect" {
 		return &exitError{exitUsage, noChroot{chrootOf(e.Path), err}}
@@ -233,11 +230,16 @@ func refused(err error) bool {
 	return errors.As(err, &code)
 }
 
-// trim takes the name of one of our packages off the front of a message: the command's own name is there already.
+// flagOf has the command's flags for the library's options, which the library's errors name.
+var flagOf = strings.NewReplacer("WithSessionTimeout", "--session-timeout", "QuorumLease", "--leader-ping",
+	"SingleServerLease()", "--lease single", "WithAuth", "--auth-file")
+
+// trim takes the name of one of our packages off the front of a message, because the command's own name is there already.
+// The message then speaks of flags.
 func trim(err error) error {
 	for _, name := range []string{"zklock: ", "zktest: "} {
 		if s, ok := strings.CutPrefix(err.Error(), name); ok {
-			return trimmed{s, err}
+			return trimmed{flagOf.Replace(s), err}
 		}
 	}
 	return err

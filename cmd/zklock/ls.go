@@ -41,7 +41,7 @@ which there is nothing any more, and once was, counts as a lock that nobody uses
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l.stderr = cmd.ErrOrStderr()
-			out := cmd.OutOrStdout()
+			out := printable{cmd.OutOrStdout()}
 			path := args[0]
 			if !(recursive && path == "/") {
 				if err := zklock.ValidatePath(path); err != nil {
@@ -252,7 +252,7 @@ func hostAndPid(data string) (host string, pid int) {
 		return "", 0
 	}
 	pid, err := strconv.Atoi(data[i+1:])
-	if err != nil || pid <= 0 || strings.ContainsFunc(data[:i], func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+	if err != nil || pid <= 0 || strings.ContainsFunc(data[:i], func(r rune) bool { return r == ' ' || !strconv.IsPrint(r) }) {
 		return "", 0
 	}
 	return data[:i], pid

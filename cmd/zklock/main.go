@@ -5,7 +5,7 @@
 // second process as the one that has the last word; ending.go ends the session of a zklock that was killed;
 // terminal_unix.go hands the terminal over and takes it back. waiting.go says how a wait goes.
 // ls.go lists queues and locks; expire.go, serve.go and demo.go are commands of their own: the end of a session, a server
-// for development, and internal/demo.
+// for development, and internal/demo. printable.go escapes what a terminal would obey.
 package main
 
 import (
@@ -77,6 +77,7 @@ func main() {
 
 // execute runs one command line and returns the exit code.
 func execute(args []string, stdout, stderr io.Writer) int {
+	stderr = printable{stderr}
 	root := newRootCommand()
 	root.SetArgs(args)
 	root.SetOut(stdout)

@@ -83,7 +83,7 @@ func TestHostAndPid(t *testing.T) {
 		pid  int
 	}{
 		"db1:4711": {"db1", 4711}, "a:b:12": {"a:b", 12}, "": {}, ":12": {}, "db1": {}, "db1:": {}, "db1:x": {}, "192.168.0.1": {},
-		"db1:-3": {}, "\x1b[2J:12": {},
+		"db1:-3": {}, "\x1b[2J:12": {}, "db\u202e1:12": {}, "db\u009b1:12": {}, "db\u00a01:12": {},
 	} {
 		host, pid := hostAndPid(data)
 		require.Equal(t, want.host, host, data)

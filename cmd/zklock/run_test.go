@@ -316,9 +316,11 @@ func TestRun_BadUsage(t *testing.T) {
 		"not a duration":     {[]string{"run", s, "--wait", "soon", "/x", "--", "echo"}, "duration"},
 		"lease":              {[]string{"run", s, "--lease", "best", "/x", "--", "echo"}, "quorum or single"},
 		"single and leader":  {[]string{"run", s, "--lease", "single", "--leader-ping", "1s", "/x", "--", "echo"}, "--lease quorum"},
-		"no room":            {[]string{"run", s, "--session-timeout", "5s", "/x", "--", "echo"}, "no room"},
-		"no room, advice":    {[]string{"run", s, "--session-timeout", "5s", "/x", "--", "echo"}, "--lease single"},
+		"no room":            {[]string{"run", s, "--session-timeout", "5s", "/x", "--", "echo"}, "too short for the lease: 5s"},
+		"no room, advice":    {[]string{"run", s, "--session-timeout", "5s", "/x", "--", "echo"}, "use at least 7.5s for this lease (--session-timeout), or a shorter leader ping if two ticks of the servers are shorter (--leader-ping), or, if there is one server, --lease single;"},
 		"hardly any room":    {[]string{"run", s, "--session-timeout", "7600ms", "--kill-after", "1s", "/x", "--", "echo"}, "--lease single"},
+		"too short":          {[]string{"run", s, "--session-timeout", "5ms", "/x", "--", "echo"}, "--session-timeout: 5ms is too short"},
+		"user in servers":    {[]string{"run", "--servers", "ann:opensesame@zk1", "/x", "--", "echo"}, "give them with --auth-file"},
 		"a URL":              {[]string{"run", "--servers", "http://localhost:2181", "/x", "--", "echo"}, "without http://"},
 		"negative kill":      {[]string{"run", s, "--kill-after", "-1s", "/x", "--", "echo"}, "negative"},
 		"acl":                {[]string{"run", s, "--acl", "mine", "/x", "--", "echo"}, "world or creator"},
@@ -339,6 +341,7 @@ func TestRun_BadUsage(t *testing.T) {
 			require.Contains(t, p.stderr.String(), tc.say)
 			require.NotContains(t, p.stderr.String(), "new mutex")
 			require.NotContains(t, p.stderr.String(), "opensesame")
+			require.NotRegexp(t, `With[A-Z]|Lease\b`, p.stderr.String(), "the command speaks of flags, the library of options")
 			require.Empty(t, p.stdout.String())
 		})
 	}
