@@ -149,7 +149,7 @@ func TestVirtual_Loss_SaysWhatHappened(t *testing.T) {
 			asleep.Add(int64(time.Minute))
 		}},
 		{"deleted", "somebody else deleted the lock node", func(v *virtual, _ *line, _ *zklock.Session, h *zklock.Hold) {
-			_ = v.srv.Delete(h.Path())
+			_ = v.srv.Delete(h.Node())
 		}},
 		{"expired", "the servers ended the ZooKeeper session", func(v *virtual, _ *line, s *zklock.Session, _ *zklock.Hold) {
 			v.srv.ExpireSession(s.SessionID())
@@ -158,7 +158,7 @@ func TestVirtual_Loss_SaysWhatHappened(t *testing.T) {
 			v.srv.Inject(zktest.Before(zktest.Ping).Session(s.SessionID()).Fail(zktest.SessionExpired).Once())
 		}},
 		{"READ taken", "the servers refuse to confirm the lock node: check: no READ permission on NODE: zk: not authenticated", func(v *virtual, _ *line, _ *zklock.Session, h *zklock.Hold) {
-			_, _ = v.connect().Conn().SetACL(h.Path(), unreadable, -1)
+			_, _ = v.connect().Conn().SetACL(h.Node(), unreadable, -1)
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -172,8 +172,8 @@ func TestVirtual_Loss_SaysWhatHappened(t *testing.T) {
 				tt.happens(v, line, s, h)
 				time.Sleep(30 * time.Second)
 				require.True(t, isLost(h))
-				says := strings.NewReplacer("SERVER", v.srv.Addr(), "NODE", h.Path()).Replace(tt.says)
-				require.EqualError(t, h.Err(), "zklock: hold /job (node "+h.Path()+"): lock lost: "+says)
+				says := strings.NewReplacer("SERVER", v.srv.Addr(), "NODE", h.Node()).Replace(tt.says)
+				require.EqualError(t, h.Err(), "zklock: hold /job (node "+h.Node()+"): lock lost: "+says)
 				require.Equal(t, 1, log.about("zklock: hold lost", says))
 				line.silent.Store(false)
 			})

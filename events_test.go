@@ -143,7 +143,7 @@ func TestVirtual_EventLost_NobodyWaits_WatchIsForgotten(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		time.Sleep(time.Minute)
 		require.Equal(t, 1, s.Footprint()["watches"], "on the holder's node")
-		v.srv.Inject(zktest.OnEvent(zktest.NodeDeleted).Path(h.Path()).Drop().Once())
+		v.srv.Inject(zktest.OnEvent(zktest.NodeDeleted).Path(h.Node()).Drop().Once())
 		release(t, h)
 		time.Sleep(10*time.Second + time.Second)
 		require.Zero(t, s.Footprint()["watches"], "I7")

@@ -144,8 +144,8 @@ func TestNewMutex_BadOptions(t *testing.T) {
 		says string
 	}{
 		{WithACL(nil), "ACL is empty"},
-		{WithQueuePattern(""), "pattern"},
-		{WithQueuePattern("a/b-"), "pattern"},
+		{WithQueuePattern(""), "WithQueuePattern"},
+		{WithQueuePattern("a/b-"), "WithQueuePattern"},
 		{WithData(make([]byte, 512<<10+1)), "512 KiB"},
 		{WithRevocation(nil), "give the function"},
 		{nil, "nil MutexOption"},

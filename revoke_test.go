@@ -54,6 +54,6 @@ func TestRevocation(t *testing.T) {
 // R75: a message that may not be written is an error.
 func TestVirtual_Revoke_ContextsCauseIsNoAnswer(t *testing.T) {
 	endsWithAnAnswersError(t, zktest.Before(zktest.SetData).Hold(), func(ctx context.Context, v *virtual, h *zklock.Hold) error {
-		return zklock.Revoke(ctx, v.connect(), h.Path())
+		return zklock.Revoke(ctx, v.connect(), h.Node())
 	})
 }
