@@ -52,7 +52,7 @@ func TestEnding_EndsTheSession(t *testing.T) {
 // A server that does nothing without credentials wants them for the end of a session, too.
 func TestEnding_CredentialsRequired(t *testing.T) {
 	srv := zkserver.Single(t, zkserver.Property("zookeeper.enforce.auth.enabled", "true"), zkserver.Property("zookeeper.enforce.auth.schemes", "digest"))
-	s := session(t, srv, zklock.WithAuth("digest", []byte("boss:secret")))
+	s := session(t, srv, zklock.WithDigest("boss", "secret"))
 	hold, _ := occupy(t, s, lockPath(t))
 	e := endingOf(srv, s)
 	require.ErrorIs(t, e.end(now()), errRefused)
