@@ -19,7 +19,7 @@ import (
 // The key is that of the current session, and follows it: another client can end the session with it.
 func TestSessionKey_EndsTheSession(t *testing.T) {
 	srv := target(t)
-	s := connect(t, srv+",127.0.0.1:1/chroot", zklock.WithSessionTimeout(20*time.Second))
+	s := connect(t, srv+",127.0.0.1:1/chroot", zklock.WithSessionTimeout(20*time.Second), zklock.WithCreateChroot())
 	k := s.Key()
 	require.Equal(t, s.SessionID(), k.ID)
 	require.Equal(t, s.Timeout(), k.Timeout)
