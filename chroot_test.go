@@ -131,7 +131,7 @@ func TestConnect_CreateChroot(t *testing.T) {
 	ours := zk.DigestACL(zk.PermAll, "ann", "secret")
 	for name, acl := range map[string][]zk.ACL{"open": nil, "ours": ours} {
 		for range 2 {
-			connect(t, srv+p+"/"+name+"/app", zklock.WithCreateChroot(acl...), zklock.WithAuth("digest", []byte("ann:secret")))
+			connect(t, srv+p+"/"+name+"/app", zklock.WithCreateChroot(acl...), zklock.WithDigest("ann", "secret"))
 		}
 		want := acl
 		if acl == nil {

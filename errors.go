@@ -46,7 +46,7 @@ var (
 	ErrNoChroot = errors.New("the chroot is not there")
 	// ErrTooManyWaiters: the Session has as many lock nodes as WithMaxLockNodes allows.
 	ErrTooManyWaiters = errors.New("too many lock nodes in one session")
-	// ErrAuthFailed: a server refused the credentials given with WithAuth.
+	// ErrAuthFailed: a server refused the credentials given with WithDigest.
 	ErrAuthFailed = errors.New("authentication failed")
 )
 

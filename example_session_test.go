@@ -37,7 +37,7 @@ func ExampleWithCreateChroot() {
 	_, err := zklock.Connect(ctx, servers+"/ap")
 	fmt.Println(errors.Is(err, zklock.ErrNoChroot))
 
-	s, err := zklock.Connect(ctx, servers+"/app", zklock.WithAuth("digest", []byte("nightly:secret")),
+	s, err := zklock.Connect(ctx, servers+"/app", zklock.WithDigest("nightly", "secret"),
 		zklock.WithCreateChroot(zk.DigestACL(zk.PermAll, "nightly", "secret")...))
 	if err != nil {
 		log.Fatal(err)

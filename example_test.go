@@ -726,11 +726,11 @@ func ExampleRevoke() {
 	// Output: <nil>
 }
 
-func ExampleWithAuth() {
+func ExampleWithDigest() {
 	ctx, servers, stop := exampleServer()
 	defer stop()
 
-	s, err := zklock.Connect(ctx, servers, zklock.WithAuth("digest", []byte("nightly:secret")))
+	s, err := zklock.Connect(ctx, servers, zklock.WithDigest("nightly", "secret"))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -747,7 +747,7 @@ func ExampleWithAuth() {
 func ExampleWithACL() {
 	ctx, servers, stop := exampleServer()
 	defer stop()
-	ours, err := zklock.Connect(ctx, servers, zklock.WithAuth("digest", []byte("nightly:secret")))
+	ours, err := zklock.Connect(ctx, servers, zklock.WithDigest("nightly", "secret"))
 	if err != nil {
 		log.Fatal(err)
 	}

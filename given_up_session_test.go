@@ -28,7 +28,7 @@ func TestVirtual_GivenUpSession_CloseRefused_IsLeftToExpire(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
 				line := &line{dial: v.net.Dial}
-				s := v.connect(zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(8*time.Second), zklock.WithAuth("digest", []byte("u:p")))
+				s := v.connect(zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(8*time.Second), zklock.WithDigest("u", "p"))
 				h := acquire(t, newMutex(t, s, "/job"))
 				time.Sleep(20 * time.Second)
 				old := s.SessionID()
@@ -113,7 +113,7 @@ func TestVirtual_GivenUpConnection_NothingArrivesLater(t *testing.T) {
 func TestReal_CredentialsRequired_GivenUpSessionEnds(t *testing.T) {
 	srv := requiringCredentials(t)
 	const timeout = 8 * time.Second
-	creds := zklock.WithAuth("digest", []byte("ann:secret"))
+	creds := zklock.WithDigest("ann", "secret")
 	line := &line{dial: net.DialTimeout}
 	s := connect(t, srv, creds, zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(timeout))
 	h := acquire(t, newMutex(t, s, "/job"))

@@ -328,7 +328,7 @@ func TestLink_RestoredAsOfTheLastWhole(t *testing.T) {
 func TestLink_CredentialsGoFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
-		l.l.opts.auth = []credential{{"digest", newSecret([]byte("u:p"))}}
+		l.l.opts.digests = []secret{newSecret([]byte("u:p"))}
 		c := l.dial()
 		require.NoError(t, l.shake(c, 1))
 		l.l.clientEvent(hasSession)

@@ -1,7 +1,6 @@
 package zklock
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -28,7 +27,7 @@ type Option func(*sessionOptions)
 type sessionOptions struct {
 	timeout       time.Duration
 	mode          LeaseMode
-	auth          []credential
+	digests       []secret // "user:password"
 	chrootACL     []zk.ACL // nil: the chroot is not made
 	tls           *tls.Config
 	dialer        zk.Dialer
@@ -73,14 +72,6 @@ func (o *sessionOptions) check() error {
 	case o.logger == nil:
 		return errors.New("WithLogger(nil): give slog.New(slog.DiscardHandler) for silence")
 	}
-	for _, c := range o.auth {
-		if c.scheme != "digest" {
-			return errors.New(`WithAuth: the scheme must be "digest", no other is supported`) // what was given may be a password
-		}
-		if !bytes.ContainsRune(c.auth.reveal(), ':') {
-			return errors.New(`digest credentials must have the form "user:password"`)
-		}
-	}
 	return o.mode.check(o.timeout)
 }
 
@@ -91,11 +82,17 @@ func WithSessionTimeout(d time.Duration) Option { return func(o *sessionOptions)
 // WithLease chooses the lease mode; the default is QuorumLease(0).
 func WithLease(m LeaseMode) Option { return func(o *sessionOptions) { o.mode = m } }
 
-// WithAuth adds digest credentials, "user:password", and sends them first on every connection. The scheme must be "digest".
-// ZooKeeper does not check digest credentials by themselves: an operation that needs the right ones fails with zk.ErrNoAuth.
-// No error, no log line and no printed value of this package shows the credentials.
-func WithAuth(scheme string, auth []byte) Option {
-	return func(o *sessionOptions) { o.auth = append(o.auth, credential{scheme, newSecret(auth)}) }
+// WithDigest adds a user and a password of ZooKeeper's digest scheme, and sends them first on every connection. Given twice, the
+// Session is both users. ZooKeeper does not check them by themselves: an operation that needs the right ones fails with
+// zk.ErrNoAuth. No error, no log line and no printed value of this package shows them.
+func WithDigest(user, password string) Option {
+	digest := newSecret([]byte(user + ":" + password))
+	ok := user != "" && password != "" && !strings.Contains(user, ":")
+	return func(o *sessionOptions) {
+		if o.digests = append(o.digests, digest); !ok {
+			o.wrong = errors.New("WithDigest: give a user without a colon, and a password; neither may be empty") // do not quote a password
+		}
+	}
 }
 
 // WithCreateChroot has Connect make the chroot of the connection string, and the nodes above it, if they are not there: with
@@ -267,7 +264,7 @@ func newDoOptions(opts []DoOption) (doOptions, error) {
 func WaitAtMost(d time.Duration) DoOption { return func(o *doOptions) { o.wait = d } }
 
 // errCredentialsInServers does not quote the connection string. An error around it must not either.
-var errCredentialsInServers = errors.New("no credentials in the connection string (it has an @): give them with WithAuth, " +
+var errCredentialsInServers = errors.New("no credentials in the connection string (it has an @): give them with WithDigest, " +
 	"and the servers as host:port,host:port/chroot")
 
 // parseServers splits a connection string as Java clients write it, "host:port,host:port/chroot", into addresses and

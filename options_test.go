@@ -77,10 +77,10 @@ func TestParseServers_Malformed(t *testing.T) {
 		{"zk1/zk2:2181/app", "put the chroot once, at the end"},
 		{"zk1:2181;zk2:2181", "separate the servers with commas"},
 		{"zk1:2181/app;zk2:2181/app", "separate the servers with commas"},
-		{"alice:pw@zk1:2181", "WithAuth"},
-		{"zk1,alice:pw@zk2", "WithAuth"},
-		{"zk://alice:pw@zk1:2181/app", "WithAuth"},
-		{"alice:p/w@zk1:2181", "WithAuth"},
+		{"alice:pw@zk1:2181", "WithDigest"},
+		{"zk1,alice:pw@zk2", "WithDigest"},
+		{"zk://alice:pw@zk1:2181/app", "WithDigest"},
+		{"alice:p/w@zk1:2181", "WithDigest"},
 	} {
 		t.Run(tt.in, func(t *testing.T) {
 			_, _, err := parseServers(tt.in)
@@ -182,10 +182,8 @@ func TestSessionOptions(t *testing.T) {
 	require.Equal(t, 10*time.Second, o.handshakeCap, "a third of the session timeout (F17)")
 	require.Equal(t, 10_000, o.maxLockNodes)
 
-	secret := []byte("user:secret")
-	o = newSessionOptions([]Option{WithSessionTimeout(12 * time.Second), WithAuth("digest", secret), WithHandshakeTimeout(time.Second)})
-	secret[0] = 'x'
-	require.Equal(t, "user:secret", string(o.auth[0].auth.reveal()), "the caller's slice is the caller's")
+	o = newSessionOptions([]Option{WithSessionTimeout(12 * time.Second), WithDigest("user", "sec:ret"), WithHandshakeTimeout(time.Second)})
+	require.Equal(t, "user:sec:ret", string(o.digests[0].reveal()))
 	require.Equal(t, time.Second, o.handshakeCap)
 	require.NoError(t, o.check())
 }
@@ -214,8 +212,9 @@ func TestConnect_BadConfiguration(t *testing.T) {
 		{"no option", []Option{nil}, []string{"nil Option"}, nil},
 		{"no credentials", []Option{WithAuth("digest", nil)}, []string{"user:password"}, nil},
 		{"no logger", []Option{WithLogger(nil)}, []string{"slog.DiscardHandler"}, nil},
-		{"SASL", []Option{WithAuth("sasl", []byte("a:b"))}, []string{`the scheme must be "digest"`}, nil},
-		{"no password", []Option{WithAuth("digest", []byte("alice"))}, []string{"user:password"}, nil},
+		{"digest: no password", []Option{WithDigest("alice", "")}, []string{"WithDigest: give a user"}, nil},
+		{"digest: no user", []Option{WithDigest("", "alice")}, []string{"WithDigest: give a user"}, nil},
+		{"digest: both in one", []Option{WithDigest("alice:pw", "pw")}, []string{"WithDigest: give a user"}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := Connect(ctx, "127.0.0.1:1", append([]Option{WithLogger(slog.New(slog.DiscardHandler))}, tt.opts...)...)

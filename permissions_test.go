@@ -87,7 +87,7 @@ func TestPermissions_ErrorNamesRequestPermissionAndNode(t *testing.T) {
 	_, err = newMutex(t, stranger, hidden).Participants(within(t, soon))
 	denied(err, "list: no READ permission on "+hidden)
 
-	ann := connect(t, srv, zklock.WithAuth("digest", []byte("ann:secret")))
+	ann := connect(t, srv, zklock.WithDigest("ann", "secret"))
 	open := root("open", zk.PermAll)
 	h := acquire(t, newMutex(t, ann, open, zklock.WithACL(zk.DigestACL(zk.PermAll, "ann", "secret"))))
 	_, err = newMutex(t, stranger, open).Participants(within(t, soon))
@@ -109,7 +109,7 @@ func TestACL(t *testing.T) {
 	a := admin(t, srv)
 	require.NoError(t, a.AddAuth("digest", []byte("ann:secret")))
 	acl := zk.DigestACL(zk.PermAll, "ann", "secret")
-	ann := connect(t, srv, zklock.WithAuth("digest", []byte("ann:secret")))
+	ann := connect(t, srv, zklock.WithDigest("ann", "secret"))
 	h := acquire(t, newMutex(t, ann, p+"/a/b", zklock.WithACL(acl)))
 	for _, n := range []string{p + "/a", p + "/a/b", h.Node()} {
 		got, _, err := a.GetACL(n)
@@ -123,13 +123,13 @@ func TestACL(t *testing.T) {
 	require.ErrorIs(t, err, zk.ErrNoAuth)
 	_, err = newMutex(t, stranger, p+"/a/x/y").Acquire(within(t, soon))
 	require.ErrorIs(t, err, zk.ErrNoAuth, "no CREATE for a parent")
-	wrong := connect(t, srv, zklock.WithAuth("digest", []byte("ann:guess")))
+	wrong := connect(t, srv, zklock.WithDigest("ann", "guess"))
 	_, err = newMutex(t, wrong, p+"/a/b").TryAcquire(within(t, soon))
 	require.ErrorIs(t, err, zk.ErrNoAuth)
 	require.Less(t, time.Since(start), soon/2, "fails fast, not at the end of ctx")
 
 	// No READ on the predecessor: its end is found by polling.
-	bob := connect(t, srv, zklock.WithAuth("digest", []byte("bob:b")))
+	bob := connect(t, srv, zklock.WithDigest("bob", "b"))
 	open := p + "/open"
 	_, err = a.Create(open, nil, 0, zk.WorldACL(zk.PermAll))
 	require.NoError(t, err)
@@ -141,7 +141,7 @@ func TestACL(t *testing.T) {
 
 	// The credentials are sent first on every connection: they survive a reconnect.
 	wi := &wire{}
-	ann2 := connect(t, srv, zklock.WithAuth("digest", []byte("ann:secret")), wi.dialer())
+	ann2 := connect(t, srv, zklock.WithDigest("ann", "secret"), wi.dialer())
 	m := newMutex(t, ann2, p+"/a/b", zklock.WithACL(acl))
 	release(t, acquire(t, m))
 	wi.cut()
@@ -155,7 +155,7 @@ func TestReal_CredentialsRequired_ErrorSaysSo(t *testing.T) {
 	_, err := newMutex(t, connect(t, srv), "/job").Acquire(within(t, 2*soon))
 	require.ErrorContains(t, err, "authentication required")
 	require.Less(t, time.Since(start), soon)
-	release(t, acquire(t, newMutex(t, connect(t, srv, zklock.WithAuth("digest", []byte("ann:secret"))), "/job")))
+	release(t, acquire(t, newMutex(t, connect(t, srv, zklock.WithDigest("ann", "secret")), "/job")))
 }
 
 // unreadable is an ACL that gives everything but READ.

@@ -38,7 +38,7 @@ type printable struct {
 func newPrintable(t *testing.T, srv, path string, opts ...zklock.Option) printable {
 	t.Helper()
 	p := printable{log: new(bytes.Buffer)}
-	auth := zklock.WithAuth("digest", []byte(printedUser+":"+printedSecret))
+	auth := zklock.WithDigest(printedUser, printedSecret)
 	debug := zklock.WithLogger(slog.New(slog.NewTextHandler(p.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	opts = append(opts, auth)
 	p.s = connect(t, srv, append(opts, debug)...)
@@ -76,9 +76,8 @@ func newPrintable(t *testing.T, srv, path string, opts ...zklock.Option) printab
 		"an Error, not acquired":       fails(m.TryAcquire(ctx)),
 		"an Error, context ended":      fails(m.Acquire(over)),
 		"an Error, no server":          fails(zklock.Connect(try, "127.0.0.1:1", append(opts, quiet(t))...)),
-		"an Error, scheme":             fails(zklock.Connect(ctx, srv, zklock.WithAuth("sasl", []byte(printedUser+":"+printedSecret)))),
-		"an Error, arguments swapped":  fails(zklock.Connect(ctx, srv, zklock.WithAuth(printedUser+":"+printedSecret, []byte("digest")))),
-		"an Error, no user":            fails(zklock.Connect(ctx, srv, zklock.WithAuth("digest", []byte(printedSecret)))),
+		"an Error, both in one":        fails(zklock.Connect(ctx, srv, zklock.WithDigest(printedUser+":"+printedSecret, "digest"))),
+		"an Error, no user":            fails(zklock.Connect(ctx, srv, zklock.WithDigest("", printedSecret))),
 		"an Error, in the servers":     fails(zklock.Connect(ctx, printedUser+":"+printedSecret+"@"+srv, auth)),
 		"an Error, in a URL":           fails(zklock.Connect(ctx, "zk://"+printedUser+":"+printedSecret+"@"+srv+"/app", auth)),
 		"an Error, in the second host": fails(zklock.Connect(ctx, srv+","+printedUser+":"+printedSecret+"@"+srv, auth)),

@@ -153,8 +153,8 @@ func (r report) Connected(resp tap.Response, sent, answered clock.Instant) error
 }
 
 func (r report) Credentials() (auths []wire.AuthRequest) {
-	for _, a := range r.link.opts.auth {
-		auths = append(auths, wire.AuthRequest{Scheme: a.scheme, Auth: a.auth.reveal()})
+	for _, d := range r.link.opts.digests {
+		auths = append(auths, wire.AuthRequest{Scheme: "digest", Auth: d.reveal()})
 	}
 	return auths
 }

@@ -18,9 +18,3 @@ func (s secret) reveal() []byte {
 	}
 	return s()
 }
-
-// credential is what WithAuth was given.
-type credential struct {
-	scheme string
-	auth   secret
-}

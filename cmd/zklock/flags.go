@@ -91,8 +91,8 @@ func (c *connection) options(stderr io.Writer) ([]zklock.Option, error) {
 		return nil, &exitError{exitUsage, err}
 	}
 	c.digest = func() sessionkey.Secret { return []byte(auth) }
-	if auth != "" {
-		opts = append(opts, zklock.WithAuth("digest", []byte(auth)))
+	if user, password, ok := strings.Cut(auth, ":"); ok {
+		opts = append(opts, zklock.WithDigest(user, password))
 	}
 	config, err := c.tlsConfig()
 	if err != nil {

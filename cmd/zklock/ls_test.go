@@ -89,7 +89,7 @@ func TestList_NotThere_SaysSo(t *testing.T) {
 
 func TestList_Recursive(t *testing.T) {
 	srv, path := server(t), lockPath(t)
-	s := session(t, srv, zklock.WithAuth("digest", []byte("boss:secret")))
+	s := session(t, srv, zklock.WithDigest("boss", "secret"))
 	nightly, _ := occupy(t, s, path+"/b/nightly")
 	_, release := occupy(t, s, path+"/a/idle")
 	release()

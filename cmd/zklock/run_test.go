@@ -365,7 +365,7 @@ func TestRun_KillAfterThatDoesNotFit_IsRefusedWithTheNumbers(t *testing.T) {
 
 func TestRun_Credentials(t *testing.T) {
 	srv := server(t)
-	s := session(t, srv, zklock.WithAuth("digest", []byte("boss:secret")))
+	s := session(t, srv, zklock.WithDigest("boss", "secret"))
 	root := lockPath(t)
 	_, release := occupy(t, s, root+"/other")
 	release()
@@ -439,7 +439,7 @@ func TestRun_Credentials_AreNotPrinted(t *testing.T) {
 	srv := server(t)
 	root := lockPath(t)
 	const password = "opensesame"
-	owner := session(t, srv, zklock.WithAuth("digest", []byte("boss:"+password)))
+	owner := session(t, srv, zklock.WithDigest("boss", password))
 	_, release := occupy(t, owner, root+"/other")
 	release()
 	_, err := owner.Conn().Create(root+"/closed", nil, 0, zk.DigestACL(zk.PermRead, "boss", password))

@@ -336,8 +336,10 @@ func (c *frameClient) acquire(d time.Duration, expected ...error) *frameHold {
 	return c.take("Acquire", d, func(ctx context.Context) (*zklock.Hold, error) { return c.m.Acquire(ctx) }, expected)
 }
 
+// try does not wait for the lock, nor long for an answer.
 func (c *frameClient) try(expected ...error) *frameHold {
-	return c.take("TryAcquire", c.r.patience(), func(ctx context.Context) (*zklock.Hold, error) { return c.m.TryAcquire(ctx) }, expected)
+	return c.take("TryAcquire", c.r.patience(), func(ctx context.Context) (*zklock.Hold, error) { return c.m.TryAcquire(ctx) },
+		append(expected, zklock.ErrNotConnected))
 }
 
 func (c *frameClient) take(what string, d time.Duration, f func(context.Context) (*zklock.Hold, error), expected []error) *frameHold {

@@ -149,7 +149,7 @@ var library = []mutant{
 
 	// The state of the session, and being told.
 	{"Err looks at a flag, not at the clock", "I5, F18", "hold.go", "TestVirtual_Suspend_IsLostAtTheFirstLook", []Swap{{
-		"func (h *Hold) Err() error {\n\th.d.loseIfLate()\n", "func (h *Hold) Err() error {\n"}}},
+		"\th.d.loseIfLate()\n\th.d.table.mu.Lock()\n", "\th.d.table.mu.Lock()\n"}}},
 	{"SessionExpired is taken for a reconnect", "I5, F8", "report.go", "TestVirtual_SessionExpires_IsToldAtOnce", []Swap{{
 		"l.dials.hosts.forgive()\n", "l.dials.hosts.forgive()\n\t\told = nil\n"}}},
 	{"a new session id is taken for a reconnect", "I5, F37", "report.go", "TestLink_AnotherSessionID_IsAnExpiry", []Swap{{

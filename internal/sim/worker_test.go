@@ -81,7 +81,7 @@ func (k *worker) acquire(ctx context.Context, try bool, bound time.Duration) (*z
 	defer cancel()
 	var h *zklock.Hold
 	if try {
-		g.did = tried
+		g.did, g.bound = tried, min(bound, 2*max(s.Timeout()/10, 250*time.Millisecond)) // two heartbeats
 		w.begun(g)
 		h, err = m.TryAcquire(actx)
 	} else {
@@ -105,6 +105,8 @@ func (k *worker) acquire(ctx context.Context, try bool, bound time.Duration) (*z
 		return h, g
 	case errors.Is(err, zklock.ErrNotAcquired) && try:
 		w.count("tries in vain")
+	case errors.Is(err, zklock.ErrNotConnected) && try:
+		w.count("tries without an answer")
 	case errors.Is(err, context.DeadlineExceeded):
 		w.count("given up")
 	case errors.Is(err, zklock.ErrClosed) && k.c.hasClosed(s):
