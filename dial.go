@@ -129,7 +129,8 @@ func (d *dialer) close() {
 // heartbeat's time, doubled in each lap: a dark server must not cost a hold while there are others, and a network that is well
 // again must be noticed soon.
 func (d *dialer) dial(to dialing, beat time.Duration) (c, raw net.Conn, err error) {
-	to.quick = beat << min(d.hosts.lap(), 10)
+	to.lap = d.hosts.lap()
+	to.quick = beat << min(to.lap, 10)
 	d.noteTried(to.addr, notYet("no answer to the dial yet"))
 	c, raw, err = d.dialRaw(to)
 	if err != nil {
@@ -146,6 +147,29 @@ type dialing struct {
 	last          string        // the address of the last connection: to try last
 	deadline      time.Time     // when it must be done
 	quick         time.Duration // how long each of the server's addresses may take
+	lap           int           // how often all servers have been tried before
+}
+
+// shares says whether all of a server's addresses share the time of this lap. In every other lap the first may have all of it:
+// among many addresses, a share is too short for a long way.
+func (to dialing) shares() bool { return to.lap%2 == 0 }
+
+// inTurn returns a server's addresses in the order in which to try them: that of the last connection last, or each first in turn.
+func (to dialing) inTurn(addrs []string, port string) []string {
+	if to.shares() {
+		return lastInLine(addrs, func(a string) bool { return net.JoinHostPort(a, port) == to.last })
+	}
+	first := to.lap / 2 % len(addrs)
+	return slices.Concat(addrs[first:], addrs[:first])
+}
+
+// limit returns how long the next of n addresses may take.
+func (to dialing) limit(n int) time.Duration {
+	left := time.Until(to.deadline)
+	if to.shares() {
+		left /= time.Duration(n)
+	}
+	return min(to.quick, left)
 }
 
 // dialRaw returns the connection to speak over and the one underneath, which closes at once.
@@ -175,7 +199,7 @@ func (d *dialer) dialRaw(to dialing) (c, raw net.Conn, err error) {
 	return tc, raw, nil
 }
 
-// dialName connects to one of the addresses that a server's name has. It tries the address of the last connection last.
+// dialName connects to one of the addresses that a server's name has.
 func (d *dialer) dialName(ctx context.Context, to dialing) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(to.addr)
 	if err != nil {
@@ -187,10 +211,10 @@ func (d *dialer) dialName(ctx context.Context, to dialing) (net.Conn, error) {
 			return nil, err
 		}
 	}
-	addrs = lastInLine(addrs, func(a string) bool { return net.JoinHostPort(a, port) == to.last })
+	addrs = to.inTurn(addrs, port)
 	var errs []error
 	for i, a := range addrs {
-		dctx, cancel := context.WithTimeout(ctx, min(to.quick, time.Until(to.deadline)/time.Duration(len(addrs)-i)))
+		dctx, cancel := context.WithTimeout(ctx, to.limit(len(addrs)-i))
 		c, err := new(net.Dialer).DialContext(dctx, to.network, net.JoinHostPort(a, port))
 		cancel()
 		if err == nil {
