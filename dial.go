@@ -97,6 +97,13 @@ func (h *hosts) lap() int {
 	return h.mu.laps
 }
 
+// begins says whether the server handed out last is the first after a pause.
+func (h *hosts) begins() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.mu.laps > 0 && h.mu.left == len(h.mu.addrs)-1
+}
+
 // dialer makes connections to the servers, one try after the other, and keeps the outcome of each try.
 type dialer struct {
 	opts  *sessionOptions
@@ -129,7 +136,8 @@ func (d *dialer) close() {
 // heartbeat's time, doubled in each lap: a dark server must not cost a hold while there are others, and a network that is well
 // again must be noticed soon.
 func (d *dialer) dial(to dialing, beat time.Duration) (c, raw net.Conn, err error) {
-	to.quick = beat << min(d.hosts.lap(), 10)
+	to.lap = d.hosts.lap()
+	to.quick = beat << min(to.lap, 10)
 	d.noteTried(to.addr, notYet("no answer to the dial yet"))
 	c, raw, err = d.dialRaw(to)
 	if err != nil {
@@ -140,12 +148,45 @@ func (d *dialer) dial(to dialing, beat time.Duration) (c, raw net.Conn, err erro
 	return &greeting{Conn: c, overTLS: d.opts.tls != nil, tell: func(err error) { d.noteTried(to.addr, err) }}, raw, nil
 }
 
+// spread waits for up to a quarter of a second at the beginning of a lap: the client's pause is a second for everybody, and all
+// who lost one server would come to the next in step. The session's id decides how long, so that tests can repeat it.
+func (d *dialer) spread(session int64) {
+	if d.hosts.begins() {
+		ctx, cancel := context.WithTimeout(d.ctx, time.Duration(uint64(session)*0x9e3779b97f4a7c15%uint64(time.Second/4)))
+		defer cancel()
+		<-ctx.Done()
+	}
+}
+
 // dialing is one try to connect to a server.
 type dialing struct {
 	network, addr string
 	last          string        // the address of the last connection: to try last
 	deadline      time.Time     // when it must be done
 	quick         time.Duration // how long each of the server's addresses may take
+	lap           int           // how often all servers have been tried before
+}
+
+// shares says whether all of a server's addresses share the time of this lap. In every other lap the first may have all of it:
+// among many addresses, a share is too short for a long way.
+func (to dialing) shares() bool { return to.lap%2 == 0 }
+
+// inTurn returns a server's addresses in the order in which to try them: that of the last connection last, or each first in turn.
+func (to dialing) inTurn(addrs []string, port string) []string {
+	if to.shares() {
+		return lastInLine(addrs, func(a string) bool { return net.JoinHostPort(a, port) == to.last })
+	}
+	first := to.lap / 2 % len(addrs)
+	return slices.Concat(addrs[first:], addrs[:first])
+}
+
+// limit returns how long the next of n addresses may take.
+func (to dialing) limit(n int) time.Duration {
+	left := time.Until(to.deadline)
+	if to.shares() {
+		left /= time.Duration(n)
+	}
+	return min(to.quick, left)
 }
 
 // dialRaw returns the connection to speak over and the one underneath, which closes at once.
@@ -175,7 +216,7 @@ func (d *dialer) dialRaw(to dialing) (c, raw net.Conn, err error) {
 	return tc, raw, nil
 }
 
-// dialName connects to one of the addresses that a server's name has. It tries the address of the last connection last.
+// dialName connects to one of the addresses that a server's name has.
 func (d *dialer) dialName(ctx context.Context, to dialing) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(to.addr)
 	if err != nil {
@@ -187,10 +228,10 @@ func (d *dialer) dialName(ctx context.Context, to dialing) (net.Conn, error) {
 			return nil, err
 		}
 	}
-	addrs = lastInLine(addrs, func(a string) bool { return net.JoinHostPort(a, port) == to.last })
+	addrs = to.inTurn(addrs, port)
 	var errs []error
 	for i, a := range addrs {
-		dctx, cancel := context.WithTimeout(ctx, min(to.quick, time.Until(to.deadline)/time.Duration(len(addrs)-i)))
+		dctx, cancel := context.WithTimeout(ctx, to.limit(len(addrs)-i))
 		c, err := new(net.Dialer).DialContext(dctx, to.network, net.JoinHostPort(a, port))
 		cancel()
 		if err == nil {

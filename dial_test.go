@@ -4,6 +4,7 @@ package zklock
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,6 +37,34 @@ func TestHosts_Laps(t *testing.T) {
 			require.Equal(t, addrs, got)
 		}
 		require.Equal(t, []string{"zk1:2181", "zk2:2181", "zk3:2181"}, addrs, "the caller's slice is the caller's")
+	})
+}
+
+// A name has seven addresses, and none answers within a share of the time. In every other lap one of them has all of it.
+func TestDialing_ManyAddresses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		addrs := strings.Fields("a b c d e f g")
+		longest := map[string]time.Duration{}
+		for lap := range 2 * (1 + len(addrs)) {
+			to := dialing{lap: lap, quick: 400 * time.Millisecond << min(lap, 10), deadline: time.Now().Add(1300 * time.Millisecond), last: "a:2181"}
+			order := to.inTurn(addrs, "2181")
+			require.ElementsMatch(t, addrs, order)
+			for i, a := range order {
+				d := to.limit(len(order) - i)
+				longest[a] = max(longest[a], d)
+				if to.shares() {
+					require.InDelta(t, 185*time.Millisecond, d, float64(time.Millisecond))
+				}
+				time.Sleep(max(0, d))
+			}
+			require.False(t, time.Now().After(to.deadline))
+			if to.shares() {
+				require.Equal(t, "a", order[6], "the last connection's")
+			}
+		}
+		for _, a := range addrs {
+			require.GreaterOrEqual(t, longest[a], 1300*time.Millisecond, a)
+		}
 	})
 }
 

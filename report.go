@@ -32,11 +32,12 @@ func (l *link) dial(network, addr string, _ time.Duration) (net.Conn, error) {
 		report{old, l}.Disconnected() // the goroutine that ended it says so too, but perhaps too late
 		d.last = old.tap.RemoteAddr().String()
 	}
-	d.deadline = time.Now().Add(l.opts.handshakeCap)
 	timeout := l.opts.timeout
 	if e != nil {
 		timeout = e.sessionTimeout()
+		l.dials.spread(e.id)
 	}
+	d.deadline = time.Now().Add(l.opts.handshakeCap)
 	c, raw, err := l.dials.dial(d, heartbeat(timeout))
 	if err != nil {
 		return nil, err
