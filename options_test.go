@@ -210,7 +210,6 @@ func TestConnect_BadConfiguration(t *testing.T) {
 		{"no lock nodes", []Option{WithMaxLockNodes(0)}, []string{"at least 1"}, nil},
 		{"a lease of zero", []Option{WithLease(LeaseMode{})}, []string{"QuorumLease(0)"}, ErrNoRoom},
 		{"no option", []Option{nil}, []string{"nil Option"}, nil},
-		{"no credentials", []Option{WithAuth("digest", nil)}, []string{"user:password"}, nil},
 		{"no logger", []Option{WithLogger(nil)}, []string{"slog.DiscardHandler"}, nil},
 		{"digest: no password", []Option{WithDigest("alice", "")}, []string{"WithDigest: give a user"}, nil},
 		{"digest: no user", []Option{WithDigest("", "alice")}, []string{"WithDigest: give a user"}, nil},

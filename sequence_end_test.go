@@ -72,7 +72,7 @@ func TestVirtual_SequenceEnd_RootStays_ErrorSaysWhy(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
-				s := v.connect(zklock.WithAuth("digest", []byte("u:p")))
+				s := v.connect(zklock.WithDigest("u", "p"))
 				m := newMutex(t, s, "/spoilt", zklock.WithACL(tt.acl))
 				release(t, acquire(t, m))
 				require.True(t, v.srv.SetCreates("/spoilt", counterEnd))

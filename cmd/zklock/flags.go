@@ -232,7 +232,7 @@ func refused(err error) bool {
 
 // flagOf has the command's flags for the library's options, which the library's errors name.
 var flagOf = strings.NewReplacer("WithSessionTimeout", "--session-timeout", "QuorumLease", "--leader-ping",
-	"SingleServerLease()", "--lease single", "WithAuth", "--auth-file")
+	"SingleServerLease()", "--lease single", "WithDigest", "--auth-file")
 
 // trim takes the name of one of our packages off the front of a message, because the command's own name is there already.
 // The message then speaks of flags.
