@@ -140,7 +140,7 @@ func (s *Session) findChroot(ctx context.Context) error {
 		select {
 		case <-time.After(backoff.next()):
 		case <-ctx.Done():
-			return causeOf(ctx)
+			return ctxError(ctx)
 		}
 	}
 }
