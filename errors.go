@@ -86,9 +86,10 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // IsFinal says whether an error of this package stays: the same call will not succeed until somebody has changed the program,
-// its configuration, or the permissions at the servers. Those are bad arguments, ErrClosed, ErrAuthFailed, ErrNoRoom, ErrNoChroot
-// and what the servers refuse, such as zk.ErrNoAuth. After all others another try may succeed: pause before it, longer each time, as the
-// example does. IsFinal is false for nil, for the end of the caller's context, and for errors that it does not know.
+// its configuration, or the permissions at the servers. Those are bad arguments, ErrClosed, ErrAuthFailed, ErrNoRoom,
+// ErrNoChroot and what the servers refuse, such as zk.ErrNoAuth. After all others another try may succeed: pause before it,
+// longer each time, as the example does. IsFinal is false for nil, for the end of the caller's context, and for errors that it
+// does not know.
 func IsFinal(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false // the cause beside it is the caller's, and can be any error

@@ -63,8 +63,8 @@ func (r *lockRoot) note(there bool) {
 	r.roots.noted(r.path, func(n *rootNotes) { n.there = there })
 }
 
-// make makes the lock root and the parents it lacks, from the lowest that is there, below the chroot. It does not matter if somebody else makes
-// one first, or deletes one in between.
+// make makes the lock root and the parents it lacks, from the lowest that is there, below the chroot. It does not matter if
+// somebody else makes one first, or deletes one in between.
 func (r *lockRoot) make(ctx context.Context, e *era) error {
 	path, backoff := r.path, newBackoff()
 	for {
