@@ -124,7 +124,7 @@ func logLines(t *testing.T) map[string]string {
 			if direct := []string{"Debug", "Info", "Warn", "Error", "Log", "LogAttrs"}; slices.Contains(direct, strings.TrimSuffix(to.Sel.Name, "Context")) && len(call.Args) > 0 {
 				t.Errorf("%s: %s of a logger is called: log by eventLog, which a slow handler does not hold up, and which docs/operating.md explains", fset.Position(call.Pos()), to.Sel.Name)
 			}
-			at := map[string]int{"info": 0, "warn": 0, "error": 0, "log": 1}
+			at := map[string]int{"debug": 0, "info": 0, "warn": 0, "error": 0, "log": 1}
 			arg, logs := at[to.Sel.Name]
 			if name == "log.go" && to.Sel.Name != "log" || len(call.Args) <= arg || !isLog(to.X, name) {
 				return true

@@ -26,7 +26,7 @@ func TestErrorsAreOneLayer(t *testing.T) {
 	require.ErrorAs(t, err, &e)
 	require.Equal(t, "try", e.Op)
 	require.False(t, errors.As(e.Err, &e))
-	require.Equal(t, "zklock: try "+p+" (node "+e.Node+"): lock not acquired: somebody is ahead; place 2 in the queue when it was last listed, behind "+h.Path(), err.Error())
+	require.Equal(t, "zklock: try "+p+" (node "+e.Node+"): lock not acquired: somebody is ahead; place 2 in the queue when it was last listed, behind "+h.Path()+"; held by another owner in this Session", err.Error())
 	release(t, h)
 }
 

@@ -119,7 +119,7 @@ func (m *Mutex) enter(ctx context.Context, op string, try bool) (*Hold, error) {
 			return nil, &Error{Op: op, Path: m.root.given, Err: err}
 		}
 		at := m.s.locks.standing(a)
-		return nil, &Error{Op: op, Path: m.root.given, Node: at.node, Err: m.waitsForItself(ctx, err), Place: at.place, Predecessor: at.predecessor}
+		return nil, &Error{Op: op, Path: m.root.given, Node: at.node, Err: m.waitsForItself(ctx, err), Place: at.place, Predecessor: at.predecessor, Holder: at.holder}
 	}
 	if ctx == nil {
 		return fail(errors.New("nil context"))

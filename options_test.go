@@ -136,8 +136,8 @@ func TestNewMutex_BadOptions(t *testing.T) {
 		says string
 	}{
 		{WithACL(nil), "ACL is empty"},
-		{WithQueuePattern(""), "pattern"},
-		{WithQueuePattern("a/b-"), "pattern"},
+		{WithQueuePattern(""), "WithQueuePattern"},
+		{WithQueuePattern("a/b-"), "WithQueuePattern"},
 		{WithData(make([]byte, 512<<10+1)), "512 KiB"},
 	} {
 		_, err := NewMutex(&Session{}, "/locks/a", tt.opt)
