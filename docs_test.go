@@ -215,3 +215,16 @@ func TestDocs_EveryTestFileSaysWhatItAttacks(t *testing.T) {
 		}
 	}
 }
+
+// `go doc` begins with what to call. All promises follow; the words of the code are in docs/design.md.
+func TestDocs_GoDocBeginsWithWhatToCall(t *testing.T) {
+	_, files := sources(t)
+	text, last := files["doc.go"].Doc.Text(), 0
+	for _, part := range []string{"zklock.Connect(", ".Do(ctx", "# What to call", "# What is promised", "I1,", "I2,", "I3,", "I4,", "I5,", "I6,", "I7,", "I8,", "# What is not promised"} {
+		at := strings.Index(text, part)
+		require.Greater(t, at, last, "%q comes too early, or is not there", part)
+		last = at
+	}
+	require.NotContains(t, text, "# Words")
+	require.Contains(t, readFile(t, "docs/design.md"), "## The words of the code")
+}
