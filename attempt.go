@@ -175,6 +175,7 @@ type attempt struct {
 func (a *attempt) follow() error {
 	e, root := a.e, a.d.root
 	for {
+		a.sayIfLong()
 		var err error
 		switch w := &a.walk; w.next {
 		case toList:
@@ -196,12 +197,18 @@ func (a *attempt) follow() error {
 			*w = w.listed(a.place, a.list.conn)
 		case toStandBehind:
 			a.list, a.predecessor = nil, root.path+"/"+a.place.predecessor
-			if !a.d.table.behind(a.acquisition, standing{a.node, a.place.ahead + 1, a.predecessor}) {
+			at := standing{node: a.node, place: a.place.ahead + 1, predecessor: a.predecessor}
+			if e.holds(a.predecessor) {
+				at.holder = ourselves
+			}
+			if !a.d.table.behind(a.acquisition, at) {
 				return ErrNotAcquired
 			}
 			if !a.queued {
 				a.queued = true
 				e.countWaiters(1)
+				e.log.debug("zklock: queued", "path", root.path, "node", a.node, "place", at.place, "predecessor", a.predecessor)
+				a.sayNow = time.After(a.toSay - time.Since(a.since))
 			}
 			a.behind = nil
 			if !w.tied {
@@ -226,7 +233,9 @@ func (a *attempt) follow() error {
 			}
 			err = a.armed(&a.own)
 		case toWatchAhead:
-			err = a.armed(&a.ahead)
+			if err = a.armed(&a.ahead); err == nil && a.ahead != nil && a.ahead.err == nil && a.place.ahead == 1 {
+				a.d.table.noteHolder(a.acquisition, a.node, whoIs(a.predecessor, a.ahead.data, a.ahead.stat))
+			}
 		case toWatchSecond:
 			err = a.secondArmed()
 		case toAwait:
@@ -243,6 +252,36 @@ func (a *attempt) follow() error {
 			return err
 		}
 	}
+}
+
+// sayIfLong logs a wait that is long: who holds, and our place. A waiter behind one of its own session leaves that to the other,
+// unless that one holds. A waiter directly behind the holder knows both. Any other has to ask, on another goroutine.
+func (a *attempt) sayIfLong() {
+	waited := time.Since(a.since)
+	if !a.queued || waited < a.toSay {
+		return
+	}
+	a.toSay = 2 * waited.Truncate(firstSaid)
+	a.sayNow = time.After(a.toSay - waited)
+	holder := a.d.table.standing(a.acquisition).holder
+	switch {
+	case a.behind != nil && a.e.holds(a.predecessor):
+		a.say(waited, "place", 2, "holder", ourselves)
+	case a.behind != nil:
+	case a.place.ahead == 1 && holder != "":
+		a.say(waited, "place", 2, "holder", holder)
+	default:
+		at := *a
+		a.link.spawn(func() { at.lookAndSay(waited) })
+	}
+}
+
+// ourselves is who holds if a hold of this Session does.
+const ourselves = "another owner in this Session"
+
+func (a *attempt) say(waited time.Duration, attrs ...any) {
+	a.e.log.info("zklock: still waiting for the lock",
+		append([]any{"path", a.d.root.path, "node", a.node, "waited", waited.Round(time.Second)}, attrs...)...)
 }
 
 // exhausted says that nobody is granted at the end of the counter, and what has to go first.
@@ -264,7 +303,7 @@ func (a *attempt) armed(on **watch) error {
 	w := &a.walk
 	err := (*on).waitArmed(a.ctx, a.e.zkSession)
 	if err == nil {
-		*w = w.watched(isThere, (*on).owner, (*on).conn)
+		*w = w.watched(isThere, (*on).stat.EphemeralOwner, (*on).conn)
 		return nil
 	}
 	r := notTold
@@ -315,6 +354,8 @@ func (a *attempt) awaitTurn() error {
 	case t := <-a.behind.told:
 		a.walk = a.walk.turned(t)
 		return nil
+	case <-a.sayNow:
+		return nil
 	case <-a.e.over:
 		return a.e.overErr()
 	case <-a.ctx.Done():
@@ -345,6 +386,8 @@ func (a *attempt) await() error {
 			return nil
 		case <-secondFired:
 			*w = w.secondEvent()
+			return nil
+		case <-a.sayNow:
 			return nil
 		case <-changed:
 		case <-e.over:

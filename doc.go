@@ -9,8 +9,18 @@
 //	})
 //
 // A [Session] is one connection, for all locks of a process. A [Mutex] is a lock on a path. A [Hold] is one successful
-// acquire, with its token and its context. [Mutex.Do] does all of it, [Mutex.TryDo] if nobody is ahead; [Mutex.Acquire],
-// [Mutex.TryAcquire] and [Hold.Release] are the steps.
+// acquire, with its token and its context.
+//
+// # What to call
+//
+//   - to run a job under the lock: [Mutex.Do], or [Mutex.TryDo] if nobody is ahead
+//   - to take and give back in steps: [Mutex.Acquire] or [Mutex.TryAcquire], then [Hold.Release]
+//   - to look before a step that cannot be undone: [Hold.Err]
+//   - to have a resource refuse a holder that is too late: [Hold.Token]; where the resource is ZooKeeper, [Hold.Check]
+//   - to take the lock again further down: the same with the context of Do or [Hold.Context], or one from [WithOwner]
+//   - to see who holds and who waits: [Mutex.Participants]; to ask the holder to give way: [Revoke]
+//   - to hear how the Session stands: [Session.State], [Session.Changes]; what it logs: [WithLogger]
+//   - to tell errors apart: errors.Is with [ErrLost] and the others, [IsFinal] in loops; [Error] has the node and the place in the queue
 //
 // # What is promised
 //
@@ -97,16 +107,4 @@
 // off from the others goes on answering, and a holder connected to it is notified too late.
 //
 // docs/lease.md helps to choose the mode and the session timeout.
-//
-// # Words
-//
-//   - lock path, lock root: the znode that is contended for; its children are the queue
-//   - node: an ephemeral sequential child of the root, ours; its sequence is the ten digits at the end of its name
-//   - place: the position in the queue, 1 at the front; the predecessor is the node just ahead
-//   - participant: any node in a queue, of any client
-//   - owner: who may re-enter
-//   - hold: one successful acquire, released once
-//   - token: the czxid of the lock node, a number for fencing
-//   - suspended: not connected, while the ZooKeeper session may be alive; lost: the session is over for us
-//   - lease: how long the session is guaranteed to be alive; room: the longest outage that is guaranteed to end no hold
 package zklock

@@ -124,7 +124,7 @@ func logLines(t *testing.T) map[string]string {
 			if direct := []string{"Debug", "Info", "Warn", "Error", "Log", "LogAttrs"}; slices.Contains(direct, strings.TrimSuffix(to.Sel.Name, "Context")) && len(call.Args) > 0 {
 				t.Errorf("%s: %s of a logger is called: log by eventLog, which a slow handler does not hold up, and which docs/operating.md explains", fset.Position(call.Pos()), to.Sel.Name)
 			}
-			at := map[string]int{"info": 0, "warn": 0, "error": 0, "log": 1}
+			at := map[string]int{"debug": 0, "info": 0, "warn": 0, "error": 0, "log": 1}
 			arg, logs := at[to.Sel.Name]
 			if name == "log.go" && to.Sel.Name != "log" || len(call.Args) <= arg || !isLog(to.X, name) {
 				return true
@@ -214,4 +214,17 @@ func TestDocs_EveryTestFileSaysWhatItAttacks(t *testing.T) {
 			t.Errorf("%s does not begin with a sentence, above its imports, that says what it attacks", name)
 		}
 	}
+}
+
+// `go doc` begins with what to call. All promises follow; the words of the code are in docs/design.md.
+func TestDocs_GoDocBeginsWithWhatToCall(t *testing.T) {
+	_, files := sources(t)
+	text, last := files["doc.go"].Doc.Text(), 0
+	for _, part := range []string{"zklock.Connect(", ".Do(ctx", "# What to call", "# What is promised", "I1,", "I2,", "I3,", "I4,", "I5,", "I6,", "I7,", "I8,", "# What is not promised"} {
+		at := strings.Index(text, part)
+		require.Greater(t, at, last, "%q comes too early, or is not there", part)
+		last = at
+	}
+	require.NotContains(t, text, "# Words")
+	require.Contains(t, readFile(t, "docs/design.md"), "## The words of the code")
 }

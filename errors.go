@@ -62,6 +62,9 @@ type Error struct {
 	// the absolute path of the node just ahead of ours. They cost no request. 0 and "" for all other errors.
 	Place       int
 	Predecessor string
+	// Who held the lock then, for people: the data of its node (host and process, unless WithData set something else), its
+	// session, and since when it was queued. "" if that was not read: no request is made for it.
+	Holder string
 }
 
 // Error spells the operation, the lock, our node, the cause and our place, in this order.
@@ -78,6 +81,9 @@ func (e *Error) Error() string {
 	b.WriteString(": " + e.Err.Error())
 	if e.Place > 0 {
 		fmt.Fprintf(&b, "; place %d in the queue when it was last listed, behind %s", e.Place, e.Predecessor)
+	}
+	if e.Holder != "" {
+		b.WriteString("; held by " + e.Holder)
 	}
 	return b.String()
 }

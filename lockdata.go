@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -97,6 +98,10 @@ type acquisition struct {
 	done   chan struct{} // closed when nothing is left to do, except for the reaper
 	calls  map[*Hold]struct{}
 	at     standing
+
+	since  time.Time
+	toSay  time.Duration    // how long the wait has lasted when it is logged next; as sayNow, for the goroutine that carries it out
+	sayNow <-chan time.Time // fires then
 }
 
 // keyLocked returns the key under which the asker may already have the lock.
@@ -129,7 +134,7 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error) (a *
 		return nil, false, offline
 	case d == nil:
 		d = &lockData{table: t, key: key, root: root, handles: make(map[*Hold]struct{}), lostCh: make(chan struct{}), ended: make(chan struct{})}
-		d.acquiring = &acquisition{d: d, done: make(chan struct{}), calls: make(map[*Hold]struct{})}
+		d.acquiring = &acquisition{d: d, done: make(chan struct{}), calls: make(map[*Hold]struct{}), since: time.Now(), toSay: firstSaid}
 		d.acquiring.ctx, d.acquiring.cancel = context.WithCancel(context.Background())
 		t.byKey[key] = d
 		isNew = true
@@ -181,6 +186,7 @@ func (t *lockTable) grant(a *acquisition) bool {
 		return false
 	}
 	d.acquiring = nil
+	d.e.log.debug("zklock: granted", append(d.attrs(), "waited", time.Since(a.since))...) // before anybody can release it
 	for h := range a.calls {
 		d.addLocked(h)
 		h.outcome <- nil // has room
@@ -217,11 +223,15 @@ func (t *lockTable) fail(a *acquisition, err error) {
 	clear(a.calls)
 }
 
+// firstSaid is after how long a wait is logged. It is logged again each time that it has lasted twice as long.
+const firstSaid = time.Minute
+
 // standing is where an acquisition stands behind others, as last listed. The zero value says that it has not stood there yet.
 type standing struct {
 	node        string // ours, absolute
 	place       int    // in the queue, from 1
 	predecessor string // absolute
+	holder      string // who holds, as whoIs says it; "" if nobody has read it
 }
 
 // standing returns where the acquisition stands, or stood when it ended.
@@ -251,6 +261,15 @@ func (t *lockTable) behind(a *acquisition, at standing) (wait bool) {
 		}
 	}
 	return true
+}
+
+// noteHolder notes who holds, if the acquisition still stands there.
+func (t *lockTable) noteHolder(a *acquisition, node, who string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if a.at.node == node {
+		a.at.holder = who
+	}
 }
 
 func (t *lockTable) forgetLocked(d *lockData) {
@@ -336,9 +355,13 @@ func (d *lockData) lose(node string, cause error, end clock.Instant) (told bool)
 	if !told || errors.Is(cause, ErrClosed) {
 		return told
 	}
-	d.e.log.warn("zklock: hold lost", "path", d.key.path, "node", node, "token", d.token, "owner", d.key.owner.String(),
-		"session", fmt.Sprintf("%#x", d.e.id), "reason", cause, "leaseEnd", d.e.clock.Wall(end))
+	d.e.log.warn("zklock: hold lost", append(d.attrs(), "reason", cause, "leaseEnd", d.e.clock.Wall(end))...)
 	return true
+}
+
+// attrs are what log lines say of a hold.
+func (d *lockData) attrs() []any {
+	return []any{"path", d.key.path, "node", d.node, "token", d.token, "owner", d.key.owner.String(), "session", fmt.Sprintf("%#x", d.e.id)}
 }
 
 // heldBy says whether the asker holds the lock.

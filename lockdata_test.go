@@ -48,7 +48,9 @@ func (t *tableTest) begin(o Owner, try bool) (*acquisition, *Hold) {
 }
 
 // anEra is one that nothing happens in.
-func anEra() *era { return &era{zkSession: &zkSession{over: make(chan struct{})}} }
+func anEra() *era {
+	return &era{zkSession: &zkSession{over: make(chan struct{}), log: &eventLog{records: make(chan slog.Record, 1)}}}
+}
 
 // grant has the acquisition succeed.
 func (t *tableTest) grant(a *acquisition, h *Hold) *Hold {

@@ -38,6 +38,7 @@ func (l *eventLog) log(level slog.Level, msg string, attrs ...any) {
 	}
 }
 
+func (l *eventLog) debug(msg string, attrs ...any) { l.log(slog.LevelDebug, msg, attrs...) }
 func (l *eventLog) info(msg string, attrs ...any)  { l.log(slog.LevelInfo, msg, attrs...) }
 func (l *eventLog) warn(msg string, attrs ...any)  { l.log(slog.LevelWarn, msg, attrs...) }
 func (l *eventLog) error(msg string, attrs ...any) { l.log(slog.LevelError, msg, attrs...) }

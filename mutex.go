@@ -157,7 +157,7 @@ func (m *Mutex) enter(ctx context.Context, op string, wait time.Duration) (*Hold
 			return nil, &Error{Op: op, Path: m.root.given, Err: err}
 		}
 		at := m.s.locks.standing(a)
-		return nil, &Error{Op: op, Path: m.root.given, Node: at.node, Err: m.waitsForItself(ctx, err), Place: at.place, Predecessor: at.predecessor}
+		return nil, &Error{Op: op, Path: m.root.given, Node: at.node, Err: m.waitsForItself(ctx, err), Place: at.place, Predecessor: at.predecessor, Holder: at.holder}
 	}
 	if ctx == nil {
 		return fail(errNilContext)

@@ -90,7 +90,7 @@ func TestConnect_TimeoutIsNegotiated(t *testing.T) {
 	require.Less(t, time.Until(h.Deadline()), 60*time.Second)
 	release(t, h)
 	_, err := zklock.Connect(within(t, soon), srv, zklock.WithSessionTimeout(30*24*time.Hour))
-	require.ErrorContains(t, err, "WithSessionTimeout")
+	require.ErrorContains(t, err, "WithSessionTimeout: 720h0m0s")
 }
 
 // F17, R48: a server that takes the connection and never answers is given up after the cap; the next one is tried.

@@ -3,6 +3,7 @@ package zklock
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/go-zookeeper/zk"
@@ -20,12 +21,16 @@ type watch struct {
 	path  string
 	armed chan struct{} // closed when the request that sets it was answered; then the fields below are set
 	err   error         // why it could not be set
-	owner int64         // session of the node, from its Stat; 0 if it is not ephemeral
+	stat  wire.Stat     // of the node
+	data  []byte        // of the node, the beginning
 	conn  uint64        // the connection over which that was answered. On a later connection the watch is restored, and only wakes.
 
 	fired chan struct{} // closed when its event came; then the field below is set
 	event zk.EventType
 }
+
+// maxShown is how many bytes of a node's data are shown to people, at most.
+const maxShown = 64
 
 // watcher keeps the watches of one ZooKeeper session: at most one a path (I7).
 type watcher struct {
@@ -104,7 +109,7 @@ func (w *watcher) armed(on *watch, a tap.Answer) {
 			}
 		}
 	} else {
-		on.owner = data.Stat.EphemeralOwner
+		on.stat, on.data = data.Stat, slices.Clone(data.Data[:min(len(data.Data), maxShown)])
 	}
 	w.mu.Unlock()
 	close(on.armed)

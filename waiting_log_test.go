@@ -1,0 +1,183 @@
+package zklock_test
+
+// These tests read what the log says of locks that come, go, and do not come.
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// lines takes what a Session logs from a level on, without the ZooKeeper client's lines.
+func lines(w *warnings, level slog.Level) zklock.Option {
+	return zklock.WithLogger(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})))
+}
+
+// of returns the lines with a message, from "path" on.
+func (w *warnings) of(message string) (attrs []string) {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, line := range w.lines {
+		if _, rest, ok := strings.Cut(line, "msg=\""+message+"\" "); ok {
+			attrs = append(attrs, strings.TrimSpace(rest))
+		}
+	}
+	return attrs
+}
+
+func TestVirtual_Log_QueuedGrantedReleased(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		var log warnings
+		s := v.connect(lines(&log, slog.LevelDebug))
+		w := v.queueUp(newMutex(t, s, "/job"))
+		mine := "/job/" + without(v.srv.Children("/job"), base(h.Node()))[0]
+		require.Equal(t, []string{"path=/job node=" + mine + " place=2 predecessor=" + h.Node()}, log.of("zklock: queued"))
+		time.Sleep(30 * time.Second)
+		require.Empty(t, log.of("zklock: granted"))
+		release(t, h)
+		h = w.granted2(t, time.Second)
+		says := fmt.Sprintf("path=/job node=%s token=%d owner=%s session=%#x", mine, h.Token(), h.Owner(), s.SessionID())
+		again, err := newMutex(t, s, "/job").Acquire(h.Context())
+		require.NoError(t, err)
+		release(t, again)
+		require.Equal(t, []string{says + " waited=30s"}, log.of("zklock: granted"), "once for all handles")
+		require.Empty(t, log.of("zklock: released"))
+		release(t, h)
+		require.Equal(t, []string{says}, log.of("zklock: released"))
+		require.Empty(t, log.of("zklock: still waiting for the lock"))
+	})
+}
+
+// A wait of an hour is logged after a minute, with who holds and our place, and again each time that it has lasted twice as long:
+// a list and one read each time.
+func TestVirtual_LongWait_IsLoggedWithTheHolder_AndSeldom(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		held := time.Now()
+		holder := v.connect()
+		h := acquire(t, newMutex(t, holder, "/job", zklock.WithData([]byte("db1:4711"))))
+		v.queueUp(newMutex(t, v.connect(), "/job"))
+		time.Sleep(time.Second)
+		var log warnings
+		s := v.connect(lines(&log, slog.LevelInfo))
+		w := v.queueUp(newMutex(t, s, "/job"))
+		mine := "/job/" + lastOf(v.srv.Children("/job"))
+		v.srv.ResetRequests()
+		time.Sleep(time.Hour)
+		var want []string
+		for _, waited := range []string{"1m0s", "2m0s", "4m0s", "8m0s", "16m0s", "32m0s"} {
+			want = append(want, fmt.Sprintf(`path=/job node=%s waited=%s place=3 holder="db1:4711, session %#x, queued since %s"`,
+				mine, waited, holder.SessionID(), held.Format(time.RFC3339)))
+		}
+		require.Equal(t, want, log.of("zklock: still waiting for the lock"))
+		sent := v.srv.Requests()
+		require.Equal(t, len(want), sent.Of(s.SessionID(), zktest.GetChildren))
+		require.Equal(t, len(want), sent.Of(s.SessionID(), zktest.GetData))
+		w.stop()
+		<-w.done
+		require.ErrorContains(t, w.err, "; place 3 in the queue when it was last listed, behind /job/")
+		require.ErrorContains(t, w.err, "; held by db1:4711, session ")
+		release(t, h)
+	})
+}
+
+// One waiter for a lock speaks for all in the Session that stand behind it. A lock that the Session holds itself is said, too.
+func TestVirtual_LongWait_OfManyInOneSession_IsLoggedOnce(t *testing.T) {
+	for _, itself := range []bool{false, true} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			var log warnings
+			s := v.connect(lines(&log, slog.LevelInfo))
+			by := s
+			if !itself {
+				by = v.connect()
+			}
+			h := acquire(t, newMutex(t, by, "/job"))
+			var ws []*waiting
+			for range 20 {
+				ws = append(ws, v.queueUp(newMutex(t, s, "/job")))
+			}
+			time.Sleep(90 * time.Second)
+			said := log.of("zklock: still waiting for the lock")
+			require.Len(t, said, 1)
+			require.Contains(t, said[0], "place=2 ")
+			if itself {
+				require.Contains(t, said[0], `holder="another owner in this Session"`)
+			} else {
+				require.Contains(t, said[0], fmt.Sprintf("session %#x", by.SessionID()))
+			}
+			for _, w := range ws {
+				w.stop()
+				<-w.done
+			}
+			release(t, h)
+		})
+	}
+}
+
+// The error of a wait directly behind the holder says who that is, from the read that set the watch: nothing is asked for it.
+func TestVirtual_WaitEnds_NamesTheHolder_WithoutARequest(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		holder := v.connect()
+		h := acquire(t, newMutex(t, holder, "/job"))
+		host, err := os.Hostname()
+		require.NoError(t, err)
+		s := v.connect()
+		m := newMutex(t, s, "/job")
+		_, err = m.TryAcquire(within(t, soon))
+		require.NotContains(t, err.Error(), "held by", "a try does not read it")
+		v.srv.ResetRequests()
+		_, err = m.Acquire(within(t, 10*time.Second))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		var e *zklock.Error
+		require.ErrorAs(t, err, &e)
+		says := regexp.QuoteMeta(fmt.Sprintf("%s:%d, session %#x, queued since ", host, os.Getpid(), holder.SessionID()))
+		require.Regexp(t, "^"+says+`[0-9T:Z+-]+$`, e.Holder)
+		require.Contains(t, err.Error(), ", behind "+h.Node()+"; held by "+e.Holder)
+		require.Equal(t, 2, v.srv.Requests().Of(s.SessionID(), zktest.GetData), "the two watches")
+		_, err = newMutex(t, holder, "/job").Acquire(within(t, 10*time.Second))
+		require.ErrorContains(t, err, ", behind "+h.Node()+"; held by another owner in this Session")
+		release(t, h)
+	})
+}
+
+// What another client wrote into its node does not get into a log or an error as it is.
+func TestVirtual_WaitEnds_HolderWithControlCharacters_IsQuoted(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job", zklock.WithData([]byte("\x1b[2J\u202e\u0085"+strings.Repeat("x", 1000)))))
+		_, err := newMutex(t, v.connect(), "/job").Acquire(within(t, time.Second))
+		require.ErrorContains(t, err, `; held by "\x1b[2J\u202e\u0085xxx`)
+		require.Less(t, len(err.Error()), 500)
+		release(t, h)
+	})
+}
+
+// A waiter that may not read the queue says so, with its place when it was last listed.
+func TestVirtual_LongWait_QueueCannotBeRead_SaysSo(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		v.queueUp(newMutex(t, v.connect(), "/job"))
+		var log warnings
+		s := v.connect(lines(&log, slog.LevelInfo))
+		w := v.queueUp(newMutex(t, s, "/job"))
+		v.srv.Inject(zktest.Before(zktest.GetData).Path(h.Node()).Session(s.SessionID()).Fail(zktest.NoAuth))
+		time.Sleep(90 * time.Second)
+		said := log.of("zklock: still waiting for the lock")
+		require.Len(t, said, 1)
+		require.Contains(t, said[0], `place=3 err="get: no READ permission on `+h.Node()+`: zk: not authenticated"`)
+		w.stop()
+		<-w.done
+		release(t, h)
+	})
+}
