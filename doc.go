@@ -36,9 +36,10 @@
 //
 // I3, own node: a grant rests on a node that exists and that the current ZooKeeper session created.
 //
-// I4, no orphans: a node that was given up is deleted, before the call returns or in the background after it, whatever failed
-// in between. One exception: if the answer to a create is lost, and zklock cannot find the node because the servers carry the
-// create out more than T/3 after the search, or refuse to list the lock root, the node stays until its ZooKeeper session ends.
+// I4, no orphans: a node that was given up is deleted, before the call returns or in the background after it, whatever
+// failed in between. One exception: if the answer to a create is lost and the servers carry it out more than T/3 after the
+// search for its node, the node stays until its ZooKeeper session ends. If they refuse to list the lock root, it stays until
+// they do no more.
 //
 // I5, notified of a loss in time: a holder is notified that it has lost the lock before the ensemble can give the lock to
 // another, under the assumptions of its lease mode (below). Where an assumption fails, the token still protects a resource
