@@ -126,8 +126,8 @@ func WithDialer(d zk.Dialer) Option {
 	}
 }
 
-// WithLogger sets where the Session logs; the default is slog.Default(). Losses are warnings, connection changes are
-// informational, and the ZooKeeper client's own lines have debug level. docs/operating.md explains each line.
+// WithLogger sets where the Session logs; the default is slog.Default(). Losses are warnings, connection changes
+// and long waits are informational, and the ZooKeeper client's own lines have debug level. docs/operating.md explains each line.
 func WithLogger(l *slog.Logger) Option { return func(o *sessionOptions) { o.logger = l } }
 
 // WithHandshakeTimeout caps the time that one server gets: for the look-up of its name, the dial, TLS, its connect response

@@ -335,7 +335,7 @@ func TestLoss_LeaseNotRenewed_CommandIsGoneBeforeTheDeadline(t *testing.T) {
 	last := ls[len(ls)-1]
 	requireInTime(t, ls, last.token, silence)
 	require.Contains(t, whats(ls), "term")
-	require.Contains(t, p.stderr.String(), "the lease was not renewed in time; the command was killed with SIGKILL")
+	require.Contains(t, p.stderr.String(), "no server renewed the lease in time; the command was killed with SIGKILL")
 
 	require.NoError(t, srv.Resume())
 	eventually(t, "the next one runs", func() bool {

@@ -451,7 +451,7 @@ func (j *job) deadline() moment {
 }
 
 // errNotRenewed says that the lease was about to end.
-var errNotRenewed = errors.New("the lease was not renewed in time")
+var errNotRenewed = errors.New("no server renewed the lease in time")
 
 const notStarted = "the command was not started"
 
