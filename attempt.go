@@ -207,7 +207,9 @@ func (a *attempt) follow() error {
 			if !a.queued {
 				a.queued = true
 				e.countWaiters(1)
-				e.log.debug("zklock: queued", "path", root.path, "node", a.node, "place", at.place, "predecessor", a.predecessor)
+				e.log.debug("zklock: queued", func() []any {
+					return []any{"path", root.path, "node", a.node, "place", at.place, "predecessor", a.predecessor}
+				})
 				a.sayNow = time.After(a.toSay - time.Since(a.since))
 			}
 			a.behind = nil

@@ -246,7 +246,7 @@ func (h *Hold) Release(ctx context.Context) error {
 	if err := h.confirm(ctx, x, leaseEnd); err != nil {
 		return h.d.errorf("release", err)
 	}
-	d.e.log.debug("zklock: released", d.attrs()...)
+	d.e.log.debug("zklock: released", d.attrs)
 	return nil
 }
 

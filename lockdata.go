@@ -186,7 +186,7 @@ func (t *lockTable) grant(a *acquisition) bool {
 		return false
 	}
 	d.acquiring = nil
-	d.e.log.debug("zklock: granted", append(d.attrs(), "waited", time.Since(a.since))...) // before anybody can release it
+	d.e.log.debug("zklock: granted", func() []any { return append(d.attrs(), "waited", time.Since(a.since)) }) // before anybody can release it
 	for h := range a.calls {
 		d.addLocked(h)
 		h.outcome <- nil // has room

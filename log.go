@@ -15,12 +15,14 @@ type eventLog struct {
 	to      *slog.Logger
 	records chan slog.Record
 	dropped atomic.Int64
+	debugs  atomic.Bool // the user wants debug lines, as of the last record: those of each acquire cost more than a look
 	stop    chan struct{}
 	done    chan struct{}
 }
 
 func newEventLog(to *slog.Logger) *eventLog {
 	l := &eventLog{to: to, records: make(chan slog.Record, 256), stop: make(chan struct{}), done: make(chan struct{})}
+	l.debugs.Store(to.Enabled(context.Background(), slog.LevelDebug))
 	go l.run()
 	return l
 }
@@ -38,10 +40,16 @@ func (l *eventLog) log(level slog.Level, msg string, attrs ...any) {
 	}
 }
 
-func (l *eventLog) debug(msg string, attrs ...any) { l.log(slog.LevelDebug, msg, attrs...) }
 func (l *eventLog) info(msg string, attrs ...any)  { l.log(slog.LevelInfo, msg, attrs...) }
 func (l *eventLog) warn(msg string, attrs ...any)  { l.log(slog.LevelWarn, msg, attrs...) }
 func (l *eventLog) error(msg string, attrs ...any) { l.log(slog.LevelError, msg, attrs...) }
+
+// debug asks for the attributes only if they are wanted.
+func (l *eventLog) debug(msg string, attrs func() []any) {
+	if l.debugs.Load() {
+		l.log(slog.LevelDebug, msg, attrs()...)
+	}
+}
 
 // Printf takes the ZooKeeper client's own lines, at debug level.
 func (l *eventLog) Printf(format string, args ...any) {
@@ -71,6 +79,7 @@ func (l *eventLog) write(r slog.Record) {
 		r.Add("recordsDroppedBefore", n)
 	}
 	_ = l.to.Handler().Handle(context.Background(), r)
+	l.debugs.Store(l.to.Enabled(context.Background(), slog.LevelDebug))
 }
 
 // logGrace is how long Close waits for a log handler.
