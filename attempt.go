@@ -197,7 +197,7 @@ func (a *attempt) follow() error {
 			*w = w.listed(a.place, a.list.conn)
 		case toStandBehind:
 			a.list, a.predecessor = nil, root.path+"/"+a.place.predecessor
-			at := standing{node: a.node, place: a.place.ahead + 1, predecessor: a.predecessor}
+			at := position{node: a.node, place: a.place.ahead + 1, predecessor: a.predecessor}
 			if e.holds(a.predecessor) {
 				at.holder = ourselves
 			}
@@ -265,7 +265,7 @@ func (a *attempt) sayIfLong() {
 	}
 	a.toSay = 2 * waited.Truncate(firstSaid)
 	a.sayNow = time.After(a.toSay - waited)
-	holder := a.d.table.standing(a.acquisition).holder
+	holder := a.d.table.position(a.acquisition).holder
 	switch {
 	case a.behind != nil && a.e.holds(a.predecessor):
 		a.say(waited, "place", 2, "holder", ourselves)

@@ -34,12 +34,12 @@ type era struct {
 		heard      clock.Instant     // when its server last answered
 		server     string            // which that is
 		hangUps    int               // once it is over: how often a server hung up when asked to end the session
-		held       map[string]tenant // by node: what the heartbeat checks and the lease protects
+		held       map[string]holder // by node: what the heartbeat checks and the lease protects
 	}
 }
 
-// tenant is who holds under the lease.
-type tenant interface {
+// holder is who holds under the lease.
+type holder interface {
 	// lose tells the holder that the hold on the node is lost; end is when its lease would have ended. It returns whether it
 	// had anybody to tell.
 	lose(node string, cause error, end clock.Instant) (told bool)
@@ -56,7 +56,7 @@ func newEra(z *zkSession, clk *clock.Clock, mode LeaseMode, maxLockNodes int, r 
 	e.mu.lease.mode = mode
 	e.mu.lease.attached(conn, shook, r.Timeout, true)
 	e.mu.heard, e.mu.server = shook.answered, server
-	e.mu.held = make(map[string]tenant)
+	e.mu.held = make(map[string]holder)
 	return e
 }
 
@@ -213,7 +213,7 @@ func (e *era) heldNodes() []string {
 
 // hold puts a granted lock under the lease. It returns an error if the era is over, or if its session timeout leaves no room
 // at all. It returns false without an error if the lease is too near its end: then the caller renews it and asks again.
-func (e *era) hold(node string, by tenant) (ok bool, err error) {
+func (e *era) hold(node string, by holder) (ok bool, err error) {
 	now := e.clock.Now()
 	e.loseIfLate(now)
 	e.mu.Lock()

@@ -254,7 +254,7 @@ func (h *Hold) Release(ctx context.Context) error {
 //
 // If the session ends from here on, that is no loss: the hold stood when its Release began. Another hold may end the session
 // meanwhile, because both have the same lease.
-func (h *Hold) confirm(ctx context.Context, x *erasure, leaseEnd clock.Instant) error {
+func (h *Hold) confirm(ctx context.Context, x *deletion, leaseEnd clock.Instant) error {
 	notConfirmed := func(why error) error {
 		return fmt.Errorf("%w: %w; the node is still being deleted in the background", ErrNotConfirmed, why)
 	}

@@ -97,7 +97,7 @@ type acquisition struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when nothing is left to do, except for the reaper
 	calls  map[*Hold]struct{}
-	at     standing
+	at     position
 
 	since  time.Time
 	toSay  time.Duration    // how long the wait has lasted when it is logged next; as sayNow, for the goroutine that carries it out
@@ -226,16 +226,16 @@ func (t *lockTable) fail(a *acquisition, err error) {
 // firstSaid is after how long a wait is logged. It is logged again each time that it has lasted twice as long.
 const firstSaid = time.Minute
 
-// standing is where an acquisition stands behind others, as last listed. The zero value says that it has not stood there yet.
-type standing struct {
+// position is where an acquisition stands behind others, as last listed. The zero value says that it has not stood there yet.
+type position struct {
 	node        string // ours, absolute
 	place       int    // in the queue, from 1
 	predecessor string // absolute
 	holder      string // who holds, as whoIs says it; "" if nobody has read it
 }
 
-// standing returns where the acquisition stands, or stood when it ended.
-func (t *lockTable) standing(a *acquisition) standing {
+// position returns where the acquisition stands, or stood when it ended.
+func (t *lockTable) position(a *acquisition) position {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return a.at
@@ -243,7 +243,7 @@ func (t *lockTable) standing(a *acquisition) standing {
 
 // behind notes that somebody is ahead. Tries do not wait. If other calls wait, the tries get ErrNotAcquired here. If all are
 // tries, the acquisition is over: nobody joins it any more, and it fails when its node is deleted.
-func (t *lockTable) behind(a *acquisition, at standing) (wait bool) {
+func (t *lockTable) behind(a *acquisition, at position) (wait bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	a.at = at
@@ -348,7 +348,7 @@ func (d *lockData) tell(node string, cause error) bool {
 	return len(handles) > 0
 }
 
-// lose ends the hold on the node, once, and logs which hold was lost, when and why (tenant). A late call for a node that the
+// lose ends the hold on the node, once, and logs which hold was lost, when and why (holder). A late call for a node that the
 // acquisition has left ends nothing.
 func (d *lockData) lose(node string, cause error, end clock.Instant) (told bool) {
 	told = d.tell(node, lostBecause(cause))

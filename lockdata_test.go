@@ -118,7 +118,7 @@ func TestLockTable_OnlyTries_EndTheAttempt(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	a, h := tt.begin(o, true)
-	require.False(t, tt.table.behind(a, standing{place: 2}))
+	require.False(t, tt.table.behind(a, position{place: 2}))
 	require.Empty(t, tt.table.byKey, "nobody joins it: the next call begins its own")
 	tt.begin(o, true)
 	tt.table.fail(a, ErrNotAcquired) // when its node is deleted

@@ -156,7 +156,7 @@ func (m *Mutex) enter(ctx context.Context, op string, wait time.Duration) (*Hold
 		if a == nil {
 			return nil, &Error{Op: op, Path: m.root.given, Err: err}
 		}
-		at := m.s.locks.standing(a)
+		at := m.s.locks.position(a)
 		return nil, &Error{Op: op, Path: m.root.given, Node: at.node, Err: m.waitsForItself(ctx, err), Place: at.place, Predecessor: at.predecessor, Holder: at.holder}
 	}
 	if ctx == nil {
@@ -221,7 +221,7 @@ func (m *Mutex) notInTime(a *acquisition, wait time.Duration) error {
 	switch e, _, err := m.s.link.attachedNow(); {
 	case err != nil:
 		return err
-	case e != nil && m.s.locks.standing(a).place > 1:
+	case e != nil && m.s.locks.position(a).place > 1:
 		return ErrNotAcquired
 	}
 	return fmt.Errorf("%w: no answer within %v", ErrNotConnected, wait)

@@ -207,15 +207,15 @@ type reaper struct {
 
 	mu struct {
 		sync.Mutex
-		erasing map[string]*erasure // deletions under way, by node
-		strays  map[string]string   // by the protection id of a create that was not found: its lock root
-		looking bool                // for strays (lookForStrays)
+		erasing map[string]*deletion // deletions under way, by node
+		strays  map[string]string    // by the protection id of a create that was not found: its lock root
+		looking bool                 // for strays (lookForStrays)
 	}
 }
 
 func newReaper(z *zkSession, lists *lister, nodes *ownNodes) *reaper {
 	r := &reaper{z: z, lists: lists, nodes: nodes}
-	r.mu.erasing = make(map[string]*erasure)
+	r.mu.erasing = make(map[string]*deletion)
 	r.mu.strays = make(map[string]string)
 	lists.seen = r.eraseStrays
 	return r
@@ -228,9 +228,9 @@ func (r *reaper) isErasing() bool {
 	return len(r.mu.erasing) > 0
 }
 
-// erasure is the deletion of one node, the reaper's unit of work. It is tried until the node is gone or its session is, and
+// deletion is the deletion of one node, the reaper's unit of work. It is tried until the node is gone or its session is, and
 // outlives the call that asked for it.
-type erasure struct {
+type deletion struct {
 	r    *reaper
 	node string
 	next func() *waiter // returns the waiter that gets the turn, nil if there is none
@@ -245,25 +245,25 @@ type erasure struct {
 	err  error         // ErrNoNode: it was gone before our first try; otherwise why nothing can be done
 }
 
-// erase deletes a node of ours. If the node is being deleted already, it returns the erasure under way.
-func (r *reaper) erase(node string) *erasure {
+// erase deletes a node of ours. If the node is being deleted already, it returns the deletion under way.
+func (r *reaper) erase(node string) *deletion {
 	return r.begin(node, func() *waiter { return nil })
 }
 
 // handOver deletes the node of a hold that is released. It passes the turn to a waiter of this ZooKeeper session that stands
 // directly behind the node and sees the same queue.
-func (r *reaper) handOver(node string, markers []string) *erasure {
+func (r *reaper) handOver(node string, markers []string) *deletion {
 	return r.begin(node, func() *waiter { return r.nodes.next(node, markers) })
 }
 
-func (r *reaper) begin(node string, next func() *waiter) *erasure {
+func (r *reaper) begin(node string, next func() *waiter) *deletion {
 	r.mu.Lock()
 	x := r.mu.erasing[node]
 	if x != nil {
 		r.mu.Unlock()
 		return x
 	}
-	x = &erasure{r: r, node: node, next: next, done: make(chan struct{}), refused: make(chan struct{})}
+	x = &deletion{r: r, node: node, next: next, done: make(chan struct{}), refused: make(chan struct{})}
 	r.mu.erasing[node] = x
 	r.mu.Unlock()
 	r.nodes.add(node)
@@ -283,14 +283,14 @@ func (r *reaper) begin(node string, next func() *waiter) *erasure {
 }
 
 // goOn goes on with the tries on a goroutine of its own.
-func (x *erasure) goOn(wait bool) {
+func (x *deletion) goOn(wait bool) {
 	if !x.r.z.carrier.spawn(func() { x.run(wait) }) {
 		x.end(x.r.z.carrier.closedErr())
 	}
 }
 
 // run backs off between tries, and ends with the node or with the session it would die with (R25, R27).
-func (x *erasure) run(wait bool) {
+func (x *deletion) run(wait bool) {
 	backoff := newBackoff()
 	for {
 		if wait && !x.r.z.pause(backoff.next()) {
@@ -309,7 +309,7 @@ func (x *erasure) run(wait bool) {
 
 // request returns the request that deletes the node. With a waiter w, it deletes the node only if w's node is there. The check
 // of w's node comes first, so that each answer tells of it.
-func (x *erasure) request(w *waiter) (wire.Op, wire.Record) {
+func (x *deletion) request(w *waiter) (wire.Op, wire.Record) {
 	if w == nil {
 		return wire.OpDelete, wire.PathVersionRequest{Path: x.node, Version: -1}
 	}
@@ -319,8 +319,8 @@ func (x *erasure) request(w *waiter) (wire.Op, wire.Record) {
 }
 
 // tried takes the answer to a request, which was to pass the turn to w, or to nobody if w is nil. It returns whether the
-// erasure has ended, and otherwise whether to wait before the next try.
-func (x *erasure) tried(w *waiter, a tap.Answer, err error) (ended, wait bool) {
+// deletion has ended, and otherwise whether to wait before the next try.
+func (x *deletion) tried(w *waiter, a tap.Answer, err error) (ended, wait bool) {
 	z := x.r.z
 	if w != nil {
 		failed := -1
@@ -366,7 +366,7 @@ func (x *erasure) tried(w *waiter, a tap.Answer, err error) (ended, wait bool) {
 	return false, true
 }
 
-func (x *erasure) end(err error) {
+func (x *deletion) end(err error) {
 	x.r.mu.Lock()
 	delete(x.r.mu.erasing, x.node)
 	x.r.mu.Unlock()

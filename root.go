@@ -128,19 +128,19 @@ func (r *lockRoot) warnOfTheEnd(e *era, node string) {
 
 // erase has a lock node deleted. If the node was near the end of the counter, it then starts the counter again: restarted has
 // what came of that (startAgain), otherwise it is nil.
-func (r *lockRoot) erase(e *era, node string) (x *erasure, restarted <-chan error) {
+func (r *lockRoot) erase(e *era, node string) (x *deletion, restarted <-chan error) {
 	x = e.erase(node)
 	return x, r.restarting(e, node, x)
 }
 
 // release is erase for a hold. It also passes the turn to the next in line, if that is a node of this ZooKeeper session.
-func (r *lockRoot) release(e *era, node string) *erasure {
+func (r *lockRoot) release(e *era, node string) *deletion {
 	x := e.handOver(node, r.markers)
 	r.restarting(e, node, x)
 	return x
 }
 
-func (r *lockRoot) restarting(e *era, node string, x *erasure) <-chan error {
+func (r *lockRoot) restarting(e *era, node string, x *deletion) <-chan error {
 	if !r.nearTheEnd(node) {
 		return nil
 	}

@@ -107,7 +107,7 @@ var library = []mutant{
 	{"the node of a waiter that gave up is left", "I4, R2", "attempt.go", "TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
 		"\t\terr = a.giveUp(e, at.node, err)\n", ""}}},
 	{"the reaper is off", "I4, R25", "protection.go", "TestVirtual_DeleteFails_IsTriedAgain", []Swap{{
-		"\treturn false, true\n}\n\nfunc (x *erasure) end(", "\tx.end(err)\n\treturn true, true\n}\n\nfunc (x *erasure) end("}}},
+		"\treturn false, true\n}\n\nfunc (x *deletion) end(", "\tx.end(err)\n\treturn true, true\n}\n\nfunc (x *deletion) end("}}},
 	{"NoNode after an unanswered delete is a loss", "F10", "protection.go", "TestVirtual_ReplyToDeleteLost_ReleaseSucceeds", []Swap{{
 		"if x.ok = x.unanswered; x.ok {", "if x.ok = false; x.ok {"}}},
 	{"NoNode is success always", "I5, F24", "protection.go", "TestVirtual_NodeDeletedBeforeTheRelease_IsLost", []Swap{{
