@@ -241,7 +241,6 @@ func (x *explorer) encode(b []byte, w *world) []byte {
 
 // Whose session is whose.
 var (
-	four      = []uint8{0, 1, 2, 3} // a session each
 	three     = []uint8{0, 1, 2}
 	two       = []uint8{0, 1}
 	oneForTwo = []uint8{0, 0}
