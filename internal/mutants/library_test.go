@@ -97,7 +97,7 @@ var library = []mutant{
 	{"a create under way is forgotten when nobody waits", "I4", "protection.go", "TestVirtual_Call_Leaves", []Swap{{
 		"\t\tcase a = <-c.answer:\n", "\t\tcase a = <-c.answer:\n\t\tcase <-c.wanted.Done():\n\t\t\treturn context.Cause(c.wanted)\n"}}},
 	{"the token is the sequence number", "I1, R59", "protection.go", "TestVirtual_Token_GrowsAcrossLockRoots", []Swap{{
-		"\t\t\tc.node, c.token = c.made.Path, c.made.Stat.Czxid\n", "\t\t\tc.node = c.made.Path\n\t\t\t_, _ = fmt.Sscanf(c.node[len(c.node)-10:], \"%d\", &c.token)\n"}}},
+		"\t\t\tc.node, c.token = c.made.Path, c.made.Stat.Czxid\n", "\t\t\tc.node = c.made.Path\n\t\t\tc.token = int64(c.node[len(c.node)-1])\n"}}},
 	{"what is throttled is refused", "F28", "errors.go", "TestVirtual_CreateUnclear_IsTriedAgain", []Swap{{
 		"case wire.Throttled:\n\t\treturn notNow", "case wire.Throttled:\n\t\treturn turnedDown"}}},
 	{"a lock root that is gone is an error", "F26, R5, R58", "attempt.go", "TestVirtual_LockRootDeleted_AtEveryRequest", []Swap{{
