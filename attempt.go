@@ -196,10 +196,19 @@ func (a *attempt) follow() error {
 			a.place = placeOf(nameOf(a.node), a.list.names, root.markers)
 			*w = w.listed(a.place, a.list.conn)
 		case toStandBehind:
+			if len(a.left) > 0 {
+				// Calls that have left were making nodes, mostly because no server answered. We may stand behind one of those, which
+				// is being deleted: a try must not take it for somebody.
+				if err := a.awaitLeft(); err != nil {
+					return err
+				}
+				*w = w.anew(toList)
+				continue
+			}
 			a.list, a.predecessor = nil, root.path+"/"+a.place.predecessor
 			at := position{node: a.node, place: a.place.ahead + 1, predecessor: a.predecessor}
 			if e.holds(a.predecessor) {
-				at.holder = ourselves
+				at.ahead = ourselves
 			}
 			if !a.d.table.behind(a.acquisition, at) {
 				return ErrNotAcquired
@@ -235,8 +244,8 @@ func (a *attempt) follow() error {
 			}
 			err = a.armed(&a.own)
 		case toWatchAhead:
-			if err = a.armed(&a.ahead); err == nil && a.ahead != nil && a.ahead.err == nil && a.place.ahead == 1 {
-				a.d.table.noteHolder(a.acquisition, a.node, whoIs(a.predecessor, a.ahead.data, a.ahead.stat))
+			if err = a.armed(&a.ahead); err == nil && a.ahead != nil && a.ahead.err == nil {
+				a.d.table.noteAhead(a.acquisition, a.predecessor, whoIs(a.predecessor, a.ahead.data, a.ahead.stat))
 			}
 		case toWatchSecond:
 			err = a.secondArmed()
@@ -256,8 +265,22 @@ func (a *attempt) follow() error {
 	}
 }
 
-// sayIfLong logs a wait that is long: who holds, and our place. A waiter behind one of its own session leaves that to the other,
-// unless that one holds. A waiter directly behind the holder knows both. Any other has to ask, on another goroutine.
+// awaitLeft waits until the acquisitions that had been left before ours began have ended.
+func (a *attempt) awaitLeft() error {
+	for ; len(a.left) > 0; a.left = a.left[1:] {
+		select {
+		case <-a.left[0].done:
+		case <-a.e.over:
+			return a.e.overErr()
+		case <-a.ctx.Done():
+			return errCtxEnded
+		}
+	}
+	return nil
+}
+
+// sayIfLong logs a wait that is long: our place, and who is directly ahead, which is the holder if we are second. That takes no
+// request. A waiter behind one of its own session leaves it to that one, unless that one holds.
 func (a *attempt) sayIfLong() {
 	waited := time.Since(a.since)
 	if !a.queued || waited < a.toSay {
@@ -265,26 +288,20 @@ func (a *attempt) sayIfLong() {
 	}
 	a.toSay = 2 * waited.Truncate(firstSaid)
 	a.sayNow = time.After(a.toSay - waited)
-	holder := a.d.table.position(a.acquisition).holder
-	switch {
-	case a.behind != nil && a.e.holds(a.predecessor):
-		a.say(waited, "place", 2, "holder", ourselves)
-	case a.behind != nil:
-	case a.place.ahead == 1 && holder != "":
-		a.say(waited, "place", 2, "holder", holder)
-	default:
-		at := *a
-		a.link.spawn(func() { at.lookAndSay(waited) })
+	at := a.d.table.position(a.acquisition)
+	if a.behind != nil && at.ahead == "" {
+		return
 	}
+	who := "behind"
+	if at.place == 2 {
+		who = "holder"
+	}
+	a.e.log.info("zklock: still waiting for the lock", "path", a.d.root.path, "node", a.node, "waited", waited.Round(time.Second),
+		"place", at.place, who, at.ahead)
 }
 
 // ourselves is who holds if a hold of this Session does.
 const ourselves = "another owner in this Session"
-
-func (a *attempt) say(waited time.Duration, attrs ...any) {
-	a.e.log.info("zklock: still waiting for the lock",
-		append([]any{"path", a.d.root.path, "node", a.node, "waited", waited.Round(time.Second)}, attrs...)...)
-}
 
 // exhausted says that nobody is granted at the end of the counter, and what has to go first.
 func (a *attempt) exhausted() error {

@@ -97,13 +97,6 @@ func (h *hosts) lap() int {
 	return h.mu.laps
 }
 
-// begins says whether the server handed out last is the first after a pause.
-func (h *hosts) begins() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.mu.laps > 0 && h.mu.left == len(h.mu.addrs)-1
-}
-
 // dialer makes connections to the servers, one try after the other, and keeps the outcome of each try.
 type dialer struct {
 	opts  *sessionOptions
@@ -146,16 +139,6 @@ func (d *dialer) dial(to dialing, beat time.Duration) (c, raw net.Conn, err erro
 	}
 	d.noteTried(to.addr, notYet("connected, but the server did not answer the handshake: no quorum, or not a ZooKeeper server"))
 	return &greeting{Conn: c, overTLS: d.opts.tls != nil, tell: func(err error) { d.noteTried(to.addr, err) }}, raw, nil
-}
-
-// spread waits for up to a quarter of a second at the beginning of a lap: the client's pause is a second for everybody, and all
-// who lost one server would come to the next in step. The session's id decides how long, so that tests can repeat it.
-func (d *dialer) spread(session int64) {
-	if d.hosts.begins() {
-		ctx, cancel := context.WithTimeout(d.ctx, time.Duration(uint64(session)*0x9e3779b97f4a7c15%uint64(time.Second/4)))
-		defer cancel()
-		<-ctx.Done()
-	}
 }
 
 // dialing is one try to connect to a server.

@@ -94,8 +94,8 @@ func (e *Error) Unwrap() error { return e.Err }
 // IsFinal says whether an error of this package stays: the same call will not succeed until somebody has changed the program,
 // its configuration, or the permissions at the servers. Those are bad arguments, ErrClosed, ErrAuthFailed, ErrNoRoom,
 // ErrNoChroot and what the servers refuse, such as zk.ErrNoAuth. After all others another try may succeed: pause before it,
-// longer each time, as the example does. IsFinal is false for nil, for the end of the caller's context, and for errors that it
-// does not know.
+// longer each time, as the example does. IsFinal is false for nil, for the end of the caller's context, and for what the
+// caller's own work returned: its zk.ErrNoAuth has no *Error around it.
 func IsFinal(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false // the cause beside it is the caller's, and can be any error
@@ -104,11 +104,12 @@ func IsFinal(err error) bool {
 	if errors.As(err, &bad) || isAny(err, ErrClosed, ErrAuthFailed, ErrNoRoom, ErrNoChroot) {
 		return true
 	}
-	if errors.Is(err, ErrLost) {
-		return false // if the reason is a refusal, the next acquire says so
+	var ours *Error
+	if errors.Is(err, ErrLost) || !errors.As(err, &ours) {
+		return false // if the reason of a loss is a refusal, the next acquire says so
 	}
-	code := serverCode(err)
-	return isAny(err, zk.ErrNoAuth, zk.ErrAuthFailed, zk.ErrInvalidACL, zk.ErrBadArguments, zk.ErrNoChildrenForEphemerals) ||
+	code := serverCode(ours)
+	return isAny(ours, zk.ErrNoAuth, zk.ErrAuthFailed, zk.ErrInvalidACL, zk.ErrBadArguments, zk.ErrNoChildrenForEphemerals) ||
 		code == wire.Unimplemented || code == wire.AuthRequired || code == wire.LocalSession
 }
 

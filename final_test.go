@@ -55,15 +55,18 @@ func TestIsFinal_EachErrorOfThePackage(t *testing.T) {
 }
 
 func TestIsFinal_Table(t *testing.T) {
+	ours := func(err error) error { return &zklock.Error{Op: "acquire", Path: "/job", Err: err} }
 	for name, c := range map[string]struct {
 		err   error
 		final bool
 	}{
 		"nil":                                    {nil, false},
 		"an error of the work":                   {errors.New("the database is away"), false},
-		"no permission":                          {zk.ErrNoAuth, true},
-		"an ACL that the servers do not take":    {zk.ErrInvalidACL, true},
-		"a request that is too long":             {zk.ErrBadArguments, true},
+		"no permission":                          {ours(zk.ErrNoAuth), true},
+		"no permission, for the work":            {zk.ErrNoAuth, false},
+		"the same, and a release not confirmed":  {errors.Join(zk.ErrNoAuth, ours(zklock.ErrNotConfirmed)), false},
+		"an ACL that the servers do not take":    {ours(zk.ErrInvalidACL), true},
+		"a request that is too long":             {ours(zk.ErrBadArguments), true},
 		"the connection was lost":                {zk.ErrConnectionClosed, false},
 		"a context that was cancelled":           {context.Canceled, false},
 		"a context whose time is over":           {context.DeadlineExceeded, false},

@@ -67,6 +67,7 @@ type lockKey struct {
 type lockTable struct {
 	mu    sync.Mutex // guards all below, and every lockData, acquisition and handle in it; never held across a channel that blocks, a callback or a ZooKeeper call
 	byKey map[lockKey]*lockData
+	left  []*acquisition // that the last call has left, and that still have something to do
 }
 
 // lockData is one owner's share in one lock:
@@ -97,6 +98,7 @@ type acquisition struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when nothing is left to do, except for the reaper
 	calls  map[*Hold]struct{}
+	left   []*acquisition // of the same lock, that were left before this one began and had not ended
 	at     position
 
 	since  time.Time
@@ -136,6 +138,11 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error) (a *
 		d = &lockData{table: t, key: key, root: root, handles: make(map[*Hold]struct{}), lostCh: make(chan struct{}), ended: make(chan struct{})}
 		d.acquiring = &acquisition{d: d, done: make(chan struct{}), calls: make(map[*Hold]struct{}), since: time.Now(), toSay: firstSaid}
 		d.acquiring.ctx, d.acquiring.cancel = context.WithCancel(context.Background())
+		for _, other := range t.left {
+			if other.d.key.path == key.path {
+				d.acquiring.left = append(d.acquiring.left, other)
+			}
+		}
 		t.byKey[key] = d
 		isNew = true
 	case d.acquiring != nil: // a loss before the grant is the acquisition's own affair
@@ -170,6 +177,7 @@ func (t *lockTable) leave(a *acquisition, h *Hold) (left, last bool) {
 	delete(a.calls, h)
 	if len(a.calls) == 0 {
 		t.forgetLocked(a.d)
+		t.left = append(t.left, a)
 		a.cancel()
 		return true, true
 	}
@@ -208,6 +216,10 @@ func (t *lockTable) prepare(a *acquisition, e *era, node string, token int64) {
 
 // finished wakes the last call that has left: nothing is left to do.
 func (a *acquisition) finished() {
+	t := a.d.table
+	t.mu.Lock()
+	t.left = slices.DeleteFunc(t.left, func(other *acquisition) bool { return other == a })
+	t.mu.Unlock()
 	close(a.done)
 	a.cancel()
 }
@@ -231,7 +243,7 @@ type position struct {
 	node        string // ours, absolute
 	place       int    // in the queue, from 1
 	predecessor string // absolute
-	holder      string // who holds, as whoIs says it; "" if nobody has read it
+	ahead       string // who made the predecessor, as whoIs says it; "" if nobody has read it
 }
 
 // position returns where the acquisition stands, or stood when it ended.
@@ -263,13 +275,21 @@ func (t *lockTable) behind(a *acquisition, at position) (wait bool) {
 	return true
 }
 
-// noteHolder notes who holds, if the acquisition still stands there.
-func (t *lockTable) noteHolder(a *acquisition, node, who string) {
+// noteAhead notes who made the predecessor.
+func (t *lockTable) noteAhead(a *acquisition, predecessor, who string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if a.at.node == node {
-		a.at.holder = who
+	if a.at.predecessor == predecessor {
+		a.at.ahead = who
 	}
+}
+
+// holder is who made the predecessor, if that is the holder.
+func (p position) holder() string {
+	if p.place == 2 {
+		return p.ahead
+	}
+	return ""
 }
 
 func (t *lockTable) forgetLocked(d *lockData) {

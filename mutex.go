@@ -110,7 +110,11 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, hold *Hold) 
 	work, done := h.workContext(ctx)
 	defer func() {
 		done()
-		err = h.outcomeOf(work, err, h.Release(ctx))
+		end := h.Release(ctx)
+		if lost := h.Err(); end == nil && errors.Is(lost, ErrLost) { // f has released it itself
+			end = lost
+		}
+		err = h.outcomeOf(work, err, end)
 	}()
 	return f(work, h)
 }
@@ -157,7 +161,7 @@ func (m *Mutex) enter(ctx context.Context, op string, wait time.Duration) (*Hold
 			return nil, &Error{Op: op, Path: m.root.given, Err: err}
 		}
 		at := m.s.locks.position(a)
-		return nil, &Error{Op: op, Path: m.root.given, Node: at.node, Err: m.waitsForItself(ctx, err), Place: at.place, Predecessor: at.predecessor, Holder: at.holder}
+		return nil, &Error{Op: op, Path: m.root.given, Node: at.node, Err: m.waitsForItself(ctx, err), Place: at.place, Predecessor: at.predecessor, Holder: at.holder()}
 	}
 	if ctx == nil {
 		return fail(errNilContext)
@@ -221,10 +225,12 @@ func (m *Mutex) notInTime(a *acquisition, wait time.Duration) error {
 	switch e, _, err := m.s.link.attachedNow(); {
 	case err != nil:
 		return err
-	case e != nil && m.s.locks.position(a).place > 1:
-		return ErrNotAcquired
+	case e != nil:
+		if m.s.locks.position(a).place > 1 {
+			return ErrNotAcquired
+		}
 	}
-	return fmt.Errorf("%w: no answer within %v", ErrNotConnected, wait)
+	return fmt.Errorf("%w: no answer yet, after %v", ErrNotConnected, wait)
 }
 
 // waitsForItself extends the error of a call that was not let in. If the call's own context carries a hold of this path that

@@ -54,34 +54,6 @@ func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 	}
 }
 
-// lookAndSay lists once and reads the front.
-func (a *attempt) lookAndSay(waited time.Duration) {
-	ctx, cancel := context.WithTimeout(a.ctx, a.e.sessionTimeout())
-	defer cancel()
-	root := a.d.root
-	l := a.e.list(listKind{root: root.path})
-	err := l.wait(ctx, a.e.zkSession)
-	var p place
-	var who string
-	var got wire.DataResponse
-	if err == nil {
-		if p = placeOf(nameOf(a.node), l.names, root.markers); p.kind != behind {
-			return // the lock is just coming, or the node is gone
-		}
-		front := root.path + "/" + frontOf(l.names, root.markers)
-		_, err = a.e.read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: front}, &got)
-		who, err = whoIs(front, got.Data, got.Stat), denied(err, "get", "READ", front)
-	}
-	switch {
-	case a.ctx.Err() != nil, a.e.isOver():
-	case err != nil:
-		a.say(waited, "place", a.place.ahead+1, "err", err)
-	default:
-		a.d.table.noteHolder(a.acquisition, a.node, who)
-		a.say(waited, "place", p.ahead+1, "holder", who)
-	}
-}
-
 // whoIs says who made a node: by its data, mostly host and pid, by its session, and by since when it is queued.
 func whoIs(node string, data []byte, stat wire.Stat) string {
 	who := string(data[:min(len(data), maxShown)])

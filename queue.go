@@ -1,7 +1,6 @@
 package zklock
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 )
@@ -136,11 +135,6 @@ func placeOf(self string, children, markers []string) place {
 		p.second = strings.Clone(second.name)
 	}
 	return p
-}
-
-// frontOf returns the name of the front of the queue, of one that has any members.
-func frontOf(children, markers []string) string {
-	return slices.MinFunc(members(children, markers), func(a, b member) int { return cmp.Compare(a.seq, b.seq) }).name
 }
 
 // staysAlone says whether nothing comes after a node in its place. A writer of Curator's read/write lock that takes the read

@@ -35,7 +35,6 @@ func (l *link) dial(network, addr string, _ time.Duration) (net.Conn, error) {
 	timeout := l.opts.timeout
 	if e != nil {
 		timeout = e.sessionTimeout()
-		l.dials.spread(e.id)
 	}
 	d.deadline = time.Now().Add(l.opts.handshakeCap)
 	c, raw, err := l.dials.dial(d, heartbeat(timeout))

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -90,7 +91,11 @@ func (r *lockRoot) make(ctx context.Context, e *era) error {
 		case isRefusal(err):
 			return fmt.Errorf("making %s: %w", path, err)
 		}
-		if !e.pause(backoff.next()) {
+		select {
+		case <-time.After(backoff.next()):
+		case <-ctx.Done():
+			return errCtxEnded
+		case <-e.over:
 			return e.overErr()
 		}
 	}

@@ -4,7 +4,6 @@ package zklock_test
 
 import (
 	"net"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -120,33 +119,4 @@ func TestServerRestart_SessionsLiveOn(t *testing.T) {
 	require.NoError(t, h.Err())
 	release(t, h)
 	release(t, w.granted(t))
-}
-
-// The server that many Sessions lost is back after a while. They do not all come to it at one instant.
-func TestVirtual_ServerAway_SessionsComeBackApart(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		var mu sync.Mutex
-		dials := map[time.Time]int{}
-		dial := func(network, addr string, d time.Duration) (net.Conn, error) {
-			mu.Lock()
-			dials[time.Now()]++
-			mu.Unlock()
-			return v.net.Dial(network, addr, d)
-		}
-		const sessions = 50
-		for range sessions {
-			connect(t, v.srv.Addr(), zklock.WithDialer(dial))
-		}
-		time.Sleep(2 * time.Second)
-		v.srv.Stop()
-		time.Sleep(500 * time.Millisecond) // all have tried once
-		mu.Lock()
-		clear(dials)
-		mu.Unlock()
-		time.Sleep(time.Second)
-		require.NoError(t, v.srv.Start())
-		mu.Lock()
-		defer mu.Unlock()
-		require.Greater(t, len(dials), sessions/2, "in step")
-	})
 }

@@ -3,6 +3,7 @@ package zklock_test
 // These tests attack a try: it answers, also when no server does, and tells "somebody is ahead" from "no connection".
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,7 +81,7 @@ func TestVirtual_TryAcquire_NoAnswer_AnswersAfterTwoHeartbeats(t *testing.T) {
 				} else {
 					require.ErrorIs(t, err, zklock.ErrNotConnected, "%v", op)
 					require.NotErrorIs(t, err, zklock.ErrNotAcquired, "%v", op)
-					require.ErrorContains(t, err, "no answer within 2s")
+					require.ErrorContains(t, err, "no answer yet, after 2s")
 				}
 				require.LessOrEqual(t, time.Since(began), 2*time.Second, "%v", op)
 				held.Release()
@@ -104,4 +105,26 @@ func TestTryAcquire_Closed(t *testing.T) {
 	_, err := m.TryAcquire(within(t, soon))
 	require.ErrorIs(t, err, zklock.ErrClosed)
 	require.NotErrorIs(t, err, zklock.ErrNotConnected)
+}
+
+// I2: a try ends for want of an answer, and its node is made all the same when the server goes on. The next try does not take it
+// for somebody.
+func TestVirtual_Try_AfterATryWithoutAnAnswer_IsNotBehindItself(t *testing.T) {
+	for _, latency := range []time.Duration{0, time.Millisecond, 10 * time.Millisecond} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			v.net.SetLatency(latency)
+			m := newMutex(t, v.connect(), "/job")
+			release(t, acquire(t, m))
+			v.srv.Freeze()
+			time.AfterFunc(2200*time.Millisecond, v.srv.Thaw)
+			_, err := m.TryAcquire(context.Background())
+			require.ErrorIs(t, err, zklock.ErrNotConnected)
+			time.Sleep(100 * time.Millisecond)
+			h, err := m.TryAcquire(context.Background())
+			require.NoError(t, err, "latency %v", latency)
+			release(t, h)
+			time.Sleep(5 * time.Second)
+			require.Empty(t, v.srv.Children("/job"), "I4")
+		})
+	}
 }

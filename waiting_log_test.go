@@ -61,36 +61,38 @@ func TestVirtual_Log_QueuedGrantedReleased(t *testing.T) {
 	})
 }
 
-// A wait of an hour is logged after a minute, with who holds and our place, and again each time that it has lasted twice as long:
-// a list and one read each time.
-func TestVirtual_LongWait_IsLoggedWithTheHolder_AndSeldom(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		held := time.Now()
-		holder := v.connect()
-		h := acquire(t, newMutex(t, holder, "/job", zklock.WithData([]byte("db1:4711"))))
-		v.queueUp(newMutex(t, v.connect(), "/job"))
-		time.Sleep(time.Second)
-		var log warnings
-		s := v.connect(lines(&log, slog.LevelInfo))
-		w := v.queueUp(newMutex(t, s, "/job"))
-		mine := "/job/" + lastOf(v.srv.Children("/job"))
-		v.srv.ResetRequests()
-		time.Sleep(time.Hour)
-		var want []string
-		for _, waited := range []string{"1m0s", "2m0s", "4m0s", "8m0s", "16m0s", "32m0s"} {
-			want = append(want, fmt.Sprintf(`path=/job node=%s waited=%s place=3 holder="db1:4711, session %#x, queued since %s"`,
-				mine, waited, holder.SessionID(), held.Format(time.RFC3339)))
-		}
-		require.Equal(t, want, log.of("zklock: still waiting for the lock"))
-		sent := v.srv.Requests()
-		require.Equal(t, len(want), sent.Of(s.SessionID(), zktest.GetChildren))
-		require.Equal(t, len(want), sent.Of(s.SessionID(), zktest.GetData))
-		w.stop()
-		<-w.done
-		require.ErrorContains(t, w.err, "; place 3 in the queue when it was last listed, behind /job/")
-		require.ErrorContains(t, w.err, "; held by db1:4711, session ")
-		release(t, h)
-	})
+// A wait of an hour is logged after a minute, with our place and who is directly ahead, and again each time that it has lasted
+// twice as long. That takes no request.
+func TestVirtual_LongWait_IsLogged_AndSeldom(t *testing.T) {
+	for _, second := range []bool{true, false} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			h := acquire(t, newMutex(t, v.connect(), "/job", zklock.WithData([]byte("db1:4711"))))
+			who, place, host, by := "holder", 2, "db1:4711", h.Node()
+			if !second {
+				v.queueUp(newMutex(t, v.connect(), "/job", zklock.WithData([]byte("db2:4712"))))
+				who, place, host, by = "behind", 3, "db2:4712", "/job/"+lastOf(v.srv.Children("/job"))
+			}
+			st, _ := v.srv.Stat(by)
+			time.Sleep(time.Second)
+			var log warnings
+			s := v.connect(lines(&log, slog.LevelInfo))
+			w := v.queueUp(newMutex(t, s, "/job"))
+			mine := "/job/" + lastOf(v.srv.Children("/job"))
+			v.srv.ResetRequests()
+			time.Sleep(time.Hour)
+			var want []string
+			for _, waited := range []string{"1m0s", "2m0s", "4m0s", "8m0s", "16m0s", "32m0s"} {
+				want = append(want, fmt.Sprintf(`path=/job node=%s waited=%s place=%d %s="%s, session %#x, queued since %s"`,
+					mine, waited, place, who, host, st.EphemeralOwner, time.UnixMilli(st.Ctime).Format(time.RFC3339)))
+			}
+			require.Equal(t, want, log.of("zklock: still waiting for the lock"))
+			require.Zero(t, v.srv.Requests().Of(s.SessionID(), zktest.GetChildren, zktest.GetData))
+			w.stop()
+			<-w.done
+			require.Equal(t, second, strings.Contains(w.err.Error(), "; held by db1:4711, session "), w.err)
+			release(t, h)
+		})
+	}
 }
 
 // One waiter for a lock speaks for all in the Session that stand behind it. A lock that the Session holds itself is said, too.
@@ -159,25 +161,6 @@ func TestVirtual_WaitEnds_HolderWithControlCharacters_IsQuoted(t *testing.T) {
 		_, err := newMutex(t, v.connect(), "/job").Acquire(within(t, time.Second))
 		require.ErrorContains(t, err, `; held by "\x1b[2J\u202e\u0085xxx`)
 		require.Less(t, len(err.Error()), 500)
-		release(t, h)
-	})
-}
-
-// A waiter that may not read the queue says so, with its place when it was last listed.
-func TestVirtual_LongWait_QueueCannotBeRead_SaysSo(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		h := acquire(t, newMutex(t, v.connect(), "/job"))
-		v.queueUp(newMutex(t, v.connect(), "/job"))
-		var log warnings
-		s := v.connect(lines(&log, slog.LevelInfo))
-		w := v.queueUp(newMutex(t, s, "/job"))
-		v.srv.Inject(zktest.Before(zktest.GetData).Path(h.Node()).Session(s.SessionID()).Fail(zktest.NoAuth))
-		time.Sleep(90 * time.Second)
-		said := log.of("zklock: still waiting for the lock")
-		require.Len(t, said, 1)
-		require.Contains(t, said[0], `place=3 err="get: no READ permission on `+h.Node()+`: zk: not authenticated"`)
-		w.stop()
-		<-w.done
 		release(t, h)
 	})
 }
