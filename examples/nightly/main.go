@@ -1,18 +1,16 @@
-// Command nightly writes a report a day into a directory that all hosts share. Cron starts it on every host at once: one of
-// them does the work, and if that one dies, another does it.
+// Command nightly writes a report a day into its working directory, which all hosts share. Cron starts it on every host at
+// once: one of them does the work, and if that one dies, another does it.
 //
-//	nightly -servers zk1:2181,zk2:2181,zk3:2181 -dir /srv/reports
+//	cd /srv/reports && ZKLOCK_SERVERS=zk1:2181,zk2:2181,zk3:2181 nightly
 package main
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"log"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -20,13 +18,10 @@ import (
 )
 
 func main() {
-	servers := flag.String("servers", "127.0.0.1:2181", "the ZooKeeper servers")
-	dir := flag.String("dir", ".", "the directory for the reports")
-	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	report := filepath.Join(*dir, time.Now().UTC().Format("2006-01-02.txt"))
-	if err := nightly(ctx, *servers, report, measure); err != nil {
+	report := time.Now().UTC().Format("2006-01-02.txt")
+	if err := nightly(ctx, os.Getenv("ZKLOCK_SERVERS"), report, measure); err != nil {
 		log.Fatal(err)
 	}
 }
