@@ -18,6 +18,7 @@ test:
 	$(GO) test $(RACE) -count=1 -timeout 15m -skip '^TestExplore' ./...
 	$(GO) test -count=1 -run '^TestExplore' .
 	$(GO) test -count=1 -run 'TestVirtual_Simulation$$' ./internal/sim -sim.seeds=100 -sim.jobs=2
+	cd examples/fencing && $(GO) test -count=1 .
 
 ## gofmt, go vet for Linux, macOS and Windows with their tests compiled, staticcheck
 check:
