@@ -18,21 +18,21 @@ test:
 	$(GO) test $(RACE) -count=1 -timeout 15m -skip '^TestExplore' ./...
 	$(GO) test -count=1 -run '^TestExplore' .
 	$(GO) test -count=1 -run 'TestVirtual_Simulation$$' ./internal/sim -sim.seeds=100 -sim.jobs=2
-	cd examples/fencing && $(GO) test -count=1 .
 
 ## gofmt, go vet for Linux, macOS and Windows with their tests compiled, staticcheck
 check:
 	scripts/check
 
 ## what one real ZooKeeper shows that zktest does not: the faults at frames and a part of the behaviour tests on it; Curator, kazoo
-## and go-zookeeper's lock in one queue with ours; and one server in a container
+## and go-zookeeper's lock in one queue with ours; one server in a container; and the example that needs SQLite
 ON_REAL = ^Test(Acquire|TryAcquire|Hold|Release|ACL|ContainerRoot|Participants|ServerRestart|Connect_Chroot|Real_)
 real:
 	ZKLOCK_TEST_REAL=1 ZKLOCK_CONFORMANCE=1 $(GO) test $(RACE) -count=1 -timeout 10m \
 		-run '$(ON_REAL)|^TestFrames_RealServer|^TestInterop_OneQueue' . ./internal/frames ./internal/conformance
 	scripts/integration -run TestMutex_SingleServer_OneAtATime_NothingLeft
+	cd examples/fencing && $(GO) test $(RACE) -count=1 .
 
-## everything that takes long, asks for much, or counts on other people's timing. Some three hours; make -k goes on after a failure
+## everything that takes long, asks for much, or counts on other people's timing. Some seventy minutes; make -k goes on after a failure
 nightly: test explore simulation mutants conformance servers chaos integration bench-quick lab-test lab
 
 ## the library and the test server on every ZooKeeper that the distribution's suites carry, with the newest Curator and kazoo

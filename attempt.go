@@ -314,7 +314,7 @@ func (a *attempt) exhausted() error {
 	if way == "" {
 		return fmt.Errorf("%w: %s is past the last number that zklock uses; try again after a pause", ErrSequenceExhausted, nameOf(a.node))
 	}
-	return fmt.Errorf("%w: try again when %s and all other children are gone", ErrSequenceExhausted, way)
+	return fmt.Errorf("%w: try again when %s and all other children are gone", ErrSequenceExhausted, shown(way))
 }
 
 // armed waits until a watch is set, and forgets it if it is not. A watch on a node that is gone counts as fired (watcher.go).

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/go-zookeeper/zk"
@@ -80,12 +81,20 @@ func (e *Error) Error() string {
 	}
 	b.WriteString(": " + e.Err.Error())
 	if e.Place > 0 {
-		fmt.Fprintf(&b, "; place %d in the queue when it was last listed, behind %s", e.Place, e.Predecessor)
+		fmt.Fprintf(&b, "; place %d in the queue when it was last listed, behind %s", e.Place, shown(e.Predecessor))
 	}
 	if e.Holder != "" {
 		b.WriteString("; held by " + e.Holder)
 	}
 	return b.String()
+}
+
+// shown returns what another client wrote as it is, or quoted if that could move a terminal's cursor.
+func shown(s string) string {
+	if q := strconv.Quote(s); q[1:len(q)-1] != s {
+		return q
+	}
+	return s
 }
 
 // Unwrap returns the cause.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -60,9 +59,7 @@ func whoIs(node string, data []byte, stat wire.Stat) string {
 	if who == "" {
 		who = nameOf(node)
 	}
-	if q := strconv.Quote(who); q[1:len(q)-1] != who { // another client wrote it: it must not move a terminal's cursor
-		who = q
-	}
+	who = shown(who)
 	if stat.EphemeralOwner != 0 {
 		who += fmt.Sprintf(", session %#x", uint64(stat.EphemeralOwner))
 	}
