@@ -5,7 +5,7 @@ GO ?= go
 export GO
 
 .NOTPARALLEL:
-.PHONY: all test check real nightly servers integration conformance explore simulation mutants chaos soak bench bench-quick lab lab-test demo clean
+.PHONY: all test check real nightly servers integration conformance explore simulation mutants command chaos soak bench bench-quick lab lab-test demo clean
 
 all: check test
 
@@ -16,7 +16,7 @@ RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 test:
 	@$(if $(RACE),,echo "no C compiler: the tests run without the race detector")
 	$(GO) test $(RACE) -count=1 -timeout 15m -skip '^TestExplore' ./...
-	$(GO) test -count=1 -run '^TestExplore' .
+	$(GO) test -count=1 -run '^TestExplore' ./internal/queue
 	$(GO) test -count=1 -run 'TestVirtual_Simulation$$' ./internal/sim -sim.seeds=100 -sim.jobs=2
 
 ## gofmt, go vet for Linux, macOS and Windows with their tests compiled, staticcheck
@@ -28,12 +28,12 @@ check:
 ON_REAL = ^Test(Acquire|TryAcquire|Hold|Release|ACL|ContainerRoot|Participants|ServerRestart|Connect_Chroot|Real_)
 real:
 	ZKLOCK_TEST_REAL=1 ZKLOCK_CONFORMANCE=1 $(GO) test $(RACE) -count=1 -timeout 10m \
-		-run '$(ON_REAL)|^TestFrames_RealServer|^TestInterop_OneQueue' . ./internal/frames ./internal/conformance
+		-run '$(ON_REAL)|^TestFrames_RealServer|^TestInterop_OneQueue' ./test ./internal/frames ./internal/conformance
 	scripts/integration -run TestMutex_SingleServer_OneAtATime_NothingLeft
 	cd examples/fencing && $(GO) test $(RACE) -count=1 .
 
 ## everything that takes long, asks for much, or counts on other people's timing. Some seventy minutes; make -k goes on after a failure
-nightly: test explore simulation mutants conformance servers chaos integration bench-quick lab-test lab
+nightly: test explore simulation mutants command conformance servers chaos integration bench-quick lab-test lab
 
 ## the library and the test server on every ZooKeeper that the distribution's suites carry, with the newest Curator and kazoo
 servers:
@@ -52,7 +52,7 @@ conformance:
 
 ## every interleaving of a few clients, 25 million states in some minutes; what `go test` explores is a part of it
 explore:
-	$(GO) test -count=1 -v -timeout 0 -run TestExplore . -explore.all
+	$(GO) test -count=1 -v -timeout 0 -run TestExplore ./internal/queue -explore.all
 
 ## every fault at every frame, and six thousand hours of random worlds, in virtual time: make simulation SEEDS=2000
 SEEDS ?= 2000
@@ -60,9 +60,14 @@ simulation:
 	$(GO) test -count=1 -v -timeout 0 -run 'TestVirtual_Frames$$' ./internal/frames -frames.every=1
 	$(GO) test -count=1 -v -timeout 0 -run TestVirtual_Simulation ./internal/sim -sim.seeds=$(SEEDS) -sim.calm=20 -sim.jobs=2
 
-## mistakes planted in the library and in the test server, one at a time: the tests named for each must find it
+## mistakes planted in the library, the command and the test server, one at a time: the tests named for each must find it
 mutants:
 	ZKLOCK_MUTANTS=1 $(GO) test -count=1 -v -timeout 0 -run AllCaught ./internal/mutants ./internal/conformance
+
+## the command, round after round: in a terminal beside what plain does, and that nothing outlives the lock: make command ROUNDS=200
+ROUNDS ?= 10
+command:
+	ZKLOCK_ROUNDS=$(ROUNDS) $(GO) test $(RACE) -count=1 -v -timeout 0 -run 'TestScenes|TestOutlives' ./cmd/zklock
 
 ## a real ensemble on network hosts of its own, cut up, and connections that fail: takes Linux and root. soak is its long run and
 ## no test else: make soak CUTS=300, or make soak DURATION=1h

@@ -1,6 +1,6 @@
 package zklock
 
-// These tests attack attempt.go: what a waiter knows when its predecessor's event comes, and the moments before the
+// These tests attack attempt.go and follow.go: what a waiter knows when its predecessor's event comes, and the moments before the
 // grant.
 
 import (
@@ -15,35 +15,46 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
-	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/hook"
+	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/zktest"
 )
 
 // eventTest is what a waiter knows when its predecessor's event has come. As made by newEventTest, all speaks for a grant.
 type eventTest struct {
-	l          *link
+	c          *onlyConn
 	e          *era
 	a          *attempt
-	w          *walk
+	knows      knows
 	own, ahead *watch
+}
+
+// knows is what the waiter has found, and over which connections.
+type knows struct {
+	place            queue.Place
+	owner            int64 // of the predecessor
+	list, own, ahead uint64
 }
 
 const waitersConn = 3 // the connection that the waiter knows all from
 
 func newEventTest(t *testing.T) *eventTest {
 	tt := newTableTest(t)
-	l := tt.m.s.link
-	e := newEra(&zkSession{carrier: l, log: l.log}, l.clock, l.opts.mode, l.opts.maxLockNodes, tap.Response{Timeout: 10 * time.Second, SessionID: 7}, "10.0.0.1:2181", waitersConn, exchange{})
-	l.mu.era, l.mu.state, l.mu.conn = e, stateMachine{Connected, 7}, &connection{tap: &tap.Tap{Seq: waitersConn}}
+	c := &onlyConn{conn: waitersConn}
+	e := eraOver(c, waitersConn)
+	t.Cleanup(func() {
+		e.Lose(ErrClosed)
+		c.work.Wait()
+	})
 	a, _ := tt.begin(NewOwner(""), false)
-	a.link, a.opts = l, &tt.m.opts
+	a.link, a.opts = tt.m.s.link, &tt.m.opts
 	at := &attempt{
 		acquisition: a, e: e, node: "/locks/a/own", token: 9,
-		walk:  walk{next: toAwait, session: 7, ahead: 1, owner: 8, listConn: waitersConn, ownConn: waitersConn, aheadConn: waitersConn},
-		own:   &watch{path: "/locks/a/own", fired: make(chan struct{})},
-		ahead: &watch{path: "/locks/a/n", fired: closedCh(), event: zk.EventNodeDeleted},
+		onOwn:   &watch{path: "/locks/a/own", fired: make(chan struct{})},
+		onAhead: &watch{path: "/locks/a/n", fired: closedCh(), event: zk.EventNodeDeleted},
 	}
-	return &eventTest{l: l, e: e, a: at, w: &at.walk, own: at.own, ahead: at.ahead}
+	return &eventTest{c: c, e: e, a: at, knows: knows{queue.Place{Kind: queue.Behind, Ahead: 1}, 8, waitersConn, waitersConn, waitersConn}, own: at.onOwn, ahead: at.onAhead}
 }
 
 func closedCh() chan struct{} {
@@ -53,9 +64,11 @@ func closedCh() chan struct{} {
 }
 
 // then is what is next after the event.
-func (w *eventTest) then() (stage, error) {
+func (w *eventTest) then() (queue.Stage, error) {
+	k := w.knows
+	w.a.walk = queue.Begin(7, false).Listed(k.place, k.list).StoodBehind(false).Watched(queue.IsThere, 7, k.own).Watched(queue.IsThere, k.owner, k.ahead)
 	err := w.a.rule()
-	return w.w.next, err
+	return w.a.walk.Next, err
 }
 
 // I1, I3: what a waiter knows reaches the rule (TestInFrontNow). The predecessor's deletion grants only if everything speaks
@@ -67,20 +80,20 @@ func TestInFrontNow_EachClause(t *testing.T) {
 		want bool
 	}{
 		{"all is well", func(*eventTest) {}, true},
-		{"others were ahead of the predecessor", func(w *eventTest) { w.w.ahead = 2 }, false},
-		{"R73: another node may have taken its place", func(w *eventTest) { w.w.replaced = true }, false},
+		{"others were ahead of the predecessor", func(w *eventTest) { w.knows.place.Ahead = 2 }, false},
+		{"R73: another node may have taken its place", func(w *eventTest) { w.knows.place.Replaced = true }, false},
 		{"the event is no deletion", func(w *eventTest) { w.ahead.event = zk.EventNodeDataChanged }, false},
 		{"the client gave the watch up", func(w *eventTest) { w.ahead.event = zk.EventNotWatching }, false},
-		{"the predecessor is of our session", func(w *eventTest) { w.w.owner = w.e.id }, false},
-		{"there is no connection now", func(w *eventTest) { w.l.mu.state.state = Suspended }, false},
+		{"the predecessor is of our session", func(w *eventTest) { w.knows.owner = w.e.ID }, false},
+		{"there is no connection now", func(w *eventTest) { w.c.conn = 0 }, false},
 		{"there is no connection now, and never was a sure one", func(w *eventTest) {
-			w.l.mu.state.state = Suspended
-			w.w.listConn, w.w.ownConn, w.w.aheadConn = 0, 0, 0
+			w.c.conn = 0
+			w.knows.list, w.knows.own, w.knows.ahead = 0, 0, 0
 		}, false},
-		{"the list is of an earlier connection", func(w *eventTest) { w.w.listConn-- }, false},
-		{"the watch on our own node is restored", func(w *eventTest) { w.w.ownConn-- }, false},
-		{"the watch on the predecessor is restored", func(w *eventTest) { w.w.aheadConn-- }, false},
-		{"all is of an earlier connection", func(w *eventTest) { w.l.mu.conn.tap.Seq++ }, false},
+		{"the list is of an earlier connection", func(w *eventTest) { w.knows.list-- }, false},
+		{"the watch on our own node is restored", func(w *eventTest) { w.knows.own-- }, false},
+		{"the watch on the predecessor is restored", func(w *eventTest) { w.knows.ahead-- }, false},
+		{"all is of an earlier connection", func(w *eventTest) { w.c.conn++ }, false},
 		{"an event of our own node has come", func(w *eventTest) { close(w.own.fired) }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -88,9 +101,9 @@ func TestInFrontNow_EachClause(t *testing.T) {
 			c.take(w)
 			next, err := w.then()
 			require.NoError(t, err)
-			want := toList
+			want := queue.ToList
 			if c.want {
-				want = toGrant
+				want = queue.ToGrant
 			}
 			require.Equal(t, want, next)
 		})
@@ -104,16 +117,16 @@ func TestGrant_OwnNodeDeletedInBetween_QueuesAgain(t *testing.T) {
 	w.own.event = zk.EventNodeDeleted
 	close(w.own.fired)
 	require.ErrorIs(t, w.a.grant(), errRequeue)
-	require.False(t, w.e.holds(w.own.path))
+	require.False(t, w.e.IsHeld(w.own.path))
 	require.NotEmpty(t, w.a.calls, "they wait on")
 }
 
 // I3: the ZooKeeper session that made the node is over. Nobody is granted.
 func TestGrant_SessionOver_GrantsNothing(t *testing.T) {
 	w := newEventTest(t)
-	w.e.lose(errExpired)
-	w.a.own = nil
-	require.ErrorIs(t, w.a.grant(), errEraOver)
+	w.e.Lose(link.ErrExpired)
+	w.a.onOwn = nil
+	require.ErrorIs(t, w.a.grant(), link.ErrOver)
 	require.NotEmpty(t, w.a.calls, "they wait on")
 }
 
@@ -125,29 +138,30 @@ func TestAttempt_SessionEndsJustBeforeTheGrant_FailsIfToldTo(t *testing.T) {
 		srv := zktest.Start(t, zktest.WithNetwork(n), zktest.WithTick(2*time.Second))
 		var s *Session
 		var armed atomic.Bool
-		s, err := Connect(t.Context(), srv.Addr(), WithDialer(n.Dial), WithSessionTimeout(10*time.Second), WithLogger(slog.New(slog.DiscardHandler)),
-			WithSuspendedTime(func() time.Duration { // hold looks at the clock
-				if !armed.Load() {
+		asleep := func() time.Duration { // hold looks at the clock
+			if !armed.Load() {
+				return 0
+			}
+			s.locks.mu.Lock()
+			for _, d := range s.locks.byKey {
+				if d.node != "" && armed.CompareAndSwap(true, false) {
+					go func() {
+						defer s.locks.mu.Unlock() // the grant waits for it
+						for !d.e.IsHeld(d.node) {
+							runtime.Gosched()
+						}
+						go d.e.Lose(link.ErrLeaseEnded)
+						<-d.e.Over()
+						d.lost = lostBecause(link.ErrLeaseEnded) // which is what lose does next
+					}()
 					return 0
 				}
-				s.locks.mu.Lock()
-				for _, d := range s.locks.byKey {
-					if d.node != "" && armed.CompareAndSwap(true, false) {
-						go func() {
-							defer s.locks.mu.Unlock() // the grant waits for it
-							for !d.e.holds(d.node) {
-								runtime.Gosched()
-							}
-							go d.e.lose(errLeaseEnded)
-							<-d.e.over
-							d.lost = lostBecause(errLeaseEnded) // which is what lose does next
-						}()
-						return 0
-					}
-				}
-				s.locks.mu.Unlock()
-				return 0
-			}))
+			}
+			s.locks.mu.Unlock()
+			return 0
+		}
+		s, err := Connect(hook.With(t.Context(), hook.Session{SuspendedTime: asleep}), srv.Addr(), WithDialer(n.Dial),
+			WithSessionTimeout(10*time.Second), WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
 		defer s.Close()
 		m, err := NewMutex(s, "/job", WithFailOnSessionLoss())
@@ -180,7 +194,7 @@ func TestAttempt_EndsBetweenTwoNodes_IsCountedOut(t *testing.T) {
 		m := mutex()
 		h, err := mutex().Acquire(t.Context())
 		require.NoError(t, err)
-		e := m.s.link.era()
+		e := m.s.link.Era().Inside.(*era)
 		slow := srv.Inject(zktest.Before(zktest.Delete).Delay(grace / 2))
 		for round := range 3 { // mostly the call leaves before the goroutine runs that is to go on, and seldom after that
 			ctx, leave := context.WithCancel(t.Context())

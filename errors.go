@@ -4,13 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/answer"
+	"github.com/zklock/zklock/internal/lease"
+	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -32,7 +34,7 @@ var (
 	// or when the ZooKeeper session ends.
 	ErrNotConfirmed = errors.New("release not confirmed")
 	// ErrClosed: the Session was closed, or the *zk.Conn under it was.
-	ErrClosed = errors.New("session closed")
+	ErrClosed = errClosed
 	// ErrSessionExpired: the ZooKeeper session ended while the caller waited, and the Mutex has WithFailOnSessionLoss.
 	ErrSessionExpired = errors.New("ZooKeeper session ended while waiting")
 	// ErrSequenceExhausted: the lock root's counter has come to its end. zklock grants no node numbered 2^31 − 2^20 or more, or
@@ -41,14 +43,20 @@ var (
 	// node that is in the way is named; one of another client may have to be removed.
 	ErrSequenceExhausted = errors.New("sequence numbers of the lock root are used up")
 	// ErrNoRoom: the session timeout leaves the lease no time in which a hold could be relied on.
-	ErrNoRoom = errors.New("session timeout too short for the lease")
+	ErrNoRoom = errNoRoom
 	// ErrNoChroot: the chroot of the connection string is not there: make it, or give WithCreateChroot to Connect. Mistyped, it
 	// would make locks that exclude nobody.
 	ErrNoChroot = errors.New("the chroot is not there")
 	// ErrTooManyWaiters: the Session has as many lock nodes as WithMaxLockNodes allows.
-	ErrTooManyWaiters = errors.New("too many lock nodes in one session")
+	ErrTooManyWaiters = errTooMany
 	// ErrAuthFailed: a server refused the credentials given with WithDigest.
-	ErrAuthFailed = errors.New("authentication failed")
+	ErrAuthFailed = errAuthFailed
+)
+
+// What the packages below return of those. The public names stand for these, so that the documentation shows no internal package.
+var (
+	errClosed, errAuthFailed = link.ErrClosed, link.ErrAuthFailed
+	errNoRoom, errTooMany    = lease.ErrNoRoom, nodes.ErrTooMany
 )
 
 // Error says which operation failed, on which lock, and why. Err is never nil. errors.Is and errors.As find in it the
@@ -110,20 +118,16 @@ func IsFinal(err error) bool {
 		return false // the cause beside it is the caller's, and can be any error
 	}
 	var bad badArgument
-	if errors.As(err, &bad) || isAny(err, ErrClosed, ErrAuthFailed, ErrNoRoom, ErrNoChroot) {
+	if errors.As(err, &bad) || answer.IsAny(err, ErrClosed, ErrAuthFailed, ErrNoRoom, ErrNoChroot) {
 		return true
 	}
 	var ours *Error
 	if errors.Is(err, ErrLost) || !errors.As(err, &ours) {
 		return false // if the reason of a loss is a refusal, the next acquire says so
 	}
-	code := serverCode(ours)
-	return isAny(ours, zk.ErrNoAuth, zk.ErrAuthFailed, zk.ErrInvalidACL, zk.ErrBadArguments, zk.ErrNoChildrenForEphemerals) ||
+	code := answer.ServerCode(ours)
+	return answer.IsAny(ours, zk.ErrNoAuth, zk.ErrAuthFailed, zk.ErrInvalidACL, zk.ErrBadArguments, zk.ErrNoChildrenForEphemerals) ||
 		code == wire.Unimplemented || code == wire.AuthRequired || code == wire.LocalSession
-}
-
-func isAny(err error, of ...error) bool {
-	return slices.ContainsFunc(of, func(target error) bool { return errors.Is(err, target) })
 }
 
 // badArgument is an error of the caller's.
@@ -146,76 +150,15 @@ func lostBecause(reason error) error {
 	return fmt.Errorf("%w: %w", ErrLost, reason)
 }
 
-// Reasons for a loss, and outcomes that stay inside the package.
+// Why a hold or its release ended as it did.
 var (
-	errLeaseEnded  = errors.New("the lease ended")
-	errExpired     = errors.New("the servers ended the ZooKeeper session")
-	errNodeGone    = errors.New("somebody else deleted the lock node")
-	errUnreadable  = errors.New("the servers refuse to confirm the lock node")
-	errPingRefused = errors.New("a server refused the session's ping")
-	errNoAnswer    = errors.New("no server answered before the lease ended")
-	errReleased    = fmt.Errorf("%w: this Hold was released", ErrNotHeld)
-	errConnClosed  = fmt.Errorf("%w: somebody closed Session.Conn()", ErrClosed)
-	errEraOver     = errors.New("session over")
-
-	errNoneToExpire = errors.New(`connected, but the server answers "session expired" and there was no session: it is overloaded, or no ZooKeeper server`)
+	errNoAnswer = errors.New("no server answered before the lease ended")
+	errReleased = fmt.Errorf("%w: this Hold was released", ErrNotHeld)
 )
 
-// outcome of a request that changes something: what its error says about the server.
-type outcome int
-
-const (
-	applied    outcome = iota // answered with success
-	turnedDown                // answered with an error that stays
-	notNow                    // surely not done, and may be done if asked again
-	unknown                   // sent, perhaps, and not answered: only a later look can tell
-)
-
-// outcomeOf classifies the error of a request. If it is not surely one of the first three outcomes, it is unknown: an orphan
-// costs more than a second look.
-func outcomeOf(err error) outcome {
-	if err == nil {
-		return applied
-	}
-	if isAny(err, zk.ErrNoNode, zk.ErrNoAuth, zk.ErrBadVersion, zk.ErrNoChildrenForEphemerals, zk.ErrNodeExists, zk.ErrNotEmpty,
-		zk.ErrInvalidACL, zk.ErrBadArguments, zk.ErrAuthFailed) {
-		return turnedDown
-	}
-	switch serverCode(err) {
-	case wire.Unimplemented, wire.QuotaExceeded, wire.RuntimeInconsistency, wire.LocalSession, wire.AuthRequired:
-		return turnedDown
-	case wire.Throttled:
-		return notNow
-	}
-	return unknown
-}
-
-// serverCode returns the code of an error that the client has no error for, or 0.
-func serverCode(err error) wire.Code {
-	var code wire.Code
-	errors.As(err, &code)
-	return code
-}
-
-// isRefusal says that the servers will not do it, neither now nor later. Busy servers, or none to ask, are no refusal.
-func isRefusal(err error) bool { return outcomeOf(err) == turnedDown }
-
-// denied says which request lacked which permission on which node: the client's own error says only "not authenticated".
-// CREATE and DELETE are permissions on the parent.
-func denied(err error, request, permission, path string) error {
-	if !errors.Is(err, zk.ErrNoAuth) {
-		return err
-	}
-	return fmt.Errorf("%s: no %s permission on %s: %w", request, permission, path, err)
-}
-
-// errCtxEnded says that a context ended, and not why: the cause may be any error, also one that servers answer with, such as
-// the first error in an errgroup (R75). Only what is returned to the caller has the cause.
-var errCtxEnded = errors.New("the context ended")
-
-// forCaller returns an error as the caller is to see it: ctxError in place of errCtxEnded.
+// forCaller returns an error as the caller is to see it: ctxError in place of link.ErrCtxEnded.
 func forCaller(ctx context.Context, err error) error {
-	if err == errCtxEnded {
+	if err == link.ErrCtxEnded {
 		return ctxError(ctx)
 	}
 	return err
@@ -232,36 +175,4 @@ func ctxError(ctx context.Context) error {
 		return cause
 	}
 	return fmt.Errorf("%w: %w", err, cause)
-}
-
-// nameOf returns the last part of a path.
-func nameOf(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
-
-// parentOf returns the path of the node above.
-func parentOf(path string) string { return path[:max(1, strings.LastIndexByte(path, '/'))] }
-
-// answerErr returns what the answer says, as an error of the zk package if it has one for it.
-func answerErr(a tap.Answer) error {
-	if a.Fate != tap.WasAnswered {
-		return zk.ErrConnectionClosed
-	}
-	return codeError(a.Code)
-}
-
-// codeError turns a server's code into the error that the client has for it; nil for success.
-func codeError(code wire.Code) error {
-	if code == wire.OK {
-		return nil
-	}
-	if err := zkErrors[code]; err != nil {
-		return err
-	}
-	return code
-}
-
-var zkErrors = map[wire.Code]error{
-	wire.APIError: zk.ErrAPIError, wire.NoNode: zk.ErrNoNode, wire.NoAuth: zk.ErrNoAuth, wire.BadVersion: zk.ErrBadVersion,
-	wire.NoChildrenForEphemerals: zk.ErrNoChildrenForEphemerals, wire.NodeExists: zk.ErrNodeExists, wire.NotEmpty: zk.ErrNotEmpty,
-	wire.SessionExpired: zk.ErrSessionExpired, wire.InvalidACL: zk.ErrInvalidACL, wire.AuthFailed: zk.ErrAuthFailed,
-	wire.SessionMoved: zk.ErrSessionMoved, wire.BadArguments: zk.ErrBadArguments, wire.ReconfigDisabled: zk.ErrReconfigDisabled,
 }

@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"database/sql"
+	"database/sql/driver"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -18,11 +19,16 @@ import (
 	"os"
 	"path"
 	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
 )
 
 // The examples run against a ZooKeeper server in the test's process; the one without an output needs servers with TLS.
@@ -254,6 +260,37 @@ func ExampleIsFinal() {
 	})
 	fmt.Println(terms, errors.Is(err, zklock.ErrClosed), zklock.IsFinal(err))
 	// Output: 3 true true
+}
+
+// That loop ends when the Session is closed, and goes on after all that passes.
+func TestVirtual_IsFinal_LeaderLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := zktest.NewNetwork()
+		srv := zktest.Start(t, zktest.WithNetwork(network))
+		s, err := zklock.Connect(t.Context(), srv.Addr(), zklock.WithDialer(network.Dial), zklock.WithLogger(slog.New(slog.DiscardHandler)))
+		require.NoError(t, err)
+		m, err := zklock.NewMutex(s, "/job")
+		require.NoError(t, err)
+		terms := 0
+		err = lead(t.Context(), m, func(ctx context.Context, hold *zklock.Hold) error {
+			switch terms++; terms {
+			case 1:
+				require.NoError(t, srv.Delete(hold.Node()))
+			case 2:
+				require.True(t, srv.ExpireSession(s.SessionID()))
+			case 3:
+				srv.Inject(zktest.Before(zktest.Create).Path("/job/*").Fail(zktest.QuotaExceeded).Once())
+				return nil
+			case 4:
+				go s.Close()
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		require.ErrorIs(t, err, zklock.ErrClosed)
+		require.Equal(t, 4, terms)
+		require.NoError(t, s.Close())
+	})
 }
 
 // An Error says where we stood in the queue, for free.
@@ -965,4 +1002,49 @@ func Example_manyGoroutines() {
 	}
 	fmt.Println(done, "jobs under", len(tokens), "holds")
 	// Output: 250 jobs under 3 holds
+}
+
+// The database that the fencing example writes to.
+
+// reportsTable is a database with one table of one row, (name 'nightly', body, token), and one statement: saveReport's
+// conditional update, done as one step as every SQL database does it.
+type reportsTable struct {
+	mu    sync.Mutex
+	body  string
+	token int64
+}
+
+func (r *reportsTable) Connect(context.Context) (driver.Conn, error) { return reportsConn{r}, nil }
+
+func (r *reportsTable) Driver() driver.Driver { return nil }
+
+type reportsConn struct{ *reportsTable }
+
+var errOneStatement = errors.New("this database knows one statement")
+
+func (reportsConn) Prepare(string) (driver.Stmt, error) { return nil, errOneStatement }
+
+func (reportsConn) Begin() (driver.Tx, error) { return nil, errOneStatement }
+
+func (reportsConn) Close() error { return nil }
+
+func (r reportsConn) ExecContext(_ context.Context, _ string, args []driver.NamedValue) (driver.Result, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	body, token := args[0].Value.(string), args[1].Value.(int64)
+	if r.token > token { // WHERE token <= $2
+		return driver.RowsAffected(0), nil
+	}
+	r.body, r.token = body, token
+	return driver.RowsAffected(1), nil
+}
+
+// openReports returns the database, and what its row says.
+func openReports() (db *sql.DB, body func() string) {
+	r := &reportsTable{}
+	return sql.OpenDB(r), func() string {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.body
+	}
 }

@@ -11,6 +11,9 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock/internal/clock"
+	"github.com/zklock/zklock/internal/lease"
+	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/nodes"
 )
 
 // grace is how long a call whose context has ended waits for its clean-up to be confirmed (I6).
@@ -75,26 +78,6 @@ type holdKey struct {
 func heldIn(ctx context.Context, k holdKey) *Hold {
 	h, _ := ctx.Value(k).(*Hold)
 	return h
-}
-
-func askerIn(ctx context.Context, t *lockTable, root string) asker {
-	by := asker{owner: ownerSet(ctx)}
-	if h := heldIn(ctx, holdKey{t, root}); h != nil {
-		by.under = h.d
-	}
-	return by
-}
-
-// OwnerFrom returns the owner that WithOwner set. If none is set, it returns the owner of the innermost hold that the
-// context carries, of any lock. It returns false if the context has neither.
-func OwnerFrom(ctx context.Context) (Owner, bool) {
-	if o := ownerSet(ctx); o != (Owner{}) {
-		return o, true
-	}
-	if h := heldIn(ctx, holdKey{}); h != nil {
-		return h.Owner(), true
-	}
-	return Owner{}, false
 }
 
 // holdContext carries the hold. Its Err compares the clock with the lease: after a pause the first look shows the loss, even
@@ -190,7 +173,7 @@ func (h *Hold) Token() int64 { return h.granted().token }
 // heartbeat.
 func (h *Hold) Deadline() time.Time {
 	e := h.granted().e
-	return e.clock.Wall(e.leaseEnd())
+	return e.Clock.Wall(e.LeaseEnd())
 }
 
 // Node returns the lock node, absolute: with the chroot.
@@ -228,7 +211,7 @@ func (h *Hold) Release(ctx context.Context) error {
 		return h.d.errorf("release", errNilContext)
 	}
 	h.d.loseIfLate()
-	leaseEnd := h.d.e.leaseEnd()
+	leaseEnd := h.d.e.LeaseEnd()
 	first, last, lost := h.d.table.release(h)
 	if !first {
 		return nil
@@ -241,12 +224,12 @@ func (h *Hold) Release(ctx context.Context) error {
 		return nil
 	}
 	d := h.d
-	d.e.unhold(d.node) // no heartbeat may miss the node
+	d.e.LetGo(d.node) // no heartbeat may miss the node
 	x := d.root.release(d.e, d.node)
 	if err := h.confirm(ctx, x, leaseEnd); err != nil {
 		return h.d.errorf("release", err)
 	}
-	d.e.log.debug("zklock: released", d.attrs)
+	d.e.Log.Debug("zklock: released", d.attrs)
 	return nil
 }
 
@@ -254,17 +237,17 @@ func (h *Hold) Release(ctx context.Context) error {
 //
 // If the session ends from here on, that is no loss: the hold stood when its Release began. Another hold may end the session
 // meanwhile, because both have the same lease.
-func (h *Hold) confirm(ctx context.Context, x *deletion, leaseEnd clock.Instant) error {
+func (h *Hold) confirm(ctx context.Context, x *nodes.Deletion, leaseEnd clock.Instant) error {
 	notConfirmed := func(why error) error {
 		return fmt.Errorf("%w: %w; the node is still being deleted in the background", ErrNotConfirmed, why)
 	}
-	clk, look := h.d.e.clock, heartbeat(h.d.e.sessionTimeout())
+	clk, look := h.d.e.Clock, lease.Heartbeat(h.d.e.Timeout())
 	ended := func(ok bool, err error) error {
 		switch {
-		case ok, errors.Is(err, errExpired): // the node went by our delete, or with its session
+		case ok, errors.Is(err, link.ErrExpired): // the node went by our delete, or with its session
 			return nil
 		case errors.Is(err, zk.ErrNoNode):
-			return lostBecause(errNodeGone)
+			return lostBecause(link.ErrNodeGone)
 		}
 		return fmt.Errorf("%w: %w; the node goes with its session", ErrNotConfirmed, err)
 	}
@@ -277,18 +260,18 @@ func (h *Hold) confirm(ctx context.Context, x *deletion, leaseEnd clock.Instant)
 		}
 		t := time.NewTimer(min(left, look)) // look often: timers stand still while the machine sleeps
 		select {
-		case <-x.done:
+		case <-x.Done:
 			t.Stop()
-			return ended(x.ok, x.err)
-		case <-h.d.e.over:
+			return ended(x.OK, x.Err)
+		case <-h.d.e.Over():
 			t.Stop()
-			if isClosed(x.done) {
-				return ended(x.ok, x.err)
+			if isClosed(x.Done) {
+				return ended(x.OK, x.Err)
 			}
-			return ended(false, h.d.e.overErr())
-		case <-x.refused:
+			return ended(false, h.d.e.OverErr())
+		case <-x.Refused:
 			t.Stop()
-			return notConfirmed(x.refusal)
+			return notConfirmed(x.Refusal)
 		case <-ctxEnded:
 			t.Stop()
 			last := time.NewTimer(grace)

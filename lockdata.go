@@ -9,52 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/zklock/zklock/internal/clock"
+	"github.com/zklock/zklock/internal/link"
 )
-
-// Owner is who may re-enter a lock. Goroutines have no identity, so the context says who asks: it carries a hold of that
-// lock, or an owner set with WithOwner. Owners are comparable, and equal only if they come from the same call of NewOwner.
-type Owner struct {
-	id   uuid.UUID
-	name string
-}
-
-// NewOwner returns a new owner, equal to no other. The name is for logs.
-func NewOwner(name string) Owner { return Owner{uuid.New(), name} }
-
-// String returns the name, and a part of the id: it tells owners of one name apart.
-func (o Owner) String() string {
-	if o == (Owner{}) {
-		return "nobody"
-	}
-	short := o.id.String()[:8]
-	if o.name == "" {
-		return short
-	}
-	return o.name + "/" + short
-}
-
-type ownerKey struct{}
-
-// WithOwner returns a context in which Acquire acts for the owner: it re-enters what the owner holds. That goes for every
-// lock, and for any holds that the context carries. Goroutines that share an owner do not exclude each other. The zero Owner
-// sets none.
-func WithOwner(ctx context.Context, o Owner) context.Context {
-	return context.WithValue(ctx, ownerKey{}, o)
-}
-
-func ownerSet(ctx context.Context) Owner {
-	o, _ := ctx.Value(ownerKey{}).(Owner)
-	return o
-}
-
-// asker is who calls, as the context says.
-type asker struct {
-	owner Owner     // set with WithOwner; the zero Owner if none was
-	under *lockData // whose hold of this lock and Session the context carries; nil if it carries none
-}
 
 // lockKey names an owner's share in a lock. A Session has at most one node for each (I2): two Mutexes on one path are one
 // lock.
@@ -91,7 +48,7 @@ type lockData struct {
 // acquisition is what an owner's calls share while they wait for one lock. It belongs to the owner, not to a call: calls join
 // and leave. It ends with the grant, with an error, or when the last call has left.
 type acquisition struct {
-	link   *link
+	link   *link.Link
 	opts   *mutexOptions // of the call that began it
 	d      *lockData
 	ctx    context.Context // ends when the last call has left
@@ -151,8 +108,8 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error) (a *
 		}
 	case d.lost != nil:
 		return nil, false, d.lost
-	case d.e.isOver(): // its holds are just hearing of it, one by one
-		return nil, false, lostBecause(d.e.why())
+	case d.e.IsOver(): // its holds are just hearing of it, one by one
+		return nil, false, lostBecause(d.e.Why())
 	default:
 		d.addLocked(h)
 		return nil, false, nil
@@ -194,7 +151,7 @@ func (t *lockTable) grant(a *acquisition) bool {
 		return false
 	}
 	d.acquiring = nil
-	d.e.log.debug("zklock: granted", func() []any { return append(d.attrs(), "waited", time.Since(a.since)) }) // before anybody can release it
+	d.e.Log.Debug("zklock: granted", func() []any { return append(d.attrs(), "waited", time.Since(a.since)) }) // before anybody can release it
 	for h := range a.calls {
 		d.addLocked(h)
 		h.outcome <- nil // has room
@@ -243,7 +200,7 @@ type position struct {
 	node        string // ours, absolute
 	place       int    // in the queue, from 1
 	predecessor string // absolute
-	ahead       string // who made the predecessor, as whoIs says it; "" if nobody has read it
+	who         string // who made the predecessor, as whoIs says it; "" if nobody has read it
 }
 
 // position returns where the acquisition stands, or stood when it ended.
@@ -280,14 +237,14 @@ func (t *lockTable) noteAhead(a *acquisition, predecessor, who string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if a.at.predecessor == predecessor {
-		a.at.ahead = who
+		a.at.who = who
 	}
 }
 
 // holder is who made the predecessor, if that is the holder.
 func (p position) holder() string {
 	if p.place == 2 {
-		return p.ahead
+		return p.who
 	}
 	return ""
 }
@@ -336,12 +293,12 @@ func (d *lockData) errorf(op string, err error) error {
 	return &Error{Op: op, Path: d.root.given, Node: d.node, Err: err}
 }
 
-// loseIfLate ends the hold if the lease has ended. If era.lose is just ending the holds one by one, loseIfLate does not wait
+// loseIfLate ends the hold if the lease has ended. If Era.Lose is just ending the holds one by one, loseIfLate does not wait
 // until that comes to this one.
 func (d *lockData) loseIfLate() {
-	d.e.loseIfLate(d.e.clock.Now())
-	if d.e.isOver() {
-		d.tell(d.node, lostBecause(d.e.why()))
+	d.e.LoseIfLate(d.e.Clock.Now())
+	if d.e.IsOver() {
+		d.tell(d.node, lostBecause(d.e.Why()))
 	}
 }
 
@@ -368,20 +325,20 @@ func (d *lockData) tell(node string, cause error) bool {
 	return len(handles) > 0
 }
 
-// lose ends the hold on the node, once, and logs which hold was lost, when and why (holder). A late call for a node that the
+// Lose ends the hold on the node, once, and logs which hold was lost, when and why (holder). A late call for a node that the
 // acquisition has left ends nothing.
-func (d *lockData) lose(node string, cause error, end clock.Instant) (told bool) {
+func (d *lockData) Lose(node string, cause error, end clock.Instant) (told bool) {
 	told = d.tell(node, lostBecause(cause))
 	if !told || errors.Is(cause, ErrClosed) {
 		return told
 	}
-	d.e.log.warn("zklock: hold lost", append(d.attrs(), "reason", cause, "leaseEnd", d.e.clock.Wall(end))...)
+	d.e.Log.Warn("zklock: hold lost", append(d.attrs(), "reason", cause, "leaseEnd", d.e.Clock.Wall(end))...)
 	return true
 }
 
 // attrs are what log lines say of a hold.
 func (d *lockData) attrs() []any {
-	return []any{"path", d.key.path, "node", d.node, "token", d.token, "owner", d.key.owner.String(), "session", fmt.Sprintf("%#x", d.e.id)}
+	return []any{"path", d.key.path, "node", d.node, "token", d.token, "owner", d.key.owner.String(), "session", fmt.Sprintf("%#x", d.e.ID)}
 }
 
 // heldBy says whether the asker holds the lock.
@@ -405,5 +362,5 @@ func (t *lockTable) held(path string) bool {
 }
 
 func (d *lockData) isHeldLocked() bool {
-	return d != nil && len(d.handles) > 0 && d.lost == nil && !d.e.isOver()
+	return d != nil && len(d.handles) > 0 && d.lost == nil && !d.e.IsOver()
 }

@@ -5,11 +5,17 @@ package zklock
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock/internal/clock"
+	"github.com/zklock/zklock/internal/eventlog"
+	"github.com/zklock/zklock/internal/lease"
+	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/tap"
 )
 
 // tableTest is a lock table without a server: the test plays the attempts.
@@ -20,11 +26,10 @@ type tableTest struct {
 }
 
 func newTableTest(t *testing.T) *tableTest {
-	clk := clock.New(nil)
-	s := &Session{clock: clk, log: newEventLog(slog.New(slog.DiscardHandler)), opts: newSessionOptions(nil)}
-	t.Cleanup(s.log.close)
+	s := &Session{clock: clock.New(nil), log: eventlog.New(slog.New(slog.DiscardHandler)), opts: newSessionOptions(nil)}
+	t.Cleanup(s.log.Close)
 	s.opts.mode = SingleServerLease()
-	s.link = newLink(&s.opts, s.log, clk, []string{"zk1:2181"})
+	s.link = link.New(s.linkOptions([]string{"zk1:2181"}))
 	s.locks.byKey = make(map[lockKey]*lockData)
 	m, err := NewMutex(s, "/locks/a")
 	require.NoError(t, err)
@@ -47,10 +52,33 @@ func (t *tableTest) begin(o Owner, try bool) (*acquisition, *Hold) {
 	return a, h
 }
 
-// anEra is one that nothing happens in.
-func anEra() *era {
-	return &era{zkSession: &zkSession{over: make(chan struct{}), log: &eventLog{records: make(chan slog.Record, 1)}}}
+// onlyConn is a connection over which a ZooKeeper session is attached, 0 for none.
+type onlyConn struct {
+	conn  uint64
+	sends func(*tap.Request) bool // nil: nothing can be sent
+	work  sync.WaitGroup
 }
+
+func (c *onlyConn) Send(_ *link.Era, r *tap.Request) bool { return c.sends != nil && c.sends(r) }
+func (c *onlyConn) AttachedConn(*link.Era) (uint64, <-chan struct{}, error) {
+	return c.conn, nil, nil
+}
+func (c *onlyConn) Spawn(f func()) bool   { c.work.Go(f); return true }
+func (c *onlyConn) ClosedErr() error      { return ErrClosed }
+func (c *onlyConn) Lost(*link.Era, error) {}
+func (c *onlyConn) Nudge()                {}
+
+// eraOver is an era that is attached over the carrier.
+func eraOver(c link.Carrier, conn uint64) *era {
+	r := tap.Response{Timeout: 10 * time.Second, SessionID: 7}
+	z := link.NewEra(c, &eventlog.Log{}, clock.New(nil), lease.SingleServer(), r, "10.0.0.1:2181", conn, lease.Exchange{})
+	e := newEra(z, 10)
+	z.Inside = e
+	return e
+}
+
+// anEra is one that nothing happens in.
+func anEra() *era { return eraOver(&onlyConn{}, 0) }
 
 // grant has the acquisition succeed.
 func (t *tableTest) grant(a *acquisition, h *Hold) *Hold {
@@ -188,16 +216,16 @@ func TestLockTable_LostHoldIsNotReentered(t *testing.T) {
 	h1 := tt.grant(tt.begin(o, false))
 	h2, _, _, _ := tt.enter(o, false)
 
-	require.False(t, h1.d.tell("/locks/a/earlier", lostBecause(errExpired)), "who comes late means another node")
+	require.False(t, h1.d.tell("/locks/a/earlier", lostBecause(link.ErrExpired)), "who comes late means another node")
 	require.NoError(t, h1.d.lost)
-	require.True(t, h1.d.tell(h1.d.node, lostBecause(errExpired)))
-	require.False(t, h1.d.tell(h1.d.node, lostBecause(errNodeGone)), "R40")
+	require.True(t, h1.d.tell(h1.d.node, lostBecause(link.ErrExpired)))
+	require.False(t, h1.d.tell(h1.d.node, lostBecause(link.ErrNodeGone)), "R40")
 	for _, h := range []*Hold{h1, h2} {
 		<-h.Lost()
 		cause := context.Cause(h.ctx.Context)
 		require.ErrorIs(t, cause, ErrLost)
-		require.ErrorIs(t, cause, errExpired)
-		require.NotErrorIs(t, cause, errNodeGone)
+		require.ErrorIs(t, cause, link.ErrExpired)
+		require.NotErrorIs(t, cause, link.ErrNodeGone)
 	}
 	require.False(t, tt.table.held(tt.m.root.path))
 	require.False(t, tt.table.heldBy(tt.m.root.path, asker{owner: o}))
@@ -218,7 +246,7 @@ func TestLockTable_LostBeforeTheGrant(t *testing.T) {
 	o := NewOwner("")
 	a, h := tt.begin(o, false)
 	tt.table.prepare(a, anEra(), "/locks/a/n1", 7)
-	require.False(t, a.d.tell("/locks/a/n1", lostBecause(errExpired)), "there was nobody to tell")
+	require.False(t, a.d.tell("/locks/a/n1", lostBecause(link.ErrExpired)), "there was nobody to tell")
 	require.False(t, tt.table.grant(a))
 
 	_, a2, isNew, err := tt.enter(o, false)

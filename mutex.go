@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/zklock/zklock/internal/lease"
 )
 
 // Mutex is a lock on a path: one owner at a time holds it, among all clients of the ensemble. It is reusable, safe for
@@ -149,57 +151,46 @@ func (m *Mutex) asker(ctx context.Context) asker { return askerIn(ctx, &m.s.lock
 
 // enter waits for the lock, for no longer than wait; 0 is a try.
 func (m *Mutex) enter(ctx context.Context, op string, wait time.Duration) (*Hold, error) {
-	if !m.isMade() {
+	switch {
+	case !m.isMade():
 		return nil, &Error{Op: op, Err: errNoMutex}
-	}
-	var a *acquisition // once there is one
-	fail := func(err error) (*Hold, error) {
-		if e, ok := err.(*Error); ok {
-			err = e.Err // keep only the caller's Op and Path
-		}
-		if a == nil {
-			return nil, &Error{Op: op, Path: m.root.given, Err: err}
-		}
-		at := m.s.locks.position(a)
-		return nil, &Error{Op: op, Path: m.root.given, Node: at.node, Err: m.waitsForItself(ctx, err), Place: at.place, Predecessor: at.predecessor, Holder: at.holder()}
-	}
-	if ctx == nil {
-		return fail(errNilContext)
-	}
-	if ctx.Err() != nil {
-		return fail(ctxError(ctx))
+	case ctx == nil:
+		return nil, &Error{Op: op, Path: m.root.given, Err: errNilContext}
+	case ctx.Err() != nil:
+		return nil, m.notLetIn(ctx, op, nil, ctxError(ctx))
 	}
 	m.s.loseIfLate() // a lost hold is not re-entered
 	h := newHold(ctx, wait == 0)
 	var offline error
 	if h.try {
-		wait, offline = m.s.link.tryLimit()
+		wait, offline = m.s.tryLimit()
 	}
 	a, isNew, err := m.s.locks.enter(h, &m.root, m.asker(ctx), offline)
-	switch {
-	case err != nil:
-		return fail(err)
-	case a == nil:
-		return h, nil
-	case isNew:
+	if isNew {
 		a.link, a.opts = m.s.link, &m.opts
-		if !a.link.spawn(a.run) {
-			m.s.locks.fail(a, a.link.closedErr())
+		if !a.link.Spawn(a.run) {
+			m.s.locks.fail(a, a.link.ClosedErr())
 			a.finished()
 		}
 	}
-	outcome := func(err error) (*Hold, error) {
-		if err != nil {
-			return fail(err)
-		}
-		return h, nil
+	if err == nil && a != nil {
+		err = m.await(ctx, a, h, wait)
 	}
+	if err != nil {
+		return nil, m.notLetIn(ctx, op, a, err)
+	}
+	return h, nil
+}
+
+// await waits for the outcome of a call, until its context or its wait ends. If the call is the last to leave, await waits a little
+// for the clean-up.
+func (m *Mutex) await(ctx context.Context, a *acquisition, h *Hold, wait time.Duration) error {
 	limit := time.NewTimer(wait)
 	defer limit.Stop()
 	var why error
 	select {
 	case err := <-h.outcome:
-		return outcome(err)
+		return err
 	case <-ctx.Done():
 		why = ctxError(ctx)
 	case <-limit.C:
@@ -207,7 +198,7 @@ func (m *Mutex) enter(ctx context.Context, op string, wait time.Duration) (*Hold
 	}
 	left, last := m.s.locks.leave(a, h)
 	if !left {
-		return outcome(<-h.outcome)
+		return <-h.outcome
 	}
 	if last && !errors.Is(why, ErrNotConnected) {
 		t := time.NewTimer(grace)
@@ -217,15 +208,44 @@ func (m *Mutex) enter(ctx context.Context, op string, wait time.Duration) (*Hold
 		case <-t.C:
 		}
 	}
-	return fail(why)
+	return why
+}
+
+// notLetIn returns the error of a call that got no lock: with where it stood in the queue, if there was an acquisition.
+func (m *Mutex) notLetIn(ctx context.Context, op string, a *acquisition, err error) error {
+	if e, ok := err.(*Error); ok {
+		err = e.Err // keep only the caller's Op and Path
+	}
+	if a == nil {
+		return &Error{Op: op, Path: m.root.given, Err: err}
+	}
+	at := m.s.locks.position(a)
+	return &Error{Op: op, Path: m.root.given, Node: at.node, Err: m.waitsForItself(ctx, err), Place: at.place, Predecessor: at.predecessor, Holder: at.holder()}
+}
+
+// tryLimit returns how long a try waits for its answers: two heartbeats. While nothing can be sent, it returns the error that
+// the try gets at once.
+func (s *Session) tryLimit() (time.Duration, error) {
+	z, _, err := s.link.AttachedNow()
+	switch {
+	case err != nil:
+		return 0, err
+	case z != nil:
+		return 2 * lease.Heartbeat(z.Timeout()), nil
+	}
+	err = ErrNotConnected
+	if tried := s.link.Tried(); tried != "" {
+		err = fmt.Errorf("%w; tried %s", err, tried)
+	}
+	return 0, err
 }
 
 // notInTime returns the error of a call whose wait is over. Somebody was ahead only if a server has said so.
 func (m *Mutex) notInTime(a *acquisition, wait time.Duration) error {
-	switch e, _, err := m.s.link.attachedNow(); {
+	switch z, _, err := m.s.link.AttachedNow(); {
 	case err != nil:
 		return err
-	case e != nil:
+	case z != nil:
 		if m.s.locks.position(a).place > 1 {
 			return ErrNotAcquired
 		}

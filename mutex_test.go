@@ -1,65 +1,80 @@
 package zklock_test
 
-// These tests attack mutex.go: what a user calls when nothing fails (I1, I2).
+// The lock in one file: what a user of it sees, step by step. Each test starts a ZooKeeper server in its own process and talks
+// to it as any client would. The tests of all that can go wrong are in test/.
 
 import (
 	"context"
-	"errors"
-	"os"
-	"strconv"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/zklock/zklock"
-	"github.com/zklock/zklock/internal/ledger"
+	"github.com/zklock/zklock/zktest"
 )
 
-// I2, I3: one node, ephemeral, of the current session, under Curator's name. I1: its czxid is the token.
-func TestAcquire_Free_HoldsOneNode(t *testing.T) {
-	srv := target(t)
-	s, a, p := connect(t, srv), admin(t, srv), lockPath(t, srv)
+// When all tests of this package have run, no goroutine may be left.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-	for range 2 { // the first of a session verifies the token, the second takes it from the reply
-		h := acquire(t, newMutex(t, s, p))
-		require.Equal(t, []string{base(h.Node())}, children(t, a, p))
-		require.Regexp(t, `^_c_[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}-lock-[0-9]{10}$`, base(h.Node()))
-		data, stat, err := a.Get(h.Node())
-		require.NoError(t, err)
-		require.Equal(t, s.SessionID(), stat.EphemeralOwner)
-		require.Equal(t, stat.Czxid, h.Token())
-		host, err := os.Hostname()
-		require.NoError(t, err)
-		require.Equal(t, host+":"+strconv.Itoa(os.Getpid()), string(data))
-		require.NoError(t, h.Err())
-		require.True(t, h.Deadline().After(time.Now()))
-		release(t, h)
-		require.Empty(t, children(t, a, p))
-		require.ErrorIs(t, h.Err(), zklock.ErrNotHeld)
-	}
+// join is one process as the servers see it: a Session of its own, and the lock /job in it.
+func join(t *testing.T, srv *zktest.Server) (*zklock.Session, *zklock.Mutex) {
+	t.Helper()
+	s, err := zklock.Connect(t.Context(), srv.Addr(), zklock.WithLogger(slog.New(slog.DiscardHandler)))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	m, err := zklock.NewMutex(s, "/job")
+	require.NoError(t, err)
+	return s, m
 }
 
-// I1, I8, R6: many goroutines of several sessions; nobody overlaps, tokens increase, everybody gets in.
-func TestAcquire_Contended_OneAtATime(t *testing.T) {
-	srv := target(t)
-	p := lockPath(t, srv)
-	l := ledger.New(t.Errorf)
+// A hold is one node below the lock's path. The node is ephemeral, so it goes with its process; the hold's token is the number
+// of the write that made it. A release deletes the node.
+func TestMutex_Acquire_IsOneNode(t *testing.T) {
+	srv := zktest.Start(t)
+	s, m := join(t, srv)
+
+	hold, err := m.Acquire(t.Context())
+	require.NoError(t, err)
+	node, there := srv.Stat(hold.Node())
+	require.True(t, there)
+	require.Equal(t, s.SessionID(), node.EphemeralOwner)
+	require.Equal(t, hold.Token(), node.Czxid)
+	require.NoError(t, hold.Err(), "it is held")
+
+	require.NoError(t, hold.Release(t.Context()))
+	require.ErrorIs(t, hold.Err(), zklock.ErrNotHeld)
+	require.Empty(t, srv.Children("/job"))
+}
+
+// One holds at a time: here the counter has no lock but this one, and twelve goroutines of three processes count. The token of
+// each hold is greater than those before it.
+func TestMutex_Exclusion(t *testing.T) {
+	srv := zktest.Start(t)
+	var inside, counted int // by the race detector's rules, too
+	var last int64
 	var all sync.WaitGroup
-	const sessions, goroutines, rounds = 3, 5, 8
-	for range sessions {
-		m := newMutex(t, connect(t, srv), p)
-		for range goroutines {
+	for range 3 {
+		_, m := join(t, srv)
+		for range 4 {
 			all.Go(func() {
-				for range rounds {
-					h, err := m.Acquire(within(t, 4*soon))
+				for range 5 {
+					err := m.Do(context.Background(), func(_ context.Context, hold *zklock.Hold) error {
+						if inside++; inside != 1 {
+							t.Errorf("%d are inside", inside)
+						}
+						if hold.Token() <= last {
+							t.Errorf("token %d comes after %d", hold.Token(), last)
+						}
+						last = hold.Token()
+						counted++
+						inside--
+						return nil
+					})
 					if err != nil {
-						t.Error(err)
-						return
-					}
-					work(t, l, h, func() {})
-					if err := h.Release(within(t, soon)); err != nil {
 						t.Error(err)
 					}
 				}
@@ -67,85 +82,113 @@ func TestAcquire_Contended_OneAtATime(t *testing.T) {
 		}
 	}
 	all.Wait()
-	require.Equal(t, sessions*goroutines*rounds, l.Grants())
-	require.Empty(t, children(t, admin(t, srv), p))
+	require.Equal(t, 3*4*5, counted)
 }
 
-func TestTryAcquire_SomebodyAhead_LeavesNothing(t *testing.T) {
-	server := startOwn(t, serverConfig{})
-	srv := server.Addr()
-	a, p := admin(t, srv), lockPath(t, srv)
-	h := acquire(t, newMutex(t, connect(t, srv), p))
-	m := newMutex(t, connect(t, srv), p)
+// A try does not wait, and leaves nothing when somebody is ahead.
+func TestMutex_Try(t *testing.T) {
+	srv := zktest.Start(t)
+	_, mine := join(t, srv)
+	_, theirs := join(t, srv)
 
-	before, err := server.WatchCount()
+	hold, err := mine.Acquire(t.Context())
 	require.NoError(t, err)
-	for range 50 {
-		_, err := m.TryAcquire(within(t, soon))
-		require.ErrorIs(t, err, zklock.ErrNotAcquired)
-		require.Len(t, children(t, a, p), 1) // I4
+	_, err = theirs.TryAcquire(t.Context())
+	require.ErrorIs(t, err, zklock.ErrNotAcquired)
+	require.Len(t, srv.Children("/job"), 1)
+
+	require.NoError(t, hold.Release(t.Context()))
+	hold, err = theirs.TryAcquire(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, hold.Release(t.Context()))
+}
+
+// A goroutine has no name in Go, so the context says who calls. What is called with a hold's context re-enters that hold; it
+// is over when each has released.
+func TestMutex_Reentry(t *testing.T) {
+	srv := zktest.Start(t)
+	_, m := join(t, srv)
+
+	outer, err := m.Acquire(t.Context())
+	require.NoError(t, err)
+	inner, err := m.Acquire(outer.Context())
+	require.NoError(t, err)
+	require.Equal(t, outer.Node(), inner.Node())
+	_, err = m.TryAcquire(t.Context()) // somebody else
+	require.ErrorIs(t, err, zklock.ErrNotAcquired)
+
+	require.NoError(t, inner.Release(t.Context()))
+	require.NoError(t, outer.Err(), "one is left")
+	require.NoError(t, outer.Release(t.Context()))
+	require.Empty(t, srv.Children("/job"))
+}
+
+// Whoever waits can leave: the call returns with its context, and its node is gone. Nobody behind it is granted for that.
+func TestMutex_Cancel(t *testing.T) {
+	srv := zktest.Start(t)
+	_, mine := join(t, srv)
+	_, theirs := join(t, srv)
+	hold, err := mine.Acquire(t.Context())
+	require.NoError(t, err)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error)
+	go func() {
+		_, err := theirs.Acquire(ctx)
+		left <- err
+	}()
+	require.Eventually(t, func() bool { return len(srv.Children("/job")) == 2 }, 15*time.Second, time.Millisecond, "it waits")
+	cancel()
+	require.ErrorIs(t, <-left, context.Canceled)
+	require.Len(t, srv.Children("/job"), 1)
+	require.NoError(t, hold.Err())
+	require.NoError(t, hold.Release(t.Context()))
+}
+
+// A hold can end without its holder: here the servers expire the session. The holder hears of it, the contexts of its work end,
+// and Release says that the work was not covered to its end. The Session goes on in a new ZooKeeper session.
+func TestMutex_Loss(t *testing.T) {
+	srv := zktest.Start(t)
+	s, m := join(t, srv)
+	hold, err := m.Acquire(t.Context())
+	require.NoError(t, err)
+
+	require.True(t, srv.ExpireSession(s.SessionID()))
+	<-hold.Lost()
+	require.ErrorIs(t, hold.Err(), zklock.ErrLost)
+	<-hold.Context().Done()
+	require.ErrorIs(t, context.Cause(hold.Context()), zklock.ErrLost)
+	require.ErrorIs(t, hold.Release(t.Context()), zklock.ErrLost)
+
+	again, err := m.Acquire(t.Context())
+	require.NoError(t, err)
+	require.Greater(t, again.Token(), hold.Token())
+	require.NoError(t, again.Release(t.Context()))
+}
+
+// What the lock cannot do for itself, the resource does with the token: it refuses a write whose token is older than one that it
+// has seen. A holder that was paused for too long writes into the void.
+func TestMutex_Token_FencesOffTheLate(t *testing.T) {
+	srv := zktest.Start(t)
+	s, m := join(t, srv)
+	_, theirs := join(t, srv)
+	var newest int64
+	write := func(hold *zklock.Hold) bool {
+		if hold.Token() < newest {
+			return false
+		}
+		newest = hold.Token()
+		return true
 	}
-	after, err := server.WatchCount()
+
+	late, err := m.Acquire(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, before, after, "I7: tries leave no watch")
-
-	release(t, h)
-	h, err = m.TryAcquire(within(t, soon))
+	require.True(t, srv.ExpireSession(s.SessionID()))
+	next, err := theirs.Acquire(t.Context())
 	require.NoError(t, err)
-	release(t, h)
-}
-
-func TestDo(t *testing.T) {
-	t.Parallel()
-	srv := target(t)
-	a, p := admin(t, srv), lockPath(t, srv)
-	m := newMutex(t, connect(t, srv), p)
-
-	require.NoError(t, m.Do(within(t, soon), func(ctx context.Context, _ *zklock.Hold) error {
-		require.True(t, m.OwnedBy(ctx))
-		return m.Do(ctx, func(context.Context, *zklock.Hold) error { return nil }) // re-enters
-	}))
-	mine := errors.New("the job failed")
-	require.ErrorIs(t, m.Do(within(t, soon), func(context.Context, *zklock.Hold) error { return mine }), mine)
-
-	// The end of the caller's context reaches the function, and the release happens all the same (R63).
-	ctx, cancel := context.WithCancel(context.Background())
-	err := m.Do(ctx, func(ctx context.Context, _ *zklock.Hold) error {
-		cancel()
-		<-ctx.Done()
-		return context.Cause(ctx)
-	})
-	require.ErrorIs(t, err, context.Canceled)
-	require.Empty(t, children(t, a, p))
-
-	// A lost lock is an error although the function saw none.
-	err = m.Do(within(t, soon), func(ctx context.Context, _ *zklock.Hold) error {
-		require.NoError(t, a.Delete(p+"/"+children(t, a, p)[0], -1))
-		<-ctx.Done()
-		require.ErrorIs(t, context.Cause(ctx), zklock.ErrLost)
-		return nil
-	})
-	require.ErrorIs(t, err, zklock.ErrLost)
-
-	require.Panics(t, func() {
-		_ = m.Do(within(t, soon), func(context.Context, *zklock.Hold) error { panic("at the disco") })
-	})
-	require.Empty(t, children(t, a, p))
-}
-
-func TestNilContexts(t *testing.T) {
-	srv := target(t)
-	s := connect(t, srv)
-	m := newMutex(t, s, lockPath(t, srv))
-	var none context.Context
-	_, err := m.Acquire(none)
-	require.ErrorContains(t, err, "nil context")
-	_, err = m.Participants(none)
-	require.ErrorContains(t, err, "nil context")
-	_, err = zklock.Connect(none, srv)
-	require.ErrorContains(t, err, "nil context")
-	h := acquire(t, m)
-	require.ErrorContains(t, h.Release(none), "nil context")
-	require.NoError(t, h.Err(), "a refused call changes nothing")
-	release(t, h)
+	require.True(t, write(next))
+	require.False(t, write(late), "whether it has heard or not")
+	<-late.Lost()
+	require.ErrorIs(t, late.Release(t.Context()), zklock.ErrLost)
+	require.NoError(t, next.Release(t.Context()))
 }

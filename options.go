@@ -1,7 +1,6 @@
 package zklock
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -16,6 +15,10 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock/internal/dial"
+	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/secret"
 )
 
 // DefaultSessionTimeout is what a Session asks the servers for unless WithSessionTimeout is given. They may grant another.
@@ -25,18 +28,15 @@ const DefaultSessionTimeout = 30 * time.Second
 type Option func(*sessionOptions)
 
 type sessionOptions struct {
-	timeout       time.Duration
-	mode          LeaseMode
-	digests       []secret // "user:password"
-	chrootACL     []zk.ACL // nil: the chroot is not made
-	tls           *tls.Config
-	dialer        zk.Dialer
-	logger        *slog.Logger
-	handshakeCap  time.Duration
-	maxLockNodes  int
-	suspendedTime func() time.Duration // nil asks the system
-	lookup        func(ctx context.Context, host string) ([]string, error)
-	wrong         error // what an option was given that it cannot take
+	timeout      time.Duration
+	mode         LeaseMode
+	digests      []secret.Bytes // "user:password"
+	chrootACL    []zk.ACL       // nil: the chroot is not made
+	dial         dial.Config
+	logger       *slog.Logger
+	handshakeCap time.Duration
+	maxLockNodes int
+	wrong        error // what an option was given that it cannot take
 }
 
 func newSessionOptions(opts []Option) sessionOptions {
@@ -45,7 +45,7 @@ func newSessionOptions(opts []Option) sessionOptions {
 		mode:         QuorumLease(0),
 		logger:       slog.Default(),
 		maxLockNodes: 10_000,
-		lookup:       net.DefaultResolver.LookupHost,
+		dial:         dial.Config{Lookup: net.DefaultResolver.LookupHost},
 	}
 	for _, opt := range opts {
 		if opt == nil {
@@ -72,7 +72,7 @@ func (o *sessionOptions) check() error {
 	case o.logger == nil:
 		return errors.New("WithLogger(nil): give slog.New(slog.DiscardHandler) for silence")
 	}
-	return o.mode.check(o.timeout)
+	return o.mode.mode.Check(o.timeout)
 }
 
 // WithSessionTimeout asks the servers for a session timeout; the default is DefaultSessionTimeout. The servers clamp it, by
@@ -86,7 +86,7 @@ func WithLease(m LeaseMode) Option { return func(o *sessionOptions) { o.mode = m
 // Session is both users. ZooKeeper does not check them by themselves: an operation that needs the right ones fails with
 // zk.ErrNoAuth. No error, no log line and no printed value of this package shows them.
 func WithDigest(user, password string) Option {
-	digest := newSecret([]byte(user + ":" + password))
+	digest := secret.Of([]byte(user + ":" + password))
 	ok := user != "" && password != "" && !strings.Contains(user, ":")
 	return func(o *sessionOptions) {
 		if o.digests = append(o.digests, digest); !ok {
@@ -110,7 +110,7 @@ func WithCreateChroot(acl ...zk.ACL) Option {
 // name was resolved again; set ServerName to verify another name.
 func WithTLS(c *tls.Config) Option {
 	return func(o *sessionOptions) {
-		if o.tls = c; c == nil {
+		if o.dial.TLS = c; c == nil {
 			o.wrong = errors.New("WithTLS(nil): give &tls.Config{} to trust this machine's authorities, or leave the option out to connect in plain text")
 		}
 	}
@@ -120,7 +120,7 @@ func WithTLS(c *tls.Config) Option {
 // within the timeout it is given. With WithTLS, the TLS handshake runs over the connection that it returns.
 func WithDialer(d zk.Dialer) Option {
 	return func(o *sessionOptions) {
-		if o.dialer = d; d == nil {
+		if o.dial.Dialer = d; d == nil {
 			o.wrong = errors.New("WithDialer(nil): leave the option out for the default")
 		}
 	}
@@ -161,7 +161,7 @@ type mutexOptions struct {
 }
 
 func newMutexOptions(opts []MutexOption) mutexOptions {
-	o := mutexOptions{acl: zk.WorldACL(zk.PermAll), data: defaultData(), markers: queueMarkers}
+	o := mutexOptions{acl: zk.WorldACL(zk.PermAll), data: defaultData(), markers: queue.Markers}
 	for _, opt := range opts {
 		if opt == nil {
 			opt = func(o *mutexOptions) { o.wrong = errors.New("nil MutexOption: leave it out") }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,6 +14,9 @@ import (
 
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/queue"
 )
 
 func TestParseServers(t *testing.T) {
@@ -91,7 +95,7 @@ func TestParseServers_Malformed(t *testing.T) {
 
 // R20: what the servers would refuse is refused before anything is sent, by NewMutex.
 func TestNewMutex_BadPaths(t *testing.T) {
-	s := &Session{link: &link{}}
+	s := &Session{link: &link.Link{}}
 	for _, tt := range []struct{ path, says string }{
 		{"", "empty"},
 		{"locks", "relative"},
@@ -132,7 +136,7 @@ func TestNewMutex_BadPaths(t *testing.T) {
 
 // R26: below a chroot, paths are absolute on the wire and as given for the caller.
 func TestNewMutex_BelowAChroot(t *testing.T) {
-	m, err := NewMutex(&Session{link: &link{}, chroot: "/app"}, "/locks/orders")
+	m, err := NewMutex(&Session{link: &link.Link{}, chroot: "/app"}, "/locks/orders")
 	require.NoError(t, err)
 	require.Equal(t, "/locks/orders", m.Path())
 	require.Equal(t, "/app/locks/orders", m.root.path)
@@ -150,7 +154,7 @@ func TestNewMutex_BadOptions(t *testing.T) {
 		{WithRevocation(nil), "give the function"},
 		{nil, "nil MutexOption"},
 	} {
-		_, err := NewMutex(&Session{link: &link{}}, "/locks/a", tt.opt)
+		_, err := NewMutex(&Session{link: &link.Link{}}, "/locks/a", tt.opt)
 		require.ErrorContains(t, err, tt.says)
 	}
 	_, err := NewMutex(nil, "/locks/a")
@@ -183,7 +187,7 @@ func TestSessionOptions(t *testing.T) {
 	require.Equal(t, 10_000, o.maxLockNodes)
 
 	o = newSessionOptions([]Option{WithSessionTimeout(12 * time.Second), WithDigest("user", "sec:ret"), WithHandshakeTimeout(time.Second)})
-	require.Equal(t, "user:sec:ret", string(o.digests[0].reveal()))
+	require.Equal(t, "user:sec:ret", string(o.digests[0].Reveal()))
 	require.Equal(t, time.Second, o.handshakeCap)
 	require.NoError(t, o.check())
 }
@@ -236,4 +240,20 @@ func TestConnect_BadConfiguration(t *testing.T) {
 	var none context.Context
 	_, err = Connect(none, "127.0.0.1:1")
 	require.ErrorContains(t, err, "nil context")
+}
+
+// One mutex's pattern is not another's.
+func TestWithQueuePattern_AddsToTheKnownNames(t *testing.T) {
+	o := newMutexOptions([]MutexOption{WithQueuePattern("job#")})
+	require.Equal(t, append(slices.Clone(queue.Markers), "job#"), o.markers)
+	require.Len(t, queue.Markers, 4)
+}
+
+// The lease modes as users give them are those of the lease.
+func TestLeaseMode(t *testing.T) {
+	require.Equal(t, QuorumLease(DefaultLeaderPing), QuorumLease(0))
+	require.Equal(t, "quorum (leader ping 4s)", QuorumLease(0).String())
+	require.Equal(t, "single server", SingleServerLease().String())
+	require.Greater(t, LeaseRoom(SingleServerLease(), DefaultSessionTimeout), LeaseRoom(QuorumLease(0), DefaultSessionTimeout))
+	require.ErrorIs(t, (&sessionOptions{timeout: time.Second, maxLockNodes: 1, logger: slog.Default(), mode: QuorumLease(0)}).check(), ErrNoRoom)
 }

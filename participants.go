@@ -6,11 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/zklock/zklock/internal/answer"
+	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -37,7 +41,7 @@ func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 		return fail(errNilContext)
 	}
 	for {
-		e, err := m.s.link.attachedEra(ctx)
+		e, err := attachedEra(ctx, m.s.link)
 		if err != nil {
 			return fail(err)
 		}
@@ -45,11 +49,11 @@ func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 		switch {
 		case err == nil:
 			return ps, nil
-		case err == errCtxEnded, errors.Is(err, ErrClosed), isRefusal(err):
+		case err == link.ErrCtxEnded, errors.Is(err, ErrClosed), answer.IsRefusal(err):
 			return fail(err)
 		}
 		// The connection or the ZooKeeper session was lost: read again.
-		_ = e.pause(20 * time.Millisecond)
+		_ = e.Pause(20 * time.Millisecond)
 	}
 }
 
@@ -67,8 +71,8 @@ func whoIs(node string, data []byte, stat wire.Stat) string {
 }
 
 func (m *Mutex) participantsIn(ctx context.Context, e *era) ([]Participant, error) {
-	l := e.list(listKind{root: m.root.path})
-	err := l.wait(ctx, e.zkSession)
+	l := e.lists.List(m.root.path)
+	err := l.Wait(ctx, e.Era)
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil, nil
 	}
@@ -76,11 +80,11 @@ func (m *Mutex) participantsIn(ctx context.Context, e *era) ([]Participant, erro
 		return nil, err
 	}
 	type read struct {
-		mem member
+		mem queue.Member
 		p   Participant
 		err error
 	}
-	queue := members(l.names, m.root.markers)
+	queue := queue.Members(l.Names, m.root.markers)
 	reads := make([]read, len(queue))
 	var all sync.WaitGroup
 	few := make(chan struct{}, 16) // in flight at a time
@@ -90,10 +94,10 @@ func (m *Mutex) participantsIn(ctx context.Context, e *era) ([]Participant, erro
 		all.Go(func() {
 			defer func() { <-few }()
 			r := &reads[i]
-			node := m.root.path + "/" + mem.name
+			node := m.root.path + "/" + mem.Name
 			var got wire.DataResponse
-			if _, err := e.read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: node}, &got); err != nil {
-				r.err = denied(err, "get", "READ", node)
+			if _, err := e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: node}, &got); err != nil {
+				r.err = answer.Denied(err, "get", "READ", node)
 				return
 			}
 			created := time.UnixMilli(got.Stat.Ctime)
@@ -108,7 +112,7 @@ func (m *Mutex) participantsIn(ctx context.Context, e *era) ([]Participant, erro
 	}
 	reads = slices.DeleteFunc(reads, func(r read) bool { return r.err != nil })
 	slices.SortFunc(reads, func(a, b read) int {
-		return cmp.Or(cmp.Compare(uint32(a.mem.seq), uint32(b.mem.seq)), cmp.Compare(a.p.Token, b.p.Token)) // negative ones are past the end
+		return cmp.Or(cmp.Compare(uint32(a.mem.Seq), uint32(b.mem.Seq)), cmp.Compare(a.p.Token, b.p.Token)) // negative ones are past the end
 	})
 	ps := make([]Participant, len(reads))
 	for i, r := range reads {
@@ -116,3 +120,6 @@ func (m *Mutex) participantsIn(ctx context.Context, e *era) ([]Participant, erro
 	}
 	return ps, nil
 }
+
+// nameOf returns the last part of a path.
+func nameOf(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/zklock/zklock/internal/answer"
+	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -31,18 +33,18 @@ func Revoke(ctx context.Context, s *Session, node string) error {
 	if err := checkPath(node); err != nil {
 		return fail(err)
 	}
-	e, err := s.link.attachedEra(ctx)
+	z, err := s.link.Attached(ctx)
 	if err != nil {
 		return fail(err)
 	}
-	_, err = e.ask(ctx, wire.OpSetData, wire.SetDataRequest{Path: node, Data: revokeMessage, Version: -1})
+	_, err = z.Ask(ctx, wire.OpSetData, wire.SetDataRequest{Path: node, Data: revokeMessage, Version: -1})
 	switch {
 	case err == nil, errors.Is(err, zk.ErrNoNode):
 		return nil
-	case outcomeOf(err) == unknown:
+	case answer.OutcomeOf(err) == answer.Unknown:
 		return fail(fmt.Errorf("the message may or may not be written: %w", forCaller(ctx, err)))
 	}
-	return fail(denied(err, "set", "WRITE", node))
+	return fail(answer.Denied(err, "set", "WRITE", node))
 }
 
 // listenForRevocation watches a granted lock's node for the message, and then calls revoke with one of its holds. It ends when the
@@ -51,7 +53,7 @@ func listenForRevocation(d *lockData, e *era, node string, revoke func(*Hold)) {
 	d.table.mu.Lock()
 	ended := d.ended
 	d.table.mu.Unlock()
-	e.carrier.spawn(func() {
+	e.Carrier.Spawn(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		for {
@@ -60,17 +62,17 @@ func listenForRevocation(d *lockData, e *era, node string, revoke func(*Hold)) {
 				return
 			default:
 			}
-			w, err := e.watch(ctx, node)
+			w, err := e.watches.watch(ctx, node)
 			var now wire.DataResponse
 			if err == nil {
 				// The message may have come before the watch.
-				_, err = e.read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: node}, &now)
+				_, err = e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: node}, &now)
 			}
 			switch {
-			case isRefusal(err), e.isOver(), errors.Is(err, ErrClosed):
+			case answer.IsRefusal(err), e.IsOver(), errors.Is(err, ErrClosed):
 				return
 			case err != nil: // the connection was lost
-				if !e.pause(heartbeat(e.sessionTimeout())) {
+				if !e.Pause(lease.Heartbeat(e.Timeout())) {
 					return
 				}
 				continue
@@ -84,7 +86,7 @@ func listenForRevocation(d *lockData, e *era, node string, revoke func(*Hold)) {
 			case <-w.fired:
 			case <-ended:
 				return
-			case <-e.over:
+			case <-e.Over():
 				return
 			}
 		}

@@ -11,6 +11,10 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/zklock/zklock/internal/answer"
+	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/nodes"
+	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -64,12 +68,12 @@ func (r *lockRoot) note(there bool) {
 	r.roots.noted(r.path, func(n *rootNotes) { n.there = there })
 }
 
-// make makes the lock root and the parents it lacks, from the lowest that is there, below the chroot. It does not matter if
+// ensure makes the lock root and the parents it lacks, from the lowest that is there, below the chroot. It does not matter if
 // somebody else makes one first, or deletes one in between.
-func (r *lockRoot) make(ctx context.Context, e *era) error {
-	path, backoff := r.path, newBackoff()
+func (r *lockRoot) ensure(ctx context.Context, z *link.Era) error {
+	path, backoff := r.path, link.NewBackoff()
 	for {
-		err := r.makeNode(ctx, e, path)
+		err := r.makeNode(ctx, z, path)
 		switch {
 		case err == nil, errors.Is(err, zk.ErrNodeExists):
 			if path == r.path {
@@ -83,20 +87,20 @@ func (r *lockRoot) make(ctx context.Context, e *era) error {
 			}
 			return errNoChroot(path)
 		case ctx.Err() != nil:
-			return errCtxEnded
-		case e.isOver():
-			return e.overErr()
+			return link.ErrCtxEnded
+		case z.IsOver():
+			return z.OverErr()
 		case errors.Is(err, ErrClosed):
 			return err
-		case isRefusal(err):
+		case answer.IsRefusal(err):
 			return fmt.Errorf("making %s: %w", path, err)
 		}
 		select {
-		case <-time.After(backoff.next()):
+		case <-time.After(backoff.Next()):
 		case <-ctx.Done():
-			return errCtxEnded
-		case <-e.over:
-			return e.overErr()
+			return link.ErrCtxEnded
+		case <-z.Over():
+			return z.OverErr()
 		}
 	}
 }
@@ -105,60 +109,60 @@ func errNoChroot(chroot string) error {
 	return fmt.Errorf("%w: make %s, or give WithCreateChroot to Connect", ErrNoChroot, chroot)
 }
 
-func (r *lockRoot) makeNode(ctx context.Context, e *era, path string) error {
+func (r *lockRoot) makeNode(ctx context.Context, z *link.Era, path string) error {
 	if path == r.path && r.container {
-		_, err := e.ask(ctx, wire.OpCreateContainer, wire.CreateRequest{Path: path, ACL: wireACL(r.acl), Flags: wire.FlagContainer})
-		if serverCode(err) != wire.Unimplemented {
-			return denied(err, "create", "CREATE", parentOf(path))
+		_, err := z.Ask(ctx, wire.OpCreateContainer, wire.CreateRequest{Path: path, ACL: wireACL(r.acl), Flags: wire.FlagContainer})
+		if answer.ServerCode(err) != wire.Unimplemented {
+			return answer.Denied(err, "create", "CREATE", parentOf(path))
 		}
 	}
-	_, err := e.ask(ctx, wire.OpCreate, wire.CreateRequest{Path: path, ACL: wireACL(r.acl), Flags: wire.FlagPersistent})
-	return denied(err, "create", "CREATE", parentOf(path))
+	_, err := z.Ask(ctx, wire.OpCreate, wire.CreateRequest{Path: path, ACL: wireACL(r.acl), Flags: wire.FlagPersistent})
+	return answer.Denied(err, "create", "CREATE", parentOf(path))
 }
 
 // nearTheEnd says whether a node's suffix is near the end of the lock root's counter. Then zklock starts the counter again
 // when the queue is empty, by making the root anew.
 func (r *lockRoot) nearTheEnd(node string) bool {
-	mem, ok := parseMember(node[len(r.path)+1:], r.markers)
-	return ok && (mem.pastTheEnd() || mem.seq >= counterNearEnd)
+	mem, ok := queue.Parse(node[len(r.path)+1:], r.markers)
+	return ok && (mem.PastTheEnd() || mem.Seq >= queue.CounterNearEnd)
 }
 
 // warnOfTheEnd logs that the counter is near its end: once, or at most a few times, for each lock path and Session.
 func (r *lockRoot) warnOfTheEnd(e *era, node string) {
 	if r.nearTheEnd(node) && !r.roots.noted(r.path, func(n *rootNotes) { n.warned = true }).warned {
-		e.log.warn("zklock: the lock root's sequence counter is near its end; zklock starts it again when the queue is empty",
+		e.Log.Warn("zklock: the lock root's sequence counter is near its end; zklock starts it again when the queue is empty",
 			"path", r.path, "node", node)
 	}
 }
 
 // erase has a lock node deleted. If the node was near the end of the counter, it then starts the counter again: restarted has
 // what came of that (startAgain), otherwise it is nil.
-func (r *lockRoot) erase(e *era, node string) (x *deletion, restarted <-chan error) {
-	x = e.erase(node)
+func (r *lockRoot) erase(e *era, node string) (x *nodes.Deletion, restarted <-chan error) {
+	x = e.reaper.Erase(node)
 	return x, r.restarting(e, node, x)
 }
 
 // release is erase for a hold. It also passes the turn to the next in line, if that is a node of this ZooKeeper session.
-func (r *lockRoot) release(e *era, node string) *deletion {
-	x := e.handOver(node, r.markers)
+func (r *lockRoot) release(e *era, node string) *nodes.Deletion {
+	x := e.reaper.HandOver(node, r.markers)
 	r.restarting(e, node, x)
 	return x
 }
 
-func (r *lockRoot) restarting(e *era, node string, x *deletion) <-chan error {
+func (r *lockRoot) restarting(e *era, node string, x *nodes.Deletion) <-chan error {
 	if !r.nearTheEnd(node) {
 		return nil
 	}
 	restarted := make(chan error, 1)
-	e.carrier.spawn(func() {
+	e.Carrier.Spawn(func() {
 		select {
-		case <-x.done:
+		case <-x.Done:
 			err := r.startAgain(e)
 			if err != nil {
-				e.log.warn("zklock: could not remove the empty lock root to start its sequence counter again", "path", r.path, "err", err)
+				e.Log.Warn("zklock: could not remove the empty lock root to start its sequence counter again", "path", r.path, "err", err)
 			}
 			restarted <- err
-		case <-e.over:
+		case <-e.Over():
 		}
 	})
 	return restarted
@@ -174,19 +178,19 @@ const oldRecord = "zklock/1 "
 func (r *lockRoot) startAgain(e *era) error {
 	ctx := context.Background()
 	var root wire.DataResponse
-	if _, err := e.read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: r.path}, &root); err != nil {
-		return ignoring(denied(err, "get", "READ", r.path), zk.ErrNoNode)
+	if _, err := e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: r.path}, &root); err != nil {
+		return ignoring(answer.Denied(err, "get", "READ", r.path), zk.ErrNoNode)
 	}
 	created := (uint32(root.Stat.Cversion) + uint32(root.Stat.NumChildren)) / 2 // children ever: Cversion counts deletions too
 	switch {
-	case created < counterNearEnd, root.Stat.NumChildren > 0:
+	case created < queue.CounterNearEnd, root.Stat.NumChildren > 0:
 		return nil
 	case len(root.Data) > 0 && !strings.HasPrefix(string(root.Data), oldRecord):
 		return fmt.Errorf("%s has data of somebody else", r.path)
 	}
 	var acl wire.ACLResponse
-	if _, err := e.read(ctx, wire.OpGetACL, wire.PathRequest{Path: r.path}, &acl); err != nil {
-		return ignoring(denied(err, "getACL", "READ", r.path), zk.ErrNoNode)
+	if _, err := e.Read(ctx, wire.OpGetACL, wire.PathRequest{Path: r.path}, &acl); err != nil {
+		return ignoring(answer.Denied(err, "getACL", "READ", r.path), zk.ErrNoNode)
 	}
 	same := func(is, ours wire.ACL) bool { // servers put the user in the place of the scheme auth
 		return is.Perms == ours.Perms && (is.ID == ours.ID || ours.ID.Scheme == "auth")
@@ -194,13 +198,13 @@ func (r *lockRoot) startAgain(e *era) error {
 	if !slices.EqualFunc(acl.ACL, wireACL(r.acl), same) {
 		return fmt.Errorf("%s has another ACL than the Mutex gives it (WithACL)", r.path)
 	}
-	_, err := e.multi(ctx, wire.MultiRequest{Ops: []wire.MultiOp{
+	_, err := e.Multi(ctx, wire.MultiRequest{Ops: []wire.MultiOp{
 		{Op: wire.OpCheck, Path: r.path, Version: root.Stat.Version}, {Op: wire.OpDelete, Path: r.path, Version: -1},
 	}}, false)
 	if err == nil {
-		e.log.info("zklock: removed the empty lock root to start its sequence counter again", "path", r.path)
+		e.Log.Info("zklock: removed the empty lock root to start its sequence counter again", "path", r.path)
 	}
-	return ignoring(denied(err, "delete", "DELETE", parentOf(r.path)), zk.ErrNotEmpty, zk.ErrNoNode, zk.ErrBadVersion)
+	return ignoring(answer.Denied(err, "delete", "DELETE", parentOf(r.path)), zk.ErrNotEmpty, zk.ErrNoNode, zk.ErrBadVersion)
 }
 
 // ignoring returns err, or nil if it is one of those.
@@ -210,3 +214,6 @@ func ignoring(err error, those ...error) error {
 	}
 	return err
 }
+
+// parentOf returns the path of the node above.
+func parentOf(path string) string { return path[:max(1, strings.LastIndexByte(path, '/'))] }

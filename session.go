@@ -11,10 +11,12 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/clock"
+	"github.com/zklock/zklock/internal/eventlog"
 	"github.com/zklock/zklock/internal/hook"
+	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/sessionkey"
-	"github.com/zklock/zklock/internal/tap"
 )
 
 // Session is one ZooKeeper connection: its state, its lease, and the locks that are held and waited for over it. A Session
@@ -22,16 +24,16 @@ import (
 // session. All its methods may be called from any goroutine.
 type Session struct {
 	opts    sessionOptions
-	log     *eventLog
+	log     *eventlog.Log
 	clock   *clock.Clock
 	servers string // as given
 	chroot  string
-	link    *link
+	link    *link.Link
+	feed    changeFeed // of the state's steps
 	conn    *zk.Conn
 	locks   lockTable
 	roots   roots
 
-	loopDone  chan struct{}
 	closing   atomic.Bool // not a sync.Once: while a goroutine waits for one, the virtual time of a synctest bubble stands still
 	closeDone chan struct{}
 }
@@ -51,8 +53,8 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 		return fail(errNilContext)
 	}
 	o, hooks := newSessionOptions(opts), hook.From(ctx)
-	if hooks.SuspendedTime != nil {
-		o.suspendedTime = hooks.SuspendedTime
+	if hooks.Lookup != nil {
+		o.dial.Lookup = hooks.Lookup
 	}
 	if err := o.check(); err != nil {
 		return fail(badArgument{err})
@@ -64,30 +66,20 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 	if err != nil {
 		return fail(badArgument{err})
 	}
-	clk := clock.New(o.suspendedTime)
 	s := &Session{
-		opts: o, log: newEventLog(o.logger), clock: clk, servers: servers, chroot: chroot,
-		loopDone: make(chan struct{}), closeDone: make(chan struct{}),
+		opts: o, log: eventlog.New(o.logger), clock: clock.New(hooks.SuspendedTime), servers: servers, chroot: chroot,
+		closeDone: make(chan struct{}),
 	}
-	s.link = newLink(&s.opts, s.log, clk, addrs)
+	s.link = link.New(s.linkOptions(addrs))
 	s.locks.byKey = make(map[lockKey]*lockData)
 
-	conn, events, err := zk.Connect(addrs, o.timeout,
-		zk.WithDialer(s.link.dial), zk.WithHostProvider(s.link.dials.hosts), zk.WithEventCallback(s.link.clientEvent),
-		zk.WithLogger(s.log), zk.WithMaxBufferSize(tap.MaxReply))
-	if err != nil {
-		s.link.dials.close()
-		s.log.close()
+	if s.conn, err = s.link.Start(); err != nil {
+		s.log.Close()
 		return fail(err)
 	}
-	s.conn = conn
-	s.link.work.Add(1)
-	go s.watchClient(events)
-	go s.loop()
-
-	e, err := s.link.attachedEra(ctx)
+	z, err := s.link.Attached(ctx)
 	if err = forCaller(ctx, err); err == nil {
-		err = o.mode.check(e.sessionTimeout())
+		err = o.mode.mode.Check(z.Timeout())
 		if err != nil {
 			err = fmt.Errorf("the servers, by their minSessionTimeout and maxSessionTimeout, did not grant the %v asked for: %w", o.timeout, err)
 		}
@@ -101,10 +93,16 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 		}
 		return s, nil
 	}
-	if tried := s.link.dials.whatWasTried(); tried != "" {
+	if tried := s.link.Tried(); tried != "" {
 		err = fmt.Errorf("%w; tried %s", err, tried)
 	}
-	// The client's Close can take a second and more where no server answers.
+	s.closeInVain()
+	return fail(err)
+}
+
+// closeInVain closes a Session that nobody will have. The client's Close can take a second and more where no server answers, so
+// closeInVain returns before it if need be.
+func (s *Session) closeInVain() {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
@@ -114,33 +112,43 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 	case <-closed:
 	case <-time.After(grace * 4 / 5):
 	}
-	return fail(err)
+}
+
+// linkOptions returns what the link takes of the options, and how it reaches the locks.
+func (s *Session) linkOptions(addrs []string) link.Options {
+	return link.Options{
+		Addrs: addrs, Dial: s.opts.dial, Timeout: s.opts.timeout, HandshakeCap: s.opts.handshakeCap,
+		Mode: s.opts.mode.mode, Digests: s.opts.digests, Log: s.log, Clock: s.clock,
+		Open:   func(z *link.Era) link.Inside { return newEra(z, s.opts.maxLockNodes) },
+		Told:   func(st link.Step) { s.feed.tell(Change{State(st.State), st.Session, st.Time, st.Err}) },
+		Closed: s.feed.close,
+	}
 }
 
 // findChroot looks for the chroot, and makes it if it may.
 func (s *Session) findChroot(ctx context.Context) error {
-	for backoff := newBackoff(); ; {
-		e, err := s.link.attachedEra(ctx)
+	for backoff := link.NewBackoff(); ; {
+		z, err := s.link.Attached(ctx)
 		if err != nil {
 			return err
 		}
-		_, err = e.check(ctx, s.chroot) // a quorum operation: it sees a chroot that was just made
+		_, err = z.Check(ctx, s.chroot) // a quorum operation: it sees a chroot that was just made
 		if errors.Is(err, zk.ErrNoNode) && s.opts.chrootACL != nil {
 			root := lockRoot{path: s.chroot, acl: s.opts.chrootACL}
-			if err = root.make(ctx, e); !errors.Is(err, errEraOver) {
+			if err = root.ensure(ctx, z); !errors.Is(err, link.ErrOver) {
 				return err
 			}
 		}
 		switch {
 		case errors.Is(err, zk.ErrNoNode):
 			return errNoChroot(s.chroot)
-		case err == nil, isRefusal(err): // it is there, if perhaps not for us
+		case err == nil, answer.IsRefusal(err): // it is there, if perhaps not for us
 			return nil
 		}
 		select {
-		case <-time.After(backoff.next()):
+		case <-time.After(backoff.Next()):
 		case <-ctx.Done():
-			return errCtxEnded
+			return link.ErrCtxEnded
 		}
 	}
 }
@@ -169,21 +177,20 @@ func (s *Session) connected() *Session {
 
 // State returns the state as it is now.
 func (s *Session) State() State {
-	_, _, _, state := s.connected().link.now()
-	return state
+	return State(s.connected().link.State())
 }
 
 // Changes returns the steps of the state from now on, in order. When a step arrives, State already shows it. The channel
 // closes when ctx ends or the Session is closed. It holds 64 steps: a reader that is further behind misses the oldest.
 func (s *Session) Changes(ctx context.Context) <-chan Change {
-	return s.connected().link.feed.subscribe(ctx)
+	return s.connected().feed.subscribe(ctx)
 }
 
 // Deadline returns the time up to which the ZooKeeper session is surely alive if no further answer comes. It is the zero
 // time if there is no ZooKeeper session. While nothing is held, nothing renews it, and it may lie in the past.
 func (s *Session) Deadline() time.Time {
-	if e := s.connected().link.era(); e != nil {
-		return s.clock.Wall(e.leaseEnd())
+	if z := s.connected().link.Era(); z != nil {
+		return s.clock.Wall(z.LeaseEnd())
 	}
 	return time.Time{}
 }
@@ -191,16 +198,16 @@ func (s *Session) Deadline() time.Time {
 // Timeout returns the session timeout that the servers granted: the smallest one in this ZooKeeper session. It is zero if
 // there is no ZooKeeper session now.
 func (s *Session) Timeout() time.Duration {
-	if e := s.connected().link.era(); e != nil {
-		return e.sessionTimeout()
+	if z := s.connected().link.Era(); z != nil {
+		return z.Timeout()
 	}
 	return 0
 }
 
 // SessionID returns the id of the current ZooKeeper session, or zero if there is none now.
 func (s *Session) SessionID() int64 {
-	if e := s.connected().link.era(); e != nil {
-		return e.id
+	if z := s.connected().link.Era(); z != nil {
+		return z.ID
 	}
 	return 0
 }
@@ -208,12 +215,12 @@ func (s *Session) SessionID() int64 {
 // key is for the command alone, whose guardian ends the session of a zklock that was killed. It returns the zero Key if there
 // is no ZooKeeper session now, or if it was given up: that one we end ourselves, or leave to expire.
 func (s *Session) key() sessionkey.Key {
-	e := s.link.era()
-	if e == nil || e.isOver() {
+	z := s.link.Era()
+	if z == nil || z.IsOver() {
 		return sessionkey.Key{}
 	}
 	servers, _, _ := parseServers(s.servers) // Connect has taken them
-	return sessionkey.Key{ID: e.id, Password: slices.Clone(e.password.reveal()), Timeout: e.sessionTimeout(), Servers: servers}
+	return sessionkey.Key{ID: z.ID, Password: slices.Clone(z.Password.Reveal()), Timeout: z.Timeout(), Servers: servers}
 }
 
 // Conn returns the ZooKeeper client's connection, for everything else over the same session. It has no chroot: its paths
@@ -242,102 +249,15 @@ func (s *Session) Close() error {
 		<-s.closeDone
 		return nil
 	}
-	s.link.close(ErrClosed)
-	s.conn.Close()
-	if _, t, _, _ := s.link.now(); t != nil {
-		t.Cut()
-	}
-	s.link.work.Wait()
-	<-s.loopDone
-	s.log.close()
+	s.link.End(ErrClosed)
+	s.log.Close()
 	close(s.closeDone)
 	return nil
 }
 
-// watchClient drains the client's event channel. The channel can lose events (the event callback cannot), so they are
-// ignored; but it closes when the client has ended.
-func (s *Session) watchClient(events <-chan zk.Event) {
-	defer s.link.work.Done()
-	for range events {
-	}
-	s.link.close(errConnClosed)
-}
-
 // loseIfLate ends the current ZooKeeper session if a hold is past its lease.
 func (s *Session) loseIfLate() {
-	if e := s.link.era(); e != nil {
-		e.loseIfLate(s.clock.Now())
-	}
-}
-
-// loop owns the beat and the lease's timer, and looks for servers that are silent or away. It ends when the state is Closed.
-func (s *Session) loop() {
-	defer close(s.loopDone)
-	beat := time.NewTimer(0)
-	defer beat.Stop()
-	expiry := time.NewTimer(time.Hour)
-	defer expiry.Stop()
-	var lastBeat clock.Instant // when the last beat was sent
-	var quiet silence
-	var out outage
-	for {
-		select {
-		case <-s.link.wake:
-		case <-beat.C:
-		case <-expiry.C:
-		}
-
-		e, t, conn, state := s.link.now()
-		if state == Closed {
-			return
-		}
-		now := s.clock.Now()
-		next := out.nextLook(now, conn != 0, func(d time.Duration) {
-			s.log.warn("zklock: no server has accepted the session", "for", d.Round(time.Second), "tried", s.link.dials.whatWasTried())
-		})
-		if e == nil {
-			beat.Reset(max(next.Sub(now), time.Millisecond))
-			expiry.Reset(time.Hour)
-			continue
-		}
-		held, queued, busy, end := e.plan()
-		if held > 0 {
-			if e.loseIfLate(now); e.isOver() {
-				continue // we are woken
-			}
-			expiry.Reset(end.Sub(now) + time.Millisecond)
-		} else {
-			expiry.Reset(time.Hour)
-		}
-		h := heartbeat(e.sessionTimeout())
-		interval := idleRead(e.sessionTimeout())
-		if held > 0 || queued > 0 {
-			interval = h
-		}
-		due := lastBeat.Add(interval)
-		if e.beatNow(conn) {
-			due = now
-		}
-		if conn != 0 && now >= due {
-			if e.beat(conn) {
-				lastBeat = now
-			}
-			due = now.Add(interval)
-		}
-		if conn == 0 {
-			beat.Reset(max(min(next, now.Add(interval)).Sub(now), time.Millisecond))
-			continue
-		}
-		if heard, asked, owes := t.Silence(); owes && (held > 0 || busy) && s.link.dials.alternatives() {
-			leave, look := quiet.look(now, heard, asked, h, held > 0)
-			if leave {
-				s.log.warn("zklock: the server is silent; trying another", "server", t.RemoteAddr().String(),
-					"session", fmt.Sprintf("%#x", e.id), "for", now.Sub(heard).Round(time.Millisecond))
-				t.Cut()
-				continue // we are woken
-			}
-			due = min(due, look)
-		}
-		beat.Reset(max(due.Sub(now), time.Millisecond))
+	if z := s.link.Era(); z != nil {
+		z.LoseIfLate(s.clock.Now())
 	}
 }

@@ -1,8 +1,12 @@
 package zklock
 
-// The states of a Session, and how one follows from another: a pure function, with the picture above it.
+import (
+	"context"
+	"sync"
+	"time"
 
-import "time"
+	"github.com/zklock/zklock/internal/link"
+)
 
 // State is how a Session stands to its ZooKeeper session.
 //
@@ -36,11 +40,11 @@ const (
 
 // String returns the state's name.
 func (s State) String() string {
-	return [...]string{"Connecting", "Connected", "Suspended", "Reconnected", "Lost", "Closed"}[s]
+	return link.State(s).String()
 }
 
 // Attached says whether requests can be sent.
-func (s State) Attached() bool { return s == Connected || s == Reconnected }
+func (s State) Attached() bool { return link.State(s).Attached() }
 
 // Change is one step of a Session's state.
 type Change struct {
@@ -50,52 +54,87 @@ type Change struct {
 	Err       error     // why, for Suspended, Lost and Closed where it is known
 }
 
-// stateEvent is an input of the state machine.
-type stateEvent struct {
-	kind    stateEventKind
-	session int64
-	err     error
+// changeFeed tells readers of the steps of a Session's state, in order. The zero value has no readers.
+type changeFeed struct {
+	mu struct {
+		sync.Mutex
+		closed  bool
+		readers map[chan Change]func() bool // the function, if it is there yet, stops listening to the reader's context
+	}
 }
 
-type stateEventKind int
-
-const (
-	attached stateEventKind = iota
-	detached
-	lost
-	closed
-)
-
-// stateMachine is the picture above, as a pure function.
-type stateMachine struct {
-	state   State
-	session int64
+// tell never waits: a reader that is too far behind misses the oldest steps.
+func (f *changeFeed) tell(c Change) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for ch := range f.mu.readers {
+		select {
+		case ch <- c:
+		default: // full: drop the oldest. Nobody else sends, so there is room then.
+			select {
+			case <-ch:
+			default:
+			}
+			ch <- c
+		}
+	}
 }
 
-// next returns the machine after an event, and whether the state changed.
-func (m stateMachine) next(e stateEvent) (stateMachine, bool) {
-	if m.state == Closed {
-		return m, false
+// subscribe is Session.Changes. The context is the user's, and may ask the link: a hold's context does, when its lease has
+// ended. So none of its methods is called under the lock.
+func (f *changeFeed) subscribe(ctx context.Context) <-chan Change {
+	ch := make(chan Change, 64)
+	if ctx == nil || ctx.Err() != nil || !f.add(ch) {
+		close(ch)
+		return ch
 	}
-	switch e.kind {
-	case attached:
-		switch {
-		case e.session != m.session || m.state == Connecting || m.state == Lost: // what is over is never attached again (link.attachLocked)
-			return stateMachine{Connected, e.session}, true
-		case m.state == Suspended:
-			return stateMachine{Reconnected, e.session}, true
-		}
-	case detached:
-		if m.state.Attached() {
-			return stateMachine{Suspended, m.session}, true
-		}
-	case lost:
-		// Once for each ZooKeeper session (R40), however often it is noticed.
-		if e.session == m.session && m.state != Lost && m.state != Connecting {
-			return stateMachine{Lost, m.session}, true
-		}
-	case closed:
-		return stateMachine{Closed, m.session}, true
+	stop := context.AfterFunc(ctx, func() { f.remove(ch) })
+	f.mu.Lock()
+	_, reads := f.mu.readers[ch]
+	if reads {
+		f.mu.readers[ch] = stop
 	}
-	return m, false
+	f.mu.Unlock()
+	if !reads { // closed in between
+		stop()
+	}
+	return ch
+}
+
+func (f *changeFeed) add(ch chan Change) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mu.closed {
+		return false
+	}
+	if f.mu.readers == nil {
+		f.mu.readers = make(map[chan Change]func() bool)
+	}
+	f.mu.readers[ch] = nil
+	return true
+}
+
+func (f *changeFeed) remove(ch chan Change) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, ok := f.mu.readers[ch]; ok {
+		delete(f.mu.readers, ch)
+		close(ch)
+	}
+}
+
+// close ends every reader's channel, and those of later readers at once.
+func (f *changeFeed) close() {
+	f.mu.Lock()
+	readers := f.mu.readers
+	f.mu.closed, f.mu.readers = true, nil
+	for ch := range readers {
+		close(ch)
+	}
+	f.mu.Unlock()
+	for _, stop := range readers {
+		if stop != nil {
+			stop()
+		}
+	}
 }

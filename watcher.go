@@ -8,6 +8,10 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/zklock/zklock/internal/answer"
+	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/nodes"
+	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/tap"
 	"github.com/zklock/zklock/internal/wire"
 )
@@ -34,8 +38,8 @@ const maxShown = 64
 
 // watcher keeps the watches of one ZooKeeper session: at most one a path (I7).
 type watcher struct {
-	z     *zkSession
-	nodes *ownNodes
+	z     *link.Era
+	nodes *nodes.Own
 
 	mu struct {
 		sync.Mutex
@@ -47,7 +51,7 @@ type watcher struct {
 	}
 }
 
-func newWatcher(z *zkSession, nodes *ownNodes) *watcher {
+func newWatcher(z *link.Era, nodes *nodes.Own) *watcher {
 	w := &watcher{z: z, nodes: nodes}
 	w.mu.watches = make(map[string]*watch)
 	return w
@@ -61,14 +65,14 @@ func (w *watcher) watch(ctx context.Context, path string) (*watch, error) {
 }
 
 // waitArmed waits until the watch is set, or cannot be.
-func (w *watch) waitArmed(ctx context.Context, z *zkSession) error {
+func (w *watch) waitArmed(ctx context.Context, z *link.Era) error {
 	select {
 	case <-w.armed:
 		return w.err
 	case <-ctx.Done():
-		return errCtxEnded
-	case <-z.over:
-		return z.overErr()
+		return link.ErrCtxEnded
+	case <-z.Over():
+		return z.OverErr()
 	}
 }
 
@@ -82,9 +86,14 @@ func (w *watcher) startWatch(path string) *watch {
 	// Registered before the request is sent: the event can come before the answer is seen here.
 	on := &watch{path: path, armed: make(chan struct{}), fired: make(chan struct{})}
 	w.mu.watches[path] = on
+	neglected := !w.mu.looking
+	w.mu.looking = true
 	w.mu.Unlock()
+	if neglected {
+		w.z.Carrier.Spawn(w.lookAfterWatches)
+	}
 	r := tap.NewRequest(wire.OpGetData, wire.PathWatchRequest{Path: path, Watch: true}, func(a tap.Answer) { w.armed(on, a) })
-	if !w.z.carrier.send(w.z, r) {
+	if !w.z.Carrier.Send(w.z, r) {
 		w.armed(on, tap.Answer{Fate: tap.NeverSent})
 	}
 	return on
@@ -93,7 +102,7 @@ func (w *watcher) startWatch(path string) *watch {
 // armed takes the answer to the read that sets a watch. It runs on the client's reading goroutine, in the order of the frames.
 func (w *watcher) armed(on *watch, a tap.Answer) {
 	var data wire.DataResponse
-	err := answerErr(a)
+	err := answer.ErrOf(a)
 	if err == nil {
 		err = a.Decode(&data)
 	}
@@ -158,24 +167,30 @@ func (w *watcher) restored(them []*watch, a tap.Answer) {
 	}
 }
 
-// lookAfterWatches asks about each watched node once every session timeout, while anybody waits or any watch is left: an event
-// can get lost at a server (F30). It reads a few bytes, for a queue of any length and any number of waiters. It also asks about the nodes of
-// waiters that watch nothing and wait for their turn.
+// lookAfterWatches asks about each watched node once every session timeout while anybody waits, and every tenth of them while
+// watches are left: an event can get lost at a server (F30). It reads a few bytes, for a queue of any length and any number of
+// waiters. It also asks about the nodes of waiters that watch nothing and wait for their turn.
 //
 // If the node is there, that says as much as a list would. A waiter's place changes only when its own node or its
 // predecessor goes. Nobody can get in between, because numbers grow.
 func (w *watcher) lookAfterWatches() {
-	const atATime = 16
+	const (
+		atATime = 16
+		seldom  = 10
+	)
 	few := make(chan struct{}, atATime)
-	for w.z.pause(w.z.timeout()) {
-		conn, _, _ := w.z.attachedConn()
+	for unawaited := 1; w.z.Pause(w.z.Timeout()); unawaited++ {
+		conn, _, _ := w.z.AttachedConn()
 		w.mu.Lock()
 		if w.mu.queued == 0 && len(w.mu.watches) == 0 {
-			w.mu.looking = false // the next waiter begins again
+			w.mu.looking = false // the next watch or waiter begins again
 			w.mu.Unlock()
 			return
 		}
-		if conn == 0 {
+		if w.mu.queued > 0 {
+			unawaited = 0
+		}
+		if conn == 0 || unawaited%seldom != 0 {
 			w.mu.Unlock()
 			continue
 		}
@@ -190,14 +205,14 @@ func (w *watcher) lookAfterWatches() {
 			}
 		}
 		w.mu.Unlock()
-		for _, on := range w.nodes.waiting() {
-			looks = append(looks, look{on.node, func() { on.tell(nodeIsGone) }})
+		for _, on := range w.nodes.Waiting() {
+			looks = append(looks, look{on.Node, func() { on.Tell(queue.NodeIsGone) }})
 		}
 		for _, l := range looks {
 			few <- struct{}{}
-			if !w.z.carrier.spawn(func() {
+			if !w.z.Carrier.Spawn(func() {
 				defer func() { <-few }()
-				if _, err := w.z.stat(l.node); errors.Is(err, zk.ErrNoNode) {
+				if _, err := w.z.Stat(l.node); errors.Is(err, zk.ErrNoNode) {
 					l.isGone()
 				}
 			}) {
@@ -217,10 +232,10 @@ func (w *watcher) countWaiters(n int) {
 	w.mu.looking = w.mu.looking || neglected
 	w.mu.Unlock()
 	if first {
-		w.z.carrier.nudge()
+		w.z.Carrier.Nudge()
 	}
 	if neglected {
-		w.z.carrier.spawn(w.lookAfterWatches)
+		w.z.Carrier.Spawn(w.lookAfterWatches)
 	}
 }
 
@@ -243,7 +258,7 @@ func (w *watcher) unheard(on *watch) {
 }
 
 // fire hands an event to its watch. It runs on the client's goroutine, in the order in which the server sent the events.
-// Events are hints: the waiters' rule decides what they mean (inFrontNow).
+// Events are hints: the walk decides what they mean (queue.Walk).
 func (w *watcher) fire(ev wire.WatcherEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -263,3 +278,12 @@ func (w *watch) hasFailed() bool { return w.isArmed() && w.err != nil }
 
 // hasFired says whether the watch's event has come.
 func (w *watch) hasFired() bool { return isClosed(w.fired) }
+
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}

@@ -21,7 +21,7 @@ lock. While they hold, one is killed, one is cut off from the server, and one is
 stopped between its look at the lock and its write (not on Windows, where no
 process can be stopped). It ends with what was verified, and with exit code 1 if
 anything was not as promised.`,
-		Args:              cobra.NoArgs,
+		Args:              none,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if os.Getenv(demo.EnvWorker) != "" {

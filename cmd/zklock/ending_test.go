@@ -228,6 +228,7 @@ func TestGuardian_SocketEndsAndZklockLives_SessionIsLeftAlone(t *testing.T) {
 		program: "/bin/sh", argv: []string{"sh", "-c", "sleep 600"}, env: os.Environ(), lock: "/fake",
 		hold:   &fakeHold{deadline: time.Now().Add(time.Hour), lost: make(chan struct{})},
 		ending: func() *ending { return e },
+		began:  func() {},
 	}}
 	require.NoError(t, s.startGuardian())
 	defer s.guardian.Wait()

@@ -41,7 +41,7 @@ func TestExpire_EndsTheSession(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			servers, path := servers(t), lockPath(t)
 			run := func(args ...string) *proc {
-				return start(t, nil, append([]string{"run", "--servers", servers, "--session-timeout", "1m", "--lease", "single", path, "--"}, args...)...)
+				return start(t, nil, append([]string{"run", "--servers", servers, "--session-timeout", "1m", "--lease", "single", "-v", path, "--"}, args...)...)
 			}
 			expire := func(args ...string) *proc {
 				return start(t, nil, append([]string{"expire", "--servers", servers}, args...)...)

@@ -73,7 +73,7 @@ func (c *connection) options(stderr io.Writer) ([]zklock.Option, error) {
 		return nil, exitf(exitUsage, "no servers: give --servers host:port,… or set %s", envServers)
 	}
 	if c.connectTimeout < 0 {
-		return nil, exitf(exitUsage, "--connect-timeout %v is negative", c.connectTimeout)
+		return nil, exitf(exitUsage, "--connect-timeout %v is negative: give 0 or more", c.connectTimeout)
 	}
 	if c.connectTimeout == 0 {
 		c.connectTimeout = c.sessionTimeout
@@ -195,8 +195,6 @@ func classify(err error) error {
 	switch {
 	case errors.As(err, &late), errors.Is(err, context.DeadlineExceeded), errors.Is(err, zklock.ErrNotConnected):
 		code = exitNoServer
-	case errors.Is(err, zklock.ErrNotAcquired):
-		code = exitNotAcquired
 	case errors.Is(err, zklock.ErrLost):
 		code = exitLost
 	case refused(err):
@@ -253,11 +251,19 @@ type trimmed struct {
 func (t trimmed) Error() string { return t.s }
 func (t trimmed) Unwrap() error { return t.err }
 
+// none wants no argument.
+func none(c *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%s takes no argument: leave out %q", c.CommandPath(), args[0])
+	}
+	return nil
+}
+
 // one wants one argument, and says what it should be.
 func one(what string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return fmt.Errorf("give %s: one, not %d", what, len(args))
+			return fmt.Errorf("%d arguments in place of one: give %s", len(args), what)
 		}
 		return nil
 	}

@@ -7,19 +7,23 @@ package main
 //	zklock ──socket pair── guardian ──┬─ (its own process group)
 //	                                  └─ command ── children   (a group that the command leads)
 //
-// The guardian kills the command's group when the socket says that zklock is gone. It also kills the group, by the clock, at
+// The guardian kills all that came from the command when the socket says that zklock is gone. It also kills it, by the clock, at
 // the limits, if zklock has not moved them: because the lease was not renewed, or because zklock is stopped or hangs. (A
-// parent-death signal would do neither: it follows threads, and reaches no grandchild.) If zklock was killed, and nothing of
-// the group is left, the guardian ends zklock's ZooKeeper session, and with it the lock.
+// parent-death signal would do neither: it follows threads, and reaches no grandchild.) If zklock was killed, and nothing that came
+// from the command is left, the guardian ends zklock's ZooKeeper session, and with it the lock.
 //
 // The kernel can give a process group's number to another group when all members are gone and the leader has been reaped. So
 // the guardian, as the parent, does not reap before zklock has said that it will send no more signals, and sends none
 // itself after that: every kill(-pgid) in either process hits this group or nothing. The guardian is in a group of its own:
-// neither a terminal nor a `kill -9 -pgid` meant for the command or for zklock's job reaches it.
+// neither a terminal nor a `kill -9 -pgid` meant for the command or for zklock's job reaches it. If somebody stops it, an alarm
+// continues it at its limits.
+//
+// Nothing keeps it from its work: it prints beside it, and has its threads before the command starts.
 
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"runtime"
 	"strconv"
@@ -46,15 +50,19 @@ func reexecuted(args []string) (code int, ok bool) {
 	return 0, false
 }
 
-// self is how to execute this binary again, also after it was replaced by an upgrade.
-func self() (string, error) {
+// self is how to execute this binary again, also after it was replaced by an upgrade, and its first argument then: without /proc
+// it tells the guardian where the binary is.
+func self() (exe, name string, err error) {
 	if runtime.GOOS == "linux" {
 		const exe = "/proc/self/exe"
 		if _, err := os.Stat(exe); err == nil {
-			return exe, nil
+			return exe, "zklock", nil
 		}
 	}
-	return os.Executable()
+	if exe, err = os.Executable(); err != nil {
+		exe, err = exec.LookPath(os.Args[0])
+	}
+	return exe, exe, err
 }
 
 // A parent-death signal is a thread's, and a new thread has none: the exec has to come from the first thread.
@@ -100,21 +108,26 @@ type guardian struct {
 	wire    *wire[order, report]
 	start   startOrder
 	session *ending // nil until zklock has sent it
+	tty     *terminal
 	chld    chan os.Signal
+	alarm   *alarm
 
 	pgid      int
+	kin       kin
 	gate      *os.File // where what becomes the command waits for a byte
 	lim       limits
 	going     bool   // the command may run: the limits count
 	ending    bool   // SIGTERM was sent: the limits do not move any more
 	killed    moment // when SIGKILL was sent first; 0 if not
 	exited    bool   // the leader, which has not been reaped
-	stopped   bool
-	told      bool   // zklock was told that the group should have ended
+	parted    moment // until when what it left running may end by itself
+	named     bool   // zklock was told what it left running
+	told      bool   // zklock was told that all should have ended
 	free      bool   // its number may be given back: zklock sends no more signals
+	rests     bool   // zklock stopped because the leader did
 	orphan    bool   // zklock is gone
 	since     moment // when that was noticed
-	despaired bool   // said that the group does not die
+	despaired bool   // said that something does not die
 }
 
 func guardianMain(descriptor string) int {
@@ -123,9 +136,11 @@ func guardianMain(descriptor string) int {
 		return exitUsage
 	}
 	unix.CloseOnExec(fd)
-	g := &guardian{chld: make(chan os.Signal, 1)}
+	startThreads()
+	stderr() // with its thread
+	g := &guardian{chld: make(chan os.Signal, 1), alarm: newAlarm()}
 	if g.wire, err = newWire[order, report](fd); err != nil {
-		fmt.Fprintf(os.Stderr, "zklock: guardian: %v\n", err)
+		fmt.Fprintf(stderr(), "zklock: guardian: %v\n", err)
 		return exitUsage
 	}
 	// Nothing but SIGKILL and SIGSTOP stands between this process and its task. Handlers, unlike ignoring, do not pass
@@ -148,7 +163,11 @@ func guardianMain(descriptor string) int {
 			g.wire.send(report{Failed: err.Error()})
 		} else {
 			g.wire.send(report{Started: g.pgid})
+			pgid := g.pgid
 			g.watch()
+			if g.orphan {
+				g.tty.reclaim(pgid)
+			}
 		}
 	}
 	// The lock is held until zklock has released it. Then zklock kills us.
@@ -175,7 +194,7 @@ func (g *guardian) awaitStart() bool {
 
 // launch starts the process that becomes the command when its gate is opened.
 func (g *guardian) launch() error {
-	exe, err := self()
+	exe, name, err := self()
 	if err != nil {
 		return err
 	}
@@ -191,24 +210,28 @@ func (g *guardian) launch() error {
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
 		Sys:   &syscall.SysProcAttr{Setpgid: true},
 	}
-	// If somebody kills the guardian alone, Linux kills the command, and zklock kills the rest of the group. The kernel sends
-	// that signal when the thread that forked ends, so the thread has to last.
+	// If somebody kills the guardian alone, Linux kills the command, and zklock kills the rest. The kernel sends that signal when
+	// the thread that forked ends, so the thread has to last.
 	runtime.LockOSThread()
 	dieWithParent(attr.Sys)
-	argv := append([]string{"zklock", execArg, strconv.Itoa(gate[1]), string(g.start.Program)}, g.start.Argv.strings()...)
+	argv := append([]string{name, execArg, strconv.Itoa(gate[1]), string(g.start.Program)}, g.start.Argv.strings()...)
 	p, err := os.StartProcess(exe, argv, attr)
 	if err != nil {
 		return err
 	}
-	g.pgid = p.Pid
+	g.pgid, g.kin.group = p.Pid, p.Pid
+	g.tty = openTerminal(g.start.Group)
 	_ = p.Release() // we wait in our own way
+	if becomeSubreaper() {
+		g.kin.below = newDescendants(g.pgid, g.start.Leftovers == leaveThem)
+	}
 	// The streams are the command's: a reader of its output should see the end of file when the command ends.
 	_ = os.Stdin.Close()
 	_ = os.Stdout.Close()
 	return nil
 }
 
-// watch looks after the command until it is reaped, and nothing of its group is left.
+// watch looks after the command until it is reaped, and nothing that came from it is left.
 func (g *guardian) watch() {
 	for {
 		g.look()
@@ -229,6 +252,7 @@ func (g *guardian) watch() {
 
 // take acts on an order, or on the end of all orders.
 func (g *guardian) take(o order, ok bool) {
+	g.rests = o.Stops
 	switch {
 	case !ok:
 		g.abandoned()
@@ -241,6 +265,10 @@ func (g *guardian) take(o order, ok bool) {
 		}
 	case o.Limits != nil && !g.ending:
 		g.lim = *o.Limits
+	case o.End && g.start.Leftovers == waitFor:
+		g.start.Leftovers = endThem
+	case o.Alone:
+		g.leaveSession()
 	case o.Reap:
 		g.free = g.told
 	}
@@ -260,18 +288,31 @@ func (g *guardian) open() {
 // look acts on what the clock and the process table say.
 func (g *guardian) look() {
 	n := now()
+	// A SIGCONT, or a signal that ends the command, may come just before zklock stops.
+	if g.rests && !isStopped(g.pgid) && isStopped(g.session.Process) {
+		_ = unix.Kill(g.session.Process, unix.SIGCONT)
+	}
+	g.kin.reap()
 	if !g.exited {
-		g.lookAtLeader()
+		if g.lookAtLeader(); g.exited {
+			g.parted = n.add(parting)
+		}
 	}
 	if g.exited && !g.told {
-		// What the leader left in its group does not outlive the lock either.
-		switch living, _ := members(g.pgid); {
-		case living == 0:
-			// SIGKILL, for processes that we cannot see. From here on the number may be another group's: this is our last signal.
-			g.kill()
+		// What the leader left running does not outlive the lock either.
+		switch {
+		case !g.kin.left():
+			if g.kin.below == nil {
+				g.kin.kill() // processes that we cannot see
+			}
+			// From here on the number may be another group's: that was our last signal.
 			g.told = true
 			g.wire.send(report{Ended: true})
-		case !g.ending:
+		case g.ending, n < g.parted:
+		case g.start.Leftovers == waitFor:
+			g.nameLeft("waiting for")
+		default:
+			g.nameLeft("ending")
 			g.lim = g.lim.endNow(n, g.start.KillAfter)
 			g.terminate()
 		}
@@ -284,8 +325,19 @@ func (g *guardian) look() {
 		g.terminate()
 	}
 	if n >= g.lim.Kill {
-		g.kill() // and again, at every look: somebody may have joined the group
+		g.kill() // and again, at every look: something may have kept a process from being seen
 		g.despair(n)
+	}
+}
+
+// nameLeft tells zklock, once, what the leader left running, and what is done about it.
+func (g *guardian) nameLeft(what string) {
+	if g.named {
+		return
+	}
+	if names := g.kin.names(); names != "" {
+		g.named = true
+		g.wire.send(report{Left: what + " what the command left running: " + names})
 	}
 }
 
@@ -298,36 +350,45 @@ func (g *guardian) lookAtLeader() {
 	switch {
 	case st.exited:
 		g.exited = true
-	case st.stopped != 0 && !g.stopped:
-		g.stopped = true
+	case st.stopped != 0: // a new stop: the command may have been continued, and stopped again, between two looks
 		g.wire.send(report{Stopped: int(st.stopped)})
-	case st.stopped == 0 && st.continued && g.stopped:
-		g.stopped = false
-		g.wire.send(report{Continued: true})
 	}
 }
 
+// leaveSession has the kernel see the command's group as it sees zklock's: as orphaned, with nobody who could continue it. Such
+// a group is not stopped by the terminal, and its read from the background fails. What keeps the command's from being one is
+// its parent, of another group of the same session: us. (The leader of a group cannot leave its session.)
+func (g *guardian) leaveSession() {
+	_ = unix.Setpgid(0, g.start.Group)
+	_, _ = unix.Setsid()
+	_ = unix.Kill(-g.pgid, unix.SIGCONT)
+}
+
 // nap is how long to wait for news: not beyond the next limit, and not so long that a limit would be missed by much
-// after a suspend, which timers do not count.
+// after a suspend, which timers do not count. It sets the alarm for the limit.
 func (g *guardian) nap() time.Duration {
 	const longest, busy = 250 * time.Millisecond, 10 * time.Millisecond
 	next := g.lim.Term
-	switch {
-	case g.told, g.despaired, !g.going:
-		return longest
-	case g.exited, g.killed != 0:
-		return busy // waiting for the group's end; only the leader's end gives notice
-	case g.ending:
+	if g.ending {
 		next = g.lim.Kill
+	}
+	if g.told || !g.going {
+		next = 0
+	}
+	g.alarm.set(next)
+	switch {
+	case next == 0, g.despaired:
+		return longest
+	case g.exited && (g.ending || g.start.Leftovers != waitFor), g.killed != 0:
+		return busy // waiting for the others' end; only a child's end gives notice
 	}
 	return min(max(next.sub(now()), 0), longest)
 }
 
-// terminate asks the group to end. A stopped one could not hear it.
+// terminate asks all to end.
 func (g *guardian) terminate() {
 	g.ending = true
-	_ = unix.Kill(-g.pgid, unix.SIGTERM)
-	_ = unix.Kill(-g.pgid, unix.SIGCONT)
+	g.kin.terminate()
 }
 
 func (g *guardian) kill() {
@@ -335,18 +396,19 @@ func (g *guardian) kill() {
 	if g.killed == 0 {
 		g.killed = now()
 	}
-	_ = unix.Kill(-g.pgid, unix.SIGKILL)
+	g.kin.kill()
+	_ = unix.Kill(-g.pgid, unix.SIGKILL) // in case /proc, which shows the rest, has gone
 }
 
-// despair says, once, that a process of the group lives on in spite of SIGKILL.
+// despair says, once, that a process lives on in spite of SIGKILL.
 func (g *guardian) despair(n moment) {
 	if !g.despaired && n.sub(g.killed) >= 5*time.Second {
 		g.despaired = true
-		fmt.Fprintf(os.Stderr, "zklock: %s: what runs under the lock does not die of SIGKILL: it waits for a device, or belongs to another user\n", g.start.Lock)
+		fmt.Fprintf(stderr(), "zklock: %s: what runs under the lock does not die of SIGKILL: it waits for a device, or belongs to another user\n", g.start.Lock)
 	}
 }
 
-// abandoned ends the group at once: nobody renews the lease any more.
+// abandoned ends all at once: nobody renews the lease any more.
 func (g *guardian) abandoned() {
 	g.orphan, g.since = true, now()
 	g.wire.in = nil // closed; a nil channel never has news
@@ -354,24 +416,19 @@ func (g *guardian) abandoned() {
 		return
 	}
 	g.lim.Kill = now()
+	g.tty.reclaim(g.pgid)
 	g.kill()
-	fmt.Fprintf(os.Stderr, "zklock: %s: zklock itself was killed; killed the command\n", g.start.Lock)
+	fmt.Fprintf(stderr(), "zklock: %s: zklock itself was killed; killed the command\n", g.start.Lock)
 }
 
-// reap gives the leader's process id back, waits until nothing of the group is left, and reports the command's status.
-//
-// The kernel says whether a group has members, even those that we may neither see nor signal. Zombies count as members. If
-// our /proc hides no processes, we see ourselves that only zombies are left, and do not wait until their parents reap them.
+// reap gives the leader's process id back, waits until nothing is left, and reports the command's status.
 func (g *guardian) reap() {
 	var ws unix.WaitStatus
 	_, err := unix.Wait4(g.pgid, &ws, 0, nil)
 	for err == unix.EINTR {
 		_, err = unix.Wait4(g.pgid, &ws, 0, nil)
 	}
-	for unix.Kill(-g.pgid, 0) != unix.ESRCH {
-		if living, all := members(g.pgid); living == 0 && all {
-			break
-		}
+	for !g.kin.gone() {
 		g.despair(now())
 		if time.Sleep(10 * time.Millisecond); g.despaired {
 			time.Sleep(250 * time.Millisecond)
@@ -396,16 +453,15 @@ func (g *guardian) endSession() {
 	}
 	err := g.session.end(g.since)
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "zklock: %s: its ZooKeeper session was not ended: %v; others get the lock when it expires, within %v\n",
+		fmt.Fprintf(stderr(), "zklock: %s: its ZooKeeper session was not ended: %v; others get the lock when it expires, within %v\n",
 			g.session.Lock, err, g.session.Timeout)
 		return
 	}
-	fmt.Fprintf(os.Stderr, "zklock: %s: ended its ZooKeeper session: the lock is free\n", g.session.Lock)
+	fmt.Fprintf(stderr(), "zklock: %s: ended its ZooKeeper session: the lock is free\n", g.session.Lock)
 }
 
-// leaderState says what has become of a process since the last look.
+// leaderState says what has become of a process.
 type leaderState struct {
-	exited    bool
-	stopped   syscall.Signal // by which signal; 0 if not
-	continued bool
+	exited  bool
+	stopped syscall.Signal // by which signal it was stopped since the last look; 0 if it was not
 }

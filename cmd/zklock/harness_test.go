@@ -15,6 +15,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -57,7 +58,7 @@ var (
 
 func TestMain(m *testing.M) {
 	if code, ok := reexecuted(os.Args); ok { // the guardian, for tests that supervise from this process
-		os.Exit(code)
+		exit(code)
 	}
 	if os.Getenv(envJob) != "" {
 		tickingJob(os.Args[1:])
@@ -85,7 +86,7 @@ func TestMain(m *testing.M) {
 		if shared.srv != nil {
 			_ = shared.srv.Close()
 		}
-		if err := goleak.Find(); code == 0 && err != nil { // I7
+		if err := goleak.Find(goleak.IgnoreTopFunction("github.com/zklock/zklock/cmd/zklock.newAsideWriter.func1")); code == 0 && err != nil { // I7
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
@@ -254,7 +255,7 @@ func start(t testing.TB, change func(*exec.Cmd), args ...string) *proc {
 	return p
 }
 
-// wait returns the exit code.
+// wait returns the exit code, as a shell gives it.
 func (p *proc) wait() int {
 	p.t.Helper()
 	select {
@@ -264,7 +265,7 @@ func (p *proc) wait() int {
 	}
 	ws := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	if ws.Signaled() {
-		return -int(ws.Signal())
+		return exitCodeOf(ws.Signal())
 	}
 	return ws.ExitStatus()
 }
@@ -274,9 +275,14 @@ func (p *proc) signal(s syscall.Signal) {
 	require.NoError(p.t, p.cmd.Process.Signal(s))
 }
 
-// runArgs is a `zklock run` with the tests' timeouts. This lease has much room in them, for hosts that are busy.
+// runArgs is a `zklock run` with the tests' timeouts. This lease has much room in them, for hosts that are busy. Unless it is
+// quiet, it says when it has the lock: tests wait for that.
 func runArgs(servers, path string, rest ...string) []string {
-	return append([]string{"run", "--servers", servers, "--session-timeout", sessionTimeout.String(), "--lease", "single", "--kill-after", "500ms"}, insertPath(path, rest)...)
+	args := []string{"run", "--servers", servers, "--session-timeout", sessionTimeout.String(), "--lease", "single", "--kill-after", "500ms"}
+	if !slices.Contains(rest, "-q") && !slices.Contains(rest, "--quiet") {
+		args = append(args, "--verbose")
+	}
+	return append(args, insertPath(path, rest)...)
 }
 
 // insertPath puts the path in front of the --.

@@ -444,7 +444,7 @@ func superviseJob(t *testing.T, j job, argv ...string) outcome {
 	if j.ending == nil {
 		j.ending = func() *ending { return &ending{} }
 	}
-	j.desk, j.note = d, t.Logf
+	j.desk, j.note, j.began = d, t.Logf, func() {}
 	out, dismiss := supervise(j)
 	dismiss()
 	return out
@@ -509,7 +509,7 @@ func TestSupervise_SignalBeforeTheStart_IsPassedOn(t *testing.T) {
 	h := &fakeHold{deadline: time.Now().Add(patience), lost: make(chan struct{})}
 	out := superviseJob(t, job{hold: h, sigs: sigs}, "sleep", "1000")
 	require.NoError(t, out.lost)
-	require.Equal(t, exitCodeOf(syscall.SIGUSR1), out.exit)
+	require.Equal(t, syscall.SIGUSR1, out.died.signal)
 }
 
 // The guardian hangs before the command starts. Nothing of the command runs then: zklock ends when it is told to, and releases
@@ -528,7 +528,7 @@ func TestSupervise_GuardianHangsBeforeTheStart_ZklockLeaves(t *testing.T) {
 	sigs <- syscall.SIGTERM
 	h := &fakeHold{deadline: time.Now().Add(patience), lost: make(chan struct{})}
 	out := superviseJob(t, job{hold: h, sigs: sigs, ending: hang, plan: plan{poll: patience}}, "touch", file)
-	require.Equal(t, outcome{exit: exitCodeOf(syscall.SIGTERM), how: notStarted}, out)
+	require.Equal(t, outcome{died: interrupted{signal: syscall.SIGTERM}, how: notStarted}, out)
 
 	h.err = &zklock.Error{Op: "hold", Path: "/fake", Err: zklock.ErrLost}
 	close(h.lost)
@@ -536,21 +536,6 @@ func TestSupervise_GuardianHangsBeforeTheStart_ZklockLeaves(t *testing.T) {
 	require.ErrorIs(t, out.lost, zklock.ErrLost)
 	require.Equal(t, notStarted, out.how)
 	require.NoFileExists(t, file)
-}
-
-func TestLoss_CommandThatLeavesItsGroup_DoesNotHoldUpTheEnd(t *testing.T) {
-	setsid, err := exec.LookPath("setsid")
-	if err != nil && !zkserver.Required() {
-		t.Skip("no setsid here")
-	}
-	require.NoError(t, err)
-	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
-	p := start(t, jobEnv, runArgs(srv.ConnectString(), path, "--", "sh", "-c",
-		`"$0" "$1" "$2" </dev/null >/dev/null 2>&1 & until [ -s "$2" ]; do sleep 0.01; done`, setsid, os.Args[0], log)...)
-	require.Equal(t, 0, p.wait())
-	pid := readLines(t, log)[0].pid
-	require.False(t, gone(pid), "it left the group, and this protection with it")
-	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 }
 
 func TestLoss_ReleaseWithoutServer_SaysSo(t *testing.T) {

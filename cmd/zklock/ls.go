@@ -37,7 +37,7 @@ holder and with how many are in its queue, the holder among them. A node below
 which there is nothing any more, and once was, counts as a lock that nobody uses.
 
 ` + listExitCodes,
-		Args:              one("the PATH of a lock, such as /locks/nightly; --recursive / lists all"),
+		Args:              one("the PATH of a lock, such as /locks/nightly, or --recursive /"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l.stderr = cmd.ErrOrStderr()
@@ -96,13 +96,23 @@ func (l *lister) open(ctx context.Context) error {
 	return err
 }
 
-// queue reads the queue of the lock on path. Of an empty one it says on stderr if there is no such node.
+// queue reads the queue of the lock on path. Of an empty one it says on stderr if there is no such node, or if the locks may
+// be further down.
 func (l *lister) queue(ctx context.Context, path string) ([]zklock.Participant, error) {
 	ps, err := l.participants(ctx, path)
 	if err != nil || len(ps) > 0 {
 		return ps, err
 	}
-	return ps, l.noteMissing(ctx, path)
+	names, _, err := l.children(ctx, chrootOf(l.servers)+path)
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return ps, l.noteMissing(ctx, path)
+	case err != nil:
+		return nil, classify(err)
+	case len(names) > 0:
+		fmt.Fprintf(l.stderr, "zklock: %s: nobody queues here; there are nodes below: zklock ls -r %s lists the locks among them\n", path, path)
+	}
+	return ps, nil
 }
 
 // noteMissing says on stderr if no node is at path. An empty list alone could mean an unused lock or a typing error.
@@ -277,7 +287,7 @@ func writeJSON[T any](w io.Writer, list []T) error {
 
 func writeTable(w io.Writer, ps []zklock.Participant) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "NODE\tTOKEN\tSESSION\tHOST\tPID\tAGE")
+	fmt.Fprintln(tw, "NODE\tTOKEN\tSESSION\tHOST\tPID\tQUEUED SINCE")
 	for _, e := range entriesOf(ps) {
 		fmt.Fprintf(tw, "%s\t%s\n", e.Node, e.columns())
 	}
@@ -286,7 +296,7 @@ func writeTable(w io.Writer, ps []zklock.Participant) error {
 
 func writeLocks(w io.Writer, locks []lockEntry) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "LOCK\tQUEUE\tTOKEN\tSESSION\tHOST\tPID\tAGE")
+	fmt.Fprintln(tw, "LOCK\tQUEUE\tTOKEN\tSESSION\tHOST\tPID\tQUEUED SINCE")
 	for _, l := range locks {
 		columns := "-\t-\t-\t-\t-"
 		if len(l.Queue) > 0 {
@@ -297,7 +307,12 @@ func writeLocks(w io.Writer, locks []lockEntry) error {
 	return tw.Flush()
 }
 
-// columns are token, session, host, pid and age.
+// queued says since when the node exists. No node tells when its owner got the lock.
+func (e entry) queued() string {
+	return fmt.Sprintf("%s (%v)", e.Created.Local().Format(time.RFC3339), time.Duration(e.AgeSeconds*float64(time.Second)).Round(time.Second))
+}
+
+// columns are token, session, host, pid, and since when it is queued.
 func (e entry) columns() string {
 	host, pid, session := "-", "-", "-"
 	if e.Pid != 0 {
@@ -306,6 +321,5 @@ func (e entry) columns() string {
 	if e.Session != "" {
 		session = e.Session
 	}
-	age := time.Duration(e.AgeSeconds * float64(time.Second)).Round(time.Second)
-	return fmt.Sprintf("%d\t%s\t%s\t%s\t%v", e.Token, session, host, pid, age)
+	return fmt.Sprintf("%d\t%s\t%s\t%s\t%s", e.Token, session, host, pid, e.queued())
 }

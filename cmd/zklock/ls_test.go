@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -24,7 +25,7 @@ func TestList(t *testing.T) {
 		require.Equal(t, 0, p.wait())
 		return p.stdout.String()
 	}
-	require.Equal(t, "NODE  TOKEN  SESSION  HOST  PID  AGE\n", list())
+	require.Equal(t, "NODE  TOKEN  SESSION  HOST  PID  QUEUED SINCE\n", list())
 	require.Equal(t, "[]\n", list("--json"))
 	require.Equal(t, "[]\n", list("--json", "-r"))
 
@@ -84,6 +85,8 @@ func TestList_NotThere_SaysSo(t *testing.T) {
 		require.Empty(t, said(srv.ConnectString(), args...))
 	}
 	require.Empty(t, said(srv.ConnectString()+path, "-r", "/"))
+	parent := path[:strings.LastIndexByte(path, '/')]
+	require.Equal(t, "zklock: "+parent+": nobody queues here; there are nodes below: zklock ls -r "+parent+" lists the locks among them\n", said(srv.ConnectString(), parent))
 	require.Contains(t, said(srv.ConnectString()+path, "/job"), "there is no node "+path+"/job: ")
 }
 
@@ -109,18 +112,19 @@ func TestList_Recursive(t *testing.T) {
 	host, err := os.Hostname()
 	require.NoError(t, err)
 	me := fmt.Sprintf("%#x %s %d", s.SessionID(), host, os.Getpid())
+	since := regexp.MustCompile(`\d{4}-\d\d-\d\dT\S+ \(\d+\w*s\)$`)
 	table := func(out string) (rows []string) {
 		for _, row := range strings.Split(strings.TrimSpace(out), "\n") {
-			f := strings.Fields(row)
-			rows = append(rows, strings.Join(f[:len(f)-1], " ")) // the age aside
+			row = since.ReplaceAllString(strings.Join(strings.Fields(row), " "), "SINCE")
+			rows = append(rows, row)
 		}
 		return rows
 	}
 	want := []string{
-		"LOCK QUEUE TOKEN SESSION HOST PID",
-		"%s/a/idle 0 - - - -",
-		fmt.Sprintf("%%s/b 1 %d %s", outer.Token(), me),
-		fmt.Sprintf("%%s/b/nightly 2 %d %s", nightly.Token(), me),
+		"LOCK QUEUE TOKEN SESSION HOST PID QUEUED SINCE",
+		"%s/a/idle 0 - - - - -",
+		fmt.Sprintf("%%s/b 1 %d %s SINCE", outer.Token(), me),
+		fmt.Sprintf("%%s/b/nightly 2 %d %s SINCE", nightly.Token(), me),
 	}
 	below := func(prefix string) (rows []string) {
 		for _, w := range want {

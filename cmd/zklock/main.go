@@ -3,9 +3,10 @@
 // The files, from the outside in: main.go and flags.go take the command line; run.go walks through one run; plan.go
 // says, purely, when the command has to end; supervise_unix.go looks after the command, with guardian_unix.go in a
 // second process as the one that has the last word; ending.go ends the session of a zklock that was killed;
-// terminal_unix.go hands the terminal over and takes it back. waiting.go says how a wait goes.
-// ls.go lists queues and locks; expire.go, serve.go and demo.go are commands of their own: the end of a session, a server
-// for development, and internal/demo. printable.go escapes what a terminal would obey.
+// terminal_unix.go hands the terminal over and takes it back; own_*.go stops and ends zklock as the command was stopped or
+// ended. stderr.go writes what they say. waiting.go says how a wait goes. ls.go lists queues and locks; expire.go, serve.go and
+// demo.go are commands of their own: the end of a session, a server for development, and internal/demo. printable.go escapes
+// what a terminal would obey.
 package main
 
 import (
@@ -13,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -29,19 +31,19 @@ const (
 	exitUsage       = 125 // wrong usage, or zklock itself failed
 	exitCannotRun   = 126 // the command is there and cannot be run
 	exitNotFound    = 127 // the command is not there
-	exitSignal      = 128 // + n: the command, or zklock while it waited, was ended by signal n
+	exitSignal      = 128 // + n: the command, or zklock while it waited, was ended by signal n; zklock ends by it, if it can
 )
 
 // What the help says of them: run can end with each, ls with few.
 const runExitCodes = `Exit codes:
-  120      the lock was lost, and the command was ended
-  121      not acquired: somebody else holds the lock, and the wait is over
+  120      the lock was lost: COMMAND was ended, or had already ended by itself
+  121      not acquired: somebody else holds the lock; -E gives another code
   122      no server could be reached
   123      the servers refused: permissions, credentials, a quota
   125      wrong usage, or zklock itself failed
-  126, 127 the command cannot be run, was not found
-  128+n    the command, or zklock while waiting, was ended by signal n
-  others   the command's own`
+  126, 127 COMMAND cannot be run, was not found
+  128+n    zklock was ended by signal n, as COMMAND was, or while it waited
+  others   COMMAND's own`
 
 const listExitCodes = `Exit codes:
   0    the queue was printed, an empty one too
@@ -70,14 +72,13 @@ func exitf(code int, format string, args ...any) error {
 
 func main() {
 	if code, ok := reexecuted(os.Args); ok {
-		os.Exit(code)
+		exit(code)
 	}
-	os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr))
+	exit(execute(os.Args[1:], os.Stdout, stderr()))
 }
 
 // execute runs one command line and returns the exit code.
 func execute(args []string, stdout, stderr io.Writer) int {
-	stderr = printable{stderr}
 	root := newRootCommand()
 	root.SetArgs(args)
 	root.SetOut(stdout)
@@ -87,13 +88,21 @@ func execute(args []string, stdout, stderr io.Writer) int {
 		return 0
 	}
 	var e *exitError
-	if !errors.As(err, &e) {
+	var i interrupted
+	signaled := errors.As(err, &i)
+	switch {
+	case !errors.As(err, &e) && !signaled:
 		// What cobra itself finds wrong with a command line.
+		if ran == root && len(args) > 0 {
+			err = fmt.Errorf("%w%s", err, didYouMean(root, args[0]))
+		}
 		fmt.Fprintf(stderr, "zklock: %v\nSee '%s --help'.\n", err, ran.CommandPath())
 		return exitUsage
-	}
-	if e.err != nil {
+	case e != nil && e.err != nil:
 		fmt.Fprintf(stderr, "zklock: %v\n", e.err)
+	}
+	if signaled {
+		i.end()
 	}
 	return e.code
 }
@@ -116,10 +125,32 @@ To try it without servers:
 		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
+	root.DisableSuggestions = true // in favour of didYouMean
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		switch s := err.Error(); {
+		case strings.Contains(s, "time: "):
+			return fmt.Errorf("%w: give a time with its unit, such as 30s or 5m", err)
+		case strings.Contains(s, "strconv.ParseInt"):
+			return fmt.Errorf("%w: give a whole number", err)
+		}
+		return err
+	})
 	root.SetVersionTemplate("zklock {{.Version}}\n")
 	root.AddCommand(newRunCommand(), newListCommand(), newExpireCommand(), newServeCommand(), newVersionCommand(), newDemoCommand())
 	return root
+}
+
+// didYouMean says what to write in place of a word that is no command.
+func didYouMean(root *cobra.Command, word string) string {
+	if strings.HasPrefix(word, "-") || strings.HasPrefix(word, "/") {
+		return ": the command comes first, as in zklock run"
+	}
+	for root.SuggestionsMinimumDistance = 1; root.SuggestionsMinimumDistance <= 2; root.SuggestionsMinimumDistance++ {
+		if names := root.SuggestionsFor(word); len(names) > 0 {
+			return fmt.Sprintf(": did you mean %s?", strings.Join(names, " or "))
+		}
+	}
+	return ""
 }

@@ -3,6 +3,8 @@ package main
 // What macOS says about processes.
 
 import (
+	"fmt"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -24,25 +26,60 @@ func stateOf(pid int) (leaderState, error) {
 	if err != nil {
 		return leaderState{}, err
 	}
-	switch p.Proc.P_stat {
-	case zombie:
+	was := seenStopped
+	seenStopped = p.Proc.P_stat == stopped
+	switch {
+	case p.Proc.P_stat == zombie:
 		return leaderState{exited: true}, nil
-	case stopped:
+	case seenStopped && !was:
 		return leaderState{stopped: syscall.Signal(p.Proc.P_xstat)}, nil
 	}
-	return leaderState{continued: true}, nil
+	return leaderState{}, nil
 }
 
-// members counts the processes of a group that have not ended. all is false if there may be others.
-func members(pgid int) (living int, all bool) {
+// seenStopped is what stateOf saw last. (A process asks about one child only.)
+var seenStopped bool
+
+// isStopped says whether a process is stopped. One that cannot be seen is, as far as is known.
+func isStopped(pid int) bool {
+	p, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
+	return err != nil || p.Proc.P_stat == stopped
+}
+
+// wantsTerminal says whether a process of the group was stopped because it does not have the terminal.
+func wantsTerminal(pgid int) bool {
+	ps, _ := unix.SysctlKinfoProcSlice("kern.proc.pgrp", pgid)
+	return slices.ContainsFunc(ps, func(p unix.KinfoProc) bool {
+		why := syscall.Signal(p.Proc.P_xstat)
+		return p.Proc.P_stat == stopped && (why == unix.SIGTTIN || why == unix.SIGTTOU)
+	})
+}
+
+// members names the processes of a group that have not ended. all is false if there may be others.
+func members(pgid int) (names []string, all bool) {
 	ps, err := unix.SysctlKinfoProcSlice("kern.proc.pgrp", pgid)
 	for _, p := range ps {
 		if p.Proc.P_stat != zombie {
-			living++
+			names = append(names, fmt.Sprint(p.Proc.P_pid, " ", unix.ByteSliceToString(p.Proc.P_comm[:])))
 		}
 	}
-	return living, err == nil
+	return names, err == nil
 }
+
+// seesDescendants says no: see newDescendants.
+func seesDescendants() bool { return false }
+
+// becomeSubreaper does nothing: there are no subreapers here.
+func becomeSubreaper() bool { return false }
+
+// newDescendants returns nil: nobody here knows his descendants when their parents have ended.
+func newDescendants(int, bool) descendants { return nil }
+
+// alarm does nothing: no timer here continues a stopped process.
+type alarm struct{}
+
+func newAlarm() *alarm    { return nil }
+func (*alarm) set(moment) {}
 
 // reapOrphans does nothing: zklock is no container's first process here.
 func reapOrphans() (stop func()) { return func() {} }

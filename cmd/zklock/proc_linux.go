@@ -3,13 +3,12 @@ package main
 // What Linux says about processes.
 
 import (
-	"errors"
 	"os"
 	"os/signal"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -49,17 +48,46 @@ func stateOf(pid int) (leaderState, error) {
 	if c.pid != 0 || err != nil {
 		return leaderState{exited: c.pid != 0}, err
 	}
-	continued, err := waitid(unix.P_PID, pid, unix.WCONTINUED)
-	if err != nil {
-		return leaderState{}, err
+	stopped, err := waitid(unix.P_PID, pid, unix.WSTOPPED) // which tells each stop once
+	return leaderState{stopped: syscall.Signal(stopped.status)}, err
+}
+
+// isStopped says whether a process is stopped. One that cannot be seen is, as far as is known.
+func isStopped(pid int) bool {
+	stat, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	var p process
+	return !p.parse(stat) || p.state == 'T'
+}
+
+// wantsTerminal says whether a process of the group was stopped because it does not have the terminal, and the leader was not,
+// because it does not take these signals: timeout(1) is such a leader. (Why a process is stopped, the kernel tells to its
+// parent only.)
+func wantsTerminal(pgid int) bool {
+	const asks = 1<<(unix.SIGTTIN-1) | 1<<(unix.SIGTTOU-1)
+	status, _ := os.ReadFile("/proc/" + strconv.Itoa(pgid) + "/status")
+	var kept uint64
+	for line := range strings.Lines(string(status)) {
+		switch name, set, _ := strings.Cut(line, ":"); name {
+		case "SigBlk", "SigIgn", "SigCgt":
+			n, _ := strconv.ParseUint(strings.TrimSpace(set), 16, 64)
+			kept |= n
+		}
 	}
-	stopped, err := waitid(unix.P_PID, pid, unix.WSTOPPED)
-	return leaderState{continued: continued.pid != 0, stopped: syscall.Signal(stopped.status)}, err
+	if kept&asks == 0 {
+		return false
+	}
+	found := false
+	newTree(0).look(func(p *process) { found = found || p.group == pgid && p.pid != pgid && p.state == 'T' })
+	return found
 }
 
 // reapOrphans reaps orphans until the returned function is called: as PID 1 of a container, zklock becomes the parent of
-// every process that loses its own. It does not reap the guardian.
+// every process that loses its own. It does not reap the guardian. Elsewhere it arranges that zklock inherits the guardian's
+// children, if it has none yet: who has children may inherit theirs, too.
 func reapOrphans() (stop func()) {
+	if _, err := waitid(unix.P_ALL, 0, unix.WEXITED|unix.WNOWAIT|unix.WALL); err == unix.ECHILD && os.Getpid() != 1 {
+		guardianProcess.heirs = becomeSubreaper()
+	}
 	chld := make(chan os.Signal, 1)
 	signal.Notify(chld, syscall.SIGCHLD)
 	done := make(chan struct{})
@@ -87,60 +115,36 @@ func reapOrphans() (stop func()) {
 	}
 }
 
-// members counts the processes of a group that have not ended. all is false if /proc may hide some.
-func members(pgid int) (living int, all bool) {
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return 0, false
+// members knows nothing of a group here: tree does.
+func members(int) (names []string, all bool) { return nil, false }
+
+// alarm continues this process at a moment, and then again and again, should somebody have stopped it.
+type alarm struct{ timer int32 }
+
+// newAlarm returns an alarm that is not set. Without one a stopped process stays stopped.
+func newAlarm() *alarm {
+	// A signal without a handler would be dropped.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGCONT)
+	event := struct {
+		value          uintptr
+		signal, notify int32 // SIGEV_SIGNAL is 0
+		_              [64]byte
+	}{signal: int32(syscall.SIGCONT)}
+	a := &alarm{}
+	if _, _, err := unix.Syscall(unix.SYS_TIMER_CREATE, unix.CLOCK_BOOTTIME, uintptr(unsafe.Pointer(&event)), uintptr(unsafe.Pointer(&a.timer))); err != 0 {
+		return nil
 	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	// It may also be another PID namespace's, with other numbers.
-	self, _ := os.Readlink("/proc/self")
-	all = err == nil && self == strconv.Itoa(os.Getpid()) && !hides()
-	for _, name := range names {
-		if _, err := strconv.Atoi(name); err != nil {
-			continue
-		}
-		stat, err := os.ReadFile("/proc/" + name + "/stat")
-		if err != nil {
-			gone := errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH)
-			all = all && gone
-			continue
-		}
-		state, group, ok := procState(string(stat))
-		if ok && group == pgid && state != 'Z' && state != 'X' {
-			living++
-		}
-	}
-	return living, all
+	return a
 }
 
-// hides says whether /proc is mounted with hidepid, which keeps other users' processes out of it.
-var hides = sync.OnceValue(func() bool {
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return true
+// set sets the alarm; 0 is never.
+func (a *alarm) set(at moment) {
+	if a == nil {
+		return
 	}
-	for _, line := range strings.Split(string(mounts), "\n") {
-		if f := strings.Fields(line); len(f) > 4 && f[4] == "/proc" && strings.Contains(f[len(f)-1], "hidepid=") {
-			return true
-		}
+	const absolute = 1 // TIMER_ABSTIME
+	spec := struct{ interval, value unix.Timespec }{
+		unix.NsecToTimespec(int64(20 * time.Millisecond)), unix.NsecToTimespec(int64(at)),
 	}
-	return false
-})
-
-// procState parses the two fields after the command's name in /proc/PID/stat: state and, after the parent, the group.
-func procState(stat string) (state byte, pgid int, ok bool) {
-	// The name is in parentheses and may hold any character, a parenthesis too.
-	i := strings.LastIndexByte(stat, ')')
-	if i < 0 {
-		return 0, 0, false
-	}
-	f := strings.Fields(stat[i+1:])
-	if len(f) < 3 || len(f[0]) != 1 {
-		return 0, 0, false
-	}
-	pgid, err := strconv.Atoi(f[2])
-	return f[0][0], pgid, err == nil
+	_, _, _ = unix.Syscall6(unix.SYS_TIMER_SETTIME, uintptr(a.timer), absolute, uintptr(unsafe.Pointer(&spec)), 0, 0, 0)
 }

@@ -46,7 +46,7 @@ func TestSupervise_SignalAtTheStart_IsPassedOn(t *testing.T) {
 			}
 			out := superviseJob(t, job{hold: h, sigs: sigs}, "sleep", "1000")
 			require.NoError(t, out.lost)
-			require.Equal(t, exitCodeOf(sig), out.exit)
+			require.Equal(t, sig, out.died.signal)
 		})
 	}
 }

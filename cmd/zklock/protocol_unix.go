@@ -19,6 +19,9 @@ type order struct {
 	Start   *startOrder `json:",omitempty"`
 	Go      *limits     `json:",omitempty"` // zklock knows the command's group: what was started may become the command, until then
 	Limits  *limits     `json:",omitempty"`
+	End     bool        `json:",omitempty"` // zklock was asked to end: do not wait for what the command leaves running
+	Alone   bool        `json:",omitempty"` // nobody could resume the command: it is continued, and stops no more
+	Stops   bool        `json:",omitempty"` // zklock stops, because the leader did; any other order says that it runs again
 	Reap    bool        `json:",omitempty"` // no signal will be sent to the group any more: its number may be given back
 }
 
@@ -26,7 +29,9 @@ type order struct {
 type startOrder struct {
 	Program, Argv, Env words
 	Lock               string        // for messages
-	KillAfter          time.Duration // for what the command leaves behind
+	KillAfter          time.Duration // for what the command leaves running
+	Leftovers          leftovers
+	Group              int // zklock's process group
 }
 
 // words are arguments and variables of a program. They need not be UTF-8, so JSON would change them. They hold no NUL.
@@ -37,15 +42,15 @@ func (w words) strings() []string { return strings.Split(string(w), "\x00") }
 
 // report is what the guardian says. One field is set.
 type report struct {
-	Ready     bool   `json:",omitempty"` // waiting for the start order
-	Started   int    `json:",omitempty"` // the process that waits for Go: its id, which is its group's too
-	Running   bool   `json:",omitempty"` // it has become the command, or has ended: a signal finds no code of ours
-	Failed    string `json:",omitempty"` // the command was not started
-	Stopped   int    `json:",omitempty"` // by this signal
-	Continued bool   `json:",omitempty"`
-	Ending    bool   `json:",omitempty"` // Term has come, and SIGTERM was sent
-	Ended     bool   `json:",omitempty"` // the leader waits to be reaped, and nothing else of the group should be alive
-	Status    *int   `json:",omitempty"` // after Reap: the leader's wait status; nothing of the group is left
+	Ready   bool   `json:",omitempty"` // waiting for the start order
+	Started int    `json:",omitempty"` // the process that waits for Go: its id, which is its group's too
+	Running bool   `json:",omitempty"` // it has become the command, or has ended: a signal finds no code of ours
+	Failed  string `json:",omitempty"` // the command was not started
+	Stopped int    `json:",omitempty"` // the leader was, by this signal
+	Ending  bool   `json:",omitempty"` // Term has come, and SIGTERM was sent
+	Left    string `json:",omitempty"` // the leader has ended; what it left running, and what is done about it
+	Ended   bool   `json:",omitempty"` // the leader waits to be reaped, and nothing else should be alive
+	Status  *int   `json:",omitempty"` // after Reap: the leader's wait status; nothing is left
 }
 
 // wire is one end of the socket pair. What comes in arrives on in, which closes at the end of file.

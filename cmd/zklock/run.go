@@ -9,9 +9,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -31,12 +33,16 @@ type runOptions struct {
 	container  bool
 	chroot     bool // --create-chroot
 	acl        string
+	leftovers  string
+	conflict   int // the exit code of a run that did not get the lock
 	quiet      bool
+	verbose    bool
 
 	path   string
 	argv   []string
 	stderr io.Writer
 	ours   ourNode
+	waited bool // and said so
 }
 
 func newRunCommand() *cobra.Command {
@@ -44,30 +50,31 @@ func newRunCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags] PATH -- COMMAND [ARGS...]",
 		Short: "Run a command while holding a lock",
-		Long: `Run waits for the lock on PATH, runs COMMAND, and releases the lock when COMMAND
-and what it left in its process group have ended. COMMAND finds in its environment:
+		Long: `Run waits for the lock on PATH, runs COMMAND, ends what COMMAND leaves running (see
+--leftovers), and releases the lock. COMMAND finds in its environment:
 
   ZKLOCK_TOKEN  the fencing token, a number that grows with every holder: have
                 what COMMAND writes to refuse a smaller one than it has seen
   ZKLOCK_PATH   PATH
   ZKLOCK_NODE   the lock node, absolute
 
-COMMAND does not outlive the lock. It runs in a process group of its own; when
-the lease on the lock is not renewed in time, the group gets SIGTERM, and after
---kill-after SIGKILL, so that it has ended before another can get the lock. The
-same happens at once when the lock is lost otherwise: when somebody deletes the
-node, say. Should zklock itself be killed, a guardian process kills the group at
-once, and then frees the lock. A process that leaves the group (setsid) leaves
-this protection, too; the token remains.
+Nothing that COMMAND started runs beside the next holder. When the lease is not
+renewed in time, it gets SIGTERM, and after --kill-after SIGKILL, before another
+can get the lock; the same when zklock is killed. When somebody deletes the node
+or ends the session, the next holder may run beside it for --kill-after. macOS
+promises this of COMMAND's process group. Not promised: the end of processes of
+another user or PID namespace, and of what others start for COMMAND (dockerd, at).
 
 Standard streams, signals, the terminal and the exit code are COMMAND's. A second
-SIGINT sent to zklock ends it at once: while it waits, and COMMAND, by SIGKILL,
-while that runs. A COMMAND that is suspended (Ctrl-Z) suspends zklock with it,
-and the lock is lost unless it is resumed before the lease ends.
+SIGINT sent to zklock ends everything at once. A COMMAND that is suspended (Ctrl-Z)
+suspends zklock, and the lock is lost unless it is resumed before the lease ends.
+
+A run that gets the lock at once says nothing, unless stderr is a terminal or
+--verbose is given. One that gives up says one line, and none with --quiet.
 
 ` + platformHelp + runExitCodes,
 		Example: `  zklock run --servers zk1:2181,zk2:2181,zk3:2181 /locks/nightly -- ./backup.sh
-  zklock run --no-wait /locks/nightly -- ./backup.sh || [ $? = 121 ]
+  zklock run --no-wait -E 0 /locks/nightly -- ./backup.sh   # a skip is no failure
   zklock run --wait 5m /locks/deploy -- sh -c 'deploy --fence "$ZKLOCK_TOKEN"'`,
 		Args: func(c *cobra.Command, args []string) error {
 			switch dash := c.ArgsLenAtDash(); {
@@ -86,8 +93,18 @@ and the lock is lost unless it is resumed before the lease ends.
 			if !c.Flags().Changed("kill-after") {
 				o.killAfter = -1
 			} else if o.killAfter < 0 {
-				return exitf(exitUsage, "--kill-after %v is negative", o.killAfter)
+				return exitf(exitUsage, "--kill-after %v is negative: give 0 or more", o.killAfter)
 			}
+			if o.noWait && o.wait > 0 {
+				return exitf(exitUsage, "--no-wait and --wait %v contradict each other: give one of them", o.wait)
+			}
+			if o.quiet && o.verbose {
+				return exitf(exitUsage, "--quiet and --verbose contradict each other: give one of them")
+			}
+			if o.conflict < 0 || o.conflict > 255 {
+				return exitf(exitUsage, "--conflict-exit-code %d: give 0 to 255", o.conflict)
+			}
+			o.verbose = o.verbose || isTerminal(os.Stderr)
 			if c.Flags().Changed("leader-ping") && o.lease != "quorum" {
 				return exitf(exitUsage, "--leader-ping is for --lease quorum")
 			}
@@ -104,11 +121,15 @@ and the lock is lost unless it is resumed before the lease ends.
 	f.BoolVar(&o.container, "container", false, "make the lock root a container, which the servers remove when it is no longer used")
 	f.BoolVar(&o.chroot, "create-chroot", false, "make the chroot of --servers if it is not there")
 	f.StringVar(&o.acl, "acl", "world", "who may use the nodes that are made: world, or creator (needs credentials or a client certificate)")
-	f.BoolVarP(&o.quiet, "quiet", "q", false, "say nothing unless something fails")
-	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
+	f.StringVar(&o.leftovers, "leftovers", string(endThem), `what COMMAND leaves running: end it; leave what has a session of its own,
+also when the lock is lost; or wait for it, and hold the lock meanwhile`)
+	f.IntVarP(&o.conflict, "conflict-exit-code", "E", exitNotAcquired, "exit code if somebody else holds the lock, 0 to 255")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "say nothing unless something fails; that somebody else holds the lock is no failure")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "say also when the lock is acquired, as at a terminal")
 	_ = cmd.RegisterFlagCompletionFunc("lease", cobra.FixedCompletions([]string{"quorum", "single"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("leftovers", cobra.FixedCompletions([]string{"end", "leave", "wait"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("acl", cobra.FixedCompletions([]string{"world", "creator"}, cobra.ShellCompDirectiveNoFileComp))
-	for _, name := range []string{"leader-ping", "wait", "kill-after"} {
+	for _, name := range []string{"leader-ping", "wait", "kill-after", "conflict-exit-code"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
 	}
 	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -161,6 +182,7 @@ func (o *runOptions) note(format string, args ...any) {
 }
 
 func (o *runOptions) run(ctx context.Context) error {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // to the end: a reader of stderr that is gone changes no exit code
 	if err := zklock.ValidatePath(o.path); err != nil {
 		return &exitError{exitUsage, err}
 	}
@@ -176,8 +198,13 @@ func (o *runOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	switch leftovers(o.leftovers) {
+	case endThem, leaveThem, waitFor:
+	default:
+		return exitf(exitUsage, "--leftovers %q: give end, leave or wait", o.leftovers)
+	}
 	if o.wait < 0 {
-		return exitf(exitUsage, "--wait %v is negative", o.wait)
+		return exitf(exitUsage, "--wait %v is negative: give 0 or more, or leave it out to wait for ever", o.wait)
 	}
 	if o.killAfter >= 0 {
 		// Most mistakes show without a server. What counts is the session timeout that the servers grant.
@@ -194,6 +221,7 @@ func (o *runOptions) run(ctx context.Context) error {
 		return &exitError{code, err}
 	}
 
+	startThreads()
 	defer reapOrphans()()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -203,10 +231,11 @@ func (o *runOptions) run(ctx context.Context) error {
 		case !ends(s): // for a command that is not there yet
 		case first == nil:
 			first = s
-			cancel(interrupted{s})
+			cancel(interrupted{signal: s})
+		case s != os.Interrupt: // timeout(1) sends its signal to us, and to our group
 		default:
 			fmt.Fprintf(o.stderr, "zklock: %s: ended by a second signal: %v\n", o.path, s)
-			os.Exit(exitCodeOf(s))
+			interrupted{signal: s}.end()
 		}
 	})
 	defer d.close()
@@ -244,10 +273,8 @@ func (o *runOptions) run(ctx context.Context) error {
 	}
 	hold, err := o.acquire(wctx, s, m)
 	if err != nil {
-		return o.explainAcquire(ctx, s, m, err)
+		return o.skip(o.explainAcquire(ctx, s, m, err))
 	}
-	o.note("acquired, token %d", hold.Token())
-
 	sigs := make(chan os.Signal, 64)
 	d.route(func(s os.Signal) {
 		select {
@@ -258,7 +285,7 @@ func (o *runOptions) run(ctx context.Context) error {
 	var out outcome
 	if ctx.Err() != nil { // a signal came just when the lock did
 		fmt.Fprintf(o.stderr, "zklock: %s (token %d): %s: %v\n", o.path, hold.Token(), notStarted, context.Cause(ctx))
-		out = outcome{exit: exitCodeOf(first), how: notStarted}
+		out = outcome{died: interrupted{signal: first}, how: notStarted}
 	} else {
 		out, dismiss = supervise(o.job(program, s, hold, p, d, sigs))
 	}
@@ -277,11 +304,17 @@ func (o *runOptions) job(program string, s *zklock.Session, hold *zklock.Hold, p
 		ending: func() *ending {
 			return &ending{Key: o.key(), Auth: o.digest(), TLS: o.tlsFiles, Process: os.Getpid(), Lock: lock}
 		},
-		hold: hold,
-		plan: p,
-		desk: d,
-		sigs: sigs,
-		note: o.note,
+		leftovers: leftovers(o.leftovers),
+		hold:      hold,
+		plan:      p,
+		desk:      d,
+		sigs:      sigs,
+		note:      o.note,
+		began: func() {
+			if o.verbose || o.waited {
+				o.note("acquired, token %d", hold.Token())
+			}
+		},
 	}
 }
 
@@ -298,8 +331,8 @@ func setenv(env []string, vars ...string) []string {
 	return append(out, vars...)
 }
 
-// release gives the lock back after the command, and says how the run ended. A signal cuts it short, and a second one
-// ends everything.
+// release gives the lock back after the command, and says how the run ended. A signal cuts it short, and a second
+// SIGINT ends everything.
 func (o *runOptions) release(s *zklock.Session, hold *zklock.Hold, d *desk, out outcome) error {
 	patience := max(2*time.Second, s.Timeout()/3)
 	if out.lost != nil {
@@ -314,10 +347,11 @@ func (o *runOptions) release(s *zklock.Session, hold *zklock.Hold, d *desk, out 
 		case !asked:
 			asked = true
 			cut()
+		case sig != os.Interrupt:
 		default:
 			fmt.Fprintf(o.stderr, "zklock: %s: not released (token %d): ended by a second signal: %v; others get the lock when the session ends, within %v\n",
 				o.path, hold.Token(), sig, s.Timeout())
-			os.Exit(exitCodeOf(sig))
+			interrupted{signal: sig}.end()
 		}
 	})
 	err := hold.Release(ctx)
@@ -337,6 +371,9 @@ func (o *runOptions) release(s *zklock.Session, hold *zklock.Hold, d *desk, out 
 	}
 	if out.err != nil {
 		return exitf(exitUsage, "%s: token %d: %w", o.path, hold.Token(), out.err)
+	}
+	if out.died.signal != nil {
+		return out.died
 	}
 	if out.exit != 0 {
 		return &exitError{code: out.exit}
@@ -413,6 +450,19 @@ func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, m *z
 	return classify(err)
 }
 
+// skip takes the error of a run that did not get the lock. If somebody else holds it, the user may want another exit code, and
+// with --quiet the code says it alone.
+func (o *runOptions) skip(err error) error {
+	var e *exitError
+	if errors.As(err, &e) && e.code == exitNotAcquired {
+		e.code = o.conflict
+		if o.quiet {
+			e.err = nil
+		}
+	}
+	return err
+}
+
 // cause returns the Err of the library's Error: our own message names lock and node.
 func cause(err error) error {
 	var e *zklock.Error
@@ -424,17 +474,28 @@ func cause(err error) error {
 
 // job is a command to run under a lock.
 type job struct {
-	program string // the path of argv[0]
-	argv    []string
-	env     []string
-	lock    string // path and token, for messages
-	ending  func() *ending
-	hold    holdView
-	plan    plan
-	desk    *desk
-	sigs    <-chan os.Signal // what the desk takes meanwhile
-	note    func(format string, args ...any)
+	program   string // the path of argv[0]
+	argv      []string
+	env       []string
+	lock      string // path and token, for messages
+	ending    func() *ending
+	hold      holdView
+	plan      plan
+	leftovers leftovers
+	desk      *desk
+	sigs      <-chan os.Signal // what the desk takes meanwhile
+	note      func(format string, args ...any)
+	began     func() // called when the command exists; it has said nothing yet
 }
+
+// leftovers says what happens to processes that the command leaves running.
+type leftovers string
+
+const (
+	endThem   leftovers = "end"
+	leaveThem leftovers = "leave" // those in a session of their own; they are not under the lock
+	waitFor   leftovers = "wait"
+)
 
 // holdView has the methods of a hold that the supervision of a command calls.
 type holdView interface {
@@ -457,8 +518,9 @@ const notStarted = "the command was not started"
 
 // outcome is how a command ended.
 type outcome struct {
-	exit int    // its exit code, as a shell gives it
-	lost error  // why the lock was lost, if that ended the command, or kept it from starting
-	how  string // what was done to the command for it, or that it was not started
-	err  error  // what kept the command from running to its end, apart from that
+	exit int         // its exit code
+	died interrupted // by which signal it ended instead, or kept zklock from starting it; the zero value if none
+	lost error       // why the lock was lost, if that ended the command, or kept it from starting
+	how  string      // what was done to the command for it, or that it was not started
+	err  error       // what kept the command from running to its end, apart from that
 }

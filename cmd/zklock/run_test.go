@@ -191,7 +191,7 @@ func TestRun_NoWait(t *testing.T) {
 	_, release := occupy(t, s, path)
 	p := run(t, srv, path, "--no-wait", "--", "echo", "ran")
 	require.Equal(t, exitNotAcquired, p.wait())
-	require.Regexp(t, fmt.Sprintf(`^zklock: %s: not acquired: somebody else holds it: \S+, pid %d, session 0x[0-9a-f]+, token \d+, queued \S+ ago, at \S+\n$`, path, os.Getpid()), p.stderr.String())
+	require.Regexp(t, fmt.Sprintf(`^zklock: %s: not acquired: somebody else holds it: \S+, pid %d, session 0x[0-9a-f]+, token \d+, queued since \S+ \(\d+s\)\n$`, path, os.Getpid()), p.stderr.String())
 	require.Empty(t, p.stdout.String())
 	require.Len(t, participants(t, s, path), 1, "it leaves nothing")
 	release()
@@ -211,6 +211,10 @@ func TestRun_WaitEnds(t *testing.T) {
 	require.Equal(t, exitNotAcquired, p.wait())
 	require.Contains(t, p.stderr.String(), "not acquired: gave up after 3s: number 2 of 2 in the queue; held by ")
 	require.Len(t, participants(t, s, path), 1, "it leaves nothing")
+
+	p = run(t, srv, path, "--wait", "3s", "-q", "-E", "0", "--", "echo", "ran")
+	require.Equal(t, 0, p.wait())
+	require.Empty(t, p.stdout.String()+p.stderr.String())
 
 	p = run(t, srv, path, "--wait", "60s", "--", "echo", "ran")
 	p.prints(fmt.Sprintf("waiting: number 2 of 2 in the queue; held by %s, pid %d, session %#x, ", host, os.Getpid(), s.SessionID()))
@@ -254,6 +258,26 @@ func TestRun_SecondSIGINTWhileWaiting_EndsAtOnce(t *testing.T) {
 	require.Less(t, time.Since(began), wellBefore)
 	require.Contains(t, p.stderr.String(), "second signal")
 	require.NoError(t, srv.Resume())
+}
+
+// timeout(1) sends its SIGTERM to its child and to its group. zklock may see that as two signals, and has to give up its place.
+func TestRun_SIGTERMTwiceWhileWaiting_LeavesTheQueue(t *testing.T) {
+	t.Parallel()
+	srv := zkserver.Single(t, zkserver.Own())
+	path := lockPath(t)
+	s := session(t, srv)
+	occupy(t, s, path)
+	p := run(t, srv, path, longSession, "--", "echo", "ran")
+	eventually(t, "it queues", func() bool { return len(participants(t, s, path)) == 2 })
+	require.NoError(t, srv.Pause()) // it waits for the answer when the next ones come
+	for range 10 {
+		p.signal(syscall.SIGTERM)
+		time.Sleep(10 * time.Millisecond) // signals of a kind are one until the first is taken
+	}
+	require.NoError(t, srv.Resume())
+	require.Equal(t, 143, p.wait())
+	require.NotContains(t, p.stderr.String(), "second signal")
+	require.Len(t, participants(t, s, path), 1)
 }
 
 func TestRun_NoServer(t *testing.T) {
@@ -311,9 +335,13 @@ func TestRun_BadUsage(t *testing.T) {
 		"password in args":   {[]string{"run", s, "--auth", "u:p", "/x", "--", "echo"}, "unknown flag"},
 		"no servers":         {[]string{"run", "/x", "--", "echo"}, "ZKLOCK_SERVERS"},
 		"bad servers":        {[]string{"run", "--servers", "host:port", "/x", "--", "echo"}, "port"},
-		"wait and no-wait":   {[]string{"run", s, "--wait", "1s", "--no-wait", "/x", "--", "echo"}, "wait"},
-		"negative wait":      {[]string{"run", s, "--wait", "-1s", "/x", "--", "echo"}, "negative"},
-		"not a duration":     {[]string{"run", s, "--wait", "soon", "/x", "--", "echo"}, "duration"},
+		"wait and no-wait":   {[]string{"run", s, "--no-wait", "--wait", "3s", "/x", "--", "echo"}, "zklock: --no-wait and --wait 3s contradict each other: give one of them\n"},
+		"quiet and verbose":  {[]string{"run", s, "-qv", "/x", "--", "echo"}, "--quiet and --verbose contradict each other"},
+		"conflict code":      {[]string{"run", s, "-E", "256", "/x", "--", "echo"}, "--conflict-exit-code 256: give 0 to 255"},
+		"not a number":       {[]string{"run", s, "-E", "skip", "/x", "--", "echo"}, "give a whole number"},
+		"negative wait":      {[]string{"run", s, "--wait", "-1s", "/x", "--", "echo"}, "leave it out to wait for ever"},
+		"not a duration":     {[]string{"run", s, "--wait", "soon", "/x", "--", "echo"}, "give a time with its unit"},
+		"no unit":            {[]string{"run", s, "--wait", "3", "/x", "--", "echo"}, "give a time with its unit, such as 30s or 5m"},
 		"lease":              {[]string{"run", s, "--lease", "best", "/x", "--", "echo"}, "quorum or single"},
 		"single and leader":  {[]string{"run", s, "--lease", "single", "--leader-ping", "1s", "/x", "--", "echo"}, "--lease quorum"},
 		"no room":            {[]string{"run", s, "--session-timeout", "5s", "/x", "--", "echo"}, "too short for the lease: 5s"},
@@ -333,7 +361,13 @@ func TestRun_BadUsage(t *testing.T) {
 		"path":               {[]string{"run", s, "x", "--", "echo"}, "zklock: path \"x\" is relative"},
 		"path of ls":         {[]string{"ls", s, "/x/"}, "zklock: path \"/x/\" ends in a slash"},
 		"acl without auth":   {[]string{"run", s, "--acl", "creator", "/x", "--", "echo"}, "--acl creator needs --auth-file or ZKLOCK_AUTH"},
-		"subcommand":         {[]string{"frob"}, "unknown command"},
+		"subcommand":         {[]string{"frob"}, "unknown command \"frob\" for \"zklock\"\nSee 'zklock --help'.\n"},
+		"misspelled":         {[]string{"rn", "--no-wait", "/x", "--", "echo"}, "unknown command \"rn\" for \"zklock\": did you mean run?\n"},
+		"misspelled more":    {[]string{"expires", "--yes", "0x1"}, "did you mean expire?"},
+		"no subcommand":      {[]string{"/x", "--", "echo"}, "the command comes first, as in zklock run"},
+		"flags in front":     {[]string{"-n", "run", "/x", "--", "echo"}, "the command comes first, as in zklock run"},
+		"not a truth":        {[]string{"run", s, "--container=perhaps", "/x", "--", "echo"}, "parsing \"perhaps\": invalid syntax\n"},
+		"ls of nothing":      {[]string{"ls", s}, "0 arguments in place of one: give the PATH of a lock"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := start(t, nil, tc.args...)

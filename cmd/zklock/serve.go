@@ -55,7 +55,7 @@ listens on the loopback interface only, unless told otherwise.
 
 When it accepts connections it prints the connection string on standard output.
 It ends with exit code 0 on SIGINT or SIGTERM.`,
-		Args:              cobra.NoArgs,
+		Args:              none,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -112,7 +112,7 @@ func TestServe_Refuses(t *testing.T) {
 		"--tick 0s":                             "at least 1ms",
 		"--tick 1s --max-session-timeout 1s":    "two ticks",
 		"--listen " + taken.Addr().String():     "in use",
-		"--listen 127.0.0.1:0 /locks/something": "unknown command",
+		"--listen 127.0.0.1:0 /locks/something": "zklock serve takes no argument",
 	} {
 		p := start(t, nil, append([]string{"serve"}, strings.Fields(args)...)...)
 		require.Equal(t, exitUsage, p.wait(), args)

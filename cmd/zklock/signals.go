@@ -81,7 +81,20 @@ func exitCodeOf(s os.Signal) int {
 	return exitUsage
 }
 
-// interrupted is the cause of a wait that a signal ended.
-type interrupted struct{ signal os.Signal }
+// interrupted says that a signal ended the wait, or the command. zklock then ends by that signal too: a shell goes on with a
+// script after a command that ended with a code, and not after one that Ctrl-C ended.
+type interrupted struct {
+	signal os.Signal
+	group  bool // only the command's group had it from the terminal; zklock's has a right to it
+}
 
 func (i interrupted) Error() string { return "ended by signal: " + i.signal.String() }
+
+// end ends zklock by the signal, or, where that cannot be, with the code that a shell gives for it.
+func (i interrupted) end() {
+	stderr().flush()
+	if s, ok := i.signal.(syscall.Signal); ok {
+		dieOf(s, i.group)
+	}
+	os.Exit(exitCodeOf(i.signal))
+}

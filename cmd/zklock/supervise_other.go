@@ -23,7 +23,11 @@ var handledSignals = []os.Signal{os.Interrupt, syscall.SIGTERM}
 
 func reexecuted([]string) (int, bool) { return 0, false }
 
+func dieOf(syscall.Signal, bool) {}
+
 func reapOrphans() (stop func()) { return func() {} }
+
+func startThreads() {}
 
 // supervise runs the command and ends it in time. There is nobody to dismiss.
 func supervise(j job) (out outcome, dismiss func()) { return run(j), func() {} }
@@ -38,6 +42,7 @@ func run(j job) outcome {
 	if err := cmd.Start(); err != nil {
 		return outcome{err: err}
 	}
+	j.began()
 	ended := make(chan error, 1) // how Wait returned
 	go func() { ended <- cmd.Wait() }()
 

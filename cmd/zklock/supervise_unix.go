@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -23,7 +25,6 @@ const platformHelp = ``
 var (
 	handledSignals = []os.Signal{
 		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
-		syscall.SIGPIPE, // a message to a reader that is gone must not end us
 	}
 	forwardedToo = []os.Signal{syscall.SIGTSTP, syscall.SIGCONT}
 )
@@ -44,7 +45,6 @@ type supervisor struct {
 	sent       limits
 	lost       error   // why the command is being ended
 	session    *ending // as the guardian has it
-	stopped    syscall.Signal
 	interrupts int
 	refused    bool // said that the command cannot be signalled
 }
@@ -59,16 +59,21 @@ const (
 	over // its group's number may not be used any more
 )
 
-// guardianProcess is the one child that is not for reapOrphans. Its mutex is held while the guardian is started.
+// guardianProcess is the one child that is not for reapOrphans. Its mutex is held while the guardian is started, and while
+// orphans are signalled.
 var guardianProcess struct {
 	sync.Mutex
-	pid int // 0 without a guardian
+	pid   int  // 0 without a guardian
+	heirs bool // if the guardian dies, zklock's other children are what came from the command, and nothing else
 }
 
-// supervise runs the command, and returns when the command and everything in its group has ended. The guardian stands by
+// supervise runs the command, and returns when the command and all that came from it has ended. The guardian stands by
 // until it is dismissed: zklock may be killed before it has released the lock.
 func supervise(j job) (out outcome, dismiss func()) {
 	s := &supervisor{job: j}
+	if runtime.GOOS == "linux" && !seesDescendants() {
+		fmt.Fprintf(stderr(), "zklock: %s: without the /proc of this PID namespace, what leaves the command's process group is not ended\n", s.lock)
+	}
 	if err := s.startGuardian(); err != nil {
 		return outcome{err: fmt.Errorf("cannot start the guardian process: %w", err)}, func() {}
 	}
@@ -86,7 +91,7 @@ func (s *supervisor) dismiss() {
 // startGuardian starts the guardian with one end of a socket pair. The guardian inherits that end under its own number, not as
 // descriptor 3: all descriptors that zklock was given beyond the standard streams are the command's.
 func (s *supervisor) startGuardian() error {
-	exe, err := self()
+	exe, name, err := self()
 	if err != nil {
 		return err
 	}
@@ -98,7 +103,7 @@ func (s *supervisor) startGuardian() error {
 	unix.CloseOnExec(fds[0])
 	guardianProcess.Lock()
 	defer guardianProcess.Unlock()
-	s.guardian, err = os.StartProcess(exe, []string{"zklock", guardianArg, strconv.Itoa(fds[1])}, &os.ProcAttr{
+	s.guardian, err = os.StartProcess(exe, []string{name, guardianArg, strconv.Itoa(fds[1])}, &os.ProcAttr{
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
 		Sys:   &syscall.SysProcAttr{Setpgid: true},
 	})
@@ -127,10 +132,9 @@ func (s *supervisor) tellSession() {
 }
 
 func (s *supervisor) run() outcome {
-	s.tty = openTerminal()
-	killed := false
-	defer func() { s.tty.close(killed) }()
-	s.desk.take(forwardedToo...)
+	s.tty = openTerminal(unix.Getpgrp())
+	ended := false // the command, by a signal or for its lock
+	defer func() { s.tty.close(ended) }()
 
 	tick := time.NewTicker(s.plan.poll)
 	defer tick.Stop()
@@ -146,6 +150,7 @@ func (s *supervisor) run() outcome {
 			case r.Failed != "":
 				return outcome{err: fmt.Errorf("cannot start the command: %s", r.Failed)}
 			case r.Started != 0:
+				s.desk.take(forwardedToo...)
 				if err := s.begin(r.Started); err != nil {
 					return outcome{lost: err, how: notStarted}
 				}
@@ -153,26 +158,30 @@ func (s *supervisor) run() outcome {
 				s.onRunning()
 			case r.Stopped != 0:
 				s.onStop(syscall.Signal(r.Stopped))
-			case r.Continued:
-				s.stopped = 0
 			case r.Ending:
 				if s.lost == nil {
 					s.lost = s.whyLost()
 				}
+			case r.Left != "":
+				fmt.Fprintf(stderr(), "zklock: %s: %s\n", s.lock, r.Left)
+				s.tty.takeBack() // Ctrl-C is for us now
 			case r.Ended:
 				s.stage, s.pgid = over, 0
 				s.wire.send(order{Reap: true})
 			case r.Status != nil:
 				ws := unix.WaitStatus(*r.Status)
-				killed = ws.Signaled()
+				ended = ws.Signaled() || s.lost != nil
 				return s.conclude(ws)
 			}
 		case sig := <-s.sigs:
 			if s.stage == waiting && ends(sig) {
-				fmt.Fprintf(os.Stderr, "zklock: %s: %s: %v\n", s.lock, notStarted, interrupted{sig})
-				return outcome{exit: exitCodeOf(sig), how: notStarted}
+				died := interrupted{signal: sig}
+				fmt.Fprintf(stderr(), "zklock: %s: %s: %v\n", s.lock, notStarted, died)
+				return outcome{died: died, how: notStarted}
 			}
-			s.onSignal(sig.(syscall.Signal))
+			for _, sig := range s.together(sig.(syscall.Signal)) {
+				s.onSignal(sig)
+			}
 		case <-lostCh:
 			if s.stage == waiting {
 				return outcome{lost: s.whyLost(), how: notStarted}
@@ -188,7 +197,8 @@ func (s *supervisor) run() outcome {
 // start has the guardian start a process that becomes the command once zklock gives the word.
 func (s *supervisor) start() {
 	s.wire.send(order{Start: &startOrder{
-		Program: wordsOf(s.program), Argv: wordsOf(s.argv...), Env: wordsOf(s.env...), Lock: s.lock, KillAfter: s.plan.killAfter,
+		Program: wordsOf(s.program), Argv: wordsOf(s.argv...), Env: wordsOf(s.env...), Lock: s.lock,
+		KillAfter: s.plan.killAfter, Leftovers: s.leftovers, Group: unix.Getpgrp(),
 	}})
 }
 
@@ -202,6 +212,7 @@ func (s *supervisor) begin(pgid int) error {
 	if s.tty.interactive() {
 		s.tty.give(pgid)
 	}
+	s.began()
 	s.wire.send(order{Go: &l}) // a guardian that is gone shows at its end of file
 	return nil
 }
@@ -242,6 +253,12 @@ func (s *supervisor) onTick() {
 	if n >= s.lim.Kill.add(s.plan.margin/2) {
 		s.signal(unix.SIGKILL)
 	}
+	if s.stage == running && s.lost == nil && s.tty.ours() { // since a shell's fg, of which it says nothing to a job that runs
+		asks := wantsTerminal(s.pgid)
+		if (asks || s.tty.interactive()) && s.tty.give(s.pgid) && asks {
+			s.signal(unix.SIGCONT)
+		}
+	}
 }
 
 // onLost ends the command at once: the lock is lost although its deadline has not come.
@@ -270,26 +287,48 @@ func (s *supervisor) signal(sig syscall.Signal) {
 	// (SIGKILL we also send to a group that may have ended, which macOS answers in the same way.)
 	if unix.Kill(-s.pgid, sig) == unix.EPERM && sig != unix.SIGKILL && !s.refused {
 		s.refused = true
-		fmt.Fprintf(os.Stderr, "zklock: %s: the command belongs to another user and cannot be signalled\n", s.lock)
+		fmt.Fprintf(stderr(), "zklock: %s: the command belongs to another user and cannot be signalled\n", s.lock)
+	}
+}
+
+// together returns the signal, and those that came with it. SIGCONT discards a SIGTSTP that waits, as in the kernel: the Go
+// runtime hands over signals that came within microseconds by their numbers, and so SIGTSTP last.
+func (s *supervisor) together(sig syscall.Signal) (all []syscall.Signal) {
+	all = append(all, sig)
+	if sig != unix.SIGTSTP && sig != unix.SIGCONT {
+		return all
+	}
+	for wait := time.After(5 * time.Millisecond); ; {
+		select {
+		case sig := <-s.sigs:
+			all = append(all, sig.(syscall.Signal))
+			continue
+		case <-wait:
+		}
+		if slices.Contains(all, unix.SIGCONT) {
+			all = slices.DeleteFunc(all, func(s syscall.Signal) bool { return s == unix.SIGTSTP })
+		}
+		return all
 	}
 }
 
 // onSignal passes on a signal that was sent to zklock. (zklock is not in the terminal's foreground group then: the terminal's
 // signals go to the command directly.)
 //
-// What becomes the command is a Go program first, which answers some signals in its own way. Those wait. Those that end it
-// as they would end the command do not: the exec may hang, on a file system that is gone say.
+// What becomes the command is a Go program first, which answers some signals in its own way. Those wait. Those that end, stop
+// and continue it as they would the command do not: the exec may hang, on a file system that is gone say.
 func (s *supervisor) onSignal(sig syscall.Signal) {
 	switch {
-	case s.stage < running && (sig == unix.SIGQUIT || !ends(sig)) && (sig != unix.SIGCONT || s.stopped == 0):
+	case s.stage < running && (sig == unix.SIGQUIT || !ends(sig)) && sig != unix.SIGTSTP && sig != unix.SIGCONT:
 		s.early = append(s.early, sig)
 		return
 	case s.stage == over:
 		return
 	}
+	if ends(sig) && sig != unix.SIGHUP { // which many programs take for "read your configuration again"
+		s.wire.send(order{End: true})
+	}
 	switch sig {
-	case unix.SIGPIPE:
-		return
 	case unix.SIGINT:
 		if s.interrupts++; s.interrupts > 1 {
 			s.signal(unix.SIGKILL)
@@ -302,49 +341,45 @@ func (s *supervisor) onSignal(sig syscall.Signal) {
 	s.signal(sig)
 }
 
-// onStop sees that the command stopped. If it has the terminal, or stopped for its sake, zklock stops, too, so that the
-// shell gets the terminal and can resume both. Otherwise somebody wanted the command alone to stop, and the lock stays
-// held.
+// onStop sees that the command stopped. If it has to have the terminal, and zklock's group has it, it gets it. Otherwise zklock
+// stops too, by the same signal: the shell above sees the job stopped, and can resume both. What the terminal sends goes to a
+// whole group. So if it went to the command's, the others of zklock's group, as timeout(1) or a script, get it too. Without a
+// terminal there is no such shell, and the lock stays held.
 func (s *supervisor) onStop(sig syscall.Signal) {
-	s.stopped = sig
-	if s.tty == nil || s.lost != nil {
-		return
+	asks := sig == unix.SIGTTIN || sig == unix.SIGTTOU // it reads or changes a terminal that it does not have
+	switch {
+	case s.tty == nil || s.lost != nil:
+	case asks && s.tty.give(s.pgid):
+		s.signal(unix.SIGCONT)
+	case !canStop():
+		s.wire.send(order{Alone: true})
+	case isStopped(s.pgid): // still
+		s.note("suspended: the lock is lost unless it is resumed within %v", max(s.lim.Term.sub(now()), 0).Round(100*time.Millisecond))
+		stderr().flush()
+		group := asks || sig == unix.SIGTSTP && s.tty.given
+		s.tty.takeBack()
+		s.wire.send(order{Stops: true})
+		stopSelf(sig, group)
 	}
-	switch sig {
-	case unix.SIGTTIN, unix.SIGTTOU: // it reads or changes a terminal that it does not have
-		if s.tty.give(s.pgid) {
-			s.signal(unix.SIGCONT)
-			return
-		}
-	case unix.SIGTSTP:
-	default: // SIGSTOP: an interactive shell's `suspend`, if it has the terminal
-		if !s.tty.given {
-			return
-		}
-	}
-	if !canStop() {
-		s.signal(unix.SIGCONT) // nobody could resume it
-		return
-	}
-	s.note("suspended: the lock is lost unless it is resumed within %v", max(s.lim.Term.sub(now()), 0).Round(100*time.Millisecond))
-	s.tty.takeBack()
-	stopSelf()
-	s.resume()
 }
 
-// resume continues a command that was stopped, in the foreground if that is where we are, unless its time is over.
+// resume continues the command, in the foreground if that is where we are, unless its time is over.
 func (s *supervisor) resume() {
 	if s.hold.Err() != nil {
 		return // the guardian has ended it, or is about to
 	}
-	if s.stopped != 0 && s.tty.interactive() {
+	if s.tty.interactive() {
 		s.tty.give(s.pgid)
 	}
 	s.signal(unix.SIGCONT)
 }
 
-// guardianGone ends the command's group when the guardian is gone. The command has no parent of ours now. Where the system has
-// a parent-death signal, the kernel has killed the command. The group's number stays taken while the group has members.
+// guardianGone ends the command when the guardian is gone. The command has no parent of ours now. Where the system has a
+// parent-death signal, the kernel has killed the command. The group's number stays taken while the group has members.
+//
+// Where zklock inherits from the guardian, it ends the rest in the guardian's way. It does not if it had children before, or gets
+// foreign ones as process 1 of a container: nobody could tell those from what came from the command. Process 1 ends instead, without
+// a release, and the kernel ends everything with it before the session expires.
 //
 // Nothing runs of a command that zklock has not given the word for: what waits for it ends with the guardian.
 func (s *supervisor) guardianGone() outcome {
@@ -353,21 +388,43 @@ func (s *supervisor) guardianGone() outcome {
 	if s.pgid == 0 {
 		return out
 	}
+	if os.Getpid() == 1 {
+		fmt.Fprintf(stderr(), "zklock: %s: %v; others get the lock when the session ends\n", s.lock, errGuardianGone)
+		exit(exitUsage)
+	}
+	family := kin{group: s.pgid}
+	if guardianProcess.heirs {
+		// Its children become ours as it ends. A wait that blocks would need a thread, and there may be none to have.
+		for st, err := stateOf(s.guardian.Pid); err == nil && !st.exited; st, err = stateOf(s.guardian.Pid) {
+			time.Sleep(time.Millisecond)
+		}
+		_, _ = s.guardian.Wait()
+		family.below = newDescendants(0, s.leftovers == leaveThem)
+	}
 	deadline := time.Now().Add(5 * time.Second)
-	for unix.Kill(-s.pgid, unix.SIGKILL) == nil && time.Now().Before(deadline) {
+	for {
+		guardianProcess.Lock()
+		family.kill()
+		gone := family.gone()
+		guardianProcess.Unlock()
+		if gone || family.below == nil && time.Now().After(deadline) { // a zombie that nobody reaps counts as a member of its group
+			return out
+		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	return out
 }
 
 // conclude turns the command's wait status into an outcome.
 func (s *supervisor) conclude(ws unix.WaitStatus) outcome {
-	out := outcome{exit: ws.ExitStatus(), lost: s.lost}
-	if ws.Signaled() {
-		out.exit = exitSignal + int(ws.Signal())
-	}
-	if s.interrupts > 1 && ws.Signaled() && ws.Signal() == unix.SIGKILL {
-		out.exit = exitCodeOf(syscall.SIGINT)
+	out := outcome{lost: s.lost}
+	switch {
+	case ws.Exited():
+		out.exit = ws.ExitStatus()
+	case ws.Signal() == unix.SIGKILL && s.interrupts > 1:
+		out.died.signal = unix.SIGINT
+	default:
+		keys := ws.Signal() == unix.SIGINT || ws.Signal() == unix.SIGQUIT
+		out.died = interrupted{ws.Signal(), keys && s.tty != nil && s.tty.given}
 	}
 	if s.lost != nil {
 		out.how = "the command was ended with SIGTERM"

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
@@ -22,33 +21,39 @@ type terminal struct {
 	given bool        // the command's group has it
 }
 
-// openTerminal returns the controlling terminal, nil without one. From here on zklock ignores SIGTTOU, because zklock is in the
+// openTerminal returns the controlling terminal, nil without one. From here on this process ignores SIGTTOU: it is in the
 // background when it takes the terminal back, and the kernel sends SIGTTOU to background processes that change it.
-func openTerminal() *terminal {
+func openTerminal(own int) *terminal {
 	f, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	if err != nil {
 		return nil
 	}
 	signal.Ignore(syscall.SIGTTOU)
-	t := &terminal{f: f, own: unix.Getpgrp()}
+	t := &terminal{f: f, own: own}
 	t.state, _ = term.GetState(int(f.Fd()))
 	return t
 }
 
-// ours says whether zklock's group is in the foreground.
-func (t *terminal) ours() bool {
+// foreground is the terminal's foreground group, 0 if that cannot be known.
+func (t *terminal) foreground() int {
 	if t == nil {
-		return false
+		return 0
 	}
 	pgid, err := unix.IoctlGetInt(int(t.f.Fd()), unix.TIOCGPGRP)
-	return err == nil && pgid == t.own
+	if err != nil {
+		return 0
+	}
+	return pgid
 }
+
+// ours says whether zklock's group is in the foreground.
+func (t *terminal) ours() bool { return t != nil && t.foreground() == t.own }
 
 // interactive says whether to hand the terminal over from the start: when the command's input and output are both
 // terminals. Otherwise zklock may be one end of a pipeline that somebody else in its group reads the keyboard for
 // (`zklock run … | less`); then the command gets the terminal when it first asks.
 func (t *terminal) interactive() bool {
-	return t.ours() && term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd()))
+	return t.ours() && isTerminal(os.Stdin) && isTerminal(os.Stdout)
 }
 
 // give makes the command's group the foreground group, if ours is the foreground group.
@@ -56,30 +61,51 @@ func (t *terminal) give(pgid int) bool {
 	if !t.ours() {
 		return false
 	}
-	t.given = unix.IoctlSetPointerInt(int(t.f.Fd()), unix.TIOCSPGRP, pgid) == nil
+	t.given = t.set(pgid) == nil
 	return t.given
+}
+
+func (t *terminal) set(pgid int) error {
+	return unix.IoctlSetPointerInt(int(t.f.Fd()), unix.TIOCSPGRP, pgid)
 }
 
 // takeBack makes our group the foreground group again, if the command's was.
 func (t *terminal) takeBack() {
-	if t == nil || !t.given {
-		return
+	if t != nil && t.given {
+		t.given = false
+		_ = t.set(t.own)
 	}
-	t.given = false
-	_ = unix.IoctlSetPointerInt(int(t.f.Fd()), unix.TIOCSPGRP, t.own)
 }
 
-// close takes the terminal back; from a command that was killed, it may be in any mode.
-func (t *terminal) close(killed bool) {
+// close takes the terminal back; from a command that did not end by itself, it may be in any mode.
+func (t *terminal) close(ended bool) {
 	if t == nil {
 		return
 	}
-	if killed && t.given && t.state != nil {
-		defer func() { _ = term.Restore(int(t.f.Fd()), t.state); _ = t.f.Close() }()
-	} else {
-		defer t.f.Close()
-	}
+	defer t.f.Close()
+	restore := ended && t.given
 	t.takeBack()
+	if restore {
+		t.restore()
+	}
+}
+
+func (t *terminal) restore() {
+	if t.state != nil {
+		_ = term.Restore(int(t.f.Fd()), t.state)
+	}
+}
+
+// reclaim is the guardian's, when zklock was killed: it gives the terminal to zklock's group if the command's group has it, or
+// a group of which nothing is left. A script that zklock was in can read then.
+func (t *terminal) reclaim(pgid int) {
+	fg := t.foreground()
+	if fg == 0 || fg != pgid && unix.Kill(-fg, 0) != unix.ESRCH {
+		return
+	}
+	if t.set(t.own) == nil {
+		t.restore()
+	}
 }
 
 // canStop says whether a shell in our session would notice that our group stops, and could continue it. In the group of the
@@ -92,17 +118,4 @@ func canStop() bool {
 	}
 	parents, err := unix.Getsid(unix.Getppid())
 	return err == nil && parents == sid
-}
-
-// stopSelf stops our group, as the terminal would have done if we were in the foreground. It returns when the group is
-// continued. It uses SIGSTOP, because SIGTSTP cannot stop a Go program that has ever handled it.
-func stopSelf() {
-	cont := make(chan os.Signal, 1)
-	signal.Notify(cont, syscall.SIGCONT)
-	defer signal.Stop(cont)
-	_ = unix.Kill(0, unix.SIGSTOP)
-	select {
-	case <-cont:
-	case <-time.After(time.Second): // does not pass while we are stopped; if it passes, something kept us from it
-	}
 }

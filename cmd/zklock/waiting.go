@@ -95,7 +95,7 @@ func describe(p zklock.Participant) string {
 	if e.Session != "" {
 		b.WriteString(", session " + e.Session)
 	}
-	fmt.Fprintf(&b, ", token %d, queued %v ago, at %s", e.Token, max(p.Age, 0).Round(time.Second), p.Created.Local().Format(time.RFC3339))
+	fmt.Fprintf(&b, ", token %d, queued since %s", e.Token, e.queued())
 	return b.String()
 }
 
@@ -176,9 +176,11 @@ func (o *runOptions) watchQueue(ctx context.Context, s *zklock.Session, m *zkloc
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
+			o.waited = true
 			o.note("waiting; the queue cannot be read: %v", cause(err))
 		default:
 			if ours = l.ours; l.place != 1 { // or the lock is just coming
+				o.waited = true
 				o.note("waiting: %v", l)
 			}
 		}

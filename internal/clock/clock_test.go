@@ -1,5 +1,7 @@
 package clock
 
+// These tests set the wall clock and let the machine sleep: a lease counts on.
+
 import (
 	"testing"
 	"testing/synctest"

@@ -1,5 +1,7 @@
 package clock
 
+// This test attacks what Linux says of the time in which the machine slept.
+
 import (
 	"testing"
 	"time"

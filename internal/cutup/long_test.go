@@ -97,7 +97,8 @@ func (c *crew) work(ctx context.Context, by *client, locks []string, quick bool)
 			continue
 		}
 		c.gave.Add(1)
-		if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) && !errors.Is(err, zklock.ErrNotAcquired) {
+		if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) &&
+			!errors.Is(err, zklock.ErrNotAcquired) && !errors.Is(err, zklock.ErrNotConnected) {
 			c.errorf("%s: acquire: %v", by.name, err)
 		}
 		if quick {

@@ -1,5 +1,7 @@
 package expire_test
 
+// These tests end sessions: there, not there, and with the answer lost.
+
 import (
 	"net"
 	"testing"

@@ -16,6 +16,8 @@ type Session struct {
 	Key *func() sessionkey.Key
 	// SuspendedTime is what the Session's clock takes as the time in which the machine was suspended; nil asks the system.
 	SuspendedTime func() time.Duration
+	// Lookup is what the Session asks for the addresses of a name; nil asks the system.
+	Lookup func(ctx context.Context, host string) ([]string, error)
 }
 
 type contextKey struct{}

@@ -1,5 +1,7 @@
 package lastzxid
 
+// These tests attack the zxid that a client says it has seen: no event may be missed for it.
+
 import (
 	"encoding/binary"
 	"testing"

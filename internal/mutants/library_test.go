@@ -4,159 +4,159 @@ package mutants
 type mutant struct {
 	name    string
 	promise string // or the row of the fault matrix, or of Curator's history
-	file    string // in the root package
+	file    string // from the repository's root
 	tests   string // that find it, each of them, with a bar between
 	swaps   []Swap
 }
 
 var library = []mutant{
 	// The order of the queue, and the end of its counter (queue.go, root.go).
-	{"a node past the counter's end is granted", "I1, F34", "queue.go", "TestPlaceOf|TestVirtual_SequenceEnd_NobodyIsGranted", []Swap{{
-		"return m.seq < 0 || m.seq >= counterEnd }", "return m.seq < 0 }"}}},
-	{"a negative number in the list is like any other", "I1, F34", "queue.go", "TestPlaceOf|TestVirtual_SequenceEnd_NegativeNumber_NobodyIsGranted", []Swap{{
-		"if m.seq < 0 || mine.pastTheEnd() {", "if mine.pastTheEnd() {"}}},
-	{"another node with our number is behind us", "I1, F35", "queue.go", "TestPlaceOf|TestPlaceOf_RandomQueues_OneFront", []Swap{{
-		"isTwin = isTwin || m.seq == mine.seq", "_ = isTwin"}}},
-	{"another node with our number is ahead of us", "I8, F35", "queue.go", "TestPlaceOf|TestPlaceOf_RandomQueues_OneFront", []Swap{
-		{"isTwin = isTwin || m.seq == mine.seq", "_ = isTwin"},
-		{"if m.seq >= mine.seq {", "if m.seq > mine.seq {"}}},
-	{"names are compared as text", "I1, F36", "queue.go", "TestPlaceOf", []Swap{{
-		"if m.seq >= mine.seq {", "if m.name >= mine.name {"}}},
-	{"everybody watches the first in the queue", "I8, F40", "queue.go", "TestPlaceOf|TestVirtual_Release_WakesOneWaiter", []Swap{{
-		"case predecessor.name == \"\" || m.seq > predecessor.seq:", "case predecessor.name == \"\" || m.seq < predecessor.seq:"}}},
+	{"a node past the counter's end is granted", "I1, F34", "internal/queue/queue.go", "TestPlaceOf|TestVirtual_SequenceEnd_NobodyIsGranted", []Swap{{
+		"return m.Seq < 0 || m.Seq >= counterEnd }", "return m.Seq < 0 }"}}},
+	{"a negative number in the list is like any other", "I1, F34", "internal/queue/queue.go", "TestPlaceOf|TestVirtual_SequenceEnd_NegativeNumber_NobodyIsGranted", []Swap{{
+		"if m.Seq < 0 || mine.PastTheEnd() {", "if mine.PastTheEnd() {"}}},
+	{"another node with our number is behind us", "I1, F35", "internal/queue/queue.go", "TestPlaceOf|TestPlaceOf_RandomQueues_OneFront", []Swap{{
+		"isTwin = isTwin || m.Seq == mine.Seq", "_ = isTwin"}}},
+	{"another node with our number is ahead of us", "I8, F35", "internal/queue/queue.go", "TestPlaceOf|TestPlaceOf_RandomQueues_OneFront", []Swap{
+		{"isTwin = isTwin || m.Seq == mine.Seq", "_ = isTwin"},
+		{"if m.Seq >= mine.Seq {", "if m.Seq > mine.Seq {"}}},
+	{"names are compared as text", "I1, F36", "internal/queue/queue.go", "TestPlaceOf", []Swap{{
+		"if m.Seq >= mine.Seq {", "if m.Name >= mine.Name {"}}},
+	{"everybody watches the first in the queue", "I8, F40", "internal/queue/queue.go", "TestPlaceOf|TestVirtual_Release_WakesOneWaiter", []Swap{{
+		"case predecessor.Name == \"\" || m.Seq > predecessor.Seq:", "case predecessor.Name == \"\" || m.Seq < predecessor.Seq:"}}},
 	{"ErrSequenceExhausted comes before the empty root has gone", "F34", "attempt.go", "TestVirtual_SequenceEnd_NobodyIsGranted", []Swap{{
 		"if restarted != nil && errors.Is(", "if false && errors.Is("}}},
 
 	// The rule by which an event grants (inFrontNow).
-	{"rule: the predecessor need not have been the front", "I1", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
+	{"rule: the predecessor need not have been the front", "I1", "internal/queue/queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
 		"if k.ahead != 1 ||", "if"}}},
-	{"rule: nothing can come in the predecessor's place", "I1, R73", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_WriterTakesTheReadLock_NobodyIsGrantedBesideIt", []Swap{{
+	{"rule: nothing can come in the predecessor's place", "I1, R73", "internal/queue/queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_WriterTakesTheReadLock_NobodyIsGrantedBesideIt", []Swap{{
 		"|| k.replaced ||", "||"}}},
-	{"rule: any event of the predecessor grants", "I1, F31, R22", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_SpuriousEvents", []Swap{{
+	{"rule: any event of the predecessor grants", "I1, F31, R22", "internal/queue/queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_SpuriousEvents", []Swap{{
 		"|| !k.deleted {", "{"}}},
-	{"rule: a predecessor of our own session is like any other", "I3", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause", []Swap{{
+	{"rule: a predecessor of our own session is like any other", "I3", "internal/queue/queue.go", "TestInFrontNow|TestInFrontNow_EachClause", []Swap{{
 		"if k.owner == k.session {", "if false {"}}},
-	{"rule: the watch on our own node may be restored", "I3", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_OwnWatchNotRestored_NeverGrants", []Swap{{
+	{"rule: the watch on our own node may be restored", "I3", "internal/queue/queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_OwnWatchNotRestored_NeverGrants", []Swap{{
 		"|| k.ownConn != k.conn ||", "||"}}},
-	{"rule: the watch on the predecessor may be restored", "I3", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_PredecessorsWatchRestored_IsGrantedByAList", []Swap{{
+	{"rule: the watch on the predecessor may be restored", "I3", "internal/queue/queue.go", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_PredecessorsWatchRestored_IsGrantedByAList", []Swap{{
 		"|| k.aheadConn != k.conn {", "{"}}},
-	{"rule: an event of our own node does not matter", "I3", "queue.go", "TestInFrontNow|TestInFrontNow_EachClause", []Swap{{
+	{"rule: an event of our own node does not matter", "I3", "internal/queue/queue.go", "TestInFrontNow|TestInFrontNow_EachClause", []Swap{{
 		"if k.ownFired {", "if false {"}}},
 
 	// The walk to the front, and the grant (walk.go, attempt.go).
-	{"a list from before a lost create counts as ours", "I8, R55", "walk.go", "TestVirtual_CreateCutInFlight_KeepsItsPlace", []Swap{{
+	{"a list from before a lost create counts as ours", "I8, R55", "internal/queue/walk.go", "TestVirtual_CreateCutInFlight_KeepsItsPlace", []Swap{{
 		"if early { // the list", "if early && false { // the list"}}},
-	{"whoever is gone when it is to be watched was the front", "I1, R55", "walk.go", "TestVirtual_PredecessorGoneWhenAsked|TestWalk", []Swap{{
-		"\t\tw.next, w.aheadConn = toAwait, conn\n", "\t\tw.next, w.aheadConn, w.ahead = toAwait, conn, 1\n"}}},
-	{"a waiter sleeps through a reconnect", "F22, F30", "walk.go", "TestVirtual_WatchesNotRestored_ListsAgain", []Swap{{
+	{"whoever is gone when it is to be watched was the front", "I1, R55", "internal/queue/walk.go", "TestVirtual_PredecessorGoneWhenAsked|TestWalk", []Swap{{
+		"\t\tw.Next, w.aheadConn = ToAwait, conn\n", "\t\tw.Next, w.aheadConn, w.Ahead = ToAwait, conn, 1\n"}}},
+	{"a waiter sleeps through a reconnect", "F22, F30", "internal/queue/walk.go", "TestVirtual_WatchesNotRestored_ListsAgain", []Swap{{
 		"if conn != 0 && conn != w.listConn {", "if conn != 0 && conn != w.listConn && false {"}}},
 	{"grant: our own node may go at the last moment", "I3", "attempt.go", "TestGrant_OwnNodeDeletedInBetween_QueuesAgain", []Swap{{
-		"if own := a.own; own != nil && own.hasFired() && own.event == zk.EventNodeDeleted {", "if false {"}}},
-	{"grant: the session may be over", "I3, R57", "era.go", "TestGrant_SessionOver_GrantsNothing", []Swap{{
-		"\terr = e.why()\n", ""}}},
-	{"grant: no look at the lease after a long wait", "I5", "era.go", "TestVirtual_LongWait_LeaseIsRenewedBeforeTheGrant", []Swap{{
-		"ok = err == nil && e.mu.lease.end.Sub(now) >= e.mu.lease.minRoom()", "ok = err == nil"}}},
+		"if own := a.onOwn; own != nil && own.hasFired() && own.event == zk.EventNodeDeleted {", "if false {"}}},
+	{"grant: the session may be over", "I3, R57", "internal/link/holds.go", "TestGrant_SessionOver_GrantsNothing", []Swap{{
+		"\terr = z.mu.cause\n", ""}}},
+	{"grant: no look at the lease after a long wait", "I5", "internal/link/holds.go", "TestVirtual_LongWait_LeaseIsRenewedBeforeTheGrant", []Swap{{
+		"ok = err == nil && z.mu.lease.Grants(now)", "ok = err == nil"}}},
 	{"a waiter that is told to fail queues in the next session", "R72", "attempt.go", "TestVirtual_SessionEndsAfterTheNode_FailsIfToldTo|TestAttempt_SessionEndsJustBeforeTheGrant_FailsIfToldTo", []Swap{{
-		"\t\tif err := a.pause(e, backoff.next()); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tif _, err := e.waitAttached(a.ctx); err != nil {", "\t\t_ = a.pause(e, backoff.next())\n\t\tif e, err = a.link.attachedEra(a.ctx); err != nil {"}}},
+		"\t\tif err := a.pause(e, backoff.Next()); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tif _, err := e.WaitAttached(a.ctx); err != nil {", "\t\t_ = a.pause(e, backoff.Next())\n\t\tif e, err = attachedEra(a.ctx, a.link); err != nil {"}}},
 
-	// Passing the turn within a session (turnAfter).
-	{"turn: the next node is not checked", "I1, I3", "protection.go", "TestVirtual_Turn_NodeDeleted_IsNotPassed", []Swap{{
-		"{Op: wire.OpCheck, Path: w.node, Version: -1}", "{Op: wire.OpCheck, Path: x.node, Version: -1}"}}},
-	{"turn: a second try does not check", "I1, F9", "protection.go", "TestVirtual_Turn_RetryChecksToo", []Swap{{
-		"\t\tvar ended bool\n", "\t\tif w != nil {\n\t\t\t_, err = x.r.z.ask(context.Background(), wire.OpDelete, wire.PathVersionRequest{Path: x.node, Version: -1})\n\t\t\tif a = (tap.Answer{}); err == nil {\n\t\t\t\tw.tell(turnIsYours)\n\t\t\t}\n\t\t\tw = nil\n\t\t}\n\t\tvar ended bool\n"}}},
-	{"turn: a waiter that gives up passes it", "I1", "protection.go", "TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
-		"return r.begin(node, func() *waiter { return nil })", "return r.begin(node, func() *waiter { return r.nodes.next(node, queueMarkers) })"}}},
-	{"turn: it is passed before the answer", "I1, I3", "protection.go", "TestVirtual_Turn_NodeDeleted_IsNotPassed", []Swap{{
-		"\tw := next()\n", "\tw := next()\n\tif w != nil {\n\t\tw.tell(turnIsYours)\n\t}\n"}}},
-	{"turn: to one who sees another queue", "I1", "turn.go", "TestVirtual_Turn_OtherQueuePattern_IsNotPassed", []Swap{{
+	// Passing the turn within a session (TurnAfter).
+	{"turn: the next node is not checked", "I1, I3", "internal/nodes/reaper.go", "TestVirtual_Turn_NodeDeleted_IsNotPassed", []Swap{{
+		"{Op: wire.OpCheck, Path: w.Node, Version: -1}", "{Op: wire.OpCheck, Path: x.node, Version: -1}"}}},
+	{"turn: a second try does not check", "I1, F9", "internal/nodes/reaper.go", "TestVirtual_Turn_RetryChecksToo", []Swap{{
+		"\t\tvar ended bool\n", "\t\tif w != nil {\n\t\t\t_, err = x.r.z.Ask(context.Background(), wire.OpDelete, wire.PathVersionRequest{Path: x.node, Version: -1})\n\t\t\tif a = (tap.Answer{}); err == nil {\n\t\t\t\tw.Tell(queue.TurnIsYours)\n\t\t\t}\n\t\t\tw = nil\n\t\t}\n\t\tvar ended bool\n"}}},
+	{"turn: a waiter that gives up passes it", "I1", "internal/nodes/reaper.go", "TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
+		"return r.begin(node, func() *Waiter { return nil })", "return r.begin(node, func() *Waiter { return r.nodes.next(node, queue.Markers) })"}}},
+	{"turn: it is passed before the answer", "I1, I3", "internal/nodes/reaper.go", "TestVirtual_Turn_NodeDeleted_IsNotPassed", []Swap{{
+		"\tw := next()\n", "\tw := next()\n\tif w != nil {\n\t\tw.Tell(queue.TurnIsYours)\n\t}\n"}}},
+	{"turn: to one who sees another queue", "I1", "internal/nodes/turn.go", "TestVirtual_Turn_OtherQueuePattern_IsNotPassed", []Swap{{
 		"if !w.skipped && slices.Equal(w.markers, markers) {", "if !w.skipped {"}}},
-	{"turn: to be told that the predecessor is gone is enough", "I1", "walk.go", "TestWalk|TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
-		"\tcase turnIsYours:\n", "\tcase turnIsYours, turnUnknown:\n"}}},
-	{"turn: passed to one who has several predecessors", "I1, F35", "walk.go", "TestWalk", []Swap{{
-		"ok && !w.tied {", "ok {"}}},
+	{"turn: to be told that the predecessor is gone is enough", "I1", "internal/queue/walk.go", "TestWalk|TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
+		"\tcase TurnIsYours:\n", "\tcase TurnIsYours, TurnUnknown:\n"}}},
+	{"turn: passed to one who has several predecessors", "I1, F35", "internal/queue/walk.go", "TestWalk", []Swap{{
+		"ok && !w.Tied {", "ok {"}}},
 	{"turn: nobody looks after those who wait for it", "F24", "watcher.go", "TestVirtual_Turn_OwnNodeDeleted_IsSeen", []Swap{{
-		"range w.nodes.waiting() {", "range w.nodes.waiting()[:0] {"}}},
-	{"turn: those behind a node that cannot be deleted wait for its release", "I8, R25", "protection.go", "TestVirtual_Turn_ReleaseRefused_SomebodyDeletesTheNode", []Swap{{
+		"range w.nodes.Waiting() {", "range w.nodes.Waiting()[:0] {"}}},
+	{"turn: those behind a node that cannot be deleted wait for its release", "I8, R25", "internal/nodes/reaper.go", "TestVirtual_Turn_ReleaseRefused_SomebodyDeletesTheNode", []Swap{{
 		"\t\tx.r.nodes.stays(x.node)\n", ""}}},
 
 	// Making a node (fate.go, protection.go).
-	{"a create whose answer was lost made nothing", "I2, F3", "fate.go", "TestFateOf|TestVirtual_CreateLost_IsAdopted", []Swap{{
+	{"a create whose answer was lost made nothing", "I2, F3", "internal/answer/fate.go", "TestFateOf|TestVirtual_CreateLost_IsAdopted", []Swap{{
 		"case f == tap.NeverSent:", "case f == tap.NeverSent || f == tap.NoAnswer:"}}},
 	{"a node of another session is adopted", "I3, R30", "protection.go", "TestVirtual_CreateLost_NodeIsOfAnotherSession_IsNotAdopted", []Swap{{
-		"stat.EphemeralOwner == z.id:", "true:"}}},
+		"stat.EphemeralOwner == e.ID:", "true:"}}},
 	{"the owner in the answer to a create is not checked", "I3, R31", "protection.go", "TestCreation_IsOurs", []Swap{{
-		" && made.Stat.EphemeralOwner == c.r.z.id", ""}}},
-	{"no sync before the look", "I2, F4", "list.go", "TestVirtual_CreateLost_NotCommittedYet_IsAdopted", []Swap{{
-		"a, err := l.z.ask(context.Background(), wire.OpSync, wire.PathRequest{Path: kind.root})", "var a tap.Answer\n\t\ta.Conn, err = l.z.waitAttached(context.Background())"}}},
+		" && made.Stat.EphemeralOwner == c.e.ID", ""}}},
+	{"no sync before the look", "I2, F4", "internal/nodes/list.go", "TestVirtual_CreateLost_NotCommittedYet_IsAdopted", []Swap{{
+		"a, err := l.z.Ask(context.Background(), wire.OpSync, wire.PathRequest{Path: kind.root})", "var a tap.Answer\n\t\ta.Conn, err = l.z.WaitAttached(context.Background())"}}},
 	{"an id is forgotten when the list that looks for it is refused", "I4, R74, F27", "protection.go", "TestVirtual_CreateLost_RootGivesNoRead_GoesWhenItDoes", []Swap{{
-		"\t\t\tr.noteStray(c.root, c.id)\n\t\t\tz.log", "\t\t\tz.log"}}},
-	{"a lost create is looked for again once only", "I4, R74, F2", "protection.go", "TestVirtual_CreateLost_RootGivesNoRead_GoesWhenItDoes", []Swap{{
+		"\t\t\te.reaper.NoteStray(c.root, c.id)\n\t\t\te.Log", "\t\t\te.Log"}}},
+	{"a lost create is looked for again once only", "I4, R74, F2", "internal/nodes/strays.go", "TestVirtual_CreateLost_RootGivesNoRead_GoesWhenItDoes", []Swap{{
 		"listed[root] = err == nil || errors.Is(err, zk.ErrNoNode)", "_, listed[root] = err, true"}}},
 	{"creates are tried again without a pause", "I7, R25", "protection.go", "TestVirtual_CreateFailsForEver_BacksOff", []Swap{{
-		"if try > 1 && !z.pause(backoff.next()) {", "if try > 1 && !z.pause(0*backoff.next()) {"}}},
+		"if try > 1 && !e.Pause(backoff.Next()) {", "if try > 1 && !e.Pause(0*backoff.Next()) {"}}},
 	{"a create under way is forgotten when nobody waits", "I4", "protection.go", "TestVirtual_Call_Leaves", []Swap{{
 		"\t\tcase a = <-c.answer:\n", "\t\tcase a = <-c.answer:\n\t\tcase <-c.wanted.Done():\n\t\t\treturn context.Cause(c.wanted)\n"}}},
 	{"the token is the sequence number", "I1, R59", "protection.go", "TestVirtual_Token_GrowsAcrossLockRoots", []Swap{{
 		"\t\t\tc.node, c.token = c.made.Path, c.made.Stat.Czxid\n", "\t\t\tc.node = c.made.Path\n\t\t\tc.token = int64(c.node[len(c.node)-1])\n"}}},
-	{"what is throttled is refused", "F28", "errors.go", "TestVirtual_CreateUnclear_IsTriedAgain", []Swap{{
-		"case wire.Throttled:\n\t\treturn notNow", "case wire.Throttled:\n\t\treturn turnedDown"}}},
-	{"a lock root that is gone is an error", "F26, R5, R58", "attempt.go", "TestVirtual_LockRootDeleted_AtEveryRequest", []Swap{{
-		"\tcase errors.Is(err, zk.ErrNoNode):\n\t\treturn isGone, nil", "\tcase errors.Is(err, zk.ErrNoNode):\n\t\treturn isGone, err"}}},
+	{"what is throttled is refused", "F28", "internal/answer/answer.go", "TestVirtual_CreateUnclear_IsTriedAgain", []Swap{{
+		"case wire.Throttled:\n\t\treturn NotNow", "case wire.Throttled:\n\t\treturn TurnedDown"}}},
+	{"a lock root that is gone is an error", "F26, R5, R58", "follow.go", "TestVirtual_LockRootDeleted_AtEveryRequest", []Swap{{
+		"\tcase errors.Is(err, zk.ErrNoNode):\n\t\treturn queue.IsGone, nil", "\tcase errors.Is(err, zk.ErrNoNode):\n\t\treturn queue.IsGone, err"}}},
 
 	// Deleting it (the reaper), and Release.
 	{"the node of a waiter that gave up is left", "I4, R2", "attempt.go", "TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
 		"\t\terr = a.giveUp(e, at.node, err)\n", ""}}},
-	{"the reaper is off", "I4, R25", "protection.go", "TestVirtual_DeleteFails_IsTriedAgain", []Swap{{
-		"\treturn false, true\n}\n\nfunc (x *deletion) end(", "\tx.end(err)\n\treturn true, true\n}\n\nfunc (x *deletion) end("}}},
-	{"NoNode after an unanswered delete is a loss", "F10", "protection.go", "TestVirtual_ReplyToDeleteLost_ReleaseSucceeds", []Swap{{
-		"if x.ok = x.unanswered; x.ok {", "if x.ok = false; x.ok {"}}},
-	{"NoNode is success always", "I5, F24", "protection.go", "TestVirtual_NodeDeletedBeforeTheRelease_IsLost", []Swap{{
-		"if x.ok = x.unanswered; x.ok {", "if x.ok = true; x.ok {"}}},
-	{"the node of a hold that ended without its session is left", "I4, F43", "era.go", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds", []Swap{{
-		"\tcase told:\n", "\tcase told && false:\n"}}},
+	{"the reaper is off", "I4, R25", "internal/nodes/reaper.go", "TestVirtual_DeleteFails_IsTriedAgain", []Swap{{
+		"\treturn false, true\n}\n\nfunc (x *Deletion) end(", "\tx.end(err)\n\treturn true, true\n}\n\nfunc (x *Deletion) end("}}},
+	{"NoNode after an unanswered delete is a loss", "F10", "internal/nodes/reaper.go", "TestVirtual_ReplyToDeleteLost_ReleaseSucceeds", []Swap{{
+		"if x.OK = x.unanswered; x.OK {", "if x.OK = false; x.OK {"}}},
+	{"NoNode is success always", "I5, F24", "internal/nodes/reaper.go", "TestVirtual_NodeDeletedBeforeTheRelease_IsLost", []Swap{{
+		"if x.OK = x.unanswered; x.OK {", "if x.OK = true; x.OK {"}}},
+	{"the node of a hold that ended without its session is left", "I4, F43", "internal/link/holds.go", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds", []Swap{{
+		"gone || told {", "gone || told && false {"}}},
 	{"Release waits an outage out", "I6, R66, F44", "hold.go", "TestVirtual_ServersDead_ReleaseEndsWithTheLease|TestVirtual_ReleaseNotConfirmed_GoesOnInTheBackground", []Swap{{
 		"end, ctxEnded := max(leaseEnd, clk.Now().Add(grace)),", "end, ctxEnded := leaseEnd.Add(24*time.Hour),"}}},
 	{"a session that ends during a Release is a loss", "R70", "hold.go", "TestVirtual_ServersDead_ReleaseEndsWithTheLease|TestVirtual_ReleaseWhileAnotherHoldIsLost_IsNoLoss", []Swap{{
 		"return fmt.Errorf(\"%w: %w; the node goes with its session\", ErrNotConfirmed, err)", "return lostBecause(err)"}}},
 
 	// The lease (lease.go, era.go) and its heartbeat.
-	{"any answered frame renews the lease", "I5, F12", "lease.go", "TestLease_QuorumLease|TestVirtual_HolderOnTheMinority_IsToldBeforeTheNextGrant", []Swap{{
-		"\tif l.mode.singleServer {\n\t\tl.extend(f.sent)\n", "\tif true {\n\t\tl.extend(f.sent)\n"}}},
+	{"any answered frame renews the lease", "I5, F12", "internal/lease/lease.go", "TestLease_QuorumLease|TestVirtual_HolderOnTheMinority_IsToldBeforeTheNextGrant", []Swap{{
+		"\tif l.mode.singleServer {\n\t\tl.extend(f.Sent)\n", "\tif true {\n\t\tl.extend(f.Sent)\n"}}},
 	{"the lease starts when the answer comes", "I5", "internal/tap/tap.go", "TestTap_AnswersAreAnchoredAtTheirSending", []Swap{{
 		"\tt.sink.Answered(x.at, t.in.now)\n", "\tt.sink.Answered(t.in.now, t.in.now)\n"}}},
-	{"a quorum operation vouches for frames just before it", "I5, F12", "lease.go", "TestLease_QuorumLease", []Swap{{
+	{"a quorum operation vouches for frames just before it", "I5, F12", "internal/lease/lease.go", "TestLease_QuorumLease", []Swap{{
 		"cutoff := sent.Add(-l.mode.leaderPing)", "cutoff := sent"}}},
-	{"the last frame is taken, not the last but one", "I5", "lease.go", "TestLease_QuorumLease", []Swap{{
-		"base = max(base, l.exchanges[i-1].sent)", "base = max(base, l.exchanges[i].sent)"}}},
+	{"the last frame is taken, not the last but one", "I5", "internal/lease/lease.go", "TestLease_QuorumLease", []Swap{{
+		"base = max(base, l.exchanges[i-1].Sent)", "base = max(base, l.exchanges[i].Sent)"}}},
 	{"a failed multi is a quorum operation", "I5", "internal/tap/tap.go", "TestTap_QuorumOperations", []Swap{{
 		"first.Int32() != int32(wire.OpError) && first.Err() == nil {", "first != nil {"}}},
-	{"a shorter session timeout does not count at once", "I5, F38", "lease.go", "TestLease_TimeoutChangesOnAttachingAgain", []Swap{{
+	{"a shorter session timeout does not count at once", "I5, F38", "internal/lease/lease.go", "TestLease_TimeoutChangesOnAttachingAgain", []Swap{{
 		"\tif shorter {\n", "\tif shorter && false {\n"}}},
-	{"a longer timeout of a later server counts", "F45, I5", "lease.go", "TestLease_TimeoutChangesOnAttachingAgain", []Swap{{
+	{"a longer timeout of a later server counts", "F45, I5", "internal/lease/lease.go", "TestLease_TimeoutChangesOnAttachingAgain", []Swap{{
 		"if newSession || shorter {", "if true {"}}},
 	{"the clock is the wall clock", "I5, F20", "internal/clock/clock.go", "TestClock_IgnoresTheWallClock", []Swap{{
 		"d := time.Since(c.start)", "d := time.Now().Round(0).Sub(c.start.Round(0))"}}},
 	{"the clock stands still in suspend", "I5, F21", "internal/clock/clock.go", "TestClock_CountsSuspend|TestVirtual_Suspend_IsLostAtTheFirstLook", []Swap{{
 		"Instant(d + c.suspended() - c.suspended0)", "Instant(d)"}}},
-	{"a late answer brings a lease back that had ended", "I5, F18", "era.go", "TestVirtual_AnswerAfterTheLeasesEnd_RenewsNothing", []Swap{{
-		"\te.loseIfLate(e.clock.Now())\n\te.mu.Lock()\n\tdefer e.mu.Unlock()\n\tif !e.isOver() {\n", "\te.mu.Lock()\n\tdefer e.mu.Unlock()\n\tif !e.isOver() {\n"}}},
+	{"a late answer brings a lease back that had ended", "I5, F18", "internal/link/holds.go", "TestVirtual_AnswerAfterTheLeasesEnd_RenewsNothing", []Swap{{
+		"\tz.LoseIfLate(z.Clock.Now())\n\tz.mu.Lock()\n\tdefer z.mu.Unlock()\n\tif !z.IsOver() {\n", "\tz.mu.Lock()\n\tdefer z.mu.Unlock()\n\tif !z.IsOver() {\n"}}},
 	{"an error code in a ping's answer is overlooked", "F39", "internal/tap/tap.go", "TestTap_PingWithAnErrorCode_IsRefusal|TestVirtual_PingRefused_IsLost", []Swap{{
 		"\tcase code != wire.OK:\n\t\tt.sink.Refused", "\tcase false:\n\t\tt.sink.Refused"}}},
-	{"heartbeats pile up", "I5, I7", "beat.go", "TestVirtual_HeartbeatNotAnswered_IsTheOnlyOne", []Swap{{
-		"\tif b.mu.under == conn {\n\t\tb.mu.Unlock()\n\t\treturn false\n\t}\n", ""}}},
-	{"one node without READ ends the heartbeat of all", "R68, F43", "zksession.go", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds|TestVirtual_MutexWithoutRead_EndsNoOtherHold", []Swap{{
-		"\tif isRefusal(err) && i >= 0 {", "\tif errors.Is(err, zk.ErrNoNode) && i >= 0 {"}}},
+	{"heartbeats pile up", "I5, I7", "internal/link/beat.go", "TestVirtual_HeartbeatNotAnswered_IsTheOnlyOne", []Swap{{
+		"\tif z.mu.beating == conn {\n\t\tz.mu.Unlock()\n\t\treturn false\n\t}\n", ""}}},
+	{"one node without READ ends the heartbeat of all", "R68, F43", "internal/link/era.go", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds|TestVirtual_MutexWithoutRead_EndsNoOtherHold", []Swap{{
+		"\tif answer.IsRefusal(err) && i >= 0 {", "\tif errors.Is(err, zk.ErrNoNode) && i >= 0 {"}}},
 
 	// The state of the session, and being told.
 	{"Err looks at a flag, not at the clock", "I5, F18", "hold.go", "TestVirtual_Suspend_IsLostAtTheFirstLook", []Swap{{
 		"\th.d.loseIfLate()\n\th.d.table.mu.Lock()\n", "\th.d.table.mu.Lock()\n"}}},
-	{"SessionExpired is taken for a reconnect", "I5, F8", "report.go", "TestVirtual_SessionExpires_IsToldAtOnce", []Swap{{
-		"l.dials.hosts.forgive()\n", "l.dials.hosts.forgive()\n\t\told = nil\n"}}},
-	{"a new session id is taken for a reconnect", "I5, F37", "report.go", "TestLink_AnotherSessionID_IsAnExpiry", []Swap{{
-		"case old == nil || old.id != resp.SessionID:", "case old == nil:"}}},
-	{"the connection that reassures falsely is kept", "F12, R41", "link.go", "TestVirtual_NoQuorum_IsLostAndLeft", []Swap{{
+	{"SessionExpired is taken for a reconnect", "I5, F8", "internal/link/report.go", "TestVirtual_SessionExpires_IsToldAtOnce", []Swap{{
+		"l.dials.Forgive()\n", "l.dials.Forgive()\n\t\told = nil\n"}}},
+	{"a new session id is taken for a reconnect", "I5, F37", "internal/link/report.go", "TestLink_AnotherSessionID_IsAnExpiry", []Swap{{
+		"case old == nil || old.ID != resp.SessionID:", "case old == nil:"}}},
+	{"the connection that reassures falsely is kept", "F12, R41", "internal/link/link.go", "TestVirtual_NoQuorum_IsLostAndLeft", []Swap{{
 		"\tif t != nil {\n\t\tt.Cut()\n\t}\n", "\t_ = t\n"}}},
-	{"Lost is told twice", "R40", "state.go", "TestStateMachine_Next|TestStateMachine_RandomEvents_LostOncePerSession", []Swap{{
+	{"Lost is told twice", "R40", "internal/link/state.go", "TestStateMachine_Next|TestStateMachine_RandomEvents_LostOncePerSession", []Swap{{
 		"&& m.state != Lost &&", "&&"}}},
 
 	// Watches and lists.
@@ -165,49 +165,49 @@ var library = []mutant{
 	{"an answer counts for another connection than its own", "I1, I3, F6", "internal/tap/tap.go", "TestRequest_IsAnswered_ClientSeesNothing", []Swap{{
 		"Conn: t.Seq, Zxid: h.Zxid", "Conn: t.Seq + 1, Zxid: h.Zxid"}}},
 	{"no re-check", "F30", "watcher.go", "TestVirtual_EventLost_IsGrantedByTheRecheck|TestVirtual_OwnEventLost_QueuesAgain", []Swap{{
-		"for w.z.pause(w.z.timeout()) {", "for w.z.pause(24 * time.Hour) {"}, {
+		"for unawaited := 1; w.z.Pause(w.z.Timeout()); unawaited++ {", "for unawaited := 1; w.z.Pause(24 * time.Hour); unawaited++ {"}, {
 		"import (\n\t\"context\"\n\t\"errors\"\n", "import (\n\t\"context\"\n\t\"errors\"\n\t\"time\"\n"}}},
 	{"a re-check that finds a node gone is its deletion", "I3, F30", "watcher.go", "TestVirtual_BothEventsLost_NeverGrants", []Swap{{
 		"on.event = zk.EventNotWatching", "on.event = zk.EventNodeDeleted"}}},
 	{"each wait sets a watch of its own", "I7, R8", "watcher.go", "TestVirtual_WaitsTimeOut_ShareOneWatch", []Swap{{
 		"if on := w.mu.watches[path]; on != nil {", "if on := w.mu.watches[path]; false && on != nil {"}}},
-	{"each waiter lists for itself", "R50, R69, F40", "list.go", "TestVirtual_CreatesLost_AreLookedForTogether", []Swap{{
+	{"each waiter lists for itself", "R50, R69, F40", "internal/nodes/list.go", "TestVirtual_CreatesLost_AreLookedForTogether", []Swap{{
 		"\tq := l.mu.queues[kind]\n\tif q == nil {\n", "\tvar q *listQueue\n\tif q == nil {\n"}}},
 	{"what the client sees counts for watches that are not restored", "R78", "internal/lastzxid/lastzxid.go", "TestConn_WatchesDoNotStandYet|TestWrap_SecondConnectionLostBeforeWatchesAreRestored", []Swap{{
 		"if c.stand && c.latest > 0 {", "if c.latest > 0 {"}}},
 
 	// A silent server (silence.go).
-	{"a silent server is never left", "F41, I5", "silence.go", "TestVirtual_FollowerGoesDark_NoHoldIsLost", []Swap{{
+	{"a silent server is never left", "F41, I5", "internal/lease/silence.go", "TestVirtual_FollowerGoesDark_NoHoldIsLost", []Swap{{
 		"\tif now < ends {", "\tif now < ends || true {"}}},
-	{"servers that are all slow are left again and again", "F16, R50", "silence.go", "TestVirtual_AllServersSlow_AreNotLeftAgainAndAgain|TestVirtual_ServersStallNowAndThen_AreNotLeftEachTime", []Swap{{
+	{"servers that are all slow are left again and again", "F16, R50", "internal/lease/silence.go", "TestVirtual_AllServersSlow_AreNotLeftAgainAndAgain|TestVirtual_ServersStallNowAndThen_AreNotLeftEachTime", []Swap{{
 		"s.left, s.last = s.left+1, now", "s.last = now"}}},
-	{"a pause of the process is taken for a server's silence", "F18, F41", "silence.go", "TestVirtual_PausedProcess_DoesNotLeaveItsServer", []Swap{{
+	{"a pause of the process is taken for a server's silence", "F18, F41", "internal/lease/silence.go", "TestVirtual_PausedProcess_DoesNotLeaveItsServer", []Swap{{
 		"if now.Sub(ends) > lateLook && s.doubted != ends {", "if s.doubted < 0 {"}}},
 	{"an attempt that is not in the queue yet waits for nobody", "I6, F41", "era.go", "TestVirtual_ServerGoesDark_WhileTheRootIsMade", []Swap{{
-		"e.attempts.Load() > 0 || e.isErasing()", "e.queued() > 0 || e.isErasing()"}}},
+		"e.attempts.Load() > 0 || e.reaper.IsErasing()", "e.watches.queued() > 0 || e.reaper.IsErasing()"}}},
 
 	// Sessions that were given up, or should be over.
-	{"nobody asks after a session that should be over", "F23, I6", "report.go", "TestVirtual_ServerRestartsOlder_WaiterQueuesAgain", []Swap{{
-		"case e.overdue(l.clock.Now(), askedAfter):", "case false && e.overdue(l.clock.Now(), askedAfter):"}}},
-	{"a session that was given up is taken up again", "I5", "report.go", "TestLink_GivenUpSession_IsRefused", []Swap{{
-		"case old.isOver(): // given up", "case false: // given up"}}},
-	{"the lease ends and the ZooKeeper session does not", "I5, R41, R65", "report.go", "TestLink_GivenUpSession_IsEnded|TestVirtual_LeaseEnds_SessionIsEndedAtTheServers", []Swap{{
-		"\tcase e.isOver():\n\t\treturn tap.EndIt\n", ""}}},
-	{"a given-up session is touched for ever", "R65", "report.go", "TestLink_GivenUpSession_IsEnded|TestVirtual_GivenUpSession_ServersHangUp_IsLeftToExpire", []Swap{{
-		"case e.isOver() && e.leftToExpire():", "case false && e.leftToExpire():"}}},
+	{"nobody asks after a session that should be over", "F23, I6", "internal/link/report.go", "TestVirtual_ServerRestartsOlder_WaiterQueuesAgain", []Swap{{
+		"case z.overdue(l.Clock.Now(), askedAfter):", "case false && z.overdue(l.Clock.Now(), askedAfter):"}}},
+	{"a session that was given up is taken up again", "I5", "internal/link/report.go", "TestLink_GivenUpSession_IsRefused", []Swap{{
+		"case old.IsOver(): // given up", "case false: // given up"}}},
+	{"the lease ends and the ZooKeeper session does not", "I5, R41, R65", "internal/link/report.go", "TestLink_GivenUpSession_IsEnded|TestVirtual_LeaseEnds_SessionIsEndedAtTheServers", []Swap{{
+		"\tcase z.IsOver():\n\t\treturn tap.EndIt\n", ""}}},
+	{"a given-up session is touched for ever", "R65", "internal/link/report.go", "TestLink_GivenUpSession_IsEnded|TestVirtual_GivenUpSession_ServersHangUp_IsLeftToExpire", []Swap{{
+		"case z.IsOver() && z.leftToExpire():", "case false && z.leftToExpire():"}}},
 	{"a given-up session is ended without credentials", "R65, F42", "internal/expire/expire.go", "TestTap_GivenUpSession_IsEndedAndTheClientToldSo", []Swap{{
 		"\tfor _, a := range auths {\n", "\tfor _, a := range auths[:0] {\n"}}},
 
 	// Requests of ours between the client's (the tap).
 	{"what was handed to the network was never sent", "I2, F3", "internal/tap/tap.go", "TestRequest_Fates|TestVirtual_CreateLost_IsAdopted", []Swap{{
 		"\t\tif r.written {\n", "\t\tif false {\n"}}},
-	{"a create kept from a session that is over is sent in the next", "I2, F5", "link.go", "TestLink_RequestOfAnotherSession_IsNotSent", []Swap{{
-		"l.mu.state.state.Attached() && l.mu.era.zkSession == z\n", "l.mu.state.state.Attached()\n"}}},
+	{"a create kept from a session that is over is sent in the next", "I2, F5", "internal/link/link.go", "TestLink_RequestOfAnotherSession_IsNotSent", []Swap{{
+		"l.mu.state.state.Attached() && l.mu.era == z\n", "l.mu.state.state.Attached()\n"}}},
 
 	// Owners, handles and calls (lockdata.go, mutex.go, hold.go).
 	{"owners of one Session are one owner", "I1, I2", "lockdata.go", "TestVirtual_TwoOwnersOfOneSession_ExcludeEachOther", []Swap{{
 		"key = lockKey{root.path, NewOwner(\"\")}", "key = lockKey{root.path, Owner{}}"}}},
-	{"an owner leaks from one lock into another", "I1, R67", "hold.go", "TestVirtual_FanOutUnderAnOuterHold_ExcludesInTheInnerLock", []Swap{{
+	{"an owner leaks from one lock into another", "I1, R67", "owner.go", "TestVirtual_FanOutUnderAnOuterHold_ExcludesInTheInnerLock", []Swap{{
 		"by := asker{owner: ownerSet(ctx)}\n", "var by asker\n\tby.owner, _ = OwnerFrom(ctx)\n"}}},
 	{"the first release gives the lock back", "I1, R3", "lockdata.go", "TestLockTable_ReleaseCountsHandles", []Swap{{
 		"last = len(d.handles) == 0", "last = true"}}},
@@ -223,8 +223,8 @@ var library = []mutant{
 		"\tdelete(a.calls, h)\n\tif len(a.calls) == 0 {", "\tdelete(a.calls, h)\n\tif true {"}}},
 	{"the context of the first call bounds the acquisition", "I6, R75, R76", "mutex.go", "TestVirtual_Call_ItsContextGoesNoFurther", []Swap{{
 		"a.link, a.opts = m.s.link, &m.opts\n", "a.link, a.opts, a.ctx = m.s.link, &m.opts, ctx\n"}}},
-	{"a context's cause is taken for the server's answer", "R75", "zksession.go", "TestVirtual_Participants_ContextsCauseIsNoAnswer|TestVirtual_Revoke_ContextsCauseIsNoAnswer", []Swap{{
-		"return tap.Answer{}, errCtxEnded", "return tap.Answer{}, context.Cause(ctx)"}}},
-	{"the cap on lock nodes drifts", "I7, F29", "turn.go", "TestVirtual_MaxLockNodes_DoesNotDrift", []Swap{{
+	{"a context's cause is taken for the server's answer", "R75", "internal/link/era.go", "TestVirtual_Participants_ContextsCauseIsNoAnswer|TestVirtual_Revoke_ContextsCauseIsNoAnswer", []Swap{{
+		"return tap.Answer{}, ErrCtxEnded", "return tap.Answer{}, context.Cause(ctx)"}}},
+	{"the cap on lock nodes drifts", "I7, F29", "internal/nodes/turn.go", "TestVirtual_MaxLockNodes_DoesNotDrift", []Swap{{
 		"\t\ts.o.mu.seats--\n", ""}}},
 }

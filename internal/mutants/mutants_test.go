@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,17 +23,33 @@ var root = filepath.Join("..", "..")
 func (m mutant) path() string        { return filepath.Join(root, m.file) }
 func (m mutant) testNames() []string { return strings.Split(m.tests, "|") }
 
-// testsByPackage are the tests that there are, and in which package: that of the library, or one that it is made of.
+// testsByPackage are the tests that there are, and in which package: the library's, those it is made of, or test.
 func testsByPackage(t *testing.T) map[string]string {
 	t.Helper()
 	packages := map[string]string{}
-	for _, dir := range []string{".", "internal/tap", "internal/clock", "internal/lastzxid"} {
+	list := exec.Command("go", "list", "-deps", "-f", `{{with .Module}}{{if eq .Path "github.com/zklock/zklock"}}{{$.Dir}}{{end}}{{end}}`, ".")
+	list.Dir = root
+	out, err := list.Output()
+	require.NoError(t, err)
+	here, err := filepath.Abs(root)
+	require.NoError(t, err)
+	dirs := []string{"test", "cmd/zklock"}
+	for _, dir := range strings.Fields(string(out)) {
+		dir, err = filepath.Rel(here, dir)
+		require.NoError(t, err)
+		dirs = append(dirs, dir)
+	}
+	for _, dir := range dirs {
 		files, err := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
 		require.NoError(t, err)
 		for _, file := range files {
 			source, err := os.ReadFile(file)
 			require.NoError(t, err)
 			for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(string(source), -1) {
+				if _, twice := packages[m[1]]; twice {
+					packages[m[1]] = "" // a mutant cannot name it
+					continue
+				}
 				packages[m[1]] = dir
 			}
 		}
@@ -53,13 +70,13 @@ func (m mutant) where(packages map[string]string) map[string][]string {
 func TestMutants_FitTheCode(t *testing.T) {
 	tests := testsByPackage(t)
 	names := map[string]bool{}
-	for _, m := range library {
+	for _, m := range slices.Concat(library, command) {
 		require.False(t, names[m.name], "two mutants are called %q", m.name)
 		names[m.name] = true
 		_, err := parser.ParseFile(token.NewFileSet(), m.file, Mutate(t, m.path(), m.swaps...), parser.SkipObjectResolution)
 		require.NoError(t, err, m.name)
 		for _, name := range m.testNames() {
-			require.Contains(t, tests, name, "%q: there is no %s", m.name, name)
+			require.NotEmpty(t, tests[name], "%q: there is no %s, or there are two", m.name, name)
 		}
 	}
 }
@@ -72,7 +89,7 @@ func TestMutants_AllCaught(t *testing.T) {
 	}
 	packages := testsByPackage(t)
 	all := map[string][]string{}
-	for _, m := range library {
+	for _, m := range slices.Concat(library, command) {
 		for dir, tests := range m.where(packages) {
 			all[dir] = append(all[dir], tests...)
 		}
@@ -83,13 +100,13 @@ func TestMutants_AllCaught(t *testing.T) {
 			require.Contains(t, passed, "--- PASS: "+name+" ", "%s does not pass on the library as it is:\n%s", name, passed)
 		}
 	}
-	for _, m := range library {
+	for _, m := range slices.Concat(library, command) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			overlay := Overlay(t, m.path(), Mutate(t, m.path(), m.swaps...))
 			for dir, tests := range m.where(packages) {
 				mutated := compile(t, dir, "-overlay", overlay)
-				failed := run(t, mutated, dir, tests)
+				failed := run(t, mutated, dir, tests, "GOFLAGS=-overlay="+overlay) // for what the tests build
 				for _, name := range tests {
 					require.Contains(t, failed, "--- FAIL: "+name+" ", "%s did not find the mutant, which breaks %s:\n%s", name, m.promise, failed)
 				}
@@ -113,12 +130,15 @@ func compile(t *testing.T, dir string, args ...string) string {
 // run runs tests of a package and returns what they print. A test that hangs has failed in no way that counts. The slowest
 // takes seconds, but of a processor that it may not have for minutes: in CI this has the lowest priority, beside
 // whatever else the machine does.
-func run(t *testing.T, binary, dir string, tests []string) string {
+func run(t *testing.T, binary, dir string, tests []string, env ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, "-test.v", "-test.timeout=20m", "-test.run", "^("+strings.Join(tests, "|")+")$")
-	cmd.Dir = filepath.Join(root, dir)
+	if len(tests) == 1 {
+		cmd.Args = append(cmd.Args, "-test.failfast")
+	}
+	cmd.Dir, cmd.Env = filepath.Join(root, dir), append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
 	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) {
 		require.NoError(t, err)

@@ -1,5 +1,7 @@
 package tap
 
+// These tests attack our requests between the client's: the fate of each, how many, in what order.
+
 import (
 	"io"
 	"os"

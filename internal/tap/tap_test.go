@@ -1,5 +1,7 @@
 package tap
 
+// These tests attack the connection itself: what the client sees, and what is reported of it.
+
 import (
 	"bytes"
 	"encoding/binary"

@@ -1,5 +1,7 @@
 package wire
 
+// These tests cut a stream of frames anywhere.
+
 import (
 	"bytes"
 	"fmt"

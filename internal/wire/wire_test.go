@@ -1,5 +1,7 @@
 package wire_test
 
+// These tests attack the records: there and back, cut short, malformed.
+
 import (
 	"bytes"
 	"encoding/hex"

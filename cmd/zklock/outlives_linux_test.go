@@ -1,0 +1,519 @@
+package main
+
+// Attacks on the promise that nothing that came from the command runs when the next holder begins. The next holder is a client of
+// the test's own, which looks at all processes of the host in its first instant: what came from the command has the lock's path in
+// its environment.
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/zklock/zklock/internal/zkserver"
+)
+
+// broods are what a command starts, by how it does, and how many processes that are with the command. The command ends when somebody
+// writes to the pipe $STOP.
+var broods = []struct {
+	name, script string
+	members      int
+}{
+	{"fork", `sleep 1000 & sh -c 'sleep 1000; true' &`, 4},
+	{"double fork", `(sleep 1000 & (sleep 1000 &)); (sh -c 'sleep 1000; true' &)`, 5},
+	{"setsid", `setsid sleep 1000 & setsid sh -c 'sleep 1000 & sleep 1000; true' &`, 5},
+	{"setpgid", `bash -c 'set -m; sleep 1000 & sleep 1000 | sleep 1000 & wait' &`, 5},
+	{"timeout", `timeout 1000 sleep 1000 & timeout 1000 sh -c 'sleep 1000; true' &`, 6},
+	{"nohup", `nohup sleep 1000 >/dev/null 2>&1 & (setsid nohup sh -c 'sleep 1000; true' >/dev/null 2>&1 &)`, 4},
+	{"daemon", `(setsid sh -c 'cd /; (setsid sleep 1000 </dev/null >/dev/null 2>&1 &); exec sleep 1000' &)`, 3},
+	{"deaf", `trap "" TERM HUP INT; setsid sh -c 'while :; do sleep 0.05; done' & (setsid sh -c 'sleep 1000; true' &)`, 4},
+	{"stopped", `setsid sh -c 'kill -STOP $$; true' & (setsid sh -c 'sleep 1000 & kill -STOP $$; true' &)`, 4},
+	// It forks as fast as it may, and its user has no place for another process. (Without the millisecond, which leaves a processor to
+	// the others, it is the lease that ends.)
+	{"storm", `exec nice -n 19 perl -e '$SIG{TERM} = "IGNORE"; if (!fork) { fork // select undef, undef, undef, 0.001 while 1 } open F, $ENV{STOP}; <F>'`, 50},
+}
+
+// faults are how the hold ends.
+var faults = []struct {
+	name   string
+	strike func(t *testing.T, p *proc, guardian int, f *front, stop string)
+	slow   bool // the session has to expire
+	exit   int
+}{
+	{"the command ends", func(t *testing.T, p *proc, guardian int, f *front, stop string) {
+		require.NoError(t, os.WriteFile(stop, []byte("\n"), 0))
+	}, false, 0},
+	{"zklock is killed", func(t *testing.T, p *proc, guardian int, f *front, stop string) {
+		p.signal(syscall.SIGKILL)
+	}, false, exitSignal + 9},
+	{"the guardian is killed", func(t *testing.T, p *proc, guardian int, f *front, stop string) {
+		require.NoError(t, syscall.Kill(guardian, syscall.SIGKILL))
+	}, false, exitUsage},
+	{"the lease runs out", func(t *testing.T, p *proc, guardian int, f *front, stop string) {
+		f.silent.Store(true)
+	}, true, exitLost},
+	{"both are stopped", func(t *testing.T, p *proc, guardian int, f *front, stop string) {
+		require.NoError(t, syscall.Kill(guardian, syscall.SIGSTOP))
+		p.signal(syscall.SIGSTOP)
+		require.NoError(t, syscall.Kill(guardian, syscall.SIGSTOP), "zklock may have continued it")
+	}, true, exitSignal + 9},
+}
+
+// front passes connections on to a server until it is silent.
+type front struct {
+	addr   string
+	silent atomic.Bool
+}
+
+func inFrontOf(t *testing.T, addr string) *front {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	f := &front{addr: l.Addr().String()}
+	copyTo := func(to, from net.Conn) {
+		defer to.Close()
+		b := make([]byte, 4096)
+		for {
+			n, err := from.Read(b)
+			if err != nil {
+				return
+			}
+			if !f.silent.Load() {
+				_, _ = to.Write(b[:n])
+			}
+		}
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			s, err := net.Dial("tcp", addr)
+			if err != nil {
+				_ = c.Close()
+				continue
+			}
+			go copyTo(s, c)
+			go copyTo(c, s)
+		}
+	}()
+	return f
+}
+
+// census returns the processes that have the lock's path in their environment. One that has ended has no environment, and
+// neither has one that is past its last instruction.
+func census(path string) (found []string) {
+	mark := []byte("\x00ZKLOCK_PATH=" + path + "\x00")
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		env, _ := os.ReadFile(dir + "/environ")
+		if bytes.Contains(append([]byte{0}, env...), mark) {
+			stat, _ := os.ReadFile(dir + "/stat")
+			found = append(found, string(stat[:min(len(stat), 60)]))
+		}
+	}
+	return found
+}
+
+// openDir returns a directory that everybody can use.
+func openDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "zklock-test-")
+	require.NoError(t, err)
+	require.NoError(t, os.Chmod(dir, 0o777))
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+const stormLimit = 150
+
+var lastUser atomic.Int32
+
+// limited has zklock run as a user of its own who may have so many processes.
+func limited(t *testing.T, limit int) func(*exec.Cmd) {
+	t.Helper()
+	for _, tool := range []string{"setpriv", "prlimit", "perl"} {
+		if _, err := exec.LookPath(tool); (err != nil || os.Geteuid() != 0) && !zkserver.Required() {
+			t.Skipf("not root, or no %s: nobody but a user of its own can be at a limit without harm", tool)
+		}
+	}
+	user := strconv.Itoa(20000 + (os.Getpid()*8+int(lastUser.Add(1)))%20000)
+	t.Cleanup(func() { // in case the test fails
+		for range 10 {
+			_ = exec.Command("setpriv", "--reuid", user, "--regid", user, "--clear-groups", "sh", "-c", "kill -KILL -1").Run()
+		}
+	})
+	return func(c *exec.Cmd) {
+		c.Args = append([]string{"setpriv", "--reuid", user, "--regid", user, "--clear-groups", "prlimit", fmt.Sprintf("--nproc=%d:%d", limit, limit), binary(t)}, c.Args[1:]...)
+		c.Path, _ = exec.LookPath("setpriv")
+	}
+}
+
+func roundsOf(t *testing.T) int {
+	t.Helper()
+	n, err := strconv.Atoi(os.Getenv("ZKLOCK_ROUNDS"))
+	if os.Getenv("ZKLOCK_ROUNDS") == "" {
+		n, err = 1, nil
+	}
+	require.NoError(t, err)
+	return n
+}
+
+// Nothing that came from the command runs at the next holder's first instant. ZKLOCK_ROUNDS=100 does it a hundred times.
+func TestOutlives_Nothing(t *testing.T) {
+	srv := server(t)
+	for _, fault := range faults {
+		for _, brood := range broods {
+			if brood.name == "storm" && os.Getenv("ZKLOCK_ROUNDS") == "" {
+				continue // it takes the processors from all tests beside it: make command
+			}
+			t.Run(fault.name+"/"+brood.name, func(t *testing.T) {
+				if fault.slow {
+					t.Parallel()
+				}
+				var longest time.Duration
+				timeout := sessionTimeout
+				if !fault.slow {
+					timeout *= 4 // nobody waits for its end: on a busy machine, too, that can be told
+				}
+				for range roundsOf(t) {
+					change := func(*exec.Cmd) {}
+					if brood.name == "storm" {
+						change = limited(t, stormLimit)
+					}
+					f, path, stop := inFrontOf(t, srv.Addr()), lockPath(t), filepath.Join(openDir(t), "stop")
+					require.NoError(t, syscall.Mkfifo(stop, 0o666))
+					require.NoError(t, os.Chmod(stop, 0o666))
+					p := start(t, func(c *exec.Cmd) {
+						change(c)
+						c.Env = append(c.Env, "STOP="+stop)
+					}, runArgs(f.addr, path, "--session-timeout", timeout.String(), "--", "sh", "-c", brood.script+"\nread line <$STOP")...)
+					t.Cleanup(func() { killCensus(path) })
+					eventually(t, "what the command started runs", func() bool { return len(census(path)) >= brood.members })
+					guardian := guardianOf(t, p)
+
+					s := session(t, srv)
+					type grant struct {
+						at   time.Time
+						left []string
+					}
+					granted := make(chan grant, 1)
+					go func() {
+						defer close(granted) // occupy ends this goroutine if it fails
+						_, release := occupy(t, s, path)
+						g := grant{time.Now(), census(path)}
+						release()
+						granted <- g
+					}()
+					eventually(t, "the next one waits", func() bool { return len(participants(t, s, path)) == 2 })
+					struck := time.Now()
+					fault.strike(t, p, guardian, f, stop)
+					g, ok := <-granted
+					require.True(t, ok, "nobody was granted")
+					require.Empty(t, g.left, "this ran beside the next holder")
+					longest = max(longest, g.at.Sub(struck))
+					if fault.exit == exitSignal+9 {
+						_ = p.cmd.Process.Kill() // or it is stopped
+					}
+					require.Equal(t, fault.exit, p.wait())
+					if !fault.slow {
+						require.Less(t, g.at.Sub(struck), timeout-time.Second, "the session need not expire")
+					}
+				}
+				t.Logf("rounds: %d; the next holder waited for %v at most", roundsOf(t), longest.Round(time.Millisecond))
+			})
+		}
+	}
+}
+
+// killCensus leaves nothing of a failed test.
+func killCensus(path string) {
+	for _, line := range census(path) {
+		pid, _, _ := strings.Cut(line, " ")
+		if n, err := strconv.Atoi(pid); err == nil {
+			_ = syscall.Kill(n, syscall.SIGKILL)
+		}
+	}
+}
+
+// names are the programs that a census found.
+func names(path string) (found []string) {
+	for _, line := range census(path) {
+		_, name, _ := strings.Cut(line, " (")
+		name, _, _ = strings.Cut(name, ")")
+		found = append(found, name)
+	}
+	return found
+}
+
+const leaves = `setsid sleep 1000 & pid=$!; timeout 1000 tail -f /dev/null & until pgrep -s $pid >/dev/null && pgrep -P $! >/dev/null; do sleep 0.01; done; exit 3`
+
+func TestLeftovers_End_AllIsEndedAndNamed(t *testing.T) {
+	srv, path := server(t), lockPath(t)
+	p := run(t, srv, path, "--", "sh", "-c", leaves)
+	t.Cleanup(func() { killCensus(path) })
+	require.Equal(t, 3, p.wait())
+	require.Empty(t, census(path))
+	require.Regexp(t, `: ending what the command left running: (\d+ (sleep|timeout|tail)(, )?){3}\n`, p.stderr.String())
+}
+
+// The reader of a command's output reads it to its end, and is not worth a word.
+func TestLeftovers_ReaderOfTheOutput_ReadsOn(t *testing.T) {
+	srv, out := server(t), filepath.Join(t.TempDir(), "out")
+	p := run(t, srv, lockPath(t), "--", "bash", "-c", `exec > >(sleep 0.02; cat >"$0"); echo said`, out)
+	require.Equal(t, 0, p.wait())
+	b, err := os.ReadFile(out)
+	require.NoError(t, err)
+	require.Equal(t, "said\n", string(b))
+	require.NotContains(t, p.stderr.String(), "left running")
+}
+
+func TestLeftovers_Leave_OnlyWhatHasASessionOfItsOwnRunsOn(t *testing.T) {
+	srv, s := server(t), session(t, server(t))
+	for name, end := range map[string]func(t *testing.T, p *proc, path string) int{
+		"the command ends": func(*testing.T, *proc, string) int { return 3 },
+		"the lock is lost": func(t *testing.T, p *proc, path string) int {
+			deleteNode(t, s, participants(t, s, path)[0].Node)
+			return exitLost
+		},
+		"the guardian is killed": func(t *testing.T, p *proc, path string) int {
+			require.NoError(t, syscall.Kill(guardianOf(t, p), syscall.SIGKILL))
+			return exitUsage
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path, script := lockPath(t), leaves
+			if name != "the command ends" {
+				script = strings.Replace(script, "exit 3", "sleep 1000; exit 3", 1)
+			}
+			p := run(t, srv, path, "--leftovers", "leave", "--", "sh", "-c", script)
+			t.Cleanup(func() { killCensus(path) })
+			if name != "the command ends" {
+				eventually(t, "all runs", func() bool { return strings.Count(strings.Join(names(path), " "), "sleep") == 2 })
+			}
+			require.Equal(t, end(t, p, path), p.wait())
+			require.Equal(t, []string{"sleep"}, names(path))
+		})
+	}
+}
+
+func TestLeftovers_Wait_LockIsHeldAsLong(t *testing.T) {
+	srv, s := server(t), session(t, server(t))
+	for name, row := range map[string]struct {
+		end  func(t *testing.T, p *proc, path, stop string)
+		exit int
+	}{
+		"they end": {func(t *testing.T, p *proc, path, stop string) {
+			require.NoError(t, os.WriteFile(stop, nil, 0o600))
+		}, 3},
+		"zklock is told to end": {func(t *testing.T, p *proc, path, stop string) { p.signal(syscall.SIGTERM) }, 3},
+		"the lock is lost": {func(t *testing.T, p *proc, path, stop string) {
+			deleteNode(t, s, participants(t, s, path)[0].Node)
+		}, exitLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path, stop := lockPath(t), filepath.Join(t.TempDir(), "stop")
+			p := run(t, srv, path, "--leftovers", "wait", "--", "sh", "-c", `setsid sh -c 'until [ -e "$0" ]; do sleep 0.02; done' "$0" & exit 3`, stop)
+			t.Cleanup(func() { killCensus(path) })
+			p.prints("waiting for what the command left running: ")
+			require.Never(t, func() bool { return len(census(path)) == 0 }, 300*time.Millisecond, 50*time.Millisecond)
+			require.Len(t, participants(t, s, path), 1)
+			row.end(t, p, path, stop)
+			require.Equal(t, row.exit, p.wait())
+			require.Empty(t, census(path))
+			require.Empty(t, participants(t, s, path))
+		})
+	}
+}
+
+// A shell's children become zklock's by the shell's exec. They never came from the command.
+func TestOutlives_GuardianKilled_WhatWasThereBefore_LivesOn(t *testing.T) {
+	srv, path := server(t), lockPath(t)
+	p := start(t, func(c *exec.Cmd) {
+		c.Args = append([]string{"sh", "-c", `sleep 74 & echo before $!; exec "$@"`, "sh", binary(t)}, c.Args[1:]...)
+		c.Path, _ = exec.LookPath("sh")
+	}, runArgs(srv.ConnectString(), path, "--", "sh", "-c", "echo ready; sleep 1000; true")...)
+	p.prints("ready")
+	var before int
+	_, err := fmt.Sscanf(p.stdout.String(), "before %d", &before)
+	require.NoError(t, err)
+	out, err := exec.Command("pgrep", "-P", strconv.Itoa(p.cmd.Process.Pid), "-f", guardianArg).Output()
+	require.NoError(t, err)
+	guardian, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	require.NoError(t, err)
+	require.NoError(t, syscall.Kill(guardian, syscall.SIGKILL))
+	require.Equal(t, exitUsage, p.wait())
+	require.Empty(t, census(path))
+	require.False(t, gone(before))
+	require.NoError(t, syscall.Kill(before, syscall.SIGKILL))
+}
+
+// namespaced runs zklock in namespaces of its own.
+func namespaced(t *testing.T, args ...string) func(*exec.Cmd) {
+	t.Helper()
+	if os.Geteuid() != 0 && !zkserver.Required() {
+		t.Skip("not root, and namespaces of one's own need it")
+	}
+	return func(c *exec.Cmd) {
+		c.Args = append(append(append([]string{"unshare"}, args...), binary(t)), c.Args[1:]...)
+		c.Path, _ = exec.LookPath("unshare")
+	}
+}
+
+// Process 1 of a container cannot tell the command's orphans from those of docker exec. It takes all with it, and the session expires.
+func TestOutlives_GuardianOfProcess1Killed_AllEndsBeforeTheSession(t *testing.T) {
+	srv, path := server(t), lockPath(t)
+	p := start(t, namespaced(t, "--pid", "--fork", "--mount-proc"), runArgs(srv.ConnectString(), path, "--", "sh", "-c",
+		`setsid sleep 1000 & (setsid sleep 1000 &); timeout 1000 sleep 1000; true`)...)
+	t.Cleanup(func() { killCensus(path) })
+	eventually(t, "all runs", func() bool { return strings.Count(strings.Join(names(path), " "), "sleep") == 3 })
+	struck := time.Now()
+	require.NoError(t, syscall.Kill(childOf(t, childOf(t, p.cmd.Process.Pid)), syscall.SIGKILL))
+	_, release := occupy(t, session(t, srv), path)
+	require.Empty(t, census(path))
+	release()
+	require.Equal(t, exitUsage, p.wait())
+	t.Logf("the next holder waited for %v", time.Since(struck).Round(time.Millisecond))
+}
+
+// Without a /proc the command's group is all that the guardian knows. zklock says so.
+func TestOutlives_NoProc_GroupIsEnded(t *testing.T) {
+	srv, path := server(t), lockPath(t)
+	p := start(t, namespaced(t, "--mount", "sh", "-c", `mount -t tmpfs none /proc && exec "$@"`, "sh"), runArgs(srv.ConnectString(), path, "--", "sh", "-c",
+		`sleep 1000 & setsid sleep 1000 & sleep 0.3; exit 3`)...)
+	t.Cleanup(func() { killCensus(path) })
+	require.Equal(t, 3, p.wait())
+	require.Contains(t, p.stderr.String(), "what leaves the command's process group is not ended")
+	require.Len(t, census(path), 1)
+}
+
+// A number of a list of children can be another process's by now. That is not touched.
+func TestTree_NumberIsAnothersNow_IsNotTouched(t *testing.T) {
+	child := exec.Command("sleep", "1000")
+	require.NoError(t, child.Start())
+	defer func() { _ = child.Process.Kill(); _ = child.Wait() }()
+	ended := exec.Command("sleep", "1000")
+	require.NoError(t, ended.Start())
+	endedFD, err := unix.PidfdOpen(ended.Process.Pid, 0)
+	require.NoError(t, err, "pidfds came with Linux 5.3")
+	defer unix.Close(endedFD)
+	require.NoError(t, ended.Process.Kill())
+	_ = ended.Wait()
+
+	self := &process{pid: os.Getpid(), pidfd: -1}
+	parent := &process{pid: os.Getppid(), pidfd: -1}
+	for name, row := range map[string]struct {
+		pid          int
+		parent, self *process
+		visited      bool
+	}{
+		"our child":                    {child.Process.Pid, self, self, true},
+		"our child, listed elsewhere":  {child.Process.Pid, &process{pid: 1, pidfd: endedFD}, self, true},
+		"a child's child":              {os.Getpid(), parent, &process{pid: -1}, true},
+		"another's child":              {os.Getpid(), self, self, false},
+		"a child of another's number":  {os.Getpid(), &process{pid: os.Getppid(), pidfd: endedFD}, &process{pid: -1}, false},
+		"a number that nobody has now": {ended.Process.Pid, &process{pid: 1, pidfd: -1}, self, false},
+	} {
+		visited := false
+		newTree(0).lookAt(row.pid, row.parent, row.self, func(p *process) { visited = visited || p.pid == row.pid })
+		require.Equal(t, row.visited, visited, name)
+	}
+}
+
+// The guardian starts its threads before the command: at the limit of processes it could start none.
+func TestOutlives_GuardianHasItsThreads(t *testing.T) {
+	p := run(t, server(t), lockPath(t), "--", "sh", "-c", "echo ready; sleep 1000; true")
+	p.prints("ready")
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", guardianOf(t, p)))
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(threads), 10)
+}
+
+// The last of two hundred processes acts when the first one dies. It does not get to it: all are stopped before one is killed. (A
+// busy machine may let it die first in any order, so a mistake shows in some of the rounds only.)
+func TestOutlives_NobodyActsOnTheDeathOfAnother(t *testing.T) {
+	srv := server(t)
+	for range 5 {
+		path, dir := lockPath(t), openDir(t)
+		p := run(t, srv, path, "--", "bash", "-c", `cd "$0"; mkfifo pipe; setsid sleep 1000 >pipe &
+			for ((i = 0; i < 200; i++)); do sleep 1000 & done
+			setsid sh -c 'exec <pipe; echo >>reads; read line; echo >>acted' & wait`, dir)
+		t.Cleanup(func() { killCensus(path) })
+		eventually(t, "it reads", func() bool { _, err := os.Stat(filepath.Join(dir, "reads")); return err == nil })
+		p.signal(syscall.SIGKILL)
+		eventually(t, "all have ended", func() bool { return len(census(path)) == 0 })
+		require.NoFileExists(t, filepath.Join(dir, "acted"))
+	}
+}
+
+// A command may unmount the /proc that zklock began with. What has left its group cannot be found then. The lock is held as long as
+// that runs.
+func TestOutlives_ProcUnmountedByTheCommand_LockIsHeldForTheRest(t *testing.T) {
+	srv, path := server(t), lockPath(t)
+	s := session(t, srv)
+	p := start(t, namespaced(t, "--mount"), runArgs(srv.ConnectString(), path, "--", "sh", "-c",
+		`setsid sleep 1000 & umount -l /proc && echo unmounted`)...)
+	t.Cleanup(func() { killCensus(path) })
+	p.prints("unmounted")
+	require.Never(t, func() bool { return len(participants(t, s, path)) == 0 }, time.Second, 50*time.Millisecond)
+	killCensus(path)
+	require.Zero(t, p.wait())
+}
+
+// A command may unmount the /proc that zklock began with. Its group is ended all the same.
+func TestOutlives_ProcUnmountedByTheCommand_GroupIsEnded(t *testing.T) {
+	srv, path := server(t), lockPath(t)
+	p := start(t, namespaced(t, "--mount"), runArgs(srv.ConnectString(), path, "--", "sh", "-c",
+		`sleep 1000 & umount -l /proc && echo unmounted; sleep 1000; true`)...)
+	t.Cleanup(func() { killCensus(path) })
+	p.prints("unmounted")
+	p.signal(syscall.SIGKILL)
+	_, release := occupy(t, session(t, srv), path)
+	require.Empty(t, census(path), "this ran beside the next holder")
+	release()
+}
+
+// Nobody but another user's process itself can end it. When zklock is what is left to look after it, it holds the lock as the
+// guardian would.
+func TestOutlives_GuardianKilled_LockIsHeldUntilAnotherUsersProcessHasEnded(t *testing.T) {
+	srv, s, path := server(t), session(t, server(t)), lockPath(t)
+	change := limited(t, 1000)
+	setpriv, err := exec.LookPath("setpriv")
+	require.NoError(t, err)
+	program, err := os.ReadFile(setpriv)
+	require.NoError(t, err)
+	asRoot := filepath.Join(openDir(t), "as-root")
+	require.NoError(t, os.WriteFile(asRoot, program, 0o700))
+	require.NoError(t, os.Chmod(asRoot, 0o755|os.ModeSetuid))
+	p := start(t, change, runArgs(srv.ConnectString(), path, "--", "sh", "-c",
+		asRoot+` --reuid 0 --regid 0 --clear-groups sh -c 'echo ready; sleep 1000' & sleep 1000; true`)...)
+	t.Cleanup(func() { killCensus(path) })
+	p.prints("ready")
+	require.NoError(t, syscall.Kill(guardianOf(t, p), syscall.SIGKILL))
+	eventually(t, "only the other user's runs", func() bool { return len(census(path)) == 2 })
+	require.Never(t, func() bool { return len(participants(t, s, path)) == 0 }, 7*time.Second, 100*time.Millisecond)
+	killCensus(path)
+	require.Equal(t, exitUsage, p.wait())
+}
+
+// To wait for what the command left running may take days, and costs next to nothing.
+func TestLeftovers_Wait_GuardianNapsLong(t *testing.T) {
+	g := &guardian{exited: true, going: true, lim: limits{Term: now().add(time.Hour), Kill: now().add(time.Hour)}}
+	g.start.Leftovers = waitFor
+	require.Equal(t, 250*time.Millisecond, g.nap())
+	g.ending = true
+	require.Equal(t, 10*time.Millisecond, g.nap())
+}

@@ -1,0 +1,54 @@
+package main
+
+// What zklock does to itself by a signal: it stops, or ends, as the command did. Here that goes through the Go runtime.
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// stopSelf stops zklock. If group is set, the signal goes to all of our process group. zklock itself stops by SIGSTOP, because
+// SIGTSTP cannot stop a Go program that has ever handled it. It returns when zklock was continued.
+func stopSelf(sig syscall.Signal, group bool) {
+	cont := make(chan os.Signal, 1)
+	signal.Notify(cont, syscall.SIGCONT)
+	defer signal.Stop(cont)
+	if group {
+		toOthers(sig)
+	}
+	_ = unix.Kill(unix.Getpid(), unix.SIGSTOP)
+	select {
+	case <-cont:
+	case <-time.After(time.Second): // does not pass while we are stopped; if it passes, something kept us from it
+	}
+}
+
+// dieOf ends zklock by the signal that ended the command. It returns after a signal that the Go runtime answers in another way.
+func dieOf(sig syscall.Signal, group bool) {
+	if group {
+		toOthers(sig)
+	}
+	switch sig {
+	case syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL:
+		signal.Reset(sig)
+		_ = unix.Kill(unix.Getpid(), sig)
+		time.Sleep(time.Second) // it may be another thread that takes it
+	}
+}
+
+// toOthers sends the signal to our process group, and takes no notice of it itself.
+func toOthers(sig syscall.Signal) {
+	if signal.Ignored(sig) {
+		_ = unix.Kill(0, sig)
+		return
+	}
+	ch := make(chan os.Signal, 1)
+	signal.Notify(ch, sig)
+	defer signal.Stop(ch)
+	_ = unix.Kill(0, sig)
+	<-ch
+}

@@ -1,0 +1,114 @@
+// Package answer says what the end of a request means: its answer, a server's code, or its fate if there was no answer. It
+// promises that nothing is concluded from what says nothing: what is not surely done or surely refused is unknown.
+//
+// It is pure: errors and codes in, meaning out. It must not ask, wait, log or look at a clock.
+//
+// Read fate.go first: what becomes of a create. Then OutcomeOf.
+package answer
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// Outcome of a request that changes something: what its error says about the server.
+type Outcome int
+
+const (
+	Applied    Outcome = iota // answered with success
+	TurnedDown                // answered with an error that stays
+	NotNow                    // surely not done, and may be done if asked again
+	Unknown                   // sent, perhaps, and not answered: only a later look can tell
+)
+
+// OutcomeOf classifies the error of a request. If it is not surely one of the first three outcomes, it is unknown: an orphan
+// costs more than a second look.
+func OutcomeOf(err error) Outcome {
+	if err == nil {
+		return Applied
+	}
+	if IsAny(err, zk.ErrNoNode, zk.ErrNoAuth, zk.ErrBadVersion, zk.ErrNoChildrenForEphemerals, zk.ErrNodeExists, zk.ErrNotEmpty,
+		zk.ErrInvalidACL, zk.ErrBadArguments, zk.ErrAuthFailed) {
+		return TurnedDown
+	}
+	switch ServerCode(err) {
+	case wire.Unimplemented, wire.QuotaExceeded, wire.RuntimeInconsistency, wire.LocalSession, wire.AuthRequired:
+		return TurnedDown
+	case wire.Throttled:
+		return NotNow
+	}
+	return Unknown
+}
+
+// ServerCode returns the code of an error that the client has no error for, or 0.
+func ServerCode(err error) wire.Code {
+	var code wire.Code
+	errors.As(err, &code)
+	return code
+}
+
+// IsRefusal says that the servers will not do it, neither now nor later. Busy servers, or none to ask, are no refusal.
+func IsRefusal(err error) bool { return OutcomeOf(err) == TurnedDown }
+
+// Denied says which request lacked which permission on which node: the client's own error says only "not authenticated".
+// CREATE and DELETE are permissions on the parent.
+func Denied(err error, request, permission, path string) error {
+	if !errors.Is(err, zk.ErrNoAuth) {
+		return err
+	}
+	return fmt.Errorf("%s: no %s permission on %s: %w", request, permission, path, err)
+}
+
+// IsAny says whether the error is, or wraps, one of those.
+func IsAny(err error, of ...error) bool {
+	return slices.ContainsFunc(of, func(target error) bool { return errors.Is(err, target) })
+}
+
+// ErrOfMulti says which of n operations failed, and how.
+func ErrOfMulti(a tap.Answer, n int) (i int, err error) {
+	var res wire.MultiResponse
+	if err := a.Decode(&res); err != nil {
+		return -1, err
+	}
+	if len(res.Results) != n {
+		return -1, fmt.Errorf("%w: %d results of %d operations", wire.ErrMalformed, len(res.Results), n)
+	}
+	for i, r := range res.Results { // those before the one that failed are clean
+		if r.Err != wire.OK {
+			return i, codeErr(r.Err)
+		}
+	}
+	return -1, nil
+}
+
+// ErrOf returns what the answer says, as an error of the zk package if it has one for it.
+func ErrOf(a tap.Answer) error {
+	if a.Fate != tap.WasAnswered {
+		return zk.ErrConnectionClosed
+	}
+	return codeErr(a.Code)
+}
+
+// codeErr turns a server's code into the error that the client has for it; nil for success.
+func codeErr(code wire.Code) error {
+	if code == wire.OK {
+		return nil
+	}
+	if err := zkErrors[code]; err != nil {
+		return err
+	}
+	return code
+}
+
+var zkErrors = map[wire.Code]error{
+	wire.APIError: zk.ErrAPIError, wire.NoNode: zk.ErrNoNode, wire.NoAuth: zk.ErrNoAuth, wire.BadVersion: zk.ErrBadVersion,
+	wire.NoChildrenForEphemerals: zk.ErrNoChildrenForEphemerals, wire.NodeExists: zk.ErrNodeExists, wire.NotEmpty: zk.ErrNotEmpty,
+	wire.SessionExpired: zk.ErrSessionExpired, wire.InvalidACL: zk.ErrInvalidACL, wire.AuthFailed: zk.ErrAuthFailed,
+	wire.SessionMoved: zk.ErrSessionMoved, wire.BadArguments: zk.ErrBadArguments, wire.ReconfigDisabled: zk.ErrReconfigDisabled,
+}

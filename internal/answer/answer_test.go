@@ -1,0 +1,73 @@
+package answer
+
+// These tests attack answer.go: what a server's code means for a request.
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// Errors are those of the zk package where it has one, and tell the code's name where it has none.
+func TestCodeError(t *testing.T) {
+	require.NoError(t, codeErr(wire.OK))
+	for code, want := range map[wire.Code]error{wire.NoNode: zk.ErrNoNode, wire.SessionMoved: zk.ErrSessionMoved, wire.SessionExpired: zk.ErrSessionExpired, wire.NoAuth: zk.ErrNoAuth} {
+		require.ErrorIs(t, codeErr(code), want)
+	}
+	for _, code := range []wire.Code{wire.Throttled, wire.QuotaExceeded, wire.LocalSession, wire.AuthRequired} {
+		err := fmt.Errorf("somewhere: %w", codeErr(code))
+		require.Equal(t, code, ServerCode(err))
+		require.NotContains(t, err.Error(), "code(", "no name")
+	}
+	require.Zero(t, ServerCode(errors.New("something else")))
+}
+
+// What the answer to a request means to who asked.
+func TestAnswerErr(t *testing.T) {
+	require.NoError(t, ErrOf(tap.Answer{Fate: tap.WasAnswered}))
+	require.ErrorIs(t, ErrOf(tap.Answer{Fate: tap.WasAnswered, Code: wire.NoNode}), zk.ErrNoNode)
+	require.ErrorIs(t, ErrOf(tap.Answer{Fate: tap.NoAnswer}), zk.ErrConnectionClosed)
+	require.ErrorIs(t, ErrOf(tap.Answer{}), zk.ErrConnectionClosed)
+}
+
+// What the client's errors say about a request that changes something. A doubt is "unknown": an orphan costs more
+// than a second look (R2, R23).
+func TestOutcomeOf(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want Outcome
+	}{
+		{nil, Applied},
+
+		{zk.ErrNoNode, TurnedDown},
+		{zk.ErrNoAuth, TurnedDown},
+		{zk.ErrBadVersion, TurnedDown},
+		{zk.ErrNodeExists, TurnedDown},
+		{zk.ErrNotEmpty, TurnedDown},
+		{zk.ErrInvalidACL, TurnedDown},
+		{zk.ErrBadArguments, TurnedDown},
+		{zk.ErrNoChildrenForEphemerals, TurnedDown},
+		{zk.ErrAuthFailed, TurnedDown},
+		{wire.RuntimeInconsistency, TurnedDown},
+		{wire.Unimplemented, TurnedDown}, // F28
+		{wire.QuotaExceeded, TurnedDown}, // F28
+		{wire.Throttled, NotNow},         // F28
+		{fmt.Errorf("making the root: %w", zk.ErrNoAuth), TurnedDown},
+
+		{zk.ErrConnectionClosed, Unknown},
+		{zk.ErrSessionExpired, Unknown}, // the dead session's nodes may be seen for a while
+		{zk.ErrSessionMoved, Unknown},
+		{wire.ErrMalformed, Unknown}, // an answer that did not decode
+		{zk.ErrAPIError, Unknown},
+		{wire.OperationTimeout, Unknown},
+		{wire.Code(-122), Unknown}, // request timeout
+	} {
+		require.Equal(t, tt.want, OutcomeOf(tt.err), "%v", tt.err)
+	}
+}

@@ -1,0 +1,125 @@
+package dial
+
+// These tests attack dial.go: which server is next, and after what pause.
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/clock"
+)
+
+func testHosts(t *testing.T, addrs ...string) *hosts {
+	t.Helper()
+	return newHosts(addrs, clock.New(func() time.Duration { return 0 }))
+}
+
+// The client is handed host names, each of them once a lap, and pauses between laps.
+func TestHosts_Laps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		addrs := []string{"zk1:2181", "zk2:2181", "zk3:2181"}
+		h := testHosts(t, addrs...)
+		require.NoError(t, h.Init([]string{"192.0.2.1:2181"}), "what the client resolved does not count")
+		require.Equal(t, 3, h.Len())
+		for lap := range 3 {
+			var got []string
+			for i := range addrs {
+				addr, pause := h.Next()
+				require.Equal(t, lap > 0 && i == 0, pause, "lap %d, server %d", lap, i)
+				got = append(got, addr)
+			}
+			slices.Sort(got)
+			require.Equal(t, addrs, got)
+		}
+		require.Equal(t, []string{"zk1:2181", "zk2:2181", "zk3:2181"}, addrs, "the caller's slice is the caller's")
+	})
+}
+
+// A name has seven addresses, and none answers within a share of the time. In every other lap one of them has all of it.
+func TestDialing_ManyAddresses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		addrs := strings.Fields("a b c d e f g")
+		longest := map[string]time.Duration{}
+		for lap := range 2 * (1 + len(addrs)) {
+			to := To{lap: lap, quick: 400 * time.Millisecond << min(lap, 10), Deadline: time.Now().Add(1300 * time.Millisecond), Last: "a:2181"}
+			order := to.inTurn(addrs, "2181")
+			require.ElementsMatch(t, addrs, order)
+			for i, a := range order {
+				d := to.limit(len(order) - i)
+				longest[a] = max(longest[a], d)
+				if to.shares() {
+					require.InDelta(t, 185*time.Millisecond, d, float64(time.Millisecond))
+				}
+				time.Sleep(max(0, d))
+			}
+			require.False(t, time.Now().After(to.Deadline))
+			if to.shares() {
+				require.Equal(t, "a", order[6], "the last connection's")
+			}
+		}
+		for _, a := range addrs {
+			require.GreaterOrEqual(t, longest[a], 1300*time.Millisecond, a)
+		}
+	})
+}
+
+// After a connection that lasted, the next server is tried at once.
+func TestHosts_AfterAConnection_NoPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := testHosts(t, "zk1:2181")
+		_, pause := h.Next()
+		require.False(t, pause)
+		h.Connected()
+		time.Sleep(time.Minute)
+		_, pause = h.Next()
+		require.False(t, pause)
+		_, pause = h.Next()
+		require.True(t, pause)
+	})
+}
+
+// R50: a server that takes the client in and drops it at once is not asked again at once.
+func TestHosts_DroppedAtOnce_Pauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := testHosts(t, "zk1:2181", "zk2:2181")
+		for range 5 {
+			h.Next()
+			h.Connected()
+			time.Sleep(10 * time.Millisecond)
+			_, pause := h.Next()
+			require.True(t, pause)
+			h.Connected()
+			time.Sleep(2 * time.Second)
+		}
+	})
+}
+
+// A server that answers "expired" is well: it is asked for a new session at once.
+func TestHosts_Forgive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := testHosts(t, "zk1:2181", "zk2:2181")
+		h.Next()
+		last, _ := h.Next()
+		h.forgive()
+		again, pause := h.Next()
+		require.Equal(t, last, again)
+		require.False(t, pause)
+	})
+}
+
+// R45: the client looks for its own end only when it pauses.
+func TestHosts_Closed_AlwaysPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := testHosts(t, "zk1:2181", "zk2:2181")
+		h.close()
+		for range 3 {
+			_, pause := h.Next()
+			require.True(t, pause)
+		}
+	})
+}

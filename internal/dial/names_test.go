@@ -1,0 +1,71 @@
+package dial
+
+// These tests attack names.go: the addresses of names, and their order.
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// F46: names are resolved anew each time; who must not wait gets the addresses from before.
+func TestNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		takes, answer, fails := 3*time.Second, []string{"192.0.2.1"}, error(nil)
+		n := &names{ctx: t.Context(), lookup: func(ctx context.Context, _ string) ([]string, error) {
+			addrs, err := answer, fails
+			select {
+			case <-time.After(takes):
+				return addrs, err
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}}
+		n.mu.byHost = map[string]*hostName{}
+		spawn := func(f func()) bool { go f(); return true }
+		resolve := func(limit, patience time.Duration) ([]string, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			return n.resolve(ctx, spawn, "zk", patience)
+		}
+		_, err := resolve(2*time.Second, time.Minute)
+		require.ErrorContains(t, err, "looking up zk: no answer")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		got, err := resolve(2*time.Second, time.Minute) // the look-up has gone on
+		require.NoError(t, err)
+		require.Equal(t, answer, got)
+
+		answer = []string{"192.0.2.2", "192.0.2.3"}
+		start := time.Now()
+		got, err = resolve(10*time.Second, time.Second)
+		require.NoError(t, err)
+		require.Equal(t, []string{"192.0.2.1"}, got, "from before")
+		require.Equal(t, time.Second, time.Since(start))
+		time.Sleep(2001 * time.Millisecond)
+		require.Equal(t, 2, n.most())
+		got, err = resolve(10*time.Second, time.Minute)
+		require.NoError(t, err)
+		require.Equal(t, answer, got)
+
+		fails = errors.New("name server failure")
+		got, err = resolve(10*time.Second, time.Minute)
+		require.NoError(t, err, "what it said before still helps")
+		require.Equal(t, answer, got)
+		takes = time.Hour
+		_, err = resolve(time.Second, 0)
+		require.NoError(t, err)
+		time.Sleep(lookupCap)
+	})
+}
+
+// F41: of a name's addresses the one that was left is tried last.
+func TestLastInLine(t *testing.T) {
+	is := func(want string) func(string) bool { return func(a string) bool { return a == want } }
+	require.Equal(t, []string{"b", "c", "a"}, lastInLine([]string{"a", "b", "c"}, is("a")))
+	require.Equal(t, []string{"a", "b", "c"}, lastInLine([]string{"a", "b", "c"}, is("x")))
+	require.Equal(t, []string{"a"}, lastInLine([]string{"a"}, is("a")))
+}

@@ -1,0 +1,105 @@
+// Package eventlog writes log records without ever making its caller wait. It promises their order, and to say how many it
+// dropped. It must not be given anything secret.
+package eventlog
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+)
+
+// Log hands log records to a goroutine of its own. The user's handler may block (a full pipe is enough) or call us back:
+// neither may hold up the lease's timer, the client's goroutines or a lock of ours. The order is kept. While 256 records
+// wait, new ones are dropped; the next record says how many.
+type Log struct {
+	to      *slog.Logger
+	records chan slog.Record
+	dropped atomic.Int64
+	debugs  atomic.Bool // the user wants debug lines, as of the last record: those of each acquire cost more than a look
+	stop    chan struct{}
+	done    chan struct{}
+}
+
+// New begins a log that writes to to. It must be closed.
+func New(to *slog.Logger) *Log {
+	l := &Log{to: to, records: make(chan slog.Record, 256), stop: make(chan struct{}), done: make(chan struct{})}
+	l.debugs.Store(to.Enabled(context.Background(), slog.LevelDebug))
+	go l.run()
+	return l
+}
+
+func (l *Log) log(level slog.Level, msg string, attrs ...any) {
+	if level < slog.LevelInfo && len(l.records) > cap(l.records)/2 {
+		return // what matters needs the room
+	}
+	r := slog.NewRecord(time.Now(), level, msg, 0)
+	r.Add(attrs...)
+	select {
+	case l.records <- r:
+	default:
+		l.dropped.Add(1)
+	}
+}
+
+// Info logs a record of that level.
+func (l *Log) Info(msg string, attrs ...any) { l.log(slog.LevelInfo, msg, attrs...) }
+
+// Warn logs a record of that level.
+func (l *Log) Warn(msg string, attrs ...any) { l.log(slog.LevelWarn, msg, attrs...) }
+
+// Error logs a record of that level.
+func (l *Log) Error(msg string, attrs ...any) { l.log(slog.LevelError, msg, attrs...) }
+
+// Debug logs a record of that level. It asks for the attributes only if they are wanted.
+func (l *Log) Debug(msg string, attrs func() []any) {
+	if l.debugs.Load() {
+		l.log(slog.LevelDebug, msg, attrs()...)
+	}
+}
+
+// Printf takes the ZooKeeper client's own lines, at debug level.
+func (l *Log) Printf(format string, args ...any) {
+	l.log(slog.LevelDebug, "zk: "+fmt.Sprintf(format, args...))
+}
+
+func (l *Log) run() {
+	defer close(l.done)
+	for {
+		select {
+		case r := <-l.records:
+			l.write(r)
+		case <-l.stop:
+			for len(l.records) > 0 {
+				l.write(<-l.records)
+			}
+			return
+		}
+	}
+}
+
+func (l *Log) write(r slog.Record) {
+	if !l.to.Enabled(context.Background(), r.Level) {
+		return
+	}
+	if n := l.dropped.Swap(0); n > 0 {
+		r.Add("recordsDroppedBefore", n)
+	}
+	_ = l.to.Handler().Handle(context.Background(), r)
+	l.debugs.Store(l.to.Enabled(context.Background(), slog.LevelDebug))
+}
+
+// logGrace is how long Close waits for a log handler.
+const logGrace = 500 * time.Millisecond
+
+// Close waits until everything is written, but not for a handler that blocks.
+func (l *Log) Close() {
+	close(l.stop)
+	t := time.NewTimer(logGrace)
+	defer t.Stop()
+	select {
+	case <-l.done:
+	case <-t.C:
+	}
+}

@@ -1,0 +1,197 @@
+// Package lease says until when a ZooKeeper session is surely alive, and when a silent server is left: exchanges and times in,
+// times out. It promises that under the assumptions of its mode the lease ends before the servers can end the session.
+//
+// It is pure arithmetic. It must not look at a clock, start a timer, wait, log or hold a lock.
+//
+// Read lease.go first: Attached, Answered and Quorum are all that moves the end. Then silence.go.
+package lease
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/zklock/zklock/internal/clock"
+)
+
+// ErrNoRoom: the session timeout leaves the lease no time in which a hold could be relied on.
+var ErrNoRoom = errors.New("session timeout too short for the lease")
+
+// Mode is what counts as proof that the ZooKeeper session is alive. The zero value is no mode.
+type Mode struct {
+	singleServer bool
+	leaderPing   time.Duration // otherwise G: the leader pings each follower at least so often
+}
+
+// Quorum counts an exchange only if it was answered long enough before a successful quorum operation. It assumes that the leader
+// pings each healthy follower at least every leaderPing.
+func Quorum(leaderPing time.Duration) Mode { return Mode{leaderPing: leaderPing} }
+
+// SingleServer counts every exchange.
+func SingleServer() Mode { return Mode{singleServer: true} }
+
+// String spells the mode and its duration, for people.
+func (m Mode) String() string {
+	if m.singleServer {
+		return "single server"
+	}
+	return fmt.Sprintf("quorum (leader ping %v)", m.leaderPing)
+}
+
+const (
+	clockRate = 1.01                  // 1 + ρ: our clock may run this much slower than the server's
+	leaseSlop = 50 * time.Millisecond // ε: how late a timer may fire and a goroutine run
+	roundTrip = 50 * time.Millisecond // what the room check allows for a round trip
+)
+
+// Heartbeat is h: how often the lease is renewed while something is held, a tenth of the session timeout and at
+// least 250 ms.
+func Heartbeat(timeout time.Duration) time.Duration { return max(timeout/10, 250*time.Millisecond) }
+
+// IdleRead is how often an idle session sends a cheap read. The quorum lease stands on the last exchange but one, so room
+// counts two gaps: T/3.
+func IdleRead(timeout time.Duration) time.Duration { return timeout / 6 }
+
+// worth is how long after its sending an exchange proves the session alive, G aside.
+func worth(timeout time.Duration) time.Duration {
+	return time.Duration(float64(timeout)/clockRate) - leaseSlop
+}
+
+// Room is how far the lease is ahead at the least: just before a heartbeat's answer, on a session that was idle before. It
+// must be positive.
+func (m Mode) Room(timeout time.Duration) time.Duration {
+	r := worth(timeout) - Heartbeat(timeout) - 2*roundTrip
+	if !m.singleServer {
+		r -= m.leaderPing + timeout/3
+	}
+	return r
+}
+
+// Check refuses a session timeout in which the mode has no room, and says what would do.
+func (m Mode) Check(timeout time.Duration) error {
+	if m.leaderPing <= 0 && !m.singleServer {
+		return fmt.Errorf("%w: the leader ping of WithLease is %v; give QuorumLease(0) for the default", ErrNoRoom, m.leaderPing)
+	}
+	if m.leaderPing > 24*time.Hour {
+		return fmt.Errorf("%w: QuorumLease(%v) is more than 24h", ErrNoRoom, m.leaderPing)
+	}
+	r := m.Room(timeout)
+	if r > 0 {
+		return nil
+	}
+	need := timeout
+	for m.Room(need) <= 0 {
+		need += 100 * time.Millisecond
+	}
+	advice := ""
+	if !m.singleServer {
+		advice = ", or a shorter leader ping if two ticks of the servers are shorter (QuorumLease)"
+		if SingleServer().Room(timeout) > 0 {
+			advice += ", or, if there is one server, SingleServerLease()"
+		}
+	}
+	return fmt.Errorf("%w: %v with lease %v; use at least %v for this lease (WithSessionTimeout)%s; docs/lease.md has the formula", ErrNoRoom, timeout, m, need, advice)
+}
+
+// Exchange is a request that was answered: when it was sent, and when its answer was seen.
+type Exchange struct{ Sent, Answered clock.Instant }
+
+// Lease computes until when one ZooKeeper session is surely alive. It is arithmetic only: no clock, no lock, no I/O.
+//
+// Why the quorum lease is sound: when exchange k was answered, its server had noted the session as touched. The leader
+// pings that server at least every G and gets the touches with the answer. A quorum operation that is sent G after
+// k's answer and succeeds on the same connection shows that the server was still following then. So the server has answered
+// a ping of the leader in between, and the leader counts T from a moment after k was sent. The lease takes the last exchange
+// but one, because a touch that arrives while the follower hands its table over can be lost.
+type Lease struct {
+	mode      Mode
+	timeout   time.Duration // T: the smallest that was granted in this session
+	conn      uint64        // the connection that exchanges are from
+	connect   Exchange      // its connect exchange
+	exchanges []Exchange    // answered on it, oldest first, thinned; the connect exchange is the first
+	end       clock.Instant // L
+}
+
+// New returns the lease of a ZooKeeper session before its first connection.
+func New(mode Mode) Lease { return Lease{mode: mode} }
+
+// End returns when the lease ends.
+func (l *Lease) End() clock.Instant { return l.end }
+
+// From returns the sending that the lease counts from: since then nothing has proved the session alive.
+func (l *Lease) From() clock.Instant { return l.end.Add(-worth(l.timeout)) }
+
+// Timeout returns the smallest session timeout that was granted in this session.
+func (l *Lease) Timeout() time.Duration { return l.timeout }
+
+// Room returns how long no server may answer until the lease ends.
+func (l *Lease) Room() time.Duration { return l.mode.Room(l.timeout) }
+
+// Check refuses a session timeout in which the lease has no room: servers may grant less than they did at first.
+func (l *Lease) Check() error { return l.mode.Check(l.timeout) }
+
+// Grants says whether the lease is far enough ahead for a grant: the first heartbeat must be able to renew it.
+func (l *Lease) Grants(now clock.Instant) bool {
+	return l.end.Sub(now) >= min(Heartbeat(l.timeout), l.mode.Room(l.timeout))
+}
+
+// NeedsABeat says whether the lease is too near its end to wait a whole interval for the next heartbeat.
+func (l *Lease) NeedsABeat(now clock.Instant) bool {
+	return l.end.Sub(now) < Heartbeat(l.timeout)+2*roundTrip
+}
+
+// Attached notes the connect exchange of a new connection. For a new session it is a quorum operation itself: the
+// leader created the session. For an old session it counts only with a quorum operation after it. A shorter timeout
+// counts at once (F38). A longer one never counts: a leader that is elected later goes by the timeout of the session's
+// creation again (F45).
+func (l *Lease) Attached(conn uint64, c Exchange, timeout time.Duration, newSession bool) {
+	l.conn, l.connect, l.exchanges = conn, c, append(l.exchanges[:0], c)
+	shorter := timeout < l.timeout
+	if newSession || shorter {
+		l.timeout = timeout
+	}
+	if newSession || l.mode.singleServer {
+		l.extend(c.Sent)
+	}
+	if shorter {
+		l.end = min(l.end, c.Sent.Add(worth(timeout)))
+	}
+}
+
+// Answered notes an exchange whose answer shows that the server serves this session.
+func (l *Lease) Answered(conn uint64, f Exchange) {
+	if conn != l.conn {
+		return
+	}
+	if l.mode.singleServer {
+		l.extend(f.Sent)
+		return
+	}
+	// Frames much closer together than the heartbeat add nothing. To leave out the later one is the safe side.
+	if f.Sent.Sub(l.exchanges[len(l.exchanges)-1].Sent) < Heartbeat(l.timeout)/4 {
+		return
+	}
+	l.exchanges = append(l.exchanges, f)
+	// If every later quorum operation may use two exchanges, those before them are useless.
+	for len(l.exchanges) > 3 && l.exchanges[2].Answered <= f.Answered.Add(-l.mode.leaderPing-l.timeout) {
+		l.exchanges = l.exchanges[1:]
+	}
+}
+
+// Quorum notes a successful quorum operation that was sent at the given time.
+func (l *Lease) Quorum(conn uint64, sent clock.Instant) {
+	if conn != l.conn || l.mode.singleServer {
+		return
+	}
+	base := l.connect.Sent // answered by the leader, before anything sent later on this connection
+	cutoff := sent.Add(-l.mode.leaderPing)
+	for i := len(l.exchanges) - 1; i > 0; i-- {
+		if l.exchanges[i].Answered <= cutoff {
+			base = max(base, l.exchanges[i-1].Sent)
+			break
+		}
+	}
+	l.extend(base)
+}
+
+func (l *Lease) extend(base clock.Instant) { l.end = max(l.end, base.Add(worth(l.timeout))) }

@@ -1,0 +1,75 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/zklock/zklock/internal/clock"
+)
+
+// When a server goes dark, by a loss of power or because packets are dropped, nothing that arrives says so. The ZooKeeper
+// client notices after two thirds of the session timeout, when the lease of a hold is mostly over. A Session that holds or
+// waits for something asks its server at each heartbeat, so it can tell sooner (F41).
+
+// Silence decides when a silent server is left: after two heartbeats, or three while the Session only waits. If all servers are
+// slow, the next one is no better (F16). So a second one gets twice the time. A third would get four times the time, which is
+// longer than two thirds of T: the client leaves it. Ten minutes after a server was left the count begins anew.
+type Silence struct {
+	left    int           // how many servers were left lately
+	last    clock.Instant // when the last of them was left
+	doubted clock.Instant // the end of a silence that was noticed late
+}
+
+const (
+	leftForgotten = 10 * time.Minute
+	lateLook      = 100 * time.Millisecond // how late the end of a silence may be noticed, and still be believed
+)
+
+// Look says whether to leave the server now, and otherwise when to look again. The server owes an answer to a request that was
+// sent at asked, and has not sent a byte since heard.
+func (s *Silence) Look(now, heard, asked clock.Instant, h time.Duration, held bool) (leave bool, next clock.Instant) {
+	if now.Sub(s.last) > leftForgotten {
+		s.left = 0
+	}
+	ends := silenceEnds(heard, asked, h<<s.left, held)
+	if now.Sub(ends) > lateLook && s.doubted != ends {
+		// This process was silent, not the server: it was paused. Answers that came meanwhile may not be read yet (F18).
+		s.doubted, ends = ends, now.Add(lateLook)
+	}
+	if now < ends {
+		return false, ends
+	}
+	s.left, s.last = s.left+1, now
+	return true, now
+}
+
+// silenceEnds returns when a silence has lasted for two beats, or for three while nothing is held. Any byte is a sign of life. If
+// a long idle time came before the request, the server gets one beat less, counted from asked.
+func silenceEnds(heard, asked clock.Instant, beat time.Duration, held bool) clock.Instant {
+	beats := time.Duration(3)
+	if held {
+		beats = 2
+	}
+	return max(heard.Add(beats*beat), asked.Add((beats-1)*beat))
+}
+
+// Outage counts the time without a server, and has it reported: after three seconds, and then less and less often.
+type Outage struct {
+	since, next clock.Instant
+	out         bool
+}
+
+// NextLook returns when to look again, far ahead while there is a server.
+func (o *Outage) NextLook(now clock.Instant, attached bool, tell func(d time.Duration)) clock.Instant {
+	switch {
+	case attached:
+		o.out = false
+		return now.Add(time.Hour)
+	case !o.out:
+		*o = Outage{since: now, next: now.Add(3 * time.Second), out: true}
+	case now >= o.next:
+		d := now.Sub(o.since)
+		tell(d)
+		o.next = now.Add(min(max(3*d, 30*time.Second), 10*time.Minute))
+	}
+	return o.next
+}

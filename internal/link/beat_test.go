@@ -1,0 +1,103 @@
+package link
+
+// This test attacks beat.go: a heartbeat checks all that is held when it goes.
+
+import (
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/answer"
+	"github.com/zklock/zklock/internal/clock"
+	"github.com/zklock/zklock/internal/eventlog"
+	"github.com/zklock/zklock/internal/lease"
+	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// laterOn runs later what it is to spawn, and answers each request with one answer.
+type laterOn struct {
+	Carrier
+	answer tap.Answer
+	run    []func()
+}
+
+func (c *laterOn) Spawn(f func()) bool { c.run = append(c.run, f); return true }
+func (c *laterOn) Nudge()              {}
+func (c *laterOn) AttachedConn(*Era) (uint64, <-chan struct{}, error) {
+	return c.answer.Conn, nil, nil
+}
+func (c *laterOn) Send(_ *Era, r *tap.Request) bool { r.Done(c.answer); return true }
+
+// sessionOver is a session that is attached over the carrier's connection.
+func sessionOver(c *laterOn) *Era {
+	r := tap.Response{Timeout: 10 * time.Second, SessionID: 7}
+	z := NewEra(c, &eventlog.Log{}, clock.New(nil), lease.SingleServer(), r, "10.0.0.1:2181", c.answer.Conn, lease.Exchange{})
+	z.Inside = &lodger{}
+	return z
+}
+
+// lossOf notes the nodes of lost holds.
+type lossOf struct{ nodes []string }
+
+func (l *lossOf) Lose(node string, _ error, _ clock.Instant) bool {
+	l.nodes = append(l.nodes, node)
+	return true
+}
+
+// I5: something is held from just after the loop has looked whether anything is. It wished for a beat, whose wish this beat takes
+// back: so this beat must check it.
+func TestBeat_HeldSinceTheLook_IsChecked(t *testing.T) {
+	const conn, node = 3, "/locks/a/own"
+	gone := multiBody(wire.MultiResult{Op: wire.OpError, Err: wire.NoNode})
+	c := &laterOn{answer: tap.Answer{Fate: tap.WasAnswered, Conn: conn, Body: gone}}
+	z := sessionOver(c)
+	require.True(t, z.beat(conn))
+	require.False(t, z.beat(conn), "one at a time on a connection")
+	lost := &lossOf{}
+	ok, err := z.Hold(node, lost)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Len(t, c.run, 1)
+	c.run[0]()
+	require.Equal(t, []string{node}, lost.nodes, "the beat's answer is about what is held")
+	z.mu.soon = true
+	require.True(t, z.beatNow(conn))
+	require.False(t, z.beatNow(0), "there is no connection")
+	require.True(t, z.beat(conn))
+	require.False(t, z.beatNow(conn))
+}
+
+func multiBody(results ...wire.MultiResult) []byte {
+	return wire.Frame(wire.MultiResponse{Results: results})[4:]
+}
+
+// I1, I5: a server answers a heartbeat with more or fewer results than it has nodes, or does not say which node was missing. No hold
+// ends for it.
+func TestCheck_AnswerSaysNothing(t *testing.T) {
+	for name, a := range map[string]tap.Answer{
+		"no results":          {Body: multiBody()},
+		"one":                 {Body: multiBody(wire.MultiResult{Op: wire.OpCheck})},
+		"three, one an error": {Body: multiBody(wire.MultiResult{Op: wire.OpCheck}, wire.MultiResult{Op: wire.OpCheck}, wire.MultiResult{Op: wire.OpError, Err: wire.NoNode})},
+		"NoNode of which":     {Code: wire.NoNode},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a.Fate, a.Conn = tap.WasAnswered, 3
+			failed, err := sessionOver(&laterOn{answer: a}).Check(t.Context(), "/locks/a/own", "/locks/a/other")
+			require.Error(t, err)
+			require.Empty(t, failed, "it is nobody's fault")
+		})
+	}
+}
+
+// A request that servers would not read is refused here, and not tried again.
+func TestTooLong(t *testing.T) {
+	long := TooLong(tap.NewRequest(wire.OpCreate, wire.Raw(make([]byte, wire.MaxFrame-7)), nil))
+	require.ErrorIs(t, long, zk.ErrBadArguments)
+	require.True(t, answer.IsRefusal(long), "and is not tried again")
+}
+
+// Somebody closed the client under us: that closes the Session.
+func TestErrConnClosed(t *testing.T) { require.ErrorIs(t, errConnClosed, ErrClosed) }

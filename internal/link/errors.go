@@ -1,0 +1,36 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+)
+
+// What callers branch on, and the root gives to its users.
+var (
+	// ErrClosed: the Session was closed, or the *zk.Conn under it was.
+	ErrClosed = errors.New("session closed")
+	// ErrAuthFailed: a server refused the credentials.
+	ErrAuthFailed = errors.New("authentication failed")
+)
+
+// Why a ZooKeeper session, or a hold in it, is over.
+var (
+	// ErrLeaseEnded: the lease ended over a hold.
+	ErrLeaseEnded = errors.New("the lease ended")
+	// ErrExpired: the servers ended it.
+	ErrExpired = errors.New("the servers ended the ZooKeeper session")
+	// ErrNodeGone: the session goes on, and the node of the hold is gone.
+	ErrNodeGone = errors.New("somebody else deleted the lock node")
+	// ErrUnreadable: the session goes on, and its heartbeat may not READ the node of the hold.
+	ErrUnreadable   = errors.New("the servers refuse to confirm the lock node")
+	errPingRefused  = errors.New("a server refused the session's ping")
+	errConnClosed   = fmt.Errorf("%w: somebody closed Session.Conn()", ErrClosed)
+	errNoneToExpire = errors.New(`connected, but the server answers "session expired" and there was no session: it is overloaded, or no ZooKeeper server`)
+)
+
+// ErrOver: the ZooKeeper session is over; the reason is wrapped beside it.
+var ErrOver = errors.New("session over")
+
+// ErrCtxEnded says that a context ended, and not why: the cause may be any error, also one that servers answer with, such as
+// the first error in an errgroup (R75). Only what is returned to the caller has the cause.
+var ErrCtxEnded = errors.New("the context ended")

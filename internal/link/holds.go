@@ -1,0 +1,214 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/zklock/zklock/internal/clock"
+	"github.com/zklock/zklock/internal/lease"
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// Holder is who holds under the lease.
+type Holder interface {
+	// Lose tells the holder that the hold on the node is lost; end is when its lease would have ended. It returns whether it
+	// had anybody to tell.
+	Lose(node string, cause error, end clock.Instant) (told bool)
+}
+
+// reattach notes that the same ZooKeeper session goes on over a new connection.
+func (z *Era) reattach(server string, conn uint64, shook lease.Exchange, timeout time.Duration) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.mu.lease.Attached(conn, shook, timeout, false)
+	z.mu.heard, z.mu.server = max(z.mu.heard, shook.Answered), server
+	z.mu.soon = len(z.mu.held) > 0 // holds are kept on a quorum check, not on the reconnect
+}
+
+// nodeEvent is an event of a node, in the order in which the server sent them.
+func (z *Era) nodeEvent(ev wire.WatcherEvent) {
+	z.Inside.Event(ev)
+	if ev.Type == wire.EventDeleted {
+		z.loseNode(ev.Path, ErrNodeGone) // if it is held: somebody else deleted it (F24)
+	}
+}
+
+func (z *Era) answered(conn uint64, f lease.Exchange) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.mu.lease.Answered(conn, f)
+	z.mu.heard = max(z.mu.heard, f.Answered)
+}
+
+// quorum renews the lease, unless it has already ended over a hold. A process that was paused past the end sees the loss at
+// its first look, even if an answer was waiting in the socket.
+func (z *Era) quorum(conn uint64, sent clock.Instant) {
+	z.LoseIfLate(z.Clock.Now())
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if !z.IsOver() {
+		z.mu.lease.Quorum(conn, sent)
+	}
+}
+
+// Timeout returns the session timeout: the smallest that the servers granted in this session.
+func (z *Era) Timeout() time.Duration {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return z.mu.lease.Timeout()
+}
+
+// overdue says whether the session should be over by now: no server has answered in it, and nobody has asked after it, for
+// two session timeouts.
+func (z *Era) overdue(now, asked clock.Instant) bool {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return !z.IsOver() && now.Sub(max(z.mu.heard, asked)) > 2*z.mu.lease.Timeout()
+}
+
+// LeaseEnd returns until when the session is surely alive.
+func (z *Era) LeaseEnd() clock.Instant {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return z.mu.lease.End()
+}
+
+// maxHangUps is how many servers must hang up on the request to end a session until that counts as a refusal.
+const maxHangUps = 3
+
+func (z *Era) noteHangUp() {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.mu.hangUps++
+}
+
+// leftToExpire says that no server will end the session for us.
+func (z *Era) leftToExpire() bool {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return z.mu.hangUps >= maxHangUps
+}
+
+// plan is what the loop plans by. busy says whether anybody may wait for an answer.
+func (z *Era) plan() (held, queued int, busy bool, end clock.Instant) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	queued, busy = z.Inside.Waiting()
+	return len(z.mu.held), queued, busy, z.mu.lease.End()
+}
+
+// LoseIfLate compares the clock with the lease, and ends the session if something is held past its end. Every question whether a
+// hold stands calls it first: after a pause, no timer needs to have run (F18).
+func (z *Era) LoseIfLate(now clock.Instant) {
+	z.mu.Lock()
+	var late error
+	if !z.IsOver() && len(z.mu.held) > 0 && now >= z.mu.lease.End() {
+		late = z.leaseEndedLocked(now)
+	}
+	z.mu.Unlock()
+	if late != nil {
+		z.Lose(late)
+	}
+}
+
+// leaseEndedLocked says what let the lease end: this process stood still, no server answered, or none proved the session alive.
+func (z *Era) leaseEndedLocked(now clock.Instant) error {
+	l, server := &z.mu.lease, z.mu.server
+	ago := func(t clock.Instant) time.Duration { return now.Sub(t).Round(100 * time.Millisecond) }
+	switch silent := now.Sub(z.mu.heard); {
+	case now.Sub(l.End()) > time.Second:
+		return fmt.Errorf("%w: this process stood still, and saw the end %v too late; the last answer came from %s %v ago", ErrLeaseEnded, ago(l.End()), server, ago(z.mu.heard))
+	case silent >= l.Room():
+		return fmt.Errorf("%w: no server has answered for %v, the last was %s", ErrLeaseEnded, ago(z.mu.heard), server)
+	}
+	return fmt.Errorf("%w: %s answers, but no quorum has confirmed the session for %v", ErrLeaseEnded, server, ago(l.From()))
+}
+
+// Lose ends the session, once: every hold in it is lost and every waiter wakes. The ZooKeeper session may still be alive at the
+// servers, but Lost is final for it: the client does not attach to it again (see report.Connecting).
+func (z *Era) Lose(cause error) {
+	z.mu.Lock()
+	if z.mu.cause != nil {
+		z.mu.Unlock()
+		return
+	}
+	z.mu.cause = cause // nothing is held from here on
+	close(z.ended)
+	holds := maps.Clone(z.mu.held)
+	clear(z.mu.held)
+	end := z.mu.lease.End()
+	z.mu.Unlock()
+
+	for node, h := range holds {
+		h.Lose(node, cause, end)
+	}
+	z.Carrier.Lost(z, cause)
+}
+
+// loseNode ends the hold that rests on the node, if there is one, while the ZooKeeper session goes on. Unless the node is gone, it
+// must be deleted. If there was nobody to tell, the hold is being released or not yet granted: then the release or the attempt
+// deletes the node.
+func (z *Era) loseNode(node string, cause error) {
+	z.mu.Lock()
+	h, end := z.mu.held[node], z.mu.lease.End()
+	delete(z.mu.held, node)
+	z.mu.Unlock()
+	if h == nil {
+		return
+	}
+	told := h.Lose(node, cause, end)
+	if gone := errors.Is(cause, ErrNodeGone); gone || told {
+		z.Inside.Ended(node, gone)
+	}
+}
+
+// heldNodes returns the nodes that are held now.
+func (z *Era) heldNodes() []string {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return slices.Collect(maps.Keys(z.mu.held))
+}
+
+// Hold puts a granted lock under the lease. It returns an error if the session is over, or if its session timeout leaves no room
+// at all. It returns false without an error if the lease is too near its end: then the caller renews it and asks again.
+func (z *Era) Hold(node string, by Holder) (ok bool, err error) {
+	now := z.Clock.Now()
+	z.LoseIfLate(now)
+	z.mu.Lock()
+	err = z.mu.cause
+	if err == nil {
+		err = z.mu.lease.Check() // the servers may grant less than they did to Connect
+	}
+	ok = err == nil && z.mu.lease.Grants(now)
+	first := ok && len(z.mu.held) == 0
+	if ok {
+		z.mu.held[node] = by
+	}
+	// While we only waited, nothing renewed the lease, and a cheap read may have gone out just now. The next beat comes a
+	// whole interval after that read: too late for a lease that is near its end.
+	if first && z.mu.lease.NeedsABeat(now) {
+		z.mu.soon = true
+	}
+	z.mu.Unlock()
+	if first {
+		z.Carrier.Nudge() // the lease's timer, and a heartbeat within h
+	}
+	return ok, err
+}
+
+// LetGo takes a lock from under the lease, before its node is deleted.
+func (z *Era) LetGo(node string) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	delete(z.mu.held, node)
+}
+
+// IsHeld says whether the node is still held.
+func (z *Era) IsHeld(node string) bool {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return z.mu.held[node] != nil
+}

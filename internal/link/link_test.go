@@ -1,0 +1,334 @@
+package link
+
+// These tests attack link.go: the current connection and ZooKeeper session, and the gate for requests.
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"log/slog"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/clock"
+	"github.com/zklock/zklock/internal/eventlog"
+	"github.com/zklock/zklock/internal/lease"
+	"github.com/zklock/zklock/internal/secret"
+	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// linkTest is a link without a client or a server: the test makes the connections, and says what they say.
+type linkTest struct {
+	*testing.T
+	l    *Link
+	wire *fakeConn // under the last connection
+
+	inside *lodger // of the last ZooKeeper session
+	states []State
+}
+
+// lodger is what is in a ZooKeeper session: it notes what it hears.
+type lodger struct {
+	events []wire.WatcherEvent
+	again  []*tap.Request // that go first on a new connection
+}
+
+func (in *lodger) Event(ev wire.WatcherEvent)   { in.events = append(in.events, ev) }
+func (in *lodger) Restore(int64) []*tap.Request { return in.again }
+func (in *lodger) Waiting() (int, bool)         { return 0, false }
+func (in *lodger) Ended(string, bool)           {}
+
+// newLinkTest must run in a synctest bubble.
+func newLinkTest(t *testing.T) *linkTest {
+	clk := clock.New(func() time.Duration { return 0 })
+	log := eventlog.New(slog.New(slog.DiscardHandler))
+	t.Cleanup(log.Close)
+	lt := &linkTest{T: t}
+	o := Options{Addrs: []string{"zk1:2181"}, Mode: lease.SingleServer(), HandshakeCap: time.Second, Log: log, Clock: clk}
+	o.Dial.Dialer = func(string, string, time.Duration) (net.Conn, error) { return lt.fake(), nil }
+	o.Open = func(*Era) Inside { lt.inside = &lodger{}; return lt.inside }
+	o.Told = func(s Step) { lt.states = append(lt.states, s.State) }
+	o.Closed = func() {}
+	lt.l = New(o)
+	return lt
+}
+
+// fakeConn is a connection whose other end is the test.
+type fakeConn struct {
+	net.Conn
+	in, out bytes.Buffer
+}
+
+func (c *fakeConn) Read(p []byte) (int, error) { return c.in.Read(p) }
+
+func (c *fakeConn) Write(p []byte) (int, error) { return c.out.Write(p) }
+
+func (c *fakeConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 2181} }
+
+func (c *fakeConn) Close() error { return nil }
+
+func (c *fakeConn) SetReadDeadline(time.Time) error { return nil }
+
+func (c *fakeConn) SetWriteDeadline(time.Time) error { return nil }
+
+func (c *fakeConn) SetDeadline(time.Time) error { return nil }
+
+func (t *linkTest) fake() *fakeConn {
+	t.wire = &fakeConn{}
+	return t.wire
+}
+
+// dial replaces the connection.
+func (t *linkTest) dial() report {
+	l := t.l
+	if l.mu.conn != nil {
+		t.current().Disconnected()
+	}
+	conn := t.fake()
+	return l.connectLocked(conn, conn, time.Now().Add(3*time.Second))
+}
+
+// current is the current connection.
+func (t *linkTest) current() report { return report{t.l.mu.conn, t.l} }
+
+// heldUp is a connection whose end the link is not told of: who has ended it is held up before it says so.
+type heldUp struct{ report }
+
+func (heldUp) Disconnected() {}
+
+// dialHeldUp is dial, for a connection that is heldUp.
+func (t *linkTest) dialHeldUp() report {
+	l, c := t.l, t.dial()
+	conn := t.fake()
+	c.tap = tap.New(conn, conn, heldUp{c}, l.Clock, l.zxids.Connect(), &l.xids, l.mu.conns, time.Now().Add(3*time.Second))
+	return c
+}
+
+// shake has the client ask for the session, and the server grant it.
+func (t *linkTest) shake(c report, session int64) error {
+	_, err := c.tap.Write(wire.Frame(wire.ConnectRequest{Timeout: 10_000, Password: make([]byte, 16)}))
+	require.NoError(t, err)
+	answer := wire.Frame(wire.ConnectResponse{Timeout: 10_000, SessionID: session, Password: make([]byte, 16)})
+	t.wire.in.Write(answer)
+	_, err = io.ReadFull(c.tap, answer)
+	t.wire.out.Reset()
+	return err
+}
+
+// attach goes through all that opens the gate.
+func (t *linkTest) attach(c report, session int64) {
+	t.Helper()
+	require.NoError(t, t.shake(c, session))
+	t.l.clientEvent(hasSession)
+}
+
+// hasSession is what the client says when its handshake is done.
+var hasSession = zk.Event{Type: zk.EventSession, State: zk.StateHasSession}
+
+func (t *linkTest) isAttached() bool {
+	_, _, conn, _ := t.l.now()
+	return conn != 0
+}
+
+// F37: the session id changes and nobody said Expired. The old session, its lease with it, is over.
+func TestLink_AnotherSessionID_IsAnExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLinkTest(t)
+		l.attach(l.dial(), 1)
+		first := l.l.mu.era
+		time.Sleep(time.Second)
+		l.attach(l.dial(), 2)
+		require.True(t, first.IsOver(), "F37: a new session id was taken for a reconnect")
+		require.ErrorIs(t, first.Why(), ErrExpired)
+		require.EqualValues(t, 2, l.l.Era().ID)
+		e, err := l.l.Attached(t.Context())
+		require.NoError(t, err)
+		require.NotSame(t, first, e)
+	})
+}
+
+// I5: Lost is final for a ZooKeeper session. One that was given up is not taken up again by a connection that was
+// under way meanwhile.
+func TestLink_GivenUpSession_IsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLinkTest(t)
+		l.attach(l.dial(), 1)
+		l.l.mu.era.Lose(ErrLeaseEnded)
+		require.ErrorContains(t, l.shake(l.dial(), 1), "given up")
+		require.False(t, l.isAttached())
+		l.attach(l.dial(), 2)
+		require.True(t, l.isAttached())
+	})
+}
+
+// R65: what becomes of the client's connect request for a session that was given up. It is used to end the session, until three
+// servers have hung up on that, and then not at all. A session that is only silent is asked after, seldom.
+func TestLink_GivenUpSession_IsEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLinkTest(t)
+		c := l.dial()
+		require.Equal(t, tap.Attach, c.Connecting(0), "there was no session yet")
+		l.attach(c, 1)
+		require.Equal(t, tap.Attach, l.dial().Connecting(1))
+		l.l.mu.era.Lose(ErrLeaseEnded)
+		require.Equal(t, tap.Attach, l.dial().Connecting(0), "a new session")
+		time.Sleep(time.Hour)
+		require.Equal(t, tap.EndIt, l.dial().Connecting(1), "no server has said anything yet")
+		for range 3 {
+			require.Equal(t, tap.EndIt, l.dial().Connecting(1))
+			l.current().HungUp()
+		}
+		require.Equal(t, tap.SayItsEnded, l.dial().Connecting(1), "it would be touched for ever")
+
+		l.attach(l.dial(), 2)
+		time.Sleep(20 * time.Second)
+		require.Equal(t, tap.Attach, l.dial().Connecting(2))
+		time.Sleep(time.Millisecond)
+		require.Equal(t, tap.AskAfter, l.dial().Connecting(2), "F23")
+		l.current().Found()
+		require.Equal(t, tap.Attach, l.dial().Connecting(2), "to ask is a sign of life")
+		l.l.mu.era.Lose(ErrExpired)
+		require.Equal(t, tap.EndIt, l.dial().Connecting(2), "the server that said so may have been wrong")
+	})
+}
+
+// sent returns the requests that went out over a connection.
+func (t *linkTest) sent(c report) (ops []wire.Op) {
+	synctest.Wait()
+	var s wire.Stream
+	s.Add(c.tap.Conn.(*fakeConn).out.Bytes())
+	for f, _ := s.Next(); f != nil; f, _ = s.Next() {
+		ops = append(ops, wire.Op(binary.BigEndian.Uint32(f[8:])))
+	}
+	return ops
+}
+
+// F30: the requests that set the watches of the connection before go ahead of everything else.
+func TestLink_RestoredWatchesGoFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLinkTest(t)
+		c := l.dial()
+		l.attach(c, 1)
+		require.Empty(t, l.sent(c), "there is nothing to restore")
+		for range 3 {
+			l.inside.again = append(l.inside.again, tap.NewRequest(wire.OpSetWatches, wire.SetWatchesRequest{}, func(tap.Answer) {}))
+		}
+		c = l.dial()
+		l.attach(c, 1)
+		require.True(t, l.isAttached())
+		require.True(t, l.l.Send(l.l.Era(), tap.NewRequest(wire.OpExists, wire.PathWatchRequest{Path: "/"}, func(tap.Answer) {})))
+		require.Equal(t, []wire.Op{wire.OpSetWatches, wire.OpSetWatches, wire.OpSetWatches, wire.OpExists}, l.sent(c))
+	})
+}
+
+// I2, F5: a request for a session that is over is not sent in the next one, although there is a connection.
+func TestLink_RequestOfAnotherSession_IsNotSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLinkTest(t)
+		l.attach(l.dial(), 1)
+		first := l.l.mu.era
+		c := l.dial()
+		l.attach(c, 2)
+		r := tap.NewRequest(wire.OpCreate, wire.CreateRequest{Path: "/a"}, func(tap.Answer) { t.Error("it was refused") })
+		require.False(t, l.l.Send(first, r))
+		require.Empty(t, l.sent(c))
+		require.True(t, l.l.Send(l.l.mu.era, tap.NewRequest(wire.OpCreate, wire.CreateRequest{Path: "/a"}, func(tap.Answer) {})))
+		require.Equal(t, []wire.Op{wire.OpCreate}, l.sent(c))
+		c.tap.Cut()
+		require.False(t, l.l.Send(l.l.mu.era, r), "there is no connection")
+	})
+}
+
+// I3, I8: who ends a connection is held up before it says so, and the client dials again. The end is known before the next
+// begins: nothing is sent over it as if the ZooKeeper session were attached, and its watches are restored.
+func TestLink_NextDial_KnowsOfTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLinkTest(t)
+		s := l.l
+		old := l.dialHeldUp()
+		l.attach(old, 1)
+		e := s.mu.era
+		old.tap.Cut() // and it is not told yet
+		conn, err := s.dialServer("tcp", "zk1:2181", time.Second)
+		require.NoError(t, err)
+		require.NotSame(t, old.tap, conn)
+		require.False(t, l.isAttached())
+		old.Disconnected() // and now it is
+		l.attach(l.current(), 1)
+		require.True(t, l.isAttached())
+		require.Same(t, e, s.mu.era)
+		require.Equal(t, []State{Connected, Suspended, Reconnected}, l.states)
+	})
+}
+
+// The connection ends while it is attached: that is told in this order.
+func TestLink_EndsWhileAttaching(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLinkTest(t)
+		l.attach(l.dial(), 1)
+		l.inside.again = []*tap.Request{tap.NewRequest(wire.OpSetWatches, wire.SetWatchesRequest{}, func(tap.Answer) {})}
+		c := l.dialHeldUp()
+		require.NoError(t, l.shake(c, 1))
+		c.tap.Cut() // and it is not told yet
+		l.l.clientEvent(hasSession)
+		require.False(t, l.isAttached())
+		require.Equal(t, []State{Connected, Suspended, Reconnected, Suspended}, l.states)
+	})
+}
+
+// No request goes out before the server took the credentials.
+func TestLink_CredentialsGoFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLinkTest(t)
+		l.l.Digests = []secret.Bytes{secret.Of([]byte("u:p"))}
+		c := l.dial()
+		require.NoError(t, l.shake(c, 1))
+		l.l.clientEvent(hasSession)
+		require.False(t, l.isAttached())
+		c.Authenticated(wire.OK)
+		require.True(t, l.isAttached())
+	})
+}
+
+// R47: events come when nothing is there to take them: before the first session, after its end, for nodes that nobody
+// waits for, of a state nobody knows. None stops the next from reaching its waiter.
+func TestLink_EventsForNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLinkTest(t)
+		strange := []wire.WatcherEvent{
+			{}, {Type: wire.EventDeleted}, {Type: wire.EventDeleted, Path: "/locks/a/gone"}, {Type: -2, Path: "/locks/a/n"}, {Type: 99, Path: "/"},
+		}
+		states := []zk.Event{{Type: zk.EventSession, State: zk.StateDisconnected}, {Type: zk.EventSession, State: 99}}
+		all := func(c report) {
+			for _, ev := range strange {
+				c.Event(ev)
+			}
+			for _, ev := range states {
+				l.l.clientEvent(ev)
+			}
+		}
+		all(report{nil, l.l})
+		for range 2 {
+			c := l.dial()
+			all(c)
+			require.ErrorIs(t, l.shake(c, 0), errNoneToExpire)
+		}
+		old := l.current()
+		c := l.dial()
+		l.attach(c, 1)
+		all(c)
+		deleted := wire.WatcherEvent{Type: wire.EventDeleted, Path: "/locks/a/n"}
+		before := len(l.inside.events)
+		old.Event(deleted)
+		require.Len(t, l.inside.events, before, "told by an earlier connection")
+		c.Event(deleted)
+		c.Event(deleted) // once more: it came twice
+		require.Equal(t, []wire.WatcherEvent{deleted, deleted}, l.inside.events[before:])
+	})
+}

@@ -1,0 +1,86 @@
+package link
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/zklock/zklock/internal/clock"
+	"github.com/zklock/zklock/internal/lease"
+)
+
+// loop owns the beat and the lease's timer, and looks for servers that are silent or away. It ends when the state is Closed.
+func (l *Link) loop() {
+	defer close(l.loopDone)
+	next, expiry := time.NewTimer(0), time.NewTimer(time.Hour)
+	defer next.Stop()
+	defer expiry.Stop()
+	var seen looks
+	for {
+		select {
+		case <-l.wake:
+		case <-next.C:
+		case <-expiry.C:
+		}
+		if l.State() == Closed {
+			return
+		}
+		again, end := l.look(&seen)
+		next.Reset(max(again, time.Millisecond))
+		expiry.Reset(end)
+	}
+}
+
+// looks is what the loop remembers from one look to the next.
+type looks struct {
+	lastBeat clock.Instant // when the last beat was sent
+	quiet    lease.Silence
+	out      lease.Outage
+}
+
+// look does what is due. It returns in how long to look again, and in how long the lease ends under which something is held. Whatever
+// changes that wakes the loop before.
+func (l *Link) look(seen *looks) (again, end time.Duration) {
+	const never = time.Hour
+	z, t, conn, _ := l.now()
+	now := l.Clock.Now()
+	next := seen.out.NextLook(now, conn != 0, func(d time.Duration) {
+		l.Log.Warn("zklock: no server has accepted the session", "for", d.Round(time.Second), "tried", l.dials.Tried())
+	})
+	if z == nil {
+		return next.Sub(now), never
+	}
+	held, queued, busy, leaseEnd := z.plan()
+	end = never
+	if held > 0 {
+		if z.LoseIfLate(now); z.IsOver() {
+			return never, never
+		}
+		end = leaseEnd.Sub(now) + time.Millisecond
+	}
+	h := lease.Heartbeat(z.Timeout())
+	interval := lease.IdleRead(z.Timeout())
+	if held > 0 || queued > 0 {
+		interval = h
+	}
+	if conn == 0 {
+		return min(next.Sub(now), interval), end
+	}
+	due := seen.lastBeat.Add(interval)
+	if now >= due || z.beatNow(conn) {
+		if z.beat(conn) {
+			seen.lastBeat = now
+		}
+		due = now.Add(interval)
+	}
+	if heard, asked, owes := t.Silence(); owes && (held > 0 || busy) && l.dials.Alternatives() {
+		leave, look := seen.quiet.Look(now, heard, asked, h, held > 0)
+		if leave {
+			l.Log.Warn("zklock: the server is silent; trying another", "server", t.RemoteAddr().String(),
+				"session", fmt.Sprintf("%#x", z.ID), "for", now.Sub(heard).Round(time.Millisecond))
+			t.Cut()
+			return h, end
+		}
+		due = min(due, look)
+	}
+	return due.Sub(now), end
+}

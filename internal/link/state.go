@@ -1,0 +1,82 @@
+package link
+
+import "time"
+
+// State is how a Session stands to its ZooKeeper session, and stateMachine how one state follows from another. The picture stands
+// above the State that users see (state.go of the root).
+type State int
+
+const (
+	Connecting  State = iota // there has been no ZooKeeper session yet
+	Connected                // attached to a server, in a new ZooKeeper session
+	Suspended                // not attached
+	Reconnected              // attached again, in the same ZooKeeper session
+	Lost                     // the ZooKeeper session is over
+	Closed                   // for good
+)
+
+// String returns the state's name.
+func (s State) String() string {
+	return [...]string{"Connecting", "Connected", "Suspended", "Reconnected", "Lost", "Closed"}[s]
+}
+
+// Attached says whether requests can be sent.
+func (s State) Attached() bool { return s == Connected || s == Reconnected }
+
+// Step is one step of the state.
+type Step struct {
+	State   State
+	Session int64     // the id of the ZooKeeper session it is about
+	Time    time.Time // when it was noticed
+	Err     error     // why, where it is known
+}
+
+// stateEvent is an input of the state machine.
+type stateEvent struct {
+	kind    stateEventKind
+	session int64
+	err     error
+}
+
+type stateEventKind int
+
+const (
+	attached stateEventKind = iota
+	detached
+	lost
+	closed
+)
+
+// stateMachine is that picture, as a pure function.
+type stateMachine struct {
+	state   State
+	session int64
+}
+
+// next returns the machine after an event, and whether the state changed.
+func (m stateMachine) next(e stateEvent) (stateMachine, bool) {
+	if m.state == Closed {
+		return m, false
+	}
+	switch e.kind {
+	case attached:
+		switch {
+		case e.session != m.session || m.state == Connecting || m.state == Lost: // what is over is never attached again (link.attachLocked)
+			return stateMachine{Connected, e.session}, true
+		case m.state == Suspended:
+			return stateMachine{Reconnected, e.session}, true
+		}
+	case detached:
+		if m.state.Attached() {
+			return stateMachine{Suspended, m.session}, true
+		}
+	case lost:
+		// Once for each ZooKeeper session (R40), however often it is noticed.
+		if e.session == m.session && m.state != Lost && m.state != Connecting {
+			return stateMachine{Lost, m.session}, true
+		}
+	case closed:
+		return stateMachine{Closed, m.session}, true
+	}
+	return m, false
+}

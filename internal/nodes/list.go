@@ -1,0 +1,180 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock/internal/answer"
+	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// Listing is one list of the queue, shared by all who asked before it was sent.
+type Listing struct {
+	done  chan struct{} // closed when the fields below are set
+	Names []string
+	Conn  uint64 // the connection over which it was answered
+	err   error
+}
+
+// listKind says what to list, and how. A synced list shows all that the servers had done when it was asked for: a server that
+// lags behind catches up first.
+type listKind struct {
+	root   string
+	synced bool
+}
+
+// listQueue keeps the lists of one kind to one at a time.
+type listQueue struct {
+	running bool
+	next    *Listing // not sent yet: those who ask now share it
+}
+
+// Lists lists the children of lock roots: one list of a kind at a time, shared by all who asked before it was sent.
+type Lists struct {
+	z    *link.Era
+	seen func(root string, names []string) // is shown each list
+
+	mu struct {
+		sync.Mutex
+		queues map[listKind]*listQueue // under way
+	}
+}
+
+// NewLists returns the lists of a session.
+func NewLists(z *link.Era) *Lists {
+	l := &Lists{z: z, seen: func(string, []string) {}}
+	l.mu.queues = make(map[listKind]*listQueue)
+	return l
+}
+
+// List asks for the children of a root, as they are at some time after the call.
+func (l *Lists) List(root string) *Listing { return l.list(listKind{root: root}) }
+
+// listSynced is List, of all that the servers had done at the call.
+func (l *Lists) listSynced(root string) *Listing { return l.list(listKind{root, true}) }
+
+func (l *Lists) list(kind listKind) *Listing {
+	l.mu.Lock()
+	q := l.mu.queues[kind]
+	if q == nil {
+		q = &listQueue{}
+		l.mu.queues[kind] = q
+	}
+	if q.next == nil {
+		q.next = &Listing{done: make(chan struct{})}
+	}
+	next, start := q.next, !q.running
+	q.running = true
+	l.mu.Unlock()
+	if start {
+		l.goOn(kind, q)
+	}
+	return next
+}
+
+// Wait waits for the answer, under ctx and as long as the ZooKeeper session lasts.
+func (l *Listing) Wait(ctx context.Context, z *link.Era) error {
+	select {
+	case <-l.done:
+		return l.err
+	case <-ctx.Done():
+		return link.ErrCtxEnded
+	case <-z.Over():
+		return z.OverErr()
+	}
+}
+
+// goOn sends the lists that were asked for, one after the other, until nobody asks.
+func (l *Lists) goOn(kind listKind, q *listQueue) {
+	l.mu.Lock()
+	next := q.next
+	if next == nil {
+		q.running = false
+		delete(l.mu.queues, kind)
+		l.mu.Unlock()
+		return
+	}
+	if !kind.synced { // mostly: one request, and nothing to wait for
+		r := tap.NewRequest(wire.OpGetChildren2, wire.PathWatchRequest{Path: kind.root}, func(a tap.Answer) {
+			if a.Fate == tap.NeverSent {
+				l.askSlowly(kind, q, next)
+				return
+			}
+			var children wire.ChildrenStatResponse
+			err := l.z.ErrOf(a)
+			if err == nil {
+				err = a.Decode(&children)
+			}
+			next.Names, next.Conn, next.err = children.Children, a.Conn, answer.Denied(err, "list", "READ", kind.root)
+			l.answered(kind, q, next)
+		})
+		q.next = nil // sent from here on: later askers need a later list
+		l.mu.Unlock()
+		if !l.z.Carrier.Send(l.z, r) {
+			l.askSlowly(kind, q, next)
+		}
+		return
+	}
+	l.mu.Unlock()
+	l.askSlowly(kind, q, nil)
+}
+
+// askSlowly sends a list on a goroutine that may wait: next, which could not be sent at once, or q.next if next is nil.
+func (l *Lists) askSlowly(kind listKind, q *listQueue, next *Listing) {
+	l.mu.Lock()
+	if next != nil && q.next == nil { // all who ask while there is no connection share one list
+		q.next, next = next, nil
+	}
+	l.mu.Unlock()
+	take := func() *Listing {
+		if next == nil {
+			l.mu.Lock()
+			next, q.next = q.next, nil // sent from here on: later askers need a later list
+			l.mu.Unlock()
+		}
+		return next
+	}
+	if !l.z.Carrier.Spawn(func() {
+		_, _ = l.z.WaitAttached(context.Background()) // if there will be no connection, the list says so
+		next := take()
+		next.Names, next.Conn, next.err = l.children(kind)
+		l.answered(kind, q, next)
+	}) {
+		next := take()
+		next.err = l.z.Carrier.ClosedErr()
+		l.answered(kind, q, next)
+	}
+}
+
+// answered tells those who share a list, and sends the next.
+func (l *Lists) answered(kind listKind, q *listQueue, on *Listing) {
+	l.seen(kind.root, on.Names)
+	close(on.done)
+	l.goOn(kind, q)
+}
+
+// errMoved says that sync and list did not go over one connection. Then the list is worth nothing: the first server had
+// caught up, and the second may lag behind.
+var errMoved = errors.New("the connection changed between sync and list")
+
+func (l *Lists) children(kind listKind) (names []string, conn uint64, err error) {
+	var synced uint64
+	if kind.synced {
+		a, err := l.z.Ask(context.Background(), wire.OpSync, wire.PathRequest{Path: kind.root})
+		if err != nil {
+			return nil, 0, err
+		}
+		synced = a.Conn
+	}
+	var children wire.ChildrenStatResponse
+	a, err := l.z.Read(context.Background(), wire.OpGetChildren2, wire.PathWatchRequest{Path: kind.root}, &children)
+	if kind.synced && a.Conn != synced && (err == nil || errors.Is(err, zk.ErrNoNode)) {
+		return nil, 0, errMoved
+	}
+	return children.Children, a.Conn, answer.Denied(err, "list", "READ", kind.root)
+}

@@ -1,0 +1,193 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"path"
+	"sync"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock/internal/answer"
+	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// Reaper deletes lock nodes of one ZooKeeper session, even if requests fail in between. Own knows which nodes there are.
+type Reaper struct {
+	z     *link.Era
+	lists *Lists
+	nodes *Own
+
+	mu struct {
+		sync.Mutex
+		erasing map[string]*Deletion // deletions under way, by node
+		strays  map[string]string    // by the protection id of a create that was not found: its lock root
+		looking bool                 // for strays (lookForStrays)
+	}
+}
+
+// NewReaper returns the reaper of a session. It is shown each list.
+func NewReaper(z *link.Era, lists *Lists, nodes *Own) *Reaper {
+	r := &Reaper{z: z, lists: lists, nodes: nodes}
+	r.mu.erasing = make(map[string]*Deletion)
+	r.mu.strays = make(map[string]string)
+	lists.seen = r.eraseStrays
+	return r
+}
+
+// IsErasing says whether any node is being deleted.
+func (r *Reaper) IsErasing() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.mu.erasing) > 0
+}
+
+// Deletion is the deletion of one node, the reaper's unit of work. It is tried until the node is gone or its session is, and
+// outlives the call that asked for it.
+type Deletion struct {
+	r    *Reaper
+	node string
+	next func() *Waiter // returns the waiter that gets the turn, nil if there is none
+
+	unanswered bool // one of its requests has had no answer
+
+	Refused chan struct{} // closed when the servers refused (no DELETE): then Refusal is set. The tries go on
+	Refusal error
+
+	Done chan struct{} // closed when the fields below are set
+	OK   bool          // our own delete was answered with success, or surely did it
+	Err  error         // ErrNoNode: it was gone before our first try; otherwise why nothing can be done
+}
+
+// Erase deletes a node of ours. If the node is being deleted already, it returns the deletion under way.
+func (r *Reaper) Erase(node string) *Deletion {
+	return r.begin(node, func() *Waiter { return nil })
+}
+
+// HandOver deletes the node of a hold that is released. It passes the turn to a waiter of this ZooKeeper session that stands
+// directly behind the node and sees the same queue.
+func (r *Reaper) HandOver(node string, markers []string) *Deletion {
+	return r.begin(node, func() *Waiter { return r.nodes.next(node, markers) })
+}
+
+func (r *Reaper) begin(node string, next func() *Waiter) *Deletion {
+	r.mu.Lock()
+	x := r.mu.erasing[node]
+	if x != nil {
+		r.mu.Unlock()
+		return x
+	}
+	x = &Deletion{r: r, node: node, next: next, Done: make(chan struct{}), Refused: make(chan struct{})}
+	r.mu.erasing[node] = x
+	r.mu.Unlock()
+	r.nodes.add(node)
+	w := next()
+	op, body := x.request(w)
+	first := tap.NewRequest(op, body, func(a tap.Answer) { // mostly the only one
+		if a.Fate == tap.NeverSent {
+			x.goOn(false)
+		} else if ended, wait := x.tried(w, a, r.z.ErrOf(a)); !ended {
+			x.goOn(wait)
+		}
+	})
+	if !r.z.Carrier.Send(r.z, first) {
+		x.goOn(false)
+	}
+	return x
+}
+
+// goOn goes on with the tries on a goroutine of its own.
+func (x *Deletion) goOn(wait bool) {
+	if !x.r.z.Carrier.Spawn(func() { x.run(wait) }) {
+		x.end(x.r.z.Carrier.ClosedErr())
+	}
+}
+
+// run backs off between tries, and ends with the node or with the session it would die with (R25, R27).
+func (x *Deletion) run(wait bool) {
+	backoff := link.NewBackoff()
+	for {
+		if wait && !x.r.z.Pause(backoff.Next()) {
+			x.end(x.r.z.OverErr())
+			return
+		}
+		w := x.next()
+		op, body := x.request(w)
+		a, err := x.r.z.Ask(context.Background(), op, body)
+		var ended bool
+		if ended, wait = x.tried(w, a, err); ended {
+			return
+		}
+	}
+}
+
+// request returns the request that deletes the node. With a waiter w, it deletes the node only if w's node is there. The check
+// of w's node comes first, so that each answer tells of it.
+func (x *Deletion) request(w *Waiter) (wire.Op, wire.Record) {
+	if w == nil {
+		return wire.OpDelete, wire.PathVersionRequest{Path: x.node, Version: -1}
+	}
+	return wire.OpMulti, wire.MultiRequest{Ops: []wire.MultiOp{
+		{Op: wire.OpCheck, Path: w.Node, Version: -1}, {Op: wire.OpDelete, Path: x.node, Version: -1},
+	}}
+}
+
+// tried takes the answer to a request, which was to pass the turn to w, or to nobody if w is nil. It returns whether the
+// deletion has ended, and otherwise whether to wait before the next try.
+func (x *Deletion) tried(w *Waiter, a tap.Answer, err error) (ended, wait bool) {
+	z := x.r.z
+	if w != nil {
+		failed := -1
+		if err == nil {
+			failed, err = answer.ErrOfMulti(a, 2)
+		}
+		switch queue.TurnAfter(err == nil, failed, errors.Is(err, zk.ErrNoNode)) {
+		case queue.TurnIsYours:
+			w.Tell(queue.TurnIsYours)
+		case queue.NodeIsGone:
+			x.r.nodes.StepOut(w)
+			w.Tell(queue.NodeIsGone)
+			return false, false
+		case queue.TurnUnknown:
+			x.r.nodes.skip(w)
+			return false, false
+		}
+	}
+	switch {
+	case err == nil:
+		x.OK = true
+		x.end(nil)
+		return true, false
+	case errors.Is(err, zk.ErrNoNode):
+		// Within one live session, a delete that was not answered did this.
+		if x.OK = x.unanswered; x.OK {
+			err = nil
+		}
+		x.end(err)
+		return true, false
+	case z.IsOver(), errors.Is(err, link.ErrClosed):
+		x.end(err)
+		return true, false
+	case answer.OutcomeOf(err) == answer.Unknown:
+		x.unanswered = true
+	}
+	if answer.IsRefusal(err) && x.Refusal == nil {
+		z.Log.Error("zklock: the servers refuse to delete a lock node, which goes on blocking the lock; does the ACL give DELETE on the lock root?", "node", x.node, "err", err)
+		x.Refusal = answer.Denied(err, "delete", "DELETE", path.Dir(x.node))
+		close(x.Refused)
+		x.r.nodes.stays(x.node)
+	}
+	return false, true
+}
+
+func (x *Deletion) end(err error) {
+	x.r.mu.Lock()
+	delete(x.r.mu.erasing, x.node)
+	x.r.mu.Unlock()
+	x.r.nodes.Gone(x.node)
+	x.Err = err
+	close(x.Done)
+}

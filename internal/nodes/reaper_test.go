@@ -1,0 +1,73 @@
+package nodes
+
+// This test attacks reaper.go: what is concluded from an answer that says nothing.
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/clock"
+	"github.com/zklock/zklock/internal/eventlog"
+	"github.com/zklock/zklock/internal/lease"
+	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// server is a connection that answers the first request with what it is given, and every other as if both nodes were there.
+type server struct {
+	link.Carrier
+	first []tap.Answer
+	work  sync.WaitGroup
+}
+
+const conn = 3
+
+func (c *server) AttachedConn(*link.Era) (uint64, <-chan struct{}, error) { return conn, nil, nil }
+func (c *server) Spawn(f func()) bool                                     { c.work.Go(f); return true }
+func (c *server) Send(_ *link.Era, r *tap.Request) bool {
+	a := tap.Answer{Fate: tap.WasAnswered, Conn: conn, Body: multiBody(wire.MultiResult{Op: wire.OpCheck}, wire.MultiResult{Op: wire.OpDelete})}
+	if len(c.first) > 0 {
+		a, c.first = c.first[0], c.first[1:]
+	}
+	r.Done(a)
+	return true
+}
+
+func multiBody(results ...wire.MultiResult) []byte {
+	return wire.Frame(wire.MultiResponse{Results: results})[4:]
+}
+
+// I1, I4, I5: a server answers a transaction with more or fewer results than it has operations, or does not say which node was
+// missing. Nothing is concluded from it, and nothing breaks.
+func TestMulti_AnswerSaysNothing(t *testing.T) {
+	for name, a := range map[string]tap.Answer{
+		"no results":          {Body: multiBody()},
+		"one":                 {Body: multiBody(wire.MultiResult{Op: wire.OpCheck})},
+		"three, one an error": {Body: multiBody(wire.MultiResult{Op: wire.OpCheck}, wire.MultiResult{Op: wire.OpCheck}, wire.MultiResult{Op: wire.OpError, Err: wire.NoNode})},
+		"NoNode of which":     {Code: wire.NoNode},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a.Fate, a.Conn = tap.WasAnswered, conn
+			c := &server{first: []tap.Answer{a}}
+			r := tap.Response{Timeout: 10 * time.Second, SessionID: 7}
+			z := link.NewEra(c, &eventlog.Log{}, clock.New(nil), lease.SingleServer(), r, "10.0.0.1:2181", conn, lease.Exchange{})
+			own := NewOwn(10)
+			own.add("/locks/a/p")
+			next := own.StandBehind("/locks/a/p", "/locks/a/own", nil)
+			x := NewReaper(z, NewLists(z), own).HandOver("/locks/a/p", nil)
+			<-x.Done
+			c.work.Wait()
+			require.True(t, x.OK, "it goes with the second try")
+			want := queue.TurnIsYours
+			if a.Code == wire.NoNode {
+				want = queue.TurnUnknown // it was left out
+			}
+			require.Equal(t, want, <-next.Told)
+		})
+	}
+}

@@ -1,0 +1,94 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"maps"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock/internal/queue"
+)
+
+// Find looks for our protection id under root, in up-to-date state. It returns "" if the id is not there. All who look at
+// the same time share one sync and one list (R69).
+func (r *Reaper) Find(root, id string) (string, error) {
+	l := r.lists.listSynced(root)
+	err := l.Wait(context.Background(), r.z)
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return "", nil
+	case err != nil:
+		return "", err
+	}
+	for _, n := range l.Names {
+		if got, ok := queue.ProtectionID(n); ok && got == id {
+			return root + "/" + n, nil
+		}
+	}
+	return "", nil
+}
+
+// NoteStray remembers the id of a create whose node nobody has seen, and which may be there all the same: the list that
+// looked for it was refused; or it showed nothing, but a server may still read the create from the socket of the old
+// connection, where nothing says that the session has moved. The id is kept until a list of later has been searched for it
+// (R74); but of very many, as under a root that refuses lists for long, not all are kept (I7).
+func (r *Reaper) NoteStray(root, id string) {
+	const most = 1000
+	r.mu.Lock()
+	if len(r.mu.strays) < most {
+		r.mu.strays[id] = root
+	}
+	begin := !r.mu.looking
+	r.mu.looking = true
+	r.mu.Unlock()
+	if begin {
+		r.z.Carrier.Spawn(r.lookForStrays)
+	}
+}
+
+// lookForStrays lists the roots of strays every third of a session timeout until there are none. A list that succeeds has
+// shown what there is (eraseStrays), and the strays that were noted that long before it need no other.
+func (r *Reaper) lookForStrays() {
+	for {
+		r.mu.Lock()
+		strays := maps.Clone(r.mu.strays)
+		r.mu.looking = len(strays) > 0
+		r.mu.Unlock()
+		if len(strays) == 0 || !r.z.Pause(r.z.Timeout()/3) {
+			return
+		}
+		listed := map[string]bool{}
+		for id, root := range strays {
+			if _, asked := listed[root]; !asked {
+				err := r.lists.listSynced(root).Wait(context.Background(), r.z)
+				listed[root] = err == nil || errors.Is(err, zk.ErrNoNode)
+			}
+			if listed[root] {
+				r.mu.Lock()
+				delete(r.mu.strays, id)
+				r.mu.Unlock()
+			}
+		}
+	}
+}
+
+// eraseStrays deletes the strays that a list shows.
+func (r *Reaper) eraseStrays(root string, names []string) {
+	r.mu.Lock()
+	var found []string
+	if len(r.mu.strays) > 0 {
+		for _, n := range names {
+			if id, ok := queue.ProtectionID(n); ok {
+				if _, stray := r.mu.strays[id]; stray {
+					delete(r.mu.strays, id)
+					found = append(found, n)
+				}
+			}
+		}
+	}
+	r.mu.Unlock()
+	for _, n := range found {
+		r.Erase(root + "/" + n)
+	}
+}

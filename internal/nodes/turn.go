@@ -1,0 +1,195 @@
+// Package nodes has the lock nodes of one ZooKeeper session: the lists that show them, who waits for whose turn, and the
+// deletions. It promises that a node that was given up is deleted while its session lives, and that a turn is passed only when the
+// servers have answered that the next node was there.
+//
+// It must not know of owners and holds, nor decide who is in front: that is internal/queue.
+//
+// Read turn.go first, then reaper.go and strays.go; list.go is how all of them see a queue.
+package nodes
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/zklock/zklock/internal/queue"
+)
+
+// ErrTooMany: the session has as many lock nodes as it may.
+var ErrTooMany = errors.New("too many lock nodes in one session")
+
+// Own knows the lock nodes of one ZooKeeper session, and which waiters stand behind them with nodes of the same session.
+// Such a waiter watches nothing. The release of the node ahead deletes that node and passes the turn to the waiter, in one
+// transaction (see queue.TurnAfter). If the node goes in another way, the waiter hears that too.
+type Own struct {
+	most int
+
+	mu struct {
+		sync.Mutex
+		seats int                 // of nodes that are being made
+		nodes map[string]*ownNode // made and not known to be gone
+	}
+}
+
+// ownNode is a lock node of ours.
+type ownNode struct {
+	behind []*Waiter // directly behind it: mostly one
+	stays  bool      // the servers refuse to delete it: waiters watch it, as they watch other sessions' nodes
+}
+
+// Waiter stands directly behind a node of its own session.
+type Waiter struct {
+	Node        string          // its own, absolute
+	predecessor string          // the node that it stands behind
+	markers     []string        // the name endings that take part in the queue as it sees it
+	Told        chan queue.Turn // holds one
+	skipped     bool            // the servers do not let us check its node
+}
+
+// NewOwn returns the nodes of a new session, of which there may be most.
+func NewOwn(most int) *Own {
+	o := &Own{most: most}
+	o.mu.nodes = make(map[string]*ownNode)
+	return o
+}
+
+// Seat counts a node against the cap while it is being made.
+type Seat struct {
+	o     *Own
+	freed bool // guarded by o.mu
+}
+
+// Reserve returns the seat of a node that is about to be made. It must be freed.
+func (o *Own) Reserve() (*Seat, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if n := len(o.mu.nodes) + o.mu.seats; n >= o.most {
+		return nil, fmt.Errorf("%w: %d; use more Sessions, or raise the cap with WithMaxLockNodes and an eye on the servers", ErrTooMany, n)
+	}
+	o.mu.seats++
+	return &Seat{o: o}, nil
+}
+
+// Taken notes that the node is made.
+func (s *Seat) Taken(node string) {
+	s.o.mu.Lock()
+	defer s.o.mu.Unlock()
+	s.freeLocked()
+	s.o.addLocked(node)
+}
+
+// Free notes that the node's making is over.
+func (s *Seat) Free() {
+	s.o.mu.Lock()
+	defer s.o.mu.Unlock()
+	s.freeLocked()
+}
+
+func (s *Seat) freeLocked() {
+	if !s.freed {
+		s.freed = true
+		s.o.mu.seats--
+	}
+}
+
+// add notes a node of ours.
+func (o *Own) add(node string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.addLocked(node)
+}
+
+func (o *Own) addLocked(node string) {
+	if o.mu.nodes[node] == nil {
+		o.mu.nodes[node] = &ownNode{}
+	}
+}
+
+// Gone notes that a node is there no more. The waiters behind it that have not got the turn must list.
+func (o *Own) Gone(node string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.tellLocked(node)
+	delete(o.mu.nodes, node)
+}
+
+// stays notes that the servers refuse to delete a node. We cannot tell its waiters of its end: they must watch it.
+func (o *Own) stays(node string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.tellLocked(node)
+	if n := o.mu.nodes[node]; n != nil {
+		n.behind, n.stays = nil, true
+	}
+}
+
+func (o *Own) tellLocked(node string) {
+	if n := o.mu.nodes[node]; n != nil {
+		for _, w := range n.behind {
+			w.Tell(queue.TurnUnknown)
+		}
+	}
+}
+
+// StandBehind returns a waiter for node that is told when the node ahead goes. It returns nil if the node ahead is not known to
+// be ours, or if the servers refuse to delete it.
+func (o *Own) StandBehind(ahead, node string, markers []string) *Waiter {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n := o.mu.nodes[ahead]
+	if n == nil || n.stays {
+		return nil
+	}
+	w := &Waiter{Node: node, predecessor: ahead, markers: markers, Told: make(chan queue.Turn, 1)}
+	n.behind = append(n.behind, w)
+	return w
+}
+
+// StepOut takes a waiter out: from here on, no turn is passed to it.
+func (o *Own) StepOut(w *Waiter) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if n := o.mu.nodes[w.predecessor]; n != nil {
+		n.behind = slices.DeleteFunc(n.behind, func(other *Waiter) bool { return other == w })
+	}
+}
+
+// next returns the waiter to which the holder of node passes the turn, nil if there is none. Both must see the same queue.
+func (o *Own) next(node string, markers []string) *Waiter {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if n := o.mu.nodes[node]; n != nil {
+		for _, w := range n.behind {
+			if !w.skipped && slices.Equal(w.markers, markers) {
+				return w
+			}
+		}
+	}
+	return nil
+}
+
+// skip has no turn passed to the waiter: it hears when the node ahead of it is gone.
+func (o *Own) skip(w *Waiter) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	w.skipped = true
+}
+
+// Waiting returns all waiters.
+func (o *Own) Waiting() (all []*Waiter) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, n := range o.mu.nodes {
+		all = append(all, n.behind...)
+	}
+	return all
+}
+
+// Tell tells a waiter one thing: later ones say nothing new, and are dropped.
+func (w *Waiter) Tell(t queue.Turn) {
+	select {
+	case w.Told <- t:
+	default:
+	}
+}

@@ -1,0 +1,228 @@
+package pages
+
+// These tests hold the pages to what is there: links, pictures, the log lines.
+
+import (
+	"errors"
+	"go/ast"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/stretchr/testify/require"
+)
+
+// pages returns the documents of the repository.
+func pages(t *testing.T) []string {
+	t.Helper()
+	names := []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"}
+	require.NoError(t, filepath.WalkDir("docs", func(path string, _ fs.DirEntry, err error) error {
+		if strings.HasSuffix(path, ".md") {
+			names = append(names, filepath.ToSlash(path))
+		}
+		return err
+	}))
+	require.Greater(t, len(names), 10)
+	return names
+}
+
+// prose returns a page without its fenced code.
+func prose(page string) string {
+	return regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(page, "")
+}
+
+// anchors returns what links can lead to within a page: its headings, as GitHub names them.
+func anchors(page string) (names []string) {
+	for _, m := range regexp.MustCompile(`(?m)^#{1,6} +(.*?) *$`).FindAllStringSubmatch(prose(page), -1) {
+		heading := regexp.MustCompile(`\[([^]]*)\]\([^)]*\)`).ReplaceAllString(m[1], "$1")
+		name := strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case unicode.IsLetter(r), unicode.IsDigit(r), r == '-', r == '_':
+				return unicode.ToLower(r)
+			}
+			return -1
+		}, heading)
+		for n, plain := 1, name; slices.Contains(names, name); n++ {
+			name = plain + "-" + strconv.Itoa(n)
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// Links within the repository lead somewhere: the file is there, and so is the heading.
+func TestDocs_Links(t *testing.T) {
+	followed := 0
+	for _, name := range pages(t) {
+		for _, m := range regexp.MustCompile(`\]\(([^()\s]+)\)`).FindAllStringSubmatch(prose(readFile(t, name)), -1) {
+			if strings.Contains(m[1], "://") || strings.HasPrefix(m[1], "mailto:") {
+				continue
+			}
+			followed++
+			path, anchor, anchored := strings.Cut(m[1], "#")
+			target := name
+			if path != "" {
+				target = filepath.ToSlash(filepath.Join(filepath.Dir(name), path))
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s links to %s, and there is no %s: fix the link", name, m[1], target)
+				continue
+			}
+			if anchored && strings.HasSuffix(target, ".md") && !slices.Contains(anchors(readFile(t, target)), anchor) {
+				t.Errorf("%s links to %s, and %s has no heading of that name: fix the link. It has\n  %s", name, m[1], target, strings.Join(anchors(readFile(t, target)), "\n  "))
+			}
+		}
+	}
+	require.Greater(t, followed, 50, "links were not found")
+}
+
+// Each picture is shown on a page, with words for those who do not see it.
+func TestDocs_PicturesAreShown(t *testing.T) {
+	var shown strings.Builder
+	for _, name := range pages(t) {
+		shown.WriteString(readFile(t, name))
+	}
+	for _, pattern := range []string{"docs/*.svg", "docs/*/*.svg"} {
+		pictures, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		for _, name := range pictures {
+			name = strings.TrimPrefix(filepath.ToSlash(name), "docs/")
+			if !regexp.MustCompile(`!\[[^]]+\]\((docs/)?` + regexp.QuoteMeta(name) + `\)`).MatchString(shown.String()) {
+				t.Errorf("no page shows docs/%s, with words for those who do not see it", name)
+			}
+			if !strings.Contains(readFile(t, "docs/"+name), "prefers-color-scheme: dark") {
+				t.Errorf("docs/%s has no colours for the dark", name)
+			}
+		}
+	}
+}
+
+// logLines returns what the library logs: the messages, as they are in the source, by where they are.
+func logLines(t *testing.T) map[string]string {
+	t.Helper()
+	fset, files := sources(t, slices.DeleteFunc(slices.Clone(packages), func(dir string) bool { return dir == "internal/eventlog" || dir == "internal/tap" })...)
+	lines := map[string]string{}
+	for _, f := range files {
+		ast.Inspect(f, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			to, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			levels := []string{"Debug", "Info", "Warn", "Error", "Log", "LogAttrs"}
+			if !slices.Contains(levels, strings.TrimSuffix(to.Sel.Name, "Context")) || len(call.Args) == 0 {
+				return true
+			}
+			if !isLog(to.X) {
+				t.Errorf("%s: %s of a logger is called: log by an eventlog.Log, which a slow handler does not hold up, and which docs/operating.md explains", fset.Position(call.Pos()), to.Sel.Name)
+			} else {
+				message, err := constant(call.Args[0])
+				if err != nil {
+					t.Errorf("%s: the message of a log line: %v. Let it begin with a constant text, so that docs/operating.md can explain it", fset.Position(call.Pos()), err)
+				}
+				lines[fset.Position(call.Pos()).String()] = message
+			}
+			return true
+		})
+	}
+	return lines
+}
+
+// isLog says whether an expression is an eventlog.Log: a field or variable called log or Log.
+func isLog(x ast.Expr) bool {
+	switch x := x.(type) {
+	case *ast.SelectorExpr:
+		return x.Sel.Name == "log" || x.Sel.Name == "Log"
+	case *ast.Ident:
+		return x.Name == "log"
+	}
+	return false
+}
+
+// constant returns the text of a literal, or of literals that are added; of a sum that goes on with something else, its beginning.
+func constant(x ast.Expr) (string, error) {
+	switch x := x.(type) {
+	case *ast.BasicLit:
+		if x.Kind == token.STRING {
+			return strconv.Unquote(x.Value)
+		}
+	case *ast.BinaryExpr:
+		left, err := constant(x.X)
+		if err != nil || x.Op != token.ADD {
+			return "", errors.Join(err, errors.New("not a sum"))
+		}
+		right, _ := constant(x.Y)
+		return left + right, nil
+	}
+	return "", errors.New("not a constant")
+}
+
+// Whoever finds a line of ours in a log finds it in docs/operating.md, with what to do.
+func TestDocs_EveryLogLineIsExplained(t *testing.T) {
+	const page = "docs/operating.md"
+	text := strings.Join(strings.Fields(readFile(t, page)), " ")
+	lines := logLines(t)
+	for at, message := range lines {
+		if !strings.Contains(text, "`"+message) {
+			t.Errorf("%s logs %q, which %s does not have: write there what it means and what to do", at, message, page)
+		}
+	}
+	require.GreaterOrEqual(t, len(lines), 13, "log lines were not found")
+	// And none that nobody writes any more.
+	for _, m := range regexp.MustCompile("\\*\\*`(zklock: [^`]+)`\\*\\*").FindAllStringSubmatch(text, -1) {
+		written := false
+		for _, message := range lines {
+			written = written || message == m[1]
+		}
+		if !written {
+			t.Errorf("%s explains %q, which the library does not log: take it out, or fix it", page, m[1])
+		}
+	}
+	const dropped = "recordsDroppedBefore"
+	if !strings.Contains(readFile(t, "internal/eventlog/eventlog.go"), `"`+dropped+`"`) || !strings.Contains(text, "`"+dropped+"`") {
+		t.Errorf("%s explains %s, which eventlog.go adds to a line: change them together", page, dropped)
+	}
+}
+
+// Each test file says at its top what it attacks.
+func TestDocs_EveryTestFileSaysWhatItAttacks(t *testing.T) {
+	names, err := filepath.Glob("*_test.go")
+	require.NoError(t, err)
+	for _, dir := range append([]string{"test", "internal/pages"}, packages[1:]...) {
+		more, err := filepath.Glob(dir + "/*_test.go")
+		require.NoError(t, err)
+		names = append(names, more...)
+	}
+	require.NotEmpty(t, names)
+	purpose := regexp.MustCompile(`^package \w+\n\n// [A-Z][^\n]*\n(//[^\n]*\n)*\nimport`)
+	for _, name := range names {
+		if !purpose.MatchString(readFile(t, name)) {
+			t.Errorf("%s does not begin with a sentence, above its imports, that says what it attacks", name)
+		}
+	}
+}
+
+// `go doc` begins with what to call. All promises follow; the words of the code are in docs/design.md.
+func TestDocs_GoDocBeginsWithWhatToCall(t *testing.T) {
+	_, files := sources(t)
+	text, last := files["doc.go"].Doc.Text(), 0
+	for _, part := range []string{"zklock.Connect(", ".Do(ctx", "# What to call", "# What is promised", "I1,", "I2,", "I3,", "I4,", "I5,", "I6,", "I7,", "I8,", "# What is not promised"} {
+		at := strings.Index(text, part)
+		require.Greater(t, at, last, "%q comes too early, or is not there", part)
+		last = at
+	}
+	require.NotContains(t, text, "# Words")
+	require.Contains(t, readFile(t, "docs/design.md"), "## The words of the code")
+}

@@ -1,0 +1,299 @@
+package pages
+
+// These tests hold the library's packages to what each may use, and docs/design.md to the packages.
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/doc"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write the table of packages into docs/design.md")
+
+const module = "github.com/zklock/zklock"
+
+// packages are those that the library is made of, in the order in which each may use those after it.
+var packages = []string{
+	"zklock",
+	"internal/hook", "internal/sessionkey",
+	"internal/nodes", "internal/link",
+	"internal/dial", "internal/lease", "internal/queue",
+	"internal/answer", "internal/eventlog", "internal/secret",
+	"internal/tap", "internal/lastzxid", "internal/expire", "internal/wire", "internal/clock",
+}
+
+// dir is where a package is, seen from the repository's root.
+func dir(pkg string) string {
+	if pkg == "zklock" {
+		return "."
+	}
+	return pkg
+}
+
+// pure are the packages that decide: what they may import, and no more. No input, lock or clock reaches a rule that a table
+// test specifies.
+var pure = map[string][]string{
+	"internal/lease":  {"errors", "fmt", "time", module + "/internal/clock"},
+	"internal/queue":  {"slices", "strings"},
+	"internal/answer": {"errors", "fmt", "slices", "github.com/go-zookeeper/zk", module + "/internal/tap", module + "/internal/wire"},
+}
+
+// impure is what a pure package must not do with what it may import.
+var impure = regexp.MustCompile(`^(time\.(Now|Since|Until|After|AfterFunc|NewTimer|NewTicker|Sleep|Tick)|clock\.New|tap\.New|zk\.Connect)$`)
+
+// banned is what is wrong in every package, by package and name.
+var banned = map[string]string{
+	"zk.NewLock":     "it grants without owning a node; this package is what to use instead",
+	"zk.WithLogInfo": "it makes the client log for itself; internal/eventlog passes its lines on",
+}
+
+// How many go statements (and WaitGroup.Go calls) a file has. Every goroutine has an owner that waits for it.
+var goroutines = map[string]int{
+	"internal/eventlog/eventlog.go": 1, // writes to the user's log handler, which may block; Close waits for it a little
+	"internal/link/link.go":         3, // spawn, which all others use; the loop; the watch over the client's own end
+	"session.go":                    1, // the Close of a Connect in vain
+	"revoke.go":                     1, // the user's callback, for which Close does not wait
+	"participants.go":               1, // reads in flight; waited for before it returns
+}
+
+// The tests of this package see the repository from its root.
+func TestMain(m *testing.M) {
+	if err := os.Chdir("../.."); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// sources returns the library's files, those of all its packages unless some are named, by their paths.
+func sources(t *testing.T, of ...string) (*token.FileSet, map[string]*ast.File) {
+	t.Helper()
+	if of == nil {
+		of = packages
+	}
+	fset, files := token.NewFileSet(), map[string]*ast.File{}
+	for _, pkg := range of {
+		names, err := filepath.Glob(dir(pkg) + "/*.go")
+		require.NoError(t, err)
+		require.NotEmpty(t, names, pkg)
+		for _, name := range names {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			name = filepath.ToSlash(filepath.Clean(name))
+			files[name], err = parser.ParseFile(fset, name, nil, parser.ParseComments)
+			require.NoError(t, err)
+		}
+	}
+	return fset, files
+}
+
+// listed is what the go command says of a package that the library needs.
+type listed struct {
+	ImportPath, Doc string
+	Imports         []string
+	Module          *struct{ Path string }
+}
+
+// list returns what importing the library brings in on a system.
+func list(t *testing.T, goos string) (all []listed) {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Doc,Imports,Module", ".")
+	cmd.Env = append(os.Environ(), "GOOS="+goos, "CGO_ENABLED=0")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	for dec := json.NewDecoder(strings.NewReader(string(out))); dec.More(); {
+		var p listed
+		require.NoError(t, dec.Decode(&p))
+		all = append(all, p)
+	}
+	return all
+}
+
+// ours returns the name of a package of the library, "" for another.
+func ours(importPath string) string {
+	if importPath == module {
+		return "zklock"
+	}
+	name, _ := strings.CutPrefix(importPath, module+"/")
+	if name == importPath {
+		return ""
+	}
+	return name
+}
+
+// The table of packages in docs/design.md is what the go command says, and no arrow in it points up.
+func TestPackages_Table(t *testing.T) {
+	const page, begin, end = "docs/design.md", "| package | what it is | uses |\n|---|---|---|\n", "\n\n"
+	rows := map[string]string{}
+	for _, p := range list(t, "linux") {
+		name := ours(p.ImportPath)
+		if name == "" {
+			continue
+		}
+		place := slices.Index(packages, name)
+		require.GreaterOrEqual(t, place, 0, "%s has no place: put it into packages, as low as it can be", name)
+		var uses []string
+		for _, imp := range p.Imports {
+			if used := ours(imp); used != "" {
+				if slices.Index(packages, used) < place {
+					t.Errorf("%s uses %s, which stands above it in packages. Hand the value in as an argument, or move it down", name, used)
+				}
+				uses = append(uses, path.Base(used))
+			}
+		}
+		what := strings.TrimSuffix(new(doc.Package).Synopsis(p.Doc), ".")
+		_, what, _ = strings.Cut(strings.TrimPrefix(what, "Package "), " ")
+		what = strings.TrimPrefix(what, "is ")
+		rows[name] = fmt.Sprintf("| [%s](../%s) | %s | %s |", path.Base(name), strings.TrimPrefix(dir(name), "."), what, strings.Join(uses, ", "))
+	}
+	var table []string
+	for _, name := range packages {
+		require.Contains(t, rows, name, "the library does not use %s: take it out of packages", name)
+		table = append(table, rows[name])
+	}
+	text := readFile(t, page)
+	before, rest, found := strings.Cut(text, begin)
+	require.True(t, found, "%s has no table of packages", page)
+	_, after, _ := strings.Cut(rest, end)
+	want := before + begin + strings.Join(table, "\n") + end + after
+	if *update {
+		require.NoError(t, os.WriteFile(page, []byte(want), 0o644))
+		return
+	}
+	require.Equal(t, want, text, "the table of packages is not what there is: run go test ./internal/pages -update")
+}
+
+// An importer of the library is made to download these modules, and no more; and what is for tests is not in it.
+func TestDependencies(t *testing.T) {
+	for _, goos := range []string{"linux", "darwin", "windows", "freebsd"} {
+		for _, p := range list(t, goos) {
+			if p.Module != nil && !slices.Contains([]string{module, "github.com/go-zookeeper/zk", "github.com/google/uuid"}, p.Module.Path) {
+				t.Errorf("%s: the library brings in %s of module %s: do without it, or move what needs it into a package or module of its own",
+					goos, p.ImportPath, p.Module.Path)
+			}
+			if name := ours(p.ImportPath); name != "" && !slices.Contains(packages, name) || p.ImportPath == "testing" {
+				t.Errorf("%s: the library brings in %s", goos, p.ImportPath)
+			}
+		}
+	}
+}
+
+// What decides is pure: facts in, what follows out.
+func TestPackages_Purity(t *testing.T) {
+	for pkg, allowed := range pure {
+		fset, files := sources(t, pkg)
+		for _, f := range files {
+			for _, imp := range f.Imports {
+				name, err := strconv.Unquote(imp.Path.Value)
+				require.NoError(t, err)
+				if !slices.Contains(allowed, name) {
+					t.Errorf("%s: %s must not import %s: decide there, and act above", fset.Position(imp.Pos()), pkg, name)
+				}
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				if call := selector(n); impure.MatchString(call) {
+					t.Errorf("%s: %s is pure: take what it knows as an argument instead of %s", fset.Position(n.Pos()), pkg, call)
+				}
+				return true
+			})
+		}
+	}
+	// On the client's goroutines there is nothing to wait for or to call.
+	fset, files := sources(t, "internal/tap")
+	for _, f := range files {
+		for _, imp := range f.Imports {
+			if slices.Contains([]string{`"context"`, `"github.com/go-zookeeper/zk"`}, imp.Path.Value) {
+				t.Errorf("%s: internal/tap must not import %s", fset.Position(imp.Pos()), imp.Path.Value)
+			}
+		}
+	}
+}
+
+// selector returns "x.name" of a selector on an identifier or on a field x.
+func selector(n ast.Node) string {
+	sel, ok := n.(*ast.SelectorExpr)
+	if !ok {
+		return ""
+	}
+	switch x := sel.X.(type) {
+	case *ast.Ident:
+		return x.Name + "." + sel.Sel.Name
+	case *ast.SelectorExpr:
+		return x.Sel.Name + "." + sel.Sel.Name
+	}
+	return ""
+}
+
+// Requests of ours are frames of ours: of the client's methods, the library calls Close. The others have no context, may go out
+// in the next ZooKeeper session, and leave it open whether they did.
+func TestPackages_BannedCalls(t *testing.T) {
+	fset, files := sources(t)
+	client := map[string]bool{} // the methods, of each field and parameter that is a client
+	for _, f := range files {
+		ast.Inspect(f, func(n ast.Node) bool {
+			if field, ok := n.(*ast.Field); ok {
+				if star, ok := field.Type.(*ast.StarExpr); ok && selector(star.X) == "zk.Conn" {
+					for _, name := range field.Names {
+						for conn, i := reflect.TypeFor[*zk.Conn](), 0; i < conn.NumMethod(); i++ {
+							client[name.Name+"."+conn.Method(i).Name] = true
+						}
+					}
+				}
+			}
+			return true
+		})
+	}
+	closes := 0
+	for _, f := range files {
+		ast.Inspect(f, func(n ast.Node) bool {
+			call := selector(n)
+			if why, bad := banned[call]; bad {
+				t.Errorf("%s: do not use %s: %s", fset.Position(n.Pos()), call, why)
+			}
+			if client[call] && strings.HasSuffix(call, ".Close") {
+				closes++
+			} else if client[call] {
+				t.Errorf("%s: %s of the client is called: ask in the ZooKeeper session", fset.Position(n.Pos()), call)
+			}
+			return true
+		})
+	}
+	require.Positive(t, closes, "not even Close was seen")
+}
+
+func TestPackages_Goroutines(t *testing.T) {
+	_, files := sources(t)
+	got := map[string]int{}
+	for name, f := range files {
+		ast.Inspect(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				got[name]++
+			case *ast.CallExpr:
+				if sel, ok := n.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == "Go" {
+					got[name]++
+				}
+			}
+			return true
+		})
+	}
+	require.Equal(t, goroutines, got, "start goroutines with Spawn of internal/link, so that Close waits for them; one that cannot is listed here, with its reason")
+}

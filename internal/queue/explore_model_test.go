@@ -1,0 +1,1085 @@
+package queue
+
+// The explorer's model: a world of servers and clients, and the steps that it can take.
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"github.com/zklock/zklock/internal/answer"
+	"github.com/zklock/zklock/internal/tap"
+)
+
+// The explorer's model: what ZooKeeper guarantees, and clients that decide with the library's own functions (Walk, PlaceOf,
+// inFrontNow, TurnAfter, answer.FateOf). A world is a value; a step takes one to another. What the model holds:
+//
+//   - writes have one order, and each session's server applies them in that order, some time later (queue)
+//   - a read is answered from what the session's server has applied; a server that lags answers with the past
+//   - an event comes before any later answer on its connection; those of one transaction come in any order
+//   - on another connection a session never sees less than it has seen; setWatches replays in any order what was missed
+//   - the end of a session is one transaction that deletes its nodes; its client learns of it some time later
+//
+// A request and its answer are one step: a request on its way is one that is not made yet. The exception is a request that
+// was on its way when the connection went, which may have arrived (see disconnects).
+//
+// Looked for is a state from which nothing goes on; not a circle in which something always does.
+//
+// Outside the model: time, and so leases; the slow re-check of watches, which would hide a stop; creates that a server takes
+// from the socket of a connection that is gone, after the sync that looked for them (eraseStrays deletes them).
+const (
+	maxNodes    = 12
+	maxLag      = 4 // transactions that a server may be behind
+	maxSessions = 4
+	maxWaiters  = 4
+	noNode      = 255
+	stranger    = 254 // who owns the node of another program
+)
+
+type nodes uint16 // a set of lock nodes, by the order in which they were made
+
+func (s nodes) has(i uint8) bool { return i < maxNodes && s&(1<<i) != 0 }
+
+func only(i uint8) nodes { return 1 << i }
+
+func (s nodes) each(f func(i uint8)) {
+	for ; s != 0; s &= s - 1 {
+		f(uint8(bits.TrailingZeros16(uint16(s))))
+	}
+}
+
+type phase uint8
+
+const (
+	idle phase = iota
+	creating
+	resolving // the create's answer was lost
+	walking
+	holding
+	deleting // released, or given up
+)
+
+type fired uint8
+
+const (
+	notFired fired = iota
+	goneEvent
+	otherEvent
+)
+
+// client is one owner that acquires and releases.
+type client struct {
+	left      uint8 // acquisitions to go
+	phase     phase
+	committed bool // the write under way has reached the leader
+	unsure    bool // a delete has not been answered before
+	node      uint8
+	walk      Walk
+	ahead     uint8 // the predecessor
+	second    uint8 // and the one ahead of it
+	list      nodes // what it was shown last
+
+	ownFired, aheadFired fired
+	secondFired          fired
+
+	// The watch on a predecessor goes on over the next list, if it had not fired when that was asked for (attempt.listQueue).
+	watched  uint8 // whose that is
+	keeps    bool  // the list shows that node as the predecessor still
+	keptConn uint8 // over which the watch was set
+
+	told   Turn  // by the predecessor, of the same session
+	passes bool  // it deletes the node of a hold
+	next   uint8 // whose node the transaction under way has checked
+	stood  bool  // a transaction found this node there when it deleted the predecessor
+
+	dead bool // at the predecessor's event our own node was gone already
+}
+
+type change struct {
+	kind  uint8 // made, deleted, written
+	nodes nodes
+}
+
+const (
+	made uint8 = iota + 1
+	deleted
+	written
+)
+
+// session is one ZooKeeper session, at its server and at its client.
+type session struct {
+	gen      uint8 // which session of this client it is
+	ended    bool  // at the leader
+	cut      bool  // its server knows
+	conn     uint8 // 0: not connected
+	conns    uint8
+	open     bool // requests may go
+	restored bool
+
+	lag   [maxLag]change
+	n     uint8
+	view  nodes // what its server has applied
+	last  nodes // what the transaction applied last deleted
+	quiet nodes // whose deletion a lost event did not tell
+	armed nodes // watches that are set, and over which connection
+	over  [maxNodes]uint8
+
+	server, client        nodes // watches at the server; those the client would restore
+	missed                nodes // written meanwhile
+	toldGone, toldWritten nodes // events on their way
+}
+
+type world struct {
+	n        uint8 // nodes made
+	alive    nodes
+	foreign  nodes
+	writer   uint8 // a foreign node of a read/write lock, and the node of its reader; noNode if there is none
+	reader   uint8
+	owner    [maxNodes]uint8 // session<<4 | gen
+	who      [maxNodes]uint8 // client
+	nClients uint8
+	of       [maxWaiters]uint8 // whose session is whose
+	nSess    uint8
+	s        [maxSessions]session
+	c        [maxWaiters]client
+	faults   uint8 // that may yet strike
+	giveUps  uint8
+	mute     bool // tellsNobody
+	deaf     bool // an event or a watch got lost: only the re-check would help
+
+	broken string // which promise
+}
+
+// kinds of faults
+type faults uint16
+
+const (
+	disconnects faults = 1 << iota
+	expiries
+	adminDeletes
+	adminDeletesTwo
+	adminWrites
+	foreigners
+	writers // of another program, that take the read lock, too
+	lostEvents
+	lateRestores // the client takes too long to restore its watches: requests go before
+	lostRestores // or cannot
+	usual        = disconnects | expiries | adminDeletes | adminDeletesTwo | adminWrites | foreigners
+	all          = usual | lateRestores | lostRestores | lostEvents
+)
+
+// mistakes are ways to hand over that the library does not go.
+type mistakes uint8
+
+const (
+	noCheck      mistakes = 1 << iota // the next node is not checked
+	noCheckAgain                      // or not when the answer was lost
+	passedEarly                       // the next is told before the answer
+	passedByAll                       // a waiter that gives up passes the turn too
+	tellsNobody                       // whose node goes without passing the turn
+)
+
+type explorer struct {
+	sessions []uint8 // of each client
+	acquire  uint8   // how often each
+	faults   uint8
+	kinds    faults
+	giveUps  uint8
+	queued   bool  // they stand in the queue at the start
+	upTo     Stage // and the last of them has come to this
+	lagging  uint8
+	suffixes func(i int) string // of the i-th node
+
+	place func(self string, children, markers []string) Place
+	rule  func(evidence) bool
+	after func(done bool, failed int, noNode bool) Turn
+	wrong mistakes
+	fate  func(f tap.Fate, o answer.Outcome, over bool) answer.CreateFate
+
+	places map[placeKey]placed
+	grants [ToEnd]int // how many steps granted, by the stage: ToList, ToAwaitTurn, ToAwait
+}
+
+type placeKey struct {
+	list, foreign        nodes
+	self, writer, reader uint8
+}
+
+type placed struct {
+	Place
+	ahead  uint8
+	second uint8
+}
+
+func (x *explorer) start() world {
+	w := world{writer: noNode, reader: noNode, nClients: uint8(len(x.sessions)), faults: x.faults, giveUps: x.giveUps, mute: x.wrong&tellsNobody != 0}
+	for i, s := range x.sessions {
+		w.of[i] = s
+		w.nSess = max(w.nSess, s+1)
+		w.c[i] = blank(x.acquire)
+	}
+	for i := range w.nSess {
+		w.s[i] = session{conn: 1, conns: 1, open: true, restored: true}
+	}
+	if x.queued {
+		x.queueUp(&w)
+	}
+	return w
+}
+
+// queueUp has all clients queued, in their order: the first holds, and the others watch whom they should.
+func (x *explorer) queueUp(w *world) {
+	for c := range w.nClients {
+		w.c[c].phase = creating
+		to := ToAwait
+		if c == w.nClients-1 {
+			to = x.upTo
+		}
+		for !w.c[c].does(to) && w.c[c].phase != holding {
+			next := *w
+			x.steps(w, func(n *world, must bool, _ func() string) {
+				asked := w.c[c] != n.c[c] && n.c[c].phase != idle && n.c[c].phase != deleting
+				learnt := w.s != n.s && w.c == n.c
+				if must && (asked || learnt) {
+					next = *n
+				}
+			})
+			if next == *w {
+				panic("nobody queues")
+			}
+			*w = next
+		}
+	}
+}
+
+func (x *explorer) nodeName(w *world, i uint8) string {
+	suffix := fmt.Sprintf("%010d", i)
+	switch i {
+	case w.writer:
+		return fmt.Sprintf("_c_%08x-0000-4000-8000-000000000000-__WRIT__%s", 100-i, suffix)
+	case w.reader: // with the writer's number, as Curator 5.5 has it
+		return fmt.Sprintf("_c_%08x-0000-4000-8000-000000000000-__READ__%010d", 100-i, w.writer)
+	}
+	if x.suffixes != nil {
+		suffix = x.suffixes(int(i))
+	}
+	if w.foreign.has(i) {
+		return fmt.Sprintf("%032x__lock__%s", 100-i, suffix) // kazoo's
+	}
+	return fmt.Sprintf("_c_%08x-0000-4000-8000-000000000000-lock-%s", 100-i, suffix) // by name the later one is first
+}
+
+// where asks PlaceOf, once for each question.
+func (x *explorer) where(w *world, c *client, list nodes) placed {
+	key := placeKey{list, w.foreign & list, c.node, w.writer, w.reader}
+	if p, ok := x.places[key]; ok {
+		return p
+	}
+	children, index := []string{"config"}, map[string]uint8{}
+	list.each(func(i uint8) {
+		index[x.nodeName(w, i)] = i
+		children = append(children, x.nodeName(w, i))
+	})
+	slices.Sort(children)
+	p := x.place(x.nodeName(w, c.node), children, Markers)
+	r := placed{Place: p, ahead: noNode, second: noNode}
+	if p.Kind == Behind {
+		r.ahead = index[p.Predecessor]
+		if p.Second != "" {
+			r.second = index[p.Second]
+		}
+	}
+	x.places[key] = r
+	return r
+}
+
+// blank is a client that has nothing.
+func blank(left uint8) client {
+	return client{left: left, node: noNode, ahead: noNode, second: noNode, watched: noNode, next: noNode}
+}
+
+func (w *world) id(s uint8) uint8 { return s<<4 | w.s[s].gen }
+
+func (w *world) session(c uint8) *session { return &w.s[w.of[c]] }
+
+func (s *session) answers() bool {
+	return s.conn != 0 && s.open && !s.cut && s.toldGone|s.toldWritten == 0
+}
+
+func (w *world) breaks(promise string) { w.broken = promise }
+
+func (w *world) canCommit(lag uint8) bool {
+	for i := range w.nSess {
+		if s := &w.s[i]; s.conn != 0 && !s.cut && s.n >= lag {
+			return false
+		}
+	}
+	return true
+}
+
+// commit is a transaction at the leader.
+func (w *world) commit(lag uint8, ch change) {
+	switch ch.kind {
+	case made:
+		w.alive |= ch.nodes
+	case deleted:
+		ch.nodes.each(func(i uint8) {
+			woken, look := 0, 0
+			for c := range w.nClients {
+				if k := &w.c[c]; k.does(ToAwait) && k.second == i && w.alive.has(k.node) && w.alive.has(k.ahead) && !ch.nodes.has(k.node) {
+					look++
+				}
+				if k := &w.c[c]; k.does(ToWatchAhead, ToWatchSecond, ToAwait) && k.ahead == i && w.alive.has(k.node) && !ch.nodes.has(k.node) {
+					woken++
+				}
+			}
+			if woken > 1 || look > 1 {
+				w.breaks("I8: one release wakes two, or lets two look")
+			}
+		})
+		w.alive &^= ch.nodes
+	}
+	for i := range w.nSess {
+		s := &w.s[i]
+		if s.n >= lag {
+			s.skip()
+		}
+		s.lag[s.n] = ch
+		s.n++
+	}
+}
+
+func (s *session) next() change {
+	ch := s.lag[0]
+	copy(s.lag[:], s.lag[1:])
+	s.n--
+	s.lag[s.n] = change{}
+	switch ch.kind {
+	case made:
+		s.view |= ch.nodes
+	case deleted:
+		s.view &^= ch.nodes
+	}
+	return ch
+}
+
+// skip applies a transaction without a connection that could tell of it.
+func (s *session) skip() {
+	if ch := s.next(); ch.kind == written {
+		s.missed |= ch.nodes & s.client
+	}
+}
+
+// apply lets a session's server do the next transaction, which makes events of watches.
+func (w *world) apply(i uint8) change {
+	s := &w.s[i]
+	ch := s.next()
+	hit := ch.nodes & s.server
+	switch ch.kind {
+	case deleted:
+		s.last = ch.nodes
+		s.toldGone |= hit
+		s.server &^= hit
+	case written:
+		s.toldWritten |= hit
+		s.server &^= hit
+		if !s.restored {
+			s.missed |= ch.nodes & s.client &^ hit
+		}
+	}
+	if s.ended && s.n == 0 {
+		s.cut = true
+	}
+	return ch
+}
+
+// event reaches the client: link.Era hands it on.
+func (w *world) event(i, node uint8, kind fired) {
+	s := &w.s[i]
+	s.client &^= only(node)
+	s.missed &^= only(node)
+	s.armed &^= only(node)
+	s.over[node] = 0
+	for c := range w.nClients {
+		k := &w.c[c]
+		if w.of[c] != i {
+			continue
+		}
+		if k.node == node && k.phase == holding && kind == goneEvent {
+			w.finish(c) // told
+			continue
+		}
+		if k.node == node && k.does(ToWatchAhead, ToWatchSecond, ToAwait) && k.ownFired == notFired {
+			k.ownFired = kind
+		}
+		if k.second == node && k.does(ToAwait) && k.secondFired == notFired {
+			k.secondFired = kind
+		}
+		if k.watched == node {
+			k.watched = noNode
+		}
+		if k.ahead == node && (k.does(ToWatchSecond, ToAwait) || k.keeps && k.does(ToWatchOwn, ToWatchAhead)) && k.aheadFired == notFired {
+			k.aheadFired = kind
+			k.dead = !s.view.has(k.node)
+			// What the rule cannot know: one transaction deleted another session's node and ours (the exception that it names);
+			// or the server lost our event, against its guarantee. Such a hold is lost at the next heartbeat.
+			both := only(node) | only(k.node)
+			if s.last&both == both && w.owner[node] != w.id(i) || s.last&both != both && s.quiet.has(k.node) {
+				k.dead = false
+			}
+		}
+	}
+}
+
+// finish ends an acquisition.
+func (w *world) finish(c uint8) {
+	w.tellBehind(c, TurnUnknown)
+	w.c[c] = blank(w.c[c].left - 1)
+}
+
+func (w *world) requeue(c uint8) {
+	w.tellBehind(c, TurnUnknown)
+	left := w.c[c].left
+	w.c[c] = blank(left)
+	w.c[c].phase = creating
+}
+
+// tellBehind tells those of the session who stand directly behind a client's node: nodes.Own.Gone.
+func (w *world) tellBehind(c uint8, t Turn) {
+	if w.c[c].node == noNode || w.mute {
+		return
+	}
+	for o := range w.nClients {
+		if k := &w.c[o]; w.of[o] == w.of[c] && k.does(ToAwaitTurn) && k.ahead == w.c[c].node && k.told == NoTurn {
+			k.told = t
+		}
+	}
+}
+
+// stand is nodes.Own.StandBehind.
+func (x *explorer) stand(w *world, c uint8) {
+	k := &w.c[c]
+	if !k.does(ToStandBehind) {
+		return
+	}
+	ours := false
+	for o := range w.nClients {
+		p := &w.c[o]
+		ours = ours || w.of[o] == w.of[c] && p.node == k.ahead && (p.phase == walking || p.phase == holding || p.phase == deleting)
+	}
+	x.goOn(w, c, k.walk.StoodBehind(ours))
+}
+
+// next is that of nodes.Own: who stands directly behind a client's node.
+func (w *world) next(c uint8) (o uint8, ok bool) {
+	for o := range w.nClients {
+		if k := &w.c[o]; w.of[o] == w.of[c] && k.does(ToAwaitTurn) && k.ahead == w.c[c].node && k.told == NoTurn {
+			return o, true
+		}
+	}
+	return 0, false
+}
+
+// does says whether the client is about to do one of these.
+func (k *client) does(stages ...Stage) bool {
+	return k.phase == walking && slices.Contains(stages, k.walk.Next)
+}
+
+// goOn takes what the walk says is next.
+func (x *explorer) goOn(w *world, c uint8, next Walk) {
+	k := &w.c[c]
+	watched, by := k.watched, k.walk.Next
+	if k.does(ToWatchSecond, ToAwait) || k.keeps {
+		watched = noNode
+		if k.aheadFired == notFired {
+			watched = k.ahead
+		}
+	}
+	k.walk = next
+	k.list = 0
+	switch next.Next {
+	case ToList:
+		fresh := blank(k.left)
+		fresh.phase, fresh.node, fresh.walk, fresh.watched = walking, k.node, next, watched
+		*k = fresh
+	case ToGrant:
+		x.grant(w, c, by)
+	case ToQueueAgain:
+		w.requeue(c)
+	case ToEnd:
+		k.phase, k.committed = deleting, false
+	}
+}
+
+// grant is attempt.grant.
+func (x *explorer) grant(w *world, c uint8, by Stage) {
+	k := &w.c[c]
+	if k.ownFired == goneEvent {
+		w.requeue(c)
+		return
+	}
+	if by == ToAwaitTurn && !k.stood {
+		w.breaks("I1, I3: granted by a turn that no transaction has passed")
+	}
+	if by == ToAwait && k.dead {
+		w.breaks("I1, I3: granted on the event, when that connection had already shown a state without the own node")
+	}
+	for o := range w.nClients {
+		if h := &w.c[o]; o != c && h.phase == holding && w.alive.has(h.node) && w.alive.has(k.node) {
+			w.breaks("I1: two hold, on live nodes")
+		}
+	}
+	if w.broken == "" && w.alive&(only(k.node)-1) != 0 {
+		w.breaks("I8: granted before an earlier node")
+	}
+	if w.owner[k.node] != w.id(w.of[c]) {
+		w.breaks("I3: granted on a node of another session")
+	}
+	if w.reader != noNode && w.alive.has(w.reader) && w.writer < k.node {
+		w.breaks("I1: granted beside a writer that reads")
+	}
+	held := blank(k.left)
+	held.phase, held.node = holding, k.node
+	*k = held
+	x.grants[by]++
+}
+
+// read is one read of a client and its answer, which is of connection conn: 0 if that is not sure.
+func (x *explorer) read(w *world, c, conn uint8) string {
+	k, s := &w.c[c], w.session(c)
+	judge := func() string {
+		p := x.where(w, k, k.list)
+		k.ahead, k.second = p.ahead, p.second
+		if p.Kind == Behind {
+			if k.watched == p.ahead && s.armed.has(p.ahead) {
+				k.keeps, k.keptConn = true, s.over[p.ahead]
+			}
+			k.watched = noNode
+		}
+		x.goOn(w, c, k.walk.Listed(p.Place, uint64(conn)))
+		x.stand(w, c)
+		x.join(w, c)
+		switch p.Kind {
+		case Missing:
+			return "lists, and its node is not there"
+		case Front:
+			return "lists, is in front, and is granted"
+		case Exhausted:
+			return "lists, is past the counter's end, and gives up"
+		}
+		return fmt.Sprintf("lists: %d ahead, the next is %s", p.Place.Ahead, only(p.ahead))
+	}
+	there := func(node uint8) Finding {
+		if s.view.has(node) {
+			return IsThere
+		}
+		return IsGone
+	}
+	switch k.walk.Next {
+	case ToList:
+		k.list = s.view
+		return judge()
+	case ToWatchOwn, ToWatchAhead, ToWatchSecond:
+		node, who := k.node, "its own node"
+		switch k.walk.Next {
+		case ToWatchAhead:
+			node, who = k.ahead, "its predecessor"
+		case ToWatchSecond:
+			node, who = k.second, "the one ahead of its predecessor"
+		}
+		r, owner, ahead := there(node), int64(w.owner[node]), k.does(ToWatchAhead)
+		if r == IsThere {
+			x.arm(w, c, node, conn)
+		} else {
+			owner = 0
+		}
+		x.goOn(w, c, k.walk.Watched(r, owner, uint64(conn)))
+		if ahead && k.does(ToAwait, ToWatchSecond) && r == IsGone {
+			k.aheadFired, k.dead = goneEvent, !s.view.has(k.node) && !s.quiet.has(k.node)
+		}
+		x.join(w, c)
+		if r == IsGone {
+			return "reads " + who + ", which is gone"
+		}
+		return "watches " + who
+	}
+	panic("no read")
+}
+
+func (x *explorer) arm(w *world, c, node, conn uint8) {
+	s := w.session(c)
+	s.server |= only(node)
+	s.client |= only(node)
+	s.missed &^= only(node)
+	s.armed |= only(node)
+	s.over[node] = conn
+	for o := range w.nClients { // those of one session share a watch
+		if o != c && w.of[o] == w.of[c] {
+			x.join(w, o)
+		}
+	}
+}
+
+// join uses watches that are set.
+func (x *explorer) join(w *world, c uint8) {
+	k, s := &w.c[c], w.session(c)
+	for {
+		node := uint8(noNode)
+		switch {
+		case k.does(ToWatchOwn):
+			node = k.node
+		case k.does(ToWatchAhead):
+			node = k.ahead
+		case k.does(ToWatchSecond):
+			node = k.second
+		}
+		if k.keeps && k.does(ToWatchAhead) {
+			k.walk, k.keeps = k.walk.Watched(IsThere, int64(w.owner[node]), uint64(k.keptConn)), false
+			continue
+		}
+		if !s.armed.has(node) {
+			return
+		}
+		k.walk = k.walk.Watched(IsThere, int64(w.owner[node]), uint64(s.over[node]))
+	}
+}
+
+func (k *client) reads() bool {
+	return k.does(ToList, ToWatchOwn, ToWatchAhead, ToWatchSecond)
+}
+
+// ask puts what a client knows to the rule.
+func (x *explorer) ask(w *world, c uint8) string {
+	k, s := &w.c[c], w.session(c)
+	r := x.rule(k.walk.evidence(k.aheadFired == goneEvent, uint64(s.conn), k.ownFired != notFired))
+	x.goOn(w, c, k.walk.ruled(r))
+	if r {
+		return "is woken by its predecessor's event, and is granted"
+	}
+	return "is woken by its predecessor's event, and is to list"
+}
+
+func (s nodes) String() string {
+	var out []string
+	s.each(func(i uint8) { out = append(out, fmt.Sprintf("n%d", i)) })
+	return strings.Join(out, "+")
+}
+
+func (w *world) name(c uint8) string {
+	k := &w.c[c]
+	name := string(rune('A' + c))
+	if k.node != noNode {
+		name += "(" + only(k.node).String() + ")"
+	}
+	return name
+}
+
+// emit takes a world that one step leads to. A step that is no fault and no whim of a client must come some time.
+type emit func(next *world, must bool, what func() string)
+
+// steps gives all worlds that one step leads to.
+func (x *explorer) steps(w *world, out emit) {
+	can := w.canCommit(x.lagging)
+	for i := range w.nSess {
+		x.serverSteps(w, i, can, out)
+	}
+	for c := range w.nClients {
+		x.clientSteps(w, c, can, out)
+	}
+	if can {
+		w.foreign.each(func(i uint8) { // its owner leaves
+			if w.alive.has(i) {
+				n := *w
+				n.commit(x.lagging, change{kind: deleted, nodes: only(i)})
+				out(&n, true, func() string { return "the other program deletes its node " + only(i).String() })
+			}
+		})
+	}
+	if w.faults > 0 {
+		x.faultSteps(w, can, out)
+	}
+}
+
+func (x *explorer) serverSteps(w *world, i uint8, can bool, out emit) {
+	s := &w.s[i]
+	told := s.toldGone | s.toldWritten
+	who := func() string { return fmt.Sprintf("session %d", i) }
+	if s.conn != 0 && !s.cut && told == 0 && s.n > 0 {
+		n := *w
+		ch := n.apply(i)
+		out(&n, true, func() string {
+			return fmt.Sprintf("%s: its server learns that %s was %s", who(), ch.nodes, []string{"", "made", "deleted", "written"}[ch.kind])
+		})
+	}
+	told.each(func(node uint8) {
+		kind := otherEvent
+		if s.toldGone.has(node) {
+			kind = goneEvent
+		}
+		n := *w
+		n.s[i].toldGone &^= only(node)
+		n.s[i].toldWritten &^= only(node)
+		lost := n
+		n.event(i, node, kind)
+		out(&n, true, func() string {
+			return fmt.Sprintf("%s: the event of %s comes (%s)", who(), only(node), []string{"", "deleted", "written"}[kind])
+		})
+		if w.faults > 0 && x.kinds&lostEvents != 0 {
+			lost.faults--
+			lost.deaf = true
+			if kind == goneEvent {
+				lost.s[i].quiet |= only(node)
+			}
+			out(&lost, false, func() string { return fmt.Sprintf("%s: FAULT the event of %s gets lost", who(), only(node)) })
+		}
+	})
+	if s.conn == 0 {
+		for k := range s.n + 1 {
+			n := *w
+			t := &n.s[i]
+			for range k {
+				t.skip()
+			}
+			t.conns++
+			t.conn = t.conns
+			t.cut = t.ended && t.n == 0
+			t.restored = t.client == 0
+			t.open = t.restored
+			t.last = 0
+			out(&n, true, func() string {
+				return fmt.Sprintf("%s: connected again, to a server that is %d transactions behind", who(), s.n-k)
+			})
+			if !t.restored && w.faults > 0 && x.kinds&lateRestores != 0 {
+				late := n
+				late.faults--
+				late.s[i].open = true
+				out(&late, false, func() string {
+					return fmt.Sprintf("%s: FAULT connected again, to a server that is %d transactions behind; watches are restored late", who(), s.n-k)
+				})
+			}
+		}
+	}
+	if s.conn != 0 && !s.restored && !s.cut && told == 0 {
+		n := *w
+		t := &n.s[i]
+		t.restored, t.open, t.last = true, true, 0
+		t.toldGone |= t.client &^ t.view
+		t.toldWritten |= t.client & t.view & t.missed
+		t.server |= t.client &^ (t.toldGone | t.toldWritten)
+		t.missed = 0
+		out(&n, true, func() string { return who() + ": the client restores its watches" })
+		if w.faults > 0 && x.kinds&lostRestores != 0 {
+			n := *w
+			n.s[i].restored, n.s[i].open = true, true
+			n.deaf = true
+			n.faults--
+			out(&n, false, func() string { return who() + ": FAULT the client cannot restore its watches" })
+		}
+	}
+	if s.ended { // in any connection, or on the next
+		n := *w
+		t := &n.s[i]
+		*t = session{gen: t.gen + 1, conn: 1, conns: 1, open: true, restored: true, lag: t.lag, n: t.n, view: t.view}
+		for c := range n.nClients {
+			if k := &n.c[c]; n.of[c] == i {
+				switch k.phase {
+				case idle:
+				case holding, deleting:
+					n.finish(c)
+				default:
+					n.requeue(c)
+				}
+			}
+		}
+		out(&n, true, func() string { return who() + ": the client learns that it is over, and has another" })
+	}
+}
+
+func (x *explorer) clientSteps(w *world, c uint8, can bool, out emit) {
+	k, s := &w.c[c], w.session(c)
+	step := func(must bool, what string, f func(n *world, k *client, s *session)) {
+		n := *w
+		f(&n, &n.c[c], n.session(c))
+		out(&n, must, func() string { return w.name(c) + " " + what })
+	}
+	ready := s.answers()
+	switch k.phase {
+	case idle:
+		if k.left > 0 {
+			step(true, "acquires", func(n *world, k *client, _ *session) { n.requeue(c) })
+		}
+	case creating:
+		if !k.committed && ready && !s.ended && can && w.n < maxNodes {
+			step(true, "creates "+only(w.n).String(), func(n *world, k *client, _ *session) {
+				x.create(n, c)
+				k.committed = true
+			})
+		}
+		if k.committed && ready && s.view.has(k.node) || k.committed && ready && !w.alive.has(k.node) && s.n == 0 {
+			step(true, "has its create's answer", func(n *world, k *client, _ *session) {
+				if x.fate(tap.WasAnswered, answer.Applied, false) == answer.NodeMade {
+					x.begin(n, c)
+				}
+			})
+		}
+	case resolving:
+		if ready && s.n == 0 && !s.ended { // after the sync
+			step(true, "looks for the node of its lost create", func(n *world, k *client, s *session) {
+				if k.node != noNode && s.view.has(k.node) {
+					x.begin(n, c)
+				} else {
+					n.requeue(c)
+				}
+			})
+		}
+	case walking:
+		if k.reads() {
+			if ready {
+				n := *w
+				what := x.read(&n, c, s.conn)
+				out(&n, true, func() string { return w.name(c) + " " + what })
+			}
+			break
+		}
+		if k.does(ToAwaitTurn) {
+			if k.told != NoTurn {
+				what := [...]string{TurnIsYours: "is passed the turn", TurnUnknown: "is told that its predecessor is gone", NodeIsGone: "is told that its own node is"}[k.told]
+				step(true, what, func(n *world, k *client, _ *session) { x.goOn(n, c, k.walk.Turned(k.told)) })
+			}
+			break
+		}
+		if k.does(ToAwait) && k.aheadFired != notFired {
+			n := *w
+			what := x.ask(&n, c)
+			out(&n, true, func() string { return w.name(c) + " " + what })
+		}
+		if k.ownFired != notFired {
+			step(true, "is woken by the event of its own node", func(n *world, k *client, _ *session) {
+				x.goOn(n, c, k.walk.OwnEvent(k.ownFired == goneEvent))
+			})
+		}
+		if k.secondFired != notFired {
+			step(true, "is woken by the event of the one ahead of its predecessor, and is to look", func(n *world, k *client, _ *session) {
+				x.goOn(n, c, k.walk.SecondEvent())
+			})
+		}
+		if k.walk.Moved(uint64(s.conn)) != k.walk {
+			step(true, "is woken by the reconnect", func(n *world, k *client, s *session) {
+				x.goOn(n, c, k.walk.Moved(uint64(s.conn)))
+			})
+		}
+	case holding:
+		if ready && !s.view.has(k.node) {
+			step(true, "is told by the heartbeat that its node is gone", func(n *world, _ *client, _ *session) { n.finish(c) })
+		}
+		step(true, "releases", func(_ *world, k *client, _ *session) {
+			k.phase, k.passes = deleting, true
+		})
+	case deleting:
+		x.deleteSteps(w, c, can, step)
+	}
+	if w.giveUps > 0 && k.phase == walking {
+		step(false, "gives up", func(n *world, k *client, _ *session) {
+			n.giveUps--
+			left := blank(k.left)
+			left.phase, left.node, left.passes = deleting, k.node, x.wrong&passedByAll != 0
+			*k = left
+		})
+	}
+}
+
+// begin starts the walk, as attempt.makeNode does.
+func (x *explorer) begin(w *world, c uint8) {
+	k := &w.c[c]
+	k.phase, k.committed = walking, false
+	x.goOn(w, c, Walk{session: int64(w.owner[k.node])})
+}
+
+func (x *explorer) create(w *world, c uint8) {
+	i := w.n
+	w.n++
+	(w.alive & ^w.foreign).each(func(j uint8) {
+		if w.who[j] == c {
+			w.breaks("I2: two nodes of one owner")
+		}
+	})
+	w.owner[i], w.who[i], w.c[c].node = w.id(w.of[c]), c, i
+	w.commit(x.lagging, change{kind: made, nodes: only(i)})
+}
+
+// deleteSteps is nodes.Deletion: a hold's node goes only if the next one, of the same session, is there.
+func (x *explorer) deleteSteps(w *world, c uint8, can bool, step func(bool, string, func(*world, *client, *session))) {
+	k, s := &w.c[c], w.session(c)
+	ready := s.answers() && !s.ended
+	next, passes := w.next(c)
+	passes = passes && k.passes
+	checks := passes && x.wrong&noCheck == 0 && (!k.unsure || x.wrong&noCheckAgain == 0)
+	switch {
+	case !ready:
+	case !k.committed && checks && !w.alive.has(w.c[next].node):
+		if !s.view.has(w.c[next].node) {
+			step(true, "finds the next one's node deleted", func(n *world, _ *client, _ *session) { n.c[next].told = x.after(false, 0, true) })
+		}
+	case !k.committed && w.alive.has(k.node):
+		if can {
+			step(true, "has its node deleted", func(n *world, k *client, _ *session) {
+				k.committed = true
+				if passes {
+					k.next = n.c[next].node
+					n.c[next].stood = n.alive.has(k.next)
+				}
+				n.commit(x.lagging, change{kind: deleted, nodes: only(k.node)})
+			})
+		}
+	case s.view.has(k.node):
+	case !k.committed:
+		step(true, "finds its node deleted", func(n *world, k *client, _ *session) { n.finish(c) })
+	default:
+		step(true, "has its delete's answer", func(n *world, k *client, _ *session) {
+			if next, ok := n.next(c); ok && n.c[next].node == k.next {
+				n.c[next].told = x.after(true, -1, false)
+			}
+			n.finish(c)
+		})
+	}
+	if passes && ready && x.wrong&passedEarly != 0 {
+		step(false, "passes the turn before it is answered", func(n *world, _ *client, _ *session) { n.c[next].told = x.after(true, -1, false) })
+	}
+}
+
+func (x *explorer) faultSteps(w *world, can bool, out emit) {
+	fault := func(what string, f func(n *world)) {
+		n := *w
+		n.faults--
+		f(&n)
+		out(&n, false, func() string { return "FAULT " + what })
+	}
+	for i := range w.nSess {
+		s := &w.s[i]
+		if s.conn != 0 && x.kinds&disconnects != 0 {
+			x.disconnects(w, i, out)
+		}
+		var his nodes
+		w.alive.each(func(n uint8) {
+			if w.owner[n] == w.id(i) && !w.foreign.has(n) {
+				his |= only(n)
+			}
+		})
+		if can && !s.ended && his != 0 && x.kinds&expiries != 0 {
+			fault(fmt.Sprintf("session %d expires, with %s", i, his), func(n *world) {
+				n.s[i].ended = true
+				n.commit(x.lagging, change{kind: deleted, nodes: his})
+			})
+		}
+	}
+	if !can {
+		return
+	}
+	ours := w.alive &^ w.foreign
+	ours.each(func(a uint8) {
+		if x.kinds&adminDeletes != 0 {
+			fault("an administrator deletes "+only(a).String(), func(n *world) { n.commit(x.lagging, change{kind: deleted, nodes: only(a)}) })
+		}
+		if x.kinds&adminWrites != 0 {
+			fault("an administrator writes to "+only(a).String(), func(n *world) { n.commit(x.lagging, change{kind: written, nodes: only(a)}) })
+		}
+		if x.kinds&adminDeletesTwo != 0 {
+			(ours &^ (only(a)<<1 - 1)).each(func(b uint8) {
+				fault("an administrator deletes "+(only(a)|only(b)).String()+" in one transaction", func(n *world) {
+					n.commit(x.lagging, change{kind: deleted, nodes: only(a) | only(b)})
+				})
+			})
+		}
+	})
+	foreign := func(n *world) {
+		n.owner[n.n], n.who[n.n] = stranger, stranger
+		n.foreign |= only(n.n)
+		n.n++
+		n.commit(x.lagging, change{kind: made, nodes: only(n.n - 1)})
+	}
+	if x.kinds&writers != 0 && w.n < maxNodes && w.writer == noNode {
+		fault("another program queues for writing, with "+only(w.n).String(), func(n *world) {
+			n.writer = n.n
+			foreign(n)
+		})
+	}
+	if w.writer != noNode && w.reader == noNode && w.alive.has(w.writer) && w.alive&(only(w.writer)-1) == 0 && w.n < maxNodes {
+		fault("the writer takes the read lock, with "+only(w.n).String(), func(n *world) {
+			n.reader = n.n
+			foreign(n)
+		})
+	}
+	if x.kinds&foreigners != 0 && w.n < maxNodes {
+		fault("another program queues, with "+only(w.n).String(), foreign)
+	}
+}
+
+// disconnects loses a session's connection. A request that had been sent may have arrived, for each of its clients: then a
+// read was answered, though nobody can tell over which connection, and a write that was not done yet never will be.
+func (x *explorer) disconnects(w *world, i uint8, out emit) {
+	for arrived := range uint8(1) << w.nClients {
+		n := *w
+		n.faults--
+		what, ok := "", true
+		for c := range n.nClients {
+			k := &n.c[c]
+			if n.of[c] != i {
+				ok = ok && arrived&(1<<c) == 0
+				continue
+			}
+			sent := arrived&(1<<c) != 0
+			switch {
+			case k.phase == creating && (k.committed || sent):
+				ok = ok && !(k.committed && sent)
+				if x.fate(tap.NoAnswer, answer.Unknown, false) == answer.NodeUnclear {
+					k.phase, k.committed = resolving, false
+				} else {
+					n.requeue(c)
+				}
+			case k.phase == deleting && (k.committed || sent):
+				ok = ok && !(k.committed && sent)
+				k.committed, k.unsure, k.next = false, true, noNode
+			case k.reads() && sent:
+				ok = ok && n.s[i].answers() && arrived&(1<<c-1) == 0 // one of them, that is enough
+				if ok {
+					what += "; " + w.name(c) + " just had an answer: " + x.read(&n, c, 0)
+				}
+			default:
+				ok = ok && !sent
+			}
+		}
+		if !ok {
+			continue
+		}
+		s := &n.s[i]
+		s.missed |= s.toldWritten & s.client
+		s.conn, s.open, s.restored = 0, false, false
+		s.server, s.toldGone, s.toldWritten, s.last = 0, 0, 0, 0
+		out(&n, false, func() string { return fmt.Sprintf("FAULT session %d loses its connection%s", i, what) })
+		unanswered := n // those who were about to read had asked already, in vain
+		for c := range n.nClients {
+			if k := &unanswered.c[c]; n.of[c] == i && k.does(ToWatchOwn, ToWatchAhead, ToWatchSecond) {
+				if k.does(ToWatchSecond) {
+					k.second = noNode
+				}
+				x.goOn(&unanswered, c, k.walk.Watched(NotTold, 0, 0))
+			}
+		}
+		if unanswered != n {
+			out(&unanswered, false, func() string {
+				return fmt.Sprintf("FAULT session %d loses its connection, and what was asked is not answered%s", i, what)
+			})
+		}
+	}
+}
+
+// done says whether everybody has had all turns.
+func (w *world) done() bool {
+	for c := range w.nClients {
+		if w.c[c].left > 0 {
+			return false
+		}
+	}
+	return true
+}

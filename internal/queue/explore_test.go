@@ -1,0 +1,438 @@
+package queue
+
+// The explorer goes through every interleaving of a few clients, and finds what breaks a promise.
+
+import (
+	"flag"
+	"fmt"
+	"hash/maphash"
+	"math/bits"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/answer"
+	"github.com/zklock/zklock/internal/tap"
+)
+
+// found is what an exploration came to.
+type found struct {
+	states int
+	broken string   // the first promise that broke, by the fewest steps
+	trace  []string // how
+	took   time.Duration
+}
+
+// explore goes through all worlds that steps lead to, nearest first. A world is met once: two that differ in what can have
+// no effect any more are the same, and are told by a hash of 64 bits.
+func (x *explorer) explore() found {
+	if x.place == nil {
+		x.place = PlaceOf
+	}
+	if x.rule == nil {
+		x.rule = inFrontNow
+	}
+	if x.fate == nil {
+		x.fate = answer.FateOf
+	}
+	if x.after == nil {
+		x.after = TurnAfter
+	}
+	x.places = map[placeKey]placed{}
+	began := time.Now()
+	type origin struct {
+		from uint32
+		step uint16
+	}
+	seed := maphash.MakeSeed()
+	var buf []byte
+	seen := map[uint64]struct{}{}
+	origins := []origin{{}}
+	first := x.start()
+	buf = x.encode(buf[:0], &first)
+	seen[maphash.Bytes(seed, buf)] = struct{}{}
+	level, at := []world{first}, uint32(0) // at is the number of the level's first world
+	result := func(broken string, last uint32) found {
+		f := found{states: len(origins), broken: broken, took: time.Since(began)}
+		if broken == "" {
+			return f
+		}
+		var path []uint16
+		for i := last; i != 0; i = origins[i].from {
+			path = append(path, origins[i].step)
+		}
+		slices.Reverse(path)
+		w := first
+		for _, want := range path {
+			n := uint16(0)
+			var next world
+			x.steps(&w, func(to *world, _ bool, what func() string) {
+				if n == want {
+					next = *to
+					f.trace = append(f.trace, what())
+				}
+				n++
+			})
+			w = next
+		}
+		f.trace = append(f.trace, "BROKEN: "+broken)
+		return f
+	}
+	for len(level) > 0 {
+		var next []world
+		for i := range level {
+			w, me := &level[i], at+uint32(i)
+			n, goesOn := uint16(0), false
+			var bad *origin
+			why := ""
+			x.steps(w, func(to *world, must bool, _ func() string) {
+				goesOn = goesOn || must
+				step := n
+				n++
+				if to.broken != "" {
+					if bad == nil {
+						bad, why = &origin{me, step}, to.broken
+					}
+					return
+				}
+				buf = x.encode(buf[:0], to)
+				h := maphash.Bytes(seed, buf)
+				if _, ok := seen[h]; ok {
+					return
+				}
+				seen[h] = struct{}{}
+				origins = append(origins, origin{me, step})
+				next = append(next, *to)
+			})
+			if bad != nil {
+				origins = append(origins, *bad)
+				return result(why, uint32(len(origins)-1))
+			}
+			if !goesOn && !w.done() && !w.deaf {
+				return result("the queue stops: nobody holds, nothing is under way, and somebody waits", me)
+			}
+		}
+		at += uint32(len(level))
+		level = next
+	}
+	return result("", 0)
+}
+
+// encode writes what matters of a world. Nodes that nobody can hear of any more are left out, the others counted anew,
+// unless their numbers are what the run is about; and clients with a session each are in the order of their states.
+func (x *explorer) encode(b []byte, w *world) []byte {
+	used := w.alive
+	for i := range w.nSess {
+		s := &w.s[i]
+		used |= s.view | s.client | s.server | s.armed | s.missed | s.toldGone | s.toldWritten
+		for k := range s.n {
+			used |= s.lag[k].nodes
+		}
+	}
+	for c := range w.nClients {
+		k := &w.c[c]
+		for _, i := range []uint8{k.node, k.ahead, k.second, k.watched, k.next} {
+			if i < maxNodes {
+				used |= only(i)
+			}
+		}
+		used |= k.list
+	}
+	if x.suffixes != nil || x.kinds&writers != 0 {
+		used = only(w.n) - 1
+	}
+	var to [maxNodes]uint8
+	n := uint8(0)
+	used.each(func(i uint8) { to[i] = n; n++ })
+	set := func(s nodes) nodes {
+		var t nodes
+		(s & used).each(func(i uint8) { t |= only(to[i]) })
+		return t
+	}
+	node := func(i uint8) uint8 {
+		if i < maxNodes {
+			return to[i]
+		}
+		return i
+	}
+	put := func(sets ...nodes) {
+		for _, s := range sets {
+			s = set(s)
+			b = append(b, byte(s), byte(s>>8))
+		}
+	}
+	flags := func(fs ...bool) {
+		v := byte(0)
+		for i, f := range fs {
+			if f {
+				v |= 1 << i
+			}
+		}
+		b = append(b, v)
+	}
+
+	one := func(c uint8) {
+		k := &w.c[c]
+		b = append(b, k.left, byte(k.phase), node(k.node), byte(k.walk.Next), node(k.ahead), node(k.second), byte(k.walk.Ahead),
+			byte(k.walk.listConn), byte(k.walk.ownConn), byte(k.walk.aheadConn), byte(k.ownFired), byte(k.aheadFired))
+		b = append(b, node(k.watched), k.keptConn, byte(k.secondFired))
+		flags(k.keeps)
+		flags(k.committed, k.unsure, k.walk.Tied, k.walk.replaced, k.walk.Second, k.dead)
+		b = append(b, byte(k.told), node(k.next))
+		flags(k.passes, k.stood)
+		put(k.list)
+	}
+	sess := func(i uint8) {
+		s := &w.s[i]
+		b = append(b, s.gen, s.conn, s.conns, s.n)
+		flags(s.ended, s.cut, s.open, s.restored)
+		for k := range s.n {
+			b = append(b, s.lag[k].kind)
+			put(s.lag[k].nodes)
+		}
+		put(s.view, s.last, s.quiet, s.armed, s.server, s.client, s.missed, s.toldGone, s.toldWritten)
+		s.armed.each(func(i uint8) { b = append(b, s.over[i]) })
+		var mine nodes
+		used.each(func(n uint8) {
+			if w.owner[n] == w.id(i) {
+				mine |= only(n)
+			}
+		})
+		put(mine)
+	}
+
+	b = append(b, n, w.faults, w.giveUps)
+	flags(w.deaf)
+	put(w.alive, w.foreign)
+	b = append(b, w.writer, w.reader)
+	if w.nSess < w.nClients {
+		for i := range w.nSess {
+			sess(i)
+		}
+		for c := range w.nClients {
+			one(c)
+		}
+		return b
+	}
+	var parts [maxWaiters][]byte
+	head := len(b)
+	for c := range w.nClients {
+		from := len(b)
+		one(c)
+		sess(w.of[c])
+		parts[c] = b[from:]
+	}
+	tail := slices.Clone(b[head:])
+	from := 0
+	for c := range w.nClients {
+		parts[c] = tail[from : from+len(parts[c])]
+		from += len(parts[c])
+	}
+	sorted := parts[:w.nClients]
+	slices.SortFunc(sorted, slices.Compare[[]byte])
+	b = b[:head]
+	for _, p := range sorted {
+		b = append(b, p...)
+	}
+	return b
+}
+
+// Whose session is whose.
+var (
+	three     = []uint8{0, 1, 2}
+	two       = []uint8{0, 1}
+	oneForTwo = []uint8{0, 0}
+	twoOfOne  = []uint8{0, 0, 1}
+)
+
+// acrossTheEnd gives the numbers of nodes made across the end of a lock root's counter, some of them pipelined.
+func acrossTheEnd(i int) string {
+	return []string{"2146435070", "2146435071", "2146435072", "2147483647", "-2147483648"}[min(i, 4)]
+}
+
+// pinned gives the numbers of nodes where the counter stands still.
+func pinned(i int) string { return []string{"2147483647", "-2147483648", "2147483647"}[i%3] }
+
+func (x *explorer) String() string {
+	return fmt.Sprintf("%d clients on %d sessions, %d acquisitions each, %d give up, %d faults of %d kinds, servers up to %d transactions behind",
+		len(x.sessions), x.start().nSess, x.acquire, x.giveUps, x.faults, bits.OnesCount16(uint16(x.kinds)), x.lagging)
+}
+
+// I1, I2, I3, I8, F34: no interleaving breaks a promise, and the queue never stops, although nobody looks again after a while.
+func TestExplore(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		big  bool
+		x    explorer
+	}{
+		{"no fault", false, explorer{sessions: three, acquire: 2, lagging: 2}},
+		{"one gives up", false, explorer{sessions: three, acquire: 1, lagging: 2, giveUps: 1}},
+		{"one fault", false, explorer{sessions: two, acquire: 2, lagging: 2, faults: 1, kinds: all}},
+		{"one session, two faults", false, explorer{sessions: oneForTwo, acquire: 1, lagging: 2, faults: 2, kinds: all}},
+		{"a writer that reads, too", false, explorer{sessions: two, acquire: 1, lagging: 2, faults: 3, kinds: writers | disconnects}},
+		{"across the counter's end", false, explorer{sessions: two, acquire: 3, lagging: 2, faults: 1, kinds: usual, suffixes: acrossTheEnd}},
+
+		{"two faults", true, explorer{sessions: two, acquire: 2, lagging: 2, faults: 2, kinds: usual}},
+		{"two faults of more kinds", true, explorer{sessions: two, acquire: 1, lagging: 2, faults: 2, kinds: all}},
+		{"one session, two turns, two faults", true, explorer{sessions: oneForTwo, acquire: 2, lagging: 2, faults: 2, kinds: usual}},
+		{"two of three share, one fault", true, explorer{sessions: twoOfOne, acquire: 1, lagging: 2, faults: 1, kinds: usual}},
+		{"two of three share, one gives up, one fault", true, explorer{sessions: twoOfOne, acquire: 1, lagging: 1, giveUps: 1, faults: 1, kinds: usual}},
+		{"three, one fault", true, explorer{sessions: three, acquire: 2, lagging: 2, faults: 1, kinds: usual}},
+	} {
+		if tt.big && !*exploreAll { // minutes: make explore
+			continue
+		}
+		t.Run(tt.name, func(t *testing.T) {
+			f := tt.x.explore()
+			require.Empty(t, f.broken, "%s:\n%s", &tt.x, strings.Join(f.trace, "\n"))
+			require.Positive(t, tt.x.grants[ToList], "nobody was granted on a list")
+			if of := tt.x.start().nSess; tt.x.suffixes == nil { // past the counter's end there is none
+				require.True(t, of == 1 || tt.x.grants[ToAwait] > 0, "nobody was granted on an event")
+				require.Equal(t, int(of) < len(tt.x.sessions), tt.x.grants[ToAwaitTurn] > 0, "granted by a turn")
+			}
+			t.Logf("%s: %d states in %.1f s, and no promise broken in any", &tt.x, f.states, f.took.Seconds())
+		})
+	}
+}
+
+var exploreAll = flag.Bool("explore.all", false, "explore the large bounds too, which takes minutes and some GB")
+
+// without is the rule on evidence that was touched up: so a clause is left out.
+func without(touchUp func(k *evidence)) func(evidence) bool {
+	return func(k evidence) bool {
+		touchUp(&k)
+		return inFrontNow(k)
+	}
+}
+
+// I1, I3, I8: each clause is left out, and the explorer finds what then goes wrong, by the fewest steps. With -v it prints them.
+func TestExplore_WithoutAClause(t *testing.T) {
+	const (
+		believes = "I1, I3: granted on the event, when that connection had already shown a state without the own node"
+		overtook = "I8: granted before an earlier node"
+		reset    = disconnects | adminDeletes | adminWrites | lateRestores
+	)
+	// A node whose create went unanswered is not known to be ours yet, and passes no turn.
+	shared := explorer{sessions: oneForTwo, acquire: 1, lagging: 2, faults: 2, kinds: usual}
+	for _, tt := range []struct {
+		clause string
+		rule   func(evidence) bool
+		x      explorer
+		want   string
+	}{
+		{"the predecessor was the front", without(func(k *evidence) { k.ahead = 1 }),
+			explorer{sessions: three, acquire: 1, lagging: 2, giveUps: 1}, overtook},
+		{"nothing comes in the predecessor's place", without(func(k *evidence) { k.replaced = false }),
+			explorer{sessions: two, acquire: 1, lagging: 2, faults: 2, kinds: writers}, "I1: granted beside a writer that reads"},
+		{"the event is a deletion", without(func(k *evidence) { k.deleted = true }),
+			explorer{sessions: two, acquire: 1, lagging: 2, faults: 1, kinds: adminWrites}, overtook},
+
+		{"the predecessor is of another session", without(func(k *evidence) { k.owner = stranger }), shared, believes},
+		// Nothing is known for sure of which connection, none is there now, and that must not count as the same.
+		{"there is a connection", func(k evidence) bool {
+			if k.conn == 0 && k.listConn == 0 && k.ownConn == 0 && k.aheadConn == 0 {
+				k.conn, k.listConn, k.ownConn, k.aheadConn = 1, 1, 1, 1
+			}
+			return inFrontNow(k)
+		}, explorer{sessions: two, queued: true, upTo: ToList, acquire: 1, lagging: 1, faults: 5, kinds: disconnects | adminDeletes}, believes},
+		{"the watch on our own node is of this connection", without(func(k *evidence) { k.ownConn = k.conn }),
+			explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 4, kinds: reset}, believes},
+		{"both watches are", without(func(k *evidence) { k.ownConn, k.aheadConn = k.conn, k.conn }),
+			explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 3, kinds: reset}, believes},
+		{"all is known from this connection", without(func(k *evidence) { k.listConn, k.ownConn, k.aheadConn = k.conn, k.conn, k.conn }),
+			explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 3, kinds: reset}, believes},
+		// A watch on our own node that was set on this connection after it was lost on the last shows that our node was there
+		// then, and tells of its end before anything later. So the two clauses beside it follow from it in this model, alone and
+		// together. They stay: with them, the argument is that all is from one connection, and needs no look at what restores
+		// watches when.
+		{"the list is of this connection", without(func(k *evidence) { k.listConn = k.conn }),
+			explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 3, kinds: reset}, ""},
+		{"the watch on the predecessor is of this connection", without(func(k *evidence) { k.aheadConn = k.conn }),
+			explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 3, kinds: reset}, ""},
+		{"the list and the watch on the predecessor are", without(func(k *evidence) { k.listConn, k.aheadConn = k.conn, k.conn }),
+			explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 3, kinds: reset}, ""},
+		// The grant looks once more whether its node was deleted: that does not see a watch that was spent on another event.
+		{"no event of our own node has come", without(func(k *evidence) { k.ownFired = false }),
+			explorer{sessions: two, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, faults: 2, kinds: adminWrites | adminDeletes}, believes},
+	} {
+		t.Run(tt.clause, func(t *testing.T) {
+			tt.x.rule = tt.rule
+			if tt.want == "" && *exploreAll {
+				tt.x.faults++
+			}
+			f := tt.x.explore()
+			if tt.want == "" {
+				require.Empty(t, f.broken, "this clause is needed after all: say so\n%s", strings.Join(f.trace, "\n"))
+				t.Logf("%s: nothing breaks without it; %d states", &tt.x, f.states)
+				return
+			}
+			require.Contains(t, f.broken, tt.want, "after %d states", f.states)
+			require.Greater(t, len(f.trace), 5)
+			t.Logf("%s; found after %d states:\n%s", &tt.x, f.states, strings.Join(f.trace, "\n"))
+		})
+	}
+}
+
+// I1, I3, I8: each part of the way in which a release passes the turn is left out.
+func TestExplore_WithoutThePassing(t *testing.T) {
+	const (
+		unproved = "I1, I3: granted by a turn that no transaction has passed"
+		overtook = "I8: granted before an earlier node"
+	)
+	for _, tt := range []struct {
+		part  string
+		wrong mistakes
+		after func(done bool, failed int, noNode bool) Turn
+		x     explorer
+		want  string
+	}{
+		{"the next node is checked", noCheck, nil, explorer{sessions: oneForTwo, acquire: 1, lagging: 2, faults: 1, kinds: adminDeletes}, unproved},
+		{"also when the answer was lost", noCheckAgain, nil, explorer{sessions: oneForTwo, acquire: 1, lagging: 2, faults: 2, kinds: adminDeletes | disconnects}, unproved},
+		{"the next waits for the answer", passedEarly, nil, explorer{sessions: oneForTwo, acquire: 1, lagging: 2}, unproved},
+		{"only a hold passes it", passedByAll, nil, explorer{sessions: twoOfOne, acquire: 1, lagging: 2, giveUps: 1}, overtook},
+		{"a check that fails grants nothing", 0, func(done bool, failed int, noNode bool) Turn { return TurnAfter(done || failed == 0, failed, noNode) },
+			explorer{sessions: oneForTwo, acquire: 1, lagging: 2, faults: 1, kinds: adminDeletes}, unproved},
+		{"whoever gets no turn is told", tellsNobody, nil, explorer{sessions: twoOfOne, acquire: 1, lagging: 2, giveUps: 1}, "the queue stops"},
+	} {
+		t.Run(tt.part, func(t *testing.T) {
+			tt.x.wrong, tt.x.after = tt.wrong, tt.after
+			f := tt.x.explore()
+			require.Contains(t, f.broken, tt.want, "after %d states", f.states)
+			t.Logf("%s; found after %d states:\n%s", &tt.x, f.states, strings.Join(f.trace, "\n"))
+		})
+	}
+}
+
+// I2, F3: a create whose answer was lost is taken for one that made nothing.
+func TestExplore_WithoutTheLook(t *testing.T) {
+	x := explorer{sessions: two, acquire: 1, lagging: 2, faults: 1, kinds: disconnects}
+	x.fate = func(f tap.Fate, o answer.Outcome, over bool) answer.CreateFate {
+		if f == tap.NoAnswer {
+			return answer.NothingMade
+		}
+		return answer.FateOf(f, o, over)
+	}
+	f := x.explore()
+	require.Equal(t, "I2: two nodes of one owner", f.broken)
+	t.Logf("found after %d states:\n%s", f.states, strings.Join(f.trace, "\n"))
+}
+
+// F34, I1: nodes past the counter's end are taken in the order of their numbers, as other clients do.
+func TestExplore_WithoutTheEnd(t *testing.T) {
+	x := explorer{sessions: two, acquire: 2, lagging: 2, suffixes: pinned}
+	x.place = func(self string, children, markers []string) Place {
+		mine, _ := Parse(self, markers)
+		for _, m := range Members(children, markers) {
+			if m.Seq < mine.Seq {
+				return Place{Kind: Behind, Predecessor: m.Name, Ahead: 1}
+			}
+		}
+		return Place{Kind: Front}
+	}
+	f := x.explore()
+	require.Contains(t, f.broken, "I8: granted before an earlier node")
+	t.Logf("found after %d states:\n%s", f.states, strings.Join(f.trace, "\n"))
+}

@@ -1,0 +1,248 @@
+// Package queue decides who is in front: children of a lock root in, a node's place out; what a waiter knows in, granted or list
+// again out. It promises that two lock nodes are never both in front, and that no waiter is forgotten.
+//
+// It is pure. It must not ask, wait, log, look at a clock or hold a lock, and it knows nothing of connections but their numbers. So
+// each rule has a table that specifies it, and explore_test.go takes the same code through every interleaving of a few clients.
+//
+// Read queue.go first: PlaceOf, inFrontNow and TurnAfter are all that proves that nobody is ahead. Then walk.go: what a node does next. R and F are
+// numbers of internal/faults/faults.md.
+package queue
+
+import (
+	"slices"
+	"strings"
+)
+
+// A child of the lock root takes part in the queue if its name ends in one of these and a sequence number. They are
+// the names of Curator and go-zookeeper, kazoo, and Curator's read/write lock.
+var Markers = []string{"lock-", "__lock__", "__READ__", "__WRIT__"}
+
+// The counter of a lock root has 32 bits. At its end numbers repeat or, when creates were pipelined, turn negative. So no node
+// numbered counterEnd or more is granted: such nodes are deleted until the queue has drained and the root can be made anew.
+const (
+	CounterNearEnd = 1<<31 - 1<<27 // from here on we say so, and remove the root when it is empty
+	counterEnd     = 1<<31 - 1<<20 // far enough from the end that it is not reached while the queue drains
+)
+
+// Member is a child of the lock root that takes part in the queue.
+type Member struct {
+	Name string
+	Seq  int64
+}
+
+// PastTheEnd says whether a node with this number is never granted.
+func (m Member) PastTheEnd() bool { return m.Seq < 0 || m.Seq >= counterEnd }
+
+// digits is how many a sequence number has, beside its sign.
+const digits = 10
+
+// Parse splits a child's name. It returns false for children that take no part in the queue: config, _c_x, lock-abc, a
+// huge number.
+func Parse(name string, markers []string) (Member, bool) {
+	if len(name) < digits {
+		return Member{}, false
+	}
+	head, seq := name[:len(name)-digits], int64(0)
+	for _, c := range []byte(name[len(head):]) {
+		if c < '0' || c > '9' {
+			return Member{}, false
+		}
+		seq = 10*seq + int64(c-'0')
+	}
+	// A marker that ends in a minus sign cannot take that of a negative number: those are near the counter's other end.
+	if neg := strings.TrimSuffix(head, "-"); neg != head && hasMarker(neg, markers) && (seq >= counterEnd || !hasMarker(head, markers)) {
+		head, seq = neg, -seq
+	}
+	if !hasMarker(head, markers) || seq >= 1<<31 || seq < -(1<<31) { // or no counter of 32 bits wrote this
+		return Member{}, false
+	}
+	return Member{name, seq}, true
+}
+
+func hasMarker(head string, markers []string) bool {
+	for _, m := range markers {
+		if strings.HasSuffix(head, m) {
+			return true
+		}
+	}
+	return false
+}
+
+// Members picks the queue out of a root's children, in no order.
+func Members(children, markers []string) []Member {
+	ms := make([]Member, 0, len(children))
+	for _, c := range children {
+		if m, ok := Parse(c, markers); ok {
+			ms = append(ms, m)
+		}
+	}
+	return ms
+}
+
+// Place is where a node stands in its queue.
+type Place struct {
+	Kind        Kind
+	Predecessor string // Behind: the node just ahead of us; Exhausted: a node that must go first, "" if there is none
+	Second      string // Behind: the node just ahead of the predecessor; "" if there is none, or if Tied
+	Ahead       int    // Behind: how many nodes are ahead. If it is one, the predecessor is the front, and its deletion makes us the front
+	Tied        bool   // Behind: nodes ahead of us have one number, and nobody knows their order: the predecessor is only one of them
+	Replaced    bool   // Behind: another node may take the predecessor's place when it goes (see staysAlone)
+}
+
+// Kind is where a node can stand.
+type Kind int
+
+// What a list can show of a node.
+const (
+	Missing   Kind = iota // our node is not in the list
+	Front                 // nobody is ahead
+	Behind                // somebody is ahead
+	Twin                  // another node has our number: queue again, at the tail
+	Exhausted             // a number is past the end of the counter, ours or another that may sort ahead
+)
+
+// PlaceOf decides where self stands among the children of the lock root. Their numbers order them. Below the counter's end
+// servers never repeat a number. A client that makes a node by name can: hence Twin and Tied.
+func PlaceOf(self string, children, markers []string) Place {
+	ms := Members(children, markers)
+	me := slices.IndexFunc(ms, func(m Member) bool { return m.Name == self })
+	if me < 0 {
+		return Place{Kind: Missing}
+	}
+	mine := ms[me]
+	p, isTwin := Place{Kind: Front}, false
+	var predecessor, second, past Member
+	for i, m := range ms {
+		if i == me {
+			continue
+		}
+		isTwin = isTwin || m.Seq == mine.Seq
+		if m.Seq < 0 || mine.PastTheEnd() {
+			past = m
+		}
+		if m.Seq >= mine.Seq {
+			continue
+		}
+		p.Ahead++
+		switch {
+		case predecessor.Name == "" || m.Seq > predecessor.Seq:
+			predecessor, second = m, predecessor
+		case second.Name == "" || m.Seq > second.Seq:
+			second = m
+		}
+	}
+	switch { // names are copied: the list is not kept for them
+	case mine.PastTheEnd() || past.Name != "":
+		return Place{Kind: Exhausted, Predecessor: strings.Clone(past.Name)}
+	case isTwin:
+		return Place{Kind: Twin}
+	case p.Ahead == 0:
+		return p
+	}
+	p.Kind, p.Predecessor, p.Replaced = Behind, strings.Clone(predecessor.Name), !staysAlone(predecessor.Name)
+	p.Tied = second.Name != "" && predecessor.Seq == second.Seq
+	if !p.Tied {
+		p.Second = strings.Clone(second.Name)
+	}
+	return p
+}
+
+// staysAlone says whether nothing comes after a node in its place. A writer of Curator's read/write lock that takes the read
+// lock, too, makes a __READ__ node with its own number, and then deletes its __WRIT__ node: so a node appears ahead of waiters
+// that have listed (R73). Mutexes and readers make no such node, and what clients of other names do nobody knows.
+func staysAlone(name string) bool {
+	head := name[:max(0, len(name)-digits)]
+	return hasMarker(head, []string{"lock-", "__lock__", "__READ__"})
+}
+
+// evidence is what a waiter knows when the event of its predecessor has come.
+type evidence struct {
+	ahead          int   // how many nodes were ahead of ours in the list
+	replaced       bool  // another node may have taken the predecessor's place
+	deleted        bool  // the event is the predecessor's deletion, and no other
+	owner, session int64 // the ZooKeeper session that owns the predecessor, and our own
+
+	conn                         uint64 // the present connection, 0 if there is none
+	listConn, ownConn, aheadConn uint64 // those of the list and of the watches on our node and the predecessor; 0 if not sure
+
+	ownFired bool // an event of our own node has come
+}
+
+// inFrontNow is the rule by which the predecessor's event shows, without another request, that nobody is ahead. Every clause
+// must hold; otherwise the waiter lists. explore_test.go shows what happens without each clause.
+func inFrontNow(k evidence) bool {
+	// Nobody else was ahead when we listed, and nobody can get in between or ahead.
+	if k.ahead != 1 || k.replaced || !k.deleted {
+		return false
+	}
+	// A predecessor of our own ZooKeeper session may have gone with the session, and our node too. If all is well, such a
+	// predecessor passes the turn (TurnAfter). (If the predecessor was gone before we could watch it, its owner is not known.
+	// But if our node was deleted with it, our event came before the answer that it was gone.)
+	if k.owner == k.session {
+		return false
+	}
+	// All that we know must come from one connection, the present one. After a reconnect the server replays the watches in the
+	// order of the client's requests: the predecessor's deletion can come before our own.
+	if k.conn == 0 || k.listConn != k.conn || k.ownConn != k.conn || k.aheadConn != k.conn {
+		return false
+	}
+	// If one transaction deletes the predecessor's node and then ours, our event may not be read yet. Such a hold is lost as
+	// soon as it is read, like any hold whose node somebody deletes (F24). Only another request could tell us sooner.
+	if k.ownFired {
+		return false
+	}
+	return true
+}
+
+// Turn is what a waiter hears from a predecessor of its own ZooKeeper session.
+type Turn uint8
+
+const (
+	NoTurn      Turn = iota // nothing yet
+	TurnIsYours             // nobody is ahead
+	TurnUnknown             // the predecessor is gone, and nobody knows who is ahead. The waiter lists; the releaser tries again without it
+	NodeIsGone              // our own node is gone
+)
+
+// TurnAfter is the rule by which a release grants without an event. One transaction checks the next node and then deletes
+// the holder's. done says that it succeeded; failed says which of the two operations stopped it, −1 if that is not known;
+// noNode says that it was stopped by a missing node. TurnAfter returns NoTurn if the answer says nothing to the next.
+//
+// Success proves that both nodes stood together, the holder's in front and the next directly behind it, and that the holder's
+// went: so the next is in front. Only a hold's release may pass the turn: if a waiter gives up, others are ahead. And only the
+// answer may pass it: until it comes, the session may be over, or somebody else may have deleted a node.
+func TurnAfter(done bool, failed int, noNode bool) Turn {
+	switch {
+	case done:
+		return TurnIsYours
+	case failed == 0 && noNode:
+		return NodeIsGone
+	case failed == 0, failed < 0 && noNode: // we may not look at the node; or the answer does not say which of the two is missing
+		return TurnUnknown
+	}
+	return NoTurn
+}
+
+const (
+	protectedPrefix = "_c_"
+	lockName        = "lock-"
+	idLength        = 36
+)
+
+// ProtectedPath returns the path that a mutex asks for: root/_c_<36-char uuid>-lock-. The servers add the sequence number.
+func ProtectedPath(root, id string) string { return root + "/" + protectedPrefix + id + "-" + lockName }
+
+// ProtectionID returns the uuid in a protected node's name, _c_<36-char uuid>-….
+func ProtectionID(name string) (string, bool) {
+	rest, ok := strings.CutPrefix(name, protectedPrefix)
+	if !ok || len(rest) <= idLength || rest[idLength] != '-' {
+		return "", false
+	}
+	id := rest[:idLength]
+	for _, i := range []int{8, 13, 18, 23} {
+		if id[i] != '-' {
+			return "", false
+		}
+	}
+	return id, true
+}

@@ -1,0 +1,323 @@
+package queue
+
+// These tests attack queue.go: names, places, and the rules by which an event or a release grants.
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// ours is a lock node's name as zklock and Curator write it; i tells the clients apart.
+func ours(i, seq int) string {
+	return fmt.Sprintf("_c_%08d-0000-4000-8000-000000000000-lock-%010d", i, seq)
+}
+
+// Names are written by ZooKeeper as %010d of a 32-bit counter, after whatever the client asked for.
+func TestParseMember(t *testing.T) {
+	const id = "0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72"
+	const hex = "0e4ef0ac8eb94d628b7fcb2a3ab6ad72"
+	for _, tt := range []struct {
+		name string
+		seq  int64
+		ok   bool
+	}{
+		// those that queue with us (F36)
+		{"_c_" + id + "-lock-0000000007", 7, true},    // zklock, Curator
+		{"_c_" + hex + "-lock-0000000007", 7, true},   // go-zookeeper
+		{hex + "__lock__0000000007", 7, true},         // kazoo
+		{"_c_" + id + "-__READ__0000000007", 7, true}, // Curator's read lock
+		{"_c_" + id + "-__WRIT__0000000007", 7, true}, // Curator's write lock
+		{"lock-0000000007", 7, true},                  // by hand
+		{"a-lock-1000000000", 1_000_000_000, true},    // all ten digits in use
+		{"lock-0134217727", 1<<27 - 1, true},          //
+		{"lock-2147483646", counterPinned - 1, true},
+		{"lock-2147483647", counterPinned, true},      // the counter stays there (F34)
+		{"lock--2147483648", -1 << 31, true},          // pipelined creates past it (F34)
+		{"lock--2147483640", -1<<31 + 8, true},        //
+		{hex + "__lock__-2147483648", -1 << 31, true}, //
+		{"_c_" + id + "-__READ__-2147483648", -1 << 31, true},
+
+		// foreign children, which take no part
+		{"", 0, false},
+		{"config", 0, false},
+		{"0", 0, false},
+		{"_c_x", 0, false},
+		{"lock-abc", 0, false},
+		{"lock-", 0, false},
+		{"lock--", 0, false},
+		{"0000000007", 0, false},                // a number and no marker
+		{"-2147483648", 0, false},               //
+		{"leases", 0, false},                    // Curator's semaphore
+		{"lease-0000000007", 0, false},          // another recipe's nodes
+		{"_c_" + id + "-0000000007", 0, false},  //
+		{"lock-000000007", 0, false},            // nine digits
+		{"lock-00000000007", 0, false},          // eleven
+		{"lock--000000007", 0, false},           // a minus sign and nine
+		{"lock---2147483648", 0, false},         // two minus signs
+		{"lock-+000000007", 0, false},           //
+		{"lock- 000000007", 0, false},           //
+		{"lock-000000000a", 0, false},           //
+		{"lock-٠٠٠٠٠٠٠٠٠٧", 0, false},           // digits, but not ASCII
+		{"lock-0000000007 ", 0, false},          //
+		{"LOCK-0000000007", 0, false},           //
+		{"lock_0000000007", 0, false},           //
+		{"lock-2147483648", 0, false},           // one more than the counter can say
+		{"lock-9999999999", 0, false},           // a huge number
+		{"lock--2147483649", 0, false},          //
+		{"lock--9999999999", 0, false},          //
+		{"lock-99999999999999999999", 0, false}, // longer than an int64
+		{"__READ__0000000007x", 0, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m, ok := Parse(tt.name, Markers)
+			require.Equal(t, tt.ok, ok)
+			if ok {
+				require.Equal(t, Member{tt.name, tt.seq}, m)
+				require.Equal(t, tt.seq < 0 || tt.seq >= counterEnd, m.PastTheEnd())
+			}
+		})
+	}
+}
+
+func TestParseMember_QueuePattern_AddsMembers(t *testing.T) {
+	_, ok := Parse("job#0000000003", Markers)
+	require.False(t, ok)
+	with := func(ending string) []string { return append(slices.Clone(Markers), ending) }
+	m, ok := Parse("job#0000000003", with("job#"))
+	require.True(t, ok)
+	require.EqualValues(t, 3, m.Seq)
+	_, ok = Parse(ours(1, 3), with("job#"))
+	require.True(t, ok, "the known names stay known")
+
+	// The first endings take a number's minus sign for a part of the name, if they may.
+	for _, ending := range []string{"-", "lock--", "lock-"} {
+		for name, seq := range map[string]int64{
+			"_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-lock--2147483648": -1 << 31, "lock--2147483640": -1<<31 + 8, "lock-0000000007": 7,
+		} {
+			m, ok := Parse(name, with(ending))
+			require.True(t, ok, "%s: %s", ending, name)
+			require.Equal(t, seq, m.Seq, "%s: %s", ending, name)
+		}
+	}
+	for name, seq := range map[string]int64{"job-0000000003": 3, "job--0000000003": 3, "job--2147483648": -1 << 31} {
+		m, ok := Parse(name, with("-"))
+		require.True(t, ok, name)
+		require.Equal(t, seq, m.Seq, name)
+	}
+}
+
+func TestProtectionID(t *testing.T) {
+	const id = "0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72"
+	for _, tt := range []struct{ name, id string }{
+		{"_c_" + id + "-lock-0000000000", id},
+		{"_c_" + id + "-__READ__0000000000", id},
+		{"_c_" + id + "-", id},
+		{"_c_" + id, ""},                                            // nothing after the id
+		{"_c_" + id + "_lock-0000000000", ""},                       // no dash after the id
+		{"_c_0e4ef0ac8eb94d628b7fcb2a3ab6ad72-lock-0000000000", ""}, // go-zookeeper: 32 digits, no dashes
+		{"_c_0e4ef0ac-8eb9-4d62-8b7fxcb2a3ab6ad72-lock-", ""},       // a dash is missing
+		{"0e4ef0ac8eb94d628b7fcb2a3ab6ad72__lock__0000000000", ""},  // kazoo
+		{id + "-lock-0000000000", ""},                               // no prefix
+		{"_c_x", ""},                                                // shorter than an id; zk's own helper panics here
+		{"_c_", ""},
+		{"", ""},
+	} {
+		got, ok := ProtectionID(tt.name)
+		require.Equal(t, tt.id, got, tt.name)
+		require.Equal(t, tt.id != "", ok, tt.name)
+	}
+}
+
+// counterPinned is the last number that ZooKeeper gives, again and again.
+const counterPinned = 1<<31 - 1
+
+func TestPlaceOf(t *testing.T) {
+	const kazoo5 = "0e4ef0ac8eb94d628b7fcb2a3ab6ad72__lock__0000000005"
+	const goZK5 = "_c_0e4ef0ac8eb94d628b7fcb2a3ab6ad72-lock-0000000005"
+	self := ours(1, 7)
+	foreign := []string{"config", "0", "_c_x", "lock-abc", "lock-9999999999", "leases", "lease-0000000001"}
+	for _, tt := range []struct {
+		name     string
+		self     string
+		children []string
+		want     Place
+	}{
+		{"alone", self, []string{self}, Place{Kind: Front}},
+		{"front with others behind", self, []string{ours(2, 9), self, ours(3, 8)}, Place{Kind: Front}},
+		{"second: its predecessor is the front", self, []string{self, ours(2, 6), ours(3, 8)},
+			Place{Kind: Behind, Predecessor: ours(2, 6), Ahead: 1}},
+		{"further back: the one just ahead, whatever the order of the list", self,
+			[]string{ours(2, 2), ours(3, 5), self, ours(4, 4), ours(5, 8)},
+			Place{Kind: Behind, Predecessor: ours(3, 5), Second: ours(4, 4), Ahead: 3}},
+		{"gaps in the numbers mean nothing", self, []string{ours(2, 0), self},
+			Place{Kind: Behind, Predecessor: ours(2, 0), Ahead: 1}},
+		{"foreign children take no part", self, append(slices.Clone(foreign), self), Place{Kind: Front}},
+		{"foreign children are no predecessors", self, append(slices.Clone(foreign), ours(2, 3), self),
+			Place{Kind: Behind, Predecessor: ours(2, 3), Ahead: 1}},
+		{"F36: behind kazoo's lock", self, []string{self, kazoo5}, Place{Kind: Behind, Predecessor: kazoo5, Ahead: 1}},
+		{"F36: behind go-zookeeper's lock", self, []string{self, goZK5}, Place{Kind: Behind, Predecessor: goZK5, Ahead: 1}},
+		{"F36: ten digits compare as numbers", self, []string{self, ours(2, 10)}, Place{Kind: Front}},
+
+		// R73: a writer may leave a reader in its place; what other names leave nobody knows.
+		{"R73: behind a writer", self, []string{self, "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__WRIT__0000000005"},
+			Place{Kind: Behind, Predecessor: "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__WRIT__0000000005", Ahead: 1, Replaced: true}},
+		{"R73: behind a reader", self, []string{self, "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__READ__0000000005"},
+			Place{Kind: Behind, Predecessor: "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__READ__0000000005", Ahead: 1}},
+
+		// A missing node is no index and no last place (R13): it is told.
+		{"R13: own node missing", self, []string{ours(2, 6), ours(3, 8)}, Place{Kind: Missing}},
+		{"R13: empty queue", self, nil, Place{Kind: Missing}},
+		{"R13: another node with our number", self, []string{ours(2, 7)}, Place{Kind: Missing}},
+		{"R13: our id under another number", self, []string{ours(1, 8)}, Place{Kind: Missing}},
+
+		// F35: two nodes with one number: another client has made one by name.
+		{"F35: another node has our number", self, []string{self, ours(2, 7)}, Place{Kind: Twin}},
+		{"F35: and somebody is ahead", self, []string{self, ours(2, 7), ours(3, 5)}, Place{Kind: Twin}},
+		{"F35: two ahead of us have one number: nobody knows who is the predecessor", self, []string{self, ours(2, 6), ours(3, 6)},
+			Place{Kind: Behind, Predecessor: ours(2, 6), Ahead: 2, Tied: true}},
+		{"F35: also the first", self, []string{self, ours(2, 0), ours(3, 0)}, Place{Kind: Behind, Predecessor: ours(2, 0), Ahead: 2, Tied: true}},
+		{"F35: two ahead of the predecessor have: either may be watched", self, []string{ours(2, 5), ours(4, 6), ours(3, 5), self},
+			Place{Kind: Behind, Predecessor: ours(4, 6), Second: ours(2, 5), Ahead: 3}},
+
+		// F34: nobody is granted past the end of the counter.
+		{"F34: the last that is granted", ours(1, counterEnd-1), []string{ours(1, counterEnd-1), ours(2, counterEnd)}, Place{Kind: Front}},
+		{"F34: past the end, alone", ours(1, counterEnd), []string{ours(1, counterEnd)}, Place{Kind: Exhausted}},
+		{"F34: at its very end", ours(1, counterPinned), []string{ours(1, counterPinned)}, Place{Kind: Exhausted}},
+		{"F34: negative, alone", ours(1, -1<<31), []string{ours(1, -1<<31)}, Place{Kind: Exhausted}},
+		{"F34: behind an ordinary number", ours(1, counterEnd), []string{ours(2, 9), ours(1, counterEnd)}, Place{Kind: Exhausted, Predecessor: ours(2, 9)}},
+		{"F34: beside one with the same number", ours(1, counterPinned), []string{ours(2, counterPinned), ours(1, counterPinned)}, Place{Kind: Exhausted, Predecessor: ours(2, counterPinned)}},
+		{"F34: beside a negative number nobody is granted", ours(1, 5), []string{ours(1, 5), "lock--2147483648"}, Place{Kind: Exhausted, Predecessor: "lock--2147483648"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			require.Equal(t, tt.want, PlaceOf(tt.self, tt.children, Markers))
+		})
+	}
+}
+
+// I1: whatever is in the queue, and in whatever order it is listed, at most one node is in front, and it is the one with the
+// smallest number. Each of the others follows one with a smaller number, so nobody waits in a circle (I8).
+func TestPlaceOf_RandomQueues_OneFront(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	for range 2000 {
+		numbers, count := map[string]int{}, map[int]int{}
+		for i := range 1 + rnd.IntN(12) {
+			seq := counterEnd - 12 + rnd.IntN(13) // F34: some are past the end; F35: some have one number
+			numbers[ours(i, seq)] = seq
+			count[seq]++
+		}
+		children := append(slices.Collect(maps.Keys(numbers)), "config", "lock-abc", "lock-9999999999")
+		rnd.Shuffle(len(children), func(i, j int) { children[i], children[j] = children[j], children[i] })
+		for name, seq := range numbers {
+			lower, nearest := 0, -1
+			for _, n := range numbers {
+				if n < seq {
+					lower, nearest = lower+1, max(nearest, n)
+				}
+			}
+			p := PlaceOf(name, children, Markers)
+			switch {
+			case seq >= counterEnd:
+				require.Equal(t, Exhausted, p.Kind, "%s in %v", name, children)
+			case count[seq] > 1:
+				require.Equal(t, Place{Kind: Twin}, p, "%s in %v", name, children)
+			case lower == 0:
+				require.Equal(t, Place{Kind: Front}, p, "%s in %v", name, children)
+			default:
+				require.Equal(t, Behind, p.Kind, "%s in %v", name, children)
+				require.Equal(t, lower, p.Ahead, "%s in %v", name, children)
+				require.Equal(t, nearest, numbers[p.Predecessor], "%s in %v", name, children)
+				require.Equal(t, count[nearest] > 1, p.Tied, "%s in %v", name, children)
+				if p.Tied || lower == 1 {
+					require.Empty(t, p.Second)
+				} else {
+					require.Less(t, numbers[p.Second], nearest)
+				}
+			}
+		}
+	}
+}
+
+// I1, I3: the rule by which the predecessor's event grants. Each row changes one thing in a waiter for whom all speaks for
+// a grant. TestExplore_WithoutAClause shows what happens without a clause.
+func TestInFrontNow(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(k *evidence)
+		want   bool
+	}{
+		{"all is well", func(*evidence) {}, true},
+
+		{"others were ahead of the predecessor", func(k *evidence) { k.ahead = 2 }, false},
+		{"R73: a reader may have taken its place", func(k *evidence) { k.replaced = true }, false},
+		{"the event is no deletion", func(k *evidence) { k.deleted = false }, false},
+
+		{"our session's", func(k *evidence) { k.owner = 7 }, false},
+		{"nobody's: it is not ephemeral", func(k *evidence) { k.owner = 0 }, true},
+
+		{"there is no connection now", func(k *evidence) { k.conn = 0 }, false},
+		{"nor ever was a sure one", func(k *evidence) { k.conn, k.listConn, k.ownConn, k.aheadConn = 0, 0, 0, 0 }, false},
+		{"the list is of an earlier connection", func(k *evidence) { k.listConn-- }, false},
+		{"the watch on our own node is restored", func(k *evidence) { k.ownConn-- }, false},
+		{"the watch on the predecessor is restored", func(k *evidence) { k.aheadConn-- }, false},
+		{"both are", func(k *evidence) { k.ownConn--; k.aheadConn-- }, false},
+		{"all is of an earlier connection", func(k *evidence) { k.conn++ }, false},
+
+		{"an event of our own node has come", func(k *evidence) { k.ownFired = true }, false},
+	} {
+		k := evidence{ahead: 1, deleted: true, owner: 8, session: 7, conn: 3, listConn: 3, ownConn: 3, aheadConn: 3}
+		tt.change(&k)
+		require.Equal(t, tt.want, inFrontNow(k), tt.name)
+	}
+}
+
+// I1, I3: the rule by which a release grants.
+func TestTurnAfter(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		done   bool
+		failed int
+		noNode bool
+		want   Turn
+	}{
+		{"both were there, and ours is deleted", true, -1, false, TurnIsYours},
+		{"the next one's node was not there", false, 0, true, NodeIsGone},
+		{"we may not look at it", false, 0, false, TurnUnknown},
+		{"our own node was not there", false, 1, true, NoTurn},
+		{"we may not delete it", false, 1, false, NoTurn},
+		{"one of them was not there", false, -1, true, TurnUnknown},
+		{"there was no answer", false, -1, false, NoTurn},
+	} {
+		require.Equal(t, tt.want, TurnAfter(tt.done, tt.failed, tt.noNode), tt.name)
+	}
+}
+
+// BenchmarkPlaceOf is what a list costs the one in the middle of the queue, from the bytes that come in.
+func BenchmarkPlaceOf(b *testing.B) {
+	for _, n := range []int{10, 100, 1000, 10_000} {
+		b.Run(fmt.Sprintf("waiters=%d", n), func(b *testing.B) {
+			var list wire.ChildrenStatResponse
+			for i := range n {
+				list.Children = append(list.Children, fmt.Sprintf("_c_%08x-0000-4000-8000-000000000000-lock-%010d", n-i, i))
+			}
+			self := list.Children[n/2]
+			body := wire.Frame(list)[4:]
+			b.ReportAllocs()
+			for b.Loop() {
+				var got wire.ChildrenStatResponse
+				got.Decode(wire.NewDecoder(body))
+				if p := PlaceOf(self, got.Children, Markers); p.Ahead != n/2 {
+					b.Fatal(p)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,41 @@
+package zklock
+
+import (
+	"time"
+
+	"github.com/zklock/zklock/internal/lease"
+)
+
+// LeaseMode says what a Session takes as proof that its ZooKeeper session is alive, and so how long a hold may be relied
+// on. docs/lease.md helps to choose.
+type LeaseMode struct{ mode lease.Mode }
+
+// DefaultLeaderPing is QuorumLease's assumption about the longest time between two pings of the leader to a follower: two
+// ticks of ZooKeeper's default tickTime of 2 s. (The leader really pings every half tick.)
+const DefaultLeaderPing = 4 * time.Second
+
+// QuorumLease is the default mode. An exchange counts only if it was answered long enough before a successful quorum
+// operation. So no follower that is cut off from the leader, and no deposed leader, can reassure a holder. The mode is sound
+// if the leader pings each healthy follower at least every leaderPing; zero means DefaultLeaderPing. A client cannot read
+// the servers' tickTime: if it is not 2 s, give two ticks.
+func QuorumLease(leaderPing time.Duration) LeaseMode {
+	if leaderPing == 0 {
+		leaderPing = DefaultLeaderPing
+	}
+	return LeaseMode{lease.Quorum(leaderPing)}
+}
+
+// SingleServerLease takes every answer as a proof. It is sound with one server. With an ensemble, a holder that is connected
+// to a server without quorum learns of the loss too late.
+func SingleServerLease() LeaseMode { return LeaseMode{lease.SingleServer()} }
+
+// String spells the mode and its duration, for people.
+func (m LeaseMode) String() string {
+	return m.mode.String()
+}
+
+// LeaseRoom returns the longest outage that surely ends no hold, with this lease mode and session timeout. If it is zero or
+// less, Connect refuses the pair.
+func LeaseRoom(mode LeaseMode, sessionTimeout time.Duration) time.Duration {
+	return mode.mode.Room(sessionTimeout)
+}

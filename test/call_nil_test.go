@@ -1,0 +1,92 @@
+package zklock_test
+
+// These tests call everything on a nil or zero Session, Mutex and Hold, or with a nil context: each call says what to do.
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+)
+
+// A method that can return an error does; any other panics with the same text. None dereferences nil.
+func TestNilAndZeroValues_SayWhatToDo(t *testing.T) {
+	work := func(context.Context, *zklock.Hold) error { return nil }
+	for _, c := range []struct {
+		values []any
+		says   string
+	}{
+		{[]any{(*zklock.Session)(nil), new(zklock.Session)}, "use the one that Connect returns"},
+		{[]any{(*zklock.Mutex)(nil), new(zklock.Mutex)}, "use the one that NewMutex returns"},
+		{[]any{(*zklock.Hold)(nil), new(zklock.Hold)}, "use the one that Acquire returns"},
+	} {
+		for _, value := range c.values {
+			v := reflect.ValueOf(value)
+			for i := range v.NumMethod() {
+				method := v.Type().Method(i).Name
+				name := fmt.Sprint(v.Type(), ".", method)
+				var in []reflect.Value
+				for j := range v.Method(i).Type().NumIn() {
+					switch typ := v.Method(i).Type().In(j); {
+					case typ == reflect.TypeFor[context.Context]():
+						in = append(in, reflect.ValueOf(t.Context()))
+					case typ == reflect.TypeOf(work):
+						in = append(in, reflect.ValueOf(work))
+					}
+				}
+				err := func() (err error) {
+					defer func() {
+						if r := recover(); r != nil {
+							err = r.(error)
+						}
+					}()
+					out := v.Method(i).Call(in)
+					require.NotEmpty(t, out, name)
+					err, _ = out[len(out)-1].Interface().(error)
+					require.Error(t, err, name)
+					var e *zklock.Error
+					require.ErrorAs(t, err, &e, name)
+					return err
+				}()
+				require.ErrorContains(t, err, c.says, name)
+				require.True(t, zklock.IsFinal(err), name)
+			}
+		}
+	}
+	for _, s := range []*zklock.Session{nil, {}} {
+		_, err := zklock.NewMutex(s, "/job")
+		require.ErrorContains(t, err, "use the one that Connect returns")
+		require.ErrorContains(t, zklock.Revoke(t.Context(), s, "/job/x"), "use the one that Connect returns")
+	}
+}
+
+// A nil function, and a nil option of Do, are refused before anything is asked for.
+func TestDo_NilFunction(t *testing.T) {
+	m := newMutex(t, connect(t, target(t)), "/job")
+	require.ErrorContains(t, m.Do(t.Context(), nil), "nil function")
+	require.ErrorContains(t, m.TryDo(t.Context(), nil), "nil function")
+	require.ErrorContains(t, m.Do(t.Context(), func(context.Context, *zklock.Hold) error { return nil }, nil), "nil DoOption")
+	require.False(t, m.Held())
+}
+
+// So does a nil context.
+func TestNilContexts(t *testing.T) {
+	srv := target(t)
+	s := connect(t, srv)
+	m := newMutex(t, s, lockPath(t, srv))
+	var none context.Context
+	_, err := m.Acquire(none)
+	require.ErrorContains(t, err, "nil context")
+	_, err = m.Participants(none)
+	require.ErrorContains(t, err, "nil context")
+	_, err = zklock.Connect(none, srv)
+	require.ErrorContains(t, err, "nil context")
+	h := acquire(t, m)
+	require.ErrorContains(t, h.Release(none), "nil context")
+	require.NoError(t, h.Err(), "a refused call changes nothing")
+	release(t, h)
+}

@@ -1,0 +1,284 @@
+package zklock_test
+
+// These tests attack owners: who re-enters a hold, who joins a wait, and who is excluded (I2).
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/ledger"
+	"github.com/zklock/zklock/zktest"
+)
+
+// R67, I1: five goroutines work under the hold of an outer lock and take another one with its context. They exclude each
+// other there: the outer hold is nobody's permission for the inner lock.
+func TestVirtual_FanOutUnderAnOuterHold_ExcludesInTheInnerLock(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		outer := acquire(t, newMutex(t, s, "/outer"))
+		m, l := newMutex(t, s, "/job"), ledger.New(t.Errorf)
+		var all sync.WaitGroup
+		for range 5 {
+			all.Go(func() {
+				h, err := m.Acquire(outer.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				work(t, l, h, func() { time.Sleep(time.Second) })
+				if err := h.Release(within(t, soon)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		require.Equal(t, 5, l.Grants())
+		release(t, outer)
+	})
+}
+
+// R67, I2: the context carries each hold of the nested locks, so that either is re-entered from inside, and nothing is
+// sent. An owner that was set takes it along into every lock.
+func TestVirtual_NestedLocks_AreReentered(t *testing.T) {
+	for _, set := range []bool{false, true} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			s := v.connect()
+			a, b := newMutex(t, s, "/a"), newMutex(t, s, "/b")
+			ctx := within(t, time.Hour)
+			if set {
+				ctx = zklock.WithOwner(ctx, zklock.NewOwner("both"))
+			}
+			ha, err := a.Acquire(ctx)
+			require.NoError(t, err)
+			require.False(t, b.OwnedBy(ha.Context()))
+			hb, err := b.Acquire(ha.Context())
+			require.NoError(t, err)
+			require.Equal(t, set, ha.Owner() == hb.Owner())
+			type key struct{}
+			inner, cancel := context.WithCancel(context.WithValue(hb.Context(), key{}, 1))
+			defer cancel()
+			v.srv.ResetRequests()
+			for _, m := range []*zklock.Mutex{a, b, a, newMutex(t, s, "/a")} {
+				require.True(t, m.OwnedBy(inner))
+				h, err := m.TryAcquire(inner)
+				require.NoError(t, err)
+				inner = h.Context()
+				defer func() { release(t, h) }()
+			}
+			require.Zero(t, v.srv.Requests().Total())
+			require.Len(t, v.srv.Children("/a"), 1, "I2")
+			require.Len(t, v.srv.Children("/b"), 1, "I2")
+			release(t, ha)
+			release(t, hb)
+		})
+	}
+}
+
+// R67, I1: of a hold whose last handle was released nothing is left to re-enter. Those who still carry its context exclude
+// each other in that lock.
+func TestVirtual_ReleasedHold_IsNobodysPermission(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		m := newMutex(t, v.connect(), "/job")
+		h := acquire(t, m)
+		left := context.WithoutCancel(h.Context())
+		again, err := m.Acquire(left)
+		require.NoError(t, err)
+		release(t, h)
+		require.True(t, m.OwnedBy(left), "another handle of it is left")
+		release(t, again)
+		require.False(t, m.OwnedBy(left))
+
+		first, err := m.Acquire(left)
+		require.NoError(t, err)
+		require.False(t, m.OwnedBy(left), "it is somebody else's")
+		second := make(chan *zklock.Hold, 1)
+		go func() {
+			h, err := m.Acquire(left)
+			if err != nil {
+				t.Error(err)
+			}
+			second <- h
+		}()
+		synctest.Wait()
+		require.Empty(t, second, "I1")
+		release(t, first)
+		release(t, <-second)
+	})
+}
+
+// The context says which lock's hold is meant: from Do, from a hold, derived, and through other locks.
+func TestVirtual_HoldFrom_IsOfThatLock(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		a, b, elsewhere := newMutex(t, s, "/a"), newMutex(t, s, "/b"), newMutex(t, v.connect(), "/a")
+		none := func(m *zklock.Mutex, ctx context.Context) {
+			t.Helper()
+			h, ok := m.HoldFrom(ctx)
+			require.False(t, ok)
+			require.Nil(t, h)
+		}
+		none(a, context.Background())
+		none(a, zklock.WithOwner(context.Background(), zklock.NewOwner("nobody's")))
+		var kept context.Context
+		require.NoError(t, a.Do(within(t, time.Hour), func(ctx context.Context, _ *zklock.Hold) error {
+			outer, ok := a.HoldFrom(ctx)
+			require.True(t, ok)
+			require.NoError(t, outer.Err())
+			none(b, ctx)
+			none(elsewhere, ctx)
+			require.NoError(t, b.Do(ctx, func(ctx context.Context, _ *zklock.Hold) error {
+				ctx, cancel := context.WithTimeout(ctx, time.Minute)
+				defer cancel()
+				h, ok := newMutex(t, s, "/a").HoldFrom(ctx)
+				require.True(t, ok)
+				require.Same(t, outer, h)
+				inner, ok := b.HoldFrom(ctx)
+				require.True(t, ok)
+				require.NotEqual(t, outer.Node(), inner.Node())
+
+				again, err := a.Acquire(ctx)
+				require.NoError(t, err)
+				h, _ = a.HoldFrom(again.Context())
+				require.Same(t, again, h, "the innermost")
+				h, _ = b.HoldFrom(again.Context())
+				require.Same(t, inner, h)
+				release(t, again)
+				return nil
+			}))
+			kept = context.WithoutCancel(ctx)
+			return nil
+		}))
+		h, ok := a.HoldFrom(kept)
+		require.True(t, ok)
+		require.ErrorIs(t, h.Err(), zklock.ErrNotHeld, "released")
+	})
+}
+
+// I2, R21: re-entry adds no node and sends nothing; handles are released in any order, the node goes with the last.
+func TestAcquire_SameOwner_ReEnters(t *testing.T) {
+	srv := target(t)
+	a, p := admin(t, srv), lockPath(t, srv)
+	w := &wire{}
+	s := connect(t, srv, w.dialer())
+	m, other := newMutex(t, s, p), newMutex(t, s, p)
+
+	h1 := acquire(t, m)
+	w.reset()
+	h2, err := m.Acquire(h1.Context())
+	require.NoError(t, err)
+	derived, cancel := context.WithTimeout(h2.Context(), soon)
+	defer cancel()
+	h3, err := other.TryAcquire(derived) // another Mutex on the path is the same lock
+	require.NoError(t, err)
+	n, by := w.sent()
+	require.Zero(t, n, "re-entry sent %v", by)
+	require.Equal(t, []int64{h1.Token(), h1.Token()}, []int64{h2.Token(), h3.Token()})
+	require.Equal(t, h1.Node(), h3.Node())
+	require.True(t, m.Held())
+	require.True(t, m.OwnedBy(h3.Context()))
+	require.False(t, m.OwnedBy(context.Background()))
+	require.False(t, m.OwnedBy(zklock.WithOwner(context.Background(), zklock.NewOwner("x"))))
+
+	release(t, h1)
+	require.ErrorIs(t, h1.Context().Err(), context.Canceled)
+	require.ErrorIs(t, context.Cause(h1.Context()), zklock.ErrNotHeld)
+	require.NoError(t, h2.Context().Err(), "another handle's release does not end this one")
+	done := make(chan error)
+	go func() { done <- h3.Release(context.Background()) }() // from any goroutine
+	require.NoError(t, <-done)
+	require.Len(t, children(t, a, p), 1)
+	release(t, h2)
+	require.Empty(t, children(t, a, p))
+	require.False(t, m.Held())
+	release(t, h2) // idempotent
+}
+
+// An attempt belongs to its owner: calls join it, and it ends when the last has left.
+func TestVirtual_SameOwnerWaiting_Joins(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		holder := acquire(t, newMutex(t, v.connect(), "/job"))
+		m := newMutex(t, v.connect(), "/job")
+		owner := zklock.NewOwner("joint")
+
+		type outcome struct {
+			h   *zklock.Hold
+			err error
+		}
+		join := func() (chan outcome, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(zklock.WithOwner(context.Background(), owner))
+			ch := make(chan outcome, 1)
+			go func() { h, err := m.Acquire(ctx); ch <- outcome{h, err} }()
+			synctest.Wait() // it has joined
+			return ch, cancel
+		}
+		first, cancelFirst := join()
+		_, err := m.TryAcquire(zklock.WithOwner(within(t, soon), owner))
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		second, cancelSecond := join()
+		third, cancelThird := join()
+		defer cancelSecond()
+		defer cancelThird()
+		cancelFirst()
+		require.ErrorIs(t, (<-first).err, context.Canceled)
+		synctest.Wait()
+		require.Len(t, v.srv.Children("/job"), 2, "the attempt goes on for the others")
+		release(t, holder)
+		o2, o3 := <-second, <-third
+		require.NoError(t, o2.err)
+		require.NoError(t, o3.err)
+		require.Equal(t, o2.h.Node(), o3.h.Node())
+		require.Len(t, v.srv.Children("/job"), 1)
+		release(t, o2.h)
+		require.Len(t, v.srv.Children("/job"), 1)
+		release(t, o3.h)
+		require.Empty(t, v.srv.Children("/job"))
+	})
+}
+
+// R53, I2: calls of one owner, all at once, are one participant with one node.
+func TestVirtual_OneOwner_ManyCalls_OneNode(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		v.net.SetLatency(time.Millisecond)
+		s := v.connect()
+		m := newMutex(t, s, "/job")
+		ctx := zklock.WithOwner(within(t, soon), zklock.NewOwner(""))
+		v.srv.Inject(zktest.After(zktest.Create).Path("/job/*").DropReply().Close().Once())
+		holds := make(chan *zklock.Hold, 20)
+		for range cap(holds) {
+			go func() {
+				h, err := m.Acquire(ctx)
+				if err != nil {
+					t.Error(err)
+				}
+				holds <- h
+			}()
+		}
+		for range cap(holds) {
+			defer release(t, <-holds)
+		}
+		require.Len(t, nodesOf(v.srv.History(), s.SessionID()), 1)
+	})
+}
+
+// I2, I1: owners exclude each other also on one Session, and a try does not wait. Either way nothing is left behind.
+func TestVirtual_TwoOwnersOfOneSession_ExcludeEachOther(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		m := newMutex(t, v.connect(), "/job")
+		h := acquire(t, m)
+		start := time.Now()
+		_, err := m.TryAcquire(within(t, time.Minute))
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		require.Less(t, time.Since(start), time.Second)
+		require.Equal(t, []string{base(h.Node())}, v.srv.Children("/job"))
+		w := v.queueUp(m)
+		require.False(t, w.isGranted(), "I1")
+		release(t, h)
+		release(t, w.granted2(t, time.Second))
+	})
+}

@@ -1,0 +1,328 @@
+package zklock_test
+
+// What all tests use: servers, clients, waits, and work under a hold.
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/hook"
+	"github.com/zklock/zklock/internal/ledger"
+	"github.com/zklock/zklock/internal/zkserver"
+	"github.com/zklock/zklock/zktest"
+)
+
+// The behaviour tests run against the in-process server, and against a real ZooKeeper with ZKLOCK_TEST_REAL=1.
+var onReal = os.Getenv("ZKLOCK_TEST_REAL") == "1"
+
+// shared is the real server that tests use which do nothing to it; it is started once.
+var shared struct {
+	once sync.Once
+	srv  *zkserver.Server
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	if !onReal {
+		fmt.Println("zklock: testing against the in-process server; ZKLOCK_TEST_REAL=1 runs the same tests against a real ZooKeeper")
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if shared.srv != nil {
+			if err := shared.srv.Close(); err != nil {
+				fmt.Println(err)
+			}
+		}
+		os.Exit(code)
+	}), goleak.IgnoreAnyFunction(zkserver.RunFunction))
+}
+
+// target returns the address of a server that other tests may use too.
+func target(t testing.TB) string {
+	t.Helper()
+	if !onReal {
+		return zktest.Start(t).Addr()
+	}
+	if os.Getenv(zkserver.EnvServers) != "" {
+		return zkserver.Single(t).Addr()
+	}
+	shared.once.Do(func() { shared.srv, shared.err = zkserver.Start(zkserver.NewConfig()) })
+	if shared.err != nil {
+		zkserver.Single(t) // skips, or fails, in its own words
+	}
+	return shared.srv.Addr()
+}
+
+// ownServer is a server that a test may stop, kill and pause.
+type ownServer interface {
+	Addr() string
+	WatchCount() (int, error)
+	Pause() error
+	Resume() error
+	Stop() error
+	Kill() error
+	Start() error
+}
+
+type serverConfig struct {
+	shortest, longest time.Duration // session timeouts
+	containerCheck    time.Duration
+}
+
+func startOwn(t testing.TB, c serverConfig) ownServer {
+	t.Helper()
+	if c.longest == 0 {
+		c.shortest, c.longest = time.Second, time.Minute
+	}
+	if c.containerCheck == 0 {
+		c.containerCheck = time.Minute
+	}
+	if onReal {
+		return zkserver.Single(t, zkserver.SessionTimeouts(c.shortest, c.longest),
+			zkserver.Property("znode.container.checkIntervalMs", fmt.Sprint(c.containerCheck.Milliseconds())))
+	}
+	return inProcess{zktest.Start(t, zktest.WithTick(500*time.Millisecond), zktest.WithSessionTimeouts(c.shortest, c.longest),
+		zktest.WithContainerCheck(c.containerCheck))}
+}
+
+// requiringCredentials is a real server that takes no requests without digest credentials.
+func requiringCredentials(t testing.TB) string {
+	t.Helper()
+	srv := zkserver.Single(t, zkserver.Property("zookeeper.enforce.auth.enabled", "true"),
+		zkserver.Property("zookeeper.enforce.auth.schemes", "digest")).Addr()
+	if isBefore(t, srv, "3.7") {
+		t.Skip("not on ZooKeeper before 3.7, which cannot require credentials")
+	}
+	return srv
+}
+
+// isBefore reports whether the server is of an older version.
+func isBefore(t testing.TB, srv, version string) bool {
+	t.Helper()
+	is, err := zkserver.Version(srv)
+	require.NoError(t, err)
+	return zkserver.Older(is, version)
+}
+
+// inProcess is a zktest.Server with a real server's manners. Stopping one keeps its data, as killing it does.
+type inProcess struct{ s *zktest.Server }
+
+func (p inProcess) Addr() string { return p.s.Addr() }
+
+func (p inProcess) WatchCount() (int, error) { return p.s.WatchCount(), nil }
+
+func (p inProcess) Pause() error { p.s.Freeze(); return nil }
+
+func (p inProcess) Resume() error { p.s.Thaw(); return nil }
+
+func (p inProcess) Stop() error { p.s.Stop(); return nil }
+
+func (p inProcess) Kill() error { p.s.Stop(); return nil }
+
+func (p inProcess) Start() error { return p.s.Start() }
+
+// soon bounds what should happen within a few round trips. It is long because machines are slow, and costs nothing
+// when all is well.
+const soon = 15 * time.Second
+
+// within returns a context for everything a test asks of servers.
+func within(t testing.TB, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// quiet drops the log of what a test provokes, unless the test runs verbosely.
+func quiet(t testing.TB) zklock.Option {
+	level := slog.LevelError
+	if testing.Verbose() {
+		level = slog.LevelInfo
+	}
+	return zklock.WithLogger(slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: level})))
+}
+
+type testWriter struct{ t testing.TB }
+
+func (w testWriter) Write(p []byte) (int, error) {
+	w.t.Log(strings.TrimSpace(string(p)))
+	return len(p), nil
+}
+
+// connect opens a Session to srv that is closed with the test.
+func connect(t testing.TB, srv string, opts ...zklock.Option) *zklock.Session {
+	t.Helper()
+	return hooked(t, hook.Session{}, srv, opts...)
+}
+
+// hooked is such a Session with hooks.
+func hooked(t testing.TB, hooks hook.Session, srv string, opts ...zklock.Option) *zklock.Session {
+	t.Helper()
+	s, err := zklock.Connect(hook.With(within(t, soon), hooks), srv, append([]zklock.Option{
+		zklock.WithSessionTimeout(10 * time.Second), quiet(t)}, opts...)...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+// lockPath is a path that no other test uses. Its parents are there.
+func lockPath(t testing.TB, srv string) string {
+	t.Helper()
+	a := admin(t, srv)
+	_, err := a.Create("/zklock-tests", nil, 0, zk.WorldACL(zk.PermAll))
+	if err != zk.ErrNodeExists {
+		require.NoError(t, err)
+	}
+	p := "/zklock-tests/" + strings.ReplaceAll(t.Name(), "/", "-") + "-" + uuid.NewString()[:8]
+	_, err = a.Create(p, nil, 0, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	return p
+}
+
+func newMutex(t testing.TB, s *zklock.Session, p string, opts ...zklock.MutexOption) *zklock.Mutex {
+	t.Helper()
+	m, err := zklock.NewMutex(s, p, opts...)
+	require.NoError(t, err)
+	return m
+}
+
+func acquire(t testing.TB, m *zklock.Mutex) *zklock.Hold {
+	t.Helper()
+	h, err := m.Acquire(within(t, soon))
+	require.NoError(t, err)
+	return h
+}
+
+func release(t testing.TB, h *zklock.Hold) {
+	t.Helper()
+	require.NoError(t, h.Release(within(t, soon)))
+}
+
+// admin is a plain client, somebody else.
+func admin(t testing.TB, srv string) *zk.Conn {
+	t.Helper()
+	c, events, err := zk.Connect(strings.Split(srv, ","), 20*time.Second, zk.WithLogger(nullLogger{}), zk.WithDialer(zkserver.Impatient(net.DialTimeout)))
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		c.Close()
+		for range events { // until the client has ended
+		}
+	})
+	return c
+}
+
+type nullLogger struct{}
+
+func (nullLogger) Printf(string, ...any) {}
+
+func children(t testing.TB, c *zk.Conn, p string) []string {
+	t.Helper()
+	names, _, err := c.Children(p)
+	if err == zk.ErrNoNode {
+		return nil
+	}
+	require.NoError(t, err)
+	return names
+}
+
+// eventually waits for a condition that nothing announces.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(soon); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", soon, what)
+		}
+	}
+}
+
+// waiting runs Acquire in the background and returns when its node is in the queue.
+type waiting struct {
+	hold *zklock.Hold
+	err  error
+	at   time.Time // when Acquire returned
+	done chan struct{}
+	stop context.CancelFunc
+}
+
+func queueUp(t testing.TB, a *zk.Conn, m *zklock.Mutex, p string) *waiting {
+	t.Helper()
+	before := len(children(t, a, p))
+	w := startAcquire(t, m)
+	eventually(t, "the waiter's node is in the queue", func() bool { return len(children(t, a, p)) > before })
+	return w
+}
+
+func startAcquire(t testing.TB, m *zklock.Mutex) *waiting {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*soon)
+	return startAcquireIn(t, ctx, cancel, m)
+}
+
+func startAcquireIn(t testing.TB, ctx context.Context, cancel context.CancelFunc, m *zklock.Mutex) *waiting {
+	w := &waiting{done: make(chan struct{}), stop: cancel}
+	go func() {
+		defer close(w.done)
+		w.hold, w.err = m.Acquire(ctx)
+		w.at = time.Now()
+	}()
+	t.Cleanup(func() { cancel(); <-w.done })
+	return w
+}
+
+// get waits for the outcome.
+func (w *waiting) get(t testing.TB) (*zklock.Hold, error) {
+	t.Helper()
+	select {
+	case <-w.done:
+	case <-time.After(soon):
+		t.Fatalf("Acquire did not return within %v", soon)
+	}
+	return w.hold, w.err
+}
+
+func (w *waiting) granted(t testing.TB) *zklock.Hold {
+	t.Helper()
+	h, err := w.get(t)
+	require.NoError(t, err)
+	return h
+}
+
+// lostWithin waits until a holder is told that its hold is lost.
+func lostWithin(t testing.TB, h *zklock.Hold, d time.Duration) {
+	t.Helper()
+	select {
+	case <-h.Lost():
+	case <-time.After(d):
+		t.Fatalf("the loss was not told within %v", d)
+	}
+}
+
+// work does something under a hold, as the ledger of its test is told.
+func work(t testing.TB, l *ledger.Ledger, h *zklock.Hold, f func()) {
+	t.Helper()
+	lock := path.Dir(h.Node())
+	if !l.Granted(lock, "", h) {
+		t.Errorf("I5: lost when it was granted: %v", h.Err())
+	}
+	f()
+	l.Ended(lock, h)
+}
+
+func base(p string) string { return path.Base(p) }
+
+func expire(t testing.TB, srv string, s *zklock.Session) {
+	t.Helper()
+	require.NoError(t, zkserver.ExpireSession(srv, s.SessionID()))
+}

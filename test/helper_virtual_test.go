@@ -1,0 +1,287 @@
+package zklock_test
+
+// What tests in virtual time use: a server, its network and its clients in one bubble.
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/hook"
+	"github.com/zklock/zklock/zktest"
+)
+
+// virtual is a server, its network and its clients in one synctest bubble: time passes when everybody waits.
+type virtual struct {
+	t   *testing.T
+	net *zktest.Network
+	srv *zktest.Server
+}
+
+func inVirtualTime(t *testing.T, f func(t *testing.T, v *virtual), opts ...zktest.Option) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		n := zktest.NewNetwork()
+		srv := zktest.Start(t, append([]zktest.Option{zktest.WithNetwork(n), zktest.WithTick(2 * time.Second)}, opts...)...)
+		_, err := srv.Create("/job", nil, 0)
+		require.NoError(t, err)
+		f(t, &virtual{t, n, srv})
+	})
+}
+
+func (v *virtual) connect(opts ...zklock.Option) *zklock.Session {
+	return v.hooked(hook.Session{}, opts...)
+}
+
+func (v *virtual) hooked(hooks hook.Session, opts ...zklock.Option) *zklock.Session {
+	return hooked(v.t, hooks, v.srv.Addr(), append([]zklock.Option{zklock.WithDialer(v.net.Dial)}, opts...)...)
+}
+
+// suspension is how long the machine has slept, as a Session sees it.
+type suspension struct{ atomic.Int64 }
+
+func (s *suspension) hooks() hook.Session {
+	return hook.Session{SuspendedTime: func() time.Duration { return time.Duration(s.Load()) }}
+}
+
+// queueUp starts an Acquire and returns when it waits, its watches set.
+func (v *virtual) queueUp(m *zklock.Mutex) *waiting {
+	ctx, cancel := context.WithTimeout(context.Background(), 24*time.Hour)
+	w := startAcquireIn(v.t, ctx, cancel, m)
+	synctest.Wait()
+	return w
+}
+
+// line is a client's way to the server, which can be silenced in both directions as a cut cable is.
+type line struct {
+	dial   zk.Dialer
+	silent atomic.Bool
+}
+
+func (l *line) Dial(network, addr string, d time.Duration) (net.Conn, error) {
+	if l.silent.Load() {
+		time.Sleep(d)
+		return nil, os.ErrDeadlineExceeded
+	}
+	c, err := l.dial(network, addr, d)
+	if err != nil {
+		return nil, err
+	}
+	return &lineConn{c, l}, nil
+}
+
+type lineConn struct {
+	net.Conn
+	l *line
+}
+
+func (c *lineConn) Write(p []byte) (int, error) {
+	if c.l.silent.Load() {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *lineConn) Read(p []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(p)
+		if err != nil || !c.l.silent.Load() {
+			return n, err
+		}
+	}
+}
+
+func isLost(h *zklock.Hold) bool {
+	select {
+	case <-h.Lost():
+		return true
+	default:
+		return false
+	}
+}
+
+func (w *waiting) granted2(t testing.TB, d time.Duration) *zklock.Hold {
+	t.Helper()
+	select {
+	case <-w.done:
+	case <-time.After(d):
+		t.Fatalf("Acquire did not return within %v", d)
+	}
+	require.NoError(t, w.err)
+	return w.hold
+}
+
+type blockingWriter struct{ until chan struct{} }
+
+func (w blockingWriter) Write(p []byte) (int, error) { <-w.until; return len(p), nil }
+
+// syncBuffer takes a log's lines, one write each.
+type syncBuffer struct {
+	mu     sync.Mutex
+	buf    bytes.Buffer
+	onLine func(string)
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.onLine(string(p))
+	return b.buf.Write(p)
+}
+
+// warnings keeps what is logged as a warning or worse.
+type warnings struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (w *warnings) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lines = append(w.lines, string(p))
+	return len(p), nil
+}
+
+func (w *warnings) option() zklock.Option {
+	return zklock.WithLogger(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn})))
+}
+
+// about returns how many lines there are that say this of that.
+func (w *warnings) about(this, that string) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, line := range w.lines {
+		if strings.Contains(line, this) && strings.Contains(line, that) {
+			n++
+		}
+	}
+	return n
+}
+
+func creates(history []zktest.Applied) (paths []string) {
+	for _, a := range history {
+		if a.Kind == zktest.Created {
+			paths = append(paths, a.Path)
+		}
+	}
+	return paths
+}
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// atMost fails the test if there are more goroutines. One that has returned is counted until its thread has put it away, which on a busy
+// machine need not be before others go on. A collection of garbage stops all threads, and so sees to it.
+func atMost(t *testing.T, most int, what string) {
+	t.Helper()
+	for range 100 {
+		if runtime.NumGoroutine() <= most {
+			return
+		}
+		runtime.GC()
+	}
+	require.LessOrEqual(t, runtime.NumGoroutine(), most, what)
+}
+
+// isGranted says whether the waiter's call has returned.
+func (w *waiting) isGranted() bool {
+	select {
+	case <-w.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// footprint counts what a Session and its client remember: the entries of each map and slice that a mutex guards, and the
+// numbers beside them, by the path there. It is for virtual time, when everybody waits and nobody has a mutex.
+func footprint(s *zklock.Session) map[string]int {
+	synctest.Wait()
+	c := counter{map[visit]bool{}, map[uintptr]bool{}, map[string]int{}}
+	c.count(reflect.ValueOf(s), "", false)
+	return c.n
+}
+
+type counter struct {
+	seen   map[visit]bool
+	locked map[uintptr]bool // the mutexes that it has
+	n      map[string]int
+}
+
+func (c counter) count(v reflect.Value, path string, guarded bool) {
+	add := func(n int) {
+		if guarded && !strings.HasSuffix(path, ".lease.exchanges") { // which has those of the last seconds
+			c.n[path] += n
+		}
+	}
+	switch v.Kind() {
+	case reflect.Int:
+		if v.Type() == reflect.TypeFor[int]() {
+			add(int(v.Int()))
+		}
+	case reflect.Pointer, reflect.Interface:
+		at := visit{typ: v.Type()}
+		if v.Kind() == reflect.Pointer {
+			at.at = v.Pointer()
+		}
+		if !v.IsNil() && (at.at == 0 || !c.seen[at]) {
+			c.seen[at] = true
+			c.count(v.Elem(), path, false)
+		}
+	case reflect.Map:
+		add(v.Len())
+		for i := v.MapRange(); i.Next(); {
+			c.count(i.Value(), path+"[]", guarded)
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			return // a buffer
+		}
+		add(v.Len())
+		for i := range v.Len() {
+			c.count(v.Index(i), path+"[]", guarded)
+		}
+	case reflect.Struct:
+		// Not the user's logger, nor the network in memory, which leads to the server.
+		pkg := v.Type().PkgPath()
+		if pkg != "" && pkg != "github.com/go-zookeeper/zk" && !strings.HasPrefix(pkg, "github.com/zklock/zklock") ||
+			strings.HasSuffix(pkg, "/zktest") || strings.HasSuffix(pkg, "/zklock_test") {
+			return
+		}
+		for i := range v.NumField() {
+			if f := v.Field(i); f.Type() == reflect.TypeFor[sync.Mutex]() && f.CanAddr() && !c.locked[f.UnsafeAddr()] {
+				guarded = true
+				mu := (*sync.Mutex)(unsafe.Pointer(f.UnsafeAddr()))
+				mu.Lock()
+				defer mu.Unlock()
+				c.locked[f.UnsafeAddr()] = true
+				defer delete(c.locked, f.UnsafeAddr())
+			}
+		}
+		for i := range v.NumField() {
+			// Of the client, the channels of those who watch: what else it has, it owns.
+			if name := v.Type().Field(i).Name; v.Type() != reflect.TypeFor[zk.Conn]() || name == "watchers" {
+				c.count(v.Field(i), path+"."+name, guarded)
+			}
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package zklock_test
+
+// These tests let the machine sleep, or the process pause: the first look afterwards tells the truth (I5).
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// F18, F41: the process was paused, and the server's answer waits to be read. It is not the server that was silent.
+func TestVirtual_PausedProcess_DoesNotLeaveItsServer(t *testing.T) {
+	var asleep suspension
+	inTheDarkHooked(t, asleep.hooks(), 3, "follower", 30*time.Second, func(t *testing.T, d *darkness) {
+		time.Sleep(time.Minute)
+		held := d.ens.Inject(zktest.After(zktest.Multi).Session(d.s.SessionID()).Hold().Once())
+		require.NoError(t, held.Wait(within(t, soon)))
+		time.Sleep(time.Second)
+		asleep.Add(int64(8 * time.Second))
+		require.NoError(t, d.h.Err())
+		time.Sleep(2*time.Second + 30*time.Millisecond) // the Session has just looked: by its clock it was 11 s
+		held.Release()
+		time.Sleep(5 * time.Second)
+		require.Equal(t, zklock.Connected, d.s.State())
+		release(t, d.h)
+	})
+}
+
+// F21: the machine was suspended past the end of the lease. The holder sees the loss at its first look, whatever timers
+// have done and whatever answer lies in the socket.
+func TestVirtual_Suspend_IsLostAtTheFirstLook(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var asleep suspension
+		s := v.hooked(asleep.hooks())
+		m := newMutex(t, s, "/job")
+		h, short := acquire(t, m), acquire(t, newMutex(t, s, "/other"))
+		time.Sleep(30 * time.Second)
+		asleep.Add(int64(time.Second))
+		require.NoError(t, h.Err(), "a nap within the lease's room")
+		asleep.Add(int64(20 * time.Second))
+		require.ErrorIs(t, h.Context().Err(), context.Canceled)
+		require.ErrorIs(t, context.Cause(short.Context()), zklock.ErrLost)
+		require.False(t, m.Held())
+		_, err := m.Acquire(zklock.WithOwner(context.Background(), h.Owner()))
+		require.ErrorIs(t, err, zklock.ErrLost)
+		require.ErrorIs(t, short.Release(within(t, soon)), zklock.ErrLost)
+		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+		release(t, acquire(t, m))
+	})
+}
+
+// F18, I5: the process was paused past the end of the lease, and then a heartbeat's answer arrives that was under way.
+// It renews nothing: the end was there before.
+func TestVirtual_AnswerAfterTheLeasesEnd_RenewsNothing(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		v.net.SetLatency(time.Millisecond)
+		var asleep suspension
+		s := v.hooked(asleep.hooks(), zklock.WithSessionTimeout(30*time.Second))
+		h := acquire(t, newMutex(t, s, "/job"))
+		time.Sleep(60 * time.Second)
+		beat := v.srv.Inject(zktest.After(zktest.Multi).Session(s.SessionID()).Hold().Once())
+		require.NoError(t, beat.Wait(within(t, soon)))
+		before := h.Deadline()
+		time.Sleep(time.Second)
+		asleep.Add(int64(time.Until(before) + 500*time.Millisecond)) // asleep past the end: no timer has run
+		beat.Release()
+		time.Sleep(10 * time.Millisecond)
+		require.ErrorIs(t, h.Err(), zklock.ErrLost, "a late answer brought the hold back")
+		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+	})
+}
+
+// F18, F21, I5: the first look after a pause is the Release. It says lost, although its delete goes through.
+func TestVirtual_Suspend_ReleaseSaysLost(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var asleep suspension
+		s := v.hooked(asleep.hooks())
+		h := acquire(t, newMutex(t, s, "/job"))
+		asleep.Add(int64(20 * time.Second))
+		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+	})
+}
+
+// R66, F21: the machine sleeps while a Release waits. After it, Release sees by the session's clock that its time is up.
+func TestVirtual_SuspendDuringRelease_EndsSoonAfter(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var asleep suspension
+		line := &line{dial: v.net.Dial}
+		s := v.hooked(asleep.hooks(), zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(30*time.Second))
+		h := acquire(t, newMutex(t, s, "/job"))
+		time.Sleep(20 * time.Second)
+		line.silent.Store(true)
+		require.Greater(t, time.Until(h.Deadline()), 15*time.Second)
+		begun := time.Now()
+		time.AfterFunc(time.Second, func() { asleep.Add(int64(time.Minute)) })
+		err := releaseEnds(t, h, context.Background())
+		require.LessOrEqual(t, time.Since(begun), time.Second+3*time.Second, "I6: more than a heartbeat: its timer slept with the machine")
+		require.ErrorIs(t, err, zklock.ErrNotConfirmed)
+		require.NotErrorIs(t, err, zklock.ErrLost)
+		line.silent.Store(false)
+	})
+}

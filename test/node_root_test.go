@@ -1,0 +1,113 @@
+package zklock_test
+
+// These tests delete the lock root: it is made again.
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// wipe deletes a node and all below it, as an admin does.
+func wipe(srv *zktest.Server, path string) {
+	for _, name := range srv.Children(path) {
+		wipe(srv, path+"/"+name)
+	}
+	_ = srv.Delete(path) // it need not be there
+}
+
+// F26, R5, R12, R58, I1, I3: the lock root goes, with all that is below it, at each request of an acquire in turn, before
+// and after it was done. The acquire goes on and is granted, on a node that is there, with a larger token; if the node
+// goes later, its holder is told.
+func TestVirtual_LockRootDeleted_AtEveryRequest(t *testing.T) {
+	cases := 0
+	for _, c := range []struct {
+		name   string
+		lock   string
+		top    string // what is deleted
+		used   bool   // the lock root is there and known, so that create and list go out together
+		queued bool   // somebody else holds
+	}{
+		{"never used", "/new/a/lock", "/new", false, false},
+		{"free", "/job", "/job", true, false},
+		{"taken", "/job", "/job", true, true},
+	} {
+		for _, when := range []func(zktest.Op) zktest.Fault{zktest.Before, zktest.After} {
+			for nth, again := 1, true; again; nth++ {
+				inVirtualTime(t, func(t *testing.T, v *virtual) {
+					v.net.SetLatency(time.Millisecond)
+					s := v.connect()
+					m := newMutex(t, s, c.lock)
+					last := int64(0)
+					if c.used {
+						h := acquire(t, m)
+						last = h.Token()
+						release(t, h)
+					}
+					var ahead *zklock.Hold
+					if c.queued {
+						ahead = acquire(t, newMutex(t, v.connect(), c.lock))
+						last = ahead.Token()
+					}
+					gone := v.srv.Inject(when(zktest.AnyOp).Session(s.SessionID()).Nth(nth).Call(func() { wipe(v.srv, c.top) }).Optional())
+					w := v.queueUp(m)
+					time.Sleep(2500 * time.Millisecond)
+					if ahead != nil {
+						if err := ahead.Release(within(t, soon)); err != nil {
+							require.ErrorIs(t, err, zklock.ErrLost)
+							require.Positive(t, gone.Fired())
+						}
+					}
+					h := w.granted2(t, 2*time.Second)
+					time.Sleep(2500 * time.Millisecond) // requests of a hold, too
+					again = gone.Fired() > 0
+					gone.Remove()
+					time.Sleep(1500 * time.Millisecond) // a heartbeat tells
+					require.Greater(t, h.Token(), last, "%s, %v: I1", c.name, gone)
+					st, there := v.srv.Stat(h.Node())
+					require.Equal(t, there, h.Err() == nil, "%s, %v: %v", c.name, gone, h.Err())
+					if there {
+						require.Equal(t, s.SessionID(), st.EphemeralOwner, "I3")
+						require.Equal(t, st.Czxid, h.Token())
+						release(t, h)
+					} else {
+						require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+					}
+					release(t, acquire(t, m))
+					require.Empty(t, v.srv.Children(c.lock), "I4")
+				})
+				cases++
+			}
+		}
+	}
+	require.Greater(t, cases, 30, "each request was to be hit")
+	t.Logf("%d cases", cases)
+}
+
+func TestContainerRoot(t *testing.T) {
+	server := startOwn(t, serverConfig{containerCheck: 50 * time.Millisecond})
+	srv := server.Addr()
+	a := admin(t, srv)
+	m := newMutex(t, connect(t, srv), "/job", zklock.WithContainer())
+	if isBefore(t, srv, "3.5") {
+		// There are no containers yet. The lock root is a persistent node.
+		release(t, acquire(t, m))
+		release(t, acquire(t, m))
+		there, _, err := a.Exists("/job")
+		require.NoError(t, err)
+		require.True(t, there)
+		return
+	}
+	var token int64
+	for range 3 { // F26: reaped in between
+		h := acquire(t, m)
+		require.Greater(t, h.Token(), token)
+		token = h.Token()
+		release(t, h)
+		eventually(t, "the container is reaped", func() bool { ok, _, err := a.Exists("/job"); return err == nil && !ok })
+	}
+}

@@ -1,0 +1,70 @@
+package zklock_test
+
+// These tests ask who is in the queue.
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// R11, R15, R19, R60.
+func TestParticipants(t *testing.T) {
+	srv := target(t)
+	a, p := admin(t, srv), lockPath(t, srv)
+	s1, s2 := connect(t, srv), connect(t, srv)
+	m := newMutex(t, s1, p, zklock.WithData([]byte("first")))
+	ps, err := newMutex(t, s1, p+"/not/there").Participants(within(t, soon))
+	require.NoError(t, err)
+	require.Empty(t, ps)
+
+	h := acquire(t, m)
+	w := queueUp(t, a, newMutex(t, s2, p, zklock.WithData([]byte("second"))), p)
+	ps, err = m.Participants(within(t, soon))
+	require.NoError(t, err)
+	require.Len(t, ps, 2)
+	require.Equal(t, h.Node(), ps[0].Node)
+	require.Equal(t, h.Token(), ps[0].Token)
+	require.Equal(t, []string{"first", "second"}, []string{string(ps[0].Data), string(ps[1].Data)})
+	require.Equal(t, []int64{s1.SessionID(), s2.SessionID()}, []int64{ps[0].SessionID, ps[1].SessionID})
+	require.Greater(t, ps[1].Token, ps[0].Token)
+	require.WithinDuration(t, time.Now(), ps[0].Created, time.Minute)
+	release(t, h)
+	release(t, w.granted(t))
+}
+
+// endsWithAnAnswersError ends a call's context while a request that the fault holds is on its way. The cause is an error that
+// servers answer with, as the first error in an errgroup can be. The call fails with it, and does not take it for an answer.
+func endsWithAnAnswersError(t *testing.T, held zktest.Fault, call func(ctx context.Context, v *virtual, h *zklock.Hold) error) {
+	for _, cause := range []error{zk.ErrNoNode, zk.ErrNoAuth} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			h := acquire(t, newMutex(t, v.connect(), "/job"))
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			time.AfterFunc(time.Second, func() { cancel(cause) })
+			defer v.srv.Inject(held.Once()).Release()
+			err := call(ctx, v, h)
+			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorIs(t, err, cause)
+			require.NotContains(t, err.Error(), "permission")
+			release(t, h)
+		})
+	}
+}
+
+// R75: a queue that could not be read is not empty.
+func TestVirtual_Participants_ContextsCauseIsNoAnswer(t *testing.T) {
+	for _, held := range []zktest.Fault{zktest.Before(zktest.GetChildren).Hold(), zktest.Before(zktest.GetData).Hold()} {
+		endsWithAnAnswersError(t, held, func(ctx context.Context, v *virtual, h *zklock.Hold) error {
+			ps, err := newMutex(t, v.connect(), "/job").Participants(ctx)
+			require.Empty(t, ps)
+			return err
+		})
+	}
+}

@@ -1,0 +1,59 @@
+package zklock_test
+
+// These tests ask a holder to give way.
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// WithRevocation and Revoke: what Curator calls makeRevocable.
+func TestRevocation(t *testing.T) {
+	srv := target(t)
+	p := lockPath(t, srv)
+	asked := make(chan *zklock.Hold, 2)
+	s := connect(t, srv)
+	m := newMutex(t, s, p, zklock.WithRevocation(func(h *zklock.Hold) { asked <- h }))
+	plain := newMutex(t, s, p)
+	other := connect(t, srv)
+	for range 2 {
+		h := acquire(t, m)
+		require.NoError(t, zklock.Revoke(within(t, soon), other, h.Node()))
+		select {
+		case got := <-asked:
+			require.Same(t, h, got)
+		case <-time.After(soon):
+			t.Fatal("the holder was not asked")
+		}
+		require.NoError(t, h.Err(), "asking takes nothing away")
+		release(t, h)
+
+		// The first handle's release does not end the listening: the hold goes on, also through a Mutex that was not told of it.
+		h = acquire(t, m)
+		again, err := plain.Acquire(h.Context())
+		require.NoError(t, err)
+		release(t, h)
+		require.NoError(t, zklock.Revoke(within(t, soon), other, again.Node()))
+		select {
+		case got := <-asked:
+			require.Same(t, again, got)
+		case <-time.After(soon):
+			t.Fatal("the holder was not asked")
+		}
+		release(t, again)
+		require.NoError(t, zklock.Revoke(within(t, soon), other, h.Node()), "a node that is gone is no error")
+	}
+}
+
+// R75: a message that may not be written is an error.
+func TestVirtual_Revoke_ContextsCauseIsNoAnswer(t *testing.T) {
+	endsWithAnAnswersError(t, zktest.Before(zktest.SetData).Hold(), func(ctx context.Context, v *virtual, h *zklock.Hold) error {
+		return zklock.Revoke(ctx, v.connect(), h.Node())
+	})
+}

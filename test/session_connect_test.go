@@ -1,0 +1,467 @@
+package zklock_test
+
+// These tests attack Connect and Close.
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/hook"
+	jute "github.com/zklock/zklock/internal/wire"
+	"github.com/zklock/zklock/zktest"
+)
+
+// What bad input gets: an error that says which server, and why, within ctx.
+func TestConnect_SaysWhatWasTried(t *testing.T) {
+	t.Parallel()
+	brief := func() context.Context {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second) // one try fits in, on a busy machine too
+		t.Cleanup(cancel)
+		return ctx
+	}
+	nobody, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	refusing := nobody.Addr().String()
+	require.NoError(t, nobody.Close())
+
+	_, err = zklock.Connect(brief(), refusing, quiet(t))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, refusing)
+	require.ErrorContains(t, err, "refused")
+
+	_, err = zklock.Connect(brief(), "no-such-host.invalid:2181", quiet(t))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "no-such-host.invalid")
+
+	for _, s := range []string{"", ",", "host:notaport", "host:0", "/chroot", "host/a//b", "[::1"} {
+		_, err = zklock.Connect(brief(), s, quiet(t))
+		require.Error(t, err, s)
+		require.NotErrorIs(t, err, context.DeadlineExceeded, s)
+	}
+}
+
+// A lease mode without room in the session timeout: the error says what would do. R38: what counts is what is granted.
+func TestConnect_NoRoom(t *testing.T) {
+	t.Parallel()
+	srv := target(t)
+	_, err := zklock.Connect(within(t, soon), srv, zklock.WithSessionTimeout(7*time.Second), quiet(t))
+	require.ErrorIs(t, err, zklock.ErrNoRoom)
+	require.ErrorContains(t, err, "7s")
+	require.ErrorContains(t, err, "at least")
+
+	capped := startOwn(t, serverConfig{shortest: time.Second, longest: 5 * time.Second}).Addr()
+	_, err = zklock.Connect(within(t, soon), capped, zklock.WithSessionTimeout(time.Minute), quiet(t))
+	require.ErrorIs(t, err, zklock.ErrNoRoom)
+	require.ErrorContains(t, err, "the servers, by their minSessionTimeout and maxSessionTimeout, did not grant the 1m0s asked for: session timeout too short for the lease: 5s")
+	require.ErrorContains(t, err, "SingleServerLease()")
+}
+
+// R38, R39: the negotiated timeout counts, and very long ones behave.
+func TestConnect_TimeoutIsNegotiated(t *testing.T) {
+	srv := startOwn(t, serverConfig{}).Addr()
+	s := connect(t, srv, zklock.WithSessionTimeout(20*24*time.Hour))
+	require.Equal(t, 60*time.Second, s.Timeout())
+	h := acquire(t, newMutex(t, s, lockPath(t, srv)))
+	require.Less(t, time.Until(h.Deadline()), 60*time.Second)
+	release(t, h)
+	_, err := zklock.Connect(within(t, soon), srv, zklock.WithSessionTimeout(30*24*time.Hour))
+	require.ErrorContains(t, err, "WithSessionTimeout: 720h0m0s")
+}
+
+// F17, R48: a server that takes the connection and never answers is given up after the cap; the next one is tried.
+func TestConnect_SilentServer_NextIsTried(t *testing.T) {
+	t.Parallel()
+	srv := target(t)
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var conns sync.WaitGroup
+	conns.Go(func() {
+		for {
+			c, err := silent.Accept()
+			if err != nil {
+				return
+			}
+			conns.Go(func() { _, _ = io.Copy(io.Discard, c); _ = c.Close() })
+		}
+	})
+	defer conns.Wait()
+	defer silent.Close()
+
+	s := connect(t, silent.Addr().String()+","+srv, zklock.WithHandshakeTimeout(200*time.Millisecond))
+	release(t, acquire(t, newMutex(t, s, lockPath(t, srv))))
+
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second) // one try fits in, on a busy machine too
+	defer cancel()
+	_, err = zklock.Connect(ctx, silent.Addr().String(), zklock.WithHandshakeTimeout(200*time.Millisecond), quiet(t))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "did not answer the handshake")
+}
+
+// F32, R45, R46: Close ends waits and holds with ErrClosed, leaves no goroutine, and its nodes are gone.
+func TestClose_EndsEverything(t *testing.T) {
+	srv := target(t)
+	a, p := admin(t, srv), lockPath(t, srv)
+	require.Empty(t, children(t, a, p)) // the other client's goroutines are there from here on
+	before := goleak.IgnoreCurrent()
+	s := connect(t, srv)
+	m := newMutex(t, s, p)
+	h := acquire(t, m)
+	w := queueUp(t, a, m, p)
+	done := acquire(t, newMutex(t, s, p+"/other"))
+	release(t, done)
+	changes := s.Changes(context.Background())
+	require.NoError(t, s.Close())
+	require.NoError(t, s.Close())
+	require.ErrorIs(t, done.Err(), zklock.ErrNotHeld, "what was released before is not lost")
+	select {
+	case <-done.Lost():
+		t.Fatal("what was released before is not lost")
+	default:
+	}
+	_, err := w.get(t)
+	require.ErrorIs(t, err, zklock.ErrClosed)
+	require.ErrorIs(t, h.Context().Err(), context.Canceled)
+	require.ErrorIs(t, context.Cause(h.Context()), zklock.ErrClosed)
+	require.ErrorIs(t, h.Err(), zklock.ErrClosed)
+	require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrClosed)
+	_, err = m.Acquire(within(t, soon))
+	require.ErrorIs(t, err, zklock.ErrClosed)
+	_, err = m.TryAcquire(within(t, soon))
+	require.ErrorIs(t, err, zklock.ErrClosed)
+	_, err = m.Participants(within(t, soon))
+	require.ErrorIs(t, err, zklock.ErrClosed)
+	require.Equal(t, zklock.Closed, s.State())
+	var last zklock.Change
+	for c := range changes {
+		last = c
+	}
+	require.Equal(t, zklock.Closed, last.State)
+	require.Equal(t, []string{"other"}, children(t, a, p))
+	goleak.VerifyNone(t, before)
+}
+
+// serve hands each connection to f, and closes it afterwards, until the test is over.
+func serve(t *testing.T, l net.Listener, f func(c net.Conn)) {
+	var work sync.WaitGroup
+	work.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			work.Go(func() {
+				defer c.Close()
+				f(c)
+			})
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); work.Wait() })
+}
+
+// TLS: the certificate is verified against the host name of the connection string.
+func TestConnect_TLS(t *testing.T) {
+	t.Parallel()
+	srv := target(t)
+	cert, pool := selfSigned(t, "localhost")
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}})
+	require.NoError(t, err)
+	serve(t, l, func(c net.Conn) {
+		up, err := net.Dial("tcp", srv)
+		if err != nil {
+			return
+		}
+		defer up.Close()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _ = io.Copy(up, c)
+			_ = up.Close()
+		}()
+		_, _ = io.Copy(c, up)
+		_ = c.Close()
+		<-done
+	})
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	require.NoError(t, err)
+
+	s := connect(t, "localhost:"+port, zklock.WithTLS(&tls.Config{RootCAs: pool}))
+	release(t, acquire(t, newMutex(t, s, lockPath(t, srv))))
+	require.NoError(t, s.Close())
+
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second) // one try fits in, on a busy machine too
+	defer cancel()
+	_, err = zklock.Connect(ctx, "127.0.0.1:"+port, zklock.WithTLS(&tls.Config{RootCAs: pool}), quiet(t))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "127.0.0.1")
+	require.ErrorContains(t, err, "TLS")
+}
+
+// A server that speaks something else than we do. The error of Connect says what, and no memory is made ready for a
+// frame as long as the beginning of the other protocol says.
+func TestConnect_OtherProtocol_SaysSo(t *testing.T) {
+	cert, pool := selfSigned(t, "localhost")
+	talker := func(l net.Listener, err error, says string) string {
+		require.NoError(t, err)
+		serve(t, l, func(c net.Conn) {
+			if _, err := c.Read(make([]byte, 512)); err != nil || says == "" {
+				return
+			}
+			_, _ = io.WriteString(c, says)
+			_, _ = io.Copy(io.Discard, c)
+		})
+		_, port, err := net.SplitHostPort(l.Addr().String())
+		require.NoError(t, err)
+		return "localhost:" + port
+	}
+	plain := func(says string) string {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		return talker(l, err, says)
+	}
+	withTLS := func(says string, c *tls.Config) string {
+		c.Certificates = []tls.Certificate{cert}
+		l, err := tls.Listen("tcp", "127.0.0.1:0", c)
+		return talker(l, err, says)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	type outcome struct {
+		name, says string
+		err        error
+	}
+	outcomes := make(chan outcome)
+	cases := map[string]struct {
+		servers string
+		tls     bool
+		says    string
+	}{
+		"an alert for an answer":    {plain("\x15\x03\x03\x00\x02\x02\x46"), false, "the server speaks TLS, and this client was not told to"},
+		"TLS that just closes":      {withTLS("", &tls.Config{}), false, "or expects TLS"},
+		"HTTP":                      {plain("HTTP/1.1 400 Bad Request\r\n\r\n"), false, `not a ZooKeeper server: its answer begins with "HTTP"`},
+		"HTTP over TLS":             {withTLS("HTTP/1.1 400 Bad Request\r\n\r\n", &tls.Config{}), true, `not a ZooKeeper server: its answer begins with "HTTP"`},
+		"TLS to a ZooKeeper":        {target(t), true, "does it expect connections without TLS"},
+		"TLS to something else":     {plain("SSH-2.0-OpenSSH_9.2\r\n"), true, `TLS: the server does not speak it: its answer begins with "SSH-2"`},
+		"TLS without a certificate": {withTLS("", &tls.Config{ClientAuth: tls.RequireAnyClientCert}), true, "certificate required"},
+		"a URL":                     {"http://localhost:2181", false, `"http://localhost:2181" is a URL: give host:port,host:port/chroot without http://`},
+	}
+	for name, tt := range cases {
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+			defer cancel()
+			opts := []zklock.Option{quiet(t)}
+			if tt.tls {
+				opts = append(opts, zklock.WithTLS(&tls.Config{RootCAs: pool}))
+			}
+			_, err := zklock.Connect(ctx, tt.servers, opts...)
+			outcomes <- outcome{name, tt.says, err}
+		}()
+	}
+	for range cases {
+		o := <-outcomes
+		assert.ErrorContains(t, o.err, o.says, o.name)
+	}
+	runtime.ReadMemStats(&after)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(100<<20), "the lengths that other protocols seem to say are 350 MB and more")
+}
+
+func selfSigned(t *testing.T, host string) (tls.Certificate, *x509.CertPool) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: host}, DNSNames: []string{host},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	parsed, err := x509.ParseCertificate(der)
+	require.NoError(t, err)
+	pool := x509.NewCertPool()
+	pool.AddCert(parsed)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+}
+
+// I6: Connect returns when its context ends and at most half a second later, whatever the servers do meanwhile.
+func TestVirtual_Connect_ReturnsWithItsContext(t *testing.T) {
+	for name, dial := range map[string]zk.Dialer{
+		"dark": func(_, _ string, d time.Duration) (net.Conn, error) {
+			time.Sleep(min(d, 300*time.Millisecond))
+			return nil, os.ErrDeadlineExceeded
+		},
+		"refusing": func(string, string, time.Duration) (net.Conn, error) { return nil, syscall.ECONNREFUSED },
+		"silent": func() zk.Dialer {
+			n := zktest.NewNetwork()
+			return func(network, addr string, d time.Duration) (net.Conn, error) {
+				l, err := n.Listen(addr)
+				if err == nil {
+					defer l.Close()
+				}
+				return n.Dial(network, addr, d)
+			}
+		}(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				for i := range 20 {
+					ctx, cancel := context.WithTimeout(context.Background(), time.Second+time.Duration(i)*97*time.Millisecond)
+					_, err := zklock.Connect(ctx, "10.0.0.1,10.0.0.2", zklock.WithDialer(dial), quiet(t))
+					end, _ := ctx.Deadline()
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+					require.LessOrEqual(t, time.Since(end), 500*time.Millisecond, "I6")
+					cancel()
+				}
+				time.Sleep(10 * time.Second) // what is left ends by itself, or the bubble says so
+			})
+		})
+	}
+}
+
+// Connect waits for servers that are away: it says so, once after some seconds, then seldom, and names what was tried.
+func TestVirtual_Connect_NoServer_IsSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log syncBuffer
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+		defer cancel()
+		var said []time.Duration
+		start := time.Now()
+		log.onLine = func(line string) {
+			if strings.Contains(line, "no server has accepted the session") {
+				require.Contains(t, line, "10.0.0.1:2181")
+				require.Contains(t, line, "connection refused")
+				said = append(said, time.Since(start).Round(time.Second))
+			}
+		}
+		_, err := zklock.Connect(ctx, "10.0.0.1", zklock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
+			zklock.WithDialer(func(string, string, time.Duration) (net.Conn, error) { return nil, syscall.ECONNREFUSED }))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(10 * time.Second) // the Close that the Connect left behind ends
+		log.mu.Lock()
+		defer log.mu.Unlock()
+		require.Equal(t, []time.Duration{3 * time.Second, 33 * time.Second, 132 * time.Second}, said)
+	})
+}
+
+// R50: a server says "session expired" to a client that has none, as one does that is too slow to make a session. It is not
+// asked again and again, and Connect says what it is.
+func TestVirtual_Connect_ExpiredWithoutASession_Pauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := zktest.NewNetwork()
+		n.SetLatency(time.Millisecond) // or a client that does not pause stops the time
+		l, err := n.Listen("")
+		require.NoError(t, err)
+		var conns atomic.Int32
+		go func() {
+			for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+				conns.Add(1)
+				_, _ = c.Read(make([]byte, 1024))
+				_, _ = c.Write(jute.Frame(jute.ConnectResponse{Password: make([]byte, 16)}))
+			}
+		}()
+		defer l.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		_, err = zklock.Connect(ctx, l.Addr().String(), zklock.WithDialer(n.Dial), quiet(t))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, l.Addr().String()+` (connected, but the server answers "session expired"`)
+		require.LessOrEqual(t, conns.Load(), int32(4))
+		time.Sleep(10 * time.Second) // the Close that the Connect left behind ends
+	})
+}
+
+// F46: the name server answers after three seconds, one name has no address, and one never gets an answer. The Session gets
+// there through the other.
+func TestConnect_SlowNameServer(t *testing.T) {
+	srv := zktest.Start(t)
+	_, port, err := net.SplitHostPort(srv.Addr())
+	require.NoError(t, err)
+	silent := make(chan struct{})
+	lookup := func(ctx context.Context, host string) ([]string, error) {
+		var answer <-chan time.Time // none for silent.test
+		switch host {
+		case "nowhere.test":
+			return nil, errors.New("no such host")
+		case "silent.test":
+			close(silent) // asked once: a name that waits for its answer is not asked again
+		case "later.test": // is no use before silent.test has been tried
+			select {
+			case <-silent:
+			case <-ctx.Done():
+			}
+			fallthrough
+		default:
+			answer = time.After(3 * time.Second)
+		}
+		select {
+		case <-answer:
+			return []string{"127.0.0.1"}, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	for timeout, names := range map[time.Duration]string{30 * time.Second: "nowhere.test:%s,slow.test:%[1]s", 12 * time.Second: "silent.test:%s,later.test:%[1]s"} {
+		s, err := zklock.Connect(hook.With(within(t, 2*soon), hook.Session{Lookup: lookup}), fmt.Sprintf(names, port), zklock.WithSessionTimeout(timeout), quiet(t))
+		require.NoError(t, err)
+		require.NoError(t, s.Close())
+	}
+}
+
+// R54: Connect works when the server comes up later.
+func TestConnect_ServerComesLater(t *testing.T) {
+	server := startOwn(t, serverConfig{})
+	require.NoError(t, server.Stop())
+	type outcome struct {
+		s   *zklock.Session
+		err error
+	}
+	got := make(chan outcome, 1)
+	go func() {
+		s, err := zklock.Connect(within(t, 2*soon), server.Addr(), zklock.WithSessionTimeout(10*time.Second), quiet(t))
+		got <- outcome{s, err}
+	}()
+	require.NoError(t, server.Start())
+	o := <-got
+	require.NoError(t, o.err)
+	release(t, acquire(t, newMutex(t, o.s, "/job")))
+	require.NoError(t, o.s.Close())
+}
+
+// R38, F38: a later ZooKeeper session that is granted a timeout without room holds nothing, and says why.
+func TestVirtual_ShorterTimeoutLater_HasNoRoom(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		strict := zktest.Start(t, zktest.WithZxid(1000), zktest.WithNetwork(v.net), zktest.WithTick(200*time.Millisecond), zktest.WithSessionTimeouts(400*time.Millisecond, 4*time.Second))
+		target := v.srv.Addr()
+		dial := func(network, _ string, d time.Duration) (net.Conn, error) { return v.net.Dial(network, target, d) }
+		s := v.connect(zklock.WithDialer(dial))
+		release(t, acquire(t, newMutex(t, s, "/job")))
+		target = strict.Addr() // which does not know the session
+		v.srv.DropConnection(s.SessionID())
+		time.Sleep(5 * time.Second)
+		_, err := newMutex(t, s, "/job").Acquire(within(t, time.Minute))
+		require.ErrorIs(t, err, zklock.ErrNoRoom)
+		require.Empty(t, strict.Children("/job"))
+	})
+}

@@ -1,0 +1,132 @@
+package zklock
+
+// These tests attack watcher.go: what restores the watches on a new connection, and events that nobody waits for.
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// standing puts a watch on a path that was asked for and, if it is armed, answered.
+func standing(e *era, path string, armed bool) *watch {
+	w := &watch{path: path, armed: make(chan struct{}), fired: make(chan struct{})}
+	e.watches.mu.watches[path] = w
+	if armed {
+		close(w.armed)
+	}
+	return w
+}
+
+// F30: watches that stood on the connection before are set on the next in batches, once each.
+func TestWatcher_Restore_InBatches(t *testing.T) {
+	e, bytes := anEra(), 0
+	for i := range 3000 {
+		w := standing(e, fmt.Sprintf("/locks/%080d", i), i > 0) // the first was not answered
+		if i > 0 {
+			bytes += 4 + len(w.path)
+		}
+	}
+	rs := e.Restore(7)
+	require.Len(t, rs, 3)
+	for _, r := range rs {
+		n, _ := r.TooLong()
+		require.Less(t, n, 130<<10)
+		bytes -= n - 28 // xid, opcode, zxid, three counts
+	}
+	require.Zero(t, bytes, "each path is there once")
+}
+
+// F31: watches are restored as of the last connection on which all of them were: what happened since may not have been heard.
+func TestWatcher_RestoredAsOfTheLastWhole(t *testing.T) {
+	e := anEra()
+	standing(e, "/locks/a/n", true)
+	asOf := func(before int64) (zxid int64, answer func(tap.Answer)) {
+		rs := e.Restore(before)
+		require.Len(t, rs, 1)
+		return e.watches.mu.since, rs[0].Done
+	}
+	zxid, done := asOf(7)
+	require.EqualValues(t, 7, zxid)
+	done(tap.Answer{Fate: tap.NoAnswer})
+	zxid, done = asOf(9)
+	require.EqualValues(t, 7, zxid, "nobody has heard what happened since")
+	done(tap.Answer{Fate: tap.WasAnswered})
+	zxid, _ = asOf(11)
+	require.EqualValues(t, 11, zxid)
+}
+
+// R47: events come for nodes that nobody waits for, of types nobody knows, or twice. None stops the next from reaching its waiter.
+func TestWatcher_EventsForNobody(t *testing.T) {
+	e := anEra()
+	for range 2 {
+		for _, ev := range []wire.WatcherEvent{{}, {Type: wire.EventDeleted}, {Type: wire.EventDeleted, Path: "/locks/a/gone"}, {Type: -2, Path: "/locks/a/m"}, {Type: 99, Path: "/"}} {
+			e.Event(ev)
+		}
+		w := standing(e, "/locks/a/n", false)
+		require.False(t, w.hasFired())
+		e.Event(wire.WatcherEvent{Type: wire.EventDeleted, Path: w.path})
+		require.True(t, w.hasFired())
+		require.Equal(t, zk.EventNodeDeleted, w.event)
+		e.Event(wire.WatcherEvent{Type: wire.EventDeleted, Path: w.path}) // once more: it came twice
+	}
+}
+
+// I7, I8, R8: a read that fails sets no watch. Nothing of it is kept, and the next comer asks again.
+func TestWatch_NotSet_IsAskedForAgain(t *testing.T) {
+	for name, a := range map[string]tap.Answer{
+		"refused":    {Fate: tap.WasAnswered, Code: wire.NoAuth},
+		"gone":       {Fate: tap.WasAnswered, Code: wire.NoNode},
+		"no answer":  {Fate: tap.NoAnswer},
+		"never sent": {Fate: tap.NeverSent},
+		"unreadable": {Fate: tap.WasAnswered, Body: []byte{1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newEventTest(t)
+			there := tap.Answer{Fate: tap.WasAnswered, Conn: waitersConn, Body: wire.Frame(wire.DataResponse{})[4:]}
+			w.c.sends = answering(a, there)
+			before := len(w.e.watches.mu.watches)
+			first := w.e.watches.startWatch("/locks/a/p")
+			require.True(t, first.isArmed(), "who waits for it is told")
+			require.Error(t, first.err)
+			require.Len(t, w.e.watches.mu.watches, before)
+			second := w.e.watches.startWatch("/locks/a/p")
+			require.NotSame(t, first, second)
+			require.NoError(t, second.err)
+			require.Same(t, second, w.e.watches.startWatch("/locks/a/p"), "one that stands is shared")
+		})
+	}
+}
+
+// I6: a watch of the user's tells that the node is gone, and then the answer does. It is told once.
+func TestWatch_EventBeforeTheAnswer_IsToldOnce(t *testing.T) {
+	w := newEventTest(t)
+	const path = "/locks/a/p"
+	gone := tap.Answer{Fate: tap.WasAnswered, Conn: waitersConn, Code: wire.NoNode}
+	answer := answering(gone)
+	w.c.sends = func(r *tap.Request) bool {
+		w.e.Event(wire.WatcherEvent{Type: wire.EventDeleted, Path: path})
+		return answer(r)
+	}
+	require.NotPanics(t, func() {
+		on := w.e.watches.startWatch(path)
+		require.True(t, on.isArmed() && on.hasFired())
+		require.Equal(t, zk.EventNodeDeleted, on.event)
+		require.ErrorIs(t, on.err, zk.ErrNoNode)
+	})
+}
+
+// answering answers the first requests with what it is given.
+func answering(first ...tap.Answer) func(*tap.Request) bool {
+	return func(r *tap.Request) bool {
+		a := first[0]
+		first = first[1:]
+		r.Done(a)
+		return true
+	}
+}
