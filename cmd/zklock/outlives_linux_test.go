@@ -310,6 +310,17 @@ func TestLeftovers_Leave_OnlyWhatHasASessionOfItsOwnRunsOn(t *testing.T) {
 	}
 }
 
+// The kernel gives 0 for a session whose leader is not of the PID namespace, as unshare and nsenter make them.
+func TestLeftovers_Leave_OurSessionHasNoNumber(t *testing.T) {
+	srv, path := server(t), lockPath(t)
+	args := runArgs(srv.ConnectString(), path, "--leftovers", "leave", "--", "sh", "-c", leaves)
+	p := start(t, func(c *exec.Cmd) {
+		namespaced(t, "--pid", "--fork", "--mount-proc", "sh", "-c", `"$@"; echo $? $(pgrep -l 'sleep|tail' | sed 's/.* //')`, "sh")(c)
+	}, args...)
+	require.Equal(t, 0, p.wait())
+	require.Equal(t, "3 sleep\n", p.stdout.String())
+}
+
 func TestLeftovers_Wait_LockIsHeldAsLong(t *testing.T) {
 	srv, s := server(t), session(t, server(t))
 	for name, row := range map[string]struct {

@@ -42,8 +42,9 @@ const stopWithin = 2 * time.Second
 
 // tree has all descendants of this process.
 type tree struct {
-	reaped  int // the child that is not for tree to wait for
-	session int // what is in another session is left alone; 0: nothing is
+	reaped  int  // the child that is not for tree to wait for
+	leave   bool // leave alone what is not in our session
+	session int  // ours: 0 if its leader is not of our PID namespace
 	buf     []byte
 }
 
@@ -53,9 +54,8 @@ func newDescendants(reaped int, leave bool) descendants {
 		return nil
 	}
 	t := newTree(reaped)
-	if leave {
-		t.session, _ = unix.Getsid(0)
-	}
+	t.leave = leave
+	t.session, _ = unix.Getsid(0)
 	return t
 }
 
@@ -134,7 +134,7 @@ func (t *tree) lookAt(pid int, parent, self *process, visit func(*process)) {
 		return
 	}
 	children := t.children(pid, threads) // after the state
-	if t.session == 0 || p.session == t.session {
+	if !t.leave || p.session == t.session {
 		visit(p)
 	}
 	for _, child := range children {
@@ -257,7 +257,7 @@ func (t *tree) kill(group int) {
 // left says whether anything is left.
 func (t *tree) left() bool {
 	t.reap()
-	if t.session == 0 {
+	if !t.leave {
 		for _, pid := range t.children(os.Getpid(), t.list("/proc/self/task")) {
 			if pid != t.reaped {
 				return true
@@ -275,7 +275,7 @@ func (t *tree) left() bool {
 
 // gone says whether nothing is left. If nothing is left alone, the kernel knows it, also when /proc has been unmounted.
 func (t *tree) gone() bool {
-	if t.session != 0 {
+	if t.leave {
 		return !t.left()
 	}
 	for {
