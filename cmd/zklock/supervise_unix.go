@@ -394,11 +394,11 @@ func (s *supervisor) guardianGone() outcome {
 	}
 	family := kin{group: s.pgid}
 	if guardianProcess.heirs {
-		// Its children become ours as it ends. A wait that blocks would need a thread, and there may be none to have.
+		// Its children become ours as it ends. It is reaped with them: beside a storm of forks Linux (6.18) may take minutes to clear
+		// away what /proc shows of it (release_task, shrink_dcache_parent), and we could do nothing meanwhile.
 		for st, err := stateOf(s.guardian.Pid); err == nil && !st.exited; st, err = stateOf(s.guardian.Pid) {
 			time.Sleep(time.Millisecond)
 		}
-		_, _ = s.guardian.Wait()
 		family.below = newDescendants(0, s.leftovers == leaveThem)
 	}
 	deadline := time.Now().Add(5 * time.Second)
