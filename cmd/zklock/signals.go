@@ -5,6 +5,7 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // desk takes the signals sent to zklock, and passes each to the handler of this stage of the run.
@@ -69,6 +70,23 @@ func ends(s os.Signal) bool {
 	switch s {
 	case os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
 		return true
+	}
+	return false
+}
+
+// repeats tells a signal that was sent once and came twice: timeout(1), say, signals its child, and then the group that this is
+// in. The kernel, too, takes a signal that is still pending once.
+type repeats map[syscall.Signal]moment
+
+const repeatWithin = 100 * time.Millisecond // less than a second Ctrl-C takes
+
+// is says whether the signal is another copy. Only signals that ask for the end are looked at: others may be counted.
+func (r repeats) is(s syscall.Signal, at moment) bool {
+	if before, ok := r[s]; ok && at.sub(before) < repeatWithin {
+		return true
+	}
+	if ends(s) {
+		r[s] = at
 	}
 	return false
 }

@@ -45,6 +45,7 @@ type supervisor struct {
 	sent       limits
 	lost       error   // why the command is being ended
 	session    *ending // as the guardian has it
+	came       repeats
 	interrupts int
 	refused    bool // said that the command cannot be signalled
 }
@@ -70,7 +71,7 @@ var guardianProcess struct {
 // supervise runs the command, and returns when the command and all that came from it has ended. The guardian stands by
 // until it is dismissed: zklock may be killed before it has released the lock.
 func supervise(j job) (out outcome, dismiss func()) {
-	s := &supervisor{job: j}
+	s := &supervisor{job: j, came: repeats{}}
 	if runtime.GOOS == "linux" && !seesDescendants() {
 		fmt.Fprintf(stderr(), "zklock: %s: without the /proc of this PID namespace, what leaves the command's process group is not ended\n", s.lock)
 	}
@@ -322,7 +323,7 @@ func (s *supervisor) onSignal(sig syscall.Signal) {
 	case s.stage < running && (sig == unix.SIGQUIT || !ends(sig)) && sig != unix.SIGTSTP && sig != unix.SIGCONT:
 		s.early = append(s.early, sig)
 		return
-	case s.stage == over:
+	case s.stage == over, s.came.is(sig, now()):
 		return
 	}
 	if ends(sig) && sig != unix.SIGHUP { // which many programs take for "read your configuration again"
