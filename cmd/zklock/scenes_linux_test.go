@@ -506,6 +506,12 @@ var scenes = []scene{
 		hello
 		? read hello
 		? code 9`},
+	{name: "PID 1, as docker stop ends it", play: `
+		sh -c 'echo $$ >outer; exec unshare -pf --mount-proc $ZK bash tally'; echo code $?
+		? up
+		! pkill -TERM -P $(cat outer)
+		? got TERM
+		? code 3`},
 	{name: "PID 1 without /proc", play: `
 		unshare -pfm sh -c 'mount -t tmpfs none /proc; exec $ZK sh -c "read x; echo read \$x; exit 9"'; echo code $?
 		hello
