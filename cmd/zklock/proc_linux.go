@@ -81,12 +81,14 @@ func wantsTerminal(pgid int) bool {
 	return found
 }
 
-// reapOrphans reaps orphans until the returned function is called: as PID 1 of a container, zklock becomes the parent of
-// every process that loses its own. It does not reap the guardian. Elsewhere it arranges that zklock inherits the guardian's
-// children, if it has none yet: who has children may inherit theirs, too.
+// reapOrphans reaps orphans until the returned function is called, as PID 1 of a container: there zklock becomes the parent of every
+// process that loses its own. It does not reap the guardian. Elsewhere it arranges that zklock inherits the guardian's children, if
+// it has none yet: who has children may inherit theirs, too.
 func reapOrphans() (stop func()) {
-	if _, err := waitid(unix.P_ALL, 0, unix.WEXITED|unix.WNOWAIT|unix.WALL); err == unix.ECHILD && os.Getpid() != 1 {
-		guardianProcess.heirs = becomeSubreaper()
+	if os.Getpid() != 1 {
+		_, err := waitid(unix.P_ALL, 0, unix.WEXITED|unix.WNOWAIT|unix.WALL)
+		guardianProcess.heirs = err == unix.ECHILD && becomeSubreaper()
+		return func() {}
 	}
 	chld := make(chan os.Signal, 1)
 	signal.Notify(chld, syscall.SIGCHLD)

@@ -60,8 +60,7 @@ const (
 	over // its group's number may not be used any more
 )
 
-// guardianProcess is the one child that is not for reapOrphans. Its mutex is held while the guardian is started, and while
-// orphans are signalled.
+// guardianProcess is the one child that is not for reapOrphans. Its mutex is held while the guardian is started.
 var guardianProcess struct {
 	sync.Mutex
 	pid   int  // 0 without a guardian
@@ -404,11 +403,8 @@ func (s *supervisor) guardianGone() outcome {
 	}
 	deadline := time.Now().Add(5 * time.Second)
 	for {
-		guardianProcess.Lock()
 		family.kill()
-		gone := family.gone()
-		guardianProcess.Unlock()
-		if gone || family.below == nil && time.Now().After(deadline) { // a zombie that nobody reaps counts as a member of its group
+		if family.gone() || family.below == nil && time.Now().After(deadline) { // a zombie that nobody reaps counts as a member of its group
 			return out
 		}
 		time.Sleep(5 * time.Millisecond)
