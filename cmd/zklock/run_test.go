@@ -162,6 +162,7 @@ func TestRun_SecondSIGINT_KillsACommandThatIgnoresIt(t *testing.T) {
 	p.prints("ready")
 	p.signal(syscall.SIGINT)
 	p.prints("one")
+	time.Sleep(2 * repeatWithin) // sooner, it would be the same one
 	p.signal(syscall.SIGINT)
 	require.Equal(t, 130, p.wait())
 	require.Empty(t, participants(t, session(t, srv), path), "released")

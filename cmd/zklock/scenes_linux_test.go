@@ -493,6 +493,7 @@ var scenes = []scene{
 		? up
 		^C
 		? got INT
+		! sleep 0.2
 		^C
 		? $
 		echo code ${PIPESTATUS[0]}
