@@ -80,12 +80,13 @@ type repeats map[syscall.Signal]moment
 
 const repeatWithin = 100 * time.Millisecond // less than a second Ctrl-C takes
 
-// is says whether the signal is another copy. Only signals that ask for the end are looked at: others may be counted.
+// is says whether the signal is another copy. Only signals that ask for the end are looked at: others may be counted, and the second
+// SIGHUP may be for another change of a configuration.
 func (r repeats) is(s syscall.Signal, at moment) bool {
 	if before, ok := r[s]; ok && at.sub(before) < repeatWithin {
 		return true
 	}
-	if ends(s) {
+	if ends(s) && s != syscall.SIGHUP {
 		r[s] = at
 	}
 	return false

@@ -25,6 +25,8 @@ func TestRepeats(t *testing.T) {
 		{syscall.SIGINT, 1099 * ms, false, "another signal"},
 		{syscall.SIGTERM, 1100 * ms, false, "somebody is impatient"},
 		{syscall.SIGTERM, 1150 * ms, true, ""},
+		{syscall.SIGHUP, 2000 * ms, false, ""},
+		{syscall.SIGHUP, 2001 * ms, false, "the configuration has changed again"},
 		{syscall.SIGUSR1, 2000 * ms, false, ""},
 		{syscall.SIGUSR1, 2001 * ms, false, "somebody counts"},
 	} {
