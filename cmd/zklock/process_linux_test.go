@@ -117,18 +117,22 @@ func TestRun_OfSignalsIgnoredAtTheStart_HUPAndINTStaySo(t *testing.T) {
 
 // As PID 1 of a container zklock becomes the parent of whatever lost its own. Here it is a shell's child that zklock
 // inherits by the shell's exec; the kernel makes no difference.
-func TestRun_ReapsWhatBecomesItsChild(t *testing.T) {
+func TestRun_Process1_ReapsWhatBecomesItsChild(t *testing.T) {
+	srv := server(t)
 	p := start(t, func(c *exec.Cmd) {
-		c.Args = append([]string{"sh", "-c", `sleep 0.2 & exec "$@"`, "sh", binary(t)}, c.Args[1:]...)
-		c.Path, _ = exec.LookPath("sh")
-	}, runArgs(server(t).ConnectString(), lockPath(t), "--", "sh", "-c", `echo ready; sleep 60`)...)
+		namespaced(t, "--pid", "--fork", "--mount-proc", "sh", "-c", `sleep 0.2 & exec "$@"`, "sh")(c)
+	}, runArgs(srv.ConnectString(), lockPath(t), "--", "sh", "-c", `echo ready; sleep 60`)...)
 	p.prints("ready")
+	child, err := exec.Command("pgrep", "-P", fmt.Sprint(p.cmd.Process.Pid)).Output()
+	require.NoError(t, err)
+	zklock, err := strconv.Atoi(strings.TrimSpace(string(child)))
+	require.NoError(t, err)
 	eventually(t, "the guardian is the only child", func() bool {
-		out, err := exec.Command("ps", "-o", "args=", "--ppid", fmt.Sprint(p.cmd.Process.Pid)).Output()
+		out, err := exec.Command("ps", "-o", "args=", "--ppid", fmt.Sprint(zklock)).Output()
 		require.NoError(t, err)
 		return strings.Count(string(out), "\n") == 1 && strings.Contains(string(out), guardianArg)
 	})
-	p.signal(syscall.SIGTERM)
+	require.NoError(t, syscall.Kill(zklock, syscall.SIGTERM))
 	require.Equal(t, 143, p.wait())
 }
 
