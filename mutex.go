@@ -18,6 +18,16 @@ type Mutex struct {
 	opts mutexOptions
 }
 
+// Lock is what the recipes have in common. *Mutex is one; so are the two sides of a read/write lock. Code that takes a Lock works
+// with each of them.
+type Lock interface {
+	Acquire(ctx context.Context) (*Hold, error)
+	TryAcquire(ctx context.Context) (*Hold, error)
+	Do(ctx context.Context, f func(ctx context.Context, hold *Hold) error, opts ...DoOption) error
+	TryDo(ctx context.Context, f func(ctx context.Context, hold *Hold) error) error
+	Path() string
+}
+
 // NewMutex returns the lock on path. The path must be absolute and must not end in a slash; it is below the Session's
 // chroot. NewMutex sends nothing: the first acquire makes the lock root and its parents, up to the chroot.
 func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
