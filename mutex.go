@@ -122,11 +122,7 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, hold *Hold) 
 	work, done := h.workContext(ctx)
 	defer func() {
 		done()
-		end := h.Release(ctx)
-		if lost := h.Err(); end == nil && errors.Is(lost, ErrLost) { // f has released it itself
-			end = lost
-		}
-		err = h.outcomeOf(work, err, end)
+		err = h.outcomeOf(work, err, h.Release(ctx))
 	}()
 	return f(work, h)
 }

@@ -115,7 +115,7 @@ var library = []mutant{
 	{"the node of a hold that ended without its session is left", "I4, F43", "internal/link/holds.go", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds", []Swap{{
 		"gone || told {", "gone || told && false {"}}},
 	{"Release waits an outage out", "I6, R66, F44", "hold.go", "TestVirtual_ServersDead_ReleaseEndsWithTheLease|TestVirtual_ReleaseNotConfirmed_GoesOnInTheBackground", []Swap{{
-		"end, ctxEnded := max(leaseEnd, clk.Now().Add(grace)),", "end, ctxEnded := leaseEnd.Add(24*time.Hour),"}}},
+		"end := max(d.e.LeaseEnd(), d.e.Clock.Now().Add(grace))", "end := d.e.LeaseEnd().Add(24 * time.Hour)"}}},
 	{"a session that ends during a Release is a loss", "R70", "hold.go", "TestVirtual_ServersDead_ReleaseEndsWithTheLease|TestVirtual_ReleaseWhileAnotherHoldIsLost_IsNoLoss", []Swap{{
 		"return fmt.Errorf(\"%w: %w; the node goes with its session\", ErrNotConfirmed, err)", "return lostBecause(err)"}}},
 
