@@ -72,10 +72,11 @@ func (h *Hold) outcomeOf(work context.Context, worked, released error) error {
 }
 
 // holdKey asks a context for the innermost hold that it carries. root names the lock, "" any lock; table names the Session,
-// nil any Session.
+// nil any Session. With after, it asks for one that stands and that may be waited for in vain if root is waited for now.
 type holdKey struct {
 	table *lockTable
 	root  string // absolute
+	after bool   // of a lock that sorts after root, or of root through another Session than the table's
 }
 
 func heldIn(ctx context.Context, k holdKey) *Hold {
@@ -95,10 +96,18 @@ type holdContext struct {
 // Value returns the hold for a holdKey that fits. All other keys go to the context that Acquire was given, which also has
 // the holds further out.
 func (c *holdContext) Value(key any) any {
-	if k, ok := key.(holdKey); ok && (k.table == nil || k.table == c.h.d.table) && (k.root == "" || k.root == c.h.d.key.path) {
+	if k, ok := key.(holdKey); ok && k.fits(c.h) {
 		return c.h
 	}
 	return c.Context.Value(key)
+}
+
+func (k holdKey) fits(h *Hold) bool {
+	held := h.d.key.path
+	if k.after {
+		return (held > k.root || held == k.root && h.d.table != k.table) && h.Err() == nil
+	}
+	return (k.table == nil || k.table == h.d.table) && (k.root == "" || k.root == held)
 }
 
 func (c *holdContext) Err() error {

@@ -19,7 +19,7 @@ type Mutex struct {
 }
 
 // Lock is what the recipes have in common. *Mutex is one; so are the two sides of a read/write lock. Code that takes a Lock works
-// with each of them.
+// with each of them. Types of other packages may be Locks too; a [Multi] takes those of this package only.
 type Lock interface {
 	Acquire(ctx context.Context) (*Hold, error)
 	TryAcquire(ctx context.Context) (*Hold, error)
@@ -149,7 +149,7 @@ func (m *Mutex) OwnedBy(ctx context.Context) bool {
 // function, or a hold's Context, or derived from either, also through holds of other locks. The hold may have been lost or
 // released since: see its Err. HoldFrom returns false if ctx carries no hold of this lock and Session.
 func (m *Mutex) HoldFrom(ctx context.Context) (*Hold, bool) {
-	h := heldIn(ctx, holdKey{&m.made().s.locks, m.root.path})
+	h := heldIn(ctx, holdKey{table: &m.made().s.locks, root: m.root.path})
 	return h, h != nil
 }
 

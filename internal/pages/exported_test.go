@@ -100,6 +100,9 @@ var shownBy = map[string]string{
 	"Mutex.Path": "NewMutex", "Mutex.Held": "Mutex_Do", "Mutex.OwnedBy": "Mutex_Do",
 	"Hold.Path": "Hold_Node", "Hold.Owner": "WithOwner", "Owner.String": "NewOwner",
 	"Session.Timeout": "WithSessionTimeout",
+	"NewMulti":        "Multi_Do", "Multi.Acquire": "Multi_TryAcquire", "Multi.TryDo": "Multi_TryAcquire",
+	"MultiHold.Holds": "Multi_Do", "MultiHold.Context": "Multi_TryAcquire", "MultiHold.Err": "Multi_TryAcquire",
+	"MultiHold.Lost": "Multi_TryAcquire", "MultiHold.Release": "Multi_TryAcquire",
 }
 
 // withoutExample says why an exported name needs no example.
@@ -110,6 +113,8 @@ var withoutExample = map[string]string{
 	"Hold.LogValue": "log/slog calls it: see ExampleMutex_String",
 	"Hold.String":   "fmt calls it: see ExampleMutex_String",
 
+	"Multi.LogValue":   "log/slog calls it: see ExampleMutex_String",
+	"Multi.String":     "fmt calls it: see ExampleMulti_Do",
 	"Mutex.LogValue":   "log/slog calls it: see ExampleMutex_String",
 	"Session.GoString": "fmt calls it: see ExampleMutex_String",
 	"Session.LogValue": "log/slog calls it: see ExampleMutex_String",
