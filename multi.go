@@ -17,20 +17,16 @@ import (
 // Two callers with the same locks cannot deadlock, in whatever order NewMulti got them: each takes them in one order, by their
 // absolute paths, chroot included. A caller that takes several locks in another order, without a Multi, can.
 type Multi struct {
-	locks []recipe // in the order in which they are taken
+	locks []*Mutex // in the order in which they are taken
 }
 
-// recipe is what a Multi needs of a Lock besides: where it sorts, whether it need not wait, and one wait for all.
+// recipe is a Lock of this package: each waits in the queue of a Mutex.
 type recipe interface {
 	Lock
-	OwnedBy(ctx context.Context) bool
-	isMade() bool
-	at() (t *lockTable, root string)
-	enter(ctx context.Context, op string, wait time.Duration) (*Hold, error)
+	mutex() *Mutex
 }
 
-// at says where the lock is: in which Session, and at which absolute path.
-func (m *Mutex) at() (t *lockTable, root string) { return &m.s.locks, m.root.path }
+func (m *Mutex) mutex() *Mutex { return m }
 
 // NewMulti returns the lock of all of those, which may be of different recipes, Sessions and ensembles. It sends nothing.
 //
@@ -47,28 +43,23 @@ func NewMulti(locks ...Lock) (*Multi, error) {
 	for i, l := range locks {
 		r, ok := l.(recipe)
 		switch {
-		case l == nil, ok && !r.isMade():
+		case l == nil, ok && !r.mutex().isMade():
 			return fail("", fmt.Errorf("lock %d of %d is nil or zero: use the one that its New function returns with a nil error", i+1, len(locks)))
 		case !ok:
 			return fail("", fmt.Errorf("lock %d of %d is a %T: give locks of this package", i+1, len(locks), l))
 		}
-		m.locks = append(m.locks, r)
+		m.locks = append(m.locks, r.mutex())
 	}
-	slices.SortFunc(m.locks, func(a, b recipe) int { return cmp.Compare(pathOf(a), pathOf(b)) })
+	slices.SortFunc(m.locks, func(a, b *Mutex) int { return cmp.Compare(a.root.path, b.root.path) })
 	for i, l := range m.locks {
-		if i > 0 && pathOf(l) == pathOf(m.locks[i-1]) {
-			return fail(pathOf(l), errors.New("two locks have this absolute path: give each lock once; on two ensembles give each a path of its own"))
+		if i > 0 && l.root.path == m.locks[i-1].root.path {
+			return fail(l.root.path, errors.New("two locks have this absolute path: give each lock once; on two ensembles give each a path of its own"))
 		}
 	}
 	if len(locks) == 0 {
 		return fail("", errors.New("no locks: give at least one"))
 	}
 	return m, nil
-}
-
-func pathOf(l recipe) string {
-	_, path := l.at()
-	return path
 }
 
 // String returns the paths, in the order in which the locks are taken.
@@ -192,18 +183,17 @@ func (m *Multi) enter(ctx context.Context, op string, wait time.Duration) (*Mult
 
 // outOfOrder returns an error if ctx carries a hold that is in the way of the order, and the lock that must come before it. That is
 // the first one that has to be waited for, if it is any.
-func (m *Multi) outOfOrder(ctx context.Context) (recipe, error) {
+func (m *Multi) outOfOrder(ctx context.Context) (*Mutex, error) {
 	for _, l := range m.locks {
 		if l.OwnedBy(ctx) {
 			continue
 		}
-		t, root := l.at()
-		h := heldIn(ctx, holdKey{t, root, true})
+		h := heldIn(ctx, holdKey{&l.s.locks, l.root.path, true})
 		if h == nil {
 			break
 		}
 		return l, badArgument{fmt.Errorf("the context carries a hold of %s, and %s must be taken before it, or through the same Session: "+
-			"take both in one Multi, or give Acquire another context", h.d.key.path, root)}
+			"take both in one Multi, or give Acquire another context", h.d.key.path, l.root.path)}
 	}
 	return nil, nil
 }
@@ -275,6 +265,12 @@ func (h *MultiHold) granted() *MultiHold {
 	}
 	return h
 }
+
+// String returns what String of each hold returns, in one line.
+func (h *MultiHold) String() string { return fmt.Sprintf("MultiHold%v", h.granted().holds) }
+
+// LogValue returns what String returns, for log/slog.
+func (h *MultiHold) LogValue() slog.Value { return slog.StringValue(h.String()) }
 
 // Holds returns the locks' holds, in the order in which they were taken: by absolute path. Each has its own token: pass a resource
 // the token of the lock that guards it.

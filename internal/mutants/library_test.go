@@ -230,11 +230,11 @@ var library = []mutant{
 
 	// Several locks at once (multi.go).
 	{"multi: the locks are taken in the caller's order", "R86", "multi.go", "TestVirtual_Multi_OneOrder|TestVirtual_Multi_OppositeOrders_DoNotDeadlock", []Swap{{
-		"return cmp.Compare(pathOf(a), pathOf(b))", "return 0"}}},
+		"return cmp.Compare(a.root.path, b.root.path)", "return 0"}}},
 	{"multi: the locks are ordered by the paths below their chroots", "R86", "multi.go", "TestVirtual_Multi_OneOrder", []Swap{{
-		"return &m.s.locks, m.root.path }", "return &m.s.locks, m.root.given }"}}},
+		"cmp.Compare(a.root.path, b.root.path)", "cmp.Compare(a.root.given, b.root.given)"}}},
 	{"multi: one lock may be given through two Sessions", "R86", "multi.go", "TestVirtual_NewMulti_BadInput", []Swap{{
-		"pathOf(l) == pathOf(m.locks[i-1]) {", "l == m.locks[i-1] {"}}},
+		"l.root.path == m.locks[i-1].root.path {", "l == m.locks[i-1] {"}}},
 	{"multi: a context with a hold that sorts later is let in", "R86", "multi.go", "TestVirtual_Multi_ContextOutOfOrder_IsRefused", []Swap{{
 		"\t\tif h == nil {\n\t\t\tbreak", "\t\tif h == nil || true {\n\t\t\tbreak"}}},
 	{"multi: a context with a hold of the path through another Session is let in", "R86", "hold.go", "TestVirtual_Multi_ContextOutOfOrder_IsRefused", []Swap{{

@@ -113,8 +113,12 @@ var withoutExample = map[string]string{
 	"Hold.LogValue": "log/slog calls it: see ExampleMutex_String",
 	"Hold.String":   "fmt calls it: see ExampleMutex_String",
 
-	"Multi.LogValue":   "log/slog calls it: see ExampleMutex_String",
-	"Multi.String":     "fmt calls it: see ExampleMulti_Do",
+	"Multi.LogValue": "log/slog calls it: see ExampleMutex_String",
+	"Multi.String":   "fmt calls it: see ExampleMulti_Do",
+
+	"MultiHold.LogValue": "log/slog calls it: see ExampleMutex_String",
+	"MultiHold.String":   "fmt calls it: see ExampleMutex_String",
+
 	"Mutex.LogValue":   "log/slog calls it: see ExampleMutex_String",
 	"Session.GoString": "fmt calls it: see ExampleMutex_String",
 	"Session.LogValue": "log/slog calls it: see ExampleMutex_String",
