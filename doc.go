@@ -14,6 +14,7 @@
 // # What to call
 //
 //   - to run a job under the lock: [Mutex.Do], or [Mutex.TryDo] if nobody is ahead
+//   - to run it under several locks, all or none: [NewMulti], then [Multi.Do]
 //   - to take and give back in steps: [Mutex.Acquire] or [Mutex.TryAcquire], then [Hold.Release]
 //   - to look before a step that cannot be undone: [Hold.Err]
 //   - to have a resource refuse a holder that is too late: [Hold.Token]; where the resource is ZooKeeper, [Hold.Check]

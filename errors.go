@@ -62,7 +62,7 @@ var (
 // Error says which operation failed, on which lock, and why. Err is never nil. errors.Is and errors.As find in it the
 // sentinels above, the cause of the caller's context, and the errors of the zk package.
 type Error struct {
-	Op   string // connect, new mutex, do, acquire, try, release, hold (its end), participants, revoke, close
+	Op   string // connect, new mutex, new multi, do, acquire, try, release, hold (its end), participants, revoke, close
 	Path string // lock path as given to NewMutex; the connection string for connect
 	Node string // our node, absolute, where there was one
 	Err  error
@@ -138,6 +138,9 @@ var (
 	errNoSession  = badArgument{errors.New("nil or zero Session: use the one that Connect returns with a nil error")}
 	errNoMutex    = badArgument{errors.New("nil or zero Mutex: use the one that NewMutex returns with a nil error")}
 	errNoHold     = badArgument{errors.New("nil or zero Hold: use the one that Acquire returns with a nil error")}
+
+	errNoMulti     = badArgument{errors.New("nil or zero Multi: use the one that NewMulti returns with a nil error")}
+	errNoMultiHold = badArgument{errors.New("nil or zero MultiHold: use the one that Acquire returns with a nil error")}
 )
 
 func (b badArgument) Unwrap() error { return b.error }
@@ -153,6 +156,7 @@ func lostBecause(reason error) error {
 // Why a hold or its release ended as it did.
 var (
 	errNoAnswer = errors.New("no server answered before the lease ended")
+	errTooLate  = errors.New("no server answered in time")
 	errReleased = fmt.Errorf("%w: this Hold was released", ErrNotHeld)
 )
 

@@ -332,6 +332,87 @@ func ExampleMutex_Do() {
 	// <nil> false
 }
 
+// once runs a job on one host at a time, under any kind of lock.
+func once(ctx context.Context, lock zklock.Lock) error {
+	return lock.TryDo(ctx, func(context.Context, *zklock.Hold) error {
+		fmt.Println("running under", lock.Path())
+		return nil
+	})
+}
+
+func ExampleLock() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, _ := zklock.NewMutex(s, "/locks/nightly")
+	fmt.Println(once(ctx, m))
+	// Output:
+	// running under /locks/nightly
+	// <nil>
+}
+
+// A transfer between two accounts takes both locks, in whatever order it names them.
+func ExampleMulti_Do() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	from, _ := zklock.NewMutex(s, "/locks/accounts/7")
+	to, _ := zklock.NewMutex(s, "/locks/accounts/3")
+	both, err := zklock.NewMulti(from, to)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	fmt.Println(both)
+	err = both.Do(ctx, func(ctx context.Context, hold *zklock.MultiHold) error { // ctx ends when the first of them is lost
+		for _, h := range hold.Holds() {
+			fmt.Println(h.Path(), h.Token() > 0)
+		}
+		return nil
+	})
+	fmt.Println(err, from.Held(), to.Held())
+	// Output:
+	// Multi(/locks/accounts/3, /locks/accounts/7)
+	// /locks/accounts/3 true
+	// /locks/accounts/7 true
+	// <nil> false false
+}
+
+// If one of the locks is not free, none is taken. In steps, the hold says when the first lock is lost.
+func ExampleMulti_TryAcquire() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	a, _ := zklock.NewMutex(s, "/locks/a")
+	b, _ := zklock.NewMutex(s, "/locks/b")
+	both, err := zklock.NewMulti(a, b)
+	if err != nil {
+		log.Fatal(err)
+	}
+	other, err := b.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = both.TryAcquire(ctx)
+	fmt.Println(errors.Is(err, zklock.ErrNotAcquired), a.Held())
+	err = both.TryDo(ctx, func(context.Context, *zklock.MultiHold) error { panic("not held") })
+	fmt.Println(errors.Is(err, zklock.ErrNotAcquired))
+	other.Release(ctx)
+
+	hold, err := both.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(hold.Err(), hold.Context().Err())
+	s.Conn().Delete(hold.Holds()[1].Node(), -1) // somebody breaks the rules
+	<-hold.Lost()
+	fmt.Println(errors.Is(hold.Err(), zklock.ErrLost), errors.Is(context.Cause(hold.Context()), zklock.ErrLost))
+	fmt.Println(errors.Is(hold.Release(ctx), zklock.ErrLost), a.Held())
+	// Output:
+	// true false
+	// true
+	// <nil> <nil>
+	// true true
+	// true false
+}
+
 // A job that runs on one host, and is skipped on the others.
 func ExampleMutex_TryDo() {
 	ctx, s, stop := exampleSession()

@@ -36,7 +36,7 @@ type Hold struct {
 func newHold(ctx context.Context, try bool) *Hold {
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	h := &Hold{try: try, outcome: make(chan error, 1)}
-	h.ctx = &holdContext{inner, h, cancel}
+	h.ctx = &holdContext{inner, nil, h, cancel}
 	return h
 }
 
@@ -45,14 +45,17 @@ func newHold(ctx context.Context, try bool) *Hold {
 func (h *Hold) workContext(caller context.Context) (work *holdContext, done func()) {
 	inner, cancel := context.WithCancelCause(caller)
 	stop := context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })
-	return &holdContext{inner, h, cancel}, func() {
+	return &holdContext{inner, caller, h, cancel}, func() {
 		stop()
 		cancel(nil)
 	}
 }
 
 // outcomeOf returns what Do returns when the work under the hold and the release of the hold have returned.
-func (h *Hold) outcomeOf(work *holdContext, worked, released error) error {
+func (h *Hold) outcomeOf(work context.Context, worked, released error) error {
+	if lost := h.Err(); released == nil && errors.Is(lost, ErrLost) { // the work has released it itself
+		released = lost
+	}
 	switch {
 	case worked == nil, released == nil:
 		return cmp.Or(worked, released)
@@ -69,10 +72,11 @@ func (h *Hold) outcomeOf(work *holdContext, worked, released error) error {
 }
 
 // holdKey asks a context for the innermost hold that it carries. root names the lock, "" any lock; table names the Session,
-// nil any Session.
+// nil any Session. With after, it asks for one that stands and that may be waited for in vain if root is waited for now.
 type holdKey struct {
 	table *lockTable
 	root  string // absolute
+	after bool   // of a lock that sorts after root, or of root through another Session than the table's
 }
 
 func heldIn(ctx context.Context, k holdKey) *Hold {
@@ -84,6 +88,7 @@ func heldIn(ctx context.Context, k holdKey) *Hold {
 // if no timer has run yet (F18).
 type holdContext struct {
 	context.Context
+	outer  context.Context // the caller's, for work; nil for the hold's own
 	h      *Hold
 	cancel context.CancelCauseFunc // ends it
 }
@@ -91,13 +96,24 @@ type holdContext struct {
 // Value returns the hold for a holdKey that fits. All other keys go to the context that Acquire was given, which also has
 // the holds further out.
 func (c *holdContext) Value(key any) any {
-	if k, ok := key.(holdKey); ok && (k.table == nil || k.table == c.h.d.table) && (k.root == "" || k.root == c.h.d.key.path) {
+	if k, ok := key.(holdKey); ok && k.fits(c.h) {
 		return c.h
 	}
 	return c.Context.Value(key)
 }
 
+func (k holdKey) fits(h *Hold) bool {
+	held := h.d.key.path
+	if k.after {
+		return (held > k.root || held == k.root && h.d.table != k.table) && h.Err() == nil
+	}
+	return (k.table == nil || k.table == h.d.table) && (k.root == "" || k.root == held)
+}
+
 func (c *holdContext) Err() error {
+	if c.outer != nil {
+		_ = c.outer.Err() // if that carries a hold that is past its lease, it ends now, and c with it
+	}
 	if err := c.h.Err(); err != nil {
 		c.cancel(err) // lockData.tell cancels the handles one by one, and may not have reached this one
 	}
@@ -210,34 +226,56 @@ func (h *Hold) Release(ctx context.Context) error {
 	if ctx == nil {
 		return h.d.errorf("release", errNilContext)
 	}
-	h.d.loseIfLate()
-	leaseEnd := h.d.e.LeaseEnd()
-	first, last, lost := h.d.table.release(h)
-	if !first {
-		return nil
-	}
-	h.ctx.cancel(h.end) // nobody changes it any more
-	if lost != nil {
-		return h.d.errorf("release", errors.Unwrap(lost))
-	}
-	if !last {
-		return nil
-	}
-	d := h.d
-	d.e.LetGo(d.node) // no heartbeat may miss the node
-	x := d.root.release(d.e, d.node)
-	if err := h.confirm(ctx, x, leaseEnd); err != nil {
-		return h.d.errorf("release", err)
-	}
-	d.e.Log.Debug("zklock: released", d.attrs)
-	return nil
+	late, stop := outlasting(ctx)
+	defer stop()
+	return h.beginRelease()(late)
 }
 
-// confirm waits for the deletion of the node as long as Release may, and says what is known then.
+// beginRelease is Release up to the request that deletes the node. The function that it returns is the rest: it waits as long as
+// Release may, and until late ends.
+func (h *Hold) beginRelease() (rest func(late context.Context) error) {
+	d := h.d
+	d.loseIfLate()
+	end := max(d.e.LeaseEnd(), d.e.Clock.Now().Add(grace))
+	first, last, lost := d.table.release(h)
+	if first {
+		h.ctx.cancel(h.end) // nobody changes it any more
+	}
+	var x *nodes.Deletion
+	if first && last && lost == nil {
+		d.e.LetGo(d.node) // no heartbeat may miss the node
+		x = d.root.release(d.e, d.node)
+	}
+	return func(late context.Context) error {
+		switch {
+		case first && lost != nil:
+			return d.errorf("release", errors.Unwrap(lost))
+		case x == nil:
+			return nil
+		}
+		if err := h.confirm(late, x, end); err != nil {
+			return d.errorf("release", err)
+		}
+		d.e.Log.Debug("zklock: released", d.attrs)
+		return nil
+	}
+}
+
+// outlasting returns a context that ends half a second after ctx, or with stop. Its cause is what ctxError says of ctx.
+func outlasting(ctx context.Context) (late context.Context, stop func()) {
+	late, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	halt := context.AfterFunc(ctx, func() { time.AfterFunc(grace, func() { cancel(ctxError(ctx)) }) })
+	return late, func() {
+		halt()
+		cancel(nil)
+	}
+}
+
+// confirm waits for the deletion of the node until late or the clock ends the wait, and says what is known then.
 //
 // If the session ends from here on, that is no loss: the hold stood when its Release began. Another hold may end the session
 // meanwhile, because both have the same lease.
-func (h *Hold) confirm(ctx context.Context, x *nodes.Deletion, leaseEnd clock.Instant) error {
+func (h *Hold) confirm(late context.Context, x *nodes.Deletion, end clock.Instant) error {
 	notConfirmed := func(why error) error {
 		return fmt.Errorf("%w: %w; the node is still being deleted in the background", ErrNotConfirmed, why)
 	}
@@ -251,8 +289,6 @@ func (h *Hold) confirm(ctx context.Context, x *nodes.Deletion, leaseEnd clock.In
 		}
 		return fmt.Errorf("%w: %w; the node goes with its session", ErrNotConfirmed, err)
 	}
-	end, ctxEnded := max(leaseEnd, clk.Now().Add(grace)), ctx.Done()
-	var lastTry <-chan time.Time // when ctx has ended
 	for {
 		left := end.Sub(clk.Now()).Truncate(time.Millisecond)
 		if left <= 0 {
@@ -272,14 +308,9 @@ func (h *Hold) confirm(ctx context.Context, x *nodes.Deletion, leaseEnd clock.In
 		case <-x.Refused:
 			t.Stop()
 			return notConfirmed(x.Refusal)
-		case <-ctxEnded:
+		case <-late.Done():
 			t.Stop()
-			last := time.NewTimer(grace)
-			defer last.Stop()
-			lastTry, ctxEnded = last.C, nil
-		case <-lastTry:
-			t.Stop()
-			return notConfirmed(ctxError(ctx))
+			return notConfirmed(context.Cause(late))
 		case <-t.C:
 		}
 	}

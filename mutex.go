@@ -19,7 +19,7 @@ type Mutex struct {
 }
 
 // Lock is what the recipes have in common. *Mutex is one; so are the two sides of a read/write lock. Code that takes a Lock works
-// with each of them.
+// with each of them. Types of other packages may be Locks too; a [Multi] takes those of this package only.
 type Lock interface {
 	Acquire(ctx context.Context) (*Hold, error)
 	TryAcquire(ctx context.Context) (*Hold, error)
@@ -122,11 +122,7 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, hold *Hold) 
 	work, done := h.workContext(ctx)
 	defer func() {
 		done()
-		end := h.Release(ctx)
-		if lost := h.Err(); end == nil && errors.Is(lost, ErrLost) { // f has released it itself
-			end = lost
-		}
-		err = h.outcomeOf(work, err, end)
+		err = h.outcomeOf(work, err, h.Release(ctx))
 	}()
 	return f(work, h)
 }
@@ -153,7 +149,7 @@ func (m *Mutex) OwnedBy(ctx context.Context) bool {
 // function, or a hold's Context, or derived from either, also through holds of other locks. The hold may have been lost or
 // released since: see its Err. HoldFrom returns false if ctx carries no hold of this lock and Session.
 func (m *Mutex) HoldFrom(ctx context.Context) (*Hold, bool) {
-	h := heldIn(ctx, holdKey{&m.made().s.locks, m.root.path})
+	h := heldIn(ctx, holdKey{table: &m.made().s.locks, root: m.root.path})
 	return h, h != nil
 }
 

@@ -236,7 +236,7 @@ func WithRevocation(f func(*Hold)) MutexOption {
 	}
 }
 
-// DoOption configures one call of Mutex.Do.
+// DoOption configures one call of Do.
 type DoOption func(*doOptions)
 
 type doOptions struct{ wait time.Duration }

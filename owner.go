@@ -50,7 +50,7 @@ type asker struct {
 
 func askerIn(ctx context.Context, t *lockTable, root string) asker {
 	by := asker{owner: ownerSet(ctx)}
-	if h := heldIn(ctx, holdKey{t, root}); h != nil {
+	if h := heldIn(ctx, holdKey{table: t, root: root}); h != nil {
 		by.under = h.d
 	}
 	return by

@@ -1,6 +1,6 @@
 package zklock_test
 
-// These tests call everything on a nil or zero Session, Mutex and Hold, or with a nil context: each call says what to do.
+// These tests call everything on a nil or zero Session, lock and hold, or with a nil context: each call says what to do.
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 // A method that can return an error does; any other panics with the same text. None dereferences nil.
 func TestNilAndZeroValues_SayWhatToDo(t *testing.T) {
 	work := func(context.Context, *zklock.Hold) error { return nil }
+	workOnAll := func(context.Context, *zklock.MultiHold) error { return nil }
 	for _, c := range []struct {
 		values []any
 		says   string
@@ -23,6 +24,8 @@ func TestNilAndZeroValues_SayWhatToDo(t *testing.T) {
 		{[]any{(*zklock.Session)(nil), new(zklock.Session)}, "use the one that Connect returns"},
 		{[]any{(*zklock.Mutex)(nil), new(zklock.Mutex)}, "use the one that NewMutex returns"},
 		{[]any{(*zklock.Hold)(nil), new(zklock.Hold)}, "use the one that Acquire returns"},
+		{[]any{(*zklock.Multi)(nil), new(zklock.Multi)}, "use the one that NewMulti returns"},
+		{[]any{(*zklock.MultiHold)(nil), new(zklock.MultiHold)}, "use the one that Acquire returns"},
 	} {
 		for _, value := range c.values {
 			v := reflect.ValueOf(value)
@@ -36,6 +39,8 @@ func TestNilAndZeroValues_SayWhatToDo(t *testing.T) {
 						in = append(in, reflect.ValueOf(t.Context()))
 					case typ == reflect.TypeOf(work):
 						in = append(in, reflect.ValueOf(work))
+					case typ == reflect.TypeOf(workOnAll):
+						in = append(in, reflect.ValueOf(workOnAll))
 					}
 				}
 				err := func() (err error) {

@@ -115,7 +115,7 @@ var library = []mutant{
 	{"the node of a hold that ended without its session is left", "I4, F43", "internal/link/holds.go", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds", []Swap{{
 		"gone || told {", "gone || told && false {"}}},
 	{"Release waits an outage out", "I6, R66, F44", "hold.go", "TestVirtual_ServersDead_ReleaseEndsWithTheLease|TestVirtual_ReleaseNotConfirmed_GoesOnInTheBackground", []Swap{{
-		"end, ctxEnded := max(leaseEnd, clk.Now().Add(grace)),", "end, ctxEnded := leaseEnd.Add(24*time.Hour),"}}},
+		"end := max(d.e.LeaseEnd(), d.e.Clock.Now().Add(grace))", "end := d.e.LeaseEnd().Add(24 * time.Hour)"}}},
 	{"a session that ends during a Release is a loss", "R70", "hold.go", "TestVirtual_ServersDead_ReleaseEndsWithTheLease|TestVirtual_ReleaseWhileAnotherHoldIsLost_IsNoLoss", []Swap{{
 		"return fmt.Errorf(\"%w: %w; the node goes with its session\", ErrNotConfirmed, err)", "return lostBecause(err)"}}},
 
@@ -227,4 +227,37 @@ var library = []mutant{
 		"return tap.Answer{}, ErrCtxEnded", "return tap.Answer{}, context.Cause(ctx)"}}},
 	{"the cap on lock nodes drifts", "I7, F29", "internal/nodes/turn.go", "TestVirtual_MaxLockNodes_DoesNotDrift", []Swap{{
 		"\t\ts.o.mu.seats--\n", ""}}},
+
+	// Several locks at once (multi.go).
+	{"multi: the locks are taken in the caller's order", "R86", "multi.go", "TestVirtual_Multi_OneOrder|TestVirtual_Multi_OppositeOrders_DoNotDeadlock", []Swap{{
+		"return cmp.Compare(a.root.path, b.root.path)", "return 0"}}},
+	{"multi: the locks are ordered by the paths below their chroots", "R86", "multi.go", "TestVirtual_Multi_OneOrder", []Swap{{
+		"cmp.Compare(a.root.path, b.root.path)", "cmp.Compare(a.root.given, b.root.given)"}}},
+	{"multi: one lock may be given through two Sessions", "R86", "multi.go", "TestVirtual_NewMulti_BadInput", []Swap{{
+		"l.root.path == m.locks[i-1].root.path {", "l == m.locks[i-1] {"}}},
+	{"multi: a context with a hold that sorts later is let in", "R86", "multi.go", "TestVirtual_Multi_ContextOutOfOrder_IsRefused", []Swap{{
+		"\t\tif h == nil {\n\t\t\tbreak", "\t\tif h == nil || true {\n\t\t\tbreak"}}},
+	{"multi: a context with a hold of the path through another Session is let in", "R86", "hold.go", "TestVirtual_Multi_ContextOutOfOrder_IsRefused", []Swap{{
+		"held > k.root || held == k.root && h.d.table != k.table", "held > k.root"}}},
+	{"multi: nobody watches what is held while the next is waited for", "I5, R86, F50", "multi.go", "TestVirtual_Multi_LossWhileItWaits", []Swap{{
+		"enter(work, op, left)", "enter(context.WithValue(ctx, ownerKey{}, ownerSet(work)), op, left)"}}},
+	{"multi: no look at the others after the last grant", "I5, R86, F50", "multi.go", "TestVirtual_Multi_LossSeenAtTheGrant|TestVirtual_Multi_LossWhileItWaits", []Swap{{
+		"err = cmp.Or(hold.Err(), err)", "_ = hold"}}},
+	{"multi: the context compares the clock with the last lease only", "I5, F18", "hold.go", "TestVirtual_Multi_Suspend_IsLostAtTheFirstLook", []Swap{{
+		"\tif c.outer != nil {", "\tif c.outer != nil && false {"}}},
+	{"multi: each lock has the whole time-out", "R86", "multi.go", "TestVirtual_Multi_OneBudget", []Swap{{
+		"left = wait - time.Since(began)", "left = wait + 0*time.Since(began)"}}},
+	{"multi: what was got is kept if the next is not got", "I4, R86", "multi.go", "TestVirtual_Multi_CancelInTheMiddle|TestVirtual_Multi_OneBudget|TestVirtual_Multi_LossSeenAtTheGrant", []Swap{{
+		"return nil, outcomeOf(holds, work, err, releaseAll(late, holds))", "_ = late\n\t\t\treturn nil, err"}}},
+	{"multi: the releases after a cancel have half a second more", "I6", "multi.go", "TestVirtual_Multi_CancelInTheMiddle", []Swap{{
+		"context.WithTimeoutCause(late, ", "context.WithTimeoutCause(context.WithoutCancel(late), "}}},
+	{"multi: released in the order of the grants", "R86", "multi.go", "TestVirtual_Multi_ReleasedInReverse|TestVirtual_Multi_Do_Panic", []Swap{{
+		"for i, hold := range slices.Backward(holds) {\n\t\trest[i]", "for i, hold := range holds {\n\t\trest[i]"}}},
+	{"multi: a panic keeps the locks", "I4, R86", "multi.go", "TestVirtual_Multi_Do_Panic", []Swap{{
+		"\tdefer func() {\n\t\tdone()\n\t\terr = outcomeOf(h.holds, work, err, h.release(ctx))\n\t}()\n\treturn f(work, h)",
+		"\terr = f(work, h)\n\tdone()\n\treturn outcomeOf(h.holds, work, err, h.release(ctx))"}}},
+	{"multi: only one of the releases' errors is told", "R86", "multi.go", "TestVirtual_Multi_ErrorsOfEachMember", []Swap{{
+		"errors.Join(h.release(ctx)...)", "h.release(ctx)[0]"}}},
+	{"multi: a release is taken for a loss", "R86", "multi.go", "TestVirtual_Multi_OneOrder", []Swap{{
+		"if !errors.Is(context.Cause(work), ErrNotHeld) {", "{"}, {"\t\tstop()\n\t\tdone()\n", "\t\t_ = stop\n\t\tdone()\n"}}},
 }

@@ -100,6 +100,9 @@ var shownBy = map[string]string{
 	"Mutex.Path": "NewMutex", "Mutex.Held": "Mutex_Do", "Mutex.OwnedBy": "Mutex_Do",
 	"Hold.Path": "Hold_Node", "Hold.Owner": "WithOwner", "Owner.String": "NewOwner",
 	"Session.Timeout": "WithSessionTimeout",
+	"NewMulti":        "Multi_Do", "Multi.Acquire": "Multi_TryAcquire", "Multi.TryDo": "Multi_TryAcquire",
+	"MultiHold.Holds": "Multi_Do", "MultiHold.Context": "Multi_TryAcquire", "MultiHold.Err": "Multi_TryAcquire",
+	"MultiHold.Lost": "Multi_TryAcquire", "MultiHold.Release": "Multi_TryAcquire",
 }
 
 // withoutExample says why an exported name needs no example.
@@ -109,6 +112,12 @@ var withoutExample = map[string]string{
 	"Hold.GoString": "fmt calls it: see ExampleMutex_String",
 	"Hold.LogValue": "log/slog calls it: see ExampleMutex_String",
 	"Hold.String":   "fmt calls it: see ExampleMutex_String",
+
+	"Multi.LogValue": "log/slog calls it: see ExampleMutex_String",
+	"Multi.String":   "fmt calls it: see ExampleMulti_Do",
+
+	"MultiHold.LogValue": "log/slog calls it: see ExampleMutex_String",
+	"MultiHold.String":   "fmt calls it: see ExampleMutex_String",
 
 	"Mutex.LogValue":   "log/slog calls it: see ExampleMutex_String",
 	"Session.GoString": "fmt calls it: see ExampleMutex_String",

@@ -1,0 +1,339 @@
+package zklock_test
+
+// These tests attack Multi: all locks or none, in one order, under one budget, until the first is lost.
+
+import (
+	"context"
+	"errors"
+	"path"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/ledger"
+	"github.com/zklock/zklock/zktest"
+)
+
+func newMulti(t testing.TB, locks ...zklock.Lock) *zklock.Multi {
+	t.Helper()
+	m, err := zklock.NewMulti(locks...)
+	require.NoError(t, err)
+	return m
+}
+
+// mutexes are those on the paths, in this order.
+func mutexes(t testing.TB, s *zklock.Session, paths ...string) (locks []zklock.Lock) {
+	t.Helper()
+	for _, p := range paths {
+		locks = append(locks, newMutex(t, s, p))
+	}
+	return locks
+}
+
+// multiCall is an Acquire of a Multi under way.
+type multiCall struct {
+	hold *zklock.MultiHold
+	err  error
+	took time.Duration
+	done chan struct{}
+}
+
+// startMulti returns when the call waits, or has returned.
+func startMulti(ctx context.Context, m *zklock.Multi) *multiCall {
+	c, began := &multiCall{done: make(chan struct{})}, time.Now()
+	go func() {
+		defer close(c.done)
+		c.hold, c.err = m.Acquire(ctx)
+		c.took = time.Since(began)
+	}()
+	synctest.Wait()
+	return c
+}
+
+func (c *multiCall) granted(t testing.TB) *zklock.MultiHold {
+	t.Helper()
+	<-c.done
+	require.NoError(t, c.err)
+	return c.hold
+}
+
+// lockNodes are the lock roots in which the server's history has such a change of a lock node, in order.
+func lockNodes(srv *zktest.Server, kind zktest.Kind) (roots []string) {
+	for _, a := range srv.History() {
+		if a.Kind == kind && strings.Contains(a.Path, "-lock-") {
+			roots = append(roots, path.Dir(a.Path))
+		}
+	}
+	return roots
+}
+
+func holdPaths(holds []*zklock.Hold) (paths []string) {
+	for _, h := range holds {
+		paths = append(paths, h.Path())
+	}
+	return paths
+}
+
+type foreignLock struct{ zklock.Lock }
+
+func TestVirtual_NewMulti_BadInput(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		_, err := v.srv.Create("/app", nil, 0)
+		require.NoError(t, err)
+		below := hookedTo(v, "/app")
+		a := newMutex(t, s, "/app/a")
+		for says, locks := range map[string][]zklock.Lock{
+			"give at least one":                  {},
+			"lock 2 of 2 is nil or zero":         {a, nil},
+			"lock 1 of 1 is nil or zero":         {(*zklock.Mutex)(nil)},
+			"lock 2 of 3 is nil or zero":         {a, &zklock.Mutex{}, newMutex(t, s, "/z")},
+			"lock 1 of 2 is a zklock_test.forei": {foreignLock{a}, newMutex(t, s, "/z")},
+			"/app/a: two locks have this abs":    {a, newMutex(t, s, "/z"), newMutex(t, s, "/app/a")},
+			"/app/a: two locks have this absol":  {a, newMutex(t, v.connect(), "/app/a")},
+			"/app/a: two locks have this absolu": {newMutex(t, below, "/a"), a},
+		} {
+			m, err := zklock.NewMulti(locks...)
+			require.Nil(t, m)
+			require.ErrorContains(t, err, says)
+			require.True(t, zklock.IsFinal(err), says)
+			var e *zklock.Error
+			require.ErrorAs(t, err, &e)
+			require.Equal(t, "new multi", e.Op)
+		}
+		m := newMulti(t, a)
+		_, err = m.Acquire(nil) //nolint:staticcheck // on purpose
+		require.ErrorContains(t, err, "nil context")
+		require.ErrorContains(t, m.Do(t.Context(), nil), "nil function")
+		require.ErrorContains(t, m.Do(t.Context(), func(context.Context, *zklock.MultiHold) error { return nil }, nil), "nil DoOption")
+		h, err := m.Acquire(t.Context())
+		require.NoError(t, err)
+		require.ErrorContains(t, h.Release(nil), "nil context") //nolint:staticcheck // on purpose
+		require.NoError(t, h.Err())
+		require.NoError(t, h.Release(t.Context()))
+	})
+}
+
+func hookedTo(v *virtual, chroot string) *zklock.Session {
+	v.t.Helper()
+	return connect(v.t, v.srv.Addr()+chroot, zklock.WithDialer(v.net.Dial))
+}
+
+// The locks are taken by their absolute paths, whatever order NewMulti got. The context carries all holds.
+func TestVirtual_Multi_OneOrder(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		_, err := v.srv.Create("/b", nil, 0)
+		require.NoError(t, err)
+		s, below := v.connect(), hookedTo(v, "/b")
+		given := []zklock.Lock{newMutex(t, s, "/d"), newMutex(t, below, "/z"), newMutex(t, s, "/a")}
+		for i := range given {
+			given[0], given[i] = given[i], given[0]
+			m := newMulti(t, given...)
+			require.Equal(t, "Multi(/a, /z, /d)", m.String())
+			made, deleted := len(lockNodes(v.srv, zktest.Created)), len(lockNodes(v.srv, zktest.Deleted))
+			h, err := m.Acquire(within(t, time.Hour))
+			require.NoError(t, err)
+			require.Equal(t, []string{"/a", "/b/z", "/d"}, lockNodes(v.srv, zktest.Created)[made:])
+			require.Equal(t, []string{"/a", "/z", "/d"}, holdPaths(h.Holds()))
+			for _, l := range given {
+				require.True(t, l.(*zklock.Mutex).OwnedBy(h.Context()))
+			}
+			again, err := m.Acquire(h.Context()) // re-enters
+			require.NoError(t, err)
+			require.Len(t, lockNodes(v.srv, zktest.Created), made+3, "I2")
+			require.NoError(t, again.Release(within(t, soon)))
+			require.ErrorIs(t, again.Err(), zklock.ErrNotHeld)
+			require.NoError(t, h.Err())
+
+			require.NoError(t, h.Release(within(t, soon)))
+			require.ErrorIs(t, h.Err(), zklock.ErrNotHeld)
+			require.ErrorIs(t, context.Cause(h.Context()), zklock.ErrNotHeld)
+			require.NoError(t, h.Release(within(t, soon)), "a second one does nothing")
+			require.Len(t, lockNodes(v.srv, zktest.Deleted), deleted+3)
+			synctest.Wait()
+			select {
+			case <-h.Lost():
+				t.Fatal("Release is no loss")
+			default:
+			}
+		}
+	})
+}
+
+// One Session's nodes are deleted in reverse.
+func TestVirtual_Multi_ReleasedInReverse(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		m := newMulti(t, mutexes(t, v.connect(), "/b", "/c", "/a")...)
+		h, err := m.Acquire(within(t, time.Hour))
+		require.NoError(t, err)
+		require.NoError(t, h.Release(within(t, soon)))
+		require.Equal(t, []string{"/c", "/b", "/a"}, lockNodes(v.srv, zktest.Deleted))
+	})
+}
+
+// R86: two callers give the same locks in opposite orders, and neither waits for the other's.
+func TestVirtual_Multi_OppositeOrders_DoNotDeadlock(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		ab, ba := newMulti(t, mutexes(t, v.connect(), "/a", "/b")...), newMulti(t, mutexes(t, v.connect(), "/b", "/a")...)
+		keep := v.connect()
+		a, b := newMutex(t, keep, "/a"), newMutex(t, keep, "/b")
+		for range 20 { // both wait for their first
+			ha, hb := acquire(t, a), acquire(t, b)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			one, other := startMulti(ctx, ab), startMulti(ctx, ba)
+			release(t, ha)
+			release(t, hb)
+			require.NoError(t, one.granted(t).Release(ctx))
+			require.NoError(t, other.granted(t).Release(ctx))
+			cancel()
+		}
+		l := ledger.New(t.Errorf)
+		var all sync.WaitGroup
+		for _, m := range []*zklock.Multi{ab, ba, ab, ba} {
+			all.Go(func() {
+				for range 50 {
+					err := m.Do(within(t, 24*time.Hour), func(_ context.Context, h *zklock.MultiHold) error {
+						work(t, l, h.Holds()[0], func() { work(t, l, h.Holds()[1], func() { time.Sleep(time.Millisecond) }) })
+						return nil
+					})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+		require.Equal(t, 400, l.Grants())
+	})
+}
+
+// A wait that is cancelled in the middle leaves nothing, and ends within half a second, also if no server answers.
+func TestVirtual_Multi_CancelInTheMiddle(t *testing.T) {
+	why := errors.New("the shop is closing")
+	for _, silent := range []bool{false, true} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			line := &line{dial: v.net.Dial}
+			s := v.connect(zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(30*time.Second), dialsEndSoon)
+			other := acquire(t, newMutex(t, v.connect(), "/b"))
+			ctx, cancel := context.WithCancelCause(t.Context())
+			c := startMulti(ctx, newMulti(t, mutexes(t, s, "/b", "/c", "/a")...))
+			require.Len(t, v.srv.Children("/a"), 1)
+			line.silent.Store(silent)
+			began := time.Now()
+			cancel(why)
+			<-c.done
+			require.LessOrEqual(t, time.Since(began), grace, "I6")
+			require.ErrorIs(t, c.err, why)
+			require.Equal(t, silent, errors.Is(c.err, zklock.ErrNotConfirmed), "%v", c.err)
+			if silent {
+				line.silent.Store(false)
+				v.srv.DropConnection(s.SessionID()) // its stream has lost bytes
+				time.Sleep(time.Minute)
+			}
+			require.Empty(t, v.srv.Children("/a"), "I4")
+			require.Len(t, v.srv.Children("/b"), 1, "I4")
+			require.Empty(t, v.srv.Children("/c"))
+			release(t, other)
+		})
+	}
+}
+
+// R86: one budget bounds the waits for all locks together, and not the work. A try waits for none.
+func TestVirtual_Multi_OneBudget(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		keep := v.connect()
+		a, b := acquire(t, newMutex(t, keep, "/a")), acquire(t, newMutex(t, keep, "/b"))
+		time.AfterFunc(40*time.Second, func() { _ = a.Release(context.Background()) })
+		m := newMulti(t, mutexes(t, v.connect(), "/a", "/b")...)
+		never := func(context.Context, *zklock.MultiHold) error { panic("not held") }
+		began := time.Now()
+		err := m.Do(t.Context(), never, zklock.WaitAtMost(time.Minute))
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		require.Equal(t, time.Minute, time.Since(began).Truncate(time.Second))
+		var e *zklock.Error
+		require.ErrorAs(t, err, &e)
+		require.Equal(t, "/b", e.Path)
+		require.Equal(t, 2, e.Place)
+
+		began = time.Now()
+		require.ErrorIs(t, m.TryDo(t.Context(), never), zklock.ErrNotAcquired)
+		_, err = m.TryAcquire(t.Context())
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		require.Less(t, time.Since(began), time.Second)
+		require.Empty(t, v.srv.Children("/a"), "I4")
+		require.Len(t, v.srv.Children("/b"), 1, "I4")
+		release(t, b)
+		require.NoError(t, m.Do(within(t, 24*time.Hour), func(context.Context, *zklock.MultiHold) error { time.Sleep(time.Hour); return nil }, zklock.WaitAtMost(time.Minute)))
+	})
+}
+
+// A panic under the locks releases them, the last first, and goes on.
+func TestVirtual_Multi_Do_Panic(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		m := newMulti(t, mutexes(t, v.connect(), "/a", "/b")...)
+		require.PanicsWithValue(t, "oh", func() {
+			_ = m.Do(within(t, time.Hour), func(context.Context, *zklock.MultiHold) error { panic("oh") })
+		})
+		require.Equal(t, []string{"/b", "/a"}, lockNodes(v.srv, zktest.Deleted))
+	})
+}
+
+// A context that carries a hold which sorts after a lock that would be waited for is refused, and so is one of that path through another
+// Session. What can be re-entered, what was released, and what sorts before is in nobody's way; a try waits for nobody.
+func TestVirtual_Multi_ContextOutOfOrder_IsRefused(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		a, b, c, d := newMutex(t, s, "/a"), newMutex(t, s, "/b"), newMutex(t, s, "/c"), newMutex(t, s, "/d")
+		ctx := within(t, time.Hour)
+		acquireIn := func(ctx context.Context, m *zklock.Mutex) *zklock.Hold {
+			h, err := m.Acquire(ctx)
+			require.NoError(t, err)
+			return h
+		}
+		hb := acquireIn(ctx, b)
+		under, cancel := context.WithTimeout(hb.Context(), time.Hour)
+		defer cancel()
+		elsewhere := newMutex(t, v.connect(), "/b")
+		v.srv.ResetRequests()
+		for says, m := range map[string]*zklock.Multi{
+			"acquire /a: the context carries a hold of /b, and /a":         newMulti(t, a, c),
+			"acquire /a: the context carries a hold of /b, and /a must":    newMulti(t, b, a),
+			"acquire /b: the context carries a hold of /b, and /b must be": newMulti(t, elsewhere, c),
+		} {
+			for _, f := range []func() error{
+				func() error { _, err := m.Acquire(under); return err },
+				func() error {
+					return m.Do(under, func(context.Context, *zklock.MultiHold) error { return nil }, zklock.WaitAtMost(time.Minute))
+				},
+			} {
+				err := f()
+				require.ErrorContains(t, err, says)
+				require.True(t, zklock.IsFinal(err))
+			}
+		}
+		require.Zero(t, v.srv.Requests().Total(zktest.Create2))
+		free := func(ctx context.Context, m *zklock.Multi) {
+			t.Helper()
+			h, err := m.Acquire(ctx)
+			require.NoError(t, err)
+			require.NoError(t, h.Release(ctx))
+		}
+		free(hb.Context(), newMulti(t, b, c))
+		free(hb.Context(), newMulti(t, d, c))
+		require.NoError(t, newMulti(t, a, c).TryDo(hb.Context(), func(context.Context, *zklock.MultiHold) error { return nil }))
+
+		hd := acquireIn(hb.Context(), d)
+		_, err := newMulti(t, b, c).Acquire(hd.Context())
+		require.ErrorContains(t, err, "acquire /c: the context carries a hold of /d, and /c must")
+		release(t, hd)
+		free(context.WithoutCancel(hd.Context()), newMulti(t, b, c))
+		release(t, hb)
+		free(context.WithoutCancel(hb.Context()), newMulti(t, a, b))
+	})
+}

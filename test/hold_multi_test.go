@@ -1,0 +1,177 @@
+package zklock_test
+
+// These tests end one of a Multi's holds: the first loss ends the whole, and each member's error is told.
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// A lock that is lost while the next one is waited for ends the wait at once, as what it is. Nothing is left.
+func TestVirtual_Multi_LossWhileItWaits(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		other := acquire(t, newMutex(t, v.connect(), "/b"))
+		m := newMulti(t, mutexes(t, v.connect(), "/a", "/b")...)
+		c := startMulti(within(t, time.Hour), m)
+		require.Len(t, v.srv.Children("/b"), 2)
+		require.NoError(t, v.srv.Delete("/a/"+v.srv.Children("/a")[0]))
+		<-c.done
+		require.Less(t, c.took, 5*time.Second)
+		require.Nil(t, c.hold)
+		require.ErrorIs(t, c.err, zklock.ErrLost)
+		require.NotErrorIs(t, c.err, context.Canceled, "the caller has cancelled nothing")
+		require.Equal(t, 1, strings.Count(c.err.Error(), zklock.ErrLost.Error()), "%v", c.err)
+		var e *zklock.Error
+		require.ErrorAs(t, c.err, &e)
+		require.Equal(t, "/a", e.Path)
+		require.False(t, zklock.IsFinal(c.err))
+		require.Equal(t, []string{base(other.Node())}, v.srv.Children("/b"), "I4")
+		require.Empty(t, v.srv.Children("/a"), "I4")
+		release(t, other)
+	})
+}
+
+// I5: when the last lock is granted, one of the others may be past its lease, and no timer has run. Acquire looks at all.
+func TestVirtual_Multi_LossSeenAtTheGrant(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var asleep suspension
+		other := acquire(t, newMutex(t, v.connect(), "/b"))
+		m := newMulti(t, newMutex(t, v.hooked(asleep.hooks()), "/a"), newMutex(t, v.connect(), "/b"))
+		c := startMulti(within(t, time.Hour), m)
+		time.Sleep(5 * time.Second)
+		asleep.Add(int64(20 * time.Second))
+		release(t, other)
+		<-c.done
+		require.ErrorIs(t, c.err, zklock.ErrLost)
+		require.NotErrorIs(t, c.err, context.Canceled)
+		require.Empty(t, v.srv.Children("/b"), "I4")
+	})
+}
+
+// I5: the first look at a hold after a pause tells of each of its leases: Err, Context, and the context of Do.
+func TestVirtual_Multi_Suspend_IsLostAtTheFirstLook(t *testing.T) {
+	for name, look := range map[string]func(ctx context.Context, h *zklock.MultiHold) error{
+		"Err":           func(_ context.Context, h *zklock.MultiHold) error { return h.Err() },
+		"Context":       func(_ context.Context, h *zklock.MultiHold) error { return causeOf(h.Context()) },
+		"Do's context":  func(ctx context.Context, _ *zklock.MultiHold) error { return causeOf(ctx) },
+		"what it wraps": func(_ context.Context, h *zklock.MultiHold) error { return h.Holds()[0].Err() },
+	} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			var asleep suspension
+			m := newMulti(t, newMutex(t, v.hooked(asleep.hooks()), "/a"), newMutex(t, v.connect(), "/b"), newMutex(t, v.connect(), "/c"))
+			err := m.Do(within(t, time.Hour), func(ctx context.Context, h *zklock.MultiHold) error {
+				time.Sleep(time.Minute)
+				require.NoError(t, look(ctx, h), name)
+				asleep.Add(int64(20 * time.Second))
+				require.ErrorIs(t, look(ctx, h), zklock.ErrLost, name)
+				require.ErrorContains(t, look(ctx, h), "/a", name)
+				<-h.Lost()
+				return nil
+			})
+			require.Equal(t, 1, strings.Count(err.Error(), zklock.ErrLost.Error()), "%v", err)
+			require.Empty(t, v.srv.Children("/b"))
+			require.Empty(t, v.srv.Children("/c"))
+		})
+	}
+}
+
+// R86: the first loss ends the contexts, by its name. Each member's error is in the release's and in Do's, once; the others are released.
+func TestVirtual_Multi_ErrorsOfEachMember(t *testing.T) {
+	for _, returns := range []error{nil, context.Canceled, errors.New("the work failed")} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			m := newMulti(t, mutexes(t, v.connect(), "/a", "/b", "/c")...)
+			err := m.Do(within(t, time.Hour), func(ctx context.Context, h *zklock.MultiHold) error {
+				require.NoError(t, v.srv.Delete(h.Holds()[2].Node()))
+				<-ctx.Done()
+				<-h.Lost()
+				require.ErrorContains(t, context.Cause(ctx), "hold /c")
+				require.ErrorIs(t, h.Err(), zklock.ErrLost)
+				require.NoError(t, v.srv.Delete(h.Holds()[0].Node()))
+				<-h.Holds()[0].Lost()
+				require.ErrorContains(t, h.Err(), "hold /c", "it was the first")
+				return returns
+			})
+			require.Equal(t, 2, strings.Count(err.Error(), zklock.ErrLost.Error()), "%v", err)
+			for _, p := range []string{" /a ", " /c "} {
+				require.Equal(t, 1, strings.Count(err.Error(), p), "%v", err)
+			}
+			if returns != nil && returns != context.Canceled {
+				require.ErrorIs(t, err, returns)
+			}
+			require.Empty(t, v.srv.Children("/b"))
+
+			h, err := m.Acquire(within(t, time.Hour))
+			require.NoError(t, err)
+			for _, i := range []int{0, 1} {
+				require.NoError(t, v.srv.Delete(h.Holds()[i].Node()))
+				<-h.Holds()[i].Lost()
+			}
+			err = h.Release(within(t, soon))
+			require.ErrorIs(t, err, zklock.ErrLost)
+			require.ErrorContains(t, err, "release /a")
+			require.ErrorContains(t, err, "release /b")
+			require.NotContains(t, err.Error(), "/c")
+			require.ErrorIs(t, h.Err(), zklock.ErrLost)
+			require.Empty(t, v.srv.Children("/c"))
+		})
+	}
+}
+
+// F50: locks of two ensembles are taken together. The end of one's session is the end of the hold, and says at which path.
+func TestVirtual_Multi_TwoEnsembles(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		west := zktest.Start(t, zktest.WithNetwork(v.net), zktest.WithTick(2*time.Second))
+		east, far := v.connect(), connect(t, west.Addr(), zklock.WithDialer(v.net.Dial))
+		m := newMulti(t, newMutex(t, far, "/west/job"), newMutex(t, east, "/east/job"))
+		h, err := m.Acquire(within(t, time.Hour))
+		require.NoError(t, err)
+		require.Equal(t, []string{"/east/job", "/west/job"}, holdPaths(h.Holds()))
+		require.Len(t, v.srv.Children("/east/job"), 1)
+		require.Len(t, west.Children("/west/job"), 1)
+		require.True(t, west.ExpireSession(far.SessionID()))
+		<-h.Lost()
+		require.ErrorContains(t, h.Err(), "hold /west/job")
+		require.NoError(t, h.Holds()[0].Err())
+		err = h.Release(within(t, soon))
+		require.ErrorIs(t, err, zklock.ErrLost)
+		require.NotContains(t, err.Error(), "/east")
+		require.Empty(t, v.srv.Children("/east/job"))
+
+		_, err = zklock.NewMulti(newMutex(t, far, "/job"), newMutex(t, east, "/job"))
+		require.ErrorContains(t, err, "give each a path of its own")
+	})
+}
+
+// The end of a Session ends the hold.
+func TestVirtual_Multi_SessionClosed(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		m := newMulti(t, newMutex(t, v.connect(), "/a"), newMutex(t, s, "/b"))
+		h, err := m.Acquire(within(t, time.Hour))
+		require.NoError(t, err)
+		require.NoError(t, s.Close())
+		<-h.Lost()
+		require.ErrorIs(t, h.Err(), zklock.ErrClosed)
+		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrClosed)
+		_, err = m.Acquire(within(t, soon))
+		require.ErrorIs(t, err, zklock.ErrClosed)
+		require.True(t, zklock.IsFinal(err))
+		require.Empty(t, v.srv.Children("/a"), "I4")
+	})
+}
+
+// causeOf asks for Err first, which looks at the clock.
+func causeOf(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return context.Cause(ctx)
+}
