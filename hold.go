@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -226,60 +227,81 @@ func (h *Hold) Release(ctx context.Context) error {
 	if ctx == nil {
 		return h.d.errorf("release", errNilContext)
 	}
-	late, stop := outlasting(ctx)
-	defer stop()
-	return h.beginRelease()(late)
+	return h.beginRelease().wait(&respite{ctx: ctx})
 }
 
-// beginRelease is Release up to the request that deletes the node. The function that it returns is the rest: it waits as long as
-// Release may, and until late ends.
-func (h *Hold) beginRelease() (rest func(late context.Context) error) {
+// releasing is a Release whose request is on its way.
+type releasing struct {
+	h    *Hold
+	x    *nodes.Deletion // nil if there is nothing to delete
+	end  clock.Instant   // until when to wait at most
+	lost error
+}
+
+// beginRelease is Release up to the request that deletes the node.
+func (h *Hold) beginRelease() releasing {
 	d := h.d
 	d.loseIfLate()
-	end := max(d.e.LeaseEnd(), d.e.Clock.Now().Add(grace))
+	r := releasing{h: h, end: max(d.e.LeaseEnd(), d.e.Clock.Now().Add(grace))}
 	first, last, lost := d.table.release(h)
-	if first {
-		h.ctx.cancel(h.end) // nobody changes it any more
+	if !first {
+		return r
 	}
-	var x *nodes.Deletion
-	if first && last && lost == nil {
+	h.ctx.cancel(h.end) // nobody changes it any more
+	if r.lost = lost; last && lost == nil {
 		d.e.LetGo(d.node) // no heartbeat may miss the node
-		x = d.root.release(d.e, d.node)
+		r.x = d.root.release(d.e, d.node)
 	}
-	return func(late context.Context) error {
-		switch {
-		case first && lost != nil:
-			return d.errorf("release", errors.Unwrap(lost))
-		case x == nil:
-			return nil
-		}
-		if err := h.confirm(late, x, end); err != nil {
-			return d.errorf("release", err)
-		}
-		d.e.Log.Debug("zklock: released", d.attrs)
+	return r
+}
+
+// wait is the rest of Release.
+func (r releasing) wait(p *respite) error {
+	d := r.h.d
+	switch {
+	case r.lost != nil:
+		return d.errorf("release", errors.Unwrap(r.lost))
+	case r.x == nil:
 		return nil
 	}
+	if err := r.confirm(p); err != nil {
+		return d.errorf("release", err)
+	}
+	d.e.Log.Debug("zklock: released", d.attrs)
+	return nil
 }
 
-// outlasting returns a context that ends half a second after ctx, or with stop. Its cause is what ctxError says of ctx.
-func outlasting(ctx context.Context) (late context.Context, stop func()) {
-	late, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	halt := context.AfterFunc(ctx, func() { time.AfterFunc(grace, func() { cancel(ctxError(ctx)) }) })
-	return late, func() {
-		halt()
-		cancel(nil)
+// respite is the half second that a release still has when its context has ended. Several can share one.
+type respite struct {
+	ctx   context.Context
+	mu    sync.Mutex
+	until time.Time // zero until it begins
+}
+
+// begin begins it, unless it has begun.
+func (p *respite) begin(until time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.until.IsZero() {
+		p.until = until
 	}
 }
 
-// confirm waits for the deletion of the node until late or the clock ends the wait, and says what is known then.
+func (p *respite) left() time.Duration {
+	p.begin(time.Now().Add(grace))
+	return time.Until(p.until)
+}
+
+// confirm waits for the deletion of the node as long as Release may, and says what is known then.
 //
 // If the session ends from here on, that is no loss: the hold stood when its Release began. Another hold may end the session
 // meanwhile, because both have the same lease.
-func (h *Hold) confirm(late context.Context, x *nodes.Deletion, end clock.Instant) error {
+func (r releasing) confirm(p *respite) error {
 	notConfirmed := func(why error) error {
 		return fmt.Errorf("%w: %w; the node is still being deleted in the background", ErrNotConfirmed, why)
 	}
-	clk, look := h.d.e.Clock, lease.Heartbeat(h.d.e.Timeout())
+	e, x := r.h.d.e, r.x
+	look := lease.Heartbeat(e.Timeout())
 	ended := func(ok bool, err error) error {
 		switch {
 		case ok, errors.Is(err, link.ErrExpired): // the node went by our delete, or with its session
@@ -289,8 +311,10 @@ func (h *Hold) confirm(late context.Context, x *nodes.Deletion, end clock.Instan
 		}
 		return fmt.Errorf("%w: %w; the node goes with its session", ErrNotConfirmed, err)
 	}
+	ctxEnded := p.ctx.Done()
+	var lastTry <-chan time.Time // when the context has ended
 	for {
-		left := end.Sub(clk.Now()).Truncate(time.Millisecond)
+		left := r.end.Sub(e.Clock.Now()).Truncate(time.Millisecond)
 		if left <= 0 {
 			return notConfirmed(errNoAnswer)
 		}
@@ -299,18 +323,23 @@ func (h *Hold) confirm(late context.Context, x *nodes.Deletion, end clock.Instan
 		case <-x.Done:
 			t.Stop()
 			return ended(x.OK, x.Err)
-		case <-h.d.e.Over():
+		case <-e.Over():
 			t.Stop()
 			if isClosed(x.Done) {
 				return ended(x.OK, x.Err)
 			}
-			return ended(false, h.d.e.OverErr())
+			return ended(false, e.OverErr())
 		case <-x.Refused:
 			t.Stop()
 			return notConfirmed(x.Refusal)
-		case <-late.Done():
+		case <-ctxEnded:
 			t.Stop()
-			return notConfirmed(context.Cause(late))
+			last := time.NewTimer(p.left())
+			defer last.Stop()
+			lastTry, ctxEnded = last.C, nil
+		case <-lastTry:
+			t.Stop()
+			return notConfirmed(ctxError(p.ctx))
 		case <-t.C:
 		}
 	}

@@ -153,8 +153,8 @@ func (m *Multi) enter(ctx context.Context, op string, wait time.Duration) (*Mult
 			return fail(l.Path(), err)
 		}
 	}
-	late, stop := outlasting(ctx)
-	defer stop()
+	p := &respite{ctx: ctx}
+	defer context.AfterFunc(ctx, func() { p.left() })()
 	var holds []*Hold
 	for began, left := time.Now(), wait; len(holds) < len(m.locks); {
 		// The context of this wait carries the holds that we have, so the last hold's context carries all. It ends with the first of
@@ -172,9 +172,11 @@ func (m *Multi) enter(ctx context.Context, op string, wait time.Duration) (*Mult
 			left = wait - time.Since(began)
 		}
 		if err != nil { // do not wait for the deletions beyond the half second that the wait's own clean-up has, too
-			late, stop := context.WithTimeoutCause(late, grace+min(left, 0), errTooLate)
-			defer stop()
-			return nil, outcomeOf(holds, work, err, releaseAll(late, holds))
+			p.begin(time.Now().Add(grace + min(left, 0)))
+			over, end := context.WithCancelCause(ctx)
+			end(errTooLate)
+			p.ctx = over
+			return nil, outcomeOf(holds, work, err, releaseAll(p, holds))
 		}
 		left = max(left, min(wait, 1)) // 0 would be a try
 	}
@@ -237,15 +239,15 @@ func under(ctx context.Context, holds []*Hold) (work context.Context, done func(
 	}
 }
 
-// releaseAll releases the holds, the last first, and then waits for all of the answers together, until late ends. It returns what
-// Release of each would.
-func releaseAll(late context.Context, holds []*Hold) []error {
-	rest, ends := make([]func(context.Context) error, len(holds)), make([]error, len(holds))
+// releaseAll releases the holds, the last first, and then waits for all of the answers together. It returns what Release of each
+// would.
+func releaseAll(p *respite, holds []*Hold) []error {
+	all, ends := make([]releasing, len(holds)), make([]error, len(holds))
 	for i, hold := range slices.Backward(holds) {
-		rest[i] = hold.beginRelease()
+		all[i] = hold.beginRelease()
 	}
-	for i := range slices.Backward(holds) {
-		ends[i] = rest[i](late)
+	for i, r := range slices.Backward(all) {
+		ends[i] = r.wait(p)
 	}
 	return ends
 }
@@ -316,7 +318,5 @@ func (h *MultiHold) release(ctx context.Context) []error {
 	_ = h.ctx.Err() // a loss that nobody has seen yet came first
 	h.ctx.cancel(h.holds[len(h.holds)-1].d.errorf("hold", errReleased))
 	h.done()
-	late, stop := outlasting(ctx)
-	defer stop()
-	return releaseAll(late, h.holds)
+	return releaseAll(&respite{ctx: ctx}, h.holds)
 }

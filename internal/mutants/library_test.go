@@ -115,7 +115,7 @@ var library = []mutant{
 	{"the node of a hold that ended without its session is left", "I4, F43", "internal/link/holds.go", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds", []Swap{{
 		"gone || told {", "gone || told && false {"}}},
 	{"Release waits an outage out", "I6, R66, F44", "hold.go", "TestVirtual_ServersDead_ReleaseEndsWithTheLease|TestVirtual_ReleaseNotConfirmed_GoesOnInTheBackground", []Swap{{
-		"end := max(d.e.LeaseEnd(), d.e.Clock.Now().Add(grace))", "end := d.e.LeaseEnd().Add(24 * time.Hour)"}}},
+		"end: max(d.e.LeaseEnd(), d.e.Clock.Now().Add(grace))", "end: d.e.LeaseEnd().Add(24 * time.Hour)"}}},
 	{"a session that ends during a Release is a loss", "R70", "hold.go", "TestVirtual_ServersDead_ReleaseEndsWithTheLease|TestVirtual_ReleaseWhileAnotherHoldIsLost_IsNoLoss", []Swap{{
 		"return fmt.Errorf(\"%w: %w; the node goes with its session\", ErrNotConfirmed, err)", "return lostBecause(err)"}}},
 
@@ -248,11 +248,11 @@ var library = []mutant{
 	{"multi: each lock has the whole time-out", "R86", "multi.go", "TestVirtual_Multi_OneBudget", []Swap{{
 		"left = wait - time.Since(began)", "left = wait + 0*time.Since(began)"}}},
 	{"multi: what was got is kept if the next is not got", "I4, R86", "multi.go", "TestVirtual_Multi_CancelInTheMiddle|TestVirtual_Multi_OneBudget|TestVirtual_Multi_LossSeenAtTheGrant", []Swap{{
-		"return nil, outcomeOf(holds, work, err, releaseAll(late, holds))", "_ = late\n\t\t\treturn nil, err"}}},
+		"return nil, outcomeOf(holds, work, err, releaseAll(p, holds))", "return nil, err"}}},
 	{"multi: the releases after a cancel have half a second more", "I6", "multi.go", "TestVirtual_Multi_CancelInTheMiddle", []Swap{{
-		"context.WithTimeoutCause(late, ", "context.WithTimeoutCause(context.WithoutCancel(late), "}}},
+		"\tdefer context.AfterFunc(ctx, func() { p.left() })()\n", ""}}},
 	{"multi: released in the order of the grants", "R86", "multi.go", "TestVirtual_Multi_ReleasedInReverse|TestVirtual_Multi_Do_Panic", []Swap{{
-		"for i, hold := range slices.Backward(holds) {\n\t\trest[i]", "for i, hold := range holds {\n\t\trest[i]"}}},
+		"for i, hold := range slices.Backward(holds) {\n\t\tall[i]", "for i, hold := range holds {\n\t\tall[i]"}}},
 	{"multi: a panic keeps the locks", "I4, R86", "multi.go", "TestVirtual_Multi_Do_Panic", []Swap{{
 		"\tdefer func() {\n\t\tdone()\n\t\terr = outcomeOf(h.holds, work, err, h.release(ctx))\n\t}()\n\treturn f(work, h)",
 		"\terr = f(work, h)\n\tdone()\n\treturn outcomeOf(h.holds, work, err, h.release(ctx))"}}},
