@@ -51,6 +51,20 @@ func (h *Hold) workContext(caller context.Context) (work *holdContext, done func
 	}
 }
 
+// run runs f under the hold, and then releases it. It returns what Do returns, and whether the hold was lost before the release.
+func (h *Hold) run(ctx context.Context, f func(ctx context.Context, hold *Hold) error) (lost bool, err error) {
+	work, done := h.workContext(ctx)
+	defer func() { // also if f panics
+		done()
+		end := h.Release(ctx)
+		if was := h.Err(); end == nil && errors.Is(was, ErrLost) { // f has released it itself
+			end = was
+		}
+		lost, err = errors.Is(end, ErrLost), h.outcomeOf(work, err, end)
+	}()
+	return false, f(work, h)
+}
+
 // outcomeOf returns what Do returns when the work under the hold and the release of the hold have returned.
 func (h *Hold) outcomeOf(work *holdContext, worked, released error) error {
 	switch {
