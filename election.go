@@ -231,7 +231,7 @@ func (e *Election) Leader(ctx context.Context) (leader Participant, err error) {
 			if leader = (Participant{}); err != nil || node == "" {
 				return err
 			}
-			if leader, err = readParticipant(ctx, z, node); !errors.Is(err, zk.ErrNoNode) {
+			if leader, err = readParticipant(ctx, z, node); !errors.Is(err, zk.ErrNoNode) { // or it went meanwhile: look for the next
 				return err
 			}
 		}

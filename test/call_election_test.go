@@ -159,6 +159,36 @@ func TestVirtual_Campaign_CutOff_NeverTwoLeaders(t *testing.T) {
 	})
 }
 
+// If the caller's context ends during the leader's last work, after a loss, nobody stands again: Campaign returns loss and error.
+func TestVirtual_Campaign_LossAndEnd_BothAreTold(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		c := v.stand(newElection(t, v.connect(), "/job", "a"), func(context.Context) error {
+			time.Sleep(time.Minute)
+			return errors.New("the disk is full")
+		})
+		require.NoError(t, v.srv.Delete(c.hold.Load().Node()))
+		time.Sleep(30 * time.Second)
+		require.True(t, isLost(c.hold.Load()))
+		c.stop()
+		require.ErrorIs(t, c.returned(t), zklock.ErrLost)
+		require.ErrorContains(t, c.err, "the disk is full")
+	})
+}
+
+// A loss that only the release shows is a loss: what the leader did may have overlapped with the next leader's work.
+func TestVirtual_Campaign_LossSeenByTheRelease_StandsAgain(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		e, calls := newElection(t, v.connect(), "/job", "a"), 0
+		require.NoError(t, e.Campaign(within(t, soon), func(_ context.Context, hold *zklock.Hold) error {
+			if calls++; calls == 1 {
+				require.NoError(t, v.srv.Delete(hold.Node()))
+			}
+			return nil
+		}))
+		require.Equal(t, 2, calls)
+	})
+}
+
 // Each loss takes the leader to the tail. So two candidates whose nodes somebody deletes do not chase each other (504, 644, 645):
 // they pause for longer each time, and go on when that stops.
 func TestVirtual_Campaign_LostAgainAndAgain_BacksOff(t *testing.T) {
@@ -228,6 +258,7 @@ func TestVirtual_Resign_DoesNotHang(t *testing.T) {
 		e := newElection(t, v.connect(), "/job", "b")
 		require.NoError(t, e.Campaign(within(t, soon), func(ctx context.Context, _ *zklock.Hold) error {
 			require.ErrorIs(t, e.Resign(ctx), zklock.ErrResigned)
+			synctest.Wait()
 			require.Len(t, v.srv.Children("/job"), 1, "it leads until it has returned")
 			return nil
 		}))
@@ -324,7 +355,7 @@ func TestVirtual_Campaign_EndsWithFinalErrors(t *testing.T) {
 
 		s = v.connect(zklock.WithMaxLockNodes(1))
 		h := acquire(t, newMutex(t, s, "/other"))
-		c := v.stand(newElection(t, s, "/job", "a"), untilItEnds)
+		c := v.stand(newElection(t, s, "/job", "a"), func(context.Context) error { return errors.New("the disk is full") })
 		time.Sleep(time.Minute)
 		require.False(t, c.isOver(), "too many lock nodes: that can pass")
 		release(t, h)
@@ -332,6 +363,7 @@ func TestVirtual_Campaign_EndsWithFinalErrors(t *testing.T) {
 		require.EqualValues(t, 1, c.leads.Load())
 		require.NoError(t, s.Close())
 		require.ErrorIs(t, c.returned(t), zklock.ErrClosed)
+		require.ErrorContains(t, c.err, "the disk is full", "nobody else hears of it")
 	})
 }
 

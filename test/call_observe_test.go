@@ -105,7 +105,9 @@ func TestVirtual_Observe_EachLeaderOnce(t *testing.T) {
 		require.Equal(t, []string{"-", name, "c", "-", "d"}, o.names())
 		d.stop()
 		synctest.Wait()
-		wipe(v.srv, "/job")
+		require.NoError(t, v.srv.Delete(path+"/config"))
+		synctest.Wait()
+		wipe(v.srv, "/job") // the path has no children, and goes
 		synctest.Wait()
 		v.stand(newElection(t, v.connect(), path, "e"), untilItEnds)
 		require.Equal(t, []string{"-", name, "c", "-", "d", "-", "e"}, o.names())
@@ -150,6 +152,22 @@ func TestVirtual_Leader_GoesMeanwhile(t *testing.T) {
 		require.Len(t, all, 2)
 		require.Equal(t, "a b", string(all[0].Data)+" "+string(all[1].Data))
 	})
+}
+
+// The first leader comes between a list that shows nobody and the watch that is set then: on the path, or on its children.
+func TestVirtual_Observe_LeaderComesMeanwhile(t *testing.T) {
+	for path, watch := range map[string]zktest.Op{"/job/new": zktest.Exists, "/job": zktest.GetChildren} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			s := v.connect()
+			nth := map[bool]int{true: 1, false: 2}[watch == zktest.Exists] // the first list has shown nobody
+			v.srv.Inject(zktest.Before(watch).Session(s.SessionID()).Path(path).Nth(nth).Once().Call(func() {
+				_, _ = v.srv.Create(path, nil, 0) // one of the two is there
+				_, err := v.srv.Create(path+"/_c_00000000-0000-0000-0000-000000000000-lock-0000000000", []byte("a"), 0)
+				require.NoError(t, err)
+			}))
+			require.Equal(t, []string{"a"}, v.observe(newElection(t, s, path, "o")).names())
+		})
+	}
 }
 
 // A change of leader costs a Session one event, one look at the next leader and a list or two, however many observe it there: the list
@@ -223,19 +241,21 @@ func TestVirtual_Observe_Costs(t *testing.T) {
 // A leader that changes while the observer has no connection, or while its ZooKeeper session is lost, is seen afterwards. The same
 // leader is not news.
 func TestVirtual_Observe_CutOff(t *testing.T) {
-	for _, silence := range []time.Duration{5 * time.Second, time.Minute} {
+	for _, silence := range []time.Duration{3 * time.Second, time.Minute} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			line := &line{dial: v.net.Dial}
 			a := v.stand(newElection(t, v.connect(), "/job", "a"), untilItEnds)
 			b := v.stand(newElection(t, v.connect(), "/job", "b"), untilItEnds)
-			o := v.observe(newElection(t, v.connect(zklock.WithDialer(line.Dial)), "/job", "o"))
+			s := v.connect(zklock.WithDialer(line.Dial))
+			o := v.observe(newElection(t, s, "/job", "o"))
 			cut := func(meanwhile func()) {
 				line.silent.Store(true)
+				require.True(t, v.srv.DropConnection(s.SessionID()))
 				time.Sleep(silence / 2)
 				meanwhile()
 				time.Sleep(silence / 2)
 				line.silent.Store(false)
-				time.Sleep(time.Minute)
+				time.Sleep(10 * time.Second) // less than the Session takes to look after its watches
 			}
 			cut(func() {})
 			require.Equal(t, []string{"a"}, o.names())
@@ -253,12 +273,14 @@ func TestVirtual_Observe_CutOff(t *testing.T) {
 func TestVirtual_Observe_CutOff_PathIsMade(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		line := &line{dial: v.net.Dial}
-		o := v.observe(newElection(t, v.connect(zklock.WithDialer(line.Dial)), "/job/new", "o"))
+		s := v.connect(zklock.WithDialer(line.Dial))
+		o := v.observe(newElection(t, s, "/job/new", "o"))
 		line.silent.Store(true)
-		time.Sleep(5 * time.Second)
+		require.True(t, v.srv.DropConnection(s.SessionID()))
+		time.Sleep(time.Second)
 		v.stand(newElection(t, v.connect(), "/job/new", "a"), untilItEnds)
 		line.silent.Store(false)
-		time.Sleep(15 * time.Second)
+		time.Sleep(10 * time.Second)
 		require.Equal(t, []string{"-", "a"}, o.names())
 	})
 }
