@@ -209,82 +209,6 @@ func TestVirtual_Campaign_LostAgainAndAgain_BacksOff(t *testing.T) {
 	})
 }
 
-// Resign hands over in order. The next candidate waits until the leader has returned, and is elected while the old process still
-// runs: at once, without a session timeout.
-func TestVirtual_Resign_HandsOverInOrder(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		s := v.connect()
-		a := v.stand(newElection(t, s, "/job", "a"), func(ctx context.Context) error {
-			require.ErrorIs(t, context.Cause(ctx), zklock.ErrResigned)
-			time.Sleep(3 * time.Second) // it finishes a step
-			return ctx.Err()
-		})
-		b := v.stand(newElection(t, v.connect(), "/job", "b"), untilItEnds)
-		begun := time.Now()
-		resigned := make(chan error, 1)
-		go func() { resigned <- a.e.Resign(context.Background()) }()
-		time.Sleep(2900 * time.Millisecond)
-		require.EqualValues(t, 1, a.leads.Load())
-		require.Zero(t, b.leads.Load(), "I1: two leaders")
-		require.NoError(t, <-resigned)
-		synctest.Wait()
-		require.Equal(t, 3*time.Second, time.Since(begun))
-		require.EqualValues(t, 1, b.leads.Load(), "the next does not lead yet")
-		require.True(t, s.State().Attached(), "the old process still runs")
-		require.ErrorIs(t, a.returned(t), zklock.ErrResigned)
-		require.ErrorIs(t, a.err, context.Canceled, "what lead returned")
-		require.NoError(t, a.e.Resign(within(t, soon)), "nobody stands")
-
-		// A candidate that waits goes, and leaves no node.
-		c := v.stand(newElection(t, s, "/job", "c"), untilItEnds)
-		require.Len(t, v.srv.Children("/job"), 2)
-		require.NoError(t, c.e.Resign(within(t, soon)))
-		require.ErrorIs(t, c.returned(t), zklock.ErrResigned)
-		require.Len(t, v.srv.Children("/job"), 1)
-		require.Zero(t, c.reigns.Load())
-	})
-}
-
-// I6: Resign returns when its context ends, and the resignation stands. In lead, with its context, Resign returns at once.
-func TestVirtual_Resign_DoesNotHang(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		a := v.stand(newElection(t, v.connect(), "/job", "a"), func(context.Context) error { time.Sleep(time.Hour); return nil })
-		start := time.Now()
-		require.ErrorIs(t, a.e.Resign(within(t, time.Second)), context.DeadlineExceeded)
-		require.Equal(t, time.Second, time.Since(start))
-		time.Sleep(time.Hour)
-		require.NoError(t, a.returned(t))
-
-		e := newElection(t, v.connect(), "/job", "b")
-		require.NoError(t, e.Campaign(within(t, soon), func(ctx context.Context, _ *zklock.Hold) error {
-			require.ErrorIs(t, e.Resign(ctx), zklock.ErrResigned)
-			synctest.Wait()
-			require.Len(t, v.srv.Children("/job"), 1, "it leads until it has returned")
-			return nil
-		}))
-	})
-}
-
-// Curator's #692: a leader is asked to give way, finishes, and stands again at the tail if it wants to.
-func TestVirtual_Election_Revocation(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		var e *zklock.Election
-		e = newElection(t, v.connect(), "/job", "a", zklock.WithRevocation(func(*zklock.Hold) { _ = e.Resign(context.Background()) }))
-		a := v.stand(e, untilItEnds)
-		b := newElection(t, v.connect(), "/job", "b")
-		next := v.stand(b, untilItEnds)
-		leader, err := b.Leader(within(t, soon))
-		require.NoError(t, err)
-		require.NoError(t, zklock.Revoke(within(t, soon), v.connect(), leader.Node))
-		require.NoError(t, a.returned(t))
-		synctest.Wait()
-		require.EqualValues(t, 1, next.leads.Load())
-		v.stand(e, untilItEnds)
-		require.EqualValues(t, 1, next.leads.Load())
-		require.Len(t, v.srv.Children("/job"), 2)
-	})
-}
-
 // An interrupt leaves no node and breaks nothing (62, 202, 205, 337, 468, 518, 671): at each request of a campaign, the candidate's
 // context ends. Its node goes, and it can stand again.
 func TestVirtual_Campaign_Interrupted_LeavesNoNode(t *testing.T) {
@@ -387,4 +311,66 @@ func TestVirtual_Election_LatchNodes(t *testing.T) {
 		require.Zero(t, by[opGetChildren2])
 		require.Equal(t, 1, w.received().events)
 	})
+}
+
+// On a server of either kind: candidates and an observer of three Sessions, from the path that is not there to the last to go.
+func TestElection_FromFirstToLast(t *testing.T) {
+	srv := target(t)
+	p := lockPath(t, srv) + "/new"
+	type elected struct {
+		name  string
+		token int64
+	}
+	leads := make(chan elected, 1)
+	seen := make(chan string)
+	ctx, cancel := context.WithCancel(within(t, 4*soon))
+	observed := make(chan error, 1)
+	observer := newElection(t, connect(t, srv), p, "o")
+	go func() {
+		for leader, err := range observer.Observe(ctx) {
+			if err != nil {
+				observed <- err
+				return
+			}
+			seen <- string(leader.Data)
+		}
+	}()
+	require.Empty(t, <-seen, "nobody leads")
+	stand := func(name string) (e *zklock.Election, ended chan error) {
+		e, ended = newElection(t, connect(t, srv), p, name), make(chan error, 1)
+		go func() {
+			ended <- e.Campaign(ctx, func(ctx context.Context, hold *zklock.Hold) error {
+				leads <- elected{name, hold.Token()}
+				<-ctx.Done()
+				return nil
+			})
+		}()
+		return e, ended
+	}
+	a, aEnded := stand("a")
+	first := <-leads
+	require.Equal(t, "a", first.name)
+	require.Equal(t, "a", <-seen)
+	b, bEnded := stand("b")
+	eventually(t, "both stand", func() bool {
+		all, err := b.Candidates(ctx)
+		require.NoError(t, err)
+		return len(all) == 2
+	})
+	leader, err := b.Leader(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "a", string(leader.Data))
+	require.Equal(t, first.token, leader.Token)
+	require.NoError(t, a.Resign(ctx))
+	require.NoError(t, <-aEnded)
+	second := <-leads
+	require.Equal(t, "b", second.name)
+	require.Greater(t, second.token, first.token)
+	require.Equal(t, "b", <-seen)
+	require.NoError(t, b.Resign(ctx))
+	require.NoError(t, <-bEnded)
+	require.Empty(t, <-seen)
+	cancel()
+	require.ErrorIs(t, <-observed, context.Canceled)
+	require.Empty(t, children(t, admin(t, srv), p))
 }

@@ -331,9 +331,10 @@ func TestVirtual_Observe_GrowsNothing(t *testing.T) {
 
 		next := make(chan struct{})
 		var slow []string
+		var ended error
 		go func() {
 			for leader, err := range e.Observe(within(t, time.Hour)) {
-				if err == nil {
+				if ended = err; err == nil {
 					slow = append(slow, string(leader.Data))
 					<-next
 				}
@@ -349,5 +350,7 @@ func TestVirtual_Observe_GrowsNothing(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []string{"", "last"}, slow)
 		require.NoError(t, s.Close())
+		synctest.Wait()
+		require.ErrorIs(t, ended, zklock.ErrClosed)
 	})
 }
