@@ -99,12 +99,13 @@ func (e *Election) made() *Election {
 // next leader is elected when lead has returned.
 //
 // When lead returns while it leads, Campaign gives the leadership up, and returns what lead returned, joined with an error of the
-// release as in Do. After a loss it logs what lead returned, and stands again, at the tail of the queue, after a pause that
-// grows from 20 ms to 5 s, and begins anew when a round has lasted for longer. A program that is to lead as often as it can calls Campaign
-// again, unless the error is of its own, ctx has ended, or IsFinal says that no other try helps.
+// release as in Do. After a loss it logs what lead returned, and stands again at the tail of the queue, after a pause. So it does after
+// an error that may pass. The pauses grow from 20 ms to 5 s, and begin anew when a round has lasted for longer. A program that is to
+// lead as often as it can calls Campaign again, unless ctx has ended or IsFinal says that no other try helps.
 //
-// Otherwise the error is ErrResigned after Resign; the cause of ctx; or one of those for which IsFinal is true. One such says that the
-// path has nodes of another recipe. When Campaign returns, the candidate's node is deleted, or is being deleted (ErrNotConfirmed).
+// Otherwise the error is ErrResigned after Resign; the cause of ctx; or one of those for which IsFinal is true. One such says that
+// the path has nodes of another recipe. When Campaign returns, the candidate's node is deleted, or is being deleted
+// (ErrNotConfirmed).
 func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, hold *Hold) error) (err error) {
 	if !e.isMade() {
 		return &Error{Op: "campaign", Err: errNoElection}
@@ -128,9 +129,10 @@ func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, 
 	for backoff := link.NewBackoff(); err == nil; {
 		began := time.Now()
 		var isOver bool
-		if isOver, err = e.campaignOnce(stand, lead); isOver {
+		if isOver, err = e.campaignOnce(stand, ctx, lead); isOver {
 			return err
 		}
+		e.m.s.log.Info("zklock: standing for election again", "path", e.m.root.path, "err", err)
 		if time.Since(began) > 5*time.Second {
 			backoff = link.NewBackoff()
 		}
@@ -163,15 +165,15 @@ func (e *Election) begin(ctx context.Context, canLead bool) (context.Context, *c
 	return ctx, c, nil
 }
 
-// campaignOnce queues and, when the candidate is elected, leads. It says whether the campaign is over.
-func (e *Election) campaignOnce(ctx context.Context, lead func(ctx context.Context, hold *Hold) error) (isOver bool, err error) {
+// campaignOnce queues and, when the candidate is elected, leads. It says whether the campaign is over. ctx ends with the campaign;
+// caller is the context that Campaign was given, which does not end with Resign.
+func (e *Election) campaignOnce(ctx, caller context.Context, lead func(ctx context.Context, hold *Hold) error) (isOver bool, err error) {
 	hold, err := e.m.enter(ctx, "campaign", forever)
 	if err != nil {
 		return ctx.Err() != nil || IsFinal(err), err
 	}
-	lost, err := hold.run(ctx, lead)
+	lost, err := hold.run(ctx, caller, lead)
 	if lost && ctx.Err() == nil && !errors.Is(hold.Err(), ErrClosed) {
-		e.m.s.log.Info("zklock: leadership lost; standing for election again", "path", e.m.root.path, "err", err)
 		return false, err
 	}
 	if errors.Is(err, context.Canceled) && errors.Is(context.Cause(ctx), ErrResigned) && !errors.Is(err, ErrResigned) {

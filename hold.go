@@ -51,12 +51,13 @@ func (h *Hold) workContext(caller context.Context) (work *holdContext, done func
 	}
 }
 
-// run runs f under the hold, and then releases it. It returns what Do returns, and whether the hold was lost before the release.
-func (h *Hold) run(ctx context.Context, f func(ctx context.Context, hold *Hold) error) (lost bool, err error) {
+// run runs f under the hold, until ctx ends, and then releases it, for as long as caller lasts. It returns what Do returns, and
+// whether the hold was lost before the release.
+func (h *Hold) run(ctx, caller context.Context, f func(ctx context.Context, hold *Hold) error) (lost bool, err error) {
 	work, done := h.workContext(ctx)
 	defer func() { // also if f panics
 		done()
-		end := h.Release(ctx)
+		end := h.Release(caller)
 		if was := h.Err(); end == nil && errors.Is(was, ErrLost) { // f has released it itself
 			end = was
 		}

@@ -119,7 +119,7 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, hold *Hold) 
 	if err != nil {
 		return err
 	}
-	_, err = h.run(ctx, f)
+	_, err = h.run(ctx, ctx, f)
 	return err
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
 )
 
 // Resign hands over in order. The next candidate waits until the leader has returned, and is elected while the old process still
@@ -46,6 +47,17 @@ func TestVirtual_Resign_HandsOverInOrder(t *testing.T) {
 		require.ErrorIs(t, c.returned(t), zklock.ErrResigned)
 		require.Len(t, v.srv.Children("/job"), 1)
 		require.Zero(t, c.reigns.Load())
+	})
+}
+
+// The release has the time that it takes, although the leader's context has ended: Resign's own context bounds the wait.
+func TestVirtual_Resign_SlowRelease_IsWaitedFor(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		a := v.stand(newElection(t, v.connect(), "/job", "a"), untilItEnds)
+		v.srv.Inject(zktest.Before(zktest.Delete).Delay(2 * time.Second).Once())
+		require.NoError(t, a.e.Resign(within(t, soon)))
+		require.NoError(t, a.returned(t))
+		require.Empty(t, v.srv.Children("/job"))
 	})
 }
 

@@ -180,7 +180,7 @@ var library = []mutant{
 	{"a leader that lost is not heard of again", "I5", "election.go", "TestVirtual_Campaign_CutOff_NeverTwoLeaders|TestVirtual_Campaign_LossSeenByTheRelease_StandsAgain", []Swap{{
 		"if lost && ctx.Err() == nil &&", "if false && lost && ctx.Err() == nil &&"}}},
 	{"the loss of another lock is one of the leadership", "I5", "election.go", "TestVirtual_Campaign_ReturnsWhatLeadReturns", []Swap{{
-		"\tlost, err := hold.run(ctx, lead)\n", "\tlost, err := hold.run(ctx, lead)\n\tlost = lost || errors.Is(err, ErrLost)\n"}}},
+		"\tlost, err := hold.run(ctx, caller, lead)\n", "\tlost, err := hold.run(ctx, caller, lead)\n\tlost = lost || errors.Is(err, ErrLost)\n"}}},
 	{"what a leader returns is swallowed", "I5", "hold.go", "TestVirtual_Campaign_ReturnsWhatLeadReturns|TestVirtual_Campaign_ReleaseNotConfirmed_IsAnError", []Swap{{
 		"errors.Is(end, ErrLost), h.outcomeOf(work, err, end)", "errors.Is(end, ErrLost), h.outcomeOf(work, nil, end)"}}},
 	{"after a loss and the end, the campaign forgets the leader's error", "I5", "election.go", "TestVirtual_Campaign_LossAndEnd_BothAreTold", []Swap{{
@@ -188,7 +188,9 @@ var library = []mutant{
 	{"leaders that lose again and again do not pause", "I7", "election.go", "TestVirtual_Campaign_LostAgainAndAgain_BacksOff", []Swap{{
 		"<-time.After(backoff.Next()):", "<-time.After(0 * backoff.Next()):"}}},
 	{"a leader that resigns gives up the lock and works on", "I1", "election.go", "TestVirtual_Resign_HandsOverInOrder|TestVirtual_Resign_DoesNotHang", []Swap{{
-		"\tlost, err := hold.run(ctx, lead)\n", "\tcontext.AfterFunc(ctx, func() { _ = hold.Release(context.Background()) })\n\tlost, err := hold.run(ctx, lead)\n"}}},
+		"\tlost, err := hold.run(ctx, caller, lead)\n", "\tcontext.AfterFunc(ctx, func() { _ = hold.Release(context.Background()) })\n\tlost, err := hold.run(ctx, caller, lead)\n"}}},
+	{"a release that Resign asks for has half a second", "I4, R66", "election.go", "TestVirtual_Resign_SlowRelease_IsWaitedFor", []Swap{{
+		"hold.run(ctx, caller, lead)", "hold.run(ctx, ctx, lead)"}}},
 	{"Resign does not wait for the release", "I1", "election.go", "TestVirtual_Resign_HandsOverInOrder", []Swap{{
 		"\tcase <-c.ended:\n", "\tcase <-time.After(time.Second):\n\t\treturn nil\n\tcase <-c.ended:\n"}}},
 	{"one Election stands twice", "I2", "election.go", "TestVirtual_Election_BadInput", []Swap{{
