@@ -43,7 +43,7 @@ type campaign struct {
 //
 // All candidates of a path must have nodes of one kind. By default those are the nodes of a Mutex and of Curator's LeaderSelector,
 // which stand in one election. WithLatchNodes makes those of Curator's LeaderLatch. kazoo's Election stands in neither: it does not
-// wait for nodes of other names.
+// wait for nodes of other names. Campaign, Leader and Observe refuse a path on which they find nodes of another recipe.
 func NewElection(s *Session, path string, opts ...MutexOption) (*Election, error) {
 	m, err := NewMutex(s, path, opts...)
 	if err != nil {
@@ -222,7 +222,8 @@ func (e *Election) Candidates(ctx context.Context) ([]Participant, error) {
 }
 
 // Leader returns the candidate in front, as a server knows it: it leads, or is about to. If nobody stands for election, the
-// Participant is the zero one, whose Node is empty. While no server can be reached, Leader waits for one until ctx ends.
+// Participant is the zero one, whose Node is empty. The Data of a leader that was asked to give way is that message (see Revoke).
+// While no server can be reached, Leader waits for one until ctx ends.
 func (e *Election) Leader(ctx context.Context) (leader Participant, err error) {
 	if !e.isMade() {
 		return Participant{}, &Error{Op: "leader", Err: errNoElection}
@@ -340,16 +341,16 @@ func (e *Election) front(ctx context.Context, z *era, check bool) (node string, 
 func otherRecipe(children []string, root *lockRoot) error {
 	what, others := "Curator's LeaderLatch: give WithLatchNodes", []string{queue.LatchName}
 	if root.name == queue.LatchName {
-		what, others = "a mutex, or an election without WithLatchNodes: leave that out", []string{queue.MutexName, "__lock__"}
+		what, others = "a mutex, or an election without WithLatchNodes: leave that out", []string{queue.MutexName}
 	}
 	for _, c := range children {
 		_, isOther := queue.Parse(c, others)
-		_, isThird := queue.Parse(c, []string{"__READ__", "__WRIT__", "lease-"})
+		_, isThird := queue.Parse(c, []string{"__READ__", "__WRIT__", "lease-", "__lock__"})
 		switch {
 		case isOther:
 			return badArgument{fmt.Errorf("%s is of %s, or give the election a path of its own", shown(c), what)}
 		case isThird, c == "locks", c == "leases":
-			return badArgument{fmt.Errorf("%s is of a read/write lock or a semaphore: give the election a path of its own", shown(c))}
+			return badArgument{fmt.Errorf("%s is of a read/write lock, a semaphore or kazoo: give the election a path of its own", shown(c))}
 		}
 	}
 	return nil

@@ -54,7 +54,8 @@ func TestVirtual_Election_PathOfAnotherRecipe(t *testing.T) {
 	}{
 		{id + "latch-0000000001", false, "give WithLatchNodes"},
 		{id + "lock-0000000001", true, "leave that out"},
-		{"x__lock__0000000001", true, "leave that out"},
+		{"x__lock__0000000001", false, "a path of its own"},
+		{"x__lock__0000000001", true, "a path of its own"},
 		{id + "__READ__0000000001", false, "a path of its own"},
 		{id + "__WRIT__0000000001", true, "a path of its own"},
 		{"leases", false, "a path of its own"},
