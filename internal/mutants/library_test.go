@@ -179,6 +179,8 @@ var library = []mutant{
 	// Elections and those who look on (election.go, watcher.go).
 	{"a leader that lost is not heard of again", "I5", "election.go", "TestVirtual_Campaign_CutOff_NeverTwoLeaders|TestVirtual_Campaign_LossSeenByTheRelease_StandsAgain", []Swap{{
 		"if lost && ctx.Err() == nil &&", "if false && lost && ctx.Err() == nil &&"}}},
+	{"a leader is not told of its loss", "I5", "hold.go", "TestVirtual_Campaign_CutOff_NeverTwoLeaders|TestVirtual_Election_RandomFaults_OneLeader", []Swap{{
+		"\treturn false, f(work, h)\n", "\treturn false, f(ctx, h)\n"}}},
 	{"the loss of another lock is one of the leadership", "I5", "election.go", "TestVirtual_Campaign_ReturnsWhatLeadReturns", []Swap{{
 		"\tlost, err := hold.run(ctx, caller, lead)\n", "\tlost, err := hold.run(ctx, caller, lead)\n\tlost = lost || errors.Is(err, ErrLost)\n"}}},
 	{"what a leader returns is swallowed", "I5", "hold.go", "TestVirtual_Campaign_ReturnsWhatLeadReturns|TestVirtual_Campaign_ReleaseNotConfirmed_IsAnError", []Swap{{
