@@ -91,7 +91,7 @@ func (a *acquisition) queue(e *era) error {
 func (a *acquisition) makeNode(e *era) (*attempt, error) {
 	root := a.d.root
 	for {
-		c, err := e.create(a.ctx, root.path, a.opts.data, root.acl)
+		c, err := e.create(a.ctx, root, a.opts.data)
 		if err != nil {
 			return nil, err
 		}

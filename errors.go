@@ -29,6 +29,8 @@ var (
 	// ErrLost: the lock was held, and ended without a release. What ran under it may have overlapped with the next holder.
 	// Only a resource that checks the fencing token is surely safe.
 	ErrLost = errors.New("lock lost")
+	// ErrResigned: Resign ended a candidature, or a leadership. It is also the cause of the context that the leader works under.
+	ErrResigned = errors.New("resigned")
 	// ErrNotConfirmed: a Release gave the lock up here, and no server confirmed in time that the lock node is gone. The
 	// lock was held until the Release began. The deletion goes on in the background. Others get the lock when it succeeds,
 	// or when the ZooKeeper session ends.
@@ -62,7 +64,7 @@ var (
 // Error says which operation failed, on which lock, and why. Err is never nil. errors.Is and errors.As find in it the
 // sentinels above, the cause of the caller's context, and the errors of the zk package.
 type Error struct {
-	Op   string // connect, new mutex, new multi, do, acquire, try, release, hold (its end), participants, revoke, close
+	Op   string // connect, new mutex, new multi, new election, do, acquire, try, release, hold (its end), participants, revoke, campaign, resign, leader, observe, close
 	Path string // lock path as given to NewMutex; the connection string for connect
 	Node string // our node, absolute, where there was one
 	Err  error
@@ -137,6 +139,7 @@ var (
 	errNilContext = badArgument{errors.New("nil context")}
 	errNoSession  = badArgument{errors.New("nil or zero Session: use the one that Connect returns with a nil error")}
 	errNoMutex    = badArgument{errors.New("nil or zero Mutex: use the one that NewMutex returns with a nil error")}
+	errNoElection = badArgument{errors.New("nil or zero Election: use the one that NewElection returns with a nil error")}
 	errNoHold     = badArgument{errors.New("nil or zero Hold: use the one that Acquire returns with a nil error")}
 
 	errNoMulti     = badArgument{errors.New("nil or zero Multi: use the one that NewMulti returns with a nil error")}

@@ -52,6 +52,19 @@ func (h *Hold) workContext(caller context.Context) (work *holdContext, done func
 	}
 }
 
+// run runs f under the hold, until ctx ends, and then releases it, for as long as caller lasts. It returns what Do returns, and
+// whether the hold was lost before the release.
+func (h *Hold) run(ctx, caller context.Context, f func(ctx context.Context, hold *Hold) error) (lost bool, err error) {
+	work, done := h.workContext(ctx)
+	defer func() { // also if f panics
+		done()
+		end := h.Release(caller)
+		lost = errors.Is(end, ErrLost) || errors.Is(h.Err(), ErrLost) // f may have released it itself
+		err = h.outcomeOf(work, err, end)
+	}()
+	return false, f(work, h)
+}
+
 // outcomeOf returns what Do returns when the work under the hold and the release of the hold have returned.
 func (h *Hold) outcomeOf(work context.Context, worked, released error) error {
 	if lost := h.Err(); released == nil && errors.Is(lost, ErrLost) { // the work has released it itself

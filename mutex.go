@@ -43,7 +43,7 @@ func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
 		return nil, &Error{Op: "new mutex", Path: path, Err: badArgument{err}}
 	}
 	return &Mutex{s: s, opts: o, root: lockRoot{
-		path: s.chroot + path, chroot: s.chroot, given: path, acl: o.acl, container: o.container, markers: o.markers, roots: &s.roots,
+		path: s.chroot + path, chroot: s.chroot, given: path, acl: o.acl, container: o.container, name: o.name, markers: o.markers, roots: &s.roots,
 	}}, nil
 }
 
@@ -100,7 +100,7 @@ func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) { return m.enter(
 // before the release, ErrNotConfirmed if no server confirmed the release in time. After a loss errors.Is(err, ErrLost) is true
 // whatever f returned, and the loss is in the error once: if f returned the plain error or the cause of its context, nothing is
 // joined to it. The release ends by itself, as Release does.
-func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, hold *Hold) error, opts ...DoOption) (err error) {
+func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, hold *Hold) error, opts ...DoOption) error {
 	if !m.isMade() {
 		return &Error{Op: "do", Err: errNoMutex}
 	}
@@ -119,12 +119,8 @@ func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, hold *Hold) 
 	if err != nil {
 		return err
 	}
-	work, done := h.workContext(ctx)
-	defer func() {
-		done()
-		err = h.outcomeOf(work, err, h.Release(ctx))
-	}()
-	return f(work, h)
+	_, err = h.run(ctx, ctx, f)
+	return err
 }
 
 // TryDo is Do with TryAcquire: if somebody is ahead it returns ErrNotAcquired, and if no server can say so ErrNotConnected,

@@ -155,18 +155,22 @@ type mutexOptions struct {
 	acl        []zk.ACL
 	data       []byte
 	failOnLoss bool
+	name       string
 	markers    []string
 	revoke     func(*Hold)
 	wrong      error // what an option was given that it cannot take
 }
 
 func newMutexOptions(opts []MutexOption) mutexOptions {
-	o := mutexOptions{acl: zk.WorldACL(zk.PermAll), data: defaultData(), markers: queue.Markers}
+	o := mutexOptions{acl: zk.WorldACL(zk.PermAll), data: defaultData(), name: queue.MutexName, markers: queue.Markers}
 	for _, opt := range opts {
 		if opt == nil {
 			opt = func(o *mutexOptions) { o.wrong = errors.New("nil MutexOption: leave it out") }
 		}
 		opt(&o)
+	}
+	if o.name == queue.LatchName {
+		o.markers = slices.Concat([]string{queue.LatchName}, o.markers[len(queue.Markers):])
 	}
 	return o
 }

@@ -34,9 +34,18 @@ func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 	if !m.isMade() {
 		return nil, &Error{Op: "participants", Err: errNoMutex}
 	}
-	fail := func(err error) ([]Participant, error) {
-		return nil, &Error{Op: "participants", Path: m.root.given, Err: forCaller(ctx, err)}
-	}
+	var ps []Participant
+	err := m.reading(ctx, "participants", func(e *era) (err error) {
+		ps, err = m.participantsIn(ctx, e)
+		return err
+	})
+	return ps, err
+}
+
+// reading calls read until a connection lasts for as long as it takes. read returns nil, or an error of the requests in it; a bad
+// argument is final, as a refusal is.
+func (m *Mutex) reading(ctx context.Context, op string, read func(e *era) error) error {
+	fail := func(err error) error { return &Error{Op: op, Path: m.root.given, Err: forCaller(ctx, err)} }
 	if ctx == nil {
 		return fail(errNilContext)
 	}
@@ -45,11 +54,12 @@ func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 		if err != nil {
 			return fail(err)
 		}
-		ps, err := m.participantsIn(ctx, e)
+		err = read(e)
+		var bad badArgument
 		switch {
 		case err == nil:
-			return ps, nil
-		case err == link.ErrCtxEnded, errors.Is(err, ErrClosed), answer.IsRefusal(err):
+			return nil
+		case err == link.ErrCtxEnded, errors.Is(err, ErrClosed), answer.IsRefusal(err), errors.As(err, &bad):
 			return fail(err)
 		}
 		// The connection or the ZooKeeper session was lost: read again.
@@ -84,24 +94,17 @@ func (m *Mutex) participantsIn(ctx context.Context, e *era) ([]Participant, erro
 		p   Participant
 		err error
 	}
-	queue := queue.Members(l.Names, m.root.markers)
-	reads := make([]read, len(queue))
+	members := queue.Members(l.Names, m.root.markers)
+	reads := make([]read, len(members))
 	var all sync.WaitGroup
 	few := make(chan struct{}, 16) // in flight at a time
-	for i, mem := range queue {
+	for i, mem := range members {
 		reads[i].mem = mem
 		few <- struct{}{}
 		all.Go(func() {
 			defer func() { <-few }()
 			r := &reads[i]
-			node := m.root.path + "/" + mem.Name
-			var got wire.DataResponse
-			if _, err := e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: node}, &got); err != nil {
-				r.err = answer.Denied(err, "get", "READ", node)
-				return
-			}
-			created := time.UnixMilli(got.Stat.Ctime)
-			r.p = Participant{node, got.Data, got.Stat.EphemeralOwner, got.Stat.Czxid, created, time.Since(created)}
+			r.p, r.err = readParticipant(ctx, e, m.root.path+"/"+mem.Name)
 		})
 	}
 	all.Wait()
@@ -112,13 +115,26 @@ func (m *Mutex) participantsIn(ctx context.Context, e *era) ([]Participant, erro
 	}
 	reads = slices.DeleteFunc(reads, func(r read) bool { return r.err != nil })
 	slices.SortFunc(reads, func(a, b read) int {
-		return cmp.Or(cmp.Compare(uint32(a.mem.Seq), uint32(b.mem.Seq)), cmp.Compare(a.p.Token, b.p.Token)) // negative ones are past the end
+		return cmp.Or(queue.ByNumber(a.mem, b.mem), cmp.Compare(a.p.Token, b.p.Token))
 	})
 	ps := make([]Participant, len(reads))
 	for i, r := range reads {
 		ps[i] = r.p
 	}
 	return ps, nil
+}
+
+func readParticipant(ctx context.Context, e *era, node string) (Participant, error) {
+	var got wire.DataResponse
+	if _, err := e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: node}, &got); err != nil {
+		return Participant{}, answer.Denied(err, "get", "READ", node)
+	}
+	return participantOf(node, got.Data, got.Stat), nil
+}
+
+func participantOf(node string, data []byte, stat wire.Stat) Participant {
+	created := time.UnixMilli(stat.Ctime)
+	return Participant{node, data, stat.EphemeralOwner, stat.Czxid, created, time.Since(created)}
 }
 
 // nameOf returns the last part of a path.

@@ -25,6 +25,7 @@ type lockRoot struct {
 	given     string // as given to NewMutex
 	acl       []zk.ACL
 	container bool
+	name      string   // of our nodes: what comes before the number
 	markers   []string // the name endings that take part in the queue
 	roots     *roots
 }

@@ -71,6 +71,7 @@ func newPrintable(t *testing.T, srv, path string, opts ...zklock.Option) printab
 	p.values = map[string]any{
 		"a Session":                    p.s,
 		"a Mutex":                      m,
+		"an Election":                  newElection(t, p.s, path, "a", zklock.WithACL(acl)),
 		"a Hold":                       hold,
 		"its context":                  hold.Context(),
 		"its check":                    hold.Check(),

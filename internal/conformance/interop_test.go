@@ -38,11 +38,12 @@ type interop struct {
 	t               *testing.T
 	addr            string
 	lock, busy, log string
+	node            string // what comes before the number in its name
 	admin           *zk.Conn
 }
 
 func newInterop(t *testing.T, addr, name string) *interop {
-	i := &interop{t: t, addr: addr, lock: "/" + name, busy: "/" + name + "-busy", log: "/" + name + "-log"}
+	i := &interop{t: t, addr: addr, lock: "/" + name, busy: "/" + name + "-busy", log: "/" + name + "-log", node: "lock-"}
 	i.admin, _ = client(t, addr)
 	for _, p := range []string{i.lock, i.log} {
 		_, err := i.admin.Create(p, nil, 0, zk.WorldACL(zk.PermAll))
@@ -178,7 +179,7 @@ func (i *interop) run(contenders map[string]func() error) {
 	t := i.t
 	t.Helper()
 	// Nobody is in until all are in the queue.
-	first, err := i.admin.Create(i.lock+"/_c_00000000-0000-4000-8000-000000000000-lock-", nil, zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
+	first, err := i.admin.Create(i.lock+"/_c_00000000-0000-4000-8000-000000000000-"+i.node, nil, zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
 	require.NoError(t, err)
 	type result struct {
 		who string

@@ -170,11 +170,53 @@ var library = []mutant{
 	{"a re-check that finds a node gone is its deletion", "I3, F30", "watcher.go", "TestVirtual_BothEventsLost_NeverGrants", []Swap{{
 		"on.event = zk.EventNotWatching", "on.event = zk.EventNodeDeleted"}}},
 	{"each wait sets a watch of its own", "I7, R8", "watcher.go", "TestVirtual_WaitsTimeOut_ShareOneWatch", []Swap{{
-		"if on := w.mu.watches[path]; on != nil {", "if on := w.mu.watches[path]; false && on != nil {"}}},
+		"if on := w.mu.watches[key]; on != nil {\n\t\tw.mu.Unlock()", "if on := w.mu.watches[key]; false && on != nil {\n\t\tw.mu.Unlock()"}}},
 	{"each waiter lists for itself", "R50, R69, F40", "internal/nodes/list.go", "TestVirtual_CreatesLost_AreLookedForTogether", []Swap{{
 		"\tq := l.mu.queues[kind]\n\tif q == nil {\n", "\tvar q *listQueue\n\tif q == nil {\n"}}},
 	{"what the client sees counts for watches that are not restored", "R78", "internal/lastzxid/lastzxid.go", "TestConn_WatchesDoNotStandYet|TestWrap_SecondConnectionLostBeforeWatchesAreRestored", []Swap{{
 		"if c.stand && c.latest > 0 {", "if c.latest > 0 {"}}},
+
+	// Elections and those who look on (election.go, watcher.go).
+	{"a leader that lost is not heard of again", "I5", "election.go", "TestVirtual_Campaign_CutOff_NeverTwoLeaders|TestVirtual_Campaign_LossSeenByTheRelease_StandsAgain", []Swap{{
+		"if lost && ctx.Err() == nil &&", "if false && lost && ctx.Err() == nil &&"}}},
+	{"a leader is not told of its loss", "I5", "hold.go", "TestVirtual_Campaign_CutOff_NeverTwoLeaders|TestVirtual_Election_RandomFaults_OneLeader", []Swap{{
+		"\treturn false, f(work, h)\n", "\treturn false, f(ctx, h)\n"}}},
+	{"the loss of another lock is one of the leadership", "I5", "election.go", "TestVirtual_Campaign_ReturnsWhatLeadReturns", []Swap{{
+		"\tlost, err := hold.run(ctx, caller, lead)\n", "\tlost, err := hold.run(ctx, caller, lead)\n\tlost = lost || errors.Is(err, ErrLost)\n"}}},
+	{"what a leader returns is swallowed", "I5", "hold.go", "TestVirtual_Campaign_ReturnsWhatLeadReturns|TestVirtual_Campaign_ReleaseNotConfirmed_IsAnError", []Swap{{
+		"err = h.outcomeOf(work, err, end)", "err = h.outcomeOf(work, nil, end)"}}},
+	{"after a loss and the end, the campaign forgets the leader's error", "I5", "election.go", "TestVirtual_Campaign_LossAndEnd_BothAreTold", []Swap{{
+		"if lost && ctx.Err() == nil &&", "if lost &&"}}},
+	{"leaders that lose again and again do not pause", "I7", "election.go", "TestVirtual_Campaign_LostAgainAndAgain_BacksOff", []Swap{{
+		"<-time.After(backoff.Next()):", "<-time.After(0 * backoff.Next()):"}}},
+	{"a leader that resigns gives up the lock and works on", "I1", "election.go", "TestVirtual_Resign_HandsOverInOrder|TestVirtual_Resign_DoesNotHang", []Swap{{
+		"\tlost, err := hold.run(ctx, caller, lead)\n", "\tcontext.AfterFunc(ctx, func() { _ = hold.Release(context.Background()) })\n\tlost, err := hold.run(ctx, caller, lead)\n"}}},
+	{"a release that Resign asks for has half a second", "I4, R66", "election.go", "TestVirtual_Resign_SlowRelease_IsWaitedFor", []Swap{{
+		"hold.run(ctx, caller, lead)", "hold.run(ctx, ctx, lead)"}}},
+	{"Resign does not wait for the release", "I1", "election.go", "TestVirtual_Resign_HandsOverInOrder", []Swap{{
+		"\tcase <-c.ended:\n", "\tcase <-time.After(time.Second):\n\t\treturn nil\n\tcase <-c.ended:\n"}}},
+	{"one Election stands twice", "I2", "election.go", "TestVirtual_Election_BadInput", []Swap{{
+		"if e.mu.campaign != nil {", "if false {"}}},
+	{"an election does not see nodes of another recipe", "I1", "election.go", "TestVirtual_Election_PathOfAnotherRecipe", []Swap{{
+		"\tif check {\n", "\tif check && false {\n"}}},
+	{"a latch's successor lists", "I8", "internal/queue/queue.go", "TestVirtual_Election_LatchNodes", []Swap{{
+		"[]string{MutexName, LatchName, \"__lock__\", \"__READ__\"}", "[]string{MutexName, \"__lock__\", \"__READ__\"}"}}},
+	{"Leader fails if the leader goes meanwhile", "CURATOR-358", "election.go", "TestVirtual_Leader_GoesMeanwhile", []Swap{{
+		"if leader, err = readParticipant(ctx, z, node); !errors.Is(err, zk.ErrNoNode) {", "if leader, err = readParticipant(ctx, z, node); true {"}}},
+	{"observers hear of all who queue", "I8", "election.go", "TestVirtual_Observe_Costs", []Swap{{
+		"if on, err = z.watches.watch(ctx, node); err == nil {", "z.watches.start(watchKey{root, wire.OpGetChildren2})\n\t\tif on, err = z.watches.watch(ctx, node); err == nil {"}}},
+	{"an observer does not look after it has set its watch", "F31", "election.go", "TestVirtual_Observe_LeaderComesMeanwhile", []Swap{{
+		"\t\t\tcontinue\n\t\t}\n\t\tif on, err", "\t\t\treturn Participant{}, on, nil\n\t\t}\n\t\tif on, err"}}},
+	{"an observer shows the beginning of a name", "R15", "election.go", "TestVirtual_Observe_EachLeaderOnce", []Swap{{
+		"if int(on.stat.DataLength) > len(on.data) {", "if false {"}}},
+	{"an observer shows a leader for each event", "F31", "election.go", "TestVirtual_Observe_EachLeaderOnce", []Swap{{
+		"if (isFirst || leader.Node != last) && !yield(leader, nil) {", "if (isFirst || leader.Node != last || true) && !yield(leader, nil) {"}}},
+	{"a path's end does not wake those who wait for its children", "F26", "watcher.go", "TestVirtual_Observe_EachLeaderOnce", []Swap{{
+		"if event != zk.EventNodeDeleted && ofChildren", "if ofChildren"}}},
+	{"watches on children are restored as others", "F22", "watcher.go", "TestVirtual_Observe_CutOff", []Swap{{
+		"paths = &ask.Child", "paths = &ask.Data"}}},
+	{"nobody looks after the watches of observers", "F30", "watcher.go", "TestVirtual_Observe_EventLost", []Swap{{
+		"return w.none || w.op == wire.OpGetChildren2 && now.Cversion != w.stat.Cversion", "return false"}}},
 
 	// A silent server (silence.go).
 	{"a silent server is never left", "F41, I5", "internal/lease/silence.go", "TestVirtual_FollowerGoesDark_NoHoldIsLost", []Swap{{

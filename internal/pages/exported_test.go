@@ -97,6 +97,7 @@ func TestExportedNames_ShowNothingInternal(t *testing.T) {
 // shownBy names the example that shows an exported name which has none of its own.
 var shownBy = map[string]string{
 	"WithContainer": "NewMutex", "WithData": "NewMutex", "WithRevocation": "Revoke", "OwnerFrom": "NewOwner",
+	"NewElection": "Election_Campaign", "Election.Candidates": "Election_Leader",
 	"Mutex.Path": "NewMutex", "Mutex.Held": "Mutex_Do", "Mutex.OwnedBy": "Mutex_Do",
 	"Hold.Path": "Hold_Node", "Hold.Owner": "WithOwner", "Owner.String": "NewOwner",
 	"Session.Timeout": "WithSessionTimeout",
@@ -118,6 +119,9 @@ var withoutExample = map[string]string{
 
 	"MultiHold.LogValue": "log/slog calls it: see ExampleMutex_String",
 	"MultiHold.String":   "fmt calls it: see ExampleMutex_String",
+	"Election.GoString":  "fmt calls it: see ExampleMutex_String",
+	"Election.LogValue":  "log/slog calls it: see ExampleMutex_String",
+	"Election.String":    "fmt calls it: see ExampleMutex_String",
 
 	"Mutex.LogValue":   "log/slog calls it: see ExampleMutex_String",
 	"Session.GoString": "fmt calls it: see ExampleMutex_String",

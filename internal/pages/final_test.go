@@ -21,6 +21,7 @@ var sentinels = map[string]struct {
 	"ErrNotAcquired":       {zklock.ErrNotAcquired, false},
 	"ErrNotConnected":      {zklock.ErrNotConnected, false},
 	"ErrNotHeld":           {zklock.ErrNotHeld, false},
+	"ErrResigned":          {zklock.ErrResigned, false},
 	"ErrLost":              {zklock.ErrLost, false},
 	"ErrNotConfirmed":      {zklock.ErrNotConfirmed, false},
 	"ErrClosed":            {zklock.ErrClosed, true},

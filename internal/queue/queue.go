@@ -15,7 +15,13 @@ import (
 
 // A child of the lock root takes part in the queue if its name ends in one of these and a sequence number. They are
 // the names of Curator and go-zookeeper, kazoo, and Curator's read/write lock.
-var Markers = []string{"lock-", "__lock__", "__READ__", "__WRIT__"}
+var Markers = []string{MutexName, "__lock__", "__READ__", "__WRIT__"}
+
+// What comes before the number in the name of a node of ours.
+const (
+	MutexName = "lock-"  // of a mutex, and of Curator's LeaderSelector
+	LatchName = "latch-" // of Curator's LeaderLatch
+)
 
 // The counter of a lock root has 32 bits. At its end numbers repeat or, when creates were pipelined, turn negative. So no node
 // numbered counterEnd or more is granted: such nodes are deleted until the queue has drained and the root can be made anew.
@@ -101,6 +107,26 @@ const (
 	Exhausted             // a number is past the end of the counter, ours or another that may sort ahead
 )
 
+// ByNumber orders nodes by their numbers, with negative ones, which are past the counter's end, after all others.
+func ByNumber(a, b Member) int {
+	switch x, y := uint32(a.Seq), uint32(b.Seq); {
+	case x < y:
+		return -1
+	case x > y:
+		return 1
+	}
+	return 0
+}
+
+// FrontOf returns the name of the node in front, for those who only look on; "" if nobody is in the queue.
+func FrontOf(children, markers []string) string {
+	ms := Members(children, markers)
+	if len(ms) == 0 {
+		return ""
+	}
+	return strings.Clone(slices.MinFunc(ms, ByNumber).Name)
+}
+
 // PlaceOf decides where self stands among the children of the lock root. Their numbers order them. Below the counter's end
 // servers never repeat a number. A client that makes a node by name can: hence Twin and Tied.
 func PlaceOf(self string, children, markers []string) Place {
@@ -149,10 +175,10 @@ func PlaceOf(self string, children, markers []string) Place {
 
 // staysAlone says whether nothing comes after a node in its place. A writer of Curator's read/write lock that takes the read
 // lock, too, makes a __READ__ node with its own number, and then deletes its __WRIT__ node: so a node appears ahead of waiters
-// that have listed (R73). Mutexes and readers make no such node, and what clients of other names do nobody knows.
+// that have listed (R73). Mutexes, latches and readers make no such node, and what clients of other names do nobody knows.
 func staysAlone(name string) bool {
 	head := name[:max(0, len(name)-digits)]
-	return hasMarker(head, []string{"lock-", "__lock__", "__READ__"})
+	return hasMarker(head, []string{MutexName, LatchName, "__lock__", "__READ__"})
 }
 
 // evidence is what a waiter knows when the event of its predecessor has come.
@@ -225,12 +251,13 @@ func TurnAfter(done bool, failed int, noNode bool) Turn {
 
 const (
 	protectedPrefix = "_c_"
-	lockName        = "lock-"
 	idLength        = 36
 )
 
-// ProtectedPath returns the path that a mutex asks for: root/_c_<36-char uuid>-lock-. The servers add the sequence number.
-func ProtectedPath(root, id string) string { return root + "/" + protectedPrefix + id + "-" + lockName }
+// ProtectedPath returns the path that a create asks for: root/_c_<36-char uuid>-<name>. The servers add the sequence number.
+func ProtectedPath(root, name, id string) string {
+	return root + "/" + protectedPrefix + id + "-" + name
+}
 
 // ProtectionID returns the uuid in a protected node's name, _c_<36-char uuid>-….
 func ProtectionID(name string) (string, bool) {

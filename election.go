@@ -1,0 +1,357 @@
+package zklock
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock/internal/answer"
+	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// Election is one candidate for the leadership of a path, and a view of who leads. It is a Mutex on that path: the candidate that
+// holds it leads, and the others queue behind. So what is promised of a Mutex and its Hold goes for a leader, too. An Election may be
+// used from many goroutines; it stands in one Campaign at a time.
+type Election struct {
+	m  *Mutex
+	mu struct {
+		sync.Mutex
+		campaign *campaign // under way
+	}
+}
+
+// campaign is one call of Campaign.
+type campaign struct {
+	cancel context.CancelCauseFunc
+	ended  chan struct{} // closed when the call returns; then the field below is set
+	err    error         // that it returns
+}
+
+// NewElection returns a candidate for the leadership of path, which is as NewMutex wants it, and sends nothing. It takes the
+// options of a Mutex. The candidate's name is the data of its node, in UTF-8: "host:pid", or what WithData sets.
+//
+// All candidates of a path must have nodes of one kind. By default those are the nodes of a Mutex and of Curator's LeaderSelector,
+// which stand in one election. WithLatchNodes makes those of Curator's LeaderLatch. kazoo's Election stands in neither: it does not
+// wait for nodes of other names. Campaign, Leader and Observe refuse a path on which they find nodes of another recipe.
+func NewElection(s *Session, path string, opts ...MutexOption) (*Election, error) {
+	m, err := NewMutex(s, path, opts...)
+	if err != nil {
+		if e := (*Error)(nil); errors.As(err, &e) {
+			e.Op = "new election"
+		}
+		return nil, err
+	}
+	if err := checkCandidate(m.opts.data, m.root.name); err != nil {
+		return nil, &Error{Op: "new election", Path: path, Err: badArgument{err}}
+	}
+	return &Election{m: m}, nil
+}
+
+// checkCandidate refuses a name that other clients would not read as one.
+func checkCandidate(name []byte, node string) error {
+	switch {
+	case len(name) == 0 && node != queue.LatchName:
+		return errors.New("WithData: the candidate's name is empty; leave the option out for host:pid")
+	case !utf8.Valid(name):
+		return fmt.Errorf("WithData: the candidate's name %q is not UTF-8", name[:min(len(name), maxShown)])
+	case bytes.Equal(name, revokeMessage):
+		return fmt.Errorf("WithData: no candidate may be called %s, which asks a leader to give way", revokeMessage)
+	}
+	return nil
+}
+
+// WithLatchNodes is for NewElection: the candidate makes the nodes of Curator's LeaderLatch, latch-, and waits for those alone. Its
+// name may be empty, as there.
+func WithLatchNodes() MutexOption { return func(o *mutexOptions) { o.name = queue.LatchName } }
+
+// String returns the path, in one word.
+func (e *Election) String() string { return "Election(" + e.made().m.Path() + ")" }
+
+// GoString returns what String returns. Without it, %#v would read fields without their locks.
+func (e *Election) GoString() string { return e.String() }
+
+// LogValue returns what String returns, for log/slog.
+func (e *Election) LogValue() slog.Value { return slog.StringValue(e.String()) }
+
+func (e *Election) isMade() bool { return e != nil && e.m != nil }
+
+// made is for methods that return no error.
+func (e *Election) made() *Election {
+	if !e.isMade() {
+		panic(fmt.Errorf("zklock: %w", errNoElection))
+	}
+	return e
+}
+
+// Campaign stands for election until ctx ends, and calls lead each time that the candidate is elected. lead runs as the function of
+// Mutex.Do does: its context ends when the leadership is lost, when ctx ends and with Resign, and lead must return soon after. The
+// next leader is elected when lead has returned.
+//
+// When lead returns while it leads, Campaign gives the leadership up, and returns what lead returned, joined with an error of the
+// release as in Do. After a loss it logs what lead returned, and stands again at the tail of the queue, after a pause. So it does after
+// an error that may pass. The pauses grow from 20 ms to 5 s, and begin anew when a round has lasted for longer. A program that is to
+// lead as often as it can calls Campaign again, unless ctx has ended or IsFinal says that no other try helps.
+//
+// Otherwise the error is ErrResigned after Resign; the cause of ctx; or one of those for which IsFinal is true. One such says that
+// the path has nodes of another recipe. When Campaign returns, the candidate's node is deleted, or is being deleted
+// (ErrNotConfirmed).
+func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, hold *Hold) error) (err error) {
+	if !e.isMade() {
+		return &Error{Op: "campaign", Err: errNoElection}
+	}
+	stand, c, err := e.begin(ctx, lead != nil)
+	if err != nil {
+		return &Error{Op: "campaign", Path: e.m.root.given, Err: err}
+	}
+	defer func() {
+		e.mu.Lock()
+		e.mu.campaign = nil
+		e.mu.Unlock()
+		c.err = err
+		close(c.ended)
+		c.cancel(nil)
+	}()
+	err = e.m.reading(stand, "campaign", func(z *era) error {
+		_, _, err := e.front(stand, z, true)
+		return err
+	})
+	for backoff := link.NewBackoff(); err == nil; {
+		began := time.Now()
+		var isOver bool
+		if isOver, err = e.campaignOnce(stand, ctx, lead); isOver {
+			return err
+		}
+		e.m.s.log.Info("zklock: standing for election again", "path", e.m.root.path, "err", err)
+		if time.Since(began) > 5*time.Second {
+			backoff = link.NewBackoff()
+		}
+		select { // let others go first, and do not chase them
+		case <-time.After(backoff.Next()):
+			err = nil
+		case <-stand.Done():
+			err = &Error{Op: "campaign", Path: e.m.root.given, Err: ctxError(stand)}
+		}
+	}
+	return err
+}
+
+// begin notes the only campaign of this candidate.
+func (e *Election) begin(ctx context.Context, canLead bool) (context.Context, *campaign, error) {
+	switch {
+	case ctx == nil:
+		return nil, nil, errNilContext
+	case !canLead:
+		return nil, nil, badArgument{errors.New("nil function: give Campaign the leader's work")}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.mu.campaign != nil {
+		return nil, nil, badArgument{errors.New("this Election stands in a Campaign already: make another with NewElection")}
+	}
+	c := &campaign{ended: make(chan struct{})}
+	ctx, c.cancel = context.WithCancelCause(ctx)
+	e.mu.campaign = c
+	return ctx, c, nil
+}
+
+// campaignOnce queues and, when the candidate is elected, leads. It says whether the campaign is over. ctx ends with the campaign;
+// caller is the context that Campaign was given, which does not end with Resign.
+func (e *Election) campaignOnce(ctx, caller context.Context, lead func(ctx context.Context, hold *Hold) error) (isOver bool, err error) {
+	hold, err := e.m.enter(ctx, "campaign", forever)
+	if err != nil {
+		return ctx.Err() != nil || IsFinal(err), err
+	}
+	lost, err := hold.run(ctx, caller, lead)
+	if lost && ctx.Err() == nil && !errors.Is(hold.Err(), ErrClosed) {
+		return false, err
+	}
+	if errors.Is(err, context.Canceled) && errors.Is(context.Cause(ctx), ErrResigned) && !errors.Is(err, ErrResigned) {
+		err = fmt.Errorf("%w: %w", ErrResigned, err)
+	}
+	return true, err
+}
+
+// Resign ends the Campaign of this Election, and waits until it has returned: a leader's context ends with ErrResigned, lead
+// returns, and the next candidate is elected: while this process still runs, and with no session timeout in between. Without a
+// Campaign, Resign does nothing.
+//
+// If ctx ends before, Resign returns its cause. The resignation stands, and the next candidate waits for lead to return. In lead, and
+// with its context, Resign returns at once: lead has only to return. ErrNotConfirmed and ErrLost are those of the release.
+func (e *Election) Resign(ctx context.Context) error {
+	if !e.isMade() {
+		return &Error{Op: "resign", Err: errNoElection}
+	}
+	if ctx == nil {
+		return &Error{Op: "resign", Path: e.m.root.given, Err: errNilContext}
+	}
+	e.mu.Lock()
+	c := e.mu.campaign
+	e.mu.Unlock()
+	if c == nil {
+		return nil
+	}
+	c.cancel(ErrResigned)
+	select {
+	case <-c.ended:
+	case <-ctx.Done():
+		return &Error{Op: "resign", Path: e.m.root.given, Err: ctxError(ctx)}
+	}
+	if answer.IsAny(c.err, ErrNotConfirmed, ErrLost) {
+		return c.err
+	}
+	return nil
+}
+
+// Candidates returns the candidates, the leader first, as Participants does.
+func (e *Election) Candidates(ctx context.Context) ([]Participant, error) {
+	if !e.isMade() {
+		return nil, &Error{Op: "participants", Err: errNoElection}
+	}
+	return e.m.Participants(ctx)
+}
+
+// Leader returns the candidate in front, as a server knows it: it leads, or is about to. If nobody stands for election, the
+// Participant is the zero one, whose Node is empty. The Data of a leader that was asked to give way is that message (see Revoke).
+// While no server can be reached, Leader waits for one until ctx ends.
+func (e *Election) Leader(ctx context.Context) (leader Participant, err error) {
+	if !e.isMade() {
+		return Participant{}, &Error{Op: "leader", Err: errNoElection}
+	}
+	err = e.m.reading(ctx, "leader", func(z *era) error {
+		for {
+			node, _, err := e.front(ctx, z, true)
+			if leader = (Participant{}); err != nil || node == "" {
+				return err
+			}
+			if leader, err = readParticipant(ctx, z, node); !errors.Is(err, zk.ErrNoNode) { // or it went meanwhile: look for the next
+				return err
+			}
+		}
+	})
+	return leader, err
+}
+
+// Observe returns an iterator over the leaders: the one there is, and then each next one. A Participant whose Node is empty says that
+// nobody leads. Who reads slowly misses leaders in between, and never the last. While no server can be reached, the iterator waits.
+//
+// Its last pair has the error that ended it: the cause of ctx, ErrClosed, or what the servers refuse. All observers of a Session
+// share their requests, and no candidate is woken for them.
+func (e *Election) Observe(ctx context.Context) iter.Seq2[Participant, error] {
+	return func(yield func(Participant, error) bool) {
+		if !e.isMade() {
+			yield(Participant{}, &Error{Op: "observe", Err: errNoElection})
+			return
+		}
+		for last, isFirst := "", true; ; isFirst = false {
+			var leader Participant
+			var over <-chan struct{}
+			var on *watch
+			err := e.m.reading(ctx, "observe", func(z *era) (err error) {
+				over = z.Over()
+				leader, on, err = e.watchLeader(ctx, z, isFirst)
+				return err
+			})
+			if err != nil {
+				yield(Participant{}, err)
+				return
+			}
+			if (isFirst || leader.Node != last) && !yield(leader, nil) {
+				return
+			}
+			last = leader.Node
+			select {
+			case <-on.fired:
+			case <-over:
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// watchLeader returns the leader, and a watch that fires when another may lead. While somebody leads, that is a watch on the
+// leader's node, so that nobody hears of those who queue. Otherwise it is one on the root, for the first to come.
+func (e *Election) watchLeader(ctx context.Context, z *era, isFirst bool) (leader Participant, on *watch, err error) {
+	root := e.m.root.path
+	for {
+		node, there, err := e.front(ctx, z, isFirst)
+		if err != nil {
+			return leader, nil, err
+		}
+		if node == "" {
+			key := watchKey{root, wire.OpExists}
+			if there {
+				key.op = wire.OpGetChildren2
+			}
+			if on != nil && on.watchKey == key && !on.hasFired() { // it stood before this list
+				return Participant{}, on, nil
+			}
+			on = z.watches.start(key)
+			if err := on.waitArmed(ctx, z.Era); err != nil && !errors.Is(err, zk.ErrNoNode) {
+				return leader, nil, answer.Denied(err, "watch", "READ", root)
+			}
+			continue
+		}
+		if on, err = z.watches.watch(ctx, node); err == nil {
+			leader = participantOf(node, slices.Clone(on.data), on.stat)
+			if int(on.stat.DataLength) > len(on.data) { // a watch keeps the beginning
+				leader, err = readParticipant(ctx, z, node)
+			}
+		} else {
+			err = answer.Denied(err, "get", "READ", node)
+		}
+		if !errors.Is(err, zk.ErrNoNode) { // otherwise it went between the list and the look: look for the next
+			return leader, on, err
+		}
+	}
+}
+
+// front returns the node in front, absolute, and whether the root is there. It returns an error if it is to check the recipe, and the
+// root has nodes of another.
+func (e *Election) front(ctx context.Context, z *era, check bool) (node string, there bool, err error) {
+	root := &e.m.root
+	l := z.lists.List(root.path)
+	err = l.Wait(ctx, z.Era)
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return "", false, nil
+	case err != nil:
+		return "", false, err
+	}
+	if check {
+		err = otherRecipe(l.Names, root)
+	}
+	if name := queue.FrontOf(l.Names, root.markers); name != "" {
+		node = root.path + "/" + name
+	}
+	return node, true, err
+}
+
+// otherRecipe says what to do if a child is not of the election's recipe: between those nothing is promised.
+func otherRecipe(children []string, root *lockRoot) error {
+	what, others := "Curator's LeaderLatch: give WithLatchNodes", []string{queue.LatchName}
+	if root.name == queue.LatchName {
+		what, others = "a mutex, or an election without WithLatchNodes: leave that out", []string{queue.MutexName}
+	}
+	for _, c := range children {
+		_, isOther := queue.Parse(c, others)
+		_, isThird := queue.Parse(c, []string{"__READ__", "__WRIT__", "lease-", "__lock__"})
+		switch {
+		case isOther:
+			return badArgument{fmt.Errorf("%s is of %s, or give the election a path of its own", shown(c), what)}
+		case isThird, c == "locks", c == "leases":
+			return badArgument{fmt.Errorf("%s is of a read/write lock, a semaphore or kazoo: give the election a path of its own", shown(c))}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,173 @@
+package zklock_test
+
+// The examples of elections.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"path"
+	"strings"
+	"sync/atomic"
+
+	"github.com/zklock/zklock"
+)
+
+// One replica of a service leads; when it fails, the next does. lead runs again after a loss, and Campaign returns what lead returns
+// while it leads.
+func ExampleElection_Campaign() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	e, err := zklock.NewElection(s, "/elections/billing", zklock.WithData([]byte("replica-1")))
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = e.Campaign(ctx, func(ctx context.Context, hold *zklock.Hold) error {
+		fmt.Println("leading; token:", hold.Token() > 0)
+		return errors.New("the disk is full") // until ctx ends, in the field
+	})
+	fmt.Println(err, zklock.IsFinal(err))
+	// Output:
+	// leading; token: true
+	// the disk is full false
+}
+
+// Health: a replica leads, or it follows, or it cannot say.
+func ExampleElection() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	e, err := zklock.NewElection(s, "/elections/billing")
+	if err != nil {
+		log.Fatal(err)
+	}
+	var leading atomic.Pointer[zklock.Hold]
+	health := func() string {
+		switch h := leading.Load(); {
+		case h != nil && h.Err() == nil: // compares the clock with the lease
+			return "leads"
+		case s.State().Attached():
+			return "follows"
+		}
+		return "neither"
+	}
+
+	fmt.Println(health())
+	_ = e.Campaign(ctx, func(ctx context.Context, hold *zklock.Hold) error {
+		leading.Store(hold)
+		fmt.Println(health())
+		return nil
+	})
+	fmt.Println(health())
+	_ = s.Close()
+	fmt.Println(health())
+	// Output:
+	// follows
+	// leads
+	// follows
+	// neither
+}
+
+// A leader that is asked to give way finishes its step, hands over, and may stand again at the tail. At the end of a process, call
+// Resign before Close in the same way.
+func ExampleElection_Resign() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	var e *zklock.Election
+	e, err := zklock.NewElection(s, "/elections/billing",
+		zklock.WithRevocation(func(*zklock.Hold) { _ = e.Resign(ctx) }))
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = e.Campaign(ctx, func(lead context.Context, hold *zklock.Hold) error {
+		if err := zklock.Revoke(ctx, s, hold.Node()); err != nil { // from anywhere; Leader tells the node
+			return err
+		}
+		<-lead.Done()
+		fmt.Println(context.Cause(lead), "- still the leader:", hold.Err() == nil)
+		return nil // now the next is elected
+	})
+	fmt.Println(err)
+	// Output:
+	// resigned - still the leader: true
+	// <nil>
+}
+
+func ExampleElection_Leader() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	e, err := zklock.NewElection(s, "/elections/billing", zklock.WithData([]byte("replica-1")))
+	if err != nil {
+		log.Fatal(err)
+	}
+	leader, err := e.Leader(ctx)
+	fmt.Println("somebody leads:", leader.Node != "", err)
+	_ = e.Campaign(ctx, func(ctx context.Context, hold *zklock.Hold) error {
+		leader, err := e.Leader(ctx)
+		fmt.Println(string(leader.Data), leader.Token == hold.Token(), err)
+		all, err := e.Candidates(ctx)
+		fmt.Println(len(all), err)
+		return nil
+	})
+	// Output:
+	// somebody leads: false <nil>
+	// replica-1 true <nil>
+	// 1 <nil>
+}
+
+// Those who follow the leader hear of each change.
+func ExampleElection_Observe() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	e, err := zklock.NewElection(s, "/elections/billing", zklock.WithData([]byte("replica-1")))
+	if err != nil {
+		log.Fatal(err)
+	}
+	campaign, resign := context.WithCancel(ctx)
+	defer resign()
+	ended := make(chan error, 1)
+	for leader, err := range e.Observe(ctx) {
+		switch {
+		case err != nil: // ctx has ended, or the servers refuse
+			log.Fatal(err)
+		case leader.Node != "":
+			fmt.Println("requests go to", string(leader.Data))
+			resign()
+			continue
+		}
+		fmt.Println("nobody leads")
+		if campaign.Err() != nil {
+			fmt.Println(<-ended)
+			return
+		}
+		go func() {
+			ended <- e.Campaign(campaign, func(ctx context.Context, _ *zklock.Hold) error {
+				<-ctx.Done()
+				return nil
+			})
+		}()
+	}
+	// Output:
+	// nobody leads
+	// requests go to replica-1
+	// nobody leads
+	// <nil>
+}
+
+// Beside Java's LeaderLatch.
+func ExampleWithLatchNodes() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	e, err := zklock.NewElection(s, "/elections/billing", zklock.WithLatchNodes())
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = e.Campaign(ctx, func(ctx context.Context, hold *zklock.Hold) error {
+		fmt.Println(strings.Contains(path.Base(hold.Node()), "-latch-"))
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// true
+	// <nil>
+}

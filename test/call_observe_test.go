@@ -1,0 +1,356 @@
+package zklock_test
+
+// These tests attack the observers of an election: those that miss a leader, wake a candidate, or cost too much.
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// observer reads the leaders in the background.
+type observer struct {
+	mu   sync.Mutex
+	all  []zklock.Participant
+	err  error
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+func (v *virtual) observe(e *zklock.Election) *observer {
+	ctx, stop := context.WithCancel(context.Background())
+	o := &observer{stop: stop, done: make(chan struct{})}
+	go func() {
+		defer close(o.done)
+		for leader, err := range e.Observe(ctx) {
+			o.mu.Lock()
+			if err != nil {
+				o.err = err
+			} else {
+				o.all = append(o.all, leader)
+			}
+			o.mu.Unlock()
+		}
+	}()
+	v.t.Cleanup(func() { stop(); <-o.done })
+	synctest.Wait()
+	return o
+}
+
+// names returns the leaders' names, "-" if nobody led.
+func (o *observer) names() (names []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, p := range o.all {
+		name := "-"
+		if p.Node != "" {
+			name = string(p.Data)
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+func (o *observer) last() zklock.Participant {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.all[len(o.all)-1]
+}
+
+// An observer sees each leader once, and that nobody leads: before the path is there, while nobody stands, and after the last. Those
+// who queue and those who go are no news, and neither is a leader that is asked to give way.
+func TestVirtual_Observe_EachLeaderOnce(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		const path = "/job/deep/down"
+		name := "a candidate with a name of more than sixty-four bytes, of which a watch keeps the beginning only"
+		o := v.observe(newElection(t, v.connect(), path, "o"))
+		require.Equal(t, []string{"-"}, o.names())
+		s := v.connect()
+		_, err := v.srv.Create("/job/deep", nil, 0)
+		require.NoError(t, err)
+		_, err = v.srv.Create(path, nil, 0)
+		require.NoError(t, err)
+		synctest.Wait()
+		_, err = v.srv.Create(path+"/config", nil, 0)
+		require.NoError(t, err)
+		synctest.Wait()
+		a := v.stand(newElection(t, s, path, name), untilItEnds)
+		require.Equal(t, []string{"-", name}, o.names())
+		require.Equal(t, a.hold.Load().Node(), o.last().Node)
+		require.Equal(t, a.hold.Load().Token(), o.last().Token)
+		require.Equal(t, s.SessionID(), o.last().SessionID)
+		b := v.stand(newElection(t, v.connect(), path, "b"), untilItEnds)
+		c := v.stand(newElection(t, v.connect(), path, "c"), untilItEnds)
+		b.stop()
+		require.Error(t, b.returned(t))
+		require.NoError(t, zklock.Revoke(within(t, soon), s, a.hold.Load().Node()))
+		synctest.Wait()
+		require.Equal(t, []string{"-", name}, o.names())
+		a.stop()
+		synctest.Wait()
+		require.Equal(t, []string{"-", name, "c"}, o.names())
+		c.stop()
+		synctest.Wait()
+		require.Equal(t, []string{"-", name, "c", "-"}, o.names())
+		d := v.stand(newElection(t, v.connect(), path, "d"), untilItEnds)
+		require.Equal(t, []string{"-", name, "c", "-", "d"}, o.names())
+		d.stop()
+		synctest.Wait()
+		require.NoError(t, v.srv.Delete(path+"/config"))
+		synctest.Wait()
+		wipe(v.srv, "/job") // the path has no children, and goes
+		synctest.Wait()
+		v.stand(newElection(t, v.connect(), path, "e"), untilItEnds)
+		require.Equal(t, []string{"-", name, "c", "-", "d", "-", "e"}, o.names())
+
+		o.stop()
+		<-o.done
+		require.ErrorIs(t, o.err, context.Canceled)
+	})
+}
+
+// Curator's 358: the leader goes between the list and the look at its node. Leader and Observe return the next.
+func TestVirtual_Leader_GoesMeanwhile(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		e := newElection(t, s, "/job", "o")
+		for _, ask := range []func() zklock.Participant{
+			func() zklock.Participant {
+				leader, err := e.Leader(within(t, soon))
+				require.NoError(t, err)
+				return leader
+			},
+			func() zklock.Participant { return v.observe(e).last() },
+		} {
+			a := v.stand(newElection(t, v.connect(), "/job", "a"), untilItEnds)
+			b := v.stand(newElection(t, v.connect(), "/job", "b"), untilItEnds)
+			v.srv.Inject(zktest.Before(zktest.GetData).Session(s.SessionID()).Path("/job/*").Once().Call(func() {
+				_ = v.srv.Delete(a.hold.Load().Node())
+			}))
+			require.Equal(t, "b", string(ask().Data))
+			a.stop()
+			b.stop()
+			<-a.done
+			<-b.done
+		}
+		leader, err := e.Leader(within(t, soon))
+		require.NoError(t, err)
+		require.Equal(t, zklock.Participant{}, leader)
+		v.stand(newElection(t, v.connect(), "/job", "a"), untilItEnds)
+		v.stand(newElection(t, v.connect(), "/job", "b"), untilItEnds)
+		all, err := e.Candidates(within(t, soon))
+		require.NoError(t, err)
+		require.Len(t, all, 2)
+		require.Equal(t, "a b", string(all[0].Data)+" "+string(all[1].Data))
+	})
+}
+
+// The first leader comes between a list that shows nobody and the watch that is set then: on the path, or on its children.
+func TestVirtual_Observe_LeaderComesMeanwhile(t *testing.T) {
+	for path, watch := range map[string]zktest.Op{"/job/new": zktest.Exists, "/job": zktest.GetChildren} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			s := v.connect()
+			nth := map[bool]int{true: 1, false: 2}[watch == zktest.Exists] // the first list has shown nobody
+			v.srv.Inject(zktest.Before(watch).Session(s.SessionID()).Path(path).Nth(nth).Once().Call(func() {
+				_, _ = v.srv.Create(path, nil, 0) // one of the two is there
+				_, err := v.srv.Create(path+"/_c_00000000-0000-0000-0000-000000000000-lock-0000000000", []byte("a"), 0)
+				require.NoError(t, err)
+			}))
+			require.Equal(t, []string{"a"}, v.observe(newElection(t, s, path, "o")).names())
+		})
+	}
+}
+
+// A change of leader costs a Session one event, one look at the next leader and a list or two, however many observe it there: the list
+// of the first to wake, and the one that all others share. No candidate is woken. docs/performance.md has these numbers.
+func TestVirtual_Observe_Costs(t *testing.T) {
+	for _, observers := range []int{1, 10, 1000} {
+		t.Run(fmt.Sprint(observers), func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				v.net.SetLatency(time.Millisecond)
+				var queue []*candidate
+				var wires []*wire
+				for i := range 5 {
+					w := &wire{dial: v.net.Dial}
+					wires = append(wires, w)
+					queue = append(queue, v.stand(newElection(t, v.connect(w.dialer()), "/job", fmt.Sprint("c", i)), untilItEnds))
+					time.Sleep(time.Second)
+				}
+				w := &wire{dial: v.net.Dial}
+				s := v.connect(w.dialer())
+				all := make([]*observer, observers)
+				for i := range all {
+					all[i] = v.observe(newElection(t, s, "/job", "o"))
+				}
+				time.Sleep(time.Second)
+				for i := range 3 {
+					w.reset()
+					last := wires[4]
+					last.reset()
+					queue[i].stop()
+					time.Sleep(time.Second)
+					for _, o := range all {
+						require.Equal(t, fmt.Sprint("c", i+1), string(o.last().Data))
+						require.Len(t, o.names(), i+2)
+					}
+					sent, by := w.sent()
+					t.Logf("%d observers, a change of leader: %d requests (%s), %d events, %d bytes", observers, sent, spell(by), w.received().events, w.received().bytes)
+					require.Equal(t, 1, w.received().events)
+					require.Equal(t, 1, by[opGetData])
+					require.LessOrEqual(t, by[opGetChildren2], min(observers, 2))
+					require.Equal(t, by[opGetData]+by[opGetChildren2], sent)
+					if i < 2 { // at the third, the last is second in line, and looks
+						n, _ := last.sent()
+						require.Zero(t, n, "a candidate was woken")
+						require.Zero(t, last.received().events)
+					}
+				}
+				// Who queues or goes further back is no news.
+				w.reset()
+				more := v.stand(newElection(t, v.connect(), "/job", "more"), untilItEnds)
+				more.stop()
+				time.Sleep(time.Second)
+				n, _ := w.sent()
+				require.Zero(t, n)
+				require.Zero(t, w.received().events)
+				// A change that leaves nobody: a list, a watch on the children, and a list after that.
+				queue[4].stop()
+				time.Sleep(time.Second)
+				w.reset()
+				queue[3].stop()
+				time.Sleep(time.Second)
+				sent, by := w.sent()
+				require.Empty(t, all[0].last().Node)
+				require.Equal(t, 1, w.received().events)
+				require.LessOrEqual(t, sent, map[bool]int{true: 3, false: 5}[observers == 1])
+				require.Equal(t, sent, by[opGetChildren2])
+			})
+		})
+	}
+}
+
+// A leader that changes while the observer has no connection, or while its ZooKeeper session is lost, is seen afterwards. The same
+// leader is not news.
+func TestVirtual_Observe_CutOff(t *testing.T) {
+	for _, silence := range []time.Duration{3 * time.Second, time.Minute} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			line := &line{dial: v.net.Dial}
+			a := v.stand(newElection(t, v.connect(), "/job", "a"), untilItEnds)
+			b := v.stand(newElection(t, v.connect(), "/job", "b"), untilItEnds)
+			s := v.connect(zklock.WithDialer(line.Dial))
+			o := v.observe(newElection(t, s, "/job", "o"))
+			cut := func(meanwhile func()) {
+				line.silent.Store(true)
+				require.True(t, v.srv.DropConnection(s.SessionID()))
+				time.Sleep(silence / 2)
+				meanwhile()
+				time.Sleep(silence / 2)
+				line.silent.Store(false)
+				time.Sleep(10 * time.Second) // less than the Session takes to look after its watches
+			}
+			cut(func() {})
+			require.Equal(t, []string{"a"}, o.names())
+			cut(a.stop)
+			require.Equal(t, []string{"a", "b"}, o.names())
+			cut(b.stop)
+			require.Equal(t, []string{"a", "b", "-"}, o.names())
+			cut(func() { v.stand(newElection(t, v.connect(), "/job", "c"), untilItEnds) })
+			require.Equal(t, []string{"a", "b", "-", "c"}, o.names())
+		})
+	}
+}
+
+// The watch on a path that is not there yet, too, is set again on the next connection.
+func TestVirtual_Observe_CutOff_PathIsMade(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		line := &line{dial: v.net.Dial}
+		s := v.connect(zklock.WithDialer(line.Dial))
+		o := v.observe(newElection(t, s, "/job/new", "o"))
+		line.silent.Store(true)
+		require.True(t, v.srv.DropConnection(s.SessionID()))
+		time.Sleep(time.Second)
+		v.stand(newElection(t, v.connect(), "/job/new", "a"), untilItEnds)
+		line.silent.Store(false)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, []string{"-", "a"}, o.names())
+	})
+}
+
+// F30: the event of each kind of watch is lost. The Session looks after its watches, so the observer is late, and misses nothing.
+func TestVirtual_Observe_EventLost(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		const path, late = "/job/e", 3 * time.Minute // ten session timeouts, and some
+		o := v.observe(newElection(t, v.connect(), path, "o"))
+		lost := func(event zktest.EventType, path string, change func(), want ...string) {
+			t.Helper()
+			f := v.srv.Inject(zktest.OnEvent(event).Path(path).Drop().Once())
+			change()
+			synctest.Wait()
+			require.Equal(t, 1, f.Fired())
+			require.Len(t, o.names(), len(want)-1)
+			time.Sleep(late)
+			require.Equal(t, want, o.names())
+		}
+		var a *candidate
+		lost(zktest.NodeCreated, path, func() { a = v.stand(newElection(t, v.connect(), path, "a"), untilItEnds) }, "-", "a")
+		lost(zktest.NodeDeleted, a.hold.Load().Node(), a.stop, "-", "a", "-")
+		lost(zktest.NodeChildrenChanged, path, func() { v.stand(newElection(t, v.connect(), path, "b"), untilItEnds) }, "-", "a", "-", "b")
+	})
+}
+
+// I6, I7: observers that end leave no goroutine and at most one watch of a kind; a slow one misses leaders, and not the last.
+func TestVirtual_Observe_GrowsNothing(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		e := newElection(t, s, "/job", "o")
+		var before map[string]int
+		for i := range 100 {
+			for range e.Observe(within(t, soon)) {
+				break
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+			for _, err := range e.Observe(ctx) {
+				require.True(t, err == nil || strings.Contains(err.Error(), "observe /job: context deadline exceeded"), err)
+			}
+			cancel()
+			if i == 0 {
+				before = footprint(s)
+			}
+		}
+		require.Equal(t, before, footprint(s))
+		require.Equal(t, 1, v.srv.WatchCount())
+
+		next := make(chan struct{})
+		var slow []string
+		var ended error
+		go func() {
+			for leader, err := range e.Observe(within(t, time.Hour)) {
+				if ended = err; err == nil {
+					slow = append(slow, string(leader.Data))
+					<-next
+				}
+			}
+		}()
+		synctest.Wait()
+		for i := range 5 {
+			v.stand(newElection(t, v.connect(), "/job", fmt.Sprint("c", i)), untilItEnds).stop()
+			synctest.Wait()
+		}
+		v.stand(newElection(t, v.connect(), "/job", "last"), untilItEnds)
+		close(next)
+		synctest.Wait()
+		require.Equal(t, []string{"", "last"}, slow)
+		require.NoError(t, s.Close())
+		synctest.Wait()
+		require.ErrorIs(t, ended, zklock.ErrClosed)
+	})
+}

@@ -1,0 +1,102 @@
+package zklock_test
+
+// These tests end a leadership in order: the leader resigns, or is asked to give way.
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// Resign hands over in order. The next candidate waits until the leader has returned, and is elected while the old process still
+// runs: at once, without a session timeout.
+func TestVirtual_Resign_HandsOverInOrder(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		a := v.stand(newElection(t, s, "/job", "a"), func(ctx context.Context) error {
+			require.ErrorIs(t, context.Cause(ctx), zklock.ErrResigned)
+			time.Sleep(3 * time.Second) // it finishes a step
+			return ctx.Err()
+		})
+		b := v.stand(newElection(t, v.connect(), "/job", "b"), untilItEnds)
+		begun := time.Now()
+		resigned := make(chan error, 1)
+		go func() { resigned <- a.e.Resign(context.Background()) }()
+		time.Sleep(2900 * time.Millisecond)
+		require.EqualValues(t, 1, a.leads.Load())
+		require.Zero(t, b.leads.Load(), "I1: two leaders")
+		require.NoError(t, <-resigned)
+		synctest.Wait()
+		require.Equal(t, 3*time.Second, time.Since(begun))
+		require.EqualValues(t, 1, b.leads.Load(), "the next does not lead yet")
+		require.True(t, s.State().Attached(), "the old process still runs")
+		require.ErrorIs(t, a.returned(t), zklock.ErrResigned)
+		require.ErrorIs(t, a.err, context.Canceled, "what lead returned")
+		require.NoError(t, a.e.Resign(within(t, soon)), "nobody stands")
+
+		// A candidate that waits goes, and leaves no node.
+		c := v.stand(newElection(t, s, "/job", "c"), untilItEnds)
+		require.Len(t, v.srv.Children("/job"), 2)
+		require.NoError(t, c.e.Resign(within(t, soon)))
+		require.ErrorIs(t, c.returned(t), zklock.ErrResigned)
+		require.Len(t, v.srv.Children("/job"), 1)
+		require.Zero(t, c.reigns.Load())
+	})
+}
+
+// The release has the time that it takes, although the leader's context has ended: Resign's own context bounds the wait.
+func TestVirtual_Resign_SlowRelease_IsWaitedFor(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		a := v.stand(newElection(t, v.connect(), "/job", "a"), untilItEnds)
+		v.srv.Inject(zktest.Before(zktest.Delete).Delay(2 * time.Second).Once())
+		require.NoError(t, a.e.Resign(within(t, soon)))
+		require.NoError(t, a.returned(t))
+		require.Empty(t, v.srv.Children("/job"))
+	})
+}
+
+// I6: Resign returns when its context ends, and the resignation stands. In lead, with its context, Resign returns at once.
+func TestVirtual_Resign_DoesNotHang(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		a := v.stand(newElection(t, v.connect(), "/job", "a"), func(context.Context) error { time.Sleep(time.Hour); return nil })
+		start := time.Now()
+		require.ErrorIs(t, a.e.Resign(within(t, time.Second)), context.DeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(start))
+		time.Sleep(time.Hour)
+		require.NoError(t, a.returned(t))
+
+		e := newElection(t, v.connect(), "/job", "b")
+		require.NoError(t, e.Campaign(within(t, soon), func(ctx context.Context, _ *zklock.Hold) error {
+			require.ErrorIs(t, e.Resign(ctx), zklock.ErrResigned)
+			synctest.Wait()
+			require.Len(t, v.srv.Children("/job"), 1, "it leads until it has returned")
+			return nil
+		}))
+	})
+}
+
+// Curator's #692: a leader is asked to give way, finishes, and stands again at the tail if it wants to.
+func TestVirtual_Election_Revocation(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var e *zklock.Election
+		e = newElection(t, v.connect(), "/job", "a", zklock.WithRevocation(func(*zklock.Hold) { _ = e.Resign(context.Background()) }))
+		a := v.stand(e, untilItEnds)
+		b := newElection(t, v.connect(), "/job", "b")
+		next := v.stand(b, untilItEnds)
+		leader, err := b.Leader(within(t, soon))
+		require.NoError(t, err)
+		require.NoError(t, zklock.Revoke(within(t, soon), v.connect(), leader.Node))
+		require.NoError(t, a.returned(t))
+		synctest.Wait()
+		require.EqualValues(t, 1, next.leads.Load())
+		v.stand(e, untilItEnds)
+		require.EqualValues(t, 1, next.leads.Load())
+		require.Len(t, v.srv.Children("/job"), 2)
+	})
+}
