@@ -51,8 +51,8 @@ func newEventTest(t *testing.T) *eventTest {
 	a.link, a.opts = tt.m.s.link, &tt.m.opts
 	at := &attempt{
 		acquisition: a, e: e, node: "/locks/a/own", token: 9,
-		onOwn:   &watch{path: "/locks/a/own", fired: make(chan struct{})},
-		onAhead: &watch{path: "/locks/a/n", fired: closedCh(), event: zk.EventNodeDeleted},
+		onOwn:   &watch{watchKey: watchKey{path: "/locks/a/own"}, fired: make(chan struct{})},
+		onAhead: &watch{watchKey: watchKey{path: "/locks/a/n"}, fired: closedCh(), event: zk.EventNodeDeleted},
 	}
 	return &eventTest{c: c, e: e, a: at, knows: knows{queue.Place{Kind: queue.Behind, Ahead: 1}, 8, waitersConn, waitersConn, waitersConn}, own: at.onOwn, ahead: at.onAhead}
 }

@@ -16,15 +16,16 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// watch is one data watch on one node, shared by all who wait for it. To take a watch back costs a request, so a watch stays
+// watch is one watch on one node, shared by all who wait for it. To take a watch back costs a request, so a watch stays
 // until it fires, and all who come use it (I7).
 //
 //	arming ──▶ armed ──▶ fired
 //	   └─────▶ failed ─▶ fired, if there is no node
 type watch struct {
-	path  string
+	watchKey
 	armed chan struct{} // closed when the request that sets it was answered; then the fields below are set
 	err   error         // why it could not be set
+	none  bool          // there was no node, and the watch waits for one
 	stat  wire.Stat     // of the node
 	data  []byte        // of the node, the beginning
 	conn  uint64        // the connection over which that was answered. On a later connection the watch is restored, and only wakes.
@@ -33,27 +34,34 @@ type watch struct {
 	event zk.EventType
 }
 
+// watchKey says what is watched. The operation that sets a watch says which events it has: getData, the node's deletion and
+// changes of its data; exists, its creation too; getChildren2, its deletion and changes of its children.
+type watchKey struct {
+	path string
+	op   wire.Op
+}
+
 // maxShown is how many bytes of a node's data are shown to people, at most.
 const maxShown = 64
 
-// watcher keeps the watches of one ZooKeeper session: at most one a path (I7).
+// watcher keeps the watches of one ZooKeeper session: at most one of a kind on a path (I7).
 type watcher struct {
 	z     *link.Era
 	nodes *nodes.Own
 
 	mu struct {
 		sync.Mutex
-		watches map[string]*watch // not fired, by path
-		queued  int               // attempts that have a node and wait
-		looking bool              // lookAfterWatches runs
-		since   int64             // restore the watches as of this zxid: of the last connection on which all of them stood
-		missing int               // unanswered requests that restore watches on the present connection
+		watches map[watchKey]*watch // not fired
+		queued  int                 // attempts that have a node and wait
+		looking bool                // lookAfterWatches runs
+		since   int64               // restore the watches as of this zxid: of the last connection on which all of them stood
+		missing int                 // unanswered requests that restore watches on the present connection
 	}
 }
 
 func newWatcher(z *link.Era, nodes *nodes.Own) *watcher {
 	w := &watcher{z: z, nodes: nodes}
-	w.mu.watches = make(map[string]*watch)
+	w.mu.watches = make(map[watchKey]*watch)
 	return w
 }
 
@@ -78,21 +86,25 @@ func (w *watch) waitArmed(ctx context.Context, z *link.Era) error {
 
 // startWatch is watch without the wait.
 func (w *watcher) startWatch(path string) *watch {
+	return w.start(watchKey{path, wire.OpGetData})
+}
+
+func (w *watcher) start(key watchKey) *watch {
 	w.mu.Lock()
-	if on := w.mu.watches[path]; on != nil {
+	if on := w.mu.watches[key]; on != nil {
 		w.mu.Unlock()
 		return on
 	}
 	// Registered before the request is sent: the event can come before the answer is seen here.
-	on := &watch{path: path, armed: make(chan struct{}), fired: make(chan struct{})}
-	w.mu.watches[path] = on
+	on := &watch{watchKey: key, armed: make(chan struct{}), fired: make(chan struct{})}
+	w.mu.watches[key] = on
 	neglected := !w.mu.looking
 	w.mu.looking = true
 	w.mu.Unlock()
 	if neglected {
 		w.z.Carrier.Spawn(w.lookAfterWatches)
 	}
-	r := tap.NewRequest(wire.OpGetData, wire.PathWatchRequest{Path: path, Watch: true}, func(a tap.Answer) { w.armed(on, a) })
+	r := tap.NewRequest(key.op, wire.PathWatchRequest{Path: key.path, Watch: true}, func(a tap.Answer) { w.armed(on, a) })
 	if !w.z.Carrier.Send(w.z, r) {
 		w.armed(on, tap.Answer{Fate: tap.NeverSent})
 	}
@@ -101,17 +113,13 @@ func (w *watcher) startWatch(path string) *watch {
 
 // armed takes the answer to the read that sets a watch. It runs on the client's reading goroutine, in the order of the frames.
 func (w *watcher) armed(on *watch, a tap.Answer) {
-	var data wire.DataResponse
-	err := answer.ErrOf(a)
-	if err == nil {
-		err = a.Decode(&data)
-	}
+	data, none, err := on.decode(a)
 	w.mu.Lock()
-	on.conn = a.Conn
+	on.conn, on.none = a.Conn, none
 	if err != nil {
 		on.err = err
-		if w.mu.watches[on.path] == on { // a read that fails sets no watch; without an answer, the next comer sets it again
-			delete(w.mu.watches, on.path)
+		if w.mu.watches[on.watchKey] == on { // a read that fails sets no watch; without an answer, the next comer sets it again
+			delete(w.mu.watches, on.watchKey)
 			if errors.Is(err, zk.ErrNoNode) { // there is nothing more to come
 				on.event = zk.EventNodeDeleted
 				close(on.fired)
@@ -122,6 +130,27 @@ func (w *watcher) armed(on *watch, a tap.Answer) {
 	}
 	w.mu.Unlock()
 	close(on.armed)
+}
+
+// decode reads the answer to the operation that sets the watch. Only exists sets one where there is no node.
+func (k watchKey) decode(a tap.Answer) (data wire.DataResponse, none bool, err error) {
+	if err = answer.ErrOf(a); err != nil {
+		if k.op == wire.OpExists && errors.Is(err, zk.ErrNoNode) {
+			return data, true, nil
+		}
+		return data, false, err
+	}
+	switch k.op {
+	case wire.OpGetChildren2:
+		var children wire.ChildrenStatResponse
+		err = a.Decode(&children)
+		data.Stat = children.Stat
+	case wire.OpExists:
+		err = a.Decode(&data.Stat)
+	default:
+		err = a.Decode(&data)
+	}
+	return data, false, err
 }
 
 // restore returns requests that set the watches of the last connection again, on a new one. before is the last zxid seen on
@@ -142,7 +171,14 @@ func (w *watcher) restore(before int64) (rs []*tap.Request) {
 	for len(stood) > 0 {
 		ask, n := wire.SetWatchesRequest{RelativeZxid: w.mu.since}, 0
 		for size := 0; n < len(stood) && size < maxBytes; n++ {
-			ask.Data, size = append(ask.Data, stood[n].path), size+len(stood[n].path)+4
+			paths := &ask.Data
+			switch on := stood[n]; {
+			case on.op == wire.OpGetChildren2:
+				paths = &ask.Child
+			case on.none:
+				paths = &ask.Exist
+			}
+			*paths, size = append(*paths, stood[n].path), size+len(stood[n].path)+4
 		}
 		batch := stood[:n]
 		stood = stood[n:]
@@ -195,26 +231,32 @@ func (w *watcher) lookAfterWatches() {
 			continue
 		}
 		type look struct {
-			node   string
-			isGone func()
+			node string
+			told func(now *wire.Stat, err error)
 		}
 		var looks []look
 		for _, on := range w.mu.watches {
 			if on.isArmed() {
-				looks = append(looks, look{on.path, func() { w.unheard(on) }}) // an event would have come before an answer that shows its change
+				looks = append(looks, look{on.path, func(now *wire.Stat, err error) {
+					if on.hasMissed(now, err) { // an event would have come before an answer that shows its change
+						w.unheard(on)
+					}
+				}})
 			}
 		}
 		w.mu.Unlock()
 		for _, on := range w.nodes.Waiting() {
-			looks = append(looks, look{on.Node, func() { on.Tell(queue.NodeIsGone) }})
+			looks = append(looks, look{on.Node, func(_ *wire.Stat, err error) {
+				if errors.Is(err, zk.ErrNoNode) {
+					on.Tell(queue.NodeIsGone)
+				}
+			}})
 		}
 		for _, l := range looks {
 			few <- struct{}{}
 			if !w.z.Carrier.Spawn(func() {
 				defer func() { <-few }()
-				if _, err := w.z.Stat(l.node); errors.Is(err, zk.ErrNoNode) {
-					l.isGone()
-				}
+				l.told(w.z.Stat(l.node))
 			}) {
 				return
 			}
@@ -250,24 +292,42 @@ func (w *watcher) queued() int {
 func (w *watcher) unheard(on *watch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.mu.watches[on.path] == on {
-		delete(w.mu.watches, on.path)
+	if w.mu.watches[on.watchKey] == on {
+		delete(w.mu.watches, on.watchKey)
 		on.event = zk.EventNotWatching
 		close(on.fired)
 	}
 }
 
-// fire hands an event to its watch. It runs on the client's goroutine, in the order in which the server sent the events.
+// fire hands an event to its watches. It runs on the client's goroutine, in the order in which the server sent the events.
 // Events are hints: the walk decides what they mean (queue.Walk).
 func (w *watcher) fire(ev wire.WatcherEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	on := w.mu.watches[ev.Path]
-	delete(w.mu.watches, ev.Path)
-	if on != nil {
-		on.event = zk.EventType(ev.Type)
-		close(on.fired)
+	event := zk.EventType(ev.Type)
+	for _, op := range []wire.Op{wire.OpGetData, wire.OpExists, wire.OpGetChildren2} {
+		ofChildren := op == wire.OpGetChildren2
+		if event != zk.EventNodeDeleted && ofChildren != (event == zk.EventNodeChildrenChanged) {
+			continue // the server keeps those watches
+		}
+		key := watchKey{ev.Path, op}
+		if on := w.mu.watches[key]; on != nil {
+			delete(w.mu.watches, key)
+			on.event = event
+			close(on.fired)
+		}
 	}
+}
+
+// hasMissed says whether the node as it is now, or zk.ErrNoNode, shows that the watch should have fired.
+func (w *watch) hasMissed(now *wire.Stat, err error) bool {
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return !w.none
+	case err != nil:
+		return false
+	}
+	return w.none || w.op == wire.OpGetChildren2 && now.Cversion != w.stat.Cversion
 }
 
 // isArmed says whether the watch was asked for and answered.

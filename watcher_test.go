@@ -15,8 +15,9 @@ import (
 
 // standing puts a watch on a path that was asked for and, if it is armed, answered.
 func standing(e *era, path string, armed bool) *watch {
-	w := &watch{path: path, armed: make(chan struct{}), fired: make(chan struct{})}
-	e.watches.mu.watches[path] = w
+	key := watchKey{path, wire.OpGetData}
+	w := &watch{watchKey: key, armed: make(chan struct{}), fired: make(chan struct{})}
+	e.watches.mu.watches[key] = w
 	if armed {
 		close(w.armed)
 	}

@@ -170,7 +170,7 @@ var library = []mutant{
 	{"a re-check that finds a node gone is its deletion", "I3, F30", "watcher.go", "TestVirtual_BothEventsLost_NeverGrants", []Swap{{
 		"on.event = zk.EventNotWatching", "on.event = zk.EventNodeDeleted"}}},
 	{"each wait sets a watch of its own", "I7, R8", "watcher.go", "TestVirtual_WaitsTimeOut_ShareOneWatch", []Swap{{
-		"if on := w.mu.watches[path]; on != nil {", "if on := w.mu.watches[path]; false && on != nil {"}}},
+		"if on := w.mu.watches[key]; on != nil {\n\t\tw.mu.Unlock()", "if on := w.mu.watches[key]; false && on != nil {\n\t\tw.mu.Unlock()"}}},
 	{"each waiter lists for itself", "R50, R69, F40", "internal/nodes/list.go", "TestVirtual_CreatesLost_AreLookedForTogether", []Swap{{
 		"\tq := l.mu.queues[kind]\n\tif q == nil {\n", "\tvar q *listQueue\n\tif q == nil {\n"}}},
 	{"what the client sees counts for watches that are not restored", "R78", "internal/lastzxid/lastzxid.go", "TestConn_WatchesDoNotStandYet|TestWrap_SecondConnectionLostBeforeWatchesAreRestored", []Swap{{
