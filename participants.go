@@ -34,9 +34,18 @@ func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 	if !m.isMade() {
 		return nil, &Error{Op: "participants", Err: errNoMutex}
 	}
-	fail := func(err error) ([]Participant, error) {
-		return nil, &Error{Op: "participants", Path: m.root.given, Err: forCaller(ctx, err)}
-	}
+	var ps []Participant
+	err := m.reading(ctx, "participants", func(e *era) (err error) {
+		ps, err = m.participantsIn(ctx, e)
+		return err
+	})
+	return ps, err
+}
+
+// reading calls read until a connection lasts for as long as it takes. read returns nil, or an error of the requests in it; a bad
+// argument, too, is final.
+func (m *Mutex) reading(ctx context.Context, op string, read func(e *era) error) error {
+	fail := func(err error) error { return &Error{Op: op, Path: m.root.given, Err: forCaller(ctx, err)} }
 	if ctx == nil {
 		return fail(errNilContext)
 	}
@@ -45,11 +54,12 @@ func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 		if err != nil {
 			return fail(err)
 		}
-		ps, err := m.participantsIn(ctx, e)
+		err = read(e)
+		var bad badArgument
 		switch {
 		case err == nil:
-			return ps, nil
-		case err == link.ErrCtxEnded, errors.Is(err, ErrClosed), answer.IsRefusal(err):
+			return nil
+		case err == link.ErrCtxEnded, errors.Is(err, ErrClosed), answer.IsRefusal(err), errors.As(err, &bad):
 			return fail(err)
 		}
 		// The connection or the ZooKeeper session was lost: read again.

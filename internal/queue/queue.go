@@ -232,6 +232,9 @@ const (
 // ProtectedPath returns the path that a mutex asks for: root/_c_<36-char uuid>-lock-. The servers add the sequence number.
 func ProtectedPath(root, id string) string { return root + "/" + protectedPrefix + id + "-" + lockName }
 
+// LeasePath is ProtectedPath for a lease of a semaphore.
+func LeasePath(root, id string) string { return root + "/" + protectedPrefix + id + "-" + LeaseName }
+
 // ProtectionID returns the uuid in a protected node's name, _c_<36-char uuid>-….
 func ProtectionID(name string) (string, bool) {
 	rest, ok := strings.CutPrefix(name, protectedPrefix)
