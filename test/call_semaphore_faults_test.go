@@ -274,3 +274,68 @@ func TestVirtual_Semaphore_SequenceEnd(t *testing.T) {
 		}
 	})
 }
+
+// R30, I3: the answer is lost, and what carries its id afterwards is of another session. No hold rests on it, and it is deleted.
+func TestVirtual_Semaphore_AnswerLost_LeasesOfAnotherSession_AreNotAdopted(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		release(t, take(t, v.permits(1, 2)))
+		s := v.connect()
+		v.srv.Inject(zktest.After(zktest.Multi).Session(s.SessionID()).Path(semLeases + "/*").Call(func() {
+			for _, name := range v.srv.Children(semLeases) {
+				_ = v.srv.Delete(semLeases + "/" + name)
+				_, _ = v.srv.Create(semLeases+"/"+name, nil, 0)
+			}
+		}).DropReply().Close().Once())
+		h := take(t, newSemaphore(t, s, semPath, 2).Permits(2))
+		st, ok := v.srv.Stat(h.Node())
+		require.True(t, ok)
+		require.Equal(t, s.SessionID(), st.EphemeralOwner)
+		v.has(2, 0, "I4")
+		release(t, h)
+	})
+}
+
+// The node in the queue is deleted just before the leases are made: the transaction makes none, and the call queues again.
+func TestVirtual_Semaphore_TurnLost_NothingIsMade(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		release(t, take(t, v.permits(1, 2)))
+		s := v.connect()
+		v.srv.Inject(zktest.Before(zktest.Multi).Session(s.SessionID()).Path(semLeases + "/*").Call(func() {
+			_ = v.srv.Delete(v.onlyNode(semQueue))
+		}).Once())
+		h := take(t, newSemaphore(t, s, semPath, 2).Permits(2))
+		require.Len(t, leasesOf(v.srv.History(), s.SessionID()), 2)
+		v.has(2, 0)
+		release(t, h)
+	})
+}
+
+// F22: the connection ends while a call waits for room, and the event of what happened meanwhile is lost. The call looks again by
+// itself.
+func TestVirtual_Semaphore_Reconnects_LooksAgain(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := take(t, v.permits(1, 1))
+		s := v.connect()
+		w := v.lineUp(newSemaphore(t, s, semPath, 1).Permits(1))
+		v.srv.Inject(zktest.OnEvent(zktest.NodeChildrenChanged).Session(s.SessionID()).Drop())
+		require.True(t, v.srv.DropConnection(s.SessionID()))
+		release(t, h)
+		release(t, w.granted2(t, 3*time.Second))
+	})
+}
+
+// R74, F27: the answer is lost, and the root gives no READ, so nobody knows whether there are leases. They go when it gives it again.
+func TestVirtual_Semaphore_AnswerLost_NoRead_GoesWhenItDoes(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		release(t, take(t, v.permits(1, 3)))
+		s := v.connect()
+		denied := v.srv.Inject(zktest.Before(zktest.GetChildren).Path(semLeases).Session(s.SessionID()).Fail(zktest.NoAuth))
+		v.srv.Inject(zktest.After(zktest.Multi).Session(s.SessionID()).Path(semLeases + "/*").DropReply().Close().Once())
+		_, err := newSemaphore(t, s, semPath, 3).Permits(3).Acquire(within(t, soon))
+		require.ErrorIs(t, err, zk.ErrNoAuth)
+		v.has(3, 0)
+		denied.Remove()
+		time.Sleep(10 * time.Second)
+		v.has(0, 0, "I4")
+	})
+}
