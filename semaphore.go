@@ -12,6 +12,10 @@ import (
 // Semaphore is a number of permits on a path: so many may hold at a time, among all clients of the ensemble. It is reusable, safe
 // for many goroutines, and costs nothing until it is used. Its nodes are those of Curator's InterProcessSemaphoreV2: a queue below
 // path/locks, and below path/leases a node for each permit.
+//
+// It keeps the promises of the package in this sense. I1: there are never more permits in use than the largest limit that was set.
+// I2: a call has one node in the queue, and then as many leases as it wants permits. I5: a hold is lost with its lease, and with any
+// of its nodes. I8: grants follow the queue, and a permit that is freed wakes one waiter.
 type Semaphore struct {
 	m Mutex // on the queue
 	n int

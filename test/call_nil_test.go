@@ -1,6 +1,6 @@
 package zklock_test
 
-// These tests call everything on a nil or zero Session, Mutex and Hold, or with a nil context: each call says what to do.
+// These tests call everything on a nil or zero Session, Mutex, Semaphore and Hold, or with a nil context: each call says what to do.
 
 import (
 	"context"
@@ -22,6 +22,7 @@ func TestNilAndZeroValues_SayWhatToDo(t *testing.T) {
 	}{
 		{[]any{(*zklock.Session)(nil), new(zklock.Session)}, "use the one that Connect returns"},
 		{[]any{(*zklock.Mutex)(nil), new(zklock.Mutex)}, "use the one that NewMutex returns"},
+		{[]any{(*zklock.Semaphore)(nil), new(zklock.Semaphore)}, "use the one that NewSemaphore returns"},
 		{[]any{(*zklock.Hold)(nil), new(zklock.Hold)}, "use the one that Acquire returns"},
 	} {
 		for _, value := range c.values {
@@ -34,6 +35,8 @@ func TestNilAndZeroValues_SayWhatToDo(t *testing.T) {
 					switch typ := v.Method(i).Type().In(j); {
 					case typ == reflect.TypeFor[context.Context]():
 						in = append(in, reflect.ValueOf(t.Context()))
+					case typ == reflect.TypeFor[int]():
+						in = append(in, reflect.ValueOf(1))
 					case typ == reflect.TypeOf(work):
 						in = append(in, reflect.ValueOf(work))
 					}
@@ -82,6 +85,8 @@ func TestNilContexts(t *testing.T) {
 	_, err := m.Acquire(none)
 	require.ErrorContains(t, err, "nil context")
 	_, err = m.Participants(none)
+	require.ErrorContains(t, err, "nil context")
+	_, _, err = newSemaphore(t, s, m.Path(), 1).Participants(none)
 	require.ErrorContains(t, err, "nil context")
 	_, err = zklock.Connect(none, srv)
 	require.ErrorContains(t, err, "nil context")

@@ -305,6 +305,7 @@ func TestVirtual_Semaphore_TurnLost_NothingIsMade(t *testing.T) {
 		}).Once())
 		h := take(t, newSemaphore(t, s, semPath, 2).Permits(2))
 		require.Len(t, leasesOf(v.srv.History(), s.SessionID()), 2)
+		require.Len(t, nodesOf(v.srv.History(), s.SessionID()), 2+2, "it queues again")
 		v.has(2, 0)
 		release(t, h)
 	})

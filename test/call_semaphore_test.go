@@ -117,6 +117,7 @@ func TestVirtual_Semaphore_AllOrNone(t *testing.T) {
 		many := v.lineUp(v.permits(2, 3))
 		few := v.lineUp(v.permits(1, 3))
 		time.Sleep(time.Minute)
+		require.False(t, many.isGranted(), "I1")
 		require.False(t, few.isGranted(), "I8: a permit is free, and the first in line wants two")
 		release(t, one)
 		release(t, many.granted(t))

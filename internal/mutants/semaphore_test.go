@@ -25,7 +25,7 @@ var semaphore = []mutant{
 	{"permits: a waiter does not watch the limit", "I8", "permits.go", "TestVirtual_SharedLimit_Changes", []Swap{{
 		"		limitFired = onLimit.fired\n", "		_ = onLimit.fired\n"}}},
 	{"permits: a waiter sleeps through a reconnect with what it saw before", "F22", "permits.go", "TestVirtual_Semaphore_Reconnects_LooksAgain", []Swap{{
-		"if err != nil || conn != 0 && conn != seen {", "if err != nil {"}}},
+		"if err != nil || conn != 0 && conn != seen {", "if err != nil || conn != 0 && conn != seen && false {"}}},
 	{"permits: the first look takes a watch", "I8", "permits.go", "TestVirtual_Semaphore_Budget", []Swap{{
 		"	for watching := false; ; {\n", "	for watching := true; ; {\n"}}},
 	{"permits: the look goes out after the answer", "I8", "permits.go", "TestVirtual_Semaphore_Budget|TestVirtual_SharedLimit_Budget", []Swap{{
@@ -65,5 +65,5 @@ var semaphore = []mutant{
 	{"permits: who waits for room holds", "Participants", "semaphore.go", "TestVirtual_Semaphore_Participants", []Swap{{
 		"		if end <= limit {\n", "		if i < limit {\n"}}},
 	{"permits: the session that made found leases is not asked for", "I3, R30", "permits.go", "TestVirtual_Semaphore_AnswerLost_LeasesOfAnotherSession_AreNotAdopted", []Swap{{
-		"case err == nil && stat.EphemeralOwner == a.e.ID:", "case err == nil:"}}},
+		"case err == nil && stat.EphemeralOwner == a.e.ID:", "case err == nil && stat.EphemeralOwner != -1:"}}},
 }

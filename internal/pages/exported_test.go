@@ -97,6 +97,7 @@ func TestExportedNames_ShowNothingInternal(t *testing.T) {
 // shownBy names the example that shows an exported name which has none of its own.
 var shownBy = map[string]string{
 	"WithContainer": "NewMutex", "WithData": "NewMutex", "WithRevocation": "Revoke", "OwnerFrom": "NewOwner",
+	"NewSemaphore": "Semaphore_Permits", "Semaphore.Path": "Semaphore_Participants",
 	"Mutex.Path": "NewMutex", "Mutex.Held": "Mutex_Do", "Mutex.OwnedBy": "Mutex_Do",
 	"Hold.Path": "Hold_Node", "Hold.Owner": "WithOwner", "Owner.String": "NewOwner",
 	"Session.Timeout": "WithSessionTimeout",
@@ -109,6 +110,9 @@ var withoutExample = map[string]string{
 	"Hold.GoString": "fmt calls it: see ExampleMutex_String",
 	"Hold.LogValue": "log/slog calls it: see ExampleMutex_String",
 	"Hold.String":   "fmt calls it: see ExampleMutex_String",
+
+	"Semaphore.LogValue": "log/slog calls it: see ExampleMutex_String",
+	"Semaphore.String":   "fmt calls it: see ExampleSemaphore_Permits",
 
 	"Mutex.LogValue":   "log/slog calls it: see ExampleMutex_String",
 	"Session.GoString": "fmt calls it: see ExampleMutex_String",
