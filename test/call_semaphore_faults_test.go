@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -338,5 +339,38 @@ func TestVirtual_Semaphore_AnswerLost_NoRead_GoesWhenItDoes(t *testing.T) {
 		denied.Remove()
 		time.Sleep(10 * time.Second)
 		v.has(0, 0, "I4")
+	})
+}
+
+// I7: goroutines, watches and memory do not grow with cycles, waits in vain and changes of the limit.
+func TestVirtual_Semaphore_GrowsNothing(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		sem := newSemaphore(t, s, semPath, 2, zklock.WithSharedLimit(semLimit))
+		other := take(t, v.sharing(1, 2))
+		cycle := func() {
+			h := take(t, sem.Permits(1))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := sem.Permits(2).Acquire(ctx)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			_, err = sem.Permits(1).TryAcquire(t.Context())
+			require.ErrorIs(t, err, zklock.ErrNotAcquired)
+			v.setLimit(2)
+			release(t, h)
+			time.Sleep(time.Second)
+		}
+		for range 5 {
+			cycle()
+		}
+		before := footprint(s)
+		watches, goroutines := v.srv.WatchCount(), runtime.NumGoroutine()
+		for range 50 {
+			cycle()
+		}
+		require.Equal(t, before, footprint(s))
+		require.LessOrEqual(t, v.srv.WatchCount(), watches)
+		atMost(t, goroutines, "goroutines")
+		release(t, other)
 	})
 }

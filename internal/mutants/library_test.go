@@ -65,7 +65,7 @@ var library = []mutant{
 	{"turn: a second try does not check", "I1, F9", "internal/nodes/reaper.go", "TestVirtual_Turn_RetryChecksToo", []Swap{{
 		"\t\tvar ended bool\n", "\t\tif w != nil {\n\t\t\t_, err = x.r.z.Ask(context.Background(), wire.OpDelete, wire.PathVersionRequest{Path: x.node, Version: -1})\n\t\t\tif a = (tap.Answer{}); err == nil {\n\t\t\t\tw.Tell(queue.TurnIsYours)\n\t\t\t}\n\t\t\tw = nil\n\t\t}\n\t\tvar ended bool\n"}}},
 	{"turn: a waiter that gives up passes it", "I1", "internal/nodes/reaper.go", "TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
-		"return r.begin(node, func() *Waiter { return nil })", "return r.begin(node, func() *Waiter { return r.nodes.next(node, queue.Markers) })"}}},
+		"return r.begin(nodes[0], func() *Waiter { return nil }, nodes[1:]...)", "return r.begin(nodes[0], func() *Waiter { return r.nodes.next(nodes[0], queue.Markers) }, nodes[1:]...)"}}},
 	{"turn: it is passed before the answer", "I1, I3", "internal/nodes/reaper.go", "TestVirtual_Turn_NodeDeleted_IsNotPassed", []Swap{{
 		"\tw := next()\n", "\tw := next()\n\tif w != nil {\n\t\tw.Tell(queue.TurnIsYours)\n\t}\n"}}},
 	{"turn: to one who sees another queue", "I1", "internal/nodes/turn.go", "TestVirtual_Turn_OtherQueuePattern_IsNotPassed", []Swap{{

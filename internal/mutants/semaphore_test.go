@@ -20,23 +20,23 @@ var semaphore = []mutant{
 		"	if found, err = a.findLeases(id); err != nil {\n		return nil, err\n	}\n	switch {", "	if _, err = a.findLeases(id); err != nil {\n		return nil, err\n	}\n	switch {"}}},
 	{"permits: the transaction checks nothing", "I4", "permits.go", "TestVirtual_Semaphore_TurnLost_NothingIsMade", []Swap{{
 		"{{Op: wire.OpCheck, Path: a.node, Version: -1}}", "{{Op: wire.OpCheck, Path: \"/\", Version: -1}}"}}},
-	{"permits: a waiter does not watch the leases", "I8", "permits.go", "TestVirtual_Semaphore_AsManyHoldAsThereArePermits", []Swap{{
+	{"permits: a waiter does not watch the leases", "I8", "room.go", "TestVirtual_Semaphore_AsManyHoldAsThereArePermits", []Swap{{
 		"		case <-on.fired:\n", "		case <-limitFired:\n"}}},
-	{"permits: a waiter does not watch the limit", "I8", "permits.go", "TestVirtual_SharedLimit_Changes", []Swap{{
+	{"permits: a waiter does not watch the limit", "I8", "room.go", "TestVirtual_SharedLimit_Changes", []Swap{{
 		"		limitFired = onLimit.fired\n", "		_ = onLimit.fired\n"}}},
-	{"permits: a waiter sleeps through a reconnect with what it saw before", "F22", "permits.go", "TestVirtual_Semaphore_Reconnects_LooksAgain", []Swap{{
+	{"permits: a waiter sleeps through a reconnect with what it saw before", "F22", "room.go", "TestVirtual_Semaphore_Reconnects_LooksAgain", []Swap{{
 		"if err != nil || conn != 0 && conn != seen {", "if err != nil || conn != 0 && conn != seen && false {"}}},
-	{"permits: the first look takes a watch", "I8", "permits.go", "TestVirtual_Semaphore_Budget", []Swap{{
+	{"permits: the first look takes a watch", "I8", "room.go", "TestVirtual_Semaphore_Budget", []Swap{{
 		"	for watching := false; ; {\n", "	for watching := true; ; {\n"}}},
 	{"permits: the look goes out after the answer", "I8", "permits.go", "TestVirtual_Semaphore_Budget|TestVirtual_SharedLimit_Budget", []Swap{{
 		"			return &early, nil\n", "			return nil, nil\n"}}},
-	{"permits: who wants more than the limit waits on", "I6", "permits.go", "TestVirtual_SharedLimit_BelowWhatIsWanted", []Swap{{
+	{"permits: who wants more than the limit waits on", "I6", "limit.go", "TestVirtual_SharedLimit_BelowWhatIsWanted", []Swap{{
 		"	case p.k <= n:\n", "	case p.k <= n || n > 0:\n"}}},
-	{"permits: rubbish is a limit", "I1", "permits.go", "TestVirtual_SharedLimit_Rubbish", []Swap{{
+	{"permits: rubbish is a limit", "I1", "limit.go", "TestVirtual_SharedLimit_Rubbish", []Swap{{
 		"int32(binary.BigEndian.Uint32(data)); n >= 0 {", "int32(binary.BigEndian.Uint32(data)); n >= -1 {"}}},
-	{"permits: a try fails behind one who is just taking", "I8", "permits.go", "TestVirtual_Semaphore_Try", []Swap{{
-		"case len(queue.Members(now.list.Names, p.leases.markers))+p.k > n:", "case n > 0:"}}},
-	{"permits: a try waits for room", "I6", "permits.go", "TestVirtual_Semaphore_Try", []Swap{{
+	{"permits: a try fails behind one who is just taking", "I8", "room.go", "TestVirtual_Semaphore_Try", []Swap{{
+		"case len(queue.Members(leases.Names, p.leases.markers))+p.k > n:", "case n > 0:"}}},
+	{"permits: a try waits for room", "I6", "room.go", "TestVirtual_Semaphore_Try", []Swap{{
 		"	if !a.d.table.behind(a.acquisition, at) {\n		return ErrNotAcquired\n	}\n", "	a.d.table.behind(a.acquisition, at)\n"}}},
 	{"permits: they are re-entered", "I1", "mutex.go", "TestVirtual_Semaphore_NotReentrant", []Swap{{
 		"	if m.root.permits != nil {\n		return asker{} // nobody", "	if m.root.permits != nil {\n		return askerIn(ctx, &m.s.locks, m.root.key()) // nobody"}}},

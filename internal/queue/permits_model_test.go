@@ -210,20 +210,7 @@ func (x *permitExplorer) stepsOf(w permitWorld, i uint8, add func(func(n *permit
 		add(func(n *permitWorld) { n.c[i].late = 0 })
 		return
 	}
-	if me.late > 0 {
-		add(func(n *permitWorld) { n.c[i].late = 0; n.make(i, me.late-1, k) })
-	}
-	if w.faults > 0 && !me.crashed && me.phase != pEnded {
-		add(func(n *permitWorld) { // it crashes
-			n.faults--
-			n.unqueue(i)
-			n.drop(i, nil)
-			n.c[i] = permitClient{phase: pEnded, crashed: true}
-		})
-		if w.isQueued(i) {
-			add(func(n *permitWorld) { n.faults--; n.unqueue(i) }) // somebody deletes its queue node
-		}
-	}
+	x.strikes(w, i, add)
 	if w.giveUps > 0 && (me.phase == pQueued || me.phase == pWaiting) {
 		add(func(n *permitWorld) { n.giveUps--; end(n) })
 	}
@@ -273,6 +260,25 @@ func (x *permitExplorer) stepsOf(w permitWorld, i uint8, add func(func(n *permit
 			add(func(n *permitWorld) { n.unqueue(i) })
 		}
 		add(end)
+	}
+}
+
+// strikes is what happens to a client: a transaction comes late, it crashes, somebody deletes its queue node.
+func (x *permitExplorer) strikes(w permitWorld, i uint8, add func(func(n *permitWorld))) {
+	me, k := w.c[i], x.wants[i]
+	if me.late > 0 {
+		add(func(n *permitWorld) { n.c[i].late = 0; n.make(i, me.late-1, k) })
+	}
+	if w.faults > 0 && !me.crashed && me.phase != pEnded {
+		add(func(n *permitWorld) { // it crashes
+			n.faults--
+			n.unqueue(i)
+			n.drop(i, nil)
+			n.c[i] = permitClient{phase: pEnded, crashed: true}
+		})
+		if w.isQueued(i) {
+			add(func(n *permitWorld) { n.faults--; n.unqueue(i) }) // somebody deletes its queue node
+		}
 	}
 }
 
