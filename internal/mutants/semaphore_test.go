@@ -6,7 +6,7 @@ var semaphore = []mutant{
 		"		if m.Seq < last.Seq {\n", "		if true {\n"}}},
 	{"permits: one more than there are", "I1", "internal/queue/permits.go", "TestPlaceOfLeases|TestVirtual_Semaphore_AsManyHoldAsThereArePermits|TestExplorePermits", []Swap{{
 		"case p.Ahead+len(mine) > limit:", "case p.Ahead+len(mine) > limit+1:"}}},
-	{"permits: any room is enough for many", "I1", "internal/queue/permits.go", "TestPlaceOfLeases|TestVirtual_Semaphore_AllOrNone|TestExplorePermits", []Swap{{
+	{"permits: any room is enough for many", "I1", "internal/queue/permits.go", "TestPlaceOfLeases|TestVirtual_Semaphore_AllOrNone|TestVirtual_Semaphore_RandomFaults|TestExplorePermits", []Swap{{
 		"case p.Ahead+len(mine) > limit:", "case p.Ahead+1 > limit:"}}},
 	{"permits: a part of the leases will do", "I3", "internal/queue/permits.go", "TestPlaceOfLeases|TestVirtual_Semaphore_LeaseDeletedInTheWait_QueuesAgain", []Swap{{
 		"if found < len(mine) {", "if found == 0 {"}}},
