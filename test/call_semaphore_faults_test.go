@@ -5,6 +5,7 @@ package zklock_test
 import (
 	"bytes"
 	"context"
+	"maps"
 	"net"
 	"runtime"
 	"slices"
@@ -225,6 +226,7 @@ func TestVirtual_Semaphore_GivesUp_LeavesNothing(t *testing.T) {
 		synctest.Wait()
 		one := v.lineUp(v.permits(1, 3))
 		v.has(5, 2)
+		left := v.srv.Zxid()
 		cancel()
 		err := <-failed
 		require.ErrorIs(t, err, context.Canceled)
@@ -232,6 +234,13 @@ func TestVirtual_Semaphore_GivesUp_LeavesNothing(t *testing.T) {
 		require.ErrorAs(t, err, &e)
 		require.Equal(t, 3, e.Place)
 		require.Contains(t, e.Node, semLeases+"/")
+		gone := map[int64]int{} // by transaction
+		for _, a := range v.srv.History() {
+			if a.Kind == zktest.Deleted && a.Zxid > left {
+				gone[a.Zxid]++
+			}
+		}
+		require.Contains(t, slices.Collect(maps.Values(gone)), 4, "three leases and the node in the queue")
 		release(t, one.granted(t))
 		release(t, h)
 		v.has(0, 0)
