@@ -82,7 +82,7 @@ func (a *acquisition) queue(e *era) error {
 		e.nodes.StepOut(at.turn)
 	}
 	if err != nil {
-		err = a.giveUp(e, at.node, err)
+		err = a.giveUp(e, at.node, err, at.leases...)
 	}
 	return err
 }
@@ -118,11 +118,11 @@ func (a *acquisition) makeNode(e *era) (*attempt, error) {
 
 // giveUp deletes the node and waits a little until it is gone, so that the caller finds it gone when it gets the error (I4).
 // At the end of the counter, the caller also finds the lock root gone, so that another try succeeds, or reads why it stays.
-func (a *acquisition) giveUp(e *era, node string, why error) error {
+func (a *acquisition) giveUp(e *era, node string, why error, leases ...string) error {
 	if errors.Is(why, ErrClosed) || e.IsOver() {
 		return why // it goes with its session
 	}
-	x, restarted := a.d.root.erase(e, node)
+	x, restarted := a.d.root.erase(e, node, leases...)
 	late := make(chan struct{})
 	t := time.AfterFunc(grace, func() { close(late) })
 	defer t.Stop()
@@ -166,9 +166,13 @@ func (a *acquisition) pause(e *era, d time.Duration) error {
 // one, says whether the node was deleted before that moment.
 func (a *attempt) grant() error {
 	e, d := a.e, a.d
-	d.table.prepare(a.acquisition, e, a.node, a.token)
+	held := []string{a.node}
+	if len(a.leases) > 0 {
+		held = a.leases
+	}
+	d.table.prepare(a.acquisition, e, held[0], a.token, held[1:]...)
 	for renewed := false; ; renewed = true {
-		ok, err := e.Hold(a.node, d)
+		ok, err := e.Hold(held[0], d, held[1:]...)
 		switch {
 		case errors.Is(err, ErrNoRoom):
 			return err
@@ -183,9 +187,9 @@ func (a *attempt) grant() error {
 				return err
 			}
 		}
-		_, err = e.Check(a.ctx, a.node)
+		failed, err := e.Check(a.ctx, held...)
 		if errors.Is(err, zk.ErrNoAuth) {
-			return fmt.Errorf("%w: %w", link.ErrUnreadable, answer.Denied(err, "check", "READ", a.node))
+			return fmt.Errorf("%w: %w", link.ErrUnreadable, answer.Denied(err, "check", "READ", failed))
 		}
 		switch r, err := a.findingOf(err); {
 		case err != nil:
@@ -195,18 +199,18 @@ func (a *attempt) grant() error {
 		}
 	}
 	if own := a.onOwn; own != nil && own.hasFired() && own.event == zk.EventNodeDeleted {
-		e.LetGo(a.node)
+		e.LetGo(held...)
 		return errRequeue
 	}
 	if !d.table.grant(a.acquisition) { // here the lock becomes ours
-		e.LetGo(a.node)
+		e.LetGo(held...)
 		if a.ctx.Err() != nil {
 			return link.ErrCtxEnded
 		}
 		return errRequeue // it was lost between the two, and nobody had it
 	}
 	if a.opts.revoke != nil {
-		listenForRevocation(d, e, a.node, a.opts.revoke)
+		listenForRevocation(d, e, held[0], a.opts.revoke)
 	}
 	return nil
 }

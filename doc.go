@@ -20,6 +20,7 @@
 //   - to have a resource refuse a holder that is too late: [Hold.Token]; where the resource is ZooKeeper, [Hold.Check]
 //   - to take the lock again further down: the same with the context of Do or [Hold.Context], or one from [WithOwner]
 //   - to have one process lead, and others know which: [NewElection], [Election.Campaign], [Election.Observe]
+//   - to let several hold at a time: [Semaphore.Permits], with the calls of a [Lock]
 //   - to see who holds and who waits: [Mutex.Participants]; to ask the holder to give way: [Revoke]
 //   - to hear how the Session stands: [Session.State], [Session.Changes]; what it logs: [WithLogger]
 //   - to tell errors apart: errors.Is with [ErrLost] and the others, [IsFinal] in loops; [Error] has the node and the place in the queue

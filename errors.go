@@ -64,7 +64,7 @@ var (
 // Error says which operation failed, on which lock, and why. Err is never nil. errors.Is and errors.As find in it the
 // sentinels above, the cause of the caller's context, and the errors of the zk package.
 type Error struct {
-	Op   string // connect, new mutex, new multi, new election, do, acquire, try, release, hold (its end), participants, revoke, campaign, resign, leader, observe, close
+	Op   string // connect, new mutex, new semaphore, new multi, new election, do, acquire, try, release, hold (its end), participants, revoke, campaign, resign, leader, observe, close
 	Path string // lock path as given to NewMutex; the connection string for connect
 	Node string // our node, absolute, where there was one
 	Err  error
@@ -136,11 +136,12 @@ func IsFinal(err error) bool {
 type badArgument struct{ error }
 
 var (
-	errNilContext = badArgument{errors.New("nil context")}
-	errNoSession  = badArgument{errors.New("nil or zero Session: use the one that Connect returns with a nil error")}
-	errNoMutex    = badArgument{errors.New("nil or zero Mutex: use the one that NewMutex returns with a nil error")}
-	errNoElection = badArgument{errors.New("nil or zero Election: use the one that NewElection returns with a nil error")}
-	errNoHold     = badArgument{errors.New("nil or zero Hold: use the one that Acquire returns with a nil error")}
+	errNilContext  = badArgument{errors.New("nil context")}
+	errNoSession   = badArgument{errors.New("nil or zero Session: use the one that Connect returns with a nil error")}
+	errNoMutex     = badArgument{errors.New("nil or zero Mutex: use the one that NewMutex returns with a nil error")}
+	errNoSemaphore = badArgument{errors.New("nil or zero Semaphore: use the one that NewSemaphore returns with a nil error")}
+	errNoElection  = badArgument{errors.New("nil or zero Election: use the one that NewElection returns with a nil error")}
+	errNoHold      = badArgument{errors.New("nil or zero Hold: use the one that Acquire returns with a nil error")}
 
 	errNoMulti     = badArgument{errors.New("nil or zero Multi: use the one that NewMulti returns with a nil error")}
 	errNoMultiHold = badArgument{errors.New("nil or zero MultiHold: use the one that Acquire returns with a nil error")}

@@ -332,24 +332,6 @@ func ExampleMutex_Do() {
 	// <nil> false
 }
 
-// once runs a job on one host at a time, under any kind of lock.
-func once(ctx context.Context, lock zklock.Lock) error {
-	return lock.TryDo(ctx, func(context.Context, *zklock.Hold) error {
-		fmt.Println("running under", lock.Path())
-		return nil
-	})
-}
-
-func ExampleLock() {
-	ctx, s, stop := exampleSession()
-	defer stop()
-	m, _ := zklock.NewMutex(s, "/locks/nightly")
-	fmt.Println(once(ctx, m))
-	// Output:
-	// running under /locks/nightly
-	// <nil>
-}
-
 // A transfer between two accounts takes both locks, in whatever order it names them.
 func ExampleMulti_Do() {
 	ctx, s, stop := exampleSession()

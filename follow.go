@@ -22,6 +22,8 @@ type attempt struct {
 	node  string // absolute
 	token int64  // its czxid
 
+	leases []string // of a semaphore, once they are made
+
 	walk        queue.Walk
 	list        *nodes.Listing
 	predecessor string // absolute; in the way, if the walk is at its end
@@ -55,6 +57,9 @@ func (a *attempt) follow() error {
 		case queue.ToAwait:
 			err = a.await()
 		case queue.ToGrant:
+			if a.d.root.permits != nil {
+				return a.takePermits()
+			}
 			return a.grant()
 		case queue.ToQueueAgain:
 			return errRequeue
@@ -111,23 +116,33 @@ func (a *attempt) standBehind() error {
 	if e.IsHeld(a.predecessor) {
 		at.who = ourselves
 	}
-	if !a.d.table.behind(a.acquisition, at) {
+	if root.permits != nil {
+		if err := a.lookAhead(at); err != nil {
+			return err
+		}
+	} else if !a.d.table.behind(a.acquisition, at) {
 		return ErrNotAcquired
 	}
-	if !a.queued {
-		a.queued = true
-		e.watches.countWaiters(1)
-		e.Log.Debug("zklock: queued", func() []any {
-			return []any{"path", root.path, "node", a.node, "place", at.place, "predecessor", a.predecessor}
-		})
-		a.sayNow = time.After(a.toSay - time.Since(a.since))
-	}
+	a.waits(at)
 	a.turn = nil
 	if !w.Tied {
 		a.turn = e.nodes.StandBehind(a.predecessor, a.node, root.markers)
 	}
 	*w = w.StoodBehind(a.turn != nil)
 	return nil
+}
+
+// waits counts the attempt among those that wait, once, and says so.
+func (a *attempt) waits(at position) {
+	if a.queued {
+		return
+	}
+	a.queued = true
+	a.e.watches.countWaiters(1)
+	a.e.Log.Debug("zklock: queued", func() []any {
+		return []any{"path", a.d.root.path, "node", at.node, "place", at.place, "predecessor", at.predecessor}
+	})
+	a.sayNow = time.After(a.toSay - time.Since(a.since))
 }
 
 // watchOwn watches our own node first, in one flight with the others. If both nodes are deleted, we must hear about ours.

@@ -196,7 +196,7 @@ func (h *Hold) Err() error {
 
 // Token returns the fencing token: the czxid of the lock node, which is larger than that of every earlier hold of this
 // lock, across sessions, re-created lock roots and the end of the sequence (I1). Pass it to the resource with each
-// write, and have the resource refuse a smaller one than it has seen.
+// write, and have the resource refuse a smaller one than it has seen. Of permits see Semaphore.Permits.
 func (h *Hold) Token() int64 { return h.granted().token }
 
 // Deadline returns the time up to which this hold may be relied on if no further answer comes. It moves ahead with each
@@ -215,11 +215,24 @@ func (h *Hold) Path() string { return h.granted().root.given }
 // Owner returns the owner that holds.
 func (h *Hold) Owner() Owner { return h.granted().key.owner }
 
+// Checks returns Check for each node that the hold rests on: one for each permit of a semaphore, and otherwise one. They are as
+// Session.Conn's Multi takes them.
+func (h *Hold) Checks() (ops []any) {
+	for _, node := range h.granted().nodes() {
+		ops = append(ops, checkOf(node))
+	}
+	return ops
+}
+
+func checkOf(node string) *zk.CheckVersionRequest {
+	return &zk.CheckVersionRequest{Path: node, Version: -1} // any version: revocation and admins change it
+}
+
 // Check returns a version check of the lock node. Put it first in a Multi on Session.Conn: ZooKeeper then does the other
 // operations only if the lock node is there, and so fences writes to ZooKeeper itself. If the lock node is not there, the
-// Multi returns zk.ErrNoNode for this operation.
+// Multi returns zk.ErrNoNode for this operation. Of several permits it checks the first; Checks has them all.
 func (h *Hold) Check() *zk.CheckVersionRequest {
-	return &zk.CheckVersionRequest{Path: h.granted().node, Version: -1} // any version: revocation and admins change it
+	return checkOf(h.granted().node)
 }
 
 // Release gives the lock back: it ends this handle's context and then, if it is the owner's last handle, deletes the
@@ -262,8 +275,8 @@ func (h *Hold) beginRelease() releasing {
 	}
 	h.ctx.cancel(h.end) // nobody changes it any more
 	if r.lost = lost; last && lost == nil {
-		d.e.LetGo(d.node) // no heartbeat may miss the node
-		r.x = d.root.release(d.e, d.node)
+		d.e.LetGo(d.nodes()...) // no heartbeat may miss a node
+		r.x = d.root.release(d.e, d.nodes())
 	}
 	return r
 }

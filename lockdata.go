@@ -38,7 +38,8 @@ type lockData struct {
 	acquiring *acquisition       // nil from the grant on
 	e         *era               // the node's era. It is set when the grant is prepared, as are node and token
 	node      string             // absolute
-	token     int64              // its czxid
+	more      []string           // the other nodes that the hold rests on, of a hold of several permits
+	token     int64              // the node's czxid; of permits, see Hold.Token
 	handles   map[*Hold]struct{} // I2: the count; re-entry adds one and sends nothing
 	lost      error
 	lostCh    chan struct{} // closed with lost
@@ -83,9 +84,9 @@ func (t *lockTable) keyLocked(path string, by asker) (key lockKey, ok bool) {
 func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error) (a *acquisition, isNew bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	key, ok := t.keyLocked(root.path, by)
+	key, ok := t.keyLocked(root.key(), by)
 	if !ok {
-		key = lockKey{root.path, NewOwner("")} // two plain calls contend
+		key = lockKey{root.key(), NewOwner("")} // two plain calls contend
 	}
 	d := t.byKey[key]
 	switch {
@@ -160,12 +161,12 @@ func (t *lockTable) grant(a *acquisition) bool {
 	return true
 }
 
-// prepare notes the node that is about to be granted.
-func (t *lockTable) prepare(a *acquisition, e *era, node string, token int64) {
+// prepare notes the node that is about to be granted, and more nodes if the hold rests on several.
+func (t *lockTable) prepare(a *acquisition, e *era, node string, token int64, more ...string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d := a.d
-	d.e, d.node, d.token = e, node, token
+	d.e, d.node, d.token, d.more = e, node, token, more
 	if d.lost != nil { // the loss of an earlier node, which was never granted
 		d.lost, d.lostCh, d.ended = nil, make(chan struct{}), make(chan struct{})
 	}
@@ -305,7 +306,7 @@ func (d *lockData) loseIfLate() {
 // tell marks the hold on the node as lost, once, and ends the contexts of its handles. It returns whether it had any.
 func (d *lockData) tell(node string, cause error) bool {
 	d.table.mu.Lock()
-	if d.node != node || d.lost != nil || len(d.handles) == 0 && d.acquiring == nil { // of another node, told before, or released
+	if !slices.Contains(d.nodes(), node) || d.lost != nil || len(d.handles) == 0 && d.acquiring == nil { // of another node, told before, or released
 		d.table.mu.Unlock()
 		return false
 	}
@@ -325,10 +326,18 @@ func (d *lockData) tell(node string, cause error) bool {
 	return len(handles) > 0
 }
 
+// nodes returns all that the hold rests on.
+func (d *lockData) nodes() []string { return append([]string{d.node}, d.more...) }
+
 // Lose ends the hold on the node, once, and logs which hold was lost, when and why (holder). A late call for a node that the
-// acquisition has left ends nothing.
+// acquisition has left ends nothing. Of several permits none is kept when one is lost.
 func (d *lockData) Lose(node string, cause error, end clock.Instant) (told bool) {
 	told = d.tell(node, lostBecause(cause))
+	if told && len(d.more) > 0 && !d.e.IsOver() {
+		others := slices.DeleteFunc(d.nodes(), func(n string) bool { return n == node })
+		d.e.LetGo(others...)
+		d.e.reaper.EraseAll(others)
+	}
 	if !told || errors.Is(cause, ErrClosed) {
 		return told
 	}

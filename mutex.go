@@ -16,6 +16,8 @@ type Mutex struct {
 	s    *Session
 	root lockRoot
 	opts mutexOptions
+
+	wrong error // what Permits was given that it cannot take
 }
 
 // Lock is what the recipes have in common. *Mutex is one; so are the two sides of a read/write lock. Code that takes a Lock works
@@ -38,6 +40,9 @@ func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
 	err := checkPath(path)
 	if err == nil {
 		err = o.check()
+	}
+	if err == nil && o.limit != "" {
+		err = errors.New("WithSharedLimit: a mutex has no limit: give it to NewSemaphore, or leave the option out")
 	}
 	if err != nil {
 		return nil, &Error{Op: "new mutex", Path: path, Err: badArgument{err}}
@@ -149,13 +154,20 @@ func (m *Mutex) HoldFrom(ctx context.Context) (*Hold, bool) {
 	return h, h != nil
 }
 
-func (m *Mutex) asker(ctx context.Context) asker { return askerIn(ctx, &m.s.locks, m.root.path) }
+func (m *Mutex) asker(ctx context.Context) asker {
+	if m.root.permits != nil {
+		return asker{} // nobody: permits are not re-entered
+	}
+	return askerIn(ctx, &m.s.locks, m.root.path)
+}
 
 // enter waits for the lock, for no longer than wait; 0 is a try.
 func (m *Mutex) enter(ctx context.Context, op string, wait time.Duration) (*Hold, error) {
 	switch {
 	case !m.isMade():
 		return nil, &Error{Op: op, Err: errNoMutex}
+	case m.wrong != nil:
+		return nil, &Error{Op: op, Path: m.root.given, Err: m.wrong}
 	case ctx == nil:
 		return nil, &Error{Op: op, Path: m.root.given, Err: errNilContext}
 	case ctx.Err() != nil:
@@ -258,9 +270,12 @@ func (m *Mutex) notInTime(a *acquisition, wait time.Duration) error {
 // waitsForItself extends the error of a call that was not let in. If the call's own context carries a hold of this path that
 // the call could not re-enter, the error says so: the hold is of another Session, or of another owner than the one set.
 func (m *Mutex) waitsForItself(ctx context.Context, err error) error {
-	h := heldIn(ctx, holdKey{root: m.root.path})
+	h := heldIn(ctx, holdKey{root: m.root.key()})
 	if h == nil || ctx.Err() == nil && !errors.Is(err, ErrNotAcquired) || h.Err() != nil {
 		return err
+	}
+	if m.root.permits != nil {
+		return fmt.Errorf("%w; this call's own context carries permits of this path, %s, and a call does not re-enter them", err, h.Node())
 	}
 	whose := "through another Session"
 	if h.d.table == &m.s.locks {

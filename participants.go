@@ -43,7 +43,7 @@ func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 }
 
 // reading calls read until a connection lasts for as long as it takes. read returns nil, or an error of the requests in it; a bad
-// argument is final, as a refusal is.
+// argument, too, is final.
 func (m *Mutex) reading(ctx context.Context, op string, read func(e *era) error) error {
 	fail := func(err error) error { return &Error{Op: op, Path: m.root.given, Err: forCaller(ctx, err)} }
 	if ctx == nil {

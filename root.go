@@ -28,6 +28,15 @@ type lockRoot struct {
 	name      string   // of our nodes: what comes before the number
 	markers   []string // the name endings that take part in the queue
 	roots     *roots
+	permits   *permits // of a semaphore: what the front of its queue is for; nil for other locks
+}
+
+// key names the lock in lockKey. No other lock's path ends in a slash: so a semaphore's permits let nobody into a mutex.
+func (r *lockRoot) key() string {
+	if r.permits != nil {
+		return r.permits.leases.path + "/"
+	}
+	return r.path
 }
 
 // roots is what a Session remembers of lock roots.
@@ -72,6 +81,11 @@ func (r *lockRoot) note(there bool) {
 // ensure makes the lock root and the parents it lacks, from the lowest that is there, below the chroot. It does not matter if
 // somebody else makes one first, or deletes one in between.
 func (r *lockRoot) ensure(ctx context.Context, z *link.Era) error {
+	if r.permits != nil {
+		if err := r.permits.checkPath(ctx, z, r); err != nil {
+			return err
+		}
+	}
 	path, backoff := r.path, link.NewBackoff()
 	for {
 		err := r.makeNode(ctx, z, path)
@@ -136,15 +150,29 @@ func (r *lockRoot) warnOfTheEnd(e *era, node string) {
 	}
 }
 
-// erase has a lock node deleted. If the node was near the end of the counter, it then starts the counter again: restarted has
-// what came of that (startAgain), otherwise it is nil.
-func (r *lockRoot) erase(e *era, node string) (x *nodes.Deletion, restarted <-chan error) {
-	x = e.reaper.Erase(node)
-	return x, r.restarting(e, node, x)
+// erase has a lock node deleted, and its leases with it. If the node was near the end of the counter, it then starts the counter
+// again: restarted has what came of that (startAgain), otherwise it is nil. The same goes for the leases and their counter.
+func (r *lockRoot) erase(e *era, node string, leases ...string) (x *nodes.Deletion, restarted <-chan error) {
+	x = e.reaper.EraseAll(append([]string{node}, leases...))
+	restarted = r.restarting(e, node, x)
+	if len(leases) > 0 && restarted == nil {
+		restarted = r.permits.leases.restarting(e, leases[0], x)
+	}
+	return x, restarted
 }
 
-// release is erase for a hold. It also passes the turn to the next in line, if that is a node of this ZooKeeper session.
-func (r *lockRoot) release(e *era, node string) *nodes.Deletion {
+// release is erase for a hold. It also passes the turn to the next in line, if that is a node of this ZooKeeper session. Permits
+// pass none: the next in line looks at the leases.
+func (r *lockRoot) release(e *era, held []string) *nodes.Deletion {
+	if r.permits != nil {
+		x := e.reaper.EraseAll(held)
+		r.permits.leases.restarting(e, held[0], x)
+		return x
+	}
+	return r.handOver(e, held[0])
+}
+
+func (r *lockRoot) handOver(e *era, node string) *nodes.Deletion {
 	x := e.reaper.HandOver(node, r.markers)
 	r.restarting(e, node, x)
 	return x

@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests call everything on a nil or zero Session, lock, Election and hold, or with a nil context: each call says what to do.
+// These tests call everything on a nil or zero Session, lock, Semaphore, Election and hold, or with a nil context: each call says
+// what to do.
 
 import (
 	"context"
@@ -24,6 +25,7 @@ func TestNilAndZeroValues_SayWhatToDo(t *testing.T) {
 		{[]any{(*zklock.Session)(nil), new(zklock.Session)}, "use the one that Connect returns"},
 		{[]any{(*zklock.Mutex)(nil), new(zklock.Mutex)}, "use the one that NewMutex returns"},
 		{[]any{(*zklock.Election)(nil), new(zklock.Election)}, "use the one that NewElection returns"},
+		{[]any{(*zklock.Semaphore)(nil), new(zklock.Semaphore)}, "use the one that NewSemaphore returns"},
 		{[]any{(*zklock.Hold)(nil), new(zklock.Hold)}, "use the one that Acquire returns"},
 		{[]any{(*zklock.Multi)(nil), new(zklock.Multi)}, "use the one that NewMulti returns"},
 		{[]any{(*zklock.MultiHold)(nil), new(zklock.MultiHold)}, "use the one that Acquire returns"},
@@ -38,6 +40,8 @@ func TestNilAndZeroValues_SayWhatToDo(t *testing.T) {
 					switch typ := v.Method(i).Type().In(j); {
 					case typ == reflect.TypeFor[context.Context]():
 						in = append(in, reflect.ValueOf(t.Context()))
+					case typ == reflect.TypeFor[int]():
+						in = append(in, reflect.ValueOf(1))
 					case typ == reflect.TypeOf(work):
 						in = append(in, reflect.ValueOf(work))
 					case typ == reflect.TypeOf(workOnAll):
@@ -100,6 +104,8 @@ func TestNilContexts(t *testing.T) {
 	}
 	require.ErrorContains(t, e.Resign(none), "nil context")
 	require.ErrorContains(t, e.Campaign(none, func(context.Context, *zklock.Hold) error { return nil }), "nil context")
+	_, _, err = newSemaphore(t, s, m.Path(), 1).Participants(none)
+	require.ErrorContains(t, err, "nil context")
 	_, err = zklock.Connect(none, srv)
 	require.ErrorContains(t, err, "nil context")
 	h := acquire(t, m)

@@ -72,6 +72,8 @@ func newPrintable(t *testing.T, srv, path string, opts ...zklock.Option) printab
 		"a Session":                    p.s,
 		"a Mutex":                      m,
 		"an Election":                  newElection(t, p.s, path, "a", zklock.WithACL(acl)),
+		"a Semaphore":                  newSemaphore(t, p.s, path+"/sem", 1, zklock.WithACL(acl)),
+		"permits of it":                newSemaphore(t, p.s, path+"/sem", 1, zklock.WithACL(acl)).Permits(1),
 		"a Hold":                       hold,
 		"its context":                  hold.Context(),
 		"its check":                    hold.Check(),

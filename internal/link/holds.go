@@ -172,9 +172,9 @@ func (z *Era) heldNodes() []string {
 	return slices.Collect(maps.Keys(z.mu.held))
 }
 
-// Hold puts a granted lock under the lease. It returns an error if the session is over, or if its session timeout leaves no room
+// Hold puts a granted lock under the lease: its node, and more nodes if it rests on several. It returns an error if the session is over, or if its session timeout leaves no room
 // at all. It returns false without an error if the lease is too near its end: then the caller renews it and asks again.
-func (z *Era) Hold(node string, by Holder) (ok bool, err error) {
+func (z *Era) Hold(node string, by Holder, more ...string) (ok bool, err error) {
 	now := z.Clock.Now()
 	z.LoseIfLate(now)
 	z.mu.Lock()
@@ -186,6 +186,9 @@ func (z *Era) Hold(node string, by Holder) (ok bool, err error) {
 	first := ok && len(z.mu.held) == 0
 	if ok {
 		z.mu.held[node] = by
+		for _, n := range more {
+			z.mu.held[n] = by
+		}
 	}
 	// While we only waited, nothing renewed the lease, and a cheap read may have gone out just now. The next beat comes a
 	// whole interval after that read: too late for a lease that is near its end.
@@ -199,11 +202,13 @@ func (z *Era) Hold(node string, by Holder) (ok bool, err error) {
 	return ok, err
 }
 
-// LetGo takes a lock from under the lease, before its node is deleted.
-func (z *Era) LetGo(node string) {
+// LetGo takes a lock from under the lease, before its nodes are deleted.
+func (z *Era) LetGo(nodes ...string) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	delete(z.mu.held, node)
+	for _, n := range nodes {
+		delete(z.mu.held, n)
+	}
 }
 
 // IsHeld says whether the node is still held.

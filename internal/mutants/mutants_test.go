@@ -70,7 +70,7 @@ func (m mutant) where(packages map[string]string) map[string][]string {
 func TestMutants_FitTheCode(t *testing.T) {
 	tests := testsByPackage(t)
 	names := map[string]bool{}
-	for _, m := range slices.Concat(library, command) {
+	for _, m := range slices.Concat(library, semaphore, command) {
 		require.False(t, names[m.name], "two mutants are called %q", m.name)
 		names[m.name] = true
 		_, err := parser.ParseFile(token.NewFileSet(), m.file, Mutate(t, m.path(), m.swaps...), parser.SkipObjectResolution)
@@ -89,7 +89,7 @@ func TestMutants_AllCaught(t *testing.T) {
 	}
 	packages := testsByPackage(t)
 	all := map[string][]string{}
-	for _, m := range slices.Concat(library, command) {
+	for _, m := range slices.Concat(library, semaphore, command) {
 		for dir, tests := range m.where(packages) {
 			all[dir] = append(all[dir], tests...)
 		}
@@ -100,7 +100,7 @@ func TestMutants_AllCaught(t *testing.T) {
 			require.Contains(t, passed, "--- PASS: "+name+" ", "%s does not pass on the library as it is:\n%s", name, passed)
 		}
 	}
-	for _, m := range slices.Concat(library, command) {
+	for _, m := range slices.Concat(library, semaphore, command) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			overlay := Overlay(t, m.path(), Mutate(t, m.path(), m.swaps...))

@@ -45,14 +45,18 @@ func (r *Reaper) IsErasing() bool {
 	return len(r.mu.erasing) > 0
 }
 
-// Deletion is the deletion of one node, the reaper's unit of work. It is tried until the node is gone or its session is, and
-// outlives the call that asked for it.
+// Deletion is the deletion of a node, or of several in one transaction: the reaper's unit of work. It is tried until they are gone
+// or their session is, and outlives the call that asked for it.
 type Deletion struct {
 	r    *Reaper
 	node string
+	rest []string       // those that go with it
 	next func() *Waiter // returns the waiter that gets the turn, nil if there is none
 
 	unanswered bool // one of its requests has had no answer
+	singly     bool // one of the nodes was missing: delete one after the other
+	gone       int  // how many of them are gone
+	missing    bool // one was gone before our first try
 
 	Refused chan struct{} // closed when the servers refused (no DELETE): then Refusal is set. The tries go on
 	Refusal error
@@ -67,23 +71,31 @@ func (r *Reaper) Erase(node string) *Deletion {
 	return r.begin(node, func() *Waiter { return nil })
 }
 
+// EraseAll deletes nodes of ours in one transaction; those that are there, if one of them is not. If the first is being deleted
+// already, it returns the deletion under way.
+func (r *Reaper) EraseAll(nodes []string) *Deletion {
+	return r.begin(nodes[0], func() *Waiter { return nil }, nodes[1:]...)
+}
+
 // HandOver deletes the node of a hold that is released. It passes the turn to a waiter of this ZooKeeper session that stands
 // directly behind the node and sees the same queue.
 func (r *Reaper) HandOver(node string, markers []string) *Deletion {
 	return r.begin(node, func() *Waiter { return r.nodes.next(node, markers) })
 }
 
-func (r *Reaper) begin(node string, next func() *Waiter) *Deletion {
+func (r *Reaper) begin(node string, next func() *Waiter, rest ...string) *Deletion {
 	r.mu.Lock()
 	x := r.mu.erasing[node]
 	if x != nil {
 		r.mu.Unlock()
 		return x
 	}
-	x = &Deletion{r: r, node: node, next: next, Done: make(chan struct{}), Refused: make(chan struct{})}
+	x = &Deletion{r: r, node: node, rest: rest, next: next, Done: make(chan struct{}), Refused: make(chan struct{})}
 	r.mu.erasing[node] = x
 	r.mu.Unlock()
-	r.nodes.add(node)
+	for _, n := range x.nodes() {
+		r.nodes.add(n)
+	}
 	w := next()
 	op, body := x.request(w)
 	first := tap.NewRequest(op, body, func(a tap.Answer) { // mostly the only one
@@ -124,11 +136,30 @@ func (x *Deletion) run(wait bool) {
 	}
 }
 
+func (x *Deletion) nodes() []string { return append([]string{x.node}, x.rest...) }
+
+// batch returns what the next request deletes.
+func (x *Deletion) batch() []string {
+	left := x.nodes()[x.gone:]
+	if x.singly {
+		left = left[:1]
+	}
+	return left
+}
+
 // request returns the request that deletes the node. With a waiter w, it deletes the node only if w's node is there. The check
 // of w's node comes first, so that each answer tells of it.
 func (x *Deletion) request(w *Waiter) (wire.Op, wire.Record) {
+	batch := x.batch()
+	if w == nil && len(batch) == 1 {
+		return wire.OpDelete, wire.PathVersionRequest{Path: batch[0], Version: -1}
+	}
 	if w == nil {
-		return wire.OpDelete, wire.PathVersionRequest{Path: x.node, Version: -1}
+		var ops wire.MultiRequest
+		for _, n := range batch {
+			ops.Ops = append(ops.Ops, wire.MultiOp{Op: wire.OpDelete, Path: n, Version: -1})
+		}
+		return wire.OpMulti, ops
 	}
 	return wire.OpMulti, wire.MultiRequest{Ops: []wire.MultiOp{
 		{Op: wire.OpCheck, Path: w.Node, Version: -1}, {Op: wire.OpDelete, Path: x.node, Version: -1},
@@ -156,15 +187,22 @@ func (x *Deletion) tried(w *Waiter, a tap.Answer, err error) (ended, wait bool) 
 			return false, false
 		}
 	}
-	switch {
-	case err == nil:
-		x.OK = true
-		x.end(nil)
-		return true, false
-	case errors.Is(err, zk.ErrNoNode):
+	n := len(x.batch())
+	if n > 1 && err == nil {
+		_, err = answer.ErrOfMulti(a, n)
+	}
+	switch noNode := errors.Is(err, zk.ErrNoNode); {
+	case noNode && n > 1: // nothing was deleted
+		x.singly = true
+		return false, false
+	case err == nil, noNode:
 		// Within one live session, a delete that was not answered did this.
-		if x.OK = x.unanswered; x.OK {
-			err = nil
+		x.missing = x.missing || noNode && !x.unanswered
+		if x.gone += n; x.gone <= len(x.rest) {
+			return false, false
+		}
+		if x.OK, err = !x.missing, nil; x.missing {
+			err = zk.ErrNoNode
 		}
 		x.end(err)
 		return true, false
@@ -178,7 +216,9 @@ func (x *Deletion) tried(w *Waiter, a tap.Answer, err error) (ended, wait bool) 
 		z.Log.Error("zklock: the servers refuse to delete a lock node, which goes on blocking the lock; does the ACL give DELETE on the lock root?", "node", x.node, "err", err)
 		x.Refusal = answer.Denied(err, "delete", "DELETE", path.Dir(x.node))
 		close(x.Refused)
-		x.r.nodes.stays(x.node)
+		for _, n := range x.nodes() {
+			x.r.nodes.stays(n)
+		}
 	}
 	return false, true
 }
@@ -187,7 +227,9 @@ func (x *Deletion) end(err error) {
 	x.r.mu.Lock()
 	delete(x.r.mu.erasing, x.node)
 	x.r.mu.Unlock()
-	x.r.nodes.Gone(x.node)
+	for _, n := range x.nodes() {
+		x.r.nodes.Gone(n)
+	}
 	x.Err = err
 	close(x.Done)
 }

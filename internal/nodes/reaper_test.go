@@ -71,3 +71,34 @@ func TestMulti_AnswerSaysNothing(t *testing.T) {
 		})
 	}
 }
+
+// I4, I5: of several nodes one is gone. The others go singly, and the deletion does not pass for a release of all.
+func TestEraseAll_OneIsMissing_TheOthersGo(t *testing.T) {
+	missing := tap.Answer{Fate: tap.WasAnswered, Conn: conn, Body: multiBody(wire.MultiResult{Op: wire.OpError}, wire.MultiResult{Op: wire.OpError, Err: wire.NoNode})}
+	single := func(code wire.Code) tap.Answer { return tap.Answer{Fate: tap.WasAnswered, Conn: conn, Code: code} }
+	for name, c := range map[string]struct {
+		answers []tap.Answer
+		ok      bool
+	}{
+		"one was gone":         {[]tap.Answer{missing, single(wire.OK), single(wire.NoNode)}, false},
+		"the first was gone":   {[]tap.Answer{missing, single(wire.NoNode), single(wire.OK)}, false},
+		"our own delete did":   {[]tap.Answer{{Fate: tap.NoAnswer}, missing, single(wire.NoNode), single(wire.NoNode)}, true},
+		"all went, told late":  {[]tap.Answer{{Fate: tap.NoAnswer}, missing, single(wire.NoNode), single(wire.OK)}, true},
+		"all went, in one":     {nil, true},
+		"the header says less": {[]tap.Answer{single(wire.NoNode), single(wire.OK), single(wire.OK)}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			answers := len(c.answers)
+			s := &server{first: c.answers}
+			r := tap.Response{Timeout: 10 * time.Second, SessionID: 7}
+			z := link.NewEra(s, &eventlog.Log{}, clock.New(nil), lease.SingleServer(), r, "10.0.0.1:2181", conn, lease.Exchange{})
+			own := NewOwn(10)
+			x := NewReaper(z, NewLists(z), own).EraseAll([]string{"/l/a", "/l/b"})
+			<-x.Done
+			s.work.Wait()
+			require.Equal(t, c.ok, x.OK)
+			require.Empty(t, s.first, "of %d", answers)
+			require.Empty(t, own.mu.nodes)
+		})
+	}
+}

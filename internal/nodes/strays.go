@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 
 	"github.com/go-zookeeper/zk"
 
@@ -13,20 +14,30 @@ import (
 // Find looks for our protection id under root, in up-to-date state. It returns "" if the id is not there. All who look at
 // the same time share one sync and one list (R69).
 func (r *Reaper) Find(root, id string) (string, error) {
+	found, err := r.FindAll(root, id)
+	if len(found) == 0 {
+		return "", err
+	}
+	return found[0], nil
+}
+
+// FindAll is Find for nodes that one transaction makes, which have one id. It returns them in the order of their numbers.
+func (r *Reaper) FindAll(root, id string) (found []string, err error) {
 	l := r.lists.listSynced(root)
-	err := l.Wait(context.Background(), r.z)
+	err = l.Wait(context.Background(), r.z)
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
-		return "", nil
+		return nil, nil
 	case err != nil:
-		return "", err
+		return nil, err
 	}
 	for _, n := range l.Names {
 		if got, ok := queue.ProtectionID(n); ok && got == id {
-			return root + "/" + n, nil
+			found = append(found, root+"/"+n)
 		}
 	}
-	return "", nil
+	slices.Sort(found)
+	return found, nil
 }
 
 // NoteStray remembers the id of a create whose node nobody has seen, and which may be there all the same: the list that
@@ -81,11 +92,14 @@ func (r *Reaper) eraseStrays(root string, names []string) {
 		for _, n := range names {
 			if id, ok := queue.ProtectionID(n); ok {
 				if _, stray := r.mu.strays[id]; stray {
-					delete(r.mu.strays, id)
 					found = append(found, n)
 				}
 			}
 		}
+	}
+	for _, n := range found { // several may have one id
+		id, _ := queue.ProtectionID(n)
+		delete(r.mu.strays, id)
 	}
 	r.mu.Unlock()
 	for _, n := range found {

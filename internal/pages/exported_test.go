@@ -98,6 +98,7 @@ func TestExportedNames_ShowNothingInternal(t *testing.T) {
 var shownBy = map[string]string{
 	"WithContainer": "NewMutex", "WithData": "NewMutex", "WithRevocation": "Revoke", "OwnerFrom": "NewOwner",
 	"NewElection": "Election_Campaign", "Election.Candidates": "Election_Leader",
+	"NewSemaphore": "Semaphore_Permits", "Semaphore.Path": "Semaphore_Participants",
 	"Mutex.Path": "NewMutex", "Mutex.Held": "Mutex_Do", "Mutex.OwnedBy": "Mutex_Do",
 	"Hold.Path": "Hold_Node", "Hold.Owner": "WithOwner", "Owner.String": "NewOwner",
 	"Session.Timeout": "WithSessionTimeout",
@@ -122,6 +123,8 @@ var withoutExample = map[string]string{
 	"Election.GoString":  "fmt calls it: see ExampleMutex_String",
 	"Election.LogValue":  "log/slog calls it: see ExampleMutex_String",
 	"Election.String":    "fmt calls it: see ExampleMutex_String",
+	"Semaphore.LogValue": "log/slog calls it: see ExampleMutex_String",
+	"Semaphore.String":   "fmt calls it: see ExampleSemaphore_Permits",
 
 	"Mutex.LogValue":   "log/slog calls it: see ExampleMutex_String",
 	"Session.GoString": "fmt calls it: see ExampleMutex_String",

@@ -1,0 +1,141 @@
+package zklock_test
+
+// The examples of a semaphore, which are also the documentation's.
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock"
+)
+
+// Three jobs at a time, on whatever hosts; a large one counts for two.
+func ExampleSemaphore_Permits() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	sem, err := zklock.NewSemaphore(s, "/semaphores/imports", 3)
+	if err != nil {
+		log.Fatal(err)
+	}
+	small, large := sem.Permits(1), sem.Permits(2)
+	err = large.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error {
+		fmt.Println(sem, "has", len(hold.Checks()), "permits in use")
+		fmt.Println("one is left:", small.TryDo(ctx, func(context.Context, *zklock.Hold) error { return nil }))
+		err := large.TryDo(ctx, func(context.Context, *zklock.Hold) error { return nil })
+		fmt.Println("two are not:", errors.Is(err, zklock.ErrNotAcquired))
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = sem.Permits(4).Acquire(ctx)
+	fmt.Println(err)
+	// Output:
+	// Semaphore(/semaphores/imports) has 2 permits in use
+	// one is left: <nil>
+	// two are not: true
+	// zklock: acquire /semaphores/imports: 4 permits of a semaphore that has 3: ask for 1 to 3
+}
+
+// Who holds, and who waits.
+func ExampleSemaphore_Participants() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	sem, _ := zklock.NewSemaphore(s, "/semaphores/imports", 3, zklock.WithData([]byte("host-a:4711")))
+	hold, err := sem.Permits(2).Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer hold.Release(ctx)
+	holders, _, err := sem.Participants(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, p := range holders { // one for each permit
+		fmt.Println(string(p.Data), p.SessionID == s.SessionID())
+	}
+	fmt.Println(sem.Path(), holders[0].Node == hold.Node())
+	// Output:
+	// host-a:4711 true
+	// host-a:4711 true
+	// /semaphores/imports true
+}
+
+// The limit is in a node. An operator raises it, and who waits is granted at once.
+func ExampleWithSharedLimit() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	const limit = "/semaphores/limits/imports"
+	sem, err := zklock.NewSemaphore(s, "/semaphores/imports", 1, zklock.WithSharedLimit(limit)) // 1 if nobody has set it
+	if err != nil {
+		log.Fatal(err)
+	}
+	first, err := sem.Permits(1).Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer first.Release(ctx)
+	_, err = sem.Permits(1).TryAcquire(ctx)
+	fmt.Println("one permit, in use:", errors.Is(err, zklock.ErrNotAcquired))
+
+	if _, err = s.Conn().Set(limit, binary.BigEndian.AppendUint32(nil, 2), -1); err != nil {
+		log.Fatal(err)
+	}
+	second, err := sem.Permits(1).Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer second.Release(ctx)
+	fmt.Println("two permits:", first.Err() == nil, second.Err() == nil)
+	// Output:
+	// one permit, in use: true
+	// two permits: true true
+}
+
+// A write to ZooKeeper that is done only while all permits of the hold stand.
+func ExampleHold_Checks() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	if _, err := s.Conn().Create("/report", nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
+		log.Fatal(err)
+	}
+	sem, _ := zklock.NewSemaphore(s, "/semaphores/imports", 3)
+	hold, err := sem.Permits(3).Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	write := &zk.SetDataRequest{Path: "/report", Data: []byte("done"), Version: -1}
+	_, err = s.Conn().Multi(append(hold.Checks(), write)...)
+	fmt.Println(err)
+	_ = hold.Release(ctx)
+	_, err = s.Conn().Multi(append(hold.Checks(), write)...)
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// zk: node does not exist
+}
+
+// A function that takes a Lock works with each recipe.
+func ExampleLock() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, _ := zklock.NewMutex(s, "/locks/nightly")
+	sem, _ := zklock.NewSemaphore(s, "/semaphores/imports", 3)
+	for _, lock := range []zklock.Lock{m, sem.Permits(1)} {
+		err := lock.TryDo(ctx, func(context.Context, *zklock.Hold) error {
+			fmt.Println("under", lock.Path())
+			return nil
+		})
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// under /locks/nightly
+	// under /semaphores/imports
+}

@@ -1,0 +1,68 @@
+package queue
+
+import "strings"
+
+// A semaphore has a queue, and beside it leases: a child for each permit that is in use or about to be. Only who is in front of the
+// queue makes leases and waits for room, so the line stays in order and a freed permit wakes one. Exclusion does not rest on that: it
+// is PlaceOfLeases alone that grants.
+
+// LeaseName is what Curator's semaphore calls a lease, before its number. A child of another name is no lease.
+const LeaseName = "lease-"
+
+// PlaceOfLeases decides where the leases that one transaction made stand among all. They are in front if no more than limit leases
+// stand up to the last of them, in the order of their numbers. Others may be made behind them, and those ahead only go: so what is in
+// front stays there, whatever the limit becomes.
+//
+// Order decides and not the count: if two clients make leases for one permit, one is in front. (Curator's counts: if its inner lock
+// is broken, both wait.)
+func PlaceOfLeases(mine, children []string, limit int) Place {
+	ours := make(map[string]bool, len(mine))
+	for _, name := range mine {
+		ours[name] = true
+	}
+	numbers := make(map[int64]bool, len(mine)) // ours
+	ms, last, found := Members(children, []string{LeaseName}), Member{}, 0
+	for _, m := range ms {
+		if ours[m.Name] {
+			found++
+			numbers[m.Seq] = true
+			if found == 1 || m.Seq > last.Seq {
+				last = m
+			}
+		}
+	}
+	if found < len(mine) {
+		return Place{Kind: Missing}
+	}
+	p, isTwin := Place{Kind: Front}, false
+	var predecessor, past Member
+	for _, m := range ms {
+		if m.PastTheEnd() && (ours[m.Name] || m.Seq < 0) {
+			past = m
+		}
+		if ours[m.Name] {
+			continue
+		}
+		isTwin = isTwin || numbers[m.Seq]
+		if m.Seq < last.Seq {
+			p.Ahead++
+			if predecessor.Name == "" || m.Seq > predecessor.Seq {
+				predecessor = m
+			}
+		}
+	}
+	switch {
+	case past.Name != "":
+		p = Place{Kind: Exhausted}
+		if !ours[past.Name] {
+			p.Predecessor = strings.Clone(past.Name)
+		}
+		return p
+	case isTwin:
+		return Place{Kind: Twin}
+	case p.Ahead+len(mine) > limit:
+		p.Kind = Behind
+	}
+	p.Predecessor = strings.Clone(predecessor.Name)
+	return p
+}

@@ -1,0 +1,376 @@
+package queue
+
+// The model of TestExplorePermits: a world of clients that take and give permits.
+
+import (
+	"fmt"
+	"testing"
+)
+
+// The model: leases and the queue are two lists at one server. A client goes as takePermits does, and decides with PlaceOfLeases.
+//
+//	idle ──▶ queued ──▶ making ──▶ waiting ──▶ granted ──▶ holding ──▶ idle
+//	              lost:  resolving ──▶ dropping ──▶ idle
+//
+// An answer that is lost leaves the transaction undone, done, or on its way; one that is on its way comes at any time, and checks the
+// queue node that it was sent for. A waiter lists when it has to and when the leases or the limit have changed. Between its list and
+// its grant anything can happen. How the front of the queue is found is explore_test.go's.
+const (
+	mostClients = 3
+	mostLeases  = 10
+)
+
+const (
+	pIdle uint8 = iota
+	pQueued
+	pMaking
+	pResolving
+	pDropping // its queue node is gone; a last look for leases
+	pWaiting
+	pGranted // a list has shown that there is room
+	pHolding
+	pEnded
+)
+
+type permitClient struct {
+	phase   uint8
+	try     uint8 // the leases of each try have another id
+	left    uint8 // acquisitions to go
+	late    uint8 // a transaction of this try, from 1, is on its way
+	awake   bool  // has to list
+	partly  uint8 // with oneByOne: permits that it has
+	crashed bool
+}
+
+type permitWorld struct {
+	c       [mostClients]permitClient
+	queue   [mostClients]uint8 // clients, from 1
+	leases  [mostLeases]uint8  // client*16 + try, from 16
+	limit   uint8
+	most    uint8 // the largest limit that there was
+	faults  uint8
+	changes uint8 // of the limit
+	giveUps uint8
+	broken  string
+}
+
+// permitMistakes are what the rules forbid.
+type permitMistakes struct {
+	byCount      bool // grants by the number of leases
+	sendsAgain   bool // after a lost answer, under the same queue node
+	dropsLast    bool // the queue node is deleted after the last look
+	oneByOne     bool // takes its permits singly, and leaves the queue in between
+	noCheck      bool // the transaction does not check the queue node
+	limitUnheard bool // the limit is read with the list, and not watched
+	blocks       bool // who wants more than the limit waits on
+	makesEarly   bool // makes leases with its queue node, and not when it is in front
+}
+
+type permitExplorer struct {
+	wants    []uint8 // of each client
+	limit    uint8
+	limits   []uint8 // that it changes to
+	acquire  uint8
+	faults   uint8
+	giveUps  uint8
+	mistakes permitMistakes
+
+	seen map[permitWorld]bool
+}
+
+func (w *permitWorld) leaseNames(c, try uint8) (mine, all []string) {
+	for i, l := range w.leases {
+		if l == 0 {
+			break
+		}
+		name := fmt.Sprintf("_c_%08d-0000-4000-8000-000000000000-lease-%010d", l, i)
+		all = append(all, name)
+		if l == (c+1)*16+try {
+			mine = append(mine, name)
+		}
+	}
+	return mine, all
+}
+
+func (w *permitWorld) isQueued(c uint8) bool {
+	for _, q := range w.queue {
+		if q == c+1 {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *permitWorld) unqueue(c uint8) {
+	n := 0
+	for _, q := range w.queue {
+		if q != c+1 {
+			w.queue[n] = q
+			n++
+		}
+	}
+	clear(w.queue[n:])
+}
+
+func (w *permitWorld) enqueue(c uint8) {
+	for i := range w.queue {
+		if w.queue[i] == 0 {
+			w.queue[i] = c + 1
+			return
+		}
+	}
+}
+
+// changed wakes those who watch.
+func (w *permitWorld) changed() {
+	for i := range w.c {
+		w.c[i].awake = true
+	}
+}
+
+func (w *permitWorld) make(c, try, k uint8) {
+	for i := range w.leases {
+		if k > 0 && w.leases[i] == 0 {
+			w.leases[i] = (c+1)*16 + try
+			k--
+		}
+	}
+	if k > 0 {
+		w.broken = "too many leases for the model"
+	}
+	w.changed()
+}
+
+// drop deletes leases of a client: of all tries if of is nil.
+func (w *permitWorld) drop(c uint8, of func(try uint8) bool) {
+	n := 0
+	for _, l := range w.leases {
+		if l/16 == c+1 && (of == nil || of(l%16)) {
+			continue
+		}
+		w.leases[n] = l
+		n++
+	}
+	clear(w.leases[n:])
+	w.changed()
+}
+
+// steps returns all worlds that can come next.
+func (x *permitExplorer) steps(w permitWorld) (next []permitWorld) {
+	add := func(f func(n *permitWorld)) {
+		n := w
+		f(&n)
+		x.check(&n)
+		next = append(next, n)
+	}
+	for i := range x.wants {
+		x.stepsOf(w, uint8(i), add)
+	}
+	if int(w.changes) < len(x.limits) {
+		add(func(n *permitWorld) {
+			n.limit = x.limits[n.changes]
+			n.most = max(n.most, n.limit)
+			if n.changes++; !x.mistakes.limitUnheard {
+				n.changed()
+			}
+		})
+	}
+	return next
+}
+
+// check looks for what must never be.
+func (x *permitExplorer) check(w *permitWorld) {
+	var held uint8
+	for i, k := range x.wants {
+		if mine, _ := w.leaseNames(uint8(i), w.c[i].try); w.c[i].phase == pHolding && len(mine) > 0 {
+			held += k
+		}
+	}
+	if held > w.most {
+		w.broken = fmt.Sprintf("%d permits are held of %d", held, w.most)
+	}
+}
+
+func (x *permitExplorer) stepsOf(w permitWorld, i uint8, add func(func(n *permitWorld))) {
+	me, k := w.c[i], x.wants[i]
+	mine, _ := w.leaseNames(i, me.try)
+	this := func(try uint8) bool { return try == me.try }
+	again := func(n *permitWorld) { // queue again: all of this try is deleted
+		n.unqueue(i)
+		n.drop(i, this)
+		n.c[i].phase, n.c[i].try, n.c[i].partly = pIdle, me.try+1, 0
+	}
+	end := func(n *permitWorld) {
+		again(n)
+		if n.c[i].left--; n.c[i].left == 0 {
+			n.c[i].phase = pEnded
+		}
+	}
+	if me.late > 0 && !w.isQueued(i) && !x.mistakes.noCheck { // its check fails
+		add(func(n *permitWorld) { n.c[i].late = 0 })
+		return
+	}
+	x.strikes(w, i, add)
+	if w.giveUps > 0 && (me.phase == pQueued || me.phase == pWaiting) {
+		add(func(n *permitWorld) { n.giveUps--; end(n) })
+	}
+	switch me.phase {
+	case pIdle:
+		add(func(n *permitWorld) { n.enqueue(i); n.c[i].phase = pQueued })
+	case pQueued:
+		switch {
+		case !w.isQueued(i):
+			add(again)
+		case x.mistakes.makesEarly && len(mine) == 0:
+			add(func(n *permitWorld) { n.make(i, me.try, k) })
+		case x.mistakes.makesEarly && w.queue[0] == i+1:
+			add(func(n *permitWorld) { n.c[i].phase, n.c[i].awake = pWaiting, true })
+		case w.queue[0] == i+1:
+			add(func(n *permitWorld) { n.c[i].phase = pMaking })
+		}
+	case pMaking:
+		x.makes(w, i, add, again)
+	case pResolving:
+		switch {
+		case len(mine) > 0:
+			add(func(n *permitWorld) { n.c[i].phase, n.c[i].awake = pWaiting, true })
+		case x.mistakes.sendsAgain:
+			add(func(n *permitWorld) { n.c[i].phase, n.c[i].try = pMaking, me.try+1 })
+		case x.mistakes.dropsLast:
+			add(func(n *permitWorld) { n.c[i].phase = pDropping })
+		default:
+			add(func(n *permitWorld) { n.unqueue(i); n.c[i].phase = pDropping })
+		}
+	case pDropping:
+		if x.mistakes.dropsLast {
+			add(func(n *permitWorld) { n.unqueue(i); n.c[i].phase, n.c[i].try = pIdle, me.try+1 })
+			return
+		}
+		add(again)
+	case pWaiting:
+		x.waits(w, i, add, again, end)
+	case pGranted:
+		if me.partly++; x.mistakes.oneByOne && me.partly < k {
+			add(func(n *permitWorld) { n.unqueue(i); n.c[i].phase, n.c[i].partly = pIdle, me.partly })
+			return
+		}
+		add(func(n *permitWorld) { n.c[i].phase = pHolding })
+	case pHolding:
+		if w.isQueued(i) {
+			add(func(n *permitWorld) { n.unqueue(i) })
+		}
+		add(end)
+	}
+}
+
+// strikes is what happens to a client: a transaction comes late, it crashes, somebody deletes its queue node.
+func (x *permitExplorer) strikes(w permitWorld, i uint8, add func(func(n *permitWorld))) {
+	me, k := w.c[i], x.wants[i]
+	if me.late > 0 {
+		add(func(n *permitWorld) { n.c[i].late = 0; n.make(i, me.late-1, k) })
+	}
+	if w.faults > 0 && !me.crashed && me.phase != pEnded {
+		add(func(n *permitWorld) { // it crashes
+			n.faults--
+			n.unqueue(i)
+			n.drop(i, nil)
+			n.c[i] = permitClient{phase: pEnded, crashed: true}
+		})
+		if w.isQueued(i) {
+			add(func(n *permitWorld) { n.faults--; n.unqueue(i) }) // somebody deletes its queue node
+		}
+	}
+}
+
+// makes sends the transaction.
+func (x *permitExplorer) makes(w permitWorld, i uint8, add func(func(n *permitWorld)), again func(n *permitWorld)) {
+	me, k := w.c[i], x.wants[i]
+	if x.mistakes.oneByOne {
+		k = 1
+	}
+	if !w.isQueued(i) && !x.mistakes.noCheck {
+		add(again)
+		return
+	}
+	add(func(n *permitWorld) { n.make(i, me.try, k); n.c[i].phase, n.c[i].awake = pWaiting, true })
+	if w.faults > 0 {
+		add(func(n *permitWorld) { n.faults--; n.make(i, me.try, k); n.c[i].phase = pResolving })
+		add(func(n *permitWorld) { n.faults--; n.c[i].phase, n.c[i].late = pResolving, me.try+1 })
+	}
+}
+
+// waits lists, if it has reason to.
+func (x *permitExplorer) waits(w permitWorld, i uint8, add func(func(n *permitWorld)), again, end func(n *permitWorld)) {
+	me, k := w.c[i], x.wants[i]
+	if !me.awake {
+		return
+	}
+	mine, all := w.leaseNames(i, me.try)
+	if len(mine) < int(k) && !x.mistakes.oneByOne {
+		add(again)
+		return
+	}
+	p := PlaceOfLeases(mine, all, int(w.limit))
+	if x.mistakes.byCount && p.Kind == Front && len(all) > int(w.limit) {
+		p.Kind = Behind
+	}
+	switch {
+	case p.Kind == Front:
+		add(func(n *permitWorld) { n.c[i].phase = pGranted })
+	case p.Kind != Behind:
+		add(again)
+	case k > w.limit && !x.mistakes.blocks:
+		add(end)
+	default:
+		add(func(n *permitWorld) { n.c[i].awake = false })
+	}
+}
+
+// explore goes through all worlds. It returns what was broken, "" if nothing.
+func (x *permitExplorer) explore(t *testing.T) string {
+	w := permitWorld{limit: x.limit, most: x.limit, faults: x.faults, giveUps: x.giveUps}
+	for i := range w.c {
+		w.c[i].phase = pEnded
+		if i < len(x.wants) {
+			w.c[i] = permitClient{left: x.acquire}
+		}
+	}
+	x.seen = map[permitWorld]bool{w: true}
+	todo := []permitWorld{w}
+	for len(todo) > 0 {
+		w, todo = todo[len(todo)-1], todo[:len(todo)-1]
+		next := x.steps(w)
+		if len(next) == 0 {
+			if broken := w.atTheEnd(); broken != "" {
+				return broken
+			}
+		}
+		for _, n := range next {
+			if n.broken != "" {
+				return n.broken
+			}
+			if !x.seen[n] {
+				x.seen[n] = true
+				todo = append(todo, n)
+			}
+		}
+	}
+	t.Logf("%v of %d: %d worlds", x.wants, x.limit, len(x.seen))
+	return ""
+}
+
+// atTheEnd looks at a world from which nothing goes on.
+func (w *permitWorld) atTheEnd() string {
+	for i := range w.c {
+		if w.c[i].phase != pEnded {
+			return "a client waits for ever"
+		}
+	}
+	if w.leases[0] != 0 {
+		return "a lease is left"
+	}
+	if w.queue[0] != 0 {
+		return "a queue node is left"
+	}
+	return ""
+}

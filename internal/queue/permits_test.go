@@ -1,0 +1,83 @@
+package queue
+
+// These tests attack permits.go: where leases stand, by a table, and in every interleaving of a few clients of a semaphore.
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The specification of PlaceOfLeases.
+func TestPlaceOfLeases(t *testing.T) {
+	lease := func(seq int64) string { return fmt.Sprintf("_c_00000000-0000-4000-8000-000000000000-lease-%010d", seq) }
+	many := func(seqs ...int64) (names []string) {
+		for _, s := range seqs {
+			names = append(names, lease(s))
+		}
+		return names
+	}
+	for _, tt := range []struct {
+		name     string
+		mine     []string
+		children []string
+		limit    int
+		want     Place
+	}{
+		{"alone", many(5), many(5), 1, Place{Kind: Front}},
+		{"room beside others", many(7), many(9, 7, 5), 2, Place{Kind: Front, Ahead: 1, Predecessor: lease(5)}},
+		{"no room", many(7), many(5, 7, 3), 2, Place{Kind: Behind, Ahead: 2, Predecessor: lease(5)}},
+		{"those behind do not count", many(3), many(3, 4, 5, 6), 1, Place{Kind: Front}},
+		{"all or none", many(4, 5), many(3, 4, 5), 2, Place{Kind: Behind, Ahead: 1, Predecessor: lease(3)}},
+		{"all", many(4, 5), many(3, 4, 5), 3, Place{Kind: Front, Ahead: 1, Predecessor: lease(3)}},
+		{"more than the limit", many(4, 5), many(4, 5), 1, Place{Kind: Behind}},
+		{"a limit of nothing", many(4), many(4), 0, Place{Kind: Behind}},
+		{"one is gone", many(4, 5), many(4), 3, Place{Kind: Missing}},
+		{"all are gone", many(4, 5), nil, 3, Place{Kind: Missing}},
+		{"what is no lease does not count", many(4), append(many(4), "x", "_c_x-lock-0000000001", "lease-", "lease-1"), 1, Place{Kind: Front}},
+		{"any client's lease counts", many(4), append(many(4), "lease-0000000003"), 1, Place{Kind: Behind, Ahead: 1, Predecessor: "lease-0000000003"}},
+		{"another has a number of ours", many(4, 5), append(many(4, 5), "lease-0000000005"), 9, Place{Kind: Twin}},
+		{"ours is past the end", many(counterEnd), many(counterEnd), 9, Place{Kind: Exhausted}},
+		{"another is, and behind", many(4), many(4, counterEnd), 1, Place{Kind: Front}},
+		{"one is negative", many(4), append(many(4), "lease--2147483648"), 9, Place{Kind: Exhausted, Predecessor: "lease--2147483648"}},
+		{"numbers and not names", many(10), append(many(10), "zzz-lease-0000000009"), 1, Place{Kind: Behind, Ahead: 1, Predecessor: "zzz-lease-0000000009"}},
+	} {
+		require.Equal(t, tt.want, PlaceOfLeases(tt.mine, tt.children, tt.limit), tt.name)
+	}
+}
+
+// I1, I4, I6 of permits: no more are held than there are, nobody waits for ever, and nothing is left.
+func TestExplorePermits(t *testing.T) {
+	for _, x := range []permitExplorer{
+		{wants: []uint8{1, 1, 1}, limit: 1, acquire: 1, faults: 2, giveUps: 1},
+		{wants: []uint8{1, 1, 1}, limit: 2, acquire: 2, faults: 1},
+		{wants: []uint8{2, 2}, limit: 2, acquire: 2, faults: 2, giveUps: 1},
+		{wants: []uint8{2, 1, 2}, limit: 3, acquire: 1, faults: 2, giveUps: 1},
+		{wants: []uint8{2, 1, 1}, limit: 2, limits: []uint8{1, 3}, acquire: 1, faults: 1},
+		{wants: []uint8{1, 1}, limit: 1, limits: []uint8{2, 0, 1}, acquire: 2, faults: 1},
+	} {
+		require.Empty(t, x.explore(t), "%v of %d", x.wants, x.limit)
+	}
+}
+
+// Each rule is needed: without it the explorer finds what it says.
+func TestExplorePermits_WithoutTheRule(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		x    permitExplorer
+		want string
+	}{
+		{"by count", permitExplorer{wants: []uint8{1, 1}, limit: 1, faults: 1, mistakes: permitMistakes{byCount: true}}, "a client waits for ever"},
+		{"sent again", permitExplorer{wants: []uint8{1}, limit: 2, faults: 1, mistakes: permitMistakes{sendsAgain: true}}, "a lease is left"},
+		{"the queue node is deleted last", permitExplorer{wants: []uint8{1}, limit: 1, faults: 1, mistakes: permitMistakes{dropsLast: true}}, "a client waits for ever"}, // for its own lease
+		{"leases are made with the queue node", permitExplorer{wants: []uint8{1, 1}, limit: 1, mistakes: permitMistakes{makesEarly: true}}, "a client waits for ever"},
+		{"one by one", permitExplorer{wants: []uint8{2, 2}, limit: 2, mistakes: permitMistakes{oneByOne: true}}, "a client waits for ever"},
+		{"no check", permitExplorer{wants: []uint8{1}, limit: 1, faults: 1, mistakes: permitMistakes{noCheck: true}}, "a lease is left"},
+		{"the limit is not watched", permitExplorer{wants: []uint8{1, 1}, limit: 0, limits: []uint8{1}, mistakes: permitMistakes{limitUnheard: true, blocks: true}}, "a client waits for ever"},
+		{"who wants too many waits on", permitExplorer{wants: []uint8{2, 1}, limit: 2, limits: []uint8{1}, mistakes: permitMistakes{blocks: true}}, "a client waits for ever"},
+	} {
+		c.x.acquire = 1
+		require.Equal(t, c.want, c.x.explore(t), c.name)
+	}
+}

@@ -1,0 +1,131 @@
+package zklock
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock/internal/answer"
+	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// limitRead is what a node with a shared limit has in it.
+type limitRead struct {
+	data []byte
+	err  error
+}
+
+// askLimit asks for the limit. If it is fixed, no request is made.
+func (p *permits) askLimit(e *era) <-chan limitRead {
+	ch := make(chan limitRead, 1)
+	if p.limit == "" {
+		ch <- limitRead{data: limitData(p.n)}
+		return ch
+	}
+	r := tap.NewRequest(wire.OpGetData, wire.PathWatchRequest{Path: p.limit}, func(got tap.Answer) {
+		var node wire.DataResponse
+		err := answer.ErrOf(got)
+		if err == nil {
+			err = got.Decode(&node)
+		}
+		ch <- limitRead{slices.Clone(node.Data), err}
+	})
+	if !e.Carrier.Send(e.Era, r) {
+		ch <- limitRead{err: zk.ErrConnectionClosed}
+	}
+	return ch
+}
+
+// limitNow waits for the limit, for those who only look on: to them, a limit that nobody has made yet is what it would start with.
+func (p *permits) limitNow(asked <-chan limitRead) (int, error) {
+	got := <-asked
+	switch {
+	case errors.Is(got.err, zk.ErrNoNode):
+		return p.n, nil
+	case got.err != nil:
+		return 0, answer.Denied(got.err, "get", "READ", p.limit)
+	}
+	n, err := parseLimit(p.limit, got.data)
+	if err != nil {
+		err = badArgument{err}
+	}
+	return n, err
+}
+
+// limitOf waits for the limit. If its node is not there, limitOf makes it. known is false if it has to be asked for again.
+func (a *attempt) limitOf(asked <-chan limitRead) (n int, known bool, err error) {
+	var got limitRead
+	select {
+	case got = <-asked:
+	case <-a.e.Over():
+		return 0, false, a.e.OverErr()
+	case <-a.ctx.Done():
+		return 0, false, link.ErrCtxEnded
+	}
+	p := a.d.root.permits
+	if errors.Is(got.err, zk.ErrNoNode) {
+		got.err = p.makeLimit(a.ctx, a.e.Era)
+		_, err = a.findingOf(got.err)
+		return 0, false, err
+	}
+	if r, err := a.findingOf(answer.Denied(got.err, "get", "READ", p.limit)); err != nil || r != queue.IsThere {
+		return 0, false, err
+	}
+	n, err = parseLimit(p.limit, got.data)
+	return n, err == nil, err
+}
+
+func (p *permits) makeLimit(ctx context.Context, z *link.Era) error {
+	above := lockRoot{path: parentOf(p.limit), chroot: p.leases.chroot, acl: p.leases.acl}
+	for {
+		_, err := z.Ask(ctx, wire.OpCreate, wire.CreateRequest{Path: p.limit, Data: limitData(p.n), ACL: wireACL(p.leases.acl), Flags: wire.FlagPersistent})
+		switch {
+		case errors.Is(err, zk.ErrNodeExists):
+			return nil
+		case !errors.Is(err, zk.ErrNoNode):
+			return answer.Denied(err, "create", "CREATE", above.path)
+		case above.path == above.chroot:
+			return errNoChroot(above.chroot)
+		}
+		if err := above.ensure(ctx, z); err != nil {
+			return err
+		}
+	}
+}
+
+// limitData is the limit as Curator's SharedCount writes it.
+func limitData(n int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }
+
+func parseLimit(node string, data []byte) (int, error) {
+	if len(data) == 4 {
+		if n := int32(binary.BigEndian.Uint32(data)); n >= 0 {
+			return int(n), nil
+		}
+	}
+	return 0, fmt.Errorf("%w: %s has %q: write 4 bytes, big endian, not negative, as Curator's SharedCount does", errBadLimit, node, data[:min(len(data), maxShown)])
+}
+
+// errBadLimit says that the node of a shared limit has something else in it.
+var errBadLimit = errors.New("no limit")
+
+// wantsTooMany returns an error if the limit is smaller than what is wanted: such a call would block the queue.
+func (p *permits) wantsTooMany(n int) error {
+	switch {
+	case p.k <= n:
+		return nil
+	case p.limit == "":
+		return badPermits(p.k, n)
+	}
+	return fmt.Errorf("%d permits were asked for, and the limit in %s is now %d: ask for fewer, or raise it", p.k, p.limit, n)
+}
+
+func badPermits(k, n int) error {
+	return badArgument{fmt.Errorf("%d permits of a semaphore that has %d: ask for 1 to %d", k, n, n)}
+}

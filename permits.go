@@ -1,0 +1,280 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/google/uuid"
+
+	"github.com/zklock/zklock/internal/answer"
+	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/nodes"
+	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// permits is what the front of a semaphore's queue is for: it makes leases, and waits until the limit has room for all of them.
+// Then it leaves the queue, and the next is in front.
+type permits struct {
+	leases lockRoot // above the leases; its markers are those of leases
+	k      int      // how many are wanted
+	n      int      // the limit, or what it starts with if it is shared
+	limit  string   // the node that has the shared limit, absolute; "" if there is none
+}
+
+// takePermits is what follows the queue. No exclusion rests on the place in the queue (queue.PlaceOfLeases).
+func (a *attempt) takePermits() error {
+	if a.turn != nil {
+		a.e.nodes.StepOut(a.turn)
+		a.turn = nil
+	}
+	a.onOwn = nil
+	early, err := a.makeLeases()
+	if err == nil {
+		err = a.awaitRoom(early)
+	}
+	if err == nil {
+		err = a.grant()
+	}
+	if err == nil {
+		a.d.root.handOver(a.e, a.node)
+	}
+	return err
+}
+
+// makeLeases makes the leases in one transaction, which checks that our node in the queue is there. It goes on until the outcome is
+// known, even if nobody waits any more: after an error there are none but those in a.leases. It returns a look that went out after it,
+// over the same connection, or nil.
+func (a *attempt) makeLeases() (*look, error) {
+	e, p := a.e, a.d.root.permits
+	var seats []*nodes.Seat
+	defer func() {
+		for _, s := range seats {
+			s.Free()
+		}
+	}()
+	for range p.k {
+		s, err := e.nodes.Reserve()
+		if err != nil {
+			return nil, err
+		}
+		seats = append(seats, s)
+	}
+	for {
+		id := uuid.NewString()
+		answered, err := a.sendLeases(id)
+		if err != nil {
+			return nil, err
+		}
+		early := p.look(e)
+		var got tap.Answer
+		select {
+		case got = <-answered:
+		case <-e.Over():
+			return nil, e.OverErr()
+		}
+		made, failed, err := a.leasesMade(got)
+		switch answer.FateOf(got.Fate, answer.OutcomeOf(err), e.IsOver()) {
+		case answer.NodeMade:
+			a.took(made, seats)
+			if early.list.Wait(a.ctx, e.Era) != nil || early.list.Conn != got.Conn {
+				return nil, nil
+			}
+			return &early, nil
+		case answer.NothingMade:
+			if got.Fate == tap.WasAnswered && !e.Pause(200*time.Millisecond) { // the servers are busy
+				return nil, e.OverErr()
+			}
+			continue
+		case answer.NodeDenied:
+			if err := a.notMade(failed, err); err != nil {
+				return nil, err
+			}
+			continue
+		case answer.GoneIfMade:
+			return nil, e.OverErr()
+		case answer.NodeUnclear:
+		}
+		made, err = a.resolveLeases(id)
+		a.took(made, seats)
+		return nil, err
+	}
+}
+
+// sendLeases sends the transaction once the session is attached, unless nobody waits any more.
+func (a *attempt) sendLeases(id string) (answered <-chan tap.Answer, err error) {
+	for {
+		ch := make(chan tap.Answer, 1)
+		r := tap.NewRequest(wire.OpMulti, a.leasesRequest(id), func(got tap.Answer) {
+			got.Body = slices.Clone(got.Body)
+			ch <- got
+		})
+		if err := link.TooLong(r); err != nil {
+			return nil, err
+		}
+		if _, err := a.e.WaitAttached(a.ctx); err != nil {
+			return nil, err
+		}
+		if a.ctx.Err() != nil {
+			return nil, link.ErrCtxEnded
+		}
+		if a.e.Carrier.Send(a.e.Era, r) {
+			return ch, nil
+		}
+	}
+}
+
+// leasesRequest checks first, so that nothing is made when our turn is over. All leases of a request have one protection id.
+func (a *attempt) leasesRequest(id string) wire.MultiRequest {
+	p := a.d.root.permits
+	ask := wire.MultiRequest{Ops: []wire.MultiOp{{Op: wire.OpCheck, Path: a.node, Version: -1}}}
+	for range p.k {
+		create := wire.CreateRequest{Path: queue.LeasePath(p.leases.path, id), Data: a.opts.data, ACL: wireACL(p.leases.acl), Flags: wire.FlagEphemeralSequential}
+		ask.Ops = append(ask.Ops, wire.MultiOp{Op: wire.OpCreate, Path: create.Path, Create: create})
+	}
+	return ask
+}
+
+// leasesMade returns the leases that the answer says were made, or which operation failed, −1 if that is not known.
+func (a *attempt) leasesMade(got tap.Answer) (made []string, failed int, err error) {
+	if err := answer.ErrOf(got); err != nil {
+		return nil, -1, err
+	}
+	k := a.d.root.permits.k
+	if failed, err = answer.ErrOfMulti(got, 1+k); err != nil {
+		return nil, failed, err
+	}
+	var all wire.MultiResponse
+	if err := got.Decode(&all); err != nil {
+		return nil, -1, err
+	}
+	for _, r := range all.Results[1:] {
+		if r.Path == "" {
+			return nil, -1, wire.ErrMalformed // as good as no answer
+		}
+		made = append(made, r.Path)
+	}
+	return made, -1, nil
+}
+
+func (a *attempt) took(made []string, seats []*nodes.Seat) {
+	a.leases = made
+	for i, lease := range made {
+		seats[i].Taken(lease)
+	}
+	if len(made) > 0 {
+		a.d.root.permits.leases.warnOfTheEnd(a.e, made[0])
+	}
+}
+
+// notMade takes a refusal. It returns nil if another try may succeed.
+func (a *attempt) notMade(failed int, err error) error {
+	leases := &a.d.root.permits.leases
+	switch noNode := errors.Is(err, zk.ErrNoNode); {
+	case noNode && failed == 0:
+		return errRequeue
+	case noNode:
+		if err := leases.ensure(a.ctx, a.e.Era); err != nil || failed > 0 {
+			return err
+		}
+		return errRequeue // nobody says that our node is there
+	case failed == 0:
+		return answer.Denied(err, "check", "READ", a.node)
+	}
+	return answer.Denied(err, "create", "CREATE", leases.path)
+}
+
+// resolveLeases finds out what became of leases whose answer was lost, and returns those that are there. It also returns an error if
+// the attempt must not go on.
+//
+// If there are none, the transaction may still come: the old server may read it yet. Sent again, it could so make twice the permits.
+// But it checks our node in the queue. So that is deleted first. What is found after that is all there will ever be.
+func (a *attempt) resolveLeases(id string) (found []string, err error) {
+	e, leases := a.e, a.d.root.permits.leases.path
+	if found, err = a.findLeases(id); err != nil {
+		return nil, err
+	}
+	switch {
+	case len(found) > 0 && len(found) < a.d.root.permits.k: // somebody deletes them
+		return found, errRequeue
+	case len(found) > 0:
+		return found, a.areOurs(found)
+	}
+	x := e.reaper.Erase(a.node)
+	select {
+	case <-x.Done:
+	case <-x.Refused:
+		e.reaper.NoteStray(leases, id)
+		return nil, x.Refusal
+	case <-e.Over():
+		return nil, e.OverErr()
+	}
+	if found, err = a.findLeases(id); err == nil {
+		err = errRequeue
+	}
+	return found, err
+}
+
+func (a *attempt) findLeases(id string) ([]string, error) {
+	e, leases := a.e, a.d.root.permits.leases.path
+	for backoff := link.NewBackoff(); ; {
+		found, err := e.reaper.FindAll(leases, id)
+		switch {
+		case err == nil:
+			return found, nil
+		case answer.IsRefusal(err): // no READ: they stay until it comes back (R74)
+			e.reaper.NoteStray(leases, id)
+			return nil, err
+		}
+		if !e.Pause(backoff.Next()) {
+			return nil, e.OverErr()
+		}
+	}
+}
+
+// areOurs says whether this ZooKeeper session made the leases. Others are of a session that is dying: never grant on them (R30).
+func (a *attempt) areOurs(found []string) error {
+	for backoff := link.NewBackoff(); ; {
+		stat, err := a.e.Stat(found[0])
+		switch {
+		case err == nil && stat.EphemeralOwner == a.e.ID:
+			return nil
+		case err == nil, errors.Is(err, zk.ErrNoNode):
+			return errRequeue
+		case answer.IsRefusal(err):
+			return answer.Denied(err, "exists", "READ", found[0])
+		}
+		if !a.e.Pause(backoff.Next()) {
+			return a.e.OverErr()
+		}
+	}
+}
+
+// checkPath refuses the path of another recipe, as far as its nodes tell: before anything is made. queue is the root of our own queue.
+func (p *permits) checkPath(ctx context.Context, z *link.Era, queued *lockRoot) error {
+	path := parentOf(queued.path)
+	for backoff := link.NewBackoff(); ; {
+		var children wire.ChildrenStatResponse
+		_, err := z.Read(ctx, wire.OpGetChildren2, wire.PathWatchRequest{Path: path}, &children)
+		switch {
+		case err == nil:
+			others := queue.Members(children.Children, append(slices.Clone(queued.markers), "latch-", queue.LeaseName))
+			if len(others) == 0 {
+				return nil
+			}
+			return badArgument{fmt.Errorf("%s is in use by a lock of another kind, which has %s: give the semaphore a path of its own", path, shown(others[0].Name))}
+		case answer.IsRefusal(err): // it is not there, or we may not look
+			return nil
+		case err == link.ErrCtxEnded, z.IsOver(), errors.Is(err, ErrClosed):
+			return err
+		}
+		if !z.Pause(backoff.Next()) {
+			return z.OverErr()
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package zklock
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+
+	"github.com/zklock/zklock/internal/queue"
+)
+
+// Semaphore is a number of permits on a path: so many may hold at a time, among all clients of the ensemble. It is reusable, safe
+// for many goroutines, and costs nothing until it is used. Its nodes are those of Curator's InterProcessSemaphoreV2: a queue below
+// path/locks, and below path/leases a node for each permit.
+//
+// It keeps the promises of the package in this sense. I1: there are never more permits in use than the largest limit that was set.
+// I2: a call has one node in the queue, and then as many leases as it wants permits. I5: a hold is lost with its lease, and with any
+// of its nodes. I8: grants follow the queue, and a permit that is freed wakes one waiter.
+type Semaphore struct {
+	m Mutex // on the queue
+	n int
+}
+
+// NewSemaphore returns the semaphore on path with n permits. All clients must give the same n, or share it (WithSharedLimit): with
+// different ones, up to the largest is in use at a time.
+//
+// The path must be the semaphore's own. If the nodes of a mutex or an election are there when the first acquire looks, that acquire
+// returns an error. The options are those of NewMutex; WithQueuePattern is for the queue. NewSemaphore sends nothing.
+func NewSemaphore(s *Session, path string, n int, opts ...MutexOption) (*Semaphore, error) {
+	fail := func(err error) (*Semaphore, error) {
+		return nil, &Error{Op: "new semaphore", Path: path, Err: err}
+	}
+	if !s.isConnected() {
+		return fail(errNoSession)
+	}
+	o := newMutexOptions(opts)
+	err := checkPath(path)
+	switch {
+	case err != nil:
+	case n < 1 || n > math.MaxInt32:
+		err = fmt.Errorf("%d permits: give 1 to %d", n, math.MaxInt32)
+	case o.limit == path, o.limit == path+"/locks", o.limit == path+"/leases":
+		err = fmt.Errorf("WithSharedLimit: %s is a node of the semaphore: give another, such as %s/limit", o.limit, path)
+	default:
+		err = o.check()
+	}
+	if err != nil {
+		return fail(badArgument{err})
+	}
+	root := lockRoot{chroot: s.chroot, given: path, acl: o.acl, container: o.container, markers: o.markers, roots: &s.roots}
+	leases := root
+	root.path, leases.path = s.chroot+path+"/locks", s.chroot+path+"/leases"
+	leases.markers = []string{queue.LeaseName}
+	p := &permits{leases: leases, n: n}
+	if o.limit != "" {
+		p.limit = s.chroot + o.limit
+	}
+	root.permits = p
+	return &Semaphore{m: Mutex{s: s, root: root, opts: o}, n: n}, nil
+}
+
+// String returns the path, in one word.
+func (sem *Semaphore) String() string { return "Semaphore(" + sem.Path() + ")" }
+
+// LogValue returns what String returns, for log/slog.
+func (sem *Semaphore) LogValue() slog.Value { return slog.StringValue(sem.String()) }
+
+// Path returns the path as given to NewSemaphore.
+func (sem *Semaphore) Path() string { return sem.made().m.root.given }
+
+func (sem *Semaphore) isMade() bool { return sem != nil && sem.m.isMade() }
+
+// made is for methods that return no error.
+func (sem *Semaphore) made() *Semaphore {
+	if !sem.isMade() {
+		panic(fmt.Errorf("zklock: %w", errNoSemaphore))
+	}
+	return sem
+}
+
+// Permits returns a Lock that takes k permits, all or none, in one hold. If k is below 1 or above the limit, its calls return an
+// error. Its calls are those of a Mutex, but for this:
+//
+// Each call takes permits of its own. It does not re-enter, also if its context carries a hold of the semaphore or an owner: a call
+// that has permits and asks for more may wait for itself, as with every semaphore.
+//
+// Calls take their turn in the order of their queue: one that wants many permits is not overtaken by those that want few. An acquire
+// waits on if the shared limit falls, unless it falls below k: then it returns an error. A try waits until those ahead have what they
+// take, if a permit is free, for two heartbeats at most.
+//
+// The hold's Node is its first lease, and Hold.Checks has a check for each. If one lease is deleted, the whole hold is lost, and the
+// other permits are free. Its Token is the czxid of its node in the queue, and grows in the order of the grants. But several hold at
+// a time, and a resource must not refuse the smaller token of one that still holds: use Checks or Deadline.
+//
+// A Curator client that acquires several leases takes them one by one and keeps what it has. Two such clients can wait for each
+// other, and all others with them, for as long as they wait; so can one and a caller of ours. That needs two who hold a part: two of
+// ours never do.
+func (sem *Semaphore) Permits(k int) Lock {
+	m := sem.made().m
+	p := *m.root.permits
+	p.k, m.root.permits = k, &p
+	if k < 1 || k > p.n && p.limit == "" {
+		m.wrong = badPermits(k, p.n)
+	}
+	return &permitLock{&m}
+}
+
+// permitLock is a Lock and nothing else: what a Mutex has beside is about owners.
+type permitLock struct{ m *Mutex }
+
+func (l *permitLock) mutex() *Mutex { return l.m }
+
+func (l *permitLock) Acquire(ctx context.Context) (*Hold, error)    { return l.m.Acquire(ctx) }
+func (l *permitLock) TryAcquire(ctx context.Context) (*Hold, error) { return l.m.TryAcquire(ctx) }
+func (l *permitLock) Do(ctx context.Context, f func(ctx context.Context, hold *Hold) error, opts ...DoOption) error {
+	return l.m.Do(ctx, f, opts...)
+}
+
+func (l *permitLock) TryDo(ctx context.Context, f func(ctx context.Context, hold *Hold) error) error {
+	return l.m.TryDo(ctx, f)
+}
+func (l *permitLock) Path() string { return l.m.Path() }
+func (l *permitLock) String() string {
+	return fmt.Sprintf("%d permits of %s", l.m.root.permits.k, l.Path())
+}
+
+// Participants returns the permits that are in use, one for each lease, and then who waits, the next in line first: in both, as many
+// nodes as a caller has there. (Who is about to get permits is in both for a moment.) The Token of a lease is the node's, and larger
+// than that of the hold. Nodes that go meanwhile are left out. While no server can be reached, Participants waits for one until ctx
+// ends.
+func (sem *Semaphore) Participants(ctx context.Context) (holders, waiters []Participant, err error) {
+	if !sem.isMade() {
+		return nil, nil, &Error{Op: "participants", Err: errNoSemaphore}
+	}
+	err = sem.m.reading(ctx, "participants", func(e *era) error {
+		p := sem.m.root.permits
+		asked := p.askLimit(e)
+		leases, err := (&Mutex{s: sem.m.s, root: p.leases}).participantsIn(ctx, e)
+		if err != nil {
+			return err
+		}
+		queued, err := sem.m.participantsIn(ctx, e)
+		if err != nil {
+			return err
+		}
+		n, err := p.limitNow(asked)
+		if err != nil {
+			return err
+		}
+		holders, waiters = splitLeases(leases, n)
+		if len(waiters) > 0 && len(queued) > 0 && queued[0].SessionID == waiters[0].SessionID {
+			queued = queued[1:] // it waits for room, with leases
+		}
+		waiters = append(waiters, queued...)
+		return nil
+	})
+	return holders, waiters, err
+}
+
+// splitLeases tells the leases that have permits from those that wait for room. Those of one call have one protection id.
+func splitLeases(leases []Participant, limit int) (holders, waiters []Participant) {
+	group := func(i int) string {
+		name := nameOf(leases[i].Node)
+		if id, ok := queue.ProtectionID(name); ok {
+			return id
+		}
+		return name
+	}
+	for i := 0; i < len(leases); {
+		end := i + 1
+		for end < len(leases) && group(end) == group(i) {
+			end++
+		}
+		if end <= limit {
+			holders = append(holders, leases[i:end]...)
+		} else {
+			waiters = append(waiters, leases[i:end]...)
+		}
+		i = end
+	}
+	return holders, waiters
+}
