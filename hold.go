@@ -167,6 +167,9 @@ func (h *Hold) Err() error {
 // Token returns the fencing token: the czxid of the lock node, which is larger than that of every earlier hold of this
 // lock, across sessions, re-created lock roots and the end of the sequence (I1). Pass it to the resource with each
 // write, and have the resource refuse a smaller one than it has seen.
+//
+// A reader's token is larger than that of every earlier writer, and readers are not ordered: compare a read with the largest
+// writer's token only. A writer's is larger than that of every earlier holder. A writer that reads, too, has one token.
 func (h *Hold) Token() int64 { return h.granted().token }
 
 // Deadline returns the time up to which this hold may be relied on if no further answer comes. It moves ahead with each
@@ -225,26 +228,28 @@ func (h *Hold) Release(ctx context.Context) error {
 	}
 	d := h.d
 	d.e.LetGo(d.node) // no heartbeat may miss the node
-	x := d.root.release(d.e, d.node)
-	if err := h.confirm(ctx, x, leaseEnd); err != nil {
+	if err := h.confirm(ctx, d.giveBack(), leaseEnd); err != nil {
 		return h.d.errorf("release", err)
 	}
 	d.e.Log.Debug("zklock: released", d.attrs)
 	return nil
 }
 
-// confirm waits for the deletion of the node as long as Release may, and says what is known then.
+// confirm waits for the deletions, one after the other, as long as Release may, and says what is known then. The first is that of the
+// hold's node. The other is of a reader's node, which may never have been made.
 //
 // If the session ends from here on, that is no loss: the hold stood when its Release began. Another hold may end the session
 // meanwhile, because both have the same lease.
-func (h *Hold) confirm(ctx context.Context, x *nodes.Deletion, leaseEnd clock.Instant) error {
+func (h *Hold) confirm(ctx context.Context, xs []*nodes.Deletion, leaseEnd clock.Instant) error {
 	notConfirmed := func(why error) error {
 		return fmt.Errorf("%w: %w; the node is still being deleted in the background", ErrNotConfirmed, why)
 	}
 	clk, look := h.d.e.Clock, lease.Heartbeat(h.d.e.Timeout())
-	ended := func(ok bool, err error) error {
+	ended := func(i int, ok bool, err error) error {
 		switch {
 		case ok, errors.Is(err, link.ErrExpired): // the node went by our delete, or with its session
+			return nil
+		case errors.Is(err, zk.ErrNoNode) && i > 0:
 			return nil
 		case errors.Is(err, zk.ErrNoNode):
 			return lostBecause(link.ErrNodeGone)
@@ -253,7 +258,8 @@ func (h *Hold) confirm(ctx context.Context, x *nodes.Deletion, leaseEnd clock.In
 	}
 	end, ctxEnded := max(leaseEnd, clk.Now().Add(grace)), ctx.Done()
 	var lastTry <-chan time.Time // when ctx has ended
-	for {
+	for i := 0; i < len(xs); {
+		x := xs[i]
 		left := end.Sub(clk.Now()).Truncate(time.Millisecond)
 		if left <= 0 {
 			return notConfirmed(errNoAnswer)
@@ -262,13 +268,16 @@ func (h *Hold) confirm(ctx context.Context, x *nodes.Deletion, leaseEnd clock.In
 		select {
 		case <-x.Done:
 			t.Stop()
-			return ended(x.OK, x.Err)
+			if err := ended(i, x.OK, x.Err); err != nil {
+				return err
+			}
+			i++
 		case <-h.d.e.Over():
 			t.Stop()
 			if isClosed(x.Done) {
-				return ended(x.OK, x.Err)
+				return ended(i, x.OK, x.Err)
 			}
-			return ended(false, h.d.e.OverErr())
+			return ended(i, false, h.d.e.OverErr())
 		case <-x.Refused:
 			t.Stop()
 			return notConfirmed(x.Refusal)
@@ -283,4 +292,5 @@ func (h *Hold) confirm(ctx context.Context, x *nodes.Deletion, leaseEnd clock.In
 		case <-t.C:
 		}
 	}
+	return nil
 }

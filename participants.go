@@ -23,7 +23,8 @@ type Participant struct {
 	Node      string // absolute
 	Data      []byte
 	SessionID int64 // 0 if the node is not ephemeral
-	Token     int64 // its czxid: the fencing token that its owner has, or will have
+	Token     int64 // its czxid: the fencing token that its owner has, or will have. A writer that reads too has the writer's token only
+	Shared    bool  // a reader: it holds beside the readers just ahead and behind
 	Created   time.Time
 	Age       time.Duration // by this machine's clock
 }
@@ -84,7 +85,7 @@ func (m *Mutex) participantsIn(ctx context.Context, e *era) ([]Participant, erro
 		p   Participant
 		err error
 	}
-	queue := queue.Members(l.Names, m.root.markers)
+	isReader, queue := queue.IsReader, queue.Members(l.Names, m.root.rule.Markers)
 	reads := make([]read, len(queue))
 	var all sync.WaitGroup
 	few := make(chan struct{}, 16) // in flight at a time
@@ -101,7 +102,7 @@ func (m *Mutex) participantsIn(ctx context.Context, e *era) ([]Participant, erro
 				return
 			}
 			created := time.UnixMilli(got.Stat.Ctime)
-			r.p = Participant{node, got.Data, got.Stat.EphemeralOwner, got.Stat.Czxid, created, time.Since(created)}
+			r.p = Participant{node, got.Data, got.Stat.EphemeralOwner, got.Stat.Czxid, isReader(r.mem.Name), created, time.Since(created)}
 		})
 	}
 	all.Wait()

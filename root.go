@@ -25,7 +25,7 @@ type lockRoot struct {
 	given     string // as given to NewMutex
 	acl       []zk.ACL
 	container bool
-	markers   []string // the name endings that take part in the queue
+	rule      queue.Rule
 	roots     *roots
 }
 
@@ -123,7 +123,7 @@ func (r *lockRoot) makeNode(ctx context.Context, z *link.Era, path string) error
 // nearTheEnd says whether a node's suffix is near the end of the lock root's counter. Then zklock starts the counter again
 // when the queue is empty, by making the root anew.
 func (r *lockRoot) nearTheEnd(node string) bool {
-	mem, ok := queue.Parse(node[len(r.path)+1:], r.markers)
+	mem, ok := queue.Parse(node[len(r.path)+1:], r.rule.Markers)
 	return ok && (mem.PastTheEnd() || mem.Seq >= queue.CounterNearEnd)
 }
 
@@ -143,8 +143,8 @@ func (r *lockRoot) erase(e *era, node string) (x *nodes.Deletion, restarted <-ch
 }
 
 // release is erase for a hold. It also passes the turn to the next in line, if that is a node of this ZooKeeper session.
-func (r *lockRoot) release(e *era, node string) *nodes.Deletion {
-	x := e.reaper.HandOver(node, r.markers)
+func (r *lockRoot) release(e *era, node string, downgraded bool) *nodes.Deletion {
+	x := e.reaper.HandOver(node, r.rule, downgraded)
 	r.restarting(e, node, x)
 	return x
 }

@@ -22,6 +22,7 @@ func TestNilAndZeroValues_SayWhatToDo(t *testing.T) {
 	}{
 		{[]any{(*zklock.Session)(nil), new(zklock.Session)}, "use the one that Connect returns"},
 		{[]any{(*zklock.Mutex)(nil), new(zklock.Mutex)}, "use the one that NewMutex returns"},
+		{[]any{(*zklock.RWMutex)(nil), new(zklock.RWMutex)}, "use the one that NewRWMutex returns"},
 		{[]any{(*zklock.Hold)(nil), new(zklock.Hold)}, "use the one that Acquire returns"},
 	} {
 		for _, value := range c.values {

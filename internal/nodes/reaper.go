@@ -64,16 +64,25 @@ type Deletion struct {
 
 // Erase deletes a node of ours. If the node is being deleted already, it returns the deletion under way.
 func (r *Reaper) Erase(node string) *Deletion {
-	return r.begin(node, func() *Waiter { return nil })
+	return r.begin(node, nil, func() *Waiter { return nil })
 }
 
-// HandOver deletes the node of a hold that is released. It passes the turn to a waiter of this ZooKeeper session that stands
-// directly behind the node and sees the same queue.
-func (r *Reaper) HandOver(node string, markers []string) *Deletion {
-	return r.begin(node, func() *Waiter { return r.nodes.next(node, markers) })
+// EraseAfter is Erase, and begins when the first deletion has ended: until then, a transaction whose answer was lost could make the
+// node again. first may be nil.
+func (r *Reaper) EraseAfter(first *Deletion, node string) *Deletion {
+	return r.begin(node, first, func() *Waiter { return nil })
 }
 
-func (r *Reaper) begin(node string, next func() *Waiter) *Deletion {
+// HandOver deletes the node of a hold that is released. If the hold may pass the turn (queue.Rule.PassesTurn), HandOver passes it
+// to a waiter of this ZooKeeper session that stands directly behind the node and sees the same queue.
+func (r *Reaper) HandOver(node string, rule queue.Rule, downgraded bool) *Deletion {
+	if !rule.PassesTurn(downgraded) {
+		return r.Erase(node)
+	}
+	return r.begin(node, nil, func() *Waiter { return r.nodes.next(node, rule) })
+}
+
+func (r *Reaper) begin(node string, after *Deletion, next func() *Waiter) *Deletion {
 	r.mu.Lock()
 	x := r.mu.erasing[node]
 	if x != nil {
@@ -84,6 +93,10 @@ func (r *Reaper) begin(node string, next func() *Waiter) *Deletion {
 	r.mu.erasing[node] = x
 	r.mu.Unlock()
 	r.nodes.add(node)
+	if after != nil {
+		x.goOnAfter(after)
+		return x
+	}
 	w := next()
 	op, body := x.request(w)
 	first := tap.NewRequest(op, body, func(a tap.Answer) { // mostly the only one
@@ -102,6 +115,19 @@ func (r *Reaper) begin(node string, next func() *Waiter) *Deletion {
 // goOn goes on with the tries on a goroutine of its own.
 func (x *Deletion) goOn(wait bool) {
 	if !x.r.z.Carrier.Spawn(func() { x.run(wait) }) {
+		x.end(x.r.z.Carrier.ClosedErr())
+	}
+}
+
+// goOnAfter goes on when another deletion has ended.
+func (x *Deletion) goOnAfter(first *Deletion) {
+	if !x.r.z.Carrier.Spawn(func() {
+		select {
+		case <-first.Done:
+		case <-x.r.z.Over():
+		}
+		x.run(false)
+	}) {
 		x.end(x.r.z.Carrier.ClosedErr())
 	}
 }

@@ -97,6 +97,7 @@ func TestExportedNames_ShowNothingInternal(t *testing.T) {
 // shownBy names the example that shows an exported name which has none of its own.
 var shownBy = map[string]string{
 	"WithContainer": "NewMutex", "WithData": "NewMutex", "WithRevocation": "Revoke", "OwnerFrom": "NewOwner",
+	"RWMutex.ReadLock": "NewRWMutex", "RWMutex.Path": "NewMutex", "RWMutex.Participants": "RWMutex_WriteLock",
 	"Mutex.Path": "NewMutex", "Mutex.Held": "Mutex_Do", "Mutex.OwnedBy": "Mutex_Do",
 	"Hold.Path": "Hold_Node", "Hold.Owner": "WithOwner", "Owner.String": "NewOwner",
 	"Session.Timeout": "WithSessionTimeout",
@@ -111,6 +112,8 @@ var withoutExample = map[string]string{
 	"Hold.String":   "fmt calls it: see ExampleMutex_String",
 
 	"Mutex.LogValue":   "log/slog calls it: see ExampleMutex_String",
+	"RWMutex.LogValue": "log/slog calls it: see ExampleMutex_String",
+	"RWMutex.String":   "fmt calls it: see ExampleMutex_String",
 	"Session.GoString": "fmt calls it: see ExampleMutex_String",
 	"Session.LogValue": "log/slog calls it: see ExampleMutex_String",
 	"Session.String":   "fmt calls it: see ExampleMutex_String",
