@@ -206,6 +206,8 @@ func (h *Hold) Check() *zk.CheckVersionRequest {
 // cause of ctx, the end of the lease, zk.ErrNoAuth without DELETE, or ErrClosed. Then the lock was held until now and is
 // given up here, but the node may still be there. It is being deleted in the background, until it is gone or its session
 // is.
+//
+// The node of a read hold that was taken under a write hold stays until that is released, too.
 func (h *Hold) Release(ctx context.Context) error {
 	if h == nil || h.d == nil {
 		return &Error{Op: "release", Err: errNoHold}

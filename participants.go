@@ -23,7 +23,7 @@ type Participant struct {
 	Node      string // absolute
 	Data      []byte
 	SessionID int64 // 0 if the node is not ephemeral
-	Token     int64 // its czxid: the fencing token that its owner has, or will have. A writer that reads too has the writer's token only
+	Token     int64 // its czxid: the fencing token that its owner has, or will have. The two nodes of a writer that reads stand for one hold, with the writer's
 	Shared    bool  // a reader: it holds beside the readers just ahead and behind
 	Created   time.Time
 	Age       time.Duration // by this machine's clock

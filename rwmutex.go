@@ -21,20 +21,21 @@ type RWMutex struct{ read, write Mutex }
 // Both sides of the lock re-enter: give Acquire the context of the hold ([Hold.Context]), or one with an owner ([WithOwner]).
 //
 // A writer may read: its owner gets the read lock at once, for one request. The locks are then released in any order; while the
-// owner still reads, other readers come in and writers wait. After such a downgrade go on with the context of the read hold: that of
-// the write hold ends with the write lock. So ReadLock().Do with the writer's context ends its function's context at the write
-// lock's release. If somebody takes the read lock's node away, reads under that write hold return ErrLost until it is released. Near the end of the
-// sequence counter, reads under a write hold return ErrSequenceExhausted.
+// owner still reads, other readers come in and writers wait. After such a downgrade go on with the context of the read hold: that
+// of the write hold ends with the write lock. So ReadLock().Do with the writer's context ends its function's context at the write
+// lock's release. If somebody takes the read lock's node away, reads under that write hold return ErrLost until it is released.
+// Near the end of the sequence counter, reads under a write hold return ErrSequenceExhausted.
 //
 // A reader may not write: the write lock returns [ErrUpgrade] at once to an owner that has only the read lock. Calls of one owner
 // for both sides run one after the other: the later one waits until the earlier one is granted or has ended, and a try returns
-// ErrNotAcquired. While an owner has not released a lost hold of one side, both sides return ErrLost to it.
+// ErrNotAcquired. Until an owner has released a hold that was lost, it gets ErrLost from both sides, but for the one that it holds.
 //
 // A Mutex on the same path excludes readers and writers, and has owners of its own: it waits for a reader or a writer of the same
 // owner too, and they for it.
 //
-// The nodes are those of Curator's InterProcessReadWriteLock from version 5.5 on, and Go and Java clients share a lock. An older Curator's
-// downgrade lets a reader in beside a writer. Curator's InterProcessMutex on the same path does not see readers and writers at all.
+// The nodes are those of Curator's InterProcessReadWriteLock from version 5.5 on, and Go and Java clients share a lock. An older
+// Curator's downgrade lets a reader in beside a writer. Curator's InterProcessMutex on the same path does not see readers and
+// writers at all.
 func NewRWMutex(s *Session, path string, opts ...MutexOption) (*RWMutex, error) {
 	if !s.isConnected() {
 		return nil, &Error{Op: "new rwmutex", Path: path, Err: errNoSession}

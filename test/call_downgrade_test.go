@@ -114,6 +114,26 @@ func TestVirtual_Downgrade_KeepsTheQueueOut(t *testing.T) {
 	}
 }
 
+// I4: both locks are released, and the servers do not do the first deletion at once. The reader's node waits for the writer's: until that
+// is gone, a transaction that was lost could make it again.
+func TestVirtual_Downgrade_WritersNodeGoesFirst(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		d := v.downgraded(t, false, true)
+		release(t, d.r)
+		refused := v.srv.Inject(zktest.Before(zktest.Delete).Path(d.w.Node()).Fail(zktest.OperationTimeout).Once())
+		release(t, d.w)
+		require.Equal(t, 1, refused.Fired())
+		var gone []string
+		for _, a := range v.srv.History() {
+			if a.Kind == zktest.Deleted {
+				gone = append(gone, a.Path)
+			}
+		}
+		require.Equal(t, []string{d.w.Node(), d.r.Node()}, gone[:2])
+		d.goesOn(t)
+	})
+}
+
 // I8: readers that stand directly behind a writer that reads come in when it releases the write lock; the writer behind them does not.
 func TestVirtual_Downgrade_OtherReadersComeIn(t *testing.T) {
 	forEachHouse(t, func(t *testing.T, v *virtual, client func() *zklock.Session) {

@@ -171,11 +171,13 @@ func TestVirtual_ReadWrite_Reentry(t *testing.T) {
 		release(t, again)
 		start := time.Now()
 		for _, enter := range []func(context.Context) (*zklock.Hold, error){m.WriteLock().Acquire, m.WriteLock().TryAcquire} {
-			_, err = enter(r.Context())
+			ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
+			_, err = enter(ctx)
+			cancel()
 			require.ErrorIs(t, err, zklock.ErrUpgrade)
 			require.True(t, zklock.IsFinal(err), "the same call would be refused again")
 		}
-		require.Zero(t, time.Since(start))
+		require.Zero(t, time.Since(start), "at once")
 		require.Zero(t, v.srv.Requests().Total())
 		_, err = m.WriteLock().TryAcquire(theirs.Context())
 		require.ErrorIs(t, err, zklock.ErrNotAcquired, "a hold of another Session is nobody's here")
@@ -214,6 +216,56 @@ func TestVirtual_ReadWrite_MutexOfThePathIsAnotherLock(t *testing.T) {
 			release(t, h)
 		}
 	})
+}
+
+// R67, I1: two goroutines ask for the write lock with the context of a Mutex's hold of its path. They exclude each other when that is
+// released.
+func TestVirtual_ReadWrite_FanOutUnderAMutexOfThePath(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		h := acquire(t, newMutex(t, s, "/job"))
+		var ws []*waiting
+		for range 2 {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(h.Context()), time.Hour)
+			ws = append(ws, startAcquireIn(t, ctx, cancel, newRWMutex(t, s, "/job").WriteLock()))
+			synctest.Wait()
+		}
+		require.Len(t, v.srv.Children("/job"), 3)
+		release(t, h)
+		require.Equal(t, "10", grantedOf(ws...))
+		release(t, ws[0].hold)
+		release(t, ws[1].granted2(t, time.Second))
+	})
+}
+
+// I1, R73: the same on a real server: readers, a writer behind them, and one that goes on as a reader.
+func TestReadWrite_OneQueue(t *testing.T) {
+	srv := target(t)
+	a, p := admin(t, srv), lockPath(t, srv)
+	client := func() *zklock.RWMutex { return newRWMutex(t, connect(t, srv), p) }
+	r1, r2 := acquire(t, client().ReadLock()), acquire(t, client().ReadLock())
+	m := client()
+	w := queueUp(t, a, m.WriteLock(), p)
+	r3 := queueUp(t, a, client().ReadLock(), p)
+	release(t, r1)
+	require.False(t, w.isGranted(), "I1")
+	release(t, r2)
+	writes := w.granted(t)
+	next := queueUp(t, a, newMutex(t, connect(t, srv), p), p)
+	reads, err := m.ReadLock().Acquire(writes.Context())
+	require.NoError(t, err)
+	require.Len(t, children(t, a, p), 4)
+	require.False(t, r3.isGranted(), "I1")
+	release(t, writes)
+	h := r3.granted(t)
+	release(t, h)
+	eventually(t, "the mutex looks at what has come in the writer's place", func() bool { return len(children(t, a, p)) == 2 })
+	require.False(t, next.isGranted(), "I1")
+	release(t, reads)
+	h = next.granted(t)
+	require.Greater(t, h.Token(), reads.Token())
+	release(t, h)
+	require.Empty(t, children(t, a, p))
 }
 
 // Two calls of one owner, one for each side: the second waits for its turn, and its context bounds that. It is refused, joins the
