@@ -20,7 +20,7 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-var readWriteSeeds = flag.Uint64("readwrite.seeds", 10, "how many worlds TestVirtual_ReadWrite_RandomFaults goes through")
+var readWriteSeeds = flag.Uint64("readwrite.seeds", 3, "how many worlds TestVirtual_ReadWrite_RandomFaults goes through")
 
 // throng is workers of a few Sessions on one path.
 type throng struct {

@@ -102,7 +102,7 @@ var library = []mutant{
 		"token: w.token,", "token: w.token + 1,"}}},
 	{"downgrade: the reader's node goes when nobody reads", "I4", "downgrade.go", "TestVirtual_Downgrade_KeepsTheQueueOut", []Swap{{
 		"needed := down.byWriter || down.byReader", "needed := down.byReader"}}},
-	{"downgrade: the reader's node goes when nobody writes", "I1, R73", "downgrade.go", "TestVirtual_Downgrade_KeepsTheQueueOut", []Swap{{
+	{"downgrade: the reader's node goes when nobody writes", "I1, R73", "downgrade.go", "TestVirtual_Downgrade_KeepsTheQueueOut|TestVirtual_ReadWrite_RandomFaults", []Swap{{
 		"needed := down.byWriter || down.byReader", "needed := down.byWriter"}}},
 	{"downgrade: the reader's node does not wait for the writer's", "I4", "downgrade.go", "TestVirtual_Downgrade_WritersNodeGoesFirst", []Swap{{
 		"reaper.EraseAfter(down.after, down.node)", "reaper.EraseAfter(nil, down.node)"}}},
