@@ -184,6 +184,23 @@ var frameScenarios = []frameScenario{
 		r.dwell()
 		r.finish(h)
 	}},
+	{name: "readers behind a writer of their session", run: func(r *frameRun) {
+		r.ready()
+		r.u.readWrite(false)
+		h := r.u.acquire(r.patience())
+		var readers []*frameWait
+		for range 2 {
+			reader := r.u.another()
+			reader.m = reader.read
+			readers = append(readers, reader.start())
+			r.queued(1 + len(readers))
+		}
+		r.begin()
+		h.release()
+		one, other := readers[0].wait(), readers[1].wait()
+		r.dwell()
+		r.finish(one, other)
+	}},
 	{name: "a writer reads, and goes on as a reader", real: true, run: func(r *frameRun) {
 		r.ready(r.o)
 		r.u.readWrite(false)
