@@ -41,7 +41,14 @@ func (a *acquisition) run() {
 
 // acquire queues in a ZooKeeper session until the lock is granted. It queues again each time our node is gone through no
 // fault of ours, or has no place of its own. The end of the session is an error, even if the loss of the node is seen first.
+//
+// A reader that has the write lock does not queue, unless it releases the write lock meanwhile.
 func (a *acquisition) acquire() error {
+	if a.d.down != nil {
+		if err := a.downgrade(); err != errRequeue {
+			return err
+		}
+	}
 	e, err := attachedEra(a.ctx, a.link)
 	if err != nil {
 		return err

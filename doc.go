@@ -8,8 +8,8 @@
 //		return work(ctx, hold.Token()) // ctx ends when the lock is lost
 //	})
 //
-// A [Session] is one connection, for all locks of a process. A [Mutex] is a lock on a path. A [Hold] is one successful
-// acquire, with its token and its context.
+// A [Session] is one connection, for all locks of a process. A [Mutex] is a lock on a path, an [RWMutex] a lock that
+// readers hold together. A [Hold] is one successful acquire, with its token and its context.
 //
 // # What to call
 //
@@ -21,6 +21,7 @@
 //   - to take the lock again further down: the same with the context of Do or [Hold.Context], or one from [WithOwner]
 //   - to have one process lead, and others know which: [NewElection], [Election.Campaign], [Election.Observe]
 //   - to let several hold at a time: [Semaphore.Permits], with the calls of a [Lock]
+//   - to let readers in together: [NewRWMutex], whose two sides have the same methods
 //   - to see who holds and who waits: [Mutex.Participants]; to ask the holder to give way: [Revoke]
 //   - to hear how the Session stands: [Session.State], [Session.Changes]; what it logs: [WithLogger]
 //   - to tell errors apart: errors.Is with [ErrLost] and the others, [IsFinal] in loops; [Error] has the node and the place in the queue
@@ -30,12 +31,15 @@
 // The code that keeps a promise, and the tests that attack it, cite it by its number.
 //
 // I1, exclusion: among live lock nodes at most one holds. Tokens strictly increase in the order of the grants, for ever:
-// across sessions, and across lock roots that were deleted and made again.
+// across sessions, and across lock roots that were deleted and made again. In a read/write lock, readers may hold together,
+// and nobody beside a writer but its own owner, as a reader. A writer's token is larger than those of all earlier holders,
+// a reader's larger than those of all earlier writers; readers are not ordered among each other.
 //
-// I2, one node: an owner has at most one node per lock path. Re-entry creates none. Two exceptions. After a Release with
-// [ErrNotConfirmed], or an acquire that failed, the node may still be being deleted (I4): the owner's next acquire makes another,
-// and queues behind the first until that is gone. If the servers refuse to end a ZooKeeper session that was given up, its node
-// stays until it expires, beside the node of the next session.
+// I2, one node: an owner has at most one node per lock path. Re-entry creates none. A writer that reads has a second one,
+// until both locks are released. Two exceptions. After a Release with [ErrNotConfirmed], or an acquire that failed, the
+// node may still be being deleted (I4): the owner's next acquire makes another, and queues behind the first until that is
+// gone. If the servers refuse to end a ZooKeeper session that was given up, its node stays until it expires, beside the
+// node of the next session.
 //
 // I3, own node: a grant rests on a node that exists and that the current ZooKeeper session created.
 //
@@ -54,7 +58,8 @@
 //
 // I7, no growth: goroutines, watches and memory do not grow with the number of cycles, time-outs or failures.
 //
-// I8, fair: grants follow the queue. One release wakes one waiter, and lets the one after it look.
+// I8, fair: grants follow the queue. One release wakes one waiter, and lets the one after it look. A writer's release wakes
+// all readers up to the next writer, and a reader's lets one writer look.
 //
 // # What is not promised
 //

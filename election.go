@@ -45,17 +45,18 @@ type campaign struct {
 // which stand in one election. WithLatchNodes makes those of Curator's LeaderLatch. kazoo's Election stands in neither: it does not
 // wait for nodes of other names. Campaign, Leader and Observe refuse a path on which they find nodes of another recipe.
 func NewElection(s *Session, path string, opts ...MutexOption) (*Election, error) {
-	m, err := NewMutex(s, path, opts...)
-	if err != nil {
-		if e := (*Error)(nil); errors.As(err, &e) {
-			e.Op = "new election"
-		}
-		return nil, err
+	if !s.isConnected() {
+		return nil, &Error{Op: "new election", Path: path, Err: errNoSession}
 	}
-	if err := checkCandidate(m.opts.data, m.root.name); err != nil {
+	o := newMutexOptions(opts)
+	m, err := mutexOf(s, path, o.name, o)
+	if err == nil {
+		err = checkCandidate(o.data, o.name)
+	}
+	if err != nil {
 		return nil, &Error{Op: "new election", Path: path, Err: badArgument{err}}
 	}
-	return &Election{m: m}, nil
+	return &Election{m: &m}, nil
 }
 
 // checkCandidate refuses a name that other clients would not read as one.
@@ -331,7 +332,7 @@ func (e *Election) front(ctx context.Context, z *era, check bool) (node string, 
 	if check {
 		err = otherRecipe(l.Names, root)
 	}
-	if name := queue.FrontOf(l.Names, root.markers); name != "" {
+	if name := queue.FrontOf(l.Names, root.rule.Markers); name != "" {
 		node = root.path + "/" + name
 	}
 	return node, true, err
@@ -340,7 +341,7 @@ func (e *Election) front(ctx context.Context, z *era, check bool) (node string, 
 // otherRecipe says what to do if a child is not of the election's recipe: between those nothing is promised.
 func otherRecipe(children []string, root *lockRoot) error {
 	what, others := "Curator's LeaderLatch: give WithLatchNodes", []string{queue.LatchName}
-	if root.name == queue.LatchName {
+	if root.rule.Name == queue.LatchName {
 		what, others = "a mutex, or an election without WithLatchNodes: leave that out", []string{queue.MutexName}
 	}
 	for _, c := range children {

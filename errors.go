@@ -24,6 +24,9 @@ var (
 	// ErrNotConnected: a call that does not wait, or no longer, cannot say whether the lock is free. The Session is not connected
 	// to a server, or none answered in time. Its node is deleted in the background if there is one. It is never ErrNotAcquired too.
 	ErrNotConnected = errors.New("no connection to the servers")
+	// ErrUpgrade: the owner has the read lock, and not the write lock that it asks for: it would wait for itself. It must release
+	// the read lock first.
+	ErrUpgrade = errors.New("no upgrade from the read lock to the write lock: release the read lock first")
 	// ErrNotHeld: the handle was released.
 	ErrNotHeld = errors.New("lock not held")
 	// ErrLost: the lock was held, and ended without a release. What ran under it may have overlapped with the next holder.
@@ -64,7 +67,7 @@ var (
 // Error says which operation failed, on which lock, and why. Err is never nil. errors.Is and errors.As find in it the
 // sentinels above, the cause of the caller's context, and the errors of the zk package.
 type Error struct {
-	Op   string // connect, new mutex, new semaphore, new multi, new election, do, acquire, try, release, hold (its end), participants, revoke, campaign, resign, leader, observe, close
+	Op   string // connect, new mutex, new rwmutex, new semaphore, new multi, new election, do, acquire, try, release, hold (its end), participants, revoke, campaign, resign, leader, observe, close
 	Path string // lock path as given to NewMutex; the connection string for connect
 	Node string // our node, absolute, where there was one
 	Err  error
@@ -111,7 +114,7 @@ func shown(s string) string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // IsFinal says whether an error of this package stays: the same call will not succeed until somebody has changed the program,
-// its configuration, or the permissions at the servers. Those are bad arguments, ErrClosed, ErrAuthFailed, ErrNoRoom,
+// its configuration, or the permissions at the servers. Those are bad arguments, ErrUpgrade, ErrClosed, ErrAuthFailed, ErrNoRoom,
 // ErrNoChroot and what the servers refuse, such as zk.ErrNoAuth. After all others another try may succeed: pause before it,
 // longer each time, as the example does. IsFinal is false for nil, for the end of the caller's context, and for what the
 // caller's own work returned: its zk.ErrNoAuth has no *Error around it.
@@ -120,7 +123,7 @@ func IsFinal(err error) bool {
 		return false // the cause beside it is the caller's, and can be any error
 	}
 	var bad badArgument
-	if errors.As(err, &bad) || answer.IsAny(err, ErrClosed, ErrAuthFailed, ErrNoRoom, ErrNoChroot) {
+	if errors.As(err, &bad) || answer.IsAny(err, ErrUpgrade, ErrClosed, ErrAuthFailed, ErrNoRoom, ErrNoChroot) {
 		return true
 	}
 	var ours *Error
@@ -139,6 +142,7 @@ var (
 	errNilContext  = badArgument{errors.New("nil context")}
 	errNoSession   = badArgument{errors.New("nil or zero Session: use the one that Connect returns with a nil error")}
 	errNoMutex     = badArgument{errors.New("nil or zero Mutex: use the one that NewMutex returns with a nil error")}
+	errNoRWMutex   = badArgument{errors.New("nil or zero RWMutex: use the one that NewRWMutex returns with a nil error")}
 	errNoSemaphore = badArgument{errors.New("nil or zero Semaphore: use the one that NewSemaphore returns with a nil error")}
 	errNoElection  = badArgument{errors.New("nil or zero Election: use the one that NewElection returns with a nil error")}
 	errNoHold      = badArgument{errors.New("nil or zero Hold: use the one that Acquire returns with a nil error")}

@@ -125,8 +125,9 @@ func ExampleLock() {
 	ctx, s, stop := exampleSession()
 	defer stop()
 	m, _ := zklock.NewMutex(s, "/locks/nightly")
+	rw, _ := zklock.NewRWMutex(s, "/locks/prices")
 	sem, _ := zklock.NewSemaphore(s, "/semaphores/imports", 3)
-	for _, lock := range []zklock.Lock{m, sem.Permits(1)} {
+	for _, lock := range []zklock.Lock{m, rw.ReadLock(), sem.Permits(1)} {
 		err := lock.TryDo(ctx, func(context.Context, *zklock.Hold) error {
 			fmt.Println("under", lock.Path())
 			return nil
@@ -137,5 +138,6 @@ func ExampleLock() {
 	}
 	// Output:
 	// under /locks/nightly
+	// under /locks/prices
 	// under /semaphores/imports
 }

@@ -124,6 +124,66 @@ func ExampleConnect_noServer() {
 	// Output: true true
 }
 
+// Readers hold together. A writer holds alone, and those who came after it wait for it.
+func ExampleNewRWMutex() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+
+	prices, err := zklock.NewRWMutex(s, "/locks/prices")
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = prices.ReadLock().Do(ctx, func(context.Context, *zklock.Hold) error {
+		fmt.Println("somebody reads")
+		if err := prices.ReadLock().TryDo(ctx, func(context.Context, *zklock.Hold) error {
+			fmt.Println("somebody else reads, too")
+			return nil
+		}); err != nil {
+			return err
+		}
+		_, err := prices.WriteLock().TryAcquire(ctx)
+		fmt.Println("nobody may write:", errors.Is(err, zklock.ErrNotAcquired))
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// somebody reads
+	// somebody else reads, too
+	// nobody may write: true
+}
+
+// A writer goes on as a reader: nobody else writes in between, and other readers come in.
+func ExampleRWMutex_WriteLock() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	prices, _ := zklock.NewRWMutex(s, "/locks/prices")
+	writes, err := prices.WriteLock().Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	reads, err := prices.ReadLock().Acquire(writes.Context()) // its context says that the writer asks
+	if err != nil {
+		log.Fatal(err)
+	}
+	queue, err := prices.Participants(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("nodes:", len(queue), "- one token:", reads.Token() == writes.Token())
+	if err := writes.Release(ctx); err != nil {
+		log.Fatal(err)
+	}
+	_, err = prices.WriteLock().Acquire(reads.Context()) // from here on with the context of the read hold
+	fmt.Println("a reader may not write:", errors.Is(err, zklock.ErrUpgrade))
+	fmt.Println(reads.Release(ctx))
+	// Output:
+	// nodes: 2 - one token: true
+	// a reader may not write: true
+	// <nil>
+}
+
 func ExampleNewMutex() {
 	ctx, s, stop := exampleSession()
 	defer stop()

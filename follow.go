@@ -89,7 +89,7 @@ func (a *attempt) listQueue() error {
 		*w = w.NotListed(r)
 		return nil
 	}
-	p := queue.PlaceOf(nameOf(a.node), a.list.Names, a.d.root.markers)
+	p := queue.PlaceOf(a.d.root.rule, nameOf(a.node), a.list.Names)
 	*w = w.Listed(p, a.list.Conn)
 	if a.second = p.Second; p.Predecessor != "" {
 		a.predecessor = a.d.root.path + "/" + p.Predecessor
@@ -112,7 +112,7 @@ func (a *attempt) standBehind() error {
 		return nil
 	}
 	a.list = nil
-	at := position{node: a.node, place: w.Ahead + 1, predecessor: a.predecessor}
+	at := position{node: a.node, place: w.Ahead + 1, predecessor: a.predecessor, holds: w.Holds}
 	if e.IsHeld(a.predecessor) {
 		at.who = ourselves
 	}
@@ -126,7 +126,7 @@ func (a *attempt) standBehind() error {
 	a.waits(at)
 	a.turn = nil
 	if !w.Tied {
-		a.turn = e.nodes.StandBehind(a.predecessor, a.node, root.markers)
+		a.turn = e.nodes.StandBehind(a.predecessor, a.node, root.rule)
 	}
 	*w = w.StoodBehind(a.turn != nil)
 	return nil
@@ -200,7 +200,7 @@ func (a *attempt) sayIfLong() {
 		return
 	}
 	who := "behind"
-	if at.place == 2 {
+	if at.holds {
 		who = "holder"
 	}
 	a.e.Log.Info("zklock: still waiting for the lock", "path", a.d.root.path, "node", a.node, "waited", waited.Round(time.Second),

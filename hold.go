@@ -196,7 +196,11 @@ func (h *Hold) Err() error {
 
 // Token returns the fencing token: the czxid of the lock node, which is larger than that of every earlier hold of this
 // lock, across sessions, re-created lock roots and the end of the sequence (I1). Pass it to the resource with each
-// write, and have the resource refuse a smaller one than it has seen. Of permits see Semaphore.Permits.
+// write, and have the resource refuse a smaller one than it has seen.
+//
+// A reader's token is larger than that of every earlier writer, and readers are not ordered: compare a read with the largest
+// writer's token only. A writer's is larger than that of every earlier holder. A writer that reads, too, has one token. Of permits
+// see Semaphore.Permits.
 func (h *Hold) Token() int64 { return h.granted().token }
 
 // Deadline returns the time up to which this hold may be relied on if no further answer comes. It moves ahead with each
@@ -246,6 +250,8 @@ func (h *Hold) Check() *zk.CheckVersionRequest {
 // cause of ctx, the end of the lease, zk.ErrNoAuth without DELETE, or ErrClosed. Then the lock was held until now and is
 // given up here, but the node may still be there. It is being deleted in the background, until it is gone or its session
 // is.
+//
+// The node of a read hold that was taken under a write hold stays until that is released, too.
 func (h *Hold) Release(ctx context.Context) error {
 	if h == nil || h.d == nil {
 		return &Error{Op: "release", Err: errNoHold}
@@ -259,8 +265,8 @@ func (h *Hold) Release(ctx context.Context) error {
 // releasing is a Release whose request is on its way.
 type releasing struct {
 	h    *Hold
-	x    *nodes.Deletion // nil if there is nothing to delete
-	end  clock.Instant   // until when to wait at most
+	xs   []*nodes.Deletion
+	end  clock.Instant // until when to wait at most
 	lost error
 }
 
@@ -276,7 +282,7 @@ func (h *Hold) beginRelease() releasing {
 	h.ctx.cancel(h.end) // nobody changes it any more
 	if r.lost = lost; last && lost == nil {
 		d.e.LetGo(d.nodes()...) // no heartbeat may miss a node
-		r.x = d.root.release(d.e, d.nodes())
+		r.xs = d.giveBack()
 	}
 	return r
 }
@@ -287,7 +293,7 @@ func (r releasing) wait(p *respite) error {
 	switch {
 	case r.lost != nil:
 		return d.errorf("release", errors.Unwrap(r.lost))
-	case r.x == nil:
+	case r.xs == nil:
 		return nil
 	}
 	if err := r.confirm(p); err != nil {
@@ -318,7 +324,8 @@ func (p *respite) left() time.Duration {
 	return time.Until(p.until)
 }
 
-// confirm waits for the deletion of the node as long as Release may, and says what is known then.
+// confirm waits for the deletions, one after the other, as long as Release may, and says what is known then. The first is that of the
+// hold's node. The other is of a reader's node, which may never have been made.
 //
 // If the session ends from here on, that is no loss: the hold stood when its Release began. Another hold may end the session
 // meanwhile, because both have the same lease.
@@ -326,11 +333,13 @@ func (r releasing) confirm(p *respite) error {
 	notConfirmed := func(why error) error {
 		return fmt.Errorf("%w: %w; the node is still being deleted in the background", ErrNotConfirmed, why)
 	}
-	e, x := r.h.d.e, r.x
+	e := r.h.d.e
 	look := lease.Heartbeat(e.Timeout())
-	ended := func(ok bool, err error) error {
+	ended := func(i int, ok bool, err error) error {
 		switch {
 		case ok, errors.Is(err, link.ErrExpired): // the node went by our delete, or with its session
+			return nil
+		case errors.Is(err, zk.ErrNoNode) && i > 0:
 			return nil
 		case errors.Is(err, zk.ErrNoNode):
 			return lostBecause(link.ErrNodeGone)
@@ -339,7 +348,8 @@ func (r releasing) confirm(p *respite) error {
 	}
 	ctxEnded := p.ctx.Done()
 	var lastTry <-chan time.Time // when the context has ended
-	for {
+	for i := 0; i < len(r.xs); {
+		x := r.xs[i]
 		left := r.end.Sub(e.Clock.Now()).Truncate(time.Millisecond)
 		if left <= 0 {
 			return notConfirmed(errNoAnswer)
@@ -348,13 +358,16 @@ func (r releasing) confirm(p *respite) error {
 		select {
 		case <-x.Done:
 			t.Stop()
-			return ended(x.OK, x.Err)
+			if err := ended(i, x.OK, x.Err); err != nil {
+				return err
+			}
+			i++
 		case <-e.Over():
 			t.Stop()
 			if isClosed(x.Done) {
-				return ended(x.OK, x.Err)
+				return ended(i, x.OK, x.Err)
 			}
-			return ended(false, e.OverErr())
+			return ended(i, false, e.OverErr())
 		case <-x.Refused:
 			t.Stop()
 			return notConfirmed(x.Refusal)
@@ -369,4 +382,5 @@ func (r releasing) confirm(p *respite) error {
 		case <-t.C:
 		}
 	}
+	return nil
 }

@@ -17,6 +17,7 @@ import (
 // lock.
 type lockKey struct {
 	path  string // absolute
+	mode  string // the name of its rule: an owner's share in the read lock is one, in the write lock another
 	owner Owner
 }
 
@@ -40,6 +41,7 @@ type lockData struct {
 	node      string             // absolute
 	more      []string           // the other nodes that the hold rests on, of a hold of several permits
 	token     int64              // the node's czxid; of permits, see Hold.Token
+	down      *downgrade         // of a writer that reads, too: its share in either lock has it. Otherwise nil
 	handles   map[*Hold]struct{} // I2: the count; re-entry adds one and sends nothing
 	lost      error
 	lostCh    chan struct{} // closed with lost
@@ -67,33 +69,43 @@ type acquisition struct {
 // keyLocked returns the key under which the asker may already have the lock.
 //
 // A hold of another lock gives no permission: goroutines that work under it exclude each other in this lock (R67). A hold of
-// this lock gives none either when its last handle was released: contexts that still carry it would share the next hold.
-func (t *lockTable) keyLocked(path string, by asker) (key lockKey, ok bool) {
+// this lock gives none either when its last handle was released: contexts that still carry it would share the next hold. The two
+// sides of a read/write lock are one lock here; a Mutex on its path is another.
+func (t *lockTable) keyLocked(root *lockRoot, by asker) (key lockKey, ok bool) {
+	key = lockKey{root.path, root.mode(), by.owner}
 	if by.owner != (Owner{}) {
-		return lockKey{path, by.owner}, true
+		return key, true
 	}
-	if by.under != nil && t.byKey[by.under.key] == by.under {
-		return by.under.key, true
+	if d := by.under; d != nil && t.byKey[d.key] == d && (d.key.mode == key.mode || d.key.mode == otherSide(key.mode)) {
+		key.owner = d.key.owner
+		return key, true
 	}
 	return lockKey{}, false
 }
 
 // enter re-enters a lock that the asker holds: then a is nil. Otherwise it joins the acquisition that is under way for the
 // owner, or begins one: then isNew is true, and the caller must start it. If offline is not nil, enter returns it rather than
-// that. With ErrNotAcquired, a is the acquisition that a try may not join.
+// that. With ErrNotAcquired, a is the acquisition that a try may not join; with errOtherSide, the one that has to end first.
 func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error) (a *acquisition, isNew bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	key, ok := t.keyLocked(root.key(), by)
+	key, ok := t.keyLocked(root, by)
 	if !ok {
-		key = lockKey{root.key(), NewOwner("")} // two plain calls contend
+		key = lockKey{root.path, root.mode(), NewOwner("")} // two plain calls contend
 	}
 	d := t.byKey[key]
 	switch {
 	case offline != nil && (d == nil || d.acquiring != nil):
 		return nil, false, offline
 	case d == nil:
-		d = &lockData{table: t, key: key, root: root, handles: make(map[*Hold]struct{}), lostCh: make(chan struct{}), ended: make(chan struct{})}
+		down, busy, err := t.besideLocked(key)
+		if err == errOtherSide && h.try {
+			err = ErrNotAcquired
+		}
+		if err != nil {
+			return busy, false, err
+		}
+		d = &lockData{table: t, key: key, root: root, down: down, handles: make(map[*Hold]struct{}), lostCh: make(chan struct{}), ended: make(chan struct{})}
 		d.acquiring = &acquisition{d: d, done: make(chan struct{}), calls: make(map[*Hold]struct{}), since: time.Now(), toSay: firstSaid}
 		d.acquiring.ctx, d.acquiring.cancel = context.WithCancel(context.Background())
 		for _, other := range t.left {
@@ -201,6 +213,7 @@ type position struct {
 	node        string // ours, absolute
 	place       int    // in the queue, from 1
 	predecessor string // absolute
+	holds       bool   // the predecessor
 	who         string // who made the predecessor, as whoIs says it; "" if nobody has read it
 }
 
@@ -244,7 +257,7 @@ func (t *lockTable) noteAhead(a *acquisition, predecessor, who string) {
 
 // holder is who made the predecessor, if that is the holder.
 func (p position) holder() string {
-	if p.place == 2 {
+	if p.holds {
 		return p.who
 	}
 	return ""
@@ -342,6 +355,7 @@ func (d *lockData) Lose(node string, cause error, end clock.Instant) (told bool)
 		return told
 	}
 	d.e.Log.Warn("zklock: hold lost", append(d.attrs(), "reason", cause, "leaseEnd", d.e.Clock.Wall(end))...)
+	d.loseDowngrade(cause)
 	return true
 }
 
@@ -351,19 +365,19 @@ func (d *lockData) attrs() []any {
 }
 
 // heldBy says whether the asker holds the lock.
-func (t *lockTable) heldBy(path string, by asker) bool {
+func (t *lockTable) heldBy(root *lockRoot, by asker) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	key, ok := t.keyLocked(path, by)
+	key, ok := t.keyLocked(root, by)
 	return ok && t.byKey[key].isHeldLocked()
 }
 
 // held says whether any owner holds the lock.
-func (t *lockTable) held(path string) bool {
+func (t *lockTable) held(root *lockRoot) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for key, d := range t.byKey {
-		if key.path == path && d.isHeldLocked() {
+		if key.path == root.path && key.mode == root.mode() && d.isHeldLocked() {
 			return true
 		}
 	}

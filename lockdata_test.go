@@ -119,12 +119,12 @@ func TestLockTable_ReleaseCountsHandles(t *testing.T) {
 	first, last, _ = tt.table.release(h1)
 	require.False(t, first, "the second time is nothing")
 	require.False(t, last)
-	require.True(t, tt.table.heldBy(tt.m.root.path, asker{owner: o}))
+	require.True(t, tt.table.heldBy(&tt.m.root, asker{owner: o}))
 
 	first, last, _ = tt.table.release(h2)
 	require.True(t, first)
 	require.True(t, last)
-	require.False(t, tt.table.heldBy(tt.m.root.path, asker{owner: o}))
+	require.False(t, tt.table.heldBy(&tt.m.root, asker{owner: o}))
 	require.Empty(t, tt.table.byKey, "I7")
 }
 
@@ -138,7 +138,7 @@ func TestLockTable_AcquireDuringTheLastRelease_StartsAfresh(t *testing.T) {
 	h2 := tt.grant(a, next)
 	_, last, _ := tt.table.release(h)
 	require.False(t, last, "the old handle cannot touch the new hold")
-	require.True(t, tt.table.heldBy(tt.m.root.path, asker{owner: o}))
+	require.True(t, tt.table.heldBy(&tt.m.root, asker{owner: o}))
 	tt.table.release(h2)
 }
 
@@ -174,7 +174,7 @@ func TestLockTable_LeaveRacesWithGrant(t *testing.T) {
 			continue
 		}
 		require.NoError(t, <-h.outcome)
-		require.True(t, tt.table.heldBy(tt.m.root.path, asker{owner: o}))
+		require.True(t, tt.table.heldBy(&tt.m.root, asker{owner: o}))
 	}
 }
 
@@ -189,7 +189,7 @@ func TestLockTable_LeaveAfterTheGrant_IsGranted(t *testing.T) {
 	require.False(t, left)
 	require.False(t, last)
 	require.NoError(t, <-h.outcome)
-	require.True(t, tt.table.heldBy(tt.m.root.path, asker{owner: o}))
+	require.True(t, tt.table.heldBy(&tt.m.root, asker{owner: o}))
 }
 
 // The attempt belongs to its owner and not to the call that began it (R24).
@@ -227,8 +227,8 @@ func TestLockTable_LostHoldIsNotReentered(t *testing.T) {
 		require.ErrorIs(t, cause, link.ErrExpired)
 		require.NotErrorIs(t, cause, link.ErrNodeGone)
 	}
-	require.False(t, tt.table.held(tt.m.root.path))
-	require.False(t, tt.table.heldBy(tt.m.root.path, asker{owner: o}))
+	require.False(t, tt.table.held(&tt.m.root))
+	require.False(t, tt.table.heldBy(&tt.m.root, asker{owner: o}))
 
 	_, _, _, err := tt.enter(o, false)
 	require.ErrorIs(t, err, ErrLost)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/zklock/zklock/internal/lease"
+	"github.com/zklock/zklock/internal/queue"
 )
 
 // Mutex is a lock on a path: one owner at a time holds it, among all clients of the ensemble. It is reusable, safe for
@@ -36,24 +37,42 @@ func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
 	if !s.isConnected() {
 		return nil, &Error{Op: "new mutex", Path: path, Err: errNoSession}
 	}
-	o := newMutexOptions(opts)
+	m, err := mutexOf(s, path, queue.MutexName, newMutexOptions(opts))
+	if err != nil {
+		return nil, &Error{Op: "new mutex", Path: path, Err: badArgument{err}}
+	}
+	return &m, nil
+}
+
+// mutexOf returns the lock whose nodes are called so.
+func mutexOf(s *Session, path, name string, o mutexOptions) (Mutex, error) {
 	err := checkPath(path)
 	if err == nil {
 		err = o.check()
 	}
 	if err == nil && o.limit != "" {
-		err = errors.New("WithSharedLimit: a mutex has no limit: give it to NewSemaphore, or leave the option out")
+		err = errors.New("WithSharedLimit: only a semaphore has a limit: give it to NewSemaphore, or leave the option out")
 	}
-	if err != nil {
-		return nil, &Error{Op: "new mutex", Path: path, Err: badArgument{err}}
+	if err == nil && o.name == queue.LatchName && name != o.name {
+		err = errors.New("WithLatchNodes: only an election can have them: give it to NewElection, or leave the option out")
 	}
-	return &Mutex{s: s, opts: o, root: lockRoot{
-		path: s.chroot + path, chroot: s.chroot, given: path, acl: o.acl, container: o.container, name: o.name, markers: o.markers, roots: &s.roots,
-	}}, nil
+	return Mutex{s: s, opts: o, root: lockRoot{
+		path: s.chroot + path, chroot: s.chroot, given: path, acl: o.acl, container: o.container,
+		rule: queue.Rule{Name: name, Markers: o.markers}, roots: &s.roots,
+	}}, err
 }
 
 // String returns the path, in one word.
-func (m *Mutex) String() string { return "Mutex(" + m.made().root.given + ")" }
+func (m *Mutex) String() string {
+	kind := "Mutex("
+	switch m.made().root.rule.Name {
+	case queue.ReadName:
+		kind = "ReadLock("
+	case queue.WriteName:
+		kind = "WriteLock("
+	}
+	return kind + m.root.given + ")"
+}
 
 // LogValue returns what String returns, for log/slog.
 func (m *Mutex) LogValue() slog.Value { return slog.StringValue(m.String()) }
@@ -137,13 +156,13 @@ func (m *Mutex) TryDo(ctx context.Context, f func(ctx context.Context, hold *Hol
 // Held says whether any owner holds the lock through this Session.
 func (m *Mutex) Held() bool {
 	m.made().s.loseIfLate()
-	return m.s.locks.held(m.root.path)
+	return m.s.locks.held(&m.root)
 }
 
 // OwnedBy says whether an Acquire with ctx would re-enter: ctx carries a hold of this lock, or an owner that holds it.
 func (m *Mutex) OwnedBy(ctx context.Context) bool {
 	m.made().s.loseIfLate()
-	return m.s.locks.heldBy(m.root.path, m.asker(ctx))
+	return m.s.locks.heldBy(&m.root, m.asker(ctx))
 }
 
 // HoldFrom returns the hold of this lock that ctx carries, the innermost if it was re-entered. ctx is what Do gave to its
@@ -151,7 +170,10 @@ func (m *Mutex) OwnedBy(ctx context.Context) bool {
 // released since: see its Err. HoldFrom returns false if ctx carries no hold of this lock and Session.
 func (m *Mutex) HoldFrom(ctx context.Context) (*Hold, bool) {
 	h := heldIn(ctx, holdKey{table: &m.made().s.locks, root: m.root.path})
-	return h, h != nil
+	if h == nil || h.d.key.mode != m.root.mode() { // of a read/write lock on this path
+		return nil, false
+	}
+	return h, true
 }
 
 func (m *Mutex) asker(ctx context.Context) asker {
@@ -180,6 +202,11 @@ func (m *Mutex) enter(ctx context.Context, op string, wait time.Duration) (*Hold
 		wait, offline = m.s.tryLimit()
 	}
 	a, isNew, err := m.s.locks.enter(h, &m.root, m.asker(ctx), offline)
+	for err == errOtherSide {
+		if wait, err = m.awaitOtherSide(ctx, a, wait); err == nil {
+			a, isNew, err = m.s.locks.enter(h, &m.root, m.asker(ctx), offline)
+		}
+	}
 	if isNew {
 		a.link, a.opts = m.s.link, &m.opts
 		if !a.link.Spawn(a.run) {
@@ -270,7 +297,7 @@ func (m *Mutex) notInTime(a *acquisition, wait time.Duration) error {
 // waitsForItself extends the error of a call that was not let in. If the call's own context carries a hold of this path that
 // the call could not re-enter, the error says so: the hold is of another Session, or of another owner than the one set.
 func (m *Mutex) waitsForItself(ctx context.Context, err error) error {
-	h := heldIn(ctx, holdKey{root: m.root.key()})
+	h := heldIn(ctx, holdKey{root: m.root.path})
 	if h == nil || ctx.Err() == nil && !errors.Is(err, ErrNotAcquired) || h.Err() != nil {
 		return err
 	}
@@ -278,7 +305,10 @@ func (m *Mutex) waitsForItself(ctx context.Context, err error) error {
 		return fmt.Errorf("%w; this call's own context carries permits of this path, %s, and a call does not re-enter them", err, h.Node())
 	}
 	whose := "through another Session"
-	if h.d.table == &m.s.locks {
+	switch {
+	case h.d.table == &m.s.locks && h.d.key.mode != m.root.mode():
+		whose = "for another kind of lock" // a Mutex under a read/write lock, or the other way round
+	case h.d.table == &m.s.locks:
 		whose = "for another owner"
 	}
 	return fmt.Errorf("%w; this call's own context carries a hold of this path %s, %s, and the call could not re-enter it", err, whose, h.Node())

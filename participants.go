@@ -23,7 +23,8 @@ type Participant struct {
 	Node      string // absolute
 	Data      []byte
 	SessionID int64 // 0 if the node is not ephemeral
-	Token     int64 // its czxid: the fencing token that its owner has, or will have
+	Token     int64 // its czxid: the fencing token that its owner has, or will have. The two nodes of a writer that reads stand for one hold, with the writer's
+	Shared    bool  // a reader: it holds beside the readers just ahead and behind
 	Created   time.Time
 	Age       time.Duration // by this machine's clock
 }
@@ -94,7 +95,7 @@ func (m *Mutex) participantsIn(ctx context.Context, e *era) ([]Participant, erro
 		p   Participant
 		err error
 	}
-	members := queue.Members(l.Names, m.root.markers)
+	members := queue.Members(l.Names, m.root.rule.Markers)
 	reads := make([]read, len(members))
 	var all sync.WaitGroup
 	few := make(chan struct{}, 16) // in flight at a time
@@ -134,7 +135,7 @@ func readParticipant(ctx context.Context, e *era, node string) (Participant, err
 
 func participantOf(node string, data []byte, stat wire.Stat) Participant {
 	created := time.UnixMilli(stat.Ctime)
-	return Participant{node, data, stat.EphemeralOwner, stat.Czxid, created, time.Since(created)}
+	return Participant{node, data, stat.EphemeralOwner, stat.Czxid, queue.IsReader(nameOf(node)), created, time.Since(created)}
 }
 
 // nameOf returns the last part of a path.

@@ -42,7 +42,7 @@ func (a *attempt) takePermits() error {
 		err = a.grant()
 	}
 	if err == nil {
-		a.d.root.handOver(a.e, a.node)
+		a.d.root.handOver(a.e, a.node, false)
 	}
 	return err
 }
@@ -263,7 +263,7 @@ func (p *permits) checkPath(ctx context.Context, z *link.Era, queued *lockRoot) 
 		_, err := z.Read(ctx, wire.OpGetChildren2, wire.PathWatchRequest{Path: path}, &children)
 		switch {
 		case err == nil:
-			others := queue.Members(children.Children, append(slices.Clone(queued.markers), "latch-", queue.LeaseName))
+			others := queue.Members(children.Children, append(slices.Clone(queued.rule.Markers), queue.LatchName, queue.LeaseName))
 			if len(others) == 0 {
 				return nil
 			}

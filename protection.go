@@ -25,7 +25,7 @@ type creation struct {
 	e    *era
 	seat *nodes.Seat
 	root string
-	name string // what comes before the number
+	name string // of its node, before the number
 	data []byte
 	acl  []wire.ACL
 
@@ -38,14 +38,14 @@ type creation struct {
 	token int64  // czxid
 }
 
-// create begins a creation under root, and sends its first request if that is possible now. Requests sent later reach the
+// create begins the creation of a node for a rule under root, and sends its first request if that is possible now. Requests sent later reach the
 // servers after it. The caller must call finish. An error says that nothing was sent.
 func (e *era) create(wanted context.Context, root *lockRoot, data []byte) (*creation, error) {
 	seat, err := e.nodes.Reserve()
 	if err != nil {
 		return nil, err
 	}
-	c := &creation{wanted: wanted, e: e, seat: seat, root: root.path, name: root.name, data: data, acl: wireACL(root.acl), answer: make(chan tap.Answer, 1)}
+	c := &creation{wanted: wanted, e: e, seat: seat, root: root.path, name: root.rule.Name, data: data, acl: wireACL(root.acl), answer: make(chan tap.Answer, 1)}
 	if err := c.send(); err != nil {
 		seat.Free()
 		return nil, err
@@ -56,7 +56,7 @@ func (e *era) create(wanted context.Context, root *lockRoot, data []byte) (*crea
 // send sends a create if the session is attached. An error says that it is too long.
 func (c *creation) send() error {
 	c.id, c.made = uuid.NewString(), wire.PathStatResponse{}
-	body := wire.CreateRequest{Path: queue.ProtectedPath(c.root, c.name, c.id), Data: c.data, ACL: c.acl, Flags: wire.FlagEphemeralSequential}
+	body := wire.CreateRequest{Path: queue.ProtectedPath(c.root, c.id, c.name), Data: c.data, ACL: c.acl, Flags: wire.FlagEphemeralSequential}
 	req := tap.NewRequest(wire.OpCreate2, body, c.answered)
 	if err := link.TooLong(req); err != nil {
 		return err

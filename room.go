@@ -179,7 +179,7 @@ func (a *attempt) lookAhead(at position) error {
 			return err
 		case r == queue.NotTold:
 			continue
-		case len(queue.Members(leases.Names, p.leases.markers))+p.k > n:
+		case len(queue.Members(leases.Names, p.leases.rule.Markers))+p.k > n:
 			return ErrNotAcquired
 		}
 		return nil

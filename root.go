@@ -25,18 +25,17 @@ type lockRoot struct {
 	given     string // as given to NewMutex
 	acl       []zk.ACL
 	container bool
-	name      string   // of our nodes: what comes before the number
-	markers   []string // the name endings that take part in the queue
+	rule      queue.Rule
 	roots     *roots
 	permits   *permits // of a semaphore: what the front of its queue is for; nil for other locks
 }
 
-// key names the lock in lockKey. No other lock's path ends in a slash: so a semaphore's permits let nobody into a mutex.
-func (r *lockRoot) key() string {
+// mode names the kind of lock in lockKey: locks of different kinds on one path have owners of their own.
+func (r *lockRoot) mode() string {
 	if r.permits != nil {
-		return r.permits.leases.path + "/"
+		return queue.LeaseName
 	}
-	return r.path
+	return r.rule.Name
 }
 
 // roots is what a Session remembers of lock roots.
@@ -138,7 +137,7 @@ func (r *lockRoot) makeNode(ctx context.Context, z *link.Era, path string) error
 // nearTheEnd says whether a node's suffix is near the end of the lock root's counter. Then zklock starts the counter again
 // when the queue is empty, by making the root anew.
 func (r *lockRoot) nearTheEnd(node string) bool {
-	mem, ok := queue.Parse(node[len(r.path)+1:], r.markers)
+	mem, ok := queue.Parse(node[len(r.path)+1:], r.rule.Markers)
 	return ok && (mem.PastTheEnd() || mem.Seq >= queue.CounterNearEnd)
 }
 
@@ -163,17 +162,17 @@ func (r *lockRoot) erase(e *era, node string, leases ...string) (x *nodes.Deleti
 
 // release is erase for a hold. It also passes the turn to the next in line, if that is a node of this ZooKeeper session. Permits
 // pass none: the next in line looks at the leases.
-func (r *lockRoot) release(e *era, held []string) *nodes.Deletion {
+func (r *lockRoot) release(e *era, held []string, downgraded bool) *nodes.Deletion {
 	if r.permits != nil {
 		x := e.reaper.EraseAll(held)
 		r.permits.leases.restarting(e, held[0], x)
 		return x
 	}
-	return r.handOver(e, held[0])
+	return r.handOver(e, held[0], downgraded)
 }
 
-func (r *lockRoot) handOver(e *era, node string) *nodes.Deletion {
-	x := e.reaper.HandOver(node, r.markers)
+func (r *lockRoot) handOver(e *era, node string, downgraded bool) *nodes.Deletion {
+	x := e.reaper.HandOver(node, r.rule, downgraded)
 	r.restarting(e, node, x)
 	return x
 }

@@ -2,6 +2,7 @@ package zklock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -41,16 +42,18 @@ func NewSemaphore(s *Session, path string, n int, opts ...MutexOption) (*Semapho
 		err = fmt.Errorf("%d permits: give 1 to %d", n, math.MaxInt32)
 	case o.limit == path, o.limit == path+"/locks", o.limit == path+"/leases":
 		err = fmt.Errorf("WithSharedLimit: %s is a node of the semaphore: give another, such as %s/limit", o.limit, path)
+	case o.name == queue.LatchName:
+		err = errors.New("WithLatchNodes: only an election can have them: give it to NewElection, or leave the option out")
 	default:
 		err = o.check()
 	}
 	if err != nil {
 		return fail(badArgument{err})
 	}
-	root := lockRoot{chroot: s.chroot, given: path, acl: o.acl, container: o.container, markers: o.markers, roots: &s.roots}
+	root := lockRoot{chroot: s.chroot, given: path, acl: o.acl, container: o.container, rule: queue.Rule{Name: queue.MutexName, Markers: o.markers}, roots: &s.roots}
 	leases := root
 	root.path, leases.path = s.chroot+path+"/locks", s.chroot+path+"/leases"
-	leases.markers = []string{queue.LeaseName}
+	leases.rule.Markers = []string{queue.LeaseName}
 	p := &permits{leases: leases, n: n}
 	if o.limit != "" {
 		p.limit = s.chroot + o.limit

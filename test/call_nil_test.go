@@ -26,6 +26,7 @@ func TestNilAndZeroValues_SayWhatToDo(t *testing.T) {
 		{[]any{(*zklock.Mutex)(nil), new(zklock.Mutex)}, "use the one that NewMutex returns"},
 		{[]any{(*zklock.Election)(nil), new(zklock.Election)}, "use the one that NewElection returns"},
 		{[]any{(*zklock.Semaphore)(nil), new(zklock.Semaphore)}, "use the one that NewSemaphore returns"},
+		{[]any{(*zklock.RWMutex)(nil), new(zklock.RWMutex)}, "use the one that NewRWMutex returns"},
 		{[]any{(*zklock.Hold)(nil), new(zklock.Hold)}, "use the one that Acquire returns"},
 		{[]any{(*zklock.Multi)(nil), new(zklock.Multi)}, "use the one that NewMulti returns"},
 		{[]any{(*zklock.MultiHold)(nil), new(zklock.MultiHold)}, "use the one that Acquire returns"},

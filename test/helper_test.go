@@ -199,7 +199,7 @@ func newMutex(t testing.TB, s *zklock.Session, p string, opts ...zklock.MutexOpt
 	return m
 }
 
-func acquire(t testing.TB, m *zklock.Mutex) *zklock.Hold {
+func acquire(t testing.TB, m zklock.Lock) *zklock.Hold {
 	t.Helper()
 	h, err := m.Acquire(within(t, soon))
 	require.NoError(t, err)
@@ -257,7 +257,7 @@ type waiting struct {
 	stop context.CancelFunc
 }
 
-func queueUp(t testing.TB, a *zk.Conn, m *zklock.Mutex, p string) *waiting {
+func queueUp(t testing.TB, a *zk.Conn, m zklock.Lock, p string) *waiting {
 	t.Helper()
 	before := len(children(t, a, p))
 	w := startAcquire(t, m)
@@ -265,12 +265,12 @@ func queueUp(t testing.TB, a *zk.Conn, m *zklock.Mutex, p string) *waiting {
 	return w
 }
 
-func startAcquire(t testing.TB, m *zklock.Mutex) *waiting {
+func startAcquire(t testing.TB, m zklock.Lock) *waiting {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*soon)
 	return startAcquireIn(t, ctx, cancel, m)
 }
 
-func startAcquireIn(t testing.TB, ctx context.Context, cancel context.CancelFunc, m *zklock.Mutex) *waiting {
+func startAcquireIn(t testing.TB, ctx context.Context, cancel context.CancelFunc, m zklock.Lock) *waiting {
 	w := &waiting{done: make(chan struct{}), stop: cancel}
 	go func() {
 		defer close(w.done)

@@ -60,7 +60,7 @@ func (s *suspension) hooks() hook.Session {
 }
 
 // queueUp starts an Acquire and returns when it waits, its watches set.
-func (v *virtual) queueUp(m *zklock.Mutex) *waiting {
+func (v *virtual) queueUp(m zklock.Lock) *waiting {
 	ctx, cancel := context.WithTimeout(context.Background(), 24*time.Hour)
 	w := startAcquireIn(v.t, ctx, cancel, m)
 	synctest.Wait()

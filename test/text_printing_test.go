@@ -74,6 +74,7 @@ func newPrintable(t *testing.T, srv, path string, opts ...zklock.Option) printab
 		"an Election":                  newElection(t, p.s, path, "a", zklock.WithACL(acl)),
 		"a Semaphore":                  newSemaphore(t, p.s, path+"/sem", 1, zklock.WithACL(acl)),
 		"permits of it":                newSemaphore(t, p.s, path+"/sem", 1, zklock.WithACL(acl)).Permits(1),
+		"an RWMutex":                   newRWMutex(t, p.s, path, zklock.WithACL(acl)),
 		"a Hold":                       hold,
 		"its context":                  hold.Context(),
 		"its check":                    hold.Check(),

@@ -2,15 +2,21 @@ package conformance
 
 import (
 	"bufio"
+	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"os/exec"
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/zkserver"
 )
 
 // F36, what docs/curator.md warns of: Curator's read/write locks wait for each other only. They get in while we hold, and we
@@ -53,4 +59,103 @@ func TestInterop_CuratorReadWrite_PassesUsBy(t *testing.T) {
 	hold, err = m.TryAcquire(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, hold.Release(t.Context()))
+}
+
+// F36, R73, I1: Curator's readers and writers and ours on one path of a real server, some of whose writers go on as readers: never a
+// reader beside a writer, as those see it who are in. An older Curator's downgrade lets a reader in beside a writer: there nobody does that.
+func TestInterop_CuratorReadWrite_OneQueue(t *testing.T) {
+	suites(t)
+	classPath := compileCurator(t)
+	i := newInterop(t, startReal(t), "readers-writers")
+	_, err := i.admin.Create(i.busy, nil, 0, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	version := curatorVersion(t)
+	downgrades := !zkserver.Older(version[len("curator-recipes-"):], "5.5")
+	results := make(chan error)
+	go func() {
+		results <- i.program("java", curatorArgs(classPath, "ReadersWriters", i.addr, i.lock, i.busy,
+			strconv.Itoa(interopContenders), strconv.Itoa(interopRounds), strconv.FormatBool(downgrades))...)
+	}()
+	go func() { results <- i.each(func() error { return i.readAndWrite(downgrades) }) }()
+	for range 2 {
+		require.NoError(t, <-results)
+	}
+	left, _, err := i.admin.Children(i.lock)
+	require.NoError(t, err)
+	require.Empty(t, left)
+	t.Logf("interop: %s and zklock, %d rounds of %d each, writers that went on as readers: %t", version, interopRounds, interopContenders, downgrades)
+}
+
+// readAndWrite is what ReadersWriters.java does.
+func (i *interop) readAndWrite(downgrades bool) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	s, err := zklock.Connect(ctx, i.addr, zklock.WithSessionTimeout(30*time.Second), zklock.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	m, err := zklock.NewRWMutex(s, i.lock)
+	if err != nil {
+		return err
+	}
+	c := s.Conn()
+	read := func(ctx context.Context, _ *zklock.Hold) error {
+		node, err := i.enter(c, "r-", zk.FlagEphemeralSequential)
+		if err != nil {
+			return err
+		}
+		rest()
+		return c.Delete(node, -1)
+	}
+	for round := range interopRounds {
+		rest()
+		if round%3 != 0 {
+			if err := m.ReadLock().Do(ctx, read); err != nil {
+				return err
+			}
+			continue
+		}
+		writes, err := m.WriteLock().Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		node, err := i.enter(c, "w", zk.FlagEphemeral)
+		if err != nil {
+			return err
+		}
+		var reads *zklock.Hold
+		if downgrades && round%2 == 0 {
+			if reads, err = m.ReadLock().Acquire(writes.Context()); err != nil {
+				return err
+			}
+		}
+		if err := c.Delete(node, -1); err != nil {
+			return err
+		}
+		if err := writes.Release(ctx); err != nil {
+			return err
+		}
+		if reads != nil {
+			if err := read(reads.Context(), reads); err != nil {
+				return err
+			}
+			if err := reads.Release(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// enter makes a node of one who is in, and looks who else is there.
+func (i *interop) enter(c *zk.Conn, name string, flags int32) (node string, err error) {
+	if node, err = c.Create(i.busy+"/"+name, nil, flags, zk.WorldACL(zk.PermAll)); err != nil {
+		return "", err
+	}
+	there, _, err := c.Children(i.busy)
+	if err == nil && (name == "w" && len(there) > 1 || name != "w" && slices.Contains(there, "w")) {
+		err = fmt.Errorf("I1: %s is in beside %v", name, there)
+	}
+	return node, err
 }

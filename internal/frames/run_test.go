@@ -73,7 +73,8 @@ type frameClient struct {
 	r         *frameRun
 	name      string
 	s         *zklock.Session // nil if it could not connect
-	m         *zklock.Mutex
+	m         zklock.Lock
+	read      zklock.Lock // of a writer that reads, too
 	owner     zklock.Owner
 	connected chan struct{} // closed when s is set, or will not be
 }
@@ -256,6 +257,21 @@ func (c *frameClient) close() {
 // isUnderTest says whether it is the client under test, or another owner of it.
 func (c *frameClient) isUnderTest() bool { return c == c.r.u || c.s != nil && c.s == c.r.u.s }
 
+// readWrite has the client use a read/write lock: as a writer, or as a reader.
+func (c *frameClient) readWrite(reader bool) {
+	if c.s == nil {
+		return
+	}
+	m, err := zklock.NewRWMutex(c.s, c.r.root)
+	if err != nil {
+		c.r.failf("%v", err)
+		return
+	}
+	if c.m, c.read = m.WriteLock(), m.ReadLock(); reader {
+		c.m = c.read
+	}
+}
+
 // another is another owner of the same client.
 func (c *frameClient) another() *frameClient {
 	c.r.more++
@@ -414,6 +430,15 @@ func (b *frameHold) enter() *zklock.Hold {
 		r.failf("I2: re-entry gave %s, token %d, instead of %s, token %d", again.Node(), again.Token(), b.Hold.Node(), b.Hold.Token())
 	}
 	return again
+}
+
+// reads takes the read lock, too, as the writer that it is.
+func (b *frameHold) reads() *frameHold {
+	if b == nil {
+		return nil
+	}
+	b.c.r.more++
+	return b.c.take("ReadLock.Acquire", b.c.r.patience(), b.c.read.Acquire, b.expected())
 }
 
 // expected is what a holder may be told at its next call.

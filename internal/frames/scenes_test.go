@@ -171,6 +171,67 @@ var frameScenarios = []frameScenario{
 		r.dwell()
 		r.finish(h)
 	}},
+	{name: "a reader behind a writer", real: true, run: func(r *frameRun) {
+		r.ready(r.o)
+		r.u.readWrite(true)
+		r.o.readWrite(false)
+		ahead := r.o.acquire(r.patience())
+		r.begin()
+		w := r.u.start()
+		r.dwell()
+		ahead.release()
+		h := w.wait()
+		r.dwell()
+		r.finish(h)
+	}},
+	{name: "readers behind a writer of their session", run: func(r *frameRun) {
+		r.ready()
+		r.u.readWrite(false)
+		h := r.u.acquire(r.patience())
+		var readers []*frameWait
+		for range 2 {
+			reader := r.u.another()
+			reader.m = reader.read
+			readers = append(readers, reader.start())
+			r.queued(1 + len(readers))
+		}
+		r.begin()
+		h.release()
+		one, other := readers[0].wait(), readers[1].wait()
+		r.dwell()
+		r.finish(one, other)
+	}},
+	{name: "a writer reads, and goes on as a reader", real: true, run: func(r *frameRun) {
+		r.ready(r.o)
+		r.u.readWrite(false)
+		r.o.readWrite(false)
+		h := r.u.acquire(r.patience())
+		w := r.o.start()
+		r.queued(2)
+		r.begin()
+		reads := h.reads()
+		r.dwell()
+		h.release()
+		r.dwell()
+		reads.release()
+		next := w.wait()
+		r.dwell()
+		r.finish(next)
+	}},
+	{name: "a writer has read, and is released", run: func(r *frameRun) {
+		r.ready(r.o)
+		r.u.readWrite(false)
+		r.o.readWrite(true)
+		h := r.u.acquire(r.patience())
+		h.reads().release()
+		w := r.o.start()
+		r.queued(3)
+		r.begin()
+		h.release()
+		next := w.wait()
+		r.dwell()
+		r.finish(next)
+	}},
 	{name: "try, free", run: func(r *frameRun) {
 		r.ready()
 		r.begin()

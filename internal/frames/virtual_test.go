@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"path"
 	"regexp"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -68,7 +67,7 @@ func runVirtually(t *testing.T, sc frameScenario, cases []frameCase, repeat stri
 	return r
 }
 
-var protectedName = regexp.MustCompile(`^_c_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-lock-\d{10}$`)
+var protectedName = regexp.MustCompile(`^_c_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-(lock-|__READ__|__WRIT__)\d{10}$`)
 
 // checkHistory replays what the server did: no session ever has more nodes of a lock than owners (I2).
 // Each node has a protection id of its own (R29, R32).
@@ -79,7 +78,8 @@ func (r *frameRun) checkHistory(history []zktest.Applied) {
 		case path.Dir(a.Path) != r.root:
 		case a.Kind == zktest.Created:
 			owners[a.Path] = a.Owner
-			name, _, _ := strings.Cut(path.Base(a.Path), "-lock-")
+			name := path.Base(a.Path)
+			name = name[:min(len(name), len("_c_")+36)]
 			if !protectedName.MatchString(path.Base(a.Path)) || ids[name] {
 				r.failf("R29, R32: a node is called %s", a.Path)
 			}

@@ -1,10 +1,14 @@
 // Package ledger checks from outside who believes that they hold which lock. Nobody may get a lock while another believes to
-// hold it (I5), and tokens must increase (I1). Tests that attack the lock with faults report to it.
+// hold it (I5), and tokens must increase (I1). Readers, whom their nodes' names tell, may hold together, and beside the writer whose token
+// they have. Tests that attack the lock with faults report to it.
 package ledger
 
 import (
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/zklock/zklock/internal/queue"
 )
 
 // Hold is what the ledger asks of a *zklock.Hold.
@@ -26,7 +30,9 @@ type Ledger struct {
 	mu struct {
 		sync.Mutex
 		held    map[string]belief    // by lock path: who was granted last, until its end
+		readers map[string][]belief  // by lock path: those granted since the last who holds alone
 		tokens  map[string]int64     // by lock path: the largest granted
+		alone   map[string]int64     // by lock path: the largest granted to one who holds alone
 		latest  map[string]time.Time // by lock path: the last grant
 		deleted map[string]bool      // by node: an admin deletes it
 		killed  map[string]kills     // by client: an admin ends its sessions
@@ -49,7 +55,8 @@ type kills struct {
 func New(errorf func(format string, args ...any)) *Ledger {
 	l := &Ledger{errorf: errorf}
 	l.mu.held = make(map[string]belief)
-	l.mu.tokens = make(map[string]int64)
+	l.mu.readers = make(map[string][]belief)
+	l.mu.tokens, l.mu.alone = make(map[string]int64), make(map[string]int64)
 	l.mu.latest = make(map[string]time.Time)
 	l.mu.deleted = make(map[string]bool)
 	l.mu.killed = make(map[string]kills)
@@ -64,18 +71,31 @@ func (l *Ledger) Granted(lock, client string, h Hold) bool {
 	if h.Err() != nil {
 		return false // the holder looks before it acts, and so knows that the lock was lost meanwhile
 	}
-	old := l.mu.held[lock]
-	switch {
-	case h.Token() <= l.mu.tokens[lock]:
+	shared, atLeast, others := queue.IsReader(h.Node()), l.mu.tokens[lock]+1, append(slices.Clone(l.mu.readers[lock]), l.mu.held[lock])
+	if shared {
+		atLeast, others = l.mu.alone[lock], []belief{l.mu.held[lock]}
+	}
+	if h.Token() < atLeast {
 		if l.excusedLocked(client, h) {
 			return true // it was ahead of the present holder, whose Acquire was the first to return
 		}
-		l.errorf("I1: %s: token %d after %d", lock, h.Token(), l.mu.tokens[lock])
-	case old.hold != nil && old.hold.Err() == nil && !l.excusedLocked(old.client, old.hold): // Err compares the clock
-		l.errorf("I5: %s granted with token %d while the holder of token %d believes, for another %v", lock, h.Token(), old.hold.Token(),
-			time.Until(old.hold.Deadline()))
+		l.errorf("I1: %s: token %d, and not %d or more", lock, h.Token(), atLeast)
+	} else {
+		for _, old := range others {
+			// A writer that reads has one token. Err compares the clock.
+			if old.hold != nil && !(shared && old.hold.Token() == h.Token()) && old.hold.Err() == nil && !l.excusedLocked(old.client, old.hold) {
+				l.errorf("I5: %s granted with token %d while the holder of token %d believes, for another %v", lock, h.Token(), old.hold.Token(),
+					time.Until(old.hold.Deadline()))
+			}
+		}
 	}
-	l.mu.held[lock], l.mu.tokens[lock], l.mu.latest[lock] = belief{client, h}, h.Token(), time.Now()
+	l.mu.tokens[lock], l.mu.latest[lock] = max(l.mu.tokens[lock], h.Token()), time.Now()
+	if shared {
+		l.mu.readers[lock] = append(l.mu.readers[lock], belief{client, h})
+		return true
+	}
+	l.mu.held[lock], l.mu.alone[lock] = belief{client, h}, h.Token()
+	delete(l.mu.readers, lock)
 	return true
 }
 
@@ -86,6 +106,7 @@ func (l *Ledger) Ended(lock string, h Hold) {
 	if l.mu.held[lock].hold == h {
 		delete(l.mu.held, lock)
 	}
+	l.mu.readers[lock] = slices.DeleteFunc(l.mu.readers[lock], func(b belief) bool { return b.hold == h })
 }
 
 // Deleting says that an admin is about to delete a lock node.

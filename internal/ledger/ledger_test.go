@@ -19,6 +19,7 @@ import (
 type hold struct {
 	token int64
 	told  bool
+	reads bool
 }
 
 func (h *hold) Err() error {
@@ -27,8 +28,13 @@ func (h *hold) Err() error {
 	}
 	return nil
 }
-func (h *hold) Token() int64        { return h.token }
-func (h *hold) Node() string        { return fmt.Sprintf("/job/%d", h.token) }
+func (h *hold) Token() int64 { return h.token }
+func (h *hold) Node() string {
+	if h.reads {
+		return fmt.Sprintf("/job/__READ__%010d", h.token)
+	}
+	return fmt.Sprintf("/job/%d", h.token)
+}
 func (h *hold) Deadline() time.Time { return time.Now().Add(time.Second) }
 
 // A checker earns its place by what it catches.
@@ -102,6 +108,50 @@ func TestLedger(t *testing.T) {
 			l.Granted("/job", "a", five)
 			l.Granted("/job", "b", nine)
 		}, overlap},
+		{"readers, in any order", func(l *ledger.Ledger, five, nine *hold) {
+			five.reads, nine.reads = true, true
+			l.Granted("/job", "b", nine)
+			l.Granted("/job", "a", five)
+		}, ""},
+		{"a reader beside a writer", func(l *ledger.Ledger, five, nine *hold) {
+			nine.reads = true
+			l.Granted("/job", "a", five)
+			l.Granted("/job", "b", nine)
+		}, overlap},
+		{"a writer beside the first of two readers", func(l *ledger.Ledger, five, nine *hold) {
+			five.reads = true
+			six := &hold{token: 6, reads: true}
+			l.Granted("/job", "a", five)
+			l.Granted("/job", "b", six)
+			l.Ended("/job", six)
+			l.Granted("/job", "c", nine)
+		}, overlap},
+		{"a writer that reads, and the next", func(l *ledger.Ledger, five, nine *hold) {
+			reads := &hold{token: 5, reads: true}
+			l.Granted("/job", "a", five)
+			l.Granted("/job", "a", reads)
+			l.Ended("/job", five)
+			l.Ended("/job", reads)
+			l.Granted("/job", "b", nine)
+		}, ""},
+		{"the next beside a writer that reads on", func(l *ledger.Ledger, five, nine *hold) {
+			l.Granted("/job", "a", five)
+			l.Granted("/job", "a", &hold{token: 5, reads: true})
+			l.Ended("/job", five)
+			l.Granted("/job", "b", nine)
+		}, overlap},
+		{"a reader with a smaller token than the last writer's", func(l *ledger.Ledger, five, nine *hold) {
+			five.reads = true
+			l.Granted("/job", "b", nine)
+			l.Ended("/job", nine)
+			l.Granted("/job", "a", five)
+		}, smaller},
+		{"a writer with a smaller token than the last reader's", func(l *ledger.Ledger, five, nine *hold) {
+			nine.reads = true
+			l.Granted("/job", "b", nine)
+			l.Ended("/job", nine)
+			l.Granted("/job", "a", five)
+		}, smaller},
 		{"somebody else's session is being killed: no excuse", func(l *ledger.Ledger, five, nine *hold) {
 			l.Granted("/job", "a", five)
 			l.Killing("b")

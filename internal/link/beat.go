@@ -72,9 +72,9 @@ func (z *Era) checkNodes(nodes []string) (again []string) {
 		}
 		return nil
 	case errors.Is(err, zk.ErrNoNode):
-		z.loseNode(failed, ErrNodeGone)
+		z.LoseNode(failed, ErrNodeGone)
 	default:
-		z.loseNode(failed, fmt.Errorf("%w: %w", ErrUnreadable, answer.Denied(err, "check", "READ", failed)))
+		z.LoseNode(failed, fmt.Errorf("%w: %w", ErrUnreadable, answer.Denied(err, "check", "READ", failed)))
 	}
 	for _, n := range nodes {
 		if n != failed && z.IsHeld(n) {

@@ -32,7 +32,7 @@ func (z *Era) reattach(server string, conn uint64, shook lease.Exchange, timeout
 func (z *Era) nodeEvent(ev wire.WatcherEvent) {
 	z.Inside.Event(ev)
 	if ev.Type == wire.EventDeleted {
-		z.loseNode(ev.Path, ErrNodeGone) // if it is held: somebody else deleted it (F24)
+		z.LoseNode(ev.Path, ErrNodeGone) // if it is held: somebody else deleted it (F24)
 	}
 }
 
@@ -148,10 +148,10 @@ func (z *Era) Lose(cause error) {
 	z.Carrier.Lost(z, cause)
 }
 
-// loseNode ends the hold that rests on the node, if there is one, while the ZooKeeper session goes on. Unless the node is gone, it
+// LoseNode ends the hold that rests on the node, if there is one, while the ZooKeeper session goes on. Unless the node is gone, it
 // must be deleted. If there was nobody to tell, the hold is being released or not yet granted: then the release or the attempt
 // deletes the node.
-func (z *Era) loseNode(node string, cause error) {
+func (z *Era) LoseNode(node string, cause error) {
 	z.mu.Lock()
 	h, end := z.mu.held[node], z.mu.lease.End()
 	delete(z.mu.held, node)

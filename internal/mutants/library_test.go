@@ -65,11 +65,11 @@ var library = []mutant{
 	{"turn: a second try does not check", "I1, F9", "internal/nodes/reaper.go", "TestVirtual_Turn_RetryChecksToo", []Swap{{
 		"\t\tvar ended bool\n", "\t\tif w != nil {\n\t\t\t_, err = x.r.z.Ask(context.Background(), wire.OpDelete, wire.PathVersionRequest{Path: x.node, Version: -1})\n\t\t\tif a = (tap.Answer{}); err == nil {\n\t\t\t\tw.Tell(queue.TurnIsYours)\n\t\t\t}\n\t\t\tw = nil\n\t\t}\n\t\tvar ended bool\n"}}},
 	{"turn: a waiter that gives up passes it", "I1", "internal/nodes/reaper.go", "TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
-		"return r.begin(nodes[0], func() *Waiter { return nil }, nodes[1:]...)", "return r.begin(nodes[0], func() *Waiter { return r.nodes.next(nodes[0], queue.Markers) }, nodes[1:]...)"}}},
+		"return r.begin(nodes[0], nil, func() *Waiter { return nil }, nodes[1:]...)", "return r.begin(nodes[0], nil, func() *Waiter { return r.nodes.next(nodes[0], queue.Rule{Markers: queue.Markers}) }, nodes[1:]...)"}}},
 	{"turn: it is passed before the answer", "I1, I3", "internal/nodes/reaper.go", "TestVirtual_Turn_NodeDeleted_IsNotPassed", []Swap{{
 		"\tw := next()\n", "\tw := next()\n\tif w != nil {\n\t\tw.Tell(queue.TurnIsYours)\n\t}\n"}}},
 	{"turn: to one who sees another queue", "I1", "internal/nodes/turn.go", "TestVirtual_Turn_OtherQueuePattern_IsNotPassed", []Swap{{
-		"if !w.skipped && slices.Equal(w.markers, markers) {", "if !w.skipped {"}}},
+		"if !w.skipped && w.rule.SeesAs(rule) {", "if !w.skipped {"}}},
 	{"turn: to be told that the predecessor is gone is enough", "I1", "internal/queue/walk.go", "TestWalk|TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
 		"\tcase TurnIsYours:\n", "\tcase TurnIsYours, TurnUnknown:\n"}}},
 	{"turn: passed to one who has several predecessors", "I1, F35", "internal/queue/walk.go", "TestWalk", []Swap{{
@@ -78,6 +78,48 @@ var library = []mutant{
 		"range w.nodes.Waiting() {", "range w.nodes.Waiting()[:0] {"}}},
 	{"turn: those behind a node that cannot be deleted wait for its release", "I8, R25", "internal/nodes/reaper.go", "TestVirtual_Turn_ReleaseRefused_SomebodyDeletesTheNode", []Swap{{
 		"\t\t\tx.r.nodes.stays(n)\n", "_ = n\n"}}},
+
+	// Readers and writers (rule.go, downgrade.go).
+	{"readers wait for writers only", "I1", "internal/queue/rule.go", "TestPlaceOf_ReadersAndWriters|TestVirtual_ReadWrite_WhoHoldsBesideWhom", []Swap{{
+		"!IsReader(ahead.Name) }", "is(ahead.Name, WriteName) }"}}},
+	{"readers wait for readers", "I8", "internal/queue/rule.go", "TestPlaceOf_ReadersAndWriters|TestVirtual_ReadWrite_OneQueue", []Swap{{
+		"return !r.IsShared() || !IsReader(ahead.Name) }", "return true }"}}},
+	{"nobody comes in a writer's place", "I1, R73", "internal/queue/rule.go", "TestPlaceOf|TestPlaceOf_ReadersAndWriters|TestVirtual_Downgrade_KeepsTheQueueOut|TestVirtual_WriterTakesTheReadLock_NobodyIsGrantedBesideIt", []Swap{{
+		"\"__lock__\", ReadName) ||", "\"__lock__\", ReadName, WriteName) ||"}}},
+	{"a reader passes the turn", "I1", "internal/queue/rule.go", "TestRule_PassesTurn|TestVirtual_ReadWrite_WriterWaitsForAllReaders", []Swap{{
+		"return !r.IsShared() && !downgraded }", "return !downgraded }"}}},
+	{"a writer that has read passes the turn", "I1, R73", "internal/queue/rule.go", "TestRule_PassesTurn|TestVirtual_Downgrade_KeepsTheQueueOut", []Swap{{
+		"return !r.IsShared() && !downgraded }", "return !r.IsShared() }"}}},
+	{"readers watch the one ahead of the writer", "I8", "internal/queue/queue.go", "TestPlaceOf_ReadersAndWriters", []Swap{{
+		"if !p.Tied && !rule.IsShared() {", "if !p.Tied {"}}},
+	{"whoever is ahead of a reader holds", "the error's Holder", "internal/queue/queue.go", "TestPlaceOf_ReadersAndWriters|TestVirtual_ReadWrite_ErrorNamesTheHolder", []Swap{{
+		"p.Holds = lowest.Seq == predecessor.Seq && !p.Tied", "_, p.Holds = lowest, p.Ahead == 1"}}},
+	{"downgrade: the writer's node is not checked", "I1", "downgrade.go", "TestVirtual_Downgrade_WritersNodeGone_IsTold", []Swap{{
+		"{Op: wire.OpCheck, Path: w.node, Version: -1}", "{Op: wire.OpCheck, Path: w.root.path, Version: -1}"}}},
+	{"downgrade: a node that an earlier try made is an error", "F3", "downgrade.go", "TestVirtual_Downgrade_AnswerLost|TestVirtual_Downgrade_ReadsAgain|TestVirtual_Downgrade_GivenUp", []Swap{{
+		"if errors.Is(err, zk.ErrNodeExists) {", "if false {"}}},
+	{"downgrade: its token is another than the writer's", "I1", "downgrade.go", "TestVirtual_Downgrade_KeepsTheQueueOut", []Swap{{
+		"token: w.token,", "token: w.token + 1,"}}},
+	{"downgrade: the reader's node goes when nobody reads", "I4", "downgrade.go", "TestVirtual_Downgrade_KeepsTheQueueOut", []Swap{{
+		"needed := down.byWriter || down.byReader", "needed := down.byReader"}}},
+	{"downgrade: the reader's node goes when nobody writes", "I1, R73", "downgrade.go", "TestVirtual_Downgrade_KeepsTheQueueOut|TestVirtual_ReadWrite_RandomFaults", []Swap{{
+		"needed := down.byWriter || down.byReader", "needed := down.byWriter"}}},
+	{"downgrade: the reader's node does not wait for the writer's", "I4", "downgrade.go", "TestVirtual_Downgrade_WritersNodeGoesFirst", []Swap{{
+		"reaper.EraseAfter(down.after, down.node)", "reaper.EraseAfter(nil, down.node)"}}},
+	{"downgrade: a lost write hold keeps the reader's node", "I4, F24", "downgrade.go", "TestVirtual_Downgrade_WritersNodeDeleted_NobodyReads", []Swap{{
+		"\td.leaveDowngrade(after)\n", "\t_ = after\n"}}},
+	{"downgrade: a read lock that was taken away is taken again", "I3, F24", "downgrade.go", "TestVirtual_Downgrade_ReadersNodeTakenAway", []Swap{{
+		"case d.down.lost != nil:", "case false:"}}},
+	{"downgrade: also near the end of the counter", "F34", "downgrade.go", "TestVirtual_Downgrade_NearTheCountersEnd_IsRefused", []Swap{{
+		"case d.root.nearTheEnd(d.node):", "case false:"}}},
+	{"downgrade: Release waits for each of two nodes", "I6", "hold.go", "TestVirtual_Downgrade_ReleaseIsBounded", []Swap{{
+		"\t\t\ti++\n", "\t\t\ti++\n\t\t\tend, ctxEnded, lastTry = clk.Now().Add(grace), ctx.Done(), nil\n"}}},
+	{"an upgrade waits for itself", "I6", "downgrade.go", "TestVirtual_ReadWrite_Reentry", []Swap{{
+		"return nil, nil, ErrUpgrade", "return nil, nil, nil"}}},
+	{"an owner queues for both sides at a time", "I2", "downgrade.go", "TestVirtual_ReadWrite_OneOwnerQueuesForOneSideAtATime", []Swap{{
+		"return nil, d.acquiring, errOtherSide", "return nil, nil, nil"}}},
+	{"a Mutex's hold is a permission for the read/write lock of its path", "R67", "lockdata.go", "TestVirtual_ReadWrite_FanOutUnderAMutexOfThePath", []Swap{{
+		"(d.key.mode == key.mode || d.key.mode == otherSide(key.mode))", "true"}}},
 
 	// Making a node (fate.go, protection.go).
 	{"a create whose answer was lost made nothing", "I2, F3", "internal/answer/fate.go", "TestFateOf|TestVirtual_CreateLost_IsAdopted", []Swap{{
@@ -199,8 +241,8 @@ var library = []mutant{
 		"if e.mu.campaign != nil {", "if false {"}}},
 	{"an election does not see nodes of another recipe", "I1", "election.go", "TestVirtual_Election_PathOfAnotherRecipe", []Swap{{
 		"\tif check {\n", "\tif check && false {\n"}}},
-	{"a latch's successor lists", "I8", "internal/queue/queue.go", "TestVirtual_Election_LatchNodes", []Swap{{
-		"[]string{MutexName, LatchName, \"__lock__\", \"__READ__\"}", "[]string{MutexName, \"__lock__\", \"__READ__\"}"}}},
+	{"a latch's successor lists", "I8", "internal/queue/rule.go", "TestVirtual_Election_LatchNodes", []Swap{{
+		"is(ahead, MutexName, LatchName, ", "is(ahead, MutexName, "}}},
 	{"Leader fails if the leader goes meanwhile", "CURATOR-358", "election.go", "TestVirtual_Leader_GoesMeanwhile", []Swap{{
 		"if leader, err = readParticipant(ctx, z, node); !errors.Is(err, zk.ErrNoNode) {", "if leader, err = readParticipant(ctx, z, node); true {"}}},
 	{"observers hear of all who queue", "I8", "election.go", "TestVirtual_Observe_Costs", []Swap{{
@@ -248,7 +290,7 @@ var library = []mutant{
 
 	// Owners, handles and calls (lockdata.go, mutex.go, hold.go).
 	{"owners of one Session are one owner", "I1, I2", "lockdata.go", "TestVirtual_TwoOwnersOfOneSession_ExcludeEachOther", []Swap{{
-		"key = lockKey{root.key(), NewOwner(\"\")}", "key = lockKey{root.key(), Owner{}}"}}},
+		"key = lockKey{root.path, root.mode(), NewOwner(\"\")}", "key = lockKey{root.path, root.mode(), Owner{}}"}}},
 	{"an owner leaks from one lock into another", "I1, R67", "owner.go", "TestVirtual_FanOutUnderAnOuterHold_ExcludesInTheInnerLock", []Swap{{
 		"by := asker{owner: ownerSet(ctx)}\n", "var by asker\n\tby.owner, _ = OwnerFrom(ctx)\n"}}},
 	{"the first release gives the lock back", "I1, R3", "lockdata.go", "TestLockTable_ReleaseCountsHandles", []Swap{{

@@ -35,17 +35,17 @@ var semaphore = []mutant{
 	{"permits: rubbish is a limit", "I1", "limit.go", "TestVirtual_SharedLimit_Rubbish", []Swap{{
 		"int32(binary.BigEndian.Uint32(data)); n >= 0 {", "int32(binary.BigEndian.Uint32(data)); n >= -1 {"}}},
 	{"permits: a try fails behind one who is just taking", "I8", "room.go", "TestVirtual_Semaphore_Try", []Swap{{
-		"case len(queue.Members(leases.Names, p.leases.markers))+p.k > n:", "case n > 0:"}}},
+		"case len(queue.Members(leases.Names, p.leases.rule.Markers))+p.k > n:", "case n > 0:"}}},
 	{"permits: a try waits for room", "I6", "room.go", "TestVirtual_Semaphore_Try", []Swap{{
 		"	if !a.d.table.behind(a.acquisition, at) {\n		return ErrNotAcquired\n	}\n", "	a.d.table.behind(a.acquisition, at)\n"}}},
 	{"permits: they are re-entered", "I1", "mutex.go", "TestVirtual_Semaphore_NotReentrant", []Swap{{
 		"	if m.root.permits != nil {\n		return asker{} // nobody", "	if m.root.permits != nil {\n		return askerIn(ctx, &m.s.locks, m.root.key()) // nobody"}}},
 	{"permits: they let into a mutex", "I1", "root.go", "TestVirtual_Semaphore_NotReentrant", []Swap{{
-		"		return r.permits.leases.path + \"/\"\n", "		return r.path\n"}}},
+		"		return queue.LeaseName\n", "		return r.rule.Name\n"}}},
 	{"permits: the path of a mutex will do", "bad input", "root.go", "TestVirtual_Semaphore_BadInput", []Swap{{
 		"		if err := r.permits.checkPath(ctx, z, r); err != nil {", "		if err := r.permits.checkPath(ctx, z, r); err != nil && false {"}}},
 	{"permits: the queue is not left after the grant", "I8", "permits.go", "TestVirtual_Semaphore_AsManyHoldAsThereArePermits", []Swap{{
-		"		a.d.root.handOver(a.e, a.node)\n", ""}}},
+		"		a.d.root.handOver(a.e, a.node, false)\n", ""}}},
 	{"permits: who gives up leaves its leases", "I4", "attempt.go", "TestVirtual_Semaphore_GivesUp_LeavesNothing|TestVirtual_Semaphore_Try", []Swap{{
 		"err = a.giveUp(e, at.node, err, at.leases...)", "err = a.giveUp(e, at.node, err)"}}},
 	{"permits: the heartbeat checks the first lease", "I5, F24", "internal/link/holds.go", "TestVirtual_Semaphore_LeaseDeleted_WholeHoldIsLost", []Swap{{
@@ -54,8 +54,8 @@ var semaphore = []mutant{
 		"		d.e.reaper.EraseAll(others)\n", ""}}},
 	{"permits: a loss of the second lease says nothing", "I5, F24", "lockdata.go", "TestVirtual_Semaphore_LeaseDeleted_WholeHoldIsLost", []Swap{{
 		"if !slices.Contains(d.nodes(), node) ||", "if d.node != node ||"}}},
-	{"permits: a release deletes the first lease", "I4", "hold.go", "TestVirtual_Semaphore_AllOrNone|TestVirtual_Semaphore_ReleaseLost_AllGo", []Swap{{
-		"d.root.release(d.e, d.nodes())", "d.root.release(d.e, d.nodes()[:1])"}}},
+	{"permits: a release deletes the first lease", "I4", "downgrade.go", "TestVirtual_Semaphore_AllOrNone|TestVirtual_Semaphore_ReleaseLost_AllGo", []Swap{{
+		"d.root.release(d.e, d.nodes(), ", "d.root.release(d.e, d.nodes()[:1], "}}},
 	{"permits: where one lease is missing, the others stay", "I4", "internal/nodes/reaper.go", "TestVirtual_Semaphore_LeaseDeletedInTheWait_QueuesAgain|TestEraseAll_OneIsMissing_TheOthersGo", []Swap{{
 		"	case noNode && n > 1: // nothing was deleted\n", "	case noNode && n > 1 && x.OK:\n"}}},
 	{"permits: of several strays one is deleted", "I4, R74", "internal/nodes/strays.go", "TestVirtual_Semaphore_AnswerLost_NoRead_GoesWhenItDoes", []Swap{{

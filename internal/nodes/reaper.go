@@ -68,22 +68,31 @@ type Deletion struct {
 
 // Erase deletes a node of ours. If the node is being deleted already, it returns the deletion under way.
 func (r *Reaper) Erase(node string) *Deletion {
-	return r.begin(node, func() *Waiter { return nil })
+	return r.begin(node, nil, func() *Waiter { return nil })
 }
 
 // EraseAll deletes nodes of ours in one transaction; those that are there, if one of them is not. If the first is being deleted
 // already, it returns the deletion under way.
 func (r *Reaper) EraseAll(nodes []string) *Deletion {
-	return r.begin(nodes[0], func() *Waiter { return nil }, nodes[1:]...)
+	return r.begin(nodes[0], nil, func() *Waiter { return nil }, nodes[1:]...)
 }
 
-// HandOver deletes the node of a hold that is released. It passes the turn to a waiter of this ZooKeeper session that stands
-// directly behind the node and sees the same queue.
-func (r *Reaper) HandOver(node string, markers []string) *Deletion {
-	return r.begin(node, func() *Waiter { return r.nodes.next(node, markers) })
+// EraseAfter is Erase, and begins when the first deletion has ended: until then, a transaction whose answer was lost could make the
+// node again. first may be nil.
+func (r *Reaper) EraseAfter(first *Deletion, node string) *Deletion {
+	return r.begin(node, first, func() *Waiter { return nil })
 }
 
-func (r *Reaper) begin(node string, next func() *Waiter, rest ...string) *Deletion {
+// HandOver deletes the node of a hold that is released. If the hold may pass the turn (queue.Rule.PassesTurn), HandOver passes it
+// to a waiter of this ZooKeeper session that stands directly behind the node and sees the same queue.
+func (r *Reaper) HandOver(node string, rule queue.Rule, downgraded bool) *Deletion {
+	if !rule.PassesTurn(downgraded) {
+		return r.Erase(node)
+	}
+	return r.begin(node, nil, func() *Waiter { return r.nodes.next(node, rule) })
+}
+
+func (r *Reaper) begin(node string, after *Deletion, next func() *Waiter, rest ...string) *Deletion {
 	r.mu.Lock()
 	x := r.mu.erasing[node]
 	if x != nil {
@@ -95,6 +104,10 @@ func (r *Reaper) begin(node string, next func() *Waiter, rest ...string) *Deleti
 	r.mu.Unlock()
 	for _, n := range x.nodes() {
 		r.nodes.add(n)
+	}
+	if after != nil {
+		x.goOnAfter(after)
+		return x
 	}
 	w := next()
 	op, body := x.request(w)
@@ -114,6 +127,19 @@ func (r *Reaper) begin(node string, next func() *Waiter, rest ...string) *Deleti
 // goOn goes on with the tries on a goroutine of its own.
 func (x *Deletion) goOn(wait bool) {
 	if !x.r.z.Carrier.Spawn(func() { x.run(wait) }) {
+		x.end(x.r.z.Carrier.ClosedErr())
+	}
+}
+
+// goOnAfter goes on when another deletion has ended.
+func (x *Deletion) goOnAfter(first *Deletion) {
+	if !x.r.z.Carrier.Spawn(func() {
+		select {
+		case <-first.Done:
+		case <-x.r.z.Over():
+		}
+		x.run(false)
+	}) {
 		x.end(x.r.z.Carrier.ClosedErr())
 	}
 }

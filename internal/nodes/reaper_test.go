@@ -58,8 +58,8 @@ func TestMulti_AnswerSaysNothing(t *testing.T) {
 			z := link.NewEra(c, &eventlog.Log{}, clock.New(nil), lease.SingleServer(), r, "10.0.0.1:2181", conn, lease.Exchange{})
 			own := NewOwn(10)
 			own.add("/locks/a/p")
-			next := own.StandBehind("/locks/a/p", "/locks/a/own", nil)
-			x := NewReaper(z, NewLists(z), own).HandOver("/locks/a/p", nil)
+			next := own.StandBehind("/locks/a/p", "/locks/a/own", queue.Rule{})
+			x := NewReaper(z, NewLists(z), own).HandOver("/locks/a/p", queue.Rule{}, false)
 			<-x.Done
 			c.work.Wait()
 			require.True(t, x.OK, "it goes with the second try")

@@ -42,7 +42,7 @@ type ownNode struct {
 type Waiter struct {
 	Node        string          // its own, absolute
 	predecessor string          // the node that it stands behind
-	markers     []string        // the name endings that take part in the queue as it sees it
+	rule        queue.Rule      // by which it sees the queue
 	Told        chan queue.Turn // holds one
 	skipped     bool            // the servers do not let us check its node
 }
@@ -134,14 +134,14 @@ func (o *Own) tellLocked(node string) {
 
 // StandBehind returns a waiter for node that is told when the node ahead goes. It returns nil if the node ahead is not known to
 // be ours, or if the servers refuse to delete it.
-func (o *Own) StandBehind(ahead, node string, markers []string) *Waiter {
+func (o *Own) StandBehind(ahead, node string, rule queue.Rule) *Waiter {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	n := o.mu.nodes[ahead]
 	if n == nil || n.stays {
 		return nil
 	}
-	w := &Waiter{Node: node, predecessor: ahead, markers: markers, Told: make(chan queue.Turn, 1)}
+	w := &Waiter{Node: node, predecessor: ahead, rule: rule, Told: make(chan queue.Turn, 1)}
 	n.behind = append(n.behind, w)
 	return w
 }
@@ -156,12 +156,12 @@ func (o *Own) StepOut(w *Waiter) {
 }
 
 // next returns the waiter to which the holder of node passes the turn, nil if there is none. Both must see the same queue.
-func (o *Own) next(node string, markers []string) *Waiter {
+func (o *Own) next(node string, rule queue.Rule) *Waiter {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if n := o.mu.nodes[node]; n != nil {
 		for _, w := range n.behind {
-			if !w.skipped && slices.Equal(w.markers, markers) {
+			if !w.skipped && w.rule.SeesAs(rule) {
 				return w
 			}
 		}

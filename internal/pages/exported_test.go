@@ -99,6 +99,7 @@ var shownBy = map[string]string{
 	"WithContainer": "NewMutex", "WithData": "NewMutex", "WithRevocation": "Revoke", "OwnerFrom": "NewOwner",
 	"NewElection": "Election_Campaign", "Election.Candidates": "Election_Leader",
 	"NewSemaphore": "Semaphore_Permits", "Semaphore.Path": "Semaphore_Participants",
+	"RWMutex.ReadLock": "NewRWMutex", "RWMutex.Path": "NewMutex", "RWMutex.Participants": "RWMutex_WriteLock",
 	"Mutex.Path": "NewMutex", "Mutex.Held": "Mutex_Do", "Mutex.OwnedBy": "Mutex_Do",
 	"Hold.Path": "Hold_Node", "Hold.Owner": "WithOwner", "Owner.String": "NewOwner",
 	"Session.Timeout": "WithSessionTimeout",
@@ -127,6 +128,8 @@ var withoutExample = map[string]string{
 	"Semaphore.String":   "fmt calls it: see ExampleSemaphore_Permits",
 
 	"Mutex.LogValue":   "log/slog calls it: see ExampleMutex_String",
+	"RWMutex.LogValue": "log/slog calls it: see ExampleMutex_String",
+	"RWMutex.String":   "fmt calls it: see ExampleMutex_String",
 	"Session.GoString": "fmt calls it: see ExampleMutex_String",
 	"Session.LogValue": "log/slog calls it: see ExampleMutex_String",
 	"Session.String":   "fmt calls it: see ExampleMutex_String",

@@ -20,6 +20,7 @@ var sentinels = map[string]struct {
 }{
 	"ErrNotAcquired":       {zklock.ErrNotAcquired, false},
 	"ErrNotConnected":      {zklock.ErrNotConnected, false},
+	"ErrUpgrade":           {zklock.ErrUpgrade, true},
 	"ErrNotHeld":           {zklock.ErrNotHeld, false},
 	"ErrResigned":          {zklock.ErrResigned, false},
 	"ErrLost":              {zklock.ErrLost, false},

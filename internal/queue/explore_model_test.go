@@ -58,6 +58,8 @@ const (
 	walking
 	holding
 	deleting // released, or given up
+	readsOn  // the writer's node is gone, and its reader's is held
+	leaving  // its reader's node is being deleted
 )
 
 type fired uint8
@@ -94,6 +96,8 @@ type client struct {
 	stood  bool  // a transaction found this node there when it deleted the predecessor
 
 	dead bool // at the predecessor's event our own node was gone already
+
+	writerReads // explore_rw_test.go
 }
 
 type change struct {
@@ -134,6 +138,7 @@ type world struct {
 	n        uint8 // nodes made
 	alive    nodes
 	foreign  nodes
+	kinds          // explore_rw_test.go
 	writer   uint8 // a foreign node of a read/write lock, and the node of its reader; noNode if there is none
 	reader   uint8
 	owner    [maxNodes]uint8 // session<<4 | gen
@@ -186,12 +191,15 @@ type explorer struct {
 	faults   uint8
 	kinds    faults
 	giveUps  uint8
-	queued   bool  // they stand in the queue at the start
-	upTo     Stage // and the last of them has come to this
+	queued   bool   // they stand in the queue at the start
+	upTo     Stage  // and the last of them has come to this
+	rules    []Rule // of each client; nil: all are mutexes
+	reads    bool   // a writer may take the read lock, too
 	lagging  uint8
 	suffixes func(i int) string // of the i-th node
 
-	place func(self string, children, markers []string) Place
+	place func(rule Rule, self string, children []string) Place
+	turns func(r Rule, downgraded bool) bool // Rule.PassesTurn
 	rule  func(evidence) bool
 	after func(done bool, failed int, noNode bool) Turn
 	wrong mistakes
@@ -204,6 +212,7 @@ type explorer struct {
 type placeKey struct {
 	list, foreign        nodes
 	self, writer, reader uint8
+	kinds                kinds
 }
 
 type placed struct {
@@ -264,6 +273,9 @@ func (x *explorer) nodeName(w *world, i uint8) string {
 	if x.suffixes != nil {
 		suffix = x.suffixes(int(i))
 	}
+	if x.rules != nil {
+		return fmt.Sprintf("_c_%08x-0000-4000-8000-000000000000-%s%010d", 100-i, w.ruleOf(i).Name, w.number(i))
+	}
 	if w.foreign.has(i) {
 		return fmt.Sprintf("%032x__lock__%s", 100-i, suffix) // kazoo's
 	}
@@ -272,7 +284,7 @@ func (x *explorer) nodeName(w *world, i uint8) string {
 
 // where asks PlaceOf, once for each question.
 func (x *explorer) where(w *world, c *client, list nodes) placed {
-	key := placeKey{list, w.foreign & list, c.node, w.writer, w.reader}
+	key := placeKey{list, w.foreign & list, c.node, w.writer, w.reader, w.kinds.named()}
 	if p, ok := x.places[key]; ok {
 		return p
 	}
@@ -282,7 +294,7 @@ func (x *explorer) where(w *world, c *client, list nodes) placed {
 		children = append(children, x.nodeName(w, i))
 	})
 	slices.Sort(children)
-	p := x.place(x.nodeName(w, c.node), children, Markers)
+	p := x.place(w.ruleOf(c.node), x.nodeName(w, c.node), children)
 	r := placed{Place: p, ahead: noNode, second: noNode}
 	if p.Kind == Behind {
 		r.ahead = index[p.Predecessor]
@@ -296,7 +308,7 @@ func (x *explorer) where(w *world, c *client, list nodes) placed {
 
 // blank is a client that has nothing.
 func blank(left uint8) client {
-	return client{left: left, node: noNode, ahead: noNode, second: noNode, watched: noNode, next: noNode}
+	return client{left: left, node: noNode, ahead: noNode, second: noNode, watched: noNode, next: noNode, writerReads: writerReads{down: noNode}}
 }
 
 func (w *world) id(s uint8) uint8 { return s<<4 | w.s[s].gen }
@@ -330,7 +342,7 @@ func (w *world) commit(lag uint8, ch change) {
 				if k := &w.c[c]; k.does(ToAwait) && k.second == i && w.alive.has(k.node) && w.alive.has(k.ahead) && !ch.nodes.has(k.node) {
 					look++
 				}
-				if k := &w.c[c]; k.does(ToWatchAhead, ToWatchSecond, ToAwait) && k.ahead == i && w.alive.has(k.node) && !ch.nodes.has(k.node) {
+				if k := &w.c[c]; k.does(ToWatchAhead, ToWatchSecond, ToAwait) && k.ahead == i && w.alive.has(k.node) && !ch.nodes.has(k.node) && !w.isReader(k.node) {
 					woken++
 				}
 			}
@@ -410,6 +422,10 @@ func (w *world) event(i, node uint8, kind fired) {
 			w.finish(c) // told
 			continue
 		}
+		if k.down == node && k.reading && kind == goneEvent {
+			w.tellReaderGone(c)
+			continue
+		}
 		if k.node == node && k.does(ToWatchAhead, ToWatchSecond, ToAwait) && k.ownFired == notFired {
 			k.ownFired = kind
 		}
@@ -432,9 +448,12 @@ func (w *world) event(i, node uint8, kind fired) {
 	}
 }
 
-// finish ends an acquisition.
+// finish ends an acquisition: for a writer that has read, the first half of it.
 func (w *world) finish(c uint8) {
 	w.tellBehind(c, TurnUnknown)
+	if w.readsOn(c) {
+		return
+	}
 	w.c[c] = blank(w.c[c].left - 1)
 }
 
@@ -466,7 +485,7 @@ func (x *explorer) stand(w *world, c uint8) {
 	ours := false
 	for o := range w.nClients {
 		p := &w.c[o]
-		ours = ours || w.of[o] == w.of[c] && p.node == k.ahead && (p.phase == walking || p.phase == holding || p.phase == deleting)
+		ours = ours || w.of[o] == w.of[c] && p.node == k.ahead && (p.phase == walking || p.phase == holding || p.phase == deleting || p.phase == leaving)
 	}
 	x.goOn(w, c, k.walk.StoodBehind(ours))
 }
@@ -525,13 +544,14 @@ func (x *explorer) grant(w *world, c uint8, by Stage) {
 	if by == ToAwait && k.dead {
 		w.breaks("I1, I3: granted on the event, when that connection had already shown a state without the own node")
 	}
-	for o := range w.nClients {
-		if h := &w.c[o]; o != c && h.phase == holding && w.alive.has(h.node) && w.alive.has(k.node) {
-			w.breaks("I1: two hold, on live nodes")
-		}
+	if w.besideAnother(c, k.node) {
+		w.breaks("I1: two hold, on live nodes")
 	}
-	if w.broken == "" && w.alive&(only(k.node)-1) != 0 {
+	if w.broken == "" && w.earlier(k.node) {
 		w.breaks("I8: granted before an earlier node")
+	}
+	if w.broken == "" && x.rules != nil && w.alive.has(k.node) {
+		w.takeToken(k.node, k.node)
 	}
 	if w.owner[k.node] != w.id(w.of[c]) {
 		w.breaks("I3: granted on a node of another session")
@@ -785,7 +805,8 @@ func (x *explorer) serverSteps(w *world, i uint8, can bool, out emit) {
 			if k := &n.c[c]; n.of[c] == i {
 				switch k.phase {
 				case idle:
-				case holding, deleting:
+				case holding, deleting, readsOn, leaving:
+					n.c[c].writerReads = writerReads{down: noNode}
 					n.finish(c)
 				default:
 					n.requeue(c)
@@ -874,11 +895,12 @@ func (x *explorer) clientSteps(w *world, c uint8, can bool, out emit) {
 			step(true, "is told by the heartbeat that its node is gone", func(n *world, _ *client, _ *session) { n.finish(c) })
 		}
 		step(true, "releases", func(_ *world, k *client, _ *session) {
-			k.phase, k.passes = deleting, true
+			k.phase, k.passes = deleting, x.turns(x.ruleOfClient(c), k.tried)
 		})
 	case deleting:
 		x.deleteSteps(w, c, can, step)
 	}
+	x.readSteps(w, c, can, step)
 	if w.giveUps > 0 && k.phase == walking {
 		step(false, "gives up", func(n *world, k *client, _ *session) {
 			n.giveUps--
@@ -905,6 +927,7 @@ func (x *explorer) create(w *world, c uint8) {
 		}
 	})
 	w.owner[i], w.who[i], w.c[c].node = w.id(w.of[c]), c, i
+	w.is[i] = kindOf(x.ruleOfClient(c))
 	w.commit(x.lagging, change{kind: made, nodes: only(i)})
 }
 
@@ -1040,6 +1063,9 @@ func (x *explorer) disconnects(w *world, i uint8, out emit) {
 			case k.phase == deleting && (k.committed || sent):
 				ok = ok && !(k.committed && sent)
 				k.committed, k.unsure, k.next = false, true, noNode
+			case k.phase == holding && sent && x.mayRead(w, c) && !w.s[i].ended:
+				k.tried, k.late = true, true
+				what += "; " + w.name(c) + " had asked for the read lock, too"
 			case k.reads() && sent:
 				ok = ok && n.s[i].answers() && arrived&(1<<c-1) == 0 // one of them, that is enough
 				if ok {

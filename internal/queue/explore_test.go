@@ -41,6 +41,9 @@ func (x *explorer) explore() found {
 	if x.after == nil {
 		x.after = TurnAfter
 	}
+	if x.turns == nil {
+		x.turns = Rule.PassesTurn
+	}
 	x.places = map[placeKey]placed{}
 	began := time.Now()
 	type origin struct {
@@ -141,7 +144,7 @@ func (x *explorer) encode(b []byte, w *world) []byte {
 		}
 		used |= k.list
 	}
-	if x.suffixes != nil || x.kinds&writers != 0 {
+	if x.suffixes != nil || x.kinds&writers != 0 || x.rules != nil {
 		used = only(w.n) - 1
 	}
 	var to [maxNodes]uint8
@@ -184,6 +187,10 @@ func (x *explorer) encode(b []byte, w *world) []byte {
 		b = append(b, byte(k.told), node(k.next))
 		flags(k.passes, k.stood)
 		put(k.list)
+		if x.rules != nil {
+			b = append(b, kindOf(x.ruleOfClient(c)), node(k.down))
+			flags(k.tried, k.late, k.reading)
+		}
 	}
 	sess := func(i uint8) {
 		s := &w.s[i]
@@ -208,6 +215,10 @@ func (x *explorer) encode(b []byte, w *world) []byte {
 	flags(w.deaf)
 	put(w.alive, w.foreign)
 	b = append(b, w.writer, w.reader)
+	if x.rules != nil {
+		b = append(b, w.top, w.topWriter)
+		used.each(func(i uint8) { b = append(b, w.is[i], w.as[i]) })
+	}
 	if w.nSess < w.nClients {
 		for i := range w.nSess {
 			sess(i)
@@ -423,9 +434,9 @@ func TestExplore_WithoutTheLook(t *testing.T) {
 // F34, I1: nodes past the counter's end are taken in the order of their numbers, as other clients do.
 func TestExplore_WithoutTheEnd(t *testing.T) {
 	x := explorer{sessions: two, acquire: 2, lagging: 2, suffixes: pinned}
-	x.place = func(self string, children, markers []string) Place {
-		mine, _ := Parse(self, markers)
-		for _, m := range Members(children, markers) {
+	x.place = func(r Rule, self string, children []string) Place {
+		mine, _ := Parse(self, r.Markers)
+		for _, m := range Members(children, r.Markers) {
 			if m.Seq < mine.Seq {
 				return Place{Kind: Behind, Predecessor: m.Name, Ahead: 1}
 			}

@@ -4,8 +4,8 @@
 // It is pure. It must not ask, wait, log, look at a clock or hold a lock, and it knows nothing of connections but their numbers. So
 // each rule has a table that specifies it, and explore_test.go takes the same code through every interleaving of a few clients.
 //
-// Read queue.go first: PlaceOf, inFrontNow and TurnAfter are all that proves that nobody is ahead. Then walk.go: what a node does next. R and F are
-// numbers of internal/faults/faults.md.
+// Read queue.go first: PlaceOf, inFrontNow and TurnAfter are all that proves that nobody is ahead. Then rule.go: what readers and writers
+// wait for. Then walk.go: what a node does next. R and F are numbers of internal/faults/faults.md.
 package queue
 
 import (
@@ -15,13 +15,7 @@ import (
 
 // A child of the lock root takes part in the queue if its name ends in one of these and a sequence number. They are
 // the names of Curator and go-zookeeper, kazoo, and Curator's read/write lock.
-var Markers = []string{MutexName, "__lock__", "__READ__", "__WRIT__"}
-
-// What comes before the number in the name of a node of ours.
-const (
-	MutexName = "lock-"  // of a mutex, and of Curator's LeaderSelector
-	LatchName = "latch-" // of Curator's LeaderLatch
-)
+var Markers = []string{MutexName, "__lock__", ReadName, WriteName}
 
 // The counter of a lock root has 32 bits. At its end numbers repeat or, when creates were pipelined, turn negative. So no node
 // numbered counterEnd or more is granted: such nodes are deleted until the queue has drained and the root can be made anew.
@@ -88,9 +82,10 @@ func Members(children, markers []string) []Member {
 // Place is where a node stands in its queue.
 type Place struct {
 	Kind        Kind
-	Predecessor string // Behind: the node just ahead of us; Exhausted: a node that must go first, "" if there is none
-	Second      string // Behind: the node just ahead of the predecessor; "" if there is none, or if Tied
-	Ahead       int    // Behind: how many nodes are ahead. If it is one, the predecessor is the front, and its deletion makes us the front
+	Predecessor string // Behind: the node just ahead of us that blocks ours; Exhausted: a node that must go first, "" if there is none
+	Second      string // Behind: the node just ahead of the predecessor; "" if there is none, if Tied, and for a reader: each behind a writer would look
+	Ahead       int    // Behind: how many nodes are ahead that block ours. If it is one, the predecessor's deletion makes us the front
+	Holds       bool   // Behind: nothing at all is ahead of the predecessor: it is the holder
 	Tied        bool   // Behind: nodes ahead of us have one number, and nobody knows their order: the predecessor is only one of them
 	Replaced    bool   // Behind: another node may take the predecessor's place when it goes (see staysAlone)
 }
@@ -101,8 +96,8 @@ type Kind int
 // What a list can show of a node.
 const (
 	Missing   Kind = iota // our node is not in the list
-	Front                 // nobody is ahead
-	Behind                // somebody is ahead
+	Front                 // nobody is ahead that blocks ours
+	Behind                // somebody is
 	Twin                  // another node has our number: queue again, at the tail
 	Exhausted             // a number is past the end of the counter, ours or another that may sort ahead
 )
@@ -127,17 +122,17 @@ func FrontOf(children, markers []string) string {
 	return strings.Clone(slices.MinFunc(ms, ByNumber).Name)
 }
 
-// PlaceOf decides where self stands among the children of the lock root. Their numbers order them. Below the counter's end
+// PlaceOf decides where self stands among the children of the lock root, by its rule. Their numbers order them. Below the counter's end
 // servers never repeat a number. A client that makes a node by name can: hence Twin and Tied.
-func PlaceOf(self string, children, markers []string) Place {
-	ms := Members(children, markers)
+func PlaceOf(rule Rule, self string, children []string) Place {
+	ms := Members(children, rule.Markers)
 	me := slices.IndexFunc(ms, func(m Member) bool { return m.Name == self })
 	if me < 0 {
 		return Place{Kind: Missing}
 	}
 	mine := ms[me]
 	p, isTwin := Place{Kind: Front}, false
-	var predecessor, second, past Member
+	var predecessor, second, past, lowest Member
 	for i, m := range ms {
 		if i == me {
 			continue
@@ -147,6 +142,12 @@ func PlaceOf(self string, children, markers []string) Place {
 			past = m
 		}
 		if m.Seq >= mine.Seq {
+			continue
+		}
+		if lowest.Name == "" || m.Seq < lowest.Seq {
+			lowest = m
+		}
+		if !rule.Blocks(m) {
 			continue
 		}
 		p.Ahead++
@@ -165,25 +166,18 @@ func PlaceOf(self string, children, markers []string) Place {
 	case p.Ahead == 0:
 		return p
 	}
-	p.Kind, p.Predecessor, p.Replaced = Behind, strings.Clone(predecessor.Name), !staysAlone(predecessor.Name)
+	p.Kind, p.Predecessor, p.Replaced = Behind, strings.Clone(predecessor.Name), !rule.staysAlone(predecessor.Name)
 	p.Tied = second.Name != "" && predecessor.Seq == second.Seq
-	if !p.Tied {
+	p.Holds = lowest.Seq == predecessor.Seq && !p.Tied
+	if !p.Tied && !rule.IsShared() {
 		p.Second = strings.Clone(second.Name)
 	}
 	return p
 }
 
-// staysAlone says whether nothing comes after a node in its place. A writer of Curator's read/write lock that takes the read
-// lock, too, makes a __READ__ node with its own number, and then deletes its __WRIT__ node: so a node appears ahead of waiters
-// that have listed (R73). Mutexes, latches and readers make no such node, and what clients of other names do nobody knows.
-func staysAlone(name string) bool {
-	head := name[:max(0, len(name)-digits)]
-	return hasMarker(head, []string{MutexName, LatchName, "__lock__", "__READ__"})
-}
-
 // evidence is what a waiter knows when the event of its predecessor has come.
 type evidence struct {
-	ahead          int   // how many nodes were ahead of ours in the list
+	ahead          int   // how many nodes that block ours were ahead in the list
 	replaced       bool  // another node may have taken the predecessor's place
 	deleted        bool  // the event is the predecessor's deletion, and no other
 	owner, session int64 // the ZooKeeper session that owns the predecessor, and our own
@@ -255,7 +249,7 @@ const (
 )
 
 // ProtectedPath returns the path that a create asks for: root/_c_<36-char uuid>-<name>. The servers add the sequence number.
-func ProtectedPath(root, name, id string) string {
+func ProtectedPath(root, id, name string) string {
 	return root + "/" + protectedPrefix + id + "-" + name
 }
 

@@ -138,6 +138,8 @@ func TestProtectionID(t *testing.T) {
 // counterPinned is the last number that ZooKeeper gives, again and again.
 const counterPinned = 1<<31 - 1
 
+var mutexRule = Rule{MutexName, Markers}
+
 func TestPlaceOf(t *testing.T) {
 	const kazoo5 = "0e4ef0ac8eb94d628b7fcb2a3ab6ad72__lock__0000000005"
 	const goZK5 = "_c_0e4ef0ac8eb94d628b7fcb2a3ab6ad72-lock-0000000005"
@@ -152,24 +154,24 @@ func TestPlaceOf(t *testing.T) {
 		{"alone", self, []string{self}, Place{Kind: Front}},
 		{"front with others behind", self, []string{ours(2, 9), self, ours(3, 8)}, Place{Kind: Front}},
 		{"second: its predecessor is the front", self, []string{self, ours(2, 6), ours(3, 8)},
-			Place{Kind: Behind, Predecessor: ours(2, 6), Ahead: 1}},
+			Place{Kind: Behind, Predecessor: ours(2, 6), Ahead: 1, Holds: true}},
 		{"further back: the one just ahead, whatever the order of the list", self,
 			[]string{ours(2, 2), ours(3, 5), self, ours(4, 4), ours(5, 8)},
 			Place{Kind: Behind, Predecessor: ours(3, 5), Second: ours(4, 4), Ahead: 3}},
 		{"gaps in the numbers mean nothing", self, []string{ours(2, 0), self},
-			Place{Kind: Behind, Predecessor: ours(2, 0), Ahead: 1}},
+			Place{Kind: Behind, Predecessor: ours(2, 0), Ahead: 1, Holds: true}},
 		{"foreign children take no part", self, append(slices.Clone(foreign), self), Place{Kind: Front}},
 		{"foreign children are no predecessors", self, append(slices.Clone(foreign), ours(2, 3), self),
-			Place{Kind: Behind, Predecessor: ours(2, 3), Ahead: 1}},
-		{"F36: behind kazoo's lock", self, []string{self, kazoo5}, Place{Kind: Behind, Predecessor: kazoo5, Ahead: 1}},
-		{"F36: behind go-zookeeper's lock", self, []string{self, goZK5}, Place{Kind: Behind, Predecessor: goZK5, Ahead: 1}},
+			Place{Kind: Behind, Predecessor: ours(2, 3), Ahead: 1, Holds: true}},
+		{"F36: behind kazoo's lock", self, []string{self, kazoo5}, Place{Kind: Behind, Predecessor: kazoo5, Ahead: 1, Holds: true}},
+		{"F36: behind go-zookeeper's lock", self, []string{self, goZK5}, Place{Kind: Behind, Predecessor: goZK5, Ahead: 1, Holds: true}},
 		{"F36: ten digits compare as numbers", self, []string{self, ours(2, 10)}, Place{Kind: Front}},
 
 		// R73: a writer may leave a reader in its place; what other names leave nobody knows.
 		{"R73: behind a writer", self, []string{self, "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__WRIT__0000000005"},
-			Place{Kind: Behind, Predecessor: "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__WRIT__0000000005", Ahead: 1, Replaced: true}},
+			Place{Kind: Behind, Predecessor: "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__WRIT__0000000005", Ahead: 1, Holds: true, Replaced: true}},
 		{"R73: behind a reader", self, []string{self, "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__READ__0000000005"},
-			Place{Kind: Behind, Predecessor: "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__READ__0000000005", Ahead: 1}},
+			Place{Kind: Behind, Predecessor: "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__READ__0000000005", Ahead: 1, Holds: true}},
 
 		// A missing node is no index and no last place (R13): it is told.
 		{"R13: own node missing", self, []string{ours(2, 6), ours(3, 8)}, Place{Kind: Missing}},
@@ -196,9 +198,83 @@ func TestPlaceOf(t *testing.T) {
 		{"F34: beside a negative number nobody is granted", ours(1, 5), []string{ours(1, 5), "lock--2147483648"}, Place{Kind: Exhausted, Predecessor: "lock--2147483648"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			require.Equal(t, tt.want, PlaceOf(tt.self, tt.children, Markers))
+			require.Equal(t, tt.want, PlaceOf(mutexRule, tt.self, tt.children))
 		})
 	}
+}
+
+// I1, I8, R73: what a reader and a writer wait for, in queues of each kind of node.
+func TestPlaceOf_ReadersAndWriters(t *testing.T) {
+	node := func(kind string, n int) string {
+		return fmt.Sprintf("_c_%08x-0000-4000-8000-%012d-%s%010d", 99-n, len(kind)+int(kind[3]), kind, n)
+	}
+	r, w, m := func(n int) string { return node(ReadName, n) }, func(n int) string { return node(WriteName, n) }, func(n int) string { return node(MutexName, n) }
+	const kazoo5, kazooReader5 = "0e4ef0ac8eb94d628b7fcb2a3ab6ad72__lock__0000000005", "0e4ef0ac8eb94d628b7fcb2a3ab6ad72__rlock__0000000005"
+	front := Place{Kind: Front}
+	for _, tt := range []struct {
+		name string
+		self string
+		list []string
+		want Place
+	}{
+		{"a reader among readers", r(7), []string{r(5), r(6), r(7), r(8)}, front},
+		{"a reader behind a writer that holds", r(7), []string{w(5), r(6), r(7)}, Place{Kind: Behind, Predecessor: w(5), Ahead: 1, Holds: true}},
+		{"a reader behind a writer that waits for a reader", r(7), []string{r(4), w(5), r(6), r(7)}, Place{Kind: Behind, Predecessor: w(5), Ahead: 1}},
+		{"a reader waits for the nearest writer, and watches no second", r(9), []string{w(3), r(4), w(5), r(6), r(9)}, Place{Kind: Behind, Predecessor: w(5), Ahead: 2}},
+		{"a reader waits for a mutex", r(7), []string{m(5), r(7)}, Place{Kind: Behind, Predecessor: m(5), Ahead: 1, Holds: true}},
+		{"and for kazoo's", r(7), []string{kazoo5, r(7)}, Place{Kind: Behind, Predecessor: kazoo5, Ahead: 1, Holds: true}},
+		{"a name that we do not know may be anything, and leave anything", r(7), []string{kazooReader5, r(7)}, Place{Kind: Behind, Predecessor: kazooReader5, Ahead: 1, Holds: true, Replaced: true}},
+		{"a reader behind a writer that reads: who comes in its place does not block", r(7), []string{w(5), r(5), r(7)}, Place{Kind: Behind, Predecessor: w(5), Ahead: 1, Holds: true}},
+		{"a reader behind one that did", r(7), []string{r(5), r(7)}, front},
+
+		{"a writer waits for all", w(7), []string{r(5), r(6), w(7)}, Place{Kind: Behind, Predecessor: r(6), Second: r(5), Ahead: 2}},
+		{"a writer behind the last reader", w(7), []string{r(6), w(7)}, Place{Kind: Behind, Predecessor: r(6), Ahead: 1, Holds: true}},
+		{"a writer behind a mutex", w(7), []string{m(6), w(7)}, Place{Kind: Behind, Predecessor: m(6), Ahead: 1, Holds: true}},
+		{"R73: a writer behind a writer, in whose place a reader may come", w(7), []string{w(6), w(7)}, Place{Kind: Behind, Predecessor: w(6), Ahead: 1, Holds: true, Replaced: true}},
+		{"R73: a writer behind a writer that reads: the numbers do not order them", w(7), []string{w(5), r(5), w(7)}, Place{Kind: Behind, Predecessor: w(5), Ahead: 2, Tied: true, Replaced: true}},
+		{"R73: a writer behind one that did", w(7), []string{r(5), w(7)}, Place{Kind: Behind, Predecessor: r(5), Ahead: 1, Holds: true}},
+		{"R73: a mutex behind a writer that reads", m(7), []string{r(5), w(5), m(7)}, Place{Kind: Behind, Predecessor: r(5), Ahead: 2, Tied: true}},
+		{"a writer in front", w(5), []string{w(5), r(6), m(7)}, front},
+
+		{"F34: past the end, among readers", r(counterEnd), []string{r(5), r(counterEnd)}, Place{Kind: Exhausted, Predecessor: r(5)}},
+		{"F35: a reader that has somebody's number", r(5), []string{r(5), m(5)}, Place{Kind: Twin}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			name := MutexName
+			for _, n := range []string{ReadName, WriteName} {
+				if is(tt.self, n) {
+					name = n
+				}
+			}
+			require.Equal(t, tt.want, PlaceOf(Rule{name, append(slices.Clone(Markers), "__rlock__")}, tt.self, tt.list))
+		})
+	}
+}
+
+// I1: who may pass the turn, and to whom.
+func TestRule_PassesTurn(t *testing.T) {
+	reader, writer := Rule{ReadName, Markers}, Rule{WriteName, Markers}
+	for _, tt := range []struct {
+		name       string
+		r          Rule
+		downgraded bool
+		want       bool
+	}{
+		{"a mutex", mutexRule, false, true},
+		{"a writer", writer, false, true},
+		{"a writer that may have read: its reader's node may stand", writer, true, false},
+		{"a reader: it was not alone", reader, false, false},
+	} {
+		require.Equal(t, tt.want, tt.r.PassesTurn(tt.downgraded), tt.name)
+	}
+	require.True(t, writer.SeesAs(reader))
+	require.False(t, writer.SeesAs(Rule{WriteName, append(slices.Clone(Markers), "x-")}))
+}
+
+// R73: the reader's node has the writer's number, and a name of its own.
+func TestDowngradedPath(t *testing.T) {
+	const id, other = "0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72", "1e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72"
+	require.Equal(t, "/a/b/_c_"+other+"-__READ__0000000042", DowngradedPath("/a/b/_c_"+id+"-__WRIT__0000000042", other))
 }
 
 // I1: whatever is in the queue, and in whatever order it is listed, at most one node is in front, and it is the one with the
@@ -223,7 +299,7 @@ func TestPlaceOf_RandomQueues_OneFront(t *testing.T) {
 					lower, nearest = lower+1, max(nearest, n)
 				}
 			}
-			p := PlaceOf(name, children, Markers)
+			p := PlaceOf(mutexRule, name, children)
 			switch {
 			case seq >= counterEnd:
 				require.Equal(t, Exhausted, p.Kind, "%s in %v", name, children)
@@ -314,7 +390,7 @@ func BenchmarkPlaceOf(b *testing.B) {
 			for b.Loop() {
 				var got wire.ChildrenStatResponse
 				got.Decode(wire.NewDecoder(body))
-				if p := PlaceOf(self, got.Children, Markers); p.Ahead != n/2 {
+				if p := PlaceOf(mutexRule, self, got.Children); p.Ahead != n/2 {
 					b.Fatal(p)
 				}
 			}

@@ -21,7 +21,8 @@ type Walk struct {
 	Next   Stage // what the node does next
 	Early  bool  // the list was sent before the node was known to be made
 	Second bool  // it is known who is ahead of the predecessor
-	Ahead  int   // how many nodes were ahead in the list
+	Ahead  int   // how many nodes that block ours were ahead in the list
+	Holds  bool  // the predecessor was the holder
 	Tied   bool  // nobody knows which of several nodes is the predecessor
 
 	session  int64 // the ZooKeeper session of the node
@@ -74,7 +75,7 @@ func (w Walk) Listed(p Place, conn uint64) Walk {
 		return w.anew(ToGrant)
 	case Behind:
 		w.Next, w.listConn = ToStandBehind, conn
-		w.Ahead, w.Second, w.Tied, w.replaced = p.Ahead, p.Second != "", p.Tied, p.Replaced
+		w.Ahead, w.Holds, w.Second, w.Tied, w.replaced = p.Ahead, p.Holds, p.Second != "", p.Tied, p.Replaced
 	case Twin:
 		return w.anew(ToQueueAgain)
 	case Exhausted:

@@ -1,0 +1,144 @@
+package zklock_test
+
+// These tests take a node, the session or the servers from a writer that reads (I4, I5, I6).
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// F24, I5: somebody deletes the writer's node while the owner reads. The writer is told. The read lock stands on its own node, and
+// keeps the queue out.
+func TestVirtual_Downgrade_WritersNodeDeleted_ReadsOn(t *testing.T) {
+	forEachQueue(t, func(t *testing.T, d *writerAndReader) {
+		require.NoError(t, d.somebody.Delete(d.w.Node(), -1))
+		time.Sleep(20 * time.Second)
+		require.True(t, isLost(d.w))
+		require.NoError(t, d.r.Err())
+		require.Equal(t, "000", grantedOf(d.queue...), "I1")
+		again, err := d.m.ReadLock().TryAcquire(d.r.Context())
+		require.NoError(t, err)
+		_, err = d.m.WriteLock().TryAcquire(d.r.Context())
+		require.ErrorIs(t, err, zklock.ErrLost, "until it has released what it lost")
+		release(t, again)
+		release(t, d.r)
+		d.goesOn(t)
+		require.ErrorIs(t, d.w.Release(t.Context()), zklock.ErrLost)
+	})
+}
+
+// F24, I4: somebody deletes the writer's node, and nobody reads any more. Nothing of the lost hold is in the way, though its handle is
+// not released.
+func TestVirtual_Downgrade_WritersNodeDeleted_NobodyReads(t *testing.T) {
+	forEachQueue(t, func(t *testing.T, d *writerAndReader) {
+		release(t, d.r)
+		require.NoError(t, d.somebody.Delete(d.w.Node(), -1))
+		if grantedOf(d.queue...) != "000" { // a waiter of its Session saw it
+			require.True(t, isLost(d.w), "I5: its reader's node stands until it knows")
+		}
+		time.Sleep(3 * time.Second) // a heartbeat finds the writer's node gone
+		require.True(t, isLost(d.w))
+		_, err := d.m.ReadLock().TryAcquire(zklock.WithOwner(t.Context(), d.w.Owner()))
+		require.ErrorIs(t, err, zklock.ErrLost)
+		d.goesOn(t)
+		require.ErrorIs(t, d.w.Release(t.Context()), zklock.ErrLost)
+	})
+}
+
+// F24, I5: somebody deletes the writer's node, and the owner's next read lock finds that out.
+func TestVirtual_Downgrade_WritersNodeGone_IsTold(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		m := newRWMutex(t, v.connect(), "/job")
+		w := acquire(t, m.WriteLock())
+		next := v.queueUp(newRWMutex(t, v.connect(), "/job").WriteLock())
+		require.NoError(t, v.srv.Delete(w.Node()))
+		h := next.granted2(t, time.Second)
+		_, err := m.ReadLock().Acquire(zklock.WithOwner(t.Context(), w.Owner()))
+		require.ErrorIs(t, err, zklock.ErrLost, "I1")
+		require.True(t, isLost(w), "I5")
+		require.Len(t, v.srv.Children("/job"), 1)
+		require.ErrorIs(t, w.Release(t.Context()), zklock.ErrLost)
+		release(t, h)
+	})
+}
+
+// F24: somebody deletes the reader's node, or takes READ from it. That hold is lost, the write lock stands, and reads under it say so
+// until it is released.
+func TestVirtual_Downgrade_ReadersNodeTakenAway(t *testing.T) {
+	for _, unreadable := range []bool{false, true} {
+		forEachQueue(t, func(t *testing.T, d *writerAndReader) {
+			if unreadable {
+				_, err := d.somebody.SetACL(d.r.Node(), zk.WorldACL(zk.PermAdmin), -1)
+				require.NoError(t, err)
+			} else {
+				require.NoError(t, d.somebody.Delete(d.r.Node(), -1))
+			}
+			time.Sleep(20 * time.Second) // servers tell nobody of a node that nobody may read: waiters look again after 10 s
+			require.True(t, isLost(d.r))
+			require.NoError(t, d.w.Err())
+			require.Equal(t, "000", grantedOf(d.queue...), "I1")
+			_, err := d.m.ReadLock().Acquire(d.w.Context())
+			require.ErrorIs(t, err, zklock.ErrLost)
+			require.ErrorIs(t, d.r.Release(t.Context()), zklock.ErrLost)
+			_, err = d.m.ReadLock().Acquire(d.w.Context())
+			require.ErrorIs(t, err, zklock.ErrLost)
+			release(t, d.w)
+			d.goesOn(t)
+		})
+	}
+}
+
+// I5: the ZooKeeper session ends: both holds are lost, and nothing is left of either.
+func TestVirtual_Downgrade_SessionOver(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		d := v.downgraded(t, false, true)
+		v.srv.ExpireSession(d.session(t))
+		d.goesOn(t)
+		for _, h := range []*zklock.Hold{d.w, d.r} {
+			lostWithin(t, h, 20*time.Second)
+			require.ErrorIs(t, h.Release(t.Context()), zklock.ErrLost)
+		}
+	})
+}
+
+// session is the one that owns the writer's node.
+func (d *writerAndReader) session(t *testing.T) int64 {
+	stat, there := d.srv.Stat(d.w.Node())
+	require.True(t, there)
+	return stat.EphemeralOwner
+}
+
+// I6: no server answers. The release of both nodes ends within the grace of one call, not of one call for each node.
+func TestVirtual_Downgrade_ReleaseIsBounded(t *testing.T) {
+	for name, f := range map[string]zktest.Fault{
+		"nothing is answered":           zktest.Before(zktest.Delete).Hold(),
+		"the second is not":             zktest.Before(zktest.Delete).Nth(2).Hold(),
+		"the second late, after a late": zktest.Before(zktest.Delete).Delay(400 * time.Millisecond),
+	} {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				d := v.downgraded(t, false, true)
+				release(t, d.r)
+				held := v.srv.Inject(f)
+				ended, cancel := context.WithCancel(context.Background())
+				cancel()
+				start := time.Now()
+				err := d.w.Release(ended)
+				require.ErrorIs(t, err, zklock.ErrNotConfirmed)
+				require.LessOrEqual(t, time.Since(start), 510*time.Millisecond, "I6")
+				if name == "the second late, after a late" {
+					time.Sleep(time.Second)
+				}
+				held.Remove()
+				d.goesOn(t)
+			})
+		})
+	}
+}
