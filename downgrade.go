@@ -168,19 +168,13 @@ func (d *lockData) leaveDowngrade(after *nodes.Deletion) *nodes.Deletion {
 
 // giveBack begins the deletions that a released hold waits for. A reader beside its own writer waits for none: its node stays until
 // the write lock is released, too.
-func (d *lockData) giveBack() (xs []*nodes.Deletion) {
-	down := d.down
-	if down == nil || down.writer == d {
-		x := d.root.release(d.e, d.nodes(), down != nil)
-		xs = append(xs, x)
-		if y := d.leaveDowngrade(x); y != nil {
-			xs = append(xs, y)
-		}
+func (d *lockData) giveBack(held []string) (xs [2]*nodes.Deletion) {
+	if down := d.down; down != nil && down.writer != d {
+		xs[0] = d.leaveDowngrade(nil)
 		return xs
 	}
-	if y := d.leaveDowngrade(nil); y != nil {
-		xs = append(xs, y)
-	}
+	xs[0] = d.root.release(d.e, held, d.down != nil)
+	xs[1] = d.leaveDowngrade(xs[0])
 	return xs
 }
 

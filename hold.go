@@ -265,8 +265,8 @@ func (h *Hold) Release(ctx context.Context) error {
 // releasing is a Release whose request is on its way.
 type releasing struct {
 	h    *Hold
-	xs   []*nodes.Deletion
-	end  clock.Instant // until when to wait at most
+	xs   [2]*nodes.Deletion // those to wait for
+	end  clock.Instant      // until when to wait at most
 	lost error
 }
 
@@ -281,8 +281,9 @@ func (h *Hold) beginRelease() releasing {
 	}
 	h.ctx.cancel(h.end) // nobody changes it any more
 	if r.lost = lost; last && lost == nil {
-		d.e.LetGo(d.nodes()...) // no heartbeat may miss a node
-		r.xs = d.giveBack()
+		held := d.nodes()
+		d.e.LetGo(held...) // no heartbeat may miss a node
+		r.xs = d.giveBack(held)
 	}
 	return r
 }
@@ -293,7 +294,7 @@ func (r releasing) wait(p *respite) error {
 	switch {
 	case r.lost != nil:
 		return d.errorf("release", errors.Unwrap(r.lost))
-	case r.xs == nil:
+	case r.xs[0] == nil:
 		return nil
 	}
 	if err := r.confirm(p); err != nil {
@@ -348,7 +349,7 @@ func (r releasing) confirm(p *respite) error {
 	}
 	ctxEnded := p.ctx.Done()
 	var lastTry <-chan time.Time // when the context has ended
-	for i := 0; i < len(r.xs); {
+	for i := 0; i < len(r.xs) && r.xs[i] != nil; {
 		x := r.xs[i]
 		left := r.end.Sub(e.Clock.Now()).Truncate(time.Millisecond)
 		if left <= 0 {

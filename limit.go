@@ -129,3 +129,18 @@ func (p *permits) wantsTooMany(n int) error {
 func badPermits(k, n int) error {
 	return badArgument{fmt.Errorf("%d permits of a semaphore that has %d: ask for 1 to %d", k, n, n)}
 }
+
+// WithSharedLimit has a Semaphore take its limit from a node, which is below the Session's chroot and may have any path outside the
+// semaphore's locks and leases. Its data is as Curator's SharedCount writes it: 4 bytes, big endian. If the node is not there, the
+// first acquire makes it with the number given to NewSemaphore.
+//
+// Who sets the data changes the limit for all. More permits wake who waits at once. Fewer take none away: as many holds as were
+// granted stay, until they are released. While the data is something else, acquires return an error that names the node. The option
+// costs an acquire one more request, and no round trip.
+func WithSharedLimit(node string) MutexOption {
+	return func(o *mutexOptions) {
+		if o.limit = node; checkPath(node) != nil {
+			o.wrong = fmt.Errorf("WithSharedLimit: %w", checkPath(node))
+		}
+	}
+}

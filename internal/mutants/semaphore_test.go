@@ -55,7 +55,7 @@ var semaphore = []mutant{
 	{"permits: a loss of the second lease says nothing", "I5, F24", "lockdata.go", "TestVirtual_Semaphore_LeaseDeleted_WholeHoldIsLost", []Swap{{
 		"if !slices.Contains(d.nodes(), node) ||", "if d.node != node ||"}}},
 	{"permits: a release deletes the first lease", "I4", "downgrade.go", "TestVirtual_Semaphore_AllOrNone|TestVirtual_Semaphore_ReleaseLost_AllGo", []Swap{{
-		"d.root.release(d.e, d.nodes(), ", "d.root.release(d.e, d.nodes()[:1], "}}},
+		"d.root.release(d.e, held, ", "d.root.release(d.e, held[:1], "}}},
 	{"permits: where one lease is missing, the others stay", "I4", "internal/nodes/reaper.go", "TestVirtual_Semaphore_LeaseDeletedInTheWait_QueuesAgain|TestEraseAll_OneIsMissing_TheOthersGo", []Swap{{
 		"	case noNode && n > 1: // nothing was deleted\n", "	case noNode && n > 1 && x.OK:\n"}}},
 	{"permits: of several strays one is deleted", "I4, R74", "internal/nodes/strays.go", "TestVirtual_Semaphore_AnswerLost_NoRead_GoesWhenItDoes", []Swap{{
