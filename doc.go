@@ -1,6 +1,7 @@
-// Package zklock is a mutual exclusion lock on Apache ZooKeeper, for services that must let one process at a time do a
-// job. It follows the recipe and the node names of Apache Curator's InterProcessMutex, so Go and Java clients queue for
-// the same lock. Beyond that recipe, a holder is notified of a loss in time, and each hold has a fencing token.
+// Package zklock has locks on Apache ZooKeeper, for services that must let one process at a time do a job: a mutex, a
+// read/write lock, a semaphore, several locks at once, elections. They follow the recipes and the node names of Apache
+// Curator, so Go and Java clients queue for the same lock. Beyond those recipes, a holder is notified of a loss in time, and
+// each hold has a fencing token.
 //
 //	s, err := zklock.Connect(ctx, "zk1:2181,zk2:2181,zk3:2181")
 //	m, err := zklock.NewMutex(s, "/locks/orders")
