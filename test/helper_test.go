@@ -168,9 +168,13 @@ func connect(t testing.TB, srv string, opts ...zklock.Option) *zklock.Session {
 	return hooked(t, hook.Session{}, srv, opts...)
 }
 
-// hooked is such a Session with hooks.
+// hooked is such a Session with hooks. The machine does not sleep unless they say so: in virtual time a pause of this process while
+// it asks the system would be a sleep of as long.
 func hooked(t testing.TB, hooks hook.Session, srv string, opts ...zklock.Option) *zklock.Session {
 	t.Helper()
+	if hooks.SuspendedTime == nil {
+		hooks.SuspendedTime = awake
+	}
 	s, err := zklock.Connect(hook.With(within(t, soon), hooks), srv, append([]zklock.Option{
 		zklock.WithSessionTimeout(10 * time.Second), quiet(t)}, opts...)...)
 	require.NoError(t, err)
@@ -326,3 +330,5 @@ func expire(t testing.TB, srv string, s *zklock.Session) {
 	t.Helper()
 	require.NoError(t, zkserver.ExpireSession(srv, s.SessionID()))
 }
+
+func awake() time.Duration { return 0 }

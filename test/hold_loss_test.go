@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/hook"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -218,7 +219,7 @@ func TestVirtual_BlockedLogger_DoesNotDelayTheLoss(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		line := &line{dial: v.net.Dial}
 		blocked := make(chan struct{})
-		s, err := zklock.Connect(context.Background(), v.srv.Addr(), zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(10*time.Second),
+		s, err := zklock.Connect(hook.With(context.Background(), hook.Session{SuspendedTime: awake}), v.srv.Addr(), zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(10*time.Second),
 			zklock.WithLogger(slog.New(slog.NewTextHandler(blockingWriter{blocked}, &slog.HandlerOptions{Level: slog.LevelDebug}))))
 		require.NoError(t, err)
 		h := acquire(t, newMutex(t, s, "/job"))
