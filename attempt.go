@@ -206,11 +206,11 @@ func (a *attempt) grant() error {
 		}
 	}
 	if own := a.onOwn; own != nil && own.hasFired() && own.event == zk.EventNodeDeleted {
-		e.LetGo(held...)
+		e.LetGo(d, held...)
 		return errRequeue
 	}
 	if !d.table.grant(a.acquisition) { // here the lock becomes ours
-		e.LetGo(held...)
+		e.LetGo(d, held...)
 		if a.ctx.Err() != nil {
 			return link.ErrCtxEnded
 		}

@@ -30,9 +30,10 @@ type downgrade struct {
 	node   string // the reader's, absolute
 
 	// Guarded by the lockTable.
-	byWriter, byReader bool            // who needs it
-	after              *nodes.Deletion // of the writer's node, if that is being deleted
-	lost               error           // somebody has taken the read lock's node away: another with its name could be deleted, too
+	byWriter bool            // the writer needs it
+	reader   *lockData       // the share in the read lock that needs it, which can be the next one before the last one has left
+	after    *nodes.Deletion // of the writer's node, if that is being deleted
+	lost     error           // somebody has taken the read lock's node away: another with its name could be deleted, too
 }
 
 // errOtherSide says that the owner queues for the other side of the read/write lock. If it queued for both, it could wait for itself.
@@ -72,7 +73,6 @@ func (t *lockTable) besideLocked(key lockKey) (down *downgrade, busy *acquisitio
 	case d.down.lost != nil:
 		return nil, nil, d.down.lost
 	}
-	d.down.byReader = true
 	return d.down, nil, nil
 }
 
@@ -153,12 +153,13 @@ func (d *lockData) leaveDowngrade(after *nodes.Deletion) *nodes.Deletion {
 		d.table.mu.Unlock()
 		return nil
 	}
-	if down.writer == d {
+	switch d {
+	case down.writer:
 		down.byWriter, down.after = false, after
-	} else {
-		down.byReader = false
+	case down.reader:
+		down.reader = nil
 	}
-	needed := down.byWriter || down.byReader
+	needed := down.byWriter || down.reader != nil
 	d.table.mu.Unlock()
 	if needed {
 		return nil

@@ -85,12 +85,13 @@ func (h *Hold) outcomeOf(work context.Context, worked, released error) error {
 	return errors.Join(worked, released)
 }
 
-// holdKey asks a context for the innermost hold that it carries. root names the lock, "" any lock; table names the Session,
-// nil any Session. With after, it asks for one that stands and that may be waited for in vain if root is waited for now.
+// holdKey asks a context for the innermost hold that it carries. root names the lock's path, "" any; mode its kind, "" any; table the
+// Session, nil any. With after, it asks for one that stands and that may be waited for in vain if this lock is waited for now.
 type holdKey struct {
 	table *lockTable
 	root  string // absolute
-	after bool   // of a lock that sorts after root, or of root through another Session than the table's
+	mode  string
+	after bool // of a path that sorts after root, or of root, of another kind or through another Session
 }
 
 func heldIn(ctx context.Context, k holdKey) *Hold {
@@ -119,9 +120,9 @@ func (c *holdContext) Value(key any) any {
 func (k holdKey) fits(h *Hold) bool {
 	held := h.d.key.path
 	if k.after {
-		return (held > k.root || held == k.root && h.d.table != k.table) && h.Err() == nil
+		return (held > k.root || held == k.root && (h.d.table != k.table || h.d.key.mode != k.mode)) && h.Err() == nil
 	}
-	return (k.table == nil || k.table == h.d.table) && (k.root == "" || k.root == held)
+	return (k.table == nil || k.table == h.d.table) && (k.root == "" || k.root == held) && (k.mode == "" || k.mode == h.d.key.mode)
 }
 
 func (c *holdContext) Err() error {
@@ -282,7 +283,7 @@ func (h *Hold) beginRelease() releasing {
 	h.ctx.cancel(h.end) // nobody changes it any more
 	if r.lost = lost; last && lost == nil {
 		held := d.nodes()
-		d.e.LetGo(held...) // no heartbeat may miss a node
+		d.e.LetGo(d, held...) // no heartbeat may miss a node
 		r.xs = d.giveBack(held)
 	}
 	return r
@@ -351,6 +352,13 @@ func (r releasing) confirm(p *respite) error {
 	var lastTry <-chan time.Time // when the context has ended
 	for i := 0; i < len(r.xs) && r.xs[i] != nil; {
 		x := r.xs[i]
+		if isClosed(x.Done) { // also when the time is over: the wait for another may have taken it
+			if err := ended(i, x.OK, x.Err); err != nil {
+				return err
+			}
+			i++
+			continue
+		}
 		left := r.end.Sub(e.Clock.Now()).Truncate(time.Millisecond)
 		if left <= 0 {
 			return notConfirmed(errNoAnswer)
@@ -359,14 +367,10 @@ func (r releasing) confirm(p *respite) error {
 		select {
 		case <-x.Done:
 			t.Stop()
-			if err := ended(i, x.OK, x.Err); err != nil {
-				return err
-			}
-			i++
 		case <-e.Over():
 			t.Stop()
 			if isClosed(x.Done) {
-				return ended(i, x.OK, x.Err)
+				continue
 			}
 			return ended(i, false, e.OverErr())
 		case <-x.Refused:
@@ -379,6 +383,9 @@ func (r releasing) confirm(p *respite) error {
 			lastTry, ctxEnded = last.C, nil
 		case <-lastTry:
 			t.Stop()
+			if isClosed(x.Done) {
+				continue
+			}
 			return notConfirmed(ctxError(p.ctx))
 		case <-t.C:
 		}

@@ -76,9 +76,11 @@ func (t *lockTable) keyLocked(root *lockRoot, by asker) (key lockKey, ok bool) {
 	if by.owner != (Owner{}) {
 		return key, true
 	}
-	if d := by.under; d != nil && t.byKey[d.key] == d && (d.key.mode == key.mode || d.key.mode == otherSide(key.mode)) {
-		key.owner = d.key.owner
-		return key, true
+	for _, d := range by.under {
+		if d != nil && t.byKey[d.key] == d {
+			key.owner = d.key.owner
+			return key, true
+		}
 	}
 	return lockKey{}, false
 }
@@ -112,6 +114,9 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error) (a *
 			if other.d.key.path == key.path {
 				d.acquiring.left = append(d.acquiring.left, other)
 			}
+		}
+		if down != nil {
+			down.reader = d
 		}
 		t.byKey[key] = d
 		isNew = true
@@ -348,7 +353,7 @@ func (d *lockData) Lose(node string, cause error, end clock.Instant) (told bool)
 	told = d.tell(node, lostBecause(cause))
 	if told && len(d.more) > 0 && !d.e.IsOver() {
 		others := slices.DeleteFunc(d.nodes(), func(n string) bool { return n == node })
-		d.e.LetGo(others...)
+		d.e.LetGo(d, others...)
 		d.e.reaper.EraseAll(others)
 	}
 	if !told || errors.Is(cause, ErrClosed) {

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/zklock/zklock/internal/queue"
 )
 
 // Multi is several locks that are taken together: all of them or none. It is reusable, safe for many goroutines, and costs nothing
@@ -187,10 +189,11 @@ func (m *Multi) enter(ctx context.Context, op string, wait time.Duration) (*Mult
 // the first one that has to be waited for, if it is any.
 func (m *Multi) outOfOrder(ctx context.Context) (*Mutex, error) {
 	for _, l := range m.locks {
-		if l.OwnedBy(ctx) {
+		w := heldIn(ctx, holdKey{table: &l.s.locks, root: l.root.path, mode: queue.WriteName})
+		if l.OwnedBy(ctx) || l.root.mode() == queue.ReadName && w != nil && w.Err() == nil { // who writes may read
 			continue
 		}
-		h := heldIn(ctx, holdKey{&l.s.locks, l.root.path, true})
+		h := heldIn(ctx, holdKey{&l.s.locks, l.root.path, l.root.mode(), true})
 		if h == nil {
 			break
 		}

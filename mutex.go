@@ -169,18 +169,15 @@ func (m *Mutex) OwnedBy(ctx context.Context) bool {
 // function, or a hold's Context, or derived from either, also through holds of other locks. The hold may have been lost or
 // released since: see its Err. HoldFrom returns false if ctx carries no hold of this lock and Session.
 func (m *Mutex) HoldFrom(ctx context.Context) (*Hold, bool) {
-	h := heldIn(ctx, holdKey{table: &m.made().s.locks, root: m.root.path})
-	if h == nil || h.d.key.mode != m.root.mode() { // of a read/write lock on this path
-		return nil, false
-	}
-	return h, true
+	h := heldIn(ctx, holdKey{table: &m.made().s.locks, root: m.root.path, mode: m.root.mode()})
+	return h, h != nil
 }
 
 func (m *Mutex) asker(ctx context.Context) asker {
 	if m.root.permits != nil {
 		return asker{} // nobody: permits are not re-entered
 	}
-	return askerIn(ctx, &m.s.locks, m.root.path)
+	return askerIn(ctx, &m.s.locks, &m.root)
 }
 
 // enter waits for the lock, for no longer than wait; 0 is a try.
@@ -306,6 +303,8 @@ func (m *Mutex) waitsForItself(ctx context.Context, err error) error {
 	}
 	whose := "through another Session"
 	switch {
+	case h.d.table == &m.s.locks && h.d.key.mode == otherSide(m.root.mode()):
+		return err // a read under it needs no turn
 	case h.d.table == &m.s.locks && h.d.key.mode != m.root.mode():
 		whose = "for another kind of lock" // a Mutex under a read/write lock, or the other way round
 	case h.d.table == &m.s.locks:

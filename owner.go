@@ -44,14 +44,19 @@ func ownerSet(ctx context.Context) Owner {
 
 // asker is who calls, as the context says.
 type asker struct {
-	owner Owner     // set with WithOwner; the zero Owner if none was
-	under *lockData // whose hold of this lock and Session the context carries; nil if it carries none
+	owner Owner        // set with WithOwner; the zero Owner if none was
+	under [2]*lockData // whose hold of this lock and Session the context carries, and whose of its other side; nil if it carries none
 }
 
-func askerIn(ctx context.Context, t *lockTable, root string) asker {
+func askerIn(ctx context.Context, t *lockTable, root *lockRoot) asker {
 	by := asker{owner: ownerSet(ctx)}
-	if h := heldIn(ctx, holdKey{table: t, root: root}); h != nil {
-		by.under = h.d
+	for i, mode := range [2]string{root.mode(), otherSide(root.mode())} {
+		if mode == "" {
+			break
+		}
+		if h := heldIn(ctx, holdKey{table: t, root: root.path, mode: mode}); h != nil {
+			by.under[i] = h.d
+		}
 	}
 	return by
 }

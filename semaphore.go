@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"strings"
 
 	"github.com/zklock/zklock/internal/queue"
 )
@@ -40,7 +41,7 @@ func NewSemaphore(s *Session, path string, n int, opts ...MutexOption) (*Semapho
 	case err != nil:
 	case n < 1 || n > math.MaxInt32:
 		err = fmt.Errorf("%d permits: give 1 to %d", n, math.MaxInt32)
-	case o.limit == path, o.limit == path+"/locks", o.limit == path+"/leases":
+	case o.limit == path, o.limit == path+"/locks", o.limit == path+"/leases", strings.HasPrefix(o.limit, path+"/locks/"), strings.HasPrefix(o.limit, path+"/leases/"):
 		err = fmt.Errorf("WithSharedLimit: %s is a node of the semaphore: give another, such as %s/limit", o.limit, path)
 	case o.name == queue.LatchName:
 		err = errors.New("WithLatchNodes: only an election can have them: give it to NewElection, or leave the option out")

@@ -374,3 +374,22 @@ func TestElection_FromFirstToLast(t *testing.T) {
 	require.ErrorIs(t, <-observed, context.Canceled)
 	require.Empty(t, children(t, admin(t, srv), p))
 }
+
+// Two candidates of one owner are two candidates.
+func TestVirtual_Campaign_OwnersAreTheirOwn(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		first, second := newElection(t, s, "/job", "a"), newElection(t, s, "/job", "b")
+		ctx := zklock.WithOwner(within(t, time.Hour), zklock.NewOwner("process"))
+		err := first.Campaign(ctx, func(lead context.Context, _ *zklock.Hold) error {
+			for _, ctx := range []context.Context{ctx, lead} {
+				ctx, cancel := context.WithTimeout(ctx, time.Minute)
+				defer cancel()
+				err := second.Campaign(ctx, func(context.Context, *zklock.Hold) error { return errors.New("two lead") })
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+			}
+			return nil
+		})
+		require.NoError(t, err)
+	})
+}

@@ -15,6 +15,14 @@ import (
 	"github.com/zklock/zklock"
 )
 
+// acquireIn acquires with the context of a hold.
+func acquireIn(t testing.TB, ctx context.Context, l zklock.Lock) *zklock.Hold {
+	t.Helper()
+	h, err := l.Acquire(ctx)
+	require.NoError(t, err)
+	return h
+}
+
 func newRWMutex(t testing.TB, s *zklock.Session, p string, opts ...zklock.MutexOption) *zklock.RWMutex {
 	t.Helper()
 	m, err := zklock.NewRWMutex(s, p, opts...)

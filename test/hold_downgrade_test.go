@@ -4,6 +4,7 @@ package zklock_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -141,4 +142,70 @@ func TestVirtual_Downgrade_ReleaseIsBounded(t *testing.T) {
 			})
 		})
 	}
+}
+
+// I1: the next read under a write hold comes in the moment in which the last one is released, or leaves. The reader's node is that of
+// the next one then, and stays.
+func TestVirtual_Downgrade_TheNextReadComesAsTheLastLeaves(t *testing.T) {
+	for name, last := range map[string]func(t *testing.T, m *zklock.RWMutex, w *zklock.Hold) (leave func()){
+		"it is released": func(t *testing.T, m *zklock.RWMutex, w *zklock.Hold) func() {
+			r := acquireIn(t, w.Context(), m.ReadLock())
+			return func() { _ = r.Release(context.Background()) }
+		},
+		"it gives up": func(_ *testing.T, m *zklock.RWMutex, w *zklock.Hold) func() {
+			ctx, cancel := context.WithCancel(w.Context())
+			go func() {
+				if r, err := m.ReadLock().Acquire(ctx); err == nil {
+					_ = r.Release(context.Background())
+				}
+			}()
+			return cancel
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				m, other := newRWMutex(t, v.connect(), "/job"), newRWMutex(t, v.connect(), "/job")
+				for i := range 500 {
+					w := acquire(t, m.WriteLock())
+					leave := last(t, m, w)
+					var both sync.WaitGroup
+					both.Go(func() {
+						for range i % 50 {
+							_ = w.Err()
+						}
+						leave()
+					})
+					var next *zklock.Hold
+					both.Go(func() {
+						for range i % 60 {
+							_ = w.Err()
+						}
+						next, _ = m.ReadLock().Acquire(w.Context())
+					})
+					both.Wait()
+					require.NotNil(t, next)
+					release(t, w)
+					_, err := other.WriteLock().TryAcquire(context.Background())
+					require.ErrorIs(t, err, zklock.ErrNotAcquired, "round %d", i)
+					release(t, next)
+				}
+			})
+		})
+	}
+}
+
+// A context carries the write hold through a read hold that was released meanwhile.
+func TestVirtual_Downgrade_ReentryPastAReleasedRead(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		m := newRWMutex(t, s, "/job")
+		w := acquire(t, m.WriteLock())
+		r := acquireIn(t, w.Context(), m.ReadLock())
+		x := acquireIn(t, r.Context(), newMutex(t, s, "/x"))
+		release(t, r)
+		release(t, acquireIn(t, x.Context(), m.WriteLock()))
+		release(t, acquireIn(t, x.Context(), m.ReadLock()))
+		release(t, x)
+		release(t, w)
+	})
 }

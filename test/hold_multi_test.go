@@ -175,3 +175,38 @@ func causeOf(ctx context.Context) error {
 	}
 	return context.Cause(ctx)
 }
+
+// One Session hears nothing. What the other has confirmed is told as confirmed.
+func TestVirtual_Multi_ReleaseWithOneInTheDark(t *testing.T) {
+	for name, limit := range map[string]time.Duration{"until the lease ends": time.Hour, "until the context ends": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				l := &line{dial: v.net.Dial}
+				m := newMulti(t, newMutex(t, v.connect(), "/a"), newMutex(t, v.connect(zklock.WithDialer(l.Dial)), "/b"))
+				h, err := m.Acquire(within(t, time.Hour))
+				require.NoError(t, err)
+				l.silent.Store(true)
+				err = h.Release(within(t, limit))
+				require.ErrorIs(t, err, zklock.ErrNotConfirmed)
+				require.ErrorContains(t, err, "/b")
+				require.NotContains(t, err.Error(), "release /a")
+				require.Empty(t, v.srv.Children("/a"))
+			})
+		})
+	}
+}
+
+// A writer may read under a Multi too, and a hold of the path by a lock of another kind would be waited for in vain.
+func TestVirtual_Multi_UnderAWriter(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		m := newRWMutex(t, s, "/job")
+		w := acquire(t, m.WriteLock())
+		x := acquireIn(t, w.Context(), newMutex(t, s, "/x"))
+		h, err := newMulti(t, m.ReadLock()).Acquire(x.Context())
+		require.NoError(t, err)
+		require.NoError(t, h.Release(context.Background()))
+		_, err = newMulti(t, newMutex(t, s, "/job")).Acquire(x.Context())
+		require.ErrorContains(t, err, "take both in one Multi")
+	})
+}

@@ -202,12 +202,14 @@ func (z *Era) Hold(node string, by Holder, more ...string) (ok bool, err error) 
 	return ok, err
 }
 
-// LetGo takes a lock from under the lease, before its nodes are deleted.
-func (z *Era) LetGo(nodes ...string) {
+// LetGo takes a holder's lock from under the lease, before its nodes are deleted.
+func (z *Era) LetGo(by Holder, nodes ...string) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	for _, n := range nodes {
-		delete(z.mu.held, n)
+		if z.mu.held[n] == by {
+			delete(z.mu.held, n)
+		}
 	}
 }
 

@@ -114,6 +114,10 @@ var library = []mutant{
 		"case d.root.nearTheEnd(d.node):", "case false:"}}},
 	{"downgrade: Release waits for each of two nodes", "I6", "hold.go", "TestVirtual_Downgrade_ReleaseIsBounded", []Swap{{
 		"\t\t\ti++\n", "\t\t\ti++\n\t\t\tr.end, ctxEnded, lastTry, p = e.Clock.Now().Add(grace), p.ctx.Done(), nil, &respite{ctx: p.ctx}\n"}}},
+	{"downgrade: the last read takes the next one's node along", "I1", "downgrade.go", "TestVirtual_Downgrade_TheNextReadComesAsTheLastLeaves", []Swap{{
+		"\tcase down.reader:\n", "\tdefault:\n"}}},
+	{"two candidates of one owner lead together", "I1", "election.go", "TestVirtual_Campaign_OwnersAreTheirOwn", []Swap{{
+		"e.m.enter(WithOwner(ctx, NewOwner(\"\")), ", "e.m.enter(ctx, "}}},
 	{"an upgrade waits for itself", "I6", "downgrade.go", "TestVirtual_ReadWrite_Reentry", []Swap{{
 		"return nil, nil, ErrUpgrade", "return nil, nil, nil"}}},
 	{"an owner queues for both sides at a time", "I2", "downgrade.go", "TestVirtual_ReadWrite_OneOwnerQueuesForOneSideAtATime", []Swap{{
