@@ -101,9 +101,9 @@ var library = []mutant{
 	{"downgrade: its token is another than the writer's", "I1", "downgrade.go", "TestVirtual_Downgrade_KeepsTheQueueOut", []Swap{{
 		"token: w.token,", "token: w.token + 1,"}}},
 	{"downgrade: the reader's node goes when nobody reads", "I4", "downgrade.go", "TestVirtual_Downgrade_KeepsTheQueueOut", []Swap{{
-		"needed := down.byWriter || down.byReader", "needed := down.byReader"}}},
+		"needed := down.byWriter || down.reader != nil", "needed := down.reader != nil"}}},
 	{"downgrade: the reader's node goes when nobody writes", "I1, R73", "downgrade.go", "TestVirtual_Downgrade_KeepsTheQueueOut|TestVirtual_ReadWrite_RandomFaults", []Swap{{
-		"needed := down.byWriter || down.byReader", "needed := down.byWriter"}}},
+		"needed := down.byWriter || down.reader != nil", "needed := down.byWriter"}}},
 	{"downgrade: the reader's node does not wait for the writer's", "I4", "downgrade.go", "TestVirtual_Downgrade_WritersNodeGoesFirst", []Swap{{
 		"reaper.EraseAfter(down.after, down.node)", "reaper.EraseAfter(nil, down.node)"}}},
 	{"downgrade: a lost write hold keeps the reader's node", "I4, F24", "downgrade.go", "TestVirtual_Downgrade_WritersNodeDeleted_NobodyReads", []Swap{{
@@ -122,8 +122,8 @@ var library = []mutant{
 		"return nil, nil, ErrUpgrade", "return nil, nil, nil"}}},
 	{"an owner queues for both sides at a time", "I2", "downgrade.go", "TestVirtual_ReadWrite_OneOwnerQueuesForOneSideAtATime", []Swap{{
 		"return nil, d.acquiring, errOtherSide", "return nil, nil, nil"}}},
-	{"a Mutex's hold is a permission for the read/write lock of its path", "R67", "lockdata.go", "TestVirtual_ReadWrite_FanOutUnderAMutexOfThePath", []Swap{{
-		"(d.key.mode == key.mode || d.key.mode == otherSide(key.mode))", "true"}}},
+	{"a Mutex's hold is a permission for the read/write lock of its path", "R67", "owner.go", "TestVirtual_ReadWrite_FanOutUnderAMutexOfThePath", []Swap{{
+		"holdKey{table: t, root: root.path, mode: mode}", "holdKey{table: t, root: root.path}"}}},
 
 	// Making a node (fate.go, protection.go).
 	{"a create whose answer was lost made nothing", "I2, F3", "internal/answer/fate.go", "TestFateOf|TestVirtual_CreateLost_IsAdopted", []Swap{{
@@ -326,7 +326,7 @@ var library = []mutant{
 	{"multi: a context with a hold that sorts later is let in", "R86", "multi.go", "TestVirtual_Multi_ContextOutOfOrder_IsRefused", []Swap{{
 		"\t\tif h == nil {\n\t\t\tbreak", "\t\tif h == nil || true {\n\t\t\tbreak"}}},
 	{"multi: a context with a hold of the path through another Session is let in", "R86", "hold.go", "TestVirtual_Multi_ContextOutOfOrder_IsRefused", []Swap{{
-		"held > k.root || held == k.root && h.d.table != k.table", "held > k.root"}}},
+		"held > k.root || held == k.root && (h.d.table != k.table || h.d.key.mode != k.mode)", "held > k.root || held == k.root && h.d.key.mode != k.mode"}}},
 	{"multi: nobody watches what is held while the next is waited for", "I5, R86, F50", "multi.go", "TestVirtual_Multi_LossWhileItWaits", []Swap{{
 		"enter(work, op, left)", "enter(context.WithValue(ctx, ownerKey{}, ownerSet(work)), op, left)"}}},
 	{"multi: no look at the others after the last grant", "I5, R86, F50", "multi.go", "TestVirtual_Multi_LossSeenAtTheGrant|TestVirtual_Multi_LossWhileItWaits", []Swap{{
