@@ -107,13 +107,14 @@ func TestVirtual_NewMulti_BadInput(t *testing.T) {
 			require.Equal(t, "new multi", e.Op)
 		}
 		m := newMulti(t, a)
-		_, err = m.Acquire(nil) //nolint:staticcheck // on purpose
+		var none context.Context
+		_, err = m.Acquire(none)
 		require.ErrorContains(t, err, "nil context")
 		require.ErrorContains(t, m.Do(t.Context(), nil), "nil function")
 		require.ErrorContains(t, m.Do(t.Context(), func(context.Context, *zklock.MultiHold) error { return nil }, nil), "nil DoOption")
 		h, err := m.Acquire(t.Context())
 		require.NoError(t, err)
-		require.ErrorContains(t, h.Release(nil), "nil context") //nolint:staticcheck // on purpose
+		require.ErrorContains(t, h.Release(none), "nil context")
 		require.NoError(t, h.Err())
 		require.NoError(t, h.Release(t.Context()))
 	})

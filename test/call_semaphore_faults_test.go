@@ -279,7 +279,7 @@ func TestVirtual_Semaphore_SequenceEnd(t *testing.T) {
 		_, err = p.Acquire(t.Context())
 		if err != nil {
 			require.ErrorIs(t, err, zklock.ErrSequenceExhausted)
-			h, err = p.Acquire(t.Context())
+			_, err = p.Acquire(t.Context())
 			require.NoError(t, err)
 		}
 	})
