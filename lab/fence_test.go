@@ -8,12 +8,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/zklock/zklock/fence"
+	fences "github.com/zklock/zklock/fence"
 	"github.com/zklock/zklock/internal/fencesql"
 )
 
 func TestFence_SQL(t *testing.T) {
-	test := func(name string, dialect fence.Dialect, open func() (*sql.DB, error), snapshot sql.IsolationLevel) {
+	test := func(name string, dialect fences.Dialect, open func() (*sql.DB, error), snapshot sql.IsolationLevel) {
 		t.Run(name, func(t *testing.T) {
 			db, err := open()
 			require.NoError(t, err)
@@ -23,7 +23,7 @@ func TestFence_SQL(t *testing.T) {
 	}
 	c := serve(t, postgresServers, Plan{Size: 1})
 	addr := c.Addrs()[0]
-	test(c.Version(), fence.PostgreSQL, func() (*sql.DB, error) { return openPostgres(addr) }, sql.LevelRepeatableRead)
+	test(c.Version(), fences.PostgreSQL, func() (*sql.DB, error) { return openPostgres(addr) }, sql.LevelRepeatableRead)
 
 	c = serve(t, mariadbServers, Plan{Size: 1})
 	dsn := "root@tcp(" + c.Addrs()[0] + ")/lab"
@@ -31,6 +31,6 @@ func TestFence_SQL(t *testing.T) {
 		", changed rows": "",
 		", found rows":   "?clientFoundRows=true",
 	} {
-		test(c.Version()+name, fence.MySQL, func() (*sql.DB, error) { return sql.Open("mysql", dsn+options) }, sql.LevelRepeatableRead)
+		test(c.Version()+name, fences.MySQL, func() (*sql.DB, error) { return sql.Open("mysql", dsn+options) }, sql.LevelRepeatableRead)
 	}
 }
