@@ -38,6 +38,7 @@ type StaleError struct {
 	Seen  int64 // the token, larger than the claim's, of a hold that was granted later and was here before
 }
 
+// Error has the token, the resource and the token seen before.
 func (e *StaleError) Error() string {
 	return fmt.Sprintf("%v: token %d of %s comes after token %d", ErrStale, e.Claim.Token, e.Claim.Resource, e.Seen)
 }
