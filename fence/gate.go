@@ -22,8 +22,9 @@ type Gate struct {
 	Check func(ctx context.Context, lock, text string, known bool) error
 }
 
-// Admit decides on a request to what the lock guards. Sequencers are the values of its header: exactly one, or it is an [ErrMissing] or
-// an [ErrInvalid], as one of another lock or without sense is. The other errors are those of [Guard.Admit] and of Check.
+// Admit decides on a request to what the lock guards: a path, spelled as Parse returns it. Sequencers are the values of the request's
+// header: exactly one, or it is an [ErrMissing] or an [ErrInvalid], as one of another lock or without sense is. The other errors are
+// those of [Guard.Admit] and of Check.
 func (g *Gate) Admit(ctx context.Context, lock string, sequencers []string) error {
 	switch len(sequencers) {
 	case 0:

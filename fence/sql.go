@@ -14,9 +14,9 @@ type Dialect int
 
 // The dialects.
 const (
-	PostgreSQL Dialect = iota + 1 // from 15 on, as tested
-	MySQL                         // MariaDB from 10.11 on, as tested, and MySQL, which says the same of its InnoDB
-	SQLite                        // version 3
+	PostgreSQL Dialect = iota + 1
+	MySQL              // with InnoDB. MariaDB is tested, and stands for both
+	SQLite
 )
 
 // Table is where a database keeps tokens: one row for each resource, with a token that is not NULL, 0 at first. It may be the table

@@ -30,6 +30,7 @@ func TestFence_SQL(t *testing.T) {
 	for name, options := range map[string]string{
 		", changed rows": "",
 		", found rows":   "?clientFoundRows=true",
+		", no old rows":  "?innodb_snapshot_isolation=1", // the default from 11.6 on
 	} {
 		test(c.Version()+name, fences.MySQL, func() (*sql.DB, error) { return sql.Open("mysql", dsn+options) }, sql.LevelRepeatableRead)
 	}
