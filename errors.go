@@ -21,8 +21,8 @@ var (
 	// ErrNotAcquired: somebody else is ahead in the queue, and the call does not wait. Its node is deleted, or is being
 	// deleted in the background.
 	ErrNotAcquired = errors.New("lock not acquired: somebody is ahead")
-	// ErrNotConnected: a call that does not wait, or no longer, cannot say whether the lock is free. The Session is not connected
-	// to a server, or none answered in time. Its node is deleted in the background if there is one. It is never ErrNotAcquired too.
+	// ErrNotConnected: a call that does not wait, or no longer, cannot say whether the lock is free, or a hold stands. The Session is not
+	// connected to a server, or none answered in time. Its node is deleted in the background if there is one. It is never ErrNotAcquired too.
 	ErrNotConnected = errors.New("no connection to the servers")
 	// ErrUpgrade: the owner has the read lock, and not the write lock that it asks for: it would wait for itself. It must release
 	// the read lock first.
