@@ -147,7 +147,7 @@ var library = []mutant{
 	{"sequencer: the root of a semaphore's queue", "F26", "room.go", "TestCheckSequencer_EachKindOfHold", []Swap{{
 		"	a.rootCzxid = now.list.Root\n", ""}}},
 	{"ending: a renewed lease ends it", "F15", "ending.go", "TestVirtual_Ending_RenewedLease_DoesNotEnd", []Swap{{
-		"c.Context.Err() == nil {\n		c.timer.Reset(min(left, lease.Heartbeat(c.h.d.e.Timeout())))\n", "c.Context.Err() == nil {\n		time.AfterFunc(left, func() { c.cancel(ErrEnding) })\n"}}},
+		"c.Context.Err() == nil {\n		c.timer.Reset(min(left, lease.Heartbeat(c.h.d.e.Timeout())))\n", "c.Context.Err() == nil {\n		time.AfterFunc(left, func() { c.cancel(fmt.Errorf(\"%w, %v\", ErrEnding, lease.Heartbeat(0))) })\n"}}},
 	{"ending: with the lease, not before", "I5", "ending.go", "TestVirtual_Ending_Outage_EndsBeforeTheLease|TestVirtual_Ending_Suspend_FirstLook|TestVirtual_Ending_MarginTooLarge_EndsAtOnce", []Swap{{
 		"Sub(e.Clock.Now()) - c.margin; left <= 0 {", "Sub(e.Clock.Now()); left <= 0 {"}}},
 	{"ending: Err does not look at the clock", "F18", "ending.go", "TestVirtual_Ending_Suspend_FirstLook", []Swap{{
