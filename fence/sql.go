@@ -14,9 +14,9 @@ type Dialect int
 
 // The dialects.
 const (
-	PostgreSQL Dialect = iota + 1
-	MySQL              // with InnoDB. MariaDB is tested, and stands for both
-	SQLite
+	PostgreSQL Dialect = iota + 1 // of PostgreSQL
+	MySQL                         // of MySQL and MariaDB, with InnoDB; tested on MariaDB
+	SQLite                        // of SQLite
 )
 
 // Table is where a database keeps tokens: one row for each resource, with a token that is not NULL, 0 at first. It may be the table
