@@ -136,7 +136,13 @@ func (y yielding) Load(ctx context.Context, resource string) (fence.Marks, error
 
 // What was admitted is compared with all that is admitted afterwards, by many goroutines and by two Guards over one store.
 func TestGuard_ManyGoroutines_NoStaleOneIsAdmitted(t *testing.T) {
-	const goroutines, claims = 16, 400
+	for round := range uint64(20) {
+		crowd(t, round)
+	}
+}
+
+func crowd(t *testing.T, round uint64) {
+	const goroutines, claims = 16, 100
 	store := yielding{fence.NewMemory(1)}
 	guards := []*fence.Guard{fence.NewGuard(store), fence.NewGuard(store)}
 	type admission struct {
@@ -148,7 +154,7 @@ func TestGuard_ManyGoroutines_NoStaleOneIsAdmitted(t *testing.T) {
 	var admitted []admission
 	var all sync.WaitGroup
 	for i := range goroutines {
-		rnd := rand.New(rand.NewPCG(1, uint64(i)))
+		rnd := rand.New(rand.NewPCG(round, uint64(i)))
 		all.Go(func() {
 			for n := range claims {
 				c := fence.Claim{Resource: "/locks/a", Shared: rnd.IntN(2) == 0, Token: int64(n+1) + rnd.Int64N(20)}
@@ -171,7 +177,7 @@ func TestGuard_ManyGoroutines_NoStaleOneIsAdmitted(t *testing.T) {
 	for _, late := range admitted {
 		for _, was := range admitted {
 			if was.ended < late.begun && was.Token > late.Token && (!was.Shared || !late.Shared) {
-				t.Fatalf("%+v was admitted after %+v", late, was)
+				t.Fatalf("round %d: %+v was admitted after %+v", round, late, was)
 			}
 		}
 	}

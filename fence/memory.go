@@ -16,7 +16,7 @@ type Memory struct {
 	}
 }
 
-// NewMemory returns a Store for as many resources as limit says, some 150 bytes each. The first claim to one more is refused with
+// NewMemory returns a Store for as many resources as limit says, some 100 bytes each. The first claim to one more is refused with
 // [ErrFull], and those to the others go on. No mark makes room for another: after that a stale claim would look like a first one.
 // Nor does one mark stand for all that were dropped: it would refuse a hold that has lasted for long, and tokens of two ensembles
 // do not compare. Where resources come without an end, keep the marks beside them, in a Store of yours.
