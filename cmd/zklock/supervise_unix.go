@@ -86,6 +86,15 @@ func (s *supervisor) dismiss() {
 	_ = s.guardian.Kill()
 	_, _ = s.guardian.Wait()
 	s.wire.close()
+	s.desk.drop(forwardedToo...)
+	guardianProcess.Lock()
+	defer guardianProcess.Unlock()
+	guardianProcess.pid = 0
+	for guardianProcess.heirs { // what was left running is our child now, and another term may follow
+		if pid, _ := unix.Wait4(-1, nil, unix.WNOHANG, nil); pid <= 0 {
+			return
+		}
+	}
 }
 
 // startGuardian starts the guardian with one end of a socket pair. The guardian inherits that end under its own number, not as
