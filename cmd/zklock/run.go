@@ -335,6 +335,7 @@ func (t *taking) wait() {
 	t.desk.route(func(s os.Signal) {
 		switch {
 		case !ends(s): // for a command that is not there yet
+			suspendedBy(s)
 		case t.ctx.Err() == nil:
 			t.end(s)
 		case s != os.Interrupt: // timeout(1) sends its signal to us, and to our group

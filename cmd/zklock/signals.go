@@ -51,15 +51,6 @@ func (d *desk) take(sigs ...os.Signal) {
 	}
 }
 
-// drop has signals do again what they did before they were taken.
-func (d *desk) drop(sigs ...os.Signal) {
-	for _, s := range sigs {
-		if !signal.Ignored(s) {
-			signal.Reset(s)
-		}
-	}
-}
-
 // route sets the handler for the signals from now on. When route returns, the old handler has returned too.
 func (d *desk) route(handle func(os.Signal)) {
 	d.mu.Lock()

@@ -86,7 +86,6 @@ func (s *supervisor) dismiss() {
 	_ = s.guardian.Kill()
 	_, _ = s.guardian.Wait()
 	s.wire.close()
-	s.desk.drop(forwardedToo...)
 	guardianProcess.Lock()
 	defer guardianProcess.Unlock()
 	guardianProcess.pid = 0
@@ -209,6 +208,14 @@ func (s *supervisor) start() {
 		Program: wordsOf(s.program), Argv: wordsOf(s.argv...), Env: wordsOf(s.env...), Lock: s.lock,
 		KillAfter: s.plan.killAfter, Leftovers: s.leftovers, Group: unix.Getpgrp(),
 	}})
+}
+
+// suspendedBy stops zklock between two commands if that is what a signal asks for. Before the first, the kernel does it: only while a
+// command runs is SIGTSTP taken.
+func suspendedBy(s os.Signal) {
+	if s == syscall.SIGTSTP && canStop() {
+		stopSelf(syscall.SIGTSTP, false)
+	}
 }
 
 // begin gives the word, after a last look at the hold: it has to stand, with time left.
