@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -33,8 +34,8 @@ func (f *recipeFlags) check(given func(string) bool) error {
 	switch {
 	case len(kinds) > 1:
 		return exitf(exitUsage, "%s contradict each other: give one of them", strings.Join(kinds, " and "))
-	case given("semaphore") && f.semaphore < 1:
-		return exitf(exitUsage, "--semaphore %d: give 1 or more, the number of permits that there are", f.semaphore)
+	case given("semaphore") && (f.semaphore < 1 || f.semaphore > math.MaxInt32):
+		return exitf(exitUsage, "--semaphore %d: give the number of permits that there are, 1 to %d", f.semaphore, math.MaxInt32)
 	case given("permits") && !given("semaphore"):
 		return exitf(exitUsage, "--permits is for --semaphore")
 	case f.permits < 1, given("semaphore") && f.permits > f.semaphore:

@@ -45,6 +45,23 @@ func TestLookAt_OurPlace(t *testing.T) {
 	require.Zero(t, ourNode{session: 1, token: 7}.tokenIn(2), "in another session we stand elsewhere")
 }
 
+// Of a semaphore those who hold are apart, and one call may wait with several leases, whose tokens are larger than those of nodes that
+// came before it made them, and are behind.
+func TestLookAt_Semaphore_OurPlace(t *testing.T) {
+	held := []zklock.Participant{{SessionID: 1, Token: 30}, {SessionID: 2, Token: 35}}
+	behind := []zklock.Participant{{SessionID: 3, Token: 20}}
+	ours := []zklock.Participant{{SessionID: 9, Token: 40}, {SessionID: 9, Token: 41}}
+
+	l := lookAt(lockQueue{holders: held, waiters: append(ours, behind...)}, 9, 0)
+	require.True(t, strings.HasPrefix(l.String(), "number 3 of 4 in the queue; held by "), l)
+	require.True(t, strings.HasSuffix(l.String(), ", and 1 more"), l)
+	require.False(t, l.granted)
+	l = lookAt(lockQueue{holders: held, waiters: behind}, 9, l.ours.tokenIn(9))
+	require.True(t, strings.HasPrefix(l.String(), "number 3 of 4 in the queue; "), "gone: %v", l)
+	l = lookAt(lockQueue{holders: append(held, ours...), waiters: behind}, 9, 0)
+	require.True(t, l.granted)
+}
+
 func TestFrontOf(t *testing.T) {
 	names := []string{"_c_x-lock-0000000012", "config", "_c_y-lock-0000000007", "_c_z-lock--2147483648", "_c_z-lock-2147483647", "x__lock__0000000009"}
 	require.Equal(t, names[2], frontOf(names))
@@ -90,6 +107,38 @@ func TestRun_Waiting_LongQueue_IsNotReadToItsEnd(t *testing.T) {
 		require.ErrorContains(t, o.explainAcquire(t.Context(), s, r, err), "gave up after 1s: 101 in the queue, we were number 102 when it was last listed; held by db1, pid 4711, ")
 		srv.Inject(zktest.Before(zktest.GetChildren).Fail(zktest.NoAuth))
 		require.ErrorContains(t, o.explainAcquire(t.Context(), s, r, err), "gave up after 1s; place 102 in the queue when it was last listed, behind /locks/x/_c_", "what is known without a look")
+	})
+}
+
+// The holder of a semaphore does not stand in its queue.
+func TestRun_Waiting_LongQueueOfASemaphore_SaysWhoHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := zktest.NewNetwork()
+		srv := zktest.Start(t, zktest.WithNetwork(network))
+		o := &runOptions{path: "/sem", recipeFlags: recipeFlags{semaphore: 1, permits: 1}}
+		o.servers = srv.Addr()
+		open := func(data string) (*zklock.Session, recipe) {
+			s, err := zklock.Connect(t.Context(), srv.Addr(), zklock.WithDialer(network.Dial), zklock.WithLogger(slog.New(slog.DiscardHandler)))
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = s.Close() })
+			r, err := o.recipe(s, []zklock.MutexOption{zklock.WithData([]byte(data))})
+			require.NoError(t, err)
+			return s, r
+		}
+		_, holder := open("db1:4711")
+		hold, err := holder.Acquire(t.Context())
+		require.NoError(t, err)
+		_, waiter := open("db2:1")
+		for range longQueue + 1 {
+			go func() { _, _ = waiter.Acquire(t.Context()) }()
+		}
+		time.Sleep(time.Minute)
+		s, r := open("db3:1")
+		l, err := o.look(t.Context(), s, r, ourNode{})
+		require.NoError(t, err)
+		require.Equal(t, 3, srv.Requests().Of(s.SessionID(), zktest.GetData, zktest.GetChildren), "two lists, and the holder")
+		require.True(t, strings.HasPrefix(l.String(), "101 in the queue; held by db1, pid 4711, session 0x"), l)
+		require.NoError(t, hold.Release(t.Context()))
 	})
 }
 
