@@ -39,7 +39,7 @@ The mode says how a node holds:
 
   exclusive  alone: a mutex, a writer, a leader
   shared     with others: a reader
-  permit     one permit of a semaphore; of who waits, all that it waits for
+  permit     a permit of a semaphore, or a place in the line for some
   latch      alone: a leader, with nodes of Curator's LeaderLatch
 
 With --recursive it lists the locks on PATH and below, a line for each, with how

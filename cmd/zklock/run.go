@@ -65,9 +65,10 @@ func newRunCommand() *cobra.Command {
                         again when this run is elected again. --wait and
                         --no-wait go for each time that it stands for election
 
-A PATH has one kind of lock, but --shared and none of these go together, as do
---elect and none. In Go and Curator they are InterProcessMutex, -ReadWriteLock (for
-Curator, a run without --shared is no writer), -SemaphoreV2 and LeaderSelector.
+All runs on a PATH take one kind, but runs with --shared and with none of these go
+together, and a PATH with nodes of another kind is refused. Curator's names for them
+are InterProcessMutex, InterProcessReadWriteLock (whose clients do not see a run
+without --shared), InterProcessSemaphoreV2 and LeaderSelector.
 
 COMMAND finds in its environment:
 
