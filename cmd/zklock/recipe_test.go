@@ -207,7 +207,9 @@ func TestRun_PathOfAnotherRecipe_IsRefused(t *testing.T) {
 	t.Run("folders that are called so", func(t *testing.T) {
 		make(root + "/folders/locks/a")
 		make(root + "/folders/leases/b")
-		require.Equal(t, 0, run(t, srv, root+"/folders", "--", "true").wait())
+		p := run(t, srv, root+"/folders", "--", "echo", "ran")
+		require.Equal(t, 0, p.wait())
+		require.Equal(t, "ran\n", p.stdout.String())
 	})
 }
 

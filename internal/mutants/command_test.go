@@ -61,8 +61,8 @@ var command = []mutant{
 		"\t\t\tsuspendedBy(s)\n", ""}}},
 	{"a path of another recipe is taken", "docs/command.md, kinds of lock", "cmd/zklock/run.go", "TestRun_PathOfAnotherRecipe_IsRefused", []Swap{{
 		"if err := o.checkPath(wctx, t.s); err != nil {", "if err := o.checkPath(wctx, t.s); false {"}}},
-	{"a folder called leases makes a semaphore", "docs/command.md, kinds of lock", "cmd/zklock/run.go", "TestRun_PathOfAnotherRecipe_IsRefused", []Swap{{
-		"if err := o.checkPath(wctx, t.s); err != nil {", "if err := o.checkPath(wctx, t.s); err != nil || mayBeSemaphore(childrenOf(wctx, t.s, o.path)) {"}}},
+	{"a folder called leases makes a semaphore", "docs/command.md, kinds of lock", "cmd/zklock/recipe.go", "TestRun_PathOfAnotherRecipe_IsRefused", []Swap{{
+		"return modeOf(name) != modePermit })", "return false })"}}},
 	{"shared runs exclude each other", "docs/command.md, kinds of lock", "cmd/zklock/recipe.go", "TestRun_Shared_ReadersRunTogether_AndExcludeOthers", []Swap{{
 		"m.ReadLock(), participants(", "m.WriteLock(), participants("}}},
 	{"one permit is as good as several", "docs/command.md, kinds of lock", "cmd/zklock/recipe.go", "TestRun_Semaphore_AtMostNPermitsAreInUse", []Swap{{
