@@ -85,8 +85,7 @@ func TestElect_Lost_CommandStartsAgainWhenElectedAgain(t *testing.T) {
 	require.Empty(t, participants(t, s, path))
 }
 
-// The kinds of a loss that overlap: here the lock passes to the next before zklock can know it. What the command left running ends
-// before the next term of the same run, whatever --leftovers says; only a session of its own, left on purpose, runs on.
+// What the command started has ended before the next term begins, also out of its group and deaf to SIGTERM.
 func TestElect_Lost_WhatTheCommandLeftHasEndedBeforeTheNextTerm(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux lets the guardian find what left the command's group")
@@ -97,7 +96,6 @@ func TestElect_Lost_WhatTheCommandLeftHasEndedBeforeTheNextTerm(t *testing.T) {
 	for _, leftovers := range []string{"end", "wait"} {
 		t.Run(leftovers, func(t *testing.T) {
 			path, log := lockPath(t), filepath.Join(t.TempDir(), "log")
-			// Out of its group and deaf to SIGTERM; the leader ends by itself in the second term, so the first's must be gone by then.
 			p := start(t, jobEnv, runArgs(srv.ConnectString(), path, "--elect", "--leftovers", leftovers, "--", "sh", "-c",
 				`setsid "$0" "$1" stubborn & sleep 1000`, os.Args[0], log)...)
 			token := int64(0)
@@ -176,7 +174,7 @@ func TestElect_ToldToEndAndLost_DoesNotStandAgain(t *testing.T) {
 	require.Empty(t, participants(t, s, path))
 }
 
-// A loss and somebody else who leads: --wait and --no-wait go for the second candidature as for the first.
+// After a loss somebody else leads: --wait and --no-wait go for the second candidature as for the first.
 func TestElect_Lost_WaitGoesForTheNextCandidatureToo(t *testing.T) {
 	t.Parallel()
 	srv := server(t)
