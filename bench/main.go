@@ -1,5 +1,6 @@
 // The command bench puts zklock and other locks on ZooKeeper to the same work, on a server that it starts, or on an ensemble, and prints
-// what each took. Rivals take turns within each round, so that what slows the machine down for a while slows all of them.
+// what each took; beside the recipes of read/write locks and elections also etcd's, on its own server. Rivals take turns within each
+// round, so that what slows the machine down for a while slows all of them.
 //
 //	go run .                        # the whole, some twenty minutes; the table goes to standard output
 //	go run . -quick                 # each once and shortly: for its checks, not for its times
@@ -12,6 +13,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -184,6 +186,17 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 		rivals = append(rivals, rival{"kazoo", func(w workload) bool { return here(w) && w.Drain <= 100 && w.Reads%100 == 0 }, kazoo.measure})
 	} else if err := lacks("kazoo", err); err != nil {
 		return err
+	}
+	etcdAddr, stopEtcd, err := startEtcd(data)
+	if err == nil {
+		defer stopEtcd()
+		rivals = append(rivals, rival{"etcd", func(w workload) bool { return w.Reads > 0 || w.Election }, func(w workload, path string, d time.Duration) (result, error) {
+			return measure(func() (session, error) { return openEtcd(etcdAddr) }, w, path, d)
+		}})
+	} else if !errors.Is(err, exec.ErrNotFound) {
+		return fmt.Errorf("etcd: %w", err)
+	} else {
+		fmt.Println("not covered: etcd:", err)
 	}
 	rivals = append(rivals, rival{"zklock", all, in(openOurs)})
 	if which != "" {
