@@ -40,11 +40,11 @@ func startEtcd(dir string) (addr string, stop func() error, err error) {
 		}
 	}
 	client, peer := "http://"+at[0], "http://"+at[1]
-	// The shell ends it when its input ends: with us, at the latest.
-	c, err := startChild("sh", "-c", `"$@" & cat >/dev/null; kill $!; wait`, "sh", bin, "--data-dir", dir, "--name", "bench",
+	// The shell ends it and removes its data when its input ends: with us, at the latest.
+	c, err := startChild("sh", "-c", `"$@" & cat >/dev/null; kill $!; wait; rm -rf "$0"`, dir, bin, "--data-dir", dir, "--name", "bench",
 		"--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
 		"--initial-cluster", "bench="+peer, "--logger", "zap", "--log-level", "fatal")
-	stop = func() error { c.close(); return os.RemoveAll(dir) }
+	stop = func() error { c.close(); return nil }
 	if err != nil {
 		return "", nil, errors.Join(err, os.RemoveAll(dir))
 	}
