@@ -10,7 +10,8 @@ export GO
 all: check test
 
 ## the library, the command and the test server, under the race detector where there is a C compiler; without it, which would
-## make them six times as slow, every interleaving of a few clients, and a hundred seeds of the simulation. What asks for a
+## make them six times as slow, every interleaving of a few clients, a hundred seeds of the simulation, and fifty hours of
+## random faults for each other recipe. What asks for a
 ## real ZooKeeper takes an installed one, or is skipped.
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 test:
@@ -18,6 +19,7 @@ test:
 	$(GO) test $(RACE) -count=1 -timeout 15m -skip '^TestExplore' ./...
 	$(GO) test -count=1 -run '^TestExplore' ./internal/queue
 	$(GO) test -count=1 -run 'TestVirtual_Simulation$$' ./internal/sim -sim.seeds=100 -sim.jobs=2
+	$(GO) test -count=1 -timeout 15m -run RandomFaults ./test -random.hours=50
 
 ## gofmt, go vet for Linux, macOS and Windows with their tests compiled, staticcheck
 check:
@@ -54,11 +56,14 @@ conformance:
 explore:
 	$(GO) test -count=1 -v -timeout 0 -run TestExplore ./internal/queue -explore.all
 
-## every fault at every frame, and six thousand hours of random worlds, in virtual time: make simulation SEEDS=2000
+## every fault at every frame, six thousand hours of random worlds, and five hundred of random faults for each of the other recipes, in
+## virtual time: make simulation SEEDS=2000 HOURS=500
 SEEDS ?= 2000
+HOURS ?= 500
 simulation:
 	$(GO) test -count=1 -v -timeout 0 -run 'TestVirtual_Frames$$' ./internal/frames -frames.every=1
 	$(GO) test -count=1 -v -timeout 0 -run TestVirtual_Simulation ./internal/sim -sim.seeds=$(SEEDS) -sim.calm=20 -sim.jobs=2
+	$(GO) test -count=1 -v -timeout 0 -run RandomFaults ./test -random.hours=$(HOURS)
 
 ## mistakes planted in the library, the command and the test server, one at a time: the tests named for each must find it
 mutants:
