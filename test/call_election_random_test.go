@@ -91,7 +91,7 @@ func TestVirtual_Election_RandomFaults_OneLeader(t *testing.T) {
 		if *randomHours == 0 {
 			t.Logf("seed %d: %d leaders, %d resigned, %d cut off", seed, reigns.Load(), resigned, cut)
 		}
-		require.Greater(t, reigns.Load(), int64(8), "seed %d", seed)
+		require.Greater(t, reigns.Load(), int64(2), "seed %d", seed)
 		require.EqualValues(t, 1, leading.Load(), "seed %d", seed)
 		require.Len(t, v.srv.Children("/job"), len(all), "I4, seed %d", seed)
 		leader, err := all[0].Leader(within(t, soon))
