@@ -83,6 +83,7 @@ func TestVirtual_Election_RandomFaults_OneLeader(t *testing.T) {
 			}
 			time.Sleep(r.atPace(8 * time.Second))
 		}
+		r.ends()
 		for i := range lines {
 			lines[i].silent.Store(false)
 		}

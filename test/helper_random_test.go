@@ -55,6 +55,15 @@ func (r *random) injects(srv *zktest.Server, f zktest.Fault) {
 	r.injections = append(r.injections, in)
 }
 
+// ends takes back what has not struck.
+func (r *random) ends() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, in := range r.injections {
+		in.Remove()
+	}
+}
+
 func (r *random) faults() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
