@@ -26,11 +26,11 @@ check:
 	scripts/check
 
 ## what one real ZooKeeper shows that zktest does not: the faults at frames and a part of the behaviour tests on it; Curator, kazoo
-## and go-zookeeper's lock in one queue with ours; one server in a container; and the example that needs SQLite
+## and go-zookeeper's lock in one queue with ours, in each recipe, some of them killed; one server in a container; and the example that needs SQLite
 ON_REAL = ^Test(Acquire|TryAcquire|Hold|Release|ACL|ContainerRoot|Participants|ServerRestart|Connect_Chroot|Real_)
 real:
 	ZKLOCK_TEST_REAL=1 ZKLOCK_CONFORMANCE=1 $(GO) test $(RACE) -count=1 -timeout 10m \
-		-run '$(ON_REAL)|^TestFrames_RealServer|^TestInterop_OneQueue' ./test ./internal/frames ./internal/conformance
+		-run '$(ON_REAL)|^TestFrames_RealServer|^TestInterop' ./test ./internal/frames ./internal/conformance
 	scripts/integration -run TestMutex_SingleServer_OneAtATime_NothingLeft
 	cd examples/fencing && $(GO) test $(RACE) -count=1 .
 
@@ -50,7 +50,7 @@ integration:
 ## the test server held against a real one, and against go-zookeeper's, kazoo's and Curator's expectations
 conformance:
 	scripts/setup compiler zookeeper clients suites
-	ZKLOCK_CONFORMANCE=1 $(GO) test $(RACE) -count=1 -v -timeout 15m ./internal/conformance
+	ZKLOCK_CONFORMANCE=1 $(GO) test $(RACE) -count=1 -v -timeout 60m ./internal/conformance -grants=2000
 
 ## every interleaving of a few clients, 25 million states in some minutes; what `go test` explores is a part of it
 explore:
