@@ -34,7 +34,7 @@ real:
 	scripts/integration -run TestMutex_SingleServer_OneAtATime_NothingLeft
 	cd examples/fencing && $(GO) test $(RACE) -count=1 .
 
-## everything that takes long, asks for much, or counts on other people's timing. Some seventy minutes; make -k goes on after a failure
+## everything that takes long, asks for much, or counts on other people's timing. Some hour and a half; make -k goes on after a failure
 nightly: test explore simulation mutants command conformance servers chaos integration bench-quick lab-test lab
 
 ## the library and the test server on every ZooKeeper that the distribution's suites carry, with the newest Curator and kazoo

@@ -85,7 +85,7 @@ func (w *multiWorld) take(m *zklock.Multi) *zklock.MultiHold {
 	}
 	start := time.Now()
 	h, err := enter(ctx)
-	if took := time.Since(start); took > d+1010*time.Millisecond {
+	if took := time.Since(start); took > d+510*time.Millisecond {
 		w.t.Errorf("I6: %v took %v with a context of %v", m, took, d)
 	}
 	switch {
@@ -106,7 +106,7 @@ func (w *multiWorld) give(h *zklock.MultiHold) {
 	defer cancel()
 	start := time.Now()
 	err := h.Release(ctx)
-	if took := time.Since(start); took > d+1010*time.Millisecond {
+	if took := time.Since(start); took > d+510*time.Millisecond {
 		w.t.Errorf("I6: Release took %v with a context of %v", took, d)
 	}
 	if err != nil && !errors.Is(err, zklock.ErrLost) && !errors.Is(err, zklock.ErrNotConfirmed) {

@@ -146,7 +146,7 @@ func (c *frameClient) both(d time.Duration, expected ...error) *frameMulti {
 	go func() {
 		defer close(f.done)
 		defer cancel()
-		err := c.bounded("Multi.Acquire", ctx, 2*callGrace, func() (err error) {
+		err := c.bounded("Multi.Acquire", ctx, callGrace, func() (err error) {
 			f.h, err = m.Acquire(ctx)
 			return err
 		})
@@ -181,7 +181,7 @@ func (f *frameMulti) release() {
 	}
 	ctx, cancel := f.c.context(f.c.r.patience())
 	defer cancel()
-	err := f.c.bounded("MultiHold.Release", ctx, 2*callGrace, func() error { return f.h.Release(ctx) })
+	err := f.c.bounded("MultiHold.Release", ctx, callGrace, func() error { return f.h.Release(ctx) })
 	if err != nil {
 		f.holds[0].refused("MultiHold.Release", err)
 	}
