@@ -3,6 +3,7 @@ package zklock
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -217,7 +218,10 @@ func (a *attempt) grant() error {
 		return errRequeue // it was lost between the two, and nobody had it
 	}
 	if a.opts.revoke != nil {
-		listenForRevocation(d, e, held[0], a.opts.revoke)
+		var once sync.Once
+		for _, node := range held { // of several permits, any lease stands for the hold
+			listenForRevocation(d, e, node, func(h *Hold) { once.Do(func() { a.opts.revoke(h) }) })
+		}
 	}
 	return nil
 }

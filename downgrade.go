@@ -186,9 +186,6 @@ func (d *lockData) loseDowngrade(cause error) {
 	}
 	d.table.mu.Lock()
 	down := d.down
-	if down != nil && down.writer != d {
-		down.lost = d.lost
-	}
 	d.table.mu.Unlock()
 	if down == nil {
 		return

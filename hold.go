@@ -15,6 +15,7 @@ import (
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
+	"github.com/zklock/zklock/internal/queue"
 )
 
 // grace is how long a call whose context has ended waits for its clean-up to be confirmed (I6).
@@ -93,7 +94,7 @@ type holdKey struct {
 	table *lockTable
 	root  string // absolute
 	mode  string
-	after bool // of a path that sorts after root, or of root, of another kind or through another Session
+	after bool // of a path that sorts after root, or of root, if the call does not re-enter it; permits can be had twice
 }
 
 func heldIn(ctx context.Context, k holdKey) *Hold {
@@ -122,7 +123,7 @@ func (c *holdContext) Value(key any) any {
 func (k holdKey) fits(h *Hold) bool {
 	held := h.d.key.path
 	if k.after {
-		return (held > k.root || held == k.root && (h.d.table != k.table || h.d.key.mode != k.mode)) && h.Err() == nil
+		return (held > k.root || held == k.root && (h.d.table != k.table || h.d.key.mode != k.mode || k.mode != queue.LeaseName)) && h.Err() == nil
 	}
 	return (k.table == nil || k.table == h.d.table) && (k.root == "" || k.root == held) && (k.mode == "" || k.mode == h.d.key.mode)
 }

@@ -330,6 +330,9 @@ func (d *lockData) tell(node string, cause error) bool {
 		return false
 	}
 	d.lost = d.errorf("hold", cause)
+	if d.down != nil && d.down.writer != d && len(d.handles) > 0 {
+		d.down.lost = d.lost
+	}
 	lost, tell := d.lost, []chan struct{}{d.lostCh, d.ended}
 	if isClosed(d.ended) { // released before
 		tell = tell[:1]

@@ -182,6 +182,14 @@ func (m *Mutex) asker(ctx context.Context) asker {
 
 // enter waits for the lock, for no longer than wait; 0 is a try.
 func (m *Mutex) enter(ctx context.Context, op string, wait time.Duration) (*Hold, error) {
+	if !m.isMade() || ctx == nil {
+		return m.enterAs(ctx, asker{}, op, wait)
+	}
+	return m.enterAs(ctx, m.asker(ctx), op, wait)
+}
+
+// enterAs is enter for an owner that the context need not name: what it carries then goes for no other lock (R67).
+func (m *Mutex) enterAs(ctx context.Context, by asker, op string, wait time.Duration) (*Hold, error) {
 	switch {
 	case !m.isMade():
 		return nil, &Error{Op: op, Err: errNoMutex}
@@ -198,10 +206,10 @@ func (m *Mutex) enter(ctx context.Context, op string, wait time.Duration) (*Hold
 	if h.try {
 		wait, offline = m.s.tryLimit()
 	}
-	a, isNew, err := m.s.locks.enter(h, &m.root, m.asker(ctx), offline)
+	a, isNew, err := m.s.locks.enter(h, &m.root, by, offline)
 	for err == errOtherSide {
 		if wait, err = m.awaitOtherSide(ctx, a, wait); err == nil {
-			a, isNew, err = m.s.locks.enter(h, &m.root, m.asker(ctx), offline)
+			a, isNew, err = m.s.locks.enter(h, &m.root, by, offline)
 		}
 	}
 	if isNew {

@@ -393,3 +393,41 @@ func TestVirtual_Campaign_OwnersAreTheirOwn(t *testing.T) {
 		require.NoError(t, err)
 	})
 }
+
+// I1, R67: who works under a leader's hold contends in other locks, as under any hold.
+func TestVirtual_Campaign_UnderItsHold_OtherLocksExclude(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		m := newMutex(t, s, "/job/inner")
+		e := newElection(t, s, "/job/e", "a")
+		err := e.Campaign(t.Context(), func(ctx context.Context, hold *zklock.Hold) error {
+			h1, err := m.Acquire(hold.Context())
+			require.NoError(t, err)
+			defer h1.Release(context.Background())
+			wait, cancel := context.WithTimeout(hold.Context(), time.Minute) // another goroutine's, say
+			defer cancel()
+			h2, err := m.Acquire(wait)
+			if err == nil {
+				t.Errorf("two holds of one mutex at a time, none under the other: nodes %s and %s", h1.Node(), h2.Node())
+				h2.Release(context.Background())
+			}
+			return nil
+		})
+		require.NoError(t, err)
+	})
+}
+
+// The hold's context has the owner that Campaign's has.
+func TestVirtual_Campaign_KeepsTheCallersOwner(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		o := zklock.NewOwner("mine")
+		e := newElection(t, s, "/job/e", "a")
+		err := e.Campaign(zklock.WithOwner(t.Context(), o), func(ctx context.Context, hold *zklock.Hold) error {
+			got, _ := zklock.OwnerFrom(hold.Context())
+			require.Equal(t, o, got)
+			return nil
+		})
+		require.NoError(t, err)
+	})
+}

@@ -39,7 +39,7 @@ func TestVirtual_SharedLimit_NodeIsMade(t *testing.T) {
 	})
 }
 
-// More permits wake at once who waits. Fewer take none away: nobody else gets one until enough are released.
+// F48: more permits wake at once who waits. Fewer take none away: nobody else gets one until enough are released.
 func TestVirtual_SharedLimit_Changes(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h1, h2 := take(t, v.sharing(1, 2)), take(t, v.sharing(1, 2))
@@ -84,7 +84,7 @@ func TestVirtual_SharedLimit_BelowWhatIsWanted(t *testing.T) {
 	})
 }
 
-// Rubbish in the node is an error that names it; nothing is left behind. A hold stands.
+// F48: rubbish in the node is an error that names it; nothing is left behind. A hold stands.
 func TestVirtual_SharedLimit_Rubbish(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := take(t, v.sharing(1, 2))

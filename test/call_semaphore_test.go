@@ -345,3 +345,19 @@ func TestVirtual_Semaphore_BadInput(t *testing.T) {
 		})), "nothing was made")
 	})
 }
+
+// A hold of two permits is asked to give way by its second lease.
+func TestVirtual_Semaphore_RevokedByAnyLease(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		asked := make(chan struct{}, 9)
+		s := v.connect()
+		sem := newSemaphore(t, s, semPath, 2, zklock.WithRevocation(func(*zklock.Hold) { asked <- struct{}{} }))
+		take(t, sem.Permits(2))
+		holders, _, err := sem.Participants(within(t, soon))
+		require.NoError(t, err)
+		require.Len(t, holders, 2)
+		require.NoError(t, zklock.Revoke(within(t, soon), s, holders[1].Node))
+		time.Sleep(time.Hour)
+		require.Len(t, asked, 1)
+	})
+}

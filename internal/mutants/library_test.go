@@ -158,7 +158,7 @@ var library = []mutant{
 		"	h.endings[margin] = c\n", ""}}},
 
 	{"two candidates of one owner lead together", "I1", "election.go", "TestVirtual_Campaign_OwnersAreTheirOwn", []Swap{{
-		"e.m.enter(WithOwner(ctx, NewOwner(\"\")), ", "e.m.enter(ctx, "}}},
+		"e.m.enterAs(ctx, asker{owner: NewOwner(\"\")}, ", "e.m.enter(ctx, "}}},
 	{"an upgrade waits for itself", "I6", "downgrade.go", "TestVirtual_ReadWrite_Reentry", []Swap{{
 		"return nil, nil, ErrUpgrade", "return nil, nil, nil"}}},
 	{"an owner queues for both sides at a time", "I2", "downgrade.go", "TestVirtual_ReadWrite_OneOwnerQueuesForOneSideAtATime", []Swap{{
@@ -303,7 +303,7 @@ var library = []mutant{
 	{"watches on children are restored as others", "F22", "watcher.go", "TestVirtual_Observe_CutOff", []Swap{{
 		"paths = &ask.Child", "paths = &ask.Data"}}},
 	{"nobody looks after the watches of observers", "F30", "watcher.go", "TestVirtual_Observe_EventLost", []Swap{{
-		"return w.none || w.op == wire.OpGetChildren2 && now.Cversion != w.stat.Cversion", "return false"}}},
+		"return now.Cversion != w.stat.Cversion", "return false"}}},
 
 	// A silent server (silence.go).
 	{"a silent server is never left", "F41, I5", "internal/lease/silence.go", "TestVirtual_FollowerGoesDark_NoHoldIsLost", []Swap{{
@@ -367,7 +367,7 @@ var library = []mutant{
 	{"multi: a context with a hold that sorts later is let in", "R86", "multi.go", "TestVirtual_Multi_ContextOutOfOrder_IsRefused", []Swap{{
 		"\t\tif h == nil {\n\t\t\tbreak", "\t\tif h == nil || true {\n\t\t\tbreak"}}},
 	{"multi: a context with a hold of the path through another Session is let in", "R86", "hold.go", "TestVirtual_Multi_ContextOutOfOrder_IsRefused", []Swap{{
-		"held > k.root || held == k.root && (h.d.table != k.table || h.d.key.mode != k.mode)", "held > k.root || held == k.root && h.d.key.mode != k.mode"}}},
+		"held > k.root || held == k.root && (h.d.table != k.table || h.d.key.mode != k.mode || k.mode != queue.LeaseName)", "held > k.root || held == k.root && h.d.key.mode != k.mode"}}},
 	{"multi: nobody watches what is held while the next is waited for", "I5, R86, F50", "multi.go", "TestVirtual_Multi_LossWhileItWaits", []Swap{{
 		"enter(work, op, left)", "enter(context.WithValue(ctx, ownerKey{}, ownerSet(work)), op, left)"}}},
 	{"multi: no look at the others after the last grant", "I5, R86, F50", "multi.go", "TestVirtual_Multi_LossSeenAtTheGrant|TestVirtual_Multi_LossWhileItWaits", []Swap{{
