@@ -267,6 +267,9 @@ func (g *guardian) take(o order, ok bool) {
 		g.lim = *o.Limits
 	case o.End && g.start.Leftovers == waitFor:
 		g.start.Leftovers = endThem
+	case o.Kill && !g.told:
+		g.lim.Kill = min(now(), g.lim.Kill)
+		g.kill()
 	case o.Alone:
 		g.leaveSession()
 	case o.Reap:

@@ -528,3 +528,19 @@ func TestLeftovers_Wait_GuardianNapsLong(t *testing.T) {
 	g.ending = true
 	require.Equal(t, 10*time.Millisecond, g.nap())
 }
+
+// A second SIGINT kills also what has left the command's group, and ignores SIGTERM.
+func TestRun_SecondSIGINT_KillsWhatLeftTheGroup(t *testing.T) {
+	srv, path := server(t), lockPath(t)
+	p := run(t, srv, path, "--session-timeout", "30s", "--kill-after", "10s", "--", "bash", "-c",
+		`trap "echo one" INT; setsid sh -c 'trap "" TERM INT; echo ready; while :; do sleep 0.05; done' & while :; do sleep 0.02; done`)
+	p.prints("ready")
+	p.signal(syscall.SIGINT)
+	p.prints("one")
+	time.Sleep(2 * repeatWithin) // sooner, it would be the same one
+	began := time.Now()
+	p.signal(syscall.SIGINT)
+	require.Equal(t, 130, p.wait())
+	require.Less(t, time.Since(began), wellBefore)
+	require.Empty(t, participants(t, session(t, srv), path), "released")
+}

@@ -20,6 +20,7 @@ type order struct {
 	Go      *limits     `json:",omitempty"` // zklock knows the command's group: what was started may become the command, until then
 	Limits  *limits     `json:",omitempty"`
 	End     bool        `json:",omitempty"` // zklock was asked to end: do not wait for what the command leaves running
+	Kill    bool        `json:",omitempty"` // a second SIGINT: kill all that came from the command
 	Alone   bool        `json:",omitempty"` // nobody could resume the command: it is continued, and stops no more
 	Stops   bool        `json:",omitempty"` // zklock stops, because the leader did; any other order says that it runs again
 	Reap    bool        `json:",omitempty"` // no signal will be sent to the group any more: its number may be given back

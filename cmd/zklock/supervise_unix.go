@@ -347,6 +347,7 @@ func (s *supervisor) onSignal(sig syscall.Signal) {
 	switch sig {
 	case unix.SIGINT:
 		if s.interrupts++; s.interrupts > 1 {
+			s.wire.send(order{Kill: true}) // also what left the group
 			s.signal(unix.SIGKILL)
 			return
 		}
@@ -364,7 +365,7 @@ func (s *supervisor) onSignal(sig syscall.Signal) {
 func (s *supervisor) onStop(sig syscall.Signal) {
 	asks := sig == unix.SIGTTIN || sig == unix.SIGTTOU // it reads or changes a terminal that it does not have
 	switch {
-	case s.tty == nil || s.lost != nil:
+	case s.tty == nil || s.lost != nil || s.interrupts > 1: // the guardian stops all before it kills
 	case asks && s.tty.give(s.pgid):
 		s.signal(unix.SIGCONT)
 	case !canStop():

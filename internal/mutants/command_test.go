@@ -24,6 +24,8 @@ var command = []mutant{
 		"return seesDescendants() && unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == nil", "return seesDescendants()"}}},
 	{"nothing is stopped before it is killed", "docs/command.md, the promise", "cmd/zklock/tree_linux.go", "TestOutlives_NobodyActsOnTheDeathOfAnother", []Swap{{
 		"for still := 0; still < 2 &&", "for still := 2; still < 2 &&"}}},
+	{"a second SIGINT kills the group alone", "docs/command.md", "cmd/zklock/guardian_unix.go", "TestRun_SecondSIGINT_KillsWhatLeftTheGroup", []Swap{{
+		"case o.Kill && !g.told:", "case false:"}}},
 	{"a number is taken for the process that it was", "docs/command.md, the promise", "cmd/zklock/tree_linux.go", "TestTree_NumberIsAnothersNow_IsNotTouched", []Swap{{
 		"case p.parent != parent.pid, parent.signal(0) == unix.ESRCH:", "case false:"}}},
 	{"a parent's number is taken for the parent", "docs/command.md, the promise", "cmd/zklock/tree_linux.go", "TestTree_NumberIsAnothersNow_IsNotTouched", []Swap{{
