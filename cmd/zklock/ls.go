@@ -134,7 +134,7 @@ func (l *lister) noteMissing(ctx context.Context, path string) error {
 }
 
 func (l *lister) participants(ctx context.Context, path string) ([]zklock.Participant, error) {
-	m, err := zklock.NewMutex(l.s, path)
+	m, err := zklock.NewMutex(l.s, path, zklock.WithLockDelay(time.Nanosecond)) // to read whether one lasts
 	if err != nil {
 		return nil, classify(err)
 	}
@@ -244,6 +244,8 @@ type entry struct {
 	Data       string    `json:"data"`
 	Created    time.Time `json:"created"`
 	AgeSeconds float64   `json:"age_seconds"`
+
+	DelayUntil *time.Time `json:"delay_until,omitempty"` // it waits for the lock-delay
 }
 
 func entryOf(p zklock.Participant) entry {
@@ -252,6 +254,9 @@ func entryOf(p zklock.Participant) entry {
 		e.Session = fmt.Sprintf("%#x", uint64(p.SessionID))
 	}
 	e.Host, e.Pid = hostAndPid(e.Data)
+	if !p.DelayUntil.IsZero() {
+		e.DelayUntil = &p.DelayUntil
+	}
 	return e
 }
 
@@ -309,7 +314,11 @@ func writeLocks(w io.Writer, locks []lockEntry) error {
 
 // queued says since when the node exists. No node tells when its owner got the lock.
 func (e entry) queued() string {
-	return fmt.Sprintf("%s (%v)", e.Created.Local().Format(time.RFC3339), time.Duration(e.AgeSeconds*float64(time.Second)).Round(time.Second))
+	delayed := ""
+	if e.DelayUntil != nil {
+		delayed = ", and waits for the lock-delay until " + e.DelayUntil.Local().Format(time.RFC3339)
+	}
+	return fmt.Sprintf("%s (%v)%s", e.Created.Local().Format(time.RFC3339), time.Duration(e.AgeSeconds*float64(time.Second)).Round(time.Second), delayed)
 }
 
 // columns are token, session, host, pid, and since when it is queued.

@@ -27,6 +27,7 @@ type runOptions struct {
 	lease      string
 	leaderPing time.Duration
 	wait       time.Duration
+	lockDelay  time.Duration
 	waits      bool // --wait was given
 	noWait     bool
 	killAfter  time.Duration // negative: not given
@@ -118,6 +119,7 @@ A run that gets the lock at once says nothing, unless stderr is a terminal or
 	f.DurationVarP(&o.wait, "wait", "w", 0, "give up after this time, connecting included; 0 is --no-wait (default: wait for ever)")
 	f.BoolVarP(&o.noWait, "no-wait", "n", false, "give up at once if somebody else holds the lock")
 	f.DurationVarP(&o.killAfter, "kill-after", "k", 0, "time from SIGTERM to SIGKILL; must fit into the lease (default: half of what fits, at most 10s)")
+	f.DurationVar(&o.lockDelay, "lock-delay", 0, "after a holder disappeared without a release, nobody gets the lock for this time; give all runs the same")
 	f.BoolVar(&o.container, "container", false, "make the lock root a container, which the servers remove when it is no longer used")
 	f.BoolVar(&o.chroot, "create-chroot", false, "make the chroot of --servers if it is not there")
 	f.StringVar(&o.acl, "acl", "world", "who may use the nodes that are made: world, or creator (needs credentials or a client certificate)")
@@ -129,7 +131,7 @@ also when the lock is lost; or wait for it, and hold the lock meanwhile`)
 	_ = cmd.RegisterFlagCompletionFunc("lease", cobra.FixedCompletions([]string{"quorum", "single"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("leftovers", cobra.FixedCompletions([]string{"end", "leave", "wait"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("acl", cobra.FixedCompletions([]string{"world", "creator"}, cobra.ShellCompDirectiveNoFileComp))
-	for _, name := range []string{"leader-ping", "wait", "kill-after", "conflict-exit-code"} {
+	for _, name := range []string{"leader-ping", "wait", "kill-after", "conflict-exit-code", "lock-delay"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
 	}
 	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -159,6 +161,14 @@ func (o *runOptions) mutexOptions() ([]zklock.MutexOption, error) {
 	var opts []zklock.MutexOption
 	if o.container {
 		opts = append(opts, zklock.WithContainer())
+	}
+	switch {
+	case o.lockDelay < 0:
+		return nil, exitf(exitUsage, "--lock-delay %v is negative: give how long nobody gets the lock after a holder disappeared, or leave it out", o.lockDelay)
+	case o.lockDelay > 0 && o.container:
+		return nil, exitf(exitUsage, "--lock-delay and --container: the servers remove an empty container, and the delay with it: leave one of them out")
+	case o.lockDelay > 0:
+		opts = append(opts, zklock.WithLockDelay(o.lockDelay))
 	}
 	switch o.acl {
 	case "world":
