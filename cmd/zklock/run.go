@@ -432,9 +432,12 @@ func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, m *z
 	var i interrupted
 	var w errWaited
 	attached := s.State().Attached()
+	var delayed *zklock.Error
 	switch {
 	case ctx.Err() != nil && errors.As(context.Cause(ctx), &i):
 		return exitf(exitCodeOf(i.signal), "%s: not acquired: %w", o.path, i)
+	case (errors.As(err, &w) && attached || errors.Is(err, zklock.ErrNotAcquired)) && errors.As(err, &delayed) && !delayed.DelayUntil.IsZero():
+		return exitf(exitNotAcquired, "%s: not acquired: %s", o.path, delayedUntil(delayed.DelayUntil))
 	case errors.As(err, &w) && attached:
 		var e *zklock.Error
 		stood := errors.As(err, &e) && e.Place > 0

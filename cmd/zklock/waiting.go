@@ -34,12 +34,16 @@ type queueLook struct {
 	listed  int  // our place as the library last listed it, for when place is not known; 0 if it did not
 	waiting int  // how many are in the queue, we among them if the place is known
 	ours    ourNode
+	delayed time.Time // until when the lock-delay lasts for which the front waits; zero if it does not
 }
 
 // lookAt finds our place. We are the participant of this ZooKeeper session. If our node is gone already, its token says where
 // it stood.
 func lookAt(ps []zklock.Participant, session, token int64) queueLook {
 	l := queueLook{ours: ourNode{session, token}}
+	if len(ps) > 0 {
+		l.delayed = ps[0].DelayUntil
+	}
 	var others []zklock.Participant
 	for _, p := range ps {
 		if p.SessionID == session && session != 0 {
@@ -150,6 +154,10 @@ func sequence(name string) uint64 {
 	return n
 }
 
+func delayedUntil(t time.Time) string {
+	return "the holder disappeared, and the lock-delay lasts until " + t.Local().Format(time.RFC3339)
+}
+
 // ourNode is the node that we waited with, as it was last seen. It is the zero value if it was never seen.
 type ourNode struct{ session, token int64 }
 
@@ -179,7 +187,10 @@ func (o *runOptions) watchQueue(ctx context.Context, s *zklock.Session, m *zkloc
 			o.waited = true
 			o.note("waiting; the queue cannot be read: %v", cause(err))
 		default:
-			if ours = l.ours; l.place != 1 { // or the lock is just coming
+			if ours = l.ours; l.place == 1 && !l.delayed.IsZero() {
+				o.waited = true
+				o.note("waiting: %s", delayedUntil(l.delayed))
+			} else if l.place != 1 { // or the lock is just coming
 				o.waited = true
 				o.note("waiting: %v", l)
 			}
