@@ -18,7 +18,7 @@ import (
 // A request and its answer are one step. On a connection that is lost, a transaction may have been done, or come later, or never. Events
 // carry no zxid, so the next server may lag behind them; it never lags behind an answer. Time is one step: d passes.
 //
-// What is looked for: a grant before d has passed since its client knew that the last holder had disappeared; a wait for one that
+// What is looked for: a grant before d has passed since a client knew that the last holder had disappeared; a wait for one that
 // released, or gave up in order; a record that names one of those; a wait that begins anew for a Session that has waited; a stop.
 const (
 	dClients = 3
@@ -90,6 +90,7 @@ type dWorld struct {
 	fate    [dNodes + 1]uint8
 	n       uint8 // nodes made
 	last    uint8 // the node that was granted last
+	paid    uint8 // d has passed since somebody knew that this one, and all before it, had gone
 	faults  uint8
 	giveUps uint8
 	writes  uint8 // of another word
@@ -303,7 +304,10 @@ func (x *delayExplorer) clientSteps(w dWorld, i uint8, add dAdd) {
 		add("has a transaction that comes late", func(n *dWorld, c *dClient) { c.late = 0; x.comesLate(n, me) })
 	}
 	if (me.look > 0 && !me.over) || (me.knew > 0 && !me.knewLongAgo) {
-		add("sees d pass", func(_ *dWorld, c *dClient) { c.over, c.knewLongAgo = c.look > 0, c.knew > 0 })
+		add("sees d pass", func(n *dWorld, c *dClient) {
+			c.over, c.knewLongAgo = c.look > 0, c.knew > 0
+			n.paid = max(n.paid, c.knew)
+		})
 	}
 	ready := w.isReady(s)
 	switch me.phase {
@@ -548,7 +552,7 @@ func (x *delayExplorer) grants(n *dWorld, c *dClient) {
 			n.broken = "I1: two hold"
 		}
 	}
-	if n.last > 0 && n.fate[n.last] == disappeared && !(c.knew == n.last && c.knewLongAgo) && n.isLive(c.node) {
+	if n.last > 0 && n.fate[n.last] == disappeared && n.paid < n.last && n.isLive(c.node) {
 		n.broken = "the delay was skipped"
 	}
 	c.phase = dHolding
