@@ -129,17 +129,16 @@ var library = []mutant{
 	{"delay: a record from before the proof counts", "F47", "internal/queue/record.go", "TestRecordRead", []Swap{{
 		"	case r.Early:\n		w.Next = ToReadRecord\n", ""}}},
 	{"delay: a record that a server lagging behind shows counts", "F47", "internal/queue/record.go", "TestRecordRead", []Swap{{
-		"	case !isNews: ", "	case false: "}}},
-	{"delay: a turn needs no record", "F47", "internal/queue/walk.go", "TestVirtual_LockDelay_Turn_IsPassedAndRecorded|TestRecordRead", []Swap{
-		{"	case TurnIsYours:\n		return w.front(0)\n", "	case TurnIsYours:\n		return w.anew(ToGrant)\n"},
-		{"	w.proof = conn\n", "	if w.proof = conn; conn == 0 {\n		w.Next = ToGrant\n	}\n"}}},
+		"	case !isNews: ", "	case !isNews && false: "}}},
+	{"delay: a turn needs no record", "F47", "internal/queue/walk.go", "TestVirtual_LockDelay_Turn_IsPassedAndRecorded|TestRecordRead", []Swap{{
+		"		return w.front(0)\n", "		return w.anew(ToGrant)\n"}}},
 	{"delay: nobody waits", "F47", "delay.go", "TestVirtual_LockDelay_HolderDisappears_NextWaits|TestVirtual_LockDelay_FrontDiesInTheDelay_NextWaits", []Swap{{
 		"left > 0; left =", "left > 1<<62; left ="}}},
 	{"delay: the words of others are replaced", "F47", "internal/queue/record.go", "TestRecord|TestVirtual_LockDelay_OtherData", []Swap{{
 		"word != \"\" && !strings", "word == \"\" && !strings"}}},
 	{"delay: data of somebody else is taken for ours", "F47", "internal/queue/record.go", "TestRecord|TestVirtual_LockDelay_OtherData", []Swap{{
 		"			return \"\", false\n", "			return \"\", true\n"}}},
-	{"delay: the grant's write does not check the node", "F47", "delay.go", "TestVirtual_LockDelay_GivesUpDuringTheGrant_LeavesNoRecord", []Swap{{
+	{"delay: the grant's write does not check the node", "F47", "delay.go", "TestVirtual_LockDelay_NodeDeletedBeforeTheGrant_IsNotRecorded", []Swap{{
 		"{Op: wire.OpCheck, Path: a.node, Version: -1}", "{Op: wire.OpCheck, Path: a.d.root.path, Version: -1}"}}},
 	{"delay: it names no version", "F47", "delay.go", "TestVirtual_LockDelay_OtherData", []Swap{{
 		"Data: []byte(r), Version: a.version}", "Data: []byte(r), Version: -1}"}}},
