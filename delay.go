@@ -223,3 +223,6 @@ func (m *Mutex) delayUntil(ctx context.Context, e *era, front string) (until tim
 	}
 	return until, nil
 }
+
+// waits says whether it does not have the lock for a reason that a server has given.
+func (p position) waits() bool { return p.place > 1 || !p.delayed.IsZero() }

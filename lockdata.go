@@ -38,10 +38,11 @@ type lockData struct {
 	key       lockKey
 	root      *lockRoot
 	acquiring *acquisition       // nil from the grant on
-	e         *era               // the node's era. It is set when the grant is prepared, as are node and token
+	e         *era               // the node's era. It is set when the grant is prepared, as are the next four
 	node      string             // absolute
 	more      []string           // the other nodes that the hold rests on, of a hold of several permits
 	token     int64              // the node's czxid; of permits, see Hold.Token
+	rootCzxid int64              // of the node above
 	mark      *nodes.Mark        // with a lock-delay: the record of the grant, from when it may be written. The attempt's, until the grant
 	down      *downgrade         // of a writer that reads, too: its share in either lock has it. Otherwise nil
 	handles   map[*Hold]struct{} // I2: the count; re-entry adds one and sends nothing
@@ -180,12 +181,12 @@ func (t *lockTable) grant(a *acquisition) bool {
 	return true
 }
 
-// prepare notes the node that is about to be granted, and more nodes if the hold rests on several.
-func (t *lockTable) prepare(a *acquisition, e *era, node string, token int64, more ...string) {
+// prepare notes what the hold that is about to be granted rests on.
+func (t *lockTable) prepare(a *attempt, held []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d := a.d
-	d.e, d.node, d.token, d.more = e, node, token, more
+	d.e, d.node, d.more, d.token, d.rootCzxid = a.e, held[0], held[1:], a.token, a.rootCzxid
 	if d.lost != nil { // the loss of an earlier node, which was never granted
 		d.lost, d.lostCh, d.ended = nil, make(chan struct{}), make(chan struct{})
 	}
@@ -225,9 +226,6 @@ type position struct {
 	delayed     time.Time // until when the lock-delay lasts, if we wait for that; nobody is ahead
 }
 
-// waits says whether it does not have the lock for a reason that a server has given.
-func (p position) waits() bool { return p.place > 1 || !p.delayed.IsZero() }
-
 // position returns where the acquisition stands, or stood when it ended.
 func (t *lockTable) position(a *acquisition) position {
 	t.mu.Lock()
@@ -236,7 +234,7 @@ func (t *lockTable) position(a *acquisition) position {
 }
 
 // behind notes that somebody is ahead. Tries do not wait. If other calls wait, the tries get ErrNotAcquired here. If all are
-// tries, the acquisition is over: nobody joins it any more, and it fails when its node is deleted.
+// tries, nobody joins the acquisition any more. It fails when its node is deleted; of a semaphore it may still be granted (lookAhead).
 func (t *lockTable) behind(a *acquisition, at position) (wait bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -383,3 +383,38 @@ func TestVirtual_Semaphore_GrowsNothing(t *testing.T) {
 		release(t, other)
 	})
 }
+
+// I4: the answer is lost, and somebody has made more nodes with our leases' id. None of them is granted on, and all of ours go.
+func TestVirtual_Semaphore_AnswerLost_MoreNodesWithItsId_QueuesAgain(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		release(t, take(t, v.permits(1, 2)))
+		s := v.connect()
+		v.srv.Inject(zktest.After(zktest.Multi).Session(s.SessionID()).Path(semLeases + "/*").Call(func() {
+			name := v.srv.Children(semLeases)[0]
+			for _, suffix := range []string{"7", "8", "9"} {
+				_, err := v.srv.Create(semLeases+"/"+name[:len(name)-1]+suffix, nil, 0)
+				require.NoError(t, err)
+			}
+		}).DropReply().Close().Once())
+		h := take(t, newSemaphore(t, s, semPath, 2).Permits(1))
+		require.Len(t, leasesOf(v.srv.History(), s.SessionID()), 2, "one was given up, one is held")
+		v.has(1, 0, "I4")
+		release(t, h)
+	})
+}
+
+// F30, F48: the limit is raised, and the event is lost. A look within the session timeout grants.
+func TestVirtual_Semaphore_LimitsEventLost_IsGranted(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		take(t, v.sharing(1, 1))
+		s := v.connect()
+		w := v.lineUp(newSemaphore(t, s, semPath, 1, zklock.WithSharedLimit(semLimit)).Permits(1))
+		f := v.srv.Inject(zktest.OnEvent(zktest.NodeDataChanged).Session(s.SessionID()).Drop().Once())
+		v.setLimit(2)
+		synctest.Wait()
+		require.Equal(t, 1, f.Fired())
+		require.False(t, w.isGranted())
+		time.Sleep(25 * time.Second)
+		require.True(t, w.isGranted(), "a permit has been free for two session timeouts")
+	})
+}
