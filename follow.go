@@ -127,7 +127,7 @@ func (a *attempt) standBehind() error {
 		*w = w.ListAgain()
 		return nil
 	}
-	a.list = nil
+	a.list, a.early = nil, nil
 	at := position{node: a.node, place: w.Ahead + 1, predecessor: a.predecessor, holds: w.Holds}
 	if e.IsHeld(a.predecessor) {
 		at.who = ourselves
