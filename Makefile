@@ -26,13 +26,15 @@ check:
 	scripts/check
 
 ## what one real ZooKeeper shows that zktest does not: the faults at frames and a part of the behaviour tests on it; Curator, kazoo
-## and go-zookeeper's lock in one queue with ours, in each recipe, some of them killed; one server in a container; and the example that needs SQLite
+## and go-zookeeper's lock in one queue with ours, in each recipe, some of them killed; one server in a container; and what has
+## modules of its own: the example with SQLite, and the interceptors for gRPC
 ON_REAL = ^Test(Acquire|TryAcquire|Hold|Release|ACL|ContainerRoot|Participants|ServerRestart|Connect_Chroot|Real_)
 real:
 	ZKLOCK_TEST_REAL=1 ZKLOCK_CONFORMANCE=1 $(GO) test $(RACE) -count=1 -timeout 10m \
 		-run '$(ON_REAL)|^TestFrames_RealServer|^TestInterop' ./test ./internal/frames ./internal/conformance
 	scripts/integration -run TestMutex_SingleServer_OneAtATime_NothingLeft
 	cd examples/fencing && $(GO) test $(RACE) -count=1 .
+	cd fence/grpcfence && $(GO) test $(RACE) -count=1 .
 
 ## everything that takes long, asks for much, or counts on other people's timing. Some hour and a half; make -k goes on after a failure
 nightly: test explore simulation mutants command conformance servers chaos integration bench-quick lab-test lab
@@ -96,7 +98,7 @@ bench-quick:
 	cd bench && $(GO) run . -quick
 
 ## the locks that people compare, each on its real server, under the same faults: LAB='-only redlock/.*'; less than half an
-## hour without. lab-test has the lab's own tests
+## hour without. lab-test has the lab's own tests, and those of fence's SQL on its PostgreSQL and MariaDB
 LAB ?= -out results.md
 lab:
 	scripts/setup compiler zookeeper clients lab
