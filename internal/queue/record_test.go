@@ -22,7 +22,7 @@ func TestExploreDelay(t *testing.T) {
 		{"three, one fault", false, delayExplorer{sessions: []uint8{0, 1, 2}, acquire: 1, faults: 1}},
 		{"the root is made anew", false, delayExplorer{sessions: []uint8{0, 1}, acquire: 1, faults: 1, giveUps: 1, anew: 1}},
 		{"three, two faults", true, delayExplorer{sessions: []uint8{0, 1, 2}, acquire: 1, faults: 2}},
-		{"two, two turns, three faults", true, delayExplorer{sessions: []uint8{0, 1}, acquire: 2, faults: 3, writes: 1}},
+		{"two, two turns, two faults", true, delayExplorer{sessions: []uint8{0, 1}, acquire: 2, faults: 2, writes: 1}},
 		{"two of one session, two faults, one gives up", true, delayExplorer{sessions: []uint8{0, 0, 1}, acquire: 1, faults: 2, giveUps: 1}},
 	} {
 		if tt.big && !*exploreAll { // minutes: make explore
