@@ -226,7 +226,7 @@ func (h *Hold) Owner() Owner { return h.granted().key.owner }
 // Checks returns Check for each node that the hold rests on: one for each permit of a semaphore, and otherwise one. They are as
 // Session.Conn's Multi takes them.
 func (h *Hold) Checks() (ops []any) {
-	for _, node := range h.granted().nodes() {
+	for _, node := range h.granted().held {
 		ops = append(ops, checkOf(node))
 	}
 	return ops
@@ -285,9 +285,8 @@ func (h *Hold) beginRelease() releasing {
 	}
 	h.ctx.cancel(h.end) // nobody changes it any more
 	if r.lost = lost; last && lost == nil {
-		held := d.nodes()
-		d.e.LetGo(d, held...) // no heartbeat may miss a node
-		r.xs = d.giveBack(held)
+		d.e.LetGo(d, d.held...) // no heartbeat may miss a node
+		r.xs = d.giveBack(d.held)
 	}
 	return r
 }

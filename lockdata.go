@@ -40,7 +40,7 @@ type lockData struct {
 	acquiring *acquisition       // nil from the grant on
 	e         *era               // the node's era. It is set when the grant is prepared, as are the next four
 	node      string             // absolute
-	more      []string           // the other nodes that the hold rests on, of a hold of several permits
+	held      []string           // all that the hold rests on: node, and the others of a hold of several permits
 	token     int64              // the node's czxid; of permits, see Hold.Token
 	rootCzxid int64              // of the node above
 	mark      *nodes.Mark        // with a lock-delay: the record of the grant, from when it may be written. The attempt's, until the grant
@@ -186,7 +186,7 @@ func (t *lockTable) prepare(a *attempt, held []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d := a.d
-	d.e, d.node, d.more, d.token, d.rootCzxid = a.e, held[0], held[1:], a.token, a.rootCzxid
+	d.e, d.node, d.held, d.token, d.rootCzxid = a.e, held[0], held, a.token, a.rootCzxid
 	if d.lost != nil { // the loss of an earlier node, which was never granted
 		d.lost, d.lostCh, d.ended = nil, make(chan struct{}), make(chan struct{})
 	}
@@ -328,7 +328,7 @@ func (d *lockData) loseIfLate() {
 // tell marks the hold on the node as lost, once, and ends the contexts of its handles. It returns whether it had any.
 func (d *lockData) tell(node string, cause error) bool {
 	d.table.mu.Lock()
-	if !slices.Contains(d.nodes(), node) || d.lost != nil || len(d.handles) == 0 && d.acquiring == nil { // of another node, told before, or released
+	if !slices.Contains(d.held, node) || d.lost != nil || len(d.handles) == 0 && d.acquiring == nil { // of another node, told before, or released
 		d.table.mu.Unlock()
 		return false
 	}
@@ -351,15 +351,12 @@ func (d *lockData) tell(node string, cause error) bool {
 	return len(handles) > 0
 }
 
-// nodes returns all that the hold rests on.
-func (d *lockData) nodes() []string { return append([]string{d.node}, d.more...) }
-
 // Lose ends the hold on the node, once, and logs which hold was lost, when and why (holder). A late call for a node that the
 // acquisition has left ends nothing. Of several permits none is kept when one is lost.
 func (d *lockData) Lose(node string, cause error, end clock.Instant) (told bool) {
 	told = d.tell(node, lostBecause(cause))
-	if told && len(d.more) > 0 && !d.e.IsOver() {
-		others := slices.DeleteFunc(d.nodes(), func(n string) bool { return n == node })
+	if told && len(d.held) > 1 && !d.e.IsOver() {
+		others := slices.DeleteFunc(slices.Clone(d.held), func(n string) bool { return n == node })
 		d.e.LetGo(d, others...)
 		d.e.reaper.EraseAll(others)
 	}

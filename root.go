@@ -57,12 +57,12 @@ type rootNotes struct {
 const maxKnownRoots = 4096
 
 // noted changes what is remembered of a lock root, and returns what was.
-func (r *roots) noted(path string, change func(*rootNotes)) (before rootNotes) {
+func (r *roots) noted(path string, change func(rootNotes) rootNotes) (before rootNotes) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before = r.byPath[path]
-	now := before
-	switch change(&now); {
+	now := change(before)
+	switch {
 	case now == (rootNotes{}):
 		delete(r.byPath, path)
 		return before
@@ -75,21 +75,25 @@ func (r *roots) noted(path string, change func(*rootNotes)) (before rootNotes) {
 
 // wasThere says whether the lock root was there when this Session last saw it.
 func (r *lockRoot) wasThere() bool {
-	return r.roots.noted(r.path, func(*rootNotes) {}).there
+	return r.roots.noted(r.path, func(n rootNotes) rootNotes { return n }).there
 }
 
 func (r *lockRoot) note(there bool) {
-	r.roots.noted(r.path, func(n *rootNotes) { n.there = there })
+	r.roots.noted(r.path, func(n rootNotes) rootNotes {
+		n.there = there
+		return n
+	})
 }
 
 // delayEnd returns until when nobody is granted because the holder with that node disappeared, and whether this Session knew that
 // before. With note, it counts from now if not. It says when the node was known to be gone, whatever becomes of the call that looked: so
 // calls with short deadlines come to the end of the delay, too.
 func (r *lockRoot) delayEnd(node string, now clock.Instant, note bool) (end clock.Instant, isKnown bool) {
-	before := r.roots.noted(r.path, func(n *rootNotes) {
+	before := r.roots.noted(r.path, func(n rootNotes) rootNotes {
 		if note && n.gone != node {
 			n.gone, n.since = node, now
 		}
+		return n
 	})
 	if before.gone != node {
 		return now.Add(r.delay), false
@@ -163,7 +167,14 @@ func (r *lockRoot) nearTheEnd(node string) bool {
 
 // warnOfTheEnd logs that the counter is near its end: once, or at most a few times, for each lock path and Session.
 func (r *lockRoot) warnOfTheEnd(e *era, node string) {
-	if r.nearTheEnd(node) && !r.roots.noted(r.path, func(n *rootNotes) { n.warned = true }).warned {
+	if !r.nearTheEnd(node) {
+		return
+	}
+	before := r.roots.noted(r.path, func(n rootNotes) rootNotes {
+		n.warned = true
+		return n
+	})
+	if !before.warned {
 		e.Log.Warn("zklock: the lock root's sequence counter is near its end; zklock starts it again when the queue is empty",
 			"path", r.path, "node", node)
 	}
