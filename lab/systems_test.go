@@ -98,7 +98,7 @@ func TestSystems_OneHolds(t *testing.T) {
 			}
 			t.Run("all are here", func(t *testing.T) {
 				for _, s := range systems {
-					if s.Server == kind.kind {
+					if s.Server == kind.kind && s.Kind == exclusive {
 						require.Contains(t, kind.systems, s.Name)
 					}
 				}
