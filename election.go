@@ -346,7 +346,7 @@ func otherRecipe(children []string, root *lockRoot) error {
 	}
 	for _, c := range children {
 		_, isOther := queue.Parse(c, others)
-		_, isThird := queue.Parse(c, []string{"__READ__", "__WRIT__", "lease-", "__lock__"})
+		_, isThird := queue.Parse(c, []string{queue.ReadName, queue.WriteName, queue.LeaseName, "__lock__"})
 		switch {
 		case isOther:
 			return badArgument{fmt.Errorf("%s is of %s, or give the election a path of its own", shown(c), what)}

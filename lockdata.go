@@ -230,7 +230,7 @@ func (t *lockTable) position(a *acquisition) position {
 }
 
 // behind notes that somebody is ahead. Tries do not wait. If other calls wait, the tries get ErrNotAcquired here. If all are
-// tries, the acquisition is over: nobody joins it any more, and it fails when its node is deleted.
+// tries, nobody joins the acquisition any more. It fails when its node is deleted; of a semaphore it may still be granted (lookAhead).
 func (t *lockTable) behind(a *acquisition, at position) (wait bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

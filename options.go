@@ -143,7 +143,7 @@ func WithHandshakeTimeout(d time.Duration) Option {
 }
 
 // WithMaxLockNodes caps how many lock nodes, waiting and held, one Session has at a time. Beyond the cap, Acquire returns
-// ErrTooManyWaiters. The default is 10,000: closing a session with some 13,000 long-named ephemerals can bring an
+// ErrTooManyWaiters. The node of a writer that takes the read lock, too, does not count. The default is 10,000: closing a session with some 13,000 long-named ephemerals can bring an
 // ensemble down (ZOOKEEPER-4306).
 func WithMaxLockNodes(n int) Option { return func(o *sessionOptions) { o.maxLockNodes = n } }
 

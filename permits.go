@@ -164,7 +164,7 @@ func (a *attempt) leasesMade(got tap.Answer) (made []string, failed int, err err
 
 func (a *attempt) took(made []string, seats []*nodes.Seat) {
 	a.leases = made
-	for i, lease := range made {
+	for i, lease := range made[:min(len(made), len(seats))] {
 		seats[i].Taken(lease)
 	}
 	if len(made) > 0 {
@@ -200,7 +200,7 @@ func (a *attempt) resolveLeases(id string) (found []string, err error) {
 		return nil, err
 	}
 	switch {
-	case len(found) > 0 && len(found) < a.d.root.permits.k: // somebody deletes them
+	case len(found) > 0 && len(found) != a.d.root.permits.k: // somebody deletes them, or makes others with our id
 		return found, errRequeue
 	case len(found) > 0:
 		return found, a.areOurs(found)
@@ -255,7 +255,7 @@ func (a *attempt) areOurs(found []string) error {
 	}
 }
 
-// checkPath refuses the path of another recipe, as far as its nodes tell: before anything is made. queue is the root of our own queue.
+// checkPath refuses the path of another recipe, as far as its nodes tell: before anything is made. queued is the root of our own queue.
 func (p *permits) checkPath(ctx context.Context, z *link.Era, queued *lockRoot) error {
 	path := parentOf(queued.path)
 	for backoff := link.NewBackoff(); ; {

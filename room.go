@@ -70,12 +70,12 @@ func (a *attempt) awaitRoom(early *look) error {
 		} else if r != queue.IsThere {
 			continue
 		}
-		again, err := a.awaitChange(on, onLimit, now.list.Conn)
+		moved, err := a.awaitChange(on, onLimit, now.list.Conn)
 		if err != nil {
 			return err
 		}
 		// The event of one lease frees one permit. If that is all we lack, the next look grants, and needs no watch.
-		watching = !again && at.Ahead+p.k > n+1
+		watching = !moved && at.Ahead+p.k > n+1
 	}
 }
 

@@ -383,3 +383,22 @@ func TestVirtual_Semaphore_GrowsNothing(t *testing.T) {
 		release(t, other)
 	})
 }
+
+// I4: the answer is lost, and somebody has made more nodes with our leases' id. None of them is granted on, and all of ours go.
+func TestVirtual_Semaphore_AnswerLost_MoreNodesWithItsId_QueuesAgain(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		release(t, take(t, v.permits(1, 2)))
+		s := v.connect()
+		v.srv.Inject(zktest.After(zktest.Multi).Session(s.SessionID()).Path(semLeases + "/*").Call(func() {
+			name := v.srv.Children(semLeases)[0]
+			for _, suffix := range []string{"7", "8", "9"} {
+				_, err := v.srv.Create(semLeases+"/"+name[:len(name)-1]+suffix, nil, 0)
+				require.NoError(t, err)
+			}
+		}).DropReply().Close().Once())
+		h := take(t, newSemaphore(t, s, semPath, 2).Permits(1))
+		require.Len(t, leasesOf(v.srv.History(), s.SessionID()), 2, "one was given up, one is held")
+		v.has(1, 0, "I4")
+		release(t, h)
+	})
+}

@@ -235,7 +235,7 @@ func (c counter) count(v reflect.Value, path string, guarded bool) {
 	}
 	switch v.Kind() {
 	case reflect.Int:
-		if v.Type() == reflect.TypeFor[int]() {
+		if guarded && v.Type() == reflect.TypeFor[int]() { // others are somebody's own, who may change them next
 			add(int(v.Int()))
 		}
 	case reflect.Pointer, reflect.Interface:

@@ -57,22 +57,26 @@ func TestVirtual_Suspend_IsLostAtTheFirstLook(t *testing.T) {
 // F18, I5: the process was paused past the end of the lease, and then a heartbeat's answer arrives that was under way.
 // It renews nothing: the end was there before.
 func TestVirtual_AnswerAfterTheLeasesEnd_RenewsNothing(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		v.net.SetLatency(time.Millisecond)
-		var asleep suspension
-		s := v.hooked(asleep.hooks(), zklock.WithSessionTimeout(30*time.Second))
-		h := acquire(t, newMutex(t, s, "/job"))
-		time.Sleep(60 * time.Second)
-		beat := v.srv.Inject(zktest.After(zktest.Multi).Session(s.SessionID()).Hold().Once())
-		require.NoError(t, beat.Wait(within(t, soon)))
-		before := h.Deadline()
-		time.Sleep(time.Second)
-		asleep.Add(int64(time.Until(before) + 500*time.Millisecond)) // asleep past the end: no timer has run
-		beat.Release()
-		time.Sleep(10 * time.Millisecond)
-		require.ErrorIs(t, h.Err(), zklock.ErrLost, "a late answer brought the hold back")
-		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
-	})
+	for _, mode := range []zklock.LeaseMode{zklock.QuorumLease(0), zklock.SingleServerLease()} {
+		t.Run(mode.String(), func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				v.net.SetLatency(time.Millisecond)
+				var asleep suspension
+				s := v.hooked(asleep.hooks(), zklock.WithSessionTimeout(30*time.Second), zklock.WithLease(mode))
+				h := acquire(t, newMutex(t, s, "/job"))
+				time.Sleep(60 * time.Second)
+				beat := v.srv.Inject(zktest.After(zktest.Multi).Session(s.SessionID()).Hold().Once())
+				require.NoError(t, beat.Wait(within(t, soon)))
+				before := h.Deadline()
+				time.Sleep(time.Second)
+				asleep.Add(int64(time.Until(before) + 500*time.Millisecond)) // asleep past the end: no timer has run
+				beat.Release()
+				time.Sleep(10 * time.Millisecond)
+				require.ErrorIs(t, h.Err(), zklock.ErrLost, "a late answer brought the hold back")
+				require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+			})
+		})
+	}
 }
 
 // F18, F21, I5: the first look after a pause is the Release. It says lost, although its delete goes through.

@@ -36,7 +36,9 @@ func (z *Era) nodeEvent(ev wire.WatcherEvent) {
 	}
 }
 
+// answered notes an answer. As for quorum: it brings no hold back whose lease has ended.
 func (z *Era) answered(conn uint64, f lease.Exchange) {
+	z.LoseIfLate(f.Answered)
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	z.mu.lease.Answered(conn, f)

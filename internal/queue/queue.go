@@ -1,5 +1,9 @@
 // Package queue decides who is in front: children of a lock root in, a node's place out; what a waiter knows in, granted or list
-// again out. It promises that two lock nodes are never both in front, and that no waiter is forgotten.
+// again out. It promises that of two lock nodes, one of which keeps the other waiting, never both are in front; and that no waiter is
+// forgotten.
+//
+// All rests on this: servers number a root's children in the order of their creation, and a list that shows our node is at least as
+// new as our node. So it shows each node with a smaller number that is still there, also on a server that lags behind.
 //
 // It is pure. It must not ask, wait, log, look at a clock or hold a lock, and it knows nothing of connections but their numbers. So
 // each rule has a table that specifies it, and explore_test.go takes the same code through every interleaving of a few clients.
@@ -123,7 +127,8 @@ func FrontOf(children, markers []string) string {
 }
 
 // PlaceOf decides where self stands among the children of the lock root, by its rule. Their numbers order them. Below the counter's end
-// servers never repeat a number. A client that makes a node by name can: hence Twin and Tied.
+// servers never repeat a number. A client that makes a node by name can: hence Twin and Tied. That no client makes one with a smaller
+// number than those in the queue is assumed; a writer that reads, too, makes one beside its own (Rule.staysAlone).
 func PlaceOf(rule Rule, self string, children []string) Place {
 	ms := Members(children, rule.Markers)
 	me := slices.IndexFunc(ms, func(m Member) bool { return m.Name == self })
@@ -220,7 +225,7 @@ type Turn uint8
 const (
 	NoTurn      Turn = iota // nothing yet
 	TurnIsYours             // nobody is ahead
-	TurnUnknown             // the predecessor is gone, and nobody knows who is ahead. The waiter lists; the releaser tries again without it
+	TurnUnknown             // the turn cannot be passed: the releaser tries again without the waiter, which lists when the predecessor is gone
 	NodeIsGone              // our own node is gone
 )
 

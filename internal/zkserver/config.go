@@ -21,7 +21,7 @@ type Config struct {
 	Lines             []string          // further lines of zoo.cfg; a later line wins over an earlier one
 	Properties        map[string]string // Java system properties
 	DataDir           string            // kept after Close; a temporary directory that is not kept when empty
-	StartTimeout      time.Duration     // 30 s when zero
+	StartTimeout      time.Duration     // two minutes when zero
 	Hosts             []Host            // where each server runs; 127.0.0.1 with ports of its own when there are none
 }
 
@@ -100,7 +100,7 @@ func (c Config) withDefaults() Config {
 		c.SyncLimit = 5
 	}
 	if c.StartTimeout == 0 {
-		c.StartTimeout = 30 * time.Second
+		c.StartTimeout = 2 * time.Minute // a busy machine takes long to start three JVMs
 	}
 	return c
 }
