@@ -177,7 +177,7 @@ func (a *attempt) grant() error {
 	if len(a.leases) > 0 {
 		held = a.leases
 	}
-	d.table.prepare(a.acquisition, e, held[0], a.token, held[1:]...)
+	d.table.prepare(a, held)
 	for renewed := false; ; renewed = true {
 		ok, err := e.Hold(held[0], d, held[1:]...)
 		switch {

@@ -19,6 +19,8 @@
 //   - to take and give back in steps: [Mutex.Acquire] or [Mutex.TryAcquire], then [Hold.Release]
 //   - to look before a step that cannot be undone: [Hold.Err]
 //   - to have a resource refuse a holder that is too late: [Hold.Token]; where the resource is ZooKeeper, [Hold.Check]
+//   - to have a resource ask whether the hold of a request still stands: [Hold.Sequencer], [CheckSequencer]
+//   - to stop slow work before the lease ends: [Hold.Ending]
 //   - to take the lock again further down: the same with the context of Do or [Hold.Context], or one from [WithOwner]
 //   - to have one process lead, and others know which: [NewElection], [Election.Campaign], [Election.Observe]
 //   - to let several hold at a time: [Semaphore.Permits], with the calls of a [Lock]

@@ -109,7 +109,7 @@ func (a *acquisition) downgrade() error {
 // makeDowngraded makes the reader's node, and grants on it. It returns errRequeue if the writer's node is gone.
 func (a *acquisition) makeDowngraded() error {
 	w, node := a.d.down.writer, a.d.down.node
-	at := &attempt{acquisition: a, e: w.e, node: node, token: w.token, retry: link.NewBackoff()}
+	at := &attempt{acquisition: a, e: w.e, node: node, token: w.token, rootCzxid: w.rootCzxid, retry: link.NewBackoff()}
 	ops := wire.MultiRequest{Ops: []wire.MultiOp{
 		{Op: wire.OpCheck, Path: w.node, Version: -1},
 		{Op: wire.OpCreate, Create: wire.CreateRequest{Path: node, Data: a.opts.data, ACL: wireACL(w.root.acl), Flags: wire.FlagEphemeral}},

@@ -21,13 +21,13 @@ var (
 	// ErrNotAcquired: somebody else is ahead in the queue, and the call does not wait. Its node is deleted, or is being
 	// deleted in the background.
 	ErrNotAcquired = errors.New("lock not acquired: somebody is ahead")
-	// ErrNotConnected: a call that does not wait, or no longer, cannot say whether the lock is free. The Session is not connected
-	// to a server, or none answered in time. Its node is deleted in the background if there is one. It is never ErrNotAcquired too.
+	// ErrNotConnected: a call that does not wait, or no longer, cannot say whether the lock is free, or a hold stands. The Session is not
+	// connected to a server, or none answered in time. Its node is deleted in the background if there is one. It is never ErrNotAcquired too.
 	ErrNotConnected = errors.New("no connection to the servers")
 	// ErrUpgrade: the owner has the read lock, and not the write lock that it asks for: it would wait for itself. It must release
 	// the read lock first.
 	ErrUpgrade = errors.New("no upgrade from the read lock to the write lock: release the read lock first")
-	// ErrNotHeld: the handle was released.
+	// ErrNotHeld: the handle was released; of CheckSequencer, the hold is over.
 	ErrNotHeld = errors.New("lock not held")
 	// ErrLost: the lock was held, and ended without a release. What ran under it may have overlapped with the next holder.
 	// Only a resource that checks the fencing token is surely safe.
@@ -67,7 +67,7 @@ var (
 // Error says which operation failed, on which lock, and why. Err is never nil. errors.Is and errors.As find in it the
 // sentinels above, the cause of the caller's context, and the errors of the zk package.
 type Error struct {
-	Op   string // connect, new mutex, new rwmutex, new semaphore, new multi, new election, do, acquire, try, release, hold (its end), participants, revoke, campaign, resign, leader, observe, close
+	Op   string // connect, new mutex, new rwmutex, new semaphore, new multi, new election, do, acquire, try, release, hold (its end), participants, revoke, campaign, resign, leader, observe, parse sequencer, check sequencer, close
 	Path string // lock path as given to NewMutex; the connection string for connect
 	Node string // our node, absolute, where there was one
 	Err  error

@@ -685,6 +685,65 @@ func ExampleHold_Check() {
 	// first
 }
 
+// A sequencer travels with a request. The service that gets it asks the ensemble before it does anything.
+func ExampleCheckSequencer() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	serve := func(header string) { // at the service, with a Session of its own
+		q, err := zklock.ParseSequencer(header)
+		if err == nil && q.Mode != "exclusive" {
+			err = errors.New("who writes must hold the lock alone")
+		}
+		if err == nil {
+			err = zklock.CheckSequencer(ctx, s, "/locks/nightly", header)
+		}
+		switch {
+		case err == nil:
+			fmt.Println("200")
+		case errors.Is(err, zklock.ErrNotConnected):
+			fmt.Println("503: nobody knows")
+		case errors.Is(err, zklock.ErrNotHeld):
+			fmt.Println("412: the hold is over")
+		default: // of another lock, or of none
+			fmt.Println("400:", err)
+		}
+	}
+
+	m, _ := zklock.NewMutex(s, "/locks/nightly")
+	hold, err := m.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	header := hold.Sequencer().String()
+	serve(header)
+	_ = hold.Release(ctx)
+	serve(header) // a request that comes late
+	serve("rubbish")
+	// Output:
+	// 200
+	// 412: the hold is over
+	// 400: zklock: parse sequencer: not a sequencer: "rubbish"; give what Sequencer.String returned
+}
+
+// Work that takes a while to stop winds down before the lease ends.
+func ExampleHold_Ending() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, _ := zklock.NewMutex(s, "/locks/nightly")
+	hold, err := m.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	work := hold.Ending(time.Second) // what an upload takes to be broken off
+	fmt.Println("at work:", work.Err())
+	_ = hold.Release(ctx)
+	<-work.Done()
+	fmt.Println("no server answered:", errors.Is(context.Cause(work), zklock.ErrEnding), "- released:", errors.Is(context.Cause(work), zklock.ErrNotHeld))
+	// Output:
+	// at work: <nil>
+	// no server answered: false - released: true
+}
+
 // Release ends by itself, when the lease would have at the latest, and its error says what the work was worth.
 func ExampleHold_Release() {
 	ctx, s, stop := exampleSession()

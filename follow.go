@@ -22,7 +22,8 @@ type attempt struct {
 	node  string // absolute
 	token int64  // its czxid
 
-	leases []string // of a semaphore, once they are made
+	leases    []string // of a semaphore, once they are made
+	rootCzxid int64    // of the node above ours, or above the leases, as last listed: no grant without a list that shows ours
 
 	walk        queue.Walk
 	list        *nodes.Listing
@@ -91,6 +92,7 @@ func (a *attempt) listQueue() error {
 	}
 	p := queue.PlaceOf(a.d.root.rule, nameOf(a.node), a.list.Names)
 	*w = w.Listed(p, a.list.Conn)
+	a.rootCzxid = a.list.Root // a root that is made anew has lost our node
 	if a.second = p.Second; p.Predecessor != "" {
 		a.predecessor = a.d.root.path + "/" + p.Predecessor
 	} else {

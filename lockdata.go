@@ -37,10 +37,11 @@ type lockData struct {
 	key       lockKey
 	root      *lockRoot
 	acquiring *acquisition       // nil from the grant on
-	e         *era               // the node's era. It is set when the grant is prepared, as are node and token
+	e         *era               // the node's era. It is set when the grant is prepared, as are the next four
 	node      string             // absolute
 	more      []string           // the other nodes that the hold rests on, of a hold of several permits
 	token     int64              // the node's czxid; of permits, see Hold.Token
+	rootCzxid int64              // of the node above
 	down      *downgrade         // of a writer that reads, too: its share in either lock has it. Otherwise nil
 	handles   map[*Hold]struct{} // I2: the count; re-entry adds one and sends nothing
 	lost      error
@@ -178,12 +179,12 @@ func (t *lockTable) grant(a *acquisition) bool {
 	return true
 }
 
-// prepare notes the node that is about to be granted, and more nodes if the hold rests on several.
-func (t *lockTable) prepare(a *acquisition, e *era, node string, token int64, more ...string) {
+// prepare notes what the hold that is about to be granted rests on.
+func (t *lockTable) prepare(a *attempt, held []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d := a.d
-	d.e, d.node, d.token, d.more = e, node, token, more
+	d.e, d.node, d.more, d.token, d.rootCzxid = a.e, held[0], held[1:], a.token, a.rootCzxid
 	if d.lost != nil { // the loss of an earlier node, which was never granted
 		d.lost, d.lostCh, d.ended = nil, make(chan struct{}), make(chan struct{})
 	}

@@ -83,7 +83,7 @@ func anEra() *era { return eraOver(&onlyConn{}, 0) }
 // grant has the acquisition succeed.
 func (t *tableTest) grant(a *acquisition, h *Hold) *Hold {
 	t.Helper()
-	t.table.prepare(a, anEra(), "/locks/a/n", 7)
+	t.table.prepare(&attempt{acquisition: a, e: anEra(), token: 7}, []string{"/locks/a/n"})
 	require.True(t, t.table.grant(a))
 	require.NoError(t, <-h.outcome)
 	return h
@@ -160,7 +160,7 @@ func TestLockTable_LeaveRacesWithGrant(t *testing.T) {
 		tt := newTableTest(t)
 		o := NewOwner("")
 		a, h := tt.begin(o, false)
-		tt.table.prepare(a, anEra(), "/locks/a/n", 7)
+		tt.table.prepare(&attempt{acquisition: a, e: anEra(), token: 7}, []string{"/locks/a/n"})
 		granted := make(chan bool, 1)
 		go func() { granted <- tt.table.grant(a) }()
 		left, last := tt.table.leave(a, h)
@@ -183,7 +183,7 @@ func TestLockTable_LeaveAfterTheGrant_IsGranted(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	a, h := tt.begin(o, false)
-	tt.table.prepare(a, anEra(), "/locks/a/n", 7)
+	tt.table.prepare(&attempt{acquisition: a, e: anEra(), token: 7}, []string{"/locks/a/n"})
 	require.True(t, tt.table.grant(a))
 	left, last := tt.table.leave(a, h)
 	require.False(t, left)
@@ -245,7 +245,7 @@ func TestLockTable_LostBeforeTheGrant(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	a, h := tt.begin(o, false)
-	tt.table.prepare(a, anEra(), "/locks/a/n1", 7)
+	tt.table.prepare(&attempt{acquisition: a, e: anEra(), token: 7}, []string{"/locks/a/n1"})
 	require.False(t, a.d.tell("/locks/a/n1", lostBecause(link.ErrExpired)), "there was nobody to tell")
 	require.False(t, tt.table.grant(a))
 

@@ -96,6 +96,7 @@ func (a *attempt) roomIn(now *look) (at queue.Place, n int, known bool, err erro
 		return at, n, false, nil
 	}
 	at = queue.PlaceOfLeases(namesOf(a.leases), now.list.Names, n)
+	a.rootCzxid = now.list.Root
 	if at.Kind == queue.Behind {
 		err = p.wantsTooMany(n)
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -43,6 +44,8 @@ func TestNilAndZeroValues_SayWhatToDo(t *testing.T) {
 						in = append(in, reflect.ValueOf(t.Context()))
 					case typ == reflect.TypeFor[int]():
 						in = append(in, reflect.ValueOf(1))
+					case typ == reflect.TypeFor[time.Duration]():
+						in = append(in, reflect.ValueOf(time.Second))
 					case typ == reflect.TypeOf(work):
 						in = append(in, reflect.ValueOf(work))
 					case typ == reflect.TypeOf(workOnAll):

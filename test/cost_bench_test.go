@@ -1,6 +1,6 @@
 package zklock_test
 
-// The benchmark times an acquire and a release.
+// The benchmarks time an acquire and a release, and the check of a sequencer beside a write.
 
 import (
 	"fmt"
@@ -62,6 +62,49 @@ func BenchmarkAcquire(b *testing.B) {
 				for range sessions * owners {
 					require.NoError(b, <-done)
 				}
+			})
+		}
+	}
+}
+
+// BenchmarkCheckSequencer is a check of a sequencer, and beside it a write and a read of one node, over one Session each, one at a
+// time and 16. ZKLOCK_TEST_REAL=1 runs it on a real server.
+func BenchmarkCheckSequencer(b *testing.B) {
+	srv := target(b)
+	p := lockPath(b, srv)
+	s := connect(b, srv, zklock.WithLogger(slog.New(slog.DiscardHandler)))
+	text := acquire(b, newMutex(b, connect(b, srv), p)).Sequencer().String()
+	for _, parallel := range []int{1, 16} {
+		for _, what := range []struct {
+			name string
+			do   func() error
+		}{
+			{"check", func() error { return zklock.CheckSequencer(b.Context(), s, p, text) }},
+			{"setData", func() error { _, err := s.Conn().Set(p, nil, -1); return err }},
+			{"exists", func() error { _, _, err := s.Conn().Exists(p); return err }},
+		} {
+			b.Run(fmt.Sprintf("parallel=%d/%s", parallel, what.name), func(b *testing.B) {
+				turns, done := make(chan struct{}), make(chan error, parallel)
+				for range parallel {
+					go func() {
+						var err error
+						for range turns {
+							if err == nil {
+								err = what.do()
+							}
+						}
+						done <- err
+					}()
+				}
+				b.ResetTimer()
+				for range b.N {
+					turns <- struct{}{}
+				}
+				close(turns)
+				for range parallel {
+					require.NoError(b, <-done)
+				}
+				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "ops/s")
 			})
 		}
 	}

@@ -78,6 +78,8 @@ func newPrintable(t *testing.T, srv, path string, opts ...zklock.Option) printab
 		"a Hold":                       hold,
 		"its context":                  hold.Context(),
 		"its check":                    hold.Check(),
+		"its Sequencer":                hold.Sequencer(),
+		"its ending":                   hold.Ending(time.Second),
 		"a Multi":                      multi,
 		"a MultiHold":                  all,
 		"an Owner":                     named,

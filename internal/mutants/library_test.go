@@ -116,6 +116,47 @@ var library = []mutant{
 		"\t\t\ti++\n", "\t\t\ti++\n\t\t\tr.end, ctxEnded, lastTry, p = e.Clock.Now().Add(grace), p.ctx.Done(), nil, &respite{ctx: p.ctx}\n"}}},
 	{"downgrade: the last read takes the next one's node along", "I1", "downgrade.go", "TestVirtual_Downgrade_TheNextReadComesAsTheLastLeaves", []Swap{{
 		"\tcase down.reader:\n", "\tdefault:\n"}}},
+
+	// Sequencers, and the context that ends before the lease (sequencer.go, ending.go).
+	{"sequencer: the transaction does not matter", "I1", "sequencer.go", "TestSequencer_Verdict|TestVirtual_CheckSequencer_OneLeaseOfSeveralIsGone", []Swap{{
+		"case checked.err != nil || node.err != nil:", "case node.err != nil:"}}},
+	{"sequencer: a lost answer says nothing against the hold", "F10", "sequencer.go", "TestSequencer_Verdict|TestVirtual_CheckSequencer_AnswerLost", []Swap{{
+		"		case f.err != nil:\n			return unknown(f.err)\n", ""}}},
+	{"sequencer: an answer of another server will do", "F12", "sequencer.go", "TestSequencer_Verdict", []Swap{{
+		"if f.conn != checked.conn {", "if false {"}}},
+	{"sequencer: the transaction checks the root", "I1, F12", "sequencer.go", "TestVirtual_CheckSequencer_OneLeaseOfSeveralIsGone", []Swap{{
+		"wire.MultiOp{Op: wire.OpCheck, Path: node, Version: -1}", "wire.MultiOp{Op: wire.OpCheck, Path: parentOf(node), Version: -1}"}}},
+	{"sequencer: the transaction checks the first lease", "I1, F24", "sequencer.go", "TestSequencer_NodesOfPermits|TestVirtual_CheckSequencer_OneLeaseOfSeveralIsGone", []Swap{{
+		"i < max(1, q.Permits)", "i < 1"}}},
+	{"sequencer: the check asks for the node as the holder has left it", "F24", "sequencer.go", "TestCheckSequencer_EachKindOfHold", []Swap{{
+		"Path: node, Version: -1}", "Path: node, Version: 0}"}}},
+	{"sequencer: reads alone", "F12", "sequencer.go", "TestVirtual_CheckSequencer_NotFromMemoryOfAServer|TestVirtual_CheckSequencer_Costs", []Swap{{
+		"checked := tap.NewRequest(wire.OpMulti, checks, func(a tap.Answer) {\n		f := found{conn: a.Conn, err: answer.ErrOf(a)}\n		if f.err == nil {", "checked := tap.NewRequest(wire.OpExists, wire.PathWatchRequest{Path: q.Node}, func(a tap.Answer) {\n		f := found{conn: a.Conn, err: answer.ErrOf(a)}\n		if false {"}}},
+	{"sequencer: any root will do", "F26", "sequencer.go", "TestSequencer_Verdict|TestVirtual_CheckSequencer_AnotherRoot", []Swap{{
+		"case root.czxid != q.Root:", "case root.err != nil:"}}},
+	{"sequencer: the token is believed", "I1", "sequencer.go", "TestSequencer_Verdict|TestVirtual_CheckSequencer_ChangedText", []Swap{{
+		"case q.Token > node.czxid, q.Token < node.czxid && q.Mode == modeExclusive:", "case false:"}}},
+	{"sequencer: of any lock", "I1", "sequencer.go", "TestCheckSequencer_EachKindOfHold|TestVirtual_CheckSequencer_Chroot", []Swap{{
+		"case q.Path != s.chroot+path:", "case false:"}}},
+	{"sequencer: its words may come in any way", "bad input", "sequencer.go", "TestParseSequencer_Rubbish", []Swap{{
+		", q.words() != words:", ":"}}},
+	{"sequencer: a node of any kind", "bad input", "sequencer.go", "TestParseSequencer_Rubbish", []Swap{{
+		"	return q, q.nodes() != nil\n", "	return q, true\n"}}},
+	{"sequencer: the reader beside a writer has no root", "F26", "downgrade.go", "TestVirtual_CheckSequencer_WriterReads", []Swap{{
+		"rootCzxid: w.rootCzxid, ", ""}}},
+	{"sequencer: the root of a semaphore's queue", "F26", "room.go", "TestCheckSequencer_EachKindOfHold", []Swap{{
+		"	a.rootCzxid = now.list.Root\n", ""}}},
+	{"ending: a renewed lease ends it", "F15", "ending.go", "TestVirtual_Ending_RenewedLease_DoesNotEnd", []Swap{{
+		"c.Context.Err() == nil {\n		c.timer.Reset(min(left, lease.Heartbeat(c.h.d.e.Timeout())))\n", "c.Context.Err() == nil {\n		time.AfterFunc(left, func() { c.cancel(fmt.Errorf(\"%w, %v\", ErrEnding, lease.Heartbeat(0))) })\n"}}},
+	{"ending: with the lease, not before", "I5", "ending.go", "TestVirtual_Ending_Outage_EndsBeforeTheLease|TestVirtual_Ending_Suspend_FirstLook|TestVirtual_Ending_MarginTooLarge_EndsAtOnce", []Swap{{
+		"Sub(e.Clock.Now()) - c.margin; left <= 0 {", "Sub(e.Clock.Now()); left <= 0 {"}}},
+	{"ending: Err does not look at the clock", "F18", "ending.go", "TestVirtual_Ending_Suspend_FirstLook", []Swap{{
+		"	c.endIfLate()\n	return c.Context.Err()", "	return c.Context.Err()"}}},
+	{"ending: what has ended is returned again", "F15", "ending.go", "TestVirtual_Ending_Outage_EndsBeforeTheLease", []Swap{{
+		"if c != nil && (c.Err() == nil || h.Err() != nil) {", "if c != nil {"}}},
+	{"ending: each call has a context of its own", "I7", "ending.go", "TestVirtual_Ending_RenewedLease_DoesNotEnd", []Swap{{
+		"	h.endings[margin] = c\n", ""}}},
+
 	{"two candidates of one owner lead together", "I1", "election.go", "TestVirtual_Campaign_OwnersAreTheirOwn", []Swap{{
 		"e.m.enter(WithOwner(ctx, NewOwner(\"\")), ", "e.m.enter(ctx, "}}},
 	{"an upgrade waits for itself", "I6", "downgrade.go", "TestVirtual_ReadWrite_Reentry", []Swap{{

@@ -17,6 +17,7 @@ import (
 type Listing struct {
 	done  chan struct{} // closed when the fields below are set
 	Names []string
+	Root  int64  // czxid of the root
 	Conn  uint64 // the connection over which it was answered
 	err   error
 }
@@ -110,7 +111,7 @@ func (l *Lists) goOn(kind listKind, q *listQueue) {
 			if err == nil {
 				err = a.Decode(&children)
 			}
-			next.Names, next.Conn, next.err = children.Children, a.Conn, answer.Denied(err, "list", "READ", kind.root)
+			next.Names, next.Root, next.Conn, next.err = children.Children, children.Stat.Czxid, a.Conn, answer.Denied(err, "list", "READ", kind.root)
 			l.answered(kind, q, next)
 		})
 		q.next = nil // sent from here on: later askers need a later list
@@ -142,7 +143,8 @@ func (l *Lists) askSlowly(kind listKind, q *listQueue, next *Listing) {
 	if !l.z.Carrier.Spawn(func() {
 		_, _ = l.z.WaitAttached(context.Background()) // if there will be no connection, the list says so
 		next := take()
-		next.Names, next.Conn, next.err = l.children(kind)
+		children, conn, err := l.children(kind)
+		next.Names, next.Root, next.Conn, next.err = children.Children, children.Stat.Czxid, conn, err
 		l.answered(kind, q, next)
 	}) {
 		next := take()
@@ -162,19 +164,18 @@ func (l *Lists) answered(kind listKind, q *listQueue, on *Listing) {
 // caught up, and the second may lag behind.
 var errMoved = errors.New("the connection changed between sync and list")
 
-func (l *Lists) children(kind listKind) (names []string, conn uint64, err error) {
+func (l *Lists) children(kind listKind) (children wire.ChildrenStatResponse, conn uint64, err error) {
 	var synced uint64
 	if kind.synced {
 		a, err := l.z.Ask(context.Background(), wire.OpSync, wire.PathRequest{Path: kind.root})
 		if err != nil {
-			return nil, 0, err
+			return children, 0, err
 		}
 		synced = a.Conn
 	}
-	var children wire.ChildrenStatResponse
 	a, err := l.z.Read(context.Background(), wire.OpGetChildren2, wire.PathWatchRequest{Path: kind.root}, &children)
 	if kind.synced && a.Conn != synced && (err == nil || errors.Is(err, zk.ErrNoNode)) {
-		return nil, 0, errMoved
+		return wire.ChildrenStatResponse{}, 0, errMoved
 	}
-	return children.Children, a.Conn, answer.Denied(err, "list", "READ", kind.root)
+	return children, a.Conn, answer.Denied(err, "list", "READ", kind.root)
 }

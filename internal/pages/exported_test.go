@@ -102,6 +102,7 @@ var shownBy = map[string]string{
 	"RWMutex.ReadLock": "NewRWMutex", "RWMutex.Path": "NewMutex", "RWMutex.Participants": "RWMutex_WriteLock",
 	"Mutex.Path": "NewMutex", "Mutex.Held": "Mutex_Do", "Mutex.OwnedBy": "Mutex_Do",
 	"Hold.Path": "Hold_Node", "Hold.Owner": "WithOwner", "Owner.String": "NewOwner",
+	"Hold.Sequencer": "CheckSequencer", "ParseSequencer": "CheckSequencer", "Sequencer.String": "CheckSequencer",
 	"Session.Timeout": "WithSessionTimeout",
 	"NewMulti":        "Multi_Do", "Multi.Acquire": "Multi_TryAcquire", "Multi.TryDo": "Multi_TryAcquire",
 	"MultiHold.Holds": "Multi_Do", "MultiHold.Context": "Multi_TryAcquire", "MultiHold.Err": "Multi_TryAcquire",

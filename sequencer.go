@@ -1,0 +1,287 @@
+package zklock
+
+// A sequencer says which hold a request is made under. The request takes it along, and the resource asks the ensemble whether that hold
+// still stands.
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/google/uuid"
+
+	"github.com/zklock/zklock/internal/answer"
+	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// What CheckSequencer says of a hold, beside ErrNotHeld: it is over. After each of them the request must be refused.
+var (
+	// ErrOtherLock: the sequencer is of a lock on another path.
+	ErrOtherLock = errors.New("the sequencer is of another lock")
+	// ErrOtherRoot: the node above the lock nodes is not the one that the hold was granted under. It was removed or made anew
+	// since, and the hold went with it; or the sequencer is of another ensemble.
+	ErrOtherRoot = errors.New("the lock root is not that of the sequencer: it was removed or made anew, or the sequencer is of another ensemble")
+	// ErrBadSequencer: the text is not what a Sequencer's String returns, or not what a hold has given.
+	ErrBadSequencer = errors.New("not a sequencer")
+)
+
+// Sequencer says which hold a request is made under. Its String travels with the request, in a header say. There is nothing secret in
+// it, and nothing that proves who sends it: whoever may list the lock root can write one.
+type Sequencer struct {
+	Path    string // of the lock, absolute: with the chroot
+	Root    int64  // czxid of the node above Node. It differs between ensembles, mostly, and when that node was made anew
+	Mode    string // exclusive (a mutex, a writer, a leader), shared (a reader) or permits (of a semaphore)
+	Permits int    // how many, 0 in the other modes
+	Token   int64  // as Hold.Token
+	Node    string // as Hold.Node; of permits the first, and the numbers of the others follow
+}
+
+// The modes of a Sequencer, and how the nodes are called in each.
+const (
+	modeExclusive, modeShared, modePermits = "exclusive", "shared", "permits"
+)
+
+var modeNodes = map[string][]string{
+	modeExclusive: {queue.MutexName, queue.WriteName, queue.LatchName},
+	modeShared:    {queue.ReadName},
+	modePermits:   {queue.LeaseName},
+}
+
+// maxPermits is more than one hold can have: a transaction has made them all, with at least 100 bytes for each.
+const maxPermits = wire.MaxFrame / 100
+
+// Sequencer returns what a request that is made under this hold takes along, for CheckSequencer at the resource. It sends nothing. It
+// is the same for all handles of the owner in this lock, also after the hold has ended.
+func (h *Hold) Sequencer() Sequencer {
+	d := h.granted()
+	q := Sequencer{Path: d.root.path, Root: d.rootCzxid, Mode: modeExclusive, Token: d.token, Node: d.node}
+	switch {
+	case d.root.permits != nil:
+		q.Path, q.Mode, q.Permits, q.Node = parentOf(d.root.path), modePermits, len(d.nodes()), slices.Min(d.nodes())
+	case d.root.rule.IsShared():
+		q.Mode = modeShared
+	}
+	return q
+}
+
+// String returns the text that ParseSequencer takes: a line of printable ASCII without spaces, some 110 bytes beside the path.
+func (q Sequencer) String() string {
+	return sequencerScheme + (&url.URL{Path: q.Path}).EscapedPath() + "?" + q.words()
+}
+
+const sequencerScheme = "zklock:"
+
+func (q Sequencer) words() string {
+	mode := q.Mode
+	if q.Permits != 0 {
+		mode += "&permits=" + strconv.Itoa(q.Permits)
+	}
+	return fmt.Sprintf("root=%d&mode=%s&token=%d&node=%s", q.Root, mode, q.Token, nameOf(q.Node))
+}
+
+// ParseSequencer takes what String returned. It asks nobody whether it is true. If the text is anything else, the error is
+// ErrBadSequencer.
+func ParseSequencer(text string) (Sequencer, error) {
+	q, ok := parseSequencer(text)
+	if !ok {
+		err := fmt.Errorf("%w: %q; give what Sequencer.String returned", ErrBadSequencer, text[:min(len(text), maxShown)])
+		return Sequencer{}, &Error{Op: "parse sequencer", Err: badArgument{err}}
+	}
+	return q, nil
+}
+
+func parseSequencer(text string) (q Sequencer, ok bool) {
+	path, words, _ := strings.Cut(text, "?")
+	path, isOurs := strings.CutPrefix(path, sequencerScheme)
+	path, err := url.PathUnescape(path)
+	if !isOurs || err != nil || checkPath(path) != nil {
+		return q, false
+	}
+	values, err := url.ParseQuery(words)
+	if err != nil {
+		return q, false
+	}
+	q = Sequencer{Path: path, Mode: values.Get("mode")}
+	above := path
+	if q.Mode == modePermits {
+		above += "/leases"
+	}
+	q.Node = above + "/" + values.Get("node")
+	var errs [3]error
+	q.Root, errs[0] = strconv.ParseInt(values.Get("root"), 10, 64)
+	q.Token, errs[1] = strconv.ParseInt(values.Get("token"), 10, 64)
+	q.Permits, errs[2] = strconv.Atoi(cmp.Or(values.Get("permits"), "0"))
+	switch {
+	case errors.Join(errs[:]...) != nil, q.Root < 1, q.Token < 1, q.words() != words: // nothing else, and in no other way
+		return q, false
+	case q.Permits < 0, q.Permits > maxPermits, q.Permits > 0 != (q.Mode == modePermits):
+		return q, false
+	}
+	return q, q.nodes() != nil
+}
+
+// nodes returns all that the hold rests on; nil if the node cannot be of such a hold.
+func (q Sequencer) nodes() (all []string) {
+	name := nameOf(q.Node)
+	id, _ := queue.ProtectionID(name)
+	m, _ := queue.Parse(name, modeNodes[q.Mode])
+	if _, err := uuid.Parse(id); err != nil || m.PastTheEnd() {
+		return nil
+	}
+	for _, marker := range modeNodes[q.Mode] {
+		path := func(i int) string {
+			return fmt.Sprintf("%s%010d", queue.ProtectedPath(parentOf(q.Node), id, marker), m.Seq+int64(i))
+		}
+		for i := 0; path(0) == q.Node && i < max(1, q.Permits); i++ {
+			all = append(all, path(i)) // one transaction has made them: their numbers follow each other
+		}
+	}
+	return all
+}
+
+// CheckSequencer asks the ensemble whether the hold that the text names still stands, and is one of the lock on path, which is as given
+// to NewMutex, NewRWMutex, NewSemaphore or NewElection: below the chroot of s. It returns nil if so. ErrNotHeld says that the hold is
+// over, by whatever end; ErrOtherLock, ErrOtherRoot and ErrBadSequencer say what else is wrong. ErrNotConnected says that the
+// connection ended before the answer, and nothing is known: another try may tell. While no server can be reached, CheckSequencer waits
+// for one until ctx ends.
+//
+// Nil proves that at some moment during the call a majority of the servers agreed that all nodes of the hold were there. So nobody
+// else had been granted what the hold excludes. It also proves that the token is not larger than the hold's. It does not prove that the
+// hold stands when the call returns: it may end right after. Where the resource can compare tokens, do that too. Nor does it prove that
+// the holder still counts on it: between a release, or the end of a lease, and the moment when its node is gone, the check says that the
+// hold stands. So it does while another handle of its owner has it; and of a reader beside its own writer, until both are released.
+// Who needs a lock alone asks the Mode of ParseSequencer.
+//
+// It costs one transaction, which the servers agree on as they do on a write, and two reads, in one round trip. s may hold
+// nothing. Its credentials need READ on the lock root and on its nodes.
+func CheckSequencer(ctx context.Context, s *Session, path, text string) error {
+	if !s.isConnected() {
+		return &Error{Op: "check sequencer", Path: path, Err: errNoSession}
+	}
+	q, err := ParseSequencer(text)
+	switch bad := checkPath(path); {
+	case ctx == nil:
+		err = errNilContext
+	case bad != nil:
+		err = bad
+	case err != nil:
+		err = errors.Unwrap(err)
+	case q.Path != s.chroot+path:
+		err = fmt.Errorf("%w: of %s", ErrOtherLock, shown(q.Path))
+	default:
+		err = forCaller(ctx, q.ask(ctx, s))
+	}
+	if err != nil {
+		return &Error{Op: "check sequencer", Path: path, Node: q.Node, Err: err}
+	}
+	return nil
+}
+
+// found is what a server has said of a node, or of a transaction: then czxid is 0.
+type found struct {
+	conn  uint64
+	czxid int64
+	err   error
+}
+
+// ask sends a transaction that checks the nodes of the hold, and two reads behind it.
+//
+// The transaction alone says whether the hold stands: a node's name has a uuid, so that it is there in no other life of the root, and
+// in no other ensemble. A failed transaction goes through the quorum, too: a server that is cut off answers neither. The reads say why
+// not, and what the czxids are, which no check tells. They go over the same connection, so the server answers them after it has
+// applied the transaction: they show nothing older. A sync would not do in its place, because it asks no quorum; nor would reads
+// alone, or a check of the root's version, which starts at 0 in each life.
+func (q Sequencer) ask(ctx context.Context, s *Session) error {
+	var checks wire.MultiRequest
+	for _, node := range q.nodes() {
+		checks.Ops = append(checks.Ops, wire.MultiOp{Op: wire.OpCheck, Path: node, Version: -1})
+	}
+	answers := make(chan found, 3) // of one connection, in the order of the requests
+	checked := tap.NewRequest(wire.OpMulti, checks, func(a tap.Answer) {
+		f := found{conn: a.Conn, err: answer.ErrOf(a)}
+		if f.err == nil {
+			_, f.err = answer.ErrOfMulti(a, len(checks.Ops))
+		}
+		answers <- f
+	})
+	if err := link.TooLong(checked); err != nil {
+		return err
+	}
+	e, err := attachedEra(ctx, s.link)
+	if err != nil {
+		return err
+	}
+	for _, r := range []*tap.Request{checked, askCzxid(q.Node, answers), askCzxid(parentOf(q.Node), answers)} {
+		if !e.Carrier.Send(e.Era, r) {
+			return unknown(zk.ErrConnectionClosed)
+		}
+	}
+	var got [3]found
+	for i := range got {
+		select {
+		case got[i] = <-answers:
+		case <-e.Over():
+			return unknown(e.OverErr())
+		case <-ctx.Done():
+			return link.ErrCtxEnded
+		}
+	}
+	return q.verdict(got[0], got[1], got[2])
+}
+
+func askCzxid(node string, answers chan<- found) *tap.Request {
+	return tap.NewRequest(wire.OpExists, wire.PathWatchRequest{Path: node}, func(a tap.Answer) {
+		var stat wire.Stat
+		f := found{conn: a.Conn, err: answer.ErrOf(a)}
+		if f.err == nil {
+			f.err = a.Decode(&stat)
+		}
+		f.czxid = stat.Czxid
+		answers <- f
+	})
+}
+
+// unknown says that nothing is known, and why.
+func unknown(why error) error {
+	if errors.Is(why, ErrClosed) {
+		return why
+	}
+	return fmt.Errorf("%w: nobody knows whether the hold stands: %w", ErrNotConnected, why)
+}
+
+// verdict says what follows from the answers to the transaction and to the reads of the node and the root, in this order.
+func (q Sequencer) verdict(checked, node, root found) error {
+	for _, f := range []struct {
+		found
+		request, path string
+	}{{checked, "check", q.Node}, {node, "exists", q.Node}, {root, "exists", parentOf(q.Node)}} {
+		switch {
+		case errors.Is(f.err, zk.ErrNoNode):
+		case answer.IsRefusal(f.err):
+			return answer.Denied(f.err, f.request, "READ", f.path)
+		case f.err != nil:
+			return unknown(f.err)
+		}
+		if f.conn != checked.conn { // another server may have said it, which is behind
+			return unknown(zk.ErrConnectionClosed)
+		}
+	}
+	switch {
+	case root.czxid != q.Root: // 0 if it is not there
+		return ErrOtherRoot
+	case checked.err != nil || node.err != nil: // it may have gone since the transaction
+		return fmt.Errorf("%w: the hold is over", ErrNotHeld)
+	case q.Token > node.czxid, q.Token < node.czxid && q.Mode == modeExclusive: // a reader may have its writer's; permits, that of their place in the queue
+		return badArgument{fmt.Errorf("%w: %s has another token than %d", ErrBadSequencer, nameOf(q.Node), q.Token)}
+	}
+	return nil
+}

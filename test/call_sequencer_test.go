@@ -1,0 +1,373 @@
+package zklock_test
+
+// These tests attack the check of a sequencer: whatever ended a hold, and whatever answer is lost, a hold that is over never stands
+// (I1, F10, F12, F24, F26).
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// whyNot are the errors that a caller of CheckSequencer tells apart.
+var whyNot = []error{zklock.ErrNotHeld, zklock.ErrOtherLock, zklock.ErrOtherRoot, zklock.ErrBadSequencer, zklock.ErrNotConnected, zklock.ErrClosed, context.Canceled, context.DeadlineExceeded}
+
+// checks asks through a Session about a hold of the lock on path. want is the only one of whyNot that comes; nil if the hold stands.
+func checks(t testing.TB, s *zklock.Session, path string, q zklock.Sequencer, want error, what string) {
+	t.Helper()
+	err := zklock.CheckSequencer(within(t, soon), s, path, q.String())
+	for _, e := range whyNot {
+		require.Equal(t, e == want, errors.Is(err, e), "%s: %v", what, err)
+	}
+	require.Equal(t, want == nil, err == nil, "%s: %v", what, err)
+}
+
+// A hold of each kind stands until it is released, for somebody else's Session too; what others write into its node does not matter.
+func TestCheckSequencer_EachKindOfHold(t *testing.T) {
+	srv := target(t)
+	a, p := admin(t, srv), lockPath(t, srv)
+	s, resource := connect(t, srv), connect(t, srv)
+	rw := newRWMutex(t, s, p+"/rw ä")
+	one := func(path, mode string, m zklock.Lock) {
+		t.Helper()
+		h := acquire(t, m)
+		q := h.Sequencer()
+		require.Equal(t, zklock.Sequencer{Path: p + path, Root: q.Root, Mode: mode, Permits: q.Permits, Token: h.Token(), Node: q.Node}, q)
+		parsed, err := zklock.ParseSequencer(q.String())
+		require.NoError(t, err)
+		require.Equal(t, q, parsed)
+		checks(t, resource, p+path, q, nil, mode)
+		checks(t, s, p+path, q, nil, "through the holder's own Session")
+		for _, op := range h.Checks() {
+			_, err = a.Set(op.(*zk.CheckVersionRequest).Path, []byte("somebody changed the data"), -1)
+			require.NoError(t, err)
+		}
+		checks(t, resource, p+path, q, nil, "another version")
+		checks(t, resource, p+"/other", q, zklock.ErrOtherLock, "asked for another lock")
+		release(t, h)
+		checks(t, resource, p+path, q, zklock.ErrNotHeld, "released")
+		require.Equal(t, q, h.Sequencer(), "as it was")
+	}
+	one("/mutex", "exclusive", newMutex(t, s, p+"/mutex"))
+	one("/rw ä", "exclusive", rw.WriteLock())
+	one("/rw ä", "shared", rw.ReadLock())
+	one("/sem", "permits", newSemaphore(t, s, p+"/sem", 5).Permits(1))
+	one("/sem", "permits", newSemaphore(t, s, p+"/sem", 5).Permits(3))
+
+	leads := false
+	err := newElection(t, s, p+"/leader", "a").Campaign(within(t, soon), func(_ context.Context, h *zklock.Hold) error {
+		leads = true
+		checks(t, resource, p+"/leader", h.Sequencer(), nil, "a leader")
+		return nil
+	})
+	require.NoError(t, err)
+	require.True(t, leads)
+}
+
+// A reader beside its own writer has a node of its own, with the writer's token, in the writer's root.
+func TestVirtual_CheckSequencer_WriterReads(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		resource, rw := v.connect(), newRWMutex(t, v.connect(), "/job")
+		w := acquire(t, rw.WriteLock())
+		r, err := rw.ReadLock().Acquire(w.Context())
+		require.NoError(t, err)
+		writes, reads := w.Sequencer(), r.Sequencer()
+		require.Equal(t, zklock.Sequencer{Path: "/job", Root: writes.Root, Mode: "shared", Token: writes.Token, Node: r.Node()}, reads)
+		checks(t, resource, "/job", reads, nil, "reads")
+		release(t, w)
+		checks(t, resource, "/job", writes, zklock.ErrNotHeld, "has written")
+		checks(t, resource, "/job", reads, nil, "reads on")
+		release(t, r)
+		checks(t, resource, "/job", reads, zklock.ErrNotHeld, "has read")
+	})
+}
+
+// F24, F8: by whatever end a hold is over, the check says so, and about no other hold.
+func TestVirtual_CheckSequencer_EachEnd(t *testing.T) {
+	for end, f := range map[string]func(v *virtual, s *zklock.Session, h *zklock.Hold){
+		"the session expires":   func(v *virtual, s *zklock.Session, _ *zklock.Hold) { v.srv.ExpireSession(s.SessionID()) },
+		"the session is closed": func(v *virtual, s *zklock.Session, _ *zklock.Hold) { _ = s.Close() },
+		"somebody deletes the node": func(v *virtual, _ *zklock.Session, h *zklock.Hold) {
+			require.NoError(v.t, v.srv.Delete(h.Node()))
+		},
+		"a release that is never confirmed": func(v *virtual, s *zklock.Session, h *zklock.Hold) {
+			v.net.Partition(v.srv.Addr())
+			require.ErrorIs(v.t, h.Release(context.Background()), zklock.ErrNotConfirmed)
+			v.net.Heal(v.srv.Addr())
+			time.Sleep(time.Minute)
+		},
+	} {
+		t.Run(end, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				v.t = t
+				resource, s := v.connect(), v.connect()
+				h := acquire(t, newMutex(t, s, "/job"))
+				checks(t, resource, "/job", h.Sequencer(), nil, "before")
+				f(v, s, h)
+				checks(t, resource, "/job", h.Sequencer(), zklock.ErrNotHeld, end)
+				next := acquire(t, newMutex(t, v.connect(), "/job"))
+				checks(t, resource, "/job", h.Sequencer(), zklock.ErrNotHeld, "somebody else holds")
+				checks(t, resource, "/job", next.Sequencer(), nil, "that one")
+			})
+		})
+	}
+}
+
+// F24: one lease of several is deleted. The hold is over, and the first lease is still there.
+func TestVirtual_CheckSequencer_OneLeaseOfSeveralIsGone(t *testing.T) {
+	for _, gone := range []int{0, 1, 2} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			resource := v.connect()
+			h := acquire(t, newSemaphore(t, v.connect(), "/sem", 5).Permits(3))
+			checks(t, resource, "/sem", h.Sequencer(), nil, "before")
+			require.NoError(t, v.srv.Delete(h.Checks()[gone].(*zk.CheckVersionRequest).Path))
+			checks(t, resource, "/sem", h.Sequencer(), zklock.ErrNotHeld, "a lease was deleted")
+		})
+	}
+}
+
+// F26: a root that is gone, and one that was made anew, are told from a hold that is over; and so is another ensemble.
+func TestVirtual_CheckSequencer_AnotherRoot(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		resource, m := v.connect(), newMutex(t, v.connect(), "/job")
+		h := acquire(t, m)
+		release(t, h)
+		checks(t, resource, "/job", h.Sequencer(), zklock.ErrNotHeld, "the same root")
+		require.NoError(t, v.srv.Delete("/job"))
+		checks(t, resource, "/job", h.Sequencer(), zklock.ErrOtherRoot, "no root")
+		next := acquire(t, m) // makes it
+		checks(t, resource, "/job", h.Sequencer(), zklock.ErrOtherRoot, "made anew")
+		checks(t, resource, "/job", next.Sequencer(), nil, "in the new one")
+
+		other := zktest.Start(t, zktest.WithNetwork(v.net), zktest.WithZxid(1<<32))
+		_, err := other.Create("/job", nil, 0)
+		require.NoError(t, err)
+		there := connect(t, other.Addr(), zklock.WithDialer(v.net.Dial))
+		checks(t, there, "/job", next.Sequencer(), zklock.ErrOtherRoot, "another ensemble")
+	})
+}
+
+// The path is below the chroot of the Session that asks, and the sequencer has the whole.
+func TestVirtual_CheckSequencer_Chroot(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := connect(t, v.srv.Addr()+"/job", zklock.WithDialer(v.net.Dial))
+		q := acquire(t, newMutex(t, s, "/lock")).Sequencer()
+		require.Equal(t, "/job/lock", q.Path)
+		checks(t, s, "/lock", q, nil, "below the chroot")
+		checks(t, v.connect(), "/job/lock", q, nil, "without")
+		checks(t, v.connect(), "/lock", q, zklock.ErrOtherLock, "of another chroot")
+	})
+}
+
+// A text that was changed on its way never stands: not its token, not its root, not its mode, not its node.
+func TestVirtual_CheckSequencer_ChangedText(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		h := acquire(t, newMutex(t, s, "/job"))
+		w := v.queueUp(newMutex(t, v.connect(), "/job"))
+		for _, c := range []struct {
+			change func(q *zklock.Sequencer)
+			want   error
+		}{
+			{func(q *zklock.Sequencer) { q.Token++ }, zklock.ErrBadSequencer},
+			{func(q *zklock.Sequencer) { q.Token-- }, zklock.ErrBadSequencer},
+			{func(q *zklock.Sequencer) { q.Root++ }, zklock.ErrOtherRoot},
+			{func(q *zklock.Sequencer) { q.Mode = "shared" }, zklock.ErrBadSequencer},
+			{func(q *zklock.Sequencer) { q.Permits = 1 }, zklock.ErrBadSequencer},
+			{func(q *zklock.Sequencer) { q.Node = q.Node[:len(q.Node)-1] + "9" }, zklock.ErrNotHeld},
+			{func(q *zklock.Sequencer) { q.Path = "/jobs" }, zklock.ErrOtherLock},
+			{func(q *zklock.Sequencer) { q.Path = "" }, zklock.ErrBadSequencer},
+		} {
+			q := h.Sequencer()
+			c.change(&q)
+			checks(t, s, "/job", q, c.want, q.String())
+		}
+		release(t, h)
+		w.granted2(t, time.Minute)
+	})
+}
+
+// Who was granted by an event, by a passed turn or after another session's end has the right root, and paid nothing for it.
+func TestVirtual_Sequencer_EachWayToTheGrant(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		resource, s := v.connect(), v.connect()
+		var hs []*waiting
+		h := acquire(t, newMutex(t, s, "/job"))
+		for _, session := range []*zklock.Session{s, v.connect(), v.connect(), s, s} {
+			hs = append(hs, v.queueUp(newMutex(t, session, "/job")))
+		}
+		st, ok := v.srv.Stat("/job")
+		require.True(t, ok)
+		for _, w := range hs {
+			release(t, h)
+			h = w.granted2(t, time.Minute)
+			synctest.Wait()
+			v.srv.ResetRequests()
+			q := h.Sequencer()
+			require.Zero(t, v.srv.Requests().Total(), "from memory")
+			require.Equal(t, st.Czxid, q.Root)
+			checks(t, resource, "/job", q, nil, h.Node())
+		}
+	})
+}
+
+// A check is three requests in one round trip, one of them a transaction.
+func TestVirtual_CheckSequencer_Costs(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		const latency = 10 * time.Millisecond
+		v.net.SetLatency(latency)
+		resource := v.connect()
+		q := acquire(t, newMutex(t, v.connect(), "/job")).Sequencer()
+		v.srv.ResetRequests()
+		began := time.Now()
+		checks(t, resource, "/job", q, nil, "stands")
+		require.Equal(t, 2*latency, time.Since(began), "one round trip")
+		got := v.srv.Requests()
+		require.Equal(t, 1, got.Of(resource.SessionID(), zktest.Multi))
+		require.Equal(t, 2, got.Of(resource.SessionID(), zktest.Exists))
+	})
+}
+
+// F6, F10: each request and each answer of the check is lost, or is an error. That is never "the hold stands", and never "it is over".
+func TestVirtual_CheckSequencer_AnswerLost(t *testing.T) {
+	for _, stands := range []bool{true, false} {
+		for i, at := range []func() zktest.Fault{
+			func() zktest.Fault { return zktest.Before(zktest.Multi).Close() },
+			func() zktest.Fault { return zktest.After(zktest.Multi).DropReply().Close() },
+			func() zktest.Fault { return zktest.After(zktest.Multi).Close() },
+			func() zktest.Fault { return zktest.Before(zktest.Exists).Close() },
+			func() zktest.Fault { return zktest.After(zktest.Exists).DropReply().Close() },
+			func() zktest.Fault { return zktest.After(zktest.Exists).Close() },
+			func() zktest.Fault { return zktest.Before(zktest.Exists).Path("/job").Close() },
+			func() zktest.Fault { return zktest.After(zktest.Exists).Path("/job").DropReply().Close() },
+			func() zktest.Fault { return zktest.Before(zktest.Multi).Expire() },
+			func() zktest.Fault { return zktest.After(zktest.Exists).Path("/job").DropReply().Expire() },
+			func() zktest.Fault { return zktest.Before(zktest.Multi).Fail(zktest.SessionMoved) },
+			func() zktest.Fault { return zktest.Before(zktest.Exists).Fail(zktest.OperationTimeout) },
+		} {
+			t.Run(fmt.Sprintf("stands=%t/%d: %v", stands, i, at()), func(t *testing.T) {
+				inVirtualTime(t, func(t *testing.T, v *virtual) {
+					resource := v.connect()
+					h := acquire(t, newMutex(t, v.connect(), "/job"))
+					want := error(nil)
+					if !stands {
+						release(t, h)
+						want = zklock.ErrNotHeld
+					}
+					v.srv.Inject(at().Session(resource.SessionID()).Once())
+					checks(t, resource, "/job", h.Sequencer(), zklock.ErrNotConnected, "lost")
+					checks(t, resource, "/job", h.Sequencer(), want, "asked again")
+				})
+			})
+		}
+	}
+}
+
+// I6: a check ends with its context and with its Session, and says that nothing is known.
+func TestVirtual_CheckSequencer_IsBounded(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		resource := v.connect()
+		q := acquire(t, newMutex(t, v.connect(), "/job")).Sequencer().String()
+		v.srv.Freeze()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		began := time.Now()
+		err := zklock.CheckSequencer(ctx, resource, "/job", q)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, zklock.ErrNotHeld)
+		require.Equal(t, time.Second, time.Since(began))
+		over := make(chan error)
+		go func() { over <- zklock.CheckSequencer(context.Background(), resource, "/job", q) }()
+		synctest.Wait()
+		_ = resource.Close()
+		require.ErrorIs(t, <-over, zklock.ErrClosed)
+		v.srv.Thaw()
+		require.ErrorIs(t, zklock.CheckSequencer(context.Background(), resource, "/job", q), zklock.ErrClosed)
+	})
+}
+
+// Bad input is refused before anything is sent.
+func TestCheckSequencer_BadInput(t *testing.T) {
+	s := connect(t, target(t))
+	q := zklock.Sequencer{Path: "/job", Root: 1, Mode: "exclusive", Token: 2, Node: "/job/_c_0b1c2d3e-4f50-4162-8374-95a6b7c8d9e0-lock-0000000000"}.String()
+	for _, c := range []struct {
+		ctx        context.Context
+		s          *zklock.Session
+		path, text string
+		says       string
+	}{
+		{nil, s, "/job", q, "nil context"},
+		{t.Context(), nil, "/job", q, "use the one that Connect returns"},
+		{t.Context(), new(zklock.Session), "/job", q, "use the one that Connect returns"},
+		{t.Context(), s, "job", q, "is relative"},
+		{t.Context(), s, "/job", "rubbish", "not a sequencer"},
+	} {
+		err := zklock.CheckSequencer(c.ctx, c.s, c.path, c.text)
+		require.ErrorContains(t, err, c.says)
+		require.True(t, zklock.IsFinal(err), err)
+	}
+}
+
+// F12: a server that is cut off from the others shows the hold for long after it is over. It never says that the hold stands, nor
+// that it is over. Nor does a server that lags behind: it says what is true.
+func TestVirtual_CheckSequencer_NotFromMemoryOfAServer(t *testing.T) {
+	for _, onLeader := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			n := zktest.NewNetwork()
+			n.SetLatency(time.Millisecond)
+			ens := zktest.StartEnsemble(t, 3, zktest.WithNetwork(n), zktest.WithTick(2*time.Second), zktest.WithSyncLimit(5))
+			_, err := ens.Create("/job", nil, 0)
+			require.NoError(t, err)
+			var own, other *zktest.Member
+			for _, m := range ens.Members() {
+				if (m == ens.Leader()) == onLeader {
+					own = m
+				} else {
+					other = m
+				}
+			}
+			client := func(m *zktest.Member) *zklock.Session {
+				return connect(t, m.Addr(), zklock.WithDialer(n.Dial), zklock.WithSessionTimeout(30*time.Second))
+			}
+			resource, holder := client(own), client(other)
+			h := acquire(t, newMutex(t, holder, "/job"))
+			checks(t, resource, "/job", h.Sequencer(), nil, "stands")
+
+			own.Isolate()
+			release(t, h)
+			short, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+			defer cancel()
+			_, _, err = resource.Conn().Exists(h.Node())
+			require.NoError(t, err, "it serves reads")
+			err = zklock.CheckSequencer(short, resource, "/job", h.Sequencer().String())
+			require.True(t, errors.Is(err, context.DeadlineExceeded) || errors.Is(err, zklock.ErrNotConnected), err) // until it gives its clients up
+			require.NotErrorIs(t, err, zklock.ErrNotHeld)
+			ens.Heal()
+			time.Sleep(time.Minute)
+			checks(t, resource, "/job", h.Sequencer(), zklock.ErrNotHeld, "healed")
+			if onLeader {
+				return
+			}
+
+			h = acquire(t, newMutex(t, holder, "/job"))
+			checks(t, resource, "/job", h.Sequencer(), nil, "stands again")
+			own.SetLag(5 * time.Second)
+			release(t, h)
+			require.Contains(t, own.Children("/job"), base(h.Node()), "it lags")
+			checks(t, resource, "/job", h.Sequencer(), zklock.ErrNotHeld, "a server that lags")
+			h = acquire(t, newMutex(t, holder, "/job"))
+			release(t, h)
+			require.NoError(t, ens.Delete("/job"))
+			checks(t, resource, "/job", h.Sequencer(), zklock.ErrOtherRoot, "a server that lags, no root")
+		})
+	}
+}
