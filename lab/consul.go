@@ -125,6 +125,9 @@ func (h *consulHold) Release(ctx context.Context) error {
 	}
 }
 
+// withDelay are the experiments in which a lock-delay makes a difference, or might.
+var withDelay = []string{"crash", "cut", "blink", "stop", "delay", "flight", "restart", "server-crash", "server-stop", "late", "late-step", "stranger"}
+
 func init() {
 	for _, delay := range []time.Duration{0, 2 * time.Second} {
 		s := System{
@@ -157,6 +160,7 @@ func init() {
 		}
 		if delay > 0 {
 			s.Name += "-delay"
+			s.Only = withDelay
 			s.Delay = delay + consul.DefaultLockRetryTime // after which api.Lock asks again
 		}
 		register(s)

@@ -15,7 +15,7 @@ func ofReaders(e Experiment) Experiment {
 	e.Name += "-readers"
 	e.Says = "The same as [there](#" + anchor(e.Title) + "), with a lock for readers and writers. In every second trial A reads and B waits to write, in the others A writes and B waits to read. A reader's write is a read."
 	e.Title = "A reader beside a writer: " + lowerFirst(e.Title)
-	e.Kind, e.Runs, e.Sizes, e.Picture = readers, 6, false, false
+	e.Kind, e.Runs, e.Sizes, e.Picture = readers, 4, false, false
 	e.Columns = without(e.Columns, "left")
 	steps := e.Steps
 	e.Steps = func(t *trial) {
@@ -30,7 +30,7 @@ func ofPermits(e Experiment) Experiment {
 	e.Name += "-permits"
 	e.Says = "The same as [there](#" + anchor(e.Title) + "), with a semaphore of two permits, so that two may hold. C has one of them all the time. Do three hold?"
 	e.Title = "More than two permits: " + lowerFirst(e.Title)
-	e.Kind, e.Sizes, e.Picture = permits, false, false
+	e.Kind, e.Runs, e.Sizes, e.Picture = permits, 3, false, false
 	e.Columns = without(e.Columns, "left", "fenced")
 	for i := range e.Columns {
 		e.Columns[i].Head = strings.Replace(e.Columns[i].Head, "two", "three", 1)

@@ -92,6 +92,7 @@ type System struct {
 	Expires bool // the servers free the lock by themselves, TTL after they last heard of the holder
 	Renews  bool // a healthy holder's lock does not expire: something extends it
 
+	Only       []string      // the experiments in which it has a part; nil for all
 	Downgrades bool          // a writer can become a reader
 	Delay      time.Duration // by how much longer than others' its lock may stay with nobody when a holder has failed
 
@@ -100,9 +101,8 @@ type System struct {
 	// External, if set, returns the program that is the client in place of Open: it takes the arguments that `lab client` takes,
 	// and speaks the same lines. dir is a scratch directory in which it may compile.
 	External func(ctx context.Context, dir string) ([]string, error)
-	// Resource, if set, is a resource that asks the lock's servers about each write, by the writer's sequencer: check returns why it
-	// refuses one.
-	Resource func(ctx context.Context, addrs []string, lock string, o Options) (check func(sequencer string) error, close func() error, err error)
+	// Resource, if set, is a resource that asks the lock's servers about each write: whether the hold of the writer's sequencer stands.
+	Resource func(ctx context.Context, addrs []string, lock string, o Options) (stands func(sequencer string) (bool, error), close func() error, err error)
 	// Left counts what the servers have of a lock: nodes, keys, rows. It connects to the servers directly. It may be nil.
 	Left func(ctx context.Context, addrs []string, lock string) (int, error)
 	// Break takes the lock from whoever holds it, as somebody may who does not own it and uses the system's own release. It returns

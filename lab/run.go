@@ -38,7 +38,7 @@ type row struct {
 
 // rows are a system's, as an experiment takes them.
 func (e *Experiment) rows(s *System) (rs []row) {
-	if e.Kind != s.Kind {
+	if e.Kind != s.Kind || s.Only != nil && !slices.Contains(s.Only, e.Name) {
 		return nil
 	}
 	for i, size := range s.Sizes {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 )
@@ -33,8 +34,9 @@ func startConsul(p Plan) (*consulCluster, error) {
 	c := &consulCluster{size: p.Size}
 	c.ready = c.serves
 	c.last = syscall.SIGKILL // they need not leave each other in good order
-	var join []string
-	for i := range p.Size {
+	var all []map[string]int // the ports of each
+	var gossip []string
+	for range p.Size {
 		ports := map[string]int{"dns": -1, "grpc": -1, "grpc_tls": -1, "serf_wan": -1}
 		for _, of := range []string{"http", "server", "serf_lan"} {
 			addr, err := serverPorts.addr()
@@ -47,13 +49,17 @@ func startConsul(p Plan) (*consulCluster, error) {
 			case "http":
 				c.addrs = append(c.addrs, addr)
 			case "serf_lan":
-				join = append(join, addr)
+				gossip = append(gossip, addr)
 			}
 		}
+		all = append(all, ports)
+	}
+	for i, ports := range all {
+		others := slices.Delete(slices.Clone(gossip), i, i+1) // a server that may join itself is content with that
 		dir := filepath.Join(p.Dir, fmt.Sprintf("consul%d", i))
 		config, err := json.Marshal(map[string]any{
 			"server": true, "bootstrap_expect": p.Size, "node_name": fmt.Sprintf("consul%d", i), "data_dir": filepath.Join(dir, "data"),
-			"bind_addr": "127.0.0.1", "ports": ports, "retry_join": join, "retry_interval": "200ms",
+			"bind_addr": "127.0.0.1", "ports": ports, "retry_join": others, "retry_interval": "200ms",
 			"session_ttl_min": "1s", // 10 s as it comes
 			"performance":     map[string]int{"raft_multiplier": 1},
 			"limits":          map[string]int{"http_max_conns_per_client": 10_000}, // all clients are on one machine

@@ -104,6 +104,7 @@ func init() {
 			Name: "tair-expiring", Title: "Tair's put with a version (a stand-in on Redis), the key expires", Client: "written here, on " + library("github.com/redis/go-redis/v9"),
 			Promises: "One holder while its time lasts. The version goes with the key, so that it tells two holders apart only if both put on one key.",
 			Server:   redisServers, Sizes: []int{1}, Expires: true,
+			Only: []string{"crash", "cut", "stop", "delay", "flight", "server-crash", "clock-1", "client-clock", "late", "late-step", "long"},
 			Left: func(ctx context.Context, addrs []string, lock string) (int, error) {
 				client := redisClient(addrs[0])
 				defer client.Close()

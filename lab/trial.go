@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -35,8 +36,9 @@ type trial struct {
 	ledger  ledger
 	players []*player
 
-	check         func(sequencer string) error // of System.Resource
+	stands        func(sequencer string) (bool, error) // of System.Resource
 	closeResource func() error
+	unknown       atomic.Value // an error of stands: there is no verdict on a write
 	out           outcome
 	began         time.Time // of the fault: the zero of the picture
 	ended         time.Time
@@ -71,7 +73,8 @@ func (t *trial) play(steps func(*trial)) (err error) {
 			err = errors.Join(err, p.agent.close())
 		}
 		if t.closeResource != nil {
-			err = errors.Join(err, t.closeResource())
+			unknown, _ := t.unknown.Load().(error)
+			err = errors.Join(err, unknown, t.closeResource())
 		}
 		if r != nil {
 			panic(r)
@@ -130,9 +133,9 @@ func (t *trial) client(name string) *player { return t.clientOf(name, t.cluster.
 // clientOf starts a client that knows of some servers only.
 func (t *trial) clientOf(name string, addrs ...string) *player {
 	a := arguments{System: t.sys.Name, Servers: addrs, Lock: t.lock, Options: Options{Client: name, TTL: t.ttl, Size: t.size, Tick: t.tick}}
-	if t.sys.Resource != nil && t.check == nil {
+	if t.sys.Resource != nil && t.stands == nil {
 		var err error
-		t.check, t.closeResource, err = t.sys.Resource(t.ctx, t.cluster.Addrs(), t.lock, a.Options)
+		t.stands, t.closeResource, err = t.sys.Resource(t.ctx, t.cluster.Addrs(), t.lock, a.Options)
 		t.must(err)
 	}
 	ag, err := startAgent(t.ctx, t.command, a, &t.ledger, t.arrive)
@@ -144,7 +147,12 @@ func (t *trial) clientOf(name string, addrs ...string) *player {
 
 // arrive is a write's arrival at the resource.
 func (t *trial) arrive(e entry) {
-	e.Refused = t.check != nil && t.check(e.Sequencer) != nil
+	if t.stands != nil {
+		stands, err := t.stands(e.Sequencer)
+		if e.Refused = !stands; err != nil {
+			t.unknown.Store(err)
+		}
+	}
 	t.ledger.say(e)
 }
 
