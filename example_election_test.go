@@ -125,13 +125,14 @@ func ExampleElection_Observe() {
 	}
 	campaign, resign := context.WithCancel(ctx)
 	defer resign()
-	ended := make(chan error, 1)
+	leads, ended := make(chan struct{}), make(chan error, 1)
 	for leader, err := range e.Observe(ctx) {
 		switch {
 		case err != nil: // ctx has ended, or the servers refuse
 			log.Fatal(err)
 		case leader.Node != "":
 			fmt.Println("requests go to", string(leader.Data))
+			<-leads // it is in front: it leads, or is about to
 			resign()
 			continue
 		}
@@ -142,6 +143,7 @@ func ExampleElection_Observe() {
 		}
 		go func() {
 			ended <- e.Campaign(campaign, func(ctx context.Context, _ *zklock.Hold) error {
+				close(leads)
 				<-ctx.Done()
 				return nil
 			})

@@ -4,10 +4,12 @@ package main
 
 import (
 	"context"
+	bigendian "encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/queue"
 )
 
 func newListCommand() *cobra.Command {
@@ -26,15 +29,24 @@ func newListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls [flags] PATH",
 		Short: "List the queue of a lock, front first, or the locks below a path",
-		Long: `Ls lists the queue of the lock on PATH: its holder first, then those who wait, in
+		Long: `Ls lists the queue of the lock on PATH: who holds first, then those who wait, in
 their order. A lock that nobody uses is an empty list; if there is no node at
 PATH at all, a line on stderr says so. The token is the fencing token that a
-participant has or will have; host and pid are what zklock and its library write
-into the node's data, and other clients may not.
+participant has or will have (of a permit, a larger number); host and pid are what
+zklock and its library write into the node's data, and other clients may not.
 
-With --recursive it lists the locks on PATH and below, a line for each, with its
-holder and with how many are in its queue, the holder among them. A node below
-which there is nothing any more, and once was, counts as a lock that nobody uses.
+The mode says how a node holds:
+
+  exclusive  alone: a mutex, a writer, a leader
+  shared     with others: a reader
+  permit     a permit of a semaphore, or a place in the line for some
+  latch      alone: a leader, with nodes of Curator's LeaderLatch
+
+With --recursive it lists the locks on PATH and below, a line for each, with how
+many hold it, how many are in its queue, the holders among them, and the first
+holder. Of a semaphore whose limit is in PATH/limit, as Curator's SharedCount writes
+it, that follows the holders: 2/3. A node below which there is nothing any more, and
+once was, counts as a lock that nobody uses.
 
 ` + listExitCodes,
 		Args:              one("the PATH of a lock, such as /locks/nightly, or --recursive /"),
@@ -53,14 +65,14 @@ which there is nothing any more, and once was, counts as a lock that nobody uses
 			}
 			defer l.s.Close()
 			if !recursive {
-				ps, err := l.queue(cmd.Context(), path)
+				q, err := l.queue(cmd.Context(), path)
 				switch {
 				case err != nil:
 					return err
 				case asJSON:
-					return writeJSON(out, entriesOf(ps))
+					return writeJSON(out, entriesOf(q))
 				}
-				return writeTable(out, ps)
+				return writeTable(out, entriesOf(q))
 			}
 			locks, failed := l.locks(cmd.Context(), path)
 			write := writeLocks
@@ -98,21 +110,70 @@ func (l *lister) open(ctx context.Context) error {
 
 // queue reads the queue of the lock on path. Of an empty one it says on stderr if there is no such node, or if the locks may
 // be further down.
-func (l *lister) queue(ctx context.Context, path string) ([]zklock.Participant, error) {
-	ps, err := l.participants(ctx, path)
-	if err != nil || len(ps) > 0 {
-		return ps, err
+func (l *lister) queue(ctx context.Context, path string) (lockQueue, error) {
+	names, _, listed := l.children(ctx, chrootOf(l.servers)+path)
+	q, err := l.read(ctx, path, names)
+	if err != nil || q.isSemaphore || len(q.holders) > 0 {
+		return q, err
 	}
-	names, _, err := l.children(ctx, chrootOf(l.servers)+path)
 	switch {
-	case errors.Is(err, zk.ErrNoNode):
-		return ps, l.noteMissing(ctx, path)
-	case err != nil:
-		return nil, classify(err)
+	case errors.Is(listed, zk.ErrNoNode):
+		return q, l.noteMissing(ctx, path)
+	case listed != nil:
+		return q, classify(listed)
 	case len(names) > 0:
 		fmt.Fprintf(l.stderr, "zklock: %s: nobody queues here; there are nodes below: zklock ls -r %s lists the locks among them\n", path, path)
 	}
-	return ps, nil
+	return q, nil
+}
+
+// read reads the queue of the lock on path, whatever its recipe. names are the children of the path.
+func (l *lister) read(ctx context.Context, path string, names []string) (lockQueue, error) {
+	if mayBeSemaphore(names) {
+		leases, _, err := l.children(ctx, chrootOf(l.servers)+path+"/leases")
+		if err == nil && areLeases(leases) {
+			return l.semaphore(ctx, path, names)
+		}
+	}
+	m, err := zklock.NewMutex(l.s, path, zklock.WithQueuePattern(queue.LatchName)) // which sees all but semaphores
+	if err != nil {
+		return lockQueue{}, classify(err)
+	}
+	ctx, cancel := l.within(ctx)
+	defer cancel()
+	ps, err := m.Participants(ctx)
+	if err != nil {
+		return lockQueue{}, classify(err)
+	}
+	return queueOf(ps), nil
+}
+
+// semaphore reads a semaphore's leases and queue. Its limit is known only if it is in the node called limit.
+func (l *lister) semaphore(ctx context.Context, path string, names []string) (q lockQueue, err error) {
+	ctx, cancel := l.within(ctx)
+	defer cancel()
+	var opts []zklock.MutexOption
+	if slices.Contains(names, "limit") {
+		data, err := ask(ctx, l.s, func(c *zk.Conn) ([]byte, error) {
+			data, _, err := c.Get(chrootOf(l.servers) + path + "/limit")
+			return data, err
+		})
+		if err == nil && len(data) == 4 && data[0] < 0x80 { // otherwise it says nothing to us
+			q.limit, opts = int(bigendian.BigEndian.Uint32(data)), []zklock.MutexOption{zklock.WithSharedLimit(path + "/limit")}
+		}
+	}
+	sem, err := zklock.NewSemaphore(l.s, path, math.MaxInt32, opts...)
+	if err == nil {
+		q.holders, q.waiters, err = sem.Participants(ctx)
+	}
+	if err != nil {
+		return lockQueue{}, classify(err)
+	}
+	if q.limit == 0 {
+		q = withoutLimit(q.holders, q.waiters)
+	}
+	q.isSemaphore = true
+	return q, nil
 }
 
 // noteMissing says on stderr if no node is at path. An empty list alone could mean an unused lock or a typing error.
@@ -133,20 +194,6 @@ func (l *lister) noteMissing(ctx context.Context, path string) error {
 	return nil
 }
 
-func (l *lister) participants(ctx context.Context, path string) ([]zklock.Participant, error) {
-	m, err := zklock.NewMutex(l.s, path)
-	if err != nil {
-		return nil, classify(err)
-	}
-	ctx, cancel := l.within(ctx)
-	defer cancel()
-	ps, err := m.Participants(ctx)
-	if err != nil {
-		return nil, classify(err)
-	}
-	return ps, nil
-}
-
 // within bounds one look at the servers.
 func (l *lister) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, l.connectTimeout, errNoServer{l.connectTimeout})
@@ -163,16 +210,17 @@ func (l *lister) locks(ctx context.Context, path string) (locks []lockEntry, err
 		if errors.Is(err, zk.ErrNoNode) {
 			return nil // gone meanwhile
 		}
-		queued := map[string]bool{}
+		skip := map[string]bool{}
 		if err == nil && below != "" && len(names) > 0 {
-			var ps []zklock.Participant
-			ps, err = l.participants(ctx, path)
-			if len(ps) > 0 {
-				locks = append(locks, lockEntry{path, entriesOf(ps)})
+			var q lockQueue
+			q, err = l.read(ctx, path, names)
+			if len(q.holders) > 0 || q.isSemaphore {
+				locks = append(locks, lockEntry{path, entriesOf(q), q.limit})
 			}
-			for _, p := range ps {
-				queued[p.Node[strings.LastIndexByte(p.Node, '/')+1:]] = true
+			for _, p := range q.all() {
+				skip[nameOf(p.Node)] = true
 			}
+			skip["locks"], skip["leases"] = q.isSemaphore, q.isSemaphore
 		}
 		if errors.Is(err, zk.ErrNoAuth) {
 			denied = true
@@ -183,11 +231,11 @@ func (l *lister) locks(ctx context.Context, path string) (locks []lockEntry, err
 			return fmt.Errorf("%s: %w", path, err)
 		}
 		if below != "" && len(names) == 0 && stat.Cversion > 0 && stat.EphemeralOwner == 0 {
-			locks = append(locks, lockEntry{path, []entry{}})
+			locks = append(locks, lockEntry{path, []entry{}, 0})
 		}
 		slices.Sort(names)
 		for _, name := range names {
-			if queued[name] || root == "" && below == "" && name == "zookeeper" { // the servers' own
+			if skip[name] || root == "" && below == "" && name == "zookeeper" { // the servers' own
 				continue
 			}
 			if err := walk(below + "/" + name); err != nil {
@@ -232,11 +280,14 @@ func (l *lister) children(ctx context.Context, node string) (names []string, sta
 type lockEntry struct {
 	Path  string  `json:"path"`
 	Queue []entry `json:"queue"`
+	Limit int     `json:"limit,omitempty"` // of a semaphore whose clients share it
 }
 
 // entry is one participant in the JSON output.
 type entry struct {
 	Node       string    `json:"node"`
+	Mode       string    `json:"mode"`
+	Holds      bool      `json:"holds"`
 	Token      int64     `json:"token"`
 	Session    string    `json:"session,omitempty"` // hexadecimal, as in the servers' logs
 	Host       string    `json:"host,omitempty"`
@@ -247,7 +298,7 @@ type entry struct {
 }
 
 func entryOf(p zklock.Participant) entry {
-	e := entry{Node: p.Node, Token: p.Token, Data: string(p.Data), Created: p.Created, AgeSeconds: max(p.Age, 0).Seconds()}
+	e := entry{Node: p.Node, Mode: modeOf(nameOf(p.Node)), Token: p.Token, Data: string(p.Data), Created: p.Created, AgeSeconds: max(p.Age, 0).Seconds()}
 	if p.SessionID != 0 {
 		e.Session = fmt.Sprintf("%#x", uint64(p.SessionID))
 	}
@@ -268,10 +319,14 @@ func hostAndPid(data string) (host string, pid int) {
 	return data[:i], pid
 }
 
-func entriesOf(ps []zklock.Participant) []entry {
+func entriesOf(q lockQueue) []entry {
+	ps := q.all()
 	entries := make([]entry, len(ps)) // not nil: an empty queue is []
 	for i, p := range ps {
 		entries[i] = entryOf(p)
+		if entries[i].Holds = i < len(q.holders); q.isSemaphore {
+			entries[i].Mode = modePermit
+		}
 	}
 	return entries
 }
@@ -285,24 +340,37 @@ func writeJSON[T any](w io.Writer, list []T) error {
 	return enc.Encode(list)
 }
 
-func writeTable(w io.Writer, ps []zklock.Participant) error {
+func writeTable(w io.Writer, entries []entry) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "NODE\tTOKEN\tSESSION\tHOST\tPID\tQUEUED SINCE")
-	for _, e := range entriesOf(ps) {
-		fmt.Fprintf(tw, "%s\t%s\n", e.Node, e.columns())
+	fmt.Fprintln(tw, "NODE\tMODE\tSTATE\tTOKEN\tSESSION\tHOST\tPID\tQUEUED SINCE")
+	for _, e := range entries {
+		state := "waits"
+		if e.Holds {
+			state = "holds"
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", e.Node, e.Mode, state, e.columns())
 	}
 	return tw.Flush()
 }
 
 func writeLocks(w io.Writer, locks []lockEntry) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "LOCK\tQUEUE\tTOKEN\tSESSION\tHOST\tPID\tQUEUED SINCE")
+	fmt.Fprintln(tw, "LOCK\tMODE\tHOLD\tQUEUE\tTOKEN\tSESSION\tHOST\tPID\tQUEUED SINCE")
 	for _, l := range locks {
-		columns := "-\t-\t-\t-\t-"
+		mode, columns, hold := "-", "-\t-\t-\t-\t-", 0
 		if len(l.Queue) > 0 {
-			columns = l.Queue[0].columns()
+			mode, columns = l.Queue[0].Mode, l.Queue[0].columns()
 		}
-		fmt.Fprintf(tw, "%s\t%d\t%s\n", l.Path, len(l.Queue), columns)
+		for _, e := range l.Queue {
+			if e.Holds {
+				hold++
+			}
+		}
+		holds := strconv.Itoa(hold)
+		if l.Limit > 0 {
+			holds += "/" + strconv.Itoa(l.Limit)
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\n", l.Path, mode, holds, len(l.Queue), columns)
 	}
 	return tw.Flush()
 }

@@ -25,7 +25,7 @@ func TestList(t *testing.T) {
 		require.Equal(t, 0, p.wait())
 		return p.stdout.String()
 	}
-	require.Equal(t, "NODE  TOKEN  SESSION  HOST  PID  QUEUED SINCE\n", list())
+	require.Equal(t, "NODE  MODE  STATE  TOKEN  SESSION  HOST  PID  QUEUED SINCE\n", list())
 	require.Equal(t, "[]\n", list("--json"))
 	require.Equal(t, "[]\n", list("--json", "-r"))
 
@@ -47,17 +47,17 @@ func TestList(t *testing.T) {
 	require.Len(t, rows, 4)
 	first, second, third := strings.Fields(rows[1]), strings.Fields(rows[2]), strings.Fields(rows[3])
 	require.Equal(t, hold.Node(), first[0])
-	require.Equal(t, strconv.FormatInt(hold.Token(), 10), first[1])
-	require.Equal(t, fmt.Sprintf("%#x", s.SessionID()), first[2])
-	require.Equal(t, []string{host, strconv.Itoa(p.cmd.Process.Pid)}, second[3:5])
-	require.Equal(t, []string{"-", "-"}, third[3:5])
+	require.Equal(t, []string{"exclusive", "holds", strconv.FormatInt(hold.Token(), 10), fmt.Sprintf("%#x", s.SessionID())}, first[1:5])
+	require.Equal(t, []string{"exclusive", "waits"}, second[1:3])
+	require.Equal(t, []string{host, strconv.Itoa(p.cmd.Process.Pid)}, second[5:7])
+	require.Equal(t, []string{"-", "-"}, third[5:7])
 
 	var entries []entry
 	require.NoError(t, json.Unmarshal([]byte(list("--json")), &entries))
 	require.Len(t, entries, 3)
 	require.Equal(t, []string{first[0], second[0], third[0]}, []string{entries[0].Node, entries[1].Node, entries[2].Node})
 	require.Equal(t, hold.Token(), entries[0].Token)
-	require.Equal(t, first[2], entries[0].Session)
+	require.Equal(t, first[4], entries[0].Session)
 	require.Equal(t, host, entries[1].Host)
 	require.Equal(t, p.cmd.Process.Pid, entries[1].Pid)
 	require.Equal(t, "a word", entries[2].Data)
@@ -121,10 +121,10 @@ func TestList_Recursive(t *testing.T) {
 		return rows
 	}
 	want := []string{
-		"LOCK QUEUE TOKEN SESSION HOST PID QUEUED SINCE",
-		"%s/a/idle 0 - - - - -",
-		fmt.Sprintf("%%s/b 1 %d %s SINCE", outer.Token(), me),
-		fmt.Sprintf("%%s/b/nightly 2 %d %s SINCE", nightly.Token(), me),
+		"LOCK MODE HOLD QUEUE TOKEN SESSION HOST PID QUEUED SINCE",
+		"%s/a/idle - 0 0 - - - - -",
+		fmt.Sprintf("%%s/b exclusive 1 1 %d %s SINCE", outer.Token(), me),
+		fmt.Sprintf("%%s/b/nightly exclusive 1 2 %d %s SINCE", nightly.Token(), me),
 	}
 	below := func(prefix string) (rows []string) {
 		for _, w := range want {

@@ -1,8 +1,8 @@
 // Command zklock runs commands under ZooKeeper locks.
 //
-// The files, from the outside in: main.go and flags.go take the command line; run.go walks through one run; plan.go
-// says, purely, when the command has to end; supervise_unix.go looks after the command, with guardian_unix.go in a
-// second process as the one that has the last word; ending.go ends the session of a zklock that was killed;
+// The files, from the outside in: main.go and flags.go take the command line; run.go walks through one run; recipe.go has the
+// kinds of lock; plan.go says, purely, when the command has to end; supervise_unix.go looks after the command, with
+// guardian_unix.go in a second process as the one that has the last word; ending.go ends the session of a zklock that was killed;
 // terminal_unix.go hands the terminal over and takes it back; own_*.go stops and ends zklock as the command was stopped or
 // ended. stderr.go writes what they say. waiting.go says how a wait goes. ls.go lists queues and locks; expire.go, serve.go and
 // demo.go are commands of their own: the end of a session, a server for development, and internal/demo. printable.go escapes
@@ -113,7 +113,8 @@ func newRootCommand() *cobra.Command {
 		Short: "Run commands under ZooKeeper locks",
 		Long: `zklock runs commands under ZooKeeper locks: of all processes that name the same
 lock, on whatever host, one at a time runs its command. That is not once: three
-hosts that start the same command run it three times, in turn.
+hosts that start the same command run it three times, in turn. Run has other kinds
+of lock, too: readers together, N at a time, or a leader.
 
   zklock run /locks/nightly -- ./backup.sh
   zklock ls /locks/nightly

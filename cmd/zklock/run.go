@@ -20,10 +20,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/link"
 )
 
 type runOptions struct {
 	connection
+	recipeFlags
 	lease      string
 	leaderPing time.Duration
 	wait       time.Duration
@@ -51,12 +53,32 @@ func newRunCommand() *cobra.Command {
 		Use:   "run [flags] PATH -- COMMAND [ARGS...]",
 		Short: "Run a command while holding a lock",
 		Long: `Run waits for the lock on PATH, runs COMMAND, ends what COMMAND leaves running (see
---leftovers), and releases the lock. COMMAND finds in its environment:
+--leftovers), and releases the lock. The lock is a mutex, or
+
+  --shared              the read side of a read/write lock: readers run together,
+                        and not beside a run without --shared, which writes
+  --semaphore N         permits of a semaphore: N may be in use at a time. All
+                        runs give the same N; --permits K takes K, or none
+  --elect               the leadership among candidates: COMMAND runs for as long
+                        as this run leads. If it ends by itself, the run ends. If
+                        the leadership is lost, COMMAND is ended, and started
+                        again when this run is elected again. --wait and
+                        --no-wait go for each time that it stands for election
+
+All runs on a PATH take one kind, but runs with --shared and with none of these go
+together, and a PATH with nodes of another kind is refused. Curator's names for them
+are InterProcessMutex, InterProcessReadWriteLock (whose clients do not see a run
+without --shared), InterProcessSemaphoreV2 and LeaderSelector.
+
+COMMAND finds in its environment:
 
   ZKLOCK_TOKEN  the fencing token, a number that grows with every holder: have
-                what COMMAND writes to refuse a smaller one than it has seen
+                what COMMAND writes to refuse a smaller one than it has seen.
+                Tokens of readers are larger than those of writers before, and in
+                no order among themselves. Of a semaphore, several hold at a time:
+                refuse no token. Each term of a leader has its own
   ZKLOCK_PATH   PATH
-  ZKLOCK_NODE   the lock node, absolute
+  ZKLOCK_NODE   the lock node, absolute; of several permits the first
 
 Nothing that COMMAND started runs beside the next holder. When the lease is not
 renewed in time, it gets SIGTERM, and after --kill-after SIGKILL, before another
@@ -75,6 +97,8 @@ A run that gets the lock at once says nothing, unless stderr is a terminal or
 ` + platformHelp + runExitCodes,
 		Example: `  zklock run --servers zk1:2181,zk2:2181,zk3:2181 /locks/nightly -- ./backup.sh
   zklock run --no-wait -E 0 /locks/nightly -- ./backup.sh   # a skip is no failure
+  zklock run --semaphore 4 /locks/import -- ./import.sh     # at most four at a time
+  zklock run --elect /leaders/billing -- billing-scheduler
   zklock run --wait 5m /locks/deploy -- sh -c 'deploy --fence "$ZKLOCK_TOKEN"'`,
 		Args: func(c *cobra.Command, args []string) error {
 			switch dash := c.ArgsLenAtDash(); {
@@ -90,6 +114,9 @@ A run that gets the lock at once says nothing, unless stderr is a terminal or
 		RunE: func(c *cobra.Command, args []string) error {
 			o.path, o.argv, o.stderr = args[0], args[1:], c.ErrOrStderr()
 			o.waits = c.Flags().Changed("wait")
+			if err := o.recipeFlags.check(c.Flags().Changed); err != nil {
+				return err
+			}
 			if !c.Flags().Changed("kill-after") {
 				o.killAfter = -1
 			} else if o.killAfter < 0 {
@@ -115,6 +142,10 @@ A run that gets the lock at once says nothing, unless stderr is a terminal or
 	f := cmd.Flags()
 	f.StringVar(&o.lease, "lease", "quorum", "what proves that the session lives: quorum or single (one server)")
 	f.DurationVar(&o.leaderPing, "leader-ping", zklock.DefaultLeaderPing, "with --lease quorum: two ticks (tickTime) of the servers")
+	f.BoolVar(&o.shared, "shared", false, "share the lock with others that share it; a run without --shared excludes them")
+	f.IntVar(&o.semaphore, "semaphore", 0, "take permits of a semaphore that has `N`, in place of a lock")
+	f.IntVar(&o.permits, "permits", 1, "with --semaphore: take `K` permits, all or none")
+	f.BoolVar(&o.elect, "elect", false, "run COMMAND for as long as this run leads, and again when it is elected again")
 	f.DurationVarP(&o.wait, "wait", "w", 0, "give up after this time, connecting included; 0 is --no-wait (default: wait for ever)")
 	f.BoolVarP(&o.noWait, "no-wait", "n", false, "give up at once if somebody else holds the lock")
 	f.DurationVarP(&o.killAfter, "kill-after", "k", 0, "time from SIGTERM to SIGKILL; must fit into the lease (default: half of what fits, at most 10s)")
@@ -129,7 +160,7 @@ also when the lock is lost; or wait for it, and hold the lock meanwhile`)
 	_ = cmd.RegisterFlagCompletionFunc("lease", cobra.FixedCompletions([]string{"quorum", "single"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("leftovers", cobra.FixedCompletions([]string{"end", "leave", "wait"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("acl", cobra.FixedCompletions([]string{"world", "creator"}, cobra.ShellCompDirectiveNoFileComp))
-	for _, name := range []string{"leader-ping", "wait", "kill-after", "conflict-exit-code"} {
+	for _, name := range []string{"leader-ping", "wait", "kill-after", "conflict-exit-code", "semaphore", "permits"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
 	}
 	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -225,27 +256,13 @@ func (o *runOptions) run(ctx context.Context) error {
 	defer reapOrphans()()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var first os.Signal
-	d := openDesk(func(s os.Signal) {
-		switch {
-		case !ends(s): // for a command that is not there yet
-		case first == nil:
-			first = s
-			cancel(interrupted{signal: s})
-		case s != os.Interrupt: // timeout(1) sends its signal to us, and to our group
-		default:
-			fmt.Fprintf(o.stderr, "zklock: %s: ended by a second signal: %v\n", o.path, s)
-			interrupted{signal: s}.end()
-		}
-	})
+	d := openDesk(func(os.Signal) {})
 	defer d.close()
+	t := &taking{runOptions: o, ctx: ctx, end: func(s os.Signal) { cancel(interrupted{signal: s}) }, desk: d, program: program, dismiss: func() {}}
+	t.wait()
 
-	wctx := ctx
-	if o.waits && o.wait > 0 {
-		var stop context.CancelFunc
-		wctx, stop = context.WithTimeoutCause(ctx, o.wait, errWaited{o.wait})
-		defer stop()
-	}
+	wctx, stop := o.waiting(ctx)
+	defer func() { stop() }()
 	if o.chroot {
 		var acl []zk.ACL
 		if o.acl == "creator" {
@@ -253,43 +270,109 @@ func (o *runOptions) run(ctx context.Context) error {
 		}
 		opts = append(opts, zklock.WithCreateChroot(acl...))
 	}
-	s, err := o.connect(wctx, append(opts, zklock.WithLease(mode)))
-	if err != nil {
+	if t.s, err = o.connect(wctx, append(opts, zklock.WithLease(mode))); err != nil {
 		return o.explainConnect(ctx, err)
 	}
-	dismiss := func() {}
 	defer func() {
-		_ = s.Close() // ends the ZooKeeper session, and with it whatever is left of the lock
-		dismiss()
+		_ = t.s.Close() // ends the ZooKeeper session, and with it whatever is left of the lock
+		t.dismiss()
 	}()
 
-	p, err := newPlan(mode, s.Timeout(), o.killAfter)
-	if err != nil {
-		return exitf(exitUsage, "%w (the servers granted a session timeout of %v)", err, s.Timeout())
+	if t.plan, err = newPlan(mode, t.s.Timeout(), o.killAfter); err != nil {
+		return exitf(exitUsage, "%w (the servers granted a session timeout of %v)", err, t.s.Timeout())
 	}
-	m, err := zklock.NewMutex(s, o.path, mopts...)
-	if err != nil {
+	if t.recipe, err = o.recipe(t.s, mopts); err != nil {
 		return classify(err)
 	}
-	hold, err := o.acquire(wctx, s, m)
+	if err := o.checkPath(wctx, t.s); err != nil {
+		return err
+	}
+	for backoff := link.NewBackoff(); ; {
+		began := time.Now()
+		lost, err := t.once(wctx)
+		if !lost || !o.elect || ctx.Err() != nil {
+			return err
+		}
+		fmt.Fprintf(o.stderr, "zklock: %v; standing for election again\n", err)
+		o.waited = true
+		t.dismiss()
+		t.dismiss = func() {}
+		t.wait()
+		if time.Since(began) > 5*time.Second {
+			backoff = link.NewBackoff()
+		}
+		select { // let others go first, as Election.Campaign does
+		case <-time.After(backoff.Next()):
+		case <-ctx.Done():
+		}
+		stop()
+		wctx, stop = o.waiting(ctx)
+	}
+}
+
+// waiting returns a context that bounds a wait as --wait says.
+func (o *runOptions) waiting(ctx context.Context) (context.Context, context.CancelFunc) {
+	if o.waits && o.wait > 0 {
+		return context.WithTimeoutCause(ctx, o.wait, errWaited{o.wait})
+	}
+	return context.WithCancel(ctx)
+}
+
+// taking is a run that takes its lock: once, or once for each term of a leader.
+type taking struct {
+	*runOptions
+	ctx     context.Context // ends when zklock is told to end
+	end     func(os.Signal) // tells it
+	desk    *desk
+	program string
+	s       *zklock.Session
+	plan    plan
+	recipe  recipe
+	dismiss func() // ends the guardian
+}
+
+// wait has signals end the wait.
+func (t *taking) wait() {
+	t.desk.route(func(s os.Signal) {
+		switch {
+		case !ends(s): // for a command that is not there yet
+			suspendedBy(s)
+		case t.ctx.Err() == nil:
+			t.end(s)
+		case s != os.Interrupt: // timeout(1) sends its signal to us, and to our group
+		default:
+			fmt.Fprintf(t.stderr, "zklock: %s: ended by a second signal: %v\n", t.path, s)
+			interrupted{signal: s}.end()
+		}
+	})
+}
+
+// once waits for the lock until wctx ends, runs the command under it, and releases. lost says that the lock was lost before the
+// release.
+func (t *taking) once(wctx context.Context) (lost bool, err error) {
+	hold, err := t.acquire(wctx, t.s, t.recipe)
 	if err != nil {
-		return o.skip(o.explainAcquire(ctx, s, m, err))
+		return false, t.skip(t.explainAcquire(t.ctx, t.s, t.recipe, err))
 	}
 	sigs := make(chan os.Signal, 64)
-	d.route(func(s os.Signal) {
+	t.desk.route(func(s os.Signal) {
+		if ends(s) && s != syscall.SIGHUP { // which many programs take for "read your configuration again"
+			t.end(s)
+		}
 		select {
 		case sigs <- s:
 		default: // 64 signals are waiting: like the kernel, we do not count them
 		}
 	})
 	var out outcome
-	if ctx.Err() != nil { // a signal came just when the lock did
-		fmt.Fprintf(o.stderr, "zklock: %s (token %d): %s: %v\n", o.path, hold.Token(), notStarted, context.Cause(ctx))
-		out = outcome{died: interrupted{signal: first}, how: notStarted}
+	var i interrupted
+	if t.ctx.Err() != nil && errors.As(context.Cause(t.ctx), &i) { // a signal came just when the lock did
+		fmt.Fprintf(t.stderr, "zklock: %s (token %d): %s: %v\n", t.path, hold.Token(), notStarted, i)
+		out = outcome{died: i, how: notStarted}
 	} else {
-		out, dismiss = supervise(o.job(program, s, hold, p, d, sigs))
+		out, t.dismiss = supervise(t.job(t.program, t.s, hold, t.plan, t.desk, sigs))
 	}
-	return o.release(s, hold, d, out)
+	return t.release(hold, out)
 }
 
 // job describes the command to supervise.
@@ -332,8 +415,9 @@ func setenv(env []string, vars ...string) []string {
 }
 
 // release gives the lock back after the command, and says how the run ended. A signal cuts it short, and a second
-// SIGINT ends everything.
-func (o *runOptions) release(s *zklock.Session, hold *zklock.Hold, d *desk, out outcome) error {
+// SIGINT ends everything. lost says that the lock was lost before.
+func (t *taking) release(hold *zklock.Hold, out outcome) (lost bool, err error) {
+	o, s := t.runOptions, t.s
 	patience := max(2*time.Second, s.Timeout()/3)
 	if out.lost != nil {
 		patience = time.Second // there is little to give back
@@ -341,11 +425,12 @@ func (o *runOptions) release(s *zklock.Session, hold *zklock.Hold, d *desk, out 
 	ctx, cut := context.WithTimeoutCause(context.Background(), patience, errors.New("no answer in time"))
 	defer cut()
 	asked := false
-	d.route(func(sig os.Signal) {
+	t.desk.route(func(sig os.Signal) {
 		switch {
 		case !ends(sig):
 		case !asked:
 			asked = true
+			t.end(sig)
 			cut()
 		case sig != os.Interrupt:
 		default:
@@ -354,7 +439,7 @@ func (o *runOptions) release(s *zklock.Session, hold *zklock.Hold, d *desk, out 
 			interrupted{signal: sig}.end()
 		}
 	})
-	err := hold.Release(ctx)
+	err = hold.Release(ctx)
 	if out.lost == nil && out.how == "" && errors.Is(err, zklock.ErrLost) {
 		out.lost = cause(err)
 	}
@@ -364,21 +449,21 @@ func (o *runOptions) release(s *zklock.Session, hold *zklock.Hold, d *desk, out 
 		if how == "" {
 			how = "the command had ended by itself, and may have overlapped with the next holder"
 		}
-		return exitf(exitLost, "%s: lost the lock (token %d, node %s): %w; %s", o.path, hold.Token(), hold.Node(), out.lost, how)
+		return true, exitf(exitLost, "%s: lost the lock (token %d, node %s): %w; %s", o.path, hold.Token(), hold.Node(), out.lost, how)
 	case err != nil && !errors.Is(err, zklock.ErrLost): // what is lost before anything ran under it is nobody's loss
 		fmt.Fprintf(o.stderr, "zklock: %s: not released (token %d, node %s): %v; others get the lock when the session ends, within %v\n",
 			o.path, hold.Token(), hold.Node(), cause(err), s.Timeout())
 	}
 	if out.err != nil {
-		return exitf(exitUsage, "%s: token %d: %w", o.path, hold.Token(), out.err)
+		return false, exitf(exitUsage, "%s: token %d: %w", o.path, hold.Token(), out.err)
 	}
 	if out.died.signal != nil {
-		return out.died
+		return false, out.died
 	}
 	if out.exit != 0 {
-		return &exitError{code: out.exit}
+		return false, &exitError{code: out.exit}
 	}
-	return nil
+	return false, nil
 }
 
 // errWaited is the cause of a wait that --wait ended.
@@ -387,16 +472,16 @@ type errWaited struct{ after time.Duration }
 func (e errWaited) Error() string { return fmt.Sprintf("gave up after %v", e.after) }
 
 // acquire waits for the lock as the flags say.
-func (o *runOptions) acquire(ctx context.Context, s *zklock.Session, m *zklock.Mutex) (*zklock.Hold, error) {
+func (o *runOptions) acquire(ctx context.Context, s *zklock.Session, r recipe) (*zklock.Hold, error) {
 	if o.noWait || o.waits && o.wait == 0 {
 		ctx, cancel := context.WithTimeoutCause(ctx, o.connectTimeout, errNoServer{o.connectTimeout})
 		defer cancel()
-		return m.TryAcquire(ctx)
+		return r.TryAcquire(ctx)
 	}
 	watching, stop := context.WithCancel(ctx)
 	watched := make(chan ourNode, 1)
-	go func() { watched <- o.watchQueue(watching, s, m) }()
-	hold, err := m.Acquire(ctx)
+	go func() { watched <- o.watchQueue(watching, s, r) }()
+	hold, err := r.Acquire(ctx)
 	stop()
 	o.ours = <-watched // no more notes about the wait once it is over
 	return hold, err
@@ -418,7 +503,7 @@ func (o *runOptions) explainConnect(ctx context.Context, err error) error {
 }
 
 // explainAcquire does the same for a wait. If no server was there when the wait ended, it says so.
-func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, m *zklock.Mutex, err error) error {
+func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, r recipe, err error) error {
 	var i interrupted
 	var w errWaited
 	attached := s.State().Attached()
@@ -428,7 +513,7 @@ func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, m *z
 	case errors.As(err, &w) && attached:
 		var e *zklock.Error
 		stood := errors.As(err, &e) && e.Place > 0
-		l, lerr := o.look(ctx, s, m, o.ours)
+		l, lerr := o.look(ctx, s, r, o.ours)
 		switch {
 		case lerr == nil:
 			if stood {
@@ -442,8 +527,13 @@ func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, m *z
 	case errors.As(err, &w):
 		return exitf(exitNoServer, "%s: not acquired: %w, and there is no connection to a server now", o.path, w)
 	case errors.Is(err, zklock.ErrNotAcquired):
-		if l, lerr := o.look(ctx, s, m, ourNode{}); lerr == nil && !l.nobody {
-			return exitf(exitNotAcquired, "%s: not acquired: somebody else holds it: %s", o.path, describe(l.holder))
+		l, lerr := o.look(ctx, s, r, ourNode{})
+		switch {
+		case lerr != nil || l.nobody:
+		case o.shared && l.holder.Shared && l.writer.Node != "":
+			return exitf(exitNotAcquired, "%s: not acquired: somebody waits ahead, and shares with nobody: %s", o.path, describe(l.writer))
+		default:
+			return exitf(exitNotAcquired, "%s: not acquired: somebody else holds it: %s", o.path, l.heldBy())
 		}
 		return exitf(exitNotAcquired, "%s: not acquired: somebody else holds it", o.path)
 	}

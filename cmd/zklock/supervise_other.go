@@ -29,6 +29,8 @@ func reapOrphans() (stop func()) { return func() {} }
 
 func startThreads() {}
 
+func suspendedBy(os.Signal) {}
+
 // supervise runs the command and ends it in time. There is nobody to dismiss.
 func supervise(j job) (out outcome, dismiss func()) { return run(j), func() {} }
 

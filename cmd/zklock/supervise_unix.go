@@ -86,6 +86,14 @@ func (s *supervisor) dismiss() {
 	_ = s.guardian.Kill()
 	_, _ = s.guardian.Wait()
 	s.wire.close()
+	guardianProcess.Lock()
+	defer guardianProcess.Unlock()
+	guardianProcess.pid = 0
+	for guardianProcess.heirs { // what was left running is our child now, and another term may follow
+		if pid, _ := unix.Wait4(-1, nil, unix.WNOHANG, nil); pid <= 0 {
+			return
+		}
+	}
 }
 
 // startGuardian starts the guardian with one end of a socket pair. The guardian inherits that end under its own number, not as
@@ -200,6 +208,14 @@ func (s *supervisor) start() {
 		Program: wordsOf(s.program), Argv: wordsOf(s.argv...), Env: wordsOf(s.env...), Lock: s.lock,
 		KillAfter: s.plan.killAfter, Leftovers: s.leftovers, Group: unix.Getpgrp(),
 	}})
+}
+
+// suspendedBy stops zklock between two commands if that is what a signal asks for. Before the first, the kernel does it: only while a
+// command runs is SIGTSTP taken.
+func suspendedBy(s os.Signal) {
+	if s == syscall.SIGTSTP && canStop() {
+		stopSelf(syscall.SIGTSTP, false)
+	}
 }
 
 // begin gives the word, after a last look at the hold: it has to stand, with time left.

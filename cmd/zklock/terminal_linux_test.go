@@ -165,3 +165,23 @@ func TestTerminal_LostLock_IsAsItWas(t *testing.T) {
 	s.typ("echo code $?\n")
 	s.expect("code 130")
 }
+
+// Each term of a leader has the terminal, as its command would without zklock.
+func TestTerminal_Elect_NextTermHasItAgain(t *testing.T) {
+	srv, path := server(t), lockPath(t)
+	s, _ := shell(t, srv)
+	c := session(t, srv)
+	s.typ("$ZK --elect " + path + " -- sh -c 'echo ready; read x; echo got-$x; sleep 1000'\n")
+	s.expect("ready")
+	s.typ("one\n")
+	s.expect("got-one")
+	deleteNode(t, c, participants(t, c, path)[0].Node)
+	s.expect("standing for election again")
+	s.expect("ready")
+	s.typ("two\n")
+	s.expect("got-two")
+	s.typ(ctrlC) // to the command's group, which is in the foreground
+	s.expect("$ ")
+	s.typ("echo code $?\n")
+	s.expect("code 130")
+}

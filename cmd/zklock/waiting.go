@@ -28,38 +28,53 @@ const (
 // queueLook is what one look at the queue shows: the holder, and our place if we are known to be, or to have been, in the
 // queue.
 type queueLook struct {
-	holder  zklock.Participant
-	nobody  bool // there is no holder
-	place   int  // 1 is the holder's; 0 if it is not known
-	listed  int  // our place as the library last listed it, for when place is not known; 0 if it did not
-	waiting int  // how many are in the queue, we among them if the place is known
+	holder  zklock.Participant // the first
+	more    int                // how many hold beside it
+	writer  zklock.Participant // the first that is not shared
+	nobody  bool               // there is no holder
+	place   int                // 1 is the holder's; 0 if it is not known
+	granted bool               // we hold, and are about to hear of it
+	listed  int                // our place as the library last listed it, for when place is not known; 0 if it did not
+	waiting int                // how many are in the queue, we among them if the place is known
 	ours    ourNode
 }
 
-// lookAt finds our place. We are the participant of this ZooKeeper session. If our node is gone already, its token says where
-// it stood.
-func lookAt(ps []zklock.Participant, session, token int64) queueLook {
+// lookAt finds our place. We are the participants of this ZooKeeper session: one node, or as many leases of a semaphore as we wait
+// with. If our node is gone already, its token says where it stood.
+func lookAt(q lockQueue, session, token int64) queueLook {
 	l := queueLook{ours: ourNode{session, token}}
 	var others []zklock.Participant
-	for _, p := range ps {
-		if p.SessionID == session && session != 0 {
-			l.ours.token = p.Token
+	held, ahead := 0, 0
+	for i, p := range q.all() {
+		holds := i < len(q.holders)
+		switch {
+		case p.SessionID == session && session != 0 && l.place == 0:
+			l.place, l.granted, l.ours.token = len(others)+1, holds, p.Token
 			continue
+		case p.SessionID == session && session != 0:
+			continue
+		case holds:
+			held++
+		case p.Token < token:
+			ahead++
+		}
+		if l.place > 0 { // the token of our leases is larger than those of nodes that came after us and are behind us
+			l.ours.token = min(l.ours.token, p.Token)
+		}
+		if !p.Shared && l.writer.Node == "" {
+			l.writer = p
 		}
 		others = append(others, p)
 	}
-	l.waiting = len(others)
+	l.waiting, l.more = len(others), max(held-1, 0)
 	if l.nobody = len(others) == 0; !l.nobody {
 		l.holder = others[0]
 	}
-	if l.ours.token != 0 {
+	if l.place == 0 && token != 0 {
+		l.place = held + ahead + 1
+	}
+	if l.place > 0 {
 		l.waiting++
-		l.place = 1
-		for _, p := range others {
-			if p.Token < l.ours.token {
-				l.place++
-			}
-		}
 	}
 	return l
 }
@@ -76,7 +91,15 @@ func (l queueLook) String() string {
 	if l.nobody {
 		return place
 	}
-	return place + "; held by " + describe(l.holder)
+	return place + "; held by " + l.heldBy()
+}
+
+// heldBy says who holds, and how many more.
+func (l queueLook) heldBy() string {
+	if l.more > 0 {
+		return fmt.Sprintf("%s, and %d more", describe(l.holder), l.more)
+	}
+	return describe(l.holder)
 }
 
 // describe says who a participant is, and since when it is in the queue. No node tells when it got the lock: at once if nobody
@@ -101,21 +124,32 @@ func describe(p zklock.Participant) string {
 
 // look reads the queue. It does not read a long queue to its end: if hundreds of runs wait, and each reads what all have
 // written, the servers cannot do their work. Of a long queue it knows the length and the holder.
-func (o *runOptions) look(ctx context.Context, s *zklock.Session, m *zklock.Mutex, last ourNode) (queueLook, error) {
+func (o *runOptions) look(ctx context.Context, s *zklock.Session, r recipe, last ourNode) (queueLook, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, lookWithin, errNoServer{lookWithin})
 	defer cancel()
-	root := chrootOf(o.servers) + o.path
-	names, err := ask(ctx, s, func(c *zk.Conn) ([]string, error) {
-		names, _, err := c.Children(root)
-		return names, err
-	})
-	if err != nil && !errors.Is(err, zk.ErrNoNode) { // a lock root that is gone is an empty queue
+	list := func(root string) ([]string, error) {
+		return ask(ctx, s, func(c *zk.Conn) ([]string, error) {
+			names, _, err := c.Children(root)
+			if errors.Is(err, zk.ErrNoNode) { // a lock root that is gone is an empty queue
+				return nil, nil
+			}
+			return names, err
+		})
+	}
+	names, err := list(r.queued)
+	if err != nil {
 		return queueLook{}, err
 	}
 	if len(names) > longQueue {
 		l := queueLook{waiting: len(names)}
+		if r.held != r.queued {
+			if names, err = list(r.held); err != nil || len(names) == 0 {
+				l.nobody = true
+				return l, err
+			}
+		}
 		l.holder, err = ask(ctx, s, func(c *zk.Conn) (zklock.Participant, error) {
-			node := root + "/" + frontOf(names)
+			node := r.held + "/" + frontOf(names)
 			data, stat, err := c.Get(node)
 			if err != nil {
 				return zklock.Participant{}, err
@@ -129,12 +163,12 @@ func (o *runOptions) look(ctx context.Context, s *zklock.Session, m *zklock.Mute
 		}
 		return l, err
 	}
-	ps, err := m.Participants(ctx)
+	q, err := r.queue(ctx)
 	if err != nil {
 		return queueLook{}, err
 	}
 	session := s.SessionID()
-	return lookAt(ps, session, last.tokenIn(session)), nil
+	return lookAt(q, session, last.tokenIn(session)), nil
 }
 
 // frontOf returns the name with the lowest sequence number, ten digits at its end.
@@ -162,7 +196,7 @@ func (n ourNode) tokenIn(session int64) int64 {
 }
 
 // watchQueue says how the wait goes, once and then every minute, until ctx ends.
-func (o *runOptions) watchQueue(ctx context.Context, s *zklock.Session, m *zklock.Mutex) (ours ourNode) {
+func (o *runOptions) watchQueue(ctx context.Context, s *zklock.Session, r recipe) (ours ourNode) {
 	next := time.NewTimer(firstLook)
 	defer next.Stop()
 	for {
@@ -172,14 +206,14 @@ func (o *runOptions) watchQueue(ctx context.Context, s *zklock.Session, m *zkloc
 		case <-next.C:
 		}
 		next.Reset(nextLook)
-		l, err := o.look(ctx, s, m, ourNode{})
+		l, err := o.look(ctx, s, r, ourNode{})
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
 			o.waited = true
 			o.note("waiting; the queue cannot be read: %v", cause(err))
 		default:
-			if ours = l.ours; l.place != 1 { // or the lock is just coming
+			if ours = l.ours; !l.granted {
 				o.waited = true
 				o.note("waiting: %v", l)
 			}

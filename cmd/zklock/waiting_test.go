@@ -16,7 +16,7 @@ import (
 )
 
 func TestLookAt_OurPlace(t *testing.T) {
-	queue := []zklock.Participant{{SessionID: 1, Token: 10}, {SessionID: 2, Token: 20}, {SessionID: 3, Token: 30}}
+	queue := []zklock.Participant{{Node: "/l/lock-0000000001", SessionID: 1, Token: 10}, {Node: "/l/lock-0000000002", SessionID: 2, Token: 20}, {Node: "/l/lock-0000000003", SessionID: 3, Token: 30}}
 	for _, tt := range []struct {
 		name           string
 		queue          []zklock.Participant
@@ -35,7 +35,7 @@ func TestLookAt_OurPlace(t *testing.T) {
 		{"no session now: a persistent node is not ours", []zklock.Participant{{Token: 10}}, 0, 0, "1 in the queue", 10},
 		{"nobody", nil, 9, 0, "0 in the queue", 0},
 	} {
-		l := lookAt(tt.queue, tt.session, tt.token)
+		l := lookAt(queueOf(tt.queue), tt.session, tt.token)
 		require.True(t, strings.HasPrefix(l.String(), tt.want), "%s: %v", tt.name, l)
 		require.Equal(t, tt.holder == 0, l.nobody, tt.name)
 		require.Equal(t, tt.holder, l.holder.Token, tt.name)
@@ -43,6 +43,23 @@ func TestLookAt_OurPlace(t *testing.T) {
 	}
 	require.EqualValues(t, 7, ourNode{session: 1, token: 7}.tokenIn(1))
 	require.Zero(t, ourNode{session: 1, token: 7}.tokenIn(2), "in another session we stand elsewhere")
+}
+
+// Of a semaphore those who hold are apart, and one call may wait with several leases, whose tokens are larger than those of nodes that
+// came before it made them, and are behind.
+func TestLookAt_Semaphore_OurPlace(t *testing.T) {
+	held := []zklock.Participant{{SessionID: 1, Token: 30}, {SessionID: 2, Token: 35}}
+	behind := []zklock.Participant{{SessionID: 3, Token: 20}}
+	ours := []zklock.Participant{{SessionID: 9, Token: 40}, {SessionID: 9, Token: 41}}
+
+	l := lookAt(lockQueue{holders: held, waiters: append(ours, behind...)}, 9, 0)
+	require.True(t, strings.HasPrefix(l.String(), "number 3 of 4 in the queue; held by "), l)
+	require.True(t, strings.HasSuffix(l.String(), ", and 1 more"), l)
+	require.False(t, l.granted)
+	l = lookAt(lockQueue{holders: held, waiters: behind}, 9, l.ours.tokenIn(9))
+	require.True(t, strings.HasPrefix(l.String(), "number 3 of 4 in the queue; "), "gone: %v", l)
+	l = lookAt(lockQueue{holders: append(held, ours...), waiters: behind}, 9, 0)
+	require.True(t, l.granted)
 }
 
 func TestFrontOf(t *testing.T) {
@@ -75,8 +92,10 @@ func TestRun_Waiting_LongQueue_IsNotReadToItsEnd(t *testing.T) {
 
 		o := &runOptions{path: "/locks/x"}
 		o.servers = srv.Addr()
-		s, m := open()
-		l, err := o.look(t.Context(), s, m, ourNode{})
+		s, _ := open()
+		r, err := o.recipe(s, nil)
+		require.NoError(t, err)
+		l, err := o.look(t.Context(), s, r, ourNode{})
 		require.NoError(t, err)
 		require.Equal(t, 2, srv.Requests().Of(s.SessionID(), zktest.GetData, zktest.GetChildren), "a list, and the holder")
 		require.True(t, strings.HasPrefix(l.String(), "101 in the queue; held by db1, pid 4711, session 0x"), l)
@@ -84,10 +103,42 @@ func TestRun_Waiting_LongQueue_IsNotReadToItsEnd(t *testing.T) {
 		o.waits, o.wait, o.quiet = true, time.Second, true
 		ctx, cancel := context.WithTimeoutCause(t.Context(), o.wait, errWaited{o.wait})
 		defer cancel()
-		_, err = o.acquire(ctx, s, m)
-		require.ErrorContains(t, o.explainAcquire(t.Context(), s, m, err), "gave up after 1s: 101 in the queue, we were number 102 when it was last listed; held by db1, pid 4711, ")
+		_, err = o.acquire(ctx, s, r)
+		require.ErrorContains(t, o.explainAcquire(t.Context(), s, r, err), "gave up after 1s: 101 in the queue, we were number 102 when it was last listed; held by db1, pid 4711, ")
 		srv.Inject(zktest.Before(zktest.GetChildren).Fail(zktest.NoAuth))
-		require.ErrorContains(t, o.explainAcquire(t.Context(), s, m, err), "gave up after 1s; place 102 in the queue when it was last listed, behind /locks/x/_c_", "what is known without a look")
+		require.ErrorContains(t, o.explainAcquire(t.Context(), s, r, err), "gave up after 1s; place 102 in the queue when it was last listed, behind /locks/x/_c_", "what is known without a look")
+	})
+}
+
+// The holder of a semaphore does not stand in its queue.
+func TestRun_Waiting_LongQueueOfASemaphore_SaysWhoHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := zktest.NewNetwork()
+		srv := zktest.Start(t, zktest.WithNetwork(network))
+		o := &runOptions{path: "/sem", recipeFlags: recipeFlags{semaphore: 1, permits: 1}}
+		o.servers = srv.Addr()
+		open := func(data string) (*zklock.Session, recipe) {
+			s, err := zklock.Connect(t.Context(), srv.Addr(), zklock.WithDialer(network.Dial), zklock.WithLogger(slog.New(slog.DiscardHandler)))
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = s.Close() })
+			r, err := o.recipe(s, []zklock.MutexOption{zklock.WithData([]byte(data))})
+			require.NoError(t, err)
+			return s, r
+		}
+		_, holder := open("db1:4711")
+		hold, err := holder.Acquire(t.Context())
+		require.NoError(t, err)
+		_, waiter := open("db2:1")
+		for range longQueue + 1 {
+			go func() { _, _ = waiter.Acquire(t.Context()) }()
+		}
+		time.Sleep(time.Minute)
+		s, r := open("db3:1")
+		l, err := o.look(t.Context(), s, r, ourNode{})
+		require.NoError(t, err)
+		require.Equal(t, 3, srv.Requests().Of(s.SessionID(), zktest.GetData, zktest.GetChildren), "two lists, and the holder")
+		require.True(t, strings.HasPrefix(l.String(), "101 in the queue; held by db1, pid 4711, session 0x"), l)
+		require.NoError(t, hold.Release(t.Context()))
 	})
 }
 
@@ -131,13 +182,15 @@ func TestRun_Waiting_SaysWhoHoldsAndOurPlace(t *testing.T) {
 		o := &runOptions{path: "/locks/x", stderr: &stderr, waits: true, wait: 150 * time.Second}
 		o.servers = srv.Addr()
 		s := open()
-		m := mutex(s, "db3:1")
+		ours := []zklock.MutexOption{zklock.WithData([]byte("db3:1"))}
+		r, err := o.recipe(s, ours)
+		require.NoError(t, err)
 		ctx, cancel := context.WithTimeoutCause(t.Context(), o.wait, errWaited{o.wait})
 		defer cancel()
 		time.AfterFunc(90*time.Second, leave)
-		_, err = o.acquire(ctx, s, m)
+		_, err = o.acquire(ctx, s, r)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		err = o.explainAcquire(t.Context(), s, m, err)
+		err = o.explainAcquire(t.Context(), s, r, err)
 		var exit *exitError
 		require.ErrorAs(t, err, &exit)
 		require.Equal(t, exitNotAcquired, exit.code)
@@ -154,7 +207,7 @@ func TestRun_Waiting_SaysWhoHoldsAndOurPlace(t *testing.T) {
 		// Nothing is said of a wait that is over, nor of none.
 		require.NoError(t, hold.Release(t.Context()))
 		stderr.Reset()
-		got, err := o.acquire(t.Context(), s, m)
+		got, err := o.acquire(t.Context(), s, r)
 		require.NoError(t, err)
 		time.Sleep(2 * time.Minute)
 		require.Empty(t, stderr.String())
@@ -162,11 +215,13 @@ func TestRun_Waiting_SaysWhoHoldsAndOurPlace(t *testing.T) {
 		// With --quiet nothing is said of the wait. Whether to say why it ended is for skip.
 		o = &runOptions{path: "/locks/x", stderr: &stderr, waits: true, wait: 10 * time.Second, quiet: true}
 		s = open()
-		m = mutex(s, "db3:1")
+		o.servers = srv.Addr()
+		r, err = o.recipe(s, ours)
+		require.NoError(t, err)
 		ctx, cancel = context.WithTimeoutCause(t.Context(), o.wait, errWaited{o.wait})
 		defer cancel()
-		_, err = o.acquire(ctx, s, m)
-		require.ErrorContains(t, o.explainAcquire(t.Context(), s, m, err), "number 2 of 2 in the queue; held by db3, pid 1, ")
+		_, err = o.acquire(ctx, s, r)
+		require.ErrorContains(t, o.explainAcquire(t.Context(), s, r, err), "number 2 of 2 in the queue; held by db3, pid 1, ")
 		require.Empty(t, stderr.String())
 		require.NoError(t, got.Release(t.Context()))
 	})

@@ -24,11 +24,12 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// suites skips a test of another project's suite unless it is asked for: they take minutes.
+// suites skips a test that is for make conformance, unless it is asked for: one of another project's suites, which take minutes, or one
+// with a new seed.
 func suites(t *testing.T) {
 	t.Helper()
 	if os.Getenv("ZKLOCK_CONFORMANCE") != "1" {
-		t.Skip("other projects' test suites run only with ZKLOCK_CONFORMANCE=1; see make conformance")
+		t.Skip("runs only with ZKLOCK_CONFORMANCE=1; see make conformance")
 	}
 }
 

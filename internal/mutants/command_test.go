@@ -9,7 +9,7 @@ var command = []mutant{
 	{"Ctrl-C is the command's alone", "a script ends as without zklock", "cmd/zklock/supervise_unix.go", "TestScenes", []Swap{{
 		"keys && s.tty != nil && s.tty.given}", "false && keys}"}}},
 	{"a signal that ends the command becomes a code", "a loop ends as without zklock", "cmd/zklock/run.go", "TestScenes", []Swap{{
-		"\t\treturn out.died\n", "\t\treturn &exitError{code: exitCodeOf(out.died.signal)}\n"}}},
+		"\t\treturn false, out.died\n", "\t\treturn false, &exitError{code: exitCodeOf(out.died.signal)}\n"}}},
 	{"all stop by SIGSTOP", "timeout(1) goes on", "cmd/zklock/supervise_unix.go", "TestScenes", []Swap{{
 		"\t\tstopSelf(sig, group)\n", "\t\tstopSelf(unix.SIGSTOP, group || true)\n"}}},
 	{"only the leader asks for the terminal", "timeout(1) as COMMAND", "cmd/zklock/supervise_unix.go", "TestScenes", []Swap{{
@@ -44,6 +44,36 @@ var command = []mutant{
 		"case g.ending, n < g.parted:", "case g.ending:"}}},
 	{"wait waits on when zklock is told to end", "docs/command.md, leftovers", "cmd/zklock/supervise_unix.go", "TestLeftovers_Wait_LockIsHeldAsLong", []Swap{{
 		"\t\ts.wire.send(order{End: true})\n", ""}}},
+	// The kinds of lock.
+	{"a loss ends an elected run", "docs/command.md, kinds of lock", "cmd/zklock/run.go", "TestElect_Lost_CommandStartsAgainWhenElectedAgain", []Swap{{
+		"if !lost || !o.elect || ctx.Err() != nil {", "if !lost || o.elect || ctx.Err() != nil {"}}},
+	{"a run that was told to end stands again", "docs/command.md, signals", "cmd/zklock/run.go", "TestElect_ToldToEndAndLost_DoesNotStandAgain", []Swap{{
+		"if !lost || !o.elect || ctx.Err() != nil {", "if !lost || !o.elect {"}}},
+	{"who is told to end in a term forgets it", "docs/command.md, signals", "cmd/zklock/run.go", "TestElect_ToldToEndAndLost_DoesNotStandAgain", []Swap{{
+		"if ends(s) && s != syscall.SIGHUP {", "if false && s != syscall.SIGHUP {"}}},
+	{"the guardian of a lost term stays", "I7", "cmd/zklock/run.go", "TestElect_Lost_CommandStartsAgainWhenElectedAgain", []Swap{{
+		"\t\tt.dismiss()\n\t\tt.dismiss = func() {}\n", "\t\tt.dismiss = func() {}\n"}}},
+	{"what lost terms left is not reaped", "I7", "cmd/zklock/supervise_unix.go", "TestElect_WhatIsLeft_IsReaped", []Swap{{
+		"for guardianProcess.heirs {", "for false {"}}},
+	{"the next wait for the leadership is without limit", "docs/command.md, kinds of lock", "cmd/zklock/run.go", "TestElect_Lost_WaitGoesForTheNextCandidatureToo", []Swap{{
+		"\t\tstop()\n\t\twctx, stop = o.waiting(ctx)\n", "\t\tstop()\n\t\twctx, stop = context.WithCancel(ctx)\n"}}},
+	{"between two terms nothing suspends zklock", "docs/command.md, signals", "cmd/zklock/run.go", "TestElect_BetweenTerms_CanBeSuspended", []Swap{{
+		"\t\t\tsuspendedBy(s)\n", ""}}},
+	{"a path of another recipe is taken", "docs/command.md, kinds of lock", "cmd/zklock/run.go", "TestRun_PathOfAnotherRecipe_IsRefused", []Swap{{
+		"if err := o.checkPath(wctx, t.s); err != nil {", "if err := o.checkPath(wctx, t.s); false {"}}},
+	{"a folder called leases makes a semaphore", "docs/command.md, kinds of lock", "cmd/zklock/recipe.go", "TestRun_PathOfAnotherRecipe_IsRefused", []Swap{{
+		"return modeOf(name) != modePermit })", "return false })"}}},
+	{"shared runs exclude each other", "docs/command.md, kinds of lock", "cmd/zklock/recipe.go", "TestRun_Shared_ReadersRunTogether_AndExcludeOthers", []Swap{{
+		"m.ReadLock(), participants(", "m.WriteLock(), participants("}}},
+	{"one permit is as good as several", "docs/command.md, kinds of lock", "cmd/zklock/recipe.go", "TestRun_Semaphore_AtMostNPermitsAreInUse", []Swap{{
+		"sem.Permits(o.permits)", "sem.Permits(1)"}}},
+	{"a reader behind a writer holds, to ls", "docs/command.md, ls", "cmd/zklock/recipe.go", "TestQueueOf_WhoHolds", []Swap{{
+		"\t\t\tfree = false\n", "\t\t\tfree = true\n"}}},
+	{"all leases are of holders, to ls", "docs/command.md, ls", "cmd/zklock/recipe.go", "TestWithoutLimit_WhoHolds", []Swap{{
+		"if i > 0 && len(queued) > 0 {", "if i < 0 && len(queued) > 0 {"}}},
+	{"leases that wait stand where they were made", "docs/operating.md", "cmd/zklock/waiting.go", "TestLookAt_Semaphore_OurPlace", []Swap{{
+		"l.ours.token = min(l.ours.token, p.Token)", "_ = p.Token"}}},
+
 	{"the guardian has no threads before", "docs/command.md, the promise", "cmd/zklock/guardian_unix.go", "TestOutlives_GuardianHasItsThreads", []Swap{{
 		"\tstartThreads()\n", ""}}},
 }

@@ -1,0 +1,225 @@
+package main
+
+// Which lock a run takes, and who stands in its queue: what differs between the recipes, for run and ls.
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/queue"
+)
+
+// recipeFlags say which lock a run takes: a mutex, if none is given.
+type recipeFlags struct {
+	shared    bool
+	semaphore int // the limit; 0: not given
+	permits   int
+	elect     bool
+}
+
+// check returns an error of usage. given says whether a flag was given.
+func (f *recipeFlags) check(given func(string) bool) error {
+	var kinds []string
+	for _, name := range []string{"shared", "semaphore", "elect"} {
+		if given(name) {
+			kinds = append(kinds, "--"+name)
+		}
+	}
+	switch {
+	case len(kinds) > 1:
+		return exitf(exitUsage, "%s contradict each other: give one of them", strings.Join(kinds, " and "))
+	case given("semaphore") && (f.semaphore < 1 || f.semaphore > math.MaxInt32):
+		return exitf(exitUsage, "--semaphore %d: give the number of permits that there are, 1 to %d", f.semaphore, math.MaxInt32)
+	case given("permits") && !given("semaphore"):
+		return exitf(exitUsage, "--permits is for --semaphore")
+	case f.permits < 1, given("semaphore") && f.permits > f.semaphore:
+		return exitf(exitUsage, "--permits %d of --semaphore %d: give 1 to %d", f.permits, f.semaphore, f.semaphore)
+	}
+	return nil
+}
+
+// recipe is the lock of a run.
+type recipe struct {
+	zklock.Lock
+	queue  func(ctx context.Context) (lockQueue, error)
+	queued string // the node above those that wait, absolute
+	held   string // the node above those that hold
+}
+
+func (o *runOptions) recipe(s *zklock.Session, opts []zklock.MutexOption) (r recipe, err error) {
+	root := chrootOf(o.servers) + o.path
+	r.queued, r.held = root, root
+	participants := func(read func(context.Context) ([]zklock.Participant, error)) func(context.Context) (lockQueue, error) {
+		return func(ctx context.Context) (lockQueue, error) {
+			ps, err := read(ctx)
+			return queueOf(ps), err
+		}
+	}
+	switch {
+	case o.shared:
+		var m *zklock.RWMutex
+		if m, err = zklock.NewRWMutex(s, o.path, opts...); err == nil {
+			r.Lock, r.queue = m.ReadLock(), participants(m.Participants)
+		}
+	case o.semaphore > 0:
+		var sem *zklock.Semaphore
+		if sem, err = zklock.NewSemaphore(s, o.path, o.semaphore, opts...); err == nil {
+			r.Lock, r.queued, r.held = sem.Permits(o.permits), root+"/locks", root+"/leases"
+			r.queue = func(ctx context.Context) (q lockQueue, err error) {
+				q.holders, q.waiters, err = sem.Participants(ctx)
+				return q, err
+			}
+		}
+	default: // an election too: its nodes are a mutex's
+		var m *zklock.Mutex
+		if m, err = zklock.NewMutex(s, o.path, opts...); err == nil {
+			r.Lock, r.queue = m, participants(m.Participants)
+		}
+	}
+	return r, err
+}
+
+// checkPath refuses a path that another recipe uses, as far as its nodes tell: the two would not see each other. What cannot be read
+// says nothing.
+func (o *runOptions) checkPath(ctx context.Context, s *zklock.Session) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, o.connectTimeout, errNoServer{o.connectTimeout})
+	defer cancel()
+	children := childrenOf(ctx, s, chrootOf(o.servers)+o.path)
+	isSemaphore := mayBeSemaphore(children) && areLeases(childrenOf(ctx, s, chrootOf(o.servers)+o.path+"/leases"))
+	if what := o.otherRecipe(children, isSemaphore); what != "" {
+		return exitf(exitUsage, "%s: %s", o.path, what)
+	}
+	return nil
+}
+
+func childrenOf(ctx context.Context, s *zklock.Session, node string) []string {
+	names, _ := ask(ctx, s, func(c *zk.Conn) ([]string, error) {
+		names, _, err := c.Children(node)
+		return names, err
+	})
+	return names
+}
+
+// otherRecipe says what to do if the children of the path are another recipe's than the flags say; otherwise "".
+func (f *recipeFlags) otherRecipe(children []string, isSemaphore bool) string {
+	if isSemaphore && f.semaphore == 0 {
+		return "this is the path of a semaphore: give --semaphore, or another PATH"
+	}
+	for _, name := range children {
+		mode := modeOf(name)
+		_, isQueued := queue.Parse(name, append([]string{queue.LatchName}, queue.Markers...))
+		_, isKazoo := queue.Parse(name, []string{"__lock__"})
+		switch {
+		case !isQueued:
+		case f.semaphore > 0:
+			return fmt.Sprintf("%s is there, of another kind of lock: give the semaphore another PATH", name)
+		case mode == modeLatch:
+			return fmt.Sprintf("%s is there, of Curator's LeaderLatch: give another PATH", name)
+		case f.elect && (mode == modeShared || isKazoo || isWriter(name)):
+			return fmt.Sprintf("%s is there, of another kind of lock: give the election another PATH", name)
+		}
+	}
+	return ""
+}
+
+func isWriter(name string) bool {
+	_, is := queue.Parse(name, []string{queue.WriteName})
+	return is
+}
+
+// mayBeSemaphore says whether a node with these children may be a semaphore. It is one if its leases are: areLeases.
+func mayBeSemaphore(children []string) bool {
+	return slices.Contains(children, "locks") && slices.Contains(children, "leases")
+}
+
+// areLeases says whether nothing but leases is among the children of a node: there are folders called leases.
+func areLeases(children []string) bool {
+	return !slices.ContainsFunc(children, func(name string) bool { return modeOf(name) != modePermit })
+}
+
+// How a node holds.
+const (
+	modeExclusive = "exclusive" // alone: a mutex, a writer, a candidate
+	modeShared    = "shared"    // a reader
+	modePermit    = "permit"    // of a semaphore
+	modeLatch     = "latch"     // a candidate of Curator's LeaderLatch: alone, among those
+)
+
+// modeOf tells a mode by the name of a node, and not of a semaphore's queue: there the names are a mutex's.
+func modeOf(name string) string {
+	for _, m := range []struct{ marker, mode string }{
+		{queue.ReadName, modeShared}, {queue.LeaseName, modePermit}, {queue.LatchName, modeLatch},
+	} {
+		if _, is := queue.Parse(name, []string{m.marker}); is {
+			return m.mode
+		}
+	}
+	return modeExclusive
+}
+
+// lockQueue is who stands at a lock: who holds, and who waits, each in their order.
+type lockQueue struct {
+	holders, waiters []zklock.Participant
+	isSemaphore      bool
+	limit            int // of a semaphore, if a node beside its own says it; otherwise 0
+}
+
+func (q lockQueue) all() []zklock.Participant { return slices.Concat(q.holders, q.waiters) }
+
+// queueOf tells who holds in a queue of mutexes, readers, writers and latches. Latches and the others do not see each other. A reader
+// holds with the readers ahead, and with a writer of its own: one that reads, too, and whose number it has.
+func queueOf(ps []zklock.Participant) (q lockQueue) {
+	var front, latch string // the names of the first
+	free := true            // for a reader
+	for _, p := range ps {
+		name, first := nameOf(p.Node), &front
+		if modeOf(name) == modeLatch {
+			first = &latch
+		}
+		isFirst := *first == ""
+		if isFirst {
+			*first = name
+		}
+		holds := isFirst || p.Shared && (free || sequence(name) == sequence(front))
+		if first == &front && !p.Shared {
+			free = false
+		}
+		if holds {
+			q.holders = append(q.holders, p)
+		} else {
+			q.waiters = append(q.waiters, p)
+		}
+	}
+	return q
+}
+
+// withoutLimit tells who holds in a semaphore whose limit nobody knows: leases are granted in their order, and of those that wait all
+// were made by one call, which is in front of the queue.
+func withoutLimit(leases, queued []zklock.Participant) (q lockQueue) {
+	i := len(leases)
+	if i > 0 && len(queued) > 0 {
+		id := func(i int) string {
+			name := nameOf(leases[i].Node)
+			if id, ok := queue.ProtectionID(name); ok {
+				return id
+			}
+			return name
+		}
+		for last := id(i - 1); i > 0 && id(i-1) == last && leases[i-1].SessionID == queued[0].SessionID && leases[i-1].Token > queued[0].Token; {
+			i--
+		}
+		if i < len(leases) {
+			queued = queued[1:]
+		}
+	}
+	q.holders, q.waiters = leases[:i:i], slices.Concat(leases[i:], queued)
+	return q
+}
+
+func nameOf(node string) string { return node[strings.LastIndexByte(node, '/')+1:] }

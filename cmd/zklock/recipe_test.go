@@ -1,0 +1,341 @@
+//go:build linux || darwin
+
+package main
+
+// Runs that take another lock than a mutex: who runs beside whom, what is refused, and what ls shows of it.
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/zkserver"
+)
+
+// untilStop is a COMMAND that says that it runs, and runs until the file $0 is there.
+const untilStop = `echo "runs $ZKLOCK_TOKEN $ZKLOCK_NODE"; until [ -e "$0" ]; do sleep 0.02; done; echo ended`
+
+func runUntil(t *testing.T, srv *zkserver.Server, path, stop string, flags ...string) *proc {
+	t.Helper()
+	return run(t, srv, path, append(flags, "--", "sh", "-c", untilStop, stop)...)
+}
+
+func stopFile(t *testing.T) (stop string, end func()) {
+	stop = filepath.Join(t.TempDir(), "stop")
+	return stop, func() { require.NoError(t, os.WriteFile(stop, nil, 0o600)) }
+}
+
+// listed returns what ls says of a path, of each node without what nobody can know before.
+func listed(t *testing.T, srv *zkserver.Server, path string, flags ...string) (rows []string) {
+	t.Helper()
+	p := start(t, nil, append([]string{"ls", "--servers", srv.ConnectString(), path}, flags...)...)
+	require.Equal(t, 0, p.wait())
+	for _, row := range strings.Split(strings.TrimSpace(p.stdout.String()), "\n")[1:] {
+		f := strings.Fields(row)
+		rows = append(rows, strings.Join(f[1:len(f)-6], " "))
+	}
+	return rows
+}
+
+// childrenAt returns the names of a node's children, none if it is not there.
+func childrenAt(t *testing.T, s *zklock.Session, node string) []string {
+	t.Helper()
+	names, _, err := s.Conn().Children(node)
+	if err != zk.ErrNoNode {
+		require.NoError(t, err)
+	}
+	return names
+}
+
+func TestRun_Shared_ReadersRunTogether_AndExcludeOthers(t *testing.T) {
+	t.Parallel()
+	srv, path := server(t), lockPath(t)
+	s := session(t, srv)
+	stop, end := stopFile(t)
+	first, second := runUntil(t, srv, path, stop, "--shared"), runUntil(t, srv, path, stop, "--shared")
+	first.prints("runs ")
+	second.prints("runs ")
+	writer := runUntil(t, srv, path, stop, "-w", "60s")
+	writer.prints("waiting: number 3 of 3 in the queue; held by ")
+	writer.prints(", and 1 more\n")
+	third := runUntil(t, srv, path, stop, "--shared")
+	third.prints("waiting: number 4 of 4 in the queue")
+	require.Equal(t, []string{"shared holds", "shared holds", "exclusive waits", "shared waits"}, listed(t, srv, path))
+	require.Equal(t, []string{"shared 2 4"}, listed(t, srv, path, "-r"))
+
+	for _, flags := range [][]string{{"--no-wait", "--shared"}, {"--wait=3s", "--shared"}, {"--no-wait"}} {
+		p := run(t, srv, path, append(flags, "-E", "7", "--", "echo", "ran")...)
+		require.Equal(t, 7, p.wait())
+		require.Empty(t, p.stdout.String())
+		says := map[string]string{
+			"--no-wait --shared": "not acquired: somebody waits ahead, and shares with nobody: " + hostOf(t) + ", pid " + strconv.Itoa(writer.cmd.Process.Pid),
+			"--wait=3s --shared": "not acquired: gave up after 3s: number 5 of 5 in the queue; held by ",
+			"--no-wait":          "not acquired: somebody else holds it: ",
+		}[strings.Join(flags, " ")]
+		require.Contains(t, p.stderr.String(), says)
+		require.Len(t, childrenAt(t, s, path), 4, "it leaves nothing")
+	}
+	end()
+	for _, p := range []*proc{first, second, writer, third} {
+		require.Equal(t, 0, p.wait())
+	}
+	require.Empty(t, childrenAt(t, s, path))
+	token := func(p *proc) int64 {
+		n, err := strconv.ParseInt(strings.Fields(p.stdout.String())[1], 10, 64)
+		require.NoError(t, err)
+		return n
+	}
+	require.Greater(t, token(writer), max(token(first), token(second)))
+	require.Greater(t, token(third), token(writer))
+}
+
+func hostOf(t *testing.T) string {
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	return host
+}
+
+func TestRun_Semaphore_AtMostNPermitsAreInUse(t *testing.T) {
+	t.Parallel()
+	srv, path := server(t), lockPath(t)
+	s := session(t, srv)
+	stop, end := stopFile(t)
+	first := runUntil(t, srv, path, stop, "--semaphore", "3", "--permits", "2")
+	first.prints("runs ")
+	require.Contains(t, first.stdout.String(), " "+path+"/leases/_c_")
+	second := runUntil(t, srv, path, stop, "--semaphore", "3", "-n")
+	second.prints("runs ")
+	third := runUntil(t, srv, path, stop, "--semaphore", "3", "--permits", "2")
+	third.prints("waiting: number 4 of 4 in the queue; held by " + hostOf(t) + ", pid " + strconv.Itoa(first.cmd.Process.Pid) + ", ")
+	third.prints(", and 2 more\n")
+	fourth := runUntil(t, srv, path, stop, "--semaphore", "3", "-w", "60s")
+	fourth.prints("waiting: number 6 of 6 in the queue; ") // the third has made two leases
+	require.Equal(t, []string{"permit holds", "permit holds", "permit holds", "permit waits", "permit waits", "permit waits"}, listed(t, srv, path))
+	require.Equal(t, []string{"permit 3 6"}, listed(t, srv, path, "-r"))
+	_, err := s.Conn().Create(path+"/limit", []byte{0, 0, 0, 3}, 0, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	require.Equal(t, []string{"permit 3/3 6"}, listed(t, srv, path, "-r"))
+
+	for _, flags := range [][]string{{"-n"}, {"-w", "3s"}} {
+		p := run(t, srv, path, append(flags, "--semaphore", "3", "--", "echo", "ran")...)
+		require.Equal(t, exitNotAcquired, p.wait())
+		require.Empty(t, p.stdout.String())
+		require.Contains(t, p.stderr.String(), ": not acquired: ")
+		require.Len(t, childrenAt(t, s, path+"/locks"), 2, "it leaves nothing")
+	}
+	end()
+	for _, p := range []*proc{first, second, third, fourth} {
+		require.Equal(t, 0, p.wait(), p.stderr.String())
+	}
+	require.Empty(t, append(childrenAt(t, s, path+"/locks"), childrenAt(t, s, path+"/leases")...))
+	require.Empty(t, listed(t, srv, path))
+	require.Equal(t, []string{"- 0/3 0"}, func() []string {
+		p := start(t, nil, "ls", "--servers", srv.ConnectString(), "-r", path)
+		require.Equal(t, 0, p.wait())
+		f := strings.Fields(strings.Split(p.stdout.String(), "\n")[1])
+		return []string{strings.Join(f[1:4], " ")}
+	}())
+}
+
+// One permit is lost: nothing of COMMAND runs beside those who get it.
+func TestRun_Semaphore_OnePermitLost_EndsTheCommand(t *testing.T) {
+	srv, path := server(t), lockPath(t)
+	s := session(t, srv)
+	stop, _ := stopFile(t)
+	p := runUntil(t, srv, path, stop, "--semaphore", "3", "--permits", "2")
+	p.prints("runs ")
+	leases := childrenAt(t, s, path+"/leases")
+	require.Len(t, leases, 2)
+	for _, lease := range leases {
+		if !strings.Contains(p.stdout.String(), lease) { // not the one in ZKLOCK_NODE
+			deleteNode(t, s, path+"/leases/"+lease)
+		}
+	}
+	require.Equal(t, exitLost, p.wait())
+	require.Contains(t, p.stderr.String(), "lost the lock")
+	require.Empty(t, childrenAt(t, s, path+"/leases"))
+}
+
+// A path of another recipe is refused before anything is made there: locks that do not see each other exclude nobody.
+func TestRun_PathOfAnotherRecipe_IsRefused(t *testing.T) {
+	srv, root := server(t), lockPath(t)
+	s := session(t, srv)
+	make := func(path string) {
+		for i := 1; i <= len(path); i++ {
+			if i == len(path) || path[i] == '/' {
+				if _, err := s.Conn().Create(path[:i], nil, 0, zk.WorldACL(zk.PermAll)); err != zk.ErrNodeExists {
+					require.NoError(t, err)
+				}
+			}
+		}
+	}
+	const id = "_c_00000000-0000-0000-0000-000000000000-"
+	for name, tc := range map[string]struct {
+		nodes []string
+		flags []string
+		say   string
+	}{
+		"a mutex on a semaphore":     {[]string{"locks", "leases/" + id + "lease-0000000001"}, nil, "this is the path of a semaphore: give --semaphore, or another PATH"},
+		"a reader on a semaphore":    {[]string{"locks", "leases"}, []string{"--shared"}, "this is the path of a semaphore"},
+		"an election on a semaphore": {[]string{"locks", "leases"}, []string{"--elect"}, "this is the path of a semaphore"},
+		"a semaphore on a mutex":     {[]string{id + "lock-0000000001"}, []string{"--semaphore=2"}, id + "lock-0000000001 is there, of another kind of lock: give the semaphore another PATH"},
+		"an election on readers":     {[]string{id + "__READ__0000000001"}, []string{"--elect"}, id + "__READ__0000000001 is there, of another kind of lock: give the election another PATH"},
+		"a mutex on latches":         {[]string{id + "latch-0000000001"}, nil, id + "latch-0000000001 is there, of Curator's LeaderLatch: give another PATH"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := root + "/" + strings.ReplaceAll(name, " ", "-")
+			for _, node := range tc.nodes {
+				make(path + "/" + node)
+			}
+			before := childrenAt(t, s, path)
+			p := run(t, srv, path, append(tc.flags, "--", "echo", "ran")...)
+			require.Equal(t, exitUsage, p.wait())
+			require.Equal(t, "zklock: "+path+": "+tc.say, strings.TrimSpace(p.stderr.String())[:len("zklock: "+path+": "+tc.say)])
+			require.NotRegexp(t, `With[A-Z]`, p.stderr.String())
+			require.Empty(t, p.stdout.String())
+			require.Equal(t, before, childrenAt(t, s, path), "nothing is made")
+		})
+	}
+	t.Run("folders that are called so", func(t *testing.T) {
+		make(root + "/folders/locks/a")
+		make(root + "/folders/leases/b")
+		p := run(t, srv, root+"/folders", "--", "echo", "ran")
+		require.Equal(t, 0, p.wait())
+		require.Equal(t, "ran\n", p.stdout.String())
+	})
+}
+
+func TestOtherRecipe_WhatIsOne(t *testing.T) {
+	const mutex, reader, writer, latch, kazoo = "lock-0000000001", "__READ__0000000001", "__WRIT__0000000001", "latch-0000000001", "x__lock__0000000001"
+	for _, tt := range []struct {
+		name       string
+		flags      recipeFlags
+		fit, other []string
+	}{
+		{"mutex", recipeFlags{}, []string{mutex, reader, writer, kazoo, "config"}, []string{latch}},
+		{"shared", recipeFlags{shared: true}, []string{mutex, reader, writer, kazoo, "config"}, []string{latch}},
+		{"elect", recipeFlags{elect: true}, []string{mutex, "config"}, []string{reader, writer, latch, kazoo}},
+		{"semaphore", recipeFlags{semaphore: 1}, []string{"locks", "leases", "config"}, []string{mutex, reader, writer, latch, kazoo}},
+	} {
+		require.Empty(t, tt.flags.otherRecipe(tt.fit, false), tt.name)
+		for _, name := range tt.other {
+			require.Contains(t, tt.flags.otherRecipe([]string{"config", name}, false), name, tt.name)
+		}
+		require.Equal(t, tt.name != "semaphore", tt.flags.otherRecipe(nil, true) != "", tt.name)
+	}
+}
+
+// parts are participants, each "name token".
+func parts(t *testing.T, session int64, nodes ...string) (ps []zklock.Participant) {
+	for _, node := range nodes {
+		name, token, _ := strings.Cut(node, " ")
+		n, err := strconv.ParseInt(token, 10, 64)
+		require.NoError(t, err)
+		ps = append(ps, zklock.Participant{Node: "/l/" + name, SessionID: session, Token: n, Shared: modeOf(name) == modeShared})
+	}
+	return ps
+}
+
+func TestQueueOf_WhoHolds(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		nodes string // "!" marks who holds
+	}{
+		{"mutexes", "!lock-0000000001 lock-0000000002"},
+		{"readers up to the first writer", "!__READ__0000000001 !__READ__0000000002 __WRIT__0000000003 __READ__0000000004"},
+		{"a writer", "!__WRIT__0000000001 __READ__0000000002 __READ__0000000003"},
+		{"a mutex before readers", "!lock-0000000001 __READ__0000000002"},
+		{"a writer that reads, too", "!__WRIT__0000000001 !__READ__0000000001 __READ__0000000002"},
+		{"one that reads on", "!__READ__0000000001 !__READ__0000000002 __WRIT__0000000003"},
+		{"latches beside mutexes", "!latch-0000000001 !lock-0000000002 latch-0000000003 lock-0000000004"},
+		{"a latch before readers", "!latch-0000000001 !__READ__0000000002 !__READ__0000000003"},
+		{"nobody", ""},
+	} {
+		var nodes, holds []string
+		for i, node := range strings.Fields(tt.nodes) {
+			name, marked := strings.CutPrefix(node, "!")
+			nodes = append(nodes, name+" "+strconv.Itoa(i+1))
+			if marked {
+				holds = append(holds, "/l/"+name)
+			}
+		}
+		q := queueOf(parts(t, 1, nodes...))
+		var got []string
+		for _, p := range q.holders {
+			got = append(got, p.Node)
+		}
+		require.Equal(t, holds, got, tt.name)
+		require.Len(t, q.waiters, len(nodes)-len(holds), tt.name)
+	}
+}
+
+// Without the limit, the leases of the call in front of the queue wait, and no others.
+func TestWithoutLimit_WhoHolds(t *testing.T) {
+	const a, b = "_c_00000000-0000-0000-0000-00000000000a-lease-", "_c_00000000-0000-0000-0000-00000000000b-lease-"
+	for _, tt := range []struct {
+		name           string
+		leases, queued []zklock.Participant
+		holders        int
+		waiters        int
+	}{
+		{"nobody waits", parts(t, 1, a+"0000000001 2", a+"0000000002 2"), nil, 2, 0},
+		{"the front has made none yet", parts(t, 1, a+"0000000001 2"), parts(t, 2, "lock-0000000002 3"), 1, 1},
+		{"the front waits with two", append(parts(t, 1, a+"0000000001 2"), parts(t, 2, b+"0000000002 4", b+"0000000003 4")...), parts(t, 2, "lock-0000000002 3", "lock-0000000003 5"), 1, 3},
+		{"the front's session has permits already", parts(t, 1, a+"0000000001 2"), parts(t, 1, "lock-0000000002 3"), 1, 1},
+		{"two calls of one session, and one of them waits", parts(t, 1, a+"0000000001 4", b+"0000000002 5"), parts(t, 1, "lock-0000000002 3"), 1, 1},
+		{"Curator's names", parts(t, 1, "lease-0000000001 2", "lease-0000000002 4"), parts(t, 1, "lock-0000000002 3"), 1, 1},
+	} {
+		q := withoutLimit(tt.leases, tt.queued)
+		require.Len(t, q.holders, tt.holders, tt.name)
+		require.Len(t, q.waiters, tt.waiters, tt.name)
+	}
+}
+
+// Candidates of the library's Elections, of Curator's latches, and writers that read: ls knows their nodes.
+func TestList_Elections_AndAWriterThatReads(t *testing.T) {
+	srv, path := server(t), lockPath(t)
+	s := session(t, srv)
+	lead := func(path string, opts ...zklock.MutexOption) {
+		for range 2 {
+			e, err := zklock.NewElection(s, path, opts...)
+			require.NoError(t, err)
+			led := make(chan error, 1)
+			go func() {
+				led <- e.Campaign(t.Context(), func(ctx context.Context, _ *zklock.Hold) error { <-ctx.Done(); return nil })
+			}()
+			t.Cleanup(func() { <-led })
+		}
+		eventually(t, "two stand", func() bool { return len(childrenAt(t, s, path)) == 2 })
+	}
+	lead(path + "/selector")
+	lead(path+"/latch", zklock.WithLatchNodes())
+	rw, err := zklock.NewRWMutex(s, path+"/rw")
+	require.NoError(t, err)
+	writes, err := rw.WriteLock().Acquire(t.Context())
+	require.NoError(t, err)
+	_, err = rw.ReadLock().Acquire(writes.Context())
+	require.NoError(t, err)
+
+	require.Equal(t, []string{"exclusive holds", "exclusive waits"}, listed(t, srv, path+"/selector"))
+	require.Equal(t, []string{"latch holds", "latch waits"}, listed(t, srv, path+"/latch"))
+	require.Equal(t, []string{"exclusive holds", "shared holds"}, listed(t, srv, path+"/rw"))
+	require.Equal(t, []string{"latch 1 2", "exclusive 2 2", "exclusive 1 2"}, listed(t, srv, path, "-r"))
+
+	var entries []entry
+	p := start(t, nil, "ls", "--servers", srv.ConnectString(), "--json", path+"/latch")
+	require.Equal(t, 0, p.wait())
+	require.NoError(t, json.Unmarshal([]byte(p.stdout.String()), &entries))
+	require.Equal(t, []string{"latch", "latch"}, []string{entries[0].Mode, entries[1].Mode})
+	require.Equal(t, []bool{true, false}, []bool{entries[0].Holds, entries[1].Holds})
+	for _, field := range []string{`"node"`, `"token"`, `"session"`, `"host"`, `"pid"`, `"data"`, `"created"`, `"age_seconds"`} {
+		require.Equal(t, 2, strings.Count(p.stdout.String(), field), field)
+	}
+}
