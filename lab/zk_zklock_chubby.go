@@ -12,7 +12,7 @@ import (
 )
 
 func init() {
-	open := func(opts ...zklock.MutexOption) func(context.Context, []string, string, Options) (Lock, error) {
+	open := func(hold func(zklockPermit) Hold, opts ...zklock.MutexOption) func(context.Context, []string, string, Options) (Lock, error) {
 		return func(ctx context.Context, addrs []string, lock string, o Options) (Lock, error) {
 			s, err := zklockSession(ctx, addrs, o)
 			if err != nil {
@@ -22,13 +22,13 @@ func init() {
 			if err != nil {
 				return nil, errors.Join(err, s.Close())
 			}
-			return zklockTokenless{zklockLock{s, m}}, nil
+			return zklockTokenless{zklockLock{s, m}, hold}, nil
 		}
 	}
 	register(System{
 		Name: "zklock-sequencer", Title: "**zklock**, the resource calls `CheckSequencer`", Client: "this repository",
 		Promises: "As zklock, and the resource asks the ensemble whether the hold of each write stands.",
-		Server:   zooKeeper, Sizes: []int{1}, Expires: true, Renews: true, Only: []string{"crash", "cut", "stop", "delay", "flight"}, Left: zkLeft, Open: open(),
+		Server:   zooKeeper, Sizes: []int{1}, Expires: true, Renews: true, Only: []string{"crash", "cut", "stop", "delay", "flight"}, Left: zkLeft, Open: open(func(h zklockPermit) Hold { return zklockSequenced{h} }),
 		Resource: func(ctx context.Context, addrs []string, lock string, o Options) (func(string) (bool, error), func() error, error) {
 			s, err := zklockSession(ctx, addrs, o)
 			if err != nil {
@@ -44,14 +44,17 @@ func init() {
 	})
 }
 
-type zklockTokenless struct{ zklockLock }
+type zklockTokenless struct {
+	zklockLock
+	hold func(zklockPermit) Hold
+}
 
 func (l zklockTokenless) Acquire(ctx context.Context) (Hold, error) {
 	h, err := l.m.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return zklockSequenced{zklockPermit{zklockHold{h}}}, nil
+	return l.hold(zklockPermit{zklockHold{h}}), nil
 }
 
 type zklockSequenced struct{ zklockPermit }
