@@ -90,8 +90,8 @@ bench-quick:
 	scripts/setup zookeeper clients
 	cd bench && $(GO) run . -quick
 
-## the locks that people compare, each on its real server, under the same faults: LAB='-only redlock/.*'; less than half an
-## hour without. lab-test has the lab's own tests
+## the locks that people compare, each on its real server, under the same faults: LAB='-only redlock/.*'; less than 40
+## minutes without. lab-test has the lab's own tests
 LAB ?= -out results.md
 lab:
 	scripts/setup compiler zookeeper clients lab

@@ -108,7 +108,7 @@ func init() {
 				b.release()
 			}
 		},
-		Columns: append([]column{{"beside", "B writes beside A, and nothing fails", inCases}}, without(cutColumns, "unfenced", "fenced")...),
+		Columns: append([]column{{"beside", "B writes beside A in the first trial", inCases}}, without(cutColumns, "unfenced", "fenced")...),
 		Cell: func(r *Result) string {
 			if n := r.in("doubles"); n > 0 {
 				return fmt.Sprintf("two held in %d", n)
