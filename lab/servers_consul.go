@@ -1,6 +1,7 @@
 package main
 
-// Consul servers: one, or several on one machine. The program is built from its module: consul/go.mod.
+// Consul servers: one, or several on one machine. The program is built from its module: consul/go.mod. The
+// servers cannot be cut off from each other: they find each other by gossip over UDP, which no relay of the lab carries.
 
 import (
 	"context"
