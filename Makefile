@@ -10,7 +10,8 @@ export GO
 all: check test
 
 ## the library, the command and the test server, under the race detector where there is a C compiler; without it, which would
-## make them six times as slow, every interleaving of a few clients, and a hundred seeds of the simulation. What asks for a
+## make them six times as slow, every interleaving of a few clients, a hundred seeds of the simulation, and fifty hours of
+## random faults for each other recipe. What asks for a
 ## real ZooKeeper takes an installed one, or is skipped.
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 test:
@@ -18,21 +19,24 @@ test:
 	$(GO) test $(RACE) -count=1 -timeout 15m -skip '^TestExplore' ./...
 	$(GO) test -count=1 -run '^TestExplore' ./internal/queue
 	$(GO) test -count=1 -run 'TestVirtual_Simulation$$' ./internal/sim -sim.seeds=100 -sim.jobs=2
+	$(GO) test -count=1 -timeout 15m -run RandomFaults ./test -random.hours=50
 
 ## gofmt, go vet for Linux, macOS and Windows with their tests compiled, staticcheck
 check:
 	scripts/check
 
 ## what one real ZooKeeper shows that zktest does not: the faults at frames and a part of the behaviour tests on it; Curator, kazoo
-## and go-zookeeper's lock in one queue with ours; one server in a container; and the example that needs SQLite
+## and go-zookeeper's lock in one queue with ours, in each recipe, some of them killed; one server in a container; and what has
+## modules of its own: the example with SQLite, and the interceptors for gRPC
 ON_REAL = ^Test(Acquire|TryAcquire|Hold|Release|ACL|ContainerRoot|Participants|ServerRestart|Connect_Chroot|Real_)
 real:
 	ZKLOCK_TEST_REAL=1 ZKLOCK_CONFORMANCE=1 $(GO) test $(RACE) -count=1 -timeout 10m \
-		-run '$(ON_REAL)|^TestFrames_RealServer|^TestInterop_OneQueue' ./test ./internal/frames ./internal/conformance
+		-run '$(ON_REAL)|^TestFrames_RealServer|^TestInterop' ./test ./internal/frames ./internal/conformance
 	scripts/integration -run TestMutex_SingleServer_OneAtATime_NothingLeft
 	cd examples/fencing && $(GO) test $(RACE) -count=1 .
+	cd fence/grpcfence && $(GO) test $(RACE) -count=1 .
 
-## everything that takes long, asks for much, or counts on other people's timing. Some seventy minutes; make -k goes on after a failure
+## everything that takes long, asks for much, or counts on other people's timing. Some hour and a half; make -k goes on after a failure
 nightly: test explore simulation mutants command conformance servers chaos integration bench-quick lab-test lab
 
 ## the library and the test server on every ZooKeeper that the distribution's suites carry, with the newest Curator and kazoo
@@ -48,17 +52,20 @@ integration:
 ## the test server held against a real one, and against go-zookeeper's, kazoo's and Curator's expectations
 conformance:
 	scripts/setup compiler zookeeper clients suites
-	ZKLOCK_CONFORMANCE=1 $(GO) test $(RACE) -count=1 -v -timeout 15m ./internal/conformance
+	ZKLOCK_CONFORMANCE=1 $(GO) test $(RACE) -count=1 -v -timeout 60m ./internal/conformance -grants=2000
 
 ## every interleaving of a few clients, 25 million states in some minutes; what `go test` explores is a part of it
 explore:
 	$(GO) test -count=1 -v -timeout 0 -run TestExplore ./internal/queue -explore.all
 
-## every fault at every frame, and six thousand hours of random worlds, in virtual time: make simulation SEEDS=2000
+## every fault at every frame, six thousand hours of random worlds, and five hundred of random faults for each of the other recipes, in
+## virtual time: make simulation SEEDS=2000 HOURS=500
 SEEDS ?= 2000
+HOURS ?= 500
 simulation:
 	$(GO) test -count=1 -v -timeout 0 -run 'TestVirtual_Frames$$' ./internal/frames -frames.every=1
 	$(GO) test -count=1 -v -timeout 0 -run TestVirtual_Simulation ./internal/sim -sim.seeds=$(SEEDS) -sim.calm=20 -sim.jobs=2
+	$(GO) test -count=1 -v -timeout 0 -run RandomFaults ./test -random.hours=$(HOURS)
 
 ## mistakes planted in the library, the command and the test server, one at a time: the tests named for each must find it
 mutants:
@@ -91,7 +98,7 @@ bench-quick:
 	cd bench && $(GO) run . -quick
 
 ## the locks that people compare, each on its real server, under the same faults: LAB='-only redlock/.*'; less than 40
-## minutes without. lab-test has the lab's own tests
+## minutes without. lab-test has the lab's own tests, and those of fence's SQL on its PostgreSQL and MariaDB
 LAB ?= -out results.md
 lab:
 	scripts/setup compiler zookeeper clients lab

@@ -190,7 +190,7 @@ func (m *Multi) enter(ctx context.Context, op string, wait time.Duration) (*Mult
 func (m *Multi) outOfOrder(ctx context.Context) (*Mutex, error) {
 	for _, l := range m.locks {
 		w := heldIn(ctx, holdKey{table: &l.s.locks, root: l.root.path, mode: queue.WriteName})
-		if l.OwnedBy(ctx) || l.root.mode() == queue.ReadName && w != nil && w.Err() == nil { // who writes may read
+		if l.OwnedBy(ctx) || l.root.mode() == queue.ReadName && w != nil && w.Err() == nil && actsFor(ctx, w) { // who writes may read
 			continue
 		}
 		h := heldIn(ctx, holdKey{&l.s.locks, l.root.path, l.root.mode(), true})
@@ -287,8 +287,8 @@ func (h *MultiHold) Holds() []*Hold { return slices.Clone(h.granted().holds) }
 // carries all the holds.
 func (h *MultiHold) Context() context.Context { return h.granted().ctx }
 
-// Lost returns a channel that is closed when the first of the locks is lost or one of the Sessions is closed. Release does not close
-// it.
+// Lost returns a channel that is closed when the first of the holds to end is lost, or its Session closed. A release does not close
+// it, of all the holds or of one.
 func (h *MultiHold) Lost() <-chan struct{} { return h.granted().lost }
 
 // Err returns nil while all the locks are held. It compares the clock with each lease first. Otherwise it is the Err of the hold

@@ -303,7 +303,7 @@ func (m *Mutex) waitsForItself(ctx context.Context, err error) error {
 	}
 	whose := "through another Session"
 	switch {
-	case h.d.table == &m.s.locks && h.d.key.mode == otherSide(m.root.mode()):
+	case h.d.table == &m.s.locks && h.d.key.mode == otherSide(m.root.mode()) && actsFor(ctx, h):
 		return err // a read under it needs no turn
 	case h.d.table == &m.s.locks && h.d.key.mode != m.root.mode():
 		whose = "for another kind of lock" // a Mutex under a read/write lock, or the other way round

@@ -42,6 +42,12 @@ func ownerSet(ctx context.Context) Owner {
 	return o
 }
 
+// actsFor says whether a call with ctx, which carries the hold, acts for the hold's owner: ctx sets no other.
+func actsFor(ctx context.Context, h *Hold) bool {
+	o := ownerSet(ctx)
+	return o == (Owner{}) || o == h.Owner()
+}
+
 // asker is who calls, as the context says.
 type asker struct {
 	owner Owner        // set with WithOwner; the zero Owner if none was

@@ -41,8 +41,9 @@ func NewSemaphore(s *Session, path string, n int, opts ...MutexOption) (*Semapho
 	case err != nil:
 	case n < 1 || n > math.MaxInt32:
 		err = fmt.Errorf("%d permits: give 1 to %d", n, math.MaxInt32)
-	case o.limit == path, o.limit == path+"/locks", o.limit == path+"/leases", strings.HasPrefix(o.limit, path+"/locks/"), strings.HasPrefix(o.limit, path+"/leases/"):
-		err = fmt.Errorf("WithSharedLimit: %s is a node of the semaphore: give another, such as %s/limit", o.limit, path)
+	case o.limit == path, o.limit == path+"/locks", o.limit == path+"/leases", strings.HasPrefix(o.limit, path+"/locks/"), strings.HasPrefix(o.limit, path+"/leases/"),
+		o.limit != "" && strings.HasPrefix(path, o.limit+"/"):
+		err = fmt.Errorf("WithSharedLimit: %s is a node of the semaphore or above it: give another, such as %s/limit", o.limit, path)
 	case o.name == queue.LatchName:
 		err = errors.New("WithLatchNodes: only an election can have them: give it to NewElection, or leave the option out")
 	default:

@@ -327,7 +327,10 @@ func (w *watch) hasMissed(now *wire.Stat, err error) bool {
 	case err != nil:
 		return false
 	}
-	return w.none || w.op == wire.OpGetChildren2 && now.Cversion != w.stat.Cversion
+	if w.op == wire.OpGetChildren2 {
+		return now.Cversion != w.stat.Cversion
+	}
+	return w.none || now.Mzxid != w.stat.Mzxid
 }
 
 // isArmed says whether the watch was asked for and answered.

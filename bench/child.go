@@ -37,7 +37,12 @@ func startChild(name string, args ...string) (*child, error) {
 }
 
 func (c *child) measure(w workload, path string, d time.Duration) (r result, err error) {
-	if _, err := fmt.Fprintf(c.in, "%s %d %d %d %d %d %d %d\n", path, w.Sessions, w.Threads, w.Locks, w.Hold.Microseconds(), w.Drain, w.Burst, d.Milliseconds()); err != nil {
+	election := 0
+	if w.Election {
+		election = 1
+	}
+	if _, err := fmt.Fprintf(c.in, "%s %d %d %d %d %d %d %d %d %d %d\n", path, w.Sessions, w.Threads, w.Locks, w.Hold.Microseconds(), w.Drain, w.Burst, d.Milliseconds(),
+		w.Reads, w.Permits, election); err != nil {
 		return r, err
 	}
 	if !c.out.Scan() {

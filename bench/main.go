@@ -1,5 +1,6 @@
 // The command bench puts zklock and other locks on ZooKeeper to the same work, on a server that it starts, or on an ensemble, and prints
-// what each took. Rivals take turns within each round, so that what slows the machine down for a while slows all of them.
+// what each took; beside the recipes of read/write locks and elections also etcd's, on its own server. Rivals take turns within each
+// round, so that what slows the machine down for a while slows all of them.
 //
 //	go run .                        # the whole, some twenty minutes; the table goes to standard output
 //	go run . -quick                 # each once and shortly: for its checks, not for its times
@@ -12,6 +13,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -43,6 +45,13 @@ var workloads = []workload{
 	{Name: "holding 1,000", Sessions: 1000, Holding: true},
 	{Name: "connect", Sessions: 1, Threads: 1, Locks: 1, Connect: true},
 	{Name: "take-over", Sessions: 1, TakeOver: true},
+	{Name: "readers, 32 of one session", Sessions: 1, Threads: 32, Locks: 1, Reads: 100},
+	{Name: "readers, 8 sessions", Sessions: 8, Threads: 1, Locks: 1, Reads: 100},
+	{Name: "90 % reads", Sessions: 8, Threads: 4, Locks: 1, Reads: 90},
+	{Name: "semaphore of 1", Sessions: 8, Threads: 4, Locks: 1, Permits: 1},
+	{Name: "semaphore of 4", Sessions: 8, Threads: 4, Locks: 1, Permits: 4},
+	{Name: "semaphore of 16", Sessions: 8, Threads: 4, Locks: 1, Permits: 16},
+	{Name: "election, each leads for 1 ms", Sessions: 8, Threads: 1, Locks: 1, Hold: time.Millisecond, Election: true},
 }
 
 // rival is a lock that takes part.
@@ -154,9 +163,9 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 	}
 	rivals := []rival{
 		{"floor", func(w workload) bool {
-			return w.Drain+w.Waiters == 0 && !w.Holding && !w.TakeOver && w.Sessions == 1 && w.Threads < 32
+			return w.Drain+w.Waiters == 0 && !w.Holding && !w.TakeOver && !w.isRecipe() && w.Sessions == 1 && w.Threads < 32
 		}, in(openFloor)},
-		{"zk.Lock", all, in(openGoZookeeper)},
+		{"zk.Lock", func(w workload) bool { return !w.isRecipe() }, in(openGoZookeeper)},
 	}
 	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {
@@ -173,9 +182,21 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 	kazoo, err := startKazoo(addr)
 	if err == nil {
 		defer kazoo.close()
-		rivals = append(rivals, rival{"kazoo", func(w workload) bool { return here(w) && w.Drain <= 100 }, kazoo.measure})
+		// A reader of kazoo 2.8 waits for the last writer in the queue, and so may each for the other, for ever.
+		rivals = append(rivals, rival{"kazoo", func(w workload) bool { return here(w) && w.Drain <= 100 && w.Reads%100 == 0 }, kazoo.measure})
 	} else if err := lacks("kazoo", err); err != nil {
 		return err
+	}
+	etcdAddr, stopEtcd, err := startEtcd(data)
+	if err == nil {
+		defer stopEtcd()
+		rivals = append(rivals, rival{"etcd", func(w workload) bool { return w.Reads > 0 || w.Election }, func(w workload, path string, d time.Duration) (result, error) {
+			return measure(func() (session, error) { return openEtcd(etcdAddr) }, w, path, d)
+		}})
+	} else if !errors.Is(err, exec.ErrNotFound) {
+		return fmt.Errorf("etcd: %w", err)
+	} else {
+		fmt.Println("not covered: etcd:", err)
 	}
 	rivals = append(rivals, rival{"zklock", all, in(openOurs)})
 	if which != "" {
@@ -246,9 +267,9 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 		}
 	}
 	if overlaps > 0 {
-		return fmt.Errorf("%d times two were in", overlaps)
+		return fmt.Errorf("%d times more were in than may", overlaps)
 	}
-	fmt.Println("no two were ever in at a time")
+	fmt.Println("no more were ever in than may")
 	return nil
 }
 

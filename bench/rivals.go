@@ -100,8 +100,31 @@ func (s ours) lock(path string) lock {
 	return &mutex{m: m}
 }
 
+func (s ours) recipe(w workload, path string) (l, reader lock) {
+	switch {
+	case w.Election:
+		e, err := zklock.NewElection(s.s, path)
+		if err != nil {
+			panic(err)
+		}
+		return &election{e: e}, nil
+	case w.Permits > 0:
+		sem, err := zklock.NewSemaphore(s.s, path, w.Permits)
+		if err != nil {
+			panic(err)
+		}
+		return &mutex{m: sem.Permits(1)}, nil
+	}
+	rw, err := zklock.NewRWMutex(s.s, path)
+	if err != nil {
+		panic(err)
+	}
+	return &mutex{m: rw.WriteLock()}, &mutex{m: rw.ReadLock()}
+}
+
+// mutex is one, or a side of a read/write lock, or a permit.
 type mutex struct {
-	m *zklock.Mutex
+	m zklock.Lock
 	h *zklock.Hold
 }
 
@@ -110,3 +133,35 @@ func (l *mutex) acquire() (err error) {
 	return err
 }
 func (l *mutex) release() error { return l.h.Release(context.Background()) }
+
+// election is a candidate: acquire stands until it leads, and release has it give way.
+type election struct {
+	e          *zklock.Election
+	over, gone chan struct{}
+	err        error // of the campaign, once it is gone
+}
+
+func (l *election) acquire() error {
+	leads := make(chan struct{})
+	l.over, l.gone = make(chan struct{}), make(chan struct{})
+	go func() {
+		l.err = l.e.Campaign(context.Background(), func(context.Context, *zklock.Hold) error {
+			close(leads)
+			<-l.over
+			return nil
+		})
+		close(l.gone)
+	}()
+	select {
+	case <-leads:
+		return nil
+	case <-l.gone:
+		return l.err
+	}
+}
+
+func (l *election) release() error {
+	close(l.over)
+	<-l.gone
+	return l.err
+}

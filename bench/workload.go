@@ -16,6 +16,12 @@ type session interface {
 	close()
 }
 
+// family is a session that has more recipes than a mutex.
+type family interface {
+	// recipe returns the lock that the workload is about, and if that is a read/write lock, its reader's side.
+	recipe(w workload, path string) (l, reader lock)
+}
+
 // lock is used by one goroutine at a time.
 type lock interface {
 	acquire() error
@@ -36,6 +42,23 @@ type workload struct {
 	Connect  bool          // if set: from nothing to the first grant, and back
 	Batch    int           // if set: the threads are jobs, and one owner does up to so many of them under one hold
 	TakeOver bool          // if set: the holder's process is killed, and what passes after the end of its session is measured
+	Reads    int           // if set: a read/write lock, and so many acquisitions in 100 are a reader's
+	Permits  int           // if set: a semaphore of so many
+	Election bool          // if set: who holds leads, and hands over in order
+}
+
+// isRecipe says that the workload is not about a mutex.
+func (w workload) isRecipe() bool { return w.Reads+w.Permits > 0 || w.Election }
+
+// reads says whether the i-th acquisition of an owner is a reader's. Each owner's come in an order of its own, the same for every rival.
+func (w workload) reads(owner, i int) bool { return (61*i+37*owner)%100 < w.Reads }
+
+// room is how many may be in at a time, readers or permits.
+func (w workload) room() int32 {
+	if w.Reads > 0 {
+		return 1 << 20
+	}
+	return int32(max(1, w.Permits))
 }
 
 // result is what came of it.
@@ -44,7 +67,7 @@ type result struct {
 	Took     time.Duration // all of them
 	P50      time.Duration // of an acquire with its release, less the hold
 	Between  time.Duration // from the end of a hold to the beginning of the next, if there is one lock and each holds for a while
-	Overlaps int           // how often two were in
+	Overlaps int           // how often more were in than may
 	CPU      time.Duration // of the client's process, for each
 	Mallocs  float64       // for each; 0 where it is not known
 	Bytes    float64       // that each waiter takes, of heap and stacks
@@ -55,15 +78,15 @@ type result struct {
 // perSecond is the acquisitions a second.
 func (r result) perSecond() float64 { return float64(r.Ops) / r.Took.Seconds() }
 
-// inside counts who holds, for each lock of a workload.
+// inside counts who holds, for each lock of a workload: what each takes of the room. A writer takes it all.
 type inside struct {
 	in       []atomic.Int32
 	overlaps atomic.Int32
 	held     atomic.Int64 // how long, all together
 }
 
-func (i *inside) visit(k int, hold time.Duration) {
-	if i.in[k].Add(1) != 1 {
+func (i *inside) visit(k int, takes, room int32, hold time.Duration) {
+	if i.in[k].Add(takes) > room {
 		i.overlaps.Add(1)
 	}
 	if hold > 0 {
@@ -71,7 +94,7 @@ func (i *inside) visit(k int, hold time.Duration) {
 		time.Sleep(hold)
 		i.held.Add(int64(time.Since(began)))
 	}
-	i.in[k].Add(-1)
+	i.in[k].Add(-takes)
 }
 
 // measure runs a workload for so long, in this process.
@@ -102,10 +125,17 @@ func measure(open func() (session, error), w workload, path string, d time.Durat
 	var mu sync.Mutex
 	var times []time.Duration
 	var all sync.WaitGroup
-	owners := make([][]lock, w.Sessions*w.Threads)
+	owners, readers := make([][]lock, w.Sessions*w.Threads), make([][]lock, w.Sessions*w.Threads)
 	for i := range owners {
+		s := sessions[i/w.Threads]
 		for k := range w.Locks {
-			owners[i] = append(owners[i], sessions[i/w.Threads].lock(fmt.Sprintf("%s-%d", path, k)))
+			name := fmt.Sprintf("%s-%d", path, k)
+			if w.isRecipe() {
+				l, reader := s.(family).recipe(w, name)
+				owners[i], readers[i] = append(owners[i], l), append(readers[i], reader)
+			} else {
+				owners[i] = append(owners[i], s.lock(name))
+			}
 		}
 	}
 	var before, after runtime.MemStats
@@ -118,12 +148,18 @@ func measure(open func() (session, error), w workload, path string, d time.Durat
 			var mine []time.Duration
 			var failed error
 			for k := n * w.Locks / w.Threads; failed == nil && (len(mine) == 0 || time.Now().Before(end)); k = (k + 1) % w.Locks {
+				l, takes := locks[k], int32(1)
+				if w.reads(i, len(mine)) {
+					l = readers[i][k]
+				} else if w.Reads > 0 {
+					takes = w.room()
+				}
 				began := time.Now()
-				if failed = locks[k].acquire(); failed != nil {
+				if failed = l.acquire(); failed != nil {
 					break
 				}
-				seen.visit(k, w.Hold)
-				failed = locks[k].release()
+				seen.visit(k, takes, w.room(), w.Hold)
+				failed = l.release()
 				mine = append(mine, time.Since(began)-w.Hold)
 			}
 			mu.Lock()
@@ -165,7 +201,7 @@ func drain(sessions []session, w workload, path string) (r result, err error) {
 		go func() {
 			err := l.acquire()
 			if err == nil {
-				seen.visit(0, 0)
+				seen.visit(0, 1, 1, 0)
 				err = l.release()
 			}
 			errs <- err

@@ -338,3 +338,19 @@ func TestVirtual_Multi_ContextOutOfOrder_IsRefused(t *testing.T) {
 		free(context.WithoutCancel(hb.Context()), newMulti(t, a, b))
 	})
 }
+
+// I6: the context carries a write hold, and sets another owner: a read lock would wait for that hold.
+func TestVirtual_Multi_ReadUnderAnotherOwnersWrite_IsRefused(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		rw := newRWMutex(t, s, "/job/b")
+		w := take(t, rw.WriteLock())
+		m := newMulti(t, rw.ReadLock())
+		ctx, cancel := context.WithTimeout(zklock.WithOwner(w.Context(), zklock.NewOwner("other")), time.Minute)
+		defer cancel()
+		began := time.Now()
+		_, err := m.Acquire(ctx)
+		require.Error(t, err)
+		require.Zero(t, time.Since(began), "it waited for itself")
+	})
+}

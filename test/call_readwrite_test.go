@@ -271,3 +271,15 @@ func TestVirtual_ReadWrite_ErrorNamesTheHolder(t *testing.T) {
 		release(t, h)
 	})
 }
+
+// The context carries a write hold, and sets another owner: the error of the wait says so.
+func TestVirtual_ReadWrite_ReadUnderAnotherOwnersWrite_SaysSo(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		rw := newRWMutex(t, v.connect(), "/job/b")
+		w := take(t, rw.WriteLock())
+		ctx, cancel := context.WithTimeout(zklock.WithOwner(w.Context(), zklock.NewOwner("other")), time.Minute)
+		defer cancel()
+		_, err := rw.ReadLock().Acquire(ctx)
+		require.ErrorContains(t, err, "this call's own context carries a hold")
+	})
+}

@@ -402,3 +402,19 @@ func TestVirtual_Semaphore_AnswerLost_MoreNodesWithItsId_QueuesAgain(t *testing.
 		release(t, h)
 	})
 }
+
+// F30, F48: the limit is raised, and the event is lost. A look within the session timeout grants.
+func TestVirtual_Semaphore_LimitsEventLost_IsGranted(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		take(t, v.sharing(1, 1))
+		s := v.connect()
+		w := v.lineUp(newSemaphore(t, s, semPath, 1, zklock.WithSharedLimit(semLimit)).Permits(1))
+		f := v.srv.Inject(zktest.OnEvent(zktest.NodeDataChanged).Session(s.SessionID()).Drop().Once())
+		v.setLimit(2)
+		synctest.Wait()
+		require.Equal(t, 1, f.Fired())
+		require.False(t, w.isGranted())
+		time.Sleep(25 * time.Second)
+		require.True(t, w.isGranted(), "a permit has been free for two session timeouts")
+	})
+}

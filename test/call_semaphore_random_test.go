@@ -5,8 +5,6 @@ package zklock_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -21,38 +19,24 @@ import (
 // I1, I4, I6: answers get lost, connections and sessions end, somebody deletes nodes, callers give up, the limit goes up and down. The
 // leases of those who hold are never more than the largest limit; when the faults are over, all get permits, and nothing is left.
 func TestVirtual_Semaphore_RandomFaults(t *testing.T) {
-	for seed := range uint64(6) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, v *virtual) {
-				v.net.SetLatency(3 * time.Millisecond)
-				newPermitWorld(t, v, seed).run()
-			})
-		})
-	}
+	randomWorlds(t, 0, 6, func(t *testing.T, v *virtual, r *random) {
+		v.net.SetLatency(3 * time.Millisecond)
+		(&permitWorld{random: r, t: t, v: v, held: map[*zklock.Hold]bool{}}).run()
+	})
 }
 
 const mostPermits = 4
 
 // permitWorld is some callers of one semaphore.
 type permitWorld struct {
+	*random
 	t *testing.T
 	v *virtual
 
 	mu     sync.Mutex
-	rng    *rand.Rand
 	held   map[*zklock.Hold]bool
 	grants int
 	lost   int
-}
-
-func newPermitWorld(t *testing.T, v *virtual, seed uint64) *permitWorld {
-	return &permitWorld{t: t, v: v, rng: rand.New(rand.NewPCG(seed, 28)), held: map[*zklock.Hold]bool{}}
-}
-
-func (w *permitWorld) intn(n int) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.rng.IntN(n)
 }
 
 func (w *permitWorld) run() {
@@ -68,8 +52,8 @@ func (w *permitWorld) run() {
 		}
 	}
 	for range 60 {
-		time.Sleep(time.Duration(w.intn(1500)) * time.Millisecond)
-		w.strike(sessions[w.intn(len(sessions))])
+		time.Sleep(w.atPace(1500 * time.Millisecond))
+		w.strike(sessions[w.intN(len(sessions))])
 		w.check()
 	}
 	for !w.strikeHold() {
@@ -92,8 +76,8 @@ func (w *permitWorld) run() {
 // caller takes permits until it is over.
 func (w *permitWorld) caller(sem *zklock.Semaphore, over <-chan struct{}) {
 	for !isOver(over) {
-		k := 1 + w.intn(3)
-		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+w.intn(20))*time.Second)
+		k := 1 + w.intN(3)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second+w.atPace(20*time.Second))
 		h, err := sem.Permits(k).Acquire(ctx)
 		cancel()
 		if err != nil {
@@ -104,12 +88,15 @@ func (w *permitWorld) caller(sem *zklock.Semaphore, over <-chan struct{}) {
 			w.t.Errorf("%d leases for %d permits", len(h.Checks()), k)
 		}
 		w.note(h, true)
-		time.Sleep(time.Duration(w.intn(400)) * time.Millisecond)
+		time.Sleep(w.atPace(400 * time.Millisecond))
 		w.note(h, false)
 		if err := h.Release(context.Background()); errors.Is(err, zklock.ErrLost) {
 			w.mu.Lock()
 			w.lost++
 			w.mu.Unlock()
+		}
+		if w.pace > 1 {
+			time.Sleep(w.atPace(time.Second))
 		}
 	}
 }
@@ -173,10 +160,11 @@ func (w *permitWorld) strike(s *zklock.Session) {
 	}
 	someChild := func(p string) {
 		if names := w.v.srv.Children(p); len(names) > 0 {
-			_ = w.v.srv.Delete(p + "/" + names[w.intn(len(names))])
+			_ = w.v.srv.Delete(p + "/" + names[w.intN(len(names))])
 		}
 	}
-	switch w.intn(9) {
+	w.strikes()
+	switch w.intN(9) {
 	case 0:
 		w.v.srv.DropConnection(s.SessionID())
 	case 1:
@@ -192,6 +180,6 @@ func (w *permitWorld) strike(s *zklock.Session) {
 	case 7:
 		w.v.srv.Inject(zktest.After(zktest.Create).Session(s.SessionID()).Path(semQueue + "/*").DropReply().Close().Once().Optional())
 	case 8:
-		w.v.setLimit(1 + w.intn(mostPermits))
+		w.v.setLimit(1 + w.intN(mostPermits))
 	}
 }

@@ -312,7 +312,8 @@ func TestVirtual_Semaphore_BadInput(t *testing.T) {
 			{"sem", 1, zklock.WithData(nil), "must begin with a slash"},
 			{semPath, 1, nil, "nil MutexOption"},
 			{semPath, 1, zklock.WithSharedLimit("limit"), "WithSharedLimit: path \"limit\" is relative"},
-			{semPath, 1, zklock.WithSharedLimit(semLeases), "is a node of the semaphore: give another, such as /job/sem/limit"},
+			{semPath, 1, zklock.WithSharedLimit("/job"), "is a node of the semaphore or above it"},
+			{semPath, 1, zklock.WithSharedLimit(semLeases), "is a node of the semaphore or above it: give another, such as /job/sem/limit"},
 		} {
 			_, err := zklock.NewSemaphore(s, c.path, c.n, c.opt)
 			require.ErrorContains(t, err, c.says)

@@ -149,7 +149,7 @@ func within(t testing.TB, d time.Duration) context.Context {
 // quiet drops the log of what a test provokes, unless the test runs verbosely.
 func quiet(t testing.TB) zklock.Option {
 	level := slog.LevelError
-	if testing.Verbose() {
+	if testing.Verbose() && *randomHours == 0 {
 		level = slog.LevelInfo
 	}
 	return zklock.WithLogger(slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: level})))

@@ -5,7 +5,6 @@ package zklock_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -20,33 +19,22 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-var readWriteSeeds = flag.Uint64("readwrite.seeds", 3, "how many worlds TestVirtual_ReadWrite_RandomFaults goes through")
-
 // throng is workers of a few Sessions on one path.
 type throng struct {
 	*virtual
+	*random
 	t      *testing.T
 	l      *ledger.Ledger
-	rnd    *rand.Rand // guarded by mu
-	mu     sync.Mutex
 	grants struct{ read, write, mutex, both atomic.Int64 }
 	over   context.Context
 }
-
-func (c *throng) intN(n int) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.rnd.IntN(n)
-}
-
-func (c *throng) upTo(d time.Duration) time.Duration { return time.Duration(c.intN(int(d))) }
 
 // work takes one of the locks again and again, as one owner, and holds it for a while.
 func (c *throng) work(s *zklock.Session) {
 	owner := zklock.NewOwner("")
 	rw, m := newRWMutex(c.t, s, "/job"), newMutex(c.t, s, "/job")
 	for c.over.Err() == nil {
-		time.Sleep(c.upTo(500 * time.Millisecond))
+		time.Sleep(c.atPace(500 * time.Millisecond))
 		l, counts := rw.ReadLock(), &c.grants.read
 		switch c.intN(5) {
 		case 0, 1:
@@ -80,7 +68,7 @@ func (c *throng) work(s *zklock.Session) {
 
 // take returns nil if it gets no hold, which has a reason.
 func (c *throng) take(s *zklock.Session, l zklock.Lock, owner zklock.Owner) *zklock.Hold {
-	d := c.upTo(20 * time.Second)
+	d := c.atPace(20 * time.Second)
 	ctx, cancel := context.WithTimeout(zklock.WithOwner(context.Background(), owner), d)
 	defer cancel()
 	enter := l.Acquire
@@ -104,7 +92,7 @@ func (c *throng) take(s *zklock.Session, l zklock.Lock, owner zklock.Owner) *zkl
 
 func (c *throng) dwell(h *zklock.Hold) {
 	select {
-	case <-time.After(c.upTo(3 * time.Second)):
+	case <-time.After(c.atPace(3 * time.Second)):
 	case <-h.Lost():
 	}
 }
@@ -129,7 +117,7 @@ func (c *throng) strike(ss []*zklock.Session) {
 	s := ss[c.intN(len(ss))]
 	ops := []zktest.Op{zktest.Create, zktest.Multi, zktest.Multi, zktest.Delete, zktest.GetChildren2, zktest.GetData}
 	before, after := zktest.Before(ops[c.intN(len(ops))]), zktest.After(ops[c.intN(len(ops))])
-	inject := func(f zktest.Fault) { c.srv.Inject(f.Session(s.SessionID()).Once().Optional()) }
+	inject := func(f zktest.Fault) { c.injects(c.srv, f.Session(s.SessionID()).Once().Optional()) }
 	switch c.intN(10) {
 	case 0, 1:
 		inject(before.Close())
@@ -147,12 +135,14 @@ func (c *throng) strike(ss []*zklock.Session) {
 		if nodes := c.srv.Children("/job"); len(nodes) > 0 && c.intN(3) == 0 {
 			node := "/job/" + nodes[c.intN(len(nodes))]
 			c.l.Deleting(node)
+			c.strikes()
 			_ = c.srv.Delete(node)
 		}
 	case 9:
 		if c.intN(5) == 0 {
 			id := s.SessionID()
 			c.l.Killing(fmt.Sprint(id))
+			c.strikes()
 			c.srv.ExpireSession(id)
 		}
 	}
@@ -161,34 +151,32 @@ func (c *throng) strike(ss []*zklock.Session) {
 // I1, I4, I5, I6: whatever answers are lost, nodes deleted and sessions ended: readers hold together, nobody beside a writer, tokens grow
 // as they should, every call ends in time, and in the end nothing is left.
 func TestVirtual_ReadWrite_RandomFaults(t *testing.T) {
-	from := rand.Uint64()
-	for seed := from; seed < from+*readWriteSeeds; seed++ {
-		t.Logf("seed %d", seed)
-		inVirtualTime(t, func(t *testing.T, v *virtual) {
-			v.net.SetLatency(time.Millisecond)
-			over, end := context.WithTimeout(context.Background(), 10*time.Minute)
-			defer end()
-			c := &throng{virtual: v, t: t, l: ledger.New(t.Errorf), rnd: rand.New(rand.NewPCG(seed, 0)), over: over}
-			var all sync.WaitGroup
-			var ss []*zklock.Session
+	randomWorlds(t, rand.Uint64N(1<<63), 3, func(t *testing.T, v *virtual, r *random) {
+		v.net.SetLatency(time.Millisecond)
+		over, end := context.WithTimeout(context.Background(), 10*time.Minute*r.pace)
+		defer end()
+		c := &throng{virtual: v, random: r, t: t, l: ledger.New(t.Errorf), over: over}
+		var all sync.WaitGroup
+		var ss []*zklock.Session
+		for range 3 {
+			ss = append(ss, v.connect())
 			for range 3 {
-				ss = append(ss, v.connect())
-				for range 3 {
-					s := ss[len(ss)-1]
-					all.Go(func() { c.work(s) })
-				}
+				s := ss[len(ss)-1]
+				all.Go(func() { c.work(s) })
 			}
-			for over.Err() == nil {
-				time.Sleep(c.upTo(2 * time.Second))
-				c.strike(ss)
-			}
-			all.Wait()
-			time.Sleep(time.Minute)
-			require.Empty(t, v.srv.Children("/job"), "I4")
-			require.Zero(t, v.srv.WatchCount(), "I7")
-			g := &c.grants
-			t.Logf("%d read locks, %d write locks, %d mutexes, %d writers that read, too", g.read.Load(), g.write.Load(), g.mutex.Load(), g.both.Load())
-			require.Greater(t, min(g.read.Load(), g.write.Load(), g.mutex.Load(), g.both.Load()), int64(10))
-		})
-	}
+		}
+		for over.Err() == nil {
+			time.Sleep(c.atPace(2 * time.Second))
+			c.strike(ss)
+		}
+		all.Wait()
+		time.Sleep(time.Minute)
+		require.Empty(t, v.srv.Children("/job"), "I4")
+		require.Zero(t, v.srv.WatchCount(), "I7")
+		g := &c.grants
+		if *randomHours == 0 {
+			t.Logf("seed %d: %d read locks, %d write locks, %d mutexes, %d writers that read, too", r.seed, g.read.Load(), g.write.Load(), g.mutex.Load(), g.both.Load())
+		}
+		require.Greater(t, min(g.read.Load(), g.write.Load(), g.mutex.Load(), g.both.Load()), int64(10), "seed %d", r.seed)
+	})
 }

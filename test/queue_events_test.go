@@ -302,3 +302,19 @@ func TestVirtual_PredecessorGoneWhenAsked(t *testing.T) {
 		})
 	}
 }
+
+// F30: a holder is asked to give way, and the event is lost. It hears of it within ten session timeouts.
+func TestVirtual_EventLost_OfARevocation_IsHeard(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		asked := make(chan struct{}, 1)
+		h := take(t, newMutex(t, s, "/job/r", zklock.WithRevocation(func(*zklock.Hold) { asked <- struct{}{} })))
+		time.Sleep(time.Second)
+		f := v.srv.Inject(zktest.OnEvent(zktest.NodeDataChanged).Session(s.SessionID()).Drop().Once())
+		require.NoError(t, zklock.Revoke(within(t, soon), v.connect(), h.Node()))
+		synctest.Wait()
+		require.Equal(t, 1, f.Fired())
+		time.Sleep(101 * time.Second)
+		require.Len(t, asked, 1)
+	})
+}

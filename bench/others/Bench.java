@@ -4,19 +4,26 @@ import java.lang.management.ManagementFactory;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
+import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.leader.LeaderSelector;
+import org.apache.curator.framework.recipes.leader.LeaderSelectorListenerAdapter;
+import org.apache.curator.framework.recipes.locks.InterProcessLock;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
+import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
+import org.apache.curator.framework.recipes.locks.Lease;
 import org.apache.curator.retry.RetryNTimes;
 
 /**
- * Puts Curator's InterProcessMutex to workloads: java Bench ADDRESS.
+ * Puts Curator's recipes to workloads: java Bench ADDRESS.
  *
- * <p>Each line on standard input is one: PATH SESSIONS THREADS LOCKS HOLD_MICROS DRAIN BURST MILLIS. The answer is a line:
- * OPERATIONS TOOK_MICROS MEDIAN_MICROS OVERLAPS CPU_MICROS HELD_MICROS.
+ * <p>Each line on standard input is one: PATH SESSIONS THREADS LOCKS HOLD_MICROS DRAIN BURST MILLIS READS PERMITS
+ * ELECTION. The answer is a line: OPERATIONS TOOK_MICROS MEDIAN_MICROS OVERLAPS CPU_MICROS HELD_MICROS.
  */
 public final class Bench {
     private static final class Inside {
@@ -31,13 +38,59 @@ public final class Bench {
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             String[] w = line.split(" ");
             System.out.println(run(args[0], w[0], Integer.parseInt(w[1]), Integer.parseInt(w[2]), Integer.parseInt(w[3]),
-                Long.parseLong(w[4]), Integer.parseInt(w[5]), Integer.parseInt(w[6]), Long.parseLong(w[7])));
+                Long.parseLong(w[4]), Integer.parseInt(w[5]), Integer.parseInt(w[6]), Long.parseLong(w[7]),
+                Integer.parseInt(w[8]), Integer.parseInt(w[9]), w[10].equals("1")));
             System.out.flush();
         }
     }
 
-    private static void visit(Inside inside, long holdMicros) throws InterruptedException {
-        if (inside.in.incrementAndGet() != 1) {
+    /** What is done under a lock. */
+    private interface Body {
+        void run() throws Exception;
+    }
+
+    private interface Lock {
+        void hold(Body body) throws Exception;
+    }
+
+    private static Lock of(InterProcessLock lock) {
+        return body -> {
+            lock.acquire();
+            body.run();
+            lock.release();
+        };
+    }
+
+    private static Lock of(InterProcessSemaphoreV2 semaphore) {
+        return body -> {
+            Lease lease = semaphore.acquire();
+            body.run();
+            semaphore.returnLease(lease);
+        };
+    }
+
+    /** A candidate queues again by itself whenever it has led, from the first hold on, until its client is closed. */
+    private static Lock candidate(CuratorFramework client, String path, Body body) {
+        Semaphore led = new Semaphore(0);
+        LeaderSelector selector = new LeaderSelector(client, path, new LeaderSelectorListenerAdapter() {
+            @Override
+            public void takeLeadership(CuratorFramework c) throws Exception {
+                body.run();
+                led.release();
+            }
+        });
+        selector.autoRequeue();
+        AtomicInteger started = new AtomicInteger();
+        return unused -> {
+            if (started.getAndIncrement() == 0) {
+                selector.start();
+            }
+            led.acquire();
+        };
+    }
+
+    private static void visit(Inside inside, int takes, int room, long holdMicros) throws InterruptedException {
+        if (inside.in.addAndGet(takes) > room) {
             overlaps.incrementAndGet();
         }
         if (holdMicros > 0) {
@@ -45,14 +98,16 @@ public final class Bench {
             Thread.sleep(holdMicros / 1000, (int) (holdMicros % 1000) * 1000);
             held.addAndGet(System.nanoTime() - began);
         }
-        inside.in.decrementAndGet();
+        inside.in.addAndGet(-takes);
     }
 
     private static long cpuMicros() {
         return ((com.sun.management.OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean()).getProcessCpuTime() / 1000;
     }
 
-    private static String run(String address, String path, int sessions, int threads, int locks, long hold, int drain, int burst, long millis) throws Exception {
+    private static String run(String address, String path, int sessions, int threads, int locks, long hold, int drain, int burst, long millis,
+        int reads, int permits, boolean election) throws Exception {
+        int room = reads > 0 ? 1 << 20 : Math.max(1, permits);
         overlaps.set(0);
         held.set(0);
         List<CuratorFramework> clients = new ArrayList<>();
@@ -77,7 +132,7 @@ public final class Bench {
                 Thread waiter = new Thread(null, () -> {
                     try {
                         mutex.acquire();
-                        visit(inside.get(0), 0);
+                        visit(inside.get(0), 1, 1, 0);
                         mutex.release();
                     } catch (Throwable t) {
                         failed.add(t);
@@ -97,21 +152,35 @@ public final class Bench {
             first.release();
         } else {
             long end = start + millis * 1_000_000;
-            for (CuratorFramework client : clients) {
+            for (int c = 0; c < sessions; c++) {
+                CuratorFramework client = clients.get(c);
                 for (int n = 0; n < threads; n++) {
+                    int owner = c * threads + n;
                     int from = n * locks / threads;
                     Thread thread = new Thread(() -> {
                         try {
-                            List<InterProcessMutex> mine = new ArrayList<>();
+                            List<Lock> mine = new ArrayList<>();
+                            List<Lock> readers = new ArrayList<>();
                             for (int k = 0; k < Math.max(1, locks); k++) {
-                                mine.add(new InterProcessMutex(client, path + "-" + k));
+                                String name = path + "-" + k;
+                                Inside in = inside.get(k);
+                                InterProcessReadWriteLock both = new InterProcessReadWriteLock(client, name);
+                                readers.add(of(both.readLock()));
+                                mine.add(reads > 0 ? of(both.writeLock())
+                                    : permits > 0 ? of(new InterProcessSemaphoreV2(client, name, permits))
+                                    : election ? candidate(client, name, () -> visit(in, 1, 1, hold))
+                                    : of(new InterProcessMutex(client, name)));
                             }
                             int k = from;
+                            int i = 0;
                             do { // once at the least, however slow the machine is
                                 long began = System.nanoTime();
-                                mine.get(k).acquire();
-                                visit(inside.get(k), hold);
-                                mine.get(k).release();
+                                Inside in = inside.get(k);
+                                if ((61 * i++ + 37 * owner) % 100 < reads) {
+                                    readers.get(k).hold(() -> visit(in, 1, room, hold));
+                                } else {
+                                    mine.get(k).hold(() -> visit(in, reads > 0 ? room : 1, room, hold));
+                                }
                                 times.add((System.nanoTime() - began) / 1000 - hold);
                                 k = (k + 1) % locks;
                             } while (System.nanoTime() < end);

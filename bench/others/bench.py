@@ -1,6 +1,6 @@
-"""Puts kazoo's lock to workloads: bench.py ADDRESS.
+"""Puts kazoo's locks to workloads: bench.py ADDRESS.
 
-Each line on standard input is one: PATH SESSIONS THREADS LOCKS HOLD_MICROS DRAIN BURST MILLIS.
+Each line on standard input is one: PATH SESSIONS THREADS LOCKS HOLD_MICROS DRAIN BURST MILLIS READS PERMITS ELECTION.
 The answer is a line: OPERATIONS TOOK_MICROS MEDIAN_MICROS OVERLAPS CPU_MICROS HELD_MICROS.
 """
 
@@ -11,27 +11,29 @@ import time
 import traceback
 
 from kazoo.client import KazooClient
-from kazoo.recipe.lock import Lock
+from kazoo.recipe.election import Election
+from kazoo.recipe.lock import Lock, ReadLock, Semaphore, WriteLock
 
 
-def run(address, path, sessions, threads, locks, hold, drain, burst, millis):
+def run(address, path, sessions, threads, locks, hold, drain, burst, millis, reads, permits, election):
     clients = []
     for _ in range(sessions):
         client = KazooClient(hosts=address, timeout=30)
         client.start()
         clients.append(client)
+    room = 1 << 20 if reads else max(1, permits)
     inside, guard, overlaps, held, times, failed = [0] * max(1, locks), threading.Lock(), [0], [0.0], [], []
 
-    def visit(k):
+    def visit(k, takes=1):
         with guard:
-            inside[k] += 1
-            if inside[k] != 1:
+            inside[k] += takes
+            if inside[k] > room:
                 overlaps[0] += 1
         if hold:
             began = time.monotonic()
             time.sleep(hold / 1e6)
         with guard:
-            inside[k] -= 1
+            inside[k] -= takes
             if hold:
                 held[0] += time.monotonic() - began
 
@@ -42,14 +44,30 @@ def run(address, path, sessions, threads, locks, hold, drain, burst, millis):
         except Exception:
             failed.append(traceback.format_exc())
 
-    def cycle(client, first, end):
+    def lock(client, name):
+        if permits:
+            return Semaphore(client, name, max_leases=permits)
+        return WriteLock(client, name) if reads else Lock(client, name)
+
+    def cycle(client, owner, first, end):
         try:
-            mine = [Lock(client, "%s-%d" % (path, k)) for k in range(locks)]
-            k = first
+            mine, readers, elections = [], [], []
+            for name in ["%s-%d" % (path, k) for k in range(locks)]:
+                mine.append(lock(client, name))
+                readers.append(ReadLock(client, name))
+                elections.append(Election(client, name))
+            i, k = 0, first
             while True:  # once at the least, however slow the machine is
                 began = time.monotonic()
-                with mine[k]:
-                    visit(k)
+                if election:
+                    elections[k].run(visit, k)
+                elif (61 * i + 37 * owner) % 100 < reads:
+                    with readers[k]:
+                        visit(k)
+                else:
+                    with mine[k]:
+                        visit(k, room if reads else 1)
+                i += 1
                 times.append(time.monotonic() - began - hold / 1e6)
                 k = (k + 1) % locks
                 if time.monotonic() >= end:
@@ -74,7 +92,9 @@ def run(address, path, sessions, threads, locks, hold, drain, burst, millis):
     else:
         end = start + millis / 1e3
         everybody = [
-            threading.Thread(target=cycle, args=(client, n * locks // threads, end)) for client in clients for n in range(threads)
+            threading.Thread(target=cycle, args=(client, c * threads + n, n * locks // threads, end))
+            for c, client in enumerate(clients)
+            for n in range(threads)
         ]
         for thread in everybody:
             thread.start()

@@ -6,9 +6,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"io"
+	"net"
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,15 +21,16 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// TestCuratorBudget counts the requests of Curator 5.4.0 for each row of the request budget: Curator's column in
-// docs/performance.md. Where threads wake each other, how often they look is a matter of timing, and this the least.
+// TestCuratorBudget counts the requests of Curator 5.4.0 for each row of the request budget, of TestRequestBudget and
+// TestVirtual_RequestBudget_Recipes: Curator's column in docs/performance.md. Where threads wake each other, how often they look is a matter of timing, and this the least.
 func TestCuratorBudget(t *testing.T) {
 	suites(t)
 	classPath := compileCurator(t)
 	srv := zktest.Start(t)
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	counted := newByteCounter(t, srv.Addr())
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
-	java := exec.CommandContext(ctx, "java", curatorArgs(classPath, "Budget", srv.Addr())...)
+	java := exec.CommandContext(ctx, "java", curatorArgs(classPath, "Budget", counted.addr())...)
 	var log bytes.Buffer
 	java.Stderr = &log
 	in, err := java.StdinPipe()
@@ -55,6 +60,20 @@ func TestCuratorBudget(t *testing.T) {
 		"queue another":                   func() bool { return watches("/locks/queue") == 2 },
 		"hand-over among eight threads":   sent(3 * 8),
 		"lost connection with 20 waiters": sent(1 + 2*20),
+		"permit":                          sent(6),
+		"queue for a permit":              sent(4),
+		"hand-over of a permit":           sent(4),
+	}
+	watched := map[string]struct {
+		lock string
+		n    int
+	}{
+		"eight threads watch":   {"/locks/crowd", 8},
+		"twenty threads watch":  {"/locks/lost", 20},
+		"the candidate watches": {"/locks/election", 1},
+		"1 readers watch":       {"/locks/readers1", 1},
+		"10 readers watch":      {"/locks/readers10", 10},
+		"100 readers watch":     {"/locks/readers100", 100},
 	}
 	want := map[string]struct{ requests, events int }{
 		"acquire":                                {requests: 2},
@@ -72,7 +91,24 @@ func TestCuratorBudget(t *testing.T) {
 		"first acquire, 2 parents missing":       {requests: 2*2 + 5},
 		"first acquire, 3 parents missing":       {requests: 2*3 + 5},
 		"lost connection with 20 waiters":        {requests: 1 + 2*20},
+
+		"read lock":                                {requests: 2},
+		"read lock: release":                       {requests: 1},
+		"write lock":                               {requests: 2},
+		"downgrade":                                {requests: 2},
+		"write lock: release":                      {requests: 1},
+		"permit":                                   {requests: 6},
+		"queue for a permit":                       {requests: 4, events: 1},
+		"hand-over of a permit":                    {requests: 4, events: 1},
+		"permit: release":                          {requests: 1, events: 1},
+		"three locks together":                     {requests: 6},
+		"three locks together: release":            {requests: 3},
+		"election hand-over":                       {requests: 2, events: 1},
+		"1 readers behind a writer: its release":   {requests: 2, events: 1},
+		"10 readers behind a writer: its release":  {requests: 11, events: 10},
+		"100 readers behind a writer: its release": {requests: 101, events: 100},
 	}
+	// Of a permit, the last request takes back a watch from the client, and leaves it at the server: its event comes later.
 	atLeast := []string{"wait that times out", "hand-over among eight threads", "lost connection with 20 waiters"}
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
@@ -80,15 +116,14 @@ func TestCuratorBudget(t *testing.T) {
 		switch what {
 		case "begin":
 			srv.ResetRequests()
+			counted.back.Store(0)
 			if name == "lost connection with 20 waiters" {
 				require.True(t, srv.DropConnection(waiters(srv)))
 			}
 		case "until":
-			lock, n := "/locks/crowd", 8
-			if name == "twenty threads watch" {
-				lock, n = "/locks/lost", 20
-			}
-			until(name, func() bool { return watches(lock) == n })
+			on, known := watched[name]
+			require.True(t, known, name)
+			until(name, func() bool { return watches(on.lock) == on.n })
 		case "end":
 			row, known := want[name]
 			require.True(t, known, name)
@@ -97,7 +132,7 @@ func TestCuratorBudget(t *testing.T) {
 				until("what follows "+name+" is sent", wait)
 			}
 			got := srv.Requests()
-			t.Logf("%-40s %2d requests, %d events: %v", name, got.Total(), got.Events, got)
+			t.Logf("%-40s %2d requests, %d events, %d bytes back: %v", name, got.Total(), got.Events, counted.back.Load(), got)
 			if slices.Contains(atLeast, name) {
 				require.GreaterOrEqual(t, got.Total(), row.requests, name)
 				break
@@ -115,6 +150,58 @@ func TestCuratorBudget(t *testing.T) {
 	}
 	require.NoError(t, java.Wait(), "%s", log.String())
 	require.Empty(t, want, "rows that were not counted")
+}
+
+// byteCounter passes connections on to a server, and counts what comes back.
+type byteCounter struct {
+	ln   net.Listener
+	back atomic.Int64
+}
+
+func newByteCounter(t *testing.T, addr string) *byteCounter {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	b := &byteCounter{ln: ln}
+	var all sync.WaitGroup
+	t.Cleanup(func() { ln.Close(); all.Wait() })
+	all.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() { b.pass(c, addr) })
+		}
+	})
+	return b
+}
+
+func (b *byteCounter) addr() string { return b.ln.Addr().String() }
+
+// pass ends with the first of the two connections.
+func (b *byteCounter) pass(c net.Conn, addr string) {
+	defer c.Close()
+	s, err := net.Dial("tcp", addr)
+	if err != nil {
+		return
+	}
+	defer s.Close()
+	go func() {
+		defer s.Close()
+		_, _ = io.Copy(s, c)
+	}()
+	_, _ = io.Copy(countingWriter{c, &b.back}, s)
+}
+
+type countingWriter struct {
+	io.Writer
+	n *atomic.Int64
+}
+
+func (w countingWriter) Write(p []byte) (int, error) {
+	w.n.Add(int64(len(p)))
+	return w.Writer.Write(p)
 }
 
 // waiters is the session whose twenty threads wait.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -77,19 +78,25 @@ func compileCurator(t *testing.T) string {
 	return classPath
 }
 
-// curatorVersion is the name of the jar of Curator's recipes, which ends in its version.
+// curatorVersion is the version of the jar of Curator's recipes: it or another name of it ends in it.
 func curatorVersion(t *testing.T) string {
+	t.Helper()
+	jar := curatorRecipes(t)
+	named, err := filepath.Glob(filepath.Join(filepath.Dir(jar), "curator-recipes-[0-9]*.jar"))
+	require.NoError(t, err)
+	require.Len(t, named, 1, "jars beside %s that tell its version", jar)
+	version, _ := strings.CutSuffix(filepath.Base(named[0]), ".jar")
+	return strings.TrimPrefix(version, "curator-recipes-")
+}
+
+// curatorRecipes is the jar of Curator's recipes.
+func curatorRecipes(t *testing.T) string {
 	t.Helper()
 	jars, err := zkserver.ClassPath(curatorLibraries...)
 	require.NoError(t, err)
-	for _, jar := range jars {
-		jar, err := filepath.EvalSymlinks(jar)
-		require.NoError(t, err)
-		if name := filepath.Base(jar); strings.HasPrefix(name, "curator-recipes") {
-			return strings.TrimSuffix(name, ".jar")
-		}
-	}
-	return ""
+	i := slices.IndexFunc(jars, func(jar string) bool { return strings.HasPrefix(filepath.Base(jar), "curator-recipes") })
+	require.GreaterOrEqual(t, i, 0, "%v", jars)
+	return jars[i]
 }
 
 // curatorArgs are java's for a program that compileCurator compiled.

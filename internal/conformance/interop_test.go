@@ -247,7 +247,7 @@ func TestInterop_OneQueue(t *testing.T) {
 	require.NoError(t, err)
 	kazoo, err := exec.Command(debianPython, "-c", "import kazoo.version; print(kazoo.version.__version__)").Output()
 	require.NoError(t, err)
-	t.Logf("interop: ZooKeeper %s, %s, kazoo %s", server, curatorVersion(t), strings.TrimSpace(string(kazoo)))
+	t.Logf("interop: ZooKeeper %s, Curator %s, kazoo %s", server, curatorVersion(t), strings.TrimSpace(string(kazoo)))
 
 	t.Run("all four", func(t *testing.T) {
 		i := newInterop(t, addr, "four")

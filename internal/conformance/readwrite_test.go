@@ -70,7 +70,7 @@ func TestInterop_CuratorReadWrite_OneQueue(t *testing.T) {
 	_, err := i.admin.Create(i.busy, nil, 0, zk.WorldACL(zk.PermAll))
 	require.NoError(t, err)
 	version := curatorVersion(t)
-	downgrades := !zkserver.Older(version[len("curator-recipes-"):], "5.5")
+	downgrades := !zkserver.Older(version, "5.5")
 	results := make(chan error)
 	go func() {
 		results <- i.program("java", curatorArgs(classPath, "ReadersWriters", i.addr, i.lock, i.busy,
@@ -83,7 +83,7 @@ func TestInterop_CuratorReadWrite_OneQueue(t *testing.T) {
 	left, _, err := i.admin.Children(i.lock)
 	require.NoError(t, err)
 	require.Empty(t, left)
-	t.Logf("interop: %s and zklock, %d rounds of %d each, writers that went on as readers: %t", version, interopRounds, interopContenders, downgrades)
+	t.Logf("interop: Curator %s and zklock, %d rounds of %d each, writers that went on as readers: %t", version, interopRounds, interopContenders, downgrades)
 }
 
 // readAndWrite is what ReadersWriters.java does.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,25 +23,34 @@ type frameID struct {
 	kind  zktest.FrameKind
 	op    zktest.Op
 	event zktest.EventType
-	place string // "lock", "lock/*", "parent", any other path as it is, or "" for none
+	place string // "lock", "lock/*", "lock/leases/*" and the like, "parent", any other path as it is, or "" for none
 	nth   int
 }
 
-// lockPlace is the name of a path in a frameID: lock nodes' names differ from run to run.
-func lockPlace(root string, paths []string) string {
+// lockPlace is the name of a path in a frameID: lock nodes' names differ from run to run. subs are the roots below the lock path of a
+// recipe that has its nodes there. A transaction of such a recipe may be about several, and is known by the path above.
+func lockPlace(root string, subs []string, op zktest.Op, paths []string) string {
 	if len(paths) == 0 {
 		return ""
 	}
-	switch p := paths[0]; {
+	p := paths[0]
+	dir, name := path.Split(p)
+	dir = strings.TrimSuffix(dir, "/")
+	switch {
 	case p == root:
 		return "lock"
-	case path.Dir(p) == root:
-		return "lock/*"
 	case p == path.Dir(root):
 		return "parent"
-	default:
-		return p
+	case subs != nil && op == zktest.Multi && strings.HasPrefix(p, root+"/"):
+		return "lock/**"
+	case dir == root && slices.Contains(subs, name):
+		return "lock/" + name
+	case dir == root:
+		return "lock/*"
+	case path.Dir(dir) == root && subs != nil:
+		return "lock/" + path.Base(dir) + "/*"
 	}
+	return p
 }
 
 func (f frameID) String() string {
@@ -59,10 +69,11 @@ func (f frameID) moment(root string) zktest.Fault {
 		return m
 	case "lock":
 		return m.Path(root)
-	case "lock/*":
-		return m.Path(root + "/*")
 	case "parent":
 		return m.Path(path.Dir(root))
+	}
+	if below, ok := strings.CutPrefix(f.place, "lock/"); ok {
+		return m.Path(root + "/" + below)
 	}
 	return m.Path(f.place)
 }

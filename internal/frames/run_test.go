@@ -41,7 +41,9 @@ type frameRun struct {
 	ledger *ledger.Ledger // who believes; its clients are ZooKeeper sessions
 
 	u, o, third *frameClient // the client under test, behind the proxy, and others
-	more        int          // other owners of the client under test
+	more        int          // other owners of the client under test, or nodes of its one
+	subs        []string     // the roots below the lock path, of a recipe that has its nodes there
+	lockOf      func(s *zklock.Session, path string) (zklock.Lock, error)
 
 	ctx    context.Context // of the calls of the client under test
 	cancel context.CancelFunc
@@ -96,7 +98,8 @@ func (r *frameRun) failf(format string, args ...any) {
 
 func newFrameRun(w *frameWorld, cases []frameCase, repeat string) *frameRun {
 	r := &frameRun{frameWorld: w, cases: cases, repeat: repeat,
-		hits: make([]time.Time, len(cases)), counts: map[frameID]int{}}
+		hits: make([]time.Time, len(cases)), counts: map[frameID]int{},
+		lockOf: func(s *zklock.Session, path string) (zklock.Lock, error) { return zklock.NewMutex(s, path) }}
 	r.ledger = ledger.New(r.failf)
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	client := func(name string) *frameClient {
@@ -141,7 +144,7 @@ func (r *frameRun) begin() {
 }
 
 func (r *frameRun) saw(f zktest.Frame) {
-	id := frameID{kind: f.Kind, op: f.Op, event: f.Event, place: lockPlace(r.root, f.Paths)}
+	id := frameID{kind: f.Kind, op: f.Op, event: f.Event, place: lockPlace(r.root, r.subs, f.Op, f.Paths)}
 	if id.op == zktest.SetWatches {
 		id.place = "" // what a client restores is in no order: any path may be the first
 	}
@@ -229,7 +232,7 @@ func (c *frameClient) connect(ctx context.Context) {
 		c.refused("Connect", err)
 		return
 	}
-	c.m, err = zklock.NewMutex(s, r.root)
+	c.m, err = r.lockOf(s, r.root)
 	if err != nil {
 		r.failf("%v", err)
 	}
@@ -380,7 +383,7 @@ func (r *frameRun) granted(c *frameClient, h *zklock.Hold) *frameHold {
 	if session == 0 {
 		r.excuse(session) // it is over already, and we know no more of it
 	}
-	r.ledger.Granted(r.root, fmt.Sprint(session), b)
+	r.ledger.Granted(h.Path(), fmt.Sprint(session), b)
 	go func() {
 		select {
 		case <-h.Lost():
@@ -520,6 +523,17 @@ func (c *frameClient) start(expected ...error) *frameWait {
 	return w
 }
 
+// nodes are those of the lock, or of all roots below it.
+func (r *frameRun) nodes() (all []string) {
+	if r.subs == nil {
+		return r.children(r.root)
+	}
+	for _, sub := range r.subs {
+		all = append(all, r.children(r.root+"/"+sub)...)
+	}
+	return all
+}
+
 // queued returns when n nodes are in the queue and the client under test has nothing more to ask.
 func (r *frameRun) queued(n int) {
 	quiet := func() bool {
@@ -527,9 +541,9 @@ func (r *frameRun) queued(n int) {
 		defer r.mu.Unlock()
 		return r.unanswered == 0 && time.Since(r.lastFrame) > 200*time.Millisecond
 	}
-	for end := time.Now().Add(r.patience()); len(r.children(r.root)) < n || !quiet(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(r.patience()); len(r.nodes()) < n || !quiet(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			r.failf("the queue has %d nodes, not %d", len(r.children(r.root)), n)
+			r.failf("the queue has %d nodes, not %d", len(r.nodes()), n)
 			return
 		}
 	}
@@ -601,7 +615,7 @@ func (r *frameRun) finish(holds ...*frameHold) {
 	if len(r.cases) > 0 {
 		bound = r.timeout + r.tick + time.Second + r.slack()
 	}
-	for left := r.children(r.root); len(left) > 0; left = r.children(r.root) {
+	for left := r.nodes(); len(left) > 0; left = r.nodes() {
 		if time.Since(from) > bound {
 			r.failf("I4: %v after the end of the scenario there is still %v", time.Since(from), left)
 			return
@@ -637,7 +651,7 @@ func (r *frameRun) finish(holds ...*frameHold) {
 	if took := time.Since(start); took > time.Second+r.slack() {
 		r.failf("I4: a fresh client needed %v for a free lock", took)
 	}
-	if left := r.children(r.root); len(left) > 0 {
+	if left := r.nodes(); len(left) > 0 {
 		r.failf("I4: after the last release there is %v", left)
 	}
 	if r.watches != nil {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"path"
+	"slices"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -63,7 +64,9 @@ func (r *frameRun) usersOwn() {
 	}
 }
 
-var frameScenarios = []frameScenario{
+var frameScenarios = slices.Concat(mutexScenarios, semaphoreScenarios, multiScenarios, electionScenarios)
+
+var mutexScenarios = []frameScenario{
 	{name: "connect, first acquire", real: true, run: func(r *frameRun) {
 		r.begin()
 		ctx, cancel := r.u.context(r.patience())

@@ -67,23 +67,25 @@ func runVirtually(t *testing.T, sc frameScenario, cases []frameCase, repeat stri
 	return r
 }
 
-var protectedName = regexp.MustCompile(`^_c_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-(lock-|__READ__|__WRIT__)\d{10}$`)
+var protectedName = regexp.MustCompile(`^_c_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-(lock-|lease-|__READ__|__WRIT__)\d{10}$`)
 
 // checkHistory replays what the server did: no session ever has more nodes of a lock than owners (I2).
 // Each node has a protection id of its own (R29, R32).
 func (r *frameRun) checkHistory(history []zktest.Applied) {
-	owners, nodes, ids := map[string]int64{}, map[int64]int{}, map[string]bool{}
+	owners, nodes, ids := map[string]int64{}, map[int64]int{}, map[string]int64{}
 	for _, a := range history {
+		dir := path.Dir(a.Path)
 		switch {
-		case path.Dir(a.Path) != r.root:
+		case r.subs == nil && dir != r.root, r.subs != nil && path.Dir(dir) != r.root:
 		case a.Kind == zktest.Created:
 			owners[a.Path] = a.Owner
 			name := path.Base(a.Path)
 			name = name[:min(len(name), len("_c_")+36)]
-			if !protectedName.MatchString(path.Base(a.Path)) || ids[name] {
+			// The leases of one call are made in one transaction.
+			if !protectedName.MatchString(path.Base(a.Path)) || ids[name] != 0 && ids[name] != a.Zxid {
 				r.failf("R29, R32: a node is called %s", a.Path)
 			}
-			ids[name] = true
+			ids[name] = a.Zxid
 			if nodes[a.Owner]++; nodes[a.Owner] > 1+r.more {
 				r.failf("I2: session %#x has %d nodes when %s is made", a.Owner, nodes[a.Owner], a.Path)
 			}

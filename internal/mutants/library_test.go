@@ -376,7 +376,7 @@ var library = []mutant{
 		"\tif c.outer != nil {", "\tif c.outer != nil && false {"}}},
 	{"multi: each lock has the whole time-out", "R86", "multi.go", "TestVirtual_Multi_OneBudget", []Swap{{
 		"left = wait - time.Since(began)", "left = wait + 0*time.Since(began)"}}},
-	{"multi: what was got is kept if the next is not got", "I4, R86", "multi.go", "TestVirtual_Multi_CancelInTheMiddle|TestVirtual_Multi_OneBudget", []Swap{{
+	{"multi: what was got is kept if the next is not got", "I4, R86", "multi.go", "TestVirtual_Multi_CancelInTheMiddle|TestVirtual_Multi_OneBudget|TestVirtual_Multi_RandomFaults", []Swap{{
 		"return nil, outcomeOf(holds, work, err, releaseAll(p, holds))", "return nil, err"}}},
 	{"multi: the releases after a cancel have half a second more", "I6", "multi.go", "TestVirtual_Multi_CancelInTheMiddle", []Swap{{
 		"\tdefer context.AfterFunc(ctx, func() { p.left() })()\n", ""}}},

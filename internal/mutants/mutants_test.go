@@ -33,7 +33,7 @@ func testsByPackage(t *testing.T) map[string]string {
 	require.NoError(t, err)
 	here, err := filepath.Abs(root)
 	require.NoError(t, err)
-	dirs := []string{"test", "cmd/zklock"}
+	dirs := []string{"test", "cmd/zklock", "fence"}
 	for _, dir := range strings.Fields(string(out)) {
 		dir, err = filepath.Rel(here, dir)
 		require.NoError(t, err)
@@ -45,7 +45,7 @@ func testsByPackage(t *testing.T) map[string]string {
 		for _, file := range files {
 			source, err := os.ReadFile(file)
 			require.NoError(t, err)
-			for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(string(source), -1) {
+			for _, m := range regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`).FindAllStringSubmatch(string(source), -1) {
 				if _, twice := packages[m[1]]; twice {
 					packages[m[1]] = "" // a mutant cannot name it
 					continue
@@ -70,7 +70,7 @@ func (m mutant) where(packages map[string]string) map[string][]string {
 func TestMutants_FitTheCode(t *testing.T) {
 	tests := testsByPackage(t)
 	names := map[string]bool{}
-	for _, m := range slices.Concat(library, semaphore, command) {
+	for _, m := range slices.Concat(library, semaphore, fences, command) {
 		require.False(t, names[m.name], "two mutants are called %q", m.name)
 		names[m.name] = true
 		_, err := parser.ParseFile(token.NewFileSet(), m.file, Mutate(t, m.path(), m.swaps...), parser.SkipObjectResolution)
@@ -89,7 +89,7 @@ func TestMutants_AllCaught(t *testing.T) {
 	}
 	packages := testsByPackage(t)
 	all := map[string][]string{}
-	for _, m := range slices.Concat(library, semaphore, command) {
+	for _, m := range slices.Concat(library, semaphore, fences, command) {
 		for dir, tests := range m.where(packages) {
 			all[dir] = append(all[dir], tests...)
 		}
@@ -100,7 +100,7 @@ func TestMutants_AllCaught(t *testing.T) {
 			require.Contains(t, passed, "--- PASS: "+name+" ", "%s does not pass on the library as it is:\n%s", name, passed)
 		}
 	}
-	for _, m := range slices.Concat(library, semaphore, command) {
+	for _, m := range slices.Concat(library, semaphore, fences, command) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			overlay := Overlay(t, m.path(), Mutate(t, m.path(), m.swaps...))

@@ -192,6 +192,18 @@ func TestDependencies(t *testing.T) {
 	}
 }
 
+// Package fence is for whoever has a token, of whatever lock: it brings in nothing but Go.
+func TestDependencies_FenceIsStandardLibraryOnly(t *testing.T) {
+	fset, files := sources(t, "fence")
+	for _, f := range files {
+		for _, imp := range f.Imports {
+			if name := strings.Trim(imp.Path.Value, `"`); strings.Contains(name, ".") {
+				t.Errorf("%s: fence imports %s: take a function instead", fset.Position(imp.Pos()), name)
+			}
+		}
+	}
+}
+
 // What decides is pure: facts in, what follows out.
 func TestPackages_Purity(t *testing.T) {
 	for pkg, allowed := range pure {

@@ -9,7 +9,7 @@ import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 
 /**
- * Does with Curator's mutex what the request budget has rows for. Whoever runs it counts at the server, between a
+ * Does with Curator's mutex, and then with its other recipes, what the request budget has rows for. Whoever runs it counts at the server, between a
  * line "begin NAME" and a line "end NAME". It answers each line with one of its own, and "until" when it is so.
  *
  * <p>usage: Budget HOST:PORT
@@ -33,17 +33,18 @@ public final class Budget {
         budget.oneProcess();
         budget.parents();
         budget.lostConnection();
+        new BudgetOfRecipes(budget, budget.stage).run();
         budget.stage.clear();
         System.exit(0);
     }
 
-    private void count(String name, Callable<?> act) throws Exception {
+    void count(String name, Callable<?> act) throws Exception {
         say("begin " + name);
         act.call();
         say("end " + name);
     }
 
-    private void say(String line) throws Exception {
+    void say(String line) throws Exception {
         System.out.println(line);
         System.out.flush();
         if (counter.readLine() == null) {
@@ -56,14 +57,14 @@ public final class Budget {
     }
 
     /** Has the actor do it, here and now. */
-    private static Callable<Void> by(Actor actor, Callable<?> act) {
+    static Callable<Void> by(Actor actor, Callable<?> act) {
         return () -> {
             granted(actor.begins(act));
             return null;
         };
     }
 
-    private static void granted(Future<String> act) throws Exception {
+    static void granted(Future<String> act) throws Exception {
         String how = act.get(20, TimeUnit.SECONDS);
         if (!how.equals("null") && !how.equals("true") && !how.equals("false")) {
             throw new IllegalStateException(how);

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+	recipe "go.etcd.io/etcd/client/v3/experimental/recipes"
+	"go.uber.org/zap"
+)
+
+// startEtcd starts one server below dir. It waits for the disk at each write: so dir is in memory, unless ZooKeeper waits, too.
+func startEtcd(dir string) (addr string, stop func() error, err error) {
+	bin, err := exec.LookPath("etcd")
+	if err != nil {
+		return "", nil, err
+	}
+	if dir == "" {
+		if _, err := os.Stat("/dev/shm"); err == nil {
+			dir = "/dev/shm"
+		}
+	}
+	if dir, err = os.MkdirTemp(dir, "bench-etcd"); err != nil {
+		return "", nil, err
+	}
+	var at [2]string
+	for i := range at {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return "", nil, err
+		}
+		at[i] = ln.Addr().String()
+		if err := ln.Close(); err != nil {
+			return "", nil, err
+		}
+	}
+	client, peer := "http://"+at[0], "http://"+at[1]
+	// The shell ends it and removes its data when its input ends: with us, at the latest.
+	c, err := startChild("sh", "-c", `"$@" & cat >/dev/null; kill $!; wait; rm -rf "$0"`, dir, bin, "--data-dir", dir, "--name", "bench",
+		"--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+		"--initial-cluster", "bench="+peer, "--logger", "zap", "--log-level", "fatal")
+	stop = func() error { c.close(); return nil }
+	if err != nil {
+		return "", nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	s, err := openEtcd(at[0]) // waits until it serves
+	if err != nil {
+		return "", nil, errors.Join(err, stop())
+	}
+	s.close()
+	return at[0], stop, nil
+}
+
+// etcd is a client, with the lease of one session.
+type etcd struct {
+	c *clientv3.Client
+	s *concurrency.Session
+}
+
+func openEtcd(addr string) (session, error) {
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, DialTimeout: timeout, Logger: zap.NewNop()})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	lease, err := c.Grant(ctx, int64(timeout/time.Second))
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	s, err := concurrency.NewSession(c, concurrency.WithLease(lease.ID))
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return etcd{c, s}, nil
+}
+
+func (s etcd) close() {
+	_ = s.s.Close()
+	_ = s.c.Close()
+}
+
+// lock is for an owner that has its session to itself.
+func (s etcd) lock(path string) lock {
+	m := concurrency.NewMutex(s.s, path)
+	return calls{func() error { return m.Lock(context.Background()) }, func() error { return m.Unlock(context.Background()) }}
+}
+
+func (s etcd) recipe(w workload, path string) (l, reader lock) {
+	if w.Election {
+		e := concurrency.NewElection(s.s, path)
+		return calls{func() error { return e.Campaign(context.Background(), "bench") }, func() error { return e.Resign(context.Background()) }}, nil
+	}
+	rw := recipe.NewRWMutex(s.s, path)
+	return calls{rw.Lock, rw.Unlock}, calls{rw.RLock, rw.RUnlock}
+}
+
+// calls is a lock of two functions.
+type calls struct{ take, leave func() error }
+
+func (l calls) acquire() error { return l.take() }
+func (l calls) release() error { return l.leave() }

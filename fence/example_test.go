@@ -1,0 +1,174 @@
+package fence_test
+
+// The examples of each call, which are also the documentation's.
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+
+	"github.com/zklock/zklock/fence"
+)
+
+// A holds with token 17 and is paused. B takes the lock with token 23, and comes first.
+func ExampleGuard_Admit() {
+	ctx := context.Background()
+	g := fence.NewGuard(fence.NewMemory(1000))
+	for _, token := range []int64{23, 17, 23} {
+		known, err := g.Admit(ctx, fence.Claim{Resource: "/locks/report", Token: token})
+		fmt.Println(known, err)
+	}
+	_, err := g.Admit(ctx, fence.Claim{Resource: "/locks/report", Token: 17})
+	var stale *fence.StaleError
+	fmt.Println(errors.Is(err, fence.ErrStale), errors.As(err, &stale) && stale.Seen == 23)
+	// Output:
+	// false <nil>
+	// true fence: stale: token 17 of /locks/report comes after token 23
+	// true <nil>
+	// true true
+}
+
+// Readers come in any order, but not after a later writer; a writer not after a later reader.
+func ExampleClaim() {
+	g := fence.NewGuard(fence.NewMemory(1000))
+	for _, c := range []fence.Claim{
+		{Resource: "/locks/report", Shared: true, Token: 21},
+		{Resource: "/locks/report", Shared: true, Token: 20},
+		{Resource: "/locks/report", Token: 17},
+		{Resource: "/locks/report", Token: 30},
+		{Resource: "/locks/report", Shared: true, Token: 21},
+	} {
+		_, err := g.Admit(context.Background(), c)
+		fmt.Println(err)
+	}
+	// Output:
+	// <nil>
+	// <nil>
+	// fence: stale: token 17 of /locks/report comes after token 21
+	// <nil>
+	// fence: stale: token 21 of /locks/report comes after token 30
+}
+
+func ExampleNewMemory() {
+	g := fence.NewGuard(fence.NewMemory(1))
+	for _, resource := range []string{"/locks/a", "/locks/b", "/locks/a"} {
+		_, err := g.Admit(context.Background(), fence.Claim{Resource: resource, Token: 17})
+		fmt.Println(err, errors.Is(err, fence.ErrFull))
+	}
+	// Output:
+	// <nil> false
+	// fence: the marks of /locks/b: fence: no room for the marks of another resource true
+	// <nil> false
+}
+
+// table stands for one of a database, as a Store of one's own.
+type table struct {
+	mu   sync.Mutex
+	rows map[string]fence.Marks
+}
+
+func (t *table) Load(_ context.Context, resource string) (fence.Marks, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.rows[resource], nil
+}
+
+func (t *table) Swap(_ context.Context, resource string, had, next fence.Marks) (bool, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.rows[resource] != had {
+		return false, nil
+	}
+	t.rows[resource] = next
+	return true, nil
+}
+
+// What a store keeps, a restart does not forget.
+func ExampleStore() {
+	store := &table{rows: map[string]fence.Marks{}}
+	for _, token := range []int64{23, 17} {
+		g := fence.NewGuard(store) // after a restart
+		known, err := g.Admit(context.Background(), fence.Claim{Resource: "/locks/report", Token: token})
+		fmt.Println(known, err)
+	}
+	fmt.Println(store.rows)
+	// Output:
+	// false <nil>
+	// true fence: stale: token 17 of /locks/report comes after token 23
+	// map[/locks/report:{23 0}]
+}
+
+// guarded lets nobody post a report who is late.
+func guarded(reports http.Handler) http.Handler {
+	gate := &fence.Gate{Guard: fence.NewGuard(fence.NewMemory(1000)), Parse: parse}
+	return gate.Handler(reports, func(r *http.Request) (lock string, guarded bool) {
+		return "/locks/report", r.Method != http.MethodGet
+	})
+}
+
+// A client sends the sequencer that is in the context, and a server refuses it if a later one was there.
+func ExampleGate_Handler() {
+	srv := httptest.NewServer(guarded(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "saved")
+	})))
+	defer srv.Close()
+	client := &http.Client{Transport: &fence.Transport{Sequencer: sequencer}}
+	for _, text := range []string{"exclusive 17 /locks/report", "exclusive 23 /locks/report", "exclusive 17 /locks/report"} {
+		r, err := http.NewRequestWithContext(with(context.Background(), text), "POST", srv.URL, nil)
+		if err != nil {
+			log.Fatal(err)
+		}
+		resp, err := client.Do(r)
+		if err != nil {
+			log.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		fmt.Print(resp.StatusCode, " ", string(body))
+	}
+	// Output:
+	// 200 saved
+	// 200 saved
+	// 412 fence: stale: token 17 of /locks/report comes after token 23
+}
+
+func ExampleHeaderValue() {
+	fmt.Println(fence.HeaderValue("exclusive 17 /locks/report"))
+	fmt.Println(fence.HeaderValue("exclusive 17\n/locks/report"))
+	// Output:
+	// exclusive 17 /locks/report <nil>
+	//  fence: no such sequencer: a header cannot carry "exclusive 17\n/locks/report"
+}
+
+var reports = fence.Table{Dialect: fence.MySQL, Name: "reports", Key: "name", Token: "token"}
+
+// saveReport writes both tables, or neither if a later holder has written.
+func saveReport(ctx context.Context, db *sql.DB, token int64, body string) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() // no harm after Commit
+	if err := reports.Raise(ctx, tx, "nightly", token); err != nil {
+		return err // fence.ErrStale: a later holder was here
+	}
+	for _, statement := range []string{`UPDATE reports SET body = ? WHERE name = 'nightly'`, `INSERT INTO log (line) VALUES (?)`} {
+		if _, err := tx.ExecContext(ctx, statement, body); err != nil {
+			return err
+		}
+	}
+	return tx.Commit()
+}
+
+func ExampleTable_Raise() {
+	db := sql.OpenDB(&script{row: int64(23)}) // where B was, with token 23
+	defer db.Close()
+	fmt.Println(saveReport(context.Background(), db, 17, "A goes on where it stopped"))
+	// Output: fence: stale: token 17 of reports nightly comes after token 23
+}

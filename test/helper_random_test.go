@@ -1,0 +1,106 @@
+package zklock_test
+
+// What the tests share that throw random faults at a recipe: how many worlds they go through, how long those are, and what struck.
+
+import (
+	"flag"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/zklock/zklock/zktest"
+)
+
+var randomHours = flag.Float64("random.hours", 0, "so many virtual hours of random faults for each recipe; 0 for a few minutes")
+
+// leisure is by how much everything but the recipe takes longer in three of four worlds of a long run: a session lives through many a
+// fault, holds are long, and an hour costs less.
+const leisure = 20
+
+// random is a world's seed and pace, and what struck there.
+type random struct {
+	seed uint64
+	pace time.Duration // a factor
+
+	mu         sync.Mutex // guards all below
+	rnd        *rand.Rand
+	struck     int
+	injections []*zktest.Injection
+}
+
+func (r *random) intN(n int) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.rnd.IntN(n)
+}
+
+func (r *random) upTo(d time.Duration) time.Duration { return time.Duration(r.intN(int(d))) }
+
+// atPace is up to d, and longer in a world of leisure.
+func (r *random) atPace(d time.Duration) time.Duration { return r.upTo(d * r.pace) }
+
+// strikes counts a fault that somebody sees to.
+func (r *random) strikes() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.struck++
+}
+
+// injects has the server do a fault, which counts if it strikes.
+func (r *random) injects(srv *zktest.Server, f zktest.Fault) {
+	in := srv.Inject(f)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.injections = append(r.injections, in)
+}
+
+// ends takes back what has not struck.
+func (r *random) ends() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, in := range r.injections {
+		in.Remove()
+	}
+}
+
+func (r *random) faults() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.struck
+	for _, in := range r.injections {
+		n += in.Fired()
+	}
+	return n
+}
+
+// randomWorlds runs worlds, seeds from first on, each in a bubble of its own: few of them, or as many as -random.hours takes.
+func randomWorlds(t *testing.T, first, few uint64, run func(t *testing.T, v *virtual, r *random)) {
+	t.Helper()
+	if *randomHours > 0 {
+		t.Parallel()
+	}
+	var long time.Duration
+	worlds, faults := uint64(0), 0
+	for ; worlds < few && *randomHours == 0 || long.Hours() < *randomHours; worlds++ {
+		r := &random{seed: first + worlds, pace: 1}
+		if *randomHours > 0 && worlds%4 != 0 {
+			r.pace = leisure
+		}
+		r.rnd = rand.New(rand.NewPCG(r.seed, uint64(r.pace)))
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			start := time.Now()
+			run(t, v, r)
+			long += time.Since(start)
+		})
+		faults += r.faults()
+		if t.Failed() {
+			t.Logf("seed %d, pace %d", r.seed, r.pace)
+			return
+		}
+	}
+	t.Logf("random faults: seeds %d to %d, %.1f virtual hours, %d faults, 0 violations", first, first+worlds-1, long.Hours(), faults)
+	if least := 20 * *randomHours; float64(faults) < least { // what make simulation is to come to
+		t.Errorf("only %d faults in %.1f hours", faults, long.Hours())
+	}
+}
