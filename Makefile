@@ -97,15 +97,23 @@ bench-quick:
 	scripts/setup zookeeper clients
 	cd bench && $(GO) run . -quick
 
-## the locks that people compare, each on its real server, under the same faults: LAB='-only redlock/.*'; less than half an
-## hour without. lab-test has the lab's own tests, and those of fence's SQL on its PostgreSQL and MariaDB
+## the locks that people compare, each on its real server, under the same faults: LAB='-only redlock/.*'; less than 40
+## minutes without. lab-test has the lab's own tests, and those of fence's SQL on its PostgreSQL and MariaDB
 LAB ?= -out results.md
 lab:
 	scripts/setup compiler zookeeper clients lab
+	-@$(MAKE) --no-print-directory bin/consul
 	cd lab && $(GO) run . $(LAB)
 lab-test:
 	scripts/setup compiler zookeeper clients lab
+	-@$(MAKE) --no-print-directory bin/consul
 	cd lab && $(GO) test -race -count=1 -timeout 10m .
+
+## Consul's server, for the lab; without it, the lab says that it is missing
+bin/consul: lab/consul/go.mod
+	mkdir -p bin
+	cd lab/consul && $(GO) build -trimpath -ldflags='-s -w' -o ../../bin/consul github.com/hashicorp/consul
+	touch bin/consul
 
 ## workers contend for a lock, holders are killed, cut off and stopped, and what was promised is verified; needs only Go
 demo:

@@ -48,13 +48,21 @@ func (s said) entries(who string) []entry {
 		}
 		return t
 	}
+	var sequencer string
+	for _, arg := range s.Args {
+		if text, ok := strings.CutPrefix(arg, "+"); ok {
+			sequencer = text
+		}
+	}
 	switch s.Word {
 	case "acquired":
-		return []entry{{At: s.At, Who: who, What: enter, Token: tok(0)}}
+		return []entry{{At: s.At, Who: who, What: enter, Token: tok(0), Sequencer: sequencer, Shared: slices.Contains(s.Args, "shared")}}
+	case "downgrading":
+		return []entry{{At: s.At, Who: who, What: enter, Shared: true}}
 	case "lost", "releasing":
 		return []entry{{At: s.At, Who: who, What: leave, Text: s.Word}}
 	case "write":
-		return []entry{{At: s.At, Who: who, What: write, Token: tok(0), Looked: slices.Contains(s.Args, "looked")}}
+		return []entry{{At: s.At, Who: who, What: write, Token: tok(0), Sequencer: sequencer, Looked: slices.Contains(s.Args, "looked")}}
 	case "grant":
 		return []entry{{At: s.At, Who: who + "-" + s.Args[0], What: enter, Token: tok(1)}}
 	case "left":
@@ -67,6 +75,7 @@ func (s said) entries(who string) []entry {
 type agent struct {
 	name    string
 	ledger  *ledger
+	arrive  func(entry) // what is written at the resource
 	relays  []*relay
 	traffic traffic
 	cmd     *exec.Cmd
@@ -83,9 +92,9 @@ type agent struct {
 	next int // the first of said that await has not returned or passed
 }
 
-// startAgent starts a client's process over relays of its own, and waits until it is ready.
-func startAgent(ctx context.Context, command []string, a arguments, l *ledger) (*agent, error) {
-	ag := &agent{name: a.Options.Client, ledger: l}
+// startAgent starts a client's process over relays of its own, and waits until it is ready. What it writes goes to arrive.
+func startAgent(ctx context.Context, command []string, a arguments, l *ledger, arrive func(entry)) (*agent, error) {
+	ag := &agent{name: a.Options.Client, ledger: l, arrive: arrive}
 	ag.mu.more = make(chan struct{})
 	servers := a.Servers
 	a.Servers = nil
@@ -135,7 +144,11 @@ func (ag *agent) read(out io.ReadCloser) {
 			break
 		}
 		for _, e := range s.entries(ag.name) {
-			ag.ledger.say(e)
+			if e.What == write {
+				ag.arrive(e)
+			} else {
+				ag.ledger.say(e)
+			}
 		}
 		ag.mu.Lock()
 		ag.mu.said = append(ag.mu.said, s)

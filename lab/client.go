@@ -4,6 +4,9 @@ package main
 // standard output, each with the time in microseconds since 1970. The Java and the Python client speak the same.
 //
 //	acquire MILLIS   → acquired TOKEN | busy | failed TEXT     TOKEN is a number, or - if the system has none
+//	                   and then +SEQUENCER, as with a write, if the hold is Sequenced
+//	acquire MILLIS shared → acquired TOKEN shared | …          the same as a reader
+//	downgrade        → downgrading, then downgraded | failed TEXT     a writer becomes a reader
 //	release          → releasing, then released | unreleased TEXT
 //	write            → write TOKEN looked | refrained          it writes if it believes that it holds
 //	blind            → write TOKEN blind                       it writes and does not look: it has looked before
@@ -125,7 +128,9 @@ func (c *clientProcess) run(in io.Reader) error {
 		_, _ = fmt.Sscan(line, &word, &n, &gap, &hold)
 		switch word {
 		case "acquire":
-			c.acquire(lock, time.Duration(n)*time.Millisecond)
+			c.acquire(lock, time.Duration(n)*time.Millisecond, strings.HasSuffix(line, " shared"))
+		case "downgrade":
+			c.downgrade()
 		case "release":
 			c.release()
 		case "write":
@@ -161,16 +166,24 @@ func (c *clientProcess) clock(seconds string) {
 }
 
 func token(h Hold) string {
+	text := "-"
 	if t, ok := h.Token(); ok {
-		return fmt.Sprint(t)
+		text = fmt.Sprint(t)
 	}
-	return "-"
+	if s, ok := h.(Sequenced); ok {
+		text += " +" + s.Sequenced()
+	}
+	return text
 }
 
-func (c *clientProcess) acquire(lock Lock, d time.Duration) {
+func (c *clientProcess) acquire(lock Lock, d time.Duration, shared bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
-	h, err := lock.Acquire(ctx)
+	take, how := lock.Acquire, ""
+	if shared {
+		take, how = lock.(Sharer).AcquireShared, " shared"
+	}
+	h, err := take(ctx)
 	switch {
 	case errors.Is(err, errBusy), errors.Is(err, context.DeadlineExceeded):
 		c.say("busy")
@@ -181,8 +194,38 @@ func (c *clientProcess) acquire(lock Lock, d time.Duration) {
 	}
 	c.mu.Lock()
 	c.mu.hold, c.mu.token, c.mu.believes = h, token(h), true
-	c.sayLocked("acquired %s", c.mu.token)
+	c.sayLocked("acquired %s%s", c.mu.token, how)
 	c.mu.Unlock()
+	c.listens(h)
+}
+
+// downgrade believes in a reader's hold from its beginning: others may read before it ends.
+func (c *clientProcess) downgrade() {
+	c.mu.Lock()
+	writer := c.mu.hold
+	if c.mu.believes {
+		c.sayLocked("downgrading")
+	}
+	c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	reader, err := writer.(Downgrader).Share(ctx)
+	if err != nil {
+		c.say("failed %v", err)
+		return
+	}
+	c.mu.Lock()
+	c.mu.hold, c.mu.token = reader, token(reader)
+	c.mu.Unlock()
+	c.listens(reader)
+	if err := writer.Release(ctx); err != nil {
+		c.say("failed %v", err)
+		return
+	}
+	c.say("downgraded")
+}
+
+func (c *clientProcess) listens(h Hold) {
 	if _, looks := h.(Looker); looks || h.Lost() != nil {
 		go c.listen(h)
 	}
@@ -302,7 +345,9 @@ func (c *clientProcess) crowd(n int, gap, hold time.Duration) {
 }
 
 func (c *clientProcess) cycle(lock Lock, d time.Duration) {
-	ctx, cancel := context.WithTimeout(context.Background(), d+10*time.Second)
+	// Some wait for long for no reason: Consul's api.Lock takes a lock that another got, and has released at once, for one in its
+	// lock-delay, and asks again 5 s later.
+	ctx, cancel := context.WithTimeout(context.Background(), d+30*time.Second)
 	defer cancel()
 	count := 0
 	for end := time.Now().Add(d); time.Now().Before(end); count++ {

@@ -9,6 +9,12 @@ var (
 		left: `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted
 			AND (classid::bigint << 32) | objid::bigint = hashtextextended($1, 0)`,
 	}
+	postgresShared = sessionSQL{
+		open: openPostgres, client: "github.com/jackc/pgx/v5",
+		take: postgresAdvisory.take, free: postgresAdvisory.free,
+		share:   `SELECT 1 FROM pg_advisory_lock_shared(hashtextextended($1, 0))`,
+		unshare: `SELECT pg_advisory_unlock_shared(hashtextextended($1, 0))::int`,
+	}
 	mariadbGetLock = sessionSQL{
 		open: openMariaDB, client: "github.com/go-sql-driver/mysql",
 		take: `SELECT GET_LOCK(?, 3600)`, free: `SELECT RELEASE_LOCK(?)`, // no infinite wait: an hour
@@ -19,5 +25,6 @@ var (
 func init() {
 	const promises = "One holder while its connection lasts."
 	registerSession("postgres-advisory", "PostgreSQL, an advisory lock", promises, postgresServers, postgresAdvisory)
+	registerSession("postgres-advisory-readers", "PostgreSQL, a shared advisory lock", "Readers together, or a writer alone, while their connections last.", postgresServers, postgresShared)
 	registerSession("mariadb-get-lock", "MariaDB, GET_LOCK", promises, mariadbServers, mariadbGetLock)
 }

@@ -16,13 +16,14 @@ import (
 // sessionSQL is a recipe: look, row, begin, take and commit for a lock that is a transaction, take and free for one that is not. All but
 // begin and commit get the lock's name; look, take and free answer 1 for yes.
 type sessionSQL struct {
-	open         func(addr string) (*sql.DB, error)
-	look, row    string // run once, before the first take: whether there is what take selects, and what makes it
-	begin        string
-	take         string
-	free, commit string
-	left         string // for System.Left
-	client       string // the module
+	open           func(addr string) (*sql.DB, error)
+	look, row      string // run once, before the first take: whether there is what take selects, and what makes it
+	begin          string
+	take           string
+	free, commit   string
+	share, unshare string // take and free of a reader; "" where there are none
+	left           string // for System.Left
+	client         string // the module
 }
 
 type sessionLock struct {
@@ -33,8 +34,16 @@ type sessionLock struct {
 	held *sql.Conn // of the last hold
 }
 
-// Acquire keeps a connection of its own for the hold. If ctx ends while it waits, the connection goes, and with it the wait.
 func (l *sessionLock) Acquire(ctx context.Context) (Hold, error) {
+	return l.acquire(ctx, l.sql.take, l.sql.free)
+}
+
+func (l *sessionLock) AcquireShared(ctx context.Context) (Hold, error) {
+	return l.acquire(ctx, l.sql.share, l.sql.unshare)
+}
+
+// acquire keeps a connection of its own for the hold. If ctx ends while it waits, the connection goes, and with it the wait.
+func (l *sessionLock) acquire(ctx context.Context, take, free string) (Hold, error) {
 	if err := l.makeRow(ctx); err != nil {
 		return nil, err
 	}
@@ -42,12 +51,12 @@ func (l *sessionLock) Acquire(ctx context.Context) (Hold, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := l.take(ctx, conn); err != nil {
+	if err := l.take(ctx, conn, take); err != nil {
 		discard(conn)
 		return nil, err
 	}
 	l.held = conn
-	return sessionHold{l, conn}, nil
+	return &sessionHold{sessionLock: l, conn: conn, free: free}, nil
 }
 
 // makeRow looks first: in MariaDB an INSERT of a row that is there waits for the transaction that has it locked.
@@ -66,7 +75,7 @@ func (l *sessionLock) makeRow(ctx context.Context) error {
 	return err
 }
 
-func (l *sessionLock) take(ctx context.Context, conn *sql.Conn) error {
+func (l *sessionLock) take(ctx context.Context, conn *sql.Conn, take string) error {
 	if l.sql.begin != "" {
 		if _, err := conn.ExecContext(ctx, l.sql.begin); err != nil {
 			return err
@@ -76,7 +85,7 @@ func (l *sessionLock) take(ctx context.Context, conn *sql.Conn) error {
 	}
 	for {
 		var yes int
-		err := conn.QueryRowContext(ctx, l.sql.take, l.name).Scan(&yes)
+		err := conn.QueryRowContext(ctx, take, l.name).Scan(&yes)
 		switch {
 		case err == nil && yes == 1:
 			return nil
@@ -112,13 +121,23 @@ func (l *sessionLock) Close() error {
 
 type sessionHold struct {
 	*sessionLock
-	conn *sql.Conn
+	conn   *sql.Conn
+	free   string
+	shares bool // a reader's hold goes on over conn
 }
 
-func (sessionHold) Token() (int64, bool)  { return 0, false }
-func (sessionHold) Lost() <-chan struct{} { return nil } // a connection that ended is noticed at the next statement
+func (*sessionHold) Token() (int64, bool)  { return 0, false }
+func (*sessionHold) Lost() <-chan struct{} { return nil } // a connection that ended is noticed at the next statement
 
-func (h sessionHold) Release(ctx context.Context) error {
+func (h *sessionHold) Share(ctx context.Context) (Hold, error) {
+	if err := h.take(ctx, h.conn, h.sql.share); err != nil {
+		return nil, err
+	}
+	h.shares = true
+	return &sessionHold{sessionLock: h.sessionLock, conn: h.conn, free: h.sql.unshare}, nil
+}
+
+func (h *sessionHold) Release(ctx context.Context) error {
 	if h.sql.commit != "" {
 		if _, err := h.conn.ExecContext(ctx, h.sql.commit); err != nil {
 			discard(h.conn)
@@ -127,9 +146,12 @@ func (h sessionHold) Release(ctx context.Context) error {
 		return h.conn.Close()
 	}
 	var yes sql.NullInt64
-	if err := h.conn.QueryRowContext(ctx, h.sql.free, h.name).Scan(&yes); err != nil {
+	if err := h.conn.QueryRowContext(ctx, h.free, h.name).Scan(&yes); err != nil {
 		discard(h.conn)
 		return err
+	}
+	if h.shares {
+		return nil
 	}
 	if yes.Int64 != 1 {
 		return errors.Join(errNotOurs, h.conn.Close())
@@ -141,7 +163,7 @@ func (h sessionHold) Release(ctx context.Context) error {
 func registerSession(name, title, promises string, kind *ServerKind, s sessionSQL) {
 	sys := System{
 		Name: name, Title: title, Client: "written here, on " + library(s.client), Promises: promises,
-		Server: kind, Sizes: []int{1},
+		Server: kind, Sizes: []int{1}, Downgrades: s.share != "",
 		Open: func(_ context.Context, addrs []string, lock string, _ Options) (Lock, error) {
 			db, err := s.open(addrs[0])
 			return &sessionLock{db: db, sql: s, name: lock}, err
@@ -150,7 +172,9 @@ func registerSession(name, title, promises string, kind *ServerKind, s sessionSQ
 	if s.left != "" {
 		sys.Left = countRows(s.open, s.left)
 	}
-	if s.free != "" {
+	if s.share != "" {
+		sys.Kind = readers
+	} else if s.free != "" {
 		sys.Break = func(ctx context.Context, addrs []string, lock string) (bool, error) {
 			db, err := s.open(addrs[0])
 			if err != nil {

@@ -1,7 +1,7 @@
 package main
 
 func init() {
-	experiment(Experiment{
+	crash := Experiment{
 		Name: "crash", Title: "The holder crashes", Picture: true, Sizes: true,
 		Says: "A holds and B waits. A's process is killed (SIGKILL); its machine runs on and closes its connections. How long until B has the lock, and what do the servers have of it when B has released it and gone?",
 		Steps: func(t *trial) {
@@ -15,7 +15,10 @@ func init() {
 			t.left()
 		},
 		Columns: []column{{"granted", "B has it after", seconds}, {"doubles", "two held at once", inCases}, {"left", "left at the servers", number}},
-	})
+	}
+	experiment(crash)
+	experiment(ofReaders(crash))
+	experiment(ofPermits(crash))
 	experiment(Experiment{
 		Name: "step", Title: "A client crashes in the middle of an acquire", Runs: 7,
 		Says: "A, which has held before, asks for the free lock, and its process is killed when it has sent 0, 1, … 6 requests of it, in a trial each; what it sends then does not arrive. B asks 100 ms later. How long until B has the lock?",

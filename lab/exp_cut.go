@@ -33,6 +33,8 @@ func init() {
 	}
 	experiment(cut)
 	experiment(atSlowTicks(cut))
+	experiment(ofReaders(cut))
+	experiment(ofPermits(cut))
 	experiment(Experiment{
 		Name: "blink", Title: "The holder is cut off, and comes back before the lock's time",
 		Says: "The same, and the network is whole again after a third of the lock's time. Does A keep the lock, or lose it for nothing? After twice the lock's time A releases it.",

@@ -16,6 +16,7 @@ type Experiment struct {
 	Title string
 	Says  string // what is done and what is counted, for the page
 
+	Kind        kind                        // of the systems that have a part in it
 	Raced       bool                        // its outcome depends on who is first: it is run often, and otherwise a few times
 	Alone       bool                        // it measures time or load: nothing runs beside it
 	Own         bool                        // it does something to the servers: each trial has its own
@@ -61,10 +62,11 @@ type group struct {
 }
 
 var groups = []group{
-	{"The holder fails", []string{"crash", "cut", "cut-2s", "blink", "stop", "delay", "rush", "restart"}},
+	{"The holder fails", []string{"crash", "cut", "cut-2s", "blink", "stop", "delay", "flight", "rush", "restart"}},
 	{"Others fail, and answers are lost", []string{"step", "waiter-crash", "waiter-cut", "lost-grant", "lost-release", "lost-wakeup"}},
 	{"Servers fail, and clocks jump", []string{"server-crash", "server-crash-fsync", "server-stop", "amnesia", "amnesia-fsync", "failover", "minority", "minority-2s", "clock-1", "clock-3", "client-clock"}},
 	{"Misuse", []string{"late", "late-step", "stranger", "long", "reenter", "missing-row", "no-index"}},
+	{"Readers beside a writer, and more than two permits", []string{"crash-readers", "cut-readers", "stop-readers", "downgrade", "crash-permits", "cut-permits", "stop-permits"}},
 	{"What it costs", []string{"order", "herd-10", "herd-100", "herd-500", "cycle", "contend"}},
 }
 

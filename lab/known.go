@@ -12,28 +12,34 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 )
 
 func init() {
 	for _, right := range []bool{true, false} {
-		s := System{Name: "known-wrong", Title: "a lock that lets everybody in", Client: "written here", Promises: "Nothing.",
-			Server: knownServer(right), Sizes: []int{1}, Renews: true, Checks: true, Open: openKnown}
-		if right {
-			s.Name, s.Title, s.Promises = "known-right", "a queue in one process", "One at a time, for as long as its connection is there."
+		for _, kind := range []kind{exclusive, readers, permits} {
+			s := System{Name: "known-wrong", Title: "a lock that lets everybody in", Client: "written here", Promises: "Nothing.",
+				Kind: kind, Server: knownServer(right, kind.room()), Sizes: []int{1}, Renews: true, Downgrades: true, Checks: true, Open: openKnown}
+			if right {
+				s.Name, s.Title, s.Promises = "known-right", "a queue in one process", "One at a time, for as long as its connection is there."
+			}
+			if kind != exclusive {
+				s.Name, s.Title = s.Name+"-"+string(kind), s.Title+", "+string(kind)
+			}
+			register(s)
 		}
-		register(s)
 	}
 }
 
-func knownServer(right bool) *ServerKind {
-	return &ServerKind{Name: fmt.Sprintf("known-%v", right), Start: func(context.Context, Plan) (Cluster, error) {
+func knownServer(right bool, room int) *ServerKind {
+	return &ServerKind{Name: fmt.Sprintf("known-%v-%d", right, room), Start: func(context.Context, Plan) (Cluster, error) {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, err
 		}
-		k := &known{ln: ln, right: right, queues: map[string]*knownQueue{}}
+		k := &known{ln: ln, right: right, room: room, queues: map[string]*knownQueue{}}
 		k.wg.Go(k.accept)
 		return k, nil
 	}}
@@ -42,6 +48,7 @@ func knownServer(right bool) *ServerKind {
 type known struct {
 	ln    net.Listener
 	right bool
+	room  int
 	wg    sync.WaitGroup
 
 	mu     sync.Mutex
@@ -50,8 +57,26 @@ type known struct {
 	tokens int64
 }
 
-// knownQueue is a lock: the first in it holds.
-type knownQueue struct{ turns []chan struct{} }
+// knownQueue is a lock: the first in it holds, or as many as there is room for, or all readers that no writer is ahead of.
+type knownQueue struct{ turns []*knownTurn }
+
+type knownTurn struct {
+	came   chan struct{} // closed when it holds
+	holds  bool
+	shared bool
+}
+
+// wake lets in who may hold.
+func (k *known) wake(q *knownQueue) {
+	shared := true // all so far
+	for i, t := range q.turns {
+		shared = shared && t.shared
+		if !t.holds && (!k.right || i < k.room || shared) {
+			t.holds = true
+			close(t.came)
+		}
+	}
+}
 
 func (k *known) Addrs() []string   { return []string{k.ln.Addr().String()} }
 func (k *known) Version() string   { return "the lab's own" }
@@ -85,7 +110,7 @@ func (k *known) accept() {
 	}
 }
 
-// serve takes lines "acquire LOCK" and "release", and answers with a token or "ok".
+// serve takes lines "acquire LOCK", "share LOCK", "downgrade" and "release", and answers with a token or "ok".
 func (k *known) serve(c net.Conn) {
 	defer c.Close()
 	asked := make(chan string)
@@ -103,21 +128,23 @@ func (k *known) serve(c net.Conn) {
 		}
 		<-ended
 	}()
-	var give func()
-	defer func() {
-		if give != nil {
-			give()
+	var q *knownQueue
+	var mine *knownTurn
+	give := func() {
+		if mine != nil {
+			k.leave(q, mine)
+			mine = nil
 		}
-	}()
+	}
+	defer give()
 	for line := range asked {
 		word, lock, _ := strings.Cut(line, " ")
 		answer := "ok"
 		switch {
-		case word == "acquire" && give == nil:
-			turn, g := k.enqueue(lock)
-			give = g
+		case (word == "acquire" || word == "share") && mine == nil:
+			q, mine = k.enqueue(lock, word == "share")
 			select {
-			case <-turn:
+			case <-mine.came:
 			case <-asked: // it has closed, or does not wait
 				return
 			}
@@ -125,9 +152,13 @@ func (k *known) serve(c net.Conn) {
 			k.tokens++
 			answer = fmt.Sprint(k.tokens)
 			k.mu.Unlock()
-		case word == "release" && give != nil:
+		case word == "downgrade" && mine != nil:
+			k.mu.Lock()
+			mine.shared = true
+			k.wake(q)
+			k.mu.Unlock()
+		case word == "release":
 			give()
-			give = nil
 		}
 		if _, err := fmt.Fprintln(c, answer); err != nil {
 			return
@@ -135,8 +166,7 @@ func (k *known) serve(c net.Conn) {
 	}
 }
 
-// enqueue returns a channel that is closed when it is the caller's turn, and what takes it out of the queue.
-func (k *known) enqueue(lock string) (<-chan struct{}, func()) {
+func (k *known) enqueue(lock string, shared bool) (*knownQueue, *knownTurn) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	q := k.queues[lock]
@@ -144,24 +174,17 @@ func (k *known) enqueue(lock string) (<-chan struct{}, func()) {
 		q = &knownQueue{}
 		k.queues[lock] = q
 	}
-	turn := make(chan struct{})
+	turn := &knownTurn{came: make(chan struct{}), shared: shared}
 	q.turns = append(q.turns, turn)
-	if len(q.turns) == 1 || !k.right {
-		close(turn)
-	}
-	return turn, func() {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		for i, other := range q.turns {
-			if other == turn {
-				q.turns = append(q.turns[:i:i], q.turns[i+1:]...)
-				if i == 0 && len(q.turns) > 0 && k.right {
-					close(q.turns[0])
-				}
-				return
-			}
-		}
-	}
+	k.wake(q)
+	return q, turn
+}
+
+func (k *known) leave(q *knownQueue, turn *knownTurn) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	q.turns = slices.DeleteFunc(q.turns, func(other *knownTurn) bool { return other == turn })
+	k.wake(q)
 }
 
 func openKnown(ctx context.Context, addrs []string, lock string, _ Options) (Lock, error) {
@@ -178,14 +201,16 @@ type knownLock struct {
 	lock string
 }
 
-func (l *knownLock) Acquire(ctx context.Context) (Hold, error) {
+func (l *knownLock) Acquire(ctx context.Context) (Hold, error)       { return l.take(ctx, "acquire") }
+func (l *knownLock) AcquireShared(ctx context.Context) (Hold, error) { return l.take(ctx, "share") }
+
+func (l *knownLock) take(ctx context.Context, word string) (Hold, error) {
 	deadline, _ := ctx.Deadline()
 	if err := l.c.SetReadDeadline(deadline); err != nil {
 		return nil, err
 	}
-	var h knownHold
-	h.knownLock = l
-	_, err := fmt.Fprintf(l.c, "acquire %s\n", l.lock)
+	h := &knownHold{knownLock: l}
+	_, err := fmt.Fprintf(l.c, "%s %s\n", word, l.lock)
 	if err == nil {
 		_, err = fmt.Fscanln(l.r, &h.token)
 	}
@@ -197,17 +222,30 @@ func (l *knownLock) Close() error { return l.c.Close() }
 type knownHold struct {
 	*knownLock
 	token int64
+	over  bool // a reader's hold has taken its place
 }
 
-func (h knownHold) Token() (int64, bool)  { return h.token, true }
-func (h knownHold) Lost() <-chan struct{} { return nil }
+func (h *knownHold) Token() (int64, bool)  { return h.token, true }
+func (h *knownHold) Lost() <-chan struct{} { return nil }
 
-func (h knownHold) Release(ctx context.Context) error {
+func (h *knownHold) Share(ctx context.Context) (Hold, error) {
+	h.over = true
+	return &knownHold{knownLock: h.knownLock, token: h.token}, h.tell(ctx, "downgrade")
+}
+
+func (h *knownHold) Release(ctx context.Context) error {
+	if h.over {
+		return nil
+	}
+	return h.tell(ctx, "release")
+}
+
+func (h *knownHold) tell(ctx context.Context, word string) error {
 	deadline, _ := ctx.Deadline()
 	if err := h.c.SetDeadline(deadline); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(h.c, "release"); err != nil {
+	if _, err := fmt.Fprintln(h.c, word); err != nil {
 		return err
 	}
 	var ok string

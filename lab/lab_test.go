@@ -45,7 +45,7 @@ func outcomes(t *testing.T, only string) map[string]outcome {
 }
 
 func TestKnownRight_NoExperimentFindsItWrong(t *testing.T) {
-	got := outcomes(t, "known-right/.*")
+	got := outcomes(t, "known-right.*/.*")
 	for name, o := range got {
 		require.Zero(t, o["doubles"], name)
 		require.Zero(t, o["fenced"], name)
@@ -58,10 +58,14 @@ func TestKnownRight_NoExperimentFindsItWrong(t *testing.T) {
 	require.EqualValues(t, 1, got["delay"]["unfenced"])
 	require.Zero(t, got["cut"]["given away"], "it never gives away what is held")
 	require.Zero(t, got["stop"]["given away"])
+	for _, name := range []string{"crash-readers", "crash-permits", "downgrade"} {
+		require.Contains(t, got[name], "granted", name)
+	}
+	require.Zero(t, got["downgrade"]["beside"])
 }
 
 func TestKnownWrong_IsFoundWhereTwoCouldBeIn(t *testing.T) {
-	got := outcomes(t, "known-wrong/(crash|cut|blink|stop|rush|late|late-step|long|order|delay)")
+	got := outcomes(t, "known-wrong.*/((crash|cut|stop)(-readers|-permits)?|downgrade|blink|rush|late|late-step|long|order|delay)")
 	for name, o := range got {
 		switch name {
 		case "delay": // its holders are never in at one time
@@ -148,7 +152,7 @@ func TestSpans_AgreeWithTheJudge(t *testing.T) {
 				}
 			}
 			require.Equal(t, c.both, both)
-			require.Equal(t, c.both, judge(all).Both.Seconds())
+			require.Equal(t, c.both, judge(all, 1).Both.Seconds())
 		})
 	}
 }

@@ -30,7 +30,11 @@ type entry struct {
 	What   what
 	Token  int64 // of an enter or a write; 0 if the system has none
 	Looked bool  // the writer looked at its belief first
-	Text   string
+	Shared bool  // of an enter: it shares with others who do
+	// Sequencer is what a resource can ask the lock's servers about, if there is one; Refused says that it did, and refused the write.
+	Sequencer string
+	Refused   bool
+	Text      string
 }
 
 // ledger collects what is said of one lock. It is safe for use by several goroutines.
@@ -65,18 +69,21 @@ type verdict struct {
 	Unfenced  int  // writes that came after the next one had entered: a resource that looks at nothing takes them
 	Fenced    int  // those of them that a resource takes which refuses a smaller token than it has seen
 	Refused   int  // writes that such a resource refuses
-	Tokens    bool // there are such tokens
+	Tokens    bool // there are such tokens, or sequencers
 	Backwards int  // grants whose token was not larger than that of the one before
 }
 
-// judge reads the entries of one lock, in their order.
+// judge reads the entries of one lock, in their order, in which there is room for so many who do not share.
 //
 // Two believe at one time when one enters while the other is in and runs. A client that is stopped believes nothing: if it
 // still says that it believes when it goes on, by a write before which it looked, that is when the two do. The resource sees
 // the token of each enter, because a holder that begins its work tells it.
-func judge(entries []entry) (v verdict) {
+//
+// A write by one who shares is a read: it is stale once a writer has entered, and a resource compares its token with writers' only.
+func judge(entries []entry, room int) (v verdict) {
 	in := map[string]bool{}  // who believes
 	last := map[string]int{} // the order of each one's last enter
+	shared := map[string]bool{}
 	stopped := map[string]bool{}
 	twice := map[[2]string]bool{} // the pairs of those that are in that were counted
 	pair := func(a, b string) {
@@ -93,14 +100,44 @@ func judge(entries []entry) (v verdict) {
 				delete(twice, key)
 			}
 		}
+		if len(in) <= room {
+			clear(twice)
+		}
+	}
+	clash := func(who string) { // with those who are in and run
+		var others []string
+		for other := range in {
+			if other != who && !stopped[other] && !(shared[who] && shared[other]) {
+				others = append(others, other)
+			}
+		}
+		if len(others) >= room {
+			for _, other := range others {
+				pair(who, other)
+			}
+		}
+	}
+	type mark struct {
+		latest           string // who entered last
+		largest, granted int64  // tokens: seen, and given out
 	}
 	var (
-		order   int
-		latest  string // who entered last
-		largest int64
-		granted int64
-		since   time.Time // since when two are in
+		order      int
+		all, alone mark      // of all, and of those who do not share
+		since      time.Time // since when two are in
 	)
+	before := func(who string) *mark { // what may exclude it
+		if shared[who] {
+			return &alone
+		}
+		return &all
+	}
+	marks := func(who string, set func(m *mark)) {
+		set(&all)
+		if !shared[who] {
+			set(&alone)
+		}
+	}
 	for _, e := range entries {
 		if len(twice) > 0 {
 			v.Both += e.At.Sub(since)
@@ -111,18 +148,16 @@ func judge(entries []entry) (v verdict) {
 			v.Enters++
 			order++
 			out(e.Who)
-			for other := range in {
-				if !stopped[other] {
-					pair(e.Who, other)
-				}
-			}
-			in[e.Who], last[e.Who], latest = true, order, e.Who
-			v.Tokens = v.Tokens || e.Token != 0
-			if e.Token != 0 && e.Token <= granted {
+			shared[e.Who] = e.Shared
+			clash(e.Who)
+			in[e.Who], last[e.Who] = true, order
+			v.Tokens = v.Tokens || e.Token != 0 || e.Sequencer != ""
+			if e.Token != 0 && e.Token <= before(e.Who).granted {
 				v.Backwards++
 			}
-			granted = max(granted, e.Token)
-			largest = max(largest, e.Token)
+			marks(e.Who, func(m *mark) {
+				m.latest, m.granted, m.largest = e.Who, max(m.granted, e.Token), max(m.largest, e.Token)
+			})
 		case leave, killed:
 			out(e.Who)
 		case stop:
@@ -131,9 +166,10 @@ func judge(entries []entry) (v verdict) {
 			delete(stopped, e.Who)
 		case write:
 			v.Writes++
-			stale := latest != e.Who && last[latest] > last[e.Who]
-			refused := e.Token != 0 && e.Token < largest
-			largest = max(largest, e.Token)
+			m := before(e.Who)
+			stale := m.latest != e.Who && last[m.latest] > last[e.Who]
+			refused := e.Refused || e.Token != 0 && e.Token < m.largest
+			marks(e.Who, func(m *mark) { m.largest = max(m.largest, e.Token) })
 			if refused {
 				v.Refused++
 			}
@@ -144,11 +180,7 @@ func judge(entries []entry) (v verdict) {
 				}
 			}
 			if in[e.Who] && e.Looked {
-				for other := range in {
-					if other != e.Who && !stopped[other] {
-						pair(e.Who, other)
-					}
-				}
+				clash(e.Who)
 			}
 		}
 	}

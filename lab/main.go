@@ -128,7 +128,7 @@ var (
 
 // place is where a system stands on the page: by its servers, and within them as its files do.
 func place(s *System) int {
-	return slices.IndexFunc([]string{"zookeeper", "redis", "postgres", "mariadb", "etcd", ""}, func(kind string) bool {
+	return slices.IndexFunc([]string{"zookeeper", "redis", "postgres", "mariadb", "etcd", "consul", ""}, func(kind string) bool {
 		return strings.HasPrefix(s.Server.Name, kind)
 	})
 }

@@ -13,6 +13,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// redissonScripts are run with the lock's keys and the owner, its time and, of a lock for readers and writers, the mode.
+type redissonScripts struct {
+	take   *redis.Script // answers how long to wait, in ms, or -1 if the caller has it now
+	free   *redis.Script // answers -1 if the caller did not have it
+	extend *redis.Script // answers 1, or 0 if the caller does not have it; nil if there is no watchdog
+}
+
 var (
 	// Answers how long the holder still has, in ms, or -1 if the lock is the caller's now.
 	redissonTake = redis.NewScript(`
@@ -37,6 +44,8 @@ var (
 
 type redissonLock struct {
 	client  *redis.Client
+	scripts redissonScripts
+	mode    string   // "w", or "r" for a reader
 	keys    []string // the hash, the channel
 	owner   string   // random: a client that is started again is another owner
 	ttl     time.Duration
@@ -55,16 +64,16 @@ func (l *redissonLock) Acquire(ctx context.Context) (Hold, error) {
 	if err != nil {
 		return nil, err
 	}
-	if l.holds++; l.holds == 1 {
+	if l.holds++; l.holds == 1 && l.scripts.extend != nil {
 		var dog context.Context
 		dog, l.stopDog = context.WithCancel(l.ctx)
 		l.dogs.Go(func() { l.extend(dog) })
 	}
-	return &redissonHold{l}, nil
+	return &redissonHold{l, l.mode}, nil
 }
 
 func (l *redissonLock) take(ctx context.Context) (time.Duration, error) {
-	ms, err := redissonTake.Run(ctx, l.client, l.keys, l.owner, l.ttl.Milliseconds()).Int64()
+	ms, err := l.scripts.take.Run(ctx, l.client, l.keys, l.owner, l.ttl.Milliseconds(), l.mode).Int64()
 	return time.Duration(ms) * time.Millisecond, err
 }
 
@@ -104,7 +113,7 @@ func (l *redissonLock) extend(ctx context.Context) {
 			return
 		case <-every.C:
 		}
-		n, err := redissonExtend.Run(ctx, l.client, l.keys[:1], l.owner, l.ttl.Milliseconds()).Int()
+		n, err := l.scripts.extend.Run(ctx, l.client, l.keys[:1], l.owner, l.ttl.Milliseconds()).Int()
 		if err == nil && n == 0 {
 			return
 		}
@@ -118,28 +127,35 @@ func (l *redissonLock) Close() error {
 	return err
 }
 
-type redissonHold struct{ *redissonLock }
+type redissonHold struct {
+	*redissonLock
+	mode string
+}
 
 func (h *redissonHold) Token() (int64, bool)  { return 0, false }
 func (h *redissonHold) Lost() <-chan struct{} { return nil }
 
 func (h *redissonHold) Release(ctx context.Context) error {
-	if h.holds--; h.holds == 0 {
+	if h.holds--; h.holds == 0 && h.stopDog != nil {
 		h.stopDog()
 	}
-	return h.free(ctx)
+	return h.free(ctx, h.mode)
 }
 
-func (l *redissonLock) free(ctx context.Context) error {
-	n, err := redissonFree.Run(ctx, l.client, l.keys, l.owner, l.ttl.Milliseconds()).Int()
+func (l *redissonLock) free(ctx context.Context, mode string) error {
+	n, err := l.scripts.free.Run(ctx, l.client, l.keys, l.owner, l.ttl.Milliseconds(), mode).Int()
 	if err == nil && n < 0 {
 		return errNotOurs
 	}
 	return err
 }
 
-func openRedisson(_ context.Context, addrs []string, lock string, o Options) (Lock, error) {
-	l := &redissonLock{client: redisClient(addrs[0]), keys: []string{lock, lock + "-channel"}, owner: rand.Text(), ttl: o.TTL}
+func openRedisson(ctx context.Context, addrs []string, lock string, o Options) (Lock, error) {
+	return redissonScripts{redissonTake, redissonFree, redissonExtend}.open(ctx, addrs, lock, o)
+}
+
+func (s redissonScripts) open(_ context.Context, addrs []string, lock string, o Options) (Lock, error) {
+	l := &redissonLock{client: redisClient(addrs[0]), scripts: s, mode: "w", keys: []string{lock, lock + "-channel"}, owner: rand.Text(), ttl: o.TTL}
 	l.ctx, l.close = context.WithCancel(context.Background())
 	return l, nil
 }
@@ -155,7 +171,7 @@ func init() {
 				return false, err
 			}
 			defer l.Close()
-			err = l.(*redissonLock).free(ctx)
+			err = l.(*redissonLock).free(ctx, "w")
 			return err == nil, ignore(err, errNotOurs)
 		},
 	})

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -37,6 +38,9 @@ type row struct {
 
 // rows are a system's, as an experiment takes them.
 func (e *Experiment) rows(s *System) (rs []row) {
+	if e.Kind != s.Kind || s.Only != nil && !slices.Contains(s.Only, e.Name) {
+		return nil
+	}
 	for i, size := range s.Sizes {
 		if e.Split && size < 3 || e.Split && s.Server != zooKeeper && s.Server != etcdServers || e.Tick != 0 && s.Server != zooKeeper {
 			continue
@@ -159,7 +163,7 @@ func (j job) weight() int {
 	switch {
 	case j.row.System.External == nil:
 		return 1
-	case j.row.System.Name == "kazoo":
+	case strings.HasPrefix(j.row.System.Name, "kazoo"):
 		return 2
 	}
 	return 3

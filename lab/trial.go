@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -29,14 +30,19 @@ type trial struct {
 	command []string // the client's process
 	lock    string
 	ttl     time.Duration
-	tick    time.Duration // ZooKeeper's
-	number  int           // of the trial: 0, 1, …
+	tick    time.Duration   // ZooKeeper's
+	number  int             // of the trial: 0, 1, …
+	shared  map[string]bool // the clients who are readers
 	ledger  ledger
 	players []*player
-	out     outcome
-	began   time.Time // of the fault: the zero of the picture
-	ended   time.Time
-	random  *rand.Rand
+
+	stands        func(sequencer string) (bool, error) // of System.Resource
+	closeResource func() error
+	unknown       atomic.Value // an error of stands: there is no verdict on a write
+	out           outcome
+	began         time.Time // of the fault: the zero of the picture
+	ended         time.Time
+	random        *rand.Rand
 }
 
 // entries are those of the ledger, until the trial's steps were done.
@@ -66,10 +72,14 @@ func (t *trial) play(steps func(*trial)) (err error) {
 		for _, p := range t.players {
 			err = errors.Join(err, p.agent.close())
 		}
+		if t.closeResource != nil {
+			unknown, _ := t.unknown.Load().(error)
+			err = errors.Join(err, unknown, t.closeResource())
+		}
 		if r != nil {
 			panic(r)
 		}
-		v := judge(t.entries())
+		v := judge(t.entries(), t.sys.Kind.room())
 		for name, n := range map[string]int{"enters": v.Enters, "doubles": v.Doubles, "unfenced": v.Unfenced, "fenced": v.Fenced, "backwards": v.Backwards} {
 			t.out[name] = float64(n)
 		}
@@ -95,7 +105,7 @@ func (t *trial) was(name string, yes bool) {
 }
 
 // limit is how long the lab waits for a grant that does not come: what is "never" on the page.
-func (t *trial) limit() time.Duration { return 2*t.ttl + 3*time.Second }
+func (t *trial) limit() time.Duration { return 2*t.ttl + 3*time.Second + t.sys.Delay }
 
 // pause lets time pass, as part of what is staged.
 func (t *trial) pause(d time.Duration) {
@@ -123,11 +133,27 @@ func (t *trial) client(name string) *player { return t.clientOf(name, t.cluster.
 // clientOf starts a client that knows of some servers only.
 func (t *trial) clientOf(name string, addrs ...string) *player {
 	a := arguments{System: t.sys.Name, Servers: addrs, Lock: t.lock, Options: Options{Client: name, TTL: t.ttl, Size: t.size, Tick: t.tick}}
-	ag, err := startAgent(t.ctx, t.command, a, &t.ledger)
+	if t.sys.Resource != nil && t.stands == nil {
+		var err error
+		t.stands, t.closeResource, err = t.sys.Resource(t.ctx, t.cluster.Addrs(), t.lock, a.Options)
+		t.must(err)
+	}
+	ag, err := startAgent(t.ctx, t.command, a, &t.ledger, t.arrive)
 	t.must(err)
 	p := &player{t: t, agent: ag}
 	t.players = append(t.players, p)
 	return p
+}
+
+// arrive is a write's arrival at the resource.
+func (t *trial) arrive(e entry) {
+	if t.stands != nil {
+		stands, err := t.stands(e.Sequencer)
+		if e.Refused = !stands; err != nil {
+			t.unknown.Store(err)
+		}
+	}
+	t.ledger.say(e)
 }
 
 // left notes what the servers have of the lock when all that used it have ended well.
@@ -165,7 +191,11 @@ func (p *player) acquire() said {
 
 // asks begins to ask for the lock, for so long.
 func (p *player) asks(d time.Duration) {
-	p.tell("acquire %d", d.Milliseconds())
+	how := ""
+	if p.t.shared[p.agent.name] {
+		how = " shared"
+	}
+	p.tell("acquire %d%s", d.Milliseconds(), how)
 	p.asking = true
 }
 

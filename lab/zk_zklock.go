@@ -17,11 +17,7 @@ func init() {
 		Server:   zooKeeper, Sizes: []int{1, 3}, Expires: true, Renews: true,
 		Left: zkLeft, Break: zkBreak,
 		Open: func(ctx context.Context, addrs []string, lock string, o Options) (Lock, error) {
-			lease := zklock.SingleServerLease()
-			if o.Size > 1 {
-				lease = zklock.QuorumLease(2 * o.Tick)
-			}
-			s, err := zklock.Connect(ctx, strings.Join(addrs, ","), zklock.WithSessionTimeout(o.TTL), zklock.WithLease(lease), zklock.WithLogger(noLog))
+			s, err := zklockSession(ctx, addrs, o)
 			if err != nil {
 				return nil, err
 			}
@@ -34,9 +30,17 @@ func init() {
 	})
 }
 
+func zklockSession(ctx context.Context, addrs []string, o Options) (*zklock.Session, error) {
+	lease := zklock.SingleServerLease()
+	if o.Size > 1 {
+		lease = zklock.QuorumLease(2 * o.Tick)
+	}
+	return zklock.Connect(ctx, strings.Join(addrs, ","), zklock.WithSessionTimeout(o.TTL), zklock.WithLease(lease), zklock.WithLogger(noLog))
+}
+
 type zklockLock struct {
 	s *zklock.Session
-	m *zklock.Mutex
+	m zklock.Lock
 }
 
 func (l zklockLock) Acquire(ctx context.Context) (Hold, error) {

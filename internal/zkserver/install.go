@@ -51,7 +51,7 @@ func ClassPath(libraries ...string) ([]string, error) {
 	var jars []string
 	if home := os.Getenv(EnvHome); home != "" {
 		var err error
-		if jars, err = homeJars(home); err != nil {
+		if jars, err = HomeJars(home); err != nil {
 			return nil, err
 		}
 	} else {
@@ -71,10 +71,10 @@ func ClassPath(libraries ...string) ([]string, error) {
 	return jars, nil
 }
 
-// homeJars returns the jars in the home's lib: first those that ZooKeeper needs, then ZooKeeper, then those that need it. The
+// HomeJars returns the jars in the home's lib: first those that ZooKeeper needs, then ZooKeeper, then those that need it. The
 // order matters: the manifests of Debian's jars name other jars by absolute paths, and so bring in the installed ZooKeeper,
 // of another version.
-func homeJars(home string) ([]string, error) {
+func HomeJars(home string) ([]string, error) {
 	jars, err := filepath.Glob(filepath.Join(home, "lib", "*.jar"))
 	if err != nil {
 		return nil, err

@@ -12,6 +12,16 @@ abstract class Client {
     interface Lock {
         boolean acquire(long millis) throws Exception;
 
+        /** The same as a reader. */
+        default boolean acquireShared(long millis) throws Exception {
+            throw new UnsupportedOperationException();
+        }
+
+        /** Makes a writer a reader. */
+        default void downgrade() throws Exception {
+            throw new UnsupportedOperationException();
+        }
+
         void release() throws Exception;
 
         void close() throws Exception;
@@ -42,6 +52,12 @@ abstract class Client {
     private synchronized void now(boolean held, String text) {
         believes = held;
         say(text);
+    }
+
+    private synchronized void downgrading() {
+        if (believes) {
+            say("downgrading");
+        }
     }
 
     private synchronized void write() {
@@ -103,8 +119,10 @@ abstract class Client {
             switch (w[0]) {
                 case "acquire":
                     try {
-                        if (lock.acquire(Long.parseLong(w[1]))) {
-                            now(true, "acquired -");
+                        boolean shared = w.length > 2;
+                        long millis = Long.parseLong(w[1]);
+                        if (shared ? lock.acquireShared(millis) : lock.acquire(millis)) {
+                            now(true, shared ? "acquired - shared" : "acquired -");
                         } else {
                             say("busy");
                         }
@@ -119,6 +137,15 @@ abstract class Client {
                         say("released");
                     } catch (Exception e) {
                         say("unreleased " + e);
+                    }
+                    break;
+                case "downgrade":
+                    try {
+                        downgrading();
+                        lock.downgrade();
+                        say("downgraded");
+                    } catch (Exception e) {
+                        say("failed " + e);
                     }
                     break;
                 case "write":

@@ -1,4 +1,4 @@
-"""The lab's client with kazoo's Lock. The lines it takes and gives are those of client.go."""
+"""The lab's client with kazoo's Lock, WriteLock and ReadLock, and Semaphore. The lines it takes and gives are those of client.go."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ import time
 
 from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import LockTimeout
-from kazoo.recipe.lock import Lock
+from kazoo.recipe.lock import Lock, ReadLock, Semaphore, WriteLock
 
 flags = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 guard = threading.RLock()
@@ -75,15 +75,24 @@ def cycle(lock, millis):
 
 client = connect()
 client.add_listener(changed)
-lock = Lock(client, "/" + flags["-lock"])
+path = "/" + flags["-lock"]
+if flags["-system"].endswith("-readers"):
+    lock, reader = WriteLock(client, path), ReadLock(client, path)
+elif flags["-system"].endswith("-permits"):
+    lock = Semaphore(client, path, max_leases=2)
+else:
+    lock = Lock(client, path)
+held = lock
 say("ready")
 for line in iter(sys.stdin.readline, ""):
     word, *numbers = line.split()
-    numbers = list(map(int, numbers))
+    shared = "shared" in numbers
+    numbers = [int(n) for n in numbers if n != "shared"]
     if word == "acquire":
         try:
-            lock.acquire(timeout=numbers[0] / 1e3)
-            now(True, "acquired -")
+            held = reader if shared else lock
+            held.acquire(timeout=numbers[0] / 1e3)
+            now(True, "acquired - shared" if shared else "acquired -")
         except LockTimeout:
             say("busy")
         except Exception as e:
@@ -91,7 +100,7 @@ for line in iter(sys.stdin.readline, ""):
     elif word == "release":
         now(False, "releasing")
         try:
-            say("released" if lock.release() else "unreleased it was not held")
+            say("released" if held.release() else "unreleased it was not held")
         except Exception as e:
             say("unreleased %r" % e)
     elif word == "write":

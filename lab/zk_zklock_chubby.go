@@ -1,0 +1,62 @@
+package main
+
+// Chubby's two remedies against a write that comes late, on zklock: the lock stays with nobody for a while when its holder has failed, or
+// the resource asks about each write. Neither shows its token, so that it is seen what the remedy alone does.
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/zklock/zklock"
+)
+
+func init() {
+	open := func(hold func(zklockPermit) Hold, opts ...zklock.MutexOption) func(context.Context, []string, string, Options) (Lock, error) {
+		return func(ctx context.Context, addrs []string, lock string, o Options) (Lock, error) {
+			s, err := zklockSession(ctx, addrs, o)
+			if err != nil {
+				return nil, err
+			}
+			m, err := zklock.NewMutex(s, "/"+lock, opts...)
+			if err != nil {
+				return nil, errors.Join(err, s.Close())
+			}
+			return zklockTokenless{zklockLock{s, m}, hold}, nil
+		}
+	}
+	register(System{
+		Name: "zklock-sequencer", Title: "**zklock**, the resource calls `CheckSequencer`", Client: "this repository",
+		Promises: "As zklock, and the resource asks the ensemble whether the hold of each write stands.",
+		Server:   zooKeeper, Sizes: []int{1}, Expires: true, Renews: true, Only: []string{"crash", "cut", "stop", "delay", "flight"}, Left: zkLeft, Open: open(func(h zklockPermit) Hold { return zklockSequenced{h} }),
+		Resource: func(ctx context.Context, addrs []string, lock string, o Options) (func(string) (bool, error), func() error, error) {
+			s, err := zklockSession(ctx, addrs, o)
+			if err != nil {
+				return nil, nil, err
+			}
+			return func(sequencer string) (bool, error) {
+				ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+				defer cancel()
+				err := zklock.CheckSequencer(ctx, s, "/"+lock, sequencer)
+				return err == nil, ignore(err, zklock.ErrNotHeld)
+			}, s.Close, nil
+		},
+	})
+}
+
+type zklockTokenless struct {
+	zklockLock
+	hold func(zklockPermit) Hold
+}
+
+func (l zklockTokenless) Acquire(ctx context.Context) (Hold, error) {
+	h, err := l.m.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return l.hold(zklockPermit{zklockHold{h}}), nil
+}
+
+type zklockSequenced struct{ zklockPermit }
+
+func (h zklockSequenced) Sequenced() string { return h.Hold.Sequencer().String() }
