@@ -103,16 +103,22 @@ func (a *acquisition) makeNode(e *era) (*attempt, error) {
 			return nil, err
 		}
 		var early *nodes.Listing
+		var record <-chan dataRead
 		if c.sent && root.wasThere() {
 			// The list goes out in the flight of the create, after it: an uncontended acquire is one round trip.
 			early = e.lists.List(root.path)
+			if root.delay > 0 {
+				record = e.askData(root.path)
+			}
 		}
 		err = c.finish() // at the latest with the session
 		switch {
 		case err == nil:
 			root.note(true)
 			root.warnOfTheEnd(e, c.node)
-			return &attempt{acquisition: a, e: e, node: c.node, token: c.token, walk: queue.Begin(e.ID, early != nil), list: early, retry: link.NewBackoff()}, nil
+			a.d.mark = nil
+			return &attempt{acquisition: a, e: e, node: c.node, token: c.token, walk: queue.Begin(e.ID, early != nil, root.delay > 0),
+				list: early, early: record, retry: link.NewBackoff()}, nil
 		case !errors.Is(err, zk.ErrNoNode):
 			return nil, err
 		}
@@ -129,7 +135,7 @@ func (a *acquisition) giveUp(e *era, node string, why error, leases ...string) e
 	if errors.Is(why, ErrClosed) || e.IsOver() {
 		return why // it goes with its session
 	}
-	x, restarted := a.d.root.erase(e, node, leases...)
+	x, restarted := a.d.root.erase(e, a.d.mark, node, leases...)
 	late := make(chan struct{})
 	t := time.AfterFunc(grace, func() { close(late) })
 	defer t.Stop()

@@ -66,7 +66,7 @@ func closedCh() chan struct{} {
 // then is what is next after the event.
 func (w *eventTest) then() (queue.Stage, error) {
 	k := w.knows
-	w.a.walk = queue.Begin(7, false).Listed(k.place, k.list).StoodBehind(false).Watched(queue.IsThere, 7, k.own).Watched(queue.IsThere, k.owner, k.ahead)
+	w.a.walk = queue.Begin(7, false, false).Listed(k.place, k.list).StoodBehind(false).Watched(queue.IsThere, 7, k.own).Watched(queue.IsThere, k.owner, k.ahead)
 	err := w.a.rule()
 	return w.a.walk.Next, err
 }

@@ -174,7 +174,7 @@ func (d *lockData) giveBack(held []string) (xs [2]*nodes.Deletion) {
 		xs[0] = d.leaveDowngrade(nil)
 		return xs
 	}
-	xs[0] = d.root.release(d.e, held, d.down != nil)
+	xs[0] = d.root.release(d.e, held, d.down != nil, d.mark)
 	xs[1] = d.leaveDowngrade(xs[0])
 	return xs
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -79,6 +80,8 @@ type Error struct {
 	// Who held the lock then, for people: the data of its node (host and process, unless WithData set something else), its
 	// session, and since when it was queued. "" if that was not read: no request is made for it.
 	Holder string
+	// Until when the lock-delay lasts, if the wait or the try ended in it (WithLockDelay). Otherwise zero.
+	DelayUntil time.Time
 }
 
 // Error spells the operation, the lock, our node, the cause and our place, in this order.
@@ -93,11 +96,14 @@ func (e *Error) Error() string {
 		b.WriteString(" (node " + e.Node + ")")
 	}
 	b.WriteString(": " + e.Err.Error())
-	if e.Place > 0 {
+	if e.Place > 0 && e.Predecessor != "" {
 		fmt.Fprintf(&b, "; place %d in the queue when it was last listed, behind %s", e.Place, shown(e.Predecessor))
 	}
 	if e.Holder != "" {
 		b.WriteString("; held by " + e.Holder)
+	}
+	if !e.DelayUntil.IsZero() {
+		b.WriteString("; the holder disappeared, and the lock-delay lasts until " + e.DelayUntil.Format(time.RFC3339))
 	}
 	return b.String()
 }

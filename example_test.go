@@ -1066,6 +1066,34 @@ func ExampleWithFailOnSessionLoss() {
 	// Output: <nil>
 }
 
+// A resource that cannot check a token gets time: after a holder disappeared, nobody is granted for as long as its requests may still
+// be on their way.
+func ExampleWithLockDelay() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	delay := zklock.WithLockDelay(15 * time.Second)
+	m, err := zklock.NewMutex(s, "/locks/printer", delay)
+	if err != nil {
+		log.Fatal(err)
+	}
+	hold, err := m.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := s.Conn().Delete(hold.Node(), -1); err != nil { // as a crash would, when the session expires
+		log.Fatal(err)
+	}
+	<-hold.Lost()
+	_ = hold.Release(ctx)
+
+	_, err = m.TryAcquire(ctx)
+	var why *zklock.Error
+	if errors.Is(err, zklock.ErrNotAcquired) && errors.As(err, &why) {
+		fmt.Println("nobody is granted for", time.Until(why.DelayUntil).Round(time.Second))
+	}
+	// Output: nobody is granted for 15s
+}
+
 func ExampleWithQueuePattern() {
 	_, s, stop := exampleSession()
 	defer stop()

@@ -9,6 +9,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock/internal/answer"
+	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
@@ -34,7 +35,14 @@ type attempt struct {
 	onSecond    *watch        // on the node ahead of it
 	turn        *nodes.Waiter // if its predecessor is of the same session
 	queued      bool          // it counts among those that wait
-	retry       link.Backoff  // between requests whose errors say nothing
+
+	// With a lock-delay (delay.go).
+	early    <-chan dataRead // the record, if it was asked for with the node
+	record   queue.Record    // as it was read
+	version  int32           // of that
+	delayEnd clock.Instant   // until when the delay lasts
+
+	retry link.Backoff // between requests whose errors say nothing
 }
 
 // follow does what the walk says, until the lock is granted.
@@ -57,6 +65,12 @@ func (a *attempt) follow() error {
 			err = a.watchSecond()
 		case queue.ToAwait:
 			err = a.await()
+		case queue.ToReadRecord:
+			err = a.readRecord()
+		case queue.ToAwaitDelay:
+			err = a.awaitDelay()
+		case queue.ToWriteRecord:
+			err = a.writeRecord()
 		case queue.ToGrant:
 			if a.d.root.permits != nil {
 				return a.takePermits()
@@ -113,7 +127,7 @@ func (a *attempt) standBehind() error {
 		*w = w.ListAgain()
 		return nil
 	}
-	a.list = nil
+	a.list, a.early = nil, nil
 	at := position{node: a.node, place: w.Ahead + 1, predecessor: a.predecessor, holds: w.Holds}
 	if e.IsHeld(a.predecessor) {
 		at.who = ourselves

@@ -5,46 +5,27 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/queue"
-	"github.com/zklock/zklock/internal/tap"
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// limitRead is what a node with a shared limit has in it.
-type limitRead struct {
-	data []byte
-	err  error
-}
-
 // askLimit asks for the limit. If it is fixed, no request is made.
-func (p *permits) askLimit(e *era) <-chan limitRead {
-	ch := make(chan limitRead, 1)
+func (p *permits) askLimit(e *era) <-chan dataRead {
 	if p.limit == "" {
-		ch <- limitRead{data: limitData(p.n)}
+		ch := make(chan dataRead, 1)
+		ch <- dataRead{data: limitData(p.n)}
 		return ch
 	}
-	r := tap.NewRequest(wire.OpGetData, wire.PathWatchRequest{Path: p.limit}, func(got tap.Answer) {
-		var node wire.DataResponse
-		err := answer.ErrOf(got)
-		if err == nil {
-			err = got.Decode(&node)
-		}
-		ch <- limitRead{slices.Clone(node.Data), err}
-	})
-	if !e.Carrier.Send(e.Era, r) {
-		ch <- limitRead{err: zk.ErrConnectionClosed}
-	}
-	return ch
+	return e.askData(p.limit)
 }
 
 // limitNow waits for the limit, for those who only look on: to them, a limit that nobody has made yet is what it would start with.
-func (p *permits) limitNow(asked <-chan limitRead) (int, error) {
+func (p *permits) limitNow(asked <-chan dataRead) (int, error) {
 	got := <-asked
 	switch {
 	case errors.Is(got.err, zk.ErrNoNode):
@@ -60,14 +41,10 @@ func (p *permits) limitNow(asked <-chan limitRead) (int, error) {
 }
 
 // limitOf waits for the limit. If its node is not there, limitOf makes it. known is false if it has to be asked for again.
-func (a *attempt) limitOf(asked <-chan limitRead) (n int, known bool, err error) {
-	var got limitRead
-	select {
-	case got = <-asked:
-	case <-a.e.Over():
-		return 0, false, a.e.OverErr()
-	case <-a.ctx.Done():
-		return 0, false, link.ErrCtxEnded
+func (a *attempt) limitOf(asked <-chan dataRead) (n int, known bool, err error) {
+	got, err := a.awaitData(asked)
+	if err != nil {
+		return 0, false, err
 	}
 	p := a.d.root.permits
 	if errors.Is(got.err, zk.ErrNoNode) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/nodes"
 )
 
 // lockKey names an owner's share in a lock. A Session has at most one node for each (I2): two Mutexes on one path are one
@@ -42,6 +43,7 @@ type lockData struct {
 	more      []string           // the other nodes that the hold rests on, of a hold of several permits
 	token     int64              // the node's czxid; of permits, see Hold.Token
 	rootCzxid int64              // of the node above
+	mark      *nodes.Mark        // with a lock-delay: the record of the grant, from when it may be written. The attempt's, until the grant
 	down      *downgrade         // of a writer that reads, too: its share in either lock has it. Otherwise nil
 	handles   map[*Hold]struct{} // I2: the count; re-entry adds one and sends nothing
 	lost      error
@@ -122,7 +124,7 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error) (a *
 		t.byKey[key] = d
 		isNew = true
 	case d.acquiring != nil: // a loss before the grant is the acquisition's own affair
-		if h.try && d.acquiring.at.place > 1 {
+		if h.try && d.acquiring.at.waits() {
 			return d.acquiring, false, ErrNotAcquired
 		}
 	case d.lost != nil:
@@ -216,11 +218,12 @@ const firstSaid = time.Minute
 
 // position is where an acquisition stands behind others, as last listed. The zero value says that it has not stood there yet.
 type position struct {
-	node        string // ours, absolute
-	place       int    // in the queue, from 1
-	predecessor string // absolute
-	holds       bool   // the predecessor
-	who         string // who made the predecessor, as whoIs says it; "" if nobody has read it
+	node        string    // ours, absolute
+	place       int       // in the queue, from 1
+	predecessor string    // absolute
+	holds       bool      // the predecessor
+	who         string    // who made the predecessor, as whoIs says it; "" if nobody has read it
+	delayed     time.Time // until when the lock-delay lasts, if we wait for that; nobody is ahead
 }
 
 // position returns where the acquisition stands, or stood when it ended.

@@ -56,8 +56,11 @@ func mutexOf(s *Session, path, name string, o mutexOptions) (Mutex, error) {
 	if err == nil && o.name == queue.LatchName && name != o.name {
 		err = errors.New("WithLatchNodes: only an election can have them: give it to NewElection, or leave the option out")
 	}
+	if err == nil && o.delay > 0 && (name == queue.ReadName || name == queue.WriteName) {
+		err = errDelayOfOthers
+	}
 	return Mutex{s: s, opts: o, root: lockRoot{
-		path: s.chroot + path, chroot: s.chroot, given: path, acl: o.acl, container: o.container,
+		path: s.chroot + path, chroot: s.chroot, given: path, acl: o.acl, container: o.container, delay: o.delay,
 		rule: queue.Rule{Name: name, Markers: o.markers}, roots: &s.roots,
 	}}, err
 }
@@ -258,7 +261,7 @@ func (m *Mutex) notLetIn(ctx context.Context, op string, a *acquisition, err err
 		return &Error{Op: op, Path: m.root.given, Err: err}
 	}
 	at := m.s.locks.position(a)
-	return &Error{Op: op, Path: m.root.given, Node: at.node, Err: m.waitsForItself(ctx, err), Place: at.place, Predecessor: at.predecessor, Holder: at.holder()}
+	return &Error{Op: op, Path: m.root.given, Node: at.node, Err: m.waitsForItself(ctx, err), Place: at.place, Predecessor: at.predecessor, Holder: at.holder(), DelayUntil: at.delayed}
 }
 
 // tryLimit returns how long a try waits for its answers: two heartbeats. While nothing can be sent, it returns the error that
@@ -284,7 +287,7 @@ func (m *Mutex) notInTime(a *acquisition, wait time.Duration) error {
 	case err != nil:
 		return err
 	case z != nil:
-		if m.s.locks.position(a).place > 1 {
+		if m.s.locks.position(a).waits() {
 			return ErrNotAcquired
 		}
 	}

@@ -159,7 +159,8 @@ type mutexOptions struct {
 	markers    []string
 	revoke     func(*Hold)
 	limit      string // the node that has a semaphore's limit
-	wrong      error  // what an option was given that it cannot take
+	delay      time.Duration
+	wrong      error // what an option was given that it cannot take
 }
 
 func newMutexOptions(opts []MutexOption) mutexOptions {
@@ -187,6 +188,9 @@ func (o *mutexOptions) check() error {
 		if m == "" || strings.Contains(m, "/") {
 			return fmt.Errorf("WithQueuePattern: %q is empty or has a slash", m)
 		}
+	}
+	if o.delay > 0 && o.container {
+		return errors.New("WithLockDelay and WithContainer: the servers remove an empty container, and the delay with it: leave one of them out")
 	}
 	if len(o.data) > 512<<10 {
 		return fmt.Errorf("WithData: %d bytes; give at most 512 KiB", len(o.data))

@@ -27,6 +27,9 @@ type Participant struct {
 	Shared    bool  // a reader: it holds beside the readers just ahead and behind
 	Created   time.Time
 	Age       time.Duration // by this machine's clock
+
+	// Until when the lock-delay lasts for which it waits, by its clock. Of a Mutex WithLockDelay, and of the front only; otherwise zero.
+	DelayUntil time.Time
 }
 
 // Participants returns the queue, the holder first. If the lock root is not there, the queue is empty. Nodes that go while
@@ -122,7 +125,10 @@ func (m *Mutex) participantsIn(ctx context.Context, e *era) ([]Participant, erro
 	for i, r := range reads {
 		ps[i] = r.p
 	}
-	return ps, nil
+	if m.root.delay > 0 && len(ps) > 0 {
+		ps[0].DelayUntil, err = m.delayUntil(ctx, e, nameOf(ps[0].Node))
+	}
+	return ps, err
 }
 
 func readParticipant(ctx context.Context, e *era, node string) (Participant, error) {
@@ -135,7 +141,7 @@ func readParticipant(ctx context.Context, e *era, node string) (Participant, err
 
 func participantOf(node string, data []byte, stat wire.Stat) Participant {
 	created := time.UnixMilli(stat.Ctime)
-	return Participant{node, data, stat.EphemeralOwner, stat.Czxid, queue.IsReader(nameOf(node)), created, time.Since(created)}
+	return Participant{Node: node, Data: data, SessionID: stat.EphemeralOwner, Token: stat.Czxid, Shared: queue.IsReader(nameOf(node)), Created: created, Age: time.Since(created)}
 }
 
 // nameOf returns the last part of a path.

@@ -42,7 +42,7 @@ func (a *attempt) takePermits() error {
 		err = a.grant()
 	}
 	if err == nil {
-		a.d.root.handOver(a.e, a.node, false)
+		a.d.root.handOver(a.e, a.node, false, nil)
 	}
 	return err
 }

@@ -16,7 +16,7 @@ import (
 // look is a look at the leases and the limit, in one flight.
 type look struct {
 	list  *nodes.Listing
-	limit <-chan limitRead
+	limit <-chan dataRead
 }
 
 func (p *permits) look(e *era) look { return look{e.lists.List(p.leases.path), p.askLimit(e)} }

@@ -12,6 +12,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock/internal/answer"
+	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/queue"
@@ -25,6 +26,7 @@ type lockRoot struct {
 	given     string // as given to NewMutex
 	acl       []zk.ACL
 	container bool
+	delay     time.Duration // the lock-delay, 0 for none
 	rule      queue.Rule
 	roots     *roots
 	permits   *permits // of a semaphore: what the front of its queue is for; nil for other locks
@@ -46,6 +48,9 @@ type roots struct {
 
 type rootNotes struct {
 	there, warned bool
+
+	gone  string        // with a lock-delay: the node of the last holder, if it disappeared
+	since clock.Instant // when this Session first knew that
 }
 
 // maxKnownRoots bounds what a Session remembers, also if each order has a lock path of its own (I7).
@@ -75,6 +80,21 @@ func (r *lockRoot) wasThere() bool {
 
 func (r *lockRoot) note(there bool) {
 	r.roots.noted(r.path, func(n *rootNotes) { n.there = there })
+}
+
+// delayEnd returns until when nobody is granted because the holder with that node disappeared, and whether this Session knew that
+// before. With note, it counts from now if not. It says when the node was known to be gone, whatever becomes of the call that looked: so
+// calls with short deadlines come to the end of the delay, too.
+func (r *lockRoot) delayEnd(node string, now clock.Instant, note bool) (end clock.Instant, isKnown bool) {
+	before := r.roots.noted(r.path, func(n *rootNotes) {
+		if note && n.gone != node {
+			n.gone, n.since = node, now
+		}
+	})
+	if before.gone != node {
+		return now.Add(r.delay), false
+	}
+	return before.since.Add(r.delay), true
 }
 
 // ensure makes the lock root and the parents it lacks, from the lowest that is there, below the chroot. It does not matter if
@@ -150,9 +170,14 @@ func (r *lockRoot) warnOfTheEnd(e *era, node string) {
 }
 
 // erase has a lock node deleted, and its leases with it. If the node was near the end of the counter, it then starts the counter
-// again: restarted has what came of that (startAgain), otherwise it is nil. The same goes for the leases and their counter.
-func (r *lockRoot) erase(e *era, node string, leases ...string) (x *nodes.Deletion, restarted <-chan error) {
-	x = e.reaper.EraseAll(append([]string{node}, leases...))
+// again: restarted has what came of that (startAgain), otherwise it is nil. The same goes for the leases and their counter. A mark is
+// taken back with the node.
+func (r *lockRoot) erase(e *era, mark *nodes.Mark, node string, leases ...string) (x *nodes.Deletion, restarted <-chan error) {
+	if mark != nil {
+		x = e.reaper.EraseMarked(node, mark)
+	} else {
+		x = e.reaper.EraseAll(append([]string{node}, leases...))
+	}
 	restarted = r.restarting(e, node, x)
 	if len(leases) > 0 && restarted == nil {
 		restarted = r.permits.leases.restarting(e, leases[0], x)
@@ -162,17 +187,17 @@ func (r *lockRoot) erase(e *era, node string, leases ...string) (x *nodes.Deleti
 
 // release is erase for a hold. It also passes the turn to the next in line, if that is a node of this ZooKeeper session. Permits
 // pass none: the next in line looks at the leases.
-func (r *lockRoot) release(e *era, held []string, downgraded bool) *nodes.Deletion {
+func (r *lockRoot) release(e *era, held []string, downgraded bool, mark *nodes.Mark) *nodes.Deletion {
 	if r.permits != nil {
 		x := e.reaper.EraseAll(held)
 		r.permits.leases.restarting(e, held[0], x)
 		return x
 	}
-	return r.handOver(e, held[0], downgraded)
+	return r.handOver(e, held[0], downgraded, mark)
 }
 
-func (r *lockRoot) handOver(e *era, node string, downgraded bool) *nodes.Deletion {
-	x := e.reaper.HandOver(node, r.rule, downgraded)
+func (r *lockRoot) handOver(e *era, node string, downgraded bool, mark *nodes.Mark) *nodes.Deletion {
+	x := e.reaper.HandOver(node, r.rule, downgraded, mark)
 	r.restarting(e, node, x)
 	return x
 }
@@ -196,11 +221,9 @@ func (r *lockRoot) restarting(e *era, node string, x *nodes.Deletion) <-chan err
 	return restarted
 }
 
-// oldRecord begins the data that an earlier version of zklock left in lock roots.
-const oldRecord = "zklock/1 "
-
 // startAgain removes the lock root if it is empty, and if we would make it again just as it is. (A Stat does not tell a
-// container from a persistent node.) The deletion fails if somebody has queued meanwhile. The error says why the
+// container from a persistent node.) A root with a record of ours is made again with it in one transaction: it may say that a holder
+// disappeared. The deletion fails if somebody has queued meanwhile. The error says why the
 // empty root stays. If somebody else makes the root anew between the look and the deletion, it is that root that
 // goes, as empty as it is.
 func (r *lockRoot) startAgain(e *era) error {
@@ -209,11 +232,12 @@ func (r *lockRoot) startAgain(e *era) error {
 	if _, err := e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: r.path}, &root); err != nil {
 		return ignoring(answer.Denied(err, "get", "READ", r.path), zk.ErrNoNode)
 	}
+	record, isOurs := queue.ParseRecord(root.Data)
 	created := (uint32(root.Stat.Cversion) + uint32(root.Stat.NumChildren)) / 2 // children ever: Cversion counts deletions too
 	switch {
 	case created < queue.CounterNearEnd, root.Stat.NumChildren > 0:
 		return nil
-	case len(root.Data) > 0 && !strings.HasPrefix(string(root.Data), oldRecord):
+	case !isOurs:
 		return fmt.Errorf("%s has data of somebody else", r.path)
 	}
 	var acl wire.ACLResponse
@@ -226,9 +250,14 @@ func (r *lockRoot) startAgain(e *era) error {
 	if !slices.EqualFunc(acl.ACL, wireACL(r.acl), same) {
 		return fmt.Errorf("%s has another ACL than the Mutex gives it (WithACL)", r.path)
 	}
-	_, err := e.Multi(ctx, wire.MultiRequest{Ops: []wire.MultiOp{
-		{Op: wire.OpCheck, Path: r.path, Version: root.Stat.Version}, {Op: wire.OpDelete, Path: r.path, Version: -1},
-	}}, false)
+	ops := []wire.MultiOp{{Op: wire.OpCheck, Path: r.path, Version: root.Stat.Version}, {Op: wire.OpDelete, Path: r.path, Version: -1}}
+	if record != "" {
+		ops = append(ops, wire.MultiOp{Op: wire.OpCreate, Create: wire.CreateRequest{Path: r.path, Data: []byte(record), ACL: wireACL(r.acl), Flags: wire.FlagPersistent}})
+	}
+	i, err := e.Multi(ctx, wire.MultiRequest{Ops: ops}, false)
+	if i == 2 {
+		err = answer.Denied(err, "create", "CREATE", parentOf(r.path))
+	}
 	if err == nil {
 		e.Log.Info("zklock: removed the empty lock root to start its sequence counter again", "path", r.path)
 	}

@@ -46,6 +46,8 @@ func NewSemaphore(s *Session, path string, n int, opts ...MutexOption) (*Semapho
 		err = fmt.Errorf("WithSharedLimit: %s is a node of the semaphore or above it: give another, such as %s/limit", o.limit, path)
 	case o.name == queue.LatchName:
 		err = errors.New("WithLatchNodes: only an election can have them: give it to NewElection, or leave the option out")
+	case o.delay > 0:
+		err = errDelayOfOthers
 	default:
 		err = o.check()
 	}

@@ -135,7 +135,7 @@ func (l *lister) read(ctx context.Context, path string, names []string) (lockQue
 			return l.semaphore(ctx, path, names)
 		}
 	}
-	m, err := zklock.NewMutex(l.s, path, zklock.WithQueuePattern(queue.LatchName)) // which sees all but semaphores
+	m, err := zklock.NewMutex(l.s, path, zklock.WithQueuePattern(queue.LatchName), zklock.WithLockDelay(time.Nanosecond)) // which sees all but semaphores, and whether a lock-delay lasts
 	if err != nil {
 		return lockQueue{}, classify(err)
 	}
@@ -295,6 +295,8 @@ type entry struct {
 	Data       string    `json:"data"`
 	Created    time.Time `json:"created"`
 	AgeSeconds float64   `json:"age_seconds"`
+
+	DelayUntil *time.Time `json:"delay_until,omitempty"` // it waits for the lock-delay
 }
 
 func entryOf(p zklock.Participant) entry {
@@ -303,6 +305,9 @@ func entryOf(p zklock.Participant) entry {
 		e.Session = fmt.Sprintf("%#x", uint64(p.SessionID))
 	}
 	e.Host, e.Pid = hostAndPid(e.Data)
+	if !p.DelayUntil.IsZero() {
+		e.DelayUntil = &p.DelayUntil
+	}
 	return e
 }
 
@@ -377,7 +382,11 @@ func writeLocks(w io.Writer, locks []lockEntry) error {
 
 // queued says since when the node exists. No node tells when its owner got the lock.
 func (e entry) queued() string {
-	return fmt.Sprintf("%s (%v)", e.Created.Local().Format(time.RFC3339), time.Duration(e.AgeSeconds*float64(time.Second)).Round(time.Second))
+	delayed := ""
+	if e.DelayUntil != nil {
+		delayed = ", and waits for the lock-delay until " + e.DelayUntil.Local().Format(time.RFC3339)
+	}
+	return fmt.Sprintf("%s (%v)%s", e.Created.Local().Format(time.RFC3339), time.Duration(e.AgeSeconds*float64(time.Second)).Round(time.Second), delayed)
 }
 
 // columns are token, session, host, pid, and since when it is queued.

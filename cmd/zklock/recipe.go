@@ -186,7 +186,7 @@ func queueOf(ps []zklock.Participant) (q lockQueue) {
 		if isFirst {
 			*first = name
 		}
-		holds := isFirst || p.Shared && (free || sequence(name) == sequence(front))
+		holds := isFirst && p.DelayUntil.IsZero() || p.Shared && (free || sequence(name) == sequence(front))
 		if first == &front && !p.Shared {
 			free = false
 		}

@@ -29,6 +29,7 @@ type runOptions struct {
 	lease      string
 	leaderPing time.Duration
 	wait       time.Duration
+	lockDelay  time.Duration
 	waits      bool // --wait was given
 	noWait     bool
 	killAfter  time.Duration // negative: not given
@@ -149,6 +150,7 @@ A run that gets the lock at once says nothing, unless stderr is a terminal or
 	f.DurationVarP(&o.wait, "wait", "w", 0, "give up after this time, connecting included; 0 is --no-wait (default: wait for ever)")
 	f.BoolVarP(&o.noWait, "no-wait", "n", false, "give up at once if somebody else holds the lock")
 	f.DurationVarP(&o.killAfter, "kill-after", "k", 0, "time from SIGTERM to SIGKILL; must fit into the lease (default: half of what fits, at most 10s)")
+	f.DurationVar(&o.lockDelay, "lock-delay", 0, "after a holder disappeared without a release, nobody gets the lock for this time; give all runs the same")
 	f.BoolVar(&o.container, "container", false, "make the lock root a container, which the servers remove when it is no longer used")
 	f.BoolVar(&o.chroot, "create-chroot", false, "make the chroot of --servers if it is not there")
 	f.StringVar(&o.acl, "acl", "world", "who may use the nodes that are made: world, or creator (needs credentials or a client certificate)")
@@ -160,7 +162,7 @@ also when the lock is lost; or wait for it, and hold the lock meanwhile`)
 	_ = cmd.RegisterFlagCompletionFunc("lease", cobra.FixedCompletions([]string{"quorum", "single"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("leftovers", cobra.FixedCompletions([]string{"end", "leave", "wait"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("acl", cobra.FixedCompletions([]string{"world", "creator"}, cobra.ShellCompDirectiveNoFileComp))
-	for _, name := range []string{"leader-ping", "wait", "kill-after", "conflict-exit-code", "semaphore", "permits"} {
+	for _, name := range []string{"leader-ping", "wait", "kill-after", "conflict-exit-code", "semaphore", "permits", "lock-delay"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
 	}
 	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -190,6 +192,16 @@ func (o *runOptions) mutexOptions() ([]zklock.MutexOption, error) {
 	var opts []zklock.MutexOption
 	if o.container {
 		opts = append(opts, zklock.WithContainer())
+	}
+	switch {
+	case o.lockDelay < 0:
+		return nil, exitf(exitUsage, "--lock-delay %v is negative: give how long nobody gets the lock after a holder disappeared, or leave it out", o.lockDelay)
+	case o.lockDelay > 0 && (o.shared || o.semaphore > 0):
+		return nil, exitf(exitUsage, "--lock-delay is for a mutex and an election: leave it out with --shared and --semaphore")
+	case o.lockDelay > 0 && o.container:
+		return nil, exitf(exitUsage, "--lock-delay and --container: the servers remove an empty container, and the delay with it: leave one of them out")
+	case o.lockDelay > 0:
+		opts = append(opts, zklock.WithLockDelay(o.lockDelay))
 	}
 	switch o.acl {
 	case "world":
@@ -507,9 +519,12 @@ func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, r re
 	var i interrupted
 	var w errWaited
 	attached := s.State().Attached()
+	var delayed *zklock.Error
 	switch {
 	case ctx.Err() != nil && errors.As(context.Cause(ctx), &i):
 		return exitf(exitCodeOf(i.signal), "%s: not acquired: %w", o.path, i)
+	case (errors.As(err, &w) && attached || errors.Is(err, zklock.ErrNotAcquired)) && errors.As(err, &delayed) && !delayed.DelayUntil.IsZero():
+		return exitf(exitNotAcquired, "%s: not acquired: %s", o.path, delayedUntil(delayed.DelayUntil))
 	case errors.As(err, &w) && attached:
 		var e *zklock.Error
 		stood := errors.As(err, &e) && e.Place > 0

@@ -200,6 +200,42 @@ func TestRun_NoWait(t *testing.T) {
 	require.Equal(t, 0, p.wait())
 }
 
+// F47: a run waits for the delay of a holder that disappeared, says until when, and ls does too. After a run nobody waits.
+func TestRun_LockDelay(t *testing.T) {
+	srv, path := server(t), lockPath(t)
+	s := session(t, srv)
+	m, err := zklock.NewMutex(s, path, zklock.WithLockDelay(time.Hour))
+	require.NoError(t, err)
+	hold, err := m.Acquire(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, s.Conn().Delete(hold.Node(), -1))
+	<-hold.Lost()
+	_ = hold.Release(t.Context())
+
+	const until = `the holder disappeared, and the lock-delay lasts until \S+\n`
+	p := run(t, srv, path, "--lock-delay", "1h", "--no-wait", "--", "echo", "ran")
+	require.Equal(t, exitNotAcquired, p.wait())
+	require.Regexp(t, fmt.Sprintf("^zklock: %s: not acquired: %s$", path, until), p.stderr.String())
+
+	p = run(t, srv, path, "--lock-delay", "1h", "--", "echo", "ran")
+	p.prints("waiting: the holder disappeared, and the lock-delay lasts until ")
+	l := start(t, nil, "ls", "--servers", srv.ConnectString(), path)
+	require.Equal(t, 0, l.wait())
+	require.Regexp(t, `, and waits for the lock-delay until \S+\n$`, l.stdout.String())
+	l = start(t, nil, "ls", "--json", "--servers", srv.ConnectString(), path)
+	require.Equal(t, 0, l.wait())
+	require.Contains(t, l.stdout.String(), `"delay_until": "`)
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	require.Equal(t, 128+15, p.wait())
+	require.NotContains(t, p.stdout.String(), "ran")
+
+	began := time.Now()
+	p = run(t, srv, path, "--lock-delay", "2s", "--", "echo", "ran")
+	require.Equal(t, 0, p.wait())
+	require.GreaterOrEqual(t, time.Since(began), 2*time.Second)
+	require.Equal(t, 0, run(t, srv, path, "--lock-delay", "1h", "--no-wait", "--", "echo", "ran").wait(), "it was released")
+}
+
 func TestRun_WaitEnds(t *testing.T) {
 	t.Parallel()
 	host, err := os.Hostname()
@@ -340,6 +376,9 @@ func TestRun_BadUsage(t *testing.T) {
 		"quiet and verbose":   {[]string{"run", s, "-qv", "/x", "--", "echo"}, "--quiet and --verbose contradict each other"},
 		"conflict code":       {[]string{"run", s, "-E", "256", "/x", "--", "echo"}, "--conflict-exit-code 256: give 0 to 255"},
 		"not a number":        {[]string{"run", s, "-E", "skip", "/x", "--", "echo"}, "give a whole number"},
+		"negative delay":      {[]string{"run", s, "--lock-delay", "-1s", "/x", "--", "echo"}, "--lock-delay -1s is negative"},
+		"delay, container":    {[]string{"run", s, "--lock-delay", "1s", "--container", "/x", "--", "echo"}, "leave one of them out"},
+		"delay, shared":       {[]string{"run", s, "--lock-delay", "1s", "--shared", "/x", "--", "echo"}, "--lock-delay is for a mutex and an election"},
 		"negative wait":       {[]string{"run", s, "--wait", "-1s", "/x", "--", "echo"}, "leave it out to wait for ever"},
 		"not a duration":      {[]string{"run", s, "--wait", "soon", "/x", "--", "echo"}, "give a time with its unit"},
 		"no unit":             {[]string{"run", s, "--wait", "3", "/x", "--", "echo"}, "give a time with its unit, such as 30s or 5m"},

@@ -37,6 +37,7 @@ type queueLook struct {
 	listed  int                // our place as the library last listed it, for when place is not known; 0 if it did not
 	waiting int                // how many are in the queue, we among them if the place is known
 	ours    ourNode
+	delayed time.Time // until when the lock-delay lasts for which the front waits; zero if it does not
 }
 
 // lookAt finds our place. We are the participants of this ZooKeeper session: one node, or as many leases of a semaphore as we wait
@@ -47,6 +48,9 @@ func lookAt(q lockQueue, session, token int64) queueLook {
 	held, ahead := 0, 0
 	for i, p := range q.all() {
 		holds := i < len(q.holders)
+		if i == 0 {
+			l.delayed = p.DelayUntil
+		}
 		switch {
 		case p.SessionID == session && session != 0 && l.place == 0:
 			l.place, l.granted, l.ours.token = len(others)+1, holds, p.Token
@@ -184,6 +188,10 @@ func sequence(name string) uint64 {
 	return n
 }
 
+func delayedUntil(t time.Time) string {
+	return "the holder disappeared, and the lock-delay lasts until " + t.Local().Format(time.RFC3339)
+}
+
 // ourNode is the node that we waited with, as it was last seen. It is the zero value if it was never seen.
 type ourNode struct{ session, token int64 }
 
@@ -215,7 +223,11 @@ func (o *runOptions) watchQueue(ctx context.Context, s *zklock.Session, r recipe
 		default:
 			if ours = l.ours; !l.granted {
 				o.waited = true
-				o.note("waiting: %v", l)
+				if l.place == 1 && !l.delayed.IsZero() {
+					o.note("waiting: %s", delayedUntil(l.delayed))
+				} else {
+					o.note("waiting: %v", l)
+				}
 			}
 		}
 	}

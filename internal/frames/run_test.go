@@ -29,7 +29,8 @@ type frameWorld struct {
 	tick     time.Duration
 	root     string // the lock root; its parent is there
 	children func(root string) []string
-	watches  func() int // at the server; nil where they cannot be counted
+	watches  func() int                                  // at the server; nil where they cannot be counted
+	data     func(root string) (data []byte, there bool) // nil likewise
 	kill     func(session int64) (there bool)
 }
 
@@ -272,6 +273,32 @@ func (c *frameClient) readWrite(reader bool) {
 	}
 	if c.m, c.read = m.WriteLock(), m.ReadLock(); reader {
 		c.m = c.read
+	}
+}
+
+// frameDelay is longer than faults hold frames back, and shorter than the patience.
+const frameDelay = time.Minute
+
+// lockDelay gives the client's lock a lock-delay.
+func (c *frameClient) lockDelay() {
+	if c.s == nil {
+		return
+	}
+	m, err := zklock.NewMutex(c.s, c.r.root, zklock.WithLockDelay(frameDelay))
+	if err != nil {
+		c.r.failf("%v", err)
+	}
+	c.m = m
+}
+
+// undelayed checks that nobody has waited for the lock-delay since then, unless a hold may have been lost.
+func (r *frameRun) undelayed(since time.Time) {
+	took := time.Since(since)
+	r.mu.Lock()
+	lost := r.loses || r.kills > 0 || r.cancelled || !r.closedAt.IsZero()
+	r.mu.Unlock()
+	if took >= frameDelay && !lost {
+		r.failf("F47: the next holder waited %v, although the last one has released", took)
 	}
 }
 
@@ -653,6 +680,11 @@ func (r *frameRun) finish(holds ...*frameHold) {
 	}
 	if left := r.nodes(); len(left) > 0 {
 		r.failf("I4: after the last release there is %v", left)
+	}
+	if usable && r.data != nil {
+		if data, _ := r.data(r.root); len(data) > 0 {
+			r.failf("F47: after the last release the lock root has %q", data)
+		}
 	}
 	if r.watches != nil {
 		if n := r.watches(); n != 0 {

@@ -40,7 +40,7 @@ func runVirtually(t *testing.T, sc frameScenario, cases []frameCase, repeat stri
 			t: t, virtual: true, addr: srv.Addr(), proxy: zktest.StartProxy(t, srv.Addr(), zktest.WithNetwork(n)),
 			opts:    []zklock.Option{zklock.WithDialer(n.Dial), silent()},
 			timeout: 20 * time.Second, tick: 2 * time.Second, root: "/job",
-			children: srv.Children, watches: srv.WatchCount,
+			children: srv.Children, watches: srv.WatchCount, data: srv.Get,
 			kill: srv.ExpireSession,
 		}, cases, repeat)
 		ended := make(chan struct{})

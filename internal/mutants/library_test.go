@@ -166,6 +166,38 @@ var library = []mutant{
 	{"a Mutex's hold is a permission for the read/write lock of its path", "R67", "owner.go", "TestVirtual_ReadWrite_FanOutUnderAMutexOfThePath", []Swap{{
 		"holdKey{table: t, root: root.path, mode: mode}", "holdKey{table: t, root: root.path}"}}},
 
+	// The lock-delay (record.go, delay.go, mark.go).
+	{"delay: a record from before the proof counts", "F47", "internal/queue/record.go", "TestRecordRead", []Swap{{
+		"	case r.Early:\n		w.Next = ToReadRecord\n", ""}}},
+	{"delay: a record that a server lagging behind shows counts", "F47", "internal/queue/record.go", "TestRecordRead", []Swap{{
+		"	case !isNews: ", "	case !isNews && false: "}}},
+	{"delay: a turn needs no record", "F47", "internal/queue/walk.go", "TestVirtual_LockDelay_Turn_IsPassedAndRecorded|TestRecordRead", []Swap{{
+		"		return w.front(0)\n", "		return w.anew(ToGrant)\n"}}},
+	{"delay: nobody waits", "F47", "delay.go", "TestVirtual_LockDelay_HolderDisappears_NextWaits|TestVirtual_LockDelay_FrontDiesInTheDelay_NextWaits", []Swap{{
+		"left > 0; left =", "left > 1<<62; left ="}}},
+	{"delay: the words of others are replaced", "F47", "internal/queue/record.go", "TestRecord|TestVirtual_LockDelay_OtherData", []Swap{{
+		"word != \"\" && !strings", "word == \"\" && !strings"}}},
+	{"delay: data of somebody else is taken for ours", "F47", "internal/queue/record.go", "TestRecord|TestVirtual_LockDelay_OtherData", []Swap{{
+		"			return \"\", false\n", "			return \"\", true\n"}}},
+	{"delay: the grant's write does not check the node", "F47", "delay.go", "TestVirtual_LockDelay_NodeDeletedBeforeTheGrant_IsNotRecorded", []Swap{{
+		"{Op: wire.OpCheck, Path: a.node, Version: -1}", "{Op: wire.OpCheck, Path: a.d.root.path, Version: -1}"}}},
+	{"delay: it names no version", "F47", "delay.go", "TestVirtual_LockDelay_OtherData", []Swap{{
+		"Data: []byte(r), Version: a.version}", "Data: []byte(r), Version: -1}"}}},
+	{"delay: who gives up leaves its record", "F47", "root.go", "TestVirtual_LockDelay_GivesUpDuringTheGrant_LeavesNoRecord", []Swap{{
+		"	if mark != nil {\n		x = e.reaper.EraseMarked", "	if false {\n		x = e.reaper.EraseMarked"}}},
+	{"delay: a release leaves its record", "F47", "downgrade.go", "TestVirtual_LockDelay_Release_NextIsGrantedAtOnce|TestVirtual_LockDelay_ReleaseThenClose_DelaysNobody", []Swap{{
+		"d.down != nil, d.mark)", "d.down != nil, nil)"}}},
+	{"delay: a release that meets a version conflict leaves its record", "F47", "internal/nodes/mark.go", "TestVirtual_LockDelay_OtherData", []Swap{{
+		"		x.mark.IsKnown = false\n", "		x.mark = nil\n"}}},
+	{"delay: a Session forgets its first look", "F47", "root.go", "TestVirtual_LockDelay_ShortCalls_GetIn", []Swap{{
+		"if note && n.gone != node {", "if note {"}}},
+	{"delay: the root is made anew without its record", "F47", "root.go", "TestVirtual_LockDelay_RootMadeAnew_KeepsTheRecord", []Swap{{
+		"	if record != \"\" {\n		ops", "	if false {\n		ops"}}},
+	{"delay: without WRITE there is none", "F47", "delay.go", "TestVirtual_LockDelay_NoWrite_Fails", []Swap{{
+		"		err = answer.Denied(err, \"set\", \"WRITE\", root.path)\n", "		*w = w.RecordWritten(queue.IsThere)\n		return nil\n"}}},
+	{"delay: a read/write lock takes it", "WithLockDelay", "mutex.go", "TestLockDelay_Refused", []Swap{{
+		"		err = errDelayOfOthers\n", ""}}},
+
 	// Making a node (fate.go, protection.go).
 	{"a create whose answer was lost made nothing", "I2, F3", "internal/answer/fate.go", "TestFateOf|TestVirtual_CreateLost_IsAdopted", []Swap{{
 		"case f == tap.NeverSent:", "case f == tap.NeverSent || f == tap.NoAnswer:"}}},

@@ -45,7 +45,7 @@ var semaphore = []mutant{
 	{"permits: the path of a mutex will do", "bad input", "root.go", "TestVirtual_Semaphore_BadInput", []Swap{{
 		"		if err := r.permits.checkPath(ctx, z, r); err != nil {", "		if err := r.permits.checkPath(ctx, z, r); err != nil && false {"}}},
 	{"permits: the queue is not left after the grant", "I8", "permits.go", "TestVirtual_Semaphore_AsManyHoldAsThereArePermits", []Swap{{
-		"		a.d.root.handOver(a.e, a.node, false)\n", ""}}},
+		"		a.d.root.handOver(a.e, a.node, false, nil)\n", ""}}},
 	{"permits: who gives up leaves its leases", "I4", "attempt.go", "TestVirtual_Semaphore_GivesUp_LeavesNothing|TestVirtual_Semaphore_Try", []Swap{{
 		"err = a.giveUp(e, at.node, err, at.leases...)", "err = a.giveUp(e, at.node, err)"}}},
 	{"permits: the heartbeat checks the first lease", "I5, F24", "internal/link/holds.go", "TestVirtual_Semaphore_LeaseDeleted_WholeHoldIsLost", []Swap{{

@@ -52,6 +52,7 @@ type Deletion struct {
 	node string
 	rest []string       // those that go with it
 	next func() *Waiter // returns the waiter that gets the turn, nil if there is none
+	mark *Mark          // is taken back with the node; nil if there is none, or nothing to take back any more
 
 	unanswered bool // one of its requests has had no answer
 	singly     bool // one of the nodes was missing: delete one after the other
@@ -84,22 +85,31 @@ func (r *Reaper) EraseAfter(first *Deletion, node string) *Deletion {
 }
 
 // HandOver deletes the node of a hold that is released. If the hold may pass the turn (queue.Rule.PassesTurn), HandOver passes it
-// to a waiter of this ZooKeeper session that stands directly behind the node and sees the same queue.
-func (r *Reaper) HandOver(node string, rule queue.Rule, downgraded bool) *Deletion {
+// to a waiter of this ZooKeeper session that stands directly behind the node and sees the same queue. A mark is taken back with it.
+func (r *Reaper) HandOver(node string, rule queue.Rule, downgraded bool, mark *Mark) *Deletion {
 	if !rule.PassesTurn(downgraded) {
 		return r.Erase(node)
 	}
-	return r.begin(node, nil, func() *Waiter { return r.nodes.next(node, rule) })
+	return r.beginMarked(mark, node, nil, func() *Waiter { return r.nodes.next(node, rule) })
+}
+
+// EraseMarked is Erase for a node whose grant may be recorded.
+func (r *Reaper) EraseMarked(node string, mark *Mark) *Deletion {
+	return r.beginMarked(mark, node, nil, func() *Waiter { return nil })
 }
 
 func (r *Reaper) begin(node string, after *Deletion, next func() *Waiter, rest ...string) *Deletion {
+	return r.beginMarked(nil, node, after, next, rest...)
+}
+
+func (r *Reaper) beginMarked(mark *Mark, node string, after *Deletion, next func() *Waiter, rest ...string) *Deletion {
 	r.mu.Lock()
 	x := r.mu.erasing[node]
 	if x != nil {
 		r.mu.Unlock()
 		return x
 	}
-	x = &Deletion{r: r, node: node, rest: rest, next: next, Done: make(chan struct{}), Refused: make(chan struct{})}
+	x = &Deletion{r: r, node: node, rest: rest, next: next, mark: mark, Done: make(chan struct{}), Refused: make(chan struct{})}
 	r.mu.erasing[node] = x
 	r.mu.Unlock()
 	for _, n := range x.nodes() {
@@ -107,6 +117,10 @@ func (r *Reaper) begin(node string, after *Deletion, next func() *Waiter, rest .
 	}
 	if after != nil {
 		x.goOnAfter(after)
+		return x
+	}
+	if mark != nil && !mark.IsKnown {
+		x.goOn(false)
 		return x
 	}
 	w := next()
@@ -152,6 +166,9 @@ func (x *Deletion) run(wait bool) {
 			x.end(x.r.z.OverErr())
 			return
 		}
+		if wait = !x.readMark(); wait {
+			continue
+		}
 		w := x.next()
 		op, body := x.request(w)
 		a, err := x.r.z.Ask(context.Background(), op, body)
@@ -177,6 +194,9 @@ func (x *Deletion) batch() []string {
 // of w's node comes first, so that each answer tells of it.
 func (x *Deletion) request(w *Waiter) (wire.Op, wire.Record) {
 	batch := x.batch()
+	if x.mark != nil {
+		return wire.OpMulti, x.markedRequest(w)
+	}
 	if w == nil && len(batch) == 1 {
 		return wire.OpDelete, wire.PathVersionRequest{Path: batch[0], Version: -1}
 	}
@@ -196,11 +216,21 @@ func (x *Deletion) request(w *Waiter) (wire.Op, wire.Record) {
 // deletion has ended, and otherwise whether to wait before the next try.
 func (x *Deletion) tried(w *Waiter, a tap.Answer, err error) (ended, wait bool) {
 	z := x.r.z
+	n, failed := len(x.batch()), -1
+	ops := n
 	if w != nil {
-		failed := -1
-		if err == nil {
-			failed, err = answer.ErrOfMulti(a, 2)
-		}
+		ops++
+	}
+	if x.mark != nil {
+		ops++
+	}
+	if ops > 1 && err == nil {
+		failed, err = answer.ErrOfMulti(a, ops)
+	}
+	if x.mark != nil && failed == ops-1 && x.markFailed(err) {
+		return false, false
+	}
+	if w != nil {
 		switch queue.TurnAfter(err == nil, failed, errors.Is(err, zk.ErrNoNode)) {
 		case queue.TurnIsYours:
 			w.Tell(queue.TurnIsYours)
@@ -212,10 +242,6 @@ func (x *Deletion) tried(w *Waiter, a tap.Answer, err error) (ended, wait bool) 
 			x.r.nodes.skip(w)
 			return false, false
 		}
-	}
-	n := len(x.batch())
-	if n > 1 && err == nil {
-		_, err = answer.ErrOfMulti(a, n)
 	}
 	switch noNode := errors.Is(err, zk.ErrNoNode); {
 	case noNode && n > 1: // nothing was deleted

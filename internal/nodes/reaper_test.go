@@ -59,7 +59,7 @@ func TestMulti_AnswerSaysNothing(t *testing.T) {
 			own := NewOwn(10)
 			own.add("/locks/a/p")
 			next := own.StandBehind("/locks/a/p", "/locks/a/own", queue.Rule{})
-			x := NewReaper(z, NewLists(z), own).HandOver("/locks/a/p", queue.Rule{}, false)
+			x := NewReaper(z, NewLists(z), own).HandOver("/locks/a/p", queue.Rule{}, false, nil)
 			<-x.Done
 			c.work.Wait()
 			require.True(t, x.OK, "it goes with the second try")

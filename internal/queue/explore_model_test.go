@@ -673,7 +673,7 @@ func (k *client) reads() bool {
 func (x *explorer) ask(w *world, c uint8) string {
 	k, s := &w.c[c], w.session(c)
 	r := x.rule(k.walk.evidence(k.aheadFired == goneEvent, uint64(s.conn), k.ownFired != notFired))
-	x.goOn(w, c, k.walk.ruled(r))
+	x.goOn(w, c, k.walk.ruled(r, uint64(s.conn)))
 	if r {
 		return "is woken by its predecessor's event, and is granted"
 	}

@@ -15,6 +15,11 @@ package queue
 // All other stages lead back to ToList if the facts are not enough, and to ToQueueAgain if our own node is gone. ToEnd is for
 // the end of the counter.
 //
+// With a lock-delay, the record comes before the grant (record.go):
+//
+//	──▶ ToReadRecord ─┬──────────────────▶ ToWriteRecord ──▶ ToGrant
+//	                  └─▶ ToAwaitDelay ──▶
+//
 // If the predecessor is gone before we can watch it, that counts as its deletion event: the answer came over the same
 // connection, after the one that showed our node.
 type Walk struct {
@@ -24,17 +29,22 @@ type Walk struct {
 	Ahead  int   // how many nodes that block ours were ahead in the list
 	Holds  bool  // the predecessor was the holder
 	Tied   bool  // nobody knows which of several nodes is the predecessor
+	Sync   bool  // the record is to be read after a sync
 
-	session  int64 // the ZooKeeper session of the node
-	replaced bool  // another node may take the predecessor's place when it goes
-	owner    int64 // the ZooKeeper session that owns the predecessor
+	delayed  bool   // the lock has a lock-delay
+	proof    uint64 // the connection over which it was shown that nobody is ahead, 0 if that is not known
+	session  int64  // the ZooKeeper session of the node
+	replaced bool   // another node may take the predecessor's place when it goes
+	owner    int64  // the ZooKeeper session that owns the predecessor
 
 	listConn, ownConn, aheadConn uint64 // over which the list and the two watches were answered; 0 before
 }
 
 // Begin returns the walk of a node of a ZooKeeper session. early says that its first list was sent before the node was known to
-// be made.
-func Begin(session int64, early bool) Walk { return Walk{session: session, Early: early} }
+// be made; delayed, that the lock has a lock-delay.
+func Begin(session int64, early, delayed bool) Walk {
+	return Walk{session: session, Early: early, delayed: delayed}
+}
 
 // Stage is what a walk does next.
 type Stage uint8
@@ -47,7 +57,10 @@ const (
 	ToWatchAhead               // watch the predecessor
 	ToWatchSecond              // watch the node ahead of the predecessor
 	ToAwait                    // wait for an event of one of them, or for another connection
-	ToGrant                    // nobody is ahead
+	ToReadRecord               // nobody is ahead: read who held last
+	ToAwaitDelay               // wait: who held last disappeared
+	ToWriteRecord              // record the grant
+	ToGrant                    // nobody is ahead, and nobody else need wait
 	ToQueueAgain               // our node has no place of its own in the queue: begin again at the tail
 	ToEnd                      // nobody is granted here (exhausted)
 )
@@ -72,7 +85,7 @@ func (w Walk) Listed(p Place, conn uint64) Walk {
 		}
 		return w.anew(ToQueueAgain)
 	case Front:
-		return w.anew(ToGrant)
+		return w.front(conn)
 	case Behind:
 		w.Next, w.listConn = ToStandBehind, conn
 		w.Ahead, w.Holds, w.Second, w.Tied, w.replaced = p.Ahead, p.Holds, p.Second != "", p.Tied, p.Replaced
@@ -88,7 +101,17 @@ func (w Walk) Listed(p Place, conn uint64) Walk {
 func (w Walk) ListAgain() Walk { return w.anew(ToList) }
 
 // anew forgets what the walk rested on.
-func (w Walk) anew(next Stage) Walk { return Walk{Next: next, session: w.session} }
+func (w Walk) anew(next Stage) Walk { return Walk{Next: next, session: w.session, delayed: w.delayed} }
+
+// front takes a proof that nobody is ahead, which came over conn; 0 if that is not known.
+func (w Walk) front(conn uint64) Walk {
+	if !w.delayed {
+		return w.anew(ToGrant)
+	}
+	w = w.anew(ToReadRecord)
+	w.proof = conn
+	return w
+}
 
 // NotListed takes a list that failed. Without its lock root, our node is gone too (R5, R58), unless the list went out with a
 // create that was lost: ours came later, and perhaps the root.
@@ -113,7 +136,7 @@ func (w Walk) StoodBehind(ok bool) Walk {
 func (w Walk) Turned(t Turn) Walk {
 	switch t {
 	case TurnIsYours:
-		return w.anew(ToGrant)
+		return w.front(0)
 	case NodeIsGone:
 		return w.anew(ToQueueAgain)
 	}
@@ -164,7 +187,7 @@ func (w Walk) OwnEvent(isDeletion bool) Walk {
 // PredecessorEvent takes the event of the predecessor: whether it is a deletion, the present connection, and whether an event of
 // our own node has come. The rule says whether that is enough for a grant (inFrontNow).
 func (w Walk) PredecessorEvent(isDeletion bool, conn uint64, ownFired bool) Walk {
-	return w.ruled(inFrontNow(w.evidence(isDeletion, conn, ownFired)))
+	return w.ruled(inFrontNow(w.evidence(isDeletion, conn, ownFired)), conn)
 }
 
 // evidence returns what the waiter knows when the event of its predecessor has come.
@@ -175,10 +198,10 @@ func (w Walk) evidence(isDeletion bool, conn uint64, ownFired bool) evidence {
 	}
 }
 
-// ruled takes what the rule says of the evidence.
-func (w Walk) ruled(inFront bool) Walk {
+// ruled takes what the rule says of the evidence, of which the last came over conn.
+func (w Walk) ruled(inFront bool, conn uint64) Walk {
 	if inFront {
-		return w.anew(ToGrant)
+		return w.front(conn)
 	}
 	return w.anew(ToList)
 }

@@ -62,8 +62,8 @@ func TestWalk(t *testing.T) {
 		{"our node is deleted", waits.OwnEvent(true), at(ToQueueAgain)},
 		{"our node is written to", waits.OwnEvent(false), at(ToList)},
 
-		{"the rule grants", waits.ruled(true), at(ToGrant)},
-		{"the rule says list", waits.ruled(false), at(ToList)},
+		{"the rule grants", waits.ruled(true, 1), at(ToGrant)},
+		{"the rule says list", waits.ruled(false, 1), at(ToList)},
 	} {
 		t.Run(tt.what, func(t *testing.T) { require.Equal(t, tt.want, tt.got) })
 	}

@@ -1,0 +1,228 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock/internal/answer"
+	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/nodes"
+	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// The lock-delay: between the proof that nobody is ahead and the grant, an attempt reads the lock root's record, waits if it names
+// somebody, and records itself (queue.Walk). The release takes that back (nodes.Mark). Exclusion rests on none of this.
+
+// WithLockDelay has nobody granted for d after a holder disappeared without a release: its process crashed, its session expired or was
+// closed, its hold was lost, or its node was deleted. It gives the holder's requests that are still on their way the time to arrive, at
+// resources that do not check a token. After a release the next is granted at once. It is for a Mutex and an Election; all clients of the
+// path should give the same d. There is no delay by default.
+//
+// The holder is recorded in the lock root's data, which needs WRITE on it, and the release takes that back. Data of somebody else there
+// is not touched: acquires return an error that says so. Who finds the record of a node that is gone waits for d from when its Session
+// first found that, however long ago the holder disappeared. So a candidate that dies while it waits starts the delay again. A TryAcquire
+// in the delay returns ErrNotAcquired, with DelayUntil in its Error; if each is made through a new Session, none ever succeeds.
+//
+// An acquire takes two requests more, and no round trip if the lock is free; a release is still one.
+func WithLockDelay(d time.Duration) MutexOption {
+	return func(o *mutexOptions) {
+		if o.delay = d; d <= 0 {
+			o.wrong = fmt.Errorf("WithLockDelay(%v): give how long nobody is granted after a holder disappeared, or leave the option out", d)
+		}
+	}
+}
+
+var errDelayOfOthers = errors.New("WithLockDelay: only a mutex and an election can have a lock-delay: give it to NewMutex or NewElection, or leave the option out")
+
+// dataRead is the answer to a read of a node's data.
+type dataRead struct {
+	data []byte
+	stat wire.Stat
+	conn uint64
+	err  error
+}
+
+// askData asks for a node's data.
+func (e *era) askData(path string) <-chan dataRead {
+	ch := make(chan dataRead, 1)
+	r := tap.NewRequest(wire.OpGetData, wire.PathWatchRequest{Path: path}, func(got tap.Answer) {
+		var node wire.DataResponse
+		err := answer.ErrOf(got)
+		if err == nil {
+			err = got.Decode(&node)
+		}
+		ch <- dataRead{slices.Clone(node.Data), node.Stat, got.Conn, err}
+	})
+	if !e.Carrier.Send(e.Era, r) {
+		ch <- dataRead{err: zk.ErrConnectionClosed}
+	}
+	return ch
+}
+
+// awaitData waits for the answer to askData.
+func (a *attempt) awaitData(asked <-chan dataRead) (dataRead, error) {
+	select {
+	case got := <-asked:
+		return got, nil
+	case <-a.e.Over():
+		return dataRead{}, a.e.OverErr()
+	case <-a.ctx.Done():
+		return dataRead{}, link.ErrCtxEnded
+	}
+}
+
+// readRecord reads the lock root's record, unless that was asked for with the node: then the answer is here.
+func (a *attempt) readRecord() error {
+	e, root, w := a.e, a.d.root, &a.walk
+	asked, isEarly, synced := a.early, a.early != nil, uint64(0)
+	if a.early = nil; !isEarly {
+		if w.Sync {
+			got, err := e.Ask(a.ctx, wire.OpSync, wire.PathRequest{Path: root.path})
+			if r, err := a.findingOf(err); err != nil || r != queue.IsThere {
+				return err
+			}
+			synced = got.Conn
+		}
+		asked = e.askData(root.path)
+	}
+	got, err := a.awaitData(asked)
+	if err != nil {
+		return err
+	}
+	r, err := a.findingOf(answer.Denied(got.err, "get", "READ", root.path))
+	if err != nil || r == queue.NotTold {
+		return err
+	}
+	if r == queue.IsGone { // and our node with it
+		*w = w.NotListed(r)
+		return nil
+	}
+	record, isOurs := queue.ParseRecord(got.data)
+	if !isOurs {
+		return badArgument{fmt.Errorf("%s has data of somebody else, %q: a lock with WithLockDelay keeps its record there: give it a path of its own, or remove the data",
+			root.path, got.data[:min(len(got.data), maxShown)])}
+	}
+	a.record, a.version = record, got.stat.Version
+	held, own := record.Word(queue.HeldWord), nameOf(a.node)
+	end, isKnown := root.delayEnd(held, e.Clock.Now(), false)
+	*w = w.RecordRead(queue.Reading{Held: held, Own: own, Conn: got.conn, Early: isEarly, Synced: synced != 0 && synced == got.conn, Over: isKnown && e.Clock.Now() >= end})
+	switch w.Next {
+	case queue.ToGrant:
+		a.d.mark = &nodes.Mark{Root: root.path, Record: record, Version: a.version, IsKnown: true}
+	case queue.ToAwaitDelay:
+		return a.beginDelay(held)
+	}
+	return nil
+}
+
+// beginDelay begins the wait for the delay of a node that is gone. Tries end here. It tells others until when the delay lasts, if it can:
+// nothing rests on that.
+func (a *attempt) beginDelay(held string) error {
+	e, root := a.e, a.d.root
+	end, _ := root.delayEnd(held, e.Clock.Now(), true)
+	a.delayEnd = end
+	until := e.Clock.Wall(end)
+	at := position{node: a.node, place: 1, who: held + ", which disappeared", delayed: until}
+	if !a.d.table.behind(a.acquisition, at) {
+		return ErrNotAcquired
+	}
+	a.waits(at)
+	e.Log.Info("zklock: the holder disappeared; nobody is granted before the end of the lock-delay", "path", root.path, "node", a.node, "holder", held, "until", until)
+	told := a.record.Delayed(until.UTC().Format(time.RFC3339))
+	version, failed, err := a.writeData(told)
+	switch {
+	case err == nil:
+		a.record, a.version = told, version
+	case failed == 1 && errors.Is(err, zk.ErrNoAuth): // nor could we record our grant
+		return answer.Denied(err, "set", "WRITE", root.path)
+	}
+	return nil
+}
+
+// awaitDelay waits until the delay is over.
+func (a *attempt) awaitDelay() error {
+	for left := a.delayEnd.Sub(a.e.Clock.Now()); left > 0; left = a.delayEnd.Sub(a.e.Clock.Now()) {
+		t := time.NewTimer(left)
+		select {
+		case <-t.C:
+			continue
+		case <-a.sayNow:
+			t.Stop()
+			return nil
+		case <-a.e.Over():
+			t.Stop()
+			return a.e.OverErr()
+		case <-a.ctx.Done():
+			t.Stop()
+			return link.ErrCtxEnded
+		}
+	}
+	a.walk = a.walk.DelayOver()
+	return nil
+}
+
+// writeRecord records the grant. From here on, to give up takes the record back as a release does.
+func (a *attempt) writeRecord() error {
+	root, w := a.d.root, &a.walk
+	granted := a.record.Granted(nameOf(a.node))
+	a.d.mark = &nodes.Mark{Root: root.path}
+	version, failed, err := a.writeData(granted)
+	switch {
+	case err == nil:
+		*a.d.mark = nodes.Mark{Root: root.path, Record: granted, Version: version, IsKnown: true}
+	case errors.Is(err, zk.ErrBadVersion):
+		*w = w.RecordWritten(queue.NotTold)
+		return nil
+	case failed == 0:
+		err = answer.Denied(err, "check", "READ", a.node)
+	default:
+		err = answer.Denied(err, "set", "WRITE", root.path)
+	}
+	r, err := a.findingOf(err)
+	if err == nil {
+		*w = w.RecordWritten(r)
+	}
+	return err
+}
+
+// writeData writes the record, if our node is there and nobody has written since it was read. It returns the new version.
+func (a *attempt) writeData(r queue.Record) (version int32, failed int, err error) {
+	got, err := a.e.Ask(a.ctx, wire.OpMulti, wire.MultiRequest{Ops: []wire.MultiOp{
+		{Op: wire.OpCheck, Path: a.node, Version: -1},
+		{Op: wire.OpSetData, Path: a.d.root.path, Data: []byte(r), Version: a.version},
+	}})
+	if err != nil {
+		return 0, -1, err
+	}
+	if failed, err = answer.ErrOfMulti(got, 2); err != nil {
+		return 0, failed, err
+	}
+	var done wire.MultiResponse
+	if err := got.Decode(&done); err != nil {
+		return 0, -1, err
+	}
+	return done.Results[1].Stat.Version, -1, nil
+}
+
+// delayUntil returns until when the node in front says that it waits for the lock-delay, zero if it does not say so.
+func (m *Mutex) delayUntil(ctx context.Context, e *era, front string) (until time.Time, err error) {
+	var root wire.DataResponse
+	if _, err := e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: m.root.path}, &root); err != nil {
+		return until, ignoring(answer.Denied(err, "get", "READ", m.root.path), zk.ErrNoNode)
+	}
+	record, _ := queue.ParseRecord(root.Data)
+	if record.Word(queue.HeldWord) != front { // otherwise it holds
+		until, _ = time.Parse(time.RFC3339, record.Word(queue.UntilWord))
+	}
+	return until, nil
+}
+
+// waits says whether it does not have the lock for a reason that a server has given.
+func (p position) waits() bool { return p.place > 1 || !p.delayed.IsZero() }

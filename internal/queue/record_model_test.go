@@ -1,0 +1,673 @@
+package queue
+
+// The model of TestExploreDelay: a world of clients with a lock-delay, which disappear.
+
+import (
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"testing"
+)
+
+// The model: a lock root with nodes and a record, at a leader; servers that are some transactions behind; sessions, each with one or
+// two clients. A client decides with Walk, PlaceOf and Record's rules, as the library does.
+//
+//	dIdle ──▶ dWalking (Walk) ──▶ dHolding ──▶ dDeleting ──▶ dIdle, dEnded
+//	              └── gives up ─────────────────────▲
+//
+// A request and its answer are one step. On a connection that is lost, a transaction may have been done, or come later, or never. Events
+// carry no zxid, so the next server may lag behind them; it never lags behind an answer. Time is one step: d passes.
+//
+// What is looked for: a grant before d has passed since a client knew that the last holder had disappeared; a wait for one that
+// released, or gave up in order; a record that names one of those; a wait that begins anew for a Session that has waited; a stop.
+const (
+	dClients = 3
+	dNodes   = 7
+	dLag     = 2
+)
+
+const (
+	dIdle uint8 = iota
+	dWalking
+	dHolding
+	dDeleting
+	dEnded
+)
+
+// What has become of a node.
+const (
+	lives uint8 = iota
+	released
+	gaveUp
+	disappeared // with a hold
+	neverHeld   // it went before it was granted, or in its release: whether others wait for that does not matter
+)
+
+type dState struct {
+	alive uint16
+	held  uint8 // the node that the record names, from 1; 0 for none
+	ver   uint8
+}
+
+type dRead struct {
+	held, ver, conn uint8
+	is              bool
+}
+
+type dClient struct {
+	phase, left, node, ahead uint8
+	walk                     Walk
+	early                    dRead
+	read                     dRead // the record that the walk goes by
+	told                     Turn
+
+	mark, known        bool // the record may name us; what follows is known
+	mHeld, mVer        uint8
+	isGiveUp           bool
+	late               uint8 // a transaction on its way: lateGrant, lateDelete
+	lNode, lHeld, lVer uint8
+	look               uint8 // the node that was first known to be gone, as the Session remembers it
+	over               bool  // d has passed since
+	knew               uint8 // the same, as it is in truth
+	knewLongAgo        bool
+	deletesPlain       bool // the record is somebody else's affair
+}
+
+const (
+	lateGrant uint8 = iota + 1
+	lateDelete
+)
+
+type dSession struct {
+	conn, conns, lag, seen uint8
+	isGone                 bool
+}
+
+type dWorld struct {
+	hist    [dLag + 1]dState // the leader's, and those before it
+	c       [dClients]dClient
+	s       [dClients]dSession
+	fate    [dNodes + 1]uint8
+	n       uint8 // nodes made
+	last    uint8 // the node that was granted last
+	paid    uint8 // d has passed since somebody knew that this one, and all before it, had gone
+	faults  uint8
+	giveUps uint8
+	writes  uint8 // of another word
+	anew    uint8 // how often the root may be made anew
+	broken  string
+}
+
+// dMistakes are what the rules forbid.
+type dMistakes struct {
+	anewEmpty     bool // the root is made anew without its record
+	replaces      bool // another word's writer drops ours
+	plainConflict bool // a release that meets a version conflict deletes the node alone
+	plainGiveUp   bool // who gives up deletes the node alone, although the grant's write was sent
+	turnGrants    bool // the turn grants, and records nothing
+	lagging       bool // a record from before the proof is believed
+	earlyCounts   bool // so is one that was asked for with the node
+	earlyLook     bool // the delay counts from when that came
+	looksAnew     bool // each call looks for itself
+	unversioned   bool // the grant's write does not name a version
+	unchecked     bool // or does not check the node
+	unrecorded    bool // or is left out
+}
+
+type delayExplorer struct {
+	sessions       []uint8
+	acquire        uint8
+	faults         uint8
+	giveUps        uint8
+	writes, anew   uint8
+	mistakes       dMistakes
+	places         map[[2]uint16]Place
+	granted        int
+	waited, synced bool
+}
+
+func dName(i uint8) string {
+	return fmt.Sprintf("_c_%08d-0000-4000-8000-000000000000-lock-%010d", 90-i, i)
+}
+
+func (w *dWorld) leader() *dState         { return &w.hist[0] }
+func (w *dWorld) view(s uint8) dState     { return w.hist[w.s[s].lag] }
+func (s *dState) has(node uint8) bool     { return node > 0 && s.alive&(1<<node) != 0 }
+func (w *dWorld) isLive(node uint8) bool  { return w.leader().has(node) }
+func (x *delayExplorer) of(i uint8) uint8 { return x.sessions[i] }
+func (w *dWorld) isReady(s uint8) bool    { return w.s[s].conn > 0 && !w.s[s].isGone }
+func (c *dClient) does(stages ...Stage) bool {
+	return c.phase == dWalking && slices.Contains(stages, c.walk.Next)
+}
+
+func (w *dWorld) canCommit() bool {
+	for i := range w.s {
+		if w.s[i].conn > 0 && w.s[i].lag == dLag {
+			return false
+		}
+	}
+	return true
+}
+
+// commit is a transaction at the leader.
+func (w *dWorld) commit(f func(s *dState)) {
+	copy(w.hist[1:], w.hist[:dLag])
+	f(w.leader())
+	for i := range w.s {
+		w.s[i].lag, w.s[i].seen = min(w.s[i].lag+1, dLag), min(w.s[i].seen+1, dLag)
+	}
+	if h := w.leader().held; w.fate[h] == released || w.fate[h] == gaveUp {
+		w.broken = "the record names a node that was released or given up"
+	}
+}
+
+// place asks PlaceOf.
+func (x *delayExplorer) place(alive uint16, self uint8) (Place, uint8) {
+	key := [2]uint16{alive, uint16(self)}
+	p, ok := x.places[key]
+	if !ok {
+		var names []string
+		for i := uint8(1); i <= dNodes; i++ {
+			if alive&(1<<i) != 0 {
+				names = append(names, dName(i))
+			}
+		}
+		p = PlaceOf(Rule{Name: MutexName, Markers: Markers}, dName(self), names)
+		x.places[key] = p
+	}
+	for i := uint8(1); i < self; i++ {
+		if p.Predecessor == dName(i) {
+			return p, i
+		}
+	}
+	return p, 0
+}
+
+type dAdd func(what string, f func(n *dWorld, c *dClient))
+
+// steps gives all worlds that can come next.
+func (x *delayExplorer) steps(w dWorld, take func(n *dWorld, what string)) {
+	out := func(what string, f func(n *dWorld)) {
+		n := w
+		f(&n)
+		take(&n, what)
+	}
+	for i := range x.sessions {
+		i := uint8(i)
+		add := func(what string, f func(n *dWorld, c *dClient)) {
+			out(string('A'+rune(i))+" "+what, func(n *dWorld) { f(n, &n.c[i]) })
+		}
+		x.clientSteps(w, i, add)
+	}
+	for s := range slices.Max(x.sessions) + 1 {
+		x.sessionSteps(w, s, out)
+	}
+	if w.canCommit() {
+		if w.writes > 0 {
+			out("another word is written", func(n *dWorld) {
+				n.writes--
+				n.commit(func(s *dState) {
+					if s.ver++; x.mistakes.replaces {
+						s.held = 0
+					}
+				})
+			})
+		}
+		if w.anew > 0 && w.leader().alive == 0 && w.n > 0 {
+			out("the root is made anew", func(n *dWorld) {
+				n.anew--
+				n.commit(func(s *dState) {
+					if s.ver = 0; x.mistakes.anewEmpty {
+						s.held = 0
+					}
+				})
+			})
+		}
+	}
+}
+
+// catchUp has a session's server do transactions until it is so far behind. Their events come before any answer.
+func (x *delayExplorer) catchUp(n *dWorld, s, lag uint8) {
+	before := n.view(s)
+	n.s[s].lag = lag
+	now := n.view(s)
+	for i := range x.sessions {
+		c := &n.c[i]
+		if x.of(uint8(i)) == s && c.does(ToAwait) && before.has(c.ahead) && !now.has(c.ahead) {
+			c.walk = c.walk.PredecessorEvent(true, uint64(n.s[s].conn), !now.has(c.node))
+		}
+	}
+}
+
+// answered is an answer from a server that has done all there is.
+func (x *delayExplorer) answered(n *dWorld, s uint8) {
+	x.catchUp(n, s, 0)
+	n.s[s].seen = 0
+}
+
+// sessionSteps is what becomes of a session and its connection.
+func (x *delayExplorer) sessionSteps(w dWorld, s uint8, out func(string, func(n *dWorld))) {
+	me := w.s[s]
+	if me.isGone {
+		return
+	}
+	if me.conn > 0 && me.lag > 0 {
+		out(fmt.Sprintf("session %d: its server does the next transaction", s), func(n *dWorld) {
+			x.catchUp(n, s, me.lag-1)
+		})
+	}
+	if me.conn == 0 {
+		for lag := range me.seen + 1 {
+			out(fmt.Sprintf("session %d: connected again, to a server that is %d behind", s, lag), func(n *dWorld) {
+				t := &n.s[s]
+				t.conns++
+				t.conn, t.lag = t.conns, lag
+				for i := range x.sessions {
+					if c := &n.c[i]; x.of(uint8(i)) == s && c.does(ToAwait) {
+						c.walk = c.walk.Moved(uint64(t.conn))
+					}
+				}
+			})
+		}
+	}
+	if w.faults == 0 {
+		return
+	}
+	if me.conn > 0 {
+		out(fmt.Sprintf("session %d: FAULT its connection is lost", s), func(n *dWorld) { n.faults--; n.s[s].conn = 0 })
+	}
+	if w.canCommit() {
+		out(fmt.Sprintf("session %d: FAULT it expires", s), func(n *dWorld) {
+			n.faults--
+			n.s[s] = dSession{isGone: true}
+			n.commit(func(st *dState) {
+				for i := range x.sessions {
+					if c := &n.c[i]; x.of(uint8(i)) == s {
+						if st.has(c.node) {
+							n.fate[c.node] = neverHeld
+							if c.phase == dHolding {
+								n.fate[c.node] = disappeared
+							}
+							st.alive &^= 1 << c.node
+						}
+						*c = dClient{phase: dEnded}
+					}
+				}
+			})
+		})
+	}
+}
+
+func (x *delayExplorer) clientSteps(w dWorld, i uint8, add dAdd) {
+	me, s := w.c[i], x.of(i)
+	if me.late > 0 && w.canCommit() {
+		add("has a transaction that comes late", func(n *dWorld, c *dClient) { c.late = 0; x.comesLate(n, me) })
+	}
+	if (me.look > 0 && !me.over) || (me.knew > 0 && !me.knewLongAgo) {
+		add("sees d pass", func(n *dWorld, c *dClient) {
+			c.over, c.knewLongAgo = c.look > 0, c.knew > 0
+			n.paid = max(n.paid, c.knew)
+		})
+	}
+	ready := w.isReady(s)
+	switch me.phase {
+	case dIdle:
+		if ready && w.canCommit() && w.n < dNodes {
+			add("queues", func(n *dWorld, c *dClient) { x.queues(n, c, s) })
+		}
+	case dWalking:
+		if w.giveUps > 0 {
+			add("gives up", func(n *dWorld, c *dClient) {
+				n.giveUps--
+				c.phase, c.isGiveUp, c.deletesPlain = dDeleting, true, !c.mark || x.mistakes.plainGiveUp
+			})
+		}
+		x.walks(w, i, add)
+	case dHolding:
+		add("releases", func(_ *dWorld, c *dClient) { c.phase, c.deletesPlain = dDeleting, x.mistakes.unrecorded || !c.mark })
+		if w.faults > 0 && w.isLive(me.node) && w.canCommit() {
+			add("FAULT has its node deleted", func(n *dWorld, c *dClient) {
+				n.faults--
+				n.fate[c.node] = disappeared
+				n.commit(func(s *dState) { s.alive &^= 1 << c.node })
+				x.finish(n, i, TurnUnknown)
+			})
+		}
+	case dDeleting:
+		if ready {
+			x.deletes(w, i, add)
+		}
+	}
+}
+
+func (x *delayExplorer) queues(n *dWorld, c *dClient, s uint8) {
+	n.n++
+	*c = dClient{phase: dWalking, left: c.left, node: n.n, look: c.look, over: c.over, knew: c.knew, knewLongAgo: c.knewLongAgo, late: c.late, lNode: c.lNode, lHeld: c.lHeld, lVer: c.lVer}
+	if x.mistakes.looksAnew {
+		c.look, c.over = 0, false
+	}
+	n.commit(func(st *dState) { st.alive |= 1 << c.node })
+	x.answered(n, s)
+	c.walk = Begin(int64(s)+1, false, true)
+	c.early = dRead{n.leader().held, n.leader().ver, n.s[s].conn, true}
+	if x.mistakes.earlyLook && c.early.held > 0 && c.look != c.early.held {
+		c.look, c.over = c.early.held, false
+	}
+}
+
+// comesLate does a transaction that had no answer.
+func (x *delayExplorer) comesLate(n *dWorld, by dClient) {
+	st := n.leader()
+	switch {
+	case !st.has(by.lNode) && !(x.mistakes.unchecked && by.late == lateGrant), st.ver != by.lVer && !(x.mistakes.unversioned && by.late == lateGrant):
+	case by.late == lateGrant:
+		n.commit(func(s *dState) { s.held = by.lNode; s.ver++ })
+	default:
+		by.node = by.lNode
+		x.commitDelete(n, by, by.lHeld)
+	}
+}
+
+// commitDelete deletes a client's node, and takes the record back if it named that node when it was read.
+func (x *delayExplorer) commitDelete(n *dWorld, c dClient, held uint8) {
+	n.fate[c.node] = released
+	if c.isGiveUp {
+		n.fate[c.node] = gaveUp
+	}
+	n.commit(func(s *dState) {
+		if s.alive &^= 1 << c.node; held == c.node && !c.deletesPlain {
+			s.held = 0
+			s.ver++
+		}
+	})
+}
+
+// finish ends an acquisition, and tells those behind in the session.
+func (x *delayExplorer) finish(n *dWorld, i uint8, t Turn) {
+	c := &n.c[i]
+	for o := range x.sessions {
+		if k := &n.c[o]; x.of(uint8(o)) == x.of(i) && k.does(ToAwaitTurn) && k.ahead == c.node && k.told == NoTurn {
+			k.told = t
+		}
+	}
+	*c = dClient{phase: dIdle, left: c.left - 1, look: c.look, over: c.over, knew: c.knew, knewLongAgo: c.knewLongAgo, late: c.late, lNode: c.lNode, lHeld: c.lHeld, lVer: c.lVer}
+	if c.left == 0 {
+		*c = dClient{phase: dEnded, late: c.late, lNode: c.lNode, lHeld: c.lHeld, lVer: c.lVer}
+	}
+}
+
+func (x *delayExplorer) walks(w dWorld, i uint8, add dAdd) {
+	me, s := w.c[i], x.of(i)
+	ready, conn := w.isReady(s), uint64(w.s[s].conn)
+	switch me.walk.Next {
+	case ToList:
+		if ready {
+			add("lists", func(n *dWorld, c *dClient) { x.lists(n, c, i) })
+		}
+	case ToAwaitTurn:
+		if me.told != NoTurn {
+			add("is told by its predecessor", func(_ *dWorld, c *dClient) {
+				c.walk = c.walk.Turned(c.told)
+				if x.mistakes.turnGrants && c.walk.Next == ToReadRecord {
+					c.walk.Next = ToGrant
+				}
+			})
+		}
+	case ToReadRecord:
+		if me.early.is {
+			add("has the record that it asked for with its node", func(n *dWorld, c *dClient) { x.reads(n, c, c.early, !x.mistakes.earlyCounts, false) })
+		} else if ready {
+			add(fmt.Sprint("reads the record; synced: ", me.walk.Sync), func(n *dWorld, c *dClient) {
+				synced := c.walk.Sync
+				if synced {
+					x.catchUp(n, s, 0)
+					x.synced = true
+				}
+				n.s[s].seen = n.s[s].lag
+				v := n.view(s)
+				x.reads(n, c, dRead{v.held, v.ver, uint8(conn), true}, false, synced)
+			})
+		}
+	case ToAwaitDelay:
+		if me.over {
+			add("has waited", func(_ *dWorld, c *dClient) { c.walk = c.walk.DelayOver() })
+		}
+	case ToWriteRecord:
+		if x.mistakes.unrecorded {
+			add("records nothing", func(_ *dWorld, c *dClient) { c.walk = c.walk.RecordWritten(IsThere) })
+		} else if ready {
+			x.records(w, i, add)
+		}
+	case ToGrant:
+		add("is granted", func(n *dWorld, c *dClient) { x.grants(n, c) })
+	case ToQueueAgain:
+		add("queues again", func(_ *dWorld, c *dClient) { c.phase = dIdle })
+	}
+}
+
+func (x *delayExplorer) lists(n *dWorld, c *dClient, i uint8) {
+	s := x.of(i)
+	conn, v := uint64(n.s[s].conn), n.view(s)
+	n.s[s].seen = n.s[s].lag
+	p, ahead := x.place(v.alive, c.node)
+	c.walk, c.ahead, c.told = c.walk.Listed(p, conn), ahead, NoTurn
+	if c.walk.Next != ToStandBehind {
+		return
+	}
+	mates := func(o uint8) bool {
+		return x.of(o) == s && n.c[o].node == ahead && n.c[o].phase != dEnded && n.c[o].phase != dIdle
+	}
+	for o := range x.sessions {
+		if mates(uint8(o)) {
+			c.walk = c.walk.StoodBehind(true)
+			return
+		}
+	}
+	// Both watches are set at once, and tell of all that comes.
+	c.walk = c.walk.StoodBehind(false).Watched(IsThere, int64(s)+1, conn).Watched(IsThere, 99, conn)
+	if c.walk.Next == ToWatchSecond {
+		c.walk = c.walk.Watched(NotTold, 0, 0)
+	}
+}
+
+// reads takes a record that was read.
+func (x *delayExplorer) reads(n *dWorld, c *dClient, r dRead, isEarly, synced bool) {
+	c.early, c.read = dRead{}, r
+	name := ""
+	if r.held > 0 {
+		name = dName(r.held)
+	}
+	reading := Reading{Held: name, Own: dName(c.node), Conn: uint64(r.conn), Early: isEarly, Synced: synced, Over: r.held > 0 && c.look == r.held && c.over}
+	if x.mistakes.lagging && !isEarly {
+		reading.Synced = true
+	}
+	if c.walk = c.walk.RecordRead(reading); c.walk.Next == ToGrant {
+		c.mark, c.known, c.mHeld, c.mVer = true, true, r.held, r.ver
+	}
+	if c.walk.Next != ToAwaitDelay {
+		return
+	}
+	x.waited = true
+	switch f := n.fate[r.held]; {
+	case f == released, f == gaveUp:
+		n.broken = "waits for one that released"
+	case f == lives:
+		n.broken = "the delay begins while the holder lives"
+	case c.knew == r.held && c.knewLongAgo:
+		n.broken = "waits again for one for which its Session has waited"
+	}
+	if c.knew != r.held {
+		c.knew, c.knewLongAgo = r.held, false
+	}
+	if c.look != r.held {
+		c.look, c.over = r.held, false
+	}
+}
+
+// records writes the grant.
+func (x *delayExplorer) records(w dWorld, i uint8, add dAdd) {
+	me, s, st := w.c[i], x.of(i), w.leader()
+	isGone, conflicts := !st.has(me.node) && !x.mistakes.unchecked, st.ver != me.read.ver && !x.mistakes.unversioned
+	begin := func(c *dClient) { c.mark, c.known = true, false }
+	switch {
+	case isGone:
+		add("finds its node gone", func(n *dWorld, c *dClient) { begin(c); x.answered(n, s); c.walk = c.walk.RecordWritten(IsGone) })
+		return
+	case conflicts:
+		add("meets a version conflict", func(n *dWorld, c *dClient) { begin(c); x.answered(n, s); c.walk = c.walk.RecordWritten(NotTold) })
+		return
+	case !w.canCommit():
+		return
+	}
+	write := func(n *dWorld, c *dClient) {
+		begin(c)
+		n.commit(func(t *dState) { t.held = c.node; t.ver++ })
+	}
+	add("records its grant", func(n *dWorld, c *dClient) {
+		write(n, c)
+		x.answered(n, s)
+		c.known, c.mHeld, c.mVer = true, c.node, n.leader().ver
+		c.walk = c.walk.RecordWritten(IsThere)
+	})
+	if w.faults > 0 {
+		add("FAULT records its grant; the connection is lost with the answer", func(n *dWorld, c *dClient) {
+			n.faults--
+			write(n, c)
+			n.s[s].conn = 0
+			c.walk = c.walk.RecordWritten(NotTold)
+		})
+		add("FAULT loses the connection when it records its grant, which may come late", func(n *dWorld, c *dClient) {
+			n.faults--
+			begin(c)
+			n.s[s].conn = 0
+			c.late, c.lNode, c.lVer = lateGrant, c.node, c.read.ver
+			c.walk = c.walk.RecordWritten(NotTold)
+		})
+	}
+}
+
+func (x *delayExplorer) grants(n *dWorld, c *dClient) {
+	for o := range x.sessions {
+		if k := &n.c[o]; k != c && (k.phase == dHolding) && n.isLive(k.node) && n.isLive(c.node) {
+			n.broken = "I1: two hold"
+		}
+	}
+	if n.last > 0 && n.fate[n.last] == disappeared && n.paid < n.last && n.isLive(c.node) {
+		n.broken = "the delay was skipped"
+	}
+	c.phase = dHolding
+	if n.last = c.node; !n.isLive(c.node) && n.fate[c.node] == neverHeld {
+		n.fate[c.node] = disappeared
+	}
+	x.granted++
+}
+
+// deletes is nodes.Deletion with a mark.
+func (x *delayExplorer) deletes(w dWorld, i uint8, add dAdd) {
+	me, s, st := w.c[i], x.of(i), w.leader()
+	switch {
+	case !me.deletesPlain && !me.known:
+		add("reads the record that it takes back", func(n *dWorld, c *dClient) {
+			x.answered(n, s)
+			c.known, c.mHeld, c.mVer = true, n.leader().held, n.leader().ver
+		})
+	case !st.has(me.node):
+		add("finds its node gone", func(n *dWorld, _ *dClient) { x.answered(n, s); x.finish(n, i, TurnUnknown) })
+	case !me.deletesPlain && st.ver != me.mVer:
+		add("meets a version conflict in its deletion", func(n *dWorld, c *dClient) {
+			x.answered(n, s)
+			c.known, c.deletesPlain = false, x.mistakes.plainConflict
+		})
+	case w.canCommit():
+		turn := TurnIsYours
+		if me.isGiveUp {
+			turn = TurnUnknown
+		}
+		add("has its node deleted", func(n *dWorld, _ *dClient) {
+			x.commitDelete(n, me, me.mHeld)
+			x.answered(n, s)
+			x.finish(n, i, turn)
+		})
+		if w.faults > 0 {
+			add("FAULT has its node deleted; the connection is lost with the answer", func(n *dWorld, _ *dClient) {
+				n.faults--
+				x.commitDelete(n, me, me.mHeld)
+				n.s[s].conn = 0
+			})
+			add("FAULT loses the connection when it deletes its node, which may come late", func(n *dWorld, c *dClient) {
+				n.faults--
+				n.s[s].conn = 0
+				c.late, c.lNode, c.lHeld, c.lVer = lateDelete, c.node, c.mHeld, c.mVer
+				if c.deletesPlain {
+					c.late = 0
+				}
+			})
+		}
+	}
+}
+
+// explore goes through all worlds, nearest first. It returns what was broken, "" if nothing, and how. Worlds are told by a hash.
+func (x *delayExplorer) explore(t *testing.T) (broken string, how []string) {
+	first := dWorld{faults: x.faults, giveUps: x.giveUps, writes: x.writes, anew: x.anew}
+	for i := range first.c {
+		if first.c[i].phase = dEnded; i < len(x.sessions) {
+			first.c[i] = dClient{left: x.acquire}
+			first.s[x.of(uint8(i))] = dSession{conn: 1, conns: 1}
+		}
+	}
+	type origin struct {
+		from uint32
+		step uint16
+	}
+	x.places = map[[2]uint16]Place{}
+	seed := maphash.MakeSeed()
+	seen, origins := map[uint64]struct{}{maphash.Comparable(seed, first): {}}, []origin{{}}
+	back := func(last uint32) (how []string) {
+		var path []uint16
+		for ; last != 0; last = origins[last].from {
+			path = append(path, origins[last].step)
+		}
+		slices.Reverse(path)
+		w := first
+		for _, want := range path {
+			n, to := uint16(0), w
+			x.steps(w, func(next *dWorld, what string) {
+				if n == want {
+					to, how = *next, append(how, what)
+				}
+				n++
+			})
+			w = to
+		}
+		return how
+	}
+	level, at := []dWorld{first}, uint32(0)
+	for len(level) > 0 {
+		var after []dWorld
+		for i, w := range level {
+			me, n, goesOn := at+uint32(i), uint16(0), false
+			x.steps(w, func(next *dWorld, _ string) {
+				goesOn = goesOn || next.faults == w.faults && next.giveUps == w.giveUps && next.writes == w.writes && next.anew == w.anew && *next != w
+				if h := maphash.Comparable(seed, *next); broken == "" {
+					if _, ok := seen[h]; !ok {
+						seen[h] = struct{}{}
+						origins, after = append(origins, origin{me, n}), append(after, *next)
+						broken = next.broken
+					}
+				}
+				n++
+			})
+			if broken != "" {
+				return broken, back(uint32(len(origins) - 1))
+			}
+			if !goesOn && w.n < dNodes && slices.ContainsFunc(w.c[:], func(c dClient) bool { return c.phase != dEnded }) {
+				return "somebody waits for ever", back(me)
+			}
+		}
+		at += uint32(len(level))
+		level = after
+	}
+	t.Logf("%d clients on %d sessions, %d acquisitions each, %d faults, %d give up, %d other writes, %d roots made anew: %d worlds", len(x.sessions), slices.Max(x.sessions)+1,
+		x.acquire, x.faults, x.giveUps, x.writes, x.anew, len(seen))
+	return "", nil
+}

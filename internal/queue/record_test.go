@@ -1,0 +1,149 @@
+package queue
+
+// These tests attack record.go: the words of a lock root, and when a holder's disappearance delays the next.
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// F47: whoever disappears delays the next one by d, whoever releases nobody, in every interleaving.
+func TestExploreDelay(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		big  bool
+		x    delayExplorer
+	}{
+		{"two, two faults", false, delayExplorer{sessions: []uint8{0, 1}, acquire: 1, faults: 2, writes: 1}},
+		{"two, one gives up, one fault", false, delayExplorer{sessions: []uint8{0, 1}, acquire: 1, faults: 1, giveUps: 1, writes: 1}},
+		{"two of one session, one fault", false, delayExplorer{sessions: []uint8{0, 0, 1}, acquire: 1, faults: 1}},
+		{"three, one fault", false, delayExplorer{sessions: []uint8{0, 1, 2}, acquire: 1, faults: 1}},
+		{"the root is made anew", false, delayExplorer{sessions: []uint8{0, 1}, acquire: 1, faults: 1, giveUps: 1, anew: 1}},
+		{"three, two faults", true, delayExplorer{sessions: []uint8{0, 1, 2}, acquire: 1, faults: 2}},
+		{"two, two turns, two faults", true, delayExplorer{sessions: []uint8{0, 1}, acquire: 2, faults: 2, writes: 1}},
+		{"two of one session, two faults, one gives up", true, delayExplorer{sessions: []uint8{0, 0, 1}, acquire: 1, faults: 2, giveUps: 1}},
+	} {
+		if tt.big && !*exploreAll { // minutes: make explore
+			continue
+		}
+		t.Run(tt.name, func(t *testing.T) {
+			broken, how := tt.x.explore(t)
+			require.Empty(t, broken, strings.Join(how, "\n"))
+			require.Positive(t, tt.x.granted)
+			require.True(t, tt.x.waited, "nobody waited for the delay")
+		})
+	}
+}
+
+// Each rule is left out, and the explorer finds what then goes wrong: the holes of which the first design had seven.
+func TestExploreDelay_WithoutTheRule(t *testing.T) {
+	const (
+		skipped = "the delay was skipped"
+		waits   = "waits for one that released"
+		left    = "the record names a node that was released or given up"
+	)
+	two, mates := []uint8{0, 1}, []uint8{0, 0, 1}
+	for _, tt := range []struct {
+		rule string
+		x    delayExplorer
+		want string
+	}{
+		{"a root is made anew with its record", delayExplorer{sessions: two, faults: 1, anew: 1, mistakes: dMistakes{anewEmpty: true}}, skipped},
+		{"words are merged", delayExplorer{sessions: two, faults: 1, writes: 1, mistakes: dMistakes{replaces: true}}, skipped},
+		{"a release that meets a conflict reads again", delayExplorer{sessions: two, writes: 1, mistakes: dMistakes{plainConflict: true}}, left},
+		{"who gives up takes back what it may have written", delayExplorer{sessions: two, giveUps: 1, mistakes: dMistakes{plainGiveUp: true}}, left},
+		{"a turn is recorded", delayExplorer{sessions: mates, faults: 1, mistakes: dMistakes{turnGrants: true}}, skipped},
+		{"a record from another connection is synced", delayExplorer{sessions: two, faults: 1, mistakes: dMistakes{lagging: true}}, waits},
+		{"a record from before the proof is read again", delayExplorer{sessions: two, mistakes: dMistakes{earlyCounts: true}}, waits},
+		{"and the delay does not count from it", delayExplorer{sessions: two, faults: 1, mistakes: dMistakes{earlyLook: true}}, skipped},
+		{"the Session remembers its first look", delayExplorer{sessions: two, faults: 1, acquire: 2, giveUps: 1, mistakes: dMistakes{looksAnew: true}}, "waits again for one for which its Session has waited"},
+
+		{"the grant's write names the version", delayExplorer{sessions: two, faults: 2, mistakes: dMistakes{unversioned: true}}, skipped},
+		{"it checks the node", delayExplorer{sessions: two, faults: 1, giveUps: 1, mistakes: dMistakes{unchecked: true}}, left},
+		{"it is there", delayExplorer{sessions: two, faults: 1, mistakes: dMistakes{unrecorded: true}}, skipped},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			tt.x.acquire = max(tt.x.acquire, 1)
+			broken, how := tt.x.explore(t)
+			require.Equal(t, tt.want, broken)
+			t.Logf("%s:\n%s", broken, strings.Join(how, "\n"))
+		})
+	}
+}
+
+// Words are kept as they are; what is no record of ours is somebody else's.
+func TestRecord(t *testing.T) {
+	for data, want := range map[string]Record{
+		"": "", "zklock/1 released=x token=7\n": "", "held=n1": "held=n1", "done=a,b held=n1 until=2026-01-02T03:04:05Z": "done=a,b held=n1 until=2026-01-02T03:04:05Z",
+	} {
+		r, ok := ParseRecord([]byte(data))
+		require.True(t, ok, data)
+		require.Equal(t, want, r)
+	}
+	for _, data := range []string{"x", " ", "a=b ", " a=b", "a=b  c=d", "=b", "a=", "a=b\n", "a=\xff", "10.0.0.1", "\x00\x00\x00\x01", `{"a": "b=c"}`, "zklock/1"} {
+		_, ok := ParseRecord([]byte(data))
+		require.False(t, ok, "%q", data)
+	}
+	r := Record("done=a until=x more=1")
+	require.Equal(t, "a", r.Word("done"))
+	require.Empty(t, r.Word("held"))
+	r = r.Granted("n1")
+	require.Equal(t, Record("done=a more=1 held=n1"), r)
+	require.Equal(t, Record("done=a more=1 held=n2"), r.Granted("n2"), "in place of the last one")
+	require.Equal(t, Record("done=a more=1 held=n1 until=t"), r.Delayed("t"))
+	require.Equal(t, Record("done=a more=1 held=n1 until=u"), r.Delayed("t").Delayed("u"))
+	back, isChanged := r.Delayed("t").Released("n1")
+	require.True(t, isChanged)
+	require.Equal(t, Record("done=a more=1"), back)
+	back, isChanged = r.Released("n2")
+	require.False(t, isChanged, "it is another's")
+	require.Equal(t, r, back)
+	back, _ = Record("").Granted("n1").Released("n1")
+	require.Empty(t, back)
+}
+
+// The table of RecordRead: proof 0 is a turn's, over an unknown connection.
+func TestRecordRead(t *testing.T) {
+	const none, own, other = "", "n2", "n1"
+	for _, tt := range []struct {
+		what  string
+		proof uint64
+		r     Reading
+		next  Stage
+		sync  bool
+	}{
+		{"nobody is named", 3, Reading{Held: none, Conn: 3}, ToWriteRecord, false},
+		{"also early, or over another connection: the version says whether that is true", 3, Reading{Held: none, Conn: 4, Early: true}, ToWriteRecord, false},
+		{"we are", 3, Reading{Held: own, Conn: 4}, ToGrant, false},
+		{"another is, over the proof's connection", 3, Reading{Held: other, Conn: 3}, ToAwaitDelay, false},
+		{"and the delay is over", 3, Reading{Held: other, Conn: 3, Over: true}, ToWriteRecord, false},
+		{"it was asked for before the proof", 3, Reading{Held: other, Conn: 3, Early: true}, ToReadRecord, false},
+		{"then nothing is over", 3, Reading{Held: other, Conn: 3, Early: true, Over: true}, ToReadRecord, false},
+		{"over another connection", 3, Reading{Held: other, Conn: 4}, ToReadRecord, true},
+		{"after a turn", 0, Reading{Held: other, Conn: 3}, ToReadRecord, true},
+		{"after a turn, and nobody knows over which connection it was read", 0, Reading{Held: other}, ToReadRecord, true},
+		{"over another connection, synced", 3, Reading{Held: other, Conn: 4, Synced: true}, ToAwaitDelay, false},
+		{"synced, and over", 3, Reading{Held: other, Conn: 4, Synced: true, Over: true}, ToWriteRecord, false},
+	} {
+		tt.r.Own = own
+		got := Begin(7, false, true).front(tt.proof).RecordRead(tt.r)
+		require.Equal(t, tt.next, got.Next, tt.what)
+		require.Equal(t, tt.sync, got.Sync, tt.what)
+	}
+	w := Begin(7, false, true).front(3)
+	require.Equal(t, ToReadRecord, w.Next)
+	require.Equal(t, ToGrant, Begin(7, false, false).front(3).Next, "without a lock-delay")
+	require.Equal(t, w.front(0), w.Turned(TurnIsYours))
+	require.Equal(t, ToGrant, Begin(7, false, false).Turned(TurnIsYours).Next)
+	require.Equal(t, w, Begin(7, false, true).Listed(Place{Kind: Front}, 3))
+	require.Equal(t, w, Begin(7, false, true).ruled(true, 3))
+	w = w.RecordRead(Reading{Own: own, Conn: 3})
+	require.Equal(t, ToGrant, w.RecordWritten(IsThere).Next)
+	require.Equal(t, ToQueueAgain, w.RecordWritten(IsGone).Next)
+	again := w.RecordWritten(NotTold)
+	require.Equal(t, ToReadRecord, again.Next)
+	require.True(t, again.Sync)
+	require.Equal(t, ToWriteRecord, w.DelayOver().Next)
+}
