@@ -345,7 +345,9 @@ func (c *clientProcess) crowd(n int, gap, hold time.Duration) {
 }
 
 func (c *clientProcess) cycle(lock Lock, d time.Duration) {
-	ctx, cancel := context.WithTimeout(context.Background(), d+10*time.Second)
+	// Some wait for long for no reason: Consul's api.Lock takes a lock that another got, and has released at once, for one in its
+	// lock-delay, and asks again 5 s later.
+	ctx, cancel := context.WithTimeout(context.Background(), d+30*time.Second)
 	defer cancel()
 	count := 0
 	for end := time.Now().Add(d); time.Now().Before(end); count++ {

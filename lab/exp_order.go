@@ -79,7 +79,7 @@ func speed(t *trial, clients int) {
 	}
 	total := 0
 	for _, p := range all {
-		s, err := p.agent.await(d+20*time.Second, "cycled", "failed")
+		s, err := p.agent.await(d+40*time.Second, "cycled", "failed")
 		t.must(err)
 		var n int
 		if _, err := fmt.Sscan(s.text(), &n); err != nil || s.Word == "failed" {
