@@ -30,3 +30,20 @@ func TestSequencer_TheResourceTakesAHoldersWriteAndNoOther(t *testing.T) {
 	_, err = stands("rubbish")
 	require.Error(t, err, "no verdict")
 }
+
+func TestLockDelay_AfterACloseInTheMiddleTheNextWaits_AfterAReleaseNot(t *testing.T) {
+	c := serve(t, zooKeeper, Plan{Size: 1, Tick: zkTick})
+	open := func(who string) Lock {
+		return client(t, "zklock-delay", c.Addrs(), Options{Client: who, TTL: 20 * time.Second, Size: 1, Tick: zkTick})
+	}
+	one, two := open("one"), open("two")
+	require.NoError(t, acquire(t, one).Release(t.Context()))
+	began := time.Now()
+	require.NoError(t, acquire(t, two).Release(t.Context()))
+	require.Less(t, time.Since(began), lockDelay, "a release is no failure")
+	acquire(t, one)
+	began = time.Now()
+	require.NoError(t, one.Close())
+	require.NoError(t, acquire(t, two).Release(t.Context()))
+	require.GreaterOrEqual(t, time.Since(began), lockDelay)
+}

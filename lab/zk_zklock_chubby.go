@@ -11,6 +11,8 @@ import (
 	"github.com/zklock/zklock"
 )
 
+const lockDelay = 2 * time.Second
+
 func init() {
 	open := func(hold func(zklockPermit) Hold, opts ...zklock.MutexOption) func(context.Context, []string, string, Options) (Lock, error) {
 		return func(ctx context.Context, addrs []string, lock string, o Options) (Lock, error) {
@@ -41,6 +43,13 @@ func init() {
 				return err == nil, ignore(err, zklock.ErrNotHeld)
 			}, s.Close, nil
 		},
+	})
+	register(System{
+		Name: "zklock-delay", Title: "**zklock** `WithLockDelay(2s)`", Client: "this repository",
+		Promises: "As zklock, and nobody is granted for 2 s after a holder has gone without a release.",
+		Server:   zooKeeper, Sizes: []int{1}, Expires: true, Renews: true, Delay: lockDelay + time.Second,
+		Only: []string{"crash", "cut", "stop", "delay", "flight", "restart"}, Left: zkLeft,
+		Open: open(func(h zklockPermit) Hold { return h }, zklock.WithLockDelay(lockDelay)),
 	})
 }
 
