@@ -61,7 +61,7 @@ var semaphore = []mutant{
 	{"permits: of several strays one is deleted", "I4, R74", "internal/nodes/strays.go", "TestVirtual_Semaphore_AnswerLost_NoRead_GoesWhenItDoes", []Swap{{
 		"				if _, stray := r.mu.strays[id]; stray {\n", "				if _, stray := r.mu.strays[id]; stray {\n					delete(r.mu.strays, id)\n"}}},
 	{"permits: Checks has the first", "fencing", "hold.go", "TestVirtual_Semaphore_Checks", []Swap{{
-		"range h.granted().held {", "range h.granted().nodes()[:1] {"}}},
+		"range h.granted().held {", "range h.granted().held[:1] {"}}},
 	{"permits: who waits for room holds", "Participants", "semaphore.go", "TestVirtual_Semaphore_Participants", []Swap{{
 		"		if end <= limit {\n", "		if i < limit {\n"}}},
 	{"permits: the session that made found leases is not asked for", "I3, R30", "permits.go", "TestVirtual_Semaphore_AnswerLost_LeasesOfAnotherSession_AreNotAdopted", []Swap{{
