@@ -69,8 +69,9 @@ public final class Bench {
         };
     }
 
-    /** A candidate queues again by itself whenever it has led, from the first hold on, until its client is closed. */
-    private static Lock candidate(CuratorFramework client, String path, Body body) {
+    /** A candidate queues again by itself whenever it has led, from the first hold on, until it is closed: left open, it would try
+     *  without a pause to queue with a client that is closed. */
+    private static Lock candidate(CuratorFramework client, String path, Body body, List<LeaderSelector> open) {
         Semaphore led = new Semaphore(0);
         LeaderSelector selector = new LeaderSelector(client, path, new LeaderSelectorListenerAdapter() {
             @Override
@@ -80,6 +81,7 @@ public final class Bench {
             }
         });
         selector.autoRequeue();
+        open.add(selector);
         AtomicInteger started = new AtomicInteger();
         return unused -> {
             if (started.getAndIncrement() == 0) {
@@ -124,6 +126,7 @@ public final class Bench {
         List<Long> times = Collections.synchronizedList(new ArrayList<>());
         List<Throwable> failed = Collections.synchronizedList(new ArrayList<>());
         List<Thread> all = new ArrayList<>();
+        List<LeaderSelector> selectors = Collections.synchronizedList(new ArrayList<>());
         InterProcessMutex first = new InterProcessMutex(clients.get(0), path + "-0");
         if (drain > 0) {
             first.acquire();
@@ -168,7 +171,7 @@ public final class Bench {
                                 readers.add(of(both.readLock()));
                                 mine.add(reads > 0 ? of(both.writeLock())
                                     : permits > 0 ? of(new InterProcessSemaphoreV2(client, name, permits))
-                                    : election ? candidate(client, name, () -> visit(in, 1, 1, hold))
+                                    : election ? candidate(client, name, () -> visit(in, 1, 1, hold), selectors)
                                     : of(new InterProcessMutex(client, name)));
                             }
                             int k = from;
@@ -198,6 +201,12 @@ public final class Bench {
         }
         long took = (System.nanoTime() - start) / 1000;
         cpu = cpuMicros() - cpu;
+        for (LeaderSelector selector : selectors) {
+            try {
+                selector.close();
+            } catch (IllegalStateException e) { // its thread never came to start it
+            }
+        }
         for (CuratorFramework client : clients) {
             client.close();
         }
