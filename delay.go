@@ -113,10 +113,7 @@ func (a *attempt) readRecord() error {
 	held, own := record.Word(queue.HeldWord), nameOf(a.node)
 	end, isKnown := root.delayEnd(held, e.Clock.Now(), false)
 	*w = w.RecordRead(queue.Reading{Held: held, Own: own, Conn: got.conn, Early: isEarly, Synced: synced != 0 && synced == got.conn, Over: isKnown && e.Clock.Now() >= end})
-	switch w.Next {
-	case queue.ToGrant:
-		a.d.mark = &nodes.Mark{Root: root.path, Record: record, Version: a.version, IsKnown: true}
-	case queue.ToAwaitDelay:
+	if w.Next == queue.ToAwaitDelay {
 		return a.beginDelay(held)
 	}
 	return nil

@@ -88,9 +88,7 @@ type Reading struct {
 func (w Walk) RecordRead(r Reading) Walk {
 	isNews := r.Synced || r.Conn != 0 && r.Conn == w.proof
 	switch w.Sync = false; {
-	case r.Held == r.Own: // we wrote it, and had no answer
-		return w.anew(ToGrant)
-	case r.Held == "":
+	case r.Held == "", r.Held == r.Own: // ours had no answer: written again, it checks our node
 		w.Next = ToWriteRecord
 	case r.Early:
 		w.Next = ToReadRecord

@@ -116,7 +116,7 @@ func TestRecordRead(t *testing.T) {
 	}{
 		{"nobody is named", 3, Reading{Held: none, Conn: 3}, ToWriteRecord, false},
 		{"also early, or over another connection: the version says whether that is true", 3, Reading{Held: none, Conn: 4, Early: true}, ToWriteRecord, false},
-		{"we are", 3, Reading{Held: own, Conn: 4}, ToGrant, false},
+		{"we are", 3, Reading{Held: own, Conn: 4}, ToWriteRecord, false},
 		{"another is, over the proof's connection", 3, Reading{Held: other, Conn: 3}, ToAwaitDelay, false},
 		{"and the delay is over", 3, Reading{Held: other, Conn: 3, Over: true}, ToWriteRecord, false},
 		{"it was asked for before the proof", 3, Reading{Held: other, Conn: 3, Early: true}, ToReadRecord, false},
