@@ -33,8 +33,8 @@ import (
 // An acquire takes two requests more, and no round trip if the lock is free; a release is still one.
 func WithLockDelay(d time.Duration) MutexOption {
 	return func(o *mutexOptions) {
-		if o.delay = d; d <= 0 {
-			o.wrong = fmt.Errorf("WithLockDelay(%v): give how long nobody is granted after a holder disappeared, or leave the option out", d)
+		if o.delay = d; d <= 0 || d > 365*24*time.Hour {
+			o.wrong = fmt.Errorf("WithLockDelay(%v): give how long nobody is granted after a holder disappeared, a year at most, or leave the option out", d)
 		}
 	}
 }
@@ -139,6 +139,8 @@ func (a *attempt) beginDelay(held string) error {
 		a.record, a.version = told, version
 	case failed == 1 && errors.Is(err, zk.ErrNoAuth): // nor could we record our grant
 		return answer.Denied(err, "set", "WRITE", root.path)
+	case failed == 0 && errors.Is(err, zk.ErrNoNode):
+		a.walk = a.walk.RecordWritten(queue.IsGone)
 	}
 	return nil
 }

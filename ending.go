@@ -18,32 +18,18 @@ var ErrEnding = errors.New("the lease is about to end")
 // Ending returns a context derived from the hold's Context, which it carries: it ends with the hold, and also as soon as the hold's
 // Deadline is less than margin away because no server has answered for long. Then its cause is ErrEnding; otherwise it is that of the
 // hold's Context. As long as the lease is renewed in time, it does not end. Its own Err compares the clock first. A context that has
-// ended stays ended, also if the lease is renewed after that; the next call of Ending returns another one.
+// ended stays ended, also if the lease is renewed after that. The function ends it too, and its timer, which the hold's end also does.
 //
 // Between two renewals no more than LeaseRoom is surely left: give a margin below that, or the context may end although all is well. A
 // margin above all that a renewal brings ends it at once.
-//
-// As long as the context has not ended, each call with the same margin returns the same one. It costs a timer until the hold ends.
-func (h *Hold) Ending(margin time.Duration) context.Context {
-	d := h.granted()
-	d.table.mu.Lock()
-	c := h.endings[margin]
-	d.table.mu.Unlock()
-	if c != nil && (c.Err() == nil || h.Err() != nil) {
-		return c
-	}
-	c = &endingContext{h: h, margin: margin}
+func (h *Hold) Ending(margin time.Duration) (context.Context, context.CancelFunc) {
+	h.granted()
+	c := &endingContext{h: h, margin: margin}
 	c.Context, c.cancel = context.WithCancelCause(h.ctx)
 	c.timer = time.AfterFunc(math.MaxInt64, c.look)
 	context.AfterFunc(c.Context, func() { c.timer.Stop() })
 	c.look()
-	d.table.mu.Lock()
-	defer d.table.mu.Unlock()
-	if h.endings == nil {
-		h.endings = make(map[time.Duration]*endingContext)
-	}
-	h.endings[margin] = c
-	return c
+	return c, func() { c.cancel(nil) }
 }
 
 type endingContext struct {

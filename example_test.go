@@ -734,7 +734,8 @@ func ExampleHold_Ending() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	work := hold.Ending(time.Second) // what an upload takes to be broken off
+	work, cancel := hold.Ending(time.Second) // what an upload takes to be broken off
+	defer cancel()
 	fmt.Println("at work:", work.Err())
 	_ = hold.Release(ctx)
 	<-work.Done()

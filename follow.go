@@ -106,6 +106,9 @@ func (a *attempt) listQueue() error {
 	}
 	p := queue.PlaceOf(a.d.root.rule, nameOf(a.node), a.list.Names)
 	*w = w.Listed(p, a.list.Conn)
+	if p.Kind == queue.Missing { // what was asked for with the list may be of another root, too
+		a.early = nil
+	}
 	a.rootCzxid = a.list.Root // a root that is made anew has lost our node
 	if a.second = p.Second; p.Predecessor != "" {
 		a.predecessor = a.d.root.path + "/" + p.Predecessor

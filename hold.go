@@ -32,7 +32,6 @@ type Hold struct {
 	d       *lockData // from the grant on
 	end     error     // after the release: what Err says from then on; guarded by the lockTable
 
-	endings map[time.Duration]*endingContext // by their margins; guarded by the lockTable
 }
 
 // newHold returns the Hold that a call waits with, and that it gets when the lock is granted. It has the values of the

@@ -236,7 +236,7 @@ func WithQueuePattern(ending string) MutexOption {
 
 // WithRevocation calls f, at most once a hold, when somebody asks for the lock with Revoke or with Curator's Revoker. f
 // runs on a goroutine of its own. To give way, f ends the work and releases the hold. The option costs two requests for
-// each acquire that is not a re-entry.
+// each acquire that is not a re-entry, and of a semaphore for each permit.
 func WithRevocation(f func(*Hold)) MutexOption {
 	return func(o *mutexOptions) {
 		if o.revoke = f; f == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -67,7 +68,11 @@ func (r *roots) noted(path string, change func(rootNotes) rootNotes) (before roo
 		delete(r.byPath, path)
 		return before
 	case r.byPath == nil, before == (rootNotes{}) && len(r.byPath) >= maxKnownRoots:
-		r.byPath = make(map[string]rootNotes) // full: forget all notes; they only save round trips and warnings
+		// Full: forget all notes, which only save round trips and warnings; but for those that a delay counts from, while they are few.
+		maps.DeleteFunc(r.byPath, func(_ string, n rootNotes) bool { return n.gone == "" })
+		if r.byPath == nil || len(r.byPath) >= maxKnownRoots/2 {
+			r.byPath = make(map[string]rootNotes)
+		}
 	}
 	r.byPath[path] = now
 	return before

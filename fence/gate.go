@@ -16,8 +16,8 @@ type Gate struct {
 	// is Shared, and no token of another makes it stale: give a Check. For requests that write, return an error if it is Shared.
 	Parse func(text string) (Claim, error)
 	// Check, if it is not nil, asks the ensemble whether the hold still stands, before its token is recorded. It runs
-	// for each request that the Guard does not refuse; if known is true, the Guard had a mark to compare with, and Check may return
-	// nil without asking. An [ErrStale] or [ErrInvalid] in its error refuses the request for that reason; with
+	// for each request that the Guard does not refuse; if known is true, the Guard had a mark to compare with. Then
+	// Check may return nil without asking, if all requests for the resource go through the Guard's Store. An [ErrStale] or [ErrInvalid] in its error refuses the request for that reason; with
 	// another error nobody knows whether the request is late, so it is refused, too.
 	Check func(ctx context.Context, lock, text string, known bool) error
 }

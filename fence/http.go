@@ -38,6 +38,9 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	r = r.Clone(r.Context()) // the caller's stays as it is
+	if r.Header == nil {
+		r.Header = http.Header{}
+	}
 	r.Header.Set(Header, value)
 	return base.RoundTrip(r)
 }

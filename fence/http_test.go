@@ -214,3 +214,16 @@ func TestTransport_Base(t *testing.T) {
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+type nowhere struct{}
+
+func (nowhere) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+}
+
+// A Transport that is the base of another RoundTripper can get a request without a map for its headers.
+func TestTransport_RequestWithoutHeaders(t *testing.T) {
+	tr := &fence.Transport{Base: nowhere{}, Sequencer: func(context.Context) (string, bool) { return "x", true }}
+	_, err := tr.RoundTrip((&http.Request{Method: http.MethodGet}).WithContext(t.Context()))
+	require.NoError(t, err)
+}

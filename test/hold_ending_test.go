@@ -15,6 +15,12 @@ import (
 	"github.com/zklock/zklock"
 )
 
+func ending(t *testing.T, h *zklock.Hold, margin time.Duration) context.Context {
+	ctx, cancel := h.Ending(margin)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 // While the lease is renewed, the context does not end, for any margin below the lease's room.
 func TestVirtual_Ending_RenewedLease_DoesNotEnd(t *testing.T) {
 	for _, timeout := range []time.Duration{10 * time.Second, 30 * time.Second} {
@@ -23,10 +29,9 @@ func TestVirtual_Ending_RenewedLease_DoesNotEnd(t *testing.T) {
 			h := acquire(t, newMutex(t, s, "/job"))
 			room := zklock.LeaseRoom(zklock.QuorumLease(0), s.Timeout())
 			for _, margin := range []time.Duration{-time.Hour, 0, time.Millisecond, room / 2, room - time.Millisecond} {
-				ctx := h.Ending(margin)
+				ctx := ending(t, h, margin)
 				time.Sleep(10 * time.Minute)
 				require.NoError(t, ctx.Err(), margin)
-				require.Same(t, ctx, h.Ending(margin))
 			}
 		})
 	}
@@ -38,7 +43,7 @@ func TestVirtual_Ending_Outage_EndsBeforeTheLease(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(zklock.WithSessionTimeout(30*time.Second)), "/job"))
 		const margin = 8 * time.Second
-		ctx := h.Ending(margin)
+		ctx := ending(t, h, margin)
 		time.Sleep(time.Minute)
 		v.net.Partition(v.srv.Addr())
 		<-ctx.Done()
@@ -49,15 +54,14 @@ func TestVirtual_Ending_Outage_EndsBeforeTheLease(t *testing.T) {
 		require.ErrorContains(t, context.Cause(ctx), "8s")
 		require.NoError(t, h.Err(), "the hold stands")
 		require.NoError(t, h.Context().Err())
-		require.ErrorIs(t, h.Ending(margin).Err(), context.Canceled, "ended at once")
+		require.ErrorIs(t, ending(t, h, margin).Err(), context.Canceled, "ended at once")
 
 		v.net.Heal(v.srv.Addr())
 		for time.Until(h.Deadline()) <= margin { // virtual: until a server has answered
 			require.NoError(t, h.Err())
 			time.Sleep(100 * time.Millisecond)
 		}
-		again := h.Ending(margin)
-		require.NotSame(t, ctx, again)
+		again := ending(t, h, margin)
 		require.NoError(t, again.Err())
 		require.Error(t, ctx.Err(), "what has ended stays so")
 	})
@@ -77,14 +81,14 @@ func TestVirtual_Ending_WithTheHold(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
 				s := v.connect()
 				h := acquire(t, newMutex(t, s, "/job"))
-				ctx := h.Ending(time.Second)
+				ctx := ending(t, h, time.Second)
 				f.do(v, s, h)
 				<-ctx.Done()
 				require.ErrorIs(t, context.Cause(ctx), f.want)
 				require.NotErrorIs(t, context.Cause(ctx), zklock.ErrEnding)
-				after := h.Ending(time.Second)
+				after := ending(t, h, time.Second)
 				require.ErrorIs(t, context.Cause(after), f.want)
-				require.ErrorIs(t, context.Cause(h.Ending(time.Hour)), f.want, "the first call comes late")
+				require.ErrorIs(t, context.Cause(ending(t, h, time.Hour)), f.want, "the first call comes late")
 			})
 		})
 	}
@@ -95,12 +99,24 @@ func TestVirtual_Ending_Suspend_FirstLook(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var slept suspension
 		h := acquire(t, newMutex(t, v.hooked(slept.hooks(), zklock.WithSessionTimeout(30*time.Second)), "/job"))
-		ctx := h.Ending(5 * time.Second)
+		ctx := ending(t, h, 5*time.Second)
 		require.NoError(t, ctx.Err())
 		slept.Store(int64(time.Until(h.Deadline()) - 4*time.Second))
 		require.ErrorIs(t, ctx.Err(), context.Canceled)
 		require.ErrorIs(t, context.Cause(ctx), zklock.ErrEnding)
 		require.NoError(t, h.Err())
+	})
+}
+
+// The function ends it, and not the hold.
+func TestVirtual_Ending_Cancel(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		ctx, cancel := h.Ending(time.Second)
+		cancel()
+		require.ErrorIs(t, context.Cause(ctx), context.Canceled)
+		require.NoError(t, h.Err())
+		require.NoError(t, h.Context().Err())
 	})
 }
 
@@ -111,7 +127,7 @@ func TestVirtual_Ending_CarriesTheHold(t *testing.T) {
 		m := newMutex(t, v.connect(), "/job")
 		h, err := m.Acquire(context.WithValue(within(t, soon), key{}, "the caller's"))
 		require.NoError(t, err)
-		ctx := h.Ending(time.Second)
+		ctx := ending(t, h, time.Second)
 		require.Equal(t, "the caller's", ctx.Value(key{}))
 		require.True(t, m.OwnedBy(ctx))
 		again, err := m.Acquire(ctx)
@@ -124,7 +140,7 @@ func TestVirtual_Ending_CarriesTheHold(t *testing.T) {
 func TestVirtual_Ending_MarginTooLarge_EndsAtOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := acquire(t, newMutex(t, v.connect(), "/job"))
-		ctx := h.Ending(time.Hour)
+		ctx := ending(t, h, time.Hour)
 		require.True(t, isDone(ctx))
 		require.ErrorIs(t, context.Cause(ctx), zklock.ErrEnding)
 	})
@@ -150,11 +166,14 @@ func TestVirtual_Ending_LeavesNothing(t *testing.T) {
 		for range 100 {
 			h := acquire(t, m)
 			for i := range 10 {
-				_ = h.Ending(time.Duration(i%2) * time.Second)
-				_ = h.Ending(time.Hour)
+				_, cancel := h.Ending(time.Duration(i%2) * time.Second) // some end by this, others with the hold
+				if i < 5 {
+					cancel()
+				}
+				_, _ = h.Ending(time.Hour)
 			}
 			synctest.Wait()
-			require.LessOrEqual(t, runtime.NumGoroutine(), before+3, "12 contexts have timers, and no goroutine")
+			require.LessOrEqual(t, runtime.NumGoroutine(), before+3, "contexts have timers, and no goroutine")
 			release(t, h)
 		}
 		synctest.Wait()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -360,7 +361,7 @@ func TestLockDelay_Refused(t *testing.T) {
 		require.ErrorContains(t, err, "give it to NewMutex or NewElection", what)
 		require.True(t, zklock.IsFinal(err))
 	}
-	for _, d := range []time.Duration{0, -time.Second} {
+	for _, d := range []time.Duration{math.MaxInt64, 0, -time.Second} {
 		_, err := zklock.NewMutex(s, "/x", zklock.WithLockDelay(d))
 		require.ErrorContains(t, err, fmt.Sprintf("WithLockDelay(%v): give", d))
 	}
@@ -405,5 +406,40 @@ func TestVirtual_LockDelay_Election(t *testing.T) {
 		require.GreaterOrEqual(t, (<-led).Sub(crashed), lockDelay)
 		close(stop)
 		synctest.Wait()
+	})
+}
+
+// I3: the grant's write is done and not answered, and the node is deleted before the connection is back: no grant rests on it.
+func TestVirtual_LockDelay_GrantUnanswered_NodeDeleted_IsNoGrant(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		m := newMutex(t, s, "/job", zklock.WithLockDelay(2*time.Second))
+		release(t, acquire(t, m))
+		var node string
+		v.srv.Inject(zktest.After(zktest.Multi).Path("/job").DropReply().Close().Once().Call(func() {
+			node = "/job/" + v.srv.Children("/job")[0]
+			_ = v.srv.Delete(node)
+		}))
+		h := acquire(t, m)
+		require.NotEqual(t, node, h.Node(), "granted on a node that was deleted before")
+	})
+}
+
+// A Session that uses many lock paths comes to the end of a delay, too, by calls with short deadlines.
+func TestVirtual_LockDelay_ManyPaths_IsNotForgotten(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		acquire(t, newMutex(t, s, "/job", zklock.WithLockDelay(lockDelay)))
+		v.srv.ExpireSession(s.SessionID())
+		s2 := v.connect()
+		m := newMutex(t, s2, "/job", zklock.WithLockDelay(lockDelay))
+		_, err := m.TryAcquire(within(t, time.Minute))
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		for i := range 4096 {
+			release(t, acquire(t, newMutex(t, s2, fmt.Sprint("/orders/", i))))
+		}
+		time.Sleep(lockDelay + time.Second)
+		_, err = m.TryAcquire(within(t, time.Minute))
+		require.NoError(t, err)
 	})
 }

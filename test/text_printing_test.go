@@ -79,7 +79,7 @@ func newPrintable(t *testing.T, srv, path string, opts ...zklock.Option) printab
 		"its context":                  hold.Context(),
 		"its check":                    hold.Check(),
 		"its Sequencer":                hold.Sequencer(),
-		"its ending":                   hold.Ending(time.Second),
+		"its ending":                   ending(t, hold, time.Second),
 		"a Multi":                      multi,
 		"a MultiHold":                  all,
 		"an Owner":                     named,

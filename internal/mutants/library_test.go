@@ -152,10 +152,8 @@ var library = []mutant{
 		"Sub(e.Clock.Now()) - c.margin; left <= 0 {", "Sub(e.Clock.Now()); left <= 0 {"}}},
 	{"ending: Err does not look at the clock", "F18", "ending.go", "TestVirtual_Ending_Suspend_FirstLook", []Swap{{
 		"	c.endIfLate()\n	return c.Context.Err()", "	return c.Context.Err()"}}},
-	{"ending: what has ended is returned again", "F15", "ending.go", "TestVirtual_Ending_Outage_EndsBeforeTheLease", []Swap{{
-		"if c != nil && (c.Err() == nil || h.Err() != nil) {", "if c != nil {"}}},
-	{"ending: each call has a context of its own", "I7", "ending.go", "TestVirtual_Ending_RenewedLease_DoesNotEnd", []Swap{{
-		"	h.endings[margin] = c\n", ""}}},
+	{"ending: the function ends nothing", "I7", "ending.go", "TestVirtual_Ending_Cancel", []Swap{{
+		"func() { c.cancel(nil) }", "func() {}"}}},
 
 	{"two candidates of one owner lead together", "I1", "election.go", "TestVirtual_Campaign_OwnersAreTheirOwn", []Swap{{
 		"e.m.enterAs(ctx, asker{owner: NewOwner(\"\")}, ", "e.m.enter(ctx, "}}},
@@ -167,6 +165,10 @@ var library = []mutant{
 		"holdKey{table: t, root: root.path, mode: mode}", "holdKey{table: t, root: root.path}"}}},
 
 	// The lock-delay (record.go, delay.go, mark.go).
+	{"lock-delay: our own record is a grant", "I3, F24", "internal/queue/record.go", "TestRecordRead|TestVirtual_LockDelay_GrantUnanswered_NodeDeleted_IsNoGrant", []Swap{{
+		"case r.Held == \"\", r.Held == r.Own:", "case r.Held == r.Own:\n\t\treturn w.anew(ToGrant)\n\tcase r.Held == \"\":"}}},
+	{"lock-delay: many lock paths forget it", "I6", "root.go", "TestVirtual_LockDelay_ManyPaths_IsNotForgotten", []Swap{{
+		"n.gone == \"\" })", "true })"}}},
 	{"delay: a record from before the proof counts", "F47", "internal/queue/record.go", "TestRecordRead", []Swap{{
 		"	case r.Early:\n		w.Next = ToReadRecord\n", ""}}},
 	{"delay: a record that a server lagging behind shows counts", "F47", "internal/queue/record.go", "TestRecordRead", []Swap{{
