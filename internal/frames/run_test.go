@@ -276,8 +276,8 @@ func (c *frameClient) readWrite(reader bool) {
 	}
 }
 
-// frameDelay is longer than faults hold frames back, and shorter than the patience.
-const frameDelay = time.Minute
+// frameDelay is longer than faults hold frames back. The patience has room for two, as the front's session may end in the first, too.
+const frameDelay = 30 * time.Second
 
 // lockDelay gives the client's lock a lock-delay.
 func (c *frameClient) lockDelay() {
