@@ -340,9 +340,7 @@ func (r releasing) confirm(p *respite) error {
 	look := lease.Heartbeat(e.Timeout())
 	ended := func(i int, ok bool, err error) error {
 		switch {
-		case ok, errors.Is(err, link.ErrExpired): // the node went by our delete, or with its session
-			return nil
-		case errors.Is(err, zk.ErrNoNode) && i > 0:
+		case ok, errors.Is(err, link.ErrExpired), errors.Is(err, zk.ErrNoNode) && i > 0: // it went by our delete, or with its session
 			return nil
 		case errors.Is(err, zk.ErrNoNode):
 			return lostBecause(link.ErrNodeGone)
