@@ -109,7 +109,7 @@ func childrenOf(ctx context.Context, s *zklock.Session, node string) []string {
 // otherRecipe says what to do if the children of the path are another recipe's than the flags say; otherwise "".
 func (f *recipeFlags) otherRecipe(children []string, isSemaphore bool) string {
 	if isSemaphore && f.semaphore == 0 {
-		return "this is the path of a semaphore: give --semaphore, or another PATH"
+		return "this is the path of a semaphore: give --semaphore, or another PATH; or delete PATH/locks and PATH/leases, if nobody uses it any more"
 	}
 	for _, name := range children {
 		mode := modeOf(name)

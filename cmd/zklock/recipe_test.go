@@ -183,7 +183,7 @@ func TestRun_PathOfAnotherRecipe_IsRefused(t *testing.T) {
 		flags []string
 		say   string
 	}{
-		"a mutex on a semaphore":     {[]string{"locks", "leases/" + id + "lease-0000000001"}, nil, "this is the path of a semaphore: give --semaphore, or another PATH"},
+		"a mutex on a semaphore":     {[]string{"locks", "leases/" + id + "lease-0000000001"}, nil, "this is the path of a semaphore: give --semaphore, or another PATH; or delete PATH/locks and PATH/leases"},
 		"a reader on a semaphore":    {[]string{"locks", "leases"}, []string{"--shared"}, "this is the path of a semaphore"},
 		"an election on a semaphore": {[]string{"locks", "leases"}, []string{"--elect"}, "this is the path of a semaphore"},
 		"a semaphore on a mutex":     {[]string{id + "lock-0000000001"}, []string{"--semaphore=2"}, id + "lock-0000000001 is there, of another kind of lock: give the semaphore another PATH"},

@@ -66,7 +66,7 @@ func newRunCommand() *cobra.Command {
                         again when this run is elected again. --wait and
                         --no-wait go for each time that it stands for election
 
-All runs on a PATH take one kind, but runs with --shared and with none of these go
+Runs on a PATH take one kind, but those with --shared, --elect and none of these go
 together, and a PATH with nodes of another kind is refused. Curator's names for them
 are InterProcessMutex, InterProcessReadWriteLock (whose clients do not see a run
 without --shared), InterProcessSemaphoreV2 and LeaderSelector.

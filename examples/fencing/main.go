@@ -1,6 +1,6 @@
 // Command fencing saves a report under a lock, in a database that refuses the write of a holder that comes too late.
 //
-//	ZKLOCK_SERVERS=zk1:2181,zk2:2181,zk3:2181 fencing
+//	cd examples/fencing && ZKLOCK_SERVERS=127.0.0.1:2181 go run .
 package main
 
 import (

@@ -1,7 +1,10 @@
 // Command service is an HTTP service. Every replica answers requests; one of them, the leader, also sweeps.
+//
+//	ZKLOCK_SERVERS=127.0.0.1:2181 LISTEN=127.0.0.1:8080 go run ./examples/service
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log"
@@ -24,7 +27,7 @@ func main() {
 		log.Fatal(err)
 	}
 	sweep := func(context.Context) error { log.Print("sweeping"); return nil } // your work
-	err = run(ctx, s, &http.Server{Addr: "127.0.0.1:8080", Handler: health(s)}, sweep)
+	err = run(ctx, s, &http.Server{Addr: cmp.Or(os.Getenv("LISTEN"), "127.0.0.1:8080"), Handler: health(s)}, sweep)
 	if log.Print("stopped: ", err); ctx.Err() == nil {
 		os.Exit(1) // nobody has asked for it: start it again
 	}
