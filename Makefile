@@ -67,9 +67,10 @@ simulation:
 	$(GO) test -count=1 -v -timeout 0 -run TestVirtual_Simulation ./internal/sim -sim.seeds=$(SEEDS) -sim.calm=20 -sim.jobs=2
 	$(GO) test -count=1 -v -timeout 0 -run RandomFaults ./test -random.hours=$(HOURS)
 
-## mistakes planted in the library, the command and the test server, one at a time: the tests named for each must find it
+## mistakes planted in the library, the command and the test server, one at a time: the tests named for each must find it (with
+## -p 1, go test prints each as it ends)
 mutants:
-	ZKLOCK_MUTANTS=1 $(GO) test -count=1 -v -timeout 0 -run AllCaught ./internal/mutants ./internal/conformance
+	ZKLOCK_MUTANTS=1 $(GO) test -p 1 -count=1 -v -timeout 0 -run AllCaught ./internal/mutants ./internal/conformance
 
 ## the command, round after round: in a terminal beside what plain does, and that nothing outlives the lock: make command ROUNDS=200
 ROUNDS ?= 10
