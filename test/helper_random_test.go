@@ -82,8 +82,14 @@ func randomWorlds(t *testing.T, first, few uint64, run func(t *testing.T, v *vir
 	}
 	var long time.Duration
 	worlds, faults := uint64(0), 0
+	var r *random
+	defer func() { // in a deferred call, because a failed world does not return
+		if t.Failed() && r != nil {
+			t.Logf("seed %d, pace %d", r.seed, r.pace)
+		}
+	}()
 	for ; worlds < few && *randomHours == 0 || long.Hours() < *randomHours; worlds++ {
-		r := &random{seed: first + worlds, pace: 1}
+		r = &random{seed: first + worlds, pace: 1}
 		if *randomHours > 0 && worlds%4 != 0 {
 			r.pace = leisure
 		}
@@ -95,7 +101,6 @@ func randomWorlds(t *testing.T, first, few uint64, run func(t *testing.T, v *vir
 		})
 		faults += r.faults()
 		if t.Failed() {
-			t.Logf("seed %d, pace %d", r.seed, r.pace)
 			return
 		}
 	}
