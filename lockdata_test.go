@@ -263,6 +263,16 @@ func TestLockTable_LostBeforeTheGrant(t *testing.T) {
 	}
 }
 
+// The next read under a write hold may have come before the last one has left (I1).
+func TestLeaveDowngrade_TheNextReaderStays(t *testing.T) {
+	table := new(lockTable)
+	writer, next := &lockData{table: table}, &lockData{table: table}
+	down := &downgrade{writer: writer, reader: next}
+	last := &lockData{table: table, down: down}
+	require.Nil(t, last.leaveDowngrade(nil), "the next one needs the reader's node")
+	require.Same(t, next, down.reader)
+}
+
 // The hold's context has the values of Acquire's, not its end: the usual cancel of the wait must not end the hold.
 func TestHoldContext_OutlivesTheWait(t *testing.T) {
 	type key struct{}

@@ -459,11 +459,12 @@ var scenes = []scene{
 		kill $p; wait $p; echo code $?`, play: `
 		bash s ` + strconv.Itoa(10*rounds) + `
 		? code 143`},
+	// The kernel sends SIGHUP, and so may the shell that leads the session: it comes once or twice, without zklock too.
 	{name: "hang-up", script: `trap 'echo HUP >>log; exit' HUP; echo up; mkfifo f; exec 9<>f; while :; do read -t 0.02 -u 9; done`, play: `
 		$ZK bash s
 		? up
 		hang up
-		! until [ -s log ]; do sleep 0.01; done; [ "$(cat log)" = HUP ]`},
+		! until [ -s log ]; do sleep 0.01; done; [ "$(sort -u log)" = HUP ]`},
 	{name: "a script without a shell above", leader: "sh s", script: "$ZK sleep 100; echo next", play: `
 		@ sleep S+
 		^C`},

@@ -36,7 +36,8 @@ func (z *Era) nodeEvent(ev wire.WatcherEvent) {
 	}
 }
 
-// answered notes an answer. As for quorum: it brings no hold back whose lease has ended.
+// answered notes an answer, also one that quorum is told of next. It brings no hold back whose lease has ended: a process that was
+// paused past the end sees the loss at its first look, even if an answer was waiting in the socket.
 func (z *Era) answered(conn uint64, f lease.Exchange) {
 	z.LoseIfLate(f.Answered)
 	z.mu.Lock()
@@ -45,10 +46,8 @@ func (z *Era) answered(conn uint64, f lease.Exchange) {
 	z.mu.heard = max(z.mu.heard, f.Answered)
 }
 
-// quorum renews the lease, unless it has already ended over a hold. A process that was paused past the end sees the loss at
-// its first look, even if an answer was waiting in the socket.
+// quorum renews the lease, unless it has already ended over a hold.
 func (z *Era) quorum(conn uint64, sent clock.Instant) {
-	z.LoseIfLate(z.Clock.Now())
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	if !z.IsOver() {

@@ -114,7 +114,7 @@ var library = []mutant{
 		"case d.root.nearTheEnd(d.node):", "case false:"}}},
 	{"downgrade: Release waits for each of two nodes", "I6", "hold.go", "TestVirtual_Downgrade_ReleaseIsBounded", []Swap{{
 		"\t\t\ti++\n", "\t\t\ti++\n\t\t\tr.end, ctxEnded, lastTry, p = e.Clock.Now().Add(grace), p.ctx.Done(), nil, &respite{ctx: p.ctx}\n"}}},
-	{"downgrade: the last read takes the next one's node along", "I1", "downgrade.go", "TestVirtual_Downgrade_TheNextReadComesAsTheLastLeaves", []Swap{{
+	{"downgrade: the last read takes the next one's node along", "I1", "downgrade.go", "TestLeaveDowngrade_TheNextReaderStays", []Swap{{
 		"\tcase down.reader:\n", "\tdefault:\n"}}},
 
 	// Sequencers, and the context that ends before the lease (sequencer.go, ending.go).
@@ -260,7 +260,7 @@ var library = []mutant{
 	{"the clock stands still in suspend", "I5, F21", "internal/clock/clock.go", "TestClock_CountsSuspend|TestVirtual_Suspend_IsLostAtTheFirstLook", []Swap{{
 		"Instant(d + c.suspended() - c.suspended0)", "Instant(d)"}}},
 	{"a late answer brings a lease back that had ended", "I5, F18", "internal/link/holds.go", "TestVirtual_AnswerAfterTheLeasesEnd_RenewsNothing", []Swap{{
-		"\tz.LoseIfLate(z.Clock.Now())\n\tz.mu.Lock()\n\tdefer z.mu.Unlock()\n\tif !z.IsOver() {\n", "\tz.mu.Lock()\n\tdefer z.mu.Unlock()\n\tif !z.IsOver() {\n"}}},
+		"\tz.LoseIfLate(f.Answered)\n", ""}}},
 	{"an error code in a ping's answer is overlooked", "F39", "internal/tap/tap.go", "TestTap_PingWithAnErrorCode_IsRefusal|TestVirtual_PingRefused_IsLost", []Swap{{
 		"\tcase code != wire.OK:\n\t\tt.sink.Refused", "\tcase false:\n\t\tt.sink.Refused"}}},
 	{"heartbeats pile up", "I5, I7", "internal/link/beat.go", "TestVirtual_HeartbeatNotAnswered_IsTheOnlyOne", []Swap{{
@@ -401,7 +401,7 @@ var library = []mutant{
 	{"multi: a context with a hold that sorts later is let in", "R86", "multi.go", "TestVirtual_Multi_ContextOutOfOrder_IsRefused", []Swap{{
 		"\t\tif h == nil {\n\t\t\tbreak", "\t\tif h == nil || true {\n\t\t\tbreak"}}},
 	{"multi: a context with a hold of the path through another Session is let in", "R86", "hold.go", "TestVirtual_Multi_ContextOutOfOrder_IsRefused", []Swap{{
-		"held > k.root || held == k.root && (h.d.table != k.table || h.d.key.mode != k.mode || k.mode != queue.LeaseName)", "held > k.root || held == k.root && h.d.key.mode != k.mode"}}},
+		"held > k.root || held == k.root && (h.d.table != k.table || h.d.key.mode != k.mode || k.mode != queue.LeaseName)", "held > k.root || held == k.root && (h.d.key.mode != k.mode && k.mode != queue.LeaseName)"}}},
 	{"multi: nobody watches what is held while the next is waited for", "I5, R86, F50", "multi.go", "TestVirtual_Multi_LossWhileItWaits", []Swap{{
 		"enter(work, op, left)", "enter(context.WithValue(ctx, ownerKey{}, ownerSet(work)), op, left)"}}},
 	{"multi: no look at the others after the last grant", "I5, R86, F50", "multi.go", "TestVirtual_Multi_LossSeenAtTheGrant|TestVirtual_Multi_LossWhileItWaits", []Swap{{

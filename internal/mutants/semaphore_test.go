@@ -39,7 +39,7 @@ var semaphore = []mutant{
 	{"permits: a try waits for room", "I6", "room.go", "TestVirtual_Semaphore_Try", []Swap{{
 		"	if !a.d.table.behind(a.acquisition, at) {\n		return ErrNotAcquired\n	}\n", "	a.d.table.behind(a.acquisition, at)\n"}}},
 	{"permits: they are re-entered", "I1", "mutex.go", "TestVirtual_Semaphore_NotReentrant", []Swap{{
-		"	if m.root.permits != nil {\n		return asker{} // nobody", "	if m.root.permits != nil {\n		return askerIn(ctx, &m.s.locks, m.root.path) // nobody"}}},
+		"	if m.root.permits != nil {\n		return asker{} // nobody", "	if m.root.permits != nil {\n		return askerIn(ctx, &m.s.locks, &m.root) // nobody"}}},
 	{"permits: they let into a mutex", "I1", "root.go", "TestVirtual_Semaphore_NotReentrant", []Swap{{
 		"		return queue.LeaseName\n", "		return r.rule.Name\n"}}},
 	{"permits: the path of a mutex will do", "bad input", "root.go", "TestVirtual_Semaphore_BadInput", []Swap{{
