@@ -67,7 +67,8 @@ func (v *virtual) queueUp(m zklock.Lock) *waiting {
 	return w
 }
 
-// line is a client's way to the server, which can be silenced in both directions as a cut cable is.
+// line is a client's way to the server, which can be silenced in both directions as a cut cable is. A connection that has lost bytes
+// stays silent: TCP carries all or nothing.
 type line struct {
 	dial   zk.Dialer
 	silent atomic.Bool
@@ -82,16 +83,25 @@ func (l *line) Dial(network, addr string, d time.Duration) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &lineConn{c, l}, nil
+	return &lineConn{Conn: c, l: l}, nil
 }
 
 type lineConn struct {
 	net.Conn
-	l *line
+	l    *line
+	dead atomic.Bool
+}
+
+// loses says whether what comes now is lost.
+func (c *lineConn) loses() bool {
+	if c.l.silent.Load() {
+		c.dead.Store(true)
+	}
+	return c.dead.Load()
 }
 
 func (c *lineConn) Write(p []byte) (int, error) {
-	if c.l.silent.Load() {
+	if c.loses() {
 		return len(p), nil
 	}
 	return c.Conn.Write(p)
@@ -100,7 +110,7 @@ func (c *lineConn) Write(p []byte) (int, error) {
 func (c *lineConn) Read(p []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(p)
-		if err != nil || !c.l.silent.Load() {
+		if err != nil || !c.loses() {
 			return n, err
 		}
 	}
