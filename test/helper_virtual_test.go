@@ -200,7 +200,8 @@ func heap() int64 {
 }
 
 // atMost fails the test if there are more goroutines. One that has returned is counted until its thread has put it away, which on a busy
-// machine need not be before others go on. A collection of garbage stops all threads, and so sees to it.
+// machine need not be before others go on; and so are some thirty while a thread passes on those that it has put away. A collection of
+// garbage stops all threads, and so sees to it.
 func atMost(t *testing.T, most int, what string) {
 	t.Helper()
 	for range 100 {
