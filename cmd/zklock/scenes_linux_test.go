@@ -213,12 +213,14 @@ var scenes = []scene{
 		? $
 		echo code $?
 		? code 130`},
+	// Plain, the shell says so as soon as the script has stopped: cat may still read what is typed then.
 	{name: "Ctrl-Z in a script", script: "$ZK cat; echo next $?", play: `
 		bash s
 		@ cat S+
 		^Z
 		? Stopped
 		? $
+		@ cat T
 		fg
 		@ cat S+
 		hello
