@@ -36,7 +36,7 @@ real:
 	cd examples/fencing && $(GO) test $(RACE) -count=1 .
 	cd fence/grpcfence && $(GO) test $(RACE) -count=1 .
 
-## everything that takes long, asks for much, or counts on other people's timing. Some hour and a half; make -k goes on after a failure
+## everything that takes long, asks for much, or counts on other people's timing. Some two hours; make -k goes on after a failure
 nightly: test explore simulation mutants command conformance servers chaos integration bench-quick lab-test lab
 
 ## the library and the test server on every ZooKeeper that the distribution's suites carry, with the newest Curator and kazoo
@@ -54,7 +54,7 @@ conformance:
 	scripts/setup compiler zookeeper clients suites
 	ZKLOCK_CONFORMANCE=1 $(GO) test $(RACE) -count=1 -v -timeout 60m ./internal/conformance -grants=2000
 
-## every interleaving of a few clients, 25 million states in some minutes; what `go test` explores is a part of it
+## every interleaving of a few clients, 96 million states in some ten minutes; what `go test` explores is a part of it
 explore:
 	$(GO) test -count=1 -v -timeout 0 -run TestExplore ./internal/queue -explore.all
 
