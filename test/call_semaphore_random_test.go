@@ -41,6 +41,7 @@ func (w *permitWorld) run() {
 	var all sync.WaitGroup
 	over := make(chan struct{})
 	var sessions []*zklock.Session
+	release(w.t, take(w.t, w.v.sharing(1, 3))) // the limit's node is there from now on
 	for range 4 {
 		s := w.v.connect()
 		sessions = append(sessions, s)

@@ -114,6 +114,7 @@ var scenes = []scene{
 		? up
 		^C
 		? got INT
+		@ bash S+
 		^C
 		? got INT
 		^\
@@ -193,7 +194,8 @@ var scenes = []scene{
 		? got TSTP
 		! kill $(cat pid)
 		? $`},
-	{name: "Ctrl-Z, COMMAND cleans up first", script: `c() { echo cleaning; trap - TSTP; kill -TSTP $$; echo again; trap c TSTP; }
+	// bash can lose a signal that comes while it is handling the same. It sleeps when it has done with it.
+	{name: "Ctrl-Z, COMMAND cleans up first", script: `c() { echo cleaning; trap - TSTP; kill -TSTP $$; trap c TSTP; echo again; }
 		trap c TSTP; mkfifo f; exec 9<>f; echo up; while :; do read -t 0.02 -u 9; done`, play: `
 		$ZK bash s
 		? up
@@ -203,12 +205,14 @@ var scenes = []scene{
 		? $
 		fg
 		? again
+		@ bash S+
 		^Z
 		? cleaning
 		? Stopped
 		? $
 		fg
 		? again
+		@ bash S+
 		^C
 		? $
 		echo code $?
