@@ -444,6 +444,7 @@ var scenes = []scene{
 		@ cat S+
 		! kill -KILL $(cat pid)
 		? Killed
+		@ bash S+
 		hello
 		? read hello`},
 
@@ -660,9 +661,21 @@ func inSession(sid int, name, state string) bool {
 		if !ok || len(f) < 6 || f[3] != leader || !strings.HasSuffix(before, "("+name) && !(name == "job" && f[1] == leader) {
 			continue
 		}
-		if f[0] == state[:1] && (len(state) == 1 || f[2] == f[5]) {
+		if f[0] == state[:1] && (len(state) == 1 || f[2] == f[5]) && (state != "T" || allStopped(filepath.Dir(file))) {
 			return true
 		}
 	}
 	return false
+}
+
+// allStopped says whether each thread of a process is stopped: not before does its parent hear of it.
+func allStopped(proc string) bool {
+	files, _ := filepath.Glob(proc + "/task/[0-9]*/stat")
+	for _, file := range files {
+		stat, _ := os.ReadFile(file)
+		if _, after, ok := strings.Cut(string(stat), ") "); ok && after[0] != 'T' {
+			return false
+		}
+	}
+	return true
 }
