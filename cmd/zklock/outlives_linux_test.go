@@ -444,13 +444,17 @@ func TestTree_NumberIsAnothersNow_IsNotTouched(t *testing.T) {
 	}
 }
 
-// The guardian starts its threads before the command: at the limit of processes it could start none.
+// The guardian starts its threads before the command: at the limit of processes it could start none. Eight, and three that Go starts
+// beside those. (On a busy machine Go may have started as many without, so a mistake shows in most of the rounds only.)
 func TestOutlives_GuardianHasItsThreads(t *testing.T) {
-	p := run(t, server(t), lockPath(t), "--", "sh", "-c", "echo ready; sleep 1000; true")
-	p.prints("ready")
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", guardianOf(t, p)))
-	require.NoError(t, err)
-	require.GreaterOrEqual(t, len(threads), 10)
+	srv := server(t)
+	for range 5 {
+		p := run(t, srv, lockPath(t), "--", "sh", "-c", "echo ready; sleep 1000; true")
+		p.prints("ready")
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", guardianOf(t, p)))
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, len(threads), 11)
+	}
 }
 
 // The last of two hundred processes acts when the first one dies. It does not get to it: all are stopped before one is killed. (A
