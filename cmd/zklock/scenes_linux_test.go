@@ -90,9 +90,11 @@ var scenes = []scene{
 		? $
 		echo code $?
 		? code 130`},
+	// The script goes on if bash waited for COMMAND. When COMMAND is up, it need not do so yet.
 	{name: "Ctrl-C in a script, COMMAND ends by itself", script: "$ZK bash -c 'trap \"exit 5\" INT; echo up; while :; do sleep 0.02; done'; echo next $?", play: `
 		bash s
 		? up
+		@ job S
 		^C
 		? next 5`},
 	{name: "Ctrl-\\ in a script, bash", script: "ulimit -c 0; $ZK sleep 100; echo next $?", play: `
