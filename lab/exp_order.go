@@ -30,7 +30,7 @@ func init() {
 				t.failf("a waiter: %s", s.text())
 			case err == nil:
 				t.took("took", s.At.Sub(began))
-			case !errors.Is(err, errQuiet): // somebody was passed over
+			case !errors.Is(err, errQuiet): // if it is, somebody was passed over
 				t.must(err)
 			}
 			var order []int
@@ -56,7 +56,7 @@ func init() {
 		Cell: func(r *Result) string {
 			word := fmt.Sprintf("%s %% against", amount(r.median("against")))
 			if n := r.n() - r.in("took"); n > 0 {
-				word += fmt.Sprintf(", one waits in vain in %d of n=%d", n, r.n())
+				word += fmt.Sprintf(", not all had their turn in %d of n=%d", n, r.n())
 			}
 			return word
 		},

@@ -53,6 +53,7 @@ func TestKnownRight_NoExperimentFindsItWrong(t *testing.T) {
 	}
 	require.Contains(t, got["crash"], "granted")
 	require.Zero(t, got["order"]["against"])
+	require.Contains(t, got["order"], "took")
 	require.EqualValues(t, 100, got["herd-100"]["grants"])
 	require.Positive(t, got["contend"]["rate"])
 	require.EqualValues(t, 1, got["delay"]["unfenced"])
