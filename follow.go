@@ -142,11 +142,11 @@ func (a *attempt) standBehind() error {
 	} else if !a.d.table.behind(a.acquisition, at) {
 		return ErrNotAcquired
 	}
-	a.waits(at)
 	a.turn = nil
 	if !w.Tied {
 		a.turn = e.nodes.StandBehind(a.predecessor, a.node, root.rule)
 	}
+	a.waits(at)
 	*w = w.StoodBehind(a.turn != nil)
 	return nil
 }

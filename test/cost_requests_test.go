@@ -5,6 +5,7 @@ package zklock_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -181,7 +182,8 @@ func TestRequestBudget(t *testing.T) {
 
 	t.Run("within one process", func(t *testing.T) {
 		p := freshPath()
-		w, s := wired()
+		var log warnings
+		w, s := wired(lines(&log, slog.LevelDebug))
 		m := newMutex(t, s, p)
 		h := acquire(t, m)
 		const goroutines = 8
@@ -189,7 +191,7 @@ func TestRequestBudget(t *testing.T) {
 		for range goroutines {
 			w.reset()
 			queue = append(queue, queueUp(t, a, m, p))
-			eventually(t, "it has listed", func() bool { sent, by := w.sent(); return by[opGetChildren2] == 1 && w.received().answers == sent })
+			eventually(t, "it stands behind", func() bool { return log.about("zklock: queued", p) == len(queue) })
 			sent, by := w.sent()
 			row("queue one goroutine behind another of its process", sent, by, 2)
 		}
@@ -207,7 +209,8 @@ func TestRequestBudget(t *testing.T) {
 
 	t.Run("lock-delay", func(t *testing.T) {
 		p := freshPath()
-		w, s := wired()
+		var log warnings
+		w, s := wired(lines(&log, slog.LevelDebug))
 		m := newMutex(t, s, p, zklock.WithLockDelay(time.Minute))
 		release(t, acquire(t, m))
 		w.reset()
@@ -222,7 +225,7 @@ func TestRequestBudget(t *testing.T) {
 		sent, by = w.sent()
 		row("re-entrant pair with a lock-delay", sent, by, 0)
 		next := queueUp(t, a, m, p)
-		eventually(t, "it has listed", func() bool { sent, by := w.sent(); return by[opGetChildren2] == 1 && w.received().answers == sent })
+		eventually(t, "it stands behind", func() bool { return log.about("zklock: queued", p) == 1 })
 		w.reset()
 		release(t, h)
 		h = next.granted(t)
