@@ -221,14 +221,18 @@ func (t *tree) list(dir string) []string {
 	return names
 }
 
-// terminate asks all that is not in the group to end.
+// terminate asks all that is not in the group to end, each once.
 func (t *tree) terminate(group int) {
-	t.look(func(p *process) {
-		if p.group != group {
-			_ = p.signal(unix.SIGTERM)
-			_ = p.signal(unix.SIGCONT)
-		}
-	})
+	asked := map[int]bool{}
+	for range 2 { // one may move up while we look: the group is ending already
+		t.look(func(p *process) {
+			if p.group != group && !asked[p.pid] {
+				asked[p.pid] = true
+				_ = p.signal(unix.SIGTERM)
+				_ = p.signal(unix.SIGCONT)
+			}
+		})
+	}
 }
 
 // kill kills everything.
