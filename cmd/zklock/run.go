@@ -282,7 +282,9 @@ func (o *runOptions) run(ctx context.Context) error {
 		}
 		opts = append(opts, zklock.WithCreateChroot(acl...))
 	}
-	if t.s, err = o.connect(wctx, append(opts, zklock.WithLease(mode))); err != nil {
+	slow := time.AfterFunc(connectSlow, func() { o.note("waiting: no server has answered") })
+	t.s, err = o.connect(wctx, append(opts, zklock.WithLease(mode)))
+	if o.waited = !slow.Stop(); err != nil {
 		return o.explainConnect(ctx, err)
 	}
 	defer func() {

@@ -343,6 +343,19 @@ func TestRun_NoServer(t *testing.T) {
 			require.Equal(t, 1, strings.Count(p.stderr.String(), "\n"), p.stderr.String())
 		})
 	}
+	t.Run("comes late", func(t *testing.T) {
+		t.Parallel()
+		srv := zkserver.Single(t, zkserver.Own())
+		require.NoError(t, srv.Pause())
+		p := start(t, nil, "run", "--servers", srv.ConnectString(), "/x", "--", "true")
+		quiet := start(t, nil, "run", "--servers", srv.ConnectString(), "-q", "/y", "--", "true")
+		p.prints("zklock: /x: waiting: no server has answered\n")
+		require.NoError(t, srv.Resume())
+		require.Zero(t, p.wait(), p.stderr.String())
+		require.Contains(t, p.stderr.String(), "acquired")
+		require.Zero(t, quiet.wait())
+		require.Empty(t, quiet.stderr.String())
+	})
 	t.Run("interrupted", func(t *testing.T) {
 		p := start(t, nil, runArgs("127.0.0.1:1", "/x", "--log-level", "debug", "--", "echo", "ran")...)
 		p.prints("refused")

@@ -23,6 +23,8 @@ const (
 	nextLook   = time.Minute
 	lookWithin = 5 * time.Second // a look that takes longer is given up
 	longQueue  = 100
+
+	connectSlow = 5 * time.Second // a connecting that takes longer is worth a word
 )
 
 // queueLook is what one look at the queue shows: the holder, and our place if we are known to be, or to have been, in the
