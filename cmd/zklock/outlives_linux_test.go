@@ -270,6 +270,23 @@ func TestLeftovers_End_AllIsEndedAndNamed(t *testing.T) {
 	require.Regexp(t, `: ending what the command left running: (\d+ (sleep|timeout|tail)(, )?){3}\n`, p.stderr.String())
 }
 
+// What moves up to the guardian during its look at what to ask is asked like the rest. Here the first process that is asked kills the
+// last of the guardian's children, whose child moves up, and has so many children of its own that the last's turn comes later.
+func TestLeftovers_End_ParentDiesMeanwhile_ChildIsAskedToEnd(t *testing.T) {
+	srv, path, dir := server(t), lockPath(t), t.TempDir()
+	p := run(t, srv, path, longSession, "--kill-after", "5s", "--", "bash", "-c", `
+		cd "$0"
+		setsid bash -c 'until [ -s last ]; do sleep 0.01; done; trap "kill -KILL $(<last)" TERM
+			for i in {1..300}; do sleep 1000 & done; touch first; wait' &
+		bash -c 'trap : TERM; setsid bash -c '\''trap "touch asked; exit" TERM; sleep 1000 & touch child; wait'\'' & echo $$ >last
+			while :; do wait; done' &
+		until [ -e first ] && [ -e child ]; do sleep 0.01; done`, dir)
+	t.Cleanup(func() { killCensus(path) })
+	require.Zero(t, p.wait())
+	require.Empty(t, census(path))
+	require.FileExists(t, filepath.Join(dir, "asked"))
+}
+
 // The reader of a command's output reads it to its end, and is not worth a word.
 func TestLeftovers_ReaderOfTheOutput_ReadsOn(t *testing.T) {
 	srv, out := server(t), filepath.Join(t.TempDir(), "out")

@@ -24,6 +24,8 @@ var command = []mutant{
 		"return seesDescendants() && unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == nil", "return seesDescendants()"}}},
 	{"nothing is stopped before it is killed", "docs/command.md, the promise", "cmd/zklock/tree_linux.go", "TestOutlives_NobodyActsOnTheDeathOfAnother", []Swap{{
 		"for still := 0; still < 2 &&", "for still := 2; still < 2 &&"}}},
+	{"what moves up during a look is not asked to end", "docs/command.md, the promise", "cmd/zklock/tree_linux.go", "TestLeftovers_End_ParentDiesMeanwhile_ChildIsAskedToEnd", []Swap{{
+		"for range 2 { // one may move up while we look: ", "for range 1 { // "}}},
 	{"a second SIGINT kills the group alone", "docs/command.md", "cmd/zklock/guardian_unix.go", "TestRun_SecondSIGINT_KillsWhatLeftTheGroup", []Swap{{
 		"case o.Kill && !g.told:", "case false:"}}},
 	{"a number is taken for the process that it was", "docs/command.md, the promise", "cmd/zklock/tree_linux.go", "TestTree_NumberIsAnothersNow_IsNotTouched", []Swap{{
