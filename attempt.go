@@ -66,7 +66,7 @@ func (a *acquisition) acquire() error {
 			backoff = link.NewBackoff()
 		}
 		// Somebody may be deleting our nodes, or making others with our numbers. Do not race with them.
-		if err := a.pause(e, backoff.Next()); err != nil {
+		if err := e.PauseUnder(a.ctx, backoff.Next()); err != nil {
 			return err
 		}
 		if _, err := e.WaitAttached(a.ctx); err != nil {
@@ -159,20 +159,6 @@ func (a *acquisition) giveUp(e *era, node string, why error, leases ...string) e
 	return why
 }
 
-// pause waits for d. If the acquisition cannot go on, it returns at once, with the reason.
-func (a *acquisition) pause(e *era, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-e.Over():
-		return e.OverErr()
-	case <-a.ctx.Done():
-		return link.ErrCtxEnded
-	}
-}
-
 // grant gives the lock to all calls that wait in this attempt, if the ZooKeeper session that made the node is the current
 // one (I3) and its lease has room. If the lease went stale during the wait, grant renews it first.
 //
@@ -197,7 +183,7 @@ func (a *attempt) grant() error {
 			break
 		}
 		if renewed {
-			if err := a.pause(e, lease.Heartbeat(e.Timeout())/2); err != nil {
+			if err := e.PauseUnder(a.ctx, lease.Heartbeat(e.Timeout())/2); err != nil {
 				return err
 			}
 		}

@@ -41,8 +41,8 @@
 // I2, one node: an owner has at most one node per lock path. Re-entry creates none. A writer that reads has a second one,
 // until both locks are released. Two exceptions. After a Release with [ErrNotConfirmed], or an acquire that failed, the
 // node may still be being deleted (I4): the owner's next acquire makes another, and queues behind the first until that is
-// gone. If the servers refuse to end a ZooKeeper session that was given up, its node stays until it expires, beside the
-// node of the next session.
+// gone. If the servers refuse to end a ZooKeeper session that was given up, or do not answer when they are asked to, its node
+// stays until it expires, ahead of the node of the next session.
 //
 // I3, own node: a grant rests on a node that exists and that the current ZooKeeper session created.
 //

@@ -254,7 +254,7 @@ func (a *attempt) armed(on **watch) error {
 	r := queue.NotTold
 	if a.ctx.Err() == nil && errors.Is(err, zk.ErrNoAuth) { // an ACL forbids reading: poll
 		a.retry = link.NewBackoff()
-		err = a.pause(a.e, lease.Heartbeat(a.e.Timeout()))
+		err = a.e.PauseUnder(a.ctx, lease.Heartbeat(a.e.Timeout()))
 	} else {
 		r, err = a.findingOf(err)
 	}
@@ -371,5 +371,5 @@ func (a *attempt) findingOf(err error) (queue.Finding, error) {
 	case errors.Is(err, ErrClosed), answer.IsRefusal(err):
 		return queue.NotTold, err
 	}
-	return queue.NotTold, a.pause(a.e, a.retry.Next())
+	return queue.NotTold, a.e.PauseUnder(a.ctx, a.retry.Next())
 }

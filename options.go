@@ -225,7 +225,8 @@ func WithData(data []byte) MutexOption {
 }
 
 // WithFailOnSessionLoss makes a waiting Acquire return ErrSessionExpired when its ZooKeeper session ends. By default it
-// queues again, at the tail, in the next session.
+// queues again, at the tail, in the next session. A session ends when the servers say so, and when no server has answered in it for
+// the session timeout and some: 7/6 of it, and a second.
 func WithFailOnSessionLoss() MutexOption { return func(o *mutexOptions) { o.failOnLoss = true } }
 
 // WithQueuePattern makes children of the lock root take part in the queue if their names end in ending and a sequence

@@ -53,7 +53,7 @@ func (m *Mutex) reading(ctx context.Context, op string, read func(e *era) error)
 	if ctx == nil {
 		return fail(errNilContext)
 	}
-	for {
+	for backoff := link.NewBackoff(); ; {
 		e, err := attachedEra(ctx, m.s.link)
 		if err != nil {
 			return fail(err)
@@ -66,8 +66,8 @@ func (m *Mutex) reading(ctx context.Context, op string, read func(e *era) error)
 		case err == link.ErrCtxEnded, errors.Is(err, ErrClosed), answer.IsRefusal(err), errors.As(err, &bad):
 			return fail(err)
 		}
-		// The connection or the ZooKeeper session was lost: read again.
-		_ = e.Pause(20 * time.Millisecond)
+		// The connection or the ZooKeeper session was lost, or the servers are busy: read again.
+		_ = e.PauseUnder(ctx, backoff.Next())
 	}
 }
 

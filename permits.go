@@ -67,7 +67,7 @@ func (a *attempt) makeLeases() (*look, error) {
 	}
 	for {
 		id := uuid.NewString()
-		answered, err := a.sendLeases(id)
+		answered, length, err := a.sendLeases(id)
 		if err != nil {
 			return nil, err
 		}
@@ -102,12 +102,18 @@ func (a *attempt) makeLeases() (*look, error) {
 		}
 		made, err = a.resolveLeases(id)
 		a.took(made, seats)
+		if err == errRequeue && got.Fate == tap.NoAnswer {
+			a.hungUp++
+			if final := link.HungUp(a.hungUp, length); final != nil {
+				err = final
+			}
+		}
 		return nil, err
 	}
 }
 
 // sendLeases sends the transaction once the session is attached, unless nobody waits any more.
-func (a *attempt) sendLeases(id string) (answered <-chan tap.Answer, err error) {
+func (a *attempt) sendLeases(id string) (answered <-chan tap.Answer, length int, err error) {
 	for {
 		ch := make(chan tap.Answer, 1)
 		r := tap.NewRequest(wire.OpMulti, a.leasesRequest(id), func(got tap.Answer) {
@@ -115,16 +121,16 @@ func (a *attempt) sendLeases(id string) (answered <-chan tap.Answer, err error) 
 			ch <- got
 		})
 		if err := link.TooLong(r); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		if _, err := a.e.WaitAttached(a.ctx); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		if a.ctx.Err() != nil {
-			return nil, link.ErrCtxEnded
+			return nil, 0, link.ErrCtxEnded
 		}
-		if a.e.Carrier.Send(a.e.Era, r) {
-			return ch, nil
+		if length, _ = r.TooLong(); a.e.Carrier.Send(a.e.Era, r) {
+			return ch, length, nil
 		}
 	}
 }
@@ -273,8 +279,8 @@ func (p *permits) checkPath(ctx context.Context, z *link.Era, queued *lockRoot) 
 		case err == link.ErrCtxEnded, z.IsOver(), errors.Is(err, ErrClosed):
 			return err
 		}
-		if !z.Pause(backoff.Next()) {
-			return z.OverErr()
+		if err := z.PauseUnder(ctx, backoff.Next()); err != nil {
+			return err
 		}
 	}
 }

@@ -30,6 +30,7 @@ type creation struct {
 	acl  []wire.ACL
 
 	id     string                // of the try under way: one node an id, and names do not grow (R32)
+	length int                   // of its request, in bytes
 	sent   bool                  // its request is on its way
 	answer chan tap.Answer       // to it
 	made   wire.PathStatResponse // the node that it made, if the answer says so; set before the answer is passed on
@@ -61,6 +62,7 @@ func (c *creation) send() error {
 	if err := link.TooLong(req); err != nil {
 		return err
 	}
+	c.length, _ = req.TooLong()
 	c.sent = c.e.Carrier.Send(c.e.Era, req)
 	return nil
 }
@@ -87,7 +89,7 @@ func (c *creation) isOurs(made wire.PathStatResponse) bool {
 // except those that the reaper is still deleting. finish ends with the session at the latest.
 func (c *creation) finish() error {
 	defer c.seat.Free()
-	e, backoff := c.e, link.NewBackoff()
+	e, backoff, hungUp := c.e, link.NewBackoff(), 0
 	for try := 0; ; try++ {
 		if try > 0 && c.wanted.Err() != nil { // the last try left nothing, and nobody waits
 			return link.ErrCtxEnded
@@ -135,6 +137,12 @@ func (c *creation) finish() error {
 
 		// From here on the node may or may not exist. Creating again would queue us behind ourselves (I2).
 		if err := c.resolve(); c.node != "" || err != nil {
+			return err
+		}
+		if hungUp++; a.Fate != tap.NoAnswer {
+			hungUp = 0
+		}
+		if err := link.HungUp(hungUp, c.length); err != nil {
 			return err
 		}
 	}

@@ -138,12 +138,8 @@ func (r *lockRoot) ensure(ctx context.Context, z *link.Era) error {
 		case answer.IsRefusal(err):
 			return fmt.Errorf("making %s: %w", path, err)
 		}
-		select {
-		case <-time.After(backoff.Next()):
-		case <-ctx.Done():
-			return link.ErrCtxEnded
-		case <-z.Over():
-			return z.OverErr()
+		if err := z.PauseUnder(ctx, backoff.Next()); err != nil {
+			return err
 		}
 	}
 }

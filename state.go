@@ -31,8 +31,8 @@ const (
 	Suspended
 	// Reconnected: attached again, in the same ZooKeeper session.
 	Reconnected
-	// Lost: the ZooKeeper session is over. It expired, or the lease ended while something was held. Lost is final for that
-	// ZooKeeper session: the next state is Connected, in a new one, or Closed.
+	// Lost: the ZooKeeper session is over. It expired, the lease ended while something was held, or no server has answered for longer
+	// than the session timeout. Lost is final for that ZooKeeper session: the next state is Connected, in a new one, or Closed.
 	Lost
 	// Closed: Close was called, or the *zk.Conn was closed from outside, or a server refused the credentials. Final.
 	Closed

@@ -354,3 +354,64 @@ func TestVirtual_Observe_GrowsNothing(t *testing.T) {
 		require.ErrorIs(t, ended, zklock.ErrClosed)
 	})
 }
+
+// R96: servers that say "not now" at once are asked less and less often, by all that reads a queue. Unpaced, each of these would ask 3,000
+// times a minute.
+func TestVirtual_Reads_BackOff(t *testing.T) {
+	reads := map[string]func(ctx context.Context, e *zklock.Election, m *zklock.Mutex){
+		"Leader":       func(ctx context.Context, e *zklock.Election, _ *zklock.Mutex) { _, _ = e.Leader(ctx) },
+		"Candidates":   func(ctx context.Context, e *zklock.Election, _ *zklock.Mutex) { _, _ = e.Candidates(ctx) },
+		"Participants": func(ctx context.Context, _ *zklock.Election, m *zklock.Mutex) { _, _ = m.Participants(ctx) },
+		"Campaign": func(ctx context.Context, e *zklock.Election, _ *zklock.Mutex) {
+			_ = e.Campaign(ctx, func(context.Context, *zklock.Hold) error { return nil })
+		},
+		"Observe": func(ctx context.Context, e *zklock.Election, _ *zklock.Mutex) {
+			for _, err := range e.Observe(ctx) {
+				if err != nil {
+					return
+				}
+			}
+		},
+		"100 observers": func(ctx context.Context, e *zklock.Election, _ *zklock.Mutex) {
+			var all sync.WaitGroup
+			for range 100 {
+				all.Go(func() {
+					for _, err := range e.Observe(ctx) {
+						if err != nil {
+							return
+						}
+					}
+				})
+			}
+			all.Wait()
+		},
+		"Acquire": func(ctx context.Context, _ *zklock.Election, m *zklock.Mutex) {
+			if h, err := m.Acquire(ctx); err == nil {
+				_ = h.Release(ctx)
+			}
+		},
+	}
+	for name, read := range reads {
+		for _, code := range []zktest.Code{zktest.Throttled, zktest.OperationTimeout, -5, -1} {
+			t.Run(fmt.Sprintf("%s %d", name, code), func(t *testing.T) {
+				inVirtualTime(t, func(t *testing.T, v *virtual) {
+					s := v.connect()
+					e, m := newElection(t, s, "/job", "a"), newMutex(t, s, "/job")
+					v.srv.Inject(zktest.Before(zktest.GetChildren).Fail(code))
+					v.srv.ResetRequests()
+					ctx := within(t, time.Minute)
+					start := time.Now()
+					read(ctx, e, m)
+					require.LessOrEqual(t, time.Since(start), time.Minute+500*time.Millisecond, "I6")
+					asked := v.srv.Requests().Total(zktest.GetChildren)
+					require.Greater(t, asked, 10, "it gave up")
+					callers := 1
+					if name == "100 observers" {
+						callers = 100
+					}
+					require.LessOrEqual(t, asked, 25*callers)
+				})
+			})
+		}
+	}
+}

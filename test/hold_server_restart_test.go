@@ -3,6 +3,7 @@ package zklock_test
 // These tests take the server away and bring it back: with its data, later, or older.
 
 import (
+	"fmt"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -47,8 +48,8 @@ func TestVirtual_ServerRestartsOlder_LostAtTheDeadline(t *testing.T) {
 	}, zktest.WithZxid(1000))
 }
 
-// F23, I6: the same for a Session that holds nothing: nothing ends its ZooKeeper session here, and the server answers
-// nobody who has seen more. The client asks after it when it should be over, and who waits queues again.
+// F23, I6: the same for a Session that holds nothing: the server answers nobody who has seen more. So its ZooKeeper session is over for
+// it soon after T, and who waits queues again.
 func TestVirtual_ServerRestartsOlder_WaiterQueuesAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect(zklock.WithSessionTimeout(20 * time.Second))
@@ -66,23 +67,71 @@ func TestVirtual_ServerRestartsOlder_WaiterQueuesAgain(t *testing.T) {
 	}, zktest.WithZxid(1000))
 }
 
-// F22: the server is away for much longer than the session timeout, and comes back with its data and its sessions. Asking
-// after a session does not end it: the waiter keeps its node and its place.
-func TestVirtual_ServerAwayForLong_WaiterKeepsItsPlace(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		s := v.connect(zklock.WithSessionTimeout(20 * time.Second))
-		h := acquire(t, newMutex(t, v.connect(zklock.WithSessionTimeout(20*time.Second)), "/job"))
-		w := v.queueUp(newMutex(t, s, "/job"))
-		id, nodes := s.SessionID(), v.srv.Children("/job")
-		v.srv.Stop()
-		time.Sleep(5 * time.Minute)
-		require.ErrorIs(t, h.Err(), zklock.ErrLost)
-		require.NoError(t, v.srv.Start())
-		next := w.granted2(t, time.Minute)
-		require.Equal(t, id, s.SessionID())
-		require.Contains(t, nodes, base(next.Node()))
-		release(t, next)
-	})
+// F22: the server is away, and comes back with its data and its sessions. Through an outage that is no longer than the session timeout
+// a waiter keeps its node and its place, wherever in its rhythm the outage begins.
+func TestVirtual_ServerAway_WaiterKeepsItsPlace(t *testing.T) {
+	for _, timeout := range []time.Duration{6 * time.Second, 10 * time.Second, 30 * time.Second} {
+		for phase := range 12 {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				opts := []zklock.Option{zklock.WithSessionTimeout(timeout), zklock.WithLease(zklock.SingleServerLease())}
+				s := v.connect(opts...)
+				h := acquire(t, newMutex(t, v.connect(opts...), "/job"))
+				w := v.queueUp(newMutex(t, s, "/job"))
+				id, nodes := s.SessionID(), v.srv.Children("/job")
+				time.Sleep(time.Minute + time.Duration(phase)*timeout/100)
+				v.srv.Stop()
+				time.Sleep(timeout)
+				require.ErrorIs(t, h.Err(), zklock.ErrLost)
+				require.NoError(t, v.srv.Start())
+				next := w.granted2(t, 2*time.Second)
+				require.Equal(t, id, s.SessionID())
+				require.Contains(t, nodes, base(next.Node()))
+				release(t, next)
+			})
+		}
+	}
+}
+
+// F22, F51: the server is away for longer. The waiter's session is over for it, although the server still has it and gives it T anew:
+// the waiter queues again, and what was left of that session is in nobody's way.
+func TestVirtual_ServerAwayForLong_WaiterQueuesAgain(t *testing.T) {
+	for _, away := range []time.Duration{25 * time.Second, time.Minute, time.Hour} {
+		for name, goAway := range map[string]func(v *virtual) (back func()){
+			"stopped": func(v *virtual) func() {
+				v.srv.Stop()
+				return func() { require.NoError(v.t, v.srv.Start()) }
+			},
+			// A server that has no quorum closes each connection, and its sessions get their whole time when it has one again.
+			"without a quorum": func(v *virtual) func() {
+				v.srv.Stop()
+				ln, err := v.net.Listen(v.srv.Addr())
+				require.NoError(v.t, err)
+				go func() {
+					for c, err := ln.Accept(); err == nil; c, err = ln.Accept() {
+						_ = c.Close()
+					}
+				}()
+				return func() { _ = ln.Close(); require.NoError(v.t, v.srv.Start()) }
+			},
+		} {
+			t.Run(fmt.Sprint(name, " ", away), func(t *testing.T) {
+				inVirtualTime(t, func(t *testing.T, v *virtual) {
+					s := v.connect(zklock.WithSessionTimeout(20 * time.Second))
+					h := acquire(t, newMutex(t, v.connect(zklock.WithSessionTimeout(20*time.Second)), "/job"))
+					w := v.queueUp(newMutex(t, s, "/job"))
+					id := s.SessionID()
+					back := goAway(v)
+					time.Sleep(away)
+					require.ErrorIs(t, h.Err(), zklock.ErrLost)
+					back()
+					next := w.granted2(t, 4*time.Second)
+					require.NotEqual(t, id, s.SessionID())
+					release(t, next)
+					require.Empty(t, v.srv.Children("/job"))
+				})
+			})
+		}
+	}
 }
 
 // A Session that holds nothing is heard of all the same: after a short cut nobody asks whether it is still there.

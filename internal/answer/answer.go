@@ -38,7 +38,7 @@ func OutcomeOf(err error) Outcome {
 		return TurnedDown
 	}
 	switch ServerCode(err) {
-	case wire.Unimplemented, wire.QuotaExceeded, wire.RuntimeInconsistency, wire.LocalSession, wire.AuthRequired:
+	case wire.Unimplemented, wire.QuotaExceeded, wire.RuntimeInconsistency, wire.LocalSession, wire.AuthRequired, wire.AnswerTooLong:
 		return TurnedDown
 	case wire.Throttled:
 		return NotNow

@@ -167,6 +167,12 @@ func (d *Dialer) Dial(to To, beat time.Duration) (c, raw net.Conn, err error) {
 	return &greeting{Conn: c, overTLS: d.how.TLS != nil, tell: func(err error) { d.Note(to.Addr, err) }}, raw, nil
 }
 
+// Once tries a server by itself, beside what the client does. It is one of n that share the time until the deadline.
+func (d *Dialer) Once(addr string, deadline time.Time, n int) (net.Conn, error) {
+	c, _, err := d.dialRaw(To{Network: "tcp", Addr: addr, Deadline: deadline, quick: time.Until(deadline) / time.Duration(n)})
+	return c, err
+}
+
 // To is one try to connect to a server.
 type To struct {
 	Network, Addr string

@@ -1,4 +1,4 @@
-// Package expire ends ZooKeeper sessions: it attaches to one and closes it.
+// Package expire ends ZooKeeper sessions: it attaches to one and closes it, in one write.
 package expire
 
 import (
@@ -12,28 +12,27 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Close attaches to a session over a new connection, and closes it. The server sees a client that has seen nothing, so that no
-// server is too far behind to take us in.
+// Close attaches to a session over a new connection, and closes it. To attach is a sign of life for the session. So everything goes
+// out in one write, and nothing is waited for before the close is on its way: a client that hears no answers ends its session all the
+// same, and does not keep it alive (F51). The server sees a client that has seen nothing, so that no server is too far behind to take
+// us in.
 //
-// there says that the server attached us, which is a sign of life for the session. An error that is a wire.Code is the
-// server's refusal. After any other error the session may have ended, or not.
+// there says that the server attached us. An error that is a wire.Code is the server's refusal. After any other error the
+// session may have ended, or not.
 func Close(conn io.ReadWriter, session wire.ConnectRequest, auths ...wire.AuthRequest) (there bool, err error) {
-	session.LastZxidSeen = 0
-	if _, err := conn.Write(wire.Frame(session)); err != nil {
-		return false, err
-	}
-	var answer wire.ConnectResponse
-	if err := read(conn, &answer); err != nil || answer.SessionID == 0 {
-		return false, err
-	}
 	const xidClose = 1 // the connection does nothing else
-	var frames []byte
+	session.LastZxidSeen = 0
+	frames := wire.Frame(session)
 	for _, a := range auths {
 		frames = append(frames, wire.Frame(wire.RequestHeader{Xid: wire.XidAuth, Op: wire.OpAuth}, a)...)
 	}
 	frames = append(frames, wire.Frame(wire.RequestHeader{Xid: xidClose, Op: wire.OpClose})...)
 	if _, err := conn.Write(frames); err != nil {
-		return true, err
+		return false, err
+	}
+	var answer wire.ConnectResponse
+	if err := read(conn, &answer); err != nil || answer.SessionID == 0 {
+		return false, err
 	}
 	for {
 		var h wire.ReplyHeader
@@ -49,6 +48,20 @@ func Close(conn io.ReadWriter, session wire.ConnectRequest, auths ...wire.AuthRe
 			return true, nil
 		}
 	}
+}
+
+// Outcome says what Close has found out, for people: "" if it had no answer about the end.
+func Outcome(there bool, err error) string {
+	var refusal wire.Code
+	switch {
+	case errors.As(err, &refusal):
+		return fmt.Sprintf("refused with code %d: it expires by itself", refusal)
+	case err != nil:
+		return ""
+	case there:
+		return "ended"
+	}
+	return "it was gone"
 }
 
 func read(conn io.Reader, into interface{ Decode(*wire.Decoder) }) error {

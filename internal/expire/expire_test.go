@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock/internal/expire"
+	"github.com/zklock/zklock/internal/oneway"
+	"github.com/zklock/zklock/internal/wire"
 	"github.com/zklock/zklock/internal/zkserver"
 	"github.com/zklock/zklock/zktest"
 )
@@ -78,4 +80,38 @@ func TestSession_CredentialsRequired(t *testing.T) {
 	was, err := expire.Session(to(addr), id, "bob:other")
 	require.NoError(t, err)
 	require.True(t, was)
+}
+
+// F51: nothing of what the server says arrives. The session is ended all the same: nothing is waited for before the close is on its way,
+// also behind credentials.
+func TestSession_NothingHeard_IsEnded(t *testing.T) {
+	for name, start := range map[string]func(*testing.T) string{
+		"zktest":    func(t *testing.T) string { return zktest.Start(t).Addr() },
+		"ZooKeeper": func(t *testing.T) string { return zkserver.Single(t).Addr() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			addr := start(t)
+			conn, events, err := zk.Connect([]string{addr}, 10*time.Second, zk.WithLogger(quiet{}))
+			require.NoError(t, err)
+			defer conn.Close()
+			_, err = conn.Create("/e", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
+			require.NoError(t, err)
+			way := oneway.New(net.DialTimeout)
+			way.LoseAnswers()
+			since := time.Now()
+			deaf, err := way.Dial("tcp", addr, time.Second)
+			require.NoError(t, err)
+			defer deaf.Close()
+			go func() {
+				_, _ = expire.Close(deaf, wire.ConnectRequest{Timeout: 10_000, SessionID: conn.SessionID(), Password: wire.SessionPassword(conn.SessionID())},
+					wire.AuthRequest{Scheme: "digest", Auth: []byte("ann:secret")})
+			}()
+			for ev := range events {
+				if ev.State == zk.StateExpired {
+					break
+				}
+			}
+			t.Logf("the client heard of its end after %v", time.Since(since).Round(time.Millisecond))
+		})
+	}
 }

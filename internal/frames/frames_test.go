@@ -97,6 +97,7 @@ type frameFault struct {
 	do    func(r *frameRun, f zktest.Fault) zktest.Fault
 	loses bool // it may cost the client under test its hold, or the confirmation of its end
 	long  bool // it outlasts the session: for virtual time
+	deaf  bool // from here on answers are lost, and requests are not
 }
 
 func isRequest(f recordedFrame) bool { return f.kind == zktest.RequestFrame }
@@ -126,6 +127,8 @@ var frameFaults = []frameFault{
 		do: func(r *frameRun, f zktest.Fault) zktest.Fault { return f.Delay(r.longDelay()) }},
 	{name: "everything held up past the session", on: isAny, loses: true, long: true,
 		do: func(r *frameRun, f zktest.Fault) zktest.Fault { return f.FreezeFor(r.longDelay()) }},
+	{name: "lost, and all that the servers send after it", on: func(f recordedFrame) bool { return !isRequest(f) }, loses: true, long: true, deaf: true,
+		do: func(r *frameRun, f zktest.Fault) zktest.Fault { return f.Call(r.way.LoseAnswers) }},
 	{name: "twice", on: func(f recordedFrame) bool { return f.kind != zktest.RequestFrame && f.op != zktest.Connect },
 		do: func(_ *frameRun, f zktest.Fault) zktest.Fault { return f.Duplicate() }},
 	{name: "answered with an error that says nothing, and not done", on: canFail(isRequest),

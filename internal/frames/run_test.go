@@ -15,6 +15,7 @@ import (
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/hook"
 	"github.com/zklock/zklock/internal/ledger"
+	"github.com/zklock/zklock/internal/oneway"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -24,6 +25,7 @@ type frameWorld struct {
 	virtual  bool
 	addr     string // of the server
 	proxy    *zktest.Proxy
+	dial     zktest.Dialer   // nil for the machine's network
 	opts     []zklock.Option // of every Session
 	timeout  time.Duration   // of every Session
 	tick     time.Duration
@@ -40,6 +42,7 @@ type frameRun struct {
 	cases  []frameCase
 	repeat string         // the command that runs this again
 	ledger *ledger.Ledger // who believes; its clients are ZooKeeper sessions
+	way    *oneway.Way    // that of the client under test, in a run in which it goes deaf
 
 	u, o, third *frameClient // the client under test, behind the proxy, and others
 	more        int          // other owners of the client under test, or nodes of its one
@@ -107,6 +110,9 @@ func newFrameRun(w *frameWorld, cases []frameCase, repeat string) *frameRun {
 		return &frameClient{r: r, name: name, owner: zklock.NewOwner(name), connected: make(chan struct{})}
 	}
 	r.proxy.OnFrame(r.saw)
+	if slices.ContainsFunc(cases, func(c frameCase) bool { return c.fault.deaf }) {
+		r.way = oneway.New(r.dial)
+	}
 	r.u, r.o, r.third = client("the client under test"), client("the other"), client("the third")
 	return r
 }
@@ -116,6 +122,14 @@ func (r *frameRun) patience() time.Duration { return 6 * r.timeout }
 
 // longDelay outlives the session and the ticks it takes to expire.
 func (r *frameRun) longDelay() time.Duration { return r.timeout + 2*r.tick + time.Second }
+
+// deafDelay is how long a client hears nothing, and noticed when it stands in nobody's way any more: T since its last question, and the
+// pause of the ZooKeeper client, twice.
+func (r *frameRun) deafDelay() time.Duration { return 2 * r.timeout }
+
+func (r *frameRun) noticed() time.Duration {
+	return r.timeout + r.timeout/6 + 2*time.Second + r.slack()
+}
 
 // slack is what a call may take beyond its bound for being run at all.
 func (r *frameRun) slack() time.Duration {
@@ -169,6 +183,9 @@ func (r *frameRun) struckNow(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.struck, r.hits[i] = len(r.frames), time.Now()
+	if r.cases[i].fault.deaf {
+		time.AfterFunc(r.deafDelay(), r.way.Heal)
+	}
 }
 
 // end stops the recording.
@@ -226,7 +243,11 @@ func (c *frameClient) connect(ctx context.Context) {
 	var s *zklock.Session
 	// A Connect that gives up closes what it has, for which Close's bound holds.
 	err := c.bounded("Connect", ctx, 4*time.Second, func() (err error) {
-		s, err = zklock.Connect(ctx, addr, append([]zklock.Option{zklock.WithSessionTimeout(r.timeout)}, r.opts...)...)
+		opts := append([]zklock.Option{zklock.WithSessionTimeout(r.timeout)}, r.opts...)
+		if c == r.u && r.way != nil {
+			opts = append(opts, zklock.WithDialer(r.way.Dial))
+		}
+		s, err = zklock.Connect(ctx, addr, opts...)
 		return err
 	})
 	if err != nil {
@@ -601,7 +622,11 @@ func (r *frameRun) faultsEnd() (end time.Time) {
 	defer r.mu.Unlock()
 	for i, c := range r.cases {
 		if c.fault.long && !r.hits[i].IsZero() {
-			end = later(end, r.hits[i].Add(r.longDelay()))
+			lasts := r.longDelay()
+			if c.fault.deaf {
+				lasts = r.deafDelay()
+			}
+			end = later(end, r.hits[i].Add(lasts))
 		}
 	}
 	return end

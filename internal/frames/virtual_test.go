@@ -22,7 +22,7 @@ import (
 
 var (
 	frameCaseFlag  = flag.String("frames.case", "", "run this one case of TestVirtual_Frames or TestFrames_RealServer")
-	framesEvery    = flag.Int("frames.every", 7, "TestVirtual_Frames runs one case in so many, and at least one for each frame; 1 for all")
+	framesEvery    = flag.Int("frames.every", 7, "TestVirtual_Frames runs one case in so many, all in which the client goes deaf, and at least one for each frame; 1 for all")
 	framePairs     = flag.Int("frames.pairs", 60, "how many pairs TestVirtual_FramePairs runs")
 	framePairsSeed = flag.Uint64("frames.seed", 1, "the seed of TestVirtual_FramePairs")
 	framePairFlag  = flag.Uint64("frames.pair", 0, "run the one pair of this number of TestVirtual_FramePairs")
@@ -37,7 +37,7 @@ func runVirtually(t *testing.T, sc frameScenario, cases []frameCase, repeat stri
 		_, err := srv.Create("/job", nil, 0)
 		require.NoError(t, err)
 		r = newFrameRun(&frameWorld{
-			t: t, virtual: true, addr: srv.Addr(), proxy: zktest.StartProxy(t, srv.Addr(), zktest.WithNetwork(n)),
+			t: t, virtual: true, addr: srv.Addr(), proxy: zktest.StartProxy(t, srv.Addr(), zktest.WithNetwork(n)), dial: n.Dial,
 			opts:    []zklock.Option{zklock.WithDialer(n.Dial), silent()},
 			timeout: 20 * time.Second, tick: 2 * time.Second, root: "/job",
 			children: srv.Children, watches: srv.WatchCount, data: srv.Get,
@@ -55,6 +55,7 @@ func runVirtually(t *testing.T, sc frameScenario, cases []frameCase, repeat stri
 		}
 		time.Sleep(time.Minute) // what a Connect in vain left ends by itself; the bubble tells if it does not
 		r.checkHistory(srv.History())
+		r.checkDeaf(srv.History())
 		if r.failures > 0 {
 			for _, f := range r.frames {
 				t.Logf("%v %v session %#x", r.began.Add(f.at).Format(time.StampMilli), f.frameID, f.session)
@@ -91,6 +92,39 @@ func (r *frameRun) checkHistory(history []zktest.Applied) {
 			}
 		case a.Kind == zktest.Deleted:
 			nodes[owners[a.Path]]--
+		}
+	}
+}
+
+// checkDeaf replays what the server did: a client that hears nothing has no node at the server for longer than it takes to notice, so
+// that it stands in nobody's way (F51).
+func (r *frameRun) checkDeaf(history []zktest.Applied) {
+	ours := map[int64]bool{}
+	for _, f := range r.frames {
+		ours[f.session] = true
+	}
+	made := map[string]time.Time{}
+	for i, c := range r.cases {
+		if !c.fault.deaf || r.hits[i].IsZero() {
+			continue
+		}
+		from, to := r.hits[i].Add(r.noticed()), r.hits[i].Add(r.deafDelay())
+		stays := func(node string, until time.Time) {
+			if since, there := made[node]; there && since.Before(to) && until.After(from) {
+				r.failf("F51: %s of a client that hears nothing was there from %v to %v after the fault", node, since.Sub(r.hits[i]), until.Sub(r.hits[i]))
+			}
+			delete(made, node)
+		}
+		for _, a := range history {
+			switch {
+			case a.Kind == zktest.Created && ours[a.Owner] && a.Owner != 0:
+				made[a.Path] = a.Time
+			case a.Kind == zktest.Deleted:
+				stays(a.Path, a.Time)
+			}
+		}
+		for node := range made {
+			stays(node, time.Now())
 		}
 	}
 }
@@ -134,7 +168,7 @@ func TestVirtual_Frames(t *testing.T) {
 				}
 				cases := casesFor(recording, true)
 				for i, c := range cases {
-					if failed < enough && (*frameCaseFlag == c.String() || *frameCaseFlag == "" && i%*framesEvery == 0) {
+					if failed < enough && (*frameCaseFlag == c.String() || *frameCaseFlag == "" && (i%*framesEvery == 0 || c.fault.deaf)) {
 						run(c)
 					}
 				}

@@ -38,7 +38,7 @@ type Era struct {
 		lease      lease.Lease
 		heard      clock.Instant     // when its server last answered
 		server     string            // which that is
-		hangUps    int               // once it is over: how often a server hung up when asked to end the session
+		unanswered int               // once it is over: how often a server was asked to end it, and did not answer
 		held       map[string]Holder // by node: what the heartbeat checks and the lease protects
 		beating    uint64            // the connection over which a beat is under way
 		soon       bool              // a beat is wanted at once
@@ -117,14 +117,19 @@ func (z *Era) OverErr() error {
 }
 
 // Pause waits, and says whether the session still goes on.
-func (z *Era) Pause(d time.Duration) bool {
+func (z *Era) Pause(d time.Duration) bool { return z.PauseUnder(context.Background(), d) == nil }
+
+// PauseUnder waits. If the session or ctx ends first, it returns at once, and says which did.
+func (z *Era) PauseUnder(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return true
+		return nil
 	case <-z.Over():
-		return false
+		return z.OverErr()
+	case <-ctx.Done():
+		return ErrCtxEnded
 	}
 }
 
@@ -210,6 +215,18 @@ func (z *Era) askAs(ctx context.Context, op wire.Op, body wire.Record, urgent bo
 			return a, err
 		}
 	}
+}
+
+// LongRequest is how long a request is, in bytes, of which we ask whether the servers take it: no server's jute.maxbuffer is smaller.
+const LongRequest = 4 << 10
+
+// HungUp says that servers do not take such a request, after the connection has ended unanswered over it so many times in a row. Other
+// servers may take it.
+func HungUp(times int, bytes int) error {
+	if times < 3 || bytes <= LongRequest {
+		return nil
+	}
+	return fmt.Errorf("%w: %d times in a row, over a request of %d bytes: it is perhaps longer than the servers' jute.maxbuffer; give less data, or raise that", zk.ErrConnectionClosed, times, bytes)
 }
 
 // TooLong refuses a request that servers would not read: they would close the connection.

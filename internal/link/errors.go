@@ -17,6 +17,8 @@ var (
 var (
 	// ErrLeaseEnded: the lease ended over a hold.
 	ErrLeaseEnded = errors.New("the lease ended")
+	// ErrUnheard: nothing was held, or it would have been lost before; what waits queues again in the next session.
+	ErrUnheard = errors.New("no server has answered for longer than the session timeout")
 	// ErrExpired: the servers ended it.
 	ErrExpired = errors.New("the servers ended the ZooKeeper session")
 	// ErrNodeGone: the session goes on, and the node of the hold is gone.

@@ -62,14 +62,6 @@ func (z *Era) Timeout() time.Duration {
 	return z.mu.lease.Timeout()
 }
 
-// overdue says whether the session should be over by now: no server has answered in it, and nobody has asked after it, for
-// two session timeouts.
-func (z *Era) overdue(now, asked clock.Instant) bool {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	return !z.IsOver() && now.Sub(max(z.mu.heard, asked)) > 2*z.mu.lease.Timeout()
-}
-
 // LeaseEnd returns until when the session is surely alive.
 func (z *Era) LeaseEnd() clock.Instant {
 	z.mu.Lock()
@@ -77,28 +69,33 @@ func (z *Era) LeaseEnd() clock.Instant {
 	return z.mu.lease.End()
 }
 
-// maxHangUps is how many servers must hang up on the request to end a session until that counts as a refusal.
-const maxHangUps = 3
+// maxUnanswered is how often servers are asked to end a session until their silence counts as a refusal. A silent one is given T/3.
+const maxUnanswered = 3
 
-func (z *Era) noteHangUp() {
+func (z *Era) noteUnanswered() {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	z.mu.hangUps++
+	z.mu.unanswered++
 }
 
-// leftToExpire says that no server will end the session for us.
-func (z *Era) leftToExpire() bool {
+// leftAlone says that the servers have been asked often enough to end the session.
+func (z *Era) leftAlone() bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	return z.mu.hangUps >= maxHangUps
+	return z.mu.unanswered >= maxUnanswered
 }
 
-// plan is what the loop plans by. busy says whether anybody may wait for an answer.
+// plan is what the loop plans by. busy says whether anybody may wait for an answer. The session is over for us at end, if no answer
+// comes until then.
 func (z *Era) plan() (held, queued int, busy bool, end clock.Instant) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	queued, busy = z.Inside.Waiting()
-	return len(z.mu.held), queued, busy, z.mu.lease.End()
+	held, end = len(z.mu.held), z.unheardLocked()
+	if held > 0 {
+		end = min(end, z.mu.lease.End())
+	}
+	return held, queued, busy, end
 }
 
 // LoseIfLate compares the clock with the lease, and ends the session if something is held past its end. Every question whether a
@@ -113,6 +110,24 @@ func (z *Era) LoseIfLate(now clock.Instant) {
 	if late != nil {
 		z.Lose(late)
 	}
+}
+
+// LoseIfUnheard ends the session if no server has answered in it for too long, whether something is held or not. The servers may
+// hear us all the same: then they would keep it, and its nodes in everybody's way, for as long as that lasts (F51).
+func (z *Era) LoseIfUnheard(now clock.Instant) {
+	z.mu.Lock()
+	var unheard error
+	if now >= z.unheardLocked() {
+		unheard = fmt.Errorf("%w: the last was %s, %v ago", ErrUnheard, z.mu.server, now.Sub(z.mu.heard).Round(100*time.Millisecond))
+	}
+	z.mu.Unlock()
+	if unheard != nil {
+		z.Lose(unheard)
+	}
+}
+
+func (z *Era) unheardLocked() clock.Instant {
+	return z.mu.heard.Add(lease.Unheard(z.mu.lease.Timeout()))
 }
 
 // leaseEndedLocked says what let the lease end: this process stood still, no server answered, or none proved the session alive.

@@ -63,9 +63,10 @@ type Link struct {
 		conns      uint64      // how many there were
 		era        *Era        // the current one; nil before the first and after an expiry
 		state      stateMachine
+		left       *Era          // a session that was left alone; it is asked once more to end when a server has answered
+		hungUpOn   int           // how long the request was over which the last connection ended unanswered
 		why        error         // why it is closed
 		changed    chan struct{} // closed at each change of the above
-		askedAfter clock.Instant // when a server, asked after a session that had been silent for long, last said that it is there
 	}
 }
 
@@ -111,11 +112,19 @@ func (l *Link) watchClient(events <-chan zk.Event) {
 	for range events {
 	}
 	l.close(errConnClosed)
+	l.dials.Close()
 }
 
 // End closes the link, ends the ZooKeeper session, and waits for all goroutines. It is called once, after Start.
+//
+// The client sends the end of the session if it is attached. If it is not, because it hears nothing perhaps, End does.
 func (l *Link) End(why error) {
+	z, _, conn, _ := l.now()
 	l.close(why)
+	if z != nil && conn == 0 && !z.leftAlone() {
+		l.endApart(z)
+	}
+	l.dials.Close()
 	l.client.Close()
 	if _, t, _, _ := l.now(); t != nil {
 		t.Cut()
@@ -271,7 +280,6 @@ func (l *Link) close(why error) {
 	z := l.mu.era
 	l.broadcastLocked()
 	l.mu.Unlock()
-	l.dials.Close()
 	if z != nil {
 		z.Lose(why)
 	}

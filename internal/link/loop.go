@@ -37,8 +37,8 @@ type looks struct {
 	out      lease.Outage
 }
 
-// look does what is due. It returns in how long to look again, and in how long the lease ends under which something is held. Whatever
-// changes that wakes the loop before.
+// look does what is due. It returns in how long to look again, and in how long the session is over for us: because the lease ends
+// under which something is held, or because no server answers. Whatever changes that wakes the loop before.
 func (l *Link) look(seen *looks) (again, end time.Duration) {
 	const never = time.Hour
 	z, t, conn, _ := l.now()
@@ -46,17 +46,15 @@ func (l *Link) look(seen *looks) (again, end time.Duration) {
 	next := seen.out.NextLook(now, conn != 0, func(d time.Duration) {
 		l.Log.Warn("zklock: no server has accepted the session", "for", d.Round(time.Second), "tried", l.dials.Tried())
 	})
-	if z == nil {
+	if z != nil {
+		z.LoseIfLate(now)
+		z.LoseIfUnheard(now)
+	}
+	if z == nil || z.IsOver() {
 		return next.Sub(now), never
 	}
-	held, queued, busy, leaseEnd := z.plan()
-	end = never
-	if held > 0 {
-		if z.LoseIfLate(now); z.IsOver() {
-			return never, never
-		}
-		end = leaseEnd.Sub(now) + time.Millisecond
-	}
+	held, queued, busy, ends := z.plan()
+	end = ends.Sub(now) + time.Millisecond
 	h := lease.Heartbeat(z.Timeout())
 	interval := lease.IdleRead(z.Timeout())
 	if held > 0 || queued > 0 {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/dial"
+	"github.com/zklock/zklock/internal/expire"
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/tap"
 	"github.com/zklock/zklock/internal/wire"
@@ -30,8 +31,8 @@ func (l *Link) dialServer(network, addr string, _ time.Duration) (net.Conn, erro
 	}
 	d := dial.To{Network: network, Addr: addr}
 	if old != nil {
-		_ = old.tap.Close()           // when the client learns of an expiry, it leaves that connection open
-		report{old, l}.Disconnected() // the goroutine that ended it says so too, but perhaps too late
+		_ = old.tap.Close()       // when the client learns of an expiry, it leaves that connection open
+		report{old, l}.detached() // the goroutine that ended it says so too, but perhaps too late
 		d.Last = old.tap.RemoteAddr().String()
 	}
 	timeout := l.Timeout
@@ -76,50 +77,61 @@ func (r report) era() *Era {
 }
 
 // Connecting decides about the client's connect request. If we have given the session up and it may be alive, we end it: its
-// nodes keep the lock from others until it is over, and the client would attach to it again. We try until a server has
-// answered, also with a refusal, or a few have hung up. From then on nothing of ours touches the session, and it is gone T
-// and a tick later (R65). The next try goes on after a silent server: mostly it has no quorum, and the try has touched nothing.
-// If it is only too slow for the handshake, the tries keep the session alive for as long as that lasts. To leave the session
-// alone would be no better: then its nodes and those of the next session stand in one queue (I2).
+// nodes keep the lock from others until it is over, and the client would attach to it again. A server that reads a try has
+// ended the session, also if we hear nothing of it (F51).
 //
-// If no server has answered in the session for long, we ask after it. A server refuses a client that has seen more than the
-// server has, without saying whether the session is over. If the servers came back from an older snapshot (F23), all of them
-// refuse, and the client would stay out until they have caught up. To ask is a sign of life for the session, so we ask only
-// once in a while.
+// A server that refuses the close has been touched by the try. So we try until a server has answered, also with a refusal, or a few
+// tries have had no answer. From then on the session is left alone: it is gone T and a tick later (R65), and until then its nodes
+// stand in the queue ahead of those of the next session (I2). When a server has answered us, with that next session, it is
+// asked once more: if servers were away, they have not heard of the end yet, and begin to count T anew.
 func (r report) Connecting(session int64) tap.Approach {
 	l := r.link
 	l.mu.Lock()
-	z, askedAfter := l.mu.era, l.mu.askedAfter
-	l.mu.Unlock()
-	if z == nil || z.ID != session {
-		return tap.Attach
-	}
-	switch {
-	case z.IsOver() && z.leftToExpire():
-		return tap.SayItsEnded
-	case z.IsOver():
-		return tap.EndIt
-	case z.overdue(l.Clock.Now(), askedAfter):
-		return tap.AskAfter
-	}
-	return tap.Attach
-}
-
-func (r report) Found() {
-	l := r.link
-	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mu.askedAfter = l.Clock.Now()
+	z := l.mu.era
+	switch {
+	case z == nil || z.ID != session || !z.IsOver():
+		return tap.Attach
+	case z.leftAlone():
+		l.mu.left = z
+		l.Log.Warn("zklock: no server has said that it ended the given-up session; it is left to expire", "session", fmt.Sprintf("%#x", z.ID), "timeout", z.Timeout())
+		return tap.SayItsEnded
+	}
+	return tap.EndIt
 }
 
-func (r report) HungUp() {
+func (r report) AskedToEnd(outcome string) {
 	if z := r.era(); z != nil {
-		z.noteHangUp()
+		r.link.askedToEnd(z, r.server(), outcome)
 	}
 }
 
-func (r report) Ended(outcome string) {
-	r.link.Log.Info("zklock: asked a server to end the given-up session", "server", r.server(), "outcome", outcome)
+// askedToEnd notes what a server has answered when it was asked to end a session that was given up.
+func (l *Link) askedToEnd(z *Era, server, outcome string) {
+	if outcome == "" {
+		z.noteUnanswered()
+		outcome = "no answer"
+	}
+	l.Log.Info("zklock: asked a server to end the given-up session", "session", fmt.Sprintf("%#x", z.ID), "server", server, "outcome", outcome)
+}
+
+// apart is how long a session may take to be ended over a connection of its own.
+const apart = 2 * time.Second
+
+// endApart asks a server, once, to end a session, over a connection of its own.
+func (l *Link) endApart(z *Era) {
+	ask := wire.ConnectRequest{Timeout: int32(z.Timeout().Milliseconds()), SessionID: z.ID, Password: z.Password.Reveal()}
+	until := time.Now().Add(apart)
+	for i, addr := range l.Addrs {
+		c, err := l.dials.Once(addr, until, len(l.Addrs)-i)
+		if err != nil {
+			continue
+		}
+		_ = c.SetDeadline(until)
+		l.askedToEnd(z, addr, expire.Outcome(expire.Close(c, ask, l.credentials()...)))
+		_ = c.Close()
+		return
+	}
 }
 
 func (r report) Connected(resp tap.Response, sent, answered clock.Instant) error {
@@ -139,6 +151,10 @@ func (r report) Connected(resp tap.Response, sent, answered clock.Instant) error
 		l.mu.era = nil
 		l.dials.Forgive()
 	case old == nil || old.ID != resp.SessionID: // a change without an Expired event is an expiry too (F37)
+		if left := l.mu.left; left != nil {
+			l.mu.left = nil
+			l.spawnLocked(func() { l.endApart(left) })
+		}
 		l.mu.era = NewEra(l, l.Log, l.Clock, l.Mode, resp, r.server(), r.tap.Seq, shook)
 		l.mu.era.Inside = l.Open(l.mu.era)
 	case old.IsOver(): // given up while the connect request was on its way
@@ -155,8 +171,10 @@ func (r report) Connected(resp tap.Response, sent, answered clock.Instant) error
 	return nil
 }
 
-func (r report) Credentials() (auths []wire.AuthRequest) {
-	for _, d := range r.link.Digests {
+func (r report) Credentials() []wire.AuthRequest { return r.link.credentials() }
+
+func (l *Link) credentials() (auths []wire.AuthRequest) {
+	for _, d := range l.Digests {
 		auths = append(auths, wire.AuthRequest{Scheme: "digest", Auth: d.Reveal()})
 	}
 	return auths
@@ -169,6 +187,7 @@ func (r report) Authenticated(code wire.Code) {
 		l.Log.Error("zklock: the server refused the credentials", "server", r.server(), "err", err)
 		l.dials.Note(r.addr, err)
 		l.close(err)
+		l.dials.Close()
 		return
 	}
 	l.mu.Lock()
@@ -179,16 +198,27 @@ func (r report) Authenticated(code wire.Code) {
 	}
 }
 
-func (r report) Disconnected() {
+// Disconnected says so if servers have hung up on the same long request twice in a row: they do that to one above their jute.maxbuffer,
+// without a word.
+func (r report) Disconnected(hungUpOn int) {
 	l := r.link
 	l.mu.Lock()
-	if l.mu.conn != r.connection {
-		l.mu.Unlock()
-		return
+	if hungUpOn > LongRequest && hungUpOn == l.mu.hungUpOn {
+		l.Log.Warn("zklock: the server closes the connection before it has answered a long request; is it longer than the server's jute.maxbuffer?", "server", r.server(), "bytes", hungUpOn)
 	}
-	r.shaken, r.authed = false, false
-	l.stepLocked(stateEvent{kind: detached})
+	l.mu.hungUpOn = hungUpOn
 	l.mu.Unlock()
+	r.detached()
+}
+
+func (r report) detached() {
+	l := r.link
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.conn == r.connection {
+		r.shaken, r.authed = false, false
+		l.stepLocked(stateEvent{kind: detached})
+	}
 }
 
 func (r report) Answered(sent, answered clock.Instant) {

@@ -57,7 +57,7 @@ var library = []mutant{
 	{"grant: no look at the lease after a long wait", "I5", "internal/link/holds.go", "TestVirtual_LongWait_LeaseIsRenewedBeforeTheGrant", []Swap{{
 		"ok = err == nil && z.mu.lease.Grants(now)", "ok = err == nil"}}},
 	{"a waiter that is told to fail queues in the next session", "R72", "attempt.go", "TestVirtual_SessionEndsAfterTheNode_FailsIfToldTo|TestAttempt_SessionEndsJustBeforeTheGrant_FailsIfToldTo", []Swap{{
-		"\t\tif err := a.pause(e, backoff.Next()); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tif _, err := e.WaitAttached(a.ctx); err != nil {", "\t\t_ = a.pause(e, backoff.Next())\n\t\tif e, err = attachedEra(a.ctx, a.link); err != nil {"}}},
+		"\t\tif err := e.PauseUnder(a.ctx, backoff.Next()); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tif _, err := e.WaitAttached(a.ctx); err != nil {", "\t\t_ = e.PauseUnder(a.ctx, backoff.Next())\n\t\tif e, err = attachedEra(a.ctx, a.link); err != nil {"}}},
 
 	// Passing the turn within a session (TurnAfter).
 	{"turn: the next node is not checked", "I1, I3", "internal/nodes/reaper.go", "TestVirtual_Turn_NodeDeleted_IsNotPassed", []Swap{{
@@ -350,14 +350,22 @@ var library = []mutant{
 		"e.attempts.Load() > 0 || e.reaper.IsErasing()", "e.watches.queued() > 0 || e.reaper.IsErasing()"}}},
 
 	// Sessions that were given up, or should be over.
-	{"nobody asks after a session that should be over", "F23, I6", "internal/link/report.go", "TestVirtual_ServerRestartsOlder_WaiterQueuesAgain", []Swap{{
-		"case z.overdue(l.Clock.Now(), askedAfter):", "case false && z.overdue(l.Clock.Now(), askedAfter):"}}},
+	{"a session without an answer goes on", "F23, F51, I6", "internal/link/holds.go", "TestVirtual_ServerRestartsOlder_WaiterQueuesAgain|TestVirtual_OneWay_WaiterCutOff_NextIsGranted", []Swap{{
+		"z.mu.heard.Add(lease.Unheard(", "z.mu.heard.Add(1000 * lease.Unheard("}}},
+	{"a place is lost in a short outage", "F22", "internal/lease/silence.go", "TestVirtual_ServerAway_WaiterKeepsItsPlace", []Swap{{
+		"return timeout + IdleRead(timeout) + time.Second", "return timeout"}}},
+	{"the close of a given-up session waits for an answer", "F51", "internal/expire/expire.go", "TestSession_NothingHeard_IsEnded|TestVirtual_OneWay_LeaderCutOff_NextLeads", []Swap{{
+		"\tframes := wire.Frame(session)\n", "\tif _, err := conn.Write(wire.Frame(session)); err != nil || read(conn, new(wire.ConnectResponse)) != nil {\n\t\treturn false, errors.New(\"no answer\")\n\t}\n\tvar frames []byte\n"}}},
+	{"a Session that is not attached closes without a word", "F51, I4", "internal/link/link.go", "TestVirtual_OneWay_Close_EndsTheSession", []Swap{{
+		"if z != nil && conn == 0 && !z.leftAlone() {", "if false && conn == 0 && !z.leftAlone() {"}}},
+	{"a session that was left alone is not asked again", "F51", "internal/link/report.go", "TestVirtual_ServerAwayForLong_WaiterQueuesAgain", []Swap{{
+		"l.spawnLocked(func() { l.endApart(left) })", "_ = left"}}},
 	{"a session that was given up is taken up again", "I5", "internal/link/report.go", "TestLink_GivenUpSession_IsRefused", []Swap{{
 		"case old.IsOver(): // given up", "case false: // given up"}}},
 	{"the lease ends and the ZooKeeper session does not", "I5, R41, R65", "internal/link/report.go", "TestLink_GivenUpSession_IsEnded|TestVirtual_LeaseEnds_SessionIsEndedAtTheServers", []Swap{{
-		"\tcase z.IsOver():\n\t\treturn tap.EndIt\n", ""}}},
+		"\treturn tap.EndIt\n", "\treturn tap.Attach\n"}}},
 	{"a given-up session is touched for ever", "R65", "internal/link/report.go", "TestLink_GivenUpSession_IsEnded|TestVirtual_GivenUpSession_ServersHangUp_IsLeftToExpire", []Swap{{
-		"case z.IsOver() && z.leftToExpire():", "case false && z.leftToExpire():"}}},
+		"case z.leftAlone():", "case false && z.leftAlone():"}}},
 	{"a given-up session is ended without credentials", "R65, F42", "internal/expire/expire.go", "TestTap_GivenUpSession_IsEndedAndTheClientToldSo", []Swap{{
 		"\tfor _, a := range auths {\n", "\tfor _, a := range auths[:0] {\n"}}},
 

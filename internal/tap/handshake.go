@@ -17,7 +17,6 @@ type Approach int
 
 const (
 	Attach      Approach = iota // pass it on
-	AskAfter                    // ask, as a client that has seen nothing, whether the session is there; go no further if it is
 	EndIt                       // end the session, because we have given it up, and tell the client that it expired
 	SayItsEnded                 // tell the client that the session expired; send the server nothing
 )
@@ -32,7 +31,6 @@ type Response struct {
 // handshake is the beginning of a connection, up to the answers to the credentials:
 //
 //	the client's connect request ──▶ passed on, with the approach Attach ──▶ response ──▶ credentials ──▶ their answers
-//	        ├──▶ AskAfter ──▶ the session is there: no further; it is not: the client hears that it expired
 //	        ├──▶ EndIt ──▶ the session is ended ──▶ the client hears that it expired
 //	        └──▶ SayItsEnded ──▶ the client hears that it expired
 //
@@ -44,34 +42,27 @@ type handshake struct {
 	in       *inbound
 	deadline time.Time // until when it must be done
 
-	begun    bool          // the connect request is out
-	sent     clock.Instant // when
-	approach Approach
-	auths    int // credentials not answered yet
+	begun bool          // the connect request is out
+	sent  clock.Instant // when
+	auths int           // credentials not answered yet
 }
 
-// begin handles the client's connect request. To ask after a session, begin sends that of a client that has seen nothing: no
-// server is too far behind to answer such a client.
+// begin handles the client's connect request.
 func (h *handshake) begin(f []byte, at clock.Instant) error {
 	var r wire.ConnectRequest
 	d := wire.NewDecoder(f[4:])
 	if r.Decode(d); d.Err() != nil {
 		return fmt.Errorf("zklock: the client's connect request: %w", d.Err())
 	}
-	h.approach = h.sink.Connecting(r.SessionID)
 	h.begun, h.sent = true, at
-	switch h.approach {
-	case Attach:
-		h.zxids.ConnectRequest(f[4:])
-	case AskAfter:
-		r.LastZxidSeen = 0
-		f = wire.Frame(r)
+	switch h.sink.Connecting(r.SessionID) {
 	case EndIt:
 		return h.endSession(r)
 	case SayItsEnded:
 		h.in.stream.Add(expiredAnswer())
 		return nil
 	}
+	h.zxids.ConnectRequest(f[4:])
 	_, err := h.conn.Write(f)
 	return err
 }
@@ -80,19 +71,10 @@ func (h *handshake) begin(f []byte, at clock.Instant) error {
 // After any answer about the end, nothing of ours touches the session again: the client hears that it expired.
 func (h *handshake) endSession(r wire.ConnectRequest) error {
 	there, err := expire.Close(h.conn, r, h.sink.Credentials()...)
-	var refusal wire.Code
-	switch {
-	case errors.As(err, &refusal):
-		h.sink.Ended(fmt.Sprintf("refused with code %d: it expires by itself", refusal))
-	case err != nil:
-		if late := net.Error(nil); there && (!errors.As(err, &late) || !late.Timeout()) {
-			h.sink.HungUp()
-		}
+	outcome := expire.Outcome(there, err)
+	h.sink.AskedToEnd(outcome)
+	if outcome == "" {
 		return err
-	case there:
-		h.sink.Ended("ended")
-	default:
-		h.sink.Ended("it was gone")
 	}
 	h.in.stream.Add(expiredAnswer())
 	return nil
@@ -108,10 +90,6 @@ func (h *handshake) response(body []byte) (r Response, err error) {
 	}
 	if w.SessionID != 0 && w.Timeout <= 0 { // the client would panic
 		return r, fmt.Errorf("zklock: the server granted a session timeout of %d ms", w.Timeout)
-	}
-	if h.approach == AskAfter && w.SessionID != 0 {
-		h.sink.Found()
-		return r, errors.New("zklock: the session was asked after, and is there")
 	}
 	return Response{time.Duration(w.Timeout) * time.Millisecond, w.SessionID, w.Password}, nil
 }

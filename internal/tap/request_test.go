@@ -3,6 +3,7 @@ package tap
 // These tests attack our requests between the client's: the fate of each, how many, in what order.
 
 import (
+	"encoding/binary"
 	"io"
 	"os"
 	"slices"
@@ -150,6 +151,36 @@ func TestRequest_AnswerToNothing_EndsTheConnection(t *testing.T) {
 		}
 		require.Empty(t, tt.sink.take())
 	})
+}
+
+// An answer that is longer than the tap reads: whoever asked is told so, the client too, in place of the answer, and the connection
+// goes on.
+func TestRequest_AnswerTooLong_IsLeftOut(t *testing.T) {
+	for _, piece := range []int{1, 3, 100, 100_000} {
+		synctest.Test(t, func(t *testing.T) {
+			tt := newTapTest(t)
+			tt.shake()
+			tt.tap.in.stream.Limit = 1000
+			long := tt.ask(wire.OpGetChildren2, root)
+			next := tt.ask(wire.OpExists, root)
+			tt.send(clientFrame(1, wire.OpGetData))
+			tt.conn.in.Write(framed(reply(-16, 7, 0, make([]byte, 5000)...)))
+			tt.conn.in.Write(framed(reply(-17, 8, 0)))
+			tt.conn.in.Write(framed(reply(1, 9, 0, make([]byte, 1000)...)))
+			tt.conn.in.Write(framed(reply(77, 10, 0)))
+			tt.conn.pieces = piece
+			for _, xid := range []uint32{1, 77} {
+				got := make([]byte, 20)
+				_, err := io.ReadFull(tt.tap, got)
+				require.NoError(t, err)
+				require.Equal(t, xid, binary.BigEndian.Uint32(got[4:]))
+				require.Equal(t, xid == 1, wire.Code(binary.BigEndian.Uint32(got[16:])) == wire.AnswerTooLong)
+			}
+			require.Equal(t, []Answer{{Fate: WasAnswered, Conn: 1, Zxid: 7, Code: wire.AnswerTooLong}}, *long)
+			require.Len(t, *next, 1)
+			require.Equal(t, wire.OK, (*next)[0].Code)
+		})
+	}
 }
 
 // What is unanswered is bounded, in frames and in bytes. The rest waits in order, goes as answers come, and was never sent if

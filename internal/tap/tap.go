@@ -2,8 +2,11 @@
 package tap
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/zklock/zklock/internal/clock"
@@ -16,11 +19,8 @@ import (
 type Sink interface {
 	// Connecting says what is to become of the client's connect request for a session.
 	Connecting(session int64) Approach
-	// Found reports, after AskAfter, that the session is there.
-	Found()
-	// Ended reports what a server answered when it was asked to end the session; HungUp, that it closed the connection instead.
-	Ended(outcome string)
-	HungUp()
+	// AskedToEnd reports what a server answered when it was asked to end the session; "" if nothing was answered.
+	AskedToEnd(outcome string)
 	// Connected reports the connect response. An error refuses the connection.
 	Connected(r Response, sent, answered clock.Instant) error
 	// Credentials are sent first on every connection, before the client's own requests.
@@ -37,8 +37,9 @@ type Sink interface {
 	Refused(op wire.Op, code wire.Code)
 	// Flush calls WriteOut, on a goroutine that may wait.
 	Flush()
-	// Disconnected reports, once, that nothing more comes from this connection.
-	Disconnected()
+	// Disconnected reports, once, that nothing more comes from this connection. If the server ended it, hungUpOn is the length of our
+	// longest request that it has not answered.
+	Disconnected(hungUpOn int)
 }
 
 // Tap is the connection that the ZooKeeper client talks through. It passes the client's frames on, and sends requests of ours
@@ -165,7 +166,7 @@ func (t *Tap) Read(p []byte) (int, error) {
 			err = t.beenPatient()
 		}
 		if err != nil {
-			t.disconnect()
+			t.disconnect(err == io.EOF || errors.Is(err, syscall.ECONNRESET))
 			_ = t.Conn.Close()
 			return 0, err
 		}
@@ -188,23 +189,29 @@ func (t *Tap) beenPatient() error {
 // Close closes the connection; the sink hears of it once.
 func (t *Tap) Close() error {
 	err := t.Conn.Close()
-	t.disconnect()
+	t.disconnect(false)
 	return err
 }
 
 // Cut closes the connection without a word, and without the wait that a TLS goodbye can take.
 func (t *Tap) Cut() {
 	_ = t.raw.Close()
-	t.disconnect()
+	t.disconnect(false)
 }
 
 // disconnect tells, once, that nothing more comes, and what became of our requests.
-func (t *Tap) disconnect() {
+func (t *Tap) disconnect(byServer bool) {
 	left, first := t.stop()
 	if !first {
 		return
 	}
-	t.sink.Disconnected()
+	hungUpOn := 0
+	for _, r := range left {
+		if byServer && r.written {
+			hungUpOn = max(hungUpOn, len(r.frame)-4)
+		}
+	}
+	t.sink.Disconnected(hungUpOn)
 	for _, r := range left {
 		a := Answer{Fate: NeverSent, Conn: t.Seq}
 		if r.written {

@@ -36,6 +36,9 @@ const (
 	Throttled               Code = -127
 )
 
+// AnswerTooLong is no server's code: it stands in place of an answer that is longer than its reader takes.
+const AnswerTooLong Code = 1
+
 var codeNames = map[Code]string{
 	OK: "ok", SystemError: "system error", RuntimeInconsistency: "runtime inconsistency",
 	ConnectionLoss: "connection loss", MarshallingError: "marshalling error", Unimplemented: "unimplemented",
@@ -45,6 +48,7 @@ var codeNames = map[Code]string{
 	SessionExpired: "session expired", InvalidACL: "invalid ACL", AuthFailed: "auth failed",
 	SessionMoved: "session moved", NotReadOnly: "not read only", LocalSession: "ephemeral node in a local session", NoWatcher: "no watcher",
 	ReconfigDisabled: "reconfig disabled", AuthRequired: "authentication required", QuotaExceeded: "quota exceeded", Throttled: "throttled",
+	AnswerTooLong: "the answer is longer than 64 MiB, which zklock does not read",
 }
 
 // String returns the code's name and number.

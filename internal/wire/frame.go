@@ -14,6 +14,9 @@ const MaxFrame = 0xfffff
 // server closes the connection without an answer.
 var ErrFrameLength = errors.New("wire: frame length out of range")
 
+// ErrFrameTooLong is an ErrFrameLength of a frame that a Stream can Skip.
+var ErrFrameTooLong = fmt.Errorf("%w: too long", ErrFrameLength)
+
 // firstRead bounds what is allocated before any byte of a frame's body has come.
 const firstRead = 4 << 10
 

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // Stream cuts bytes that come in any pieces into frames. The zero value is ready, and has no limit but that of the
@@ -12,6 +13,7 @@ type Stream struct {
 	Limit    int // the longest body, in bytes; 0: any
 	buf      []byte
 	from, to int // the bytes of buf that were added and not handed out
+	skip     int // so many bytes that come next are of a frame that nobody wants
 }
 
 const (
@@ -52,16 +54,32 @@ func (s *Stream) makeRoom(n int) {
 	s.buf, s.from, s.to = into, 0, left
 }
 
+// Skip leaves out the frame that Next has refused with ErrFrameTooLong, and returns the first n bytes of its body; nil, and the frame stays,
+// if these are not there yet.
+func (s *Stream) Skip(n int) []byte {
+	have := s.buf[s.from:s.to]
+	if len(have) < 4+n {
+		return nil
+	}
+	s.skip = 4 + int(binary.BigEndian.Uint32(have))
+	return slices.Clone(have[4 : 4+n])
+}
+
 // Next returns the next frame, its four bytes of length first; nil if it is not there to its end. The caller may change the
 // bytes. They are good until the next Add or Fill.
 func (s *Stream) Next() ([]byte, error) {
+	left := min(s.skip, s.to-s.from)
+	s.skip, s.from = s.skip-left, s.from+left
 	have := s.buf[s.from:s.to]
 	if len(have) < 4 {
 		return nil, nil
 	}
 	n := int(int32(binary.BigEndian.Uint32(have)))
-	if n < 0 || s.Limit > 0 && n > s.Limit {
+	switch {
+	case n < 0:
 		return nil, fmt.Errorf("%w: %d", ErrFrameLength, n)
+	case s.Limit > 0 && n > s.Limit:
+		return nil, fmt.Errorf("%w: %d", ErrFrameTooLong, n)
 	}
 	if len(have) < 4+n {
 		return nil, nil
