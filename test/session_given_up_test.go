@@ -51,8 +51,8 @@ func TestVirtual_GivenUpSession_CloseRefused_IsLeftToExpire(t *testing.T) {
 	}
 }
 
-// R65: as before, and the server closes the connection without an answer, each time. When one has answered the next session, it is asked
-// once more.
+// R65: as before, and the server closes the connection without an answer, each time. When one has answered the next session, they are asked
+// for two seconds more.
 func TestVirtual_GivenUpSession_ServersHangUp_IsLeftToExpire(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		line := &line{dial: v.net.Dial}
@@ -67,7 +67,8 @@ func TestVirtual_GivenUpSession_ServersHangUp_IsLeftToExpire(t *testing.T) {
 		healed := time.Now()
 		next, err := newMutex(t, v.connect(), "/job").Acquire(within(t, time.Minute))
 		require.NoError(t, err)
-		require.Equal(t, 3+1, hangUp.Fired())
+		require.LessOrEqual(t, hangUp.Fired(), 3+8)
+		require.Greater(t, hangUp.Fired(), 3)
 		// The dial that is under way, three tries with a second's pause before each, and then T and a tick.
 		require.LessOrEqual(t, time.Since(healed), 4*time.Second+8*time.Second+v.srv.Tick()+time.Second)
 		require.NotEqual(t, old, s.SessionID())

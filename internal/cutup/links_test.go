@@ -12,6 +12,7 @@ import (
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/cutup"
+	"github.com/zklock/zklock/internal/oneway"
 	"github.com/zklock/zklock/internal/zkserver"
 )
 
@@ -115,4 +116,44 @@ func TestF15_ClientCutOff_HealedBeforeAndAfterTheEnd(t *testing.T) {
 	t.Logf("%-24s %s", l.name, l.lostInTime(margin).say("", cut))
 	require.NoError(t, s.net.Heal())
 	l.empty()
+}
+
+// F51, I5: all answers of the servers to a client's host are lost, and its requests go on arriving: the holder is told before the next
+// grant, and that comes within 2 T, whether the client knows one server or all. The same behind a waiter.
+func TestF51_AnswersLost_NextIsGranted(t *testing.T) {
+	const timeout = 8 * time.Second
+	s := newScene(t)
+	_, followers := s.roles()
+	for _, servers := range []string{followers[0].Addr(), s.ens.ConnectString()} {
+		way := oneway.New(s.clients[0].Dial)
+		deaf := s.connect(s.clients[0], servers, timeout, zklock.WithDialer(way.Dial))
+		l := s.open("answers lost", deaf, s.connect(s.clients[1], s.ens.ConnectString(), timeout))
+		l.sureToHold()
+		cut := s.line.start("answers lost")
+		way.LoseAnswers()
+		got := l.lostInTime(0)
+		require.Less(t, got.granted.Sub(cut), 2*timeout)
+		require.Positive(t, way.Arrived(), "no request arrived: this shows nothing")
+		t.Logf("%-20s %s", servers, got.say("", cut))
+		way.Heal()
+		l.empty()
+
+		way = oneway.New(s.clients[0].Dial)
+		waiter := s.connect(s.clients[0], servers, timeout, zklock.WithDialer(way.Dial))
+		l = s.open("a waiter hears nothing", s.connect(s.clients[1], s.ens.ConnectString(), timeout), waiter)
+		third, err := zklock.NewMutex(s.connect(s.clients[1], s.ens.ConnectString(), timeout), l.path)
+		require.NoError(t, err)
+		cut = s.line.start("a waiter hears nothing")
+		way.LoseAnswers()
+		require.NoError(t, l.hold.Release(within(t, soon)))
+		h, err := third.Acquire(within(t, late))
+		require.NoError(t, err)
+		require.Less(t, time.Since(cut), 2*timeout)
+		t.Logf("%-20s the one behind the waiter was granted after %.1f s", servers, time.Since(cut).Seconds())
+		require.NoError(t, h.Release(within(t, soon)))
+		way.Heal()
+		g := l.awaitGrant()
+		require.NoError(t, g.hold.Release(within(t, late)))
+		l.empty()
+	}
 }

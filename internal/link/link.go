@@ -63,7 +63,8 @@ type Link struct {
 		conns      uint64      // how many there were
 		era        *Era        // the current one; nil before the first and after an expiry
 		state      stateMachine
-		left       *Era          // a session that was left alone; it is asked once more to end when a server has answered
+		left       *Era          // a session that was left alone: when a server has answered us, they are asked once more to end it
+		asking     bool          // it is being asked
 		hungUpOn   int           // how long the request was over which the last connection ended unanswered
 		why        error         // why it is closed
 		changed    chan struct{} // closed at each change of the above
@@ -122,7 +123,7 @@ func (l *Link) End(why error) {
 	z, _, conn, _ := l.now()
 	l.close(why)
 	if z != nil && conn == 0 && !z.leftAlone() {
-		l.endApart(z)
+		l.endApart(z, time.Now().Add(apart))
 	}
 	l.dials.Close()
 	l.client.Close()
@@ -319,6 +320,10 @@ func (l *Link) clientEvent(ev zk.Event) {
 func (l *Link) attachLocked() {
 	c, z, m := l.mu.conn, l.mu.era, l.mu.state
 	if m.state.Attached() || !c.shaken || !c.authed || z == nil || z.IsOver() || l.mu.why != nil {
+		return
+	}
+	if l.mu.left != nil {
+		l.mu.asking = l.mu.asking || l.spawnLocked(l.askOnceMore)
 		return
 	}
 	if m.session != z.ID { // the old session is over; its holds may still be hearing of it, one by one

@@ -187,6 +187,9 @@ func TestLink_GivenUpSession_IsEnded(t *testing.T) {
 		require.Equal(t, tap.SayItsEnded, l.dial().Connecting(1), "it would be touched for ever")
 
 		l.attach(l.dial(), 2)
+		require.False(t, l.isAttached(), "I2: the servers are asked once more first")
+		time.Sleep(apart)
+		require.True(t, l.isAttached())
 		require.Equal(t, tap.Attach, l.dial().Connecting(2))
 		l.l.mu.era.Lose(ErrExpired)
 		require.Equal(t, tap.EndIt, l.dial().Connecting(2), "the server that said so may have been wrong")

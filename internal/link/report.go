@@ -82,7 +82,7 @@ func (r report) era() *Era {
 //
 // A server that refuses the close has been touched by the try. So we try until a server has answered, also with a refusal, or a few
 // tries have had no answer. From then on the session is left alone: it is gone T and a tick later (R65), and until then its nodes
-// stand in the queue ahead of those of the next session (I2). When a server has answered us, with that next session, it is
+// stand in the queue ahead of those of the next session (I2). When a server has answered us, with that next session, they are
 // asked once more: if servers were away, they have not heard of the end yet, and begin to count T anew.
 func (r report) Connecting(session int64) tap.Approach {
 	l := r.link
@@ -94,7 +94,7 @@ func (r report) Connecting(session int64) tap.Approach {
 		return tap.Attach
 	case z.leftAlone():
 		l.mu.left = z
-		l.Log.Warn("zklock: no server has said that it ended the given-up session; it is left to expire", "session", fmt.Sprintf("%#x", z.ID), "timeout", z.Timeout())
+		l.Log.Warn("zklock: no server has said that it ended the given-up session; unless one does, it expires", "session", fmt.Sprintf("%#x", z.ID), "timeout", z.Timeout())
 		return tap.SayItsEnded
 	}
 	return tap.EndIt
@@ -106,6 +106,28 @@ func (r report) AskedToEnd(outcome string) {
 	}
 }
 
+// askOnceMore asks the servers to end a session that was left alone. Nothing goes out in the next session before one has answered, or they
+// have had their time: so the nodes of the one do not stand beside those of the other (I2). If our own connection ends meanwhile, they
+// are asked again on the next one.
+func (l *Link) askOnceMore() {
+	l.mu.Lock()
+	left, c := l.mu.left, l.mu.conn
+	l.mu.Unlock()
+	until := time.Now().Add(apart)
+	isAnswered := l.endApart(left, until)
+	for !isAnswered && time.Until(until) > apart/8 { // another is being elected, perhaps
+		time.Sleep(apart / 8)
+		isAnswered = l.endApart(left, until)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.asking = false
+	if isAnswered || l.mu.conn == c && c.shaken {
+		l.mu.left = nil
+	}
+	l.attachLocked()
+}
+
 // askedToEnd notes what a server has answered when it was asked to end a session that was given up.
 func (l *Link) askedToEnd(z *Era, server, outcome string) {
 	if outcome == "" {
@@ -115,23 +137,25 @@ func (l *Link) askedToEnd(z *Era, server, outcome string) {
 	l.Log.Info("zklock: asked a server to end the given-up session", "session", fmt.Sprintf("%#x", z.ID), "server", server, "outcome", outcome)
 }
 
-// apart is how long a session may take to be ended over a connection of its own.
+// apart is how long a session may take to be ended over connections of its own.
 const apart = 2 * time.Second
 
-// endApart asks a server, once, to end a session, over a connection of its own.
-func (l *Link) endApart(z *Era) {
+// endApart asks each server to end a session, over connections of its own, until one answers.
+func (l *Link) endApart(z *Era, until time.Time) (isAnswered bool) {
 	ask := wire.ConnectRequest{Timeout: int32(z.Timeout().Milliseconds()), SessionID: z.ID, Password: z.Password.Reveal()}
-	until := time.Now().Add(apart)
 	for i, addr := range l.Addrs {
 		c, err := l.dials.Once(addr, until, len(l.Addrs)-i)
 		if err != nil {
 			continue
 		}
 		_ = c.SetDeadline(until)
-		l.askedToEnd(z, addr, expire.Outcome(expire.Close(c, ask, l.credentials()...)))
+		outcome := expire.Outcome(expire.Close(c, ask, l.credentials()...))
 		_ = c.Close()
-		return
+		if l.askedToEnd(z, addr, outcome); outcome != "" {
+			return true
+		}
 	}
+	return false
 }
 
 func (r report) Connected(resp tap.Response, sent, answered clock.Instant) error {
@@ -151,10 +175,6 @@ func (r report) Connected(resp tap.Response, sent, answered clock.Instant) error
 		l.mu.era = nil
 		l.dials.Forgive()
 	case old == nil || old.ID != resp.SessionID: // a change without an Expired event is an expiry too (F37)
-		if left := l.mu.left; left != nil {
-			l.mu.left = nil
-			l.spawnLocked(func() { l.endApart(left) })
-		}
 		l.mu.era = NewEra(l, l.Log, l.Clock, l.Mode, resp, r.server(), r.tap.Seq, shook)
 		l.mu.era.Inside = l.Open(l.mu.era)
 	case old.IsOver(): // given up while the connect request was on its way

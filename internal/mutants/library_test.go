@@ -359,7 +359,7 @@ var library = []mutant{
 	{"a Session that is not attached closes without a word", "F51, I4", "internal/link/link.go", "TestVirtual_OneWay_Close_EndsTheSession", []Swap{{
 		"if z != nil && conn == 0 && !z.leftAlone() {", "if false && conn == 0 && !z.leftAlone() {"}}},
 	{"a session that was left alone is not asked again", "F51", "internal/link/report.go", "TestVirtual_ServerAwayForLong_WaiterQueuesAgain", []Swap{{
-		"l.spawnLocked(func() { l.endApart(left) })", "_ = left"}}},
+		"isAnswered := l.endApart(left, until)", "isAnswered := true"}}},
 	{"a session that was given up is taken up again", "I5", "internal/link/report.go", "TestLink_GivenUpSession_IsRefused", []Swap{{
 		"case old.IsOver(): // given up", "case false: // given up"}}},
 	{"the lease ends and the ZooKeeper session does not", "I5, R41, R65", "internal/link/report.go", "TestLink_GivenUpSession_IsEnded|TestVirtual_LeaseEnds_SessionIsEndedAtTheServers", []Swap{{

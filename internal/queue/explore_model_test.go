@@ -170,6 +170,7 @@ const (
 	lostEvents
 	lateRestores // the client takes too long to restore its watches: requests go before
 	lostRestores // or cannot
+	givenUps     // a client gives its session up, and the servers keep its nodes until it expires
 	usual        = disconnects | expiries | adminDeletes | adminDeletesTwo | adminWrites | foreigners
 	all          = usual | lateRestores | lostRestores | lostEvents
 )
@@ -799,21 +800,26 @@ func (x *explorer) serverSteps(w *world, i uint8, can bool, out emit) {
 	}
 	if s.ended { // in any connection, or on the next
 		n := *w
-		t := &n.s[i]
-		*t = session{gen: t.gen + 1, conn: 1, conns: 1, open: true, restored: true, lag: t.lag, n: t.n, view: t.view}
-		for c := range n.nClients {
-			if k := &n.c[c]; n.of[c] == i {
-				switch k.phase {
-				case idle:
-				case holding, deleting, readsOn, leaving:
-					n.c[c].writerReads = writerReads{down: noNode}
-					n.finish(c)
-				default:
-					n.requeue(c)
-				}
+		n.another(i)
+		out(&n, true, func() string { return who() + ": the client learns that it is over, and has another" })
+	}
+}
+
+// another gives the clients of a session that is over the next one.
+func (w *world) another(i uint8) {
+	t := &w.s[i]
+	*t = session{gen: t.gen + 1, conn: 1, conns: 1, open: true, restored: true, lag: t.lag, n: t.n, view: t.view}
+	for c := range w.nClients {
+		if k := &w.c[c]; w.of[c] == i {
+			switch k.phase {
+			case idle:
+			case holding, deleting, readsOn, leaving:
+				w.c[c].writerReads = writerReads{down: noNode}
+				w.finish(c)
+			default:
+				w.requeue(c)
 			}
 		}
-		out(&n, true, func() string { return who() + ": the client learns that it is over, and has another" })
 	}
 }
 
@@ -989,6 +995,12 @@ func (x *explorer) faultSteps(w *world, can bool, out emit) {
 				his |= only(n)
 			}
 		})
+		if !s.ended && his != 0 && x.kinds&givenUps != 0 {
+			fault(fmt.Sprintf("session %d is given up, and the servers have %s until it expires", i, his), func(n *world) {
+				n.foreign |= his // nobody's, as another program's that leaves some time
+				n.another(i)
+			})
+		}
 		if can && !s.ended && his != 0 && x.kinds&expiries != 0 {
 			fault(fmt.Sprintf("session %d expires, with %s", i, his), func(n *world) {
 				n.s[i].ended = true

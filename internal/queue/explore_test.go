@@ -283,6 +283,8 @@ func TestExplore(t *testing.T) {
 		{"one gives up", false, explorer{sessions: three, acquire: 1, lagging: 2, giveUps: 1}},
 		{"one fault", false, explorer{sessions: two, acquire: 2, lagging: 2, faults: 1, kinds: all}},
 		{"one session, two faults", false, explorer{sessions: oneForTwo, acquire: 1, lagging: 2, faults: 2, kinds: all}},
+		{"a session is given up", false, explorer{sessions: two, acquire: 2, lagging: 2, faults: 1, kinds: givenUps}},
+		{"a session that two share is given up", false, explorer{sessions: oneForTwo, acquire: 1, lagging: 2, faults: 2, kinds: givenUps | disconnects | foreigners}},
 		{"a writer that reads, too", false, explorer{sessions: two, acquire: 1, lagging: 2, faults: 3, kinds: writers | disconnects}},
 		{"across the counter's end", false, explorer{sessions: two, acquire: 3, lagging: 2, faults: 1, kinds: usual, suffixes: acrossTheEnd}},
 
@@ -291,6 +293,7 @@ func TestExplore(t *testing.T) {
 		{"one session, two turns, two faults", true, explorer{sessions: oneForTwo, acquire: 2, lagging: 2, faults: 2, kinds: usual}},
 		{"two of three share, one fault", true, explorer{sessions: twoOfOne, acquire: 1, lagging: 2, faults: 1, kinds: usual}},
 		{"two of three share, one gives up, one fault", true, explorer{sessions: twoOfOne, acquire: 1, lagging: 1, giveUps: 1, faults: 1, kinds: usual}},
+		{"sessions are given up, another fault", true, explorer{sessions: two, acquire: 2, lagging: 2, faults: 2, kinds: usual | givenUps}},
 		{"three, one fault", true, explorer{sessions: three, acquire: 2, lagging: 2, faults: 1, kinds: usual}},
 	} {
 		if tt.big && !*exploreAll { // minutes: make explore

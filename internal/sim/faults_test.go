@@ -120,7 +120,7 @@ func (f *simFaults) atClients(ctx context.Context, r *rand.Rand) {
 	var restarts sync.WaitGroup
 	for pause(ctx, upTo(r, f.w.kind.calm)) {
 		c, d := f.w.client[r.IntN(len(f.w.client))], upTo(r, 40*time.Second)
-		lock, op, nth, what, which := f.w.locks[r.IntN(len(f.w.locks))], ops[r.IntN(len(ops))], 1+r.IntN(3), r.IntN(18), r.IntN(1<<20)
+		lock, op, nth, what, which := f.w.locks[r.IntN(len(f.w.locks))], ops[r.IntN(len(ops))], 1+r.IntN(3), r.IntN(20), r.IntN(1<<20)
 		f.plan("client %d: %d for %v, %s, %d of %v, %d", c.id, what, d, lock, nth, op, which)
 		id, names := c.session().SessionID(), ens.Children(lock)
 		inject := func(what string, fault zktest.Fault) {
@@ -168,6 +168,17 @@ func (f *simFaults) atClients(ctx context.Context, r *rand.Rand) {
 			inject("event twice", zktest.OnEvent(zktest.NodeDeleted).Duplicate().Once())
 		case 17:
 			inject("reply late", zktest.After(op).Nth(nth).Delay(d/4))
+		case 18:
+			f.did("answers lost")
+			c.way.LoseAnswers()
+			pause(ctx, 2*d)
+			c.way.Heal()
+		case 19:
+			f.did("answers late")
+			c.way.DelayAnswers(d / 4)
+			c.way.Cut()
+			pause(ctx, d)
+			c.way.Heal()
 		}
 		f.settleInjections(16)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/hook"
+	"github.com/zklock/zklock/internal/oneway"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -213,6 +214,7 @@ type client struct {
 	w       *world
 	id      int
 	host    string
+	way     *oneway.Way
 	timeout time.Duration
 
 	mu struct {
@@ -228,6 +230,7 @@ type client struct {
 
 func newClient(w *world, id int, timeout time.Duration) *client {
 	c := &client{w: w, id: id, host: fmt.Sprintf("10.2.0.%d", id+1), timeout: timeout}
+	c.way = oneway.New(w.net.DialFrom(c.host))
 	c.mu.resumed = make(chan struct{})
 	close(c.mu.resumed)
 	c.mu.grants = map[*op]*zklock.Hold{}
@@ -246,7 +249,7 @@ func (c *client) behind() time.Duration {
 }
 
 func (c *client) connect() error {
-	s, err := zklock.Connect(hook.With(context.Background(), hook.Session{SuspendedTime: c.behind}), strings.Join(c.w.ens.Addrs(), ","), zklock.WithDialer(c.w.net.DialFrom(c.host)),
+	s, err := zklock.Connect(hook.With(context.Background(), hook.Session{SuspendedTime: c.behind}), strings.Join(c.w.ens.Addrs(), ","), zklock.WithDialer(c.way.Dial),
 		zklock.WithSessionTimeout(c.timeout), zklock.WithLogger(c.w.log))
 	if err != nil {
 		return err
