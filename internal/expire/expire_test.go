@@ -106,9 +106,12 @@ func TestSession_NothingHeard_IsEnded(t *testing.T) {
 				_, _ = expire.Close(deaf, wire.ConnectRequest{Timeout: 10_000, SessionID: conn.SessionID(), Password: wire.SessionPassword(conn.SessionID())},
 					wire.AuthRequest{Scheme: "digest", Auth: []byte("ann:secret")})
 			}()
-			for ev := range events {
-				if ev.State == zk.StateExpired {
-					break
+			for late, state := time.After(20*time.Second), zk.StateConnected; state != zk.StateExpired; {
+				select {
+				case ev := <-events:
+					state = ev.State
+				case <-late:
+					t.Fatal("the session lives on")
 				}
 			}
 			t.Logf("the client heard of its end after %v", time.Since(since).Round(time.Millisecond))
