@@ -63,7 +63,7 @@ type acquisition struct {
 	calls  map[*Hold]struct{}
 	left   []*acquisition // of the same lock, that were left before this one began and had not ended
 	at     position
-	hungUp int // how often the answer to the transaction that makes leases was lost; for the goroutine that carries it out
+	hungUp hangUps // over the transactions that make leases; for the goroutine that carries it out
 
 	since  time.Time
 	toSay  time.Duration    // how long the wait has lasted when it is logged next; as sayNow, for the goroutine that carries it out

@@ -105,7 +105,8 @@ func (m *Mutex) made() *Mutex {
 // of ctx if ctx ended; ErrLost while the owner has unreleased handles of a hold that was lost; ErrClosed; ErrNoChroot if the
 // chroot was deleted; or what the servers said, such as zk.ErrNoAuth. The *Error around it says where the node stood in the
 // queue. While no server can be reached, Acquire waits for one: only ctx and Close end that wait. It keeps its place through an
-// outage of all servers that is no longer than the session timeout, and queues again after a longer one.
+// outage of all servers that is no longer than the session timeout, and queues again after a longer one. If servers close the
+// connection three times in a row on its create, of more than 4 KiB, it is perhaps longer than their jute.maxbuffer: an error says so.
 func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "acquire", forever) }
 
 // TryAcquire takes the lock if nobody is ahead, and otherwise returns ErrNotAcquired. It also returns ErrNotAcquired if

@@ -117,7 +117,7 @@ func WithTLS(c *tls.Config) Option {
 }
 
 // WithDialer replaces the look-up of names and net.Dialer. The dialer gets host names, not addresses, and must return
-// within the timeout it is given. With WithTLS, the TLS handshake runs over the connection that it returns.
+// within the timeout it is given. It may be called from several goroutines at a time, and once more by Close. With WithTLS, the TLS handshake runs over the connection that it returns.
 func WithDialer(d zk.Dialer) Option {
 	return func(o *sessionOptions) {
 		if o.dial.Dialer = d; d == nil {
@@ -225,8 +225,8 @@ func WithData(data []byte) MutexOption {
 }
 
 // WithFailOnSessionLoss makes a waiting Acquire return ErrSessionExpired when its ZooKeeper session ends. By default it
-// queues again, at the tail, in the next session. A session ends when the servers say so, and when no server has answered in it for
-// the session timeout and some: 7/6 of it, and a second.
+// queues again, at the tail, in the next session. A session also ends when no server has answered in it for 7/6 of the session timeout
+// and a second.
 func WithFailOnSessionLoss() MutexOption { return func(o *mutexOptions) { o.failOnLoss = true } }
 
 // WithQueuePattern makes children of the lock root take part in the queue if their names end in ending and a sequence

@@ -67,7 +67,7 @@ func (a *attempt) makeLeases() (*look, error) {
 	}
 	for {
 		id := uuid.NewString()
-		answered, length, err := a.sendLeases(id)
+		answered, err := a.sendLeases(id)
 		if err != nil {
 			return nil, err
 		}
@@ -81,6 +81,7 @@ func (a *attempt) makeLeases() (*look, error) {
 		made, failed, err := a.leasesMade(got)
 		switch answer.FateOf(got.Fate, answer.OutcomeOf(err), e.IsOver()) {
 		case answer.NodeMade:
+			a.hungUp = 0
 			a.took(made, seats)
 			if early.list.Wait(a.ctx, e.Era) != nil || early.list.Conn != got.Conn {
 				return nil, nil
@@ -102,18 +103,15 @@ func (a *attempt) makeLeases() (*look, error) {
 		}
 		made, err = a.resolveLeases(id)
 		a.took(made, seats)
-		if err == errRequeue && got.Fate == tap.NoAnswer {
-			a.hungUp++
-			if final := link.HungUp(a.hungUp, length); final != nil {
-				err = final
-			}
+		if refused := a.hungUp.count(got); err == errRequeue && refused != nil {
+			err = refused
 		}
 		return nil, err
 	}
 }
 
 // sendLeases sends the transaction once the session is attached, unless nobody waits any more.
-func (a *attempt) sendLeases(id string) (answered <-chan tap.Answer, length int, err error) {
+func (a *attempt) sendLeases(id string) (answered <-chan tap.Answer, err error) {
 	for {
 		ch := make(chan tap.Answer, 1)
 		r := tap.NewRequest(wire.OpMulti, a.leasesRequest(id), func(got tap.Answer) {
@@ -121,16 +119,16 @@ func (a *attempt) sendLeases(id string) (answered <-chan tap.Answer, length int,
 			ch <- got
 		})
 		if err := link.TooLong(r); err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		if _, err := a.e.WaitAttached(a.ctx); err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		if a.ctx.Err() != nil {
-			return nil, 0, link.ErrCtxEnded
+			return nil, link.ErrCtxEnded
 		}
-		if length, _ = r.TooLong(); a.e.Carrier.Send(a.e.Era, r) {
-			return ch, length, nil
+		if a.e.Carrier.Send(a.e.Era, r) {
+			return ch, nil
 		}
 	}
 }

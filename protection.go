@@ -3,6 +3,7 @@ package zklock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -30,7 +31,6 @@ type creation struct {
 	acl  []wire.ACL
 
 	id     string                // of the try under way: one node an id, and names do not grow (R32)
-	length int                   // of its request, in bytes
 	sent   bool                  // its request is on its way
 	answer chan tap.Answer       // to it
 	made   wire.PathStatResponse // the node that it made, if the answer says so; set before the answer is passed on
@@ -62,7 +62,6 @@ func (c *creation) send() error {
 	if err := link.TooLong(req); err != nil {
 		return err
 	}
-	c.length, _ = req.TooLong()
 	c.sent = c.e.Carrier.Send(c.e.Era, req)
 	return nil
 }
@@ -89,7 +88,8 @@ func (c *creation) isOurs(made wire.PathStatResponse) bool {
 // except those that the reaper is still deleting. finish ends with the session at the latest.
 func (c *creation) finish() error {
 	defer c.seat.Free()
-	e, backoff, hungUp := c.e, link.NewBackoff(), 0
+	e, backoff := c.e, link.NewBackoff()
+	var hungUp hangUps
 	for try := 0; ; try++ {
 		if try > 0 && c.wanted.Err() != nil { // the last try left nothing, and nobody waits
 			return link.ErrCtxEnded
@@ -139,10 +139,7 @@ func (c *creation) finish() error {
 		if err := c.resolve(); c.node != "" || err != nil {
 			return err
 		}
-		if hungUp++; a.Fate != tap.NoAnswer {
-			hungUp = 0
-		}
-		if err := link.HungUp(hungUp, c.length); err != nil {
+		if err := hungUp.count(a); err != nil {
 			return err
 		}
 	}
@@ -188,6 +185,21 @@ func (c *creation) resolve() error {
 			return e.OverErr()
 		}
 	}
+}
+
+// hangUps counts in a row how often servers have ended the connection in place of an answer to a long request.
+type hangUps int
+
+// count takes the fate of one more such request. It returns an error when there have been three in a row: servers do that to requests above
+// their jute.maxbuffer, without a word. Others may take it.
+func (n *hangUps) count(a tap.Answer) error {
+	if *n++; a.HungUpOn <= link.LongRequest {
+		*n = 0
+	}
+	if *n < 3 {
+		return nil
+	}
+	return fmt.Errorf("%w: %d times in a row, over a request of %d bytes, which is perhaps longer than the servers' jute.maxbuffer: give less data, or raise that", zk.ErrConnectionClosed, int(*n), a.HungUpOn)
 }
 
 func wireACL(acl []zk.ACL) []wire.ACL {

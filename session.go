@@ -229,15 +229,16 @@ func (s *Session) key() sessionkey.Key {
 //
 // While something is held or waited for, the Session leaves a server that is silent. Requests over Conn then fail with
 // zk.ErrConnectionClosed. So may one that takes longer than two heartbeats, a fifth of the session timeout, to send: nothing is
-// answered meanwhile.
+// answered meanwhile. An answer of more than 64 MiB is left out: the error is the client's "unknown error: 1".
 //
 // When the lease ends over a hold, or no server has answered for longer than the session timeout, the Session gives the ZooKeeper
 // session up and ends it at the servers; Changes tells of Lost. Ephemeral nodes that were made over Conn go with that session,
 // although nothing may have been wrong with them. For ephemerals that should not depend on a lock, use another Session.
 func (s *Session) Conn() *zk.Conn { return s.connected().conn }
 
-// Close ends every hold and every wait with ErrClosed. It ends the ZooKeeper session, and all its lock nodes go with it, also if the
-// servers hear us and we do not hear them. If no server can be reached, the nodes stay until the session timeout has passed there.
+// Close ends every hold and every wait with ErrClosed. It ends the ZooKeeper session, and all its lock nodes go with it, even if
+// the servers hear us and we do not hear them. If no server can be reached, or the one that the Session is attached to is dark, the
+// nodes stay until the session timeout has passed there.
 //
 // Close returns when the last goroutine of the Session has ended. That takes 4 s at most, even if no server answers, unless
 // the dialer of WithDialer takes longer to return. Close may be called more than once.

@@ -232,3 +232,40 @@ func TestReal_OneWay_NextIsGranted(t *testing.T) {
 		}
 	}
 }
+
+// I6: a Session without a server is closed. One server is mute, the others are dark, and so no dial returns by itself: each is given a time.
+func TestVirtual_Close_DarkServers_Returns(t *testing.T) {
+	for _, latency := range []time.Duration{time.Millisecond, 300 * time.Millisecond, 700 * time.Millisecond} {
+		for mute := range 3 {
+			synctest.Test(t, func(t *testing.T) {
+				n := zktest.NewNetwork()
+				n.SetLatency(latency)
+				ens := zktest.StartEnsemble(t, 3, zktest.WithNetwork(n), zktest.WithTick(2*time.Second), zktest.WithSessionTimeouts(4*time.Second, time.Minute))
+				dial := func(network, addr string, d time.Duration) (net.Conn, error) {
+					if d <= 0 {
+						t.Errorf("a dial has %v", d)
+					}
+					return n.Dial(network, addr, d)
+				}
+				s := connect(t, strings.Join(ens.Addrs(), ","), zklock.WithDialer(dial), zklock.WithSessionTimeout(30*time.Second))
+				for i, m := range ens.Members() {
+					m.Isolate()
+					if i != mute {
+						n.Partition(m.Addr())
+					}
+				}
+				ens.Freeze()
+				ens.Inject(zktest.StallHandshake().Optional())
+				time.Sleep(40 * time.Second)
+				require.False(t, s.State().Attached())
+				start := time.Now()
+				require.NoError(t, s.Close())
+				require.LessOrEqual(t, time.Since(start), 4*time.Second+2*latency)
+				ens.Thaw()
+				for _, m := range ens.Members() {
+					n.Heal(m.Addr())
+				}
+			})
+		}
+	}
+}

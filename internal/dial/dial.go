@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -158,7 +159,7 @@ func (d *Dialer) Dial(to To, beat time.Duration) (c, raw net.Conn, err error) {
 	to.lap = d.hosts.lap()
 	to.quick = beat << min(to.lap, 10)
 	d.Note(to.Addr, notYet("no answer to the dial yet"))
-	c, raw, err = d.dialRaw(to)
+	c, raw, err = d.dialRaw(d.ctx, to)
 	if err != nil {
 		d.Note(to.Addr, err)
 		return nil, nil, err
@@ -167,10 +168,10 @@ func (d *Dialer) Dial(to To, beat time.Duration) (c, raw net.Conn, err error) {
 	return &greeting{Conn: c, overTLS: d.how.TLS != nil, tell: func(err error) { d.Note(to.Addr, err) }}, raw, nil
 }
 
-// Once tries a server by itself, beside what the client does. It is one of n that share the time until the deadline.
-func (d *Dialer) Once(addr string, deadline time.Time, n int) (net.Conn, error) {
-	c, _, err := d.dialRaw(To{Network: "tcp", Addr: addr, Deadline: deadline, quick: time.Until(deadline) / time.Duration(n)})
-	return c, err
+// Once connects to a server by the deadline, also after Close. It returns what Dial does, and does not change which server the client
+// tries next.
+func (d *Dialer) Once(addr string, deadline time.Time) (c, raw net.Conn, err error) {
+	return d.dialRaw(context.Background(), To{Network: "tcp", Addr: addr, Deadline: deadline, quick: time.Until(deadline)})
 }
 
 // To is one try to connect to a server.
@@ -205,11 +206,15 @@ func (to To) limit(n int) time.Duration {
 }
 
 // dialRaw returns the connection to speak over and the one underneath, which closes at once.
-func (d *Dialer) dialRaw(to To) (c, raw net.Conn, err error) {
-	ctx, cancel := context.WithDeadline(d.ctx, to.Deadline)
+func (d *Dialer) dialRaw(ctx context.Context, to To) (c, raw net.Conn, err error) {
+	ctx, cancel := context.WithDeadline(ctx, to.Deadline)
 	defer cancel()
+	limit := min(to.quick, time.Until(to.Deadline))
+	if limit <= 0 { // many dialers take that for "no limit"
+		return nil, nil, os.ErrDeadlineExceeded
+	}
 	if d.how.Dialer != nil {
-		raw, err = d.how.Dialer(to.Network, to.Addr, min(to.quick, time.Until(to.Deadline)))
+		raw, err = d.how.Dialer(to.Network, to.Addr, limit)
 	} else {
 		raw, err = d.dialName(ctx, to)
 	}

@@ -47,7 +47,7 @@ func (n *names) resolve(ctx context.Context, spawn func(func()) bool, host strin
 	}
 	n.mu.Unlock()
 	if start && !spawn(func() { n.lookUp(h, host) }) {
-		n.lookedUp(h, nil, net.ErrClosed) // the Session is being closed; older addresses will do
+		n.noteLookUp(h, nil, net.ErrClosed) // the Session is being closed; older addresses will do
 	}
 	if known {
 		var cancel context.CancelFunc
@@ -78,10 +78,11 @@ func (n *names) lookUp(h *hostName, host string) {
 	if err == nil && len(addrs) == 0 {
 		err = errors.New("no address for " + host)
 	}
-	n.lookedUp(h, addrs, err)
+	n.noteLookUp(h, addrs, err)
 }
 
-func (n *names) lookedUp(h *hostName, addrs []string, err error) {
+// noteLookUp notes the outcome of a look-up, for all who wait for it.
+func (n *names) noteLookUp(h *hostName, addrs []string, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if h.err = err; err == nil {

@@ -50,14 +50,20 @@ func Close(conn io.ReadWriter, session wire.ConnectRequest, auths ...wire.AuthRe
 	}
 }
 
-// Outcome says what Close has found out, for people: "" if it had no answer about the end.
-func Outcome(there bool, err error) string {
+// Outcome is what a server has answered to Close, for people.
+type Outcome string
+
+// NoAnswer: the session may have ended, or not.
+const NoAnswer Outcome = "no answer"
+
+// OutcomeOf says what the results of Close mean.
+func OutcomeOf(there bool, err error) Outcome {
 	var refusal wire.Code
 	switch {
 	case errors.As(err, &refusal):
-		return fmt.Sprintf("refused with code %d: it expires by itself", refusal)
+		return Outcome(fmt.Sprintf("refused with code %d: it expires by itself", refusal))
 	case err != nil:
-		return ""
+		return NoAnswer
 	case there:
 		return "ended"
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/hook"
+	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/ledger"
 	"github.com/zklock/zklock/internal/oneway"
 	"github.com/zklock/zklock/zktest"
@@ -123,13 +124,11 @@ func (r *frameRun) patience() time.Duration { return 6 * r.timeout }
 // longDelay outlives the session and the ticks it takes to expire.
 func (r *frameRun) longDelay() time.Duration { return r.timeout + 2*r.tick + time.Second }
 
-// deafDelay is how long a client hears nothing, and noticed when it stands in nobody's way any more: T since its last question, and the
-// pause of the ZooKeeper client, twice.
+// deafDelay is how long a client hears nothing.
 func (r *frameRun) deafDelay() time.Duration { return 2 * r.timeout }
 
-func (r *frameRun) noticed() time.Duration {
-	return r.timeout + r.timeout/6 + 2*time.Second + r.slack()
-}
+// noticed is by when such a client has no node any more: lease.Unheard, and a second for the ZooKeeper client's pause.
+func (r *frameRun) noticed() time.Duration { return lease.Unheard(r.timeout) + time.Second + r.slack() }
 
 // slack is what a call may take beyond its bound for being run at all.
 func (r *frameRun) slack() time.Duration {

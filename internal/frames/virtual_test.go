@@ -99,36 +99,31 @@ func (r *frameRun) checkHistory(history []zktest.Applied) {
 // checkDeaf replays what the server did: a client that hears nothing has no node at the server for longer than it takes to notice, so
 // that it stands in nobody's way (F51). A second fault may hold up what ends it.
 func (r *frameRun) checkDeaf(history []zktest.Applied) {
-	if len(r.cases) != 1 {
+	if len(r.cases) != 1 || !r.cases[0].fault.deaf || r.hits[0].IsZero() {
 		return
 	}
 	ours := map[int64]bool{}
 	for _, f := range r.frames {
-		ours[f.session] = true
+		ours[f.session] = f.session != 0
 	}
+	since := func(t time.Time) time.Duration { return t.Sub(r.hits[0]) }
 	made := map[string]time.Time{}
-	for i, c := range r.cases {
-		if !c.fault.deaf || r.hits[i].IsZero() {
-			continue
+	stays := func(node string, until time.Time) {
+		from, there := made[node]
+		if delete(made, node); there && since(from) < r.deafDelay() && since(until) > r.noticed() {
+			r.failf("F51: %s of a client that hears nothing was there from %v to %v after the fault", node, since(from), since(until))
 		}
-		from, to := r.hits[i].Add(r.noticed()), r.hits[i].Add(r.deafDelay())
-		stays := func(node string, until time.Time) {
-			if since, there := made[node]; there && since.Before(to) && until.After(from) {
-				r.failf("F51: %s of a client that hears nothing was there from %v to %v after the fault", node, since.Sub(r.hits[i]), until.Sub(r.hits[i]))
-			}
-			delete(made, node)
+	}
+	for _, a := range history {
+		switch {
+		case a.Kind == zktest.Created && ours[a.Owner]:
+			made[a.Path] = a.Time
+		case a.Kind == zktest.Deleted:
+			stays(a.Path, a.Time)
 		}
-		for _, a := range history {
-			switch {
-			case a.Kind == zktest.Created && ours[a.Owner] && a.Owner != 0:
-				made[a.Path] = a.Time
-			case a.Kind == zktest.Deleted:
-				stays(a.Path, a.Time)
-			}
-		}
-		for node := range made {
-			stays(node, time.Now())
-		}
+	}
+	for node := range made {
+		stays(node, time.Now())
 	}
 }
 

@@ -42,11 +42,6 @@ func (s *Silence) Look(now, heard, asked clock.Instant, h time.Duration, held bo
 	return true, now
 }
 
-// Unheard is how long no server may answer in a session until it is over for us, with or without a hold: T since a question that had no
-// answer, which an idle session asks every IdleRead, and the second that the ZooKeeper client pauses when it has tried all servers. So
-// what waits keeps its place through an outage of all servers that is no longer than T.
-func Unheard(timeout time.Duration) time.Duration { return timeout + IdleRead(timeout) + time.Second }
-
 // silenceEnds returns when a silence has lasted for two beats, or for three while nothing is held. Any byte is a sign of life. If
 // a long idle time came before the request, the server gets one beat less, counted from asked.
 func silenceEnds(heard, asked clock.Instant, beat time.Duration, held bool) clock.Instant {
@@ -56,6 +51,11 @@ func silenceEnds(heard, asked clock.Instant, beat time.Duration, held bool) cloc
 	}
 	return max(heard.Add(beats*beat), asked.Add((beats-1)*beat))
 }
+
+// Unheard is how long a session may be without an answer before we give it up, whether something is held or not. It is T after the first
+// question that had no answer: an idle session asks every IdleRead, and the ZooKeeper client pauses for a second when it has tried all
+// servers. So a waiter keeps its place through an outage of all servers that is no longer than T.
+func Unheard(timeout time.Duration) time.Duration { return timeout + IdleRead(timeout) + time.Second }
 
 // Outage counts the time without a server, and has it reported: after three seconds, and then less and less often.
 type Outage struct {

@@ -217,17 +217,9 @@ func (z *Era) askAs(ctx context.Context, op wire.Op, body wire.Record, urgent bo
 	}
 }
 
-// LongRequest is how long a request is, in bytes, of which we ask whether the servers take it: no server's jute.maxbuffer is smaller.
+// LongRequest is the length in bytes above which we ask whether a request is too long for the servers. Hardly anybody sets jute.maxbuffer
+// lower.
 const LongRequest = 4 << 10
-
-// HungUp says that servers do not take such a request, after the connection has ended unanswered over it so many times in a row. Other
-// servers may take it.
-func HungUp(times int, bytes int) error {
-	if times < 3 || bytes <= LongRequest {
-		return nil
-	}
-	return fmt.Errorf("%w: %d times in a row, over a request of %d bytes: it is perhaps longer than the servers' jute.maxbuffer; give less data, or raise that", zk.ErrConnectionClosed, times, bytes)
-}
 
 // TooLong refuses a request that servers would not read: they would close the connection.
 func TooLong(r *tap.Request) error {

@@ -17,7 +17,7 @@ var (
 var (
 	// ErrLeaseEnded: the lease ended over a hold.
 	ErrLeaseEnded = errors.New("the lease ended")
-	// ErrUnheard: nothing was held, or it would have been lost before; what waits queues again in the next session.
+	// ErrUnheard: no server has answered for lease.Unheard. A hold would have been lost before, at the end of its lease.
 	ErrUnheard = errors.New("no server has answered for longer than the session timeout")
 	// ErrExpired: the servers ended it.
 	ErrExpired = errors.New("the servers ended the ZooKeeper session")

@@ -78,8 +78,8 @@ func (z *Era) noteUnanswered() {
 	z.mu.unanswered++
 }
 
-// leftAlone says that the servers have been asked often enough to end the session.
-func (z *Era) leftAlone() bool {
+// leftToExpire says that the servers have been asked often enough to end the session.
+func (z *Era) leftToExpire() bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	return z.mu.unanswered >= maxUnanswered

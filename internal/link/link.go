@@ -63,8 +63,8 @@ type Link struct {
 		conns      uint64      // how many there were
 		era        *Era        // the current one; nil before the first and after an expiry
 		state      stateMachine
-		left       *Era          // a session that was left alone: when a server has answered us, they are asked once more to end it
-		asking     bool          // it is being asked
+		unended    *Era          // a session that was left to expire: when a server has answered us, they are asked again to end it
+		asking     bool          // they are being asked
 		hungUpOn   int           // how long the request was over which the last connection ended unanswered
 		why        error         // why it is closed
 		changed    chan struct{} // closed at each change of the above
@@ -113,7 +113,6 @@ func (l *Link) watchClient(events <-chan zk.Event) {
 	for range events {
 	}
 	l.close(errConnClosed)
-	l.dials.Close()
 }
 
 // End closes the link, ends the ZooKeeper session, and waits for all goroutines. It is called once, after Start.
@@ -122,10 +121,9 @@ func (l *Link) watchClient(events <-chan zk.Event) {
 func (l *Link) End(why error) {
 	z, _, conn, _ := l.now()
 	l.close(why)
-	if z != nil && conn == 0 && !z.leftAlone() {
-		l.endApart(z, time.Now().Add(apart))
+	if z != nil && conn == 0 && !z.leftToExpire() {
+		l.endApart(z, "", time.Now().Add(apart*3/4))
 	}
-	l.dials.Close()
 	l.client.Close()
 	if _, t, _, _ := l.now(); t != nil {
 		t.Cut()
@@ -281,6 +279,7 @@ func (l *Link) close(why error) {
 	z := l.mu.era
 	l.broadcastLocked()
 	l.mu.Unlock()
+	l.dials.Close()
 	if z != nil {
 		z.Lose(why)
 	}
@@ -322,8 +321,8 @@ func (l *Link) attachLocked() {
 	if m.state.Attached() || !c.shaken || !c.authed || z == nil || z.IsOver() || l.mu.why != nil {
 		return
 	}
-	if l.mu.left != nil {
-		l.mu.asking = l.mu.asking || l.spawnLocked(l.askOnceMore)
+	if l.mu.unended != nil {
+		l.mu.asking = l.mu.asking || l.spawnLocked(l.askAgain)
 		return
 	}
 	if m.session != z.ID { // the old session is over; its holds may still be hearing of it, one by one

@@ -17,6 +17,7 @@ import (
 
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/eventlog"
+	"github.com/zklock/zklock/internal/expire"
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/secret"
 	"github.com/zklock/zklock/internal/tap"
@@ -182,12 +183,13 @@ func TestLink_GivenUpSession_IsEnded(t *testing.T) {
 		require.Equal(t, tap.EndIt, l.dial().Connecting(1), "no server has said anything yet")
 		for range 3 {
 			require.Equal(t, tap.EndIt, l.dial().Connecting(1))
-			l.current().AskedToEnd("")
+			l.current().AskedToEnd(expire.NoAnswer)
 		}
 		require.Equal(t, tap.SayItsEnded, l.dial().Connecting(1), "it would be touched for ever")
 
+		require.NoError(t, l.shake(l.dial(), 0))
 		l.attach(l.dial(), 2)
-		require.False(t, l.isAttached(), "I2: the servers are asked once more first")
+		require.False(t, l.isAttached(), "I2: the servers are asked again first")
 		time.Sleep(apart)
 		require.True(t, l.isAttached())
 		require.Equal(t, tap.Attach, l.dial().Connecting(2))

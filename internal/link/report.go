@@ -3,6 +3,7 @@ package link
 import (
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/zklock/zklock/internal/clock"
@@ -78,80 +79,80 @@ func (r report) era() *Era {
 
 // Connecting decides about the client's connect request. If we have given the session up and it may be alive, we end it: its
 // nodes keep the lock from others until it is over, and the client would attach to it again. A server that reads a try has
-// ended the session, also if we hear nothing of it (F51).
+// ended the session, even if we hear nothing of it (F51).
 //
 // A server that refuses the close has been touched by the try. So we try until a server has answered, also with a refusal, or a few
-// tries have had no answer. From then on the session is left alone: it is gone T and a tick later (R65), and until then its nodes
-// stand in the queue ahead of those of the next session (I2). When a server has answered us, with that next session, they are
-// asked once more: if servers were away, they have not heard of the end yet, and begin to count T anew.
+// tries have had no answer. From then on the session is left to expire: it is gone T and a tick later (R65), and until then its
+// nodes stand in the queue ahead of those of the next session (I2). When a server has answered us, with that next session, they
+// are asked again: if servers were away, they have not heard of the end yet, and begin to count T anew.
 func (r report) Connecting(session int64) tap.Approach {
-	l := r.link
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	z := l.mu.era
+	z := r.era()
 	switch {
 	case z == nil || z.ID != session || !z.IsOver():
 		return tap.Attach
-	case z.leftAlone():
-		l.mu.left = z
-		l.Log.Warn("zklock: no server has said that it ended the given-up session; unless one does, it expires", "session", fmt.Sprintf("%#x", z.ID), "timeout", z.Timeout())
+	case z.leftToExpire():
 		return tap.SayItsEnded
 	}
 	return tap.EndIt
 }
 
-func (r report) AskedToEnd(outcome string) {
+func (r report) AskedToEnd(outcome expire.Outcome) {
 	if z := r.era(); z != nil {
-		r.link.askedToEnd(z, r.server(), outcome)
+		if outcome == expire.NoAnswer {
+			z.noteUnanswered()
+		}
+		r.link.sayAsked(z, r.server(), outcome)
 	}
 }
 
-// askOnceMore asks the servers to end a session that was left alone. Nothing goes out in the next session before one has answered, or they
-// have had their time: so the nodes of the one do not stand beside those of the other (I2). If our own connection ends meanwhile, they
-// are asked again on the next one.
-func (l *Link) askOnceMore() {
-	l.mu.Lock()
-	left, c := l.mu.left, l.mu.conn
-	l.mu.Unlock()
-	until := time.Now().Add(apart)
-	isAnswered := l.endApart(left, until)
-	for !isAnswered && time.Until(until) > apart/8 { // another is being elected, perhaps
-		time.Sleep(apart / 8)
-		isAnswered = l.endApart(left, until)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.mu.asking = false
-	if isAnswered || l.mu.conn == c && c.shaken {
-		l.mu.left = nil
-	}
-	l.attachLocked()
-}
-
-// askedToEnd notes what a server has answered when it was asked to end a session that was given up.
-func (l *Link) askedToEnd(z *Era, server, outcome string) {
-	if outcome == "" {
-		z.noteUnanswered()
-		outcome = "no answer"
-	}
-	l.Log.Info("zklock: asked a server to end the given-up session", "session", fmt.Sprintf("%#x", z.ID), "server", server, "outcome", outcome)
+func (l *Link) sayAsked(z *Era, server string, outcome expire.Outcome) {
+	l.Log.Info("zklock: asked a server to end the given-up session", "session", fmt.Sprintf("%#x", z.ID), "server", server, "outcome", string(outcome))
 }
 
 // apart is how long a session may take to be ended over connections of its own.
 const apart = 2 * time.Second
 
-// endApart asks each server to end a session, over connections of its own, until one answers.
-func (l *Link) endApart(z *Era, until time.Time) (isAnswered bool) {
+// askAgain asks the servers, for two seconds, to end a session that was left to expire. Until one has answered or that time is over,
+// nothing of ours goes out in the next session, so that its nodes do not queue behind our own (I2). If our connection ends meanwhile, askAgain
+// runs again on the next one.
+func (l *Link) askAgain() {
+	l.mu.Lock()
+	z, c := l.mu.unended, l.mu.conn
+	l.mu.Unlock()
+	until := time.Now().Add(apart)
+	isAnswered := l.endApart(z, c.addr, until)
+	for !isAnswered && time.Until(until) > apart/8 { // a leader is being elected, perhaps
+		time.Sleep(apart / 8)
+		isAnswered = l.endApart(z, c.addr, until)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.asking = false
+	if isAnswered || l.mu.conn == c && c.shaken {
+		l.mu.unended = nil
+	}
+	l.attachLocked()
+}
+
+// endApart asks each server to end a session, over connections of its own, until one answers: the one at first before the others. The
+// servers share the time.
+func (l *Link) endApart(z *Era, first string, until time.Time) (isAnswered bool) {
 	ask := wire.ConnectRequest{Timeout: int32(z.Timeout().Milliseconds()), SessionID: z.ID, Password: z.Password.Reveal()}
-	for i, addr := range l.Addrs {
-		c, err := l.dials.Once(addr, until, len(l.Addrs)-i)
+	addrs := slices.Clone(l.Addrs)
+	if i := slices.Index(addrs, first); i > 0 {
+		addrs[0], addrs[i] = addrs[i], addrs[0]
+	}
+	for i, addr := range addrs {
+		deadline := time.Now().Add(time.Until(until) / time.Duration(len(addrs)-i))
+		c, raw, err := l.dials.Once(addr, deadline)
 		if err != nil {
 			continue
 		}
-		_ = c.SetDeadline(until)
-		outcome := expire.Outcome(expire.Close(c, ask, l.credentials()...))
-		_ = c.Close()
-		if l.askedToEnd(z, addr, outcome); outcome != "" {
+		_ = c.SetDeadline(deadline)
+		outcome := expire.OutcomeOf(expire.Close(c, ask, l.credentials()...))
+		_ = raw.Close()
+		if outcome != expire.NoAnswer {
+			l.sayAsked(z, addr, outcome)
 			return true
 		}
 	}
@@ -172,6 +173,10 @@ func (r report) Connected(resp tap.Response, sent, answered clock.Instant) error
 		l.dials.Note(r.addr, errNoneToExpire)
 		return errNoneToExpire
 	case resp.SessionID == 0:
+		if old.leftToExpire() && l.mu.unended == nil {
+			l.mu.unended = old
+			l.Log.Warn("zklock: no server has said that it ended the given-up session; unless one does, it expires", "session", fmt.Sprintf("%#x", old.ID), "timeout", old.Timeout())
+		}
 		l.mu.era = nil
 		l.dials.Forgive()
 	case old == nil || old.ID != resp.SessionID: // a change without an Expired event is an expiry too (F37)
@@ -207,7 +212,6 @@ func (r report) Authenticated(code wire.Code) {
 		l.Log.Error("zklock: the server refused the credentials", "server", r.server(), "err", err)
 		l.dials.Note(r.addr, err)
 		l.close(err)
-		l.dials.Close()
 		return
 	}
 	l.mu.Lock()

@@ -357,15 +357,15 @@ var library = []mutant{
 	{"the close of a given-up session waits for an answer", "F51", "internal/expire/expire.go", "TestSession_NothingHeard_IsEnded|TestVirtual_OneWay_LeaderCutOff_NextLeads", []Swap{{
 		"\tframes := wire.Frame(session)\n", "\tif _, err := conn.Write(wire.Frame(session)); err != nil || read(conn, new(wire.ConnectResponse)) != nil {\n\t\treturn false, errors.New(\"no answer\")\n\t}\n\tvar frames []byte\n"}}},
 	{"a Session that is not attached closes without a word", "F51, I4", "internal/link/link.go", "TestVirtual_OneWay_Close_EndsTheSession", []Swap{{
-		"if z != nil && conn == 0 && !z.leftAlone() {", "if false && conn == 0 && !z.leftAlone() {"}}},
+		"if z != nil && conn == 0 && !z.leftToExpire() {", "if false && conn == 0 && !z.leftToExpire() {"}}},
 	{"a session that was left alone is not asked again", "F51", "internal/link/report.go", "TestVirtual_ServerAwayForLong_WaiterQueuesAgain", []Swap{{
-		"isAnswered := l.endApart(left, until)", "isAnswered := true"}}},
+		"isAnswered := l.endApart(z, c.addr, until)\n\tfor", "isAnswered := true\n\tfor"}}},
 	{"a session that was given up is taken up again", "I5", "internal/link/report.go", "TestLink_GivenUpSession_IsRefused", []Swap{{
 		"case old.IsOver(): // given up", "case false: // given up"}}},
 	{"the lease ends and the ZooKeeper session does not", "I5, R41, R65", "internal/link/report.go", "TestLink_GivenUpSession_IsEnded|TestVirtual_LeaseEnds_SessionIsEndedAtTheServers", []Swap{{
 		"\treturn tap.EndIt\n", "\treturn tap.Attach\n"}}},
 	{"a given-up session is touched for ever", "R65", "internal/link/report.go", "TestLink_GivenUpSession_IsEnded|TestVirtual_GivenUpSession_ServersHangUp_IsLeftToExpire", []Swap{{
-		"case z.leftAlone():", "case false && z.leftAlone():"}}},
+		"case z.leftToExpire():", "case false && z.leftToExpire():"}}},
 	{"a given-up session is ended without credentials", "R65, F42", "internal/expire/expire.go", "TestTap_GivenUpSession_IsEndedAndTheClientToldSo", []Swap{{
 		"\tfor _, a := range auths {\n", "\tfor _, a := range auths[:0] {\n"}}},
 

@@ -4,6 +4,7 @@ package oneway
 
 import (
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,8 +12,8 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// Way makes connections over which one direction can fail. A connection that has lost bytes stays silent, because TCP carries all or
-// nothing; and so are those that are made while the direction fails.
+// Way makes connections over which one direction can fail. A connection that has lost bytes stays silent, because TCP does not skip any. A
+// connection that is made while the direction fails is silent too.
 type Way struct {
 	dial zk.Dialer
 
@@ -21,11 +22,11 @@ type Way struct {
 	arrived                   atomic.Int64 // how often bytes of the client arrived while answers were lost
 
 	mu    sync.Mutex
-	conns map[*conn]func() // what ends each
+	conns map[*conn]struct{}
 }
 
-// New returns a way that is well.
-func New(dial zk.Dialer) *Way { return &Way{dial: dial, conns: map[*conn]func(){}} }
+// New returns a way on which nothing fails.
+func New(dial zk.Dialer) *Way { return &Way{dial: dial, conns: map[*conn]struct{}{}} }
 
 // LoseAnswers loses what the servers send from now on.
 func (w *Way) LoseAnswers() { w.answersLost.Store(true) }
@@ -47,34 +48,26 @@ func (w *Way) Heal() {
 func (w *Way) Cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, end := range w.conns {
-		end()
+	for c := range w.conns {
+		c.end()
 	}
 }
 
 // Arrived returns how often bytes of the client arrived while answers were lost.
 func (w *Way) Arrived() int64 { return w.arrived.Load() }
 
-// Dial implements zk.Dialer.
+// Dial implements zk.Dialer. Three goroutines carry the bytes of a connection, and end with it.
 func (w *Way) Dial(network, addr string, timeout time.Duration) (net.Conn, error) {
 	server, err := w.dial(network, addr, timeout)
 	if err != nil {
 		return nil, err
 	}
 	near, far := net.Pipe()
-	c := &conn{Conn: near, server: server, ended: make(chan struct{})}
-	var once sync.Once
-	end := func() { once.Do(func() { close(c.ended); _ = far.Close(); _ = server.Close() }) }
+	c := &conn{Conn: near, far: far, server: server, ended: make(chan struct{})}
 	w.mu.Lock()
-	w.conns[c] = end
+	w.conns[c] = struct{}{}
 	w.mu.Unlock()
 	go func() {
-		defer func() {
-			end()
-			w.mu.Lock()
-			delete(w.conns, c)
-			w.mu.Unlock()
-		}()
 		carry(far, &w.requestsLost, func(p []byte) bool {
 			if w.answersLost.Load() {
 				w.arrived.Add(1)
@@ -82,8 +75,12 @@ func (w *Way) Dial(network, addr string, timeout time.Duration) (net.Conn, error
 			_, err := server.Write(p)
 			return err == nil
 		})
+		c.end()
+		w.mu.Lock()
+		delete(w.conns, c)
+		w.mu.Unlock()
 	}()
-	go c.deliver(w, far, end)
+	go c.deliver(w)
 	return c, nil
 }
 
@@ -104,15 +101,26 @@ func carry(from net.Conn, lost *atomic.Bool, pass func(p []byte) bool) {
 // conn is the client's end of a connection.
 type conn struct {
 	net.Conn
-	server net.Conn
-	ended  chan struct{}
+	far, server net.Conn
+	once        sync.Once
+	ended       chan struct{}
 }
 
 // RemoteAddr returns the server's address.
 func (c *conn) RemoteAddr() net.Addr { return c.server.RemoteAddr() }
 
+// end closes the connection on both sides.
+func (c *conn) end() {
+	c.once.Do(func() {
+		close(c.ended)
+		_ = c.far.Close()
+		_ = c.server.Close()
+	})
+}
+
 // deliver brings the server's bytes to the client, each piece when it is due.
-func (c *conn) deliver(w *Way, far net.Conn, end func()) {
+func (c *conn) deliver(w *Way) {
+	defer c.end()
 	type piece struct {
 		bytes []byte
 		due   time.Time
@@ -122,14 +130,13 @@ func (c *conn) deliver(w *Way, far net.Conn, end func()) {
 		defer close(pieces)
 		carry(c.server, &w.answersLost, func(p []byte) bool {
 			select {
-			case pieces <- piece{append([]byte(nil), p...), time.Now().Add(time.Duration(w.late.Load()))}:
+			case pieces <- piece{slices.Clone(p), time.Now().Add(time.Duration(w.late.Load()))}:
 				return true
 			case <-c.ended:
 				return false
 			}
 		})
 	}()
-	defer end()
 	for p := range pieces {
 		t := time.NewTimer(time.Until(p.due))
 		select {
@@ -138,7 +145,7 @@ func (c *conn) deliver(w *Way, far net.Conn, end func()) {
 			t.Stop()
 			return
 		}
-		if _, err := far.Write(p.bytes); err != nil {
+		if _, err := c.far.Write(p.bytes); err != nil {
 			return
 		}
 	}

@@ -997,7 +997,7 @@ func (x *explorer) faultSteps(w *world, can bool, out emit) {
 		})
 		if !s.ended && his != 0 && x.kinds&givenUps != 0 {
 			fault(fmt.Sprintf("session %d is given up, and the servers have %s until it expires", i, his), func(n *world) {
-				n.foreign |= his // nobody's, as another program's that leaves some time
+				n.foreign |= his // as if another program had them, and deleted them at some time
 				n.another(i)
 			})
 		}

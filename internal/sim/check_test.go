@@ -22,7 +22,8 @@ type record struct {
 	last    int64 // the order handed out last
 	ops     []*op
 	applied []zktest.Applied
-	killed  []int64 // sessions that somebody ended
+	killed  []int64        // sessions that somebody ended
+	left    map[int64]bool // sessions that zklock says it has left to expire
 	pauses  []lapse
 }
 
@@ -147,7 +148,7 @@ const (
 	sawFirstLooks   = "losses seen at the first look after a pause (F18)"
 	sawOwners       = "owners with one node at a time (I2)"
 	sawBehindItself = "owners behind a node that they had given up (I2)"
-	sawLeftAlone    = "owners behind a node of a session that no server would end in time (I2)"
+	sawLeft         = "owners behind a node of a session that was left to expire (I2)"
 	sawRoots        = "roots left empty (I4)"
 	sawMutex        = "operations linearized (mutex)"
 	sawRegister     = "operations linearized (register)"
@@ -281,8 +282,8 @@ func (r *record) checkGrants(grants []*op, byPath map[string]*lockNode, queue []
 	}
 }
 
-// checkOwners: I2, no owner has two nodes at a time, but for one that it gave up and that was still being deleted, and the rare one whose
-// session was given up, and no server that could be reached would end it.
+// checkOwners: I2, no owner has two nodes at a time, but for one that it gave up and that was still being deleted, and one whose session
+// was left to expire because no server said that it had ended it.
 func (r *record) checkOwners(byPath map[string]*lockNode, checked map[string]int) (violations []string) {
 	gaveUp := map[string]bool{} // attempts
 	for _, o := range r.ops {
@@ -307,8 +308,8 @@ func (r *record) checkOwners(byPath map[string]*lockNode, checked map[string]int
 			case !old.there() && old.dzxid < n.czxid:
 			case old.owner != n.owner && old.session == n.session && gaveUp[old.owner]:
 				checked[sawBehindItself]++
-			case old.session != n.session:
-				checked[sawLeftAlone]++
+			case r.left[old.session]:
+				checked[sawLeft]++
 			default:
 				violations = append(violations, fmt.Sprintf("I2: %s made %s while its %s was there", n.owner, n.path, old.path))
 			}

@@ -5,9 +5,11 @@ package sim
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -99,10 +101,13 @@ func simulate(t *testing.T, seed uint64, kind worldKind) *world {
 
 // runWorld runs one world and holds its record against the promises.
 func runWorld(t *testing.T, seed uint64, kind worldKind) *world {
-	w := &world{t: t, seed: seed, kind: kind, sum: newTally(), log: slog.New(slog.DiscardHandler)}
+	w := &world{t: t, seed: seed, kind: kind, sum: newTally()}
+	w.rec.left = map[int64]bool{}
+	lines := slog.Handler(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	if *simSeed != 0 && testing.Verbose() {
-		w.log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
+		lines = slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})
 	}
+	w.log = slog.New(&reader{lines, w})
 	finished := false
 	defer func() { // a bubble that cannot end panics (I7)
 		if !finished {
@@ -115,6 +120,27 @@ func runWorld(t *testing.T, seed uint64, kind worldKind) *world {
 	w.violations = append(w.violations, w.rec.linearizable(w.sum.checked)...)
 	w.sum.seeds, w.sum.hours = 1, kind.long.Hours()
 	return w
+}
+
+// reader reads the log: which sessions were left to expire.
+type reader struct {
+	slog.Handler
+	w *world
+}
+
+func (r *reader) Handle(ctx context.Context, line slog.Record) error {
+	if strings.Contains(line.Message, "unless one does, it expires") {
+		line.Attrs(func(a slog.Attr) bool {
+			if a.Key == "session" {
+				id, _ := strconv.ParseInt(strings.TrimPrefix(a.Value.String(), "0x"), 16, 64)
+				r.w.mu.Lock()
+				r.w.rec.left[id] = true
+				r.w.mu.Unlock()
+			}
+			return true
+		})
+	}
+	return r.Handler.Handle(ctx, line)
 }
 
 // run is the life of the world, in the bubble.

@@ -71,9 +71,9 @@ func (h *handshake) begin(f []byte, at clock.Instant) error {
 // After any answer about the end, nothing of ours touches the session again: the client hears that it expired.
 func (h *handshake) endSession(r wire.ConnectRequest) error {
 	there, err := expire.Close(h.conn, r, h.sink.Credentials()...)
-	outcome := expire.Outcome(there, err)
+	outcome := expire.OutcomeOf(there, err)
 	h.sink.AskedToEnd(outcome)
-	if outcome == "" {
+	if outcome == expire.NoAnswer {
 		return err
 	}
 	h.in.stream.Add(expiredAnswer())

@@ -53,6 +53,8 @@ type Answer struct {
 	Zxid int64
 	Code wire.Code
 	Body []byte // until Done returns
+
+	HungUpOn int // without an answer: the request's length in bytes, if the server ended the connection; otherwise 0
 }
 
 // Decode reads the body of a successful answer.

@@ -99,7 +99,11 @@ func TestRequest_Fates(t *testing.T) {
 					tt.tap.mu.writing = false // it is this one's frame
 				}
 				how.end(tt)
-				require.Equal(t, []Answer{{Fate: NoAnswer, Conn: 1}}, *sent)
+				hungUpOn := 0
+				if how.name == "the server hangs up" {
+					hungUpOn = 14 // bytes of the request
+				}
+				require.Equal(t, []Answer{{Fate: NoAnswer, Conn: 1, HungUpOn: hungUpOn}}, *sent)
 				want := NeverSent
 				if tt.conn.writeErr != nil {
 					want = NoAnswer
@@ -153,8 +157,7 @@ func TestRequest_AnswerToNothing_EndsTheConnection(t *testing.T) {
 	})
 }
 
-// An answer that is longer than the tap reads: whoever asked is told so, the client too, in place of the answer, and the connection
-// goes on.
+// An answer that is longer than the tap reads: the caller, ours or the client's, gets an error in place of it, and the connection goes on.
 func TestRequest_AnswerTooLong_IsLeftOut(t *testing.T) {
 	for _, piece := range []int{1, 3, 100, 100_000} {
 		synctest.Test(t, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/zklock/zklock/internal/clock"
+	"github.com/zklock/zklock/internal/expire"
 	"github.com/zklock/zklock/internal/lastzxid"
 	"github.com/zklock/zklock/internal/wire"
 )
@@ -19,8 +20,8 @@ import (
 type Sink interface {
 	// Connecting says what is to become of the client's connect request for a session.
 	Connecting(session int64) Approach
-	// AskedToEnd reports what a server answered when it was asked to end the session; "" if nothing was answered.
-	AskedToEnd(outcome string)
+	// AskedToEnd reports what a server answered when it was asked to end the session.
+	AskedToEnd(outcome expire.Outcome)
 	// Connected reports the connect response. An error refuses the connection.
 	Connected(r Response, sent, answered clock.Instant) error
 	// Credentials are sent first on every connection, before the client's own requests.
@@ -37,8 +38,7 @@ type Sink interface {
 	Refused(op wire.Op, code wire.Code)
 	// Flush calls WriteOut, on a goroutine that may wait.
 	Flush()
-	// Disconnected reports, once, that nothing more comes from this connection. If the server ended it, hungUpOn is the length of our
-	// longest request that it has not answered.
+	// Disconnected reports, once, that nothing more comes from this connection. hungUpOn is the longest Answer.HungUpOn of our requests.
 	Disconnected(hungUpOn int)
 }
 
@@ -145,8 +145,9 @@ func (t *Tap) WriteOut() {
 		for left := p; len(left) > 0; {
 			n := min(len(left), writePiece)
 			_ = t.Conn.SetWriteDeadline(time.Now().Add(patience))
-			if _, err := t.Conn.Write(left[:n]); err != nil {
-				t.Cut() // a part of a frame may be out
+			if _, err := t.Conn.Write(left[:n]); err != nil { // a part of a frame may be out
+				_ = t.raw.Close()
+				t.disconnect(isHangUp(err))
 				return
 			}
 			left = left[n:]
@@ -166,7 +167,7 @@ func (t *Tap) Read(p []byte) (int, error) {
 			err = t.beenPatient()
 		}
 		if err != nil {
-			t.disconnect(err == io.EOF || errors.Is(err, syscall.ECONNRESET))
+			t.disconnect(isHangUp(err))
 			_ = t.Conn.Close()
 			return 0, err
 		}
@@ -199,25 +200,31 @@ func (t *Tap) Cut() {
 	t.disconnect(false)
 }
 
+// isHangUp says whether the error of a read or a write says that the server has ended the connection.
+func isHangUp(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
 // disconnect tells, once, that nothing more comes, and what became of our requests.
 func (t *Tap) disconnect(byServer bool) {
 	left, first := t.stop()
 	if !first {
 		return
 	}
-	hungUpOn := 0
-	for _, r := range left {
-		if byServer && r.written {
-			hungUpOn = max(hungUpOn, len(r.frame)-4)
+	longest, fates := 0, make([]Answer, len(left))
+	for i, r := range left {
+		fates[i] = Answer{Fate: NeverSent, Conn: t.Seq}
+		if r.written {
+			fates[i].Fate = NoAnswer
+		}
+		if r.written && byServer {
+			fates[i].HungUpOn = len(r.frame) - 4
+			longest = max(longest, fates[i].HungUpOn)
 		}
 	}
-	t.sink.Disconnected(hungUpOn)
-	for _, r := range left {
-		a := Answer{Fate: NeverSent, Conn: t.Seq}
-		if r.written {
-			a.Fate = NoAnswer
-		}
-		r.Done(a)
+	t.sink.Disconnected(longest)
+	for i, r := range left {
+		r.Done(fates[i])
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock/internal/clock"
+	"github.com/zklock/zklock/internal/expire"
 	"github.com/zklock/zklock/internal/lastzxid"
 	"github.com/zklock/zklock/internal/wire"
 )
@@ -72,8 +73,8 @@ func (s *fakeSink) note(format string, args ...any) {
 }
 func secs(t clock.Instant) float64 { return time.Duration(t).Seconds() }
 
-func (s *fakeSink) Connecting(int64) Approach { return s.approach }
-func (s *fakeSink) AskedToEnd(outcome string) { s.note("asked to end: %s", outcome) }
+func (s *fakeSink) Connecting(int64) Approach         { return s.approach }
+func (s *fakeSink) AskedToEnd(outcome expire.Outcome) { s.note("asked to end: %s", outcome) }
 func (s *fakeSink) Connected(r Response, sent, answered clock.Instant) error {
 	s.note("connected session=%d T=%v pw=%s sent=%g answered=%g", r.SessionID, r.Timeout, r.Password, secs(sent), secs(answered))
 	return s.refuse
@@ -415,7 +416,7 @@ func TestTap_GivenUpSession_IsEndedAndTheClientToldSo(t *testing.T) {
 			_, err := tt.tap.Read(make([]byte, 4))
 			require.Error(t, err, "nothing was said: the next server is asked")
 			log := tt.sink.take()
-			require.Contains(t, log, "asked to end: ")
+			require.Contains(t, log, "asked to end: no answer")
 			require.Contains(t, log, "disconnected")
 		})
 	}

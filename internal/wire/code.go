@@ -48,7 +48,7 @@ var codeNames = map[Code]string{
 	SessionExpired: "session expired", InvalidACL: "invalid ACL", AuthFailed: "auth failed",
 	SessionMoved: "session moved", NotReadOnly: "not read only", LocalSession: "ephemeral node in a local session", NoWatcher: "no watcher",
 	ReconfigDisabled: "reconfig disabled", AuthRequired: "authentication required", QuotaExceeded: "quota exceeded", Throttled: "throttled",
-	AnswerTooLong: "the answer is longer than 64 MiB, which zklock does not read",
+	AnswerTooLong: "the answer is longer than zklock reads",
 }
 
 // String returns the code's name and number.

@@ -15,7 +15,7 @@ const MaxFrame = 0xfffff
 var ErrFrameLength = errors.New("wire: frame length out of range")
 
 // ErrFrameTooLong is an ErrFrameLength of a frame that a Stream can Skip.
-var ErrFrameTooLong = fmt.Errorf("%w: too long", ErrFrameLength)
+var ErrFrameTooLong = fmt.Errorf("%w: longer than the limit", ErrFrameLength)
 
 // firstRead bounds what is allocated before any byte of a frame's body has come.
 const firstRead = 4 << 10

@@ -12,8 +12,8 @@ import (
 type Stream struct {
 	Limit    int // the longest body, in bytes; 0: any
 	buf      []byte
-	from, to int // the bytes of buf that were added and not handed out
-	skip     int // so many bytes that come next are of a frame that nobody wants
+	from, to int   // the bytes of buf that were added and not handed out
+	skip     int64 // bytes still to come of a frame that was skipped
 }
 
 const (
@@ -54,22 +54,22 @@ func (s *Stream) makeRoom(n int) {
 	s.buf, s.from, s.to = into, 0, left
 }
 
-// Skip leaves out the frame that Next has refused with ErrFrameTooLong, and returns the first n bytes of its body; nil, and the frame stays,
-// if these are not there yet.
+// Skip drops the frame that Next has refused with ErrFrameTooLong, and returns the first n bytes of its body. If these have not come yet, it
+// returns nil and drops nothing.
 func (s *Stream) Skip(n int) []byte {
 	have := s.buf[s.from:s.to]
 	if len(have) < 4+n {
 		return nil
 	}
-	s.skip = 4 + int(binary.BigEndian.Uint32(have))
+	s.skip = 4 + int64(binary.BigEndian.Uint32(have))
 	return slices.Clone(have[4 : 4+n])
 }
 
 // Next returns the next frame, its four bytes of length first; nil if it is not there to its end. The caller may change the
 // bytes. They are good until the next Add or Fill.
 func (s *Stream) Next() ([]byte, error) {
-	left := min(s.skip, s.to-s.from)
-	s.skip, s.from = s.skip-left, s.from+left
+	left := min(s.skip, int64(s.to-s.from))
+	s.skip, s.from = s.skip-left, s.from+int(left)
 	have := s.buf[s.from:s.to]
 	if len(have) < 4 {
 		return nil, nil
