@@ -227,7 +227,10 @@ func (r report) Authenticated(code wire.Code) {
 func (r report) Disconnected(hungUpOn int) {
 	l := r.link
 	l.mu.Lock()
-	if hungUpOn > LongRequest && hungUpOn == l.mu.hungUpOn {
+	if hungUpOn <= LongRequest {
+		hungUpOn = 0
+	}
+	if hungUpOn > 0 && hungUpOn == l.mu.hungUpOn {
 		l.Log.Warn("zklock: the server closes the connection before it has answered a long request; is it longer than the server's jute.maxbuffer?", "server", r.server(), "bytes", hungUpOn)
 	}
 	l.mu.hungUpOn = hungUpOn
