@@ -16,7 +16,7 @@ import (
 )
 
 // An acquisition runs on a goroutine of its own. Its calls wait for their outcomes, each under its own context. No request,
-// pause or wait here is given a caller's context: a.ctx ends when the last call has left (lockTable.leave).
+// pause or wait here is given a caller's context: a.ctx ends when the call has left (lockTable.leave).
 
 // errRequeue says that our node does not stand in the queue, or not in a place of its own: begin again at the tail.
 var errRequeue = errors.New("queue again")

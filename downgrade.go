@@ -2,9 +2,7 @@ package zklock
 
 import (
 	"cmp"
-	"context"
 	"errors"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 	"github.com/google/uuid"
@@ -36,9 +34,6 @@ type downgrade struct {
 	lost     error           // somebody has taken the read lock's node away: another with its name could be deleted, too
 }
 
-// errOtherSide says that the owner queues for the other side of the read/write lock. If it queued for both, it could wait for itself.
-var errOtherSide = errors.New("the owner queues for the other side")
-
 // otherSide returns the mode that an owner may have beside this one; "" if there is none.
 func otherSide(mode string) string {
 	switch mode {
@@ -51,15 +46,15 @@ func otherSide(mode string) string {
 }
 
 // besideLocked says what follows for a new acquisition from the other side of the same lock. Its owner has the write lock: down is
-// how it takes the read lock. It queues for the other side: errOtherSide, and busy is that acquisition. It has the read lock:
-// ErrUpgrade. It had the other side, and lost it: that loss.
+// how it takes the read lock. It queues for the other side: busy is that acquisition. It has the read lock: ErrUpgrade. It had the other
+// side, and lost it: that loss.
 func (t *lockTable) besideLocked(key lockKey) (down *downgrade, busy *acquisition, err error) {
 	d := t.byKey[lockKey{key.path, otherSide(key.mode), key.owner}]
 	switch {
 	case d == nil:
 		return nil, nil, nil
 	case d.acquiring != nil:
-		return nil, d.acquiring, errOtherSide
+		return nil, d.acquiring, nil
 	case d.lost != nil:
 		return nil, nil, d.lost
 	case d.e.IsOver():
@@ -195,18 +190,4 @@ func (d *lockData) loseDowngrade(cause error) {
 		after = d.e.reaper.Erase(d.node)
 	}
 	d.leaveDowngrade(after)
-}
-
-// awaitOtherSide waits until the owner's acquisition of the other side has ended, and returns what is left of the wait.
-func (m *Mutex) awaitOtherSide(ctx context.Context, busy *acquisition, wait time.Duration) (left time.Duration, err error) {
-	began, limit := time.Now(), time.NewTimer(wait)
-	defer limit.Stop()
-	select {
-	case <-busy.done:
-		return wait - time.Since(began), nil
-	case <-ctx.Done():
-		return 0, ctxError(ctx)
-	case <-limit.C:
-		return 0, m.notInTime(busy, wait)
-	}
 }

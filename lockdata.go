@@ -26,7 +26,7 @@ type lockKey struct {
 type lockTable struct {
 	mu    sync.Mutex // guards all below, and every lockData, acquisition and handle in it; never held across a channel that blocks, a callback or a ZooKeeper call
 	byKey map[lockKey]*lockData
-	left  []*acquisition // that the last call has left, and that still have something to do
+	left  []*acquisition // that their calls have left, and that still have something to do
 }
 
 // lockData is one owner's share in one lock:
@@ -51,16 +51,16 @@ type lockData struct {
 	ended     chan struct{} // closed when lost, or with the last handle's release
 }
 
-// acquisition is what an owner's calls share while they wait for one lock. It belongs to the owner, not to a call: calls join
-// and leave. It ends with the grant, with an error, or when the last call has left.
+// acquisition is a call's way to a lock. An owner has one at a time for a lock, either side of a read/write lock included: its other
+// calls wait until that has ended, and look again. It ends with the grant, with an error, or when the call has left.
 type acquisition struct {
 	link   *link.Link
-	opts   *mutexOptions // of the call that began it
+	opts   *mutexOptions
 	d      *lockData
-	ctx    context.Context // ends when the last call has left
+	ctx    context.Context // ends when the call has left
 	cancel context.CancelFunc
-	done   chan struct{} // closed when nothing is left to do, except for the reaper
-	calls  map[*Hold]struct{}
+	done   chan struct{}  // closed when nothing is left to do, except for the reaper
+	call   *Hold          // nil when it has its outcome, or has left
 	left   []*acquisition // of the same lock, that were left before this one began and had not ended
 	at     position
 	hungUp hangUps // over the transactions that make leases; for the goroutine that carries it out
@@ -89,10 +89,13 @@ func (t *lockTable) keyLocked(root *lockRoot, by asker) (key lockKey, ok bool) {
 	return lockKey{}, false
 }
 
-// enter re-enters a lock that the asker holds: then a is nil. Otherwise it joins the acquisition that is under way for the
-// owner, or begins one: then isNew is true, and the caller must start it. If offline is not nil, enter returns it rather than
-// that. With ErrNotAcquired, a is the acquisition that a try may not join; with errOtherSide, the one that has to end first.
-func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error) (a *acquisition, isNew bool, err error) {
+// errBusy says that the owner has an acquisition under way, for the lock or for the other side of it. A second one could wait for the first.
+var errBusy = errors.New("the owner is being served in another call")
+
+// enter re-enters a lock that the asker holds: then a is nil. Otherwise it begins an acquisition, which the caller must start. If
+// offline is not nil, enter returns it rather than that. With errBusy, or for a try ErrNotAcquired, a is the owner's acquisition that
+// has to end first.
+func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error) (a *acquisition, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key, ok := t.keyLocked(root, by)
@@ -102,17 +105,19 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error) (a *
 	d := t.byKey[key]
 	switch {
 	case offline != nil && (d == nil || d.acquiring != nil):
-		return nil, false, offline
+		return nil, offline
+	case d != nil && d.acquiring != nil: // a loss before the grant is the acquisition's own affair
+		return d.acquiring, h.busy()
 	case d == nil:
 		down, busy, err := t.besideLocked(key)
-		if err == errOtherSide && h.try {
-			err = ErrNotAcquired
+		if busy != nil {
+			return busy, h.busy()
 		}
 		if err != nil {
-			return busy, false, err
+			return nil, err
 		}
 		d = &lockData{table: t, key: key, root: root, down: down, handles: make(map[*Hold]struct{}), lostCh: make(chan struct{}), ended: make(chan struct{})}
-		d.acquiring = &acquisition{d: d, done: make(chan struct{}), calls: make(map[*Hold]struct{}), since: time.Now(), toSay: firstSaid}
+		d.acquiring = &acquisition{d: d, done: make(chan struct{}), call: h, since: time.Now(), toSay: firstSaid}
 		d.acquiring.ctx, d.acquiring.cancel = context.WithCancel(context.Background())
 		for _, other := range t.left {
 			if other.d.key.path == key.path {
@@ -123,21 +128,22 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error) (a *
 			down.reader = d
 		}
 		t.byKey[key] = d
-		isNew = true
-	case d.acquiring != nil: // a loss before the grant is the acquisition's own affair
-		if h.try && d.acquiring.at.waits() {
-			return d.acquiring, false, ErrNotAcquired
-		}
+		return d.acquiring, nil
 	case d.lost != nil:
-		return nil, false, d.lost
+		return nil, d.lost
 	case d.e.IsOver(): // its holds are just hearing of it, one by one
-		return nil, false, lostBecause(d.e.Why())
-	default:
-		d.addLocked(h)
-		return nil, false, nil
+		return nil, lostBecause(d.e.Why())
 	}
-	d.acquiring.calls[h] = struct{}{}
-	return d.acquiring, isNew, nil
+	d.addLocked(h)
+	return nil, nil
+}
+
+// busy is what a call gets when its owner is being served in another: a try does not wait for that.
+func (h *Hold) busy() error {
+	if h.try {
+		return ErrNotAcquired
+	}
+	return errBusy
 }
 
 func (d *lockData) addLocked(h *Hold) {
@@ -145,41 +151,43 @@ func (d *lockData) addLocked(h *Hold) {
 	d.handles[h] = struct{}{}
 }
 
-// leave takes a call from its acquisition when the call's context has ended. The last call to leave ends the acquisition.
-// leave returns false if the call already has an outcome: then the outcome counts. Never both, never neither (F33).
-func (t *lockTable) leave(a *acquisition, h *Hold) (left, last bool) {
+// leave ends an acquisition whose call's context has ended. It returns false if the call already has an outcome: then the outcome
+// counts. Never both, never neither (F33).
+func (t *lockTable) leave(a *acquisition) (left bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, ok := a.calls[h]; !ok {
-		return false, false
+	if a.call == nil {
+		return false
 	}
-	delete(a.calls, h)
-	if len(a.calls) == 0 {
-		t.forgetLocked(a.d)
-		t.left = append(t.left, a)
-		a.cancel()
-		return true, true
-	}
-	return true, false
+	a.call = nil
+	t.forgetLocked(a.d)
+	t.left = append(t.left, a)
+	a.cancel()
+	return true
 }
 
-// grant makes every call of the acquisition a handle. It returns false if nobody waits any more, or if the hold was
+// grant makes the call of the acquisition a handle. It returns false if nobody waits any more, or if the hold was
 // lost before anybody had it. Then the caller gives the node up.
 func (t *lockTable) grant(a *acquisition) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d := a.d
-	if len(a.calls) == 0 || d.lost != nil {
+	if a.call == nil || d.lost != nil {
 		return false
 	}
 	d.acquiring = nil
 	d.e.Log.Debug("zklock: granted", func() []any { return append(d.attrs(), "waited", time.Since(a.since)) }) // before anybody can release it
-	for h := range a.calls {
-		d.addLocked(h)
-		h.outcome <- nil // has room
-	}
-	clear(a.calls)
+	d.addLocked(a.call)
+	a.endLocked(nil)
 	return true
+}
+
+// endLocked gives the call its outcome, unless it has left.
+func (a *acquisition) endLocked(err error) {
+	if a.call != nil {
+		a.call.outcome <- err // has room
+		a.call = nil
+	}
 }
 
 // prepare notes what the hold that is about to be granted rests on.
@@ -193,7 +201,7 @@ func (t *lockTable) prepare(a *attempt, held []string) {
 	}
 }
 
-// finished wakes the last call that has left: nothing is left to do.
+// finished wakes the call that has left, and the owner's other calls: nothing is left to do.
 func (a *acquisition) finished() {
 	t := a.d.table
 	t.mu.Lock()
@@ -203,15 +211,12 @@ func (a *acquisition) finished() {
 	a.cancel()
 }
 
-// fail ends the acquisition with an error for every call.
+// fail ends the acquisition with an error.
 func (t *lockTable) fail(a *acquisition, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.forgetLocked(a.d)
-	for h := range a.calls {
-		h.outcome <- err
-	}
-	clear(a.calls)
+	a.endLocked(err)
 }
 
 // firstSaid is after how long a wait is logged. It is logged again each time that it has lasted twice as long.
@@ -234,26 +239,13 @@ func (t *lockTable) position(a *acquisition) position {
 	return a.at
 }
 
-// behind notes that somebody is ahead. Tries do not wait. If other calls wait, the tries get ErrNotAcquired here. If all are
-// tries, nobody joins the acquisition any more. It fails when its node is deleted; of a semaphore it may still be granted (lookAhead).
+// behind notes that somebody is ahead, and says whether the call waits. A try does not. Its acquisition fails when its node is deleted; of
+// a semaphore it may still be granted (lookAhead).
 func (t *lockTable) behind(a *acquisition, at position) (wait bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	a.at = at
-	for h := range a.calls {
-		wait = wait || !h.try
-	}
-	if !wait {
-		t.forgetLocked(a.d)
-		return false
-	}
-	for h := range a.calls {
-		if h.try {
-			delete(a.calls, h)
-			h.outcome <- ErrNotAcquired
-		}
-	}
-	return true
+	return a.call != nil && !a.call.try
 }
 
 // noteAhead notes who made the predecessor.

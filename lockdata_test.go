@@ -37,18 +37,18 @@ func newTableTest(t *testing.T) *tableTest {
 }
 
 // enter is a call of the owner's.
-func (t *tableTest) enter(o Owner, try bool) (h *Hold, a *acquisition, isNew bool, err error) {
+func (t *tableTest) enter(o Owner, try bool) (h *Hold, a *acquisition, err error) {
 	h = newHold(t.Context(), try)
-	a, isNew, err = t.table.enter(h, &t.m.root, asker{owner: o}, nil)
-	return h, a, isNew, err
+	a, err = t.table.enter(h, &t.m.root, asker{owner: o}, nil)
+	return h, a, err
 }
 
 // begin has the owner begin an acquisition.
 func (t *tableTest) begin(o Owner, try bool) (*acquisition, *Hold) {
 	t.Helper()
-	h, a, isNew, err := t.enter(o, try)
+	h, a, err := t.enter(o, try)
 	require.NoError(t, err)
-	require.True(t, isNew)
+	require.NotNil(t, a)
 	return a, h
 }
 
@@ -110,7 +110,7 @@ func TestLockTable_ReleaseCountsHandles(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	h1 := tt.grant(tt.begin(o, false))
-	h2, _, _, _ := tt.enter(o, true)
+	h2, _, _ := tt.enter(o, true)
 
 	first, last, lost := tt.table.release(h1)
 	require.True(t, first)
@@ -142,16 +142,23 @@ func TestLockTable_AcquireDuringTheLastRelease_StartsAfresh(t *testing.T) {
 	tt.table.release(h2)
 }
 
-func TestLockTable_OnlyTries_EndTheAttempt(t *testing.T) {
+// I2: an owner has one acquisition at a time. Its other calls do not join that: a try is told so, and the rest wait until it has ended.
+func TestLockTable_OneCallAtATime(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
-	a, h := tt.begin(o, true)
-	require.False(t, tt.table.behind(a, position{place: 2}))
-	require.Empty(t, tt.table.byKey, "nobody joins it: the next call begins its own")
-	tt.begin(o, true)
-	tt.table.fail(a, ErrNotAcquired) // when its node is deleted
-	require.ErrorIs(t, <-h.outcome, ErrNotAcquired)
-	require.Len(t, tt.table.byKey, 1, "the next call's attempt is not forgotten with it")
+	for _, first := range []bool{true, false} {
+		a, h := tt.begin(o, first)
+		require.Equal(t, !first, tt.table.behind(a, position{place: 2}), "a try does not wait")
+		_, busy, err := tt.enter(o, true)
+		require.ErrorIs(t, err, ErrNotAcquired)
+		require.Same(t, a, busy)
+		_, busy, err = tt.enter(o, false)
+		require.ErrorIs(t, err, errBusy)
+		require.Same(t, a, busy)
+		tt.table.fail(a, ErrNotAcquired)
+		require.ErrorIs(t, <-h.outcome, ErrNotAcquired)
+		require.Empty(t, tt.table.byKey)
+	}
 }
 
 // F33: a call that leaves at the moment of the grant has either left or is granted. Never both, never neither.
@@ -163,11 +170,10 @@ func TestLockTable_LeaveRacesWithGrant(t *testing.T) {
 		tt.table.prepare(&attempt{acquisition: a, e: anEra(), token: 7}, []string{"/locks/a/n"})
 		granted := make(chan bool, 1)
 		go func() { granted <- tt.table.grant(a) }()
-		left, last := tt.table.leave(a, h)
+		left := tt.table.leave(a)
 		got := <-granted
 		require.NotEqual(t, got, left)
 		if left {
-			require.True(t, last)
 			require.Error(t, a.ctx.Err())
 			require.Empty(t, h.outcome)
 			require.Empty(t, tt.table.byKey)
@@ -185,28 +191,24 @@ func TestLockTable_LeaveAfterTheGrant_IsGranted(t *testing.T) {
 	a, h := tt.begin(o, false)
 	tt.table.prepare(&attempt{acquisition: a, e: anEra(), token: 7}, []string{"/locks/a/n"})
 	require.True(t, tt.table.grant(a))
-	left, last := tt.table.leave(a, h)
-	require.False(t, left)
-	require.False(t, last)
+	require.False(t, tt.table.leave(a))
 	require.NoError(t, <-h.outcome)
 	require.True(t, tt.table.heldBy(&tt.m.root, asker{owner: o}))
 }
 
-// The attempt belongs to its owner and not to the call that began it (R24).
-func TestLockTable_AttemptEndsWithItsLastCall(t *testing.T) {
+// R24: an acquisition ends with its call. Nobody is granted then, and the owner's next call begins another.
+func TestLockTable_AcquisitionEndsWithItsCall(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
-	a, h1 := tt.begin(o, false)
-	h2, _, _, _ := tt.enter(o, false)
-	left, last := tt.table.leave(a, h1)
-	require.True(t, left)
-	require.False(t, last)
-	require.NoError(t, a.ctx.Err())
-	left, last = tt.table.leave(a, h2)
-	require.True(t, left)
-	require.True(t, last)
+	a, _ := tt.begin(o, false)
+	require.True(t, tt.table.leave(a))
 	require.Error(t, a.ctx.Err())
 	require.False(t, tt.table.grant(a), "nobody is there to be granted")
+	next, _ := tt.begin(o, false)
+	require.NotSame(t, a, next)
+	require.Equal(t, []*acquisition{a}, next.left, "a try must not take its node for somebody's")
+	tt.table.fail(a, ErrClosed)
+	require.Len(t, tt.table.byKey, 1, "the next one is not forgotten with it")
 }
 
 // A lost hold is told once to all handles, is never re-entered, and stands in the way until all are released.
@@ -214,7 +216,7 @@ func TestLockTable_LostHoldIsNotReentered(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	h1 := tt.grant(tt.begin(o, false))
-	h2, _, _, _ := tt.enter(o, false)
+	h2, _, _ := tt.enter(o, false)
 
 	require.False(t, h1.d.tell("/locks/a/earlier", lostBecause(link.ErrExpired)), "who comes late means another node")
 	require.NoError(t, h1.d.lost)
@@ -230,11 +232,11 @@ func TestLockTable_LostHoldIsNotReentered(t *testing.T) {
 	require.False(t, tt.table.held(&tt.m.root))
 	require.False(t, tt.table.heldBy(&tt.m.root, asker{owner: o}))
 
-	_, _, _, err := tt.enter(o, false)
+	_, _, err := tt.enter(o, false)
 	require.ErrorIs(t, err, ErrLost)
 	_, _, lost := tt.table.release(h1)
 	require.ErrorIs(t, lost, ErrLost)
-	_, _, _, err = tt.enter(o, true)
+	_, _, err = tt.enter(o, true)
 	require.ErrorIs(t, err, ErrLost, "one handle is left")
 	tt.table.release(h2)
 	tt.begin(o, false)
@@ -249,9 +251,8 @@ func TestLockTable_LostBeforeTheGrant(t *testing.T) {
 	require.False(t, a.d.tell("/locks/a/n1", lostBecause(link.ErrExpired)), "there was nobody to tell")
 	require.False(t, tt.table.grant(a))
 
-	_, a2, isNew, err := tt.enter(o, false)
-	require.NoError(t, err, "the attempt goes on")
-	require.False(t, isNew)
+	_, a2, err := tt.enter(o, false)
+	require.ErrorIs(t, err, errBusy, "the attempt goes on")
 	require.Same(t, a, a2)
 
 	tt.grant(a, h)
@@ -280,7 +281,7 @@ func TestHoldContext_OutlivesTheWait(t *testing.T) {
 	o := NewOwner("")
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "v"))
 	h := newHold(ctx, false)
-	a, _, err := tt.table.enter(h, &tt.m.root, asker{owner: o}, nil)
+	a, err := tt.table.enter(h, &tt.m.root, asker{owner: o}, nil)
 	require.NoError(t, err)
 	tt.grant(a, h)
 	cancel()

@@ -98,7 +98,8 @@ func (m *Mutex) made() *Mutex {
 // must be released.
 //
 // If ctx carries a hold of this lock and Session, or an owner (WithOwner) that holds it, Acquire re-enters the lock at once
-// and sends nothing. Everybody else contends, also with a hold of another lock in ctx. A call whose ctx carries a hold of
+// and sends nothing. An owner is served in one call at a time: a second call waits under its own ctx until the first has its outcome,
+// and then re-enters the lock, or queues for it. Everybody else contends, also with a hold of another lock in ctx. A call whose ctx carries a hold of
 // this lock through another Session waits for that hold, which may be its own.
 //
 // When Acquire returns an error, the call holds nothing, and its node is deleted or is being deleted. The error is the cause
@@ -110,7 +111,7 @@ func (m *Mutex) made() *Mutex {
 func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "acquire", forever) }
 
 // TryAcquire takes the lock if nobody is ahead, and otherwise returns ErrNotAcquired. It also returns ErrNotAcquired if
-// the owner in ctx waits for the lock in another call. Re-entry succeeds at once, as with Acquire.
+// the owner in ctx is being served in another call. Re-entry succeeds at once, as with Acquire.
 //
 // TryAcquire does not wait for a server either. It returns ErrNotConnected, which is not ErrNotAcquired: at once if the
 // Session is not connected, and otherwise if it has no answers within two heartbeats. A heartbeat is a tenth of the session
@@ -211,20 +212,18 @@ func (m *Mutex) enterAs(ctx context.Context, by asker, op string, wait time.Dura
 	if h.try {
 		wait, offline = m.s.tryLimit()
 	}
-	a, isNew, err := m.s.locks.enter(h, &m.root, by, offline)
-	for err == errOtherSide {
-		if wait, err = m.awaitOtherSide(ctx, a, wait); err == nil {
-			a, isNew, err = m.s.locks.enter(h, &m.root, by, offline)
+	a, err := m.s.locks.enter(h, &m.root, by, offline)
+	for err == errBusy {
+		if wait, err = m.awaitOther(ctx, a, wait); err == nil {
+			a, err = m.s.locks.enter(h, &m.root, by, offline)
 		}
 	}
-	if isNew {
+	if err == nil && a != nil {
 		a.link, a.opts = m.s.link, &m.opts
 		if !a.link.Spawn(a.run) {
 			m.s.locks.fail(a, a.link.ClosedErr())
 			a.finished()
 		}
-	}
-	if err == nil && a != nil {
 		err = m.await(ctx, a, h, wait)
 	}
 	if err != nil {
@@ -233,8 +232,22 @@ func (m *Mutex) enterAs(ctx context.Context, by asker, op string, wait time.Dura
 	return h, nil
 }
 
-// await waits for the outcome of a call, until its context or its wait ends. If the call is the last to leave, await waits a little
-// for the clean-up.
+// awaitOther waits until the owner's acquisition for another call has ended, and returns what is left of the wait.
+func (m *Mutex) awaitOther(ctx context.Context, busy *acquisition, wait time.Duration) (left time.Duration, err error) {
+	began, limit := time.Now(), time.NewTimer(wait)
+	defer limit.Stop()
+	select {
+	case <-busy.done:
+		return wait - time.Since(began), nil
+	case <-ctx.Done():
+		return 0, ctxError(ctx)
+	case <-limit.C:
+		return 0, m.notInTime(busy, wait)
+	}
+}
+
+// await waits for the outcome of a call, until its context or its wait ends. If the call leaves then, await waits a little for the
+// clean-up.
 func (m *Mutex) await(ctx context.Context, a *acquisition, h *Hold, wait time.Duration) error {
 	limit := time.NewTimer(wait)
 	defer limit.Stop()
@@ -247,11 +260,10 @@ func (m *Mutex) await(ctx context.Context, a *acquisition, h *Hold, wait time.Du
 	case <-limit.C:
 		why = m.notInTime(a, wait)
 	}
-	left, last := m.s.locks.leave(a, h)
-	if !left {
+	if !m.s.locks.leave(a) {
 		return <-h.outcome
 	}
-	if last && !errors.Is(why, ErrNotConnected) {
+	if !errors.Is(why, ErrNotConnected) {
 		t := time.NewTimer(grace)
 		defer t.Stop()
 		select {

@@ -78,8 +78,8 @@ func TestVirtual_Call_ItsContextGoesNoFurther(t *testing.T) {
 	}
 }
 
-// I2, I6, F27, F33: the call that began leaves, at each request on its way and in the pause after one that failed, while another of its owner has joined. That one is granted,
-// on the node that is there, or on another that is made then; alone, nothing is left.
+// I2, I6, F27, F33: a call leaves, at each request on its way and in the pause after one that failed, while another of its owner waits for its
+// turn or nobody does. It leaves nothing, and the other queues and is granted.
 func TestVirtual_Call_Leaves(t *testing.T) {
 	for _, at := range []zktest.Fault{
 		zktest.Before(zktest.Create).Path("/job/*"), zktest.After(zktest.Create).Path("/job/*"),
@@ -89,7 +89,7 @@ func TestVirtual_Call_Leaves(t *testing.T) {
 		zktest.Before(zktest.GetChildren).Fail(zktest.OperationTimeout),
 		zktest.Before(zktest.GetData).Fail(zktest.NoAuth), zktest.Before(zktest.GetData).Fail(zktest.NoAuth).Nth(2),
 	} {
-		for _, joined := range []bool{false, true} {
+		for _, another := range []bool{false, true} {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
 				other, s := v.connect(), v.connect()
 				m := newMutex(t, s, "/job")
@@ -104,7 +104,7 @@ func TestVirtual_Call_Leaves(t *testing.T) {
 				first, second := make(chan error, 1), make(chan error, 1)
 				go func() { _, err := m.Acquire(ctx); first <- err }()
 				require.NoError(t, held.Wait(t.Context()))
-				if joined {
+				if another {
 					go func() {
 						h, err := m.Acquire(context.WithoutCancel(ctx))
 						if err == nil {
@@ -124,12 +124,12 @@ func TestVirtual_Call_Leaves(t *testing.T) {
 				}
 				time.Sleep(time.Second) // more than the grace in which a node is deleted
 				nodes := 1
-				if joined {
+				if another {
 					nodes = 2
 				}
 				require.Len(t, v.srv.Children("/job"), nodes, "I2, I4: %v", at)
 				release(t, h)
-				if joined {
+				if another {
 					require.NoError(t, <-second)
 				}
 				require.Empty(t, v.srv.Children("/job"), "I4")
@@ -138,7 +138,7 @@ func TestVirtual_Call_Leaves(t *testing.T) {
 	}
 }
 
-// I6: a try begins, and a call of its owner that waits joins. The try is sent away at once, and the other is granted in its turn.
+// I6: a try is under way, and a call of its owner waits for it to end. The try is sent away at once, and the other is granted in its turn.
 func TestVirtual_Call_TryBegins(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		other, s := v.connect(), v.connect()

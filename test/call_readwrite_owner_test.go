@@ -95,8 +95,8 @@ func TestVirtual_ReadWrite_FanOutUnderAMutexOfThePath(t *testing.T) {
 	})
 }
 
-// Two calls of one owner, one for each side: the second waits for its turn, and its context bounds that. It is refused, joins the
-// writer, or queues, as the first has ended.
+// Two calls of one owner, one for each side: the second waits for its turn, and its context bounds that. It is refused, reads
+// beside the writer, or queues, as the first has ended.
 func TestVirtual_ReadWrite_OneOwnerQueuesForOneSideAtATime(t *testing.T) {
 	for _, writerFirst := range []bool{false, true} {
 		for _, quits := range []bool{false, true} {

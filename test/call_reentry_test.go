@@ -1,6 +1,6 @@
 package zklock_test
 
-// These tests attack owners: who re-enters a hold, who joins a wait, and who is excluded (I2).
+// These tests attack owners: who re-enters a hold, who waits for another call of its owner, and who is excluded (I2).
 
 import (
 	"context"
@@ -199,35 +199,39 @@ func TestAcquire_SameOwner_ReEnters(t *testing.T) {
 	release(t, h2) // idempotent
 }
 
-// An attempt belongs to its owner: calls join it, and it ends when the last has left.
-func TestVirtual_SameOwnerWaiting_Joins(t *testing.T) {
+// I2: an owner is served in one call at a time. A call that gives up gives its place up, the next one queues, and when it is granted the
+// others re-enter.
+func TestVirtual_SameOwnerWaiting_OneAfterTheOther(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		holder := acquire(t, newMutex(t, v.connect(), "/job"))
 		m := newMutex(t, v.connect(), "/job")
-		owner := zklock.NewOwner("joint")
+		owner := zklock.NewOwner("one")
 
 		type outcome struct {
 			h   *zklock.Hold
 			err error
 		}
-		join := func() (chan outcome, context.CancelFunc) {
+		call := func() (chan outcome, context.CancelFunc) {
 			ctx, cancel := context.WithCancel(zklock.WithOwner(context.Background(), owner))
 			ch := make(chan outcome, 1)
 			go func() { h, err := m.Acquire(ctx); ch <- outcome{h, err} }()
-			synctest.Wait() // it has joined
+			synctest.Wait()
 			return ch, cancel
 		}
-		first, cancelFirst := join()
+		first, cancelFirst := call()
 		_, err := m.TryAcquire(zklock.WithOwner(within(t, soon), owner))
 		require.ErrorIs(t, err, zklock.ErrNotAcquired)
-		second, cancelSecond := join()
-		third, cancelThird := join()
+		second, cancelSecond := call()
+		third, cancelThird := call()
 		defer cancelSecond()
 		defer cancelThird()
+		require.Len(t, v.srv.Children("/job"), 2)
+		before := v.srv.Children("/job")
 		cancelFirst()
 		require.ErrorIs(t, (<-first).err, context.Canceled)
 		synctest.Wait()
-		require.Len(t, v.srv.Children("/job"), 2, "the attempt goes on for the others")
+		require.Len(t, v.srv.Children("/job"), 2, "one of the others queues")
+		require.NotEqual(t, before, v.srv.Children("/job"), "at the tail")
 		release(t, holder)
 		o2, o3 := <-second, <-third
 		require.NoError(t, o2.err)
@@ -238,6 +242,39 @@ func TestVirtual_SameOwnerWaiting_Joins(t *testing.T) {
 		require.Len(t, v.srv.Children("/job"), 1)
 		release(t, o3.h)
 		require.Empty(t, v.srv.Children("/job"))
+	})
+}
+
+// I2, I6: a hundred goroutines of a writer read under it, all at once and again and again. They share one reader's node, and none waits for
+// another that waits for it.
+func TestVirtual_ReadersUnderTheirWriter_ShareOneNode(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		v.net.SetLatency(time.Millisecond)
+		s := v.connect()
+		m := newRWMutex(t, s, "/job")
+		w := acquire(t, m.WriteLock())
+		start := time.Now()
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() {
+				for range 5 {
+					h, err := m.ReadLock().Acquire(w.Context())
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					time.Sleep(time.Millisecond)
+					if err := h.Release(context.Background()); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		require.Less(t, time.Since(start), time.Second)
+		require.Len(t, nodesOf(v.srv.History(), s.SessionID()), 2, "the writer's and the reader's")
+		release(t, w)
+		require.Empty(t, v.srv.Children("/job"), "I4")
 	})
 }
 

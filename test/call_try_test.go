@@ -58,10 +58,10 @@ func TestVirtual_TryAcquire_NotConnected_AnswersAtOnce(t *testing.T) {
 }
 
 // The Session is connected, and a request of the try is not answered: it answers after two heartbeats at most. What it made goes
-// later, and calls of its owner that joined go on.
+// later, and a call of its owner that waits for it to end is granted.
 func TestVirtual_TryAcquire_NoAnswer_AnswersAfterTwoHeartbeats(t *testing.T) {
 	for _, op := range []zktest.Op{zktest.Create, zktest.GetChildren, zktest.Delete} {
-		for _, joined := range []bool{false, true} {
+		for _, another := range []bool{false, true} {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
 				s := v.connect() // T = 10 s: a heartbeat is a second
 				m := newMutex(t, s, "/job")
@@ -72,7 +72,7 @@ func TestVirtual_TryAcquire_NoAnswer_AnswersAfterTwoHeartbeats(t *testing.T) {
 				go func() { _, err := m.TryAcquire(owner); tried <- err }()
 				synctest.Wait()
 				var w *waiting
-				if joined {
+				if another {
 					w = startAcquireIn(t, owner, func() {}, m)
 				}
 				err := <-tried
@@ -87,7 +87,7 @@ func TestVirtual_TryAcquire_NoAnswer_AnswersAfterTwoHeartbeats(t *testing.T) {
 				held.Release()
 				time.Sleep(5 * time.Second)
 				release(t, other)
-				if joined {
+				if another {
 					release(t, w.granted(t))
 				}
 				time.Sleep(5 * time.Second)
