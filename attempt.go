@@ -1,165 +1,73 @@
 package zklock
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock/internal/answer"
+	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/wire"
 )
 
-// An acquisition runs on a goroutine of its own. Its calls wait for their outcomes, each under its own context. No request,
-// pause or wait here is given a caller's context: a.ctx ends when the call has left (lockTable.leave).
+// attempt is one node's way to the front of its queue. It does what the walk says (queue.Walk).
+type attempt struct {
+	*acquisition
+	e     *era
+	node  string // absolute
+	token int64  // its czxid
 
-// errRequeue says that our node does not stand in the queue, or not in a place of its own: begin again at the tail.
-var errRequeue = errors.New("queue again")
+	leases    []string // of a semaphore, once they are made
+	rootCzxid int64    // of the node above ours, or above the leases, as last listed: no grant without a list that shows ours
 
-// run queues in one ZooKeeper session after the other, until the lock is granted, the acquisition fails, or nobody waits.
-func (a *acquisition) run() {
-	defer a.finished()
-	for a.ctx.Err() == nil {
-		err := a.acquire()
-		switch {
-		case err == nil: // granted
-			return
-		case errors.Is(err, link.ErrOver):
-			if !a.opts.failOnLoss {
-				continue
-			}
-			err = fmt.Errorf("%w: %w", ErrSessionExpired, err)
-		}
-		a.d.table.fail(a, err) // nobody hears of it if nobody waits
-		return
-	}
+	walk        queue.Walk
+	list        *nodes.Listing
+	predecessor string // absolute; in the way, if the walk is at its end
+	second      string // the node ahead of it, by its name
+	onOwn       *watch
+	onAhead     *watch        // on the predecessor
+	onSecond    *watch        // on the node ahead of it
+	turn        *nodes.Waiter // if its predecessor is of the same session
+	queued      bool          // it counts among those that wait
+
+	// With a lock-delay (delay.go).
+	early    <-chan dataRead // the record, if it was asked for with the node
+	record   queue.Record    // as it was read
+	version  int32           // of that
+	delayEnd clock.Instant   // until when the delay lasts
+
+	retry link.Backoff // between requests whose errors say nothing
 }
 
-// acquire queues in a ZooKeeper session until the lock is granted. It queues again each time our node is gone through no
-// fault of ours, or has no place of its own. The end of the session is an error, even if the loss of the node is seen first.
-//
-// A reader that has the write lock does not queue, unless it releases the write lock meanwhile.
-func (a *acquisition) acquire() error {
-	if a.d.down != nil {
-		if err := a.downgrade(); err != errRequeue {
-			return err
-		}
+// findingOf says what came of a request. It returns an error if the attempt cannot go on. If the request says nothing, it
+// pauses and returns queue.NotTold.
+func (a *attempt) findingOf(err error) (queue.Finding, error) {
+	switch {
+	case err == nil:
+		return queue.IsThere, nil
+	case a.ctx.Err() != nil:
+		return queue.NotTold, link.ErrCtxEnded
+	case a.e.IsOver():
+		return queue.NotTold, a.e.OverErr()
+	case errors.Is(err, zk.ErrNoNode):
+		return queue.IsGone, nil
+	case errors.Is(err, ErrClosed), answer.IsRefusal(err):
+		return queue.NotTold, err
 	}
-	e, err := attachedEra(a.ctx, a.link)
-	if err != nil {
-		return err
-	}
-	e.attempts.Add(1)
-	defer e.attempts.Add(-1)
-	backoff := link.NewBackoff()
-	for {
-		start := time.Now()
-		if err := a.queue(e); !errors.Is(err, errRequeue) {
-			return err
-		}
-		if time.Since(start) > 5*time.Second {
-			backoff = link.NewBackoff()
-		}
-		// Somebody may be deleting our nodes, or making others with our numbers. Do not race with them.
-		if err := e.PauseUnder(a.ctx, backoff.Next()); err != nil {
-			return err
-		}
-		if _, err := e.WaitAttached(a.ctx); err != nil {
-			return err
-		}
-	}
+	return queue.NotTold, a.e.PauseUnder(a.ctx, a.retry.Next())
 }
 
-// queue makes a node and follows it to the front. It returns nil when the lock was granted. After an error the node is
-// deleted, or the reaper has it, or it died with its session.
-func (a *acquisition) queue(e *era) error {
-	at, err := a.makeNode(e)
-	if err != nil {
-		return err
-	}
-	err = at.follow()
-	if at.queued {
-		e.watches.countWaiters(-1)
-	}
-	if at.turn != nil {
-		e.nodes.StepOut(at.turn)
-	}
-	if err != nil {
-		err = a.giveUp(e, at.node, err, at.leases...)
-	}
-	return err
-}
-
-// makeNode makes the node, and the lock root first if there is none.
-func (a *acquisition) makeNode(e *era) (*attempt, error) {
-	root := a.d.root
-	for {
-		c, err := e.create(a.ctx, root, a.opts.data)
-		if err != nil {
-			return nil, err
-		}
-		var early *nodes.Listing
-		var record <-chan dataRead
-		if c.sent && root.wasThere() {
-			// The list goes out in the flight of the create, after it: an uncontended acquire is one round trip.
-			early = e.lists.List(root.path)
-			if root.delay > 0 {
-				record = e.askData(root.path)
-			}
-		}
-		err = c.finish() // at the latest with the session
-		switch {
-		case err == nil:
-			root.note(true)
-			root.warnOfTheEnd(e, c.node)
-			a.d.mark = nil
-			return &attempt{acquisition: a, e: e, node: c.node, token: c.token, walk: queue.Begin(e.ID, early != nil, root.delay > 0),
-				list: early, early: record, retry: link.NewBackoff()}, nil
-		case !errors.Is(err, zk.ErrNoNode):
-			return nil, err
-		}
-		root.note(false)
-		if err := root.ensure(a.ctx, e.Era); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// giveUp deletes the node and waits a little until it is gone, so that the caller finds it gone when it gets the error (I4).
-// At the end of the counter, the caller also finds the lock root gone, so that another try succeeds, or reads why it stays.
-func (a *acquisition) giveUp(e *era, node string, why error, leases ...string) error {
-	if errors.Is(why, ErrClosed) || e.IsOver() {
-		return why // it goes with its session
-	}
-	x, restarted := a.d.root.erase(e, a.d.mark, node, leases...)
-	late := make(chan struct{})
-	t := time.AfterFunc(grace, func() { close(late) })
-	defer t.Stop()
-	select {
-	case <-x.Done:
-	case <-x.Refused:
-	case <-e.Over():
-	case <-late:
-	}
-	if restarted != nil && errors.Is(why, ErrSequenceExhausted) && isClosed(x.Done) {
-		select {
-		case err := <-restarted:
-			if err != nil {
-				return fmt.Errorf("%w; the lock root cannot be made anew: %w", why, err)
-			}
-		case <-e.Over():
-		case <-late:
-		}
-	}
-	return why
-}
-
-// grant gives the lock to all calls that wait in this attempt, if the ZooKeeper session that made the node is the current
+// grant gives the lock to the call, if the ZooKeeper session that made the node is the current
 // one (I3) and its lease has room. If the lease went stale during the wait, grant renews it first.
 //
 // From the moment the lock is under the lease, the deletion of its node is a loss. The watch on our own node, if there is
@@ -216,4 +124,164 @@ func (a *attempt) grant() error {
 		}
 	}
 	return nil
+}
+
+// prepare notes what the hold that is about to be granted rests on.
+func (t *lockTable) prepare(a *attempt, held []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	d := a.d
+	d.e, d.node, d.held, d.token, d.rootCzxid = a.e, held[0], held, a.token, a.rootCzxid
+	if d.lost != nil { // the loss of an earlier node, which was never granted
+		d.lost, d.lostCh, d.ended = nil, make(chan struct{}), make(chan struct{})
+	}
+}
+
+// listenForRevocation watches a granted lock's node for the message, and then calls revoke with one of its holds. It ends when the
+// lock is lost or its last handle is released.
+func listenForRevocation(d *lockData, e *era, node string, revoke func(*Hold)) {
+	d.table.mu.Lock()
+	ended := d.ended
+	d.table.mu.Unlock()
+	e.Carrier.Spawn(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		for {
+			select {
+			case <-ended:
+				return
+			default:
+			}
+			w, err := e.watches.watch(ctx, node)
+			var now wire.DataResponse
+			if err == nil {
+				// The message may have come before the watch.
+				_, err = e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: node}, &now)
+			}
+			switch {
+			case answer.IsRefusal(err), e.IsOver(), errors.Is(err, ErrClosed):
+				return
+			case err != nil: // the connection was lost
+				if !e.Pause(lease.Heartbeat(e.Timeout())) {
+					return
+				}
+				continue
+			case bytes.Equal(now.Data, revokeMessage):
+				if h := d.anyHandle(); h != nil {
+					go revoke(h) // the user's code: Close does not wait for it
+				}
+				return
+			}
+			select {
+			case <-w.fired:
+			case <-ended:
+				return
+			case <-e.Over():
+				return
+			}
+		}
+	})
+}
+
+// anyHandle returns a handle that is not released, nil if there is none.
+func (d *lockData) anyHandle() *Hold {
+	d.table.mu.Lock()
+	defer d.table.mu.Unlock()
+	for h := range d.handles {
+		return h
+	}
+	return nil
+}
+
+// revokeMessage is what Curator's Revoker writes into a lock node to ask its holder to give way.
+var revokeMessage = []byte("__REVOKE__")
+
+// waits counts the attempt among those that wait, once, and says so.
+func (a *attempt) waits(at position) {
+	if a.queued {
+		return
+	}
+	a.queued = true
+	a.e.watches.countWaiters(1)
+	a.e.Log.Debug("zklock: queued", func() []any {
+		return []any{"path", a.d.root.path, "node", at.node, "place", at.place, "predecessor", at.predecessor}
+	})
+	a.sayNow = time.After(a.toSay - time.Since(a.since))
+}
+
+// sayIfLong logs a wait that is long: our place, and who is directly ahead, which is the holder if we are second. That takes no
+// request. A waiter behind one of its own session leaves it to that one, unless that one holds.
+func (a *attempt) sayIfLong() {
+	waited := time.Since(a.since)
+	if !a.queued || waited < a.toSay {
+		return
+	}
+	a.toSay = 2 * waited.Truncate(firstSaid)
+	a.sayNow = time.After(a.toSay - waited)
+	at := a.d.table.position(a.acquisition)
+	if a.turn != nil && at.who == "" {
+		return
+	}
+	who := "behind"
+	if at.holds {
+		who = "holder"
+	}
+	a.e.Log.Info("zklock: still waiting for the lock", "path", a.d.root.path, "node", a.node, "waited", waited.Round(time.Second),
+		"place", at.place, who, at.who)
+}
+
+// ourselves is who holds if a hold of this Session does.
+const ourselves = "another owner in this Session"
+
+// whoIs says who made a node: by its data, mostly host and pid, by its session, and by since when it is queued.
+func whoIs(node string, data []byte, stat wire.Stat) string {
+	who := string(data[:min(len(data), maxShown)])
+	if who == "" {
+		who = nameOf(node)
+	}
+	who = shown(who)
+	if stat.EphemeralOwner != 0 {
+		who += fmt.Sprintf(", session %#x", uint64(stat.EphemeralOwner))
+	}
+	return who + ", queued since " + time.UnixMilli(stat.Ctime).Format(time.RFC3339)
+}
+
+// awaitLeft waits until the acquisitions that had been left before ours began have ended.
+func (a *attempt) awaitLeft() error {
+	for ; len(a.left) > 0; a.left = a.left[1:] {
+		select {
+		case <-a.left[0].done:
+		case <-a.e.Over():
+			return a.e.OverErr()
+		case <-a.ctx.Done():
+			return link.ErrCtxEnded
+		}
+	}
+	return nil
+}
+
+// awaitData waits for the answer to askData.
+func (a *attempt) awaitData(asked <-chan dataRead) (dataRead, error) {
+	select {
+	case got := <-asked:
+		return got, nil
+	case <-a.e.Over():
+		return dataRead{}, a.e.OverErr()
+	case <-a.ctx.Done():
+		return dataRead{}, link.ErrCtxEnded
+	}
+}
+
+// exhausted says that nobody is granted at the end of the counter, and what has to go first.
+func (a *attempt) exhausted() error {
+	way := nameOf(a.predecessor)
+	for _, child := range a.list.Names { // one that takes no part in the queue keeps the root from being made anew, too
+		if way == "" && child != nameOf(a.node) {
+			way = strings.Clone(child)
+		}
+	}
+	if way == "" {
+		return fmt.Errorf("%w: %s is past the last number that zklock uses; try again after a pause", ErrSequenceExhausted, nameOf(a.node))
+	}
+	return fmt.Errorf("%w: try again when %s and all other children are gone", ErrSequenceExhausted, shown(way))
 }

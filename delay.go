@@ -1,10 +1,8 @@
 package zklock
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -13,7 +11,6 @@ import (
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/queue"
-	"github.com/zklock/zklock/internal/tap"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -36,45 +33,6 @@ func WithLockDelay(d time.Duration) MutexOption {
 		if o.delay = d; d <= 0 || d > 365*24*time.Hour {
 			o.wrong = fmt.Errorf("WithLockDelay(%v): give how long nobody is granted after a holder disappeared, a year at most, or leave the option out", d)
 		}
-	}
-}
-
-var errDelayOfOthers = errors.New("WithLockDelay: only a mutex and an election can have a lock-delay: give it to NewMutex or NewElection, or leave the option out")
-
-// dataRead is the answer to a read of a node's data.
-type dataRead struct {
-	data []byte
-	stat wire.Stat
-	conn uint64
-	err  error
-}
-
-// askData asks for a node's data.
-func (e *era) askData(path string) <-chan dataRead {
-	ch := make(chan dataRead, 1)
-	r := tap.NewRequest(wire.OpGetData, wire.PathWatchRequest{Path: path}, func(got tap.Answer) {
-		var node wire.DataResponse
-		err := answer.ErrOf(got)
-		if err == nil {
-			err = got.Decode(&node)
-		}
-		ch <- dataRead{slices.Clone(node.Data), node.Stat, got.Conn, err}
-	})
-	if !e.Carrier.Send(e.Era, r) {
-		ch <- dataRead{err: zk.ErrConnectionClosed}
-	}
-	return ch
-}
-
-// awaitData waits for the answer to askData.
-func (a *attempt) awaitData(asked <-chan dataRead) (dataRead, error) {
-	select {
-	case got := <-asked:
-		return got, nil
-	case <-a.e.Over():
-		return dataRead{}, a.e.OverErr()
-	case <-a.ctx.Done():
-		return dataRead{}, link.ErrCtxEnded
 	}
 }
 
@@ -209,19 +167,3 @@ func (a *attempt) writeData(r queue.Record) (version int32, failed int, err erro
 	}
 	return done.Results[1].Stat.Version, -1, nil
 }
-
-// delayUntil returns until when the node in front says that it waits for the lock-delay, zero if it does not say so.
-func (m *Mutex) delayUntil(ctx context.Context, e *era, front string) (until time.Time, err error) {
-	var root wire.DataResponse
-	if _, err := e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: m.root.path}, &root); err != nil {
-		return until, ignoring(answer.Denied(err, "get", "READ", m.root.path), zk.ErrNoNode)
-	}
-	record, _ := queue.ParseRecord(root.Data)
-	if record.Word(queue.HeldWord) != front { // otherwise it holds
-		until, _ = time.Parse(time.RFC3339, record.Word(queue.UntilWord))
-	}
-	return until, nil
-}
-
-// waits says whether it does not have the lock for a reason that a server has given.
-func (p position) waits() bool { return p.place > 1 || !p.delayed.IsZero() }

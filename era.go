@@ -2,8 +2,12 @@ package zklock
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/tap"
@@ -52,4 +56,37 @@ func (e *era) Ended(node string, gone bool) {
 	} else {
 		e.reaper.Erase(node)
 	}
+}
+
+// dataRead is the answer to a read of a node's data.
+type dataRead struct {
+	data []byte
+	stat wire.Stat
+	conn uint64
+	err  error
+}
+
+// askData asks for a node's data.
+func (e *era) askData(path string) <-chan dataRead {
+	ch := make(chan dataRead, 1)
+	r := tap.NewRequest(wire.OpGetData, wire.PathWatchRequest{Path: path}, func(got tap.Answer) {
+		var node wire.DataResponse
+		err := answer.ErrOf(got)
+		if err == nil {
+			err = got.Decode(&node)
+		}
+		ch <- dataRead{slices.Clone(node.Data), node.Stat, got.Conn, err}
+	})
+	if !e.Carrier.Send(e.Era, r) {
+		ch <- dataRead{err: zk.ErrConnectionClosed}
+	}
+	return ch
+}
+
+func wireACL(acl []zk.ACL) []wire.ACL {
+	w := make([]wire.ACL, len(acl))
+	for i, a := range acl {
+		w[i] = wire.ACL{Perms: a.Perms, ID: wire.ID{Scheme: a.Scheme, ID: a.ID}}
+	}
+	return w
 }

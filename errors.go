@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
+	"github.com/zklock/zklock/internal/tap"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -159,6 +161,18 @@ var (
 
 func (b badArgument) Unwrap() error { return b.error }
 
+// errRequeue says that our node does not stand in the queue, or not in a place of its own: begin again at the tail.
+var errRequeue = errors.New("queue again")
+
+// errBusy says that the owner has an acquisition under way, for the lock or for the other side of it. A second one could wait for the first.
+var errBusy = errors.New("the owner is being served in another call")
+
+var errDelayOfOthers = errors.New("WithLockDelay: only a mutex and an election can have a lock-delay: give it to NewMutex or NewElection, or leave the option out")
+
+func errNoChroot(chroot string) error {
+	return fmt.Errorf("%w: make %s, or give WithCreateChroot to Connect", ErrNoChroot, chroot)
+}
+
 // lostBecause returns ErrLost with its reason. Both are visible to errors.Is.
 func lostBecause(reason error) error {
 	if errors.Is(reason, ErrLost) {
@@ -194,3 +208,53 @@ func ctxError(ctx context.Context) error {
 	}
 	return fmt.Errorf("%w: %w", err, cause)
 }
+
+// ignoring returns err, or nil if it is one of those.
+func ignoring(err error, those ...error) error {
+	if slices.ContainsFunc(those, func(e error) bool { return errors.Is(err, e) }) {
+		return nil
+	}
+	return err
+}
+
+// hangUps counts in a row how often servers have ended the connection in place of an answer to a long request.
+type hangUps int
+
+// count takes the fate of one more such request. It returns an error when there have been three in a row: servers do that to requests above
+// their jute.maxbuffer, without a word. Others may take it.
+func (n *hangUps) count(a tap.Answer) error {
+	if *n++; a.HungUpOn <= link.LongRequest {
+		*n = 0
+	}
+	if *n < 3 {
+		return nil
+	}
+	return fmt.Errorf("%w: %d times in a row, over a request of %d bytes, which is perhaps longer than the servers' jute.maxbuffer: give less data, or raise that", zk.ErrConnectionClosed, int(*n), a.HungUpOn)
+}
+
+// position is where an acquisition stands behind others, as last listed. The zero value says that it has not stood there yet.
+type position struct {
+	node        string    // ours, absolute
+	place       int       // in the queue, from 1
+	predecessor string    // absolute
+	holds       bool      // the predecessor
+	who         string    // who made the predecessor, as whoIs says it; "" if nobody has read it
+	delayed     time.Time // until when the lock-delay lasts, if we wait for that; nobody is ahead
+}
+
+// holder is who made the predecessor, if that is the holder.
+func (p position) holder() string {
+	if p.holds {
+		return p.who
+	}
+	return ""
+}
+
+// waits says whether it does not have the lock for a reason that a server has given.
+func (p position) waits() bool { return p.place > 1 || !p.delayed.IsZero() }
+
+// firstSaid is after how long a wait is logged. It is logged again each time that it has lasted twice as long.
+const firstSaid = time.Minute
+
+// grace is how long a call whose context has ended waits for its clean-up to be confirmed (I6).
+const grace = 500 * time.Millisecond

@@ -2,48 +2,13 @@ package zklock
 
 import (
 	"errors"
-	"fmt"
-	"strings"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/zklock/zklock/internal/answer"
-	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
-	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/queue"
 )
-
-// attempt is one node's way to the front of its queue. It does what the walk says (queue.Walk).
-type attempt struct {
-	*acquisition
-	e     *era
-	node  string // absolute
-	token int64  // its czxid
-
-	leases    []string // of a semaphore, once they are made
-	rootCzxid int64    // of the node above ours, or above the leases, as last listed: no grant without a list that shows ours
-
-	walk        queue.Walk
-	list        *nodes.Listing
-	predecessor string // absolute; in the way, if the walk is at its end
-	second      string // the node ahead of it, by its name
-	onOwn       *watch
-	onAhead     *watch        // on the predecessor
-	onSecond    *watch        // on the node ahead of it
-	turn        *nodes.Waiter // if its predecessor is of the same session
-	queued      bool          // it counts among those that wait
-
-	// With a lock-delay (delay.go).
-	early    <-chan dataRead // the record, if it was asked for with the node
-	record   queue.Record    // as it was read
-	version  int32           // of that
-	delayEnd clock.Instant   // until when the delay lasts
-
-	retry link.Backoff // between requests whose errors say nothing
-}
 
 // follow does what the walk says, until the lock is granted.
 func (a *attempt) follow() error {
@@ -151,19 +116,6 @@ func (a *attempt) standBehind() error {
 	return nil
 }
 
-// waits counts the attempt among those that wait, once, and says so.
-func (a *attempt) waits(at position) {
-	if a.queued {
-		return
-	}
-	a.queued = true
-	a.e.watches.countWaiters(1)
-	a.e.Log.Debug("zklock: queued", func() []any {
-		return []any{"path", a.d.root.path, "node", at.node, "place", at.place, "predecessor", at.predecessor}
-	})
-	a.sayNow = time.After(a.toSay - time.Since(a.since))
-}
-
 // watchOwn watches our own node first, in one flight with the others. If both nodes are deleted, we must hear about ours.
 //
 // A watch that is set on the predecessor already is used, although its event may have come since we asked for the list. If list
@@ -189,58 +141,6 @@ func (a *attempt) watchAhead() error {
 		a.d.table.noteAhead(a.acquisition, a.predecessor, whoIs(a.predecessor, on.data, on.stat))
 	}
 	return nil
-}
-
-// awaitLeft waits until the acquisitions that had been left before ours began have ended.
-func (a *attempt) awaitLeft() error {
-	for ; len(a.left) > 0; a.left = a.left[1:] {
-		select {
-		case <-a.left[0].done:
-		case <-a.e.Over():
-			return a.e.OverErr()
-		case <-a.ctx.Done():
-			return link.ErrCtxEnded
-		}
-	}
-	return nil
-}
-
-// sayIfLong logs a wait that is long: our place, and who is directly ahead, which is the holder if we are second. That takes no
-// request. A waiter behind one of its own session leaves it to that one, unless that one holds.
-func (a *attempt) sayIfLong() {
-	waited := time.Since(a.since)
-	if !a.queued || waited < a.toSay {
-		return
-	}
-	a.toSay = 2 * waited.Truncate(firstSaid)
-	a.sayNow = time.After(a.toSay - waited)
-	at := a.d.table.position(a.acquisition)
-	if a.turn != nil && at.who == "" {
-		return
-	}
-	who := "behind"
-	if at.holds {
-		who = "holder"
-	}
-	a.e.Log.Info("zklock: still waiting for the lock", "path", a.d.root.path, "node", a.node, "waited", waited.Round(time.Second),
-		"place", at.place, who, at.who)
-}
-
-// ourselves is who holds if a hold of this Session does.
-const ourselves = "another owner in this Session"
-
-// exhausted says that nobody is granted at the end of the counter, and what has to go first.
-func (a *attempt) exhausted() error {
-	way := nameOf(a.predecessor)
-	for _, child := range a.list.Names { // one that takes no part in the queue keeps the root from being made anew, too
-		if way == "" && child != nameOf(a.node) {
-			way = strings.Clone(child)
-		}
-	}
-	if way == "" {
-		return fmt.Errorf("%w: %s is past the last number that zklock uses; try again after a pause", ErrSequenceExhausted, nameOf(a.node))
-	}
-	return fmt.Errorf("%w: try again when %s and all other children are gone", ErrSequenceExhausted, shown(way))
 }
 
 // armed waits until a watch is set, and forgets it if it is not. A watch on a node that is gone counts as fired (watcher.go).
@@ -354,22 +254,4 @@ func (a *attempt) rule() error {
 	}
 	a.walk = a.walk.PredecessorEvent(a.onAhead.event == zk.EventNodeDeleted, conn, a.onOwn.hasFired())
 	return nil
-}
-
-// findingOf says what came of a request. It returns an error if the attempt cannot go on. If the request says nothing, it
-// pauses and returns queue.NotTold.
-func (a *attempt) findingOf(err error) (queue.Finding, error) {
-	switch {
-	case err == nil:
-		return queue.IsThere, nil
-	case a.ctx.Err() != nil:
-		return queue.NotTold, link.ErrCtxEnded
-	case a.e.IsOver():
-		return queue.NotTold, a.e.OverErr()
-	case errors.Is(err, zk.ErrNoNode):
-		return queue.IsGone, nil
-	case errors.Is(err, ErrClosed), answer.IsRefusal(err):
-		return queue.NotTold, err
-	}
-	return queue.NotTold, a.e.PauseUnder(a.ctx, a.retry.Next())
 }

@@ -18,22 +18,6 @@ import (
 	"github.com/zklock/zklock/internal/queue"
 )
 
-// grace is how long a call whose context has ended waits for its clean-up to be confirmed (I6).
-const grace = 500 * time.Millisecond
-
-// Hold is one successful acquire. It is released once, from any goroutine. All its methods are safe for use from many
-// goroutines. All except Release answer from memory.
-//
-// While its call waits, it is one of the calls of an acquisition; from the grant on, one of its owner's handles.
-type Hold struct {
-	try     bool       // a call of TryAcquire
-	outcome chan error // holds one: nil with the grant. The call gets it when it is taken from the acquisition, unless it leaves
-	ctx     *holdContext
-	d       *lockData // from the grant on
-	end     error     // after the release: what Err says from then on; guarded by the lockTable
-
-}
-
 // newHold returns the Hold that a call waits with, and that it gets when the lock is granted. It has the values of the
 // call's context.
 func newHold(ctx context.Context, try bool) *Hold {
@@ -99,15 +83,6 @@ type holdKey struct {
 func heldIn(ctx context.Context, k holdKey) *Hold {
 	h, _ := ctx.Value(k).(*Hold)
 	return h
-}
-
-// holdContext carries the hold. Its Err compares the clock with the lease: after a pause the first look shows the loss, even
-// if no timer has run yet (F18).
-type holdContext struct {
-	context.Context
-	outer  context.Context // the caller's, for work; nil for the hold's own
-	h      *Hold
-	cancel context.CancelCauseFunc // ends it
 }
 
 // Value returns the hold for a holdKey that fits. All other keys go to the context that Acquire was given, which also has
@@ -390,4 +365,35 @@ func (r releasing) confirm(p *respite) error {
 		}
 	}
 	return nil
+}
+
+// actsFor says whether a call with ctx, which carries the hold, acts for the hold's owner: ctx sets no other.
+func actsFor(ctx context.Context, h *Hold) bool {
+	o := ownerSet(ctx)
+	return o == (Owner{}) || o == h.Owner()
+}
+
+func askerIn(ctx context.Context, t *lockTable, root *lockRoot) asker {
+	by := asker{owner: ownerSet(ctx)}
+	for i, mode := range [2]string{root.mode(), otherSide(root.mode())} {
+		if mode == "" {
+			break
+		}
+		if h := heldIn(ctx, holdKey{table: t, root: root.path, mode: mode}); h != nil {
+			by.under[i] = h.d
+		}
+	}
+	return by
+}
+
+// OwnerFrom returns the owner that WithOwner set. If none is set, it returns the owner of the innermost hold that the
+// context carries, of any lock. It returns false if the context has neither.
+func OwnerFrom(ctx context.Context) (Owner, bool) {
+	if o := ownerSet(ctx); o != (Owner{}) {
+		return o, true
+	}
+	if h := heldIn(ctx, holdKey{}); h != nil {
+		return h.Owner(), true
+	}
+	return Owner{}, false
 }

@@ -2,16 +2,17 @@ package zklock
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/zklock/zklock/internal/clock"
+	"github.com/go-zookeeper/zk"
+	"github.com/google/uuid"
+
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
+	"github.com/zklock/zklock/internal/queue"
 )
 
 // lockKey names an owner's share in a lock. A Session has at most one node for each (I2): two Mutexes on one path are one
@@ -70,6 +71,67 @@ type acquisition struct {
 	sayNow <-chan time.Time // fires then
 }
 
+// Hold is one successful acquire. It is released once, from any goroutine. All its methods are safe for use from many
+// goroutines. All except Release answer from memory.
+//
+// While its call waits, it is one of the calls of an acquisition; from the grant on, one of its owner's handles.
+type Hold struct {
+	try     bool       // a call of TryAcquire
+	outcome chan error // holds one: nil with the grant. The call gets it when it is taken from the acquisition, unless it leaves
+	ctx     *holdContext
+	d       *lockData // from the grant on
+	end     error     // after the release: what Err says from then on; guarded by the lockTable
+
+}
+
+// holdContext carries the hold. Its Err compares the clock with the lease: after a pause the first look shows the loss, even
+// if no timer has run yet (F18).
+type holdContext struct {
+	context.Context
+	outer  context.Context // the caller's, for work; nil for the hold's own
+	h      *Hold
+	cancel context.CancelCauseFunc // ends it
+}
+
+// downgrade is how an owner that has the write lock takes the read lock, too: a reader's node with the writer's number. Whoever stood
+// behind the writer's node finds the reader's when that goes, and lists (queue.Rule.staysAlone).
+//
+//	write lock held ──▶ one transaction: the writer's node is there, make the reader's ──▶ both held, released in any order
+//
+// There is one reader's node for a writer's, under a name that is chosen once: a transaction whose answer was lost is sent again,
+// and "node exists" is success. It may also arrive late, as long as the writer's node is there. So the reader's node goes after the
+// writer's, and after the read lock was released. Its token is the writer's: that of the node is larger than the tokens that those
+// in the queue will have.
+type downgrade struct {
+	writer *lockData
+	node   string // the reader's, absolute
+
+	// Guarded by the lockTable.
+	byWriter bool            // the writer needs it
+	reader   *lockData       // the share in the read lock that needs it, which can be the next one before the last one has left
+	after    *nodes.Deletion // of the writer's node, if that is being deleted
+	lost     error           // somebody has taken the read lock's node away: another with its name could be deleted, too
+}
+
+type mutexOptions struct {
+	container  bool
+	acl        []zk.ACL
+	data       []byte
+	failOnLoss bool
+	name       string
+	markers    []string
+	revoke     func(*Hold)
+	limit      string // the node that has a semaphore's limit
+	delay      time.Duration
+	wrong      error // what an option was given that it cannot take
+}
+
+// asker is who calls, as the context says.
+type asker struct {
+	owner Owner        // set with WithOwner; the zero Owner if none was
+	under [2]*lockData // whose hold of this lock and Session the context carries, and whose of its other side; nil if it carries none
+}
+
 // keyLocked returns the key under which the asker may already have the lock.
 //
 // A hold of another lock gives no permission: goroutines that work under it exclude each other in this lock (R67). A hold of
@@ -88,9 +150,6 @@ func (t *lockTable) keyLocked(root *lockRoot, by asker) (key lockKey, ok bool) {
 	}
 	return lockKey{}, false
 }
-
-// errBusy says that the owner has an acquisition under way, for the lock or for the other side of it. A second one could wait for the first.
-var errBusy = errors.New("the owner is being served in another call")
 
 // enter re-enters a lock that the asker holds: then a is nil. Otherwise it begins an acquisition, which the caller must start. If
 // offline is not nil, enter returns it rather than that. With errBusy, or for a try ErrNotAcquired, a is the owner's acquisition that
@@ -138,6 +197,43 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error) (a *
 	return nil, nil
 }
 
+// besideLocked says what follows for a new acquisition from the other side of the same lock. Its owner has the write lock: down is
+// how it takes the read lock. It queues for the other side: busy is that acquisition. It has the read lock: ErrUpgrade. It had the other
+// side, and lost it: that loss.
+func (t *lockTable) besideLocked(key lockKey) (down *downgrade, busy *acquisition, err error) {
+	d := t.byKey[lockKey{key.path, otherSide(key.mode), key.owner}]
+	switch {
+	case d == nil:
+		return nil, nil, nil
+	case d.acquiring != nil:
+		return nil, d.acquiring, nil
+	case d.lost != nil:
+		return nil, nil, d.lost
+	case d.e.IsOver():
+		return nil, nil, lostBecause(d.e.Why())
+	case key.mode == queue.WriteName:
+		return nil, nil, ErrUpgrade
+	case d.root.nearTheEnd(d.node): // the reader's node would keep the root from being made anew
+		return nil, nil, ErrSequenceExhausted
+	case d.down == nil:
+		d.down = &downgrade{writer: d, node: queue.DowngradedPath(d.node, uuid.NewString()), byWriter: true}
+	case d.down.lost != nil:
+		return nil, nil, d.down.lost
+	}
+	return d.down, nil, nil
+}
+
+// otherSide returns the mode that an owner may have beside this one; "" if there is none.
+func otherSide(mode string) string {
+	switch mode {
+	case queue.ReadName:
+		return queue.WriteName
+	case queue.WriteName:
+		return queue.ReadName
+	}
+	return ""
+}
+
 // busy is what a call gets when its owner is being served in another: a try does not wait for that.
 func (h *Hold) busy() error {
 	if h.try {
@@ -149,94 +245,6 @@ func (h *Hold) busy() error {
 func (d *lockData) addLocked(h *Hold) {
 	h.d = d
 	d.handles[h] = struct{}{}
-}
-
-// leave ends an acquisition whose call's context has ended. It returns false if the call already has an outcome: then the outcome
-// counts. Never both, never neither (F33).
-func (t *lockTable) leave(a *acquisition) (left bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if a.call == nil {
-		return false
-	}
-	a.call = nil
-	t.forgetLocked(a.d)
-	t.left = append(t.left, a)
-	a.cancel()
-	return true
-}
-
-// grant makes the call of the acquisition a handle. It returns false if nobody waits any more, or if the hold was
-// lost before anybody had it. Then the caller gives the node up.
-func (t *lockTable) grant(a *acquisition) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	d := a.d
-	if a.call == nil || d.lost != nil {
-		return false
-	}
-	d.acquiring = nil
-	d.e.Log.Debug("zklock: granted", func() []any { return append(d.attrs(), "waited", time.Since(a.since)) }) // before anybody can release it
-	d.addLocked(a.call)
-	a.endLocked(nil)
-	return true
-}
-
-// endLocked gives the call its outcome, unless it has left.
-func (a *acquisition) endLocked(err error) {
-	if a.call != nil {
-		a.call.outcome <- err // has room
-		a.call = nil
-	}
-}
-
-// prepare notes what the hold that is about to be granted rests on.
-func (t *lockTable) prepare(a *attempt, held []string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	d := a.d
-	d.e, d.node, d.held, d.token, d.rootCzxid = a.e, held[0], held, a.token, a.rootCzxid
-	if d.lost != nil { // the loss of an earlier node, which was never granted
-		d.lost, d.lostCh, d.ended = nil, make(chan struct{}), make(chan struct{})
-	}
-}
-
-// finished wakes the call that has left, and the owner's other calls: nothing is left to do.
-func (a *acquisition) finished() {
-	t := a.d.table
-	t.mu.Lock()
-	t.left = slices.DeleteFunc(t.left, func(other *acquisition) bool { return other == a })
-	t.mu.Unlock()
-	close(a.done)
-	a.cancel()
-}
-
-// fail ends the acquisition with an error.
-func (t *lockTable) fail(a *acquisition, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.forgetLocked(a.d)
-	a.endLocked(err)
-}
-
-// firstSaid is after how long a wait is logged. It is logged again each time that it has lasted twice as long.
-const firstSaid = time.Minute
-
-// position is where an acquisition stands behind others, as last listed. The zero value says that it has not stood there yet.
-type position struct {
-	node        string    // ours, absolute
-	place       int       // in the queue, from 1
-	predecessor string    // absolute
-	holds       bool      // the predecessor
-	who         string    // who made the predecessor, as whoIs says it; "" if nobody has read it
-	delayed     time.Time // until when the lock-delay lasts, if we wait for that; nobody is ahead
-}
-
-// position returns where the acquisition stands, or stood when it ended.
-func (t *lockTable) position(a *acquisition) position {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return a.at
 }
 
 // behind notes that somebody is ahead, and says whether the call waits. A try does not. Its acquisition fails when its node is deleted; of
@@ -257,18 +265,68 @@ func (t *lockTable) noteAhead(a *acquisition, predecessor, who string) {
 	}
 }
 
-// holder is who made the predecessor, if that is the holder.
-func (p position) holder() string {
-	if p.holds {
-		return p.who
-	}
-	return ""
+// position returns where the acquisition stands, or stood when it ended.
+func (t *lockTable) position(a *acquisition) position {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return a.at
 }
 
-func (t *lockTable) forgetLocked(d *lockData) {
-	if t.byKey[d.key] == d {
-		delete(t.byKey, d.key)
+// grant makes the call of the acquisition a handle. It returns false if nobody waits any more, or if the hold was
+// lost before anybody had it. Then the caller gives the node up.
+func (t *lockTable) grant(a *acquisition) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	d := a.d
+	if a.call == nil || d.lost != nil {
+		return false
 	}
+	d.acquiring = nil
+	d.e.Log.Debug("zklock: granted", func() []any { return append(d.attrs(), "waited", time.Since(a.since)) }) // before anybody can release it
+	d.addLocked(a.call)
+	a.endLocked(nil)
+	return true
+}
+
+// leave ends an acquisition whose call's context has ended. It returns false if the call already has an outcome: then the outcome
+// counts. Never both, never neither (F33).
+func (t *lockTable) leave(a *acquisition) (left bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if a.call == nil {
+		return false
+	}
+	a.call = nil
+	t.forgetLocked(a.d)
+	t.left = append(t.left, a)
+	a.cancel()
+	return true
+}
+
+// fail ends the acquisition with an error.
+func (t *lockTable) fail(a *acquisition, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.forgetLocked(a.d)
+	a.endLocked(err)
+}
+
+// endLocked gives the call its outcome, unless it has left.
+func (a *acquisition) endLocked(err error) {
+	if a.call != nil {
+		a.call.outcome <- err // has room
+		a.call = nil
+	}
+}
+
+// finished wakes the call that has left, and the owner's other calls: nothing is left to do.
+func (a *acquisition) finished() {
+	t := a.d.table
+	t.mu.Lock()
+	t.left = slices.DeleteFunc(t.left, func(other *acquisition) bool { return other == a })
+	t.mu.Unlock()
+	close(a.done)
+	a.cancel()
 }
 
 // release takes one handle away. Local ownership ends here, before the node is deleted: the next call starts afresh (R17).
@@ -295,83 +353,10 @@ func (t *lockTable) release(h *Hold) (first, last bool, lost error) {
 	return true, last, d.lost
 }
 
-// anyHandle returns a handle that is not released, nil if there is none.
-func (d *lockData) anyHandle() *Hold {
-	d.table.mu.Lock()
-	defer d.table.mu.Unlock()
-	for h := range d.handles {
-		return h
+func (t *lockTable) forgetLocked(d *lockData) {
+	if t.byKey[d.key] == d {
+		delete(t.byKey, d.key)
 	}
-	return nil
-}
-
-func (d *lockData) errorf(op string, err error) error {
-	return &Error{Op: op, Path: d.root.given, Node: d.node, Err: err}
-}
-
-// loseIfLate ends the hold if the lease has ended. If Era.Lose is just ending the holds one by one, loseIfLate does not wait
-// until that comes to this one.
-func (d *lockData) loseIfLate() {
-	d.e.LoseIfLate(d.e.Clock.Now())
-	if d.e.IsOver() {
-		d.tell(d.node, lostBecause(d.e.Why()))
-	}
-}
-
-// tell marks the hold on the node as lost, once, and ends the contexts of its handles. It returns whether it had any.
-func (d *lockData) tell(node string, cause error) bool {
-	d.table.mu.Lock()
-	if !slices.Contains(d.held, node) || d.lost != nil || len(d.handles) == 0 && d.acquiring == nil { // of another node, told before, or released
-		d.table.mu.Unlock()
-		return false
-	}
-	d.lost = d.errorf("hold", cause)
-	if d.down != nil && d.down.writer != d && len(d.handles) > 0 {
-		d.down.lost = d.lost
-	}
-	lost, tell := d.lost, []chan struct{}{d.lostCh, d.ended}
-	if isClosed(d.ended) { // released before
-		tell = tell[:1]
-	}
-	handles := slices.Collect(maps.Keys(d.handles))
-	d.table.mu.Unlock()
-	for _, h := range handles {
-		h.ctx.cancel(lost)
-	}
-	for _, ch := range tell { // last: a goroutine that wakes here finds that Context and Err have ended
-		close(ch)
-	}
-	return len(handles) > 0
-}
-
-// Lose ends the hold on the node, once, and logs which hold was lost, when and why (holder). A late call for a node that the
-// acquisition has left ends nothing. Of several permits none is kept when one is lost.
-func (d *lockData) Lose(node string, cause error, end clock.Instant) (told bool) {
-	told = d.tell(node, lostBecause(cause))
-	if told && len(d.held) > 1 && !d.e.IsOver() {
-		others := slices.DeleteFunc(slices.Clone(d.held), func(n string) bool { return n == node })
-		d.e.LetGo(d, others...)
-		d.e.reaper.EraseAll(others)
-	}
-	if !told || errors.Is(cause, ErrClosed) {
-		return told
-	}
-	d.e.Log.Warn("zklock: hold lost", append(d.attrs(), "reason", cause, "leaseEnd", d.e.Clock.Wall(end))...)
-	d.loseDowngrade(cause)
-	return true
-}
-
-// attrs are what log lines say of a hold.
-func (d *lockData) attrs() []any {
-	return []any{"path", d.key.path, "node", d.node, "token", d.token, "owner", d.key.owner.String(), "session", fmt.Sprintf("%#x", d.e.ID)}
-}
-
-// heldBy says whether the asker holds the lock.
-func (t *lockTable) heldBy(root *lockRoot, by asker) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	key, ok := t.keyLocked(root, by)
-	return ok && t.byKey[key].isHeldLocked()
 }
 
 // held says whether any owner holds the lock.
@@ -386,6 +371,23 @@ func (t *lockTable) held(root *lockRoot) bool {
 	return false
 }
 
+// heldBy says whether the asker holds the lock.
+func (t *lockTable) heldBy(root *lockRoot, by asker) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	key, ok := t.keyLocked(root, by)
+	return ok && t.byKey[key].isHeldLocked()
+}
+
 func (d *lockData) isHeldLocked() bool {
 	return d != nil && len(d.handles) > 0 && d.lost == nil && !d.e.IsOver()
+}
+
+func (d *lockData) errorf(op string, err error) error {
+	return &Error{Op: op, Path: d.root.given, Node: d.node, Err: err}
+}
+
+// attrs are what log lines say of a hold.
+func (d *lockData) attrs() []any {
+	return []any{"path", d.key.path, "node", d.node, "token", d.token, "owner", d.key.owner.String(), "session", fmt.Sprintf("%#x", d.e.ID)}
 }

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -71,19 +69,6 @@ func (m *Mutex) reading(ctx context.Context, op string, read func(e *era) error)
 	}
 }
 
-// whoIs says who made a node: by its data, mostly host and pid, by its session, and by since when it is queued.
-func whoIs(node string, data []byte, stat wire.Stat) string {
-	who := string(data[:min(len(data), maxShown)])
-	if who == "" {
-		who = nameOf(node)
-	}
-	who = shown(who)
-	if stat.EphemeralOwner != 0 {
-		who += fmt.Sprintf(", session %#x", uint64(stat.EphemeralOwner))
-	}
-	return who + ", queued since " + time.UnixMilli(stat.Ctime).Format(time.RFC3339)
-}
-
 func (m *Mutex) participantsIn(ctx context.Context, e *era) ([]Participant, error) {
 	l := e.lists.List(m.root.path)
 	err := l.Wait(ctx, e.Era)
@@ -144,5 +129,15 @@ func participantOf(node string, data []byte, stat wire.Stat) Participant {
 	return Participant{Node: node, Data: data, SessionID: stat.EphemeralOwner, Token: stat.Czxid, Shared: queue.IsReader(nameOf(node)), Created: created, Age: time.Since(created)}
 }
 
-// nameOf returns the last part of a path.
-func nameOf(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
+// delayUntil returns until when the node in front says that it waits for the lock-delay, zero if it does not say so.
+func (m *Mutex) delayUntil(ctx context.Context, e *era, front string) (until time.Time, err error) {
+	var root wire.DataResponse
+	if _, err := e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: m.root.path}, &root); err != nil {
+		return until, ignoring(answer.Denied(err, "get", "READ", m.root.path), zk.ErrNoNode)
+	}
+	record, _ := queue.ParseRecord(root.Data)
+	if record.Word(queue.HeldWord) != front { // otherwise it holds
+		until, _ = time.Parse(time.RFC3339, record.Word(queue.UntilWord))
+	}
+	return until, nil
+}

@@ -1,9 +1,7 @@
 package zklock
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -17,15 +15,6 @@ import (
 	"github.com/zklock/zklock/internal/tap"
 	"github.com/zklock/zklock/internal/wire"
 )
-
-// permits is what the front of a semaphore's queue is for: it makes leases, and waits until the limit has room for all of them.
-// Then it leaves the queue, and the next is in front.
-type permits struct {
-	leases lockRoot // above the leases; its markers are those of leases
-	k      int      // how many are wanted
-	n      int      // the limit, or what it starts with if it is shared
-	limit  string   // the node that has the shared limit, absolute; "" if there is none
-}
 
 // takePermits is what follows the queue. No exclusion rests on the place in the queue (queue.PlaceOfLeases).
 func (a *attempt) takePermits() error {
@@ -255,30 +244,6 @@ func (a *attempt) areOurs(found []string) error {
 		}
 		if !a.e.Pause(backoff.Next()) {
 			return a.e.OverErr()
-		}
-	}
-}
-
-// checkPath refuses the path of another recipe, as far as its nodes tell: before anything is made. queued is the root of our own queue.
-func (p *permits) checkPath(ctx context.Context, z *link.Era, queued *lockRoot) error {
-	path := parentOf(queued.path)
-	for backoff := link.NewBackoff(); ; {
-		var children wire.ChildrenStatResponse
-		_, err := z.Read(ctx, wire.OpGetChildren2, wire.PathWatchRequest{Path: path}, &children)
-		switch {
-		case err == nil:
-			others := queue.Members(children.Children, append(slices.Clone(queued.rule.Markers), queue.LatchName, queue.LeaseName))
-			if len(others) == 0 {
-				return nil
-			}
-			return badArgument{fmt.Errorf("%s is in use by a lock of another kind, which has %s: give the semaphore a path of its own", path, shown(others[0].Name))}
-		case answer.IsRefusal(err): // it is not there, or we may not look
-			return nil
-		case err == link.ErrCtxEnded, z.IsOver(), errors.Is(err, ErrClosed):
-			return err
-		}
-		if err := z.PauseUnder(ctx, backoff.Next()); err != nil {
-			return err
 		}
 	}
 }

@@ -3,7 +3,6 @@ package zklock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -185,27 +184,4 @@ func (c *creation) resolve() error {
 			return e.OverErr()
 		}
 	}
-}
-
-// hangUps counts in a row how often servers have ended the connection in place of an answer to a long request.
-type hangUps int
-
-// count takes the fate of one more such request. It returns an error when there have been three in a row: servers do that to requests above
-// their jute.maxbuffer, without a word. Others may take it.
-func (n *hangUps) count(a tap.Answer) error {
-	if *n++; a.HungUpOn <= link.LongRequest {
-		*n = 0
-	}
-	if *n < 3 {
-		return nil
-	}
-	return fmt.Errorf("%w: %d times in a row, over a request of %d bytes, which is perhaps longer than the servers' jute.maxbuffer: give less data, or raise that", zk.ErrConnectionClosed, int(*n), a.HungUpOn)
-}
-
-func wireACL(acl []zk.ACL) []wire.ACL {
-	w := make([]wire.ACL, len(acl))
-	for i, a := range acl {
-		w[i] = wire.ACL{Perms: a.Perms, ID: wire.ID{Scheme: a.Scheme, ID: a.ID}}
-	}
-	return w
 }

@@ -1,7 +1,6 @@
 package zklock
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,12 +8,8 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock/internal/answer"
-	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/wire"
 )
-
-// revokeMessage is what Curator's Revoker writes into a lock node to ask its holder to give way.
-var revokeMessage = []byte("__REVOKE__")
 
 // Revoke asks the holder of a lock node to release it, as Curator's Revoker does: it sets the node's data to a message
 // that a holder with WithRevocation listens for. node is absolute, as Hold.Node and Participant.Node give it. Revoke does
@@ -45,50 +40,4 @@ func Revoke(ctx context.Context, s *Session, node string) error {
 		return fail(fmt.Errorf("the message may or may not be written: %w", forCaller(ctx, err)))
 	}
 	return fail(answer.Denied(err, "set", "WRITE", node))
-}
-
-// listenForRevocation watches a granted lock's node for the message, and then calls revoke with one of its holds. It ends when the
-// lock is lost or its last handle is released.
-func listenForRevocation(d *lockData, e *era, node string, revoke func(*Hold)) {
-	d.table.mu.Lock()
-	ended := d.ended
-	d.table.mu.Unlock()
-	e.Carrier.Spawn(func() {
-		ctx, cancel := context.WithCancel(context.Background())
-		defer cancel()
-		for {
-			select {
-			case <-ended:
-				return
-			default:
-			}
-			w, err := e.watches.watch(ctx, node)
-			var now wire.DataResponse
-			if err == nil {
-				// The message may have come before the watch.
-				_, err = e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: node}, &now)
-			}
-			switch {
-			case answer.IsRefusal(err), e.IsOver(), errors.Is(err, ErrClosed):
-				return
-			case err != nil: // the connection was lost
-				if !e.Pause(lease.Heartbeat(e.Timeout())) {
-					return
-				}
-				continue
-			case bytes.Equal(now.Data, revokeMessage):
-				if h := d.anyHandle(); h != nil {
-					go revoke(h) // the user's code: Close does not wait for it
-				}
-				return
-			}
-			select {
-			case <-w.fired:
-			case <-ended:
-				return
-			case <-e.Over():
-				return
-			}
-		}
-	})
 }

@@ -186,10 +186,3 @@ func (a *attempt) lookAhead(at position) error {
 		return nil
 	}
 }
-
-func namesOf(paths []string) (names []string) {
-	for _, p := range paths {
-		names = append(names, nameOf(p))
-	}
-	return names
-}

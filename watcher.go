@@ -341,12 +341,3 @@ func (w *watch) hasFailed() bool { return w.isArmed() && w.err != nil }
 
 // hasFired says whether the watch's event has come.
 func (w *watch) hasFired() bool { return isClosed(w.fired) }
-
-func isClosed(ch <-chan struct{}) bool {
-	select {
-	case <-ch:
-		return true
-	default:
-		return false
-	}
-}

@@ -24,7 +24,7 @@ var library = []mutant{
 		"if m.Seq >= mine.Seq {", "if m.Name >= mine.Name {"}}},
 	{"everybody watches the first in the queue", "I8, F40", "internal/queue/queue.go", "TestPlaceOf|TestVirtual_Release_WakesOneWaiter", []Swap{{
 		"case predecessor.Name == \"\" || m.Seq > predecessor.Seq:", "case predecessor.Name == \"\" || m.Seq < predecessor.Seq:"}}},
-	{"ErrSequenceExhausted comes before the empty root has gone", "F34", "attempt.go", "TestVirtual_SequenceEnd_NobodyIsGranted", []Swap{{
+	{"ErrSequenceExhausted comes before the empty root has gone", "F34", "acquire.go", "TestVirtual_SequenceEnd_NobodyIsGranted", []Swap{{
 		"if restarted != nil && errors.Is(", "if false && errors.Is("}}},
 
 	// The rule by which an event grants (inFrontNow).
@@ -56,7 +56,7 @@ var library = []mutant{
 		"\terr = z.mu.cause\n", ""}}},
 	{"grant: no look at the lease after a long wait", "I5", "internal/link/holds.go", "TestVirtual_LongWait_LeaseIsRenewedBeforeTheGrant", []Swap{{
 		"ok = err == nil && z.mu.lease.Grants(now)", "ok = err == nil"}}},
-	{"a waiter that is told to fail queues in the next session", "R72", "attempt.go", "TestVirtual_SessionEndsAfterTheNode_FailsIfToldTo|TestAttempt_SessionEndsJustBeforeTheGrant_FailsIfToldTo", []Swap{{
+	{"a waiter that is told to fail queues in the next session", "R72", "acquire.go", "TestVirtual_SessionEndsAfterTheNode_FailsIfToldTo|TestAttempt_SessionEndsJustBeforeTheGrant_FailsIfToldTo", []Swap{{
 		"\t\tif err := e.PauseUnder(a.ctx, backoff.Next()); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tif _, err := e.WaitAttached(a.ctx); err != nil {", "\t\t_ = e.PauseUnder(a.ctx, backoff.Next())\n\t\tif e, err = attachedEra(a.ctx, a.link); err != nil {"}}},
 
 	// Passing the turn within a session (TurnAfter).
@@ -106,11 +106,11 @@ var library = []mutant{
 		"needed := down.byWriter || down.reader != nil", "needed := down.byWriter"}}},
 	{"downgrade: the reader's node does not wait for the writer's", "I4", "downgrade.go", "TestVirtual_Downgrade_WritersNodeGoesFirst", []Swap{{
 		"reaper.EraseAfter(down.after, down.node)", "reaper.EraseAfter(nil, down.node)"}}},
-	{"downgrade: a lost write hold keeps the reader's node", "I4, F24", "downgrade.go", "TestVirtual_Downgrade_WritersNodeDeleted_NobodyReads", []Swap{{
+	{"downgrade: a lost write hold keeps the reader's node", "I4, F24", "loss.go", "TestVirtual_Downgrade_WritersNodeDeleted_NobodyReads", []Swap{{
 		"\td.leaveDowngrade(after)\n", "\t_ = after\n"}}},
-	{"downgrade: a read lock that was taken away is taken again", "I3, F24", "downgrade.go", "TestVirtual_Downgrade_ReadersNodeTakenAway", []Swap{{
+	{"downgrade: a read lock that was taken away is taken again", "I3, F24", "lockdata.go", "TestVirtual_Downgrade_ReadersNodeTakenAway", []Swap{{
 		"case d.down.lost != nil:", "case false:"}}},
-	{"downgrade: also near the end of the counter", "F34", "downgrade.go", "TestVirtual_Downgrade_NearTheCountersEnd_IsRefused", []Swap{{
+	{"downgrade: also near the end of the counter", "F34", "lockdata.go", "TestVirtual_Downgrade_NearTheCountersEnd_IsRefused", []Swap{{
 		"case d.root.nearTheEnd(d.node):", "case false:"}}},
 	{"downgrade: Release waits for each of two nodes", "I6", "hold.go", "TestVirtual_Downgrade_ReleaseIsBounded", []Swap{{
 		"\t\t\ti++\n", "\t\t\ti++\n\t\t\tr.end, ctxEnded, lastTry, p = e.Clock.Now().Add(grace), p.ctx.Done(), nil, &respite{ctx: p.ctx}\n"}}},
@@ -157,17 +157,17 @@ var library = []mutant{
 
 	{"two candidates of one owner lead together", "I1", "election.go", "TestVirtual_Campaign_OwnersAreTheirOwn", []Swap{{
 		"e.m.enterAs(ctx, asker{owner: NewOwner(\"\")}, ", "e.m.enter(ctx, "}}},
-	{"an upgrade waits for itself", "I6", "downgrade.go", "TestVirtual_ReadWrite_Reentry", []Swap{{
+	{"an upgrade waits for itself", "I6", "lockdata.go", "TestVirtual_ReadWrite_Reentry", []Swap{{
 		"return nil, nil, ErrUpgrade", "return nil, nil, nil"}}},
-	{"an owner queues for both sides at a time", "I2", "downgrade.go", "TestVirtual_ReadWrite_OneOwnerQueuesForOneSideAtATime", []Swap{{
+	{"an owner queues for both sides at a time", "I2", "lockdata.go", "TestVirtual_ReadWrite_OneOwnerQueuesForOneSideAtATime", []Swap{{
 		"return nil, d.acquiring, nil", "return nil, nil, nil"}}},
-	{"a Mutex's hold is a permission for the read/write lock of its path", "R67", "owner.go", "TestVirtual_ReadWrite_FanOutUnderAMutexOfThePath", []Swap{{
+	{"a Mutex's hold is a permission for the read/write lock of its path", "R67", "hold.go", "TestVirtual_ReadWrite_FanOutUnderAMutexOfThePath", []Swap{{
 		"holdKey{table: t, root: root.path, mode: mode}", "holdKey{table: t, root: root.path}"}}},
 
 	// The lock-delay (record.go, delay.go, mark.go).
 	{"lock-delay: our own record is a grant", "I3, F24", "internal/queue/record.go", "TestRecordRead|TestVirtual_LockDelay_GrantUnanswered_NodeDeleted_IsNoGrant", []Swap{{
 		"case r.Held == \"\", r.Held == r.Own:", "case r.Held == r.Own:\n\t\treturn w.anew(ToGrant)\n\tcase r.Held == \"\":"}}},
-	{"lock-delay: many lock paths forget it", "I6", "root.go", "TestVirtual_LockDelay_ManyPaths_IsNotForgotten", []Swap{{
+	{"lock-delay: many lock paths forget it", "I6", "lockroot.go", "TestVirtual_LockDelay_ManyPaths_IsNotForgotten", []Swap{{
 		"n.gone == \"\" })", "true })"}}},
 	{"delay: a record from before the proof counts", "F47", "internal/queue/record.go", "TestRecordRead", []Swap{{
 		"	case r.Early:\n		w.Next = ToReadRecord\n", ""}}},
@@ -185,15 +185,15 @@ var library = []mutant{
 		"{Op: wire.OpCheck, Path: a.node, Version: -1}", "{Op: wire.OpCheck, Path: a.d.root.path, Version: -1}"}}},
 	{"delay: it names no version", "F47", "delay.go", "TestVirtual_LockDelay_OtherData", []Swap{{
 		"Data: []byte(r), Version: a.version}", "Data: []byte(r), Version: -1}"}}},
-	{"delay: who gives up leaves its record", "F47", "root.go", "TestVirtual_LockDelay_GivesUpDuringTheGrant_LeavesNoRecord", []Swap{{
+	{"delay: who gives up leaves its record", "F47", "lockroot.go", "TestVirtual_LockDelay_GivesUpDuringTheGrant_LeavesNoRecord", []Swap{{
 		"	if mark != nil {\n		x = e.reaper.EraseMarked", "	if false {\n		x = e.reaper.EraseMarked"}}},
 	{"delay: a release leaves its record", "F47", "downgrade.go", "TestVirtual_LockDelay_Release_NextIsGrantedAtOnce|TestVirtual_LockDelay_ReleaseThenClose_DelaysNobody", []Swap{{
 		"d.down != nil, d.mark)", "d.down != nil, nil)"}}},
 	{"delay: a release that meets a version conflict leaves its record", "F47", "internal/nodes/mark.go", "TestVirtual_LockDelay_OtherData", []Swap{{
 		"		x.mark.IsKnown = false\n", "		x.mark = nil\n"}}},
-	{"delay: a Session forgets its first look", "F47", "root.go", "TestVirtual_LockDelay_ShortCalls_GetIn", []Swap{{
+	{"delay: a Session forgets its first look", "F47", "lockroot.go", "TestVirtual_LockDelay_ShortCalls_GetIn", []Swap{{
 		"if note && n.gone != node {", "if note {"}}},
-	{"delay: the root is made anew without its record", "F47", "root.go", "TestVirtual_LockDelay_RootMadeAnew_KeepsTheRecord", []Swap{{
+	{"delay: the root is made anew without its record", "F47", "lockroot.go", "TestVirtual_LockDelay_RootMadeAnew_KeepsTheRecord", []Swap{{
 		"	if record != \"\" {\n		ops", "	if false {\n		ops"}}},
 	{"delay: without WRITE there is none", "F47", "delay.go", "TestVirtual_LockDelay_NoWrite_Fails", []Swap{{
 		"		err = answer.Denied(err, \"set\", \"WRITE\", root.path)\n", "		*w = w.RecordWritten(queue.IsThere)\n		return nil\n"}}},
@@ -221,11 +221,11 @@ var library = []mutant{
 		"\t\t\tc.node, c.token = c.made.Path, c.made.Stat.Czxid\n", "\t\t\tc.node = c.made.Path\n\t\t\tc.token = int64(c.node[len(c.node)-1])\n"}}},
 	{"what is throttled is refused", "F28", "internal/answer/answer.go", "TestVirtual_CreateUnclear_IsTriedAgain", []Swap{{
 		"case wire.Throttled:\n\t\treturn NotNow", "case wire.Throttled:\n\t\treturn TurnedDown"}}},
-	{"a lock root that is gone is an error", "F26, R5, R58", "follow.go", "TestVirtual_LockRootDeleted_AtEveryRequest", []Swap{{
+	{"a lock root that is gone is an error", "F26, R5, R58", "attempt.go", "TestVirtual_LockRootDeleted_AtEveryRequest", []Swap{{
 		"\tcase errors.Is(err, zk.ErrNoNode):\n\t\treturn queue.IsGone, nil", "\tcase errors.Is(err, zk.ErrNoNode):\n\t\treturn queue.IsGone, err"}}},
 
 	// Deleting it (the reaper), and Release.
-	{"the node of a waiter that gave up is left", "I4, R2", "attempt.go", "TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
+	{"the node of a waiter that gave up is left", "I4, R2", "acquire.go", "TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
 		"\t\terr = a.giveUp(e, at.node, err, at.leases...)\n", ""}}},
 	{"the reaper is off", "I4, R25", "internal/nodes/reaper.go", "TestVirtual_DeleteFails_IsTriedAgain", []Swap{{
 		"\treturn false, true\n}\n\nfunc (x *Deletion) end(", "\tx.end(err)\n\treturn true, true\n}\n\nfunc (x *Deletion) end("}}},
@@ -378,14 +378,14 @@ var library = []mutant{
 	// Owners, handles and calls (lockdata.go, mutex.go, hold.go).
 	{"owners of one Session are one owner", "I1, I2", "lockdata.go", "TestVirtual_TwoOwnersOfOneSession_ExcludeEachOther", []Swap{{
 		"key = lockKey{root.path, root.mode(), NewOwner(\"\")}", "key = lockKey{root.path, root.mode(), Owner{}}"}}},
-	{"an owner leaks from one lock into another", "I1, R67", "owner.go", "TestVirtual_FanOutUnderAnOuterHold_ExcludesInTheInnerLock", []Swap{{
+	{"an owner leaks from one lock into another", "I1, R67", "hold.go", "TestVirtual_FanOutUnderAnOuterHold_ExcludesInTheInnerLock", []Swap{{
 		"by := asker{owner: ownerSet(ctx)}\n", "var by asker\n\tby.owner, _ = OwnerFrom(ctx)\n"}}},
 	{"the first release gives the lock back", "I1, R3", "lockdata.go", "TestLockTable_ReleaseCountsHandles", []Swap{{
 		"last = len(d.handles) == 0", "last = true"}}},
 	{"a second release counts again", "I1, R63", "lockdata.go", "TestLockTable_ReleaseCountsHandles", []Swap{{
 		"\tif h.end != nil {\n\t\treturn false, false, nil\n\t}\n", ""}}},
 	{"a lost lock is re-entered", "I1", "lockdata.go", "TestLockTable_LostHoldIsNotReentered", []Swap{{
-		"\tcase d.lost != nil:\n", "\tcase false:\n"}}},
+		"\tcase d.lost != nil:\n\t\treturn nil, d.lost\n", "\tcase false:\n"}}},
 	{"local ownership ends after the delete", "R17", "lockdata.go", "TestLockTable_AcquireDuringTheLastRelease_StartsAfresh", []Swap{{
 		"\tif last {\n\t\tt.forgetLocked(d)\n", "\tif last {\n"}}},
 	{"a call that leaves at the grant has left and is granted", "F33", "lockdata.go", "TestLockTable_LeaveAfterTheGrant_IsGranted", []Swap{{

@@ -40,19 +40,19 @@ var semaphore = []mutant{
 		"	if !a.d.table.behind(a.acquisition, at) {\n		return ErrNotAcquired\n	}\n", "	a.d.table.behind(a.acquisition, at)\n"}}},
 	{"permits: they are re-entered", "I1", "mutex.go", "TestVirtual_Semaphore_NotReentrant", []Swap{{
 		"	if m.root.permits != nil {\n		return asker{} // nobody", "	if m.root.permits != nil {\n		return askerIn(ctx, &m.s.locks, &m.root) // nobody"}}},
-	{"permits: they let into a mutex", "I1", "root.go", "TestVirtual_Semaphore_NotReentrant", []Swap{{
+	{"permits: they let into a mutex", "I1", "lockroot.go", "TestVirtual_Semaphore_NotReentrant", []Swap{{
 		"		return queue.LeaseName\n", "		return r.rule.Name\n"}}},
-	{"permits: the path of a mutex will do", "bad input", "root.go", "TestVirtual_Semaphore_BadInput", []Swap{{
+	{"permits: the path of a mutex will do", "bad input", "lockroot.go", "TestVirtual_Semaphore_BadInput", []Swap{{
 		"		if err := r.permits.checkPath(ctx, z, r); err != nil {", "		if err := r.permits.checkPath(ctx, z, r); err != nil && false {"}}},
 	{"permits: the queue is not left after the grant", "I8", "permits.go", "TestVirtual_Semaphore_AsManyHoldAsThereArePermits", []Swap{{
 		"		a.d.root.handOver(a.e, a.node, false, nil)\n", ""}}},
-	{"permits: who gives up leaves its leases", "I4", "attempt.go", "TestVirtual_Semaphore_GivesUp_LeavesNothing|TestVirtual_Semaphore_Try", []Swap{{
+	{"permits: who gives up leaves its leases", "I4", "acquire.go", "TestVirtual_Semaphore_GivesUp_LeavesNothing|TestVirtual_Semaphore_Try", []Swap{{
 		"err = a.giveUp(e, at.node, err, at.leases...)", "err = a.giveUp(e, at.node, err)"}}},
 	{"permits: the heartbeat checks the first lease", "I5, F24", "internal/link/holds.go", "TestVirtual_Semaphore_LeaseDeleted_WholeHoldIsLost", []Swap{{
 		"		for _, n := range more {\n", "		for _, n := range more[:0] {\n"}}},
-	{"permits: the others stay when one lease is lost", "I4, F24", "lockdata.go", "TestVirtual_Semaphore_LeaseDeleted_WholeHoldIsLost", []Swap{{
+	{"permits: the others stay when one lease is lost", "I4, F24", "loss.go", "TestVirtual_Semaphore_LeaseDeleted_WholeHoldIsLost", []Swap{{
 		"		d.e.reaper.EraseAll(others)\n", ""}}},
-	{"permits: a loss of the second lease says nothing", "I5, F24", "lockdata.go", "TestVirtual_Semaphore_LeaseDeleted_WholeHoldIsLost", []Swap{{
+	{"permits: a loss of the second lease says nothing", "I5, F24", "loss.go", "TestVirtual_Semaphore_LeaseDeleted_WholeHoldIsLost", []Swap{{
 		"if !slices.Contains(d.held, node) ||", "if d.node != node ||"}}},
 	{"permits: a release deletes the first lease", "I4", "downgrade.go", "TestVirtual_Semaphore_AllOrNone|TestVirtual_Semaphore_ReleaseLost_AllGo", []Swap{{
 		"d.root.release(d.e, held, ", "d.root.release(d.e, held[:1], "}}},

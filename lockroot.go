@@ -33,6 +33,15 @@ type lockRoot struct {
 	permits   *permits // of a semaphore: what the front of its queue is for; nil for other locks
 }
 
+// permits is what the front of a semaphore's queue is for: it makes leases, and waits until the limit has room for all of them.
+// Then it leaves the queue, and the next is in front.
+type permits struct {
+	leases lockRoot // above the leases; its markers are those of leases
+	k      int      // how many are wanted
+	n      int      // the limit, or what it starts with if it is shared
+	limit  string   // the node that has the shared limit, absolute; "" if there is none
+}
+
 // mode names the kind of lock in lockKey: locks of different kinds on one path have owners of their own.
 func (r *lockRoot) mode() string {
 	if r.permits != nil {
@@ -144,10 +153,6 @@ func (r *lockRoot) ensure(ctx context.Context, z *link.Era) error {
 	}
 }
 
-func errNoChroot(chroot string) error {
-	return fmt.Errorf("%w: make %s, or give WithCreateChroot to Connect", ErrNoChroot, chroot)
-}
-
 func (r *lockRoot) makeNode(ctx context.Context, z *link.Era, path string) error {
 	if path == r.path && r.container {
 		_, err := z.Ask(ctx, wire.OpCreateContainer, wire.CreateRequest{Path: path, ACL: wireACL(r.acl), Flags: wire.FlagContainer})
@@ -157,6 +162,30 @@ func (r *lockRoot) makeNode(ctx context.Context, z *link.Era, path string) error
 	}
 	_, err := z.Ask(ctx, wire.OpCreate, wire.CreateRequest{Path: path, ACL: wireACL(r.acl), Flags: wire.FlagPersistent})
 	return answer.Denied(err, "create", "CREATE", parentOf(path))
+}
+
+// checkPath refuses the path of another recipe, as far as its nodes tell: before anything is made. queued is the root of our own queue.
+func (p *permits) checkPath(ctx context.Context, z *link.Era, queued *lockRoot) error {
+	path := parentOf(queued.path)
+	for backoff := link.NewBackoff(); ; {
+		var children wire.ChildrenStatResponse
+		_, err := z.Read(ctx, wire.OpGetChildren2, wire.PathWatchRequest{Path: path}, &children)
+		switch {
+		case err == nil:
+			others := queue.Members(children.Children, append(slices.Clone(queued.rule.Markers), queue.LatchName, queue.LeaseName))
+			if len(others) == 0 {
+				return nil
+			}
+			return badArgument{fmt.Errorf("%s is in use by a lock of another kind, which has %s: give the semaphore a path of its own", path, shown(others[0].Name))}
+		case answer.IsRefusal(err): // it is not there, or we may not look
+			return nil
+		case err == link.ErrCtxEnded, z.IsOver(), errors.Is(err, ErrClosed):
+			return err
+		}
+		if err := z.PauseUnder(ctx, backoff.Next()); err != nil {
+			return err
+		}
+	}
 }
 
 // nearTheEnd says whether a node's suffix is near the end of the lock root's counter. Then zklock starts the counter again
@@ -275,14 +304,3 @@ func (r *lockRoot) startAgain(e *era) error {
 	}
 	return ignoring(answer.Denied(err, "delete", "DELETE", parentOf(r.path)), zk.ErrNotEmpty, zk.ErrNoNode, zk.ErrBadVersion)
 }
-
-// ignoring returns err, or nil if it is one of those.
-func ignoring(err error, those ...error) error {
-	if slices.ContainsFunc(those, func(e error) bool { return errors.Is(err, e) }) {
-		return nil
-	}
-	return err
-}
-
-// parentOf returns the path of the node above.
-func parentOf(path string) string { return path[:max(1, strings.LastIndexByte(path, '/'))] }

@@ -1,0 +1,155 @@
+package zklock
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// errCredentialsInServers does not quote the connection string. An error around it must not either.
+var errCredentialsInServers = errors.New("no credentials in the connection string (it has an @): give them with WithDigest, " +
+	"and the servers as host:port,host:port/chroot")
+
+// parseServers splits a connection string as Java clients write it, "host:port,host:port/chroot", into addresses and
+// an absolute chroot without a trailing slash ("" for none). A chroot may have an @ in it. A string that has an @ and is not
+// of that form is taken for a URL with a password.
+func parseServers(s string) (addrs []string, chroot string, err error) {
+	addrs, chroot, err = splitServers(s)
+	if hosts, _, _ := strings.Cut(s, "/"); strings.Contains(hosts, "@") || err != nil && strings.Contains(s, "@") {
+		return nil, "", errCredentialsInServers
+	}
+	return addrs, chroot, err
+}
+
+// serverInChroot matches a chroot with a comma, or with a part that ends in a port.
+var serverInChroot = regexp.MustCompile(`,|:[0-9]+(/|$)`)
+
+func splitServers(s string) (addrs []string, chroot string, err error) {
+	hosts := s
+	if i := strings.Index(s, "://"); i >= 0 {
+		return nil, "", fmt.Errorf("connection string %q is a URL: give host:port,host:port/chroot without %s", s, s[:i+3])
+	}
+	if strings.Contains(s, ";") {
+		return nil, "", fmt.Errorf("connection string %q: separate the servers with commas, host:port,host:port/chroot", s)
+	}
+	if i := strings.IndexByte(s, '/'); i >= 0 {
+		hosts, chroot = s[:i], strings.TrimSuffix(s[i:], "/")
+		if serverInChroot.MatchString(chroot) {
+			// Clients with another list of the servers would have another chroot, and so another lock.
+			return nil, "", fmt.Errorf("connection string %q: put the chroot once, at the end: host:port,host:port/chroot", s)
+		}
+		if chroot != "" {
+			if err := checkPath(chroot); err != nil {
+				return nil, "", fmt.Errorf("chroot: %w", err)
+			}
+		}
+	}
+	for _, h := range strings.Split(hosts, ",") {
+		h = strings.TrimSpace(h)
+		if h == "" {
+			continue
+		}
+		addr, err := hostPort(h)
+		if err != nil {
+			return nil, "", err
+		}
+		addrs = append(addrs, addr)
+	}
+	if len(addrs) == 0 {
+		return nil, "", fmt.Errorf("no server in connection string %q: give host:port,host:port/chroot", s)
+	}
+	return addrs, chroot, nil
+}
+
+// hostPort completes a host with the default port; an IPv6 address may stand in brackets or, without a port, bare.
+func hostPort(h string) (string, error) {
+	host, port := h, strconv.Itoa(zk.DefaultPort)
+	switch {
+	case strings.HasPrefix(h, "["):
+		end := strings.IndexByte(h, ']')
+		if end < 0 {
+			return "", fmt.Errorf("server %q: the bracket is not closed", h)
+		}
+		host = h[1:end]
+		if rest := h[end+1:]; rest != "" {
+			if rest[0] != ':' {
+				return "", fmt.Errorf("server %q: expected a colon and a port after the bracket", h)
+			}
+			port = rest[1:]
+		}
+	case strings.Count(h, ":") == 1:
+		host, port, _ = strings.Cut(h, ":")
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		return "", fmt.Errorf("server %q: port %q is not a number from 1 to 65535", h, port)
+	}
+	if host == "" {
+		return "", fmt.Errorf("server %q has no host", h)
+	}
+	if strings.ContainsAny(host, " \t\r\n") {
+		return "", fmt.Errorf("server %q has white space in it", h)
+	}
+	if strings.Contains(host, ":") {
+		return "[" + host + "]:" + port, nil
+	}
+	return host + ":" + port, nil
+}
+
+// ValidatePath returns the error that NewMutex would give for a lock path, or nil if the path is good. It needs no Session:
+// a program can check its configuration before it connects.
+func ValidatePath(path string) error { return checkPath(path) }
+
+// checkPath refuses what ZooKeeper would refuse, and a trailing slash, before anything is sent.
+func checkPath(p string) error {
+	bad := func(why string) error { return badArgument{fmt.Errorf("path %q %s", p, why)} }
+	switch {
+	case p == "":
+		return bad("is empty: give an absolute path such as /locks/orders")
+	case p[0] != '/':
+		return bad("is relative: it must begin with a slash")
+	case p == "/":
+		return bad("is the root of the tree: give a path below it")
+	case strings.HasSuffix(p, "/"):
+		return bad("ends in a slash")
+	}
+	for _, part := range strings.Split(p[1:], "/") {
+		switch part {
+		case "":
+			return bad("has an empty part (two slashes)")
+		case ".", "..":
+			return bad("has a relative part")
+		}
+	}
+	for _, r := range p {
+		if r <= 0x1f || r >= 0x7f && r <= 0x9f || r >= 0xd800 && r <= 0xf8ff || r >= 0xfff0 {
+			return bad(fmt.Sprintf("has the character %U, which ZooKeeper does not allow", r))
+		}
+	}
+	return nil
+}
+
+// nameOf returns the last part of a path.
+func nameOf(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
+
+func namesOf(paths []string) (names []string) {
+	for _, p := range paths {
+		names = append(names, nameOf(p))
+	}
+	return names
+}
+
+// parentOf returns the path of the node above.
+func parentOf(path string) string { return path[:max(1, strings.LastIndexByte(path, '/'))] }
+
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
