@@ -20,7 +20,9 @@ import (
 // root is the directory of the package whose tests are tested.
 var root = filepath.Join("..", "..")
 
-func (m mutant) path() string        { return filepath.Join(root, m.file) }
+func (m mutant) plant(t testing.TB) map[string]string {
+	return Mutate(t, filepath.Join(root, m.dir), m.swaps...)
+}
 func (m mutant) testNames() []string { return strings.Split(m.tests, "|") }
 
 // testsByPackage are the tests that there are, and in which package: the library's, those it is made of, or test.
@@ -33,7 +35,7 @@ func testsByPackage(t *testing.T) map[string]string {
 	require.NoError(t, err)
 	here, err := filepath.Abs(root)
 	require.NoError(t, err)
-	dirs := []string{"test", "cmd/zklock", "fence"}
+	dirs := []string{"test", "cmd/zklock"}
 	for _, dir := range strings.Fields(string(out)) {
 		dir, err = filepath.Rel(here, dir)
 		require.NoError(t, err)
@@ -70,11 +72,13 @@ func (m mutant) where(packages map[string]string) map[string][]string {
 func TestMutants_FitTheCode(t *testing.T) {
 	tests := testsByPackage(t)
 	names := map[string]bool{}
-	for _, m := range slices.Concat(library, semaphore, fences, command) {
+	for _, m := range slices.Concat(library, semaphore, command) {
 		require.False(t, names[m.name], "two mutants are called %q", m.name)
 		names[m.name] = true
-		_, err := parser.ParseFile(token.NewFileSet(), m.file, Mutate(t, m.path(), m.swaps...), parser.SkipObjectResolution)
-		require.NoError(t, err, m.name)
+		for file, text := range m.plant(t) {
+			_, err := parser.ParseFile(token.NewFileSet(), file, text, parser.SkipObjectResolution)
+			require.NoError(t, err, m.name)
+		}
 		for _, name := range m.testNames() {
 			require.NotEmpty(t, tests[name], "%q: there is no %s, or there are two", m.name, name)
 		}
@@ -89,7 +93,7 @@ func TestMutants_AllCaught(t *testing.T) {
 	}
 	packages := testsByPackage(t)
 	all := map[string][]string{}
-	for _, m := range slices.Concat(library, semaphore, fences, command) {
+	for _, m := range slices.Concat(library, semaphore, command) {
 		for dir, tests := range m.where(packages) {
 			all[dir] = append(all[dir], tests...)
 		}
@@ -100,10 +104,10 @@ func TestMutants_AllCaught(t *testing.T) {
 			require.Contains(t, passed, "--- PASS: "+name+" ", "%s does not pass on the library as it is:\n%s", name, passed)
 		}
 	}
-	for _, m := range slices.Concat(library, semaphore, fences, command) {
+	for _, m := range slices.Concat(library, semaphore, command) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
-			overlay := Overlay(t, m.path(), Mutate(t, m.path(), m.swaps...))
+			overlay := Overlay(t, m.plant(t))
 			for dir, tests := range m.where(packages) {
 				mutated := compile(t, dir, "-overlay", overlay)
 				failed := run(t, mutated, dir, tests, "GOFLAGS=-overlay="+overlay) // for what the tests build

@@ -4,50 +4,137 @@ package mutants
 
 import (
 	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 )
 
-// Swap is one change to a file. Old stands there exactly once.
-type Swap struct{ Old, New string }
+// Swap is one change to a declaration of a package: a function, Type.method, a type, or the first name of a var or const. Old stands there
+// exactly once. So what is moved or renamed elsewhere breaks no mutant.
+type Swap struct{ In, Old, New string }
 
-// Mutate returns the text of the file with the changes in it. It fails the test if one does not fit any more.
-func Mutate(t testing.TB, file string, swaps ...Swap) string {
+// Mutate returns the texts of the package's files that the changes are in, with the changes, by their paths. It fails the test if one
+// does not fit any more.
+func Mutate(t testing.TB, dir string, swaps ...Swap) map[string]string {
 	t.Helper()
-	source, err := os.ReadFile(file)
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no Go files in %s: %v", dir, err)
+	}
+	texts, mutated := map[string]string{}, map[string]string{}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[file] = string(text)
+	}
+	for _, s := range swaps {
+		var fit, seen []string
+		for file, text := range texts {
+			for _, decl := range declared(t, file, text, s.In) {
+				seen = append(seen, file)
+				if strings.Count(text[decl.from:decl.to], s.Old) == 1 {
+					fit = append(fit, file)
+					texts[file] = text[:decl.from] + strings.Replace(text[decl.from:decl.to], s.Old, s.New, 1) + text[decl.to:]
+					mutated[file] = texts[file]
+				}
+			}
+		}
+		if len(fit) != 1 {
+			t.Fatalf("%s of %s, in %v, has this %s; change the mutant with the code:\n%s", s.In, dir, seen, times(len(fit)), s.Old)
+		}
+	}
+	return mutated
+}
+
+func times(fit int) string {
+	if fit == 0 {
+		return "not once"
+	}
+	return fmt.Sprintf("once in each of %d places", fit)
+}
+
+// span is where a declaration stands in a file.
+type span struct{ from, to int }
+
+// declared returns where the file declares the name.
+func declared(t testing.TB, file, text, name string) (spans []span) {
+	t.Helper()
+	set := token.NewFileSet()
+	f, err := parser.ParseFile(set, file, text, parser.SkipObjectResolution)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := string(source)
-	for _, s := range swaps {
-		if n := strings.Count(text, s.Old); n != 1 {
-			t.Fatalf("%s has this %d times and not once; change the mutant with the code:\n%s", filepath.Base(file), n, s.Old)
+	for _, d := range f.Decls {
+		if nameOf(d) == name {
+			spans = append(spans, span{set.Position(d.Pos()).Offset, set.Position(d.End()).Offset})
 		}
-		text = strings.Replace(text, s.Old, s.New, 1)
 	}
-	return text
+	return spans
+}
+
+func nameOf(d ast.Decl) string {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		if d.Recv == nil {
+			return d.Name.Name
+		}
+		of := d.Recv.List[0].Type
+		if p, ok := of.(*ast.StarExpr); ok {
+			of = p.X
+		}
+		switch g := of.(type) {
+		case *ast.IndexExpr:
+			of = g.X
+		case *ast.IndexListExpr:
+			of = g.X
+		}
+		return of.(*ast.Ident).Name + "." + d.Name.Name
+	case *ast.GenDecl:
+		if len(d.Specs) == 0 {
+			return ""
+		}
+		switch s := d.Specs[0].(type) {
+		case *ast.TypeSpec:
+			return s.Name.Name
+		case *ast.ValueSpec:
+			return s.Names[0].Name
+		}
+	}
+	return ""
 }
 
 // Overlay writes what the go command's flag -overlay wants to read, in a directory of its own, and returns its path.
-func Overlay(t testing.TB, file, text string) string {
+func Overlay(t testing.TB, texts map[string]string) string {
 	t.Helper()
-	dir := t.TempDir()
-	file, err := filepath.Abs(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	mutated := filepath.Join(dir, filepath.Base(file))
-	list, err := json.Marshal(map[string]map[string]string{"Replace": {file: mutated}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	overlay := filepath.Join(dir, "overlay.json")
-	for name, data := range map[string][]byte{mutated: []byte(text), overlay: list} {
+	dir, replace := t.TempDir(), map[string]string{}
+	write := func(name string, data []byte) {
 		if err := os.WriteFile(name, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
+	for file, text := range texts {
+		file, err := filepath.Abs(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		replace[file] = filepath.Join(dir, filepath.Base(file))
+		write(replace[file], []byte(text))
+	}
+	list, err := json.Marshal(map[string]map[string]string{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay := filepath.Join(dir, "overlay.json")
+	write(overlay, list)
 	return overlay
 }
