@@ -80,13 +80,16 @@ func (p *permits) makeLimit(ctx context.Context, z *link.Era) error {
 // limitData is the limit as Curator's SharedCount writes it.
 func limitData(n int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }
 
+// mostPermits is the largest limit that is believed. Four characters of text, which zkCli writes, would be a larger one.
+const mostPermits = 1 << 24
+
 func parseLimit(node string, data []byte) (int, error) {
 	if len(data) == 4 {
-		if n := int32(binary.BigEndian.Uint32(data)); n >= 0 {
+		if n := int32(binary.BigEndian.Uint32(data)); n >= 0 && n <= mostPermits {
 			return int(n), nil
 		}
 	}
-	return 0, fmt.Errorf("%w: %s has %q: write 4 bytes, big endian, not negative, as Curator's SharedCount does", errBadLimit, node, data[:min(len(data), maxShown)])
+	return 0, fmt.Errorf("%w: %s has %q: write 4 bytes, big endian, from 0 to %d, as Curator's SharedCount does, and no text", errBadLimit, node, data[:min(len(data), maxShown)], mostPermits)
 }
 
 // errBadLimit says that the node of a shared limit has something else in it.
@@ -108,7 +111,7 @@ func badPermits(k, n int) error {
 }
 
 // WithSharedLimit has a Semaphore take its limit from a node, which is below the Session's chroot and may have any path outside the
-// semaphore's locks and leases. Its data is as Curator's SharedCount writes it: 4 bytes, big endian. If the node is not there, the
+// semaphore's locks and leases. Its data is as Curator's SharedCount writes it: 4 bytes, big endian, from 0 to 2^24. If the node is not there, the
 // first acquire makes it with the number given to NewSemaphore.
 //
 // Who sets the data changes the limit for all. More permits wake who waits at once. Fewer take none away: as many holds as were

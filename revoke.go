@@ -8,12 +8,14 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock/internal/answer"
+	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/wire"
 )
 
 // Revoke asks the holder of a lock node to release it, as Curator's Revoker does: it sets the node's data to a message
-// that a holder with WithRevocation listens for. node is absolute, as Hold.Node and Participant.Node give it. Revoke does
-// not wait for the release. If the node is gone, Revoke returns nil.
+// that a holder with WithRevocation listens for. node is absolute, as Hold.Node and Participant.Node give it: a name without the
+// sequence number of a lock node is refused, because the message replaces the data. Revoke does not wait for the release. If the node
+// is gone, Revoke returns nil.
 //
 // While no server can be reached, Revoke waits for one until ctx ends. If the connection is lost or ctx ends while the
 // message is on its way, the message may or may not be written; the error says so.
@@ -27,6 +29,9 @@ func Revoke(ctx context.Context, s *Session, node string) error {
 	}
 	if err := checkPath(node); err != nil {
 		return fail(err)
+	}
+	if _, ok := queue.Parse(nameOf(node), []string{""}); !ok {
+		return fail(badArgument{fmt.Errorf("%s is no lock node, whose name ends in ten digits: give Hold.Node or Participant.Node", shown(node))})
 	}
 	z, err := s.link.Attached(ctx)
 	if err != nil {

@@ -121,7 +121,7 @@ func parseSequencer(text string) (q Sequencer, ok bool) {
 	q.Token, errs[1] = strconv.ParseInt(values.Get("token"), 10, 64)
 	q.Permits, errs[2] = strconv.Atoi(cmp.Or(values.Get("permits"), "0"))
 	switch {
-	case errors.Join(errs[:]...) != nil, q.Root < 1, q.Token < 1, q.words() != words: // nothing else, and in no other way
+	case errors.Join(errs[:]...) != nil, q.Root < 1, q.Token < 1, q.String() != text: // nothing else, and in no other way
 		return q, false
 	case q.Permits < 0, q.Permits > maxPermits, q.Permits > 0 != (q.Mode == modePermits):
 		return q, false

@@ -70,7 +70,7 @@ func rubbish() (all []string) {
 	good := aSequencer(modeExclusive).String()
 	for _, swap := range [][2]string{
 		{"zklock:", ""}, {"zklock:", "ZKLOCK:"}, {"zklock:", "http:"}, {"zklock:/", "zklock:"}, {"zklock:/", "zklock://"}, {"zklock:/", "zklock:/../"},
-		{"/orders", "/"}, {"/orders", "/%00"}, {"/orders", "/%zz"}, {"/orders", "/\xff"}, {"?", "??"}, {"?", ""}, {"?", "#"},
+		{"/orders", "/"}, {"/orders", "/%00"}, {"/orders", "%2Forders"}, {"/orders", "/%6Frders"}, {"/orders", "/%zz"}, {"/orders", "/\xff"}, {"?", "??"}, {"?", ""}, {"?", "#"},
 		{"root=26", "root="}, {"root=26", "root=0"}, {"root=26", "root=-26"}, {"root=26", "root=+26"}, {"root=26", "root=026"}, {"root=26", "root=0x1a"},
 		{"root=26", "root=99999999999999999999"}, {"root=26&", ""}, {"root=26", "root=26&root=26"}, {"root=26", "Root=26"},
 		{"token=43", "token="}, {"token=43", "token=0"}, {"token=43", "token=-43"}, {"token=43", "token=4 3"}, {"token=43", "token=9223372036854775808"}, {"&token=43", ""},

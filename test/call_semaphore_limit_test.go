@@ -88,7 +88,7 @@ func TestVirtual_SharedLimit_BelowWhatIsWanted(t *testing.T) {
 func TestVirtual_SharedLimit_Rubbish(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := take(t, v.sharing(1, 2))
-		for _, data := range []string{"", "3", "\xff\xff\xff\xff", "\x00\x00\x00\x00\x02"} {
+		for _, data := range []string{"", "3", "0003", "1000", "null", "\x01\x00\x00\x01", "\xff\xff\xff\xff", "\x00\x00\x00\x00\x02"} {
 			require.NoError(t, v.srv.SetData(semLimit, []byte(data)))
 			_, err := v.sharing(1, 2).Acquire(within(t, time.Second))
 			require.ErrorContains(t, err, semLimit)

@@ -57,3 +57,23 @@ func TestVirtual_Revoke_ContextsCauseIsNoAnswer(t *testing.T) {
 		return zklock.Revoke(ctx, v.connect(), h.Node())
 	})
 }
+
+// The message replaces the data of the node: a lock's root, with the record of a lock-delay in it, or a node of somebody else is refused
+// before anything is sent.
+func TestVirtual_Revoke_OnlyALockNode(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		m := newMutex(t, s, "/job", zklock.WithLockDelay(time.Minute))
+		release(t, acquire(t, m))
+		_, err := v.srv.Create("/config", []byte("theirs"), 0)
+		require.NoError(t, err)
+		v.srv.ResetRequests()
+		for _, node := range []string{m.Path(), "/config", "/job/locks", "/job/lock-000000001"} {
+			err := zklock.Revoke(within(t, soon), s, node)
+			require.ErrorContains(t, err, "is no lock node", node)
+			require.True(t, zklock.IsFinal(err))
+		}
+		require.Zero(t, v.srv.Requests().Total(zktest.SetData))
+		release(t, acquire(t, m))
+	})
+}
