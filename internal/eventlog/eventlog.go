@@ -12,7 +12,7 @@ import (
 
 // Log hands log records to a goroutine of its own. The user's handler may block (a full pipe is enough) or call us back:
 // neither may hold up the lease's timer, the client's goroutines or a lock of ours. The order is kept. While 256 records
-// wait, new ones are dropped; the next record says how many.
+// wait, new ones are dropped, and those at debug level while more than 128 do; the next record says how many.
 type Log struct {
 	to      *slog.Logger
 	records chan slog.Record
@@ -31,8 +31,11 @@ func New(to *slog.Logger) *Log {
 }
 
 func (l *Log) log(level slog.Level, msg string, attrs ...any) {
-	if level < slog.LevelInfo && len(l.records) > cap(l.records)/2 {
-		return // what matters needs the room
+	if level < slog.LevelInfo && len(l.records) > cap(l.records)/2 { // what matters needs the room
+		if l.debugs.Load() {
+			l.dropped.Add(1)
+		}
+		return
 	}
 	r := slog.NewRecord(time.Now(), level, msg, 0)
 	r.Add(attrs...)
