@@ -72,7 +72,7 @@ var (
 type Error struct {
 	Op   string // connect, new mutex, new rwmutex, new semaphore, new multi, new election, do, acquire, try, release, hold (its end), participants, revoke, campaign, resign, leader, observe, parse sequencer, check sequencer, close
 	Path string // lock path as given to NewMutex; the connection string for connect
-	Node string // our node, absolute, where there was one
+	Node string // our node, absolute, where there was one; of a call that waited for another of its owner, that one's, as Place and the others
 	Err  error
 
 	// For a wait or a try that ended behind others: our place in the queue when it was last listed (1 is the front), and

@@ -53,12 +53,12 @@ type lockData struct {
 }
 
 // acquisition is a call's way to a lock. An owner has one at a time for a lock, either side of a read/write lock included: its other
-// calls wait until that has ended, and look again. It ends with the grant, with an error, or when the call has left.
+// calls wait until that one's call has its outcome or has left, and look again.
 type acquisition struct {
 	link   *link.Link
 	opts   *mutexOptions
 	d      *lockData
-	ctx    context.Context // ends when the call has left
+	ctx    context.Context // ends when the call has left, at the latest with done
 	cancel context.CancelFunc
 	done   chan struct{}  // closed when nothing is left to do, except for the reaper
 	call   *Hold          // nil when it has its outcome, or has left
@@ -74,7 +74,7 @@ type acquisition struct {
 // Hold is one successful acquire. It is released once, from any goroutine. All its methods are safe for use from many
 // goroutines. All except Release answer from memory.
 //
-// While its call waits, it is one of the calls of an acquisition; from the grant on, one of its owner's handles.
+// While its call waits, it is that of an acquisition; from the grant on, one of its owner's handles.
 type Hold struct {
 	try     bool       // a call of TryAcquire
 	outcome chan error // holds one: nil with the grant. The call gets it when it is taken from the acquisition, unless it leaves
@@ -152,8 +152,8 @@ func (t *lockTable) keyLocked(root *lockRoot, by asker) (key lockKey, ok bool) {
 }
 
 // enter re-enters a lock that the asker holds: then a is nil. Otherwise it begins an acquisition, which the caller must start. If
-// offline is not nil, enter returns it rather than that. With errBusy, or for a try ErrNotAcquired, a is the owner's acquisition that
-// has to end first.
+// offline is not nil, enter returns it rather than that. With errBusy a is the owner's acquisition that has to end first, and with
+// ErrNotAcquired one that a try does not wait for.
 func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error) (a *acquisition, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -166,11 +166,11 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error) (a *
 	case offline != nil && (d == nil || d.acquiring != nil):
 		return nil, offline
 	case d != nil && d.acquiring != nil: // a loss before the grant is the acquisition's own affair
-		return d.acquiring, h.busy()
+		return d.acquiring, h.busyLocked(d.acquiring)
 	case d == nil:
 		down, busy, err := t.besideLocked(key)
 		if busy != nil {
-			return busy, h.busy()
+			return busy, h.busyLocked(busy)
 		}
 		if err != nil {
 			return nil, err
@@ -234,9 +234,9 @@ func otherSide(mode string) string {
 	return ""
 }
 
-// busy is what a call gets when its owner is being served in another: a try does not wait for that.
-func (h *Hold) busy() error {
-	if h.try {
+// busyLocked is what a call gets when its owner is being served in another. A try does not wait for one that stands behind somebody.
+func (h *Hold) busyLocked(a *acquisition) error {
+	if h.try && a.at.waits() {
 		return ErrNotAcquired
 	}
 	return errBusy
@@ -325,6 +325,7 @@ func (a *acquisition) finished() {
 	t.mu.Lock()
 	t.left = slices.DeleteFunc(t.left, func(other *acquisition) bool { return other == a })
 	t.mu.Unlock()
+	a.left = nil // nothing is to hang on those that were left before those
 	close(a.done)
 	a.cancel()
 }

@@ -1,6 +1,6 @@
 package zklock
 
-// These tests attack lockdata.go: owners, and who re-enters, joins, waits and is told.
+// These tests attack lockdata.go: owners, and who re-enters, waits and is told.
 
 import (
 	"context"
@@ -142,14 +142,17 @@ func TestLockTable_AcquireDuringTheLastRelease_StartsAfresh(t *testing.T) {
 	tt.table.release(h2)
 }
 
-// I2: an owner has one acquisition at a time. Its other calls do not join that: a try is told so, and the rest wait until it has ended.
+// I2: an owner has one acquisition at a time. Its other calls do not join that but wait; a try does not, once somebody is known to be ahead.
 func TestLockTable_OneCallAtATime(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	for _, first := range []bool{true, false} {
 		a, h := tt.begin(o, first)
-		require.Equal(t, !first, tt.table.behind(a, position{place: 2}), "a try does not wait")
 		_, busy, err := tt.enter(o, true)
+		require.ErrorIs(t, err, errBusy, "nobody has said that somebody is ahead")
+		require.Same(t, a, busy)
+		require.Equal(t, !first, tt.table.behind(a, position{place: 2}), "a try does not wait")
+		_, busy, err = tt.enter(o, true)
 		require.ErrorIs(t, err, ErrNotAcquired)
 		require.Same(t, a, busy)
 		_, busy, err = tt.enter(o, false)
@@ -209,6 +212,8 @@ func TestLockTable_AcquisitionEndsWithItsCall(t *testing.T) {
 	require.Equal(t, []*acquisition{a}, next.left, "a try must not take its node for somebody's")
 	tt.table.fail(a, ErrClosed)
 	require.Len(t, tt.table.byKey, 1, "the next one is not forgotten with it")
+	next.finished()
+	require.Empty(t, next.left, "I7: what has ended keeps nothing")
 }
 
 // A lost hold is told once to all handles, is never re-entered, and stands in the way until all are released.

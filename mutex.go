@@ -98,8 +98,8 @@ func (m *Mutex) made() *Mutex {
 // must be released.
 //
 // If ctx carries a hold of this lock and Session, or an owner (WithOwner) that holds it, Acquire re-enters the lock at once
-// and sends nothing. An owner is served in one call at a time: a second call waits under its own ctx until the first has its outcome,
-// and then re-enters the lock, or queues for it. Everybody else contends, also with a hold of another lock in ctx. A call whose ctx carries a hold of
+// and sends nothing. An owner is served in one call at a time: its other calls wait, each under its own ctx, until that one has its outcome.
+// Then they re-enter the lock; or, if it was not granted, one of them queues, no particular one, and at the end. Everybody else contends, also with a hold of another lock in ctx. A call whose ctx carries a hold of
 // this lock through another Session waits for that hold, which may be its own.
 //
 // When Acquire returns an error, the call holds nothing, and its node is deleted or is being deleted. The error is the cause
@@ -110,8 +110,8 @@ func (m *Mutex) made() *Mutex {
 // connection three times in a row on its create, of more than 4 KiB, it is perhaps longer than their jute.maxbuffer: an error says so.
 func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "acquire", forever) }
 
-// TryAcquire takes the lock if nobody is ahead, and otherwise returns ErrNotAcquired. It also returns ErrNotAcquired if
-// the owner in ctx is being served in another call. Re-entry succeeds at once, as with Acquire.
+// TryAcquire takes the lock if nobody is ahead, and otherwise returns ErrNotAcquired. It also returns that if another call of the owner
+// in ctx stands behind somebody. Re-entry succeeds at once, as with Acquire.
 //
 // TryAcquire does not wait for a server either. It returns ErrNotConnected, which is not ErrNotAcquired: at once if the
 // Session is not connected, and otherwise if it has no answers within two heartbeats. A heartbeat is a tenth of the session
@@ -206,16 +206,15 @@ func (m *Mutex) enterAs(ctx context.Context, by asker, op string, wait time.Dura
 	case ctx.Err() != nil:
 		return nil, m.notLetIn(ctx, op, nil, ctxError(ctx))
 	}
-	m.s.loseIfLate() // a lost hold is not re-entered
 	h := newHold(ctx, wait == 0)
 	var offline error
 	if h.try {
 		wait, offline = m.s.tryLimit()
 	}
-	a, err := m.s.locks.enter(h, &m.root, by, offline)
+	a, err := m.look(h, by, offline)
 	for err == errBusy {
 		if wait, err = m.awaitOther(ctx, a, wait); err == nil {
-			a, err = m.s.locks.enter(h, &m.root, by, offline)
+			a, err = m.look(h, by, offline)
 		}
 	}
 	if err == nil && a != nil {
@@ -232,12 +231,19 @@ func (m *Mutex) enterAs(ctx context.Context, by asker, op string, wait time.Dura
 	return h, nil
 }
 
-// awaitOther waits until the owner's acquisition for another call has ended, and returns what is left of the wait.
+// look is lockTable.enter, for what stands now: a lost hold is not re-entered.
+func (m *Mutex) look(h *Hold, by asker, offline error) (*acquisition, error) {
+	m.s.loseIfLate()
+	return m.s.locks.enter(h, &m.root, by, offline)
+}
+
+// awaitOther waits for the outcome of another call that the owner is served in, or until that has left, and returns what is left of the
+// wait.
 func (m *Mutex) awaitOther(ctx context.Context, busy *acquisition, wait time.Duration) (left time.Duration, err error) {
 	began, limit := time.Now(), time.NewTimer(wait)
 	defer limit.Stop()
 	select {
-	case <-busy.done:
+	case <-busy.ctx.Done():
 		return wait - time.Since(began), nil
 	case <-ctx.Done():
 		return 0, ctxError(ctx)

@@ -41,6 +41,8 @@ func NewSemaphore(s *Session, path string, n int, opts ...MutexOption) (*Semapho
 	case err != nil:
 	case n < 1 || n > math.MaxInt32:
 		err = fmt.Errorf("%d permits: give 1 to %d", n, math.MaxInt32)
+	case o.limit != "" && n > mostPermits:
+		err = fmt.Errorf("%d permits WithSharedLimit: give 1 to %d", n, mostPermits)
 	case o.limit == path, o.limit == path+"/locks", o.limit == path+"/leases", strings.HasPrefix(o.limit, path+"/locks/"), strings.HasPrefix(o.limit, path+"/leases/"),
 		o.limit != "" && strings.HasPrefix(path, o.limit+"/"):
 		err = fmt.Errorf("WithSharedLimit: %s is a node of the semaphore or above it: give another, such as %s/limit", o.limit, path)

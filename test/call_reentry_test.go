@@ -4,6 +4,7 @@ package zklock_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -275,6 +276,57 @@ func TestVirtual_ReadersUnderTheirWriter_ShareOneNode(t *testing.T) {
 		require.Len(t, nodesOf(v.srv.History(), s.SessionID()), 2, "the writer's and the reader's")
 		release(t, w)
 		require.Empty(t, v.srv.Children("/job"), "I4")
+	})
+}
+
+// I6: tries under a writer, all at once, read, too: none of them stands behind anybody.
+func TestVirtual_TriesUnderTheirWriter_Read(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		v.net.SetLatency(time.Millisecond)
+		m := newRWMutex(t, v.connect(), "/job")
+		w := acquire(t, m.WriteLock())
+		var all sync.WaitGroup
+		for range 5 {
+			all.Go(func() {
+				h, err := m.ReadLock().TryAcquire(w.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := h.Release(context.Background()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		release(t, w)
+	})
+}
+
+// I6: a call waits for its owner's other call, and not for the clean-up after that: there, whether the create made a node is not known for long.
+func TestVirtual_OtherCallOfItsOwnerLeaves_QueuesAtOnce(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		m := newMutex(t, v.connect(), "/job")
+		release(t, acquire(t, m))
+		v.srv.Inject(zktest.Before(zktest.Create).Path("/job/*").Close().Once())
+		v.srv.Inject(zktest.Before(zktest.Sync).Fail(zktest.OperationTimeout).Times(8))
+		ctx := zklock.WithOwner(within(t, soon), zklock.NewOwner(""))
+		const patience = 100 * time.Millisecond
+		var all sync.WaitGroup
+		all.Go(func() {
+			first, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
+			if _, err := m.Acquire(first); !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		start := time.Now()
+		h, err := m.Acquire(ctx)
+		require.NoError(t, err)
+		require.Less(t, time.Since(start), 2*time.Second, "one of them to connect again")
+		all.Wait()
+		release(t, h)
 	})
 }
 

@@ -309,6 +309,7 @@ func TestVirtual_Semaphore_BadInput(t *testing.T) {
 			{semPath, 0, zklock.WithData(nil), "give 1 to 2147483647"},
 			{semPath, -1, zklock.WithData(nil), "give 1 to"},
 			{semPath, 1 << 31, zklock.WithData(nil), "give 1 to"},
+			{semPath, 1<<24 + 1, zklock.WithSharedLimit("/limit"), "give 1 to 16777216"},
 			{"sem", 1, zklock.WithData(nil), "must begin with a slash"},
 			{semPath, 1, nil, "nil MutexOption"},
 			{semPath, 1, zklock.WithSharedLimit("limit"), "WithSharedLimit: path \"limit\" is relative"},

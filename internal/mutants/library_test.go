@@ -234,7 +234,7 @@ var library = []mutant{
 	{"a call that leaves at the grant has left and is granted", "F33", ".", "TestLockTable_LeaveAfterTheGrant_IsGranted", []Swap{{
 		"lockTable.leave", "\tif a.call == nil {\n\t\treturn false\n\t}\n", ""}}},
 	{"an owner's calls are served at once", "I2", ".", "TestLockTable_OneCallAtATime", []Swap{{
-		"lockTable.enter", "return d.acquiring, h.busy()", "return d.acquiring, nil"}}},
+		"lockTable.enter", "return d.acquiring, h.busyLocked(d.acquiring)", "return d.acquiring, nil"}}},
 	{"a context's cause is taken for the server's answer", "R75", "internal/link", "TestVirtual_Participants_ContextsCauseIsNoAnswer|TestVirtual_Revoke_ContextsCauseIsNoAnswer", []Swap{{
 		"Era.askAs", "return tap.Answer{}, ErrCtxEnded", "return tap.Answer{}, context.Cause(ctx)"}}},
 }
