@@ -16,10 +16,10 @@ import (
 // context: a.ctx ends when the call has left (lockTable.leave).
 
 // run queues in one ZooKeeper session after the other, until the lock is granted, the acquisition fails, or nobody waits.
-func (a *acquisition) run() {
+func (a *acquisition) run(by recipe) {
 	defer a.finished()
 	for a.ctx.Err() == nil {
-		err := a.acquire()
+		err := a.acquire(by)
 		switch {
 		case err == nil: // granted
 			return
@@ -37,12 +37,10 @@ func (a *acquisition) run() {
 // acquire queues in a ZooKeeper session until the lock is granted. It queues again each time our node is gone through no
 // fault of ours, or has no place of its own. The end of the session is an error, even if the loss of the node is seen first.
 //
-// A reader that has the write lock does not queue, unless it releases the write lock meanwhile.
-func (a *acquisition) acquire() error {
-	if a.d.down != nil {
-		if err := a.downgrade(); err != errRequeue {
-			return err
-		}
+// A recipe may know a shorter way.
+func (a *acquisition) acquire(by recipe) error {
+	if err := by.before(a); err != errRequeue {
+		return err
 	}
 	e, err := attachedEra(a.ctx, a.link)
 	if err != nil {
@@ -53,7 +51,7 @@ func (a *acquisition) acquire() error {
 	backoff := link.NewBackoff()
 	for {
 		start := time.Now()
-		if err := a.queue(e); !errors.Is(err, errRequeue) {
+		if err := a.queue(e, by); !errors.Is(err, errRequeue) {
 			return err
 		}
 		if time.Since(start) > 5*time.Second {
@@ -71,8 +69,8 @@ func (a *acquisition) acquire() error {
 
 // queue makes a node and follows it to the front. It returns nil when the lock was granted. After an error the node is
 // deleted, or the reaper has it, or it died with its session.
-func (a *acquisition) queue(e *era) error {
-	at, err := a.makeNode(e)
+func (a *acquisition) queue(e *era, by recipe) error {
+	at, err := a.makeNode(e, by)
 	if err != nil {
 		return err
 	}
@@ -84,13 +82,13 @@ func (a *acquisition) queue(e *era) error {
 		e.nodes.StepOut(at.turn)
 	}
 	if err != nil {
-		err = a.giveUp(e, at.node, err, at.leases...)
+		err = a.giveUp(e, at.node, err, at.held...)
 	}
 	return err
 }
 
 // makeNode makes the node, and the lock root first if there is none.
-func (a *acquisition) makeNode(e *era) (*attempt, error) {
+func (a *acquisition) makeNode(e *era, by recipe) (*attempt, error) {
 	root := a.d.root
 	for {
 		c, err := e.create(a.ctx, root, a.opts.data)
@@ -102,7 +100,7 @@ func (a *acquisition) makeNode(e *era) (*attempt, error) {
 		if c.sent && root.wasThere() {
 			// The list goes out in the flight of the create, after it: an uncontended acquire is one round trip.
 			early = e.lists.List(root.path)
-			if root.delay > 0 {
+			if root.recorded {
 				record = e.askData(root.path)
 			}
 		}
@@ -112,7 +110,7 @@ func (a *acquisition) makeNode(e *era) (*attempt, error) {
 			root.note(true)
 			root.warnOfTheEnd(e, c.node)
 			a.d.mark = nil
-			return &attempt{acquisition: a, e: e, node: c.node, token: c.token, walk: queue.Begin(e.ID, early != nil, root.delay > 0),
+			return &attempt{acquisition: a, recipe: by, e: e, node: c.node, token: c.token, walk: queue.Begin(e.ID, early != nil, root.recorded),
 				list: early, early: record, retry: link.NewBackoff()}, nil
 		case !errors.Is(err, zk.ErrNoNode):
 			return nil, err
@@ -126,11 +124,11 @@ func (a *acquisition) makeNode(e *era) (*attempt, error) {
 
 // giveUp deletes the node and waits a little until it is gone, so that the caller finds it gone when it gets the error (I4).
 // At the end of the counter, the caller also finds the lock root gone, so that another try succeeds, or reads why it stays.
-func (a *acquisition) giveUp(e *era, node string, why error, leases ...string) error {
+func (a *acquisition) giveUp(e *era, node string, why error, further ...string) error {
 	if errors.Is(why, ErrClosed) || e.IsOver() {
 		return why // it goes with its session
 	}
-	x, restarted := a.d.root.erase(e, a.d.mark, node, leases...)
+	x, restarted := a.d.root.erase(e, a.d.mark, node, further...)
 	late := make(chan struct{})
 	t := time.AfterFunc(grace, func() { close(late) })
 	defer t.Stop()

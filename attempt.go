@@ -20,15 +20,55 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
+// recipe is what one kind of lock adds to the engine, which makes a node, follows it to the front and grants. The engine calls it, and
+// names none. What is data of a recipe stands in its lockRoot. A recipe embeds plain, or another that it wraps, and has what differs.
+type recipe interface {
+	// beside is a besideFunc.
+	beside(t *lockTable, key lockKey) (p *pair, busy *acquisition, err error)
+	// before comes before queueing. It returns nil if the lock was granted, and errRequeue if the acquisition has to queue.
+	before(a *acquisition) error
+	// behind is called when somebody is ahead in the queue. It returns ErrNotAcquired if the call does not wait.
+	behind(a *attempt, at position) error
+	// step does what the walk says of the record in the lock root's data, if grants are recorded.
+	step(a *attempt) error
+	// front is called when nobody is ahead: it grants, or does first what else it takes.
+	front(a *attempt) error
+	// describe adds what it knows to the queue that a user asked for.
+	describe(ctx context.Context, e *era, root *lockRoot, ps []Participant) error
+}
+
+// plain is the recipe of a mutex: who is in front has the lock.
+type plain struct{}
+
+func (plain) beside(*lockTable, lockKey) (*pair, *acquisition, error) { return nil, nil, nil }
+
+func (plain) before(*acquisition) error { return errRequeue }
+
+func (plain) behind(a *attempt, at position) error {
+	if !a.d.table.behind(a.acquisition, at) {
+		return ErrNotAcquired
+	}
+	return nil
+}
+
+func (plain) step(a *attempt) error {
+	panic(fmt.Sprintf("zklock: nobody does what the walk says: %v", a.walk.Next))
+}
+
+func (plain) front(a *attempt) error { return a.grant() }
+
+func (plain) describe(context.Context, *era, *lockRoot, []Participant) error { return nil }
+
 // attempt is one node's way to the front of its queue. It does what the walk says (queue.Walk).
 type attempt struct {
 	*acquisition
-	e     *era
-	node  string // absolute
-	token int64  // its czxid
+	recipe recipe
+	e      *era
+	node   string // absolute
+	token  int64  // its czxid
 
-	leases    []string // of a semaphore, once they are made
-	rootCzxid int64    // of the node above ours, or above the leases, as last listed: no grant without a list that shows ours
+	held      []string // what the hold rests on, if that is not the node in the queue
+	rootCzxid int64    // of the node above what the hold rests on, as last listed: no grant without a list that shows ours
 
 	walk        queue.Walk
 	list        *nodes.Listing
@@ -40,11 +80,11 @@ type attempt struct {
 	turn        *nodes.Waiter // if its predecessor is of the same session
 	queued      bool          // it counts among those that wait
 
-	// With a lock-delay (delay.go).
-	early    <-chan dataRead // the record, if it was asked for with the node
-	record   queue.Record    // as it was read
-	version  int32           // of that
-	delayEnd clock.Instant   // until when the delay lasts
+	// Where grants are recorded.
+	early   <-chan dataRead // the record, if it was asked for with the node
+	record  queue.Record    // as it was read
+	version int32           // of that
+	until   clock.Instant   // when it may be granted, if it has to wait for that
 
 	retry link.Backoff // between requests whose errors say nothing
 }
@@ -75,8 +115,8 @@ func (a *attempt) findingOf(err error) (queue.Finding, error) {
 func (a *attempt) grant() error {
 	e, d := a.e, a.d
 	held := []string{a.node}
-	if len(a.leases) > 0 {
-		held = a.leases
+	if len(a.held) > 0 {
+		held = a.held
 	}
 	d.table.prepare(a, held)
 	for renewed := false; ; renewed = true {
@@ -119,7 +159,7 @@ func (a *attempt) grant() error {
 	}
 	if a.opts.revoke != nil {
 		var once sync.Once
-		for _, node := range held { // of several permits, any lease stands for the hold
+		for _, node := range held { // any of them stands for the hold
 			listenForRevocation(d, e, node, func(h *Hold) { once.Do(func() { a.opts.revoke(h) }) })
 		}
 	}

@@ -48,9 +48,9 @@ func newEventTest(t *testing.T) *eventTest {
 		c.work.Wait()
 	})
 	a, _ := tt.begin(NewOwner(""), false)
-	a.link, a.opts = tt.m.s.link, &tt.m.opts
+	a.link, a.opts = tt.m.s.link, &tt.m.opts.nodeOptions
 	at := &attempt{
-		acquisition: a, e: e, node: "/locks/a/own", token: 9,
+		acquisition: a, recipe: plain{}, e: e, node: "/locks/a/own", token: 9,
 		onOwn:   &watch{watchKey: watchKey{path: "/locks/a/own"}, fired: make(chan struct{})},
 		onAhead: &watch{watchKey: watchKey{path: "/locks/a/n"}, fired: closedCh(), event: zk.EventNodeDeleted},
 	}

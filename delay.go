@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock/internal/answer"
+	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/queue"
@@ -36,8 +38,66 @@ func WithLockDelay(d time.Duration) MutexOption {
 	}
 }
 
+// delayed is a recipe with a lock-delay.
+type delayed struct {
+	recipe
+	d time.Duration
+}
+
+// withDelay wraps a recipe if there is to be a lock-delay.
+func (o *mutexOptions) withDelay(r recipe) recipe {
+	if o.delay > 0 {
+		return delayed{r, o.delay}
+	}
+	return r
+}
+
+func (l delayed) step(a *attempt) error {
+	switch a.walk.Next {
+	case queue.ToReadRecord:
+		return l.readRecord(a)
+	case queue.ToAwaitDelay:
+		return a.awaitDelay()
+	case queue.ToWriteRecord:
+		return a.writeRecord()
+	}
+	return l.recipe.step(a)
+}
+
+// describe says until when the node in front waits for the lock-delay, if it says so.
+func (l delayed) describe(ctx context.Context, e *era, root *lockRoot, ps []Participant) error {
+	if len(ps) == 0 {
+		return nil
+	}
+	var got wire.DataResponse
+	if _, err := e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: root.path}, &got); err != nil {
+		return ignoring(answer.Denied(err, "get", "READ", root.path), zk.ErrNoNode)
+	}
+	record, _ := queue.ParseRecord(got.Data)
+	if record.Word(queue.HeldWord) != nameOf(ps[0].Node) { // otherwise it holds
+		ps[0].DelayUntil, _ = time.Parse(time.RFC3339, record.Word(queue.UntilWord))
+	}
+	return nil
+}
+
+// end returns until when nobody is granted because the holder with that node disappeared, and whether this Session knew that
+// before. With note, it counts from now if not. It says when the node was known to be gone, whatever becomes of the call that looked: so
+// calls with short deadlines come to the end of the delay, too.
+func (l delayed) end(r *lockRoot, node string, now clock.Instant, note bool) (end clock.Instant, isKnown bool) {
+	before := r.roots.noted(r.path, func(n rootNotes) rootNotes {
+		if note && n.gone != node {
+			n.gone, n.since = node, now
+		}
+		return n
+	})
+	if before.gone != node {
+		return now.Add(l.d), false
+	}
+	return before.since.Add(l.d), true
+}
+
 // readRecord reads the lock root's record, unless that was asked for with the node: then the answer is here.
-func (a *attempt) readRecord() error {
+func (l delayed) readRecord(a *attempt) error {
 	e, root, w := a.e, a.d.root, &a.walk
 	asked, isEarly, synced := a.early, a.early != nil, uint64(0)
 	if a.early = nil; !isEarly {
@@ -69,22 +129,22 @@ func (a *attempt) readRecord() error {
 	}
 	a.record, a.version = record, got.stat.Version
 	held, own := record.Word(queue.HeldWord), nameOf(a.node)
-	end, isKnown := root.delayEnd(held, e.Clock.Now(), false)
+	end, isKnown := l.end(root, held, e.Clock.Now(), false)
 	*w = w.RecordRead(queue.Reading{Held: held, Own: own, Conn: got.conn, Early: isEarly, Synced: synced != 0 && synced == got.conn, Over: isKnown && e.Clock.Now() >= end})
 	if w.Next == queue.ToAwaitDelay {
-		return a.beginDelay(held)
+		return l.begin(a, held)
 	}
 	return nil
 }
 
-// beginDelay begins the wait for the delay of a node that is gone. Tries end here. It tells others until when the delay lasts, if it can:
+// begin begins the wait for the delay of a node that is gone. Tries end here. It tells others until when the delay lasts, if it can:
 // nothing rests on that.
-func (a *attempt) beginDelay(held string) error {
+func (l delayed) begin(a *attempt, held string) error {
 	e, root := a.e, a.d.root
-	end, _ := root.delayEnd(held, e.Clock.Now(), true)
-	a.delayEnd = end
+	end, _ := l.end(root, held, e.Clock.Now(), true)
+	a.until = end
 	until := e.Clock.Wall(end)
-	at := position{node: a.node, place: 1, who: held + ", which disappeared", delayed: until}
+	at := position{node: a.node, place: 1, who: held + ", which disappeared", until: until}
 	if !a.d.table.behind(a.acquisition, at) {
 		return ErrNotAcquired
 	}
@@ -105,7 +165,7 @@ func (a *attempt) beginDelay(held string) error {
 
 // awaitDelay waits until the delay is over.
 func (a *attempt) awaitDelay() error {
-	for left := a.delayEnd.Sub(a.e.Clock.Now()); left > 0; left = a.delayEnd.Sub(a.e.Clock.Now()) {
+	for left := a.until.Sub(a.e.Clock.Now()); left > 0; left = a.until.Sub(a.e.Clock.Now()) {
 		t := time.NewTimer(left)
 		select {
 		case <-t.C:

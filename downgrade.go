@@ -5,20 +5,76 @@ import (
 	"errors"
 
 	"github.com/go-zookeeper/zk"
+	"github.com/google/uuid"
 
 	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/link"
-	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// downgrade takes the read lock for an owner that has the write lock. It returns errRequeue if the write lock was released
-// meanwhile: then the owner queues.
-func (a *acquisition) downgrade() error {
-	d, w := a.d, a.d.down.writer
+// writeSide and readSide are the recipe of a read/write lock's sides. An owner that has the write lock may take the read lock, too: it makes a
+// reader's node with the writer's number. Whoever stood behind the writer's node finds the reader's when that goes, and lists
+// (queue.Rule.staysAlone).
+//
+//	write lock held ──▶ one transaction: the writer's node is there, make the reader's ──▶ both held, released in any order
+//
+// The token of the reader's node is larger than the tokens that those in the queue will have.
+type (
+	writeSide struct{ plain }
+	readSide  struct{ plain }
+)
+
+// beside refuses to upgrade: the owner has the read lock, or had it and lost it.
+func (writeSide) beside(t *lockTable, key lockKey) (*pair, *acquisition, error) {
+	d, busy, err := besideLocked(t, key, queue.ReadName)
+	if d != nil {
+		err = ErrUpgrade
+	}
+	return nil, busy, err
+}
+
+// beside returns how the owner takes the read lock, if it has the write lock.
+func (readSide) beside(t *lockTable, key lockKey) (*pair, *acquisition, error) {
+	d, busy, err := besideLocked(t, key, queue.WriteName)
+	switch {
+	case d == nil:
+		return nil, busy, err
+	case d.root.nearTheEnd(d.node): // the reader's node would keep the root from being made anew
+		return nil, nil, ErrSequenceExhausted
+	case d.pair == nil:
+		d.pair = &pair{first: d, node: queue.DowngradedPath(d.node, uuid.NewString()), byFirst: true}
+	case d.pair.lost != nil:
+		return nil, nil, d.pair.lost
+	}
+	return d.pair, nil, nil
+}
+
+// besideLocked returns the owner's other share if it holds that; otherwise the acquisition of it, or how it was lost.
+func besideLocked(t *lockTable, key lockKey, other string) (d *lockData, busy *acquisition, err error) {
+	d = t.byKey[lockKey{key.path, other, key.owner}]
+	switch {
+	case d == nil:
+		return nil, nil, nil
+	case d.acquiring != nil:
+		return nil, d.acquiring, nil
+	case d.lost != nil:
+		return nil, nil, d.lost
+	case d.e.IsOver():
+		return nil, nil, lostBecause(d.e.Why())
+	}
+	return d, nil, nil
+}
+
+// before takes the read lock for an owner that has the write lock. It returns errRequeue if there is none, or it was released meanwhile:
+// then the owner queues.
+func (readSide) before(a *acquisition) error {
+	if a.d.pair == nil {
+		return errRequeue
+	}
+	d, w := a.d, a.d.pair.first
 	w.e.attempts.Add(1)
-	err := a.makeDowngraded()
+	err := makeDowngraded(a)
 	w.e.attempts.Add(-1)
 	if err == nil {
 		return nil
@@ -26,11 +82,11 @@ func (a *acquisition) downgrade() error {
 	if err == errRequeue && d.table.has(w) { // nobody released it
 		w.e.LoseNode(w.node, link.ErrNodeGone)
 	}
-	d.leaveDowngrade(nil)
+	d.leavePair(nil)
 	t := d.table
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	d.down = nil
+	d.pair = nil
 	switch {
 	case err != errRequeue && !errors.Is(err, link.ErrOver): // it failed by itself
 	case w.lost != nil:
@@ -44,8 +100,8 @@ func (a *acquisition) downgrade() error {
 }
 
 // makeDowngraded makes the reader's node, and grants on it. It returns errRequeue if the writer's node is gone.
-func (a *acquisition) makeDowngraded() error {
-	w, node := a.d.down.writer, a.d.down.node
+func makeDowngraded(a *acquisition) error {
+	w, node := a.d.pair.first, a.d.pair.node
 	at := &attempt{acquisition: a, e: w.e, node: node, token: w.token, rootCzxid: w.rootCzxid, retry: link.NewBackoff()}
 	ops := wire.MultiRequest{Ops: []wire.MultiOp{
 		{Op: wire.OpCheck, Path: w.node, Version: -1},
@@ -78,40 +134,4 @@ func (t *lockTable) has(d *lockData) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.byKey[d.key] == d
-}
-
-// giveBack begins the deletions that a released hold waits for. A reader beside its own writer waits for none: its node stays until
-// the write lock is released, too.
-func (d *lockData) giveBack(held []string) (xs [2]*nodes.Deletion) {
-	if down := d.down; down != nil && down.writer != d {
-		xs[0] = d.leaveDowngrade(nil)
-		return xs
-	}
-	xs[0] = d.root.release(d.e, held, d.down != nil, d.mark)
-	xs[1] = d.leaveDowngrade(xs[0])
-	return xs
-}
-
-// leaveDowngrade takes the writer's or the reader's share from its downgrade, if there is one. after is the deletion of the writer's
-// node, nil if that is gone or it is the reader that leaves. If neither needs the reader's node any more, leaveDowngrade has it
-// deleted.
-func (d *lockData) leaveDowngrade(after *nodes.Deletion) *nodes.Deletion {
-	d.table.mu.Lock()
-	down := d.down
-	if down == nil {
-		d.table.mu.Unlock()
-		return nil
-	}
-	switch d {
-	case down.writer:
-		down.byWriter, down.after = false, after
-	case down.reader:
-		down.reader = nil
-	}
-	needed := down.byWriter || down.reader != nil
-	d.table.mu.Unlock()
-	if needed {
-		return nil
-	}
-	return down.writer.e.reaper.EraseAfter(down.after, down.node)
 }

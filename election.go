@@ -49,7 +49,7 @@ func NewElection(s *Session, path string, opts ...MutexOption) (*Election, error
 		return nil, &Error{Op: "new election", Path: path, Err: errNoSession}
 	}
 	o := newMutexOptions(opts)
-	m, err := mutexOf(s, path, o.name, o)
+	m, err := mutexOf(s, path, o.name, o, plain{})
 	if err == nil {
 		err = checkCandidate(o.data, o.name)
 	}

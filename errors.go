@@ -239,7 +239,7 @@ type position struct {
 	predecessor string    // absolute
 	holds       bool      // the predecessor
 	who         string    // who made the predecessor, as whoIs says it; "" if nobody has read it
-	delayed     time.Time // until when the lock-delay lasts, if we wait for that; nobody is ahead
+	until       time.Time // until when the lock-delay lasts, if we wait for that; nobody is ahead
 }
 
 // holder is who made the predecessor, if that is the holder.
@@ -251,7 +251,7 @@ func (p position) holder() string {
 }
 
 // waits says whether it does not have the lock for a reason that a server has given.
-func (p position) waits() bool { return p.place > 1 || !p.delayed.IsZero() }
+func (p position) waits() bool { return p.place > 1 || !p.until.IsZero() }
 
 // firstSaid is after how long a wait is logged. It is logged again each time that it has lasted twice as long.
 const firstSaid = time.Minute

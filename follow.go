@@ -30,21 +30,14 @@ func (a *attempt) follow() error {
 			err = a.watchSecond()
 		case queue.ToAwait:
 			err = a.await()
-		case queue.ToReadRecord:
-			err = a.readRecord()
-		case queue.ToAwaitDelay:
-			err = a.awaitDelay()
-		case queue.ToWriteRecord:
-			err = a.writeRecord()
 		case queue.ToGrant:
-			if a.d.root.permits != nil {
-				return a.takePermits()
-			}
-			return a.grant()
+			return a.recipe.front(a)
 		case queue.ToQueueAgain:
 			return errRequeue
 		case queue.ToEnd:
 			return a.exhausted()
+		default:
+			err = a.recipe.step(a)
 		}
 		if err != nil {
 			return err
@@ -100,12 +93,8 @@ func (a *attempt) standBehind() error {
 	if e.IsHeld(a.predecessor) {
 		at.who = ourselves
 	}
-	if root.permits != nil {
-		if err := a.lookAhead(at); err != nil {
-			return err
-		}
-	} else if !a.d.table.behind(a.acquisition, at) {
-		return ErrNotAcquired
+	if err := a.recipe.behind(a, at); err != nil {
+		return err
 	}
 	a.turn = nil
 	if !w.Tied {

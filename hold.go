@@ -15,7 +15,6 @@ import (
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
-	"github.com/zklock/zklock/internal/queue"
 )
 
 // newHold returns the Hold that a call waits with, and that it gets when the lock is granted. It has the values of the
@@ -71,13 +70,14 @@ func (h *Hold) outcomeOf(work context.Context, worked, released error) error {
 	return errors.Join(worked, released)
 }
 
-// holdKey asks a context for the innermost hold that it carries. root names the lock's path, "" any; mode its kind, "" any; table the
-// Session, nil any. With after, it asks for one that stands and that may be waited for in vain if this lock is waited for now.
+// holdKey asks a context for the innermost hold that it carries. root names the lock's path, "" any; share what was taken there, "" any; table
+// the Session, nil any. With after, it asks for one that stands and that may be waited for in vain if this lock is waited for now.
 type holdKey struct {
 	table *lockTable
 	root  string // absolute
-	mode  string
-	after bool // of a path that sorts after root, or of root, if the call does not re-enter it; permits can be had twice
+	share string
+	fresh bool // the call takes a share of its own
+	after bool // of a path that sorts after root, or of root, if the call does not re-enter it; what is fresh can be had twice
 }
 
 func heldIn(ctx context.Context, k holdKey) *Hold {
@@ -97,9 +97,9 @@ func (c *holdContext) Value(key any) any {
 func (k holdKey) fits(h *Hold) bool {
 	held := h.d.key.path
 	if k.after {
-		return (held > k.root || held == k.root && (h.d.table != k.table || h.d.key.mode != k.mode || k.mode != queue.LeaseName)) && h.Err() == nil
+		return (held > k.root || held == k.root && (h.d.table != k.table || h.d.key.share != k.share || !k.fresh)) && h.Err() == nil
 	}
-	return (k.table == nil || k.table == h.d.table) && (k.root == "" || k.root == held) && (k.mode == "" || k.mode == h.d.key.mode)
+	return (k.table == nil || k.table == h.d.table) && (k.root == "" || k.root == held) && (k.share == "" || k.share == h.d.key.share)
 }
 
 func (c *holdContext) Err() error {
@@ -375,11 +375,14 @@ func actsFor(ctx context.Context, h *Hold) bool {
 
 func askerIn(ctx context.Context, t *lockTable, root *lockRoot) asker {
 	by := asker{owner: ownerSet(ctx)}
-	for i, mode := range [2]string{root.mode(), otherSide(root.mode())} {
-		if mode == "" {
+	if root.isFresh {
+		return asker{} // nobody
+	}
+	for i, share := range [2]string{root.share, root.other} {
+		if share == "" {
 			break
 		}
-		if h := heldIn(ctx, holdKey{table: t, root: root.path, mode: mode}); h != nil {
+		if h := heldIn(ctx, holdKey{table: t, root: root.path, share: share}); h != nil {
 			by.under[i] = h.d
 		}
 	}

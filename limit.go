@@ -14,6 +14,19 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
+// permits is what the front of a semaphore's queue is for: it makes leases, and waits until the limit has room for all of them.
+// Then it leaves the queue, and the next is in front.
+type permits struct {
+	plain
+	leases lockRoot // above the leases; its markers are those of leases
+	k      int      // how many are wanted
+	n      int      // the limit, or what it starts with if it is shared
+	limit  string   // the node that has the shared limit, absolute; "" if there is none
+}
+
+// permits returns the recipe of an attempt at permits.
+func (a *attempt) permits() *permits { return a.recipe.(*permits) }
+
 // askLimit asks for the limit. If it is fixed, no request is made.
 func (p *permits) askLimit(e *era) <-chan dataRead {
 	if p.limit == "" {
@@ -46,7 +59,7 @@ func (a *attempt) limitOf(asked <-chan dataRead) (n int, known bool, err error) 
 	if err != nil {
 		return 0, false, err
 	}
-	p := a.d.root.permits
+	p := a.permits()
 	if errors.Is(got.err, zk.ErrNoNode) {
 		got.err = p.makeLimit(a.ctx, a.e.Era)
 		_, err = a.findingOf(got.err)

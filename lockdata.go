@@ -7,19 +7,15 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-zookeeper/zk"
-	"github.com/google/uuid"
-
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
-	"github.com/zklock/zklock/internal/queue"
 )
 
 // lockKey names an owner's share in a lock. A Session has at most one node for each (I2): two Mutexes on one path are one
 // lock.
 type lockKey struct {
 	path  string // absolute
-	mode  string // the name of its rule: an owner's share in the read lock is one, in the write lock another
+	share string // its name: lockRoot.share
 	owner Owner
 }
 
@@ -41,11 +37,11 @@ type lockData struct {
 	acquiring *acquisition       // nil from the grant on
 	e         *era               // the node's era. It is set when the grant is prepared, as are the next four
 	node      string             // absolute
-	held      []string           // all that the hold rests on: node, and the others of a hold of several permits
-	token     int64              // the node's czxid; of permits, see Hold.Token
+	held      []string           // all that the hold rests on: node, and perhaps others
+	token     int64              // see Hold.Token
 	rootCzxid int64              // of the node above
-	mark      *nodes.Mark        // with a lock-delay: the record of the grant, from when it may be written. The attempt's, until the grant
-	down      *downgrade         // of a writer that reads, too: its share in either lock has it. Otherwise nil
+	mark      *nodes.Mark        // where grants are recorded: the record of this one, from when it may be written. The attempt's, until the grant
+	pair      *pair              // both shares of a pair have it. Otherwise nil
 	handles   map[*Hold]struct{} // I2: the count; re-entry adds one and sends nothing
 	lost      error
 	lostCh    chan struct{} // closed with lost
@@ -56,7 +52,7 @@ type lockData struct {
 // calls wait until that one's call has its outcome or has left, and look again.
 type acquisition struct {
 	link   *link.Link
-	opts   *mutexOptions
+	opts   *nodeOptions
 	d      *lockData
 	ctx    context.Context // ends when the call has left, at the latest with done
 	cancel context.CancelFunc
@@ -64,7 +60,7 @@ type acquisition struct {
 	call   *Hold          // nil when it has its outcome, or has left
 	left   []*acquisition // of the same lock, that were left before this one began and had not ended
 	at     position
-	hungUp hangUps // over the transactions that make leases; for the goroutine that carries it out
+	hungUp hangUps // over a recipe's transactions; for the goroutine that carries it out
 
 	since  time.Time
 	toSay  time.Duration    // how long the wait has lasted when it is logged next; as sayNow, for the goroutine that carries it out
@@ -93,37 +89,26 @@ type holdContext struct {
 	cancel context.CancelCauseFunc // ends it
 }
 
-// downgrade is how an owner that has the write lock takes the read lock, too: a reader's node with the writer's number. Whoever stood
-// behind the writer's node finds the reader's when that goes, and lists (queue.Rule.staysAlone).
-//
-//	write lock held ──▶ one transaction: the writer's node is there, make the reader's ──▶ both held, released in any order
-//
-// There is one reader's node for a writer's, under a name that is chosen once: a transaction whose answer was lost is sent again,
-// and "node exists" is success. It may also arrive late, as long as the writer's node is there. So the reader's node goes after the
-// writer's, and after the read lock was released. Its token is the writer's: that of the node is larger than the tokens that those
-// in the queue will have.
-type downgrade struct {
-	writer *lockData
-	node   string // the reader's, absolute
+// pair is two shares of one owner in a lock, of which the second stands on the first's node: a node of its own that is made only while that
+// is there, under a name that is chosen once. A transaction whose answer was lost is sent again, and "node exists" is success. It may also
+// arrive late, as long as the first's node is there. So the second's node goes after the first's, and after the second was released. Its
+// token is the first's.
+type pair struct {
+	first *lockData
+	node  string // the second's, absolute
 
 	// Guarded by the lockTable.
-	byWriter bool            // the writer needs it
-	reader   *lockData       // the share in the read lock that needs it, which can be the next one before the last one has left
-	after    *nodes.Deletion // of the writer's node, if that is being deleted
-	lost     error           // somebody has taken the read lock's node away: another with its name could be deleted, too
+	byFirst bool            // the first needs it
+	second  *lockData       // the share that needs it, which can be the next one before the last one has left
+	after   *nodes.Deletion // of the first's node, if that is being deleted
+	lost    error           // somebody has taken the second's node away: another with its name could be deleted, too
 }
 
-type mutexOptions struct {
-	container  bool
-	acl        []zk.ACL
+// nodeOptions are those of a Mutex's options that an acquisition goes by.
+type nodeOptions struct {
 	data       []byte
 	failOnLoss bool
-	name       string
-	markers    []string
 	revoke     func(*Hold)
-	limit      string // the node that has a semaphore's limit
-	delay      time.Duration
-	wrong      error // what an option was given that it cannot take
 }
 
 // asker is who calls, as the context says.
@@ -138,7 +123,7 @@ type asker struct {
 // this lock gives none either when its last handle was released: contexts that still carry it would share the next hold. The two
 // sides of a read/write lock are one lock here; a Mutex on its path is another.
 func (t *lockTable) keyLocked(root *lockRoot, by asker) (key lockKey, ok bool) {
-	key = lockKey{root.path, root.mode(), by.owner}
+	key = lockKey{root.path, root.share, by.owner}
 	if by.owner != (Owner{}) {
 		return key, true
 	}
@@ -153,13 +138,13 @@ func (t *lockTable) keyLocked(root *lockRoot, by asker) (key lockKey, ok bool) {
 
 // enter re-enters a lock that the asker holds: then a is nil. Otherwise it begins an acquisition, which the caller must start. If
 // offline is not nil, enter returns it rather than that. With errBusy a is the owner's acquisition that has to end first, and with
-// ErrNotAcquired one that a try does not wait for.
-func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error) (a *acquisition, err error) {
+// ErrNotAcquired one that a try does not wait for. beside is the recipe's.
+func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error, beside besideFunc) (a *acquisition, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key, ok := t.keyLocked(root, by)
 	if !ok {
-		key = lockKey{root.path, root.mode(), NewOwner("")} // two plain calls contend
+		key = lockKey{root.path, root.share, NewOwner("")} // two plain calls contend
 	}
 	d := t.byKey[key]
 	switch {
@@ -168,14 +153,14 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error) (a *
 	case d != nil && d.acquiring != nil: // a loss before the grant is the acquisition's own affair
 		return d.acquiring, h.busyLocked(d.acquiring)
 	case d == nil:
-		down, busy, err := t.besideLocked(key)
+		pair, busy, err := beside(t, key)
 		if busy != nil {
 			return busy, h.busyLocked(busy)
 		}
 		if err != nil {
 			return nil, err
 		}
-		d = &lockData{table: t, key: key, root: root, down: down, handles: make(map[*Hold]struct{}), lostCh: make(chan struct{}), ended: make(chan struct{})}
+		d = &lockData{table: t, key: key, root: root, pair: pair, handles: make(map[*Hold]struct{}), lostCh: make(chan struct{}), ended: make(chan struct{})}
 		d.acquiring = &acquisition{d: d, done: make(chan struct{}), call: h, since: time.Now(), toSay: firstSaid}
 		d.acquiring.ctx, d.acquiring.cancel = context.WithCancel(context.Background())
 		for _, other := range t.left {
@@ -183,8 +168,8 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error) (a *
 				d.acquiring.left = append(d.acquiring.left, other)
 			}
 		}
-		if down != nil {
-			down.reader = d
+		if pair != nil {
+			pair.second = d
 		}
 		t.byKey[key] = d
 		return d.acquiring, nil
@@ -197,42 +182,9 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error) (a *
 	return nil, nil
 }
 
-// besideLocked says what follows for a new acquisition from the other side of the same lock. Its owner has the write lock: down is
-// how it takes the read lock. It queues for the other side: busy is that acquisition. It has the read lock: ErrUpgrade. It had the other
-// side, and lost it: that loss.
-func (t *lockTable) besideLocked(key lockKey) (down *downgrade, busy *acquisition, err error) {
-	d := t.byKey[lockKey{key.path, otherSide(key.mode), key.owner}]
-	switch {
-	case d == nil:
-		return nil, nil, nil
-	case d.acquiring != nil:
-		return nil, d.acquiring, nil
-	case d.lost != nil:
-		return nil, nil, d.lost
-	case d.e.IsOver():
-		return nil, nil, lostBecause(d.e.Why())
-	case key.mode == queue.WriteName:
-		return nil, nil, ErrUpgrade
-	case d.root.nearTheEnd(d.node): // the reader's node would keep the root from being made anew
-		return nil, nil, ErrSequenceExhausted
-	case d.down == nil:
-		d.down = &downgrade{writer: d, node: queue.DowngradedPath(d.node, uuid.NewString()), byWriter: true}
-	case d.down.lost != nil:
-		return nil, nil, d.down.lost
-	}
-	return d.down, nil, nil
-}
-
-// otherSide returns the mode that an owner may have beside this one; "" if there is none.
-func otherSide(mode string) string {
-	switch mode {
-	case queue.ReadName:
-		return queue.WriteName
-	case queue.WriteName:
-		return queue.ReadName
-	}
-	return ""
-}
+// besideFunc says, under the table's lock, what follows for a new share of an owner from the other share that it may have in the lock: the
+// pair that the new one is the second of, the acquisition that has to end first, or an error.
+type besideFunc func(t *lockTable, key lockKey) (p *pair, busy *acquisition, err error)
 
 // busyLocked is what a call gets when its owner is being served in another. A try does not wait for one that stands behind somebody.
 func (h *Hold) busyLocked(a *acquisition) error {
@@ -247,8 +199,8 @@ func (d *lockData) addLocked(h *Hold) {
 	d.handles[h] = struct{}{}
 }
 
-// behind notes that somebody is ahead, and says whether the call waits. A try does not. Its acquisition fails when its node is deleted; of
-// a semaphore it may still be granted (lookAhead).
+// behind notes that somebody is ahead, and says whether the call waits. A try does not. Its acquisition fails when its node is
+// deleted, unless the recipe goes on.
 func (t *lockTable) behind(a *acquisition, at position) (wait bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -365,7 +317,7 @@ func (t *lockTable) held(root *lockRoot) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for key, d := range t.byKey {
-		if key.path == root.path && key.mode == root.mode() && d.isHeldLocked() {
+		if key.path == root.path && key.share == root.share && d.isHeldLocked() {
 			return true
 		}
 	}

@@ -39,7 +39,7 @@ func newTableTest(t *testing.T) *tableTest {
 // enter is a call of the owner's.
 func (t *tableTest) enter(o Owner, try bool) (h *Hold, a *acquisition, err error) {
 	h = newHold(t.Context(), try)
-	a, err = t.table.enter(h, &t.m.root, asker{owner: o}, nil)
+	a, err = t.table.enter(h, &t.m.root, asker{owner: o}, nil, plain{}.beside)
 	return h, a, err
 }
 
@@ -270,13 +270,13 @@ func TestLockTable_LostBeforeTheGrant(t *testing.T) {
 }
 
 // The next read under a write hold may have come before the last one has left (I1).
-func TestLeaveDowngrade_TheNextReaderStays(t *testing.T) {
+func TestLeavePair_TheNextSecondStays(t *testing.T) {
 	table := new(lockTable)
-	writer, next := &lockData{table: table}, &lockData{table: table}
-	down := &downgrade{writer: writer, reader: next}
-	last := &lockData{table: table, down: down}
-	require.Nil(t, last.leaveDowngrade(nil), "the next one needs the reader's node")
-	require.Same(t, next, down.reader)
+	first, next := &lockData{table: table}, &lockData{table: table}
+	p := &pair{first: first, second: next}
+	last := &lockData{table: table, pair: p}
+	require.Nil(t, last.leavePair(nil), "the next one needs the second's node")
+	require.Same(t, next, p.second)
 }
 
 // The hold's context has the values of Acquire's, not its end: the usual cancel of the wait must not end the hold.
@@ -286,7 +286,7 @@ func TestHoldContext_OutlivesTheWait(t *testing.T) {
 	o := NewOwner("")
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "v"))
 	h := newHold(ctx, false)
-	a, err := tt.table.enter(h, &tt.m.root, asker{owner: o}, nil)
+	a, err := tt.table.enter(h, &tt.m.root, asker{owner: o}, nil, plain{}.beside)
 	require.NoError(t, err)
 	tt.grant(a, h)
 	cancel()

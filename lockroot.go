@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -27,27 +26,16 @@ type lockRoot struct {
 	given     string // as given to NewMutex
 	acl       []zk.ACL
 	container bool
-	delay     time.Duration // the lock-delay, 0 for none
 	rule      queue.Rule
 	roots     *roots
-	permits   *permits // of a semaphore: what the front of its queue is for; nil for other locks
-}
 
-// permits is what the front of a semaphore's queue is for: it makes leases, and waits until the limit has room for all of them.
-// Then it leaves the queue, and the next is in front.
-type permits struct {
-	leases lockRoot // above the leases; its markers are those of leases
-	k      int      // how many are wanted
-	n      int      // the limit, or what it starts with if it is shared
-	limit  string   // the node that has the shared limit, absolute; "" if there is none
-}
-
-// mode names the kind of lock in lockKey: locks of different kinds on one path have owners of their own.
-func (r *lockRoot) mode() string {
-	if r.permits != nil {
-		return queue.LeaseName
-	}
-	return r.rule.Name
+	// What a recipe says of it.
+	share    string                                       // the name of what an owner has here: shares with other names have owners of their own
+	other    string                                       // the share that an owner may have beside that; "" for none
+	isFresh  bool                                         // each call takes a share of its own, and re-enters none
+	recorded bool                                         // grants are recorded in its data
+	more     *lockRoot                                    // above the further nodes that a hold rests on; nil for none
+	fits     func(ctx context.Context, z *link.Era) error // refuses the path of another recipe, before anything is made; nil if any will do
 }
 
 // roots is what a Session remembers of lock roots.
@@ -59,7 +47,7 @@ type roots struct {
 type rootNotes struct {
 	there, warned bool
 
-	gone  string        // with a lock-delay: the node of the last holder, if it disappeared
+	gone  string        // where grants are recorded: the node of the last holder, if it disappeared
 	since clock.Instant // when this Session first knew that
 }
 
@@ -77,7 +65,7 @@ func (r *roots) noted(path string, change func(rootNotes) rootNotes) (before roo
 		delete(r.byPath, path)
 		return before
 	case r.byPath == nil, before == (rootNotes{}) && len(r.byPath) >= maxKnownRoots:
-		// Full: forget all notes, which only save round trips and warnings; but for those that a delay counts from, while they are few.
+		// Full: forget all notes, which only save round trips and warnings; but for those whose time counts, while they are few.
 		maps.DeleteFunc(r.byPath, func(_ string, n rootNotes) bool { return n.gone == "" })
 		if r.byPath == nil || len(r.byPath) >= maxKnownRoots/2 {
 			r.byPath = make(map[string]rootNotes)
@@ -99,27 +87,11 @@ func (r *lockRoot) note(there bool) {
 	})
 }
 
-// delayEnd returns until when nobody is granted because the holder with that node disappeared, and whether this Session knew that
-// before. With note, it counts from now if not. It says when the node was known to be gone, whatever becomes of the call that looked: so
-// calls with short deadlines come to the end of the delay, too.
-func (r *lockRoot) delayEnd(node string, now clock.Instant, note bool) (end clock.Instant, isKnown bool) {
-	before := r.roots.noted(r.path, func(n rootNotes) rootNotes {
-		if note && n.gone != node {
-			n.gone, n.since = node, now
-		}
-		return n
-	})
-	if before.gone != node {
-		return now.Add(r.delay), false
-	}
-	return before.since.Add(r.delay), true
-}
-
 // ensure makes the lock root and the parents it lacks, from the lowest that is there, below the chroot. It does not matter if
 // somebody else makes one first, or deletes one in between.
 func (r *lockRoot) ensure(ctx context.Context, z *link.Era) error {
-	if r.permits != nil {
-		if err := r.permits.checkPath(ctx, z, r); err != nil {
+	if r.fits != nil {
+		if err := r.fits(ctx, z); err != nil {
 			return err
 		}
 	}
@@ -164,30 +136,6 @@ func (r *lockRoot) makeNode(ctx context.Context, z *link.Era, path string) error
 	return answer.Denied(err, "create", "CREATE", parentOf(path))
 }
 
-// checkPath refuses the path of another recipe, as far as its nodes tell: before anything is made. queued is the root of our own queue.
-func (p *permits) checkPath(ctx context.Context, z *link.Era, queued *lockRoot) error {
-	path := parentOf(queued.path)
-	for backoff := link.NewBackoff(); ; {
-		var children wire.ChildrenStatResponse
-		_, err := z.Read(ctx, wire.OpGetChildren2, wire.PathWatchRequest{Path: path}, &children)
-		switch {
-		case err == nil:
-			others := queue.Members(children.Children, append(slices.Clone(queued.rule.Markers), queue.LatchName, queue.LeaseName))
-			if len(others) == 0 {
-				return nil
-			}
-			return badArgument{fmt.Errorf("%s is in use by a lock of another kind, which has %s: give the semaphore a path of its own", path, shown(others[0].Name))}
-		case answer.IsRefusal(err): // it is not there, or we may not look
-			return nil
-		case err == link.ErrCtxEnded, z.IsOver(), errors.Is(err, ErrClosed):
-			return err
-		}
-		if err := z.PauseUnder(ctx, backoff.Next()); err != nil {
-			return err
-		}
-	}
-}
-
 // nearTheEnd says whether a node's suffix is near the end of the lock root's counter. Then zklock starts the counter again
 // when the queue is empty, by making the root anew.
 func (r *lockRoot) nearTheEnd(node string) bool {
@@ -210,35 +158,36 @@ func (r *lockRoot) warnOfTheEnd(e *era, node string) {
 	}
 }
 
-// erase has a lock node deleted, and its leases with it. If the node was near the end of the counter, it then starts the counter
-// again: restarted has what came of that (startAgain), otherwise it is nil. The same goes for the leases and their counter. A mark is
+// erase has a lock node deleted, and those that belong to it. If the node was near the end of the counter, it then starts the counter
+// again: restarted has what came of that (startAgain), otherwise it is nil. The same goes for the further nodes and their counter. A mark is
 // taken back with the node.
-func (r *lockRoot) erase(e *era, mark *nodes.Mark, node string, leases ...string) (x *nodes.Deletion, restarted <-chan error) {
+func (r *lockRoot) erase(e *era, mark *nodes.Mark, node string, further ...string) (x *nodes.Deletion, restarted <-chan error) {
 	if mark != nil {
 		x = e.reaper.EraseMarked(node, mark)
 	} else {
-		x = e.reaper.EraseAll(append([]string{node}, leases...))
+		x = e.reaper.EraseAll(append([]string{node}, further...))
 	}
 	restarted = r.restarting(e, node, x)
-	if len(leases) > 0 && restarted == nil {
-		restarted = r.permits.leases.restarting(e, leases[0], x)
+	if len(further) > 0 && restarted == nil {
+		restarted = r.more.restarting(e, further[0], x)
 	}
 	return x, restarted
 }
 
-// release is erase for a hold. It also passes the turn to the next in line, if that is a node of this ZooKeeper session. Permits
-// pass none: the next in line looks at the leases.
-func (r *lockRoot) release(e *era, held []string, downgraded bool, mark *nodes.Mark) *nodes.Deletion {
-	if r.permits != nil {
+// release is erase for a hold. It also passes the turn to the next in line, if that is a node of this ZooKeeper session. A hold on further
+// nodes has left the queue, and passes none.
+func (r *lockRoot) release(e *era, held []string, paired bool, mark *nodes.Mark) *nodes.Deletion {
+	if r.more != nil {
 		x := e.reaper.EraseAll(held)
-		r.permits.leases.restarting(e, held[0], x)
+		r.more.restarting(e, held[0], x)
 		return x
 	}
-	return r.handOver(e, held[0], downgraded, mark)
+	return r.handOver(e, held[0], paired, mark)
 }
 
-func (r *lockRoot) handOver(e *era, node string, downgraded bool, mark *nodes.Mark) *nodes.Deletion {
-	x := e.reaper.HandOver(node, r.rule, downgraded, mark)
+// handOver is release for a node in the queue. paired says that another node of the owner stands on this one.
+func (r *lockRoot) handOver(e *era, node string, paired bool, mark *nodes.Mark) *nodes.Deletion {
+	x := e.reaper.HandOver(node, r.rule, paired, mark)
 	r.restarting(e, node, x)
 	return x
 }

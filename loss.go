@@ -6,14 +6,12 @@ import (
 	"slices"
 
 	"github.com/zklock/zklock/internal/clock"
-	"github.com/zklock/zklock/internal/link"
-	"github.com/zklock/zklock/internal/nodes"
 )
 
 // A hold that ends without a release: its lease has ended, its session, or its node is gone.
 
 // Lose ends the hold on the node, once, and logs which hold was lost, when and why (holder). A late call for a node that the
-// acquisition has left ends nothing. Of several permits none is kept when one is lost.
+// acquisition has left ends nothing. Of a hold that rests on several nodes none is kept when one is lost.
 func (d *lockData) Lose(node string, cause error, end clock.Instant) (told bool) {
 	told = d.tell(node, lostBecause(cause))
 	if told && len(d.held) > 1 && !d.e.IsOver() {
@@ -25,7 +23,7 @@ func (d *lockData) Lose(node string, cause error, end clock.Instant) (told bool)
 		return told
 	}
 	d.e.Log.Warn("zklock: hold lost", append(d.attrs(), "reason", cause, "leaseEnd", d.e.Clock.Wall(end))...)
-	d.loseDowngrade(cause)
+	d.losePair(cause)
 	return true
 }
 
@@ -37,8 +35,8 @@ func (d *lockData) tell(node string, cause error) bool {
 		return false
 	}
 	d.lost = d.errorf("hold", cause)
-	if d.down != nil && d.down.writer != d && len(d.handles) > 0 {
-		d.down.lost = d.lost
+	if d.pair != nil && d.pair.first != d && len(d.handles) > 0 {
+		d.pair.lost = d.lost
 	}
 	lost, tell := d.lost, []chan struct{}{d.lostCh, d.ended}
 	if isClosed(d.ended) { // released before
@@ -62,22 +60,4 @@ func (d *lockData) loseIfLate() {
 	if d.e.IsOver() {
 		d.tell(d.node, lostBecause(d.e.Why()))
 	}
-}
-
-// loseDowngrade is for a hold that was lost while its session may go on: the other side's node must not go on for its sake.
-func (d *lockData) loseDowngrade(cause error) {
-	if d.e.IsOver() {
-		return
-	}
-	d.table.mu.Lock()
-	down := d.down
-	d.table.mu.Unlock()
-	if down == nil {
-		return
-	}
-	var after *nodes.Deletion
-	if down.writer == d && !errors.Is(cause, link.ErrNodeGone) {
-		after = d.e.reaper.Erase(d.node)
-	}
-	d.leaveDowngrade(after)
 }

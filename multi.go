@@ -22,8 +22,8 @@ type Multi struct {
 	locks []*Mutex // in the order in which they are taken
 }
 
-// recipe is a Lock of this package: each waits in the queue of a Mutex.
-type recipe interface {
+// ownLock is a Lock of this package: each waits in the queue of a Mutex.
+type ownLock interface {
 	Lock
 	mutex() *Mutex
 }
@@ -43,7 +43,7 @@ func NewMulti(locks ...Lock) (*Multi, error) {
 		return nil, &Error{Op: "new multi", Path: path, Err: badArgument{why}}
 	}
 	for i, l := range locks {
-		r, ok := l.(recipe)
+		r, ok := l.(ownLock)
 		switch {
 		case l == nil, ok && !r.mutex().isMade():
 			return fail("", fmt.Errorf("lock %d of %d is nil or zero: use the one that its New function returns with a nil error", i+1, len(locks)))
@@ -189,11 +189,11 @@ func (m *Multi) enter(ctx context.Context, op string, wait time.Duration) (*Mult
 // the first one that has to be waited for, if it is any.
 func (m *Multi) outOfOrder(ctx context.Context) (*Mutex, error) {
 	for _, l := range m.locks {
-		w := heldIn(ctx, holdKey{table: &l.s.locks, root: l.root.path, mode: queue.WriteName})
-		if l.OwnedBy(ctx) || l.root.mode() == queue.ReadName && w != nil && w.Err() == nil && actsFor(ctx, w) { // who writes may read
+		w := heldIn(ctx, holdKey{table: &l.s.locks, root: l.root.path, share: queue.WriteName})
+		if l.OwnedBy(ctx) || l.root.share == queue.ReadName && w != nil && w.Err() == nil && actsFor(ctx, w) { // who writes may read
 			continue
 		}
-		h := heldIn(ctx, holdKey{&l.s.locks, l.root.path, l.root.mode(), true})
+		h := heldIn(ctx, holdKey{&l.s.locks, l.root.path, l.root.share, l.root.isFresh, true})
 		if h == nil {
 			break
 		}

@@ -7,18 +7,22 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/lease"
+	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/queue"
 )
 
 // Mutex is a lock on a path: one owner at a time holds it, among all clients of the ensemble. It is reusable, safe for
 // many goroutines, and costs nothing until it is acquired. Two Mutexes on one path and Session are one lock.
 type Mutex struct {
-	s    *Session
-	root lockRoot
-	opts mutexOptions
+	s      *Session
+	root   lockRoot
+	opts   mutexOptions
+	recipe recipe
+	kind   string // for people
 
-	wrong error // what Permits was given that it cannot take
+	wrong error // what its maker was given that it cannot take
 }
 
 // Lock is what the recipes have in common. *Mutex is one; so are the two sides of a read/write lock. Code that takes a Lock works
@@ -37,7 +41,7 @@ func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
 	if !s.isConnected() {
 		return nil, &Error{Op: "new mutex", Path: path, Err: errNoSession}
 	}
-	m, err := mutexOf(s, path, queue.MutexName, newMutexOptions(opts))
+	m, err := mutexOf(s, path, queue.MutexName, newMutexOptions(opts), plain{})
 	if err != nil {
 		return nil, &Error{Op: "new mutex", Path: path, Err: badArgument{err}}
 	}
@@ -45,37 +49,21 @@ func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
 }
 
 // mutexOf returns the lock whose nodes are called so.
-func mutexOf(s *Session, path, name string, o mutexOptions) (Mutex, error) {
+func mutexOf(s *Session, path, name string, o mutexOptions, by recipe) (Mutex, error) {
 	err := checkPath(path)
 	if err == nil {
-		err = o.check()
+		err = o.checkFor(name)
 	}
-	if err == nil && o.limit != "" {
-		err = errors.New("WithSharedLimit: only a semaphore has a limit: give it to NewSemaphore, or leave the option out")
-	}
-	if err == nil && o.name == queue.LatchName && name != o.name {
-		err = errors.New("WithLatchNodes: only an election can have them: give it to NewElection, or leave the option out")
-	}
-	if err == nil && o.delay > 0 && (name == queue.ReadName || name == queue.WriteName) {
-		err = errDelayOfOthers
-	}
-	return Mutex{s: s, opts: o, root: lockRoot{
-		path: s.chroot + path, chroot: s.chroot, given: path, acl: o.acl, container: o.container, delay: o.delay,
+	m := Mutex{s: s, opts: o, recipe: o.withDelay(by), kind: "Mutex"}
+	m.root = lockRoot{
+		path: s.chroot + path, chroot: s.chroot, given: path, acl: o.acl, container: o.container, share: name, recorded: o.records(),
 		rule: queue.Rule{Name: name, Markers: o.markers}, roots: &s.roots,
-	}}, err
+	}
+	return m, err
 }
 
 // String returns the path, in one word.
-func (m *Mutex) String() string {
-	kind := "Mutex("
-	switch m.made().root.rule.Name {
-	case queue.ReadName:
-		kind = "ReadLock("
-	case queue.WriteName:
-		kind = "WriteLock("
-	}
-	return kind + m.root.given + ")"
-}
+func (m *Mutex) String() string { return m.made().kind + "(" + m.root.given + ")" }
 
 // LogValue returns what String returns, for log/slog.
 func (m *Mutex) LogValue() slog.Value { return slog.StringValue(m.String()) }
@@ -99,8 +87,9 @@ func (m *Mutex) made() *Mutex {
 //
 // If ctx carries a hold of this lock and Session, or an owner (WithOwner) that holds it, Acquire re-enters the lock at once
 // and sends nothing. An owner is served in one call at a time: its other calls wait, each under its own ctx, until that one has its outcome.
-// Then they re-enter the lock; or, if it was not granted, one of them queues, no particular one, and at the end. Everybody else contends, also with a hold of another lock in ctx. A call whose ctx carries a hold of
-// this lock through another Session waits for that hold, which may be its own.
+// Then they re-enter the lock; or, if it was not granted, one of them queues, no particular one, and at the end. Everybody else
+// contends, also with a hold of another lock in ctx. A call whose ctx carries a hold of this lock through another Session waits for
+// that hold, which may be its own.
 //
 // When Acquire returns an error, the call holds nothing, and its node is deleted or is being deleted. The error is the cause
 // of ctx if ctx ended; ErrLost while the owner has unreleased handles of a hold that was lost; ErrClosed; ErrNoChroot if the
@@ -175,16 +164,52 @@ func (m *Mutex) OwnedBy(ctx context.Context) bool {
 // function, or a hold's Context, or derived from either, also through holds of other locks. The hold may have been lost or
 // released since: see its Err. HoldFrom returns false if ctx carries no hold of this lock and Session.
 func (m *Mutex) HoldFrom(ctx context.Context) (*Hold, bool) {
-	h := heldIn(ctx, holdKey{table: &m.made().s.locks, root: m.root.path, mode: m.root.mode()})
+	h := heldIn(ctx, holdKey{table: &m.made().s.locks, root: m.root.path, share: m.root.share})
 	return h, h != nil
 }
 
-func (m *Mutex) asker(ctx context.Context) asker {
-	if m.root.permits != nil {
-		return asker{} // nobody: permits are not re-entered
+// Participants returns the queue, the holder first. If the lock root is not there, the queue is empty. Nodes that go while
+// the queue is read are left out. While no server can be reached, Participants waits for one until ctx ends.
+func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
+	if !m.isMade() {
+		return nil, &Error{Op: "participants", Err: errNoMutex}
 	}
-	return askerIn(ctx, &m.s.locks, &m.root)
+	var ps []Participant
+	err := m.reading(ctx, "participants", func(e *era) (err error) {
+		if ps, err = participantsIn(ctx, e, &m.root); err == nil {
+			err = m.recipe.describe(ctx, e, &m.root, ps)
+		}
+		return err
+	})
+	return ps, err
 }
+
+// reading calls read until a connection lasts for as long as it takes. read returns nil, or an error of the requests in it; a bad
+// argument, too, is final.
+func (m *Mutex) reading(ctx context.Context, op string, read func(e *era) error) error {
+	fail := func(err error) error { return &Error{Op: op, Path: m.root.given, Err: forCaller(ctx, err)} }
+	if ctx == nil {
+		return fail(errNilContext)
+	}
+	for backoff := link.NewBackoff(); ; {
+		e, err := attachedEra(ctx, m.s.link)
+		if err != nil {
+			return fail(err)
+		}
+		err = read(e)
+		var bad badArgument
+		switch {
+		case err == nil:
+			return nil
+		case err == link.ErrCtxEnded, errors.Is(err, ErrClosed), answer.IsRefusal(err), errors.As(err, &bad):
+			return fail(err)
+		}
+		// The connection or the ZooKeeper session was lost, or the servers are busy: read again.
+		_ = e.PauseUnder(ctx, backoff.Next())
+	}
+}
+
+func (m *Mutex) asker(ctx context.Context) asker { return askerIn(ctx, &m.s.locks, &m.root) }
 
 // enter waits for the lock, for no longer than wait; 0 is a try.
 func (m *Mutex) enter(ctx context.Context, op string, wait time.Duration) (*Hold, error) {
@@ -218,8 +243,8 @@ func (m *Mutex) enterAs(ctx context.Context, by asker, op string, wait time.Dura
 		}
 	}
 	if err == nil && a != nil {
-		a.link, a.opts = m.s.link, &m.opts
-		if !a.link.Spawn(a.run) {
+		a.link, a.opts = m.s.link, &m.opts.nodeOptions
+		if !a.link.Spawn(func() { a.run(m.recipe) }) {
 			m.s.locks.fail(a, a.link.ClosedErr())
 			a.finished()
 		}
@@ -234,7 +259,7 @@ func (m *Mutex) enterAs(ctx context.Context, by asker, op string, wait time.Dura
 // look is lockTable.enter, for what stands now: a lost hold is not re-entered.
 func (m *Mutex) look(h *Hold, by asker, offline error) (*acquisition, error) {
 	m.s.loseIfLate()
-	return m.s.locks.enter(h, &m.root, by, offline)
+	return m.s.locks.enter(h, &m.root, by, offline, m.recipe.beside)
 }
 
 // awaitOther waits for the outcome of another call that the owner is served in, or until that has left, and returns what is left of the
@@ -289,7 +314,7 @@ func (m *Mutex) notLetIn(ctx context.Context, op string, a *acquisition, err err
 		return &Error{Op: op, Path: m.root.given, Err: err}
 	}
 	at := m.s.locks.position(a)
-	return &Error{Op: op, Path: m.root.given, Node: at.node, Err: m.waitsForItself(ctx, err), Place: at.place, Predecessor: at.predecessor, Holder: at.holder(), DelayUntil: at.delayed}
+	return &Error{Op: op, Path: m.root.given, Node: at.node, Err: m.waitsForItself(ctx, err), Place: at.place, Predecessor: at.predecessor, Holder: at.holder(), DelayUntil: at.until}
 }
 
 // tryLimit returns how long a try waits for its answers: two heartbeats. While nothing can be sent, it returns the error that
@@ -329,14 +354,14 @@ func (m *Mutex) waitsForItself(ctx context.Context, err error) error {
 	if h == nil || ctx.Err() == nil && !errors.Is(err, ErrNotAcquired) || h.Err() != nil {
 		return err
 	}
-	if m.root.permits != nil {
-		return fmt.Errorf("%w; this call's own context carries permits of this path, %s, and a call does not re-enter them", err, h.Node())
+	if m.root.isFresh {
+		return fmt.Errorf("%w; this call's own context carries a hold of this path, %s, and a call does not re-enter it", err, h.Node())
 	}
 	whose := "through another Session"
 	switch {
-	case h.d.table == &m.s.locks && h.d.key.mode == otherSide(m.root.mode()) && actsFor(ctx, h):
+	case h.d.table == &m.s.locks && h.d.key.share == m.root.other && actsFor(ctx, h):
 		return err // a read under it needs no turn
-	case h.d.table == &m.s.locks && h.d.key.mode != m.root.mode():
+	case h.d.table == &m.s.locks && h.d.key.share != m.root.share:
 		whose = "for another kind of lock" // a Mutex under a read/write lock, or the other way round
 	case h.d.table == &m.s.locks:
 		whose = "for another owner"

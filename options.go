@@ -149,8 +149,19 @@ func WithMaxLockNodes(n int) Option { return func(o *sessionOptions) { o.maxLock
 // MutexOption configures NewMutex.
 type MutexOption func(*mutexOptions)
 
+type mutexOptions struct {
+	nodeOptions
+	container bool
+	acl       []zk.ACL
+	name      string
+	markers   []string
+	limit     string // the node that has a semaphore's limit
+	delay     time.Duration
+	wrong     error // what an option was given that it cannot take
+}
+
 func newMutexOptions(opts []MutexOption) mutexOptions {
-	o := mutexOptions{acl: zk.WorldACL(zk.PermAll), data: defaultData(), name: queue.MutexName, markers: queue.Markers}
+	o := mutexOptions{nodeOptions: nodeOptions{data: defaultData()}, acl: zk.WorldACL(zk.PermAll), name: queue.MutexName, markers: queue.Markers}
 	for _, opt := range opts {
 		if opt == nil {
 			opt = func(o *mutexOptions) { o.wrong = errors.New("nil MutexOption: leave it out") }
@@ -162,6 +173,22 @@ func newMutexOptions(opts []MutexOption) mutexOptions {
 	}
 	return o
 }
+
+// checkFor is check, for a lock of one queue whose nodes are called so.
+func (o *mutexOptions) checkFor(name string) error {
+	switch {
+	case o.limit != "":
+		return errors.New("WithSharedLimit: only a semaphore has a limit: give it to NewSemaphore, or leave the option out")
+	case o.name == queue.LatchName && name != o.name:
+		return errors.New("WithLatchNodes: only an election can have them: give it to NewElection, or leave the option out")
+	case o.delay > 0 && (name == queue.ReadName || name == queue.WriteName):
+		return errDelayOfOthers
+	}
+	return o.check()
+}
+
+// records says whether grants are recorded in the lock root's data.
+func (o *mutexOptions) records() bool { return o.delay > 0 }
 
 func (o *mutexOptions) check() error {
 	if o.wrong != nil {

@@ -1,7 +1,9 @@
 package zklock
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -16,8 +18,32 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// takePermits is what follows the queue. No exclusion rests on the place in the queue (queue.PlaceOfLeases).
-func (a *attempt) takePermits() error {
+// checkPath refuses the path of another recipe, as far as its nodes tell: before anything is made. queued is the root of our own queue.
+func (p *permits) checkPath(ctx context.Context, z *link.Era, queued *lockRoot) error {
+	path := parentOf(queued.path)
+	for backoff := link.NewBackoff(); ; {
+		var children wire.ChildrenStatResponse
+		_, err := z.Read(ctx, wire.OpGetChildren2, wire.PathWatchRequest{Path: path}, &children)
+		switch {
+		case err == nil:
+			others := queue.Members(children.Children, append(slices.Clone(queued.rule.Markers), queue.LatchName, queue.LeaseName))
+			if len(others) == 0 {
+				return nil
+			}
+			return badArgument{fmt.Errorf("%s is in use by a lock of another kind, which has %s: give the semaphore a path of its own", path, shown(others[0].Name))}
+		case answer.IsRefusal(err): // it is not there, or we may not look
+			return nil
+		case err == link.ErrCtxEnded, z.IsOver(), errors.Is(err, ErrClosed):
+			return err
+		}
+		if err := z.PauseUnder(ctx, backoff.Next()); err != nil {
+			return err
+		}
+	}
+}
+
+// front is what follows the queue. No exclusion rests on the place in the queue (queue.PlaceOfLeases).
+func (*permits) front(a *attempt) error {
 	if a.turn != nil {
 		a.e.nodes.StepOut(a.turn)
 		a.turn = nil
@@ -37,10 +63,10 @@ func (a *attempt) takePermits() error {
 }
 
 // makeLeases makes the leases in one transaction, which checks that our node in the queue is there. It goes on until the outcome is
-// known, even if nobody waits any more: after an error there are none but those in a.leases. It returns a look that went out after it,
+// known, even if nobody waits any more: after an error there are none but those in a.held. It returns a look that went out after it,
 // over the same connection, or nil.
 func (a *attempt) makeLeases() (*look, error) {
-	e, p := a.e, a.d.root.permits
+	e, p := a.e, a.permits()
 	var seats []*nodes.Seat
 	defer func() {
 		for _, s := range seats {
@@ -124,7 +150,7 @@ func (a *attempt) sendLeases(id string) (answered <-chan tap.Answer, err error) 
 
 // leasesRequest checks first, so that nothing is made when our turn is over. All leases of a request have one protection id.
 func (a *attempt) leasesRequest(id string) wire.MultiRequest {
-	p := a.d.root.permits
+	p := a.permits()
 	ask := wire.MultiRequest{Ops: []wire.MultiOp{{Op: wire.OpCheck, Path: a.node, Version: -1}}}
 	for range p.k {
 		create := wire.CreateRequest{Path: queue.LeasePath(p.leases.path, id), Data: a.opts.data, ACL: wireACL(p.leases.acl), Flags: wire.FlagEphemeralSequential}
@@ -138,7 +164,7 @@ func (a *attempt) leasesMade(got tap.Answer) (made []string, failed int, err err
 	if err := answer.ErrOf(got); err != nil {
 		return nil, -1, err
 	}
-	k := a.d.root.permits.k
+	k := a.permits().k
 	if failed, err = answer.ErrOfMulti(got, 1+k); err != nil {
 		return nil, failed, err
 	}
@@ -156,18 +182,18 @@ func (a *attempt) leasesMade(got tap.Answer) (made []string, failed int, err err
 }
 
 func (a *attempt) took(made []string, seats []*nodes.Seat) {
-	a.leases = made
+	a.held = made
 	for i, lease := range made[:min(len(made), len(seats))] {
 		seats[i].Taken(lease)
 	}
 	if len(made) > 0 {
-		a.d.root.permits.leases.warnOfTheEnd(a.e, made[0])
+		a.permits().leases.warnOfTheEnd(a.e, made[0])
 	}
 }
 
 // notMade takes a refusal. It returns nil if another try may succeed.
 func (a *attempt) notMade(failed int, err error) error {
-	leases := &a.d.root.permits.leases
+	leases := &a.permits().leases
 	switch noNode := errors.Is(err, zk.ErrNoNode); {
 	case noNode && failed == 0:
 		return errRequeue
@@ -188,12 +214,12 @@ func (a *attempt) notMade(failed int, err error) error {
 // If there are none, the transaction may still come: the old server may read it yet. Sent again, it could so make twice the permits.
 // But it checks our node in the queue. So that is deleted first. What is found after that is all there will ever be.
 func (a *attempt) resolveLeases(id string) (found []string, err error) {
-	e, leases := a.e, a.d.root.permits.leases.path
+	e, leases := a.e, a.permits().leases.path
 	if found, err = a.findLeases(id); err != nil {
 		return nil, err
 	}
 	switch {
-	case len(found) > 0 && len(found) != a.d.root.permits.k: // somebody deletes them, or makes others with our id
+	case len(found) > 0 && len(found) != a.permits().k: // somebody deletes them, or makes others with our id
 		return found, errRequeue
 	case len(found) > 0:
 		return found, a.areOurs(found)
@@ -214,7 +240,7 @@ func (a *attempt) resolveLeases(id string) (found []string, err error) {
 }
 
 func (a *attempt) findLeases(id string) ([]string, error) {
-	e, leases := a.e, a.d.root.permits.leases.path
+	e, leases := a.e, a.permits().leases.path
 	for backoff := link.NewBackoff(); ; {
 		found, err := e.reaper.FindAll(leases, id)
 		switch {

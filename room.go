@@ -26,7 +26,7 @@ func (p *permits) look(e *era) look { return look{e.lists.List(p.leases.path), p
 //
 // The first look takes no watch. Most calls need no other, and a watch costs an event after all is over.
 func (a *attempt) awaitRoom(early *look) error {
-	e, p := a.e, a.d.root.permits
+	e, p := a.e, a.permits()
 	for watching := false; ; {
 		var on, onLimit *watch
 		if watching {
@@ -81,7 +81,7 @@ func (a *attempt) awaitRoom(early *look) error {
 
 // roomIn says where the leases stand by a look, and under which limit. known is false if the look has to be repeated.
 func (a *attempt) roomIn(now *look) (at queue.Place, n int, known bool, err error) {
-	p := a.d.root.permits
+	p := a.permits()
 	n, known, err = a.limitOf(now.limit)
 	if err != nil || !known {
 		return at, n, false, err
@@ -95,7 +95,7 @@ func (a *attempt) roomIn(now *look) (at queue.Place, n int, known bool, err erro
 	case r != queue.IsThere:
 		return at, n, false, nil
 	}
-	at = queue.PlaceOfLeases(namesOf(a.leases), now.list.Names, n)
+	at = queue.PlaceOfLeases(namesOf(a.held), now.list.Names, n)
 	a.rootCzxid = now.list.Root
 	if at.Kind == queue.Behind {
 		err = p.wantsTooMany(n)
@@ -105,7 +105,7 @@ func (a *attempt) roomIn(now *look) (at queue.Place, n int, known bool, err erro
 
 // notRoomYet notes where the leases stand, and what the call waits for. A try does not wait.
 func (a *attempt) notRoomYet(p queue.Place) error {
-	at := position{node: a.leases[0], place: p.Ahead + 1, predecessor: a.d.root.permits.leases.path + "/" + p.Predecessor}
+	at := position{node: a.held[0], place: p.Ahead + 1, predecessor: a.permits().leases.path + "/" + p.Predecessor}
 	if a.e.IsHeld(at.predecessor) {
 		at.who = ourselves
 	}
@@ -154,10 +154,9 @@ func armedAll(ctx context.Context, z *link.Era, all ...*watch) (err error) {
 	return err
 }
 
-// lookAhead looks past the queue: to stand in it may be in vain. A shared limit may be too small. And a try fails if no permit is
+// behind looks past the queue: to stand in it may be in vain. A shared limit may be too small. And a try fails if no permit is
 // free. If there is one, whoever is ahead is just taking it, and the try stays in the queue, for as long as tries wait for answers.
-func (a *attempt) lookAhead(at position) error {
-	p := a.d.root.permits
+func (p *permits) behind(a *attempt, at position) error {
 	wait := a.d.table.behind(a.acquisition, at)
 	if wait && p.limit == "" {
 		return nil

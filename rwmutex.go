@@ -41,11 +41,13 @@ func NewRWMutex(s *Session, path string, opts ...MutexOption) (*RWMutex, error) 
 		return nil, &Error{Op: "new rwmutex", Path: path, Err: errNoSession}
 	}
 	o := newMutexOptions(opts)
-	read, err := mutexOf(s, path, queue.ReadName, o)
+	read, err := mutexOf(s, path, queue.ReadName, o, readSide{})
 	if err != nil {
 		return nil, &Error{Op: "new rwmutex", Path: path, Err: badArgument{err}}
 	}
-	write, _ := mutexOf(s, path, queue.WriteName, o)
+	write, _ := mutexOf(s, path, queue.WriteName, o, writeSide{})
+	read.kind, read.root.other = "ReadLock", queue.WriteName
+	write.kind, write.root.other = "WriteLock", queue.ReadName
 	return &RWMutex{read, write}, nil
 }
 

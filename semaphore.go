@@ -8,6 +8,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/queue"
 )
 
@@ -64,8 +65,10 @@ func NewSemaphore(s *Session, path string, n int, opts ...MutexOption) (*Semapho
 	if o.limit != "" {
 		p.limit = s.chroot + o.limit
 	}
-	root.permits = p
-	return &Semaphore{m: Mutex{s: s, root: root, opts: o}, n: n}, nil
+	root.share, root.isFresh, root.more = queue.LeaseName, true, &p.leases
+	queued := root
+	root.fits = func(ctx context.Context, z *link.Era) error { return p.checkPath(ctx, z, &queued) }
+	return &Semaphore{m: Mutex{s: s, root: root, opts: o, recipe: p, kind: "Semaphore"}, n: n}, nil
 }
 
 // String returns the path, in one word.
@@ -106,8 +109,8 @@ func (sem *Semaphore) made() *Semaphore {
 // ours never do.
 func (sem *Semaphore) Permits(k int) Lock {
 	m := sem.made().m
-	p := *m.root.permits
-	p.k, m.root.permits = k, &p
+	p := *m.recipe.(*permits)
+	p.k, m.recipe = k, &p
 	if k < 1 || k > p.n && p.limit == "" {
 		m.wrong = badPermits(k, p.n)
 	}
@@ -130,7 +133,7 @@ func (l *permitLock) TryDo(ctx context.Context, f func(ctx context.Context, hold
 }
 func (l *permitLock) Path() string { return l.m.Path() }
 func (l *permitLock) String() string {
-	return fmt.Sprintf("%d permits of %s", l.m.root.permits.k, l.Path())
+	return fmt.Sprintf("%d permits of %s", l.m.recipe.(*permits).k, l.Path())
 }
 
 // Participants returns the permits that are in use, one for each lease, and then who waits, the next in line first: in both, as many
@@ -142,13 +145,13 @@ func (sem *Semaphore) Participants(ctx context.Context) (holders, waiters []Part
 		return nil, nil, &Error{Op: "participants", Err: errNoSemaphore}
 	}
 	err = sem.m.reading(ctx, "participants", func(e *era) error {
-		p := sem.m.root.permits
+		p := sem.m.recipe.(*permits)
 		asked := p.askLimit(e)
-		leases, err := (&Mutex{s: sem.m.s, root: p.leases}).participantsIn(ctx, e)
+		leases, err := participantsIn(ctx, e, &p.leases)
 		if err != nil {
 			return err
 		}
-		queued, err := sem.m.participantsIn(ctx, e)
+		queued, err := participantsIn(ctx, e, &sem.m.root)
 		if err != nil {
 			return err
 		}

@@ -91,21 +91,21 @@ var library = []mutant{
 	{"whoever is ahead of a reader holds", "the error's Holder", "internal/queue", "TestPlaceOf_ReadersAndWriters|TestVirtual_ReadWrite_ErrorNamesTheHolder", []Swap{{
 		"PlaceOf", "p.Holds = lowest.Seq == predecessor.Seq && !p.Tied", "_, p.Holds = lowest, p.Ahead == 1"}}},
 	{"downgrade: the writer's node is not checked", "I1", ".", "TestVirtual_Downgrade_WritersNodeGone_IsTold", []Swap{{
-		"acquisition.makeDowngraded", "{Op: wire.OpCheck, Path: w.node, Version: -1}", "{Op: wire.OpCheck, Path: w.root.path, Version: -1}"}}},
+		"makeDowngraded", "{Op: wire.OpCheck, Path: w.node, Version: -1}", "{Op: wire.OpCheck, Path: w.root.path, Version: -1}"}}},
 	{"downgrade: a node that an earlier try made is an error", "F3", ".", "TestVirtual_Downgrade_AnswerLost|TestVirtual_Downgrade_ReadsAgain|TestVirtual_Downgrade_GivenUp", []Swap{{
-		"acquisition.makeDowngraded", "if errors.Is(err, zk.ErrNodeExists) {", "if false {"}}},
+		"makeDowngraded", "if errors.Is(err, zk.ErrNodeExists) {", "if false {"}}},
 	{"downgrade: the reader's node goes when nobody reads", "I4", ".", "TestVirtual_Downgrade_KeepsTheQueueOut", []Swap{{
-		"lockData.leaveDowngrade", "needed := down.byWriter || down.reader != nil", "needed := down.reader != nil"}}},
+		"lockData.leavePair", "needed := p.byFirst || p.second != nil", "needed := p.second != nil"}}},
 	{"downgrade: the reader's node goes when nobody writes", "I1, R73", ".", "TestVirtual_Downgrade_KeepsTheQueueOut|TestVirtual_ReadWrite_RandomFaults", []Swap{{
-		"lockData.leaveDowngrade", "needed := down.byWriter || down.reader != nil", "needed := down.byWriter"}}},
+		"lockData.leavePair", "needed := p.byFirst || p.second != nil", "needed := p.byFirst"}}},
 	{"downgrade: the reader's node does not wait for the writer's", "I4", ".", "TestVirtual_Downgrade_WritersNodeGoesFirst", []Swap{{
-		"lockData.leaveDowngrade", "reaper.EraseAfter(down.after, down.node)", "reaper.EraseAfter(nil, down.node)"}}},
-	{"downgrade: the last read takes the next one's node along", "I1", ".", "TestLeaveDowngrade_TheNextReaderStays", []Swap{{
-		"lockData.leaveDowngrade", "\tcase down.reader:\n", "\tdefault:\n"}}},
+		"lockData.leavePair", "reaper.EraseAfter(p.after, p.node)", "reaper.EraseAfter(nil, p.node)"}}},
+	{"downgrade: the last read takes the next one's node along", "I1", ".", "TestLeavePair_TheNextSecondStays", []Swap{{
+		"lockData.leavePair", "\tcase p.second:\n", "\tdefault:\n"}}},
 	{"an upgrade waits for itself", "I6", ".", "TestVirtual_ReadWrite_Reentry", []Swap{{
-		"lockTable.besideLocked", "return nil, nil, ErrUpgrade", "return nil, nil, nil"}}},
+		"writeSide.beside", "err = ErrUpgrade", "_ = err"}}},
 	{"an owner queues for both sides at a time", "I2", ".", "TestVirtual_ReadWrite_OneOwnerQueuesForOneSideAtATime", []Swap{{
-		"lockTable.besideLocked", "return nil, d.acquiring, nil", "return nil, nil, nil"}}},
+		"besideLocked", "return nil, d.acquiring, nil", "return nil, nil, nil"}}},
 
 	// The lock-delay.
 	{"lock-delay: our own record is a grant", "I3, F24", "internal/queue", "TestRecordRead|TestVirtual_LockDelay_GrantUnanswered_NodeDeleted_IsNoGrant", []Swap{{
@@ -137,7 +137,7 @@ var library = []mutant{
 
 	// Deleting it (the reaper), and Release.
 	{"the node of a waiter that gave up is left", "I4, R2", ".", "TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
-		"acquisition.queue", "\t\terr = a.giveUp(e, at.node, err, at.leases...)\n", ""}}},
+		"acquisition.queue", "\t\terr = a.giveUp(e, at.node, err, at.held...)\n", ""}}},
 	{"the reaper is off", "I4, R25", "internal/nodes", "TestVirtual_DeleteFails_IsTriedAgain", []Swap{{
 		"Deletion.run", "if wait && !x.r.z.Pause(backoff.Next()) {", "if wait {"}}},
 	{"NoNode after an unanswered delete is a loss", "F10", "internal/nodes", "TestVirtual_ReplyToDeleteLost_ReleaseSucceeds", []Swap{{
