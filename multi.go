@@ -189,9 +189,18 @@ func (m *Multi) enter(ctx context.Context, op string, wait time.Duration) (*Mult
 // the first one that has to be waited for, if it is any.
 func (m *Multi) outOfOrder(ctx context.Context) (*Mutex, error) {
 	for _, l := range m.locks {
-		w := heldIn(ctx, holdKey{table: &l.s.locks, root: l.root.path, share: queue.WriteName})
-		if l.OwnedBy(ctx) || l.root.share == queue.ReadName && w != nil && w.Err() == nil && actsFor(ctx, w) { // who writes may read
+		if l.OwnedBy(ctx) {
 			continue
+		}
+		if l.root.other != "" {
+			h := heldIn(ctx, holdKey{table: &l.s.locks, root: l.root.path, share: l.root.other})
+			switch {
+			case h == nil || h.Err() != nil || !actsFor(ctx, h):
+			case l.root.share == queue.WriteName:
+				return l, ErrUpgrade
+			default: // who writes may read
+				continue
+			}
 		}
 		h := heldIn(ctx, holdKey{&l.s.locks, l.root.path, l.root.share, l.root.isFresh, true})
 		if h == nil {

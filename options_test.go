@@ -36,8 +36,7 @@ func TestParseServers(t *testing.T) {
 		{"192.0.2.7", []string{"192.0.2.7:2181"}, ""},
 		{"[::1]:2182", []string{"[::1]:2182"}, ""},
 		{"[2001:db8::7]", []string{"[2001:db8::7]:2181"}, ""},
-		{"2001:db8::7", []string{"[2001:db8::7]:2181"}, ""}, // bare, without a port
-		{"::1,[::1]:2183/x", []string{"[::1]:2181", "[::1]:2183"}, "/x"},
+		{"[::1],[::1]:2183/x", []string{"[::1]:2181", "[::1]:2183"}, "/x"},
 		{"zk1:65535", []string{"zk1:65535"}, ""},
 		{"zk1/app@prod", []string{"zk1:2181"}, "/app@prod"},
 		{"zk1/app:v2/x", []string{"zk1:2181"}, "/app:v2/x"},
@@ -67,6 +66,12 @@ func TestParseServers_Malformed(t *testing.T) {
 		{"[::1", "bracket is not closed"},
 		{"[::1]2181", "expected a colon"},
 		{"[::1]:", `port ""`},
+		{"::1]:2181", "a bracket stands alone"},
+		{"zk1,::1", "put an IPv6 address in brackets"},
+		{"fd00::10:2181", "put an IPv6 address in brackets"}, // Java: host fd00::10, port 2181
+		{"::1:2181", "put an IPv6 address in brackets"},
+		{"zk1:+1", `port "+1"`},
+		{"zk1:01", `port "01"`},
 		{"zk 1:2181", "white space"},
 		{"zk1:2181 zk2:2181", ""}, // blanks are no commas
 		{"zk1:2181//app", "chroot"},

@@ -65,7 +65,8 @@ func splitServers(s string) (addrs []string, chroot string, err error) {
 	return addrs, chroot, nil
 }
 
-// hostPort completes a host with the default port; an IPv6 address may stand in brackets or, without a port, bare.
+// hostPort completes a host with the default port. An IPv6 address stands in brackets: without them, nobody can say whether its last
+// part is a port, and Java clients take it for one.
 func hostPort(h string) (string, error) {
 	host, port := h, strconv.Itoa(zk.DefaultPort)
 	switch {
@@ -81,10 +82,16 @@ func hostPort(h string) (string, error) {
 			}
 			port = rest[1:]
 		}
-	case strings.Count(h, ":") == 1:
-		host, port, _ = strings.Cut(h, ":")
+	case strings.ContainsAny(h, "[]"):
+		return "", fmt.Errorf("server %q: a bracket stands alone: write an IPv6 address as [::1]:2181", h)
+	case strings.Count(h, ":") > 1:
+		return "", fmt.Errorf("server %q: put an IPv6 address in brackets, as in [::1]:2181, so that the port is told from it", h)
+	default:
+		if before, after, ok := strings.Cut(h, ":"); ok {
+			host, port = before, after
+		}
 	}
-	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 || port != strconv.Itoa(n) {
 		return "", fmt.Errorf("server %q: port %q is not a number from 1 to 65535", h, port)
 	}
 	if host == "" {

@@ -34,6 +34,11 @@ func TestVirtual_ReadWrite_Reentry(t *testing.T) {
 			require.ErrorIs(t, err, zklock.ErrUpgrade)
 			require.True(t, zklock.IsFinal(err), "the same call would be refused again")
 		}
+		multi := newMulti(t, m.WriteLock())
+		for _, enter := range []func(context.Context) (*zklock.MultiHold, error){multi.Acquire, multi.TryAcquire} {
+			_, err = enter(r.Context())
+			require.ErrorIs(t, err, zklock.ErrUpgrade)
+		}
 		require.Zero(t, time.Since(start), "at once")
 		require.Zero(t, v.srv.Requests().Total())
 		_, err = m.WriteLock().TryAcquire(theirs.Context())

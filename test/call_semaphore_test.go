@@ -5,6 +5,7 @@ package zklock_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -300,6 +301,8 @@ func TestVirtual_Semaphore_Participants(t *testing.T) {
 func TestVirtual_Semaphore_BadInput(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
+		tooMany := math.MaxInt32
+		tooMany++ // negative, where an int has 32 bits
 		for _, c := range []struct {
 			path string
 			n    int
@@ -308,7 +311,7 @@ func TestVirtual_Semaphore_BadInput(t *testing.T) {
 		}{
 			{semPath, 0, zklock.WithData(nil), "give 1 to 2147483647"},
 			{semPath, -1, zklock.WithData(nil), "give 1 to"},
-			{semPath, 1 << 31, zklock.WithData(nil), "give 1 to"},
+			{semPath, tooMany, zklock.WithData(nil), "give 1 to"},
 			{semPath, 1<<24 + 1, zklock.WithSharedLimit("/limit"), "give 1 to 16777216"},
 			{"sem", 1, zklock.WithData(nil), "must begin with a slash"},
 			{semPath, 1, nil, "nil MutexOption"},

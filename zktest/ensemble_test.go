@@ -72,7 +72,7 @@ func TestEnsemble_ServesEveryMembersClients(t *testing.T) {
 			require.Equal(t, want, m.Children("/"))
 		}
 		st, _ := e.Stat("/by-follower1")
-		require.EqualValues(t, 1<<32+2, st.Czxid, "the first election begins epoch 1")
+		require.Equal(t, int64(1<<32+2), st.Czxid, "the first election begins epoch 1")
 		require.Len(t, e.Sessions(), 3)
 		require.Equal(t, 3, e.Requests().Total(Create))
 	})

@@ -67,8 +67,8 @@ func TestLookingIn(t *testing.T) {
 		st, ok := srv.Stat(path)
 		require.True(t, ok)
 		require.Equal(t, conn.SessionID(), st.EphemeralOwner)
-		require.EqualValues(t, 0x500000003, st.Czxid)
-		require.EqualValues(t, 0x500000003, srv.Zxid())
+		require.Equal(t, int64(0x500000003), st.Czxid)
+		require.Equal(t, int64(0x500000003), srv.Zxid())
 
 		sessions := srv.Sessions()
 		require.Len(t, sessions, 1)

@@ -152,17 +152,17 @@ func (l *lister) read(ctx context.Context, path string, names []string) (lockQue
 func (l *lister) semaphore(ctx context.Context, path string, names []string) (q lockQueue, err error) {
 	ctx, cancel := l.within(ctx)
 	defer cancel()
-	var opts []zklock.MutexOption
+	n, opts := math.MaxInt32, []zklock.MutexOption(nil)
 	if slices.Contains(names, "limit") {
 		data, err := ask(ctx, l.s, func(c *zk.Conn) ([]byte, error) {
 			data, _, err := c.Get(chrootOf(l.servers) + path + "/limit")
 			return data, err
 		})
-		if err == nil && len(data) == 4 && data[0] < 0x80 { // otherwise it says nothing to us
-			q.limit, opts = int(bigendian.BigEndian.Uint32(data)), []zklock.MutexOption{zklock.WithSharedLimit(path + "/limit")}
+		if err == nil && len(data) == 4 && bigendian.BigEndian.Uint32(data) <= 1<<24 { // otherwise no semaphore takes it for a limit
+			q.limit, n, opts = int(bigendian.BigEndian.Uint32(data)), 1, []zklock.MutexOption{zklock.WithSharedLimit(path + "/limit")}
 		}
 	}
-	sem, err := zklock.NewSemaphore(l.s, path, math.MaxInt32, opts...)
+	sem, err := zklock.NewSemaphore(l.s, path, n, opts...)
 	if err == nil {
 		q.holders, q.waiters, err = sem.Participants(ctx)
 	}
