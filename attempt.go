@@ -21,10 +21,11 @@ import (
 )
 
 // recipe is what one kind of lock adds to the engine, which makes a node, follows it to the front and grants. The engine calls it, and
-// names none. What is data of a recipe stands in its lockRoot. A recipe embeds plain, or another that it wraps, and has what differs.
+// names none. What is data of a recipe stands in its lockRoot. A recipe embeds plain, or another that it wraps, and has what
+// differs. It does not change: one stands for all calls of a lock.
 type recipe interface {
-	// beside is a besideFunc.
-	beside(t *lockTable, key lockKey) (p *pair, busy *acquisition, err error)
+	// besideLocked is a besideFunc. Who returns a pair makes its node in before, or leaves it there (leavePair) and clears lockData.pair.
+	besideLocked(t *lockTable, other lockKey) (p *pair, busy *acquisition, err error)
 	// before comes before queueing. It returns nil if the lock was granted, and errRequeue if the acquisition has to queue.
 	before(a *acquisition) error
 	// behind is called when somebody is ahead in the queue. It returns ErrNotAcquired if the call does not wait.
@@ -40,7 +41,7 @@ type recipe interface {
 // plain is the recipe of a mutex: who is in front has the lock.
 type plain struct{}
 
-func (plain) beside(*lockTable, lockKey) (*pair, *acquisition, error) { return nil, nil, nil }
+func (plain) besideLocked(*lockTable, lockKey) (*pair, *acquisition, error) { return nil, nil, nil }
 
 func (plain) before(*acquisition) error { return errRequeue }
 
@@ -67,7 +68,7 @@ type attempt struct {
 	node   string // absolute
 	token  int64  // its czxid
 
-	held      []string // what the hold rests on, if that is not the node in the queue
+	held      []string // what the hold rests on, if that is not the node in the queue: nodes below lockRoot.more
 	rootCzxid int64    // of the node above what the hold rests on, as last listed: no grant without a list that shows ours
 
 	walk        queue.Walk

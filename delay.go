@@ -66,8 +66,8 @@ func (l delayed) step(a *attempt) error {
 
 // describe says until when the node in front waits for the lock-delay, if it says so.
 func (l delayed) describe(ctx context.Context, e *era, root *lockRoot, ps []Participant) error {
-	if len(ps) == 0 {
-		return nil
+	if err := l.recipe.describe(ctx, e, root, ps); err != nil || len(ps) == 0 {
+		return err
 	}
 	var got wire.DataResponse
 	if _, err := e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: root.path}, &got); err != nil {

@@ -25,45 +25,29 @@ type (
 	readSide  struct{ plain }
 )
 
-// beside refuses to upgrade: the owner has the read lock, or had it and lost it.
-func (writeSide) beside(t *lockTable, key lockKey) (*pair, *acquisition, error) {
-	d, busy, err := besideLocked(t, key, queue.ReadName)
-	if d != nil {
+// besideLocked refuses to upgrade: the owner has the read lock.
+func (writeSide) besideLocked(t *lockTable, other lockKey) (*pair, *acquisition, error) {
+	r, busy, err := t.heldLocked(other)
+	if r != nil {
 		err = ErrUpgrade
 	}
 	return nil, busy, err
 }
 
-// beside returns how the owner takes the read lock, if it has the write lock.
-func (readSide) beside(t *lockTable, key lockKey) (*pair, *acquisition, error) {
-	d, busy, err := besideLocked(t, key, queue.WriteName)
+// besideLocked returns how the owner takes the read lock, if it has the write lock.
+func (readSide) besideLocked(t *lockTable, other lockKey) (*pair, *acquisition, error) {
+	w, busy, err := t.heldLocked(other)
 	switch {
-	case d == nil:
+	case w == nil:
 		return nil, busy, err
-	case d.root.nearTheEnd(d.node): // the reader's node would keep the root from being made anew
+	case w.root.nearTheEnd(w.node): // the reader's node would keep the root from being made anew
 		return nil, nil, ErrSequenceExhausted
-	case d.pair == nil:
-		d.pair = &pair{first: d, node: queue.DowngradedPath(d.node, uuid.NewString()), byFirst: true}
-	case d.pair.lost != nil:
-		return nil, nil, d.pair.lost
+	case w.pair == nil:
+		w.pair = &pair{first: w, node: queue.DowngradedPath(w.node, uuid.NewString()), byFirst: true}
+	case w.pair.lost != nil:
+		return nil, nil, w.pair.lost
 	}
-	return d.pair, nil, nil
-}
-
-// besideLocked returns the owner's other share if it holds that; otherwise the acquisition of it, or how it was lost.
-func besideLocked(t *lockTable, key lockKey, other string) (d *lockData, busy *acquisition, err error) {
-	d = t.byKey[lockKey{key.path, other, key.owner}]
-	switch {
-	case d == nil:
-		return nil, nil, nil
-	case d.acquiring != nil:
-		return nil, d.acquiring, nil
-	case d.lost != nil:
-		return nil, nil, d.lost
-	case d.e.IsOver():
-		return nil, nil, lostBecause(d.e.Why())
-	}
-	return d, nil, nil
+	return w.pair, nil, nil
 }
 
 // before takes the read lock for an owner that has the write lock. It returns errRequeue if there is none, or it was released meanwhile:

@@ -164,7 +164,7 @@ func (b badArgument) Unwrap() error { return b.error }
 // errRequeue says that our node does not stand in the queue, or not in a place of its own: begin again at the tail.
 var errRequeue = errors.New("queue again")
 
-// errBusy says that the owner has an acquisition under way, for the lock or for the other side of it. A second one could wait for the first.
+// errBusy says that the owner has an acquisition under way, for the share or for the other one beside it. A second one could wait for the first.
 var errBusy = errors.New("the owner is being served in another call")
 
 var errDelayOfOthers = errors.New("WithLockDelay: only a mutex and an election can have a lock-delay: give it to NewMutex or NewElection, or leave the option out")
@@ -239,7 +239,7 @@ type position struct {
 	predecessor string    // absolute
 	holds       bool      // the predecessor
 	who         string    // who made the predecessor, as whoIs says it; "" if nobody has read it
-	until       time.Time // until when the lock-delay lasts, if we wait for that; nobody is ahead
+	until       time.Time // until when nobody is granted, if we wait for that; nobody is ahead
 }
 
 // holder is who made the predecessor, if that is the holder.

@@ -303,7 +303,7 @@ func (p *respite) left() time.Duration {
 }
 
 // confirm waits for the deletions, one after the other, as long as Release may, and says what is known then. The first is that of the
-// hold's node. The other is of a reader's node, which may never have been made.
+// hold's node. The other is of a pair's second node, which may never have been made.
 //
 // If the session ends from here on, that is no loss: the hold stood when its Release began. Another hold may end the session
 // meanwhile, because both have the same lease.

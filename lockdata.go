@@ -21,7 +21,7 @@ type lockKey struct {
 
 // lockTable is the per-owner map: who holds, or tries to get, which lock, how often.
 type lockTable struct {
-	mu    sync.Mutex // guards all below, and every lockData, acquisition and handle in it; never held across a channel that blocks, a callback or a ZooKeeper call
+	mu    sync.Mutex // guards all below, and every lockData, acquisition and handle in it; never held across a channel that blocks, a user's callback or a ZooKeeper call
 	byKey map[lockKey]*lockData
 	left  []*acquisition // that their calls have left, and that still have something to do
 }
@@ -48,7 +48,7 @@ type lockData struct {
 	ended     chan struct{} // closed when lost, or with the last handle's release
 }
 
-// acquisition is a call's way to a lock. An owner has one at a time for a lock, either side of a read/write lock included: its other
+// acquisition is a call's way to a lock. An owner has one at a time for a lock, its other share included (lockRoot.other): its other
 // calls wait until that one's call has its outcome or has left, and look again.
 type acquisition struct {
 	link   *link.Link
@@ -114,14 +114,14 @@ type nodeOptions struct {
 // asker is who calls, as the context says.
 type asker struct {
 	owner Owner        // set with WithOwner; the zero Owner if none was
-	under [2]*lockData // whose hold of this lock and Session the context carries, and whose of its other side; nil if it carries none
+	under [2]*lockData // whose hold of this lock and Session the context carries, and whose of its other share; nil if it carries none
 }
 
 // keyLocked returns the key under which the asker may already have the lock.
 //
 // A hold of another lock gives no permission: goroutines that work under it exclude each other in this lock (R67). A hold of
-// this lock gives none either when its last handle was released: contexts that still carry it would share the next hold. The two
-// sides of a read/write lock are one lock here; a Mutex on its path is another.
+// this lock gives none either when its last handle was released: contexts that still carry it would share the next hold. A share
+// and the other that an owner may have beside it are one lock here.
 func (t *lockTable) keyLocked(root *lockRoot, by asker) (key lockKey, ok bool) {
 	key = lockKey{root.path, root.share, by.owner}
 	if by.owner != (Owner{}) {
@@ -153,7 +153,7 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error, besi
 	case d != nil && d.acquiring != nil: // a loss before the grant is the acquisition's own affair
 		return d.acquiring, h.busyLocked(d.acquiring)
 	case d == nil:
-		pair, busy, err := beside(t, key)
+		pair, busy, err := beside(t, lockKey{root.path, root.other, key.owner})
 		if busy != nil {
 			return busy, h.busyLocked(busy)
 		}
@@ -184,7 +184,23 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error, besi
 
 // besideFunc says, under the table's lock, what follows for a new share of an owner from the other share that it may have in the lock: the
 // pair that the new one is the second of, the acquisition that has to end first, or an error.
-type besideFunc func(t *lockTable, key lockKey) (p *pair, busy *acquisition, err error)
+type besideFunc func(t *lockTable, other lockKey) (p *pair, busy *acquisition, err error)
+
+// heldLocked returns the share if it is held; otherwise the acquisition of it, or how it was lost.
+func (t *lockTable) heldLocked(key lockKey) (d *lockData, busy *acquisition, err error) {
+	d = t.byKey[key]
+	switch {
+	case d == nil:
+		return nil, nil, nil
+	case d.acquiring != nil:
+		return nil, d.acquiring, nil
+	case d.lost != nil:
+		return nil, nil, d.lost
+	case d.e.IsOver():
+		return nil, nil, lostBecause(d.e.Why())
+	}
+	return d, nil, nil
+}
 
 // busyLocked is what a call gets when its owner is being served in another. A try does not wait for one that stands behind somebody.
 func (h *Hold) busyLocked(a *acquisition) error {

@@ -39,7 +39,7 @@ func newTableTest(t *testing.T) *tableTest {
 // enter is a call of the owner's.
 func (t *tableTest) enter(o Owner, try bool) (h *Hold, a *acquisition, err error) {
 	h = newHold(t.Context(), try)
-	a, err = t.table.enter(h, &t.m.root, asker{owner: o}, nil, plain{}.beside)
+	a, err = t.table.enter(h, &t.m.root, asker{owner: o}, nil, plain{}.besideLocked)
 	return h, a, err
 }
 
@@ -286,7 +286,7 @@ func TestHoldContext_OutlivesTheWait(t *testing.T) {
 	o := NewOwner("")
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "v"))
 	h := newHold(ctx, false)
-	a, err := tt.table.enter(h, &tt.m.root, asker{owner: o}, nil, plain{}.beside)
+	a, err := tt.table.enter(h, &tt.m.root, asker{owner: o}, nil, plain{}.besideLocked)
 	require.NoError(t, err)
 	tt.grant(a, h)
 	cancel()

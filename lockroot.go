@@ -30,13 +30,15 @@ type lockRoot struct {
 	roots     *roots
 
 	// What a recipe says of it.
-	share    string                                       // the name of what an owner has here: shares with other names have owners of their own
-	other    string                                       // the share that an owner may have beside that; "" for none
-	isFresh  bool                                         // each call takes a share of its own, and re-enters none
-	recorded bool                                         // grants are recorded in its data
-	more     *lockRoot                                    // above the further nodes that a hold rests on; nil for none
-	fits     func(ctx context.Context, z *link.Era) error // refuses the path of another recipe, before anything is made; nil if any will do
+	share    string    // the name of what an owner has here: shares with other names have owners of their own
+	other    string    // the share that an owner may have beside that; "" for none
+	isFresh  bool      // each call takes a share of its own, and re-enters none
+	recorded bool      // grants are recorded in its data
+	more     *lockRoot // above the further nodes that a hold rests on (attempt.held); nil for none. Not together with recorded
+	fits     rootCheck // refuses the path of another recipe, before anything is made; nil if any will do
 }
+
+type rootCheck func(ctx context.Context, z *link.Era, r *lockRoot) error
 
 // roots is what a Session remembers of lock roots.
 type roots struct {
@@ -91,7 +93,7 @@ func (r *lockRoot) note(there bool) {
 // somebody else makes one first, or deletes one in between.
 func (r *lockRoot) ensure(ctx context.Context, z *link.Era) error {
 	if r.fits != nil {
-		if err := r.fits(ctx, z); err != nil {
+		if err := r.fits(ctx, z, r); err != nil {
 			return err
 		}
 	}

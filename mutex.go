@@ -56,7 +56,7 @@ func mutexOf(s *Session, path, name string, o mutexOptions, by recipe) (Mutex, e
 	}
 	m := Mutex{s: s, opts: o, recipe: o.withDelay(by), kind: "Mutex"}
 	m.root = lockRoot{
-		path: s.chroot + path, chroot: s.chroot, given: path, acl: o.acl, container: o.container, share: name, recorded: o.records(),
+		path: s.chroot + path, chroot: s.chroot, given: path, acl: o.acl, container: o.container, share: name, recorded: o.delay > 0,
 		rule: queue.Rule{Name: name, Markers: o.markers}, roots: &s.roots,
 	}
 	return m, err
@@ -259,7 +259,7 @@ func (m *Mutex) enterAs(ctx context.Context, by asker, op string, wait time.Dura
 // look is lockTable.enter, for what stands now: a lost hold is not re-entered.
 func (m *Mutex) look(h *Hold, by asker, offline error) (*acquisition, error) {
 	m.s.loseIfLate()
-	return m.s.locks.enter(h, &m.root, by, offline, m.recipe.beside)
+	return m.s.locks.enter(h, &m.root, by, offline, m.recipe.besideLocked)
 }
 
 // awaitOther waits for the outcome of another call that the owner is served in, or until that has left, and returns what is left of the

@@ -176,6 +176,9 @@ func newMutexOptions(opts []MutexOption) mutexOptions {
 
 // checkFor is check, for a lock of one queue whose nodes are called so.
 func (o *mutexOptions) checkFor(name string) error {
+	if err := o.check(); err != nil {
+		return err
+	}
 	switch {
 	case o.limit != "":
 		return errors.New("WithSharedLimit: only a semaphore has a limit: give it to NewSemaphore, or leave the option out")
@@ -184,11 +187,8 @@ func (o *mutexOptions) checkFor(name string) error {
 	case o.delay > 0 && (name == queue.ReadName || name == queue.WriteName):
 		return errDelayOfOthers
 	}
-	return o.check()
+	return nil
 }
-
-// records says whether grants are recorded in the lock root's data.
-func (o *mutexOptions) records() bool { return o.delay > 0 }
 
 func (o *mutexOptions) check() error {
 	if o.wrong != nil {

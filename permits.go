@@ -18,8 +18,8 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// checkPath refuses the path of another recipe, as far as its nodes tell: before anything is made. queued is the root of our own queue.
-func (p *permits) checkPath(ctx context.Context, z *link.Era, queued *lockRoot) error {
+// fitsSemaphore is the rootCheck of a semaphore, as far as nodes tell. queued is the root of its queue.
+func fitsSemaphore(ctx context.Context, z *link.Era, queued *lockRoot) error {
 	path := parentOf(queued.path)
 	for backoff := link.NewBackoff(); ; {
 		var children wire.ChildrenStatResponse

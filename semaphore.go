@@ -8,7 +8,6 @@ import (
 	"math"
 	"strings"
 
-	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/queue"
 )
 
@@ -65,10 +64,8 @@ func NewSemaphore(s *Session, path string, n int, opts ...MutexOption) (*Semapho
 	if o.limit != "" {
 		p.limit = s.chroot + o.limit
 	}
-	root.share, root.isFresh, root.more = queue.LeaseName, true, &p.leases
-	queued := root
-	root.fits = func(ctx context.Context, z *link.Era) error { return p.checkPath(ctx, z, &queued) }
-	return &Semaphore{m: Mutex{s: s, root: root, opts: o, recipe: p, kind: "Semaphore"}, n: n}, nil
+	root.share, root.isFresh, root.more, root.fits = queue.LeaseName, true, &p.leases, fitsSemaphore
+	return &Semaphore{m: Mutex{s: s, root: root, opts: o, recipe: p}, n: n}, nil
 }
 
 // String returns the path, in one word.

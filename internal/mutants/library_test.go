@@ -103,9 +103,9 @@ var library = []mutant{
 	{"downgrade: the last read takes the next one's node along", "I1", ".", "TestLeavePair_TheNextSecondStays", []Swap{{
 		"lockData.leavePair", "\tcase p.second:\n", "\tdefault:\n"}}},
 	{"an upgrade waits for itself", "I6", ".", "TestVirtual_ReadWrite_Reentry", []Swap{{
-		"writeSide.beside", "err = ErrUpgrade", "_ = err"}}},
+		"writeSide.besideLocked", "err = ErrUpgrade", "_ = err"}}},
 	{"an owner queues for both sides at a time", "I2", ".", "TestVirtual_ReadWrite_OneOwnerQueuesForOneSideAtATime", []Swap{{
-		"besideLocked", "return nil, d.acquiring, nil", "return nil, nil, nil"}}},
+		"lockTable.heldLocked", "return nil, d.acquiring, nil", "return nil, nil, nil"}}},
 
 	// The lock-delay.
 	{"lock-delay: our own record is a grant", "I3, F24", "internal/queue", "TestRecordRead|TestVirtual_LockDelay_GrantUnanswered_NodeDeleted_IsNoGrant", []Swap{{
@@ -139,7 +139,7 @@ var library = []mutant{
 	{"the node of a waiter that gave up is left", "I4, R2", ".", "TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
 		"acquisition.queue", "\t\terr = a.giveUp(e, at.node, err, at.held...)\n", ""}}},
 	{"the reaper is off", "I4, R25", "internal/nodes", "TestVirtual_DeleteFails_IsTriedAgain", []Swap{{
-		"Deletion.run", "if wait && !x.r.z.Pause(backoff.Next()) {", "if wait {"}}},
+		"Deletion.run", "if wait && !x.r.z.Pause(backoff.Next()) {", "if _ = backoff; wait {"}}},
 	{"NoNode after an unanswered delete is a loss", "F10", "internal/nodes", "TestVirtual_ReplyToDeleteLost_ReleaseSucceeds", []Swap{{
 		"Deletion.tried", "noNode && !x.unanswered\n", "noNode\n"}}},
 	{"NoNode is success always", "I5, F24", "internal/nodes", "TestVirtual_NodeDeletedBeforeTheRelease_IsLost|TestEraseAll_OneIsMissing_TheOthersGo", []Swap{{

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The model: leases and the queue are two lists at one server. A client goes as takePermits does, and decides with PlaceOfLeases.
+// The model: leases and the queue are two lists at one server. A client goes as permits.front does, and decides with PlaceOfLeases.
 //
 //	idle ──▶ queued ──▶ making ──▶ waiting ──▶ granted ──▶ holding ──▶ idle
 //	              lost:  resolving ──▶ dropping ──▶ idle
