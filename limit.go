@@ -27,18 +27,19 @@ type permits struct {
 // permits returns the recipe of an attempt at permits.
 func (a *attempt) permits() *permits { return a.recipe.(*permits) }
 
-// askLimit asks for the limit. If it is fixed, no request is made.
+// askLimit asks for the limit. If it is fixed, no request is made, and limitNow and limitOf know it.
 func (p *permits) askLimit(e *era) <-chan dataRead {
 	if p.limit == "" {
-		ch := make(chan dataRead, 1)
-		ch <- dataRead{data: limitData(p.n)}
-		return ch
+		return nil
 	}
 	return e.askData(p.limit)
 }
 
 // limitNow waits for the limit, for those who only look on: to them, a limit that nobody has made yet is what it would start with.
 func (p *permits) limitNow(asked <-chan dataRead) (int, error) {
+	if p.limit == "" {
+		return p.n, nil
+	}
 	got := <-asked
 	switch {
 	case errors.Is(got.err, zk.ErrNoNode):
@@ -55,11 +56,14 @@ func (p *permits) limitNow(asked <-chan dataRead) (int, error) {
 
 // limitOf waits for the limit. If its node is not there, limitOf makes it. known is false if it has to be asked for again.
 func (a *attempt) limitOf(asked <-chan dataRead) (n int, known bool, err error) {
+	p := a.permits()
+	if p.limit == "" {
+		return p.n, true, nil
+	}
 	got, err := a.awaitData(asked)
 	if err != nil {
 		return 0, false, err
 	}
-	p := a.permits()
 	if errors.Is(got.err, zk.ErrNoNode) {
 		got.err = p.makeLimit(a.ctx, a.e.Era)
 		_, err = a.findingOf(got.err)

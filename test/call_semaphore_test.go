@@ -298,6 +298,19 @@ func TestVirtual_Semaphore_Participants(t *testing.T) {
 }
 
 // Bad input is an error that says what to do, and leaves nothing behind.
+// The most permits that NewSemaphore takes are had, and shown: the bound of a shared limit is none of a fixed one.
+func TestVirtual_Semaphore_MostPermits(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		sem := newSemaphore(t, v.connect(), semPath, math.MaxInt32)
+		h := acquire(t, sem.Permits(2))
+		holders, waiters, err := sem.Participants(t.Context())
+		require.NoError(t, err)
+		require.Len(t, holders, 2)
+		require.Empty(t, waiters)
+		release(t, h)
+	})
+}
+
 func TestVirtual_Semaphore_BadInput(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect()
