@@ -53,7 +53,7 @@ var (
 	// ErrNoRoom: the session timeout leaves the lease no time in which a hold could be relied on.
 	ErrNoRoom = errNoRoom
 	// ErrNoChroot: the chroot of the connection string is not there: make it, or give WithCreateChroot to Connect. Mistyped, it
-	// would make locks that exclude nobody.
+	// would make locks that exclude nobody. After Connect it says that the servers have lost the chroot, and perhaps more.
 	ErrNoChroot = errors.New("the chroot is not there")
 	// ErrTooManyWaiters: the Session has as many lock nodes as WithMaxLockNodes allows.
 	ErrTooManyWaiters = errTooMany
@@ -171,6 +171,12 @@ var errDelayOfOthers = errors.New("WithLockDelay: only a mutex and an election c
 
 func errNoChroot(chroot string) error {
 	return fmt.Errorf("%w: make %s, or give WithCreateChroot to Connect", ErrNoChroot, chroot)
+}
+
+// errChrootLost is for a chroot that Connect has found or made.
+func errChrootLost(chroot string) error {
+	return fmt.Errorf("%w any more: the servers have lost %s since this Session connected: make it again, or have another Connect with "+
+		"WithCreateChroot make it", ErrNoChroot, chroot)
 }
 
 // lostBecause returns ErrLost with its reason. Both are visible to errors.Is.

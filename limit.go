@@ -86,7 +86,7 @@ func (p *permits) makeLimit(ctx context.Context, z *link.Era) error {
 		case !errors.Is(err, zk.ErrNoNode):
 			return answer.Denied(err, "create", "CREATE", above.path)
 		case above.path == above.chroot:
-			return errNoChroot(above.chroot)
+			return errChrootLost(above.chroot)
 		}
 		if err := above.ensure(ctx, z); err != nil {
 			return err

@@ -111,7 +111,7 @@ func (r *lockRoot) ensure(ctx context.Context, z *link.Era) error {
 			if path = path[:strings.LastIndexByte(path, '/')]; path != r.chroot {
 				continue
 			}
-			return errNoChroot(path)
+			return errChrootLost(path)
 		case ctx.Err() != nil:
 			return link.ErrCtxEnded
 		case z.IsOver():

@@ -93,7 +93,7 @@ func (m *Mutex) made() *Mutex {
 //
 // When Acquire returns an error, the call holds nothing, and its node is deleted or is being deleted. The error is the cause
 // of ctx if ctx ended; ErrLost while the owner has unreleased handles of a hold that was lost; ErrClosed; ErrNoChroot if the
-// chroot was deleted; or what the servers said, such as zk.ErrNoAuth. The *Error around it says where the node stood in the
+// servers have lost the chroot; or what the servers said, such as zk.ErrNoAuth. The *Error around it says where the node stood in the
 // queue. While no server can be reached, Acquire waits for one: only ctx and Close end that wait. It keeps its place through an
 // outage of all servers that is no longer than the session timeout, and queues again after a longer one. If servers close the
 // connection three times in a row on its create, of more than 4 KiB, it is perhaps longer than their jute.maxbuffer: an error says so.

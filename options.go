@@ -95,8 +95,11 @@ func WithDigest(user, password string) Option {
 }
 
 // WithCreateChroot has Connect make the chroot of the connection string, and the nodes above it, if they are not there: with
-// the ACL that is given, or else open to everybody. Without it, Connect returns ErrNoChroot. Nothing else makes the chroot. If
-// somebody deletes it later, holds below it are lost, and Acquire returns ErrNoChroot until it is there again.
+// the ACL that is given, or else open to everybody. Without it, Connect returns ErrNoChroot.
+//
+// The Session does not make the chroot a second time. If the servers lose it, because somebody deleted it or they were started empty,
+// holds below it are lost, and Acquire and Campaign return ErrNoChroot until it is there again: servers that have lost data have also
+// forgotten who holds, and their tokens may begin again lower. The next Connect with the option makes it.
 func WithCreateChroot(acl ...zk.ACL) Option {
 	if len(acl) == 0 {
 		acl = zk.WorldACL(zk.PermAll)

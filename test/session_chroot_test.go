@@ -195,3 +195,31 @@ func TestVirtual_ChrootDeletedLater_IsNotMadeAgain(t *testing.T) {
 		release(t, acquire(t, m))
 	})
 }
+
+// The servers are wiped under a running campaign: sessions and nodes are gone. The campaign ends, and says what the servers have lost
+// and who makes it again: another Connect with WithCreateChroot, and not this Session, although it was given the option.
+func TestVirtual_ServersWiped_SaysThatTheyHaveLostTheChroot(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		servers, opts := v.srv.Addr()+"/team/app", []zklock.Option{zklock.WithDialer(v.net.Dial), zklock.WithCreateChroot()}
+		s := connect(t, servers, opts...)
+		c := v.stand(newElection(t, s, "/leader", "ann"), untilItEnds)
+		require.EqualValues(t, 1, c.leads.Load())
+		wipe(v.srv, "/team")
+		v.srv.ExpireSession(s.SessionID())
+		<-c.done
+		semaphore, err := zklock.NewSemaphore(s, "/imports", 2, zklock.WithSharedLimit("/limit"))
+		require.NoError(t, err)
+		_, limitless := semaphore.Permits(1).Acquire(within(t, soon))
+		for _, err := range []error{c.err, limitless} {
+			require.ErrorIs(t, err, zklock.ErrNoChroot)
+			require.ErrorContains(t, err, "the chroot is not there any more: the servers have lost /team/app since this Session connected: make it again")
+			require.NotContains(t, err.Error(), "or give WithCreateChroot")
+			require.True(t, zklock.IsFinal(err))
+		}
+		require.Empty(t, v.srv.Children("/team"), "nothing makes it again")
+
+		again := v.stand(newElection(t, connect(t, servers, opts...), "/leader", "ben"), untilItEnds)
+		require.EqualValues(t, 1, again.leads.Load())
+		release(t, acquire(t, newMutex(t, s, "/job"))) // the first Session goes on, too
+	})
+}

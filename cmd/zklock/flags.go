@@ -197,7 +197,7 @@ func classify(err error) error {
 		code = exitNoServer
 	case errors.Is(err, zklock.ErrLost):
 		code = exitLost
-	case refused(err):
+	case refused(err), errors.Is(err, zklock.ErrNoChroot): // after Connect, the servers have lost the chroot
 		code = exitRefused
 	}
 	return &exitError{code, trim(err)}
@@ -230,7 +230,7 @@ func refused(err error) bool {
 
 // flagOf has the command's flags for the library's options, which the library's errors name.
 var flagOf = strings.NewReplacer("WithSessionTimeout", "--session-timeout", "QuorumLease", "--leader-ping",
-	"SingleServerLease()", "--lease single", "WithDigest", "--auth-file")
+	"SingleServerLease()", "--lease single", "WithDigest", "--auth-file", "another Connect with WithCreateChroot", "another run with --create-chroot")
 
 // trim takes the name of one of our packages off the front of a message, because the command's own name is there already.
 // The message then speaks of flags.

@@ -508,6 +508,21 @@ func TestRun_ServersRefuse_ExitsWith123(t *testing.T) {
 	}
 }
 
+// The servers lose the chroot while a candidate leads. That is no wrong usage, and --create-chroot is not told to who gave it.
+func TestRun_ServersLoseTheChroot_ExitsWith123(t *testing.T) {
+	srv := zktest.Start(t, zktest.WithSessionTimeouts(time.Second, time.Minute))
+	p := start(t, nil, runArgs(srv.Addr()+"/app", "/job", "--create-chroot", "--elect", "--", "sh", "-c", "echo ready; sleep 1000")...)
+	p.prints("ready")
+	for _, node := range srv.Children("/app/job") {
+		require.NoError(t, srv.Delete("/app/job/"+node))
+	}
+	require.NoError(t, srv.Delete("/app/job"))
+	require.NoError(t, srv.Delete("/app"))
+	require.Equal(t, exitRefused, p.wait(), p.stderr.String())
+	require.Contains(t, p.stderr.String(), "the servers have lost /app since this Session connected: make it again, or have another run with --create-chroot make it")
+	require.NotContains(t, p.stderr.String(), "WithCreateChroot")
+}
+
 // A chroot that is not there is more likely a wrong one than a new one.
 func TestRun_ChrootThatIsNotThere_IsRefused(t *testing.T) {
 	srv, path := server(t), lockPath(t)
