@@ -100,8 +100,8 @@ func (e *Election) made() *Election {
 // next leader is elected when lead has returned.
 //
 // When lead returns while it leads, Campaign gives the leadership up, and returns what lead returned, joined with an error of the
-// release as in Do. After a loss it logs what lead returned, and stands again at the tail of the queue, after a pause. So it does after
-// an error that may pass. The pauses grow from 20 ms to 5 s, and begin anew when a round has lasted for longer. A program that is to
+// release as in Do, which is ErrNotHeld if the hold was released before. After a loss it logs what lead returned, and stands again at
+// the tail of the queue, after a pause. So it does after an error that may pass. The pauses grow from 20 ms to 5 s, and begin anew when a round has lasted for longer. A program that is to
 // lead as often as it can calls Campaign again, unless ctx has ended or IsFinal says that no other try helps.
 //
 // Otherwise the error is ErrResigned after Resign; the cause of ctx; or one of those for which IsFinal is true. One such says that

@@ -1,7 +1,6 @@
 package zklock
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,50 +23,6 @@ func newHold(ctx context.Context, try bool) *Hold {
 	h := &Hold{try: try, outcome: make(chan error, 1)}
 	h.ctx = &holdContext{inner, nil, h, cancel}
 	return h
-}
-
-// workContext returns a context that ends with the hold and with the caller's context, as the first of them to end says. done
-// ends it too.
-func (h *Hold) workContext(caller context.Context) (work *holdContext, done func()) {
-	inner, cancel := context.WithCancelCause(caller)
-	stop := context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })
-	return &holdContext{inner, caller, h, cancel}, func() {
-		stop()
-		cancel(nil)
-	}
-}
-
-// run runs f under the hold, until ctx ends, and then releases it, for as long as caller lasts. It returns what Do returns, and
-// whether the hold was lost before the release.
-func (h *Hold) run(ctx, caller context.Context, f func(ctx context.Context, hold *Hold) error) (lost bool, err error) {
-	work, done := h.workContext(ctx)
-	defer func() { // also if f panics
-		done()
-		end := h.Release(caller)
-		lost = errors.Is(end, ErrLost) || errors.Is(h.Err(), ErrLost) // f may have released it itself
-		err = h.outcomeOf(work, err, end)
-	}()
-	return false, f(work, h)
-}
-
-// outcomeOf returns what Do returns when the work under the hold and the release of the hold have returned.
-func (h *Hold) outcomeOf(work context.Context, worked, released error) error {
-	if lost := h.Err(); released == nil && errors.Is(lost, ErrLost) { // the work has released it itself
-		released = lost
-	}
-	switch {
-	case worked == nil, released == nil:
-		return cmp.Or(worked, released)
-	case errors.Is(released, ErrLost):
-		loss := errors.Unwrap(h.Err()) // it is in the released error too
-		if errors.Is(worked, loss) {
-			return worked
-		}
-		if worked == context.Canceled && errors.Is(context.Cause(work), loss) {
-			return released
-		}
-	}
-	return errors.Join(worked, released)
 }
 
 // holdKey asks a context for the innermost hold that it carries. root names the lock's path, "" any; share what was taken there, "" any; table
@@ -218,7 +173,8 @@ func (h *Hold) Check() *zk.CheckVersionRequest {
 }
 
 // Release gives the lock back: it ends this handle's context and then, if it is the owner's last handle, deletes the
-// node. It may be called from any goroutine; a second call does nothing and returns nil.
+// node. It may be called from any goroutine. A second call does nothing and returns nil, whatever the first returns, so that a deferred
+// Release may stand behind another one: only the first call says whether the lock was held to the end.
 //
 // Release waits for the servers until ctx ends, and at the latest until the Deadline that the hold has at the call: it ends
 // by itself, even if ctx never does. If ctx has already ended, or the Deadline is near, Release still tries for half a second.

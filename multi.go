@@ -127,9 +127,18 @@ func (m *Multi) Do(ctx context.Context, f func(ctx context.Context, hold *MultiH
 		return err
 	}
 	work, done := under(ctx, h.holds)
+	returned := watchWork(h.holds...)
 	defer func() {
+		returned()
 		done()
-		err = outcomeOf(h.holds, work, err, h.release(ctx))
+		ends := make([]error, len(h.holds))
+		for i, hold := range h.holds {
+			ends[i] = hold.Err() // somebody may have released it under f
+		}
+		for i, end := range h.release(ctx) {
+			ends[i] = cmp.Or(end, ends[i])
+		}
+		err = outcomeOf(h.holds, work, err, ends)
 	}()
 	return f(work, h)
 }
@@ -313,7 +322,7 @@ func (h *MultiHold) Err() error {
 }
 
 // Release gives all the locks back, the last one taken first. It may be called from any goroutine; a second call does nothing and
-// returns nil. It releases each lock whatever became of the others, as Hold.Release does, and is bounded as that is, for all of
+// returns nil, as with Hold.Release. It releases each lock whatever became of the others, as Hold.Release does, and is bounded as that is, for all of
 // them together. Its error joins theirs; each says at which path.
 func (h *MultiHold) Release(ctx context.Context) error {
 	switch {

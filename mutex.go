@@ -116,9 +116,13 @@ func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) { return m.enter(
 // with it, by its Err and cause. It also ends when the lock is lost; then its cause is the hold's Err. f must return soon after.
 //
 // The error is f's, joined with the release's. So Do can return an error although f succeeded: ErrLost if the lock was lost
-// before the release, ErrNotConfirmed if no server confirmed the release in time. After a loss errors.Is(err, ErrLost) is true
-// whatever f returned, and the loss is in the error once: if f returned the plain error or the cause of its context, nothing is
-// joined to it. The release ends by itself, as Release does.
+// before the release, ErrNotConfirmed if no server confirmed the release in time, ErrNotHeld if the hold was released before f
+// returned, by f or by whatever f shares the hold with. After a loss errors.Is(err, ErrLost) is true whatever f returned, and the
+// loss is in the error once: if f returned the plain error or the cause of its context, nothing is joined to it. The same is true of
+// ErrNotHeld. The release ends by itself, as Release does.
+//
+// A function that goes on after the loss may run beside the next holder. It is logged after 5 s, and again each time that this has
+// lasted twice as long.
 func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, hold *Hold) error, opts ...DoOption) error {
 	if !m.isMade() {
 		return &Error{Op: "do", Err: errNoMutex}

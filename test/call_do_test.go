@@ -154,3 +154,57 @@ func TestVirtual_Do_WaitAtMost(t *testing.T) {
 		release(t, other)
 	})
 }
+
+// Somebody else releases the hold while the function works, such as a timer. Its context ends, and Do says that the work did not have the
+// lock to its end: whatever the function returns, and once.
+func TestVirtual_Do_ReleasedUnderIt_SaysSo(t *testing.T) {
+	own := errors.New("the work failed")
+	for name, c := range map[string]struct {
+		returns func(ctx context.Context) error
+		also    error // is in the error too
+	}{
+		"nothing":                      {func(context.Context) error { return nil }, zklock.ErrNotHeld},
+		"its context's error":          {func(ctx context.Context) error { return ctx.Err() }, zklock.ErrNotHeld},
+		"its context's cause":          {func(ctx context.Context) error { return context.Cause(ctx) }, zklock.ErrNotHeld},
+		"its context's error, wrapped": {func(ctx context.Context) error { return fmt.Errorf("query: %w", ctx.Err()) }, context.Canceled},
+		"an error of its own":          {func(context.Context) error { return own }, own},
+	} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			s := v.connect()
+			m, multi := newMutex(t, s, "/job"), newMulti(t, newMutex(t, s, "/a"), newMutex(t, s, "/b"))
+			e := newElection(t, s, "/leader", "ann")
+			releases := func(h interface{ Release(context.Context) error }) {
+				time.AfterFunc(time.Second, func() { _ = h.Release(context.Background()) })
+			}
+			work := func(ctx context.Context, h *zklock.Hold) error {
+				releases(h)
+				<-ctx.Done()
+				require.ErrorIs(t, context.Cause(ctx), zklock.ErrNotHeld)
+				return c.returns(ctx)
+			}
+			for what, err := range map[string]error{
+				"Do":       m.Do(within(t, time.Minute), work),
+				"TryDo":    newMutex(t, s, "/try").TryDo(within(t, time.Minute), work),
+				"Campaign": e.Campaign(within(t, time.Minute), work),
+				"Multi": multi.Do(within(t, time.Minute), func(ctx context.Context, h *zklock.MultiHold) error {
+					releases(h)
+					<-ctx.Done()
+					return c.returns(ctx)
+				}),
+				"one of a Multi": multi.Do(within(t, time.Minute), func(ctx context.Context, h *zklock.MultiHold) error {
+					return work(ctx, h.Holds()[0])
+				}),
+			} {
+				require.ErrorIs(t, err, zklock.ErrNotHeld, "%s: %s", what, name)
+				require.ErrorIs(t, err, c.also, "%s: %s", what, name)
+				require.Equal(t, 1, strings.Count(err.Error(), zklock.ErrNotHeld.Error()), "%s: %s: %v", what, name, err)
+				require.NotErrorIs(t, err, zklock.ErrLost)
+			}
+			require.NoError(t, m.Do(within(t, time.Minute), func(ctx context.Context, h *zklock.Hold) error {
+				again, err := m.Acquire(ctx)
+				require.NoError(t, err)
+				return again.Release(ctx) // another handle's release is none of this one
+			}))
+		})
+	}
+}

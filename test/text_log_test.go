@@ -4,6 +4,7 @@ package zklock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -162,5 +163,68 @@ func TestVirtual_WaitEnds_HolderWithControlCharacters_IsQuoted(t *testing.T) {
 		require.ErrorContains(t, err, `; held by "\x1b[2J\u202e\u0085xxx`)
 		require.Less(t, len(err.Error()), 500)
 		release(t, h)
+	})
+}
+
+// A function that goes on after the loss of its lock is logged with the hold's token, and seldom. One that returns in time is not, nor one
+// that outlives its Session.
+func TestVirtual_WorkGoesOnAfterTheLoss_IsLogged(t *testing.T) {
+	const line = "zklock: work still runs after its lock was lost"
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var log warnings
+		s := v.connect(lines(&log, slog.LevelWarn))
+		m, e := newMutex(t, s, "/job"), newElection(t, s, "/leader", "ann")
+		multi := newMulti(t, newMutex(t, s, "/a"), newMutex(t, s, "/b"))
+		var want []string
+		worksOn := func(d time.Duration) func(context.Context, *zklock.Hold) error {
+			return func(ctx context.Context, h *zklock.Hold) error {
+				time.Sleep(time.Hour) // the loss counts, and not the work before it
+				require.NoError(t, v.srv.Delete(h.Node()))
+				<-h.Lost()
+				want = nil
+				for _, n := range []string{"5s", "10s", "20s", "40s"} {
+					want = append(want, fmt.Sprintf("path=%s node=%s token=%d owner=%v session=%#x for=%s", h.Path(), h.Node(), h.Token(), h.Owner(), s.SessionID(), n))
+				}
+				time.Sleep(d)
+				return errors.New("ends now")
+			}
+		}
+		said := 0
+		ends := func(what string, err error) {
+			require.ErrorIs(t, err, zklock.ErrLost, what)
+			time.Sleep(time.Hour) // nothing comes when it has returned
+			require.Equal(t, want, log.of(line)[said:], what)
+			said += len(want)
+		}
+		ends("Do", m.Do(context.Background(), worksOn(time.Minute)))
+		ends("TryDo", m.TryDo(context.Background(), worksOn(time.Minute)))
+		ends("Multi.Do", multi.Do(context.Background(), func(ctx context.Context, h *zklock.MultiHold) error {
+			require.NoError(t, v.srv.Delete(h.Holds()[0].Node()))
+			<-h.Holds()[0].Lost()
+			err := worksOn(0)(ctx, h.Holds()[1])
+			want = log.of(line)[said:] // of the first that was lost, from then on
+			require.Len(t, want, 10)
+			require.Contains(t, want[9], fmt.Sprintf("path=/a node=%s token=%d", h.Holds()[0].Node(), h.Holds()[0].Token()))
+			require.Contains(t, want[9], "for=42m40s")
+			return err
+		}))
+		ctx, stop := context.WithCancel(context.Background())
+		ends("Campaign", errors.Join(zklock.ErrLost, e.Campaign(ctx, func(ctx context.Context, h *zklock.Hold) error {
+			defer stop()
+			return worksOn(time.Minute)(ctx, h)
+		})))
+
+		require.ErrorIs(t, m.Do(context.Background(), worksOn(4*time.Second)), zklock.ErrLost)
+		require.ErrorIs(t, m.Do(context.Background(), func(_ context.Context, h *zklock.Hold) error {
+			require.NoError(t, h.Release(context.Background()))
+			time.Sleep(time.Hour) // without a lock, and knows
+			return nil
+		}), zklock.ErrNotHeld)
+		require.Error(t, m.Do(context.Background(), func(context.Context, *zklock.Hold) error {
+			require.NoError(t, s.Close())
+			time.Sleep(time.Hour)
+			return nil
+		}))
+		require.Len(t, log.of(line), said)
 	})
 }
