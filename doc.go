@@ -25,6 +25,7 @@
 //   - to have one process lead, and others know which: [NewElection], [Election.Campaign], [Election.Observe]
 //   - to let several hold at a time: [Semaphore.Permits], with the calls of a [Lock]
 //   - to let readers in together: [NewRWMutex], whose two sides have the same methods
+//   - to make a path of a name that others choose, with whatever is in it: [PathOf]
 //   - to see who holds and who waits: [Mutex.Participants]; to ask the holder to give way: [Revoke]
 //   - to hear how the Session stands: [Session.State], [Session.Changes]; what it logs: [WithLogger]
 //   - to tell errors apart: errors.Is with [ErrLost] and the others, [IsFinal] in loops; [Error] has the node and the place in the queue

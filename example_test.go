@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"net/url"
 	"os"
 	"path"
 	"strings"
@@ -1110,6 +1111,23 @@ func ExampleValidatePath() {
 	// Output:
 	// <nil>
 	// path "locks/orders/" is relative: it must begin with a slash
+}
+
+// The name of an order comes from outside, with whatever is in it.
+func ExamplePathOf() {
+	for _, name := range []string{"4711", "east/4711", "*.example.com", "..", "Größe 7", ""} {
+		fmt.Println(zklock.PathOf("/locks/orders", name))
+	}
+	name, err := url.PathUnescape(path.Base(zklock.PathOf("/locks/orders", "east/4711")))
+	fmt.Println(name, err)
+	// Output:
+	// /locks/orders/4711
+	// /locks/orders/east%2F4711
+	// /locks/orders/%2A.example.com
+	// /locks/orders/%2E.
+	// /locks/orders/Gr%C3%B6%C3%9Fe%207
+	// /locks/orders/%
+	// east/4711 <nil>
 }
 
 // ensembleOf says which ensemble has the lock. The names must be the same in every client, and stay when addresses change.

@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"regexp"
@@ -137,6 +138,45 @@ func checkPath(p string) error {
 		}
 	}
 	return nil
+}
+
+// PathOf returns the path of the lock for a name that others choose, such as a job's or a customer's: one node below root, which must not
+// be the path of a lock itself. Every name will do, and two names have two paths. So a slash in a name makes no lock below another
+// lock, and no name leads out of root.
+//
+// ASCII letters, digits, '-', '.', '_' and '~' stand for themselves, and every other byte is a % and two hexadecimal digits: as in Python's
+// quote(name, safe=""). url.PathUnescape of the path's last part gives the name back. There are three exceptions. The first byte of the
+// names ".", ".." and "zookeeper" is escaped too. The empty name becomes "%". What would be longer than 200 bytes is cut to 134, followed by
+// "%~" and the name's SHA-256, and cannot be read back: long names are a burden to the servers, which send them with each list.
+//
+// PathOf does not look at root: NewMutex does. All clients of a lock must agree on its path, those in other languages too.
+func PathOf(root, name string) string { return strings.TrimSuffix(root, "/") + "/" + escaped(name) }
+
+const maxEscaped = 200
+
+func escaped(name string) string {
+	reserved := name == "." || name == ".." || name == "zookeeper"
+	var b strings.Builder
+	for i := range len(name) {
+		c := name[i]
+		switch {
+		case i == 0 && reserved:
+			fmt.Fprintf(&b, "%%%02X", c)
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', strings.IndexByte("-._~", c) >= 0:
+			b.WriteByte(c)
+		default:
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	s := b.String()
+	switch {
+	case s == "":
+		return "%"
+	case len(s) > maxEscaped:
+		hash := fmt.Sprintf("%%~%x", sha256.Sum256([]byte(name)))
+		return s[:maxEscaped-len(hash)] + hash
+	}
+	return s
 }
 
 // nameOf returns the last part of a path.
