@@ -5,7 +5,7 @@ GO ?= go
 export GO
 
 .NOTPARALLEL:
-.PHONY: all test check real nightly servers integration conformance explore simulation mutants command chaos soak bench bench-quick lab lab-test demo clean
+.PHONY: all test check real nightly i386 servers integration conformance explore simulation mutants command chaos soak bench bench-quick lab lab-test demo clean
 
 all: check test
 
@@ -37,7 +37,11 @@ real:
 	cd fence/grpcfence && $(GO) test $(RACE) -count=1 .
 
 ## everything that takes long, asks for much, or counts on other people's timing. Some two hours; make -k goes on after a failure
-nightly: test explore simulation mutants command conformance servers chaos integration bench-quick lab-test lab
+nightly: test i386 explore simulation mutants command conformance servers chaos integration bench-quick lab-test lab
+
+## the tests where an int has 32 bits, if the kernel runs such programs
+i386:
+	scripts/i386
 
 ## the library and the test server on every ZooKeeper that the distribution's suites carry, with the newest Curator and kazoo
 servers:

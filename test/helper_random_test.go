@@ -35,7 +35,11 @@ func (r *random) intN(n int) int {
 	return r.rnd.IntN(n)
 }
 
-func (r *random) upTo(d time.Duration) time.Duration { return time.Duration(r.intN(int(d))) }
+func (r *random) upTo(d time.Duration) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return time.Duration(r.rnd.Int64N(int64(d)))
+}
 
 // atPace is up to d, and longer in a world of leisure.
 func (r *random) atPace(d time.Duration) time.Duration { return r.upTo(d * r.pace) }

@@ -91,3 +91,21 @@ func TestCommandPage_ExitCodes(t *testing.T) {
 		require.Contains(t, strings.Join(help, "\n"), strconv.Itoa(code))
 	}
 }
+
+// A number means the same on every machine: a flag of Go's int is read as 64 bits, and cut to 32 where an int has no more.
+func TestFlags_NumbersAreNotCut(t *testing.T) {
+	numbers := 0
+	for _, c := range newRootCommand().Commands() {
+		for _, name := range flagName.FindAllString(c.Flags().FlagUsages(), -1) {
+			f := c.Flags().Lookup(name[2:])
+			if f == nil {
+				continue // of another command, in the text of a flag
+			}
+			if f.Value.Type() == "int64" {
+				numbers++
+			}
+			require.NotContains(t, []string{"int", "uint"}, f.Value.Type(), "zklock %s %s: give it 64 bits, and look at its bounds", c.Name(), name)
+		}
+	}
+	require.GreaterOrEqual(t, numbers, 4)
+}

@@ -18,8 +18,8 @@ import (
 // recipeFlags say which lock a run takes: a mutex, if none is given.
 type recipeFlags struct {
 	shared    bool
-	semaphore int // the limit; 0: not given
-	permits   int
+	semaphore int64 // the limit; 0: not given
+	permits   int64
 	elect     bool
 }
 
@@ -69,8 +69,8 @@ func (o *runOptions) recipe(s *zklock.Session, opts []zklock.MutexOption) (r rec
 		}
 	case o.semaphore > 0:
 		var sem *zklock.Semaphore
-		if sem, err = zklock.NewSemaphore(s, o.path, o.semaphore, opts...); err == nil {
-			r.Lock, r.queued, r.held = sem.Permits(o.permits), root+"/locks", root+"/leases"
+		if sem, err = zklock.NewSemaphore(s, o.path, int(o.semaphore), opts...); err == nil {
+			r.Lock, r.queued, r.held = sem.Permits(int(o.permits)), root+"/locks", root+"/leases"
 			r.queue = func(ctx context.Context) (q lockQueue, err error) {
 				q.holders, q.waiters, err = sem.Participants(ctx)
 				return q, err

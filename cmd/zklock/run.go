@@ -37,7 +37,7 @@ type runOptions struct {
 	chroot     bool // --create-chroot
 	acl        string
 	leftovers  string
-	conflict   int // the exit code of a run that did not get the lock
+	conflict   int64 // the exit code of a run that did not get the lock
 	quiet      bool
 	verbose    bool
 
@@ -144,8 +144,8 @@ A run that gets the lock at once says nothing, unless stderr is a terminal or
 	f.StringVar(&o.lease, "lease", "quorum", "what proves that the session lives: quorum or single (one server)")
 	f.DurationVar(&o.leaderPing, "leader-ping", zklock.DefaultLeaderPing, "with --lease quorum: two ticks (tickTime) of the servers")
 	f.BoolVar(&o.shared, "shared", false, "share the lock with others that share it; a run without --shared excludes them")
-	f.IntVar(&o.semaphore, "semaphore", 0, "take permits of a semaphore that has `N`, in place of a lock")
-	f.IntVar(&o.permits, "permits", 1, "with --semaphore: take `K` permits, all or none")
+	f.Int64Var(&o.semaphore, "semaphore", 0, "take permits of a semaphore that has `N`, in place of a lock")
+	f.Int64Var(&o.permits, "permits", 1, "with --semaphore: take `K` permits, all or none")
 	f.BoolVar(&o.elect, "elect", false, "run COMMAND for as long as this run leads, and again when it is elected again")
 	f.DurationVarP(&o.wait, "wait", "w", 0, "give up after this time, connecting included; 0 is --no-wait (default: wait for ever)")
 	f.BoolVarP(&o.noWait, "no-wait", "n", false, "give up at once if somebody else holds the lock")
@@ -156,7 +156,7 @@ A run that gets the lock at once says nothing, unless stderr is a terminal or
 	f.StringVar(&o.acl, "acl", "world", "who may use the nodes that are made: world, or creator (needs credentials or a client certificate)")
 	f.StringVar(&o.leftovers, "leftovers", string(endThem), `what COMMAND leaves running: end it; leave what has a session of its own,
 also when the lock is lost; or wait for it, and hold the lock meanwhile`)
-	f.IntVarP(&o.conflict, "conflict-exit-code", "E", exitNotAcquired, "exit code if somebody else holds the lock, 0 to 255")
+	f.Int64VarP(&o.conflict, "conflict-exit-code", "E", exitNotAcquired, "exit code if somebody else holds the lock, 0 to 255")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "say nothing unless something fails; that somebody else holds the lock is no failure")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "say also when the lock is acquired, as at a terminal")
 	_ = cmd.RegisterFlagCompletionFunc("lease", cobra.FixedCompletions([]string{"quorum", "single"}, cobra.ShellCompDirectiveNoFileComp))
@@ -562,7 +562,7 @@ func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, r re
 func (o *runOptions) skip(err error) error {
 	var e *exitError
 	if errors.As(err, &e) && e.code == exitNotAcquired {
-		e.code = o.conflict
+		e.code = int(o.conflict)
 		if o.quiet {
 			e.err = nil
 		}

@@ -27,7 +27,7 @@ type serving struct {
 	allowRemote       bool
 	tick              time.Duration
 	maxSessionTimeout time.Duration
-	members           int
+	members           int64
 }
 
 // zkServer is one server or several.
@@ -76,7 +76,7 @@ It ends with exit code 0 on SIGINT or SIGTERM.`,
 	f.BoolVar(&s.allowRemote, "allow-remote", false, "listen on an address that other hosts can reach, too")
 	f.DurationVar(&s.tick, "tick", 2*time.Second, "ZooKeeper's tickTime; sessions get timeouts of 2 ticks or more")
 	f.DurationVar(&s.maxSessionTimeout, "max-session-timeout", 0, "longest session timeout (default: 20 ticks)")
-	f.IntVar(&s.members, "members", 1, "number of servers, as an ensemble, on consecutive ports")
+	f.Int64Var(&s.members, "members", 1, "number of servers, as an ensemble, on consecutive ports")
 	for _, name := range []string{"listen", "tick", "max-session-timeout", "members"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
 	}
@@ -97,7 +97,7 @@ func (s serving) start(ctx context.Context) (zkServer, error) {
 	}
 	opts := []zktest.Option{zktest.WithTick(s.tick), zktest.WithSessionTimeouts(0, s.maxSessionTimeout)}
 	if s.members > 1 {
-		e, err := zktest.NewEnsemble(s.members, append(opts, zktest.WithAddrs(addrs...))...)
+		e, err := zktest.NewEnsemble(int(s.members), append(opts, zktest.WithAddrs(addrs...))...)
 		if err != nil {
 			return nil, &exitError{exitUsage, trim(err)}
 		}
