@@ -177,7 +177,7 @@ func (h *Hold) Check() *zk.CheckVersionRequest {
 // Release may stand behind another one: only the first call says whether the lock was held to the end.
 //
 // Release waits for the servers until ctx ends, and at the latest until the Deadline that the hold has at the call: it ends
-// by itself, even if ctx never does. If ctx has already ended, or the Deadline is near, Release still tries for half a second.
+// by itself, even if ctx never does. If ctx has already ended, or the Deadline is near, Release still tries for almost half a second.
 //
 // A nil error means that the lock was held until now, and is free if this was the last handle. ErrLost means that the lock
 // was lost before: what ran under it may have overlapped with the next holder. ErrNotConfirmed comes with the reason: the
@@ -237,7 +237,7 @@ func (r releasing) wait(p *respite) error {
 	return nil
 }
 
-// respite is the half second that a release still has when its context has ended. Several can share one.
+// respite is the time that a release still has when its context has ended. Several can share one.
 type respite struct {
 	ctx   context.Context
 	mu    sync.Mutex

@@ -182,7 +182,7 @@ func (m *Multi) enter(ctx context.Context, op string, wait time.Duration) (*Mult
 		if wait > 0 {
 			left = wait - time.Since(began)
 		}
-		if err != nil { // do not wait for the deletions beyond the half second that the wait's own clean-up has, too
+		if err != nil { // do not wait for the deletions beyond the time that the wait's own clean-up has, too
 			p.begin(time.Now().Add(grace + min(left, 0)))
 			over, end := context.WithCancelCause(ctx)
 			end(errTooLate)

@@ -110,7 +110,7 @@ func (s *Session) closeInVain() {
 	}()
 	select {
 	case <-closed:
-	case <-time.After(grace * 4 / 5):
+	case <-time.After(grace):
 	}
 }
 

@@ -312,3 +312,57 @@ func TestVirtual_CancelledWait_DoesNotReachTheNext(t *testing.T) {
 		require.Empty(t, v.srv.Children("/job"), "I4")
 	})
 }
+
+// I6: the servers answer nothing. A call whose context has ended, and that has something to clean up, returns a tenth of a second before
+// the promised half second is over: on a busy machine its timer comes late.
+func TestVirtual_ServersFrozen_CallsEndBeforeTheirBound(t *testing.T) {
+	const most = 400 * time.Millisecond
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		held, other := acquire(t, newMutex(t, s, "/held")), acquire(t, newMutex(t, v.connect(), "/other"))
+		both, err := newMulti(t, mutexes(t, s, "/m", "/n")...).Acquire(within(t, soon))
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		took := make(chan func(), 10)
+		ended := time.Time{}
+		begin := func(what string, call func() error) {
+			go func() {
+				err := call()
+				d := time.Since(ended)
+				took <- func() {
+					require.Error(t, err, what)
+					require.Equal(t, most, d, what)
+				}
+			}()
+		}
+		begin("Acquire", func() error { _, err := newMutex(t, s, "/other").Acquire(ctx); return err })
+		begin("Do", func() error {
+			return newMutex(t, s, "/do").Do(ctx, func(ctx context.Context, _ *zklock.Hold) error { <-ctx.Done(); return ctx.Err() })
+		})
+		begin("Multi.Acquire", func() error { _, err := newMulti(t, mutexes(t, s, "/a", "/other")...).Acquire(ctx); return err })
+		begin("Multi.Do", func() error {
+			return newMulti(t, mutexes(t, s, "/b", "/c")...).Do(ctx, func(ctx context.Context, _ *zklock.MultiHold) error { <-ctx.Done(); return ctx.Err() })
+		})
+		begin("Campaign", func() error {
+			return newElection(t, s, "/leader", "ann").Campaign(ctx, func(ctx context.Context, _ *zklock.Hold) error { <-ctx.Done(); return nil })
+		})
+		synctest.Wait()
+		v.srv.Freeze()
+		begin("Release", func() error { <-ctx.Done(); return held.Release(ctx) })
+		begin("MultiHold.Release", func() error { <-ctx.Done(); return both.Release(ctx) })
+		begin("Connect", func() error {
+			_, err := zklock.Connect(ctx, v.srv.Addr(), zklock.WithDialer(v.net.Dial), quiet(t))
+			return err
+		})
+		synctest.Wait()
+		ended = time.Now()
+		cancel()
+		for range 8 {
+			(<-took)()
+		}
+		v.srv.Thaw()
+		release(t, other)
+		time.Sleep(10 * time.Second) // what Connect left ends by itself
+	})
+}
