@@ -24,8 +24,13 @@ var ErrEnding = errors.New("the lease is about to end")
 // margin above all that a renewal brings ends it at once.
 func (h *Hold) Ending(margin time.Duration) (context.Context, context.CancelFunc) {
 	h.granted()
-	c := &endingContext{h: h, margin: margin}
-	c.Context, c.cancel = context.WithCancelCause(h.ctx)
+	return ending(h.ctx, []*Hold{h}, margin)
+}
+
+// ending returns a context derived from that which ends with the holds.
+func ending(under *holdContext, holds []*Hold, margin time.Duration) (context.Context, context.CancelFunc) {
+	c := &endingContext{under: under, holds: holds, margin: margin}
+	c.Context, c.cancel = context.WithCancelCause(under)
 	c.timer = time.AfterFunc(math.MaxInt64, c.look)
 	context.AfterFunc(c.Context, func() { c.timer.Stop() })
 	c.look()
@@ -33,8 +38,9 @@ func (h *Hold) Ending(margin time.Duration) (context.Context, context.CancelFunc
 }
 
 type endingContext struct {
-	context.Context // ends with the hold's
-	h               *Hold
+	context.Context // ends with under
+	under           *holdContext
+	holds           []*Hold
 	margin          time.Duration
 	cancel          context.CancelCauseFunc
 	timer           *time.Timer
@@ -46,19 +52,25 @@ func (c *endingContext) Err() error {
 	return c.Context.Err()
 }
 
-// endIfLate ends the context if its time has come, and returns what is left.
-func (c *endingContext) endIfLate() (left time.Duration) {
-	_ = c.h.ctx.Err() // if the hold is past its lease, both end now, with its cause
-	e := c.h.d.e
-	if left = e.LeaseEnd().Sub(e.Clock.Now()) - c.margin; left <= 0 {
-		c.cancel(c.h.d.errorf("hold", fmt.Errorf("%w: less than %v are left", ErrEnding, c.margin)))
+// endIfLate ends the context if its time has come, and returns when to look again. That is often: timers stand still while the machine
+// sleeps.
+func (c *endingContext) endIfLate() (next time.Duration) {
+	_ = c.under.Err() // if a hold is past its lease, both end now, with its cause
+	next = math.MaxInt64
+	for _, h := range c.holds {
+		e := h.d.e
+		left := e.LeaseEnd().Sub(e.Clock.Now()) - c.margin
+		if left <= 0 {
+			c.cancel(h.d.errorf("hold", fmt.Errorf("%w: less than %v are left", ErrEnding, c.margin)))
+		}
+		next = min(next, left, lease.Heartbeat(e.Timeout()))
 	}
-	return left
+	return next
 }
 
-// look is for the timer. It looks often: timers stand still while the machine sleeps.
+// look is for the timer.
 func (c *endingContext) look() {
-	if left := c.endIfLate(); c.Context.Err() == nil {
-		c.timer.Reset(min(left, lease.Heartbeat(c.h.d.e.Timeout())))
+	if next := c.endIfLate(); c.Context.Err() == nil {
+		c.timer.Reset(next)
 	}
 }

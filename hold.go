@@ -31,8 +31,7 @@ type holdKey struct {
 	table *lockTable
 	root  string // absolute
 	share string
-	fresh bool // the call takes a share of its own
-	after bool // of a path that sorts after root, or of root, if the call does not re-enter it; what is fresh can be had twice
+	after bool // of root, or of a path that sorts after it
 }
 
 func heldIn(ctx context.Context, k holdKey) *Hold {
@@ -43,8 +42,13 @@ func heldIn(ctx context.Context, k holdKey) *Hold {
 // Value returns the hold for a holdKey that fits. All other keys go to the context that Acquire was given, which also has
 // the holds further out.
 func (c *holdContext) Value(key any) any {
-	if k, ok := key.(holdKey); ok && k.fits(c.h) {
-		return c.h
+	switch k := key.(type) {
+	case holdKey:
+		if k.fits(c.h) {
+			return c.h
+		}
+	case waitKey:
+		return nil // it was for the wait, which is over
 	}
 	return c.Context.Value(key)
 }
@@ -52,7 +56,7 @@ func (c *holdContext) Value(key any) any {
 func (k holdKey) fits(h *Hold) bool {
 	held := h.d.key.path
 	if k.after {
-		return (held > k.root || held == k.root && (h.d.table != k.table || h.d.key.share != k.share || !k.fresh)) && h.Err() == nil
+		return held >= k.root && h.Err() == nil
 	}
 	return (k.table == nil || k.table == h.d.table) && (k.root == "" || k.root == held) && (k.share == "" || k.share == h.d.key.share)
 }

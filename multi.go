@@ -19,13 +19,27 @@ import (
 // Two callers with the same locks cannot deadlock, in whatever order NewMulti got them: each takes them in one order, by their
 // absolute paths, chroot included. A caller that takes several locks in another order, without a Multi, can.
 type Multi struct {
-	locks []*Mutex // in the order in which they are taken
+	locks []member // in the order in which they are taken
 }
 
-// ownLock is a Lock of this package: each waits in the queue of a Mutex.
-type ownLock interface {
+// member is one of a Multi's locks: as it was given, whose methods are called, and the Mutex in whose queue these wait.
+type member struct {
 	Lock
-	mutex() *Mutex
+	in *Mutex
+}
+
+// mutexUnder returns the Mutex in whose queue a lock waits. It returns false if nothing says which that is.
+func mutexUnder(l Lock) (m *Mutex, ok bool) {
+	for {
+		switch w := l.(type) {
+		case interface{ Unwrap() Lock }:
+			l = w.Unwrap()
+		case interface{ mutex() *Mutex }: // ours, or a type that embeds it
+			return w.mutex(), true
+		default:
+			return nil, false
+		}
+	}
 }
 
 func (m *Mutex) mutex() *Mutex { return m }
@@ -36,26 +50,28 @@ func (m *Mutex) mutex() *Mutex { return m }
 // lock, and the caller would wait for itself. If they are of two, nothing says which of the locks comes first for everybody: give
 // each a path of its own.
 //
-// A Lock that this package has not made is refused. Of a type that embeds one, a Multi takes the embedded lock.
+// A type that wraps a Lock, to count or to trace its calls, has a method Unwrap() Lock that returns it, as errors do. The Multi learns from
+// that in whose place the lock stands, and calls the wrapper's Acquire and TryAcquire, which must return a hold of that lock. A type that
+// embeds *Mutex needs no Unwrap. Every other Lock that this package has not made is refused.
 func NewMulti(locks ...Lock) (*Multi, error) {
 	m := &Multi{}
 	fail := func(path string, why error) (*Multi, error) {
 		return nil, &Error{Op: "new multi", Path: path, Err: badArgument{why}}
 	}
 	for i, l := range locks {
-		r, ok := l.(ownLock)
+		in, ok := mutexUnder(l)
 		switch {
-		case l == nil, ok && !r.mutex().isMade():
+		case l == nil, ok && !in.isMade():
 			return fail("", fmt.Errorf("lock %d of %d is nil or zero: use the one that its New function returns with a nil error", i+1, len(locks)))
 		case !ok:
-			return fail("", fmt.Errorf("lock %d of %d is a %T: give locks of this package", i+1, len(locks), l))
+			return fail("", fmt.Errorf("lock %d of %d is a %T: give locks of this package, or give that type a method Unwrap() zklock.Lock that returns the lock which it wraps", i+1, len(locks), l))
 		}
-		m.locks = append(m.locks, r.mutex())
+		m.locks = append(m.locks, member{l, in})
 	}
-	slices.SortFunc(m.locks, func(a, b *Mutex) int { return cmp.Compare(a.root.path, b.root.path) })
+	slices.SortFunc(m.locks, func(a, b member) int { return cmp.Compare(a.in.root.path, b.in.root.path) })
 	for i, l := range m.locks {
-		if i > 0 && l.root.path == m.locks[i-1].root.path {
-			return fail(l.root.path, errors.New("two locks have this absolute path: give each lock once; on two ensembles give each a path of its own"))
+		if i > 0 && l.in.root.path == m.locks[i-1].in.root.path {
+			return fail(l.in.root.path, errors.New("two locks have this absolute path: give each lock once; on two ensembles give each a path of its own"))
 		}
 	}
 	if len(locks) == 0 {
@@ -78,7 +94,7 @@ func (m *Multi) LogValue() slog.Value { return slog.StringValue(m.String()) }
 func (m *Multi) paths() string {
 	var paths []string
 	for _, l := range m.locks {
-		paths = append(paths, l.Path())
+		paths = append(paths, l.in.Path())
 	}
 	return strings.Join(paths, ", ")
 }
@@ -88,8 +104,9 @@ func (m *Multi) paths() string {
 // once.
 //
 // ctx must carry no hold of a lock that sorts after one that Acquire has to wait for, or of that path through another Session: the
-// wait could be for the caller itself, or for somebody who waits for the caller. Acquire refuses that before it sends anything.
-// Holds of an owner that ctx only names (WithOwner) it cannot see.
+// wait could be for the caller itself, or for somebody who waits for the caller. Nor may it carry permits of a semaphore, if the Multi asks
+// for more of them: two callers that do so wait for each other. Acquire refuses both before it sends anything. Holds of an owner that
+// ctx only names (WithOwner) it cannot see.
 //
 // When Acquire returns an error, the call holds nothing, and its nodes are deleted or are being deleted. The error is that of the
 // lock that it did not get, or of the holds that were lost meanwhile; those of the releases are joined to it. The *Error in it says
@@ -171,15 +188,15 @@ func (m *Multi) enter(ctx context.Context, op string, wait time.Duration) (*Mult
 		// The context of this wait carries the holds that we have, so the last hold's context carries all. It ends with the first of
 		// them: then what we have is no use, and somebody else may hold it.
 		work, done := under(ctx, holds)
-		hold, err := m.locks[len(holds)].enter(work, op, left)
+		hold, err := m.locks[len(holds)].enter(work, left)
 		done()
-		if err == nil {
+		if hold != nil {
 			holds = append(holds, hold)
 		}
 		for _, hold := range slices.Backward(holds) { // look at all: a hold may have ended after the wait, and the wait's error may only follow from it
 			err = cmp.Or(hold.Err(), err)
 		}
-		if wait > 0 {
+		if wait > 0 && wait < forever {
 			left = wait - time.Since(began)
 		}
 		if err != nil { // do not wait for the deletions beyond the time that the wait's own clean-up has, too
@@ -194,10 +211,30 @@ func (m *Multi) enter(ctx context.Context, op string, wait time.Duration) (*Mult
 	return newMultiHold(ctx, holds), nil
 }
 
+// enter calls the lock's own methods, which bound a wait by the context alone.
+func (l member) enter(ctx context.Context, wait time.Duration) (*Hold, error) {
+	op, enter := "acquire", l.Acquire
+	switch {
+	case wait == 0:
+		op, enter = "try", l.TryAcquire
+	case wait < forever:
+		ctx = context.WithValue(ctx, waitKey{}, time.Now().Add(wait))
+	}
+	h, err := enter(ctx)
+	if h == nil || h.d == nil {
+		h = nil
+	}
+	if err == nil && (h == nil || h.d.key.path != l.in.root.path || h.d.key.share != l.in.root.share) {
+		err = &Error{Op: op, Path: l.in.Path(), Err: badArgument{fmt.Errorf("%T returned no hold of the lock that its Unwrap returns", l.Lock)}}
+	}
+	return h, err
+}
+
 // outOfOrder returns an error if ctx carries a hold that is in the way of the order, and the lock that must come before it. That is
 // the first one that has to be waited for, if it is any.
 func (m *Multi) outOfOrder(ctx context.Context) (*Mutex, error) {
-	for _, l := range m.locks {
+	for _, member := range m.locks {
+		l := member.in
 		if l.OwnedBy(ctx) {
 			continue
 		}
@@ -211,38 +248,18 @@ func (m *Multi) outOfOrder(ctx context.Context) (*Mutex, error) {
 				continue
 			}
 		}
-		h := heldIn(ctx, holdKey{&l.s.locks, l.root.path, l.root.share, l.root.isFresh, true})
-		if h == nil {
-			break
+		h := heldIn(ctx, holdKey{root: l.root.path, after: true})
+		switch {
+		case h == nil:
+			return nil, nil
+		case l.root.isFresh && h.d.key.path == l.root.path:
+			return l, badArgument{errors.New("the context carries permits of this semaphore, and two callers that have some and wait for more can wait for each other: " +
+				"take all of them at once, or release those first")}
 		}
 		return l, badArgument{fmt.Errorf("the context carries a hold of %s, and %s must be taken before it, or through the same Session: "+
 			"take both in one Multi, or give Acquire another context", h.d.key.path, l.root.path)}
 	}
 	return nil, nil
-}
-
-// MultiHold is one successful acquire of a Multi. It is released once, from any goroutine. All its methods are safe for use from
-// many goroutines. All except Release answer from memory.
-type MultiHold struct {
-	holds []*Hold
-	ctx   *holdContext  // ends with the first hold to end; its cause is that hold's Err
-	lost  chan struct{} // closed when ctx ends otherwise than by a release
-	done  func()        // stops what watches the holds
-}
-
-func newMultiHold(ctx context.Context, holds []*Hold) *MultiHold {
-	h := &MultiHold{holds: holds, lost: make(chan struct{})}
-	work, done := under(context.WithoutCancel(ctx), holds)
-	stop := context.AfterFunc(work, func() {
-		if !errors.Is(context.Cause(work), ErrNotHeld) {
-			close(h.lost)
-		}
-	})
-	h.ctx, h.done = work.(*holdContext), func() {
-		stop()
-		done()
-	}
-	return h
 }
 
 // under returns a context that carries the holds. It ends with ctx, or with the first hold to end, as the first of these says. done
@@ -279,65 +296,4 @@ func outcomeOf(holds []*Hold, work context.Context, worked error, released []err
 		worked = hold.outcomeOf(work, worked, released[i])
 	}
 	return worked
-}
-
-// granted is for methods that return no error.
-func (h *MultiHold) granted() *MultiHold {
-	if h == nil || h.holds == nil {
-		panic(fmt.Errorf("zklock: %w", errNoMultiHold))
-	}
-	return h
-}
-
-// String returns what String of each hold returns, in one line.
-func (h *MultiHold) String() string { return fmt.Sprintf("MultiHold%v", h.granted().holds) }
-
-// LogValue returns what String returns, for log/slog.
-func (h *MultiHold) LogValue() slog.Value { return slog.StringValue(h.String()) }
-
-// Holds returns the locks' holds, in the order in which they were taken: by absolute path. Each has its own token: pass a resource
-// the token of the lock that guards it.
-func (h *MultiHold) Holds() []*Hold { return slices.Clone(h.granted().holds) }
-
-// Context returns a context to work under. It ends when the first of the locks is lost, when one of the holds is released, and when
-// one of the Sessions is closed. Then context.Cause is the Err of that hold, and says which it was. Otherwise it is as Hold.Context:
-// its Err compares the clock with each lease first, it has the values of the context given to Acquire but not its end, and it
-// carries all the holds.
-func (h *MultiHold) Context() context.Context { return h.granted().ctx }
-
-// Lost returns a channel that is closed when the first of the holds to end is lost, or its Session closed. A release does not close
-// it, of all the holds or of one.
-func (h *MultiHold) Lost() <-chan struct{} { return h.granted().lost }
-
-// Err returns nil while all the locks are held. It compares the clock with each lease first. Otherwise it is the Err of the hold
-// that ended first, and stays so.
-func (h *MultiHold) Err() error {
-	if h == nil || h.holds == nil {
-		return &Error{Op: "hold", Err: errNoMultiHold}
-	}
-	if h.ctx.Err() == nil {
-		return nil
-	}
-	return context.Cause(h.ctx)
-}
-
-// Release gives all the locks back, the last one taken first. It may be called from any goroutine; a second call does nothing and
-// returns nil, as with Hold.Release. It releases each lock whatever became of the others, as Hold.Release does, and is bounded as that is, for all of
-// them together. Its error joins theirs; each says at which path.
-func (h *MultiHold) Release(ctx context.Context) error {
-	switch {
-	case h == nil || h.holds == nil:
-		return &Error{Op: "release", Err: errNoMultiHold}
-	case ctx == nil:
-		return &Error{Op: "release", Path: h.holds[0].Path(), Err: errNilContext}
-	}
-	return errors.Join(h.release(ctx)...)
-}
-
-// release returns what Release of each hold returned.
-func (h *MultiHold) release(ctx context.Context) []error {
-	_ = h.ctx.Err() // a loss that nobody has seen yet came first
-	h.ctx.cancel(h.holds[len(h.holds)-1].d.errorf("hold", errReleased))
-	h.done()
-	return releaseAll(&respite{ctx: ctx}, h.holds)
 }

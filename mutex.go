@@ -26,7 +26,7 @@ type Mutex struct {
 }
 
 // Lock is what the recipes have in common. *Mutex is one; so are the two sides of a read/write lock. Code that takes a Lock works
-// with each of them. Types of other packages may be Locks too; a [Multi] takes those of this package only.
+// with each of them. Types of other packages may be Locks too. One that wraps a Lock says which by a method Unwrap() Lock, for [NewMulti].
 type Lock interface {
 	Acquire(ctx context.Context) (*Hold, error)
 	TryAcquire(ctx context.Context) (*Hold, error)
@@ -220,7 +220,7 @@ func (m *Mutex) enter(ctx context.Context, op string, wait time.Duration) (*Hold
 	if !m.isMade() || ctx == nil {
 		return m.enterAs(ctx, asker{}, op, wait)
 	}
-	return m.enterAs(ctx, m.asker(ctx), op, wait)
+	return m.enterAs(ctx, m.asker(ctx), op, min(wait, waitIn(ctx)))
 }
 
 // enterAs is enter for an owner that the context need not name: what it carries then goes for no other lock (R67).

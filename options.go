@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -282,6 +283,19 @@ func newDoOptions(opts []DoOption) (doOptions, error) {
 		return o, fmt.Errorf("WaitAtMost(%v): give 0 for a try, or how long to wait", o.wait)
 	}
 	return o, nil
+}
+
+// waitKey finds in a context until when the call may wait for its lock. A Multi sets it for the locks that it calls: Acquire takes a context
+// alone, and the end of that would say something else. No context of a hold has it.
+type waitKey struct{}
+
+// waitIn returns how long a call with the context may wait.
+func waitIn(ctx context.Context) time.Duration {
+	until, ok := ctx.Value(waitKey{}).(time.Time)
+	if !ok {
+		return forever
+	}
+	return max(time.Until(until), 1) // 0 would be a try
 }
 
 // WaitAtMost bounds how long Do waits for the lock, and not the work. 0 is a try, as TryAcquire makes it. By default Do

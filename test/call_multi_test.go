@@ -79,7 +79,47 @@ func holdPaths(holds []*zklock.Hold) (paths []string) {
 	return paths
 }
 
+// foreignLock does not say what it wraps.
 type foreignLock struct{ zklock.Lock }
+
+// counted is a lock with a counter around it, as for metrics.
+type counted struct {
+	zklock.Lock
+	waits, tries *int
+}
+
+func (l counted) Unwrap() zklock.Lock { return l.Lock }
+
+func (l counted) Acquire(ctx context.Context) (*zklock.Hold, error) {
+	*l.waits++
+	return l.Lock.Acquire(ctx)
+}
+
+func (l counted) TryAcquire(ctx context.Context) (*zklock.Hold, error) {
+	*l.tries++
+	return l.Lock.TryAcquire(ctx)
+}
+
+// countedMutex is the same around a Mutex alone, and has no Unwrap.
+type countedMutex struct {
+	*zklock.Mutex
+	waits *int
+}
+
+func (l countedMutex) Acquire(ctx context.Context) (*zklock.Hold, error) {
+	*l.waits++
+	return l.Mutex.Acquire(ctx)
+}
+
+// astray returns what it is told to, and not a hold of the lock that it wraps.
+type astray struct {
+	zklock.Lock
+	returns *zklock.Hold
+}
+
+func (l astray) Unwrap() zklock.Lock { return l.Lock }
+
+func (l astray) Acquire(context.Context) (*zklock.Hold, error) { return l.returns, nil }
 
 func TestVirtual_NewMulti_BadInput(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -94,6 +134,10 @@ func TestVirtual_NewMulti_BadInput(t *testing.T) {
 			"lock 1 of 1 is nil or zero":         {(*zklock.Mutex)(nil)},
 			"lock 2 of 3 is nil or zero":         {a, &zklock.Mutex{}, newMutex(t, s, "/z")},
 			"lock 1 of 2 is a zklock_test.forei": {foreignLock{a}, newMutex(t, s, "/z")},
+			"a method Unwrap() zklock.Lock":      {newMutex(t, s, "/z"), counted{Lock: foreignLock{a}}},
+			"lock 1 of 1 is nil or zero: use":    {countedMutex{}},
+			"lock 1 of 1 is a zklock_test.count": {counted{}},
+			"/app/a: two locks have this a":      {counted{Lock: a}, a},
 			"/app/a: two locks have this abs":    {a, newMutex(t, s, "/z"), newMutex(t, s, "/app/a")},
 			"/app/a: two locks have this absol":  {a, newMutex(t, v.connect(), "/app/a")},
 			"/app/a: two locks have this absolu": {newMutex(t, below, "/a"), a},
@@ -117,6 +161,100 @@ func TestVirtual_NewMulti_BadInput(t *testing.T) {
 		require.ErrorContains(t, h.Release(none), "nil context")
 		require.NoError(t, h.Err())
 		require.NoError(t, h.Release(t.Context()))
+	})
+}
+
+// A type that wraps a lock is taken with its own methods, whether it embeds one of ours or says what it wraps: for a wait, for a try, and for
+// a wait of Do that is bounded, whose error is as it would be without.
+func TestVirtual_Multi_WrappedLock_ItsMethodsAreCalled(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		var waits, tries, plain int
+		rw := newRWMutex(t, s, "/d")
+		m := newMulti(t, counted{counted{rw.WriteLock(), &waits, &tries}, &waits, &tries}, counted{newSemaphore(t, s, "/c", 1).Permits(1), &waits, &tries},
+			countedMutex{newMutex(t, s, "/b"), &plain}, newMutex(t, s, "/a"))
+		require.Equal(t, "Multi(/a, /b, /c, /d)", m.String())
+		counts := func(wantWaits, wantTries, wantPlain int) {
+			t.Helper()
+			require.Equal(t, [3]int{wantWaits, wantTries, wantPlain}, [3]int{waits, tries, plain})
+			waits, tries, plain = 0, 0, 0
+		}
+		h, err := m.Acquire(within(t, time.Hour))
+		require.NoError(t, err)
+		counts(3, 0, 1)
+		require.Equal(t, []string{"/a", "/b", "/c", "/d"}, holdPaths(h.Holds()))
+		require.NoError(t, h.Release(within(t, soon)))
+
+		h, err = m.TryAcquire(within(t, time.Hour))
+		require.NoError(t, err)
+		counts(0, 3, 0)
+		_, err = newMulti(t, counted{newMutex(t, s, "/a/b"), &waits, &tries}).Acquire(h.Context())
+		require.ErrorContains(t, err, "the context carries a hold of /d, and /a/b must be taken before it", "the order is that of the lock under it")
+		require.NoError(t, h.Release(within(t, soon)))
+
+		other := acquire(t, newMutex(t, v.connect(), "/b"))
+		began := time.Now()
+		err = m.Do(t.Context(), func(context.Context, *zklock.MultiHold) error { panic("not held") }, zklock.WaitAtMost(time.Minute))
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		require.NotErrorIs(t, err, context.DeadlineExceeded, "the caller's context has not ended")
+		require.Equal(t, time.Minute, time.Since(began).Truncate(time.Second))
+		var e *zklock.Error
+		require.ErrorAs(t, err, &e)
+		require.Equal(t, "/b", e.Path)
+		require.Equal(t, 2, e.Place)
+		counts(0, 0, 1)
+		release(t, other)
+
+		// The bound of the wait is not that of what is done under the locks.
+		require.NoError(t, m.Do(t.Context(), func(ctx context.Context, h *zklock.MultiHold) error {
+			for _, ctx := range []context.Context{ctx, h.Context(), h.Holds()[3].Context()} {
+				other := acquire(t, newMutex(t, v.connect(), "/x"))
+				time.AfterFunc(time.Hour, func() { _ = other.Release(context.Background()) })
+				release(t, acquireIn(t, ctx, newMutex(t, s, "/x")))
+			}
+			return nil
+		}, zklock.WaitAtMost(time.Minute)))
+	})
+}
+
+// What a wrapper returns in place of a hold of its lock is refused, and given back. So are the locks that were taken before.
+func TestVirtual_Multi_WrapperReturnsAnotherHold_IsRefused(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		for _, other := range []*zklock.Hold{nil, {}, acquire(t, newMutex(t, s, "/other"))} {
+			_, err := newMulti(t, newMutex(t, s, "/a"), astray{newMutex(t, s, "/b"), other}).Acquire(within(t, time.Hour))
+			require.ErrorContains(t, err, "acquire /b: zklock_test.astray returned no hold of the lock that its Unwrap returns")
+			require.True(t, zklock.IsFinal(err))
+			require.Empty(t, v.srv.Children("/a"), "I4")
+		}
+		require.Empty(t, v.srv.Children("/other"), "I4")
+	})
+}
+
+// A call that has permits of a semaphore and waits for more of them could wait for another that does the same. A try does not wait, and
+// whoever asks for all at once has all or none.
+func TestVirtual_Multi_MorePermitsOfOneSemaphore_AreRefused(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		for _, other := range []*zklock.Session{s, v.connect()} {
+			some := acquire(t, newSemaphore(t, other, "/sem", 2).Permits(1))
+			m := newMulti(t, newSemaphore(t, s, "/sem", 2).Permits(1), newMutex(t, s, "/z"))
+			v.srv.ResetRequests()
+			under, cancel := context.WithTimeout(some.Context(), time.Hour)
+			_, err := m.Acquire(under)
+			cancel()
+			require.ErrorContains(t, err, "zklock: acquire /sem: the context carries permits of this semaphore")
+			require.ErrorContains(t, err, "take all of them at once, or release those first")
+			require.True(t, zklock.IsFinal(err))
+			require.Zero(t, v.srv.Requests().Total(zktest.Create2))
+			h, err := m.TryAcquire(some.Context())
+			require.NoError(t, err)
+			require.NoError(t, h.Release(within(t, soon)))
+			release(t, some)
+			h, err = m.Acquire(context.WithoutCancel(some.Context()))
+			require.NoError(t, err, "they were released")
+			require.NoError(t, h.Release(within(t, soon)))
+		}
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
@@ -208,5 +209,73 @@ func TestVirtual_Multi_UnderAWriter(t *testing.T) {
 		require.NoError(t, h.Release(context.Background()))
 		_, err = newMulti(t, newMutex(t, s, "/job")).Acquire(x.Context())
 		require.ErrorContains(t, err, "take both in one Multi")
+	})
+}
+
+// I5: one lock is given back before the others. The loss of another is told by the channel, and its release says so.
+func TestVirtual_Multi_OneReleasedByItself_TheLossOfAnotherIsTold(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h, err := newMulti(t, mutexes(t, v.connect(), "/a", "/b", "/c")...).Acquire(within(t, time.Hour))
+		require.NoError(t, err)
+		release(t, h.Holds()[1])
+		require.ErrorIs(t, h.Err(), zklock.ErrNotHeld)
+		time.Sleep(time.Minute)
+		select {
+		case <-h.Lost():
+			t.Fatal("a release is no loss")
+		default:
+		}
+		require.NoError(t, v.srv.Delete(h.Holds()[2].Node()))
+		select {
+		case <-h.Lost():
+		case <-time.After(5 * time.Second):
+			t.Fatal("nobody was told of the loss of /c")
+		}
+		require.ErrorContains(t, h.Err(), "hold /b", "it was the first to end")
+		err = h.Release(within(t, soon))
+		require.ErrorIs(t, err, zklock.ErrLost)
+		require.ErrorContains(t, err, "release /c")
+		require.Empty(t, v.srv.Children("/a"), "I4")
+	})
+}
+
+// The earliest deadline, the first Ending, and all the checks in the order of the holds.
+func TestVirtual_Multi_DeadlineEndingChecks_OfTheFirstToEnd(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		l := &line{dial: v.net.Dial}
+		far := v.connect(zklock.WithDialer(l.Dial), zklock.WithSessionTimeout(30*time.Second), dialsEndSoon)
+		near := v.connect(zklock.WithSessionTimeout(30 * time.Second))
+		h, err := newMulti(t, newMutex(t, near, "/a"), newMutex(t, far, "/b"), newSemaphore(t, near, "/c", 2).Permits(2)).Acquire(within(t, time.Hour))
+		require.NoError(t, err)
+		var nodes []string
+		for _, op := range h.Checks() {
+			nodes = append(nodes, op.(*zk.CheckVersionRequest).Path)
+		}
+		require.Len(t, nodes, 4)
+		require.Equal(t, []string{h.Holds()[0].Node(), h.Holds()[1].Node(), h.Holds()[2].Node()}, nodes[:3])
+		_, err = near.Conn().Multi(h.Checks()...)
+		require.NoError(t, err)
+
+		const margin = 8 * time.Second
+		ctx, cancel := h.Ending(margin)
+		defer cancel()
+		time.Sleep(time.Minute)
+		require.NoError(t, ctx.Err())
+		l.silent.Store(true)
+		<-ctx.Done()
+		require.Equal(t, h.Holds()[1].Deadline(), h.Deadline())
+		require.Less(t, h.Deadline(), h.Holds()[0].Deadline())
+		require.LessOrEqual(t, time.Until(h.Deadline()), margin)
+		require.Greater(t, time.Until(h.Deadline()), margin-time.Millisecond)
+		require.ErrorIs(t, context.Cause(ctx), zklock.ErrEnding)
+		require.ErrorContains(t, context.Cause(ctx), "hold /b")
+		require.NoError(t, h.Err(), "the holds stand")
+		require.True(t, newMutex(t, near, "/a").OwnedBy(ctx), "it carries the holds")
+
+		<-h.Lost()
+		late, cancel := h.Ending(0)
+		defer cancel()
+		require.ErrorIs(t, context.Cause(late), zklock.ErrLost, "as that of Context")
+		require.ErrorIs(t, h.Release(within(t, time.Minute)), zklock.ErrLost)
 	})
 }

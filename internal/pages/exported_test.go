@@ -104,9 +104,10 @@ var shownBy = map[string]string{
 	"Hold.Path": "Hold_Node", "Hold.Owner": "WithOwner", "Owner.String": "NewOwner",
 	"Hold.Sequencer": "CheckSequencer", "ParseSequencer": "CheckSequencer", "Sequencer.String": "CheckSequencer",
 	"Session.Timeout": "WithSessionTimeout",
-	"NewMulti":        "Multi_Do", "Multi.Acquire": "Multi_TryAcquire", "Multi.TryDo": "Multi_TryAcquire",
+	"Multi.Acquire":   "Multi_TryAcquire", "Multi.TryDo": "Multi_TryAcquire",
 	"MultiHold.Holds": "Multi_Do", "MultiHold.Context": "Multi_TryAcquire", "MultiHold.Err": "Multi_TryAcquire",
 	"MultiHold.Lost": "Multi_TryAcquire", "MultiHold.Release": "Multi_TryAcquire",
+	"MultiHold.Deadline": "MultiHold_Checks", "MultiHold.Ending": "MultiHold_Checks",
 }
 
 // withoutExample says why an exported name needs no example.

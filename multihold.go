@@ -1,0 +1,116 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+)
+
+// MultiHold is one successful acquire of a Multi. It is released once, from any goroutine. All its methods are safe for use from
+// many goroutines. All except Release answer from memory.
+type MultiHold struct {
+	holds []*Hold
+	ctx   *holdContext  // ends with the first hold to end; its cause is that hold's Err
+	lost  chan struct{} // closed when the first of them ends otherwise than by a release
+	done  func()        // stops what makes ctx end
+}
+
+func newMultiHold(ctx context.Context, holds []*Hold) *MultiHold {
+	h := &MultiHold{holds: holds, lost: make(chan struct{})}
+	work, done := under(context.WithoutCancel(ctx), holds)
+	h.ctx, h.done = work.(*holdContext), done
+	var first sync.Once
+	for _, hold := range holds { // each by itself: another may have been released before
+		context.AfterFunc(hold.ctx, func() {
+			if !errors.Is(hold.Err(), ErrNotHeld) {
+				first.Do(func() { close(h.lost) })
+			}
+		})
+	}
+	return h
+}
+
+// granted is for methods that return no error.
+func (h *MultiHold) granted() *MultiHold {
+	if h == nil || h.holds == nil {
+		panic(fmt.Errorf("zklock: %w", errNoMultiHold))
+	}
+	return h
+}
+
+// String returns what String of each hold returns, in one line.
+func (h *MultiHold) String() string { return fmt.Sprintf("MultiHold%v", h.granted().holds) }
+
+// LogValue returns what String returns, for log/slog.
+func (h *MultiHold) LogValue() slog.Value { return slog.StringValue(h.String()) }
+
+// Holds returns the locks' holds, in the order in which they were taken: by absolute path. Each has its own token: pass a resource
+// the token of the lock that guards it.
+func (h *MultiHold) Holds() []*Hold { return slices.Clone(h.granted().holds) }
+
+// Context returns a context to work under. It ends when the first of the locks is lost, when one of the holds is released, and when
+// one of the Sessions is closed. Then context.Cause is the Err of that hold, and says which it was. Otherwise it is as Hold.Context:
+// its Err compares the clock with each lease first, it has the values of the context given to Acquire but not its end, and it
+// carries all the holds.
+func (h *MultiHold) Context() context.Context { return h.granted().ctx }
+
+// Ending returns a context derived from Context. It ends as soon as the Ending of one of the holds would, with the same cause: margin
+// is as there. The function ends it too.
+func (h *MultiHold) Ending(margin time.Duration) (context.Context, context.CancelFunc) {
+	return ending(h.granted().ctx, h.holds, margin)
+}
+
+// Lost returns a channel that is closed when the first of the locks is lost, or its Session closed, also if another was released by
+// itself before. A release does not close it, of all the holds or of one.
+func (h *MultiHold) Lost() <-chan struct{} { return h.granted().lost }
+
+// Deadline returns the time up to which all the locks may be relied on if no further answer comes: the earliest Deadline of the holds.
+func (h *MultiHold) Deadline() time.Time {
+	return slices.MinFunc(h.granted().holds, func(a, b *Hold) int { return a.Deadline().Compare(b.Deadline()) }).Deadline()
+}
+
+// Checks returns what Checks of each hold returns, in the order of Holds. If the locks are of several ensembles, take those of each hold:
+// a Multi on Session.Conn reaches the nodes of one.
+func (h *MultiHold) Checks() (ops []any) {
+	for _, hold := range h.granted().holds {
+		ops = append(ops, hold.Checks()...)
+	}
+	return ops
+}
+
+// Err returns nil while all the locks are held. It compares the clock with each lease first. Otherwise it is the Err of the hold
+// that ended first, and stays so.
+func (h *MultiHold) Err() error {
+	if h == nil || h.holds == nil {
+		return &Error{Op: "hold", Err: errNoMultiHold}
+	}
+	if h.ctx.Err() == nil {
+		return nil
+	}
+	return context.Cause(h.ctx)
+}
+
+// Release gives all the locks back, the last one taken first. It may be called from any goroutine; a second call does nothing and
+// returns nil, as with Hold.Release. It releases each lock whatever became of the others, as Hold.Release does, and is bounded as that is, for all of
+// them together. Its error joins theirs; each says at which path.
+func (h *MultiHold) Release(ctx context.Context) error {
+	switch {
+	case h == nil || h.holds == nil:
+		return &Error{Op: "release", Err: errNoMultiHold}
+	case ctx == nil:
+		return &Error{Op: "release", Path: h.holds[0].Path(), Err: errNilContext}
+	}
+	return errors.Join(h.release(ctx)...)
+}
+
+// release returns what Release of each hold returned.
+func (h *MultiHold) release(ctx context.Context) []error {
+	_ = h.ctx.Err() // a loss that nobody has seen yet came first
+	h.ctx.cancel(h.holds[len(h.holds)-1].d.errorf("hold", errReleased))
+	h.done()
+	return releaseAll(&respite{ctx: ctx}, h.holds)
+}
