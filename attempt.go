@@ -207,7 +207,7 @@ func listenForRevocation(d *lockData, e *era, node string, revoke func(*Hold)) {
 					return
 				}
 				continue
-			case bytes.Equal(now.Data, revokeMessage):
+			case bytes.Equal(now.Data, revokeMessage) && d.hears(now.Stat.Mzxid):
 				if h := d.anyHandle(); h != nil {
 					go revoke(h) // the user's code: Close does not wait for it
 				}
@@ -222,6 +222,20 @@ func listenForRevocation(d *lockData, e *era, node string, revoke func(*Hold)) {
 			}
 		}
 	})
+}
+
+// hears says whether a message that was written then is news. The node of a pair's second stays after its hold, with the message in it: the
+// next hold is not asked again.
+func (d *lockData) hears(written int64) bool {
+	d.table.mu.Lock()
+	defer d.table.mu.Unlock()
+	p := d.pair
+	if p == nil || p.first == d {
+		return true
+	}
+	isNews := written > p.heard
+	p.heard = max(p.heard, written)
+	return isNews
 }
 
 // anyHandle returns a handle that is not released, nil if there is none.

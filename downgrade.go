@@ -86,6 +86,9 @@ func (readSide) before(a *acquisition) error {
 // makeDowngraded makes the reader's node, and grants on it. It returns errRequeue if the writer's node is gone.
 func makeDowngraded(a *acquisition) error {
 	w, node := a.d.pair.first, a.d.pair.node
+	if err := w.e.nodes.Claim(node); err != nil {
+		return err
+	}
 	at := &attempt{acquisition: a, e: w.e, node: node, token: w.token, rootCzxid: w.rootCzxid, retry: link.NewBackoff()}
 	ops := wire.MultiRequest{Ops: []wire.MultiOp{
 		{Op: wire.OpCheck, Path: w.node, Version: -1},

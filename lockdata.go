@@ -102,6 +102,7 @@ type pair struct {
 	second  *lockData       // the share that needs it, which can be the next one before the last one has left
 	after   *nodes.Deletion // of the first's node, if that is being deleted
 	lost    error           // somebody has taken the second's node away: another with its name could be deleted, too
+	heard   int64           // the zxid of the last message in the second's node that a hold was given
 }
 
 // nodeOptions are those of a Mutex's options that an acquisition goes by.

@@ -146,8 +146,8 @@ func WithHandshakeTimeout(d time.Duration) Option {
 }
 
 // WithMaxLockNodes caps how many lock nodes, waiting and held, one Session has at a time. Beyond the cap, Acquire returns
-// ErrTooManyWaiters. The node of a writer that takes the read lock, too, does not count. The default is 10,000: closing a session with some 13,000 long-named ephemerals can bring an
-// ensemble down (ZOOKEEPER-4306).
+// ErrTooManyWaiters. A writer that reads, too, has two nodes, from its first read on until it has released both. The default is 10,000:
+// closing a session with some 13,000 long-named ephemerals can bring an ensemble down (ZOOKEEPER-4306).
 func WithMaxLockNodes(n int) Option { return func(o *sessionOptions) { o.maxLockNodes = n } }
 
 // MutexOption configures NewMutex.
@@ -252,8 +252,9 @@ func WithQueuePattern(ending string) MutexOption {
 	return func(o *mutexOptions) { o.markers = append(slices.Clone(o.markers), ending) }
 }
 
-// WithRevocation calls f, at most once a hold, when somebody asks for the lock with Revoke or with Curator's Revoker. f
-// runs on a goroutine of its own. To give way, f ends the work and releases the hold. The option costs two requests for
+// WithRevocation calls f, at most once a hold, when somebody asks for the lock with Revoke or with Curator's Revoker. What was asked
+// once is not asked again of the next read lock under the same write hold, although that has the same node. f runs on a goroutine of
+// its own. To give way, f ends the work and releases the hold. The option costs two requests for
 // each acquire that is not a re-entry, and of a semaphore for each permit.
 func WithRevocation(f func(*Hold)) MutexOption {
 	return func(o *mutexOptions) {

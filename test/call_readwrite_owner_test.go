@@ -5,6 +5,8 @@ package zklock_test
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
 )
 
 // I2: each side re-enters by its own holds and by owners. An upgrade is refused at once; a try too.
@@ -129,6 +132,11 @@ func TestVirtual_ReadWrite_OneOwnerQueuesForOneSideAtATime(t *testing.T) {
 					defer cancel()
 					_, err = second.Acquire(brief)
 					require.ErrorIs(t, err, context.DeadlineExceeded)
+					var e *zklock.Error
+					require.ErrorAs(t, err, &e)
+					require.Equal(t, []string{h.Node(), e.Node}, childPaths(v.srv, "/job"), "the owner's node, which is the first call's")
+					require.Equal(t, h.Node(), e.Predecessor, "of that")
+					require.Equal(t, 2, e.Place)
 					err = second.Do(ctx, func(context.Context, *zklock.Hold) error { return nil }, zklock.WaitAtMost(time.Second))
 					require.ErrorIs(t, err, zklock.ErrNotAcquired)
 					if quits {
@@ -176,4 +184,13 @@ func TestVirtual_ReadWrite_CloseWhileWaitingForTheOtherSide(t *testing.T) {
 			require.ErrorIs(t, err, zklock.ErrClosed)
 		}
 	})
+}
+
+// childPaths are the children of a lock root in the order of their numbers.
+func childPaths(srv *zktest.Server, root string) (paths []string) {
+	for _, name := range srv.Children(root) {
+		paths = append(paths, root+"/"+name)
+	}
+	slices.SortFunc(paths, func(a, b string) int { return strings.Compare(a[len(a)-10:], b[len(b)-10:]) })
+	return paths
 }

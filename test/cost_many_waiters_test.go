@@ -5,6 +5,8 @@ package zklock_test
 
 import (
 	"cmp"
+	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -272,6 +274,40 @@ func TestVirtual_MaxLockNodes_DoesNotDrift(t *testing.T) {
 			require.ErrorIs(t, err, zklock.ErrTooManyWaiters)
 			release(t, h)
 			release(t, w.granted2(t, time.Second))
+		}
+	})
+}
+
+// F29: the reader's node of a writer counts as every other, whether the writer has released or not, and once: reading again under one write
+// hold takes no second place. What is released is free.
+func TestVirtual_MaxLockNodes_CountsWritersThatRead(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect(zklock.WithMaxLockNodes(4))
+		lock := func(i int) *zklock.RWMutex { return newRWMutex(t, s, fmt.Sprintf("/job/%d", i)) }
+		for range 3 {
+			var reads []*zklock.Hold
+			for i := range 3 { // each leaves its reader's node
+				w := acquire(t, lock(i).WriteLock())
+				reads = append(reads, acquireIn(t, w.Context(), lock(i).ReadLock()))
+				release(t, w)
+			}
+			w := acquire(t, lock(3).WriteLock())
+			for range 2 {
+				for _, enter := range []func(context.Context) (*zklock.Hold, error){lock(3).ReadLock().Acquire, lock(3).ReadLock().TryAcquire} {
+					_, err := enter(w.Context())
+					require.ErrorIs(t, err, zklock.ErrTooManyWaiters)
+				}
+			}
+			require.NoError(t, w.Err())
+			release(t, reads[0])
+			for range 3 { // the fourth node stays between
+				release(t, acquireIn(t, w.Context(), lock(3).ReadLock()))
+			}
+			_, err := lock(0).ReadLock().Acquire(within(t, soon))
+			require.ErrorIs(t, err, zklock.ErrTooManyWaiters)
+			for _, h := range append(reads[1:], w) {
+				release(t, h)
+			}
 		}
 	})
 }

@@ -209,3 +209,24 @@ func TestVirtual_Downgrade_ReentryPastAReleasedRead(t *testing.T) {
 		release(t, w)
 	})
 }
+
+// I6: the servers refuse to delete the writer's node, for which the reader's waits. The reader's release says so at once. When they let
+// it, both go.
+func TestVirtual_Downgrade_WritersDeletionRefused_ReadersReleaseSaysSo(t *testing.T) {
+	for _, ownSession := range []bool{false, true} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			d := v.downgraded(t, ownSession, true)
+			refuses := v.srv.Inject(zktest.Before(zktest.Delete).Fail(zktest.NoAuth))
+			for _, h := range []*zklock.Hold{d.w, d.r} {
+				start := time.Now()
+				err := h.Release(within(t, time.Hour))
+				require.ErrorIs(t, err, zklock.ErrNotConfirmed)
+				require.ErrorIs(t, err, zk.ErrNoAuth)
+				require.ErrorContains(t, err, "DELETE")
+				require.Less(t, time.Since(start), time.Second, "at once")
+			}
+			refuses.Remove()
+			d.goesOn(t)
+		})
+	}
+}

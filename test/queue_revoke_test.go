@@ -77,3 +77,48 @@ func TestVirtual_Revoke_OnlyALockNode(t *testing.T) {
 		release(t, acquire(t, m))
 	})
 }
+
+// One message asks one hold: the read locks that are taken later under the same write hold have the same node, with the message in it. The
+// next message asks the hold that is there, also if it comes while nobody reads.
+func TestVirtual_Revocation_AsksOnce_AlsoOfReadsUnderOneWriteHold(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		asked := make(chan *zklock.Hold, 10)
+		m := newRWMutex(t, v.connect(), "/job", zklock.WithRevocation(func(h *zklock.Hold) { asked <- h }))
+		other := v.connect()
+		w := acquire(t, m.WriteLock())
+		r := acquireIn(t, w.Context(), m.ReadLock())
+		was := func(want ...*zklock.Hold) {
+			t.Helper()
+			time.Sleep(time.Minute)
+			require.Len(t, asked, len(want))
+			for _, h := range want {
+				require.Same(t, h, <-asked)
+			}
+		}
+		revoke := func(h *zklock.Hold) { require.NoError(t, zklock.Revoke(within(t, soon), other, h.Node())) }
+		revoke(r)
+		was(r)
+		for range 3 {
+			release(t, r)
+			r = acquireIn(t, w.Context(), m.ReadLock())
+			was()
+		}
+		revoke(r)
+		was(r)
+		release(t, r)
+		revoke(r)
+		r = acquireIn(t, w.Context(), m.ReadLock())
+		was(r)
+		revoke(w)
+		was(w)
+		release(t, r)
+		require.NoError(t, v.srv.Delete(r.Node())) // the next read makes it anew
+		r = acquireIn(t, w.Context(), m.ReadLock())
+		was()
+		revoke(r)
+		was(r)
+		release(t, r)
+		release(t, w)
+		require.Zero(t, v.srv.WatchCount(), "I7")
+	})
+}

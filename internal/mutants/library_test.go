@@ -73,7 +73,7 @@ var library = []mutant{
 	{"turn: passed to one who has several predecessors", "I1, F35", "internal/queue", "TestWalk", []Swap{{
 		"Walk.StoodBehind", "ok && !w.Tied {", "ok {"}}},
 	{"turn: those behind a node that cannot be deleted wait for its release", "I8, R25", "internal/nodes", "TestVirtual_Turn_ReleaseRefused_SomebodyDeletesTheNode", []Swap{{
-		"Deletion.tried", "\t\t\tx.r.nodes.stays(n)\n", "_ = n\n"}}},
+		"Deletion.refuse", "\t\tx.r.nodes.stays(n)\n", "_ = n\n"}}},
 
 	// Readers and writers.
 	{"readers wait for writers only", "I1", "internal/queue", "TestPlaceOf_ReadersAndWriters|TestVirtual_ReadWrite_WhoHoldsBesideWhom", []Swap{{

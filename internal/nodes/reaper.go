@@ -59,7 +59,7 @@ type Deletion struct {
 	gone       int  // how many of them are gone
 	missing    bool // one was gone before our first try
 
-	Refused chan struct{} // closed when the servers refused (no DELETE): then Refusal is set. The tries go on
+	Refused chan struct{} // closed when the servers refused this one, or that which it waits for (no DELETE): then Refusal is set. The tries go on
 	Refusal error
 
 	Done chan struct{} // closed when the fields below are set
@@ -148,13 +148,25 @@ func (x *Deletion) goOn(wait bool) {
 // goOnAfter goes on when another deletion has ended.
 func (x *Deletion) goOnAfter(first *Deletion) {
 	if !x.r.z.Carrier.Spawn(func() {
-		select {
-		case <-first.Done:
-		case <-x.r.z.Over():
-		}
+		x.await(first)
 		x.run(false)
 	}) {
 		x.end(x.r.z.Carrier.ClosedErr())
+	}
+}
+
+// await waits until another deletion has ended. What the servers refuse to that, they refuse to this one: it does not get its turn.
+func (x *Deletion) await(first *Deletion) {
+	for refused := first.Refused; ; {
+		select {
+		case <-first.Done:
+			return
+		case <-x.r.z.Over():
+			return
+		case <-refused:
+			refused = nil
+			x.refuse(first.Refusal)
+		}
 	}
 }
 
@@ -266,13 +278,17 @@ func (x *Deletion) tried(w *Waiter, a tap.Answer, err error) (ended, wait bool) 
 	}
 	if answer.IsRefusal(err) && x.Refusal == nil {
 		z.Log.Error("zklock: the servers refuse to delete a lock node, which goes on blocking the lock; does the ACL give DELETE on the lock root?", "node", x.node, "err", err)
-		x.Refusal = answer.Denied(err, "delete", "DELETE", path.Dir(x.node))
-		close(x.Refused)
-		for _, n := range x.nodes() {
-			x.r.nodes.stays(n)
-		}
+		x.refuse(answer.Denied(err, "delete", "DELETE", path.Dir(x.node)))
 	}
 	return false, true
+}
+
+func (x *Deletion) refuse(why error) {
+	x.Refusal = why
+	close(x.Refused)
+	for _, n := range x.nodes() {
+		x.r.nodes.stays(n)
+	}
 }
 
 func (x *Deletion) end(err error) {

@@ -28,7 +28,7 @@ type Own struct {
 	mu struct {
 		sync.Mutex
 		seats int                 // of nodes that are being made
-		nodes map[string]*ownNode // made and not known to be gone
+		nodes map[string]*ownNode // made, or claimed, and not known to be gone
 	}
 }
 
@@ -64,11 +64,32 @@ type Seat struct {
 func (o *Own) Reserve() (*Seat, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if n := len(o.mu.nodes) + o.mu.seats; n >= o.most {
-		return nil, fmt.Errorf("%w: %d; use more Sessions, or raise the cap with WithMaxLockNodes and an eye on the servers", ErrTooMany, n)
+	if err := o.fullLocked(); err != nil {
+		return nil, err
 	}
 	o.mu.seats++
 	return &Seat{o: o}, nil
+}
+
+// Claim counts a node whose name is known before it is made, from here on until it is gone. Once it counts, it can be claimed again.
+func (o *Own) Claim(node string) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.mu.nodes[node] != nil {
+		return nil
+	}
+	if err := o.fullLocked(); err != nil {
+		return err
+	}
+	o.addLocked(node)
+	return nil
+}
+
+func (o *Own) fullLocked() error {
+	if n := len(o.mu.nodes) + o.mu.seats; n >= o.most {
+		return fmt.Errorf("%w: %d; use more Sessions, or raise the cap with WithMaxLockNodes and an eye on the servers", ErrTooMany, n)
+	}
+	return nil
 }
 
 // Taken notes that the node is made.
