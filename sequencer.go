@@ -30,7 +30,7 @@ var (
 	// ErrOtherRoot: the node above the lock nodes is not the one that the hold was granted under. It was removed or made anew
 	// since, and the hold went with it; or the sequencer is of another ensemble.
 	ErrOtherRoot = errors.New("the lock root is not that of the sequencer: it was removed or made anew, or the sequencer is of another ensemble")
-	// ErrBadSequencer: the text is not what a Sequencer's String returns, or not what a hold has given.
+	// ErrBadSequencer: the text is not what a Sequencer's String returns, or not what a hold has given: its node waits, say.
 	ErrBadSequencer = errors.New("not a sequencer")
 )
 
@@ -126,26 +126,29 @@ func parseSequencer(text string) (q Sequencer, ok bool) {
 	case q.Permits < 0, q.Permits > maxPermits, q.Permits > 0 != (q.Mode == modePermits):
 		return q, false
 	}
-	return q, q.nodes() != nil
+	_, ok = q.rule()
+	return q, ok
 }
 
-// nodes returns all that the hold rests on; nil if the node cannot be of such a hold.
-func (q Sequencer) nodes() (all []string) {
+// rule returns how the node stands among the children of its root; false if it cannot be of such a hold.
+func (q Sequencer) rule() (queue.Rule, bool) {
 	name := nameOf(q.Node)
 	id, _ := queue.ProtectionID(name)
-	m, _ := queue.Parse(name, modeNodes[q.Mode])
-	if _, err := uuid.Parse(id); err != nil || m.PastTheEnd() {
-		return nil
+	if _, err := uuid.Parse(id); err != nil {
+		return queue.Rule{}, false
 	}
 	for _, marker := range modeNodes[q.Mode] {
-		path := func(i int) string {
-			return fmt.Sprintf("%s%010d", queue.ProtectedPath(parentOf(q.Node), id, marker), m.Seq+int64(i))
+		m, _ := queue.Parse(name, []string{marker})
+		if m.PastTheEnd() || fmt.Sprintf("%s%010d", queue.ProtectedPath(parentOf(q.Node), id, marker), m.Seq) != q.Node {
+			continue
 		}
-		for i := 0; path(0) == q.Node && i < max(1, q.Permits); i++ {
-			all = append(all, path(i)) // one transaction has made them: their numbers follow each other
+		markers := queue.Markers
+		if marker == queue.LatchName || marker == queue.LeaseName {
+			markers = []string{marker}
 		}
+		return queue.Rule{Name: marker, Markers: markers}, true
 	}
-	return all
+	return queue.Rule{}, false
 }
 
 // CheckSequencer asks the ensemble whether the hold that the text names still stands, and is one of the lock on path, which is as given
@@ -154,15 +157,20 @@ func (q Sequencer) nodes() (all []string) {
 // connection ended before the answer, and nothing is known: another try may tell. While no server can be reached, CheckSequencer waits
 // for one until ctx ends.
 //
-// Nil proves that at some moment during the call a majority of the servers agreed that all nodes of the hold were there. So nobody
-// else had been granted what the hold excludes. It also proves that the token is not larger than the hold's. It does not prove that the
-// hold stands when the call returns: it may end right after. Where the resource can compare tokens, do that too. Nor does it prove that
-// the holder still counts on it: between a release, or the end of a lease, and the moment when its node is gone, the check says that the
-// hold stands. So it does while another handle of its owner has it; and of a reader beside its own writer, until both are released.
-// Who needs a lock alone asks the Mode of ParseSequencer.
+// Nil proves that at some moment during the call a majority of the servers agreed that all nodes of the hold were there, with nobody ahead
+// that they would wait for. So nobody else had been granted what the hold excludes. It also proves that the token is not larger than the
+// hold's.
 //
-// It costs one transaction, which the servers agree on as they do on a write, and two reads, in one round trip. s may hold
-// nothing. Its credentials need READ on the lock root and on its nodes.
+// It does not prove that the hold stands when the call returns: it may end right after. Where the resource can compare tokens, do that
+// too. Nor does it prove that the holder still counts on it: between a release, or the end of a lease, and the moment when its node is
+// gone, the check says that the hold stands. So it does while another handle of its owner has it; and of a reader beside its own writer,
+// until both are released. Nor does it prove that a forged text is of a hold: a node in front is not granted while a lock-delay runs, or
+// while a node of WithQueuePattern is ahead; and the limit of a semaphore may have no room for leases that are there. No Hold gives the
+// sequencer of such a node. Who needs a lock alone asks the Mode of ParseSequencer.
+//
+// It costs one transaction, which the servers agree on as they do on a write, a read and a list, in one round trip, however many permits
+// the text claims. The list's answer has some 60 bytes for each node in the queue, or for each lease of a semaphore; calls that are made
+// at the same time share lists. s may hold nothing. Its credentials need READ on the lock root and on its nodes.
 func CheckSequencer(ctx context.Context, s *Session, path, text string) error {
 	if !s.isConnected() {
 		return &Error{Op: "check sequencer", Path: path, Err: errNoSession}
@@ -193,24 +201,23 @@ type found struct {
 	err   error
 }
 
-// ask sends a transaction that checks the nodes of the hold, and two reads behind it.
+// ask sends a transaction that checks the node of the hold, a read of it, and a list of its root.
 //
-// The transaction alone says whether the hold stands: a node's name has a uuid, so that it is there in no other life of the root, and
-// in no other ensemble. A failed transaction goes through the quorum, too: a server that is cut off answers neither. The reads say why
-// not, and what the czxids are, which no check tells. They go over the same connection, so the server answers them after it has
-// applied the transaction: they show nothing older. A sync would not do in its place, because it asks no quorum; nor would reads
-// alone, or a check of the root's version, which starts at 0 in each life.
+// The transaction asks the quorum, which a server that is cut off does not have: it answers neither a success nor a failure. A node's
+// name has a uuid, so that it is there in no other life of the root, and in no other ensemble. The reads go over the same connection, so
+// the server answers them after it has applied the transaction: they show nothing older. They say what the czxids are, and the list says
+// who is ahead, or which leases are there. A sync would not do in the transaction's place, because it asks no quorum.
+//
+// The transaction does not check each lease: a short text that claims many permits would make us send as many checks.
 func (q Sequencer) ask(ctx context.Context, s *Session) error {
-	var checks wire.MultiRequest
-	for _, node := range q.nodes() {
-		checks.Ops = append(checks.Ops, wire.MultiOp{Op: wire.OpCheck, Path: node, Version: -1})
-	}
-	answers := make(chan found, 3) // of one connection, in the order of the requests
-	checked := tap.NewRequest(wire.OpMulti, checks, func(a tap.Answer) {
+	answers := make(chan found, 2) // of one connection, in the order of the requests
+	check := wire.MultiRequest{Ops: []wire.MultiOp{{Op: wire.OpCheck, Path: q.Node, Version: -1}}}
+	checked := tap.NewRequest(wire.OpMulti, check, func(a tap.Answer) {
 		f := found{conn: a.Conn, err: answer.ErrOf(a)}
 		if f.err == nil {
-			_, f.err = answer.ErrOfMulti(a, len(checks.Ops))
+			_, f.err = answer.ErrOfMulti(a, len(check.Ops))
 		}
+		f.err = answer.Denied(f.err, "check", "READ", q.Node)
 		answers <- f
 	})
 	if err := link.TooLong(checked); err != nil {
@@ -220,12 +227,13 @@ func (q Sequencer) ask(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	for _, r := range []*tap.Request{checked, askCzxid(q.Node, answers), askCzxid(parentOf(q.Node), answers)} {
+	for _, r := range []*tap.Request{checked, askCzxid(q.Node, answers)} {
 		if !e.Carrier.Send(e.Era, r) {
 			return unknown(zk.ErrConnectionClosed)
 		}
 	}
-	var got [3]found
+	list := e.lists.List(parentOf(q.Node)) // goes out behind them
+	var got [2]found
 	for i := range got {
 		select {
 		case got[i] = <-answers:
@@ -234,8 +242,18 @@ func (q Sequencer) ask(ctx context.Context, s *Session) error {
 		case <-ctx.Done():
 			return link.ErrCtxEnded
 		}
+		if err := got[i].unclear(got[0].conn); err != nil {
+			return err
+		}
 	}
-	return q.verdict(got[0], got[1], got[2])
+	switch err := list.Wait(ctx, e.Era); {
+	case err == link.ErrCtxEnded:
+		return err
+	case err != nil && e.IsOver(): // the list may still come
+		return unknown(err)
+	default:
+		return q.verdict(got[0], got[1], found{list.Conn, list.Root, err}, list.Names)
+	}
 }
 
 func askCzxid(node string, answers chan<- found) *tap.Request {
@@ -245,7 +263,7 @@ func askCzxid(node string, answers chan<- found) *tap.Request {
 		if f.err == nil {
 			f.err = a.Decode(&stat)
 		}
-		f.czxid = stat.Czxid
+		f.czxid, f.err = stat.Czxid, answer.Denied(f.err, "exists", "READ", node)
 		answers <- f
 	})
 }
@@ -258,30 +276,40 @@ func unknown(why error) error {
 	return fmt.Errorf("%w: nobody knows whether the hold stands: %w", ErrNotConnected, why)
 }
 
-// verdict says what follows from the answers to the transaction and to the reads of the node and the root, in this order.
-func (q Sequencer) verdict(checked, node, root found) error {
-	for _, f := range []struct {
-		found
-		request, path string
-	}{{checked, "check", q.Node}, {node, "exists", q.Node}, {root, "exists", parentOf(q.Node)}} {
-		switch {
-		case errors.Is(f.err, zk.ErrNoNode):
-		case answer.IsRefusal(f.err):
-			return answer.Denied(f.err, f.request, "READ", f.path)
-		case f.err != nil:
-			return unknown(f.err)
-		}
-		if f.conn != checked.conn { // another server may have said it, which is behind
-			return unknown(zk.ErrConnectionClosed)
+// unclear returns an error unless the answer came over conn, and says that something is there or is not there.
+func (f found) unclear(conn uint64) error {
+	switch {
+	case f.err != nil && !errors.Is(f.err, zk.ErrNoNode) && answer.IsRefusal(f.err):
+		return f.err
+	case f.err != nil && !errors.Is(f.err, zk.ErrNoNode):
+		return unknown(f.err)
+	case f.conn != conn: // another server may have said it, which is behind
+		return unknown(zk.ErrConnectionClosed)
+	}
+	return nil
+}
+
+// verdict says what follows from the answers to the transaction, the read of the node and the list of its root, which has names.
+func (q Sequencer) verdict(checked, node, list found, names []string) error {
+	for _, f := range []found{checked, node, list} {
+		if err := f.unclear(checked.conn); err != nil {
+			return err
 		}
 	}
+	rule, _ := q.rule()
+	place := queue.SeenAt(rule, nameOf(q.Node), names)
+	if q.Mode == modePermits {
+		place = queue.SeenLeases(nameOf(q.Node), q.Permits, names)
+	}
 	switch {
-	case root.czxid != q.Root: // 0 if it is not there
+	case list.czxid != q.Root: // 0 if it is not there
 		return ErrOtherRoot
-	case checked.err != nil || node.err != nil: // it may have gone since the transaction
+	case checked.err != nil, node.err != nil, place == queue.Missing: // it may have gone since the transaction
 		return fmt.Errorf("%w: the hold is over", ErrNotHeld)
 	case q.Token > node.czxid, q.Token < node.czxid && q.Mode == modeExclusive: // a reader may have its writer's; permits, that of their place in the queue
 		return badArgument{fmt.Errorf("%w: %s has another token than %d", ErrBadSequencer, nameOf(q.Node), q.Token)}
+	case place != queue.Front: // it may hold later
+		return fmt.Errorf("%w: %s waits, and nothing is held with it", ErrBadSequencer, nameOf(q.Node))
 	}
 	return nil
 }

@@ -123,8 +123,6 @@ func FuzzParseSequencer(f *testing.F) {
 		require.NoError(t, checkPath(q.Path))
 		require.True(t, strings.HasPrefix(q.Node, q.Path+"/"), q.Node)
 		require.NoError(t, checkPath(q.Node))
-		require.Len(t, q.nodes(), max(1, q.Permits))
-		require.Equal(t, q.Node, q.nodes()[0])
 		again, err := ParseSequencer(q.String())
 		require.NoError(t, err)
 		require.Equal(t, q, again)
@@ -132,13 +130,21 @@ func FuzzParseSequencer(f *testing.F) {
 	})
 }
 
-// A hold of several permits rests on leases with numbers that follow each other.
-func TestSequencer_NodesOfPermits(t *testing.T) {
-	q := aSequencer(modePermits)
-	require.Equal(t, []string{q.Node, q.Path + "/leases/_c_" + anID + "-lease-0000000010", q.Path + "/leases/_c_" + anID + "-lease-0000000011"}, q.nodes())
+// A text is parsed before a gate can refuse it, so what it claims costs nothing.
+func TestParseSequencer_ManyPermits_CostNoMore(t *testing.T) {
+	cost := func(permits int) float64 {
+		q := aSequencer(modePermits)
+		q.Permits = permits
+		text := q.String()
+		return testing.AllocsPerRun(100, func() {
+			_, err := ParseSequencer(text)
+			require.NoError(t, err)
+		})
+	}
+	require.LessOrEqual(t, cost(10000), cost(1)+1)
 }
 
-// What follows from each pair of answers. Only if the transaction and both reads say so, over one connection, the hold stands.
+// What follows from the answers. Only if the transaction, the read and the list say so, over one connection, the hold stands.
 func TestSequencer_Verdict(t *testing.T) {
 	const conn = 5
 	var (
@@ -190,7 +196,7 @@ func TestSequencer_Verdict(t *testing.T) {
 		{gone, gone, denied, zk.ErrNoAuth},
 	} {
 		name := fmt.Sprint(tt.checked, tt.node, tt.root)
-		err := aSequencer(modeExclusive).verdict(tt.checked, tt.node, tt.root)
+		err := aSequencer(modeExclusive).verdict(tt.checked, tt.node, tt.root, seen(modeExclusive))
 		for _, e := range []error{ErrNotHeld, ErrOtherRoot, ErrBadSequencer, ErrNotConnected, zk.ErrNoAuth} {
 			require.Equal(t, e == tt.want, errors.Is(err, e), "%s: %v", name, err)
 		}
@@ -198,8 +204,25 @@ func TestSequencer_Verdict(t *testing.T) {
 	}
 	later := found{conn: conn, czxid: 50} // than the writer's node, or than the place in the semaphore's queue
 	for _, mode := range []string{modeShared, modePermits} {
-		require.NoError(t, aSequencer(mode).verdict(ok, later, root))
-		require.NoError(t, aSequencer(mode).verdict(ok, node, root))
-		require.ErrorIs(t, aSequencer(mode).verdict(ok, found{conn: conn, czxid: 42}, root), ErrBadSequencer, "a token that nobody has yet")
+		require.NoError(t, aSequencer(mode).verdict(ok, later, root, seen(mode)))
+		require.NoError(t, aSequencer(mode).verdict(ok, node, root, seen(mode)))
+		require.ErrorIs(t, aSequencer(mode).verdict(ok, found{conn: conn, czxid: 42}, root, seen(mode)), ErrBadSequencer, "a token that nobody has yet")
 	}
+	for _, mode := range []string{modeExclusive, modeShared, modePermits} {
+		require.ErrorIs(t, aSequencer(mode).verdict(ok, node, root, nil), ErrNotHeld, "it went before the list")
+	}
+	ahead := append(seen(modeExclusive), "_c_"+anID+"-lock-0000000006")
+	err := aSequencer(modeExclusive).verdict(ok, node, root, ahead)
+	require.ErrorIs(t, err, ErrBadSequencer, "it waits")
+	require.False(t, IsFinal(err), "it may hold later")
+}
+
+// seen is what the list shows of aSequencer's hold, and nodes behind it.
+func seen(mode string) []string {
+	q := aSequencer(mode)
+	names := []string{"_c_" + anID + "-lock-0000000020", "_c_" + anID + "-lease-0000000020", nameOf(q.Node)}
+	for i := 1; i < q.Permits; i++ {
+		names = append(names, fmt.Sprintf("_c_%s-lease-%010d", anID, 9+i))
+	}
+	return names
 }

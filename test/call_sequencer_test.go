@@ -7,6 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -220,7 +224,7 @@ func TestVirtual_Sequencer_EachWayToTheGrant(t *testing.T) {
 	})
 }
 
-// A check is three requests in one round trip, one of them a transaction.
+// A check is three requests in one round trip, one of them a transaction. Checks at a time share lists.
 func TestVirtual_CheckSequencer_Costs(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		const latency = 10 * time.Millisecond
@@ -233,7 +237,86 @@ func TestVirtual_CheckSequencer_Costs(t *testing.T) {
 		require.Equal(t, 2*latency, time.Since(began), "one round trip")
 		got := v.srv.Requests()
 		require.Equal(t, 1, got.Of(resource.SessionID(), zktest.Multi))
-		require.Equal(t, 2, got.Of(resource.SessionID(), zktest.Exists))
+		require.Equal(t, 1, got.Of(resource.SessionID(), zktest.Exists))
+		require.Equal(t, 1, got.Of(resource.SessionID(), zktest.GetChildren))
+
+		v.srv.ResetRequests()
+		began = time.Now()
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() { checks(t, resource, "/job", q, nil, "stands") })
+		}
+		all.Wait()
+		require.LessOrEqual(t, time.Since(began), 4*latency, "who asks while a list is under way waits for the next")
+		require.Equal(t, 2, v.srv.Requests().Of(resource.SessionID(), zktest.GetChildren))
+	})
+}
+
+// A text of 115 bytes that claims 10,000 permits makes nobody send more, or less careful, requests than an honest one.
+func TestVirtual_CheckSequencer_ManyPermits_CostNoMore(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var sent atomic.Int64
+		resource := v.connect(zklock.WithDialer(func(network, addr string, d time.Duration) (net.Conn, error) {
+			c, err := v.net.Dial(network, addr, d)
+			return countedConn{c, &sent}, err
+		}))
+		q := acquire(t, newSemaphore(t, v.connect(), "/sem", 5).Permits(2)).Sequencer()
+		cost := func(permits int, want error) (bytes int64) {
+			lie := q
+			lie.Permits = permits
+			synctest.Wait()
+			sent.Store(0)
+			checks(t, resource, "/sem", lie, want, fmt.Sprint(permits, " permits"))
+			return sent.Load()
+		}
+		honest := cost(2, nil)
+		require.Positive(t, honest)
+		require.Equal(t, honest, cost(10000, zklock.ErrNotHeld))
+		require.Equal(t, honest, cost(3, zklock.ErrNotHeld))
+	})
+}
+
+// countedConn counts the bytes that a client sends.
+type countedConn struct {
+	net.Conn
+	sent *atomic.Int64
+}
+
+func (c countedConn) Write(p []byte) (int, error) {
+	c.sent.Add(int64(len(p)))
+	return c.Conn.Write(p)
+}
+
+// No hold has the sequencer of a node that waits, so such a text is a lie, whoever wrote it. A gate that believed it would refuse the
+// holder's smaller token from then on.
+func TestVirtual_CheckSequencer_NodeThatWaits(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		resource, rw := v.connect(), newRWMutex(t, v.connect(), "/rw")
+		early := func(h *zklock.Hold, w *waiting, mode string) {
+			t.Helper()
+			q := h.Sequencer()
+			names := slices.DeleteFunc(v.srv.Children(q.Path), func(name string) bool { return name == base(h.Node()) })
+			require.Len(t, names, 1)
+			node := q.Path + "/" + names[0]
+			st, ok := v.srv.Stat(node)
+			require.True(t, ok)
+			waits := zklock.Sequencer{Path: q.Path, Root: q.Root, Mode: mode, Token: st.Czxid, Node: node}
+			checks(t, resource, q.Path, waits, zklock.ErrBadSequencer, "waits")
+			checks(t, resource, q.Path, q, nil, "holds")
+			release(t, h)
+			next := w.granted2(t, time.Minute)
+			checks(t, resource, q.Path, waits, nil, "holds now")
+			require.Equal(t, waits, next.Sequencer())
+			release(t, next)
+		}
+		m := newMutex(t, v.connect(), "/mutex")
+		early(acquire(t, m), v.queueUp(newMutex(t, v.connect(), "/mutex")), "exclusive")
+		early(acquire(t, rw.WriteLock()), v.queueUp(newRWMutex(t, v.connect(), "/rw").ReadLock()), "shared")
+		early(acquire(t, rw.ReadLock()), v.queueUp(newRWMutex(t, v.connect(), "/rw").WriteLock()), "exclusive")
+
+		first, second := acquire(t, rw.ReadLock()), acquire(t, newRWMutex(t, v.connect(), "/rw").ReadLock())
+		checks(t, resource, "/rw", first.Sequencer(), nil, "reads")
+		checks(t, resource, "/rw", second.Sequencer(), nil, "reads beside it")
 	})
 }
 
@@ -247,10 +330,10 @@ func TestVirtual_CheckSequencer_AnswerLost(t *testing.T) {
 			func() zktest.Fault { return zktest.Before(zktest.Exists).Close() },
 			func() zktest.Fault { return zktest.After(zktest.Exists).DropReply().Close() },
 			func() zktest.Fault { return zktest.After(zktest.Exists).Close() },
-			func() zktest.Fault { return zktest.Before(zktest.Exists).Path("/job").Close() },
-			func() zktest.Fault { return zktest.After(zktest.Exists).Path("/job").DropReply().Close() },
+			func() zktest.Fault { return zktest.Before(zktest.GetChildren).Close() },
+			func() zktest.Fault { return zktest.After(zktest.GetChildren).DropReply().Close() },
 			func() zktest.Fault { return zktest.Before(zktest.Multi).Expire() },
-			func() zktest.Fault { return zktest.After(zktest.Exists).Path("/job").DropReply().Expire() },
+			func() zktest.Fault { return zktest.After(zktest.GetChildren).DropReply().Expire() },
 			func() zktest.Fault { return zktest.Before(zktest.Multi).Fail(zktest.SessionMoved) },
 			func() zktest.Fault { return zktest.Before(zktest.Exists).Fail(zktest.OperationTimeout) },
 		} {

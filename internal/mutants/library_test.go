@@ -237,4 +237,14 @@ var library = []mutant{
 		"lockTable.enter", "return d.acquiring, h.busyLocked(d.acquiring)", "return d.acquiring, nil"}}},
 	{"a context's cause is taken for the server's answer", "R75", "internal/link", "TestVirtual_Participants_ContextsCauseIsNoAnswer|TestVirtual_Revoke_ContextsCauseIsNoAnswer", []Swap{{
 		"Era.askAs", "return tap.Answer{}, ErrCtxEnded", "return tap.Answer{}, context.Cause(ctx)"}}},
+
+	// The check of a sequencer.
+	{"sequencer: a node that waits holds", "CheckSequencer", "internal/queue", "TestSeenAt|TestVirtual_CheckSequencer_NodeThatWaits", []Swap{{
+		"SeenAt", "ByNumber(m, ms[me]) < 0 && rule.Blocks(m)", "false"}}},
+	{"sequencer: readers wait for each other", "CheckSequencer", "internal/queue", "TestSeenAt|TestVirtual_CheckSequencer_NodeThatWaits", []Swap{{
+		"SeenAt", "< 0 && rule.Blocks(m)", "< 0"}}},
+	{"sequencer: a part of the leases will do", "CheckSequencer", "internal/queue", "TestSeenLeases|TestVirtual_CheckSequencer_OneLeaseOfSeveralIsGone", []Swap{{
+		"SeenLeases", "found != k", "found == 0"}}},
+	{"sequencer: another server's list will do", "CheckSequencer", ".", "TestSequencer_Verdict", []Swap{{
+		"found.unclear", "case f.conn != conn:", "case f.conn == 0:"}}},
 }

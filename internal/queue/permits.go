@@ -66,3 +66,19 @@ func PlaceOfLeases(mine, children []string, limit int) Place {
 	p.Predecessor = strings.Clone(predecessor.Name)
 	return p
 }
+
+// SeenLeases says for those who only look on, and do not know the limit, whether the k leases that one transaction made are there: first,
+// and those of its id whose numbers follow. Then it returns Front, and otherwise Missing. A larger k takes no more time.
+func SeenLeases(first string, k int, children []string) Kind {
+	lease, ok := Parse(first, []string{LeaseName})
+	head, found := first[:max(0, len(first)-digits)], 0
+	for _, m := range Members(children, []string{LeaseName}) {
+		if m.Name[:len(m.Name)-digits] == head && m.Seq >= lease.Seq && m.Seq-lease.Seq < int64(k) {
+			found++
+		}
+	}
+	if !ok || found != k {
+		return Missing
+	}
+	return Front
+}

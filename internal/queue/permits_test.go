@@ -81,3 +81,32 @@ func TestExplorePermits_WithoutTheRule(t *testing.T) {
 		require.Equal(t, c.want, c.x.explore(t), c.name)
 	}
 }
+
+// Those who only look on count the leases of one transaction, whatever number somebody claims.
+func TestSeenLeases(t *testing.T) {
+	lease := func(id byte, seq int64) string {
+		return fmt.Sprintf("_c_00000000-0000-4000-8000-00000000000%c-lease-%010d", id, seq)
+	}
+	all := []string{lease('a', 7), lease('b', 8), lease('a', 9), lease('a', 8), "x", "_c_00000000-0000-4000-8000-00000000000a-lock-0000000010", "z" + lease('a', 10)}
+	for _, tt := range []struct {
+		first string
+		k     int
+		want  Kind
+	}{
+		{lease('a', 7), 1, Front},
+		{lease('a', 7), 3, Front},
+		{lease('a', 8), 2, Front},
+		{lease('b', 8), 1, Front},
+		{lease('a', 7), 4, Missing},
+		{lease('a', 7), 10000, Missing},
+		{lease('b', 8), 2, Missing},
+		{lease('a', 6), 1, Missing},
+		{lease('a', 6), 4, Missing},
+		{lease('c', 7), 1, Missing},
+		{"x", 1, Missing},
+		{"", 1, Missing},
+	} {
+		require.Equal(t, tt.want, SeenLeases(tt.first, tt.k, all), "%s and %d", tt.first, tt.k)
+	}
+	require.Equal(t, Missing, SeenLeases(lease('a', 7), 1, nil))
+}

@@ -126,6 +126,20 @@ func FrontOf(children, markers []string) string {
 	return strings.Clone(slices.MinFunc(ms, ByNumber).Name)
 }
 
+// SeenAt says where self stands for those who only look on: Missing, Behind or Front. It grants nothing, so it goes by the order alone. A
+// node that was granted is in front until it goes. One that has its number is not ahead of it: a writer that reads has two such nodes.
+func SeenAt(rule Rule, self string, children []string) Kind {
+	ms := Members(children, rule.Markers)
+	me := slices.IndexFunc(ms, func(m Member) bool { return m.Name == self })
+	if me < 0 {
+		return Missing
+	}
+	if slices.ContainsFunc(ms, func(m Member) bool { return ByNumber(m, ms[me]) < 0 && rule.Blocks(m) }) {
+		return Behind
+	}
+	return Front
+}
+
 // PlaceOf decides where self stands among the children of the lock root, by its rule. Their numbers order them. Below the counter's end
 // servers never repeat a number. A client that makes a node by name can: hence Twin and Tied. That no client makes one with a smaller
 // number than those in the queue is assumed; a writer that reads, too, makes one beside its own (Rule.staysAlone).

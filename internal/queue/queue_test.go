@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -395,5 +396,34 @@ func BenchmarkPlaceOf(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// What somebody who only looks on sees of a node: what was granted is in front, whatever came since.
+func TestSeenAt(t *testing.T) {
+	mutex, reader := Rule{Name: MutexName, Markers: Markers}, Rule{Name: ReadName, Markers: Markers}
+	latch := Rule{Name: LatchName, Markers: []string{LatchName}}
+	for _, tt := range []struct {
+		name     string
+		rule     Rule
+		self     string
+		children string
+		want     Kind
+	}{
+		{"alone", mutex, "a-lock-0000000005", "a-lock-0000000005", Front},
+		{"with others behind", mutex, "a-lock-0000000005", "b-lock-0000000007 a-lock-0000000005 c__READ__0000000006", Front},
+		{"behind another", mutex, "a-lock-0000000005", "b-lock-0000000004 a-lock-0000000005", Behind},
+		{"behind a reader", mutex, "a-lock-0000000005", "b__READ__0000000004 a-lock-0000000005", Behind},
+		{"gone", mutex, "a-lock-0000000005", "b-lock-0000000004 b-lock-0000000006", Missing},
+		{"of an empty root", mutex, "a-lock-0000000005", "", Missing},
+		{"beside readers", reader, "a__READ__0000000005", "b__READ__0000000004 a__READ__0000000005", Front},
+		{"behind a writer", reader, "a__READ__0000000005", "b__WRIT__0000000004 a__READ__0000000005", Behind},
+		{"a writer's reader", reader, "a__READ__0000000005", "b__WRIT__0000000005 a__READ__0000000005", Front},
+		{"a writer that reads", mutex, "b__WRIT__0000000005", "b__WRIT__0000000005 a__READ__0000000005", Front},
+		{"of a latch, beside other kinds", latch, "a-latch-0000000005", "b-lock-0000000004 a-latch-0000000005", Front},
+		{"behind a latch", latch, "a-latch-0000000005", "b-latch-0000000004 a-latch-0000000005", Behind},
+		{"with one past the counter's end", mutex, "a-lock-0000000005", "b-lock--2147483648 a-lock-0000000005", Front},
+	} {
+		require.Equal(t, tt.want, SeenAt(tt.rule, tt.self, strings.Fields(tt.children)), tt.name)
 	}
 }
