@@ -5,6 +5,7 @@ package grpcfence
 import (
 	"context"
 	"errors"
+	"io"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -64,51 +65,78 @@ type LockOf func(ctx context.Context, fullMethod string, req any) (path string, 
 
 // UnaryServer has the gate decide on calls. One that is refused does not reach its handler; its status says why:
 //
-//	FailedPrecondition  it is late; the message has its token, and the one seen before
+//	FailedPrecondition  it is late: the message has its token and the one seen before, or says why its hold is over
 //	InvalidArgument     it has no sequencer, or more than one, rubbish or another lock's
 //	Unavailable         nobody knows whether it is late: the store or the check failed, or Memory is full
 func UnaryServer(gate *fence.Gate, lock LockOf) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		if path, guarded := lock(ctx, info.FullMethod, req); guarded {
-			if err := admit(ctx, gate, path); err != nil {
+			a := admission{gate, path}
+			if err := a.ask(ctx); err != nil {
 				return nil, err
 			}
+			ctx = context.WithValue(ctx, admission{}, a)
 		}
 		return handle(ctx, req)
 	}
 }
 
-// StreamServer is [UnaryServer] for streams. The gate decides when a stream begins, and again on each message before the handler has it:
-// a stream may last longer than the hold under which it began.
+// StreamServer is [UnaryServer] for streams. The gate decides when a stream begins, on each message, and at the end of the client's
+// messages, before the handler has it: a stream may last longer than the hold under which it began. A handler that writes at another time
+// asks the gate itself, by [Admit].
 func StreamServer(gate *fence.Gate, lock LockOf) grpc.StreamServerInterceptor {
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 		path, guarded := lock(ss.Context(), info.FullMethod, nil)
 		if !guarded {
 			return handle(srv, ss)
 		}
-		if err := admit(ss.Context(), gate, path); err != nil {
+		a := admission{gate, path}
+		if err := a.ask(ss.Context()); err != nil {
 			return err
 		}
-		return handle(srv, &stream{ServerStream: ss, gate: gate, lock: path})
+		return handle(srv, &stream{ss, context.WithValue(ss.Context(), admission{}, a)})
 	}
 }
 
-type stream struct {
-	grpc.ServerStream
+// Admit has the gate decide on a call again, for a handler that is about to write: work that takes a while may last longer than the hold.
+// The context is the call's. The error is that of [UnaryServer], for the handler to return. A call that no gate has admitted is an
+// Internal, also if it needs no lock.
+func Admit(ctx context.Context) error {
+	a, found := ctx.Value(admission{}).(admission)
+	if !found {
+		return status.Error(codes.Internal, "fence: no gate has admitted this call; have UnaryServer or StreamServer guard it")
+	}
+	return a.ask(ctx)
+}
+
+// admission is what a gate was asked about. The zero value is its key in a call's context.
+type admission struct {
 	gate *fence.Gate
 	lock string
 }
 
-// RecvMsg receives a message, or refuses it.
-func (s *stream) RecvMsg(m any) error {
-	if err := s.ServerStream.RecvMsg(m); err != nil {
-		return err
-	}
-	return admit(s.Context(), s.gate, s.lock)
+func (a admission) ask(ctx context.Context) error {
+	return refusal(a.gate.Admit(ctx, a.lock, metadata.ValueFromIncomingContext(ctx, Key)))
 }
 
-func admit(ctx context.Context, gate *fence.Gate, lock string) error {
-	return refusal(gate.Admit(ctx, lock, metadata.ValueFromIncomingContext(ctx, Key)))
+type stream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+// Context returns the stream's context, for Admit.
+func (s *stream) Context() context.Context { return s.ctx }
+
+// RecvMsg receives a message, or the end of the client's messages, or refuses it. At the end, too, handlers write.
+func (s *stream) RecvMsg(m any) error {
+	err := s.ServerStream.RecvMsg(m)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if late := Admit(s.ctx); late != nil {
+		return late
+	}
+	return err
 }
 
 // refusal returns the status for an error of the gate. What went wrong in the store or the check is not the client's matter.

@@ -27,12 +27,18 @@ import (
 const (
 	write  = "/reports.Reports/Write"  // needs /locks/ and the report's name
 	upload = "/reports.Reports/Upload" // a stream, needs /locks/a
+	save   = "/reports.Reports/Save"   // a stream that is written when it ends, needs /locks/a
+	watch  = "/reports.Reports/Watch"  // a stream that is written while the client is silent, needs /locks/a
+	slow   = "/reports.Reports/Slow"   // is written after a while, needs /locks/a
 	read   = "/reports.Reports/Read"   // needs no lock
 	follow = "/reports.Reports/Follow" // a stream that needs no lock
 )
 
 // reports is the service: what reached its handlers. Each call is one message back.
-type reports struct{ got []string }
+type reports struct {
+	got   []string
+	pause func() // in the middle of what takes long
+}
 
 func (r *reports) call(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
 	in := new(wrapperspb.StringValue)
@@ -40,7 +46,13 @@ func (r *reports) call(_ any, ctx context.Context, decode func(any) error, inter
 		return nil, err
 	}
 	method, _ := grpc.Method(ctx)
-	return intercept(ctx, in, &grpc.UnaryServerInfo{Server: r, FullMethod: method}, func(_ context.Context, req any) (any, error) {
+	return intercept(ctx, in, &grpc.UnaryServerInfo{Server: r, FullMethod: method}, func(ctx context.Context, req any) (any, error) {
+		if method == slow {
+			r.pause()
+			if err := grpcfence.Admit(ctx); err != nil {
+				return nil, err
+			}
+		}
 		r.got = append(r.got, req.(*wrapperspb.StringValue).Value)
 		return req, nil
 	})
@@ -59,6 +71,41 @@ func (r *reports) stream(_ any, ss grpc.ServerStream) error {
 			return err
 		}
 	}
+}
+
+// save writes what has come when the client has sent all of it.
+func (r *reports) save(_ any, ss grpc.ServerStream) error {
+	var all []string
+	for {
+		in := new(wrapperspb.StringValue)
+		if err := ss.RecvMsg(in); err == io.EOF { // as the code that protoc writes compares it
+			r.got = append(r.got, all...)
+			return ss.SendMsg(in)
+		} else if err != nil {
+			return err
+		}
+		all = append(all, in.Value)
+		r.pause()
+	}
+}
+
+// follow sends three messages for one, and asks before each.
+func (r *reports) follow(_ any, ss grpc.ServerStream) error {
+	in := new(wrapperspb.StringValue)
+	if err := ss.RecvMsg(in); err != nil {
+		return err
+	}
+	for range 3 {
+		if err := grpcfence.Admit(ss.Context()); err != nil {
+			return err
+		}
+		r.got = append(r.got, in.Value)
+		if err := ss.SendMsg(in); err != nil {
+			return err
+		}
+		r.pause()
+	}
+	return nil
 }
 
 // parse reads what the tests write: "exclusive 17 /locks/a".
@@ -86,7 +133,7 @@ func lockOf(_ context.Context, method string, req any) (string, bool) {
 	switch method {
 	case write:
 		return "/locks/" + req.(*wrapperspb.StringValue).Value, true
-	case upload:
+	case upload, save, slow, watch:
 		return "/locks/a", true
 	}
 	return "", false
@@ -99,9 +146,11 @@ func serve(t *testing.T, store fence.Store) (*reports, *grpc.ClientConn) {
 	srv := grpc.NewServer(grpc.UnaryInterceptor(grpcfence.UnaryServer(gate, lockOf)), grpc.StreamInterceptor(grpcfence.StreamServer(gate, lockOf)))
 	r := &reports{}
 	srv.RegisterService(&grpc.ServiceDesc{ServiceName: "reports.Reports", HandlerType: (*any)(nil),
-		Methods: []grpc.MethodDesc{{MethodName: "Write", Handler: r.call}, {MethodName: "Read", Handler: r.call}},
+		Methods: []grpc.MethodDesc{{MethodName: "Write", Handler: r.call}, {MethodName: "Read", Handler: r.call}, {MethodName: "Slow", Handler: r.call}},
 		Streams: []grpc.StreamDesc{
 			{StreamName: "Upload", Handler: r.stream, ClientStreams: true, ServerStreams: true},
+			{StreamName: "Save", Handler: r.save, ClientStreams: true},
+			{StreamName: "Watch", Handler: r.follow, ServerStreams: true},
 			{StreamName: "Follow", Handler: r.stream, ClientStreams: true, ServerStreams: true},
 		},
 	}, r)
@@ -223,4 +272,52 @@ func TestStream_OutlivesItsHold_NextMessageIsRefused(t *testing.T) {
 	require.Equal(t, []string{"A's first", "B's first", "B's second"}, r.got)
 	require.NoError(t, next.CloseSend())
 	require.ErrorIs(t, next.RecvMsg(new(wrapperspb.StringValue)), io.EOF)
+}
+
+// A sends and pauses, B uploads, A ends its stream: the handler does not hear of the end, at which it would write.
+func TestStream_OutlivesItsHold_EndIsRefused(t *testing.T) {
+	r, conn := serve(t, fence.NewMemory(1))
+	const a, b = "exclusive 17 /locks/a", "exclusive 23 /locks/a"
+	upload := func(text string) error {
+		s, err := conn.NewStream(with(t, text), &grpc.StreamDesc{ClientStreams: true}, save)
+		require.NoError(t, err)
+		require.NoError(t, s.SendMsg(wrapperspb.String(text)))
+		require.NoError(t, s.CloseSend())
+		return s.RecvMsg(new(wrapperspb.StringValue))
+	}
+	r.pause = func() { // the handler has A's message
+		r.pause = func() {}
+		require.NoError(t, upload(b))
+	}
+	wantStatus(t, upload(a), codes.FailedPrecondition, "fence: stale: token 17 of /locks/a comes after token 23")
+	require.Equal(t, []string{b}, r.got)
+}
+
+// A handler that writes when nothing comes from the client asks the gate.
+func TestAdmit_OutlivesItsHold_HandlerIsTold(t *testing.T) {
+	const a, b, late = "exclusive 17 /locks/a", "exclusive 23 /locks/a", "fence: stale: token 17 of /locks/a comes after token 23"
+	t.Run("a call", func(t *testing.T) {
+		r, conn := serve(t, fence.NewMemory(1))
+		r.pause = func() {}
+		require.NoError(t, call(conn, with(t, a), slow, "A's first"))
+		r.pause = func() { require.NoError(t, call(conn, with(t, b), write, "a")) }
+		wantStatus(t, call(conn, with(t, a), slow, "A's second"), codes.FailedPrecondition, late)
+		require.Equal(t, []string{"A's first", "a"}, r.got)
+	})
+	t.Run("a stream", func(t *testing.T) {
+		r, conn := serve(t, fence.NewMemory(1))
+		r.pause = func() { require.NoError(t, call(conn, with(t, b), write, "a")) }
+		s, err := conn.NewStream(with(t, a), &grpc.StreamDesc{ServerStreams: true}, watch)
+		require.NoError(t, err)
+		require.NoError(t, s.SendMsg(wrapperspb.String("A's")))
+		require.NoError(t, s.CloseSend())
+		require.NoError(t, s.RecvMsg(new(wrapperspb.StringValue)))
+		wantStatus(t, s.RecvMsg(new(wrapperspb.StringValue)), codes.FailedPrecondition, late)
+		require.Equal(t, []string{"A's", "a"}, r.got)
+	})
+}
+
+// A handler that nobody guards learns that it is not, and writes nothing.
+func TestAdmit_NoGate_IsRefused(t *testing.T) {
+	require.Equal(t, codes.Internal, status.Code(grpcfence.Admit(t.Context())))
 }
