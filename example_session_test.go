@@ -132,6 +132,26 @@ func ExampleWithMaxLockNodes() {
 	// Output: true
 }
 
+// A path that zklock gives is absolute; one that it takes is below the chroot.
+func ExampleSession_Chroot() {
+	ctx, servers, stop := exampleServer()
+	defer stop()
+	s, err := zklock.Connect(ctx, servers+"/reports", zklock.WithCreateChroot())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	m, _ := zklock.NewMutex(s, "/nightly")
+	err = m.Do(ctx, func(_ context.Context, hold *zklock.Hold) error {
+		fmt.Println(hold.Sequencer().Path == s.Chroot()+hold.Path(), s.Chroot())
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// true /reports
+	// <nil>
+}
+
 // Close ends every hold, and every call that comes later.
 func ExampleSession_Close() {
 	ctx, s, stop := exampleSession()

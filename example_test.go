@@ -686,27 +686,25 @@ func ExampleHold_Check() {
 	// first
 }
 
-// A sequencer travels with a request. The service that gets it asks the ensemble before it does anything.
+// A sequencer travels with a request. The service that gets it asks the ensemble before it does anything. Package fence/zkfence does this
+// in front of a service of HTTP or gRPC.
 func ExampleCheckSequencer() {
 	ctx, s, stop := exampleSession()
 	defer stop()
 	serve := func(header string) { // at the service, with a Session of its own
-		q, err := zklock.ParseSequencer(header)
-		if err == nil && q.Mode != "exclusive" {
-			err = errors.New("who writes must hold the lock alone")
-		}
-		if err == nil {
-			err = zklock.CheckSequencer(ctx, s, "/locks/nightly", header)
-		}
+		ctx, cancel := context.WithTimeout(ctx, time.Second) // an outage may last
+		defer cancel()
+		q, _ := zklock.ParseSequencer(header)
+		err := zklock.CheckSequencer(ctx, s, "/locks/nightly", header)
 		switch {
-		case err == nil:
+		case err == nil && q.Mode == "exclusive":
 			fmt.Println("200")
-		case errors.Is(err, zklock.ErrNotConnected):
-			fmt.Println("503: nobody knows")
-		case errors.Is(err, zklock.ErrNotHeld):
+		case errors.Is(err, zklock.ErrNotHeld), errors.Is(err, zklock.ErrOtherRoot):
 			fmt.Println("412: the hold is over")
-		default: // of another lock, or of none
-			fmt.Println("400:", err)
+		case err == nil, errors.Is(err, zklock.ErrBadSequencer), errors.Is(err, zklock.ErrOtherLock):
+			fmt.Println("400: this needs the lock alone")
+		default: // no answer in time, say
+			fmt.Println("503: nobody knows")
 		}
 	}
 
@@ -723,7 +721,7 @@ func ExampleCheckSequencer() {
 	// Output:
 	// 200
 	// 412: the hold is over
-	// 400: zklock: parse sequencer: not a sequencer: "rubbish"; give what Sequencer.String returned
+	// 400: this needs the lock alone
 }
 
 // Work that takes a while to stop winds down before the lease ends.

@@ -204,6 +204,10 @@ func (s *Session) Timeout() time.Duration {
 	return 0
 }
 
+// Chroot returns the chroot of the connection string, and "" if it has none. Where zklock gives absolute paths, as Hold.Node and
+// Sequencer do, they begin with it.
+func (s *Session) Chroot() string { return s.connected().chroot }
+
 // SessionID returns the id of the current ZooKeeper session, or zero if there is none now.
 func (s *Session) SessionID() int64 {
 	if z := s.connected().link.Era(); z != nil {

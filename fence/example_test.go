@@ -11,6 +11,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 
 	"github.com/zklock/zklock/fence"
@@ -136,6 +137,25 @@ func ExampleGate_Handler() {
 	// 200 saved
 	// 200 saved
 	// 412 fence: stale: token 17 of /locks/report comes after token 23
+}
+
+// An upload may take long. Its handler asks the gate again before it writes.
+func ExampleRefuse() {
+	gate := &fence.Gate{Guard: fence.NewGuard(fence.NewMemory(1000)), Parse: parse}
+	save := func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if err := gate.Admit(r.Context(), "/locks/report", r.Header.Values(fence.Header)); err != nil {
+			fence.Refuse(w, err)
+			return
+		}
+		fmt.Fprintf(w, "saved %s", body)
+	}
+	_ = gate.Admit(context.Background(), "/locks/report", []string{"exclusive 23 /locks/report"}) // B comes meanwhile
+	r, answer := httptest.NewRequest("POST", "/", strings.NewReader("A's report")), httptest.NewRecorder()
+	r.Header.Set(fence.Header, "exclusive 17 /locks/report")
+	save(answer, r)
+	fmt.Print(answer.Code, " ", answer.Body)
+	// Output: 412 fence: stale: token 17 of /locks/report comes after token 23
 }
 
 func ExampleHeaderValue() {

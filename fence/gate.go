@@ -14,11 +14,16 @@ type Gate struct {
 	Guard *Guard
 	// Parse returns what a sequencer says: the lock's path as the resource, the mode, the token. A hold of a semaphore's permits
 	// is Shared, and no token of another makes it stale: give a Check. For requests that write, return an error if it is Shared.
+	// Package zkfence has this function, and the next, for zklock's sequencers.
 	Parse func(text string) (Claim, error)
-	// Check, if it is not nil, asks the ensemble whether the hold still stands, before its token is recorded. It runs
-	// for each request that the Guard does not refuse; if known is true, the Guard had a mark to compare with. Then
-	// Check may return nil without asking, if all requests for the resource go through the Guard's Store. An [ErrStale] or [ErrInvalid] in its error refuses the request for that reason; with
-	// another error nobody knows whether the request is late, so it is refused, too.
+	// Check, if it is not nil, asks the ensemble whether the hold still stands, before its token is recorded. So no mark rises by a lie,
+	// which would refuse the holder from then on. Without a Check, one may: the gate believes each token.
+	//
+	// It runs for each request that the Guard does not refuse. If known is true, the Guard had a mark to compare with, and the token
+	// is not larger: it raises none. Then Check may return nil without asking, if all requests for the resource go through the Guard's
+	// Store. Check must return in bounded time, also in an outage: a request's context may have no deadline. An [ErrStale] or
+	// [ErrInvalid] in its error refuses the request for that reason; with another error nobody knows whether the request is late, so it
+	// is refused, too.
 	Check func(ctx context.Context, lock, text string, known bool) error
 }
 
@@ -42,11 +47,11 @@ func (g *Gate) Admit(ctx context.Context, lock string, sequencers []string) erro
 		return fmt.Errorf("%w: it is of %s, and %s is the lock to hold", ErrInvalid, c.Resource, lock)
 	}
 	if g.Check != nil {
-		_, known, err := g.Guard.look(ctx, c) // who is stale by the marks costs no request
+		had, known, err := g.Guard.look(ctx, c) // who is stale by the marks costs no request
 		if err != nil {
 			return err
 		}
-		if err := g.Check(ctx, lock, text, known); err != nil {
+		if err := g.Check(ctx, lock, text, known && had.raised(c) == had); err != nil {
 			return err
 		}
 	}

@@ -4,8 +4,8 @@
 // resource can refuse such a request, by the fencing token that came with it. A [Guard] compares tokens in memory or over a
 // [Store], a [Gate] puts it in front of an HTTP or gRPC service, and a [Table] compares within a transaction of a database.
 //
-// The package needs no ZooKeeper and no lock: it takes functions where it has to know a hold or to ask an ensemble. It believes
-// the tokens: it stops who is late, and not who lies.
+// The package needs no ZooKeeper and no lock: it takes functions where it has to know a hold or to ask an ensemble. Those for package
+// zklock are in zkfence. A [Guard] believes the tokens: it stops who is late, and not who lies.
 package fence
 
 import (

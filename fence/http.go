@@ -48,18 +48,18 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 // Handler returns next behind the gate. The function lock returns the path of the lock under which a request must come, and false for
 // one that needs no lock. A request that is refused does not reach next; its status and a line of text say why:
 //
-//	412 Precondition Failed    it is late; the text has its token, and the one seen before
+//	412 Precondition Failed    it is late: the text has its token and the one seen before, or says why its hold is over
 //	428 Precondition Required  it has no sequencer
 //	400 Bad Request            its sequencer is rubbish, or another lock's
 //	503 Service Unavailable    nobody knows whether it is late: the store or the check failed, or Memory is full
 //
-// Between the admission and what next does, a later holder may come: see [Guard.Admit].
+// Between the admission and what next does, a later holder may come: see [Guard.Admit]. If next reads a long body and then writes, let it
+// ask again in between, by [Gate.Admit] with the values of the request's [Header], and [Refuse].
 func (g *Gate) Handler(next http.Handler, lock func(*http.Request) (path string, guarded bool)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if path, guarded := lock(r); guarded {
 			if err := g.Admit(r.Context(), path, r.Header.Values(Header)); err != nil {
-				status, why := refusal(err)
-				http.Error(w, why, status)
+				Refuse(w, err)
 				return
 			}
 		}
@@ -67,18 +67,19 @@ func (g *Gate) Handler(next http.Handler, lock func(*http.Request) (path string,
 	})
 }
 
-// refusal returns the status and the text for a request that was not admitted. What went wrong in the store or the check
-// is not the client's matter.
-func refusal(err error) (status int, why string) {
+// Refuse answers a request that was not admitted, with the status and the text of [Gate.Handler]. What went wrong in the store or the
+// check is not the client's matter.
+func Refuse(w http.ResponseWriter, err error) {
+	status, why := http.StatusServiceUnavailable, "fence: cannot tell whether this request is late"
 	switch {
 	case errors.Is(err, ErrStale):
-		return http.StatusPreconditionFailed, err.Error()
+		status, why = http.StatusPreconditionFailed, err.Error()
 	case errors.Is(err, ErrMissing):
-		return http.StatusPreconditionRequired, err.Error()
+		status, why = http.StatusPreconditionRequired, err.Error()
 	case errors.Is(err, ErrInvalid):
-		return http.StatusBadRequest, err.Error()
+		status, why = http.StatusBadRequest, err.Error()
 	case errors.Is(err, ErrFull):
-		return http.StatusServiceUnavailable, ErrFull.Error()
+		why = ErrFull.Error()
 	}
-	return http.StatusServiceUnavailable, "fence: cannot tell whether this request is late"
+	http.Error(w, why, status)
 }

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -128,7 +129,7 @@ func TestHTTP_NobodyKnows_503(t *testing.T) {
 	}
 }
 
-// The check runs before a token is recorded, is told what the guard knows, and decides.
+// The check runs before a token is recorded, is told whether the guard has a mark that the token would not raise, and decides.
 func TestGate_Check(t *testing.T) {
 	var asked []string
 	var answer error
@@ -153,9 +154,15 @@ func TestGate_Check(t *testing.T) {
 		{fmt.Errorf("%w: another ensemble's", fence.ErrInvalid), "exclusive 18 /locks/a", 400, "false", 0},
 		{errors.New("not connected"), "exclusive 19 /locks/a", 503, "false", 0},
 		{nil, "exclusive 20 /locks/a", 200, "false", 20},
+		{nil, "exclusive 20 /locks/a", 200, "true", 20},
+		{nil, "exclusive 21 /locks/a", 200, "false", 21}, // raises the mark
+		{nil, "exclusive 20 /locks/a", 412, "", 21},      // costs no request
 		{nil, "exclusive 21 /locks/a", 200, "true", 21},
-		{nil, "exclusive 20 /locks/a", 412, "", 21}, // costs no request
-		{errors.New("not connected"), "exclusive 99 /locks/a", 503, "true", 21},
+		{errors.New("not connected"), "exclusive 99 /locks/a", 503, "false", 21},
+		{errors.New("not connected"), "exclusive 21 /locks/a", 503, "true", 21},
+		{nil, "shared 30 /locks/a", 200, "false", 21},
+		{nil, "shared 30 /locks/a", 200, "true", 21},
+		{nil, "shared 29 /locks/a", 200, "true", 21},
 	} {
 		asked, answer = nil, row.answer
 		status, _ := s.send(t, "POST", row.text)
@@ -167,6 +174,49 @@ func TestGate_Check(t *testing.T) {
 		}
 		require.Equal(t, row.mark, marks().Exclusive, row.text)
 	}
+}
+
+// A uploads, B comes and is done, and A's upload ends: its handler asks again before it writes.
+func TestHTTP_LaterHolderDuringAnUpload_HandlerAsksAgain(t *testing.T) {
+	store := fence.NewMemory(1)
+	gate := &fence.Gate{Guard: fence.NewGuard(store), Parse: parse}
+	saved := ""
+	srv := httptest.NewServer(gate.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if err := gate.Admit(r.Context(), "/locks/a", r.Header.Values(fence.Header)); err != nil {
+			fence.Refuse(w, err)
+			return
+		}
+		saved = string(body)
+	}), func(*http.Request) (string, bool) { return "/locks/a", true }))
+	defer srv.Close()
+	client := http.Client{Transport: &fence.Transport{Sequencer: sequencer}}
+	post := func(text string, body io.Reader) string {
+		r, err := http.NewRequestWithContext(with(t.Context(), text), "POST", srv.URL, body)
+		if err != nil {
+			return err.Error()
+		}
+		resp, err := client.Do(r)
+		if err != nil {
+			return err.Error()
+		}
+		defer resp.Body.Close()
+		says, _ := io.ReadAll(resp.Body)
+		return fmt.Sprintf("%d %s", resp.StatusCode, says)
+	}
+	body, upload := io.Pipe()
+	answer := make(chan string, 1)
+	go func() { answer <- post("exclusive 17 /locks/a", body) }()
+	_, err := upload.Write([]byte("A's"))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { // A was admitted
+		marks, err := store.Load(t.Context(), "/locks/a")
+		return err == nil && marks.Exclusive == 17
+	}, time.Minute, time.Millisecond)
+	require.Equal(t, "200 ", post("exclusive 23 /locks/a", strings.NewReader("B's")))
+	require.NoError(t, upload.Close())
+	require.Equal(t, "412 fence: stale: token 17 of /locks/a comes after token 23\n", <-answer)
+	require.Equal(t, "B's", saved)
 }
 
 // closing notices that a body was closed.

@@ -200,7 +200,7 @@ func TestDocs_EveryLogLineIsExplained(t *testing.T) {
 func TestDocs_EveryTestFileSaysWhatItAttacks(t *testing.T) {
 	names, err := filepath.Glob("*_test.go")
 	require.NoError(t, err)
-	for _, dir := range append([]string{"test", "internal/pages", "fence"}, packages[1:]...) {
+	for _, dir := range append([]string{"test", "internal/pages", "fence", "fence/zkfence"}, packages[1:]...) {
 		more, err := filepath.Glob(dir + "/*_test.go")
 		require.NoError(t, err)
 		names = append(names, more...)

@@ -204,6 +204,18 @@ func TestDependencies_FenceIsStandardLibraryOnly(t *testing.T) {
 	}
 }
 
+// Package zkfence brings in the library, package fence, and nothing else but Go.
+func TestDependencies_ZkfenceIsTheLibraryAndFence(t *testing.T) {
+	fset, files := sources(t, "fence/zkfence")
+	for _, f := range files {
+		for _, imp := range f.Imports {
+			if name := strings.Trim(imp.Path.Value, `"`); strings.Contains(name, ".") && name != module && name != module+"/fence" {
+				t.Errorf("%s: zkfence imports %s: do without it", fset.Position(imp.Pos()), name)
+			}
+		}
+	}
+}
+
 // What decides is pure: facts in, what follows out.
 func TestPackages_Purity(t *testing.T) {
 	for pkg, allowed := range pure {

@@ -30,7 +30,7 @@ func readFile(t *testing.T, name string) string {
 // examples of its own, in zktest.)
 func TestDocs_GoIsInTheExamples(t *testing.T) {
 	squeeze := func(s string) string { return strings.Join(strings.Fields(s), " ") }
-	examples := squeeze(readFile(t, "example_test.go") + readFile(t, "fence/example_test.go") + readFile(t, "examples/service/main.go"))
+	examples := squeeze(readFile(t, "example_test.go") + readFile(t, "fence/example_test.go") + readFile(t, "fence/zkfence/example_test.go") + readFile(t, "examples/service/main.go"))
 	with := 0
 	for _, name := range pages(t) {
 		if name == "docs/testing.md" || name == "README.md" {
@@ -42,7 +42,7 @@ func TestDocs_GoIsInTheExamples(t *testing.T) {
 		}
 		for _, b := range blocks {
 			if !strings.Contains(examples, squeeze(b[1])) {
-				t.Errorf("this block of %s is not in example_test.go, fence/example_test.go or examples/service/main.go; change them together:\n%s", name, b[1])
+				t.Errorf("this block of %s is not in example_test.go, an example_test.go of fence or examples/service/main.go; change them together:\n%s", name, b[1])
 			}
 		}
 	}
