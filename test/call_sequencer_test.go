@@ -66,14 +66,16 @@ func TestCheckSequencer_EachKindOfHold(t *testing.T) {
 	one("/sem", "permits", newSemaphore(t, s, p+"/sem", 5).Permits(1))
 	one("/sem", "permits", newSemaphore(t, s, p+"/sem", 5).Permits(3))
 
-	leads := false
-	err := newElection(t, s, p+"/leader", "a").Campaign(within(t, soon), func(_ context.Context, h *zklock.Hold) error {
-		leads = true
-		checks(t, resource, p+"/leader", h.Sequencer(), nil, "a leader")
-		return nil
-	})
-	require.NoError(t, err)
-	require.True(t, leads)
+	for path, opts := range map[string][]zklock.MutexOption{"/leader": nil, "/latch": {zklock.WithLatchNodes()}} {
+		leads := false
+		err := newElection(t, s, p+path, "a", opts...).Campaign(within(t, soon), func(_ context.Context, h *zklock.Hold) error {
+			leads = true
+			checks(t, resource, p+path, h.Sequencer(), nil, "a leader")
+			return nil
+		})
+		require.NoError(t, err)
+		require.True(t, leads)
+	}
 }
 
 // A reader beside its own writer has a node of its own, with the writer's token, in the writer's root.
