@@ -127,9 +127,10 @@ func (a *attempt) makeLeases() (*look, error) {
 
 // sendLeases sends the transaction once the session is attached, unless nobody waits any more.
 func (a *attempt) sendLeases(id string) (answered <-chan tap.Answer, err error) {
+	p := a.permits()
 	for {
 		ch := make(chan tap.Answer, 1)
-		r := tap.NewRequest(wire.OpMulti, a.leasesRequest(id), func(got tap.Answer) {
+		r := tap.NewRequest(wire.OpMulti, p.request(a.node, id, a.opts.data), func(got tap.Answer) {
 			got.Body = slices.Clone(got.Body)
 			ch <- got
 		})
@@ -148,15 +149,27 @@ func (a *attempt) sendLeases(id string) (answered <-chan tap.Answer, err error) 
 	}
 }
 
-// leasesRequest checks first, so that nothing is made when our turn is over. All leases of a request have one protection id.
-func (a *attempt) leasesRequest(id string) wire.MultiRequest {
-	p := a.permits()
-	ask := wire.MultiRequest{Ops: []wire.MultiOp{{Op: wire.OpCheck, Path: a.node, Version: -1}}}
+// request checks first the node in the queue, so that nothing is made when our turn is over. All leases of a request have one protection id.
+func (p *permits) request(queued, id string, data []byte) wire.MultiRequest {
+	ask := wire.MultiRequest{Ops: []wire.MultiOp{{Op: wire.OpCheck, Path: queued, Version: -1}}}
 	for range p.k {
-		create := wire.CreateRequest{Path: queue.LeasePath(p.leases.path, id), Data: a.opts.data, ACL: wireACL(p.leases.acl), Flags: wire.FlagEphemeralSequential}
+		create := wire.CreateRequest{Path: queue.LeasePath(p.leases.path, id), Data: data, ACL: wireACL(p.leases.acl), Flags: wire.FlagEphemeralSequential}
 		ask.Ops = append(ask.Ops, wire.MultiOp{Op: wire.OpCreate, Path: create.Path, Create: create})
 	}
 	return ask
+}
+
+// lengthOf returns how many bytes the request has that makes k leases, and how many of them are each one's. What follows for the leases, its
+// answer and their deletion, is shorter.
+func (p *permits) lengthOf(k int, queued *lockRoot, data []byte) (all, each int64) {
+	length := func(k int) int64 {
+		one := permits{leases: p.leases, k: k}
+		id := uuid.Nil.String()
+		n, _ := tap.NewRequest(wire.OpMulti, one.request(queue.ProtectedPath(queued.path, id, queued.rule.Name)+"0000000000", id, nil), nil).TooLong()
+		return int64(n)
+	}
+	each = length(1) - length(0) + int64(len(data))
+	return length(0) + int64(k)*each, each
 }
 
 // leasesMade returns the leases that the answer says were made, or which operation failed, −1 if that is not known.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/wire"
 )
 
 // Semaphore is a number of permits on a path: so many may hold at a time, among all clients of the ensemble. It is reusable, safe
@@ -87,8 +88,11 @@ func (sem *Semaphore) made() *Semaphore {
 	return sem
 }
 
-// Permits returns a Lock that takes k permits, all or none, in one hold. If k is below 1 or above the limit, its calls return an
-// error. Its calls are those of a Mutex, but for this:
+// Permits returns a Lock that takes k permits, all or none, in one hold. What can never be granted, its calls refuse at once, before they
+// send anything, with an error that says the limit and for which IsFinal is true: k is below 1 or above the n given to NewSemaphore, also
+// with WithSharedLimit; k leases and a node in the queue are more than WithMaxLockNodes; or the request that makes the leases, with
+// data and ACL in each, is longer than servers read by default: 1,048,575 bytes, which are some 8,000 leases with short data. Otherwise
+// its calls are those of a Mutex, but for this:
 //
 // Each call takes permits of its own. It does not re-enter, also if its context carries a hold of the semaphore or an owner: a call
 // that has permits and asks for more may wait for itself, as with every semaphore.
@@ -108,10 +112,23 @@ func (sem *Semaphore) Permits(k int) Lock {
 	m := sem.made().m
 	p := *m.recipe.(*permits)
 	p.k, m.recipe = k, &p
-	if k < 1 || k > p.n && p.limit == "" {
-		m.wrong = badPermits(k, p.n)
-	}
+	m.wrong = m.neverGrants(&p)
 	return &permitLock{&m}
+}
+
+// neverGrants returns why the permits cannot be had in one hold, whatever others do; nil if they can. A call hears that before it queues.
+func (m *Mutex) neverGrants(p *permits) error {
+	if p.k < 1 || p.k > p.n {
+		return badPermits(p.k, p.n)
+	}
+	if most := m.s.opts.maxLockNodes; p.k >= most {
+		return badArgument{fmt.Errorf("%d permits are %d lock nodes, one of them in the queue, and this Session may have %d: ask for fewer, or raise WithMaxLockNodes", p.k, int64(p.k)+1, most)}
+	}
+	if all, each := p.lengthOf(p.k, &m.root, m.opts.data); all > wire.MaxFrame {
+		return badArgument{fmt.Errorf("%d permits take a request of %d bytes, %d for each, and servers read %d (jute.maxbuffer): ask for %d at most, or give less data",
+			p.k, all, each, wire.MaxFrame, int64(p.k)-(all-wire.MaxFrame+each-1)/each)}
+	}
+	return nil
 }
 
 // permitLock is a Lock and nothing else: what a Mutex has beside is about owners.

@@ -3,11 +3,15 @@ package zklock_test
 // These tests change the limit of a semaphore that is shared in a node.
 
 import (
+	"context"
 	"encoding/binary"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
@@ -133,5 +137,68 @@ func TestVirtual_SharedLimit_ChangesInAnOutage(t *testing.T) {
 		require.True(t, v.srv.DropConnection(s.SessionID()))
 		v.setLimit(2)
 		release(t, w.granted2(t, 10*time.Second))
+	})
+}
+
+// I6: permits that nobody can ever be given are refused at once, whatever forbids them, with an error that says the limit and that stays.
+// Nothing is sent. The most that fit are had, and one more is not.
+func TestVirtual_Semaphore_ImpossiblePermits_AreRefusedBeforeQueueing(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		v.net.SetLatency(time.Millisecond)
+		w := &wire{dial: v.net.Dial}
+		s := v.connect(w.dialer(), zklock.WithMaxLockNodes(30_000))
+		few := v.connect(zklock.WithMaxLockNodes(10))
+		half := []zklock.MutexOption{zklock.WithData(make([]byte, 400<<10))}
+		wide := []zklock.MutexOption{zklock.WithACL(append(zk.WorldACL(zk.PermAll), zk.DigestACL(zk.PermAll, strings.Repeat("ann", 100), "secret")...))}
+		release(t, take(t, newSemaphore(t, s, semPath, 3, zklock.WithSharedLimit(semLimit)).Permits(3)))
+		before := v.srv.Zxid()
+		for _, c := range []struct {
+			s    *zklock.Session
+			n, k int
+			opts []zklock.MutexOption
+			says string
+		}{
+			{s, 3, 4_000, []zklock.MutexOption{zklock.WithSharedLimit(semLimit)}, "4000 permits of a semaphore that has 3: ask for 1 to 3"},
+			{s, 3, 20_000, []zklock.MutexOption{zklock.WithSharedLimit(semLimit)}, "ask for 1 to 3"},
+			{few, 20, 10, nil, "10 permits are 11 lock nodes, one of them in the queue, and this Session may have 10"},
+			{s, 20_000, 20_000, nil, "servers read 1048575 (jute.maxbuffer): ask for "},
+			{s, 1<<31 - 1, 29_999, nil, "servers read 1048575 (jute.maxbuffer): ask for "},
+			{s, 4, 3, half, "ask for 2 at most, or give less data"},
+			{s, 9_000, 3_000, wide, "servers read 1048575 (jute.maxbuffer): ask for "},
+		} {
+			front := newSemaphore(t, c.s, semPath, c.n, c.opts...).Permits(c.k)
+			w.reset()
+			for _, acquire := range []func(context.Context) (*zklock.Hold, error){front.Acquire, front.TryAcquire} {
+				began := time.Now()
+				_, err := acquire(within(t, time.Hour))
+				require.ErrorContains(t, err, c.says)
+				require.True(t, zklock.IsFinal(err), "%v", err)
+				require.NotErrorIs(t, err, zklock.ErrTooManyWaiters)
+				require.Zero(t, time.Since(began))
+			}
+			n, by := w.sent()
+			require.Zero(t, n, "%v", by)
+		}
+		require.Equal(t, before, v.srv.Zxid(), "nothing was made")
+
+		for _, opts := range [][]zklock.MutexOption{nil, wide} {
+			sem := newSemaphore(t, s, semPath, 20_000, opts...)
+			_, err := sem.Permits(20_000).Acquire(within(t, time.Hour))
+			require.Error(t, err)
+			_, most, ok := strings.Cut(err.Error(), "ask for ")
+			require.True(t, ok)
+			k, err := strconv.Atoi(most[:strings.IndexByte(most, ' ')])
+			require.NoError(t, err)
+			_, err = sem.Permits(k + 1).Acquire(within(t, time.Hour))
+			require.True(t, zklock.IsFinal(err))
+			h, err := sem.Permits(k).Acquire(within(t, time.Hour))
+			require.NoError(t, err)
+			require.Len(t, h.Checks(), k)
+			release(t, h)
+		}
+		h, err := newSemaphore(t, few, semPath, 20).Permits(9).Acquire(within(t, time.Hour))
+		require.NoError(t, err)
+		release(t, h)
+		v.has(0, 0)
 	})
 }

@@ -19,7 +19,7 @@ var semaphore = []mutant{
 	{"permits: a lost answer made nothing", "I4, F3", ".", "TestVirtual_Semaphore_AnswerLost_LeasesAreAdopted", []Swap{{
 		"attempt.resolveLeases", "	if found, err = a.findLeases(id); err != nil {\n		return nil, err\n	}\n	switch {", "	if _, err = a.findLeases(id); err != nil {\n		return nil, err\n	}\n	switch {"}}},
 	{"permits: the transaction checks nothing", "I4", ".", "TestVirtual_Semaphore_TurnLost_NothingIsMade", []Swap{{
-		"attempt.leasesRequest", "{{Op: wire.OpCheck, Path: a.node, Version: -1}}", "{{Op: wire.OpCheck, Path: \"/\", Version: -1}}"}}},
+		"permits.request", "{{Op: wire.OpCheck, Path: queued, Version: -1}}", "{{Op: wire.OpCheck, Path: \"/\", Version: -1}}"}}},
 	{"permits: who gives up leaves its leases", "I4", ".", "TestVirtual_Semaphore_GivesUp_LeavesNothing|TestVirtual_Semaphore_Try", []Swap{{
 		"acquisition.queue", "err = a.giveUp(e, at.node, err, at.held...)", "err = a.giveUp(e, at.node, err)"}}},
 	{"permits: the heartbeat checks the first lease", "I5, F24", "internal/link", "TestVirtual_Semaphore_LeaseDeleted_WholeHoldIsLost", []Swap{{
