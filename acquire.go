@@ -87,10 +87,22 @@ func (a *acquisition) queue(e *era, by recipe) error {
 	return err
 }
 
-// makeNode makes the node, and the lock root first if there is none.
+// makeNode makes the node, and the lock root first if there is none. Before it makes anything in a lock root that this Session does not
+// know, it looks at who uses the path.
 func (a *acquisition) makeNode(e *era, by recipe) (*attempt, error) {
-	root := a.d.root
-	for {
+	root, fits := a.d.root, a.d.root.fits == nil
+	for missing := false; ; missing = true {
+		if !fits && !root.wasThere() {
+			if err := root.fits(a.ctx, e, root); err != nil {
+				return nil, err
+			}
+			fits = true
+		}
+		if missing {
+			if err := root.ensure(a.ctx, e.Era); err != nil {
+				return nil, err
+			}
+		}
 		c, err := e.create(a.ctx, root, a.opts.data)
 		if err != nil {
 			return nil, err
@@ -116,9 +128,6 @@ func (a *acquisition) makeNode(e *era, by recipe) (*attempt, error) {
 			return nil, err
 		}
 		root.note(false)
-		if err := root.ensure(a.ctx, e.Era); err != nil {
-			return nil, err
-		}
 	}
 }
 

@@ -259,7 +259,7 @@ func (a *attempt) waits(at position) {
 	a.queued = true
 	a.e.watches.countWaiters(1)
 	a.e.Log.Debug("zklock: queued", func() []any {
-		return []any{"path", a.d.root.path, "node", at.node, "place", at.place, "predecessor", at.predecessor}
+		return []any{"path", a.d.root.shownPath(), "node", at.node, "place", at.place, "predecessor", at.predecessor}
 	})
 	a.sayNow = time.After(a.toSay - time.Since(a.since))
 }
@@ -281,7 +281,7 @@ func (a *attempt) sayIfLong() {
 	if at.holds {
 		who = "holder"
 	}
-	a.e.Log.Info("zklock: still waiting for the lock", "path", a.d.root.path, "node", a.node, "waited", waited.Round(time.Second),
+	a.e.Log.Info("zklock: still waiting for the lock", "path", a.d.root.shownPath(), "node", a.node, "waited", waited.Round(time.Second),
 		"place", at.place, who, at.who)
 }
 

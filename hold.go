@@ -335,11 +335,8 @@ func actsFor(ctx context.Context, h *Hold) bool {
 
 func askerIn(ctx context.Context, t *lockTable, root *lockRoot) asker {
 	by := asker{owner: ownerSet(ctx)}
-	if root.isFresh {
-		return asker{} // nobody
-	}
 	for i, share := range [2]string{root.share, root.other} {
-		if share == "" {
+		if share == "" || root.isFresh { // nobody's hold is re-entered
 			break
 		}
 		if h := heldIn(ctx, holdKey{table: t, root: root.path, share: share}); h != nil {

@@ -47,11 +47,7 @@ func (p *permits) limitNow(asked <-chan dataRead) (int, error) {
 	case got.err != nil:
 		return 0, answer.Denied(got.err, "get", "READ", p.limit)
 	}
-	n, err := parseLimit(p.limit, got.data)
-	if err != nil {
-		err = badArgument{err}
-	}
-	return n, err
+	return parseLimit(p.limit, got.data)
 }
 
 // limitOf waits for the limit. If its node is not there, limitOf makes it. known is false if it has to be asked for again.
@@ -106,7 +102,7 @@ func parseLimit(node string, data []byte) (int, error) {
 			return int(n), nil
 		}
 	}
-	return 0, fmt.Errorf("%w: %s has %q: write 4 bytes, big endian, from 0 to %d, as Curator's SharedCount does, and no text", errBadLimit, node, data[:min(len(data), maxShown)], mostPermits)
+	return 0, badArgument{fmt.Errorf("%w: %s has %q: write 4 bytes, big endian, from 0 to %d, as Curator's SharedCount does, and no text", errBadLimit, node, data[:min(len(data), maxShown)], mostPermits)}
 }
 
 // errBadLimit says that the node of a shared limit has something else in it.

@@ -17,6 +17,7 @@ type lockKey struct {
 	path  string // absolute
 	share string // its name: lockRoot.share
 	owner Owner
+	call  *Hold // of a share that each call takes afresh (lockRoot.isFresh); otherwise nil
 }
 
 // lockTable is the per-owner map: who holds, or tries to get, which lock, how often.
@@ -124,7 +125,7 @@ type asker struct {
 // this lock gives none either when its last handle was released: contexts that still carry it would share the next hold. A share
 // and the other that an owner may have beside it are one lock here.
 func (t *lockTable) keyLocked(root *lockRoot, by asker) (key lockKey, ok bool) {
-	key = lockKey{root.path, root.share, by.owner}
+	key = lockKey{path: root.path, share: root.share, owner: by.owner}
 	if by.owner != (Owner{}) {
 		return key, true
 	}
@@ -145,7 +146,10 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error, besi
 	defer t.mu.Unlock()
 	key, ok := t.keyLocked(root, by)
 	if !ok {
-		key = lockKey{root.path, root.share, NewOwner("")} // two plain calls contend
+		key = lockKey{path: root.path, share: root.share, owner: NewOwner("")} // two plain calls contend
+	}
+	if root.isFresh {
+		key.call = h
 	}
 	d := t.byKey[key]
 	switch {
@@ -154,7 +158,7 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error, besi
 	case d != nil && d.acquiring != nil: // a loss before the grant is the acquisition's own affair
 		return d.acquiring, h.busyLocked(d.acquiring)
 	case d == nil:
-		pair, busy, err := beside(t, lockKey{root.path, root.other, key.owner})
+		pair, busy, err := beside(t, lockKey{path: root.path, share: root.other, owner: key.owner})
 		if busy != nil {
 			return busy, h.busyLocked(busy)
 		}
@@ -359,5 +363,5 @@ func (d *lockData) errorf(op string, err error) error {
 
 // attrs are what log lines say of a hold.
 func (d *lockData) attrs() []any {
-	return []any{"path", d.key.path, "node", d.node, "token", d.token, "owner", d.key.owner.String(), "session", fmt.Sprintf("%#x", d.e.ID)}
+	return []any{"path", d.root.shownPath(), "node", d.node, "token", d.token, "owner", d.key.owner.String(), "session", fmt.Sprintf("%#x", d.e.ID)}
 }

@@ -35,10 +35,13 @@ type lockRoot struct {
 	isFresh  bool      // each call takes a share of its own, and re-enters none
 	recorded bool      // grants are recorded in its data
 	more     *lockRoot // above the further nodes that a hold rests on (attempt.held); nil for none. Not together with recorded
-	fits     rootCheck // refuses the path of another recipe, before anything is made; nil if any will do
+	fits     rootCheck // refuses the path of another recipe before a Session makes its first node there; nil if any will do
 }
 
-type rootCheck func(ctx context.Context, z *link.Era, r *lockRoot) error
+type rootCheck func(ctx context.Context, e *era, r *lockRoot) error
+
+// shownPath is what logs call the lock: the path as given, below its chroot. The nodes of a recipe may be further down.
+func (r *lockRoot) shownPath() string { return r.chroot + r.given }
 
 // roots is what a Session remembers of lock roots.
 type roots struct {
@@ -92,11 +95,6 @@ func (r *lockRoot) note(there bool) {
 // ensure makes the lock root and the parents it lacks, from the lowest that is there, below the chroot. It does not matter if
 // somebody else makes one first, or deletes one in between.
 func (r *lockRoot) ensure(ctx context.Context, z *link.Era) error {
-	if r.fits != nil {
-		if err := r.fits(ctx, z, r); err != nil {
-			return err
-		}
-	}
 	path, backoff := r.path, link.NewBackoff()
 	for {
 		err := r.makeNode(ctx, z, path)
@@ -156,7 +154,7 @@ func (r *lockRoot) warnOfTheEnd(e *era, node string) {
 	})
 	if !before.warned {
 		e.Log.Warn("zklock: the lock root's sequence counter is near its end; zklock starts it again when the queue is empty",
-			"path", r.path, "node", node)
+			"path", r.shownPath(), "node", node)
 	}
 }
 
@@ -204,7 +202,7 @@ func (r *lockRoot) restarting(e *era, node string, x *nodes.Deletion) <-chan err
 		case <-x.Done:
 			err := r.startAgain(e)
 			if err != nil {
-				e.Log.Warn("zklock: could not remove the empty lock root to start its sequence counter again", "path", r.path, "err", err)
+				e.Log.Warn("zklock: could not remove the empty lock root to start its sequence counter again", "path", r.shownPath(), "node", r.path, "err", err)
 			}
 			restarted <- err
 		case <-e.Over():
@@ -251,7 +249,7 @@ func (r *lockRoot) startAgain(e *era) error {
 		err = answer.Denied(err, "create", "CREATE", parentOf(r.path))
 	}
 	if err == nil {
-		e.Log.Info("zklock: removed the empty lock root to start its sequence counter again", "path", r.path)
+		e.Log.Info("zklock: removed the empty lock root to start its sequence counter again", "path", r.shownPath(), "node", r.path)
 	}
 	return ignoring(answer.Denied(err, "delete", "DELETE", parentOf(r.path)), zk.ErrNotEmpty, zk.ErrNoNode, zk.ErrBadVersion)
 }

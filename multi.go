@@ -71,7 +71,7 @@ func NewMulti(locks ...Lock) (*Multi, error) {
 	slices.SortFunc(m.locks, func(a, b member) int { return cmp.Compare(a.in.root.path, b.in.root.path) })
 	for i, l := range m.locks {
 		if i > 0 && l.in.root.path == m.locks[i-1].in.root.path {
-			return fail(l.in.root.path, errors.New("two locks have this absolute path: give each lock once; on two ensembles give each a path of its own"))
+			return fail(l.in.root.shownPath(), errors.New("two locks have this absolute path: give each lock once; on two ensembles give each a path of its own"))
 		}
 	}
 	if len(locks) == 0 {
@@ -257,7 +257,7 @@ func (m *Multi) outOfOrder(ctx context.Context) (*Mutex, error) {
 				"take all of them at once, or release those first")}
 		}
 		return l, badArgument{fmt.Errorf("the context carries a hold of %s, and %s must be taken before it, or through the same Session: "+
-			"take both in one Multi, or give Acquire another context", h.d.key.path, l.root.path)}
+			"take both in one Multi, or give Acquire another context", h.d.root.shownPath(), l.root.shownPath())}
 	}
 	return nil, nil
 }

@@ -31,7 +31,7 @@ func (o Owner) String() string {
 type ownerKey struct{}
 
 // WithOwner returns a context in which Acquire acts for the owner: it re-enters what the owner holds. That goes for every
-// lock, and for any holds that the context carries. Goroutines that share an owner do not exclude each other. The zero Owner
+// lock but permits, which are not re-entered, and for any holds that the context carries. Goroutines that share an owner do not exclude each other. The zero Owner
 // sets none.
 func WithOwner(ctx context.Context, o Owner) context.Context {
 	return context.WithValue(ctx, ownerKey{}, o)

@@ -19,24 +19,23 @@ import (
 )
 
 // fitsSemaphore is the rootCheck of a semaphore, as far as nodes tell. queued is the root of its queue.
-func fitsSemaphore(ctx context.Context, z *link.Era, queued *lockRoot) error {
-	path := parentOf(queued.path)
+func fitsSemaphore(ctx context.Context, e *era, queued *lockRoot) error {
+	path := queued.shownPath()
 	for backoff := link.NewBackoff(); ; {
-		var children wire.ChildrenStatResponse
-		_, err := z.Read(ctx, wire.OpGetChildren2, wire.PathWatchRequest{Path: path}, &children)
+		list := e.lists.List(path)
+		err := list.Wait(ctx, e.Era)
 		switch {
 		case err == nil:
-			others := queue.Members(children.Children, append(slices.Clone(queued.rule.Markers), queue.LatchName, queue.LeaseName))
-			if len(others) == 0 {
-				return nil
+			if other := queue.OtherThanSemaphore(list.Names, queued.rule.Markers); other != "" {
+				return badArgument{fmt.Errorf("%s is in use by a lock of another kind, which has %s: give the semaphore a path of its own", path, shown(other))}
 			}
-			return badArgument{fmt.Errorf("%s is in use by a lock of another kind, which has %s: give the semaphore a path of its own", path, shown(others[0].Name))}
+			return nil
 		case answer.IsRefusal(err): // it is not there, or we may not look
 			return nil
-		case err == link.ErrCtxEnded, z.IsOver(), errors.Is(err, ErrClosed):
+		case err == link.ErrCtxEnded, e.IsOver(), errors.Is(err, ErrClosed):
 			return err
 		}
-		if err := z.PauseUnder(ctx, backoff.Next()); err != nil {
+		if err := e.PauseUnder(ctx, backoff.Next()); err != nil {
 			return err
 		}
 	}

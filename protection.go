@@ -25,6 +25,7 @@ type creation struct {
 	e    *era
 	seat *nodes.Seat
 	root string
+	path string // of the lock, for logs
 	name string // of its node, before the number
 	data []byte
 	acl  []wire.ACL
@@ -45,7 +46,7 @@ func (e *era) create(wanted context.Context, root *lockRoot, data []byte) (*crea
 	if err != nil {
 		return nil, err
 	}
-	c := &creation{wanted: wanted, e: e, seat: seat, root: root.path, name: root.rule.Name, data: data, acl: wireACL(root.acl), answer: make(chan tap.Answer, 1)}
+	c := &creation{wanted: wanted, e: e, seat: seat, root: root.path, path: root.shownPath(), name: root.rule.Name, data: data, acl: wireACL(root.acl), answer: make(chan tap.Answer, 1)}
 	if err := c.send(); err != nil {
 		seat.Free()
 		return nil, err
@@ -177,7 +178,7 @@ func (c *creation) resolve() error {
 			}
 		case answer.IsRefusal(err): // no READ: nobody can acquire here, and the node, if there is one, is in everybody's way (R74)
 			e.reaper.NoteStray(c.root, c.id)
-			e.Log.Error("zklock: cannot find out whether a lock node was made; if it was, it blocks the lock until READ comes back or this ZooKeeper session ends", "path", c.root, "err", err)
+			e.Log.Error("zklock: cannot find out whether a lock node was made; if it was, it blocks the lock until READ comes back or this ZooKeeper session ends", "path", c.path, "err", err)
 			return err
 		}
 		if !e.Pause(backoff.Next()) {

@@ -27,8 +27,8 @@ type Semaphore struct {
 // NewSemaphore returns the semaphore on path with n permits. All clients must give the same n, or share it (WithSharedLimit): with
 // different ones, up to the largest is in use at a time.
 //
-// The path must be the semaphore's own. If the nodes of a mutex or an election are there when the first acquire looks, that acquire
-// returns an error. The options are those of NewMutex; WithQueuePattern is for the queue. NewSemaphore sends nothing.
+// The path must be the semaphore's own. The first acquire of a Session on a path looks, and returns an error if another recipe's nodes are
+// there: those of a mutex, a read/write lock, an election, or kazoo's semaphore. That look takes a round trip. The options are those of NewMutex; WithQueuePattern is for the queue. NewSemaphore sends nothing.
 func NewSemaphore(s *Session, path string, n int, opts ...MutexOption) (*Semaphore, error) {
 	fail := func(err error) (*Semaphore, error) {
 		return nil, &Error{Op: "new semaphore", Path: path, Err: err}
@@ -95,7 +95,7 @@ func (sem *Semaphore) made() *Semaphore {
 // its calls are those of a Mutex, but for this:
 //
 // Each call takes permits of its own. It does not re-enter, also if its context carries a hold of the semaphore or an owner: a call
-// that has permits and asks for more may wait for itself, as with every semaphore.
+// that has permits and asks for more may wait for itself, as with every semaphore. The owner that WithOwner sets is the hold's, for logs.
 //
 // Calls take their turn in the order of their queue: one that wants many permits is not overtaken by those that want few. An acquire
 // waits on if the shared limit falls, unless it falls below k: then it returns an error. A try waits until those ahead have what they

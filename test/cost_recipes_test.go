@@ -70,6 +70,7 @@ func TestVirtual_RequestBudget_Recipes(t *testing.T) {
 
 		mine, theirs := newSemaphore(t, a, "/job/sem", 1).Permits(1), newSemaphore(t, b, "/job/sem", 1).Permits(1)
 		release(t, take(mine, never))
+		release(t, take(theirs, never)) // a Session's first acquire on a path looks at the path, too
 		count("permit", func() { h = take(mine, never) })
 		var next *waiting
 		count("queue for a permit", func() { next = v.lineUp(theirs) })

@@ -28,6 +28,8 @@ var semaphore = []mutant{
 		"Deletion.tried", "	case noNode && n > 1: // nothing was deleted\n", "	case noNode && n > 1 && x.OK:\n"}}},
 	{"permits: of several strays one is deleted", "I4, R74", "internal/nodes", "TestVirtual_Semaphore_AnswerLost_NoRead_GoesWhenItDoes", []Swap{{
 		"Reaper.eraseStrays", "				if _, stray := r.mu.strays[id]; stray {\n", "				if _, stray := r.mu.strays[id]; stray {\n					delete(r.mu.strays, id)\n"}}},
+	{"permits: who uses the path is looked at where the queue is made", "I1", ".", "TestVirtual_Semaphore_PathOfAnotherRecipe_IsRefusedInEachSession", []Swap{{
+		"acquisition.makeNode", "		if !fits && !root.wasThere() {", "		if !fits && missing {"}}},
 	{"permits: the session that made found leases is not asked for", "I3, R30", ".", "TestVirtual_Semaphore_AnswerLost_LeasesOfAnotherSession_AreNotAdopted", []Swap{{
 		"attempt.areOurs", "case err == nil && stat.EphemeralOwner == a.e.ID:", "case err == nil && stat.EphemeralOwner != -1:"}}},
 }

@@ -1,6 +1,9 @@
 package queue
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // A semaphore has a queue, and beside it leases: a child for each permit that is in use or about to be. Only who is in front of the
 // queue makes leases and waits for room, so the line stays in order and a freed permit wakes one. Exclusion does not rest on that: it
@@ -8,6 +11,19 @@ import "strings"
 
 // LeaseName is what Curator's semaphore calls a lease, before its number. A child of another name is no lease.
 const LeaseName = "lease-"
+
+// OtherThanSemaphore returns a child of a semaphore's path that a lock of another kind has made there, or "": the semaphore's own nodes are
+// further down. kazoo's reader has a name of its own, and its semaphore's nodes are 32 hexadecimal digits.
+func OtherThanSemaphore(children, markers []string) string {
+	markers = append(slices.Clone(markers), LatchName, LeaseName, "__rlock__")
+	for _, name := range children {
+		bare := len(name) == 32 && strings.Trim(name, "0123456789abcdef") == ""
+		if _, numbered := Parse(name, markers); bare || numbered {
+			return strings.Clone(name)
+		}
+	}
+	return ""
+}
 
 // PlaceOfLeases decides where the leases that one transaction made stand among all. They are in front if no more than limit leases
 // stand up to the last of them, in the order of their numbers. Others may be made behind them, and those ahead only go: so what is in

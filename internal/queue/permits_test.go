@@ -9,6 +9,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// The specification of OtherThanSemaphore.
+func TestOtherThanSemaphore(t *testing.T) {
+	const id, hex = "_c_00000000-0000-4000-8000-000000000000-", "0123456789abcdef0123456789abcdef"
+	for _, others := range [][]string{
+		{id + "lock-0000000001"}, {hex + "__lock__0000000001"}, {hex + "__rlock__0000000001"}, {id + "__READ__0000000001"}, {id + "__WRIT__0000000001"},
+		{id + "latch-0000000001"}, {id + "lease-0000000001"}, {"member-0000000001"}, {hex},
+	} {
+		require.Equal(t, others[0], OtherThanSemaphore(append([]string{"locks", "leases", "limit"}, others...), append(Markers, "member-")))
+	}
+	for _, ours := range []string{"locks", "leases", "limit", "config", "0000000001", hex[1:], hex + "0", "G" + hex[1:], "lock-1", "__lock__"} {
+		require.Empty(t, OtherThanSemaphore([]string{ours}, Markers), ours)
+	}
+}
+
 // The specification of PlaceOfLeases.
 func TestPlaceOfLeases(t *testing.T) {
 	lease := func(seq int64) string { return fmt.Sprintf("_c_00000000-0000-4000-8000-000000000000-lease-%010d", seq) }

@@ -1,0 +1,196 @@
+package zklock_test
+
+// These tests attack what a semaphore's path is to its users: who else may use it, and under which name and whose they read of it.
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// The nodes of every other recipe on the path refuse the first acquire of each Session, also where the semaphore was used before. Nothing
+// is made. What a program has put there for itself refuses nobody.
+func TestVirtual_Semaphore_PathOfAnotherRecipe_IsRefusedInEachSession(t *testing.T) {
+	const id = "0123456789abcdef0123456789abcdef"
+	for _, name := range []string{
+		"_c_01234567-89ab-cdef-0123-456789abcdef-lock-0000000007", id + "__lock__0000000007", id + "__rlock__0000000007", "x__READ__0000000007",
+		"x__WRIT__0000000007", "x-latch-0000000007", "x-lease-0000000007", id,
+	} {
+		for _, used := range []bool{false, true} {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				old := v.permits(1, 3)
+				if used {
+					release(t, take(t, old))
+				} else {
+					_, err := v.srv.Create(semPath, nil, 0)
+					require.NoError(t, err)
+				}
+				for _, harmless := range []string{"limit", "config", id[1:], "x" + id} {
+					_, err := v.srv.Create(semPath+"/"+harmless, nil, 0)
+					require.NoError(t, err)
+				}
+				if used {
+					release(t, take(t, v.permits(1, 3)))
+				}
+				_, err := v.srv.Create(semPath+"/"+name, nil, 0)
+				require.NoError(t, err)
+				before := v.srv.Zxid()
+				s := v.connect()
+				connected := v.srv.Zxid()
+				require.Equal(t, before+1, connected, "the session's own")
+				for range 2 { // it is no less refused the second time
+					p := newSemaphore(t, s, semPath, 3).Permits(1)
+					for _, acquire := range []func(context.Context) (*zklock.Hold, error){p.Acquire, p.TryAcquire} {
+						_, err = acquire(within(t, time.Minute))
+						require.ErrorContains(t, err, semPath+" is in use by a lock of another kind, which has "+name, "used before: %v", used)
+						require.True(t, zklock.IsFinal(err))
+					}
+				}
+				require.Equal(t, connected, v.srv.Zxid(), "nothing is made")
+				require.NoError(t, v.srv.Delete(semPath+"/"+name))
+				release(t, take(t, newSemaphore(t, s, semPath, 3).Permits(1)))
+			})
+		}
+	}
+}
+
+// What looks at the path costs a list, once in a Session and path.
+func TestVirtual_Semaphore_PathIsLookedAtOnceInASession(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		release(t, take(t, v.permits(1, 3)))
+		w := &wire{dial: v.net.Dial}
+		p := newSemaphore(t, v.connect(w.dialer()), semPath, 3).Permits(1)
+		for _, lists := range []int{4, 2, 2} { // the path, and the queue after its node was made; no list goes out with the first create
+			w.reset()
+			h := take(t, p)
+			_, by := w.sent()
+			require.Equal(t, map[int32]int{opCreate: 1, opGetChildren2: lists - lists/4, opMulti: 1, opDelete: 1}, by)
+			release(t, h)
+		}
+	})
+}
+
+// Owners: a permit belongs to the owner that the context names, in Hold.Owner and in each line of the log. It is not re-entered all the same.
+func TestVirtual_Semaphore_PermitHasTheContextsOwner(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var log warnings
+		s := v.connect(lines(&log, slog.LevelDebug))
+		sem, o := newSemaphore(t, s, semPath, 2), zklock.NewOwner("job-7")
+		h1, err := sem.Permits(1).Acquire(zklock.WithOwner(within(t, soon), o))
+		require.NoError(t, err)
+		h2, err := sem.Permits(1).Acquire(zklock.WithOwner(h1.Context(), o))
+		require.NoError(t, err)
+		v.has(2, 0, "not re-entered")
+		nobody := take(t, newSemaphore(t, s, "/job/other", 2).Permits(1))
+		require.Equal(t, []zklock.Owner{o, o}, []zklock.Owner{h1.Owner(), h2.Owner()})
+		require.NotEqual(t, o, nobody.Owner())
+		_, err = sem.Permits(1).TryAcquire(h2.Context())
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		release(t, h1)
+		require.NoError(t, h2.Err())
+		release(t, h2)
+		synctest.Wait()
+		for _, message := range []string{"zklock: granted", "zklock: released"} {
+			require.Equal(t, 2, log.about(message, "owner="+o.String()), message)
+		}
+		v.has(0, 0)
+	})
+}
+
+// The same refusal stays or passes whichever call hears it.
+func TestVirtual_Semaphore_IsFinalAgrees(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		sem := newSemaphore(t, v.connect(), semPath, 3, zklock.WithSharedLimit(semLimit))
+		release(t, take(t, sem.Permits(1)))
+		for name, refuse := range map[string]func() (undo func()){
+			"no limit": func() func() {
+				require.NoError(t, v.srv.SetData(semLimit, []byte("3")))
+				return func() { v.setLimit(3) }
+			},
+			"limit not readable": func() func() {
+				return v.srv.Inject(zktest.Before(zktest.GetData).Path(semLimit).Fail(zktest.NoAuth)).Remove
+			},
+			"leases not readable": func() func() {
+				return v.srv.Inject(zktest.Before(zktest.GetChildren).Path(semLeases).Fail(zktest.NoAuth)).Remove
+			},
+			"queue not readable": func() func() {
+				return v.srv.Inject(zktest.Before(zktest.GetChildren).Path(semQueue).Fail(zktest.NoAuth)).Remove
+			},
+		} {
+			undo := refuse()
+			_, acquire := sem.Permits(1).Acquire(within(t, time.Second))
+			_, try := sem.Permits(1).TryAcquire(within(t, time.Second))
+			_, _, look := sem.Participants(within(t, time.Second))
+			for _, err := range []error{acquire, try, look} {
+				require.Error(t, err, name)
+				require.True(t, zklock.IsFinal(err), "%s: %v", name, err)
+			}
+			undo()
+			synctest.Wait()
+		}
+		release(t, take(t, sem.Permits(1)))
+	})
+}
+
+// Errors and log lines call a semaphore by the path that the user gave. The nodes that they name are where they are.
+func TestVirtual_Semaphore_ErrorsAndLogsHaveTheUsersPath(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var log warnings
+		s := v.connect(lines(&log, slog.LevelDebug))
+		sem := newSemaphore(t, s, semPath, 2)
+		_, err := zklock.NewMulti(sem.Permits(1), sem.Permits(2))
+		var e *zklock.Error
+		require.ErrorAs(t, err, &e)
+		require.Equal(t, semPath, e.Path)
+		h := take(t, sem.Permits(2))
+		_, err = newMulti(t, newMutex(t, s, "/job/a")).Acquire(h.Context())
+		require.ErrorContains(t, err, "the context carries a hold of "+semPath+", and /job/a must be taken before it")
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		_, err = newMulti(t, sem.Permits(1), newMutex(t, s, "/job/z")).Acquire(ctx)
+		require.ErrorAs(t, err, &e)
+		require.Equal(t, semPath, e.Path)
+		release(t, h)
+
+		// The end of the counters, and READ that is missing, are of one node each, which is named beside the path.
+		for _, root := range []string{semQueue, semLeases} {
+			require.True(t, v.srv.SetCreates(root, 1<<31-1<<27))
+		}
+		release(t, take(t, sem.Permits(1)))
+		v.srv.Inject(zktest.After(zktest.Create).Session(s.SessionID()).Path(semQueue + "/*").DropReply().Close().Once())
+		denied := v.srv.Inject(zktest.Before(zktest.GetChildren).Session(s.SessionID()).Path(semQueue).Fail(zktest.NoAuth))
+		_, err = sem.Permits(1).Acquire(within(t, time.Minute))
+		require.ErrorIs(t, err, zk.ErrNoAuth)
+		denied.Remove()
+		synctest.Wait()
+
+		seen := map[string]bool{}
+		log.mu.Lock()
+		defer log.mu.Unlock()
+		for _, line := range log.lines {
+			_, rest, _ := strings.Cut(line, "msg=\"zklock: ")
+			if text, attrs, ok := strings.Cut(rest, "\" path="); ok {
+				path, _, _ := strings.Cut(attrs, " ")
+				require.Equal(t, semPath, path, line)
+				seen[text] = true
+			}
+		}
+		for _, text := range []string{
+			"queued", "still waiting for the lock", "granted", "released",
+			"the lock root's sequence counter is near its end; zklock starts it again when the queue is empty",
+			"removed the empty lock root to start its sequence counter again",
+			"cannot find out whether a lock node was made; if it was, it blocks the lock until READ comes back or this ZooKeeper session ends",
+		} {
+			require.True(t, seen[text], text)
+		}
+	})
+}
