@@ -185,7 +185,7 @@ func (h *Hold) Check() *zk.CheckVersionRequest {
 //
 // A nil error means that the lock was held until now, and is free if this was the last handle. ErrLost means that the lock
 // was lost before: what ran under it may have overlapped with the next holder. ErrNotConfirmed comes with the reason: the
-// cause of ctx, the end of the lease, zk.ErrNoAuth without DELETE, or ErrClosed. Then the lock was held until now and is
+// cause of ctx, the end of the lease, zk.ErrNoAuth without DELETE (of permits, on either node below the path), or ErrClosed. Then the lock was held until now and is
 // given up here, but the node may still be there. It is being deleted in the background, until it is gone or its session
 // is.
 //
@@ -203,7 +203,7 @@ func (h *Hold) Release(ctx context.Context) error {
 // releasing is a Release whose request is on its way.
 type releasing struct {
 	h    *Hold
-	xs   [2]*nodes.Deletion // those to wait for
+	xs   [2]*nodes.Deletion // those to wait for; the second may be nil
 	end  clock.Instant      // until when to wait at most
 	lost error
 }
@@ -263,7 +263,8 @@ func (p *respite) left() time.Duration {
 }
 
 // confirm waits for the deletions, one after the other, as long as Release may, and says what is known then. The first is that of the
-// hold's node. The other is of a pair's second node, which may never have been made.
+// hold's nodes. The other is of a pair's second node, which may never have been made, or of the node with which permits stood in the queue:
+// while that is there, nobody else gets any.
 //
 // If the session ends from here on, that is no loss: the hold stood when its Release began. Another hold may end the session
 // meanwhile, because both have the same lease.

@@ -47,6 +47,9 @@ type lockData struct {
 	lost      error
 	lostCh    chan struct{} // closed with lost
 	ended     chan struct{} // closed when lost, or with the last handle's release
+
+	// Of a hold that rests on other nodes than its own in the queue: gets the deletion of that one, right after the grant. Otherwise nil.
+	leaves chan *nodes.Deletion
 }
 
 // acquisition is a call's way to a lock. An owner has one at a time for a lock, its other share included (lockRoot.other): its other

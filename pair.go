@@ -17,6 +17,10 @@ func (d *lockData) giveBack(held []string) (xs [2]*nodes.Deletion) {
 		return xs
 	}
 	xs[0] = d.root.release(d.e, held, d.pair != nil, d.mark)
+	if d.leaves != nil {
+		xs[1] = <-d.leaves
+		return xs
+	}
 	xs[1] = d.leavePair(xs[0])
 	return xs
 }

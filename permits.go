@@ -52,11 +52,13 @@ func (*permits) front(a *attempt) error {
 	if err == nil {
 		err = a.awaitRoom(early)
 	}
-	if err == nil {
-		err = a.grant()
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		a.d.root.handOver(a.e, a.node, false, nil)
+	leaves := make(chan *nodes.Deletion, 1)
+	a.d.leaves = leaves
+	if err = a.grant(); err == nil {
+		leaves <- a.d.root.handOver(a.e, a.node, false, nil)
 	}
 	return err
 }

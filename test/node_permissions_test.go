@@ -32,6 +32,60 @@ func TestRelease_NoDelete_SaysSo(t *testing.T) {
 	eventually(t, "I4: the node is deleted", func() bool { return len(children(t, a, p+"/root")) == 0 })
 }
 
+// I6, F27: a semaphore keeps its nodes below two roots. Without DELETE on either, Release of a permit says so, as a mutex's does, and names it.
+// Nobody else gets a permit until the node has gone: once DELETE is there again.
+func TestVirtual_Semaphore_NoDelete_ReleaseSaysSo(t *testing.T) {
+	for _, closed := range []string{semQueue, semLeases} {
+		for _, held := range []time.Duration{0, time.Minute} {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				v.net.SetLatency(5 * time.Millisecond)
+				release(t, take(t, v.permits(1, 1)))
+				a, sem := v.connect().Conn(), newSemaphore(t, v.connect(), semPath, 1)
+				_, err := a.SetACL(closed, zk.WorldACL(zk.PermAll&^zk.PermDelete), -1)
+				require.NoError(t, err)
+				h, err := sem.Permits(1).Acquire(within(t, soon))
+				require.NoError(t, err)
+				time.Sleep(held)
+				require.NoError(t, h.Err())
+				began := time.Now()
+				err = h.Release(context.Background())
+				require.ErrorIs(t, err, zklock.ErrNotConfirmed)
+				require.ErrorIs(t, err, zk.ErrNoAuth)
+				require.ErrorContains(t, err, "no DELETE permission on "+closed)
+				require.Less(t, time.Since(began), time.Second, "I6")
+				require.NoError(t, h.Release(context.Background()), "a second call does nothing")
+				next := v.lineUp(v.permits(1, 1))
+				time.Sleep(time.Minute)
+				require.False(t, next.isGranted())
+				_, err = a.SetACL(closed, zk.WorldACL(zk.PermAll), -1)
+				require.NoError(t, err)
+				release(t, next.granted2(t, time.Minute))
+				v.has(0, 0, "I4")
+			})
+		}
+	}
+}
+
+// The node in the queue has gone when Release returns nil, although its deletion was held up since the grant. One that somebody else has
+// deleted is no loss.
+func TestVirtual_Semaphore_ReleaseWaitsForItsNodeInTheQueue(t *testing.T) {
+	for _, deleted := range []bool{false, true} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			release(t, take(t, v.permits(1, 2)))
+			s := v.connect()
+			v.srv.Inject(zktest.Before(zktest.Delete).Session(s.SessionID()).Path(semQueue + "/*").Fail(zktest.OperationTimeout).Once())
+			h, err := newSemaphore(t, s, semPath, 2).Permits(1).Acquire(within(t, soon))
+			require.NoError(t, err)
+			if deleted {
+				require.NoError(t, v.srv.Delete(v.onlyNode(semQueue)))
+			}
+			require.NoError(t, h.Release(within(t, soon)))
+			require.Empty(t, v.srv.Children(semQueue))
+			require.Empty(t, v.srv.Children(semLeases))
+		})
+	}
+}
+
 // R68, F43: READ is taken from one held node. Its hold ends, told, and its node goes; the other hold of the Session stands.
 func TestHold_ReadTakenFromTheNode_EndsThatHoldOnly(t *testing.T) {
 	t.Parallel()
