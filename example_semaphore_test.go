@@ -4,7 +4,6 @@ package zklock_test
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log"
@@ -83,7 +82,7 @@ func ExampleWithSharedLimit() {
 	_, err = sem.Permits(1).TryAcquire(ctx)
 	fmt.Println("one permit, in use:", errors.Is(err, zklock.ErrNotAcquired))
 
-	if _, err = s.Conn().Set(limit, binary.BigEndian.AppendUint32(nil, 2), -1); err != nil {
+	if err = sem.SetLimit(ctx, 2); err != nil {
 		log.Fatal(err)
 	}
 	second, err := sem.Permits(1).Acquire(ctx)
@@ -95,6 +94,53 @@ func ExampleWithSharedLimit() {
 	// Output:
 	// one permit, in use: true
 	// two permits: true true
+}
+
+// A program that computes the next limit from the last one takes a lock for the two calls.
+func ExampleSemaphore_SetLimit() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	sem, err := zklock.NewSemaphore(s, "/semaphores/imports", 3, zklock.WithSharedLimit("/semaphores/imports/limit"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	m, err := zklock.NewMutex(s, "/locks/imports-limit")
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = m.Do(ctx, func(ctx context.Context, _ *zklock.Hold) error {
+		n, err := sem.Limit(ctx)
+		if err != nil {
+			return err
+		}
+		return sem.SetLimit(ctx, n+1)
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(sem.Limit(ctx))
+	fmt.Println(sem.SetLimit(ctx, -1))
+	// Output:
+	// 4 <nil>
+	// zklock: set limit /semaphores/imports: a limit of -1 permits: give 0 to 16777216
+}
+
+// The limit of a semaphore whose node nobody has made yet is the number that acquires begin with.
+func ExampleSemaphore_Limit() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	sem, err := zklock.NewSemaphore(s, "/semaphores/imports", 3, zklock.WithSharedLimit("/semaphores/imports/limit"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(sem.Limit(ctx))
+	if err := sem.SetLimit(ctx, 0); err != nil { // a pause: nobody else is granted
+		log.Fatal(err)
+	}
+	fmt.Println(sem.Limit(ctx))
+	// Output:
+	// 3 <nil>
+	// 0 <nil>
 }
 
 // A write to ZooKeeper that is done only while all permits of the hold stand.

@@ -1,10 +1,12 @@
 package zklock
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/go-zookeeper/zk"
 
@@ -61,7 +63,7 @@ func (a *attempt) limitOf(asked <-chan dataRead) (n int, known bool, err error) 
 		return 0, false, err
 	}
 	if errors.Is(got.err, zk.ErrNoNode) {
-		got.err = p.makeLimit(a.ctx, a.e.Era)
+		got.err = p.makeLimit(a.ctx, a.e.Era, p.n)
 		_, err = a.findingOf(got.err)
 		return 0, false, err
 	}
@@ -72,10 +74,11 @@ func (a *attempt) limitOf(asked <-chan dataRead) (n int, known bool, err error) 
 	return n, err == nil, err
 }
 
-func (p *permits) makeLimit(ctx context.Context, z *link.Era) error {
+// makeLimit makes the node of the limit with n, unless it is there.
+func (p *permits) makeLimit(ctx context.Context, z *link.Era, n int) error {
 	above := lockRoot{path: parentOf(p.limit), chroot: p.leases.chroot, acl: p.leases.acl}
 	for {
-		_, err := z.Ask(ctx, wire.OpCreate, wire.CreateRequest{Path: p.limit, Data: limitData(p.n), ACL: wireACL(p.leases.acl), Flags: wire.FlagPersistent})
+		_, err := z.Ask(ctx, wire.OpCreate, wire.CreateRequest{Path: p.limit, Data: limitData(n), ACL: wireACL(p.leases.acl), Flags: wire.FlagPersistent})
 		switch {
 		case errors.Is(err, zk.ErrNodeExists):
 			return nil
@@ -88,6 +91,56 @@ func (p *permits) makeLimit(ctx context.Context, z *link.Era) error {
 			return err
 		}
 	}
+}
+
+// readLimit reads the node of the limit.
+func (p *permits) readLimit(ctx context.Context, z *link.Era) (node wire.DataResponse, err error) {
+	_, err = z.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: p.limit}, &node)
+	return node, answer.Denied(err, "get", "READ", p.limit)
+}
+
+// limitChange is one call that sets a limit, over as many connections as it takes.
+type limitChange struct {
+	to     int
+	sent   bool       // a request that sets it
+	before *wire.Stat // of the node when it was first read; nil until then
+}
+
+// try sets the limit, unless somebody else has since the first look. Each try begins with a look: if the answer to the one before was lost,
+// the limit may be what we want by now. If it still has the version first seen, that request may also arrive late; then it makes ours fail,
+// or ours makes that one fail.
+func (c *limitChange) try(ctx context.Context, z *link.Era, p *permits) error {
+	for {
+		now, err := p.readLimit(ctx, z)
+		switch {
+		case errors.Is(err, zk.ErrNoNode):
+			c.sent = true
+			if err := p.makeLimit(ctx, z, c.to); err != nil {
+				return err
+			}
+			continue // somebody else may have made it
+		case err != nil:
+			return err
+		case c.sent && bytes.Equal(now.Data, limitData(c.to)):
+			return nil
+		case c.before == nil:
+			c.before = &now.Stat
+		case now.Stat.Version != c.before.Version || now.Stat.Czxid != c.before.Czxid:
+			return fmt.Errorf("%w: somebody else has set %s meanwhile, to %s: ask for the limit, and decide again", zk.ErrBadVersion, p.limit, spellLimit(now.Data))
+		}
+		c.sent = true
+		_, err = z.Ask(ctx, wire.OpSetData, wire.SetDataRequest{Path: p.limit, Data: limitData(c.to), Version: c.before.Version})
+		if !errors.Is(err, zk.ErrBadVersion) && !errors.Is(err, zk.ErrNoNode) {
+			return answer.Denied(err, "set", "WRITE", p.limit)
+		}
+	}
+}
+
+func spellLimit(data []byte) string {
+	if n, err := parseLimit("", data); err == nil {
+		return strconv.Itoa(n)
+	}
+	return fmt.Sprintf("%q", data[:min(len(data), maxShown)])
 }
 
 // limitData is the limit as Curator's SharedCount writes it.
@@ -127,7 +180,7 @@ func badPermits(k, n int) error {
 // semaphore's locks and leases. Its data is as Curator's SharedCount writes it: 4 bytes, big endian, from 0 to 2^24. If the node is not there, the
 // first acquire makes it with the number given to NewSemaphore.
 //
-// Who sets the data changes the limit for all. More permits wake who waits at once. Fewer take none away: as many holds as were
+// Who sets the data changes the limit for all: Semaphore.SetLimit does, and so does Curator's SharedCount. More permits wake who waits at once. Fewer take none away: as many holds as were
 // granted stay, until they are released. While the data is something else, acquires return an error that names the node. The option
 // costs an acquire one more request, and no round trip.
 func WithSharedLimit(node string) MutexOption {

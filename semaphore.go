@@ -8,6 +8,9 @@ import (
 	"math"
 	"strings"
 
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/wire"
 )
@@ -121,12 +124,12 @@ func (m *Mutex) neverGrants(p *permits) error {
 	if p.k < 1 || p.k > p.n {
 		return badPermits(p.k, p.n)
 	}
-	if most := m.s.opts.maxLockNodes; p.k >= most {
-		return badArgument{fmt.Errorf("%d permits are %d lock nodes, one of them in the queue, and this Session may have %d: ask for fewer, or raise WithMaxLockNodes", p.k, int64(p.k)+1, most)}
-	}
 	if all, each := p.lengthOf(p.k, &m.root, m.opts.data); all > wire.MaxFrame {
 		return badArgument{fmt.Errorf("%d permits take a request of %d bytes, %d for each, and servers read %d (jute.maxbuffer): ask for %d at most, or give less data",
 			p.k, all, each, wire.MaxFrame, int64(p.k)-(all-wire.MaxFrame+each-1)/each)}
+	}
+	if most := m.s.opts.maxLockNodes; p.k >= most {
+		return badArgument{fmt.Errorf("%d permits are %d lock nodes, one of them in the queue, and this Session may have %d: ask for fewer, or raise WithMaxLockNodes", p.k, int64(p.k)+1, most)}
 	}
 	return nil
 }
@@ -181,6 +184,59 @@ func (sem *Semaphore) Participants(ctx context.Context) (holders, waiters []Part
 		return nil
 	})
 	return holders, waiters, err
+}
+
+// Limit returns the shared limit, as the Session's server has it: just after a change, another may have it first. Where nobody has made
+// its node yet, it is the number given to NewSemaphore. Only a semaphore WithSharedLimit has one; data that is no limit is an error that names
+// the node. Of both IsFinal is true. While no server can be reached, Limit waits for one until ctx ends.
+func (sem *Semaphore) Limit(ctx context.Context) (n int, err error) {
+	err = sem.onLimit(ctx, "limit", func(e *era, p *permits) error {
+		now, err := p.readLimit(ctx, e.Era)
+		if n = p.n; errors.Is(err, zk.ErrNoNode) {
+			return nil
+		}
+		if err == nil {
+			n, err = parseLimit(p.limit, now.Data)
+		}
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+// SetLimit sets the shared limit for all, from 0, with which nobody is granted, to 2^24. It makes the node if that is not there, as
+// acquires do, and replaces data that is no limit. WithSharedLimit says what follows for those who hold and wait.
+//
+// It does not overwrite a limit that somebody else sets at the same time, or did just before: then the error wraps zk.ErrBadVersion and
+// says what the limit is now, and IsFinal is false. What was set before the call, it replaces: a program that computes n from Limit takes
+// a lock for the two calls.
+//
+// While no server can be reached, SetLimit waits for one until ctx ends. If ctx ends while the change is on its way, the limit may or may
+// not be set; the error says so.
+func (sem *Semaphore) SetLimit(ctx context.Context, n int) error {
+	if sem.isMade() && (n < 0 || n > mostPermits) {
+		return &Error{Op: "set limit", Path: sem.m.root.given, Err: badArgument{fmt.Errorf("a limit of %d permits: give 0 to %d", n, mostPermits)}}
+	}
+	c := limitChange{to: n}
+	err := sem.onLimit(ctx, "set limit", func(e *era, p *permits) error { return c.try(ctx, e.Era, p) })
+	if e, ok := err.(*Error); ok && c.sent && !answer.IsRefusal(e.Err) {
+		e.Err = fmt.Errorf("the limit may or may not be set: %w", e.Err)
+	}
+	return err
+}
+
+// onLimit calls f until a connection lasts for as long as it takes.
+func (sem *Semaphore) onLimit(ctx context.Context, op string, f func(e *era, p *permits) error) error {
+	if !sem.isMade() {
+		return &Error{Op: op, Err: errNoSemaphore}
+	}
+	p := sem.m.recipe.(*permits)
+	if p.limit == "" {
+		return &Error{Op: op, Path: sem.m.root.given, Err: badArgument{fmt.Errorf("the limit is fixed, %d: give NewSemaphore WithSharedLimit", p.n)}}
+	}
+	return sem.m.reading(ctx, op, func(e *era) error { return f(e, p) })
 }
 
 // splitLeases tells the leases that have permits from those that wait for room. Those of one call have one protection id.

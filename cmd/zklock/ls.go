@@ -45,7 +45,8 @@ The mode says how a node holds:
 With --recursive it lists the locks on PATH and below, a line for each, with how
 many hold it, how many are in its queue, the holders among them, and the first
 holder. Of a semaphore whose limit is in PATH/limit, as Curator's SharedCount writes
-it, that follows the holders: 2/3. A node below which there is nothing any more, and
+it, that follows the holders: 2/3. Without --recursive a line on stderr has it, also
+of a limit in another node: --semaphore-limit NODE. A node below which there is nothing any more, and
 once was, counts as a lock that nobody uses.
 
 ` + listExitCodes,
@@ -58,6 +59,14 @@ once was, counts as a lock that nobody uses.
 			if !(recursive && path == "/") {
 				if err := zklock.ValidatePath(path); err != nil {
 					return &exitError{exitUsage, err}
+				}
+			}
+			if cmd.Flags().Changed("semaphore-limit") {
+				if recursive {
+					return exitf(exitUsage, "--semaphore-limit is for one semaphore: leave it out with --recursive")
+				}
+				if err := checkLimit(path, l.limit); err != nil {
+					return err
 				}
 			}
 			if err := l.open(cmd.Context()); err != nil {
@@ -87,6 +96,8 @@ once was, counts as a lock that nobody uses.
 	}
 	l.addFlags(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
+	cmd.Flags().StringVar(&l.limit, "semaphore-limit", "", "the `NODE` that has the limit of the semaphore on PATH (default PATH/limit)")
+	_ = cmd.RegisterFlagCompletionFunc("semaphore-limit", cobra.NoFileCompletions)
 	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "list the locks on PATH and below")
 	return cmd
 }
@@ -95,6 +106,7 @@ once was, counts as a lock that nobody uses.
 type lister struct {
 	connection
 	s      *zklock.Session
+	limit  string // the node that has a semaphore's limit, if it is not the usual one
 	stderr io.Writer
 }
 
@@ -113,6 +125,9 @@ func (l *lister) open(ctx context.Context) error {
 func (l *lister) queue(ctx context.Context, path string) (lockQueue, error) {
 	names, _, listed := l.children(ctx, chrootOf(l.servers)+path)
 	q, err := l.read(ctx, path, names)
+	if err == nil && q.limit != nil {
+		fmt.Fprintf(l.stderr, "zklock: %s: the limit is %d\n", path, *q.limit)
+	}
 	if err != nil || q.isSemaphore || len(q.holders) > 0 {
 		return q, err
 	}
@@ -148,18 +163,29 @@ func (l *lister) read(ctx context.Context, path string, names []string) (lockQue
 	return queueOf(ps), nil
 }
 
-// semaphore reads a semaphore's leases and queue. Its limit is known only if it is in the node called limit.
+// semaphore reads a semaphore's leases and queue. Its limit is known only if it is in the node called limit, or in the one that was given.
 func (l *lister) semaphore(ctx context.Context, path string, names []string) (q lockQueue, err error) {
 	ctx, cancel := l.within(ctx)
 	defer cancel()
 	n, opts := math.MaxInt32, []zklock.MutexOption(nil)
-	if slices.Contains(names, "limit") {
+	node := l.limit
+	if node == "" && slices.Contains(names, "limit") {
+		node = path + "/limit"
+	}
+	if node != "" {
 		data, err := ask(ctx, l.s, func(c *zk.Conn) ([]byte, error) {
-			data, _, err := c.Get(chrootOf(l.servers) + path + "/limit")
+			data, _, err := c.Get(chrootOf(l.servers) + node)
 			return data, err
 		})
-		if err == nil && len(data) == 4 && bigendian.BigEndian.Uint32(data) <= 1<<24 { // otherwise no semaphore takes it for a limit
-			q.limit, n, opts = int(bigendian.BigEndian.Uint32(data)), 1, []zklock.MutexOption{zklock.WithSharedLimit(path + "/limit")}
+		isLimit := err == nil && len(data) == 4 && bigendian.BigEndian.Uint32(data) <= maxSharedLimit // otherwise no semaphore takes it for one
+		switch {
+		case isLimit:
+			is := int(bigendian.BigEndian.Uint32(data))
+			q.limit, n, opts = &is, 1, []zklock.MutexOption{zklock.WithSharedLimit(node)}
+		case err != nil && l.limit != "":
+			return q, classify(fmt.Errorf("--semaphore-limit %s: %w", node, err))
+		case l.limit != "":
+			return q, exitf(exitUsage, "--semaphore-limit %s has %q, which is no limit: give the node that zklock run --semaphore-limit names", node, data[:min(len(data), 40)])
 		}
 	}
 	sem, err := zklock.NewSemaphore(l.s, path, n, opts...)
@@ -169,7 +195,7 @@ func (l *lister) semaphore(ctx context.Context, path string, names []string) (q 
 	if err != nil {
 		return lockQueue{}, classify(err)
 	}
-	if q.limit == 0 {
+	if q.limit == nil {
 		q = withoutLimit(q.holders, q.waiters)
 	}
 	q.isSemaphore = true
@@ -231,7 +257,7 @@ func (l *lister) locks(ctx context.Context, path string) (locks []lockEntry, err
 			return fmt.Errorf("%s: %w", path, err)
 		}
 		if below != "" && len(names) == 0 && stat.Cversion > 0 && stat.EphemeralOwner == 0 {
-			locks = append(locks, lockEntry{path, []entry{}, 0})
+			locks = append(locks, lockEntry{path, []entry{}, nil})
 		}
 		slices.Sort(names)
 		for _, name := range names {
@@ -280,7 +306,7 @@ func (l *lister) children(ctx context.Context, node string) (names []string, sta
 type lockEntry struct {
 	Path  string  `json:"path"`
 	Queue []entry `json:"queue"`
-	Limit int     `json:"limit,omitempty"` // of a semaphore whose clients share it
+	Limit *int    `json:"limit,omitempty"` // of a semaphore whose clients share it
 }
 
 // entry is one participant in the JSON output.
@@ -372,8 +398,8 @@ func writeLocks(w io.Writer, locks []lockEntry) error {
 			}
 		}
 		holds := strconv.Itoa(hold)
-		if l.Limit > 0 {
-			holds += "/" + strconv.Itoa(l.Limit)
+		if l.Limit != nil {
+			holds += "/" + strconv.Itoa(*l.Limit)
 		}
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\n", l.Path, mode, holds, len(l.Queue), columns)
 	}

@@ -18,7 +18,8 @@ import (
 // recipeFlags say which lock a run takes: a mutex, if none is given.
 type recipeFlags struct {
 	shared    bool
-	semaphore int64 // the limit; 0: not given
+	semaphore int64  // the limit; 0: not given
+	limit     string // the node that shares it; "": none
 	permits   int64
 	elect     bool
 }
@@ -34,12 +35,31 @@ func (f *recipeFlags) check(given func(string) bool) error {
 	switch {
 	case len(kinds) > 1:
 		return exitf(exitUsage, "%s contradict each other: give one of them", strings.Join(kinds, " and "))
+	case given("semaphore-limit") && !given("semaphore"):
+		return exitf(exitUsage, "--semaphore-limit is for --semaphore")
+	case given("semaphore-limit") && f.semaphore > maxSharedLimit:
+		return exitf(exitUsage, "--semaphore %d with --semaphore-limit: give 1 to %d", f.semaphore, maxSharedLimit)
 	case given("semaphore") && (f.semaphore < 1 || f.semaphore > math.MaxInt32):
 		return exitf(exitUsage, "--semaphore %d: give the number of permits that there are, 1 to %d", f.semaphore, math.MaxInt32)
 	case given("permits") && !given("semaphore"):
 		return exitf(exitUsage, "--permits is for --semaphore")
 	case f.permits < 1, given("semaphore") && f.permits > f.semaphore:
 		return exitf(exitUsage, "--permits %d of --semaphore %d: give 1 to %d", f.permits, f.semaphore, f.semaphore)
+	}
+	return nil
+}
+
+// maxSharedLimit is the largest limit that a semaphore takes from a node.
+const maxSharedLimit = 1 << 24
+
+// checkLimit refuses a node that cannot have the limit of the semaphore on path.
+func checkLimit(path, node string) error {
+	if err := zklock.ValidatePath(node); err != nil {
+		return exitf(exitUsage, "--semaphore-limit: %w", err)
+	}
+	below := func(node, above string) bool { return strings.HasPrefix(node+"/", above+"/") }
+	if below(node, path+"/locks") || below(node, path+"/leases") || below(path, node) {
+		return exitf(exitUsage, "--semaphore-limit %s is a node of the semaphore or above it: give another, such as %s/limit", node, path)
 	}
 	return nil
 }
@@ -69,6 +89,9 @@ func (o *runOptions) recipe(s *zklock.Session, opts []zklock.MutexOption) (r rec
 		}
 	case o.semaphore > 0:
 		var sem *zklock.Semaphore
+		if o.limit != "" {
+			opts = append(opts, zklock.WithSharedLimit(o.limit))
+		}
 		if sem, err = zklock.NewSemaphore(s, o.path, int(o.semaphore), opts...); err == nil {
 			r.Lock, r.queued, r.held = sem.Permits(int(o.permits)), root+"/locks", root+"/leases"
 			r.queue = func(ctx context.Context) (q lockQueue, err error) {
@@ -167,7 +190,7 @@ func modeOf(name string) string {
 type lockQueue struct {
 	holders, waiters []zklock.Participant
 	isSemaphore      bool
-	limit            int // of a semaphore, if a node beside its own says it; otherwise 0
+	limit            *int // of a semaphore, if a node says it; otherwise nil
 }
 
 func (q lockQueue) all() []zklock.Participant { return slices.Concat(q.holders, q.waiters) }

@@ -145,6 +145,59 @@ func TestRun_Semaphore_AtMostNPermitsAreInUse(t *testing.T) {
 	}())
 }
 
+// Runs have the number in a node: the first makes it, and when it is changed there, who waits runs. Ls shows it, also 0, and wherever it is.
+func TestRun_Semaphore_LimitInANode(t *testing.T) {
+	t.Parallel()
+	srv, path := server(t), lockPath(t)
+	s, node := session(t, srv), path+"-numbers/limit"
+	stop, end := stopFile(t)
+	first := runUntil(t, srv, path, stop, "--semaphore", "1", "--semaphore-limit", node)
+	first.prints("runs ")
+	data, _, err := s.Conn().Get(node)
+	require.NoError(t, err)
+	require.Equal(t, []byte{0, 0, 0, 1}, data)
+	second := runUntil(t, srv, path, stop, "--semaphore", "7", "--semaphore-limit", node)
+	second.prints("waiting: number 2 of 2 in the queue")
+	sem, err := zklock.NewSemaphore(s, path, 1, zklock.WithSharedLimit(node))
+	require.NoError(t, err)
+	require.NoError(t, sem.SetLimit(t.Context(), 2))
+	second.prints("runs ")
+	limit := func(flags ...string) (code int, says string) {
+		p := start(t, nil, append([]string{"ls", "--servers", srv.ConnectString(), path}, flags...)...)
+		return p.wait(), p.stderr.String()
+	}
+	code, says := limit()
+	require.Zero(t, code)
+	require.Empty(t, says, "nothing is known of it")
+	code, says = limit("--semaphore-limit", node)
+	require.Zero(t, code)
+	require.Equal(t, "zklock: "+path+": the limit is 2\n", says)
+	code, says = limit("--semaphore-limit", path+"-numbers")
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, says, "which is no limit: give the node that zklock run --semaphore-limit names")
+	code, says = limit("--semaphore-limit", node+"s")
+	require.NotZero(t, code)
+	require.Contains(t, says, "--semaphore-limit "+node+"s: ")
+	end()
+	for _, p := range []*proc{first, second} {
+		require.Equal(t, 0, p.wait(), p.stderr.String())
+	}
+	p := run(t, srv, path, "--semaphore", "20000", "--permits", "20000", "--", "echo")
+	require.Equal(t, exitUsage, p.wait())
+	require.Contains(t, p.stderr.String(), "servers read 1048575 (jute.maxbuffer): ask for ")
+	_, err = s.Conn().Create(path+"/limit", []byte{0, 0, 0, 0}, 0, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	code, says = limit()
+	require.Zero(t, code)
+	require.Equal(t, "zklock: "+path+": the limit is 0\n", says)
+	p = start(t, nil, "ls", "--servers", srv.ConnectString(), "-r", path)
+	require.Equal(t, 0, p.wait())
+	require.Contains(t, p.stdout.String(), " 0/0 ")
+	p = start(t, nil, "ls", "--servers", srv.ConnectString(), "-r", "--json", path)
+	require.Equal(t, 0, p.wait())
+	require.Contains(t, p.stdout.String(), `"limit": 0`)
+}
+
 // One permit is lost: nothing of COMMAND runs beside those who get it.
 func TestRun_Semaphore_OnePermitLost_EndsTheCommand(t *testing.T) {
 	srv, path := server(t), lockPath(t)

@@ -59,7 +59,10 @@ func newRunCommand() *cobra.Command {
   --shared              the read side of a read/write lock: readers run together,
                         and not beside a run without --shared, which writes
   --semaphore N         permits of a semaphore: N may be in use at a time. All
-                        runs give the same N; --permits K takes K, or none
+                        runs give the same N; --permits K takes K, or none.
+                        With --semaphore-limit NODE the number is in that node
+                        for all runs, as Curator's SharedCount writes it, and
+                        can be changed there. The first run makes it, with N
   --elect               the leadership among candidates: COMMAND runs for as long
                         as this run leads. If it ends by itself, the run ends. If
                         the leadership is lost, COMMAND is ended, and started
@@ -118,6 +121,11 @@ A run that gets the lock at once says nothing, unless stderr is a terminal or
 			if err := o.recipeFlags.check(c.Flags().Changed); err != nil {
 				return err
 			}
+			if c.Flags().Changed("semaphore-limit") {
+				if err := checkLimit(o.path, o.limit); err != nil {
+					return err
+				}
+			}
 			if !c.Flags().Changed("kill-after") {
 				o.killAfter = -1
 			} else if o.killAfter < 0 {
@@ -145,6 +153,7 @@ A run that gets the lock at once says nothing, unless stderr is a terminal or
 	f.DurationVar(&o.leaderPing, "leader-ping", zklock.DefaultLeaderPing, "with --lease quorum: two ticks (tickTime) of the servers")
 	f.BoolVar(&o.shared, "shared", false, "share the lock with others that share it; a run without --shared excludes them")
 	f.Int64Var(&o.semaphore, "semaphore", 0, "take permits of a semaphore that has `N`, in place of a lock")
+	f.StringVar(&o.limit, "semaphore-limit", "", "with --semaphore: have the number in this `NODE`, for all, which begins with N")
 	f.Int64Var(&o.permits, "permits", 1, "with --semaphore: take `K` permits, all or none")
 	f.BoolVar(&o.elect, "elect", false, "run COMMAND for as long as this run leads, and again when it is elected again")
 	f.DurationVarP(&o.wait, "wait", "w", 0, "give up after this time, connecting included; 0 is --no-wait (default: wait for ever)")
@@ -162,7 +171,7 @@ also when the lock is lost; or wait for it, and hold the lock meanwhile`)
 	_ = cmd.RegisterFlagCompletionFunc("lease", cobra.FixedCompletions([]string{"quorum", "single"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("leftovers", cobra.FixedCompletions([]string{"end", "leave", "wait"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("acl", cobra.FixedCompletions([]string{"world", "creator"}, cobra.ShellCompDirectiveNoFileComp))
-	for _, name := range []string{"leader-ping", "wait", "kill-after", "conflict-exit-code", "semaphore", "permits", "lock-delay"} {
+	for _, name := range []string{"leader-ping", "wait", "kill-after", "conflict-exit-code", "semaphore", "semaphore-limit", "permits", "lock-delay"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
 	}
 	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
