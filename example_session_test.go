@@ -152,6 +152,24 @@ func ExampleSession_Chroot() {
 	// <nil>
 }
 
+// The servers run with -Djute.maxbuffer=65536: what they would not read is refused at once.
+func ExampleWithJuteMaxBuffer() {
+	ctx, servers, stop := exampleServer()
+	defer stop()
+	s, err := zklock.Connect(ctx, servers, zklock.WithJuteMaxBuffer(65536))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	sem, _ := zklock.NewSemaphore(s, "/semaphores/imports", 1000, zklock.WithData([]byte("host-a")))
+	_, err = sem.Permits(1000).Acquire(ctx)
+	fmt.Println(err)
+	fmt.Println(zklock.IsFinal(err))
+	// Output:
+	// zklock: acquire /semaphores/imports: 1000 permits take a request of 127115 bytes, 127 for each, and servers read 65536 (jute.maxbuffer): ask for 515 at most, or give less data
+	// true
+}
+
 // Close ends every hold, and every call that comes later.
 func ExampleSession_Close() {
 	ctx, s, stop := exampleSession()

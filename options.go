@@ -19,6 +19,7 @@ import (
 	"github.com/zklock/zklock/internal/dial"
 	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/secret"
+	"github.com/zklock/zklock/internal/wire"
 )
 
 // DefaultSessionTimeout is what a Session asks the servers for unless WithSessionTimeout is given. They may grant another.
@@ -28,24 +29,26 @@ const DefaultSessionTimeout = 30 * time.Second
 type Option func(*sessionOptions)
 
 type sessionOptions struct {
-	timeout      time.Duration
-	mode         LeaseMode
-	digests      []secret.Bytes // "user:password"
-	chrootACL    []zk.ACL       // nil: the chroot is not made
-	dial         dial.Config
-	logger       *slog.Logger
-	handshakeCap time.Duration
-	maxLockNodes int
-	wrong        error // what an option was given that it cannot take
+	timeout       time.Duration
+	mode          LeaseMode
+	digests       []secret.Bytes // "user:password"
+	chrootACL     []zk.ACL       // nil: the chroot is not made
+	dial          dial.Config
+	logger        *slog.Logger
+	handshakeCap  time.Duration
+	maxLockNodes  int
+	juteMaxBuffer int   // in bytes
+	wrong         error // what an option was given that it cannot take
 }
 
 func newSessionOptions(opts []Option) sessionOptions {
 	o := sessionOptions{
-		timeout:      DefaultSessionTimeout,
-		mode:         QuorumLease(0),
-		logger:       slog.Default(),
-		maxLockNodes: 10_000,
-		dial:         dial.Config{Lookup: net.DefaultResolver.LookupHost},
+		timeout:       DefaultSessionTimeout,
+		mode:          QuorumLease(0),
+		logger:        slog.Default(),
+		maxLockNodes:  10_000,
+		juteMaxBuffer: wire.MaxFrame,
+		dial:          dial.Config{Lookup: net.DefaultResolver.LookupHost},
 	}
 	for _, opt := range opts {
 		if opt == nil {
@@ -149,6 +152,18 @@ func WithHandshakeTimeout(d time.Duration) Option {
 // ErrTooManyWaiters. A writer that reads, too, has two nodes, from its first read on until it has released both. The default is 10,000:
 // closing a session with some 13,000 long-named ephemerals can bring an ensemble down (ZOOKEEPER-4306).
 func WithMaxLockNodes(n int) Option { return func(o *sessionOptions) { o.maxLockNodes = n } }
+
+// WithJuteMaxBuffer says up to how many bytes the servers read of a request, where their jute.maxbuffer is not the default, 1,048,575: give the
+// smallest among them. A longer request is refused before it is sent, with an error for which IsFinal is true; only many permits in one
+// hold, or long data, make such. Servers that read less than this close the connection, as Acquire says. The option changes nothing at
+// the servers.
+func WithJuteMaxBuffer(bytes int) Option {
+	return func(o *sessionOptions) {
+		if o.juteMaxBuffer = bytes; bytes < 4<<10 || bytes > math.MaxInt32 {
+			o.wrong = fmt.Errorf("WithJuteMaxBuffer(%d): give what the servers have, in bytes, at least 4096", bytes)
+		}
+	}
+}
 
 // MutexOption configures NewMutex.
 type MutexOption func(*mutexOptions)

@@ -217,6 +217,7 @@ func TestConnect_BadConfiguration(t *testing.T) {
 		{"nil TLS is no plain text", []Option{WithTLS(nil)}, []string{"WithTLS(nil)", "&tls.Config{}"}, nil},
 		{"no dialer", []Option{WithDialer(nil)}, []string{"WithDialer(nil)"}, nil},
 		{"no lock nodes", []Option{WithMaxLockNodes(0)}, []string{"at least 1"}, nil},
+		{"no buffer", []Option{WithJuteMaxBuffer(0)}, []string{"WithJuteMaxBuffer(0): give what the servers have, in bytes"}, nil},
 		{"a lease of zero", []Option{WithLease(LeaseMode{})}, []string{"QuorumLease(0)"}, ErrNoRoom},
 		{"no option", []Option{nil}, []string{"nil Option"}, nil},
 		{"no logger", []Option{WithLogger(nil)}, []string{"slog.DiscardHandler"}, nil},

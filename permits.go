@@ -135,7 +135,7 @@ func (a *attempt) sendLeases(id string) (answered <-chan tap.Answer, err error) 
 			got.Body = slices.Clone(got.Body)
 			ch <- got
 		})
-		if err := link.TooLong(r); err != nil {
+		if err := link.TooLong(r, a.e.Longest); err != nil {
 			return nil, err
 		}
 		if _, err := a.e.WaitAttached(a.ctx); err != nil {
@@ -166,8 +166,7 @@ func (p *permits) lengthOf(k int, queued *lockRoot, data []byte) (all, each int6
 	length := func(k int) int64 {
 		one := permits{leases: p.leases, k: k}
 		id := uuid.Nil.String()
-		n, _ := tap.NewRequest(wire.OpMulti, one.request(queue.ProtectedPath(queued.path, id, queued.rule.Name)+"0000000000", id, nil), nil).TooLong()
-		return int64(n)
+		return int64(tap.NewRequest(wire.OpMulti, one.request(queue.ProtectedPath(queued.path, id, queued.rule.Name)+"0000000000", id, nil), nil).Length())
 	}
 	each = length(1) - length(0) + int64(len(data))
 	return length(0) + int64(k)*each, each

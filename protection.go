@@ -59,7 +59,7 @@ func (c *creation) send() error {
 	c.id, c.made = uuid.NewString(), wire.PathStatResponse{}
 	body := wire.CreateRequest{Path: queue.ProtectedPath(c.root, c.id, c.name), Data: c.data, ACL: c.acl, Flags: wire.FlagEphemeralSequential}
 	req := tap.NewRequest(wire.OpCreate2, body, c.answered)
-	if err := link.TooLong(req); err != nil {
+	if err := link.TooLong(req, c.e.Longest); err != nil {
 		return err
 	}
 	c.sent = c.e.Carrier.Send(c.e.Era, req)

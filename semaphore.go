@@ -12,7 +12,6 @@ import (
 
 	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/queue"
-	"github.com/zklock/zklock/internal/wire"
 )
 
 // Semaphore is a number of permits on a path: so many may hold at a time, among all clients of the ensemble. It is reusable, safe
@@ -94,8 +93,8 @@ func (sem *Semaphore) made() *Semaphore {
 // Permits returns a Lock that takes k permits, all or none, in one hold. What can never be granted, its calls refuse at once, before they
 // send anything, with an error that says the limit and for which IsFinal is true: k is below 1 or above the n given to NewSemaphore, also
 // with WithSharedLimit; k leases and a node in the queue are more than WithMaxLockNodes; or the request that makes the leases, with
-// data and ACL in each, is longer than servers read by default: 1,048,575 bytes, which are some 8,000 leases with short data. Otherwise
-// its calls are those of a Mutex, but for this:
+// data and ACL in each, is longer than the servers read (WithJuteMaxBuffer): by default 1,048,575 bytes, which are some 8,000 leases with
+// short data. Otherwise its calls are those of a Mutex, but for this:
 //
 // Each call takes permits of its own. It does not re-enter, also if its context carries a hold of the semaphore or an owner: a call
 // that has permits and asks for more may wait for itself, as with every semaphore. The owner that WithOwner sets is the hold's, for logs.
@@ -124,9 +123,10 @@ func (m *Mutex) neverGrants(p *permits) error {
 	if p.k < 1 || p.k > p.n {
 		return badPermits(p.k, p.n)
 	}
-	if all, each := p.lengthOf(p.k, &m.root, m.opts.data); all > wire.MaxFrame {
+	if all, each := p.lengthOf(p.k, &m.root, m.opts.data); all > int64(m.s.opts.juteMaxBuffer) {
+		most := int64(m.s.opts.juteMaxBuffer)
 		return badArgument{fmt.Errorf("%d permits take a request of %d bytes, %d for each, and servers read %d (jute.maxbuffer): ask for %d at most, or give less data",
-			p.k, all, each, wire.MaxFrame, int64(p.k)-(all-wire.MaxFrame+each-1)/each)}
+			p.k, all, each, most, int64(p.k)-(all-most+each-1)/each)}
 	}
 	if most := m.s.opts.maxLockNodes; p.k >= most {
 		return badArgument{fmt.Errorf("%d permits are %d lock nodes, one of them in the queue, and this Session may have %d: ask for fewer, or raise WithMaxLockNodes", p.k, int64(p.k)+1, most)}

@@ -220,7 +220,7 @@ func (q Sequencer) ask(ctx context.Context, s *Session) error {
 		f.err = answer.Denied(f.err, "check", "READ", q.Node)
 		answers <- f
 	})
-	if err := link.TooLong(checked); err != nil {
+	if err := link.TooLong(checked, s.opts.juteMaxBuffer); err != nil {
 		return err
 	}
 	e, err := attachedEra(ctx, s.link)

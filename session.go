@@ -119,7 +119,10 @@ func (s *Session) linkOptions(addrs []string) link.Options {
 	return link.Options{
 		Addrs: addrs, Dial: s.opts.dial, Timeout: s.opts.timeout, HandshakeCap: s.opts.handshakeCap,
 		Mode: s.opts.mode.mode, Digests: s.opts.digests, Log: s.log, Clock: s.clock,
-		Open:   func(z *link.Era) link.Inside { return newEra(z, s.opts.maxLockNodes) },
+		Open: func(z *link.Era) link.Inside {
+			z.Longest = s.opts.juteMaxBuffer
+			return newEra(z, s.opts.maxLockNodes)
+		},
 		Told:   func(st link.Step) { s.feed.tell(Change{State(st.State), st.Session, st.Time, st.Err}) },
 		Closed: s.feed.close,
 	}

@@ -36,7 +36,7 @@ func TestWatcher_Restore_InBatches(t *testing.T) {
 	rs := e.Restore(7)
 	require.Len(t, rs, 3)
 	for _, r := range rs {
-		n, _ := r.TooLong()
+		n := r.Length()
 		require.Less(t, n, 130<<10)
 		bytes -= n - 28 // xid, opcode, zxid, three counts
 	}

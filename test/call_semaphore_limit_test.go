@@ -202,3 +202,28 @@ func TestVirtual_Semaphore_ImpossiblePermits_AreRefusedBeforeQueueing(t *testing
 		v.has(0, 0)
 	})
 }
+
+// Where the servers' jute.maxbuffer is another, the Session is told, and its own bound follows: a longer request is sent, and a shorter one is
+// refused. zktest reads as much as servers by default, and so shows that the longer one was sent: it hangs up.
+func TestVirtual_WithJuteMaxBuffer_BoundFollows(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		data := zklock.WithData(make([]byte, 400<<10)) // three leases are more than servers read by default
+		_, err := newSemaphore(t, v.connect(zklock.WithJuteMaxBuffer(4<<20)), semPath, 3, data).Permits(3).Acquire(within(t, time.Hour))
+		require.ErrorIs(t, err, zk.ErrConnectionClosed)
+		require.ErrorContains(t, err, "jute.maxbuffer")
+		require.False(t, zklock.IsFinal(err))
+
+		narrow := v.connect(zklock.WithJuteMaxBuffer(500 << 10))
+		sem := newSemaphore(t, narrow, semPath, 3, data)
+		release(t, take(t, sem.Permits(1)))
+		before := v.srv.Zxid()
+		_, err = sem.Permits(2).Acquire(within(t, time.Hour))
+		require.ErrorContains(t, err, "servers read 512000 (jute.maxbuffer): ask for 1 at most")
+		require.True(t, zklock.IsFinal(err))
+		_, err = newMutex(t, narrow, "/job/m", zklock.WithData(make([]byte, 500<<10))).Acquire(within(t, time.Hour))
+		require.ErrorContains(t, err, "servers read 512000 at most")
+		require.True(t, zklock.IsFinal(err))
+		require.Equal(t, before, v.srv.Zxid())
+		v.has(0, 0)
+	})
+}

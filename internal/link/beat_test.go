@@ -94,7 +94,9 @@ func TestCheck_AnswerSaysNothing(t *testing.T) {
 
 // A request that servers would not read is refused here, and not tried again.
 func TestTooLong(t *testing.T) {
-	long := TooLong(tap.NewRequest(wire.OpCreate, wire.Raw(make([]byte, wire.MaxFrame-7)), nil))
+	most := tap.NewRequest(wire.OpCreate, wire.Raw(make([]byte, wire.MaxFrame-8)), nil)
+	require.NoError(t, TooLong(most, wire.MaxFrame))
+	long := TooLong(most, wire.MaxFrame-1)
 	require.ErrorIs(t, long, zk.ErrBadArguments)
 	require.True(t, answer.IsRefusal(long), "and is not tried again")
 }

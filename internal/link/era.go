@@ -30,6 +30,7 @@ type Era struct {
 	Carrier  Carrier
 	Inside   Inside // set once, before the session is attached
 	Password secret.Bytes
+	Longest  int           // in bytes, of a request that its servers read. Set with Inside, if it is not their default
 	ended    chan struct{} // closed when it is over
 
 	mu struct {
@@ -62,7 +63,7 @@ type Inside interface {
 
 // NewEra returns the session that a server has granted with a connect response.
 func NewEra(c Carrier, log *eventlog.Log, clk *clock.Clock, mode lease.Mode, r tap.Response, server string, conn uint64, shook lease.Exchange) *Era {
-	z := &Era{ID: r.SessionID, Log: log, Clock: clk, Carrier: c, Password: secret.Of(r.Password), ended: make(chan struct{})}
+	z := &Era{ID: r.SessionID, Log: log, Clock: clk, Carrier: c, Password: secret.Of(r.Password), Longest: wire.MaxFrame, ended: make(chan struct{})}
 	z.mu.lease = lease.New(mode)
 	z.mu.lease.Attached(conn, shook, r.Timeout, true)
 	z.mu.heard, z.mu.server = shook.Answered, server
@@ -197,7 +198,7 @@ func (z *Era) askAs(ctx context.Context, op wire.Op, body wire.Record, urgent bo
 			ch <- a
 		})
 		r.Urgent = urgent
-		if err := TooLong(r); err != nil {
+		if err := TooLong(r, z.Longest); err != nil {
 			return tap.Answer{}, err
 		}
 		if !z.Carrier.Send(z, r) {
@@ -221,10 +222,10 @@ func (z *Era) askAs(ctx context.Context, op wire.Op, body wire.Record, urgent bo
 // lower.
 const LongRequest = 4 << 10
 
-// TooLong refuses a request that servers would not read: they would close the connection.
-func TooLong(r *tap.Request) error {
-	if n, tooLong := r.TooLong(); tooLong {
-		return fmt.Errorf("%w: a request of %d bytes is too long: servers take %d at most", zk.ErrBadArguments, n, wire.MaxFrame)
+// TooLong refuses a request that servers would not read, because they read that many bytes at most: they would close the connection.
+func TooLong(r *tap.Request, most int) error {
+	if n := r.Length(); n > most {
+		return fmt.Errorf("%w: a request of %d bytes is too long: servers read %d at most (jute.maxbuffer)", zk.ErrBadArguments, n, most)
 	}
 	return nil
 }

@@ -31,11 +31,8 @@ func NewRequest[R wire.Record](op wire.Op, body R, done func(Answer)) *Request {
 	return r
 }
 
-// TooLong returns the length, and whether it is more than wire.MaxFrame: then servers would close the connection.
-func (r *Request) TooLong() (length int, tooLong bool) {
-	length = len(r.frame) - 4
-	return length, length > wire.MaxFrame
-}
+// Length is what servers compare with their jute.maxbuffer (wire.MaxFrame): over a longer request they close the connection.
+func (r *Request) Length() int { return len(r.frame) - 4 }
 
 // Fate is what became of a request.
 type Fate int
