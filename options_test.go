@@ -190,6 +190,7 @@ func TestSessionOptions(t *testing.T) {
 	require.Equal(t, QuorumLease(4*time.Second), o.mode)
 	require.Equal(t, 10*time.Second, o.handshakeCap, "a third of the session timeout (F17)")
 	require.Equal(t, 10_000, o.maxLockNodes)
+	require.Equal(t, 1_048_575, o.juteMaxBuffer, "the servers' default")
 
 	o = newSessionOptions([]Option{WithSessionTimeout(12 * time.Second), WithDigest("user", "sec:ret"), WithHandshakeTimeout(time.Second)})
 	require.Equal(t, "user:sec:ret", string(o.digests[0].Reveal()))

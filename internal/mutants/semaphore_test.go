@@ -30,6 +30,10 @@ var semaphore = []mutant{
 		"Reaper.eraseStrays", "				if _, stray := r.mu.strays[id]; stray {\n", "				if _, stray := r.mu.strays[id]; stray {\n					delete(r.mu.strays, id)\n"}}},
 	{"permits: who uses the path is looked at where the queue is made", "I1", ".", "TestVirtual_Semaphore_PathOfAnotherRecipe_IsRefusedInEachSession", []Swap{{
 		"acquisition.makeNode", "		if !fits && !root.wasThere() {", "		if !fits && missing {"}}},
+	{"permits: a release asks nothing of the node in the queue", "I6", ".", "TestVirtual_Semaphore_NoDelete_ReleaseSaysSo|TestVirtual_Semaphore_ReleaseWaitsForItsNodeInTheQueue", []Swap{{
+		"lockData.giveBack", "xs[1] = <-d.leaves", "<-d.leaves"}}},
+	{"permits: a limit is set over another", "F3", ".", "TestVirtual_SetLimit_TwoAtOnce_OneIsTold", []Swap{{
+		"limitChange.try", "Version: c.before.Version}", "Version: -1}"}}},
 	{"permits: the session that made found leases is not asked for", "I3, R30", ".", "TestVirtual_Semaphore_AnswerLost_LeasesOfAnotherSession_AreNotAdopted", []Swap{{
 		"attempt.areOurs", "case err == nil && stat.EphemeralOwner == a.e.ID:", "case err == nil && stat.EphemeralOwner != -1:"}}},
 }
