@@ -264,8 +264,8 @@ func (a *attempt) waits(at position) {
 	a.sayNow = time.After(a.toSay - time.Since(a.since))
 }
 
-// sayIfLong logs a wait that is long: our place, and who is directly ahead, which is the holder if we are second. That takes no
-// request. A waiter behind one of its own session leaves it to that one, unless that one holds.
+// sayIfLong logs a wait that is long: our place, who is directly ahead, which is the holder if we are second, and why we wait if it is
+// not for them alone. That takes no request. A waiter behind one of its own session leaves it to that one, unless that one holds.
 func (a *attempt) sayIfLong() {
 	waited := time.Since(a.since)
 	if !a.queued || waited < a.toSay {
@@ -281,8 +281,11 @@ func (a *attempt) sayIfLong() {
 	if at.holds {
 		who = "holder"
 	}
-	a.e.Log.Info("zklock: still waiting for the lock", "path", a.d.root.shownPath(), "node", a.node, "waited", waited.Round(time.Second),
-		"place", at.place, who, at.who)
+	attrs := []any{"path", a.d.root.shownPath(), "node", a.node, "waited", waited.Round(time.Second), "place", at.place, who, at.who}
+	if at.why != "" {
+		attrs = append(attrs, "why", at.why)
+	}
+	a.e.Log.Info("zklock: still waiting for the lock", attrs...)
 }
 
 // ourselves is who holds if a hold of this Session does.

@@ -246,6 +246,7 @@ type position struct {
 	holds       bool      // the predecessor
 	who         string    // who made the predecessor, as whoIs says it; "" if nobody has read it
 	until       time.Time // until when nobody is granted, if we wait for that; nobody is ahead
+	why         string    // what keeps it waiting beside those ahead, for people; "" if nothing does
 }
 
 // holder is who made the predecessor, if that is the holder.
@@ -257,7 +258,7 @@ func (p position) holder() string {
 }
 
 // waits says whether it does not have the lock for a reason that a server has given.
-func (p position) waits() bool { return p.place > 1 || !p.until.IsZero() }
+func (p position) waits() bool { return p.place > 0 }
 
 // firstSaid is after how long a wait is logged. It is logged again each time that it has lasted twice as long.
 const firstSaid = time.Minute

@@ -161,15 +161,12 @@ func parseLimit(node string, data []byte) (int, error) {
 // errBadLimit says that the node of a shared limit has something else in it.
 var errBadLimit = errors.New("no limit")
 
-// wantsTooMany returns an error if the limit is smaller than what is wanted: such a call would block the queue.
-func (p *permits) wantsTooMany(n int) error {
-	switch {
-	case p.k <= n:
-		return nil
-	case p.limit == "":
-		return badPermits(p.k, n)
+// overLimit says, for people, that the shared limit is smaller than what is wanted; otherwise "". Somebody may raise it, so the call waits.
+func (p *permits) overLimit(n int) string {
+	if p.k <= n {
+		return ""
 	}
-	return fmt.Errorf("%d permits were asked for, and the limit in %s is now %d: ask for fewer, or raise it", p.k, p.limit, n)
+	return fmt.Sprintf("it wants %d, and the limit in %s is %d", p.k, p.limit, n)
 }
 
 func badPermits(k, n int) error {
@@ -180,9 +177,9 @@ func badPermits(k, n int) error {
 // semaphore's locks and leases. Its data is as Curator's SharedCount writes it: 4 bytes, big endian, from 0 to 2^24. If the node is not there, the
 // first acquire makes it with the number given to NewSemaphore.
 //
-// Who sets the data changes the limit for all: Semaphore.SetLimit does, and so does Curator's SharedCount. More permits wake who waits at once. Fewer take none away: as many holds as were
-// granted stay, until they are released. While the data is something else, acquires return an error that names the node. The option
-// costs an acquire one more request, and no round trip.
+// Who sets the data changes the limit for all: Semaphore.SetLimit does, and so does Curator's SharedCount. More permits wake who waits at
+// once. Fewer take none away: as many holds as were granted stay, until they are released. 0 pauses the work: all wait until the limit is raised. While the data is something else,
+// acquires return an error that names the node. The option costs an acquire one more request, and no round trip.
 func WithSharedLimit(node string) MutexOption {
 	return func(o *mutexOptions) {
 		if o.limit = node; checkPath(node) != nil {

@@ -318,6 +318,9 @@ func (m *Mutex) notLetIn(ctx context.Context, op string, a *acquisition, err err
 		return &Error{Op: op, Path: m.root.given, Err: err}
 	}
 	at := m.s.locks.position(a)
+	if at.why != "" {
+		err = fmt.Errorf("%w; %s", err, at.why)
+	}
 	return &Error{Op: op, Path: m.root.given, Node: at.node, Err: m.waitsForItself(ctx, err), Place: at.place, Predecessor: at.predecessor, Holder: at.holder(), DelayUntil: at.until}
 }
 

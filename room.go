@@ -58,7 +58,7 @@ func (a *attempt) awaitRoom(early *look) error {
 			}
 			continue
 		}
-		if err := a.notRoomYet(at); err != nil {
+		if err := a.notRoomYet(at, n); err != nil {
 			return err
 		}
 		if !watching {
@@ -81,7 +81,6 @@ func (a *attempt) awaitRoom(early *look) error {
 
 // roomIn says where the leases stand by a look, and under which limit. known is false if the look has to be repeated.
 func (a *attempt) roomIn(now *look) (at queue.Place, n int, known bool, err error) {
-	p := a.permits()
 	n, known, err = a.limitOf(now.limit)
 	if err != nil || !known {
 		return at, n, false, err
@@ -97,15 +96,15 @@ func (a *attempt) roomIn(now *look) (at queue.Place, n int, known bool, err erro
 	}
 	at = queue.PlaceOfLeases(namesOf(a.held), now.list.Names, n)
 	a.rootCzxid = now.list.Root
-	if at.Kind == queue.Behind {
-		err = p.wantsTooMany(n)
-	}
-	return at, n, true, err
+	return at, n, true, nil
 }
 
-// notRoomYet notes where the leases stand, and what the call waits for. A try does not wait.
-func (a *attempt) notRoomYet(p queue.Place) error {
-	at := position{node: a.held[0], place: p.Ahead + 1, predecessor: a.permits().leases.path + "/" + p.Predecessor}
+// notRoomYet notes where the leases stand under the limit, and what the call waits for. A try does not wait.
+func (a *attempt) notRoomYet(p queue.Place, n int) error {
+	at := position{node: a.held[0], place: p.Ahead + 1, why: a.permits().overLimit(n)}
+	if p.Predecessor != "" {
+		at.predecessor = a.permits().leases.path + "/" + p.Predecessor
+	}
 	if a.e.IsHeld(at.predecessor) {
 		at.who = ourselves
 	}
@@ -154,20 +153,16 @@ func armedAll(ctx context.Context, z *link.Era, all ...*watch) (err error) {
 	return err
 }
 
-// behind looks past the queue: to stand in it may be in vain. A shared limit may be too small. And a try fails if no permit is
-// free. If there is one, whoever is ahead is just taking it, and the try stays in the queue, for as long as tries wait for answers.
+// behind has a try look past the queue: it fails if no permit is free. If there is one, whoever is ahead is just taking it, and the try
+// stays in the queue, for as long as tries wait for answers.
 func (p *permits) behind(a *attempt, at position) error {
-	wait := a.d.table.behind(a.acquisition, at)
-	if wait && p.limit == "" {
+	if a.d.table.behind(a.acquisition, at) {
 		return nil
 	}
 	for {
 		n, known, err := a.limitOf(p.askLimit(a.e))
-		if err == nil && known {
-			err = p.wantsTooMany(n)
-		}
 		switch {
-		case err != nil || wait && known:
+		case err != nil:
 			return err
 		case !known:
 			continue
@@ -180,6 +175,8 @@ func (p *permits) behind(a *attempt, at position) error {
 		case r == queue.NotTold:
 			continue
 		case len(queue.Members(leases.Names, p.leases.rule.Markers))+p.k > n:
+			at.why = p.overLimit(n)
+			a.d.table.behind(a.acquisition, at)
 			return ErrNotAcquired
 		}
 		return nil

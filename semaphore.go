@@ -99,9 +99,10 @@ func (sem *Semaphore) made() *Semaphore {
 // Each call takes permits of its own. It does not re-enter, also if its context carries a hold of the semaphore or an owner: a call
 // that has permits and asks for more may wait for itself, as with every semaphore. The owner that WithOwner sets is the hold's, for logs.
 //
-// Calls take their turn in the order of their queue: one that wants many permits is not overtaken by those that want few. An acquire
-// waits on if the shared limit falls, unless it falls below k: then it returns an error. A try waits until those ahead have what they
-// take, if a permit is free, for two heartbeats at most.
+// Calls take their turn in the order of their queue: one that wants many permits is not overtaken by those that want few. That goes for
+// one that wants more than the shared limit is now, too: it waits until the limit is raised or its context ends, and all behind it wait
+// with it. A try returns ErrNotAcquired then. If a permit is free, a try waits until those ahead have what they take, for two heartbeats
+// at most.
 //
 // The hold's Node is its first lease, and Hold.Checks has a check for each. If one lease is deleted, the whole hold is lost, and the
 // other permits are free. Its Token is the czxid of its node in the queue, and grows in the order of the grants. But several hold at

@@ -5,6 +5,8 @@ package zklock_test
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"testing"
@@ -66,24 +68,68 @@ func TestVirtual_SharedLimit_Changes(t *testing.T) {
 	})
 }
 
-// A limit below what a waiter wants ends its wait, in front and behind: it would block the line. So does one that was too small at
-// the call, at once.
-func TestVirtual_SharedLimit_BelowWhatIsWanted(t *testing.T) {
+// F48: a limit below what a waiter wants ends no wait, in front or behind, as somebody may raise it. The waiter says what it waits for: in
+// its log, and in its error if it gives up. A try does not wait.
+func TestVirtual_SharedLimit_BelowWhatIsWanted_Waits(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		const why = "it wants 2, and the limit in " + semLimit + " is 1"
 		h := take(t, v.sharing(2, 3))
-		front := v.lineUp(v.sharing(2, 3))
-		behind := v.lineUp(v.sharing(1, 3))
+		var log warnings
+		front := v.lineUp(newSemaphore(t, v.connect(lines(&log, slog.LevelInfo)), semPath, 3, zklock.WithSharedLimit(semLimit)).Permits(2))
+		behind := v.lineUp(v.sharing(2, 3))
 		v.setLimit(1)
-		_, err := front.get(t)
-		require.ErrorContains(t, err, "2 permits were asked for, and the limit in "+semLimit+" is now 1")
-		require.False(t, behind.isGranted())
-		_, err = v.sharing(2, 3).Acquire(within(t, time.Second))
-		require.ErrorContains(t, err, "ask for fewer, or raise it", "also behind another")
-		require.False(t, zklock.IsFinal(err))
 		release(t, h)
+		time.Sleep(time.Hour)
+		require.False(t, front.isGranted())
+		require.False(t, behind.isGranted())
+		require.Contains(t, log.of("zklock: still waiting for the lock")[0], fmt.Sprintf("why=%q", why))
+		_, err := v.sharing(2, 3).TryAcquire(t.Context())
+		require.ErrorIs(t, err, zklock.ErrNotAcquired, "behind others")
+		require.ErrorContains(t, err, why)
+		front.stop()
+		_, err = front.get(t)
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorContains(t, err, why)
+		v.setLimit(2)
+		synctest.Wait()
+		require.True(t, behind.isGranted(), "at once")
 		release(t, behind.granted(t))
-		_, err = v.sharing(2, 3).Acquire(within(t, time.Second))
-		require.ErrorContains(t, err, "ask for fewer, or raise it")
+		v.setLimit(1)
+		_, err = v.sharing(2, 3).TryAcquire(t.Context())
+		require.ErrorIs(t, err, zklock.ErrNotAcquired, "in front")
+		require.ErrorContains(t, err, why)
+		require.False(t, zklock.IsFinal(err))
+		v.has(0, 0, "I4")
+	})
+}
+
+// F48: the limit 0 pauses the work and ends no wait, however it is waited. Holds stand.
+func TestVirtual_SharedLimit_Zero_Pauses(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := take(t, v.sharing(1, 1))
+		v.setLimit(0)
+		first, second := v.lineUp(v.sharing(1, 1)), v.lineUp(v.sharing(1, 1))
+		time.Sleep(time.Minute)
+		require.NoError(t, h.Err())
+		release(t, h)
+		_, err := v.sharing(1, 1).TryAcquire(t.Context())
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		time.Sleep(time.Hour)
+		require.False(t, first.isGranted())
+		require.False(t, second.isGranted())
+		v.setLimit(1)
+		synctest.Wait()
+		require.True(t, first.isGranted(), "at once")
+		v.setLimit(0)
+		release(t, first.granted(t))
+		time.Sleep(time.Hour)
+		require.False(t, second.isGranted())
+		second.stop()
+		_, err = second.get(t)
+		require.ErrorIs(t, err, context.Canceled)
+		err = v.sharing(1, 1).Do(t.Context(), func(context.Context, *zklock.Hold) error { return nil }, zklock.WaitAtMost(time.Minute))
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		require.ErrorContains(t, err, "it wants 1, and the limit in "+semLimit+" is 0")
 		v.has(0, 0, "I4")
 	})
 }
