@@ -76,11 +76,15 @@ type Error struct {
 	Err  error
 
 	// For a wait or a try that ended behind others: our place in the queue when it was last listed (1 is the front), and
-	// the absolute path of the node just ahead of ours. They cost no request. 0 and "" for all other errors.
+	// the absolute path of the node just ahead of ours. They cost no request. 0 and "" for all other errors. The front of a mutex's
+	// queue holds. Who holds permits has left the queue: its front is the first of those that wait, and just ahead of it is a lease,
+	// unless it waits for a limit alone.
 	Place       int
 	Predecessor string
 	// Who held the lock then, for people: the data of its node (host and process, unless WithData set something else), its
-	// session, and since when it was queued. "" if that was not read: no request is made for it.
+	// session, and since when it was queued. Only a call that was next knows it, second in a mutex's queue or first in a line for
+	// permits. There it is the holder of the first lease, and how many more leases there are; one request asks for it when the wait has
+	// lasted for half a second. A mutex makes none for it. Otherwise it is "".
 	Holder string
 	// Until when the lock-delay lasts, if the wait or the try ended in it (WithLockDelay). Otherwise zero.
 	DelayUntil time.Time
@@ -243,13 +247,13 @@ type position struct {
 	node        string    // ours, absolute
 	place       int       // in the queue, from 1
 	predecessor string    // absolute
-	holds       bool      // the predecessor
-	who         string    // who made the predecessor, as whoIs says it; "" if nobody has read it
+	holds       bool      // who is who holds
+	who         string    // who made the predecessor, as whoIs says it, or holds; "" if nobody has read it
 	until       time.Time // until when nobody is granted, if we wait for that; nobody is ahead
 	why         string    // what keeps it waiting beside those ahead, for people; "" if nothing does
 }
 
-// holder is who made the predecessor, if that is the holder.
+// holder is who holds, if that is known.
 func (p position) holder() string {
 	if p.holds {
 		return p.who

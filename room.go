@@ -3,6 +3,7 @@ package zklock
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
@@ -27,6 +28,7 @@ func (p *permits) look(e *era) look { return look{e.lists.List(p.leases.path), p
 // The first look takes no watch. Most calls need no other, and a watch costs an event after all is over.
 func (a *attempt) awaitRoom(early *look) error {
 	e, p := a.e, a.permits()
+	var by heldUp
 	for watching := false; ; {
 		var on, onLimit *watch
 		if watching {
@@ -58,7 +60,7 @@ func (a *attempt) awaitRoom(early *look) error {
 			}
 			continue
 		}
-		if err := a.notRoomYet(at, n); err != nil {
+		if err := a.notRoomYet(&by, at, n, now.list.Names); err != nil {
 			return err
 		}
 		if !watching {
@@ -70,7 +72,7 @@ func (a *attempt) awaitRoom(early *look) error {
 		} else if r != queue.IsThere {
 			continue
 		}
-		moved, err := a.awaitChange(on, onLimit, now.list.Conn)
+		moved, err := a.awaitChange(&by, on, onLimit, now.list.Conn)
 		if err != nil {
 			return err
 		}
@@ -99,29 +101,58 @@ func (a *attempt) roomIn(now *look) (at queue.Place, n int, known bool, err erro
 	return at, n, true, nil
 }
 
-// notRoomYet notes where the leases stand under the limit, and what the call waits for. A try does not wait.
-func (a *attempt) notRoomYet(p queue.Place, n int) error {
-	at := position{node: a.held[0], place: p.Ahead + 1, why: a.permits().overLimit(n)}
-	if p.Predecessor != "" {
-		at.predecessor = a.permits().leases.path + "/" + p.Predecessor
+// heldUp says who is in the way of the front of the queue, for people: who made the first of all leases, and how many there are beside
+// that. It holds whatever the limit is now, because leases are granted in their order.
+type heldUp struct {
+	at    position
+	ahead int             // how many leases
+	first string          // of those, absolute; "" if there are none
+	who   string          // made it; "" if that is not known
+	asked <-chan dataRead // for that; nil if it is not
+}
+
+// namedAfter is how long the front of the queue waits before it asks who holds: a request that a short wait is not worth.
+const namedAfter = 500 * time.Millisecond
+
+// notRoomYet notes where the leases stand under the limit, and what the call waits for: it is first in line. A try does not wait.
+func (a *attempt) notRoomYet(by *heldUp, p queue.Place, n int, names []string) error {
+	leases, first := &a.permits().leases, ""
+	by.at = position{node: a.held[0], place: 1, holds: true, why: a.permits().overLimit(n)}
+	if by.ahead = p.Ahead; p.Ahead > 0 {
+		by.at.predecessor = leases.path + "/" + p.Predecessor
+		first = leases.path + "/" + queue.FrontOf(names, leases.rule.Markers)
 	}
-	if a.e.IsHeld(at.predecessor) {
-		at.who = ourselves
+	if first != by.first {
+		if by.first, by.who, by.asked = first, "", nil; a.e.IsHeld(first) {
+			by.who = ourselves
+		}
 	}
-	if !a.d.table.behind(a.acquisition, at) {
+	if !a.noteHolder(by) {
 		return ErrNotAcquired
 	}
-	a.waits(at)
+	a.waits(by.at)
 	return nil
+}
+
+// noteHolder notes the position with what is known of who holds, and says whether the call waits.
+func (a *attempt) noteHolder(by *heldUp) (wait bool) {
+	if by.at.who = by.who; by.who != "" && by.ahead > 1 {
+		by.at.who += fmt.Sprintf(", and %d more", by.ahead-1)
+	}
+	return a.d.table.behind(a.acquisition, by.at)
 }
 
 // awaitChange waits until the leases or the limit change, or the connection does. moved says that what was seen is of another
 // connection. Events are hints: a look follows.
-func (a *attempt) awaitChange(on, onLimit *watch, seen uint64) (moved bool, err error) {
+func (a *attempt) awaitChange(by *heldUp, on, onLimit *watch, seen uint64) (moved bool, err error) {
 	a.retry = link.NewBackoff()
 	var limitFired <-chan struct{}
 	if onLimit != nil {
 		limitFired = onLimit.fired
+	}
+	var ask <-chan time.Time
+	if by.first != "" && by.who == "" && by.asked == nil {
+		ask = time.After(namedAfter)
 	}
 	for {
 		a.sayIfLong()
@@ -134,6 +165,13 @@ func (a *attempt) awaitChange(on, onLimit *watch, seen uint64) (moved bool, err 
 			return false, nil
 		case <-limitFired:
 			return false, nil
+		case <-ask:
+			by.asked = a.e.askData(by.first)
+		case got := <-by.asked:
+			if by.asked = nil; got.err == nil {
+				by.who = whoIs(by.first, got.data, got.stat)
+				a.noteHolder(by)
+			}
 		case <-a.sayNow:
 		case <-changed:
 		case <-a.e.Over():
@@ -156,6 +194,7 @@ func armedAll(ctx context.Context, z *link.Era, all ...*watch) (err error) {
 // behind has a try look past the queue: it fails if no permit is free. If there is one, whoever is ahead is just taking it, and the try
 // stays in the queue, for as long as tries wait for answers.
 func (p *permits) behind(a *attempt, at position) error {
+	at.holds = false // who is in front of the queue waits; who holds has left it
 	if a.d.table.behind(a.acquisition, at) {
 		return nil
 	}

@@ -95,6 +95,7 @@ func (o *runOptions) recipe(s *zklock.Session, opts []zklock.MutexOption) (r rec
 		if sem, err = zklock.NewSemaphore(s, o.path, int(o.semaphore), opts...); err == nil {
 			r.Lock, r.queued, r.held = sem.Permits(int(o.permits)), root+"/locks", root+"/leases"
 			r.queue = func(ctx context.Context) (q lockQueue, err error) {
+				q.isSemaphore = true
 				q.holders, q.waiters, err = sem.Participants(ctx)
 				return q, err
 			}

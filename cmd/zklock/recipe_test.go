@@ -114,10 +114,10 @@ func TestRun_Semaphore_AtMostNPermitsAreInUse(t *testing.T) {
 	second := runUntil(t, srv, path, stop, "--semaphore", "3", "-n")
 	second.prints("runs ")
 	third := runUntil(t, srv, path, stop, "--semaphore", "3", "--permits", "2")
-	third.prints("waiting: number 4 of 4 in the queue; held by " + hostOf(t) + ", pid " + strconv.Itoa(first.cmd.Process.Pid) + ", ")
+	third.prints("waiting: number 1 of 1 in the queue; held by " + hostOf(t) + ", pid " + strconv.Itoa(first.cmd.Process.Pid) + ", ")
 	third.prints(", and 2 more\n")
 	fourth := runUntil(t, srv, path, stop, "--semaphore", "3", "-w", "60s")
-	fourth.prints("waiting: number 6 of 6 in the queue; ") // the third has made two leases
+	fourth.prints("waiting: number 2 of 2 in the queue; ") // the third has made two leases
 	require.Equal(t, []string{"permit holds", "permit holds", "permit holds", "permit waits", "permit waits", "permit waits"}, listed(t, srv, path))
 	require.Equal(t, []string{"permit 3 6"}, listed(t, srv, path, "-r"))
 	_, err := s.Conn().Create(path+"/limit", []byte{0, 0, 0, 3}, 0, zk.WorldACL(zk.PermAll))

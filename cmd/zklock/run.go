@@ -538,7 +538,7 @@ func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, r re
 		return exitf(exitNotAcquired, "%s: not acquired: %s", o.path, delayedUntil(delayed.DelayUntil))
 	case errors.As(err, &w) && attached:
 		var e *zklock.Error
-		stood := errors.As(err, &e) && e.Place > 0
+		stood := errors.As(err, &e) && e.Place > 0 && e.Predecessor != ""
 		l, lerr := o.look(ctx, s, r, o.ours)
 		switch {
 		case lerr == nil:
@@ -555,6 +555,10 @@ func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, r re
 	case errors.Is(err, zklock.ErrNotAcquired):
 		l, lerr := o.look(ctx, s, r, ourNode{})
 		switch {
+		case lerr == nil && l.nobody && o.semaphore > 0:
+			return exitf(exitNotAcquired, "%s: not acquired: no permits are free", o.path)
+		case lerr == nil && !l.delayed.IsZero():
+			return exitf(exitNotAcquired, "%s: not acquired: %s", o.path, delayedUntil(l.delayed))
 		case lerr != nil || l.nobody:
 		case o.shared && l.holder.Shared && l.writer.Node != "":
 			return exitf(exitNotAcquired, "%s: not acquired: somebody waits ahead, and shares with nobody: %s", o.path, describe(l.writer))

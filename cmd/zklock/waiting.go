@@ -16,6 +16,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/queue"
 )
 
 const (
@@ -34,7 +35,7 @@ type queueLook struct {
 	more    int                // how many hold beside it
 	writer  zklock.Participant // the first that is not shared
 	nobody  bool               // there is no holder
-	place   int                // 1 is the holder's; 0 if it is not known
+	place   int                // 1 is the holder's, and of a semaphore the first in line's; 0 if it is not known
 	granted bool               // we hold, and are about to hear of it
 	listed  int                // our place as the library last listed it, for when place is not known; 0 if it did not
 	waiting int                // how many are in the queue, we among them if the place is known
@@ -43,9 +44,17 @@ type queueLook struct {
 }
 
 // lookAt finds our place. We are the participants of this ZooKeeper session: one node, or as many leases of a semaphore as we wait
-// with. If our node is gone already, its token says where it stood.
+// with. If our node is gone already, its token says where it stood. Who holds permits does not stand in the line for them, and who waits
+// with several leases stands there once.
 func lookAt(q lockQueue, session, token int64) queueLook {
 	l := queueLook{ours: ourNode{session, token}}
+	if q.isSemaphore {
+		q.waiters = slices.CompactFunc(slices.Clone(q.waiters), func(a, b zklock.Participant) bool {
+			id, ok := queue.ProtectionID(nameOf(a.Node))
+			other, _ := queue.ProtectionID(nameOf(b.Node))
+			return ok && id == other
+		})
+	}
 	var others []zklock.Participant
 	held, ahead := 0, 0
 	for i, p := range q.all() {
@@ -73,11 +82,15 @@ func lookAt(q lockQueue, session, token int64) queueLook {
 		others = append(others, p)
 	}
 	l.waiting, l.more = len(others), max(held-1, 0)
-	if l.nobody = len(others) == 0; !l.nobody {
+	l.nobody = len(others) == 0 || held == 0 && (q.isSemaphore || !l.delayed.IsZero())
+	if !l.nobody {
 		l.holder = others[0]
 	}
 	if l.place == 0 && token != 0 {
 		l.place = held + ahead + 1
+	}
+	if q.isSemaphore && !l.granted {
+		l.waiting, l.place = l.waiting-held, max(l.place-held, 0)
 	}
 	if l.place > 0 {
 		l.waiting++

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -45,21 +46,37 @@ func TestLookAt_OurPlace(t *testing.T) {
 	require.Zero(t, ourNode{session: 1, token: 7}.tokenIn(2), "in another session we stand elsewhere")
 }
 
-// Of a semaphore those who hold are apart, and one call may wait with several leases, whose tokens are larger than those of nodes that
-// came before it made them, and are behind.
+// R93: of a semaphore those who hold are apart, and the place is that among those who wait. One call may wait with several leases, whose
+// tokens are larger than those of nodes that came before it made them, and are behind. Who waits is never said to hold.
 func TestLookAt_Semaphore_OurPlace(t *testing.T) {
-	held := []zklock.Participant{{SessionID: 1, Token: 30}, {SessionID: 2, Token: 35}}
-	behind := []zklock.Participant{{SessionID: 3, Token: 20}}
-	ours := []zklock.Participant{{SessionID: 9, Token: 40}, {SessionID: 9, Token: 41}}
+	const id = "/sem/leases/_c_00000000-0000-0000-0000-00000000000"
+	held := []zklock.Participant{{Node: id + "1-lease-0000000001", SessionID: 1, Token: 30}, {Node: id + "2-lease-0000000002", SessionID: 2, Token: 35}}
+	behind := []zklock.Participant{{Node: "/sem/locks/lock-0000000002", SessionID: 3, Token: 20}}
+	ours := []zklock.Participant{{Node: id + "9-lease-0000000003", SessionID: 9, Token: 40}, {Node: id + "9-lease-0000000004", SessionID: 9, Token: 41}}
+	look := func(holders, waiters []zklock.Participant, session, token int64) queueLook {
+		return lookAt(lockQueue{isSemaphore: true, holders: holders, waiters: waiters}, session, token)
+	}
 
-	l := lookAt(lockQueue{holders: held, waiters: append(ours, behind...)}, 9, 0)
-	require.True(t, strings.HasPrefix(l.String(), "number 3 of 4 in the queue; held by "), l)
+	l := look(held, slices.Concat(ours, behind), 9, 0)
+	require.True(t, strings.HasPrefix(l.String(), "number 1 of 2 in the queue; held by "), l)
 	require.True(t, strings.HasSuffix(l.String(), ", and 1 more"), l)
 	require.False(t, l.granted)
-	l = lookAt(lockQueue{holders: held, waiters: behind}, 9, l.ours.tokenIn(9))
-	require.True(t, strings.HasPrefix(l.String(), "number 3 of 4 in the queue; "), "gone: %v", l)
-	l = lookAt(lockQueue{holders: append(held, ours...), waiters: behind}, 9, 0)
-	require.True(t, l.granted)
+	l = look(held, behind, 9, l.ours.tokenIn(9))
+	require.True(t, strings.HasPrefix(l.String(), "number 1 of 2 in the queue; "), "gone: %v", l)
+	l = look(held, slices.Concat(ours, behind), 3, 0)
+	require.True(t, strings.HasPrefix(l.String(), "number 2 of 2 in the queue; held by "), l)
+	l = look(held, slices.Concat(ours, behind), 7, 0)
+	require.True(t, strings.HasPrefix(l.String(), "2 in the queue; held by "), l)
+	l = look(nil, slices.Concat(ours, behind), 3, 0)
+	require.Equal(t, "number 2 of 2 in the queue", l.String(), "the limit is 0, or was lowered below what the first wants")
+	require.True(t, look(slices.Concat(held, ours), behind, 9, 0).granted)
+	require.True(t, look(slices.Concat(ours, held), nil, 9, 0).granted)
+}
+
+// Who waits for a lock-delay does not hold.
+func TestLookAt_LockDelay_NobodyHolds(t *testing.T) {
+	q := queueOf([]zklock.Participant{{Node: "/l/lock-0000000002", SessionID: 2, DelayUntil: time.Now()}, {Node: "/l/lock-0000000003", SessionID: 3}})
+	require.Equal(t, "number 2 of 2 in the queue", lookAt(q, 3, 0).String())
 }
 
 func TestFrontOf(t *testing.T) {

@@ -1,0 +1,79 @@
+package zklock_test
+
+// These tests ask who holds permits and who waits for some, in which place: errors, logs, and the lists of both.
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// R93: the place is that among those who wait, the first in line is 1. Who holds are those with leases, of which the first is named, and
+// never somebody who waits.
+func TestVirtual_Semaphore_NotLetIn_SaysWhoHoldsAndThePlaceInLine(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		data := func(s string) zklock.MutexOption { return zklock.WithData([]byte(s)) }
+		var holds []*zklock.Hold
+		for i := range 5 {
+			holds = append(holds, take(t, v.permits(1, 5, data(fmt.Sprint("holds-", i)))))
+		}
+		var log, behind warnings
+		first := v.lineUp(newSemaphore(t, v.connect(lines(&log, slog.LevelInfo)), semPath, 5, data("waits")).Permits(1))
+		second := v.lineUp(newSemaphore(t, v.connect(lines(&behind, slog.LevelInfo)), semPath, 5, data("waits")).Permits(1))
+		time.Sleep(90 * time.Second)
+		require.Regexp(t, `place=1 holder="holds-0, session .*, and 4 more"$`, log.of("zklock: still waiting for the lock")[0])
+		require.Regexp(t, `place=2 behind="waits, session `, behind.of("zklock: still waiting for the lock")[0])
+
+		says := func(err error, place int, holder string) (e *zklock.Error) {
+			t.Helper()
+			require.ErrorAs(t, err, &e)
+			require.Equal(t, place, e.Place)
+			require.Regexp(t, holder, e.Holder)
+			require.Contains(t, err.Error(), fmt.Sprintf("; place %d in the queue when it was last listed, behind %s", place, e.Predecessor))
+			require.NotContains(t, err.Error(), "waits")
+			return e
+		}
+		_, err := v.permits(1, 5).TryAcquire(t.Context())
+		says(err, 3, "^$")
+		second.stop()
+		_, err = second.get(t)
+		require.Contains(t, says(err, 2, "^$").Predecessor, semQueue+"/")
+		release(t, holds[0])
+		synctest.Wait()
+		require.True(t, first.isGranted())
+		release(t, first.granted(t))
+		take(t, v.permits(1, 5))
+
+		_, err = v.permits(2, 5).Acquire(within(t, 10*time.Second))
+		require.Contains(t, says(err, 1, "^holds-1, session .*, queued since .*, and 4 more$").Predecessor, semLeases+"/")
+		_, err = v.permits(1, 5).TryAcquire(t.Context())
+		says(err, 1, "^$")
+		v.has(5, 0, "I4")
+	})
+}
+
+// A hold of the same Session needs no request to be named. One of another is asked for once, if the wait is no short one.
+func TestVirtual_Semaphore_WhoHolds_IsAskedForOnceIfTheWaitIsLong(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s, other := v.connect(), v.connect()
+		h := take(t, newSemaphore(t, s, semPath, 1).Permits(1))
+		reads := func() int { return v.srv.Requests().Of(other.SessionID(), zktest.GetData) }
+		wait := func(s *zklock.Session, d time.Duration) error {
+			_, err := newSemaphore(t, s, semPath, 1).Permits(1).Acquire(within(t, d))
+			return err
+		}
+		require.NotContains(t, wait(other, 400*time.Millisecond).Error(), "held by")
+		require.Zero(t, reads())
+		require.ErrorContains(t, wait(other, 8*time.Second), fmt.Sprintf("session %#x, queued since ", s.SessionID()))
+		require.Equal(t, 1, reads())
+		require.ErrorContains(t, wait(s, 400*time.Millisecond), "; held by another owner in this Session")
+		release(t, h)
+	})
+}
