@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/go-zookeeper/zk"
@@ -155,9 +156,14 @@ func (l *permitLock) String() string {
 }
 
 // Participants returns the permits that are in use, one for each lease, and then who waits, the next in line first: in both, as many
-// nodes as a caller has there. (Who is about to get permits is in both for a moment.) The Token of a lease is the node's, and larger
-// than that of the hold. Nodes that go meanwhile are left out. While no server can be reached, Participants waits for one until ctx
-// ends.
+// nodes as a caller has there. The Token of a lease is the node's, and larger than that of the hold. Nodes that go meanwhile are left out.
+// While no server can be reached, Participants waits for one until ctx ends.
+//
+// A lease that was granted is in use until it goes, so there may be more holders than the limit: it was lowered, or other clients go by a
+// larger one. No node says that its lease was granted. But only who is in front of the queue can have leases that are not: those it made
+// last, after its node in the queue, if all leases together are more than the limit. These wait. So for a moment, while leases are made and
+// nodes leave the queue, who was just granted is in both, and a hold of the front's Session may be taken for the front's. And a caller that
+// waits with leases counts as a holder if somebody deletes its node in the queue.
 func (sem *Semaphore) Participants(ctx context.Context) (holders, waiters []Participant, err error) {
 	if !sem.isMade() {
 		return nil, nil, &Error{Op: "participants", Err: errNoSemaphore}
@@ -177,11 +183,7 @@ func (sem *Semaphore) Participants(ctx context.Context) (holders, waiters []Part
 		if err != nil {
 			return err
 		}
-		holders, waiters = splitLeases(leases, n)
-		if len(waiters) > 0 && len(queued) > 0 && queued[0].SessionID == waiters[0].SessionID {
-			queued = queued[1:] // it waits for room, with leases
-		}
-		waiters = append(waiters, queued...)
+		holders, waiters = splitLeases(leases, queued, n)
 		return nil
 	})
 	return holders, waiters, err
@@ -240,26 +242,24 @@ func (sem *Semaphore) onLimit(ctx context.Context, op string, f func(e *era, p *
 	return sem.m.reading(ctx, op, func(e *era) error { return f(e, p) })
 }
 
-// splitLeases tells the leases that have permits from those that wait for room. Those of one call have one protection id.
-func splitLeases(leases []Participant, limit int) (holders, waiters []Participant) {
-	group := func(i int) string {
-		name := nameOf(leases[i].Node)
+// splitLeases tells who holds from who waits. Who waits with leases has also a node in front of the queue, which is left out.
+func splitLeases(leases, queued []Participant, limit int) (holders, waiters []Participant) {
+	call := func(lease Participant) string { // who made it: the leases of one call have one protection id
+		name := nameOf(lease.Node)
 		if id, ok := queue.ProtectionID(name); ok {
 			return id
 		}
 		return name
 	}
-	for i := 0; i < len(leases); {
-		end := i + 1
-		for end < len(leases) && group(end) == group(i) {
-			end++
+	held := len(leases)
+	if held > limit && len(queued) > 0 {
+		front, last := queued[0], leases[held-1]
+		for held > 0 && call(leases[held-1]) == call(last) && leases[held-1].SessionID == front.SessionID && leases[held-1].Token > front.Token {
+			held--
 		}
-		if end <= limit {
-			holders = append(holders, leases[i:end]...)
-		} else {
-			waiters = append(waiters, leases[i:end]...)
-		}
-		i = end
 	}
-	return holders, waiters
+	if held < len(leases) {
+		queued = queued[1:]
+	}
+	return leases[:held:held], slices.Concat(leases[held:], queued)
 }

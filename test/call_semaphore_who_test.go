@@ -77,3 +77,46 @@ func TestVirtual_Semaphore_WhoHolds_IsAskedForOnceIfTheWaitIsLong(t *testing.T) 
 		release(t, h)
 	})
 }
+
+// R93: after the limit was lowered, who was granted holds, and is not said to wait; also if the first in line, of the same Session, waits with
+// a lease. That one is listed once.
+func TestVirtual_Semaphore_Participants_LimitLowered(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		of := func(s *zklock.Session, data string) zklock.Lock {
+			return newSemaphore(t, s, semPath, 3, zklock.WithSharedLimit(semLimit), zklock.WithData([]byte(data))).Permits(1)
+		}
+		who := func() (spelled string) {
+			holders, waiters, err := newSemaphore(t, s, semPath, 3, zklock.WithSharedLimit(semLimit)).Participants(within(t, soon))
+			require.NoError(t, err)
+			for _, p := range holders {
+				spelled += string(p.Data)
+			}
+			spelled += " "
+			for _, p := range waiters {
+				spelled += string(p.Data)
+			}
+			return spelled
+		}
+		holds := []*zklock.Hold{take(t, of(v.connect(), "a")), take(t, of(s, "b")), take(t, of(v.connect(), "c"))}
+		for _, limit := range []int{3, 1, 0} {
+			v.setLimit(limit)
+			require.Equal(t, "abc ", who(), "limit %d", limit)
+		}
+		v.setLimit(1)
+		x, y := v.lineUp(of(s, "x")), v.lineUp(of(s, "y"))
+		v.has(4, 2)
+		require.Equal(t, "abc xy", who())
+		v.setLimit(4)
+		synctest.Wait()
+		require.True(t, x.isGranted())
+		v.setLimit(2)
+		require.Equal(t, "abcx y", who())
+		for _, h := range append(holds, x.granted(t)) {
+			require.NoError(t, h.Err())
+			release(t, h)
+		}
+		release(t, y.granted(t))
+		require.Equal(t, " ", who())
+	})
+}

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -125,7 +124,11 @@ func (l *lister) open(ctx context.Context) error {
 func (l *lister) queue(ctx context.Context, path string) (lockQueue, error) {
 	names, _, listed := l.children(ctx, chrootOf(l.servers)+path)
 	q, err := l.read(ctx, path, names)
-	if err == nil && q.limit != nil {
+	switch over := q.overLimit(); {
+	case err != nil || q.limit == nil:
+	case over > 0:
+		fmt.Fprintf(l.stderr, "zklock: %s: %d permits are in use, %d over the limit of %d\n", path, len(q.holders), over, *q.limit)
+	default:
 		fmt.Fprintf(l.stderr, "zklock: %s: the limit is %d\n", path, *q.limit)
 	}
 	if err != nil || q.isSemaphore || len(q.holders) > 0 {
@@ -167,7 +170,7 @@ func (l *lister) read(ctx context.Context, path string, names []string) (lockQue
 func (l *lister) semaphore(ctx context.Context, path string, names []string) (q lockQueue, err error) {
 	ctx, cancel := l.within(ctx)
 	defer cancel()
-	n, opts := math.MaxInt32, []zklock.MutexOption(nil)
+	n, opts := 1, []zklock.MutexOption(nil) // without a limit, whoever has a node in front of the queue still waits
 	node := l.limit
 	if node == "" && slices.Contains(names, "limit") {
 		node = path + "/limit"
@@ -181,7 +184,7 @@ func (l *lister) semaphore(ctx context.Context, path string, names []string) (q 
 		switch {
 		case isLimit:
 			is := int(bigendian.BigEndian.Uint32(data))
-			q.limit, n, opts = &is, 1, []zklock.MutexOption{zklock.WithSharedLimit(node)}
+			q.limit, opts = &is, []zklock.MutexOption{zklock.WithSharedLimit(node)}
 		case err != nil && l.limit != "":
 			return q, classify(fmt.Errorf("--semaphore-limit %s: %w", node, err))
 		case l.limit != "":
@@ -194,9 +197,6 @@ func (l *lister) semaphore(ctx context.Context, path string, names []string) (q 
 	}
 	if err != nil {
 		return lockQueue{}, classify(err)
-	}
-	if q.limit == nil {
-		q = withoutLimit(q.holders, q.waiters)
 	}
 	q.isSemaphore = true
 	return q, nil

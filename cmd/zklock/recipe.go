@@ -196,6 +196,14 @@ type lockQueue struct {
 
 func (q lockQueue) all() []zklock.Participant { return slices.Concat(q.holders, q.waiters) }
 
+// overLimit is how many permits are in use that the limit would not allow now: it was lowered, or some do not go by it.
+func (q lockQueue) overLimit() int {
+	if q.limit == nil {
+		return 0
+	}
+	return max(len(q.holders)-*q.limit, 0)
+}
+
 // queueOf tells who holds in a queue of mutexes, readers, writers and latches. Latches and the others do not see each other. A reader
 // holds with the readers ahead, and with a writer of its own: one that reads, too, and whose number it has.
 func queueOf(ps []zklock.Participant) (q lockQueue) {
@@ -220,29 +228,6 @@ func queueOf(ps []zklock.Participant) (q lockQueue) {
 			q.waiters = append(q.waiters, p)
 		}
 	}
-	return q
-}
-
-// withoutLimit tells who holds in a semaphore whose limit nobody knows: leases are granted in their order, and of those that wait all
-// were made by one call, which is in front of the queue.
-func withoutLimit(leases, queued []zklock.Participant) (q lockQueue) {
-	i := len(leases)
-	if i > 0 && len(queued) > 0 {
-		id := func(i int) string {
-			name := nameOf(leases[i].Node)
-			if id, ok := queue.ProtectionID(name); ok {
-				return id
-			}
-			return name
-		}
-		for last := id(i - 1); i > 0 && id(i-1) == last && leases[i-1].SessionID == queued[0].SessionID && leases[i-1].Token > queued[0].Token; {
-			i--
-		}
-		if i < len(leases) {
-			queued = queued[1:]
-		}
-	}
-	q.holders, q.waiters = leases[:i:i], slices.Concat(leases[i:], queued)
 	return q
 }
 

@@ -7,6 +7,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -123,6 +124,16 @@ func TestRun_Semaphore_AtMostNPermitsAreInUse(t *testing.T) {
 	_, err := s.Conn().Create(path+"/limit", []byte{0, 0, 0, 3}, 0, zk.WorldACL(zk.PermAll))
 	require.NoError(t, err)
 	require.Equal(t, []string{"permit 3/3 6"}, listed(t, srv, path, "-r"))
+	for limit, over := range map[byte]string{1: "3 permits are in use, 2 over the limit of 1", 0: "3 permits are in use, 3 over the limit of 0", 3: ""} {
+		_, err = s.Conn().Set(path+"/limit", []byte{0, 0, 0, limit}, -1)
+		require.NoError(t, err)
+		require.Equal(t, []string{fmt.Sprintf("permit 3/%d 6", limit)}, listed(t, srv, path, "-r"), "R93")
+		p := start(t, nil, "ls", "--servers", srv.ConnectString(), path)
+		require.Equal(t, 0, p.wait())
+		require.Contains(t, p.stderr.String(), over)
+		require.Equal(t, over != "", strings.Contains(p.stderr.String(), "over the limit"))
+		require.Equal(t, 3, strings.Count(p.stdout.String(), "holds"))
+	}
 
 	for _, flags := range [][]string{{"-n"}, {"-w", "3s"}} {
 		p := run(t, srv, path, append(flags, "--semaphore", "3", "--", "echo", "ran")...)
@@ -327,28 +338,6 @@ func TestQueueOf_WhoHolds(t *testing.T) {
 		}
 		require.Equal(t, holds, got, tt.name)
 		require.Len(t, q.waiters, len(nodes)-len(holds), tt.name)
-	}
-}
-
-// Without the limit, the leases of the call in front of the queue wait, and no others.
-func TestWithoutLimit_WhoHolds(t *testing.T) {
-	const a, b = "_c_00000000-0000-0000-0000-00000000000a-lease-", "_c_00000000-0000-0000-0000-00000000000b-lease-"
-	for _, tt := range []struct {
-		name           string
-		leases, queued []zklock.Participant
-		holders        int
-		waiters        int
-	}{
-		{"nobody waits", parts(t, 1, a+"0000000001 2", a+"0000000002 2"), nil, 2, 0},
-		{"the front has made none yet", parts(t, 1, a+"0000000001 2"), parts(t, 2, "lock-0000000002 3"), 1, 1},
-		{"the front waits with two", append(parts(t, 1, a+"0000000001 2"), parts(t, 2, b+"0000000002 4", b+"0000000003 4")...), parts(t, 2, "lock-0000000002 3", "lock-0000000003 5"), 1, 3},
-		{"the front's session has permits already", parts(t, 1, a+"0000000001 2"), parts(t, 1, "lock-0000000002 3"), 1, 1},
-		{"two calls of one session, and one of them waits", parts(t, 1, a+"0000000001 4", b+"0000000002 5"), parts(t, 1, "lock-0000000002 3"), 1, 1},
-		{"Curator's names", parts(t, 1, "lease-0000000001 2", "lease-0000000002 4"), parts(t, 1, "lock-0000000002 3"), 1, 1},
-	} {
-		q := withoutLimit(tt.leases, tt.queued)
-		require.Len(t, q.holders, tt.holders, tt.name)
-		require.Len(t, q.waiters, tt.waiters, tt.name)
 	}
 }
 
