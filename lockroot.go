@@ -51,6 +51,7 @@ type roots struct {
 
 type rootNotes struct {
 	there, warned bool
+	crowded       bool // it was said that more hold than a limit allows
 
 	gone  string        // where grants are recorded: the node of the last holder, if it disappeared
 	since clock.Instant // when this Session first knew that

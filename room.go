@@ -98,7 +98,23 @@ func (a *attempt) roomIn(now *look) (at queue.Place, n int, known bool, err erro
 	}
 	at = queue.PlaceOfLeases(namesOf(a.held), now.list.Names, n)
 	a.rootCzxid = now.list.Root
+	if at.Ahead > n && a.permits().limit == "" {
+		a.warnOfMore(at, n)
+	}
 	return at, n, true, nil
+}
+
+// warnOfMore logs that more leases were granted than a fixed limit allows: once for each path and Session. (A shared one falls.)
+func (a *attempt) warnOfMore(at queue.Place, n int) {
+	leases := &a.permits().leases
+	before := leases.roots.noted(leases.path, func(now rootNotes) rootNotes {
+		now.crowded = true
+		return now
+	})
+	if !before.crowded {
+		a.e.Log.Warn("zklock: more permits are in use than this semaphore has", "path", leases.chroot+leases.given,
+			"permits", n, "leases", at.Ahead, "node", leases.path+"/"+at.Predecessor)
+	}
 }
 
 // heldUp says who is in the way of the front of the queue, for people: who made the first of all leases, and how many there are beside

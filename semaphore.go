@@ -28,7 +28,7 @@ type Semaphore struct {
 }
 
 // NewSemaphore returns the semaphore on path with n permits. All clients must give the same n, or share it (WithSharedLimit): with
-// different ones, up to the largest is in use at a time.
+// different ones, up to the largest is in use at a time, and a client that waits behind more than its own n warns of it in its log.
 //
 // The path must be the semaphore's own. The first acquire of a Session on a path looks, and returns an error if another recipe's nodes are
 // there: those of a mutex, a read/write lock, an election, or kazoo's semaphore. That look takes a round trip. The options are those of NewMutex; WithQueuePattern is for the queue. NewSemaphore sends nothing.

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
@@ -118,5 +119,45 @@ func TestVirtual_Semaphore_Participants_LimitLowered(t *testing.T) {
 		}
 		release(t, y.granted(t))
 		require.Equal(t, " ", who())
+	})
+}
+
+// Clients that give different numbers: the one whose number is too small for what is in use says so, once, and names the node. A shared
+// limit that was lowered is nothing to be warned of.
+func TestVirtual_Semaphore_DifferentNumbers_IsLoggedOnce(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		const line = "zklock: more permits are in use than this semaphore has"
+		var log, shared warnings
+		s := v.connect(log.option())
+		take(t, v.permits(1, 4))
+		few := newSemaphore(t, s, semPath, 2)
+		holds := []*zklock.Hold{take(t, v.permits(1, 4))}
+		try := func() {
+			_, err := few.Permits(1).TryAcquire(t.Context())
+			require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		}
+		try()
+		require.Empty(t, log.of(line), "as many as there are")
+		holds = append(holds, take(t, v.permits(2, 4)))
+		for range 3 {
+			try()
+		}
+		w := v.lineUp(few.Permits(2))
+		try()
+		said := log.of(line)
+		require.Len(t, said, 1)
+		require.Equal(t, "path="+semPath+" permits=2 leases=4 node="+holds[1].Checks()[1].(*zk.CheckVersionRequest).Path, said[0])
+		w.stop()
+		<-w.done
+		for _, h := range holds {
+			release(t, h)
+		}
+
+		h := take(t, v.sharing(2, 4))
+		v.setLimit(1)
+		v.lineUp(newSemaphore(t, v.connect(shared.option()), semPath, 4, zklock.WithSharedLimit(semLimit)).Permits(1))
+		time.Sleep(time.Minute)
+		require.Empty(t, shared.of(line))
+		release(t, h)
 	})
 }
