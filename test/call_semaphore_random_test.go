@@ -4,6 +4,9 @@ package zklock_test
 
 import (
 	"context"
+	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -15,12 +18,13 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// I1, I4, I6: answers get lost, connections and sessions end, somebody deletes nodes, callers give up, the limit goes up and down. The
-// leases of those who hold are never more than the largest limit; when the faults are over, all get permits, and nothing is left.
+// I1, I4, I6, F48: answers get lost, connections and sessions end, somebody deletes nodes, callers give up or only try, the limit goes up and
+// down, also to 0. Nobody is granted beside more than the largest limit since its call began; nobody sleeps while there is room; when the
+// faults are over, all get permits, and nothing is left.
 func TestVirtual_Semaphore_RandomFaults(t *testing.T) {
 	randomWorlds(t, 0, 6, func(t *testing.T, v *virtual, r *random) {
 		v.net.SetLatency(3 * time.Millisecond)
-		(&permitWorld{random: r, t: t, v: v, held: map[*zklock.Hold]bool{}}).run()
+		(&permitWorld{random: r, t: t, v: v, calls: map[*permitCall]bool{}, held: map[*zklock.Hold]int{}}).run()
 	})
 }
 
@@ -33,8 +37,16 @@ type permitWorld struct {
 	v *virtual
 
 	mu     sync.Mutex
-	held   map[*zklock.Hold]bool
+	limit  int
+	calls  map[*permitCall]bool // that have not returned
+	held   map[*zklock.Hold]int // the largest limit from when its call began until it was granted
 	grants int
+}
+
+// permitCall is an acquire or a try.
+type permitCall struct {
+	most  int  // the largest limit since it began
+	waits bool // for an hour, if it has to
 }
 
 func (w *permitWorld) run() {
@@ -42,6 +54,7 @@ func (w *permitWorld) run() {
 	over := make(chan struct{})
 	var sessions []*zklock.Session
 	release(w.t, take(w.t, w.v.sharing(1, 3))) // the limit's node is there from now on
+	w.sets(3)
 	for range 4 {
 		s := w.v.connect()
 		sessions = append(sessions, s)
@@ -50,12 +63,14 @@ func (w *permitWorld) run() {
 			all.Go(func() { w.caller(sem, over) })
 		}
 	}
-	for range 60 {
+	for i := range 60 {
 		time.Sleep(w.atPace(1500 * time.Millisecond))
 		w.strike(sessions[w.intN(len(sessions))])
 		w.check()
+		if i%20 == 19 {
+			w.calm()
+		}
 	}
-	w.v.setLimit(3)
 	close(over)
 	all.Wait()
 	time.Sleep(time.Minute)
@@ -69,13 +84,41 @@ func (w *permitWorld) run() {
 	require.Greater(w.t, w.grants, 50)
 }
 
+// sets sets the limit. A call that is being decided may go by it from then on.
+func (w *permitWorld) sets(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for c := range w.calls {
+		c.most = max(c.most, n)
+	}
+	w.v.setLimit(n)
+	w.limit = n
+}
+
+// calm lets the world be, after the work was paused perhaps, with room for each call: who waited has its permits in the end.
+func (w *permitWorld) calm() {
+	w.sets(w.intN(2))
+	time.Sleep(w.atPace(10 * time.Second))
+	w.sets(3 + w.intN(2))
+	w.mu.Lock()
+	before := maps.Clone(w.calls)
+	w.mu.Unlock()
+	const long = 20 * time.Second
+	time.Sleep(long * w.pace)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for c := range before {
+		if c.waits && w.calls[c] {
+			w.t.Errorf("F48: a call waits for %v, with room for it", long*w.pace)
+		}
+	}
+}
+
 // caller takes permits until it is over.
 func (w *permitWorld) caller(sem *zklock.Semaphore, over <-chan struct{}) {
 	for !isOver(over) {
 		k := 1 + w.intN(3)
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second+w.atPace(20*time.Second))
-		h, err := sem.Permits(k).Acquire(ctx)
-		cancel()
+		h, err := w.enters(sem.Permits(k))
 		if err != nil {
 			time.Sleep(100 * time.Millisecond)
 			continue
@@ -83,14 +126,52 @@ func (w *permitWorld) caller(sem *zklock.Semaphore, over <-chan struct{}) {
 		if len(h.Checks()) != k {
 			w.t.Errorf("%d leases for %d permits", len(h.Checks()), k)
 		}
-		w.note(h, true)
 		time.Sleep(w.atPace(400 * time.Millisecond))
-		w.note(h, false)
+		w.mu.Lock()
+		delete(w.held, h)
+		w.mu.Unlock()
 		_ = h.Release(context.Background())
 		if w.pace > 1 {
 			time.Sleep(w.atPace(time.Second))
 		}
 	}
+}
+
+// enters tries, waits for a while, or for as long as it takes.
+func (w *permitWorld) enters(l zklock.Lock) (h *zklock.Hold, err error) {
+	how := w.intN(4)
+	c := &permitCall{waits: how > 1}
+	w.mu.Lock()
+	c.most = w.limit
+	w.calls[c] = true
+	w.mu.Unlock()
+	if how == 0 {
+		h, err = l.TryAcquire(context.Background())
+	} else {
+		wait := time.Hour * w.pace
+		if !c.waits {
+			wait = time.Second + w.atPace(20*time.Second)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), wait)
+		h, err = l.Acquire(ctx)
+		cancel()
+	}
+	w.mu.Lock()
+	delete(w.calls, c)
+	if err == nil {
+		w.held[h] = c.most
+		w.grants++
+	}
+	w.mu.Unlock()
+	w.check()
+	switch {
+	case err == nil:
+	case how == 0 && (errors.Is(err, zklock.ErrNotAcquired) || errors.Is(err, zklock.ErrNotConnected)):
+	case how == 1 && errors.Is(err, context.DeadlineExceeded):
+	default:
+		w.t.Errorf("I6: %v", err)
+	}
+	return h, err
 }
 
 func isOver(ch <-chan struct{}) bool {
@@ -102,38 +183,40 @@ func isOver(ch <-chan struct{}) bool {
 	}
 }
 
-func (w *permitWorld) note(h *zklock.Hold, holds bool) {
-	w.mu.Lock()
-	if holds {
-		w.held[h] = true
-		w.grants++
-	} else {
-		delete(w.held, h)
-	}
-	w.mu.Unlock()
-	w.check()
-}
-
-// check counts the permits of holds that stand and have all their leases.
+// check counts the permits of holds that stand and have all their leases. Of those up to the last lease of one, there may be as many as a
+// limit has allowed while its call was under way: those behind came later, and those ahead only go.
 func (w *permitWorld) check() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	used := 0
+	leases := map[*zklock.Hold][]string{}
 	for h := range w.held {
-		all := 0
+		var all []string
 		for _, c := range h.Checks() {
 			if _, ok := w.v.srv.Stat(c.(*zk.CheckVersionRequest).Path); ok {
-				all++
+				all = append(all, numberOf(c.(*zk.CheckVersionRequest).Path))
 			}
 		}
-		if all == len(h.Checks()) && h.Err() == nil {
-			used += all
+		if len(all) == len(h.Checks()) && h.Err() == nil {
+			leases[h] = all
 		}
 	}
-	if used > mostPermits {
-		w.t.Errorf("I1: %d permits in use", used)
+	for h, mine := range leases {
+		used, last := 0, slices.Max(mine)
+		for _, all := range leases {
+			for _, number := range all {
+				if number <= last {
+					used++
+				}
+			}
+		}
+		if used > w.held[h] {
+			w.t.Errorf("I1: %d permits in use, and a limit of at most %d when the last was granted", used, w.held[h])
+		}
 	}
 }
+
+// numberOf returns the ten digits at the end of a node's name.
+func numberOf(node string) string { return node[len(node)-10:] }
 
 // loses has a hold lose one of its leases. (Of a hold that the faults met, nobody knows what its Release has to say: its answer, too, may
 // have been lost.)
@@ -158,7 +241,7 @@ func (w *permitWorld) strike(s *zklock.Session) {
 		}
 	}
 	w.strikes()
-	switch w.intN(9) {
+	switch w.intN(12) {
 	case 0:
 		w.v.srv.DropConnection(s.SessionID())
 	case 1:
@@ -173,7 +256,7 @@ func (w *permitWorld) strike(s *zklock.Session) {
 		w.v.srv.Inject(onMulti(zktest.Before).Close())
 	case 7:
 		w.v.srv.Inject(zktest.After(zktest.Create).Session(s.SessionID()).Path(semQueue + "/*").DropReply().Close().Once().Optional())
-	case 8:
-		w.v.setLimit(1 + w.intN(mostPermits))
+	default:
+		w.sets(w.intN(mostPermits + 1))
 	}
 }

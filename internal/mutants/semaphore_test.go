@@ -14,6 +14,14 @@ var semaphore = []mutant{
 		"PlaceOfLeases", "if m.PastTheEnd() && (ours[m.Name] || m.Seq < 0) {", "if m.Seq < 0 {"}}},
 	{"permits: one with our number is behind us", "F35", "internal/queue", "TestPlaceOfLeases", []Swap{{
 		"PlaceOfLeases", "isTwin = isTwin || numbers[m.Seq]", "_ = isTwin"}}},
+	{"permits: nobody watches the limit", "F48", ".", "TestVirtual_SharedLimit_Zero_Pauses|TestVirtual_SharedLimit_BelowWhatIsWanted_Waits|TestVirtual_Semaphore_RandomFaults", []Swap{{
+		"attempt.awaitRoom", "			if p.limit != \"\" {\n", "			if p.limit == \"\" {\n"}}},
+	{"permits: a shared limit is never below its start", "I1, F48", ".", "TestVirtual_SharedLimit_Zero_Pauses|TestVirtual_Semaphore_RandomFaults", []Swap{{
+		"attempt.limitOf", "	return n, err == nil, err\n", "	return max(n, p.n), err == nil, err\n"}}},
+	{"permits: who holds is who waits by the limit", "R93", ".", "TestSplitLeases", []Swap{{
+		"splitLeases", "leases[held-1].Token > front.Token {", "leases[held-1].Token > 0 {"}}},
+	{"permits: the first in line is named as the holder", "R93", ".", "TestVirtual_Semaphore_NotLetIn_SaysWhoHoldsAndThePlaceInLine", []Swap{{
+		"permits.behind", "	at.holds = false", "	_ = at.holds"}}},
 	{"permits: a lost answer is asked for again", "I4, F2", ".", "TestVirtual_Semaphore_RequestLost_LateCopyLeaksNothing", []Swap{{
 		"attempt.resolveLeases", "	x := e.reaper.Erase(a.node)\n	select {\n	case <-x.Done:\n", "	x := e.reaper.Erase(a.node)\n	if len(id) > 0 {\n		return nil, errRequeue\n	}\n	select {\n	case <-x.Done:\n"}}},
 	{"permits: a lost answer made nothing", "I4, F3", ".", "TestVirtual_Semaphore_AnswerLost_LeasesAreAdopted", []Swap{{
