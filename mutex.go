@@ -35,8 +35,8 @@ type Lock interface {
 	Path() string
 }
 
-// NewMutex returns the lock on path. The path must be absolute and must not end in a slash; it is below the Session's
-// chroot. NewMutex sends nothing: the first acquire makes the lock root and its parents, up to the chroot.
+// NewMutex returns the lock on path. The path must be absolute, must not end in a slash and must not be at or below /zookeeper; it is
+// below the Session's chroot. NewMutex sends nothing: the first acquire makes the lock root and its parents, up to the chroot.
 func NewMutex(s *Session, path string, opts ...MutexOption) (*Mutex, error) {
 	if !s.isConnected() {
 		return nil, &Error{Op: "new mutex", Path: path, Err: errNoSession}

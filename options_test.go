@@ -84,6 +84,10 @@ func TestParseServers_Malformed(t *testing.T) {
 		{"zk1:2181/,zk2:2181/", "put the chroot once, at the end"},
 		{"zk1:2181/app:2181", "put the chroot once, at the end"},
 		{"zk1/zk2:2181/app", "put the chroot once, at the end"},
+		{"zk1:2181,/app", "a comma stands before the chroot: is a server missing?"},
+		{"zk1, /app", "a comma stands before the chroot"},
+		{"zk1:2181/zookeeper", "chroot: path \"/zookeeper\" is at or below /zookeeper"},
+		{"zk1:2181/zookeeper/app", "chroot: path \"/zookeeper/app\" is at or below /zookeeper"},
 		{"zk1:2181;zk2:2181", "separate the servers with commas"},
 		{"zk1:2181/app;zk2:2181/app", "separate the servers with commas"},
 		{"alice:pw@zk1:2181", "WithDigest"},
@@ -115,6 +119,8 @@ func TestNewMutex_BadPaths(t *testing.T) {
 		{"/locks/../orders", "relative part"},
 		{"/locks/..", "relative part"},
 		{"/.", "relative part"},
+		{"/zookeeper", "is at or below /zookeeper, where the servers keep their own: give another"},
+		{"/zookeeper/locks", "is at or below /zookeeper"},
 		{"/locks/\x00", "U+0000"},
 		{"/locks/a\nb", "U+000A"},
 		{"/locks/\x7f", "U+007F"},
@@ -132,7 +138,7 @@ func TestNewMutex_BadPaths(t *testing.T) {
 			require.Equal(t, tt.path, e.Path)
 		})
 	}
-	for _, path := range []string{"/a", "/locks/orders", "/locks/...", "/locks/.hidden", "/locks/a b", "/locks/ordre-é", "/locks/锁", "/_c_x/lock-0000000001"} {
+	for _, path := range []string{"/a", "/locks/orders", "/locks/...", "/locks/.hidden", "/locks/a b", "/locks/ordre-é", "/locks/锁", "/_c_x/lock-0000000001", "/zookeeper2", "/zookeepers/a", "/locks/zookeeper"} {
 		m, err := NewMutex(s, path)
 		require.NoError(t, err, path)
 		require.Equal(t, path, m.Path())

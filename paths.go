@@ -39,6 +39,9 @@ func splitServers(s string) (addrs []string, chroot string, err error) {
 	}
 	if i := strings.IndexByte(s, '/'); i >= 0 {
 		hosts, chroot = s[:i], strings.TrimSuffix(s[i:], "/")
+		if strings.HasSuffix(strings.TrimSpace(hosts), ",") { // a variable that is not set, perhaps
+			return nil, "", fmt.Errorf("connection string %q: a comma stands before the chroot: is a server missing? Give host:port,host:port/chroot", s)
+		}
 		if serverInChroot.MatchString(chroot) {
 			// Clients with another list of the servers would have another chroot, and so another lock.
 			return nil, "", fmt.Errorf("connection string %q: put the chroot once, at the end: host:port,host:port/chroot", s)
@@ -111,7 +114,8 @@ func hostPort(h string) (string, error) {
 // a program can check its configuration before it connects.
 func ValidatePath(path string) error { return checkPath(path) }
 
-// checkPath refuses what ZooKeeper would refuse, and a trailing slash, before anything is sent.
+// checkPath refuses what ZooKeeper would refuse, a trailing slash, and what is the servers' own, before anything is sent. The same
+// paths are good with a chroot and without one.
 func checkPath(p string) error {
 	bad := func(why string) error { return badArgument{fmt.Errorf("path %q %s", p, why)} }
 	switch {
@@ -123,6 +127,8 @@ func checkPath(p string) error {
 		return bad("is the root of the tree: give a path below it")
 	case strings.HasSuffix(p, "/"):
 		return bad("ends in a slash")
+	case p == "/zookeeper", strings.HasPrefix(p, "/zookeeper/"):
+		return bad("is at or below /zookeeper, where the servers keep their own: give another")
 	}
 	for _, part := range strings.Split(p[1:], "/") {
 		switch part {
