@@ -1,10 +1,12 @@
 package zklock_test
 
-// The benchmarks time an acquire and a release, and the check of a sequencer beside a write.
+// The benchmarks time an acquire and a release, the check of a sequencer beside a write, and a Session with the memory that it takes.
 
 import (
 	"fmt"
 	"log/slog"
+	"os"
+	"runtime/debug"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -108,4 +110,35 @@ func BenchmarkCheckSequencer(b *testing.B) {
 			})
 		}
 	}
+}
+
+// BenchmarkSession is a Connect, and what a Session takes of the heap while it is there: mostly go-zookeeper's two buffers. On Linux
+// it is also what it takes of the machine's memory, which is less, because the buffers are touched only as far as they are used. Both
+// have the test server's side of the connection in them.
+func BenchmarkSession(b *testing.B) {
+	n := zktest.NewNetwork()
+	srv := zktest.Start(b, zktest.WithNetwork(n))
+	benchSession(b, n, srv)
+	debug.FreeOSMemory()
+	heapBefore, residentBefore := heap(), resident()
+	b.ResetTimer()
+	for range b.N {
+		benchSession(b, n, srv)
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(heap()-heapBefore)/1024/float64(b.N), "heap-KB/session")
+	if residentBefore > 0 {
+		b.ReportMetric(float64(resident()-residentBefore)/1024/float64(b.N), "resident-KB/session")
+	}
+}
+
+// resident returns how many bytes of memory this process has, where the kernel says so.
+func resident() (bytes int64) {
+	text, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	var size, pages int64
+	_, _ = fmt.Sscan(string(text), &size, &pages)
+	return pages * int64(os.Getpagesize())
 }
