@@ -43,7 +43,14 @@ type campaign struct {
 //
 // All candidates of a path must have nodes of one kind. By default those are the nodes of a Mutex and of Curator's LeaderSelector,
 // which stand in one election. WithLatchNodes makes those of Curator's LeaderLatch. kazoo's Election stands in neither: it does not
-// wait for nodes of other names. Campaign, Leader and Observe refuse a path on which they find nodes of another recipe.
+// wait for nodes of other names.
+//
+// Campaign, Leader and Observe refuse a path on which they find nodes of another recipe, with a final error that names one. A candidate
+// looks before its first node, and then in each list by which it may be elected. So of two candidates of different kinds, the one whose
+// node is the later is refused, and its node is deleted: they never lead at a time, also if both start at once, or if one stands again after
+// a loss. A leader is not disturbed by one of another kind that comes later, and neither are those behind it: they stand again until
+// that has gone. To change the kind, end all candidates of the path before you start others. Other clients' candidates do not look, nor
+// does a Mutex: a LeaderLatch that comes to the path of a leader without WithLatchNodes leads beside it.
 func NewElection(s *Session, path string, opts ...MutexOption) (*Election, error) {
 	if !s.isConnected() {
 		return nil, &Error{Op: "new election", Path: path, Err: errNoSession}
@@ -56,6 +63,7 @@ func NewElection(s *Session, path string, opts ...MutexOption) (*Election, error
 	if err != nil {
 		return nil, &Error{Op: "new election", Path: path, Err: badArgument{err}}
 	}
+	m.root.refuses = besideOthers
 	return &Election{m: &m}, nil
 }
 
@@ -317,8 +325,8 @@ func (e *Election) watchLeader(ctx context.Context, z *era, isFirst bool) (leade
 	}
 }
 
-// front returns the node in front, absolute, and whether the root is there. It returns an error if it is to check the recipe, and the
-// root has nodes of another.
+// front returns the node in front, absolute, and whether the root is there. It returns an error if a node of another recipe is ahead of
+// that; with check, if the root has one at all.
 func (e *Election) front(ctx context.Context, z *era, check bool) (node string, there bool, err error) {
 	root := &e.m.root
 	l := z.lists.List(root.path)
@@ -329,30 +337,48 @@ func (e *Election) front(ctx context.Context, z *era, check bool) (node string, 
 	case err != nil:
 		return "", false, err
 	}
+	name := queue.FrontOf(l.Names, root.rule.Markers)
+	self := name
 	if check {
-		err = otherRecipe(l.Names, root)
+		self = ""
 	}
-	if name := queue.FrontOf(l.Names, root.rule.Markers); name != "" {
+	if err := otherRecipe(root, l.Names, self); err != nil {
+		return "", true, err
+	}
+	if name != "" {
 		node = root.path + "/" + name
 	}
-	return node, true, err
+	return node, true, nil
 }
 
-// otherRecipe says what to do if a child is not of the election's recipe: between those nothing is promised.
-func otherRecipe(children []string, root *lockRoot) error {
+// besideOthers is the besideSelf of candidates. Of two of different kinds, the one whose node is the later finds the other's: so they
+// never lead at a time. The error is final, unless a candidate of self's kind is in front: then the one between is refused, too, and goes.
+func besideOthers(root *lockRoot, children []string, self string) error {
+	err := otherRecipe(root, children, self)
+	if err != nil && otherRecipe(root, children, queue.FrontOf(children, root.rule.Markers)) == nil {
+		return errors.Unwrap(err)
+	}
+	return err
+}
+
+// otherRecipe says what to do if a child that is not behind self, a child too, is not of the election's recipe; if self is "", any child:
+// between the recipes nothing is promised.
+func otherRecipe(root *lockRoot, children []string, self string) error {
 	what, others := "Curator's LeaderLatch: give WithLatchNodes", []string{queue.LatchName}
 	if root.rule.Name == queue.LatchName {
 		what, others = "a mutex, or an election without WithLatchNodes: leave that out", []string{queue.MutexName}
 	}
+	if c := queue.ForeignOf(root.rule, self, children, others); c != "" {
+		return badArgument{fmt.Errorf("%s is of %s, or give the election a path of its own", shown(c), what)}
+	}
+	third := queue.ForeignOf(root.rule, self, children, []string{queue.ReadName, queue.WriteName, queue.LeaseName, "__lock__"})
 	for _, c := range children {
-		_, isOther := queue.Parse(c, others)
-		_, isThird := queue.Parse(c, []string{queue.ReadName, queue.WriteName, queue.LeaseName, "__lock__"})
-		switch {
-		case isOther:
-			return badArgument{fmt.Errorf("%s is of %s, or give the election a path of its own", shown(c), what)}
-		case isThird, c == "locks", c == "leases":
-			return badArgument{fmt.Errorf("%s is of a read/write lock, a semaphore or kazoo: give the election a path of its own", shown(c))}
+		if self == "" && (c == "locks" || c == "leases") {
+			third = c
 		}
+	}
+	if third != "" {
+		return badArgument{fmt.Errorf("%s is of a read/write lock, a semaphore or kazoo: give the election a path of its own", shown(third))}
 	}
 	return nil
 }

@@ -62,14 +62,20 @@ func (a *attempt) listQueue() error {
 		*w = w.NotListed(r)
 		return nil
 	}
-	p := queue.PlaceOf(a.d.root.rule, nameOf(a.node), a.list.Names)
+	root, self := a.d.root, nameOf(a.node)
+	p := queue.PlaceOf(root.rule, self, a.list.Names)
+	if root.refuses != nil && p.Kind != queue.Missing {
+		if err := root.refuses(root, a.list.Names, self); err != nil {
+			return err
+		}
+	}
 	*w = w.Listed(p, a.list.Conn)
 	if p.Kind == queue.Missing { // what was asked for with the list may be of another root, too
 		a.early = nil
 	}
 	a.rootCzxid = a.list.Root // a root that is made anew has lost our node
 	if a.second = p.Second; p.Predecessor != "" {
-		a.predecessor = a.d.root.path + "/" + p.Predecessor
+		a.predecessor = root.path + "/" + p.Predecessor
 	} else {
 		a.predecessor = ""
 	}

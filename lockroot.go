@@ -30,18 +30,22 @@ type lockRoot struct {
 	roots     *roots
 
 	// What a recipe says of it.
-	share    string    // the name of what an owner has here: shares with other names have owners of their own
-	other    string    // the share that an owner may have beside that; "" for none
-	isFresh  bool      // each call takes a share of its own, and re-enters none
-	recorded bool      // grants are recorded in its data
-	more     *lockRoot // above the further nodes that a hold rests on (attempt.held); nil for none. Not together with recorded
-	fits     rootCheck // refuses the path of another recipe before a Session makes its first node there; nil if any will do
+	share    string     // the name of what an owner has here: shares with other names have owners of their own
+	other    string     // the share that an owner may have beside that; "" for none
+	isFresh  bool       // each call takes a share of its own, and re-enters none
+	recorded bool       // grants are recorded in its data
+	more     *lockRoot  // above the further nodes that a hold rests on (attempt.held); nil for none. Not together with recorded
+	fits     rootCheck  // refuses the path of another recipe, before a Session makes its first node there; nil if any will do
+	refuses  besideSelf // is shown each list that a grant may rest on: refuses the nodes of another recipe; nil if any will do
 }
 
 type rootCheck func(ctx context.Context, e *era, r *lockRoot) error
 
 // shownPath is what logs call the lock: the path as given, below its chroot. The nodes of a recipe may be further down.
 func (r *lockRoot) shownPath() string { return r.chroot + r.given }
+
+// besideSelf says why the node self, a child of r, may not stand beside the other children.
+type besideSelf func(r *lockRoot, children []string, self string) error
 
 // roots is what a Session remembers of lock roots.
 type roots struct {

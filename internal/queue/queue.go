@@ -140,6 +140,19 @@ func SeenAt(rule Rule, self string, children []string) Kind {
 	return Front
 }
 
+// ForeignOf returns a child whose name ends in one of these and a number, and that is not behind self; "" if there is none. If self is "",
+// any will do. Of two nodes whose kinds do not wait for each other, each list that shows the later one shows the earlier one, too, while
+// that is there. So if such a list refuses the later one, the two are never granted together.
+func ForeignOf(rule Rule, self string, children, endings []string) string {
+	own, isOne := Parse(self, rule.Markers)
+	for _, m := range Members(children, endings) {
+		if !isOne || ByNumber(m, own) <= 0 {
+			return strings.Clone(m.Name)
+		}
+	}
+	return ""
+}
+
 // PlaceOf decides where self stands among the children of the lock root, by its rule. Their numbers order them. Below the counter's end
 // servers never repeat a number. A client that makes a node by name can: hence Twin and Tied. That no client makes one with a smaller
 // number than those in the queue is assumed; a writer that reads, too, makes one beside its own (Rule.staysAlone).

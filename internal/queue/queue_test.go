@@ -272,6 +272,28 @@ func TestRule_PassesTurn(t *testing.T) {
 	require.False(t, writer.SeesAs(Rule{WriteName, append(slices.Clone(Markers), "x-")}))
 }
 
+// I1: of two nodes that do not wait for each other, the one whose number is not smaller finds the other, wherever the numbers are.
+func TestForeignOf(t *testing.T) {
+	latch := func(seq int64) string { return fmt.Sprintf("_c_00000009-0000-4000-8000-000000000000-latch-%010d", seq) }
+	for _, tt := range []struct {
+		name, self string
+		others     []string
+		want       string
+	}{
+		{"nobody", ours(1, 7), []string{ours(2, 3), "config", "latch-x"}, ""},
+		{"ahead", ours(1, 7), []string{latch(6)}, latch(6)},
+		{"ahead, behind others", ours(1, 7), []string{ours(2, 1), ours(3, 6), latch(2)}, latch(2)},
+		{"behind", ours(1, 7), []string{latch(8)}, ""},
+		{"with the same number", ours(1, 7), []string{latch(7)}, latch(7)},
+		{"past the counter's end", ours(1, 7), []string{latch(-1 << 31)}, ""},
+		{"anywhere", "", []string{ours(2, 1), latch(8)}, latch(8)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			require.Equal(t, tt.want, ForeignOf(mutexRule, tt.self, append(tt.others, ours(1, 7)), []string{LatchName}))
+		})
+	}
+}
+
 // R73: the reader's node has the writer's number, and a name of its own.
 func TestDowngradedPath(t *testing.T) {
 	const id, other = "0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72", "1e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72"
