@@ -64,7 +64,7 @@ func (l delayed) step(a *attempt) error {
 	return l.recipe.step(a)
 }
 
-// describe says until when the node in front waits for the lock-delay, if it says so.
+// describe says until when the node in front waits for the lock-delay.
 func (l delayed) describe(ctx context.Context, e *era, root *lockRoot, ps []Participant) error {
 	if err := l.recipe.describe(ctx, e, root, ps); err != nil || len(ps) == 0 {
 		return err
@@ -73,11 +73,22 @@ func (l delayed) describe(ctx context.Context, e *era, root *lockRoot, ps []Part
 	if _, err := e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: root.path}, &got); err != nil {
 		return ignoring(answer.Denied(err, "get", "READ", root.path), zk.ErrNoNode)
 	}
-	record, _ := queue.ParseRecord(got.Data)
-	if record.Word(queue.HeldWord) != nameOf(ps[0].Node) { // otherwise it holds
-		ps[0].DelayUntil, _ = time.Parse(time.RFC3339, record.Word(queue.UntilWord))
-	}
+	ps[0].DelayUntil = l.until(got.Data, ps[0].Node)
 	return nil
+}
+
+// until returns until when the node in front waits for the lock-delay, by the lock root's data: the zero time if it holds, or nobody
+// disappeared. As long as it has not said so itself, that is as if its wait began now.
+func (l delayed) until(data []byte, front string) (until time.Time) {
+	record, _ := queue.ParseRecord(data)
+	if held := record.Word(queue.HeldWord); held == "" || held == nameOf(front) {
+		return until
+	}
+	until, err := time.Parse(time.RFC3339, record.Word(queue.UntilWord))
+	if err != nil {
+		until = time.Now().Add(l.d)
+	}
+	return until
 }
 
 // end returns until when nobody is granted because the holder with that node disappeared, and whether this Session knew that

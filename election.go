@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -17,7 +15,6 @@ import (
 	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/queue"
-	"github.com/zklock/zklock/internal/wire"
 )
 
 // Election is one candidate for the leadership of a path, and a view of who leads. It is a Mutex on that path: the candidate that
@@ -231,98 +228,21 @@ func (e *Election) Candidates(ctx context.Context) ([]Participant, error) {
 }
 
 // Leader returns the candidate in front, as a server knows it: it leads, or is about to. If nobody stands for election, the
-// Participant is the zero one, whose Node is empty. The Data of a leader that was asked to give way is that message (see Revoke).
+// Participant is the zero one, whose Node is empty. The Data of a leader that was asked to give way is that message (see Revoke). With
+// WithLockDelay, its DelayUntil is set while it waits for that: then it does not lead yet.
 // While no server can be reached, Leader waits for one until ctx ends.
 func (e *Election) Leader(ctx context.Context) (leader Participant, err error) {
 	if !e.isMade() {
 		return Participant{}, &Error{Op: "leader", Err: errNoElection}
 	}
 	err = e.m.reading(ctx, "leader", func(z *era) error {
-		for {
+		leader, err = e.m.frontOf(ctx, z, func() (string, error) {
 			node, _, err := e.front(ctx, z, true)
-			if leader = (Participant{}); err != nil || node == "" {
-				return err
-			}
-			if leader, err = readParticipant(ctx, z, node); !errors.Is(err, zk.ErrNoNode) { // or it went meanwhile: look for the next
-				return err
-			}
-		}
+			return node, err
+		})
+		return err
 	})
 	return leader, err
-}
-
-// Observe returns an iterator over the leaders: the one there is, and then each next one. A Participant whose Node is empty says that
-// nobody leads. Who reads slowly misses leaders in between, and never the last. While no server can be reached, the iterator waits.
-//
-// Its last pair has the error that ended it: the cause of ctx, ErrClosed, or what the servers refuse. All observers of a Session
-// share their requests, and no candidate is woken for them.
-func (e *Election) Observe(ctx context.Context) iter.Seq2[Participant, error] {
-	return func(yield func(Participant, error) bool) {
-		if !e.isMade() {
-			yield(Participant{}, &Error{Op: "observe", Err: errNoElection})
-			return
-		}
-		for last, isFirst := "", true; ; isFirst = false {
-			var leader Participant
-			var over <-chan struct{}
-			var on *watch
-			err := e.m.reading(ctx, "observe", func(z *era) (err error) {
-				over = z.Over()
-				leader, on, err = e.watchLeader(ctx, z, isFirst)
-				return err
-			})
-			if err != nil {
-				yield(Participant{}, err)
-				return
-			}
-			if (isFirst || leader.Node != last) && !yield(leader, nil) {
-				return
-			}
-			last = leader.Node
-			select {
-			case <-on.fired:
-			case <-over:
-			case <-ctx.Done():
-			}
-		}
-	}
-}
-
-// watchLeader returns the leader, and a watch that fires when another may lead. While somebody leads, that is a watch on the
-// leader's node, so that nobody hears of those who queue. Otherwise it is one on the root, for the first to come.
-func (e *Election) watchLeader(ctx context.Context, z *era, isFirst bool) (leader Participant, on *watch, err error) {
-	root := e.m.root.path
-	for {
-		node, there, err := e.front(ctx, z, isFirst)
-		if err != nil {
-			return leader, nil, err
-		}
-		if node == "" {
-			key := watchKey{root, wire.OpExists}
-			if there {
-				key.op = wire.OpGetChildren2
-			}
-			if on != nil && on.watchKey == key && !on.hasFired() { // it stood before this list
-				return Participant{}, on, nil
-			}
-			on = z.watches.start(key)
-			if err := on.waitArmed(ctx, z.Era); err != nil && !errors.Is(err, zk.ErrNoNode) {
-				return leader, nil, answer.Denied(err, "watch", "READ", root)
-			}
-			continue
-		}
-		if on, err = z.watches.watch(ctx, node); err == nil {
-			leader = participantOf(node, slices.Clone(on.data), on.stat)
-			if int(on.stat.DataLength) > len(on.data) { // a watch keeps the beginning
-				leader, err = readParticipant(ctx, z, node)
-			}
-		} else {
-			err = answer.Denied(err, "get", "READ", node)
-		}
-		if !errors.Is(err, zk.ErrNoNode) { // otherwise it went between the list and the look: look for the next
-			return leader, on, err
-		}
-	}
 }
 
 // front returns the node in front, absolute, and whether the root is there. It returns an error if a node of another recipe is ahead of

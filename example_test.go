@@ -905,6 +905,35 @@ func ExampleMutex_Participants() {
 	// Output: host-a:4711 true true
 }
 
+// Who holds the lock, however long the queue is.
+func ExampleMutex_Front() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, _ := zklock.NewMutex(s, "/locks/orders", zklock.WithData([]byte("host-a:4711")))
+	first, err := m.Front(ctx)
+	fmt.Println("somebody holds:", first.Node != "", err)
+	_ = m.Do(ctx, func(ctx context.Context, hold *zklock.Hold) error {
+		first, err = m.Front(ctx)
+		fmt.Println(string(first.Data), first.Token == hold.Token(), err)
+		return nil
+	})
+	// Output:
+	// somebody holds: false <nil>
+	// host-a:4711 true <nil>
+}
+
+func ExampleRWMutex_Front() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, _ := zklock.NewRWMutex(s, "/locks/prices")
+	_ = m.ReadLock().Do(ctx, func(ctx context.Context, _ *zklock.Hold) error {
+		first, err := m.Front(ctx)
+		fmt.Println("a reader:", first.Shared, err)
+		return nil
+	})
+	// Output: a reader: true <nil>
+}
+
 // The front of the queue is the holder. An old one may hang.
 func ExampleParticipant() {
 	ctx, s, stop := exampleSession()

@@ -25,8 +25,11 @@ type Participant struct {
 	Created   time.Time
 	Age       time.Duration // by this machine's clock
 
-	// Until when the lock-delay lasts for which it waits, by its clock. Of a Mutex WithLockDelay, and of the front only; otherwise zero.
+	// Until when the lock-delay lasts for which it waits, by its clock. Of a Mutex or an Election WithLockDelay, and of the front only;
+	// otherwise zero.
 	DelayUntil time.Time
+
+	Unknown bool // of Election.Observe only: no server has answered for so long that it is not known who leads. The rest is zero
 }
 
 // participantsIn returns the nodes below a root, the first in line first. It returns an error if it was not told.
@@ -72,6 +75,18 @@ func participantsIn(ctx context.Context, e *era, root *lockRoot) ([]Participant,
 		ps[i] = r.p
 	}
 	return ps, nil
+}
+
+// frontIn returns the node in front, absolute; "" if nobody is in the queue.
+func frontIn(ctx context.Context, e *era, root *lockRoot) (node string, err error) {
+	l := e.lists.List(root.path)
+	if err := l.Wait(ctx, e.Era); err != nil {
+		return "", ignoring(err, zk.ErrNoNode)
+	}
+	if name := queue.FrontOf(l.Names, root.rule.Markers); name != "" {
+		node = root.path + "/" + name
+	}
+	return node, nil
 }
 
 func readParticipant(ctx context.Context, e *era, node string) (Participant, error) {

@@ -32,7 +32,7 @@ func (a *attempt) awaitRoom(early *look) error {
 	for watching := false; ; {
 		var on, onLimit *watch
 		if watching {
-			on = e.watches.start(watchKey{p.leases.path, wire.OpGetChildren2})
+			on = e.watches.start(watchKey{path: p.leases.path, op: wire.OpGetChildren2})
 			if p.limit != "" {
 				onLimit = e.watches.startWatch(p.limit)
 			}

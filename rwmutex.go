@@ -75,6 +75,14 @@ func (m *RWMutex) Participants(ctx context.Context) ([]Participant, error) {
 	return m.read.Participants(ctx)
 }
 
+// Front returns the first in the queue, as Mutex.Front does: if it is a reader (Shared), others may hold the lock beside it.
+func (m *RWMutex) Front(ctx context.Context) (Participant, error) {
+	if m == nil || !m.read.isMade() {
+		return Participant{}, &Error{Op: "front", Err: errNoRWMutex}
+	}
+	return m.read.Front(ctx)
+}
+
 // made is for methods that return no error.
 func (m *RWMutex) made() *RWMutex {
 	if m == nil || !m.read.isMade() {

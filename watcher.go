@@ -11,7 +11,6 @@ import (
 	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
-	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/tap"
 	"github.com/zklock/zklock/internal/wire"
 )
@@ -27,19 +26,24 @@ type watch struct {
 	err   error         // why it could not be set
 	none  bool          // there was no node, and the watch waits for one
 	stat  wire.Stat     // of the node
-	data  []byte        // of the node, the beginning
+	data  []byte        // of the node, the beginning; the whole if it is observed
 	conn  uint64        // the connection over which that was answered. On a later connection the watch is restored, and only wakes.
 
 	fired chan struct{} // closed when its event came; then the field below is set
 	event zk.EventType
+
+	users int // who observe it and have not left; guarded by the watcher
 }
 
 // watchKey says what is watched. The operation that sets a watch says which events it has: getData, the node's deletion and
 // changes of its data; exists, its creation too; getChildren2, its deletion and changes of its children.
 type watchKey struct {
-	path string
-	op   wire.Op
+	path     string
+	op       wire.Op
+	observed bool // by those who only look on: they get the whole data, and the last to leave takes the watch back
 }
+
+func (k watchKey) isOfChildren() bool { return k.op == wire.OpGetChildren2 }
 
 // maxShown is how many bytes of a node's data are shown to people, at most.
 const maxShown = 64
@@ -53,6 +57,7 @@ type watcher struct {
 		sync.Mutex
 		watches map[watchKey]*watch // not fired
 		queued  int                 // attempts that have a node and wait
+		users   int                 // of observed watches
 		looking bool                // lookAfterWatches runs
 		since   int64               // restore the watches as of this zxid: of the last connection on which all of them stood
 		missing int                 // unanswered requests that restore watches on the present connection
@@ -86,18 +91,21 @@ func (w *watch) waitArmed(ctx context.Context, z *link.Era) error {
 
 // startWatch is watch without the wait.
 func (w *watcher) startWatch(path string) *watch {
-	return w.start(watchKey{path, wire.OpGetData})
+	return w.start(watchKey{path: path, op: wire.OpGetData})
 }
 
+// start is startWatch for any watch. Who starts an observed one must leave it.
 func (w *watcher) start(key watchKey) *watch {
 	w.mu.Lock()
 	if on := w.mu.watches[key]; on != nil {
+		w.useLocked(on, 1)
 		w.mu.Unlock()
 		return on
 	}
 	// Registered before the request is sent: the event can come before the answer is seen here.
 	on := &watch{watchKey: key, armed: make(chan struct{}), fired: make(chan struct{})}
 	w.mu.watches[key] = on
+	w.useLocked(on, 1)
 	neglected := !w.mu.looking
 	w.mu.looking = true
 	w.mu.Unlock()
@@ -109,6 +117,61 @@ func (w *watcher) start(key watchKey) *watch {
 		w.armed(on, tap.Answer{Fate: tap.NeverSent})
 	}
 	return on
+}
+
+func (w *watcher) useLocked(on *watch, n int) {
+	if on.observed {
+		on.users += n
+		w.mu.users += n
+	}
+}
+
+// leave is for who has started an observed watch; nil is none. The last to leave takes the watch back, so that none remains for each path
+// that was ever observed. If another watch of ours needs the event, or the user may have set one over Session.Conn (the tap knows), the
+// server's stays, until it fires or the connection ends: servers keep one for all.
+func (w *watcher) leave(on *watch) {
+	if on == nil {
+		return
+	}
+	w.mu.Lock()
+	w.useLocked(on, -1)
+	isLast := on.users == 0 && w.mu.watches[on.watchKey] == on
+	if isLast {
+		delete(w.mu.watches, on.watchKey)
+	}
+	isLast = isLast && len(w.sameLocked(on.watchKey)) == 0
+	w.mu.Unlock()
+	if !isLast {
+		return
+	}
+	ask := wire.WatchesRequest{Path: on.path, Type: wire.WatcherData}
+	if on.isOfChildren() {
+		ask.Type = wire.WatcherChildren
+	}
+	w.z.Carrier.Send(w.z, tap.NewRequest(wire.OpRemoveWatches, ask, func(a tap.Answer) {
+		if a.Fate != tap.WasAnswered || a.Code != wire.OK {
+			return
+		}
+		w.mu.Lock()
+		since := w.sameLocked(on.watchKey) // that may have been taken back with it
+		w.mu.Unlock()
+		for _, other := range since {
+			w.unheard(other)
+		}
+	}))
+}
+
+// sameLocked returns our watches that are one with that at the server.
+func (w *watcher) sameLocked(key watchKey) (same []*watch) {
+	for _, op := range []wire.Op{wire.OpGetData, wire.OpExists, wire.OpGetChildren2} {
+		for _, observed := range []bool{false, true} {
+			other := watchKey{key.path, op, observed}
+			if on := w.mu.watches[other]; on != nil && other.isOfChildren() == key.isOfChildren() {
+				same = append(same, on)
+			}
+		}
+	}
+	return same
 }
 
 // armed takes the answer to the read that sets a watch. It runs on the client's reading goroutine, in the order of the frames.
@@ -126,7 +189,10 @@ func (w *watcher) armed(on *watch, a tap.Answer) {
 			}
 		}
 	} else {
-		on.stat, on.data = data.Stat, slices.Clone(data.Data[:min(len(data.Data), maxShown)])
+		if !on.observed {
+			data.Data = data.Data[:min(len(data.Data), maxShown)]
+		}
+		on.stat, on.data = data.Stat, slices.Clone(data.Data)
 	}
 	w.mu.Unlock()
 	close(on.armed)
@@ -173,7 +239,7 @@ func (w *watcher) restore(before int64) (rs []*tap.Request) {
 		for size := 0; n < len(stood) && size < maxBytes; n++ {
 			paths := &ask.Data
 			switch on := stood[n]; {
-			case on.op == wire.OpGetChildren2:
+			case on.isOfChildren():
 				paths = &ask.Child
 			case on.none:
 				paths = &ask.Exist
@@ -199,67 +265,6 @@ func (w *watcher) restored(them []*watch, a tap.Answer) {
 	if a.Code != wire.OK {
 		for _, on := range them {
 			w.unheard(on)
-		}
-	}
-}
-
-// lookAfterWatches asks about each watched node once every session timeout while anybody waits, and every tenth of them while
-// watches are left: an event can get lost at a server (F30). It reads a few bytes, for a queue of any length and any number of
-// waiters. It also asks about the nodes of waiters that watch nothing and wait for their turn.
-//
-// If the node is there, that says as much as a list would. A waiter's place changes only when its own node or its
-// predecessor goes. Nobody can get in between, because numbers grow.
-func (w *watcher) lookAfterWatches() {
-	const (
-		atATime = 16
-		seldom  = 10
-	)
-	few := make(chan struct{}, atATime)
-	for unawaited := 1; w.z.Pause(w.z.Timeout()); unawaited++ {
-		conn, _, _ := w.z.AttachedConn()
-		w.mu.Lock()
-		if w.mu.queued == 0 && len(w.mu.watches) == 0 {
-			w.mu.looking = false // the next watch or waiter begins again
-			w.mu.Unlock()
-			return
-		}
-		if w.mu.queued > 0 {
-			unawaited = 0
-		}
-		if conn == 0 || unawaited%seldom != 0 {
-			w.mu.Unlock()
-			continue
-		}
-		type look struct {
-			node string
-			told func(now *wire.Stat, err error)
-		}
-		var looks []look
-		for _, on := range w.mu.watches {
-			if on.isArmed() {
-				looks = append(looks, look{on.path, func(now *wire.Stat, err error) {
-					if on.hasMissed(now, err) { // an event would have come before an answer that shows its change
-						w.unheard(on)
-					}
-				}})
-			}
-		}
-		w.mu.Unlock()
-		for _, on := range w.nodes.Waiting() {
-			looks = append(looks, look{on.Node, func(_ *wire.Stat, err error) {
-				if errors.Is(err, zk.ErrNoNode) {
-					on.Tell(queue.NodeIsGone)
-				}
-			}})
-		}
-		for _, l := range looks {
-			few <- struct{}{}
-			if !w.z.Carrier.Spawn(func() {
-				defer func() { <-few }()
-				l.told(w.z.Stat(l.node))
-			}) {
-				return
-			}
 		}
 	}
 }
@@ -305,32 +310,20 @@ func (w *watcher) fire(ev wire.WatcherEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	event := zk.EventType(ev.Type)
-	for _, op := range []wire.Op{wire.OpGetData, wire.OpExists, wire.OpGetChildren2} {
-		ofChildren := op == wire.OpGetChildren2
+	for _, ofChildren := range []bool{false, true} {
 		if event != zk.EventNodeDeleted && ofChildren != (event == zk.EventNodeChildrenChanged) {
 			continue // the server keeps those watches
 		}
-		key := watchKey{ev.Path, op}
-		if on := w.mu.watches[key]; on != nil {
-			delete(w.mu.watches, key)
+		op := wire.OpGetData
+		if ofChildren {
+			op = wire.OpGetChildren2
+		}
+		for _, on := range w.sameLocked(watchKey{path: ev.Path, op: op}) {
+			delete(w.mu.watches, on.watchKey)
 			on.event = event
 			close(on.fired)
 		}
 	}
-}
-
-// hasMissed says whether the node as it is now, or zk.ErrNoNode, shows that the watch should have fired.
-func (w *watch) hasMissed(now *wire.Stat, err error) bool {
-	switch {
-	case errors.Is(err, zk.ErrNoNode):
-		return !w.none
-	case err != nil:
-		return false
-	}
-	if w.op == wire.OpGetChildren2 {
-		return now.Cversion != w.stat.Cversion
-	}
-	return w.none || now.Mzxid != w.stat.Mzxid
 }
 
 // isArmed says whether the watch was asked for and answered.

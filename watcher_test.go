@@ -15,7 +15,7 @@ import (
 
 // standing puts a watch on a path that was asked for and, if it is armed, answered.
 func standing(e *era, path string, armed bool) *watch {
-	key := watchKey{path, wire.OpGetData}
+	key := watchKey{path: path, op: wire.OpGetData}
 	w := &watch{watchKey: key, armed: make(chan struct{}), fired: make(chan struct{})}
 	e.watches.mu.watches[key] = w
 	if armed {
@@ -120,6 +120,38 @@ func TestWatch_EventBeforeTheAnswer_IsToldOnce(t *testing.T) {
 		require.Equal(t, zk.EventNodeDeleted, on.event)
 		require.ErrorIs(t, on.err, zk.ErrNoNode)
 	})
+}
+
+// I8: another comes for a watch between the last observer's leaving and the answer to its removal, whose request may have gone out after
+// the other's. The server may have no watch then: who came looks again. The removal of a watch that another kind of user needs is not sent.
+func TestWatch_TakenBack_WakesWhoCameMeanwhile(t *testing.T) {
+	w := newEventTest(t)
+	there := tap.Answer{Fate: tap.WasAnswered, Conn: waitersConn, Body: wire.Frame(wire.DataResponse{})[4:]}
+	w.c.sends = answering(there)
+	watches, key := w.e.watches, watchKey{"/locks/a/p", wire.OpGetData, true}
+	first := watches.start(key)
+	require.Same(t, first, watches.start(key), "all observers share one")
+	w.c.sends = func(*tap.Request) bool { t.Error("another still observes"); return false }
+	watches.leave(first)
+	var later *watch
+	w.c.sends = func(removal *tap.Request) bool {
+		w.c.sends = answering(there)
+		later = watches.start(key)
+		require.NotSame(t, first, later)
+		removal.Done(tap.Answer{Fate: tap.WasAnswered})
+		return true
+	}
+	watches.leave(first)
+	require.True(t, later.hasFired())
+	require.Equal(t, zk.EventNotWatching, later.event)
+	watches.leave(later)
+
+	w.c.sends = answering(there, there)
+	waiters, observed := watches.startWatch(key.path), watches.start(key)
+	w.c.sends = func(*tap.Request) bool { t.Error("a waiter needs the event"); return false }
+	watches.leave(observed)
+	require.False(t, waiters.hasFired())
+	require.Zero(t, watches.mu.users)
 }
 
 // answering answers the first requests with what it is given.

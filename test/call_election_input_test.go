@@ -80,6 +80,7 @@ func TestVirtual_Election_PathOfAnotherRecipe(t *testing.T) {
 				}
 				var observed error
 				for _, observed = range e.Observe(within(t, soon)) {
+					break
 				}
 				campaign := e.Campaign(within(t, soon), func(context.Context, *zklock.Hold) error { t.Error("it led"); return nil })
 				for _, err := range []error{campaign, leaderErr, observed} {

@@ -68,3 +68,48 @@ func TestVirtual_Participants_ContextsCauseIsNoAnswer(t *testing.T) {
 		})
 	}
 }
+
+// Front is one list and one read, however long the queue is. It says whether anybody is in the queue, and finds the next if the first goes
+// in between.
+func TestVirtual_Front_OneListOneRead(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		m := newMutex(t, s, "/job")
+		front := func(m interface {
+			Front(context.Context) (zklock.Participant, error)
+		}) zklock.Participant {
+			t.Helper()
+			first, err := m.Front(within(t, soon))
+			require.NoError(t, err)
+			return first
+		}
+		require.Equal(t, zklock.Participant{}, front(m))
+		require.Equal(t, zklock.Participant{}, front(newMutex(t, s, "/job/none")))
+
+		other := v.connect()
+		h := acquire(t, newMutex(t, other, "/job"))
+		var queue []*waiting
+		for range 20 {
+			queue = append(queue, v.queueUp(newMutex(t, other, "/job")))
+		}
+		v.srv.ResetRequests()
+		first := front(m)
+		require.Equal(t, 2, v.srv.Requests().Of(s.SessionID()))
+		require.Equal(t, 1, v.srv.Requests().Total(zktest.GetData))
+		require.Equal(t, h.Node(), first.Node)
+		require.Equal(t, h.Token(), first.Token)
+		require.Equal(t, other.SessionID(), first.SessionID)
+		rw, err := zklock.NewRWMutex(s, "/job")
+		require.NoError(t, err)
+		require.Equal(t, h.Node(), front(rw).Node)
+
+		v.srv.Inject(zktest.Before(zktest.GetData).Session(s.SessionID()).Once().Call(func() { _ = v.srv.Delete(h.Node()) }))
+		first = front(m)
+		require.NotEmpty(t, first.Node)
+		require.NotEqual(t, h.Node(), first.Node)
+		for _, w := range queue {
+			release(t, w.granted2(t, time.Minute))
+		}
+		require.ErrorIs(t, h.Release(within(t, soon)), zklock.ErrLost)
+	})
+}

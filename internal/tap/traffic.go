@@ -20,6 +20,7 @@ type traffic struct {
 		shaken   bool          // the connect response is in
 		closing  bool          // the client has asked for the end of the session: nothing goes after that
 		closed   bool          // the connection has ended
+		watches  bool          // the client may have set a watch
 		patience time.Duration // how long a write may take, and the client waits for a frame
 
 		pending map[int32]outstanding // unanswered, by xid
@@ -84,17 +85,29 @@ func (t *traffic) pass(f []byte, at clock.Instant) (write bool) {
 		h.Decode(d)
 		t.noteLocked(h.Xid, outstanding{op: h.Op, at: at})
 		t.mu.closing = t.mu.closing || h.Op == wire.OpClose
+		t.mu.watches = t.mu.watches || setsWatch(h.Op, body)
 	}
 	t.mu.unsent = append(t.mu.unsent, f...)
 	return t.beginWriteLocked()
 }
 
+// setsWatch says whether a request of the client's may set a watch. One that reads has that as its last byte.
+func setsWatch(op wire.Op, body []byte) bool {
+	switch op {
+	case wire.OpGetData, wire.OpExists, wire.OpGetChildren, wire.OpGetChildren2:
+		return body[len(body)-1] != 0
+	case wire.OpSetWatches, wire.OpSetWatches2, wire.OpAddWatch:
+		return true
+	}
+	return false
+}
+
 // enqueue takes a request of ours, and returns false if nothing more goes over this connection. If write is set, the caller
-// must write.
+// must write. It does not take one that would remove watches of the client's, too: servers keep one watch on a path for both.
 func (t *traffic) enqueue(r *Request, now clock.Instant) (ok, write bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.mu.shaken || t.mu.closing || t.mu.closed {
+	if !t.mu.shaken || t.mu.closing || t.mu.closed || t.mu.watches && r.op == wire.OpRemoveWatches {
 		return false, false
 	}
 	if !r.Urgent && (len(t.mu.waiting) > 0 || !t.mu.ours.hasRoom(len(r.frame))) {

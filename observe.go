@@ -1,0 +1,188 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock/internal/answer"
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// Observe returns an iterator over the leaders: the one there is, and then each next one. A Participant whose Node is empty says that
+// nobody leads, or, if it is Unknown, that this cannot be said. Who reads slowly misses leaders in between, and never the last. The
+// first look is taken when the first pair is asked for, not at the call: range before you change what you want to see changing.
+//
+// While no server can be reached, the iterator waits. The leader that it named last may then be another. When the Session gives its
+// ZooKeeper session up, 7/6 of the session timeout and a second after the last answer, a Participant that is Unknown says so. If a
+// server loses an event, the change is seen within a session timeout.
+//
+// With WithLockDelay, who is in front during a lock-delay does not lead yet: its DelayUntil is set. A second pair, in which that is
+// zero, tells when it leads.
+//
+// A pair with an error says why it is not known who leads, and the iterator goes on: the candidate in front may not be read, which its
+// Node then names, or is of another recipe. The iterator ends with the cause of ctx, ErrClosed, or what the servers refuse of
+// the path itself, as the error of its last pair. All observers of a Session share their requests, and no candidate is woken for them.
+func (e *Election) Observe(ctx context.Context) iter.Seq2[Participant, error] {
+	return func(yield func(Participant, error) bool) {
+		if !e.isMade() {
+			yield(Participant{}, &Error{Op: "observe", Err: errNoElection})
+			return
+		}
+		o := observing{e: e}
+		defer func() { o.moveTo(nil) }()
+		var last news
+		for isFirst := true; ; isFirst = false {
+			err := e.m.reading(ctx, "observe", func(z *era) error { return o.look(ctx, z, isFirst) })
+			if err != nil {
+				yield(Participant{}, err)
+				return
+			}
+			if now := o.news(); (isFirst || now != last) && !yield(o.leader, o.why) {
+				return
+			}
+			last = o.news()
+			if !o.await(ctx) && !errors.Is(o.z.Why(), ErrClosed) {
+				if last = (news{unknown: true}); !yield(Participant{Unknown: true}, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// observing is one run of Observe's iterator.
+type observing struct {
+	e      *Election
+	leader Participant
+	why    error // why it is not known who leads
+
+	z        *era   // of the watches
+	on       *watch // on the leader; if nobody leads or nobody knows, on the root, for the next to come
+	onRecord *watch // on the root's data, if it has a lock-delay's record
+}
+
+// news is what an observer has been told.
+type news struct {
+	node, why string
+	waits     bool // for the lock-delay
+	unknown   bool
+}
+
+func (o *observing) news() news {
+	n := news{node: o.leader.Node, waits: !o.leader.DelayUntil.IsZero()}
+	if o.why != nil {
+		n.why = o.why.Error()
+	}
+	return n
+}
+
+// moveTo leaves the watches in another ZooKeeper session, or all if z is nil.
+func (o *observing) moveTo(z *era) {
+	if o.z != nil && o.z != z {
+		o.z.watches.leave(o.on)
+		o.z.watches.leave(o.onRecord)
+		o.on, o.onRecord = nil, nil
+	}
+	o.z = z
+}
+
+// watch sets a watch in place of the one before, unless that is the same and stands.
+func (o *observing) watch(ctx context.Context, before **watch, path string, op wire.Op) (*watch, error) {
+	if !(*before).stands(path, op) {
+		next := o.z.watches.start(watchKey{path, op, true})
+		o.z.watches.leave(*before)
+		*before = next
+	}
+	return *before, (*before).waitArmed(ctx, o.z.Era)
+}
+
+// stands says whether the watch is that one, and will fire.
+func (w *watch) stands(path string, op wire.Op) bool {
+	return w != nil && w.path == path && w.op == op && !w.hasFired() && !w.hasFailed()
+}
+
+// look finds out who leads, and sets the watches that tell when another may. While somebody leads, that is a watch on the leader's
+// node, so that nobody hears of those who queue. Otherwise it is one on the root, for the next to come.
+func (o *observing) look(ctx context.Context, z *era, isFirst bool) error {
+	o.moveTo(z)
+	if o.onRecord != nil && o.onRecord.hasFired() {
+		z.watches.leave(o.onRecord)
+		o.onRecord = nil
+	}
+	root := o.e.m.root.path
+	for denied := ""; ; {
+		node, there, err := o.e.front(ctx, z, isFirst)
+		o.leader = Participant{Node: node}
+		var other badArgument
+		switch {
+		case errors.As(err, &other):
+			o.why = o.failure(err)
+		case err != nil:
+			return err
+		case node == "":
+			o.why = nil
+		case node != denied:
+			o.why, denied = nil, ""
+			err := o.lookAt(ctx, node)
+			switch {
+			case errors.Is(err, zk.ErrNoNode): // it went between the list and the look: look for the next
+				continue
+			case errors.Is(err, zk.ErrNoAuth):
+				denied, o.why = node, o.failure(err)
+			default:
+				return err
+			}
+		}
+		op := wire.OpExists
+		if there {
+			op = wire.OpGetChildren2
+		}
+		if o.on.stands(root, op) { // it stood before this list
+			return nil
+		}
+		if _, err := o.watch(ctx, &o.on, root, op); err != nil && !errors.Is(err, zk.ErrNoNode) {
+			return answer.Denied(err, "watch", "READ", root)
+		}
+	}
+}
+
+// lookAt watches the node in front, and the lock root's record where a lock-delay may keep its candidate waiting.
+func (o *observing) lookAt(ctx context.Context, node string) error {
+	on, err := o.watch(ctx, &o.on, node, wire.OpGetData)
+	if err != nil {
+		return answer.Denied(err, "get", "READ", node)
+	}
+	o.leader = participantOf(node, slices.Clone(on.data), on.stat)
+	if l, isDelayed := o.e.m.recipe.(delayed); isDelayed {
+		root := o.e.m.root.path
+		if on, err = o.watch(ctx, &o.onRecord, root, wire.OpGetData); err != nil {
+			return answer.Denied(err, "get", "READ", root)
+		}
+		o.leader.DelayUntil = l.until(on.data, node)
+	}
+	return nil
+}
+
+// await waits until it is time to look again. It returns false if the ZooKeeper session is over.
+func (o *observing) await(ctx context.Context) bool {
+	var recorded <-chan struct{}
+	if o.onRecord != nil {
+		recorded = o.onRecord.fired
+	}
+	select {
+	case <-o.on.fired:
+	case <-recorded:
+	case <-ctx.Done():
+	case <-o.z.Over():
+		return false
+	}
+	return true
+}
+
+func (o *observing) failure(err error) error {
+	return &Error{Op: "observe", Path: o.e.m.root.given, Err: err}
+}
