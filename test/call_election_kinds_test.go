@@ -82,16 +82,18 @@ func TestVirtual_Election_OtherKindBetween_StandsAgain(t *testing.T) {
 		s, last := v.connect(), v.connect()
 		a := v.stand(newElection(t, v.connect(), "/job", "a"), untilItEnds)
 		c := newElection(t, last, "/job", "c")
-		var between string
+		made := make(chan string, 1)
 		v.srv.Inject(zktest.Before(zktest.Create).Session(last.SessionID()).Once().Call(func() {
-			var err error
-			between, err = v.srv.Create("/job/_c_00000000-0000-0000-0000-000000000000-latch-", nil, zktest.FlagSequence)
-			require.NoError(t, err)
+			name, err := v.srv.Create("/job/_c_00000000-0000-0000-0000-000000000000-latch-", nil, zktest.FlagSequence)
+			if err != nil {
+				t.Error(err)
+			}
+			made <- name
 		}))
 		time.Sleep(time.Second)
 		third := v.stand(c, untilItEnds)
 		time.Sleep(time.Minute)
-		require.NotEmpty(t, between)
+		between := <-made
 		a.stop()
 		time.Sleep(time.Second)
 		require.Zero(t, third.reigns.Load(), "I1")
@@ -101,13 +103,15 @@ func TestVirtual_Election_OtherKindBetween_StandsAgain(t *testing.T) {
 		b := v.stand(newElection(t, v.connect(), "/job", "b"), untilItEnds)
 		time.Sleep(time.Second)
 		v.srv.Inject(zktest.Before(zktest.Create).Session(s.SessionID()).Once().Call(func() {
-			var err error
-			between, err = v.srv.Create("/job/_c_00000000-0000-0000-0000-000000000000-latch-", nil, zktest.FlagSequence)
-			require.NoError(t, err)
+			name, err := v.srv.Create("/job/_c_00000000-0000-0000-0000-000000000000-latch-", nil, zktest.FlagSequence)
+			if err != nil {
+				t.Error(err)
+			}
+			made <- name
 		}))
 		again := v.stand(newElection(t, s, "/job", "c"), untilItEnds)
 		time.Sleep(time.Second)
-		require.NoError(t, v.srv.Delete(between))
+		require.NoError(t, v.srv.Delete(<-made))
 		time.Sleep(5 * time.Second)
 		b.stop()
 		time.Sleep(time.Second)
