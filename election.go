@@ -25,6 +25,7 @@ type Election struct {
 	mu struct {
 		sync.Mutex
 		campaign *campaign // under way
+		hold     *Hold     // while lead runs
 	}
 }
 
@@ -104,10 +105,13 @@ func (e *Election) made() *Election {
 // Mutex.Do does: its context ends when the leadership is lost, when ctx ends and with Resign, and lead must return soon after. The
 // next leader is elected when lead has returned.
 //
-// When lead returns while it leads, Campaign gives the leadership up, and returns what lead returned, joined with an error of the
-// release as in Do, which is ErrNotHeld if the hold was released before. After a loss it logs what lead returned, and stands again at
-// the tail of the queue, after a pause. So it does after an error that may pass. The pauses grow from 20 ms to 5 s, and begin anew when a round has lasted for longer. A program that is to
-// lead as often as it can calls Campaign again, unless ctx has ended or IsFinal says that no other try helps.
+// lead is not called if its context has ended by the time of the election. When lead returns while it leads, Campaign gives the
+// leadership up, and returns what lead returned, joined with an error of the release as in Do, which is ErrNotHeld if the hold was released
+// before. After a loss it logs what lead returned, and stands again at the tail of the queue, after a pause. So it does after an error
+// that may pass. The pauses grow from 20 ms to 5 s, and begin anew when a round has lasted for longer. A program that is to lead as often
+// as it can calls Campaign again, unless ctx has ended or IsFinal says that no other try helps. Campaign does not pause then: what lead
+// returned is the program's own affair. So pause before that, longer each time that lead fails, as the example does: otherwise a lead that
+// fails at once is called thousands of times a second.
 //
 // Otherwise the error is ErrResigned after Resign; the cause of ctx; or one of those for which IsFinal is true. One such says that
 // the path has nodes of another recipe. When Campaign returns, the candidate's node is deleted, or is being deleted
@@ -178,6 +182,8 @@ func (e *Election) campaignOnce(ctx, caller context.Context, lead func(ctx conte
 	if err != nil {
 		return ctx.Err() != nil || IsFinal(err), err
 	}
+	e.setHold(hold)
+	defer e.setHold(nil) // also if lead panics
 	lost, err := hold.run(ctx, caller, lead)
 	if lost && ctx.Err() == nil && !errors.Is(hold.Err(), ErrClosed) {
 		return false, err
@@ -188,12 +194,36 @@ func (e *Election) campaignOnce(ctx, caller context.Context, lead func(ctx conte
 	return true, err
 }
 
+func (e *Election) setHold(h *Hold) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.mu.hold = h
+}
+
+// Hold returns the hold under which this candidate leads now, nil if it does not lead. It answers from memory, and compares the clock with
+// the lease first, as Hold.Err does: so after a pause it does not say that a leadership stands which has gone to another.
+func (e *Election) Hold() *Hold {
+	e.made()
+	e.mu.Lock()
+	h := e.mu.hold
+	e.mu.Unlock()
+	if h == nil || h.Err() != nil {
+		return nil
+	}
+	return h
+}
+
+// mostPatience is how long a Resign whose context never ends waits for lead.
+const mostPatience = time.Minute
+
 // Resign ends the Campaign of this Election, and waits until it has returned: a leader's context ends with ErrResigned, lead
 // returns, and the next candidate is elected: while this process still runs, and with no session timeout in between. Without a
 // Campaign, Resign does nothing.
 //
-// If ctx ends before, Resign returns its cause. The resignation stands, and the next candidate waits for lead to return. In lead, and
-// with its context, Resign returns at once: lead has only to return. ErrNotConfirmed and ErrLost are those of the release.
+// If ctx ends before, Resign returns its cause. The resignation stands, and the next candidate waits for lead to return. If ctx never ends
+// by itself, as context.Background, Resign waits for lead for a minute at most, and then returns an error. In lead, call it with lead's
+// context, or another that carries the hold: then Resign returns ErrResigned at once, and lead has only to return. With any other it would
+// wait for itself. ErrNotConfirmed and ErrLost are those of the release.
 func (e *Election) Resign(ctx context.Context) error {
 	if !e.isMade() {
 		return &Error{Op: "resign", Err: errNoElection}
@@ -202,16 +232,27 @@ func (e *Election) Resign(ctx context.Context) error {
 		return &Error{Op: "resign", Path: e.m.root.given, Err: errNilContext}
 	}
 	e.mu.Lock()
-	c := e.mu.campaign
+	c, leads := e.mu.campaign, e.mu.hold
 	e.mu.Unlock()
 	if c == nil {
 		return nil
 	}
 	c.cancel(ErrResigned)
+	fail := func(err error) error { return &Error{Op: "resign", Path: e.m.root.given, Err: err} }
+	var tooLong <-chan time.Time
+	if ctx.Done() == nil {
+		tooLong = time.After(mostPatience)
+	}
+	if leads != nil && ctx.Err() == nil && heldIn(ctx, holdKey{table: &e.m.s.locks, root: e.m.root.path}) == leads {
+		return fail(fmt.Errorf("%w: this call's context carries the leader's hold; lead has only to return", ErrResigned))
+	}
 	select {
 	case <-c.ended:
+	case <-tooLong:
+		return fail(fmt.Errorf("lead has not returned for %v: if this call is in lead, give it lead's context, or only return; "+
+			"otherwise give Resign a context that ends", mostPatience))
 	case <-ctx.Done():
-		return &Error{Op: "resign", Path: e.m.root.given, Err: ctxError(ctx)}
+		return fail(ctxError(ctx))
 	}
 	if answer.IsAny(c.err, ErrNotConfirmed, ErrLost) {
 		return c.err

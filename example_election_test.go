@@ -7,9 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"math/rand/v2"
 	"path"
 	"strings"
-	"sync/atomic"
+	"time"
 
 	"github.com/zklock/zklock"
 )
@@ -33,18 +34,50 @@ func ExampleElection_Campaign() {
 	// the disk is full false
 }
 
-// Health: a replica leads, or it follows, or it cannot say.
-func ExampleElection() {
+// A replica that is to lead as often as it can stands again when lead has returned: after a pause, which grows while lead fails soon.
+func ExampleElection_Campaign_again() {
 	ctx, s, stop := exampleSession()
 	defer stop()
 	e, err := zklock.NewElection(s, "/elections/billing")
 	if err != nil {
 		log.Fatal(err)
 	}
-	var leading atomic.Pointer[zklock.Hold]
+	terms := 0
+	lead := func(ctx context.Context, hold *zklock.Hold) error {
+		if terms++; terms < 3 {
+			return errors.New("the database is away")
+		}
+		return s.Close() // in the field: the program ends
+	}
+
+	pause := 50 * time.Millisecond
+	for ctx.Err() == nil {
+		began := time.Now()
+		err = e.Campaign(ctx, lead)
+		if zklock.IsFinal(err) {
+			break
+		}
+		if time.Since(began) > time.Minute {
+			pause = 50 * time.Millisecond
+		}
+		time.Sleep(pause/2 + rand.N(pause)) // let others lead
+		pause = min(2*pause, 10*time.Second)
+	}
+	fmt.Println(terms, errors.Is(err, zklock.ErrClosed))
+	// Output: 3 true
+}
+
+// Health: a replica leads, or it follows, or it cannot say. Hold answers from memory.
+func ExampleElection_Hold() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	e, err := zklock.NewElection(s, "/elections/billing")
+	if err != nil {
+		log.Fatal(err)
+	}
 	health := func() string {
-		switch h := leading.Load(); {
-		case h != nil && h.Err() == nil: // compares the clock with the lease
+		switch {
+		case e.Hold() != nil: // compares the clock with the lease
 			return "leads"
 		case s.State().Attached():
 			return "follows"
@@ -53,8 +86,7 @@ func ExampleElection() {
 	}
 
 	fmt.Println(health())
-	_ = e.Campaign(ctx, func(ctx context.Context, hold *zklock.Hold) error {
-		leading.Store(hold)
+	_ = e.Campaign(ctx, func(context.Context, *zklock.Hold) error {
 		fmt.Println(health())
 		return nil
 	})
@@ -128,8 +160,11 @@ func ExampleElection_Observe() {
 	leads, ended := make(chan struct{}), make(chan error, 1)
 	for leader, err := range e.Observe(ctx) {
 		switch {
-		case err != nil: // ctx has ended, or the servers refuse
+		case err != nil: // ctx has ended, or it is not known who leads until somebody has changed something
 			log.Fatal(err)
+		case leader.Unknown: // an outage: send nothing to the last leader
+			fmt.Println("nobody knows")
+			continue
 		case leader.Node != "":
 			fmt.Println("requests go to", string(leader.Data))
 			<-leads // it is in front: it leads, or is about to

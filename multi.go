@@ -157,6 +157,9 @@ func (m *Multi) Do(ctx context.Context, f func(ctx context.Context, hold *MultiH
 		}
 		err = outcomeOf(h.holds, work, err, ends)
 	}()
+	if work.Err() != nil { // ctx ended, or a lock was lost, as the last one was granted
+		return cmp.Or(h.Err(), error(&Error{Op: "do", Path: m.paths(), Err: ctxError(work)}))
+	}
 	return f(work, h)
 }
 

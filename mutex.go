@@ -110,7 +110,8 @@ func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) { return m.enter(ctx
 func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "try", 0) }
 
 // Do acquires the lock, runs f under it, and releases. If it does not get the lock, f is not called and the error is
-// Acquire's. ctx bounds both the wait and the work; WaitAtMost bounds the wait alone.
+// Acquire's. Nor is f called if ctx ends just as the lock is granted, or the lock is lost then: the error says so. ctx bounds both the
+// wait and the work; WaitAtMost bounds the wait alone.
 //
 // f gets the hold, and a context that carries it. That context is derived from ctx: it has its deadline and values, and ends
 // with it, by its Err and cause. It also ends when the lock is lost; then its cause is the hold's Err. f must return soon after.

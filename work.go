@@ -22,7 +22,7 @@ func (h *Hold) workContext(caller context.Context) (work *holdContext, done func
 }
 
 // run runs f under the hold, until ctx ends, and then releases it, for as long as caller lasts. It returns what Do returns, and
-// whether the hold was lost before the release.
+// whether the hold was lost before the release. If ctx has ended as the lock was granted, or the lock was lost already, f is not called.
 func (h *Hold) run(ctx, caller context.Context, f func(ctx context.Context, hold *Hold) error) (lost bool, err error) {
 	work, done := h.workContext(ctx)
 	returned := watchWork(h)
@@ -33,6 +33,9 @@ func (h *Hold) run(ctx, caller context.Context, f func(ctx context.Context, hold
 		end := cmp.Or(h.Release(caller), before)
 		lost, err = errors.Is(end, ErrLost), h.outcomeOf(work, err, end)
 	}()
+	if work.Err() != nil {
+		return false, cmp.Or(h.Err(), h.d.errorf("hold", ctxError(work)))
+	}
 	return false, f(work, h)
 }
 

@@ -111,6 +111,38 @@ func TestVirtual_Campaign_ReturnsWhatLeadReturns(t *testing.T) {
 	})
 }
 
+// Hold answers from memory who leads: nobody before, the leader during lead, and nobody from the moment of the loss, by the clock, also
+// while lead still runs.
+func TestVirtual_ElectionHold_SaysWhetherItLeadsNow(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		a := v.stand(newElection(t, v.connect(), "/job", "a"), func(context.Context) error { time.Sleep(time.Minute); return nil })
+		w := &wire{dial: v.net.Dial}
+		b := v.stand(newElection(t, v.connect(w.dialer()), "/job", "b"), untilItEnds)
+		require.Same(t, a.hold.Load(), a.e.Hold())
+		w.reset()
+		require.Nil(t, b.e.Hold())
+		sent, _ := w.sent()
+		require.Zero(t, sent)
+
+		v.srv.Stop()
+		time.Sleep(time.Until(a.hold.Load().Deadline()))
+		require.EqualValues(t, 1, a.leads.Load(), "lead still runs")
+		require.Nil(t, a.e.Hold(), "another may lead")
+		v.srv.Start()
+		time.Sleep(3 * time.Minute)
+		require.EqualValues(t, 1, a.leads.Load()+b.leads.Load())
+		leader, other := a, b
+		if b.leads.Load() == 1 {
+			leader, other = b, a
+		}
+		require.Same(t, leader.hold.Load(), leader.e.Hold())
+		require.Nil(t, other.e.Hold())
+		leader.stop()
+		<-leader.done
+		require.Nil(t, leader.e.Hold())
+	})
+}
+
 // A release that no server confirms is in the error of Campaign and of Resign: the next leader may be late.
 func TestVirtual_Campaign_ReleaseNotConfirmed_IsAnError(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {

@@ -81,6 +81,50 @@ func TestVirtual_Resign_DoesNotHang(t *testing.T) {
 	})
 }
 
+// I6: in lead, Resign with a context that is not lead's waits for itself. It says so: at once if the context carries the hold, and after a
+// minute if it never ends. The resignation stands, and the next candidate leads when lead has returned.
+func TestVirtual_Resign_InLeadWithAnotherContext_SaysWhatToDo(t *testing.T) {
+	for name, c := range map[string]struct {
+		of    func(hold *zklock.Hold) context.Context
+		after time.Duration
+		says  string
+	}{
+		"fresh":          {func(*zklock.Hold) context.Context { return context.Background() }, time.Minute, "give it lead's context"},
+		"without cancel": {func(h *zklock.Hold) context.Context { return context.WithoutCancel(h.Context()) }, 0, "has only to return"},
+		"the hold's":     {func(h *zklock.Hold) context.Context { return h.Context() }, 0, "has only to return"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				e := newElection(t, v.connect(), "/job", "a")
+				done := make(chan error, 1)
+				go func() {
+					done <- e.Campaign(context.Background(), func(lead context.Context, hold *zklock.Hold) error {
+						start := time.Now()
+						err := e.Resign(c.of(hold))
+						if time.Since(start) != c.after {
+							t.Errorf("it took %v", time.Since(start))
+						}
+						if context.Cause(lead) != zklock.ErrResigned {
+							t.Errorf("the resignation does not stand: %v", context.Cause(lead))
+						}
+						return err
+					})
+				}()
+				next := v.stand(newElection(t, v.connect(), "/job", "b"), untilItEnds)
+				select {
+				case err := <-done:
+					require.ErrorContains(t, err, c.says)
+					require.ErrorContains(t, err, "resign /job")
+				case <-time.After(time.Hour):
+					t.Fatal("Resign waits for itself")
+				}
+				synctest.Wait()
+				require.EqualValues(t, 1, next.leads.Load())
+			})
+		})
+	}
+}
+
 // Curator's #692: a leader is asked to give way, finishes, and stands again at the tail if it wants to.
 func TestVirtual_Election_Revocation(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
