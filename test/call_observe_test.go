@@ -413,6 +413,7 @@ func TestVirtual_Observe_LeaderMayNotBeRead_GoesOn(t *testing.T) {
 			}
 		}()
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		require.Len(t, pairs, 1)
 		require.Equal(t, a.hold.Load().Node(), pairs[0].node)
 		require.ErrorIs(t, pairs[0].err, zk.ErrNoAuth)
