@@ -1,5 +1,7 @@
 package zklock
 
+// These tests tell the leases that are in use from those that wait for room.
+
 import (
 	"fmt"
 	"strings"
