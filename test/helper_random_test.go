@@ -51,8 +51,10 @@ func (r *random) strikes() {
 	r.struck++
 }
 
-// injects has the server do a fault, which counts if it strikes.
-func (r *random) injects(srv *zktest.Server, f zktest.Fault) {
+// injects has the servers do a fault, which counts if it strikes.
+func (r *random) injects(srv interface {
+	Inject(zktest.Fault) *zktest.Injection
+}, f zktest.Fault) {
 	in := srv.Inject(f)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,6 +83,12 @@ func (r *random) faults() int {
 // randomWorlds runs worlds, seeds from first on, each in a bubble of its own: few of them, or as many as -random.hours takes.
 func randomWorlds(t *testing.T, first, few uint64, run func(t *testing.T, v *virtual, r *random)) {
 	t.Helper()
+	randomWorldsFor(t, *randomHours, first, few, run)
+}
+
+// randomWorldsFor is randomWorlds for so many hours.
+func randomWorldsFor(t *testing.T, hours float64, first, few uint64, run func(t *testing.T, v *virtual, r *random)) {
+	t.Helper()
 	if *randomHours > 0 {
 		t.Parallel()
 	}
@@ -92,7 +100,7 @@ func randomWorlds(t *testing.T, first, few uint64, run func(t *testing.T, v *vir
 			t.Logf("seed %d, pace %d", r.seed, r.pace)
 		}
 	}()
-	for ; worlds < few && *randomHours == 0 || long.Hours() < *randomHours; worlds++ {
+	for ; worlds < few && *randomHours == 0 || long.Hours() < hours; worlds++ {
 		r = &random{seed: first + worlds, pace: 1}
 		if *randomHours > 0 && worlds%4 != 0 {
 			r.pace = leisure
@@ -109,7 +117,7 @@ func randomWorlds(t *testing.T, first, few uint64, run func(t *testing.T, v *vir
 		}
 	}
 	t.Logf("random faults: seeds %d to %d, %.1f virtual hours, %d faults, 0 violations", first, first+worlds-1, long.Hours(), faults)
-	if least := 20 * *randomHours; float64(faults) < least { // what make simulation is to come to
+	if least := 20 * hours; float64(faults) < least { // what make simulation is to come to
 		t.Errorf("only %d faults in %.1f hours", faults, long.Hours())
 	}
 }

@@ -1,12 +1,14 @@
 package zklock_test
 
-// These tests throw random faults at readers, writers, writers that read and mutexes on one path (I1, I4, I5, I6).
+// These tests throw random faults at readers, writers, writers that read and mutexes on one path: on one server, and on an ensemble whose
+// members lag, whose leaders change, and whose clients stand still for a while (I1, I4, I5, I6).
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,24 +17,35 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/hook"
 	"github.com/zklock/zklock/internal/ledger"
 	"github.com/zklock/zklock/zktest"
 )
 
-// throng is workers of a few Sessions on one path.
+// throng is workers of a few processes on one path.
 type throng struct {
-	*virtual
 	*random
+	srv    servers
 	t      *testing.T
 	l      *ledger.Ledger
+	linger bool // some holds last longer than a session that nobody hears of: of a belief that lasts too long, somebody can see it
 	grants struct{ read, write, mutex, both atomic.Int64 }
 	over   context.Context
 }
 
+// servers is one server, or an ensemble.
+type servers interface {
+	Inject(zktest.Fault) *zktest.Injection
+	Children(path string) []string
+	Delete(path string) error
+	ExpireSession(id int64) bool
+	Zxid() int64
+}
+
 // work takes one of the locks again and again, as one owner, and holds it for a while.
-func (c *throng) work(s *zklock.Session) {
+func (c *throng) work(p *process) {
 	owner := zklock.NewOwner("")
-	rw, m := newRWMutex(c.t, s, "/job"), newMutex(c.t, s, "/job")
+	rw, m := newRWMutex(c.t, p.s, "/job"), newMutex(c.t, p.s, "/job")
 	for c.over.Err() == nil {
 		time.Sleep(c.atPace(500 * time.Millisecond))
 		l, counts := rw.ReadLock(), &c.grants.read
@@ -42,32 +55,32 @@ func (c *throng) work(s *zklock.Session) {
 		case 2:
 			l, counts = m, &c.grants.mutex
 		}
-		h := c.take(s, l, owner)
+		h := c.take(p, l, owner)
 		if h == nil {
 			continue
 		}
 		counts.Add(1)
-		c.dwell(h)
+		c.dwell(p, h)
 		var reads *zklock.Hold
 		if counts == &c.grants.write && c.intN(2) == 0 {
-			if reads = c.take(s, rw.ReadLock(), owner); reads != nil {
+			if reads = c.take(p, rw.ReadLock(), owner); reads != nil {
 				c.grants.both.Add(1)
-				c.dwell(reads)
+				c.dwell(p, reads)
 			}
 		}
 		if reads != nil && c.intN(2) == 0 {
 			h, reads = reads, h
 		}
-		c.give(h)
+		c.give(p, h)
 		if reads != nil {
-			c.dwell(reads)
-			c.give(reads)
+			c.dwell(p, reads)
+			c.give(p, reads)
 		}
 	}
 }
 
 // take returns nil if it gets no hold, which has a reason.
-func (c *throng) take(s *zklock.Session, l zklock.Lock, owner zklock.Owner) *zklock.Hold {
+func (c *throng) take(p *process, l zklock.Lock, owner zklock.Owner) *zklock.Hold {
 	d := c.atPace(20 * time.Second)
 	ctx, cancel := context.WithTimeout(zklock.WithOwner(context.Background(), owner), d)
 	defer cancel()
@@ -80,9 +93,10 @@ func (c *throng) take(s *zklock.Session, l zklock.Lock, owner zklock.Owner) *zkl
 	if took := time.Since(start); took > d+510*time.Millisecond {
 		c.t.Errorf("I6: %v took %v with a context of %v", l, took, d)
 	}
+	p.awake()
 	switch {
 	case err == nil:
-		c.l.Granted("/job", fmt.Sprint(s.SessionID()), h)
+		c.l.Granted("/job", p.name, h)
 		return h
 	case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, zklock.ErrNotAcquired) && !errors.Is(err, zklock.ErrNotConnected) && !errors.Is(err, zklock.ErrLost):
 		c.t.Errorf("%v: %v", l, err)
@@ -90,14 +104,19 @@ func (c *throng) take(s *zklock.Session, l zklock.Lock, owner zklock.Owner) *zkl
 	return nil
 }
 
-func (c *throng) dwell(h *zklock.Hold) {
+func (c *throng) dwell(p *process, h *zklock.Hold) {
+	d := c.atPace(3 * time.Second)
+	if c.linger && c.intN(8) == 0 {
+		d *= 10
+	}
 	select {
-	case <-time.After(c.atPace(3 * time.Second)):
+	case <-time.After(d):
 	case <-h.Lost():
 	}
+	p.awake()
 }
 
-func (c *throng) give(h *zklock.Hold) {
+func (c *throng) give(p *process, h *zklock.Hold) {
 	c.l.Ended("/job", h)
 	d := c.upTo(20 * time.Second)
 	ctx, cancel := context.WithTimeout(context.Background(), d)
@@ -110,14 +129,15 @@ func (c *throng) give(h *zklock.Hold) {
 	if err != nil && !errors.Is(err, zklock.ErrLost) && !errors.Is(err, zklock.ErrNotConfirmed) {
 		c.t.Errorf("Release: %v", err)
 	}
+	p.awake()
 }
 
-// strike does one random fault.
-func (c *throng) strike(ss []*zklock.Session) {
-	s := ss[c.intN(len(ss))]
+// strike does one random fault to one of the processes.
+func (c *throng) strike(ps []*process) {
+	p := ps[c.intN(len(ps))]
 	ops := []zktest.Op{zktest.Create, zktest.Multi, zktest.Multi, zktest.Delete, zktest.GetChildren2, zktest.GetData}
 	before, after := zktest.Before(ops[c.intN(len(ops))]), zktest.After(ops[c.intN(len(ops))])
-	inject := func(f zktest.Fault) { c.injects(c.srv, f.Session(s.SessionID()).Once().Optional()) }
+	inject := func(f zktest.Fault) { c.injects(c.srv, f.Session(p.s.SessionID()).Once().Optional()) }
 	switch c.intN(10) {
 	case 0, 1:
 		inject(before.Close())
@@ -140,10 +160,10 @@ func (c *throng) strike(ss []*zklock.Session) {
 		}
 	case 9:
 		if c.intN(5) == 0 {
-			id := s.SessionID()
-			c.l.Killing(fmt.Sprint(id))
+			killed := c.l.Killing(p.name)
 			c.strikes()
-			c.srv.ExpireSession(id)
+			c.srv.ExpireSession(p.s.SessionID())
+			killed(c.srv.Zxid())
 		}
 	}
 }
@@ -155,28 +175,155 @@ func TestVirtual_ReadWrite_RandomFaults(t *testing.T) {
 		v.net.SetLatency(time.Millisecond)
 		over, end := context.WithTimeout(context.Background(), 10*time.Minute*r.pace)
 		defer end()
-		c := &throng{virtual: v, random: r, t: t, l: ledger.New(t.Errorf), over: over}
+		c := &throng{srv: v.srv, random: r, t: t, l: ledger.New(t.Errorf), over: over}
 		var all sync.WaitGroup
-		var ss []*zklock.Session
-		for range 3 {
-			ss = append(ss, v.connect())
+		var ps []*process
+		for i := range 3 {
+			p := &process{name: fmt.Sprint(i), s: v.connect()}
+			ps = append(ps, p)
 			for range 3 {
-				s := ss[len(ss)-1]
-				all.Go(func() { c.work(s) })
+				all.Go(func() { c.work(p) })
 			}
 		}
 		for over.Err() == nil {
 			time.Sleep(c.atPace(2 * time.Second))
-			c.strike(ss)
+			c.strike(ps)
 		}
 		all.Wait()
 		time.Sleep(time.Minute)
 		require.Empty(t, v.srv.Children("/job"), "I4")
 		require.Zero(t, v.srv.WatchCount(), "I7")
-		g := &c.grants
-		if *randomHours == 0 {
-			t.Logf("seed %d: %d read locks, %d write locks, %d mutexes, %d writers that read, too", r.seed, g.read.Load(), g.write.Load(), g.mutex.Load(), g.both.Load())
-		}
-		require.Greater(t, min(g.read.Load(), g.write.Load(), g.mutex.Load(), g.both.Load()), int64(10), "seed %d", r.seed)
+		c.wasBusy(10)
 	})
+}
+
+// wasBusy fails a world in which of one kind no more than that was granted.
+func (c *throng) wasBusy(than int64) {
+	g := &c.grants
+	if *randomHours == 0 {
+		c.t.Logf("seed %d: %d read locks, %d write locks, %d mutexes, %d writers that read, too", c.seed, g.read.Load(), g.write.Load(), g.mutex.Load(), g.both.Load())
+	}
+	require.Greater(c.t, min(g.read.Load(), g.write.Load(), g.mutex.Load(), g.both.Load()), than, "seed %d", c.seed)
+}
+
+// process is a client: a Session, a host of its own, and a clock that stands still with it while it is paused.
+type process struct {
+	name string // its host, in an ensemble's world
+	s    *zklock.Session
+
+	mu      sync.Mutex    // guards those below; a leaf
+	since   time.Time     // since when it is paused; zero while it is not
+	resumed chan struct{} // closed when it is not, nil if it never was
+}
+
+// behind is by how much the process's clock is late.
+func (p *process) behind() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.since.IsZero() {
+		return 0
+	}
+	return -time.Since(p.since)
+}
+
+// awake returns when the process is not paused.
+func (p *process) awake() {
+	p.mu.Lock()
+	resumed := p.resumed
+	p.mu.Unlock()
+	if resumed != nil {
+		<-resumed
+	}
+}
+
+// standStill stops the process for a while, as SIGSTOP and a VM's pause do: its clock stands still for it, what comes is kept for it, and its
+// workers do nothing. Timers of the library still fire, and see that nothing is due. The first look at its holds is before anything is
+// heard.
+func (p *process) standStill(net *zktest.Network, l *ledger.Ledger, d time.Duration) (firstLooks int) {
+	p.mu.Lock()
+	p.since, p.resumed = time.Now(), make(chan struct{})
+	p.mu.Unlock()
+	look := l.Pausing(p.name)
+	net.Partition(p.name)
+	time.Sleep(d)
+	p.mu.Lock()
+	p.since = time.Time{}
+	p.mu.Unlock()
+	firstLooks = look()
+	net.Heal(p.name)
+	close(p.resumed)
+	return firstLooks
+}
+
+// strikeMembers does to the ensemble what happens in the field, one thing at a time, and leaves it well.
+func (c *throng) strikeMembers(ens *zktest.Ensemble) {
+	for c.over.Err() == nil {
+		time.Sleep(c.atPace(10 * time.Second))
+		member, d := ens.Member(1+c.intN(3)), c.upTo(40*time.Second)
+		c.strikes()
+		switch c.intN(8) {
+		case 0, 1, 2, 3:
+			member.SetLag(d / 20)
+		case 4, 5:
+			member.Isolate()
+			time.Sleep(d)
+			ens.Heal()
+		case 6:
+			ens.Elect()
+		case 7:
+			member.Stop()
+			time.Sleep(d)
+			if err := member.Start(); err != nil {
+				c.t.Error(err)
+			}
+		}
+	}
+	for _, member := range ens.Members() {
+		member.SetLag(0)
+	}
+}
+
+// I1, I4, I5, I6, F18: the same on an ensemble of three. Members answer reads from an older state, are cut off and stopped, and leaders
+// change; processes stand still, for longer than their sessions last, too.
+func TestVirtual_ReadWrite_Ensemble_RandomFaults(t *testing.T) {
+	firstLooks := 0
+	randomWorldsFor(t, *randomHours/10, rand.Uint64N(1<<63), 2, func(t *testing.T, v *virtual, r *random) {
+		v.net.SetLatency(time.Millisecond)
+		ens := zktest.StartEnsemble(t, 3, zktest.WithNetwork(v.net), zktest.WithTick(2*time.Second), zktest.WithSyncLimit(5))
+		over, end := context.WithTimeout(context.Background(), 20*time.Minute*r.pace)
+		defer end()
+		c := &throng{srv: ens, random: r, t: t, l: ledger.New(t.Errorf), over: over, linger: true}
+		var all sync.WaitGroup
+		var ps []*process
+		for i := range 4 {
+			p := &process{name: fmt.Sprintf("10.3.0.%d", i+1)}
+			p.s = hooked(t, hook.Session{SuspendedTime: p.behind}, strings.Join(ens.Addrs(), ","), zklock.WithDialer(v.net.DialFrom(p.name)),
+				zklock.WithSessionTimeout(8*time.Second)) // a member that is cut off answers for longer than that
+			ps = append(ps, p)
+			for range 2 {
+				all.Go(func() { c.work(p) })
+			}
+		}
+		all.Go(func() { c.strikeMembers(ens) })
+		all.Go(func() {
+			for over.Err() == nil {
+				time.Sleep(c.atPace(20 * time.Second))
+				c.strikes()
+				firstLooks += ps[c.intN(len(ps))].standStill(v.net, c.l, c.upTo(30*time.Second))
+			}
+		})
+		for over.Err() == nil {
+			time.Sleep(c.atPace(4 * time.Second))
+			c.strike(ps)
+		}
+		all.Wait()
+		time.Sleep(2 * time.Minute)
+		require.Empty(t, ens.Children("/job"), "I4")
+		require.Zero(t, ens.WatchCount(), "I7")
+		c.wasBusy(3)
+	})
+	if !t.Failed() {
+		t.Logf("%d losses seen at the first look after a pause", firstLooks)
+		require.Positive(t, firstLooks, "nobody was paused for longer than a lease while somebody waited")
+	}
 }

@@ -36,6 +36,7 @@ type Ledger struct {
 		latest  map[string]time.Time // by lock path: the last grant
 		deleted map[string]bool      // by node: an admin deletes it
 		killed  map[string]kills     // by client: an admin ends its sessions
+		paused  map[string][]belief  // by client that stands still: the holds of it beside which another was granted
 		grants  int
 	}
 }
@@ -59,7 +60,7 @@ func New(errorf func(format string, args ...any)) *Ledger {
 	l.mu.tokens, l.mu.alone = make(map[string]int64), make(map[string]int64)
 	l.mu.latest = make(map[string]time.Time)
 	l.mu.deleted = make(map[string]bool)
-	l.mu.killed = make(map[string]kills)
+	l.mu.killed, l.mu.paused = make(map[string]kills), make(map[string][]belief)
 	return l
 }
 
@@ -82,8 +83,14 @@ func (l *Ledger) Granted(lock, client string, h Hold) bool {
 		l.errorf("I1: %s: token %d, and not %d or more", lock, h.Token(), atLeast)
 	} else {
 		for _, old := range others {
-			// A writer that reads has one token. Err compares the clock.
-			if old.hold != nil && !(shared && old.hold.Token() == h.Token()) && old.hold.Err() == nil && !l.excusedLocked(old.client, old.hold) {
+			if old.hold == nil || shared && old.hold.Token() == h.Token() { // a writer that reads has one token
+				continue
+			}
+			if overtaken, still := l.mu.paused[old.client]; still {
+				l.mu.paused[old.client] = append(overtaken, old)
+				continue
+			}
+			if old.hold.Err() == nil && !l.excusedLocked(old.client, old.hold) { // Err compares the clock
 				l.errorf("I5: %s granted with token %d while the holder of token %d believes, for another %v", lock, h.Token(), old.hold.Token(),
 					time.Until(old.hold.Deadline()))
 			}
@@ -131,6 +138,31 @@ func (l *Ledger) Killing(client string) (killed func(zxid int64)) {
 		k.underWay--
 		k.before = max(k.before, zxid)
 		l.mu.killed[client] = k
+	}
+}
+
+// Pausing says that a client stands still, its clock too: it does not act on what it holds. When it goes on, and before it hears
+// anything, call what Pausing returns. That takes the first look (F18): if another was granted meanwhile, the hold must show its loss.
+// It returns how many did.
+func (l *Ledger) Pausing(client string) (resumed func() (firstLooks int)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.paused[client] = nil
+	return func() (firstLooks int) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		overtaken := l.mu.paused[client]
+		delete(l.mu.paused, client)
+		for _, old := range overtaken {
+			switch {
+			case old.hold.Err() != nil:
+				firstLooks++
+			case !l.excusedLocked(old.client, old.hold):
+				l.errorf("I5: %s stood still and believes in token %d, for another %v, although another was granted meanwhile", client, old.hold.Token(),
+					time.Until(old.hold.Deadline()))
+			}
+		}
+		return firstLooks
 	}
 }
 

@@ -152,6 +152,39 @@ func TestLedger(t *testing.T) {
 			l.Ended("/job", nine)
 			l.Granted("/job", "a", five)
 		}, smaller},
+		{"told at the first look after a pause, after the next grant", func(l *ledger.Ledger, five, nine *hold) {
+			l.Granted("/job", "a", five)
+			resumed := l.Pausing("a")
+			l.Granted("/job", "b", nine)
+			five.told = true
+			resumed()
+		}, ""},
+		{"not told at the first look after a pause", func(l *ledger.Ledger, five, nine *hold) {
+			l.Granted("/job", "a", five)
+			resumed := l.Pausing("a")
+			l.Granted("/job", "b", nine)
+			resumed()
+		}, "I5: a stood still"},
+		{"a reader that is not told at the first look", func(l *ledger.Ledger, five, nine *hold) {
+			five.reads = true
+			l.Granted("/job", "a", five)
+			resumed := l.Pausing("a")
+			l.Granted("/job", "b", nine)
+			resumed()
+		}, "I5: a stood still"},
+		{"its node was deleted by an admin during the pause", func(l *ledger.Ledger, five, nine *hold) {
+			l.Granted("/job", "a", five)
+			resumed := l.Pausing("a")
+			l.Deleting(five.Node())
+			l.Granted("/job", "b", nine)
+			resumed()
+		}, ""},
+		{"somebody else is paused, or was: no excuse", func(l *ledger.Ledger, five, nine *hold) {
+			l.Pausing("a")()
+			l.Pausing("b")
+			l.Granted("/job", "a", five)
+			l.Granted("/job", "b", nine)
+		}, overlap},
 		{"somebody else's session is being killed: no excuse", func(l *ledger.Ledger, five, nine *hold) {
 			l.Granted("/job", "a", five)
 			l.Killing("b")

@@ -107,6 +107,23 @@ var library = []mutant{
 	{"an owner queues for both sides at a time", "I2", ".", "TestVirtual_ReadWrite_OneOwnerQueuesForOneSideAtATime", []Swap{{
 		"lockTable.heldLocked", "return nil, d.acquiring, nil", "return nil, nil, nil"}}},
 
+	{"downgrade: the reader's node does not count", "F29", ".", "TestVirtual_MaxLockNodes_CountsWritersThatRead", []Swap{{
+		"makeDowngraded", "if err := w.e.nodes.Claim(node); err != nil {", "if err := error(nil); err != nil {"}}},
+	{"downgrade: a message asks each read under one write hold", "one message, one hold", ".", "TestVirtual_Revocation_AsksOnce_AlsoOfReadsUnderOneWriteHold", []Swap{{
+		"lockData.hears", "\treturn isNews\n", "\treturn isNews || true\n"}}},
+	{"downgrade: a refusal is not passed on to who waits", "I6", "internal/nodes", "TestVirtual_Downgrade_WritersDeletionRefused_ReadersReleaseSaysSo", []Swap{{
+		"Deletion.await", "\t\t\tx.refuse(first.Refusal)\n", ""}}},
+	{"a hold's first look after a pause takes no time", "I5, F18", ".", "TestVirtual_ReadWrite_Ensemble_RandomFaults|TestVirtual_Multi_Suspend_IsLostAtTheFirstLook", []Swap{{
+		"Hold.Err", "\th.d.loseIfLate()\n", ""}}},
+
+	// Several locks.
+	{"multi: the methods of what wraps a lock are bypassed", "the wrapper's Acquire", ".", "TestVirtual_Multi_WrappedLock_ItsMethodsAreCalled", []Swap{{
+		"member.enter", "op, enter := \"acquire\", l.Acquire", "op, enter := \"acquire\", l.in.Acquire"}}},
+	{"multi: a wait's bound goes on in the hold's context", "WaitAtMost", ".", "TestVirtual_Multi_WrappedLock_ItsMethodsAreCalled", []Swap{{
+		"holdContext.Value", "\t\treturn nil // it was for the wait, which is over\n", ""}}},
+	{"multi: permits come between permits", "I6", ".", "TestVirtual_Multi_MorePermitsOfOneSemaphore_AreRefused", []Swap{{
+		"holdKey.fits", "return held >= k.root &&", "return held > k.root &&"}}},
+
 	// The lock-delay.
 	{"lock-delay: our own record is a grant", "I3, F24", "internal/queue", "TestRecordRead|TestVirtual_LockDelay_GrantUnanswered_NodeDeleted_IsNoGrant", []Swap{{
 		"Walk.RecordRead", "case r.Held == \"\", r.Held == r.Own:", "case r.Held == r.Own:\n\t\treturn w.anew(ToGrant)\n\tcase r.Held == \"\":"}}},
