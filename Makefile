@@ -79,7 +79,7 @@ mutants:
 ## the command, round after round: in a terminal beside what plain does, and that nothing outlives the lock: make command ROUNDS=200
 ROUNDS ?= 10
 command:
-	ZKLOCK_ROUNDS=$(ROUNDS) $(GO) test $(RACE) -count=1 -v -timeout 0 -run 'TestScenes|TestOutlives' ./cmd/zklock
+	ZKLOCK_ROUNDS=$(ROUNDS) $(GO) test $(RACE) -count=1 -v -timeout 0 -p 1 -run 'TestScenes|TestOutlives' ./cmd/zklock ./internal/supervise
 
 ## a real ensemble on network hosts of its own, cut up, and connections that fail: takes Linux and root. soak is its long run and
 ## no test else: make soak CUTS=300, or make soak DURATION=1h

@@ -216,7 +216,7 @@ func TestElect_BetweenTerms_CanBeSuspended(t *testing.T) {
 	p.prints("standing for election again")
 	eventually(t, "it queues", func() bool { return len(participants(t, s, path)) == 2 })
 	p.signal(syscall.SIGTSTP)
-	eventually(t, "it is stopped", func() bool { return isStopped(p.cmd.Process.Pid) })
+	eventually(t, "it is stopped", func() bool { return state(p.cmd.Process.Pid) == "T" })
 	p.signal(syscall.SIGCONT)
 	release()
 	eventually(t, "it leads again", func() bool { return strings.Count(p.stdout.String(), "ready") == 2 })

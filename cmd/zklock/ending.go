@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/zklock/zklock/internal/expire"
 	"github.com/zklock/zklock/internal/sessionkey"
+	"github.com/zklock/zklock/internal/supervise"
 	jute "github.com/zklock/zklock/internal/wire"
 )
 
@@ -22,10 +24,36 @@ import (
 // only.
 type ending struct {
 	sessionkey.Key
-	Auth    sessionkey.Secret // digest credentials, if any
-	TLS     *tlsFiles         // nil for none
-	Process int               // whose session it is
-	Lock    string            // for messages
+	Auth sessionkey.Secret // digest credentials, if any
+	TLS  *tlsFiles         // nil for none
+	Lock string            // for messages
+}
+
+// will is what the guardian gets: nothing while there is no session.
+func (e *ending) will() []byte {
+	if e.ID == 0 {
+		return nil
+	}
+	b, err := json.Marshal(e)
+	if err != nil {
+		panic("zklock: " + err.Error()) // it has nothing that JSON has not
+	}
+	return b
+}
+
+// carryOut ends the ZooKeeper session of a zklock that was killed, so that the next holder need not wait until it expires.
+// The guardian calls it.
+func carryOut(will []byte, since supervise.Moment) {
+	var e ending
+	if err := json.Unmarshal(will, &e); err != nil {
+		panic("zklock: " + err.Error()) // zklock wrote it
+	}
+	if err := e.end(since); err != nil {
+		fmt.Fprintf(stderr(), "zklock: %s: its ZooKeeper session was not ended: %v; others get the lock when it expires, within %v\n",
+			e.Lock, err, e.Timeout)
+		return
+	}
+	fmt.Fprintf(stderr(), "zklock: %s: ended its ZooKeeper session: the lock is free\n", e.Lock)
 }
 
 // tlsFiles is what the --tls flags name, read.
@@ -69,8 +97,8 @@ var errRefused = errors.New("the server refused")
 //
 // To attach to a session is a sign of life for it. So end does not touch the session again after a server has refused to end
 // it, and touches it a few times only if no server confirms its end. It then expires as it would have without us.
-func (e *ending) end(gone moment) error {
-	until := gone.add(e.Timeout + e.Timeout/2)
+func (e *ending) end(gone supervise.Moment) error {
+	until := gone.Add(e.Timeout + e.Timeout/2)
 	var config *tls.Config
 	if e.TLS != nil {
 		var err error
@@ -82,7 +110,7 @@ func (e *ending) end(gone moment) error {
 	rand.Shuffle(len(servers), func(i, j int) { servers[i], servers[j] = servers[j], servers[i] })
 	last := errors.New("too much time has passed")
 	taken := 0
-	for limit := firstTry; now() < until; limit = min(2*limit, e.Timeout) {
+	for limit := firstTry; supervise.Now() < until; limit = min(2*limit, e.Timeout) {
 		for _, server := range servers {
 			// Dial each address of a name by itself: the dialer would spend all the time on the first.
 			name, port, _ := net.SplitHostPort(server)
@@ -91,7 +119,7 @@ func (e *ending) end(gone moment) error {
 				last = err
 			}
 			for _, ip := range ips {
-				left := until.sub(now())
+				left := until.Sub(supervise.Now())
 				if left <= 0 {
 					return last
 				}

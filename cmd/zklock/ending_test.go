@@ -6,16 +6,15 @@ import (
 	"crypto/tls"
 	"net"
 	"os"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/sessionkey"
+	"github.com/zklock/zklock/internal/supervise"
 	jute "github.com/zklock/zklock/internal/wire"
 	"github.com/zklock/zklock/internal/zkserver"
 )
@@ -43,10 +42,10 @@ func TestEnding_EndsTheSession(t *testing.T) {
 	s := session(t, srv)
 	hold, _ := occupy(t, s, path)
 	e := endingOf(srv, s)
-	require.NoError(t, e.end(now()))
+	require.NoError(t, e.end(supervise.Now()))
 	requireLost(t, hold)
 	require.Empty(t, participants(t, s, path))
-	require.NoError(t, e.end(now()), "one that is over is no error")
+	require.NoError(t, e.end(supervise.Now()), "one that is over is no error")
 }
 
 // scripted is a server that takes every session in, and answers each of its requests with a code, or by hanging up.
@@ -109,7 +108,7 @@ func TestEnding_Refused_IsNotTouchedAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			addr, asked := scripted(t, refuse)
 			other, askedOther := scripted(t, refuse)
-			require.ErrorIs(t, scriptedEnding("boss:wrong", addr, other).end(now()), errRefused)
+			require.ErrorIs(t, scriptedEnding("boss:wrong", addr, other).end(supervise.Now()), errRefused)
 			require.EqualValues(t, 1, asked.Load()+askedOther.Load())
 		})
 	}
@@ -118,7 +117,7 @@ func TestEnding_Refused_IsNotTouchedAgain(t *testing.T) {
 // R65: nor does who is not answered, more than a few times.
 func TestEnding_NotConfirmed_IsTouchedAFewTimes(t *testing.T) {
 	addr, asked := scripted(t, func(jute.RequestHeader) (jute.Code, bool) { return 0, false })
-	require.Error(t, scriptedEnding("", addr).end(now()))
+	require.Error(t, scriptedEnding("", addr).end(supervise.Now()))
 	require.EqualValues(t, maxTaken, asked.Load())
 }
 
@@ -126,7 +125,7 @@ func TestEnding_NotConfirmed_IsTouchedAFewTimes(t *testing.T) {
 func TestEnding_SendsCredentialsFirst(t *testing.T) {
 	var got []jute.Op
 	addr, _ := scripted(t, func(h jute.RequestHeader) (jute.Code, bool) { got = append(got, h.Op); return jute.OK, true })
-	require.NoError(t, scriptedEnding("boss:secret", addr).end(now()))
+	require.NoError(t, scriptedEnding("boss:secret", addr).end(supervise.Now()))
 	require.Equal(t, []jute.Op{jute.OpAuth, jute.OpClose}, got)
 }
 
@@ -135,19 +134,19 @@ func TestEnding_ServersThatAreGoneOrSilent_NextIsAsked(t *testing.T) {
 	require.NoError(t, err)
 	defer silent.Close()
 	addr, _ := scripted(t, func(jute.RequestHeader) (jute.Code, bool) { return jute.OK, true })
-	require.NoError(t, scriptedEnding("", "127.0.0.1:1", silent.Addr().String(), "no-such-host.invalid:1", addr).end(now()))
+	require.NoError(t, scriptedEnding("", "127.0.0.1:1", silent.Addr().String(), "no-such-host.invalid:1", addr).end(supervise.Now()))
 }
 
 // When the session has expired by itself nobody is asked any more.
 func TestEnding_GivesUpInTime(t *testing.T) {
 	addr, asked := scripted(t, func(jute.RequestHeader) (jute.Code, bool) { return jute.OK, true })
 	e := scriptedEnding("", addr)
-	require.Error(t, e.end(now().add(-3*e.Timeout/2)))
+	require.Error(t, e.end(supervise.Now().Add(-3*e.Timeout/2)))
 	require.Zero(t, asked.Load())
 
 	e.Servers = []string{"127.0.0.1:1"}
 	began := time.Now()
-	require.Error(t, e.end(now().add(-3*e.Timeout/2+time.Second)))
+	require.Error(t, e.end(supervise.Now().Add(-3*e.Timeout/2+time.Second)))
 	require.Less(t, time.Since(began), e.Timeout/2)
 }
 
@@ -170,96 +169,5 @@ func TestEnding_TLS(t *testing.T) {
 	require.ErrorAs(t, err, &wrong, "it is for zk.test")
 	require.Zero(t, asked.Load())
 	e.TLS.ServerName = "zk.test"
-	require.NoError(t, e.end(now()))
-}
-
-// wires returns both ends of a socket pair.
-func wires(t *testing.T) (*wire[report, order], *wire[order, report]) {
-	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	require.NoError(t, err)
-	a, err := newWire[report, order](fds[0])
-	require.NoError(t, err)
-	b, err := newWire[order, report](fds[1])
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		a.close()
-		b.close()
-		for range a.in {
-		}
-		for range b.in {
-		}
-	})
-	return a, b
-}
-
-// The guardian knows of each session before the command runs, of the next when there is one, and of none when there is
-// none.
-func TestSupervise_TellsTheGuardianOfEachSession(t *testing.T) {
-	zk, guard := wires(t)
-	g := &guardian{wire: guard}
-	e := ending{Key: sessionkey.Key{ID: 1, Timeout: 10 * time.Second}, Process: os.Getpid()}
-	s := &supervisor{job: job{ending: func() *ending { c := e; return &c }}, wire: zk}
-	told := func() ending {
-		select {
-		case o, ok := <-guard.in:
-			g.take(o, ok)
-		case <-time.After(patience):
-			require.FailNow(t, "zklock did not tell")
-		}
-		return *g.session
-	}
-	s.tellSession()
-	require.Equal(t, e, told())
-	s.tellSession() // nothing new
-	for _, k := range []sessionkey.Key{{}, {ID: 2, Timeout: 10 * time.Second}, {ID: 2, Timeout: 20 * time.Second}} {
-		e.Key = k
-		s.tellSession()
-		require.Equal(t, e, told())
-	}
-}
-
-// The guardian acts on zklock's death alone: here its socket has ended and zklock, which is this process, has not.
-func TestGuardian_SocketEndsAndZklockLives_SessionIsLeftAlone(t *testing.T) {
-	addr, asked := scripted(t, func(jute.RequestHeader) (jute.Code, bool) { return jute.OK, true })
-	e := scriptedEnding("", addr)
-	e.Process = os.Getpid()
-	s := &supervisor{job: job{
-		program: "/bin/sh", argv: []string{"sh", "-c", "sleep 600"}, env: os.Environ(), lock: "/fake",
-		hold:   &fakeHold{deadline: time.Now().Add(time.Hour), lost: make(chan struct{})},
-		ending: func() *ending { return e },
-		began:  func() {},
-	}}
-	require.NoError(t, s.startGuardian())
-	defer s.guardian.Wait()
-	defer s.guardian.Kill()
-	require.True(t, (<-s.wire.in).Ready)
-	s.start()
-	leader := (<-s.wire.in).Started
-	require.NotZero(t, leader)
-	require.NoError(t, s.begin(leader))
-	require.True(t, (<-s.wire.in).Running)
-	s.wire.close()
-	eventually(t, "the command was killed and reaped", func() bool { return unix.Kill(leader, 0) == unix.ESRCH })
-	require.Never(t, func() bool { return asked.Load() > 0 }, 500*time.Millisecond, 5*time.Millisecond)
-}
-
-// Nothing that one says gets lost because the other is slow to read it; and nobody waits for the other.
-func TestWire_SlowReader_GetsEverything(t *testing.T) {
-	zk, guard := wires(t)
-	many := make([]string, 3000)
-	for i := range many {
-		many[i] = string(slices.Repeat([]byte{byte(1 + i%255)}, 1000))
-	}
-	for i := range 10 { // 30 MB, far more than any socket holds
-		require.True(t, zk.send(order{Start: &startOrder{Argv: wordsOf(many...), KillAfter: time.Duration(i)}}))
-	}
-	require.True(t, zk.send(order{Reap: true}))
-	for i := range 10 {
-		o := <-guard.in
-		require.NotNil(t, o.Start)
-		require.EqualValues(t, i, o.Start.KillAfter)
-		require.True(t, slices.Equal(many, o.Start.Argv.strings()))
-	}
-	require.True(t, (<-guard.in).Reap)
+	require.NoError(t, e.end(supervise.Now()))
 }

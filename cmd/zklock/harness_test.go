@@ -57,9 +57,6 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	if code, ok := reexecuted(os.Args); ok { // the guardian, for tests that supervise from this process
-		exit(code)
-	}
 	if os.Getenv(envJob) != "" {
 		tickingJob(os.Args[1:])
 		return
@@ -365,17 +362,14 @@ func occupy(t testing.TB, s *zklock.Session, path string) (hold *zklock.Hold, re
 }
 
 // gone says whether a process has ended.
-func gone(pid int) bool {
-	err := syscall.Kill(pid, 0)
-	if err != nil {
-		return true
-	}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false
-	}
+func gone(pid int) bool { return syscall.Kill(pid, 0) != nil || state(pid) == "Z" }
+
+// state is the state of a process as Linux has it: T if it is stopped, Z if it has ended; nothing if it cannot be seen.
+func state(pid int) string {
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, rest, _ := strings.Cut(string(stat), ") ")
-	return strings.HasPrefix(rest, "Z")
+	letter, _, _ := strings.Cut(rest, " ")
+	return letter
 }
 
 // deleteNode is what an administrator does.

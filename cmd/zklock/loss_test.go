@@ -13,16 +13,13 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
-	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/zkserver"
 )
 
@@ -235,37 +232,6 @@ func TestLoss_GuardianKilled_FamilyDies_LockIsReleased(t *testing.T) {
 	require.Empty(t, participants(t, session(t, srv), path))
 }
 
-func TestLoss_GuardianKilledWhileZklockIsStopped(t *testing.T) {
-	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
-	p := runFamily(t, srv, path, log)
-	waitForFamily(t, log, 0)
-	g := guardianOf(t, p)
-	leader := childOf(t, g)
-	p.signal(syscall.SIGSTOP)
-	require.NoError(t, syscall.Kill(g, syscall.SIGKILL))
-	if runtime.GOOS == "linux" {
-		eventually(t, "the kernel has killed the command", func() bool { return gone(leader) })
-	}
-	p.signal(syscall.SIGCONT)
-	require.Equal(t, exitUsage, p.wait())
-	requireAllGone(t, pids(readLines(t, log), 0))
-}
-
-func TestLoss_GuardianSurvivesSignals(t *testing.T) {
-	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
-	p := runFamily(t, srv, path, log)
-	waitForFamily(t, log, 0)
-	g := guardianOf(t, p)
-	for _, s := range []syscall.Signal{
-		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
-		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE, syscall.SIGALRM,
-	} {
-		require.NoError(t, syscall.Kill(g, s))
-	}
-	p.signal(syscall.SIGKILL)
-	requireAllGone(t, pids(readLines(t, log), 0))
-}
-
 func TestLoss_NodeDeleted_EndsTheCommandAtOnce(t *testing.T) {
 	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
 	p := runFamily(t, srv, path, log)
@@ -281,23 +247,6 @@ func TestLoss_NodeDeleted_EndsTheCommandAtOnce(t *testing.T) {
 		require.Contains(t, p.stderr.String(), want)
 	}
 	require.Equal(t, 2, strings.Count(p.stderr.String(), "\n"), "acquired, and one line that says it all: %s", &p.stderr)
-}
-
-func TestLoss_NodeDeleted_StubbornCommandIsKilledAfterTheGrace(t *testing.T) {
-	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
-	p := start(t, jobEnv, runArgs(srv.ConnectString(), path, "--kill-after", "400ms", "--", os.Args[0], log, "stubborn")...)
-	eventually(t, "it runs", func() bool { return len(readLines(t, log)) > 3 })
-	s := session(t, srv)
-	node := participants(t, s, path)[0].Node
-	deleted := time.Now()
-	deleteNode(t, s, node)
-	require.Equal(t, exitLost, p.wait())
-	require.Contains(t, p.stderr.String(), "SIGKILL")
-	ls := readLines(t, log)
-	require.Contains(t, whats(ls), "term", "SIGTERM first")
-	lived := ls[len(ls)-1].at.Sub(deleted)
-	require.Greater(t, lived, 200*time.Millisecond, "it had its grace, but for the time in which a busy host did not let it write")
-	require.Less(t, lived, wellBefore)
 }
 
 // requireInTime checks that a job wrote its last line before the deadline, and logs by how much.
@@ -347,56 +296,6 @@ func TestLoss_LeaseNotRenewed_CommandIsGoneBeforeTheDeadline(t *testing.T) {
 	next.wait()
 }
 
-func TestLoss_ZklockStopped_GuardianEndsTheCommandInTime(t *testing.T) {
-	t.Parallel()
-	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
-	p := runFamily(t, srv, path, log)
-	one := waitForFamily(t, log, 0)
-	next := runFamily(t, srv, path, log)
-	next.prints("waiting")
-	silence := time.Now()
-	p.signal(syscall.SIGSTOP)
-	requireAllGone(t, pids(readLines(t, log), one))
-	requireInTime(t, readLines(t, log), one, silence)
-	waitForFamily(t, log, one)
-	requireNoOverlap(t, readLines(t, log))
-	p.signal(syscall.SIGCONT)
-	require.Equal(t, exitLost, p.wait())
-	next.signal(syscall.SIGTERM)
-	next.wait()
-}
-
-func TestLoss_GuardianStopped_ZklockKillsInTime(t *testing.T) {
-	t.Parallel()
-	srv := zkserver.Single(t, zkserver.Own())
-	path, log := lockPath(t), filepath.Join(t.TempDir(), "log")
-	p := runFamily(t, srv, path, log)
-	one := waitForFamily(t, log, 0)
-	g := guardianOf(t, p)
-	var stopping sync.WaitGroup
-	stopping.Go(func() {
-		for syscall.Kill(g, syscall.SIGSTOP) == nil { // zklock continues it each time
-			time.Sleep(time.Millisecond) // a processor is left to the others; how often it is stopped decides nothing
-		}
-	})
-	defer stopping.Wait()
-	silence := time.Now()
-	require.NoError(t, srv.Pause())
-	requireAllGone(t, pids(readLines(t, log), 0))
-	requireInTime(t, readLines(t, log), one, silence)
-	require.Equal(t, exitLost, p.wait())
-}
-
-func TestLoss_GuardianStopped_DoesNotHoldUpTheRelease(t *testing.T) {
-	srv, path, stop := server(t), lockPath(t), filepath.Join(t.TempDir(), "stop")
-	p := run(t, srv, path, "--", "sh", "-c", `echo ready; until [ -e "$0" ]; do sleep 0.05; done; exit 5`, stop)
-	p.prints("ready")
-	require.NoError(t, syscall.Kill(guardianOf(t, p), syscall.SIGSTOP))
-	require.NoError(t, os.WriteFile(stop, nil, 0o600))
-	require.Equal(t, 5, p.wait())
-	require.Empty(t, participants(t, session(t, srv), path))
-}
-
 func TestLoss_ServerRestartsInTime_CommandRunsOn(t *testing.T) {
 	srv := zkserver.Single(t, zkserver.Own())
 	path, stop := lockPath(t), filepath.Join(t.TempDir(), "stop")
@@ -409,133 +308,6 @@ func TestLoss_ServerRestartsInTime_CommandRunsOn(t *testing.T) {
 	require.NoError(t, os.WriteFile(stop, nil, 0o600))
 	require.Equal(t, 5, p.wait())
 	require.NotContains(t, p.stderr.String(), "lost")
-}
-
-// fakeHold is a hold whose fate the test decides.
-type fakeHold struct {
-	deadline time.Time
-	lost     chan struct{}
-	err      error
-}
-
-func (h *fakeHold) Deadline() time.Time   { return h.deadline }
-func (h *fakeHold) Lost() <-chan struct{} { return h.lost }
-func (h *fakeHold) Err() error            { return h.err }
-
-// superviseFake supervises a command under the hold. A busy machine may keep the command from running for a while: the plan
-// leaves it half a second after SIGTERM to say so, and as long to be gone before the deadline.
-func superviseFake(t *testing.T, h holdView, argv ...string) outcome {
-	t.Helper()
-	return superviseJob(t, job{hold: h}, argv...)
-}
-
-// superviseJob gives the job what it does not have.
-func superviseJob(t *testing.T, j job, argv ...string) outcome {
-	t.Helper()
-	d := openDesk(func(os.Signal) {})
-	defer d.close()
-	program, err := exec.LookPath(argv[0])
-	require.NoError(t, err)
-	j.program, j.argv, j.env, j.lock = program, argv, append(os.Environ(), envJob+"=1", "ZKLOCK_TOKEN=1"), "/fake"
-	j.plan.killAfter, j.plan.margin = 500*time.Millisecond, 500*time.Millisecond
-	if j.plan.poll == 0 {
-		j.plan.poll = 10 * time.Millisecond
-	}
-	if j.ending == nil {
-		j.ending = func() *ending { return &ending{} }
-	}
-	j.desk, j.note, j.began = d, t.Logf, func() {}
-	out, dismiss := supervise(j)
-	dismiss()
-	return out
-}
-
-// lookedAtHold is a hold of which something happens when zklock looks at it for the last time before the command starts.
-type lookedAtHold struct {
-	fakeHold
-	look func()
-	once sync.Once
-}
-
-func (h *lookedAtHold) Err() error {
-	h.once.Do(h.look)
-	return h.fakeHold.Err()
-}
-
-func TestSupervise_LostBeforeTheStart_StartsNothing(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "ran")
-	lost := &zklock.Error{Op: "hold", Path: "/fake", Err: zklock.ErrLost}
-	h := &fakeHold{deadline: time.Now().Add(time.Hour), lost: make(chan struct{}), err: lost}
-	close(h.lost)
-	out := superviseFake(t, h, "touch", file)
-	require.ErrorIs(t, out.lost, zklock.ErrLost)
-	require.Equal(t, notStarted, out.how)
-	require.NoFileExists(t, file)
-
-	// The hold still stands when zklock looks, but there is no time left.
-	h = &fakeHold{deadline: time.Now().Add(20 * time.Millisecond), lost: make(chan struct{})}
-	out = superviseFake(t, h, "touch", file)
-	require.ErrorIs(t, out.lost, errNotRenewed)
-	require.Equal(t, notStarted, out.how)
-	require.NoFileExists(t, file)
-}
-
-// The guardian hears the word to start when the command should have ended already, because it was stopped meanwhile.
-func TestGuardian_HearsTheWordTooLate_OpensNothing(t *testing.T) {
-	for late, want := range map[time.Duration]int{0: 0, -patience: 1} {
-		zk, guard := wires(t)
-		gate, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-		require.NoError(t, err)
-		g := &guardian{wire: guard, gate: os.NewFile(uintptr(gate[0]), "gate")}
-		term := now().add(-late)
-		g.take(order{Go: &limits{Term: term, Kill: term}}, true)
-		require.True(t, g.going, "the limits count")
-		require.NoError(t, unix.Shutdown(gate[0], unix.SHUT_WR))
-		n, err := unix.Read(gate[1], make([]byte, 2))
-		require.NoError(t, err)
-		require.Equal(t, want, n)
-		require.NoError(t, unix.Close(gate[1])) // what the guardian reads of it ends
-		if want == 1 {
-			require.True(t, (<-zk.in).Running)
-		}
-		require.NoError(t, g.gate.Close())
-	}
-}
-
-// A signal that asks nobody to end may come just before the command starts. The command gets it.
-func TestSupervise_SignalBeforeTheStart_IsPassedOn(t *testing.T) {
-	sigs := make(chan os.Signal, 1)
-	sigs <- syscall.SIGUSR1
-	h := &fakeHold{deadline: time.Now().Add(patience), lost: make(chan struct{})}
-	out := superviseJob(t, job{hold: h, sigs: sigs}, "sleep", "1000")
-	require.NoError(t, out.lost)
-	require.Equal(t, syscall.SIGUSR1, out.died.signal)
-}
-
-// The guardian hangs before the command starts. Nothing of the command runs then: zklock ends when it is told to, and releases
-// the lock, or says that the lock was lost.
-func TestSupervise_GuardianHangsBeforeTheStart_ZklockLeaves(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "ran")
-	hung := 0
-	hang := func() *ending {
-		if guardianProcess.pid != hung { // each guardian once
-			hung = guardianProcess.pid
-			require.NoError(t, syscall.Kill(hung, syscall.SIGSTOP))
-		}
-		return &ending{}
-	}
-	sigs := make(chan os.Signal, 1)
-	sigs <- syscall.SIGTERM
-	h := &fakeHold{deadline: time.Now().Add(patience), lost: make(chan struct{})}
-	out := superviseJob(t, job{hold: h, sigs: sigs, ending: hang, plan: plan{poll: patience}}, "touch", file)
-	require.Equal(t, outcome{died: interrupted{signal: syscall.SIGTERM}, how: notStarted}, out)
-
-	h.err = &zklock.Error{Op: "hold", Path: "/fake", Err: zklock.ErrLost}
-	close(h.lost)
-	out = superviseJob(t, job{hold: h, ending: hang, plan: plan{poll: patience}}, "touch", file)
-	require.ErrorIs(t, out.lost, zklock.ErrLost)
-	require.Equal(t, notStarted, out.how)
-	require.NoFileExists(t, file)
 }
 
 func TestLoss_ReleaseWithoutServer_SaysSo(t *testing.T) {

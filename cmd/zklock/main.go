@@ -1,12 +1,10 @@
 // Command zklock runs commands under ZooKeeper locks.
 //
 // The files, from the outside in: main.go and flags.go take the command line; run.go walks through one run; recipe.go has the
-// kinds of lock; plan.go says, purely, when the command has to end; supervise_unix.go looks after the command, with
-// guardian_unix.go in a second process as the one that has the last word; ending.go ends the session of a zklock that was killed;
-// terminal_unix.go hands the terminal over and takes it back; own_*.go stops and ends zklock as the command was stopped or
-// ended. stderr.go writes what they say. waiting.go says how a wait goes. ls.go lists queues and locks; expire.go, serve.go and
-// demo.go are commands of their own: the end of a session, a server for development, and internal/demo. printable.go escapes
-// what a terminal would obey.
+// kinds of lock; plan.go fits the end of the command into the lease. internal/supervise looks after the command, and ending.go is
+// what its guardian does for a zklock that was killed: it ends the session. signals.go ends zklock by a signal, and stderr.go
+// writes what it says. waiting.go says how a wait goes. ls.go lists queues and locks; expire.go, serve.go and demo.go are commands
+// of their own: the end of a session, a server for development, and internal/demo. printable.go escapes what a terminal would obey.
 package main
 
 import (
@@ -17,6 +15,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/zklock/zklock/internal/supervise"
 )
 
 // exitNoSession is expire's: there was nothing to end.
@@ -24,14 +24,14 @@ const exitNoSession = 1
 
 // Exit codes of zklock's own. All others are the command's: those from 126 on as a shell gives them.
 const (
-	exitLost        = 120 // the lock was lost, and the command ended for it
-	exitNotAcquired = 121 // somebody else holds the lock, and the wait is over
-	exitNoServer    = 122 // no server answered in time
-	exitRefused     = 123 // a server answered, and refused
-	exitUsage       = 125 // wrong usage, or zklock itself failed
-	exitCannotRun   = 126 // the command is there and cannot be run
-	exitNotFound    = 127 // the command is not there
-	exitSignal      = 128 // + n: the command, or zklock while it waited, was ended by signal n; zklock ends by it, if it can
+	exitLost        = 120                     // the lock was lost, and the command ended for it
+	exitNotAcquired = 121                     // somebody else holds the lock, and the wait is over
+	exitNoServer    = 122                     // no server answered in time
+	exitRefused     = 123                     // a server answered, and refused
+	exitUsage       = supervise.ExitFailed    // 125: wrong usage, or zklock itself failed
+	exitCannotRun   = supervise.ExitCannotRun // 126: the command is there and cannot be run
+	exitNotFound    = supervise.ExitNotFound  // 127: the command is not there
+	exitSignal      = 128                     // + n: the command, or zklock while it waited, was ended by signal n; zklock ends by it, if it can
 )
 
 // What the help says of them: run can end with each, ls with few.
@@ -71,7 +71,7 @@ func exitf(code int, format string, args ...any) error {
 }
 
 func main() {
-	if code, ok := reexecuted(os.Args); ok {
+	if code, ok := supervise.Reexecuted(os.Args, stderr, carryOut); ok {
 		exit(code)
 	}
 	exit(execute(os.Args[1:], os.Stdout, stderr()))

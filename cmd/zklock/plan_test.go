@@ -19,14 +19,9 @@ func TestPlan_EndsBeforeTheDeadline(t *testing.T) {
 			p, err := newPlan(mode, T, -1)
 			require.NoError(t, err)
 			room := zklock.LeaseRoom(mode, T)
-			require.Positive(t, p.killAfter)
-			require.GreaterOrEqual(t, p.margin, 50*time.Millisecond)
-			require.LessOrEqual(t, p.killAfter+p.margin+p.poll, room, "while all is well, SIGTERM is never due")
-
-			d := moment(time.Hour)
-			l := p.until(d)
-			require.Equal(t, p.killAfter, l.Kill.sub(l.Term))
-			require.Equal(t, p.margin, d.sub(l.Kill))
+			require.Positive(t, p.KillAfter)
+			require.GreaterOrEqual(t, p.Margin, 50*time.Millisecond)
+			require.LessOrEqual(t, p.KillAfter+p.Margin+p.Poll, room, "while all is well, SIGTERM is never due")
 		}
 	}
 }
@@ -35,14 +30,14 @@ func TestPlan_KillAfterMustFit(t *testing.T) {
 	mode := zklock.QuorumLease(4 * time.Second)
 	def, err := newPlan(mode, 30*time.Second, -1)
 	require.NoError(t, err)
-	most := zklock.LeaseRoom(mode, 30*time.Second) - def.margin - def.poll
+	most := zklock.LeaseRoom(mode, 30*time.Second) - def.Margin - def.Poll
 	_, err = newPlan(mode, 30*time.Second, most-1)
 	require.NoError(t, err)
 	_, err = newPlan(mode, 30*time.Second, most)
 	require.ErrorContains(t, err, "give less than "+round(most).String())
 	zero, err := newPlan(mode, 30*time.Second, 0)
 	require.NoError(t, err)
-	require.Zero(t, zero.killAfter)
+	require.Zero(t, zero.KillAfter)
 
 	_, err = newPlan(mode, 7600*time.Millisecond, -1)
 	require.ErrorContains(t, err, "too small")
@@ -63,18 +58,11 @@ func TestPlan_TableInTheDocs(t *testing.T) {
 		require.NoError(t, err)
 		room := zklock.LeaseRoom(mode, T)
 		row := fmt.Sprintf("| %ss | %ss | %ss | %ss |\n", down(T, time.Second), down(room, 100*time.Millisecond),
-			down(room-p.margin-p.poll, 10*time.Millisecond), down(p.killAfter, 10*time.Millisecond))
+			down(room-p.Margin-p.Poll, 10*time.Millisecond), down(p.KillAfter, 10*time.Millisecond))
 		if !strings.Contains(strings.ReplaceAll(string(doc), "\r\n", "\n"), row) {
 			t.Errorf("docs/command.md: write this row\n%s", row)
 		}
 	}
-}
-
-func TestLimits_EndNow(t *testing.T) {
-	l := limits{Term: 1000, Kill: 2000}
-	require.Equal(t, limits{Term: 10, Kill: 110}, l.endNow(10, 100), "before the limits: now, and the grace")
-	require.Equal(t, limits{Term: 10, Kill: 2000}, l.endNow(10, 5000), "the grace does not move the last limit")
-	require.Equal(t, limits{Term: 1000, Kill: 1600}, l.endNow(1500, 100), "what has begun is not begun again")
 }
 
 func TestHostAndPid(t *testing.T) {

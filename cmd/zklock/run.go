@@ -21,6 +21,7 @@ import (
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/supervise"
 )
 
 type runOptions struct {
@@ -98,7 +99,7 @@ suspends zklock, and the lock is lost unless it is resumed before the lease ends
 A run that gets the lock at once says nothing, unless stderr is a terminal or
 --verbose is given. One that gives up says one line, and none with --quiet.
 
-` + platformHelp + runExitCodes,
+` + platformHelp() + runExitCodes,
 		Example: `  zklock run --servers zk1:2181,zk2:2181,zk3:2181 /locks/nightly -- ./backup.sh
   zklock run --no-wait -E 0 /locks/nightly -- ./backup.sh   # a skip is no failure
   zklock run --semaphore 4 /locks/import -- ./import.sh     # at most four at a time
@@ -140,7 +141,7 @@ A run that gets the lock at once says nothing, unless stderr is a terminal or
 			if o.conflict < 0 || o.conflict > 255 {
 				return exitf(exitUsage, "--conflict-exit-code %d: give 0 to 255", o.conflict)
 			}
-			o.verbose = o.verbose || isTerminal(os.Stderr)
+			o.verbose = o.verbose || supervise.IsTerminal(os.Stderr)
 			if c.Flags().Changed("leader-ping") && o.lease != "quorum" {
 				return exitf(exitUsage, "--leader-ping is for --lease quorum")
 			}
@@ -163,7 +164,7 @@ A run that gets the lock at once says nothing, unless stderr is a terminal or
 	f.BoolVar(&o.container, "container", false, "make the lock root a container, which the servers remove when it is no longer used")
 	f.BoolVar(&o.chroot, "create-chroot", false, "make the chroot of --servers if it is not there")
 	f.StringVar(&o.acl, "acl", "world", "who may use the nodes that are made: world, or creator (needs credentials or a client certificate)")
-	f.StringVar(&o.leftovers, "leftovers", string(endThem), `what COMMAND leaves running: end it; leave what has a session of its own,
+	f.StringVar(&o.leftovers, "leftovers", string(supervise.EndThem), `what COMMAND leaves running: end it; leave what has a session of its own,
 also when the lock is lost; or wait for it, and hold the lock meanwhile`)
 	f.Int64VarP(&o.conflict, "conflict-exit-code", "E", exitNotAcquired, "exit code if somebody else holds the lock, 0 to 255")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "say nothing unless something fails; that somebody else holds the lock is no failure")
@@ -250,8 +251,8 @@ func (o *runOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	switch leftovers(o.leftovers) {
-	case endThem, leaveThem, waitFor:
+	switch supervise.Leftovers(o.leftovers) {
+	case supervise.EndThem, supervise.LeaveThem, supervise.WaitFor:
 	default:
 		return exitf(exitUsage, "--leftovers %q: give end, leave or wait", o.leftovers)
 	}
@@ -273,13 +274,11 @@ func (o *runOptions) run(ctx context.Context) error {
 		return &exitError{code, err}
 	}
 
-	startThreads()
-	defer reapOrphans()()
+	runner := supervise.New(stderr())
+	defer runner.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	d := openDesk(func(os.Signal) {})
-	defer d.close()
-	t := &taking{runOptions: o, ctx: ctx, end: func(s os.Signal) { cancel(interrupted{signal: s}) }, desk: d, program: program, dismiss: func() {}}
+	t := &taking{runOptions: o, ctx: ctx, end: func(s os.Signal) { cancel(interrupted{signal: s}) }, runner: runner, program: program}
 	t.wait()
 
 	wctx, stop := o.waiting(ctx)
@@ -298,7 +297,7 @@ func (o *runOptions) run(ctx context.Context) error {
 	}
 	defer func() {
 		_ = t.s.Close() // ends the ZooKeeper session, and with it whatever is left of the lock
-		t.dismiss()
+		runner.Dismiss()
 	}()
 
 	if t.plan, err = newPlan(mode, t.s.Timeout(), o.killAfter); err != nil {
@@ -318,8 +317,7 @@ func (o *runOptions) run(ctx context.Context) error {
 		}
 		fmt.Fprintf(o.stderr, "zklock: %v; standing for election again\n", err)
 		o.waited = true
-		t.dismiss()
-		t.dismiss = func() {}
+		runner.Dismiss()
 		t.wait()
 		if time.Since(began) > 5*time.Second {
 			backoff = link.NewBackoff()
@@ -346,20 +344,19 @@ type taking struct {
 	*runOptions
 	ctx     context.Context // ends when zklock is told to end
 	end     func(os.Signal) // tells it
-	desk    *desk
+	runner  *supervise.Runner
 	program string
 	s       *zklock.Session
-	plan    plan
+	plan    supervise.Plan
 	recipe  recipe
-	dismiss func() // ends the guardian
 }
 
 // wait has signals end the wait.
 func (t *taking) wait() {
-	t.desk.route(func(s os.Signal) {
+	t.runner.OnSignal(func(s os.Signal) {
 		switch {
-		case !ends(s): // for a command that is not there yet
-			suspendedBy(s)
+		case !supervise.Ends(s): // for a command that is not there yet
+			supervise.SuspendedBy(s)
 		case t.ctx.Err() == nil:
 			t.end(s)
 		case s != os.Interrupt: // timeout(1) sends its signal to us, and to our group
@@ -377,49 +374,46 @@ func (t *taking) once(wctx context.Context) (lost bool, err error) {
 	if err != nil {
 		return false, t.skip(t.explainAcquire(t.ctx, t.s, t.recipe, err))
 	}
-	sigs := make(chan os.Signal, 64)
-	t.desk.route(func(s os.Signal) {
-		if ends(s) && s != syscall.SIGHUP { // which many programs take for "read your configuration again"
+	t.runner.KeepSignals(func(s os.Signal) {
+		if supervise.Ends(s) && s != syscall.SIGHUP { // which many programs take for "read your configuration again"
 			t.end(s)
 		}
-		select {
-		case sigs <- s:
-		default: // 64 signals are waiting: like the kernel, we do not count them
-		}
 	})
-	var out outcome
+	var out supervise.Outcome
 	var i interrupted
 	if t.ctx.Err() != nil && errors.As(context.Cause(t.ctx), &i) { // a signal came just when the lock did
-		fmt.Fprintf(t.stderr, "zklock: %s (token %d): %s: %v\n", t.path, hold.Token(), notStarted, i)
-		out = outcome{died: i, how: notStarted}
+		out = supervise.Outcome{Died: i.signal, How: supervise.NotStarted}
 	} else {
-		out, t.dismiss = supervise(t.job(t.program, t.s, hold, t.plan, t.desk, sigs))
+		out = t.runner.Run(t.job(t.program, hold, t.plan))
+	}
+	if out.Died != nil && out.How == supervise.NotStarted {
+		fmt.Fprintf(t.stderr, "zklock: %s (token %d): %s: %v\n", t.path, hold.Token(), out.How, interrupted{signal: out.Died})
 	}
 	return t.release(hold, out)
 }
 
 // job describes the command to supervise.
-func (o *runOptions) job(program string, s *zklock.Session, hold *zklock.Hold, p plan, d *desk, sigs <-chan os.Signal) job {
-	lock := fmt.Sprintf("%s (token %d)", o.path, hold.Token())
-	return job{
-		program: program,
-		argv:    o.argv,
-		env: setenv(os.Environ(),
+func (o *runOptions) job(program string, hold *zklock.Hold, p supervise.Plan) supervise.Job {
+	name := fmt.Sprintf("%s (token %d)", o.path, hold.Token())
+	return supervise.Job{
+		Name:    name,
+		Program: program,
+		Argv:    o.argv,
+		Env: setenv(os.Environ(),
 			"ZKLOCK_TOKEN="+strconv.FormatInt(hold.Token(), 10), "ZKLOCK_PATH="+o.path, "ZKLOCK_NODE="+hold.Node()),
-		lock: lock,
-		ending: func() *ending {
-			return &ending{Key: o.key(), Auth: o.digest(), TLS: o.tlsFiles, Process: os.Getpid(), Lock: lock}
-		},
-		leftovers: leftovers(o.leftovers),
-		hold:      hold,
-		plan:      p,
-		desk:      d,
-		sigs:      sigs,
-		note:      o.note,
-		began: func() {
+		Hold:      hold,
+		Plan:      p,
+		Leftovers: supervise.Leftovers(o.leftovers),
+		Note:      o.note,
+		Began: func() {
 			if o.verbose || o.waited {
 				o.note("acquired, token %d", hold.Token())
 			}
+		},
+		Will: func() []byte { return (&ending{Key: o.key(), Auth: o.digest(), TLS: o.tlsFiles, Lock: name}).will() },
+		Abandon: func(err error) {
+			fmt.Fprintf(o.stderr, "zklock: %s: %v; others get the lock when the session ends\n", name, err)
+			exit(exitUsage)
 		},
 	}
 }
@@ -439,18 +433,18 @@ func setenv(env []string, vars ...string) []string {
 
 // release gives the lock back after the command, and says how the run ended. A signal cuts it short, and a second
 // SIGINT ends everything. lost says that the lock was lost before.
-func (t *taking) release(hold *zklock.Hold, out outcome) (lost bool, err error) {
+func (t *taking) release(hold *zklock.Hold, out supervise.Outcome) (lost bool, err error) {
 	o, s := t.runOptions, t.s
 	patience := max(2*time.Second, s.Timeout()/3)
-	if out.lost != nil {
+	if out.Lost != nil {
 		patience = time.Second // there is little to give back
 	}
 	ctx, cut := context.WithTimeoutCause(context.Background(), patience, errors.New("no answer in time"))
 	defer cut()
 	asked := false
-	t.desk.route(func(sig os.Signal) {
+	t.runner.OnSignal(func(sig os.Signal) {
 		switch {
-		case !ends(sig):
+		case !supervise.Ends(sig):
 		case !asked:
 			asked = true
 			t.end(sig)
@@ -463,28 +457,28 @@ func (t *taking) release(hold *zklock.Hold, out outcome) (lost bool, err error) 
 		}
 	})
 	err = hold.Release(ctx)
-	if out.lost == nil && out.how == "" && errors.Is(err, zklock.ErrLost) {
-		out.lost = cause(err)
+	if out.Lost == nil && out.How == "" && errors.Is(err, zklock.ErrLost) {
+		out.Lost = cause(err)
 	}
 	switch {
-	case out.lost != nil:
-		how := out.how
+	case out.Lost != nil:
+		how := out.How
 		if how == "" {
 			how = "the command had ended by itself, and may have overlapped with the next holder"
 		}
-		return true, exitf(exitLost, "%s: lost the lock (token %d, node %s): %w; %s", o.path, hold.Token(), hold.Node(), out.lost, how)
+		return true, exitf(exitLost, "%s: lost the lock (token %d, node %s): %w; %s", o.path, hold.Token(), hold.Node(), whyLost(out.Lost), how)
 	case err != nil && !errors.Is(err, zklock.ErrLost): // what is lost before anything ran under it is nobody's loss
 		fmt.Fprintf(o.stderr, "zklock: %s: not released (token %d, node %s): %v; others get the lock when the session ends, within %v\n",
 			o.path, hold.Token(), hold.Node(), cause(err), s.Timeout())
 	}
-	if out.err != nil {
-		return false, exitf(exitUsage, "%s: token %d: %w", o.path, hold.Token(), out.err)
+	if out.Err != nil {
+		return false, exitf(exitUsage, "%s: token %d: %w", o.path, hold.Token(), out.Err)
 	}
-	if out.died.signal != nil {
-		return false, out.died
+	if out.Died != nil {
+		return false, interrupted{out.Died, out.Group}
 	}
-	if out.exit != 0 {
-		return false, &exitError{code: out.exit}
+	if out.Exit != 0 {
+		return false, &exitError{code: out.Exit}
 	}
 	return false, nil
 }
@@ -592,55 +586,25 @@ func cause(err error) error {
 	return err
 }
 
-// job is a command to run under a lock.
-type job struct {
-	program   string // the path of argv[0]
-	argv      []string
-	env       []string
-	lock      string // path and token, for messages
-	ending    func() *ending
-	hold      holdView
-	plan      plan
-	leftovers leftovers
-	desk      *desk
-	sigs      <-chan os.Signal // what the desk takes meanwhile
-	note      func(format string, args ...any)
-	began     func() // called when the command exists; it has said nothing yet
-}
-
-// leftovers says what happens to processes that the command leaves running.
-type leftovers string
-
-const (
-	endThem   leftovers = "end"
-	leaveThem leftovers = "leave" // those in a session of their own; they are not under the lock
-	waitFor   leftovers = "wait"
-)
-
-// holdView has the methods of a hold that the supervision of a command calls.
-type holdView interface {
-	Deadline() time.Time
-	Lost() <-chan struct{}
-	Err() error
-}
-
-// deadline is the hold's deadline on the clock that processes share. That clock is read first: a pause between the
-// two reads makes the deadline earlier than it is, not later.
-func (j *job) deadline() moment {
-	n := now()
-	return n.add(time.Until(j.hold.Deadline()))
-}
-
 // errNotRenewed says that the lease was about to end.
 var errNotRenewed = errors.New("no server renewed the lease in time")
 
-const notStarted = "the command was not started"
+// whyLost is why the supervision of a command found its lock lost.
+func whyLost(err error) error {
+	if errors.Is(err, supervise.ErrDeadline) {
+		return errNotRenewed
+	}
+	return cause(err)
+}
 
-// outcome is how a command ended.
-type outcome struct {
-	exit int         // its exit code
-	died interrupted // by which signal it ended instead, or kept zklock from starting it; the zero value if none
-	lost error       // why the lock was lost, if that ended the command, or kept it from starting
-	how  string      // what was done to the command for it, or that it was not started
-	err  error       // what kept the command from running to its end, apart from that
+// platformHelp is what run does not do here.
+func platformHelp() string {
+	if supervise.Guards {
+		return ""
+	}
+	return `On this system there are no process groups and no guardian: when the lock is lost
+COMMAND itself is killed, without SIGTERM where there is none, and its children are
+not; and COMMAND runs on when zklock is killed.
+
+`
 }

@@ -61,50 +61,6 @@ func TestRun_PassesStreamsAndExitCode(t *testing.T) {
 	require.Equal(t, "problem\n", p.stderr.String())
 }
 
-// Arguments and environment are bytes, which need not be UTF-8.
-func TestRun_PassesBytesUnchanged(t *testing.T) {
-	dir := t.TempDir()
-	program := filepath.Join(dir, "pr\xf6gram")
-	require.NoError(t, os.Symlink("/bin/sh", program))
-	p := start(t, func(c *exec.Cmd) { c.Env = append(c.Env, "LATIN1=gr\xfc\xdfe\nzwei", "EMPTY=") },
-		runArgs(server(t).ConnectString(), lockPath(t), "-q", "--", program, "-c",
-			`printf '<%s>' "$@" "$LATIN1" "${EMPTY-unset}" "$0"`, "caf\xe9.txt", "", "two\nlines", "\xff\xfe")...)
-	require.Equal(t, 0, p.wait())
-	require.Equal(t, "<><two\nlines><\xff\xfe><gr\xfc\xdfe\nzwei><><caf\xe9.txt>", p.stdout.String())
-}
-
-func TestRun_PassesManyArguments(t *testing.T) {
-	args := make([]string, 1600)
-	for i := range args {
-		args[i] = strings.Repeat("x", 1000)
-	}
-	// The guardian's copy of them takes a busy machine seconds.
-	p := run(t, server(t), lockPath(t), append([]string{longSession, "-q", "--", "sh", "-c", `echo $#`, "sh"}, args...)...)
-	require.Equal(t, 0, p.wait())
-	require.Equal(t, "1600\n", p.stdout.String())
-}
-
-func TestRun_PassesOtherDescriptors(t *testing.T) {
-	r, w, err := os.Pipe()
-	require.NoError(t, err)
-	p := start(t, func(c *exec.Cmd) { c.ExtraFiles = []*os.File{w} },
-		runArgs(server(t).ConnectString(), lockPath(t), "--", "sh", "-c", `echo through three >&3`)...)
-	require.NoError(t, w.Close())
-	require.Equal(t, 0, p.wait())
-	b := make([]byte, 100)
-	n, err := r.Read(b)
-	require.NoError(t, err)
-	require.Equal(t, "through three\n", string(b[:n]))
-}
-
-func TestRun_CommandDiesOfSignal_ExitsAsAShellWould(t *testing.T) {
-	srv := server(t)
-	for _, s := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSEGV, syscall.SIGTERM} {
-		p := run(t, srv, lockPath(t), "--", "sh", "-c", fmt.Sprintf("kill -%d $$", s))
-		require.Equal(t, 128+int(s), p.wait())
-	}
-}
-
 func TestRun_CommandMissingOrNotExecutable(t *testing.T) {
 	// No server is needed to say so.
 	p := start(t, nil, runArgs("127.0.0.1:1", "/x", "--", "no-such-command-anywhere")...)
@@ -115,68 +71,6 @@ func TestRun_CommandMissingOrNotExecutable(t *testing.T) {
 	require.NoError(t, os.WriteFile(plain, []byte("text"), 0o644))
 	p = start(t, nil, runArgs("127.0.0.1:1", "/x", "--", plain)...)
 	require.Equal(t, exitCannotRun, p.wait())
-
-	broken := filepath.Join(t.TempDir(), "broken")
-	require.NoError(t, os.WriteFile(broken, []byte("#!/no/such/interpreter\n"), 0o755))
-	p = run(t, server(t), lockPath(t), "--", broken)
-	require.Equal(t, exitNotFound, p.wait())
-
-	script := filepath.Join(t.TempDir(), "script")
-	require.NoError(t, os.WriteFile(script, []byte("echo no interpreter line, $1\n"), 0o755))
-	p = run(t, server(t), lockPath(t), "--", script, "no matter")
-	require.Equal(t, 0, p.wait())
-	require.Equal(t, "no interpreter line, no matter\n", p.stdout.String())
-}
-
-func TestRun_ForwardsSignals(t *testing.T) {
-	srv := server(t)
-	for _, name := range []string{"INT", "TERM", "HUP", "QUIT", "USR1", "USR2", "WINCH"} {
-		t.Run(name, func(t *testing.T) {
-			p := run(t, srv, lockPath(t), "--", "sh", "-c", fmt.Sprintf(`trap "echo got %s; exit 7" %s; echo ready; while :; do sleep 0.02; done`, name, name))
-			p.prints("ready")
-			p.signal(map[string]syscall.Signal{
-				"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP, "QUIT": syscall.SIGQUIT,
-				"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2, "WINCH": syscall.SIGWINCH,
-			}[name])
-			require.Equal(t, 7, p.wait())
-			require.Contains(t, p.stdout.String(), "got "+name)
-		})
-	}
-}
-
-func TestRun_IgnoredSignalStaysIgnored(t *testing.T) {
-	// As under nohup.
-	p := start(t, func(c *exec.Cmd) {
-		c.Args = append([]string{"sh", "-c", `trap "" HUP; exec "$@"`, "sh", binary(t)}, c.Args[1:]...)
-		c.Path, _ = exec.LookPath("sh")
-	}, runArgs(server(t).ConnectString(), lockPath(t), "--", "sh", "-c", `kill -HUP $$; echo alive`)...)
-	p.prints("acquired")
-	_ = p.cmd.Process.Signal(syscall.SIGHUP)
-	require.Equal(t, 0, p.wait())
-	require.Equal(t, "alive\n", p.stdout.String())
-}
-
-func TestRun_SecondSIGINT_KillsACommandThatIgnoresIt(t *testing.T) {
-	srv, path := server(t), lockPath(t)
-	p := run(t, srv, path, "--", "sh", "-c", `trap "echo one" INT; echo ready; while :; do sleep 0.02; done`)
-	p.prints("ready")
-	p.signal(syscall.SIGINT)
-	p.prints("one")
-	time.Sleep(2 * repeatWithin) // sooner, it would be the same one
-	p.signal(syscall.SIGINT)
-	require.Equal(t, 130, p.wait())
-	require.Empty(t, participants(t, session(t, srv), path), "released")
-}
-
-func TestRun_WhatTheCommandLeavesInItsGroupEndsBeforeTheRelease(t *testing.T) {
-	srv, path, log := server(t), lockPath(t), filepath.Join(t.TempDir(), "log")
-	p := start(t, jobEnv, runArgs(srv.ConnectString(), path, "--kill-after", "300ms", "--", "sh", "-c",
-		`"$0" "$1" stubborn </dev/null >/dev/null 2>&1 & until [ -s "$1" ]; do sleep 0.01; done; exit 3`, os.Args[0], log)...)
-	require.Equal(t, 3, p.wait())
-	ls := readLines(t, log)
-	require.NotEmpty(t, ls)
-	require.True(t, gone(ls[0].pid))
-	require.Contains(t, whats(ls), "term", "it was asked first")
 }
 
 func whats(ls []line) (w []string) {

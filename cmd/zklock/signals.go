@@ -1,96 +1,13 @@
 package main
 
+// zklock ends by the signal that ended its command, or its wait.
+
 import (
 	"os"
-	"os/signal"
-	"sync"
 	"syscall"
-	"time"
+
+	"github.com/zklock/zklock/internal/supervise"
 )
-
-// desk takes the signals sent to zklock, and passes each to the handler of this stage of the run.
-type desk struct {
-	ch     chan os.Signal
-	closed chan struct{}
-	done   chan struct{}
-
-	mu struct {
-		sync.Mutex
-		handle func(os.Signal) // called with the mutex held: quick, and no use of the desk
-	}
-}
-
-// openDesk begins to take the signals. SIGHUP and SIGINT stay ignored if they were ignored when zklock started, as under
-// nohup. A Go program cannot know that about other signals, because its runtime has set handlers before it can look.
-func openDesk(handle func(os.Signal)) *desk {
-	d := &desk{ch: make(chan os.Signal, 64), closed: make(chan struct{}), done: make(chan struct{})}
-	d.mu.handle = handle
-	d.take(handledSignals...)
-	go func() {
-		defer close(d.done)
-		for {
-			select {
-			case s := <-d.ch:
-				d.mu.Lock()
-				d.mu.handle(s)
-				d.mu.Unlock()
-			case <-d.closed:
-				return
-			}
-		}
-	}()
-	return d
-}
-
-// take adds signals to those taken.
-func (d *desk) take(sigs ...os.Signal) {
-	for _, s := range sigs {
-		if !signal.Ignored(s) {
-			signal.Notify(d.ch, s)
-		}
-	}
-}
-
-// route sets the handler for the signals from now on. When route returns, the old handler has returned too.
-func (d *desk) route(handle func(os.Signal)) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.mu.handle = handle
-}
-
-// close stops taking signals and waits for the handler.
-func (d *desk) close() {
-	signal.Stop(d.ch)
-	close(d.closed)
-	<-d.done
-}
-
-// ends says whether a signal asks a program to end.
-func ends(s os.Signal) bool {
-	switch s {
-	case os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
-		return true
-	}
-	return false
-}
-
-// repeats tells a signal that was sent once and came twice: timeout(1), say, signals its child, and then the group that this is
-// in. The kernel, too, takes a signal that is still pending once.
-type repeats map[syscall.Signal]moment
-
-const repeatWithin = 100 * time.Millisecond // less than a second Ctrl-C takes
-
-// is says whether the signal is another copy. Only signals that ask for the end are looked at: others may be counted, and the second
-// SIGHUP may be for another change of a configuration.
-func (r repeats) is(s syscall.Signal, at moment) bool {
-	if before, ok := r[s]; ok && at.sub(before) < repeatWithin {
-		return true
-	}
-	if ends(s) && s != syscall.SIGHUP {
-		r[s] = at
-	}
-	return false
-}
 
 // exitCodeOf is the exit code that a shell gives to the end by a signal.
 func exitCodeOf(s os.Signal) int {
@@ -111,9 +28,9 @@ func (i interrupted) Error() string { return "ended by signal: " + i.signal.Stri
 
 // end ends zklock by the signal, or, where that cannot be, with the code that a shell gives for it.
 func (i interrupted) end() {
-	stderr().flush()
+	stderr().Flush()
 	if s, ok := i.signal.(syscall.Signal); ok {
-		dieOf(s, i.group)
+		supervise.DieOf(s, i.group)
 	}
 	os.Exit(exitCodeOf(i.signal))
 }

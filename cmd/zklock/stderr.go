@@ -13,19 +13,19 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/term"
+	"github.com/zklock/zklock/internal/supervise"
 )
 
 // stderr is this process's: for the guardian, too. Only what becomes the command writes to os.Stderr itself.
-var stderr = sync.OnceValue(func() *asideWriter { return newAsideWriter(printable{os.Stderr}) })
+var stderr = sync.OnceValue(func() supervise.Output { return newAsideWriter(printable{os.Stderr}) })
 
 // exit ends the process. What was said comes first, as far as it is read.
 func exit(code int) {
-	stderr().flush()
+	stderr().Flush()
 	os.Exit(code)
 }
 
-// flushWithin is how long flush waits for a reader.
+// flushWithin is how long Flush waits for a reader.
 const flushWithin = 500 * time.Millisecond
 
 // asideWriter takes lines and never waits: a goroutine writes them. While 256 wait, new ones are dropped, and the next line
@@ -75,8 +75,8 @@ func (a *asideWriter) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// flush waits until all that was taken is written, but not long for a reader that does not read.
-func (a *asideWriter) flush() {
+// Flush waits until all that was taken is written, but not long for a reader that does not read.
+func (a *asideWriter) Flush() {
 	s := saying{missing: a.dropped.Swap(0), written: make(chan struct{})}
 	limit := time.After(flushWithin)
 	select {
@@ -89,12 +89,4 @@ func (a *asideWriter) flush() {
 	case <-s.written:
 	case <-limit:
 	}
-}
-
-// isTerminal leaves the descriptor as it is, which other processes may share. (Fd would make it a blocking one.)
-func isTerminal(f *os.File) (is bool) {
-	if c, err := f.SyscallConn(); err == nil {
-		_ = c.Control(func(fd uintptr) { is = term.IsTerminal(int(fd)) })
-	}
-	return is
 }

@@ -123,7 +123,7 @@ func TestAsideWriter_DropsWhatDoesNotFit_AndSaysSo(t *testing.T) {
 		fmt.Fprintln(a, i)
 	}
 	began := time.Now()
-	a.flush()
+	a.Flush()
 	require.GreaterOrEqual(t, time.Since(began), flushWithin, "a reader has that long")
 	in, got := bufio.NewScanner(r), 0
 	read := func() string {
@@ -141,5 +141,5 @@ func TestAsideWriter_DropsWhatDoesNotFit_AndSaysSo(t *testing.T) {
 	require.Equal(t, fmt.Sprintf("zklock: lines that nobody read in time are missing here: %d", lines-got), text)
 	require.GreaterOrEqual(t, got, cap(a.said))
 	require.Equal(t, "there is room again", read())
-	a.flush()
+	a.Flush()
 }

@@ -25,7 +25,7 @@ func (m mutant) plant(t testing.TB) map[string]string {
 }
 func (m mutant) testNames() []string { return strings.Split(m.tests, "|") }
 
-// testsByPackage are the tests that there are, and in which package: the library's, those it is made of, or test.
+// testsByPackage are the tests that there are, and in which package: the library's, those it is made of, test, or the command's supervisor.
 func testsByPackage(t *testing.T) map[string]string {
 	t.Helper()
 	packages := map[string]string{}
@@ -35,7 +35,7 @@ func testsByPackage(t *testing.T) map[string]string {
 	require.NoError(t, err)
 	here, err := filepath.Abs(root)
 	require.NoError(t, err)
-	dirs := []string{"test", "cmd/zklock"}
+	dirs := []string{"test", "internal/supervise"}
 	for _, dir := range strings.Fields(string(out)) {
 		dir, err = filepath.Rel(here, dir)
 		require.NoError(t, err)

@@ -110,10 +110,10 @@ type listed struct {
 	Module     *struct{ Path string }
 }
 
-// list returns what importing the library brings in on a system.
-func list(t *testing.T, goos string) (all []listed) {
+// list returns what importing a package brings in on a system.
+func list(t *testing.T, goos, pkg string) (all []listed) {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Imports,Module", ".")
+	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Imports,Module", pkg)
 	cmd.Env = append(os.Environ(), "GOOS="+goos, "CGO_ENABLED=0")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
@@ -142,7 +142,7 @@ func ours(importPath string) string {
 func TestPackages_Table(t *testing.T) {
 	const page, begin, end = "docs/design.md", "| package | uses |\n|---|---|\n", "\n\n"
 	rows := map[string]string{}
-	for _, p := range list(t, "linux") {
+	for _, p := range list(t, "linux", ".") {
 		name := ours(p.ImportPath)
 		if name == "" {
 			continue
@@ -180,13 +180,24 @@ func TestPackages_Table(t *testing.T) {
 // An importer of the library is made to download these modules, and no more; and what is for tests is not in it.
 func TestDependencies(t *testing.T) {
 	for _, goos := range []string{"linux", "darwin", "windows", "freebsd"} {
-		for _, p := range list(t, goos) {
+		for _, p := range list(t, goos, ".") {
 			if p.Module != nil && !slices.Contains([]string{module, "github.com/go-zookeeper/zk", "github.com/google/uuid"}, p.Module.Path) {
 				t.Errorf("%s: the library brings in %s of module %s: do without it, or move what needs it into a package or module of its own",
 					goos, p.ImportPath, p.Module.Path)
 			}
 			if name := ours(p.ImportPath); name != "" && !slices.Contains(packages, name) || p.ImportPath == "testing" {
 				t.Errorf("%s: the library brings in %s", goos, p.ImportPath)
+			}
+		}
+	}
+}
+
+// The supervisor of processes knows nothing of locks on ZooKeeper.
+func TestDependencies_SuperviseKnowsNoZooKeeper(t *testing.T) {
+	for _, goos := range []string{"linux", "darwin", "windows"} {
+		for _, p := range list(t, goos, "./internal/supervise") {
+			if name := ours(p.ImportPath); name != "" && name != "internal/supervise" || p.Module != nil && strings.Contains(p.Module.Path, "zookeeper") {
+				t.Errorf("%s: internal/supervise brings in %s: hand it in as a value, or a function", goos, p.ImportPath)
 			}
 		}
 	}

@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package main
+package supervise
 
 // All that came from the command: its process group, and what left that, where the system lets this process see it.
 

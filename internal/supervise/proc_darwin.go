@@ -1,4 +1,4 @@
-package main
+package supervise
 
 // What macOS says about processes.
 
@@ -79,7 +79,7 @@ func newDescendants(int, bool) descendants { return nil }
 type alarm struct{}
 
 func newAlarm() *alarm    { return nil }
-func (*alarm) set(moment) {}
+func (*alarm) set(Moment) {}
 
 // reapOrphans does nothing: zklock is no container's first process here.
-func reapOrphans() (stop func()) { return func() {} }
+func (*Runner) reapOrphans() (stop func()) { return func() {} }

@@ -1,4 +1,4 @@
-package main
+package supervise
 
 import (
 	"fmt"
@@ -12,14 +12,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/zklock/zklock/internal/zkserver"
 )
 
 // Three processes of ours come before the command, each with handlers, limits and descriptors of its own. The command
 // sees nothing of that.
 func TestRun_CommandStartsAsWithoutZklock(t *testing.T) {
-	srv := server(t)
+	l := newLocker(t)
 	for _, argv := range [][]string{
 		{"grep", "-E", "^Sig(Blk|Ign|Cgt)", "/proc/self/status"},
 		{"ls", "/proc/self/fd"},
@@ -28,7 +26,7 @@ func TestRun_CommandStartsAsWithoutZklock(t *testing.T) {
 		// By way of a shell: Go's os/exec does some of its own.
 		plain, err := exec.Command("sh", append([]string{"-c", `exec "$@"`, "sh"}, argv...)...).Output()
 		require.NoError(t, err)
-		p := run(t, srv, lockPath(t), append([]string{"-q", "--"}, argv...)...)
+		p := l.run(t, nil, append([]string{"--"}, argv...)...)
 		require.Equal(t, 0, p.wait())
 		require.Equal(t, string(plain), p.stdout.String(), argv)
 	}
@@ -38,15 +36,14 @@ func TestRun_CommandStartsAsWithoutZklock(t *testing.T) {
 func TestSupervise_SignalAtTheStart_IsPassedOn(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP} {
 		t.Run(sig.String(), func(t *testing.T) {
-			sigs := make(chan os.Signal, 1)
 			h := &lookedAtHold{fakeHold: fakeHold{deadline: time.Now().Add(patience), lost: make(chan struct{})}}
 			h.look = func() {
-				eventually(t, "what becomes the command was at its gate", func() bool { return atGate(t, guardianProcess.pid) })
-				sigs <- sig
+				eventually(t, "what becomes the command was at its gate", func() bool { return atGate(t, h.runner.child.pid) })
+				h.runner.kept <- sig
 			}
-			out := superviseJob(t, job{hold: h, sigs: sigs}, "sleep", "1000")
-			require.NoError(t, out.lost)
-			require.Equal(t, sig, out.died.signal)
+			out := superviseJob(t, Job{Hold: h}, h.of, "sleep", "1000")
+			require.NoError(t, out.Lost)
+			require.Equal(t, sig, out.Died)
 		})
 	}
 }
@@ -76,12 +73,12 @@ func TestLoss_GuardianKilledBeforeItsGroupIsKnown_NothingRuns(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ran")
 	h := &lookedAtHold{fakeHold: fakeHold{deadline: time.Now().Add(patience), lost: make(chan struct{})}}
 	h.look = func() {
-		eventually(t, "what becomes the command was at its gate", func() bool { return atGate(t, guardianProcess.pid) })
+		eventually(t, "what becomes the command was at its gate", func() bool { return atGate(t, h.runner.child.pid) })
 		require.Never(t, func() bool { _, err := os.Stat(file); return err == nil }, 300*time.Millisecond, 10*time.Millisecond, "the command has begun")
-		require.NoError(t, syscall.Kill(guardianProcess.pid, syscall.SIGKILL))
+		require.NoError(t, syscall.Kill(h.runner.child.pid, syscall.SIGKILL))
 	}
-	out := superviseJob(t, job{hold: h}, "touch", file)
-	require.ErrorIs(t, out.err, errGuardianGone)
+	out := superviseJob(t, Job{Hold: h}, h.of, "touch", file)
+	require.ErrorIs(t, out.Err, errGuardianGone)
 	require.NoFileExists(t, file)
 
 	// Where no parent-death signal ends it, its gate does.
@@ -93,17 +90,17 @@ func TestLoss_GuardianKilledBeforeItsGroupIsKnown_NothingRuns(t *testing.T) {
 	cmd := exec.Command(os.Args[0], execArg, "3", touch, "touch", file)
 	cmd.ExtraFiles = []*os.File{ours}
 	require.Error(t, cmd.Run())
-	require.Equal(t, exitUsage, cmd.ProcessState.ExitCode())
+	require.Equal(t, ExitFailed, cmd.ProcessState.ExitCode())
 	require.NoFileExists(t, file)
 }
 
 // A Go program cannot know of any other signal that it was ignored: its runtime has set a handler before it can look.
 // docs/command.md says so.
 func TestRun_OfSignalsIgnoredAtTheStart_HUPAndINTStaySo(t *testing.T) {
-	p := start(t, func(c *exec.Cmd) {
+	p := newLocker(t).run(t, func(c *exec.Cmd) {
 		c.Args = append([]string{"sh", "-c", `trap "" HUP INT QUIT TERM USR1 PIPE TSTP TTOU; exec "$@"`, "sh", binary(t)}, c.Args[1:]...)
 		c.Path, _ = exec.LookPath("sh")
-	}, runArgs(server(t).ConnectString(), lockPath(t), "-q", "--", "sh", "-c", `while read k v; do [ "$k" != SigIgn: ] || echo $v; done </proc/self/status`)...)
+	}, "--", "sh", "-c", `while read k v; do [ "$k" != SigIgn: ] || echo $v; done </proc/self/status`)
 	require.Equal(t, 0, p.wait())
 	ignored, err := strconv.ParseUint(strings.TrimSpace(p.stdout.String()), 16, 64)
 	require.NoError(t, err)
@@ -118,10 +115,10 @@ func TestRun_OfSignalsIgnoredAtTheStart_HUPAndINTStaySo(t *testing.T) {
 // As PID 1 of a container zklock becomes the parent of whatever lost its own. Here it is a shell's child that zklock
 // inherits by the shell's exec; the kernel makes no difference.
 func TestRun_Process1_ReapsWhatBecomesItsChild(t *testing.T) {
-	srv := server(t)
-	p := start(t, func(c *exec.Cmd) {
+	l := newLocker(t)
+	p := l.run(t, func(c *exec.Cmd) {
 		namespaced(t, "--pid", "--fork", "--mount-proc", "sh", "-c", `sleep 0.2 & exec "$@"`, "sh")(c)
-	}, runArgs(srv.ConnectString(), lockPath(t), "--", "sh", "-c", `echo ready; sleep 60`)...)
+	}, "--", "sh", "-c", `echo ready; sleep 60`)
 	p.prints("ready")
 	child, err := exec.Command("pgrep", "-P", fmt.Sprint(p.cmd.Process.Pid)).Output()
 	require.NoError(t, err)
@@ -160,7 +157,7 @@ func hidden(t *testing.T) (change func(*exec.Cmd), root string) {
 		}
 	}
 	if missing != "" {
-		if zkserver.Required() {
+		if required() {
 			t.Fatal(missing)
 		}
 		t.Skip(missing)
@@ -174,56 +171,56 @@ func hidden(t *testing.T) (change func(*exec.Cmd), root string) {
 }
 
 func TestLoss_GroupCannotBeSeen_IsReleasedWhenItHasEnded(t *testing.T) {
-	srv, path := server(t), lockPath(t)
+	l := newLocker(t)
 	change, root := hidden(t)
 	began := time.Now()
-	p := start(t, change, runArgs(srv.ConnectString(), path, "--", root, "--reuid", "0", "sleep", "0.3")...)
+	p := l.run(t, change, "--", root, "--reuid", "0", "sleep", "0.3")
 	require.Equal(t, 0, p.wait())
 	require.Less(t, time.Since(began), patience/2)
-	require.Empty(t, participants(t, session(t, srv), path))
+	require.Zero(t, l.queued())
 }
 
 // A signal to zklock does not reach it, which zklock says. The lock waits for its end.
 func TestLoss_GroupCannotBeSeen_OrSignalled_SaysSo(t *testing.T) {
-	srv, path := server(t), lockPath(t)
+	l := newLocker(t)
 	change, root := hidden(t)
 	stop := filepath.Join(filepath.Dir(root), "stop")
-	p := start(t, change, runArgs(srv.ConnectString(), path, "--", root, "--reuid", "0",
-		"sh", "-c", `echo ready; until [ -e "$0" ]; do sleep 0.05; done; exit 4`, stop)...)
+	p := l.run(t, change, "--", root, "--reuid", "0",
+		"sh", "-c", `echo ready; until [ -e "$0" ]; do sleep 0.05; done; exit 4`, stop)
 	p.prints("ready")
 	p.signal(syscall.SIGTERM)
 	p.prints("belongs to another user and cannot be signalled")
-	require.Len(t, participants(t, session(t, srv), path), 1)
+	require.Equal(t, 1, l.queued())
 	require.NoError(t, os.WriteFile(stop, nil, 0o600))
 	require.Equal(t, 4, p.wait())
-	require.Empty(t, participants(t, session(t, srv), path))
+	require.Zero(t, l.queued())
 }
 
 // What the leader left can neither be seen nor be killed. The lock waits for its end all the same.
 func TestLoss_GroupCannotBeSeen_IsNotReleasedBefore(t *testing.T) {
-	srv, path := server(t), lockPath(t)
+	l := newLocker(t)
 	change, root := hidden(t)
 	file := filepath.Join(filepath.Dir(root), "ended")
-	p := start(t, change, runArgs(srv.ConnectString(), path, "--", "sh", "-c",
-		`"$0" --reuid 0 sh -c 'echo began >"$0"; sleep 2; echo ended >"$0"' "$1" & until [ -s "$1" ]; do sleep 0.01; done; exit 4`, root, file)...)
+	p := l.run(t, change, "--", "sh", "-c",
+		`"$0" --reuid 0 sh -c 'echo began >"$0"; sleep 2; echo ended >"$0"' "$1" & until [ -s "$1" ]; do sleep 0.01; done; exit 4`, root, file)
 	require.Equal(t, 4, p.wait())
 	b, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.Equal(t, "ended\n", string(b))
-	require.Empty(t, participants(t, session(t, srv), path))
+	require.Zero(t, l.queued())
 }
 
 // The same for the guardian of a zklock that was killed.
 func TestLoss_ZklockKilled_GroupCannotBeSeen_GuardianEndsAfterIt(t *testing.T) {
-	srv, path := server(t), lockPath(t)
+	l := newLocker(t)
 	change, root := hidden(t)
 	file := filepath.Join(filepath.Dir(root), "ended")
-	p := start(t, change, runArgs(srv.ConnectString(), path, longSession, "--", "sh", "-c",
-		`"$0" --reuid 0 sh -c 'echo ready; until [ -e "$0.stop" ]; do sleep 0.05; done; sleep 1; echo ended >"$0"' "$1"`, root, file)...)
+	p := l.run(t, change, "--timeout", "40s", "--", "sh", "-c",
+		`"$0" --reuid 0 sh -c 'echo ready; until [ -e "$0.stop" ]; do sleep 0.05; done; sleep 1; echo ended >"$0"' "$1"`, root, file)
 	p.prints("ready")
 	guardian := guardianOf(t, p)
-	next := run(t, srv, path, longSession, "--", "cat", file)
-	next.prints("waiting")
+	next := l.run(t, nil, "--timeout", "40s", "--", "cat", file)
+	eventually(t, "the next one waits", func() bool { return l.queued() == 2 })
 	p.signal(syscall.SIGKILL)
 	killed := time.Now()
 	require.NoError(t, os.WriteFile(file+".stop", nil, 0o600))

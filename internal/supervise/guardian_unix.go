@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package main
+package supervise
 
 // The guardian: a second process of this binary that is the command's parent.
 //
@@ -10,7 +10,7 @@ package main
 // The guardian kills all that came from the command when the socket says that zklock is gone. It also kills it, by the clock, at
 // the limits, if zklock has not moved them: because the lease was not renewed, or because zklock is stopped or hangs. (A
 // parent-death signal would do neither: it follows threads, and reaches no grandchild.) If zklock was killed, and nothing that came
-// from the command is left, the guardian ends zklock's ZooKeeper session, and with it the lock.
+// from the command is left, the guardian carries out zklock's will: the program says what that is.
 //
 // The kernel can give a process group's number to another group when all members are gone and the leader has been reaped. So
 // the guardian, as the parent, does not reap before zklock has said that it will send no more signals, and sends none
@@ -33,17 +33,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The arguments of zklock's own re-executions. They are no commands: see reexecuted.
+// The arguments of zklock's own re-executions. They are no commands: see Reexecuted.
 const (
 	guardianArg = "__guardian" // DESCRIPTOR
 	execArg     = "__exec"     // DESCRIPTOR PROGRAM ARGV...
 )
 
-// reexecuted runs what this process was re-executed for.
-func reexecuted(args []string) (code int, ok bool) {
+// Reexecuted runs what this process was re-executed for, and returns its exit code. A program that supervises calls it first. ok says
+// whether it was re-executed by a Runner: otherwise there is nothing to do. The guardian says on out what happens, and calls died when the
+// process that it guards was killed, and nothing of the command is left: with that process's Job.Will, and since when it is gone.
+func Reexecuted(args []string, out func() Output, died func(will []byte, since Moment)) (code int, ok bool) {
 	switch {
 	case len(args) == 3 && args[1] == guardianArg:
-		return guardianMain(args[2]), true
+		return guardianMain(args[2], out, died), true
 	case len(args) >= 5 && args[1] == execArg:
 		return execMain(args[2], args[3], args[4:]), true
 	}
@@ -81,7 +83,7 @@ func init() {
 func execMain(descriptor, program string, argv []string) int {
 	gate, err := strconv.Atoi(descriptor)
 	if err != nil {
-		return exitUsage
+		return ExitFailed
 	}
 	unix.CloseOnExec(gate) // its end says that the command runs
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTTOU)
@@ -91,7 +93,7 @@ func execMain(descriptor, program string, argv []string) int {
 		n, err = unix.Read(gate, word)
 	}
 	if n != 1 {
-		return exitUsage // the guardian is gone
+		return ExitFailed // the guardian is gone
 	}
 	err = syscall.Exec(program, argv, os.Environ())
 	if err == syscall.ENOEXEC { // a script without a #! line, as execvp has it
@@ -99,18 +101,20 @@ func execMain(descriptor, program string, argv []string) int {
 	}
 	fmt.Fprintf(os.Stderr, "zklock: %s: %v\n", program, err)
 	if err == syscall.ENOENT {
-		return exitNotFound
+		return ExitNotFound
 	}
-	return exitCannotRun
+	return ExitCannotRun
 }
 
 type guardian struct {
-	wire    *wire[order, report]
-	start   startOrder
-	session *ending // nil until zklock has sent it
-	tty     *terminal
-	chld    chan os.Signal
-	alarm   *alarm
+	out   Output
+	died  func(will []byte, since Moment)
+	wire  *wire[order, report]
+	start startOrder
+	will  *will // nil until zklock has sent it
+	tty   *terminal
+	chld  chan os.Signal
+	alarm *alarm
 
 	pgid      int
 	kin       kin
@@ -118,30 +122,29 @@ type guardian struct {
 	lim       limits
 	going     bool   // the command may run: the limits count
 	ending    bool   // SIGTERM was sent: the limits do not move any more
-	killed    moment // when SIGKILL was sent first; 0 if not
+	killed    Moment // when SIGKILL was sent first; 0 if not
 	exited    bool   // the leader, which has not been reaped
-	parted    moment // until when what it left running may end by itself
+	parted    Moment // until when what it left running may end by itself
 	named     bool   // zklock was told what it left running
 	told      bool   // zklock was told that all should have ended
 	free      bool   // its number may be given back: zklock sends no more signals
 	rests     bool   // zklock stopped because the leader did
 	orphan    bool   // zklock is gone
-	since     moment // when that was noticed
+	since     Moment // when that was noticed
 	despaired bool   // said that something does not die
 }
 
-func guardianMain(descriptor string) int {
+func guardianMain(descriptor string, out func() Output, died func([]byte, Moment)) int {
 	fd, err := strconv.Atoi(descriptor)
 	if err != nil {
-		return exitUsage
+		return ExitFailed
 	}
 	unix.CloseOnExec(fd)
 	startThreads()
-	stderr() // with its thread
-	g := &guardian{chld: make(chan os.Signal, 1), alarm: newAlarm()}
+	g := &guardian{out: out(), died: died, chld: make(chan os.Signal, 1), alarm: newAlarm()}
 	if g.wire, err = newWire[order, report](fd); err != nil {
-		fmt.Fprintf(stderr(), "zklock: guardian: %v\n", err)
-		return exitUsage
+		fmt.Fprintf(g.out, "zklock: guardian: %v\n", err)
+		return ExitFailed
 	}
 	// Nothing but SIGKILL and SIGSTOP stands between this process and its task. Handlers, unlike ignoring, do not pass
 	// to the command; SIGHUP and SIGINT that were ignored before zklock, by nohup say, do.
@@ -175,7 +178,7 @@ func guardianMain(descriptor string) int {
 		o, ok := <-g.wire.in
 		g.take(o, ok)
 	}
-	g.endSession()
+	g.carryOut()
 	return 0
 }
 
@@ -223,7 +226,7 @@ func (g *guardian) launch() error {
 	g.tty = openTerminal(g.start.Group)
 	_ = p.Release() // we wait in our own way
 	if becomeSubreaper() {
-		g.kin.below = newDescendants(g.pgid, g.start.Leftovers == leaveThem)
+		g.kin.below = newDescendants(g.pgid, g.start.Leftovers == LeaveThem)
 	}
 	// The streams are the command's: a reader of its output should see the end of file when the command ends.
 	_ = os.Stdin.Close()
@@ -256,19 +259,19 @@ func (g *guardian) take(o order, ok bool) {
 	switch {
 	case !ok:
 		g.abandoned()
-	case o.Session != nil:
-		g.session = o.Session
+	case o.Will != nil:
+		g.will = o.Will
 	case o.Go != nil:
 		g.lim, g.going = *o.Go, true
-		if now() < g.lim.Term { // or this process was stopped meanwhile; look ends what waits
+		if Now() < g.lim.Term { // or this process was stopped meanwhile; look ends what waits
 			g.open()
 		}
 	case o.Limits != nil && !g.ending:
 		g.lim = *o.Limits
-	case o.End && g.start.Leftovers == waitFor:
-		g.start.Leftovers = endThem
+	case o.End && g.start.Leftovers == WaitFor:
+		g.start.Leftovers = EndThem
 	case o.Kill && !g.told:
-		g.lim.Kill = min(now(), g.lim.Kill)
+		g.lim.Kill = min(Now(), g.lim.Kill)
 		g.kill()
 	case o.Alone:
 		g.leaveSession()
@@ -290,15 +293,15 @@ func (g *guardian) open() {
 
 // look acts on what the clock and the process table say.
 func (g *guardian) look() {
-	n := now()
+	n := Now()
 	// A SIGCONT, or a signal that ends the command, may come just before zklock stops.
-	if g.rests && !isStopped(g.pgid) && isStopped(g.session.Process) {
-		_ = unix.Kill(g.session.Process, unix.SIGCONT)
+	if g.rests && !isStopped(g.pgid) && isStopped(g.will.Process) {
+		_ = unix.Kill(g.will.Process, unix.SIGCONT)
 	}
 	g.kin.reap()
 	if !g.exited {
 		if g.lookAtLeader(); g.exited {
-			g.parted = n.add(parting)
+			g.parted = n.Add(parting)
 		}
 	}
 	if g.exited && !g.told {
@@ -312,7 +315,7 @@ func (g *guardian) look() {
 			g.told = true
 			g.wire.send(report{Ended: true})
 		case g.ending, n < g.parted:
-		case g.start.Leftovers == waitFor:
+		case g.start.Leftovers == WaitFor:
 			g.nameLeft("waiting for")
 		default:
 			g.nameLeft("ending")
@@ -382,10 +385,10 @@ func (g *guardian) nap() time.Duration {
 	switch {
 	case next == 0, g.despaired:
 		return longest
-	case g.exited && (g.ending || g.start.Leftovers != waitFor), g.killed != 0:
+	case g.exited && (g.ending || g.start.Leftovers != WaitFor), g.killed != 0:
 		return busy // waiting for the others' end; only a child's end gives notice
 	}
-	return min(max(next.sub(now()), 0), longest)
+	return min(max(next.Sub(Now()), 0), longest)
 }
 
 // terminate asks all to end.
@@ -397,31 +400,31 @@ func (g *guardian) terminate() {
 func (g *guardian) kill() {
 	g.ending = true
 	if g.killed == 0 {
-		g.killed = now()
+		g.killed = Now()
 	}
 	g.kin.kill()
 	_ = unix.Kill(-g.pgid, unix.SIGKILL) // in case /proc, which shows the rest, has gone
 }
 
 // despair says, once, that a process lives on in spite of SIGKILL.
-func (g *guardian) despair(n moment) {
-	if !g.despaired && n.sub(g.killed) >= 5*time.Second {
+func (g *guardian) despair(n Moment) {
+	if !g.despaired && n.Sub(g.killed) >= 5*time.Second {
 		g.despaired = true
-		fmt.Fprintf(stderr(), "zklock: %s: what runs under the lock does not die of SIGKILL: it waits for a device, or belongs to another user\n", g.start.Lock)
+		fmt.Fprintf(g.out, "zklock: %s: what runs under the lock does not die of SIGKILL: it waits for a device, or belongs to another user\n", g.start.Lock)
 	}
 }
 
 // abandoned ends all at once: nobody renews the lease any more.
 func (g *guardian) abandoned() {
-	g.orphan, g.since = true, now()
+	g.orphan, g.since = true, Now()
 	g.wire.in = nil // closed; a nil channel never has news
 	if g.pgid == 0 || g.told {
 		return
 	}
-	g.lim.Kill = now()
+	g.lim.Kill = Now()
 	g.tty.reclaim(g.pgid)
 	g.kill()
-	fmt.Fprintf(stderr(), "zklock: %s: zklock itself was killed; killed the command\n", g.start.Lock)
+	fmt.Fprintf(g.out, "zklock: %s: zklock itself was killed; killed the command\n", g.start.Lock)
 }
 
 // reap gives the leader's process id back, waits until nothing is left, and reports the command's status.
@@ -432,7 +435,7 @@ func (g *guardian) reap() {
 		_, err = unix.Wait4(g.pgid, &ws, 0, nil)
 	}
 	for !g.kin.gone() {
-		g.despair(now())
+		g.despair(Now())
 		if time.Sleep(10 * time.Millisecond); g.despaired {
 			time.Sleep(250 * time.Millisecond)
 		}
@@ -444,23 +447,16 @@ func (g *guardian) reap() {
 	}
 }
 
-// endSession ends the ZooKeeper session of a zklock that was killed, so that the next holder need not wait until it
-// expires. It is called when nothing of the command's group is alive.
-func (g *guardian) endSession() {
-	if g.session == nil || g.session.ID == 0 {
+// carryOut carries out the will of a zklock that was killed. It is called when nothing of the command's group is alive.
+func (g *guardian) carryOut() {
+	if g.will == nil || len(g.will.Data) == 0 {
 		return
 	}
 	// The end of file is not enough: perhaps zklock is done with us, and about to kill us.
-	for unix.Getppid() == g.session.Process {
+	for unix.Getppid() == g.will.Process {
 		time.Sleep(5 * time.Millisecond)
 	}
-	err := g.session.end(g.since)
-	if err != nil {
-		fmt.Fprintf(stderr(), "zklock: %s: its ZooKeeper session was not ended: %v; others get the lock when it expires, within %v\n",
-			g.session.Lock, err, g.session.Timeout)
-		return
-	}
-	fmt.Fprintf(stderr(), "zklock: %s: ended its ZooKeeper session: the lock is free\n", g.session.Lock)
+	g.died(g.will.Data, g.since)
 }
 
 // leaderState says what has become of a process.

@@ -1,6 +1,6 @@
 //go:build !windows
 
-package main
+package supervise
 
 import (
 	"syscall"
@@ -11,11 +11,11 @@ import (
 )
 
 func TestRepeats(t *testing.T) {
-	const ms = moment(time.Millisecond)
+	const ms = Moment(time.Millisecond)
 	came := repeats{}
 	for _, step := range []struct {
 		sig  syscall.Signal
-		at   moment
+		at   Moment
 		copy bool
 		why  string
 	}{

@@ -1,4 +1,4 @@
-package main
+package supervise
 
 // Attacks on the promise that nothing that came from the command runs when the next holder begins. The next holder is a client of
 // the test's own, which looks at all processes of the host in its first instant: what came from the command has the lock's path in
@@ -7,7 +7,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,8 +19,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
-
-	"github.com/zklock/zklock/internal/zkserver"
 )
 
 // broods are what a command starts, by how it does, and how many processes that are with the command. The command ends when somebody
@@ -47,70 +44,27 @@ var broods = []struct {
 // faults are how the hold ends.
 var faults = []struct {
 	name   string
-	strike func(t *testing.T, p *proc, guardian int, f *front, stop string)
+	strike func(t *testing.T, p *proc, guardian int, l *locker, stop string)
 	slow   bool // the session has to expire
 	exit   int
 }{
-	{"the command ends", func(t *testing.T, p *proc, guardian int, f *front, stop string) {
+	{"the command ends", func(t *testing.T, p *proc, guardian int, l *locker, stop string) {
 		require.NoError(t, os.WriteFile(stop, []byte("\n"), 0))
 	}, false, 0},
-	{"zklock is killed", func(t *testing.T, p *proc, guardian int, f *front, stop string) {
+	{"zklock is killed", func(t *testing.T, p *proc, guardian int, l *locker, stop string) {
 		p.signal(syscall.SIGKILL)
 	}, false, exitSignal + 9},
-	{"the guardian is killed", func(t *testing.T, p *proc, guardian int, f *front, stop string) {
+	{"the guardian is killed", func(t *testing.T, p *proc, guardian int, l *locker, stop string) {
 		require.NoError(t, syscall.Kill(guardian, syscall.SIGKILL))
-	}, false, exitUsage},
-	{"the lease runs out", func(t *testing.T, p *proc, guardian int, f *front, stop string) {
-		f.silent.Store(true)
+	}, false, ExitFailed},
+	{"the lease runs out", func(t *testing.T, p *proc, guardian int, l *locker, stop string) {
+		l.silence()
 	}, true, exitLost},
-	{"both are stopped", func(t *testing.T, p *proc, guardian int, f *front, stop string) {
+	{"both are stopped", func(t *testing.T, p *proc, guardian int, l *locker, stop string) {
 		require.NoError(t, syscall.Kill(guardian, syscall.SIGSTOP))
 		p.signal(syscall.SIGSTOP)
 		require.NoError(t, syscall.Kill(guardian, syscall.SIGSTOP), "zklock may have continued it")
 	}, true, exitSignal + 9},
-}
-
-// front passes connections on to a server until it is silent.
-type front struct {
-	addr   string
-	silent atomic.Bool
-}
-
-func inFrontOf(t *testing.T, addr string) *front {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	f := &front{addr: l.Addr().String()}
-	copyTo := func(to, from net.Conn) {
-		defer to.Close()
-		b := make([]byte, 4096)
-		for {
-			n, err := from.Read(b)
-			if err != nil {
-				return
-			}
-			if !f.silent.Load() {
-				_, _ = to.Write(b[:n])
-			}
-		}
-	}
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			s, err := net.Dial("tcp", addr)
-			if err != nil {
-				_ = c.Close()
-				continue
-			}
-			go copyTo(s, c)
-			go copyTo(c, s)
-		}
-	}()
-	return f
 }
 
 // census returns the processes that have the lock's path in their environment. One that has ended has no environment, and
@@ -128,16 +82,6 @@ func census(path string) (found []string) {
 	return found
 }
 
-// openDir returns a directory that everybody can use.
-func openDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "zklock-test-")
-	require.NoError(t, err)
-	require.NoError(t, os.Chmod(dir, 0o777))
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
-}
-
 const stormLimit = 150
 
 var lastUser atomic.Int32
@@ -146,7 +90,7 @@ var lastUser atomic.Int32
 func limited(t *testing.T, limit int) func(*exec.Cmd) {
 	t.Helper()
 	for _, tool := range []string{"setpriv", "prlimit", "perl"} {
-		if _, err := exec.LookPath(tool); (err != nil || os.Geteuid() != 0) && !zkserver.Required() {
+		if _, err := exec.LookPath(tool); (err != nil || os.Geteuid() != 0) && !required() {
 			t.Skipf("not root, or no %s: nobody but a user of its own can be at a limit without harm", tool)
 		}
 	}
@@ -174,7 +118,6 @@ func roundsOf(t *testing.T) int {
 
 // Nothing that came from the command runs at the next holder's first instant. ZKLOCK_ROUNDS=100 does it a hundred times.
 func TestOutlives_Nothing(t *testing.T) {
-	srv := server(t)
 	for _, fault := range faults {
 		for _, brood := range broods {
 			if brood.name == "storm" && os.Getenv("ZKLOCK_ROUNDS") == "" {
@@ -194,18 +137,17 @@ func TestOutlives_Nothing(t *testing.T) {
 					if brood.name == "storm" {
 						change = limited(t, stormLimit)
 					}
-					f, path, stop := inFrontOf(t, srv.Addr()), lockPath(t), filepath.Join(openDir(t), "stop")
+					l, stop := newLocker(t), filepath.Join(openDir(t), "stop")
 					require.NoError(t, syscall.Mkfifo(stop, 0o666))
 					require.NoError(t, os.Chmod(stop, 0o666))
-					p := start(t, func(c *exec.Cmd) {
+					p := l.run(t, func(c *exec.Cmd) {
 						change(c)
 						c.Env = append(c.Env, "STOP="+stop)
-					}, runArgs(f.addr, path, "--session-timeout", timeout.String(), "--", "sh", "-c", brood.script+"\nread line <$STOP")...)
-					t.Cleanup(func() { killCensus(path) })
-					eventually(t, "what the command started runs", func() bool { return len(census(path)) >= brood.members })
+					}, "--timeout", timeout.String(), "--", "sh", "-c", brood.script+"\nread line <$STOP")
+					t.Cleanup(func() { killCensus(l.path) })
+					eventually(t, "what the command started runs", func() bool { return len(census(l.path)) >= brood.members })
 					guardian := guardianOf(t, p)
 
-					s := session(t, srv)
 					type grant struct {
 						at   time.Time
 						left []string
@@ -213,14 +155,14 @@ func TestOutlives_Nothing(t *testing.T) {
 					granted := make(chan grant, 1)
 					go func() {
 						defer close(granted) // occupy ends this goroutine if it fails
-						_, release := occupy(t, s, path)
-						g := grant{time.Now(), census(path)}
+						release := l.occupy(t)
+						g := grant{time.Now(), census(l.path)}
 						release()
 						granted <- g
 					}()
-					eventually(t, "the next one waits", func() bool { return len(participants(t, s, path)) == 2 })
+					eventually(t, "the next one waits", func() bool { return l.queued() == 2 })
 					struck := time.Now()
-					fault.strike(t, p, guardian, f, stop)
+					fault.strike(t, p, guardian, l, stop)
 					g, ok := <-granted
 					require.True(t, ok, "nobody was granted")
 					require.Empty(t, g.left, "this ran beside the next holder")
@@ -262,35 +204,35 @@ func names(path string) (found []string) {
 const leaves = `setsid sleep 1000 & pid=$!; timeout 1000 tail -f /dev/null & until pgrep -s $pid >/dev/null && pgrep -P $! >/dev/null; do sleep 0.01; done; exit 3`
 
 func TestLeftovers_End_AllIsEndedAndNamed(t *testing.T) {
-	srv, path := server(t), lockPath(t)
-	p := run(t, srv, path, "--", "sh", "-c", leaves)
-	t.Cleanup(func() { killCensus(path) })
+	l := newLocker(t)
+	p := l.run(t, nil, "--", "sh", "-c", leaves)
+	t.Cleanup(func() { killCensus(l.path) })
 	require.Equal(t, 3, p.wait())
-	require.Empty(t, census(path))
+	require.Empty(t, census(l.path))
 	require.Regexp(t, `: ending what the command left running: (\d+ (sleep|timeout|tail)(, )?){3}\n`, p.stderr.String())
 }
 
 // What moves up to the guardian during its look at what to ask is asked like the rest. Here the first process that is asked kills the
 // last of the guardian's children, whose child moves up, and has so many children of its own that the last's turn comes later.
 func TestLeftovers_End_ParentDiesMeanwhile_ChildIsAskedToEnd(t *testing.T) {
-	srv, path, dir := server(t), lockPath(t), t.TempDir()
-	p := run(t, srv, path, longSession, "--kill-after", "5s", "--", "bash", "-c", `
+	l, dir := newLocker(t), t.TempDir()
+	p := l.run(t, nil, "--timeout", "40s", "--kill-after", "5s", "--", "bash", "-c", `
 		cd "$0"
 		setsid bash -c 'until [ -s last ]; do sleep 0.01; done; trap "kill -KILL $(<last)" TERM
 			for i in {1..300}; do sleep 1000 & done; touch first; wait' &
 		bash -c 'trap : TERM; setsid bash -c '\''trap "touch asked; exit" TERM; sleep 1000 & touch child; wait'\'' & echo $$ >last
 			while :; do wait; done' &
 		until [ -e first ] && [ -e child ]; do sleep 0.01; done`, dir)
-	t.Cleanup(func() { killCensus(path) })
+	t.Cleanup(func() { killCensus(l.path) })
 	require.Zero(t, p.wait())
-	require.Empty(t, census(path))
+	require.Empty(t, census(l.path))
 	require.FileExists(t, filepath.Join(dir, "asked"))
 }
 
 // The reader of a command's output reads it to its end, and is not worth a word.
 func TestLeftovers_ReaderOfTheOutput_ReadsOn(t *testing.T) {
-	srv, out := server(t), filepath.Join(t.TempDir(), "out")
-	p := run(t, srv, lockPath(t), "--", "bash", "-c", `exec > >(sleep 0.02; cat >"$0"); echo said`, out)
+	out := filepath.Join(t.TempDir(), "out")
+	p := newLocker(t).run(t, nil, "--", "bash", "-c", `exec > >(sleep 0.02; cat >"$0"); echo said`, out)
 	require.Equal(t, 0, p.wait())
 	b, err := os.ReadFile(out)
 	require.NoError(t, err)
@@ -299,39 +241,38 @@ func TestLeftovers_ReaderOfTheOutput_ReadsOn(t *testing.T) {
 }
 
 func TestLeftovers_Leave_OnlyWhatHasASessionOfItsOwnRunsOn(t *testing.T) {
-	srv, s := server(t), session(t, server(t))
-	for name, end := range map[string]func(t *testing.T, p *proc, path string) int{
-		"the command ends": func(*testing.T, *proc, string) int { return 3 },
-		"the lock is lost": func(t *testing.T, p *proc, path string) int {
-			deleteNode(t, s, participants(t, s, path)[0].Node)
+	for name, end := range map[string]func(t *testing.T, p *proc, l *locker) int{
+		"the command ends": func(*testing.T, *proc, *locker) int { return 3 },
+		"the lock is lost": func(t *testing.T, p *proc, l *locker) int {
+			l.lose()
 			return exitLost
 		},
-		"the guardian is killed": func(t *testing.T, p *proc, path string) int {
+		"the guardian is killed": func(t *testing.T, p *proc, l *locker) int {
 			require.NoError(t, syscall.Kill(guardianOf(t, p), syscall.SIGKILL))
-			return exitUsage
+			return ExitFailed
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path, script := lockPath(t), leaves
+			l, script := newLocker(t), leaves
 			if name != "the command ends" {
 				script = strings.Replace(script, "exit 3", "sleep 1000; exit 3", 1)
 			}
-			p := run(t, srv, path, "--leftovers", "leave", "--", "sh", "-c", script)
-			t.Cleanup(func() { killCensus(path) })
+			p := l.run(t, nil, "--leftovers", "leave", "--", "sh", "-c", script)
+			t.Cleanup(func() { killCensus(l.path) })
 			if name != "the command ends" {
-				eventually(t, "all runs", func() bool { return strings.Count(strings.Join(names(path), " "), "sleep") == 2 })
+				eventually(t, "all runs", func() bool { return strings.Count(strings.Join(names(l.path), " "), "sleep") == 2 })
 			}
-			require.Equal(t, end(t, p, path), p.wait())
-			require.Equal(t, []string{"sleep"}, names(path))
+			require.Equal(t, end(t, p, l), p.wait())
+			require.Equal(t, []string{"sleep"}, names(l.path))
 		})
 	}
 }
 
 // The kernel gives 0 for a session whose leader is not of the PID namespace, as unshare and nsenter make them.
 func TestLeftovers_Leave_OurSessionHasNoNumber(t *testing.T) {
-	srv, path := server(t), lockPath(t)
-	args := runArgs(srv.ConnectString(), path, "--leftovers", "leave", "--", "sh", "-c", leaves)
-	p := start(t, func(c *exec.Cmd) {
+	l := newLocker(t)
+	args := []string{"--leftovers", "leave", "--", "sh", "-c", leaves}
+	p := l.run(t, func(c *exec.Cmd) {
 		namespaced(t, "--pid", "--fork", "--mount-proc", "sh", "-c", `"$@"; echo $? $(pgrep -l 'sleep|tail' | sed 's/.* //')`, "sh")(c)
 	}, args...)
 	require.Equal(t, 0, p.wait())
@@ -339,41 +280,40 @@ func TestLeftovers_Leave_OurSessionHasNoNumber(t *testing.T) {
 }
 
 func TestLeftovers_Wait_LockIsHeldAsLong(t *testing.T) {
-	srv, s := server(t), session(t, server(t))
 	for name, row := range map[string]struct {
-		end  func(t *testing.T, p *proc, path, stop string)
+		end  func(t *testing.T, p *proc, l *locker, stop string)
 		exit int
 	}{
-		"they end": {func(t *testing.T, p *proc, path, stop string) {
+		"they end": {func(t *testing.T, p *proc, l *locker, stop string) {
 			require.NoError(t, os.WriteFile(stop, nil, 0o600))
 		}, 3},
-		"zklock is told to end": {func(t *testing.T, p *proc, path, stop string) { p.signal(syscall.SIGTERM) }, 3},
-		"the lock is lost": {func(t *testing.T, p *proc, path, stop string) {
-			deleteNode(t, s, participants(t, s, path)[0].Node)
+		"zklock is told to end": {func(t *testing.T, p *proc, l *locker, stop string) { p.signal(syscall.SIGTERM) }, 3},
+		"the lock is lost": {func(t *testing.T, p *proc, l *locker, stop string) {
+			l.lose()
 		}, exitLost},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path, stop := lockPath(t), filepath.Join(t.TempDir(), "stop")
-			p := run(t, srv, path, "--leftovers", "wait", "--", "sh", "-c", `setsid sh -c 'until [ -e "$0" ]; do sleep 0.02; done' "$0" & exit 3`, stop)
-			t.Cleanup(func() { killCensus(path) })
+			l, stop := newLocker(t), filepath.Join(t.TempDir(), "stop")
+			p := l.run(t, nil, "--leftovers", "wait", "--", "sh", "-c", `setsid sh -c 'until [ -e "$0" ]; do sleep 0.02; done' "$0" & exit 3`, stop)
+			t.Cleanup(func() { killCensus(l.path) })
 			p.prints("waiting for what the command left running: ")
-			require.Never(t, func() bool { return len(census(path)) == 0 }, 300*time.Millisecond, 50*time.Millisecond)
-			require.Len(t, participants(t, s, path), 1)
-			row.end(t, p, path, stop)
+			require.Never(t, func() bool { return len(census(l.path)) == 0 }, 300*time.Millisecond, 50*time.Millisecond)
+			require.Equal(t, 1, l.queued())
+			row.end(t, p, l, stop)
 			require.Equal(t, row.exit, p.wait())
-			require.Empty(t, census(path))
-			require.Empty(t, participants(t, s, path))
+			require.Empty(t, census(l.path))
+			require.Zero(t, l.queued())
 		})
 	}
 }
 
 // A shell's children become zklock's by the shell's exec. They never came from the command.
 func TestOutlives_GuardianKilled_WhatWasThereBefore_LivesOn(t *testing.T) {
-	srv, path := server(t), lockPath(t)
-	p := start(t, func(c *exec.Cmd) {
+	l := newLocker(t)
+	p := l.run(t, func(c *exec.Cmd) {
 		c.Args = append([]string{"sh", "-c", `sleep 74 & echo before $!; exec "$@"`, "sh", binary(t)}, c.Args[1:]...)
 		c.Path, _ = exec.LookPath("sh")
-	}, runArgs(srv.ConnectString(), path, "--", "sh", "-c", "echo ready; sleep 1000; true")...)
+	}, "--", "sh", "-c", "echo ready; sleep 1000; true")
 	p.prints("ready")
 	var before int
 	_, err := fmt.Sscanf(p.stdout.String(), "before %d", &before)
@@ -383,8 +323,8 @@ func TestOutlives_GuardianKilled_WhatWasThereBefore_LivesOn(t *testing.T) {
 	guardian, err := strconv.Atoi(strings.TrimSpace(string(out)))
 	require.NoError(t, err)
 	require.NoError(t, syscall.Kill(guardian, syscall.SIGKILL))
-	require.Equal(t, exitUsage, p.wait())
-	require.Empty(t, census(path))
+	require.Equal(t, ExitFailed, p.wait())
+	require.Empty(t, census(l.path))
 	require.False(t, gone(before))
 	require.NoError(t, syscall.Kill(before, syscall.SIGKILL))
 }
@@ -392,7 +332,7 @@ func TestOutlives_GuardianKilled_WhatWasThereBefore_LivesOn(t *testing.T) {
 // namespaced runs zklock in namespaces of its own.
 func namespaced(t *testing.T, args ...string) func(*exec.Cmd) {
 	t.Helper()
-	if os.Geteuid() != 0 && !zkserver.Required() {
+	if os.Geteuid() != 0 && !required() {
 		t.Skip("not root, and namespaces of one's own need it")
 	}
 	return func(c *exec.Cmd) {
@@ -403,29 +343,29 @@ func namespaced(t *testing.T, args ...string) func(*exec.Cmd) {
 
 // Process 1 of a container cannot tell the command's orphans from those of docker exec. It takes all with it, and the session expires.
 func TestOutlives_GuardianOfProcess1Killed_AllEndsBeforeTheSession(t *testing.T) {
-	srv, path := server(t), lockPath(t)
-	p := start(t, namespaced(t, "--pid", "--fork", "--mount-proc"), runArgs(srv.ConnectString(), path, "--", "sh", "-c",
-		`setsid sleep 1000 & (setsid sleep 1000 &); timeout 1000 sleep 1000; true`)...)
-	t.Cleanup(func() { killCensus(path) })
-	eventually(t, "all runs", func() bool { return strings.Count(strings.Join(names(path), " "), "sleep") == 3 })
+	l := newLocker(t)
+	p := l.run(t, namespaced(t, "--pid", "--fork", "--mount-proc"), "--", "sh", "-c",
+		`setsid sleep 1000 & (setsid sleep 1000 &); timeout 1000 sleep 1000; true`)
+	t.Cleanup(func() { killCensus(l.path) })
+	eventually(t, "all runs", func() bool { return strings.Count(strings.Join(names(l.path), " "), "sleep") == 3 })
 	struck := time.Now()
 	require.NoError(t, syscall.Kill(childOf(t, childOf(t, p.cmd.Process.Pid)), syscall.SIGKILL))
-	_, release := occupy(t, session(t, srv), path)
-	require.Empty(t, census(path))
+	release := l.occupy(t)
+	require.Empty(t, census(l.path))
 	release()
-	require.Equal(t, exitUsage, p.wait())
+	require.Equal(t, ExitFailed, p.wait())
 	t.Logf("the next holder waited for %v", time.Since(struck).Round(time.Millisecond))
 }
 
 // Without a /proc the command's group is all that the guardian knows. zklock says so.
 func TestOutlives_NoProc_GroupIsEnded(t *testing.T) {
-	srv, path := server(t), lockPath(t)
-	p := start(t, namespaced(t, "--mount", "sh", "-c", `mount -t tmpfs none /proc && exec "$@"`, "sh"), runArgs(srv.ConnectString(), path, "--", "sh", "-c",
-		`sleep 1000 & setsid sleep 1000 & sleep 0.3; exit 3`)...)
-	t.Cleanup(func() { killCensus(path) })
+	l := newLocker(t)
+	p := l.run(t, namespaced(t, "--mount", "sh", "-c", `mount -t tmpfs none /proc && exec "$@"`, "sh"), "--", "sh", "-c",
+		`sleep 1000 & setsid sleep 1000 & sleep 0.3; exit 3`)
+	t.Cleanup(func() { killCensus(l.path) })
 	require.Equal(t, 3, p.wait())
 	require.Contains(t, p.stderr.String(), "what leaves the command's process group is not ended")
-	require.Len(t, census(path), 1)
+	require.Len(t, census(l.path), 1)
 }
 
 // A number of a list of children can be another process's by now. That is not touched.
@@ -464,9 +404,8 @@ func TestTree_NumberIsAnothersNow_IsNotTouched(t *testing.T) {
 // The guardian starts its threads before the command: at the limit of processes it could start none. Eight, and three that Go starts
 // beside those. (On a busy machine Go may have started as many without, so a mistake shows in most of the rounds only.)
 func TestOutlives_GuardianHasItsThreads(t *testing.T) {
-	srv := server(t)
 	for range 5 {
-		p := run(t, srv, lockPath(t), "--", "sh", "-c", "echo ready; sleep 1000; true")
+		p := newLocker(t).run(t, nil, "--", "sh", "-c", "echo ready; sleep 1000; true")
 		p.prints("ready")
 		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", guardianOf(t, p)))
 		require.NoError(t, err)
@@ -477,16 +416,15 @@ func TestOutlives_GuardianHasItsThreads(t *testing.T) {
 // The last of two hundred processes acts when the first one dies. It does not get to it: all are stopped before one is killed. (A
 // busy machine may let it die first in any order, so a mistake shows in some of the rounds only.)
 func TestOutlives_NobodyActsOnTheDeathOfAnother(t *testing.T) {
-	srv := server(t)
 	for range 5 {
-		path, dir := lockPath(t), openDir(t)
-		p := run(t, srv, path, "--", "bash", "-c", `cd "$0"; mkfifo pipe; setsid sleep 1000 >pipe &
+		l, dir := newLocker(t), openDir(t)
+		p := l.run(t, nil, "--", "bash", "-c", `cd "$0"; mkfifo pipe; setsid sleep 1000 >pipe &
 			for ((i = 0; i < 200; i++)); do sleep 1000 & done
 			setsid sh -c 'exec <pipe; echo >>reads; read line; echo >>acted' & wait`, dir)
-		t.Cleanup(func() { killCensus(path) })
+		t.Cleanup(func() { killCensus(l.path) })
 		eventually(t, "it reads", func() bool { _, err := os.Stat(filepath.Join(dir, "reads")); return err == nil })
 		p.signal(syscall.SIGKILL)
-		eventually(t, "all have ended", func() bool { return len(census(path)) == 0 })
+		eventually(t, "all have ended", func() bool { return len(census(l.path)) == 0 })
 		require.NoFileExists(t, filepath.Join(dir, "acted"))
 	}
 }
@@ -494,34 +432,33 @@ func TestOutlives_NobodyActsOnTheDeathOfAnother(t *testing.T) {
 // A command may unmount the /proc that zklock began with. What has left its group cannot be found then. The lock is held as long as
 // that runs.
 func TestOutlives_ProcUnmountedByTheCommand_LockIsHeldForTheRest(t *testing.T) {
-	srv, path := server(t), lockPath(t)
-	s := session(t, srv)
-	p := start(t, namespaced(t, "--mount"), runArgs(srv.ConnectString(), path, "--", "sh", "-c",
-		`setsid sleep 1000 & umount -l /proc && echo unmounted`)...)
-	t.Cleanup(func() { killCensus(path) })
+	l := newLocker(t)
+	p := l.run(t, namespaced(t, "--mount"), "--", "sh", "-c",
+		`setsid sleep 1000 & umount -l /proc && echo unmounted`)
+	t.Cleanup(func() { killCensus(l.path) })
 	p.prints("unmounted")
-	require.Never(t, func() bool { return len(participants(t, s, path)) == 0 }, time.Second, 50*time.Millisecond)
-	killCensus(path)
+	require.Never(t, func() bool { return l.queued() == 0 }, time.Second, 50*time.Millisecond)
+	killCensus(l.path)
 	require.Zero(t, p.wait())
 }
 
 // A command may unmount the /proc that zklock began with. Its group is ended all the same.
 func TestOutlives_ProcUnmountedByTheCommand_GroupIsEnded(t *testing.T) {
-	srv, path := server(t), lockPath(t)
-	p := start(t, namespaced(t, "--mount"), runArgs(srv.ConnectString(), path, "--", "sh", "-c",
-		`sleep 1000 & umount -l /proc && echo unmounted; sleep 1000; true`)...)
-	t.Cleanup(func() { killCensus(path) })
+	l := newLocker(t)
+	p := l.run(t, namespaced(t, "--mount"), "--", "sh", "-c",
+		`sleep 1000 & umount -l /proc && echo unmounted; sleep 1000; true`)
+	t.Cleanup(func() { killCensus(l.path) })
 	p.prints("unmounted")
 	p.signal(syscall.SIGKILL)
-	_, release := occupy(t, session(t, srv), path)
-	require.Empty(t, census(path), "this ran beside the next holder")
+	release := l.occupy(t)
+	require.Empty(t, census(l.path), "this ran beside the next holder")
 	release()
 }
 
 // Nobody but another user's process itself can end it. When zklock is what is left to look after it, it holds the lock as the
 // guardian would.
 func TestOutlives_GuardianKilled_LockIsHeldUntilAnotherUsersProcessHasEnded(t *testing.T) {
-	srv, s, path := server(t), session(t, server(t)), lockPath(t)
+	l := newLocker(t)
 	change := limited(t, 1000)
 	setpriv, err := exec.LookPath("setpriv")
 	require.NoError(t, err)
@@ -530,21 +467,21 @@ func TestOutlives_GuardianKilled_LockIsHeldUntilAnotherUsersProcessHasEnded(t *t
 	asRoot := filepath.Join(openDir(t), "as-root")
 	require.NoError(t, os.WriteFile(asRoot, program, 0o700))
 	require.NoError(t, os.Chmod(asRoot, 0o755|os.ModeSetuid))
-	p := start(t, change, runArgs(srv.ConnectString(), path, "--", "sh", "-c",
-		asRoot+` --reuid 0 --regid 0 --clear-groups sh -c 'echo ready; sleep 1000' & sleep 1000; true`)...)
-	t.Cleanup(func() { killCensus(path) })
+	p := l.run(t, change, "--", "sh", "-c",
+		asRoot+` --reuid 0 --regid 0 --clear-groups sh -c 'echo ready; sleep 1000' & sleep 1000; true`)
+	t.Cleanup(func() { killCensus(l.path) })
 	p.prints("ready")
 	require.NoError(t, syscall.Kill(guardianOf(t, p), syscall.SIGKILL))
-	eventually(t, "only the other user's runs", func() bool { return len(census(path)) == 2 })
-	require.Never(t, func() bool { return len(participants(t, s, path)) == 0 }, 7*time.Second, 100*time.Millisecond)
-	killCensus(path)
-	require.Equal(t, exitUsage, p.wait())
+	eventually(t, "only the other user's runs", func() bool { return len(census(l.path)) == 2 })
+	require.Never(t, func() bool { return l.queued() == 0 }, 7*time.Second, 100*time.Millisecond)
+	killCensus(l.path)
+	require.Equal(t, ExitFailed, p.wait())
 }
 
 // To wait for what the command left running may take days, and costs next to nothing.
 func TestLeftovers_Wait_GuardianNapsLong(t *testing.T) {
-	g := &guardian{exited: true, going: true, lim: limits{Term: now().add(time.Hour), Kill: now().add(time.Hour)}}
-	g.start.Leftovers = waitFor
+	g := &guardian{exited: true, going: true, lim: limits{Term: Now().Add(time.Hour), Kill: Now().Add(time.Hour)}}
+	g.start.Leftovers = WaitFor
 	require.Equal(t, 250*time.Millisecond, g.nap())
 	g.ending = true
 	require.Equal(t, 10*time.Millisecond, g.nap())
@@ -552,8 +489,8 @@ func TestLeftovers_Wait_GuardianNapsLong(t *testing.T) {
 
 // A second SIGINT kills also what has left the command's group, and ignores SIGTERM.
 func TestRun_SecondSIGINT_KillsWhatLeftTheGroup(t *testing.T) {
-	srv, path := server(t), lockPath(t)
-	p := run(t, srv, path, "--session-timeout", "30s", "--kill-after", "10s", "--", "bash", "-c",
+	l := newLocker(t)
+	p := l.run(t, nil, "--timeout", "30s", "--kill-after", "10s", "--", "bash", "-c",
 		`trap "echo one" INT; setsid sh -c 'trap "" TERM INT; echo ready; while :; do sleep 0.05; done' & while :; do sleep 0.02; done`)
 	p.prints("ready")
 	p.signal(syscall.SIGINT)
@@ -563,5 +500,5 @@ func TestRun_SecondSIGINT_KillsWhatLeftTheGroup(t *testing.T) {
 	p.signal(syscall.SIGINT)
 	require.Equal(t, 130, p.wait())
 	require.Less(t, time.Since(began), wellBefore)
-	require.Empty(t, participants(t, session(t, srv), path), "released")
+	require.Zero(t, l.queued(), "released")
 }

@@ -1,4 +1,4 @@
-package main
+package supervise
 
 // Everything that came from the command, and how to end it.
 //

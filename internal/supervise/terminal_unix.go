@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package main
+package supervise
 
 // The terminal: handed to the command's group, so that Ctrl-C and Ctrl-Z reach it and it may read, and taken back.
 
@@ -53,7 +53,7 @@ func (t *terminal) ours() bool { return t != nil && t.foreground() == t.own }
 // terminals. Otherwise zklock may be one end of a pipeline that somebody else in its group reads the keyboard for
 // (`zklock run … | less`); then the command gets the terminal when it first asks.
 func (t *terminal) interactive() bool {
-	return t.ours() && isTerminal(os.Stdin) && isTerminal(os.Stdout)
+	return t.ours() && IsTerminal(os.Stdin) && IsTerminal(os.Stdout)
 }
 
 // give makes the command's group the foreground group, if ours is the foreground group.

@@ -1,4 +1,4 @@
-package main
+package supervise
 
 // What zklock does to itself by a signal: it stops, or ends, as the command did.
 
@@ -49,9 +49,9 @@ func raise(sig syscall.Signal, group bool) {
 // stopSelf stops zklock by the signal that stopped the command. It returns when zklock was continued.
 func stopSelf(sig syscall.Signal, group bool) { raise(sig, group) }
 
-// dieOf ends zklock by the signal that ended the command. It returns if the kernel does not let it, as in the first process of
+// DieOf ends zklock by the signal that ended the command. It returns if the kernel does not let it, as in the first process of
 // a container. Our memory must not be dumped over the command's.
-func dieOf(sig syscall.Signal, group bool) {
+func DieOf(sig syscall.Signal, group bool) {
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	raise(sig, group)
 }

@@ -1,4 +1,4 @@
-package main
+package supervise
 
 // What zklock does to itself by a signal: it stops, or ends, as the command did. Here that goes through the Go runtime.
 
@@ -27,8 +27,8 @@ func stopSelf(sig syscall.Signal, group bool) {
 	}
 }
 
-// dieOf ends zklock by the signal that ended the command. It returns after a signal that the Go runtime answers in another way.
-func dieOf(sig syscall.Signal, group bool) {
+// DieOf ends zklock by the signal that ended the command. It returns after a signal that the Go runtime answers in another way.
+func DieOf(sig syscall.Signal, group bool) {
 	if group {
 		toOthers(sig)
 	}

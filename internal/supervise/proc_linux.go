@@ -1,4 +1,4 @@
-package main
+package supervise
 
 // What Linux says about processes.
 
@@ -81,13 +81,13 @@ func wantsTerminal(pgid int) bool {
 	return found
 }
 
-// reapOrphans reaps orphans until the returned function is called, as PID 1 of a container: there zklock becomes the parent of every
-// process that loses its own. It does not reap the guardian. Elsewhere it arranges that zklock inherits the guardian's children, if
+// reapOrphans reaps orphans until the returned function is called, as PID 1 of a container: there this process becomes the parent of
+// every process that loses its own. It does not reap the guardian. Elsewhere it arranges that this process inherits the guardian's children, if
 // it has none yet: who has children may inherit theirs, too.
-func reapOrphans() (stop func()) {
+func (r *Runner) reapOrphans() (stop func()) {
 	if os.Getpid() != 1 {
 		_, err := waitid(unix.P_ALL, 0, unix.WEXITED|unix.WNOWAIT|unix.WALL)
-		guardianProcess.heirs = err == unix.ECHILD && becomeSubreaper()
+		r.child.heirs = err == unix.ECHILD && becomeSubreaper()
 		return func() {}
 	}
 	chld := make(chan os.Signal, 1)
@@ -96,15 +96,15 @@ func reapOrphans() (stop func()) {
 	go func() {
 		defer close(done)
 		for {
-			guardianProcess.Lock()
+			r.child.Lock()
 			for {
 				c, _ := waitid(unix.P_ALL, 0, unix.WEXITED|unix.WNOWAIT)
-				if c.pid == 0 || int(c.pid) == guardianProcess.pid {
+				if c.pid == 0 || int(c.pid) == r.child.pid {
 					break
 				}
 				_, _ = waitid(unix.P_PID, int(c.pid), unix.WEXITED)
 			}
-			guardianProcess.Unlock()
+			r.child.Unlock()
 			if _, ok := <-chld; !ok {
 				return
 			}
@@ -140,7 +140,7 @@ func newAlarm() *alarm {
 }
 
 // set sets the alarm; 0 is never.
-func (a *alarm) set(at moment) {
+func (a *alarm) set(at Moment) {
 	if a == nil {
 		return
 	}

@@ -1,11 +1,12 @@
 //go:build linux || darwin
 
-package main
+package supervise
 
 // zklock's side of the supervision: it starts the guardian, moves the limits with the hold's deadline, and passes on signals
 // and the terminal.
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -19,7 +20,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const platformHelp = ``
+// Guards says whether this system lets a Runner end a command with SIGTERM first and with all that came from it, also when its own
+// process is killed.
+const Guards = true
 
 // handledSignals are taken from the start; forwardedToo only while the command runs.
 var (
@@ -33,7 +36,9 @@ var errGuardianGone = errors.New("the guardian process was killed; killed the co
 
 // supervisor is zklock while the command runs.
 type supervisor struct {
-	job
+	Job
+	runner   *Runner
+	sigs     <-chan os.Signal // those that the runner keeps
 	guardian *os.Process
 	wire     *wire[report, order]
 	tty      *terminal
@@ -43,8 +48,8 @@ type supervisor struct {
 	early      []syscall.Signal // came before the command could take them
 	lim        limits
 	sent       limits
-	lost       error   // why the command is being ended
-	session    *ending // as the guardian has it
+	lost       error // why the command is being ended
+	will       *will // as the guardian has it
 	came       repeats
 	interrupts int
 	refused    bool // said that the command cannot be signalled
@@ -61,23 +66,24 @@ const (
 )
 
 // guardianProcess is the one child that is not for reapOrphans. Its mutex is held while the guardian is started.
-var guardianProcess struct {
+type guardianProcess struct {
 	sync.Mutex
 	pid   int  // 0 without a guardian
 	heirs bool // if the guardian dies, zklock's other children are what came from the command, and nothing else
 }
 
-// supervise runs the command, and returns when the command and all that came from it has ended. The guardian stands by
-// until it is dismissed: zklock may be killed before it has released the lock.
-func supervise(j job) (out outcome, dismiss func()) {
-	s := &supervisor{job: j, came: repeats{}}
+// Run runs the command, and returns when the command and all that came from it has ended. The guardian stands by until
+// Dismiss: zklock may be killed before it has released the lock.
+func (r *Runner) Run(j Job) Outcome {
+	s := &supervisor{Job: j, runner: r, sigs: r.kept, came: repeats{}}
 	if runtime.GOOS == "linux" && !seesDescendants() {
-		fmt.Fprintf(stderr(), "zklock: %s: without the /proc of this PID namespace, what leaves the command's process group is not ended\n", s.lock)
+		fmt.Fprintf(s.runner.out, "zklock: %s: without the /proc of this PID namespace, what leaves the command's process group is not ended\n", s.Name)
 	}
 	if err := s.startGuardian(); err != nil {
-		return outcome{err: fmt.Errorf("cannot start the guardian process: %w", err)}, func() {}
+		return Outcome{Err: fmt.Errorf("cannot start the guardian process: %w", err)}
 	}
-	return s.run(), s.dismiss
+	r.dismiss = s.dismiss
+	return s.run()
 }
 
 // dismiss ends a guardian that has nothing left to look after, even if it is stopped. It kills the guardian before it closes
@@ -86,10 +92,10 @@ func (s *supervisor) dismiss() {
 	_ = s.guardian.Kill()
 	_, _ = s.guardian.Wait()
 	s.wire.close()
-	guardianProcess.Lock()
-	defer guardianProcess.Unlock()
-	guardianProcess.pid = 0
-	for guardianProcess.heirs { // what was left running is our child now, and another term may follow
+	s.runner.child.Lock()
+	defer s.runner.child.Unlock()
+	s.runner.child.pid = 0
+	for s.runner.child.heirs { // what was left running is our child now, and another term may follow
 		if pid, _ := unix.Wait4(-1, nil, unix.WNOHANG, nil); pid <= 0 {
 			return
 		}
@@ -109,8 +115,8 @@ func (s *supervisor) startGuardian() error {
 	}
 	defer unix.Close(fds[1])
 	unix.CloseOnExec(fds[0])
-	guardianProcess.Lock()
-	defer guardianProcess.Unlock()
+	s.runner.child.Lock()
+	defer s.runner.child.Unlock()
 	s.guardian, err = os.StartProcess(exe, []string{name, guardianArg, strconv.Itoa(fds[1])}, &os.ProcAttr{
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
 		Sys:   &syscall.SysProcAttr{Setpgid: true},
@@ -119,34 +125,35 @@ func (s *supervisor) startGuardian() error {
 		_ = unix.Close(fds[0])
 		return err
 	}
-	guardianProcess.pid = s.guardian.Pid
+	s.runner.child.pid = s.guardian.Pid
 	if s.wire, err = newWire[report, order](fds[0]); err != nil {
 		_ = s.guardian.Kill()
 		_, _ = s.guardian.Wait()
 		return err
 	}
-	s.tellSession()
+	s.tellWill()
 	return nil
 }
 
-// tellSession tells the guardian which ZooKeeper session to end if zklock is killed. It does so again when the session or its
-// timeout is another.
-func (s *supervisor) tellSession() {
-	if e := s.ending(); s.session == nil || e.ID != s.session.ID || e.Timeout != s.session.Timeout {
-		if s.wire.send(order{Session: e}) {
-			s.session = e
-		}
+// tellWill tells the guardian what is to be done if zklock is killed, and again when that has changed.
+func (s *supervisor) tellWill() {
+	w := &will{os.Getpid(), s.Will()}
+	if s.will != nil && bytes.Equal(w.Data, s.will.Data) {
+		return
+	}
+	if s.wire.send(order{Will: w}) {
+		s.will = w
 	}
 }
 
-func (s *supervisor) run() outcome {
+func (s *supervisor) run() Outcome {
 	s.tty = openTerminal(unix.Getpgrp())
 	ended := false // the command, by a signal or for its lock
 	defer func() { s.tty.close(ended) }()
 
-	tick := time.NewTicker(s.plan.poll)
+	tick := time.NewTicker(s.Plan.Poll)
 	defer tick.Stop()
-	lostCh := s.hold.Lost()
+	lostCh := s.Hold.Lost()
 	for {
 		select {
 		case r, ok := <-s.wire.in:
@@ -156,11 +163,11 @@ func (s *supervisor) run() outcome {
 			case r.Ready:
 				s.start()
 			case r.Failed != "":
-				return outcome{err: fmt.Errorf("cannot start the command: %s", r.Failed)}
+				return Outcome{Err: fmt.Errorf("cannot start the command: %s", r.Failed)}
 			case r.Started != 0:
-				s.desk.take(forwardedToo...)
+				s.runner.desk.take(forwardedToo...)
 				if err := s.begin(r.Started); err != nil {
-					return outcome{lost: err, how: notStarted}
+					return Outcome{Lost: err, How: NotStarted}
 				}
 			case r.Running:
 				s.onRunning()
@@ -171,7 +178,7 @@ func (s *supervisor) run() outcome {
 					s.lost = s.whyLost()
 				}
 			case r.Left != "":
-				fmt.Fprintf(stderr(), "zklock: %s: %s\n", s.lock, r.Left)
+				fmt.Fprintf(s.runner.out, "zklock: %s: %s\n", s.Name, r.Left)
 				s.tty.takeBack() // Ctrl-C is for us now
 			case r.Ended:
 				s.stage, s.pgid = over, 0
@@ -182,17 +189,15 @@ func (s *supervisor) run() outcome {
 				return s.conclude(ws)
 			}
 		case sig := <-s.sigs:
-			if s.stage == waiting && ends(sig) {
-				died := interrupted{signal: sig}
-				fmt.Fprintf(stderr(), "zklock: %s: %s: %v\n", s.lock, notStarted, died)
-				return outcome{died: died, how: notStarted}
+			if s.stage == waiting && Ends(sig) {
+				return Outcome{Died: sig, How: NotStarted}
 			}
 			for _, sig := range s.together(sig.(syscall.Signal)) {
 				s.onSignal(sig)
 			}
 		case <-lostCh:
 			if s.stage == waiting {
-				return outcome{lost: s.whyLost(), how: notStarted}
+				return Outcome{Lost: s.whyLost(), How: NotStarted}
 			}
 			lostCh = nil
 			s.onLost()
@@ -205,14 +210,14 @@ func (s *supervisor) run() outcome {
 // start has the guardian start a process that becomes the command once zklock gives the word.
 func (s *supervisor) start() {
 	s.wire.send(order{Start: &startOrder{
-		Program: wordsOf(s.program), Argv: wordsOf(s.argv...), Env: wordsOf(s.env...), Lock: s.lock,
-		KillAfter: s.plan.killAfter, Leftovers: s.leftovers, Group: unix.Getpgrp(),
+		Program: wordsOf(s.Program), Argv: wordsOf(s.Argv...), Env: wordsOf(s.Env...), Lock: s.Name,
+		KillAfter: s.Plan.KillAfter, Leftovers: s.Leftovers, Group: unix.Getpgrp(),
 	}})
 }
 
-// suspendedBy stops zklock between two commands if that is what a signal asks for. Before the first, the kernel does it: only while a
+// SuspendedBy stops zklock between two commands if that is what a signal asks for. Before the first, the kernel does it: only while a
 // command runs is SIGTSTP taken.
-func suspendedBy(s os.Signal) {
+func SuspendedBy(s os.Signal) {
 	if s == syscall.SIGTSTP && canStop() {
 		stopSelf(syscall.SIGTSTP, false)
 	}
@@ -220,15 +225,15 @@ func suspendedBy(s os.Signal) {
 
 // begin gives the word, after a last look at the hold: it has to stand, with time left.
 func (s *supervisor) begin(pgid int) error {
-	l := s.plan.until(s.deadline())
-	if s.hold.Err() != nil || now() >= l.Term {
+	l := s.Plan.until(s.deadline())
+	if s.Hold.Err() != nil || Now() >= l.Term {
 		return s.whyLost()
 	}
 	s.stage, s.pgid, s.lim, s.sent = starting, pgid, l, l
 	if s.tty.interactive() {
 		s.tty.give(pgid)
 	}
-	s.began()
+	s.Began()
 	s.wire.send(order{Go: &l}) // a guardian that is gone shows at its end of file
 	return nil
 }
@@ -252,21 +257,21 @@ func (s *supervisor) onTick() {
 	if st, err := stateOf(s.guardian.Pid); err == nil && st.stopped != 0 {
 		_ = s.guardian.Signal(unix.SIGCONT)
 	}
-	s.tellSession()
+	s.tellWill()
 	if s.pgid == 0 {
 		return
 	}
 	if s.lost == nil {
-		s.lim = s.plan.until(s.deadline())
+		s.lim = s.Plan.until(s.deadline())
 		if l := s.lim; l != s.sent && s.wire.send(order{Limits: &l}) {
 			s.sent = l
 		}
 	}
-	n := now()
+	n := Now()
 	if n >= s.lim.Term && s.lost == nil {
 		s.lost = s.whyLost()
 	}
-	if n >= s.lim.Kill.add(s.plan.margin/2) {
+	if n >= s.lim.Kill.Add(s.Plan.Margin/2) {
 		s.signal(unix.SIGKILL)
 	}
 	if s.stage == running && s.lost == nil && s.tty.ours() { // since a shell's fg, of which it says nothing to a job that runs
@@ -281,18 +286,18 @@ func (s *supervisor) onTick() {
 func (s *supervisor) onLost() {
 	if s.lost == nil {
 		s.lost = s.whyLost()
-		s.lim = s.lim.endNow(now(), s.plan.killAfter)
+		s.lim = s.lim.endNow(Now(), s.Plan.KillAfter)
 	}
 	l := s.lim
 	s.wire.send(order{Limits: &l})
 }
 
-// whyLost returns the hold's error, or says that its lease is about to end.
+// whyLost returns the hold's error, or says that its deadline is near.
 func (s *supervisor) whyLost() error {
-	if err := s.hold.Err(); err != nil {
-		return cause(err)
+	if err := s.Hold.Err(); err != nil {
+		return err
 	}
-	return errNotRenewed
+	return ErrDeadline
 }
 
 // signal signals the command's group. The guardian does not reap before we say that we send no more signals.
@@ -303,7 +308,7 @@ func (s *supervisor) signal(sig syscall.Signal) {
 	// (SIGKILL we also send to a group that may have ended, which macOS answers in the same way.)
 	if unix.Kill(-s.pgid, sig) == unix.EPERM && sig != unix.SIGKILL && !s.refused {
 		s.refused = true
-		fmt.Fprintf(stderr(), "zklock: %s: the command belongs to another user and cannot be signalled\n", s.lock)
+		fmt.Fprintf(s.runner.out, "zklock: %s: the command belongs to another user and cannot be signalled\n", s.Name)
 	}
 }
 
@@ -335,13 +340,13 @@ func (s *supervisor) together(sig syscall.Signal) (all []syscall.Signal) {
 // and continue it as they would the command do not: the exec may hang, on a file system that is gone say.
 func (s *supervisor) onSignal(sig syscall.Signal) {
 	switch {
-	case s.stage < running && (sig == unix.SIGQUIT || !ends(sig)) && sig != unix.SIGTSTP && sig != unix.SIGCONT:
+	case s.stage < running && (sig == unix.SIGQUIT || !Ends(sig)) && sig != unix.SIGTSTP && sig != unix.SIGCONT:
 		s.early = append(s.early, sig)
 		return
-	case s.stage == over, s.came.is(sig, now()):
+	case s.stage == over, s.came.is(sig, Now()):
 		return
 	}
-	if ends(sig) && sig != unix.SIGHUP { // which many programs take for "read your configuration again"
+	if Ends(sig) && sig != unix.SIGHUP { // which many programs take for "read your configuration again"
 		s.wire.send(order{End: true})
 	}
 	switch sig {
@@ -371,8 +376,8 @@ func (s *supervisor) onStop(sig syscall.Signal) {
 	case !canStop():
 		s.wire.send(order{Alone: true})
 	case isStopped(s.pgid): // still
-		s.note("suspended: the lock is lost unless it is resumed within %v", max(s.lim.Term.sub(now()), 0).Round(100*time.Millisecond))
-		stderr().flush()
+		s.Note("suspended: the lock is lost unless it is resumed within %v", max(s.lim.Term.Sub(Now()), 0).Round(100*time.Millisecond))
+		s.runner.out.Flush()
 		group := asks || sig == unix.SIGTSTP && s.tty.given
 		s.tty.takeBack()
 		s.wire.send(order{Stops: true})
@@ -382,7 +387,7 @@ func (s *supervisor) onStop(sig syscall.Signal) {
 
 // resume continues the command, in the foreground if that is where we are, unless its time is over.
 func (s *supervisor) resume() {
-	if s.hold.Err() != nil {
+	if s.Hold.Err() != nil {
 		return // the guardian has ended it, or is about to
 	}
 	if s.tty.interactive() {
@@ -399,24 +404,23 @@ func (s *supervisor) resume() {
 // a release, and the kernel ends everything with it before the session expires.
 //
 // Nothing runs of a command that zklock has not given the word for: what waits for it ends with the guardian.
-func (s *supervisor) guardianGone() outcome {
-	out := outcome{err: errGuardianGone}
+func (s *supervisor) guardianGone() Outcome {
+	out := Outcome{Err: errGuardianGone}
 	_ = s.guardian.Kill() // in case only its end of the socket is gone
 	if s.pgid == 0 {
 		return out
 	}
 	if os.Getpid() == 1 {
-		fmt.Fprintf(stderr(), "zklock: %s: %v; others get the lock when the session ends\n", s.lock, errGuardianGone)
-		exit(exitUsage)
+		s.Abandon(errGuardianGone)
 	}
 	family := kin{group: s.pgid}
-	if guardianProcess.heirs {
+	if s.runner.child.heirs {
 		// Its children become ours as it ends. It is reaped with them: beside a storm of forks Linux (6.18) may take minutes to clear
 		// away what /proc shows of it (release_task, shrink_dcache_parent), and we could do nothing meanwhile.
 		for st, err := stateOf(s.guardian.Pid); err == nil && !st.exited; st, err = stateOf(s.guardian.Pid) {
 			time.Sleep(time.Millisecond)
 		}
-		family.below = newDescendants(0, s.leftovers == leaveThem)
+		family.below = newDescendants(0, s.Leftovers == LeaveThem)
 	}
 	deadline := time.Now().Add(5 * time.Second)
 	for {
@@ -429,21 +433,21 @@ func (s *supervisor) guardianGone() outcome {
 }
 
 // conclude turns the command's wait status into an outcome.
-func (s *supervisor) conclude(ws unix.WaitStatus) outcome {
-	out := outcome{lost: s.lost}
+func (s *supervisor) conclude(ws unix.WaitStatus) Outcome {
+	out := Outcome{Lost: s.lost}
 	switch {
 	case ws.Exited():
-		out.exit = ws.ExitStatus()
+		out.Exit = ws.ExitStatus()
 	case ws.Signal() == unix.SIGKILL && s.interrupts > 1:
-		out.died.signal = unix.SIGINT
+		out.Died = unix.SIGINT
 	default:
 		keys := ws.Signal() == unix.SIGINT || ws.Signal() == unix.SIGQUIT
-		out.died = interrupted{ws.Signal(), keys && s.tty != nil && s.tty.given}
+		out.Died, out.Group = ws.Signal(), keys && s.tty != nil && s.tty.given
 	}
 	if s.lost != nil {
-		out.how = "the command was ended with SIGTERM"
+		out.How = "the command was ended with SIGTERM"
 		if ws.Signaled() && ws.Signal() == unix.SIGKILL {
-			out.how = "the command was killed with SIGKILL"
+			out.How = "the command was killed with SIGKILL"
 		}
 	}
 	return out

@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package main
+package supervise
 
 // What zklock and its guardian say to each other: one JSON object a line, over a socket pair. Each holds one end, and nobody
 // else has a copy of either. So the end of file says that the other is gone.
@@ -15,15 +15,21 @@ import (
 
 // order is what zklock says. One field is set.
 type order struct {
-	Session *ending     `json:",omitempty"` // the ZooKeeper session to end should zklock be killed; replaces the one before
-	Start   *startOrder `json:",omitempty"`
-	Go      *limits     `json:",omitempty"` // zklock knows the command's group: what was started may become the command, until then
-	Limits  *limits     `json:",omitempty"`
-	End     bool        `json:",omitempty"` // zklock was asked to end: do not wait for what the command leaves running
-	Kill    bool        `json:",omitempty"` // a second SIGINT: kill all that came from the command
-	Alone   bool        `json:",omitempty"` // nobody could resume the command: it is continued, and stops no more
-	Stops   bool        `json:",omitempty"` // zklock stops, because the leader did; any other order says that it runs again
-	Reap    bool        `json:",omitempty"` // no signal will be sent to the group any more: its number may be given back
+	Will   *will       `json:",omitempty"` // what is to be done should zklock be killed; replaces the one before
+	Start  *startOrder `json:",omitempty"`
+	Go     *limits     `json:",omitempty"` // zklock knows the command's group: what was started may become the command, until then
+	Limits *limits     `json:",omitempty"`
+	End    bool        `json:",omitempty"` // zklock was asked to end: do not wait for what the command leaves running
+	Kill   bool        `json:",omitempty"` // a second SIGINT: kill all that came from the command
+	Alone  bool        `json:",omitempty"` // nobody could resume the command: it is continued, and stops no more
+	Stops  bool        `json:",omitempty"` // zklock stops, because the leader did; any other order says that it runs again
+	Reap   bool        `json:",omitempty"` // no signal will be sent to the group any more: its number may be given back
+}
+
+// will is what the program of the guardian does when zklock was killed.
+type will struct {
+	Process int    // whose death it is for: zklock's
+	Data    []byte // for the program; nothing if there is nothing to do
 }
 
 // startOrder has the guardian start what becomes the command.
@@ -31,7 +37,7 @@ type startOrder struct {
 	Program, Argv, Env words
 	Lock               string        // for messages
 	KillAfter          time.Duration // for what the command leaves running
-	Leftovers          leftovers
+	Leftovers          Leftovers
 	Group              int // zklock's process group
 }
 
