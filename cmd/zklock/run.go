@@ -458,7 +458,7 @@ func (t *taking) release(hold *zklock.Hold, out supervise.Outcome) (lost bool, e
 	})
 	err = hold.Release(ctx)
 	if out.Lost == nil && out.How == "" && errors.Is(err, zklock.ErrLost) {
-		out.Lost = cause(err)
+		out.Lost = err
 	}
 	switch {
 	case out.Lost != nil:

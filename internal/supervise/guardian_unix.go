@@ -8,7 +8,7 @@ package supervise
 //	                                  └─ command ── children   (a group that the command leads)
 //
 // The guardian kills all that came from the command when the socket says that zklock is gone. It also kills it, by the clock, at
-// the limits, if zklock has not moved them: because the lease was not renewed, or because zklock is stopped or hangs. (A
+// the limits, if zklock has not moved them: because the deadline did not move, or because zklock is stopped or hangs. (A
 // parent-death signal would do neither: it follows threads, and reaches no grandchild.) If zklock was killed, and nothing that came
 // from the command is left, the guardian carries out zklock's will: the program says what that is.
 //
@@ -410,11 +410,11 @@ func (g *guardian) kill() {
 func (g *guardian) despair(n Moment) {
 	if !g.despaired && n.Sub(g.killed) >= 5*time.Second {
 		g.despaired = true
-		fmt.Fprintf(g.out, "zklock: %s: what runs under the lock does not die of SIGKILL: it waits for a device, or belongs to another user\n", g.start.Lock)
+		fmt.Fprintf(g.out, "zklock: %s: what runs under the lock does not die of SIGKILL: it waits for a device, or belongs to another user\n", g.start.Name)
 	}
 }
 
-// abandoned ends all at once: nobody renews the lease any more.
+// abandoned ends all at once: nobody moves the limits any more.
 func (g *guardian) abandoned() {
 	g.orphan, g.since = true, Now()
 	g.wire.in = nil // closed; a nil channel never has news
@@ -424,7 +424,7 @@ func (g *guardian) abandoned() {
 	g.lim.Kill = Now()
 	g.tty.reclaim(g.pgid)
 	g.kill()
-	fmt.Fprintf(g.out, "zklock: %s: zklock itself was killed; killed the command\n", g.start.Lock)
+	fmt.Fprintf(g.out, "zklock: %s: zklock itself was killed; killed the command\n", g.start.Name)
 }
 
 // reap gives the leader's process id back, waits until nothing is left, and reports the command's status.

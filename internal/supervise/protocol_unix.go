@@ -35,7 +35,7 @@ type will struct {
 // startOrder has the guardian start what becomes the command.
 type startOrder struct {
 	Program, Argv, Env words
-	Lock               string        // for messages
+	Name               string        // of what is held, for messages
 	KillAfter          time.Duration // for what the command leaves running
 	Leftovers          Leftovers
 	Group              int // zklock's process group

@@ -210,7 +210,7 @@ func (s *supervisor) run() Outcome {
 // start has the guardian start a process that becomes the command once zklock gives the word.
 func (s *supervisor) start() {
 	s.wire.send(order{Start: &startOrder{
-		Program: wordsOf(s.Program), Argv: wordsOf(s.Argv...), Env: wordsOf(s.Env...), Lock: s.Name,
+		Program: wordsOf(s.Program), Argv: wordsOf(s.Argv...), Env: wordsOf(s.Env...), Name: s.Name,
 		KillAfter: s.Plan.KillAfter, Leftovers: s.Leftovers, Group: unix.Getpgrp(),
 	}})
 }
@@ -401,7 +401,7 @@ func (s *supervisor) resume() {
 //
 // Where zklock inherits from the guardian, it ends the rest in the guardian's way. It does not if it had children before, or gets
 // foreign ones as process 1 of a container: nobody could tell those from what came from the command. Process 1 ends instead, without
-// a release, and the kernel ends everything with it before the session expires.
+// a release, and the kernel ends everything with it while the hold still lasts.
 //
 // Nothing runs of a command that zklock has not given the word for: what waits for it ends with the guardian.
 func (s *supervisor) guardianGone() Outcome {

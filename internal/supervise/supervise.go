@@ -1,6 +1,7 @@
 // Package supervise runs a command that has to end, with all that came from it, before a deadline that moves, also if this process
 // is killed, stopped or hangs: a second process of the same binary, the guardian, has the last word. What the deadline is of it does
-// not know: it is given a Hold, and a will for the guardian to carry out when this process has died.
+// not know: it is given a Hold, and a will for the guardian to carry out when this process has died. The comments call that process, the
+// one with the Runner, zklock.
 //
 // The files, from the outside in: supervise.go is what a program calls; limits.go says, purely, when the command has to end;
 // signals.go takes the signals; run_unix.go looks after the command, with guardian_unix.go in the second process;
