@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/zklock/zklock/internal/proctest"
 	"github.com/zklock/zklock/internal/zkserver"
 )
 
@@ -103,17 +104,17 @@ func TestElect_Lost_WhatTheCommandLeftHasEndedBeforeTheNextTerm(t *testing.T) {
 			for range 2 {
 				eventually(t, "it ticks", func() bool {
 					ls := readLines(t, log)
-					return len(ls) > 0 && ls[len(ls)-1].token > token
+					return len(ls) > 0 && ls[len(ls)-1].Token > token
 				})
 				ls := readLines(t, log)
-				token = ls[len(ls)-1].token
+				token = ls[len(ls)-1].Token
 				deleteNode(t, s, participants(t, s, path)[0].Node)
 			}
-			eventually(t, "a third term", func() bool { ls := readLines(t, log); return ls[len(ls)-1].token > token })
+			eventually(t, "a third term", func() bool { ls := readLines(t, log); return ls[len(ls)-1].Token > token })
 			ls := readLines(t, log)
 			requireNoOverlap(t, ls)
 			require.Len(t, pids(ls, 0), 3)
-			asked := slices.DeleteFunc(ls, func(l line) bool { return l.what != "term" })
+			asked := slices.DeleteFunc(ls, func(l line) bool { return l.What != "term" })
 			require.Len(t, asked, 2, "each term's, once")
 			p.signal(syscall.SIGTERM)
 			p.wait()
@@ -133,12 +134,12 @@ func TestElect_LeaseNotRenewed_EndsInTime_AndLeadsAgain(t *testing.T) {
 	require.NoError(t, srv.Pause())
 	p.prints("standing for election again")
 	ls := readLines(t, log)
-	one := ls[len(ls)-1].token
+	one := ls[len(ls)-1].Token
 	requireInTime(t, ls, one, silence)
 	require.NoError(t, srv.Resume())
 	eventually(t, "it leads again", func() bool {
 		ls := readLines(t, log)
-		return ls[len(ls)-1].token > one
+		return ls[len(ls)-1].Token > one
 	})
 	requireNoOverlap(t, readLines(t, log))
 	p.signal(syscall.SIGKILL)
@@ -216,7 +217,7 @@ func TestElect_BetweenTerms_CanBeSuspended(t *testing.T) {
 	p.prints("standing for election again")
 	eventually(t, "it queues", func() bool { return len(participants(t, s, path)) == 2 })
 	p.signal(syscall.SIGTSTP)
-	eventually(t, "it is stopped", func() bool { return state(p.cmd.Process.Pid) == "T" })
+	eventually(t, "it is stopped", func() bool { return proctest.State(p.cmd.Process.Pid) == "T" })
 	p.signal(syscall.SIGCONT)
 	release()
 	eventually(t, "it leads again", func() bool { return strings.Count(p.stdout.String(), "ready") == 2 })

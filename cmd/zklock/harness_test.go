@@ -28,18 +28,17 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/proctest"
 	"github.com/zklock/zklock/internal/zkserver"
 )
 
 const (
-	patience       = 20 * time.Second
+	patience       = proctest.Patience
 	sessionTimeout = 5 * time.Second
 
 	// wellBefore tells "at once" from "when the session, or its lease, ends", on a machine that may be busy. A client that
 	// lost its session pauses for a second alone before it asks for the next.
 	wellBefore = sessionTimeout - time.Second
-
-	envJob = "ZKLOCK_TEST_JOB" // makes the test binary a job to run under a lock
 )
 
 var (
@@ -57,8 +56,8 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(envJob) != "" {
-		tickingJob(os.Args[1:])
+	if os.Getenv(proctest.EnvJob) != "" {
+		proctest.TickingJob(os.Args[1:])
 		return
 	}
 	for _, sig := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
@@ -107,63 +106,6 @@ func binary(t testing.TB) string {
 	return built.path
 }
 
-// tickingJob appends a line to a file every few milliseconds, for ever: when, under which token, and what happened.
-//
-//	job FILE [stubborn]      a stubborn one survives SIGTERM, and says so
-func tickingJob(args []string) {
-	f, err := os.OpenFile(args[0], os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	say := func(what string) {
-		fmt.Fprintf(f, "%d %s %d %s\n", time.Now().UnixNano(), os.Getenv("ZKLOCK_TOKEN"), os.Getpid(), what)
-	}
-	term := make(chan os.Signal, 1)
-	if len(args) > 1 && args[1] == "stubborn" {
-		signal.Notify(term, syscall.SIGTERM)
-	}
-	say("start")
-	for {
-		select {
-		case <-term:
-			say("term")
-		case <-time.After(5 * time.Millisecond):
-			say("tick")
-		}
-	}
-}
-
-// line is one that a ticking job wrote.
-type line struct {
-	at    time.Time
-	token int64
-	pid   int
-	what  string
-}
-
-func readLines(t testing.TB, file string) []line {
-	t.Helper()
-	b, err := os.ReadFile(file)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	require.NoError(t, err)
-	var ls []line
-	for _, s := range strings.Split(string(b), "\n") {
-		f := strings.Fields(s)
-		if len(f) != 4 {
-			continue
-		}
-		at, err1 := strconv.ParseInt(f[0], 10, 64)
-		token, err2 := strconv.ParseInt(f[1], 10, 64)
-		pid, err3 := strconv.Atoi(f[2])
-		require.NoError(t, errors.Join(err1, err2, err3), s)
-		ls = append(ls, line{time.Unix(0, at), token, pid, f[3]})
-	}
-	return ls
-}
-
 // server returns a server that tests share; a test that stops or pauses one asks zkserver for its own.
 func server(t testing.TB) *zkserver.Server {
 	t.Helper()
@@ -184,35 +126,6 @@ func lockPath(t testing.TB) string {
 	return "/cmd/" + strings.NewReplacer("/", "-", " ", "-").Replace(t.Name()) + strconv.FormatInt(time.Now().UnixNano(), 36)
 }
 
-// proc is a running process whose output is collected.
-type proc struct {
-	t      testing.TB
-	cmd    *exec.Cmd
-	stdout output
-	stderr output
-	done   chan struct{}
-}
-
-// output is a file that processes write to, for as long as any of them lives. Reading a pipe would end soon after the
-// first of them has ended, and on a busy machine too soon to hear what the guardian says of that.
-type output struct{ *os.File }
-
-func newOutput(t testing.TB) output {
-	t.Helper()
-	f, err := os.CreateTemp(t.TempDir(), "output")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = f.Close() })
-	return output{f}
-}
-
-func (o output) String() string {
-	b, err := os.ReadFile(o.Name())
-	if err != nil {
-		return err.Error()
-	}
-	return string(b)
-}
-
 type buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -230,46 +143,46 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
+// proc is a process of zklock.
+type proc struct {
+	*proctest.Proc
+	cmd            *exec.Cmd
+	stdout, stderr proctest.Output
+}
+
 // start starts the command line; change may alter it before.
 func start(t testing.TB, change func(*exec.Cmd), args ...string) *proc {
 	t.Helper()
-	p := &proc{t: t, cmd: exec.Command(binary(t), args...), stdout: newOutput(t), stderr: newOutput(t), done: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = p.stdout.File, p.stderr.File
-	p.cmd.Env = append(os.Environ(), "ZKLOCK_SERVERS=", "ZKLOCK_AUTH=")
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd := exec.Command(binary(t), args...)
+	cmd.Env = append(os.Environ(), "ZKLOCK_SERVERS=", "ZKLOCK_AUTH=")
 	if change != nil {
-		change(p.cmd)
+		change(cmd)
 	}
-	require.NoError(t, p.cmd.Start())
-	go func() { _ = p.cmd.Wait(); close(p.done) }()
-	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill() // and the guardian kills the rest
-		<-p.done
-		if t.Failed() {
-			t.Logf("%s\nstdout:\n%s\nstderr:\n%s", p.cmd, &p.stdout, &p.stderr)
-		}
-	})
-	return p
+	p := proctest.Start(t, cmd)
+	return &proc{p, p.Cmd, p.Stdout, p.Stderr}
 }
 
-// wait returns the exit code, as a shell gives it.
-func (p *proc) wait() int {
-	p.t.Helper()
-	select {
-	case <-p.done:
-	case <-time.After(patience):
-		require.FailNow(p.t, "the process does not end", "%s\nstderr: %s", p.cmd, &p.stderr)
-	}
-	ws := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	if ws.Signaled() {
-		return exitCodeOf(ws.Signal())
-	}
-	return ws.ExitStatus()
-}
+func (p *proc) wait() int               { return p.Wait() }
+func (p *proc) signal(s syscall.Signal) { p.Signal(s) }
+func (p *proc) prints(s string)         { p.Prints(s) }
 
-func (p *proc) signal(s syscall.Signal) {
-	p.t.Helper()
-	require.NoError(p.t, p.cmd.Process.Signal(s))
+type line = proctest.Line
+
+var (
+	eventually       = proctest.Eventually
+	gone             = proctest.Gone
+	readLines        = proctest.ReadLines
+	pids             = proctest.PIDs
+	waitForFamily    = proctest.WaitForFamily
+	requireNoOverlap = proctest.RequireNoOverlap
+	requireAllGone   = proctest.RequireAllGone
+	childOf          = proctest.ChildOf
+	whats            = proctest.Whats
+)
+
+func requireInTime(t *testing.T, ls []line, token int64, silence time.Time) {
+	t.Helper()
+	proctest.RequireInTime(t, ls, token, silence, sessionTimeout)
 }
 
 // runArgs is a `zklock run` with the tests' timeouts. This lease has much room in them, for hosts that are busy. Unless it is
@@ -298,26 +211,7 @@ func run(t testing.TB, srv *zkserver.Server, path string, rest ...string) *proc 
 }
 
 // jobEnv makes the test binary a ticking job in a process and those below it.
-func jobEnv(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, envJob+"=1") }
-
-// eventually waits for a condition.
-func eventually(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for !cond() {
-		if time.Now().After(deadline) {
-			require.FailNow(t, "in vain waited until "+what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
-
-func (p *proc) prints(s string) {
-	p.t.Helper()
-	eventually(p.t, fmt.Sprintf("%s prints %q", p.cmd, s), func() bool {
-		return strings.Contains(p.stdout.String(), s) || strings.Contains(p.stderr.String(), s)
-	})
-}
+func jobEnv(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, proctest.EnvJob+"=1") }
 
 // session is a client of the test's own.
 func session(t testing.TB, srv *zkserver.Server, opts ...zklock.Option) *zklock.Session {
@@ -359,17 +253,6 @@ func occupy(t testing.TB, s *zklock.Session, path string) (hold *zklock.Hold, re
 		defer cancel()
 		require.NoError(t, hold.Release(ctx))
 	}
-}
-
-// gone says whether a process has ended.
-func gone(pid int) bool { return syscall.Kill(pid, 0) != nil || state(pid) == "Z" }
-
-// state is the state of a process as Linux has it: T if it is stopped, Z if it has ended; nothing if it cannot be seen.
-func state(pid int) string {
-	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	_, rest, _ := strings.Cut(string(stat), ") ")
-	letter, _, _ := strings.Cut(rest, " ")
-	return letter
 }
 
 // deleteNode is what an administrator does.

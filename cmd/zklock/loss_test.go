@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -20,72 +19,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/zklock/zklock/internal/proctest"
 	"github.com/zklock/zklock/internal/zkserver"
 )
 
-// family is a command with a child and a grandchild in its group; all three tick into $1.
-const family = `sh -c '"$0" "$1" & "$0" "$1" & wait' "$0" "$1" & "$0" "$1"`
-
 func runFamily(t *testing.T, srv *zkserver.Server, path, log string, flags ...string) *proc {
 	t.Helper()
-	return start(t, jobEnv, runArgs(srv.ConnectString(), path, append(flags, "--", "sh", "-c", family, os.Args[0], log)...)...)
-}
-
-// pids are those that a token's job wrote.
-func pids(ls []line, token int64) map[int]bool {
-	m := make(map[int]bool)
-	for _, l := range ls {
-		if token == 0 || l.token == token {
-			m[l.pid] = true
-		}
-	}
-	return m
-}
-
-// waitForFamily returns the token under which all three run.
-func waitForFamily(t *testing.T, log string, after int64) (token int64) {
-	t.Helper()
-	eventually(t, "the whole family runs", func() bool {
-		for _, l := range readLines(t, log) {
-			if l.token > after {
-				token = l.token
-			}
-		}
-		return token != 0 && len(pids(readLines(t, log), token)) == 3
-	})
-	return token
-}
-
-// requireNoOverlap checks the order of the lines in the file, which is that of the writes.
-func requireNoOverlap(t *testing.T, ls []line) {
-	t.Helper()
-	var token int64
-	for i, l := range ls {
-		require.GreaterOrEqual(t, l.token, token, "line %d is of an earlier holder", i+1)
-		token = l.token
-	}
-}
-
-func requireAllGone(t *testing.T, who map[int]bool) {
-	t.Helper()
-	require.NotEmpty(t, who)
-	for pid := range who {
-		eventually(t, "process "+strconv.Itoa(pid)+" is gone", func() bool { return gone(pid) })
-	}
+	return start(t, jobEnv, runArgs(srv.ConnectString(), path, append(flags, "--", "sh", "-c", proctest.Family, os.Args[0], log)...)...)
 }
 
 func guardianOf(t *testing.T, p *proc) int {
 	t.Helper()
 	return childOf(t, p.cmd.Process.Pid)
-}
-
-func childOf(t *testing.T, parent int) int {
-	t.Helper()
-	out, err := exec.Command("pgrep", "-P", strconv.Itoa(parent)).Output()
-	require.NoError(t, err)
-	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
-	require.NoError(t, err)
-	return pid
 }
 
 func TestLoss_ZklockKilled_FamilyDies_NextTakesOver(t *testing.T) {
@@ -249,25 +194,6 @@ func TestLoss_NodeDeleted_EndsTheCommandAtOnce(t *testing.T) {
 	require.Equal(t, 2, strings.Count(p.stderr.String(), "\n"), "acquired, and one line that says it all: %s", &p.stderr)
 }
 
-// requireInTime checks that a job wrote its last line before the deadline, and logs by how much.
-func requireInTime(t *testing.T, ls []line, token int64, silence time.Time) {
-	t.Helper()
-	var last line
-	for _, l := range ls {
-		if l.token == token && l.at.After(last.at) {
-			last = l
-		}
-	}
-	early := latestDeadline(silence).Sub(last.at)
-	t.Logf("the last line was written %v after the silence began, %v before the latest possible deadline", last.at.Sub(silence), early)
-	require.Positive(t, early)
-}
-
-// latestDeadline is when a hold's deadline can be at the latest, if no server answered anything sent after a moment.
-func latestDeadline(silence time.Time) time.Time {
-	return silence.Add(sessionTimeout*100/101 - 50*time.Millisecond)
-}
-
 func TestLoss_LeaseNotRenewed_CommandIsGoneBeforeTheDeadline(t *testing.T) {
 	t.Parallel()
 	srv := zkserver.Single(t, zkserver.Own())
@@ -282,14 +208,14 @@ func TestLoss_LeaseNotRenewed_CommandIsGoneBeforeTheDeadline(t *testing.T) {
 	require.Equal(t, exitLost, p.wait())
 	ls := readLines(t, log)
 	last := ls[len(ls)-1]
-	requireInTime(t, ls, last.token, silence)
+	requireInTime(t, ls, last.Token, silence)
 	require.Contains(t, whats(ls), "term")
 	require.Contains(t, p.stderr.String(), "no server renewed the lease in time; the command was killed with SIGKILL")
 
 	require.NoError(t, srv.Resume())
 	eventually(t, "the next one runs", func() bool {
 		ls := readLines(t, log)
-		return ls[len(ls)-1].token > last.token
+		return ls[len(ls)-1].Token > last.Token
 	})
 	requireNoOverlap(t, readLines(t, log))
 	next.signal(syscall.SIGTERM)

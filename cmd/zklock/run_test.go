@@ -73,13 +73,6 @@ func TestRun_CommandMissingOrNotExecutable(t *testing.T) {
 	require.Equal(t, exitCannotRun, p.wait())
 }
 
-func whats(ls []line) (w []string) {
-	for _, l := range ls {
-		w = append(w, l.what)
-	}
-	return w
-}
-
 func TestRun_NoWait(t *testing.T) {
 	srv, path := server(t), lockPath(t)
 	s := session(t, srv)

@@ -17,6 +17,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/zklock/zklock/internal/proctest"
 )
 
 // wires returns both ends of a socket pair.
@@ -86,7 +88,7 @@ func TestGuardian_SocketEndsAndZklockLives_WillIsNotCarriedOut(t *testing.T) {
 	require.NoError(t, s.begin(leader))
 	require.True(t, (<-s.wire.in).Running)
 	s.wire.close()
-	eventually(t, "the command was killed and reaped", func() bool { return unix.Kill(leader, 0) == unix.ESRCH })
+	proctest.Eventually(t, "the command was killed and reaped", func() bool { return unix.Kill(leader, 0) == unix.ESRCH })
 	require.Never(t, func() bool { return l.queued() == 0 }, 500*time.Millisecond, 5*time.Millisecond)
 }
 
@@ -135,7 +137,7 @@ func superviseJob(t *testing.T, j Job, change func(*Runner), argv ...string) Out
 	defer r.Close()
 	program, err := exec.LookPath(argv[0])
 	require.NoError(t, err)
-	j.Program, j.Argv, j.Env, j.Name = program, argv, append(os.Environ(), envJob+"=1", "ZKLOCK_TOKEN=1"), "/fake"
+	j.Program, j.Argv, j.Env, j.Name = program, argv, append(os.Environ(), proctest.EnvJob+"=1", "ZKLOCK_TOKEN=1"), "/fake"
 	j.Plan.KillAfter, j.Plan.Margin = 500*time.Millisecond, 500*time.Millisecond
 	if j.Plan.Poll == 0 {
 		j.Plan.Poll = 10 * time.Millisecond

@@ -25,17 +25,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/zklock/zklock/internal/proctest"
 )
 
 const (
-	patience       = 20 * time.Second
+	patience       = proctest.Patience
 	sessionTimeout = 5 * time.Second
 
 	// wellBefore tells "at once" from "when the hold ends by itself", on a machine that may be busy.
 	wellBefore = sessionTimeout - time.Second
 
-	envJob    = "ZKLOCK_TEST_JOB" // makes the test binary a job to run under a lock
-	holderArg = "__holder"        // makes it a program that runs a command under a lock
+	holderArg = "__holder" // makes it a program that runs a command under a lock
 
 	exitLost   = 120
 	exitSignal = 128
@@ -50,8 +51,8 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == holderArg {
 		os.Exit(holderMain(os.Args[2:]))
 	}
-	if os.Getenv(envJob) != "" {
-		tickingJob(os.Args[1:])
+	if os.Getenv(proctest.EnvJob) != "" {
+		proctest.TickingJob(os.Args[1:])
 		return
 	}
 	for _, sig := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
@@ -417,266 +418,35 @@ func holderMain(args []string) int {
 }
 
 // run starts a program that runs a command under the lock: FLAGS COMMAND ARGS..., with a -- in front of the command.
-func (l *locker) run(t testing.TB, change func(*exec.Cmd), args ...string) *proc {
+func (l *locker) run(t testing.TB, change func(*exec.Cmd), args ...string) *proctest.Proc {
 	t.Helper()
 	at := slices.Index(args, "--")
 	return start(t, change, slices.Concat([]string{holderArg}, args[:at], []string{l.path}, args[at+1:])...)
 }
 
-// tickingJob appends a line to a file every few milliseconds, for ever: when, under which token, and what happened.
-//
-//	job FILE [stubborn]      a stubborn one survives SIGTERM, and says so
-func tickingJob(args []string) {
-	f, err := os.OpenFile(args[0], os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	say := func(what string) {
-		fmt.Fprintf(f, "%d %s %d %s\n", time.Now().UnixNano(), os.Getenv("ZKLOCK_TOKEN"), os.Getpid(), what)
-	}
-	term := make(chan os.Signal, 1)
-	if len(args) > 1 && args[1] == "stubborn" {
-		signal.Notify(term, syscall.SIGTERM)
-	}
-	say("start")
-	for {
-		select {
-		case <-term:
-			say("term")
-		case <-time.After(5 * time.Millisecond):
-			say("tick")
-		}
-	}
-}
-
-// line is one that a ticking job wrote.
-type line struct {
-	at    time.Time
-	token int64
-	pid   int
-	what  string
-}
-
-func readLines(t testing.TB, file string) []line {
+// start starts the program; change may alter it before.
+func start(t testing.TB, change func(*exec.Cmd), args ...string) *proctest.Proc {
 	t.Helper()
-	b, err := os.ReadFile(file)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	require.NoError(t, err)
-	var ls []line
-	for _, s := range strings.Split(string(b), "\n") {
-		f := strings.Fields(s)
-		if len(f) != 4 {
-			continue
-		}
-		at, err1 := strconv.ParseInt(f[0], 10, 64)
-		token, err2 := strconv.ParseInt(f[1], 10, 64)
-		pid, err3 := strconv.Atoi(f[2])
-		require.NoError(t, errors.Join(err1, err2, err3), s)
-		ls = append(ls, line{time.Unix(0, at), token, pid, f[3]})
-	}
-	return ls
-}
-
-// proc is a running process whose output is collected.
-type proc struct {
-	t      testing.TB
-	cmd    *exec.Cmd
-	stdout output
-	stderr output
-	done   chan struct{}
-}
-
-// output is a file that processes write to, for as long as any of them lives. Reading a pipe would end soon after the
-// first of them has ended, and on a busy machine too soon to hear what the guardian says of that.
-type output struct{ *os.File }
-
-func newOutput(t testing.TB) output {
-	t.Helper()
-	f, err := os.CreateTemp(t.TempDir(), "output")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = f.Close() })
-	return output{f}
-}
-
-func (o output) String() string {
-	b, err := os.ReadFile(o.Name())
-	if err != nil {
-		return err.Error()
-	}
-	return string(b)
-}
-
-// start starts the command line; change may alter it before.
-func start(t testing.TB, change func(*exec.Cmd), args ...string) *proc {
-	t.Helper()
-	p := &proc{t: t, cmd: exec.Command(binary(t), args...), stdout: newOutput(t), stderr: newOutput(t), done: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = p.stdout.File, p.stderr.File
-	p.cmd.Env = os.Environ()
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd := exec.Command(binary(t), args...)
+	cmd.Env = os.Environ()
 	if change != nil {
-		change(p.cmd)
+		change(cmd)
 	}
-	require.NoError(t, p.cmd.Start())
-	go func() { _ = p.cmd.Wait(); close(p.done) }()
-	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill() // and the guardian kills the rest
-		<-p.done
-		if t.Failed() {
-			t.Logf("%s\nstdout:\n%s\nstderr:\n%s", p.cmd, &p.stdout, &p.stderr)
-		}
-	})
-	return p
-}
-
-// wait returns the exit code, as a shell gives it.
-func (p *proc) wait() int {
-	p.t.Helper()
-	select {
-	case <-p.done:
-	case <-time.After(patience):
-		require.FailNow(p.t, "the process does not end", "%s\nstderr: %s", p.cmd, &p.stderr)
-	}
-	ws := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	if ws.Signaled() {
-		return exitSignal + int(ws.Signal())
-	}
-	return ws.ExitStatus()
-}
-
-func (p *proc) signal(s syscall.Signal) {
-	p.t.Helper()
-	require.NoError(p.t, p.cmd.Process.Signal(s))
+	return proctest.Start(t, cmd)
 }
 
 // jobEnv makes the test binary a ticking job in a process and those below it.
-func jobEnv(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, envJob+"=1") }
+func jobEnv(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, proctest.EnvJob+"=1") }
 
-// eventually waits for a condition.
-func eventually(t testing.TB, what string, cond func() bool) {
+// runFamily runs one under the lock.
+func (l *locker) runFamily(t *testing.T, log string, flags ...string) *proctest.Proc {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for !cond() {
-		if time.Now().After(deadline) {
-			require.FailNow(t, "in vain waited until "+what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	return l.run(t, jobEnv, append(flags, "--", "sh", "-c", proctest.Family, os.Args[0], log)...)
 }
 
-func (p *proc) prints(s string) {
-	p.t.Helper()
-	eventually(p.t, fmt.Sprintf("%s prints %q", p.cmd, s), func() bool {
-		return strings.Contains(p.stdout.String(), s) || strings.Contains(p.stderr.String(), s)
-	})
-}
-
-// gone says whether a process has ended.
-func gone(pid int) bool {
-	err := syscall.Kill(pid, 0)
-	if err != nil {
-		return true
-	}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false
-	}
-	_, rest, _ := strings.Cut(string(stat), ") ")
-	return strings.HasPrefix(rest, "Z")
-}
-
-// family is a command with a child and a grandchild in its group; all three tick into $1.
-const family = `sh -c '"$0" "$1" & "$0" "$1" & wait' "$0" "$1" & "$0" "$1"`
-
-// pids are those that a token's job wrote.
-func pids(ls []line, token int64) map[int]bool {
-	m := make(map[int]bool)
-	for _, l := range ls {
-		if token == 0 || l.token == token {
-			m[l.pid] = true
-		}
-	}
-	return m
-}
-
-// waitForFamily returns the token under which all three run.
-func waitForFamily(t *testing.T, log string, after int64) (token int64) {
+func guardianOf(t *testing.T, p *proctest.Proc) int {
 	t.Helper()
-	eventually(t, "the whole family runs", func() bool {
-		for _, l := range readLines(t, log) {
-			if l.token > after {
-				token = l.token
-			}
-		}
-		return token != 0 && len(pids(readLines(t, log), token)) == 3
-	})
-	return token
-}
-
-// requireNoOverlap checks the order of the lines in the file, which is that of the writes.
-func requireNoOverlap(t *testing.T, ls []line) {
-	t.Helper()
-	var token int64
-	for i, l := range ls {
-		require.GreaterOrEqual(t, l.token, token, "line %d is of an earlier holder", i+1)
-		token = l.token
-	}
-}
-
-func requireAllGone(t *testing.T, who map[int]bool) {
-	t.Helper()
-	require.NotEmpty(t, who)
-	for pid := range who {
-		eventually(t, "process "+strconv.Itoa(pid)+" is gone", func() bool { return gone(pid) })
-	}
-}
-
-func guardianOf(t *testing.T, p *proc) int {
-	t.Helper()
-	return childOf(t, p.cmd.Process.Pid)
-}
-
-func childOf(t *testing.T, parent int) int {
-	t.Helper()
-	out, err := exec.Command("pgrep", "-P", strconv.Itoa(parent)).Output()
-	require.NoError(t, err)
-	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
-	require.NoError(t, err)
-	return pid
-}
-
-// requireInTime checks that a job wrote its last line before the deadline, and logs by how much.
-func requireInTime(t *testing.T, ls []line, token int64, silence time.Time) {
-	t.Helper()
-	var last line
-	for _, l := range ls {
-		if l.token == token && l.at.After(last.at) {
-			last = l
-		}
-	}
-	early := latestDeadline(silence).Sub(last.at)
-	t.Logf("the last line was written %v after the silence began, %v before the latest possible deadline", last.at.Sub(silence), early)
-	require.Positive(t, early)
-}
-
-// latestDeadline is when a hold's deadline can be at the latest, if nothing was answered that was sent after a moment.
-func latestDeadline(silence time.Time) time.Time {
-	return silence.Add(room(sessionTimeout))
-}
-
-// runFamily runs it.
-func (l *locker) runFamily(t *testing.T, log string, flags ...string) *proc {
-	t.Helper()
-	return l.run(t, jobEnv, append(flags, "--", "sh", "-c", family, os.Args[0], log)...)
-}
-
-func whats(ls []line) (w []string) {
-	for _, l := range ls {
-		w = append(w, l.what)
-	}
-	return w
+	return proctest.ChildOf(t, p.Cmd.Process.Pid)
 }
 
 // openDir returns a directory that everybody can use.

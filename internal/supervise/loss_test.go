@@ -14,28 +14,30 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/proctest"
 )
 
 func TestLoss_GuardianKilledWhileZklockIsStopped(t *testing.T) {
 	l, log := newLocker(t), filepath.Join(t.TempDir(), "log")
 	p := l.runFamily(t, log)
-	waitForFamily(t, log, 0)
+	proctest.WaitForFamily(t, log, 0)
 	g := guardianOf(t, p)
-	leader := childOf(t, g)
-	p.signal(syscall.SIGSTOP)
+	leader := proctest.ChildOf(t, g)
+	p.Signal(syscall.SIGSTOP)
 	require.NoError(t, syscall.Kill(g, syscall.SIGKILL))
 	if runtime.GOOS == "linux" {
-		eventually(t, "the kernel has killed the command", func() bool { return gone(leader) })
+		proctest.Eventually(t, "the kernel has killed the command", func() bool { return proctest.Gone(leader) })
 	}
-	p.signal(syscall.SIGCONT)
-	require.Equal(t, ExitFailed, p.wait())
-	requireAllGone(t, pids(readLines(t, log), 0))
+	p.Signal(syscall.SIGCONT)
+	require.Equal(t, ExitFailed, p.Wait())
+	proctest.RequireAllGone(t, proctest.PIDs(proctest.ReadLines(t, log), 0))
 }
 
 func TestLoss_GuardianSurvivesSignals(t *testing.T) {
 	l, log := newLocker(t), filepath.Join(t.TempDir(), "log")
 	p := l.runFamily(t, log)
-	waitForFamily(t, log, 0)
+	proctest.WaitForFamily(t, log, 0)
 	g := guardianOf(t, p)
 	for _, s := range []syscall.Signal{
 		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
@@ -43,21 +45,21 @@ func TestLoss_GuardianSurvivesSignals(t *testing.T) {
 	} {
 		require.NoError(t, syscall.Kill(g, s))
 	}
-	p.signal(syscall.SIGKILL)
-	requireAllGone(t, pids(readLines(t, log), 0))
+	p.Signal(syscall.SIGKILL)
+	proctest.RequireAllGone(t, proctest.PIDs(proctest.ReadLines(t, log), 0))
 }
 
 func TestLoss_StubbornCommandIsKilledAfterTheGrace(t *testing.T) {
 	l, log := newLocker(t), filepath.Join(t.TempDir(), "log")
 	p := l.run(t, jobEnv, "--kill-after", "400ms", "--", os.Args[0], log, "stubborn")
-	eventually(t, "it runs", func() bool { return len(readLines(t, log)) > 3 })
+	proctest.Eventually(t, "it runs", func() bool { return len(proctest.ReadLines(t, log)) > 3 })
 	lost := time.Now()
 	l.lose()
-	require.Equal(t, exitLost, p.wait())
-	require.Contains(t, p.stderr.String(), "SIGKILL")
-	ls := readLines(t, log)
-	require.Contains(t, whats(ls), "term", "SIGTERM first")
-	lived := ls[len(ls)-1].at.Sub(lost)
+	require.Equal(t, exitLost, p.Wait())
+	require.Contains(t, p.Stderr.String(), "SIGKILL")
+	ls := proctest.ReadLines(t, log)
+	require.Contains(t, proctest.Whats(ls), "term", "SIGTERM first")
+	lived := ls[len(ls)-1].At.Sub(lost)
 	require.Greater(t, lived, 200*time.Millisecond, "it had its grace, but for the time in which a busy host did not let it write")
 	require.Less(t, lived, wellBefore)
 }
@@ -66,26 +68,26 @@ func TestLoss_ZklockStopped_GuardianEndsTheCommandInTime(t *testing.T) {
 	t.Parallel()
 	l, log := newLocker(t), filepath.Join(t.TempDir(), "log")
 	p := l.runFamily(t, log)
-	one := waitForFamily(t, log, 0)
+	one := proctest.WaitForFamily(t, log, 0)
 	next := l.runFamily(t, log)
-	eventually(t, "the next one waits", func() bool { return l.queued() == 2 })
+	proctest.Eventually(t, "the next one waits", func() bool { return l.queued() == 2 })
 	silence := time.Now()
-	p.signal(syscall.SIGSTOP)
-	requireAllGone(t, pids(readLines(t, log), one))
-	requireInTime(t, readLines(t, log), one, silence)
-	waitForFamily(t, log, one)
-	requireNoOverlap(t, readLines(t, log))
-	p.signal(syscall.SIGCONT)
-	require.Equal(t, exitLost, p.wait())
-	next.signal(syscall.SIGTERM)
-	next.wait()
+	p.Signal(syscall.SIGSTOP)
+	proctest.RequireAllGone(t, proctest.PIDs(proctest.ReadLines(t, log), one))
+	proctest.RequireInTime(t, proctest.ReadLines(t, log), one, silence, sessionTimeout)
+	proctest.WaitForFamily(t, log, one)
+	proctest.RequireNoOverlap(t, proctest.ReadLines(t, log))
+	p.Signal(syscall.SIGCONT)
+	require.Equal(t, exitLost, p.Wait())
+	next.Signal(syscall.SIGTERM)
+	next.Wait()
 }
 
 func TestLoss_GuardianStopped_ZklockKillsInTime(t *testing.T) {
 	t.Parallel()
 	l, log := newLocker(t), filepath.Join(t.TempDir(), "log")
 	p := l.runFamily(t, log)
-	one := waitForFamily(t, log, 0)
+	one := proctest.WaitForFamily(t, log, 0)
 	g := guardianOf(t, p)
 	var stopping sync.WaitGroup
 	stopping.Go(func() {
@@ -96,17 +98,17 @@ func TestLoss_GuardianStopped_ZklockKillsInTime(t *testing.T) {
 	defer stopping.Wait()
 	silence := time.Now()
 	l.silence()
-	requireAllGone(t, pids(readLines(t, log), 0))
-	requireInTime(t, readLines(t, log), one, silence)
-	require.Equal(t, exitLost, p.wait())
+	proctest.RequireAllGone(t, proctest.PIDs(proctest.ReadLines(t, log), 0))
+	proctest.RequireInTime(t, proctest.ReadLines(t, log), one, silence, sessionTimeout)
+	require.Equal(t, exitLost, p.Wait())
 }
 
 func TestLoss_GuardianStopped_DoesNotHoldUpTheRelease(t *testing.T) {
 	l, stop := newLocker(t), filepath.Join(t.TempDir(), "stop")
 	p := l.run(t, nil, "--", "sh", "-c", `echo ready; until [ -e "$0" ]; do sleep 0.05; done; exit 5`, stop)
-	p.prints("ready")
+	p.Prints("ready")
 	require.NoError(t, syscall.Kill(guardianOf(t, p), syscall.SIGSTOP))
 	require.NoError(t, os.WriteFile(stop, nil, 0o600))
-	require.Equal(t, 5, p.wait())
+	require.Equal(t, 5, p.Wait())
 	require.Zero(t, l.queued())
 }

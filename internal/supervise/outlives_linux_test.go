@@ -19,6 +19,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/zklock/zklock/internal/proctest"
 )
 
 // broods are what a command starts, by how it does, and how many processes that are with the command. The command ends when somebody
@@ -44,25 +46,25 @@ var broods = []struct {
 // faults are how the hold ends.
 var faults = []struct {
 	name   string
-	strike func(t *testing.T, p *proc, guardian int, l *locker, stop string)
+	strike func(t *testing.T, p *proctest.Proc, guardian int, l *locker, stop string)
 	slow   bool // the session has to expire
 	exit   int
 }{
-	{"the command ends", func(t *testing.T, p *proc, guardian int, l *locker, stop string) {
+	{"the command ends", func(t *testing.T, p *proctest.Proc, guardian int, l *locker, stop string) {
 		require.NoError(t, os.WriteFile(stop, []byte("\n"), 0))
 	}, false, 0},
-	{"zklock is killed", func(t *testing.T, p *proc, guardian int, l *locker, stop string) {
-		p.signal(syscall.SIGKILL)
+	{"zklock is killed", func(t *testing.T, p *proctest.Proc, guardian int, l *locker, stop string) {
+		p.Signal(syscall.SIGKILL)
 	}, false, exitSignal + 9},
-	{"the guardian is killed", func(t *testing.T, p *proc, guardian int, l *locker, stop string) {
+	{"the guardian is killed", func(t *testing.T, p *proctest.Proc, guardian int, l *locker, stop string) {
 		require.NoError(t, syscall.Kill(guardian, syscall.SIGKILL))
 	}, false, ExitFailed},
-	{"the lease runs out", func(t *testing.T, p *proc, guardian int, l *locker, stop string) {
+	{"the lease runs out", func(t *testing.T, p *proctest.Proc, guardian int, l *locker, stop string) {
 		l.silence()
 	}, true, exitLost},
-	{"both are stopped", func(t *testing.T, p *proc, guardian int, l *locker, stop string) {
+	{"both are stopped", func(t *testing.T, p *proctest.Proc, guardian int, l *locker, stop string) {
 		require.NoError(t, syscall.Kill(guardian, syscall.SIGSTOP))
-		p.signal(syscall.SIGSTOP)
+		p.Signal(syscall.SIGSTOP)
 		require.NoError(t, syscall.Kill(guardian, syscall.SIGSTOP), "zklock may have continued it")
 	}, true, exitSignal + 9},
 }
@@ -145,7 +147,7 @@ func TestOutlives_Nothing(t *testing.T) {
 						c.Env = append(c.Env, "STOP="+stop)
 					}, "--timeout", timeout.String(), "--", "sh", "-c", brood.script+"\nread line <$STOP")
 					t.Cleanup(func() { killCensus(l.path) })
-					eventually(t, "what the command started runs", func() bool { return len(census(l.path)) >= brood.members })
+					proctest.Eventually(t, "what the command started runs", func() bool { return len(census(l.path)) >= brood.members })
 					guardian := guardianOf(t, p)
 
 					type grant struct {
@@ -160,7 +162,7 @@ func TestOutlives_Nothing(t *testing.T) {
 						release()
 						granted <- g
 					}()
-					eventually(t, "the next one waits", func() bool { return l.queued() == 2 })
+					proctest.Eventually(t, "the next one waits", func() bool { return l.queued() == 2 })
 					struck := time.Now()
 					fault.strike(t, p, guardian, l, stop)
 					g, ok := <-granted
@@ -168,9 +170,9 @@ func TestOutlives_Nothing(t *testing.T) {
 					require.Empty(t, g.left, "this ran beside the next holder")
 					longest = max(longest, g.at.Sub(struck))
 					if fault.exit == exitSignal+9 {
-						_ = p.cmd.Process.Kill() // or it is stopped
+						_ = p.Cmd.Process.Kill() // or it is stopped
 					}
-					require.Equal(t, fault.exit, p.wait())
+					require.Equal(t, fault.exit, p.Wait())
 					if !fault.slow {
 						require.Less(t, g.at.Sub(struck), timeout-time.Second, "the session need not expire")
 					}
@@ -207,9 +209,9 @@ func TestLeftovers_End_AllIsEndedAndNamed(t *testing.T) {
 	l := newLocker(t)
 	p := l.run(t, nil, "--", "sh", "-c", leaves)
 	t.Cleanup(func() { killCensus(l.path) })
-	require.Equal(t, 3, p.wait())
+	require.Equal(t, 3, p.Wait())
 	require.Empty(t, census(l.path))
-	require.Regexp(t, `: ending what the command left running: (\d+ (sleep|timeout|tail)(, )?){3}\n`, p.stderr.String())
+	require.Regexp(t, `: ending what the command left running: (\d+ (sleep|timeout|tail)(, )?){3}\n`, p.Stderr.String())
 }
 
 // What moves up to the guardian during its look at what to ask is asked like the rest. Here the first process that is asked kills the
@@ -224,7 +226,7 @@ func TestLeftovers_End_ParentDiesMeanwhile_ChildIsAskedToEnd(t *testing.T) {
 			while :; do wait; done' &
 		until [ -e first ] && [ -e child ]; do sleep 0.01; done`, dir)
 	t.Cleanup(func() { killCensus(l.path) })
-	require.Zero(t, p.wait())
+	require.Zero(t, p.Wait())
 	require.Empty(t, census(l.path))
 	require.FileExists(t, filepath.Join(dir, "asked"))
 }
@@ -233,21 +235,21 @@ func TestLeftovers_End_ParentDiesMeanwhile_ChildIsAskedToEnd(t *testing.T) {
 func TestLeftovers_ReaderOfTheOutput_ReadsOn(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	p := newLocker(t).run(t, nil, "--", "bash", "-c", `exec > >(sleep 0.02; cat >"$0"); echo said`, out)
-	require.Equal(t, 0, p.wait())
+	require.Equal(t, 0, p.Wait())
 	b, err := os.ReadFile(out)
 	require.NoError(t, err)
 	require.Equal(t, "said\n", string(b))
-	require.NotContains(t, p.stderr.String(), "left running")
+	require.NotContains(t, p.Stderr.String(), "left running")
 }
 
 func TestLeftovers_Leave_OnlyWhatHasASessionOfItsOwnRunsOn(t *testing.T) {
-	for name, end := range map[string]func(t *testing.T, p *proc, l *locker) int{
-		"the command ends": func(*testing.T, *proc, *locker) int { return 3 },
-		"the lock is lost": func(t *testing.T, p *proc, l *locker) int {
+	for name, end := range map[string]func(t *testing.T, p *proctest.Proc, l *locker) int{
+		"the command ends": func(*testing.T, *proctest.Proc, *locker) int { return 3 },
+		"the lock is lost": func(t *testing.T, p *proctest.Proc, l *locker) int {
 			l.lose()
 			return exitLost
 		},
-		"the guardian is killed": func(t *testing.T, p *proc, l *locker) int {
+		"the guardian is killed": func(t *testing.T, p *proctest.Proc, l *locker) int {
 			require.NoError(t, syscall.Kill(guardianOf(t, p), syscall.SIGKILL))
 			return ExitFailed
 		},
@@ -260,9 +262,9 @@ func TestLeftovers_Leave_OnlyWhatHasASessionOfItsOwnRunsOn(t *testing.T) {
 			p := l.run(t, nil, "--leftovers", "leave", "--", "sh", "-c", script)
 			t.Cleanup(func() { killCensus(l.path) })
 			if name != "the command ends" {
-				eventually(t, "all runs", func() bool { return strings.Count(strings.Join(names(l.path), " "), "sleep") == 2 })
+				proctest.Eventually(t, "all runs", func() bool { return strings.Count(strings.Join(names(l.path), " "), "sleep") == 2 })
 			}
-			require.Equal(t, end(t, p, l), p.wait())
+			require.Equal(t, end(t, p, l), p.Wait())
 			require.Equal(t, []string{"sleep"}, names(l.path))
 		})
 	}
@@ -275,20 +277,20 @@ func TestLeftovers_Leave_OurSessionHasNoNumber(t *testing.T) {
 	p := l.run(t, func(c *exec.Cmd) {
 		namespaced(t, "--pid", "--fork", "--mount-proc", "sh", "-c", `"$@"; echo $? $(pgrep -l 'sleep|tail' | sed 's/.* //')`, "sh")(c)
 	}, args...)
-	require.Equal(t, 0, p.wait())
-	require.Equal(t, "3 sleep\n", p.stdout.String())
+	require.Equal(t, 0, p.Wait())
+	require.Equal(t, "3 sleep\n", p.Stdout.String())
 }
 
 func TestLeftovers_Wait_LockIsHeldAsLong(t *testing.T) {
 	for name, row := range map[string]struct {
-		end  func(t *testing.T, p *proc, l *locker, stop string)
+		end  func(t *testing.T, p *proctest.Proc, l *locker, stop string)
 		exit int
 	}{
-		"they end": {func(t *testing.T, p *proc, l *locker, stop string) {
+		"they end": {func(t *testing.T, p *proctest.Proc, l *locker, stop string) {
 			require.NoError(t, os.WriteFile(stop, nil, 0o600))
 		}, 3},
-		"zklock is told to end": {func(t *testing.T, p *proc, l *locker, stop string) { p.signal(syscall.SIGTERM) }, 3},
-		"the lock is lost": {func(t *testing.T, p *proc, l *locker, stop string) {
+		"zklock is told to end": {func(t *testing.T, p *proctest.Proc, l *locker, stop string) { p.Signal(syscall.SIGTERM) }, 3},
+		"the lock is lost": {func(t *testing.T, p *proctest.Proc, l *locker, stop string) {
 			l.lose()
 		}, exitLost},
 	} {
@@ -296,11 +298,11 @@ func TestLeftovers_Wait_LockIsHeldAsLong(t *testing.T) {
 			l, stop := newLocker(t), filepath.Join(t.TempDir(), "stop")
 			p := l.run(t, nil, "--leftovers", "wait", "--", "sh", "-c", `setsid sh -c 'until [ -e "$0" ]; do sleep 0.02; done' "$0" & exit 3`, stop)
 			t.Cleanup(func() { killCensus(l.path) })
-			p.prints("waiting for what the command left running: ")
+			p.Prints("waiting for what the command left running: ")
 			require.Never(t, func() bool { return len(census(l.path)) == 0 }, 300*time.Millisecond, 50*time.Millisecond)
 			require.Equal(t, 1, l.queued())
 			row.end(t, p, l, stop)
-			require.Equal(t, row.exit, p.wait())
+			require.Equal(t, row.exit, p.Wait())
 			require.Empty(t, census(l.path))
 			require.Zero(t, l.queued())
 		})
@@ -314,18 +316,18 @@ func TestOutlives_GuardianKilled_WhatWasThereBefore_LivesOn(t *testing.T) {
 		c.Args = append([]string{"sh", "-c", `sleep 74 & echo before $!; exec "$@"`, "sh", binary(t)}, c.Args[1:]...)
 		c.Path, _ = exec.LookPath("sh")
 	}, "--", "sh", "-c", "echo ready; sleep 1000; true")
-	p.prints("ready")
+	p.Prints("ready")
 	var before int
-	_, err := fmt.Sscanf(p.stdout.String(), "before %d", &before)
+	_, err := fmt.Sscanf(p.Stdout.String(), "before %d", &before)
 	require.NoError(t, err)
-	out, err := exec.Command("pgrep", "-P", strconv.Itoa(p.cmd.Process.Pid), "-f", guardianArg).Output()
+	out, err := exec.Command("pgrep", "-P", strconv.Itoa(p.Cmd.Process.Pid), "-f", guardianArg).Output()
 	require.NoError(t, err)
 	guardian, err := strconv.Atoi(strings.TrimSpace(string(out)))
 	require.NoError(t, err)
 	require.NoError(t, syscall.Kill(guardian, syscall.SIGKILL))
-	require.Equal(t, ExitFailed, p.wait())
+	require.Equal(t, ExitFailed, p.Wait())
 	require.Empty(t, census(l.path))
-	require.False(t, gone(before))
+	require.False(t, proctest.Gone(before))
 	require.NoError(t, syscall.Kill(before, syscall.SIGKILL))
 }
 
@@ -347,13 +349,13 @@ func TestOutlives_GuardianOfProcess1Killed_AllEndsBeforeTheSession(t *testing.T)
 	p := l.run(t, namespaced(t, "--pid", "--fork", "--mount-proc"), "--", "sh", "-c",
 		`setsid sleep 1000 & (setsid sleep 1000 &); timeout 1000 sleep 1000; true`)
 	t.Cleanup(func() { killCensus(l.path) })
-	eventually(t, "all runs", func() bool { return strings.Count(strings.Join(names(l.path), " "), "sleep") == 3 })
+	proctest.Eventually(t, "all runs", func() bool { return strings.Count(strings.Join(names(l.path), " "), "sleep") == 3 })
 	struck := time.Now()
-	require.NoError(t, syscall.Kill(childOf(t, childOf(t, p.cmd.Process.Pid)), syscall.SIGKILL))
+	require.NoError(t, syscall.Kill(proctest.ChildOf(t, proctest.ChildOf(t, p.Cmd.Process.Pid)), syscall.SIGKILL))
 	release := l.occupy(t)
 	require.Empty(t, census(l.path))
 	release()
-	require.Equal(t, ExitFailed, p.wait())
+	require.Equal(t, ExitFailed, p.Wait())
 	t.Logf("the next holder waited for %v", time.Since(struck).Round(time.Millisecond))
 }
 
@@ -363,8 +365,8 @@ func TestOutlives_NoProc_GroupIsEnded(t *testing.T) {
 	p := l.run(t, namespaced(t, "--mount", "sh", "-c", `mount -t tmpfs none /proc && exec "$@"`, "sh"), "--", "sh", "-c",
 		`sleep 1000 & setsid sleep 1000 & sleep 0.3; exit 3`)
 	t.Cleanup(func() { killCensus(l.path) })
-	require.Equal(t, 3, p.wait())
-	require.Contains(t, p.stderr.String(), "what leaves the command's process group is not ended")
+	require.Equal(t, 3, p.Wait())
+	require.Contains(t, p.Stderr.String(), "what leaves the command's process group is not ended")
 	require.Len(t, census(l.path), 1)
 }
 
@@ -406,7 +408,7 @@ func TestTree_NumberIsAnothersNow_IsNotTouched(t *testing.T) {
 func TestOutlives_GuardianHasItsThreads(t *testing.T) {
 	for range 5 {
 		p := newLocker(t).run(t, nil, "--", "sh", "-c", "echo ready; sleep 1000; true")
-		p.prints("ready")
+		p.Prints("ready")
 		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", guardianOf(t, p)))
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, len(threads), 11)
@@ -422,9 +424,9 @@ func TestOutlives_NobodyActsOnTheDeathOfAnother(t *testing.T) {
 			for ((i = 0; i < 200; i++)); do sleep 1000 & done
 			setsid sh -c 'exec <pipe; echo >>reads; read line; echo >>acted' & wait`, dir)
 		t.Cleanup(func() { killCensus(l.path) })
-		eventually(t, "it reads", func() bool { _, err := os.Stat(filepath.Join(dir, "reads")); return err == nil })
-		p.signal(syscall.SIGKILL)
-		eventually(t, "all have ended", func() bool { return len(census(l.path)) == 0 })
+		proctest.Eventually(t, "it reads", func() bool { _, err := os.Stat(filepath.Join(dir, "reads")); return err == nil })
+		p.Signal(syscall.SIGKILL)
+		proctest.Eventually(t, "all have ended", func() bool { return len(census(l.path)) == 0 })
 		require.NoFileExists(t, filepath.Join(dir, "acted"))
 	}
 }
@@ -436,10 +438,10 @@ func TestOutlives_ProcUnmountedByTheCommand_LockIsHeldForTheRest(t *testing.T) {
 	p := l.run(t, namespaced(t, "--mount"), "--", "sh", "-c",
 		`setsid sleep 1000 & umount -l /proc && echo unmounted`)
 	t.Cleanup(func() { killCensus(l.path) })
-	p.prints("unmounted")
+	p.Prints("unmounted")
 	require.Never(t, func() bool { return l.queued() == 0 }, time.Second, 50*time.Millisecond)
 	killCensus(l.path)
-	require.Zero(t, p.wait())
+	require.Zero(t, p.Wait())
 }
 
 // A command may unmount the /proc that zklock began with. Its group is ended all the same.
@@ -448,8 +450,8 @@ func TestOutlives_ProcUnmountedByTheCommand_GroupIsEnded(t *testing.T) {
 	p := l.run(t, namespaced(t, "--mount"), "--", "sh", "-c",
 		`sleep 1000 & umount -l /proc && echo unmounted; sleep 1000; true`)
 	t.Cleanup(func() { killCensus(l.path) })
-	p.prints("unmounted")
-	p.signal(syscall.SIGKILL)
+	p.Prints("unmounted")
+	p.Signal(syscall.SIGKILL)
 	release := l.occupy(t)
 	require.Empty(t, census(l.path), "this ran beside the next holder")
 	release()
@@ -470,12 +472,12 @@ func TestOutlives_GuardianKilled_LockIsHeldUntilAnotherUsersProcessHasEnded(t *t
 	p := l.run(t, change, "--", "sh", "-c",
 		asRoot+` --reuid 0 --regid 0 --clear-groups sh -c 'echo ready; sleep 1000' & sleep 1000; true`)
 	t.Cleanup(func() { killCensus(l.path) })
-	p.prints("ready")
+	p.Prints("ready")
 	require.NoError(t, syscall.Kill(guardianOf(t, p), syscall.SIGKILL))
-	eventually(t, "only the other user's runs", func() bool { return len(census(l.path)) == 2 })
+	proctest.Eventually(t, "only the other user's runs", func() bool { return len(census(l.path)) == 2 })
 	require.Never(t, func() bool { return l.queued() == 0 }, 7*time.Second, 100*time.Millisecond)
 	killCensus(l.path)
-	require.Equal(t, ExitFailed, p.wait())
+	require.Equal(t, ExitFailed, p.Wait())
 }
 
 // To wait for what the command left running may take days, and costs next to nothing.
@@ -492,13 +494,13 @@ func TestRun_SecondSIGINT_KillsWhatLeftTheGroup(t *testing.T) {
 	l := newLocker(t)
 	p := l.run(t, nil, "--timeout", "30s", "--kill-after", "10s", "--", "bash", "-c",
 		`trap "echo one" INT; setsid sh -c 'trap "" TERM INT; echo ready; while :; do sleep 0.05; done' & while :; do sleep 0.02; done`)
-	p.prints("ready")
-	p.signal(syscall.SIGINT)
-	p.prints("one")
+	p.Prints("ready")
+	p.Signal(syscall.SIGINT)
+	p.Prints("one")
 	time.Sleep(2 * repeatWithin) // sooner, it would be the same one
 	began := time.Now()
-	p.signal(syscall.SIGINT)
-	require.Equal(t, 130, p.wait())
+	p.Signal(syscall.SIGINT)
+	require.Equal(t, 130, p.Wait())
 	require.Less(t, time.Since(began), wellBefore)
 	require.Zero(t, l.queued(), "released")
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/proctest"
 )
 
 // Three processes of ours come before the command, each with handlers, limits and descriptors of its own. The command
@@ -27,8 +29,8 @@ func TestRun_CommandStartsAsWithoutZklock(t *testing.T) {
 		plain, err := exec.Command("sh", append([]string{"-c", `exec "$@"`, "sh"}, argv...)...).Output()
 		require.NoError(t, err)
 		p := l.run(t, nil, append([]string{"--"}, argv...)...)
-		require.Equal(t, 0, p.wait())
-		require.Equal(t, string(plain), p.stdout.String(), argv)
+		require.Equal(t, 0, p.Wait())
+		require.Equal(t, string(plain), p.Stdout.String(), argv)
 	}
 }
 
@@ -38,7 +40,7 @@ func TestSupervise_SignalAtTheStart_IsPassedOn(t *testing.T) {
 		t.Run(sig.String(), func(t *testing.T) {
 			h := &lookedAtHold{fakeHold: fakeHold{deadline: time.Now().Add(patience), lost: make(chan struct{})}}
 			h.look = func() {
-				eventually(t, "what becomes the command was at its gate", func() bool { return atGate(t, h.runner.child.pid) })
+				proctest.Eventually(t, "what becomes the command was at its gate", func() bool { return atGate(t, h.runner.child.pid) })
 				h.runner.kept <- sig
 			}
 			out := superviseJob(t, Job{Hold: h}, h.of, "sleep", "1000")
@@ -73,7 +75,7 @@ func TestLoss_GuardianKilledBeforeItsGroupIsKnown_NothingRuns(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ran")
 	h := &lookedAtHold{fakeHold: fakeHold{deadline: time.Now().Add(patience), lost: make(chan struct{})}}
 	h.look = func() {
-		eventually(t, "what becomes the command was at its gate", func() bool { return atGate(t, h.runner.child.pid) })
+		proctest.Eventually(t, "what becomes the command was at its gate", func() bool { return atGate(t, h.runner.child.pid) })
 		require.Never(t, func() bool { _, err := os.Stat(file); return err == nil }, 300*time.Millisecond, 10*time.Millisecond, "the command has begun")
 		require.NoError(t, syscall.Kill(h.runner.child.pid, syscall.SIGKILL))
 	}
@@ -101,8 +103,8 @@ func TestRun_OfSignalsIgnoredAtTheStart_HUPAndINTStaySo(t *testing.T) {
 		c.Args = append([]string{"sh", "-c", `trap "" HUP INT QUIT TERM USR1 PIPE TSTP TTOU; exec "$@"`, "sh", binary(t)}, c.Args[1:]...)
 		c.Path, _ = exec.LookPath("sh")
 	}, "--", "sh", "-c", `while read k v; do [ "$k" != SigIgn: ] || echo $v; done </proc/self/status`)
-	require.Equal(t, 0, p.wait())
-	ignored, err := strconv.ParseUint(strings.TrimSpace(p.stdout.String()), 16, 64)
+	require.Equal(t, 0, p.Wait())
+	ignored, err := strconv.ParseUint(strings.TrimSpace(p.Stdout.String()), 16, 64)
 	require.NoError(t, err)
 	bit := func(s syscall.Signal) uint64 { return 1 << (s - 1) }
 	ours := uint64(0) // whoever runs the tests may ignore others
@@ -119,18 +121,18 @@ func TestRun_Process1_ReapsWhatBecomesItsChild(t *testing.T) {
 	p := l.run(t, func(c *exec.Cmd) {
 		namespaced(t, "--pid", "--fork", "--mount-proc", "sh", "-c", `sleep 0.2 & exec "$@"`, "sh")(c)
 	}, "--", "sh", "-c", `echo ready; sleep 60`)
-	p.prints("ready")
-	child, err := exec.Command("pgrep", "-P", fmt.Sprint(p.cmd.Process.Pid)).Output()
+	p.Prints("ready")
+	child, err := exec.Command("pgrep", "-P", fmt.Sprint(p.Cmd.Process.Pid)).Output()
 	require.NoError(t, err)
 	zklock, err := strconv.Atoi(strings.TrimSpace(string(child)))
 	require.NoError(t, err)
-	eventually(t, "the guardian is the only child", func() bool {
+	proctest.Eventually(t, "the guardian is the only child", func() bool {
 		out, err := exec.Command("ps", "-o", "args=", "--ppid", fmt.Sprint(zklock)).Output()
 		require.NoError(t, err)
 		return strings.Count(string(out), "\n") == 1 && strings.Contains(string(out), guardianArg)
 	})
 	require.NoError(t, syscall.Kill(zklock, syscall.SIGTERM))
-	require.Equal(t, 143, p.wait())
+	require.Equal(t, 143, p.Wait())
 }
 
 // hidden starts zklock as nobody on a host whose /proc shows nobody other people's processes. $root is a command that
@@ -175,7 +177,7 @@ func TestLoss_GroupCannotBeSeen_IsReleasedWhenItHasEnded(t *testing.T) {
 	change, root := hidden(t)
 	began := time.Now()
 	p := l.run(t, change, "--", root, "--reuid", "0", "sleep", "0.3")
-	require.Equal(t, 0, p.wait())
+	require.Equal(t, 0, p.Wait())
 	require.Less(t, time.Since(began), patience/2)
 	require.Zero(t, l.queued())
 }
@@ -187,12 +189,12 @@ func TestLoss_GroupCannotBeSeen_OrSignalled_SaysSo(t *testing.T) {
 	stop := filepath.Join(filepath.Dir(root), "stop")
 	p := l.run(t, change, "--", root, "--reuid", "0",
 		"sh", "-c", `echo ready; until [ -e "$0" ]; do sleep 0.05; done; exit 4`, stop)
-	p.prints("ready")
-	p.signal(syscall.SIGTERM)
-	p.prints("belongs to another user and cannot be signalled")
+	p.Prints("ready")
+	p.Signal(syscall.SIGTERM)
+	p.Prints("belongs to another user and cannot be signalled")
 	require.Equal(t, 1, l.queued())
 	require.NoError(t, os.WriteFile(stop, nil, 0o600))
-	require.Equal(t, 4, p.wait())
+	require.Equal(t, 4, p.Wait())
 	require.Zero(t, l.queued())
 }
 
@@ -203,7 +205,7 @@ func TestLoss_GroupCannotBeSeen_IsNotReleasedBefore(t *testing.T) {
 	file := filepath.Join(filepath.Dir(root), "ended")
 	p := l.run(t, change, "--", "sh", "-c",
 		`"$0" --reuid 0 sh -c 'echo began >"$0"; sleep 2; echo ended >"$0"' "$1" & until [ -s "$1" ]; do sleep 0.01; done; exit 4`, root, file)
-	require.Equal(t, 4, p.wait())
+	require.Equal(t, 4, p.Wait())
 	b, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.Equal(t, "ended\n", string(b))
@@ -217,15 +219,15 @@ func TestLoss_ZklockKilled_GroupCannotBeSeen_GuardianEndsAfterIt(t *testing.T) {
 	file := filepath.Join(filepath.Dir(root), "ended")
 	p := l.run(t, change, "--timeout", "40s", "--", "sh", "-c",
 		`"$0" --reuid 0 sh -c 'echo ready; until [ -e "$0.stop" ]; do sleep 0.05; done; sleep 1; echo ended >"$0"' "$1"`, root, file)
-	p.prints("ready")
+	p.Prints("ready")
 	guardian := guardianOf(t, p)
 	next := l.run(t, nil, "--timeout", "40s", "--", "cat", file)
-	eventually(t, "the next one waits", func() bool { return l.queued() == 2 })
-	p.signal(syscall.SIGKILL)
+	proctest.Eventually(t, "the next one waits", func() bool { return l.queued() == 2 })
+	p.Signal(syscall.SIGKILL)
 	killed := time.Now()
 	require.NoError(t, os.WriteFile(file+".stop", nil, 0o600))
-	require.Equal(t, 0, next.wait())
-	require.Equal(t, "ended\n", next.stdout.String(), "not before the group's end")
+	require.Equal(t, 0, next.Wait())
+	require.Equal(t, "ended\n", next.Stdout.String(), "not before the group's end")
 	require.Less(t, time.Since(killed), patience, "and not by the session's")
-	eventually(t, "the guardian has ended", func() bool { return gone(guardian) })
+	proctest.Eventually(t, "the guardian has ended", func() bool { return proctest.Gone(guardian) })
 }

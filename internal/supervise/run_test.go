@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/proctest"
 )
 
 // Arguments and environment are bytes, which need not be UTF-8.
@@ -24,8 +26,8 @@ func TestRun_PassesBytesUnchanged(t *testing.T) {
 	require.NoError(t, os.Symlink("/bin/sh", program))
 	p := newLocker(t).run(t, func(c *exec.Cmd) { c.Env = append(c.Env, "LATIN1=gr\xfc\xdfe\nzwei", "EMPTY=") },
 		"--", program, "-c", `printf '<%s>' "$@" "$LATIN1" "${EMPTY-unset}" "$0"`, "caf\xe9.txt", "", "two\nlines", "\xff\xfe")
-	require.Equal(t, 0, p.wait())
-	require.Equal(t, "<><two\nlines><\xff\xfe><gr\xfc\xdfe\nzwei><><caf\xe9.txt>", p.stdout.String())
+	require.Equal(t, 0, p.Wait())
+	require.Equal(t, "<><two\nlines><\xff\xfe><gr\xfc\xdfe\nzwei><><caf\xe9.txt>", p.Stdout.String())
 }
 
 func TestRun_PassesManyArguments(t *testing.T) {
@@ -35,8 +37,8 @@ func TestRun_PassesManyArguments(t *testing.T) {
 	}
 	// The guardian's copy of them takes a busy machine seconds.
 	p := newLocker(t).run(t, nil, append([]string{"--timeout", "40s", "--", "sh", "-c", `echo $#`, "sh"}, args...)...)
-	require.Equal(t, 0, p.wait())
-	require.Equal(t, "1600\n", p.stdout.String())
+	require.Equal(t, 0, p.Wait())
+	require.Equal(t, "1600\n", p.Stdout.String())
 }
 
 func TestRun_PassesOtherDescriptors(t *testing.T) {
@@ -44,7 +46,7 @@ func TestRun_PassesOtherDescriptors(t *testing.T) {
 	require.NoError(t, err)
 	p := newLocker(t).run(t, func(c *exec.Cmd) { c.ExtraFiles = []*os.File{w} }, "--", "sh", "-c", `echo through three >&3`)
 	require.NoError(t, w.Close())
-	require.Equal(t, 0, p.wait())
+	require.Equal(t, 0, p.Wait())
 	b := make([]byte, 100)
 	n, err := r.Read(b)
 	require.NoError(t, err)
@@ -56,20 +58,20 @@ func TestRun_CommandCannotRun(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "broken")
 	require.NoError(t, os.WriteFile(broken, []byte("#!/no/such/interpreter\n"), 0o755))
 	p := newLocker(t).run(t, nil, "--", broken)
-	require.Equal(t, ExitNotFound, p.wait())
+	require.Equal(t, ExitNotFound, p.Wait())
 
 	script := filepath.Join(t.TempDir(), "script")
 	require.NoError(t, os.WriteFile(script, []byte("echo no interpreter line, $1\n"), 0o755))
 	p = newLocker(t).run(t, nil, "--", script, "no matter")
-	require.Equal(t, 0, p.wait())
-	require.Equal(t, "no interpreter line, no matter\n", p.stdout.String())
+	require.Equal(t, 0, p.Wait())
+	require.Equal(t, "no interpreter line, no matter\n", p.Stdout.String())
 }
 
 func TestRun_CommandDiesOfSignal_ExitsAsAShellWould(t *testing.T) {
 	l := newLocker(t)
 	for _, s := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSEGV, syscall.SIGTERM} {
 		p := l.run(t, nil, "--", "sh", "-c", fmt.Sprintf("kill -%d $$", s))
-		require.Equal(t, 128+int(s), p.wait())
+		require.Equal(t, 128+int(s), p.Wait())
 	}
 }
 
@@ -78,13 +80,13 @@ func TestRun_ForwardsSignals(t *testing.T) {
 	for _, name := range []string{"INT", "TERM", "HUP", "QUIT", "USR1", "USR2", "WINCH"} {
 		t.Run(name, func(t *testing.T) {
 			p := l.run(t, nil, "--", "sh", "-c", fmt.Sprintf(`trap "echo got %s; exit 7" %s; echo ready; while :; do sleep 0.02; done`, name, name))
-			p.prints("ready")
-			p.signal(map[string]syscall.Signal{
+			p.Prints("ready")
+			p.Signal(map[string]syscall.Signal{
 				"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP, "QUIT": syscall.SIGQUIT,
 				"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2, "WINCH": syscall.SIGWINCH,
 			}[name])
-			require.Equal(t, 7, p.wait())
-			require.Contains(t, p.stdout.String(), "got "+name)
+			require.Equal(t, 7, p.Wait())
+			require.Contains(t, p.Stdout.String(), "got "+name)
 		})
 	}
 }
@@ -96,22 +98,22 @@ func TestRun_IgnoredSignalStaysIgnored(t *testing.T) {
 		c.Args = append([]string{"sh", "-c", `trap "" HUP; exec "$@"`, "sh", binary(t)}, c.Args[1:]...)
 		c.Path, _ = exec.LookPath("sh")
 	}, "--", "sh", "-c", `kill -HUP $$; echo alive; until [ -e "$0" ]; do sleep 0.05; done`, stop)
-	p.prints("alive")
-	p.signal(syscall.SIGHUP)
+	p.Prints("alive")
+	p.Signal(syscall.SIGHUP)
 	require.NoError(t, os.WriteFile(stop, nil, 0o600))
-	require.Equal(t, 0, p.wait())
-	require.Equal(t, "alive\n", p.stdout.String())
+	require.Equal(t, 0, p.Wait())
+	require.Equal(t, "alive\n", p.Stdout.String())
 }
 
 func TestRun_SecondSIGINT_KillsACommandThatIgnoresIt(t *testing.T) {
 	l := newLocker(t)
 	p := l.run(t, nil, "--", "sh", "-c", `trap "echo one" INT; echo ready; while :; do sleep 0.02; done`)
-	p.prints("ready")
-	p.signal(syscall.SIGINT)
-	p.prints("one")
+	p.Prints("ready")
+	p.Signal(syscall.SIGINT)
+	p.Prints("one")
 	time.Sleep(2 * repeatWithin) // sooner, it would be the same one
-	p.signal(syscall.SIGINT)
-	require.Equal(t, 130, p.wait())
+	p.Signal(syscall.SIGINT)
+	require.Equal(t, 130, p.Wait())
 	require.Zero(t, l.queued(), "released")
 }
 
@@ -119,9 +121,9 @@ func TestRun_WhatTheCommandLeavesInItsGroupEndsBeforeTheRelease(t *testing.T) {
 	l, log := newLocker(t), filepath.Join(t.TempDir(), "log")
 	p := l.run(t, jobEnv, "--kill-after", "300ms", "--", "sh", "-c",
 		`"$0" "$1" stubborn </dev/null >/dev/null 2>&1 & until [ -s "$1" ]; do sleep 0.01; done; exit 3`, os.Args[0], log)
-	require.Equal(t, 3, p.wait())
-	ls := readLines(t, log)
+	require.Equal(t, 3, p.Wait())
+	ls := proctest.ReadLines(t, log)
 	require.NotEmpty(t, ls)
-	require.True(t, gone(ls[0].pid))
-	require.Contains(t, whats(ls), "term", "it was asked first")
+	require.True(t, proctest.Gone(ls[0].PID))
+	require.Contains(t, proctest.Whats(ls), "term", "it was asked first")
 }

@@ -1,0 +1,271 @@
+//go:build linux || darwin
+
+package proctest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Patience is how long a test waits for what has to come, on a machine that may be busy.
+const Patience = 20 * time.Second
+
+// EnvJob makes a test binary a TickingJob to run under a lock.
+const EnvJob = "ZKLOCK_TEST_JOB"
+
+// TickingJob appends a line to a file every few milliseconds, for ever: when, under which token, and what happened.
+//
+//	job FILE [stubborn]      a stubborn one survives SIGTERM, and says so
+func TickingJob(args []string) {
+	f, err := os.OpenFile(args[0], os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	say := func(what string) {
+		fmt.Fprintf(f, "%d %s %d %s\n", time.Now().UnixNano(), os.Getenv("ZKLOCK_TOKEN"), os.Getpid(), what)
+	}
+	term := make(chan os.Signal, 1)
+	if len(args) > 1 && args[1] == "stubborn" {
+		signal.Notify(term, syscall.SIGTERM)
+	}
+	say("start")
+	for {
+		select {
+		case <-term:
+			say("term")
+		case <-time.After(5 * time.Millisecond):
+			say("tick")
+		}
+	}
+}
+
+// Line is one that a ticking job wrote.
+type Line struct {
+	At    time.Time
+	Token int64
+	PID   int
+	What  string
+}
+
+// ReadLines returns the lines in a file, none if it is not there.
+func ReadLines(t testing.TB, file string) []Line {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	require.NoError(t, err)
+	var ls []Line
+	for _, s := range strings.Split(string(b), "\n") {
+		f := strings.Fields(s)
+		if len(f) != 4 {
+			continue
+		}
+		at, err1 := strconv.ParseInt(f[0], 10, 64)
+		token, err2 := strconv.ParseInt(f[1], 10, 64)
+		pid, err3 := strconv.Atoi(f[2])
+		require.NoError(t, errors.Join(err1, err2, err3), s)
+		ls = append(ls, Line{time.Unix(0, at), token, pid, f[3]})
+	}
+	return ls
+}
+
+// Proc is a running process whose output is collected.
+type Proc struct {
+	Cmd            *exec.Cmd
+	Stdout, Stderr Output
+	t              testing.TB
+	done           chan struct{}
+}
+
+// Output is a file that processes write to, for as long as any of them lives. Reading a pipe would end soon after the
+// first of them has ended, and on a busy machine too soon to hear what the guardian says of that.
+type Output struct{ *os.File }
+
+func newOutput(t testing.TB) Output {
+	t.Helper()
+	f, err := os.CreateTemp(t.TempDir(), "output")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = f.Close() })
+	return Output{f}
+}
+
+// String is what was written so far.
+func (o Output) String() string {
+	b, err := os.ReadFile(o.Name())
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+// Start starts a process in a process group of its own. It is killed with the test.
+func Start(t testing.TB, cmd *exec.Cmd) *Proc {
+	t.Helper()
+	p := &Proc{t: t, Cmd: cmd, Stdout: newOutput(t), Stderr: newOutput(t), done: make(chan struct{})}
+	if cmd.Stdout == nil {
+		cmd.Stdout = p.Stdout.File
+	}
+	if cmd.Stderr == nil {
+		cmd.Stderr = p.Stderr.File
+	}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	}
+	require.NoError(t, cmd.Start())
+	go func() { _ = cmd.Wait(); close(p.done) }()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // and the guardian kills the rest
+		<-p.done
+		if t.Failed() {
+			t.Logf("%s\nstdout:\n%s\nstderr:\n%s", cmd, &p.Stdout, &p.Stderr)
+		}
+	})
+	return p
+}
+
+// Wait returns the exit code, as a shell gives it.
+func (p *Proc) Wait() int {
+	p.t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(Patience):
+		require.FailNow(p.t, "the process does not end", "%s\nstderr: %s", p.Cmd, &p.Stderr)
+	}
+	ws := p.Cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if ws.Signaled() {
+		return 128 + int(ws.Signal())
+	}
+	return ws.ExitStatus()
+}
+
+// Signal sends it a signal.
+func (p *Proc) Signal(s syscall.Signal) {
+	p.t.Helper()
+	require.NoError(p.t, p.Cmd.Process.Signal(s))
+}
+
+// JobEnv makes the test binary a ticking job in a process and those below it.
+func JobEnv(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, EnvJob+"=1") }
+
+// Eventually waits for a condition.
+func Eventually(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(Patience)
+	for !cond() {
+		if time.Now().After(deadline) {
+			require.FailNow(t, "in vain waited until "+what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// Prints waits until it has printed this.
+func (p *Proc) Prints(s string) {
+	p.t.Helper()
+	Eventually(p.t, fmt.Sprintf("%s prints %q", p.Cmd, s), func() bool {
+		return strings.Contains(p.Stdout.String(), s) || strings.Contains(p.Stderr.String(), s)
+	})
+}
+
+// Gone says whether a process has ended.
+func Gone(pid int) bool { return syscall.Kill(pid, 0) != nil || State(pid) == "Z" }
+
+// State is the state of a process as Linux has it: T if it is stopped, Z if it has ended; nothing if it cannot be seen.
+func State(pid int) string {
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	letter, _, _ := strings.Cut(rest, " ")
+	return letter
+}
+
+// Family is a command with a child and a grandchild in its group; all three tick into $1.
+const Family = `sh -c '"$0" "$1" & "$0" "$1" & wait' "$0" "$1" & "$0" "$1"`
+
+// PIDs are those that a token's job wrote.
+func PIDs(ls []Line, token int64) map[int]bool {
+	m := make(map[int]bool)
+	for _, l := range ls {
+		if token == 0 || l.Token == token {
+			m[l.PID] = true
+		}
+	}
+	return m
+}
+
+// WaitForFamily returns the token under which all three run.
+func WaitForFamily(t testing.TB, log string, after int64) (token int64) {
+	t.Helper()
+	Eventually(t, "the whole family runs", func() bool {
+		for _, l := range ReadLines(t, log) {
+			if l.Token > after {
+				token = l.Token
+			}
+		}
+		return token != 0 && len(PIDs(ReadLines(t, log), token)) == 3
+	})
+	return token
+}
+
+// RequireNoOverlap checks the order of the lines in the file, which is that of the writes.
+func RequireNoOverlap(t testing.TB, ls []Line) {
+	t.Helper()
+	var token int64
+	for i, l := range ls {
+		require.GreaterOrEqual(t, l.Token, token, "line %d is of an earlier holder", i+1)
+		token = l.Token
+	}
+}
+
+// RequireAllGone waits until these processes have ended.
+func RequireAllGone(t testing.TB, who map[int]bool) {
+	t.Helper()
+	require.NotEmpty(t, who)
+	for pid := range who {
+		Eventually(t, "process "+strconv.Itoa(pid)+" is gone", func() bool { return Gone(pid) })
+	}
+}
+
+// ChildOf returns the only child of a process.
+func ChildOf(t testing.TB, parent int) int {
+	t.Helper()
+	out, err := exec.Command("pgrep", "-P", strconv.Itoa(parent)).Output()
+	require.NoError(t, err)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	require.NoError(t, err)
+	return pid
+}
+
+// RequireInTime checks that a job wrote its last line before the latest possible deadline of a hold with this timeout, if nothing was
+// answered that was sent after the silence began, and logs by how much.
+func RequireInTime(t testing.TB, ls []Line, token int64, silence time.Time, timeout time.Duration) {
+	t.Helper()
+	var last Line
+	for _, l := range ls {
+		if l.Token == token && l.At.After(last.At) {
+			last = l
+		}
+	}
+	early := silence.Add(timeout*100/101 - 50*time.Millisecond).Sub(last.At)
+	t.Logf("the last line was written %v after the silence began, %v before the latest possible deadline", last.At.Sub(silence), early)
+	require.Positive(t, early)
+}
+
+// Whats are the last words of lines.
+func Whats(ls []Line) (w []string) {
+	for _, l := range ls {
+		w = append(w, l.What)
+	}
+	return w
+}
