@@ -70,6 +70,9 @@ func (a *acquisition) acquire(by recipe) error {
 // queue makes a node and follows it to the front. It returns nil when the lock was granted. After an error the node is
 // deleted, or the reaper has it, or it died with its session.
 func (a *acquisition) queue(e *era, by recipe) error {
+	if err := a.lookFirst(e); err != nil {
+		return err
+	}
 	at, err := a.makeNode(e, by)
 	if err != nil {
 		return err
@@ -87,21 +90,42 @@ func (a *acquisition) queue(e *era, by recipe) error {
 	return err
 }
 
-// makeNode makes the node, and the lock root first if there is none. Before it makes anything in a lock root that this Session does not
-// know, it looks at who uses the path.
+// lookFirst returns ErrNotAcquired for a try that would stand behind somebody, if the one before did: so what fails again and again costs one
+// read, and writes nothing. The list is synced, because no create goes ahead of it: a server that lags behind could show a holder
+// who has released.
+func (a *acquisition) lookFirst(e *era) error {
+	root := a.d.root
+	if root.more != nil || len(a.left) > 0 || !a.d.table.isTry(a) || !root.notes().ahead {
+		return nil
+	}
+	now := e.lists.ListSynced(root.path)
+	if now.Wait(a.ctx, e.Era) != nil {
+		return nil // the create says why
+	}
+	p := queue.PlaceOfNext(root.rule, now.Names)
+	if p.Kind != queue.Behind {
+		root.noteAhead(false)
+		return nil
+	}
+	at := position{place: p.Ahead + 1, predecessor: root.path + "/" + p.Predecessor, holds: p.Holds}
+	if e.IsHeld(at.predecessor) {
+		at.who = ourselves
+	}
+	a.d.table.behind(a, at)
+	return ErrNotAcquired
+}
+
+// makeNode makes the node, and the lock root with it if there is none.
+//
+// The list goes out in the flight of the create, after it: an uncontended acquire is one round trip. So is one more flight if the lock root
+// is not there, which then goes ahead of both, and one more if its parents are not there either.
 func (a *acquisition) makeNode(e *era, by recipe) (*attempt, error) {
-	root, fits := a.d.root, a.d.root.fits == nil
-	for missing := false; ; missing = true {
-		if !fits && !root.wasThere() {
-			if err := root.fits(a.ctx, e, root); err != nil {
-				return nil, err
-			}
-			fits = true
-		}
-		if missing {
-			if err := root.ensure(a.ctx, e.Era); err != nil {
-				return nil, err
-			}
+	root := a.d.root
+	isKnown := root.fits == nil || root.notes().fits
+	for m := (*making)(nil); ; {
+		var at *nodes.Listing
+		if !isKnown { // before anything is made, and in the same flight
+			at = e.lists.List(root.shownPath())
 		}
 		c, err := e.create(a.ctx, root, a.opts.data)
 		if err != nil {
@@ -109,17 +133,25 @@ func (a *acquisition) makeNode(e *era, by recipe) (*attempt, error) {
 		}
 		var early *nodes.Listing
 		var record <-chan dataRead
-		if c.sent && root.wasThere() {
-			// The list goes out in the flight of the create, after it: an uncontended acquire is one round trip.
+		if c.sent {
 			early = e.lists.List(root.path)
 			if root.recorded {
 				record = e.askData(root.path)
 			}
 		}
 		err = c.finish() // at the latest with the session
+		if at != nil && (err == nil || errors.Is(err, zk.ErrNoNode)) {
+			if unfit := root.fits(a.ctx, e, root, at); unfit != nil {
+				if err == nil {
+					unfit = a.giveUp(e, c.node, unfit)
+				}
+				return nil, unfit
+			}
+			isKnown = true
+			root.noteFits()
+		}
 		switch {
 		case err == nil:
-			root.note(true)
 			root.warnOfTheEnd(e, c.node)
 			a.d.mark = nil
 			return &attempt{acquisition: a, recipe: by, e: e, node: c.node, token: c.token, walk: queue.Begin(e.ID, early != nil, root.recorded),
@@ -127,7 +159,9 @@ func (a *acquisition) makeNode(e *era, by recipe) (*attempt, error) {
 		case !errors.Is(err, zk.ErrNoNode):
 			return nil, err
 		}
-		root.note(false)
+		if m, err = root.make(a.ctx, e.Era, m); err != nil {
+			return nil, err
+		}
 	}
 }
 

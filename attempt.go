@@ -47,6 +47,7 @@ func (plain) before(*acquisition) error { return errRequeue }
 
 func (plain) behind(a *attempt, at position) error {
 	if !a.d.table.behind(a.acquisition, at) {
+		a.d.root.noteAhead(true)
 		return ErrNotAcquired
 	}
 	return nil

@@ -232,6 +232,13 @@ func (t *lockTable) behind(a *acquisition, at position) (wait bool) {
 	return a.call != nil && !a.call.try
 }
 
+// isTry says whether the call does not wait.
+func (t *lockTable) isTry(a *acquisition) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return a.call != nil && a.call.try
+}
+
 // noteAhead notes who made the predecessor.
 func (t *lockTable) noteAhead(a *acquisition, predecessor, who string) {
 	t.mu.Lock()

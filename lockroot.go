@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/go-zookeeper/zk"
@@ -16,6 +15,7 @@ import (
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/tap"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -39,7 +39,8 @@ type lockRoot struct {
 	refuses  besideSelf // is shown each list that a grant may rest on: refuses the nodes of another recipe; nil if any will do
 }
 
-type rootCheck func(ctx context.Context, e *era, r *lockRoot) error
+// rootCheck says why a lock root may not be used. at is a list of the lock's path that is on its way.
+type rootCheck func(ctx context.Context, e *era, r *lockRoot, at *nodes.Listing) error
 
 // shownPath is what logs call the lock: the path as given, below its chroot. The nodes of a recipe may be further down.
 func (r *lockRoot) shownPath() string { return r.chroot + r.given }
@@ -54,8 +55,10 @@ type roots struct {
 }
 
 type rootNotes struct {
-	there, warned bool
-	crowded       bool // it was said that more hold than a limit allows
+	fits    bool // nobody else uses the path: lockRoot.fits has looked
+	warned  bool
+	ahead   bool // the last try found somebody ahead
+	crowded bool // it was said that more hold than a limit allows
 
 	gone  string        // where grants are recorded: the node of the last holder, if it disappeared
 	since clock.Instant // when this Session first knew that
@@ -85,60 +88,136 @@ func (r *roots) noted(path string, change func(rootNotes) rootNotes) (before roo
 	return before
 }
 
-// wasThere says whether the lock root was there when this Session last saw it.
-func (r *lockRoot) wasThere() bool {
-	return r.roots.noted(r.path, func(n rootNotes) rootNotes { return n }).there
+// notes returns what this Session remembers of the lock root.
+func (r *lockRoot) notes() rootNotes {
+	return r.roots.noted(r.path, func(n rootNotes) rootNotes { return n })
 }
 
-func (r *lockRoot) note(there bool) {
+func (r *lockRoot) noteFits() {
 	r.roots.noted(r.path, func(n rootNotes) rootNotes {
-		n.there = there
+		n.fits = true
 		return n
 	})
 }
 
-// ensure makes the lock root and the parents it lacks, from the lowest that is there, below the chroot. It does not matter if
-// somebody else makes one first, or deletes one in between.
-func (r *lockRoot) ensure(ctx context.Context, z *link.Era) error {
-	path, backoff := r.path, link.NewBackoff()
-	for {
-		err := r.makeNode(ctx, z, path)
-		switch {
-		case err == nil, errors.Is(err, zk.ErrNodeExists):
-			if path == r.path {
-				return nil
-			}
-			path = r.path[:len(path)+1+strings.IndexByte(r.path[len(path)+1:]+"/", '/')]
-			continue
-		case errors.Is(err, zk.ErrNoNode):
-			if path = path[:strings.LastIndexByte(path, '/')]; path != r.chroot {
-				continue
-			}
-			return errChrootLost(path)
-		case ctx.Err() != nil:
-			return link.ErrCtxEnded
-		case z.IsOver():
-			return z.OverErr()
-		case errors.Is(err, ErrClosed):
-			return err
-		case answer.IsRefusal(err):
-			return fmt.Errorf("making %s: %w", path, err)
+func (r *lockRoot) noteAhead(is bool) {
+	r.roots.noted(r.path, func(n rootNotes) rootNotes {
+		n.ahead = is
+		return n
+	})
+}
+
+// making is the creation of a lock root, and perhaps of all its parents below the chroot, in one flight.
+type making struct {
+	paths   []string       // the lock root is the last
+	all     bool           // the parents are among them
+	answers []<-chan error // nil once they are here
+	made    bool           // the lock root was there after it
+	refused error
+	retry   link.Backoff
+}
+
+// make sends the creation of the lock root. What is sent next reaches the servers after it. If that found no root, make is called again with
+// what went ahead: then the parents go with it, from the top, whether they are there or not. An error says that the root cannot be made.
+func (r *lockRoot) make(ctx context.Context, z *link.Era, before *making) (*making, error) {
+	m := &making{all: before != nil, retry: link.NewBackoff()}
+	if m.all {
+		made, err := r.outcome(ctx, z, before)
+		if err != nil {
+			return nil, err
 		}
-		if err := z.PauseUnder(ctx, backoff.Next()); err != nil {
+		m.retry = before.retry
+		if made || before.all { // somebody deletes it, or the connection was lost
+			if err := z.PauseUnder(ctx, m.retry.Next()); err != nil {
+				return nil, err
+			}
+		}
+	}
+	lowest := r.path
+	if r.more != nil { // its parent is the recipe's own
+		lowest = r.chroot + r.given
+	}
+	for path := r.path; path != r.chroot && path != "/" && (m.all || len(path) >= len(lowest)); path = parentOf(path) {
+		m.paths = append(m.paths, path)
+	}
+	slices.Reverse(m.paths)
+	if _, err := z.WaitAttached(ctx); err != nil {
+		return nil, err
+	}
+	for _, path := range m.paths {
+		create := wire.CreateRequest{Path: path, ACL: wireACL(r.acl), Flags: wire.FlagPersistent}
+		if path == r.path {
+			r.askContainer(z, create)
+		}
+		m.answers = append(m.answers, ask(z, wire.OpCreate, create))
+	}
+	if r.more != nil { // it will be needed; whoever needs it makes it if this fails
+		create := wire.CreateRequest{Path: r.more.path, ACL: wireACL(r.more.acl), Flags: wire.FlagPersistent}
+		r.more.askContainer(z, create)
+		ask(z, wire.OpCreate, create)
+	}
+	return m, nil
+}
+
+// askContainer asks for a container, if the lock root is to be one. Servers before 3.5.3 know none: a create of a persistent node follows, which
+// fails if the container is there.
+func (r *lockRoot) askContainer(z *link.Era, create wire.CreateRequest) {
+	if r.container {
+		create.Flags = wire.FlagContainer
+		ask(z, wire.OpCreateContainer, create)
+	}
+}
+
+// outcome waits for the answers, and says whether the lock root was there after them. It may say no, and nothing else: the answer was
+// lost, or a parent is missing. Refusals of parents are told only then: what may not be made may be there.
+func (r *lockRoot) outcome(ctx context.Context, z *link.Era, m *making) (made bool, err error) {
+	for i, answered := range m.answers {
+		path, err := m.paths[i], error(nil)
+		select {
+		case err = <-answered:
+		case <-ctx.Done():
+			return false, link.ErrCtxEnded
+		case <-z.Over():
+			return false, z.OverErr()
+		}
+		switch noNode := errors.Is(err, zk.ErrNoNode); {
+		case err == nil, errors.Is(err, zk.ErrNodeExists):
+			m.made = path == r.path
+		case errors.Is(err, ErrClosed):
+			return false, err
+		case noNode && parentOf(path) == r.chroot:
+			return false, errChrootLost(r.chroot)
+		case !noNode && m.refused == nil && answer.IsRefusal(err):
+			m.refused = fmt.Errorf("making %s: %w", path, answer.Denied(err, "create", "CREATE", parentOf(path)))
+		}
+	}
+	if m.answers = nil; m.made {
+		return true, nil
+	}
+	return false, m.refused
+}
+
+// ensure makes the lock root and the parents it lacks, below the chroot. It does not matter if somebody else makes one first, or deletes
+// one in between.
+func (r *lockRoot) ensure(ctx context.Context, z *link.Era) error {
+	for m := (*making)(nil); ; {
+		var err error
+		if m, err = r.make(ctx, z, m); err != nil {
+			return err
+		}
+		if made, err := r.outcome(ctx, z, m); made || err != nil {
 			return err
 		}
 	}
 }
 
-func (r *lockRoot) makeNode(ctx context.Context, z *link.Era, path string) error {
-	if path == r.path && r.container {
-		_, err := z.Ask(ctx, wire.OpCreateContainer, wire.CreateRequest{Path: path, ACL: wireACL(r.acl), Flags: wire.FlagContainer})
-		if answer.ServerCode(err) != wire.Unimplemented {
-			return answer.Denied(err, "create", "CREATE", parentOf(path))
-		}
+// ask sends a request, and returns its error once.
+func ask(z *link.Era, op wire.Op, body wire.Record) <-chan error {
+	ch := make(chan error, 1)
+	if !z.Carrier.Send(z, tap.NewRequest(op, body, func(a tap.Answer) { ch <- answer.ErrOf(a) })) {
+		ch <- zk.ErrConnectionClosed
 	}
-	_, err := z.Ask(ctx, wire.OpCreate, wire.CreateRequest{Path: path, ACL: wireACL(r.acl), Flags: wire.FlagPersistent})
-	return answer.Denied(err, "create", "CREATE", parentOf(path))
+	return ch
 }
 
 // nearTheEnd says whether a node's suffix is near the end of the lock root's counter. Then zklock starts the counter again

@@ -19,10 +19,9 @@ import (
 )
 
 // fitsSemaphore is the rootCheck of a semaphore, as far as nodes tell. queued is the root of its queue.
-func fitsSemaphore(ctx context.Context, e *era, queued *lockRoot) error {
+func fitsSemaphore(ctx context.Context, e *era, queued *lockRoot, list *nodes.Listing) error {
 	path := queued.shownPath()
-	for backoff := link.NewBackoff(); ; {
-		list := e.lists.List(path)
+	for backoff := link.NewBackoff(); ; list = e.lists.List(path) {
 		err := list.Wait(ctx, e.Era)
 		switch {
 		case err == nil:

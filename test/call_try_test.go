@@ -128,3 +128,73 @@ func TestVirtual_Try_AfterATryWithoutAnAnswer_IsNotBehindItself(t *testing.T) {
 		})
 	}
 }
+
+// I8: a try that found somebody ahead makes no node the next time: it looks, and says the same. Once nobody is ahead, it takes the lock.
+func TestVirtual_Try_AfterOneThatFailed_WritesNothing(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		holder, tries := v.connect(), v.connect()
+		writer, m := newRWMutex(t, holder, "/job").WriteLock(), newRWMutex(t, tries, "/job").ReadLock()
+		h := acquire(t, writer)
+		waits := v.queueUp(newRWMutex(t, v.connect(), "/job").WriteLock())
+		var first, again *zklock.Error
+		_, err := m.TryAcquire(t.Context())
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		require.ErrorAs(t, err, &first)
+		synctest.Wait()
+		v.srv.ResetRequests()
+		for range 5 {
+			_, err = m.TryAcquire(t.Context())
+			require.ErrorIs(t, err, zklock.ErrNotAcquired)
+			require.ErrorAs(t, err, &again)
+			require.Equal(t, []any{first.Place, first.Predecessor, first.Holder}, []any{again.Place, again.Predecessor, again.Holder})
+			require.Empty(t, again.Node, "it has none")
+		}
+		require.Zero(t, v.srv.Requests().Total(zktest.Create)+v.srv.Requests().Total(zktest.Delete), "%v", v.srv.Requests())
+
+		release(t, h)
+		h = waits.granted(t) // a try overtakes nobody
+		_, err = m.TryAcquire(t.Context())
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		release(t, h)
+		reads := acquire(t, newRWMutex(t, holder, "/job").ReadLock())
+		beside, err := m.TryAcquire(t.Context())
+		require.NoError(t, err, "a reader is ahead of no reader")
+		release(t, beside)
+		synctest.Wait()
+		v.srv.ResetRequests()
+		beside, err = m.TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, v.srv.Requests().Total(zktest.Sync), "the one before found nobody")
+		release(t, beside)
+		release(t, reads)
+	})
+}
+
+// F4: no create goes ahead of such a look, and still it does not show a holder that has released: a server that lags behind catches up
+// first.
+func TestVirtual_Try_AfterOneThatFailed_ServerLags_TakesWhatIsFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := zktest.NewNetwork()
+		n.SetLatency(time.Millisecond)
+		ens := zktest.StartEnsemble(t, 3, zktest.WithNetwork(n), zktest.WithTick(2*time.Second))
+		_, err := ens.Create("/job", nil, 0)
+		require.NoError(t, err)
+		var follower *zktest.Member
+		for _, m := range ens.Members() {
+			if m != ens.Leader() {
+				follower = m
+			}
+		}
+		m := newMutex(t, connect(t, follower.Addr(), zklock.WithDialer(n.Dial), zklock.WithSessionTimeout(30*time.Second)), "/job")
+		h := acquire(t, newMutex(t, connect(t, ens.Leader().Addr(), zklock.WithDialer(n.Dial), zklock.WithSessionTimeout(30*time.Second)), "/job"))
+		_, err = m.TryAcquire(t.Context())
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+
+		follower.SetLag(time.Second)
+		release(t, h)
+		require.NotEmpty(t, follower.Children("/job"), "it lags")
+		h, err = m.TryAcquire(t.Context())
+		require.NoError(t, err)
+		release(t, h)
+	})
+}

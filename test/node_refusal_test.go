@@ -84,7 +84,7 @@ func TestVirtual_CreateRefused_ErrorSaysWhich(t *testing.T) {
 						r.requireSays(t, err)
 						require.Less(t, time.Since(before), time.Second, "%v: waited with it", r.code)
 						time.Sleep(time.Minute)
-						require.Equal(t, map[string]int{"/job/*": 1, "/new": 3}[path], v.srv.Requests().Total(zktest.Create), "%v", r.code)
+						require.Equal(t, map[string]int{"/job/*": 1, "/new": 6}[path], v.srv.Requests().Total(zktest.Create), "%v", r.code)
 					}
 					require.Empty(t, v.srv.Children("/job"), "%v", r.code)
 					refuses.Remove()

@@ -152,8 +152,8 @@ func TestVirtual_SequenceNearItsEnd_IsSaidOnce(t *testing.T) {
 		var w warnings
 		s := v.connect(w.option())
 		try := func(path string) {
-			_, err := newMutex(t, s, path).TryAcquire(within(t, soon))
-			require.ErrorIs(t, err, zklock.ErrNotAcquired)
+			_, err := newMutex(t, s, path).Acquire(within(t, time.Second))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
 			synctest.Wait()
 		}
 		require.True(t, v.srv.SetCreates("/job", near-1))

@@ -140,7 +140,7 @@ var library = []mutant{
 	{"the owner in the answer to a create is not checked", "I3, R31", ".", "TestCreation_IsOurs", []Swap{{
 		"creation.isOurs", " && made.Stat.EphemeralOwner == c.e.ID", ""}}},
 	{"no sync before the look", "I2, F4", "internal/nodes", "TestVirtual_CreateLost_NotCommittedYet_IsAdopted", []Swap{{
-		"Lists.children", "a, err := l.z.Ask(context.Background(), wire.OpSync, wire.PathRequest{Path: kind.root})", "var a tap.Answer\n\t\ta.Conn, err = l.z.WaitAttached(context.Background())"}}},
+		"Lists.children", "tap.NewRequest(wire.OpSync, wire.PathRequest{Path: kind.root},", "tap.NewRequest(wire.OpExists, wire.PathWatchRequest{Path: kind.root},"}}},
 	{"an id is forgotten when the list that looks for it is refused", "I4, R74, F27", ".", "TestVirtual_CreateLost_RootGivesNoRead_GoesWhenItDoes", []Swap{{
 		"creation.resolve", "\t\t\te.reaper.NoteStray(c.root, c.id)\n\t\t\te.Log", "\t\t\te.Log"}}},
 	{"a lost create is looked for again once only", "I4, R74, F2", "internal/nodes", "TestVirtual_CreateLost_RootGivesNoRead_GoesWhenItDoes", []Swap{{

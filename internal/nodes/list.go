@@ -56,8 +56,8 @@ func NewLists(z *link.Era) *Lists {
 // List asks for the children of a root, as they are at some time after the call.
 func (l *Lists) List(root string) *Listing { return l.list(listKind{root: root}) }
 
-// listSynced is List, of all that the servers had done at the call.
-func (l *Lists) listSynced(root string) *Listing { return l.list(listKind{root, true}) }
+// ListSynced is List, of all that the servers had done at the call.
+func (l *Lists) ListSynced(root string) *Listing { return l.list(listKind{root, true}) }
 
 func (l *Lists) list(kind listKind) *Listing {
 	l.mu.Lock()
@@ -165,17 +165,21 @@ func (l *Lists) answered(kind listKind, q *listQueue, on *Listing) {
 var errMoved = errors.New("the connection changed between sync and list")
 
 func (l *Lists) children(kind listKind) (children wire.ChildrenStatResponse, conn uint64, err error) {
-	var synced uint64
-	if kind.synced {
-		a, err := l.z.Ask(context.Background(), wire.OpSync, wire.PathRequest{Path: kind.root})
-		if err != nil {
-			return children, 0, err
+	synced := make(chan tap.Answer, 1)
+	if kind.synced { // in one flight: servers answer a session in order
+		if !l.z.Carrier.Send(l.z, tap.NewRequest(wire.OpSync, wire.PathRequest{Path: kind.root}, func(a tap.Answer) { synced <- a })) {
+			return children, 0, zk.ErrConnectionClosed
 		}
-		synced = a.Conn
 	}
 	a, err := l.z.Read(context.Background(), wire.OpGetChildren2, wire.PathWatchRequest{Path: kind.root}, &children)
-	if kind.synced && a.Conn != synced && (err == nil || errors.Is(err, zk.ErrNoNode)) {
-		return wire.ChildrenStatResponse{}, 0, errMoved
+	if kind.synced && (err == nil || errors.Is(err, zk.ErrNoNode)) {
+		s := <-synced // it came before
+		if err := l.z.ErrOf(s); err != nil {
+			return wire.ChildrenStatResponse{}, 0, err
+		}
+		if a.Conn != s.Conn {
+			return wire.ChildrenStatResponse{}, 0, errMoved
+		}
 	}
 	return children, a.Conn, answer.Denied(err, "list", "READ", kind.root)
 }

@@ -23,7 +23,7 @@ func (r *Reaper) Find(root, id string) (string, error) {
 
 // FindAll is Find for nodes that one transaction makes, which have one id. It returns them in the order of their numbers.
 func (r *Reaper) FindAll(root, id string) (found []string, err error) {
-	l := r.lists.listSynced(root)
+	l := r.lists.ListSynced(root)
 	err = l.Wait(context.Background(), r.z)
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
@@ -72,7 +72,7 @@ func (r *Reaper) lookForStrays() {
 		listed := map[string]bool{}
 		for id, root := range strays {
 			if _, asked := listed[root]; !asked {
-				err := r.lists.listSynced(root).Wait(context.Background(), r.z)
+				err := r.lists.ListSynced(root).Wait(context.Background(), r.z)
 				listed[root] = err == nil || errors.Is(err, zk.ErrNoNode)
 			}
 			if listed[root] {

@@ -37,6 +37,9 @@ type Member struct {
 // PastTheEnd says whether a node with this number is never granted.
 func (m Member) PastTheEnd() bool { return m.Seq < 0 || m.Seq >= counterEnd }
 
+// lastNumber is the last one before the counter's end.
+const lastNumber = "2146435071"
+
 // digits is how many a sequence number has, beside its sign.
 const digits = 10
 
@@ -205,6 +208,12 @@ func PlaceOf(rule Rule, self string, children []string) Place {
 		p.Second = strings.Clone(second.Name)
 	}
 	return p
+}
+
+// PlaceOfNext decides where a node that were made now would stand, for those who can do without one. It cannot be in the way of others.
+func PlaceOfNext(rule Rule, children []string) Place {
+	next := protectedPrefix + strings.Repeat("0", idLength) + "-" + rule.Name + lastNumber
+	return PlaceOf(rule, next, append(slices.Clip(children), next))
 }
 
 // evidence is what a waiter knows when the event of its predecessor has come.

@@ -449,3 +449,29 @@ func TestSeenAt(t *testing.T) {
 		require.Equal(t, tt.want, SeenAt(tt.rule, tt.self, strings.Fields(tt.children)), tt.name)
 	}
 }
+
+// What does without a node sees what a node would see that is made now.
+func TestPlaceOfNext(t *testing.T) {
+	last, ok := Parse("_c_"+strings.Repeat("0", idLength)+"-lock-"+lastNumber, Markers)
+	require.True(t, ok)
+	require.EqualValues(t, counterEnd-1, last.Seq)
+	r := func(n int) string { return fmt.Sprintf("_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__READ__%010d", n) }
+	w := func(n int) string { return fmt.Sprintf("_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__WRIT__%010d", n) }
+	for _, tt := range []struct {
+		name     string
+		children []string
+	}{
+		{MutexName, nil},
+		{MutexName, []string{"config"}},
+		{MutexName, []string{ours(1, 5)}},
+		{MutexName, []string{ours(1, 5), ours(2, 7), ours(3, 6)}},
+		{MutexName, []string{ours(1, -5)}},
+		{ReadName, []string{r(5), r(6)}},
+		{ReadName, []string{r(5), w(6), r(7)}},
+		{WriteName, []string{r(5), r(6)}},
+	} {
+		rule := Rule{Name: tt.name, Markers: Markers}
+		self := "_c_" + strings.Repeat("1", idLength) + "-" + tt.name + "0000000099"
+		require.Equal(t, PlaceOf(rule, self, append(slices.Clone(tt.children), self)), PlaceOfNext(rule, tt.children), "%v", tt.children)
+	}
+}
