@@ -135,6 +135,8 @@ var library = []mutant{
 	// Making a node.
 	{"a create whose answer was lost made nothing", "I2, F3", "internal/answer", "TestFateOf|TestVirtual_CreateLost_IsAdopted", []Swap{{
 		"FateOf", "case f == tap.NeverSent:", "case f == tap.NeverSent || f == tap.NoAnswer:"}}},
+	{"a try that looks first believes a server that lags", "I8, F4", ".", "TestVirtual_Try_AfterOneThatFailed_ServerLags_TakesWhatIsFree", []Swap{{
+		"acquisition.lookFirst", "e.lists.ListSynced(", "e.lists.List("}}},
 	{"a node of another session is adopted", "I3, R30", ".", "TestVirtual_CreateLost_NodeIsOfAnotherSession_IsNotAdopted", []Swap{{
 		"creation.resolve", "stat.EphemeralOwner == e.ID:", "true:"}}},
 	{"the owner in the answer to a create is not checked", "I3, R31", ".", "TestCreation_IsOurs", []Swap{{
