@@ -103,11 +103,11 @@ func setsWatch(op wire.Op, body []byte) bool {
 }
 
 // enqueue takes a request of ours, and returns false if nothing more goes over this connection. If write is set, the caller
-// must write. It does not take one that would remove watches of the client's, too: servers keep one watch on a path for both.
+// must write.
 func (t *traffic) enqueue(r *Request, now clock.Instant) (ok, write bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.mu.shaken || t.mu.closing || t.mu.closed || t.mu.watches && r.op == wire.OpRemoveWatches {
+	if !t.mu.shaken || t.mu.closing || t.mu.closed {
 		return false, false
 	}
 	if !r.Urgent && (len(t.mu.waiting) > 0 || !t.mu.ours.hasRoom(len(r.frame))) {
@@ -118,7 +118,12 @@ func (t *traffic) enqueue(r *Request, now clock.Instant) (ok, write bool) {
 	return true, t.beginWriteLocked()
 }
 
+// putLocked puts a request of ours among what is written next. It drops one that would remove watches of the client's, too: servers keep one
+// watch on a path for both. Nobody waits for the answer to that.
 func (t *traffic) putLocked(r *Request, now clock.Instant) {
+	if t.mu.watches && r.op == wire.OpRemoveWatches {
+		return
+	}
 	r.xid = t.xids.next()
 	putXid(r.frame, r.xid)
 	t.mu.ours.frames++
