@@ -192,12 +192,17 @@ func (m *Mutex) Participants(ctx context.Context) ([]Participant, error) {
 // reading calls read until a connection lasts for as long as it takes. read returns nil, or an error of the requests in it; a bad
 // argument, too, is final.
 func (m *Mutex) reading(ctx context.Context, op string, read func(e *era) error) error {
+	return m.readingIn(ctx, op, attachedEra, read)
+}
+
+// readingIn is reading in the ZooKeeper session that attached returns.
+func (m *Mutex) readingIn(ctx context.Context, op string, attached func(context.Context, *link.Link) (*era, error), read func(e *era) error) error {
 	fail := func(err error) error { return &Error{Op: op, Path: m.root.given, Err: forCaller(ctx, err)} }
 	if ctx == nil {
 		return fail(errNilContext)
 	}
 	for backoff := link.NewBackoff(); ; {
-		e, err := attachedEra(ctx, m.s.link)
+		e, err := attached(ctx, m.s.link)
 		if err != nil {
 			return fail(err)
 		}

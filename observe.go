@@ -9,6 +9,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock/internal/answer"
+	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -35,18 +36,27 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Participant, error] {
 		o := observing{e: e}
 		defer func() { o.moveTo(nil) }()
 		var last news
-		for isFirst := true; ; isFirst = false {
-			err := e.m.reading(ctx, "observe", func(z *era) error { return o.look(ctx, z, isFirst) })
-			if err != nil {
+		for isFirst := true; ; {
+			err := e.m.readingIn(ctx, "observe", o.attached, func(z *era) error { return o.look(ctx, z, isFirst) })
+			isOver := errors.Is(err, link.ErrOver)
+			switch {
+			case isOver:
+			case err != nil:
 				yield(Participant{}, err)
 				return
+			default:
+				if now := o.news(); (isFirst || now != last) && !yield(o.leader, o.why) {
+					return
+				}
+				last, isFirst = o.news(), false
+				isOver = !o.await(ctx) && !errors.Is(o.z.Why(), ErrClosed)
 			}
-			if now := o.news(); (isFirst || now != last) && !yield(o.leader, o.why) {
-				return
+			if !isOver {
+				continue
 			}
-			last = o.news()
-			if !o.await(ctx) && !errors.Is(o.z.Why(), ErrClosed) {
-				if last = (news{unknown: true}); !yield(Participant{Unknown: true}, nil) {
+			o.moveTo(nil)
+			if unknown := (news{unknown: true}); !isFirst && last != unknown {
+				if last = unknown; !yield(Participant{Unknown: true}, nil) {
 					return
 				}
 			}
@@ -88,6 +98,15 @@ func (o *observing) moveTo(z *era) {
 		o.on, o.onRecord = nil, nil
 	}
 	o.z = z
+}
+
+// attached is attachedEra, and no longer waits once the ZooKeeper session of what was seen before is over: then that is not known any more.
+func (o *observing) attached(ctx context.Context, l *link.Link) (*era, error) {
+	if o.z == nil {
+		return attachedEra(ctx, l)
+	}
+	_, err := o.z.WaitAttached(ctx)
+	return o.z, err
 }
 
 // watch sets a watch in place of the one before, unless that is the same and stands.

@@ -392,6 +392,25 @@ func TestVirtual_Observe_Outage_SaysThatItDoesNotKnow(t *testing.T) {
 	})
 }
 
+// So it is if the outage comes as the observer looks for the next leader: then, too, the one that it has named may have gone long ago.
+func TestVirtual_Observe_Outage_InTheLook_SaysThatItDoesNotKnow(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		line := &line{dial: v.net.Dial}
+		a := v.stand(newElection(t, v.connect(), "/job", "a"), untilItEnds)
+		s := v.connect(zklock.WithDialer(line.Dial))
+		o := v.observe(newElection(t, s, "/job", "o"))
+		v.srv.Inject(zktest.Before(zktest.GetChildren).Session(s.SessionID()).Once().Call(func() { line.silent.Store(true) }))
+		a.stop()
+		time.Sleep(s.Timeout()*7/6 + 2*time.Second)
+		require.Equal(t, []string{"a", "?"}, o.names())
+		time.Sleep(time.Hour)
+		require.Equal(t, []string{"a", "?"}, o.names())
+		line.silent.Store(false)
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{"a", "?", "-"}, o.names())
+	})
+}
+
 // A candidate whose node the observer may not read: a pair with an error names it, and the iterator goes on with the next leader.
 func TestVirtual_Observe_LeaderMayNotBeRead_GoesOn(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
