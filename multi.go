@@ -110,7 +110,7 @@ func (m *Multi) paths() string {
 //
 // When Acquire returns an error, the call holds nothing, and its nodes are deleted or are being deleted. The error is that of the
 // lock that it did not get, or of the holds that were lost meanwhile; those of the releases are joined to it. The *Error in it says
-// at which path.
+// at which path. If a wrapper's method panics, what the call has got is released, too.
 func (m *Multi) Acquire(ctx context.Context) (*MultiHold, error) {
 	return m.enter(ctx, "acquire", forever)
 }
@@ -187,11 +187,19 @@ func (m *Multi) enter(ctx context.Context, op string, wait time.Duration) (*Mult
 	p := &respite{ctx: ctx}
 	defer context.AfterFunc(ctx, func() { p.left() })()
 	var holds []*Hold
+	isCalling := false
+	defer func() {
+		if isCalling { // a wrapper's method panics
+			releaseAll(p, holds)
+		}
+	}()
 	for began, left := time.Now(), wait; len(holds) < len(m.locks); {
 		// The context of this wait carries the holds that we have, so the last hold's context carries all. It ends with the first of
 		// them: then what we have is no use, and somebody else may hold it.
 		work, done := under(ctx, holds)
+		isCalling = true
 		hold, err := m.locks[len(holds)].enter(work, left)
+		isCalling = false
 		done()
 		if hold != nil {
 			holds = append(holds, hold)

@@ -231,6 +231,21 @@ func TestVirtual_Multi_WrapperReturnsAnotherHold_IsRefused(t *testing.T) {
 	})
 }
 
+// panicky is a lock whose wrapper panics.
+type panicky struct{ *zklock.Mutex }
+
+func (panicky) Acquire(context.Context) (*zklock.Hold, error) { panic("no metrics") }
+
+// A wrapper that panics does not keep the locks that were taken before it, in a program that recovers.
+func TestVirtual_Multi_WrapperPanics_GivesTheOthersBack(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		m := newMulti(t, newMutex(t, s, "/a"), panicky{newMutex(t, s, "/b")})
+		require.PanicsWithValue(t, "no metrics", func() { _, _ = m.Acquire(within(t, time.Hour)) })
+		require.Empty(t, v.srv.Children("/a"), "I4")
+	})
+}
+
 // A call that has permits of a semaphore and waits for more of them could wait for another that does the same. A try does not wait, and
 // whoever asks for all at once has all or none.
 func TestVirtual_Multi_MorePermitsOfOneSemaphore_AreRefused(t *testing.T) {
