@@ -232,6 +232,41 @@ func TestRequest_Bounded(t *testing.T) {
 	}
 }
 
+// A request that would take a watch of the client's back is not sent, also if it waited for room as the client set that; and what comes after
+// it goes.
+func TestRequest_RemoveWatches_NotTheClients(t *testing.T) {
+	for waits, most := range map[bool]int{false: 0, true: mostFrames} {
+		synctest.Test(t, func(t *testing.T) {
+			tt := newTapTest(t)
+			tt.shake()
+			sent := func(op wire.Op) (n int) {
+				for _, x := range tt.tap.mu.pending {
+					if x.op == op {
+						n++
+					}
+				}
+				return n
+			}
+			for range most {
+				tt.ask(wire.OpExists, root)
+			}
+			if !waits {
+				tt.ask(wire.OpRemoveWatches, root)
+				require.Equal(t, 1, sent(wire.OpRemoveWatches), "the client has no watch")
+				tt.send(clientFrame(1, wire.OpGetData, 1))
+			}
+			tt.ask(wire.OpRemoveWatches, root) // it is taken: the connection goes on
+			if waits {
+				tt.send(clientFrame(1, wire.OpGetData, 1))
+			}
+			tt.ask(wire.OpSync, root)
+			tt.answer(-16, 1, 0) // the first: there is room
+			require.Zero(t, sent(wire.OpRemoveWatches))
+			require.Equal(t, 1, sent(wire.OpSync))
+		})
+	}
+}
+
 // The length is the one that servers look at: xid and opcode count, and the four bytes of the length itself do not.
 func TestRequest_Length(t *testing.T) {
 	for _, n := range []int{8, wire.MaxFrame, wire.MaxFrame + 1} {
