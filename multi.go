@@ -272,39 +272,3 @@ func (m *Multi) outOfOrder(ctx context.Context) (*Mutex, error) {
 	}
 	return nil, nil
 }
-
-// under returns a context that carries the holds. It ends with ctx, or with the first hold to end, as the first of these says. done
-// ends it too.
-func under(ctx context.Context, holds []*Hold) (work context.Context, done func()) {
-	var ends []func()
-	for _, hold := range holds {
-		inner, end := hold.workContext(ctx)
-		ctx, ends = inner, append(ends, end)
-	}
-	return ctx, func() {
-		for _, end := range slices.Backward(ends) {
-			end()
-		}
-	}
-}
-
-// releaseAll releases the holds, the last first, and then waits for all of the answers together. It returns what Release of each
-// would.
-func releaseAll(p *respite, holds []*Hold) []error {
-	all, ends := make([]releasing, len(holds)), make([]error, len(holds))
-	for i, hold := range slices.Backward(holds) {
-		all[i] = hold.beginRelease()
-	}
-	for i, r := range slices.Backward(all) {
-		ends[i] = r.wait(p)
-	}
-	return ends
-}
-
-// outcomeOf returns what Do of each lock inside the one before would return.
-func outcomeOf(holds []*Hold, work context.Context, worked error, released []error) error {
-	for i, hold := range slices.Backward(holds) {
-		worked = hold.outcomeOf(work, worked, released[i])
-	}
-	return worked
-}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/tap"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -204,4 +205,39 @@ func (o *observing) await(ctx context.Context) bool {
 
 func (o *observing) failure(err error) error {
 	return &Error{Op: "observe", Path: o.e.m.root.given, Err: err}
+}
+
+// leave is for who has started an observed watch; nil is none. The last to leave takes the watch back, so that none remains for each path
+// that was ever observed. If another watch of ours needs the event, or the user may have set one over Session.Conn (the tap knows), the
+// server's stays, until it fires or the connection ends: servers keep one for all.
+func (w *watcher) leave(on *watch) {
+	if on == nil {
+		return
+	}
+	w.mu.Lock()
+	w.useLocked(on, -1)
+	isLast := on.users == 0 && w.mu.watches[on.watchKey] == on
+	if isLast {
+		delete(w.mu.watches, on.watchKey)
+	}
+	isLast = isLast && len(w.sameLocked(on.watchKey)) == 0
+	w.mu.Unlock()
+	if !isLast {
+		return
+	}
+	ask := wire.WatchesRequest{Path: on.path, Type: wire.WatcherData}
+	if on.isOfChildren() {
+		ask.Type = wire.WatcherChildren
+	}
+	w.z.Carrier.Send(w.z, tap.NewRequest(wire.OpRemoveWatches, ask, func(a tap.Answer) {
+		if a.Fate != tap.WasAnswered || a.Code != wire.OK {
+			return
+		}
+		w.mu.Lock()
+		since := w.sameLocked(on.watchKey) // that may have been taken back with it
+		w.mu.Unlock()
+		for _, other := range since {
+			w.unheard(other)
+		}
+	}))
 }
