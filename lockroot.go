@@ -169,7 +169,7 @@ func (r *lockRoot) askContainer(z *link.Era, create wire.CreateRequest) {
 }
 
 // outcome waits for the answers, and says whether the lock root was there after them. It may say no, and nothing else: the answer was
-// lost, or a parent is missing. Refusals of parents are told only then: what may not be made may be there.
+// lost, or a parent is missing. A refusal is told only if the node is known to be missing: what may not be made may be there.
 func (r *lockRoot) outcome(ctx context.Context, z *link.Era, m *making) (made bool, err error) {
 	for i, answered := range m.answers {
 		path, err := m.paths[i], error(nil)
@@ -181,14 +181,15 @@ func (r *lockRoot) outcome(ctx context.Context, z *link.Era, m *making) (made bo
 			return false, z.OverErr()
 		}
 		switch noNode := errors.Is(err, zk.ErrNoNode); {
-		case err == nil, errors.Is(err, zk.ErrNodeExists):
-			m.made = path == r.path
 		case errors.Is(err, ErrClosed):
 			return false, err
 		case noNode && parentOf(path) == r.chroot:
 			return false, errChrootLost(r.chroot)
-		case !noNode && m.refused == nil && answer.IsRefusal(err):
+		case noNode: // what was refused above it is missing
+		case answer.IsRefusal(err) && !errors.Is(err, zk.ErrNodeExists): // what was refused above it is there
 			m.refused = fmt.Errorf("making %s: %w", path, answer.Denied(err, "create", "CREATE", parentOf(path)))
+		default: // the same, or nobody knows
+			m.refused, m.made = nil, path == r.path && (err == nil || errors.Is(err, zk.ErrNodeExists))
 		}
 	}
 	if m.answers = nil; m.made {

@@ -155,6 +155,36 @@ func TestPermissions_ErrorNamesRequestPermissionAndNode(t *testing.T) {
 	denied(err, "delete: no DELETE permission on "+kept)
 }
 
+// R34: a parent may be there and not be made. It is asked for with those below it, and the refusal ends no acquire: not if the answers for
+// those are lost, or the servers are busy. If one below it may not be made either, that is the one that is told.
+func TestVirtual_ParentThatMayNotBeMade_IsThere(t *testing.T) {
+	const top, open, lock = "/job/top", "/job/top/open", "/job/top/open/x/y"
+	for _, at := range []zktest.Fault{
+		zktest.Before(zktest.Create).Path(open + "/x").Close(), zktest.After(zktest.Create).Path(open + "/x").DropReply().Close(),
+		zktest.Before(zktest.Create).Path(open + "/x").Fail(zktest.Throttled), zktest.Before(zktest.Create).Path(lock).Fail(zktest.OperationTimeout),
+	} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			for _, path := range []string{top, open} {
+				_, err := v.srv.Create(path, nil, 0)
+				require.NoError(t, err)
+			}
+			a := v.connect().Conn()
+			_, err := a.SetACL(top, zk.WorldACL(zk.PermAll&^zk.PermCreate), -1)
+			require.NoError(t, err)
+			v.srv.Inject(at.Once())
+			h, err := newMutex(t, v.connect(), lock).Acquire(within(t, soon))
+			require.NoError(t, err, "%v", at)
+			release(t, h)
+
+			_, err = a.SetACL(open, zk.WorldACL(zk.PermAll&^zk.PermCreate), -1)
+			require.NoError(t, err)
+			_, err = newMutex(t, v.connect(), open+"/z/y").Acquire(within(t, soon))
+			require.ErrorIs(t, err, zk.ErrNoAuth)
+			require.ErrorContains(t, err, "making "+open+"/z: create: no CREATE permission on "+open+":")
+		})
+	}
+}
+
 // R34, R35, F27.
 func TestACL(t *testing.T) {
 	t.Parallel()
