@@ -99,7 +99,10 @@ func (a *acquisition) lookFirst(e *era) error {
 		return nil
 	}
 	now := e.lists.ListSynced(root.path)
-	if now.Wait(a.ctx, e.Era) != nil {
+	switch err := now.Wait(a.ctx, e.Era); {
+	case a.ctx.Err() != nil:
+		return link.ErrCtxEnded
+	case err != nil:
 		return nil // the create says why
 	}
 	p := queue.PlaceOfNext(root.rule, now.Names)

@@ -170,6 +170,24 @@ func TestVirtual_Try_AfterOneThatFailed_WritesNothing(t *testing.T) {
 	})
 }
 
+// A try that looks first and has no answer in time is over: it makes no node later, when the server goes on.
+func TestVirtual_Try_LooksFirst_NoAnswer_WritesNothing(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h, s := acquire(t, newMutex(t, v.connect(), "/job")), v.connect()
+		m := newMutex(t, s, "/job")
+		_, err := m.TryAcquire(t.Context())
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		held := v.srv.Inject(zktest.Before(zktest.GetChildren).Session(s.SessionID()).Hold().Once())
+		v.srv.ResetRequests()
+		_, err = m.TryAcquire(t.Context())
+		require.ErrorIs(t, err, zklock.ErrNotConnected)
+		held.Release()
+		time.Sleep(time.Minute)
+		require.Zero(t, v.srv.Requests().Of(s.SessionID(), zktest.Create), "%v", v.srv.Requests())
+		release(t, h)
+	})
+}
+
 // F4: no create goes ahead of such a look, and still it does not show a holder that has released: a server that lags behind catches up
 // first.
 func TestVirtual_Try_AfterOneThatFailed_ServerLags_TakesWhatIsFree(t *testing.T) {
