@@ -111,6 +111,7 @@ func (r *lockRoot) noteAhead(is bool) {
 type making struct {
 	paths   []string       // the lock root is the last
 	all     bool           // the parents are among them
+	plain   bool           // the lock root is no container: the servers know none
 	answers []<-chan error // nil once they are here
 	made    bool           // the lock root was there after it
 	refused error
@@ -126,7 +127,7 @@ func (r *lockRoot) make(ctx context.Context, z *link.Era, before *making) (*maki
 		if err != nil {
 			return nil, err
 		}
-		m.retry = before.retry
+		m.retry, m.plain = before.retry, before.plain
 		if made || before.all { // somebody deletes it, or the connection was lost
 			if err := z.PauseUnder(ctx, m.retry.Next()); err != nil {
 				return nil, err
@@ -145,27 +146,21 @@ func (r *lockRoot) make(ctx context.Context, z *link.Era, before *making) (*maki
 		return nil, err
 	}
 	for _, path := range m.paths {
-		create := wire.CreateRequest{Path: path, ACL: wireACL(r.acl), Flags: wire.FlagPersistent}
-		if path == r.path {
-			r.askContainer(z, create)
-		}
-		m.answers = append(m.answers, ask(z, wire.OpCreate, create))
+		m.answers = append(m.answers, r.askFor(z, path, path == r.path && r.container && !m.plain))
 	}
 	if r.more != nil { // it will be needed; whoever needs it makes it if this fails
-		create := wire.CreateRequest{Path: r.more.path, ACL: wireACL(r.more.acl), Flags: wire.FlagPersistent}
-		r.more.askContainer(z, create)
-		ask(z, wire.OpCreate, create)
+		r.more.askFor(z, r.more.path, r.more.container && !m.plain)
 	}
 	return m, nil
 }
 
-// askContainer asks for a container, if the lock root is to be one. Servers before 3.5.3 know none: a create of a persistent node follows, which
-// fails if the container is there.
-func (r *lockRoot) askContainer(z *link.Era, create wire.CreateRequest) {
-	if r.container {
-		create.Flags = wire.FlagContainer
-		ask(z, wire.OpCreateContainer, create)
+// askFor asks for the creation of the lock root or of a parent.
+func (r *lockRoot) askFor(z *link.Era, path string, container bool) <-chan error {
+	op, create := wire.OpCreate, wire.CreateRequest{Path: path, ACL: wireACL(r.acl), Flags: wire.FlagPersistent}
+	if container {
+		op, create.Flags = wire.OpCreateContainer, wire.FlagContainer
 	}
+	return ask(z, op, create)
 }
 
 // outcome waits for the answers, and says whether the lock root was there after them. It may say no, and nothing else: the answer was
@@ -186,6 +181,8 @@ func (r *lockRoot) outcome(ctx context.Context, z *link.Era, m *making) (made bo
 		case noNode && parentOf(path) == r.chroot:
 			return false, errChrootLost(r.chroot)
 		case noNode: // what was refused above it is missing
+		case path == r.path && r.container && !m.plain && answer.ServerCode(err) == wire.Unimplemented: // servers before 3.5.3
+			m.refused, m.plain = nil, true
 		case answer.IsRefusal(err) && !errors.Is(err, zk.ErrNodeExists): // what was refused above it is there
 			m.refused = fmt.Errorf("making %s: %w", path, answer.Denied(err, "create", "CREATE", parentOf(path)))
 		default: // the same, or nobody knows

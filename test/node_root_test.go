@@ -111,3 +111,34 @@ func TestContainerRoot(t *testing.T) {
 		eventually(t, "the container is reaped", func() bool { ok, _, err := a.Exists("/job"); return err == nil && !ok })
 	}
 }
+
+// F28: the lock root is a container, whatever becomes of its creation at first: it goes when nobody uses it. A persistent node, which stays for
+// ever, is made only where the servers say that they know no containers.
+func TestVirtual_ContainerRoot_CreateFails_IsAContainer(t *testing.T) {
+	const ok = zktest.Code(0)
+	for _, code := range []zktest.Code{ok, zktest.Throttled, zktest.OperationTimeout, zktest.Unimplemented} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			s, fails := v.connect(), zktest.Before(zktest.CreateContainer).Fail(code)
+			switch code {
+			case ok:
+			case zktest.Unimplemented:
+				v.srv.Inject(fails)
+			default:
+				v.srv.Inject(fails.Times(2))
+			}
+			v.srv.ResetRequests()
+			h := acquire(t, newMutex(t, s, "/job/order", zklock.WithContainer()))
+			permit := take(t, newSemaphore(t, s, "/job/sem", 1, zklock.WithContainer()).Permits(1))
+			if code == ok {
+				require.Equal(t, 3+5, v.srv.Requests().Of(s.SessionID(), zktest.Create), "three containers, /job/sem, and two nodes, each twice")
+			}
+			release(t, permit)
+			release(t, h)
+			time.Sleep(time.Minute)
+			for _, path := range []string{"/job/order", "/job/sem/locks", "/job/sem/leases"} {
+				_, stays := v.srv.Stat(path)
+				require.Equal(t, code == zktest.Unimplemented, stays, "%v: %s", code, path)
+			}
+		}, zktest.WithContainerCheck(time.Second))
+	}
+}
