@@ -37,9 +37,11 @@ func ParseExclusive(text string) (fence.Claim, error) {
 // Its error is a [fence.ErrStale] if the hold is over: it was released or lost, or its lock root was removed. It is a [fence.ErrInvalid]
 // if no hold has given the text. With any other, nobody knows: no answer came in time, s is closed, or it may not read the lock.
 //
-// It asks once for each hold that is new to the Guard: where known is true, it returns nil at once. So a hold that is over passes until
-// a later one has been at the Guard. To have the ensemble asked about each request, call it with false; the price is a transaction for
-// each. Requests with permits pay that price anyway: permits have no order, so the Guard knows nothing of them.
+// Where known is true, it returns nil at once: it asks about a hold when that is new to the Guard, and then no more. So a hold that is over
+// passes until a later one has been at the Guard that excludes it. To have the ensemble asked about each request, call it with false; the
+// price is a transaction for each. Requests with permits pay that price anyway: permits have no order, so the Guard knows nothing of them.
+// So do readers until a writer has been at the Guard. Later, who comes with a smaller token than another reader is not asked about: no
+// writer has been there since.
 func Check(s *zklock.Session, bound time.Duration) func(ctx context.Context, lock, text string, known bool) error {
 	return func(ctx context.Context, lock, text string, known bool) error {
 		if known {

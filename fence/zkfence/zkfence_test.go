@@ -217,6 +217,37 @@ func TestVirtual_Gate_HoldsBesideEachOther(t *testing.T) {
 	})
 }
 
+// Readers have no order among each other, so the Guard knows of a reader only that no writer has been there since.
+func TestVirtual_Gate_Check_OfReaders(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, w *world) {
+		s := w.connect("")
+		g := gate(s, zkfence.Parse)
+		lock := func() *zklock.RWMutex {
+			rw, err := zklock.NewRWMutex(w.connect(""), "/rw")
+			require.NoError(t, err)
+			return rw
+		}
+		asked := func(want int, h *zklock.Hold, what string) {
+			t.Helper()
+			w.srv.ResetRequests()
+			for range 3 {
+				require.Equal(t, 200, post(g, "/rw", h.Sequencer().String()))
+			}
+			require.Equal(t, want, w.srv.Requests().Of(s.SessionID(), zktest.Multi), what)
+		}
+		first := w.acquire(lock().ReadLock())
+		asked(3, first, "no writer was there")
+		w.release(first)
+		writer := w.acquire(lock().WriteLock())
+		asked(1, writer, "new")
+		w.release(writer)
+		older, later := w.acquire(lock().ReadLock()), w.acquire(lock().ReadLock())
+		asked(1, later, "new")
+		asked(0, older, "no writer since")
+		require.Equal(t, 412, post(g, "/rw", first.Sequencer().String()))
+	})
+}
+
 // The gate's paths are absolute, whatever the chroot of the service's Session is.
 func TestVirtual_Gate_Chroot(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, w *world) {
