@@ -125,7 +125,10 @@ func (l *lister) queue(ctx context.Context, path string) (lockQueue, error) {
 	names, _, listed := l.children(ctx, chrootOf(l.servers)+path)
 	q, err := l.read(ctx, path, names)
 	switch over := q.overLimit(); {
-	case err != nil || q.limit == nil:
+	case err != nil:
+	case q.noLimit != "":
+		fmt.Fprintf(l.stderr, "zklock: %s: %s\n", path, q.noLimit)
+	case q.limit == nil:
 	case over > 0:
 		fmt.Fprintf(l.stderr, "zklock: %s: %d permits are in use, %d over the limit of %d\n", path, len(q.holders), over, *q.limit)
 	default:
@@ -181,14 +184,17 @@ func (l *lister) semaphore(ctx context.Context, path string, names []string) (q 
 			return data, err
 		})
 		isLimit := err == nil && len(data) == 4 && bigendian.BigEndian.Uint32(data) <= maxSharedLimit // otherwise no semaphore takes it for one
+		q.noLimit = fmt.Sprintf("%s has %q, which is no limit", node, data[:min(len(data), 40)])
 		switch {
 		case isLimit:
 			is := int(bigendian.BigEndian.Uint32(data))
-			q.limit, opts = &is, []zklock.MutexOption{zklock.WithSharedLimit(node)}
+			q.limit, q.noLimit, opts = &is, "", []zklock.MutexOption{zklock.WithSharedLimit(node)}
 		case err != nil && l.limit != "":
 			return q, classify(fmt.Errorf("--semaphore-limit %s: %w", node, err))
 		case l.limit != "":
-			return q, exitf(exitUsage, "--semaphore-limit %s has %q, which is no limit: give the node that zklock run --semaphore-limit names", node, data[:min(len(data), 40)])
+			return q, exitf(exitUsage, "--semaphore-limit %s: give the node that zklock run --semaphore-limit names", q.noLimit)
+		case err != nil:
+			q.noLimit = fmt.Sprintf("%s is not known: %v", node, err)
 		}
 	}
 	sem, err := zklock.NewSemaphore(l.s, path, n, opts...)

@@ -191,7 +191,8 @@ func modeOf(name string) string {
 type lockQueue struct {
 	holders, waiters []zklock.Participant
 	isSemaphore      bool
-	limit            *int // of a semaphore, if a node says it; otherwise nil
+	limit            *int   // of a semaphore, if a node says it; otherwise nil
+	noLimit          string // what that node has instead, or why it is not known; "" if there is none
 }
 
 func (q lockQueue) all() []zklock.Participant { return slices.Concat(q.holders, q.waiters) }
