@@ -228,7 +228,10 @@ func TestRequestBudget(t *testing.T) {
 		sent, by = w.sent()
 		row("re-entrant pair with a lock-delay", sent, by, 0)
 		next := queueUp(t, a, m, p)
-		eventually(t, "it stands behind", func() bool { return log.about("zklock: queued", p) == 1 })
+		eventually(t, "it stands behind, and has read the record", func() bool {
+			_, by := w.sent()
+			return log.about("zklock: queued", p) == 1 && by[opGetData] == 1
+		})
 		w.reset()
 		release(t, h)
 		h = next.granted(t)
