@@ -62,7 +62,6 @@ type permitMistakes struct {
 	oneByOne     bool // takes its permits singly, and leaves the queue in between
 	noCheck      bool // the transaction does not check the queue node
 	limitUnheard bool // the limit is read with the list, and not watched
-	blocks       bool // who wants more than the limit waits on
 	makesEarly   bool // makes leases with its queue node, and not when it is in front
 }
 
@@ -248,7 +247,7 @@ func (x *permitExplorer) stepsOf(w permitWorld, i uint8, add func(func(n *permit
 		}
 		add(again)
 	case pWaiting:
-		x.waits(w, i, add, again, end)
+		x.waits(w, i, add, again)
 	case pGranted:
 		if me.partly++; x.mistakes.oneByOne && me.partly < k {
 			add(func(n *permitWorld) { n.unqueue(i); n.c[i].phase, n.c[i].partly = pIdle, me.partly })
@@ -300,7 +299,7 @@ func (x *permitExplorer) makes(w permitWorld, i uint8, add func(func(n *permitWo
 }
 
 // waits lists, if it has reason to.
-func (x *permitExplorer) waits(w permitWorld, i uint8, add func(func(n *permitWorld)), again, end func(n *permitWorld)) {
+func (x *permitExplorer) waits(w permitWorld, i uint8, add func(func(n *permitWorld)), again func(n *permitWorld)) {
 	me, k := w.c[i], x.wants[i]
 	if !me.awake {
 		return
@@ -319,8 +318,6 @@ func (x *permitExplorer) waits(w permitWorld, i uint8, add func(func(n *permitWo
 		add(func(n *permitWorld) { n.c[i].phase = pGranted })
 	case p.Kind != Behind:
 		add(again)
-	case k > w.limit && !x.mistakes.blocks:
-		add(end)
 	default:
 		add(func(n *permitWorld) { n.c[i].awake = false })
 	}
@@ -341,7 +338,7 @@ func (x *permitExplorer) explore(t *testing.T) string {
 		w, todo = todo[len(todo)-1], todo[:len(todo)-1]
 		next := x.steps(w)
 		if len(next) == 0 {
-			if broken := w.atTheEnd(); broken != "" {
+			if broken := x.atTheEnd(&w); broken != "" {
 				return broken
 			}
 		}
@@ -360,7 +357,10 @@ func (x *permitExplorer) explore(t *testing.T) string {
 }
 
 // atTheEnd looks at a world from which nothing goes on.
-func (w *permitWorld) atTheEnd() string {
+func (x *permitExplorer) atTheEnd(w *permitWorld) string {
+	if x.isPaused(w) {
+		return ""
+	}
 	for i := range w.c {
 		if w.c[i].phase != pEnded {
 			return "a client waits for ever"
@@ -373,4 +373,21 @@ func (w *permitWorld) atTheEnd() string {
 		return "a queue node is left"
 	}
 	return ""
+}
+
+// isPaused says whether the first of all leases is of a client that waits for a larger limit, and all others stand behind it.
+func (x *permitExplorer) isPaused(w *permitWorld) bool {
+	if w.leases[0] == 0 {
+		return false
+	}
+	first := w.leases[0]/16 - 1
+	if w.c[first].phase != pWaiting || x.wants[first] <= w.limit {
+		return false
+	}
+	for i := range w.c {
+		if p := w.c[i].phase; p != pEnded && p != pWaiting && p != pQueued {
+			return false
+		}
+	}
+	return true
 }
