@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"slices"
 	"strconv"
@@ -56,8 +57,8 @@ var modeNodes = map[string][]string{
 	modePermits:   {queue.LeaseName},
 }
 
-// maxPermits is more than one hold can have: a transaction has made them all, with at least 100 bytes for each.
-const maxPermits = wire.MaxFrame / 100
+// maxPermits is more than one hold can have: how many depends on the servers' jute.maxbuffer (WithJuteMaxBuffer). A check costs no more for more.
+const maxPermits = math.MaxInt32
 
 // Sequencer returns what a request that is made under this hold takes along, for CheckSequencer at the resource. It sends nothing. It
 // is the same for all handles of the owner in this lock, also after the hold has ended.

@@ -82,7 +82,7 @@ func rubbish() (all []string) {
 		all = append(all, strings.Replace(good, swap[0], swap[1], 1))
 	}
 	permits := aSequencer(modePermits).String()
-	for _, n := range []string{"", "0", "-1", "03", "1000000", "99999999999999999999"} {
+	for _, n := range []string{"", "0", "-1", "03", "2147483648", "99999999999999999999"} {
 		all = append(all, strings.Replace(permits, "permits=3", "permits="+n, 1))
 	}
 	for i := range len(good) - 1 {

@@ -145,6 +145,12 @@ func TestSimulation_ChecksRefuseBadHistories(t *testing.T) {
 		{"re-entered on another node", "I2: re-entered", func(s *story) { s.again.node = node(2) }},
 		{"a call that outstays its bound", "I6: took 1.2s", func(s *story) { s.c1.end, s.c1.bound = at(4.2), 600*time.Millisecond }},
 		{"a release that is confirmed too early", "I4: confirmed, and /locks/a/n1 was there", func(s *story) { s.out1.end = at(9.95) }},
+		{"a try that looked, and made no node", "", func(s *story) {
+			s.c1.owner, s.c1.err = "c/9", &zklock.Error{Path: "/locks/a", Err: zklock.ErrNotAcquired}
+		}},
+		{"a try that looked, refused by nobody", "refused, and nobody was ahead", func(s *story) {
+			s.c1.owner, s.c1.err = "c/9", &zklock.Error{Path: "/locks/b", Err: zklock.ErrNotAcquired}
+		}},
 		{"a try refused by nobody", "refused, and nobody was ahead", func(s *story) {
 			s.appliedTo(1, zktest.Deleted).Zxid = 0x2
 			s.appliedTo(2, zktest.Deleted).Zxid = 0x2

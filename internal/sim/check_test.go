@@ -96,6 +96,7 @@ type lockNode struct {
 	session int64
 	czxid   int64
 	dzxid   int64 // 0 while it is there
+	made    time.Time
 	deleted time.Time
 	touched bool // deleted by somebody, or with a session that somebody killed: nobody can be told of that in time (F24)
 }
@@ -114,7 +115,7 @@ func (r *record) nodes() (byPath map[string]*lockNode, queue map[string][]*lockN
 	for _, a := range r.applied {
 		switch {
 		case a.Kind == zktest.Created && a.Owner != 0:
-			n := &lockNode{path: a.Path, owner: string(a.Data), session: a.Owner, czxid: a.Zxid}
+			n := &lockNode{path: a.Path, owner: string(a.Data), session: a.Owner, czxid: a.Zxid, made: a.Time}
 			byPath[a.Path] = n
 			queue[path.Dir(a.Path)] = append(queue[path.Dir(a.Path)], n)
 		case a.Kind == zktest.Deleted && byPath[a.Path] != nil:
@@ -204,13 +205,20 @@ func (r *record) checkCall(o *op, byPath map[string]*lockNode, queue map[string]
 		}
 	case o.did == tried && errors.Is(o.err, zklock.ErrNotAcquired):
 		checked[sawTries]++
-		var ahead bool
+		var made, ahead bool
 		for _, q := range queue {
 			for i, n := range q {
 				if n.owner == o.owner {
+					made = true
 					ahead = ahead || slices.ContainsFunc(q[:i], func(m *lockNode) bool { return m.there() || m.dzxid > n.czxid })
 				}
 			}
+		}
+		var e *zklock.Error
+		if !made && errors.As(o.err, &e) { // it looked first, and made no node
+			ahead = slices.ContainsFunc(queue[e.Path], func(m *lockNode) bool {
+				return !m.made.After(o.end) && (m.there() || !m.deleted.Before(o.at))
+			})
 		}
 		if !ahead {
 			failf(o, "refused, and nobody was ahead")
