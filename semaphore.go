@@ -213,8 +213,8 @@ func (sem *Semaphore) Limit(ctx context.Context) (n int, err error) {
 // acquires do, and replaces data that is no limit. WithSharedLimit says what follows for those who hold and wait.
 //
 // It does not overwrite a limit that somebody else sets at the same time, or did just before: then the error wraps zk.ErrBadVersion and
-// says what the limit is now, and IsFinal is false. What was set before the call, it replaces: a program that computes n from Limit takes
-// a lock for the two calls.
+// says what the limit is now, and IsFinal is false. (Of two that find no node, both may return nil, and the later one's number stays.) What
+// was set before the call, it replaces: a program that computes n from Limit takes a lock for the two calls.
 //
 // While no server can be reached, SetLimit waits for one until ctx ends. If ctx ends while the change is on its way, the limit may or may
 // not be set; the error says so.
