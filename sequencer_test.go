@@ -141,7 +141,7 @@ func TestParseSequencer_ManyPermits_CostNoMore(t *testing.T) {
 			require.NoError(t, err)
 		})
 	}
-	require.LessOrEqual(t, cost(10000), cost(1)+1)
+	require.Less(t, cost(10000), 2*cost(1)) // the race detector makes the numbers differ a little; a path for each permit is 70,000
 }
 
 // What follows from the answers. Only if the transaction, the read and the list say so, over one connection, the hold stands.
