@@ -121,6 +121,9 @@ type making struct {
 // make sends the creation of the lock root. What is sent next reaches the servers after it. If that found no root, make is called again with
 // what went ahead: then the parents go with it, from the top, whether they are there or not. An error says that the root cannot be made.
 func (r *lockRoot) make(ctx context.Context, z *link.Era, before *making) (*making, error) {
+	if ctx.Err() != nil { // nobody waits any more
+		return nil, link.ErrCtxEnded
+	}
 	m := &making{all: before != nil, retry: link.NewBackoff()}
 	if m.all {
 		made, err := r.outcome(ctx, z, before)

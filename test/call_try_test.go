@@ -188,6 +188,21 @@ func TestVirtual_Try_LooksFirst_NoAnswer_WritesNothing(t *testing.T) {
 	})
 }
 
+// I2: the lock root was missing when the call asked, and the answer came after it had left: nobody makes root and node then.
+func TestVirtual_Try_LeftBeforeItsFirstAnswer_MakesNothing(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		held := v.srv.Inject(zktest.Before(zktest.Create).Session(s.SessionID()).Hold().Once())
+		_, err := newMutex(t, s, "/new/job").TryAcquire(t.Context())
+		require.ErrorIs(t, err, zklock.ErrNotConnected)
+		v.srv.ResetRequests()
+		held.Release()
+		time.Sleep(time.Minute)
+		require.LessOrEqual(t, v.srv.Requests().Of(s.SessionID(), zktest.Create), 1, "the first one: %v", v.srv.Requests())
+		require.Nil(t, v.srv.Children("/new"))
+	})
+}
+
 // F4: no create goes ahead of such a look, and still it does not show a holder that has released: a server that lags behind catches up
 // first.
 func TestVirtual_Try_AfterOneThatFailed_ServerLags_TakesWhatIsFree(t *testing.T) {
