@@ -23,7 +23,7 @@ type frameID struct {
 	kind  zktest.FrameKind
 	op    zktest.Op
 	event zktest.EventType
-	place string // "lock", "lock/*", "lock/leases/*" and the like, "parent", any other path as it is, or "" for none
+	place string // "lock", "lock/*", "lock/leases/*" and the like, "parent", "above" that, any other path as it is, or "" for none
 	nth   int
 }
 
@@ -41,6 +41,8 @@ func lockPlace(root string, subs []string, op zktest.Op, paths []string) string 
 		return "lock"
 	case p == path.Dir(root):
 		return "parent"
+	case p == path.Dir(path.Dir(root)) && p != "/":
+		return "above"
 	case subs != nil && op == zktest.Multi && strings.HasPrefix(p, root+"/"):
 		return "lock/**"
 	case dir == root && slices.Contains(subs, name):
@@ -71,6 +73,8 @@ func (f frameID) moment(root string) zktest.Fault {
 		return m.Path(root)
 	case "parent":
 		return m.Path(path.Dir(root))
+	case "above":
+		return m.Path(path.Dir(path.Dir(root)))
 	}
 	if below, ok := strings.CutPrefix(f.place, "lock/"); ok {
 		return m.Path(root + "/" + below)
