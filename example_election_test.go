@@ -60,7 +60,10 @@ func ExampleElection_Campaign_again() {
 		if time.Since(began) > time.Minute {
 			pause = 50 * time.Millisecond
 		}
-		time.Sleep(pause/2 + rand.N(pause)) // let others lead
+		select { // let others lead
+		case <-time.After(pause/2 + rand.N(pause)):
+		case <-ctx.Done():
+		}
 		pause = min(2*pause, 10*time.Second)
 	}
 	fmt.Println(terms, errors.Is(err, zklock.ErrClosed))
