@@ -110,6 +110,7 @@ func TestVirtual_Resign_InLeadWithAnotherContext_SaysWhatToDo(t *testing.T) {
 						return err
 					})
 				}()
+				synctest.Wait() // it leads, before the next stands
 				next := v.stand(newElection(t, v.connect(), "/job", "b"), untilItEnds)
 				select {
 				case err := <-done:
