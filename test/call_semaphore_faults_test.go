@@ -252,6 +252,7 @@ func TestVirtual_Semaphore_RootsDeleted_AreMadeAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h := take(t, v.permits(1, 1))
 		w := v.lineUp(v.permits(1, 1))
+		v.srv.Freeze() // all at once: granted on the holder's lease alone, the waiter would lose its own to the next deletion
 		for _, p := range []string{semLeases, semQueue} {
 			for _, name := range v.srv.Children(p) {
 				require.NoError(t, v.srv.Delete(p+"/"+name))
@@ -259,6 +260,7 @@ func TestVirtual_Semaphore_RootsDeleted_AreMadeAgain(t *testing.T) {
 			require.NoError(t, v.srv.Delete(p))
 		}
 		require.NoError(t, v.srv.Delete(semPath))
+		v.srv.Thaw()
 		lostWithin(t, h, 2*time.Second)
 		release(t, w.granted(t))
 		v.has(0, 0)
