@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// A semaphore has a queue, and beside it leases: a child for each permit that is in use or about to be. Only who is in front of the
-// queue makes leases and waits for room, so the line stays in order and a freed permit wakes one. Exclusion does not rest on that: it
-// is PlaceOfLeases alone that grants.
+// A semaphore has a queue, and beside it leases: a child for each permit that is in use or about to be. Who is in front of the queue makes
+// leases and waits for room. Others make some only if there is room for those who come first (HaveRoom), and do not wait with them. So the
+// line stays in order, and a freed permit wakes one. Exclusion does not rest on that: it is PlaceOfLeases alone that grants.
 
 // LeaseName is what Curator's semaphore calls a lease, before its number. A child of another name is no lease.
 const LeaseName = "lease-"
@@ -81,6 +81,23 @@ func PlaceOfLeases(mine, children []string, limit int) Place {
 	}
 	p.Predecessor = strings.Clone(predecessor.Name)
 	return p
+}
+
+// HaveRoom says whether there is room for k leases beside those that are there, and one for each of those who come first. Who stands in
+// the queue lists it before the leases, and makes its own then. Who does not stand there makes its leases, and then lists both: what it found
+// before could be of a time when nobody waited. Who takes permits meanwhile goes from one list to the other, and so is in one of them at
+// least. One who wants more than one counts as one until it is in front of the queue and has made its leases.
+func HaveRoom(leases, ahead, k, limit int) bool { return leases+ahead+k <= limit }
+
+// NamesBehind returns the names of the nodes behind self, which may be gone, in the order of their numbers.
+func NamesBehind(self string, children, markers []string) (names []string) {
+	own, _ := Parse(self, markers)
+	ms := slices.DeleteFunc(Members(children, markers), func(m Member) bool { return ByNumber(m, own) <= 0 })
+	slices.SortFunc(ms, ByNumber)
+	for _, m := range ms {
+		names = append(names, strings.Clone(m.Name))
+	}
+	return names
 }
 
 // SeenLeases says for those who only look on, and do not know the limit, whether the k leases that one transaction made are there: first,

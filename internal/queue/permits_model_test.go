@@ -4,17 +4,24 @@ package queue
 
 import (
 	"fmt"
+	"math/bits"
 	"testing"
 )
 
-// The model: leases and the queue are two lists at one server. A client goes as permits.front does, and decides with PlaceOfLeases.
+// The model: leases and the queue are two lists at one server. A client goes as permits does, and decides with PlaceOfLeases and HaveRoom.
 //
-//	idle ──▶ queued ──▶ making ──▶ waiting ──▶ granted ──▶ holding ──▶ idle
+//	idle ──▶ queued ──▶ making ──▶ waiting ──▶ granted ──▶ holding ──▶ idle     in front of the queue
 //	              lost:  resolving ──▶ dropping ──▶ idle
+//	         queued ──▶ looking ──▶ making ──▶ trying ──▶ granted                further back, if there seems to be room
+//	                                           trying ──▶ withdrawing ──▶ queued
+//	idle ──▶ straight ──▶ made ──▶ trying ──▶ granted                            without a place in the queue
+//	                               trying ──▶ withdrawing ──▶ idle
 //
-// An answer that is lost leaves the transaction undone, done, or on its way; one that is on its way comes at any time, and checks the
-// queue node that it was sent for. A waiter lists when it has to and when the leases or the limit have changed. Between its list and
-// its grant anything can happen. How the front of the queue is found is explore_test.go's.
+// An answer that is lost leaves the transaction undone, done, or on its way; one that is on its way comes at any time. It checks the
+// queue node that it was sent for, if it was sent for one; otherwise its leases are found and deleted later. A waiter lists when it has to
+// and when the leases or the limit have changed. Who stands further back looks for room once, and again when somebody tells it to; that
+// may get lost. Between a list and what follows anything can happen. A client of Curator makes its lease when it is in front, and goes by the
+// number of leases. How the front of the queue is found is explore_test.go's.
 const (
 	mostClients = 3
 	mostLeases  = 10
@@ -30,6 +37,11 @@ const (
 	pGranted // a list has shown that there is room
 	pHolding
 	pEnded
+	pLooking     // has listed the queue, and not yet the leases
+	pStraight    // sends without a place in the queue
+	pMade        // the leases are there, and it has not yet listed the queue
+	pTrying      // has leases that it must not wait with
+	pWithdrawing // them
 )
 
 type permitClient struct {
@@ -39,6 +51,13 @@ type permitClient struct {
 	late    uint8 // a transaction of this try, from 1, is on its way
 	awake   bool  // has to list
 	partly  uint8 // with oneByOne: permits that it has
+	ahead   uint8 // a bit for each client that it saw in the queue, ahead of itself
+	first   uint8 // of those, the ones that have stood there ever since
+	further bool  // its leases were not made in front of the queue
+	looks   bool  // may look for room
+	stray   uint8 // leases of this try, from 1, may come late or are there, and nobody's
+	lateTry bool  // they are on their way
+	queues  bool  // does not try straight away
 	crashed bool
 }
 
@@ -63,6 +82,9 @@ type permitMistakes struct {
 	noCheck      bool // the transaction does not check the queue node
 	limitUnheard bool // the limit is read with the list, and not watched
 	makesEarly   bool // makes leases with its queue node, and not when it is in front
+	waitsFurther bool // who is not in front waits with leases
+	noSum        bool // who is not in front does not count those ahead
+	skipsQueue   bool // who goes straight away does not count those in the queue
 }
 
 type permitExplorer struct {
@@ -72,6 +94,9 @@ type permitExplorer struct {
 	acquire  uint8
 	faults   uint8
 	giveUps  uint8
+	further  bool // those further back look for room
+	straight bool // all try straight away first
+	curator  int  // the client that is Curator's, from 1
 	mistakes permitMistakes
 
 	seen map[permitWorld]bool
@@ -109,6 +134,9 @@ func (w *permitWorld) unqueue(c uint8) {
 		}
 	}
 	clear(w.queue[n:])
+	for i := range w.c {
+		w.c[i].first &^= 1 << c
+	}
 }
 
 func (w *permitWorld) enqueue(c uint8) {
@@ -190,6 +218,36 @@ func (x *permitExplorer) check(w *permitWorld) {
 	}
 }
 
+// overtakes says whether i, which is granted now, takes what somebody ahead of it lacks. That is promised where each wants one, and the
+// limit stays.
+func (x *permitExplorer) overtakes(w *permitWorld, i uint8) bool {
+	taken := 0
+	for c, k := range x.wants {
+		if k != 1 || x.limits != nil || x.mistakes.waitsFurther {
+			return false
+		}
+		me := w.c[c]
+		mine, _ := w.leaseNames(uint8(c), me.try)
+		isAhead := w.c[i].first&(1<<c) != 0
+		if uint8(c) == i || isAhead || (me.phase == pHolding || me.phase == pGranted) && len(mine) > 0 {
+			taken++
+		}
+	}
+	return taken > int(w.limit)
+}
+
+// sees notes who stands in the queue ahead of i: all, if i does not stand there.
+func (w *permitWorld) sees(i uint8) {
+	var ahead uint8
+	for _, q := range w.queue {
+		if q == 0 || q == i+1 {
+			break
+		}
+		ahead |= 1 << (q - 1)
+	}
+	w.c[i].ahead, w.c[i].first = ahead, ahead
+}
+
 func (x *permitExplorer) stepsOf(w permitWorld, i uint8, add func(func(n *permitWorld))) {
 	me, k := w.c[i], x.wants[i]
 	mine, _ := w.leaseNames(i, me.try)
@@ -197,26 +255,64 @@ func (x *permitExplorer) stepsOf(w permitWorld, i uint8, add func(func(n *permit
 	again := func(n *permitWorld) { // queue again: all of this try is deleted
 		n.unqueue(i)
 		n.drop(i, this)
-		n.c[i].phase, n.c[i].try, n.c[i].partly = pIdle, me.try+1, 0
+		c := &n.c[i]
+		c.phase, c.try, c.partly, c.ahead, c.first, c.further, c.looks = pIdle, me.try+1, 0, 0, 0, false, false
 	}
 	end := func(n *permitWorld) {
 		again(n)
+		n.c[i].queues = false
 		if n.c[i].left--; n.c[i].left == 0 {
 			n.c[i].phase = pEnded
 		}
+	}
+	if int(i+1) == x.curator {
+		x.stepsOfCurator(w, i, add, end)
+		return
 	}
 	if me.late > 0 && !w.isQueued(i) && !x.mistakes.noCheck { // its check fails
 		add(func(n *permitWorld) { n.c[i].late = 0 })
 		return
 	}
 	x.strikes(w, i, add)
-	if w.giveUps > 0 && (me.phase == pQueued || me.phase == pWaiting) {
+	if w.giveUps > 0 && (me.phase == pQueued || me.phase == pWaiting || me.phase == pLooking || me.phase == pTrying) {
 		add(func(n *permitWorld) { n.giveUps--; end(n) })
 	}
 	switch me.phase {
 	case pIdle:
-		add(func(n *permitWorld) { n.enqueue(i); n.c[i].phase = pQueued })
+		if x.straight && !me.queues {
+			add(func(n *permitWorld) { n.c[i].phase, n.c[i].queues = pStraight, true })
+			return
+		}
+		add(func(n *permitWorld) { n.enqueue(i); n.c[i].phase, n.c[i].looks = pQueued, x.further })
+	case pStraight:
+		x.makesStraight(w, i, add)
+	case pLooking:
+		_, all := w.leaseNames(i, me.try)
+		ahead := bits.OnesCount8(me.ahead)
+		if x.mistakes.noSum {
+			ahead = 0
+		}
+		add(func(n *permitWorld) {
+			n.c[i].phase = pQueued
+			if HaveRoom(len(all), ahead, int(k), int(w.limit)) {
+				n.c[i].phase, n.c[i].further = pMaking, true
+			}
+		})
+	case pMade:
+		add(func(n *permitWorld) { n.sees(i); n.c[i].phase = pTrying })
+	case pTrying:
+		x.tries(w, i, add, again)
+	case pWithdrawing:
+		add(func(n *permitWorld) {
+			n.drop(i, this)
+			if n.c[i].phase, n.c[i].try, n.c[i].further = pQueued, me.try+1, false; !n.isQueued(i) {
+				n.c[i].phase = pIdle
+			}
+		})
 	case pQueued:
+		if me.looks && w.isQueued(i) && w.queue[0] != i+1 {
+			add(func(n *permitWorld) { n.sees(i); n.c[i].phase, n.c[i].looks = pLooking, false })
+		}
 		switch {
 		case !w.isQueued(i):
 			add(again)
@@ -232,7 +328,7 @@ func (x *permitExplorer) stepsOf(w permitWorld, i uint8, add func(func(n *permit
 	case pResolving:
 		switch {
 		case len(mine) > 0:
-			add(func(n *permitWorld) { n.c[i].phase, n.c[i].awake = pWaiting, true })
+			add(func(n *permitWorld) { n.c[i].made(x) })
 		case x.mistakes.sendsAgain:
 			add(func(n *permitWorld) { n.c[i].phase, n.c[i].try = pMaking, me.try+1 })
 		case x.mistakes.dropsLast:
@@ -253,7 +349,20 @@ func (x *permitExplorer) stepsOf(w permitWorld, i uint8, add func(func(n *permit
 			add(func(n *permitWorld) { n.unqueue(i); n.c[i].phase, n.c[i].partly = pIdle, me.partly })
 			return
 		}
-		add(func(n *permitWorld) { n.c[i].phase = pHolding })
+		hold := func(n *permitWorld) {
+			if n.c[i].phase = pHolding; x.overtakes(n, i) {
+				n.broken = "overtaken"
+			}
+		}
+		add(hold)
+		if x.further { // it tells those further back
+			add(func(n *permitWorld) {
+				for c := range n.c {
+					n.c[c].looks = n.c[c].looks || n.c[c].phase == pQueued
+				}
+				hold(n)
+			})
+		}
 	case pHolding:
 		if w.isQueued(i) {
 			add(func(n *permitWorld) { n.unqueue(i) })
@@ -267,6 +376,13 @@ func (x *permitExplorer) strikes(w permitWorld, i uint8, add func(func(n *permit
 	me, k := w.c[i], x.wants[i]
 	if me.late > 0 {
 		add(func(n *permitWorld) { n.c[i].late = 0; n.make(i, me.late-1, k) })
+	}
+	switch stray := me.stray - 1; {
+	case me.lateTry:
+		add(func(n *permitWorld) { n.c[i].lateTry = false; n.make(i, stray, k) })
+		add(func(n *permitWorld) { n.c[i].lateTry, n.c[i].stray = false, 0 }) // it never came
+	case me.stray > 0: // it is found, in the end
+		add(func(n *permitWorld) { n.c[i].stray = 0; n.drop(i, func(try uint8) bool { return try == stray }) })
 	}
 	if w.faults > 0 && !me.crashed && me.phase != pEnded {
 		add(func(n *permitWorld) { // it crashes
@@ -291,10 +407,91 @@ func (x *permitExplorer) makes(w permitWorld, i uint8, add func(func(n *permitWo
 		add(again)
 		return
 	}
-	add(func(n *permitWorld) { n.make(i, me.try, k); n.c[i].phase, n.c[i].awake = pWaiting, true })
+	add(func(n *permitWorld) { n.make(i, me.try, k); n.c[i].made(x) })
 	if w.faults > 0 {
 		add(func(n *permitWorld) { n.faults--; n.make(i, me.try, k); n.c[i].phase = pResolving })
 		add(func(n *permitWorld) { n.faults--; n.c[i].phase, n.c[i].late = pResolving, me.try+1 })
+	}
+}
+
+// made goes on once the leases are there.
+func (c *permitClient) made(x *permitExplorer) {
+	if c.phase, c.awake = pWaiting, true; c.further && !x.mistakes.waitsFurther {
+		c.phase = pTrying
+	}
+}
+
+// makesStraight sends the transaction that checks nothing.
+func (x *permitExplorer) makesStraight(w permitWorld, i uint8, add func(func(n *permitWorld))) {
+	me, k := w.c[i], x.wants[i]
+	add(func(n *permitWorld) { n.make(i, me.try, k); n.c[i].phase = pMade })
+	if w.faults > 0 { // lost: done and found, or on its way
+		add(func(n *permitWorld) { n.faults--; n.make(i, me.try, k); n.c[i].phase = pMade })
+		if me.stray == 0 {
+			add(func(n *permitWorld) {
+				n.faults--
+				c := &n.c[i]
+				c.phase, c.try, c.ahead, c.stray, c.lateTry = pIdle, me.try+1, 0, me.try+1, true
+			})
+		}
+	}
+}
+
+// tries lists once: it is granted, or withdraws.
+func (x *permitExplorer) tries(w permitWorld, i uint8, add func(func(n *permitWorld)), again func(n *permitWorld)) {
+	me, k := w.c[i], x.wants[i]
+	mine, all := w.leaseNames(i, me.try)
+	isGranted := PlaceOfLeases(mine, all, int(w.limit)).Kind == Front
+	if !me.further && !x.mistakes.skipsQueue {
+		isGranted = isGranted && HaveRoom(len(all)-int(k), bits.OnesCount8(me.ahead), int(k), int(w.limit))
+	}
+	switch {
+	case len(mine) < int(k):
+		add(again)
+	case isGranted:
+		add(func(n *permitWorld) { n.c[i].phase = pGranted })
+	default:
+		add(func(n *permitWorld) { n.c[i].phase = pWithdrawing })
+	}
+}
+
+// stepsOfCurator: one lease, made in front of the queue.
+func (x *permitExplorer) stepsOfCurator(w permitWorld, i uint8, add func(func(n *permitWorld)), end func(n *permitWorld)) {
+	me := w.c[i]
+	if w.faults > 0 && me.phase != pEnded {
+		add(func(n *permitWorld) { // it crashes
+			n.faults--
+			n.unqueue(i)
+			n.drop(i, nil)
+			n.c[i] = permitClient{phase: pEnded, crashed: true}
+		})
+	}
+	if w.giveUps > 0 && (me.phase == pQueued || me.phase == pWaiting) {
+		add(func(n *permitWorld) { n.giveUps--; end(n) })
+	}
+	switch me.phase {
+	case pIdle:
+		add(func(n *permitWorld) { n.enqueue(i); n.c[i].phase = pQueued })
+	case pQueued:
+		if w.queue[0] == i+1 {
+			add(func(n *permitWorld) { n.make(i, me.try, 1); n.c[i].phase, n.c[i].awake = pWaiting, true })
+		}
+	case pWaiting:
+		if !me.awake {
+			return
+		}
+		_, all := w.leaseNames(i, me.try)
+		add(func(n *permitWorld) {
+			if n.c[i].awake = false; len(all) <= int(w.limit) {
+				n.c[i].phase = pHolding
+			}
+		})
+	case pHolding:
+		if w.isQueued(i) {
+			add(func(n *permitWorld) { n.unqueue(i) })
+			return
+		}
+		add(end)
 	}
 }
 

@@ -77,6 +77,40 @@ func TestExplorePermits(t *testing.T) {
 	}
 }
 
+// The same where several take at a time, beside Curator's client in each place. Nobody is overtaken.
+func TestExplorePermits_Several(t *testing.T) {
+	small := []permitExplorer{
+		{wants: []uint8{1, 1, 1}, limit: 1, acquire: 1, giveUps: 1},
+		{wants: []uint8{1, 1, 1}, limit: 2, acquire: 1, faults: 1},
+		{wants: []uint8{2, 1, 1}, limit: 2, acquire: 1, faults: 1},
+		{wants: []uint8{1, 1}, limit: 1, limits: []uint8{2, 0, 1}, acquire: 1, faults: 1},
+		{wants: []uint8{1, 1, 1}, limit: 1, acquire: 1, giveUps: 1, curator: 1},
+		{wants: []uint8{2, 1, 1}, limit: 2, acquire: 1, faults: 1, curator: 3},
+	}
+	large := []permitExplorer{
+		{wants: []uint8{1, 1, 1}, limit: 1, acquire: 1, faults: 2, giveUps: 1},
+		{wants: []uint8{1, 1, 1}, limit: 2, acquire: 1, faults: 2, giveUps: 1},
+		{wants: []uint8{1, 1, 1}, limit: 2, acquire: 2, giveUps: 1},
+		{wants: []uint8{2, 1, 2}, limit: 3, acquire: 1, faults: 1, giveUps: 1},
+		{wants: []uint8{2, 1, 1}, limit: 2, limits: []uint8{1, 3}, acquire: 1, faults: 1},
+		{wants: []uint8{1, 1}, limit: 1, limits: []uint8{2, 0, 1}, acquire: 2, faults: 1},
+		{wants: []uint8{1, 1, 1}, limit: 1, acquire: 1, faults: 1, giveUps: 1, curator: 1},
+		{wants: []uint8{1, 1, 1}, limit: 2, acquire: 1, faults: 1, giveUps: 1, curator: 2},
+		{wants: []uint8{2, 1, 1}, limit: 2, acquire: 1, faults: 1, giveUps: 1, curator: 3},
+		{wants: []uint8{1, 2, 1}, limit: 3, acquire: 2, curator: 3},
+	}
+	worlds := small
+	if *exploreAll {
+		worlds = append(worlds, large...)
+	}
+	for _, x := range worlds {
+		for way := range 3 {
+			x.further, x.straight = way != 1, way != 0
+			require.Empty(t, x.explore(t), "%v of %d, further %v, straight %v, Curator %d", x.wants, x.limit, x.further, x.straight, x.curator)
+		}
+	}
+}
+
 // Each rule is needed: without it the explorer finds what it says.
 func TestExplorePermits_WithoutTheRule(t *testing.T) {
 	for _, c := range []struct {
@@ -90,6 +124,9 @@ func TestExplorePermits_WithoutTheRule(t *testing.T) {
 		{"leases are made with the queue node", permitExplorer{wants: []uint8{1, 1}, limit: 1, mistakes: permitMistakes{makesEarly: true}}, "a client waits for ever"},
 		{"one by one", permitExplorer{wants: []uint8{2, 2}, limit: 2, mistakes: permitMistakes{oneByOne: true}}, "a client waits for ever"},
 		{"no check", permitExplorer{wants: []uint8{1}, limit: 1, faults: 1, mistakes: permitMistakes{noCheck: true}}, "a lease is left"},
+		{"who is not in front waits with leases", permitExplorer{wants: []uint8{1, 1, 1}, limit: 1, further: true, curator: 1, mistakes: permitMistakes{waitsFurther: true, noSum: true}}, "a client waits for ever"},
+		{"who is not in front does not count those ahead", permitExplorer{wants: []uint8{1, 1, 1}, limit: 1, further: true, mistakes: permitMistakes{noSum: true}}, "overtaken"},
+		{"who goes straight away does not count", permitExplorer{wants: []uint8{1, 1, 1}, limit: 1, straight: true, mistakes: permitMistakes{skipsQueue: true}}, "overtaken"},
 		{"the limit is not watched", permitExplorer{wants: []uint8{1, 1}, limit: 0, limits: []uint8{1}, mistakes: permitMistakes{limitUnheard: true}}, "a client waits for ever"},
 	} {
 		c.x.acquire = 1
