@@ -134,13 +134,10 @@ func (a *acquisition) makeNode(e *era, by recipe) (*attempt, error) {
 		if err != nil {
 			return nil, err
 		}
-		var early *nodes.Listing
-		var record <-chan dataRead
+		made := &attempt{acquisition: a, recipe: by, e: e, walk: queue.Begin(e.ID, c.sent, root.recorded), retry: link.NewBackoff()}
 		if c.sent {
-			early = e.lists.List(root.path)
-			if root.recorded {
-				record = e.askData(root.path)
-			}
+			made.list = e.lists.List(root.path)
+			by.listing(made)
 		}
 		err = c.finish() // at the latest with the session
 		if at != nil && (err == nil || errors.Is(err, zk.ErrNoNode)) {
@@ -157,8 +154,8 @@ func (a *acquisition) makeNode(e *era, by recipe) (*attempt, error) {
 		case err == nil:
 			root.warnOfTheEnd(e, c.node)
 			a.d.mark = nil
-			return &attempt{acquisition: a, recipe: by, e: e, node: c.node, token: c.token, walk: queue.Begin(e.ID, early != nil, root.recorded),
-				list: early, early: record, retry: link.NewBackoff()}, nil
+			made.node, made.token = c.node, c.token
+			return made, nil
 		case !errors.Is(err, zk.ErrNoNode):
 			return nil, err
 		}

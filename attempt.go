@@ -28,7 +28,10 @@ type recipe interface {
 	besideLocked(t *lockTable, other lockKey) (p *pair, busy *acquisition, err error)
 	// before comes before queueing. It returns nil if the lock was granted, and errRequeue if the acquisition has to queue.
 	before(a *acquisition) error
-	// behind is called when somebody is ahead in the queue. It returns ErrNotAcquired if the call does not wait.
+	// listing is called when a list of the queue has been asked for: what else the recipe wants to know goes out in the same flight.
+	listing(a *attempt)
+	// behind is called when somebody is ahead in the queue. It returns ErrNotAcquired if the call does not wait, and errGranted if it got
+	// the lock all the same.
 	behind(a *attempt, at position) error
 	// step does what the walk says of the record in the lock root's data, if grants are recorded.
 	step(a *attempt) error
@@ -44,6 +47,8 @@ type plain struct{}
 func (plain) besideLocked(*lockTable, lockKey) (*pair, *acquisition, error) { return nil, nil, nil }
 
 func (plain) before(*acquisition) error { return errRequeue }
+
+func (plain) listing(*attempt) {}
 
 func (plain) behind(a *attempt, at position) error {
 	if !a.d.table.behind(a.acquisition, at) {
@@ -70,6 +75,8 @@ type attempt struct {
 	token  int64  // its czxid
 
 	held      []string // what the hold rests on, if that is not the node in the queue: nodes below lockRoot.more
+	beside    *look    // at those nodes, which went out with the list
+	leases    int      // how many of them all the last look showed
 	rootCzxid int64    // of the node above what the hold rests on, as last listed: no grant without a list that shows ours
 
 	walk        queue.Walk

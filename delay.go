@@ -52,6 +52,14 @@ func (o *mutexOptions) withDelay(r recipe) recipe {
 	return r
 }
 
+// listing asks for the record with the first list. Later it may take a sync.
+func (l delayed) listing(a *attempt) {
+	if a.walk.Early {
+		a.early = a.e.askData(a.d.root.path)
+	}
+	l.recipe.listing(a)
+}
+
 func (l delayed) step(a *attempt) error {
 	switch a.walk.Next {
 	case queue.ToReadRecord:

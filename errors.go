@@ -168,6 +168,9 @@ func (b badArgument) Unwrap() error { return b.error }
 // errRequeue says that our node does not stand in the queue, or not in a place of its own: begin again at the tail.
 var errRequeue = errors.New("queue again")
 
+// errGranted says that a recipe has granted where the node stands, with others ahead of it.
+var errGranted = errors.New("granted")
+
 // errBusy says that the owner has an acquisition under way, for the share or for the other one beside it. A second one could wait for the first.
 var errBusy = errors.New("the owner is being served in another call")
 

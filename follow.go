@@ -39,7 +39,10 @@ func (a *attempt) follow() error {
 		default:
 			err = a.recipe.step(a)
 		}
-		if err != nil {
+		switch {
+		case err == errGranted:
+			return nil
+		case err != nil:
 			return err
 		}
 	}
@@ -53,6 +56,7 @@ func (a *attempt) listQueue() error {
 	}
 	if !w.Early {
 		a.list = a.e.lists.List(a.d.root.path)
+		a.recipe.listing(a)
 	}
 	r, err := a.findingOf(a.list.Wait(a.ctx, a.e.Era))
 	switch {
@@ -94,7 +98,6 @@ func (a *attempt) standBehind() error {
 		*w = w.ListAgain()
 		return nil
 	}
-	a.list, a.early = nil, nil
 	at := position{node: a.node, place: w.Ahead + 1, predecessor: a.predecessor, holds: w.Holds}
 	if e.IsHeld(a.predecessor) {
 		at.who = ourselves
@@ -102,6 +105,7 @@ func (a *attempt) standBehind() error {
 	if err := a.recipe.behind(a, at); err != nil {
 		return err
 	}
+	a.list, a.early = nil, nil
 	a.turn = nil
 	if !w.Tied {
 		a.turn = e.nodes.StandBehind(a.predecessor, a.node, root.rule)

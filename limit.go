@@ -16,8 +16,8 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// permits is what the front of a semaphore's queue is for: it makes leases, and waits until the limit has room for all of them.
-// Then it leaves the queue, and the next is in front.
+// permits is the recipe of a semaphore. Who is in front of the queue makes leases, and waits until the limit has room for all of them
+// (permits.go, room.go). Then it leaves the queue, and the next is in front. Others take permits beside it if there is room (several.go).
 type permits struct {
 	plain
 	leases lockRoot // above the leases; its markers are those of leases

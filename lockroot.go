@@ -59,6 +59,7 @@ type rootNotes struct {
 	warned  bool
 	ahead   bool // the last try found somebody ahead
 	crowded bool // it was said that more hold than a limit allows
+	roomy   bool // the last acquire showed room for itself beside all who waited
 
 	gone  string        // where grants are recorded: the node of the last holder, if it disappeared
 	since clock.Instant // when this Session first knew that
@@ -103,6 +104,13 @@ func (r *lockRoot) noteFits() {
 func (r *lockRoot) noteAhead(is bool) {
 	r.roots.noted(r.path, func(n rootNotes) rootNotes {
 		n.ahead = is
+		return n
+	})
+}
+
+func (r *lockRoot) noteRoomy(is bool) {
+	r.roots.noted(r.path, func(n rootNotes) rootNotes {
+		n.roomy = is
 		return n
 	})
 }

@@ -41,30 +41,38 @@ func fitsSemaphore(ctx context.Context, e *era, queued *lockRoot, list *nodes.Li
 }
 
 // front is what follows the queue. No exclusion rests on the place in the queue (queue.PlaceOfLeases).
-func (*permits) front(a *attempt) error {
+func (p *permits) front(a *attempt) error {
 	if a.turn != nil {
 		a.e.nodes.StepOut(a.turn)
 		a.turn = nil
 	}
 	a.onOwn = nil
 	early, err := a.makeLeases()
+	n := 0
 	if err == nil {
-		err = a.awaitRoom(early)
+		n, err = a.awaitRoom(early)
 	}
 	if err != nil {
 		return err
+	}
+	room := n - a.leases // for those who wait
+	if !a.queued {       // so its list of the queue is of now
+		others := len(queue.Members(a.list.Names, a.d.root.rule.Markers)) - 1
+		a.d.root.noteRoomy(queue.HaveRoom(a.leases-p.k, others, p.k, n))
+		room = min(room, others)
 	}
 	leaves := make(chan *nodes.Deletion, 1)
 	a.d.leaves = leaves
 	if err = a.grant(); err == nil {
 		leaves <- a.d.root.handOver(a.e, a.node, false, nil)
+		a.wake(room)
 	}
 	return err
 }
 
-// makeLeases makes the leases in one transaction, which checks that our node in the queue is there. It goes on until the outcome is
-// known, even if nobody waits any more: after an error there are none but those in a.held. It returns a look that went out after it,
-// over the same connection, or nil.
+// makeLeases makes the leases in one transaction, which checks that our node in the queue is there, if we have one. It goes on until the
+// outcome is known, even if nobody waits any more: after an error there are none but those in a.held. It returns a look that went out after
+// it, over the same connection, or nil.
 func (a *attempt) makeLeases() (*look, error) {
 	e, p := a.e, a.permits()
 	var seats []*nodes.Seat
@@ -86,7 +94,7 @@ func (a *attempt) makeLeases() (*look, error) {
 		if err != nil {
 			return nil, err
 		}
-		early := p.look(e)
+		early := a.look()
 		var got tap.Answer
 		select {
 		case got = <-answered:
@@ -96,12 +104,12 @@ func (a *attempt) makeLeases() (*look, error) {
 		made, failed, err := a.leasesMade(got)
 		switch answer.FateOf(got.Fate, answer.OutcomeOf(err), e.IsOver()) {
 		case answer.NodeMade:
-			a.hungUp = 0
+			a.hungUp, a.token = 0, got.Zxid
 			a.took(made, seats)
 			if early.list.Wait(a.ctx, e.Era) != nil || early.list.Conn != got.Conn {
 				return nil, nil
 			}
-			return &early, nil
+			return early, nil
 		case answer.NothingMade:
 			if got.Fate == tap.WasAnswered && !e.Pause(200*time.Millisecond) { // the servers are busy
 				return nil, e.OverErr()
@@ -149,9 +157,12 @@ func (a *attempt) sendLeases(id string) (answered <-chan tap.Answer, err error) 
 	}
 }
 
-// request checks first the node in the queue, so that nothing is made when our turn is over. All leases of a request have one protection id.
-func (p *permits) request(queued, id string, data []byte) wire.MultiRequest {
-	ask := wire.MultiRequest{Ops: []wire.MultiOp{{Op: wire.OpCheck, Path: queued, Version: -1}}}
+// request checks first the node in the queue, if there is one, so that nothing is made when our turn is over. All leases of a request have
+// one protection id.
+func (p *permits) request(queued, id string, data []byte) (ask wire.MultiRequest) {
+	if queued != "" {
+		ask.Ops = append(ask.Ops, wire.MultiOp{Op: wire.OpCheck, Path: queued, Version: -1})
+	}
 	for range p.k {
 		create := wire.CreateRequest{Path: queue.LeasePath(p.leases.path, id), Data: data, ACL: wireACL(p.leases.acl), Flags: wire.FlagEphemeralSequential}
 		ask.Ops = append(ask.Ops, wire.MultiOp{Op: wire.OpCreate, Path: create.Path, Create: create})
@@ -176,15 +187,18 @@ func (a *attempt) leasesMade(got tap.Answer) (made []string, failed int, err err
 	if err := answer.ErrOf(got); err != nil {
 		return nil, -1, err
 	}
-	k := a.permits().k
-	if failed, err = answer.ErrOfMulti(got, 1+k); err != nil {
+	checks := 1
+	if a.node == "" {
+		checks = 0
+	}
+	if failed, err = answer.ErrOfMulti(got, checks+a.permits().k); err != nil {
 		return nil, failed, err
 	}
 	var all wire.MultiResponse
 	if err := got.Decode(&all); err != nil {
 		return nil, -1, err
 	}
-	for _, r := range all.Results[1:] {
+	for _, r := range all.Results[checks:] {
 		if r.Path == "" {
 			return nil, -1, wire.ErrMalformed // as good as no answer
 		}
@@ -207,14 +221,14 @@ func (a *attempt) took(made []string, seats []*nodes.Seat) {
 func (a *attempt) notMade(failed int, err error) error {
 	leases := &a.permits().leases
 	switch noNode := errors.Is(err, zk.ErrNoNode); {
-	case noNode && failed == 0:
+	case noNode && (failed == 0 || a.node == ""):
 		return errRequeue
 	case noNode:
 		if err := leases.ensure(a.ctx, a.e.Era); err != nil || failed > 0 {
 			return err
 		}
 		return errRequeue // nobody says that our node is there
-	case failed == 0:
+	case failed == 0 && a.node != "":
 		return answer.Denied(err, "check", "READ", a.node)
 	}
 	return answer.Denied(err, "create", "CREATE", leases.path)
@@ -224,7 +238,8 @@ func (a *attempt) notMade(failed int, err error) error {
 // the attempt must not go on.
 //
 // If there are none, the transaction may still come: the old server may read it yet. Sent again, it could so make twice the permits.
-// But it checks our node in the queue. So that is deleted first. What is found after that is all there will ever be.
+// But it checks our node in the queue. So that is deleted first. What is found after that is all there will ever be. If it checked none,
+// what comes is found later and deleted (nodes.Reaper.NoteStray).
 func (a *attempt) resolveLeases(id string) (found []string, err error) {
 	e, leases := a.e, a.permits().leases.path
 	if found, err = a.findLeases(id); err != nil {
@@ -235,6 +250,9 @@ func (a *attempt) resolveLeases(id string) (found []string, err error) {
 		return found, errRequeue
 	case len(found) > 0:
 		return found, a.areOurs(found)
+	case a.node == "":
+		e.reaper.NoteStray(leases, id)
+		return nil, errRequeue
 	}
 	x := e.reaper.Erase(a.node)
 	select {
@@ -274,6 +292,7 @@ func (a *attempt) areOurs(found []string) error {
 		stat, err := a.e.Stat(found[0])
 		switch {
 		case err == nil && stat.EphemeralOwner == a.e.ID:
+			a.token = stat.Czxid
 			return nil
 		case err == nil, errors.Is(err, zk.ErrNoNode):
 			return errRequeue

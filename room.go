@@ -14,19 +14,28 @@ import (
 // A semaphore's first in line looks at the leases and at the limit until there is room for its own (permits.go). A shared limit is in a
 // node (limit.go).
 
-// look is a look at the leases and the limit, in one flight.
+// look is a look at the leases and the limit, in one flight; and at the queue before them, if that is wanted.
 type look struct {
+	queue *nodes.Listing
 	list  *nodes.Listing
 	limit <-chan dataRead
 }
 
-func (p *permits) look(e *era) look { return look{e.lists.List(p.leases.path), p.askLimit(e)} }
+// look looks at the queue, too, if we do not stand in it.
+func (a *attempt) look() *look {
+	now, p := look{}, a.permits()
+	if a.node == "" {
+		now.queue = a.e.lists.List(a.d.root.path)
+	}
+	now.list, now.limit = a.e.lists.List(p.leases.path), p.askLimit(a.e)
+	return &now
+}
 
-// awaitRoom waits until the limit has room for the leases. Only who is in front of the queue does that: so a permit that is freed
+// awaitRoom waits until the limit has room for the leases, and returns it. Only who is in front of the queue does that: so a permit that is freed
 // wakes one waiter. Tries end here.
 //
 // The first look takes no watch. Most calls need no other, and a watch costs an event after all is over.
-func (a *attempt) awaitRoom(early *look) error {
+func (a *attempt) awaitRoom(early *look) (limit int, err error) {
 	e, p := a.e, a.permits()
 	var by heldUp
 	for watching := false; ; {
@@ -39,49 +48,44 @@ func (a *attempt) awaitRoom(early *look) error {
 		}
 		now := early
 		if early = nil; now == nil {
-			l := p.look(e)
-			now = &l
+			now = a.look()
 		}
 		at, n, known, err := a.roomIn(now)
 		switch {
 		case err != nil:
-			return err
+			return 0, err
 		case !known:
 			continue
 		case at.Kind == queue.Front:
-			return nil
-		case at.Kind == queue.Exhausted:
-			return fmt.Errorf("%w: the leases are past the last number that zklock uses; try again when all of them are gone", ErrSequenceExhausted)
-		case at.Kind != queue.Behind: // a lease is gone, or has no place of its own
-			return errRequeue
+			return n, nil
 		case len(a.left) > 0: // those leases ahead may be our own, which are being deleted
 			if err := a.awaitLeft(); err != nil {
-				return err
+				return 0, err
 			}
 			continue
 		}
 		if err := a.notRoomYet(&by, at, n, now.list.Names); err != nil {
-			return err
+			return 0, err
 		}
 		if !watching {
 			watching = true
 			continue
 		}
 		if r, err := a.findingOf(armedAll(a.ctx, e.Era, on, onLimit)); err != nil {
-			return err
+			return 0, err
 		} else if r != queue.IsThere {
 			continue
 		}
 		moved, err := a.awaitChange(&by, on, onLimit, now.list.Conn)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		// The event of one lease frees one permit. If that is all we lack, the next look grants, and needs no watch.
 		watching = !moved && at.Ahead+p.k > n+1
 	}
 }
 
-// roomIn says where the leases stand by a look, and under which limit. known is false if the look has to be repeated.
+// roomIn says where the leases stand by a look, in front or behind, and under which limit. known is false if the look has to be repeated.
 func (a *attempt) roomIn(now *look) (at queue.Place, n int, known bool, err error) {
 	n, known, err = a.limitOf(now.limit)
 	if err != nil || !known {
@@ -92,16 +96,22 @@ func (a *attempt) roomIn(now *look) (at queue.Place, n int, known bool, err erro
 	case err != nil:
 		return at, n, false, err
 	case r == queue.IsGone:
-		return queue.Place{Kind: queue.Missing}, n, true, nil
+		return at, n, true, errRequeue
 	case r != queue.IsThere:
 		return at, n, false, nil
 	}
 	at = queue.PlaceOfLeases(namesOf(a.held), now.list.Names, n)
-	a.rootCzxid = now.list.Root
+	a.rootCzxid, a.leases = now.list.Root, len(queue.Members(now.list.Names, a.permits().leases.rule.Markers))
 	if at.Ahead > n && a.permits().limit == "" {
 		a.warnOfMore(at, n)
 	}
-	return at, n, true, nil
+	switch at.Kind {
+	case queue.Front, queue.Behind:
+		return at, n, true, nil
+	case queue.Exhausted:
+		return at, n, true, fmt.Errorf("%w: the leases are past the last number that zklock uses; try again when all of them are gone", ErrSequenceExhausted)
+	}
+	return at, n, true, errRequeue // a lease is gone, or has no place of its own
 }
 
 // warnOfMore logs that more leases were granted than a fixed limit allows: once for each path and Session. (A shared one falls.)
@@ -205,35 +215,4 @@ func armedAll(ctx context.Context, z *link.Era, all ...*watch) (err error) {
 		}
 	}
 	return err
-}
-
-// behind has a try look past the queue: it fails if no permit is free. If there is one, whoever is ahead is just taking it, and the try
-// stays in the queue, for as long as tries wait for answers.
-func (p *permits) behind(a *attempt, at position) error {
-	at.holds = false // who is in front of the queue waits; who holds has left it
-	if a.d.table.behind(a.acquisition, at) {
-		return nil
-	}
-	for {
-		n, known, err := a.limitOf(p.askLimit(a.e))
-		switch {
-		case err != nil:
-			return err
-		case !known:
-			continue
-		}
-		leases := a.e.lists.List(p.leases.path)
-		r, err := a.findingOf(leases.Wait(a.ctx, a.e.Era))
-		switch {
-		case err != nil:
-			return err
-		case r == queue.NotTold:
-			continue
-		case len(queue.Members(leases.Names, p.leases.rule.Markers))+p.k > n:
-			at.why = p.overLimit(n)
-			a.d.table.behind(a.acquisition, at)
-			return ErrNotAcquired
-		}
-		return nil
-	}
 }

@@ -20,8 +20,9 @@ import (
 // path/locks, and below path/leases a node for each permit.
 //
 // It keeps the promises of the package in this sense. I1: there are never more permits in use than the largest limit that was set.
-// I2: a call has one node in the queue, and then as many leases as it wants permits. I5: a hold is lost with its lease, and with any
-// of its nodes. I8: grants follow the queue, and a permit that is freed wakes one waiter.
+// I2: a call has at most one node in the queue, and as many leases as it wants permits. I5: a hold is lost with its lease, and with any
+// of its nodes. I8: grants follow the queue, and a permit that is freed wakes one waiter; more only if it finds room for more. A permit
+// that nobody waits for costs what a mutex does: one round trip and one write.
 type Semaphore struct {
 	m Mutex // on the queue
 	n int
@@ -100,14 +101,15 @@ func (sem *Semaphore) made() *Semaphore {
 // Each call takes permits of its own. It does not re-enter, also if its context carries a hold of the semaphore or an owner: a call
 // that has permits and asks for more may wait for itself, as with every semaphore. The owner that WithOwner sets is the hold's, for logs.
 //
-// Calls take their turn in the order of their queue: one that wants many permits is not overtaken by those that want few. That goes for
-// one that wants more than the shared limit is now, too: it waits until the limit is raised or its context ends, and all behind it wait
-// with it. A try returns ErrNotAcquired then. If a permit is free, a try waits until those ahead have what they take, for two heartbeats
-// at most.
+// Calls take their turn in the order of their queue. Several take permits at a time, where there is room for all who came before, of whom each
+// counts with one permit. So a call that wants many may be overtaken by those that want few, but not once it is first in line. That goes
+// for one that wants more than the shared limit is now, too: it waits until the limit is raised or its context ends, and all behind it
+// wait with it. A try returns ErrNotAcquired then. If a permit is free that those ahead may take, a try waits until they have, for two
+// heartbeats at most.
 //
 // The hold's Node is its first lease, and Hold.Checks has a check for each. If one lease is deleted, the whole hold is lost, and the
-// other permits are free. Its Token is the czxid of its node in the queue, and grows in the order of the grants. But several hold at
-// a time, and a resource must not refuse the smaller token of one that still holds: use Checks or Deadline.
+// other permits are free. Its Token is the czxid of its leases. Where only one can hold at a time, it grows with each grant. Where several
+// do, a resource must not refuse the smaller token of one that still holds: use Checks or Deadline.
 //
 // A Curator client that acquires several leases takes them one by one and keeps what it has. Two such clients can wait for each
 // other, and all others with them, for as long as they wait; so can one and a caller of ours. That needs two who hold a part: two of
@@ -156,14 +158,15 @@ func (l *permitLock) String() string {
 }
 
 // Participants returns the permits that are in use, one for each lease, and then who waits, the next in line first: in both, as many
-// nodes as a caller has there. The Token of a lease is the node's, and larger than that of the hold. Nodes that go meanwhile are left out.
+// nodes as a caller has there. The Token of a lease is that of its hold. Nodes that go meanwhile are left out.
 // While no server can be reached, Participants waits for one until ctx ends.
 //
 // A lease that was granted is in use until it goes, so there may be more holders than the limit: it was lowered, or other clients go by a
 // larger one. No node says that its lease was granted. But only who is in front of the queue can have leases that are not: those it made
 // last, after its node in the queue, if all leases together are more than the limit. These wait. So for a moment, while leases are made and
-// nodes leave the queue, who was just granted is in both, and a hold of the front's Session may be taken for the front's. And a caller that
-// waits with leases counts as a holder if somebody deletes its node in the queue.
+// nodes leave the queue, who was just granted is in both, and a hold of the front's Session may be taken for the front's. For a round trip,
+// leases that were made in vain, as others were quicker, pass for holds. And a caller that waits with leases counts as a holder if somebody
+// deletes its node in the queue.
 func (sem *Semaphore) Participants(ctx context.Context) (holders, waiters []Participant, err error) {
 	if !sem.isMade() {
 		return nil, nil, &Error{Op: "participants", Err: errNoSemaphore}

@@ -307,7 +307,7 @@ func (q Sequencer) verdict(checked, node, list found, names []string) error {
 		return ErrOtherRoot
 	case checked.err != nil, node.err != nil, place == queue.Missing: // it may have gone since the transaction
 		return fmt.Errorf("%w: the hold is over", ErrNotHeld)
-	case q.Token > node.czxid, q.Token < node.czxid && q.Mode == modeExclusive: // a reader may have its writer's; permits, that of their place in the queue
+	case q.Token > node.czxid, q.Token < node.czxid && q.Mode == modeExclusive: // a reader may have its writer's; permits of another client, that of their place in the queue
 		return badArgument{fmt.Errorf("%w: %s has another token than %d", ErrBadSequencer, nameOf(q.Node), q.Token)}
 	case place != queue.Front: // it may hold later
 		return fmt.Errorf("%w: %s waits, and nothing is held with it", ErrBadSequencer, nameOf(q.Node))

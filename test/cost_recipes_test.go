@@ -26,7 +26,8 @@ func TestVirtual_RequestBudget_Recipes(t *testing.T) {
 		"write lock":                    {requests: 2},
 		"downgrade":                     {requests: 1},
 		"write lock: release":           {requests: 1},
-		"permit":                        {requests: 5},
+		"permit":                        {requests: 3},
+		"queue, the last one was free":  {requests: 10},
 		"queue for a permit":            {requests: 6},
 		"hand-over of a permit":         {requests: 3, events: 1},
 		"permit: release":               {requests: 1},
@@ -73,9 +74,13 @@ func TestVirtual_RequestBudget_Recipes(t *testing.T) {
 		release(t, take(theirs, never)) // a Session's first acquire on a path looks at the path, too
 		count("permit", func() { h = take(mine, never) })
 		var next *waiting
-		count("queue for a permit", func() { next = v.lineUp(theirs) })
+		count("queue, the last one was free", func() { next = v.lineUp(theirs) })
 		count("hand-over of a permit", func() { release(t, h); next.granted2(t, time.Second) })
 		count("permit: release", func() { release(t, next.hold) })
+		h = take(mine, never)
+		count("queue for a permit", func() { next = v.lineUp(theirs) })
+		release(t, h)
+		release(t, next.granted2(t, time.Second))
 
 		m := newMulti(t, newMutex(t, a, "/job/m1"), newMutex(t, a, "/job/m2"), newMutex(t, a, "/job/m3"))
 		all, err := m.Acquire(within(t, time.Minute))

@@ -19,6 +19,7 @@ type Listing struct {
 	Names []string
 	Root  int64  // czxid of the root
 	Conn  uint64 // the connection over which it was answered
+	At    int64  // the last zxid that the server had seen
 	err   error
 }
 
@@ -111,7 +112,7 @@ func (l *Lists) goOn(kind listKind, q *listQueue) {
 			if err == nil {
 				err = a.Decode(&children)
 			}
-			next.Names, next.Root, next.Conn, next.err = children.Children, children.Stat.Czxid, a.Conn, answer.Denied(err, "list", "READ", kind.root)
+			next.Names, next.Root, next.Conn, next.At, next.err = children.Children, children.Stat.Czxid, a.Conn, a.Zxid, answer.Denied(err, "list", "READ", kind.root)
 			l.answered(kind, q, next)
 		})
 		q.next = nil // sent from here on: later askers need a later list
@@ -143,8 +144,8 @@ func (l *Lists) askSlowly(kind listKind, q *listQueue, next *Listing) {
 	if !l.z.Carrier.Spawn(func() {
 		_, _ = l.z.WaitAttached(context.Background()) // if there will be no connection, the list says so
 		next := take()
-		children, conn, err := l.children(kind)
-		next.Names, next.Root, next.Conn, next.err = children.Children, children.Stat.Czxid, conn, err
+		children, a, err := l.children(kind)
+		next.Names, next.Root, next.Conn, next.At, next.err = children.Children, children.Stat.Czxid, a.Conn, a.Zxid, err
 		l.answered(kind, q, next)
 	}) {
 		next := take()
@@ -164,22 +165,22 @@ func (l *Lists) answered(kind listKind, q *listQueue, on *Listing) {
 // caught up, and the second may lag behind.
 var errMoved = errors.New("the connection changed between sync and list")
 
-func (l *Lists) children(kind listKind) (children wire.ChildrenStatResponse, conn uint64, err error) {
+func (l *Lists) children(kind listKind) (children wire.ChildrenStatResponse, a tap.Answer, err error) {
 	synced := make(chan tap.Answer, 1)
 	if kind.synced { // in one flight: servers answer a session in order
 		if !l.z.Carrier.Send(l.z, tap.NewRequest(wire.OpSync, wire.PathRequest{Path: kind.root}, func(a tap.Answer) { synced <- a })) {
-			return children, 0, zk.ErrConnectionClosed
+			return children, a, zk.ErrConnectionClosed
 		}
 	}
-	a, err := l.z.Read(context.Background(), wire.OpGetChildren2, wire.PathWatchRequest{Path: kind.root}, &children)
+	a, err = l.z.Read(context.Background(), wire.OpGetChildren2, wire.PathWatchRequest{Path: kind.root}, &children)
 	if kind.synced && (err == nil || errors.Is(err, zk.ErrNoNode)) {
 		s := <-synced // it came before
 		if err := l.z.ErrOf(s); err != nil {
-			return wire.ChildrenStatResponse{}, 0, err
+			return wire.ChildrenStatResponse{}, a, err
 		}
 		if a.Conn != s.Conn {
-			return wire.ChildrenStatResponse{}, 0, errMoved
+			return wire.ChildrenStatResponse{}, a, errMoved
 		}
 	}
-	return children, a.Conn, answer.Denied(err, "list", "READ", kind.root)
+	return children, a, answer.Denied(err, "list", "READ", kind.root)
 }

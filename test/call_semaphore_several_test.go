@@ -1,0 +1,301 @@
+package zklock_test
+
+// These tests have several take permits of one semaphore at a time: further back in the queue, and without a place in it.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// A try fails only if no permit is free: forty at once, some far from the servers, take forty permits.
+func TestVirtual_Semaphore_AsManyTriesAtOnceAsThereArePermits(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		const n = 40
+		release(t, take(t, v.permits(1, n)))
+		var tries []zklock.Lock
+		for range n {
+			tries = append(tries, v.permits(1, n))
+		}
+		v.net.SetLatency(10 * time.Millisecond)
+		var all sync.WaitGroup
+		holds := make([]*zklock.Hold, n)
+		for i, l := range tries {
+			all.Go(func() {
+				var err error
+				holds[i], err = l.TryAcquire(t.Context())
+				require.NoError(t, err)
+			})
+		}
+		all.Wait()
+		v.has(n, 0)
+		_, err := v.permits(1, n).TryAcquire(t.Context())
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		for _, h := range holds {
+			release(t, h)
+		}
+		v.has(0, 0, "I4")
+	})
+}
+
+// I1, I8: more permits are taken in the same time. With one, each grant takes two round trips. Nobody is granted out of turn where it tells:
+// one permit goes round in the order of the queue.
+func TestVirtual_Semaphore_PermitsAreTakenBeside(t *testing.T) {
+	for _, c := range []struct{ n, least, most int }{{1, 240, 250}, {4, 350, 2000}, {16, 1200, 8000}} {
+		t.Run(fmt.Sprint(c.n), func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				v.net.SetLatency(time.Millisecond)
+				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+				defer cancel()
+				var grants, in atomic.Int64
+				var all sync.WaitGroup
+				for range 32 {
+					l := v.permits(1, c.n)
+					all.Go(func() {
+						for {
+							h, err := l.Acquire(ctx)
+							if errors.Is(err, context.DeadlineExceeded) {
+								return
+							}
+							require.NoError(t, err)
+							grants.Add(1)
+							require.LessOrEqual(t, in.Add(1), int64(c.n), "I1")
+							in.Add(-1)
+							release(t, h)
+						}
+					})
+				}
+				all.Wait()
+				rate := 2 * int(grants.Load())
+				t.Logf("%d grants a second", rate)
+				require.GreaterOrEqual(t, rate, c.least)
+				require.LessOrEqual(t, rate, c.most)
+				v.has(0, 0, "I4")
+			})
+		})
+	}
+}
+
+// I8: four permits are freed at once, and six callers wait. The first four are granted, in a time that does not grow with their number, and
+// what the nodes of the others say stays.
+func TestVirtual_Semaphore_SeveralAreFreed_SeveralAreWoken(t *testing.T) {
+	for _, ofOneSession := range []bool{false, true} {
+		t.Run(fmt.Sprint(ofOneSession), func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				h := take(t, v.permits(4, 4))
+				one := v.permits(1, 4)
+				var waiting []*waiting
+				for i := range 6 {
+					l := one
+					if !ofOneSession {
+						l = v.permits(1, 4, zklock.WithData([]byte{'a' + byte(i)}))
+					}
+					waiting = append(waiting, v.lineUp(l))
+				}
+				told := func() map[string]string {
+					data := map[string]string{}
+					for _, name := range v.srv.Children(semQueue) {
+						d, _ := v.srv.Get(semQueue + "/" + name)
+						data[name] = string(d)
+					}
+					return data
+				}
+				before := told()
+				v.net.SetLatency(10 * time.Millisecond)
+				began := time.Now()
+				release(t, h)
+				time.Sleep(time.Second)
+				for _, w := range waiting[:4] {
+					w.granted(t)
+					require.Less(t, w.at.Sub(began), 190*time.Millisecond, "one after the other it takes 30 ms + 40 ms each, and 20 ms for the release")
+				}
+				v.has(5, 2, "the next in line has made its lease")
+				inOrder := slices.SortedFunc(maps.Keys(before), func(a, b string) int { return strings.Compare(a[len(a)-10:], b[len(b)-10:]) })
+				stay := map[string]string{inOrder[4]: before[inOrder[4]], inOrder[5]: before[inOrder[5]]}
+				require.Equal(t, stay, told(), "the last two, and what they say of their owners")
+				for _, w := range waiting[:4] {
+					release(t, w.granted(t))
+				}
+				release(t, waiting[4].granted(t))
+				release(t, waiting[5].granted(t))
+				v.has(0, 0, "I4")
+			})
+		})
+	}
+}
+
+// straight is a Session that has taken a permit, and found room for more: its next call makes no node in the queue.
+func (v *virtual) straight(k, n int, opts ...zklock.Option) (*zklock.Session, zklock.Lock) {
+	s := v.connect(opts...)
+	l := newSemaphore(v.t, s, semPath, n).Permits(k)
+	release(v.t, take(v.t, l))
+	return s, l
+}
+
+// I8: who takes permits without a place in the queue overtakes nobody: one that wants two is first in line, and one permit is free.
+func TestVirtual_Semaphore_Straight_OvertakesNobody(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		_, quick := v.straight(1, 2)
+		h := take(t, v.permits(1, 2))
+		many := v.lineUp(v.permits(2, 2))
+		few := v.lineUp(quick)
+		time.Sleep(time.Minute)
+		require.False(t, few.isGranted())
+		v.has(3, 2) // the hold's lease, and those of the first in line
+		release(t, h)
+		release(t, many.granted(t))
+		release(t, few.granted(t))
+		v.has(0, 0, "I4")
+
+		_, quick = v.straight(1, 1)
+		first, err := v.srv.CreateAs(v.connect().SessionID(), semQueue+"/_c_11111111-1111-4111-8111-111111111111-lock-", nil, zk.FlagEphemeral|zk.FlagSequence)
+		require.NoError(t, err)
+		behind := v.lineUp(quick)
+		time.Sleep(time.Minute)
+		require.False(t, behind.isGranted(), "who is first in line has not made its lease yet")
+		v.has(0, 2)
+		require.NoError(t, v.srv.Delete(first))
+		release(t, behind.granted(t))
+	})
+}
+
+// A client that counts leases, as Curator's does, is first in line and waits. No lease of ours stays behind its own: both would wait for ever.
+func TestVirtual_Semaphore_BesideOneThatCounts_NoLeaseWaits(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		_, quick := v.straight(1, 1)
+		h := take(t, v.permits(1, 1))
+		other := v.connect()
+		foreign := func(path string) string {
+			node, err := v.srv.CreateAs(other.SessionID(), path, nil, zk.FlagEphemeral|zk.FlagSequence)
+			require.NoError(t, err)
+			return node
+		}
+		first := foreign(semQueue + "/_c_11111111-1111-4111-8111-111111111111-lock-")
+		lease := foreign(semLeases + "/_c_11111111-1111-4111-8111-111111111112-lease-")
+		w := v.lineUp(quick)
+		late := v.lineUp(v.permits(1, 1))
+		time.Sleep(time.Minute)
+		v.has(2, 3)
+		release(t, h)
+		time.Sleep(time.Minute)
+		v.has(1, 3, "it counts one lease now: its own")
+		require.False(t, w.isGranted())
+		require.NoError(t, v.srv.Delete(first))
+		synctest.Wait()
+		require.NoError(t, v.srv.Delete(lease))
+		release(t, w.granted(t))
+		release(t, late.granted(t))
+		v.has(0, 0, "I4")
+	})
+}
+
+// F2, F3, I2, I4: the answer to a transaction that checks no node in the queue is lost. What was made is adopted. What was not made is
+// taken by the way through the queue; a copy that comes late is found and deleted.
+func TestVirtual_Semaphore_Straight_AnswerLost(t *testing.T) {
+	for _, fate := range []string{"made", "lost", "late"} {
+		t.Run(fate, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				id := "not yet"
+				s, quick := v.straight(2, 2, zklock.WithDialer(func(network, addr string, d time.Duration) (net.Conn, error) {
+					c, err := v.net.Dial(network, addr, d)
+					return losing{c, &id}, err
+				}))
+				before := len(leasesOf(v.srv.History(), s.SessionID()))
+				if fate == "made" {
+					v.srv.Inject(zktest.After(zktest.Multi).Session(s.SessionID()).Path(semLeases + "/*").DropReply().Close().Once())
+				} else {
+					id = ""
+				}
+				h := take(t, quick)
+				if fate == "made" {
+					require.Len(t, leasesOf(v.srv.History(), s.SessionID()), before+2, "I2: adopted")
+					stat, ok := v.srv.Stat(h.Node())
+					require.True(t, ok)
+					require.Equal(t, stat.Czxid, h.Token())
+				} else {
+					require.NotContains(t, h.Node(), id)
+				}
+				v.has(2, 0)
+				if fate == "late" {
+					for range 2 {
+						_, err := v.srv.CreateAs(s.SessionID(), semLeases+"/_c_"+id+"-lease-", nil, zk.FlagEphemeral|zk.FlagSequence)
+						require.NoError(t, err)
+					}
+					time.Sleep(5 * time.Second) // a third of T
+					v.has(2, 0, "I4")
+				}
+				release(t, h)
+				v.has(0, 0, "I4")
+			})
+		})
+	}
+}
+
+// I4: leases that were made in vain go with their call, whatever it is that ends it.
+func TestVirtual_Semaphore_Straight_InVain_LeavesNothing(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		_, quick := v.straight(1, 1)
+		h := take(t, v.permits(1, 1))
+		_, err := quick.TryAcquire(t.Context())
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		v.has(1, 0)
+		release(t, h)
+
+		_, quick = v.straight(1, 1)
+		h = take(t, v.permits(1, 1))
+		v.net.SetLatency(10 * time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Millisecond) // the answer is on its way
+		defer cancel()
+		_, err = quick.Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		v.has(1, 0)
+		release(t, h)
+		v.has(0, 0)
+	})
+}
+
+// The token is the czxid of the leases, in whatever way they were made. Where one holds at a time, it grows.
+func TestVirtual_Semaphore_Token_IsTheLeases(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		_, quick := v.straight(2, 2)
+		last := int64(0)
+		check := func(h *zklock.Hold) {
+			t.Helper()
+			for _, name := range v.srv.Children(semLeases) {
+				if strings.HasPrefix(h.Node(), semLeases+"/"+name[:len(name)-10]) {
+					stat, ok := v.srv.Stat(semLeases + "/" + name)
+					require.True(t, ok)
+					require.Equal(t, stat.Czxid, h.Token())
+				}
+			}
+			require.Greater(t, h.Token(), last)
+			last = h.Token()
+		}
+		h := take(t, quick)
+		check(h)
+		next := v.lineUp(v.permits(2, 2))
+		release(t, h)
+		h = next.granted(t)
+		check(h)
+		release(t, h)
+		h = take(t, quick)
+		check(h)
+		require.NoError(t, zklock.CheckSequencer(t.Context(), v.connect(), semPath, h.Sequencer().String()))
+		release(t, h)
+	})
+}
