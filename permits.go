@@ -89,7 +89,10 @@ func (a *attempt) makeLeases() (*look, error) {
 		seats = append(seats, s)
 	}
 	for {
-		id := uuid.NewString()
+		id, _ := queue.ProtectionID(nameOf(a.node)) // all that this node sends is answered, but perhaps the last
+		if a.node == "" {
+			id = uuid.NewString()
+		}
 		answered, err := a.sendLeases(id)
 		if err != nil {
 			return nil, err

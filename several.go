@@ -69,10 +69,11 @@ func (p *permits) behind(a *attempt, at position) error {
 		}
 		isLater := now.list.Conn == a.list.Conn && now.list.At >= a.list.At
 		leases := len(queue.Members(now.list.Names, p.leases.rule.Markers))
+		ahead := queue.Without(nameOf(a.node), a.list.Names, now.list.Names, a.d.root.rule.Markers)
 		switch {
 		case !known, r == queue.NotTold:
 			continue
-		case !withdrew && isLater && queue.HaveRoom(leases, at.place-1, p.k, n):
+		case !withdrew && isLater && queue.HaveRoom(leases, ahead, p.k, n):
 			isRoom, err := a.takeIfRoom()
 			if err == nil && isRoom {
 				return a.grantFurther()
@@ -129,7 +130,7 @@ func (a *attempt) takeIfRoom() (bool, error) {
 	return false, err
 }
 
-// queuedIn returns how many the look showed in the queue. known is false if the leases were listed first: who took some in between would be
+// queuedIn returns how many the look showed in the queue that have no leases. known is false if the leases were listed first: who took some in between would be
 // in neither list.
 func (a *attempt) queuedIn(now *look) (ahead int, known bool, err error) {
 	r, err := a.findingOf(now.queue.Wait(a.ctx, a.e.Era))
@@ -137,7 +138,7 @@ func (a *attempt) queuedIn(now *look) (ahead int, known bool, err error) {
 		return 0, false, err
 	}
 	isFirst := now.queue.Conn == now.list.Conn && now.queue.At <= now.list.At
-	return len(queue.Members(now.queue.Names, a.d.root.rule.Markers)), isFirst, nil
+	return queue.Without("", now.queue.Names, now.list.Names, a.d.root.rule.Markers), isFirst, nil
 }
 
 // withdraw deletes the leases, waits until they are gone, and returns why if that is not nil: after that, they stand in nobody's way, and not

@@ -83,11 +83,29 @@ func PlaceOfLeases(mine, children []string, limit int) Place {
 	return p
 }
 
-// HaveRoom says whether there is room for k leases beside those that are there, and one for each of those who come first. Who stands in
-// the queue lists it before the leases, and makes its own then. Who does not stand there makes its leases, and then lists both: what it found
-// before could be of a time when nobody waited. Who takes permits meanwhile goes from one list to the other, and so is in one of them at
-// least. One who wants more than one counts as one until it is in front of the queue and has made its leases.
+// HaveRoom says whether there is room for k leases beside those that are there, and one for each of those who come first and have none yet
+// (Without). Who stands in the queue lists it before the leases, and makes its own then. Who does not stand there makes its leases, and then
+// lists both: what it found before could be of a time when nobody waited. Who takes permits meanwhile goes from one list to the other, and so
+// is in one of them at least. One who wants more than one counts as one until its leases are there.
 func HaveRoom(leases, ahead, k, limit int) bool { return leases+ahead+k <= limit }
+
+// Without returns how many in the queue ahead of self have no leases; of the whole queue, if self is "". The leases of who stands in the
+// queue have the protection id of its node there. (Those of Curator's client do not: it counts twice for a moment.)
+func Without(self string, queued, leases, markers []string) (ahead int) {
+	has := make(map[string]bool, len(leases))
+	for _, name := range leases {
+		if id, ok := ProtectionID(name); ok {
+			has[id] = true
+		}
+	}
+	own, isQueued := Parse(self, markers)
+	for _, m := range Members(queued, markers) {
+		if id, _ := ProtectionID(m.Name); !has[id] && (!isQueued || ByNumber(m, own) < 0) {
+			ahead++
+		}
+	}
+	return ahead
+}
 
 // NamesBehind returns the names of the nodes behind self, which may be gone, in the order of their numbers.
 func NamesBehind(self string, children, markers []string) (names []string) {

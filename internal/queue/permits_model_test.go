@@ -4,7 +4,7 @@ package queue
 
 import (
 	"fmt"
-	"math/bits"
+	"slices"
 	"testing"
 )
 
@@ -227,13 +227,24 @@ func (x *permitExplorer) overtakes(w *permitWorld, i uint8) bool {
 			return false
 		}
 		me := w.c[c]
-		mine, _ := w.leaseNames(uint8(c), me.try)
+		own := uint8(c+1)*16 + me.try
 		isAhead := w.c[i].first&(1<<c) != 0
-		if uint8(c) == i || isAhead || (me.phase == pHolding || me.phase == pGranted) && len(mine) > 0 {
+		if uint8(c) == i || isAhead || (me.phase == pHolding || me.phase == pGranted) && slices.Contains(w.leases[:], own) {
 			taken++
 		}
 	}
 	return taken > int(w.limit)
+}
+
+// without counts those who have no leases. It cannot tell of Curator's client.
+func (x *permitExplorer) without(w *permitWorld, clients uint8) (n int) {
+	for c := range x.wants {
+		own := uint8(c+1)*16 + w.c[c].try
+		if clients&(1<<c) != 0 && (c+1 == x.curator || !slices.Contains(w.leases[:], own)) {
+			n++
+		}
+	}
+	return n
 }
 
 // sees notes who stands in the queue ahead of i: all, if i does not stand there.
@@ -288,7 +299,7 @@ func (x *permitExplorer) stepsOf(w permitWorld, i uint8, add func(func(n *permit
 		x.makesStraight(w, i, add)
 	case pLooking:
 		_, all := w.leaseNames(i, me.try)
-		ahead := bits.OnesCount8(me.ahead)
+		ahead := x.without(&w, me.ahead)
 		if x.mistakes.noSum {
 			ahead = 0
 		}
@@ -443,7 +454,7 @@ func (x *permitExplorer) tries(w permitWorld, i uint8, add func(func(n *permitWo
 	mine, all := w.leaseNames(i, me.try)
 	isGranted := PlaceOfLeases(mine, all, int(w.limit)).Kind == Front
 	if !me.further && !x.mistakes.skipsQueue {
-		isGranted = isGranted && HaveRoom(len(all)-int(k), bits.OnesCount8(me.ahead), int(k), int(w.limit))
+		isGranted = isGranted && HaveRoom(len(all)-int(k), x.without(&w, me.ahead), int(k), int(w.limit))
 	}
 	switch {
 	case len(mine) < int(k):
