@@ -92,7 +92,8 @@ soak:
 	scripts/setup chaos
 	ZKLOCK_CHAOS=1 $(GO) test -race -count=1 -v -timeout 0 -run TestLongRun ./internal/cutup -chaos.cuts=$(CUTS) -chaos.for=$(DURATION)
 
-## zklock beside the other locks on ZooKeeper, on one server: BENCH='-only contend -rounds 3'; some twenty minutes without.
+## zklock beside the other locks on ZooKeeper, on one server: BENCH='-only contend -rounds 3', or '-distance 2ms' for servers that are a
+## round trip of that length away; some twenty minutes without.
 ## bench-quick is for its checks and not for its times
 BENCH ?= -out results/single.md
 bench:

@@ -5,6 +5,7 @@
 //	go run .                        # the whole, some twenty minutes; the table goes to standard output
 //	go run . -quick                 # each once and shortly: for its checks, not for its times
 //	go run . -only 'contend|cycle' -rivals 'floor|zk.Lock|zklock' -out results/single.md
+//	go run . -distance 2ms          # as in a cluster, where a round trip costs
 package main
 
 import (
@@ -71,6 +72,7 @@ func main() {
 	profile := flag.String("profile", "", "a directory for profiles of this process, CPU and allocations: name one rival and one workload")
 	fsync := flag.String("data", "", "the server's data directory, on a disk, and writes wait for it; by default a temporary directory, and they do not")
 	servers := flag.Int("servers", 1, "how many servers: an ensemble of so many")
+	distance := flag.Duration("distance", 0, "a round trip to the servers takes so much longer, for all rivals: 2ms")
 	flag.Parse()
 	if flag.Arg(0) == "hold" { // for the take-over
 		if err := holdOn(flag.Args()[1:]); err != nil {
@@ -84,7 +86,7 @@ func main() {
 	}
 	stop, err := startProfile(*profile)
 	if err == nil {
-		err = errors.Join(run(*quick, *rounds, *each, *only, *which, *out, *fsync, *servers), stop())
+		err = errors.Join(run(*quick, *rounds, *each, *only, *which, *out, *fsync, *servers, *distance), stop())
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -92,7 +94,7 @@ func main() {
 	}
 }
 
-func run(quick bool, rounds int, each time.Duration, only, which, out, data string, servers int) error {
+func run(quick bool, rounds int, each time.Duration, only, which, out, data string, servers int, distance time.Duration) error {
 	var opts []zkserver.Option
 	opts = append(opts, zkserver.TickTime(2*time.Second), zkserver.Line("maxClientCnxns=0"))
 	if data != "" {
@@ -106,7 +108,7 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 		fmt.Printf("not covered: %s: %v\n", what, err)
 		return nil
 	}
-	addr, version, stop, err := startServers(servers, zkserver.NewConfig(opts...))
+	near, version, stop, err := startServers(servers, zkserver.NewConfig(opts...))
 	if errors.Is(err, zkserver.ErrNotInstalled) {
 		return lacks("the locks side by side", err)
 	}
@@ -120,7 +122,15 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 	if data != "" {
 		version += ", writes wait for the disk"
 	}
-	admin, err := openClient(addr)
+	addr, stopProxies, err := away(near, distance)
+	if err != nil {
+		return err
+	}
+	defer stopProxies()
+	if distance > 0 {
+		version += fmt.Sprintf(", %v away", distance)
+	}
+	admin, err := openClient(near)
 	if err != nil {
 		return err
 	}
@@ -135,7 +145,7 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 
 	received = func() (int, error) {
 		sum := 0
-		for _, one := range strings.Split(addr, ",") {
+		for _, one := range strings.Split(near, ",") {
 			all, err := zkserver.Mntr(one)
 			if err != nil {
 				return 0, err
@@ -190,6 +200,11 @@ func run(quick bool, rounds int, each time.Duration, only, which, out, data stri
 	etcdAddr, stopEtcd, err := startEtcd(data)
 	if err == nil {
 		defer stopEtcd()
+		etcdAddr, stopProxy, err := away(strings.TrimPrefix(etcdAddr, "http://"), distance)
+		if err != nil {
+			return err
+		}
+		defer stopProxy()
 		rivals = append(rivals, rival{"etcd", func(w workload) bool { return w.Reads > 0 || w.Election }, func(w workload, path string, d time.Duration) (result, error) {
 			return measure(func() (session, error) { return openEtcd(etcdAddr) }, w, path, d)
 		}})
