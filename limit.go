@@ -78,7 +78,7 @@ func (a *attempt) limitOf(asked <-chan dataRead) (n int, known bool, err error) 
 func (p *permits) makeLimit(ctx context.Context, z *link.Era, n int) error {
 	above := lockRoot{path: parentOf(p.limit), chroot: p.leases.chroot, acl: p.leases.acl}
 	for {
-		_, err := z.Ask(ctx, wire.OpCreate, wire.CreateRequest{Path: p.limit, Data: limitData(n), ACL: wireACL(p.leases.acl), Flags: wire.FlagPersistent})
+		_, err := z.Ask(ctx, wire.OpCreate, p.limitNode(n))
 		switch {
 		case errors.Is(err, zk.ErrNodeExists):
 			return nil
@@ -91,6 +91,10 @@ func (p *permits) makeLimit(ctx context.Context, z *link.Era, n int) error {
 			return err
 		}
 	}
+}
+
+func (p *permits) limitNode(n int) wire.CreateRequest {
+	return wire.CreateRequest{Path: p.limit, Data: limitData(n), ACL: wireACL(p.leases.acl), Flags: wire.FlagPersistent}
 }
 
 // readLimit reads the node of the limit.

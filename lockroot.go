@@ -30,13 +30,14 @@ type lockRoot struct {
 	roots     *roots
 
 	// What a recipe says of it.
-	share    string     // the name of what an owner has here: shares with other names have owners of their own
-	other    string     // the share that an owner may have beside that; "" for none
-	isFresh  bool       // each call takes a share of its own, and re-enters none
-	recorded bool       // grants are recorded in its data
-	more     *lockRoot  // above the further nodes that a hold rests on (attempt.held); nil for none. Not together with recorded
-	fits     rootCheck  // refuses the path of another recipe, before a Session makes its first node there; nil if any will do
-	refuses  besideSelf // is shown each list that a grant may rest on: refuses the nodes of another recipe; nil if any will do
+	share    string          // the name of what an owner has here: shares with other names have owners of their own
+	other    string          // the share that an owner may have beside that; "" for none
+	isFresh  bool            // each call takes a share of its own, and re-enters none
+	recorded bool            // grants are recorded in its data
+	more     *lockRoot       // above the further nodes that a hold rests on (attempt.held); nil for none. Not together with recorded
+	with     func(*link.Era) // asks for the creation of what else will be needed; nil for nothing
+	fits     rootCheck       // refuses the path of another recipe, before a Session makes its first node there; nil if any will do
+	refuses  besideSelf      // is shown each list that a grant may rest on: refuses the nodes of another recipe; nil if any will do
 }
 
 // rootCheck says why a lock root may not be used. at is a list of the lock's path that is on its way.
@@ -161,6 +162,9 @@ func (r *lockRoot) make(ctx context.Context, z *link.Era, before *making) (*maki
 	}
 	if r.more != nil { // it will be needed; whoever needs it makes it if this fails
 		r.more.askFor(z, r.more.path, r.more.container && !m.plain)
+	}
+	if r.with != nil {
+		r.with(z)
 	}
 	return m, nil
 }
