@@ -106,7 +106,10 @@ func (a *attempt) standBehind() error {
 		return err
 	}
 	a.list, a.early = nil, nil
-	a.turn = nil
+	if a.turn != nil { // it may have been told to list while the predecessor stands
+		e.nodes.StepOut(a.turn)
+		a.turn = nil
+	}
 	if !w.Tied {
 		a.turn = e.nodes.StandBehind(a.predecessor, a.node, root.rule)
 	}

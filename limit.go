@@ -183,7 +183,7 @@ func badPermits(k, n int) error {
 //
 // Who sets the data changes the limit for all: Semaphore.SetLimit does, and so does Curator's SharedCount. More permits wake who waits at
 // once. Fewer take none away: as many holds as were granted stay, until they are released. 0 pauses the work: all wait until the limit is raised. While the data is something else,
-// acquires return an error that names the node. The option costs an acquire one more request, and no round trip.
+// acquires return an error that names the node. The option costs one more request with each look at the leases, and no round trip.
 func WithSharedLimit(node string) MutexOption {
 	return func(o *mutexOptions) {
 		if o.limit = node; checkPath(node) != nil {

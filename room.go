@@ -102,9 +102,6 @@ func (a *attempt) roomIn(now *look) (at queue.Place, n int, known bool, err erro
 	}
 	at = queue.PlaceOfLeases(namesOf(a.held), now.list.Names, n)
 	a.rootCzxid, a.leases = now.list.Root, len(queue.Members(now.list.Names, a.permits().leases.rule.Markers))
-	if at.Ahead > n && a.permits().limit == "" {
-		a.warnOfMore(at, n)
-	}
 	switch at.Kind {
 	case queue.Front, queue.Behind:
 		return at, n, true, nil
@@ -114,16 +111,23 @@ func (a *attempt) roomIn(now *look) (at queue.Place, n int, known bool, err erro
 	return at, n, true, errRequeue // a lease is gone, or has no place of its own
 }
 
-// warnOfMore logs that more leases were granted than a fixed limit allows: once for each path and Session. (A shared one falls.)
-func (a *attempt) warnOfMore(at queue.Place, n int) {
-	leases := &a.permits().leases
-	before := leases.roots.noted(leases.path, func(now rootNotes) rootNotes {
-		now.crowded = true
-		return now
-	})
-	if !before.crowded {
-		a.e.Log.Warn("zklock: more permits are in use than this semaphore has", "path", leases.chroot+leases.given,
-			"permits", n, "leases", at.Ahead, "node", leases.path+"/"+at.Predecessor)
+// warnOfMore logs that more leases were granted than a fixed limit allows, if there have been for a while: some are made in vain. It does so
+// once for each path and Session. (A shared limit falls.)
+func (a *attempt) warnOfMore(by *heldUp) {
+	switch leases := &a.permits().leases; {
+	case by.ahead <= by.limit || a.permits().limit != "":
+		by.crowded = time.Time{}
+	case by.crowded.IsZero():
+		by.crowded = time.Now()
+	case time.Since(by.crowded) >= namedAfter:
+		before := leases.roots.noted(leases.path, func(now rootNotes) rootNotes {
+			now.crowded = true
+			return now
+		})
+		if !before.crowded {
+			a.e.Log.Warn("zklock: more permits are in use than this semaphore has", "path", leases.chroot+leases.given,
+				"permits", by.limit, "leases", by.ahead, "node", by.at.predecessor)
+		}
 	}
 }
 
@@ -131,10 +135,13 @@ func (a *attempt) warnOfMore(at queue.Place, n int) {
 // that. It holds whatever the limit is now, because leases are granted in their order.
 type heldUp struct {
 	at    position
-	ahead int             // how many leases
+	ahead int // how many leases
+	limit int
 	first string          // of those, absolute; "" if there are none
 	who   string          // made it; "" if that is not known
 	asked <-chan dataRead // for that; nil if it is not
+
+	crowded time.Time // since when more have been ahead than the limit allows
 }
 
 // namedAfter is how long the front of the queue waits before it asks who holds: a request that a short wait is not worth.
@@ -144,10 +151,11 @@ const namedAfter = 500 * time.Millisecond
 func (a *attempt) notRoomYet(by *heldUp, p queue.Place, n int, names []string) error {
 	leases, first := &a.permits().leases, ""
 	by.at = position{node: a.held[0], place: 1, holds: true, why: a.permits().overLimit(n)}
-	if by.ahead = p.Ahead; p.Ahead > 0 {
+	if by.ahead, by.limit = p.Ahead, n; p.Ahead > 0 {
 		by.at.predecessor = leases.path + "/" + p.Predecessor
 		first = leases.path + "/" + queue.FrontOf(names, leases.rule.Markers)
 	}
+	a.warnOfMore(by)
 	if first != by.first {
 		if by.first, by.who, by.asked = first, "", nil; a.e.IsHeld(first) {
 			by.who = ourselves
@@ -177,7 +185,7 @@ func (a *attempt) awaitChange(by *heldUp, on, onLimit *watch, seen uint64) (move
 		limitFired = onLimit.fired
 	}
 	var ask <-chan time.Time
-	if by.first != "" && by.who == "" && by.asked == nil {
+	if isUnknown := by.first != "" && by.who == "" && by.asked == nil; isUnknown || !by.crowded.IsZero() {
 		ask = time.After(namedAfter)
 	}
 	for {
@@ -192,7 +200,9 @@ func (a *attempt) awaitChange(by *heldUp, on, onLimit *watch, seen uint64) (move
 		case <-limitFired:
 			return false, nil
 		case <-ask:
-			by.asked = a.e.askData(by.first)
+			if a.warnOfMore(by); by.who == "" && by.asked == nil {
+				by.asked = a.e.askData(by.first)
+			}
 		case got := <-by.asked:
 			if by.asked = nil; got.err == nil {
 				by.who = whoIs(by.first, got.data, got.stat)

@@ -23,8 +23,8 @@ import (
 //
 // It keeps the promises of the package in this sense. I1: there are never more permits in use than the largest limit that was set.
 // I2: a call has at most one node in the queue, and as many leases as it wants permits. I5: a hold is lost with its lease, and with any
-// of its nodes. I8: grants follow the queue, and a permit that is freed wakes one waiter; more only if it finds room for more. A permit
-// that nobody waits for costs what a mutex does: one round trip and one write.
+// of its nodes. I8: grants follow the queue, and a permit that is freed wakes one waiter; more only if it finds room for more. A Session
+// that found room at its last acquire takes a permit as it takes a mutex: in one round trip and with one write.
 type Semaphore struct {
 	m Mutex // on the queue
 	n int

@@ -36,7 +36,8 @@ func (p *permits) before(a *acquisition) error {
 		}
 	}
 	root.noteRoomy(false)
-	if err = at.withdraw(err); err == link.ErrCtxEnded || e.IsOver() || errors.Is(err, ErrClosed) {
+	err = at.withdraw(err)
+	if err == link.ErrCtxEnded || errors.Is(err, link.ErrOver) || errors.Is(err, ErrClosed) || len(at.held) > 0 {
 		return err
 	}
 	return errRequeue // whatever it was, the way through the queue says it
@@ -44,16 +45,23 @@ func (p *permits) before(a *acquisition) error {
 
 // listing looks for room, for behind. The first list mostly shows us in front, and no look is needed.
 func (p *permits) listing(a *attempt) {
-	if !a.walk.Early {
+	if !a.walk.Early && p.mayFit(1) {
 		a.beside = a.look()
 	}
 }
+
+// mayFit says whether there can be room behind so many.
+func (p *permits) mayFit(ahead int) bool { return p.limit != "" || queue.HaveRoom(0, ahead, p.k, p.n) }
 
 // behind takes permits further back in the queue if there is room. A try fails if no permit is free. If one is, whoever is ahead is just
 // taking it, and the try stays in the queue, for as long as tries wait for answers.
 func (p *permits) behind(a *attempt, at position) error {
 	at.holds = false // who is in front of the queue waits; who holds has left it
 	waits := a.d.table.behind(a.acquisition, at)
+	if waits && !p.mayFit(at.place-1) {
+		a.beside = nil
+		return nil
+	}
 	for withdrew := false; ; {
 		now := a.beside
 		if a.beside = nil; now == nil {
@@ -77,6 +85,9 @@ func (p *permits) behind(a *attempt, at position) error {
 			isRoom, err := a.takeIfRoom()
 			if err == nil && isRoom {
 				return a.grantFurther()
+			}
+			if errors.Is(err, ErrTooManyWaiters) { // it made none
+				err = nil
 			}
 			if err = a.withdraw(err); err != nil {
 				return err
@@ -114,15 +125,17 @@ func (a *attempt) takeIfRoom() (bool, error) {
 			now = a.look()
 		}
 		at, n, known, failed := a.roomIn(now)
-		ahead := 0
+		ahead, isFirst := 0, true
 		if failed == nil && known && now.queue != nil {
-			ahead, known, failed = a.queuedIn(now)
+			ahead, isFirst, known, failed = a.queuedIn(now)
 		}
 		switch {
 		case failed != nil:
 			err = failed
 		case !known:
 			now = nil
+		case !isFirst:
+			now = &look{queue: now.queue, list: a.e.lists.List(a.permits().leases.path), limit: a.permits().askLimit(a.e)}
 		default:
 			return at.Kind == queue.Front && (now.queue == nil || queue.HaveRoom(a.leases-k, ahead, k, n)), nil
 		}
@@ -130,32 +143,40 @@ func (a *attempt) takeIfRoom() (bool, error) {
 	return false, err
 }
 
-// queuedIn returns how many the look showed in the queue that have no leases. known is false if the leases were listed first: who took some in between would be
-// in neither list.
-func (a *attempt) queuedIn(now *look) (ahead int, known bool, err error) {
+// queuedIn returns how many the look showed in the queue that have no leases. isFirst is false if the leases were listed first: who took some
+// in between would be in neither list.
+func (a *attempt) queuedIn(now *look) (ahead int, isFirst, known bool, err error) {
 	r, err := a.findingOf(now.queue.Wait(a.ctx, a.e.Era))
-	if err != nil || r == queue.NotTold {
-		return 0, false, err
-	}
-	isFirst := now.queue.Conn == now.list.Conn && now.queue.At <= now.list.At
-	return queue.Without("", now.queue.Names, now.list.Names, a.d.root.rule.Markers), isFirst, nil
+	known = err == nil && r != queue.NotTold && now.queue.Conn == now.list.Conn
+	return queue.Without("", now.queue.Names, now.list.Names, a.d.root.rule.Markers), now.queue.At <= now.list.At, known, err
 }
 
-// withdraw deletes the leases, waits until they are gone, and returns why if that is not nil: after that, they stand in nobody's way, and not
-// in ours.
+// withdraw deletes the leases, and waits until they are gone and stand in nobody's way, ours included. It returns why, and an error of its own if
+// the attempt must not go on. Who gives a place in the queue up does not wait.
 func (a *attempt) withdraw(why error) error {
-	if len(a.held) == 0 || a.e.IsOver() {
+	if len(a.held) == 0 {
 		return why
+	}
+	var left <-chan struct{}
+	if a.node != "" {
+		left = a.ctx.Done()
 	}
 	x := a.e.reaper.EraseAll(a.held)
 	a.permits().leases.restarting(a.e, a.held[0], x)
 	select {
 	case <-x.Done:
-		a.held = nil
 	case <-x.Refused:
 		return x.Refusal
 	case <-a.e.Over():
 		return a.e.OverErr()
+	case <-left:
+		return link.ErrCtxEnded
+	}
+	if a.e.IsOver() { // it ended with the session
+		return a.e.OverErr()
+	}
+	if a.held = nil; errors.Is(x.Err, ErrClosed) {
+		return x.Err
 	}
 	return why
 }
@@ -163,10 +184,10 @@ func (a *attempt) withdraw(why error) error {
 // mostWoken is how many are told at a time that there is room.
 const mostWoken = 64
 
-// wake has those who wait look for room, if there is some. The end of our node wakes the next in line. Of the others twice as many look as
-// there is room for: by then, more permits may be free, and who looks in vain has read two lists. It is a hint: nothing rests on it.
+// wake has those who wait look for room, if there is some beside what the next in line takes, which the end of our node wakes. Twice as many
+// look as there is room for: by then, more permits may be free, and who looks in vain has read two lists. It is a hint: nothing rests on it.
 func (a *attempt) wake(room int) {
-	if room < 1 {
+	if room < 2 {
 		return
 	}
 	e, root, self := a.e, a.d.root, nameOf(a.node)
@@ -177,30 +198,36 @@ func (a *attempt) wake(room int) {
 		}
 		names := queue.NamesBehind(self, now.Names, root.rule.Markers)
 		names = names[min(1, len(names)):]
-		e.wakeAll(root.path, names[:min(2*room-1, mostWoken, len(names))])
+		e.wakeAll(root.path, names[:min(2*(room-1), mostWoken, len(names))])
 	})
 }
 
-// wakeAll tells waiters to list. One that stands behind a node of our own session hears it here. The others watch their nodes, which are
-// written as they are.
+// wakeAll tells waiters to list, in the order in which they stand. One that stands behind a node of our own session hears it here. The others
+// watch their nodes, which are written as they are; but not if they stand behind a node of their own session: then they watch nothing.
 func (e *era) wakeAll(root string, names []string) {
 	own := make(map[string]*nodes.Waiter)
 	for _, w := range e.nodes.Waiting() {
 		own[w.Node] = w
 	}
-	asked := make(map[string]<-chan dataRead)
-	for _, name := range names {
-		node := root + "/" + name
-		if w := own[node]; w != nil {
+	asked := make([]<-chan dataRead, len(names))
+	for i, name := range names {
+		if w := own[root+"/"+name]; w != nil {
 			w.Tell(queue.TurnUnknown)
 			continue
 		}
-		asked[node] = e.askData(node)
+		asked[i] = e.askData(root + "/" + name)
 	}
-	for node, ch := range asked {
-		if got := <-ch; got.err == nil {
-			write := wire.SetDataRequest{Path: node, Data: got.data, Version: got.stat.Version}
+	ahead := int64(0) // whose node is ahead of it
+	for i, ch := range asked {
+		if ch == nil {
+			ahead = e.ID
+			continue
+		}
+		got := <-ch
+		if got.err == nil && got.stat.EphemeralOwner != ahead {
+			write := wire.SetDataRequest{Path: root + "/" + names[i], Data: got.data, Version: got.stat.Version}
 			e.Carrier.Send(e.Era, tap.NewRequest(wire.OpSetData, write, func(tap.Answer) {}))
 		}
+		ahead = got.stat.EphemeralOwner
 	}
 }

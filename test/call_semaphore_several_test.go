@@ -147,8 +147,12 @@ func TestVirtual_Semaphore_SeveralAreFreed_SeveralAreWoken(t *testing.T) {
 
 // straight is a Session that has taken a permit, and found room for more: its next call makes no node in the queue.
 func (v *virtual) straight(k, n int, opts ...zklock.Option) (*zklock.Session, zklock.Lock) {
+	return v.straightOn(semPath, k, n, opts...)
+}
+
+func (v *virtual) straightOn(path string, k, n int, opts ...zklock.Option) (*zklock.Session, zklock.Lock) {
 	s := v.connect(opts...)
-	l := newSemaphore(v.t, s, semPath, n).Permits(k)
+	l := newSemaphore(v.t, s, path, n).Permits(k)
 	release(v.t, take(v.t, l))
 	return s, l
 }
@@ -272,6 +276,109 @@ func TestVirtual_Semaphore_Straight_InVain_LeavesNothing(t *testing.T) {
 		v.has(1, 0)
 		release(t, h)
 		v.has(0, 0)
+	})
+}
+
+// I6: the Session is closed, or its ZooKeeper session ends, at any moment of a call that makes leases in vain: the call returns, or goes on.
+func TestVirtual_Semaphore_Straight_SessionEndsMeanwhile(t *testing.T) {
+	for _, closes := range []bool{true, false} {
+		for after := time.Duration(0); after < 70*time.Millisecond; after += 5 * time.Millisecond {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				v.net.SetLatency(10 * time.Millisecond)
+				for range 5 { // the order of two goroutines in one instant is anybody's
+					s, quick := v.straight(1, 1)
+					h := take(t, v.permits(1, 1))
+					w := &waiting{done: make(chan struct{})}
+					go func() {
+						defer close(w.done)
+						w.hold, w.err = quick.Acquire(context.Background())
+					}()
+					time.Sleep(after)
+					if closes {
+						require.NoError(t, s.Close())
+					} else {
+						v.srv.ExpireSession(s.SessionID())
+						time.Sleep(time.Minute)
+						release(t, h)
+					}
+					select {
+					case <-w.done:
+					case <-time.After(time.Minute):
+						t.Fatalf("%v after the call began: it does not return", after)
+					}
+					if closes {
+						require.ErrorIs(t, w.err, zklock.ErrClosed)
+						release(t, h)
+					} else {
+						release(t, w.granted(t))
+					}
+					time.Sleep(time.Minute)
+					v.has(0, 0, "I4")
+				}
+			})
+		}
+	}
+}
+
+// I2, I6: the servers refuse DELETE for leases that were made in vain. The call says so, and makes no more.
+func TestVirtual_Semaphore_Straight_WithdrawalRefused_SaysSo(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s, quick := v.straight(1, 1)
+		h := take(t, v.permits(1, 1))
+		f := v.srv.Inject(zktest.Before(zktest.Delete).Session(s.SessionID()).Path(semLeases + "/*").Fail(zktest.NoAuth))
+		_, err := quick.Acquire(within(t, soon))
+		require.ErrorIs(t, err, zk.ErrNoAuth)
+		v.has(2, 0)
+		f.Remove()
+		release(t, h)
+		time.Sleep(time.Minute)
+		v.has(0, 0, "I4")
+		release(t, take(t, quick))
+	})
+}
+
+// Callers that are told that there is room reserve their leases at a time. Where the Session may not have so many nodes, they wait as before.
+func TestVirtual_Semaphore_SeveralAreWoken_MoreThanNodesOfASession(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		v.net.SetLatency(10 * time.Millisecond)
+		const n = 4
+		h := take(t, v.permits(n, n))
+		sem := newSemaphore(t, v.connect(zklock.WithMaxLockNodes(7)), semPath, n)
+		var all []*waiting
+		for range 6 {
+			all = append(all, v.lineUp(sem.Permits(1)))
+			time.Sleep(time.Second)
+		}
+		release(t, h)
+		time.Sleep(time.Second)
+		for _, w := range all {
+			release(t, w.granted(t))
+			time.Sleep(time.Second)
+		}
+		v.has(0, 0, "I4")
+	})
+}
+
+// I8: a waiter that was told to look, and waits on behind a node of its Session, gets the turn; one that has given up gets none.
+func TestVirtual_Semaphore_WokenInVain_GetsItsTurn(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := take(t, v.permits(4, 4))
+		sem := newSemaphore(t, v.connect(), semPath, 4)
+		all := []*waiting{v.lineUp(sem.Permits(1)), v.lineUp(sem.Permits(4)), v.lineUp(sem.Permits(4)), v.lineUp(sem.Permits(4))}
+		release(t, h)
+		first := all[0].granted(t)
+		time.Sleep(time.Second)
+		all[2].stop()
+		<-all[2].done
+		time.Sleep(time.Second)
+		sent := v.srv.Inject(zktest.Before(zktest.Multi).Path(semQueue + "/*").Delay(0).Optional())
+		release(t, first)
+		second := all[1].granted(t)
+		synctest.Wait()
+		require.Equal(t, 2, sent.Fired(), "one makes the leases, and one passes the turn")
+		release(t, second)
+		release(t, all[3].granted(t))
+		v.has(0, 0, "I4")
 	})
 }
 

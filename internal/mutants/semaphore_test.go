@@ -49,9 +49,13 @@ var semaphore = []mutant{
 	{"permits: who takes none from the queue counts nobody in it", "I8", ".", "TestVirtual_Semaphore_Straight_OvertakesNobody", []Swap{{
 		"attempt.takeIfRoom", "(now.queue == nil || queue.HaveRoom(a.leases-k, ahead, k, n))", "(now.queue == nil || ahead >= 0)"}}},
 	{"permits: leases that were made in vain stay", "I4, I6", ".", "TestVirtual_Semaphore_Straight_InVain_LeavesNothing|TestVirtual_Semaphore_BesideOneThatCounts_NoLeaseWaits", []Swap{{
-		"attempt.withdraw", "if len(a.held) == 0 ||", "if len(a.held) > 0 ||"}}},
+		"attempt.withdraw", "if len(a.held) == 0 {", "if len(a.held) > 0 {"}}},
 	{"permits: leases that come late and check nothing stay", "I4, F2", ".", "TestVirtual_Semaphore_Straight_AnswerLost", []Swap{{
 		"attempt.resolveLeases", "		e.reaper.NoteStray(leases, id)\n		return nil, errRequeue\n", "		return nil, errRequeue\n"}}},
 	{"permits: one that is freed wakes one", "I8", ".", "TestVirtual_Semaphore_SeveralAreFreed_SeveralAreWoken", []Swap{{
-		"attempt.wake", "if room < 1 {", "if room < 1000 {"}}},
+		"attempt.wake", "if room < 2 {", "if room < 1000 {"}}},
+	{"permits: a session that ends meanwhile passes for a grant", "I6", ".", "TestVirtual_Semaphore_Straight_SessionEndsMeanwhile", []Swap{{
+		"permits.before", "	err = at.withdraw(err)\n", "	if err = at.withdraw(err); e.IsOver() {\n		return nil\n	}\n"}}},
+	{"permits: a refused withdrawal goes to the queue", "I2, I6", ".", "TestVirtual_Semaphore_Straight_WithdrawalRefused_SaysSo", []Swap{{
+		"permits.before", " || len(at.held) > 0 {", " {"}}},
 }
