@@ -147,6 +147,33 @@ func TestVirtual_Few_MoreWriters_NearestGivesUp_ReaderWaits(t *testing.T) {
 	})
 }
 
+// F27: the node of one reader may not be read, so the writer cannot watch it, and knows of those only that it watches. It lists when the
+// nearest of them is gone.
+func TestVirtual_Few_OneCannotBeWatched_WriterWaits(t *testing.T) {
+	for _, own := range []bool{false, true} { // the nearer ones are of the writer's own Session
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			s := v.connect()
+			client := func() *zklock.Session {
+				if own {
+					return s
+				}
+				return v.connect()
+			}
+			first := acquire(t, newRWMutex(t, v.connect(), "/job").ReadLock())
+			second := acquire(t, newRWMutex(t, client(), "/job").ReadLock())
+			third := acquire(t, newRWMutex(t, client(), "/job").ReadLock())
+			v.srv.Inject(zktest.Before(zktest.GetData).Path(first.Node()).Session(s.SessionID()).Fail(zktest.NoAuth))
+			w := v.queueUp(newRWMutex(t, s, "/job").WriteLock())
+			for _, h := range []*zklock.Hold{third, second, first} {
+				time.Sleep(time.Minute)
+				require.False(t, w.isGranted(), "I1")
+				release(t, h)
+			}
+			release(t, w.granted2(t, time.Minute))
+		})
+	}
+}
+
 // I6, I7: one that waits behind a few gives up, again and again. Nobody is left who would be told of their ends.
 func TestVirtual_Few_GivesUp_LeavesNothing(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
