@@ -81,9 +81,7 @@ func (a *acquisition) queue(e *era, by recipe) error {
 	if at.queued {
 		e.watches.countWaiters(-1)
 	}
-	if at.turn != nil {
-		e.nodes.StepOut(at.turn)
-	}
+	at.stepOut()
 	if err != nil {
 		err = a.giveUp(e, at.node, err, at.held...)
 	}

@@ -81,11 +81,10 @@ type attempt struct {
 
 	walk        queue.Walk
 	list        *nodes.Listing
-	predecessor string // absolute; in the way, if the walk is at its end
-	second      string // the node ahead of it, by its name
+	predecessor string   // absolute; in the way, if the walk is at its end
+	further     []string // the names of others that are watched, too
 	onOwn       *watch
-	onAhead     *watch        // on the predecessor
-	onSecond    *watch        // on the node ahead of it
+	onAhead     []ahead       // the predecessor, and the others
 	turn        *nodes.Waiter // if its predecessor is of the same session
 	queued      bool          // it counts among those that wait
 
@@ -96,6 +95,30 @@ type attempt struct {
 	until   clock.Instant   // when it may be granted, if it has to wait for that
 
 	retry link.Backoff // between requests whose errors say nothing
+}
+
+// ahead is a node whose end an attempt waits for. One of them is set.
+type ahead struct {
+	on   *watch
+	told *nodes.Waiter // if the node is of the same session, and no watch is needed
+}
+
+// stepOut has no turn passed to the attempt any more, and has nobody tell it anything.
+func (a *attempt) stepOut() {
+	if a.turn != nil {
+		a.e.nodes.StepOut(a.turn)
+	}
+	a.hearNoMore()
+}
+
+// hearNoMore forgets those ahead whose end would be told.
+func (a *attempt) hearNoMore() {
+	for i, m := range a.onAhead {
+		if m.told != nil {
+			a.e.nodes.StepOut(m.told)
+			a.onAhead[i].told = nil
+		}
+	}
 }
 
 // findingOf says what came of a request. It returns an error if the attempt cannot go on. If the request says nothing, it
@@ -282,7 +305,7 @@ func (a *attempt) sayIfLong() {
 	a.toSay = 2 * waited.Truncate(firstSaid)
 	a.sayNow = time.After(a.toSay - waited)
 	at := a.d.table.position(a.acquisition)
-	if a.turn != nil && at.who == "" {
+	if at.who == "" && (a.turn != nil || len(a.onAhead) > 0 && a.onAhead[0].told != nil) {
 		return
 	}
 	who := "behind"

@@ -52,9 +52,9 @@ func newEventTest(t *testing.T) *eventTest {
 	at := &attempt{
 		acquisition: a, recipe: plain{}, e: e, node: "/locks/a/own", token: 9,
 		onOwn:   &watch{watchKey: watchKey{path: "/locks/a/own"}, fired: make(chan struct{})},
-		onAhead: &watch{watchKey: watchKey{path: "/locks/a/n"}, fired: closedCh(), event: zk.EventNodeDeleted},
+		onAhead: []ahead{{on: &watch{watchKey: watchKey{path: "/locks/a/n"}, fired: closedCh(), event: zk.EventNodeDeleted}}},
 	}
-	return &eventTest{c: c, e: e, a: at, knows: knows{queue.Place{Kind: queue.Behind, Ahead: 1}, 8, waitersConn, waitersConn, waitersConn}, own: at.onOwn, ahead: at.onAhead}
+	return &eventTest{c: c, e: e, a: at, knows: knows{queue.Place{Kind: queue.Behind, Ahead: 1}, 8, waitersConn, waitersConn, waitersConn}, own: at.onOwn, ahead: at.onAhead[0].on}
 }
 
 func closedCh() chan struct{} {
@@ -67,7 +67,7 @@ func closedCh() chan struct{} {
 func (w *eventTest) then() (queue.Stage, error) {
 	k := w.knows
 	w.a.walk = queue.Begin(7, false, false).Listed(k.place, k.list).StoodBehind(false).Watched(queue.IsThere, 7, k.own).Watched(queue.IsThere, k.owner, k.ahead)
-	err := w.a.rule()
+	err := w.a.rule(0, w.ahead.event == zk.EventNodeDeleted)
 	return w.a.walk.Next, err
 }
 

@@ -2,6 +2,7 @@ package zklock
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/go-zookeeper/zk"
 
@@ -26,8 +27,6 @@ func (a *attempt) follow() error {
 			err = a.watchOwn()
 		case queue.ToWatchAhead:
 			err = a.watchAhead()
-		case queue.ToWatchSecond:
-			err = a.watchSecond()
 		case queue.ToAwait:
 			err = a.await()
 		case queue.ToGrant:
@@ -51,9 +50,8 @@ func (a *attempt) follow() error {
 // listQueue lists the queue, unless a list is on its way already.
 func (a *attempt) listQueue() error {
 	w := &a.walk
-	if a.onAhead != nil && (a.onAhead.hasFired() || a.onAhead.hasFailed()) {
-		a.onAhead = nil
-	}
+	a.hearNoMore()
+	a.onAhead = slices.DeleteFunc(a.onAhead, func(m ahead) bool { return m.on == nil || m.on.hasFired() || m.on.hasFailed() })
 	if !w.Early {
 		a.list = a.e.lists.List(a.d.root.path)
 		a.recipe.listing(a)
@@ -78,7 +76,7 @@ func (a *attempt) listQueue() error {
 		a.early = nil
 	}
 	a.rootCzxid = a.list.Root // a root that is made anew has lost our node
-	if a.second = p.Second; p.Predecessor != "" {
+	if a.further = p.Further; p.Predecessor != "" {
 		a.predecessor = root.path + "/" + p.Predecessor
 	} else {
 		a.predecessor = ""
@@ -110,7 +108,7 @@ func (a *attempt) standBehind() error {
 		e.nodes.StepOut(a.turn)
 		a.turn = nil
 	}
-	if !w.Tied {
+	if !w.NoTurn {
 		a.turn = e.nodes.StandBehind(a.predecessor, a.node, root.rule)
 	}
 	a.waits(at)
@@ -120,37 +118,55 @@ func (a *attempt) standBehind() error {
 
 // watchOwn watches our own node first, in one flight with the others. If both nodes are deleted, we must hear about ours.
 //
-// A watch that is set on the predecessor already is used, although its event may have come since we asked for the list. If list
+// A watch that is set on a node ahead already is used, although its event may have come since we asked for the list. If list
 // and event came over one connection, a list that shows the node is older than its deletion; and the rule grants only if they did.
 func (a *attempt) watchOwn() error {
-	watches := a.e.watches
-	a.onOwn = watches.startWatch(a.node)
-	if a.onAhead == nil || a.onAhead.path != a.predecessor {
-		a.onAhead = watches.startWatch(a.predecessor)
+	a.onOwn = a.e.watches.startWatch(a.node)
+	before := a.onAhead
+	a.onAhead = []ahead{a.lookOut(before, a.predecessor)}
+	for _, name := range a.further {
+		a.onAhead = append(a.onAhead, a.lookOut(before, a.d.root.path+"/"+name))
 	}
-	if a.onSecond = nil; a.walk.Second {
-		a.onSecond = watches.startWatch(a.d.root.path + "/" + a.second)
-	}
-	return a.armed(&a.onOwn)
+	return a.armed(a.onOwn)
 }
 
-// watchAhead waits until the watch on the predecessor is set, and notes who made that node.
+// lookOut has us hear of the end of a node ahead.
+func (a *attempt) lookOut(before []ahead, path string) ahead {
+	if a.walk.KnowsAll() {
+		if told := a.e.nodes.HearOf(path, a.node); told != nil {
+			return ahead{told: told}
+		}
+	}
+	if i := slices.IndexFunc(before, func(m ahead) bool { return m.on.path == path }); i >= 0 {
+		return before[i]
+	}
+	return ahead{on: a.e.watches.startWatch(path)}
+}
+
+// watchAhead waits until the watch on the next of those ahead is set. If it is the predecessor, watchAhead notes who made that node.
 func (a *attempt) watchAhead() error {
-	if err := a.armed(&a.onAhead); err != nil {
-		return err
+	i := a.walk.At
+	m := a.onAhead[i]
+	switch {
+	case m.told != nil:
+		a.walk = a.walk.WillBeTold()
+		return nil
+	case i > 0:
+		return a.armedFurther(m.on)
 	}
-	if on := a.onAhead; on != nil && on.err == nil {
-		a.d.table.noteAhead(a.acquisition, a.predecessor, whoIs(a.predecessor, on.data, on.stat))
+	err := a.armed(m.on)
+	if err == nil && m.on.isArmed() && m.on.err == nil {
+		a.d.table.noteAhead(a.acquisition, a.predecessor, whoIs(a.predecessor, m.on.data, m.on.stat))
 	}
-	return nil
+	return err
 }
 
-// armed waits until a watch is set, and forgets it if it is not. A watch on a node that is gone counts as fired (watcher.go).
-func (a *attempt) armed(on **watch) error {
+// armed waits until a watch is set. A watch on a node that is gone counts as fired (watcher.go).
+func (a *attempt) armed(on *watch) error {
 	w := &a.walk
-	err := (*on).waitArmed(a.ctx, a.e.Era)
+	err := on.waitArmed(a.ctx, a.e.Era)
 	if err == nil {
-		*w = w.Watched(queue.IsThere, (*on).stat.EphemeralOwner, (*on).conn)
+		*w = w.Watched(queue.IsThere, on.stat.EphemeralOwner, on.conn)
 		return nil
 	}
 	r := queue.NotTold
@@ -160,24 +176,18 @@ func (a *attempt) armed(on **watch) error {
 	} else {
 		r, err = a.findingOf(err)
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		*w = w.Watched(r, 0, on.conn)
 	}
-	if *w = w.Watched(r, 0, (*on).conn); w.Next != queue.ToAwait {
-		*on = nil
-	} else { // the predecessor is gone: who was ahead of it says nothing new
-		a.onSecond = nil
-	}
-	return nil
+	return err
 }
 
-// watchSecond is armed for the watch on the node ahead of the predecessor. We can do without that watch.
-func (a *attempt) watchSecond() error {
-	w := &a.walk
-	err := a.onSecond.waitArmed(a.ctx, a.e.Era)
+// armedFurther is armed for a watch on a node ahead of the predecessor. We can do without that watch.
+func (a *attempt) armedFurther(on *watch) error {
+	err := on.waitArmed(a.ctx, a.e.Era)
 	switch {
 	case err == nil:
-		*w = w.Watched(queue.IsThere, 0, 0)
+		a.walk = a.walk.Watched(queue.IsThere, on.stat.EphemeralOwner, on.conn)
 		return nil
 	case a.ctx.Err() != nil:
 		return link.ErrCtxEnded
@@ -186,12 +196,11 @@ func (a *attempt) watchSecond() error {
 	case errors.Is(err, ErrClosed):
 		return err
 	}
-	a.onSecond = nil
 	r := queue.NotTold
 	if errors.Is(err, zk.ErrNoNode) {
 		r = queue.IsGone
 	}
-	*w = w.Watched(r, 0, 0)
+	a.walk = a.walk.Watched(r, 0, on.conn)
 	return nil
 }
 
@@ -211,13 +220,21 @@ func (a *attempt) awaitTurn() error {
 	}
 }
 
-// await waits for an event, or for another connection. Events are hints; queue.Walk says when one is enough.
+// await waits for an event, or for another connection. Events are hints; queue.Walk says when they are enough.
 func (a *attempt) await() error {
 	a.retry = link.NewBackoff()
 	e, w := a.e, &a.walk
-	var secondFired <-chan struct{}
-	if a.onSecond != nil {
-		secondFired = a.onSecond.fired
+	i, also := w.Awaited()
+	next := a.onAhead[i]
+	var fired, alsoFired <-chan struct{}
+	var told <-chan queue.Turn
+	if next.told != nil {
+		told = next.told.Told
+	} else {
+		fired = next.on.fired
+	}
+	if also >= 0 && a.onAhead[also].on != nil {
+		alsoFired = a.onAhead[also].on.fired
 	}
 	for {
 		conn, changed, err := e.AttachedConn()
@@ -228,13 +245,14 @@ func (a *attempt) await() error {
 			return nil
 		}
 		select {
-		case <-a.onAhead.fired:
-			return a.rule()
+		case <-fired:
+			return a.rule(i, next.on.event == zk.EventNodeDeleted)
+		case t := <-told:
+			return a.rule(i, t == queue.AheadIsGone)
+		case <-alsoFired:
+			return a.rule(also, a.onAhead[also].on.event == zk.EventNodeDeleted)
 		case <-a.onOwn.fired:
 			*w = w.OwnEvent(a.onOwn.event == zk.EventNodeDeleted)
-			return nil
-		case <-secondFired:
-			*w = w.SecondEvent()
 			return nil
 		case <-a.sayNow:
 			return nil
@@ -247,13 +265,13 @@ func (a *attempt) await() error {
 	}
 }
 
-// rule asks whether the predecessor's event grants. It looks for our own node's event last. If that event comes later, grant
-// sees it, or it finds the lock under the lease and ends the hold.
-func (a *attempt) rule() error {
+// rule asks whether the event of one of those ahead grants. It looks for our own node's event last. If that event comes later,
+// grant sees it, or it finds the lock under the lease and ends the hold.
+func (a *attempt) rule(i int, isDeletion bool) error {
 	conn, _, err := a.e.AttachedConn()
 	if err != nil {
 		return err
 	}
-	a.walk = a.walk.PredecessorEvent(a.onAhead.event == zk.EventNodeDeleted, conn, a.onOwn.hasFired())
+	a.walk = a.walk.AheadEvent(i, isDeletion, conn, a.onOwn.hasFired())
 	return nil
 }

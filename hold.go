@@ -284,7 +284,7 @@ func (r releasing) confirm(p *respite) error {
 		return fmt.Errorf("%w: %w; the node goes with its session", ErrNotConfirmed, err)
 	}
 	ctxEnded := p.ctx.Done()
-	var lastTry <-chan time.Time // when the context has ended
+	var lastTry <-chan struct{} // when the context has ended
 	for i := 0; i < len(r.xs) && r.xs[i] != nil; {
 		x := r.xs[i]
 		if isClosed(x.Done) { // also when the time is over: the wait for another may have taken it
@@ -313,9 +313,10 @@ func (r releasing) confirm(p *respite) error {
 			return notConfirmed(x.Refusal)
 		case <-ctxEnded:
 			t.Stop()
-			last := time.NewTimer(p.left())
+			late := make(chan struct{}) // stays closed: if the first deletion ends in that moment, the wait for the second is over, too
+			last := time.AfterFunc(p.left(), func() { close(late) })
 			defer last.Stop()
-			lastTry, ctxEnded = last.C, nil
+			lastTry, ctxEnded = late, nil
 		case <-lastTry:
 			t.Stop()
 			if isClosed(x.Done) {

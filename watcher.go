@@ -305,8 +305,8 @@ func (w *watch) hasFired() bool { return isClosed(w.fired) }
 // while watches are left: an event can get lost at a server (F30). It reads a few bytes, for a queue of any length and any number of
 // waiters. It also asks about the nodes of waiters that watch nothing and wait for their turn.
 //
-// If the node is there, that says as much as a list would. A waiter's place changes only when its own node or its
-// predecessor goes. Nobody can get in between, because numbers grow.
+// If the node is there, that says as much as a list would. A waiter's place changes only when its own node or one of those ahead
+// goes that it watches. Nobody can get in between, because numbers grow.
 func (w *watcher) lookAfterWatches() {
 	const (
 		atATime = 16

@@ -107,8 +107,9 @@ func TestRequestBudget(t *testing.T) {
 		w1, s1 := wired()
 		w2, s2 := wired()
 		w3, s3 := wired()
-		m1, m2, m3 := newMutex(t, s1, p), newMutex(t, s2, p), newMutex(t, s3, p)
-		for _, m := range []*zklock.Mutex{m1, m2, m3} {
+		w4, s4 := wired()
+		m1, m2, m3, m4 := newMutex(t, s1, p), newMutex(t, s2, p), newMutex(t, s3, p), newMutex(t, s4, p)
+		for _, m := range []*zklock.Mutex{m1, m2, m3, m4} {
 			release(t, acquire(t, m))
 		}
 		h := acquire(t, m1)
@@ -125,6 +126,12 @@ func TestRequestBudget(t *testing.T) {
 		eventually(t, "all three watches are set", watches(w3, 3))
 		sent, by = w3.sent()
 		row("queue one waiter behind two", sent, by, 5)
+		w4.reset()
+		fourth := queueUp(t, a, m4, p)
+		eventually(t, "all three watches are set", watches(w4, 3))
+		sent, by = w4.sent()
+		row("queue one waiter behind three", sent, by, 5)
+		lists := func(w *wire) int { _, by := w.sent(); return by[opGetChildren2] }
 
 		w3.reset()
 		w1.reset()
@@ -135,19 +142,30 @@ func TestRequestBudget(t *testing.T) {
 		row("hand-over to one that was second when it listed", sent, by, 1)
 		events("hand-over from one that had not waited, and so watched nothing", 1, w1, w2)
 
-		eventually(t, "the one that is second now has looked", func() bool { sent, _ := w3.sent(); return sent > 0 && w3.received().answers == sent })
-		sent, by = w3.sent()
-		row("the look of the one that is second now", sent, by, 1)
-		events("the one after it hears of the release too", 1, w3)
+		eventually(t, "the one after it hears of the release, too", func() bool { return w3.received().events > 0 })
 
 		w2.reset()
-		w3.reset()
+		w4.reset()
 		release(t, h2)
 		h3 := third.granted(t)
+		require.Zero(t, lists(w3), "it heard of all who were ahead")
 		sent, by = both(w2, w3)
-		row("hand-over to one that was further back", sent, by, 1)
-		events("hand-over, and the old holder's watch on its own node", 1+1, w2, w3)
+		row("hand-overs to the second and to the third, beside the first release", sent, by, 1)
+		events("two hand-overs, and the old holder's watch on its own node", 2+1, w2, w3)
+
+		eventually(t, "the one that is second now has looked", func() bool { return lists(w4) > 0 && w4.received().answers == lists(w4) })
+		sent, by = w4.sent()
+		row("the look of the one that is second now", sent, by, 1)
+		events("it heard of the last release, too", 1, w4)
+
+		w3.reset()
+		w4.reset()
 		release(t, h3)
+		h4 := fourth.granted(t)
+		sent, by = both(w3, w4)
+		row("hand-over to one that was further back", sent, by, 1)
+		events("hand-over, and the old holder's watch on its own node", 1+1, w3, w4)
+		release(t, h4)
 	})
 
 	t.Run("bytes", func(t *testing.T) {

@@ -80,6 +80,51 @@ func TestRoundTrips(t *testing.T) {
 		rows("write lock", 1, acquire(rw.WriteLock()))
 		rows("release", 1, released)
 
+		// One acquires behind several that hold, or are to hold, and go at once; or one after the other, 3 ms apart.
+		behind := func(what string, want float64, n int, theirs, mine func(*zklock.RWMutex) zklock.Lock, between time.Duration) {
+			t.Helper()
+			var theirLocks []zklock.Lock
+			for range n {
+				theirLocks = append(theirLocks, theirs(newRWMutex(t, v.connect(), "/job/rw")))
+			}
+			ahead := []*zklock.Hold{acquireIn(t, ctx, theirLocks[0])}
+			var waits []*waiting
+			for _, l := range theirLocks[1:] {
+				waits = append(waits, v.queueUp(l))
+				time.Sleep(time.Second)
+			}
+			w := v.queueUp(mine(newRWMutex(t, v.connect(), "/job/rw")))
+			time.Sleep(time.Second)
+			for _, w := range waits { // writers hold one after the other
+				if !w.isGranted() {
+					release(t, ahead[0])
+					ahead = nil
+				}
+				ahead = append(ahead, w.granted2(t, time.Second))
+			}
+			for _, h := range ahead[1:] {
+				go func() { _ = h.Release(ctx) }()
+				time.Sleep(between)
+			}
+			rows(what, want, func() error {
+				go func() { _ = ahead[0].Release(ctx) }()
+				h = w.granted2(t, time.Second)
+				return nil
+			})
+			release(t, h)
+		}
+		read, write := (*zklock.RWMutex).ReadLock, (*zklock.RWMutex).WriteLock
+		for _, n := range []int{1, 2, 8} {
+			behind(fmt.Sprint("write lock behind readers that go at once, after the last release: ", n), 1, n, read, write, 0)
+			behind(fmt.Sprint("write lock behind readers that go one by one, after the last release: ", n), 1, n, read, write, 3*way)
+		}
+		behind("write lock behind nine readers that go at once", 2, 9, read, write, 0)
+		behind("write lock behind a writer", 2, 1, write, write, 0)
+		for _, n := range []int{1, 2, 4} {
+			behind(fmt.Sprint("read lock behind writers, after the last release: ", n), 1, n, write, read, 0)
+		}
+		behind("read lock behind five writers", 2, 5, write, read, 0)
+
 		sem, err := zklock.NewSemaphore(a, "/job/sem", 3)
 		require.NoError(t, err)
 		rows("first permit, nothing there", 3, acquire(sem.Permits(1)))

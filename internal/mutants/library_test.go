@@ -23,20 +23,28 @@ var library = []mutant{
 	{"names are compared as text", "I1, F36", "internal/queue", "TestPlaceOf", []Swap{{
 		"PlaceOf", "if m.Seq >= mine.Seq {", "if m.Name >= mine.Name {"}}},
 	{"everybody watches the first in the queue", "I8, F40", "internal/queue", "TestPlaceOf|TestVirtual_Release_WakesOneWaiter", []Swap{{
-		"PlaceOf", "case predecessor.Name == \"\" || m.Seq > predecessor.Seq:", "case predecessor.Name == \"\" || m.Seq < predecessor.Seq:"}}},
+		"nearest", "ms[i-1].Seq < m.Seq", "ms[i-1].Seq > m.Seq"}}},
 
 	// The rule by which an event grants (inFrontNow).
-	{"rule: the predecessor need not have been the front", "I1", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
-		"inFrontNow", "if k.ahead != 1 ||", "if"}}},
+	{"rule: others may be ahead still", "I1", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
+		"inFrontNow", "if k.left != 0 ||", "if"}}},
 	{"rule: nothing can come in the predecessor's place", "I1, R73", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_WriterTakesTheReadLock_NobodyIsGrantedBesideIt", []Swap{{
-		"inFrontNow", "|| k.replaced ||", "||"}}},
-	{"rule: any event of the predecessor grants", "I1, F31, R22", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_SpuriousEvents", []Swap{{
-		"inFrontNow", "|| !k.deleted {", "{"}}},
-	{"rule: a predecessor of our own session is like any other", "I3", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause", []Swap{{
-		"inFrontNow", "if k.owner == k.session {", "if false {"}}},
+		"inFrontNow", "|| k.replaced {", "{"}}},
+	{"any event of a node ahead grants", "I1, F31, R22", "internal/queue", "TestWalk|TestInFrontNow_EachClause|TestVirtual_SpuriousEvents|TestVirtual_Few_NodeIsWrittenTo_WriterWaits", []Swap{{
+		"Walk.AheadEvent", "w, isLast := w.heard(i, isDeletion)", "w, isLast := w.heard(i, true)"}}},
+	{"those ahead that are not watched do not count", "I1, I8", "internal/queue", "TestWalk|TestVirtual_Few_MoreWriters_NearestGivesUp_ReaderWaits", []Swap{{
+		"Walk.left", "n := w.Ahead", "n := w.watched"}}},
+	{"another node may take the place of the farther ones", "I1, R73", "internal/queue", "TestPlaceOf_ReadersAndWriters|TestVirtual_Few_WriterAmongThem_LeavesAReader", []Swap{{
+		"PlaceOf", "p.Replaced = slices.ContainsFunc(near,", "p.Replaced = slices.ContainsFunc(near[:1],"}}},
+	{"whatever is told of a node of our own session is its deletion", "I1, F27", ".", "TestVirtual_Few_ReleaseRefused_WriterWaits", []Swap{{
+		"attempt.await", "t == queue.AheadIsGone)", "t != queue.NoTurn)"}}},
+	{"those ahead are told of for ever", "I7", ".", "TestVirtual_Few_GivesUp_LeavesNothing", []Swap{{
+		"attempt.hearNoMore", "\t\t\ta.e.nodes.StepOut(m.told)\n", ""}}},
+	{"rule: a node of our own session is like any other", "I3", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause", []Swap{{
+		"inFrontNow", "if k.ours {", "if false {"}}},
 	{"rule: the watch on our own node may be restored", "I3", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_OwnWatchNotRestored_NeverGrants", []Swap{{
 		"inFrontNow", "|| k.ownConn != k.conn ||", "||"}}},
-	{"rule: the watch on the predecessor may be restored", "I3", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_PredecessorsWatchRestored_IsGrantedByAList", []Swap{{
+	{"rule: the watch on a node ahead may be restored", "I3", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_PredecessorsWatchRestored_IsGrantedByAList", []Swap{{
 		"inFrontNow", "|| k.aheadConn != k.conn {", "{"}}},
 	{"rule: an event of our own node does not matter", "I3", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause", []Swap{{
 		"inFrontNow", "if k.ownFired {", "if false {"}}},
@@ -45,7 +53,7 @@ var library = []mutant{
 	{"a list from before a lost create counts as ours", "I8, R55", "internal/queue", "TestVirtual_CreateCutInFlight_KeepsItsPlace", []Swap{{
 		"Walk.Listed", "if early { // the list", "if early && false { // the list"}}},
 	{"whoever is gone when it is to be watched was the front", "I1, R55", "internal/queue", "TestVirtual_PredecessorGoneWhenAsked|TestWalk", []Swap{{
-		"Walk.Watched", "\t\tw.Next, w.aheadConn = ToAwait, conn\n", "\t\tw.Next, w.aheadConn, w.Ahead = ToAwait, conn, 1\n"}}},
+		"Walk.Watched", "\t\tif w.aheadConn != conn {\n", "\t\tif r == IsGone {\n\t\t\tw.Ahead = 1\n\t\t}\n\t\tif w.aheadConn != conn {\n"}}},
 	{"a waiter sleeps through a reconnect", "F22, F30", "internal/queue", "TestVirtual_WatchesNotRestored_ListsAgain", []Swap{{
 		"Walk.Moved", "if conn != 0 && conn != w.listConn {", "if conn != 0 && conn != w.listConn && false {"}}},
 	{"grant: our own node may go at the last moment", "I3", ".", "TestGrant_OwnNodeDeletedInBetween_QueuesAgain", []Swap{{
@@ -71,7 +79,7 @@ var library = []mutant{
 	{"turn: to be told that the predecessor is gone is enough", "I1", "internal/queue", "TestWalk|TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
 		"Walk.Turned", "\tcase TurnIsYours:\n", "\tcase TurnIsYours, TurnUnknown:\n"}}},
 	{"turn: passed to one who has several predecessors", "I1, F35", "internal/queue", "TestWalk", []Swap{{
-		"Walk.StoodBehind", "ok && !w.Tied {", "ok {"}}},
+		"Walk.StoodBehind", "ok && !w.NoTurn {", "ok {"}}},
 	{"turn: those behind a node that cannot be deleted wait for its release", "I8, R25", "internal/nodes", "TestVirtual_Turn_ReleaseRefused_SomebodyDeletesTheNode", []Swap{{
 		"Deletion.refuse", "\t\tx.r.nodes.stays(n)\n", "_ = n\n"}}},
 
@@ -82,14 +90,16 @@ var library = []mutant{
 		"Rule.Blocks", "return !r.IsShared() || !IsReader(ahead.Name) }", "return true }"}}},
 	{"nobody comes in a writer's place", "I1, R73", "internal/queue", "TestPlaceOf|TestPlaceOf_ReadersAndWriters|TestVirtual_Downgrade_KeepsTheQueueOut|TestVirtual_WriterTakesTheReadLock_NobodyIsGrantedBesideIt", []Swap{{
 		"Rule.staysAlone", "\"__lock__\", ReadName) ||", "\"__lock__\", ReadName, WriteName) ||"}}},
-	{"a reader passes the turn", "I1", "internal/queue", "TestRule_PassesTurn|TestVirtual_ReadWrite_WriterWaitsForAllReaders", []Swap{{
+	{"a reader passes the turn", "I1", "internal/queue", "TestRule_PassesTurn", []Swap{{
 		"Rule.PassesTurn", "return !r.IsShared() && !downgraded }", "return !downgraded }"}}},
 	{"a writer that has read passes the turn", "I1, R73", "internal/queue", "TestRule_PassesTurn|TestVirtual_Downgrade_KeepsTheQueueOut", []Swap{{
 		"Rule.PassesTurn", "return !r.IsShared() && !downgraded }", "return !r.IsShared() }"}}},
-	{"readers watch the one ahead of the writer", "I8", "internal/queue", "TestPlaceOf_ReadersAndWriters", []Swap{{
-		"PlaceOf", "if !p.Tied && !rule.IsShared() {", "if !p.Tied {"}}},
+	{"readers watch all who are ahead", "I8", "internal/queue", "TestPlaceOf_ReadersAndWriters|TestVirtual_RequestBudget_ReadersBehindWriters", []Swap{{
+		"Rule.watches", "ahead <= fewWriters && ", ""}}},
+	{"a writer that waits for readers watches two", "round trips", "internal/queue", "TestPlaceOf_ReadersAndWriters|TestRoundTrips", []Swap{{
+		"Rule.watches", "\tcase ahead <= fewReaders && every(IsReader):\n\t\treturn ahead\n", ""}}},
 	{"whoever is ahead of a reader holds", "the error's Holder", "internal/queue", "TestPlaceOf_ReadersAndWriters|TestVirtual_ReadWrite_ErrorNamesTheHolder", []Swap{{
-		"PlaceOf", "p.Holds = lowest.Seq == predecessor.Seq && !p.Tied", "_, p.Holds = lowest, p.Ahead == 1"}}},
+		"PlaceOf", "p.Holds = lowest.Seq == near[0].Seq && !tied", "_, p.Holds = lowest, p.Ahead == 1"}}},
 	{"downgrade: the writer's node is not checked", "I1", ".", "TestVirtual_Downgrade_WritersNodeGone_IsTold", []Swap{{
 		"makeDowngraded", "{Op: wire.OpCheck, Path: w.node, Version: -1}", "{Op: wire.OpCheck, Path: w.root.path, Version: -1}"}}},
 	{"downgrade: a node that an earlier try made is an error", "F3", ".", "TestVirtual_Downgrade_AnswerLost|TestVirtual_Downgrade_ReadsAgain|TestVirtual_Downgrade_GivenUp", []Swap{{

@@ -260,6 +260,9 @@ func (x *Deletion) tried(w *Waiter, a tap.Answer, err error) (ended, wait bool) 
 		x.singly = true
 		return false, false
 	case err == nil, noNode:
+		if err == nil {
+			x.r.nodes.deleted(x.batch())
+		}
 		// Within one live session, a delete that was not answered did this.
 		x.missing = x.missing || noNode && !x.unanswered
 		if x.gone += n; x.gone <= len(x.rest) {

@@ -65,9 +65,43 @@ func TestMulti_AnswerSaysNothing(t *testing.T) {
 			require.True(t, x.OK, "it goes with the second try")
 			want := queue.TurnIsYours
 			if a.Code == wire.NoNode {
-				want = queue.TurnUnknown // it was left out
+				want = queue.AheadIsGone // it was left out
 			}
 			require.Equal(t, want, <-next.Told)
+		})
+	}
+}
+
+// I1, I3: who hears of a node's end gets no turn. That the node is deleted is said only if a delete was answered with success:
+// otherwise the other's node may have gone in the same transaction.
+func TestHearOf(t *testing.T) {
+	answers := func(codes ...wire.Code) (as []tap.Answer) {
+		for _, c := range codes {
+			as = append(as, tap.Answer{Fate: tap.WasAnswered, Conn: conn, Code: c})
+		}
+		return as
+	}
+	for name, c := range map[string]struct {
+		first []tap.Answer
+		want  queue.Turn
+	}{
+		"it is deleted":              {answers(wire.OK), queue.AheadIsGone},
+		"it was gone":                {answers(wire.NoNode), queue.TurnUnknown},
+		"nobody knows who did that":  {append([]tap.Answer{{Fate: tap.NoAnswer}}, answers(wire.NoNode)...), queue.TurnUnknown},
+		"it is deleted, later":       {append([]tap.Answer{{Fate: tap.NoAnswer}}, answers(wire.OK)...), queue.AheadIsGone},
+		"it may not be, and is then": {answers(wire.NoAuth, wire.OK), queue.TurnUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &server{first: c.first}
+			r := tap.Response{Timeout: 10 * time.Second, SessionID: 7}
+			z := link.NewEra(s, &eventlog.Log{}, clock.New(nil), lease.SingleServer(), r, "10.0.0.1:2181", conn, lease.Exchange{})
+			own := NewOwn(10)
+			own.add("/locks/a/p")
+			hears := own.HearOf("/locks/a/p", "/locks/a/own")
+			<-NewReaper(z, NewLists(z), own).HandOver("/locks/a/p", queue.Rule{}, false, nil).Done
+			s.work.Wait()
+			require.Equal(t, c.want, <-hears.Told)
+			require.Nil(t, own.HearOf("/locks/a/p", "/locks/a/own"), "it is not there any more")
 		})
 	}
 }

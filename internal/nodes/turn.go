@@ -34,17 +34,17 @@ type Own struct {
 
 // ownNode is a lock node of ours.
 type ownNode struct {
-	behind []*Waiter // directly behind it: mostly one
+	behind []*Waiter // mostly one
 	stays  bool      // the servers refuse to delete it: waiters watch it, as they watch other sessions' nodes
 }
 
-// Waiter stands directly behind a node of its own session.
+// Waiter stands behind a node of its own session, directly if it may get the turn.
 type Waiter struct {
 	Node        string          // its own, absolute
 	predecessor string          // the node that it stands behind
 	rule        queue.Rule      // by which it sees the queue
 	Told        chan queue.Turn // holds one
-	skipped     bool            // the servers do not let us check its node
+	skipped     bool            // it gets no turn: it is not directly behind, or the servers do not let us check its node
 }
 
 // NewOwn returns the nodes of a new session, of which there may be most.
@@ -128,10 +128,19 @@ func (o *Own) addLocked(node string) {
 }
 
 // Gone notes that a node is there no more. The waiters behind it that have not got the turn must list.
-func (o *Own) Gone(node string) {
+func (o *Own) Gone(node string) { o.gone(node, queue.TurnUnknown) }
+
+// deleted is Gone for nodes of which our own delete was answered with success. That proves something to those behind them.
+func (o *Own) deleted(nodes []string) {
+	for _, node := range nodes {
+		o.gone(node, queue.AheadIsGone)
+	}
+}
+
+func (o *Own) gone(node string, t queue.Turn) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.tellLocked(node)
+	o.tellLocked(node, t)
 	delete(o.mu.nodes, node)
 }
 
@@ -139,16 +148,16 @@ func (o *Own) Gone(node string) {
 func (o *Own) stays(node string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.tellLocked(node)
+	o.tellLocked(node, queue.TurnUnknown)
 	if n := o.mu.nodes[node]; n != nil {
 		n.behind, n.stays = nil, true
 	}
 }
 
-func (o *Own) tellLocked(node string) {
+func (o *Own) tellLocked(node string, t queue.Turn) {
 	if n := o.mu.nodes[node]; n != nil {
 		for _, w := range n.behind {
-			w.Tell(queue.TurnUnknown)
+			w.Tell(t)
 		}
 	}
 }
@@ -156,13 +165,22 @@ func (o *Own) tellLocked(node string) {
 // StandBehind returns a waiter for node that is told when the node ahead goes. It returns nil if the node ahead is not known to
 // be ours, or if the servers refuse to delete it.
 func (o *Own) StandBehind(ahead, node string, rule queue.Rule) *Waiter {
+	return o.behind(&Waiter{Node: node, predecessor: ahead, rule: rule})
+}
+
+// HearOf is StandBehind for a node that may have others between itself and the one ahead. It gets no turn.
+func (o *Own) HearOf(ahead, node string) *Waiter {
+	return o.behind(&Waiter{Node: node, predecessor: ahead, skipped: true})
+}
+
+func (o *Own) behind(w *Waiter) *Waiter {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	n := o.mu.nodes[ahead]
+	n := o.mu.nodes[w.predecessor]
 	if n == nil || n.stays {
 		return nil
 	}
-	w := &Waiter{Node: node, predecessor: ahead, rule: rule, Told: make(chan queue.Turn, 1)}
+	w.Told = make(chan queue.Turn, 1)
 	n.behind = append(n.behind, w)
 	return w
 }

@@ -79,16 +79,17 @@ type client struct {
 	node      uint8
 	walk      Walk
 	ahead     uint8 // the predecessor
-	second    uint8 // and the one ahead of it
 	list      nodes // what it was shown last
 
-	ownFired, aheadFired fired
-	secondFired          fired
+	watch      [fewReaders]uint8 // those ahead that it watches, the predecessor first
+	hears      nodes             // those of them, of the same session, whose deletion it is told of
+	ownFired   fired
+	aheadFired [fewReaders]fired
 
-	// The watch on a predecessor goes on over the next list, if it had not fired when that was asked for (attempt.listQueue).
-	watched  uint8 // whose that is
-	keeps    bool  // the list shows that node as the predecessor still
-	keptConn uint8 // over which the watch was set
+	// The watch on a node ahead goes on over the next list, if it had not fired when that was asked for (attempt.listQueue).
+	watched  nodes             // whose that are
+	keeps    nodes             // those that the list shows as ones to be watched still
+	keptConn [fewReaders]uint8 // over which the watches were set
 
 	told   Turn  // by the predecessor, of the same session
 	passes bool  // it deletes the node of a hold
@@ -176,7 +177,7 @@ const (
 )
 
 // mistakes are ways to hand over that the library does not go.
-type mistakes uint8
+type mistakes uint16
 
 const (
 	noCheck      mistakes = 1 << iota // the next node is not checked
@@ -184,6 +185,8 @@ const (
 	passedEarly                       // the next is told before the answer
 	passedByAll                       // a waiter that gives up passes the turn too
 	tellsNobody                       // whose node goes without passing the turn
+	watchesOurs                       // a node of the same session is watched as any other
+	anyEvent                          // any event of a node ahead counts as its deletion
 )
 
 type explorer struct {
@@ -208,6 +211,7 @@ type explorer struct {
 
 	places map[placeKey]placed
 	grants [ToEnd]int // how many steps granted, by the stage: ToList, ToAwaitTurn, ToAwait
+	last   int        // how many of them did on the last of several events
 }
 
 type placeKey struct {
@@ -218,9 +222,11 @@ type placeKey struct {
 
 type placed struct {
 	Place
-	ahead  uint8
-	second uint8
+	watch [fewReaders]uint8
 }
+
+// nobody is watched.
+var nobody = [fewReaders]uint8{noNode, noNode, noNode, noNode, noNode, noNode, noNode, noNode}
 
 func (x *explorer) start() world {
 	w := world{writer: noNode, reader: noNode, nClients: uint8(len(x.sessions)), faults: x.faults, giveUps: x.giveUps, mute: x.wrong&tellsNobody != 0}
@@ -296,11 +302,10 @@ func (x *explorer) where(w *world, c *client, list nodes) placed {
 	})
 	slices.Sort(children)
 	p := x.place(w.ruleOf(c.node), x.nodeName(w, c.node), children)
-	r := placed{Place: p, ahead: noNode, second: noNode}
+	r := placed{Place: p, watch: nobody}
 	if p.Kind == Behind {
-		r.ahead = index[p.Predecessor]
-		if p.Second != "" {
-			r.second = index[p.Second]
+		for j, name := range append([]string{p.Predecessor}, p.Further...) {
+			r.watch[j] = index[name]
 		}
 	}
 	x.places[key] = r
@@ -309,7 +314,7 @@ func (x *explorer) where(w *world, c *client, list nodes) placed {
 
 // blank is a client that has nothing.
 func blank(left uint8) client {
-	return client{left: left, node: noNode, ahead: noNode, second: noNode, watched: noNode, next: noNode, writerReads: writerReads{down: noNode}}
+	return client{left: left, node: noNode, ahead: noNode, watch: nobody, next: noNode, writerReads: writerReads{down: noNode}}
 }
 
 func (w *world) id(s uint8) uint8 { return s<<4 | w.s[s].gen }
@@ -340,10 +345,10 @@ func (w *world) commit(lag uint8, ch change) {
 		ch.nodes.each(func(i uint8) {
 			woken, look := 0, 0
 			for c := range w.nClients {
-				if k := &w.c[c]; k.does(ToAwait) && k.second == i && w.alive.has(k.node) && w.alive.has(k.ahead) && !ch.nodes.has(k.node) {
+				if k := &w.c[c]; k.does(ToAwait) && k.looksAfter(i) && w.alive.has(k.node) && w.alive.has(k.ahead) && !ch.nodes.has(k.node) {
 					look++
 				}
-				if k := &w.c[c]; k.does(ToWatchAhead, ToWatchSecond, ToAwait) && k.ahead == i && w.alive.has(k.node) && !ch.nodes.has(k.node) && !w.isReader(k.node) {
+				if k := &w.c[c]; k.does(ToWatchAhead, ToAwait) && k.ahead == i && w.alive.has(k.node) && !ch.nodes.has(k.node) && !w.isReader(k.node) {
 					woken++
 				}
 			}
@@ -427,17 +432,12 @@ func (w *world) event(i, node uint8, kind fired) {
 			w.tellReaderGone(c)
 			continue
 		}
-		if k.node == node && k.does(ToWatchAhead, ToWatchSecond, ToAwait) && k.ownFired == notFired {
+		if k.node == node && k.does(ToWatchAhead, ToAwait) && k.ownFired == notFired {
 			k.ownFired = kind
 		}
-		if k.second == node && k.does(ToAwait) && k.secondFired == notFired {
-			k.secondFired = kind
-		}
-		if k.watched == node {
-			k.watched = noNode
-		}
-		if k.ahead == node && (k.does(ToWatchSecond, ToAwait) || k.keeps && k.does(ToWatchOwn, ToWatchAhead)) && k.aheadFired == notFired {
-			k.aheadFired = kind
+		k.watched &^= only(node)
+		if j := slices.Index(k.watch[:], node); j >= 0 && (k.isArmed(j) || k.keeps.has(node)) && !k.hears.has(node) && k.aheadFired[j] == notFired {
+			k.aheadFired[j] = kind
 			k.dead = !s.view.has(k.node)
 			// What the rule cannot know: one transaction deleted another session's node and ours (the exception that it names);
 			// or the server lost our event, against its guarantee. Such a hold is lost at the next heartbeat.
@@ -471,8 +471,15 @@ func (w *world) tellBehind(c uint8, t Turn) {
 		return
 	}
 	for o := range w.nClients {
-		if k := &w.c[o]; w.of[o] == w.of[c] && k.does(ToAwaitTurn) && k.ahead == w.c[c].node && k.told == NoTurn {
+		k := &w.c[o]
+		if w.of[o] == w.of[c] && k.does(ToAwaitTurn) && k.ahead == w.c[c].node && k.told == NoTurn {
 			k.told = t
+		}
+		if j := slices.Index(k.watch[:], w.c[c].node); j >= 0 && k.hears.has(w.c[c].node) && k.aheadFired[j] == notFired {
+			k.aheadFired[j] = otherEvent
+			if t == AheadIsGone {
+				k.aheadFired[j], k.dead = goneEvent, !w.session(o).view.has(k.node)
+			}
 		}
 	}
 }
@@ -483,12 +490,23 @@ func (x *explorer) stand(w *world, c uint8) {
 	if !k.does(ToStandBehind) {
 		return
 	}
-	ours := false
+	x.goOn(w, c, k.walk.StoodBehind(w.isOurs(c, k.ahead)))
+	if k.does(ToWatchOwn) && k.walk.KnowsAll() && x.wrong&watchesOurs == 0 {
+		for _, node := range k.watch {
+			if w.isOurs(c, node) {
+				k.hears |= only(node)
+			}
+		}
+	}
+}
+
+// isOurs says whether nodes.Own knows a node.
+func (w *world) isOurs(c, node uint8) (yes bool) {
 	for o := range w.nClients {
 		p := &w.c[o]
-		ours = ours || w.of[o] == w.of[c] && p.node == k.ahead && (p.phase == walking || p.phase == holding || p.phase == deleting || p.phase == leaving)
+		yes = yes || node != noNode && w.of[o] == w.of[c] && p.node == node && slices.Contains([]phase{walking, holding, deleting, readsOn, leaving}, p.phase)
 	}
-	x.goOn(w, c, k.walk.StoodBehind(ours))
+	return yes
 }
 
 // next is that of nodes.Own: who stands directly behind a client's node.
@@ -506,15 +524,26 @@ func (k *client) does(stages ...Stage) bool {
 	return k.phase == walking && slices.Contains(stages, k.walk.Next)
 }
 
+// isArmed says whether the watch on the j-th of those ahead is set, or would tell otherwise.
+func (k *client) isArmed(j int) bool { return k.does(ToAwait) || k.does(ToWatchAhead) && j < k.walk.At }
+
+// looksAfter says whether an event of the node leads to a list although the predecessor is there.
+func (k *client) looksAfter(node uint8) bool {
+	_, also := k.walk.Awaited()
+	return also >= 0 && k.watch[also] == node
+}
+
 // goOn takes what the walk says is next.
 func (x *explorer) goOn(w *world, c uint8, next Walk) {
 	k := &w.c[c]
 	watched, by := k.watched, k.walk.Next
-	if k.does(ToWatchSecond, ToAwait) || k.keeps {
-		watched = noNode
-		if k.aheadFired == notFired {
-			watched = k.ahead
+	for j, node := range k.watch {
+		if node != noNode && !k.hears.has(node) && k.aheadFired[j] == notFired && (k.isArmed(j) || k.keeps.has(node)) {
+			watched |= only(node)
 		}
+	}
+	if next.Next == ToGrant && k.does(ToAwait) && k.walk.Ahead > 1 {
+		x.last++
 	}
 	k.walk = next
 	k.list = 0
@@ -571,12 +600,15 @@ func (x *explorer) read(w *world, c, conn uint8) string {
 	k, s := &w.c[c], w.session(c)
 	judge := func() string {
 		p := x.where(w, k, k.list)
-		k.ahead, k.second = p.ahead, p.second
+		k.ahead, k.watch = p.watch[0], p.watch
 		if p.Kind == Behind {
-			if k.watched == p.ahead && s.armed.has(p.ahead) {
-				k.keeps, k.keptConn = true, s.over[p.ahead]
+			for j, node := range k.watch {
+				if k.watched.has(node) && s.armed.has(node) {
+					k.keeps |= only(node)
+					k.keptConn[j] = s.over[node]
+				}
 			}
-			k.watched = noNode
+			k.watched = 0
 		}
 		x.goOn(w, c, k.walk.Listed(p.Place, uint64(conn)))
 		x.stand(w, c)
@@ -589,7 +621,7 @@ func (x *explorer) read(w *world, c, conn uint8) string {
 		case Exhausted:
 			return "lists, is past the counter's end, and gives up"
 		}
-		return fmt.Sprintf("lists: %d ahead, the next is %s", p.Place.Ahead, only(p.ahead))
+		return fmt.Sprintf("lists: %d ahead, the next is %s", p.Place.Ahead, only(p.watch[0]))
 	}
 	there := func(node uint8) Finding {
 		if s.view.has(node) {
@@ -601,23 +633,22 @@ func (x *explorer) read(w *world, c, conn uint8) string {
 	case ToList:
 		k.list = s.view
 		return judge()
-	case ToWatchOwn, ToWatchAhead, ToWatchSecond:
+	case ToWatchOwn, ToWatchAhead:
 		node, who := k.node, "its own node"
-		switch k.walk.Next {
-		case ToWatchAhead:
-			node, who = k.ahead, "its predecessor"
-		case ToWatchSecond:
-			node, who = k.second, "the one ahead of its predecessor"
+		at, ahead := k.walk.At, k.does(ToWatchAhead)
+		if ahead {
+			node = k.watch[at]
+			who = only(node).String() + " ahead"
 		}
-		r, owner, ahead := there(node), int64(w.owner[node]), k.does(ToWatchAhead)
+		r, owner := there(node), int64(w.owner[node])
 		if r == IsThere {
 			x.arm(w, c, node, conn)
 		} else {
 			owner = 0
 		}
 		x.goOn(w, c, k.walk.Watched(r, owner, uint64(conn)))
-		if ahead && k.does(ToAwait, ToWatchSecond) && r == IsGone {
-			k.aheadFired, k.dead = goneEvent, !s.view.has(k.node) && !s.quiet.has(k.node)
+		if ahead && k.does(ToWatchAhead, ToAwait) && r == IsGone {
+			k.aheadFired[at], k.dead = goneEvent, !s.view.has(k.node) && !s.quiet.has(k.node)
 		}
 		x.join(w, c)
 		if r == IsGone {
@@ -651,12 +682,15 @@ func (x *explorer) join(w *world, c uint8) {
 		case k.does(ToWatchOwn):
 			node = k.node
 		case k.does(ToWatchAhead):
-			node = k.ahead
-		case k.does(ToWatchSecond):
-			node = k.second
+			node = k.watch[k.walk.At]
 		}
-		if k.keeps && k.does(ToWatchAhead) {
-			k.walk, k.keeps = k.walk.Watched(IsThere, int64(w.owner[node]), uint64(k.keptConn)), false
+		if k.does(ToWatchAhead) && k.hears.has(node) {
+			k.walk = k.walk.WillBeTold()
+			continue
+		}
+		if k.does(ToWatchAhead) && k.keeps.has(node) {
+			k.keeps &^= only(node)
+			k.walk = k.walk.Watched(IsThere, int64(w.owner[node]), uint64(k.keptConn[k.walk.At]))
 			continue
 		}
 		if !s.armed.has(node) {
@@ -667,18 +701,24 @@ func (x *explorer) join(w *world, c uint8) {
 }
 
 func (k *client) reads() bool {
-	return k.does(ToList, ToWatchOwn, ToWatchAhead, ToWatchSecond)
+	return k.does(ToList, ToWatchOwn, ToWatchAhead)
 }
 
-// ask puts what a client knows to the rule.
-func (x *explorer) ask(w *world, c uint8) string {
+// ask puts what a client knows to the rule, when the i-th of those ahead has had its event.
+func (x *explorer) ask(w *world, c uint8, i int) string {
 	k, s := &w.c[c], w.session(c)
-	r := x.rule(k.walk.evidence(k.aheadFired == goneEvent, uint64(s.conn), k.ownFired != notFired))
-	x.goOn(w, c, k.walk.ruled(r, uint64(s.conn)))
-	if r {
-		return "is woken by its predecessor's event, and is granted"
+	isDeletion, what := k.aheadFired[i] == goneEvent || x.wrong&anyEvent != 0, "is woken by the event of "+only(k.watch[i]).String()+" ahead, and "
+	next, isLast := k.walk.heard(i, isDeletion)
+	if !isLast {
+		k.walk = next
+		return what + "waits for others"
 	}
-	return "is woken by its predecessor's event, and is to list"
+	r := x.rule(next.evidence(uint64(s.conn), k.ownFired != notFired))
+	x.goOn(w, c, next.ruled(r, uint64(s.conn)))
+	if r {
+		return what + "is granted"
+	}
+	return what + "is to list"
 }
 
 func (s nodes) String() string {
@@ -871,24 +911,25 @@ func (x *explorer) clientSteps(w *world, c uint8, can bool, out emit) {
 		}
 		if k.does(ToAwaitTurn) {
 			if k.told != NoTurn {
-				what := [...]string{TurnIsYours: "is passed the turn", TurnUnknown: "is told that its predecessor is gone", NodeIsGone: "is told that its own node is"}[k.told]
+				what := [...]string{TurnIsYours: "is passed the turn", TurnUnknown: "is told that its predecessor is gone", NodeIsGone: "is told that its own node is",
+					AheadIsGone: "is told that its predecessor is gone"}[k.told]
 				step(true, what, func(n *world, k *client, _ *session) { x.goOn(n, c, k.walk.Turned(k.told)) })
 			}
 			break
 		}
-		if k.does(ToAwait) && k.aheadFired != notFired {
-			n := *w
-			what := x.ask(&n, c)
-			out(&n, true, func() string { return w.name(c) + " " + what })
+		if k.does(ToAwait) {
+			next, also := k.walk.Awaited()
+			for _, i := range []int{next, also} {
+				if i >= 0 && k.aheadFired[i] != notFired {
+					n := *w
+					what := x.ask(&n, c, i)
+					out(&n, true, func() string { return w.name(c) + " " + what })
+				}
+			}
 		}
 		if k.ownFired != notFired {
 			step(true, "is woken by the event of its own node", func(n *world, k *client, _ *session) {
 				x.goOn(n, c, k.walk.OwnEvent(k.ownFired == goneEvent))
-			})
-		}
-		if k.secondFired != notFired {
-			step(true, "is woken by the event of the one ahead of its predecessor, and is to look", func(n *world, k *client, _ *session) {
-				x.goOn(n, c, k.walk.SecondEvent())
 			})
 		}
 		if k.walk.Moved(uint64(s.conn)) != k.walk {
@@ -969,6 +1010,7 @@ func (x *explorer) deleteSteps(w *world, c uint8, can bool, step func(bool, stri
 			if next, ok := n.next(c); ok && n.c[next].node == k.next {
 				n.c[next].told = x.after(true, -1, false)
 			}
+			n.tellBehind(c, AheadIsGone)
 			n.finish(c)
 		})
 	}
@@ -1072,7 +1114,7 @@ func (x *explorer) disconnects(w *world, i uint8, out emit) {
 				} else {
 					n.requeue(c)
 				}
-			case k.phase == deleting && (k.committed || sent):
+			case (k.phase == deleting || k.phase == leaving) && (k.committed || sent):
 				ok = ok && !(k.committed && sent)
 				k.committed, k.unsure, k.next = false, true, noNode
 			case k.phase == holding && sent && x.mayRead(w, c) && !w.s[i].ended:
@@ -1097,10 +1139,7 @@ func (x *explorer) disconnects(w *world, i uint8, out emit) {
 		out(&n, false, func() string { return fmt.Sprintf("FAULT session %d loses its connection%s", i, what) })
 		unanswered := n // those who were about to read had asked already, in vain
 		for c := range n.nClients {
-			if k := &unanswered.c[c]; n.of[c] == i && k.does(ToWatchOwn, ToWatchAhead, ToWatchSecond) {
-				if k.does(ToWatchSecond) {
-					k.second = noNode
-				}
+			if k := &unanswered.c[c]; n.of[c] == i && k.does(ToWatchOwn, ToWatchAhead) {
 				x.goOn(&unanswered, c, k.walk.Watched(NotTold, 0, 0))
 			}
 		}

@@ -137,12 +137,12 @@ func (x *explorer) encode(b []byte, w *world) []byte {
 	}
 	for c := range w.nClients {
 		k := &w.c[c]
-		for _, i := range []uint8{k.node, k.ahead, k.second, k.watched, k.next} {
+		for _, i := range append([]uint8{k.node, k.ahead, k.next}, k.watch[:]...) {
 			if i < maxNodes {
 				used |= only(i)
 			}
 		}
-		used |= k.list
+		used |= k.list | k.watched
 	}
 	if x.suffixes != nil || x.kinds&writers != 0 || x.rules != nil {
 		used = only(w.n) - 1
@@ -179,14 +179,18 @@ func (x *explorer) encode(b []byte, w *world) []byte {
 
 	one := func(c uint8) {
 		k := &w.c[c]
-		b = append(b, k.left, byte(k.phase), node(k.node), byte(k.walk.Next), node(k.ahead), node(k.second), byte(k.walk.Ahead),
-			byte(k.walk.listConn), byte(k.walk.ownConn), byte(k.walk.aheadConn), byte(k.ownFired), byte(k.aheadFired))
-		b = append(b, node(k.watched), k.keptConn, byte(k.secondFired))
-		flags(k.keeps)
-		flags(k.committed, k.unsure, k.walk.Tied, k.walk.replaced, k.walk.Second, k.dead)
+		b = append(b, k.left, byte(k.phase), node(k.node), byte(k.walk.Next), node(k.ahead), byte(k.walk.Ahead), byte(k.walk.At), byte(k.walk.watched),
+			k.walk.gone, byte(k.walk.listConn), byte(k.walk.ownConn), byte(k.walk.aheadConn), byte(k.ownFired))
+		for j, i := range k.watch {
+			if i != noNode {
+				b = append(b, node(i), byte(k.aheadFired[j]), k.keptConn[j])
+			}
+		}
+		b = append(b, noNode)
+		flags(k.committed, k.unsure, k.walk.NoTurn, k.walk.replaced, k.walk.ours, k.dead)
 		b = append(b, byte(k.told), node(k.next))
 		flags(k.passes, k.stood)
-		put(k.list)
+		put(k.list, k.watched, k.keeps, k.hears)
 		if x.rules != nil {
 			b = append(b, kindOf(x.ruleOfClient(c)), node(k.down))
 			flags(k.tried, k.late, k.reading)
@@ -337,14 +341,13 @@ func TestExplore_WithoutAClause(t *testing.T) {
 		x      explorer
 		want   string
 	}{
-		{"the predecessor was the front", without(func(k *evidence) { k.ahead = 1 }),
-			explorer{sessions: three, acquire: 1, lagging: 2, giveUps: 1}, overtook},
+		{"all that were ahead are gone", without(func(k *evidence) { k.left = 0 }),
+			explorer{sessions: []uint8{0, 1, 2, 3}, queued: true, upTo: ToAwait, acquire: 1, lagging: 1, giveUps: 1}, "I1: two hold, on live nodes"},
 		{"nothing comes in the predecessor's place", without(func(k *evidence) { k.replaced = false }),
 			explorer{sessions: two, acquire: 1, lagging: 2, faults: 2, kinds: writers}, "I1: granted beside a writer that reads"},
-		{"the event is a deletion", without(func(k *evidence) { k.deleted = true }),
-			explorer{sessions: two, acquire: 1, lagging: 2, faults: 1, kinds: adminWrites}, overtook},
+		{"only deletions count", inFrontNow, explorer{sessions: two, acquire: 1, lagging: 2, faults: 1, kinds: adminWrites, wrong: anyEvent}, overtook},
 
-		{"the predecessor is of another session", without(func(k *evidence) { k.owner = stranger }), shared, believes},
+		{"none of them is of our own session", without(func(k *evidence) { k.ours = false }), shared, believes},
 		// Nothing is known for sure of which connection, none is there now, and that must not count as the same.
 		{"there is a connection", func(k evidence) bool {
 			if k.conn == 0 && k.listConn == 0 && k.ownConn == 0 && k.aheadConn == 0 {

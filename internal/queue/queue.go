@@ -89,12 +89,12 @@ func Members(children, markers []string) []Member {
 // Place is where a node stands in its queue.
 type Place struct {
 	Kind        Kind
-	Predecessor string // Behind: the node just ahead of us that blocks ours; Exhausted: a node that must go first, "" if there is none
-	Second      string // Behind: the node just ahead of the predecessor; "" if there is none, if Tied, and for a reader: each behind a writer would look
-	Ahead       int    // Behind: how many nodes are ahead that block ours. If it is one, the predecessor's deletion makes us the front
-	Holds       bool   // Behind: nothing at all is ahead of the predecessor: it is the holder
-	Tied        bool   // Behind: nodes ahead of us have one number, and nobody knows their order: the predecessor is only one of them
-	Replaced    bool   // Behind: another node may take the predecessor's place when it goes (see staysAlone)
+	Predecessor string   // Behind: the node just ahead of us that blocks ours; Exhausted: a node that must go first, "" if there is none
+	Further     []string // Behind: others that block ours and are watched too, nearest first (see Rule.watches)
+	Ahead       int      // Behind: how many nodes are ahead that block ours. If all are watched, we are the front when the last of them is gone
+	Holds       bool     // Behind: nothing at all is ahead of the predecessor: it is the holder
+	Replaced    bool     // Behind: another node may take the place of a watched one when that goes (see staysAlone)
+	NoTurn      bool     // Behind: also a predecessor of our own session passes no turn to us (see below)
 }
 
 // Kind is where a node can stand.
@@ -167,7 +167,8 @@ func PlaceOf(rule Rule, self string, children []string) Place {
 	}
 	mine := ms[me]
 	p, isTwin := Place{Kind: Front}, false
-	var predecessor, second, past, lowest Member
+	var past, lowest Member
+	near := make([]Member, 0, fewReaders) // those that block ours, nearest first
 	for i, m := range ms {
 		if i == me {
 			continue
@@ -186,12 +187,7 @@ func PlaceOf(rule Rule, self string, children []string) Place {
 			continue
 		}
 		p.Ahead++
-		switch {
-		case predecessor.Name == "" || m.Seq > predecessor.Seq:
-			predecessor, second = m, predecessor
-		case second.Name == "" || m.Seq > second.Seq:
-			second = m
-		}
+		near = nearest(near, m)
 	}
 	switch { // names are copied: the list is not kept for them
 	case mine.PastTheEnd() || past.Name != "":
@@ -201,13 +197,33 @@ func PlaceOf(rule Rule, self string, children []string) Place {
 	case p.Ahead == 0:
 		return p
 	}
-	p.Kind, p.Predecessor, p.Replaced = Behind, strings.Clone(predecessor.Name), !rule.staysAlone(predecessor.Name)
-	p.Tied = second.Name != "" && predecessor.Seq == second.Seq
-	p.Holds = lowest.Seq == predecessor.Seq && !p.Tied
-	if !p.Tied && !rule.IsShared() {
-		p.Second = strings.Clone(second.Name)
+	p.Kind, p.Predecessor = Behind, strings.Clone(near[0].Name)
+	tied := areTied(near)
+	p.Holds = lowest.Seq == near[0].Seq && !tied
+	near = near[:rule.watches(near, p.Ahead)]
+	for _, m := range near[1:] {
+		p.Further = append(p.Further, strings.Clone(m.Name))
 	}
+	p.Replaced = slices.ContainsFunc(near, func(m Member) bool { return !rule.staysAlone(m.Name) })
+	// If two ahead have one number, another may be ahead of us when the predecessor is released. A reader passes no turn. And a reader
+	// that hears of all who are ahead needs none.
+	p.NoTurn = tied || IsReader(p.Predecessor) || rule.IsShared() && len(near) == p.Ahead && !p.Replaced
 	return p
+}
+
+// areTied says whether nobody knows which of those ahead is the nearest.
+func areTied(near []Member) bool { return len(near) > 1 && near[0].Seq == near[1].Seq }
+
+// nearest adds a node to those that are ahead, and keeps as many as anybody watches.
+func nearest(ms []Member, m Member) []Member {
+	i := len(ms)
+	for i > 0 && ms[i-1].Seq < m.Seq {
+		i--
+	}
+	if i == fewReaders {
+		return ms
+	}
+	return slices.Insert(ms[:min(len(ms), fewReaders-1)], i, m)
 }
 
 // PlaceOfNext decides where a node that were made now would stand, for those who can do without one. It cannot be in the way of others.
@@ -216,38 +232,37 @@ func PlaceOfNext(rule Rule, children []string) Place {
 	return PlaceOf(rule, next, append(slices.Clip(children), next))
 }
 
-// evidence is what a waiter knows when the event of its predecessor has come.
+// evidence is what a waiter knows when the last event has come of those that it watches.
 type evidence struct {
-	ahead          int   // how many nodes that block ours were ahead in the list
-	replaced       bool  // another node may have taken the predecessor's place
-	deleted        bool  // the event is the predecessor's deletion, and no other
-	owner, session int64 // the ZooKeeper session that owns the predecessor, and our own
+	left     int  // how many nodes that block ours were ahead in the list and have had no deletion event
+	replaced bool // another node may have taken the place of one of them
+	ours     bool // one that was watched is of our own ZooKeeper session
 
 	conn                         uint64 // the present connection, 0 if there is none
-	listConn, ownConn, aheadConn uint64 // those of the list and of the watches on our node and the predecessor; 0 if not sure
+	listConn, ownConn, aheadConn uint64 // those of the list, and of the watches on our node and on those ahead; 0 if not sure
 
 	ownFired bool // an event of our own node has come
 }
 
-// inFrontNow is the rule by which the predecessor's event shows, without another request, that nobody is ahead. Every clause
-// must hold; otherwise the waiter lists. explore_test.go shows what happens without each clause.
+// inFrontNow is the rule by which events show, without another request, that nobody is ahead. Every clause must hold; otherwise
+// the waiter lists. explore_test.go shows what happens without each clause.
 func inFrontNow(k evidence) bool {
-	// Nobody else was ahead when we listed, and nobody can get in between or ahead.
-	if k.ahead != 1 || k.replaced || !k.deleted {
+	// All that were ahead when we listed are gone, and nobody can get in between or ahead.
+	if k.left != 0 || k.replaced {
 		return false
 	}
-	// A predecessor of our own ZooKeeper session may have gone with the session, and our node too. If all is well, such a
-	// predecessor passes the turn (TurnAfter). (If the predecessor was gone before we could watch it, its owner is not known.
-	// But if our node was deleted with it, our event came before the answer that it was gone.)
-	if k.owner == k.session {
+	// A node of our own ZooKeeper session may have gone with the session, and our node too. If all is well, such a node is not
+	// watched: it passes the turn (TurnAfter), or its deletion is told (AheadIsGone). (If one was gone before we could watch it,
+	// its owner is not known. But if our node was deleted with it, our event came before the answer that it was gone.)
+	if k.ours {
 		return false
 	}
 	// All that we know must come from one connection, the present one. After a reconnect the server replays the watches in the
-	// order of the client's requests: the predecessor's deletion can come before our own.
+	// order of the client's requests: the deletion of one ahead can come before our own.
 	if k.conn == 0 || k.listConn != k.conn || k.ownConn != k.conn || k.aheadConn != k.conn {
 		return false
 	}
-	// If one transaction deletes the predecessor's node and then ours, our event may not be read yet. Such a hold is lost as
+	// If one transaction deletes the last node ahead and then ours, our event may not be read yet. Such a hold is lost as
 	// soon as it is read, like any hold whose node somebody deletes (F24). Only another request could tell us sooner.
 	if k.ownFired {
 		return false
@@ -263,6 +278,7 @@ const (
 	TurnIsYours             // nobody is ahead
 	TurnUnknown             // the turn cannot be passed: the releaser tries again without the waiter, which lists when the predecessor is gone
 	NodeIsGone              // our own node is gone
+	AheadIsGone             // the other node is: a delete of it alone was answered with success, so ours did not go with it
 )
 
 // TurnAfter is the rule by which a release grants without an event. One transaction checks the next node and then deletes

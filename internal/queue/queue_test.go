@@ -158,7 +158,7 @@ func TestPlaceOf(t *testing.T) {
 			Place{Kind: Behind, Predecessor: ours(2, 6), Ahead: 1, Holds: true}},
 		{"further back: the one just ahead, whatever the order of the list", self,
 			[]string{ours(2, 2), ours(3, 5), self, ours(4, 4), ours(5, 8)},
-			Place{Kind: Behind, Predecessor: ours(3, 5), Second: ours(4, 4), Ahead: 3}},
+			Place{Kind: Behind, Predecessor: ours(3, 5), Further: []string{ours(4, 4)}, Ahead: 3}},
 		{"gaps in the numbers mean nothing", self, []string{ours(2, 0), self},
 			Place{Kind: Behind, Predecessor: ours(2, 0), Ahead: 1, Holds: true}},
 		{"foreign children take no part", self, append(slices.Clone(foreign), self), Place{Kind: Front}},
@@ -172,7 +172,7 @@ func TestPlaceOf(t *testing.T) {
 		{"R73: behind a writer", self, []string{self, "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__WRIT__0000000005"},
 			Place{Kind: Behind, Predecessor: "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__WRIT__0000000005", Ahead: 1, Holds: true, Replaced: true}},
 		{"R73: behind a reader", self, []string{self, "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__READ__0000000005"},
-			Place{Kind: Behind, Predecessor: "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__READ__0000000005", Ahead: 1, Holds: true}},
+			Place{Kind: Behind, Predecessor: "_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__READ__0000000005", Ahead: 1, Holds: true, NoTurn: true}},
 
 		// A missing node is no index and no last place (R13): it is told.
 		{"R13: own node missing", self, []string{ours(2, 6), ours(3, 8)}, Place{Kind: Missing}},
@@ -184,10 +184,10 @@ func TestPlaceOf(t *testing.T) {
 		{"F35: another node has our number", self, []string{self, ours(2, 7)}, Place{Kind: Twin}},
 		{"F35: and somebody is ahead", self, []string{self, ours(2, 7), ours(3, 5)}, Place{Kind: Twin}},
 		{"F35: two ahead of us have one number: nobody knows who is the predecessor", self, []string{self, ours(2, 6), ours(3, 6)},
-			Place{Kind: Behind, Predecessor: ours(2, 6), Ahead: 2, Tied: true}},
-		{"F35: also the first", self, []string{self, ours(2, 0), ours(3, 0)}, Place{Kind: Behind, Predecessor: ours(2, 0), Ahead: 2, Tied: true}},
+			Place{Kind: Behind, Predecessor: ours(2, 6), Ahead: 2, NoTurn: true}},
+		{"F35: also the first", self, []string{self, ours(2, 0), ours(3, 0)}, Place{Kind: Behind, Predecessor: ours(2, 0), Ahead: 2, NoTurn: true}},
 		{"F35: two ahead of the predecessor have: either may be watched", self, []string{ours(2, 5), ours(4, 6), ours(3, 5), self},
-			Place{Kind: Behind, Predecessor: ours(4, 6), Second: ours(2, 5), Ahead: 3}},
+			Place{Kind: Behind, Predecessor: ours(4, 6), Further: []string{ours(2, 5)}, Ahead: 3}},
 
 		// F34: nobody is granted past the end of the counter.
 		{"F34: the last that is granted", ours(1, counterEnd-1), []string{ours(1, counterEnd-1), ours(2, counterEnd)}, Place{Kind: Front}},
@@ -211,6 +211,7 @@ func TestPlaceOf_ReadersAndWriters(t *testing.T) {
 	}
 	r, w, m := func(n int) string { return node(ReadName, n) }, func(n int) string { return node(WriteName, n) }, func(n int) string { return node(MutexName, n) }
 	const kazoo5, kazooReader5 = "0e4ef0ac8eb94d628b7fcb2a3ab6ad72__lock__0000000005", "0e4ef0ac8eb94d628b7fcb2a3ab6ad72__rlock__0000000005"
+	const kazoo2 = "0e4ef0ac8eb94d628b7fcb2a3ab6ad72__lock__0000000002"
 	front := Place{Kind: Front}
 	for _, tt := range []struct {
 		name string
@@ -219,22 +220,30 @@ func TestPlaceOf_ReadersAndWriters(t *testing.T) {
 		want Place
 	}{
 		{"a reader among readers", r(7), []string{r(5), r(6), r(7), r(8)}, front},
-		{"a reader behind a writer that holds", r(7), []string{w(5), r(6), r(7)}, Place{Kind: Behind, Predecessor: w(5), Ahead: 1, Holds: true}},
-		{"a reader behind a writer that waits for a reader", r(7), []string{r(4), w(5), r(6), r(7)}, Place{Kind: Behind, Predecessor: w(5), Ahead: 1}},
-		{"a reader waits for the nearest writer, and watches no second", r(9), []string{w(3), r(4), w(5), r(6), r(9)}, Place{Kind: Behind, Predecessor: w(5), Ahead: 2}},
-		{"a reader waits for a mutex", r(7), []string{m(5), r(7)}, Place{Kind: Behind, Predecessor: m(5), Ahead: 1, Holds: true}},
-		{"and for kazoo's", r(7), []string{kazoo5, r(7)}, Place{Kind: Behind, Predecessor: kazoo5, Ahead: 1, Holds: true}},
+		{"a reader behind a writer that holds", r(7), []string{w(5), r(6), r(7)}, Place{Kind: Behind, Predecessor: w(5), Ahead: 1, Holds: true, NoTurn: true}},
+		{"a reader behind a writer that waits for a reader", r(7), []string{r(4), w(5), r(6), r(7)}, Place{Kind: Behind, Predecessor: w(5), Ahead: 1, NoTurn: true}},
+		{"a reader behind two writers watches both", r(9), []string{w(3), r(4), w(5), r(6), r(9)}, Place{Kind: Behind, Predecessor: w(5), Further: []string{w(3)}, Ahead: 2, NoTurn: true}},
+		{"behind four of all kinds, too", r(9), []string{m(6), w(3), r(4), w(5), kazoo2, r(9)}, Place{Kind: Behind, Predecessor: m(6), Further: []string{w(5), w(3), kazoo2}, Ahead: 4, NoTurn: true}},
+		{"behind more than four, the nearest", r(9), []string{w(3), w(4), w(5), w(6), w(7), r(9)}, Place{Kind: Behind, Predecessor: w(7), Ahead: 5}},
+		{"and behind several, one of which may leave anything", r(9), []string{kazooReader5, w(6), r(9)}, Place{Kind: Behind, Predecessor: w(6), Ahead: 2}},
+		{"a reader waits for a mutex", r(7), []string{m(5), r(7)}, Place{Kind: Behind, Predecessor: m(5), Ahead: 1, Holds: true, NoTurn: true}},
+		{"and for kazoo's", r(7), []string{kazoo5, r(7)}, Place{Kind: Behind, Predecessor: kazoo5, Ahead: 1, Holds: true, NoTurn: true}},
 		{"a name that we do not know may be anything, and leave anything", r(7), []string{kazooReader5, r(7)}, Place{Kind: Behind, Predecessor: kazooReader5, Ahead: 1, Holds: true, Replaced: true}},
-		{"a reader behind a writer that reads: who comes in its place does not block", r(7), []string{w(5), r(5), r(7)}, Place{Kind: Behind, Predecessor: w(5), Ahead: 1, Holds: true}},
+		{"a reader behind a writer that reads: who comes in its place does not block", r(7), []string{w(5), r(5), r(7)}, Place{Kind: Behind, Predecessor: w(5), Ahead: 1, Holds: true, NoTurn: true}},
 		{"a reader behind one that did", r(7), []string{r(5), r(7)}, front},
 
-		{"a writer waits for all", w(7), []string{r(5), r(6), w(7)}, Place{Kind: Behind, Predecessor: r(6), Second: r(5), Ahead: 2}},
-		{"a writer behind the last reader", w(7), []string{r(6), w(7)}, Place{Kind: Behind, Predecessor: r(6), Ahead: 1, Holds: true}},
+		{"a writer waits for all, and watches each if all are readers", w(7), []string{r(5), r(4), r(6), w(7)}, Place{Kind: Behind, Predecessor: r(6), Further: []string{r(5), r(4)}, Ahead: 3, NoTurn: true}},
+		{"up to eight", w(9), []string{r(8), r(1), r(7), r(2), r(6), r(3), r(5), r(4), w(9)}, Place{Kind: Behind, Predecessor: r(8), Further: []string{r(7), r(6), r(5), r(4), r(3), r(2), r(1)}, Ahead: 8, NoTurn: true}},
+		{"of more, two", w(9), []string{r(8), r(1), r(7), r(2), r(0), r(6), r(3), r(5), r(4), w(9)}, Place{Kind: Behind, Predecessor: r(8), Further: []string{r(7)}, Ahead: 9, NoTurn: true}},
+		{"a mutex, too", m(7), []string{r(5), r(4), r(6), m(7)}, Place{Kind: Behind, Predecessor: r(6), Further: []string{r(5), r(4)}, Ahead: 3, NoTurn: true}},
+		{"a writer behind the last reader", w(7), []string{r(6), w(7)}, Place{Kind: Behind, Predecessor: r(6), Ahead: 1, Holds: true, NoTurn: true}},
 		{"a writer behind a mutex", w(7), []string{m(6), w(7)}, Place{Kind: Behind, Predecessor: m(6), Ahead: 1, Holds: true}},
+		{"if not all are readers, it watches two", w(7), []string{r(5), m(4), r(6), w(7)}, Place{Kind: Behind, Predecessor: r(6), Further: []string{r(5)}, Ahead: 3, NoTurn: true}},
 		{"R73: a writer behind a writer, in whose place a reader may come", w(7), []string{w(6), w(7)}, Place{Kind: Behind, Predecessor: w(6), Ahead: 1, Holds: true, Replaced: true}},
-		{"R73: a writer behind a writer that reads: the numbers do not order them", w(7), []string{w(5), r(5), w(7)}, Place{Kind: Behind, Predecessor: w(5), Ahead: 2, Tied: true, Replaced: true}},
-		{"R73: a writer behind one that did", w(7), []string{r(5), w(7)}, Place{Kind: Behind, Predecessor: r(5), Ahead: 1, Holds: true}},
-		{"R73: a mutex behind a writer that reads", m(7), []string{r(5), w(5), m(7)}, Place{Kind: Behind, Predecessor: r(5), Ahead: 2, Tied: true}},
+		{"R73: also if others stand between them", w(7), []string{w(5), r(6), w(7)}, Place{Kind: Behind, Predecessor: r(6), Further: []string{w(5)}, Ahead: 2, Replaced: true, NoTurn: true}},
+		{"R73: a writer behind a writer that reads: the numbers do not order them", w(7), []string{w(5), r(5), w(7)}, Place{Kind: Behind, Predecessor: w(5), Ahead: 2, NoTurn: true, Replaced: true}},
+		{"R73: a writer behind one that did", w(7), []string{r(5), w(7)}, Place{Kind: Behind, Predecessor: r(5), Ahead: 1, Holds: true, NoTurn: true}},
+		{"R73: a mutex behind a writer that reads", m(7), []string{r(5), w(5), m(7)}, Place{Kind: Behind, Predecessor: r(5), Ahead: 2, NoTurn: true}},
 		{"a writer in front", w(5), []string{w(5), r(6), m(7)}, front},
 
 		{"F34: past the end, among readers", r(counterEnd), []string{r(5), r(counterEnd)}, Place{Kind: Exhausted, Predecessor: r(5)}},
@@ -334,18 +343,19 @@ func TestPlaceOf_RandomQueues_OneFront(t *testing.T) {
 				require.Equal(t, Behind, p.Kind, "%s in %v", name, children)
 				require.Equal(t, lower, p.Ahead, "%s in %v", name, children)
 				require.Equal(t, nearest, numbers[p.Predecessor], "%s in %v", name, children)
-				require.Equal(t, count[nearest] > 1, p.Tied, "%s in %v", name, children)
-				if p.Tied || lower == 1 {
-					require.Empty(t, p.Second)
+				require.Equal(t, count[nearest] > 1, p.NoTurn, "%s in %v", name, children)
+				if p.NoTurn || lower == 1 {
+					require.Empty(t, p.Further)
 				} else {
-					require.Less(t, numbers[p.Second], nearest)
+					require.Len(t, p.Further, 1)
+					require.Less(t, numbers[p.Further[0]], nearest)
 				}
 			}
 		}
 	}
 }
 
-// I1, I3: the rule by which the predecessor's event grants. Each row changes one thing in a waiter for whom all speaks for
+// I1, I3: the rule by which the last event grants. Each row changes one thing in a waiter for whom all speaks for
 // a grant. TestExplore_WithoutAClause shows what happens without a clause.
 func TestInFrontNow(t *testing.T) {
 	for _, tt := range []struct {
@@ -355,24 +365,22 @@ func TestInFrontNow(t *testing.T) {
 	}{
 		{"all is well", func(*evidence) {}, true},
 
-		{"others were ahead of the predecessor", func(k *evidence) { k.ahead = 2 }, false},
-		{"R73: a reader may have taken its place", func(k *evidence) { k.replaced = true }, false},
-		{"the event is no deletion", func(k *evidence) { k.deleted = false }, false},
+		{"others were ahead, and may be still", func(k *evidence) { k.left = 1 }, false},
+		{"R73: a reader may have taken the place of one", func(k *evidence) { k.replaced = true }, false},
 
-		{"our session's", func(k *evidence) { k.owner = 7 }, false},
-		{"nobody's: it is not ephemeral", func(k *evidence) { k.owner = 0 }, true},
+		{"one of them was our session's", func(k *evidence) { k.ours = true }, false},
 
 		{"there is no connection now", func(k *evidence) { k.conn = 0 }, false},
 		{"nor ever was a sure one", func(k *evidence) { k.conn, k.listConn, k.ownConn, k.aheadConn = 0, 0, 0, 0 }, false},
 		{"the list is of an earlier connection", func(k *evidence) { k.listConn-- }, false},
 		{"the watch on our own node is restored", func(k *evidence) { k.ownConn-- }, false},
-		{"the watch on the predecessor is restored", func(k *evidence) { k.aheadConn-- }, false},
+		{"the watch on one ahead is restored", func(k *evidence) { k.aheadConn-- }, false},
 		{"both are", func(k *evidence) { k.ownConn--; k.aheadConn-- }, false},
 		{"all is of an earlier connection", func(k *evidence) { k.conn++ }, false},
 
 		{"an event of our own node has come", func(k *evidence) { k.ownFired = true }, false},
 	} {
-		k := evidence{ahead: 1, deleted: true, owner: 8, session: 7, conn: 3, listConn: 3, ownConn: 3, aheadConn: 3}
+		k := evidence{conn: 3, listConn: 3, ownConn: 3, aheadConn: 3}
 		tt.change(&k)
 		require.Equal(t, tt.want, inFrontNow(k), tt.name)
 	}

@@ -234,7 +234,7 @@ func (x *delayExplorer) catchUp(n *dWorld, s, lag uint8) {
 	for i := range x.sessions {
 		c := &n.c[i]
 		if x.of(uint8(i)) == s && c.does(ToAwait) && before.has(c.ahead) && !now.has(c.ahead) {
-			c.walk = c.walk.PredecessorEvent(true, uint64(n.s[s].conn), !now.has(c.node))
+			c.walk = c.walk.AheadEvent(0, true, uint64(n.s[s].conn), !now.has(c.node))
 		}
 	}
 }
@@ -465,7 +465,7 @@ func (x *delayExplorer) lists(n *dWorld, c *dClient, i uint8) {
 	}
 	// Both watches are set at once, and tell of all that comes.
 	c.walk = c.walk.StoodBehind(false).Watched(IsThere, int64(s)+1, conn).Watched(IsThere, 99, conn)
-	if c.walk.Next == ToWatchSecond {
+	if c.walk.Next == ToWatchAhead { // we can do without another
 		c.walk = c.walk.Watched(NotTold, 0, 0)
 	}
 }

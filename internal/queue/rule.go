@@ -40,6 +40,35 @@ func (r Rule) staysAlone(ahead string) bool {
 	return is(ahead, MutexName, LatchName, "__lock__", ReadName) || r.IsShared() && is(ahead, WriteName)
 }
 
+// How many nodes ahead a waiter watches to be granted without a list. Each of them costs the waiter an event.
+const (
+	fewWriters = 4 // a reader: all behind a writer have its event
+	fewReaders = 8 // a mutex or a writer: mostly it alone has a reader's event
+)
+
+// watches says how many of the nodes ahead are watched. near has the nearest ones, mostly all.
+//
+// If all are watched, the deletion of the last one grants. Otherwise the predecessor's event only leads to a list. Then a mutex or a
+// writer watches the next one too: when that goes, it is probably second in line, and lists while the predecessor still holds.
+// Readers do not: each behind a writer would list.
+func (r Rule) watches(near []Member, ahead int) int {
+	every := func(is func(name string) bool) bool {
+		return !slices.ContainsFunc(near, func(m Member) bool { return !is(m.Name) })
+	}
+	switch {
+	case areTied(near):
+		return 1
+	case r.IsShared():
+		if ahead <= fewWriters && every(r.staysAlone) {
+			return ahead
+		}
+		return 1
+	case ahead <= fewReaders && every(IsReader):
+		return ahead
+	}
+	return min(ahead, 2)
+}
+
 // PassesTurn says whether a hold's release may pass the turn (TurnAfter). A reader may not: others may read on. Nor may a writer
 // that may have taken the read lock, too: its reader's node may still be there.
 func (r Rule) PassesTurn(downgraded bool) bool { return !r.IsShared() && !downgraded }

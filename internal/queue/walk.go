@@ -3,14 +3,13 @@ package queue
 // Walk is the way of one node to the front of its queue: what the node does next, and the facts behind that. Its methods are
 // pure. The lock does what it says, and explore_test.go goes through all that can come of it.
 //
-//	ToList ─┬──▶ ToStandBehind ─┬─▶ ToWatchOwn ──▶ ToWatchAhead ──▶ ToWatchSecond ──▶ ToAwait ──▶ ToGrant
+//	ToList ─┬──▶ ToStandBehind ─┬─▶ ToWatchOwn ──▶ ToWatchAhead, once for each ──▶ ToAwait ──▶ ToGrant
 //	        │                   └─▶ ToAwaitTurn ──▶ ToGrant
 //	        └──▶ ToGrant
 //
-// A predecessor of our own session passes the turn to us when it is released (TurnAfter). Any other is watched.
-//
-// The node ahead of the predecessor is watched for speed only. When it goes, we are probably second in line, and list while
-// the predecessor still holds. Then the predecessor's deletion grants without another request.
+// A predecessor of our own session passes the turn to us when it is released (TurnAfter). Any other is watched, and a few of the
+// nodes ahead of it (Rule.watches). If these are all that are ahead, the deletion of the last one grants without another request.
+// If not, the first event leads to a list.
 //
 // All other stages lead back to ToList if the facts are not enough, and to ToQueueAgain if our own node is gone. ToEnd is for
 // the end of the counter.
@@ -20,24 +19,26 @@ package queue
 //	──▶ ToReadRecord ─┬──────────────────▶ ToWriteRecord ──▶ ToGrant
 //	                  └─▶ ToAwaitDelay ──▶
 //
-// If the predecessor is gone before we can watch it, that counts as its deletion event: the answer came over the same
-// connection, after the one that showed our node.
+// If one of them is gone before we can watch it, that counts as its deletion event: the answer came over the same connection,
+// after the one that showed our node.
 type Walk struct {
 	Next   Stage // what the node does next
 	Early  bool  // the list was sent before the node was known to be made
-	Second bool  // it is known who is ahead of the predecessor
 	Ahead  int   // how many nodes that block ours were ahead in the list
+	At     int   // which of those that are watched comes next; 0 is the predecessor
 	Holds  bool  // the predecessor was the holder
-	Tied   bool  // nobody knows which of several nodes is the predecessor
+	NoTurn bool  // the predecessor passes no turn, although it may be of our own session
 	Sync   bool  // the record is to be read after a sync
 
 	delayed  bool   // the lock has a lock-delay
 	proof    uint64 // the connection over which it was shown that nobody is ahead, 0 if that is not known
 	session  int64  // the ZooKeeper session of the node
-	replaced bool   // another node may take the predecessor's place when it goes
-	owner    int64  // the ZooKeeper session that owns the predecessor
+	watched  int    // how many of those ahead are watched
+	gone     uint8  // which of them have had their deletion event, a bit for each
+	replaced bool   // another node may take the place of one of them when that goes
+	ours     bool   // one of them is of our own session
 
-	listConn, ownConn, aheadConn uint64 // over which the list and the two watches were answered; 0 before
+	listConn, ownConn, aheadConn uint64 // over which the list and the watches, all of those ahead, were answered; 0 if not sure
 }
 
 // Begin returns the walk of a node of a ZooKeeper session. early says that its first list was sent before the node was known to
@@ -54,8 +55,7 @@ const (
 	ToStandBehind              // have the predecessor tell us, if it is a node of our own session
 	ToAwaitTurn                // wait until it does
 	ToWatchOwn                 // watch our own node first: if both nodes are deleted, we must hear about ours
-	ToWatchAhead               // watch the predecessor
-	ToWatchSecond              // watch the node ahead of the predecessor
+	ToWatchAhead               // watch the next of those ahead, or have it tell us
 	ToAwait                    // wait for an event of one of them, or for another connection
 	ToReadRecord               // nobody is ahead: read who held last
 	ToAwaitDelay               // wait: who held last disappeared
@@ -87,8 +87,8 @@ func (w Walk) Listed(p Place, conn uint64) Walk {
 	case Front:
 		return w.front(conn)
 	case Behind:
-		w.Next, w.listConn = ToStandBehind, conn
-		w.Ahead, w.Holds, w.Second, w.Tied, w.replaced = p.Ahead, p.Holds, p.Second != "", p.Tied, p.Replaced
+		w.Next, w.listConn, w.aheadConn = ToStandBehind, conn, conn
+		w.Ahead, w.Holds, w.NoTurn, w.watched, w.replaced = p.Ahead, p.Holds, p.NoTurn, 1+len(p.Further), p.Replaced
 	case Twin:
 		return w.anew(ToQueueAgain)
 	case Exhausted:
@@ -122,11 +122,10 @@ func (w Walk) NotListed(r Finding) Walk {
 	return w.anew(ToList)
 }
 
-// StoodBehind takes whether the predecessor will tell us. If it is only one of several with its number, we watch it all the
-// same: another may be ahead of us when it is released.
+// StoodBehind takes whether the predecessor will tell us. If it passes no turn, we watch our own node and hear of the other's end.
 func (w Walk) StoodBehind(ok bool) Walk {
 	w.Next = ToWatchOwn
-	if ok && !w.Tied {
+	if ok && !w.NoTurn {
 		w.Next = ToAwaitTurn
 	}
 	return w
@@ -146,23 +145,49 @@ func (w Walk) Turned(t Turn) Walk {
 // Watched takes the answer to the read that sets a watch, over conn: owner is the ZooKeeper session of the node, 0 if it is gone.
 func (w Walk) Watched(r Finding, owner int64, conn uint64) Walk {
 	switch {
-	case w.Next == ToWatchSecond && r != IsGone: // if we cannot have the watch, we wait without it
-		w.Next = ToAwait
 	case r == IsThere && w.Next == ToWatchOwn:
 		w.Next, w.ownConn = ToWatchAhead, conn
-	case r == IsThere:
-		w.Next, w.owner, w.aheadConn = ToAwait, owner, conn
-		if w.Second {
-			w.Next = ToWatchSecond
-		}
 	case r == IsGone && w.Next == ToWatchOwn:
 		return w.anew(ToQueueAgain)
-	case r == IsGone && w.Next == ToWatchAhead: // as good as its event: the rule says what that proves
-		w.Next, w.aheadConn = ToAwait, conn
-	default: // nobody knows, or the node ahead of the predecessor is gone: we keep our node (R55)
+	case r == NotTold && w.Next == ToWatchAhead && w.At > 0: // we wait without it, and without those ahead of it
+		w.watched, w.Next = w.At, ToAwait
+	case r == NotTold: // we keep our node (R55)
 		return w.anew(ToList)
+	default: // if it is gone, its event has come, in effect: the rule says what that proves
+		w.ours = w.ours || r == IsThere && owner == w.session
+		if w.aheadConn != conn {
+			w.aheadConn = 0
+		}
+		return w.nextAhead()
 	}
 	return w
+}
+
+// WillBeTold says that the one at At is of our own session and needs no watch: we are told when it is deleted (AheadIsGone).
+func (w Walk) WillBeTold() Walk { return w.nextAhead() }
+
+func (w Walk) nextAhead() Walk {
+	if w.At++; w.At == w.watched {
+		w.Next = ToAwait
+	}
+	return w
+}
+
+// KnowsAll says whether all nodes that are ahead are watched, and no others can come in their place.
+func (w Walk) KnowsAll() bool { return w.watched == w.Ahead && !w.replaced }
+
+// Awaited returns which of those ahead is waited for, and another whose event matters meanwhile, −1 if none does.
+func (w Walk) Awaited() (next, also int) {
+	if w.KnowsAll() {
+		for w.gone&(1<<next) != 0 {
+			next++
+		}
+		return next, -1
+	}
+	if w.watched == 1 {
+		return 0, -1
+	}
+	return 0, 1
 }
 
 // Moved takes the present connection, 0 if there is none. If it is not the list's, no event is enough for a grant.
@@ -173,9 +198,6 @@ func (w Walk) Moved(conn uint64) Walk {
 	return w
 }
 
-// SecondEvent takes an event of the node ahead of the predecessor: we are probably second in line.
-func (w Walk) SecondEvent() Walk { return w.anew(ToList) }
-
 // OwnEvent takes an event of our own node.
 func (w Walk) OwnEvent(isDeletion bool) Walk {
 	if isDeletion {
@@ -184,16 +206,37 @@ func (w Walk) OwnEvent(isDeletion bool) Walk {
 	return w.anew(ToList)
 }
 
-// PredecessorEvent takes the event of the predecessor: whether it is a deletion, the present connection, and whether an event of
-// our own node has come. The rule says whether that is enough for a grant (inFrontNow).
-func (w Walk) PredecessorEvent(isDeletion bool, conn uint64, ownFired bool) Walk {
-	return w.ruled(inFrontNow(w.evidence(isDeletion, conn, ownFired)), conn)
+// AheadEvent takes the event of the i-th of those ahead: whether it is a deletion, the present connection, and whether an event of
+// our own node has come. After the last, the rule says whether that is enough for a grant (inFrontNow).
+func (w Walk) AheadEvent(i int, isDeletion bool, conn uint64, ownFired bool) Walk {
+	w, isLast := w.heard(i, isDeletion)
+	if !isLast {
+		return w
+	}
+	return w.ruled(inFrontNow(w.evidence(conn, ownFired)), conn)
 }
 
-// evidence returns what the waiter knows when the event of its predecessor has come.
-func (w Walk) evidence(isDeletion bool, conn uint64, ownFired bool) evidence {
+// heard notes an event of the i-th of those ahead. It returns false if the deletions of others are to be waited for.
+func (w Walk) heard(i int, isDeletion bool) (_ Walk, isLast bool) {
+	if isDeletion {
+		w.gone |= 1 << i
+	}
+	return w, !isDeletion || !w.KnowsAll() || w.left() == 0
+}
+
+// left returns how many were ahead and have had no deletion event.
+func (w Walk) left() int {
+	n := w.Ahead
+	for gone := w.gone; gone != 0; gone &= gone - 1 {
+		n--
+	}
+	return n
+}
+
+// evidence returns what the waiter knows when the last event has come.
+func (w Walk) evidence(conn uint64, ownFired bool) evidence {
 	return evidence{
-		ahead: w.Ahead, replaced: w.replaced, deleted: isDeletion, owner: w.owner, session: w.session,
+		left: w.left(), replaced: w.replaced, ours: w.ours,
 		conn: conn, listConn: w.listConn, ownConn: w.ownConn, aheadConn: w.aheadConn, ownFired: ownFired,
 	}
 }

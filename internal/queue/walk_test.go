@@ -17,9 +17,22 @@ func TestWalk(t *testing.T) {
 	alone := listed.StoodBehind(false)
 	watchesOwn := alone.Watched(IsThere, us, 3)
 	waits := watchesOwn.Watched(IsThere, them, 3)
-	require.Equal(t, Walk{Next: ToAwait, session: us, Ahead: 1, owner: them, listConn: 3, ownConn: 3, aheadConn: 3}, waits)
 	early := Walk{session: us, Early: true}
-	twoAhead := begun.Listed(Place{Kind: Behind, Predecessor: "n", Second: "m", Ahead: 2}, 3).StoodBehind(false).Watched(IsThere, us, 3)
+	tied := Place{Kind: Behind, Predecessor: "n", Ahead: 2, NoTurn: true}
+
+	// With two ahead: both are watched; with three, two of them are.
+	two := begun.Listed(Place{Kind: Behind, Predecessor: "n", Further: []string{"m"}, Ahead: 2}, 3).StoodBehind(false).Watched(IsThere, us, 3)
+	three := begun.Listed(Place{Kind: Behind, Predecessor: "n", Further: []string{"m"}, Ahead: 3}, 3).StoodBehind(false).Watched(IsThere, us, 3)
+	ofTwo := func(w Walk) Walk { // a walk that knows of two, and has watched both
+		w.session, w.Ahead, w.watched, w.listConn, w.ownConn = us, 2, 2, 3, 3
+		return w
+	}
+	both := two.Watched(IsThere, them, 3).Watched(IsThere, them, 3)
+	hears := two.Watched(IsThere, them, 3).WillBeTold()
+	some := three.Watched(IsThere, them, 3).Watched(IsThere, them, 3)
+	without := two.Watched(IsThere, them, 3).Watched(NotTold, 0, 0)
+	replaced := both
+	replaced.replaced = true
 
 	at := func(next Stage) Walk { return Walk{Next: next, session: us} }
 	for _, tt := range []struct {
@@ -27,34 +40,46 @@ func TestWalk(t *testing.T) {
 		got, want Walk
 	}{
 		{"nobody is ahead", begun.Listed(Place{Kind: Front}, 3), at(ToGrant)},
-		{"somebody is", listed, Walk{Next: ToStandBehind, session: us, Ahead: 1, listConn: 3}},
-		{"two are, with one number", begun.Listed(Place{Kind: Behind, Ahead: 2, Tied: true}, 3), Walk{Next: ToStandBehind, session: us, Ahead: 2, Tied: true, listConn: 3}},
-		{"there a turn proves nothing", begun.Listed(Place{Kind: Behind, Ahead: 2, Tied: true}, 3).StoodBehind(true), Walk{Next: ToWatchOwn, session: us, Ahead: 2, Tied: true, listConn: 3}},
-		{"the predecessor is not ours", alone, Walk{Next: ToWatchOwn, session: us, Ahead: 1, listConn: 3}},
-		{"the predecessor is ours", listed.StoodBehind(true), Walk{Next: ToAwaitTurn, session: us, Ahead: 1, listConn: 3}},
+		{"somebody is", listed, Walk{Next: ToStandBehind, session: us, Ahead: 1, watched: 1, listConn: 3, aheadConn: 3}},
+		{"two are, with one number", begun.Listed(tied, 3), Walk{Next: ToStandBehind, session: us, Ahead: 2, NoTurn: true, watched: 1, listConn: 3, aheadConn: 3}},
+		{"there a turn proves nothing", begun.Listed(tied, 3).StoodBehind(true), Walk{Next: ToWatchOwn, session: us, Ahead: 2, NoTurn: true, watched: 1, listConn: 3, aheadConn: 3}},
+		{"the predecessor is not ours", alone, Walk{Next: ToWatchOwn, session: us, Ahead: 1, watched: 1, listConn: 3, aheadConn: 3}},
+		{"the predecessor is ours", listed.StoodBehind(true), Walk{Next: ToAwaitTurn, session: us, Ahead: 1, watched: 1, listConn: 3, aheadConn: 3}},
 		{"it passes the turn", listed.StoodBehind(true).Turned(TurnIsYours), at(ToGrant)},
 		{"it goes, and has none to pass", listed.StoodBehind(true).Turned(TurnUnknown), at(ToList)},
+		{"nor does it prove anything to one that does not watch its own node", listed.StoodBehind(true).Turned(AheadIsGone), at(ToList)},
 		{"it finds our node gone", listed.StoodBehind(true).Turned(NodeIsGone), at(ToQueueAgain)},
 		{"our node is not in the list", begun.Listed(Place{Kind: Missing}, 3), at(ToQueueAgain)},
 		{"nor in one that was sent before it was made", early.Listed(Place{Kind: Missing}, 3), at(ToList)},
 		{"another has our number", begun.Listed(Place{Kind: Twin}, 3), at(ToQueueAgain)},
 		{"the counter is at its end", begun.Listed(Place{Kind: Exhausted}, 3), at(ToEnd)},
-		{"another may take the predecessor's place", begun.Listed(Place{Kind: Behind, Ahead: 1, Replaced: true}, 3), Walk{Next: ToStandBehind, session: us, Ahead: 1, replaced: true, listConn: 3}},
+		{"another may take the predecessor's place", begun.Listed(Place{Kind: Behind, Ahead: 1, Replaced: true}, 3), Walk{Next: ToStandBehind, session: us, Ahead: 1, watched: 1, replaced: true, listConn: 3, aheadConn: 3}},
 		{"the lock root is gone", begun.NotListed(IsGone), at(ToQueueAgain)},
 		{"there was none before our node was made", early.NotListed(IsGone), at(ToList)},
 		{"there was no list", early.NotListed(NotTold), at(ToList)},
 
-		{"two are ahead, and it is known who", twoAhead.Watched(IsThere, us, 3), Walk{Next: ToWatchSecond, session: us, Ahead: 2, Second: true, owner: us, listConn: 3, ownConn: 3, aheadConn: 3}},
-		{"the one ahead of the predecessor is watched", twoAhead.Watched(IsThere, us, 3).Watched(IsThere, them, 3), Walk{Next: ToAwait, session: us, Ahead: 2, Second: true, owner: us, listConn: 3, ownConn: 3, aheadConn: 3}},
-		{"or cannot be", twoAhead.Watched(IsThere, us, 3).Watched(NotTold, 0, 0), Walk{Next: ToAwait, session: us, Ahead: 2, Second: true, owner: us, listConn: 3, ownConn: 3, aheadConn: 3}},
-		{"or is gone", twoAhead.Watched(IsThere, us, 3).Watched(IsGone, 0, 0), at(ToList)},
-		{"the one ahead of the predecessor goes", waits.SecondEvent(), at(ToList)},
-		{"our node is there", watchesOwn, Walk{Next: ToWatchAhead, session: us, Ahead: 1, listConn: 3, ownConn: 3}},
+		{"our node is there", watchesOwn, Walk{Next: ToWatchAhead, session: us, Ahead: 1, watched: 1, listConn: 3, ownConn: 3, aheadConn: 3}},
 		{"our node is gone", alone.Watched(IsGone, 0, 0), at(ToQueueAgain)},
 		{"it is not known whether", alone.Watched(NotTold, 0, 0), at(ToList)},
-		{"the predecessor is gone: the rule is asked, as after its event", watchesOwn.Watched(IsGone, 0, 4), Walk{Next: ToAwait, session: us, Ahead: 1, listConn: 3, ownConn: 3, aheadConn: 4}},
-		{"also where others are ahead of it", twoAhead.Watched(IsGone, 0, 3), Walk{Next: ToAwait, session: us, Ahead: 2, Second: true, listConn: 3, ownConn: 3, aheadConn: 3}},
+		{"the predecessor is watched", waits, Walk{Next: ToAwait, session: us, Ahead: 1, At: 1, watched: 1, listConn: 3, ownConn: 3, aheadConn: 3}},
+		{"and is of our own session", watchesOwn.Watched(IsThere, us, 3), Walk{Next: ToAwait, session: us, Ahead: 1, At: 1, watched: 1, ours: true, listConn: 3, ownConn: 3, aheadConn: 3}},
+		{"or is gone: the rule is asked, as after its event", watchesOwn.Watched(IsGone, us, 4), Walk{Next: ToAwait, session: us, Ahead: 1, At: 1, watched: 1, listConn: 3, ownConn: 3}},
 		{"it is not known whether the predecessor is", watchesOwn.Watched(NotTold, 0, 0), at(ToList)},
+
+		{"two are ahead", two.Watched(IsThere, them, 3), ofTwo(Walk{Next: ToWatchAhead, At: 1, aheadConn: 3})},
+		{"both are watched", both, ofTwo(Walk{Next: ToAwait, At: 2, aheadConn: 3})},
+		{"on two connections", two.Watched(IsThere, them, 4).Watched(IsThere, them, 3), ofTwo(Walk{Next: ToAwait, At: 2})},
+		{"the farther one is gone", two.Watched(IsThere, them, 3).Watched(IsGone, 0, 3), both},
+		{"or is of our own session, and will tell us", hears, both},
+		{"or cannot be watched", without, Walk{Next: ToAwait, session: us, Ahead: 2, At: 1, watched: 1, listConn: 3, ownConn: 3, aheadConn: 3}},
+		{"the farther one goes", both.AheadEvent(1, true, 3, false), ofTwo(Walk{Next: ToAwait, At: 2, gone: 2, aheadConn: 3})},
+		{"then the predecessor", both.AheadEvent(1, true, 3, false).AheadEvent(0, true, 3, false), at(ToGrant)},
+		{"the other way round", both.AheadEvent(0, true, 3, false).AheadEvent(1, true, 3, false), at(ToGrant)},
+		{"one of them is written to", both.AheadEvent(0, true, 3, false).AheadEvent(1, false, 3, false), at(ToList)},
+		{"another may take its place", replaced.AheadEvent(1, true, 3, false), at(ToList)},
+		{"of three ahead, two are watched, and one goes", some.AheadEvent(1, true, 3, false), at(ToList)},
+		{"or the other", some.AheadEvent(0, true, 3, false), at(ToList)},
+		{"of two, one is, and goes", without.AheadEvent(0, true, 3, false), at(ToList)},
 
 		{"the connection stands", waits.Moved(3), waits},
 		{"it is gone", waits.Moved(0), waits},
@@ -69,6 +94,26 @@ func TestWalk(t *testing.T) {
 	}
 
 	require.Equal(t, evidence{
-		ahead: 1, deleted: true, session: us, owner: them, conn: 4, listConn: 3, ownConn: 3, aheadConn: 3, ownFired: true,
-	}, waits.evidence(true, 4, true), "all of it reaches the rule")
+		left: 2, replaced: true, ours: true, conn: 4, listConn: 3, ownConn: 3, aheadConn: 3, ownFired: true,
+	}, func() Walk { w := replaced; w.ours = true; return w }().evidence(4, true), "all of it reaches the rule")
+}
+
+// I8: which of those ahead is waited for. Another one's event matters if it tells that a list is worth while.
+func TestWalk_Awaited(t *testing.T) {
+	for _, tt := range []struct {
+		what       string
+		w          Walk
+		next, also int
+	}{
+		{"the only one", Walk{Ahead: 1, watched: 1}, 0, -1},
+		{"all of several", Walk{Ahead: 3, watched: 3}, 0, -1},
+		{"the first that is there", Walk{Ahead: 3, watched: 3, gone: 1}, 1, -1},
+		{"the last", Walk{Ahead: 8, watched: 8, gone: 127}, 7, -1},
+		{"the nearest two of many", Walk{Ahead: 9, watched: 2}, 0, 1},
+		{"two of whom one may be replaced", Walk{Ahead: 2, watched: 2, replaced: true}, 0, 1},
+		{"the nearest of many", Walk{Ahead: 9, watched: 1}, 0, -1},
+	} {
+		next, also := tt.w.Awaited()
+		require.Equal(t, []int{tt.next, tt.also}, []int{next, also}, tt.what)
+	}
 }
