@@ -77,15 +77,21 @@ func (a *acquisition) queue(e *era, by recipe) error {
 	if err != nil {
 		return err
 	}
-	err = at.follow()
-	if at.queued {
+	return at.toTheFront()
+}
+
+// toTheFront follows the node to the front, as queue does.
+func (a *attempt) toTheFront() error {
+	e := a.e
+	err := a.follow()
+	if a.queued {
 		e.watches.countWaiters(-1)
 	}
-	if at.turn != nil {
-		e.nodes.StepOut(at.turn)
+	if a.turn != nil {
+		e.nodes.StepOut(a.turn)
 	}
 	if err != nil {
-		err = a.giveUp(e, at.node, err, at.held...)
+		err = a.giveUp(e, a.node, err, a.held...)
 	}
 	return err
 }
@@ -155,10 +161,9 @@ func (a *acquisition) makeNode(e *era, by recipe) (*attempt, error) {
 		}
 		switch {
 		case err == nil:
-			root.warnOfTheEnd(e, c.node)
-			a.d.mark = nil
-			return &attempt{acquisition: a, recipe: by, e: e, node: c.node, token: c.token, walk: queue.Begin(e.ID, early != nil, root.recorded),
-				list: early, early: record, retry: link.NewBackoff()}, nil
+			at := a.begin(by, c, early)
+			at.early = record
+			return at, nil
 		case !errors.Is(err, zk.ErrNoNode):
 			return nil, err
 		}
@@ -166,6 +171,15 @@ func (a *acquisition) makeNode(e *era, by recipe) (*attempt, error) {
 			return nil, err
 		}
 	}
+}
+
+// begin begins the attempt of a node that is made. early is a list that was sent before that was known, nil if there is none.
+func (a *acquisition) begin(by recipe, c *creation, early *nodes.Listing) *attempt {
+	e, root := c.e, a.d.root
+	root.warnOfTheEnd(e, c.node)
+	a.d.mark = nil
+	return &attempt{acquisition: a, recipe: by, e: e, node: c.node, token: c.token, walk: queue.Begin(e.ID, early != nil, root.recorded),
+		list: early, retry: link.NewBackoff()}
 }
 
 // giveUp deletes the node and waits a little until it is gone, so that the caller finds it gone when it gets the error (I4).
@@ -178,12 +192,7 @@ func (a *acquisition) giveUp(e *era, node string, why error, further ...string) 
 	late := make(chan struct{})
 	t := time.AfterFunc(grace, func() { close(late) })
 	defer t.Stop()
-	select {
-	case <-x.Done:
-	case <-x.Refused:
-	case <-e.Over():
-	case <-late:
-	}
+	awaitGone(e, x, late)
 	if restarted != nil && errors.Is(why, ErrSequenceExhausted) && isClosed(x.Done) {
 		select {
 		case err := <-restarted:
@@ -195,4 +204,14 @@ func (a *acquisition) giveUp(e *era, node string, why error, further ...string) 
 		}
 	}
 	return why
+}
+
+// awaitGone waits until a deletion has ended, or cannot end.
+func awaitGone(e *era, x *nodes.Deletion, late <-chan struct{}) {
+	select {
+	case <-x.Done:
+	case <-x.Refused:
+	case <-e.Over():
+	case <-late:
+	}
 }
