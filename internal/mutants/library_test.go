@@ -121,6 +121,16 @@ var library = []mutant{
 		"member.enter", "op, enter := \"acquire\", l.Acquire", "op, enter := \"acquire\", l.in.Acquire"}}},
 	{"multi: a wait's bound goes on in the hold's context", "WaitAtMost", ".", "TestVirtual_Multi_WrappedLock_ItsMethodsAreCalled", []Swap{{
 		"holdContext.Value", "\t\treturn nil // it was for the wait, which is over\n", ""}}},
+	{"multi: it waits in all queues at once", "I6, R86", ".", "TestVirtual_Multi_OneIsTaken_WaitsInOneQueue", []Swap{{
+		"opening.run", "\t\t\tkept++\n", "\t\t\tkept = len(places)\n"}}},
+	{"multi: a lock that is not in front does not stop those after it", "I6, R86", "internal/queue", "TestInFront|TestExploreSeveral", []Swap{{
+		"InFront", "if p.Kind != Front {", "if p.Kind == Exhausted {"}}},
+	{"multi: nodes stay that come after one that is gone", "I6, R86", ".", "TestVirtual_Multi_NodeGoneBeforeTheGrant_TheLaterOnesGoToo", []Swap{{
+		"opened.before", "\t\tr.part.dropLater()\n", ""}}},
+	{"multi: a transaction whose answer was lost made nothing", "I4, F3", ".", "TestVirtual_Multi_AnswerLost_NodesAreAdopted", []Swap{{
+		"flight.make", "return f.resolve()", "return false"}}},
+	{"multi: what one lock root refuses keeps nodes in the others", "I4, F27", "internal/nodes", "TestVirtual_Multi_OneRootRefusesDeletion_TheOthersGo", []Swap{{
+		"Deletion.tried", "answer.IsRefusal(err) && !noNode && x.split()", "answer.IsRefusal(err) && !noNode && false"}}},
 	{"multi: permits come between permits", "I6", ".", "TestVirtual_Multi_MorePermitsOfOneSemaphore_AreRefused", []Swap{{
 		"holdKey.fits", "return held >= k.root &&", "return held > k.root &&"}}},
 
