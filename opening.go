@@ -19,8 +19,8 @@ import (
 //
 // An opening is tried once. If it comes to nothing, because the servers refuse it, say, then each acquisition makes its node itself.
 //
-// A part is taken when the parts before it are granted. If one of those has to wait or to queue again, the parts after it are dropped:
-// what waits in a queue must have nothing that comes later in the order.
+// A part is taken when the parts before it are granted. If one of those has to wait after all, because somebody has deleted its node, the parts
+// after it are dropped: what waits in a queue must have nothing that comes later in the order.
 type opening struct {
 	flight
 	from  int // the Multi's lock that is the first
@@ -144,7 +144,7 @@ func (p *part) op() string {
 	return "acquire"
 }
 
-// dropLater drops the parts after one that is not granted.
+// dropLater drops the parts after one that has to wait.
 func (p *part) dropLater() { p.o.drop(p.o.parts[slices.Index(p.o.parts, p)+1:]) }
 
 // drop drops what has not been taken of those parts. If nobody knows yet what there is, nothing is dropped.
@@ -250,9 +250,6 @@ func (r opened) before(a *acquisition) error {
 		at.e.attempts.Add(1)
 		err = at.toTheFront()
 		at.e.attempts.Add(-1)
-	}
-	if err != nil {
-		r.part.dropLater()
 	}
 	return err
 }

@@ -126,7 +126,7 @@ var library = []mutant{
 	{"multi: a lock that is not in front does not stop those after it", "I6, R86", "internal/queue", "TestInFront|TestExploreSeveral", []Swap{{
 		"InFront", "if p.Kind != Front {", "if p.Kind == Exhausted {"}}},
 	{"multi: nodes stay that come after one that is gone", "I6, R86", ".", "TestVirtual_Multi_NodeGoneBeforeTheGrant_TheLaterOnesGoToo", []Swap{{
-		"opened.before", "\t\tr.part.dropLater()\n", ""}}},
+		"opened.behind", "\tr.part.dropLater()\n", ""}}},
 	{"multi: a transaction whose answer was lost made nothing", "I4, F3", ".", "TestVirtual_Multi_AnswerLost_NodesAreAdopted", []Swap{{
 		"flight.make", "return f.resolve()", "return false"}}},
 	{"multi: what one lock root refuses keeps nodes in the others", "I4, F27", "internal/nodes", "TestVirtual_Multi_OneRootRefusesDeletion_TheOthersGo", []Swap{{

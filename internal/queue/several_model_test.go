@@ -42,6 +42,7 @@ type severalClient struct {
 	late  uint8 // a transaction of this try, from 1, is on its way
 	from  uint8 // its first queue
 	got   bool  // it has held all
+	again bool  // it had to queue again, and has nodes of later locks
 }
 
 type severalNode struct {
@@ -247,13 +248,11 @@ func (x *severalExplorer) stepsOf(w severalWorld, c uint8, add func(func(n *seve
 	case sWaiting:
 		switch {
 		case !w.has(c, me.at):
-			add(func(n *severalWorld) {
-				if n.c[c].phase, n.c[c].try = sSingly, me.try+1; !x.mistakes.keepsLater {
-					n.giveUp(c, me.at)
-				}
-			})
+			add(func(n *severalWorld) { n.c[c].phase, n.c[c].try = sSingly, me.try+1 })
 		case w.place(c, me.at).Kind == Front:
 			add(func(n *severalWorld) { x.granted(n, c) })
+		case me.again && !x.mistakes.keepsLater: // it has to wait after all
+			add(func(n *severalWorld) { n.giveUp(c, me.at+1); n.c[c].until, n.c[c].again = me.at+1, false })
 		}
 	case sHolds:
 		add(end)
@@ -264,6 +263,7 @@ func (x *severalExplorer) stepsOf(w severalWorld, c uint8, add func(func(n *seve
 func (x *severalExplorer) granted(n *severalWorld, c uint8) {
 	me := &n.c[c]
 	me.at++
+	me.again = false
 	switch {
 	case me.at == x.queues:
 		me.phase = sHolds
@@ -277,9 +277,7 @@ func (x *severalExplorer) makesOne(w severalWorld, c uint8, add func(func(n *sev
 	me := w.c[c]
 	add(func(n *severalWorld) {
 		n.append(me.at, severalNode{(c+1)*16 + me.try, false})
-		if n.c[c].phase = sWaiting; !x.mistakes.keepsLater {
-			n.c[c].until = me.at + 1
-		}
+		n.c[c].phase, n.c[c].until, n.c[c].again = sWaiting, max(me.until, me.at+1), me.until > me.at+1
 	})
 }
 

@@ -33,7 +33,7 @@ func TestInFront(t *testing.T) {
 // there, one has all.
 func TestExploreSeveral(t *testing.T) {
 	for _, x := range []severalExplorer{
-		{takers: "oo", queues: 2, acquire: 2, faults: 1, giveUps: 1},
+		{takers: "oo", queues: 2, acquire: 2, faults: 1},
 		{takers: "oc", queues: 2, acquire: 2, faults: 1, giveUps: 1},
 		{takers: "ooc", queues: 2, acquire: 1, faults: 1, giveUps: 1},
 		{takers: "occ", queues: 2, acquire: 1, faults: 1},
