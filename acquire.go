@@ -77,13 +77,19 @@ func (a *acquisition) queue(e *era, by recipe) error {
 	if err != nil {
 		return err
 	}
-	err = at.follow()
-	if at.queued {
+	return at.toTheFront()
+}
+
+// toTheFront follows the node to the front, as queue does.
+func (a *attempt) toTheFront() error {
+	e := a.e
+	err := a.follow()
+	if a.queued {
 		e.watches.countWaiters(-1)
 	}
-	at.stepOut()
+	a.stepOut()
 	if err != nil {
-		err = a.giveUp(e, at.node, err, at.held...)
+		err = a.giveUp(e, a.node, err, a.held...)
 	}
 	return err
 }
@@ -132,7 +138,7 @@ func (a *acquisition) makeNode(e *era, by recipe) (*attempt, error) {
 		if err != nil {
 			return nil, err
 		}
-		made := &attempt{acquisition: a, recipe: by, e: e, walk: queue.Begin(e.ID, c.sent, root.recorded), retry: link.NewBackoff()}
+		made := a.attemptIn(e, by, c.sent)
 		if c.sent {
 			made.list = e.lists.List(root.path)
 			by.listing(made)
@@ -150,10 +156,7 @@ func (a *acquisition) makeNode(e *era, by recipe) (*attempt, error) {
 		}
 		switch {
 		case err == nil:
-			root.warnOfTheEnd(e, c.node)
-			a.d.mark = nil
-			made.node, made.token = c.node, c.token
-			return made, nil
+			return made.begin(c), nil
 		case !errors.Is(err, zk.ErrNoNode):
 			return nil, err
 		}
@@ -161,6 +164,19 @@ func (a *acquisition) makeNode(e *era, by recipe) (*attempt, error) {
 			return nil, err
 		}
 	}
+}
+
+// attemptIn returns an attempt that is to begin. early says that its list is sent before its node is known to be made.
+func (a *acquisition) attemptIn(e *era, by recipe, early bool) *attempt {
+	return &attempt{acquisition: a, recipe: by, e: e, walk: queue.Begin(e.ID, early, a.d.root.recorded), retry: link.NewBackoff()}
+}
+
+// begin begins it: the node is made.
+func (a *attempt) begin(c *creation) *attempt {
+	a.d.root.warnOfTheEnd(a.e, c.node)
+	a.d.mark = nil
+	a.node, a.token = c.node, c.token
+	return a
 }
 
 // giveUp deletes the node and waits a little until it is gone, so that the caller finds it gone when it gets the error (I4).
@@ -173,12 +189,7 @@ func (a *acquisition) giveUp(e *era, node string, why error, further ...string) 
 	late := make(chan struct{})
 	t := time.AfterFunc(grace, func() { close(late) })
 	defer t.Stop()
-	select {
-	case <-x.Done:
-	case <-x.Refused:
-	case <-e.Over():
-	case <-late:
-	}
+	awaitGone(e, x, late)
 	if restarted != nil && errors.Is(why, ErrSequenceExhausted) && isClosed(x.Done) {
 		select {
 		case err := <-restarted:
@@ -190,4 +201,14 @@ func (a *acquisition) giveUp(e *era, node string, why error, further ...string) 
 		}
 	}
 	return why
+}
+
+// awaitGone waits until a deletion has ended, or cannot end.
+func awaitGone(e *era, x *nodes.Deletion, late <-chan struct{}) {
+	select {
+	case <-x.Done:
+	case <-x.Refused:
+	case <-e.Over():
+	case <-late:
+	}
 }

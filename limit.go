@@ -17,7 +17,7 @@ import (
 )
 
 // permits is the recipe of a semaphore. Who is in front of the queue makes leases, and waits until the limit has room for all of them
-// (permits.go, room.go). Then it leaves the queue, and the next is in front. Others take permits beside it if there is room (several.go).
+// (permits.go, room.go). Then it leaves the queue, and the next is in front. Others take permits beside it if there is room (besidefront.go).
 type permits struct {
 	plain
 	leases lockRoot // above the leases; its markers are those of leases

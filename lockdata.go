@@ -286,6 +286,22 @@ func (t *lockTable) leave(a *acquisition) (left bool) {
 	return true
 }
 
+// leftover notes that a node of no acquisition may be in a queue, until its finished is called: as if a call had left it there.
+func (t *lockTable) leftover(root *lockRoot) *acquisition {
+	a := &acquisition{d: &lockData{table: t, key: lockKey{path: root.path}}, done: make(chan struct{}), cancel: func() {}}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.left = append(t.left, a)
+	return a
+}
+
+// hasLeft says whether a call has left, and may have left a node in the queue.
+func (t *lockTable) hasLeft(root *lockRoot) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.ContainsFunc(t.left, func(a *acquisition) bool { return a.d.key.path == root.path })
+}
+
 // fail ends the acquisition with an error.
 func (t *lockTable) fail(a *acquisition, err error) {
 	t.mu.Lock()

@@ -99,9 +99,16 @@ func (m *Multi) paths() string {
 	return strings.Join(paths, ", ")
 }
 
-// Acquire takes all the locks, one after the other, and waits for each as Acquire of the lock itself does. ctx bounds the waits
+// Acquire takes all the locks in their order, and waits for each as Acquire of the lock itself does. ctx bounds the waits
 // together. Locks that ctx lets it re-enter, it re-enters. If one that it has got is lost while it waits for another, it gives up at
 // once.
+//
+// While it waits for a lock, it has those that come before it, and stands in no queue of those that come after it. So it does not deadlock
+// with a caller that takes them one after the other in the same order, such as Curator's multi-lock.
+//
+// If nobody is ahead at any of the locks, Acquire takes one round trip for all that are neighbours in the order and have one Session: it makes
+// their nodes in one transaction, and deletes at once those that it may not keep. This holds for mutexes and for the sides of read/write
+// locks, without a wrapper and without a lock-delay, if ctx carries no hold of the lock and names no owner. The others it takes one by one.
 //
 // ctx must carry no hold of a lock that sorts after one that Acquire has to wait for, or of that path through another Session: the
 // wait could be for the caller itself, or for somebody who waits for the caller. Nor may it carry permits of a semaphore, if the Multi asks
@@ -117,7 +124,8 @@ func (m *Multi) Acquire(ctx context.Context) (*MultiHold, error) {
 
 // TryAcquire takes all the locks if nobody is ahead at any of them. Otherwise it returns the error that TryAcquire of the first one
 // it did not get returns, such as ErrNotAcquired, and holds nothing, as with Acquire. It waits at most two heartbeats for each
-// lock. Because it waits for nobody, it refuses no hold that ctx carries.
+// lock. Because it waits for nobody, it refuses no hold that ctx carries. What is ahead can be the node of another try, or of a Multi that is
+// just deleting it.
 func (m *Multi) TryAcquire(ctx context.Context) (*MultiHold, error) { return m.enter(ctx, "try", 0) }
 
 // Do acquires all the locks, runs f under them, and releases them in reverse, also if f panics. If it does not get them, f is not
@@ -187,6 +195,8 @@ func (m *Multi) enter(ctx context.Context, op string, wait time.Duration) (*Mult
 	p := &respite{ctx: ctx}
 	defer context.AfterFunc(ctx, func() { p.left() })()
 	var holds []*Hold
+	var o *opening
+	next := 0 // where another opening may begin
 	isCalling := false
 	defer func() {
 		if isCalling { // a wrapper's method panics
@@ -197,8 +207,12 @@ func (m *Multi) enter(ctx context.Context, op string, wait time.Duration) (*Mult
 		// The context of this wait carries the holds that we have, so the last hold's context carries all. It ends with the first of
 		// them: then what we have is no use, and somebody else may hold it.
 		work, done := under(ctx, holds)
+		i := len(holds)
+		if i >= next {
+			o, next = m.open(work, i, left == 0)
+		}
 		isCalling = true
-		hold, err := m.locks[len(holds)].enter(work, left)
+		hold, err := m.locks[i].enter(work, left, o.part(i))
 		isCalling = false
 		done()
 		if hold != nil {
@@ -212,18 +226,63 @@ func (m *Multi) enter(ctx context.Context, op string, wait time.Duration) (*Mult
 		}
 		if err != nil { // do not wait for the deletions beyond the time that the wait's own clean-up has, too
 			p.begin(time.Now().Add(grace + min(left, 0)))
-			over, end := context.WithCancelCause(ctx)
-			end(errTooLate)
-			p.ctx = over
-			return nil, outcomeOf(holds, work, err, releaseAll(p, holds))
+			return nil, giveBack(ctx, p, o, holds, work, o.refused(ctx, err))
 		}
+		next = o.nextAfter(i, next)
 		left = max(left, min(wait, 1)) // 0 would be a try
 	}
 	return newMultiHold(ctx, holds), nil
 }
 
-// enter calls the lock's own methods, which bound a wait by the context alone.
-func (l member) enter(ctx context.Context, wait time.Duration) (*Hold, error) {
+// giveBack gives back what a call has that failed, and returns its error.
+func giveBack(ctx context.Context, p *respite, o *opening, holds []*Hold, work context.Context, failed error) error {
+	over, end := context.WithCancelCause(ctx)
+	end(errTooLate)
+	p.ctx = over
+	o.end()
+	err := outcomeOf(holds, work, failed, releaseAll(p, holds))
+	o.awaitGone(p.left())
+	return err
+}
+
+// open begins the opening of the locks from one on that can be in one, and returns where the next may begin. The opening is nil if they are
+// fewer than two.
+func (m *Multi) open(ctx context.Context, from int, try bool) (o *opening, next int) {
+	var locks []*Mutex
+	for _, l := range m.locks[from:] {
+		if !l.canOpen(ctx, try) || len(locks) > 0 && l.in.s != locks[0].s {
+			break
+		}
+		locks = append(locks, l.in)
+	}
+	if len(locks) > 1 {
+		if z, _, _ := locks[0].s.link.AttachedNow(); z != nil {
+			o = beginOpening(z.Inside.(*era), from, locks, try)
+		}
+	}
+	return o, from + max(1, len(locks))
+}
+
+// canOpen says whether the lock can be in an opening: a mutex or a side of a read/write lock, without a wrapper and without a lock-delay, and
+// for an owner of this call's own. A try looks first where the one before found somebody (lookFirst), and waits for what calls that have left
+// may have left in the queue.
+func (l member) canOpen(ctx context.Context, try bool) bool {
+	switch l.in.recipe.(type) {
+	case plain, readSide, writeSide:
+	default:
+		return false
+	}
+	if l.Lock != Lock(l.in) || l.in.wrong != nil || l.in.asker(ctx) != (asker{}) {
+		return false
+	}
+	return !try || !l.in.root.notes().ahead && !l.in.s.locks.hasLeft(&l.in.root)
+}
+
+// enter calls the lock's own methods, which bound a wait by the context alone. If the lock's node is made in an opening, p is its part.
+func (l member) enter(ctx context.Context, wait time.Duration, p *part) (*Hold, error) {
+	if p != nil {
+		return l.in.enterBy(ctx, asker{}, p.op(), min(wait, waitIn(ctx)), opened{l.in.recipe, p})
+	}
 	op, enter := "acquire", l.Acquire
 	switch {
 	case wait == 0:

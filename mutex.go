@@ -231,6 +231,11 @@ func (m *Mutex) enter(ctx context.Context, op string, wait time.Duration) (*Hold
 
 // enterAs is enter for an owner that the context need not name: what it carries then goes for no other lock (R67).
 func (m *Mutex) enterAs(ctx context.Context, by asker, op string, wait time.Duration) (*Hold, error) {
+	return m.enterBy(ctx, by, op, wait, nil)
+}
+
+// enterBy is enterAs by a recipe that wraps the lock's own; nil stands for that.
+func (m *Mutex) enterBy(ctx context.Context, by asker, op string, wait time.Duration, recipe recipe) (*Hold, error) {
 	switch {
 	case !m.isMade():
 		return nil, &Error{Op: op, Err: errNoMutex}
@@ -254,7 +259,10 @@ func (m *Mutex) enterAs(ctx context.Context, by asker, op string, wait time.Dura
 	}
 	if err == nil && a != nil {
 		a.link, a.opts = m.s.link, &m.opts.nodeOptions
-		if !a.link.Spawn(func() { a.run(m.recipe) }) {
+		if recipe == nil {
+			recipe = m.recipe
+		}
+		if !a.link.Spawn(func() { a.run(recipe) }) {
 			m.s.locks.fail(a, a.link.ClosedErr())
 			a.finished()
 		}

@@ -42,23 +42,35 @@ type creation struct {
 // create begins the creation of a node for a rule under root, and sends its first request if that is possible now. Requests sent later reach the
 // servers after it. The caller must call finish. An error says that nothing was sent.
 func (e *era) create(wanted context.Context, root *lockRoot, data []byte) (*creation, error) {
-	seat, err := e.nodes.Reserve()
+	c, err := e.creationOf(wanted, root, data)
 	if err != nil {
 		return nil, err
 	}
-	c := &creation{wanted: wanted, e: e, seat: seat, root: root.path, path: root.shownPath(), name: root.rule.Name, data: data, acl: wireACL(root.acl), answer: make(chan tap.Answer, 1)}
 	if err := c.send(); err != nil {
-		seat.Free()
+		c.seat.Free()
 		return nil, err
 	}
 	return c, nil
 }
 
+// creationOf returns the creation of a node that counts from here on, and for which nothing was sent.
+func (e *era) creationOf(wanted context.Context, root *lockRoot, data []byte) (*creation, error) {
+	seat, err := e.nodes.Reserve()
+	if err != nil {
+		return nil, err
+	}
+	return &creation{wanted: wanted, e: e, seat: seat, root: root.path, path: root.shownPath(), name: root.rule.Name, data: data, acl: wireACL(root.acl), answer: make(chan tap.Answer, 1)}, nil
+}
+
+// request returns what asks for the node, under another id than the request before.
+func (c *creation) request() wire.CreateRequest {
+	c.id, c.made = uuid.NewString(), wire.PathStatResponse{}
+	return wire.CreateRequest{Path: queue.ProtectedPath(c.root, c.id, c.name), Data: c.data, ACL: c.acl, Flags: wire.FlagEphemeralSequential}
+}
+
 // send sends a create if the session is attached. An error says that it is too long.
 func (c *creation) send() error {
-	c.id, c.made = uuid.NewString(), wire.PathStatResponse{}
-	body := wire.CreateRequest{Path: queue.ProtectedPath(c.root, c.id, c.name), Data: c.data, ACL: c.acl, Flags: wire.FlagEphemeralSequential}
-	req := tap.NewRequest(wire.OpCreate2, body, c.answered)
+	req := tap.NewRequest(wire.OpCreate2, c.request(), c.answered)
 	if err := link.TooLong(req, c.e.Longest); err != nil {
 		return err
 	}
@@ -69,12 +81,20 @@ func (c *creation) send() error {
 // answered notes the node before any later answer is read: a list may show the node as somebody's predecessor.
 func (c *creation) answered(a tap.Answer) {
 	var made wire.PathStatResponse
-	if answer.ErrOf(a) == nil && a.Decode(&made) == nil && c.isOurs(made) {
-		c.made = made
-		c.seat.Taken(made.Path)
+	if answer.ErrOf(a) == nil && a.Decode(&made) == nil {
+		c.note(made)
 	}
 	a.Body = nil
 	c.answer <- a
+}
+
+// note notes the node that an answer names, if it is ours.
+func (c *creation) note(made wire.PathStatResponse) (isOurs bool) {
+	if isOurs = c.isOurs(made); isOurs {
+		c.made = made
+		c.seat.Taken(made.Path)
+	}
+	return isOurs
 }
 
 // isOurs says whether an answer is about the node that we asked for, and about one of this session.

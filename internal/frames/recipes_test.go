@@ -129,6 +129,10 @@ func (c *frameClient) second() {
 
 // both begins to acquire a mutex and a write lock together.
 func (c *frameClient) both(d time.Duration, expected ...error) *frameMulti {
+	return c.bothBy("Multi.Acquire", (*zklock.Multi).Acquire, d, expected)
+}
+
+func (c *frameClient) bothBy(what string, enter func(*zklock.Multi, context.Context) (*zklock.MultiHold, error), d time.Duration, expected []error) *frameMulti {
 	r, f := c.r, &frameMulti{c: c, done: make(chan struct{})}
 	a, err := zklock.NewMutex(c.s, r.root+"/a")
 	if err != nil {
@@ -146,12 +150,12 @@ func (c *frameClient) both(d time.Duration, expected ...error) *frameMulti {
 	go func() {
 		defer close(f.done)
 		defer cancel()
-		err := c.bounded("Multi.Acquire", ctx, callGrace, func() (err error) {
-			f.h, err = m.Acquire(ctx)
+		err := c.bounded(what, ctx, callGrace, func() (err error) {
+			f.h, err = enter(m, ctx)
 			return err
 		})
 		if err != nil {
-			c.refused("Multi.Acquire", err, append((&frameHold{c: c}).expected(), expected...)...)
+			c.refused(what, err, append((&frameHold{c: c}).expected(), expected...)...)
 			f.h = nil
 			return
 		}
@@ -238,6 +242,18 @@ var multiScenarios = []frameScenario{
 		holds := []*frameHold{second.wait(), first.wait()}
 		r.dwell()
 		r.finish(holds...)
+	}},
+	{name: "two locks, a try in vain", run: func(r *frameRun) {
+		r.together()
+		r.ready(r.o)
+		r.o.second()
+		ahead := r.o.acquire(r.patience())
+		r.begin()
+		f := r.u.bothBy("Multi.TryAcquire", (*zklock.Multi).TryAcquire, r.patience(), []error{zklock.ErrNotAcquired, zklock.ErrNotConnected}).wait()
+		if f.h != nil {
+			r.failf("both locks were acquired, and another has one")
+		}
+		r.finish(ahead)
 	}},
 	{name: "two locks, a timed-out wait for the second", run: func(r *frameRun) {
 		r.together()

@@ -131,6 +131,16 @@ var library = []mutant{
 		"member.enter", "op, enter := \"acquire\", l.Acquire", "op, enter := \"acquire\", l.in.Acquire"}}},
 	{"multi: a wait's bound goes on in the hold's context", "WaitAtMost", ".", "TestVirtual_Multi_WrappedLock_ItsMethodsAreCalled", []Swap{{
 		"holdContext.Value", "\t\treturn nil // it was for the wait, which is over\n", ""}}},
+	{"multi: it waits in all queues at once", "I6, R86", ".", "TestVirtual_Multi_OneIsTaken_WaitsInOneQueue", []Swap{{
+		"opening.run", "\t\t\tkept++\n", "\t\t\tkept = len(places)\n"}}},
+	{"multi: a lock that is not in front does not stop those after it", "I6, R86", "internal/queue", "TestInFront|TestExploreSeveral", []Swap{{
+		"InFront", "if p.Kind != Front {", "if p.Kind == Exhausted {"}}},
+	{"multi: nodes stay that come after one that is gone", "I6, R86", ".", "TestVirtual_Multi_NodeGoneBeforeTheGrant_TheLaterOnesGoToo", []Swap{{
+		"opened.behind", "\tr.part.dropLater()\n", ""}}},
+	{"multi: a transaction whose answer was lost made nothing", "I4, F3", ".", "TestVirtual_Multi_AnswerLost_NodesAreAdopted", []Swap{{
+		"flight.make", "return f.resolve()", "return false"}}},
+	{"multi: what one lock root refuses keeps nodes in the others", "I4, F27", "internal/nodes", "TestVirtual_Multi_OneRootRefusesDeletion_TheOthersGo", []Swap{{
+		"Deletion.tried", "answer.IsRefusal(err) && !noNode && x.split()", "answer.IsRefusal(err) && !noNode && false"}}},
 	{"multi: permits come between permits", "I6", ".", "TestVirtual_Multi_MorePermitsOfOneSemaphore_AreRefused", []Swap{{
 		"holdKey.fits", "return held >= k.root &&", "return held > k.root &&"}}},
 
@@ -166,7 +176,7 @@ var library = []mutant{
 
 	// Deleting it (the reaper), and Release.
 	{"the node of a waiter that gave up is left", "I4, R2", ".", "TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
-		"acquisition.queue", "\t\terr = a.giveUp(e, at.node, err, at.held...)\n", ""}}},
+		"attempt.toTheFront", "\t\terr = a.giveUp(e, a.node, err, a.held...)\n", ""}}},
 	{"the reaper is off", "I4, R25", "internal/nodes", "TestVirtual_DeleteFails_IsTriedAgain", []Swap{{
 		"Deletion.run", "if wait && !x.r.z.Pause(backoff.Next()) {", "if _ = backoff; wait {"}}},
 	{"NoNode after an unanswered delete is a loss", "F10", "internal/nodes", "TestVirtual_ReplyToDeleteLost_ReleaseSucceeds", []Swap{{

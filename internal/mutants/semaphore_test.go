@@ -29,7 +29,7 @@ var semaphore = []mutant{
 	{"permits: the transaction checks nothing", "I4", ".", "TestVirtual_Semaphore_TurnLost_NothingIsMade", []Swap{{
 		"permits.request", "Op: wire.OpCheck, Path: queued,", "Op: wire.OpCheck, Path: \"/\","}}},
 	{"permits: who gives up leaves its leases", "I4", ".", "TestVirtual_Semaphore_GivesUp_LeavesNothing|TestVirtual_Semaphore_Try", []Swap{{
-		"acquisition.queue", "err = a.giveUp(e, at.node, err, at.held...)", "err = a.giveUp(e, at.node, err)"}}},
+		"attempt.toTheFront", "err = a.giveUp(e, a.node, err, a.held...)", "err = a.giveUp(e, a.node, err)"}}},
 	{"permits: the heartbeat checks the first lease", "I5, F24", "internal/link", "TestVirtual_Semaphore_LeaseDeleted_WholeHoldIsLost", []Swap{{
 		"Era.Hold", "		for _, n := range more {\n", "		for _, n := range more[:0] {\n"}}},
 	{"permits: where one lease is missing, the others stay", "I4", "internal/nodes", "TestVirtual_Semaphore_LeaseDeletedInTheWait_QueuesAgain|TestEraseAll_OneIsMissing_TheOthersGo", []Swap{{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path"
+	"slices"
 	"sync"
 
 	"github.com/go-zookeeper/zk"
@@ -73,7 +74,8 @@ func (r *Reaper) Erase(node string) *Deletion {
 }
 
 // EraseAll deletes nodes of ours in one transaction; those that are there, if one of them is not. If the first is being deleted
-// already, it returns the deletion under way.
+// already, it returns the deletion under way. Of nodes in several lock roots it deletes each by itself if a root refuses, and the deletion is
+// then one of them.
 func (r *Reaper) EraseAll(nodes []string) *Deletion {
 	return r.begin(nodes[0], nil, func() *Waiter { return nil }, nodes[1:]...)
 }
@@ -259,6 +261,8 @@ func (x *Deletion) tried(w *Waiter, a tap.Answer, err error) (ended, wait bool) 
 	case noNode && n > 1: // nothing was deleted
 		x.singly = true
 		return false, false
+	case answer.IsRefusal(err) && !noNode && x.split(): // what one lock root refuses, others may not
+		return false, false
 	case err == nil, noNode:
 		if err == nil {
 			x.r.nodes.deleted(x.batch())
@@ -284,6 +288,20 @@ func (x *Deletion) tried(w *Waiter, a tap.Answer, err error) (ended, wait bool) 
 		x.refuse(answer.Denied(err, "delete", "DELETE", path.Dir(x.node)))
 	}
 	return false, true
+}
+
+// split has the nodes that are left deleted apart, all but the first of them, if they have not one lock root. It says whether it did.
+func (x *Deletion) split() bool {
+	all := x.nodes()
+	left := all[x.gone+1:]
+	if !slices.ContainsFunc(left, func(n string) bool { return path.Dir(n) != path.Dir(all[x.gone]) }) {
+		return false
+	}
+	x.rest = all[1 : x.gone+1]
+	for _, n := range left {
+		x.r.Erase(n)
+	}
+	return true
 }
 
 func (x *Deletion) refuse(why error) {

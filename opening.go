@@ -1,0 +1,296 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/nodes"
+	"github.com/zklock/zklock/internal/queue"
+)
+
+// opening is how a Multi begins with several of its locks: one flight makes their nodes and lists their queues. What is kept is what one lock
+// after the other would have come to: the nodes in front, and the first that is not (queue.InFront). A try keeps all or none.
+//
+//	flight ──▶ looked ──▶ each part in its order: taken by its acquisition, or dropped
+//
+// An opening is tried once. If it comes to nothing, because the servers refuse it, say, then each acquisition makes its node itself.
+//
+// A part is taken when the parts before it are granted. If one of those has to wait after all, because somebody has deleted its node, the parts
+// after it are dropped: what waits in a queue must have nothing that comes later in the order.
+type opening struct {
+	flight
+	from  int // the Multi's lock that is the first
+	try   bool
+	parts []*part
+	leave context.CancelFunc // the call has left
+
+	done   chan struct{} // closed when the nodes that are not kept are being deleted, and the next fields are set
+	kept   int           // how many parts
+	behind *part         // of a try: the one that is not in front; nil if all are, or nobody knows
+
+	mu struct {
+		sync.Mutex
+		looked  bool            // done is closed, or is about to be
+		dropped *nodes.Deletion // the last one; nil if there was none
+	}
+}
+
+// part is a lock of an opening, and its node.
+type part struct {
+	*flown
+	o     *opening
+	m     *Mutex
+	left  *acquisition // stands for the node until that is taken or gone
+	isOff bool         // taken or dropped; guarded by the opening
+	spent bool         // its acquisition has asked for it; that one's alone
+}
+
+// beginOpening begins the opening of a Multi's locks from one on, in their order. It returns nil if the session has no room for so many nodes.
+func beginOpening(e *era, from int, locks []*Mutex, try bool) *opening {
+	o := &opening{from: from, try: try, done: make(chan struct{})}
+	o.e = e
+	o.wanted, o.leave = context.WithCancel(context.Background())
+	for _, m := range locks {
+		n, err := o.add(&m.root, m.opts.data)
+		if err != nil {
+			o.freeSeats()
+			return nil
+		}
+		o.parts = append(o.parts, &part{flown: n, o: o, m: m})
+	}
+	for _, p := range o.parts {
+		p.left = p.m.s.locks.leftover(p.root)
+	}
+	if !e.Carrier.Spawn(o.run) {
+		o.run() // the Session is closed: nothing is sent
+	}
+	return o
+}
+
+// part returns that of a Multi's lock, nil if it has none.
+func (o *opening) part(lock int) *part {
+	if o == nil || lock-o.from >= len(o.parts) {
+		return nil
+	}
+	return o.parts[lock-o.from]
+}
+
+// nextAfter returns where the next opening may begin when a lock has been granted: right after the one that had to wait, if the nodes after that
+// were dropped for it.
+func (o *opening) nextAfter(lock, next int) int {
+	if o != nil && isClosed(o.done) && o.kept > 0 && lock+1 == o.from+o.kept {
+		return lock + 1
+	}
+	return next
+}
+
+// run finds out what the transaction has made, even if nobody waits any more, and drops what is not kept.
+func (o *opening) run() {
+	o.e.attempts.Add(1)
+	defer o.e.attempts.Add(-1)
+	defer o.freeSeats()
+	kept, behind := 0, (*part)(nil)
+	if o.make() {
+		places := o.places()
+		kept = queue.InFront(places)
+		if kept < len(places) {
+			if places[kept].Kind == queue.Behind {
+				behind = o.parts[kept]
+			}
+			kept++
+		}
+	}
+	o.mu.Lock()
+	switch {
+	case o.wanted.Err() != nil:
+		kept = 0
+	case o.try && behind != nil:
+		kept, o.behind = 0, behind
+		behind.root.noteAhead(true)
+	}
+	o.kept, o.mu.looked = kept, true
+	off := takeOff(o.parts[kept:])
+	o.mu.Unlock()
+	o.erase(off)
+	close(o.done)
+}
+
+// refused returns the error of a call that got another one: for a try that failed because one lock was not in front, that lock's.
+func (o *opening) refused(ctx context.Context, err error) error {
+	if o == nil || !isClosed(o.done) || o.behind == nil || !errors.Is(err, ErrNotAcquired) {
+		return err
+	}
+	return o.behind.m.notLetIn(ctx, "try", &acquisition{at: o.behind.stands()}, ErrNotAcquired)
+}
+
+// stands returns where a part stands that is not in front.
+func (p *part) stands() position {
+	w := p.place()
+	at := position{node: p.c.node, place: w.Ahead + 1, predecessor: p.root.path + "/" + w.Predecessor, holds: w.Holds}
+	if p.o.e.IsHeld(at.predecessor) {
+		at.who = ourselves
+	}
+	return at
+}
+
+func (p *part) op() string {
+	if p.o.try {
+		return "try"
+	}
+	return "acquire"
+}
+
+// dropLater drops the parts after one that has to wait.
+func (p *part) dropLater() { p.o.drop(p.o.parts[slices.Index(p.o.parts, p)+1:]) }
+
+// drop drops what has not been taken of those parts. If nobody knows yet what there is, nothing is dropped.
+func (o *opening) drop(parts []*part) {
+	o.mu.Lock()
+	var off []*part
+	if o.mu.looked {
+		off = takeOff(parts)
+	}
+	o.mu.Unlock()
+	o.erase(off)
+}
+
+// takeOff returns those of the parts that have not been taken or dropped, and now are. The opening is locked.
+func takeOff(parts []*part) (off []*part) {
+	for _, p := range parts {
+		if !p.isOff {
+			p.isOff = true
+			off = append(off, p)
+		}
+	}
+	return off
+}
+
+// erase has the nodes of the parts deleted, in one transaction.
+func (o *opening) erase(off []*part) {
+	finished := func() {
+		for _, p := range off {
+			p.left.finished()
+		}
+	}
+	var made []string
+	for _, p := range off {
+		if p.c.node != "" {
+			made = append(made, p.c.node)
+		}
+	}
+	if len(made) == 0 {
+		finished()
+		return
+	}
+	x := o.e.reaper.EraseAll(made)
+	for _, p := range off {
+		if p.c.node != "" {
+			p.root.restarting(o.e, p.c.node, x)
+		}
+	}
+	o.mu.Lock()
+	o.mu.dropped = x
+	o.mu.Unlock()
+	await := func() {
+		defer finished()
+		select {
+		case <-x.Done:
+		case <-x.Refused:
+		case <-o.e.Over():
+		}
+	}
+	if !o.e.Carrier.Spawn(await) {
+		finished()
+	}
+}
+
+// end is called when the call has an error. It drops what has not been taken; if nobody knows yet what there is, run will.
+func (o *opening) end() {
+	if o != nil {
+		o.leave()
+		o.drop(o.parts)
+	}
+}
+
+// awaitGone waits for what was dropped, so that the caller finds it gone.
+func (o *opening) awaitGone(most time.Duration) {
+	if o == nil {
+		return
+	}
+	o.mu.Lock()
+	x := o.mu.dropped
+	o.mu.Unlock()
+	if x == nil || isClosed(x.Done) {
+		return
+	}
+	late := make(chan struct{})
+	t := time.AfterFunc(most, func() { close(late) })
+	defer t.Stop()
+	awaitGone(o.e, x, late)
+}
+
+// opened is the recipe of a lock whose node was made in an opening, and is otherwise the lock's own.
+type opened struct {
+	recipe
+	part *part
+}
+
+// before goes to the front with the node that is made. It returns errRequeue if there is none, and after what sends the lock's own recipe
+// to the end of the queue.
+func (r opened) before(a *acquisition) error {
+	if err := r.recipe.before(a); err != errRequeue || r.part.spent {
+		return err
+	}
+	at, err := r.take(a)
+	if err == nil {
+		at.e.attempts.Add(1)
+		err = at.toTheFront()
+		at.e.attempts.Add(-1)
+	}
+	return err
+}
+
+// behind is the lock's own, and first drops what comes later in the order.
+func (r opened) behind(a *attempt, at position) error {
+	r.part.dropLater()
+	return r.recipe.behind(a, at)
+}
+
+// take takes the node once it is known which there are.
+func (r opened) take(a *acquisition) (*attempt, error) {
+	p, o := r.part, r.part.o
+	p.spent = true
+	select {
+	case <-o.done:
+	case <-a.ctx.Done():
+		o.leave()
+		<-o.done // at the latest with the session
+	}
+	o.mu.Lock()
+	isOff := p.isOff
+	p.isOff = true
+	o.mu.Unlock()
+	if !isOff {
+		a.left = slices.DeleteFunc(a.left, func(other *acquisition) bool { return other == p.left })
+		p.left.finished()
+		at := a.attemptIn(o.e, r, true)
+		at.list = p.list
+		return at.begin(p.c), nil
+	}
+	if o.behind != nil || a.ctx.Err() != nil {
+		o.awaitGone(grace)
+	}
+	switch {
+	case a.ctx.Err() != nil:
+		return nil, link.ErrCtxEnded
+	case o.behind != nil:
+		return nil, ErrNotAcquired
+	case o.e.IsOver():
+		return nil, o.e.OverErr()
+	}
+	return nil, errRequeue
+}
