@@ -12,7 +12,18 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-var randomHours = flag.Float64("random.hours", 0, "so many virtual hours of random faults for each recipe; 0 for a few minutes")
+var (
+	randomHours = flag.Float64("random.hours", 0, "so many virtual hours of random faults for each recipe; 0 for a few minutes")
+	randomFew   = flag.Uint64("random.few", 1, "of those few minutes, as many worlds at most")
+)
+
+// oneIn is the step of a test that repeats itself: 1 in a long run, which -random.hours asks for, and otherwise n.
+func oneIn(n int) int {
+	if *randomHours > 0 {
+		return 1
+	}
+	return n
+}
 
 // leisure is by how much everything but the recipe takes longer in three of four worlds of a long run: a session lives through many a
 // fault, holds are long, and an hour costs less.
@@ -89,7 +100,7 @@ func randomWorlds(t *testing.T, first, few uint64, run func(t *testing.T, v *vir
 // randomWorldsFor is randomWorlds for so many hours.
 func randomWorldsFor(t *testing.T, hours float64, first, few uint64, run func(t *testing.T, v *virtual, r *random)) {
 	t.Helper()
-	if *randomHours > 0 {
+	if few = min(few, *randomFew); *randomHours > 0 {
 		t.Parallel()
 	}
 	var long time.Duration
