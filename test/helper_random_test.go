@@ -3,12 +3,17 @@ package zklock_test
 // What the tests share that throw random faults at a recipe: how many worlds they go through, how long those are, and what struck.
 
 import (
+	"context"
+	"errors"
 	"flag"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -70,6 +75,35 @@ func (r *random) injects(srv interface {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.injections = append(r.injections, in)
+}
+
+// takes calls Acquire or, one time in four, TryAcquire. It returns false if the call got no hold, for a reason that it may have.
+func (r *random) takes(t *testing.T, what any, ctx context.Context, acquire, try func(context.Context) error) bool {
+	enter := acquire
+	if r.intN(4) == 0 {
+		enter = try
+	}
+	return r.bounded(t, fmt.Sprint(what), ctx, r.atPace(20*time.Second), enter,
+		context.DeadlineExceeded, zklock.ErrNotAcquired, zklock.ErrNotConnected, zklock.ErrLost)
+}
+
+func (r *random) gives(t *testing.T, release func(context.Context) error) {
+	r.bounded(t, "Release", context.Background(), r.upTo(20*time.Second), release, zklock.ErrLost, zklock.ErrNotConfirmed)
+}
+
+// bounded says whether a call succeeded. It fails the test if the call fails for another reason than those, or outlasts its context (I6).
+func (r *random) bounded(t *testing.T, what string, ctx context.Context, d time.Duration, call func(context.Context) error, reasons ...error) bool {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	start := time.Now()
+	err := call(ctx)
+	if took := time.Since(start); took > d+510*time.Millisecond {
+		t.Errorf("I6: %s took %v with a context of %v", what, took, d)
+	}
+	if err != nil && !slices.ContainsFunc(reasons, func(reason error) bool { return errors.Is(err, reason) }) {
+		t.Errorf("%s: %v", what, err)
+	}
+	return err == nil
 }
 
 // ends takes back what has not struck.
