@@ -113,12 +113,18 @@ func (r *frameRun) triesInVain() {
 	r.finish(h, ahead)
 }
 
+// inLine has one hold the lock and the next queue for it, with so many nodes in all. Then the scene begins.
+func (r *frameRun) inLine(holder, next *frameClient, nodes int) (*frameHold, *frameWait) {
+	h := holder.acquire(r.patience())
+	w := next.start()
+	r.queued(nodes)
+	r.begin()
+	return h, w
+}
+
 // isHanded is given the lock for which it queues.
 func (r *frameRun) isHanded() {
-	ahead := r.o.acquire(r.patience())
-	w := r.u.start()
-	r.queued(2)
-	r.begin()
+	ahead, w := r.inLine(r.o, r.u, 2)
 	since := time.Now()
 	ahead.release()
 	h := w.wait()
@@ -130,10 +136,7 @@ func (r *frameRun) isHanded() {
 
 // handsOver releases what another queues for, with so many nodes in all.
 func (r *frameRun) handsOver(nodes int) {
-	h := r.u.acquire(r.patience())
-	w := r.o.start()
-	r.queued(nodes)
-	r.begin()
+	h, w := r.inLine(r.u, r.o, nodes)
 	r.dwell()
 	since := time.Now()
 	h.release()
@@ -145,10 +148,7 @@ func (r *frameRun) handsOver(nodes int) {
 
 // handsToItself has another owner of the same session queue.
 func (r *frameRun) handsToItself() {
-	h := r.u.acquire(r.patience())
-	w := r.u.another().start()
-	r.queued(2)
-	r.begin()
+	h, w := r.inLine(r.u, r.u.another(), 2)
 	since := time.Now()
 	h.release()
 	next := w.wait()
@@ -261,10 +261,7 @@ var mutexScenarios = []frameScenario{
 		r.ready(r.o)
 		r.u.readWrite(false)
 		r.o.readWrite(false)
-		h := r.u.acquire(r.patience())
-		w := r.o.start()
-		r.queued(2)
-		r.begin()
+		h, w := r.inLine(r.u, r.o, 2)
 		reads := h.reads()
 		r.dwell()
 		h.release()
@@ -312,10 +309,7 @@ var mutexScenarios = []frameScenario{
 	{name: "the holder disappears, and the client waits for the lock-delay", run: func(r *frameRun) {
 		r.ready(r.o)
 		r.lockDelays(r.u, r.o)
-		r.o.acquire(r.patience())
-		w := r.u.start()
-		r.queued(2)
-		r.begin()
+		_, w := r.inLine(r.o, r.u, 2)
 		session := r.o.s.SessionID()
 		r.excuse(session)
 		r.kill(session)
@@ -379,10 +373,7 @@ var mutexScenarios = []frameScenario{
 	}},
 	{name: "Close while holding", run: func(r *frameRun) {
 		r.ready(r.o)
-		h := r.u.acquire(r.patience())
-		w := r.o.start()
-		r.queued(2)
-		r.begin()
+		h, w := r.inLine(r.u, r.o, 2)
 		r.u.close()
 		next := w.wait()
 		r.dwell()
@@ -390,10 +381,7 @@ var mutexScenarios = []frameScenario{
 	}},
 	{name: "Close while waiting", run: func(r *frameRun) {
 		r.ready(r.o)
-		ahead := r.o.acquire(r.patience())
-		w := r.u.start()
-		r.queued(2)
-		r.begin()
+		ahead, w := r.inLine(r.o, r.u, 2)
 		r.u.close()
 		h := w.wait()
 		if h != nil {
@@ -404,10 +392,7 @@ var mutexScenarios = []frameScenario{
 	}},
 	{name: "expiry while waiting, queued again", run: func(r *frameRun) {
 		r.ready(r.o)
-		ahead := r.o.acquire(r.patience())
-		w := r.u.start()
-		r.queued(2)
-		r.begin()
+		ahead, w := r.inLine(r.o, r.u, 2)
 		r.expire()
 		r.dwell()
 		ahead.release()
@@ -417,10 +402,7 @@ var mutexScenarios = []frameScenario{
 	}},
 	{name: "expiry while holding, acquired again", run: func(r *frameRun) {
 		r.ready(r.o)
-		h := r.u.acquire(r.patience())
-		w := r.o.start()
-		r.queued(2)
-		r.begin()
+		h, w := r.inLine(r.u, r.o, 2)
 		r.expire()
 		next := w.wait()
 		r.dwell()
