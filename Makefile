@@ -5,39 +5,44 @@ GO ?= go
 export GO
 
 .NOTPARALLEL:
-.PHONY: all test check real nightly i386 servers integration conformance explore simulation mutants command chaos soak bench bench-quick lab lab-test demo clean
+.PHONY: all test check real nightly platforms i386 servers integration conformance explore simulation mutants command chaos soak bench bench-quick lab lab-test demo clean
 
 all: check test
 
 ## the library, the command and the test server, under the race detector where there is a C compiler; without it, which would
-## make them six times as slow, every interleaving of a few clients, a hundred seeds of the simulation, and fifty hours of
-## random faults for each other recipe. What asks for a
-## real ZooKeeper takes an installed one, or is skipped.
+## make them six times as slow, every interleaving of a few clients, fifty seeds of the simulation, and fifteen hours of
+## random faults for each other recipe. What asks for a real ZooKeeper takes an installed one, or is skipped. Vet is for make check.
+## The packages named first take longest: begun last, they would keep one processor waiting.
+LONGEST := ./test ./cmd/zklock ./internal/supervise ./internal/zkserver ./internal/frames
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 test:
 	@$(if $(RACE),,echo "no C compiler: the tests run without the race detector")
-	$(GO) test $(RACE) -count=1 -timeout 15m -skip '^TestExplore' ./...
+	$(GO) test $(RACE) -vet=off -count=1 -timeout 15m -skip '^TestExplore' $(LONGEST) ./...
 	$(GO) test -count=1 -run '^TestExplore' ./internal/queue
-	$(GO) test -count=1 -run 'TestVirtual_Simulation$$' ./internal/sim -sim.seeds=100 -sim.jobs=2
-	$(GO) test -count=1 -timeout 15m -run RandomFaults ./test -random.hours=50
+	$(GO) test -count=1 -run 'TestVirtual_Simulation$$' ./internal/sim -sim.seeds=50 -sim.jobs=2
+	$(GO) test -count=1 -timeout 15m -run RandomFaults ./test -random.hours=15
 
-## gofmt, go vet for Linux, macOS and Windows with their tests compiled, staticcheck
+## gofmt, go vet for Linux, macOS and Windows, staticcheck
 check:
 	scripts/check
 
-## what one real ZooKeeper shows that zktest does not: the faults at frames and a part of the behaviour tests on it; Curator, kazoo
+## what one real ZooKeeper shows that zktest does not: a third of the faults at frames and a part of the behaviour tests on it; Curator, kazoo
 ## and go-zookeeper's lock in one queue with ours, in each recipe, some of them killed; one server in a container; and what has
-## modules of its own: the example with SQLite, and the interceptors for gRPC
+## modules of its own: the example with SQLite (which -race would compile again, for a minute), and the interceptors for gRPC
 ON_REAL = ^Test(Acquire|TryAcquire|Hold|Release|ACL|ContainerRoot|Participants|ServerRestart|Connect_Chroot|Real_)
 real:
-	ZKLOCK_TEST_REAL=1 ZKLOCK_CONFORMANCE=1 $(GO) test $(RACE) -count=1 -timeout 10m \
-		-run '$(ON_REAL)|^TestFrames_RealServer|^TestInterop' ./test ./internal/frames ./internal/conformance
+	ZKLOCK_TEST_REAL=1 ZKLOCK_CONFORMANCE=1 $(GO) test $(RACE) -vet=off -count=1 -timeout 10m \
+		-run '$(ON_REAL)|^TestFrames_RealServer|^TestInterop' ./internal/frames ./test ./internal/conformance
 	scripts/integration -run TestMutex_SingleServer_OneAtATime_NothingLeft
-	cd examples/fencing && $(GO) test $(RACE) -count=1 .
+	cd examples/fencing && $(GO) test -count=1 .
 	cd fence/grpcfence && $(GO) test $(RACE) -count=1 .
 
 ## everything that takes long, asks for much, or counts on other people's timing. Some two hours; make -k goes on after a failure
-nightly: test i386 explore simulation mutants command conformance servers chaos integration bench-quick lab-test lab
+nightly: test platforms i386 explore simulation mutants command conformance servers chaos integration bench-quick lab-test lab
+
+## the tests linked for macOS and Windows, and what is for Linux alone vetted for 32 bits
+platforms:
+	scripts/check platforms
 
 ## the tests where an int has 32 bits, if the kernel runs such programs
 i386:
@@ -63,13 +68,14 @@ explore:
 	$(GO) test -count=1 -v -timeout 0 -run TestExplore ./internal/queue -explore.all
 
 ## every fault at every frame, six thousand hours of random worlds, and five hundred of random faults for each of the other recipes, in
-## virtual time: make simulation SEEDS=2000 HOURS=500
+## virtual time, with all that the other tests in virtual time repeat: make simulation SEEDS=2000 HOURS=500
 SEEDS ?= 2000
 HOURS ?= 500
 simulation:
 	$(GO) test -count=1 -v -timeout 0 -run 'TestVirtual_Frames$$' ./internal/frames -frames.every=1
 	$(GO) test -count=1 -v -timeout 0 -run TestVirtual_Simulation ./internal/sim -sim.seeds=$(SEEDS) -sim.calm=20 -sim.jobs=2
-	$(GO) test -count=1 -v -timeout 0 -run RandomFaults ./test -random.hours=$(HOURS)
+	$(GO) test -count=1 -v -timeout 0 -run TestVirtual ./test -random.hours=$(HOURS)
+	$(GO) test -count=1 -v -run TestEnsemble_Chaos ./zktest -chaos.seeds=100
 
 ## mistakes planted in the library, the command and the test server, one at a time: the tests named for each must find it (with
 ## -p 1, go test prints each as it ends)

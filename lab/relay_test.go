@@ -32,6 +32,18 @@ func echo(t *testing.T) (addr string, ends chan struct{}) {
 	return ln.Addr().String(), ends
 }
 
+// relayed is a relay to the address, and a connection through it.
+func relayed(t *testing.T, addr string, tr *traffic) (*relay, net.Conn) {
+	t.Helper()
+	r, err := startRelay(addr, tr)
+	require.NoError(t, err)
+	t.Cleanup(r.close)
+	c, err := net.Dial("tcp", r.addr())
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	return r, c
+}
+
 func ask(t *testing.T, c net.Conn, text string, within time.Duration) error {
 	t.Helper()
 	_, err := io.WriteString(c, text)
@@ -53,12 +65,7 @@ func hear(t *testing.T, c net.Conn, text string, within time.Duration) error {
 func TestRelay_CutKeepsWhatIsSent_HealLetsItPass(t *testing.T) {
 	addr, _ := echo(t)
 	var tr traffic
-	r, err := startRelay(addr, &tr)
-	require.NoError(t, err)
-	defer r.close()
-	c, err := net.Dial("tcp", r.addr())
-	require.NoError(t, err)
-	defer c.Close()
+	r, c := relayed(t, addr, &tr)
 	require.NoError(t, ask(t, c, "one", 5*time.Second))
 	require.EqualValues(t, 1, tr.Up.Load())
 	require.EqualValues(t, 3, tr.DownBytes.Load())
@@ -71,11 +78,7 @@ func TestRelay_CutKeepsWhatIsSent_HealLetsItPass(t *testing.T) {
 
 func TestRelay_CutHidesAClose(t *testing.T) {
 	addr, ends := echo(t)
-	r, err := startRelay(addr, &traffic{})
-	require.NoError(t, err)
-	defer r.close()
-	c, err := net.Dial("tcp", r.addr())
-	require.NoError(t, err)
+	r, c := relayed(t, addr, &traffic{})
 	require.NoError(t, ask(t, c, "one", 5*time.Second))
 	r.cut()
 	c.Close()
@@ -91,12 +94,7 @@ func TestRelay_CutHidesAClose(t *testing.T) {
 func TestRelay_MuteLosesAnswersOnly(t *testing.T) {
 	addr, _ := echo(t)
 	var tr traffic
-	r, err := startRelay(addr, &tr)
-	require.NoError(t, err)
-	defer r.close()
-	c, err := net.Dial("tcp", r.addr())
-	require.NoError(t, err)
-	defer c.Close()
+	r, c := relayed(t, addr, &tr)
 	r.muted(true)
 	require.Error(t, ask(t, c, "one", 100*time.Millisecond))
 	require.EqualValues(t, 3, tr.UpBytes.Load())
@@ -122,12 +120,7 @@ func TestRelay_Point(t *testing.T) {
 func TestRelay_LetPass(t *testing.T) {
 	addr, _ := echo(t)
 	for _, cut := range []bool{false, true} {
-		r, err := startRelay(addr, &traffic{})
-		require.NoError(t, err)
-		defer r.close()
-		c, err := net.Dial("tcp", r.addr())
-		require.NoError(t, err)
-		defer c.Close()
+		r, c := relayed(t, addr, &traffic{})
 		r.letPass(1, cut)
 		require.NoError(t, ask(t, c, "one", 5*time.Second))
 		require.ErrorIs(t, ask(t, c, "two", 100*time.Millisecond), os.ErrDeadlineExceeded)

@@ -126,7 +126,8 @@ func TestVirtual_Election_TwoKindsAtRandom_OneLeads(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	refusals, reigns := 0, 0
-	for range 40 {
+	worlds := 40 / oneIn(4)
+	for range worlds {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			v.net.SetLatency(time.Millisecond)
 			for range 8 {
@@ -174,6 +175,6 @@ func TestVirtual_Election_TwoKindsAtRandom_OneLeads(t *testing.T) {
 		})
 	}
 	t.Logf("%d leaders, %d refused", reigns, refusals)
-	require.Greater(t, refusals, 40)
-	require.Greater(t, reigns, 400)
+	require.Greater(t, refusals, worlds)
+	require.Greater(t, reigns, 10*worlds)
 }

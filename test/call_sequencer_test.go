@@ -408,19 +408,7 @@ func TestCheckSequencer_BadInput(t *testing.T) {
 func TestVirtual_CheckSequencer_NotFromMemoryOfAServer(t *testing.T) {
 	for _, onLeader := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			n := zktest.NewNetwork()
-			n.SetLatency(time.Millisecond)
-			ens := zktest.StartEnsemble(t, 3, zktest.WithNetwork(n), zktest.WithTick(2*time.Second), zktest.WithSyncLimit(5))
-			_, err := ens.Create("/job", nil, 0)
-			require.NoError(t, err)
-			var own, other *zktest.Member
-			for _, m := range ens.Members() {
-				if (m == ens.Leader()) == onLeader {
-					own = m
-				} else {
-					other = m
-				}
-			}
+			n, ens, own, other := ensembleToCut(t, onLeader)
 			client := func(m *zktest.Member) *zklock.Session {
 				return connect(t, m.Addr(), zklock.WithDialer(n.Dial), zklock.WithSessionTimeout(30*time.Second))
 			}
@@ -432,7 +420,7 @@ func TestVirtual_CheckSequencer_NotFromMemoryOfAServer(t *testing.T) {
 			release(t, h)
 			short, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 			defer cancel()
-			_, _, err = resource.Conn().Exists(h.Node())
+			_, _, err := resource.Conn().Exists(h.Node())
 			require.NoError(t, err, "it serves reads")
 			err = zklock.CheckSequencer(short, resource, "/job", h.Sequencer().String())
 			require.True(t, errors.Is(err, context.DeadlineExceeded) || errors.Is(err, zklock.ErrNotConnected), err) // until it gives its clients up

@@ -3,16 +3,32 @@ package zklock_test
 // What the tests share that throw random faults at a recipe: how many worlds they go through, how long those are, and what struck.
 
 import (
+	"context"
+	"errors"
 	"flag"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/zktest"
 )
 
-var randomHours = flag.Float64("random.hours", 0, "so many virtual hours of random faults for each recipe; 0 for a few minutes")
+var (
+	randomHours = flag.Float64("random.hours", 0, "so many virtual hours of random faults for each recipe; 0 for a few minutes")
+	randomFew   = flag.Uint64("random.few", 1, "of those few minutes, as many worlds at most")
+)
+
+// oneIn is the step of a test that repeats itself: 1 in a long run, which -random.hours asks for, and otherwise n.
+func oneIn(n int) int {
+	if *randomHours > 0 {
+		return 1
+	}
+	return n
+}
 
 // leisure is by how much everything but the recipe takes longer in three of four worlds of a long run: a session lives through many a
 // fault, holds are long, and an hour costs less.
@@ -61,6 +77,35 @@ func (r *random) injects(srv interface {
 	r.injections = append(r.injections, in)
 }
 
+// takes calls Acquire or, one time in four, TryAcquire. It returns false if the call got no hold, for a reason that it may have.
+func (r *random) takes(t *testing.T, what any, ctx context.Context, acquire, try func(context.Context) error) bool {
+	enter := acquire
+	if r.intN(4) == 0 {
+		enter = try
+	}
+	return r.bounded(t, fmt.Sprint(what), ctx, r.atPace(20*time.Second), enter,
+		context.DeadlineExceeded, zklock.ErrNotAcquired, zklock.ErrNotConnected, zklock.ErrLost)
+}
+
+func (r *random) gives(t *testing.T, release func(context.Context) error) {
+	r.bounded(t, "Release", context.Background(), r.upTo(20*time.Second), release, zklock.ErrLost, zklock.ErrNotConfirmed)
+}
+
+// bounded says whether a call succeeded. It fails the test if the call fails for another reason than those, or outlasts its context (I6).
+func (r *random) bounded(t *testing.T, what string, ctx context.Context, d time.Duration, call func(context.Context) error, reasons ...error) bool {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	start := time.Now()
+	err := call(ctx)
+	if took := time.Since(start); took > d+510*time.Millisecond {
+		t.Errorf("I6: %s took %v with a context of %v", what, took, d)
+	}
+	if err != nil && !slices.ContainsFunc(reasons, func(reason error) bool { return errors.Is(err, reason) }) {
+		t.Errorf("%s: %v", what, err)
+	}
+	return err == nil
+}
+
 // ends takes back what has not struck.
 func (r *random) ends() {
 	r.mu.Lock()
@@ -89,7 +134,7 @@ func randomWorlds(t *testing.T, first, few uint64, run func(t *testing.T, v *vir
 // randomWorldsFor is randomWorlds for so many hours.
 func randomWorldsFor(t *testing.T, hours float64, first, few uint64, run func(t *testing.T, v *virtual, r *random)) {
 	t.Helper()
-	if *randomHours > 0 {
+	if few = min(few, *randomFew); *randomHours > 0 {
 		t.Parallel()
 	}
 	var long time.Duration

@@ -16,25 +16,30 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
+// ensembleToCut is three servers with a lock root, one that is to be cut off, the leader or not, and another.
+func ensembleToCut(t *testing.T, leader bool) (n *zktest.Network, ens *zktest.Ensemble, own, other *zktest.Member) {
+	n = zktest.NewNetwork()
+	n.SetLatency(time.Millisecond)
+	ens = zktest.StartEnsemble(t, 3, zktest.WithNetwork(n), zktest.WithTick(2*time.Second), zktest.WithSyncLimit(5))
+	_, err := ens.Create("/job", nil, 0)
+	require.NoError(t, err)
+	for _, m := range ens.Members() {
+		if (m == ens.Leader()) == leader {
+			own = m
+		} else {
+			other = m
+		}
+	}
+	return n, ens, own, other
+}
+
 // cutOffHolder is the run that no ping can pass: the holder's server is cut off from the others and goes on answering
 // its pings and reads, while the rest of the ensemble ends the session and grants the lock to the next. It returns
 // when the holder was told and when the next was granted.
 func cutOffHolder(t *testing.T, seed uint64, mode zklock.LeaseMode, timeout time.Duration, onLeader bool) (told, granted time.Time) {
 	synctest.Test(t, func(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(seed, 2))
-		n := zktest.NewNetwork()
-		n.SetLatency(time.Millisecond)
-		ens := zktest.StartEnsemble(t, 3, zktest.WithNetwork(n), zktest.WithTick(2*time.Second), zktest.WithSyncLimit(5))
-		_, err := ens.Create("/job", nil, 0)
-		require.NoError(t, err)
-		var own, other *zktest.Member
-		for _, m := range ens.Members() {
-			if (m == ens.Leader()) == onLeader {
-				own = m
-			} else {
-				other = m
-			}
-		}
+		n, ens, own, other := ensembleToCut(t, onLeader)
 		v := &virtual{t: t, net: n}
 		s1 := connect(t, own.Addr(), zklock.WithDialer(n.Dial), zklock.WithLease(mode), zklock.WithSessionTimeout(timeout))
 		s2 := connect(t, other.Addr(), zklock.WithDialer(n.Dial), zklock.WithLease(mode), zklock.WithSessionTimeout(timeout))
@@ -91,13 +96,7 @@ func TestVirtual_HolderOnTheMinority_IsToldBeforeTheNextGrant(t *testing.T) {
 // after the next one was granted, because its server goes on answering pings.
 func TestVirtual_HolderOnTheMinority_WaitingForDisconnectedIsTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := zktest.NewNetwork()
-		n.SetLatency(time.Millisecond)
-		ens := zktest.StartEnsemble(t, 3, zktest.WithNetwork(n), zktest.WithTick(2*time.Second), zktest.WithSyncLimit(5))
-		_, err := ens.Create("/job", nil, 0)
-		require.NoError(t, err)
-		own, other := ens.Member(1), ens.Member(2)
-		require.NotEqual(t, ens.Leader(), own)
+		n, ens, own, other := ensembleToCut(t, false)
 
 		told := make(chan time.Time, 16)
 		naive, events, err := zk.Connect([]string{own.Addr()}, 6*time.Second, zk.WithDialer(n.Dial), zk.WithHostProvider(&oneHost{addr: own.Addr()}), zk.WithLogger(nullLogger{}),

@@ -4,7 +4,6 @@ package zklock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -75,43 +74,20 @@ func (w *multiWorld) work(s *zklock.Session) {
 }
 
 // take returns nil if it gets no hold, which has a reason.
-func (w *multiWorld) take(m *zklock.Multi) *zklock.MultiHold {
-	d := w.atPace(20 * time.Second)
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	defer cancel()
-	enter := m.Acquire
-	if w.intN(4) == 0 {
-		enter = m.TryAcquire
+func (w *multiWorld) take(m *zklock.Multi) (h *zklock.MultiHold) {
+	if !w.takes(w.t, m, context.Background(),
+		func(ctx context.Context) (err error) { h, err = m.Acquire(ctx); return err },
+		func(ctx context.Context) (err error) { h, err = m.TryAcquire(ctx); return err }) {
+		return nil
 	}
-	start := time.Now()
-	h, err := enter(ctx)
-	if took := time.Since(start); took > d+510*time.Millisecond {
-		w.t.Errorf("I6: %v took %v with a context of %v", m, took, d)
-	}
-	switch {
-	case err == nil:
-		return h
-	case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, zklock.ErrNotAcquired) && !errors.Is(err, zklock.ErrNotConnected) && !errors.Is(err, zklock.ErrLost):
-		w.t.Errorf("%v: %v", m, err)
-	}
-	return nil
+	return h
 }
 
 func (w *multiWorld) give(h *zklock.MultiHold) {
 	for _, one := range h.Holds() {
 		w.l.Ended(one.Path(), one)
 	}
-	d := w.upTo(20 * time.Second)
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	defer cancel()
-	start := time.Now()
-	err := h.Release(ctx)
-	if took := time.Since(start); took > d+510*time.Millisecond {
-		w.t.Errorf("I6: Release took %v with a context of %v", took, d)
-	}
-	if err != nil && !errors.Is(err, zklock.ErrLost) && !errors.Is(err, zklock.ErrNotConfirmed) {
-		w.t.Errorf("Release: %v", err)
-	}
+	w.gives(w.t, h.Release)
 	for _, one := range h.Holds() {
 		if one.Err() == nil {
 			w.t.Errorf("%s is held after its release", one.Path())

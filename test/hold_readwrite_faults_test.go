@@ -5,7 +5,6 @@ package zklock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -81,27 +80,16 @@ func (c *throng) work(p *process) {
 
 // take returns nil if it gets no hold, which has a reason.
 func (c *throng) take(p *process, l zklock.Lock, owner zklock.Owner) *zklock.Hold {
-	d := c.atPace(20 * time.Second)
-	ctx, cancel := context.WithTimeout(zklock.WithOwner(context.Background(), owner), d)
-	defer cancel()
-	enter := l.Acquire
-	if c.intN(4) == 0 {
-		enter = l.TryAcquire
-	}
-	start := time.Now()
-	h, err := enter(ctx)
-	if took := time.Since(start); took > d+510*time.Millisecond {
-		c.t.Errorf("I6: %v took %v with a context of %v", l, took, d)
-	}
+	var h *zklock.Hold
+	got := c.takes(c.t, l, zklock.WithOwner(context.Background(), owner),
+		func(ctx context.Context) (err error) { h, err = l.Acquire(ctx); return err },
+		func(ctx context.Context) (err error) { h, err = l.TryAcquire(ctx); return err })
 	p.awake()
-	switch {
-	case err == nil:
-		c.l.Granted("/job", p.name, h)
-		return h
-	case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, zklock.ErrNotAcquired) && !errors.Is(err, zklock.ErrNotConnected) && !errors.Is(err, zklock.ErrLost):
-		c.t.Errorf("%v: %v", l, err)
+	if !got {
+		return nil
 	}
-	return nil
+	c.l.Granted("/job", p.name, h)
+	return h
 }
 
 func (c *throng) dwell(p *process, h *zklock.Hold) {
@@ -118,17 +106,7 @@ func (c *throng) dwell(p *process, h *zklock.Hold) {
 
 func (c *throng) give(p *process, h *zklock.Hold) {
 	c.l.Ended("/job", h)
-	d := c.upTo(20 * time.Second)
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	defer cancel()
-	start := time.Now()
-	err := h.Release(ctx)
-	if took := time.Since(start); took > d+510*time.Millisecond {
-		c.t.Errorf("I6: Release took %v with a context of %v", took, d)
-	}
-	if err != nil && !errors.Is(err, zklock.ErrLost) && !errors.Is(err, zklock.ErrNotConfirmed) {
-		c.t.Errorf("Release: %v", err)
-	}
+	c.gives(c.t, h.Release)
 	p.awake()
 }
 

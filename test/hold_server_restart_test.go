@@ -71,7 +71,7 @@ func TestVirtual_ServerRestartsOlder_WaiterQueuesAgain(t *testing.T) {
 // a waiter keeps its node and its place, wherever in its rhythm the outage begins.
 func TestVirtual_ServerAway_WaiterKeepsItsPlace(t *testing.T) {
 	for _, timeout := range []time.Duration{6 * time.Second, 10 * time.Second, 30 * time.Second} {
-		for phase := range 12 {
+		for phase := 0; phase < 12; phase += oneIn(3) {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
 				opts := []zklock.Option{zklock.WithSessionTimeout(timeout), zklock.WithLease(zklock.SingleServerLease())}
 				s := v.connect(opts...)
@@ -95,7 +95,7 @@ func TestVirtual_ServerAway_WaiterKeepsItsPlace(t *testing.T) {
 // F22, F51: the server is away for longer. The waiter's session is over for it, although the server still has it and gives it T anew:
 // the waiter queues again, and what was left of that session is in nobody's way.
 func TestVirtual_ServerAwayForLong_WaiterQueuesAgain(t *testing.T) {
-	for _, away := range []time.Duration{25 * time.Second, time.Minute, time.Hour} {
+	for _, away := range []time.Duration{25 * time.Second, time.Minute, 10 * time.Minute} {
 		for name, goAway := range map[string]func(v *virtual) (back func()){
 			"stopped": func(v *virtual) func() {
 				v.srv.Stop()

@@ -168,7 +168,7 @@ func TestVirtual_OneWay_WaiterCutOff_NextIsGranted(t *testing.T) {
 func TestVirtual_OneWay_Close_EndsTheSession(t *testing.T) {
 	const timeout = 9 * time.Second
 	for _, servers := range []int{1, 3} {
-		for after := 100 * time.Millisecond; after < 2*timeout; after += 380 * time.Millisecond {
+		for after := 100 * time.Millisecond; after < 2*timeout; after += time.Duration(oneIn(3)) * 380 * time.Millisecond {
 			inOneWayWorld(t, timeout, servers, oneWayCuts[0], func(w *oneWayWorld) {
 				h := acquire(t, newMutex(t, w.first, "/job"))
 				next := make(chan time.Time, 1)

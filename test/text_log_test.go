@@ -176,9 +176,9 @@ func TestVirtual_WorkGoesOnAfterTheLoss_IsLogged(t *testing.T) {
 		m, e := newMutex(t, s, "/job"), newElection(t, s, "/leader", "ann")
 		multi := newMulti(t, newMutex(t, s, "/a"), newMutex(t, s, "/b"))
 		var want []string
-		worksOn := func(d time.Duration) func(context.Context, *zklock.Hold) error {
+		worksOn := func(before, d time.Duration) func(context.Context, *zklock.Hold) error {
 			return func(ctx context.Context, h *zklock.Hold) error {
-				time.Sleep(time.Hour) // the loss counts, and not the work before it
+				time.Sleep(before) // the loss counts, and not the work before it
 				require.NoError(t, v.srv.Delete(h.Node()))
 				<-h.Lost()
 				want = nil
@@ -192,16 +192,16 @@ func TestVirtual_WorkGoesOnAfterTheLoss_IsLogged(t *testing.T) {
 		said := 0
 		ends := func(what string, err error) {
 			require.ErrorIs(t, err, zklock.ErrLost, what)
-			time.Sleep(time.Hour) // nothing comes when it has returned
+			time.Sleep(5 * time.Minute) // nothing comes when it has returned
 			require.Equal(t, want, log.of(line)[said:], what)
 			said += len(want)
 		}
-		ends("Do", m.Do(context.Background(), worksOn(time.Minute)))
-		ends("TryDo", m.TryDo(context.Background(), worksOn(time.Minute)))
+		ends("Do", m.Do(context.Background(), worksOn(5*time.Minute, time.Minute)))
+		ends("TryDo", m.TryDo(context.Background(), worksOn(5*time.Minute, time.Minute)))
 		ends("Multi.Do", multi.Do(context.Background(), func(ctx context.Context, h *zklock.MultiHold) error {
 			require.NoError(t, v.srv.Delete(h.Holds()[0].Node()))
 			<-h.Holds()[0].Lost()
-			err := worksOn(0)(ctx, h.Holds()[1])
+			err := worksOn(time.Hour, 0)(ctx, h.Holds()[1])
 			want = log.of(line)[said:] // of the first that was lost, from then on
 			require.Len(t, want, 10)
 			require.Contains(t, want[9], fmt.Sprintf("path=/a node=%s token=%d", h.Holds()[0].Node(), h.Holds()[0].Token()))
@@ -211,18 +211,18 @@ func TestVirtual_WorkGoesOnAfterTheLoss_IsLogged(t *testing.T) {
 		ctx, stop := context.WithCancel(context.Background())
 		ends("Campaign", errors.Join(zklock.ErrLost, e.Campaign(ctx, func(ctx context.Context, h *zklock.Hold) error {
 			defer stop()
-			return worksOn(time.Minute)(ctx, h)
+			return worksOn(5*time.Minute, time.Minute)(ctx, h)
 		})))
 
-		require.ErrorIs(t, m.Do(context.Background(), worksOn(4*time.Second)), zklock.ErrLost)
+		require.ErrorIs(t, m.Do(context.Background(), worksOn(5*time.Minute, 4*time.Second)), zklock.ErrLost)
 		require.ErrorIs(t, m.Do(context.Background(), func(_ context.Context, h *zklock.Hold) error {
 			require.NoError(t, h.Release(context.Background()))
-			time.Sleep(time.Hour) // without a lock, and knows
+			time.Sleep(5 * time.Minute) // without a lock, and knows
 			return nil
 		}), zklock.ErrNotHeld)
 		require.Error(t, m.Do(context.Background(), func(context.Context, *zklock.Hold) error {
 			require.NoError(t, s.Close())
-			time.Sleep(time.Hour)
+			time.Sleep(5 * time.Minute)
 			return nil
 		}))
 		require.Len(t, log.of(line), said)

@@ -1,6 +1,7 @@
 package zktest
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -17,11 +18,13 @@ type noLog struct{}
 
 func (noLog) Printf(string, ...any) {}
 
+var chaosSeeds = flag.Uint64("chaos.seeds", 6, "how many worlds TestEnsemble_Chaos runs")
+
 // TestEnsemble_Chaos_MembersAgreeAndNoAnswerIsALie lets members lag, be cut off, stop, start and elect, and sessions be
 // lost, under clients that create and delete. Afterwards all members have the same nodes, every change that was
 // answered with success is in the history exactly once, and those that were never answered at most once.
 func TestEnsemble_Chaos_MembersAgreeAndNoAnswerIsALie(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range *chaosSeeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { chaos(t, rand.New(rand.NewPCG(seed, 1))) })
 		})

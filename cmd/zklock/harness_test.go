@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -56,38 +55,11 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(proctest.EnvJob) != "" {
-		proctest.TickingJob(os.Args[1:])
-		return
-	}
-	for _, sig := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
-		if signal.Ignored(sig) { // as under nohup, and whoever starts here would inherit it
-			signal.Notify(make(chan os.Signal, 1), sig)
-		}
-	}
-	_ = os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE")) // or every process here takes a second more to end
-	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "zklock-test-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer os.RemoveAll(dir)
-		if err := os.Chmod(dir, 0o755); err != nil { // for tests that run it as another user
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		built.path = filepath.Join(dir, "zklock")
-		code := m.Run()
+	proctest.Main(m, func(dir string) { built.path = filepath.Join(dir, "zklock") }, func() {
 		if shared.srv != nil {
 			_ = shared.srv.Close()
 		}
-		if err := goleak.Find(goleak.IgnoreTopFunction("github.com/zklock/zklock/cmd/zklock.newAsideWriter.func1")); code == 0 && err != nil { // I7
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		return code
-	}())
+	}, goleak.IgnoreTopFunction("github.com/zklock/zklock/cmd/zklock.newAsideWriter.func1"))
 }
 
 // binary is zklock, built when it is first wanted.

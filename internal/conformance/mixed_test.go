@@ -29,7 +29,7 @@ import (
 	"github.com/zklock/zklock/internal/zkserver"
 )
 
-var mixedGrants = flag.Int("grants", 150, "grants of each recipe in TestInterop_Killed")
+var mixedGrants = flag.Int("grants", 60, "grants of each recipe in TestInterop_Killed")
 
 // mixed is one recipe's queue.
 type mixed struct {

@@ -37,22 +37,12 @@ var semaphoreScenarios = []frameScenario{
 	{name: "a permit, free", run: func(r *frameRun) {
 		r.permits(1)
 		r.ready()
-		r.begin()
-		h := r.u.acquire(r.patience())
-		r.dwell()
-		r.finish(h)
+		r.takes()
 	}},
 	{name: "permits, waited for", run: func(r *frameRun) {
 		r.permits(2)
 		r.ready(r.o)
-		ahead := r.o.acquire(r.patience())
-		r.begin()
-		w := r.u.start()
-		r.dwell()
-		ahead.release()
-		h := w.wait()
-		r.dwell()
-		r.finish(h)
+		r.waits()
 	}},
 	{name: "permits, second in line", run: func(r *frameRun) {
 		r.permits(1)
@@ -72,32 +62,17 @@ var semaphoreScenarios = []frameScenario{
 	{name: "permits, handed over by the client", run: func(r *frameRun) {
 		r.permits(2)
 		r.ready(r.o)
-		h := r.u.acquire(r.patience())
-		w := r.o.start()
-		r.queued(2 + 3)
-		r.begin()
-		r.dwell()
-		h.release()
-		next := w.wait()
-		r.dwell()
-		r.finish(next)
+		r.handsOver(2 + 3)
 	}},
 	{name: "permits, a try in vain", run: func(r *frameRun) {
 		r.permits(2)
 		r.ready(r.o)
-		ahead := r.o.acquire(r.patience())
-		r.begin()
-		h := r.u.try(zklock.ErrNotAcquired)
-		r.finish(h, ahead)
+		r.triesInVain()
 	}},
 	{name: "permits, a timed-out wait", run: func(r *frameRun) {
 		r.permits(2)
 		r.ready(r.o)
-		ahead := r.o.acquire(r.patience())
-		r.begin()
-		h := r.u.acquire(9*time.Second, context.DeadlineExceeded)
-		r.dwell()
-		r.finish(h, ahead)
+		r.waitsInVain()
 	}},
 }
 
@@ -116,16 +91,7 @@ func (r *frameRun) together() {
 }
 
 // second has the client use the second lock.
-func (c *frameClient) second() {
-	if c.s == nil {
-		return
-	}
-	m, err := zklock.NewMutex(c.s, c.r.root+"/b")
-	if err != nil {
-		c.r.failf("%v", err)
-	}
-	c.m = m
-}
+func (c *frameClient) second() { c.mutex("/b") }
 
 // both begins to acquire a mutex and a write lock together.
 func (c *frameClient) both(d time.Duration, expected ...error) *frameMulti {
@@ -191,6 +157,18 @@ func (f *frameMulti) release() {
 	}
 }
 
+func (r *frameRun) waitsForBoth() {
+	ahead := r.o.acquire(r.patience())
+	r.begin()
+	f := r.u.both(r.patience())
+	r.dwell()
+	ahead.release()
+	f.wait()
+	r.dwell()
+	f.release()
+	r.finish()
+}
+
 var multiScenarios = []frameScenario{
 	{name: "two locks, free", run: func(r *frameRun) {
 		r.together()
@@ -205,29 +183,13 @@ var multiScenarios = []frameScenario{
 	{name: "two locks, the first is waited for", run: func(r *frameRun) {
 		r.together()
 		r.ready(r.o)
-		ahead := r.o.acquire(r.patience())
-		r.begin()
-		f := r.u.both(r.patience())
-		r.dwell()
-		ahead.release()
-		f.wait()
-		r.dwell()
-		f.release()
-		r.finish()
+		r.waitsForBoth()
 	}},
 	{name: "two locks, the second is waited for", run: func(r *frameRun) {
 		r.together()
 		r.ready(r.o)
 		r.o.second()
-		ahead := r.o.acquire(r.patience())
-		r.begin()
-		f := r.u.both(r.patience())
-		r.dwell()
-		ahead.release()
-		f.wait()
-		r.dwell()
-		f.release()
-		r.finish()
+		r.waitsForBoth()
 	}},
 	{name: "two locks, handed over by the client", run: func(r *frameRun) {
 		r.together()

@@ -299,19 +299,26 @@ func (c *frameClient) readWrite(reader bool) {
 // frameDelay is longer than faults hold frames back. The patience has room for two, as the front's session may end in the first, too.
 const frameDelay = 30 * time.Second
 
-// lockDelay gives the client's lock a lock-delay.
-func (c *frameClient) lockDelay() {
+// lockDelays gives the clients' locks a lock-delay.
+func (r *frameRun) lockDelays(clients ...*frameClient) {
+	for _, c := range clients {
+		c.mutex("", zklock.WithLockDelay(frameDelay))
+	}
+}
+
+// mutex has the client use the mutex below the lock path.
+func (c *frameClient) mutex(below string, opts ...zklock.MutexOption) {
 	if c.s == nil {
 		return
 	}
-	m, err := zklock.NewMutex(c.s, c.r.root, zklock.WithLockDelay(frameDelay))
+	m, err := zklock.NewMutex(c.s, c.r.root+below, opts...)
 	if err != nil {
 		c.r.failf("%v", err)
 	}
 	c.m = m
 }
 
-// undelayed checks that nobody has waited for the lock-delay since then, unless a hold may have been lost.
+// undelayed checks that nobody has waited for a lock-delay since then, unless a hold may have been lost.
 func (r *frameRun) undelayed(since time.Time) {
 	took := time.Since(since)
 	r.mu.Lock()

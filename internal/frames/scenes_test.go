@@ -64,6 +64,100 @@ func (r *frameRun) usersOwn() {
 	}
 }
 
+// What several recipes do, from when the clients are ready.
+
+func (r *frameRun) takesAndGives() {
+	r.begin()
+	h := r.u.acquire(r.patience())
+	r.dwell()
+	h.release()
+	r.finish()
+}
+
+func (r *frameRun) takes() {
+	r.begin()
+	h := r.u.acquire(r.patience())
+	r.dwell()
+	r.finish(h)
+}
+
+func (r *frameRun) waits() {
+	ahead := r.o.acquire(r.patience())
+	r.begin()
+	w := r.u.start()
+	r.dwell()
+	ahead.release()
+	h := w.wait()
+	r.dwell()
+	r.finish(h)
+}
+
+func (r *frameRun) waitsInVain() {
+	ahead := r.o.acquire(r.patience())
+	r.begin()
+	h := r.u.acquire(9*time.Second, context.DeadlineExceeded)
+	if h != nil {
+		r.failf("Acquire took the lock that another holds")
+	}
+	r.dwell()
+	r.finish(h, ahead)
+}
+
+func (r *frameRun) triesInVain() {
+	ahead := r.o.acquire(r.patience())
+	r.begin()
+	h := r.u.try(zklock.ErrNotAcquired)
+	if h != nil {
+		r.failf("TryAcquire took the lock that another holds")
+	}
+	r.finish(h, ahead)
+}
+
+// inLine has one hold the lock and the next queue for it, with so many nodes in all. Then the scene begins.
+func (r *frameRun) inLine(holder, next *frameClient, nodes int) (*frameHold, *frameWait) {
+	h := holder.acquire(r.patience())
+	w := next.start()
+	r.queued(nodes)
+	r.begin()
+	return h, w
+}
+
+// isHanded is given the lock for which it queues.
+func (r *frameRun) isHanded() {
+	ahead, w := r.inLine(r.o, r.u, 2)
+	since := time.Now()
+	ahead.release()
+	h := w.wait()
+	r.undelayed(since)
+	r.dwell()
+	h.release()
+	r.finish()
+}
+
+// handsOver releases what another queues for, with so many nodes in all.
+func (r *frameRun) handsOver(nodes int) {
+	h, w := r.inLine(r.u, r.o, nodes)
+	r.dwell()
+	since := time.Now()
+	h.release()
+	next := w.wait()
+	r.undelayed(since)
+	r.dwell()
+	r.finish(next)
+}
+
+// handsToItself has another owner of the same session queue.
+func (r *frameRun) handsToItself() {
+	h, w := r.inLine(r.u, r.u.another(), 2)
+	since := time.Now()
+	h.release()
+	next := w.wait()
+	r.undelayed(since)
+	r.dwell()
+	next.release()
+	r.finish()
+}
+
 var frameScenarios = slices.Concat(mutexScenarios, semaphoreScenarios, multiScenarios, electionScenarios)
 
 var mutexScenarios = []frameScenario{
@@ -92,45 +186,19 @@ var mutexScenarios = []frameScenario{
 	}},
 	{name: "free acquire", real: true, run: func(r *frameRun) {
 		r.ready()
-		r.begin()
-		h := r.u.acquire(r.patience())
-		r.dwell()
-		r.finish(h)
+		r.takes()
 	}},
 	{name: "queued acquire", real: true, run: func(r *frameRun) {
 		r.ready(r.o)
-		ahead := r.o.acquire(r.patience())
-		r.begin()
-		w := r.u.start()
-		r.dwell()
-		ahead.release()
-		h := w.wait()
-		r.dwell()
-		r.finish(h)
+		r.waits()
 	}},
 	{name: "hand-over, to the client", real: true, run: func(r *frameRun) {
 		r.ready(r.o)
-		ahead := r.o.acquire(r.patience())
-		w := r.u.start()
-		r.queued(2)
-		r.begin()
-		ahead.release()
-		h := w.wait()
-		r.dwell()
-		h.release()
-		r.finish()
+		r.isHanded()
 	}},
 	{name: "hand-over, by the client", real: true, run: func(r *frameRun) {
 		r.ready(r.o)
-		h := r.u.acquire(r.patience())
-		w := r.o.start()
-		r.queued(2)
-		r.begin()
-		r.dwell()
-		h.release()
-		next := w.wait()
-		r.dwell()
-		r.finish(next)
+		r.handsOver(2)
 	}},
 	{name: "the predecessor gives up", real: true, run: func(r *frameRun) {
 		r.ready(r.o, r.third)
@@ -148,15 +216,7 @@ var mutexScenarios = []frameScenario{
 	}},
 	{name: "hand-over within the session", real: true, run: func(r *frameRun) {
 		r.ready()
-		h := r.u.acquire(r.patience())
-		w := r.u.another().start()
-		r.queued(2)
-		r.begin()
-		h.release()
-		next := w.wait()
-		r.dwell()
-		next.release()
-		r.finish()
+		r.handsToItself()
 	}},
 	{name: "the predecessor gives up, of the same session", run: func(r *frameRun) {
 		r.ready(r.o)
@@ -178,14 +238,7 @@ var mutexScenarios = []frameScenario{
 		r.ready(r.o)
 		r.u.readWrite(true)
 		r.o.readWrite(false)
-		ahead := r.o.acquire(r.patience())
-		r.begin()
-		w := r.u.start()
-		r.dwell()
-		ahead.release()
-		h := w.wait()
-		r.dwell()
-		r.finish(h)
+		r.waits()
 	}},
 	{name: "readers behind a writer of their session", run: func(r *frameRun) {
 		r.ready()
@@ -208,10 +261,7 @@ var mutexScenarios = []frameScenario{
 		r.ready(r.o)
 		r.u.readWrite(false)
 		r.o.readWrite(false)
-		h := r.u.acquire(r.patience())
-		w := r.o.start()
-		r.queued(2)
-		r.begin()
+		h, w := r.inLine(r.u, r.o, 2)
 		reads := h.reads()
 		r.dwell()
 		h.release()
@@ -237,68 +287,29 @@ var mutexScenarios = []frameScenario{
 	}},
 	{name: "acquire and release with a lock-delay", run: func(r *frameRun) {
 		r.ready()
-		r.u.lockDelay()
+		r.lockDelays(r.u)
 		r.u.acquire(r.patience()).release()
-		r.begin()
-		h := r.u.acquire(r.patience())
-		r.dwell()
-		h.release()
-		r.finish()
+		r.takesAndGives()
 	}},
 	{name: "hand-over with a lock-delay, by the client", run: func(r *frameRun) {
 		r.ready(r.o)
-		r.u.lockDelay()
-		r.o.lockDelay()
-		h := r.u.acquire(r.patience())
-		w := r.o.start()
-		r.queued(2)
-		r.begin()
-		since := time.Now()
-		h.release()
-		next := w.wait()
-		r.undelayed(since)
-		r.dwell()
-		r.finish(next)
+		r.lockDelays(r.u, r.o)
+		r.handsOver(2)
 	}},
 	{name: "hand-over with a lock-delay, to the client", run: func(r *frameRun) {
 		r.ready(r.o)
-		r.u.lockDelay()
-		r.o.lockDelay()
-		ahead := r.o.acquire(r.patience())
-		w := r.u.start()
-		r.queued(2)
-		r.begin()
-		since := time.Now()
-		ahead.release()
-		h := w.wait()
-		r.undelayed(since)
-		r.dwell()
-		h.release()
-		r.finish()
+		r.lockDelays(r.u, r.o)
+		r.isHanded()
 	}},
 	{name: "hand-over with a lock-delay within the session", run: func(r *frameRun) {
 		r.ready()
-		r.u.lockDelay()
-		h := r.u.acquire(r.patience())
-		w := r.u.another().start()
-		r.queued(2)
-		r.begin()
-		since := time.Now()
-		h.release()
-		next := w.wait()
-		r.undelayed(since)
-		r.dwell()
-		next.release()
-		r.finish()
+		r.lockDelays(r.u)
+		r.handsToItself()
 	}},
 	{name: "the holder disappears, and the client waits for the lock-delay", run: func(r *frameRun) {
 		r.ready(r.o)
-		r.u.lockDelay()
-		r.o.lockDelay()
-		r.o.acquire(r.patience())
-		w := r.u.start()
-		r.queued(2)
-		r.begin()
+		r.lockDelays(r.u, r.o)
+		_, w := r.inLine(r.o, r.u, 2)
 		session := r.o.s.SessionID()
 		r.excuse(session)
 		r.kill(session)
@@ -318,24 +329,11 @@ var mutexScenarios = []frameScenario{
 	}},
 	{name: "try, not acquired", run: func(r *frameRun) {
 		r.ready(r.o)
-		ahead := r.o.acquire(r.patience())
-		r.begin()
-		h := r.u.try(zklock.ErrNotAcquired)
-		if h != nil {
-			r.failf("TryAcquire took the lock that another holds")
-		}
-		r.finish(h, ahead)
+		r.triesInVain()
 	}},
 	{name: "timed-out wait", run: func(r *frameRun) {
 		r.ready(r.o)
-		ahead := r.o.acquire(r.patience())
-		r.begin()
-		h := r.u.acquire(9*time.Second, context.DeadlineExceeded)
-		if h != nil {
-			r.failf("Acquire took the lock that another holds")
-		}
-		r.dwell()
-		r.finish(h, ahead)
+		r.waitsInVain()
 	}},
 	{name: "re-entry", run: func(r *frameRun) {
 		r.ready()
@@ -375,10 +373,7 @@ var mutexScenarios = []frameScenario{
 	}},
 	{name: "Close while holding", run: func(r *frameRun) {
 		r.ready(r.o)
-		h := r.u.acquire(r.patience())
-		w := r.o.start()
-		r.queued(2)
-		r.begin()
+		h, w := r.inLine(r.u, r.o, 2)
 		r.u.close()
 		next := w.wait()
 		r.dwell()
@@ -386,10 +381,7 @@ var mutexScenarios = []frameScenario{
 	}},
 	{name: "Close while waiting", run: func(r *frameRun) {
 		r.ready(r.o)
-		ahead := r.o.acquire(r.patience())
-		w := r.u.start()
-		r.queued(2)
-		r.begin()
+		ahead, w := r.inLine(r.o, r.u, 2)
 		r.u.close()
 		h := w.wait()
 		if h != nil {
@@ -400,10 +392,7 @@ var mutexScenarios = []frameScenario{
 	}},
 	{name: "expiry while waiting, queued again", run: func(r *frameRun) {
 		r.ready(r.o)
-		ahead := r.o.acquire(r.patience())
-		w := r.u.start()
-		r.queued(2)
-		r.begin()
+		ahead, w := r.inLine(r.o, r.u, 2)
 		r.expire()
 		r.dwell()
 		ahead.release()
@@ -413,10 +402,7 @@ var mutexScenarios = []frameScenario{
 	}},
 	{name: "expiry while holding, acquired again", run: func(r *frameRun) {
 		r.ready(r.o)
-		h := r.u.acquire(r.patience())
-		w := r.o.start()
-		r.queued(2)
-		r.begin()
+		h, w := r.inLine(r.u, r.o, 2)
 		r.expire()
 		next := w.wait()
 		r.dwell()

@@ -22,7 +22,7 @@ import (
 
 var (
 	frameCaseFlag  = flag.String("frames.case", "", "run this one case of TestVirtual_Frames or TestFrames_RealServer")
-	framesEvery    = flag.Int("frames.every", 7, "TestVirtual_Frames runs one case in so many, all in which the client goes deaf, and at least one for each frame; 1 for all")
+	framesEvery    = flag.Int("frames.every", 14, "TestVirtual_Frames runs one case in so many, all in which the client goes deaf, and at least one for each frame; 1 for all")
 	framePairs     = flag.Int("frames.pairs", 60, "how many pairs TestVirtual_FramePairs runs")
 	framePairsSeed = flag.Uint64("frames.seed", 1, "the seed of TestVirtual_FramePairs")
 	framePairFlag  = flag.Uint64("frames.pair", 0, "run the one pair of this number of TestVirtual_FramePairs")

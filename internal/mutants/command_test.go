@@ -18,5 +18,5 @@ var command = []mutant{
 	{"process 1 releases when its guardian is killed", "docs/command.md, the promise", "internal/supervise", "TestOutlives_GuardianOfProcess1Killed_AllEndsBeforeTheSession", []Swap{{
 		"supervisor.guardianGone", "if os.Getpid() == 1 {", "if false {"}}},
 	{"nothing continues a stopped guardian", "docs/command.md, the promise", "internal/supervise", "TestOutlives_Nothing", []Swap{{
-		"guardian.nap", "\tg.alarm.set(next)\n", ""}}},
+		"guardian.nap", "g.alarm.set(next)", ""}}},
 }

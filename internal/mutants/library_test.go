@@ -17,9 +17,6 @@ var library = []mutant{
 		"PlaceOf", "if m.Seq < 0 || mine.PastTheEnd() {", "if mine.PastTheEnd() {"}}},
 	{"another node with our number is behind us", "I1, F35", "internal/queue", "TestPlaceOf|TestPlaceOf_RandomQueues_OneFront", []Swap{{
 		"PlaceOf", "isTwin = isTwin || m.Seq == mine.Seq", "_ = isTwin"}}},
-	{"another node with our number is ahead of us", "I8, F35", "internal/queue", "TestPlaceOf|TestPlaceOf_RandomQueues_OneFront", []Swap{
-		{"PlaceOf", "isTwin = isTwin || m.Seq == mine.Seq", "_ = isTwin"},
-		{"PlaceOf", "if m.Seq >= mine.Seq {", "if m.Seq > mine.Seq {"}}},
 	{"names are compared as text", "I1, F36", "internal/queue", "TestPlaceOf", []Swap{{
 		"PlaceOf", "if m.Seq >= mine.Seq {", "if m.Name >= mine.Name {"}}},
 	{"everybody watches the first in the queue", "I8, F40", "internal/queue", "TestPlaceOf|TestVirtual_Release_WakesOneWaiter", []Swap{{
@@ -38,8 +35,6 @@ var library = []mutant{
 		"PlaceOf", "p.Replaced = slices.ContainsFunc(near,", "p.Replaced = slices.ContainsFunc(near[:1],"}}},
 	{"whatever is told of a node of our own session is its deletion", "I1, F27", ".", "TestVirtual_Few_ReleaseRefused_WriterWaits", []Swap{{
 		"attempt.await", "t == queue.AheadIsGone)", "t != queue.NoTurn)"}}},
-	{"those ahead are told of for ever", "I7", ".", "TestVirtual_Few_GivesUp_LeavesNothing", []Swap{{
-		"attempt.hearNoMore", "\t\t\ta.e.nodes.StepOut(m.told)\n", ""}}},
 	{"rule: a node of our own session is like any other", "I3", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause", []Swap{{
 		"inFrontNow", "if k.ours {", "if false {"}}},
 	{"rule: the watch on our own node may be restored", "I3", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_OwnWatchNotRestored_NeverGrants", []Swap{{
@@ -59,35 +54,31 @@ var library = []mutant{
 	{"grant: our own node may go at the last moment", "I3", ".", "TestGrant_OwnNodeDeletedInBetween_QueuesAgain", []Swap{{
 		"attempt.grant", "if own := a.onOwn; own != nil && own.hasFired() && own.event == zk.EventNodeDeleted {", "if false {"}}},
 	{"grant: the session may be over", "I3, R57", "internal/link", "TestGrant_SessionOver_GrantsNothing", []Swap{{
-		"Era.Hold", "\terr = z.mu.cause\n", ""}}},
+		"Era.Hold", "err = z.mu.cause", ""}}},
 	{"grant: no look at the lease after a long wait", "I5", "internal/link", "TestVirtual_LongWait_LeaseIsRenewedBeforeTheGrant", []Swap{{
 		"Era.Hold", "ok = err == nil && z.mu.lease.Grants(now)", "ok = err == nil"}}},
-	{"a waiter that is told to fail queues in the next session", "R72", ".", "TestVirtual_SessionEndsAfterTheNode_FailsIfToldTo|TestAttempt_SessionEndsJustBeforeTheGrant_FailsIfToldTo", []Swap{{
-		"acquisition.acquire", "\t\tif err := e.PauseUnder(a.ctx, backoff.Next()); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tif _, err := e.WaitAttached(a.ctx); err != nil {", "\t\t_ = e.PauseUnder(a.ctx, backoff.Next())\n\t\tif e, err = attachedEra(a.ctx, a.link); err != nil {"}}},
 
 	// Passing the turn within a session (TurnAfter).
 	{"turn: the next node is not checked", "I1, I3", "internal/nodes", "TestVirtual_Turn_NodeDeleted_IsNotPassed", []Swap{{
 		"Deletion.request", "{Op: wire.OpCheck, Path: w.Node, Version: -1}", "{Op: wire.OpCheck, Path: x.node, Version: -1}"}}},
 	{"turn: a second try does not check", "I1, F9", "internal/nodes", "TestVirtual_Turn_RetryChecksToo", []Swap{{
-		"Deletion.run", "\t\tvar ended bool\n", "\t\tif w != nil {\n\t\t\t_, err = x.r.z.Ask(context.Background(), wire.OpDelete, wire.PathVersionRequest{Path: x.node, Version: -1})\n\t\t\tif a = (tap.Answer{}); err == nil {\n\t\t\t\tw.Tell(queue.TurnIsYours)\n\t\t\t}\n\t\t\tw = nil\n\t\t}\n\t\tvar ended bool\n"}}},
+		"Deletion.run", "var ended bool", "if w != nil { _, err = x.r.z.Ask(context.Background(), wire.OpDelete, wire.PathVersionRequest{Path: x.node, Version: -1}); if a = (tap.Answer{}); err == nil { w.Tell(queue.TurnIsYours) }; w = nil }; var ended bool"}}},
 	{"turn: a waiter that gives up passes it", "I1", "internal/nodes", "TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
 		"Reaper.EraseAll", "return r.begin(nodes[0], nil, func() *Waiter { return nil }, nodes[1:]...)", "return r.begin(nodes[0], nil, func() *Waiter { return r.nodes.next(nodes[0], queue.Rule{Markers: queue.Markers}) }, nodes[1:]...)"}}},
 	{"turn: it is passed before the answer", "I1, I3", "internal/nodes", "TestVirtual_Turn_NodeDeleted_IsNotPassed", []Swap{{
-		"Reaper.beginMarked", "\tw := next()\n", "\tw := next()\n\tif w != nil {\n\t\tw.Tell(queue.TurnIsYours)\n\t}\n"}}},
+		"Reaper.beginMarked", "w := next()", "w := next(); if w != nil { w.Tell(queue.TurnIsYours) }"}}},
 	{"turn: to one who sees another queue", "I1", "internal/nodes", "TestVirtual_Turn_OtherQueuePattern_IsNotPassed", []Swap{{
 		"Own.next", "if !w.skipped && w.rule.SeesAs(rule) {", "if !w.skipped {"}}},
 	{"turn: to be told that the predecessor is gone is enough", "I1", "internal/queue", "TestWalk|TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
-		"Walk.Turned", "\tcase TurnIsYours:\n", "\tcase TurnIsYours, TurnUnknown:\n"}}},
+		"Walk.Turned", "case TurnIsYours:", "case TurnIsYours, TurnUnknown:"}}},
 	{"turn: passed to one who has several predecessors", "I1, F35", "internal/queue", "TestWalk", []Swap{{
 		"Walk.StoodBehind", "ok && !w.NoTurn {", "ok {"}}},
 	{"turn: those behind a node that cannot be deleted wait for its release", "I8, R25", "internal/nodes", "TestVirtual_Turn_ReleaseRefused_SomebodyDeletesTheNode", []Swap{{
-		"Deletion.refuse", "\t\tx.r.nodes.stays(n)\n", "_ = n\n"}}},
+		"Deletion.refuse", "x.r.nodes.stays(n)", "_ = n"}}},
 
 	// Readers and writers.
 	{"readers wait for writers only", "I1", "internal/queue", "TestPlaceOf_ReadersAndWriters|TestVirtual_ReadWrite_WhoHoldsBesideWhom", []Swap{{
 		"Rule.Blocks", "!IsReader(ahead.Name) }", "is(ahead.Name, WriteName) }"}}},
-	{"readers wait for readers", "I8", "internal/queue", "TestPlaceOf_ReadersAndWriters|TestVirtual_ReadWrite_OneQueue", []Swap{{
-		"Rule.Blocks", "return !r.IsShared() || !IsReader(ahead.Name) }", "return true }"}}},
 	{"nobody comes in a writer's place", "I1, R73", "internal/queue", "TestPlaceOf|TestPlaceOf_ReadersAndWriters|TestVirtual_Downgrade_KeepsTheQueueOut|TestVirtual_WriterTakesTheReadLock_NobodyIsGrantedBesideIt", []Swap{{
 		"Rule.staysAlone", "\"__lock__\", ReadName) ||", "\"__lock__\", ReadName, WriteName) ||"}}},
 	{"a reader passes the turn", "I1", "internal/queue", "TestRule_PassesTurn", []Swap{{
@@ -96,41 +87,17 @@ var library = []mutant{
 		"Rule.PassesTurn", "return !r.IsShared() && !downgraded }", "return !r.IsShared() }"}}},
 	{"readers watch all who are ahead", "I8", "internal/queue", "TestPlaceOf_ReadersAndWriters|TestVirtual_RequestBudget_ReadersBehindWriters", []Swap{{
 		"Rule.watches", "ahead <= fewWriters && ", ""}}},
-	{"a writer that waits for readers watches two", "round trips", "internal/queue", "TestPlaceOf_ReadersAndWriters|TestRoundTrips", []Swap{{
-		"Rule.watches", "\tcase ahead <= fewReaders && every(IsReader):\n\t\treturn ahead\n", ""}}},
-	{"whoever is ahead of a reader holds", "the error's Holder", "internal/queue", "TestPlaceOf_ReadersAndWriters|TestVirtual_ReadWrite_ErrorNamesTheHolder", []Swap{{
-		"PlaceOf", "p.Holds = lowest.Seq == near[0].Seq && !tied", "_, p.Holds = lowest, p.Ahead == 1"}}},
 	{"downgrade: the writer's node is not checked", "I1", ".", "TestVirtual_Downgrade_WritersNodeGone_IsTold", []Swap{{
 		"makeDowngraded", "{Op: wire.OpCheck, Path: w.node, Version: -1}", "{Op: wire.OpCheck, Path: w.root.path, Version: -1}"}}},
 	{"downgrade: a node that an earlier try made is an error", "F3", ".", "TestVirtual_Downgrade_AnswerLost|TestVirtual_Downgrade_ReadsAgain|TestVirtual_Downgrade_GivenUp", []Swap{{
 		"makeDowngraded", "if errors.Is(err, zk.ErrNodeExists) {", "if false {"}}},
-	{"downgrade: the reader's node goes when nobody reads", "I4", ".", "TestVirtual_Downgrade_KeepsTheQueueOut", []Swap{{
-		"lockData.leavePair", "needed := p.byFirst || p.second != nil", "needed := p.second != nil"}}},
 	{"downgrade: the reader's node goes when nobody writes", "I1, R73", ".", "TestVirtual_Downgrade_KeepsTheQueueOut|TestVirtual_ReadWrite_RandomFaults", []Swap{{
 		"lockData.leavePair", "needed := p.byFirst || p.second != nil", "needed := p.byFirst"}}},
 	{"downgrade: the reader's node does not wait for the writer's", "I4", ".", "TestVirtual_Downgrade_WritersNodeGoesFirst", []Swap{{
 		"lockData.leavePair", "reaper.EraseAfter(p.after, p.node)", "reaper.EraseAfter(nil, p.node)"}}},
-	{"downgrade: the last read takes the next one's node along", "I1", ".", "TestLeavePair_TheNextSecondStays", []Swap{{
-		"lockData.leavePair", "\tcase p.second:\n", "\tdefault:\n"}}},
-	{"an upgrade waits for itself", "I6", ".", "TestVirtual_ReadWrite_Reentry", []Swap{{
-		"writeSide.besideLocked", "err = ErrUpgrade", "_ = err"}}},
-	{"an owner queues for both sides at a time", "I2", ".", "TestVirtual_ReadWrite_OneOwnerQueuesForOneSideAtATime", []Swap{{
-		"lockTable.heldLocked", "return nil, d.acquiring, nil", "return nil, nil, nil"}}},
 
-	{"downgrade: the reader's node does not count", "F29", ".", "TestVirtual_MaxLockNodes_CountsWritersThatRead", []Swap{{
-		"makeDowngraded", "if err := w.e.nodes.Claim(node); err != nil {", "if err := error(nil); err != nil {"}}},
-	{"downgrade: a message asks each read under one write hold", "one message, one hold", ".", "TestVirtual_Revocation_AsksOnce_AlsoOfReadsUnderOneWriteHold", []Swap{{
-		"lockData.hears", "\treturn isNews\n", "\treturn isNews || true\n"}}},
-	{"downgrade: a refusal is not passed on to who waits", "I6", "internal/nodes", "TestVirtual_Downgrade_WritersDeletionRefused_ReadersReleaseSaysSo", []Swap{{
-		"Deletion.await", "\t\t\tx.refuse(first.Refusal)\n", ""}}},
-	{"a hold's first look after a pause takes no time", "I5, F18", ".", "TestVirtual_ReadWrite_Ensemble_RandomFaults|TestVirtual_Multi_Suspend_IsLostAtTheFirstLook", []Swap{{
-		"Hold.Err", "\th.d.loseIfLate()\n", ""}}},
 
 	// Several locks.
-	{"multi: the methods of what wraps a lock are bypassed", "the wrapper's Acquire", ".", "TestVirtual_Multi_WrappedLock_ItsMethodsAreCalled", []Swap{{
-		"member.enter", "op, enter := \"acquire\", l.Acquire", "op, enter := \"acquire\", l.in.Acquire"}}},
-	{"multi: a wait's bound goes on in the hold's context", "WaitAtMost", ".", "TestVirtual_Multi_WrappedLock_ItsMethodsAreCalled", []Swap{{
-		"holdContext.Value", "\t\treturn nil // it was for the wait, which is over\n", ""}}},
 	{"multi: it waits in all queues at once", "I6, R86", ".", "TestVirtual_Multi_OneIsTaken_WaitsInOneQueue", []Swap{{
 		"opening.run", "\t\t\tkept++\n", "\t\t\tkept = len(places)\n"}}},
 	{"multi: a lock that is not in front does not stop those after it", "I6, R86", "internal/queue", "TestInFront|TestExploreSeveral", []Swap{{
@@ -141,16 +108,14 @@ var library = []mutant{
 		"flight.make", "return f.resolve()", "return false"}}},
 	{"multi: what one lock root refuses keeps nodes in the others", "I4, F27", "internal/nodes", "TestVirtual_Multi_OneRootRefusesDeletion_TheOthersGo", []Swap{{
 		"Deletion.tried", "answer.IsRefusal(err) && !noNode && x.split()", "answer.IsRefusal(err) && !noNode && false"}}},
-	{"multi: permits come between permits", "I6", ".", "TestVirtual_Multi_MorePermitsOfOneSemaphore_AreRefused", []Swap{{
-		"holdKey.fits", "return held >= k.root &&", "return held > k.root &&"}}},
 
 	// The lock-delay.
 	{"lock-delay: our own record is a grant", "I3, F24", "internal/queue", "TestRecordRead|TestVirtual_LockDelay_GrantUnanswered_NodeDeleted_IsNoGrant", []Swap{{
-		"Walk.RecordRead", "case r.Held == \"\", r.Held == r.Own:", "case r.Held == r.Own:\n\t\treturn w.anew(ToGrant)\n\tcase r.Held == \"\":"}}},
+		"Walk.RecordRead", `case r.Held == "", r.Held == r.Own:`, `case r.Held == r.Own: return w.anew(ToGrant); case r.Held == "":`}}},
 	{"delay: a turn needs no record", "F47", "internal/queue", "TestVirtual_LockDelay_Turn_IsPassedAndRecorded|TestRecordRead", []Swap{{
-		"Walk.Turned", "		return w.front(0)\n", "		return w.anew(ToGrant)\n"}}},
+		"Walk.Turned", "return w.front(0)", "return w.anew(ToGrant)"}}},
 	{"delay: a release that meets a version conflict leaves its record", "F47", "internal/nodes", "TestVirtual_LockDelay_OtherData", []Swap{{
-		"Deletion.markFailed", "		x.mark.IsKnown = false\n", "		x.mark = nil\n"}}},
+		"Deletion.markFailed", "x.mark.IsKnown = false", "x.mark = nil"}}},
 
 	// Making a node.
 	{"a create whose answer was lost made nothing", "I2, F3", "internal/answer", "TestFateOf|TestVirtual_CreateLost_IsAdopted", []Swap{{
@@ -164,15 +129,13 @@ var library = []mutant{
 	{"no sync before the look", "I2, F4", "internal/nodes", "TestVirtual_CreateLost_NotCommittedYet_IsAdopted", []Swap{{
 		"Lists.children", "tap.NewRequest(wire.OpSync, wire.PathRequest{Path: kind.root},", "tap.NewRequest(wire.OpExists, wire.PathWatchRequest{Path: kind.root},"}}},
 	{"an id is forgotten when the list that looks for it is refused", "I4, R74, F27", ".", "TestVirtual_CreateLost_RootGivesNoRead_GoesWhenItDoes", []Swap{{
-		"creation.resolve", "\t\t\te.reaper.NoteStray(c.root, c.id)\n\t\t\te.Log", "\t\t\te.Log"}}},
+		"creation.resolve", "case answer.IsRefusal(err): e.reaper.NoteStray(c.root, c.id)", "case answer.IsRefusal(err):"}}},
 	{"a lost create is looked for again once only", "I4, R74, F2", "internal/nodes", "TestVirtual_CreateLost_RootGivesNoRead_GoesWhenItDoes", []Swap{{
 		"Reaper.lookForStrays", "listed[root] = err == nil || errors.Is(err, zk.ErrNoNode)", "_, listed[root] = err, true"}}},
 	{"a create under way is forgotten when nobody waits", "I4", ".", "TestVirtual_Call_Leaves", []Swap{{
-		"creation.finish", "\t\tcase a = <-c.answer:\n", "\t\tcase a = <-c.answer:\n\t\tcase <-c.wanted.Done():\n\t\t\treturn context.Cause(c.wanted)\n"}}},
+		"creation.finish", "case a = <-c.answer:", "case a = <-c.answer: case <-c.wanted.Done(): return context.Cause(c.wanted)"}}},
 	{"the token is the sequence number", "I1, R59", ".", "TestVirtual_Token_GrowsAcrossLockRoots", []Swap{{
-		"creation.finish", "\t\t\tc.node, c.token = c.made.Path, c.made.Stat.Czxid\n", "\t\t\tc.node = c.made.Path\n\t\t\tc.token = int64(c.node[len(c.node)-1])\n"}}},
-	{"what is throttled is refused", "F28", "internal/answer", "TestVirtual_CreateUnclear_IsTriedAgain", []Swap{{
-		"OutcomeOf", "case wire.Throttled:\n\t\treturn NotNow", "case wire.Throttled:\n\t\treturn TurnedDown"}}},
+		"creation.finish", "c.node, c.token = c.made.Path, c.made.Stat.Czxid", "c.node = c.made.Path; c.token = int64(c.node[len(c.node)-1])"}}},
 
 	// Deleting it (the reaper), and Release.
 	{"the node of a waiter that gave up is left", "I4, R2", ".", "TestVirtual_WaiterInTheMiddleGivesUp_NobodyIsGranted", []Swap{{
@@ -180,17 +143,17 @@ var library = []mutant{
 	{"the reaper is off", "I4, R25", "internal/nodes", "TestVirtual_DeleteFails_IsTriedAgain", []Swap{{
 		"Deletion.run", "if wait && !x.r.z.Pause(backoff.Next()) {", "if _ = backoff; wait {"}}},
 	{"NoNode after an unanswered delete is a loss", "F10", "internal/nodes", "TestVirtual_ReplyToDeleteLost_ReleaseSucceeds", []Swap{{
-		"Deletion.tried", "noNode && !x.unanswered\n", "noNode\n"}}},
+		"Deletion.tried", "noNode && !x.unanswered", "noNode"}}},
 	{"NoNode is success always", "I5, F24", "internal/nodes", "TestVirtual_NodeDeletedBeforeTheRelease_IsLost|TestEraseAll_OneIsMissing_TheOthersGo", []Swap{{
-		"Deletion.tried", "x.missing = x.missing || noNode && !x.unanswered\n", "\n"}}},
+		"Deletion.tried", "x.missing = x.missing || noNode && !x.unanswered", ""}}},
 	{"the node of a hold that ended without its session is left", "I4, F43", "internal/link", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds", []Swap{{
 		"Era.LoseNode", "gone || told {", "gone || told && false {"}}},
 
 	// The lease (lease.go, era.go) and its heartbeat.
 	{"any answered frame renews the lease", "I5, F12", "internal/lease", "TestLease_QuorumLease|TestVirtual_HolderOnTheMinority_IsToldBeforeTheNextGrant", []Swap{{
-		"Lease.Answered", "\tif l.mode.singleServer {\n\t\tl.extend(f.Sent)\n", "\tif true {\n\t\tl.extend(f.Sent)\n"}}},
+		"Lease.Answered", "if l.mode.singleServer { l.extend(f.Sent)", "if true { l.extend(f.Sent)"}}},
 	{"the lease starts when the answer comes", "I5", "internal/tap", "TestTap_AnswersAreAnchoredAtTheirSending", []Swap{{
-		"Tap.judge", "\tt.sink.Answered(x.at, t.in.now)\n", "\tt.sink.Answered(t.in.now, t.in.now)\n"}}},
+		"Tap.judge", "t.sink.Answered(x.at, t.in.now)", "t.sink.Answered(t.in.now, t.in.now)"}}},
 	{"a quorum operation vouches for frames just before it", "I5, F12", "internal/lease", "TestLease_QuorumLease", []Swap{{
 		"Lease.Quorum", "cutoff := sent.Add(-l.mode.leaderPing)", "cutoff := sent"}}},
 	{"the last frame is taken, not the last but one", "I5", "internal/lease", "TestLease_QuorumLease", []Swap{{
@@ -198,90 +161,59 @@ var library = []mutant{
 	{"a failed multi is a quorum operation", "I5", "internal/tap", "TestTap_QuorumOperations", []Swap{{
 		"multiCode", "first.Int32() != int32(wire.OpError) && first.Err() == nil {", "first != nil {"}}},
 	{"a shorter session timeout does not count at once", "I5, F38", "internal/lease", "TestLease_TimeoutChangesOnAttachingAgain", []Swap{{
-		"Lease.Attached", "\tif shorter {\n", "\tif shorter && false {\n"}}},
+		"Lease.Attached", "if shorter {", "if shorter && false {"}}},
 	{"a longer timeout of a later server counts", "F45, I5", "internal/lease", "TestLease_TimeoutChangesOnAttachingAgain", []Swap{{
 		"Lease.Attached", "if newSession || shorter {", "if true {"}}},
 	{"a late answer brings a lease back that had ended", "I5, F18", "internal/link", "TestVirtual_AnswerAfterTheLeasesEnd_RenewsNothing", []Swap{{
-		"Era.answered", "\tz.LoseIfLate(f.Answered)\n", ""}}},
+		"Era.answered", "z.LoseIfLate(f.Answered)", ""}}},
 	{"an error code in a ping's answer is overlooked", "F39", "internal/tap", "TestTap_PingWithAnErrorCode_IsRefusal|TestVirtual_PingRefused_IsLost", []Swap{{
-		"Tap.pingReply", "\tcase code != wire.OK:\n\t\tt.sink.Refused", "\tcase false:\n\t\tt.sink.Refused"}}},
-	{"heartbeats pile up", "I5, I7", "internal/link", "TestVirtual_HeartbeatNotAnswered_IsTheOnlyOne", []Swap{{
-		"Era.beat", "\tif z.mu.beating == conn {\n\t\tz.mu.Unlock()\n\t\treturn false\n\t}\n", ""}}},
-	{"one node without READ ends the heartbeat of all", "R68, F43", "internal/link", "TestVirtual_ReadTakenFromAHeldNode_OnlyThatHoldEnds|TestVirtual_MutexWithoutRead_EndsNoOtherHold", []Swap{{
-		"Era.Check", "\tif answer.IsRefusal(err) && i >= 0 {", "\tif errors.Is(err, zk.ErrNoNode) && i >= 0 {"}}},
+		"Tap.pingReply", "case code != wire.OK: t.sink.Refused", "case false: t.sink.Refused"}}},
 
 	// The state of the session, and being told.
 	{"SessionExpired is taken for a reconnect", "I5, F8", "internal/link", "TestVirtual_SessionExpires_IsToldAtOnce", []Swap{{
-		"report.Connected", "l.dials.Forgive()\n", "l.dials.Forgive()\n\t\told = nil\n"}}},
+		"report.Connected", "l.dials.Forgive()", "l.dials.Forgive(); old = nil"}}},
 	{"a new session id is taken for a reconnect", "I5, F37", "internal/link", "TestLink_AnotherSessionID_IsAnExpiry", []Swap{{
 		"report.Connected", "case old == nil || old.ID != resp.SessionID:", "case old == nil:"}}},
 	{"the connection that reassures falsely is kept", "F12, R41", "internal/link", "TestVirtual_NoQuorum_IsLostAndLeft", []Swap{{
-		"Link.Lost", "\tif t != nil {\n\t\tt.Cut()\n\t}\n", "\t_ = t\n"}}},
-	{"Lost is told twice", "R40", "internal/link", "TestStateMachine_Next|TestStateMachine_RandomEvents_LostOncePerSession", []Swap{{
-		"stateMachine.next", "&& m.state != Lost &&", "&&"}}},
+		"Link.Lost", "t.Cut()", "_ = t"}}},
 
 	// Watches and lists.
 	{"an answer counts for another connection than its own", "I1, I3, F6", "internal/tap", "TestRequest_IsAnswered_ClientSeesNothing", []Swap{{
 		"Tap.received", "Conn: t.Seq, Zxid: h.Zxid", "Conn: t.Seq + 1, Zxid: h.Zxid"}}},
-	{"each waiter lists for itself", "R50, R69, F40", "internal/nodes", "TestVirtual_CreatesLost_AreLookedForTogether", []Swap{{
-		"Lists.list", "\tq := l.mu.queues[kind]\n\tif q == nil {\n", "\tvar q *listQueue\n\tif q == nil {\n"}}},
-
-	{"a latch's successor lists", "I8", "internal/queue", "TestVirtual_Election_LatchNodes", []Swap{{
-		"Rule.staysAlone", "is(ahead, MutexName, LatchName, ", "is(ahead, MutexName, "}}},
 
 	// A silent server.
 	{"a silent server is never left", "F41, I5", "internal/lease", "TestVirtual_FollowerGoesDark_NoHoldIsLost", []Swap{{
-		"Silence.Look", "\tif now < ends {", "\tif now < ends || true {"}}},
+		"Silence.Look", "if now < ends {", "if now < ends || true {"}}},
 	{"servers that are all slow are left again and again", "F16, R50", "internal/lease", "TestVirtual_AllServersSlow_AreNotLeftAgainAndAgain|TestVirtual_ServersStallNowAndThen_AreNotLeftEachTime", []Swap{{
 		"Silence.Look", "s.left, s.last = s.left+1, now", "s.last = now"}}},
-	{"a pause of the process is taken for a server's silence", "F18, F41", "internal/lease", "TestVirtual_PausedProcess_DoesNotLeaveItsServer", []Swap{{
-		"Silence.Look", "if now.Sub(ends) > lateLook && s.doubted != ends {", "if s.doubted < 0 {"}}},
 
 	// Sessions that were given up, or should be over.
 	{"a session without an answer goes on", "F23, F51, I6", "internal/link", "TestVirtual_ServerRestartsOlder_WaiterQueuesAgain|TestVirtual_OneWay_WaiterCutOff_NextIsGranted", []Swap{{
 		"Era.unheardLocked", "z.mu.heard.Add(lease.Unheard(", "z.mu.heard.Add(1000 * lease.Unheard("}}},
 	{"a place is lost in a short outage", "F22", "internal/lease", "TestVirtual_ServerAway_WaiterKeepsItsPlace", []Swap{{
 		"Unheard", "return timeout + IdleRead(timeout) + time.Second", "return timeout"}}},
-	{"the close of a given-up session waits for an answer", "F51", "internal/expire", "TestSession_NothingHeard_IsEnded|TestVirtual_OneWay_LeaderCutOff_NextLeads", []Swap{{
-		"Close", "\tframes := wire.Frame(session)\n", "\tif _, err := conn.Write(wire.Frame(session)); err != nil || read(conn, new(wire.ConnectResponse)) != nil {\n\t\treturn false, errors.New(\"no answer\")\n\t}\n\tvar frames []byte\n"}}},
-	{"a Session that is not attached closes without a word", "F51, I4", "internal/link", "TestVirtual_OneWay_Close_EndsTheSession", []Swap{{
-		"Link.End", "if z != nil && conn == 0 && !z.leftToExpire() {", "if false && conn == 0 && !z.leftToExpire() {"}}},
-	{"a session that was left alone is not asked again", "F51", "internal/link", "TestVirtual_ServerAwayForLong_WaiterQueuesAgain", []Swap{{
-		"Link.askAgain", "isAnswered := l.endApart(z, c.addr, until)\n\tfor", "isAnswered := true\n\tfor"}}},
 	{"a session that was given up is taken up again", "I5", "internal/link", "TestLink_GivenUpSession_IsRefused", []Swap{{
 		"report.Connected", "case old.IsOver(): // given up", "case false: // given up"}}},
 	{"the lease ends and the ZooKeeper session does not", "I5, R41, R65", "internal/link", "TestLink_GivenUpSession_IsEnded|TestVirtual_LeaseEnds_SessionIsEndedAtTheServers", []Swap{{
-		"report.Connecting", "\treturn tap.EndIt\n", "\treturn tap.Attach\n"}}},
-	{"a given-up session is touched for ever", "R65", "internal/link", "TestLink_GivenUpSession_IsEnded|TestVirtual_GivenUpSession_ServersHangUp_IsLeftToExpire", []Swap{{
-		"report.Connecting", "case z.leftToExpire():", "case false && z.leftToExpire():"}}},
-	{"a given-up session is ended without credentials", "R65, F42", "internal/expire", "TestTap_GivenUpSession_IsEndedAndTheClientToldSo", []Swap{{
-		"Close", "\tfor _, a := range auths {\n", "\tfor _, a := range auths[:0] {\n"}}},
+		"report.Connecting", "return tap.EndIt", "return tap.Attach"}}},
 
 	// Requests of ours between the client's (the tap).
 	{"what was handed to the network was never sent", "I2, F3", "internal/tap", "TestRequest_Fates|TestVirtual_CreateLost_IsAdopted", []Swap{{
-		"Tap.disconnect", "\t\tif r.written {\n", "\t\tif false {\n"}}},
+		"Tap.disconnect", "if r.written {", "if false {"}}},
 	{"a create kept from a session that is over is sent in the next", "I2, F5", "internal/link", "TestLink_RequestOfAnotherSession_IsNotSent", []Swap{{
-		"Link.carriesLocked", "l.mu.state.state.Attached() && l.mu.era == z\n", "l.mu.state.state.Attached()\n"}}},
+		"Link.carriesLocked", "l.mu.state.state.Attached() && l.mu.era == z", "l.mu.state.state.Attached()"}}},
 
 	// Owners, handles and calls.
 	{"the first release gives the lock back", "I1, R3", ".", "TestLockTable_ReleaseCountsHandles", []Swap{{
 		"lockTable.release", "last = len(d.handles) == 0", "last = true"}}},
 	{"a lost lock is re-entered", "I1", ".", "TestLockTable_LostHoldIsNotReentered", []Swap{{
-		"lockTable.enter", "\tcase d.lost != nil:\n\t\treturn nil, d.lost\n", "\tcase false:\n"}}},
-	{"local ownership ends after the delete", "R17", ".", "TestLockTable_AcquireDuringTheLastRelease_StartsAfresh", []Swap{{
-		"lockTable.release", "\tif last {\n\t\tt.forgetLocked(d)\n", "\tif last {\n"}}},
-	{"a call that leaves at the grant has left and is granted", "F33", ".", "TestLockTable_LeaveAfterTheGrant_IsGranted", []Swap{{
-		"lockTable.leave", "\tif a.call == nil {\n\t\treturn false\n\t}\n", ""}}},
+		"lockTable.enter", "case d.lost != nil: return nil, d.lost", "case false:"}}},
 	{"an owner's calls are served at once", "I2", ".", "TestLockTable_OneCallAtATime", []Swap{{
 		"lockTable.enter", "return d.acquiring, h.busyLocked(d.acquiring)", "return d.acquiring, nil"}}},
-	{"a context's cause is taken for the server's answer", "R75", "internal/link", "TestVirtual_Participants_ContextsCauseIsNoAnswer|TestVirtual_Revoke_ContextsCauseIsNoAnswer", []Swap{{
-		"Era.askAs", "return tap.Answer{}, ErrCtxEnded", "return tap.Answer{}, context.Cause(ctx)"}}},
 
 	// The check of a sequencer.
 	{"sequencer: a node that waits holds", "CheckSequencer", "internal/queue", "TestSeenAt|TestVirtual_CheckSequencer_NodeThatWaits", []Swap{{
 		"SeenAt", "ByNumber(m, ms[me]) < 0 && rule.Blocks(m)", "false"}}},
-	{"sequencer: readers wait for each other", "CheckSequencer", "internal/queue", "TestSeenAt|TestVirtual_CheckSequencer_NodeThatWaits", []Swap{{
-		"SeenAt", "< 0 && rule.Blocks(m)", "< 0"}}},
 	{"sequencer: a part of the leases will do", "CheckSequencer", "internal/queue", "TestSeenLeases|TestVirtual_CheckSequencer_OneLeaseOfSeveralIsGone", []Swap{{
 		"SeenLeases", "found != k", "found == 0"}}},
 	{"sequencer: another server's list will do", "CheckSequencer", ".", "TestSequencer_Verdict", []Swap{{

@@ -7,15 +7,18 @@ import (
 	"fmt"
 	"go/ast"
 	"go/parser"
+	"go/scanner"
 	"go/token"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// Swap is one change to a declaration of a package: a function, Type.method, a type, or the first name of a var or const. Old stands there
-// exactly once. So what is moved or renamed elsewhere breaks no mutant.
+// Swap is one change to a declaration of a package: a function, Type.method, a type, or the first name of a var or const. Old is an
+// expression or a statement that stands there exactly once; layout and comments do not count. So what is moved, laid out anew or
+// renamed elsewhere breaks no mutant.
 type Swap struct{ In, Old, New string }
 
 // Mutate returns the texts of the package's files that the changes are in, with the changes, by their paths. It fails the test if one
@@ -42,9 +45,9 @@ func Mutate(t testing.TB, dir string, swaps ...Swap) map[string]string {
 		for file, text := range texts {
 			for _, decl := range declared(t, file, text, s.In) {
 				seen = append(seen, file)
-				if strings.Count(text[decl.from:decl.to], s.Old) == 1 {
+				if at := places(text[decl.from:decl.to], s.Old); len(at) == 1 {
 					fit = append(fit, file)
-					texts[file] = text[:decl.from] + strings.Replace(text[decl.from:decl.to], s.Old, s.New, 1) + text[decl.to:]
+					texts[file] = text[:decl.from+at[0].from] + s.New + text[decl.from+at[0].to:]
 					mutated[file] = texts[file]
 				}
 			}
@@ -63,8 +66,44 @@ func times(fit int) string {
 	return fmt.Sprintf("once in each of %d places", fit)
 }
 
-// span is where a declaration stands in a file.
+// span is where something stands in a text.
 type span struct{ from, to int }
+
+// places returns where Go's words of old stand in the text, whatever is between them that is not Go to the compiler.
+func places(text, old string) (at []span) {
+	words, wanted := scan(text), scan(old)
+	for i := range len(words) - len(wanted) + 1 {
+		run := words[i : i+len(wanted)]
+		if slices.EqualFunc(run, wanted, func(a, b word) bool { return a.text == b.text }) {
+			at = append(at, span{run[0].from, run[len(run)-1].to})
+		}
+	}
+	return at
+}
+
+type word struct {
+	span
+	text string
+}
+
+func scan(text string) (words []word) {
+	var s scanner.Scanner
+	file := token.NewFileSet().AddFile("", -1, len(text))
+	s.Init(file, []byte(text), nil, 0) // which passes over comments
+	for {
+		pos, tok, lit := s.Scan()
+		switch {
+		case tok == token.EOF:
+			return words
+		case tok == token.SEMICOLON && lit == "\n": // the end of a line
+			continue
+		case lit == "":
+			lit = tok.String()
+		}
+		from := file.Offset(pos)
+		words = append(words, word{span{from, from + len(lit)}, lit})
+	}
+}
 
 // declared returns where the file declares the name.
 func declared(t testing.TB, file, text, name string) (spans []span) {

@@ -3,7 +3,7 @@ package mutants
 // The semaphore's: its rule, and what makes, watches and deletes leases.
 var semaphore = []mutant{
 	{"permits: by the number of leases", "I6", "internal/queue", "TestPlaceOfLeases|TestVirtual_Semaphore_QueueNodeDeleted_OrderDecides", []Swap{{
-		"PlaceOfLeases", "		if m.Seq < last.Seq {\n", "		if true {\n"}}},
+		"PlaceOfLeases", "if m.Seq < last.Seq {", "if true {"}}},
 	{"permits: one more than there are", "I1", "internal/queue", "TestPlaceOfLeases|TestVirtual_Semaphore_AsManyHoldAsThereArePermits|TestExplorePermits", []Swap{{
 		"PlaceOfLeases", "case p.Ahead+len(mine) > limit:", "case p.Ahead+len(mine) > limit+1:"}}},
 	{"permits: any room is enough for many", "I1", "internal/queue", "TestPlaceOfLeases|TestVirtual_Semaphore_AllOrNone|TestVirtual_Semaphore_RandomFaults|TestExplorePermits", []Swap{{
@@ -12,36 +12,22 @@ var semaphore = []mutant{
 		"PlaceOfLeases", "if found < len(mine) {", "if found == 0 {"}}},
 	{"permits: past the end of the counter", "I1, F34", "internal/queue", "TestPlaceOfLeases|TestVirtual_Semaphore_SequenceEnd", []Swap{{
 		"PlaceOfLeases", "if m.PastTheEnd() && (ours[m.Name] || m.Seq < 0) {", "if m.Seq < 0 {"}}},
-	{"permits: one with our number is behind us", "F35", "internal/queue", "TestPlaceOfLeases", []Swap{{
-		"PlaceOfLeases", "isTwin = isTwin || numbers[m.Seq]", "_ = isTwin"}}},
 	{"permits: nobody watches the limit", "F48", ".", "TestVirtual_SharedLimit_Zero_Pauses|TestVirtual_SharedLimit_BelowWhatIsWanted_Waits|TestVirtual_Semaphore_RandomFaults", []Swap{{
-		"attempt.awaitRoom", "			if p.limit != \"\" {\n", "			if p.limit == \"\" {\n"}}},
-	{"permits: a shared limit is never below its start", "I1, F48", ".", "TestVirtual_SharedLimit_Zero_Pauses|TestVirtual_Semaphore_RandomFaults", []Swap{{
-		"attempt.limitOf", "	return n, err == nil, err\n", "	return max(n, p.n), err == nil, err\n"}}},
-	{"permits: who holds is who waits by the limit", "R93", ".", "TestSplitLeases", []Swap{{
-		"splitLeases", "leases[held-1].Token > front.Token {", "leases[held-1].Token > 0 {"}}},
-	{"permits: the first in line is named as the holder", "R93", ".", "TestVirtual_Semaphore_NotLetIn_SaysWhoHoldsAndThePlaceInLine", []Swap{{
-		"permits.behind", "	at.holds = false", "	_ = at.holds"}}},
+		"attempt.awaitRoom", `if p.limit != "" {`, `if p.limit == "" {`}}},
 	{"permits: a lost answer is asked for again", "I4, F2", ".", "TestVirtual_Semaphore_RequestLost_LateCopyLeaksNothing", []Swap{{
-		"attempt.resolveLeases", "	x := e.reaper.Erase(a.node)\n	select {\n	case <-x.Done:\n", "	x := e.reaper.Erase(a.node)\n	if len(id) > 0 {\n		return nil, errRequeue\n	}\n	select {\n	case <-x.Done:\n"}}},
+		"attempt.resolveLeases", "x := e.reaper.Erase(a.node)", "x := e.reaper.Erase(a.node); if len(id) > 0 { return nil, errRequeue }"}}},
 	{"permits: a lost answer made nothing", "I4, F3", ".", "TestVirtual_Semaphore_AnswerLost_LeasesAreAdopted", []Swap{{
-		"attempt.resolveLeases", "	if found, err = a.findLeases(id); err != nil {\n		return nil, err\n	}\n	switch {", "	if _, err = a.findLeases(id); err != nil {\n		return nil, err\n	}\n	switch {"}}},
+		"attempt.resolveLeases", "found, err = a.findLeases(id); err != nil", "_, err = a.findLeases(id); err != nil"}}},
 	{"permits: the transaction checks nothing", "I4", ".", "TestVirtual_Semaphore_TurnLost_NothingIsMade", []Swap{{
 		"permits.request", "Op: wire.OpCheck, Path: queued,", "Op: wire.OpCheck, Path: \"/\","}}},
 	{"permits: who gives up leaves its leases", "I4", ".", "TestVirtual_Semaphore_GivesUp_LeavesNothing|TestVirtual_Semaphore_Try", []Swap{{
 		"attempt.toTheFront", "err = a.giveUp(e, a.node, err, a.held...)", "err = a.giveUp(e, a.node, err)"}}},
 	{"permits: the heartbeat checks the first lease", "I5, F24", "internal/link", "TestVirtual_Semaphore_LeaseDeleted_WholeHoldIsLost", []Swap{{
-		"Era.Hold", "		for _, n := range more {\n", "		for _, n := range more[:0] {\n"}}},
+		"Era.Hold", "for _, n := range more {", "for _, n := range more[:0] {"}}},
 	{"permits: where one lease is missing, the others stay", "I4", "internal/nodes", "TestVirtual_Semaphore_LeaseDeletedInTheWait_QueuesAgain|TestEraseAll_OneIsMissing_TheOthersGo", []Swap{{
-		"Deletion.tried", "	case noNode && n > 1: // nothing was deleted\n", "	case noNode && n > 1 && x.OK:\n"}}},
-	{"permits: of several strays one is deleted", "I4, R74", "internal/nodes", "TestVirtual_Semaphore_AnswerLost_NoRead_GoesWhenItDoes", []Swap{{
-		"Reaper.eraseStrays", "				if _, stray := r.mu.strays[id]; stray {\n", "				if _, stray := r.mu.strays[id]; stray {\n					delete(r.mu.strays, id)\n"}}},
+		"Deletion.tried", "case noNode && n > 1:", "case noNode && n > 1 && x.OK:"}}},
 	{"permits: nobody looks at who uses the path", "I1", ".", "TestVirtual_Semaphore_PathOfAnotherRecipe_IsRefusedInEachSession", []Swap{{
 		"acquisition.makeNode", "isKnown := root.fits == nil || root.notes().fits", "isKnown := true"}}},
-	{"permits: a release asks nothing of the node in the queue", "I6", ".", "TestVirtual_Semaphore_NoDelete_ReleaseSaysSo|TestVirtual_Semaphore_ReleaseWaitsForItsNodeInTheQueue", []Swap{{
-		"lockData.giveBack", "xs[1] = <-d.leaves", "<-d.leaves"}}},
-	{"permits: a limit is set over another", "F3", ".", "TestVirtual_SetLimit_TwoAtOnce_OneIsTold", []Swap{{
-		"limitChange.try", "Version: c.before.Version}", "Version: -1}"}}},
 	{"permits: the session that made found leases is not asked for", "I3, R30", ".", "TestVirtual_Semaphore_AnswerLost_LeasesOfAnotherSession_AreNotAdopted", []Swap{{
 		"attempt.areOurs", "case err == nil && stat.EphemeralOwner == a.e.ID:", "case err == nil && stat.EphemeralOwner != -1:"}}},
 	{"permits: those ahead are not counted", "I8", "internal/queue", "TestExplorePermits_Several|TestExplorePermits_WithoutTheRule", []Swap{{
@@ -52,8 +38,6 @@ var semaphore = []mutant{
 		"attempt.withdraw", "if len(a.held) == 0 {", "if len(a.held) > 0 {"}}},
 	{"permits: leases that come late and check nothing stay", "I4, F2", ".", "TestVirtual_Semaphore_Straight_AnswerLost", []Swap{{
 		"attempt.resolveLeases", "		e.reaper.NoteStray(leases, id)\n		return nil, errRequeue\n", "		return nil, errRequeue\n"}}},
-	{"permits: one that is freed wakes one", "I8", ".", "TestVirtual_Semaphore_SeveralAreFreed_SeveralAreWoken", []Swap{{
-		"attempt.wake", "if room < 2 {", "if room < 1000 {"}}},
 	{"permits: a session that ends meanwhile passes for a grant", "I6", ".", "TestVirtual_Semaphore_Straight_SessionEndsMeanwhile", []Swap{{
 		"permits.before", "	err = at.withdraw(err)\n", "	if err = at.withdraw(err); e.IsOver() {\n		return nil\n	}\n"}}},
 	{"permits: a refused withdrawal goes to the queue", "I2, I6", ".", "TestVirtual_Semaphore_Straight_WithdrawalRefused_SaysSo", []Swap{{

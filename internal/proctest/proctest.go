@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 )
 
 // Patience is how long a test waits for what has to come, on a machine that may be busy.
@@ -48,6 +49,40 @@ func TickingJob(args []string) {
 			say("tick")
 		}
 	}
+}
+
+// Main runs the tests of a package that starts processes, or the TickingJob that this binary is to be. The tests have a directory in which
+// every user may run programs; before and after are what the package does there.
+func Main(m *testing.M, before func(dir string), after func(), ignored ...goleak.Option) {
+	if os.Getenv(EnvJob) != "" {
+		TickingJob(os.Args[1:])
+		return
+	}
+	for _, sig := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
+		if signal.Ignored(sig) { // as under nohup, and whoever starts here would inherit it
+			signal.Notify(make(chan os.Signal, 1), sig)
+		}
+	}
+	_ = os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE")) // or every process here takes a second more to end
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "zklock-test-")
+		if err == nil {
+			defer os.RemoveAll(dir)
+			err = os.Chmod(dir, 0o755)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		before(dir)
+		code := m.Run()
+		after()
+		if err := goleak.Find(ignored...); code == 0 && err != nil { // I7
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return code
+	}())
 }
 
 // Line is one that a ticking job wrote.

@@ -13,7 +13,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -24,7 +23,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/zklock/zklock/internal/proctest"
 )
@@ -51,33 +49,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == holderArg {
 		os.Exit(holderMain(os.Args[2:]))
 	}
-	if os.Getenv(proctest.EnvJob) != "" {
-		proctest.TickingJob(os.Args[1:])
-		return
-	}
-	for _, sig := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
-		if signal.Ignored(sig) { // as under nohup, and whoever starts here would inherit it
-			signal.Notify(make(chan os.Signal, 1), sig)
-		}
-	}
-	_ = os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE")) // or every process here takes a second more to end
-	os.Exit(func() int {
-		var err error
-		if programDir, err = os.MkdirTemp("", "zklock-test-"); err == nil {
-			err = os.Chmod(programDir, 0o755)
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer os.RemoveAll(programDir)
-		code := m.Run()
-		if err := goleak.Find(); code == 0 && err != nil { // I7
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		return code
-	}())
+	proctest.Main(m, func(dir string) { programDir = dir }, func() {})
 }
 
 // plain is an Output that waits for its reader.

@@ -99,7 +99,9 @@ func TestSingle_StopAndStart_KeepsAddressAndData(t *testing.T) {
 	}
 }
 
+// Tests that restart no server run side by side. One that restarts needs its old port, which the server of another test could take.
 func TestSingle_PausedAnswersNothing_ResumedServes(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS == "windows" {
 		t.Skip("no SIGSTOP on Windows")
 	}
@@ -134,6 +136,7 @@ func TestSingle_Close_LeavesNothing(t *testing.T) {
 }
 
 func TestSingle_DataDir_OutlivesTheServer(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	first := zkserver.Single(t, zkserver.DataDir(dir))
 	_, err := client(t, first.ConnectString(), 5*time.Second).Create("/a", nil, 0, zk.WorldACL(zk.PermAll))
@@ -148,6 +151,7 @@ func TestSingle_DataDir_OutlivesTheServer(t *testing.T) {
 }
 
 func TestSingle_OptionsReachTheServer(t *testing.T) {
+	t.Parallel()
 	s := zkserver.Single(t,
 		zkserver.TickTime(250*time.Millisecond),
 		zkserver.SessionTimeouts(1500*time.Millisecond, 2500*time.Millisecond),
@@ -168,6 +172,7 @@ func TestSingle_OptionsReachTheServer(t *testing.T) {
 }
 
 func TestSingle_Counters(t *testing.T) {
+	t.Parallel()
 	s := zkserver.Single(t, zkserver.Own())
 	before, err := s.WatchCount()
 	require.NoError(t, err)
@@ -248,6 +253,7 @@ func TestEnsemble_LeaderKilled_AnotherLeads(t *testing.T) {
 }
 
 func TestEnsemble_LeaderPaused_AnotherLeads_ResumedFollows(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS == "windows" {
 		t.Skip("no SIGSTOP on Windows")
 	}
@@ -269,6 +275,7 @@ func TestEnsemble_LeaderPaused_AnotherLeads_ResumedFollows(t *testing.T) {
 }
 
 func TestEnsemble_WatchCountIsTheSum(t *testing.T) {
+	t.Parallel()
 	ens := zkserver.Ensemble(t, 3, zkserver.TickTime(200*time.Millisecond))
 	for _, s := range ens.Servers() {
 		_, _, _, err := client(t, s.ConnectString(), 10*time.Second).ChildrenW("/")
