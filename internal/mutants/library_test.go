@@ -96,7 +96,6 @@ var library = []mutant{
 	{"downgrade: the reader's node does not wait for the writer's", "I4", ".", "TestVirtual_Downgrade_WritersNodeGoesFirst", []Swap{{
 		"lockData.leavePair", "reaper.EraseAfter(p.after, p.node)", "reaper.EraseAfter(nil, p.node)"}}},
 
-
 	// Several locks.
 	{"multi: it waits in all queues at once", "I6, R86", ".", "TestVirtual_Multi_OneIsTaken_WaitsInOneQueue", []Swap{{
 		"opening.run", "\t\t\tkept++\n", "\t\t\tkept = len(places)\n"}}},
