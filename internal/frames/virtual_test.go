@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"path"
 	"regexp"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -71,7 +72,7 @@ func runVirtually(t *testing.T, sc frameScenario, cases []frameCase, repeat stri
 var protectedName = regexp.MustCompile(`^_c_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-(lock-|lease-|__READ__|__WRIT__)\d{10}$`)
 
 // checkHistory replays what the server did: no session ever has more nodes of a lock than owners (I2).
-// Each node has a protection id of its own (R29, R32).
+// Each node of a queue has a protection id of its own (R29, R32).
 func (r *frameRun) checkHistory(history []zktest.Applied) {
 	owners, nodes, ids := map[string]int64{}, map[int64]int{}, map[string]int64{}
 	for _, a := range history {
@@ -80,20 +81,29 @@ func (r *frameRun) checkHistory(history []zktest.Applied) {
 		case r.subs == nil && dir != r.root, r.subs != nil && path.Dir(dir) != r.root:
 		case a.Kind == zktest.Created:
 			owners[a.Path] = a.Owner
-			name := path.Base(a.Path)
-			name = name[:min(len(name), len("_c_")+36)]
-			// The leases of one call are made in one transaction.
-			if !protectedName.MatchString(path.Base(a.Path)) || ids[name] != 0 && ids[name] != a.Zxid {
+			id := idOf(a.Path)
+			// The leases of one call are made in one transaction. Those of who stands in the queue have the id of its node there; and again, if
+			// the first ones were made in vain.
+			if !protectedName.MatchString(path.Base(a.Path)) || ids[id] != 0 && ids[id] != a.Zxid {
 				r.failf("R29, R32: a node is called %s", a.Path)
 			}
-			ids[name] = a.Zxid
+			ids[id] = a.Zxid
 			if nodes[a.Owner]++; nodes[a.Owner] > 1+r.more {
 				r.failf("I2: session %#x has %d nodes when %s is made", a.Owner, nodes[a.Owner], a.Path)
 			}
 		case a.Kind == zktest.Deleted:
 			nodes[owners[a.Path]]--
+			if strings.Contains(path.Base(a.Path), "-lease-") {
+				delete(ids, idOf(a.Path))
+			}
 		}
 	}
+}
+
+// idOf returns a node's name up to its protection id, and where it is.
+func idOf(node string) string {
+	name := path.Base(node)
+	return path.Dir(node) + "/" + name[:min(len(name), len("_c_")+36)]
 }
 
 // checkDeaf replays what the server did: a client that hears nothing has no node at the server for longer than it takes to notice, so
