@@ -70,7 +70,7 @@ var library = []mutant{
 	{"turn: to one who sees another queue", "I1", "internal/nodes", "TestVirtual_Turn_OtherQueuePattern_IsNotPassed", []Swap{{
 		"Own.next", "if !w.skipped && w.rule.SeesAs(rule) {", "if !w.skipped {"}}},
 	{"turn: to be told that the predecessor is gone is enough", "I1", "internal/queue", "TestWalk|TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
-		"Walk.Turned", "case TurnIsYours:", "case TurnIsYours, TurnUnknown:"}}},
+		"Walk.Turned", "case TurnIsYours:", "case TurnIsYours, TurnUnknown, AheadIsGone:"}}},
 	{"turn: passed to one who has several predecessors", "I1, F35", "internal/queue", "TestWalk", []Swap{{
 		"Walk.StoodBehind", "ok && !w.NoTurn {", "ok {"}}},
 	{"turn: those behind a node that cannot be deleted wait for its release", "I8, R25", "internal/nodes", "TestVirtual_Turn_ReleaseRefused_SomebodyDeletesTheNode", []Swap{{
