@@ -58,6 +58,7 @@ type rootNotes struct {
 	fits    bool // nobody else uses the path: lockRoot.fits has looked
 	warned  bool
 	ahead   bool // the last try found somebody ahead
+	waits   bool // the last call of a Multi had to wait
 	crowded bool // it was said that more hold than a limit allows
 
 	gone  string        // where grants are recorded: the node of the last holder, if it disappeared
@@ -103,6 +104,13 @@ func (r *lockRoot) noteFits() {
 func (r *lockRoot) noteAhead(is bool) {
 	r.roots.noted(r.path, func(n rootNotes) rootNotes {
 		n.ahead = is
+		return n
+	})
+}
+
+func (r *lockRoot) noteWaits(had bool) {
+	r.roots.noted(r.path, func(n rootNotes) rootNotes {
+		n.waits = had
 		return n
 	})
 }
