@@ -111,7 +111,7 @@ func (a *acquisition) lookFirst(e *era) error {
 	}
 	p := queue.PlaceOfNext(root.rule, now.Names)
 	if p.Kind != queue.Behind {
-		root.noteAhead(false)
+		root.note(func(n *rootNotes) { n.ahead = false })
 		return nil
 	}
 	at := position{place: p.Ahead + 1, predecessor: root.path + "/" + p.Predecessor, holds: p.Holds}
@@ -152,7 +152,7 @@ func (a *acquisition) makeNode(e *era, by recipe) (*attempt, error) {
 				return nil, unfit
 			}
 			isKnown = true
-			root.noteFits()
+			root.note(func(n *rootNotes) { n.fits = true })
 		}
 		switch {
 		case err == nil:

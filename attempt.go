@@ -52,7 +52,7 @@ func (plain) listing(*attempt) {}
 
 func (plain) behind(a *attempt, at position) error {
 	if !a.d.table.behind(a.acquisition, at) {
-		a.d.root.noteAhead(true)
+		a.d.root.note(func(n *rootNotes) { n.ahead = true })
 		return ErrNotAcquired
 	}
 	return nil

@@ -35,7 +35,7 @@ func (p *permits) before(a *acquisition) error {
 			return nil
 		}
 	}
-	root.noteRoomy(false)
+	root.note(func(n *rootNotes) { n.roomy = false })
 	err = at.withdraw(err)
 	if err == link.ErrCtxEnded || errors.Is(err, link.ErrOver) || errors.Is(err, ErrClosed) || len(at.held) > 0 {
 		return err

@@ -59,6 +59,7 @@ type rootNotes struct {
 	fits    bool // nobody else uses the path: lockRoot.fits has looked
 	warned  bool
 	ahead   bool // the last try found somebody ahead
+	waits   bool // the last call of a Multi had to wait
 	crowded bool // it was said that more hold than a limit allows
 	roomy   bool // the last acquire showed room for itself beside all who waited
 
@@ -95,23 +96,10 @@ func (r *lockRoot) notes() rootNotes {
 	return r.roots.noted(r.path, func(n rootNotes) rootNotes { return n })
 }
 
-func (r *lockRoot) noteFits() {
+// note changes what this Session remembers of the lock root.
+func (r *lockRoot) note(change func(*rootNotes)) {
 	r.roots.noted(r.path, func(n rootNotes) rootNotes {
-		n.fits = true
-		return n
-	})
-}
-
-func (r *lockRoot) noteAhead(is bool) {
-	r.roots.noted(r.path, func(n rootNotes) rootNotes {
-		n.ahead = is
-		return n
-	})
-}
-
-func (r *lockRoot) noteRoomy(is bool) {
-	r.roots.noted(r.path, func(n rootNotes) rootNotes {
-		n.roomy = is
+		change(&n)
 		return n
 	})
 }

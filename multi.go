@@ -108,7 +108,8 @@ func (m *Multi) paths() string {
 //
 // If nobody is ahead at any of the locks, Acquire takes one round trip for all that are neighbours in the order and have one Session: it makes
 // their nodes in one transaction, and deletes at once those that it may not keep. This holds for mutexes and for the sides of read/write
-// locks, without a wrapper and without a lock-delay, if ctx carries no hold of the lock and names no owner. The others it takes one by one.
+// locks, without a wrapper and without a lock-delay, if ctx carries no hold of the lock and names no owner. The others it takes one by one,
+// and so a lock for which the last Multi of the Session had to wait.
 //
 // ctx must carry no hold of a lock that sorts after one that Acquire has to wait for, or of that path through another Session: the
 // wait could be for the caller itself, or for somebody who waits for the caller. Nor may it carry permits of a semaphore, if the Multi asks
@@ -247,10 +248,14 @@ func giveBack(ctx context.Context, p *respite, o *opening, holds []*Hold, work c
 
 // open begins the opening of the locks from one on that can be in one, and returns where the next may begin. The opening is nil if they are
 // fewer than two.
+//
+// A lock for which the last call had to wait is taken by itself: the nodes of those after it would be made in vain, and be in the way of others.
+// A try looks first where the one before found somebody (lookFirst), and waits for what calls that have left may have left in the queue.
 func (m *Multi) open(ctx context.Context, from int, try bool) (o *opening, next int) {
 	var locks []*Mutex
 	for _, l := range m.locks[from:] {
-		if !l.canOpen(ctx, try) || len(locks) > 0 && l.in.s != locks[0].s {
+		notes := l.in.root.notes()
+		if !l.canOpen(ctx) || len(locks) > 0 && l.in.s != locks[0].s || !try && notes.waits || try && (notes.ahead || l.in.s.locks.hasLeft(&l.in.root)) {
 			break
 		}
 		locks = append(locks, l.in)
@@ -264,31 +269,31 @@ func (m *Multi) open(ctx context.Context, from int, try bool) (o *opening, next 
 }
 
 // canOpen says whether the lock can be in an opening: a mutex or a side of a read/write lock, without a wrapper and without a lock-delay, and
-// for an owner of this call's own. A try looks first where the one before found somebody (lookFirst), and waits for what calls that have left
-// may have left in the queue.
-func (l member) canOpen(ctx context.Context, try bool) bool {
+// for an owner of this call's own.
+func (l member) canOpen(ctx context.Context) bool {
 	switch l.in.recipe.(type) {
 	case plain, readSide, writeSide:
-	default:
-		return false
+		return l.Lock == Lock(l.in) && l.in.wrong == nil && l.in.asker(ctx) == asker{}
 	}
-	if l.Lock != Lock(l.in) || l.in.wrong != nil || l.in.asker(ctx) != (asker{}) {
-		return false
-	}
-	return !try || !l.in.root.notes().ahead && !l.in.s.locks.hasLeft(&l.in.root)
+	return false
 }
 
 // enter calls the lock's own methods, which bound a wait by the context alone. If the lock's node is made in an opening, p is its part.
 func (l member) enter(ctx context.Context, wait time.Duration, p *part) (*Hold, error) {
-	if p != nil {
-		return l.in.enterBy(ctx, asker{}, p.op(), min(wait, waitIn(ctx)), opened{l.in.recipe, p})
-	}
 	op, enter := "acquire", l.Acquire
 	switch {
 	case wait == 0:
 		op, enter = "try", l.TryAcquire
 	case wait < forever:
 		ctx = context.WithValue(ctx, waitKey{}, time.Now().Add(wait))
+	}
+	if l.canOpen(ctx) {
+		waited := false
+		h, err := l.in.enterBy(ctx, asker{}, op, min(wait, waitIn(ctx)), opened{l.in.recipe, p, &waited})
+		if h != nil && wait > 0 {
+			l.in.root.note(func(n *rootNotes) { n.waits = waited })
+		}
+		return h, err
 	}
 	h, err := enter(ctx)
 	if h == nil || h.d == nil {

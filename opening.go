@@ -110,7 +110,7 @@ func (o *opening) run() {
 		kept = 0
 	case o.try && behind != nil:
 		kept, o.behind = 0, behind
-		behind.root.noteAhead(true)
+		behind.root.note(func(n *rootNotes) { n.ahead = true })
 	}
 	o.kept, o.mu.looked = kept, true
 	off := takeOff(o.parts[kept:])
@@ -135,13 +135,6 @@ func (p *part) stands() position {
 		at.who = ourselves
 	}
 	return at
-}
-
-func (p *part) op() string {
-	if p.o.try {
-		return "try"
-	}
-	return "acquire"
 }
 
 // dropLater drops the parts after one that has to wait.
@@ -233,16 +226,17 @@ func (o *opening) awaitGone(most time.Duration) {
 	awaitGone(o.e, x, late)
 }
 
-// opened is the recipe of a lock whose node was made in an opening, and is otherwise the lock's own.
+// opened is the recipe of a lock that may be in an opening, and is otherwise the lock's own.
 type opened struct {
 	recipe
-	part *part
+	part   *part // nil if the lock is taken by itself
+	waited *bool // is set when somebody is ahead
 }
 
 // before goes to the front with the node that is made. It returns errRequeue if there is none, and after what sends the lock's own recipe
 // to the end of the queue.
 func (r opened) before(a *acquisition) error {
-	if err := r.recipe.before(a); err != errRequeue || r.part.spent {
+	if err := r.recipe.before(a); err != errRequeue || r.part == nil || r.part.spent {
 		return err
 	}
 	at, err := r.take(a)
@@ -256,7 +250,10 @@ func (r opened) before(a *acquisition) error {
 
 // behind is the lock's own, and first drops what comes later in the order.
 func (r opened) behind(a *attempt, at position) error {
-	r.part.dropLater()
+	*r.waited = true
+	if r.part != nil {
+		r.part.dropLater()
+	}
 	return r.recipe.behind(a, at)
 }
 

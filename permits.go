@@ -58,7 +58,8 @@ func (p *permits) front(a *attempt) error {
 	room := n - a.leases // for those who wait
 	if !a.queued {       // so its list of the queue is of now
 		others := len(queue.Members(a.list.Names, a.d.root.rule.Markers)) - 1
-		a.d.root.noteRoomy(queue.HaveRoom(a.leases-p.k, others, p.k, n))
+		isRoomy := queue.HaveRoom(a.leases-p.k, others, p.k, n)
+		a.d.root.note(func(now *rootNotes) { now.roomy = isRoomy })
 		room = min(room, others)
 	}
 	leaves := make(chan *nodes.Deletion, 1)

@@ -193,6 +193,35 @@ func TestVirtual_Multi_OneIsTaken_WaitsInOneQueue(t *testing.T) {
 	}
 }
 
+// I8: a lock for which the call before had to wait is taken by itself: nobody finds nodes in the later queues that only come and go. When it was free
+// once, all are taken in one flight again.
+func TestVirtual_Multi_HadToWait_MakesNoNodesInVain(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s, m := v.fourReady()
+		b := newMutex(t, v.connect(), fourPaths[1])
+		take := func(isTaken bool) [][]string {
+			t.Helper()
+			since := len(v.srv.History())
+			var ahead *zklock.Hold
+			if isTaken {
+				ahead = acquire(t, b)
+			}
+			c := startMulti(within(t, time.Hour), m)
+			if isTaken {
+				release(t, ahead)
+			}
+			require.NoError(t, c.granted(t).Release(within(t, soon)))
+			return v.writes(since, s, zktest.Created)
+		}
+		one, other, rest := fourPaths[:1], fourPaths[1:2], fourPaths[2:]
+		require.Equal(t, [][]string{fourPaths, rest}, take(true))
+		require.Equal(t, [][]string{one, other, rest}, take(true))
+		require.Equal(t, [][]string{one, other, rest}, take(false))
+		require.Equal(t, [][]string{fourPaths}, take(false))
+		require.Equal(t, [4]int{}, v.nodes(), "I4")
+	})
+}
+
 // I4, I8: a try takes all or none, in one flight and one deletion, and says which lock is taken. It is in nobody's way: who waits for that
 // lock gets it next. The next try looks first.
 func TestVirtual_Multi_Try_OneIsTaken_LeavesNothing(t *testing.T) {
