@@ -113,8 +113,6 @@ var library = []mutant{
 	// The lock-delay.
 	{"lock-delay: our own record is a grant", "I3, F24", "internal/queue", "TestRecordRead|TestVirtual_LockDelay_GrantUnanswered_NodeDeleted_IsNoGrant", []Swap{{
 		"Walk.RecordRead", `case r.Held == "", r.Held == r.Own:`, `case r.Held == r.Own: return w.anew(ToGrant); case r.Held == "":`}}},
-	{"delay: a turn needs no record", "F47", "internal/queue", "TestVirtual_LockDelay_Turn_IsPassedAndRecorded|TestRecordRead", []Swap{{
-		"Walk.Turned", "return w.front(0)", "return w.anew(ToGrant)"}}},
 	{"delay: a release that meets a version conflict leaves its record", "F47", "internal/nodes", "TestVirtual_LockDelay_OtherData", []Swap{{
 		"Deletion.markFailed", "x.mark.IsKnown = false", "x.mark = nil"}}},
 
