@@ -9,7 +9,8 @@
 // each rule has a table that specifies it, and explore_test.go takes the same code through every interleaving of a few clients.
 //
 // Read queue.go first: PlaceOf, inFrontNow and TurnAfter are all that proves that nobody is ahead. Then rule.go: what readers and writers
-// wait for. Then walk.go: what a node does next. R and F are numbers of internal/faults/faults.md.
+// wait for. Then walk.go: what a node does next. several.go is for nodes in several queues. R and F are numbers of
+// internal/faults/faults.md.
 package queue
 
 import (
