@@ -275,6 +275,7 @@ func TestInterop_Killed(t *testing.T) {
 	addr := startReal(t)
 	for _, recipe := range []string{"mutex", "readwrite", "semaphore", "selector", "latch"} {
 		t.Run(recipe, func(t *testing.T) {
+			t.Parallel() // most of it waits for sessions that have to run out
 			m := newMixed(t, addr, recipe)
 			programs := map[string]mixedProgram{"zklock": m.ours("zklock"), "curator": m.curator(classPath, recipe)}
 			if recipe == "mutex" {

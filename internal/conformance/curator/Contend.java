@@ -1,15 +1,7 @@
-import java.util.ArrayList;
-import java.util.List;
-import java.util.concurrent.ExecutionException;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
-import java.util.concurrent.Future;
 import java.util.concurrent.ThreadLocalRandom;
 
 import org.apache.curator.framework.CuratorFramework;
-import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
-import org.apache.curator.retry.RetryNTimes;
 import org.apache.zookeeper.CreateMode;
 
 /**
@@ -31,43 +23,21 @@ public final class Contend {
     }
 
     public static void main(String[] args) throws Exception {
-        int contenders = Integer.parseInt(args[4]);
         int rounds = Integer.parseInt(args[5]);
-        ExecutorService threads = Executors.newFixedThreadPool(contenders);
-        List<Future<?>> all = new ArrayList<>();
-        for (int i = 0; i < contenders; i++) {
-            all.add(threads.submit(() -> {
-                contend(args[0], args[1], args[2], args[3], rounds);
-                return null;
-            }));
-        }
-        int failed = 0;
-        for (Future<?> one : all) {
-            try {
-                one.get();
-            } catch (ExecutionException e) {
-                e.getCause().printStackTrace();
-                failed = 1;
-            }
-        }
-        System.exit(failed);
+        Together.run(args[0], Integer.parseInt(args[4]), client -> contend(client, args[1], args[2], args[3], rounds));
     }
 
-    private static void contend(String address, String lock, String busy, String log, int rounds) throws Exception {
-        try (CuratorFramework client = CuratorFrameworkFactory.newClient(address, 30_000, 10_000, new RetryNTimes(3, 100))) {
-            client.start();
-            client.blockUntilConnected();
-            Named mutex = new Named(client, lock);
-            for (int i = 0; i < rounds; i++) {
-                mutex.acquire();
-                String node = mutex.node();
-                client.create().withMode(CreateMode.EPHEMERAL).forPath(busy);
-                client.create().withMode(CreateMode.PERSISTENT_SEQUENTIAL)
-                    .forPath(log + "/" + node.substring(node.length() - 10) + "-curator-");
-                client.delete().forPath(busy);
-                mutex.release();
-                Thread.sleep(ThreadLocalRandom.current().nextInt(10)); // or all stay in the order in which they began
-            }
+    private static void contend(CuratorFramework client, String lock, String busy, String log, int rounds) throws Exception {
+        Named mutex = new Named(client, lock);
+        for (int i = 0; i < rounds; i++) {
+            mutex.acquire();
+            String node = mutex.node();
+            client.create().withMode(CreateMode.EPHEMERAL).forPath(busy);
+            client.create().withMode(CreateMode.PERSISTENT_SEQUENTIAL)
+                .forPath(log + "/" + node.substring(node.length() - 10) + "-curator-");
+            client.delete().forPath(busy);
+            mutex.release();
+            Thread.sleep(ThreadLocalRandom.current().nextInt(10)); // or all stay in the order in which they began
         }
     }
 }

@@ -1,23 +1,15 @@
 import java.nio.charset.StandardCharsets;
-import java.util.ArrayList;
 import java.util.Collections;
 import java.util.Comparator;
-import java.util.List;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.ExecutionException;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
-import java.util.concurrent.Future;
 import java.util.concurrent.ThreadLocalRandom;
 
 import org.apache.curator.framework.CuratorFramework;
-import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.leader.LeaderLatch;
 import org.apache.curator.framework.recipes.leader.LeaderSelector;
 import org.apache.curator.framework.recipes.leader.LeaderSelectorListenerAdapter;
 import org.apache.curator.framework.recipes.leader.Participant;
-import org.apache.curator.retry.RetryNTimes;
 import org.apache.zookeeper.CreateMode;
 
 /**
@@ -30,37 +22,17 @@ public final class Elect {
     private static final String ID = "curator";
 
     public static void main(String[] args) throws Exception {
-        int contenders = Integer.parseInt(args[4]);
         int rounds = Integer.parseInt(args[5]);
-        ExecutorService threads = Executors.newFixedThreadPool(contenders);
-        List<Future<?>> all = new ArrayList<>();
-        for (int i = 0; i < contenders; i++) {
-            all.add(threads.submit(() -> {
-                try (CuratorFramework client = CuratorFrameworkFactory.newClient(args[0], 30_000, 10_000, new RetryNTimes(3, 100))) {
-                    client.start();
-                    client.blockUntilConnected();
-                    for (int round = 0; round < rounds; round++) {
-                        if (args[6].equals("latch")) {
-                            latch(client, args[1], args[2], args[3]);
-                        } else {
-                            selector(client, args[1], args[2], args[3]);
-                        }
-                        Thread.sleep(ThreadLocalRandom.current().nextInt(10));
-                    }
+        Together.run(args[0], Integer.parseInt(args[4]), client -> {
+            for (int round = 0; round < rounds; round++) {
+                if (args[6].equals("latch")) {
+                    latch(client, args[1], args[2], args[3]);
+                } else {
+                    selector(client, args[1], args[2], args[3]);
                 }
-                return null;
-            }));
-        }
-        int failed = 0;
-        for (Future<?> one : all) {
-            try {
-                one.get();
-            } catch (ExecutionException e) {
-                e.getCause().printStackTrace();
-                failed = 1;
+                Thread.sleep(ThreadLocalRandom.current().nextInt(10));
             }
-        }
-        System.exit(failed);
+        });
     }
 
     private static void latch(CuratorFramework client, String path, String busy, String log) throws Exception {

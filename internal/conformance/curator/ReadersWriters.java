@@ -1,15 +1,8 @@
-import java.util.ArrayList;
 import java.util.List;
-import java.util.concurrent.ExecutionException;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
-import java.util.concurrent.Future;
 import java.util.concurrent.ThreadLocalRandom;
 
 import org.apache.curator.framework.CuratorFramework;
-import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
-import org.apache.curator.retry.RetryNTimes;
 import org.apache.zookeeper.CreateMode;
 
 /**
@@ -20,55 +13,35 @@ import org.apache.zookeeper.CreateMode;
  */
 public final class ReadersWriters {
     public static void main(String[] args) throws Exception {
-        int contenders = Integer.parseInt(args[3]);
-        ExecutorService threads = Executors.newFixedThreadPool(contenders);
-        List<Future<?>> all = new ArrayList<>();
-        for (int i = 0; i < contenders; i++) {
-            all.add(threads.submit(() -> {
-                contend(args[0], args[1], args[2], Integer.parseInt(args[4]), Boolean.parseBoolean(args[5]));
-                return null;
-            }));
-        }
-        int failed = 0;
-        for (Future<?> one : all) {
-            try {
-                one.get();
-            } catch (ExecutionException e) {
-                e.getCause().printStackTrace();
-                failed = 1;
-            }
-        }
-        System.exit(failed);
+        int rounds = Integer.parseInt(args[4]);
+        Together.run(args[0], Integer.parseInt(args[3]),
+            client -> contend(client, args[1], args[2], rounds, Boolean.parseBoolean(args[5])));
     }
 
-    private static void contend(String address, String path, String busy, int rounds, boolean downgrades) throws Exception {
-        try (CuratorFramework client = CuratorFrameworkFactory.newClient(address, 30_000, 10_000, new RetryNTimes(3, 100))) {
-            client.start();
-            client.blockUntilConnected();
-            InterProcessReadWriteLock lock = new InterProcessReadWriteLock(client, path);
-            for (int i = 0; i < rounds; i++) {
-                if (i % 3 != 0) {
+    private static void contend(CuratorFramework client, String path, String busy, int rounds, boolean downgrades) throws Exception {
+        InterProcessReadWriteLock lock = new InterProcessReadWriteLock(client, path);
+        for (int i = 0; i < rounds; i++) {
+            if (i % 3 != 0) {
+                lock.readLock().acquire();
+                client.delete().forPath(enter(client, busy, false));
+                lock.readLock().release();
+            } else {
+                lock.writeLock().acquire();
+                String writer = enter(client, busy, true);
+                boolean reads = downgrades && i % 2 == 0;
+                if (reads) {
                     lock.readLock().acquire();
-                    client.delete().forPath(enter(client, busy, false));
-                    lock.readLock().release();
-                } else {
-                    lock.writeLock().acquire();
-                    String writer = enter(client, busy, true);
-                    boolean reads = downgrades && i % 2 == 0;
-                    if (reads) {
-                        lock.readLock().acquire();
-                    }
-                    client.delete().forPath(writer);
-                    String reader = reads ? enter(client, busy, false) : null;
-                    lock.writeLock().release();
-                    if (reads) {
-                        Thread.sleep(ThreadLocalRandom.current().nextInt(10));
-                        client.delete().forPath(reader);
-                        lock.readLock().release();
-                    }
                 }
-                Thread.sleep(ThreadLocalRandom.current().nextInt(10));
+                client.delete().forPath(writer);
+                String reader = reads ? enter(client, busy, false) : null;
+                lock.writeLock().release();
+                if (reads) {
+                    Thread.sleep(ThreadLocalRandom.current().nextInt(10));
+                    client.delete().forPath(reader);
+                    lock.readLock().release();
+                }
             }
+            Thread.sleep(ThreadLocalRandom.current().nextInt(10));
         }
     }
 
