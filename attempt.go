@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -74,15 +75,17 @@ type attempt struct {
 	node   string // absolute
 	token  int64  // its czxid
 
-	held      []string // what the hold rests on, if that is not the node in the queue: nodes below lockRoot.more
-	beside    *look    // at those nodes, which went out with the list
-	leases    int      // how many of them all the last look showed
-	rootCzxid int64    // of the node above what the hold rests on, as last listed: no grant without a list that shows ours
+	held      []string     // what the hold rests on, if that is not the node in the queue: nodes below lockRoot.more
+	beside    *look        // at those nodes, which went out with the list
+	leases    int          // how many of them all the last look showed
+	old       *atomic.Bool // of several whose lists went out in one flight: one of them took its time. nil for one alone
+	rootCzxid int64        // of the node above what the hold rests on, as last listed: no grant without a list that shows ours
 
 	walk        queue.Walk
 	list        *nodes.Listing
 	predecessor string   // absolute; in the way, if the walk is at its end
 	further     []string // the names of others that are watched, too
+	lastHolds   bool     // nobody was ahead of the last of these
 	onOwn       *watch
 	onAhead     []ahead       // the predecessor, and the others
 	turn        *nodes.Waiter // if its predecessor is of the same session
@@ -101,6 +104,14 @@ type attempt struct {
 type ahead struct {
 	on   *watch
 	told *nodes.Waiter // if the node is of the same session, and no watch is needed
+}
+
+// ends returns what tells of the node's end; one of them is nil.
+func (m ahead) ends() (fired <-chan struct{}, told <-chan queue.Turn) {
+	if m.told != nil {
+		return nil, m.told.Told
+	}
+	return m.on.fired, nil
 }
 
 // stepOut has no turn passed to the attempt any more, and has nobody tell it anything.
@@ -152,7 +163,10 @@ func (a *attempt) grant() error {
 	}
 	d.table.prepare(a, held)
 	for renewed := false; ; renewed = true {
-		ok, err := e.Hold(held[0], d, held[1:]...)
+		ok, err := false, error(nil)
+		if renewed || a.old == nil || !a.old.Load() {
+			ok, err = e.Hold(held[0], d, held[1:]...)
+		}
 		switch {
 		case errors.Is(err, ErrNoRoom):
 			return err
@@ -161,6 +175,9 @@ func (a *attempt) grant() error {
 		}
 		if ok {
 			break
+		}
+		if a.old != nil { // what renews the lease looks at our node alone
+			a.old.Store(true)
 		}
 		if renewed {
 			if err := e.PauseUnder(a.ctx, lease.Heartbeat(e.Timeout())/2); err != nil {
@@ -305,7 +322,8 @@ func (a *attempt) sayIfLong() {
 	a.toSay = 2 * waited.Truncate(firstSaid)
 	a.sayNow = time.After(a.toSay - waited)
 	at := a.d.table.position(a.acquisition)
-	if at.who == "" && (a.turn != nil || len(a.onAhead) > 0 && a.onAhead[0].told != nil) {
+	i, _ := a.walk.Awaited()
+	if at.who == "" && (a.turn != nil || i < len(a.onAhead) && a.onAhead[i].told != nil) {
 		return
 	}
 	who := "behind"

@@ -63,7 +63,7 @@
 // I7, no growth: goroutines, watches and memory do not grow with the number of cycles, time-outs or failures.
 //
 // I8, fair: grants follow the queue. One release wakes one waiter, and lets the one after it look. A writer's release wakes
-// all readers up to the next writer, and a reader's lets one writer look.
+// all readers up to the next writer, and tells those behind up to three more; a reader's tells one writer.
 //
 // # What is not promised
 //

@@ -76,7 +76,11 @@ func (a *attempt) listQueue() error {
 		a.early = nil
 	}
 	a.rootCzxid = a.list.Root // a root that is made anew has lost our node
-	if a.further = p.Further; p.Predecessor != "" {
+	a.further, a.lastHolds = p.Further, false
+	if n := len(p.Further); n > 0 {
+		a.lastHolds = p.Further[n-1] == queue.FrontOf(a.list.Names, root.rule.Markers)
+	}
+	if p.Predecessor != "" {
 		a.predecessor = root.path + "/" + p.Predecessor
 	} else {
 		a.predecessor = ""
@@ -225,16 +229,11 @@ func (a *attempt) await() error {
 	a.retry = link.NewBackoff()
 	e, w := a.e, &a.walk
 	i, also := w.Awaited()
-	next := a.onAhead[i]
-	var fired, alsoFired <-chan struct{}
-	var told <-chan queue.Turn
-	if next.told != nil {
-		told = next.told.Told
-	} else {
-		fired = next.on.fired
-	}
-	if also >= 0 && a.onAhead[also].on != nil {
-		alsoFired = a.onAhead[also].on.fired
+	fired, told := a.onAhead[i].ends()
+	var alsoFired <-chan struct{}
+	var alsoTold <-chan queue.Turn
+	if also >= 0 {
+		alsoFired, alsoTold = a.onAhead[also].ends()
 	}
 	for {
 		conn, changed, err := e.AttachedConn()
@@ -246,11 +245,13 @@ func (a *attempt) await() error {
 		}
 		select {
 		case <-fired:
-			return a.rule(i, next.on.event == zk.EventNodeDeleted)
+			return a.rule(i, a.onAhead[i].on.event == zk.EventNodeDeleted)
 		case t := <-told:
 			return a.rule(i, t == queue.AheadIsGone)
 		case <-alsoFired:
 			return a.rule(also, a.onAhead[also].on.event == zk.EventNodeDeleted)
+		case t := <-alsoTold:
+			return a.rule(also, t == queue.AheadIsGone)
 		case <-a.onOwn.fired:
 			*w = w.OwnEvent(a.onOwn.event == zk.EventNodeDeleted)
 			return nil
@@ -272,6 +273,26 @@ func (a *attempt) rule(i int, isDeletion bool) error {
 	if err != nil {
 		return err
 	}
-	a.walk = a.walk.AheadEvent(i, isDeletion, conn, a.onOwn.hasFired())
+	if a.walk = a.walk.AheadEvent(i, isDeletion, conn, a.onOwn.hasFired()); a.walk.Next == queue.ToAwait {
+		a.moveUp()
+	}
 	return nil
+}
+
+// moveUp notes where the node stands when one of those ahead has gone, and the others are waited for without a list.
+func (a *attempt) moveUp() {
+	i, _ := a.walk.Awaited()
+	path := a.predecessor
+	if i > 0 {
+		path = a.d.root.path + "/" + a.further[i-1]
+	}
+	at := a.d.table.position(a.acquisition)
+	at.place, at.predecessor, at.who = a.walk.Left()+1, path, ""
+	at.holds = at.place == 2 && a.lastHolds
+	if on := a.onAhead[i].on; a.e.IsHeld(path) {
+		at.who = ourselves
+	} else if on != nil && on.isArmed() && on.err == nil {
+		at.who = whoIs(path, on.data, on.stat)
+	}
+	a.d.table.behind(a.acquisition, at)
 }

@@ -109,7 +109,8 @@ func (m *Multi) paths() string {
 // If nobody is ahead at any of the locks, Acquire takes one round trip for all that are neighbours in the order and have one Session: it makes
 // their nodes in one transaction, and deletes at once those that it may not keep. This holds for mutexes and for the sides of read/write
 // locks, without a wrapper and without a lock-delay, if ctx carries no hold of the lock and names no owner. The others it takes one by one,
-// and so a lock for which the last Multi of the Session had to wait.
+// and so a lock for which the last Multi of the Session had to wait. A node that it may not keep stays for up to the session timeout if no
+// server can be reached just then, and for as long as its lock root gives no DELETE.
 //
 // ctx must carry no hold of a lock that sorts after one that Acquire has to wait for, or of that path through another Session: the
 // wait could be for the caller itself, or for somebody who waits for the caller. Nor may it carry permits of a semaphore, if the Multi asks

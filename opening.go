@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/zklock/zklock/internal/link"
@@ -30,6 +31,7 @@ type opening struct {
 
 	done   chan struct{} // closed when the nodes that are not kept are being deleted, and the next fields are set
 	kept   int           // how many parts
+	old    atomic.Bool   // a part took its time: those after it look at their nodes before they are granted
 	behind *part         // of a try: the one that is not in front; nil if all are, or nobody knows
 
 	mu struct {
@@ -51,6 +53,9 @@ type part struct {
 
 // beginOpening begins the opening of a Multi's locks from one on, in their order. It returns nil if the session has no room for so many nodes.
 func beginOpening(e *era, from int, locks []*Mutex, try bool) *opening {
+	if 2*len(locks) > e.nodes.Room() { // most of them may go again: they are not to keep others of the Session out
+		return nil
+	}
 	o := &opening{from: from, try: try, done: make(chan struct{})}
 	o.e = e
 	o.wanted, o.leave = context.WithCancel(context.Background())
@@ -192,7 +197,10 @@ func (o *opening) erase(off []*part) {
 		defer finished()
 		select {
 		case <-x.Done:
-		case <-x.Refused:
+		case <-x.Refused: // the next call does not make them in vain
+			for _, p := range off {
+				p.root.note(func(n *rootNotes) { n.ahead, n.waits = true, true })
+			}
 		case <-o.e.Over():
 		}
 	}
@@ -245,6 +253,9 @@ func (r opened) before(a *acquisition) error {
 		err = at.toTheFront()
 		at.e.attempts.Add(-1)
 	}
+	if err != nil {
+		r.part.o.old.Store(true)
+	}
 	return err
 }
 
@@ -275,6 +286,7 @@ func (r opened) take(a *acquisition) (*attempt, error) {
 		a.left = slices.DeleteFunc(a.left, func(other *acquisition) bool { return other == p.left })
 		p.left.finished()
 		at := a.attemptIn(o.e, r, true)
+		at.old = &o.old
 		at.list = p.list
 		return at.begin(p.c), nil
 	}

@@ -30,11 +30,11 @@ var library = []mutant{
 	{"any event of a node ahead grants", "I1, F31, R22", "internal/queue", "TestWalk|TestInFrontNow_EachClause|TestVirtual_SpuriousEvents|TestVirtual_Few_NodeIsWrittenTo_WriterWaits", []Swap{{
 		"Walk.AheadEvent", "w, isLast := w.heard(i, isDeletion)", "w, isLast := w.heard(i, true)"}}},
 	{"those ahead that are not watched do not count", "I1, I8", "internal/queue", "TestWalk|TestVirtual_Few_MoreWriters_NearestGivesUp_ReaderWaits", []Swap{{
-		"Walk.left", "n := w.Ahead", "n := w.watched"}}},
+		"Walk.Left", "n := w.Ahead", "n := w.watched"}}},
 	{"another node may take the place of the farther ones", "I1, R73", "internal/queue", "TestPlaceOf_ReadersAndWriters|TestVirtual_Few_WriterAmongThem_LeavesAReader", []Swap{{
 		"PlaceOf", "p.Replaced = slices.ContainsFunc(near,", "p.Replaced = slices.ContainsFunc(near[:1],"}}},
 	{"whatever is told of a node of our own session is its deletion", "I1, F27", ".", "TestVirtual_Few_ReleaseRefused_WriterWaits", []Swap{{
-		"attempt.await", "t == queue.AheadIsGone)", "t != queue.NoTurn)"}}},
+		"attempt.await", "return a.rule(i, t == queue.AheadIsGone)", "return a.rule(i, t != queue.NoTurn)"}}},
 	{"rule: a node of our own session is like any other", "I3", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause", []Swap{{
 		"inFrontNow", "if k.ours {", "if false {"}}},
 	{"rule: the watch on our own node may be restored", "I3", "internal/queue", "TestInFrontNow|TestInFrontNow_EachClause|TestVirtual_OwnWatchNotRestored_NeverGrants", []Swap{{

@@ -30,10 +30,10 @@ var semaphore = []mutant{
 		"acquisition.makeNode", "isKnown := root.fits == nil || root.notes().fits", "isKnown := true"}}},
 	{"permits: the session that made found leases is not asked for", "I3, R30", ".", "TestVirtual_Semaphore_AnswerLost_LeasesOfAnotherSession_AreNotAdopted", []Swap{{
 		"attempt.areOurs", "case err == nil && stat.EphemeralOwner == a.e.ID:", "case err == nil && stat.EphemeralOwner != -1:"}}},
-	{"permits: those ahead are not counted", "I8", "internal/queue", "TestExplorePermits_Several|TestExplorePermits_WithoutTheRule", []Swap{{
+	{"permits: those ahead are not counted", "I8", "internal/queue", "TestExplorePermits_Several", []Swap{{
 		"HaveRoom", "leases+ahead+k <= limit", "leases+k <= limit"}}},
 	{"permits: who takes none from the queue counts nobody in it", "I8", ".", "TestVirtual_Semaphore_Straight_OvertakesNobody", []Swap{{
-		"attempt.takeIfRoom", "(now.queue == nil || queue.HaveRoom(a.leases-k, ahead, k, n))", "(now.queue == nil || ahead >= 0)"}}},
+		"attempt.takeIfRoom", "(now.queue == nil || queue.HaveRoom(a.leases-k, ahead, k, n))", "(now.queue == nil || ahead+n+k > 0)"}}},
 	{"permits: leases that were made in vain stay", "I4, I6", ".", "TestVirtual_Semaphore_Straight_InVain_LeavesNothing|TestVirtual_Semaphore_BesideOneThatCounts_NoLeaseWaits", []Swap{{
 		"attempt.withdraw", "if len(a.held) == 0 {", "if len(a.held) > 0 {"}}},
 	{"permits: leases that come late and check nothing stay", "I4, F2", ".", "TestVirtual_Semaphore_Straight_AnswerLost", []Swap{{

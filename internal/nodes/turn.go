@@ -21,7 +21,8 @@ var ErrTooMany = errors.New("too many lock nodes in one session")
 
 // Own knows the lock nodes of one ZooKeeper session, and which waiters stand behind them with nodes of the same session.
 // Such a waiter watches nothing. The release of the node ahead deletes that node and passes the turn to the waiter, in one
-// transaction (see queue.TurnAfter). If the node goes in another way, the waiter hears that too.
+// transaction (see queue.TurnAfter). If the node goes in another way, the waiter hears that too. A waiter that gets no turn (HearOf) watches
+// its own node.
 type Own struct {
 	most int
 
@@ -44,6 +45,7 @@ type Waiter struct {
 	predecessor string          // the node that it stands behind
 	rule        queue.Rule      // by which it sees the queue
 	Told        chan queue.Turn // holds one
+	watches     bool            // its node is watched, so nobody need look after it
 	skipped     bool            // it gets no turn: it is not directly behind, or the servers do not let us check its node
 }
 
@@ -83,6 +85,13 @@ func (o *Own) Claim(node string) error {
 	}
 	o.addLocked(node)
 	return nil
+}
+
+// Room returns how many nodes more there may be.
+func (o *Own) Room() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.most - len(o.mu.nodes) - o.mu.seats
 }
 
 func (o *Own) fullLocked() error {
@@ -170,7 +179,7 @@ func (o *Own) StandBehind(ahead, node string, rule queue.Rule) *Waiter {
 
 // HearOf is StandBehind for a node that may have others between itself and the one ahead. It gets no turn.
 func (o *Own) HearOf(ahead, node string) *Waiter {
-	return o.behind(&Waiter{Node: node, predecessor: ahead, skipped: true})
+	return o.behind(&Waiter{Node: node, predecessor: ahead, skipped: true, watches: true})
 }
 
 func (o *Own) behind(w *Waiter) *Waiter {
@@ -215,12 +224,16 @@ func (o *Own) skip(w *Waiter) {
 	w.skipped = true
 }
 
-// Waiting returns all waiters.
+// Waiting returns all waiters that watch nothing.
 func (o *Own) Waiting() (all []*Waiter) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, n := range o.mu.nodes {
-		all = append(all, n.behind...)
+		for _, w := range n.behind {
+			if !w.watches {
+				all = append(all, w)
+			}
+		}
 	}
 	return all
 }

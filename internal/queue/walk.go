@@ -7,8 +7,8 @@ package queue
 //	        │                   └─▶ ToAwaitTurn ──▶ ToGrant
 //	        └──▶ ToGrant
 //
-// A predecessor of our own session passes the turn to us when it is released (TurnAfter). Any other is watched, and a few of the
-// nodes ahead of it (Rule.watches). If these are all that are ahead, the deletion of the last one grants without another request.
+// A predecessor of our own session passes the turn to us when it is released (TurnAfter), unless that says too little (NoTurn). Any other
+// is watched, and a few of the nodes ahead of it (Rule.watches). If these are all that are ahead, the deletion of the last one grants without another request.
 // If not, the first event leads to a list.
 //
 // All other stages lead back to ToList if the facts are not enough, and to ToQueueAgain if our own node is gone. ToEnd is for
@@ -176,13 +176,21 @@ func (w Walk) nextAhead() Walk {
 // KnowsAll says whether all nodes that are ahead are watched, and no others can come in their place.
 func (w Walk) KnowsAll() bool { return w.watched == w.Ahead && !w.replaced }
 
-// Awaited returns which of those ahead is waited for, and another whose event matters meanwhile, −1 if none does.
+// Awaited returns which of those ahead is waited for, and another whose event matters meanwhile, −1 if none does. If all are known, these are
+// the nearest and the farthest that are left: so the last one that is left is always known.
 func (w Walk) Awaited() (next, also int) {
 	if w.KnowsAll() {
 		for w.gone&(1<<next) != 0 {
 			next++
 		}
-		return next, -1
+		also = w.watched - 1
+		for also > next && w.gone&(1<<also) != 0 {
+			also--
+		}
+		if also <= next {
+			also = -1
+		}
+		return next, also
 	}
 	if w.watched == 1 {
 		return 0, -1
@@ -221,11 +229,11 @@ func (w Walk) heard(i int, isDeletion bool) (_ Walk, isLast bool) {
 	if isDeletion {
 		w.gone |= 1 << i
 	}
-	return w, !isDeletion || !w.KnowsAll() || w.left() == 0
+	return w, !isDeletion || !w.KnowsAll() || w.Left() == 0
 }
 
-// left returns how many were ahead and have had no deletion event.
-func (w Walk) left() int {
+// Left returns how many were ahead and have had no deletion event.
+func (w Walk) Left() int {
 	n := w.Ahead
 	for gone := w.gone; gone != 0; gone &= gone - 1 {
 		n--
@@ -236,7 +244,7 @@ func (w Walk) left() int {
 // evidence returns what the waiter knows when the last event has come.
 func (w Walk) evidence(conn uint64, ownFired bool) evidence {
 	return evidence{
-		left: w.left(), replaced: w.replaced, ours: w.ours,
+		left: w.Left(), replaced: w.replaced, ours: w.ours,
 		conn: conn, listConn: w.listConn, ownConn: w.ownConn, aheadConn: w.aheadConn, ownFired: ownFired,
 	}
 }

@@ -69,6 +69,8 @@ func TestWalk(t *testing.T) {
 		{"two are ahead", two.Watched(IsThere, them, 3), ofTwo(Walk{Next: ToWatchAhead, At: 1, aheadConn: 3})},
 		{"both are watched", both, ofTwo(Walk{Next: ToAwait, At: 2, aheadConn: 3})},
 		{"on two connections", two.Watched(IsThere, them, 4).Watched(IsThere, them, 3), ofTwo(Walk{Next: ToAwait, At: 2})},
+		{"the farther one on another", two.Watched(IsThere, them, 3).Watched(IsThere, them, 4), ofTwo(Walk{Next: ToAwait, At: 2})},
+		{"the farther one is watched, and of our own session", two.Watched(IsThere, them, 3).Watched(IsThere, us, 3), ofTwo(Walk{Next: ToAwait, At: 2, ours: true, aheadConn: 3})},
 		{"the farther one is gone", two.Watched(IsThere, them, 3).Watched(IsGone, 0, 3), both},
 		{"or is of our own session, and will tell us", hears, both},
 		{"or cannot be watched", without, Walk{Next: ToAwait, session: us, Ahead: 2, At: 1, watched: 1, listConn: 3, ownConn: 3, aheadConn: 3}},
@@ -106,8 +108,10 @@ func TestWalk_Awaited(t *testing.T) {
 		next, also int
 	}{
 		{"the only one", Walk{Ahead: 1, watched: 1}, 0, -1},
-		{"all of several", Walk{Ahead: 3, watched: 3}, 0, -1},
-		{"the first that is there", Walk{Ahead: 3, watched: 3, gone: 1}, 1, -1},
+		{"all of several", Walk{Ahead: 3, watched: 3}, 0, 2},
+		{"the first that is there", Walk{Ahead: 3, watched: 3, gone: 1}, 1, 2},
+		{"the farthest that is there", Walk{Ahead: 4, watched: 4, gone: 8}, 0, 2},
+		{"one between", Walk{Ahead: 3, watched: 3, gone: 5}, 1, -1},
 		{"the last", Walk{Ahead: 8, watched: 8, gone: 127}, 7, -1},
 		{"the nearest two of many", Walk{Ahead: 9, watched: 2}, 0, 1},
 		{"two of whom one may be replaced", Walk{Ahead: 2, watched: 2, replaced: true}, 0, 1},
