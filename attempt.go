@@ -100,6 +100,14 @@ type attempt struct {
 	retry link.Backoff // between requests whose errors say nothing
 }
 
+// look is a look at the further nodes that a hold rests on and at the data that bounds their number, in one flight; and at the queue before
+// them, if that is wanted.
+type look struct {
+	queue *nodes.Listing
+	list  *nodes.Listing
+	limit <-chan dataRead
+}
+
 // ahead is a node whose end an attempt waits for. One of them is set.
 type ahead struct {
 	on   *watch

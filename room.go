@@ -6,20 +6,12 @@ import (
 	"time"
 
 	"github.com/zklock/zklock/internal/link"
-	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/wire"
 )
 
 // A semaphore's first in line looks at the leases and at the limit until there is room for its own (permits.go). A shared limit is in a
 // node (limit.go).
-
-// look is a look at the leases and the limit, in one flight; and at the queue before them, if that is wanted.
-type look struct {
-	queue *nodes.Listing
-	list  *nodes.Listing
-	limit <-chan dataRead
-}
 
 // look looks at the queue, too, if we do not stand in it.
 func (a *attempt) look() *look {
