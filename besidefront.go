@@ -144,8 +144,11 @@ func (a *attempt) takeIfRoom() (bool, error) {
 // in between would be in neither list.
 func (a *attempt) queuedIn(now *look) (ahead int, isFirst, known bool, err error) {
 	r, err := a.findingOf(now.queue.Wait(a.ctx, a.e.Era))
-	known = err == nil && r != queue.NotTold && now.queue.Conn == now.list.Conn
-	return queue.Without("", now.queue.Names, now.list.Names, a.d.root.rule.Markers), now.queue.At <= now.list.At, known, err
+	if err != nil || r == queue.NotTold { // then the list may be on its way still
+		return 0, false, false, err
+	}
+	ahead = queue.Without("", now.queue.Names, now.list.Names, a.d.root.rule.Markers)
+	return ahead, now.queue.At <= now.list.At, now.queue.Conn == now.list.Conn, nil
 }
 
 // withdraw deletes the leases, and waits until they are gone and stand in nobody's way, ours included. It returns why, and an error of its own if

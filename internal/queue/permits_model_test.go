@@ -98,8 +98,6 @@ type permitExplorer struct {
 	straight bool // all try straight away first
 	curator  int  // the client that is Curator's, from 1
 	mistakes permitMistakes
-
-	seen map[permitWorld]bool
 }
 
 func (w *permitWorld) leaseNames(c, try uint8) (mine, all []string) {
@@ -540,28 +538,11 @@ func (x *permitExplorer) explore(t *testing.T) string {
 			w.c[i] = permitClient{left: x.acquire}
 		}
 	}
-	x.seen = map[permitWorld]bool{w: true}
-	todo := []permitWorld{w}
-	for len(todo) > 0 {
-		w, todo = todo[len(todo)-1], todo[:len(todo)-1]
-		next := x.steps(w)
-		if len(next) == 0 {
-			if broken := x.atTheEnd(&w); broken != "" {
-				return broken
-			}
-		}
-		for _, n := range next {
-			if n.broken != "" {
-				return n.broken
-			}
-			if !x.seen[n] {
-				x.seen[n] = true
-				todo = append(todo, n)
-			}
-		}
+	broken, seen := throughAll(w, x.steps, func(w permitWorld) string { return w.broken }, func(w permitWorld) string { return x.atTheEnd(&w) })
+	if broken == "" {
+		t.Logf("%v of %d: %d worlds", x.wants, x.limit, seen)
 	}
-	t.Logf("%v of %d: %d worlds", x.wants, x.limit, len(x.seen))
-	return ""
+	return broken
 }
 
 // atTheEnd looks at a world from which nothing goes on.

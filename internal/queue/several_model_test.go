@@ -74,8 +74,6 @@ type severalExplorer struct {
 	faults   uint8
 	giveUps  uint8
 	mistakes severalMistakes
-
-	seen map[severalWorld]bool
 }
 
 func (w *severalWorld) append(q uint8, n severalNode) {
@@ -357,28 +355,11 @@ func (x *severalExplorer) explore(t *testing.T) string {
 			w.c[i] = severalClient{left: x.acquire}
 		}
 	}
-	x.seen = map[severalWorld]bool{w: true}
-	todo := []severalWorld{w}
-	for len(todo) > 0 {
-		w, todo = todo[len(todo)-1], todo[:len(todo)-1]
-		next := x.steps(w)
-		if len(next) == 0 {
-			if broken := x.atTheEnd(&w); broken != "" {
-				return broken
-			}
-		}
-		for _, n := range next {
-			if n.broken != "" {
-				return n.broken
-			}
-			if !x.seen[n] {
-				x.seen[n] = true
-				todo = append(todo, n)
-			}
-		}
+	broken, seen := throughAll(w, x.steps, func(w severalWorld) string { return w.broken }, func(w severalWorld) string { return x.atTheEnd(&w) })
+	if broken == "" {
+		t.Logf("%s, %d queues: %d worlds", x.takers, x.queues, seen)
 	}
-	t.Logf("%s, %d queues: %d worlds", x.takers, x.queues, len(x.seen))
-	return ""
+	return broken
 }
 
 // atTheEnd looks at a world from which nothing goes on.
