@@ -116,7 +116,7 @@ func (a *attempt) grantFurther() error {
 // Otherwise, and after an error, they are to be withdrawn.
 func (a *attempt) takeIfRoom() (bool, error) {
 	k := a.permits().k
-	now, err := a.makeLeases()
+	now, err := a.makeLeases(k)
 	for err == nil {
 		if now == nil {
 			now = a.look()

@@ -47,7 +47,7 @@ func (p *permits) front(a *attempt) error {
 		a.turn = nil
 	}
 	a.onOwn = nil
-	early, err := a.makeLeases()
+	early, err := a.makeLeases(0)
 	n := 0
 	if err == nil {
 		n, err = a.awaitRoom(early)
@@ -74,7 +74,9 @@ func (p *permits) front(a *attempt) error {
 // makeLeases makes the leases in one transaction, which checks that our node in the queue is there, if we have one. It goes on until the
 // outcome is known, even if nobody waits any more: after an error there are none but those in a.held. It returns a look that went out after
 // it, over the same connection, or nil.
-func (a *attempt) makeLeases() (*look, error) {
+//
+// It makes them only if the Session may have so many others, too: who is in front of the queue must not lack room for the sake of who is not.
+func (a *attempt) makeLeases(others int) (*look, error) {
 	e, p := a.e, a.permits()
 	var seats []*nodes.Seat
 	defer func() {
@@ -83,7 +85,7 @@ func (a *attempt) makeLeases() (*look, error) {
 		}
 	}()
 	for range p.k {
-		s, err := e.nodes.Reserve()
+		s, err := e.nodes.ReserveLeaving(others)
 		if err != nil {
 			return nil, err
 		}

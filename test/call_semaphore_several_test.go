@@ -93,10 +93,9 @@ func TestVirtual_Semaphore_PermitsAreTakenBeside(t *testing.T) {
 	}
 }
 
-// I8: twelve permits are freed at once, and fourteen callers wait. The first twelve are granted, in a time that does not grow with their
-// number, and what the nodes of the others say stays.
+// I8: 24 permits are freed at once, and 26 callers wait. The first 24 are granted, in a time that does not grow with their number, and what the nodes of the others say stays.
 func TestVirtual_Semaphore_SeveralAreFreed_SeveralAreWoken(t *testing.T) {
-	const n, callers = 12, 14
+	const n, callers = 24, 26
 	for _, ofOneSession := range []bool{false, true} {
 		t.Run(fmt.Sprint(ofOneSession), func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -126,7 +125,7 @@ func TestVirtual_Semaphore_SeveralAreFreed_SeveralAreWoken(t *testing.T) {
 				time.Sleep(time.Second)
 				for _, w := range waiting[:n] {
 					w.granted(t)
-					require.LessOrEqual(t, w.at.Sub(began), 200*time.Millisecond, "ten round trips; one after the other it is twenty and more")
+					require.Less(t, w.at.Sub(began), 400*time.Millisecond, "some ten round trips, for however many; one after the other it is forty")
 				}
 				v.has(n+1, 2, "the next in line has made its lease")
 				inOrder := slices.SortedFunc(maps.Keys(before), func(a, b string) int { return strings.Compare(a[len(a)-10:], b[len(b)-10:]) })

@@ -63,10 +63,13 @@ type Seat struct {
 }
 
 // Reserve returns the seat of a node that is about to be made. It must be freed.
-func (o *Own) Reserve() (*Seat, error) {
+func (o *Own) Reserve() (*Seat, error) { return o.ReserveLeaving(0) }
+
+// ReserveLeaving is Reserve for a node that need not be made now: only if there is room for so many others, too.
+func (o *Own) ReserveLeaving(others int) (*Seat, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err := o.fullLocked(); err != nil {
+	if err := o.fullLocked(others); err != nil {
 		return nil, err
 	}
 	o.mu.seats++
@@ -80,7 +83,7 @@ func (o *Own) Claim(node string) error {
 	if o.mu.nodes[node] != nil {
 		return nil
 	}
-	if err := o.fullLocked(); err != nil {
+	if err := o.fullLocked(0); err != nil {
 		return err
 	}
 	o.addLocked(node)
@@ -94,8 +97,8 @@ func (o *Own) Room() int {
 	return o.most - len(o.mu.nodes) - o.mu.seats
 }
 
-func (o *Own) fullLocked() error {
-	if n := len(o.mu.nodes) + o.mu.seats; n >= o.most {
+func (o *Own) fullLocked(others int) error {
+	if n := len(o.mu.nodes) + o.mu.seats; n+others >= o.most {
 		return fmt.Errorf("%w: %d; use more Sessions, or raise the cap with WithMaxLockNodes and an eye on the servers", ErrTooMany, n)
 	}
 	return nil
