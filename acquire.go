@@ -25,6 +25,7 @@ func (a *acquisition) run(by recipe) {
 			return
 		case errors.Is(err, link.ErrOver):
 			if !a.opts.failOnLoss {
+				a.again.Add(1)
 				continue
 			}
 			err = fmt.Errorf("%w: %w", ErrSessionExpired, err)
@@ -54,6 +55,7 @@ func (a *acquisition) acquire(by recipe) error {
 		if err := a.queue(e, by); !errors.Is(err, errRequeue) {
 			return err
 		}
+		a.again.Add(1)
 		if time.Since(start) > 5*time.Second {
 			backoff = link.NewBackoff()
 		}

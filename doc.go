@@ -28,6 +28,7 @@
 //   - to make a path of a name that others choose, with whatever is in it: [PathOf]
 //   - to see who holds and who waits: [Mutex.Participants]; to ask the holder to give way: [Revoke]
 //   - to hear how the Session stands: [Session.State], [Session.Changes]; what it logs: [WithLogger]
+//   - to see what its locks do, in metrics and spans: [WithTrace], [Session.Stats]
 //   - to tell errors apart: errors.Is with [ErrLost] and the others, [IsFinal] in loops; [Error] has the node and the place in the queue
 //
 // # What is promised

@@ -61,7 +61,7 @@ func NewElection(s *Session, path string, opts ...MutexOption) (*Election, error
 	if err != nil {
 		return nil, &Error{Op: "new election", Path: path, Err: badArgument{err}}
 	}
-	m.root.refuses = besideOthers
+	m.traced, m.root.refuses = "election", besideOthers
 	return &Election{m: &m}, nil
 }
 

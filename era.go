@@ -8,6 +8,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock/internal/answer"
+	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/tap"
@@ -31,6 +32,12 @@ func newEra(z *link.Era, maxLockNodes int) *era {
 	return e
 }
 
+// handleTrace hears how a handle ends, for those who trace.
+type handleTrace interface {
+	lost(err error, at clock.Instant)
+	released(at clock.Instant, err error)
+}
+
 // attachedEra waits until requests can be sent, and returns the ZooKeeper session they will go out in.
 func attachedEra(ctx context.Context, l *link.Link) (*era, error) {
 	z, err := l.Attached(ctx)
@@ -47,7 +54,7 @@ func (e *era) Restore(before int64) []*tap.Request { return e.watches.restore(be
 
 // Waiting counts attempts, which may wait for an answer before they have a node, and nodes that are being deleted.
 func (e *era) Waiting() (queued int, busy bool) {
-	return e.watches.queued(), e.attempts.Load() > 0 || e.reaper.IsErasing()
+	return e.watches.queued(), e.attempts.Load() > 0 || e.reaper.Erasing() > 0
 }
 
 func (e *era) Ended(node string, gone bool) {

@@ -18,9 +18,9 @@ import (
 
 // newHold returns the Hold that a call waits with, and that it gets when the lock is granted. It has the values of the
 // call's context.
-func newHold(ctx context.Context, try bool) *Hold {
+func newHold(ctx context.Context, try bool, trace handleTrace) *Hold {
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	h := &Hold{try: try, outcome: make(chan error, 1)}
+	h := &Hold{try: try, outcome: make(chan error, 1), trace: trace}
 	h.ctx = &holdContext{inner, nil, h, cancel}
 	return h
 }
@@ -206,15 +206,19 @@ type releasing struct {
 	xs   [2]*nodes.Deletion // those to wait for; the second may be nil
 	end  clock.Instant      // until when to wait at most
 	lost error
+
+	first bool          // it was not released before
+	began clock.Instant // when the release began
 }
 
 // beginRelease is Release up to the request that deletes the node.
 func (h *Hold) beginRelease() releasing {
 	d := h.d
 	d.loseIfLate()
-	r := releasing{h: h, end: max(d.e.LeaseEnd(), d.e.Clock.Now().Add(grace))}
+	r := releasing{h: h, began: d.e.Clock.Now()}
+	r.end = max(d.e.LeaseEnd(), r.began.Add(grace))
 	first, last, lost := d.table.release(h)
-	if !first {
+	if r.first = first; !first {
 		return r
 	}
 	h.ctx.cancel(h.end) // nobody changes it any more
@@ -226,19 +230,29 @@ func (h *Hold) beginRelease() releasing {
 }
 
 // wait is the rest of Release.
-func (r releasing) wait(p *respite) error {
-	d := r.h.d
+func (r releasing) wait(p *respite) (err error) {
+	h, d := r.h, r.h.d
 	switch {
 	case r.lost != nil:
-		return d.errorf("release", errors.Unwrap(r.lost))
-	case r.xs[0] == nil:
-		return nil
+		err = d.errorf("release", errors.Unwrap(r.lost))
+		h.traceLoss(r.lost, d.lostAt) // who marked it may not have come to that
+	case r.xs[0] != nil:
+		switch why := r.confirm(p); {
+		case why == nil:
+			d.e.Log.Debug("zklock: released", d.attrs)
+		case errors.Is(why, ErrLost):
+			err = d.errorf("release", why)
+			d.sayLost(link.ErrNodeGone, r.end)
+			h.traceLoss(err, r.began)
+		default:
+			err = d.errorf("release", why)
+			d.e.Log.Debug("zklock: released", func() []any { return append(d.attrs(), "err", why) })
+		}
 	}
-	if err := r.confirm(p); err != nil {
-		return d.errorf("release", err)
+	if h.trace != nil && r.first {
+		h.trace.released(r.began, err)
 	}
-	d.e.Log.Debug("zklock: released", d.attrs)
-	return nil
+	return err
 }
 
 // respite is the time that a release still has when its context has ended. Several can share one.

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
 )
@@ -45,6 +47,7 @@ type lockData struct {
 	pair      *pair              // both shares of a pair have it. Otherwise nil
 	handles   map[*Hold]struct{} // I2: the count; re-entry adds one and sends nothing
 	lost      error
+	lostAt    clock.Instant // when that was seen, or the end of the lease if that came first
 	lostCh    chan struct{} // closed with lost
 	ended     chan struct{} // closed when lost, or with the last handle's release
 
@@ -64,7 +67,9 @@ type acquisition struct {
 	call   *Hold          // nil when it has its outcome, or has left
 	left   []*acquisition // of the same lock, that were left before this one began and had not ended
 	at     position
-	hungUp hangUps // over a recipe's transactions; for the goroutine that carries it out
+	first  atomic.Int32 // the place when it first stood behind somebody
+	again  atomic.Int32 // how often it queued again
+	hungUp hangUps      // over a recipe's transactions; for the goroutine that carries it out
 
 	since  time.Time
 	toSay  time.Duration    // how long the wait has lasted when it is logged next; as sayNow, for the goroutine that carries it out
@@ -79,9 +84,9 @@ type Hold struct {
 	try     bool       // a call of TryAcquire
 	outcome chan error // holds one: nil with the grant. The call gets it when it is taken from the acquisition, unless it leaves
 	ctx     *holdContext
-	d       *lockData // from the grant on
-	end     error     // after the release: what Err says from then on; guarded by the lockTable
-
+	d       *lockData   // from the grant on
+	end     error       // after the release: what Err says from then on; guarded by the lockTable
+	trace   handleTrace // nil if nobody traces
 }
 
 // holdContext carries the hold. Its Err compares the clock with the lease: after a pause the first look shows the loss, even
@@ -229,6 +234,7 @@ func (t *lockTable) behind(a *acquisition, at position) (wait bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	a.at = at
+	a.first.CompareAndSwap(0, int32(at.place))
 	return a.call != nil && !a.call.try
 }
 

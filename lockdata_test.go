@@ -38,7 +38,7 @@ func newTableTest(t *testing.T) *tableTest {
 
 // enter is a call of the owner's.
 func (t *tableTest) enter(o Owner, try bool) (h *Hold, a *acquisition, err error) {
-	h = newHold(t.Context(), try)
+	h = newHold(t.Context(), try, nil)
 	a, err = t.table.enter(h, &t.m.root, asker{owner: o}, nil, plain{}.besideLocked)
 	return h, a, err
 }
@@ -223,10 +223,10 @@ func TestLockTable_LostHoldIsNotReentered(t *testing.T) {
 	h1 := tt.grant(tt.begin(o, false))
 	h2, _, _ := tt.enter(o, false)
 
-	require.False(t, h1.d.tell("/locks/a/earlier", lostBecause(link.ErrExpired)), "who comes late means another node")
+	require.False(t, h1.d.tell("/locks/a/earlier", link.ErrExpired, 0), "who comes late means another node")
 	require.NoError(t, h1.d.lost)
-	require.True(t, h1.d.tell(h1.d.node, lostBecause(link.ErrExpired)))
-	require.False(t, h1.d.tell(h1.d.node, lostBecause(link.ErrNodeGone)), "R40")
+	require.True(t, h1.d.tell(h1.d.node, link.ErrExpired, 0))
+	require.False(t, h1.d.tell(h1.d.node, link.ErrNodeGone, 0), "R40")
 	for _, h := range []*Hold{h1, h2} {
 		<-h.Lost()
 		cause := context.Cause(h.ctx.Context)
@@ -253,7 +253,7 @@ func TestLockTable_LostBeforeTheGrant(t *testing.T) {
 	o := NewOwner("")
 	a, h := tt.begin(o, false)
 	tt.table.prepare(&attempt{acquisition: a, e: anEra(), token: 7}, []string{"/locks/a/n1"})
-	require.False(t, a.d.tell("/locks/a/n1", lostBecause(link.ErrExpired)), "there was nobody to tell")
+	require.False(t, a.d.tell("/locks/a/n1", link.ErrExpired, 0), "there was nobody to tell")
 	require.False(t, tt.table.grant(a))
 
 	_, a2, err := tt.enter(o, false)
@@ -285,7 +285,7 @@ func TestHoldContext_OutlivesTheWait(t *testing.T) {
 	tt := newTableTest(t)
 	o := NewOwner("")
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "v"))
-	h := newHold(ctx, false)
+	h := newHold(ctx, false, nil)
 	a, err := tt.table.enter(h, &tt.m.root, asker{owner: o}, nil, plain{}.besideLocked)
 	require.NoError(t, err)
 	tt.grant(a, h)

@@ -10,31 +10,31 @@ import (
 
 // A hold that ends without a release: its lease has ended, its session, or its node is gone.
 
-// Lose ends the hold on the node, once, and logs which hold was lost, when and why (holder). A late call for a node that the
-// acquisition has left ends nothing. Of a hold that rests on several nodes none is kept when one is lost.
+// Lose ends the hold on the node, once. A late call for a node that the acquisition has left ends nothing. Of a hold that rests on several
+// nodes none is kept when one is lost.
 func (d *lockData) Lose(node string, cause error, end clock.Instant) (told bool) {
-	told = d.tell(node, lostBecause(cause))
-	if told && len(d.held) > 1 && !d.e.IsOver() {
+	told = d.tell(node, cause, end)
+	if !told || d.e.IsOver() {
+		return told
+	}
+	if len(d.held) > 1 {
 		others := slices.DeleteFunc(slices.Clone(d.held), func(n string) bool { return n == node })
 		d.e.LetGo(d, others...)
 		d.e.reaper.EraseAll(others)
 	}
-	if !told || errors.Is(cause, ErrClosed) {
-		return told
-	}
-	d.e.Log.Warn("zklock: hold lost", append(d.attrs(), "reason", cause, "leaseEnd", d.e.Clock.Wall(end))...)
 	d.losePair(cause)
 	return true
 }
 
-// tell marks the hold on the node as lost, once, and ends the contexts of its handles. It returns whether it had any.
-func (d *lockData) tell(node string, cause error) bool {
+// tell marks the hold on the node as lost, once: it ends the contexts of its handles, and logs and traces which hold was lost, when and why
+// (holder). A release that finds the node gone says so itself (releasing.wait). It returns whether it did and the hold had handles. end is when the lease ends or has ended.
+func (d *lockData) tell(node string, cause error, end clock.Instant) bool {
 	d.table.mu.Lock()
 	if !slices.Contains(d.held, node) || d.lost != nil || len(d.handles) == 0 && d.acquiring == nil { // of another node, told before, or released
 		d.table.mu.Unlock()
 		return false
 	}
-	d.lost = d.errorf("hold", cause)
+	d.lost, d.lostAt = d.errorf("hold", lostBecause(cause)), min(d.e.Clock.Now(), end)
 	if d.pair != nil && d.pair.first != d && len(d.handles) > 0 {
 		d.pair.lost = d.lost
 	}
@@ -50,7 +50,27 @@ func (d *lockData) tell(node string, cause error) bool {
 	for _, ch := range tell { // last: a goroutine that wakes here finds that Context and Err have ended
 		close(ch)
 	}
+	if len(handles) > 0 {
+		d.sayLost(cause, end)
+		for _, h := range handles {
+			h.traceLoss(lost, d.lostAt)
+		}
+	}
 	return len(handles) > 0
+}
+
+// sayLost logs a loss, once for all its handles. Close is none for those who read the log.
+func (d *lockData) sayLost(cause error, end clock.Instant) {
+	if !errors.Is(cause, ErrClosed) {
+		d.e.Log.Warn("zklock: hold lost", append(d.attrs(), "reason", cause, "leaseEnd", d.e.Clock.Wall(end))...)
+	}
+}
+
+// traceLoss traces a handle's loss, unless it has been traced.
+func (h *Hold) traceLoss(lost error, at clock.Instant) {
+	if h.trace != nil {
+		h.trace.lost(lost, at)
+	}
 }
 
 // loseIfLate ends the hold if the lease has ended. If Era.Lose is just ending the holds one by one, loseIfLate does not wait
@@ -58,6 +78,6 @@ func (d *lockData) tell(node string, cause error) bool {
 func (d *lockData) loseIfLate() {
 	d.e.LoseIfLate(d.e.Clock.Now())
 	if d.e.IsOver() {
-		d.tell(d.node, lostBecause(d.e.Why()))
+		d.tell(d.node, d.e.Why(), d.e.LeaseEnd())
 	}
 }

@@ -26,6 +26,7 @@ type Multi struct {
 type member struct {
 	Lock
 	in *Mutex
+	of *Multi
 }
 
 // mutexUnder returns the Mutex in whose queue a lock waits. It returns false if nothing says which that is.
@@ -66,7 +67,7 @@ func NewMulti(locks ...Lock) (*Multi, error) {
 		case !ok:
 			return fail("", fmt.Errorf("lock %d of %d is a %T: give locks of this package, or give that type a method Unwrap() zklock.Lock that returns the lock which it wraps", i+1, len(locks), l))
 		}
-		m.locks = append(m.locks, member{l, in})
+		m.locks = append(m.locks, member{l, in, m})
 	}
 	slices.SortFunc(m.locks, func(a, b member) int { return cmp.Compare(a.in.root.path, b.in.root.path) })
 	for i, l := range m.locks {
@@ -85,8 +86,10 @@ func (m *Multi) String() string {
 	if m == nil || m.locks == nil {
 		panic(fmt.Errorf("zklock: %w", errNoMulti))
 	}
-	return "Multi(" + m.paths() + ")"
+	return m.name()
 }
+
+func (m *Multi) name() string { return "Multi(" + m.paths() + ")" }
 
 // LogValue returns what String returns, for log/slog.
 func (m *Multi) LogValue() slog.Value { return slog.StringValue(m.String()) }
@@ -282,11 +285,18 @@ func (l member) canOpen(ctx context.Context) bool {
 // enter calls the lock's own methods, which bound a wait by the context alone. If the lock's node is made in an opening, p is its part.
 func (l member) enter(ctx context.Context, wait time.Duration, p *part) (*Hold, error) {
 	op, enter := "acquire", l.Acquire
+	var w multiWait
 	switch {
 	case wait == 0:
 		op, enter = "try", l.TryAcquire
 	case wait < forever:
-		ctx = context.WithValue(ctx, waitKey{}, time.Now().Add(wait))
+		w.until = time.Now().Add(wait)
+	}
+	if len(l.in.s.opts.traces) > 0 {
+		w.multi = l.of.name()
+	}
+	if w != (multiWait{}) {
+		ctx = context.WithValue(ctx, waitKey{}, w)
 	}
 	if l.canOpen(ctx) {
 		waited := false

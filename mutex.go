@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/zklock/zklock/internal/answer"
-	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/queue"
 )
@@ -21,6 +20,7 @@ type Mutex struct {
 	opts   mutexOptions
 	recipe recipe
 	kind   string // for people
+	traced string // for traces, see AcquireInfo.Kind
 
 	wrong error // what its maker was given that it cannot take
 }
@@ -54,7 +54,7 @@ func mutexOf(s *Session, path, name string, o mutexOptions, by recipe) (Mutex, e
 	if err == nil {
 		err = o.checkFor(name)
 	}
-	m := Mutex{s: s, opts: o, recipe: o.withDelay(by), kind: "Mutex"}
+	m := Mutex{s: s, opts: o, recipe: o.withDelay(by), kind: "Mutex", traced: "mutex"}
 	m.root = lockRoot{
 		path: s.chroot + path, chroot: s.chroot, given: path, acl: o.acl, container: o.container, share: name, recorded: o.delay > 0,
 		rule: queue.Rule{Name: name, Markers: o.markers}, roots: &s.roots,
@@ -234,19 +234,41 @@ func (m *Mutex) enterAs(ctx context.Context, by asker, op string, wait time.Dura
 	return m.enterBy(ctx, by, op, wait, nil)
 }
 
-// enterBy is enterAs by a recipe that wraps the lock's own; nil stands for that.
+// enterBy is enterAs by a recipe that wraps the lock's own; nil stands for that. Here acquires are traced.
 func (m *Mutex) enterBy(ctx context.Context, by asker, op string, wait time.Duration, recipe recipe) (*Hold, error) {
 	switch {
 	case !m.isMade():
 		return nil, &Error{Op: op, Err: errNoMutex}
-	case m.wrong != nil:
-		return nil, &Error{Op: op, Path: m.root.given, Err: m.wrong}
 	case ctx == nil:
 		return nil, &Error{Op: op, Path: m.root.given, Err: errNilContext}
-	case ctx.Err() != nil:
-		return nil, m.notLetIn(ctx, op, nil, ctxError(ctx))
 	}
-	h := newHold(ctx, wait == 0)
+	if recipe == nil {
+		recipe = m.recipe
+	}
+	if len(m.s.trace.all) == 0 {
+		h, _, err := m.take(ctx, by, op, wait, recipe, nil)
+		return h, err
+	}
+	ofMulti, _ := ctx.Value(waitKey{}).(multiWait)
+	ctx, c := m.s.trace.begin(ctx, AcquireInfo{Kind: m.traced, Path: m.root.given, Name: m.opts.label, Multi: ofMulti.multi, Try: wait == 0})
+	h, a, err := m.take(ctx, by, op, wait, recipe, c)
+	end := AcquireEndInfo{Err: err, Reentered: err == nil && a == nil}
+	if a != nil {
+		end.Place, end.Requeued = int(a.first.Load()), int(a.again.Load())
+	}
+	c.acquired(ctx, h, end)
+	return h, err
+}
+
+// take gets the lock, by an acquisition unless it re-enters or that is refused.
+func (m *Mutex) take(ctx context.Context, by asker, op string, wait time.Duration, recipe recipe, trace handleTrace) (*Hold, *acquisition, error) {
+	switch {
+	case m.wrong != nil:
+		return nil, nil, &Error{Op: op, Path: m.root.given, Err: m.wrong}
+	case ctx.Err() != nil:
+		return nil, nil, m.notLetIn(ctx, op, nil, ctxError(ctx))
+	}
+	h := newHold(ctx, wait == 0, trace)
 	var offline error
 	if h.try {
 		wait, offline = m.s.tryLimit()
@@ -259,9 +281,6 @@ func (m *Mutex) enterBy(ctx context.Context, by asker, op string, wait time.Dura
 	}
 	if err == nil && a != nil {
 		a.link, a.opts = m.s.link, &m.opts.nodeOptions
-		if recipe == nil {
-			recipe = m.recipe
-		}
 		if !a.link.Spawn(func() { a.run(recipe) }) {
 			m.s.locks.fail(a, a.link.ClosedErr())
 			a.finished()
@@ -269,9 +288,9 @@ func (m *Mutex) enterBy(ctx context.Context, by asker, op string, wait time.Dura
 		err = m.await(ctx, a, h, wait)
 	}
 	if err != nil {
-		return nil, m.notLetIn(ctx, op, a, err)
+		return nil, a, m.notLetIn(ctx, op, a, err)
 	}
-	return h, nil
+	return h, a, nil
 }
 
 // look is lockTable.enter, for what stands now: a lost hold is not re-entered.
@@ -336,23 +355,6 @@ func (m *Mutex) notLetIn(ctx context.Context, op string, a *acquisition, err err
 		err = fmt.Errorf("%w; %s", err, at.why)
 	}
 	return &Error{Op: op, Path: m.root.given, Node: at.node, Err: m.waitsForItself(ctx, err), Place: at.place, Predecessor: at.predecessor, Holder: at.holder(), DelayUntil: at.until}
-}
-
-// tryLimit returns how long a try waits for its answers: two heartbeats. While nothing can be sent, it returns the error that
-// the try gets at once.
-func (s *Session) tryLimit() (time.Duration, error) {
-	z, _, err := s.link.AttachedNow()
-	switch {
-	case err != nil:
-		return 0, err
-	case z != nil:
-		return 2 * lease.Heartbeat(z.Timeout()), nil
-	}
-	err = ErrNotConnected
-	if tried := s.link.Tried(); tried != "" {
-		err = fmt.Errorf("%w; tried %s", err, tried)
-	}
-	return 0, err
 }
 
 // notInTime returns the error of a call whose wait is over. Somebody was ahead only if a server has said so.

@@ -1,7 +1,6 @@
 package zklock
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -35,6 +34,7 @@ type sessionOptions struct {
 	chrootACL     []zk.ACL       // nil: the chroot is not made
 	dial          dial.Config
 	logger        *slog.Logger
+	traces        []*Trace
 	handshakeCap  time.Duration
 	maxLockNodes  int
 	juteMaxBuffer int   // in bytes
@@ -136,6 +136,16 @@ func WithDialer(d zk.Dialer) Option {
 // and long waits are informational, and the ZooKeeper client's own lines have debug level. docs/operating.md explains each line.
 func WithLogger(l *slog.Logger) Option { return func(o *sessionOptions) { o.logger = l } }
 
+// WithTrace has the Session call the functions of t, which must not change any more. Given more than once, each is called, in that order;
+// the context that one AcquireStart returns is what the next one is given.
+func WithTrace(t *Trace) Option {
+	return func(o *sessionOptions) {
+		if o.traces = append(o.traces, t); t == nil {
+			o.wrong = errors.New("WithTrace(nil): leave the option out")
+		}
+	}
+}
+
 // WithHandshakeTimeout caps the time that one server gets: for the look-up of its name, the dial, TLS, its connect response
 // and its answers to the credentials together. After that the Session tries the next server. The default is a third of the
 // session timeout, and at most 10 s. Within it, the dial to each address may take one heartbeat: a tenth of the session
@@ -172,7 +182,8 @@ type mutexOptions struct {
 	nodeOptions
 	container bool
 	acl       []zk.ACL
-	name      string
+	name      string // of the nodes
+	label     string
 	markers   []string
 	limit     string // the node that has a semaphore's limit
 	delay     time.Duration
@@ -256,6 +267,10 @@ func WithData(data []byte) MutexOption {
 	return func(o *mutexOptions) { o.data = slices.Clone(data) }
 }
 
+// WithName names the lock for traces and metrics, which otherwise call it by its path. Give locks of one kind one name if their paths have ids
+// in them, as /orders/4711 has: metrics want few names.
+func WithName(name string) MutexOption { return func(o *mutexOptions) { o.label = name } }
+
 // WithFailOnSessionLoss makes a waiting Acquire return ErrSessionExpired when its ZooKeeper session ends. By default it
 // queues again, at the tail, in the next session. A session also ends when no server has answered in it for 7/6 of the session timeout
 // and a second.
@@ -284,9 +299,6 @@ type DoOption func(*doOptions)
 
 type doOptions struct{ wait time.Duration }
 
-// forever is the wait of a call that only its context bounds.
-const forever = time.Duration(math.MaxInt64)
-
 func newDoOptions(opts []DoOption) (doOptions, error) {
 	o := doOptions{wait: forever}
 	for _, opt := range opts {
@@ -299,19 +311,6 @@ func newDoOptions(opts []DoOption) (doOptions, error) {
 		return o, fmt.Errorf("WaitAtMost(%v): give 0 for a try, or how long to wait", o.wait)
 	}
 	return o, nil
-}
-
-// waitKey finds in a context until when the call may wait for its lock. A Multi sets it for the locks that it calls: Acquire takes a context
-// alone, and the end of that would say something else. No context of a hold has it.
-type waitKey struct{}
-
-// waitIn returns how long a call with the context may wait.
-func waitIn(ctx context.Context) time.Duration {
-	until, ok := ctx.Value(waitKey{}).(time.Time)
-	if !ok {
-		return forever
-	}
-	return max(time.Until(until), 1) // 0 would be a try
 }
 
 // WaitAtMost bounds how long Do waits for the lock, and not the work. 0 is a try, as TryAcquire makes it. By default Do

@@ -2,6 +2,8 @@ package zklock
 
 import (
 	"context"
+	"math"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -40,4 +42,26 @@ func WithOwner(ctx context.Context, o Owner) context.Context {
 func ownerSet(ctx context.Context) Owner {
 	o, _ := ctx.Value(ownerKey{}).(Owner)
 	return o
+}
+
+// forever is the wait of a call that only its context bounds.
+const forever = time.Duration(math.MaxInt64)
+
+// waitKey finds in a context what a Multi tells the locks that it calls (multiWait). Acquire takes a context alone, and the end of that would
+// say something else. No context of a hold has it.
+type waitKey struct{}
+
+// multiWait is a Multi's wait for one of its locks.
+type multiWait struct {
+	until time.Time // until when it may wait, zero for ever
+	multi string    // what the Multi is called in traces
+}
+
+// waitIn returns how long a call with the context may wait.
+func waitIn(ctx context.Context) time.Duration {
+	w, _ := ctx.Value(waitKey{}).(multiWait)
+	if w.until.IsZero() {
+		return forever
+	}
+	return max(time.Until(w.until), 1) // 0 would be a try
 }

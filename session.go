@@ -15,6 +15,7 @@ import (
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/eventlog"
 	"github.com/zklock/zklock/internal/hook"
+	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/sessionkey"
 )
@@ -33,6 +34,9 @@ type Session struct {
 	conn    *zk.Conn
 	locks   lockTable
 	roots   roots
+	trace   tracer
+
+	attached atomic.Int64 // how often it was
 
 	closing   atomic.Bool // not a sync.Once: while a goroutine waits for one, the virtual time of a synctest bubble stands still
 	closeDone chan struct{}
@@ -72,6 +76,7 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 	}
 	s.link = link.New(s.linkOptions(addrs))
 	s.locks.byKey = make(map[lockKey]*lockData)
+	s.trace.all, s.trace.log, s.trace.clock = o.traces, s.log, s.clock
 
 	if s.conn, err = s.link.Start(); err != nil {
 		s.log.Close()
@@ -123,7 +128,12 @@ func (s *Session) linkOptions(addrs []string) link.Options {
 			z.Longest = s.opts.juteMaxBuffer
 			return newEra(z, s.opts.maxLockNodes)
 		},
-		Told:   func(st link.Step) { s.feed.tell(Change{State(st.State), st.Session, st.Time, st.Err}) },
+		Told: func(st link.Step) {
+			if st.State.Attached() {
+				s.attached.Add(1)
+			}
+			s.feed.tell(Change{State(st.State), st.Session, st.Time, st.Err})
+		},
 		Closed: s.feed.close,
 	}
 }
@@ -261,6 +271,23 @@ func (s *Session) Close() error {
 	s.log.Close()
 	close(s.closeDone)
 	return nil
+}
+
+// tryLimit returns how long a try waits for its answers: two heartbeats. While nothing can be sent, it returns the error that
+// the try gets at once.
+func (s *Session) tryLimit() (time.Duration, error) {
+	z, _, err := s.link.AttachedNow()
+	switch {
+	case err != nil:
+		return 0, err
+	case z != nil:
+		return 2 * lease.Heartbeat(z.Timeout()), nil
+	}
+	err = ErrNotConnected
+	if tried := s.link.Tried(); tried != "" {
+		err = fmt.Errorf("%w; tried %s", err, tried)
+	}
+	return 0, err
 }
 
 // loseIfLate ends the current ZooKeeper session if a hold is past its lease.

@@ -16,12 +16,14 @@ import (
 
 	"github.com/go-zookeeper/zk"
 	"github.com/google/uuid"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/hook"
 	"github.com/zklock/zklock/internal/ledger"
+	"github.com/zklock/zklock/internal/tracecheck"
 	"github.com/zklock/zklock/internal/zkserver"
 	"github.com/zklock/zklock/zktest"
 )
@@ -175,8 +177,10 @@ func hooked(t testing.TB, hooks hook.Session, srv string, opts ...zklock.Option)
 	if hooks.SuspendedTime == nil {
 		hooks.SuspendedTime = awake
 	}
+	check := tracecheck.New()
+	t.Cleanup(func() { assert.NoError(t, check.Ended(soon), "what it traced") })
 	s, err := zklock.Connect(hook.With(within(t, soon), hooks), srv, append([]zklock.Option{
-		zklock.WithSessionTimeout(10 * time.Second), quiet(t)}, opts...)...)
+		zklock.WithSessionTimeout(10 * time.Second), quiet(t), check.Option()}, opts...)...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s

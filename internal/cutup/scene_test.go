@@ -23,6 +23,7 @@ import (
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/cutup"
 	"github.com/zklock/zklock/internal/rawzk"
+	"github.com/zklock/zklock/internal/tracecheck"
 	"github.com/zklock/zklock/internal/wire"
 	"github.com/zklock/zklock/internal/zkserver"
 )
@@ -167,7 +168,9 @@ func (s *scene) connect(from *cutup.Host, servers string, timeout time.Duration,
 	}
 	opts = append([]zklock.Option{zklock.WithSessionTimeout(timeout), zklock.WithDialer(from.Dial),
 		zklock.WithLogger(slog.New(slog.NewTextHandler(testWriter{s.t}, &slog.HandlerOptions{Level: level})))}, opts...)
-	session, err := zklock.Connect(within(s.t, soon), servers, opts...)
+	check := tracecheck.New()
+	s.t.Cleanup(func() { require.NoError(s.t, check.Ended(soon), "what it traced") })
+	session, err := zklock.Connect(within(s.t, soon), servers, append(opts, check.Option())...)
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { require.NoError(s.t, session.Close()) })
 	return session

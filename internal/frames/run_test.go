@@ -17,6 +17,7 @@ import (
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/ledger"
 	"github.com/zklock/zklock/internal/oneway"
+	"github.com/zklock/zklock/internal/tracecheck"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -84,6 +85,7 @@ type frameClient struct {
 	read      zklock.Lock // of a writer that reads, too
 	owner     zklock.Owner
 	connected chan struct{} // closed when s is set, or will not be
+	traces    *tracecheck.Check
 }
 
 // frameHold is a hold, and the belief in it.
@@ -108,7 +110,7 @@ func newFrameRun(w *frameWorld, cases []frameCase, repeat string) *frameRun {
 	r.ledger = ledger.New(r.failf)
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	client := func(name string) *frameClient {
-		return &frameClient{r: r, name: name, owner: zklock.NewOwner(name), connected: make(chan struct{})}
+		return &frameClient{r: r, name: name, owner: zklock.NewOwner(name), connected: make(chan struct{}), traces: tracecheck.New()}
 	}
 	r.proxy.OnFrame(r.saw)
 	if slices.ContainsFunc(cases, func(c frameCase) bool { return c.fault.deaf }) {
@@ -242,7 +244,7 @@ func (c *frameClient) connect(ctx context.Context) {
 	var s *zklock.Session
 	// A Connect that gives up closes what it has, for which Close's bound holds.
 	err := c.bounded("Connect", ctx, 4*time.Second, func() (err error) {
-		opts := append([]zklock.Option{zklock.WithSessionTimeout(r.timeout)}, r.opts...)
+		opts := append([]zklock.Option{zklock.WithSessionTimeout(r.timeout), c.traces.Option()}, r.opts...)
 		if c == r.u && r.way != nil {
 			opts = append(opts, zklock.WithDialer(r.way.Dial))
 		}
@@ -275,6 +277,9 @@ func (c *frameClient) close() {
 	}
 	if took := time.Since(start); took > 4*time.Second+r.slack() {
 		r.failf("I6: Close took %v", took)
+	}
+	if err := c.traces.Ended(r.patience()); err != nil {
+		r.failf("what %s traced: %v", c.name, err)
 	}
 }
 
@@ -697,7 +702,7 @@ func (r *frameRun) finish(holds ...*frameHold) {
 			b.release()
 		}
 	}
-	fresh := &frameClient{r: r, name: "a fresh client", owner: zklock.NewOwner("fresh"), connected: make(chan struct{})}
+	fresh := &frameClient{r: r, name: "a fresh client", owner: zklock.NewOwner("fresh"), connected: make(chan struct{}), traces: tracecheck.New()}
 	ctx, cancel := fresh.context(r.patience())
 	defer cancel()
 	fresh.connect(ctx)

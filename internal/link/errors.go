@@ -17,6 +17,12 @@ var (
 var (
 	// ErrLeaseEnded: the lease ended over a hold.
 	ErrLeaseEnded = errors.New("the lease ended")
+	// ErrStoodStill: it ended, and nobody looked.
+	ErrStoodStill = fmt.Errorf("%w: this process stood still", ErrLeaseEnded)
+	// ErrSilence: it ended without an answer.
+	ErrSilence = fmt.Errorf("%w: no server has answered", ErrLeaseEnded)
+	// ErrNoQuorum: it ended although a server answered.
+	ErrNoQuorum = errors.New("no quorum has confirmed the session")
 	// ErrUnheard: no server has answered for lease.Unheard. A hold would have been lost before, at the end of its lease.
 	ErrUnheard = errors.New("no server has answered for longer than the session timeout")
 	// ErrExpired: the servers ended it.

@@ -136,11 +136,11 @@ func (z *Era) leaseEndedLocked(now clock.Instant) error {
 	ago := func(t clock.Instant) time.Duration { return now.Sub(t).Round(100 * time.Millisecond) }
 	switch silent := now.Sub(z.mu.heard); {
 	case now.Sub(l.End()) > time.Second:
-		return fmt.Errorf("%w: this process stood still, and saw the end %v too late; the last answer came from %s %v ago", ErrLeaseEnded, ago(l.End()), server, ago(z.mu.heard))
+		return fmt.Errorf("%w, and saw the end %v too late; the last answer came from %s %v ago", ErrStoodStill, ago(l.End()), server, ago(z.mu.heard))
 	case silent >= l.Room():
-		return fmt.Errorf("%w: no server has answered for %v, the last was %s", ErrLeaseEnded, ago(z.mu.heard), server)
+		return fmt.Errorf("%w for %v, the last was %s", ErrSilence, ago(z.mu.heard), server)
 	}
-	return fmt.Errorf("%w: %s answers, but no quorum has confirmed the session for %v", ErrLeaseEnded, server, ago(l.From()))
+	return fmt.Errorf("%w: %s answers, but %w for %v", ErrLeaseEnded, server, ErrNoQuorum, ago(l.From()))
 }
 
 // Lose ends the session, once: every hold in it is lost and every waiter wakes. The ZooKeeper session may still be alive at the

@@ -180,6 +180,16 @@ func (l *Link) State() State {
 	return state
 }
 
+// Server returns the server over which requests go now, as given; "" if none can go.
+func (l *Link) Server() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.mu.state.state.Attached() {
+		return ""
+	}
+	return l.mu.conn.addr
+}
+
 // AttachedNow returns the ZooKeeper session in which requests go out, nil if none can be sent now. err says why the link is
 // closed.
 func (l *Link) AttachedNow() (z *Era, changed <-chan struct{}, err error) {

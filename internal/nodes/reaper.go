@@ -39,11 +39,11 @@ func NewReaper(z *link.Era, lists *Lists, nodes *Own) *Reaper {
 	return r
 }
 
-// IsErasing says whether any node is being deleted.
-func (r *Reaper) IsErasing() bool {
+// Erasing says how many nodes are being deleted; several that are deleted together count once.
+func (r *Reaper) Erasing() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.mu.erasing) > 0
+	return len(r.mu.erasing)
 }
 
 // Deletion is the deletion of a node, or of several in one transaction: the reaper's unit of work. It is tried until they are gone

@@ -96,6 +96,7 @@ func TestExportedNames_ShowNothingInternal(t *testing.T) {
 
 // shownBy names the example that shows an exported name which has none of its own.
 var shownBy = map[string]string{
+	"WithTrace": "Trace", "WithName": "Trace",
 	"WithContainer": "NewMutex", "WithData": "NewMutex", "WithRevocation": "Revoke", "OwnerFrom": "NewOwner",
 	"NewElection": "Election_Campaign", "Election.Candidates": "Election_Leader",
 	"NewSemaphore": "Semaphore_Permits", "Semaphore.Path": "Semaphore_Participants",
@@ -196,7 +197,7 @@ func TestExportedNamesHaveExamples(t *testing.T) {
 		check(fn.Name)
 	}
 	for _, typ := range library.Types {
-		shown := has(typ.Name)
+		shown := has(typ.Name) || slices.ContainsFunc(slices.Collect(maps.Values(examples)), func(e *doc.Example) bool { return mentions(e, typ.Name) })
 		for _, fn := range typ.Funcs {
 			shown = check(fn.Name) || shown
 		}
@@ -213,6 +214,16 @@ func TestExportedNamesHaveExamples(t *testing.T) {
 			t.Errorf("%s is on a list, and the package exports no such function or method: take it off", name)
 		}
 	}
+}
+
+// mentions says whether an example names a type, or the method that returns it and is called as it is.
+func mentions(e *doc.Example, name string) (found bool) {
+	ast.Inspect(e.Code, func(n ast.Node) bool {
+		sel, ok := n.(*ast.SelectorExpr)
+		found = found || ok && sel.Sel.Name == name
+		return true
+	})
+	return found
 }
 
 // calls says whether an example calls a function or method of that name.

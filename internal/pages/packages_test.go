@@ -69,6 +69,7 @@ var goroutines = map[string]int{
 	"internal/link/link.go":         3, // spawn, which all others use; the loop; the watch over the client's own end
 	"session.go":                    1, // the Close of a Connect in vain
 	"attempt.go":                    1, // the user's callback, for which Close does not wait
+	"trace.go":                      1, // the user's HoldLost, for which Close does not wait
 	"participants.go":               1, // reads in flight; waited for before it returns
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/hook"
 	"github.com/zklock/zklock/internal/oneway"
+	"github.com/zklock/zklock/internal/tracecheck"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -36,6 +37,7 @@ type world struct {
 	client []*client
 
 	watching sync.WaitGroup // those who listen to a Session's changes
+	traces   []*tracecheck.Check
 
 	mu         sync.Mutex // guards all below; a leaf
 	rec        record
@@ -231,6 +233,11 @@ func (w *world) settle() {
 		c.close()
 	}
 	w.watching.Wait()
+	for _, check := range w.traces {
+		if err := check.Ended(time.Minute); err != nil {
+			w.failf("traces: %v", err)
+		}
+	}
 	if all := w.ens.Sessions(); len(all) > 0 {
 		w.failf("I7: ZooKeeper sessions outlive Close: %+v", all)
 	}
@@ -276,11 +283,15 @@ func (c *client) behind() time.Duration {
 }
 
 func (c *client) connect() error {
+	check := tracecheck.New()
 	s, err := zklock.Connect(hook.With(context.Background(), hook.Session{SuspendedTime: c.behind}), strings.Join(c.w.ens.Addrs(), ","), zklock.WithDialer(c.way.Dial),
-		zklock.WithSessionTimeout(c.timeout), zklock.WithLogger(c.w.log))
+		zklock.WithSessionTimeout(c.timeout), zklock.WithLogger(c.w.log), check.Option())
 	if err != nil {
 		return err
 	}
+	c.w.mu.Lock()
+	c.w.traces = append(c.w.traces, check)
+	c.w.mu.Unlock()
 	if c.w.kind.calm == 0 {
 		changes := s.Changes(context.Background())
 		c.w.watching.Go(func() {

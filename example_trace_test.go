@@ -1,0 +1,99 @@
+package zklock_test
+
+// Examples of what can be seen of a Session from outside: its traces and its numbers.
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/zklock/zklock"
+)
+
+// A trace hears of each acquire and of the end of each hold. Those of contrib/zklockprom and contrib/zklockotel make metrics and spans of that.
+func ExampleTrace() {
+	ctx, servers, stop := exampleServer()
+	defer stop()
+	called := func(a zklock.AcquireInfo) string { return a.Kind + " " + a.Name }
+	s, err := zklock.Connect(ctx, servers, zklock.WithTrace(&zklock.Trace{
+		AcquireStart: func(ctx context.Context, a zklock.AcquireInfo) context.Context {
+			fmt.Println(called(a), "wanted")
+			return ctx
+		},
+		AcquireEnd: func(ctx context.Context, a zklock.AcquireEndInfo) {
+			if a.Err != nil {
+				fmt.Println(called(a.AcquireInfo), "not acquired, place", a.Place)
+				return
+			}
+			fmt.Println(called(a.AcquireInfo), "acquired")
+		},
+		HoldEnd: func(ctx context.Context, h zklock.HoldInfo) { fmt.Println(called(h.AcquireInfo), "released") },
+	}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	order, err := zklock.NewMutex(s, "/orders/4711", zklock.WithName("order"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	_ = order.Do(ctx, func(context.Context, *zklock.Hold) error {
+		_, err := order.TryAcquire(ctx) // without the hold's context: it is somebody else's
+		return err
+	})
+	// Output:
+	// mutex order wanted
+	// mutex order acquired
+	// mutex order wanted
+	// mutex order not acquired, place 2
+	// mutex order released
+}
+
+// The lock was lost because somebody deleted its node.
+func ExampleLossReason() {
+	ctx, srv, stop := exampleZooKeeper()
+	defer stop()
+	s, err := zklock.Connect(ctx, srv.Addr())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	m, err := zklock.NewMutex(s, "/locks/nightly")
+	if err != nil {
+		log.Fatal(err)
+	}
+	hold, err := m.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := srv.Delete(hold.Node()); err != nil {
+		log.Fatal(err)
+	}
+	<-hold.Lost()
+	fmt.Println(zklock.LossReason(hold.Err()))
+	fmt.Println(zklock.LossReason(hold.Release(ctx)))
+	// Output:
+	// node_deleted
+	// node_deleted
+}
+
+func ExampleSession_Stats() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, err := zklock.NewMutex(s, "/locks/nightly")
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = m.Do(ctx, func(context.Context, *zklock.Hold) error {
+		now := s.Stats()
+		fmt.Println(now.State, "held:", now.Held, "waiting:", now.Waiting, "the lease has time left:", now.LeaseLeft > 0)
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("held:", s.Stats().Held)
+	// Output:
+	// Connected held: 1 waiting: 0 the lease has time left: true
+	// held: 0
+}

@@ -1,0 +1,167 @@
+// Package tracecheck holds what a Session traces against what zklock.Trace promises. The tests have it in each Session that they connect, so
+// that every test, random world and frame asks: does each acquire start and end once, does each handle end once, and is each loss told once
+// and in its place?
+package tracecheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/zklock/zklock"
+)
+
+// Check is the record of a Session's traces.
+type Check struct {
+	mu      sync.Mutex
+	calls   []*call
+	wrong   []error
+	changed chan struct{} // closed with each trace
+}
+
+// call is an acquire and its handle.
+type call struct {
+	info           zklock.AcquireInfo
+	ended          bool
+	hold           *zklock.Hold
+	lost, released bool
+}
+
+type key struct{ *Check }
+
+// New returns an empty record.
+func New() *Check { return &Check{changed: make(chan struct{})} }
+
+// Option has the Session that is connected with it checked.
+func (c *Check) Option() zklock.Option {
+	return zklock.WithTrace(&zklock.Trace{
+		AcquireStart: c.start,
+		AcquireEnd: func(ctx context.Context, a zklock.AcquireEndInfo) {
+			c.note(ctx, a.AcquireInfo, func(k *call) string { return k.end(a) })
+		},
+		HoldLost: func(ctx context.Context, h zklock.HoldInfo) {
+			c.note(ctx, h.AcquireInfo, func(k *call) string { return k.lose(h) })
+		},
+		HoldEnd: func(ctx context.Context, h zklock.HoldInfo) {
+			c.note(ctx, h.AcquireInfo, func(k *call) string { return k.release(h) })
+		},
+	})
+}
+
+func (c *Check) start(ctx context.Context, a zklock.AcquireInfo) context.Context {
+	k := &call{info: a}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls = append(c.calls, k)
+	return context.WithValue(ctx, key{c}, k)
+}
+
+// note notes what is traced of a call. judge says what is wrong about it, if anything is.
+func (c *Check) note(ctx context.Context, a zklock.AcquireInfo, judge func(k *call) string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k, ok := ctx.Value(key{c}).(*call)
+	why := "its context is not of its AcquireStart"
+	if ok {
+		why = judge(k)
+		if why == "" && a != k.info {
+			why = fmt.Sprintf("it was %+v at the start", k.info)
+		}
+	}
+	if why != "" {
+		c.wrong = append(c.wrong, fmt.Errorf("%+v: %s", a, why))
+	}
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+func (k *call) end(a zklock.AcquireEndInfo) string {
+	switch {
+	case k.ended:
+		return "AcquireEnd a second time"
+	case (a.Hold == nil) != (a.Err != nil):
+		return fmt.Sprintf("AcquireEnd with the hold %v and the error %v", a.Hold, a.Err)
+	case a.Waited < 0 || a.Place < 0 || a.Requeued < 0 || a.Reentered && (a.Err != nil || a.Place > 0):
+		return fmt.Sprintf("AcquireEnd with %+v", a)
+	}
+	k.ended, k.hold = true, a.Hold
+	return ""
+}
+
+func (k *call) lose(h zklock.HoldInfo) string {
+	switch {
+	case k.hold == nil || h.Hold != k.hold:
+		return "HoldLost of another hold than AcquireEnd's"
+	case k.lost:
+		return "HoldLost a second time"
+	case k.released:
+		return "HoldLost after HoldEnd"
+	case !errors.Is(h.Err, zklock.ErrLost) || h.Reason == "" || h.Reason != zklock.LossReason(h.Err) || h.Held < 0:
+		return fmt.Sprintf("HoldLost with %+v", h)
+	}
+	k.lost = true
+	return ""
+}
+
+func (k *call) release(h zklock.HoldInfo) string {
+	switch {
+	case k.hold == nil || h.Hold != k.hold:
+		return "HoldEnd of another hold than AcquireEnd's"
+	case k.released:
+		return "HoldEnd a second time"
+	case errors.Is(h.Err, zklock.ErrLost) != k.lost || (h.Reason != "") != k.lost:
+		return fmt.Sprintf("HoldEnd with the error %v and the reason %q; HoldLost was called: %v", h.Err, h.Reason, k.lost)
+	case h.Held < 0 || h.Overrun < 0 || h.Overrun > 0 && !k.lost:
+		return fmt.Sprintf("HoldEnd with %+v", h)
+	}
+	k.released = true
+	return ""
+}
+
+// Ended is called when the Session is closed. It waits until all that it began has ended, for no longer than d, and returns what was wrong.
+func (c *Check) Ended(d time.Duration) error {
+	late := time.After(d)
+	for {
+		c.mu.Lock()
+		wrong, changed, open := errors.Join(c.wrong...), c.changed, c.open()
+		c.mu.Unlock()
+		if wrong != nil || open == nil {
+			return wrong
+		}
+		select {
+		case <-changed:
+		case <-late:
+			return open
+		}
+	}
+}
+
+// Calls says how many acquires there were, how many of them got a hold, and how many of those were lost.
+func (c *Check) Calls() (calls, granted, lost int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range c.calls {
+		if k.hold != nil {
+			granted++
+		}
+		if k.lost {
+			lost++
+		}
+	}
+	return len(c.calls), granted, lost
+}
+
+// open says what has not ended: of a hold that nobody has released, the loss tells.
+func (c *Check) open() error {
+	for _, k := range c.calls {
+		switch {
+		case !k.ended:
+			return fmt.Errorf("%+v: no AcquireEnd", k.info)
+		case k.hold != nil && !k.lost && !k.released:
+			return fmt.Errorf("%+v: neither HoldLost nor HoldEnd", k.info)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,117 @@
+package tracecheck
+
+// These tests attack the check: each mistake that a tracer can make is found.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+)
+
+// tracer calls what a Session would.
+type tracer struct {
+	*Check
+	ctx  context.Context
+	info zklock.AcquireInfo
+	hold *zklock.Hold
+}
+
+func (f *tracer) start() { f.ctx = f.Check.start(context.Background(), f.info) }
+
+func (f *tracer) end(a zklock.AcquireEndInfo) {
+	a.AcquireInfo = f.info
+	f.note(f.ctx, a.AcquireInfo, func(k *call) string { return k.end(a) })
+}
+
+func (f *tracer) lost(h zklock.HoldInfo) {
+	h.AcquireInfo, h.Hold = f.info, f.hold
+	f.note(f.ctx, f.info, func(k *call) string { return k.lose(h) })
+}
+
+func (f *tracer) released(h zklock.HoldInfo) {
+	h.AcquireInfo, h.Hold = f.info, f.hold
+	f.note(f.ctx, f.info, func(k *call) string { return k.release(h) })
+}
+
+func TestCheck(t *testing.T) {
+	loss := fmt.Errorf("gone: %w", zklock.ErrLost)
+	lost := zklock.HoldInfo{Err: loss, Reason: zklock.LossOther}
+	late := zklock.HoldInfo{Err: loss, Reason: zklock.LossOther, Overrun: time.Second}
+	for name, tt := range map[string]struct {
+		calls func(f *tracer)
+		wrong string
+	}{
+		"failed":               {func(f *tracer) { f.start(); f.end(zklock.AcquireEndInfo{Err: errors.New("no")}) }, ""},
+		"released":             {func(f *tracer) { f.start(); f.end(zklock.AcquireEndInfo{Hold: f.hold}); f.released(zklock.HoldInfo{}) }, ""},
+		"lost and released":    {func(f *tracer) { f.start(); f.end(zklock.AcquireEndInfo{Hold: f.hold}); f.lost(lost); f.released(late) }, ""},
+		"lost, never released": {func(f *tracer) { f.start(); f.end(zklock.AcquireEndInfo{Hold: f.hold}); f.lost(lost) }, ""},
+		"no end":               {func(f *tracer) { f.start() }, "no AcquireEnd"},
+		"two ends": {func(f *tracer) {
+			f.start()
+			f.end(zklock.AcquireEndInfo{Err: loss})
+			f.end(zklock.AcquireEndInfo{Err: loss})
+		}, "AcquireEnd a second time"},
+		"neither hold nor error": {func(f *tracer) { f.start(); f.end(zklock.AcquireEndInfo{}) }, "AcquireEnd with the hold"},
+		"another call": {func(f *tracer) {
+			f.start()
+			f.info.Path = "/other"
+			f.end(zklock.AcquireEndInfo{Err: loss})
+		}, "at the start"},
+		"without its context": {func(f *tracer) {
+			f.start()
+			f.ctx = context.Background()
+			f.end(zklock.AcquireEndInfo{Err: loss})
+		}, "its context"},
+		"no end of the hold": {func(f *tracer) { f.start(); f.end(zklock.AcquireEndInfo{Hold: f.hold}) }, "neither HoldLost nor HoldEnd"},
+		"lost before the end of the acquire": {func(f *tracer) {
+			f.start()
+			f.lost(lost)
+			f.end(zklock.AcquireEndInfo{Hold: f.hold})
+		}, "HoldLost of another hold"},
+		"lost after the release": {func(f *tracer) {
+			f.start()
+			f.end(zklock.AcquireEndInfo{Hold: f.hold})
+			f.released(zklock.HoldInfo{})
+			f.lost(lost)
+		}, "HoldLost after HoldEnd"},
+		"lost twice": {func(f *tracer) {
+			f.start()
+			f.end(zklock.AcquireEndInfo{Hold: f.hold})
+			f.lost(lost)
+			f.lost(lost)
+		}, "HoldLost a second time"},
+		"another reason": {func(f *tracer) {
+			f.start()
+			f.end(zklock.AcquireEndInfo{Hold: f.hold})
+			f.lost(zklock.HoldInfo{Err: loss, Reason: zklock.LossClosed})
+		}, "HoldLost with"},
+		"a loss that nobody told": {func(f *tracer) {
+			f.start()
+			f.end(zklock.AcquireEndInfo{Hold: f.hold})
+			f.released(late)
+		}, "HoldLost was called: false"},
+		"released twice": {func(f *tracer) {
+			f.start()
+			f.end(zklock.AcquireEndInfo{Hold: f.hold})
+			f.released(zklock.HoldInfo{})
+			f.released(zklock.HoldInfo{})
+		}, "HoldEnd a second time"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &tracer{Check: New(), hold: new(zklock.Hold), info: zklock.AcquireInfo{Path: "/job"}}
+			tt.calls(f)
+			err := f.Ended(0)
+			if tt.wrong == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, tt.wrong)
+			}
+		})
+	}
+}

@@ -1,0 +1,486 @@
+package zklock_test
+
+// What a Session traces, word for word. That it is well formed, each Session of these tests asks (internal/tracecheck).
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// traced is what a Session has traced, a line each.
+type traced struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *traced) add(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, fmt.Sprintf(format, args...))
+}
+
+// since returns the lines since it was called last.
+func (l *traced) since() []string {
+	synctest.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lines := l.lines
+	l.lines = nil
+	return lines
+}
+
+// outcomes is since without times.
+func (l *traced) outcomes() (lines []string) {
+	for _, line := range l.since() {
+		before, rest, _ := strings.Cut(line, " after ")
+		_, why, _ := strings.Cut(rest, ": ")
+		lines = append(lines, before+": "+why)
+	}
+	return lines
+}
+
+func (l *traced) trace() *zklock.Trace {
+	called := func(a zklock.AcquireInfo) string {
+		s := a.Kind + " " + a.Path
+		if a.Name != "" {
+			s += " as " + a.Name
+		}
+		if a.Multi != "" {
+			s += " of " + a.Multi
+		}
+		if a.Try {
+			s += " try"
+		}
+		return s
+	}
+	again := func(re bool) string {
+		if re {
+			return " again"
+		}
+		return ""
+	}
+	return &zklock.Trace{
+		AcquireStart: func(ctx context.Context, a zklock.AcquireInfo) context.Context {
+			l.add("start %s", called(a))
+			return ctx
+		},
+		AcquireEnd: func(_ context.Context, a zklock.AcquireEndInfo) {
+			outcome := "acquired"
+			if a.Err != nil {
+				outcome = "failed"
+			}
+			l.add("%s%s %s after %v, place %d, requeued %d", outcome, again(a.Reentered), called(a.AcquireInfo), a.Waited, a.Place, a.Requeued)
+		},
+		HoldLost: func(_ context.Context, h zklock.HoldInfo) {
+			l.add("lost%s %s after %v: %s", again(h.Reentered), called(h.AcquireInfo), h.Held, h.Reason)
+		},
+		HoldEnd: func(_ context.Context, h zklock.HoldInfo) {
+			l.add("end%s %s after %v, overrun %v, lost %v: %s", again(h.Reentered), called(h.AcquireInfo), h.Held, h.Overrun, errors.Is(h.Err, zklock.ErrLost), h.Reason)
+		},
+	}
+}
+
+func TestVirtual_Trace_SaysWhatHappened(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var log traced
+		s := v.connect(zklock.WithTrace(log.trace()))
+		m := newMutex(t, s, "/job", zklock.WithName("nightly"))
+
+		h := acquire(t, m)
+		again, err := m.Acquire(h.Context())
+		require.NoError(t, err)
+		require.Equal(t, []string{
+			"start mutex /job as nightly", "acquired mutex /job as nightly after 0s, place 0, requeued 0",
+			"start mutex /job as nightly", "acquired again mutex /job as nightly after 0s, place 0, requeued 0",
+		}, log.since())
+		time.Sleep(2 * time.Second)
+		release(t, again)
+		time.Sleep(time.Second)
+		require.NoError(t, h.Release(t.Context()))
+		require.NoError(t, h.Release(t.Context()), "which ends nothing")
+		require.Equal(t, []string{"end again mutex /job as nightly after 2s, overrun 0s, lost false: ", "end mutex /job as nightly after 3s, overrun 0s, lost false: "}, log.since())
+
+		// A wait and a try, behind somebody.
+		other := acquire(t, newMutex(t, v.connect(), "/job"))
+		w := v.queueUp(m)
+		_, err = m.TryAcquire(t.Context())
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		time.Sleep(5 * time.Second)
+		release(t, other)
+		h = w.granted2(t, time.Second)
+		require.Equal(t, []string{
+			"start mutex /job as nightly", "start mutex /job as nightly try", "failed mutex /job as nightly try after 0s, place 3, requeued 0",
+			"acquired mutex /job as nightly after 5s, place 2, requeued 0",
+		}, log.since())
+
+		// Somebody deletes the node of the hold, and of a wait.
+		require.NoError(t, v.srv.Delete(h.Node()))
+		require.Equal(t, []string{"lost mutex /job as nightly after 0s: node_deleted"}, log.since())
+		time.Sleep(7 * time.Second)
+		require.ErrorIs(t, h.Release(t.Context()), zklock.ErrLost)
+		require.Equal(t, []string{"end mutex /job as nightly after 7s, overrun 7s, lost true: node_deleted"}, log.since())
+		other = acquire(t, newMutex(t, v.connect(), "/job"))
+		w = v.queueUp(m)
+		require.NoError(t, v.srv.Delete("/job/"+without(v.srv.Children("/job"), base(other.Node()))[0]))
+		time.Sleep(time.Minute)
+		release(t, other)
+		h = w.granted2(t, time.Second)
+		require.Equal(t, []string{"start mutex /job as nightly", "acquired mutex /job as nightly after 1m0s, place 2, requeued 1"}, log.since())
+		release(t, h)
+	})
+}
+
+func TestVirtual_Trace_SaysWhatKind(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var log traced
+		s := v.connect(zklock.WithTrace(log.trace()))
+		rw := newRWMutex(t, s, "/rw")
+		multi, err := zklock.NewMulti(newMutex(t, s, "/b"), rw.WriteLock(), newMutex(t, s, "/a"))
+		require.NoError(t, err)
+		e := newElection(t, s, "/leader", "a")
+		for _, take := range []func() error{
+			func() error { return rw.ReadLock().TryDo(t.Context(), func(context.Context, *zklock.Hold) error { return nil }) },
+			func() error {
+				return newSemaphore(t, s, "/sem", 2).Permits(2).Do(t.Context(), func(context.Context, *zklock.Hold) error { return nil })
+			},
+			func() error { return e.Campaign(t.Context(), func(context.Context, *zklock.Hold) error { return nil }) },
+			func() error { return multi.Do(t.Context(), func(context.Context, *zklock.MultiHold) error { return nil }) },
+			func() error { return multi.Do(t.Context(), func(context.Context, *zklock.MultiHold) error { return nil }, zklock.WaitAtMost(time.Second)) },
+		} {
+			require.NoError(t, take())
+		}
+		const all = " of Multi(/a, /b, /rw)"
+		want := []string{}
+		for _, called := range []string{"read /rw try", "semaphore /sem", "election /leader"} {
+			want = append(want, "start "+called, "acquired "+called+" after 0s, place 0, requeued 0", "end "+called+" after 0s, overrun 0s, lost false: ")
+		}
+		for range 2 {
+			for _, called := range []string{"mutex /a" + all, "mutex /b" + all, "write /rw" + all} {
+				want = append(want, "start "+called, "acquired "+called+" after 0s, place 0, requeued 0")
+			}
+			for _, called := range []string{"write /rw" + all, "mutex /b" + all, "mutex /a" + all} {
+				want = append(want, "end "+called+" after 0s, overrun 0s, lost false: ")
+			}
+		}
+		require.Equal(t, want, log.since())
+
+		// The work under a Multi is its own.
+		require.NoError(t, multi.Do(t.Context(), func(ctx context.Context, _ *zklock.MultiHold) error {
+			log.since()
+			return newMutex(t, s, "/inside").TryDo(ctx, func(context.Context, *zklock.Hold) error { return nil })
+		}))
+		require.Contains(t, log.since(), "start mutex /inside try")
+	})
+}
+
+// The reason of a loss is told in one word, and an overrun counts from the end of the lease, also for who saw it late.
+func TestVirtual_Trace_Reasons(t *testing.T) {
+	for _, tt := range []struct {
+		reason string
+		lose   func(t *testing.T, v *virtual, h *zklock.Hold, sleeps *suspension, s *zklock.Session)
+	}{
+		{zklock.LossNoServer, func(t *testing.T, v *virtual, h *zklock.Hold, _ *suspension, s *zklock.Session) { v.srv.Stop() }},
+		{zklock.LossPaused, func(t *testing.T, v *virtual, h *zklock.Hold, sleeps *suspension, s *zklock.Session) {
+			sleeps.Add(int64(time.Hour))
+		}},
+		{zklock.LossSession, func(t *testing.T, v *virtual, h *zklock.Hold, _ *suspension, s *zklock.Session) {
+			v.srv.ExpireSession(s.SessionID())
+		}},
+		{zklock.LossNode, func(t *testing.T, v *virtual, h *zklock.Hold, _ *suspension, s *zklock.Session) {
+			require.NoError(t, v.srv.Delete(h.Node()))
+		}},
+		{zklock.LossClosed, func(t *testing.T, v *virtual, h *zklock.Hold, _ *suspension, s *zklock.Session) {
+			require.NoError(t, s.Close())
+		}},
+	} {
+		t.Run(tt.reason, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				var log traced
+				var sleeps suspension
+				s := v.hooked(sleeps.hooks(), zklock.WithTrace(log.trace()))
+				h := acquire(t, newMutex(t, s, "/job"))
+				log.since()
+				deadline := h.Deadline()
+				tt.lose(t, v, h, &sleeps, s)
+				<-h.Lost()
+				require.Equal(t, tt.reason, zklock.LossReason(h.Err()))
+				got := log.since()
+				require.Len(t, got, 1)
+				require.Contains(t, got[0], ": "+tt.reason)
+				_ = h.Release(t.Context())
+				require.Contains(t, log.since()[0], ", lost true: "+tt.reason)
+				if tt.reason == zklock.LossNoServer {
+					require.InDelta(t, 0, time.Since(deadline).Milliseconds(), 10, "the loss is seen at the end of the lease")
+				}
+			})
+		})
+	}
+	require.Empty(t, zklock.LossReason(nil))
+	require.Empty(t, zklock.LossReason(zklock.ErrNotHeld))
+	require.Equal(t, zklock.LossOther, zklock.LossReason(zklock.ErrLost))
+}
+
+// 100 holds are lost at once, and four goroutines look at each: each is logged once, and traced once (R91).
+func TestVirtual_ManyHoldsAreLost_EachIsLoggedAndTracedOnce(t *testing.T) {
+	const holds = 100
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var trace traced
+		var log warnings
+		s := v.connect(zklock.WithTrace(trace.trace()), lines(&log, slog.LevelWarn))
+		var lookers sync.WaitGroup
+		ctx, stop := context.WithCancel(t.Context())
+		var nodes []string
+		for i := range holds {
+			h := acquire(t, newMutex(t, s, fmt.Sprintf("/job/%d", i)))
+			nodes = append(nodes, h.Node())
+			for range 4 {
+				lookers.Go(func() {
+					for ctx.Err() == nil {
+						_ = h.Err()
+						time.Sleep(100 * time.Millisecond)
+					}
+				})
+			}
+		}
+		trace.since()
+		v.srv.Stop()
+		time.Sleep(time.Minute)
+		stop()
+		lookers.Wait()
+		got := log.of("zklock: hold lost")
+		require.Len(t, got, holds)
+		for _, node := range nodes {
+			require.True(t, slices.ContainsFunc(got, func(line string) bool { return strings.Contains(line, "node="+node+" ") }), node)
+		}
+		require.Len(t, trace.since(), holds)
+		require.NoError(t, v.srv.Start())
+	})
+}
+
+// A release that finds its node gone is the loss, and says so in the line that people alert on.
+func TestVirtual_ReleaseFindsTheNodeGone_IsLoggedAndTraced(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var trace traced
+		var log warnings
+		s := v.connect(zklock.WithTrace(trace.trace()), lines(&log, slog.LevelDebug))
+		h := acquire(t, newMutex(t, s, "/job"))
+		trace.since()
+		// The event of the deletion comes after the release has begun.
+		v.srv.Inject(zktest.Before(zktest.Delete).Call(func() { _ = v.srv.Delete(h.Node()) }))
+		require.ErrorIs(t, h.Release(t.Context()), zklock.ErrLost)
+		require.Len(t, log.of("zklock: hold lost"), 1)
+		require.Empty(t, log.of("zklock: released"))
+		require.Equal(t, []string{"lost mutex /job after 0s: node_deleted", "end mutex /job after 0s, overrun 0s, lost true: node_deleted"}, trace.since())
+	})
+}
+
+// A release that no server confirms is an end, too.
+func TestVirtual_ReleaseIsNotConfirmed_IsLoggedAndTraced(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var trace traced
+		var log warnings
+		s := v.connect(zklock.WithTrace(trace.trace()), lines(&log, slog.LevelDebug))
+		h := acquire(t, newMutex(t, s, "/job"))
+		trace.since()
+		v.srv.Freeze()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, h.Release(ctx), zklock.ErrNotConfirmed)
+		got := log.of("zklock: released")
+		require.Len(t, got, 1)
+		require.Contains(t, got[0], "err=")
+		require.Equal(t, []string{"end mutex /job after 0s, overrun 0s, lost false: "}, trace.since())
+		v.srv.Thaw()
+	})
+}
+
+// A function that blocks for ever in HoldLost holds up nobody: not Close, not other calls, not the release of the hold. The losses that
+// wait behind it are told by who releases.
+func TestVirtual_HoldLostBlocks_NobodyWaits(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var log traced
+		blocked := make(chan struct{})
+		trace := log.trace()
+		tell := trace.HoldLost
+		trace.HoldLost = func(ctx context.Context, h zklock.HoldInfo) {
+			tell(ctx, h)
+			if h.Path == "/job/0" {
+				<-blocked
+			}
+		}
+		s := v.connect(zklock.WithTrace(trace))
+		var holds []*zklock.Hold
+		for i := range 3 {
+			holds = append(holds, acquire(t, newMutex(t, s, fmt.Sprintf("/job/%d", i))))
+		}
+		log.outcomes()
+		for _, h := range holds {
+			require.NoError(t, v.srv.Delete(h.Node()))
+			<-h.Lost()
+		}
+		require.Equal(t, []string{"lost mutex /job/0: node_deleted"}, log.outcomes())
+		require.ErrorIs(t, holds[1].Release(t.Context()), zklock.ErrLost)
+		require.Equal(t, []string{"lost mutex /job/1: node_deleted", "end mutex /job/1: node_deleted"}, log.outcomes())
+		require.ErrorIs(t, holds[0].Release(t.Context()), zklock.ErrLost, "although its HoldLost runs")
+		release(t, acquire(t, newMutex(t, s, "/job/0")))
+		log.outcomes()
+		began := time.Now()
+		require.NoError(t, s.Close())
+		require.Less(t, time.Since(began), time.Second)
+		require.Empty(t, log.outcomes())
+		close(blocked)
+		require.Equal(t, []string{"end mutex /job/0: node_deleted", "lost mutex /job/2: node_deleted"}, log.outcomes())
+		require.ErrorIs(t, holds[2].Release(t.Context()), zklock.ErrLost)
+		require.Equal(t, []string{"end mutex /job/2: node_deleted"}, log.outcomes())
+	})
+}
+
+// HoldLost may release what it hears of.
+func TestVirtual_HoldLostReleases(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var log traced
+		trace := log.trace()
+		tell := trace.HoldLost
+		trace.HoldLost = func(ctx context.Context, h zklock.HoldInfo) {
+			tell(ctx, h)
+			_ = h.Hold.Release(context.Background())
+		}
+		s := v.connect(zklock.WithTrace(trace))
+		h := acquire(t, newMutex(t, s, "/job"))
+		log.since()
+		require.NoError(t, v.srv.Delete(h.Node()))
+		<-h.Lost()
+		require.Equal(t, []string{"lost mutex /job: node_deleted", "end mutex /job: node_deleted"}, log.outcomes())
+		require.Zero(t, s.Stats().Lost)
+	})
+}
+
+// A loss while AcquireEnd runs is told after it.
+func TestVirtual_LostDuringAcquireEnd_IsToldAfterIt(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var log traced
+		trace := log.trace()
+		tell := trace.AcquireEnd
+		trace.AcquireEnd = func(ctx context.Context, a zklock.AcquireEndInfo) {
+			require.NoError(t, v.srv.Delete(a.Hold.Node()))
+			<-a.Hold.Lost()
+			synctest.Wait()
+			tell(ctx, a)
+		}
+		s := v.connect(zklock.WithTrace(trace))
+		h := acquire(t, newMutex(t, s, "/job"))
+		require.Equal(t, []string{"start mutex /job: ", "acquired mutex /job: ", "lost mutex /job: node_deleted"}, log.outcomes())
+		require.ErrorIs(t, h.Release(t.Context()), zklock.ErrLost)
+	})
+}
+
+// A function that panics is logged, and changes nothing; those of the other traces are called.
+func TestVirtual_TracePanics_IsLogged_AndNothingElseChanges(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var log warnings
+		var calm traced
+		panics := &zklock.Trace{
+			AcquireStart: func(context.Context, zklock.AcquireInfo) context.Context { panic("start") },
+			AcquireEnd:   func(context.Context, zklock.AcquireEndInfo) { panic("end") },
+			HoldLost:     func(context.Context, zklock.HoldInfo) { panic(errors.New("lost")) },
+			HoldEnd:      func(context.Context, zklock.HoldInfo) { panic("ended") },
+		}
+		s := v.connect(zklock.WithTrace(panics), zklock.WithTrace(calm.trace()), lines(&log, slog.LevelError))
+		h := acquire(t, newMutex(t, s, "/job"))
+		require.NoError(t, v.srv.Delete(h.Node()))
+		<-h.Lost()
+		synctest.Wait()
+		require.ErrorIs(t, h.Release(t.Context()), zklock.ErrLost)
+		require.Len(t, calm.since(), 4)
+		require.Equal(t, []string{
+			"function=AcquireStart panic=start", "function=AcquireEnd panic=end", "function=HoldLost panic=lost",
+			"function=HoldEnd panic=ended",
+		}, log.of("zklock: a function of a Trace panicked"))
+	})
+}
+
+// A goroutine that ends in a trace, as testing.T.FailNow ends it, leaves nothing behind.
+func TestVirtual_TraceEndsTheGoroutine_NothingIsLeft(t *testing.T) {
+	for _, in := range []string{"AcquireStart", "AcquireEnd", "HoldLost", "HoldEnd"} {
+		t.Run(in, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				ends := &zklock.Trace{}
+				switch in {
+				case "AcquireStart":
+					ends.AcquireStart = func(context.Context, zklock.AcquireInfo) context.Context { runtime.Goexit(); return nil }
+				case "AcquireEnd":
+					ends.AcquireEnd = func(context.Context, zklock.AcquireEndInfo) { runtime.Goexit() }
+				case "HoldLost":
+					ends.HoldLost = func(context.Context, zklock.HoldInfo) { runtime.Goexit() }
+				case "HoldEnd":
+					ends.HoldEnd = func(context.Context, zklock.HoldInfo) { runtime.Goexit() }
+				}
+				s, err := zklock.Connect(within(t, soon), v.srv.Addr(), zklock.WithDialer(v.net.Dial), zklock.WithTrace(ends), quiet(t))
+				require.NoError(t, err)
+				defer s.Close()
+				var call sync.WaitGroup
+				call.Go(func() {
+					h, err := newMutex(t, s, "/job").Acquire(t.Context())
+					if err != nil {
+						return
+					}
+					if in == "HoldLost" {
+						_ = v.srv.Delete(h.Node())
+						<-h.Lost()
+						synctest.Wait()
+					}
+					_ = h.Release(t.Context())
+				})
+				call.Wait()
+				synctest.Wait()
+				st := s.Stats()
+				require.Zero(t, st.Held+st.Waiting+st.Lost+st.Deleting)
+				require.Empty(t, v.srv.Children("/job"))
+			})
+		})
+	}
+}
+
+func TestVirtual_Stats(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		require.Equal(t, zklock.Stats{State: zklock.Connected, Server: v.srv.Addr()}, s.Stats())
+		h := acquire(t, newMutex(t, s, "/job"))
+		again, err := newMutex(t, s, "/job").Acquire(h.Context())
+		require.NoError(t, err)
+		permits := acquire(t, newSemaphore(t, s, "/sem", 3).Permits(3))
+		w := v.queueUp(newMutex(t, s, "/job"))
+		got := s.Stats()
+		require.Equal(t, time.Until(h.Deadline()), got.LeaseLeft)
+		got.LeaseLeft = 0
+		require.Equal(t, zklock.Stats{State: zklock.Connected, Server: v.srv.Addr(), Waiting: 1, Held: 2}, got)
+		w.stop()
+		<-w.done
+
+		v.srv.Stop()
+		time.Sleep(time.Minute)
+		require.Equal(t, zklock.Stats{State: zklock.Lost, Lost: 2}, s.Stats())
+		require.NoError(t, v.srv.Start())
+		time.Sleep(time.Minute)
+		require.Equal(t, zklock.Stats{State: zklock.Connected, Server: v.srv.Addr(), Lost: 2, Reconnects: 1}, s.Stats())
+		for _, h := range []*zklock.Hold{h, again, permits} {
+			require.ErrorIs(t, h.Release(t.Context()), zklock.ErrLost)
+		}
+		require.NoError(t, s.Close())
+		require.Equal(t, zklock.Stats{State: zklock.Closed, Reconnects: 1}, s.Stats())
+	})
+}
