@@ -1,8 +1,9 @@
 package zklock_test
 
-// The benchmarks time an acquire and a release, the check of a sequencer beside a write, and a Session with the memory that it takes.
+// The benchmarks time an acquire and a release, with traces and without, the check of a sequencer beside a write, and a Session with the memory that it takes.
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -18,8 +19,8 @@ import (
 // The recipe against the in-process server, over an in-memory network: what these figures hold is the library's own work and the
 // test server's. `make bench` measures it beside other locks, on a real server.
 
-func benchSession(b *testing.B, n *zktest.Network, srv *zktest.Server) *zklock.Session {
-	s, err := zklock.Connect(b.Context(), srv.Addr(), zklock.WithDialer(n.Dial), zklock.WithLogger(slog.New(slog.DiscardHandler)))
+func benchSession(b *testing.B, n *zktest.Network, srv *zktest.Server, opts ...zklock.Option) *zklock.Session {
+	s, err := zklock.Connect(b.Context(), srv.Addr(), append(opts, zklock.WithDialer(n.Dial), zklock.WithLogger(slog.New(slog.DiscardHandler)))...)
 	require.NoError(b, err)
 	b.Cleanup(func() { _ = s.Close() })
 	return s
@@ -66,6 +67,38 @@ func BenchmarkAcquire(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// BenchmarkTrace is what traces cost: an uncontended acquire with its release without one, with one that has no functions, and with one whose
+// functions do nothing.
+func BenchmarkTrace(b *testing.B) {
+	for name, opts := range map[string][]zklock.Option{
+		"none":  nil,
+		"empty": {zklock.WithTrace(&zklock.Trace{})},
+		"all": {zklock.WithTrace(&zklock.Trace{
+			AcquireStart: func(ctx context.Context, _ zklock.AcquireInfo) context.Context { return ctx },
+			AcquireEnd:   func(context.Context, zklock.AcquireEndInfo) {},
+			HoldLost:     func(context.Context, zklock.HoldInfo) {},
+			HoldEnd:      func(context.Context, zklock.HoldInfo) {},
+		})},
+	} {
+		b.Run(name, func(b *testing.B) {
+			n := zktest.NewNetwork()
+			srv := zktest.Start(b, zktest.WithNetwork(n))
+			m, err := zklock.NewMutex(benchSession(b, n, srv, opts...), "/bench")
+			require.NoError(b, err)
+			b.ReportAllocs()
+			for b.Loop() {
+				h, err := m.Acquire(b.Context())
+				if err == nil {
+					err = h.Release(b.Context())
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

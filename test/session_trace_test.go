@@ -153,13 +153,19 @@ func TestVirtual_Trace_SaysWhatKind(t *testing.T) {
 		require.NoError(t, err)
 		e := newElection(t, s, "/leader", "a")
 		for _, take := range []func() error{
-			func() error { return rw.ReadLock().TryDo(t.Context(), func(context.Context, *zklock.Hold) error { return nil }) },
+			func() error {
+				return rw.ReadLock().TryDo(t.Context(), func(context.Context, *zklock.Hold) error { return nil })
+			},
 			func() error {
 				return newSemaphore(t, s, "/sem", 2).Permits(2).Do(t.Context(), func(context.Context, *zklock.Hold) error { return nil })
 			},
 			func() error { return e.Campaign(t.Context(), func(context.Context, *zklock.Hold) error { return nil }) },
-			func() error { return multi.Do(t.Context(), func(context.Context, *zklock.MultiHold) error { return nil }) },
-			func() error { return multi.Do(t.Context(), func(context.Context, *zklock.MultiHold) error { return nil }, zklock.WaitAtMost(time.Second)) },
+			func() error {
+				return multi.Do(t.Context(), func(context.Context, *zklock.MultiHold) error { return nil })
+			},
+			func() error {
+				return multi.Do(t.Context(), func(context.Context, *zklock.MultiHold) error { return nil }, zklock.WaitAtMost(time.Second))
+			},
 		} {
 			require.NoError(t, take())
 		}
