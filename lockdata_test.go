@@ -3,8 +3,10 @@ package zklock
 // These tests attack lockdata.go: owners, and who re-enters, waits and is told.
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -245,6 +247,21 @@ func TestLockTable_LostHoldIsNotReentered(t *testing.T) {
 	require.ErrorIs(t, err, ErrLost, "one handle is left")
 	tt.table.release(h2)
 	tt.begin(o, false)
+}
+
+// Who looks at a hold as its session ends may mark the loss before the session tells of it: it is logged all the same, once (R91).
+func TestLockTable_SeenBeforeItIsTold_IsLoggedOnce(t *testing.T) {
+	tt := newTableTest(t)
+	h := tt.grant(tt.begin(NewOwner(""), false))
+	var lines bytes.Buffer
+	log := eventlog.New(slog.New(slog.NewTextHandler(&lines, nil)))
+	h.d.e.Log = log
+	h.d.e.Lose(link.ErrExpired) // which is to tell its holds next
+	require.ErrorIs(t, h.Err(), ErrLost)
+	require.False(t, h.d.Lose(h.d.node, link.ErrExpired, 0), "it was told")
+	require.ErrorIs(t, h.Err(), ErrLost)
+	log.Close() // waits until all is written
+	require.Equal(t, 1, strings.Count(lines.String(), "hold lost"), lines.String())
 }
 
 // A node that was lost before anybody had a handle on it grants nobody, and does not taint the attempt's next node.

@@ -247,30 +247,31 @@ func TestVirtual_ManyHoldsAreLost_EachIsLoggedAndTracedOnce(t *testing.T) {
 		var trace traced
 		var log warnings
 		s := v.connect(zklock.WithTrace(trace.trace()), lines(&log, slog.LevelWarn))
-		var lookers sync.WaitGroup
-		ctx, stop := context.WithCancel(t.Context())
-		var nodes []string
+		var held []*zklock.Hold
 		for i := range holds {
 			h := acquire(t, newMutex(t, s, fmt.Sprintf("/job/%d", i)))
-			nodes = append(nodes, h.Node())
+			held = append(held, h)
+		}
+		trace.since()
+		v.srv.Stop()
+		var lookers sync.WaitGroup
+		for _, h := range held {
+			end := h.Deadline()
 			for range 4 {
-				lookers.Go(func() {
-					for ctx.Err() == nil {
+				lookers.Go(func() { // all in the same instants
+					time.Sleep(time.Until(end) - time.Millisecond)
+					for time.Since(end) < 5*time.Millisecond {
 						_ = h.Err()
-						time.Sleep(100 * time.Millisecond)
+						time.Sleep(time.Millisecond / 4)
 					}
 				})
 			}
 		}
-		trace.since()
-		v.srv.Stop()
-		time.Sleep(time.Minute)
-		stop()
 		lookers.Wait()
 		got := log.of("zklock: hold lost")
 		require.Len(t, got, holds)
-		for _, node := range nodes {
-			require.True(t, slices.ContainsFunc(got, func(line string) bool { return strings.Contains(line, "node="+node+" ") }), node)
+		for _, h := range held {
+			require.True(t, slices.ContainsFunc(got, func(line string) bool { return strings.Contains(line, "node="+h.Node()+" ") }), h.Node())
 		}
 		require.Len(t, trace.since(), holds)
 		require.NoError(t, v.srv.Start())

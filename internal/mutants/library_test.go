@@ -13,12 +13,8 @@ var library = []mutant{
 	// The order of the queue, and the end of its counter.
 	{"a node past the counter's end is granted", "I1, F34", "internal/queue", "TestPlaceOf|TestVirtual_SequenceEnd_NobodyIsGranted", []Swap{{
 		"Member.PastTheEnd", "return m.Seq < 0 || m.Seq >= counterEnd }", "return m.Seq < 0 }"}}},
-	{"a negative number in the list is like any other", "I1, F34", "internal/queue", "TestPlaceOf|TestVirtual_SequenceEnd_NegativeNumber_NobodyIsGranted", []Swap{{
-		"PlaceOf", "if m.Seq < 0 || mine.PastTheEnd() {", "if mine.PastTheEnd() {"}}},
 	{"another node with our number is behind us", "I1, F35", "internal/queue", "TestPlaceOf|TestPlaceOf_RandomQueues_OneFront", []Swap{{
 		"PlaceOf", "isTwin = isTwin || m.Seq == mine.Seq", "_ = isTwin"}}},
-	{"names are compared as text", "I1, F36", "internal/queue", "TestPlaceOf", []Swap{{
-		"PlaceOf", "if m.Seq >= mine.Seq {", "if m.Name >= mine.Name {"}}},
 	{"everybody watches the first in the queue", "I8, F40", "internal/queue", "TestPlaceOf|TestVirtual_Release_WakesOneWaiter", []Swap{{
 		"nearest", "ms[i-1].Seq < m.Seq", "ms[i-1].Seq > m.Seq"}}},
 
@@ -207,6 +203,17 @@ var library = []mutant{
 		"lockTable.release", "last = len(d.handles) == 0", "last = true"}}},
 	{"a lost lock is re-entered", "I1", ".", "TestLockTable_LostHoldIsNotReentered", []Swap{{
 		"lockTable.enter", "case d.lost != nil: return nil, d.lost", "case false:"}}},
+
+	// What is seen of a loss.
+	{"only who ends the session logs the losses", "R91", ".", "TestLockTable_SeenBeforeItIsTold_IsLoggedOnce", []Swap{
+		{"lockData.tell", "d.sayLost(cause, end)", ""},
+		{"lockData.Lose", "if !told || d.e.IsOver() {", "if told {\n\t\td.sayLost(cause, end)\n\t}\n\tif !told || d.e.IsOver() {"}}},
+	{"a release that finds its node gone tells its caller alone", "R91", ".", "TestVirtual_ReleaseFindsTheNodeGone_IsLoggedAndTraced", []Swap{
+		{"releasing.wait", "d.sayLost(link.ErrNodeGone, r.end)", ""}, {"releasing.wait", "h.traceLoss(err, r.began)", ""}}},
+	{"a loss is told before the acquire's end", "Trace", ".", "TestVirtual_LostDuringAcquireEnd_IsToldAfterIt", []Swap{{
+		"traced.queueLocked", "if c.isOpen && c.loss", "if c.loss"}}},
+	{"a release waits for HoldLost", "I6, Trace", ".", "TestVirtual_HoldLostBlocks_NobodyWaits", []Swap{{
+		"traced.released", "t.losses = slices.DeleteFunc(t.losses, func(other *traced) bool { return other == c })", ""}}},
 	{"an owner's calls are served at once", "I2", ".", "TestLockTable_OneCallAtATime", []Swap{{
 		"lockTable.enter", "return d.acquiring, h.busyLocked(d.acquiring)", "return d.acquiring, nil"}}},
 

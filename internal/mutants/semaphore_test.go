@@ -14,8 +14,6 @@ var semaphore = []mutant{
 		"PlaceOfLeases", "if m.PastTheEnd() && (ours[m.Name] || m.Seq < 0) {", "if m.Seq < 0 {"}}},
 	{"permits: nobody watches the limit", "F48", ".", "TestVirtual_SharedLimit_Zero_Pauses|TestVirtual_SharedLimit_BelowWhatIsWanted_Waits|TestVirtual_Semaphore_RandomFaults", []Swap{{
 		"attempt.awaitRoom", `if p.limit != "" {`, `if p.limit == "" {`}}},
-	{"permits: a lost answer is asked for again", "I4, F2", ".", "TestVirtual_Semaphore_RequestLost_LateCopyLeaksNothing", []Swap{{
-		"attempt.resolveLeases", "x := e.reaper.Erase(a.node)", "x := e.reaper.Erase(a.node); if len(id) > 0 { return nil, errRequeue }"}}},
 	{"permits: a lost answer made nothing", "I4, F3", ".", "TestVirtual_Semaphore_AnswerLost_LeasesAreAdopted", []Swap{{
 		"attempt.resolveLeases", "found, err = a.findLeases(id); err != nil", "_, err = a.findLeases(id); err != nil"}}},
 	{"permits: the transaction checks nothing", "I4", ".", "TestVirtual_Semaphore_TurnLost_NothingIsMade", []Swap{{
@@ -30,8 +28,6 @@ var semaphore = []mutant{
 		"acquisition.makeNode", "isKnown := root.fits == nil || root.notes().fits", "isKnown := true"}}},
 	{"permits: the session that made found leases is not asked for", "I3, R30", ".", "TestVirtual_Semaphore_AnswerLost_LeasesOfAnotherSession_AreNotAdopted", []Swap{{
 		"attempt.areOurs", "case err == nil && stat.EphemeralOwner == a.e.ID:", "case err == nil && stat.EphemeralOwner != -1:"}}},
-	{"permits: those ahead are not counted", "I8", "internal/queue", "TestExplorePermits_Several", []Swap{{
-		"HaveRoom", "leases+ahead+k <= limit", "leases+k <= limit"}}},
 	{"permits: who takes none from the queue counts nobody in it", "I8", ".", "TestVirtual_Semaphore_Straight_OvertakesNobody", []Swap{{
 		"attempt.takeIfRoom", "(now.queue == nil || queue.HaveRoom(a.leases-k, ahead, k, n))", "(now.queue == nil || ahead+n+k > 0)"}}},
 	{"permits: leases that were made in vain stay", "I4, I6", ".", "TestVirtual_Semaphore_Straight_InVain_LeavesNothing|TestVirtual_Semaphore_BesideOneThatCounts_NoLeaseWaits", []Swap{{
