@@ -5,7 +5,7 @@ GO ?= go
 export GO
 
 .NOTPARALLEL:
-.PHONY: all test check real nightly platforms i386 servers integration conformance explore simulation mutants command chaos soak bench bench-quick lab lab-test demo clean
+.PHONY: all test check real contrib nightly platforms i386 servers integration conformance explore simulation mutants command chaos soak bench bench-quick lab lab-test demo clean
 
 all: check test
 
@@ -27,15 +27,22 @@ check:
 	scripts/check
 
 ## what one real ZooKeeper shows that zktest does not: a third of the faults at frames and a part of the behaviour tests on it; Curator, kazoo
-## and go-zookeeper's lock in one queue with ours, in each recipe, some of them killed; one server in a container; and what has
-## modules of its own: the example with SQLite (which -race would compile again, for a minute), and the interceptors for gRPC
+## and go-zookeeper's lock in one queue with ours, in each recipe, some of them killed; one server in a container; and
+## what has modules of its own: the example with SQLite (which -race would compile again, for a minute), and all of contrib/
 ON_REAL = ^Test(Acquire|TryAcquire|Hold|Release|ACL|ContainerRoot|Participants|ServerRestart|Connect_Chroot|Real_)
 real:
 	ZKLOCK_TEST_REAL=1 ZKLOCK_CONFORMANCE=1 $(GO) test $(RACE) -vet=off -count=1 -timeout 10m \
 		-run '$(ON_REAL)|^TestFrames_RealServer|^TestInterop' ./internal/frames ./test ./internal/conformance
 	scripts/integration -run TestMutex_SingleServer_OneAtATime_NothingLeft
 	cd examples/fencing && $(GO) test -count=1 .
-	cd fence/grpcfence && $(GO) test $(RACE) -count=1 .
+	$(MAKE) --no-print-directory contrib
+
+## the modules that others import beside the library: whatever has a go.mod in contrib/
+contrib:
+	@set -e; for mod in contrib/*/go.mod; do \
+		echo "cd $${mod%/go.mod} && $(GO) test $(RACE) -count=1 ./..."; \
+		(cd "$${mod%/go.mod}" && $(GO) test $(RACE) -count=1 ./...); \
+	done
 
 ## everything that takes long, asks for much, or counts on other people's timing. Some two hours; make -k goes on after a failure
 nightly: test platforms i386 explore simulation mutants command conformance servers chaos integration bench-quick lab-test lab

@@ -23,6 +23,9 @@ import (
 func pages(t *testing.T) []string {
 	t.Helper()
 	names := []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"}
+	for _, dir := range contrib(t) {
+		names = append(names, dir+"/README.md")
+	}
 	require.NoError(t, filepath.WalkDir("docs", func(path string, _ fs.DirEntry, err error) error {
 		if strings.HasSuffix(path, ".md") {
 			names = append(names, filepath.ToSlash(path))
@@ -200,7 +203,7 @@ func TestDocs_EveryLogLineIsExplained(t *testing.T) {
 func TestDocs_EveryTestFileSaysWhatItAttacks(t *testing.T) {
 	names, err := filepath.Glob("*_test.go")
 	require.NoError(t, err)
-	for _, dir := range append([]string{"test", "internal/pages", "fence", "fence/zkfence"}, packages[1:]...) {
+	for _, dir := range slices.Concat([]string{"test", "internal/pages", "fence", "fence/zkfence"}, contrib(t), packages[1:]) {
 		more, err := filepath.Glob(dir + "/*_test.go")
 		require.NoError(t, err)
 		names = append(names, more...)

@@ -9,6 +9,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path"
@@ -201,6 +202,41 @@ func TestDependencies_SuperviseKnowsNoZooKeeper(t *testing.T) {
 				t.Errorf("%s: internal/supervise brings in %s: hand it in as a value, or a function", goos, p.ImportPath)
 			}
 		}
+	}
+}
+
+// contrib returns the folders of the modules that others import beside the library.
+func contrib(t *testing.T) (dirs []string) {
+	t.Helper()
+	mods, err := filepath.Glob("contrib/*/go.mod")
+	require.NoError(t, err)
+	require.NotEmpty(t, mods)
+	for _, mod := range mods {
+		dirs = append(dirs, path.Dir(filepath.ToSlash(mod)))
+	}
+	return dirs
+}
+
+// Each module of contrib/ is named as it is imported, and uses only what the library exports: what it lacks there, others lack, too. The
+// README has a line for it.
+func TestContrib_ModulesAreLikeOthers(t *testing.T) {
+	readme := readFile(t, "README.md")
+	for _, dir := range contrib(t) {
+		require.Contains(t, readFile(t, dir+"/go.mod"), "module "+module+"/"+dir+"\n")
+		require.Contains(t, readme, "\n| ["+dir+"]("+dir+") | ", "the table of modules in README.md: write a line for %s", dir)
+		require.NoError(t, filepath.WalkDir(dir, func(name string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(name, ".go") {
+				return err
+			}
+			f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
+			require.NoError(t, err)
+			for _, imp := range f.Imports {
+				if strings.HasPrefix(imp.Path.Value, `"`+module+`/internal/`) {
+					t.Errorf("%s imports %s: do with what the root exports", name, imp.Path.Value)
+				}
+			}
+			return nil
+		}))
 	}
 }
 

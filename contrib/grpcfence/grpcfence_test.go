@@ -20,8 +20,8 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/zklock/zklock/contrib/grpcfence"
 	"github.com/zklock/zklock/fence"
-	"github.com/zklock/zklock/fence/grpcfence"
 )
 
 const (

@@ -1,5 +1,7 @@
 package grpcfence_test
 
+// The handler that asks again before it writes, as a program.
+
 import (
 	"context"
 	"fmt"
@@ -7,8 +9,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/zklock/zklock/contrib/grpcfence"
 	"github.com/zklock/zklock/fence"
-	"github.com/zklock/zklock/fence/grpcfence"
 )
 
 // A call takes a while, and a later holder comes meanwhile. The handler asks again before it writes.

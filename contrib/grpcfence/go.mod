@@ -1,4 +1,4 @@
-module github.com/zklock/zklock/fence/grpcfence
+module github.com/zklock/zklock/contrib/grpcfence
 
 go 1.25.0
 
