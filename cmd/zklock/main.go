@@ -1,6 +1,6 @@
 // Command zklock runs commands under ZooKeeper locks.
 //
-// The files, from the outside in: main.go and flags.go take the command line; run.go walks through one run; recipe.go has the
+// The files, from the outside in: main.go, flags.go and runflags.go take the command line; run.go walks through one run; recipe.go has the
 // kinds of lock; plan.go fits the end of the command into the lease. internal/supervise looks after the command, and ending.go is
 // what its guardian does for a zklock that was killed: it ends the session. signals.go ends zklock by a signal, and stderr.go
 // writes what it says. waiting.go says how a wait goes. ls.go lists queues and locks; expire.go, serve.go and demo.go are commands

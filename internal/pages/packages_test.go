@@ -223,7 +223,9 @@ func TestContrib_ModulesAreLikeOthers(t *testing.T) {
 	readme := readFile(t, "README.md")
 	for _, dir := range contrib(t) {
 		require.Contains(t, readFile(t, dir+"/go.mod"), "module "+module+"/"+dir+"\n")
-		require.Contains(t, readme, "\n| ["+dir+"]("+dir+") | ", "the table of modules in README.md: write a line for %s", dir)
+		if row := "\n| [" + dir + "](" + dir + ") | "; !strings.Contains(readme, row) {
+			t.Errorf("README.md has a table of modules: write a line for %s that begins with%s", dir, row)
+		}
 		require.NoError(t, filepath.WalkDir(dir, func(name string, _ fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(name, ".go") {
 				return err
