@@ -1,10 +1,11 @@
 // Command zklock runs commands under ZooKeeper locks.
 //
-// The files, from the outside in: main.go, flags.go and runflags.go take the command line; run.go walks through one run; recipe.go has the
-// kinds of lock; plan.go fits the end of the command into the lease. internal/supervise looks after the command, and ending.go is
-// what its guardian does for a zklock that was killed: it ends the session. signals.go ends zklock by a signal, and stderr.go
-// writes what it says. waiting.go says how a wait goes. ls.go lists queues and locks; expire.go, serve.go and demo.go are commands
-// of their own: the end of a session, a server for development, and internal/demo. printable.go escapes what a terminal would obey.
+// The files, from the outside in: main.go, flags.go and runflags.go take the command line; run.go walks through one run;
+// recipe.go has the kinds of lock; plan.go fits the end of the command into the lease. internal/supervise looks after the
+// command, and ending.go is what its guardian does for a zklock that was killed: it ends the session. signals.go ends zklock by a
+// signal, and stderr.go writes what it says. waiting.go says how a wait goes, and metrics.go, in a file, how the run went, in the
+// words of report.go. ls.go lists queues and locks; expire.go, serve.go and demo.go are commands of their own: the end of a
+// session, a server for development, and internal/demo. printable.go escapes what a terminal would obey.
 package main
 
 import (
@@ -105,6 +106,21 @@ func execute(args []string, stdout, stderr io.Writer) int {
 		i.end()
 	}
 	return e.code
+}
+
+// codeOf is the exit code of a command that returned this.
+func codeOf(err error) int {
+	var e *exitError
+	var i interrupted
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &i):
+		return exitCodeOf(i.signal)
+	case errors.As(err, &e):
+		return e.code
+	}
+	return exitUsage
 }
 
 func newRootCommand() *cobra.Command {

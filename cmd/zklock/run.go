@@ -112,6 +112,7 @@ func (o *runOptions) run(ctx context.Context) error {
 		}
 		fmt.Fprintf(o.stderr, "zklock: %v; standing for election again\n", err)
 		o.waited = true
+		o.report.wait()
 		runner.Dismiss()
 		t.wait()
 		if time.Since(began) > 5*time.Second {
@@ -157,6 +158,7 @@ func (t *taking) wait() {
 		case s != os.Interrupt: // timeout(1) sends its signal to us, and to our group
 		default:
 			fmt.Fprintf(t.stderr, "zklock: %s: ended by a second signal: %v\n", t.path, s)
+			t.report.end(exitCodeOf(s))
 			interrupted{signal: s}.end()
 		}
 	})
@@ -169,6 +171,8 @@ func (t *taking) once(wctx context.Context) (lost bool, err error) {
 	if err != nil {
 		return false, t.skip(t.explainAcquire(t.ctx, t.s, t.recipe, err))
 	}
+	t.report.grant()
+	defer func() { t.report.release(lost) }()
 	t.runner.KeepSignals(func(s os.Signal) {
 		if supervise.Ends(s) && s != syscall.SIGHUP { // which many programs take for "read your configuration again"
 			t.end(s)
@@ -208,6 +212,7 @@ func (o *runOptions) job(program string, hold *zklock.Hold, p supervise.Plan) su
 		Will: func() []byte { return (&ending{Key: o.key(), Auth: o.digest(), TLS: o.tlsFiles, Lock: name}).will() },
 		Abandon: func(err error) {
 			fmt.Fprintf(o.stderr, "zklock: %s: %v; others get the lock when the session ends\n", name, err)
+			o.report.end(exitUsage)
 			exit(exitUsage)
 		},
 	}
@@ -248,6 +253,7 @@ func (t *taking) release(hold *zklock.Hold, out supervise.Outcome) (lost bool, e
 		default:
 			fmt.Fprintf(o.stderr, "zklock: %s: not released (token %d): ended by a second signal: %v; others get the lock when the session ends, within %v\n",
 				o.path, hold.Token(), sig, s.Timeout())
+			o.report.end(exitCodeOf(sig))
 			interrupted{signal: sig}.end()
 		}
 	})

@@ -33,12 +33,14 @@ type runOptions struct {
 	conflict   int64 // the exit code of a run that did not get the lock
 	quiet      bool
 	verbose    bool
+	metrics    string // the name of the file
 
 	path   string
 	argv   []string
 	stderr io.Writer
 	ours   ourNode
 	waited bool // and said so
+	report *metricsFile
 }
 
 const runHelp = `Run waits for the lock on PATH, runs COMMAND, ends what COMMAND leaves running (see
@@ -83,6 +85,10 @@ Standard streams, signals, the terminal and the exit code are COMMAND's. A secon
 SIGINT sent to zklock ends everything at once. A COMMAND that is suspended (Ctrl-Z)
 suspends zklock, and the lock is lost unless it is resumed before the lease ends.
 
+With --metrics-file F, F says how the latest run of a job went, for the textfile
+collector of Prometheus' node_exporter. It is replaced when the run gets the lock,
+and when it ends. Give each job an F of its own, whose name ends in .prom.
+
 A run that gets the lock at once says nothing, unless stderr is a terminal or
 --verbose is given. One that gives up says one line, and none with --quiet.
 
@@ -110,8 +116,12 @@ func newRunCommand() *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(c *cobra.Command, args []string) error {
+		RunE: func(c *cobra.Command, args []string) (err error) {
 			o.path, o.argv, o.stderr = args[0], args[1:], c.ErrOrStderr()
+			if o.report, err = newMetricsFile(o.metrics, o.path, o.stderr); err != nil {
+				return err
+			}
+			defer func() { o.report.end(codeOf(err)) }()
 			if err := o.check(c.Flags().Changed); err != nil {
 				return err
 			}
@@ -149,10 +159,12 @@ func (o *runOptions) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.leftovers, "leftovers", string(supervise.EndThem), `what COMMAND leaves running: end it; leave what has a session of its own,
 also when the lock is lost; or wait for it, and hold the lock meanwhile`)
 	f.Int64VarP(&o.conflict, "conflict-exit-code", "E", exitNotAcquired, "exit code if somebody else holds the lock, 0 to 255")
+	f.StringVar(&o.metrics, "metrics-file", "", "have `F`, whose name ends in .prom, say how the run goes, for node_exporter's textfile collector")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "say nothing unless something fails; that somebody else holds the lock is no failure")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "say also when the lock is acquired, as at a terminal")
 	_ = cmd.RegisterFlagCompletionFunc("lease", cobra.FixedCompletions([]string{"quorum", "single"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("leftovers", cobra.FixedCompletions([]string{"end", "leave", "wait"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.MarkFlagFilename("metrics-file", "prom")
 	_ = cmd.RegisterFlagCompletionFunc("acl", cobra.FixedCompletions([]string{"world", "creator"}, cobra.ShellCompDirectiveNoFileComp))
 	for _, name := range []string{"leader-ping", "wait", "kill-after", "conflict-exit-code", "semaphore", "semaphore-limit", "permits", "lock-delay"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
