@@ -302,6 +302,7 @@ func (o *runOptions) acquire(ctx context.Context, s *zklock.Session, r recipe) (
 	hold, err := r.Acquire(ctx)
 	stop()
 	o.ours = <-watched // no more notes about the wait once it is over
+	o.undraw()
 	return hold, err
 }
 

@@ -41,6 +41,9 @@ type runOptions struct {
 	ours   ourNode
 	waited bool // and said so
 	report *metricsFile
+
+	redraws func() bool // the progress of a wait is written over
+	drawn   bool        // and some is on the terminal
 }
 
 const runHelp = `Run waits for the lock on PATH, runs COMMAND, ends what COMMAND leaves running (see
@@ -95,7 +98,7 @@ A run that gets the lock at once says nothing, unless stderr is a terminal or
 `
 
 func newRunCommand() *cobra.Command {
-	o := &runOptions{}
+	o := &runOptions{redraws: redraws}
 	cmd := &cobra.Command{
 		Use:   "run [flags] PATH -- COMMAND [ARGS...]",
 		Short: "Run a command while holding a lock",

@@ -120,6 +120,37 @@ func TestTerminal_CtrlCWhileWaiting(t *testing.T) {
 	s.typ(ctrlC)
 	require.Equal(t, 130, exitOf(t, cmd))
 	require.NotContains(t, s.shown.String(), "next")
+	require.NotContains(t, s.shown.String(), "\x1b", "TERM=dumb")
+}
+
+// On a terminal that is narrower than what there is to say, the line of the wait takes one row, and is gone when COMMAND writes.
+func TestTerminal_Waiting_LineIsGoneWhenTheCommandWrites(t *testing.T) {
+	srv, path := server(t), lockPath(t)
+	_, release := occupy(t, session(t, srv), path)
+	s, cmd := onTerminal(t, "sh", append([]string{"-c", `stty cols 120; TERM=xterm exec "$@"`, "sh", binary(t)}, runArgs(srv.ConnectString(), path, "--", "echo", "ran")...)...)
+	s.expect("waiting: number 2 of 2 in the")
+	s.expect("…")
+	require.Len(t, shownBy(t, s.shown.String(), 120), 1)
+	release()
+	require.Equal(t, 0, exitOf(t, cmd))
+	s.expect("ran\r\n")
+	shown := shownBy(t, s.shown.String(), 120)
+	require.True(t, strings.HasPrefix(shown[0], "zklock: "+path+": acquired, token "), shown)
+	require.Equal(t, []string{"ran", ""}, shown[len(shown)-2:])
+	require.NotContains(t, strings.Join(shown, ""), "waiting")
+}
+
+// A wait in the background says whole lines: what it wrote over would be the shell's.
+func TestTerminal_WaitingInTheBackground_WritesNothingOver(t *testing.T) {
+	srv, path := server(t), lockPath(t)
+	_, release := occupy(t, session(t, srv), path)
+	s, _ := shell(t, srv)
+	s.typ("TERM=xterm $ZK " + path + " -- echo ran &\n")
+	s.expect("waiting: number 2 of 2")
+	s.expect("\r\n")
+	release()
+	s.expect("ran")
+	require.NotContains(t, s.shown.String(), "\x1b")
 }
 
 // shell starts an interactive shell, in which $ZK is the start of a `zklock run`.

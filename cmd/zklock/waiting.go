@@ -17,12 +17,14 @@ import (
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/supervise"
 )
 
 const (
 	firstLook  = 500 * time.Millisecond // a wait that is shorter is not worth a word
 	nextLook   = time.Minute
-	lookWithin = 5 * time.Second // a look that takes longer is given up
+	redrawNext = 10 * time.Second // where a look is drawn over the last one
+	lookWithin = 5 * time.Second  // a look that takes longer is given up
 	longQueue  = 100
 
 	connectSlow = 5 * time.Second // a connecting that takes longer is worth a word
@@ -218,7 +220,7 @@ func (n ourNode) tokenIn(session int64) int64 {
 	return n.token
 }
 
-// watchQueue says how the wait goes, once and then every minute, until ctx ends.
+// watchQueue says how the wait goes, once and then every minute, until ctx ends. On a terminal one line says it, which is gone afterwards.
 func (o *runOptions) watchQueue(ctx context.Context, s *zklock.Session, r recipe) (ours ourNode) {
 	next := time.NewTimer(firstLook)
 	defer next.Stop()
@@ -228,22 +230,49 @@ func (o *runOptions) watchQueue(ctx context.Context, s *zklock.Session, r recipe
 			return ours
 		case <-next.C:
 		}
-		next.Reset(nextLook)
+		again := nextLook
+		if o.inPlace() {
+			again = redrawNext
+		}
+		next.Reset(again)
 		l, err := o.look(ctx, s, r, ourNode{})
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
-			o.waited = true
-			o.note("waiting; the queue cannot be read: %v", cause(err))
+			o.progress("waiting; the queue cannot be read: %v", cause(err))
 		default:
 			if ours = l.ours; !l.granted {
-				o.waited = true
 				if l.place == 1 && !l.delayed.IsZero() {
-					o.note("waiting: %s", delayedUntil(l.delayed))
+					o.progress("waiting: %s", delayedUntil(l.delayed))
 				} else {
-					o.note("waiting: %v", l)
+					o.progress("waiting: %v", l)
 				}
 			}
 		}
+	}
+}
+
+// progress says how the wait goes: in place of what it said last, where that can be.
+func (o *runOptions) progress(format string, args ...any) {
+	o.waited = true
+	if !o.inPlace() {
+		o.note(format, args...)
+		return
+	}
+	o.drawn = true
+	fmt.Fprintf(o.stderr, "\rzklock: %s: %s", o.path, fmt.Sprintf(format, args...))
+}
+
+func (o *runOptions) inPlace() bool { return !o.quiet && o.redraws != nil && o.redraws() }
+
+// undraw takes away what progress has drawn, before anybody else writes to the terminal.
+func (o *runOptions) undraw() {
+	if !o.drawn {
+		return
+	}
+	o.drawn = false
+	fmt.Fprint(o.stderr, "\r")
+	if out, ok := o.stderr.(supervise.Output); ok {
+		out.Flush() // for half a second at most, if the terminal is stopped
 	}
 }

@@ -31,6 +31,8 @@ func (*Runner) reapOrphans() (stop func()) { return func() {} }
 
 func startThreads() {}
 
+func inForeground(int) bool { return false } // there are no groups
+
 // SuspendedBy returns: nothing suspends a process here.
 func SuspendedBy(os.Signal) {}
 

@@ -136,6 +136,27 @@ func (r *Runner) Dismiss() {
 	r.dismiss = func() {}
 }
 
+// InForeground says whether a descriptor is this process's terminal, and this process's group is in its foreground: what others write there
+// comes from below.
+func InForeground(f *os.File) (is bool) {
+	if c, err := f.SyscallConn(); err == nil {
+		_ = c.Control(func(fd uintptr) { is = inForeground(int(fd)) })
+	}
+	return is
+}
+
+// Width is how many columns a terminal has, 80 if it does not say.
+func Width(f *os.File) int {
+	width := 0
+	if c, err := f.SyscallConn(); err == nil {
+		_ = c.Control(func(fd uintptr) { width, _, _ = term.GetSize(int(fd)) })
+	}
+	if width <= 0 {
+		return 80
+	}
+	return width
+}
+
 // IsTerminal leaves the descriptor as it is, which other processes may share. (Fd would make it a blocking one.)
 func IsTerminal(f *os.File) (is bool) {
 	if c, err := f.SyscallConn(); err == nil {

@@ -46,6 +46,11 @@ func (t *terminal) foreground() int {
 	return pgid
 }
 
+func inForeground(fd int) bool {
+	pgid, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
+	return err == nil && pgid == unix.Getpgrp()
+}
+
 // ours says whether zklock's group is in the foreground.
 func (t *terminal) ours() bool { return t != nil && t.foreground() == t.own }
 
