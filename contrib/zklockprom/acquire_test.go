@@ -1,0 +1,200 @@
+package zklockprom_test
+
+// These tests attack what is said of acquires and holds: an outcome under a wrong name, a re-entry that counts twice, a wait or a hold that
+// is not seen while it lasts.
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/contrib/zklockprom"
+	"github.com/zklock/zklock/zktest"
+)
+
+// Every acquire has one outcome, and that is what the caller got.
+func TestVirtual_Acquire_OneOutcomeEach(t *testing.T) {
+	background := context.Background()
+	acquire := func(m *zklock.Mutex) error { _, err := m.Acquire(background); return err }
+	for outcome, got := range map[string]struct {
+		do func(v *virtual, s *zklock.Session, m *zklock.Mutex) error // another Session holds what m wants
+		is error
+	}{
+		"not_acquired": {func(_ *virtual, _ *zklock.Session, m *zklock.Mutex) error {
+			_, err := m.TryAcquire(background)
+			return err
+		}, zklock.ErrNotAcquired},
+		"deadline": {func(_ *virtual, _ *zklock.Session, m *zklock.Mutex) error {
+			ctx, cancel := context.WithTimeout(background, time.Minute)
+			defer cancel()
+			_, err := m.Acquire(ctx)
+			return err
+		}, context.DeadlineExceeded},
+		"canceled": {func(_ *virtual, _ *zklock.Session, m *zklock.Mutex) error {
+			ctx, cancel := context.WithCancelCause(background)
+			time.AfterFunc(time.Second, func() { cancel(zklock.ErrNotAcquired) })
+			_, err := m.Acquire(ctx)
+			return err
+		}, context.Canceled},
+		"not_connected": {func(v *virtual, _ *zklock.Session, m *zklock.Mutex) error {
+			v.srv.Stop()
+			synctest.Wait()
+			_, err := m.TryAcquire(background)
+			return err
+		}, zklock.ErrNotConnected},
+		"session_lost": {func(v *virtual, s *zklock.Session, m *zklock.Mutex) error {
+			time.AfterFunc(time.Second, func() { v.srv.ExpireSession(s.SessionID()) })
+			return acquire(m)
+		}, zklock.ErrSessionExpired},
+		"closed": {func(_ *virtual, s *zklock.Session, m *zklock.Mutex) error {
+			time.AfterFunc(time.Second, func() { _ = s.Close() })
+			return acquire(m)
+		}, zklock.ErrClosed},
+		"error": {func(v *virtual, _ *zklock.Session, m *zklock.Mutex) error {
+			v.srv.Inject(zktest.Before(zktest.Create).Fail(zktest.NoAuth))
+			return acquire(m)
+		}, zk.ErrNoAuth},
+	} {
+		t.Run(outcome, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				held := newMutex(t, v.connect(), "/job")
+				h, err := held.Acquire(background)
+				require.NoError(t, err)
+				s := v.connect()
+				err = got.do(v, s, newMutex(t, s, "/job", zklock.WithFailOnSessionLoss()))
+				require.ErrorIs(t, err, got.is)
+				now := v.shown()
+				require.Equal(t, 1.0, now.acquires("/job", "mutex", outcome))
+				require.Equal(t, 1.0, now.acquires("/job", "mutex", "acquired"))
+				require.Equal(t, 2.0, now.sum("zklock_acquire_duration_seconds_count"))
+				_ = h.Release(background)
+			})
+		})
+	}
+}
+
+// Each recipe has its kind, and a try that gets the lock is an acquire.
+func TestVirtual_Kinds(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		rw, err := zklock.NewRWMutex(s, "/rw")
+		require.NoError(t, err)
+		permits, err := zklock.NewSemaphore(s, "/permits", 3)
+		require.NoError(t, err)
+		both, err := zklock.NewMulti(rw.ReadLock(), newMutex(t, s, "/other"))
+		require.NoError(t, err)
+		release(t, acquire(t, rw.ReadLock()))
+		release(t, acquire(t, rw.WriteLock()))
+		h, err := newMutex(t, s, "/job").TryAcquire(t.Context())
+		require.NoError(t, err)
+		release(t, h)
+		h, err = permits.Permits(2).Acquire(t.Context())
+		require.NoError(t, err)
+		release(t, h)
+		hs, err := both.Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, hs.Release(t.Context()))
+		now := v.shown()
+		for _, want := range []struct {
+			lock, kind string
+			n          float64
+		}{{"/rw", "read", 2}, {"/rw", "write", 1}, {"/job", "mutex", 1}, {"/other", "mutex", 1}, {"/permits", "semaphore", 1}} {
+			require.Equal(t, want.n, now.acquires(want.lock, want.kind, "acquired"), want)
+		}
+		require.Equal(t, 6.0, now.sum("zklock_hold_duration_seconds_count"))
+		require.Zero(t, now.sum("zklock_overrun_seconds_count"))
+		require.Zero(t, now.sum("zklock_holds_lost_total"))
+		require.Zero(t, now.sum("zklock_longest"))
+	})
+}
+
+// A wait and a hold show while they last, and with their whole length when they are over.
+func TestVirtual_WaitAndHold_ShowWhileTheyLast(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job"))
+		time.Sleep(10 * time.Second)
+		next := make(chan *zklock.Hold)
+		m := newMutex(t, v.connect(), "/job")
+		go func() { next <- acquire(t, m) }()
+		time.Sleep(20 * time.Second)
+		now := v.shown()
+		require.Equal(t, 30.0, now[`zklock_longest_hold_seconds{kind="mutex",lock="/job"}`])
+		require.Equal(t, 20.0, now[`zklock_longest_wait_seconds{kind="mutex",lock="/job"}`])
+		require.Equal(t, 1.0, now["zklock_waiting"])
+		require.Equal(t, 1.0, now["zklock_holds"])
+		release(t, h)
+		h = <-next
+		time.Sleep(5 * time.Second)
+		now = v.shown()
+		require.Equal(t, 5.0, now[`zklock_longest_hold_seconds{kind="mutex",lock="/job"}`])
+		require.Zero(t, now[`zklock_longest_wait_seconds{kind="mutex",lock="/job"}`])
+		require.Zero(t, now["zklock_waiting"])
+		release(t, h)
+		now = v.shown()
+		require.Equal(t, 20.0, now[`zklock_acquire_duration_seconds_sum{kind="mutex",lock="/job",outcome="acquired"}`])
+		require.Equal(t, 35.0, now[`zklock_hold_duration_seconds_sum{kind="mutex",lock="/job"}`])
+		require.Equal(t, 1.0, now[`zklock_hold_duration_seconds_bucket{kind="mutex",lock="/job",le="10"}`])
+		require.Equal(t, 2.0, now[`zklock_hold_duration_seconds_bucket{kind="mutex",lock="/job",le="60"}`])
+	})
+}
+
+// A hold that is re-entered is one acquire and one hold, which lasts until its last handle is released, whichever that is.
+func TestVirtual_Reentered_CountsOnce(t *testing.T) {
+	for _, name := range []string{"the outer handle last", "the inner handle last"} {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				m := newMutex(t, v.connect(), "/job")
+				outer := acquire(t, m)
+				time.Sleep(time.Second)
+				inner := acquireIn(t, outer.Context(), m)
+				first, last := inner, outer
+				if name == "the inner handle last" {
+					first, last = outer, inner
+				}
+				time.Sleep(time.Second)
+				release(t, first)
+				time.Sleep(time.Second)
+				require.Zero(t, v.shown().sum("zklock_hold_duration_seconds_count"))
+				release(t, last)
+				now := v.shown()
+				require.Equal(t, 1.0, now.sum("zklock_acquire_duration_seconds_count"))
+				require.Equal(t, 1.0, now.sum("zklock_hold_duration_seconds_count"))
+				require.Equal(t, 3.0, now.sum("zklock_hold_duration_seconds_sum"))
+			})
+		})
+	}
+}
+
+// Another trace's function may return a context that does not come from the one that it was given. Nothing fails then.
+func TestVirtual_ContextOfAnother_NothingFails(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect(zklock.WithTrace(&zklock.Trace{AcquireStart: func(context.Context, zklock.AcquireInfo) context.Context { return context.Background() }}))
+		release(t, acquire(t, newMutex(t, s, "/job")))
+		now := v.shown()
+		require.Equal(t, 1.0, now.acquires("/job", "mutex", "acquired"))
+		require.Equal(t, 1.0, now.sum("zklock_hold_duration_seconds_count"))
+	})
+}
+
+// Two Metrics may count one Session, each for itself.
+func TestVirtual_TwoMetrics_EachCounts(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		other := zklockprom.New()
+		s := v.connect(other.Option())
+		h := acquire(t, newMutex(t, s, "/job"))
+		time.Sleep(time.Second)
+		release(t, h)
+		for _, m := range []*zklockprom.Metrics{v.metrics, other} {
+			now := shownBy(t, m)
+			require.Equal(t, 1.0, now.acquires("/job", "mutex", "acquired"))
+			require.Equal(t, 1.0, now.sum("zklock_hold_duration_seconds_sum"))
+			require.Zero(t, now.sum("zklock_longest"))
+		}
+		require.Zero(t, shownBy(t, other)["zklock_sessions"], "it watches none")
+	})
+}

@@ -1,0 +1,191 @@
+package zklockprom_test
+
+// What the tests use: a server with its clients in virtual time, and what a Metrics shows.
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/contrib/zklockprom"
+	"github.com/zklock/zklock/internal/hook"
+	"github.com/zklock/zklock/zktest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// virtual is a server, a way to it and a Metrics in one bubble: time passes when everybody waits.
+type virtual struct {
+	t       *testing.T
+	net     *zktest.Network
+	srv     *zktest.Server
+	metrics *zklockprom.Metrics
+}
+
+func inVirtualTime(t *testing.T, f func(t *testing.T, v *virtual)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		n := zktest.NewNetwork()
+		f(t, &virtual{t, n, zktest.Start(t, zktest.WithNetwork(n)), zklockprom.New()})
+	})
+}
+
+// connect opens a Session that is traced, watched, and closed with the test. Its timeout is 10 s.
+func (v *virtual) connect(opts ...zklock.Option) *zklock.Session {
+	v.t.Helper()
+	ctx := hook.With(context.Background(), hook.Session{SuspendedTime: func() time.Duration { return 0 }}) // the machine does not sleep
+	s, err := zklock.Connect(ctx, v.srv.Addr(), append([]zklock.Option{zklock.WithDialer(v.net.Dial), zklock.WithSessionTimeout(10 * time.Second),
+		zklock.WithLogger(slog.New(slog.DiscardHandler)), v.metrics.Option()}, opts...)...)
+	require.NoError(v.t, err)
+	v.t.Cleanup(func() { require.NoError(v.t, s.Close()) })
+	v.metrics.Watch(s)
+	return s
+}
+
+func startServer(t testing.TB) *zktest.Server {
+	t.Helper()
+	return zktest.Start(t)
+}
+
+// connectTo opens a Session in real time, which the caller closes.
+func connectTo(t testing.TB, srv *zktest.Server, opts ...zklock.Option) *zklock.Session {
+	t.Helper()
+	s, err := zklock.Connect(context.Background(), srv.Addr(), append(opts, zklock.WithLogger(slog.New(slog.DiscardHandler)))...)
+	require.NoError(t, err)
+	return s
+}
+
+// shown is what the Metrics shows, by series as the text format spells it: `zklock_holds`, `zklock_is_leader{lock="/job"}`.
+type shown map[string]float64
+
+func (v *virtual) shown() shown { v.t.Helper(); return shownBy(v.t, v.metrics) }
+
+func shownBy(t testing.TB, m prometheus.Collector) shown {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry() // it checks what is collected
+	require.NoError(t, registry.Register(m))
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	var text strings.Builder
+	for _, family := range families {
+		_, err := expfmt.MetricFamilyToText(&text, family)
+		require.NoError(t, err)
+	}
+	all := make(shown)
+	for line := range strings.Lines(text.String()) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		at := strings.LastIndex(line, " ")
+		all[line[:at]], err = strconv.ParseFloat(strings.TrimSpace(line[at:]), 64)
+		require.NoError(t, err)
+	}
+	return all
+}
+
+func (s shown) acquires(lock, kind, outcome string) float64 {
+	return s[fmt.Sprintf("zklock_acquire_duration_seconds_count{kind=%q,lock=%q,outcome=%q}", kind, lock, outcome)]
+}
+
+func (s shown) lost(lock, reason string) float64 {
+	return s[fmt.Sprintf("zklock_holds_lost_total{lock=%q,reason=%q}", lock, reason)]
+}
+
+// sum adds up the series whose names begin so.
+func (s shown) sum(prefix string) (sum float64) {
+	for series, value := range s {
+		if strings.HasPrefix(series, prefix) {
+			sum += value
+		}
+	}
+	return sum
+}
+
+// line is a client's way to the server, which can be cut without a word. A connection that has lost bytes stays silent.
+type line struct {
+	dial   zk.Dialer
+	silent atomic.Bool
+}
+
+func (l *line) Dial(network, addr string, d time.Duration) (net.Conn, error) {
+	if l.silent.Load() {
+		time.Sleep(d)
+		return nil, os.ErrDeadlineExceeded
+	}
+	c, err := l.dial(network, addr, d)
+	if err != nil {
+		return nil, err
+	}
+	return &lineConn{Conn: c, l: l}, nil
+}
+
+type lineConn struct {
+	net.Conn
+	l    *line
+	dead atomic.Bool
+}
+
+// loses says whether what comes now is lost.
+func (c *lineConn) loses() bool {
+	if c.l.silent.Load() {
+		c.dead.Store(true)
+	}
+	return c.dead.Load()
+}
+
+func (c *lineConn) Write(p []byte) (int, error) {
+	if c.loses() {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *lineConn) Read(p []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(p)
+		if err != nil || !c.loses() {
+			return n, err
+		}
+	}
+}
+
+func newMutex(t testing.TB, s *zklock.Session, path string, opts ...zklock.MutexOption) *zklock.Mutex {
+	t.Helper()
+	m, err := zklock.NewMutex(s, path, opts...)
+	require.NoError(t, err)
+	return m
+}
+
+func acquire(t testing.TB, l zklock.Lock) *zklock.Hold {
+	t.Helper()
+	return acquireIn(t, context.Background(), l)
+}
+
+func acquireIn(t testing.TB, ctx context.Context, l zklock.Lock) *zklock.Hold {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, time.Hour)
+	defer cancel()
+	h, err := l.Acquire(ctx)
+	require.NoError(t, err)
+	return h
+}
+
+func release(t testing.TB, h *zklock.Hold) {
+	t.Helper()
+	require.NoError(t, h.Release(context.Background()))
+}

@@ -1,0 +1,170 @@
+package zklockprom_test
+
+// These tests attack what is said of losses: one that does not count or counts twice, an overrun that does not show while it goes on, a leader
+// that the metric believes in for longer than its hold does.
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+)
+
+// Each loss counts once, under its reason, and its overrun lasts from the loss to the release.
+func TestVirtual_Loss_ReasonAndOverrun(t *testing.T) {
+	for reason, lose := range map[string]func(v *virtual, l *line, s *zklock.Session, h *zklock.Hold){
+		zklock.LossSession:  func(v *virtual, _ *line, s *zklock.Session, _ *zklock.Hold) { v.srv.ExpireSession(s.SessionID()) },
+		zklock.LossNode:     func(v *virtual, _ *line, _ *zklock.Session, h *zklock.Hold) { _ = v.srv.Delete(h.Node()) },
+		zklock.LossNoServer: func(_ *virtual, l *line, _ *zklock.Session, _ *zklock.Hold) { l.silent.Store(true) },
+		zklock.LossClosed:   func(_ *virtual, _ *line, s *zklock.Session, _ *zklock.Hold) { _ = s.Close() },
+	} {
+		t.Run(reason, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				l := &line{dial: v.net.Dial}
+				s := v.connect(zklock.WithDialer(l.Dial))
+				h := acquire(t, newMutex(t, s, "/job"))
+				time.Sleep(time.Minute)
+				lose(v, l, s, h)
+				<-h.Lost()
+				synctest.Wait() // for HoldLost
+				now := v.shown()
+				require.Equal(t, 1.0, now.lost("/job", reason))
+				require.Zero(t, now.sum("zklock_overrun_seconds_count"))
+				l.silent.Store(false)
+				time.Sleep(7 * time.Second)
+				unreleased := 1.0
+				if reason == zklock.LossClosed { // forgotten
+					unreleased = 0
+				}
+				require.Equal(t, unreleased, v.shown()["zklock_holds_lost_unreleased"])
+				require.ErrorIs(t, h.Release(context.Background()), zklock.ErrLost)
+				now = v.shown()
+				require.Zero(t, now["zklock_holds_lost_unreleased"])
+				require.Zero(t, now["zklock_holds"])
+				require.Equal(t, 1.0, now.sum("zklock_holds_lost_total"))
+				require.Equal(t, 1.0, now[`zklock_overrun_seconds_count{lock="/job"}`])
+				require.InDelta(t, 7, now[`zklock_overrun_seconds_sum{lock="/job"}`], 0.01) // a timer sees the end of a lease a moment later
+				require.Equal(t, 1.0, now.sum("zklock_hold_duration_seconds_count"))
+			})
+		})
+	}
+}
+
+// Before anything is lost the counters are there with 0, so that the first loss is an increase.
+func TestVirtual_NothingLost_CountersAreThere(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		release(t, acquire(t, newMutex(t, v.connect(), "/job")))
+		now := v.shown()
+		for _, reason := range []string{zklock.LossNoServer, zklock.LossNoQuorum, zklock.LossPaused, zklock.LossSession, zklock.LossNode,
+			zklock.LossUnreadable, zklock.LossAuth, zklock.LossClosed, zklock.LossOther} {
+			require.Contains(t, now, `zklock_holds_lost_total{lock="/job",reason="`+reason+`"}`)
+		}
+		require.Contains(t, now, `zklock_overrun_seconds_count{lock="/job"}`)
+	})
+}
+
+// A hold with two handles is lost once. Its overrun is that of the handle that is released last, although it re-entered.
+func TestVirtual_LossUnderTwoHandles_CountsOnce(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		m := newMutex(t, s, "/job")
+		outer := acquire(t, m)
+		inner := acquireIn(t, outer.Context(), m)
+		v.srv.ExpireSession(s.SessionID())
+		<-outer.Lost()
+		time.Sleep(time.Second)
+		require.ErrorIs(t, outer.Release(context.Background()), zklock.ErrLost)
+		require.Zero(t, v.shown().sum("zklock_overrun_seconds_count"))
+		time.Sleep(4 * time.Second)
+		require.Equal(t, 1.0, v.shown()["zklock_holds_lost_unreleased"])
+		require.ErrorIs(t, inner.Release(context.Background()), zklock.ErrLost)
+		now := v.shown()
+		require.Equal(t, 1.0, now.sum("zklock_holds_lost_total"))
+		require.Equal(t, 5.0, now.sum("zklock_overrun_seconds_sum"))
+		require.Equal(t, 1.0, now.sum("zklock_overrun_seconds_count"))
+	})
+}
+
+// The handle that was granted may be released first. The loss of what it leaves counts all the same.
+func TestVirtual_LossUnderAHandleThatReentered_Counts(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		m := newMutex(t, s, "/job")
+		outer := acquire(t, m)
+		inner := acquireIn(t, outer.Context(), m)
+		release(t, outer)
+		v.srv.ExpireSession(s.SessionID())
+		<-inner.Lost()
+		require.ErrorIs(t, inner.Release(context.Background()), zklock.ErrLost)
+		require.Equal(t, 1.0, v.shown().lost("/job", zklock.LossSession))
+	})
+}
+
+func newElection(t testing.TB, s *zklock.Session) *zklock.Election {
+	t.Helper()
+	e, err := zklock.NewElection(s, "/leader")
+	require.NoError(t, err)
+	return e
+}
+
+const leads = `zklock_is_leader{lock="/leader"}`
+
+// A process leads from its election on and while its hold stands: not a moment longer, also if lead goes on. A candidate that waits shows 0.
+func TestVirtual_Leader_AsItsHoldSays(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		l := &line{dial: v.net.Dial}
+		e := newElection(t, v.connect(zklock.WithDialer(l.Dial)))
+		require.NotContains(t, v.shown(), leads)
+		ctx, stop := context.WithCancel(context.Background())
+		elected, done := make(chan *zklock.Hold), make(chan error)
+		goOn := make(chan struct{})
+		go func() {
+			done <- e.Campaign(ctx, func(_ context.Context, h *zklock.Hold) error { elected <- h; <-goOn; return nil })
+		}()
+		hold := <-elected
+		require.Equal(t, 1.0, v.shown()[leads])
+		time.Sleep(time.Minute)
+		l.silent.Store(true)
+		time.Sleep(time.Until(hold.Deadline()) - time.Second)
+		require.Equal(t, 1.0, v.shown()[leads], "the lease stands")
+		time.Sleep(time.Second)
+		require.Zero(t, v.shown()[leads], "the lease has ended, and lead goes on")
+		require.Equal(t, 1.0, v.shown()["zklock_holds_lost_unreleased"])
+		l.silent.Store(false)
+		stop()
+		close(goOn)
+		<-done
+		require.Zero(t, v.shown()[leads])
+		require.Equal(t, 1.0, v.shown().sum("zklock_overrun_seconds_count"))
+	})
+}
+
+// Candidates of two processes: one leads, and the other when it has resigned.
+func TestVirtual_Leader_OneOfTwo(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		other := &virtual{v.t, v.net, v.srv, newMetrics()}
+		var done []chan error
+		var all []*zklock.Election
+		for _, process := range []*virtual{v, other} {
+			e, ended := newElection(t, process.connect()), make(chan error, 1)
+			all, done = append(all, e), append(done, ended)
+			go func() {
+				ended <- e.Campaign(context.Background(), func(ctx context.Context, _ *zklock.Hold) error { <-ctx.Done(); return nil })
+			}()
+			synctest.Wait()
+		}
+		require.Equal(t, []float64{1, 0}, []float64{v.shown()[leads], other.shown()[leads]})
+		require.NoError(t, all[0].Resign(context.Background()))
+		<-done[0]
+		synctest.Wait()
+		require.Equal(t, []float64{0, 1}, []float64{v.shown()[leads], other.shown()[leads]})
+		require.NoError(t, all[1].Resign(context.Background()))
+		<-done[1]
+		require.Zero(t, other.shown()[leads])
+		require.Zero(t, v.shown().sum("zklock_holds_lost_total"), "Resign is no loss")
+	})
+}

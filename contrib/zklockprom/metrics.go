@@ -1,0 +1,148 @@
+// Package zklockprom has the metrics of a process's locks for Prometheus.
+//
+//	metrics := zklockprom.New()
+//	prometheus.MustRegister(metrics)
+//	s, err := zklock.Connect(ctx, servers, metrics.Option())
+//	...
+//	metrics.Watch(s)
+//
+// rules.yml beside this file alerts on them.
+//
+// # By lock
+//
+//	zklock_acquire_duration_seconds  histogram  lock, kind, outcome  how long acquires took, those that got nothing too
+//	zklock_hold_duration_seconds     histogram  lock, kind           how long locks were held, until the release
+//	zklock_overrun_seconds           histogram  lock                 how long lost holds were not released: work may have run beside the next holder
+//	zklock_holds_lost_total          counter    lock, reason         holds that ended without a release; reason is zklock.LossReason's
+//	zklock_longest_wait_seconds      gauge      lock, kind           how long the longest acquire under way has waited; 0 if none is
+//	zklock_longest_hold_seconds      gauge      lock, kind           how long the longest hold has not been released; 0 if there is none
+//	zklock_is_leader                 gauge      lock                 of elections: 1 if this process leads now, by Hold.Err, otherwise 0
+//
+// kind is AcquireInfo.Kind: mutex, read, write, semaphore or election. outcome is one of
+//
+//	acquired       the lock was got
+//	not_acquired   somebody was ahead, and the call did not wait, or no longer
+//	canceled       the caller's context was canceled; Resign ended a candidature; or another lock of the Multi was lost
+//	deadline       the deadline of the caller's context passed
+//	not_connected  a call that does not wait, or no longer, had no answer
+//	session_lost   the ZooKeeper session ended (WithFailOnSessionLoss)
+//	closed         the Session was closed
+//	error          anything else: somebody must look
+//
+// A re-entry is no acquire, and its handle no hold: a hold is counted once, and ends when its last handle is released.
+//
+// # By process
+//
+// These gauges and the counter come from Session.Stats at each scrape, so they cannot drift. They are sums over the Sessions that are watched.
+//
+//	zklock_waiting                gauge    acquires under way
+//	zklock_holds                  gauge    holds that stand
+//	zklock_holds_lost_unreleased  gauge    holds that were lost and are not released: an overrun that has not ended
+//	zklock_deletions_pending      gauge    deletions of lock nodes that no server has confirmed
+//	zklock_sessions               gauge    Sessions
+//	zklock_sessions_attached      gauge    those that are attached to a server
+//	zklock_lease_left_seconds     gauge    the shortest lease of a Session that holds something; missing if none does
+//	zklock_reconnects_total       counter  how often Sessions were attached again; closed ones go on counting
+//
+// # Cardinality
+//
+// lock is the name that WithName gave, otherwise the path as given. The first 100 names (WithMaxLocks) have series of their own; all later
+// ones are together in "_others". Nothing guesses which part of a path is an id: if paths have ids, give those locks one name.
+//
+// A lock has 56 series: three histograms of 12 buckets, of acquires that got it, of holds and of overruns, a counter for each reason of a
+// loss, and two gauges. Each other outcome that it has had adds 15. So a process with more than 100 names has some 6,000 series, and at worst,
+// with all outcomes of each, 16,000. Each histogram is a native one as well. A Prometheus that stores these alone has 14 series a lock, and 1
+// for another outcome.
+package zklockprom
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/zklock/zklock"
+)
+
+// Metrics counts what the Sessions of a process do that were given its Option, and those that it watches. It is a prometheus.Collector. All
+// its methods may be called from any goroutine.
+//
+// Several Sessions may share one Metrics: their numbers are added up. To tell them apart, give each a Metrics of its own, and register
+// those with prometheus.WrapRegistererWith and a label, say the ensemble.
+type Metrics struct {
+	trace    zklock.Trace
+	acquires *prometheus.HistogramVec
+	held     *prometheus.HistogramVec
+	overrun  *prometheus.HistogramVec
+	lost     *prometheus.CounterVec
+
+	sessions sessions
+
+	mu    sync.Mutex // guards what follows, and what the lines have; not held while a Hold is asked
+	names names
+	lines map[lineKey]*line
+}
+
+// buckets are those of waits and holds, from a millisecond to half a day.
+var buckets = []float64{.001, .005, .025, .1, .5, 2.5, 10, 60, 300, 1800, 7200, 43200}
+
+// Option configures New.
+type Option func(*Metrics)
+
+// WithMaxLocks sets how many lock names have series of their own; the default is 100. With 0 or less all are "_others".
+func WithMaxLocks(n int) Option { return func(m *Metrics) { m.names.limit = n } }
+
+// New returns a Metrics that counts from zero. Register it once.
+func New(opts ...Option) *Metrics {
+	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: name, Help: help, Buckets: buckets,
+			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour,
+		}, labels)
+	}
+	m := &Metrics{
+		acquires: histogram("zklock_acquire_duration_seconds", "How long acquires took, by their outcome.", "lock", "kind", "outcome"),
+		held:     histogram("zklock_hold_duration_seconds", "How long locks were held, until the release.", "lock", "kind"),
+		overrun:  histogram("zklock_overrun_seconds", "How long lost holds were not released: work may have run beside the next holder.", "lock"),
+		lost: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "zklock_holds_lost_total", Help: "Holds that ended without a release, by the reason.",
+		}, []string{"lock", "reason"}),
+		names: names{limit: 100, known: make(map[string]struct{})},
+		lines: make(map[lineKey]*line),
+	}
+	m.sessions.watched = make(map[*zklock.Session]struct{})
+	m.trace = zklock.Trace{AcquireStart: m.acquireStart, AcquireEnd: m.acquireEnd, HoldLost: m.holdLost, HoldEnd: m.holdEnd}
+	for _, opt := range opts {
+		opt(m)
+	}
+	return m
+}
+
+// Option is for Connect: the Session's acquires and holds are counted. It goes with other traces.
+func (m *Metrics) Option() zklock.Option { return zklock.WithTrace(&m.trace) }
+
+// Watch adds the Session's Stats to the metrics of the process, until it is closed. Then it is forgotten: what was held or lost under it is
+// left out of the gauges. A Session is counted once, however often it is watched. Watch panics if s is nil or zero.
+func (m *Metrics) Watch(s *zklock.Session) { m.sessions.watch(s) }
+
+// Describe is for the registry.
+func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range []prometheus.Collector{m.acquires, m.held, m.overrun, m.lost} {
+		c.Describe(ch)
+	}
+	for _, d := range byLine {
+		ch <- d
+	}
+	for _, d := range byProcess {
+		ch <- d
+	}
+}
+
+// Collect is for the registry. It asks the Sessions and the holds of elections as they are now, and sends nothing.
+func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
+	m.sessions.collect(ch) // first: a lease that has ended ends its holds
+	m.collectLines(ch)
+	for _, c := range []prometheus.Collector{m.acquires, m.held, m.overrun, m.lost} {
+		c.Collect(ch)
+	}
+}

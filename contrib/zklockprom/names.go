@@ -1,0 +1,33 @@
+package zklockprom
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/zklock/zklock"
+)
+
+// others is the label of all locks beyond the limit.
+const others = "_others"
+
+// names is which locks have a label of their own: those that came first.
+type names struct {
+	limit int
+	known map[string]struct{}
+}
+
+// label returns the value of the label lock.
+func (n *names) label(a zklock.AcquireInfo) string {
+	name := cmp.Or(a.Name, a.Path)
+	if _, found := n.known[name]; found {
+		return name
+	}
+	name = strings.ToValidUTF8(name, "\uFFFD") // Prometheus takes no other
+	if _, found := n.known[name]; !found {
+		if len(n.known) >= n.limit {
+			return others
+		}
+		n.known[strings.Clone(name)] = struct{}{}
+	}
+	return name
+}

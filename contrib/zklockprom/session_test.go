@@ -1,0 +1,114 @@
+package zklockprom_test
+
+// These tests attack the numbers of a process: a Session that counts twice or for ever, a counter that falls, a gauge that drifts.
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/contrib/zklockprom"
+	"github.com/zklock/zklock/zktest"
+)
+
+func newMetrics() *zklockprom.Metrics { return zklockprom.New() }
+
+// Several Sessions are added up, each once, and a closed one is forgotten, but for its reconnects.
+func TestVirtual_Sessions_AddedUpAndForgotten(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		a, b := v.connect(), v.connect()
+		v.metrics.Watch(a)
+		h := acquire(t, newMutex(t, a, "/a"))
+		acquire(t, newMutex(t, b, "/b"))
+		now := v.shown()
+		require.Equal(t, []float64{2, 2, 2, 0}, []float64{now["zklock_sessions"], now["zklock_sessions_attached"], now["zklock_holds"], now["zklock_reconnects_total"]})
+		v.srv.DropConnection(b.SessionID())
+		time.Sleep(10 * time.Second)
+		require.Equal(t, 1.0, v.shown()["zklock_reconnects_total"])
+		require.NoError(t, b.Close())
+		now = v.shown()
+		require.Equal(t, []float64{1, 1, 1, 1}, []float64{now["zklock_sessions"], now["zklock_sessions_attached"], now["zklock_holds"], now["zklock_reconnects_total"]})
+		v.srv.DropConnection(a.SessionID())
+		time.Sleep(10 * time.Second)
+		require.Equal(t, 2.0, v.shown()["zklock_reconnects_total"])
+		release(t, h)
+		require.NoError(t, a.Close())
+		now = v.shown()
+		require.Equal(t, []float64{0, 0, 0, 2}, []float64{now["zklock_sessions"], now["zklock_sessions_attached"], now["zklock_holds"], now["zklock_reconnects_total"]})
+		require.Equal(t, 2.0, v.shown()["zklock_reconnects_total"], "it is asked again")
+	})
+}
+
+// While no server can be reached the Session is not attached, the lease of its hold runs down, and what is not confirmed shows.
+func TestVirtual_NoServer_Shows(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		require.NotContains(t, v.shown(), "zklock_lease_left_seconds", "nothing is held")
+		a, b := acquire(t, newMutex(t, s, "/a")), acquire(t, newMutex(t, s, "/b"))
+		time.Sleep(time.Minute + 100*time.Millisecond) // between two heartbeats
+		before := v.shown()["zklock_lease_left_seconds"]
+		require.Positive(t, before)
+		v.srv.Stop()
+		time.Sleep(time.Second)
+		now := v.shown()
+		require.Equal(t, []float64{1, 0}, []float64{now["zklock_sessions"], now["zklock_sessions_attached"]})
+		require.InDelta(t, before-1, now["zklock_lease_left_seconds"], 0.001)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, a.Release(ctx), zklock.ErrNotConfirmed)
+		require.Equal(t, 1.0, v.shown()["zklock_deletions_pending"])
+		require.NoError(t, v.srv.Start())
+		time.Sleep(10 * time.Second)
+		now = v.shown()
+		require.Zero(t, now["zklock_deletions_pending"])
+		require.Equal(t, 1.0, now["zklock_sessions_attached"])
+		_ = b.Release(context.Background())
+	})
+}
+
+// The lease that is left is the shortest of several.
+func TestVirtual_LeaseLeft_TheShortest(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		for _, path := range []string{"/a", "/b", "/c"} {
+			l := &line{dial: v.net.Dial}
+			s := v.connect(zklock.WithDialer(l.Dial))
+			acquire(t, newMutex(t, s, path))
+			if path == "/b" {
+				time.Sleep(time.Minute + 100*time.Millisecond) // between two heartbeats
+				l.silent.Store(true)
+			}
+		}
+		alone := v.shown()["zklock_lease_left_seconds"]
+		time.Sleep(time.Second)
+		require.InDelta(t, alone-1, v.shown()["zklock_lease_left_seconds"], 0.001, "the others renew theirs")
+	})
+}
+
+func TestWatch_NilSession_PanicsThere(t *testing.T) {
+	require.Panics(t, func() { newMetrics().Watch(nil) })
+	require.Panics(t, func() { newMetrics().Watch(new(zklock.Session)) })
+}
+
+// A Metrics without Sessions shows zeros. Nothing of it runs.
+func TestNew_ShowsZeros(t *testing.T) {
+	now := shownBy(t, newMetrics())
+	require.Len(t, now, 7)
+	require.Zero(t, now.sum("zklock_"))
+}
+
+// A Session whose connections are cut again and again says how often.
+func TestVirtual_Reconnects_EachCounts(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		for range 5 {
+			v.srv.Inject(zktest.Before(zktest.Ping).Session(s.SessionID()).Close().Once())
+			time.Sleep(20 * time.Second)
+			synctest.Wait()
+		}
+		require.Equal(t, 5.0, v.shown()["zklock_reconnects_total"])
+	})
+}

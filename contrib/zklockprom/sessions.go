@@ -1,0 +1,86 @@
+package zklockprom
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/zklock/zklock"
+)
+
+// sessions is the Sessions that are watched.
+type sessions struct {
+	mu         sync.Mutex
+	watched    map[*zklock.Session]struct{}
+	reconnects int // of those that were closed
+}
+
+var (
+	waitingDesc    = describe("zklock_waiting", "Acquires under way.")
+	holdsDesc      = describe("zklock_holds", "Holds that stand.")
+	unreleasedDesc = describe("zklock_holds_lost_unreleased", "Holds that were lost and are not released: work may run beside the next holder.")
+	deletionsDesc  = describe("zklock_deletions_pending", "Deletions of lock nodes that no server has confirmed.")
+	sessionsDesc   = describe("zklock_sessions", "Sessions that are not closed.")
+	attachedDesc   = describe("zklock_sessions_attached", "Sessions that are attached to a server.")
+	leaseDesc      = describe("zklock_lease_left_seconds", "The shortest time for which holds may be relied on if no further answer comes.")
+	reconnectsDesc = describe("zklock_reconnects_total", "How often Sessions were attached again.")
+
+	byProcess = []*prometheus.Desc{waitingDesc, holdsDesc, unreleasedDesc, deletionsDesc, sessionsDesc, attachedDesc, leaseDesc, reconnectsDesc}
+)
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+func gauge[N int | float64](d *prometheus.Desc, n N, labels ...string) prometheus.Metric {
+	return prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
+}
+
+func (w *sessions) watch(s *zklock.Session) {
+	s.State() // panics where the mistake is
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.watched[s] = struct{}{}
+}
+
+// sum adds up the Sessions' numbers. LeaseLeft is the shortest of those that hold something.
+func (w *sessions) sum() (sum zklock.Stats, open, attached int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	sum.Reconnects = w.reconnects
+	for s := range w.watched {
+		st := s.Stats()
+		sum.Reconnects += st.Reconnects
+		if st.State == zklock.Closed {
+			w.reconnects += st.Reconnects // a counter must not fall
+			delete(w.watched, s)
+			continue
+		}
+		open++
+		if st.State.Attached() {
+			attached++
+		}
+		if st.Held > 0 && (sum.Held == 0 || st.LeaseLeft < sum.LeaseLeft) {
+			sum.LeaseLeft = st.LeaseLeft
+		}
+		sum.Waiting += st.Waiting
+		sum.Held += st.Held
+		sum.Lost += st.Lost
+		sum.Deleting += st.Deleting
+	}
+	return sum, open, attached
+}
+
+func (w *sessions) collect(ch chan<- prometheus.Metric) {
+	sum, open, attached := w.sum()
+	ch <- gauge(waitingDesc, sum.Waiting)
+	ch <- gauge(holdsDesc, sum.Held)
+	ch <- gauge(unreleasedDesc, sum.Lost)
+	ch <- gauge(deletionsDesc, sum.Deleting)
+	ch <- gauge(sessionsDesc, open)
+	ch <- gauge(attachedDesc, attached)
+	if sum.Held > 0 {
+		ch <- gauge(leaseDesc, sum.LeaseLeft.Seconds())
+	}
+	ch <- prometheus.MustNewConstMetric(reconnectsDesc, prometheus.CounterValue, float64(sum.Reconnects))
+}
