@@ -1,0 +1,369 @@
+package zklockotel_test
+
+// Attacks the spans of acquires and holds: their parents, times, attributes, events and ends, in every way in which an acquire or a hold ends.
+
+import (
+	"context"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/contrib/zklockotel"
+)
+
+// A request waits three seconds for the lock, and holds it for five.
+func TestSpan_WaitsAndHolds_OneSpanWithAWait(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, sc *scene) {
+		other := sc.acquire(t.Context(), sc.mutex(sc.connect(), "/job"))
+		s, _ := sc.watched()
+		ctx, endRequest := sc.begin("request")
+		began := time.Now()
+		end := sc.waitsFor(ctx, sc.mutex(s, "/job", zklock.WithName("jobs")))
+		time.Sleep(3 * time.Second)
+		sc.release(other)
+		hold, err := end()
+		require.NoError(t, err)
+		granted := time.Now()
+		time.Sleep(5 * time.Second)
+		require.Equal(t, []string{"wait"}, sc.names(), "ended while it is held")
+		sc.release(hold)
+		endRequest()
+
+		span, wait := sc.one("mutex jobs"), sc.one("wait")
+		sc.isChild(span, sc.one("request"))
+		sc.isChild(wait, span)
+		require.Equal(t, []time.Time{began, began, granted, time.Now()}, []time.Time{span.StartTime(), wait.StartTime(), wait.EndTime(), span.EndTime()})
+		require.Equal(t, 3*time.Second, granted.Sub(began))
+		require.Equal(t, map[string]string{"path": "/job", "name": "jobs", "kind": "mutex", "try": "false", "place": "2", "requeued": "0", "reentered": "false"}, attrs(span))
+		require.Equal(t, hold.Token(), attrOf(span.Attributes(), "token").AsInt64())
+		require.Equal(t, hold.Node(), attrOf(span.Attributes(), "node").AsString())
+		require.Empty(t, span.Events())
+		require.Equal(t, codes.Unset, span.Status().Code)
+	})
+}
+
+// What ends without a hold ends its span, and only what is no usual answer is an error.
+func TestSpan_AcquireFails(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, sc *scene) {
+		other := sc.acquire(t.Context(), sc.mutex(sc.connect(), "/taken"))
+		s, tel := sc.watched()
+		_, err := sc.mutex(s, "/taken", zklock.WithName("try")).TryAcquire(t.Context())
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = sc.mutex(s, "/taken", zklock.WithName("too long")).Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		_, err = sc.mutex(s, "/taken", zklock.WithName("ended before")).Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		end := sc.waitsFor(t.Context(), sc.mutex(s, "/taken", zklock.WithName("closed")))
+		require.NoError(t, s.Close())
+		_, err = end()
+		require.ErrorIs(t, err, zklock.ErrClosed)
+		sc.release(other)
+
+		for name, want := range map[string]codes.Code{"try": codes.Unset, "too long": codes.Error, "ended before": codes.Error, "closed": codes.Error} {
+			span := sc.one("mutex " + name)
+			require.Equal(t, want, span.Status().Code, name)
+			require.Equal(t, want == codes.Error, len(events(span)) == 1, name)
+			require.False(t, attrOf(span.Attributes(), "token").AsInt64() > 0, name)
+		}
+		require.Equal(t, "true", attrs(sc.one("mutex try"))["try"])
+		require.Len(t, sc.named("wait"), 4)
+		require.Zero(t, zklockotel.Remembered(tel))
+	})
+}
+
+// Work under the hold's context is a part of the hold: spans of its own, other locks, and the same lock again, which does not wait.
+func TestSpan_WorkUnderTheHoldsContext_IsAChild(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, sc *scene) {
+		s, _ := sc.watched()
+		a, b := sc.mutex(s, "/a", zklock.WithName("outer")), sc.mutex(s, "/b")
+		outer := sc.acquire(t.Context(), a)
+		_, work := sc.tracers.Tracer("test").Start(outer.Context(), "work")
+		work.End()
+		inner := sc.acquire(outer.Context(), b)
+		again := sc.acquire(inner.Context(), a)
+		sc.release(again)
+		sc.release(inner)
+		sc.release(outer)
+
+		spans := sc.named("mutex outer")
+		require.Len(t, spans, 2)
+		reentry, hold := spans[0], spans[1]
+		sc.isChild(sc.one("work"), hold)
+		sc.isChild(sc.one("mutex /b"), hold)
+		sc.isChild(reentry, sc.one("mutex /b"))
+		require.Equal(t, "true", attrs(reentry)["reentered"])
+		require.Len(t, sc.named("wait"), 2, "none for a re-entry")
+		require.Empty(t, hold.Links())
+		require.Len(t, reentry.Links(), 1, "the hold is not its parent")
+		require.Equal(t, hold.SpanContext(), reentry.Links()[0].SpanContext)
+	})
+}
+
+// A re-entry whose parent is the hold needs no link. One by an owner that the context only names has the caller's parent, and a link.
+func TestSpan_Reentry_Link(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, sc *scene) {
+		s, _ := sc.watched()
+		m, owner := sc.mutex(s, "/a"), zklock.NewOwner("")
+		outer := sc.acquire(zklock.WithOwner(t.Context(), owner), m)
+		sc.release(sc.acquire(outer.Context(), m))
+		ctx, endRequest := sc.begin("request")
+		sc.release(sc.acquire(zklock.WithOwner(ctx, owner), m))
+		endRequest()
+		sc.release(outer)
+
+		spans := sc.named("mutex /a")
+		require.Len(t, spans, 3)
+		under, named, hold := spans[0], spans[1], spans[2]
+		sc.isChild(under, hold)
+		require.Empty(t, under.Links())
+		sc.isChild(named, sc.one("request"))
+		require.Len(t, named.Links(), 1)
+		require.Equal(t, hold.SpanContext(), named.Links()[0].SpanContext)
+	})
+}
+
+// workHasValues says whether the work of Do has the values of the context that AcquireStart returned, as zklock.Trace says.
+func workHasValues(sc *scene) (has bool) {
+	type key struct{}
+	s := sc.connect(zklock.WithTrace(&zklock.Trace{AcquireStart: func(ctx context.Context, _ zklock.AcquireInfo) context.Context {
+		return context.WithValue(ctx, key{}, true)
+	}}))
+	require.NoError(sc.t, sc.mutex(s, "/probe").Do(sc.t.Context(), func(ctx context.Context, _ *zklock.Hold) error {
+		has, _ = ctx.Value(key{}).(bool)
+		return nil
+	}))
+	return has
+}
+
+// The context of Do's and of Campaign's work is the hold's, too.
+func TestSpan_WorkOfDo_IsAChild(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, sc *scene) {
+		if !workHasValues(sc) {
+			if os.Getenv("ZKLOCK_REQUIRE") == "1" {
+				t.Fatal("the work of Do has not the values of AcquireStart's context")
+			}
+			t.Skip("the work of Do has not the values of AcquireStart's context")
+		}
+		s, _ := sc.watched()
+		work := func(name string) func(context.Context, *zklock.Hold) error {
+			return func(ctx context.Context, _ *zklock.Hold) error {
+				_, span := sc.tracers.Tracer("test").Start(ctx, name)
+				span.End()
+				return nil
+			}
+		}
+		require.NoError(t, sc.mutex(s, "/a").Do(t.Context(), work("of Do")))
+		require.NoError(t, sc.mutex(s, "/b").TryDo(t.Context(), work("of TryDo")))
+		e, err := zklock.NewElection(s, "/c")
+		require.NoError(t, err)
+		require.NoError(t, e.Campaign(t.Context(), work("of Campaign")))
+		sc.isChild(sc.one("of Do"), sc.one("mutex /a"))
+		sc.isChild(sc.one("of TryDo"), sc.one("mutex /b"))
+		sc.isChild(sc.one("of Campaign"), sc.one("election /c"))
+	})
+}
+
+// Somebody deletes the lock node, and the holder notices it when it is told to: five seconds later.
+func TestSpan_Lost_SaysWhenAndWhy_AndEndsWithTheRelease(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, sc *scene) {
+		s, tel := sc.watched()
+		hold := sc.acquire(t.Context(), sc.mutex(s, "/job"))
+		require.NoError(t, sc.srv.Delete(hold.Node()))
+		<-hold.Lost()
+		lost := time.Now()
+		time.Sleep(5 * time.Second)
+		require.Empty(t, sc.named("mutex /job"), "work may still run")
+		sc.release(hold)
+
+		span := sc.one("mutex /job")
+		require.Equal(t, []string{"lost"}, events(span))
+		e := span.Events()[0]
+		require.WithinDuration(t, lost, e.Time, time.Microsecond)
+		require.Equal(t, zklock.LossNode, attrOf(e.Attributes, "reason").AsString())
+		require.Equal(t, hold.Err().Error(), attrOf(e.Attributes, "error").AsString())
+		require.Equal(t, sdktrace.Status{Code: codes.Error, Description: hold.Err().Error()}, span.Status())
+		require.Equal(t, time.Now(), span.EndTime())
+		require.InDelta(t, 5, attrOf(span.Attributes(), "overrun").AsFloat64(), 1e-3)
+		require.Zero(t, zklockotel.Remembered(tel))
+	})
+}
+
+// A server that is gone for a moment: a hold and a wait of the Session say so, and what has ended or belongs to another does not.
+func TestSpan_SuspendedAndBack(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, sc *scene) {
+		s, _ := sc.watched()
+		other, _ := sc.watched()
+		ended := sc.acquire(t.Context(), sc.mutex(s, "/ended"))
+		sc.release(ended)
+		hold, elsewhere := sc.acquire(t.Context(), sc.mutex(s, "/held")), sc.acquire(t.Context(), sc.mutex(other, "/elsewhere"))
+		end := sc.waitsFor(t.Context(), sc.mutex(s, "/elsewhere", zklock.WithName("waits")))
+		changes := s.Changes(t.Context())
+		require.True(t, sc.srv.DropConnection(s.SessionID()))
+		suspended := <-changes
+		back := <-changes
+		require.Equal(t, []zklock.State{zklock.Suspended, zklock.Reconnected}, []zklock.State{suspended.State, back.State})
+		sc.release(elsewhere)
+		waited, err := end()
+		require.NoError(t, err)
+		sc.release(hold, waited)
+
+		for name, want := range map[string][]string{"mutex /ended": nil, "mutex /elsewhere": nil, "mutex /held": {"suspended", "back"}, "mutex waits": {"suspended", "back"}} {
+			require.Equal(t, want, events(sc.one(name)), name)
+		}
+		es := sc.one("mutex /held").Events()
+		require.True(t, es[0].Time.Equal(suspended.Time) && es[1].Time.Equal(back.Time))
+		require.Equal(t, sc.srv.Addr(), attrOf(es[1].Attributes, "server").AsString())
+	})
+}
+
+// The ZooKeeper session ends under a waiter: it queues again in the next one.
+func TestSpan_SessionEnds_WaiterQueuesAgain(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, sc *scene) {
+		other := sc.acquire(t.Context(), sc.mutex(sc.connect(), "/job"))
+		s, _ := sc.watched()
+		end := sc.waitsFor(t.Context(), sc.mutex(s, "/job"))
+		require.True(t, sc.srv.ExpireSession(s.SessionID()))
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		sc.release(other)
+		hold, err := end()
+		require.NoError(t, err)
+		sc.release(hold)
+
+		span := sc.one("mutex /job")
+		require.Positive(t, attrOf(span.Attributes(), "requeued").AsInt64())
+		require.Equal(t, codes.Unset, span.Status().Code)
+		require.Contains(t, events(span), "back")
+	})
+}
+
+// Each lock of a Multi has a span, in the caller's trace, that names the Multi.
+func TestSpan_Multi(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, sc *scene) {
+		s, tel := sc.watched()
+		m, err := zklock.NewMulti(sc.mutex(s, "/a"), sc.mutex(s, "/b"), sc.mutex(s, "/c"))
+		require.NoError(t, err)
+		ctx, endRequest := sc.begin("request")
+		require.NoError(t, m.Do(ctx, func(context.Context, *zklock.MultiHold) error { return nil }))
+		other := sc.acquire(ctx, sc.mutex(sc.connect(), "/b"))
+		_, err = m.TryAcquire(ctx)
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		sc.release(other)
+		endRequest()
+
+		require.Len(t, sc.named("wait"), 4, "three of Do, and one in which the try ended")
+		for _, name := range []string{"mutex /a", "mutex /b", "mutex /c"} {
+			require.NotEmpty(t, sc.named(name))
+			for _, span := range sc.named(name) {
+				require.Equal(t, m.String(), attrs(span)["multi"])
+				require.Equal(t, sc.one("request").SpanContext().TraceID(), span.SpanContext().TraceID())
+				require.Equal(t, codes.Unset, span.Status().Code)
+			}
+		}
+		require.Zero(t, zklockotel.Remembered(tel))
+	})
+}
+
+// Each candidature begins a trace, with a link to where Campaign was called.
+func TestSpan_Election_TracesOfTheirOwn(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, sc *scene) {
+		s, _ := sc.watched()
+		e, err := zklock.NewElection(s, "/leader")
+		require.NoError(t, err)
+		ctx, endStart := sc.begin("start of the program")
+		terms := 0
+		require.NoError(t, e.Campaign(ctx, func(ctx context.Context, hold *zklock.Hold) error {
+			if terms++; terms == 2 {
+				return nil
+			}
+			require.NoError(t, sc.srv.Delete(hold.Node()))
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}))
+		endStart()
+
+		spans, start := sc.named("election /leader"), sc.one("start of the program")
+		require.Len(t, spans, 2)
+		for i, want := range []codes.Code{codes.Error, codes.Unset} {
+			require.Equal(t, want, spans[i].Status().Code)
+			require.False(t, spans[i].Parent().IsValid())
+			require.Equal(t, []sdktrace.Link{{SpanContext: start.SpanContext()}}, spans[i].Links())
+		}
+		require.NotEqual(t, spans[0].SpanContext().TraceID(), spans[1].SpanContext().TraceID())
+	})
+}
+
+// Work that panics, and functions of other traces that do: the span ends all the same.
+func TestSpan_Panics(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, sc *scene) {
+		panics := zklock.WithTrace(&zklock.Trace{
+			AcquireStart: func(context.Context, zklock.AcquireInfo) context.Context { panic("start") },
+			AcquireEnd:   func(context.Context, zklock.AcquireEndInfo) { panic("end") },
+			HoldEnd:      func(context.Context, zklock.HoldInfo) { panic("hold") },
+		})
+		tel := sc.telemetry()
+		s := sc.connect(panics, tel.Option(), panics)
+		require.NoError(t, tel.Watch(s))
+		require.PanicsWithValue(t, "work", func() {
+			_ = sc.mutex(s, "/a").Do(t.Context(), func(context.Context, *zklock.Hold) error { panic("work") })
+		})
+		require.ErrorIs(t, sc.mutex(s, "/b").Do(t.Context(), func(context.Context, *zklock.Hold) error { return errOwn }), errOwn)
+		sc.one("mutex /a")
+		sc.one("mutex /b")
+		require.Zero(t, zklockotel.Remembered(tel))
+	})
+}
+
+// A release that nobody confirms was held to the end: an exception, and no error status.
+func TestSpan_ReleaseNotConfirmed(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, sc *scene) {
+		s, _ := sc.watched()
+		hold := sc.acquire(t.Context(), sc.mutex(s, "/a"))
+		sc.srv.Freeze()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, hold.Release(ctx), zklock.ErrNotConfirmed)
+		sc.srv.Thaw()
+		span := sc.one("mutex /a")
+		require.Equal(t, []string{"exception"}, events(span))
+		require.Equal(t, codes.Unset, span.Status().Code)
+	})
+}
+
+// A trace after ours that starts spans of its own takes nothing away.
+func TestSpan_AnotherTraceStartsSpans(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, sc *scene) {
+		tel := sc.telemetry()
+		s := sc.connect(tel.Option(), zklock.WithTrace(&zklock.Trace{AcquireStart: func(ctx context.Context, _ zklock.AcquireInfo) context.Context {
+			ctx, span := sc.tracers.Tracer("another").Start(ctx, "another's")
+			span.End()
+			return ctx
+		}}))
+		sc.release(sc.acquire(t.Context(), sc.mutex(s, "/a")))
+		sc.isChild(sc.one("another's"), sc.one("mutex /a"))
+		sc.isChild(sc.one("wait"), sc.one("mutex /a"))
+	})
+}
+
+// What is not sampled has no spans, and the metrics all the same.
+func TestSpan_NotSampled(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, sc *scene) {
+		sc.tracers = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(sc.spans), sdktrace.WithSampler(sdktrace.NeverSample()))
+		s, tel := sc.watched()
+		hold := sc.acquire(t.Context(), sc.mutex(s, "/a"))
+		require.True(t, trace.SpanContextFromContext(hold.Context()).IsValid())
+		sc.release(hold)
+		require.Empty(t, sc.names())
+		require.Zero(t, zklockotel.Remembered(tel))
+		require.Equal(t, map[string]float64{"kind=mutex,lock=/a": 1}, sc.numbers().of("hold.duration"))
+	})
+}

@@ -1,0 +1,130 @@
+package zklockotel
+
+// What the Session itself says: its numbers at each collection, and the steps of its state.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/zklock/zklock"
+)
+
+// Watch has the metrics of zklock.Stats collected from the Session, until that is closed, and puts the steps of its state on the spans of
+// its holds and waits that are under way. The Session is the one that was connected with Option: call Watch right after Connect, and once.
+//
+// It returns an error, and watches nothing, if the Session is closed, if another one is watched that is not closed, or if the meter refuses.
+func (t *Telemetry) Watch(s *zklock.Session) error {
+	if s == nil || s.State() == zklock.Closed {
+		return errors.New("zklockotel: the Session is nil or closed")
+	}
+	t.watched.Lock()
+	defer t.watched.Unlock()
+	if before := t.watched.session; before != nil && before.State() != zklock.Closed {
+		return errors.New("zklockotel: this Telemetry watches a Session: make another Telemetry for each")
+	}
+	observed, err := t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		t.observe(s, o)
+		return nil
+	}, t.inst.all()...)
+	if err != nil {
+		return fmt.Errorf("zklockotel: %w", err)
+	}
+	t.watched.session = s
+	changes := s.Changes(context.Background())
+	go func() { // ends with the Session
+		for c := range changes {
+			t.step(s, c)
+		}
+		_ = observed.Unregister() // an error leaves a callback that observes nothing more
+	}()
+	return nil
+}
+
+func (t *Telemetry) observe(s *zklock.Session, o metric.Observer) {
+	g, st := &t.inst.gauges, s.Stats()
+	if st.State == zklock.Closed {
+		return
+	}
+	attached := int64(0)
+	if st.State.Attached() {
+		attached = 1
+	}
+	of := t.series.alone
+	o.ObserveInt64(g.waiting, int64(st.Waiting), of)
+	o.ObserveInt64(g.holds, int64(st.Held), of)
+	o.ObserveInt64(g.lostUnreleased, int64(st.Lost), of)
+	o.ObserveInt64(g.deletions, int64(st.Deleting), of)
+	o.ObserveInt64(g.sessions, 1, of)
+	o.ObserveInt64(g.attached, attached, of)
+	o.ObserveInt64(g.reconnects, int64(st.Reconnects), of)
+	if st.Held > 0 {
+		o.ObserveFloat64(g.leaseLeft, st.LeaseLeft.Seconds(), of)
+	}
+	for lock, leads := range t.leaders() {
+		o.ObserveInt64(g.isLeader, leads, t.series.of(key{lock: lock}))
+	}
+}
+
+// isCandidate notes an election: from then on it has a gauge.
+func (t *Telemetry) isCandidate(lock string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, known := t.mu.elections[lock]; !known {
+		t.mu.elections[lock] = nil
+	}
+}
+
+// leaders returns 1 for each election in which a hold stands, and 0 for the others. It asks the holds, so that a pause of the process shows.
+func (t *Telemetry) leaders() map[string]int64 {
+	t.mu.Lock()
+	elections := make(map[string][]*zklock.Hold, len(t.mu.elections))
+	for lock, holds := range t.mu.elections {
+		elections[lock] = slices.Clone(holds)
+	}
+	t.mu.Unlock()
+	leads := make(map[string]int64, len(elections))
+	for lock, holds := range elections {
+		leads[lock] = 0
+		if slices.ContainsFunc(holds, func(h *zklock.Hold) bool { return h.Err() == nil }) {
+			leads[lock] = 1
+		}
+	}
+	return leads
+}
+
+// step puts a step of the Session's state on the spans that are open. That a hold is lost, holdLost says of each.
+func (t *Telemetry) step(s *zklock.Session, c zklock.Change) {
+	var name string
+	attrs := []attribute.KeyValue{attribute.String("zklock.session", fmt.Sprintf("%#x", c.SessionID))}
+	switch c.State {
+	case zklock.Suspended:
+		name = "suspended"
+		if c.Err != nil {
+			attrs = append(attrs, attribute.String("zklock.error", c.Err.Error()))
+		}
+	case zklock.Reconnected, zklock.Connected:
+		name = "back"
+		if server := s.Stats().Server; server != "" {
+			attrs = append(attrs, attribute.String("zklock.server", server))
+		}
+	default:
+		return
+	}
+	t.mu.Lock()
+	var open []*op
+	for o := range t.mu.open {
+		if !o.began.After(c.Time) {
+			open = append(open, o)
+		}
+	}
+	t.mu.Unlock()
+	for _, o := range open {
+		o.span.AddEvent(name, trace.WithTimestamp(c.Time), trace.WithAttributes(attrs...))
+	}
+}

@@ -1,0 +1,123 @@
+// Package zklockotel shows the locks of a zklock Session in OpenTelemetry: a span for each acquire with its hold, and metrics.
+//
+// A span's name is the lock's kind and name, such as "mutex /locks/nightly". It starts when the acquire does. It ends when the acquire fails,
+// or when the hold is released: not when it is lost, because work may go on under it. A hold that nobody releases has no span. Its attributes
+// begin with "zklock.": path, name (of WithName), kind, multi and try; later place (if somebody was ahead), requeued, reentered, token, node and
+// overrun. A child named "wait" is the acquire alone; a re-entry has none. Events are "suspended" and "back", when the Session loses its
+// server and has one again, and "lost" with the reason. The status is an error after a loss, and if the acquire failed otherwise than with
+// ErrNotAcquired. A release that the servers did not confirm is recorded as an exception.
+//
+// The span's parent is the span in the context that the acquire was given. Spans that are started with the hold's context, or with the
+// context of the work, are its children; so is a re-entry with such a context. A re-entry by an owner that a context only names has a link to
+// the hold's span. Each candidature of an election begins a trace of its own with a link to the span in Campaign's context, because it may
+// outlive that by days.
+//
+// The metrics are those of zklockprom in OpenTelemetry's spelling, with durations in seconds:
+//
+//	zklock.acquire.duration        histogram       lock, kind, outcome
+//	zklock.hold.duration           histogram       lock, kind
+//	zklock.overrun                 histogram       lock           how long lost holds were not released
+//	zklock.holds.lost              counter         lock, reason   what zklock.LossReason returns
+//	zklock.is_leader               gauge           lock           1 if this Session leads an election of that name, else 0
+//	zklock.waiting                 up-down counter                acquires under way
+//	zklock.holds                   up-down counter                holds that stand
+//	zklock.holds.lost_unreleased   up-down counter                lost holds that nobody has released
+//	zklock.deletions.pending       up-down counter                deletions of lock nodes that no server has confirmed
+//	zklock.sessions                up-down counter                1 until the Session is closed
+//	zklock.sessions.attached       up-down counter                1 if it is attached to a server, else 0
+//	zklock.lease.left              gauge                          how long the holds may be relied on; missing if there are none
+//	zklock.reconnects              counter                        how often the Session was attached again
+//
+// The last nine take Watch, and are as they are when they are collected. The outcome is one of acquired, not_acquired, canceled, deadline,
+// not_connected, session_lost (WithFailOnSessionLoss), closed and error. A re-entry is no acquire, and its handle no hold: a hold is counted
+// once, and ends when its last handle is released.
+//
+// The lock attribute is the name that WithName gave, otherwise the path. A Telemetry keeps the first 100 apart: all later ones are "_others", in
+// metrics and in the names of spans. The path attribute of a span is always the true one. So an acquire has at most 808 series a kind, and
+// in practice one or two a lock.
+package zklockotel
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/zklock/zklock"
+)
+
+const scope = "github.com/zklock/zklock/contrib/zklockotel"
+
+// Telemetry makes the spans and the metrics of one Session. Its methods are safe for use from many goroutines.
+type Telemetry struct {
+	tracer trace.Tracer
+	meter  metric.Meter
+	inst   instruments
+	series series
+	attrs  []attribute.KeyValue // of each span
+
+	watched struct {
+		sync.Mutex                 // held while Watch runs
+		session    *zklock.Session // the last one
+	}
+	mu struct {
+		sync.Mutex                           // never held across a call of zklock or of OpenTelemetry
+		open       map[*op]struct{}          // those with a span that records
+		grants     map[string]*grant         // by lock node
+		elections  map[string][]*zklock.Hold // by lock attribute: the leaderships that nobody has released
+	}
+}
+
+// Option configures New.
+type Option func(*options)
+
+type options struct {
+	tracers trace.TracerProvider
+	meters  metric.MeterProvider
+	attrs   []attribute.KeyValue
+}
+
+// WithTracerProvider sets where spans go; the default is otel.GetTracerProvider().
+func WithTracerProvider(p trace.TracerProvider) Option { return func(o *options) { o.tracers = p } }
+
+// WithMeterProvider sets where metrics go; the default is otel.GetMeterProvider().
+func WithMeterProvider(p metric.MeterProvider) Option { return func(o *options) { o.meters = p } }
+
+// WithAttributes adds attributes to each span and each metric. If a process has several Sessions, give each a value of its own: otherwise their
+// metrics are added up, but for zklock.lease.left and zklock.is_leader, which show one of them.
+func WithAttributes(attrs ...attribute.KeyValue) Option {
+	return func(o *options) { o.attrs = append(o.attrs, attrs...) }
+}
+
+// New returns a Telemetry for one Session: make another for each. It returns an error if the meter refuses an instrument, or for a nil
+// option or provider.
+func New(opts ...Option) (*Telemetry, error) {
+	o := options{tracers: otel.GetTracerProvider(), meters: otel.GetMeterProvider()}
+	for _, opt := range opts {
+		if opt == nil {
+			return nil, errors.New("zklockotel: nil Option: leave it out")
+		}
+		opt(&o)
+	}
+	if o.tracers == nil || o.meters == nil {
+		return nil, errors.New("zklockotel: nil provider: leave the option out for the global one, or give a no-op provider for none")
+	}
+	t := &Telemetry{tracer: o.tracers.Tracer(scope), meter: o.meters.Meter(scope), attrs: slices.Clone(o.attrs)}
+	t.series.init(t.attrs)
+	t.mu.open, t.mu.grants, t.mu.elections = make(map[*op]struct{}), make(map[string]*grant), make(map[string][]*zklock.Hold)
+	var err error
+	if t.inst, err = newInstruments(t.meter); err != nil {
+		return nil, fmt.Errorf("zklockotel: %w", err)
+	}
+	return t, nil
+}
+
+// Option returns what zklock.Connect is to be given, for one Session. Then give that Session to [Telemetry.Watch].
+func (t *Telemetry) Option() zklock.Option {
+	return zklock.WithTrace(&zklock.Trace{AcquireStart: t.acquireStart, AcquireEnd: t.acquireEnd, HoldLost: t.holdLost, HoldEnd: t.holdEnd})
+}
