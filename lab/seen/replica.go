@@ -48,7 +48,9 @@ func replica(servers, listen, spans string) error {
 			deaf.Store(int64(d))
 		}
 	})
-	go func() { log.Fatal((&http.Server{Addr: listen, Handler: mux, ReadHeaderTimeout: time.Second}).ListenAndServe()) }()
+	go func() {
+		log.Fatal((&http.Server{Addr: listen, Handler: mux, ReadHeaderTimeout: time.Second}).ListenAndServe())
+	}()
 
 	ctx := context.Background()
 	s, err := zklock.Connect(ctx, servers, metrics.Option(), telemetry.Option(), zklock.WithSessionTimeout(timeout),
