@@ -1,5 +1,7 @@
 package zklockotel
 
+import "github.com/zklock/zklock"
+
 // Remembered says how much is kept of acquires and holds under way.
 func Remembered(t *Telemetry) int {
 	t.mu.Lock()
@@ -10,3 +12,6 @@ func Remembered(t *Telemetry) int {
 	}
 	return n
 }
+
+// Step is a step of the Session's state that arrives now.
+func Step(t *Telemetry, s *zklock.Session, c zklock.Change) { t.step(s, c) }

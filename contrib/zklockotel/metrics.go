@@ -96,22 +96,17 @@ func (s *series) name(a zklock.AcquireInfo) string {
 		name = a.Path
 	}
 	s.mu.RLock()
-	known, full := s.names[name], len(s.names) >= mostLocks
+	known := s.names[name]
 	s.mu.RUnlock()
 	if known {
 		return name
 	}
-	if full {
-		return others
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.names[name] {
-		if len(s.names) >= mostLocks {
-			return others
-		}
-		s.names[name] = true
+	if !s.names[name] && len(s.names) >= mostLocks {
+		return others
 	}
+	s.names[name] = true
 	return name
 }
 

@@ -100,7 +100,9 @@ func TestMetrics_SeveralHandles_OneLossAndTheLastOverrun(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, sc *scene) {
 				s, tel := sc.watched()
 				m, ctx := sc.mutex(s, "/job"), zklock.WithOwner(t.Context(), zklock.NewOwner(""))
-				first, second, third := sc.acquire(ctx, m), sc.acquire(ctx, m), sc.acquire(ctx, m)
+				began, first := time.Now(), sc.acquire(ctx, m)
+				time.Sleep(3 * time.Second)
+				second, third := sc.acquire(ctx, m), sc.acquire(ctx, m)
 				if firstReleased {
 					sc.release(first)
 				}
@@ -113,6 +115,7 @@ func TestMetrics_SeveralHandles_OneLossAndTheLastOverrun(t *testing.T) {
 				n := sc.numbers()
 				require.Equal(t, map[string]float64{"lock=/job,reason=" + zklock.LossNode: 1}, n.of("holds.lost"))
 				require.Equal(t, map[string]float64{"kind=mutex,lock=/job": 1}, n.of("hold.duration"))
+				require.InDelta(t, time.Since(began).Seconds(), n.of("hold.duration.sum")["kind=mutex,lock=/job"], 1e-3, "to the last release")
 				require.Equal(t, map[string]float64{"lock=/job": 1}, n.of("overrun"))
 				require.InDelta(t, 7, n.of("overrun.sum")["lock=/job"], 1e-3)
 				require.Zero(t, zklockotel.Remembered(tel))

@@ -225,6 +225,22 @@ func TestSpan_SuspendedAndBack(t *testing.T) {
 	})
 }
 
+// A step that is read late is not on the span of an acquire that began after it.
+func TestSpan_StepBeforeTheAcquire_IsNotOnIt(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, sc *scene) {
+		s, tel := sc.watched()
+		early := sc.acquire(t.Context(), sc.mutex(s, "/early"))
+		time.Sleep(time.Second)
+		step := zklock.Change{State: zklock.Suspended, Time: time.Now()}
+		time.Sleep(time.Second)
+		late := sc.acquire(t.Context(), sc.mutex(s, "/late"))
+		zklockotel.Step(tel, s, step)
+		sc.release(early, late)
+		require.Equal(t, []string{"suspended"}, events(sc.one("mutex /early")))
+		require.Empty(t, events(sc.one("mutex /late")))
+	})
+}
+
 // The ZooKeeper session ends under a waiter: it queues again in the next one.
 func TestSpan_SessionEnds_WaiterQueuesAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {

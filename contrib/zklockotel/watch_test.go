@@ -6,10 +6,13 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/zklock/zklock"
@@ -42,6 +45,51 @@ func TestWatch_OneSessionAtATime(t *testing.T) {
 		require.NoError(t, other.Close())
 		require.ErrorContains(t, tel.Watch(other), "nil or closed")
 		require.Empty(t, sc.numbers().of("sessions.attached"))
+	})
+}
+
+// meters counts the callbacks that are registered.
+type meters struct {
+	metric.MeterProvider
+	n *atomic.Int32
+}
+
+func (m meters) Meter(string, ...metric.MeterOption) metric.Meter {
+	return meter{m.MeterProvider.Meter("test"), m.n}
+}
+
+type meter struct {
+	metric.Meter
+	n *atomic.Int32
+}
+
+func (m meter) RegisterCallback(f metric.Callback, in ...metric.Observable) (metric.Registration, error) {
+	r, err := m.Meter.RegisterCallback(f, in...)
+	m.n.Add(1)
+	return registration{r, m.n}, err
+}
+
+type registration struct {
+	metric.Registration
+	n *atomic.Int32
+}
+
+func (r registration) Unregister() error {
+	r.n.Add(-1)
+	return r.Registration.Unregister()
+}
+
+// A closed Session is let go.
+func TestWatch_Closed_CallbackIsGone(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, sc *scene) {
+		var n atomic.Int32
+		tel := sc.telemetry(zklockotel.WithMeterProvider(meters{sc.meters, &n}))
+		s := sc.connect(tel.Option())
+		require.NoError(t, tel.Watch(s))
+		require.EqualValues(t, 1, n.Load())
+		require.NoError(t, s.Close())
+		synctest.Wait()
+		require.Zero(t, n.Load())
 	})
 }
 

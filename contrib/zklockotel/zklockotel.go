@@ -12,7 +12,7 @@
 // the hold's span. Each candidature of an election begins a trace of its own with a link to the span in Campaign's context, because it may
 // outlive that by days.
 //
-// The metrics are those of zklockprom in OpenTelemetry's spelling, with durations in seconds:
+// The metrics are those of zklockprom in OpenTelemetry's spelling, but for the longest wait and the longest hold. Durations are in seconds:
 //
 //	zklock.acquire.duration        histogram       lock, kind, outcome
 //	zklock.hold.duration           histogram       lock, kind
