@@ -25,7 +25,6 @@ func (a *acquisition) run(by recipe) {
 			return
 		case errors.Is(err, link.ErrOver):
 			if !a.opts.failOnLoss {
-				a.again.Add(1)
 				continue
 			}
 			err = fmt.Errorf("%w: %w", ErrSessionExpired, err)
@@ -55,7 +54,6 @@ func (a *acquisition) acquire(by recipe) error {
 		if err := a.queue(e, by); !errors.Is(err, errRequeue) {
 			return err
 		}
-		a.again.Add(1)
 		if time.Since(start) > 5*time.Second {
 			backoff = link.NewBackoff()
 		}
@@ -177,6 +175,7 @@ func (a *acquisition) attemptIn(e *era, by recipe, early bool) *attempt {
 func (a *attempt) begin(c *creation) *attempt {
 	a.d.root.warnOfTheEnd(a.e, c.node)
 	a.d.mark = nil
+	a.made.Add(1)
 	a.node, a.token = c.node, c.token
 	return a
 }

@@ -16,11 +16,15 @@ import (
 	"github.com/zklock/zklock/internal/nodes"
 )
 
-// newHold returns the Hold that a call waits with, and that it gets when the lock is granted. It has the values of the
-// call's context.
+// newHold returns the Hold that a call waits with, and that it gets when the lock is granted. It has the values of ctx, which is the
+// call's or, with a trace, AcquireStart's.
 func newHold(ctx context.Context, try bool, trace handleTrace) *Hold {
-	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	values := context.WithoutCancel(ctx)
+	inner, cancel := context.WithCancelCause(values)
 	h := &Hold{try: try, outcome: make(chan error, 1), trace: trace}
+	if trace != nil {
+		h.values = values
+	}
 	h.ctx = &holdContext{inner, nil, h, cancel}
 	return h
 }
@@ -49,6 +53,11 @@ func (c *holdContext) Value(key any) any {
 		}
 	case waitKey:
 		return nil // it was for the wait, which is over
+	}
+	if c.outer != nil && c.h.values != nil { // the caller's does not have those of AcquireStart's
+		if v := c.h.values.Value(key); v != nil {
+			return v
+		}
 	}
 	return c.Context.Value(key)
 }

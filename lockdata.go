@@ -68,7 +68,7 @@ type acquisition struct {
 	left   []*acquisition // of the same lock, that were left before this one began and had not ended
 	at     position
 	first  atomic.Int32 // the place when it first stood behind somebody
-	again  atomic.Int32 // how often it queued again
+	made   atomic.Int32 // how many nodes it has made in the queue
 	hungUp hangUps      // over a recipe's transactions; for the goroutine that carries it out
 
 	since  time.Time
@@ -84,9 +84,10 @@ type Hold struct {
 	try     bool       // a call of TryAcquire
 	outcome chan error // holds one: nil with the grant. The call gets it when it is taken from the acquisition, unless it leaves
 	ctx     *holdContext
-	d       *lockData   // from the grant on
-	end     error       // after the release: what Err says from then on; guarded by the lockTable
-	trace   handleTrace // nil if nobody traces
+	d       *lockData       // from the grant on
+	end     error           // after the release: what Err says from then on; guarded by the lockTable
+	trace   handleTrace     // nil if nobody traces; and
+	values  context.Context // of the context that its AcquireStart returned
 }
 
 // holdContext carries the hold. Its Err compares the clock with the lease: after a pause the first look shows the loss, even

@@ -246,29 +246,29 @@ func (m *Mutex) enterBy(ctx context.Context, by asker, op string, wait time.Dura
 		recipe = m.recipe
 	}
 	if len(m.s.trace.all) == 0 {
-		h, _, err := m.take(ctx, by, op, wait, recipe, nil)
+		h, _, err := m.take(ctx, ctx, by, op, wait, recipe, nil)
 		return h, err
 	}
 	ofMulti, _ := ctx.Value(waitKey{}).(multiWait)
-	ctx, c := m.s.trace.begin(ctx, AcquireInfo{Kind: m.traced, Path: m.root.given, Name: m.opts.label, Multi: ofMulti.multi, Try: wait == 0})
-	h, a, err := m.take(ctx, by, op, wait, recipe, c)
+	values, c := m.s.trace.begin(ctx, AcquireInfo{Kind: m.traced, Path: m.root.given, Name: m.opts.label, Multi: ofMulti.multi, Try: wait == 0})
+	h, a, err := m.take(ctx, values, by, op, wait, recipe, c)
 	end := AcquireEndInfo{Err: err, Reentered: err == nil && a == nil}
 	if a != nil {
-		end.Place, end.Requeued = int(a.first.Load()), int(a.again.Load())
+		end.Place, end.Requeued = int(a.first.Load()), max(0, int(a.made.Load())-1)
 	}
 	c.acquired(ctx, h, end)
 	return h, err
 }
 
-// take gets the lock, by an acquisition unless it re-enters or that is refused.
-func (m *Mutex) take(ctx context.Context, by asker, op string, wait time.Duration, recipe recipe, trace handleTrace) (*Hold, *acquisition, error) {
+// take gets the lock, by an acquisition unless it re-enters or that is refused. The hold has the values of the second context.
+func (m *Mutex) take(ctx, values context.Context, by asker, op string, wait time.Duration, recipe recipe, trace handleTrace) (*Hold, *acquisition, error) {
 	switch {
 	case m.wrong != nil:
 		return nil, nil, &Error{Op: op, Path: m.root.given, Err: m.wrong}
 	case ctx.Err() != nil:
 		return nil, nil, m.notLetIn(ctx, op, nil, ctxError(ctx))
 	}
-	h := newHold(ctx, wait == 0, trace)
+	h := newHold(values, wait == 0, trace)
 	var offline error
 	if h.try {
 		wait, offline = m.s.tryLimit()

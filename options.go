@@ -136,7 +136,7 @@ func WithDialer(d zk.Dialer) Option {
 // and long waits are informational, and the ZooKeeper client's own lines have debug level. docs/operating.md explains each line.
 func WithLogger(l *slog.Logger) Option { return func(o *sessionOptions) { o.logger = l } }
 
-// WithTrace has the Session call the functions of t, which must not change any more. Given more than once, each is called, in that order;
+// WithTrace has the Session call the functions of t, which must not change any more. Given more than once, each is called, in that order, and
 // the context that one AcquireStart returns is what the next one is given.
 func WithTrace(t *Trace) Option {
 	return func(o *sessionOptions) {

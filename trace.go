@@ -17,8 +17,9 @@ import (
 // have more of them. None is called under a lock of this package, so each may call it.
 //
 // Every AcquireStart is followed by one AcquireEnd. If that has a Hold, one HoldEnd follows when the hold is released; if the hold is lost
-// before, one HoldLost comes between the two. A Multi's locks each have their own. Bad arguments alone are not told: a nil context, a nil
-// or zero lock.
+// before, one HoldLost comes between the two. A Multi's locks each have their own; if one of several that it tries in one round trip is
+// taken, the first of them has the error, and the Multi's says which it was. Bad arguments alone are not told: a nil context, a nil or zero
+// lock.
 //
 // AcquireStart, AcquireEnd and HoldEnd run on the goroutine that acquires or releases, and one that blocks holds up that call alone. HoldLost
 // runs on a goroutine of the Session's, one loss after the other, and nobody waits for it, Close neither. While it blocks, later losses
@@ -27,18 +28,16 @@ import (
 // that goroutine, when HoldLost has returned.
 //
 // A function that panics is logged, and the call goes on as if it had returned. After runtime.Goexit in AcquireEnd, which testing.T.FailNow
-// calls, nothing is held.
+// calls, nothing is held: the hold is released, with its HoldEnd. Other Traces of the Session may miss a call then.
 type Trace struct {
-	// AcquireStart is called before an acquire sends anything. The acquire goes on with the context that it returns; for nil, with the
-	// one that it was given. Its values are those of the hold's context, and of the work's.
+	// AcquireStart is called before an acquire sends anything. The context that it returns gives its values to those with which the other
+	// functions of this Trace are called, to the hold's and to the work's. Its end changes nothing. nil stands for the one that it was given.
 	AcquireStart func(ctx context.Context, a AcquireInfo) context.Context
-	// AcquireEnd is called when the acquire has got the lock or gives up, with that context.
+	// AcquireEnd is called when the acquire has got the lock or gives up. Its context does not end, nor do the next ones'.
 	AcquireEnd func(ctx context.Context, a AcquireEndInfo)
-	// HoldLost is called when a hold has ended without a release, once for each handle: also when the Session is closed. Its context
-	// is the hold's, which has ended.
+	// HoldLost is called when a hold has ended without a release, once for each handle: also when the Session is closed.
 	HoldLost func(ctx context.Context, h HoldInfo)
-	// HoldEnd is called when a handle is released and the servers have confirmed that, or it is not waited for any longer. Its context is
-	// the hold's, too.
+	// HoldEnd is called when a handle is released and the servers have confirmed that, or that is not waited for any longer.
 	HoldEnd func(ctx context.Context, h HoldInfo)
 }
 
@@ -125,6 +124,7 @@ type tracer struct {
 type traced struct {
 	t         *tracer
 	info      AcquireInfo
+	ctxs      []context.Context // with which each trace is called
 	began     clock.Instant
 	granted   clock.Instant
 	h         *Hold
@@ -147,10 +147,10 @@ const (
 	isTold
 )
 
-// begin calls each AcquireStart.
+// begin calls each AcquireStart, with the context that the one before returned. It returns the last one's.
 func (t *tracer) begin(ctx context.Context, info AcquireInfo) (context.Context, *traced) {
-	c := &traced{t: t, info: info, began: t.clock.Now()}
-	for _, trace := range t.all {
+	c := &traced{t: t, info: info, ctxs: make([]context.Context, len(t.all)), began: t.clock.Now()}
+	for i, trace := range t.all {
 		if trace.AcquireStart != nil {
 			t.call("AcquireStart", func() {
 				if got := trace.AcquireStart(ctx, c.info); got != nil {
@@ -158,31 +158,32 @@ func (t *tracer) begin(ctx context.Context, info AcquireInfo) (context.Context, 
 				}
 			})
 		}
+		c.ctxs[i] = context.WithoutCancel(ctx)
 	}
 	return ctx, c
 }
 
-// acquired calls each AcquireEnd. From then on, HoldLost may be called.
+// acquired calls each AcquireEnd. From then on, HoldLost may be called. ctx is the caller's.
 func (c *traced) acquired(ctx context.Context, h *Hold, info AcquireEndInfo) {
 	t := c.t
 	c.h, c.granted, c.reentered = h, t.clock.Now(), info.Reentered
-	info.AcquireInfo, info.Waited, info.Hold = c.info, c.granted.Sub(c.began), h
+	info.AcquireInfo, info.Waited, info.Hold = c.info, since(c.began, c.granted), h
 	returned := false
 	defer func() {
+		t.mu.Lock()
+		c.isOpen = true
+		c.queueLocked()
+		t.mu.Unlock()
 		if !returned && h != nil { // nobody gets it
-			h.beginRelease()
+			_ = h.Release(ctx)
 		}
 	}()
-	for _, trace := range t.all {
+	for i, trace := range t.all {
 		if trace.AcquireEnd != nil {
-			t.call("AcquireEnd", func() { trace.AcquireEnd(ctx, info) })
+			t.call("AcquireEnd", func() { trace.AcquireEnd(c.ctxs[i], info) })
 		}
 	}
 	returned = true
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	c.isOpen = true
-	c.queueLocked()
 }
 
 // lost notes that the handle is lost, and has HoldLost called.
@@ -236,10 +237,10 @@ func (c *traced) tell() {
 			end()
 		}
 	}()
-	info := HoldInfo{AcquireInfo: c.info, Hold: c.h, Reentered: c.reentered, Held: max(0, c.lostAt.Sub(c.granted)), Err: c.loss, Reason: LossReason(c.loss)}
-	for _, trace := range t.all {
+	info := HoldInfo{AcquireInfo: c.info, Hold: c.h, Reentered: c.reentered, Held: since(c.granted, c.lostAt), Err: c.loss, Reason: LossReason(c.loss)}
+	for i, trace := range t.all {
 		if trace.HoldLost != nil {
-			t.call("HoldLost", func() { trace.HoldLost(c.h.ctx, info) })
+			t.call("HoldLost", func() { trace.HoldLost(c.ctxs[i], info) })
 		}
 	}
 }
@@ -247,18 +248,18 @@ func (c *traced) tell() {
 // released calls each HoldEnd, after HoldLost if the handle was lost; err is what Release returns.
 func (c *traced) released(at clock.Instant, err error) {
 	t := c.t
-	info := HoldInfo{AcquireInfo: c.info, Hold: c.h, Reentered: c.reentered, Held: at.Sub(c.granted), Err: err}
+	info := HoldInfo{AcquireInfo: c.info, Hold: c.h, Reentered: c.reentered, Held: since(c.granted, at), Err: err}
 	end := func() {
-		for _, trace := range t.all {
+		for i, trace := range t.all {
 			if trace.HoldEnd != nil {
-				t.call("HoldEnd", func() { trace.HoldEnd(c.h.ctx, info) })
+				t.call("HoldEnd", func() { trace.HoldEnd(c.ctxs[i], info) })
 			}
 		}
 	}
 	t.mu.Lock()
 	tells := false
 	if c.loss != nil {
-		info.Reason, info.Overrun = LossReason(c.loss), at.Sub(c.lostAt)
+		info.Reason, info.Overrun = LossReason(c.loss), since(c.lostAt, at)
 		switch c.told {
 		case notTold:
 			tells = true
@@ -276,6 +277,9 @@ func (c *traced) released(at clock.Instant, err error) {
 		c.tell()
 	}
 }
+
+// since returns how long it was from one instant to the other. A clock that counts the machine's sleep may step back by microseconds.
+func since(from, to clock.Instant) time.Duration { return max(0, to.Sub(from)) }
 
 // call calls a function of a trace.
 func (t *tracer) call(name string, f func()) {

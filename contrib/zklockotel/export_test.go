@@ -1,5 +1,7 @@
 package zklockotel
 
+// What the tests see of a Telemetry from inside.
+
 import "github.com/zklock/zklock"
 
 // Remembered says how much is kept of acquires and holds under way.

@@ -4,7 +4,6 @@ package zklockotel_test
 
 import (
 	"context"
-	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -131,28 +130,9 @@ func TestSpan_Reentry_Link(t *testing.T) {
 	})
 }
 
-// workHasValues says whether the work of Do has the values of the context that AcquireStart returned, as zklock.Trace says.
-func workHasValues(sc *scene) (has bool) {
-	type key struct{}
-	s := sc.connect(zklock.WithTrace(&zklock.Trace{AcquireStart: func(ctx context.Context, _ zklock.AcquireInfo) context.Context {
-		return context.WithValue(ctx, key{}, true)
-	}}))
-	require.NoError(sc.t, sc.mutex(s, "/probe").Do(sc.t.Context(), func(ctx context.Context, _ *zklock.Hold) error {
-		has, _ = ctx.Value(key{}).(bool)
-		return nil
-	}))
-	return has
-}
-
 // The context of Do's and of Campaign's work is the hold's, too.
 func TestSpan_WorkOfDo_IsAChild(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
-		if !workHasValues(sc) {
-			if os.Getenv("ZKLOCK_REQUIRE") == "1" {
-				t.Fatal("the work of Do has not the values of AcquireStart's context")
-			}
-			t.Skip("the work of Do has not the values of AcquireStart's context")
-		}
 		s, _ := sc.watched()
 		work := func(name string) func(context.Context, *zklock.Hold) error {
 			return func(ctx context.Context, _ *zklock.Hold) error {
