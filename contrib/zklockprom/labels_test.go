@@ -52,7 +52,7 @@ func TestVirtual_TenThousandPaths_AHundredLabels(t *testing.T) {
 		require.Equal(t, 9800.0, now.acquires("_others", "mutex", "canceled"))
 		require.Equal(t, 10_000.0, now.sum("zklock_acquire_duration_seconds_count"))
 		require.Equal(t, 200.0, now.sum("zklock_hold_duration_seconds_count"))
-		require.Len(t, now, 101*56+15+7, "the package's comment says how many: 56 a lock, 15 for another outcome, and those of the process")
+		require.Len(t, now, 101*71+15+7, "the package's comment says how many: 71 a lock, 15 for another outcome, and those of the process")
 	})
 }
 
@@ -101,7 +101,7 @@ func TestVirtual_TwoEnsembles_ALabelOfTheRegisterer(t *testing.T) {
 			prometheus.WrapRegistererWith(prometheus.Labels{"ensemble": ensemble}, registry).MustRegister(v.metrics)
 			release(t, acquire(t, newMutex(t, v.connect(), "/job")))
 		}
-		n, err := testutil.GatherAndCount(registry, "zklock_sessions", "zklock_acquire_duration_seconds")
+		n, err := testutil.GatherAndCount(registry, "zklock_sessions", "zklock_hold_duration_seconds")
 		require.NoError(t, err)
 		require.Equal(t, 4, n)
 	})

@@ -46,14 +46,15 @@ type hold struct {
 	lost    bool           // counted as such
 }
 
-// lineLocked returns the line of an acquire. The first call for a label makes its counters: Prometheus sees an increase from 0 to 1, and none
-// in a series that begins with 1.
+// lineLocked returns the line of an acquire. The first call for a label makes the series that alerts look at: Prometheus sees an increase from 0
+// to 1, and none in a series that begins with 1.
 func (m *Metrics) lineLocked(a zklock.AcquireInfo) *line {
 	key := lineKey{m.names.label(a), a.Kind}
 	l := m.lines[key]
 	if l == nil {
 		l = &line{lineKey: key, waits: make(map[*wait]struct{}), holds: make(map[string]*hold)}
 		l.acquired, l.held, l.overrun = m.acquires.WithLabelValues(l.lock, l.kind, acquired), m.held.WithLabelValues(l.lock, l.kind), m.overrun.WithLabelValues(l.lock)
+		m.acquires.WithLabelValues(l.lock, l.kind, failed)
 		for _, reason := range reasons {
 			m.lost.WithLabelValues(l.lock, reason)
 		}

@@ -64,6 +64,7 @@ func TestVirtual_NothingLost_CountersAreThere(t *testing.T) {
 			require.Contains(t, now, `zklock_holds_lost_total{lock="/job",reason="`+reason+`"}`)
 		}
 		require.Contains(t, now, `zklock_overrun_seconds_count{lock="/job"}`)
+		require.Contains(t, now, `zklock_acquire_duration_seconds_count{kind="mutex",lock="/job",outcome="error"}`)
 	})
 }
 

@@ -49,10 +49,10 @@
 // lock is the name that WithName gave, otherwise the path as given. The first 100 names (WithMaxLocks) have series of their own; all later
 // ones are together in "_others". Nothing guesses which part of a path is an id: if paths have ids, give those locks one name.
 //
-// A lock has 56 series: three histograms of 12 buckets, of acquires that got it, of holds and of overruns, a counter for each reason of a
-// loss, and two gauges. Each other outcome that it has had adds 15. So a process with more than 100 names has some 6,000 series, and at worst,
-// with all outcomes of each, 16,000. Each histogram is a native one as well. A Prometheus that stores these alone has 14 series a lock, and 1
-// for another outcome.
+// A lock has 71 series: four histograms of 12 buckets, of acquires that got it, of those that failed, of holds and of overruns; a counter for
+// each reason of a loss; and two gauges. Each other outcome that it has had adds 15. So a process with more than 100 names has some 7,200
+// series, and at worst, with all outcomes of each, 16,000. Each histogram is a native one as well. A Prometheus that stores these alone has
+// 15 series a lock, and 1 for another outcome.
 package zklockprom
 
 import (

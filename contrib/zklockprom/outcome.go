@@ -7,7 +7,11 @@ import (
 	"github.com/zklock/zklock"
 )
 
-const acquired = "acquired"
+// Of the outcomes, those that have series from the first acquire on.
+const (
+	acquired = "acquired"
+	failed   = "error"
+)
 
 var outcomes = []struct {
 	err     error
@@ -27,5 +31,5 @@ func outcomeOf(err error) string {
 			return o.outcome
 		}
 	}
-	return "error"
+	return failed
 }

@@ -70,21 +70,28 @@ func TestVirtual_NoServer_Shows(t *testing.T) {
 	})
 }
 
-// The lease that is left is the shortest of several.
+// The lease that is left is the shortest of several: that of a Session whose way to the server is cut. The others renew theirs.
 func TestVirtual_LeaseLeft_TheShortest(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		for _, path := range []string{"/a", "/b", "/c"} {
-			l := &line{dial: v.net.Dial}
-			s := v.connect(zklock.WithDialer(l.Dial))
-			acquire(t, newMutex(t, s, path))
-			if path == "/b" {
-				time.Sleep(time.Minute + 100*time.Millisecond) // between two heartbeats
-				l.silent.Store(true)
+		cut := &line{dial: v.net.Dial}
+		var first *zklock.Hold
+		for i, path := range []string{"/a", "/b", "/c"} {
+			dial := v.net.Dial
+			if i == 0 {
+				dial = cut.Dial
+			}
+			h := acquire(t, newMutex(t, v.connect(zklock.WithDialer(dial), zklock.WithLease(zklock.SingleServerLease())), path))
+			if i == 0 {
+				first = h
 			}
 		}
-		alone := v.shown()["zklock_lease_left_seconds"]
-		time.Sleep(time.Second)
-		require.InDelta(t, alone-1, v.shown()["zklock_lease_left_seconds"], 0.001, "the others renew theirs")
+		time.Sleep(time.Minute + 100*time.Millisecond) // between two heartbeats
+		cut.silent.Store(true)
+		time.Sleep(3 * time.Second)
+		for range 20 { // in whatever order they are asked
+			require.InDelta(t, time.Until(first.Deadline()).Seconds(), v.shown()["zklock_lease_left_seconds"], 0.001)
+		}
+		require.Equal(t, 3.0, v.shown()["zklock_holds"])
 	})
 }
 

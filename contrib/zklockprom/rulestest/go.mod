@@ -12,6 +12,7 @@ require (
 	github.com/prometheus/common v0.67.4
 	github.com/prometheus/prometheus v0.309.1
 	github.com/stretchr/testify v1.11.1
+	github.com/zklock/zklock v0.0.0-00010101000000-000000000000
 	github.com/zklock/zklock/contrib/zklockprom v0.0.0-00010101000000-000000000000
 	go.yaml.in/yaml/v3 v3.0.4
 )
@@ -95,7 +96,6 @@ require (
 	github.com/prometheus/otlptranslator v1.0.0 // indirect
 	github.com/prometheus/procfs v0.16.1 // indirect
 	github.com/prometheus/sigv4 v0.3.0 // indirect
-	github.com/zklock/zklock v0.0.0-00010101000000-000000000000 // indirect
 	go.mongodb.org/mongo-driver v1.17.6 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
 	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.64.0 // indirect

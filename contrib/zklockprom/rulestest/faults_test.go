@@ -1,0 +1,266 @@
+package rulestest
+
+// These tests attack the alerts with faults: a process on a server in virtual time, scraped every 15 seconds. What fires is what should, and
+// nothing else.
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/prometheus/rules"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/contrib/zklockprom"
+	"github.com/zklock/zklock/internal/hook"
+	"github.com/zklock/zklock/zktest"
+)
+
+const every = 15 * time.Second
+
+// process is a process with one Session, and what Prometheus has scraped of it.
+type process struct {
+	t       *testing.T
+	net     *zktest.Network
+	srv     *zktest.Server
+	metrics *zklockprom.Metrics
+	s       *zklock.Session
+
+	scrapes int
+	samples map[string][]string // by series; "_" where it was not there
+}
+
+func (p *process) connect(opts ...zklock.Option) *zklock.Session {
+	ctx := hook.With(context.Background(), hook.Session{SuspendedTime: func() time.Duration { return 0 }}) // the machine does not sleep
+	s, err := zklock.Connect(ctx, p.srv.Addr(), append(opts, zklock.WithDialer(p.net.Dial), zklock.WithLogger(slog.New(slog.DiscardHandler)))...)
+	require.NoError(p.t, err)
+	p.t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func (p *process) scrape() {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(p.metrics)
+	families, err := registry.Gather()
+	require.NoError(p.t, err)
+	var text strings.Builder
+	for _, f := range families {
+		_, err := expfmt.MetricFamilyToText(&text, f)
+		require.NoError(p.t, err)
+	}
+	for line := range strings.Lines(text.String()) {
+		at := strings.LastIndex(line, " ")
+		series := line[:at]
+		if strings.HasPrefix(line, "#") || strings.Contains(series, "_bucket{") {
+			continue
+		}
+		all := p.samples[series]
+		for len(all) < p.scrapes {
+			all = append(all, "_")
+		}
+		p.samples[series] = append(all, strings.TrimSpace(line[at:]))
+	}
+	p.scrapes++
+}
+
+// pass lets time pass, and scrapes.
+func (p *process) pass(d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		p.scrape()
+		time.Sleep(every)
+		synctest.Wait()
+	}
+}
+
+func (p *process) load() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "load %v\n", every)
+	for series, all := range p.samples {
+		fmt.Fprintf(&text, "  %s %s\n", series, strings.Join(all, " "))
+	}
+	return text.String()
+}
+
+func (p *process) acquire(s *zklock.Session) *zklock.Hold {
+	h, err := p.mutex(s).Acquire(context.Background())
+	require.NoError(p.t, err)
+	return h
+}
+
+func (p *process) mutex(s *zklock.Session) *zklock.Mutex {
+	m, err := zklock.NewMutex(s, "/job")
+	require.NoError(p.t, err)
+	return m
+}
+
+// queue has n callers wait until the test ends.
+func (p *process) queue(n int) {
+	ctx, cancel := context.WithCancel(context.Background())
+	p.t.Cleanup(func() { cancel(); synctest.Wait() })
+	for range n {
+		m := p.mutex(p.s)
+		go func() { _, _ = m.Acquire(ctx) }()
+	}
+}
+
+func (p *process) stand() {
+	e, err := zklock.NewElection(p.s, "/job")
+	require.NoError(p.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	p.t.Cleanup(func() { cancel(); synctest.Wait() })
+	go func() {
+		_ = e.Campaign(ctx, func(ctx context.Context, _ *zklock.Hold) error { <-ctx.Done(); return ctx.Err() })
+	}()
+}
+
+var faults = map[string]struct {
+	happens func(p *process)
+	fire    []string // sorted
+}{
+	"none: jobs run, a server restarts, a leader leads": {func(p *process) {
+		p.stand()
+		m, err := zklock.NewMutex(p.s, "/jobs/quick")
+		require.NoError(p.t, err)
+		for i := range 60 {
+			h, err := m.Acquire(context.Background())
+			require.NoError(p.t, err)
+			p.pass(time.Minute)
+			require.NoError(p.t, h.Release(context.Background()))
+			if i == 30 {
+				p.srv.Stop()
+				time.Sleep(time.Second)
+				require.NoError(p.t, p.srv.Start())
+			}
+		}
+	}, nil},
+	"the session expires, and the work ends at once": {func(p *process) {
+		h := p.acquire(p.s)
+		p.pass(time.Minute)
+		p.srv.ExpireSession(p.s.SessionID())
+		<-h.Lost()
+		_ = h.Release(context.Background())
+		p.pass(2 * time.Minute)
+	}, []string{"ZklockHoldLost"}},
+	"the session expires, and the work goes on for ten seconds": {func(p *process) {
+		h := p.acquire(p.s)
+		p.pass(time.Minute)
+		p.srv.ExpireSession(p.s.SessionID())
+		<-h.Lost()
+		time.Sleep(10 * time.Second)
+		_ = h.Release(context.Background())
+		p.pass(2 * time.Minute)
+	}, []string{"ZklockHoldLost", "ZklockWorkedAfterLoss"}},
+	"the session expires, and the work goes on for a minute": {func(p *process) {
+		h := p.acquire(p.s)
+		p.pass(time.Minute)
+		p.srv.ExpireSession(p.s.SessionID())
+		p.pass(time.Minute)
+		_ = h.Release(context.Background())
+		p.pass(2 * time.Minute)
+	}, []string{"ZklockHoldLost", "ZklockWorkAfterLoss", "ZklockWorkedAfterLoss"}},
+	"no server for a minute": {func(p *process) {
+		p.pass(time.Minute)
+		p.srv.Stop()
+		p.pass(time.Minute)
+		require.NoError(p.t, p.srv.Start())
+		p.pass(2 * time.Minute)
+	}, []string{"ZklockNotAttached"}},
+	"connections are cut every minute": {func(p *process) {
+		for range 8 {
+			p.pass(time.Minute)
+			p.srv.DropConnection(p.s.SessionID())
+		}
+	}, []string{"ZklockReconnects"}},
+	"the servers refuse to delete": {func(p *process) {
+		h := p.acquire(p.s)
+		p.pass(time.Minute)
+		refusal := p.srv.Inject(zktest.Before(zktest.Delete).Fail(zktest.NoAuth))
+		require.ErrorIs(p.t, h.Release(context.Background()), zklock.ErrNotConfirmed)
+		p.pass(3 * time.Minute)
+		refusal.Remove()
+	}, []string{"ZklockDeletionsPending"}},
+	"the servers refuse to create": {func(p *process) {
+		p.pass(time.Minute)
+		require.NoError(p.t, p.acquire(p.s).Release(context.Background()))
+		p.pass(time.Minute)
+		refusal := p.srv.Inject(zktest.Before(zktest.Create).Fail(zktest.NoAuth))
+		_, err := p.mutex(p.s).Acquire(context.Background())
+		require.True(p.t, zklock.IsFinal(err), err)
+		refusal.Remove()
+		p.pass(2 * time.Minute)
+	}, []string{"ZklockAcquireFails"}},
+	"a job hangs": {func(p *process) {
+		p.acquire(p.s)
+		p.pass(70 * time.Minute)
+	}, []string{"ZklockHeldTooLong"}},
+	"another process hangs with the lock": {func(p *process) {
+		p.acquire(p.connect())
+		p.queue(1)
+		p.pass(40 * time.Minute)
+	}, []string{"ZklockWaitTooLong"}},
+	"more and more wait": {func(p *process) {
+		p.pass(time.Hour)
+		p.acquire(p.connect())
+		for range 20 {
+			p.queue(1)
+			p.pass(time.Minute)
+		}
+	}, []string{"ZklockQueueGrows"}},
+	"something that is no candidate keeps the candidates from leading": {func(p *process) {
+		p.acquire(p.connect())
+		p.stand()
+		p.pass(3 * time.Minute)
+	}, []string{"ZklockNoLeader"}},
+}
+
+func TestVirtual_Faults_FireWhatTheyShould(t *testing.T) {
+	for name, fault := range faults {
+		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
+			var p *process
+			synctest.Test(t, func(t *testing.T) {
+				n := zktest.NewNetwork()
+				p = &process{t: t, net: n, srv: zktest.Start(t, zktest.WithNetwork(n)), metrics: zklockprom.New(), samples: make(map[string][]string)}
+				p.s = p.connect(p.metrics.Option())
+				p.metrics.Watch(p.s)
+				fault.happens(p)
+			})
+			fired := make(map[string]bool)
+			run(t, p.load(), every, time.Duration(p.scrapes)*every, func(_ time.Duration, all []*rules.AlertingRule) {
+				for _, r := range all {
+					if len(firing(t, all, r.Name())) > 0 {
+						fired[r.Name()] = true
+					}
+				}
+			})
+			var got []string
+			for alert := range fired {
+				got = append(got, alert)
+			}
+			slices.Sort(got)
+			require.Equal(t, fault.fire, got)
+		})
+	}
+}
+
+// Each alert is fired by one of the faults.
+func TestFaults_FireEachAlert(t *testing.T) {
+	fired := make(map[string]bool)
+	for _, fault := range faults {
+		for _, alert := range fault.fire {
+			fired[alert] = true
+		}
+	}
+	for _, g := range parse(t).Groups {
+		for _, r := range g.Rules {
+			require.True(t, fired[r.Alert], r.Alert)
+		}
+	}
+}
