@@ -42,7 +42,7 @@
 //	zklock_sessions               gauge    Sessions
 //	zklock_sessions_attached      gauge    those that are attached to a server
 //	zklock_lease_left_seconds     gauge    the shortest lease of a Session that holds something; missing if none does
-//	zklock_reconnects_total       counter  how often Sessions were attached again; closed ones go on counting
+//	zklock_reconnects_total       counter  how often Sessions were attached again, closed ones included
 //
 // # Cardinality
 //
@@ -50,9 +50,9 @@
 // ones are together in "_others". Nothing guesses which part of a path is an id: if paths have ids, give those locks one name.
 //
 // A lock has 71 series: four histograms of 12 buckets, of acquires that got it, of those that failed, of holds and of overruns; a counter for
-// each reason of a loss; and two gauges. Each other outcome that it has had adds 15. So a process with more than 100 names has some 7,200
-// series, and at worst, with all outcomes of each, 16,000. Each histogram is a native one as well. A Prometheus that stores these alone has
-// 15 series a lock, and 1 for another outcome.
+// each reason of a loss; and two gauges. Each other outcome that it has had adds 15, and a read/write lock has 47 for its other side. So a
+// process with more than 100 names has some 7,200 series, and 16,000 if each mutex has had every outcome. Each histogram is a native one as
+// well. A Prometheus that stores these alone has 15 series a lock, and 1 for another outcome.
 package zklockprom
 
 import (
@@ -64,8 +64,8 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// Metrics counts what the Sessions of a process do that were given its Option, and those that it watches. It is a prometheus.Collector. All
-// its methods may be called from any goroutine.
+// Metrics counts the acquires and holds of the Sessions that were given its Option, and asks those that it watches for their Stats. It is a
+// prometheus.Collector. All its methods may be called from any goroutine.
 //
 // Several Sessions may share one Metrics: their numbers are added up. To tell them apart, give each a Metrics of its own, and register
 // those with prometheus.WrapRegistererWith and a label, say the ensemble.
@@ -118,7 +118,8 @@ func New(opts ...Option) *Metrics {
 	return m
 }
 
-// Option is for Connect: the Session's acquires and holds are counted. It goes with other traces.
+// Option is for Connect: the Session's acquires and holds are counted. It goes with other traces, but those must return contexts that come from
+// the one that they were given. While another trace's HoldLost blocks, a loss may count only when its hold is released.
 func (m *Metrics) Option() zklock.Option { return zklock.WithTrace(&m.trace) }
 
 // Watch adds the Session's Stats to the metrics of the process, until it is closed. Then it is forgotten: what was held or lost under it is
