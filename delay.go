@@ -81,7 +81,7 @@ func (l delayed) describe(ctx context.Context, e *era, root *lockRoot, ps []Part
 	if _, err := e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: root.path}, &got); err != nil {
 		return ignoring(answer.Denied(err, "get", "READ", root.path), zk.ErrNoNode)
 	}
-	ps[0].DelayUntil = l.until(got.Data, ps[0].Node)
+	ps[0].delayedUntil(l.until(got.Data, ps[0].Node))
 	return nil
 }
 

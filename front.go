@@ -31,6 +31,7 @@ func (m *Mutex) frontOf(ctx context.Context, e *era, find func() (node string, e
 		}
 		first := make([]Participant, 1)
 		if first[0], err = readParticipant(ctx, e, node); err == nil {
+			first[0].Holds = m.root.holdsInFront(node)
 			err = m.recipe.describe(ctx, e, &m.root, first)
 			return first[0], err
 		}

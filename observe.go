@@ -177,12 +177,13 @@ func (o *observing) lookAt(ctx context.Context, node string) error {
 		return answer.Denied(err, "get", "READ", node)
 	}
 	o.leader = participantOf(node, slices.Clone(on.data), on.stat)
+	o.leader.Holds = o.e.m.root.holdsInFront(node)
 	if l, isDelayed := o.e.m.recipe.(delayed); isDelayed {
 		root := o.e.m.root.path
 		if on, err = o.watch(ctx, &o.onRecord, root, wire.OpGetData); err != nil {
 			return answer.Denied(err, "get", "READ", root)
 		}
-		o.leader.DelayUntil = l.until(on.data, node)
+		o.leader.delayedUntil(l.until(on.data, node))
 	}
 	return nil
 }

@@ -25,11 +25,22 @@ type Participant struct {
 	Created   time.Time
 	Age       time.Duration // by this machine's clock
 
+	// Holds says that the nodes show it to hold: it is in front, or a reader with no writer or mutex ahead, or the reader of a writer in front
+	// that reads, too, or has a permit that counts as granted (see Semaphore.Participants). Who has come to the front holds, or is about to: no
+	// node tells when its client has heard of it, nor whether that client's lease lasts. It is false while DelayUntil is set.
+	Holds bool
+
 	// Until when the lock-delay lasts for which it waits, by its clock. Of a Mutex or an Election WithLockDelay, and of the front only;
 	// otherwise zero.
 	DelayUntil time.Time
 
 	Unknown bool // of Election.Observe only: no server has answered for so long that it is not known who leads. The rest is zero
+}
+
+// delayedUntil notes until when the participant in front waits for the lock-delay. Until then it does not hold.
+func (p *Participant) delayedUntil(until time.Time) {
+	p.DelayUntil = until
+	p.Holds = p.Holds && until.IsZero()
 }
 
 // participantsIn returns the nodes below a root, the first in line first. It returns an error if it was not told.
@@ -70,9 +81,12 @@ func participantsIn(ctx context.Context, e *era, root *lockRoot) ([]Participant,
 	slices.SortFunc(reads, func(a, b read) int {
 		return cmp.Or(queue.ByNumber(a.mem, b.mem), cmp.Compare(a.p.Token, b.p.Token))
 	})
-	ps := make([]Participant, len(reads))
+	ps, there := make([]Participant, len(reads)), make([]queue.Member, len(reads))
 	for i, r := range reads {
-		ps[i] = r.p
+		ps[i], there[i] = r.p, r.mem
+	}
+	for i, holds := range queue.HoldersOf(there) {
+		ps[i].Holds = holds
 	}
 	return ps, nil
 }
@@ -87,6 +101,12 @@ func frontIn(ctx context.Context, e *era, root *lockRoot) (node string, err erro
 		node = root.path + "/" + name
 	}
 	return node, nil
+}
+
+// holdsInFront says whether the node in front of a root's queue holds, or is about to.
+func (r *lockRoot) holdsInFront(node string) bool {
+	mem, isMember := queue.Parse(nameOf(node), r.rule.Markers)
+	return isMember && queue.HoldersOf([]queue.Member{mem})[0]
 }
 
 func readParticipant(ctx context.Context, e *era, node string) (Participant, error) {

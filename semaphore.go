@@ -250,22 +250,30 @@ func (sem *Semaphore) onLimit(ctx context.Context, op string, f func(e *era, p *
 
 // splitLeases tells who holds from who waits. Who waits with leases has also a node in front of the queue, which is left out.
 func splitLeases(leases, queued []Participant, limit int) (holders, waiters []Participant) {
-	call := func(lease Participant) string { // who made it: the leases of one call have one protection id
-		name := nameOf(lease.Node)
-		if id, ok := queue.ProtectionID(name); ok {
-			return id
-		}
-		return name
+	var front queue.Owned
+	if len(queued) > 0 {
+		front = ownedBy(queued[0])
 	}
-	held := len(leases)
-	if held > limit && len(queued) > 0 {
-		front, last := queued[0], leases[held-1]
-		for held > 0 && call(leases[held-1]) == call(last) && leases[held-1].SessionID == front.SessionID && leases[held-1].Token > front.Token {
-			held--
-		}
+	owned := make([]queue.Owned, len(leases))
+	for i, p := range leases {
+		owned[i] = ownedBy(p)
 	}
+	held := queue.GrantedLeases(owned, front, limit)
 	if held < len(leases) {
 		queued = queued[1:]
 	}
-	return leases[:held:held], slices.Concat(leases[held:], queued)
+	holders, waiters = leases[:held:held], slices.Concat(leases[held:], queued)
+	setHolds(holders, true)
+	setHolds(waiters, false)
+	return holders, waiters
+}
+
+func ownedBy(p Participant) queue.Owned {
+	return queue.Owned{Name: nameOf(p.Node), Session: p.SessionID, Token: p.Token}
+}
+
+func setHolds(ps []Participant, holds bool) {
+	for i := range ps {
+		ps[i].Holds = holds
+	}
 }

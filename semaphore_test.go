@@ -4,6 +4,7 @@ package zklock
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,5 +49,8 @@ func TestSplitLeases(t *testing.T) {
 		require.Len(t, holders, tt.holders, tt.name)
 		require.Len(t, waiters, tt.waiters, tt.name)
 		require.Equal(t, leases[:tt.holders:tt.holders], holders[:len(holders):len(holders)], tt.name)
+		for i, p := range slices.Concat(holders, waiters) {
+			require.Equal(t, i < tt.holders, p.Holds, tt.name)
+		}
 	}
 }

@@ -468,6 +468,7 @@ func TestVirtual_Observe_LockDelay_TellsWhenItLeads(t *testing.T) {
 		leader, err := observer.Leader(within(t, soon))
 		require.NoError(t, err)
 		require.Zero(t, leader.DelayUntil, "it leads")
+		require.True(t, leader.Holds)
 
 		require.NoError(t, v.srv.Delete(a.hold.Load().Node()))
 		end := time.Now().Add(delay)
@@ -480,12 +481,14 @@ func TestVirtual_Observe_LockDelay_TellsWhenItLeads(t *testing.T) {
 		for _, p := range []zklock.Participant{o.last(), leader, front} {
 			require.Equal(t, "b", string(p.Data))
 			require.WithinDuration(t, end, p.DelayUntil, 2*time.Second)
+			require.False(t, p.Holds, "it waits for the lock-delay")
 		}
 		require.Equal(t, []string{"a", "b"}, o.names())
 		time.Sleep(delay)
 		require.EqualValues(t, 1, b.leads.Load())
 		require.Equal(t, []string{"a", "b", "b"}, o.names(), "nobody says when it leads")
 		require.Zero(t, o.last().DelayUntil)
+		require.True(t, o.last().Holds)
 		leader, err = observer.Leader(within(t, soon))
 		require.NoError(t, err)
 		require.Zero(t, leader.DelayUntil)

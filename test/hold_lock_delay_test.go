@@ -145,6 +145,7 @@ func TestVirtual_LockDelay_ShortCalls_GetIn(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, ps, 1)
 			require.WithinDuration(t, first.Add(lockDelay), ps[0].DelayUntil, time.Second)
+			require.False(t, ps[0].Holds, "nobody holds in the delay")
 			_, err = m.TryAcquire(within(t, time.Minute))
 			require.ErrorIs(t, err, zklock.ErrNotAcquired, "beside a call that waits, too")
 			_, err = w.get(t)
@@ -158,6 +159,7 @@ func TestVirtual_LockDelay_ShortCalls_GetIn(t *testing.T) {
 		ps, err := m.Participants(within(t, time.Minute))
 		require.NoError(t, err)
 		require.Zero(t, ps[0].DelayUntil, "it holds")
+		require.True(t, ps[0].Holds)
 		release(t, h)
 	})
 }
