@@ -4,7 +4,8 @@
 // recipe.go has the kinds of lock; plan.go fits the end of the command into the lease. internal/supervise looks after the
 // command, and ending.go is what its guardian does for a zklock that was killed: it ends the session. signals.go ends zklock by a
 // signal, and stderr.go writes what it says. waiting.go says how a wait goes, and metrics.go, in a file, how the run went, in the
-// words of report.go. ls.go lists queues and locks; expire.go, serve.go and demo.go are commands of their own: the end of a
+// words of report.go. ls.go takes the flags of ls; lister.go reads queues, table.go prints them, watch.go follows them, and seats.go
+// says what has changed. expire.go, serve.go and demo.go are commands of their own: the end of a
 // session, a server for development, and internal/demo. printable.go escapes what a terminal would obey.
 package main
 
@@ -47,7 +48,7 @@ const runExitCodes = `Exit codes:
   others   COMMAND's own`
 
 const listExitCodes = `Exit codes:
-  0    the queue was printed, an empty one too
+  0    the queue was printed, an empty one too; with --watch, a signal ended it
   122  no server could be reached
   123  the servers refused: permissions, credentials
   125  wrong usage, or zklock itself failed`

@@ -205,25 +205,10 @@ func (q lockQueue) overLimit() int {
 	return max(len(q.holders)-*q.limit, 0)
 }
 
-// queueOf tells who holds in a queue of mutexes, readers, writers and latches. Latches and the others do not see each other. A reader
-// holds with the readers ahead, and with a writer of its own: one that reads, too, and whose number it has.
+// queueOf tells who holds from who waits.
 func queueOf(ps []zklock.Participant) (q lockQueue) {
-	var front, latch string // the names of the first
-	free := true            // for a reader
 	for _, p := range ps {
-		name, first := nameOf(p.Node), &front
-		if modeOf(name) == modeLatch {
-			first = &latch
-		}
-		isFirst := *first == ""
-		if isFirst {
-			*first = name
-		}
-		holds := isFirst && p.DelayUntil.IsZero() || p.Shared && (free || sequence(name) == sequence(front))
-		if first == &front && !p.Shared {
-			free = false
-		}
-		if holds {
+		if p.Holds {
 			q.holders = append(q.holders, p)
 		} else {
 			q.waiters = append(q.waiters, p)

@@ -37,11 +37,11 @@ func stopFile(t *testing.T) (stop string, end func()) {
 // listed returns what ls says of a path, of each node without what nobody can know before.
 func listed(t *testing.T, srv *zkserver.Server, path string, flags ...string) (rows []string) {
 	t.Helper()
-	p := start(t, nil, append([]string{"ls", "--servers", srv.ConnectString(), path}, flags...)...)
+	p := start(t, nil, append([]string{"ls", "--wide", "--servers", srv.ConnectString(), path}, flags...)...)
 	require.Equal(t, 0, p.wait())
 	for _, row := range strings.Split(strings.TrimSpace(p.stdout.String()), "\n")[1:] {
 		f := strings.Fields(row)
-		rows = append(rows, strings.Join(f[1:len(f)-6], " "))
+		rows = append(rows, strings.Join(f[1:len(f)-5], " "))
 	}
 	return rows
 }
@@ -153,7 +153,7 @@ func TestRun_Semaphore_AtMostNPermitsAreInUse(t *testing.T) {
 	require.Empty(t, append(childrenAt(t, s, path+"/locks"), childrenAt(t, s, path+"/leases")...))
 	require.Empty(t, listed(t, srv, path))
 	require.Equal(t, []string{"- 0/3 0"}, func() []string {
-		p := start(t, nil, "ls", "--servers", srv.ConnectString(), "-r", path)
+		p := start(t, nil, "ls", "--servers", srv.ConnectString(), "-r", "--all", path)
 		require.Equal(t, 0, p.wait())
 		f := strings.Fields(strings.Split(p.stdout.String(), "\n")[1])
 		return []string{strings.Join(f[1:4], " ")}
@@ -212,7 +212,7 @@ func TestRun_Semaphore_LimitInANode(t *testing.T) {
 	require.Equal(t, "zklock: "+path+": "+path+"/limit has \"0003\", which is no limit\n", says)
 	_, err = s.Conn().Set(path+"/limit", []byte{0, 0, 0, 0}, -1)
 	require.NoError(t, err)
-	p = start(t, nil, "ls", "--servers", srv.ConnectString(), "-r", path)
+	p = start(t, nil, "ls", "--servers", srv.ConnectString(), "-r", "--all", path)
 	require.Equal(t, 0, p.wait())
 	require.Contains(t, p.stdout.String(), " 0/0 ")
 	p = start(t, nil, "ls", "--servers", srv.ConnectString(), "-r", "--json", path)
@@ -308,50 +308,6 @@ func TestOtherRecipe_WhatIsOne(t *testing.T) {
 	}
 }
 
-// parts are participants, each "name token".
-func parts(t *testing.T, session int64, nodes ...string) (ps []zklock.Participant) {
-	for _, node := range nodes {
-		name, token, _ := strings.Cut(node, " ")
-		n, err := strconv.ParseInt(token, 10, 64)
-		require.NoError(t, err)
-		ps = append(ps, zklock.Participant{Node: "/l/" + name, SessionID: session, Token: n, Shared: modeOf(name) == modeShared})
-	}
-	return ps
-}
-
-func TestQueueOf_WhoHolds(t *testing.T) {
-	for _, tt := range []struct {
-		name  string
-		nodes string // "!" marks who holds
-	}{
-		{"mutexes", "!lock-0000000001 lock-0000000002"},
-		{"readers up to the first writer", "!__READ__0000000001 !__READ__0000000002 __WRIT__0000000003 __READ__0000000004"},
-		{"a writer", "!__WRIT__0000000001 __READ__0000000002 __READ__0000000003"},
-		{"a mutex before readers", "!lock-0000000001 __READ__0000000002"},
-		{"a writer that reads, too", "!__WRIT__0000000001 !__READ__0000000001 __READ__0000000002"},
-		{"one that reads on", "!__READ__0000000001 !__READ__0000000002 __WRIT__0000000003"},
-		{"latches beside mutexes", "!latch-0000000001 !lock-0000000002 latch-0000000003 lock-0000000004"},
-		{"a latch before readers", "!latch-0000000001 !__READ__0000000002 !__READ__0000000003"},
-		{"nobody", ""},
-	} {
-		var nodes, holds []string
-		for i, node := range strings.Fields(tt.nodes) {
-			name, marked := strings.CutPrefix(node, "!")
-			nodes = append(nodes, name+" "+strconv.Itoa(i+1))
-			if marked {
-				holds = append(holds, "/l/"+name)
-			}
-		}
-		q := queueOf(parts(t, 1, nodes...))
-		var got []string
-		for _, p := range q.holders {
-			got = append(got, p.Node)
-		}
-		require.Equal(t, holds, got, tt.name)
-		require.Len(t, q.waiters, len(nodes)-len(holds), tt.name)
-	}
-}
-
 // Candidates of the library's Elections, of Curator's latches, and writers that read: ls knows their nodes.
 func TestList_Elections_AndAWriterThatReads(t *testing.T) {
 	srv, path := server(t), lockPath(t)
@@ -369,6 +325,8 @@ func TestList_Elections_AndAWriterThatReads(t *testing.T) {
 		eventually(t, "two stand", func() bool { return len(childrenAt(t, s, path)) == 2 })
 	}
 	lead(path + "/selector")
+	lead(path+"/selector-and-latch", zklock.WithLatchNodes())
+	hold, _ := occupy(t, s, path+"/selector-and-latch")
 	lead(path+"/latch", zklock.WithLatchNodes())
 	rw, err := zklock.NewRWMutex(s, path+"/rw")
 	require.NoError(t, err)
@@ -380,7 +338,9 @@ func TestList_Elections_AndAWriterThatReads(t *testing.T) {
 	require.Equal(t, []string{"exclusive holds", "exclusive waits"}, listed(t, srv, path+"/selector"))
 	require.Equal(t, []string{"latch holds", "latch waits"}, listed(t, srv, path+"/latch"))
 	require.Equal(t, []string{"exclusive holds", "shared holds"}, listed(t, srv, path+"/rw"))
-	require.Equal(t, []string{"latch 1 2", "exclusive 2 2", "exclusive 1 2"}, listed(t, srv, path, "-r"))
+	require.Equal(t, []string{"exclusive holds", "latch holds", "latch waits"}, listed(t, srv, path+"/selector-and-latch"), "they do not see each other")
+	require.NoError(t, hold.Err())
+	require.Equal(t, []string{"latch 1 2", "exclusive 2 2", "exclusive 1 2", "exclusive 2 3"}, listed(t, srv, path, "-r"))
 
 	var entries []entry
 	p := start(t, nil, "ls", "--servers", srv.ConnectString(), "--json", path+"/latch")

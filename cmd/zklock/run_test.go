@@ -106,9 +106,10 @@ func TestRun_LockDelay(t *testing.T) {
 
 	p = run(t, srv, path, "--lock-delay", "1h", "--", "echo", "ran")
 	p.prints("waiting: the holder disappeared, and the lock-delay lasts until ")
-	l := start(t, nil, "ls", "--servers", srv.ConnectString(), path)
+	l := start(t, nil, "ls", "--wide", "--servers", srv.ConnectString(), path)
 	require.Equal(t, 0, l.wait())
-	require.Regexp(t, `, and waits for the lock-delay until \S+\n$`, l.stdout.String())
+	require.Regexp(t, `  waits  .*, and waits for the lock-delay until \S+\n$`, l.stdout.String())
+	require.Regexp(t, fmt.Sprintf("^zklock: %s: %s$", path, until), l.stderr.String())
 	l = start(t, nil, "ls", "--json", "--servers", srv.ConnectString(), path)
 	require.Equal(t, 0, l.wait())
 	require.Contains(t, l.stdout.String(), `"delay_until": "`)
@@ -325,6 +326,12 @@ func TestRun_BadUsage(t *testing.T) {
 		"no subcommand":       {[]string{"/x", "--", "echo"}, "the command comes first, as in zklock run"},
 		"flags in front":      {[]string{"-n", "run", "/x", "--", "echo"}, "the command comes first, as in zklock run"},
 		"not a truth":         {[]string{"run", s, "--container=perhaps", "/x", "--", "echo"}, "parsing \"perhaps\": invalid syntax\n"},
+		"ls of several":       {[]string{"ls", s, "/x", "/y"}, "2 arguments in place of one: give the PATH of a lock, such as /locks/nightly, or --recursive /; with --watch, one or more"},
+		"watching nothing":    {[]string{"ls", s, "--watch"}, "0 arguments in place of one: give the PATH of a lock"},
+		"watching all":        {[]string{"ls", s, "--watch", "-r", "/x"}, "--watch with --recursive: give --watch the PATHs to watch; ls -r lists them"},
+		"watching what":       {[]string{"ls", s, "--watch", "/x", "y"}, "path \"y\" is relative"},
+		"limit of several":    {[]string{"ls", s, "--watch", "--semaphore-limit", "/l", "/x", "/y"}, "--semaphore-limit is for one semaphore: leave it out with --recursive, or with several PATHs"},
+		"all of one":          {[]string{"ls", s, "--all", "/x"}, "--all is for --recursive"},
 		"ls of nothing":       {[]string{"ls", s}, "0 arguments in place of one: give the PATH of a lock"},
 	} {
 		t.Run(name, func(t *testing.T) {

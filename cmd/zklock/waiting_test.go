@@ -17,7 +17,7 @@ import (
 )
 
 func TestLookAt_OurPlace(t *testing.T) {
-	queue := []zklock.Participant{{Node: "/l/lock-0000000001", SessionID: 1, Token: 10}, {Node: "/l/lock-0000000002", SessionID: 2, Token: 20}, {Node: "/l/lock-0000000003", SessionID: 3, Token: 30}}
+	queue := []zklock.Participant{{Node: "/l/lock-0000000001", SessionID: 1, Token: 10, Holds: true}, {Node: "/l/lock-0000000002", SessionID: 2, Token: 20}, {Node: "/l/lock-0000000003", SessionID: 3, Token: 30}}
 	for _, tt := range []struct {
 		name           string
 		queue          []zklock.Participant
@@ -33,7 +33,7 @@ func TestLookAt_OurPlace(t *testing.T) {
 		{"gone, and where we stood is not known", queue, 9, 0, "3 in the queue", 10},
 		{"holding", queue, 1, 0, "number 1 of 3", 20},
 		{"alone", queue[:1], 1, 0, "number 1 of 1", 0},
-		{"no session now: a persistent node is not ours", []zklock.Participant{{Token: 10}}, 0, 0, "1 in the queue", 10},
+		{"no session now: a persistent node is not ours", []zklock.Participant{{Token: 10, Holds: true}}, 0, 0, "1 in the queue", 10},
 		{"nobody", nil, 9, 0, "0 in the queue", 0},
 	} {
 		l := lookAt(queueOf(tt.queue), tt.session, tt.token)

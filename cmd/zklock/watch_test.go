@@ -1,0 +1,456 @@
+package main
+
+// These tests attack ls --watch: each change is one line, at a bounded cost, whatever becomes of the connection.
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// lockedBuffer takes what several goroutines write.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+// take returns the lines since the last call.
+func (b *lockedBuffer) take() (lines []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	defer b.b.Reset()
+	if text := strings.TrimSuffix(b.b.String(), "\n"); text != "" {
+		lines = strings.Split(text, "\n")
+	}
+	return lines
+}
+
+// watching is a server in a bubble of virtual time, and an ls --watch.
+type watching struct {
+	t        *testing.T
+	net      *zktest.Network
+	srv      *zktest.Server
+	s        *zklock.Session // of ls
+	out, err lockedBuffer
+	ended    chan error
+	stop     context.CancelFunc
+}
+
+func inWatch(t *testing.T, f func(t *testing.T, w *watching)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &watching{t: t, net: zktest.NewNetwork(), ended: make(chan error, 1)}
+		w.srv = zktest.Start(t, zktest.WithNetwork(w.net), zktest.WithTick(2*time.Second))
+		f(t, w)
+	})
+}
+
+func (w *watching) connect() *zklock.Session {
+	w.t.Helper()
+	s, err := zklock.Connect(w.t.Context(), w.srv.Addr(), zklock.WithDialer(w.net.Dial), zklock.WithLogger(slog.New(slog.DiscardHandler)))
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// watch starts to watch, and returns when the queues were printed as they stand.
+func (w *watching) watch(change func(*listing), paths ...string) {
+	w.t.Helper()
+	w.s = w.connect()
+	l := &listing{lister: lister{s: w.s, stderr: &w.err}, printer: printer{out: printable{&w.out}}, watch: true}
+	l.servers, l.connectTimeout = w.srv.Addr(), time.Minute
+	if change != nil {
+		change(l)
+	}
+	var ctx context.Context
+	ctx, w.stop = context.WithCancel(context.Background())
+	go func() { w.ended <- l.watchAll(ctx, paths) }()
+	w.t.Cleanup(func() { w.stop(); <-w.ended })
+	synctest.Wait()
+}
+
+var (
+	clockTime = regexp.MustCompile(`^\d\d:\d\d:\d\d `)
+	nodeNames = regexp.MustCompile(` \([^()]*\)$`)
+)
+
+// says compares what was printed since the last call, without the time and the node.
+func (w *watching) says(lines ...string) {
+	w.t.Helper()
+	synctest.Wait()
+	var got []string
+	for _, line := range w.out.take() {
+		require.Regexp(w.t, clockTime, line)
+		require.Regexp(w.t, nodeNames, line)
+		got = append(got, nodeNames.ReplaceAllString(clockTime.ReplaceAllString(line, ""), ""))
+	}
+	require.Equal(w.t, lines, got)
+}
+
+// taker takes a lock under a name.
+type taker struct {
+	t    *testing.T
+	hold *zklock.Hold
+	err  error
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+// acquire starts an Acquire and returns when it has come as far as it can.
+func (w *watching) acquire(l zklock.Lock) *taker {
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &taker{t: w.t, stop: cancel, done: make(chan struct{})}
+	go func() { defer close(c.done); c.hold, c.err = l.Acquire(ctx) }()
+	w.t.Cleanup(func() { cancel(); <-c.done })
+	synctest.Wait()
+	return c
+}
+
+func (c *taker) release() {
+	c.t.Helper()
+	<-c.done
+	require.NoError(c.t, c.err)
+	require.NoError(c.t, c.hold.Release(context.Background()))
+}
+
+func named(name string, opts ...zklock.MutexOption) []zklock.MutexOption {
+	return append(opts, zklock.WithData([]byte(name)))
+}
+
+func (w *watching) mutex(name, path string, opts ...zklock.MutexOption) zklock.Lock {
+	w.t.Helper()
+	m, err := zklock.NewMutex(w.connect(), path, named(name, opts...)...)
+	require.NoError(w.t, err)
+	return m
+}
+
+func TestWatch_Mutex_OneLineAChange(t *testing.T) {
+	inWatch(t, func(t *testing.T, w *watching) {
+		a := w.acquire(w.mutex("db1:1", "/locks/a"))
+		w.acquire(w.mutex("db2:2", "/locks/a"))
+		w.watch(nil, "/locks/a", "/locks/b", "/locks/a")
+		w.says("/locks/a holds: db1, pid 1", "/locks/a waits, 2: db2, pid 2")
+		require.Equal(t, []string{"zklock: /locks/b: nobody is in the queue"}, w.err.take())
+
+		c := w.acquire(w.mutex("db3:3", "/locks/a"))
+		w.says("/locks/a waits, 3: db3, pid 3")
+		time.Sleep(1500 * time.Millisecond)
+		c.stop()
+		w.says("/locks/a gone, waited 1.5s: db3, pid 3")
+		time.Sleep(500 * time.Millisecond)
+		a.release()
+		w.says("/locks/a gone, held 2s or longer: db1, pid 1", "/locks/a holds: db2, pid 2")
+		b := w.acquire(w.mutex("db4:4", "/locks/b"))
+		w.says("/locks/b holds: db4, pid 4")
+		time.Sleep(2085 * time.Millisecond)
+		b.release()
+		w.says("/locks/b gone, held 2.085s: db4, pid 4")
+		w.stop()
+		require.NoError(t, <-w.ended)
+		w.ended <- nil
+	})
+}
+
+// Readers hold together, and a writer that reads on has two nodes.
+func TestWatch_ReadWrite(t *testing.T) {
+	inWatch(t, func(t *testing.T, w *watching) {
+		w.watch(nil, "/rw")
+		rw := func(name string) *zklock.RWMutex {
+			m, err := zklock.NewRWMutex(w.connect(), "/rw", named(name)...)
+			require.NoError(t, err)
+			return m
+		}
+		r1, r2 := w.acquire(rw("r1").ReadLock()), w.acquire(rw("r2").ReadLock())
+		writer := rw("w")
+		writes := w.acquire(writer.WriteLock())
+		r3 := w.acquire(rw("r3").ReadLock())
+		w.says("/rw holds: r1", "/rw holds: r2", "/rw waits, 3: w", "/rw waits, 4: r3")
+		r2.release()
+		w.says("/rw gone, held 0s: r2")
+		r1.release()
+		w.says("/rw gone, held 0s: r1", "/rw holds: w")
+		reads, err := writer.ReadLock().Acquire(writes.hold.Context())
+		require.NoError(t, err)
+		w.says("/rw holds: w")
+		writes.release()
+		w.says("/rw gone, held 0s: w", "/rw holds: r3")
+		require.NoError(t, reads.Release(context.Background()))
+		r3.release()
+		w.says("/rw gone, held 0s: w", "/rw gone, held 0s: r3")
+	})
+}
+
+// A call for permits is one line, whatever nodes it has: in the queue, and one for each permit.
+func TestWatch_Semaphore(t *testing.T) {
+	inWatch(t, func(t *testing.T, w *watching) {
+		w.watch(nil, "/sem")
+		require.Equal(t, []string{"zklock: /sem: nobody is in the queue"}, w.err.take())
+		permits := func(name string, k int) zklock.Lock {
+			sem, err := zklock.NewSemaphore(w.connect(), "/sem", 3, named(name)...)
+			require.NoError(t, err)
+			return sem.Permits(k)
+		}
+		a := w.acquire(permits("a", 2))
+		_ = w.out.take() // its node in the queue may have been seen, or not
+		b := w.acquire(permits("b", 2))
+		w.says("/sem waits, 1: b")
+		c := w.acquire(permits("c", 1))
+		w.says("/sem waits, 2: c")
+		time.Sleep(time.Second)
+		a.release()
+		w.says("/sem gone, held 1s, 2 permits: a", "/sem holds, 2 permits: b", "/sem holds: c")
+		time.Sleep(time.Second)
+		c.release()
+		w.says("/sem gone, held 1s: c")
+		b.release()
+		w.says("/sem gone, held 1s, 2 permits: b")
+	})
+}
+
+// The candidate's name is shown, also of LeaderLatch's nodes, which wait for each other alone.
+func TestWatch_Elections(t *testing.T) {
+	inWatch(t, func(t *testing.T, w *watching) {
+		w.watch(nil, "/e")
+		stand := func(name string, opts ...zklock.MutexOption) (resign func()) {
+			e, err := zklock.NewElection(w.connect(), "/e", named(name, opts...)...)
+			require.NoError(t, err)
+			ended := make(chan error, 1)
+			go func() {
+				ended <- e.Campaign(context.Background(), func(ctx context.Context, _ *zklock.Hold) error { <-ctx.Done(); return nil })
+			}()
+			synctest.Wait()
+			return func() {
+				require.NoError(t, e.Resign(t.Context()))
+				require.NoError(t, <-ended)
+			}
+		}
+		a := stand("the first one", zklock.WithLatchNodes())
+		b := stand("\u202eother", zklock.WithLatchNodes())
+		w.says("/e holds: the first one", `/e waits, 2: "\u202eother"`)
+		m := w.acquire(w.mutex("m", "/e"))
+		w.says("/e holds: m")
+		a()
+		w.says("/e gone, held 0s: the first one", `/e holds: "\u202eother"`)
+		m.release()
+		b()
+		w.says("/e gone, held 0s: m", `/e gone, held 0s: "\u202eother"`)
+	})
+}
+
+// With a lock-delay, the lock root has a record of who holds: so a death is told from a release.
+func TestWatch_LockDelay_TellsADeathFromARelease(t *testing.T) {
+	inWatch(t, func(t *testing.T, w *watching) {
+		w.watch(nil, "/job")
+		_ = w.err.take()
+		const d = 10 * time.Second
+		a := w.acquire(w.mutex("a", "/job", zklock.WithLockDelay(d)))
+		b := w.acquire(w.mutex("b", "/job", zklock.WithLockDelay(d)))
+		w.says("/job holds: a", "/job waits, 2: b")
+		a.release()
+		w.says("/job gone, held 0s: a", "/job holds: b")
+		w.acquire(w.mutex("c", "/job", zklock.WithLockDelay(d)))
+		w.says("/job waits, 2: c")
+		require.NoError(t, w.srv.Delete(b.hold.Node()))
+		w.says("/job disappeared, held 0s: b")
+		time.Sleep(d + time.Second)
+		w.says("/job holds: c")
+	})
+}
+
+// A lock root that goes away and comes back, as a mutex or as another lock, is watched on.
+func TestWatch_LockRoot_ComesAndGoes(t *testing.T) {
+	inWatch(t, func(t *testing.T, w *watching) {
+		w.watch(nil, "/locks/deep/a")
+		for range 3 {
+			w.acquire(w.mutex("a", "/locks/deep/a")).release()
+			w.says("/locks/deep/a holds: a", "/locks/deep/a gone, held 0s: a")
+			for _, path := range []string{"/locks/deep/a", "/locks/deep", "/locks"} {
+				require.NoError(t, w.srv.Delete(path))
+			}
+			synctest.Wait()
+		}
+		sem, err := zklock.NewSemaphore(w.connect(), "/locks/deep/a", 1, named("s")...)
+		require.NoError(t, err)
+		s := w.acquire(sem.Permits(1))
+		time.Sleep(time.Second)
+		_ = w.out.take()
+		s.release()
+		w.says("/locks/deep/a gone, held 1s: s")
+	})
+}
+
+// What changed while no server could be reached is printed when one is, whether the session lasted or not.
+func TestWatch_ConnectionLost_GoesOn(t *testing.T) {
+	for _, outage := range []time.Duration{3 * time.Second, 3 * time.Minute} {
+		inWatch(t, func(t *testing.T, w *watching) {
+			create := func(data string) string {
+				node, err := w.srv.Create("/job/lock-", []byte(data), 2)
+				require.NoError(t, err)
+				return node
+			}
+			_, err := w.srv.Create("/job", nil, 0)
+			require.NoError(t, err)
+			a, b := create("a"), create("b")
+			w.watch(nil, "/job", "/none")
+			w.says("/job holds: a", "/job waits, 2: b")
+			_ = w.err.take()
+			was := w.s.SessionID()
+			refused := w.srv.Inject(zktest.RefuseConnections())
+			require.True(t, w.srv.DropConnection(was))
+			time.Sleep(outage / 2)
+			require.NoError(t, w.srv.Delete(a))
+			create("c")
+			time.Sleep(outage / 2)
+			w.says()
+			refused.Remove()
+			time.Sleep(time.Minute)
+			lines := w.out.take()
+			require.Len(t, lines, 3)
+			for i, want := range []string{" /job gone, held .* or longer: a ", " /job holds: b ", " /job waits, 2: c "} {
+				require.Regexp(t, want, lines[i])
+			}
+			require.Equal(t, []string{"zklock: the connection is lost: what changes now is printed when a server can be reached", "zklock: connected again"}, w.err.take())
+			require.Equal(t, outage > time.Minute, was != w.s.SessionID())
+
+			for range 3 {
+				require.True(t, w.srv.ExpireSession(w.s.SessionID()))
+				time.Sleep(time.Minute)
+			}
+			require.NoError(t, w.srv.Delete(b))
+			time.Sleep(time.Second)
+			require.Len(t, w.out.take(), 2, "the watches stand")
+			require.NotEqual(t, was, w.s.SessionID())
+		})
+	}
+}
+
+// With 1,000 waiters a change costs one event and one list, and a read if somebody came: the figures of docs/command.md. A node is read once.
+func TestWatch_ThousandWaiters_WhatAChangeCosts(t *testing.T) {
+	const waiters = 1000
+	inWatch(t, func(t *testing.T, w *watching) {
+		var nodes []string
+		create := func() {
+			node, err := w.srv.Create(fmt.Sprintf("/job/_c_8b4041d7-3154-4c53-836b-%012d-lock-", len(nodes)), []byte("db1:4711"), 2)
+			require.NoError(t, err)
+			nodes = append(nodes, node)
+		}
+		_, err := w.srv.Create("/job", nil, 0)
+		require.NoError(t, err)
+		for range 1 + waiters {
+			create()
+		}
+		w.watch(nil, "/job")
+		require.Len(t, w.out.take(), 1+waiters)
+		for _, tt := range []struct {
+			name                 string
+			change               func()
+			lines, events, reads int
+		}{
+			{"somebody comes", create, 1, 1, 1},
+			{"somebody gives up", func() { require.NoError(t, w.srv.Delete(nodes[waiters/2])) }, 1, 1, 0},
+			{"the holder goes, and the next holds", func() { require.NoError(t, w.srv.Delete(nodes[0])) }, 2, 1, 0},
+			{"somebody's data changes", func() { require.NoError(t, w.srv.SetData(nodes[1], []byte("x"))) }, 0, 0, 0},
+		} {
+			w.srv.ResetRequests()
+			tt.change()
+			synctest.Wait()
+			require.Len(t, w.out.take(), tt.lines, tt.name)
+			counts := w.srv.Requests()
+			require.Equal(t, tt.events, counts.Events, tt.name)
+			require.Equal(t, tt.reads, counts.Of(w.s.SessionID(), zktest.GetData), tt.name)
+			require.Equal(t, tt.events+tt.reads, counts.Of(w.s.SessionID()), "%s: %v", tt.name, counts)
+		}
+		w.srv.ResetRequests()
+		time.Sleep(time.Hour)
+		require.Zero(t, w.srv.Requests().Of(w.s.SessionID(), zktest.GetChildren, zktest.GetData), "it does not poll")
+	})
+}
+
+// Of a semaphore, and of a lock with a lock-delay, a change costs a few more.
+func TestWatch_OtherRecipes_WhatAChangeCosts(t *testing.T) {
+	inWatch(t, func(t *testing.T, w *watching) {
+		sem, err := zklock.NewSemaphore(w.connect(), "/sem", 2, named("a")...)
+		require.NoError(t, err)
+		w.acquire(sem.Permits(1)).release()
+		const d = time.Minute
+		first := w.acquire(w.mutex("a", "/job", zklock.WithLockDelay(d)))
+		w.acquire(w.mutex("b", "/job", zklock.WithLockDelay(d)))
+		other := w.mutex("c", "/job", zklock.WithLockDelay(d))
+		w.watch(nil, "/sem", "/job")
+		costs := func(most int, change func()) {
+			t.Helper()
+			w.srv.ResetRequests()
+			change()
+			synctest.Wait()
+			require.LessOrEqual(t, w.srv.Requests().Of(w.s.SessionID()), most)
+			require.NotEmpty(t, w.out.take())
+		}
+		var taken *taker
+		costs(5, func() { taken = w.acquire(sem.Permits(1)) })
+		costs(2, func() { taken.release() })
+		costs(3, func() { w.acquire(other) })
+		costs(6, first.release)
+	})
+}
+
+// It ends when the servers refuse: with what may not be read, nobody would know what the view leaves out.
+func TestWatch_Refused_Ends(t *testing.T) {
+	inWatch(t, func(t *testing.T, w *watching) {
+		w.srv.Inject(zktest.Before(zktest.GetChildren).Path("/b").Fail(zktest.NoAuth))
+		w.watch(nil, "/a", "/b")
+		err := <-w.ended
+		w.ended <- nil
+		require.ErrorContains(t, err, "/b: no READ permission")
+		var e *exitError
+		require.ErrorAs(t, err, &e)
+		require.Equal(t, exitRefused, e.code)
+	})
+}
+
+func TestWatch_JSON_AnObjectALine(t *testing.T) {
+	inWatch(t, func(t *testing.T, w *watching) {
+		a := w.acquire(w.mutex("db1:1\u009b2J", "/a"))
+		b := w.acquire(w.mutex("db2:2", "/a"))
+		w.watch(func(l *listing) { l.asJSON = true }, "/a")
+		time.Sleep(1250 * time.Millisecond)
+		a.release()
+		synctest.Wait()
+		b.release()
+		synctest.Wait()
+		var got []string
+		for _, line := range w.out.take() {
+			require.NotContains(t, line, "\u009b")
+			var c change
+			require.NoError(t, json.Unmarshal([]byte(line), &c))
+			took := "-"
+			if c.HeldSeconds != nil {
+				took = fmt.Sprint(*c.HeldSeconds)
+			}
+			got = append(got, fmt.Sprint(c.Path, " ", c.Change, " ", c.Holds, " ", c.Place, " ", c.Data, " ", took, " ", c.OrLonger))
+			require.NotZero(t, c.Token)
+			require.NotEmpty(t, c.Session)
+		}
+		require.Equal(t, []string{
+			"/a holds true 0 db1:1\u009b2J - false", "/a waits false 2 db2:2 - false",
+			"/a gone false 0 db1:1\u009b2J 1.25 true", "/a holds true 0 db2:2 - false", "/a gone false 0 db2:2 0 false",
+		}, got)
+	})
+}
