@@ -18,7 +18,7 @@ func TestSplitLeases(t *testing.T) {
 		for _, node := range strings.Fields(nodes) {
 			var p Participant
 			f := strings.Split(node, "/")
-			p.Node = "/sem/" + f[0]
+			p.Node, p.Holds = "/sem/"+f[0], strings.HasPrefix(f[0], "lock-") // as if each list were a mutex's: the split decides
 			_, err := fmt.Sscan(f[1]+" "+f[2], &p.SessionID, &p.Token)
 			require.NoError(t, err)
 			ps = append(ps, p)

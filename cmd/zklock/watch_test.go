@@ -275,6 +275,20 @@ func TestWatch_LockDelay_TellsADeathFromARelease(t *testing.T) {
 	})
 }
 
+// The record is read with the list: a release is no death because the record's own event is lost.
+func TestWatch_LockDelay_EventOfTheRecordLost_IsNoDeath(t *testing.T) {
+	inWatch(t, func(t *testing.T, w *watching) {
+		w.watch(nil, "/job")
+		a := w.acquire(w.mutex("a", "/job", zklock.WithLockDelay(time.Minute)))
+		w.acquire(w.mutex("b", "/job", zklock.WithLockDelay(time.Minute)))
+		w.says("/job holds: a", "/job waits, 2: b")
+		lost := w.srv.Inject(zktest.OnEvent(zktest.NodeDataChanged).Session(w.s.SessionID()).Drop().Once())
+		a.release()
+		w.says("/job gone, held 0s: a", "/job holds: b")
+		require.Equal(t, 1, lost.Fired())
+	})
+}
+
 // A lock root that goes away and comes back, as a mutex or as another lock, is watched on.
 func TestWatch_LockRoot_ComesAndGoes(t *testing.T) {
 	inWatch(t, func(t *testing.T, w *watching) {
@@ -342,72 +356,24 @@ func TestWatch_ConnectionLost_GoesOn(t *testing.T) {
 	}
 }
 
-// With 1,000 waiters a change costs one event and one list, and a read if somebody came: the figures of docs/command.md. A node is read once.
-func TestWatch_ThousandWaiters_WhatAChangeCosts(t *testing.T) {
-	const waiters = 1000
+// The server tells nothing when the watches are set again: what changed meanwhile is found all the same.
+func TestWatch_ConnectionLost_EventsLost_GoesOn(t *testing.T) {
 	inWatch(t, func(t *testing.T, w *watching) {
-		var nodes []string
-		create := func() {
-			node, err := w.srv.Create(fmt.Sprintf("/job/_c_8b4041d7-3154-4c53-836b-%012d-lock-", len(nodes)), []byte("db1:4711"), 2)
-			require.NoError(t, err)
-			nodes = append(nodes, node)
-		}
-		_, err := w.srv.Create("/job", nil, 0)
-		require.NoError(t, err)
-		for range 1 + waiters {
-			create()
-		}
+		a := w.acquire(w.mutex("a", "/job"))
 		w.watch(nil, "/job")
-		require.Len(t, w.out.take(), 1+waiters)
-		for _, tt := range []struct {
-			name                 string
-			change               func()
-			lines, events, reads int
-		}{
-			{"somebody comes", create, 1, 1, 1},
-			{"somebody gives up", func() { require.NoError(t, w.srv.Delete(nodes[waiters/2])) }, 1, 1, 0},
-			{"the holder goes, and the next holds", func() { require.NoError(t, w.srv.Delete(nodes[0])) }, 2, 1, 0},
-			{"somebody's data changes", func() { require.NoError(t, w.srv.SetData(nodes[1], []byte("x"))) }, 0, 0, 0},
-		} {
-			w.srv.ResetRequests()
-			tt.change()
-			synctest.Wait()
-			require.Len(t, w.out.take(), tt.lines, tt.name)
-			counts := w.srv.Requests()
-			require.Equal(t, tt.events, counts.Events, tt.name)
-			require.Equal(t, tt.reads, counts.Of(w.s.SessionID(), zktest.GetData), tt.name)
-			require.Equal(t, tt.events+tt.reads, counts.Of(w.s.SessionID()), "%s: %v", tt.name, counts)
-		}
-		w.srv.ResetRequests()
-		time.Sleep(time.Hour)
-		require.Zero(t, w.srv.Requests().Of(w.s.SessionID(), zktest.GetChildren, zktest.GetData), "it does not poll")
-	})
-}
-
-// Of a semaphore, and of a lock with a lock-delay, a change costs a few more.
-func TestWatch_OtherRecipes_WhatAChangeCosts(t *testing.T) {
-	inWatch(t, func(t *testing.T, w *watching) {
-		sem, err := zklock.NewSemaphore(w.connect(), "/sem", 2, named("a")...)
-		require.NoError(t, err)
-		w.acquire(sem.Permits(1)).release()
-		const d = time.Minute
-		first := w.acquire(w.mutex("a", "/job", zklock.WithLockDelay(d)))
-		w.acquire(w.mutex("b", "/job", zklock.WithLockDelay(d)))
-		other := w.mutex("c", "/job", zklock.WithLockDelay(d))
-		w.watch(nil, "/sem", "/job")
-		costs := func(most int, change func()) {
-			t.Helper()
-			w.srv.ResetRequests()
-			change()
-			synctest.Wait()
-			require.LessOrEqual(t, w.srv.Requests().Of(w.s.SessionID()), most)
-			require.NotEmpty(t, w.out.take())
-		}
-		var taken *taker
-		costs(5, func() { taken = w.acquire(sem.Permits(1)) })
-		costs(2, func() { taken.release() })
-		costs(3, func() { w.acquire(other) })
-		costs(6, first.release)
+		w.says("/job holds: a")
+		id := w.s.SessionID()
+		lost := w.srv.Inject(zktest.OnEvent(zktest.NodeChildrenChanged).Session(id).Drop().Once())
+		refused := w.srv.Inject(zktest.RefuseConnections())
+		require.True(t, w.srv.DropConnection(id))
+		time.Sleep(time.Second)
+		require.NoError(t, w.srv.Delete(a.hold.Node()))
+		time.Sleep(time.Second)
+		refused.Remove()
+		time.Sleep(time.Minute)
+		require.Equal(t, 1, lost.Fired())
+		require.Equal(t, id, w.s.SessionID())
+		require.Len(t, w.out.take(), 1)
 	})
 }
 
