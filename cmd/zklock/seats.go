@@ -142,9 +142,9 @@ func (c change) line(wide bool) string {
 	what := c.Change
 	switch {
 	case c.HeldSeconds != nil:
-		what += fmt.Sprintf(", held %v", seconds(*c.HeldSeconds))
+		what += fmt.Sprintf(", held %v", durationOf(*c.HeldSeconds))
 	case c.WaitedSeconds != nil:
-		what += fmt.Sprintf(", waited %v", seconds(*c.WaitedSeconds))
+		what += fmt.Sprintf(", waited %v", durationOf(*c.WaitedSeconds))
 	case c.Change == changeWaits:
 		what += fmt.Sprintf(", %d", c.Place)
 	}
@@ -164,7 +164,7 @@ func (c change) line(wide bool) string {
 	return fmt.Sprintf("%s %s %s: %s (%s)", c.Time.Local().Format(time.TimeOnly), c.Path, what, cutTo(lineWidth, who), node)
 }
 
-func seconds(s float64) time.Duration {
+func durationOf(s float64) time.Duration {
 	return time.Duration(s * float64(time.Second)).Round(time.Millisecond)
 }
 
