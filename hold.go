@@ -17,14 +17,15 @@ import (
 )
 
 // newHold returns the Hold that a call waits with, and that it gets when the lock is granted. It has the values of ctx, which is the
-// call's or, with a trace, AcquireStart's.
+// call's or, with a trace, one that does not end (tracer.begin).
 func newHold(ctx context.Context, try bool, trace handleTrace) *Hold {
-	values := context.WithoutCancel(ctx)
-	inner, cancel := context.WithCancelCause(values)
 	h := &Hold{try: try, outcome: make(chan error, 1), trace: trace}
 	if trace != nil {
-		h.values = values
+		h.values = ctx
+	} else {
+		ctx = context.WithoutCancel(ctx)
 	}
+	inner, cancel := context.WithCancelCause(ctx)
 	h.ctx = &holdContext{inner, nil, h, cancel}
 	return h
 }

@@ -124,7 +124,8 @@ type tracer struct {
 type traced struct {
 	t         *tracer
 	info      AcquireInfo
-	ctxs      []context.Context // with which each trace is called
+	ctxs      []context.Context  // with which each trace is called
+	ctx       [1]context.Context // for them, if they are no more
 	began     clock.Instant
 	granted   clock.Instant
 	h         *Hold
@@ -135,7 +136,8 @@ type traced struct {
 	loss   error
 	lostAt clock.Instant
 	told   told
-	end    func() // HoldEnd, left to who calls HoldLost
+	end    HoldInfo // of HoldEnd
+	isLeft bool     // HoldEnd is left to who calls HoldLost
 }
 
 // told is how far a handle's HoldLost is.
@@ -147,10 +149,11 @@ const (
 	isTold
 )
 
-// begin calls each AcquireStart, with the context that the one before returned. It returns the last one's.
-func (t *tracer) begin(ctx context.Context, info AcquireInfo) (context.Context, *traced) {
-	c := &traced{t: t, info: info, ctxs: make([]context.Context, len(t.all)), began: t.clock.Now()}
-	for i, trace := range t.all {
+// begin calls each AcquireStart, with the context that the one before returned. It returns one with the last one's values, that does not end.
+func (t *tracer) begin(ctx context.Context, info AcquireInfo) (values context.Context, c *traced) {
+	c = &traced{t: t, info: info, began: t.clock.Now()}
+	c.ctxs = c.ctx[:0]
+	for _, trace := range t.all {
 		if trace.AcquireStart != nil {
 			t.call("AcquireStart", func() {
 				if got := trace.AcquireStart(ctx, c.info); got != nil {
@@ -158,9 +161,9 @@ func (t *tracer) begin(ctx context.Context, info AcquireInfo) (context.Context, 
 				}
 			})
 		}
-		c.ctxs[i] = context.WithoutCancel(ctx)
+		c.ctxs = append(c.ctxs, context.WithoutCancel(ctx))
 	}
-	return ctx, c
+	return c.ctxs[len(c.ctxs)-1], c
 }
 
 // acquired calls each AcquireEnd. From then on, HoldLost may be called. ctx is the caller's.
@@ -231,10 +234,10 @@ func (c *traced) tell() {
 	defer func() {
 		t.mu.Lock()
 		c.told = isTold
-		end := c.end
+		isLeft := c.isLeft
 		t.mu.Unlock()
-		if end != nil {
-			end()
+		if isLeft {
+			c.tellEnd()
 		}
 	}()
 	info := HoldInfo{AcquireInfo: c.info, Hold: c.h, Reentered: c.reentered, Held: since(c.granted, c.lostAt), Err: c.loss, Reason: LossReason(c.loss)}
@@ -248,33 +251,33 @@ func (c *traced) tell() {
 // released calls each HoldEnd, after HoldLost if the handle was lost; err is what Release returns.
 func (c *traced) released(at clock.Instant, err error) {
 	t := c.t
-	info := HoldInfo{AcquireInfo: c.info, Hold: c.h, Reentered: c.reentered, Held: since(c.granted, at), Err: err}
-	end := func() {
-		for i, trace := range t.all {
-			if trace.HoldEnd != nil {
-				t.call("HoldEnd", func() { trace.HoldEnd(c.ctxs[i], info) })
-			}
-		}
-	}
 	t.mu.Lock()
-	tells := false
+	c.end = HoldInfo{AcquireInfo: c.info, Hold: c.h, Reentered: c.reentered, Held: since(c.granted, at), Err: err}
+	before := isTold
 	if c.loss != nil {
-		info.Reason, info.Overrun = LossReason(c.loss), since(c.lostAt, at)
-		switch c.told {
-		case notTold:
-			tells = true
+		c.end.Reason, c.end.Overrun = LossReason(c.loss), since(c.lostAt, at)
+		if before = c.told; before == notTold {
 			c.told = isTelling
 			t.losses = slices.DeleteFunc(t.losses, func(other *traced) bool { return other == c })
-		case isTelling:
-			c.end = end
-			t.mu.Unlock()
-			return
 		}
 	}
+	c.isLeft = before != isTold
 	t.mu.Unlock()
-	defer end() // also after a HoldLost that does not return by itself
-	if tells {
+	switch before {
+	case notTold:
 		c.tell()
+	case isTold:
+		c.tellEnd()
+	case isTelling: // who does, goes on with HoldEnd
+	}
+}
+
+// tellEnd calls each HoldEnd.
+func (c *traced) tellEnd() {
+	for i, trace := range c.t.all {
+		if trace.HoldEnd != nil {
+			c.t.call("HoldEnd", func() { trace.HoldEnd(c.ctxs[i], c.end) })
+		}
 	}
 }
 
