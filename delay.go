@@ -156,19 +156,21 @@ func (l delayed) readRecord(a *attempt) error {
 	return nil
 }
 
-// begin begins the wait for the delay of a node that is gone. Tries end here. It tells others until when the delay lasts, if it can:
-// nothing rests on that.
+// begin begins the wait for the delay of a node that is gone, and logs that, unless this Session knew it before. Tries end here. It tells
+// others until when the delay lasts, if it can: nothing rests on that.
 func (l delayed) begin(a *attempt, held string) error {
 	e, root := a.e, a.d.root
-	end, _ := l.end(root, held, e.Clock.Now(), true)
+	end, isKnown := l.end(root, held, e.Clock.Now(), true)
 	a.until = end
 	until := e.Clock.Wall(end)
+	if !isKnown {
+		e.Log.Info("zklock: the holder disappeared; nobody is granted before the end of the lock-delay", "path", root.path, "node", a.node, "holder", held, "until", until)
+	}
 	at := position{node: a.node, place: 1, who: held + ", which disappeared", until: until}
 	if !a.d.table.behind(a.acquisition, at) {
 		return ErrNotAcquired
 	}
 	a.waits(at)
-	e.Log.Info("zklock: the holder disappeared; nobody is granted before the end of the lock-delay", "path", root.path, "node", a.node, "holder", held, "until", until)
 	told := a.record.Delayed(until.UTC().Format(time.RFC3339))
 	version, failed, err := a.writeData(told)
 	switch {

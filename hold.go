@@ -218,6 +218,7 @@ type releasing struct {
 	lost error
 
 	first bool          // it was not released before
+	last  bool          // it was the owner's last handle, and not lost: the hold ends here
 	began clock.Instant // when the release began
 }
 
@@ -232,7 +233,7 @@ func (h *Hold) beginRelease() releasing {
 		return r
 	}
 	h.ctx.cancel(h.end) // nobody changes it any more
-	if r.lost = lost; last && lost == nil {
+	if r.lost, r.last = lost, last && lost == nil; r.last {
 		d.e.LetGo(d, d.held...) // no heartbeat may miss a node
 		r.xs = d.giveBack(d.held)
 	}
@@ -246,7 +247,7 @@ func (r releasing) wait(p *respite) (err error) {
 	case r.lost != nil:
 		err = d.errorf("release", errors.Unwrap(r.lost))
 		h.traceLoss(r.lost, d.lostAt) // who marked it may not have come to that
-	case r.xs[0] != nil:
+	case r.last:
 		switch why := r.confirm(p); {
 		case why == nil:
 			d.e.Log.Debug("zklock: released", d.attrs)
