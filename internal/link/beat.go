@@ -67,9 +67,7 @@ func (z *Era) checkNodes(nodes []string) (again []string) {
 	failed, err := z.Check(context.Background(), nodes...)
 	switch {
 	case failed == "":
-		if answer.IsRefusal(err) {
-			z.Log.Error("zklock: the servers refuse the heartbeat; the holds end with the lease", "err", err)
-		}
+		z.noteBeat(err)
 		return nil
 	case errors.Is(err, zk.ErrNoNode):
 		z.LoseNode(failed, ErrNodeGone)
@@ -82,4 +80,19 @@ func (z *Era) checkNodes(nodes []string) (again []string) {
 		}
 	}
 	return again
+}
+
+// noteBeat logs that the servers refuse the heartbeat, once until they accept one again. Without an answer, nothing has changed.
+func (z *Era) noteBeat(err error) {
+	refused := answer.IsRefusal(err)
+	if err != nil && !refused {
+		return
+	}
+	z.mu.Lock()
+	before := z.mu.refused
+	z.mu.refused = refused
+	z.mu.Unlock()
+	if refused && !before {
+		z.Log.Error("zklock: the servers refuse the heartbeat; the holds end with the lease", "err", err)
+	}
 }

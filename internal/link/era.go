@@ -43,6 +43,7 @@ type Era struct {
 		held       map[string]Holder // by node: what the heartbeat checks and the lease protects
 		beating    uint64            // the connection over which a beat is under way
 		soon       bool              // a beat is wanted at once
+		refused    bool              // the last answer to a beat was a refusal
 	}
 }
 

@@ -66,6 +66,7 @@ type Link struct {
 		unended    *Era          // a session that was left to expire: when a server has answered us, they are asked again to end it
 		asking     bool          // they are being asked
 		hungUpOn   int           // how long the request was over which the last connection ended unanswered
+		hangUps    int           // on how many connections in a row
 		why        error         // why it is closed
 		changed    chan struct{} // closed at each change of the above
 	}
@@ -112,7 +113,7 @@ func (l *Link) watchClient(events <-chan zk.Event) {
 	defer l.work.Done()
 	for range events {
 	}
-	l.close(errConnClosed)
+	l.close(errConnClosed, func() {})
 }
 
 // End closes the link, ends the ZooKeeper session, and waits for all goroutines. It is called once, after Start.
@@ -120,7 +121,7 @@ func (l *Link) watchClient(events <-chan zk.Event) {
 // The client sends the end of the session if it is attached. If it is not, because it hears nothing perhaps, End does.
 func (l *Link) End(why error) {
 	z, _, conn, _ := l.now()
-	l.close(why)
+	l.close(why, func() {})
 	if z != nil && conn == 0 && !z.leftToExpire() {
 		l.endApart(z, "", time.Now().Add(apart*3/4))
 	}
@@ -278,8 +279,8 @@ func (l *Link) Nudge() {
 	}
 }
 
-// close makes the link unusable: nothing starts any more, and all who wait are told.
-func (l *Link) close(why error) {
+// close makes the link unusable, once: nothing starts any more, and all who wait are told, after say.
+func (l *Link) close(why error, say func()) {
 	l.mu.Lock()
 	if l.mu.why != nil {
 		l.mu.Unlock()
@@ -289,6 +290,7 @@ func (l *Link) close(why error) {
 	z := l.mu.era
 	l.broadcastLocked()
 	l.mu.Unlock()
+	say()
 	l.dials.Close()
 	if z != nil {
 		z.Lose(why)

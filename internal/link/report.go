@@ -151,8 +151,8 @@ func (l *Link) endApart(z *Era, first string, until time.Time) (isAnswered bool)
 		_ = c.SetDeadline(deadline)
 		outcome := expire.OutcomeOf(expire.Close(c, ask, l.credentials()...))
 		_ = raw.Close()
+		l.sayAsked(z, addr, outcome)
 		if outcome != expire.NoAnswer {
-			l.sayAsked(z, addr, outcome)
 			return true
 		}
 	}
@@ -209,9 +209,10 @@ func (r report) Authenticated(code wire.Code) {
 	l := r.link
 	if code != wire.OK {
 		err := fmt.Errorf("%w: %s refused the credentials (code %d)", ErrAuthFailed, r.server(), code)
-		l.Log.Error("zklock: the server refused the credentials", "server", r.server(), "err", err)
 		l.dials.Note(r.addr, err)
-		l.close(err)
+		l.close(err, func() { // once, as each of several may be refused
+			l.Log.Error("zklock: the server refused the credentials", "server", r.server(), "err", err)
+		})
 		return
 	}
 	l.mu.Lock()
@@ -222,15 +223,21 @@ func (r report) Authenticated(code wire.Code) {
 	}
 }
 
-// Disconnected says so if servers have hung up on the same long request twice in a row: they do that to one above their jute.maxbuffer,
-// without a word.
+// Disconnected says so, once, if servers have hung up on the same long request twice in a row: they do that to one above their
+// jute.maxbuffer, without a word.
 func (r report) Disconnected(hungUpOn int) {
 	l := r.link
 	l.mu.Lock()
 	if hungUpOn <= LongRequest {
 		hungUpOn = 0
 	}
-	if hungUpOn > 0 && hungUpOn == l.mu.hungUpOn {
+	if hungUpOn == 0 || hungUpOn != l.mu.hungUpOn {
+		l.mu.hangUps = 0
+	}
+	if hungUpOn > 0 {
+		l.mu.hangUps++
+	}
+	if l.mu.hangUps == 2 {
 		l.Log.Warn("zklock: the server closes the connection before it has answered a long request; is it longer than the server's jute.maxbuffer?", "server", r.server(), "bytes", hungUpOn)
 	}
 	l.mu.hungUpOn = hungUpOn
