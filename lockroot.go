@@ -58,10 +58,11 @@ type roots struct {
 type rootNotes struct {
 	fits    bool // nobody else uses the path: lockRoot.fits has looked
 	warned  bool
-	ahead   bool // the last try found somebody ahead
-	waits   bool // the last call of a Multi had to wait
-	crowded bool // it was said that more hold than a limit allows
-	roomy   bool // the last acquire showed room for itself beside all who waited
+	ahead   bool   // the last try found somebody ahead
+	waits   bool   // the last call of a Multi had to wait
+	crowded bool   // it was said that more hold than a limit allows
+	roomy   bool   // the last acquire showed room for itself beside all who waited
+	stays   string // why it could not be removed, as logged
 
 	gone  string        // where grants are recorded: the node of the last holder, if it disappeared
 	since clock.Instant // when this Session first knew that
@@ -287,13 +288,24 @@ func (r *lockRoot) restarting(e *era, node string, x *nodes.Deletion) <-chan err
 		case <-x.Done:
 			err := r.startAgain(e)
 			if err != nil {
-				e.Log.Warn("zklock: could not remove the empty lock root to start its sequence counter again", "path", r.shownPath(), "node", r.path, "err", err)
+				r.warnThatItStays(e, err)
 			}
 			restarted <- err
 		case <-e.Over():
 		}
 	})
 	return restarted
+}
+
+// warnThatItStays logs why the empty lock root could not be removed: again only if the reason is another, as each release tries again.
+func (r *lockRoot) warnThatItStays(e *era, err error) {
+	before := r.roots.noted(r.path, func(n rootNotes) rootNotes {
+		n.stays = err.Error()
+		return n
+	})
+	if before.stays != err.Error() {
+		e.Log.Warn("zklock: could not remove the empty lock root to start its sequence counter again", "path", r.shownPath(), "node", r.path, "err", err)
+	}
 }
 
 // startAgain removes the lock root if it is empty, and if we would make it again just as it is. (A Stat does not tell a
@@ -334,6 +346,7 @@ func (r *lockRoot) startAgain(e *era) error {
 		err = answer.Denied(err, "create", "CREATE", parentOf(r.path))
 	}
 	if err == nil {
+		r.note(func(n *rootNotes) { n.stays = "" })
 		e.Log.Info("zklock: removed the empty lock root to start its sequence counter again", "path", r.shownPath(), "node", r.path)
 	}
 	return ignoring(answer.Denied(err, "delete", "DELETE", parentOf(r.path)), zk.ErrNotEmpty, zk.ErrNoNode, zk.ErrBadVersion)

@@ -276,14 +276,14 @@ func (a *attempt) resolveLeases(id string) (found []string, err error) {
 }
 
 func (a *attempt) findLeases(id string) ([]string, error) {
-	e, leases := a.e, a.permits().leases.path
+	e, leases := a.e, &a.permits().leases
 	for backoff := link.NewBackoff(); ; {
-		found, err := e.reaper.FindAll(leases, id)
+		found, err := e.reaper.FindAll(leases.path, id)
 		switch {
 		case err == nil:
 			return found, nil
 		case answer.IsRefusal(err): // no READ: they stay until it comes back (R74)
-			e.reaper.NoteStray(leases, id)
+			e.cannotFindOut(leases.path, leases.shownPath(), id, err)
 			return nil, err
 		}
 		if !e.Pause(backoff.Next()) {

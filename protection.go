@@ -197,12 +197,18 @@ func (c *creation) resolve() error {
 				return answer.Denied(err, "exists", "READ", node)
 			}
 		case answer.IsRefusal(err): // no READ: nobody can acquire here, and the node, if there is one, is in everybody's way (R74)
-			e.reaper.NoteStray(c.root, c.id)
-			e.Log.Error("zklock: cannot find out whether a lock node was made; if it was, it blocks the lock until READ comes back or this ZooKeeper session ends", "path", c.path, "err", err)
+			e.cannotFindOut(c.root, c.path, c.id, err)
 			return err
 		}
 		if !e.Pause(backoff.Next()) {
 			return e.OverErr()
 		}
 	}
+}
+
+// cannotFindOut logs that the search for what a create may have made under root was refused, and has a later list searched for it. shown is
+// the lock's path.
+func (e *era) cannotFindOut(root, shown, id string, err error) {
+	e.reaper.NoteStray(root, id)
+	e.Log.Error("zklock: cannot find out whether a lock node was made; if it was, it blocks the lock until READ comes back or this ZooKeeper session ends", "path", shown, "err", err)
 }
