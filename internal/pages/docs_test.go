@@ -109,11 +109,14 @@ func TestDocs_PicturesAreShown(t *testing.T) {
 	}
 }
 
-// logLines returns what the library logs: the messages, as they are in the source, by where they are.
-func logLines(t *testing.T) map[string]string {
+// logLine is a line that the library logs: its level, and its message as it is in the source.
+type logLine struct{ level, message string }
+
+// logLines returns what the library logs, by where that is.
+func logLines(t *testing.T) map[string]logLine {
 	t.Helper()
 	fset, files := sources(t, slices.DeleteFunc(slices.Clone(packages), func(dir string) bool { return dir == "internal/eventlog" || dir == "internal/tap" })...)
-	lines := map[string]string{}
+	lines := map[string]logLine{}
 	for _, f := range files {
 		ast.Inspect(f, func(n ast.Node) bool {
 			call, ok := n.(*ast.CallExpr)
@@ -135,7 +138,7 @@ func logLines(t *testing.T) map[string]string {
 				if err != nil {
 					t.Errorf("%s: the message of a log line: %v. Let it begin with a constant text, so that docs/operating.md can explain it", fset.Position(call.Pos()), err)
 				}
-				lines[fset.Position(call.Pos()).String()] = message
+				lines[fset.Position(call.Pos()).String()] = logLine{strings.ToUpper(to.Sel.Name), message}
 			}
 			return true
 		})
@@ -172,22 +175,29 @@ func constant(x ast.Expr) (string, error) {
 	return "", errors.New("not a constant")
 }
 
-// Whoever finds a line of ours in a log finds it in docs/operating.md, with what to do.
+// Whoever finds a line of ours in a log finds it in docs/operating.md under its level, with what to do.
 func TestDocs_EveryLogLineIsExplained(t *testing.T) {
 	const page = "docs/operating.md"
+	sections := regexp.MustCompile(`(?m)^##+ `).Split(readFile(t, page), -1)
 	text := strings.Join(strings.Fields(readFile(t, page)), " ")
 	lines := logLines(t)
-	for at, message := range lines {
-		if !strings.Contains(text, "`"+message) {
-			t.Errorf("%s logs %q, which %s does not have: write there what it means and what to do", at, message, page)
+	for at, line := range lines {
+		if !strings.Contains(text, "`"+line.message) {
+			t.Errorf("%s logs %q, which %s does not have: write there what it means and what to do", at, line.message, page)
+		}
+		for _, section := range sections {
+			level := regexp.MustCompile(`^[A-Z]+\b`).FindString(section)
+			if strings.Contains(strings.Join(strings.Fields(section), " "), "**`"+line.message+"`**") && level != line.level {
+				t.Errorf("%s logs %q at level %s, and %s explains it under %q: put it where people look for it", at, line.message, line.level, page, level)
+			}
 		}
 	}
 	require.GreaterOrEqual(t, len(lines), 13, "log lines were not found")
 	// And none that nobody writes any more.
 	for _, m := range regexp.MustCompile("\\*\\*`(zklock: [^`]+)`\\*\\*").FindAllStringSubmatch(text, -1) {
 		written := false
-		for _, message := range lines {
-			written = written || message == m[1]
+		for _, line := range lines {
+			written = written || line.message == m[1]
 		}
 		if !written {
 			t.Errorf("%s explains %q, which the library does not log: take it out, or fix it", page, m[1])
@@ -196,6 +206,23 @@ func TestDocs_EveryLogLineIsExplained(t *testing.T) {
 	const dropped = "recordsDroppedBefore"
 	if !strings.Contains(readFile(t, "internal/eventlog/eventlog.go"), `"`+dropped+`"`) || !strings.Contains(text, "`"+dropped+"`") {
 		t.Errorf("%s explains %s, which eventlog.go adds to a line: change them together", page, dropped)
+	}
+}
+
+// Each line that docs/operating.md explains is in a test, which shows when it comes, and how often.
+func TestDocs_EveryLogLineHasATest(t *testing.T) {
+	var tests strings.Builder
+	for _, pattern := range []string{"*_test.go", "test/*_test.go", "internal/link/*_test.go", "internal/nodes/*_test.go"} {
+		names, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		for _, name := range names {
+			tests.WriteString(readFile(t, name))
+		}
+	}
+	for at, line := range logLines(t) {
+		if strings.HasPrefix(line.message, "zklock: ") && !strings.Contains(tests.String(), `"`+line.message+`"`) {
+			t.Errorf("%s logs %q, which is in no test: show that it comes once for each thing that it reports, with many goroutines looking, as test/text_log_once_test.go does", at, line.message)
+		}
 	}
 }
 
