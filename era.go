@@ -35,7 +35,7 @@ func newEra(z *link.Era, maxLockNodes int) *era {
 // handleTrace hears how a handle ends, for those who trace.
 type handleTrace interface {
 	lost(err error, at clock.Instant)
-	released(at clock.Instant, err error)
+	ended(at clock.Instant, err error)
 }
 
 // attachedEra waits until requests can be sent, and returns the ZooKeeper session they will go out in.

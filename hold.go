@@ -251,9 +251,9 @@ func (r releasing) wait(p *respite) (err error) {
 		switch why := r.confirm(p); {
 		case why == nil:
 			d.e.Log.Debug("zklock: released", d.attrs)
-		case errors.Is(why, ErrLost):
+		case errors.Is(why, ErrLost) && !errors.Is(why, ErrNotConfirmed): // which may have another's loss for a reason
 			err = d.errorf("release", why)
-			d.sayLost(link.ErrNodeGone, r.end)
+			d.sayLost(link.ErrNodeGone, d.e.LeaseEnd())
 			h.traceLoss(err, r.began)
 		default:
 			err = d.errorf("release", why)
@@ -261,7 +261,7 @@ func (r releasing) wait(p *respite) (err error) {
 		}
 	}
 	if h.trace != nil && r.first {
-		h.trace.released(r.began, err)
+		h.trace.ended(r.began, err)
 	}
 	return err
 }

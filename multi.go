@@ -26,7 +26,7 @@ type Multi struct {
 type member struct {
 	Lock
 	in *Mutex
-	of *Multi
+	of string // the Multi, for traces
 }
 
 // mutexUnder returns the Mutex in whose queue a lock waits. It returns false if nothing says which that is.
@@ -67,7 +67,7 @@ func NewMulti(locks ...Lock) (*Multi, error) {
 		case !ok:
 			return fail("", fmt.Errorf("lock %d of %d is a %T: give locks of this package, or give that type a method Unwrap() zklock.Lock that returns the lock which it wraps", i+1, len(locks), l))
 		}
-		m.locks = append(m.locks, member{l, in, m})
+		m.locks = append(m.locks, member{Lock: l, in: in})
 	}
 	slices.SortFunc(m.locks, func(a, b member) int { return cmp.Compare(a.in.root.path, b.in.root.path) })
 	for i, l := range m.locks {
@@ -77,6 +77,9 @@ func NewMulti(locks ...Lock) (*Multi, error) {
 	}
 	if len(locks) == 0 {
 		return fail("", errors.New("no locks: give at least one"))
+	}
+	for i := range m.locks {
+		m.locks[i].of = m.name()
 	}
 	return m, nil
 }
@@ -204,7 +207,8 @@ func (m *Multi) enter(ctx context.Context, op string, wait time.Duration) (*Mult
 	next := 0 // where another opening may begin
 	isCalling := false
 	defer func() {
-		if isCalling { // a wrapper's method panics
+		if isCalling { // a wrapper's method panics, or a trace ends the goroutine
+			o.end()
 			releaseAll(p, holds)
 		}
 	}()
@@ -293,14 +297,15 @@ func (l member) enter(ctx context.Context, wait time.Duration, p *part) (*Hold, 
 		w.until = time.Now().Add(wait)
 	}
 	if len(l.in.s.opts.traces) > 0 {
-		w.multi = l.of.name()
+		w.multi = l.of
 	}
 	if w != (multiWait{}) {
+		w.path = l.in.root.path
 		ctx = context.WithValue(ctx, waitKey{}, w)
 	}
 	if l.canOpen(ctx) {
 		waited := false
-		h, err := l.in.enterBy(ctx, asker{}, op, min(wait, waitIn(ctx)), opened{l.in.recipe, p, &waited})
+		h, err := l.in.enterBy(ctx, asker{}, op, min(wait, waitIn(ctx, l.in.root.path).left()), opened{l.in.recipe, p, &waited})
 		if h != nil && wait > 0 {
 			l.in.root.note(func(n *rootNotes) { n.waits = waited })
 		}

@@ -226,7 +226,7 @@ func (m *Mutex) enter(ctx context.Context, op string, wait time.Duration) (*Hold
 	if !m.isMade() || ctx == nil {
 		return m.enterAs(ctx, asker{}, op, wait)
 	}
-	return m.enterAs(ctx, m.asker(ctx), op, min(wait, waitIn(ctx)))
+	return m.enterAs(ctx, m.asker(ctx), op, min(wait, waitIn(ctx, m.root.path).left()))
 }
 
 // enterAs is enter for an owner that the context need not name: what it carries then goes for no other lock (R67).
@@ -249,8 +249,7 @@ func (m *Mutex) enterBy(ctx context.Context, by asker, op string, wait time.Dura
 		h, _, err := m.take(ctx, ctx, by, op, wait, recipe, nil)
 		return h, err
 	}
-	ofMulti, _ := ctx.Value(waitKey{}).(multiWait)
-	values, c := m.s.trace.begin(ctx, AcquireInfo{Kind: m.traced, Path: m.root.given, Name: m.opts.label, Multi: ofMulti.multi, Try: wait == 0})
+	values, c := m.s.trace.begin(ctx, AcquireInfo{Kind: m.traced, Path: m.root.given, Name: m.opts.label, Multi: waitIn(ctx, m.root.path).multi, Try: wait == 0})
 	h, a, err := m.take(ctx, values, by, op, wait, recipe, c)
 	end := AcquireEndInfo{Err: err, Reentered: err == nil && a == nil}
 	if a != nil {

@@ -53,13 +53,21 @@ type waitKey struct{}
 
 // multiWait is a Multi's wait for one of its locks.
 type multiWait struct {
+	path  string    // of the lock, absolute: a wrapper's method may take others with that context
 	until time.Time // until when it may wait, zero for ever
 	multi string    // what the Multi is called in traces
 }
 
-// waitIn returns how long a call with the context may wait.
-func waitIn(ctx context.Context) time.Duration {
-	w, _ := ctx.Value(waitKey{}).(multiWait)
+// waitIn returns the Multi's wait that the context carries for the lock; the zero one if it carries none.
+func waitIn(ctx context.Context, path string) multiWait {
+	if w, _ := ctx.Value(waitKey{}).(multiWait); w.path == path {
+		return w
+	}
+	return multiWait{}
+}
+
+// left returns how long the call may wait.
+func (w multiWait) left() time.Duration {
 	if w.until.IsZero() {
 		return forever
 	}

@@ -257,7 +257,7 @@ func (s *Session) Conn() *zk.Conn { return s.connected().conn }
 // the servers hear us and we do not hear them. If no server can be reached, or the one that the Session is attached to is dark, the
 // nodes stay until the session timeout has passed there.
 //
-// Close returns when the last goroutine of the Session has ended. That takes 4 s at most, even if no server answers, unless
+// Close returns when the last goroutine of the Session has ended, but for functions of a Trace. That takes 4 s at most, even if no server answers, unless
 // the dialer of WithDialer takes longer to return. Close may be called more than once.
 func (s *Session) Close() error {
 	if !s.isConnected() {
@@ -267,6 +267,7 @@ func (s *Session) Close() error {
 		<-s.closeDone
 		return nil
 	}
+	s.loseIfLate() // what was lost before was lost, and not closed
 	s.link.End(ErrClosed)
 	s.log.Close()
 	close(s.closeDone)

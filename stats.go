@@ -5,7 +5,7 @@ import "time"
 // Stats is a Session in numbers.
 type Stats struct {
 	State      State
-	Server     string        // that it is attached to, as given to Connect; "" if to none
+	Server     string        // that it is attached to, host:port; "" if to none
 	Reconnects int           // how often it has been attached again, in the same ZooKeeper session or in a new one
 	LeaseLeft  time.Duration // how long the holds may be relied on if no further answer comes; 0 if nothing is held
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -17,18 +18,16 @@ import (
 // have more of them. None is called under a lock of this package, so each may call it.
 //
 // Every AcquireStart is followed by one AcquireEnd. If that has a Hold, one HoldEnd follows when the hold is released; if the hold is lost
-// before, one HoldLost comes between the two. A Multi's locks each have their own; if one of several that it tries in one round trip is
-// taken, the first of them has the error, and the Multi's says which it was. Bad arguments alone are not told: a nil context, a nil or zero
-// lock.
+// before, one HoldLost comes between the two. A Multi's locks each have their own, one after the other, although their nodes may be made
+// before; if one of several that it tries in one round trip is taken, the first of them has the error, and the Multi's says which it was. What
+// is refused before it begins is not told: bad arguments, and a Multi out of order.
 //
-// AcquireStart, AcquireEnd and HoldEnd run on the goroutine that acquires or releases, and one that blocks holds up that call alone. HoldLost
-// runs on a goroutine of the Session's, one loss after the other, and nobody waits for it, Close neither. While it blocks, later losses
-// wait, each until its hold is released: then HoldLost is called for it by the goroutine that releases, just before HoldEnd. So none is left
-// out, and no more wait than there are lost holds that nobody has released. If a hold is released while HoldLost runs for it, HoldEnd follows on
-// that goroutine, when HoldLost has returned.
+// AcquireStart, AcquireEnd and HoldEnd run on the goroutine that acquires or releases, and one that blocks holds up that call. HoldLost runs
+// on a goroutine of the Session's, one loss after the other, and so does HoldEnd of a hold that is released before its HoldLost has returned.
+// Nobody waits for these, Close neither. None is left out: while one blocks, those after it wait, at some 400 bytes for each lost handle.
 //
 // A function that panics is logged, and the call goes on as if it had returned. After runtime.Goexit in AcquireEnd, which testing.T.FailNow
-// calls, nothing is held: the hold is released, with its HoldEnd. Other Traces of the Session may miss a call then.
+// calls, nothing is held: the hold is released, with its HoldEnd. Other functions may not be told of that call then, or of others of a Multi's.
 type Trace struct {
 	// AcquireStart is called before an acquire sends anything. The context that it returns gives its values to those with which the other
 	// functions of this Trace are called, to the hold's and to the work's. Its end changes nothing. nil stands for the one that it was given.
@@ -56,7 +55,7 @@ type AcquireEndInfo struct {
 	Hold      *Hold // nil if Err is not
 	Err       error // what the call returns
 	Waited    time.Duration
-	Place     int  // in the queue, when it was first found to stand behind somebody: 2 behind one. 0 if it never was. Of permits, see Error.Place
+	Place     int  // in the queue, when it was first found to wait: 2 behind one, 1 for a lock-delay. 0 if it never was. Of permits, see Error.Place
 	Requeued  int  // how often it had to queue again, because its session or its node was gone
 	Reentered bool // the owner held the lock already
 }
@@ -67,7 +66,7 @@ type HoldInfo struct {
 	Hold      *Hold
 	Reentered bool          // its AcquireEnd said so: the hold is not counted twice
 	Held      time.Duration // from AcquireEnd on; of HoldLost to the loss, of HoldEnd to the release
-	Err       error         // of HoldLost, what Hold.Err returns; of HoldEnd, what Release returns
+	Err       error         // of HoldLost, what Hold.Err returns, or Release if that found the loss; of HoldEnd, what Release returns
 	Reason    string        // why it was lost, as LossReason says; "" if it was not
 	// Of HoldEnd: how long its holder went on after the loss; 0 if it was not lost. If the lease ended, it counts from that end, although
 	// a process that stood still may have seen it later.
@@ -77,7 +76,7 @@ type HoldInfo struct {
 // What LossReason returns.
 const (
 	LossNoServer   = "no_server"       // no server answered before the lease ended
-	LossNoQuorum   = "no_quorum"       // a server answered, and no quorum confirmed the session
+	LossNoQuorum   = "no_quorum"       // a server answered, and no quorum confirmed the session; or the servers refused the heartbeat
 	LossPaused     = "paused"          // this process stood still, and saw the end of the lease too late
 	LossSession    = "session_ended"   // the servers ended the ZooKeeper session
 	LossNode       = "node_deleted"    // somebody else deleted the lock node
@@ -96,17 +95,40 @@ var lossReasons = []struct {
 }
 
 // LossReason returns in one word why a hold was lost, for metrics: one of the constants above. err is a hold's Err, or another error around
-// ErrLost. For all others LossReason returns "".
+// ErrLost; if it has several of these, the first counts. For all others LossReason returns "".
 func LossReason(err error) string {
-	if !errors.Is(err, ErrLost) {
+	loss := lossIn(err)
+	if loss == nil {
 		return ""
 	}
 	for _, r := range lossReasons {
-		if errors.Is(err, r.err) {
+		if errors.Is(loss, r.err) {
 			return r.reason
 		}
 	}
 	return LossOther
+}
+
+// lossIn returns the error in the tree that wraps ErrLost itself, beside its reason (lostBecause).
+func lossIn(err error) error {
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		return lossIn(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		all := e.Unwrap()
+		if slices.Contains(all, ErrLost) {
+			return err
+		}
+		for _, branch := range all {
+			if loss := lossIn(branch); loss != nil {
+				return loss
+			}
+		}
+	}
+	if err == ErrLost {
+		return err
+	}
+	return nil
 }
 
 // tracer calls the traces of a Session.
@@ -127,27 +149,23 @@ type traced struct {
 	ctxs      []context.Context  // with which each trace is called
 	ctx       [1]context.Context // for them, if they are no more
 	began     clock.Instant
-	granted   clock.Instant
+	granted   clock.Instant // written before isOpen, as are the next two
 	h         *Hold
 	reentered bool
 
 	// Under tracer.mu.
-	isOpen bool // AcquireEnd has been called
-	loss   error
-	lostAt clock.Instant
-	told   told
-	end    HoldInfo // of HoldEnd
-	isLeft bool     // HoldEnd is left to who calls HoldLost
+	isOpen   bool // AcquireEnd has been called
+	loss     error
+	lostAt   clock.Instant
+	isTold   bool     // HoldLost has been called
+	released *release // nil before
 }
 
-// told is how far a handle's HoldLost is.
-type told int
-
-const (
-	notTold told = iota
-	isTelling
-	isTold
-)
+// release is the end of a handle by Release.
+type release struct {
+	at  clock.Instant
+	err error // that it returns
+}
 
 // begin calls each AcquireStart, with the context that the one before returned. It returns one with the last one's values, that does not end.
 func (t *tracer) begin(ctx context.Context, info AcquireInfo) (values context.Context, c *traced) {
@@ -173,10 +191,9 @@ func (c *traced) acquired(ctx context.Context, h *Hold, info AcquireEndInfo) {
 	info.AcquireInfo, info.Waited, info.Hold = c.info, since(c.began, c.granted), h
 	returned := false
 	defer func() {
-		t.mu.Lock()
-		c.isOpen = true
-		c.queueLocked()
-		t.mu.Unlock()
+		if c.opens() {
+			c.tellEnd()
+		}
 		if !returned && h != nil { // nobody gets it
 			_ = h.Release(ctx)
 		}
@@ -189,22 +206,35 @@ func (c *traced) acquired(ctx context.Context, h *Hold, info AcquireEndInfo) {
 	returned = true
 }
 
-// lost notes that the handle is lost, and has HoldLost called.
+// opens notes that AcquireEnd has been called. It says whether the handle has been released already, by a function that AcquireEnd or
+// WithRevocation told of it: then HoldEnd is due.
+func (c *traced) opens() (isReleased bool) {
+	c.t.mu.Lock()
+	defer c.t.mu.Unlock()
+	c.isOpen = true
+	if c.loss != nil {
+		c.queueLocked()
+		return false
+	}
+	return c.released != nil
+}
+
+// lost notes that the handle is lost, and has HoldLost called once AcquireEnd has been.
 func (c *traced) lost(err error, at clock.Instant) {
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
-	if c.loss == nil {
-		c.loss, c.lostAt = err, at
+	if c.loss != nil {
+		return
+	}
+	if c.loss, c.lostAt = err, at; c.isOpen {
 		c.queueLocked()
 	}
 }
 
-// queueLocked puts the loss at the end of those to be told, unless AcquireEnd is still to come.
+// queueLocked puts the loss at the end of those to be told.
 func (c *traced) queueLocked() {
-	if c.isOpen && c.loss != nil && c.told == notTold {
-		c.t.losses = append(c.t.losses, c)
-		c.t.goOnLocked()
-	}
+	c.t.losses = append(c.t.losses, c)
+	c.t.goOnLocked()
 }
 
 // goOnLocked has the next loss told, if none is. Each is told on a goroutine of its own, so that one that does not return by itself
@@ -216,7 +246,6 @@ func (t *tracer) goOnLocked() {
 	t.telling = true
 	next := t.losses[0]
 	t.losses = slices.Delete(t.losses, 0, 1)
-	next.told = isTelling
 	go func() {
 		defer func() {
 			t.mu.Lock()
@@ -230,55 +259,54 @@ func (t *tracer) goOnLocked() {
 
 // tell calls each HoldLost, and then each HoldEnd if the handle was released meanwhile.
 func (c *traced) tell() {
-	t := c.t
 	defer func() {
-		t.mu.Lock()
-		c.told = isTold
-		isLeft := c.isLeft
-		t.mu.Unlock()
-		if isLeft {
+		c.t.mu.Lock()
+		c.isTold = true
+		isReleased := c.released != nil
+		c.t.mu.Unlock()
+		if isReleased {
 			c.tellEnd()
 		}
 	}()
-	info := HoldInfo{AcquireInfo: c.info, Hold: c.h, Reentered: c.reentered, Held: since(c.granted, c.lostAt), Err: c.loss, Reason: LossReason(c.loss)}
-	for i, trace := range t.all {
+	info := c.infoUntil(c.lostAt, c.loss)
+	for i, trace := range c.t.all {
 		if trace.HoldLost != nil {
-			t.call("HoldLost", func() { trace.HoldLost(c.ctxs[i], info) })
+			c.t.call("HoldLost", func() { trace.HoldLost(c.ctxs[i], info) })
 		}
 	}
 }
 
-// released calls each HoldEnd, after HoldLost if the handle was lost; err is what Release returns.
-func (c *traced) released(at clock.Instant, err error) {
-	t := c.t
-	t.mu.Lock()
-	c.end = HoldInfo{AcquireInfo: c.info, Hold: c.h, Reentered: c.reentered, Held: since(c.granted, at), Err: err}
-	before := isTold
-	if c.loss != nil {
-		c.end.Reason, c.end.Overrun = LossReason(c.loss), since(c.lostAt, at)
-		if before = c.told; before == notTold {
-			c.told = isTelling
-			t.losses = slices.DeleteFunc(t.losses, func(other *traced) bool { return other == c })
-		}
-	}
-	c.isLeft = before != isTold
-	t.mu.Unlock()
-	switch before {
-	case notTold:
-		c.tell()
-	case isTold:
+// ended calls each HoldEnd, or leaves that to who comes before: AcquireEnd, HoldLost. err is what Release returns.
+func (c *traced) ended(at clock.Instant, err error) {
+	c.t.mu.Lock()
+	c.released = &release{at, err}
+	isNext := c.isOpen && (c.loss == nil || c.isTold)
+	c.t.mu.Unlock()
+	if isNext {
 		c.tellEnd()
-	case isTelling: // who does, goes on with HoldEnd
 	}
 }
 
-// tellEnd calls each HoldEnd.
+// tellEnd calls each HoldEnd, once nothing else is told of the handle.
 func (c *traced) tellEnd() {
+	info := c.infoUntil(c.released.at, c.released.err)
+	if c.loss != nil {
+		info.Overrun = since(c.lostAt, c.released.at)
+	}
 	for i, trace := range c.t.all {
 		if trace.HoldEnd != nil {
-			c.t.call("HoldEnd", func() { trace.HoldEnd(c.ctxs[i], c.end) })
+			c.t.call("HoldEnd", func() { trace.HoldEnd(c.ctxs[i], info) })
 		}
 	}
+}
+
+// infoUntil is what is told of the handle's end.
+func (c *traced) infoUntil(at clock.Instant, err error) HoldInfo {
+	info := HoldInfo{AcquireInfo: c.info, Hold: c.h, Reentered: c.reentered, Held: since(c.granted, at), Err: err}
+	if c.loss != nil {
+		info.Reason = LossReason(c.loss)
+	}
+	return info
 }
 
 // since returns how long it was from one instant to the other. A clock that counts the machine's sleep may step back by microseconds.
@@ -288,7 +316,7 @@ func since(from, to clock.Instant) time.Duration { return max(0, to.Sub(from)) }
 func (t *tracer) call(name string, f func()) {
 	defer func() {
 		if p := recover(); p != nil {
-			t.log.Error("zklock: a function of a Trace panicked", "function", name, "panic", fmt.Sprint(p))
+			t.log.Error("zklock: a function of a Trace panicked", "function", name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		}
 	}()
 	f()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,10 +18,11 @@ import (
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/tracecheck"
+	"github.com/zklock/zklock/zktest"
 )
 
-// A function that blocks for ever in HoldLost holds up nobody: not Close, not other calls, not the release of the hold. The losses that
-// wait behind it are told by who releases.
+// A function that blocks for ever in HoldLost holds up nobody: not Close, not other calls, and no release. What waits behind it is told when
+// it returns, in order.
 func TestVirtual_HoldLostBlocks_NobodyWaits(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log traced
@@ -29,9 +31,7 @@ func TestVirtual_HoldLostBlocks_NobodyWaits(t *testing.T) {
 		tell := trace.HoldLost
 		trace.HoldLost = func(ctx context.Context, h zklock.HoldInfo) {
 			tell(ctx, h)
-			if h.Path == "/job/0" {
-				<-blocked
-			}
+			<-blocked
 		}
 		s := v.connect(zklock.WithTrace(trace))
 		var holds []*zklock.Hold
@@ -44,19 +44,121 @@ func TestVirtual_HoldLostBlocks_NobodyWaits(t *testing.T) {
 			<-h.Lost()
 		}
 		require.Equal(t, []string{"lost mutex /job/0: node_deleted"}, log.outcomes())
-		require.ErrorIs(t, holds[1].Release(t.Context()), zklock.ErrLost)
-		require.Equal(t, []string{"lost mutex /job/1: node_deleted", "end mutex /job/1: node_deleted"}, log.outcomes())
-		require.ErrorIs(t, holds[0].Release(t.Context()), zklock.ErrLost, "although its HoldLost runs")
+		for _, h := range holds[:2] {
+			began := time.Now()
+			require.ErrorIs(t, h.Release(t.Context()), zklock.ErrLost)
+			require.Zero(t, time.Since(began))
+		}
 		release(t, acquire(t, newMutex(t, s, "/job/0")))
-		log.outcomes()
+		require.Equal(t, []string{"start mutex /job/0: ", "acquired mutex /job/0: ", "end mutex /job/0: "}, log.outcomes())
 		began := time.Now()
 		require.NoError(t, s.Close())
 		require.Less(t, time.Since(began), time.Second)
 		require.Empty(t, log.outcomes())
 		close(blocked)
-		require.Equal(t, []string{"end mutex /job/0: node_deleted", "lost mutex /job/2: node_deleted"}, log.outcomes())
+		require.Equal(t, []string{"end mutex /job/0: node_deleted", "lost mutex /job/1: node_deleted", "end mutex /job/1: node_deleted", "lost mutex /job/2: node_deleted"}, log.outcomes())
 		require.ErrorIs(t, holds[2].Release(t.Context()), zklock.ErrLost)
 		require.Equal(t, []string{"end mutex /job/2: node_deleted"}, log.outcomes())
+	})
+}
+
+// A hold that is released before AcquireEnd has returned, by who was asked to give way or by another trace, ends after it.
+func TestVirtual_ReleasedDuringAcquireEnd_EndsAfterIt(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var log traced
+		first := log.trace()
+		second := &zklock.Trace{AcquireEnd: func(_ context.Context, a zklock.AcquireEndInfo) {
+			require.NoError(t, a.Hold.Release(context.Background()))
+		}}
+		s := v.connect(zklock.WithTrace(second), zklock.WithTrace(first))
+		h := acquire(t, newMutex(t, s, "/job"))
+		require.ErrorIs(t, h.Err(), zklock.ErrNotHeld)
+		require.Equal(t, []string{"start mutex /job: ", "acquired mutex /job: ", "end mutex /job: "}, log.outcomes())
+		require.NoError(t, h.Release(t.Context()))
+
+		// The node that waits has the message already.
+		other := acquire(t, newMutex(t, v.connect(), "/job"))
+		slow := log.trace()
+		ended := slow.AcquireEnd
+		slow.AcquireEnd = func(ctx context.Context, a zklock.AcquireEndInfo) {
+			time.Sleep(time.Second)
+			ended(ctx, a)
+		}
+		s = v.connect(zklock.WithTrace(slow))
+		w := v.queueUp(newMutex(t, s, "/job", zklock.WithRevocation(func(h *zklock.Hold) { _ = h.Release(context.Background()) })))
+		node := "/job/" + without(v.srv.Children("/job"), base(other.Node()))[0]
+		require.NoError(t, v.srv.SetData(node, []byte("__REVOKE__")))
+		release(t, other)
+		h = w.granted2(t, time.Minute)
+		require.ErrorIs(t, h.Err(), zklock.ErrNotHeld)
+		require.Equal(t, []string{"start mutex /job: ", "acquired mutex /job: ", "end mutex /job: "}, log.outcomes())
+	})
+}
+
+// What a release is not told because another lock was lost is no loss.
+func TestVirtual_ReleaseNotConfirmed_BecauseAnotherWasLost_IsNoLoss(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var trace traced
+		var log warnings
+		s := v.connect(zklock.WithTrace(trace.trace()), lines(&log, slog.LevelDebug))
+		outer, inner := newMutex(t, s, "/job/outer"), newMutex(t, s, "/job/inner")
+		err := outer.Do(t.Context(), func(ctx context.Context, o *zklock.Hold) error {
+			return inner.Do(ctx, func(ctx context.Context, h *zklock.Hold) error {
+				require.NoError(t, v.srv.Delete(o.Node()))
+				<-o.Lost()
+				v.srv.Inject(zktest.Before(zktest.Delete).Delay(time.Second))
+				return nil
+			})
+		})
+		require.ErrorIs(t, err, zklock.ErrLost)
+		require.ErrorIs(t, err, zklock.ErrNotConfirmed)
+		require.Len(t, log.of("zklock: hold lost"), 1)
+		released := log.of("zklock: released")
+		require.Len(t, released, 1)
+		require.Contains(t, released[0], "path=/job/inner")
+		require.Contains(t, trace.outcomes(), "end mutex /job/inner: ")
+	})
+}
+
+// A trace that ends its goroutine leaves nothing of a Multi behind, whose nodes were made in one transaction.
+func TestVirtual_TraceEndsTheGoroutineInAMulti_NothingIsLeft(t *testing.T) {
+	for name, ends := range map[string]*zklock.Trace{
+		"AcquireStart": {AcquireStart: func(context.Context, zklock.AcquireInfo) context.Context { runtime.Goexit(); return nil }},
+		"AcquireEnd":   {AcquireEnd: func(context.Context, zklock.AcquireEndInfo) { runtime.Goexit() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				s, err := zklock.Connect(within(t, soon), v.srv.Addr(), zklock.WithDialer(v.net.Dial), zklock.WithTrace(ends), quiet(t))
+				require.NoError(t, err)
+				defer s.Close()
+				multi, err := zklock.NewMulti(newMutex(t, s, "/job/a"), newMutex(t, s, "/job/b"), newMutex(t, s, "/job/c"))
+				require.NoError(t, err)
+				var call sync.WaitGroup
+				call.Go(func() { _, _ = multi.Acquire(t.Context()) })
+				call.Wait()
+				time.Sleep(time.Second)
+				for _, p := range []string{"/job/a", "/job/b", "/job/c"} {
+					require.Empty(t, v.srv.Children(p))
+				}
+				require.Zero(t, s.Stats().Deleting)
+			})
+		})
+	}
+}
+
+// A hold whose lease has ended unseen is lost, also if Close is the first to look.
+func TestVirtual_CloseSeesTheLossFirst_ItIsALoss(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var trace traced
+		var log warnings
+		var sleeps suspension
+		s := v.hooked(sleeps.hooks(), zklock.WithTrace(trace.trace()), lines(&log, slog.LevelWarn))
+		h := acquire(t, newMutex(t, s, "/job"))
+		sleeps.Add(int64(time.Hour))
+		require.NoError(t, s.Close())
+		require.Equal(t, zklock.LossPaused, zklock.LossReason(h.Err()))
+		require.Len(t, log.of("zklock: hold lost"), 1)
+		require.Contains(t, trace.outcomes(), "lost mutex /job: paused")
 	})
 }
 
@@ -117,10 +219,16 @@ func TestVirtual_TracePanics_IsLogged_AndNothingElseChanges(t *testing.T) {
 		synctest.Wait()
 		require.ErrorIs(t, h.Release(t.Context()), zklock.ErrLost)
 		require.Len(t, calm.since(), 4)
+		var got []string
+		for _, line := range log.of("zklock: a function of a Trace panicked") {
+			before, stack, _ := strings.Cut(line, " stack=")
+			got = append(got, before)
+			require.Contains(t, stack, "session_trace_faults_test.go")
+		}
 		require.Equal(t, []string{
 			"function=AcquireStart panic=start", "function=AcquireEnd panic=end", "function=HoldLost panic=lost",
 			"function=HoldEnd panic=ended",
-		}, log.of("zklock: a function of a Trace panicked"))
+		}, got)
 	})
 }
 

@@ -237,6 +237,9 @@ func TestVirtual_Trace_Reasons(t *testing.T) {
 	require.Empty(t, zklock.LossReason(nil))
 	require.Empty(t, zklock.LossReason(zklock.ErrNotHeld))
 	require.Equal(t, zklock.LossOther, zklock.LossReason(zklock.ErrLost))
+	// Do joins what the work returned, which may be of another Session's.
+	lost := fmt.Errorf("%w: %w", zklock.ErrLost, errors.New("why"))
+	require.Equal(t, zklock.LossOther, zklock.LossReason(errors.Join(zklock.ErrClosed, fmt.Errorf("release: %w", lost))))
 }
 
 // 100 holds are lost at once, and four goroutines look at each: each is logged once, and traced once (R91).

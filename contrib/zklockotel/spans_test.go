@@ -167,7 +167,7 @@ func TestSpan_Lost_SaysWhenAndWhy_AndEndsWithTheRelease(t *testing.T) {
 		span := sc.one("mutex /job")
 		require.Equal(t, []string{"lost"}, events(span))
 		e := span.Events()[0]
-		require.WithinDuration(t, lost, e.Time, time.Microsecond)
+		require.WithinDuration(t, lost, e.Time, time.Millisecond)
 		require.Equal(t, zklock.LossNode, attrOf(e.Attributes, "reason").AsString())
 		require.Equal(t, hold.Err().Error(), attrOf(e.Attributes, "error").AsString())
 		require.Equal(t, sdktrace.Status{Code: codes.Error, Description: hold.Err().Error()}, span.Status())

@@ -16,7 +16,7 @@ import (
 // Check is the record of a Session's traces.
 type Check struct {
 	mu      sync.Mutex
-	calls   []*call
+	calls   map[*call]bool // that have not ended
 	wrong   []error
 	changed chan struct{} // closed with each trace
 }
@@ -32,7 +32,7 @@ type call struct {
 type key struct{ *Check }
 
 // New returns an empty record.
-func New() *Check { return &Check{changed: make(chan struct{})} }
+func New() *Check { return &Check{calls: map[*call]bool{}, changed: make(chan struct{})} }
 
 // Option has the Session that is connected with it checked.
 func (c *Check) Option() zklock.Option {
@@ -54,7 +54,7 @@ func (c *Check) start(ctx context.Context, a zklock.AcquireInfo) context.Context
 	k := &call{info: a}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.calls = append(c.calls, k)
+	c.calls[k] = true
 	return context.WithValue(ctx, key{c}, k)
 }
 
@@ -68,6 +68,9 @@ func (c *Check) note(ctx context.Context, a zklock.AcquireInfo, judge func(k *ca
 		why = judge(k)
 		if why == "" && a != k.info {
 			why = fmt.Sprintf("it was %+v at the start", k.info)
+		}
+		if k.released || k.ended && k.hold == nil {
+			delete(c.calls, k)
 		}
 	}
 	if why != "" {
@@ -111,7 +114,7 @@ func (k *call) release(h zklock.HoldInfo) string {
 		return "HoldEnd of another hold than AcquireEnd's"
 	case k.released:
 		return "HoldEnd a second time"
-	case errors.Is(h.Err, zklock.ErrLost) != k.lost || (h.Reason != "") != k.lost:
+	case (h.Reason != "") != k.lost, k.lost && !errors.Is(h.Err, zklock.ErrLost): // a release may not be confirmed because of another's loss
 		return fmt.Sprintf("HoldEnd with the error %v and the reason %q; HoldLost was called: %v", h.Err, h.Reason, k.lost)
 	case h.Held < 0 || h.Overrun < 0 || h.Overrun > 0 && !k.lost:
 		return fmt.Sprintf("HoldEnd with %+v", h)
@@ -138,24 +141,9 @@ func (c *Check) Ended(d time.Duration) error {
 	}
 }
 
-// Calls says how many acquires there were, how many of them got a hold, and how many of those were lost.
-func (c *Check) Calls() (calls, granted, lost int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, k := range c.calls {
-		if k.hold != nil {
-			granted++
-		}
-		if k.lost {
-			lost++
-		}
-	}
-	return len(c.calls), granted, lost
-}
-
 // open says what has not ended: of a hold that nobody has released, the loss tells.
 func (c *Check) open() error {
-	for _, k := range c.calls {
+	for k := range c.calls {
 		switch {
 		case !k.ended:
 			return fmt.Errorf("%+v: no AcquireEnd", k.info)
