@@ -57,7 +57,7 @@ var (
 	ErrNoChroot = errors.New("the chroot is not there")
 	// ErrTooManyWaiters: the Session has as many lock nodes as WithMaxLockNodes allows.
 	ErrTooManyWaiters = errTooMany
-	// ErrAuthFailed: a server refused the credentials given with WithDigest.
+	// ErrAuthFailed: a server refused the credentials given with WithDigest or WithSASL, or did not prove who it is.
 	ErrAuthFailed = errAuthFailed
 )
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/zklock/zklock/internal/dial"
 	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/sasl"
 	"github.com/zklock/zklock/internal/secret"
 	"github.com/zklock/zklock/internal/wire"
 )
@@ -30,6 +31,7 @@ type Option func(*sessionOptions)
 type sessionOptions struct {
 	timeout       time.Duration
 	mode          LeaseMode
+	sasl          sasl.Begin     // nil for none
 	digests       []secret.Bytes // "user:password"
 	chrootACL     []zk.ACL       // nil: the chroot is not made
 	dial          dial.Config

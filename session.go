@@ -123,7 +123,7 @@ func (s *Session) closeInVain() {
 func (s *Session) linkOptions(addrs []string) link.Options {
 	return link.Options{
 		Addrs: addrs, Dial: s.opts.dial, Timeout: s.opts.timeout, HandshakeCap: s.opts.handshakeCap,
-		Mode: s.opts.mode.mode, Digests: s.opts.digests, Log: s.log, Clock: s.clock,
+		Mode: s.opts.mode.mode, SASL: s.opts.sasl, Digests: s.opts.digests, Log: s.log, Clock: s.clock,
 		Open: func(z *link.Era) link.Inside {
 			z.Longest = s.opts.juteMaxBuffer
 			return newEra(z, s.opts.maxLockNodes)

@@ -1,6 +1,6 @@
 package zktest
 
-// Who may do what: the schemes world, digest, ip and auth, and super.
+// Who may do what: the schemes world, digest, ip, auth and sasl, and super.
 
 import (
 	"crypto/sha1"
@@ -45,6 +45,8 @@ func matches(id, pattern wire.ID) bool {
 	switch id.Scheme {
 	case "digest":
 		return id.ID == pattern.ID
+	case "sasl":
+		return id.ID == pattern.ID || id.ID == "super"
 	case "ip":
 		want, bits, ok := parseIP(pattern.ID)
 		have, _, ok2 := parseIP(id.ID)
@@ -79,8 +81,8 @@ func parseIP(s string) (addr uint64, bits int, ok bool) {
 }
 
 // fixACL is what a create or setACL stores: duplicates gone, auth replaced by what the connection has
-// authenticated as. It fails on entries no server accepts.
-func fixACL(acl []wire.ACL, ids []wire.ID) ([]wire.ACL, error) {
+// authenticated as. It fails on entries no server accepts; hasSASL says whether this one knows the scheme sasl.
+func fixACL(acl []wire.ACL, ids []wire.ID, hasSASL bool) ([]wire.ACL, error) {
 	var fixed []wire.ACL
 	for i, a := range acl {
 		if slices.Contains(acl[:i], a) {
@@ -96,7 +98,7 @@ func fixACL(acl []wire.ACL, ids []wire.ID) ([]wire.ACL, error) {
 		case a.Scheme == "auth":
 			before := len(fixed)
 			for _, id := range ids {
-				if id.Scheme == "digest" {
+				if id.Scheme == "digest" || id.Scheme == "sasl" {
 					fixed = append(fixed, wire.ACL{Perms: a.Perms, ID: id})
 				}
 			}
@@ -104,6 +106,8 @@ func fixACL(acl []wire.ACL, ids []wire.ID) ([]wire.ACL, error) {
 				return nil, wire.InvalidACL
 			}
 		case a.Scheme == "digest" && validDigest(a.ID.ID):
+			fixed = append(fixed, a)
+		case hasSASL && a.Scheme == "sasl" && !a.NullID && saslPrincipal.MatchString(a.ID.ID):
 			fixed = append(fixed, a)
 		case a.Scheme == "ip":
 			if _, _, ok := parseIP(a.ID.ID); !ok {

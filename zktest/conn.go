@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/zklock/zklock/internal/sasl"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -26,6 +27,7 @@ type conn struct {
 	greeted  bool     // its connect request has come
 	gone     bool     // the loop has forgotten this connection
 	ids      []wire.ID
+	sasl     sasl.DigestServer
 	waiting  bool      // a request waits for a fault or a replica; those behind it are in backlog
 	backlog  []message // in order of arrival
 	stats    connStats

@@ -23,7 +23,7 @@ func ExpireSession(addr string, session int64) error {
 type Dialer = func(network, address string, timeout time.Duration) (net.Conn, error)
 
 func expireSession(dial Dialer, addr string, session int64) error {
-	_, err := expire.Session(func(timeout time.Duration) (net.Conn, error) { return dial("tcp", addr, timeout) }, session, "")
+	_, err := expire.Session(func(timeout time.Duration) (net.Conn, error) { return dial("tcp", addr, timeout) }, session, nil)
 	if err != nil {
 		return fmt.Errorf("zktest: %w", err)
 	}

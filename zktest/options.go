@@ -19,6 +19,8 @@ type config struct {
 	creates        map[string]int32
 	ttl            bool
 	superDigest    string
+	saslUsers      map[string]string // passwords; nil: no SASL
+	saslRequired   bool
 	network        *Network // nil: TCP
 	addr           string
 	addrs          []string // of an ensemble's members
@@ -59,6 +61,9 @@ func newConfig(opts []Option) (config, error) {
 	}
 	if cfg.syncLimit < 1 {
 		return cfg, fmt.Errorf("zktest: a sync limit of %d ticks", cfg.syncLimit)
+	}
+	if cfg.saslRequired && cfg.saslUsers == nil {
+		return cfg, errNoSASLUsers
 	}
 	if cfg.minTimeout == 0 {
 		cfg.minTimeout = 2 * cfg.tick

@@ -129,6 +129,13 @@ func (c *cluster) perform(req *request) {
 	case wire.OpAuth:
 		c.auth(req)
 		return
+	case wire.OpSASL:
+		c.sasl(req)
+		return
+	}
+	if c.lacksSASL(cn) {
+		c.refuseSASL(req, wire.AuthRequired)
+		return
 	}
 	if cn.session == nil {
 		return // the connect exchange failed, and the connection is about to close
@@ -305,7 +312,7 @@ func pathsOf(op wire.Op, body []byte) []string {
 			paths = append(paths, o.Path)
 		}
 		return paths
-	case wire.OpConnect, wire.OpAuth, wire.OpPing, wire.OpClose, wire.OpWhoAmI, wire.OpReconfig:
+	case wire.OpConnect, wire.OpAuth, wire.OpSASL, wire.OpPing, wire.OpClose, wire.OpWhoAmI, wire.OpReconfig:
 		return nil
 	case wire.OpSetWatches, wire.OpSetWatches2:
 		var w wire.SetWatchesRequest

@@ -32,6 +32,7 @@ func createAs(op wire.Op, flags int32) nodeKind {
 type rules struct {
 	tree       *tree
 	ttlEnabled bool
+	sasl       bool // there are ACLs of the scheme
 	pending    map[string]int32
 	initial    map[string]int32
 }
@@ -55,7 +56,7 @@ func (r rules) create(op wire.Op, req wire.CreateRequest, session int64, ids []w
 	if !strings.Contains(path, "/") || strings.ContainsRune(path, 0) {
 		return change{}, wire.BadArguments
 	}
-	acl, err := fixACL(req.ACL, ids)
+	acl, err := fixACL(req.ACL, ids, r.sasl)
 	if err != nil {
 		return change{}, err
 	}
@@ -152,7 +153,7 @@ func (r rules) setACL(req wire.SetACLRequest, ids []wire.ID) (change, error) {
 	if !validPath(req.Path) {
 		return change{}, wire.BadArguments
 	}
-	acl, err := fixACL(req.ACL, ids)
+	acl, err := fixACL(req.ACL, ids, r.sasl)
 	if err != nil {
 		return change{}, err
 	}

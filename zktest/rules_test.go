@@ -152,10 +152,10 @@ func TestACL_Fixed(t *testing.T) {
 		{one("ip", "1.2.3"), nil, wire.InvalidACL}, {one("ip", "1.2.3.256"), nil, wire.InvalidACL}, {one("ip", "::1"), nil, wire.InvalidACL},
 		{one("super", ""), nil, wire.InvalidACL},
 	} {
-		_, err := fixACL(c.acl, c.ids)
+		_, err := fixACL(c.acl, c.ids, false)
 		require.Equal(t, c.want, err, "case %d: %v", i, c.acl)
 	}
-	fixed, err := fixACL(append(one("auth", ""), one("auth", "")...), []wire.ID{u, {Scheme: "ip", ID: "1.2.3.4"}})
+	fixed, err := fixACL(append(one("auth", ""), one("auth", "")...), []wire.ID{u, {Scheme: "ip", ID: "1.2.3.4"}}, false)
 	require.NoError(t, err)
 	require.Equal(t, []wire.ACL{{Perms: 31, ID: u}}, fixed, "what the connection has proved, once")
 	require.Equal(t, "u:x", hideDigests(one("digest", "u:h"))[0].ID.ID)

@@ -24,9 +24,16 @@ import (
 // only.
 type ending struct {
 	sessionkey.Key
-	Auth sessionkey.Secret // digest credentials, if any
+	Auth sessionkey.Secret // credentials, if any
+	SASL string            // what proves them, as in credentials
 	TLS  *tlsFiles         // nil for none
 	Lock string            // for messages
+}
+
+// ending is what it takes now.
+func (c *connection) ending(lock string) *ending {
+	creds := c.creds()
+	return &ending{Key: c.key(), Auth: creds.Auth, SASL: creds.SASL, TLS: c.tlsFiles, Lock: lock}
 }
 
 // will is what the guardian gets: nothing while there is no session.
@@ -165,14 +172,14 @@ func (e *ending) endAt(addr, name string, config *tls.Config, limit time.Duratio
 		}
 		conn = tls.Client(conn, c)
 	}
-	var auths []jute.AuthRequest
-	if len(e.Auth) > 0 {
-		auths = append(auths, jute.AuthRequest{Scheme: "digest", Auth: e.Auth})
+	creds, err := credentials{e.Auth, e.SASL}.forOne(dialer.Deadline, addr)
+	if err != nil {
+		return false, err
 	}
 	session := jute.ConnectRequest{Timeout: int32(e.Timeout.Milliseconds()), SessionID: e.ID, Password: e.Password}
-	in, err = expire.Close(conn, session, auths...)
+	in, err = expire.Close(conn, session, creds)
 	var code jute.Code
-	if errors.As(err, &code) && code != jute.SessionMoved && code != jute.Throttled {
+	if errors.As(err, &code) && code != jute.SessionMoved && code != jute.Throttled || expire.Refused(err) {
 		err = fmt.Errorf("%w: %w", errRefused, err)
 	}
 	return in, err

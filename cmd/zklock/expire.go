@@ -61,12 +61,9 @@ Exit codes:
 				return err
 			}
 			defer s.Close()
-			auth, err := c.credentials()
-			if err != nil {
-				return &exitError{exitUsage, err}
-			}
 			addr := s.Conn().Server()
-			was, err := expire.Session(func(timeout time.Duration) (net.Conn, error) { return c.dial(addr, timeout) }, int64(id), auth)
+			was, err := expire.Session(func(timeout time.Duration) (net.Conn, error) { return c.dial(addr, timeout) }, int64(id),
+				func() (expire.Credentials, error) { return c.creds().forOne(time.Now().Add(expire.Timeout), addr) })
 			switch {
 			case expire.Refused(err):
 				return exitf(exitRefused, "%s: %w", addr, err)

@@ -10,7 +10,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"runtime"
 	"strings"
 	"time"
 
@@ -26,6 +25,7 @@ import (
 const (
 	envServers = "ZKLOCK_SERVERS"
 	envAuth    = "ZKLOCK_AUTH"
+	envSASL    = "ZKLOCK_SASL"
 )
 
 // connection is what the connection flags say.
@@ -34,6 +34,7 @@ type connection struct {
 	sessionTimeout time.Duration
 	connectTimeout time.Duration
 	authFile       string
+	sasl           string
 	tls            bool
 	tlsCA          string
 	tlsCert        string
@@ -41,9 +42,9 @@ type connection struct {
 	tlsServerName  string
 	logLevel       string
 
-	digest   func() sessionkey.Secret // the credentials that options found; fmt would print the bytes of a field
-	tlsFiles *tlsFiles                // what options found for TLS
-	key      func() sessionkey.Key    // of the Session that connect returned
+	creds    func() credentials    // that options found; fmt would print the bytes of a field
+	tlsFiles *tlsFiles             // what options found for TLS
+	key      func() sessionkey.Key // of the Session that connect returned
 }
 
 func (c *connection) addFlags(cmd *cobra.Command) {
@@ -51,7 +52,8 @@ func (c *connection) addFlags(cmd *cobra.Command) {
 	f.StringVarP(&c.servers, "servers", "s", "", "ZooKeeper `servers`, host:port,host:port/chroot (default $"+envServers+")")
 	f.DurationVar(&c.sessionTimeout, "session-timeout", zklock.DefaultSessionTimeout, "session timeout to ask the servers for")
 	f.DurationVar(&c.connectTimeout, "connect-timeout", 0, "how long to try to reach a server (default: the session timeout)")
-	f.StringVar(&c.authFile, "auth-file", "", "`file` with the digest credentials, user:password (default $"+envAuth+", the credentials themselves)")
+	f.StringVar(&c.authFile, "auth-file", "", "`file` with the credentials, user:password (default $"+envAuth+", the credentials themselves)")
+	f.StringVar(&c.sasl, "sasl", "", "prove the credentials by SASL: `digest`, that is DIGEST-MD5 (default $"+envSASL+", or without SASL: ZooKeeper's digest scheme)")
 	f.BoolVar(&c.tls, "tls", false, "connect over TLS; the other --tls flags imply it")
 	f.StringVar(&c.tlsCA, "tls-ca", "", "`file` with the PEM certificates to trust in place of the system's")
 	f.StringVar(&c.tlsCert, "tls-cert", "", "`file` with the client's PEM certificate")
@@ -59,6 +61,7 @@ func (c *connection) addFlags(cmd *cobra.Command) {
 	f.StringVar(&c.tlsServerName, "tls-server-name", "", "`name` that the servers' certificates must have (default: the host's name in --servers)")
 	f.StringVar(&c.logLevel, "log-level", "error", "what the ZooKeeper session logs to stderr: error, warn, info or debug")
 	_ = cmd.RegisterFlagCompletionFunc("log-level", cobra.FixedCompletions([]string{"error", "warn", "info", "debug"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("sasl", cobra.FixedCompletions([]string{saslDigest}, cobra.ShellCompDirectiveNoFileComp))
 	for _, name := range []string{"servers", "session-timeout", "connect-timeout", "tls-server-name"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
 	}
@@ -86,14 +89,12 @@ func (c *connection) options(stderr io.Writer) ([]zklock.Option, error) {
 		zklock.WithSessionTimeout(c.sessionTimeout),
 		zklock.WithLogger(slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))),
 	}
-	auth, err := c.credentials()
+	creds, err := c.credentials()
 	if err != nil {
 		return nil, &exitError{exitUsage, err}
 	}
-	c.digest = func() sessionkey.Secret { return []byte(auth) }
-	if user, password, ok := strings.Cut(auth, ":"); ok {
-		opts = append(opts, zklock.WithDigest(user, password))
-	}
+	c.creds = func() credentials { return creds }
+	opts = append(opts, creds.options()...)
 	config, err := c.tlsConfig()
 	if err != nil {
 		return nil, &exitError{exitUsage, err}
@@ -102,39 +103,6 @@ func (c *connection) options(stderr io.Writer) ([]zklock.Option, error) {
 		opts = append(opts, zklock.WithTLS(config))
 	}
 	return opts, nil
-}
-
-// credentials reads "user:password" from the auth file or, without one, from the environment. There is no flag for a
-// password: everybody on the host can read other people's arguments. Errors do not quote what they found.
-func (c *connection) credentials() (string, error) {
-	if c.authFile == "" {
-		auth := strings.TrimSpace(os.Getenv(envAuth))
-		if auth != "" && !strings.Contains(auth, ":") {
-			return "", fmt.Errorf("%s does not have the form user:password", envAuth)
-		}
-		return auth, nil
-	}
-	f, err := os.Open(c.authFile)
-	if err != nil {
-		return "", fmt.Errorf("--auth-file: %w", err)
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return "", fmt.Errorf("--auth-file: %w", err)
-	}
-	if mode := info.Mode(); runtime.GOOS != "windows" && mode.Perm()&0o007 != 0 {
-		return "", fmt.Errorf("--auth-file %s is open to everybody on this host (mode %#o): run chmod 600 on it, and change the password", c.authFile, mode.Perm())
-	}
-	b, err := io.ReadAll(io.LimitReader(f, 64<<10))
-	if err != nil {
-		return "", fmt.Errorf("--auth-file: %w", err)
-	}
-	auth := strings.TrimRight(string(b), "\r\n")
-	if strings.ContainsAny(auth, "\r\n") || !strings.Contains(auth, ":") {
-		return "", fmt.Errorf("--auth-file %s must hold one line, user:password", c.authFile)
-	}
-	return auth, nil
 }
 
 // tlsConfig returns nil when TLS is not asked for.
@@ -230,7 +198,7 @@ func refused(err error) bool {
 
 // flagOf has the command's flags for the library's options, which the library's errors name.
 var flagOf = strings.NewReplacer("WithSessionTimeout", "--session-timeout", "QuorumLease", "--leader-ping",
-	"SingleServerLease()", "--lease single", "WithDigest", "--auth-file", "another Connect with WithCreateChroot", "another run with --create-chroot")
+	"SingleServerLease()", "--lease single", "WithDigest", "--auth-file", "DigestMD5", "--auth-file", "another Connect with WithCreateChroot", "another run with --create-chroot")
 
 // trim takes the name of one of our packages off the front of a message, because the command's own name is there already.
 // The message then speaks of flags.

@@ -126,7 +126,7 @@ type proc struct {
 func start(t testing.TB, change func(*exec.Cmd), args ...string) *proc {
 	t.Helper()
 	cmd := exec.Command(binary(t), args...)
-	cmd.Env = append(os.Environ(), "ZKLOCK_SERVERS=", "ZKLOCK_AUTH=")
+	cmd.Env = append(os.Environ(), "ZKLOCK_SERVERS=", "ZKLOCK_AUTH=", "ZKLOCK_SASL=")
 	if change != nil {
 		change(cmd)
 	}

@@ -41,7 +41,7 @@ func onTerminal(t *testing.T, name string, args ...string) (*screen, *exec.Cmd) 
 	s := &screen{t: t, master: master, tty: tty}
 	cmd := exec.Command(name, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
-	cmd.Env = append(os.Environ(), "ZKLOCK_SERVERS=", "ZKLOCK_AUTH=", "PS1=$ ", "TERM=dumb", "BASH_SILENCE_DEPRECATION_WARNING=1", "HISTFILE=")
+	cmd.Env = append(os.Environ(), "ZKLOCK_SERVERS=", "ZKLOCK_AUTH=", "ZKLOCK_SASL=", "PS1=$ ", "TERM=dumb", "BASH_SILENCE_DEPRECATION_WARNING=1", "HISTFILE=")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	require.NoError(t, cmd.Start())
 	go func() {

@@ -211,7 +211,7 @@ func (l *crew) expire(c *client) bool {
 	for _, srv := range l.s.ens.Servers() {
 		was, err := expire.Session(func(timeout time.Duration) (net.Conn, error) {
 			return l.s.clients[0].Dial("tcp", srv.Addr(), timeout)
-		}, id, "")
+		}, id, nil)
 		if err == nil {
 			ended = was
 			break

@@ -168,6 +168,11 @@ func (d *Dialer) Dial(to To, beat time.Duration) (c, raw net.Conn, err error) {
 	return &greeting{Conn: c, overTLS: d.how.TLS != nil, tell: func(err error) { d.Note(to.Addr, err) }}, raw, nil
 }
 
+// Until returns a context that ends at the deadline, and with the Dialer.
+func (d *Dialer) Until(deadline time.Time) (context.Context, context.CancelFunc) {
+	return context.WithDeadline(d.ctx, deadline)
+}
+
 // Once connects to a server by the deadline, also after Close. It returns what Dial does, and does not change which server the client
 // tries next.
 func (d *Dialer) Once(addr string, deadline time.Time) (c, raw net.Conn, err error) {

@@ -38,10 +38,10 @@ func TestSession_SaysWhetherItWasThere(t *testing.T) {
 			_, err = conn.Create("/expire-", nil, zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
 			require.NoError(t, err)
 			id := conn.SessionID()
-			was, err := expire.Session(to(addr), id, "ann:secret")
+			was, err := expire.Session(to(addr), id, digest("ann:secret"))
 			require.NoError(t, err)
 			require.True(t, was)
-			was, err = expire.Session(to(addr), id, "")
+			was, err = expire.Session(to(addr), id, nil)
 			require.NoError(t, err)
 			require.False(t, was)
 		})
@@ -59,7 +59,7 @@ func TestSession_AnswerLost_ItWasThere(t *testing.T) {
 	_, _, err = conn.Exists("/")
 	require.NoError(t, err)
 	proxy.Inject(zktest.After(zktest.Connect).Once().DropReply().Close())
-	was, err := expire.Session(to(proxy.Addr()), conn.SessionID(), "")
+	was, err := expire.Session(to(proxy.Addr()), conn.SessionID(), nil)
 	require.NoError(t, err)
 	require.True(t, was)
 }
@@ -74,10 +74,10 @@ func TestSession_CredentialsRequired(t *testing.T) {
 	_, err = conn.Create("/e", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
 	require.NoError(t, err)
 	id := conn.SessionID()
-	_, err = expire.Session(to(addr), id, "")
+	_, err = expire.Session(to(addr), id, nil)
 	require.True(t, expire.Refused(err))
 	require.ErrorContains(t, err, "authentication required")
-	was, err := expire.Session(to(addr), id, "bob:other")
+	was, err := expire.Session(to(addr), id, digest("bob:other"))
 	require.NoError(t, err)
 	require.True(t, was)
 }
@@ -104,7 +104,7 @@ func TestSession_NothingHeard_IsEnded(t *testing.T) {
 			defer deaf.Close()
 			go func() {
 				_, _ = expire.Close(deaf, wire.ConnectRequest{Timeout: 10_000, SessionID: conn.SessionID(), Password: wire.SessionPassword(conn.SessionID())},
-					wire.AuthRequest{Scheme: "digest", Auth: []byte("ann:secret")})
+					expire.Credentials{Auths: []wire.AuthRequest{{Scheme: "digest", Auth: []byte("ann:secret")}}})
 			}()
 			for late, state := time.After(20*time.Second), zk.StateConnected; state != zk.StateExpired; {
 				select {
@@ -116,5 +116,11 @@ func TestSession_NothingHeard_IsEnded(t *testing.T) {
 			}
 			t.Logf("the client heard of its end after %v", time.Since(since).Round(time.Millisecond))
 		})
+	}
+}
+
+func digest(credentials string) func() (expire.Credentials, error) {
+	return func() (expire.Credentials, error) {
+		return expire.Credentials{Auths: []wire.AuthRequest{{Scheme: "digest", Auth: []byte(credentials)}}}, nil
 	}
 }

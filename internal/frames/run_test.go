@@ -36,6 +36,7 @@ type frameWorld struct {
 	watches  func() int                                  // at the server; nil where they cannot be counted
 	data     func(root string) (data []byte, there bool) // nil likewise
 	kill     func(session int64) (there bool)
+	sasl     bool // the server answers nothing without
 }
 
 // frameRun is one run of a scenario, with its faults. It checks the promises as things happen.
@@ -127,10 +128,22 @@ func (r *frameRun) patience() time.Duration { return 6 * r.timeout }
 func (r *frameRun) longDelay() time.Duration { return r.timeout + 2*r.tick + time.Second }
 
 // deafDelay is how long a client hears nothing.
-func (r *frameRun) deafDelay() time.Duration { return 2 * r.timeout }
+func (r *frameRun) deafDelay() time.Duration {
+	if r.sasl {
+		return 3 * r.timeout // longer than noticed
+	}
+	return 2 * r.timeout
+}
 
-// noticed is by when such a client has no node any more: lease.Unheard, and a second for the ZooKeeper client's pause.
-func (r *frameRun) noticed() time.Duration { return lease.Unheard(r.timeout) + time.Second + r.slack() }
+// noticed is by when such a client has no node any more: lease.Unheard, and a second for the ZooKeeper client's pause. Where servers want SASL,
+// it cannot end its session, which expires.
+func (r *frameRun) noticed() time.Duration {
+	d := lease.Unheard(r.timeout) + time.Second + r.slack()
+	if r.sasl {
+		d += r.timeout + r.tick
+	}
+	return d
+}
 
 // slack is what a call may take beyond its bound for being run at all.
 func (r *frameRun) slack() time.Duration {

@@ -19,6 +19,7 @@ type frameScenario struct {
 	name string
 	run  func(r *frameRun)
 	real bool // acquire, queue, hand-over, release: also on a real server
+	sasl bool // the server answers nothing without SASL
 }
 
 // ready connects the clients; the one under test has used the lock before.
@@ -158,7 +159,7 @@ func (r *frameRun) handsToItself() {
 	r.finish()
 }
 
-var frameScenarios = slices.Concat(mutexScenarios, semaphoreScenarios, multiScenarios, electionScenarios)
+var frameScenarios = slices.Concat(mutexScenarios, semaphoreScenarios, multiScenarios, electionScenarios, saslScenarios)
 
 var mutexScenarios = []frameScenario{
 	{name: "connect, first acquire", real: true, run: func(r *frameRun) {

@@ -34,15 +34,19 @@ func runVirtually(t *testing.T, sc frameScenario, cases []frameCase, repeat stri
 	synctest.Test(t, func(t *testing.T) {
 		n := zktest.NewNetwork()
 		n.SetLatency(time.Millisecond)
-		srv := zktest.Start(t, zktest.WithNetwork(n), zktest.WithTick(2*time.Second))
+		server, client := []zktest.Option{zktest.WithNetwork(n), zktest.WithTick(2 * time.Second)}, []zklock.Option{zklock.WithDialer(n.Dial), silent()}
+		if sc.sasl {
+			server, client = append(server, zktest.WithSASLUsers(saslUsers), zktest.WithSASLRequired()), append(client, withSASL())
+		}
+		srv := zktest.Start(t, server...)
 		_, err := srv.Create("/job", nil, 0)
 		require.NoError(t, err)
 		r = newFrameRun(&frameWorld{
 			t: t, virtual: true, addr: srv.Addr(), proxy: zktest.StartProxy(t, srv.Addr(), zktest.WithNetwork(n)), dial: n.Dial,
-			opts:    []zklock.Option{zklock.WithDialer(n.Dial), silent()},
+			opts:    client,
 			timeout: 20 * time.Second, tick: 2 * time.Second, root: "/job",
 			children: srv.Children, watches: srv.WatchCount, data: srv.Get,
-			kill: srv.ExpireSession,
+			kill: srv.ExpireSession, sasl: sc.sasl,
 		}, cases, repeat)
 		ended := make(chan struct{})
 		go func() {

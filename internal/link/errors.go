@@ -3,6 +3,8 @@ package link
 import (
 	"errors"
 	"fmt"
+
+	"github.com/zklock/zklock/internal/sasl"
 )
 
 // What callers branch on, and the root gives to its users.
@@ -10,7 +12,7 @@ var (
 	// ErrClosed: the Session was closed, or the *zk.Conn under it was.
 	ErrClosed = errors.New("session closed")
 	// ErrAuthFailed: a server refused the credentials.
-	ErrAuthFailed = errors.New("authentication failed")
+	ErrAuthFailed = sasl.ErrFailed
 )
 
 // Why a ZooKeeper session, or a hold in it, is over.

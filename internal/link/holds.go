@@ -72,10 +72,14 @@ func (z *Era) LeaseEnd() clock.Instant {
 // maxUnanswered is how often servers are asked to end a session until their silence counts as a refusal. A silent one is given T/3.
 const maxUnanswered = 3
 
-func (z *Era) noteUnanswered() {
+// noteUnanswered notes a try. With SASL one is enough: a server that we do not hear cannot be shown who we are, so that each
+// further try would keep the session alive, and not end it (F51).
+func (z *Era) noteUnanswered(withSASL bool) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	z.mu.unanswered++
+	if z.mu.unanswered++; withSASL {
+		z.mu.unanswered = maxUnanswered
+	}
 }
 
 // leftToExpire says that the servers have been asked often enough to end the session.

@@ -21,6 +21,7 @@ import (
 	"github.com/zklock/zklock/internal/eventlog"
 	"github.com/zklock/zklock/internal/lastzxid"
 	"github.com/zklock/zklock/internal/lease"
+	"github.com/zklock/zklock/internal/sasl"
 	"github.com/zklock/zklock/internal/secret"
 	"github.com/zklock/zklock/internal/tap"
 )
@@ -32,6 +33,7 @@ type Options struct {
 	Timeout      time.Duration // to ask for
 	HandshakeCap time.Duration // what one server gets, from the look-up of its name to its answers to the credentials
 	Mode         lease.Mode
+	SASL         sasl.Begin     // nil for none
 	Digests      []secret.Bytes // "user:password"
 	Log          *eventlog.Log
 	Clock        *clock.Clock
@@ -79,8 +81,9 @@ type Link struct {
 type connection struct {
 	tap    *tap.Tap
 	addr   string // of the server, as given to Connect
-	shaken bool   // the client has finished its handshake; guarded by link.mu
-	authed bool   // the server took the credentials; guarded by link.mu
+	sasl   sasl.Exchange
+	shaken bool // the client has finished its handshake; guarded by link.mu
+	authed bool // the server took the credentials; guarded by link.mu
 }
 
 // New returns a link that has not started.

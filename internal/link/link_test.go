@@ -291,7 +291,7 @@ func TestLink_CredentialsGoFirst(t *testing.T) {
 		require.NoError(t, l.shake(c, 1))
 		l.l.clientEvent(hasSession)
 		require.False(t, l.isAttached())
-		c.Authenticated(wire.OK)
+		c.Authenticated(nil)
 		require.True(t, l.isAttached())
 	})
 }

@@ -1,6 +1,8 @@
 package link
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -45,6 +47,14 @@ func (l *Link) dialServer(network, addr string, _ time.Duration) (net.Conn, erro
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := l.dials.Until(d.Deadline)
+	defer cancel()
+	exchange, err := l.SASL.Start(ctx, addr) // before the connect request: a session that nobody can use should not be kept alive
+	if err != nil {
+		_ = raw.Close()
+		l.unauthenticated(addr, addr, fmt.Errorf("SASL: %w", err))
+		return nil, err
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.why != nil {
@@ -52,7 +62,7 @@ func (l *Link) dialServer(network, addr string, _ time.Duration) (net.Conn, erro
 		return nil, l.mu.why
 	}
 	r := l.connectLocked(c, raw, d.Deadline)
-	r.addr = addr
+	r.addr, r.sasl = addr, exchange
 	return r.tap, nil
 }
 
@@ -99,7 +109,7 @@ func (r report) Connecting(session int64) tap.Approach {
 func (r report) AskedToEnd(outcome expire.Outcome) {
 	if z := r.era(); z != nil {
 		if outcome == expire.NoAnswer {
-			z.noteUnanswered()
+			z.noteUnanswered(r.link.SASL != nil)
 		}
 		r.link.sayAsked(z, r.server(), outcome)
 	}
@@ -149,7 +159,7 @@ func (l *Link) endApart(z *Era, first string, until time.Time) (isAnswered bool)
 			continue
 		}
 		_ = c.SetDeadline(deadline)
-		outcome := expire.OutcomeOf(expire.Close(c, ask, l.credentials()...))
+		outcome := l.endOver(c, addr, ask, deadline)
 		_ = raw.Close()
 		l.sayAsked(z, addr, outcome)
 		if outcome != expire.NoAnswer {
@@ -157,6 +167,17 @@ func (l *Link) endApart(z *Era, first string, until time.Time) (isAnswered bool)
 		}
 	}
 	return false
+}
+
+// endOver asks a server to end a session.
+func (l *Link) endOver(c net.Conn, addr string, ask wire.ConnectRequest, deadline time.Time) expire.Outcome {
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
+	defer cancel()
+	exchange, err := l.SASL.Start(ctx, addr)
+	if err != nil {
+		return expire.NoAnswer
+	}
+	return expire.OutcomeOf(expire.Close(c, ask, expire.Credentials{SASL: exchange, Auths: l.digests()}))
 }
 
 func (r report) Connected(resp tap.Response, sent, answered clock.Instant) error {
@@ -196,23 +217,21 @@ func (r report) Connected(resp tap.Response, sent, answered clock.Instant) error
 	return nil
 }
 
-func (r report) Credentials() []wire.AuthRequest { return r.link.credentials() }
+func (r report) Credentials() expire.Credentials {
+	return expire.Credentials{SASL: r.sasl, Auths: r.link.digests()}
+}
 
-func (l *Link) credentials() (auths []wire.AuthRequest) {
+func (l *Link) digests() (auths []wire.AuthRequest) {
 	for _, d := range l.Digests {
 		auths = append(auths, wire.AuthRequest{Scheme: "digest", Auth: d.Reveal()})
 	}
 	return auths
 }
 
-func (r report) Authenticated(code wire.Code) {
+func (r report) Authenticated(err error) {
 	l := r.link
-	if code != wire.OK {
-		err := fmt.Errorf("%w: %s refused the credentials (code %d)", ErrAuthFailed, r.server(), code)
-		l.dials.Note(r.addr, err)
-		l.close(err, func() { // once, as each of several may be refused
-			l.Log.Error("zklock: the server refused the credentials", "server", r.server(), "err", err)
-		})
+	if err != nil {
+		l.unauthenticated(r.addr, r.server(), err)
 		return
 	}
 	l.mu.Lock()
@@ -221,6 +240,25 @@ func (r report) Authenticated(code wire.Code) {
 		r.authed = true
 		l.attachLocked()
 	}
+}
+
+// unauthenticated ends the link if we were refused. If somebody did not answer, or the answer says nothing of who we are, it notes that: the
+// next try may go better, perhaps at another server.
+func (l *Link) unauthenticated(addr, server string, err error) {
+	var code wire.Code
+	switch {
+	case errors.As(err, &code):
+		err = fmt.Errorf("%w: %s refused the credentials (code %d)", ErrAuthFailed, server, code)
+	case errors.Is(err, ErrAuthFailed):
+		err = fmt.Errorf("%s: %w", server, err)
+	default:
+		l.dials.Note(addr, err)
+		return
+	}
+	l.dials.Note(addr, err)
+	l.close(err, func() { // once, as each of several may be refused
+		l.Log.Error("zklock: the server refused the credentials", "server", server, "err", err)
+	})
 }
 
 // Disconnected says so, once, if servers have hung up on the same long request twice in a row: they do that to one above their

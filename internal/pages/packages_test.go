@@ -35,8 +35,8 @@ var packages = []string{
 	"internal/hook", "internal/sessionkey",
 	"internal/nodes", "internal/link",
 	"internal/dial", "internal/lease", "internal/queue",
-	"internal/answer", "internal/eventlog", "internal/secret",
-	"internal/tap", "internal/lastzxid", "internal/expire", "internal/wire", "internal/clock",
+	"internal/answer", "internal/eventlog",
+	"internal/tap", "internal/lastzxid", "internal/expire", "internal/sasl", "internal/secret", "internal/wire", "internal/clock",
 }
 
 // dir is where a package is, seen from the repository's root.

@@ -9,6 +9,7 @@ import (
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/expire"
 	"github.com/zklock/zklock/internal/lastzxid"
+	"github.com/zklock/zklock/internal/sasl"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -30,16 +31,18 @@ type Response struct {
 
 // handshake is the beginning of a connection, up to the answers to the credentials:
 //
-//	the client's connect request ──▶ passed on, with the approach Attach ──▶ response ──▶ credentials ──▶ their answers
+//	the client's connect request ──▶ passed on, with the approach Attach ──▶ response ──▶ SASL ──▶ credentials ──▶ their answers
 //	        ├──▶ EndIt ──▶ the session is ended ──▶ the client hears that it expired
 //	        └──▶ SayItsEnded ──▶ the client hears that it expired
 //
-// The client carries it out on one goroutine; only the answers to the credentials come on the one that reads.
+// The client carries it out on one goroutine; only the answers to the credentials come on the one that reads. SASL is over before the client
+// sees the response, because a server that wants it takes no other request before.
 type handshake struct {
 	conn     net.Conn
 	sink     Sink
 	zxids    *lastzxid.Conn
 	in       *inbound
+	xids     *Xids
 	deadline time.Time // until when it must be done
 
 	begun bool          // the connect request is out
@@ -70,7 +73,7 @@ func (h *handshake) begin(f []byte, at clock.Instant) error {
 // endSession ends the session in place of the client's attaching to it. Without an answer, the client may try the next server.
 // After any answer about the end, nothing of ours touches the session again: the client hears that it expired.
 func (h *handshake) endSession(r wire.ConnectRequest) error {
-	there, err := expire.Close(h.conn, r, h.sink.Credentials()...)
+	there, err := expire.Close(h.conn, r, h.sink.Credentials())
 	outcome := expire.OutcomeOf(there, err)
 	h.sink.AskedToEnd(outcome)
 	if outcome == expire.NoAnswer {
@@ -94,10 +97,29 @@ func (h *handshake) response(body []byte) (r Response, err error) {
 	return Response{time.Duration(w.Timeout) * time.Millisecond, w.SessionID, w.Password}, nil
 }
 
+// sasl carries out the connection's exchange, if it has one. Its answers are no sign of life of the session, which the server does not touch
+// for them.
+func (h *handshake) sasl(exchange sasl.Exchange) error {
+	if exchange == nil {
+		return nil
+	}
+	err := exchange(sasl.Over(h.conn, h.xids.next, func() ([]byte, error) {
+		f, err := h.in.next()
+		if err != nil {
+			return nil, err
+		}
+		return f[4:], nil
+	}))
+	if err != nil {
+		err = fmt.Errorf("SASL: %w", err)
+		h.sink.Authenticated(err)
+	}
+	return err
+}
+
 // authenticate puts the credentials on the wire, before the client can send anything. The client's own way of doing that
 // (AddAuth) can block it for ever when a write fails while it authenticates again.
-func (h *handshake) authenticate() error {
-	creds := h.sink.Credentials()
+func (h *handshake) authenticate(creds []wire.AuthRequest) error {
 	h.auths = len(creds)
 	for _, c := range creds {
 		if _, err := h.conn.Write(authFrame(c)); err != nil {
@@ -105,19 +127,20 @@ func (h *handshake) authenticate() error {
 		}
 	}
 	if len(creds) == 0 {
-		h.sink.Authenticated(wire.OK)
+		h.sink.Authenticated(nil)
 	}
 	return nil
 }
 
 // authReply handles the answer to one of the credentials.
 func (h *handshake) authReply(code wire.Code) {
-	if code == wire.OK {
-		if h.auths--; h.auths != 0 {
-			return
-		}
+	if code != wire.OK {
+		h.sink.Authenticated(code)
+		return
 	}
-	h.sink.Authenticated(code)
+	if h.auths--; h.auths == 0 {
+		h.sink.Authenticated(nil)
+	}
 }
 
 // authFrame is an auth request with the xid that the protocol reserves for it.

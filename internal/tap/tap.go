@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"syscall"
 	"time"
 
@@ -24,10 +25,10 @@ type Sink interface {
 	AskedToEnd(outcome expire.Outcome)
 	// Connected reports the connect response. An error refuses the connection.
 	Connected(r Response, sent, answered clock.Instant) error
-	// Credentials are sent first on every connection, before the client's own requests.
-	Credentials() []wire.AuthRequest
-	// Authenticated reports that the server took the last of them (OK), or refused one.
-	Authenticated(code wire.Code)
+	// Credentials are sent first on every connection, before the client's own requests. It is called once a connection.
+	Credentials() expire.Credentials
+	// Authenticated reports that the server took the last of them (nil), or that it did not: an error that is a wire.Code is its refusal.
+	Authenticated(err error)
 	// Event reports that a watch of ours or of the client's has fired.
 	Event(ev wire.WatcherEvent)
 	// Answered reports an answer that shows that the server serves this session.
@@ -75,7 +76,7 @@ func New(c, raw net.Conn, sink Sink, clk *clock.Clock, zxids *lastzxid.Conn, xid
 	t.mu.pending = make(map[int32]outstanding)
 	t.mu.patience = time.Until(handshakeDeadline)
 	t.in = inbound{conn: c, clock: clk, traffic: &t.traffic, stream: wire.Stream{Limit: MaxReply}}
-	t.handshake = handshake{conn: c, sink: sink, zxids: zxids, in: &t.in, deadline: handshakeDeadline}
+	t.handshake = handshake{conn: c, sink: sink, zxids: zxids, in: &t.in, xids: xids, deadline: handshakeDeadline}
 	if l, ok := raw.(interface{ SetLinger(sec int) error }); ok {
 		// What is still in the socket when it is closed must not arrive later: it would touch a session that we have given
 		// up, or make a node in it.
@@ -232,7 +233,8 @@ func (t *Tap) disconnect(byServer bool) {
 func (t *Tap) received(f []byte) ([]byte, error) {
 	body := f[4:]
 	if !t.isShaken() {
-		return f, t.connected(body)
+		f = slices.Clone(f) // further frames are read meanwhile
+		return f, t.connected(f[4:])
 	}
 	d := wire.NewDecoder(body)
 	var h wire.ReplyHeader
@@ -281,17 +283,24 @@ func (t *Tap) received(f []byte) ([]byte, error) {
 	return nil, nil
 }
 
-// connected handles the connect response.
+// connected handles the connect response. It is not reported before SASL is over: a connection on which nothing can be asked is not there.
 func (t *Tap) connected(body []byte) error {
 	r, err := t.handshake.response(body)
 	if err != nil {
 		return err
 	}
+	answered, creds := t.clock.Now(), expire.Credentials{}
+	if r.SessionID != 0 {
+		creds = t.sink.Credentials()
+		if err := t.handshake.sasl(creds.SASL); err != nil {
+			return err
+		}
+	}
 	t.shake(r.Timeout * 2 / 3) // as the client's
-	if err := t.sink.Connected(r, t.handshake.sent, t.clock.Now()); err != nil || r.SessionID == 0 {
+	if err := t.sink.Connected(r, t.handshake.sent, answered); err != nil || r.SessionID == 0 {
 		return err
 	}
-	return t.handshake.authenticate()
+	return t.handshake.authenticate(creds.Auths)
 }
 
 // judge reports what an answer says about the session.

@@ -21,6 +21,7 @@ import (
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/expire"
 	"github.com/zklock/zklock/internal/lastzxid"
+	"github.com/zklock/zklock/internal/sasl"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -62,6 +63,7 @@ func (c *fakeConn) SetDeadline(d time.Time) error      { c.readDeadline, c.write
 // fakeSink writes down what the tap reports, in order. Times are seconds since the clock's start.
 type fakeSink struct {
 	tap      *Tap
+	sasl     sasl.Exchange
 	creds    []wire.AuthRequest
 	approach Approach
 	refuse   error
@@ -79,13 +81,19 @@ func (s *fakeSink) Connected(r Response, sent, answered clock.Instant) error {
 	s.note("connected session=%d T=%v pw=%s sent=%g answered=%g", r.SessionID, r.Timeout, r.Password, secs(sent), secs(answered))
 	return s.refuse
 }
-func (s *fakeSink) Credentials() []wire.AuthRequest { return s.creds }
-func (s *fakeSink) Authenticated(code wire.Code) {
-	if code != wire.OK {
+func (s *fakeSink) Credentials() expire.Credentials {
+	return expire.Credentials{SASL: s.sasl, Auths: s.creds}
+}
+func (s *fakeSink) Authenticated(err error) {
+	var code wire.Code
+	switch {
+	case errors.As(err, &code):
 		s.note("authenticated %d", code)
-		return
+	case err != nil:
+		s.note("not authenticated: %v", err)
+	default:
+		s.note("authenticated")
 	}
-	s.note("authenticated")
 }
 func (s *fakeSink) Event(ev wire.WatcherEvent) { s.note("event %d %s", ev.Type, ev.Path) }
 func (s *fakeSink) Flush()                     { s.tap.WriteOut() }

@@ -34,6 +34,7 @@ const (
 	OpMultiRead            Op = 22
 	OpAuth                 Op = 100
 	OpSetWatches           Op = 101
+	OpSASL                 Op = 102
 	OpGetEphemerals        Op = 103
 	OpGetAllChildrenNumber Op = 104
 	OpSetWatches2          Op = 105
@@ -48,7 +49,7 @@ var opNames = map[Op]string{
 	OpCheck: "check", OpMulti: "multi", OpCreate2: "create2", OpReconfig: "reconfig",
 	OpCheckWatches: "checkWatches", OpRemoveWatches: "removeWatches", OpCreateContainer: "createContainer",
 	OpDeleteContainer: "deleteContainer", OpCreateTTL: "createTTL", OpMultiRead: "multiRead", OpAuth: "auth",
-	OpSetWatches: "setWatches", OpGetEphemerals: "getEphemerals",
+	OpSetWatches: "setWatches", OpSASL: "sasl", OpGetEphemerals: "getEphemerals",
 	OpGetAllChildrenNumber: "getAllChildrenNumber", OpSetWatches2: "setWatches2", OpAddWatch: "addWatch",
 	OpWhoAmI: "whoAmI",
 }

@@ -137,6 +137,15 @@ func (r *AuthRequest) Decode(d *Decoder) {
 	*r = AuthRequest{Type: d.Int32(), Scheme: d.Text(), Auth: d.Buffer()}
 }
 
+// SASLToken is the body of sasl, and of its answer: what a mechanism says to the other side.
+type SASLToken struct{ Token []byte }
+
+// Encode appends the token.
+func (r SASLToken) Encode(e *Encoder) { e.Buffer(r.Token) }
+
+// Decode takes the token.
+func (r *SASLToken) Decode(d *Decoder) { r.Token = d.Buffer() }
+
 // SetWatchesRequest is the body of setWatches and setWatches2; the persistent ones travel with the second only.
 type SetWatchesRequest struct {
 	RelativeZxid int64

@@ -45,6 +45,7 @@ var records = []struct {
 	{&wire.SetDataRequest{Path: "/p", Data: []byte{}, Version: 3}, func() decodable { return new(wire.SetDataRequest) }},
 	{&wire.SetACLRequest{Path: "/p", ACL: acls, Version: 3}, func() decodable { return new(wire.SetACLRequest) }},
 	{&wire.AuthRequest{Scheme: "digest", Auth: []byte("u:p")}, func() decodable { return new(wire.AuthRequest) }},
+	{&wire.SASLToken{Token: []byte("t")}, func() decodable { return new(wire.SASLToken) }},
 	{&wire.SetWatchesRequest{RelativeZxid: 1, Data: []string{"/a"}, Child: []string{"/b", "/c"}}, func() decodable { return new(wire.SetWatchesRequest) }},
 	{&wire.SetWatches2Request{SetWatchesRequest: wire.SetWatchesRequest{Exist: []string{"/a"}, Persistent: []string{"/p"}, Recursive: []string{"/r"}}}, func() decodable { return new(wire.SetWatches2Request) }},
 	{&wire.WatchesRequest{Path: "/p", Type: wire.WatcherAny}, func() decodable { return new(wire.WatchesRequest) }},

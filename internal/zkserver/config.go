@@ -4,7 +4,9 @@ package zkserver
 
 import (
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,6 +22,7 @@ type Config struct {
 	SyncLimit         int               // in ticks; 5 when zero
 	Lines             []string          // further lines of zoo.cfg; a later line wins over an earlier one
 	Properties        map[string]string // Java system properties
+	SASLUsers         map[string]string // passwords for DIGEST-MD5; no SASL when empty
 	DataDir           string            // kept after Close; a temporary directory that is not kept when empty
 	StartTimeout      time.Duration     // two minutes when zero
 	Hosts             []Host            // where each server runs; 127.0.0.1 with ports of its own when there are none
@@ -73,6 +76,29 @@ func Property(key, value string) Option {
 		}
 		c.Properties[key] = value
 	}
+}
+
+// SASLUsers has the servers take SASL with DIGEST-MD5 from these users, with their passwords.
+func SASLUsers(passwords map[string]string) Option {
+	return func(c *Config) { c.SASLUsers = passwords }
+}
+
+// SASLRequired has the servers refuse every request without SASL.
+func SASLRequired() Option { return Property("zookeeper.sessionRequireClientSASLAuth", "true") }
+
+// jaas renders the JAAS file with the users.
+func (c Config) jaas() string {
+	var b strings.Builder
+	b.WriteString("Server {\n  org.apache.zookeeper.server.auth.DigestLoginModule required")
+	for _, user := range slices.Sorted(maps.Keys(c.SASLUsers)) {
+		fmt.Fprintf(&b, "\n  %s=%s", javaQuoted("user_"+user), javaQuoted(c.SASLUsers[user]))
+	}
+	b.WriteString(";\n};\n")
+	return b.String()
+}
+
+func javaQuoted(s string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
 }
 
 // DataDir makes the server keep its data in dir, and dir when it is closed. An ensemble's servers
@@ -147,6 +173,9 @@ func (c Config) zooCfg(self member, all []member, dataDir string) string {
 	line("4lw.commands.whitelist=*")
 	for _, m := range all {
 		line("server.%d=%s:%d:%d", m.id, m.ip(), m.quorum, m.election)
+	}
+	if len(c.SASLUsers) > 0 {
+		line("authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider")
 	}
 	for _, l := range c.Lines {
 		line("%s", l)

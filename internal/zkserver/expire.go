@@ -15,7 +15,7 @@ var ErrNoSession = errors.New("the server does not know the session")
 // ExpireSession ends the session on the ensemble that the server at addr is part of: its ephemeral
 // nodes are gone and its client is told that it expired, in milliseconds instead of a session timeout.
 func ExpireSession(addr string, sessionID int64) error {
-	was, err := expire.Session(func(timeout time.Duration) (net.Conn, error) { return net.DialTimeout("tcp", addr, timeout) }, sessionID, "")
+	was, err := expire.Session(func(timeout time.Duration) (net.Conn, error) { return net.DialTimeout("tcp", addr, timeout) }, sessionID, nil)
 	if err == nil && !was {
 		err = fmt.Errorf("session 0x%x: %w", sessionID, ErrNoSession)
 	}

@@ -5,6 +5,7 @@ package zkserver
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -75,6 +76,9 @@ func newServer(in installation, cfg Config, self member, all []member) (*Server,
 		{filepath.Join(s.confDir(), "log4j.properties"), log4jProperties},
 		{filepath.Join(s.confDir(), "logback.xml"), logbackXML},
 	}
+	if len(cfg.SASLUsers) > 0 {
+		files = append(files, struct{ path, content string }{s.jaasFile(), cfg.jaas()})
+	}
 	for _, f := range files {
 		err := os.MkdirAll(filepath.Dir(f.path), 0o755)
 		if err == nil {
@@ -87,8 +91,9 @@ func newServer(in installation, cfg Config, self member, all []member) (*Server,
 	return s, nil
 }
 
-func (s *Server) confDir() string { return filepath.Join(s.dir, "conf") }
-func (s *Server) logFile() string { return filepath.Join(s.dir, "server.log") }
+func (s *Server) confDir() string  { return filepath.Join(s.dir, "conf") }
+func (s *Server) jaasFile() string { return filepath.Join(s.confDir(), "jaas.conf") }
+func (s *Server) logFile() string  { return filepath.Join(s.dir, "server.log") }
 
 func (s *Server) removeDir() error {
 	if !s.tempDir {
@@ -157,7 +162,15 @@ func (s *Server) Launch() error {
 	case s.runningLocked():
 		return s.errorf("start: runs already")
 	}
-	c, err := startChild(s.install.command(s.self.host.Command, s.confDir(), s.cfg.Properties), s.logFile())
+	properties := s.cfg.Properties
+	if len(s.cfg.SASLUsers) > 0 {
+		properties = maps.Clone(properties)
+		if properties == nil {
+			properties = make(map[string]string)
+		}
+		properties["java.security.auth.login.config"] = s.jaasFile()
+	}
+	c, err := startChild(s.install.command(s.self.host.Command, s.confDir(), properties), s.logFile())
 	if err != nil {
 		return s.errorf("start: %w", err)
 	}

@@ -1,0 +1,38 @@
+package frames
+
+// The scenarios of a server that wants SASL: each of its steps meets every fault.
+
+import "github.com/zklock/zklock"
+
+const saslUser, saslPassword = "locker", "secret"
+
+var saslUsers = map[string]string{saslUser: saslPassword}
+
+func withSASL() zklock.Option { return zklock.WithSASL(zklock.DigestMD5(saslUser, saslPassword)) }
+
+var saslScenarios = []frameScenario{
+	{name: "connect with SASL, first acquire", sasl: true, run: func(r *frameRun) {
+		r.begin()
+		ctx, cancel := r.u.context(r.patience())
+		defer cancel()
+		r.u.connect(ctx)
+		if r.u.s == nil {
+			r.finish()
+			return
+		}
+		h := r.u.acquire(r.patience())
+		r.dwell()
+		h.release()
+		r.finish()
+	}},
+	{name: "connection lost while holding, with SASL", sasl: true, run: func(r *frameRun) {
+		r.ready(r.o)
+		h, w := r.inLine(r.u, r.o, 2)
+		r.proxy.CloseConnections()
+		r.dwell()
+		h.release()
+		next := w.wait()
+		r.dwell()
+		r.finish(next)
+	}},
+}

@@ -1,0 +1,84 @@
+// Package sasl carries out a SASL exchange with a server, by which each proves to the other who it is, and has the mechanism DIGEST-MD5.
+// It starts no goroutine, and has no clock: the connection and the context that it is given bound it.
+//
+// Read exchange.go first, then directives.go and digest.go.
+package sasl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// ErrFailed: a server refused who we are, or did not prove who it is. To try again is of no use.
+var ErrFailed = errors.New("authentication failed")
+
+// Begin begins an exchange with the server at addr, as the user has named it. It returns the first token, and what the mechanism makes of
+// the answers. An error that is ErrFailed is final; after any other, another try may succeed.
+type Begin func(ctx context.Context, addr string) (next Step, first []byte, err error)
+
+// Step is a mechanism's answer to a token of the server's. done says that nothing follows but the answer to this token, if there is one.
+type Step func(token []byte) (done bool, answer []byte, err error)
+
+// Exchange is all that a mechanism has to say on one connection. It is a function so that no printer finds a token in it (R71); nil says
+// nothing. ask sends a token, and returns what the server answers.
+type Exchange func(ask func(token []byte) ([]byte, error)) error
+
+// Start begins an exchange for one connection.
+func (b Begin) Start(ctx context.Context, addr string) (Exchange, error) {
+	if b == nil {
+		return nil, nil
+	}
+	next, token, err := b(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	return func(ask func(token []byte) ([]byte, error)) error {
+		for done := false; ; {
+			answer, err := ask(token)
+			if err != nil || done {
+				return err
+			}
+			done, token, err = next(answer)
+			if err != nil || done && token == nil {
+				return err
+			}
+		}
+	}, nil
+}
+
+// Over returns an ask that sends tokens over a connection whose requests have xids, and takes answers from what read returns: the body of
+// the next frame. A refusal is a wire.Code. Any other error says nothing of who we are.
+func Over(conn io.Writer, xid func() int32, read func() ([]byte, error)) func(token []byte) ([]byte, error) {
+	return func(token []byte) ([]byte, error) {
+		if token == nil {
+			token = []byte{} // a server does not look whether there is a token
+		}
+		asked := xid()
+		if _, err := conn.Write(wire.Frame(wire.RequestHeader{Xid: asked, Op: wire.OpSASL}, wire.SASLToken{Token: token})); err != nil {
+			return nil, err
+		}
+		body, err := read()
+		if err != nil {
+			return nil, err
+		}
+		d := wire.NewDecoder(body)
+		var h wire.ReplyHeader
+		switch h.Decode(d); {
+		case d.Err() != nil:
+			return nil, fmt.Errorf("an answer of %d bytes has no header", len(body))
+		case h.Xid != asked:
+			return nil, fmt.Errorf("the server answered request %d in place of %d", h.Xid, asked)
+		case h.Err == wire.AuthFailed, h.Err == wire.AuthRequired, h.Err == wire.NoAuth:
+			return nil, h.Err
+		case h.Err != wire.OK:
+			return nil, fmt.Errorf("the server answered %v", h.Err) // not wrapped: it says nothing of who we are
+		}
+		var answer wire.SASLToken
+		answer.Decode(d)
+		return answer.Token, d.Err()
+	}
+}

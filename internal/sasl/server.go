@@ -1,0 +1,56 @@
+package sasl
+
+import (
+	"crypto/rand"
+	"crypto/subtle"
+	"errors"
+	"unicode/utf8"
+)
+
+// DigestServer is the server's side of DIGEST-MD5, for one connection of a test's server.
+type DigestServer struct {
+	Users map[string]string // passwords
+	nonce string
+	User  string // who has proved to be it; "" before
+}
+
+// Realm is what a ZooKeeper server has.
+const Realm = "zk-sasl-md5"
+
+var errServer = errors.New("refused")
+
+// Answer takes a token of the client's and returns the server's, or an error if it refuses.
+func (s *DigestServer) Answer(token []byte) ([]byte, error) {
+	switch {
+	case s.User != "", s.nonce == "" && len(token) > 0:
+		return nil, errServer
+	case s.nonce == "":
+		s.nonce = rand.Text()
+		return []byte(`realm="` + Realm + `",nonce="` + s.nonce + `",charset=utf-8,algorithm=md5-sess`), nil
+	}
+	d, err := parse(token)
+	if err != nil {
+		return nil, err
+	}
+	p := proof{user: d.first("username"), realm: d.first("realm"), nonce: s.nonce, cnonce: d.first("cnonce"), uri: d.first("digest-uri"), isUTF8: true}
+	if d.first("charset") != "utf-8" {
+		p.user = fromLatin1(p.user)
+	}
+	var known bool
+	p.password, known = s.Users[p.user]
+	given := subtle.ConstantTimeCompare([]byte(d.first("response")), []byte(p.hash("AUTHENTICATE"))) == 1
+	if !known || !given || p.uri != uri || p.realm != Realm || p.cnonce == "" || !utf8.ValidString(p.user) ||
+		d.first("nonce") != s.nonce || d.first("nc") != nonceCount || d.first("qop") != qop {
+		return nil, errServer
+	}
+	s.User = p.user
+	return []byte("rspauth=" + p.hash("")), nil
+}
+
+func fromLatin1(s string) string {
+	runes := make([]rune, 0, len(s))
+	for i := range len(s) {
+		runes = append(runes, rune(s[i]))
+	}
+	return string(runes)
+}
