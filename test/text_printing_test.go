@@ -41,6 +41,16 @@ type printable struct {
 	values map[string]any
 }
 
+func printedSASL() zklock.Option {
+	return zklock.WithSASL(zklock.DigestMD5(printedUser, printedSecret))
+}
+
+// inPrintedTime has a server that takes the user by SASL, too.
+func inPrintedTime(t *testing.T, f func(t *testing.T, v *virtual)) {
+	t.Helper()
+	inVirtualTime(t, f, zktest.WithSASLUsers(map[string]string{printedUser: printedSecret}))
+}
+
 func newPrintable(t *testing.T, srv, path string, opts ...zklock.Option) printable {
 	t.Helper()
 	p := printable{log: new(bytes.Buffer)}
@@ -84,6 +94,8 @@ func newPrintable(t *testing.T, srv, path string, opts ...zklock.Option) printab
 		"a MultiHold":                  all,
 		"an Owner":                     named,
 		"an Option":                    auth,
+		"a SASLMechanism":              zklock.DigestMD5(printedUser, printedSecret),
+		"an Option with it":            printedSASL(),
 		"a MutexOption":                zklock.WithACL(acl),
 		"a DoOption":                   zklock.WaitAtMost(0),
 		"a LeaseMode":                  zklock.QuorumLease(0),
@@ -99,6 +111,7 @@ func newPrintable(t *testing.T, srv, path string, opts ...zklock.Option) printab
 		"an Error, context ended":      fails(m.Acquire(over)),
 		"an Error, no server":          fails(zklock.Connect(try, "127.0.0.1:1", append(opts, quiet(t))...)),
 		"an Error, both in one":        fails(zklock.Connect(ctx, srv, zklock.WithDigest(printedUser+":"+printedSecret, "digest"))),
+		"an Error, no SASL user":       fails(zklock.Connect(ctx, srv, zklock.WithSASL(zklock.DigestMD5("", printedSecret)))),
 		"an Error, no user":            fails(zklock.Connect(ctx, srv, zklock.WithDigest("", printedSecret))),
 		"an Error, in the servers":     fails(zklock.Connect(ctx, printedUser+":"+printedSecret+"@"+srv, auth)),
 		"an Error, in a URL":           fails(zklock.Connect(ctx, "zk://"+printedUser+":"+printedSecret+"@"+srv+"/app", auth)),
@@ -113,10 +126,10 @@ func (p printable) secrets() map[string][]byte {
 }
 
 // R71: printing shows no secret of any exported type: by itself, in a slice, and in a struct, whose methods fmt does not call.
-func TestPrinting_NoSecret(t *testing.T) { inVirtualTime(t, noSecret) }
+func TestPrinting_NoSecret(t *testing.T) { inPrintedTime(t, noSecret) }
 
 func noSecret(t *testing.T, v *virtual) {
-	p := newPrintable(t, v.srv.Addr(), "/job", zklock.WithDialer(v.net.Dial))
+	p := newPrintable(t, v.srv.Addr(), "/job", zklock.WithDialer(v.net.Dial), printedSASL())
 	secrets := p.secrets()
 	require.NoError(t, p.s.Close())
 	time.Sleep(time.Minute) // the client closes its connection after it has said that it ended; and a Connect in vain closes what it had
@@ -206,10 +219,10 @@ func TestPrinting_Logs(t *testing.T) {
 
 // R71: printers that follow pointers by reflection (a crash reporter, a test's diff) find no secret either. The ZooKeeper
 // client under the Session keeps its session's password, which Conn's comment says, and no credentials.
-func TestPrinting_NothingToFind(t *testing.T) { inVirtualTime(t, nothingToFind) }
+func TestPrinting_NothingToFind(t *testing.T) { inPrintedTime(t, nothingToFind) }
 
 func nothingToFind(t *testing.T, v *virtual) {
-	p := newPrintable(t, v.srv.Addr(), "/job", zklock.WithDialer(v.net.Dial))
+	p := newPrintable(t, v.srv.Addr(), "/job", zklock.WithDialer(v.net.Dial), printedSASL())
 	secrets := p.secrets()
 	require.NoError(t, p.s.Close())
 	time.Sleep(time.Minute) // or what is looked at changes

@@ -75,7 +75,7 @@ func Over(conn io.Writer, xid func() int32, read func() ([]byte, error)) func(to
 		case h.Err == wire.AuthFailed, h.Err == wire.AuthRequired, h.Err == wire.NoAuth:
 			return nil, h.Err
 		case h.Err != wire.OK:
-			return nil, fmt.Errorf("the server answered %v", h.Err) // not wrapped: it says nothing of who we are
+			return nil, fmt.Errorf("the server answered %s", h.Err.String()) // not wrapped: it says nothing of who we are
 		}
 		var answer wire.SASLToken
 		answer.Decode(d)

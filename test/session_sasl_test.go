@@ -1,0 +1,359 @@
+package zklock_test
+
+// These tests attack SASL in virtual time: each connection proves who it is, a refusal is final, and what does not answer is no refusal.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/oneway"
+	"github.com/zklock/zklock/zktest"
+)
+
+// inSASLTime has a server that answers nothing without SASL.
+func inSASLTime(t *testing.T, f func(t *testing.T, v *virtual)) {
+	t.Helper()
+	inVirtualTime(t, f, zktest.WithSASLUsers(oddUsers), zktest.WithSASLRequired())
+}
+
+// refusedLine is logged when a server refuses us.
+const refusedLine = "the server refused the credentials"
+
+// drop cuts a connection that has lasted: the client comes back without a pause.
+func (v *virtual) drop(s *zklock.Session) {
+	time.Sleep(2 * time.Second)
+	require.True(v.t, v.srv.DropConnection(s.SessionID()))
+	synctest.Wait()
+}
+
+// I1, I5: every connection proves itself anew, in two requests, and a hold goes on.
+func TestVirtual_SASL_EachConnection(t *testing.T) {
+	inSASLTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect(withSASL(), zklock.WithDigest("u", "p"))
+		h := acquire(t, newMutex(t, s, "/job"))
+		for n := 1; n <= 5; n++ {
+			require.Equal(t, 2*n, v.srv.Requests().Of(s.SessionID(), zktest.SASL))
+			require.True(t, v.srv.DropConnection(s.SessionID()))
+			time.Sleep(3 * time.Second)
+			require.True(t, s.State().Attached())
+		}
+		require.NoError(t, h.Err())
+		release(t, h)
+	})
+}
+
+// A node of scheme auth is for the SASL user, and only for it; and so is an ACL of scheme sasl.
+func TestVirtual_SASL_ACL(t *testing.T) {
+	inSASLTime(t, func(t *testing.T, v *virtual) {
+		s, bob := v.connect(withSASL()), v.connect(zklock.WithSASL(zklock.DigestMD5("bob", oddUsers["bob"])))
+		h := acquire(t, newMutex(t, s, "/mine", zklock.WithACL(zk.AuthACL(zk.PermAll))))
+		acl, _, err := s.Conn().GetACL("/mine")
+		require.NoError(t, err)
+		require.Equal(t, []zk.ACL{{Perms: zk.PermAll, Scheme: "sasl", ID: saslUser}}, acl)
+		_, err = newMutex(t, bob, "/mine").TryAcquire(within(t, soon))
+		require.ErrorIs(t, err, zk.ErrNoAuth)
+		release(t, h)
+		both := []zk.ACL{{Perms: zk.PermAll, Scheme: "sasl", ID: saslUser}, {Perms: zk.PermAll, Scheme: "sasl", ID: "bob"}}
+		_, err = s.Conn().Create("/ours", nil, 0, both)
+		require.NoError(t, err)
+		for _, of := range []*zklock.Session{s, bob} {
+			release(t, acquire(t, newMutex(t, of, "/ours", zklock.WithACL(both))))
+		}
+	})
+}
+
+// What a server refuses at the first connection is told by Connect, once, and no server is asked again.
+func TestVirtual_SASL_Refused(t *testing.T) {
+	inSASLTime(t, func(t *testing.T, v *virtual) {
+		var lines warnings
+		_, err := zklock.Connect(within(t, soon), v.srv.Addr(), zklock.WithDialer(v.net.Dial), lines.option(), zklock.WithSASL(zklock.DigestMD5(saslUser, "wrong")))
+		require.ErrorIs(t, err, zklock.ErrAuthFailed)
+		require.ErrorContains(t, err, "-124")
+		time.Sleep(time.Minute)
+		require.Equal(t, 1, lines.about(refusedLine, ""))
+		require.Equal(t, 2, v.srv.Requests().Total(zktest.SASL))
+	})
+}
+
+// The password was changed meanwhile: the first reconnect is refused. The hold is lost, with that for its cause, once, and the Session is closed.
+func TestVirtual_SASL_RefusedLater_IsFinal(t *testing.T) {
+	for _, code := range []zktest.Code{zktest.AuthRequired, zktest.AuthFailed} {
+		for step := 1; step <= 2; step++ {
+			inSASLTime(t, func(t *testing.T, v *virtual) {
+				var lines warnings
+				s := v.connect(withSASL(), lines.option())
+				h := acquire(t, newMutex(t, s, "/job"))
+				waits := v.queueUp(newMutex(t, s, "/job"))
+				v.srv.Inject(zktest.After(zktest.SASL).Nth(step).Fail(code))
+				v.srv.ResetRequests()
+				v.drop(s)
+				lostWithin(t, h, time.Second)
+				require.ErrorIs(t, h.Err(), zklock.ErrAuthFailed)
+				require.ErrorIs(t, h.Err(), zklock.ErrLost)
+				_, err := waits.get(t)
+				require.ErrorIs(t, err, zklock.ErrAuthFailed)
+				require.Equal(t, zklock.Closed, s.State())
+				_, err = newMutex(t, s, "/other").Acquire(within(t, soon))
+				require.ErrorIs(t, err, zklock.ErrAuthFailed)
+				time.Sleep(time.Minute)
+				require.Equal(t, 1, lines.about(refusedLine, fmt.Sprint(int(code))))
+				require.Equal(t, step, v.srv.Requests().Total(zktest.SASL), "it is not tried again")
+			})
+		}
+	}
+}
+
+// I6: a server that falls silent within the exchange has the handshake's time. Then the next try is made, and the hold is kept.
+func TestVirtual_SASL_Silence(t *testing.T) {
+	for step := 1; step <= 2; step++ {
+		for name, silence := range map[string]zktest.Fault{
+			"lost":     zktest.After(zktest.SASL).Nth(step).DropReply(),
+			"late":     zktest.After(zktest.SASL).Nth(step).Delay(time.Minute),
+			"not read": zktest.Before(zktest.SASL).Nth(step).Delay(time.Minute),
+		} {
+			inSASLTime(t, func(t *testing.T, v *virtual) {
+				s := v.connect(withSASL(), zklock.WithSessionTimeout(30*time.Second), zklock.WithHandshakeTimeout(4*time.Second))
+				h := acquire(t, newMutex(t, s, "/job"))
+				in := v.srv.Inject(silence)
+				v.drop(s)
+				time.Sleep(4*time.Second - time.Millisecond)
+				require.Equal(t, 1, in.Fired(), name)
+				require.False(t, s.State().Attached())
+				time.Sleep(time.Second + 2*time.Millisecond) // the client's pause
+				require.True(t, s.State().Attached(), "%s, step %d", name, step)
+				release(t, h)
+			})
+		}
+	}
+}
+
+// A server that has no SASL is no refusal, and no server for this Session either. The error says why.
+func TestVirtual_SASL_ServerHasNone(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_, err := zklock.Connect(ctx, v.srv.Addr(), zklock.WithDialer(v.net.Dial), quiet(t), withSASL())
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, zklock.ErrAuthFailed)
+		require.ErrorContains(t, err, "SASL: DIGEST-MD5: the server has no challenge: is SASL configured there?")
+		require.Greater(t, v.srv.Requests().Total(zktest.SASL), 5, "tried again")
+		time.Sleep(time.Minute) // the Connect in vain ends
+	})
+}
+
+// Without SASL where it is required, the first request says so.
+func TestVirtual_SASL_NotGiven(t *testing.T) {
+	inSASLTime(t, func(t *testing.T, v *virtual) {
+		_, err := newMutex(t, v.connect(), "/job").Acquire(within(t, soon))
+		require.ErrorContains(t, err, "authentication required (-124)")
+	})
+}
+
+// kdc is a mechanism that asks a server of its own before it can begin, as Kerberos does.
+type kdc struct {
+	zklock.SASLMechanism // what follows
+	silent, refuses      atomic.Bool
+	asked                atomic.Int32
+	hosts                chan string
+}
+
+func (k *kdc) Name() string { return "KDC" }
+
+func (k *kdc) Authenticate(ctx context.Context, host string) (zklock.SASLSession, []byte, error) {
+	k.asked.Add(1)
+	select {
+	case k.hosts <- host:
+	default:
+	}
+	switch {
+	case k.refuses.Load():
+		return nil, nil, fmt.Errorf("%w: principal unknown", zklock.ErrAuthFailed)
+	case k.silent.Load():
+		<-ctx.Done()
+		return nil, nil, errors.New("no KDC has answered")
+	}
+	return k.SASLMechanism.Authenticate(ctx, host)
+}
+
+func newKDC() *kdc {
+	return &kdc{SASLMechanism: zklock.DigestMD5(saslUser, saslPassword), hosts: make(chan string, 1)}
+}
+
+// A KDC that does not answer for a while costs no hold.
+func TestVirtual_SASL_KDCIsSilent_HoldStands(t *testing.T) {
+	inSASLTime(t, func(t *testing.T, v *virtual) {
+		k := newKDC()
+		s := v.connect(zklock.WithSASL(k), zklock.WithSessionTimeout(30*time.Second), zklock.WithHandshakeTimeout(2*time.Second))
+		require.Equal(t, v.srv.Addr(), <-k.hosts)
+		h := acquire(t, newMutex(t, s, "/job"))
+		k.silent.Store(true)
+		v.drop(s)
+		time.Sleep(8 * time.Second)
+		require.False(t, s.State().Attached())
+		k.silent.Store(false)
+		time.Sleep(3 * time.Second)
+		require.True(t, s.State().Attached())
+		require.NoError(t, h.Err())
+		require.Equal(t, int32(5), k.asked.Load())
+		release(t, h)
+	})
+}
+
+// A KDC that is away for longer costs the hold, told by the lease and in time: nothing keeps the session alive at the servers meanwhile. When
+// it is back, the Session is, too.
+func TestVirtual_SASL_KDCIsAway_HoldIsLost(t *testing.T) {
+	inSASLTime(t, func(t *testing.T, v *virtual) {
+		k := newKDC()
+		s := v.connect(zklock.WithSASL(k))
+		h := acquire(t, newMutex(t, s, "/job"))
+		old := s.SessionID()
+		k.silent.Store(true)
+		v.srv.DropConnection(old)
+		next := v.queueUp(newMutex(t, v.connect(withSASL()), "/job"))
+		lostWithin(t, h, 10*time.Second)
+		require.False(t, next.isGranted(), "I5")
+		require.NotErrorIs(t, h.Err(), zklock.ErrAuthFailed)
+		release(t, next.granted2(t, 10*time.Second+v.srv.Tick()))
+		k.silent.Store(false)
+		release(t, acquire(t, newMutex(t, s, "/job")))
+		require.NotEqual(t, old, s.SessionID())
+	})
+}
+
+// What a KDC refuses is final, as what a server refuses.
+func TestVirtual_SASL_KDCRefuses(t *testing.T) {
+	inSASLTime(t, func(t *testing.T, v *virtual) {
+		var lines warnings
+		k := newKDC()
+		s := v.connect(zklock.WithSASL(k), lines.option())
+		h := acquire(t, newMutex(t, s, "/job"))
+		k.refuses.Store(true)
+		v.drop(s)
+		lostWithin(t, h, time.Second)
+		require.ErrorIs(t, h.Err(), zklock.ErrAuthFailed)
+		require.ErrorContains(t, h.Err(), "SASL: KDC: authentication failed: principal unknown")
+		time.Sleep(time.Minute)
+		require.Equal(t, 1, lines.about(refusedLine, "principal unknown"))
+		require.Equal(t, int32(2), k.asked.Load())
+	})
+}
+
+// I6: Close and Connect do not wait for a KDC.
+func TestVirtual_SASL_KDCIsSilent_CallsReturn(t *testing.T) {
+	inSASLTime(t, func(t *testing.T, v *virtual) {
+		k := newKDC()
+		k.silent.Store(true)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_, err := zklock.Connect(ctx, v.srv.Addr(), zklock.WithDialer(v.net.Dial), quiet(t), zklock.WithSASL(k), zklock.WithHandshakeTimeout(2*time.Second))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "SASL: KDC: no KDC has answered")
+		require.Zero(t, v.srv.Requests().Total(zktest.SASL))
+		time.Sleep(time.Minute) // the Connect in vain ends
+
+		k.silent.Store(false)
+		s := v.connect(zklock.WithSASL(k), zklock.WithHandshakeTimeout(time.Minute))
+		k.silent.Store(true)
+		v.drop(s)
+		time.Sleep(5 * time.Second)
+		began := time.Now()
+		require.NoError(t, s.Close())
+		require.LessOrEqual(t, time.Since(began), 4*time.Second)
+	})
+}
+
+// A mechanism that returns nothing is an error, and no panic.
+func TestVirtual_SASL_MechanismWithoutSession(t *testing.T) {
+	inSASLTime(t, func(t *testing.T, v *virtual) {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_, err := zklock.Connect(ctx, v.srv.Addr(), zklock.WithDialer(v.net.Dial), quiet(t), zklock.WithSASL(nothing{}))
+		require.ErrorContains(t, err, "NOTHING: Authenticate returned neither a session nor an error")
+		time.Sleep(time.Minute) // the Connect in vain ends
+	})
+}
+
+type nothing struct{}
+
+func (nothing) Name() string { return "NOTHING" }
+func (nothing) Authenticate(context.Context, string) (zklock.SASLSession, []byte, error) {
+	return nil, nil, nil
+}
+
+// F42, R65: a session that was given up is ended with SASL when the network is well, and not left to expire.
+func TestVirtual_SASL_GivenUpSession_IsEnded(t *testing.T) {
+	inSASLTime(t, func(t *testing.T, v *virtual) {
+		line := &line{dial: v.net.Dial}
+		s := v.connect(withSASL(), zklock.WithDialer(line.Dial), zklock.WithSessionTimeout(30*time.Second))
+		h := acquire(t, newMutex(t, s, "/job"))
+		old := s.SessionID()
+		line.silent.Store(true)
+		<-h.Lost()
+		line.silent.Store(false)
+		time.Sleep(12 * time.Second) // the dial that is under way, and the client's pause
+		_, there := v.srv.Stat(h.Node())
+		require.False(t, there, "I4")
+		require.False(t, slices.ContainsFunc(v.srv.Sessions(), func(s zktest.Session) bool { return s.ID == old }))
+		require.True(t, s.State().Attached())
+	})
+}
+
+// F51: a client that hears nothing cannot prove who it is, so that its session expires. It keeps nobody from the lock for longer than that takes.
+func TestVirtual_SASL_AnswersLost(t *testing.T) {
+	inSASLTime(t, func(t *testing.T, v *virtual) {
+		const timeout = 10 * time.Second
+		way := oneway.New(v.net.Dial)
+		s := v.connect(withSASL(), zklock.WithSessionTimeout(timeout), zklock.WithDialer(way.Dial))
+		h := acquire(t, newMutex(t, s, "/job"))
+		next := v.queueUp(newMutex(t, v.connect(withSASL()), "/job"))
+		way.LoseAnswers()
+		cut := time.Now()
+		<-h.Lost()
+		release(t, next.granted2(t, time.Minute))
+		t.Logf("the next holder was granted %v after answers were lost", time.Since(cut))
+		// It touches the session as long as it holds, and once more to end it.
+		require.LessOrEqual(t, time.Since(cut), timeout+time.Second+timeout+v.srv.Tick())
+		way.Heal()
+		release(t, acquire(t, newMutex(t, s, "/job")))
+	})
+}
+
+// cutToAnswer returns how long a client is without an answer when its connection is cut, at a latency of 5 ms each way.
+func cutToAnswer(t *testing.T, v *virtual, opts ...zklock.Option) time.Duration {
+	v.net.SetLatency(5 * time.Millisecond)
+	w := &wire{dial: v.net.Dial}
+	s := v.connect(append(opts, w.dialer())...)
+	m := newMutex(t, s, "/job")
+	release(t, acquire(t, m))
+	time.Sleep(5 * time.Second) // a connection that lasted: the client does not pause
+	w.cut()
+	cut := time.Now()
+	changes := s.Changes(context.Background())
+	for c := range changes {
+		if c.State.Attached() {
+			break
+		}
+	}
+	_, _, err := s.Conn().Get("/job")
+	require.NoError(t, err)
+	return time.Since(cut)
+}
+
+// docs/lease.md: SASL adds two round trips to the time from a cut to the first answer, and nothing else.
+func TestVirtual_SASL_CutToAnswer(t *testing.T) {
+	var without, with time.Duration
+	inVirtualTime(t, func(t *testing.T, v *virtual) { without = cutToAnswer(t, v) })
+	inSASLTime(t, func(t *testing.T, v *virtual) { with = cutToAnswer(t, v, withSASL()) })
+	t.Logf("round trips of 10 ms, from a cut to the first answer: %v without SASL, %v with", without, with)
+	require.Equal(t, 20*time.Millisecond, with-without)
+}
