@@ -241,7 +241,7 @@ func (s *Session) key() sessionkey.Key {
 }
 
 // Conn returns the ZooKeeper client's connection, for everything else over the same session. It has no chroot: its paths
-// are absolute. Do not Close it: close the Session. Do not call AddAuth: use WithDigest. Do not print it: with fmt it shows
+// are absolute. Do not Close it: close the Session. Do not call AddAuth: use WithDigest or WithSASL. Do not print it: with fmt it shows
 // the password of the ZooKeeper session, and anybody who has the password and reaches the servers can end the session.
 //
 // While something is held or waited for, the Session leaves a server that is silent. Requests over Conn then fail with

@@ -4,6 +4,7 @@ package zklock_test
 
 import (
 	"context"
+	"net"
 	"testing"
 	"time"
 
@@ -34,6 +35,7 @@ func requiringSASL(t testing.TB) string {
 
 // Every user gets in with its password, however it is spelt, and locks.
 func TestReal_SASL_Locks(t *testing.T) {
+	t.Parallel()
 	srv := requiringSASL(t)
 	for user, password := range oddUsers {
 		s := connect(t, srv, zklock.WithSASL(zklock.DigestMD5(user, password)))
@@ -48,8 +50,9 @@ func TestReal_SASL_Locks(t *testing.T) {
 	}
 }
 
-// A wrong password, and none where one is required, are told as that, at once. Where SASL is not required, the code is another.
+// A wrong password is told as that, at once. Where SASL is not required, the code is another.
 func TestReal_SASL_Refused(t *testing.T) {
+	t.Parallel()
 	required, open := requiringSASL(t), zkserver.Single(t, zkserver.SASLUsers(oddUsers)).Addr()
 	wrong := zklock.WithSASL(zklock.DigestMD5(saslUser, "wrong"))
 	for _, tc := range []struct {
@@ -61,16 +64,66 @@ func TestReal_SASL_Refused(t *testing.T) {
 		{open, []zklock.Option{wrong}, "-115"},
 		{required, []zklock.Option{zklock.WithSASL(zklock.DigestMD5("nobody", "x"))}, "-124"},
 	} {
-		began := time.Now()
 		_, err := zklock.Connect(within(t, time.Minute), tc.srv, append(tc.opts, quiet(t))...)
 		require.ErrorIs(t, err, zklock.ErrAuthFailed)
 		require.ErrorContains(t, err, tc.says)
 		require.NotContains(t, err.Error(), "wrong")
-		t.Logf("%v after %v", err, time.Since(began).Round(time.Millisecond))
 	}
-	s := connect(t, required)
-	_, err := newMutex(t, s, "/job").Acquire(within(t, soon))
-	t.Log(err)
-	require.Error(t, err)
-	require.NotErrorIs(t, err, context.DeadlineExceeded)
+	_, err := newMutex(t, connect(t, required), "/job").Acquire(within(t, soon))
+	require.ErrorContains(t, err, "authentication required (-124)", "and none where one is required")
+}
+
+// A server that has no SASL is said to have none.
+func TestReal_SASL_ServerHasNone(t *testing.T) {
+	t.Parallel()
+	srv := zkserver.Single(t).Addr()
+	_, err := zklock.Connect(within(t, 3*time.Second), srv, zklock.WithHandshakeTimeout(time.Second), quiet(t), withSASL())
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "the server has no challenge: is SASL configured there?")
+}
+
+// Each connection of a holder is taken in again, also after the server was away; and other mistakes with the server are none of SASL's.
+func TestReal_SASL_Reconnects(t *testing.T) {
+	t.Parallel()
+	srv := zkserver.Single(t, zkserver.SASLUsers(oddUsers), zkserver.SASLRequired())
+	var w wire
+	s := connect(t, srv.Addr(), withSASL(), w.dialer(), zklock.WithSessionTimeout(40*time.Second))
+	h := acquire(t, newMutex(t, s, "/job"))
+	again := func() {
+		changes := s.Changes(within(t, time.Minute))
+		w.cut()
+		for c := range changes {
+			if c.State == zklock.Reconnected {
+				return
+			}
+		}
+		t.Fatal("not connected again")
+	}
+	for range 3 {
+		again()
+		_, _, err := s.Conn().Get(h.Node())
+		require.NoError(t, err)
+	}
+	require.NoError(t, srv.Kill())
+	require.NoError(t, srv.Start())
+	again()
+	require.NoError(t, h.Err())
+	release(t, h)
+}
+
+// F42: a Session that is closed while it is not connected ends its ZooKeeper session over a connection of its own, with SASL.
+func TestReal_SASL_ClosedWhileAway_SessionEnds(t *testing.T) {
+	t.Parallel()
+	srv := requiringSASL(t)
+	line := &line{dial: net.DialTimeout}
+	w := wire{dial: line.Dial}
+	s, err := zklock.Connect(within(t, soon), srv, withSASL(), quiet(t), w.dialer(), zklock.WithSessionTimeout(time.Minute))
+	require.NoError(t, err)
+	acquire(t, newMutex(t, s, "/job"))
+	line.silent.Store(true)
+	w.cut()
+	eventually(t, "it is away", func() bool { return !s.State().Attached() })
+	line.silent.Store(false)
+	require.NoError(t, s.Close())
+	release(t, acquire(t, newMutex(t, connect(t, srv, withSASL()), "/job"))) // in less than the session timeout
 }

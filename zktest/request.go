@@ -134,7 +134,7 @@ func (c *cluster) perform(req *request) {
 		return
 	}
 	if c.lacksSASL(cn) {
-		c.refuseSASL(req, wire.AuthRequired)
+		c.refuse(req, wire.AuthRequired, nil)
 		return
 	}
 	if cn.session == nil {

@@ -42,10 +42,10 @@ func (c *cluster) sasl(req *request) {
 	token, err := cn.sasl.Answer(ask.Token)
 	switch {
 	case err != nil && c.cfg.saslRequired:
-		c.refuseSASL(req, wire.AuthRequired)
+		c.refuse(req, wire.AuthRequired, wire.SASLToken{}) // a null token follows the header
 		return
 	case err != nil:
-		c.refuseSASL(req, wire.AuthFailed)
+		c.refuse(req, wire.AuthFailed, wire.SASLToken{})
 		return
 	case cn.sasl.User != "":
 		cn.ids = append(cn.ids[:len(cn.ids):len(cn.ids)], wire.ID{Scheme: "sasl", ID: cn.sasl.User})
@@ -53,9 +53,9 @@ func (c *cluster) sasl(req *request) {
 	c.reply(req, wire.ReplyHeader{Xid: req.xid}, wire.SASLToken{Token: token})
 }
 
-// refuseSASL answers a client that may not go on.
-func (c *cluster) refuseSASL(req *request, code wire.Code) {
-	c.reply(req, wire.ReplyHeader{Xid: req.xid, Err: code}, nil)
+// refuse answers a client that may not go on.
+func (c *cluster) refuse(req *request, code wire.Code, rec wire.Record) {
+	c.reply(req, wire.ReplyHeader{Xid: req.xid, Err: code}, rec)
 	c.finish(req.conn)
 }
 

@@ -36,7 +36,10 @@ func (z *Era) beat(conn uint64) bool {
 		if nodes := z.heldNodes(); len(nodes) > 0 {
 			z.checkHolds(nodes)
 		} else {
-			_, _ = z.askAs(context.Background(), wire.OpExists, wire.PathWatchRequest{Path: "/"}, true)
+			// Anybody may ask that. So who may not may ask nothing: the server wants credentials, and closes each connection at its first request.
+			if a, _ := z.askAs(context.Background(), wire.OpExists, wire.PathWatchRequest{Path: "/"}, true); a.Code == wire.AuthRequired {
+				z.Carrier.Unauthenticated(a.Conn, a.Code)
+			}
 		}
 		z.mu.Lock()
 		if z.mu.beating == conn {

@@ -242,6 +242,16 @@ func (r report) Authenticated(err error) {
 	}
 }
 
+// Unauthenticated ends the link: it may ask nothing, and no server will say otherwise.
+func (l *Link) Unauthenticated(conn uint64, code wire.Code) {
+	l.mu.Lock()
+	c := l.mu.conn
+	l.mu.Unlock()
+	if c.tap.Seq == conn {
+		l.unauthenticated(c.addr, c.tap.RemoteAddr().String(), code)
+	}
+}
+
 // unauthenticated ends the link if we were refused. If somebody did not answer, or the answer says nothing of who we are, it notes that: the
 // next try may go better, perhaps at another server.
 func (l *Link) unauthenticated(addr, server string, err error) {

@@ -22,9 +22,9 @@ var errServer = errors.New("refused")
 // Answer takes a token of the client's and returns the server's, or an error if it refuses.
 func (s *DigestServer) Answer(token []byte) ([]byte, error) {
 	switch {
-	case s.User != "", s.nonce == "" && len(token) > 0:
+	case s.User != "":
 		return nil, errServer
-	case s.nonce == "":
+	case s.nonce == "": // whatever the first token is
 		s.nonce = rand.Text()
 		return []byte(`realm="` + Realm + `",nonce="` + s.nonce + `",charset=utf-8,algorithm=md5-sess`), nil
 	}

@@ -1,0 +1,129 @@
+package conformance
+
+// This test asks a real server and zktest the same of SASL, step by step: tokens aside, the answers are the same.
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/rawzk"
+	"github.com/zklock/zklock/internal/sasl"
+	"github.com/zklock/zklock/internal/secret"
+	"github.com/zklock/zklock/internal/wire"
+	"github.com/zklock/zklock/internal/zkserver"
+	"github.com/zklock/zklock/zktest"
+)
+
+var saslUsers = map[string]string{"ann": "secret", `o"d\d`: `p"w\`, "zoë": "größe", "χ": "κωδικός"}
+
+// saslScript is what one connection does after its handshake; it ends when the server hangs up.
+type saslScript []func(c *rawzk.Conn) (*rawzk.Reply, error)
+
+func asks(op wire.Op, body wire.Record) func(c *rawzk.Conn) (*rawzk.Reply, error) {
+	return func(c *rawzk.Conn) (*rawzk.Reply, error) {
+		r, _, err := c.Call(op, body)
+		return &r, err
+	}
+}
+
+// proves carries an exchange out; the answer is the last.
+func proves(user, password string) func(c *rawzk.Conn) (*rawzk.Reply, error) {
+	return func(c *rawzk.Conn) (last *rawzk.Reply, err error) {
+		x, err := sasl.DigestMD5(secret.Of([]byte(user)), secret.Of([]byte(password))).Start(context.Background(), "")
+		if err != nil {
+			return nil, err
+		}
+		err = x(func(token []byte) ([]byte, error) {
+			r, _, err := c.Call(wire.OpSASL, wire.SASLToken{Token: token})
+			if last = &r; err != nil || r.Header.Err != wire.OK {
+				return nil, fmt.Errorf("the exchange ends: %w", err)
+			}
+			var answer wire.SASLToken
+			answer.Decode(wire.NewDecoder(r.Body))
+			return answer.Token, nil
+		})
+		if last != nil {
+			return last, nil
+		}
+		return nil, err
+	}
+}
+
+func saslScripts() []saslScript {
+	world := []wire.ACL{{Perms: wire.PermAll, ID: wire.ID{Scheme: "world", ID: "anyone"}}}
+	create := func(path, scheme, id string) wire.CreateRequest {
+		return wire.CreateRequest{Path: path, ACL: []wire.ACL{{Perms: wire.PermAll, ID: wire.ID{Scheme: scheme, ID: id}}}}
+	}
+	root := asks(wire.OpExists, wire.PathWatchRequest{Path: "/"})
+	scripts := []saslScript{
+		{root},
+		{asks(wire.OpPing, nil)},
+		{asks(wire.OpCreate, wire.CreateRequest{Path: "/none", ACL: world}), root},
+		{asks(wire.OpAuth, wire.AuthRequest{Scheme: "digest", Auth: []byte("a:b")}), root},
+		{proves("ann", "wrong"), root},
+		{proves("nobody", "other"), root}, // with the password of the last user, 3.8.0 takes anybody
+		{asks(wire.OpSASL, wire.SASLToken{Token: []byte("hello")}), root},
+		{asks(wire.OpSASL, wire.SASLToken{Token: []byte{}}), asks(wire.OpSASL, wire.SASLToken{Token: []byte(`username="`)}), root},
+		{proves("ann", "secret"), root, asks(wire.OpSASL, wire.SASLToken{Token: []byte{}}), root},
+		{proves("ann", "secret"), asks(wire.OpCreate, create("/auth", "auth", "")), asks(wire.OpGetACL, wire.PathRequest{Path: "/auth"}),
+			asks(wire.OpCreate, create("/other", "sasl", "bob")), asks(wire.OpGetData, wire.PathWatchRequest{Path: "/other"}),
+			asks(wire.OpCreate, create("/host", "sasl", "zk/host@REALM")), asks(wire.OpCreate, create("/bad", "sasl", "a@b@c")),
+			asks(wire.OpCreate, create("/mine", "sasl", "ann")), asks(wire.OpGetData, wire.PathWatchRequest{Path: "/mine"})},
+	}
+	for _, user := range slices.Sorted(maps.Keys(saslUsers)) {
+		password := saslUsers[user]
+		scripts = append(scripts, saslScript{proves(user, password), root})
+	}
+	return scripts
+}
+
+// answers runs the scripts and writes down what came back, without what differs between any two servers.
+func (s saslScript) answers(t *testing.T, addr string) (lines []string) {
+	t.Helper()
+	c, err := rawzk.Dial(addr)
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, c.Connect(wire.ConnectRequest{Timeout: 10_000, HasReadOnly: true}))
+	for _, step := range s {
+		r, err := step(c)
+		if err != nil || r == nil {
+			return append(lines, "hung up")
+		}
+		lines = append(lines, fmt.Sprintf("%d %v, zxid %t, %s", r.Header.Xid, r.Header.Err, r.Header.Zxid > 0, shape(r)))
+	}
+	return lines
+}
+
+// shape is what a body says of SASL, or how long it is.
+func shape(r *rawzk.Reply) string {
+	for _, word := range []string{"rspauth=", "nonce=", "sasl"} {
+		if strings.Contains(string(r.Body), word) {
+			return word
+		}
+	}
+	return fmt.Sprint(len(r.Body))
+}
+
+func TestSASL_ZktestAnswersAsARealServer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts real servers")
+	}
+	for _, required := range []bool{true, false} {
+		real, own := []zkserver.Option{zkserver.SASLUsers(saslUsers)}, []zktest.Option{zktest.WithSASLUsers(saslUsers)}
+		if required {
+			real, own = append(real, zkserver.SASLRequired()), append(own, zktest.WithSASLRequired())
+		}
+		realAddr, ownAddr := zkserver.Single(t, real...).Addr(), zktest.Start(t, own...).Addr()
+		for i, script := range saslScripts() {
+			want := script.answers(t, realAddr)
+			require.Equal(t, want, script.answers(t, ownAddr), "required %t, script %d", required, i)
+			t.Logf("required %t, script %d: %v", required, i, strings.Join(want, "; "))
+		}
+	}
+}
