@@ -40,11 +40,17 @@ type interop struct {
 	lock, busy, log string
 	node            string // what comes before the number in its name
 	admin           *zk.Conn
+	options         []zklock.Option // of our Sessions
+	java            []string        // properties of Curator's
 }
 
 func newInterop(t *testing.T, addr, name string) *interop {
-	i := &interop{t: t, addr: addr, lock: "/" + name, busy: "/" + name + "-busy", log: "/" + name + "-log", node: "lock-"}
-	i.admin, _ = client(t, addr)
+	admin, _ := client(t, addr)
+	return newInteropBy(t, admin, addr, name)
+}
+
+func newInteropBy(t *testing.T, admin *zk.Conn, addr, name string) *interop {
+	i := &interop{t: t, addr: addr, lock: "/" + name, busy: "/" + name + "-busy", log: "/" + name + "-log", node: "lock-", admin: admin}
 	for _, p := range []string{i.lock, i.log} {
 		_, err := i.admin.Create(p, nil, 0, zk.WorldACL(zk.PermAll))
 		require.NoError(t, err)
@@ -57,7 +63,7 @@ func (i *interop) zklock() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	return i.each(func() error {
-		s, err := zklock.Connect(ctx, i.addr, zklock.WithSessionTimeout(30*time.Second), zklock.WithLogger(slog.New(slog.DiscardHandler)))
+		s, err := zklock.Connect(ctx, i.addr, append(i.options, zklock.WithSessionTimeout(30*time.Second), zklock.WithLogger(slog.New(slog.DiscardHandler)))...)
 		if err != nil {
 			return err
 		}
@@ -149,8 +155,8 @@ func (i *interop) program(name string, args ...string) error {
 }
 
 func (i *interop) curator(classPath string, contenders, rounds int) error {
-	return i.program("java", curatorArgs(classPath, "Contend",
-		i.addr, i.lock, i.busy, i.log, strconv.Itoa(contenders), strconv.Itoa(rounds))...)
+	return i.program("java", append(i.java, curatorArgs(classPath, "Contend",
+		i.addr, i.lock, i.busy, i.log, strconv.Itoa(contenders), strconv.Itoa(rounds))...)...)
 }
 
 func (i *interop) kazoo(script, nodeName string) error {

@@ -1,17 +1,21 @@
 package conformance
 
-// This test asks a real server and zktest the same of SASL, step by step: tokens aside, the answers are the same.
+// These tests ask a real server and zktest the same of SASL, step by step, and put Curator into one queue with us where SASL is demanded.
 
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/rawzk"
 	"github.com/zklock/zklock/internal/sasl"
 	"github.com/zklock/zklock/internal/secret"
@@ -126,4 +130,24 @@ func TestSASL_ZktestAnswersAsARealServer(t *testing.T) {
 			t.Logf("required %t, script %d: %v", required, i, strings.Join(want, "; "))
 		}
 	}
+}
+
+// F36, I1, I8: Curator and ours in one queue, on a real server that answers nothing without SASL: never two in at a time, and each in its turn.
+func TestInterop_SASL_OneQueue(t *testing.T) {
+	suites(t)
+	classPath := compileCurator(t)
+	addr := zkserver.Single(t, zkserver.SASLUsers(saslUsers), zkserver.SASLRequired()).Addr()
+	creds := zklock.WithSASL(zklock.DigestMD5("ann", saslUsers["ann"]))
+	s, err := zklock.Connect(t.Context(), addr, creds, zklock.WithLogger(slog.New(slog.DiscardHandler)))
+	require.NoError(t, err)
+	defer s.Close()
+	jaas := filepath.Join(t.TempDir(), "jaas.conf")
+	section := `Client { org.apache.zookeeper.server.auth.DigestLoginModule required username="ann" password="` + saslUsers["ann"] + `"; };`
+	require.NoError(t, os.WriteFile(jaas, []byte(section), 0o600))
+	i := newInteropBy(t, s.Conn(), addr, "sasl")
+	i.options, i.java = []zklock.Option{creds}, []string{"-Djava.security.auth.login.config=" + jaas}
+	i.run(map[string]func() error{
+		"zklock":  i.zklock,
+		"curator": func() error { return i.curator(classPath, interopContenders, interopRounds) },
+	})
 }
