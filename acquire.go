@@ -90,6 +90,9 @@ func (a *attempt) toTheFront() error {
 	a.stepOut()
 	if err != nil {
 		err = a.giveUp(e, a.node, err, a.held...)
+		if a.d.root.more != nil && len(a.held) == 0 {
+			a.d.root.takeBack(e.Era, a.roots)
+		}
 	}
 	return err
 }
@@ -126,10 +129,15 @@ func (a *acquisition) lookFirst(e *era) error {
 //
 // The list goes out in the flight of the create, after it: an uncontended acquire is one round trip. So is one more flight if the lock root
 // is not there, which then goes ahead of both, and one more if its parents are not there either.
-func (a *acquisition) makeNode(e *era, by recipe) (*attempt, error) {
-	root := a.d.root
+func (a *acquisition) makeNode(e *era, by recipe) (_ *attempt, err error) {
+	root, m := a.d.root, (*making)(nil)
+	defer func() {
+		if err != nil {
+			root.takeBack(e.Era, m)
+		}
+	}()
 	isKnown := root.fits == nil || root.notes().fits
-	for m := (*making)(nil); ; {
+	for {
 		var at *nodes.Listing
 		if !isKnown { // before anything is made, and in the same flight
 			at = e.lists.List(root.shownPath())
@@ -156,13 +164,16 @@ func (a *acquisition) makeNode(e *era, by recipe) (*attempt, error) {
 		}
 		switch {
 		case err == nil:
+			made.roots = m
 			return made.begin(c), nil
 		case !errors.Is(err, zk.ErrNoNode):
 			return nil, err
 		}
-		if m, err = root.make(a.ctx, e.Era, m); err != nil {
+		next, err := root.make(a.ctx, e.Era, m)
+		if err != nil {
 			return nil, err
 		}
+		m = next
 	}
 }
 

@@ -72,8 +72,9 @@ type attempt struct {
 	*acquisition
 	recipe recipe
 	e      *era
-	node   string // absolute
-	token  int64  // its czxid
+	roots  *making // the lock root was missing; otherwise nil
+	node   string  // absolute
+	token  int64   // its czxid
 
 	held      []string     // what the hold rests on, if that is not the node in the queue: nodes below lockRoot.more
 	beside    *look        // at those nodes, which went out with the list

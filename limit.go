@@ -37,6 +37,14 @@ func (p *permits) askLimit(e *era) <-chan dataRead {
 	return e.askData(p.limit)
 }
 
+// limitWatch returns the operation that sets a watch on the node of the limit. Where that may be missing, its creation is an event, too.
+func (p *permits) limitWatch() wire.Op {
+	if p.leases.container {
+		return wire.OpExists
+	}
+	return wire.OpGetData
+}
+
 // limitNow waits for the limit, for those who only look on: to them, a limit that nobody has made yet is what it would start with.
 func (p *permits) limitNow(asked <-chan dataRead) (int, error) {
 	if p.limit == "" {
@@ -52,7 +60,7 @@ func (p *permits) limitNow(asked <-chan dataRead) (int, error) {
 	return parseLimit(p.limit, got.data)
 }
 
-// limitOf waits for the limit. If its node is not there, limitOf makes it. known is false if it has to be asked for again.
+// limitOf waits for the limit. If its node is not there, limitOf makes it, or goes by what it would start with (WithContainer). known is false if it has to be asked for again.
 func (a *attempt) limitOf(asked <-chan dataRead) (n int, known bool, err error) {
 	p := a.permits()
 	if p.limit == "" {
@@ -62,8 +70,11 @@ func (a *attempt) limitOf(asked <-chan dataRead) (n int, known bool, err error) 
 	if err != nil {
 		return 0, false, err
 	}
+	if errors.Is(got.err, zk.ErrNoNode) && p.leases.container {
+		return p.n, true, nil // nobody has set one
+	}
 	if errors.Is(got.err, zk.ErrNoNode) {
-		got.err = p.makeLimit(a.ctx, a.e.Era, p.n)
+		got.err = p.makeLimit(a.ctx, a.e.Era, p.n, false)
 		_, err = a.findingOf(got.err)
 		return 0, false, err
 	}
@@ -74,11 +85,23 @@ func (a *attempt) limitOf(asked <-chan dataRead) (n int, known bool, err error) 
 	return n, err == nil, err
 }
 
-// makeLimit makes the node of the limit with n, unless it is there.
-func (p *permits) makeLimit(ctx context.Context, z *link.Era, n int) error {
-	above := lockRoot{path: parentOf(p.limit), chroot: p.leases.chroot, acl: p.leases.acl}
-	for {
+// makeLimit makes the node of the limit with n, unless it is there. One that somebody set has another version than 0: zklock prune leaves it.
+func (p *permits) makeLimit(ctx context.Context, z *link.Era, n int, isSet bool) error {
+	create := func() error {
 		_, err := z.Ask(ctx, wire.OpCreate, p.limitNode(n))
+		return err
+	}
+	if isSet {
+		create = func() error {
+			_, err := z.Multi(ctx, wire.MultiRequest{Ops: []wire.MultiOp{
+				{Op: wire.OpCreate, Path: p.limit, Create: p.limitNode(n)}, {Op: wire.OpSetData, Path: p.limit, Data: limitData(n), Version: 0},
+			}}, false)
+			return err
+		}
+	}
+	above := lockRoot{path: parentOf(p.limit), chroot: p.leases.chroot, acl: p.leases.acl, container: p.leases.container}
+	for {
+		err := create()
 		switch {
 		case errors.Is(err, zk.ErrNodeExists):
 			return nil
@@ -118,8 +141,8 @@ func (c *limitChange) try(ctx context.Context, z *link.Era, p *permits) error {
 		now, err := p.readLimit(ctx, z)
 		switch {
 		case errors.Is(err, zk.ErrNoNode):
-			c.sent = true
-			if err := p.makeLimit(ctx, z, c.to); err != nil {
+			c.sent, c.before = true, nil
+			if err := p.makeLimit(ctx, z, c.to, true); err != nil {
 				return err
 			}
 			continue // somebody else may have made it
@@ -179,7 +202,7 @@ func badPermits(k, n int) error {
 
 // WithSharedLimit has a Semaphore take its limit from a node, which is below the Session's chroot and may have any path outside the
 // semaphore's locks and leases. Its data is as Curator's SharedCount writes it: 4 bytes, big endian, from 0 to 2^24. If the node is not there, the
-// first acquire makes it with the number given to NewSemaphore.
+// first acquire makes it with the number given to NewSemaphore; WithContainer, it goes by that number and makes none.
 //
 // Who sets the data changes the limit for all: Semaphore.SetLimit does, and so does Curator's SharedCount. More permits wake who waits at
 // once. Fewer take none away: as many holds as were granted stay, until they are released. 0 pauses the work: all wait until the limit is raised. While the data is something else,

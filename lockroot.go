@@ -25,7 +25,7 @@ type lockRoot struct {
 	chroot    string // "" for none; it is not made
 	given     string // as given to NewMutex
 	acl       []zk.ACL
-	container bool
+	container bool // so are the parents that are made with it
 	rule      queue.Rule
 	roots     *roots
 
@@ -109,9 +109,11 @@ func (r *lockRoot) note(change func(*rootNotes)) {
 type making struct {
 	paths   []string       // the lock root is the last
 	all     bool           // the parents are among them
-	plain   bool           // the lock root is no container: the servers know none
+	plain   bool           // there are no containers: the servers know none
 	answers []<-chan error // nil once they are here
+	further <-chan error   // the answer for lockRoot.more; nil if there is none
 	made    bool           // the lock root was there after it
+	isOurs  bool           // the last one was made by it
 	refused error
 	retry   link.Backoff
 }
@@ -147,10 +149,10 @@ func (r *lockRoot) make(ctx context.Context, z *link.Era, before *making) (*maki
 		return nil, err
 	}
 	for _, path := range m.paths {
-		m.answers = append(m.answers, r.askFor(z, path, path == r.path && r.container && !m.plain))
+		m.answers = append(m.answers, r.askFor(z, path, r.container && !m.plain))
 	}
 	if r.more != nil { // it will be needed; whoever needs it makes it if this fails
-		r.more.askFor(z, r.more.path, r.more.container && !m.plain)
+		m.further = r.more.askFor(z, r.more.path, r.more.container && !m.plain)
 	}
 	if r.with != nil {
 		r.with(z)
@@ -170,6 +172,7 @@ func (r *lockRoot) askFor(z *link.Era, path string, container bool) <-chan error
 // outcome waits for the answers, and says whether the lock root was there after them. It may say no, and nothing else: the answer was
 // lost, or a parent is missing. A refusal is told only if the node is known to be missing: what may not be made may be there.
 func (r *lockRoot) outcome(ctx context.Context, z *link.Era, m *making) (made bool, err error) {
+	container := r.container && !m.plain
 	for i, answered := range m.answers {
 		path, err := m.paths[i], error(nil)
 		select {
@@ -185,12 +188,13 @@ func (r *lockRoot) outcome(ctx context.Context, z *link.Era, m *making) (made bo
 		case noNode && parentOf(path) == r.chroot:
 			return false, errChrootLost(r.chroot)
 		case noNode: // what was refused above it is missing
-		case path == r.path && r.container && !m.plain && answer.ServerCode(err) == wire.Unimplemented: // servers before 3.5.3
+		case container && answer.ServerCode(err) == wire.Unimplemented: // servers before 3.5.3
 			m.refused, m.plain = nil, true
 		case answer.IsRefusal(err) && !errors.Is(err, zk.ErrNodeExists): // what was refused above it is there
 			m.refused = fmt.Errorf("making %s: %w", path, answer.Denied(err, "create", "CREATE", parentOf(path)))
 		default: // the same, or nobody knows
 			m.refused, m.made = nil, path == r.path && (err == nil || errors.Is(err, zk.ErrNodeExists))
+			m.isOurs = m.made && err == nil
 		}
 	}
 	if m.answers = nil; m.made {
@@ -211,6 +215,32 @@ func (r *lockRoot) ensure(ctx context.Context, z *link.Era) error {
 			return err
 		}
 	}
+}
+
+// takeBack has a container deleted that this making made, and that no node of ours came to use: the servers remove only those that have had a
+// child. Nothing rests on it: it fails if somebody uses the container, and whoever is about to makes it again. That of the further nodes goes
+// together with the queue, because whoever stands in the queue is about to use it.
+func (r *lockRoot) takeBack(z *link.Era, m *making) {
+	if m == nil || !r.container || m.plain {
+		return
+	}
+	isMade := func(answered <-chan error) bool {
+		select {
+		case err := <-answered:
+			return err == nil
+		default:
+			return false
+		}
+	}
+	ops := []wire.MultiOp{{Op: wire.OpDelete, Path: r.path, Version: 0}}
+	switch n := len(m.answers); {
+	case r.more != nil && isMade(m.further):
+		ops = append(ops, wire.MultiOp{Op: wire.OpDelete, Path: r.more.path, Version: 0})
+	case r.more == nil && (m.isOurs || n > 0 && isMade(m.answers[n-1])):
+	default:
+		return
+	}
+	ask(z, wire.OpMulti, wire.MultiRequest{Ops: ops})
 }
 
 // ask sends a request, and returns its error once.

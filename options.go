@@ -252,8 +252,16 @@ func defaultData() []byte {
 	return []byte(host + ":" + strconv.Itoa(os.Getpid()))
 }
 
-// WithContainer makes the lock root a container. The servers remove a container some time after its last child has gone.
-// By default, and on servers without containers, the lock root is a persistent node.
+// WithContainer makes containers of the lock root and of all parents that are made with it, of a semaphore's nodes, too. The servers remove a
+// container that has had children and has none: they look once a minute, and a parent goes a minute after what was below it. So a lock for
+// each order leaves nothing. By default, and on servers before 3.5.3, all these nodes are persistent.
+//
+// What was there before stays as it is. So make a node that is to stay beforehand: a folder with an ACL of its own, or one that is another
+// client's chroot. The first acquire after a pause takes up to two round trips more, to make what is gone; tokens grow all the same. A
+// container that never had a child stays up to ZooKeeper 3.9: a crash between two requests can leave one.
+//
+// With WithSharedLimit, acquires then make no node for the limit: as long as nobody has set one, a client goes by the number that it gave to
+// NewSemaphore. A limit that somebody set is a decision. Its node stays, and those above it, until somebody deletes it.
 func WithContainer() MutexOption { return func(o *mutexOptions) { o.container = true } }
 
 // WithACL sets the ACL of the lock nodes, of the lock root, and of parents that are made on the way. The default is

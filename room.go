@@ -35,7 +35,7 @@ func (a *attempt) awaitRoom(early *look) (limit int, err error) {
 		if watching {
 			on = e.watches.start(watchKey{path: p.leases.path, op: wire.OpGetChildren2})
 			if p.limit != "" {
-				onLimit = e.watches.startWatch(p.limit)
+				onLimit = e.watches.start(watchKey{path: p.limit, op: p.limitWatch()})
 			}
 		}
 		now := early

@@ -70,7 +70,9 @@ func NewSemaphore(s *Session, path string, n int, opts ...MutexOption) (*Semapho
 	p := &permits{leases: leases, n: n}
 	if o.limit != "" {
 		p.limit = s.chroot + o.limit
-		root.with = func(z *link.Era) { ask(z, wire.OpCreate, p.limitNode(n)) }
+		if !o.container {
+			root.with = func(z *link.Era) { ask(z, wire.OpCreate, p.limitNode(n)) }
+		}
 	}
 	root.share, root.isFresh, root.more, root.fits = queue.LeaseName, true, &p.leases, fitsSemaphore
 	return &Semaphore{m: Mutex{s: s, root: root, opts: o, recipe: p, traced: "semaphore"}, n: n}, nil

@@ -130,12 +130,12 @@ func TestVirtual_ContainerRoot_CreateFails_IsAContainer(t *testing.T) {
 			h := acquire(t, newMutex(t, s, "/job/order", zklock.WithContainer()))
 			permit := take(t, newSemaphore(t, s, "/job/sem", 1, zklock.WithContainer()).Permits(1))
 			if code == ok {
-				require.Equal(t, 3+5, v.srv.Requests().Of(s.SessionID(), zktest.Create), "three containers, /job/sem, and two nodes, each twice")
+				require.Equal(t, 3+5, v.srv.Requests().Of(s.SessionID(), zktest.Create), "four containers, and two nodes, each twice")
 			}
 			release(t, permit)
 			release(t, h)
 			time.Sleep(time.Minute)
-			for _, path := range []string{"/job/order", "/job/sem/locks", "/job/sem/leases"} {
+			for _, path := range []string{"/job/order", "/job/sem", "/job/sem/locks", "/job/sem/leases"} {
 				_, stays := v.srv.Stat(path)
 				require.Equal(t, code == zktest.Unimplemented, stays, "%v: %s", code, path)
 			}

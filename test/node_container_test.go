@@ -1,0 +1,293 @@
+package zklock_test
+
+// These tests attack containers: whatever is made for a lock goes when nobody uses it, also while others acquire.
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/ledger"
+	"github.com/zklock/zklock/zktest"
+)
+
+// ordersLock is the lock of an order: a mutex, a semaphore whose limit is shared, or one of the two sides of a read/write lock.
+func ordersLock(t testing.TB, s *zklock.Session, top string, i int) zklock.Lock {
+	t.Helper()
+	order := fmt.Sprintf("%s/%d", top, i)
+	switch i % 4 {
+	case 0:
+		return newMutex(t, s, order+"/lock", zklock.WithContainer())
+	case 1:
+		return newSemaphore(t, s, order+"/gate", 2, zklock.WithContainer(), zklock.WithSharedLimit(order+"/limits/gate")).Permits(1)
+	case 2:
+		return newSemaphore(t, s, order, 2, zklock.WithContainer(), zklock.WithSharedLimit(order+"/limit")).Permits(2)
+	}
+	rw, err := zklock.NewRWMutex(s, order+"/a/b", zklock.WithContainer())
+	require.NoError(t, err)
+	if i%8 == 3 {
+		return rw.ReadLock()
+	}
+	return rw.WriteLock()
+}
+
+// F26, I1: of sixty orders nothing is left, not even the node above them, and each may have its lock again, with a larger token. What was there
+// before stays.
+func TestVirtual_Container_SixtyOrders_NothingIsLeft(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s, tokens := v.connect(), make([]int64, 60)
+		for range 3 {
+			for i := range tokens {
+				h := acquire(t, ordersLock(t, s, "/job/orders", i))
+				require.Greater(t, h.Token(), tokens[i])
+				tokens[i] = h.Token()
+				release(t, h)
+			}
+			time.Sleep(10 * time.Second)
+			st, there := v.srv.Stat("/job")
+			require.True(t, there)
+			require.Empty(t, v.srv.Children("/job"))
+			require.False(t, st.Container)
+		}
+	}, zktest.WithContainerCheck(time.Second))
+}
+
+// The same in real time, and so on a real server.
+func TestContainer_SixtyOrders_NothingIsLeft(t *testing.T) {
+	srv := startOwn(t, serverConfig{containerCheck: 50 * time.Millisecond}).Addr()
+	if isBefore(t, srv, "3.5") {
+		t.Skip("not on ZooKeeper before 3.5, which has no containers")
+	}
+	a, s := admin(t, srv), connect(t, srv)
+	var token int64
+	for range 2 {
+		for i := range 60 {
+			h := acquire(t, ordersLock(t, s, "/orders", i))
+			require.Greater(t, h.Token(), token)
+			token = h.Token()
+			release(t, h)
+		}
+		eventually(t, "nothing is left", func() bool {
+			names, _, err := a.Children("/")
+			return err == nil && len(names) == 1
+		})
+	}
+}
+
+// reap deletes the empty containers below a node, and the node, as the servers do: all at once.
+func reap(srv *zktest.Server, path string) {
+	for _, name := range srv.Children(path) {
+		reap(srv, path+"/"+name)
+	}
+	if st, there := srv.Stat(path); there && st.Container && st.Creates > 0 && st.NumChildren == 0 {
+		_ = srv.Delete(path)
+	}
+}
+
+// F26, I4: before and after each request of an acquire in turn, the servers reap all that is empty: roots, and parents that were found or
+// just made. The acquire goes on, with a bounded number of requests, and nothing is left in the end.
+func TestVirtual_Container_ReapedAtEveryRequest(t *testing.T) {
+	cases := 0
+	for i := range 4 {
+		for gone := range 4 { // so many nodes of the path have been reaped already, from the bottom
+			for _, when := range []func(zktest.Op) zktest.Fault{zktest.Before, zktest.After} {
+				for nth, again := 1, true; again; nth++ {
+					inVirtualTime(t, func(t *testing.T, v *virtual) {
+						v.net.SetLatency(time.Millisecond)
+						s := v.connect()
+						release(t, acquire(t, ordersLock(t, v.connect(), "/orders", i)))
+						for p, n := ordersLock(t, s, "/orders", i).Path(), gone; n > 0 && p != "/"; n-- {
+							wipe(v.srv, p)
+							p = path.Dir(p)
+						}
+						v.srv.ResetRequests()
+						fault := v.srv.Inject(when(zktest.AnyOp).Session(s.SessionID()).Nth(nth).Call(func() { reap(v.srv, "/orders") }).Optional())
+						h := acquire(t, ordersLock(t, s, "/orders", i))
+						again = fault.Fired() > 0
+						fault.Remove()
+						require.Less(t, v.srv.Requests().Of(s.SessionID(), zktest.AnyOp), 40, "%v", fault)
+						require.NoError(t, h.Err())
+						release(t, h)
+						time.Sleep(time.Minute)
+						_, there := v.srv.Stat("/orders")
+						require.False(t, there, "%d, %v", i, fault)
+					}, zktest.WithContainerCheck(time.Second))
+					cases++
+				}
+			}
+		}
+	}
+	require.Greater(t, cases, 100, "each request was to be hit")
+	t.Logf("%d cases", cases)
+}
+
+// fleet has Sessions acquire the locks of 12 orders at random, and some of the calls leave in the middle of making the nodes. No other call may
+// fail, and nobody overlap.
+func fleet(t *testing.T, sessions []*zklock.Session, each int, pause time.Duration) (calls, gaveUp int64) {
+	t.Helper()
+	check, seed := ledger.New(t.Errorf), rand.Uint64()
+	t.Logf("seed %d", seed)
+	var all sync.WaitGroup
+	var left atomic.Int64
+	for n, s := range sessions {
+		rng := rand.New(rand.NewPCG(seed, uint64(n)))
+		upTo := func(d time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(d))) }
+		all.Go(func() {
+			for range each {
+				i, wait := rng.IntN(12), time.Minute
+				if leaves := upTo(20 * time.Millisecond); rng.IntN(5) == 0 {
+					wait = leaves
+				}
+				ctx, cancel := context.WithTimeout(context.Background(), wait)
+				h, err := ordersLock(t, s, "/orders", i).Acquire(ctx)
+				cancel()
+				if err != nil {
+					left.Add(1)
+					assert.ErrorIs(t, err, context.DeadlineExceeded)
+					assert.Less(t, wait, time.Minute)
+					continue
+				}
+				if d := upTo(pause / 20); i%4 == 0 {
+					work(t, check, h, func() { time.Sleep(d) })
+				}
+				assert.NoError(t, h.Release(context.Background()))
+				time.Sleep(upTo(pause))
+			}
+		})
+	}
+	all.Wait()
+	return int64(len(sessions) * each), left.Load()
+}
+
+// F26, I1, I4: a fleet goes on while the servers reap, several times between two calls. No acquire fails for it, the requests of a call are
+// bounded, and nothing is left in the end.
+func TestVirtual_Container_FleetGoesOn(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		v.net.SetLatency(time.Millisecond)
+		var sessions []*zklock.Session
+		for range 8 {
+			sessions = append(sessions, v.connect())
+		}
+		v.srv.ResetRequests()
+		calls, gaveUp := fleet(t, sessions, 150, time.Second)
+		require.Less(t, gaveUp, calls/4)
+		require.Positive(t, gaveUp)
+		requests := 0
+		for _, s := range sessions {
+			requests += v.srv.Requests().Of(s.SessionID(), zktest.AnyOp)
+		}
+		require.Less(t, int64(requests), 20*calls, "%d calls", calls)
+		t.Logf("%d calls, %d gave up, %d requests", calls, gaveUp, requests)
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{"job", "zookeeper"}, v.srv.Children("/"))
+	}, zktest.WithContainerCheck(200*time.Millisecond))
+}
+
+// The same in real time, and so on a real server.
+func TestContainer_FleetGoesOn(t *testing.T) {
+	srv := startOwn(t, serverConfig{containerCheck: 20 * time.Millisecond}).Addr()
+	if isBefore(t, srv, "3.5") {
+		t.Skip("not on ZooKeeper before 3.5, which has no containers")
+	}
+	a := admin(t, srv)
+	var sessions []*zklock.Session
+	for range 6 {
+		sessions = append(sessions, connect(t, srv))
+	}
+	calls, gaveUp := fleet(t, sessions, 15, 100*time.Millisecond)
+	t.Logf("%d calls, %d gave up", calls, gaveUp)
+	eventually(t, "nothing is left", func() bool {
+		names, _, err := a.Children("/")
+		return err == nil && len(names) == 1
+	})
+}
+
+// I4: a call leaves when the containers are made and its node is not, or its leases are not. The servers never remove a container that had no
+// child, so the call takes it back.
+func TestVirtual_Container_CallLeaves_NothingIsLeft(t *testing.T) {
+	for i, at := range map[int]string{0: "/orders/0/lock", 1: "/orders/1/gate/leases", 2: "/orders/2/leases", 3: "/orders/3/a/b"} {
+		for _, delay := range []time.Duration{0, 2 * time.Millisecond} {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				v.net.SetLatency(time.Millisecond)
+				s := v.connect()
+				ctx, cancel := context.WithCancel(context.Background())
+				defer cancel()
+				made := v.srv.Inject(zktest.After(zktest.CreateContainer).Path(at).Once().Call(func() {
+					if delay == 0 {
+						cancel()
+					} else {
+						time.AfterFunc(delay, cancel)
+					}
+				}))
+				h, err := ordersLock(t, s, "/orders", i).Acquire(ctx)
+				if err == nil {
+					release(t, h)
+				} else {
+					require.ErrorIs(t, err, context.Canceled)
+				}
+				require.Equal(t, 1, made.Fired())
+				time.Sleep(time.Minute)
+				require.Equal(t, []string{"job", "zookeeper"}, v.srv.Children("/"), "%s, %v", at, delay)
+			}, zktest.WithContainerCheck(time.Second))
+		}
+	}
+}
+
+// I4: the servers refuse the node for which the container was made. The call takes that back.
+func TestVirtual_Container_NodeRefused_NothingIsLeft(t *testing.T) {
+	for i, queue := range map[int]string{0: "/orders/0/lock", 1: "/orders/1/gate/locks", 3: "/orders/3/a/b"} {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			s := v.connect()
+			v.srv.Inject(zktest.Before(zktest.Create2).Path(queue + "/*").Nth(3).Fail(zktest.NoAuth)) // after those that find no lock root
+			_, err := ordersLock(t, s, "/orders", i).Acquire(within(t, soon))
+			require.ErrorIs(t, err, zk.ErrNoAuth)
+			time.Sleep(time.Minute)
+			require.Equal(t, []string{"job", "zookeeper"}, v.srv.Children("/"), queue)
+		}, zktest.WithContainerCheck(time.Second))
+	}
+}
+
+// With WithContainer an acquire makes no node for the limit: the number given to NewSemaphore holds until somebody sets another. That one stays
+// when nobody uses the semaphore any more, for it is a decision, and so do the nodes above it. Who deletes the node takes the decision back.
+func TestVirtual_Container_SharedLimit_OnlyWhatIsSetStays(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		const limit = "/orders/5/limits/gate"
+		gate := func() *zklock.Semaphore {
+			return newSemaphore(t, v.connect(), "/orders/5/gate", 2, zklock.WithContainer(), zklock.WithSharedLimit(limit))
+		}
+		one, two := take(t, gate().Permits(1)), take(t, gate().Permits(1))
+		_, there := v.srv.Stat("/orders/5/limits")
+		require.False(t, there)
+		require.Equal(t, 2, limitOf(t, gate()))
+		third := v.lineUp(gate().Permits(1))
+		time.Sleep(time.Minute)
+		require.False(t, third.isGranted())
+		require.NoError(t, gate().SetLimit(within(t, soon), 3))
+		st, _ := v.srv.Stat(limit)
+		require.Positive(t, st.Version, "so nobody takes it for one that an acquire made")
+		release(t, third.granted2(t, time.Second)) // it heard of a node that was not there when it began to wait
+		require.NoError(t, gate().SetLimit(within(t, soon), 0))
+		release(t, one)
+		release(t, two)
+		time.Sleep(time.Hour)
+		require.Equal(t, []string{"limits"}, v.srv.Children("/orders/5"))
+		_, err := gate().Permits(1).TryAcquire(within(t, soon))
+		require.ErrorIs(t, err, zklock.ErrNotAcquired, "a pause outlasts the night")
+
+		waits := v.lineUp(gate().Permits(2))
+		require.NoError(t, v.srv.Delete(limit))
+		release(t, waits.granted2(t, time.Second))
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{"job", "zookeeper"}, v.srv.Children("/"))
+	}, zktest.WithContainerCheck(time.Second))
+}
