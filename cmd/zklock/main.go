@@ -5,8 +5,8 @@
 // command, and ending.go is what its guardian does for a zklock that was killed: it ends the session. signals.go ends zklock by a
 // signal, and stderr.go writes what it says. waiting.go says how a wait goes, and metrics.go, in a file, how the run went, in the
 // words of report.go. ls.go takes the flags of ls; lister.go reads queues, table.go prints them, watch.go follows them, and seats.go
-// says what has changed. expire.go, serve.go and demo.go are commands of their own: the end of a
-// session, a server for development, and internal/demo. printable.go escapes what a terminal would obey.
+// says what has changed. prune.go removes empty lock roots, by the rules of pruneplan.go; expire.go, serve.go and demo.go are commands of
+// their own: the end of a session, a server for development, and internal/demo. printable.go escapes what a terminal would obey.
 package main
 
 import (
@@ -156,7 +156,7 @@ To try it without servers:
 		return err
 	})
 	root.SetVersionTemplate("zklock {{.Version}}\n")
-	root.AddCommand(newRunCommand(), newListCommand(), newExpireCommand(), newServeCommand(), newVersionCommand(), newDemoCommand())
+	root.AddCommand(newRunCommand(), newListCommand(), newExpireCommand(), newPruneCommand(), newServeCommand(), newVersionCommand(), newDemoCommand())
 	return root
 }
 

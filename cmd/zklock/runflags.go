@@ -156,7 +156,7 @@ func (o *runOptions) addFlags(cmd *cobra.Command) {
 	f.BoolVarP(&o.noWait, "no-wait", "n", false, "give up at once if somebody else holds the lock")
 	f.DurationVarP(&o.killAfter, "kill-after", "k", 0, "time from SIGTERM to SIGKILL; must fit into the lease (default: half of what fits, at most 10s)")
 	f.DurationVar(&o.lockDelay, "lock-delay", 0, "after a holder disappeared without a release, nobody gets the lock for this time; give all runs the same")
-	f.BoolVar(&o.container, "container", false, "make the lock root a container, which the servers remove when it is no longer used")
+	f.BoolVar(&o.container, "container", false, "make the lock root and its parents containers, which the servers remove when they are no longer used")
 	f.BoolVar(&o.chroot, "create-chroot", false, "make the chroot of --servers if it is not there")
 	f.StringVar(&o.acl, "acl", "world", "who may use the nodes that are made: world, or creator (needs credentials or a client certificate)")
 	f.StringVar(&o.leftovers, "leftovers", string(supervise.EndThem), `what COMMAND leaves running: end it; leave what has a session of its own,
