@@ -305,9 +305,6 @@ func (d *lockData) anyHandle() *Hold {
 	return nil
 }
 
-// revokeMessage is what Curator's Revoker writes into a lock node to ask its holder to give way.
-var revokeMessage = []byte("__REVOKE__")
-
 // waits counts the attempt among those that wait, once, and says so.
 func (a *attempt) waits(at position) {
 	if a.queued {

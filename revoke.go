@@ -46,3 +46,6 @@ func Revoke(ctx context.Context, s *Session, node string) error {
 	}
 	return fail(answer.Denied(err, "set", "WRITE", node))
 }
+
+// revokeMessage is what Curator's Revoker writes into a lock node to ask its holder to give way.
+var revokeMessage = []byte("__REVOKE__")

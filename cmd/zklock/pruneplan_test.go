@@ -66,48 +66,52 @@ func namesOf(n *seenNode) (names []string) {
 	return names
 }
 
+// emptySemaphore is one whose first acquire made the limit.
+const emptySemaphore = "/o\n/o/s\n/o/s/leases used\n/o/s/limit data=0005\n/o/s/locks used"
+
+var prunings = map[string]struct {
+	tree  string
+	since int // hours; 0: whatever its age
+	want  string
+	left  string
+}{
+	"a lock":                               {"/o used", 0, "/o", ""},
+	"never used":                           {"/o", 0, "", ""},
+	"somebody waits":                       {"/o used\n/o/_c_x-lock-0000000001 unread", 0, "", ""},
+	"of a session":                         {"/o used session", 0, "", ""},
+	"with data":                            {"/o used data=hello", 0, "", ""},
+	"with words that are not a lock's":     {"/o used data=a=b", 0, "", ""},
+	"of an early version":                  {"/o used data=zklock/1_x", 0, "/o", ""},
+	"data that was not read":               {"/o used data=", 0, "/o", ""},
+	"a holder disappeared":                 {"/o\n/o/1 used data=held=x_until=y\n/o/2 used", 0, "/o/2", "/o/1"},
+	"may not be read":                      {"/o\n/o/1 unread\n/o/2 used", 0, "/o/2", ""},
+	"parents":                              {"/o\n/o/1\n/o/1/lock used\n/o/2\n/o/2/lock used\n/o/2/config", 0, "/o/1/lock /o/1 /o/2/lock", ""},
+	"deep":                                 {"/o\n/o/a\n/o/a/b\n/o/a/b/c used", 0, "/o/a/b/c /o/a/b /o/a", ""},
+	"a parent with data":                   {"/o\n/o/1 data=x\n/o/1/lock used", 0, "/o/1/lock", ""},
+	"a parent with an ACL of its own":      {"/o\n/o/1 acl=boss\n/o/1/lock used", 0, "/o/1/lock", ""},
+	"a parent with the ACL of all":         {"/o\n/o/1 acl=a\n/o/1/lock used acl=a", 0, "/o/1/lock /o/1", ""},
+	"the top is a folder":                  {"/o\n/o/1 used", 0, "/o/1", ""},
+	"a semaphore":                          {emptySemaphore, 0, "/o/s", ""},
+	"the top is a semaphore":               {strings.ReplaceAll(emptySemaphore[3:], "/o/s", "/s"), 0, "/s", ""},
+	"without a limit":                      {strings.Replace(emptySemaphore, "/o/s/limit data=0005\n", "", 1), 0, "/o/s", ""},
+	"its leases were never used":           {strings.Replace(emptySemaphore, "leases used", "leases", 1), 0, "/o/s", ""},
+	"neither were used":                    {strings.ReplaceAll(emptySemaphore, " used", ""), 0, "", ""},
+	"a limit that was set":                 {strings.Replace(emptySemaphore, "data=0005", "data=0005 v=1", 1), 0, "/o/s/*", ""},
+	"a limit that is none":                 {strings.Replace(emptySemaphore, "data=0005", "data=1000000", 1), 0, "/o/s/*", ""},
+	"a semaphore with something else":      {emptySemaphore + "\n/o/s/notes", 0, "/o/s/*", ""},
+	"a limit that is not a semaphore's":    {"/o\n/o/limit data=0005\n/o/x used", 0, "/o/x", ""},
+	"a lease is held":                      {strings.Replace(emptySemaphore, "/o/s/limit", "/o/s/leases/_c_x-lease-0000000001 unread\n/o/s/limit", 1), 0, "", ""},
+	"a semaphore with a lock below it":     {emptySemaphore + "\n/o/s/x used", 0, "/o/s/x /o/s/* /o/s", ""},
+	"its queue was not seen":               {strings.Replace(emptySemaphore, "/o/s/locks used", "/o/s/locks unread", 1), 0, "", ""},
+	"a semaphore whose path has its ACL":   {strings.Replace(emptySemaphore, "/o/s\n", "/o/s acl=boss\n", 1), 0, "/o/s/*", ""},
+	"young":                                {"/o\n/o/1 used at=3\n/o/2 used at=5", 4, "/o/1", ""},
+	"old, and used after a young was made": {"/o\n/o/1 used at=1 last=51\n/o/2 used at=5\n/o/3 used at=1 last=49", 4, "/o/3", ""},
+	"a parent that was used lately":        {"/o\n/o/1 at=1 last=51\n/o/1/lock used at=1\n/o/2 used at=5", 4, "/o/1/lock", ""},
+	"a semaphore that was used lately":     {"/o\n/o/s at=1\n/o/s/leases used at=1 last=51\n/o/s/locks used at=1\n/o/t used at=5", 4, "", ""},
+}
+
 func TestPlanPruning(t *testing.T) {
-	const sem = "/o\n/o/s\n/o/s/leases used\n/o/s/limit data=0005\n/o/s/locks used"
-	for name, c := range map[string]struct {
-		tree  string
-		since int // hours; 0: whatever its age
-		want  string
-		left  string
-	}{
-		"a lock":                               {"/o used", 0, "/o", ""},
-		"never used":                           {"/o", 0, "", ""},
-		"somebody waits":                       {"/o used\n/o/_c_x-lock-0000000001 unread", 0, "", ""},
-		"of a session":                         {"/o used session", 0, "", ""},
-		"with data":                            {"/o used data=hello", 0, "", ""},
-		"with words that are not a lock's":     {"/o used data=a=b", 0, "", ""},
-		"of an early version":                  {"/o used data=zklock/1_x", 0, "/o", ""},
-		"data that was not read":               {"/o used data=", 0, "/o", ""},
-		"a holder disappeared":                 {"/o\n/o/1 used data=held=x_until=y\n/o/2 used", 0, "/o/2", "/o/1"},
-		"may not be read":                      {"/o\n/o/1 unread\n/o/2 used", 0, "/o/2", ""},
-		"parents":                              {"/o\n/o/1\n/o/1/lock used\n/o/2\n/o/2/lock used\n/o/2/config", 0, "/o/1/lock /o/1 /o/2/lock", ""},
-		"deep":                                 {"/o\n/o/a\n/o/a/b\n/o/a/b/c used", 0, "/o/a/b/c /o/a/b /o/a", ""},
-		"a parent with data":                   {"/o\n/o/1 data=x\n/o/1/lock used", 0, "/o/1/lock", ""},
-		"a parent with an ACL of its own":      {"/o\n/o/1 acl=boss\n/o/1/lock used", 0, "/o/1/lock", ""},
-		"a parent with the ACL of all":         {"/o\n/o/1 acl=a\n/o/1/lock used acl=a", 0, "/o/1/lock /o/1", ""},
-		"the top is a folder":                  {"/o\n/o/1 used", 0, "/o/1", ""},
-		"a semaphore":                          {sem, 0, "/o/s", ""},
-		"the top is a semaphore":               {strings.ReplaceAll(sem[3:], "/o/s", "/s"), 0, "/s", ""},
-		"without a limit":                      {strings.Replace(sem, "/o/s/limit data=0005\n", "", 1), 0, "/o/s", ""},
-		"its leases were never used":           {strings.Replace(sem, "leases used", "leases", 1), 0, "/o/s", ""},
-		"neither were used":                    {strings.ReplaceAll(sem, " used", ""), 0, "", ""},
-		"a limit that was set":                 {strings.Replace(sem, "data=0005", "data=0005 v=1", 1), 0, "/o/s/*", ""},
-		"a limit that is none":                 {strings.Replace(sem, "data=0005", "data=1000000", 1), 0, "/o/s/*", ""},
-		"a semaphore with something else":      {sem + "\n/o/s/notes", 0, "/o/s/*", ""},
-		"a limit that is not a semaphore's":    {"/o\n/o/limit data=0005\n/o/x used", 0, "/o/x", ""},
-		"a lease is held":                      {strings.Replace(sem, "/o/s/limit", "/o/s/leases/_c_x-lease-0000000001 unread\n/o/s/limit", 1), 0, "", ""},
-		"a semaphore with a lock below it":     {sem + "\n/o/s/x used", 0, "/o/s/x /o/s/* /o/s", ""},
-		"its queue was not seen":               {strings.Replace(sem, "/o/s/locks used", "/o/s/locks unread", 1), 0, "", ""},
-		"a semaphore whose path has its ACL":   {strings.Replace(sem, "/o/s\n", "/o/s acl=boss\n", 1), 0, "/o/s/*", ""},
-		"young":                                {"/o\n/o/1 used at=3\n/o/2 used at=5", 4, "/o/1", ""},
-		"old, and used after a young was made": {"/o\n/o/1 used at=1 last=51\n/o/2 used at=5\n/o/3 used at=1 last=49", 4, "/o/3", ""},
-		"a parent that was used lately":        {"/o\n/o/1 at=1 last=51\n/o/1/lock used at=1\n/o/2 used at=5", 4, "/o/1/lock", ""},
-		"a semaphore that was used lately":     {"/o\n/o/s at=1\n/o/s/leases used at=1 last=51\n/o/s/locks used at=1\n/o/t used at=5", 4, "", ""},
-	} {
+	for name, c := range prunings {
 		t.Run(name, func(t *testing.T) {
 			var before time.Time
 			if c.since > 0 {
