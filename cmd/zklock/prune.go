@@ -286,12 +286,19 @@ func (p *pruner) summarize(path string, rows []pruned, yes bool) {
 	}
 	switch {
 	case yes:
-		fmt.Fprintf(p.stderr, "zklock: %s: removed %d nodes; %d stay\n", path, nodes, stay)
+		fmt.Fprintf(p.stderr, "zklock: %s: removed %s; %d of the list stay\n", path, spellNodes(nodes), stay)
 	case nodes > 0:
-		fmt.Fprintf(p.stderr, "zklock: %s: this would remove %d nodes; nothing was done. Give --yes if that is meant\n", path, nodes)
+		fmt.Fprintf(p.stderr, "zklock: %s: this would remove %s; nothing was done. Give --yes if that is meant\n", path, spellNodes(nodes))
 	default:
 		fmt.Fprintf(p.stderr, "zklock: %s: there is nothing to remove\n", path)
 	}
+}
+
+func spellNodes(n int) string {
+	if n == 1 {
+		return "1 node"
+	}
+	return fmt.Sprint(n, " nodes")
 }
 
 func writePruned(w io.Writer, rows []pruned) error {

@@ -89,7 +89,7 @@ func (n *seenNode) mayGo() bool {
 func (n *seenNode) mayGoWithACL() bool {
 	parts := n.semaphore()
 	return len(n.children) > 0 && n.isPlain() && !slices.ContainsFunc(n.children, func(c *seenNode) bool {
-		return !slices.Contains(parts, c) && (c.isOfSemaphore(n) || !c.mayGo())
+		return !slices.Contains(parts, c) && !c.mayGo()
 	})
 }
 
