@@ -87,22 +87,23 @@ func (a *attempt) limitOf(asked <-chan dataRead) (n int, known bool, err error) 
 
 // makeLimit makes the node of the limit with n, unless it is there. One that somebody set has another version than 0: zklock prune leaves it.
 func (p *permits) makeLimit(ctx context.Context, z *link.Era, n int, isSet bool) error {
-	create := func() error {
-		_, err := z.Ask(ctx, wire.OpCreate, p.limitNode(n))
-		return err
+	create := func() (failed int, err error) {
+		_, err = z.Ask(ctx, wire.OpCreate, p.limitNode(n))
+		return 0, err
 	}
 	if isSet {
-		create = func() error {
-			_, err := z.Multi(ctx, wire.MultiRequest{Ops: []wire.MultiOp{
+		create = func() (failed int, err error) {
+			return z.Multi(ctx, wire.MultiRequest{Ops: []wire.MultiOp{
 				{Op: wire.OpCreate, Path: p.limit, Create: p.limitNode(n)}, {Op: wire.OpSetData, Path: p.limit, Data: limitData(n), Version: 0},
 			}}, false)
-			return err
 		}
 	}
 	above := lockRoot{path: parentOf(p.limit), chroot: p.leases.chroot, acl: p.leases.acl, container: p.leases.container}
 	for {
-		err := create()
+		failed, err := create()
 		switch {
+		case failed == 1:
+			return answer.Denied(err, "set", "WRITE", p.limit)
 		case errors.Is(err, zk.ErrNodeExists):
 			return nil
 		case !errors.Is(err, zk.ErrNoNode):
