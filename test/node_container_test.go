@@ -291,3 +291,28 @@ func TestVirtual_Container_SharedLimit_OnlyWhatIsSetStays(t *testing.T) {
 		require.Equal(t, []string{"job", "zookeeper"}, v.srv.Children("/"))
 	}, zktest.WithContainerCheck(time.Second))
 }
+
+// The same in real time, and so on a real server: who waits hears of a limit whose node was not there.
+func TestContainer_SharedLimit_WhatIsSetIsHeard(t *testing.T) {
+	srv := target(t)
+	if isBefore(t, srv, "3.5") {
+		t.Skip("not on ZooKeeper before 3.5, which has no containers")
+	}
+	a, p := admin(t, srv), lockPath(t, srv)
+	limit := p + "/limits/gate"
+	gate := func() *zklock.Semaphore {
+		return newSemaphore(t, connect(t, srv), p+"/gate", 2, zklock.WithContainer(), zklock.WithSharedLimit(limit))
+	}
+	both := acquire(t, gate().Permits(2))
+	w := startAcquire(t, gate().Permits(1))
+	eventually(t, "it waits with its lease", func() bool { return len(children(t, a, p+"/gate/leases")) == 3 })
+	require.NoError(t, gate().SetLimit(within(t, soon), 3))
+	release(t, w.granted(t))
+	_, stat, err := a.Get(limit)
+	require.NoError(t, err)
+	require.Positive(t, stat.Version)
+	require.NoError(t, gate().SetLimit(within(t, soon), 0))
+	release(t, both)
+	_, err = gate().Permits(1).TryAcquire(within(t, soon))
+	require.ErrorIs(t, err, zklock.ErrNotAcquired)
+}
