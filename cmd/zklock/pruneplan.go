@@ -116,7 +116,7 @@ type pruning struct {
 // leftRoot is an empty lock root that is not removed.
 type leftRoot struct{ path, why string }
 
-// planPruning says what goes of top and below it: but top itself only if there was nothing below it but a semaphore. Nothing goes
+// planPruning says what goes below top, and whether top does, if there was nothing below it, or it is the path of a semaphore. Nothing goes
 // that was in use after before, as far as that can be told.
 func planPruning(top *seenNode, before time.Time) (p pruning) {
 	ages := agesOf(top)
@@ -141,8 +141,12 @@ func planPruning(top *seenNode, before time.Time) (p pruning) {
 			parts = nil
 		}
 		for _, c := range n.children {
-			if !slices.Contains(parts, c) {
-				all = !c.isOfSemaphore(n) && walk(c) && all
+			switch isEmpty := len(c.children) == 0; {
+			case slices.Contains(parts, c):
+			case c.isOfSemaphore(n) && isEmpty: // the semaphore is in use
+				all = false
+			default:
+				all = walk(c) && all
 			}
 		}
 		goes, isAlone := all && n.mayGo() && isOld(n), len(parts) == len(n.children)

@@ -103,6 +103,7 @@ var prunings = map[string]struct {
 	"a lease is held":                      {strings.Replace(emptySemaphore, "/o/s/limit", "/o/s/leases/_c_x-lease-0000000001 unread\n/o/s/limit", 1), 0, "", ""},
 	"a semaphore with a lock below it":     {emptySemaphore + "\n/o/s/x used", 0, "/o/s/x /o/s/* /o/s", ""},
 	"its queue was not seen":               {strings.Replace(emptySemaphore, "/o/s/locks used", "/o/s/locks unread", 1), 0, "", ""},
+	"folders that are called so":           {"/o\n/o/locks\n/o/locks/1 used\n/o/leases\n/o/leases/1 used", 0, "/o/locks/1 /o/locks /o/leases/1 /o/leases", ""},
 	"a semaphore whose path has its ACL":   {strings.Replace(emptySemaphore, "/o/s\n", "/o/s acl=boss\n", 1), 0, "/o/s/*", ""},
 	"young":                                {"/o\n/o/1 used at=3\n/o/2 used at=5", 4, "/o/1", ""},
 	"old, and used after a young was made": {"/o\n/o/1 used at=1 last=51\n/o/2 used at=5\n/o/3 used at=1 last=49", 4, "/o/3", ""},
