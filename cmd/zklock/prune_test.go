@@ -231,7 +231,7 @@ func TestPrune_BesideAFleet_NoAcquireFails(t *testing.T) {
 			all.Go(func() {
 				defer running.Add(-1)
 				defer s.Close() // and then no node is on its way out
-				for i := 0; i < 50 || prunes.Load() < 20; i++ {
+				for i := 0; i < 50 || prunes.Load() < 10; i++ {
 					path := fmt.Sprintf("%s/%d", top, (i*7+g*3)%50)
 					assert.NoError(t, useOnce(s, check, path, (i*7+g*3)%50), path)
 				}
@@ -251,7 +251,7 @@ func TestPrune_BesideAFleet_NoAcquireFails(t *testing.T) {
 			}
 		}
 		all.Wait()
-		require.Greater(t, removed, 50, "it was to meet the fleet")
+		require.Greater(t, removed, 20, "it was to meet the fleet")
 		t.Logf("%d prunes removed %d roots and parents", prunes.Load(), removed)
 		code, _, said := prune(servers, "--yes", top)
 		require.Equal(t, 0, code, said)
