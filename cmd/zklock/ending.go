@@ -28,6 +28,8 @@ type ending struct {
 	SASL string            // what proves them, as in credentials
 	TLS  *tlsFiles         // nil for none
 	Lock string            // for messages
+
+	Delay time.Duration // the lock-delay, which begins with the end of the session; 0 for none
 }
 
 // ending is what it takes now.
@@ -60,7 +62,15 @@ func carryOut(will []byte, since supervise.Moment) {
 			e.Lock, err, e.Timeout)
 		return
 	}
-	fmt.Fprintf(stderr(), "zklock: %s: ended its ZooKeeper session: the lock is free\n", e.Lock)
+	fmt.Fprintf(stderr(), "zklock: %s: ended its ZooKeeper session: %s\n", e.Lock, e.after())
+}
+
+// after says who gets the lock when the session has ended.
+func (e *ending) after() string {
+	if e.Delay > 0 {
+		return fmt.Sprintf("others get the lock after the lock-delay of %v", e.Delay)
+	}
+	return "the lock is free"
 }
 
 // tlsFiles is what the --tls flags name, read.

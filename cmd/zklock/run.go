@@ -209,7 +209,11 @@ func (o *runOptions) job(program string, hold *zklock.Hold, p supervise.Plan) su
 				o.note("acquired, token %d", hold.Token())
 			}
 		},
-		Will: func() []byte { return o.ending(name).will() },
+		Will: func() []byte {
+			e := o.ending(name)
+			e.Delay = o.lockDelay
+			return e.will()
+		},
 		Abandon: func(err error) {
 			fmt.Fprintf(o.stderr, "zklock: %s: %v; others get the lock when the session ends\n", name, err)
 			o.report.end(exitUsage)
