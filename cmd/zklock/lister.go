@@ -73,6 +73,8 @@ func (l *lister) read(ctx context.Context, path string, names []string) (lockQue
 		if err == nil && areLeases(leases) {
 			return l.semaphore(ctx, path, names)
 		}
+	} else if l.isLimited(ctx, path, names) {
+		return l.semaphore(ctx, path, names)
 	}
 	// A lock-delay, however short, shows whether one lasts. Latches, and all the others, do not see each other.
 	kinds := [][]zklock.MutexOption{{zklock.WithLockDelay(time.Nanosecond)}}
@@ -94,6 +96,23 @@ func (l *lister) read(ctx context.Context, path string, names []string) (lockQue
 		ps = append(ps, some...)
 	}
 	return queueOf(ps), nil
+}
+
+// isLimited says whether the children of a path show a semaphore that has a limit, and that nobody has used yet.
+func (l *lister) isLimited(ctx context.Context, path string, names []string) bool {
+	isOther := func(name string) bool { return name != "limit" && name != "locks" && name != "leases" }
+	if !slices.Contains(names, "limit") || slices.ContainsFunc(names, isOther) {
+		return false
+	}
+	ctx, cancel := l.within(ctx)
+	defer cancel()
+	node := path + "/limit"
+	data, err := ask(ctx, l.s, func(c *zk.Conn) ([]byte, error) {
+		data, _, err := c.Get(chrootOf(l.servers) + node)
+		return data, err
+	})
+	limit, _ := limitIn(node, data)
+	return err == nil && limit != nil
 }
 
 // semaphore reads a semaphore's leases and queue. Its limit is known only if it is in the node called limit, or in the one that was given.
@@ -184,7 +203,7 @@ func (l *lister) locks(ctx context.Context, path string) (locks []lockEntry, err
 			var q lockQueue
 			q, err = l.read(ctx, path, names)
 			if len(q.all()) > 0 || q.isSemaphore {
-				locks = append(locks, lockEntry{path, entriesOf(q), q.limit})
+				locks = append(locks, lockEntry{Path: path, Queue: entriesOf(q), Limit: q.limit, isSemaphore: q.isSemaphore})
 			}
 			for _, p := range q.all() {
 				skip[nameOf(p.Node)] = true
@@ -200,7 +219,7 @@ func (l *lister) locks(ctx context.Context, path string) (locks []lockEntry, err
 			return fmt.Errorf("%s: %w", path, err)
 		}
 		if below != "" && len(names) == 0 && stat.Cversion > 0 && stat.EphemeralOwner == 0 {
-			locks = append(locks, lockEntry{path, []entry{}, nil})
+			locks = append(locks, lockEntry{Path: path, Queue: []entry{}})
 		}
 		slices.Sort(names)
 		for _, name := range names {

@@ -29,6 +29,9 @@ The mode says how a node holds:
   permit     a permit of a semaphore, or a place in the line for some
   latch      alone: a leader, with nodes of Curator's LeaderLatch
 
+With --held it lists only who holds, and with --recursive only the locks that
+somebody holds. A front that waits for a lock-delay does not hold.
+
 With --recursive it lists the locks on PATH and below, a line for each, with how
 many hold it, how many are in its queue, and who is the first. Locks that nobody
 uses are left out, unless --all is given. A node below which there is nothing any
@@ -60,7 +63,7 @@ With --json, --watch prints an object a line, with "change": "holds", "waits",
 type listing struct {
 	lister
 	printer
-	recursive, watch bool
+	recursive, watch, held bool
 }
 
 func newListCommand() *cobra.Command {
@@ -92,6 +95,7 @@ func newListCommand() *cobra.Command {
 	_ = cmd.RegisterFlagCompletionFunc("semaphore-limit", cobra.NoFileCompletions)
 	f.BoolVarP(&l.recursive, "recursive", "r", false, "list the locks on PATH and below")
 	f.BoolVarP(&l.all, "all", "a", false, "with --recursive, list also locks that nobody uses")
+	f.BoolVar(&l.held, "held", false, "list only who holds; with --recursive, only the locks that somebody holds")
 	f.BoolVar(&l.wide, "wide", false, "print whole nodes, and more columns")
 	f.BoolVar(&l.watch, "watch", false, "print each change of the queues, until a signal ends it")
 	return cmd
@@ -119,6 +123,10 @@ func (l *listing) check(paths []string, given func(string) bool) error {
 		return exitf(exitUsage, "--watch with --recursive: give --watch the PATHs to watch; ls -r lists them")
 	case l.all && !l.recursive:
 		return exitf(exitUsage, "--all is for --recursive")
+	case l.held && l.all:
+		return exitf(exitUsage, "--held and --all contradict each other: give one of them")
+	case l.held && l.watch:
+		return exitf(exitUsage, "--held with --watch: leave one of them out; --watch prints who holds, and who waits")
 	case !given("semaphore-limit"):
 		return nil
 	case l.recursive, len(paths) > 1:
@@ -138,9 +146,15 @@ func (l *listing) list(ctx context.Context, path string) error {
 		if err != nil {
 			return err
 		}
+		if l.held {
+			q.waiters = nil
+		}
 		return l.printer.queue(entriesOf(q))
 	}
 	locks, failed := l.lister.locks(ctx, path)
+	if l.held {
+		locks = heldOf(locks)
+	}
 	unused, err := l.printer.locks(locks)
 	if unused > 0 {
 		fmt.Fprintf(l.stderr, "zklock: %s: locks that nobody uses are left out: %d; --all lists them\n", path, unused)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -22,6 +23,21 @@ type lockEntry struct {
 	Path  string  `json:"path"`
 	Queue []entry `json:"queue"`
 	Limit *int    `json:"limit,omitempty"` // of a semaphore whose clients share it
+
+	isSemaphore bool
+	left        int // how many of the queue are left out
+}
+
+// heldOf returns the locks that somebody holds, with those who do.
+func heldOf(locks []lockEntry) (held []lockEntry) {
+	for _, l := range locks {
+		all := len(l.Queue)
+		l.Queue = slices.DeleteFunc(l.Queue, func(e entry) bool { return !e.Holds })
+		if l.left = all - len(l.Queue); len(l.Queue) > 0 {
+			held = append(held, l)
+		}
+	}
+	return held
 }
 
 // entry is one participant in the JSON output.
@@ -131,6 +147,9 @@ func (p printer) locks(locks []lockEntry) (unused int, err error) {
 			continue
 		}
 		mode, first := "-", []string{"-", "-", "-", "-"}
+		if l.isSemaphore {
+			mode = modePermit
+		}
 		if len(l.Queue) > 0 {
 			e := l.Queue[0]
 			mode, first = e.Mode, []string{strconv.FormatInt(e.Token, 10), cmp.Or(e.Session, "-"), e.who(), e.queued()}
@@ -141,7 +160,7 @@ func (p printer) locks(locks []lockEntry) (unused int, err error) {
 		if !p.wide {
 			first = first[2:]
 		}
-		rows = append(rows, append([]string{l.Path, mode, l.holders(), strconv.Itoa(len(l.Queue))}, first...))
+		rows = append(rows, append([]string{l.Path, mode, l.holders(), strconv.Itoa(len(l.Queue) + l.left)}, first...))
 	}
 	return unused, p.table(rows)
 }
