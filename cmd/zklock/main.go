@@ -5,8 +5,9 @@
 // command, and ending.go is what its guardian does for a zklock that was killed: it ends the session. signals.go ends zklock by a
 // signal, and stderr.go writes what it says. waiting.go says how a wait goes, and metrics.go, in a file, how the run went, in the
 // words of report.go. ls.go takes the flags of ls; lister.go reads queues, table.go prints them, watch.go follows them, and seats.go
-// says what has changed. prune.go removes empty lock roots, by the rules of pruneplan.go; expire.go, serve.go and demo.go are commands of
-// their own: the end of a session, a server for development, and internal/demo. printable.go escapes what a terminal would obey.
+// says what has changed. revoke.go asks a holder for its lock, and giveway.go is a run that is asked. environ.go is COMMAND's environment.
+// prune.go removes empty lock roots, by the rules of pruneplan.go; expire.go, serve.go and demo.go are commands of their own: the end of a
+// session, a server for development, and internal/demo. printable.go escapes what a terminal would obey.
 package main
 
 import (
@@ -21,8 +22,11 @@ import (
 	"github.com/zklock/zklock/internal/supervise"
 )
 
-// exitNoSession is expire's: there was nothing to end.
-const exitNoSession = 1
+// Exit codes of what was not there.
+const (
+	exitNoSession = 1 // expire's: there was nothing to end
+	exitNoHolder  = 1 // revoke's: there was nobody to ask
+)
 
 // Exit codes of zklock's own. All others are the command's: those from 126 on as a shell gives them.
 const (
@@ -156,7 +160,7 @@ To try it without servers:
 		return err
 	})
 	root.SetVersionTemplate("zklock {{.Version}}\n")
-	root.AddCommand(newRunCommand(), newListCommand(), newExpireCommand(), newPruneCommand(), newServeCommand(), newVersionCommand(), newDemoCommand())
+	root.AddCommand(newRunCommand(), newListCommand(), newRevokeCommand(), newExpireCommand(), newPruneCommand(), newServeCommand(), newVersionCommand(), newDemoCommand())
 	return root
 }
 

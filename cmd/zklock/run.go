@@ -9,9 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -106,11 +103,11 @@ func (o *runOptions) run(ctx context.Context) error {
 	}
 	for backoff := link.NewBackoff(); ; {
 		began := time.Now()
-		lost, err := t.once(wctx)
-		if !lost || !o.elect || ctx.Err() != nil {
+		again, err := t.once(wctx)
+		if again == "" || !o.elect || ctx.Err() != nil {
 			return err
 		}
-		fmt.Fprintf(o.stderr, "zklock: %v; standing for election again\n", err)
+		fmt.Fprintf(o.stderr, "zklock: %s; standing for election again\n", again)
 		o.waited = true
 		o.report.wait()
 		runner.Dismiss()
@@ -164,20 +161,22 @@ func (t *taking) wait() {
 	})
 }
 
-// once waits for the lock until wctx ends, runs the command under it, and releases. lost says that the lock was lost before the
-// release.
-func (t *taking) once(wctx context.Context) (lost bool, err error) {
+// once waits for the lock until wctx ends, runs the command under it, and releases. again says why a candidate may stand again: the
+// lock was lost before the release, or the run gave way. Otherwise it is "".
+func (t *taking) once(wctx context.Context) (again string, err error) {
 	hold, err := t.acquire(wctx, t.s, t.recipe)
 	if err != nil {
-		return false, t.skip(t.explainAcquire(t.ctx, t.s, t.recipe, err))
+		return "", t.skip(t.explainAcquire(t.ctx, t.s, t.recipe, err))
 	}
 	t.report.grant()
+	lost := false
 	defer func() { t.report.release(lost) }()
 	t.runner.KeepSignals(func(s os.Signal) {
 		if supervise.Ends(s) && s != syscall.SIGHUP { // which many programs take for "read your configuration again"
 			t.end(s)
 		}
 	})
+	over := t.giveWay(hold)
 	var out supervise.Outcome
 	var i interrupted
 	if t.ctx.Err() != nil && errors.As(context.Cause(t.ctx), &i) { // a signal came just when the lock did
@@ -185,21 +184,28 @@ func (t *taking) once(wctx context.Context) (lost bool, err error) {
 	} else {
 		out = t.runner.Run(t.job(t.program, hold, t.plan))
 	}
+	gaveWay := over() && out.Err == nil
 	if out.Died != nil && out.How == supervise.NotStarted {
 		fmt.Fprintf(t.stderr, "zklock: %s (token %d): %s: %v\n", t.path, hold.Token(), out.How, interrupted{signal: out.Died})
 	}
-	return t.release(hold, out)
+	lost, err = t.release(hold, out)
+	switch {
+	case lost:
+		again = err.Error()
+	case gaveWay:
+		again = fmt.Sprintf("%s: gave way (token %d)", t.path, hold.Token())
+	}
+	return again, err
 }
 
 // job describes the command to supervise.
 func (o *runOptions) job(program string, hold *zklock.Hold, p supervise.Plan) supervise.Job {
 	name := fmt.Sprintf("%s (token %d)", o.path, hold.Token())
 	return supervise.Job{
-		Name:    name,
-		Program: program,
-		Argv:    o.argv,
-		Env: setenv(os.Environ(),
-			"ZKLOCK_TOKEN="+strconv.FormatInt(hold.Token(), 10), "ZKLOCK_PATH="+o.path, "ZKLOCK_NODE="+hold.Node()),
+		Name:      name,
+		Program:   program,
+		Argv:      o.argv,
+		Env:       o.environ(hold),
 		Hold:      hold,
 		Plan:      p,
 		Leftovers: supervise.Leftovers(o.leftovers),
@@ -220,19 +226,6 @@ func (o *runOptions) job(program string, hold *zklock.Hold, p supervise.Plan) su
 			exit(exitUsage)
 		},
 	}
-}
-
-// setenv replaces variables, or adds them. Otherwise a run under a run would have two of one name, and the command would
-// decide which of them counts.
-func setenv(env []string, vars ...string) []string {
-	var out []string
-	for _, e := range env {
-		name, _, _ := strings.Cut(e, "=")
-		if !slices.ContainsFunc(vars, func(v string) bool { return strings.HasPrefix(v, name+"=") }) {
-			out = append(out, e)
-		}
-	}
-	return append(out, vars...)
 }
 
 // release gives the lock back after the command, and says how the run ended. A signal cuts it short, and a second

@@ -42,6 +42,9 @@ type runOptions struct {
 	waited bool // and said so
 	report *metricsFile
 
+	revocable bool
+	asked     chan *zklock.Hold // those that somebody has asked for
+
 	redraws func() bool // the progress of a wait is written over
 	drawn   bool        // and some is on the terminal
 }
@@ -84,6 +87,12 @@ or ends the session, the next holder may run beside it for --kill-after. macOS
 promises this of COMMAND's process group. Not promised: the end of processes of
 another user or PID namespace, and of what others start for COMMAND (dockerd, at).
 
+With --revocable a run gives way when somebody asks for the lock (zklock revoke, or
+Curator's Revoker): COMMAND gets SIGTERM, as if that had been sent to zklock, and
+the lock is released when it has ended. COMMAND is not killed for it, and may take
+its time. The exit code is COMMAND's own, or 143 if it ended by the SIGTERM. With
+--elect, the run stands for election again.
+
 Standard streams, signals, the terminal and the exit code are COMMAND's. A second
 SIGINT sent to zklock ends everything at once. A COMMAND that is suspended (Ctrl-Z)
 suspends zklock, and the lock is lost unless it is resumed before the lease ends.
@@ -98,7 +107,7 @@ A run that gets the lock at once says nothing, unless stderr is a terminal or
 `
 
 func newRunCommand() *cobra.Command {
-	o := &runOptions{redraws: redraws}
+	o := &runOptions{redraws: redraws, asked: make(chan *zklock.Hold, 8)}
 	cmd := &cobra.Command{
 		Use:   "run [flags] PATH -- COMMAND [ARGS...]",
 		Short: "Run a command while holding a lock",
@@ -156,6 +165,7 @@ func (o *runOptions) addFlags(cmd *cobra.Command) {
 	f.BoolVarP(&o.noWait, "no-wait", "n", false, "give up at once if somebody else holds the lock")
 	f.DurationVarP(&o.killAfter, "kill-after", "k", 0, "time from SIGTERM to SIGKILL; must fit into the lease (default: half of what fits, at most 10s)")
 	f.DurationVar(&o.lockDelay, "lock-delay", 0, "after a holder disappeared without a release, nobody gets the lock for this time; give all runs the same")
+	f.BoolVar(&o.revocable, "revocable", false, "give way when somebody asks for the lock (zklock revoke): send COMMAND SIGTERM, and release when it has ended")
 	f.BoolVar(&o.container, "container", false, "make the lock root and its parents containers, which the servers remove when they are no longer used")
 	f.BoolVar(&o.chroot, "create-chroot", false, "make the chroot of --servers if it is not there")
 	f.StringVar(&o.acl, "acl", "world", "who may use the nodes that are made: world, or creator (needs credentials or a client certificate)")
@@ -193,6 +203,9 @@ func (o *runOptions) check(given func(flag string) bool) error {
 	if o.noWait && o.wait > 0 {
 		return exitf(exitUsage, "--no-wait and --wait %v contradict each other: give one of them", o.wait)
 	}
+	if err := o.checkRevocable(); err != nil {
+		return err
+	}
 	if o.quiet && o.verbose {
 		return exitf(exitUsage, "--quiet and --verbose contradict each other: give one of them")
 	}
@@ -224,6 +237,9 @@ func (o *runOptions) mutexOptions() ([]zklock.MutexOption, error) {
 	var opts []zklock.MutexOption
 	if o.container {
 		opts = append(opts, zklock.WithContainer())
+	}
+	if o.revocable {
+		opts = append(opts, zklock.WithRevocation(o.heard))
 	}
 	switch {
 	case o.lockDelay < 0:

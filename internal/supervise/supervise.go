@@ -130,6 +130,15 @@ func (r *Runner) KeepSignals(see func(os.Signal)) {
 	})
 }
 
+// Send has the command get a signal as if that had been sent to this process. It is for the time between KeepSignals and the return
+// of Run, from any goroutine.
+func (r *Runner) Send(s os.Signal) {
+	select {
+	case r.kept <- s:
+	default: // as in KeepSignals
+	}
+}
+
 // Dismiss ends the guardian of the command that Run ran last: what it ran under was given back, and its will is void.
 func (r *Runner) Dismiss() {
 	r.dismiss()
