@@ -6,8 +6,8 @@
 // signal, and stderr.go writes what it says. waiting.go says how a wait goes, and metrics.go, in a file, how the run went, in the
 // words of report.go. ls.go takes the flags of ls; lister.go reads queues, table.go prints them, watch.go follows them, and seats.go
 // says what has changed. revoke.go asks a holder for its lock, and giveway.go is a run that is asked. environ.go is COMMAND's environment.
-// prune.go removes empty lock roots, by the rules of pruneplan.go; expire.go, serve.go and demo.go are commands of their own: the end of a
-// session, a server for development, and internal/demo. printable.go escapes what a terminal would obey.
+// prune.go removes empty lock roots, by the rules of pruneplan.go. delete.go, expire.go, serve.go and demo.go are commands of their own: the
+// end of a lock node and of a session, a server for development, and internal/demo. printable.go escapes what a terminal would obey.
 package main
 
 import (
@@ -26,6 +26,7 @@ import (
 const (
 	exitNoSession = 1 // expire's: there was nothing to end
 	exitNoHolder  = 1 // revoke's: there was nobody to ask
+	exitNoNode    = 1 // delete's
 )
 
 // Exit codes of zklock's own. All others are the command's: those from 126 on as a shell gives them.
@@ -160,7 +161,7 @@ To try it without servers:
 		return err
 	})
 	root.SetVersionTemplate("zklock {{.Version}}\n")
-	root.AddCommand(newRunCommand(), newListCommand(), newRevokeCommand(), newExpireCommand(), newPruneCommand(), newServeCommand(), newVersionCommand(), newDemoCommand())
+	root.AddCommand(newRunCommand(), newListCommand(), newRevokeCommand(), newDeleteCommand(), newExpireCommand(), newPruneCommand(), newServeCommand(), newVersionCommand(), newDemoCommand())
 	return root
 }
 
