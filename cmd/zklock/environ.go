@@ -13,19 +13,27 @@ import (
 
 // environ is COMMAND's environment.
 func (o *runOptions) environ(hold *zklock.Hold) []string {
-	return setenv(os.Environ(),
-		"ZKLOCK_TOKEN="+strconv.FormatInt(hold.Token(), 10), "ZKLOCK_PATH="+o.path, "ZKLOCK_NODE="+hold.Node())
+	env := without(os.Environ(), envOuter)
+	if outer := outerHolds(os.Getenv); len(outer) > 0 {
+		env = append(env, envOuter+"="+outerWords(outer))
+	}
+	return setenv(env, envToken+"="+strconv.FormatInt(hold.Token(), 10), "ZKLOCK_PATH="+o.path, envNode+"="+hold.Node())
 }
 
 // setenv replaces variables, or adds them. Otherwise a run under a run would have two of one name, and the command would
 // decide which of them counts.
 func setenv(env []string, vars ...string) []string {
-	var out []string
-	for _, e := range env {
-		name, _, _ := strings.Cut(e, "=")
-		if !slices.ContainsFunc(vars, func(v string) bool { return strings.HasPrefix(v, name+"=") }) {
-			out = append(out, e)
-		}
+	for _, v := range vars {
+		name, _, _ := strings.Cut(v, "=")
+		env = without(env, name)
 	}
-	return append(out, vars...)
+	return append(env, vars...)
+}
+
+// without takes variables away.
+func without(env []string, names ...string) []string {
+	return slices.DeleteFunc(slices.Clone(env), func(e string) bool {
+		name, _, _ := strings.Cut(e, "=")
+		return slices.Contains(names, name)
+	})
 }

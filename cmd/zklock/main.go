@@ -5,8 +5,8 @@
 // command, and ending.go is what its guardian does for a zklock that was killed: it ends the session. signals.go ends zklock by a
 // signal, and stderr.go writes what it says. waiting.go says how a wait goes, and metrics.go, in a file, how the run went, in the
 // words of report.go. ls.go takes the flags of ls; lister.go reads queues, table.go prints them, watch.go follows them, and seats.go
-// says what has changed. revoke.go asks a holder for its lock, and giveway.go is a run that is asked. environ.go is COMMAND's environment.
-// prune.go removes empty lock roots, by the rules of pruneplan.go. delete.go, expire.go, serve.go and demo.go are commands of their own: the
+// says what has changed. revoke.go asks a holder for its lock, and giveway.go is a run that is asked. environ.go is COMMAND's environment,
+// and nested.go a run inside a run. prune.go removes empty lock roots, by the rules of pruneplan.go. delete.go, expire.go, serve.go and demo.go are commands of their own: the
 // end of a lock node and of a session, a server for development, and internal/demo. printable.go escapes what a terminal would obey.
 package main
 

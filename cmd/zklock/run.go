@@ -101,6 +101,9 @@ func (o *runOptions) run(ctx context.Context) error {
 	if err := o.checkPath(wctx, t.s); err != nil {
 		return err
 	}
+	if err := o.checkOuter(wctx, t.s, t.recipe, outerHolds(os.Getenv)); err != nil {
+		return err
+	}
 	for backoff := link.NewBackoff(); ; {
 		began := time.Now()
 		again, err := t.once(wctx)

@@ -79,6 +79,11 @@ COMMAND finds in its environment:
                 refuse no token. Each term of a leader has its own
   ZKLOCK_PATH   PATH
   ZKLOCK_NODE   the lock node, absolute; of several permits the first
+  ZKLOCK_OUTER  nodes and tokens of the runs around this one, if there are any
+
+A run inside a run of the same lock, which would wait for its own parent, is refused
+at once (exit code 125): for a semaphore, only if the permits of both cannot be in
+use together. Without ZKLOCK_NODE in its environment it queues as any other.
 
 Nothing that COMMAND started runs beside the next holder. When the lease is not
 renewed in time, it gets SIGTERM, and after --kill-after SIGKILL, before another
