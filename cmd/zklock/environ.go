@@ -13,7 +13,7 @@ import (
 
 // environ is COMMAND's environment.
 func (o *runOptions) environ(hold *zklock.Hold) []string {
-	env := without(os.Environ(), envOuter)
+	env := without(os.Environ(), append(withheld(), envOuter)...)
 	if outer := outerHolds(os.Getenv); len(outer) > 0 {
 		env = append(env, envOuter+"="+outerWords(outer))
 	}

@@ -81,6 +81,11 @@ COMMAND finds in its environment:
   ZKLOCK_NODE   the lock node, absolute; of several permits the first
   ZKLOCK_OUTER  nodes and tokens of the runs around this one, if there are any
 
+and what zklock's has, without ZKLOCK_AUTH, which is a secret, and without variables
+of flags that are about this run alone, such as ZKLOCK_WAIT. It inherits those that
+say how to reach the servers, such as ZKLOCK_SERVERS and ZKLOCK_AUTH_FILE, and those
+of --lease, --leader-ping and --acl.
+
 A run inside a run of the same lock, which would wait for its own parent, is refused
 at once (exit code 125): for a semaphore, only if the permits of both cannot be in
 use together. Without ZKLOCK_NODE in its environment it queues as any other.
