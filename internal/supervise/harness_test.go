@@ -340,6 +340,7 @@ func holderMain(args []string) int {
 	timeout := f.Duration("timeout", sessionTimeout, "of the hold")
 	killAfter := f.Duration("kill-after", 500*time.Millisecond, "")
 	leftovers := f.String("leftovers", string(EndThem), "")
+	asks := f.Bool("asks", false, "sends the command SIGTERM as soon as it exists")
 	if f.Parse(args) != nil || f.NArg() < 2 {
 		return 2
 	}
@@ -365,9 +366,13 @@ func holderMain(args []string) int {
 		Name: f.Arg(0), Program: program, Argv: f.Args()[1:],
 		Env:  append(os.Environ(), "ZKLOCK_PATH="+f.Arg(0), fmt.Sprint("ZKLOCK_TOKEN=", h.token)),
 		Hold: h, Leftovers: Leftovers(*leftovers),
-		Plan:    Plan{KillAfter: *killAfter, Margin: min(max(*timeout/10, 50*time.Millisecond), 500*time.Millisecond), Poll: min(*timeout/100, 250*time.Millisecond)},
-		Note:    func(format string, args ...any) { fmt.Fprintf(os.Stderr, "zklock: "+format+"\n", args...) },
-		Began:   func() {},
+		Plan: Plan{KillAfter: *killAfter, Margin: min(max(*timeout/10, 50*time.Millisecond), 500*time.Millisecond), Poll: min(*timeout/100, 250*time.Millisecond)},
+		Note: func(format string, args ...any) { fmt.Fprintf(os.Stderr, "zklock: "+format+"\n", args...) },
+		Began: func() {
+			if *asks {
+				r.Send(syscall.SIGTERM)
+			}
+		},
 		Will:    func() []byte { return fmt.Appendf(nil, "%s\n%d", f.Arg(0), h.token) },
 		Abandon: func(error) { os.Exit(ExitFailed) },
 	})
