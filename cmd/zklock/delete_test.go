@@ -93,6 +93,7 @@ func TestDelete_RefusesWhatIsNoLockNode(t *testing.T) {
 	for _, node := range []string{path, path + "/config", path + "/item-0000000001", path + "/lock-0000000007", path + "/lock-7", "/zookeeper/quota", path[:strings.LastIndex(path, "/")]} {
 		d := deleteBy(t, srv, "--yes", node)
 		require.Equal(t, exitUsage, d.wait(), node)
+		require.Regexp(t, `: nothing was done|/zookeeper`, d.stderr.String())
 		require.NotContains(t, d.stdout.String(), "gone")
 	}
 	d := start(t, nil, "delete", "--yes", "--servers", srv.ConnectString()+path, strings.TrimPrefix(hold.Node(), path))
