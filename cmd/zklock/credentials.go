@@ -36,9 +36,6 @@ func (c *connection) credentials() (credentials, error) {
 		return credentials{}, err
 	}
 	mechanism := c.sasl
-	if mechanism == "" {
-		mechanism = os.Getenv(envSASL)
-	}
 	switch {
 	case mechanism != "" && mechanism != saslDigest:
 		return credentials{}, fmt.Errorf("--sasl %q: give %s, or leave it out", mechanism, saslDigest)

@@ -25,7 +25,6 @@ import (
 const (
 	envServers = "ZKLOCK_SERVERS"
 	envAuth    = "ZKLOCK_AUTH"
-	envSASL    = "ZKLOCK_SASL"
 )
 
 // connection is what the connection flags say.
@@ -53,7 +52,7 @@ func (c *connection) addFlags(cmd *cobra.Command) {
 	f.DurationVar(&c.sessionTimeout, "session-timeout", zklock.DefaultSessionTimeout, "session timeout to ask the servers for")
 	f.DurationVar(&c.connectTimeout, "connect-timeout", 0, "how long to try to reach a server (default: the session timeout)")
 	f.StringVar(&c.authFile, "auth-file", "", "`file` with the credentials, user:password (default $"+envAuth+", the credentials themselves)")
-	f.StringVar(&c.sasl, "sasl", "", "prove the credentials by SASL: `digest`, that is DIGEST-MD5 (default $"+envSASL+", or without SASL: ZooKeeper's digest scheme)")
+	f.StringVar(&c.sasl, "sasl", "", "prove the credentials by SASL: `digest`, that is DIGEST-MD5 (default: ZooKeeper's digest scheme, without SASL)")
 	f.BoolVar(&c.tls, "tls", false, "connect over TLS; the other --tls flags imply it")
 	f.StringVar(&c.tlsCA, "tls-ca", "", "`file` with the PEM certificates to trust in place of the system's")
 	f.StringVar(&c.tlsCert, "tls-cert", "", "`file` with the client's PEM certificate")

@@ -152,7 +152,7 @@ func TestRun_Semaphore_AtMostNPermitsAreInUse(t *testing.T) {
 	}
 	require.Empty(t, append(childrenAt(t, s, path+"/locks"), childrenAt(t, s, path+"/leases")...))
 	require.Empty(t, listed(t, srv, path))
-	require.Equal(t, []string{"- 0/3 0"}, func() []string {
+	require.Equal(t, []string{"permit 0/3 0"}, func() []string {
 		p := start(t, nil, "ls", "--servers", srv.ConnectString(), "-r", "--all", path)
 		require.Equal(t, 0, p.wait())
 		f := strings.Fields(strings.Split(p.stdout.String(), "\n")[1])

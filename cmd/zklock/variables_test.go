@@ -126,8 +126,8 @@ func TestVariables_RunsWithThem_AndPassesOnThoseOfTheServers(t *testing.T) {
 	require.FileExists(t, metrics)
 	var got []string
 	for _, line := range strings.Fields(p.stdout.String()) {
-		name, _, _ := strings.Cut(line, "=")
-		if !slices.Contains([]string{envNode, envToken, "ZKLOCK_PATH"}, name) && !strings.HasPrefix(name, "ZKLOCK_TEST_") && name != "ZKLOCK_REQUIRE" {
+		name, value, _ := strings.Cut(line, "=")
+		if value != "" && !slices.Contains([]string{envNode, envToken, "ZKLOCK_PATH"}, name) && !strings.HasPrefix(name, "ZKLOCK_TEST_") && name != "ZKLOCK_REQUIRE" {
 			got = append(got, line)
 		}
 	}
