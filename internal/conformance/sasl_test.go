@@ -114,7 +114,7 @@ func shape(r *rawzk.Reply) string {
 	return fmt.Sprint(len(r.Body))
 }
 
-func TestSASL_ZktestAnswersAsARealServer(t *testing.T) {
+func TestSASL_AnswersAsOnAnyServer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts real servers")
 	}
@@ -130,6 +130,21 @@ func TestSASL_ZktestAnswersAsARealServer(t *testing.T) {
 			t.Logf("required %t, script %d: %v", required, i, strings.Join(want, "; "))
 		}
 	}
+}
+
+// docs/operating.md: 3.8.0 keeps the last user's password for the next one, and so takes a user whom it does not know.
+func TestSASL_UnknownUser(t *testing.T) {
+	addr := zkserver.Single(t, zkserver.SASLUsers(saslUsers), zkserver.SASLRequired()).Addr()
+	if version, err := zkserver.Version(addr); err != nil || version != "3.8.0" {
+		t.Skipf("not on ZooKeeper %s: it was seen of 3.8.0 (%v)", version, err)
+	}
+	got := saslScript{proves("ghost", "secret")}.answers(t, addr)
+	require.Contains(t, got[0], "authentication required", "nobody came before")
+	got = saslScript{proves("ann", "secret")}.answers(t, addr)
+	require.Contains(t, got[0], "rspauth=")
+	got = saslScript{proves("ghost", "secret"), asks(wire.OpWhoAmI, nil)}.answers(t, addr)
+	require.Contains(t, got[0], "rspauth=")
+	require.Contains(t, got[1], "sasl", "it is somebody")
 }
 
 // F36, I1, I8: Curator and ours in one queue, on a real server that answers nothing without SASL: never two in at a time, and each in its turn.

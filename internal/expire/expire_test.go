@@ -3,6 +3,7 @@ package expire_test
 // These tests end sessions: there, not there, and with the answer lost.
 
 import (
+	"io"
 	"net"
 	"testing"
 	"time"
@@ -12,6 +13,9 @@ import (
 
 	"github.com/zklock/zklock/internal/expire"
 	"github.com/zklock/zklock/internal/oneway"
+	"github.com/zklock/zklock/internal/rawzk"
+	"github.com/zklock/zklock/internal/sasl"
+	"github.com/zklock/zklock/internal/secret"
 	"github.com/zklock/zklock/internal/wire"
 	"github.com/zklock/zklock/internal/zkserver"
 	"github.com/zklock/zklock/zktest"
@@ -123,4 +127,37 @@ func digest(credentials string) func() (expire.Credentials, error) {
 	return func() (expire.Credentials, error) {
 		return expire.Credentials{Auths: []wire.AuthRequest{{Scheme: "digest", Auth: []byte(credentials)}}}, nil
 	}
+}
+
+// A server that answers nothing without SASL ends a session for those who have it. Those who have not are refused, and so are wrong ones.
+func TestSession_SASL(t *testing.T) {
+	srv := zktest.Start(t, zktest.WithSASLUsers(map[string]string{"ann": "secret"}), zktest.WithSASLRequired())
+	for _, password := range []string{"", "wrong", "secret"} {
+		c, err := rawzk.Dial(srv.Addr())
+		require.NoError(t, err)
+		require.NoError(t, c.Connect(wire.ConnectRequest{Timeout: 10_000}))
+		asked := 0
+		was, err := expire.Session(to(srv.Addr()), c.Session.SessionID, func() (creds expire.Credentials, err error) {
+			if asked++; password != "" {
+				creds.SASL, err = sasl.DigestMD5(secret.Of([]byte("ann")), secret.Of([]byte(password))).Start(t.Context(), srv.Addr())
+			}
+			return creds, err
+		})
+		require.Equal(t, 1, asked)
+		if password == "secret" {
+			require.NoError(t, err)
+			require.True(t, was)
+			_, err = c.ReadFrame()
+			require.Error(t, err, "its connection is closed")
+		} else {
+			require.True(t, expire.Refused(err), password)
+			require.Len(t, srv.Sessions(), 1, "it lives on")
+			require.NotContains(t, err.Error(), "secret")
+			srv.ExpireSession(c.Session.SessionID)
+		}
+		c.Close()
+	}
+	require.Empty(t, srv.Sessions())
+	_, err := expire.Session(to(srv.Addr()), 1, func() (expire.Credentials, error) { return expire.Credentials{}, io.ErrNoProgress })
+	require.ErrorIs(t, err, io.ErrNoProgress, "a mechanism that cannot begin")
 }
