@@ -148,8 +148,8 @@ func WithTrace(t *Trace) Option {
 	}
 }
 
-// WithHandshakeTimeout caps the time that one server gets: for the look-up of its name, the dial, TLS, its connect response
-// and its answers to the credentials together. After that the Session tries the next server. The default is a third of the
+// WithHandshakeTimeout caps the time that one server gets: for the look-up of its name, the dial, TLS, its connect response,
+// SASL and its answers to the credentials together. After that the Session tries the next server. The default is a third of the
 // session timeout, and at most 10 s. Within it, the dial to each address may take one heartbeat: a tenth of the session
 // timeout, and at least 250 ms. That limit doubles each time that all servers have been tried in vain.
 func WithHandshakeTimeout(d time.Duration) Option {
