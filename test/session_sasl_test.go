@@ -152,7 +152,7 @@ func TestVirtual_SASL_ServerHasNone(t *testing.T) {
 	})
 }
 
-// Without SASL where it is required, the first request says so: that of an acquire, or the read that keeps the Session alive, which is final.
+// Without SASL where it is required, the first request says so: that of an acquire, or what keeps the Session alive, a read or a ping, which is final.
 func TestVirtual_SASL_NotGiven(t *testing.T) {
 	inSASLTime(t, func(t *testing.T, v *virtual) {
 		_, err := newMutex(t, v.connect(), "/job").Acquire(within(t, soon))

@@ -38,7 +38,7 @@ func (z *Era) beat(conn uint64) bool {
 		} else {
 			// Anybody may ask that. So who may not may ask nothing: the server wants credentials, and closes each connection at its first request.
 			if a, _ := z.askAs(context.Background(), wire.OpExists, wire.PathWatchRequest{Path: "/"}, true); a.Code == wire.AuthRequired {
-				z.Carrier.Unauthenticated(a.Conn, a.Code)
+				z.Carrier.Unauthenticated(a.Code)
 			}
 		}
 		z.mu.Lock()

@@ -74,8 +74,8 @@ func NewEra(c Carrier, log *eventlog.Log, clk *clock.Clock, mode lease.Mode, r t
 
 // Carrier is the connection, as far as requests know it.
 type Carrier interface {
-	// Unauthenticated hears that the server on a connection answers nothing, for want of credentials.
-	Unauthenticated(conn uint64, code wire.Code)
+	// Unauthenticated hears that a server answers nothing, for want of credentials.
+	Unauthenticated(code wire.Code)
 	// Send hands a request to the connection over which z is attached. It returns false, and forgets the request, if there is
 	// none.
 	Send(z *Era, r *tap.Request) bool

@@ -243,13 +243,11 @@ func (r report) Authenticated(err error) {
 }
 
 // Unauthenticated ends the link: it may ask nothing, and no server will say otherwise.
-func (l *Link) Unauthenticated(conn uint64, code wire.Code) {
+func (l *Link) Unauthenticated(code wire.Code) {
 	l.mu.Lock()
-	c := l.mu.conn
+	c := l.mu.conn // the server has closed the one that it was: this may be the next
 	l.mu.Unlock()
-	if c.tap.Seq == conn {
-		l.unauthenticated(c.addr, c.tap.RemoteAddr().String(), code)
-	}
+	l.unauthenticated(c.addr, c.tap.RemoteAddr().String(), code)
 }
 
 // unauthenticated ends the link if we were refused. If somebody did not answer, or the answer says nothing of who we are, it notes that: the
@@ -316,6 +314,10 @@ func (r report) Quorum(sent clock.Instant) {
 }
 
 func (r report) Refused(op wire.Op, code wire.Code) {
+	if code == wire.AuthRequired { // for a ping, which anybody may send
+		r.link.unauthenticated(r.addr, r.server(), code)
+		return
+	}
 	err := ErrExpired
 	if op == wire.OpPing {
 		err = fmt.Errorf("%w: %s, code %d", errPingRefused, r.server(), code)
