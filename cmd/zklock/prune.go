@@ -74,11 +74,12 @@ func newPruneCommand() *cobra.Command {
 	return cmd
 }
 
-const pruneHelp = `Prune removes what locks leave behind: below PATH, and PATH itself if there is
-nothing below it, the nodes that have had children, have none and have no data; the path
-of a semaphore with its locks and leases, and its limit if nobody has set it; and
-parents that become empty so, if they have the ACL of what was below. Without --yes
-it prints what it would remove, and removes nothing.
+const pruneHelp = `Prune removes what locks leave behind. Below PATH, that is each node that has had
+children, has none now, and has no data; the locks and leases of a semaphore, its
+limit if nobody has set it, and its path; and the parents that become empty, if
+they have the same ACL as what was below them. PATH itself goes only if there is
+nothing below it, or if it is the path of a semaphore. Without --yes, prune prints
+what it would remove, and removes nothing.
 
 Programs may go on taking locks meanwhile: what is in use stays, and zklock makes
 again what is gone. So do Curator and go-zookeeper's lock. A Lock of kazoo that was
@@ -86,11 +87,11 @@ used before does not: its next acquire fails with NoNodeError; make a new one.
 An empty folder whose children come and go looks like a lock root, whoever made it:
 read the list first.
 
-These stay: data, but for what is said above; a node that was never used; a root
-whose record says that a holder disappeared (--lock-delay); what changes while
-prune runs. --older-than keeps what was in use since. The servers do not say when
-that was, so prune concludes it from the times of all nodes that it sees: what it
-cannot tell to be younger is removed.
+Prune leaves all other data, nodes that were never used, a root whose record says
+that a holder disappeared (--lock-delay), and whatever changes while it runs. With
+--older-than it also leaves what was in use within that time. The servers do not
+keep when that was, so prune concludes it from the times of all nodes that it sees.
+What it cannot tell to be younger, it removes.
 
 Exit codes:
   0    what is printed was removed, or would be; it may be nothing
