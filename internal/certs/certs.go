@@ -1,0 +1,189 @@
+// Package certs reads the certificates of TLS from files that somebody renews. It promises that a new file is used from the next time
+// on that anybody asks, that the last good ones go on while a file is missing or half written, and that no log shows a key.
+//
+// It must not know of connections, and it starts no goroutine. It says nothing itself: whoever asks is told.
+package certs
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/zklock/zklock/internal/secret"
+)
+
+// Names are the files, in PEM: the authorities to trust, and our own certificate with its key. CA, or Cert with Key, may be "".
+type Names struct{ CA, Cert, Key string }
+
+// Check says what is wrong with the names, and what to give.
+func (n Names) Check() error {
+	switch {
+	case n == Names{}:
+		return errors.New("no file is named: give the authorities, or a certificate and its key, or both")
+	case (n.Cert == "") != (n.Key == ""):
+		return errors.New("a certificate and its key go together: give both files or neither")
+	}
+	return nil
+}
+
+func (n Names) all() [3]string { return [3]string{n.CA, n.Cert, n.Key} }
+
+// Files are files and what they last had that was good. All methods may be called from any goroutine.
+type Files struct {
+	names Names
+	mu    struct {
+		sync.Mutex                // held while the files are read, and by nobody who must not wait for that
+		from       [3]os.FileInfo // the files that good is from, nil for one without a name
+		bad        string         // what was last wrong, since good was read
+	}
+	good struct {
+		sync.Mutex
+		is func() material // a closure, as a secret is
+	}
+}
+
+// material is what the files have.
+type material struct {
+	pem   [3]secret.Bytes // as the names
+	roots *x509.CertPool  // nil for the system's
+	pair  *tls.Certificate
+}
+
+// Open reads the files. It returns an error if one cannot be read, or has not what it should.
+func Open(names Names) (*Files, error) {
+	f := &Files{names: names}
+	if err := names.Check(); err != nil {
+		return nil, err
+	}
+	_, err := f.look()
+	return f, err
+}
+
+// Keep returns files of which these bytes are the last good ones. It does not read the files: the next Config does.
+func Keep(names Names, ca, cert []byte, key secret.Bytes) (*Files, error) {
+	f := &Files{names: names}
+	m, err := parse(names, [3]secret.Bytes{secret.Of(ca), secret.Of(cert), key})
+	f.setGood(m)
+	return f, err
+}
+
+// News is what has come of a look at the files.
+type News struct {
+	Renewed bool   // they had changed, and were read
+	Err     error  // they cannot be used now, and the last good ones go on
+	First   bool   // the look before found nothing wrong, or something else
+	Cert    string // our certificate, for people; "" for none
+}
+
+// Config returns a configuration like base, nil for the default, with what the files have now. If they cannot be used, it has what they last
+// had.
+func (f *Files) Config(base *tls.Config) (*tls.Config, News) {
+	news, err := f.look()
+	f.mu.Lock()
+	if news.Err = err; err == nil {
+		f.mu.bad = ""
+	} else {
+		news.First = f.mu.bad != err.Error()
+		f.mu.bad = err.Error()
+	}
+	f.mu.Unlock()
+
+	c := &tls.Config{}
+	if base != nil {
+		c = base.Clone()
+	}
+	m := f.last()
+	if m.roots != nil {
+		c.RootCAs = m.roots
+	}
+	if m.pair != nil {
+		c.Certificates, c.GetClientCertificate = []tls.Certificate{*m.pair}, nil
+		news.Cert = fmt.Sprintf("%s, valid until %s", f.names.Cert, m.pair.Leaf.NotAfter.UTC().Format("2006-01-02T15:04:05Z"))
+	}
+	return c, news
+}
+
+// PEM returns what the files last had that was good.
+func (f *Files) PEM() (ca, cert []byte, key secret.Bytes) {
+	m := f.last()
+	return m.pem[0].Reveal(), m.pem[1].Reveal(), m.pem[2]
+}
+
+func (f *Files) last() material {
+	f.good.Lock()
+	defer f.good.Unlock()
+	return f.good.is()
+}
+
+func (f *Files) setGood(m material) {
+	f.good.Lock()
+	defer f.good.Unlock()
+	f.good.is = func() material { return m }
+}
+
+// look reads the files if any has changed: another file has its name, or its time of modification or size is another. It asks that before
+// it reads. So a file that is written while it is read looks changed the next time.
+func (f *Files) look() (news News, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var now [3]os.FileInfo
+	changed := false
+	for i, name := range f.names.all() {
+		if name == "" {
+			continue
+		}
+		if now[i], err = os.Stat(name); err != nil {
+			return News{}, err
+		}
+		was := f.mu.from[i]
+		changed = changed || was == nil || !os.SameFile(was, now[i]) || !was.ModTime().Equal(now[i].ModTime()) || was.Size() != now[i].Size()
+	}
+	if !changed {
+		return News{}, nil
+	}
+	var pem [3]secret.Bytes
+	for i, name := range f.names.all() {
+		if name == "" {
+			continue
+		}
+		b, err := os.ReadFile(name)
+		if err != nil {
+			return News{}, err
+		}
+		pem[i] = secret.Of(b)
+	}
+	m, err := parse(f.names, pem)
+	if err != nil {
+		return News{}, err
+	}
+	f.mu.from = now
+	f.setGood(m)
+	return News{Renewed: true}, nil
+}
+
+func parse(names Names, pem [3]secret.Bytes) (m material, err error) {
+	m.pem = pem
+	if names.CA != "" {
+		m.roots = x509.NewCertPool()
+		if !m.roots.AppendCertsFromPEM(pem[0].Reveal()) {
+			return m, fmt.Errorf("%s holds no PEM certificate", names.CA)
+		}
+	}
+	if names.Cert == "" {
+		return m, nil
+	}
+	pair, err := tls.X509KeyPair(pem[1].Reveal(), pem[2].Reveal())
+	if err != nil { // the error does not quote the files
+		return m, fmt.Errorf("%s and %s: %w", names.Cert, names.Key, err)
+	}
+	if pair.Leaf == nil { // GODEBUG=x509keypairleaf=0
+		if pair.Leaf, err = x509.ParseCertificate(pair.Certificate[0]); err != nil {
+			return m, fmt.Errorf("%s: %w", names.Cert, err)
+		}
+	}
+	m.pair = &pair
+	return m, nil
+}

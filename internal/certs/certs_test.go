@@ -1,0 +1,213 @@
+package certs
+
+// These tests attack certs.go: files that change under whoever reads them, and what stays of them.
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/secret"
+)
+
+// made returns the PEM of a certificate of that number, which signs itself, and of its key.
+func made(t *testing.T, number int64) (cert, key []byte) {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(number), NotAfter: time.Date(2040, 1, 2, 3, 4, 5, 0, time.UTC)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &k.PublicKey, k)
+	require.NoError(t, err)
+	keyDER, err := x509.MarshalECPrivateKey(k)
+	require.NoError(t, err)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
+}
+
+func write(t *testing.T, name string, b []byte) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(name, b, 0o600))
+}
+
+// files are those of certificate number 1, which is its own authority.
+func files(t *testing.T) (n Names, f *Files) {
+	t.Helper()
+	dir := t.TempDir()
+	n = Names{filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")}
+	cert, key := made(t, 1)
+	write(t, n.CA, cert)
+	write(t, n.Cert, cert)
+	write(t, n.Key, key)
+	f, err := Open(n)
+	require.NoError(t, err)
+	return n, f
+}
+
+func number(t *testing.T, c *tls.Config) int64 {
+	t.Helper()
+	require.Len(t, c.Certificates, 1)
+	return c.Certificates[0].Leaf.SerialNumber.Int64()
+}
+
+// F56: a renewal is used from the next look on, and is told once. Without one nothing is told.
+func TestFiles_Renewed(t *testing.T) {
+	n, f := files(t)
+	for i := range int64(3) {
+		c, news := f.Config(nil)
+		require.Equal(t, i+1, number(t, c))
+		require.Equal(t, i > 0, news.Renewed)
+		require.NoError(t, news.Err)
+		require.Equal(t, n.Cert+", valid until 2040-01-02T03:04:05Z", news.Cert)
+		again, news := f.Config(nil)
+		require.False(t, news.Renewed)
+		require.Same(t, c.RootCAs, again.RootCAs, "not read again")
+		cert, key := made(t, i+2)
+		write(t, n.Cert, cert)
+		write(t, n.Key, key)
+	}
+}
+
+// A file of the same size and time that another takes the name of is another file: a mesh swaps symbolic links.
+func TestFiles_Swapped(t *testing.T) {
+	n, f := files(t)
+	before, _ := f.Config(nil)
+	info, err := os.Stat(n.CA)
+	require.NoError(t, err)
+	old, err := os.ReadFile(n.CA)
+	require.NoError(t, err)
+	other, _ := made(t, 7)
+	for len(other) < len(old) {
+		other = append(other, '\n')
+	}
+	write(t, n.CA+".new", other)
+	require.NoError(t, os.Chtimes(n.CA+".new", info.ModTime(), info.ModTime()))
+	require.NoError(t, os.Rename(n.CA+".new", n.CA))
+	after, news := f.Config(nil)
+	require.True(t, news.Renewed)
+	require.False(t, before.RootCAs.Equal(after.RootCAs))
+}
+
+// F56: files that are missing, half written, or of two renewals: the last good ones go on. Each trouble is told once, and the next good
+// ones are used.
+func TestFiles_Spoilt(t *testing.T) {
+	for name, spoil := range map[string]func(t *testing.T, n Names){
+		"no authorities": func(t *testing.T, n Names) { require.NoError(t, os.Remove(n.CA)) },
+		"no key":         func(t *testing.T, n Names) { require.NoError(t, os.Remove(n.Key)) },
+		"empty":          func(t *testing.T, n Names) { write(t, n.CA, nil) },
+		"half of it": func(t *testing.T, n Names) {
+			cert, _ := made(t, 2)
+			write(t, n.Cert, cert[:len(cert)/2])
+		},
+		"the certificate, and its key not yet": func(t *testing.T, n Names) {
+			cert, _ := made(t, 2)
+			write(t, n.Cert, cert)
+		},
+		"a directory": func(t *testing.T, n Names) {
+			require.NoError(t, os.Remove(n.Cert))
+			require.NoError(t, os.Mkdir(n.Cert, 0o700))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, f := files(t)
+			good, _ := f.Config(nil)
+			spoil(t, n)
+			for first := true; ; first = false {
+				c, news := f.Config(nil)
+				require.Error(t, news.Err)
+				require.Contains(t, news.Err.Error(), filepath.Dir(n.CA), "it names the file")
+				require.Equal(t, first, news.First)
+				require.Equal(t, int64(1), number(t, c))
+				require.Same(t, good.RootCAs, c.RootCAs)
+				_, err := Open(n)
+				require.Error(t, err, "at the start there is nothing to go on with")
+				if !first {
+					break
+				}
+			}
+			ca, _ := made(t, 3)
+			cert, key := made(t, 4)
+			_ = os.Remove(n.Cert)
+			write(t, n.CA, ca)
+			write(t, n.Cert, cert)
+			write(t, n.Key, key)
+			c, news := f.Config(nil)
+			require.True(t, news.Renewed)
+			require.Equal(t, int64(4), number(t, c))
+			require.False(t, good.RootCAs.Equal(c.RootCAs))
+		})
+	}
+}
+
+// What the files say replaces what the configuration says, and the rest of that stays.
+func TestFiles_Base(t *testing.T) {
+	n, f := files(t)
+	base := &tls.Config{ServerName: "zk.test", MinVersion: tls.VersionTLS13, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return nil, nil }}
+	c, _ := f.Config(base)
+	require.Equal(t, "zk.test", c.ServerName)
+	require.Equal(t, uint16(tls.VersionTLS13), c.MinVersion)
+	require.Nil(t, c.GetClientCertificate, "it would be asked in place of ours")
+	require.NotNil(t, base.GetClientCertificate, "the caller's is the caller's")
+	f, err := Open(Names{CA: n.CA})
+	require.NoError(t, err)
+	c, news := f.Config(base)
+	require.NotNil(t, c.GetClientCertificate)
+	require.Empty(t, news.Cert)
+	f, err = Open(Names{Cert: n.Cert, Key: n.Key})
+	require.NoError(t, err)
+	c, _ = f.Config(nil)
+	require.Nil(t, c.RootCAs, "the system's")
+}
+
+// What was kept is used until the files can be read, and at once replaced by what they have.
+func TestKeep(t *testing.T) {
+	n, f := files(t)
+	ca, cert, key := f.PEM()
+	for _, name := range n.all() {
+		require.NoError(t, os.Remove(name))
+	}
+	kept, err := Keep(n, ca, cert, key)
+	require.NoError(t, err)
+	c, news := kept.Config(nil)
+	require.ErrorIs(t, news.Err, os.ErrNotExist)
+	require.Equal(t, int64(1), number(t, c))
+	newCert, newKey := made(t, 2)
+	write(t, n.CA, newCert)
+	write(t, n.Cert, newCert)
+	write(t, n.Key, newKey)
+	c, news = kept.Config(nil)
+	require.NoError(t, news.Err)
+	require.Equal(t, int64(2), number(t, c))
+	_, err = Keep(n, ca, cert, secret.Of(newKey))
+	require.Error(t, err)
+}
+
+func TestNames_Check(t *testing.T) {
+	for _, n := range []Names{{CA: "a"}, {Cert: "b", Key: "c"}, {"a", "b", "c"}} {
+		require.NoError(t, n.Check())
+	}
+	for _, n := range []Names{{}, {Cert: "b"}, {Key: "c"}, {CA: "a", Cert: "b"}} {
+		require.Error(t, n.Check())
+	}
+}
+
+// R71: nothing that prints shows a key.
+func TestFiles_Printed(t *testing.T) {
+	n, f := files(t)
+	key, err := os.ReadFile(n.Key)
+	require.NoError(t, err)
+	printed := fmt.Sprintf("%v %+v %#v", f, f, f)
+	require.NotContains(t, printed, string(key[40:80]))
+	require.NotContains(t, printed, strings.Trim(fmt.Sprint(key[40:60]), "[]"))
+	require.NotContains(t, printed, "PrivateKey")
+}
