@@ -12,6 +12,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock/internal/answer"
+	"github.com/zklock/zklock/internal/dial"
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
@@ -59,12 +60,17 @@ var (
 	ErrTooManyWaiters = errTooMany
 	// ErrAuthFailed: a server refused the credentials given with WithDigest or WithSASL, or did not prove who it is.
 	ErrAuthFailed = errAuthFailed
+	// ErrCertificate: over TLS, each server that was tried refused our certificate, or we refused its. The error says which, and why. It
+	// stands beside the end of Connect's context, or beside ErrNotConnected, and is not final: the Session tries on, and a certificate that
+	// is renewed is taken at the next dial (WithTLSFiles).
+	ErrCertificate = errCertificate
 )
 
 // What the packages below return of those. The public names stand for these, so that the documentation shows no internal package.
 var (
 	errClosed, errAuthFailed = link.ErrClosed, link.ErrAuthFailed
 	errNoRoom, errTooMany    = lease.ErrNoRoom, nodes.ErrTooMany
+	errCertificate           = dial.ErrCertificate
 )
 
 // Error says which operation failed, on which lock, and why. Err is never nil. errors.Is and errors.As find in it the

@@ -1034,6 +1034,19 @@ func ExampleWithTLS() {
 	defer s.Close()
 }
 
+// The files are read again at each dial: a renewal needs no restart.
+func ExampleWithTLSFiles() {
+	s, err := zklock.Connect(context.Background(), "zk1.example.org:2281",
+		zklock.WithTLSFiles("/run/certs/ca.pem", "/run/certs/tls.crt", "/run/certs/tls.key"))
+	if errors.Is(err, zklock.ErrCertificate) {
+		log.Fatal("not an outage: ", err) // it names each server, and whose certificate was refused
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+}
+
 func ExampleWithLease() {
 	ctx, servers, stop := exampleServer()
 	defer stop()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/zklock/zklock/internal/certs"
 	"github.com/zklock/zklock/internal/dial"
 	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/sasl"
@@ -35,6 +36,7 @@ type sessionOptions struct {
 	digests       []secret.Bytes // "user:password"
 	chrootACL     []zk.ACL       // nil: the chroot is not made
 	dial          dial.Config
+	tlsFiles      certs.Names // zero: none
 	logger        *slog.Logger
 	traces        []*Trace
 	handshakeCap  time.Duration
@@ -76,6 +78,12 @@ func (o *sessionOptions) check() error {
 		return fmt.Errorf("WithMaxLockNodes(%d) lets nobody acquire; give at least 1", o.maxLockNodes)
 	case o.logger == nil:
 		return errors.New("WithLogger(nil): give slog.New(slog.DiscardHandler) for silence")
+	}
+	if (o.tlsFiles != certs.Names{}) {
+		var err error
+		if o.dial.Files, err = certs.Open(o.tlsFiles); err != nil {
+			return fmt.Errorf("WithTLSFiles: %w", err)
+		}
 	}
 	return o.mode.mode.Check(o.timeout)
 }
@@ -121,6 +129,23 @@ func WithTLS(c *tls.Config) Option {
 		if o.dial.TLS = c; c == nil {
 			o.wrong = errors.New("WithTLS(nil): give &tls.Config{} to trust this machine's authorities, or leave the option out to connect in plain text")
 		}
+	}
+}
+
+// WithTLSFiles connects over TLS with certificates that are renewed: the files, in PEM, are read at each dial if they have changed. ca has
+// the authorities to trust, "" for this machine's; cert and key are our own certificate, both "" for none. All else is as WithTLS says, if
+// that is given too: ServerName, say. Connect returns an error if a file cannot be read. Later a file that is missing or half
+// written is logged, and the last good ones go on. The files must not lie where reading can hang: a dial waits for it.
+//
+// A connection outlives the certificate that it was made with. A certificate that is refused is logged once, and the Session tries on: see
+// ErrCertificate.
+func WithTLSFiles(ca, cert, key string) Option {
+	names := certs.Names{CA: ca, Cert: cert, Key: key}
+	return func(o *sessionOptions) {
+		if err := names.Check(); err != nil {
+			o.wrong = fmt.Errorf("WithTLSFiles: %w", err)
+		}
+		o.tlsFiles = names
 	}
 }
 

@@ -75,6 +75,9 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 		closeDone: make(chan struct{}),
 	}
 	s.link = link.New(s.linkOptions(addrs))
+	if hooks.Unreached != nil {
+		hooks.Unreached(s.link.Unreached)
+	}
 	s.locks.byKey = make(map[lockKey]*lockData)
 	s.trace.all, s.trace.log, s.trace.clock = o.traces, s.log, s.clock
 
@@ -96,11 +99,12 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 		if hooks.Key != nil {
 			*hooks.Key = s.key
 		}
+		if hooks.Files != nil && o.dial.Files != nil {
+			*hooks.Files = o.dial.Files
+		}
 		return s, nil
 	}
-	if tried := s.link.Tried(); tried != "" {
-		err = fmt.Errorf("%w; tried %s", err, tried)
-	}
+	err = s.link.Unreached(err)
 	s.closeInVain()
 	return fail(err)
 }
@@ -132,7 +136,7 @@ func (s *Session) linkOptions(addrs []string) link.Options {
 			if st.State.Attached() {
 				s.attached.Add(1)
 			}
-			s.feed.tell(Change{State(st.State), st.Session, st.Time, st.Err})
+			s.feed.tell(Change{State(st.State), st.Session, st.Server, st.Time, st.Err})
 		},
 		Closed: s.feed.close,
 	}
@@ -166,9 +170,13 @@ func (s *Session) findChroot(ctx context.Context) error {
 	}
 }
 
-// String returns the servers, the state and the ZooKeeper session's id, in one line.
+// String returns the servers, the state, the server that the Session is attached to, and the ZooKeeper session's id, in one line.
 func (s *Session) String() string {
-	return fmt.Sprintf("Session(%s, %v, %#x)", s.connected().servers, s.State(), s.SessionID())
+	state, server := s.connected().link.At()
+	if server != "" {
+		server = " to " + server
+	}
+	return fmt.Sprintf("Session(%s, %v%s, %#x)", s.servers, state, server, s.SessionID())
 }
 
 // GoString returns what String returns. Without it, %#v would read fields without their locks.
@@ -284,11 +292,7 @@ func (s *Session) tryLimit() (time.Duration, error) {
 	case z != nil:
 		return 2 * lease.Heartbeat(z.Timeout()), nil
 	}
-	err = ErrNotConnected
-	if tried := s.link.Tried(); tried != "" {
-		err = fmt.Errorf("%w; tried %s", err, tried)
-	}
-	return 0, err
+	return 0, s.link.Unreached(ErrNotConnected)
 }
 
 // loseIfLate ends the current ZooKeeper session if a hold is past its lease.

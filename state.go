@@ -50,8 +50,9 @@ func (s State) Attached() bool { return link.State(s).Attached() }
 type Change struct {
 	State     State
 	SessionID int64     // the ZooKeeper session it is about
+	Server    string    // as given to Connect: where the Session is attached, or was last. "" if it never was
 	Time      time.Time // when it was noticed
-	Err       error     // why, for Suspended, Lost and Closed where it is known
+	Err       error     // why, for Suspended, Lost and Closed where it is known. For Suspended it says how the connection ended
 }
 
 // changeFeed tells readers of the steps of a Session's state, in order. The zero value has no readers.

@@ -331,7 +331,7 @@ func TestPrinting_Says(t *testing.T) {
 	s := connect(t, srv+"/app", zklock.WithCreateChroot())
 	m := newMutex(t, s, "/locks/orders")
 	h := acquire(t, m)
-	require.Equal(t, fmt.Sprintf("Session(%s/app, Connected, %#x)", srv, s.SessionID()), fmt.Sprint(s))
+	require.Equal(t, fmt.Sprintf("Session(%s/app, Connected to %s, %#x)", srv, srv, s.SessionID()), fmt.Sprint(s))
 	require.Equal(t, "Mutex(/locks/orders)", fmt.Sprint(m))
 	require.Equal(t, fmt.Sprintf("Hold(%s, token %d)", h.Node(), h.Token()), fmt.Sprintf("%+v", h))
 	require.Equal(t, fmt.Sprint(s, h), fmt.Sprintf("%#v %#v", s, h))

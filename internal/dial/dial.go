@@ -1,10 +1,10 @@
-// Package dial makes connections to the servers: which server is next and after what pause, what addresses a name has, and what a
-// stranger's first bytes say. It promises that each try ends by its deadline, that no server is tried without a pause in between,
-// and that a dark server among others costs no hold.
+// Package dial makes connections to the servers: which server is next and after what pause, what addresses a name has, what a
+// stranger's first bytes say, and whose certificate was refused. It promises that each try ends by its deadline, that no server is tried
+// without a pause in between, and that a dark server among others costs no hold.
 //
 // It must not know of ZooKeeper sessions or locks, and it starts goroutines only with the spawn that it is given.
 //
-// Read dial.go first, then names.go and dialerror.go.
+// Read dial.go first, then hosts.go, names.go, dialerror.go and refusal.go.
 package dial
 
 import (
@@ -12,7 +12,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"slices"
@@ -22,97 +21,21 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/zklock/zklock/internal/certs"
 	"github.com/zklock/zklock/internal/clock"
+	"github.com/zklock/zklock/internal/eventlog"
 )
-
-// hosts is the client's HostProvider. It hands out host names, not addresses, so that TLS can verify them and every
-// dial resolves them anew. The client tries all servers without a pause, then waits a second: that is a lap.
-type hosts struct {
-	clock *clock.Clock
-	mu    struct {
-		sync.Mutex
-		addrs       []string
-		next        int
-		left        int // tries before a pause
-		laps        int // pauses since a server accepted the session
-		connected   clock.Instant
-		isConnected bool
-		closed      bool
-	}
-}
-
-func newHosts(addrs []string, clk *clock.Clock) *hosts {
-	h := &hosts{clock: clk}
-	h.mu.addrs = slices.Clone(addrs)
-	rand.Shuffle(len(addrs), func(i, j int) { h.mu.addrs[i], h.mu.addrs[j] = h.mu.addrs[j], h.mu.addrs[i] })
-	h.mu.left = len(addrs)
-	return h
-}
-
-// Init does nothing: the servers are known, and names are resolved when they are dialled.
-func (h *hosts) Init([]string) error { return nil }
-
-// Len returns the number of servers.
-func (h *hosts) Len() int { return len(h.mu.addrs) }
-
-// Next returns the next server to try, and whether the client should first pause for its one second.
-func (h *hosts) Next() (string, bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.mu.closed {
-		return h.mu.addrs[0], true // the client looks for its own end only when it pauses
-	}
-	pause := h.mu.left == 0
-	if h.mu.isConnected {
-		// A server that accepts the session and drops us at once must not make us spin (R50).
-		pause = pause || h.clock.Now().Sub(h.mu.connected) < time.Second
-		h.mu.isConnected = false
-	}
-	if pause {
-		h.mu.left = len(h.mu.addrs)
-		h.mu.laps++
-	}
-	h.mu.left--
-	addr := h.mu.addrs[h.mu.next]
-	h.mu.next = (h.mu.next + 1) % len(h.mu.addrs)
-	return addr, pause
-}
-
-// Connected notes that the last server handed out has accepted the session.
-func (h *hosts) Connected() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.mu.left, h.mu.laps = len(h.mu.addrs), 0
-	h.mu.connected, h.mu.isConnected = h.clock.Now(), true
-}
-
-// forgive begins a new lap: a server that answers "expired" is well, and should be asked for a new session at once.
-func (h *hosts) forgive() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.mu.left = len(h.mu.addrs)
-	h.mu.next = (h.mu.next + len(h.mu.addrs) - 1) % len(h.mu.addrs)
-}
-
-func (h *hosts) close() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.mu.closed = true
-}
-
-// lap returns how often all servers have been tried since one accepted the session.
-func (h *hosts) lap() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.mu.laps
-}
 
 // Config is how to connect.
 type Config struct {
-	TLS    *tls.Config // nil for plain text
-	Dialer zk.Dialer   // replaces the look-up of names and net.Dialer; nil for these
+	TLS    *tls.Config  // nil for plain text, unless there are files
+	Files  *certs.Files // what TLS trusts and shows, as it is at each dial; nil if TLS says it
+	Dialer zk.Dialer    // replaces the look-up of names and net.Dialer; nil for these
 	Lookup func(ctx context.Context, host string) ([]string, error)
+	Log    *eventlog.Log // hears of certificates
 }
+
+func (c Config) overTLS() bool { return c.TLS != nil || c.Files != nil }
 
 // Dialer makes connections to the servers, one try after the other, and keeps the outcome of each try.
 type Dialer struct {
@@ -126,6 +49,7 @@ type Dialer struct {
 	mu struct {
 		sync.Mutex
 		tried map[string]error // since a server accepted the session
+		said  map[string]error // of those, whose certificate was refused when that was last logged
 	}
 }
 
@@ -135,7 +59,7 @@ func New(how Config, clk *clock.Clock, addrs []string, spawn func(func()) bool) 
 	d := &Dialer{how: how, hosts: newHosts(addrs, clk), spawn: spawn}
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	d.names.lookup, d.names.ctx, d.names.mu.byHost = how.Lookup, d.ctx, make(map[string]*hostName)
-	d.mu.tried = make(map[string]error)
+	d.mu.tried, d.mu.said = make(map[string]error), make(map[string]error)
 	return d
 }
 
@@ -155,17 +79,17 @@ func (d *Dialer) Close() {
 // Dial tries a server. It returns the connection to speak over and the one underneath, which closes at once. Each of a server's addresses has a
 // heartbeat's time, doubled in each lap: a dark server must not cost a hold while there are others, and a network that is well
 // again must be noticed soon.
-func (d *Dialer) Dial(to To, beat time.Duration) (c, raw net.Conn, err error) {
+func (d *Dialer) Dial(to To, beat time.Duration) (tapped, raw net.Conn, err error) {
 	to.lap = d.hosts.lap()
 	to.quick = beat << min(to.lap, 10)
 	d.Note(to.Addr, notYet("no answer to the dial yet"))
-	c, raw, err = d.dialRaw(d.ctx, to)
+	c, raw, ours, err := d.dialRaw(d.ctx, to)
 	if err != nil {
 		d.Note(to.Addr, err)
 		return nil, nil, err
 	}
 	d.Note(to.Addr, notYet("connected, but the server did not answer the handshake: no quorum, or not a ZooKeeper server"))
-	return &greeting{Conn: c, overTLS: d.how.TLS != nil, tell: func(err error) { d.Note(to.Addr, err) }}, raw, nil
+	return &greeting{Conn: c, overTLS: d.how.overTLS(), ours: ours, tell: func(err error) { d.Note(to.Addr, err) }}, raw, nil
 }
 
 // Until returns a context that ends at the deadline, and with the Dialer.
@@ -176,7 +100,8 @@ func (d *Dialer) Until(deadline time.Time) (context.Context, context.CancelFunc)
 // Once connects to a server by the deadline, also after Close. It returns what Dial does, and does not change which server the client
 // tries next.
 func (d *Dialer) Once(addr string, deadline time.Time) (c, raw net.Conn, err error) {
-	return d.dialRaw(context.Background(), To{Network: "tcp", Addr: addr, Deadline: deadline, quick: time.Until(deadline)})
+	c, raw, _, err = d.dialRaw(context.Background(), To{Network: "tcp", Addr: addr, Deadline: deadline, quick: time.Until(deadline)})
+	return c, raw, err
 }
 
 // To is one try to connect to a server.
@@ -210,35 +135,45 @@ func (to To) limit(n int) time.Duration {
 	return min(to.quick, left)
 }
 
-// dialRaw returns the connection to speak over and the one underneath, which closes at once.
-func (d *Dialer) dialRaw(ctx context.Context, to To) (c, raw net.Conn, err error) {
+// dialRaw returns the connection to speak over, the one underneath, which closes at once, and which certificate of ours it showed.
+func (d *Dialer) dialRaw(ctx context.Context, to To) (c, raw net.Conn, ours string, err error) {
 	ctx, cancel := context.WithDeadline(ctx, to.Deadline)
 	defer cancel()
 	limit := min(to.quick, time.Until(to.Deadline))
 	if limit <= 0 { // many dialers take that for "no limit"
-		return nil, nil, os.ErrDeadlineExceeded
+		return nil, nil, "", os.ErrDeadlineExceeded
 	}
 	if d.how.Dialer != nil {
 		raw, err = d.how.Dialer(to.Network, to.Addr, limit)
 	} else {
 		raw, err = d.dialName(ctx, to)
 	}
-	if err != nil {
-		return nil, nil, err
+	if err != nil || !d.how.overTLS() {
+		return raw, raw, "", err
 	}
-	if d.how.TLS == nil {
-		return raw, raw, nil
-	}
-	config := d.how.TLS.Clone()
-	if config.ServerName == "" {
-		config.ServerName, _, _ = net.SplitHostPort(to.Addr)
-	}
+	config, ours := d.config(to.Addr)
 	tc := tls.Client(raw, config)
 	if err := tc.HandshakeContext(ctx); err != nil {
 		_ = raw.Close()
-		return nil, nil, tlsError(err)
+		return nil, nil, "", tlsError(err, ours)
 	}
-	return tc, raw, nil
+	return tc, raw, ours, nil
+}
+
+// config returns the configuration of TLS to a server, with the certificates as they are now, and says which is ours.
+func (d *Dialer) config(addr string) (config *tls.Config, ours string) {
+	if d.how.Files == nil {
+		config = d.how.TLS.Clone()
+	} else {
+		var news certs.News
+		config, news = d.how.Files.Config(d.how.TLS)
+		ours = news.Cert
+		d.sayFiles(news)
+	}
+	if config.ServerName == "" {
+		config.ServerName, _, _ = net.SplitHostPort(addr)
+	}
+	return config, ours
 }
 
 // dialName connects to one of the addresses that a server's name has.
@@ -298,6 +233,7 @@ func (d *Dialer) Note(addr string, err error) {
 		return
 	}
 	d.mu.tried[addr] = err
+	d.sayRefusedLocked(addr, err)
 }
 
 // Forget is called when a server has accepted the session.
@@ -305,6 +241,7 @@ func (d *Dialer) Forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	clear(d.mu.tried)
+	clear(d.mu.said)
 }
 
 // Tried says for each server what happened last. It is for the error of a Connect that found no server.

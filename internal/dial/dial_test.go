@@ -123,3 +123,64 @@ func TestHosts_Closed_AlwaysPauses(t *testing.T) {
 		}
 	})
 }
+
+// The first try is at once, each further one after a rest of half to all of what the caller allows. The client is sent away from a long
+// rest for its own pause, and gets the same server again.
+func TestHosts_Rests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := New(Config{}, clock.New(func() time.Duration { return 0 }), []string{"zk1:2181", "zk2:2181"}, nil)
+		defer d.Close()
+		longest := func(laps, servers int) time.Duration {
+			require.Equal(t, 2, servers)
+			return 800 * time.Millisecond
+		}
+		began := time.Now()
+		rested := func() time.Duration { defer func() { began = time.Now() }(); return time.Since(began) }
+		first, _ := d.hosts.Next()
+		require.NoError(t, d.Rest(longest))
+		require.Zero(t, rested())
+		second, pause := d.hosts.Next()
+		require.False(t, pause)
+		require.NotEqual(t, first, second)
+		require.NoError(t, d.Rest(longest))
+		require.InDelta(t, 600*time.Millisecond, rested(), float64(200*time.Millisecond))
+
+		third, _ := d.hosts.Next()
+		tries := 0
+		for ; d.Rest(func(int, int) time.Duration { return 20 * time.Second }) != nil; tries++ {
+			again, pause := d.hosts.Next()
+			require.True(t, pause)
+			require.Equal(t, third, again)
+			time.Sleep(time.Second)
+		}
+		require.InDelta(t, 15*time.Second, rested(), float64(5*time.Second))
+		require.Greater(t, tries, 8)
+		require.Equal(t, 1, d.hosts.lap(), "no try was made")
+
+		d.hosts.Next()
+		require.Error(t, d.Rest(func(int, int) time.Duration { return time.Hour }))
+		d.hosts.Next()
+		require.NoError(t, d.Rest(func(int, int) time.Duration { return 0 }), "there is something to lose now")
+		require.Zero(t, rested())
+
+		d.hosts.Next()
+		d.hosts.Connected()
+		d.hosts.Next()
+		require.NoError(t, d.Rest(longest), "the server was well")
+		require.Zero(t, rested())
+	})
+}
+
+// Close ends a rest.
+func TestHosts_Rest_Close(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := New(Config{}, clock.New(func() time.Duration { return 0 }), []string{"zk1:2181"}, nil)
+		d.hosts.Next()
+		require.NoError(t, d.Rest(func(int, int) time.Duration { return time.Second }))
+		began := time.Now()
+		d.hosts.Next()
+		time.AfterFunc(time.Millisecond, d.Close)
+		require.Error(t, d.Rest(func(int, int) time.Duration { return time.Second }))
+		require.Equal(t, time.Millisecond, time.Since(began))
+	})
+}

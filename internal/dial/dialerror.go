@@ -21,7 +21,7 @@ const maxGreeting = 4096
 // A server with TLS takes our connect request for a broken TLS record: it answers with an alert, or just closes, as
 // ZooKeeper does. But ZooKeeper also closes without a word when it has no quorum, has too many connections, or has
 // seen less than we have.
-func greetingError(first []byte, err error, overTLS bool) error {
+func greetingError(first []byte, err error, overTLS bool, ours string) error {
 	const alert, handshake, tlsMajor = 0x15, 0x16, 3
 	var timeout net.Error
 	switch {
@@ -31,6 +31,8 @@ func greetingError(first []byte, err error, overTLS bool) error {
 		return fmt.Errorf("connected, but it is not a ZooKeeper server: its answer begins with %q", first)
 	case err == nil, errors.Is(err, net.ErrClosed):
 		return nil
+	case overTLS && isRefusal(err): // with TLS 1.3 we are done with the handshake before the server has seen our certificate
+		return refusedOurs(err, ours)
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return fmt.Errorf("connected, but the server did not answer the handshake (%w): no quorum, or not a ZooKeeper server", err)
 	case overTLS:
@@ -42,10 +44,15 @@ func greetingError(first []byte, err error, overTLS bool) error {
 
 // tlsError says what a failed TLS handshake means. A server without TLS takes our first record for a frame of 369 MB and
 // closes.
-func tlsError(err error) error {
+func tlsError(err error, ours string) error {
 	var record tls.RecordHeaderError
 	var op *net.OpError
+	var theirs *tls.CertificateVerificationError
 	switch {
+	case errors.As(err, &theirs):
+		return fmt.Errorf("TLS: %w: %w", errTheirs, err)
+	case isRefusal(err):
+		return refusedOurs(err, ours)
 	case errors.As(err, &record):
 		return fmt.Errorf("TLS: the server does not speak it: its answer begins with %q", record.RecordHeader[:])
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &op) && !op.Timeout() && (op.Op == "read" || op.Op == "write"):
@@ -60,6 +67,7 @@ func tlsError(err error) error {
 type greeting struct {
 	net.Conn
 	overTLS bool
+	ours    string // which certificate of ours the server has seen
 	tell    func(error)
 
 	first []byte // what has come of the first four bytes; for the one goroutine that reads
@@ -74,7 +82,7 @@ func (g *greeting) Read(p []byte) (int, error) {
 	}
 	g.first = append(g.first, p[:min(n, 4-len(g.first))]...)
 	g.done = len(g.first) == 4 || err != nil
-	if strange := greetingError(g.first, err, g.overTLS); strange != nil {
+	if strange := greetingError(g.first, err, g.overTLS, g.ours); strange != nil {
 		g.done = true
 		g.tell(strange)
 		return 0, strange

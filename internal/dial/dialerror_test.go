@@ -42,7 +42,7 @@ func TestGreetingError(t *testing.T) {
 		{"silent", nil, &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, false, []string{"did not answer the handshake", "quorum"}},
 		{"silent over TLS", nil, &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, true, []string{"did not answer the handshake"}},
 	} {
-		err := greetingError(tt.first, tt.err, tt.overTLS)
+		err := greetingError(tt.first, tt.err, tt.overTLS, "")
 		if tt.says == nil {
 			require.NoError(t, err, tt.name)
 			continue

@@ -6,6 +6,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/zklock/zklock/internal/certs"
 	"github.com/zklock/zklock/internal/sessionkey"
 )
 
@@ -14,6 +15,11 @@ type Session struct {
 	// Key is set to a function that returns the key of the current ZooKeeper session. The key is zero if there is none now, or
 	// if it was given up.
 	Key *func() sessionkey.Key
+	// Files is set to the files of WithTLSFiles.
+	Files **certs.Files
+	// Unreached is called with a function that adds to an error what came of the last try at each server, as long as no server
+	// accepts the session.
+	Unreached func(func(error) error)
 	// SuspendedTime is what the Session's clock takes as the time in which the machine was suspended; nil asks the system.
 	SuspendedTime func() time.Duration
 	// Lookup is what the Session asks for the addresses of a name; nil asks the system.

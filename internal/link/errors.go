@@ -3,6 +3,9 @@ package link
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"syscall"
 
 	"github.com/zklock/zklock/internal/sasl"
 )
@@ -37,6 +40,20 @@ var (
 	errConnClosed   = fmt.Errorf("%w: somebody closed Session.Conn()", ErrClosed)
 	errNoneToExpire = errors.New(`connected, but the server answers "session expired" and there was no session: it is overloaded, or no ZooKeeper server`)
 )
+
+// whyDetached puts the end of a connection into words. It returns nil if we ended it ourselves.
+func whyDetached(err error) error {
+	var timeout net.Error
+	switch {
+	case err == nil, errors.Is(err, net.ErrClosed):
+		return nil
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return fmt.Errorf("the server closed the connection: %w", err)
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return fmt.Errorf("the server did not answer in time: %w", err)
+	}
+	return err
+}
 
 // ErrOver: the ZooKeeper session is over; the reason is wrapped beside it.
 var ErrOver = errors.New("session over")

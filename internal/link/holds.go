@@ -102,6 +102,24 @@ func (z *Era) plan() (held, queued int, busy bool, end clock.Instant) {
 	return held, queued, busy, end
 }
 
+// atStake says what there is to lose while there is no connection. A session that we have given up may live at the servers, also if they
+// come back much later: they give it its whole time again. If it has lock nodes, they keep others waiting until we have ended it.
+func (z *Era) atStake(now clock.Instant) lease.Stake {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	t := z.mu.lease.Timeout()
+	left := z.mu.heard.Add(t).Sub(now)
+	switch {
+	case !z.IsOver() && len(z.mu.held) > 0:
+		return lease.Stake{Kind: lease.Held, Left: z.mu.lease.End().Sub(now)}
+	case !z.IsOver():
+		return lease.Stake{Kind: lease.Alive, Left: left}
+	case z.mu.inTheWay && (now < z.unheardLocked() || left > -t && z.mu.unanswered > 0): // servers are there, and do not answer
+		return lease.Stake{Kind: lease.GivenUp}
+	}
+	return lease.Stake{Wanted: z.mu.inTheWay}
+}
+
 // LoseIfLate compares the clock with the lease, and ends the session if something is held past its end. Every question whether a
 // hold stands calls it first: after a pause, no timer needs to have run (F18).
 func (z *Era) LoseIfLate(now clock.Instant) {
@@ -159,6 +177,8 @@ func (z *Era) Lose(cause error) {
 	close(z.ended)
 	holds := maps.Clone(z.mu.held)
 	clear(z.mu.held)
+	queued, busy := z.Inside.Waiting()
+	z.mu.inTheWay = len(holds) > 0 || queued > 0 || busy
 	end := z.mu.lease.End()
 	z.mu.Unlock()
 

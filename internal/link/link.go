@@ -69,6 +69,8 @@ type Link struct {
 		asking     bool          // they are being asked
 		hungUpOn   int           // how long the request was over which the last connection ended unanswered
 		hangUps    int           // on how many connections in a row
+		waiting    int           // how many wait for a connection
+		wanted     clock.Instant // when somebody last asked for one, and there was none
 		why        error         // why it is closed
 		changed    chan struct{} // closed at each change of the above
 	}
@@ -89,6 +91,7 @@ type connection struct {
 // New returns a link that has not started.
 func New(o Options) *Link {
 	l := &Link{Options: o, wake: make(chan struct{}, 1), loopDone: make(chan struct{})}
+	o.Dial.Log = o.Log
 	l.dials = dial.New(o.Dial, o.Clock, o.Addrs, l.Spawn)
 	l.mu.changed = make(chan struct{})
 	return l
@@ -152,11 +155,16 @@ func (l *Link) stepLocked(ev stateEvent) {
 	}
 	l.mu.state = m
 	attrs := []any{"state", m.state.String(), "session", fmt.Sprintf("%#x", m.session)}
+	server := ""
+	if l.mu.conn != nil {
+		server = l.mu.conn.addr
+		attrs = append(attrs, "server", server)
+	}
 	if ev.err != nil && ev.err != ErrClosed { // Close is no failure
 		attrs = append(attrs, "err", ev.err)
 	}
 	l.Log.Info("zklock: connection state", attrs...)
-	l.Told(Step{m.state, m.session, time.Now(), ev.err})
+	l.Told(Step{m.state, m.session, server, time.Now(), ev.err})
 	l.broadcastLocked()
 }
 
@@ -186,12 +194,18 @@ func (l *Link) State() State {
 
 // Server returns the server over which requests go now, as given; "" if none can go.
 func (l *Link) Server() string {
+	_, server := l.At()
+	return server
+}
+
+// At returns the present state, and what Server does.
+func (l *Link) At() (State, string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.mu.state.state.Attached() {
-		return ""
+		return l.mu.state.state, ""
 	}
-	return l.mu.conn.addr
+	return l.mu.state.state, l.mu.conn.addr
 }
 
 // AttachedNow returns the ZooKeeper session in which requests go out, nil if none can be sent now. err says why the link is
@@ -201,12 +215,16 @@ func (l *Link) AttachedNow() (z *Era, changed <-chan struct{}, err error) {
 	defer l.mu.Unlock()
 	if l.mu.why == nil && l.mu.state.state.Attached() && !l.mu.era.IsOver() {
 		z = l.mu.era
+	} else {
+		l.mu.wanted = l.Clock.Now()
 	}
 	return z, l.mu.changed, l.mu.why
 }
 
 // Attached waits until requests can be sent, and returns the ZooKeeper session they will go out in.
 func (l *Link) Attached(ctx context.Context) (*Era, error) {
+	l.await(1)
+	defer l.await(-1)
 	for {
 		z, changed, err := l.AttachedNow()
 		if z != nil || err != nil {
@@ -218,6 +236,13 @@ func (l *Link) Attached(ctx context.Context) (*Era, error) {
 			return nil, ErrCtxEnded
 		}
 	}
+}
+
+// await counts those who wait for a connection.
+func (l *Link) await(more int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.waiting += more
 }
 
 // carriesLocked says whether requests can be sent in z.
@@ -247,7 +272,7 @@ func (l *Link) sendLocked(r *tap.Request) bool {
 	t := l.mu.conn.tap
 	ok, write := t.Enqueue(r)
 	if !ok {
-		l.stepLocked(stateEvent{kind: detached}) // the connection ends; the tap says so next
+		l.stepLocked(stateEvent{kind: detached, err: whyDetached(t.Why())}) // the connection ends; the tap says so next
 	}
 	if write {
 		l.spawnLocked(t.WriteOut)
@@ -304,8 +329,8 @@ func (l *Link) close(why error, say func()) {
 	l.Closed()
 }
 
-// Tried says for each server what came of the last try, for an error that no server was found.
-func (l *Link) Tried() string { return l.dials.Tried() }
+// Unreached adds to an error what came of the last try at each server, if none has accepted the session since.
+func (l *Link) Unreached(err error) error { return l.dials.Unreached(err) }
 
 // ClosedErr says why the link is closed.
 func (l *Link) ClosedErr() error {

@@ -44,6 +44,9 @@ func (l *Link) look(seen *looks) (again, end time.Duration) {
 	z, t, conn, _ := l.now()
 	now := l.Clock.Now()
 	next := seen.out.NextLook(now, conn != 0, func(d time.Duration) {
+		if l.dials.Refused() { // which is no outage, and was said
+			return
+		}
 		l.Log.Warn("zklock: no server has accepted the session", "for", d.Round(time.Second), "tried", l.dials.Tried())
 	})
 	if z != nil {
@@ -73,9 +76,10 @@ func (l *Link) look(seen *looks) (again, end time.Duration) {
 	if heard, asked, owes := t.Silence(); owes && (held > 0 || busy) && l.dials.Alternatives() {
 		leave, look := seen.quiet.Look(now, heard, asked, h, held > 0)
 		if leave {
+			silent := now.Sub(heard).Round(time.Millisecond)
 			l.Log.Warn("zklock: the server is silent; trying another", "server", t.RemoteAddr().String(),
-				"session", fmt.Sprintf("%#x", z.ID), "for", now.Sub(heard).Round(time.Millisecond))
-			t.Cut()
+				"session", fmt.Sprintf("%#x", z.ID), "for", silent)
+			t.Leave(fmt.Errorf("the server was silent for %v", silent))
 			return h, end
 		}
 		due = min(due, look)

@@ -42,6 +42,9 @@ func (l *Link) dialServer(network, addr string, _ time.Duration) (net.Conn, erro
 	if z != nil {
 		timeout = z.Timeout()
 	}
+	if err := l.dials.Rest(l.longestPause); err != nil {
+		return nil, err
+	}
 	d.Deadline = time.Now().Add(l.HandshakeCap)
 	c, raw, err := l.dials.Dial(d, lease.Heartbeat(timeout))
 	if err != nil {
@@ -64,6 +67,25 @@ func (l *Link) dialServer(network, addr string, _ time.Duration) (net.Conn, erro
 	r := l.connectLocked(c, raw, d.Deadline)
 	r.addr, r.sasl = addr, exchange
 	return r.tap, nil
+}
+
+// longestPause returns how long to pause before the next dial, by what there is to lose.
+func (l *Link) longestPause(laps, servers int) time.Duration {
+	now := l.Clock.Now()
+	l.mu.Lock()
+	z, timeout := l.mu.era, l.Timeout
+	if z == nil {
+		z = l.mu.unended
+	}
+	wanted := l.mu.waiting > 0 || l.mu.wanted != 0 && now.Sub(l.mu.wanted) < timeout
+	l.mu.Unlock()
+	var s lease.Stake
+	if z != nil {
+		s = z.atStake(now)
+		timeout = z.Timeout()
+	}
+	s.Wanted = s.Wanted || wanted
+	return s.Pause(timeout, laps, servers)
 }
 
 // connectLocked makes a connection the current one.
@@ -297,7 +319,7 @@ func (r report) detached() {
 	defer l.mu.Unlock()
 	if l.mu.conn == r.connection {
 		r.shaken, r.authed = false, false
-		l.stepLocked(stateEvent{kind: detached})
+		l.stepLocked(stateEvent{kind: detached, err: whyDetached(r.tap.Why())})
 	}
 }
 

@@ -139,6 +139,7 @@ var withoutExample = map[string]string{
 	"LeaseMode.String": "fmt calls it: see the output of ExampleLeaseRoom",
 	"State.String":     "fmt calls it: see the output of ExampleState_Attached",
 	"WithTLS":          "its example has no output, and does not run: it takes a server with TLS",
+	"WithTLSFiles":     "its example has no output, and does not run: it takes a server with TLS",
 }
 
 // Every exported function, method and type has an example that runs, or one of the lists above says what shows it or why none

@@ -32,6 +32,7 @@ var sentinels = map[string]struct {
 	"ErrNoChroot":          {zklock.ErrNoChroot, true},
 	"ErrTooManyWaiters":    {zklock.ErrTooManyWaiters, false},
 	"ErrAuthFailed":        {zklock.ErrAuthFailed, true},
+	"ErrCertificate":       {zklock.ErrCertificate, false},
 }
 
 // Each error of the package is final or not, and docs/service.md says so.

@@ -35,7 +35,7 @@ var packages = []string{
 	"internal/hook", "internal/sessionkey",
 	"internal/nodes", "internal/link",
 	"internal/dial", "internal/lease", "internal/queue",
-	"internal/answer", "internal/eventlog",
+	"internal/answer", "internal/eventlog", "internal/certs",
 	"internal/tap", "internal/lastzxid", "internal/expire", "internal/sasl", "internal/secret", "internal/wire", "internal/clock",
 }
 

@@ -148,7 +148,7 @@ func (t *Tap) WriteOut() {
 			_ = t.Conn.SetWriteDeadline(time.Now().Add(patience))
 			if _, err := t.Conn.Write(left[:n]); err != nil { // a part of a frame may be out
 				_ = t.raw.Close()
-				t.disconnect(isHangUp(err))
+				t.disconnect(isHangUp(err), err)
 				return
 			}
 			left = left[n:]
@@ -168,7 +168,7 @@ func (t *Tap) Read(p []byte) (int, error) {
 			err = t.beenPatient()
 		}
 		if err != nil {
-			t.disconnect(isHangUp(err))
+			t.disconnect(isHangUp(err), err)
 			_ = t.Conn.Close()
 			return 0, err
 		}
@@ -191,14 +191,20 @@ func (t *Tap) beenPatient() error {
 // Close closes the connection; the sink hears of it once.
 func (t *Tap) Close() error {
 	err := t.Conn.Close()
-	t.disconnect(false)
+	t.disconnect(false, nil)
 	return err
 }
 
 // Cut closes the connection without a word, and without the wait that a TLS goodbye can take.
 func (t *Tap) Cut() {
 	_ = t.raw.Close()
-	t.disconnect(false)
+	t.disconnect(false, nil)
+}
+
+// Leave cuts the connection, and notes why for Why.
+func (t *Tap) Leave(why error) {
+	t.noteWhy(why)
+	t.Cut()
 }
 
 // isHangUp says whether the error of a read or a write says that the server has ended the connection.
@@ -207,8 +213,8 @@ func isHangUp(err error) bool {
 }
 
 // disconnect tells, once, that nothing more comes, and what became of our requests.
-func (t *Tap) disconnect(byServer bool) {
-	left, first := t.stop()
+func (t *Tap) disconnect(byServer bool, why error) {
+	left, first := t.stop(why)
 	if !first {
 		return
 	}

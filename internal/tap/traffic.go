@@ -20,6 +20,7 @@ type traffic struct {
 		shaken   bool          // the connect response is in
 		closing  bool          // the client has asked for the end of the session: nothing goes after that
 		closed   bool          // the connection has ended
+		why      error         // why it ended or is about to, if that is known
 		watches  bool          // the client may have set a watch
 		patience time.Duration // how long a write may take, and the client waits for a frame
 
@@ -215,9 +216,26 @@ func (t *traffic) pinged() (at clock.Instant, ok bool) {
 	return at, true
 }
 
+// noteWhy notes why the connection ends. The first reason counts: the others follow from it.
+func (t *traffic) noteWhy(why error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.mu.why == nil && !t.mu.closed {
+		t.mu.why = why
+	}
+}
+
+// Why returns why the connection has ended, nil if nothing is known.
+func (t *traffic) Why() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mu.why
+}
+
 // stop notes, once, that the connection has ended, and returns our requests that have no answer: first those that were sent,
 // in that order, then those that waited for room.
-func (t *traffic) stop() (left []*Request, first bool) {
+func (t *traffic) stop(why error) (left []*Request, first bool) {
+	t.noteWhy(why)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.mu.closed {

@@ -1,0 +1,156 @@
+package dial
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/zklock/zklock/internal/clock"
+)
+
+// hosts is the client's HostProvider. It hands out host names, not addresses, so that TLS can verify them and every
+// dial resolves them anew. When all servers have been tried, the client waits a second: that is a lap.
+//
+//	a server is lost ──▶ the next at once ──▶ rest ──▶ the one after it … a lap ──▶ the client's second, and a rest ──▶ …
+//
+// The rests keep many Sessions from dialling in step: each is as long as the caller allows, or up to half of that less, at random. The
+// client can wait for no longer than its second, and while it waits in a dial nobody hears that it has no server. So a longer rest is
+// spent a second at a time, each the pause before a try that is not made.
+type hosts struct {
+	clock *clock.Clock
+	mu    struct {
+		sync.Mutex
+		addrs       []string
+		next        int
+		left        int // tries before a pause
+		laps        int // pauses since a server accepted the session
+		connected   clock.Instant
+		isConnected bool
+		closed      bool
+
+		tries int           // since a server accepted the session, or was well
+		rests bool          // before the next try
+		began clock.Instant // since when
+		part  float64       // of what the caller allows
+		again bool          // the server that was handed out has not been tried: the rest goes on
+	}
+}
+
+func newHosts(addrs []string, clk *clock.Clock) *hosts {
+	h := &hosts{clock: clk}
+	h.mu.addrs = slices.Clone(addrs)
+	rand.Shuffle(len(addrs), func(i, j int) { h.mu.addrs[i], h.mu.addrs[j] = h.mu.addrs[j], h.mu.addrs[i] })
+	h.mu.left = len(addrs)
+	return h
+}
+
+// Init does nothing: the servers are known, and names are resolved when they are dialled.
+func (h *hosts) Init([]string) error { return nil }
+
+// Len returns the number of servers.
+func (h *hosts) Len() int { return len(h.mu.addrs) }
+
+// Next returns the next server to try, and whether the client should first pause for its one second.
+func (h *hosts) Next() (string, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.closed {
+		return h.mu.addrs[0], true // the client looks for its own end only when it pauses
+	}
+	if h.mu.again {
+		h.mu.again = false
+		return h.mu.addrs[(h.mu.next+len(h.mu.addrs)-1)%len(h.mu.addrs)], true
+	}
+	pause := h.mu.left == 0
+	if h.mu.isConnected {
+		// A server that accepts the session and drops us at once must not make us spin (R50).
+		pause = pause || h.clock.Now().Sub(h.mu.connected) < time.Second
+		h.mu.isConnected = false
+	}
+	if pause {
+		h.mu.left = len(h.mu.addrs)
+		h.mu.laps++
+	}
+	h.mu.left--
+	addr := h.mu.addrs[h.mu.next]
+	h.mu.next = (h.mu.next + 1) % len(h.mu.addrs)
+	return addr, pause
+}
+
+// Connected notes that the last server handed out has accepted the session.
+func (h *hosts) Connected() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.left, h.mu.laps, h.mu.tries = len(h.mu.addrs), 0, 0
+	h.mu.connected, h.mu.isConnected = h.clock.Now(), true
+}
+
+// forgive begins a new lap: a server that answers "expired" is well, and should be asked for a new session at once.
+func (h *hosts) forgive() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.left, h.mu.tries = len(h.mu.addrs), 0
+	h.mu.next = (h.mu.next + len(h.mu.addrs) - 1) % len(h.mu.addrs)
+}
+
+func (h *hosts) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.closed = true
+}
+
+// lap returns how often all servers have been tried since one accepted the session.
+func (h *hosts) lap() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.mu.laps
+}
+
+// rest returns how long to wait until the try that is due, none before the first. It is asked again when that time is over, or when the
+// client comes again: then what may be lost can have changed, and longest with it.
+func (h *hosts) rest(longest time.Duration) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.clock.Now()
+	if h.mu.tries > 0 && !h.mu.rests {
+		h.mu.rests, h.mu.began, h.mu.part = true, now, (1+rand.Float64())/2
+	}
+	if h.mu.tries > 0 {
+		if left := h.mu.began.Add(time.Duration(h.mu.part * float64(longest))).Sub(now); left > 0 {
+			h.mu.again = left > clientPause
+			return left
+		}
+	}
+	h.mu.tries++
+	h.mu.rests, h.mu.again = false, false
+	return 0
+}
+
+// clientPause is how long the client pauses when it is told to.
+const clientPause = time.Second
+
+// errResting tells the client that the try was not made.
+var errResting = errors.New("too early for another try")
+
+// Rest waits until the next try is due. If that takes longer than a second, it returns an error at once: then the client pauses, and comes
+// again. longest says how long the wait may be in all, with so many laps through so many servers behind it.
+func (d *Dialer) Rest(longest func(laps, servers int) time.Duration) error {
+	for {
+		left := d.hosts.rest(longest(d.hosts.lap(), d.hosts.Len()))
+		switch {
+		case left <= 0:
+			return nil
+		case left > clientPause:
+			return errResting
+		}
+		t := time.NewTimer(left)
+		select {
+		case <-t.C:
+		case <-d.ctx.Done():
+			t.Stop()
+			return d.ctx.Err()
+		}
+	}
+}

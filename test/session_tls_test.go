@@ -1,0 +1,213 @@
+package zklock_test
+
+// These tests attack certificates that change: a renewal under a hold costs nothing, and a refusal is told as a refusal.
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/certs"
+)
+
+// overBoth runs a test with a server of TLS 1.2 and one of 1.3: with 1.3 a client is done before the server has seen its certificate.
+func overBoth(t *testing.T, f func(t *testing.T, v *virtual, front *tlsFront, a *authority, n certs.Names)) {
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		t.Run(tls.VersionName(version), func(t *testing.T) {
+			n := fileNames(t)
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				v.net.SetLatency(time.Millisecond)
+				f(t, v, v.overTLS("zk.test:2281", version), newAuthority(t), n)
+			})
+		})
+	}
+}
+
+func (v *virtual) connectTLS(front *tlsFront, n certs.Names, opts ...zklock.Option) *zklock.Session {
+	return connect(v.t, front.addr, append([]zklock.Option{zklock.WithDialer(v.net.Dial), zklock.WithTLSFiles(n.CA, n.Cert, n.Key)}, opts...)...)
+}
+
+// F56: certificates of an hour, renewed each 40 minutes, in the end by another authority, on both sides. The connection is cut now and then. The
+// hold stands for ten hours.
+func TestVirtual_TLSFiles_Renewed_HoldStands(t *testing.T) {
+	overBoth(t, func(t *testing.T, v *virtual, front *tlsFront, a *authority, n certs.Names) {
+		front.shows(a, "zk.test", time.Hour, a)
+		a.writeTo(n, a, time.Hour)
+		var log warnings
+		s := v.connectTLS(front, n, lines(&log, slog.LevelInfo))
+		h := acquire(t, newMutex(t, s, "/job"))
+		id := s.SessionID()
+		for i := range 15 {
+			time.Sleep(40 * time.Minute)
+			if i == 10 {
+				a = newAuthority(t)
+			}
+			front.shows(a, "zk.test", time.Hour, a)
+			a.writeTo(n, a, time.Hour)
+			front.cut()
+			time.Sleep(time.Minute)
+			require.NoError(t, h.Err())
+			require.Equal(t, zklock.Reconnected, s.State())
+		}
+		require.Equal(t, id, s.SessionID())
+		require.Len(t, log.of("zklock: read the certificates anew"), 15)
+		release(t, h)
+	})
+}
+
+// F56: our certificate expires, and then the server's. The Session says so once each, names server and cause, speaks of no outage, and is back
+// with the renewal, without another word from anybody.
+func TestVirtual_TLSFiles_Expired_IsRefusedAndNoOutage(t *testing.T) {
+	overBoth(t, func(t *testing.T, v *virtual, front *tlsFront, a *authority, n certs.Names) {
+		front.shows(a, "zk.test", 150*time.Minute, a)
+		a.writeTo(n, a, time.Hour)
+		var log warnings
+		s := v.connectTLS(front, n, lines(&log, slog.LevelInfo))
+		changes := s.Changes(t.Context())
+		const refused = "zklock: no connection: a certificate is refused; the Session tries on"
+		for i, tt := range []struct {
+			renew func()
+			says  []string
+		}{
+			{func() { a.writeTo(n, a, 100*time.Hour) }, []string{"the server refuses this client's", "valid until 2000-01-01T01:00:00Z", "expired certificate"}},
+			{func() { front.shows(a, "zk.test", 100*time.Hour, a) }, []string{"this client refuses the server's", "has expired"}},
+		} {
+			time.Sleep(time.Until(time.Date(2000, 1, 1, 1+2*i, 10, 0, 0, time.UTC)))
+			front.cut()
+			time.Sleep(time.Hour)
+			require.False(t, s.State().Attached())
+			said := log.of(refused)
+			require.Len(t, said, i+1, "once")
+			for _, says := range append(tt.says, "server="+front.addr) {
+				require.Contains(t, said[i], says)
+			}
+			_, err := newMutex(t, s, "/job").TryAcquire(t.Context())
+			require.ErrorIs(t, err, zklock.ErrNotConnected)
+			require.ErrorIs(t, err, zklock.ErrCertificate)
+			require.ErrorContains(t, err, tt.says[0])
+			require.False(t, zklock.IsFinal(err))
+			tt.renew()
+			time.Sleep(time.Minute)
+			require.True(t, s.State().Attached())
+			release(t, acquire(t, newMutex(t, s, "/job")))
+		}
+		require.Empty(t, log.of("zklock: no server has accepted the session"))
+		c := <-changes
+		require.Equal(t, zklock.Suspended, c.State)
+		require.Equal(t, front.addr, c.Server)
+		require.ErrorContains(t, c.Err, "the server closed the connection")
+	})
+}
+
+// Connect says whose certificate was refused, by which server, and why. Its context is what ends it: a renewal may come.
+func TestVirtual_Connect_CertificateRefused(t *testing.T) {
+	overBoth(t, func(t *testing.T, v *virtual, front *tlsFront, a *authority, n certs.Names) {
+		other := newAuthority(t)
+		for _, tt := range []struct {
+			name        string
+			shows, ours *authority
+			serverName  string
+			says        string
+		}{
+			{"another name", a, a, "zk9.test", "this client refuses the server's: tls: failed to verify certificate: x509: certificate is valid for zk9.test, not zk.test"},
+			{"we do not trust it", other, a, "zk.test", "this client refuses the server's: tls: failed to verify certificate: x509: certificate signed by unknown authority"},
+			{"it does not trust us", a, other, "zk.test", "the server refuses this client's (" + n.Cert + ", valid until 2000-01-01T"},
+		} {
+			front.shows(tt.shows, tt.serverName, time.Hour, a)
+			tt.ours.writeTo(n, a, time.Hour)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			_, err := zklock.Connect(ctx, front.addr, zklock.WithDialer(v.net.Dial), zklock.WithTLSFiles(n.CA, n.Cert, n.Key), quiet(t))
+			cancel()
+			require.ErrorIs(t, err, zklock.ErrCertificate, tt.name)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorContains(t, err, front.addr)
+			require.ErrorContains(t, err, tt.says)
+			require.False(t, zklock.IsFinal(err))
+		}
+		// It was wrong, and is put right while Connect waits.
+		front.shows(other, "zk.test", time.Hour, a)
+		a.writeTo(n, a, time.Hour)
+		time.AfterFunc(5*time.Second, func() { front.shows(a, "zk.test", time.Hour, a) })
+		require.NoError(t, v.connectTLS(front, n).Close())
+		// Beside a server that is away, it is not certificates alone.
+		front.shows(other, "zk.test", time.Hour, a)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		_, err := zklock.Connect(ctx, front.addr+",nobody.test:2281", zklock.WithDialer(v.net.Dial), zklock.WithTLSFiles(n.CA, n.Cert, n.Key), quiet(t))
+		require.NotErrorIs(t, err, zklock.ErrCertificate)
+		require.ErrorContains(t, err, "this client refuses the server's")
+		require.ErrorContains(t, err, "nobody.test:2281")
+	})
+}
+
+// F56: a file vanishes, and comes back later, renewed. The last good ones go on, and it is said once.
+func TestVirtual_TLSFiles_Vanish_LastGoodOnesGoOn(t *testing.T) {
+	overBoth(t, func(t *testing.T, v *virtual, front *tlsFront, a *authority, n certs.Names) {
+		front.shows(a, "zk.test", time.Hour, a)
+		a.writeTo(n, a, time.Hour)
+		var log warnings
+		s := v.connectTLS(front, n, lines(&log, slog.LevelInfo))
+		h := acquire(t, newMutex(t, s, "/job"))
+		require.NoError(t, os.Remove(n.Key))
+		for range 3 {
+			front.cut()
+			time.Sleep(5 * time.Second)
+			require.Equal(t, zklock.Reconnected, s.State())
+		}
+		said := log.of("zklock: the files of the certificates cannot be used; the last good ones go on")
+		require.Len(t, said, 1)
+		require.Contains(t, said[0], n.Key)
+		a.writeTo(n, a, 2*time.Hour)
+		front.cut()
+		time.Sleep(5 * time.Second)
+		require.Len(t, log.of("zklock: read the certificates anew"), 1)
+		release(t, h)
+	})
+}
+
+// What WithTLS says beside the files stays, in either order.
+func TestVirtual_TLSFiles_WithTLS(t *testing.T) {
+	overBoth(t, func(t *testing.T, v *virtual, front *tlsFront, a *authority, n certs.Names) {
+		front.shows(a, "zk9.test", time.Hour, a)
+		a.writeTo(n, a, time.Hour)
+		base := zklock.WithTLS(&tls.Config{ServerName: "zk9.test"})
+		require.NoError(t, v.connectTLS(front, n, base).Close())
+		require.NoError(t, connect(t, front.addr, base, zklock.WithDialer(v.net.Dial), zklock.WithTLSFiles(n.CA, n.Cert, n.Key)).Close())
+	})
+}
+
+// C2: each way in which a connection ends is told with its step.
+func TestVirtual_Changes_SayServerAndWhy(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		v.net.SetLatency(time.Millisecond)
+		var log warnings
+		l := &line{dial: v.net.Dial}
+		s := v.connect(zklock.WithDialer(l.Dial), lines(&log, slog.LevelInfo))
+		id := s.SessionID()
+		require.Equal(t, fmt.Sprintf("Session(%s, Connected to %s, %#x)", v.srv.Addr(), v.srv.Addr(), id), s.String())
+		changes := s.Changes(t.Context())
+		v.srv.DropConnection(id)
+		synctest.Wait()
+		c := <-changes
+		require.Equal(t, zklock.Change{State: zklock.Suspended, SessionID: id, Server: v.srv.Addr(), Time: c.Time, Err: c.Err}, c)
+		require.ErrorContains(t, c.Err, "the server closed the connection")
+		require.Equal(t, fmt.Sprintf("Session(%s, Suspended, %#x)", v.srv.Addr(), id), s.String())
+		c = <-changes
+		require.Equal(t, zklock.Change{State: zklock.Reconnected, SessionID: id, Server: v.srv.Addr(), Time: c.Time}, c)
+		l.silent.Store(true)
+		c = <-changes
+		require.Equal(t, zklock.Suspended, c.State)
+		require.ErrorContains(t, c.Err, "the server did not answer in time")
+		require.True(t, errors.Is(c.Err, os.ErrDeadlineExceeded))
+		require.Equal(t, fmt.Sprintf(`state=Suspended session=%#x server=%s err="the server closed the connection: EOF"`, id, v.srv.Addr()), log.of("zklock: connection state")[1])
+	})
+}
