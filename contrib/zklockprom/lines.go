@@ -2,6 +2,7 @@ package zklockprom
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -17,8 +18,9 @@ var (
 	longestWaitDesc = describe("zklock_longest_wait_seconds", "How long the longest acquire under way has waited.", "lock", "kind")
 	longestHoldDesc = describe("zklock_longest_hold_seconds", "How long the longest hold has not been released.", "lock", "kind")
 	leaderDesc      = describe("zklock_is_leader", "Whether this process leads.", "lock")
+	unreleasedDesc  = describe("zklock_holds_lost_unreleased", "Holds that were lost and are not released: work may run beside the next holder.")
 
-	byLine = []*prometheus.Desc{longestWaitDesc, longestHoldDesc, leaderDesc}
+	byLine = []*prometheus.Desc{longestWaitDesc, longestHoldDesc, leaderDesc, unreleasedDesc}
 )
 
 // lineKey names a line: a label and AcquireInfo.Kind.
@@ -136,33 +138,44 @@ func (m *Metrics) holdEnd(_ context.Context, i zklock.HoldInfo) {
 	}
 }
 
-// longestLocked returns how long the longest wait and the longest hold have lasted, and the handles of an election.
-func (l *line) longestLocked(now time.Time) (waits, holds time.Duration, candidates []*zklock.Hold) {
+// longestLocked returns how long the longest wait and the longest hold have lasted.
+func (l *line) longestLocked(now time.Time) (waits, holds time.Duration) {
 	for w := range l.waits {
 		waits = max(waits, now.Sub(w.since))
 	}
 	for _, h := range l.holds {
 		holds = max(holds, now.Sub(h.since))
-		if l.kind == election {
-			candidates = append(candidates, h.handles...)
-		}
 	}
-	return waits, holds, candidates
+	return waits, holds
 }
 
+// collectLines asks the holds themselves how they stand, and neither their Session, which forgets them when it is closed, nor hold.lost, for
+// which another trace may make it wait: work that goes on must show.
 func (m *Metrics) collectLines(ch chan<- prometheus.Metric) {
-	leaders := make(map[string][]*zklock.Hold) // that may be
+	var unreleased []*zklock.Hold              // a handle of each hold
+	leaders := make(map[string][]*zklock.Hold) // of those, the ones that may lead
 	var gauges []prometheus.Metric
 	m.mu.Lock()
 	now := time.Now()
 	for _, l := range m.lines {
-		waits, holds, candidates := l.longestLocked(now)
+		waits, holds := l.longestLocked(now)
 		gauges = append(gauges, gauge(longestWaitDesc, waits.Seconds(), l.lock, l.kind), gauge(longestHoldDesc, holds.Seconds(), l.lock, l.kind))
+		first := len(unreleased)
+		for _, h := range l.holds {
+			unreleased = append(unreleased, h.handles[0])
+		}
 		if l.kind == election {
-			leaders[l.lock] = candidates
+			leaders[l.lock] = unreleased[first:]
 		}
 	}
 	m.mu.Unlock()
+	lost := 0
+	for _, h := range unreleased {
+		if errors.Is(h.Err(), zklock.ErrLost) {
+			lost++
+		}
+	}
+	gauges = append(gauges, gauge(unreleasedDesc, lost))
 	for lock, holds := range leaders {
 		leads := 0
 		for _, h := range holds {

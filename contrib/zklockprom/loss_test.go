@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
 )
 
 // Each loss counts once, under its reason, and its overrun lasts from the loss to the release.
@@ -36,11 +37,7 @@ func TestVirtual_Loss_ReasonAndOverrun(t *testing.T) {
 				require.Zero(t, now.sum("zklock_overrun_seconds_count"))
 				l.silent.Store(false)
 				time.Sleep(7 * time.Second)
-				unreleased := 1.0
-				if reason == zklock.LossClosed { // forgotten
-					unreleased = 0
-				}
-				require.Equal(t, unreleased, v.shown()["zklock_holds_lost_unreleased"])
+				require.Equal(t, 1.0, v.shown()["zklock_holds_lost_unreleased"])
 				require.ErrorIs(t, h.Release(context.Background()), zklock.ErrLost)
 				now = v.shown()
 				require.Zero(t, now["zklock_holds_lost_unreleased"])
@@ -52,6 +49,42 @@ func TestVirtual_Loss_ReasonAndOverrun(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A Session whose credentials the servers come to refuse is closed, and work may go on that does not heed it.
+func TestVirtual_CredentialsRefused_LossShows(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect(zklock.WithDigest("someone", "secret"))
+		h := acquire(t, newMutex(t, s, "/job"))
+		v.srv.Inject(zktest.Before(zktest.Auth).Fail(zktest.AuthFailed))
+		v.srv.DropConnection(s.SessionID())
+		<-h.Lost()
+		require.ErrorIs(t, h.Err(), zklock.ErrAuthFailed)
+		require.Equal(t, 1.0, v.shown()["zklock_holds_lost_unreleased"])
+		require.ErrorIs(t, h.Release(context.Background()), zklock.ErrLost)
+		require.Zero(t, v.shown()["zklock_holds_lost_unreleased"])
+	})
+}
+
+// Another trace's HoldLost that blocks keeps no loss from showing.
+func TestVirtual_AnotherHoldLostBlocks_LossShows(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		goOn := make(chan struct{})
+		other := zklock.WithTrace(&zklock.Trace{HoldLost: func(context.Context, zklock.HoldInfo) { <-goOn }})
+		s := v.connect(other)
+		a, b := acquire(t, newMutex(t, s, "/a")), acquire(t, newMutex(t, s, "/b")) // one waits behind the other
+		v.srv.ExpireSession(s.SessionID())
+		<-a.Lost()
+		<-b.Lost()
+		synctest.Wait()
+		require.Equal(t, 1.0, v.shown().sum("zklock_holds_lost_total"))
+		require.Equal(t, 2.0, v.shown()["zklock_holds_lost_unreleased"])
+		require.ErrorIs(t, a.Release(context.Background()), zklock.ErrLost)
+		require.ErrorIs(t, b.Release(context.Background()), zklock.ErrLost)
+		close(goOn)
+		synctest.Wait()
+		require.Zero(t, v.shown()["zklock_holds_lost_unreleased"])
+	})
 }
 
 // Before anything is lost the counters are there with 0, so that the first loss is an increase.

@@ -17,6 +17,7 @@
 //	zklock_longest_wait_seconds      gauge      lock, kind           how long the longest acquire under way has waited; 0 if none is
 //	zklock_longest_hold_seconds      gauge      lock, kind           how long the longest hold has not been released; 0 if there is none
 //	zklock_is_leader                 gauge      lock                 of elections: 1 if this process leads now, by Hold.Err, otherwise 0
+//	zklock_holds_lost_unreleased     gauge                           holds that were lost and are not released: an overrun that has not ended
 //
 // kind is AcquireInfo.Kind: mutex, read, write, semaphore or election. outcome is one of
 //
@@ -29,20 +30,20 @@
 //	closed         the Session was closed
 //	error          anything else: somebody must look
 //
-// A re-entry is no acquire, and its handle no hold: a hold is counted once, and ends when its last handle is released.
+// A re-entry is no acquire, and its handle no hold: a hold is counted once, and ends when its last handle is released. A Session that is closed
+// takes its holds away, and they are lost until they are released: work may go on under them.
 //
 // # By process
 //
 // These gauges and the counter come from Session.Stats at each scrape, so they cannot drift. They are sums over the Sessions that are watched.
 //
-//	zklock_waiting                gauge    acquires under way
-//	zklock_holds                  gauge    holds that stand
-//	zklock_holds_lost_unreleased  gauge    holds that were lost and are not released: an overrun that has not ended
-//	zklock_deletions_pending      gauge    deletions of lock nodes that no server has confirmed
-//	zklock_sessions               gauge    Sessions
-//	zklock_sessions_attached      gauge    those that are attached to a server
-//	zklock_lease_left_seconds     gauge    the shortest lease of a Session that holds something; missing if none does
-//	zklock_reconnects_total       counter  how often Sessions were attached again, closed ones included
+//	zklock_waiting             gauge    acquires under way
+//	zklock_holds               gauge    holds that stand
+//	zklock_deletions_pending   gauge    deletions of lock nodes that no server has confirmed
+//	zklock_sessions            gauge    Sessions
+//	zklock_sessions_attached   gauge    those that are attached to a server
+//	zklock_lease_left_seconds  gauge    the shortest lease of a Session that holds something; missing if none does
+//	zklock_reconnects_total    counter  how often Sessions were attached again, closed ones included
 //
 // # Cardinality
 //
@@ -122,8 +123,8 @@ func New(opts ...Option) *Metrics {
 // the one that they were given. While another trace's HoldLost blocks, a loss may count only when its hold is released.
 func (m *Metrics) Option() zklock.Option { return zklock.WithTrace(&m.trace) }
 
-// Watch adds the Session's Stats to the metrics of the process, until it is closed. Then it is forgotten: what was held or lost under it is
-// left out of the gauges. A Session is counted once, however often it is watched. Watch panics if s is nil or zero.
+// Watch adds the Session's Stats to the metrics of the process, until it is closed. Then it is forgotten. A Session is counted once,
+// however often it is watched. Watch panics if s is nil or zero.
 func (m *Metrics) Watch(s *zklock.Session) { m.sessions.watch(s) }
 
 // Describe is for the registry.

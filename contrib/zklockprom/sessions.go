@@ -18,14 +18,13 @@ type sessions struct {
 var (
 	waitingDesc    = describe("zklock_waiting", "Acquires under way.")
 	holdsDesc      = describe("zklock_holds", "Holds that stand.")
-	unreleasedDesc = describe("zklock_holds_lost_unreleased", "Holds that were lost and are not released: work may run beside the next holder.")
 	deletionsDesc  = describe("zklock_deletions_pending", "Deletions of lock nodes that no server has confirmed.")
 	sessionsDesc   = describe("zklock_sessions", "Sessions that are not closed.")
 	attachedDesc   = describe("zklock_sessions_attached", "Sessions that are attached to a server.")
 	leaseDesc      = describe("zklock_lease_left_seconds", "The shortest time for which holds may be relied on if no further answer comes.")
 	reconnectsDesc = describe("zklock_reconnects_total", "How often Sessions were attached again.")
 
-	byProcess = []*prometheus.Desc{waitingDesc, holdsDesc, unreleasedDesc, deletionsDesc, sessionsDesc, attachedDesc, leaseDesc, reconnectsDesc}
+	byProcess = []*prometheus.Desc{waitingDesc, holdsDesc, deletionsDesc, sessionsDesc, attachedDesc, leaseDesc, reconnectsDesc}
 )
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
@@ -65,7 +64,6 @@ func (w *sessions) sum() (sum zklock.Stats, open, attached int) {
 		}
 		sum.Waiting += st.Waiting
 		sum.Held += st.Held
-		sum.Lost += st.Lost
 		sum.Deleting += st.Deleting
 	}
 	return sum, open, attached
@@ -75,7 +73,6 @@ func (w *sessions) collect(ch chan<- prometheus.Metric) {
 	sum, open, attached := w.sum()
 	ch <- gauge(waitingDesc, sum.Waiting)
 	ch <- gauge(holdsDesc, sum.Held)
-	ch <- gauge(unreleasedDesc, sum.Lost)
 	ch <- gauge(deletionsDesc, sum.Deleting)
 	ch <- gauge(sessionsDesc, open)
 	ch <- gauge(attachedDesc, attached)

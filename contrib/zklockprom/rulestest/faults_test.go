@@ -166,6 +166,13 @@ var faults = map[string]struct {
 		_ = h.Release(context.Background())
 		p.pass(2 * time.Minute)
 	}, []string{"ZklockHoldLost", "ZklockWorkAfterLoss", "ZklockWorkedAfterLoss"}},
+	"the Session is closed, and the work goes on": {func(p *process) {
+		h := p.acquire(p.s)
+		p.pass(time.Minute)
+		require.NoError(p.t, p.s.Close())
+		p.pass(45 * time.Second)
+		_ = h.Release(context.Background())
+	}, []string{"ZklockWorkAfterLoss"}},
 	"no server for a minute": {func(p *process) {
 		p.pass(time.Minute)
 		p.srv.Stop()
