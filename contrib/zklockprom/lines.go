@@ -17,7 +17,7 @@ const election = "election"
 var (
 	longestWaitDesc = describe("zklock_longest_wait_seconds", "How long the longest acquire under way has waited.", "lock", "kind")
 	longestHoldDesc = describe("zklock_longest_hold_seconds", "How long the longest hold has not been released.", "lock", "kind")
-	leaderDesc      = describe("zklock_is_leader", "Whether this process leads.", "lock")
+	leaderDesc      = describe("zklock_is_leader", "Whether this process, which is a candidate, leads.", "lock")
 	unreleasedDesc  = describe("zklock_holds_lost_unreleased", "Holds that were lost and are not released: work may run beside the next holder.")
 
 	byLine = []*prometheus.Desc{longestWaitDesc, longestHoldDesc, leaderDesc, unreleasedDesc}
@@ -164,7 +164,7 @@ func (m *Metrics) collectLines(ch chan<- prometheus.Metric) {
 		for _, h := range l.holds {
 			unreleased = append(unreleased, h.handles[0])
 		}
-		if l.kind == election {
+		if l.kind == election && len(l.waits)+len(l.holds) > 0 { // a program that stands no more is not asked for a leader
 			leaders[l.lock] = unreleased[first:]
 		}
 	}

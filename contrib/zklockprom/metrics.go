@@ -16,7 +16,7 @@
 //	zklock_holds_lost_total          counter    lock, reason         holds that ended without a release; reason is zklock.LossReason's
 //	zklock_longest_wait_seconds      gauge      lock, kind           how long the longest acquire under way has waited; 0 if none is
 //	zklock_longest_hold_seconds      gauge      lock, kind           how long the longest hold has not been released; 0 if there is none
-//	zklock_is_leader                 gauge      lock                 of elections: 1 if this process leads now, by Hold.Err, otherwise 0
+//	zklock_is_leader                 gauge      lock                 of candidates: 1 if this process leads now, by Hold.Err, otherwise 0; missing if it does not stand
 //	zklock_holds_lost_unreleased     gauge                           holds that were lost and are not released: an overrun that has not ended
 //
 // kind is AcquireInfo.Kind: mutex, read, write, semaphore or election. outcome is one of

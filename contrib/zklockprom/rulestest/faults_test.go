@@ -221,6 +221,12 @@ var faults = map[string]struct {
 			p.pass(time.Minute)
 		}
 	}, []string{"ZklockQueueGrows"}},
+	"none: the only candidate resigns for good": {func(p *process) {
+		e, err := zklock.NewElection(p.s, "/job")
+		require.NoError(p.t, err)
+		require.NoError(p.t, e.Campaign(context.Background(), func(context.Context, *zklock.Hold) error { p.pass(time.Minute); return nil }))
+		p.pass(3 * time.Minute)
+	}, nil},
 	"something that is no candidate keeps the candidates from leading": {func(p *process) {
 		p.acquire(p.connect())
 		p.stand()
