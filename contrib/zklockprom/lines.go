@@ -48,8 +48,9 @@ type hold struct {
 	lost    bool           // counted as such
 }
 
-// lineLocked returns the line of an acquire. The first call for a label makes the series that alerts look at: Prometheus sees an increase from 0
-// to 1, and none in a series that begins with 1.
+// lineLocked returns the line of an acquire. The first call for a label makes the series that alerts look at, with 0. That helps from the next scrape
+// on: Prometheus sees no increase in a series in which its first scrape finds 1. For an acquire that fails before, ZklockAcquireFails looks at
+// new series, too.
 func (m *Metrics) lineLocked(a zklock.AcquireInfo) *line {
 	key := lineKey{m.names.label(a), a.Kind}
 	l := m.lines[key]

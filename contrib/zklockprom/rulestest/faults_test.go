@@ -204,6 +204,13 @@ var faults = map[string]struct {
 		refusal.Remove()
 		p.pass(2 * time.Minute)
 	}, []string{"ZklockAcquireFails"}},
+	"the servers refuse to create, from the first acquire on": {func(p *process) {
+		p.pass(time.Minute)
+		p.srv.Inject(zktest.Before(zktest.Create).Fail(zktest.NoAuth))
+		_, err := p.mutex(p.s).Acquire(context.Background())
+		require.True(p.t, zklock.IsFinal(err), err)
+		p.pass(2 * time.Minute)
+	}, []string{"ZklockAcquireFails"}},
 	"a job hangs": {func(p *process) {
 		p.acquire(p.s)
 		p.pass(70 * time.Minute)
