@@ -180,6 +180,14 @@ var faults = map[string]struct {
 		require.NoError(p.t, p.srv.Start())
 		p.pass(2 * time.Minute)
 	}, []string{"ZklockNotAttached"}},
+	"no server for two minutes, in which the process starts": {func(p *process) {
+		p.srv.Stop()
+		p.metrics = zklockprom.New()
+		p.pass(2 * time.Minute)
+		require.NoError(p.t, p.srv.Start())
+		p.metrics.Watch(p.connect(p.metrics.Option()))
+		p.pass(2 * time.Minute)
+	}, []string{"ZklockNoSession"}},
 	"connections are cut every minute": {func(p *process) {
 		for range 8 {
 			p.pass(time.Minute)
