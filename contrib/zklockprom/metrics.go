@@ -93,7 +93,7 @@ type Option func(*Metrics)
 // WithMaxLocks sets how many lock names have series of their own; the default is 100. With 0 or less all are "_others".
 func WithMaxLocks(n int) Option { return func(m *Metrics) { m.names.limit = n } }
 
-// New returns a Metrics that counts from zero. Register it once.
+// New returns a Metrics that counts from zero. Register it once. New panics for a nil option.
 func New(opts ...Option) *Metrics {
 	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -114,13 +114,16 @@ func New(opts ...Option) *Metrics {
 	m.sessions.watched = make(map[*zklock.Session]struct{})
 	m.trace = zklock.Trace{AcquireStart: m.acquireStart, AcquireEnd: m.acquireEnd, HoldLost: m.holdLost, HoldEnd: m.holdEnd}
 	for _, opt := range opts {
+		if opt == nil {
+			panic("zklockprom: nil Option: leave it out")
+		}
 		opt(m)
 	}
 	return m
 }
 
-// Option is for Connect: the Session's acquires and holds are counted. It goes with other traces, but those must return contexts that come from
-// the one that they were given. While another trace's HoldLost blocks, a loss may count only when its hold is released.
+// Option is for Connect: the Session's acquires and holds are counted. It goes with other traces. While another trace's HoldLost blocks, a loss may
+// count only when its hold is released; zklock_holds_lost_unreleased shows it at once.
 func (m *Metrics) Option() zklock.Option { return zklock.WithTrace(&m.trace) }
 
 // Watch adds the Session's Stats to the metrics of the process, until it is closed. Then it is forgotten. A Session is counted once,

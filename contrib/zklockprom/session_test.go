@@ -100,6 +100,10 @@ func TestWatch_NilSession_PanicsThere(t *testing.T) {
 	require.Panics(t, func() { newMetrics().Watch(new(zklock.Session)) })
 }
 
+func TestNew_NilOption_PanicsWithAText(t *testing.T) {
+	require.PanicsWithValue(t, "zklockprom: nil Option: leave it out", func() { zklockprom.New(nil) })
+}
+
 // A Metrics without Sessions shows zeros. Nothing of it runs.
 func TestNew_ShowsZeros(t *testing.T) {
 	now := shownBy(t, newMetrics())
