@@ -35,8 +35,8 @@ func (t *Telemetry) opFrom(ctx context.Context) *op {
 
 // grant is what all handles of a hold share.
 type grant struct {
-	handles int // that are not released
-	isLost  bool
+	handles []*zklock.Hold // that are not released
+	isLost  bool           // counted as such
 	first   *zklock.Hold
 	span    trace.SpanContext // of the first
 	since   time.Time
@@ -143,7 +143,7 @@ func (t *Telemetry) got(lock string, a zklock.AcquireEndInfo, o *op) trace.SpanC
 		g = &grant{first: a.Hold, span: o.span.SpanContext(), since: o.granted}
 		t.mu.grants[node] = g
 	}
-	g.handles++
+	g.handles = append(g.handles, a.Hold)
 	return g.span
 }
 
@@ -170,6 +170,7 @@ func (t *Telemetry) holdLost(ctx context.Context, h zklock.HoldInfo) {
 func (t *Telemetry) holdEnd(ctx context.Context, h zklock.HoldInfo) {
 	now, o, lock := time.Now(), t.opFrom(ctx), t.series.name(h.AcquireInfo)
 	ctx = trace.ContextWithSpan(ctx, o.span)
+	defer t.letGo()
 	if held, isLast := t.gave(lock, h, now); isLast {
 		t.inst.held.Record(ctx, held.Seconds(), t.series.of(key{lock: lock, kind: h.Kind}))
 		if h.Reason != "" {
@@ -200,7 +201,8 @@ func (t *Telemetry) gave(lock string, h zklock.HoldInfo, now time.Time) (held ti
 	if g == nil {
 		return 0, false
 	}
-	if g.handles--; g.handles > 0 {
+	g.handles = slices.DeleteFunc(g.handles, func(other *zklock.Hold) bool { return other == h.Hold })
+	if len(g.handles) > 0 {
 		return 0, false
 	}
 	delete(t.mu.grants, node)

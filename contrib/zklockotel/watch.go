@@ -17,6 +17,7 @@ import (
 
 // Watch has the metrics of zklock.Stats collected from the Session, until that is closed, and puts the steps of its state on the spans of
 // its holds and waits that are under way. The Session is the one that was connected with Option: call Watch right after Connect, and once.
+// Holds that Close has ended are collected until they are released.
 //
 // It returns an error, and watches nothing, if the Session is closed, if another one is watched that is not closed, or if the meter refuses.
 func (t *Telemetry) Watch(s *zklock.Session) error {
@@ -35,19 +36,66 @@ func (t *Telemetry) Watch(s *zklock.Session) error {
 	if err != nil {
 		return fmt.Errorf("zklockotel: %w", err)
 	}
-	t.watched.session = s
+	t.unregister() // the new callback observes what the one before has left
+	t.setOver(false)
+	t.watched.session, t.watched.observed = s, observed
 	changes := s.Changes(context.Background())
 	go func() { // ends with the Session
 		for c := range changes {
 			t.step(s, c)
 		}
-		_ = observed.Unregister() // an error leaves a callback that observes nothing more
+		t.closed(s)
 	}()
 	return nil
 }
 
+// closed says that a Session which was watched is closed.
+func (t *Telemetry) closed(s *zklock.Session) {
+	t.watched.Lock()
+	if t.watched.session == s { // no other is watched by now
+		t.setOver(true)
+	}
+	t.watched.Unlock()
+	t.letGo()
+}
+
+func (t *Telemetry) setOver(isOver bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.mu.isOver = isOver
+}
+
+// letGo ends the callback of a closed Session when all its holds are released.
+func (t *Telemetry) letGo() {
+	isOver := func() bool {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		return t.mu.isOver && len(t.mu.grants) == 0
+	}
+	if !isOver() {
+		return
+	}
+	t.watched.Lock()
+	defer t.watched.Unlock()
+	if isOver() { // still: Watch may have got another
+		t.unregister()
+	}
+}
+
+// unregister is called with watched locked.
+func (t *Telemetry) unregister() {
+	if t.watched.observed != nil {
+		_ = t.watched.observed.Unregister() // an error leaves a callback that observes nothing more
+		t.watched.observed = nil
+	}
+}
+
 func (t *Telemetry) observe(s *zklock.Session, o metric.Observer) {
-	g, st := &t.inst.gauges, s.Stats()
+	g, of, st := &t.inst.gauges, t.series.alone, s.Stats()
+	lost := t.lost()
+	if st.State != zklock.Closed || lost > 0 {
+		o.ObserveInt64(g.lostUnreleased, lost, of)
+	}
 	if st.State == zklock.Closed {
 		return
 	}
@@ -55,10 +103,8 @@ func (t *Telemetry) observe(s *zklock.Session, o metric.Observer) {
 	if st.State.Attached() {
 		attached = 1
 	}
-	of := t.series.alone
 	o.ObserveInt64(g.waiting, int64(st.Waiting), of)
 	o.ObserveInt64(g.holds, int64(st.Held), of)
-	o.ObserveInt64(g.lostUnreleased, int64(st.Lost), of)
 	o.ObserveInt64(g.deletions, int64(st.Deleting), of)
 	o.ObserveInt64(g.sessions, 1, of)
 	o.ObserveInt64(g.attached, attached, of)
@@ -69,6 +115,22 @@ func (t *Telemetry) observe(s *zklock.Session, o metric.Observer) {
 	for lock, leads := range t.leaders() {
 		o.ObserveInt64(g.isLeader, leads, t.series.of(key{lock: lock}))
 	}
+}
+
+// lost counts the holds that were lost and are not released. It asks the holds: the Session forgets them when it is closed.
+func (t *Telemetry) lost() (n int64) {
+	t.mu.Lock()
+	handles := make([]*zklock.Hold, 0, len(t.mu.grants))
+	for _, g := range t.mu.grants {
+		handles = append(handles, g.handles[0])
+	}
+	t.mu.Unlock()
+	for _, h := range handles {
+		if errors.Is(h.Err(), zklock.ErrLost) {
+			n++
+		}
+	}
+	return n
 }
 
 // isCandidate notes an election: from then on it has a gauge.

@@ -21,7 +21,7 @@
 //	zklock.is_leader               gauge           lock           1 if this Session leads an election of that name, else 0
 //	zklock.waiting                 up-down counter                acquires under way
 //	zklock.holds                   up-down counter                holds that stand
-//	zklock.holds.lost_unreleased   up-down counter                lost holds that nobody has released
+//	zklock.holds.lost_unreleased   up-down counter                lost holds that nobody has released, also those of a Session that is closed
 //	zklock.deletions.pending       up-down counter                deletions of lock nodes that no server has confirmed
 //	zklock.sessions                up-down counter                1 until the Session is closed
 //	zklock.sessions.attached       up-down counter                1 if it is attached to a server, else 0
@@ -62,11 +62,13 @@ type Telemetry struct {
 	attrs  []attribute.KeyValue // of each span
 
 	watched struct {
-		sync.Mutex                 // held while Watch runs
-		session    *zklock.Session // the last one
+		sync.Mutex                     // held while Watch runs
+		session    *zklock.Session     // the last one
+		observed   metric.Registration // its callback; nil once that is let go
 	}
 	mu struct {
 		sync.Mutex                           // never held across a call of zklock or of OpenTelemetry
+		isOver     bool                      // the Session that is watched is closed
 		open       map[*op]struct{}          // those with a span that records
 		grants     map[string]*grant         // by lock node
 		elections  map[string][]*zklock.Hold // by lock attribute: the leaderships that nobody has released
