@@ -8,11 +8,7 @@ import "github.com/zklock/zklock"
 func Remembered(t *Telemetry) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	n := len(t.mu.open) + len(t.mu.grants)
-	for _, holds := range t.mu.elections {
-		n += len(holds)
-	}
-	return n
+	return len(t.mu.open) + len(t.mu.grants) + len(t.mu.standing) + len(t.mu.elections)
 }
 
 // Step is a step of the Session's state that arrives now.

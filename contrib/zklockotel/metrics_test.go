@@ -218,10 +218,10 @@ func TestMetrics_ClosedUnderAHold_LossShowsUntilTheRelease(t *testing.T) {
 	}
 }
 
-// The gauge of an election is there from the candidature on, and is 0 before, between and after the terms; a pause shows in it at once.
+// The gauge of an election is there while the program stands or leads, and is 0 before and between the terms; a pause shows in it at once.
 func TestMetrics_IsLeader(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
-		s, _ := sc.watched()
+		s, tel := sc.watched()
 		other := sc.acquire(t.Context(), sc.mutex(sc.connect(), "/leader"))
 		e, err := zklock.NewElection(s, "/leader", zklock.WithName("orders"))
 		require.NoError(t, err)
@@ -248,7 +248,17 @@ func TestMetrics_IsLeader(t *testing.T) {
 		require.Equal(t, map[string]float64{"lock=orders": 1}, leads(), "elected again")
 		terms <- nil
 		require.ErrorIs(t, <-ended, errOwn)
-		require.Equal(t, map[string]float64{"lock=orders": 0}, leads(), "gave up")
+		require.Empty(t, leads(), "gave up")
+		other = sc.acquire(t.Context(), sc.mutex(sc.connect(), "/leader"))
+		ctx, stop := context.WithCancel(t.Context())
+		go func() { ended <- e.Campaign(ctx, func(context.Context, *zklock.Hold) error { return nil }) }()
+		synctest.Wait()
+		require.Equal(t, map[string]float64{"lock=orders": 0}, leads(), "queued again")
+		stop()
+		require.ErrorIs(t, <-ended, context.Canceled)
+		require.Empty(t, leads(), "gave up before it led")
+		sc.release(other)
+		require.Zero(t, zklockotel.Remembered(tel))
 	})
 }
 

@@ -59,7 +59,7 @@ func (t *Telemetry) acquireStart(ctx context.Context, a zklock.AcquireInfo) cont
 		if o.caller.IsValid() {
 			opts = append(opts, trace.WithLinks(trace.Link{SpanContext: o.caller}))
 		}
-		t.isCandidate(lock)
+		t.stands(lock)
 	}
 	ctx, o.span = t.tracer.Start(ctx, a.Kind+" "+lock, opts...)
 	if o.span.IsRecording() {
@@ -76,6 +76,9 @@ func (t *Telemetry) acquireEnd(ctx context.Context, a zklock.AcquireEndInfo) {
 	o.granted = time.Now()
 	if !a.Reentered {
 		t.inst.acquired.Record(ctx, a.Waited.Seconds(), t.series.of(key{lock, a.Kind, "outcome", outcomeOf(a.Err)}))
+	}
+	if a.Kind == election {
+		defer t.stood(lock) // last: in between, it leads
 	}
 	var first trace.SpanContext
 	if a.Hold != nil {
@@ -195,7 +198,10 @@ func (t *Telemetry) gave(lock string, h zklock.HoldInfo, now time.Time) (held ti
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if h.Kind == election {
-		t.mu.elections[lock] = slices.DeleteFunc(t.mu.elections[lock], func(other *zklock.Hold) bool { return other == h.Hold })
+		holds := slices.DeleteFunc(t.mu.elections[lock], func(other *zklock.Hold) bool { return other == h.Hold })
+		if t.mu.elections[lock] = holds; len(holds) == 0 {
+			delete(t.mu.elections, lock)
+		}
 	}
 	g := t.mu.grants[node]
 	if g == nil {

@@ -133,19 +133,30 @@ func (t *Telemetry) lost() (n int64) {
 	return n
 }
 
-// isCandidate notes an election: from then on it has a gauge.
-func (t *Telemetry) isCandidate(lock string) {
+// stands notes a candidature, whose election has a gauge while it goes on.
+func (t *Telemetry) stands(lock string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, known := t.mu.elections[lock]; !known {
-		t.mu.elections[lock] = nil
+	t.mu.standing[lock]++
+}
+
+// stood notes that it is over: the candidate is elected, or has given up.
+func (t *Telemetry) stood(lock string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.mu.standing[lock]--; t.mu.standing[lock] == 0 {
+		delete(t.mu.standing, lock)
 	}
 }
 
-// leaders returns 1 for each election in which a hold stands, and 0 for the others. It asks the holds, so that a pause of the process shows.
+// leaders returns 1 for each election in which a hold stands, and 0 for the others with a candidate or a hold that is not released. It asks the
+// holds, so that a pause of the process shows.
 func (t *Telemetry) leaders() map[string]int64 {
 	t.mu.Lock()
 	elections := make(map[string][]*zklock.Hold, len(t.mu.elections))
+	for lock := range t.mu.standing {
+		elections[lock] = nil
+	}
 	for lock, holds := range t.mu.elections {
 		elections[lock] = slices.Clone(holds)
 	}

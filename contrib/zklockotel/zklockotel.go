@@ -18,7 +18,7 @@
 //	zklock.hold.duration           histogram       lock, kind
 //	zklock.overrun                 histogram       lock           how long lost holds were not released
 //	zklock.holds.lost              counter         lock, reason   what zklock.LossReason returns
-//	zklock.is_leader               gauge           lock           1 if this Session leads an election of that name, else 0
+//	zklock.is_leader               gauge           lock           1 if this Session leads an election of that name, else 0; missing if it does not stand
 //	zklock.waiting                 up-down counter                acquires under way
 //	zklock.holds                   up-down counter                holds that stand
 //	zklock.holds.lost_unreleased   up-down counter                lost holds that nobody has released, also those of a Session that is closed
@@ -71,6 +71,7 @@ type Telemetry struct {
 		isOver     bool                      // the Session that is watched is closed
 		open       map[*op]struct{}          // those with a span that records
 		grants     map[string]*grant         // by lock node
+		standing   map[string]int            // by lock attribute: the candidatures under way
 		elections  map[string][]*zklock.Hold // by lock attribute: the leaderships that nobody has released
 	}
 }
@@ -111,7 +112,8 @@ func New(opts ...Option) (*Telemetry, error) {
 	}
 	t := &Telemetry{tracer: o.tracers.Tracer(scope), meter: o.meters.Meter(scope), attrs: slices.Clone(o.attrs)}
 	t.series.init(t.attrs)
-	t.mu.open, t.mu.grants, t.mu.elections = make(map[*op]struct{}), make(map[string]*grant), make(map[string][]*zklock.Hold)
+	t.mu.open, t.mu.grants = make(map[*op]struct{}), make(map[string]*grant)
+	t.mu.standing, t.mu.elections = make(map[string]int), make(map[string][]*zklock.Hold)
 	var err error
 	if t.inst, err = newInstruments(t.meter); err != nil {
 		return nil, fmt.Errorf("zklockotel: %w", err)
