@@ -5,6 +5,7 @@ package zklockotel
 import (
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -89,12 +90,16 @@ func (s *series) init(base []attribute.KeyValue) {
 	s.alone = metric.WithAttributeSet(attribute.NewSet(slices.Clone(base)...))
 }
 
+// valid returns the text as UTF-8: for any other, an exporter drops all that it was to send with it.
+func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
+
 // name returns the lock attribute: the name or the path, while there are few.
 func (s *series) name(a zklock.AcquireInfo) string {
 	name := a.Name
 	if name == "" {
 		name = a.Path
 	}
+	name = valid(name)
 	s.mu.RLock()
 	known := s.names[name]
 	s.mu.RUnlock()

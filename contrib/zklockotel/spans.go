@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -46,12 +47,12 @@ func (t *Telemetry) acquireStart(ctx context.Context, a zklock.AcquireInfo) cont
 	lock := t.series.name(a)
 	o := &op{caller: trace.SpanContextFromContext(ctx), began: time.Now()}
 	attrs := append(make([]attribute.KeyValue, 0, len(t.attrs)+5), t.attrs...)
-	attrs = append(attrs, attribute.String("zklock.path", a.Path), attribute.String("zklock.kind", a.Kind), attribute.Bool("zklock.try", a.Try))
+	attrs = append(attrs, attribute.String("zklock.path", valid(a.Path)), attribute.String("zklock.kind", a.Kind), attribute.Bool("zklock.try", a.Try))
 	if a.Name != "" {
-		attrs = append(attrs, attribute.String("zklock.name", a.Name))
+		attrs = append(attrs, attribute.String("zklock.name", valid(a.Name)))
 	}
 	if a.Multi != "" {
-		attrs = append(attrs, attribute.String("zklock.multi", a.Multi))
+		attrs = append(attrs, attribute.String("zklock.multi", valid(a.Multi)))
 	}
 	opts := append(make([]trace.SpanStartOption, 0, 4), trace.WithTimestamp(o.began), trace.WithAttributes(attrs...))
 	if a.Kind == election {
@@ -97,7 +98,7 @@ func (t *Telemetry) acquireEnd(ctx context.Context, a zklock.AcquireEndInfo) {
 	}
 	attrs = append(attrs, attribute.Int("zklock.requeued", a.Requeued), attribute.Bool("zklock.reentered", a.Reentered))
 	if a.Hold != nil {
-		attrs = append(attrs, attribute.Int64("zklock.token", a.Hold.Token()), attribute.String("zklock.node", a.Hold.Node()))
+		attrs = append(attrs, attribute.Int64("zklock.token", a.Hold.Token()), attribute.String("zklock.node", valid(a.Hold.Node())))
 	}
 	o.span.SetAttributes(attrs...)
 	if a.Reentered && first.IsValid() && !first.Equal(o.caller) && !first.Equal(o.span.SpanContext()) {
@@ -105,11 +106,19 @@ func (t *Telemetry) acquireEnd(ctx context.Context, a zklock.AcquireEndInfo) {
 	}
 	if a.Hold == nil {
 		if !errors.Is(a.Err, zklock.ErrNotAcquired) {
-			o.span.RecordError(a.Err)
-			o.span.SetStatus(codes.Error, a.Err.Error())
+			record(o.span, a.Err)
+			o.span.SetStatus(codes.Error, valid(a.Err.Error()))
 		}
 		t.end(o, o.granted)
 	}
+}
+
+// record records the error, whose text may be a program's own: the cause of a context.
+func record(span trace.Span, err error) {
+	if !utf8.ValidString(err.Error()) {
+		err = errors.New(valid(err.Error()))
+	}
+	span.RecordError(err)
 }
 
 var outcomes = []struct {
@@ -165,8 +174,8 @@ func (t *Telemetry) holdLost(ctx context.Context, h zklock.HoldInfo) {
 	}
 	if o.span.IsRecording() {
 		o.span.AddEvent("lost", trace.WithTimestamp(o.granted.Add(h.Held)),
-			trace.WithAttributes(attribute.String("zklock.reason", h.Reason), attribute.String("zklock.error", h.Err.Error())))
-		o.span.SetStatus(codes.Error, h.Err.Error())
+			trace.WithAttributes(attribute.String("zklock.reason", h.Reason), attribute.String("zklock.error", valid(h.Err.Error()))))
+		o.span.SetStatus(codes.Error, valid(h.Err.Error()))
 	}
 }
 
@@ -187,7 +196,7 @@ func (t *Telemetry) holdEnd(ctx context.Context, h zklock.HoldInfo) {
 	case h.Reason != "":
 		o.span.SetAttributes(attribute.Float64("zklock.overrun", h.Overrun.Seconds()))
 	case h.Err != nil:
-		o.span.RecordError(h.Err)
+		record(o.span, h.Err)
 	}
 	t.end(o, now)
 }

@@ -4,11 +4,14 @@ package zklockotel_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
@@ -347,6 +350,51 @@ func TestSpan_AnotherTraceStartsSpans(t *testing.T) {
 		sc.release(sc.acquire(t.Context(), sc.mutex(s, "/a")))
 		sc.isChild(sc.one("another's"), sc.one("mutex /a"))
 		sc.isChild(sc.one("wait"), sc.one("mutex /a"))
+	})
+}
+
+// Exporters drop a whole batch for one text that is not UTF-8. A name, a cause and a state's error that are not are made such.
+func TestSpan_TextIsNotUTF8_IsMadeSuch(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, sc *scene) {
+		s, tel := sc.watched()
+		bad := errors.New("caf\xe9 closed")
+		m := sc.mutex(s, "/café", zklock.WithName("caf\xe9"))
+		hold := sc.acquire(t.Context(), m)
+		zklockotel.Step(tel, s, zklock.Change{State: zklock.Suspended, Time: time.Now(), Err: bad})
+		other := sc.mutex(s, "/b", zklock.WithName("b"))
+		multi, err := zklock.NewMulti(other, m)
+		require.NoError(t, err)
+		stopped, stop := context.WithCancelCause(t.Context())
+		stop(bad)
+		_, err = multi.Acquire(stopped)
+		require.ErrorIs(t, err, bad)
+		ended := make(chan error)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		go func() { _, err := m.Acquire(ctx); ended <- err }()
+		synctest.Wait()
+		cancel(bad)
+		require.ErrorIs(t, <-ended, bad)
+		sc.release(hold)
+		sc.release(sc.acquire(t.Context(), m))
+
+		require.Len(t, sc.named("mutex caf\uFFFD"), 3)
+		valid := func(text string) { t.Helper(); require.True(t, utf8.ValidString(text), "%q", text) }
+		texts := func(all []attribute.KeyValue) {
+			for _, a := range all {
+				valid(a.Value.Emit())
+			}
+		}
+		for _, span := range sc.spans.Ended() {
+			valid(span.Name())
+			valid(span.Status().Description)
+			texts(span.Attributes())
+			for _, e := range span.Events() {
+				texts(e.Attributes)
+			}
+		}
+		for key := range sc.numbers() {
+			valid(key)
+		}
 	})
 }
 

@@ -179,7 +179,7 @@ func (t *Telemetry) step(s *zklock.Session, c zklock.Change) {
 	case zklock.Suspended:
 		name = "suspended"
 		if c.Err != nil {
-			attrs = append(attrs, attribute.String("zklock.error", c.Err.Error()))
+			attrs = append(attrs, attribute.String("zklock.error", valid(c.Err.Error())))
 		}
 	case zklock.Reconnected, zklock.Connected:
 		name = "back"
