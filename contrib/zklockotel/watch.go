@@ -19,10 +19,13 @@ import (
 // its holds and waits that are under way. The Session is the one that was connected with Option: call Watch right after Connect, and once.
 // Holds that Close has ended are collected until they are released.
 //
-// It returns an error, and watches nothing, if the Session is closed, if another one is watched that is not closed, or if the meter refuses.
+// It returns an error, and watches nothing, if the Session is nil, zero or closed, if another one is watched that is not closed, or if the meter refuses.
 func (t *Telemetry) Watch(s *zklock.Session) error {
-	if s == nil || s.State() == zklock.Closed {
-		return errors.New("zklockotel: the Session is nil or closed")
+	if _, err := zklock.NewMutex(s, "/zklockotel"); err != nil { // it makes no node, and knows a zero Session
+		return fmt.Errorf("zklockotel: %w", err)
+	}
+	if s.State() == zklock.Closed {
+		return errors.New("zklockotel: the Session is closed")
 	}
 	t.watched.Lock()
 	defer t.watched.Unlock()

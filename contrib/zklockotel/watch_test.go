@@ -33,7 +33,8 @@ func TestNew_RefusesNil(t *testing.T) {
 // A Telemetry has one Session at a time, and another when that is closed.
 func TestWatch_OneSessionAtATime(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
-		require.ErrorContains(t, sc.telemetry().Watch(nil), "nil or closed")
+		require.ErrorContains(t, sc.telemetry().Watch(nil), "nil or zero Session")
+		require.ErrorContains(t, sc.telemetry().Watch(new(zklock.Session)), "nil or zero Session")
 		s, tel := sc.watched()
 		require.ErrorContains(t, tel.Watch(s), "make another")
 		other := sc.connect(tel.Option())
@@ -43,7 +44,7 @@ func TestWatch_OneSessionAtATime(t *testing.T) {
 		require.NoError(t, tel.Watch(other))
 		require.Equal(t, 1.0, sc.numbers()["sessions.attached{}"])
 		require.NoError(t, other.Close())
-		require.ErrorContains(t, tel.Watch(other), "nil or closed")
+		require.ErrorContains(t, tel.Watch(other), "is closed")
 		require.Empty(t, sc.numbers().of("sessions.attached"))
 	})
 }
