@@ -25,8 +25,8 @@ type op struct {
 
 type opKey struct{ t *Telemetry }
 
-// opFrom returns the op that the context carries. It returns one without a span if it carries none, because another Trace has returned a
-// context of its own.
+// opFrom returns the op that the context carries. It returns one without a span if it carries none, because acquireStart panicked: the
+// TracerProvider is the program's.
 func (t *Telemetry) opFrom(ctx context.Context) *op {
 	if o, ok := ctx.Value(opKey{t}).(*op); ok {
 		return o
@@ -73,7 +73,7 @@ func (t *Telemetry) acquireStart(ctx context.Context, a zklock.AcquireInfo) cont
 
 func (t *Telemetry) acquireEnd(ctx context.Context, a zklock.AcquireEndInfo) {
 	lock, o := t.series.name(a.AcquireInfo), t.opFrom(ctx)
-	ctx = trace.ContextWithSpan(ctx, o.span) // whatever another Trace has put there
+	ctx = trace.ContextWithSpan(ctx, o.span)
 	o.granted = time.Now()
 	if !a.Reentered {
 		t.inst.acquired.Record(ctx, a.Waited.Seconds(), t.series.of(key{lock, a.Kind, "outcome", outcomeOf(a.Err)}))

@@ -353,6 +353,25 @@ func TestSpan_AnotherTraceStartsSpans(t *testing.T) {
 	})
 }
 
+// One that returns a context of its own takes the span from the work's context, as Option says, and from nothing else.
+func TestSpan_AnotherTraceReturnsAContextOfItsOwn(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, sc *scene) {
+		tel := sc.telemetry()
+		own, end := sc.begin("another's")
+		s := sc.connect(tel.Option(), zklock.WithTrace(&zklock.Trace{AcquireStart: func(context.Context, zklock.AcquireInfo) context.Context { return own }}))
+		require.NoError(t, sc.mutex(s, "/a").Do(t.Context(), func(ctx context.Context, _ *zklock.Hold) error {
+			_, span := sc.tracers.Tracer("test").Start(ctx, "work")
+			span.End()
+			return nil
+		}))
+		end()
+		sc.isChild(sc.one("wait"), sc.one("mutex /a"))
+		sc.isChild(sc.one("work"), sc.one("another's"))
+		require.Positive(t, attrOf(sc.one("mutex /a").Attributes(), "token").AsInt64())
+		require.Zero(t, zklockotel.Remembered(tel))
+	})
+}
+
 // Exporters drop a whole batch for one text that is not UTF-8. A name, a cause and a state's error that are not are made such.
 func TestSpan_TextIsNotUTF8_IsMadeSuch(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {

@@ -121,7 +121,9 @@ func New(opts ...Option) (*Telemetry, error) {
 	return t, nil
 }
 
-// Option returns what zklock.Connect is to be given, for one Session. Then give that Session to [Telemetry.Watch].
+// Option returns what zklock.Connect is to be given, for one Session. Then give that Session to [Telemetry.Watch]. It goes with other traces. But the
+// work's context is what the last one's AcquireStart returns: if that does not come from the context that it was given, it takes the span away
+// from the work, whose own spans have another parent then.
 func (t *Telemetry) Option() zklock.Option {
 	return zklock.WithTrace(&zklock.Trace{AcquireStart: t.acquireStart, AcquireEnd: t.acquireEnd, HoldLost: t.holdLost, HoldEnd: t.holdEnd})
 }
