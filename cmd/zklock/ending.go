@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/zklock/zklock/internal/certs"
 	"github.com/zklock/zklock/internal/expire"
 	"github.com/zklock/zklock/internal/sessionkey"
 	"github.com/zklock/zklock/internal/supervise"
@@ -35,7 +35,7 @@ type ending struct {
 // ending is what it takes now.
 func (c *connection) ending(lock string) *ending {
 	creds := c.creds()
-	return &ending{Key: c.key(), Auth: creds.Auth, SASL: creds.SASL, TLS: c.tlsFiles, Lock: lock}
+	return &ending{Key: c.key(), Auth: creds.Auth, SASL: creds.SASL, TLS: c.forGuardian(), Lock: lock}
 }
 
 // will is what the guardian gets: nothing while there is no session.
@@ -73,32 +73,6 @@ func (e *ending) after() string {
 	return "the lock is free"
 }
 
-// tlsFiles is what the --tls flags name, read.
-type tlsFiles struct {
-	CAFile     string // the file's name
-	CA, Cert   []byte // PEM; empty if not given
-	Key        sessionkey.Secret
-	ServerName string
-}
-
-func (f *tlsFiles) config() (*tls.Config, error) {
-	config := &tls.Config{ServerName: f.ServerName, MinVersion: tls.VersionTLS12}
-	if f.CAFile != "" {
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(f.CA) {
-			return nil, fmt.Errorf("--tls-ca %s holds no PEM certificate", f.CAFile)
-		}
-	}
-	if f.Cert != nil {
-		pair, err := tls.X509KeyPair(f.Cert, f.Key)
-		if err != nil {
-			return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
-	return config, nil
-}
-
 const (
 	firstTry = 500 * time.Millisecond // for one server; each lap through all of them gives twice the time
 	lapPause = 100 * time.Millisecond
@@ -116,10 +90,11 @@ var errRefused = errors.New("the server refused")
 // it, and touches it a few times only if no server confirms its end. It then expires as it would have without us.
 func (e *ending) end(gone supervise.Moment) error {
 	until := gone.Add(e.Timeout + e.Timeout/2)
-	var config *tls.Config
+	var base *tls.Config
+	var files *certs.Files
 	if e.TLS != nil {
 		var err error
-		if config, err = e.TLS.config(); err != nil {
+		if base, files, err = e.TLS.open(); err != nil {
 			return err
 		}
 	}
@@ -140,7 +115,11 @@ func (e *ending) end(gone supervise.Moment) error {
 				if left <= 0 {
 					return last
 				}
-				in, err := e.endAt(net.JoinHostPort(ip, port), name, config, min(limit, left))
+				var config *tls.Config
+				if base != nil {
+					config = configFor(base, files, server)
+				}
+				in, err := e.endAt(net.JoinHostPort(ip, port), config, min(limit, left))
 				if err == nil {
 					return nil
 				}
@@ -164,9 +143,8 @@ func lookup(name string, limit time.Duration) (ips []string, err error) {
 	return net.DefaultResolver.LookupHost(ctx, name)
 }
 
-// endAt ends the session at the server with this address. Its certificate must be for name. in says that the server attached
-// us to the session.
-func (e *ending) endAt(addr, name string, config *tls.Config, limit time.Duration) (in bool, err error) {
+// endAt ends the session at the server with this address. in says that the server attached us to the session.
+func (e *ending) endAt(addr string, config *tls.Config, limit time.Duration) (in bool, err error) {
 	deadline := time.Now().Add(limit)
 	dialer := net.Dialer{Deadline: deadline}
 	conn, err := dialer.Dial("tcp", addr)
@@ -176,11 +154,7 @@ func (e *ending) endAt(addr, name string, config *tls.Config, limit time.Duratio
 	defer conn.Close()
 	_ = conn.SetDeadline(deadline)
 	if config != nil {
-		c := config.Clone()
-		if c.ServerName == "" {
-			c.ServerName = name
-		}
-		conn = tls.Client(conn, c)
+		conn = tls.Client(conn, config)
 	}
 	creds, err := credentials{e.Auth, e.SASL}.forOne(dialer.Deadline, addr)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/certs"
 	"github.com/zklock/zklock/internal/sessionkey"
 	"github.com/zklock/zklock/internal/supervise"
 	jute "github.com/zklock/zklock/internal/wire"
@@ -161,11 +162,11 @@ func TestEnding_TLS(t *testing.T) {
 		require.NoError(t, err)
 		return b
 	}
-	e.TLS = &tlsFiles{CAFile: serverCert, CA: read(serverCert), Cert: read(clientCert), Key: read(clientKey)}
-	config, err := e.TLS.config()
+	e.TLS = &tlsFiles{Names: certs.Names{CA: serverCert, Cert: clientCert, Key: clientKey}, CAPEM: read(serverCert), CertPEM: read(clientCert), KeyPEM: read(clientKey)}
+	base, files, err := e.TLS.open()
 	require.NoError(t, err)
 	var wrong *tls.CertificateVerificationError
-	_, err = e.endAt(e.Servers[0], "127.0.0.1", config, patience)
+	_, err = e.endAt(e.Servers[0], configFor(base, files, e.Servers[0]), patience)
 	require.ErrorAs(t, err, &wrong, "it is for zk.test")
 	require.Zero(t, asked.Load())
 	e.TLS.ServerName = "zk.test"

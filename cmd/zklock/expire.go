@@ -101,16 +101,10 @@ func parseSession(s string) (uint64, error) {
 
 // dial opens a connection to a server as the flags say.
 func (c *connection) dial(addr string, timeout time.Duration) (net.Conn, error) {
-	config, err := c.tlsConfig()
-	if err != nil {
-		return nil, err
-	}
+	config := c.tlsConfig(addr)
 	d := &net.Dialer{Timeout: timeout}
 	if config == nil {
 		return d.Dial("tcp", addr)
-	}
-	if config.ServerName == "" {
-		config.ServerName, _, _ = net.SplitHostPort(addr)
 	}
 	return tls.DialWithDialer(d, "tcp", addr, config)
 }

@@ -11,12 +11,14 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 	"github.com/spf13/cobra"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/certs"
 	"github.com/zklock/zklock/internal/hook"
 	"github.com/zklock/zklock/internal/sessionkey"
 	jute "github.com/zklock/zklock/internal/wire"
@@ -41,9 +43,11 @@ type connection struct {
 	tlsServerName  string
 	logLevel       string
 
-	creds    func() credentials    // that options found; fmt would print the bytes of a field
-	tlsFiles *tlsFiles             // what options found for TLS
-	key      func() sessionkey.Key // of the Session that connect returned
+	creds   func() credentials    // that options found; fmt would print the bytes of a field
+	tlsBase *tls.Config           // what options found for TLS, nil for plain text
+	files   *certs.Files          // the certificates, nil if no files are named
+	key     func() sessionkey.Key // of the Session that connect returned
+	reach   atomic.Pointer[func(error) error]
 }
 
 func (c *connection) addFlags(cmd *cobra.Command) {
@@ -94,52 +98,31 @@ func (c *connection) options(stderr io.Writer) ([]zklock.Option, error) {
 	}
 	c.creds = func() credentials { return creds }
 	opts = append(opts, creds.options()...)
-	config, err := c.tlsConfig()
+	overTLS, err := c.tlsOptions()
 	if err != nil {
 		return nil, &exitError{exitUsage, err}
 	}
-	if config != nil {
-		opts = append(opts, zklock.WithTLS(config))
-	}
-	return opts, nil
-}
-
-// tlsConfig returns nil when TLS is not asked for.
-func (c *connection) tlsConfig() (*tls.Config, error) {
-	if !c.tls && c.tlsCA == "" && c.tlsCert == "" && c.tlsKey == "" && c.tlsServerName == "" {
-		return nil, nil
-	}
-	f := &tlsFiles{CAFile: c.tlsCA, ServerName: c.tlsServerName}
-	var err error
-	if c.tlsCA != "" {
-		if f.CA, err = os.ReadFile(c.tlsCA); err != nil {
-			return nil, fmt.Errorf("--tls-ca: %w", err)
-		}
-	}
-	if (c.tlsCert == "") != (c.tlsKey == "") {
-		return nil, errors.New("--tls-cert and --tls-key go together")
-	}
-	if c.tlsCert != "" {
-		if f.Cert, err = os.ReadFile(c.tlsCert); err != nil {
-			return nil, fmt.Errorf("--tls-cert: %w", err)
-		}
-		if f.Key, err = os.ReadFile(c.tlsKey); err != nil {
-			return nil, fmt.Errorf("--tls-key: %w", err)
-		}
-	}
-	c.tlsFiles = f
-	return f.config()
+	return append(opts, overTLS...), nil
 }
 
 // connect opens the session within the connect timeout.
 func (c *connection) connect(ctx context.Context, opts []zklock.Option) (*zklock.Session, error) {
 	cctx, cancel := context.WithTimeoutCause(ctx, c.connectTimeout, errNoServer{c.connectTimeout})
 	defer cancel()
-	s, err := zklock.Connect(hook.With(cctx, hook.Session{Key: &c.key}), c.servers, opts...)
+	hooks := hook.Session{Key: &c.key, Files: &c.files, Unreached: func(f func(error) error) { c.reach.Store(&f) }}
+	s, err := zklock.Connect(hook.With(cctx, hooks), c.servers, opts...)
 	if err != nil {
 		return nil, classify(err)
 	}
 	return s, nil
+}
+
+// unreached adds to an error what came of the last try at each server, unless one has accepted the session.
+func (c *connection) unreached(err error) error {
+	if f := c.reach.Load(); f != nil {
+		return (*f)(err)
+	}
+	return err
 }
 
 // errNoServer is the cause of a connecting that took too long.
@@ -161,7 +144,7 @@ func classify(err error) error {
 	var late errNoServer
 	switch {
 	case errors.As(err, &late), errors.Is(err, context.DeadlineExceeded), errors.Is(err, zklock.ErrNotConnected):
-		code = exitNoServer
+		code = codeUnreached(err)
 	case errors.Is(err, zklock.ErrLost):
 		code = exitLost
 	case refused(err), errors.Is(err, zklock.ErrNoChroot): // after Connect, the servers have lost the chroot

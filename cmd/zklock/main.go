@@ -7,7 +7,8 @@
 // what it says. waiting.go says how a wait goes, and metrics.go, in a file, how the run went, in the words of report.go. giveway.go is a
 // run that is asked for its lock, and revoke.go asks. ls.go takes the flags of ls; lister.go reads queues, table.go prints them, watch.go
 // follows them, and seats.go says what has changed. prune.go removes empty lock roots, by the rules of pruneplan.go. delete.go, expire.go,
-// serve.go and demo.go are commands of their own: the end of a lock node and of a session, a server for development, and internal/demo. printable.go escapes what a terminal would obey.
+// serve.go and demo.go are commands of their own: the end of a lock node and of a session, a server for development, and internal/demo.
+// credentials.go has what --auth-file and --sasl name, and tls.go what the --tls flags name. printable.go escapes what a terminal would obey.
 package main
 
 import (
@@ -46,7 +47,8 @@ const runExitCodes = `Exit codes:
   120      the lock was lost: COMMAND was ended, or had already ended by itself
   121      not acquired: somebody else holds the lock; -E gives another code
   122      no server could be reached
-  123      the servers refused: permissions, credentials, a quota, a lost chroot
+  123      the servers refused: permissions, credentials, a quota, a lost chroot,
+           or a certificate was refused
   125      wrong usage, or zklock itself failed
   126, 127 COMMAND cannot be run, was not found
   128+n    zklock was ended by signal n, as COMMAND was, or while it waited

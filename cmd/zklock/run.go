@@ -82,7 +82,7 @@ func (o *runOptions) run(ctx context.Context) error {
 		}
 		opts = append(opts, zklock.WithCreateChroot(acl...))
 	}
-	slow := time.AfterFunc(connectSlow, func() { o.note("waiting: no server has answered") })
+	slow := time.AfterFunc(connectSlow, func() { o.note("waiting: %v", o.unreached(errors.New("no server has answered"))) })
 	t.s, err = o.connect(wctx, append(opts, zklock.WithLease(mode)))
 	if o.waited = !slow.Stop(); err != nil {
 		return o.explainConnect(ctx, err)
@@ -314,7 +314,7 @@ func (o *runOptions) explainConnect(ctx context.Context, err error) error {
 	case ctx.Err() != nil && errors.As(context.Cause(ctx), &i):
 		return exitf(exitCodeOf(i.signal), "%s: not acquired: %w", o.path, i)
 	case errors.As(err, &w):
-		return &exitError{exitNoServer, errors.Unwrap(classify(err))}
+		return &exitError{codeUnreached(err), errors.Unwrap(classify(err))}
 	case errors.Is(err, zklock.ErrNoChroot):
 		return exitf(exitUsage, "%s: %w, or give --create-chroot", o.path, err)
 	}
@@ -347,7 +347,7 @@ func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, r re
 		}
 		return exitf(exitNotAcquired, "%s: not acquired: %w", o.path, w)
 	case errors.As(err, &w):
-		return exitf(exitNoServer, "%s: not acquired: %w, and there is no connection to a server now", o.path, w)
+		return o.noConnection(w)
 	case errors.Is(err, zklock.ErrNotAcquired):
 		l, lerr := o.look(ctx, s, r, ourNode{})
 		switch {

@@ -237,7 +237,7 @@ func TestRun_NoServer(t *testing.T) {
 		require.NoError(t, srv.Pause())
 		p := start(t, nil, "run", "--servers", srv.ConnectString(), "/x", "--", "true")
 		quiet := start(t, nil, "run", "--servers", srv.ConnectString(), "-q", "/y", "--", "true")
-		p.prints("zklock: /x: waiting: no server has answered\n")
+		p.prints("zklock: /x: waiting: no server has answered; tried " + srv.ConnectString() + " (")
 		require.NoError(t, srv.Resume())
 		require.Zero(t, p.wait(), p.stderr.String())
 		require.Contains(t, p.stderr.String(), "acquired")

@@ -126,11 +126,11 @@ func TestSASL_Ending_Refused(t *testing.T) {
 	e := scriptedEnding("locker:wrong", srv.Addr(), srv.Addr(), srv.Addr())
 	e.ID, e.SASL = s.SessionID(), saslDigest
 	e.Password = jute.SessionPassword(s.SessionID())
-	in, err := e.endAt(srv.Addr(), "127.0.0.1", nil, patience)
+	in, err := e.endAt(srv.Addr(), nil, patience)
 	require.True(t, in)
 	require.ErrorIs(t, err, errRefused)
 	require.NotContains(t, err.Error(), "wrong")
 	e.Auth = []byte("locker:" + saslPassword)
-	_, err = e.endAt(srv.Addr(), "127.0.0.1", nil, patience)
+	_, err = e.endAt(srv.Addr(), nil, patience)
 	require.NoError(t, err)
 }

@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,16 +92,24 @@ func TestRun_TLS(t *testing.T) {
 		return start(t, nil, runArgs(servers, lockPath(t), append(append([]string{"-q", "--connect-timeout", "8s"}, flags...), "--", "true")...)...)
 	}
 	good := try(addr, "--tls-ca", serverCert, "--tls-server-name", "zk.test", "--tls-cert", clientCert, "--tls-key", clientKey)
-	bad := map[*proc]string{
-		try(addr, "--tls-ca", serverCert, "--tls-cert", clientCert, "--tls-key", clientKey): "x509",                 // for another name
-		try(addr, "--tls", "--tls-server-name", "zk.test"):                                  "x509",                 // nobody vouches for it
-		try(addr, "--tls-ca", serverCert, "--tls-server-name", "zk.test"):                   "certificate required", // from the client
-		try(addr):                "or expects TLS",
-		try(srv.Addr(), "--tls"): "does it expect connections without TLS",
+	type outcome struct {
+		code int
+		says string
+	}
+	bad := map[*proc]outcome{
+		try(addr, "--tls-ca", serverCert, "--tls-cert", clientCert, "--tls-key", clientKey): {exitRefused, "x509"},                 // for another name
+		try(addr, "--tls", "--tls-server-name", "zk.test"):                                  {exitRefused, "x509"},                 // nobody vouches for it
+		try(addr, "--tls-ca", serverCert, "--tls-server-name", "zk.test"):                   {exitRefused, "certificate required"}, // from the client
+		try(addr):                {exitNoServer, "or expects TLS"},
+		try(srv.Addr(), "--tls"): {exitNoServer, "does it expect connections without TLS"},
 	}
 	require.Equal(t, 0, good.wait(), &good.stderr)
-	for p, says := range bad {
-		require.Equal(t, exitNoServer, p.wait())
-		require.Contains(t, p.stderr.String(), says)
+	for p, want := range bad {
+		require.Equal(t, want.code, p.wait(), &p.stderr)
+		require.Contains(t, p.stderr.String(), want.says)
+		if want.code == exitRefused {
+			require.Contains(t, p.stderr.String(), "certificate refused")
+			require.Equal(t, 1, strings.Count(p.stderr.String(), "level=ERROR"), "logged once: %s", &p.stderr)
+		}
 	}
 }

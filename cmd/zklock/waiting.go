@@ -239,7 +239,7 @@ func (o *runOptions) watchQueue(ctx context.Context, s *zklock.Session, r recipe
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
-			o.progress("waiting; the queue cannot be read: %v", cause(err))
+			o.progress("waiting; the queue cannot be read: %v", o.unreached(cause(err)))
 		default:
 			if ours = l.ours; !l.granted {
 				if l.place == 1 && !l.delayed.IsZero() {
@@ -250,6 +250,20 @@ func (o *runOptions) watchQueue(ctx context.Context, s *zklock.Session, r recipe
 			}
 		}
 	}
+}
+
+// noConnection ends a wait that has no server at its end.
+func (o *runOptions) noConnection(w errWaited) error {
+	err := o.unreached(fmt.Errorf("%w, and there is no connection to a server now", w))
+	return exitf(codeUnreached(err), "%s: not acquired: %w", o.path, err)
+}
+
+// codeUnreached is the exit code of a run that has reached no server: if certificates are all that kept it from them, they were there.
+func codeUnreached(err error) int {
+	if errors.Is(err, zklock.ErrCertificate) {
+		return exitRefused
+	}
+	return exitNoServer
 }
 
 // progress says how the wait goes: in place of what it said last, where that can be.
