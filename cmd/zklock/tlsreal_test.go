@@ -83,18 +83,26 @@ func (i *issuer) flags() []string {
 	return []string{"--tls-ca", i.caFile, "--tls-server-name", "zk.test", "--tls-cert", i.cert, "--tls-key", i.keyFile}
 }
 
-// tlsServer runs a ZooKeeper that wants the certificates of clients.
-func (i *issuer) tlsServer() *zkserver.Server {
+// tlsServer runs a ZooKeeper that wants the certificates of clients, and returns where it takes TLS.
+func (i *issuer) tlsServer() (addr string) {
 	i.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(i.t, err)
+	addr = l.Addr().String()
+	require.NoError(i.t, l.Close())
+	_, port, err := net.SplitHostPort(addr)
+	require.NoError(i.t, err)
 	_, _, certPEM, keyPEM := i.issue("zk.test", 24*time.Hour)
 	store := filepath.Join(i.t.TempDir(), "server.pem")
 	require.NoError(i.t, os.WriteFile(store, bytes.Join([][]byte{keyPEM, certPEM}, nil), 0o600))
-	return zkserver.Single(i.t,
+	zkserver.Single(i.t,
 		zkserver.Property("zookeeper.serverCnxnFactory", "org.apache.zookeeper.server.NettyServerCnxnFactory"),
-		zkserver.Line("client.portUnification=true"),
+		zkserver.Line("secureClientPort="+port),
+		zkserver.Line("secureClientPortAddress=127.0.0.1"),
 		zkserver.Line("ssl.keyStore.location="+store),
 		zkserver.Line("ssl.trustStore.location="+i.caFile),
 		zkserver.Line("ssl.hostnameVerification=false"))
+	return addr
 }
 
 // wire is a way to a server that can be cut.
@@ -147,7 +155,7 @@ func TestRun_RealTLS_RenewedUnderTheLock(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
 	srv := i.tlsServer()
-	w := wireTo(t, srv.Addr())
+	w := wireTo(t, srv)
 	path, done := lockPath(t), filepath.Join(t.TempDir(), "done")
 	expires := i.renew(20 * time.Second)
 	holder := start(t, nil, runArgs(w.addr, path, append(i.flags(), longSession, "--log-level", "info", "--lease", "single", "--",
@@ -179,12 +187,12 @@ func TestRun_RealTLS_GuardianReadsTheRenewal(t *testing.T) {
 	srv := i.tlsServer()
 	path := lockPath(t)
 	expires := i.renew(15 * time.Second)
-	holder := start(t, nil, runArgs(srv.Addr(), path, append(i.flags(), longSession, "--", "sh", "-c", "echo ready; sleep 600")...)...)
+	holder := start(t, nil, runArgs(srv, path, append(i.flags(), longSession, "--", "sh", "-c", "echo ready; sleep 600")...)...)
 	holder.prints("ready")
 	require.True(t, time.Now().Before(expires), "a busy machine: it had to connect before")
 	time.Sleep(time.Until(expires.Add(time.Second)))
 	i.renew(time.Hour)
 	require.NoError(t, holder.cmd.Process.Kill())
-	next := start(t, nil, runArgs(srv.Addr(), path, append(i.flags(), "--wait", patience.String(), "--", "echo", "next")...)...)
+	next := start(t, nil, runArgs(srv, path, append(i.flags(), "--wait", patience.String(), "--", "echo", "next")...)...)
 	require.Zero(t, next.wait(), &next.stderr)
 }

@@ -56,6 +56,10 @@ func ClassPath(libraries ...string) ([]string, error) {
 		}
 	} else {
 		jars = []string{filepath.Join(debianJars, "zookeeper.jar"), filepath.Join(debianJars, "slf4j-simple.jar")}
+		// TLS needs it, and the manifest of Debian's zookeeper.jar leaves it out.
+		if codec := filepath.Join(debianJars, "netty-codec.jar"); exists(codec) {
+			jars = append(jars, codec)
+		}
 	}
 	for _, name := range libraries {
 		if !slices.ContainsFunc(jars, func(jar string) bool { return isLibrary(jar, name) }) {
@@ -69,6 +73,11 @@ func ClassPath(libraries ...string) ([]string, error) {
 		}
 	}
 	return jars, nil
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
 }
 
 // HomeJars returns the jars in the home's lib: first those that ZooKeeper needs, then ZooKeeper, then those that need it. The
