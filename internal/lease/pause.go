@@ -14,7 +14,8 @@ type StakeKind int
 
 const (
 	NoSession StakeKind = iota // nothing: there is no ZooKeeper session
-	GivenUp                    // the time of others: a session is over for us, and the servers may still have it
+	GivenUp                    // the time of others: a session is over for us since just now, and the servers may still have it
+	Lingers                    // the same, and a first try to end it had no answer
 	Alive                      // a session, and with it places in queues
 	Held                       // a hold
 )
@@ -40,6 +41,8 @@ func (s Stake) Pause(timeout time.Duration, laps, servers int) time.Duration {
 	case s.Kind == Alive:
 		most = max(s.Left/4, min(timeout/16, mostLate)) / n
 	case s.Kind == GivenUp:
+		most = 0
+	case s.Kind == Lingers:
 		most = min(timeout/32, mostLate) / n
 	case s.Wanted:
 		most = min(timeout/3, mostWanted)

@@ -27,11 +27,12 @@ func TestStake_Pause(t *testing.T) {
 		{"it has ended", Stake{Kind: Held, Left: -time.Second, Wanted: true}, 100, 1, 0},
 		{"a session", Stake{Kind: Alive, Left: 20 * time.Second}, 100, 5, time.Second},
 		{"its time is over", Stake{Kind: Alive, Left: -time.Second, Wanted: true}, 100, 1, 500 * time.Millisecond},
-		{"given up, and others wait", Stake{Kind: GivenUp}, 100, 1, 500 * time.Millisecond},
+		{"given up, and others wait", Stake{Kind: GivenUp}, 100, 1, 0},
+		{"for a while", Stake{Kind: Lingers}, 100, 1, 500 * time.Millisecond},
 	} {
 		require.Equal(t, tt.want, tt.s.Pause(T, tt.laps, tt.servers), tt.name)
 	}
-	require.Equal(t, 250*time.Millisecond, Stake{Kind: GivenUp}.Pause(8*time.Second, 100, 1), "a short T")
+	require.Equal(t, 250*time.Millisecond, Stake{Kind: Lingers}.Pause(8*time.Second, 100, 1), "a short T")
 }
 
 // F41: however many laps and servers, the pauses before the first dial that finds a server take less than a quarter of the time that a hold has left.

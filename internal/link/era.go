@@ -40,6 +40,7 @@ type Era struct {
 		heard      clock.Instant     // when its server last answered
 		server     string            // which that is
 		unanswered int               // once it is over: how often a server was asked to end it, and did not answer
+		overAt     clock.Instant     // once it is over: since when
 		inTheWay   bool              // once it is over: it may have lock nodes
 		held       map[string]Holder // by node: what the heartbeat checks and the lease protects
 		beating    uint64            // the connection over which a beat is under way

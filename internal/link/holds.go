@@ -114,8 +114,10 @@ func (z *Era) atStake(now clock.Instant) lease.Stake {
 		return lease.Stake{Kind: lease.Held, Left: z.mu.lease.End().Sub(now)}
 	case !z.IsOver():
 		return lease.Stake{Kind: lease.Alive, Left: left}
-	case z.mu.inTheWay && (now < z.unheardLocked() || left > -t && z.mu.unanswered > 0): // servers are there, and do not answer
+	case now.Sub(z.mu.overAt) < 2*time.Second: // the client's pause, and the first try
 		return lease.Stake{Kind: lease.GivenUp}
+	case z.mu.inTheWay && (now < z.unheardLocked() || left > -t && z.mu.unanswered > 0): // servers are there, and do not answer
+		return lease.Stake{Kind: lease.Lingers}
 	}
 	return lease.Stake{Wanted: z.mu.inTheWay}
 }
@@ -178,6 +180,7 @@ func (z *Era) Lose(cause error) {
 	holds := maps.Clone(z.mu.held)
 	clear(z.mu.held)
 	queued, busy := z.Inside.Waiting()
+	z.mu.overAt = z.Clock.Now()
 	z.mu.inTheWay = len(holds) > 0 || queued > 0 || busy
 	end := z.mu.lease.End()
 	z.mu.Unlock()
