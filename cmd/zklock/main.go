@@ -47,8 +47,7 @@ const runExitCodes = `Exit codes:
   120      the lock was lost: COMMAND was ended, or had already ended by itself
   121      not acquired: somebody else holds the lock; -E gives another code
   122      no server could be reached
-  123      the servers refused: permissions, credentials, a quota, a lost chroot,
-           or a certificate was refused
+  123      refused: permissions, credentials, a certificate, a quota, a lost chroot
   125      wrong usage, or zklock itself failed
   126, 127 COMMAND cannot be run, was not found
   128+n    zklock was ended by signal n, as COMMAND was, or while it waited
