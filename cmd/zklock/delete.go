@@ -30,7 +30,7 @@ Exit codes:
   0    the node is gone
   1    there is no such node
   122  no server could be reached
-  123  the servers refused: permissions, credentials
+  123  refused: permissions, credentials, a certificate
   125  wrong usage, such as a NODE that is no lock node, or zklock itself failed`
 
 // deleting is what the flags of delete say.

@@ -36,7 +36,7 @@ Exit codes:
   0    the session is ended
   1    the servers know no such session
   122  no server could be reached
-  123  the servers refused: credentials
+  123  refused: credentials, a certificate
   125  wrong usage, or zklock itself failed`,
 		Example: `  zklock expire --yes --servers 127.0.0.1:2181 0x10000658c6e0000
   zklock ls --json /locks/nightly | jq -r '.[0].session' | xargs zklock expire --yes`,

@@ -56,7 +56,7 @@ const runExitCodes = `Exit codes:
 const listExitCodes = `Exit codes:
   0    the queue was printed, an empty one too; with --watch, a signal ended it
   122  no server could be reached
-  123  the servers refused: permissions, credentials
+  123  refused: permissions, credentials, a certificate
   125  wrong usage, or zklock itself failed`
 
 // exitError ends zklock with a code. Without an error there is nothing to say.

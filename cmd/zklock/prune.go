@@ -96,7 +96,7 @@ What it cannot tell to be younger, it removes.
 Exit codes:
   0    what is printed was removed, or would be; it may be nothing
   122  no server could be reached
-  123  the servers refused something: permissions, credentials
+  123  something was refused: permissions, credentials, a certificate
   125  wrong usage, or zklock itself failed`
 
 // pruned is a row of the output: what went, or stays.

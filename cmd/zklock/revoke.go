@@ -41,7 +41,7 @@ Exit codes:
   1    nobody holds the lock: nobody was asked
   121  who was asked still holds the lock, and the wait is over
   122  no server could be reached
-  123  the servers refused: permissions, credentials
+  123  refused: permissions, credentials, a certificate
   125  wrong usage, or zklock itself failed`
 
 // revoking is what the flags of revoke say.
@@ -189,7 +189,8 @@ func (r *revoking) stillHeld(p zklock.Participant, err error) error {
 	case !errors.As(err, &w):
 		return classify(err)
 	case !r.s.State().Attached():
-		return exitf(exitNoServer, "%s: %w, and there is no connection to a server now: nobody knows whether it is still held", r.path, w)
+		err := r.unreached(fmt.Errorf("%w, and there is no connection to a server now: nobody knows whether it is still held", w))
+		return exitf(codeUnreached(err), "%s: %w", r.path, err)
 	}
 	return exitf(exitNotAcquired, "%s: still held, %v after it was asked, by %s, node %s: it has not ended its work yet, or does not listen, as zklock run --revocable does", r.path, w.after, whoIs(p), p.Node)
 }
