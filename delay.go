@@ -81,15 +81,16 @@ func (l delayed) describe(ctx context.Context, e *era, root *lockRoot, ps []Part
 	if _, err := e.Read(ctx, wire.OpGetData, wire.PathWatchRequest{Path: root.path}, &got); err != nil {
 		return ignoring(answer.Denied(err, "get", "READ", root.path), zk.ErrNoNode)
 	}
-	ps[0].delayedUntil(l.until(got.Data, ps[0].Node))
+	ps[0].delayedUntil(l.until(got.Data, ps[0].Node, ps[0].Created))
 	return nil
 }
 
 // until returns until when the node in front waits for the lock-delay, by the lock root's data: the zero time if it holds, or nobody
-// disappeared. As long as it has not said so itself, that is as if its wait began now.
-func (l delayed) until(data []byte, front string) (until time.Time) {
+// disappeared. As long as it has not said so itself, that is as if its wait began now; but not if it came so long ago that it does not wait.
+func (l delayed) until(data []byte, front string, came time.Time) (until time.Time) {
 	record, _ := queue.ParseRecord(data)
-	if held := record.Word(queue.HeldWord); held == "" || held == nameOf(front) {
+	held := record.Word(queue.HeldWord)
+	if held == "" || held == nameOf(front) || !time.Now().Before(record.WaitsUntil(came)) {
 		return until
 	}
 	until, err := time.Parse(time.RFC3339, record.Word(queue.UntilWord))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -183,7 +184,7 @@ func (o *observing) lookAt(ctx context.Context, node string) error {
 		if on, err = o.watch(ctx, &o.onRecord, root, wire.OpGetData); err != nil {
 			return answer.Denied(err, "get", "READ", root)
 		}
-		o.leader.delayedUntil(l.until(on.data, node))
+		o.leader.delayedUntil(l.until(on.data, node, time.Now())) // an event tells when it has written: until then it may wait
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ type Participant struct {
 	Holds bool
 
 	// Until when the lock-delay lasts for which it waits, by its clock. Of a Mutex or an Election WithLockDelay, and of the front only;
-	// otherwise zero.
+	// otherwise zero. A client without a lock-delay does not wait, and nothing marks its node: it counts as waiting for some seconds.
 	DelayUntil time.Time
 
 	Unknown bool // of Election.Observe only: no server has answered for so long that it is not known who leads. The rest is zero

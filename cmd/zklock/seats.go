@@ -17,8 +17,10 @@ type picture struct {
 	root           string // absolute
 	queued, leases []string
 	isSemaphore    bool
-	limit          *int         // of a semaphore, if a node says it
-	record         queue.Record // of a lock-delay
+	limit          *int                 // of a semaphore, if a node says it
+	record         queue.Record         // of a lock-delay
+	now            time.Time            // when it was read
+	came           map[string]time.Time // by the fronts that the record keeps waiting: since when they are seen there
 
 	nodes map[string]zklock.Participant // what is known of each node
 }
@@ -41,14 +43,41 @@ func (v *picture) seats() (seats []seat) {
 		ms := v.members(v.root, v.queued, markers)
 		for i, holds := range queue.HoldersOf(ms) {
 			p := v.nodes[v.root+"/"+ms[i].Name]
-			holds = holds && (i > 0 || !v.isDelayed())
+			holds = holds && (i > 0 || !v.isDelayed() || !v.now.Before(v.record.WaitsUntil(v.came[ms[i].Name])))
 			seats = append(seats, seat{key: p.Node, p: p, holds: holds, place: i + 1})
 		}
 	}
 	return seats
 }
 
-// isDelayed says whether who is in front waits for the lock-delay: the record names a holder that is gone.
+// notes says when the picture was read, and since when each front is there that may wait for the lock-delay. One that is there in the
+// first picture came when its node was made, at the latest. again is when a front will count as holding if nothing changes; zero if none
+// waits.
+func (v *picture) notes(now time.Time, isFirst bool) (again time.Time) {
+	came := map[string]time.Time{}
+	for _, markers := range [][]string{queue.Markers, {queue.LatchName}} {
+		ms := v.members(v.root, v.queued, markers)
+		if v.isSemaphore || len(ms) == 0 || !v.isDelayed() {
+			continue
+		}
+		at, isKnown := v.came[ms[0].Name]
+		switch {
+		case isKnown:
+		case isFirst:
+			at = v.nodes[v.root+"/"+ms[0].Name].Created
+		default:
+			at = now
+		}
+		came[ms[0].Name] = at
+		if end := v.record.WaitsUntil(at); end.After(now) && (again.IsZero() || end.Before(again)) {
+			again = end
+		}
+	}
+	v.now, v.came = now, came
+	return again
+}
+
+// isDelayed says whether who is in front may wait for the lock-delay: the record names a holder that is gone.
 func (v *picture) isDelayed() bool {
 	held := v.record.Word(queue.HeldWord)
 	return held != "" && !slices.Contains(v.queued, held)

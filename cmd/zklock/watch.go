@@ -166,8 +166,13 @@ func (f *follower) follow(ctx context.Context) error {
 	steps := f.l.s.Changes(ctx)
 	for {
 		err := f.look(ctx)
+		var again <-chan time.Time // when a front counts as holding that may wait for a lock-delay until then
 		if err == nil {
-			err = f.show()
+			now := time.Now()
+			if at := f.picture.notes(now, !f.progress.isBegun); !at.IsZero() {
+				again = time.After(at.Sub(now))
+			}
+			err = f.show(now)
 		}
 		if ctx.Err() != nil {
 			return nil
@@ -186,6 +191,7 @@ func (f *follower) follow(ctx context.Context) error {
 			f.rootData.fired = nil
 		case <-f.limitData.fired:
 			f.limitData.fired = nil
+		case <-again:
 		case step, isOpen := <-steps:
 			switch {
 			case ctx.Err() != nil:
@@ -202,9 +208,9 @@ func (f *follower) follow(ctx context.Context) error {
 }
 
 // show prints what has changed since it was last called; first, the queue as it stands.
-func (f *follower) show() error {
+func (f *follower) show(now time.Time) error {
 	isFirst := !f.progress.isBegun
-	changes := f.progress.next(&f.picture, time.Now())
+	changes := f.progress.next(&f.picture, now)
 	if isFirst && len(changes) == 0 {
 		fmt.Fprintf(f.l.stderr, "zklock: %s: nobody is in the queue\n", f.progress.path)
 	}

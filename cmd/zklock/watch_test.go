@@ -149,6 +149,48 @@ func TestWatch_LockDelay_TellsADeathFromARelease(t *testing.T) {
 	})
 }
 
+// A client without a lock-delay leaves the record of a holder that died as it is. It does not wait, so ls must not say that for ever; one
+// that has queued for long and waits for the delay does.
+func TestLockDelay_HolderWithoutOne_AfterADeath_Holds(t *testing.T) {
+	inWatch(t, func(t *testing.T, w *watching) {
+		const d = time.Minute
+		w.watch(nil, "/job")
+		_ = w.err.take()
+		lists := func() string {
+			l := &lister{s: w.s, stderr: &w.err, connection: connection{servers: w.srv.Addr(), connectTimeout: time.Minute}}
+			q, err := l.queue(t.Context(), "/job")
+			require.NoError(t, err)
+			require.Equal(t, len(q.holders) == 0, len(w.err.take()) > 0, "a line says until when nobody is granted")
+			return entriesOf(q)[0].state()
+		}
+		a := w.acquire(w.mutex("a", "/job", zklock.WithLockDelay(d)))
+		require.NoError(t, w.srv.Delete(a.hold.Node()))
+		w.says("/job holds: a", "/job disappeared, held 0s: a")
+		time.Sleep(time.Second)
+		b := w.acquire(w.mutex("b", "/job"))
+		c := w.acquire(w.mutex("c", "/job", zklock.WithLockDelay(d)))
+		w.says("/job waits, 1: b", "/job waits, 2: c")
+		time.Sleep(6 * time.Second)
+		require.Equal(t, "holds", lists())
+		w.says("/job holds: b")
+
+		time.Sleep(time.Hour)
+		b.release()
+		w.says("/job gone, held 1h0m1s: b")
+		require.Equal(t, "waits", lists())
+		time.Sleep(d - time.Second)
+		w.says()
+		require.Equal(t, "waits", lists())
+		c.stop() // it goes while it waits, and leaves its time in the record
+		w.says("/job gone, waited 1h1m5s: c")
+		w.acquire(w.mutex("e", "/job"))
+		w.says("/job waits, 1: e")
+		time.Sleep(7 * time.Second)
+		require.Equal(t, "holds", lists())
+		w.says("/job holds: e")
+	})
+}
+
 // The record is read with the list: a release is no death because the record's own event is lost.
 func TestWatch_LockDelay_EventOfTheRecordLost_IsNoDeath(t *testing.T) {
 	inWatch(t, func(t *testing.T, w *watching) {
