@@ -17,17 +17,27 @@ import (
 const (
 	metricsSuffix = ".prom"         // the collector reads no other
 	metricsWithin = 5 * time.Second // a file system that takes longer hangs
+
+	// How long a run waits for another that has the file: one that looks has it for a moment, and the holder before to its very end.
+	sideWithin     = 20 * time.Millisecond
+	sideHeldWithin = 2 * time.Second // of a run that has had the lock
+	sideAgain      = 5 * time.Millisecond
 )
 
 // metricsFile is the file of a run. Without a name it does nothing. It is written beside the work: a file system that hangs holds up no
 // lock and no signal, and one that fails changes no exit code.
+//
+// Of several runs on a host that name one file, the holder has it, from the grant to its end: it locks a side file. The others leave the
+// file alone as long as it is locked, and otherwise lock it while they write: what they have read to keep, the last success, stays true.
 type metricsFile struct {
 	name   string
 	stderr io.Writer
 	within time.Duration // a run that ends waits no longer for the file
 
 	writes  sync.WaitGroup
-	writing sync.Mutex // held while the file is written; writes alone wait for it
+	writing sync.Mutex    // held while the file is written; writes alone wait for it
+	side    *os.File      // the side file while it is locked; guarded by writing
+	waited  time.Duration // for the side file; guarded by writing
 
 	mu struct {
 		sync.Mutex // never held while the file is written
@@ -48,11 +58,9 @@ func newMetricsFile(name, path string, stderr io.Writer) (*metricsFile, error) {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
 		return nil, exitf(exitUsage, "--metrics-file %s is there, and no file: give another name", name)
 	}
-	f, err := besides(name)
-	if err != nil {
+	if err := tryBeside(name); err != nil {
 		return nil, exitf(exitUsage, "--metrics-file %s: no file can be made in its directory: %w", name, bare(err))
 	}
-	_, _ = f.Close(), os.Remove(f.Name())
 	now := time.Now()
 	m.mu.report = runReport{path: path, file: filepath.Base(name), began: now, waits: now}
 	return m, nil
@@ -90,18 +98,55 @@ func (m *metricsFile) end(code int) {
 	}
 }
 
-// write writes what the report says by the time that the writes before have ended.
+// write writes what the report says by the time that the writes before have ended, unless another run has the file.
 func (m *metricsFile) write() {
 	m.writing.Lock()
 	defer m.writing.Unlock()
-	m.mu.Lock()
-	r := m.mu.report
-	m.mu.Unlock()
+	r, err := m.take()
+	if err != nil {
+		m.fail(err)
+	}
+	if m.side == nil {
+		return
+	}
+	defer func() {
+		if !r.acquired || r.ended {
+			_ = m.side.Close()
+			m.side = nil
+		}
+	}()
 	if old, err := os.ReadFile(m.name); err == nil && r.succeeded.IsZero() {
 		r.succeeded = successIn(string(old), r.labels())
 	}
 	if err := replaceFile(m.name, r.String()); err != nil {
 		m.fail(err)
+	}
+}
+
+// take locks the side file if it is not locked by us, or waits a little for that. It returns the report as it is then.
+func (m *metricsFile) take() (r runReport, err error) {
+	for {
+		m.mu.Lock()
+		r = m.mu.report
+		m.mu.Unlock()
+		if m.side != nil {
+			return r, nil
+		}
+		if m.side, err = lockBeside(m.name); err != nil {
+			return r, err
+		}
+		if m.side != nil {
+			continue // with the report as it is now
+		}
+		within := sideWithin
+		if r.acquired {
+			within = sideHeldWithin
+		}
+		if m.waited >= within {
+			return r, nil
+		}
+		time.Sleep(sideAgain)
+		m.waited += sideAgain
 	}
 }
 
@@ -115,9 +160,24 @@ func (m *metricsFile) fail(err error) {
 	}
 }
 
-// besides makes a file for what is about to replace another. The collector does not read files of its name.
-func besides(name string) (*os.File, error) {
-	return os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
+// besideName is the name of a file beside another. The collector does not read files of such names.
+func besideName(name, what string) string {
+	return filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+"."+what)
+}
+
+// tryBeside makes the files that will be made beside a file, unless another run is about to.
+func tryBeside(name string) error {
+	side, err := lockBeside(name)
+	if side == nil {
+		return err
+	}
+	defer side.Close()
+	f, err := besides(name)
+	if err != nil {
+		return err
+	}
+	_, _ = f.Close(), os.Remove(f.Name())
+	return nil
 }
 
 // replaceFile writes a file that others may read. They see the old one or the new one, and no part. It leaves no other file.

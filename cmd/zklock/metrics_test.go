@@ -30,14 +30,15 @@ func metricsIn(t *testing.T, file string) gauges {
 	return g
 }
 
-// requireOnly wants the directory to have the file and no other, readable for the collector, which runs as another user.
+// requireOnly wants the directory to have the file and its lock and no other, readable for the collector, which runs as another user.
 func requireOnly(t *testing.T, file string) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(file))
 	require.NoError(t, err)
-	require.Len(t, entries, 1)
-	require.Equal(t, filepath.Base(file), entries[0].Name())
-	info, err := entries[0].Info()
+	require.Len(t, entries, 2)
+	require.Equal(t, "."+filepath.Base(file)+".lock", entries[0].Name())
+	require.Equal(t, filepath.Base(file), entries[1].Name())
+	info, err := entries[1].Info()
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o644), info.Mode())
 }
@@ -178,6 +179,71 @@ func TestRun_MetricsFile_LastSuccessStays(t *testing.T) {
 	require.Equal(t, succeeded, next(1, "--", "false")["success_timestamp_seconds"])
 	holder(t, srv, "/job")
 	require.Equal(t, succeeded, next(0, "-n", "-E", "0", "--", "true")["success_timestamp_seconds"])
+}
+
+// While a run holds, the file is its own: another that waits, or does not get the lock, leaves it alone. What a zklock that was killed in
+// the middle of a write has left goes away.
+func TestRun_MetricsFile_AnotherRunOfTheJob_LeavesItToTheHolder(t *testing.T) {
+	srv := zktest.Start(t, zktest.WithSessionTimeouts(time.Second, time.Minute))
+	file := filepath.Join(t.TempDir(), "job.prom")
+	require.NoError(t, os.WriteFile(besideName(file, "tmp"), []byte("half"), 0o400))
+	args := func(rest ...string) []string {
+		return runArgs(srv.Addr(), "/job", append([]string{"--metrics-file", file}, rest...)...)
+	}
+	p := start(t, nil, args("--", "sh", "-c", "echo ready; trap 'exit 0' TERM; while :; do sleep 0.01; done")...)
+	p.prints("ready")
+	eventually(t, "it holds", func() bool { _, err := os.Stat(file); return err == nil })
+	holds := metricsIn(t, file)
+	require.Equal(t, 0, start(t, nil, args("-n", "-E", "0", "--", "true")...).wait())
+	require.Equal(t, exitNotAcquired, start(t, nil, args("-w", "100ms", "--", "true")...).wait())
+	require.Equal(t, holds, metricsIn(t, file))
+	p.signal(syscall.SIGTERM)
+	p.wait()
+	require.Contains(t, metricsIn(t, file).values, "exit_code")
+	require.Equal(t, exitNotFound, start(t, nil, args("--", "/no/such/command")...).wait())
+	require.Equal(t, float64(exitNotFound), metricsIn(t, file).values["exit_code"])
+	requireOnly(t, file)
+}
+
+// The next holder begins before the one before has written its end. Both are in the file: the end of the last, and the success of the first.
+func TestMetricsFile_NextHolderBegins_SuccessStays(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "job.prom")
+	made := func() *metricsFile {
+		m, err := newMetricsFile(file, "/job", os.Stderr)
+		require.NoError(t, err)
+		return m
+	}
+	first, next := made(), made()
+	first.grant()
+	first.writes.Wait()
+	first.release(false)
+	next.grant()
+	time.Sleep(50 * time.Millisecond)
+	first.end(0)
+	next.end(1)
+	v := metricsIn(t, file).values
+	require.Equal(t, 1.0, v["exit_code"])
+	require.Positive(t, v["success_timestamp_seconds"])
+}
+
+// A candidate that stands again leaves the file to the one that leads.
+func TestMetricsFile_Candidate_StandsAgain_LetsGo(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "job.prom")
+	a, err := newMetricsFile(file, "/lead", os.Stderr)
+	require.NoError(t, err)
+	b, err := newMetricsFile(file, "/lead", os.Stderr)
+	require.NoError(t, err)
+	a.grant()
+	a.release(true)
+	a.wait()
+	a.writes.Wait()
+	b.grant()
+	b.writes.Wait()
+	require.Equal(t, 1.0, metricsIn(t, file).values["holds"])
+	a.end(0)
+	require.Equal(t, 1.0, metricsIn(t, file).values["holds"])
+	b.end(0)
+	require.Zero(t, metricsIn(t, file).values["holds"])
 }
 
 // A file that cannot be written is noticed before the job starts, and nothing is left.

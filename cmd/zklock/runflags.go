@@ -109,7 +109,9 @@ suspends zklock, and the lock is lost unless it is resumed before the lease ends
 
 With --metrics-file F, F says how the latest run of a job went, for the textfile
 collector of Prometheus' node_exporter. It is replaced when the run gets the lock,
-and when it ends. Give each job an F of its own, whose name ends in .prom.
+and when it ends. While a run holds the lock, others on the host leave its F alone.
+Give each job an F of its own, whose name ends in .prom; and also each of several
+runs that hold at a time.
 
 A run that gets the lock at once says nothing, unless stderr is a terminal or
 --verbose is given. One that gives up says one line, and none with --quiet.
