@@ -28,6 +28,32 @@ func commandPage(t *testing.T) (page string, sections map[string]string) {
 	return page, sections
 }
 
+// The table of a job's metrics, and the alerts on them, have those that a report has.
+func TestCommandPage_HasEveryMetric_AndNoOther(t *testing.T) {
+	page, _ := commandPage(t)
+	_, section, _ := strings.Cut(page, "\n### Metrics of a job\n")
+	section, _, _ = strings.Cut(section, "\n### ")
+	_, alerts, _ := strings.Cut(section, "    # ")
+	table := regexp.MustCompile("(?m)^\\| `zklock_run_([a-z_]+)` \\|").FindAllStringSubmatch(section, -1)
+	ended, under := runReport{ended: true}, runReport{holds: true}
+	g, err := readGauges(ended.String())
+	require.NoError(t, err)
+	require.Len(t, table, len(g.values))
+	for _, row := range table {
+		require.Contains(t, g.values, row[1])
+	}
+	while, err := readGauges(under.String())
+	require.NoError(t, err)
+	used := regexp.MustCompile(`zklock_run_([a-z_]+)`).FindAllStringSubmatch(alerts, -1)
+	require.NotEmpty(t, used)
+	for _, name := range used {
+		require.Contains(t, while.values, name[1], "it must be there while a run that hangs is under way")
+	}
+	require.Contains(t, alerts, "by (path, file) (", "jobs of one lock succeed by themselves")
+	require.Contains(t, alerts, "zklock_run_elect == 0", "a leader may lead for ever")
+	require.Contains(t, alerts, "- zklock_run_wait_seconds", "who waited does not hang")
+}
+
 var flagName = regexp.MustCompile(`--[a-z][a-z-]*`)
 
 func TestCommandPage_HasEveryFlag_AndNoOther(t *testing.T) {

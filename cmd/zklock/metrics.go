@@ -47,7 +47,7 @@ type metricsFile struct {
 }
 
 // newMetricsFile begins a report. It refuses a file that it will not be able to write, as far as that can be seen now.
-func newMetricsFile(name, path string, stderr io.Writer) (*metricsFile, error) {
+func newMetricsFile(name, path string, elect bool, stderr io.Writer) (*metricsFile, error) {
 	m := &metricsFile{name: name, stderr: stderr, within: metricsWithin}
 	if name == "" {
 		return m, nil
@@ -62,7 +62,7 @@ func newMetricsFile(name, path string, stderr io.Writer) (*metricsFile, error) {
 		return nil, exitf(exitUsage, "--metrics-file %s: no file can be made in its directory: %w", name, bare(err))
 	}
 	now := time.Now()
-	m.mu.report = runReport{path: path, file: filepath.Base(name), began: now, waits: now}
+	m.mu.report = runReport{path: path, file: filepath.Base(name), elect: elect, began: now, waits: now}
 	return m, nil
 }
 

@@ -105,7 +105,7 @@ func TestRun_MetricsFile_EachWayToEnd(t *testing.T) {
 			require.Equal(t, tt.path, g.path)
 			require.Equal(t, "job.prom", g.file)
 			v := g.values
-			require.Len(t, v, 8)
+			require.Len(t, v, 9)
 			require.Equal(t, []float64{float64(tt.code), tt.acquired, tt.lost, 0}, []float64{v["exit_code"], v["acquired"], v["lost"], v["holds"]})
 			require.GreaterOrEqual(t, v["start_timestamp_seconds"], math.Floor(unixTime(began)))
 			require.LessOrEqual(t, v["start_timestamp_seconds"]+v["wait_seconds"]+v["hold_seconds"], unixTime(time.Now())+0.01)
@@ -158,6 +158,7 @@ func TestRun_MetricsFile_Elect_LossIsSeenUntilItLeadsAgain(t *testing.T) {
 	}
 	seen("it stands again", 0, 0, 1)
 	require.NotContains(t, metricsIn(t, file).values, "exit_code")
+	require.Equal(t, 1.0, metricsIn(t, file).values["elect"])
 	p.prints("waiting: number 2 of 2")
 	other.signal(syscall.SIGTERM)
 	require.Equal(t, 143, other.wait())
@@ -209,7 +210,7 @@ func TestRun_MetricsFile_AnotherRunOfTheJob_LeavesItToTheHolder(t *testing.T) {
 func TestMetricsFile_NextHolderBegins_SuccessStays(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "job.prom")
 	made := func() *metricsFile {
-		m, err := newMetricsFile(file, "/job", os.Stderr)
+		m, err := newMetricsFile(file, "/job", false, os.Stderr)
 		require.NoError(t, err)
 		return m
 	}
@@ -229,9 +230,9 @@ func TestMetricsFile_NextHolderBegins_SuccessStays(t *testing.T) {
 // A candidate that stands again leaves the file to the one that leads.
 func TestMetricsFile_Candidate_StandsAgain_LetsGo(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "job.prom")
-	a, err := newMetricsFile(file, "/lead", os.Stderr)
+	a, err := newMetricsFile(file, "/lead", false, os.Stderr)
 	require.NoError(t, err)
-	b, err := newMetricsFile(file, "/lead", os.Stderr)
+	b, err := newMetricsFile(file, "/lead", false, os.Stderr)
 	require.NoError(t, err)
 	a.grant()
 	a.release(true)
@@ -252,12 +253,16 @@ func TestRun_MetricsFile_CannotBeWritten_IsWrongUsage(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "dir.prom"), 0o700))
 	for name, why := range map[string]string{
+		"":              `--metrics-file "" is no file`,
 		"none/job.prom": "no file can be made in its directory: no such file or directory",
 		"file/job.prom": "no file can be made in its directory: not a directory",
 		"dir.prom":      "is there, and no file",
 		"job.txt":       "the textfile collector reads files that end in .prom",
 	} {
-		p := start(t, nil, runArgs("127.0.0.1:1", "/job", "--metrics-file", filepath.Join(dir, name), "--", "echo", "ran")...)
+		if name != "" {
+			name = filepath.Join(dir, name)
+		}
+		p := start(t, nil, runArgs("127.0.0.1:1", "/job", "--metrics-file", name, "--", "echo", "ran")...)
 		require.Equal(t, exitUsage, p.wait())
 		require.Contains(t, p.stderr.String(), why)
 		require.Equal(t, 1, strings.Count(p.stderr.String(), "\n"))
@@ -283,7 +288,7 @@ func TestRun_MetricsFile_TwoJobsOfOneLock_DifferInALabel(t *testing.T) {
 	dir := t.TempDir()
 	var seen []string
 	for _, name := range []string{"a.prom", "b.prom"} {
-		m, err := newMetricsFile(filepath.Join(dir, name), "/locks/db", os.Stderr)
+		m, err := newMetricsFile(filepath.Join(dir, name), "/locks/db", false, os.Stderr)
 		require.NoError(t, err)
 		m.end(0)
 		g := metricsIn(t, filepath.Join(dir, name))
@@ -299,7 +304,7 @@ func TestMetricsFile_ReadAllTheTime_IsNeverHalf(t *testing.T) {
 	for w := range 4 {
 		writers.Go(func() {
 			for i := range 200 {
-				m, err := newMetricsFile(file, "/job"+strings.Repeat("x", (w*200+i)%7*1000), os.Stderr)
+				m, err := newMetricsFile(file, "/job"+strings.Repeat("x", (w*200+i)%7*1000), false, os.Stderr)
 				if err != nil {
 					t.Error(err)
 					return
@@ -336,7 +341,7 @@ func TestMetricsFile_ReadAllTheTime_IsNeverHalf(t *testing.T) {
 // The run has ended when a second signal says so. What was on its way then changes nothing.
 func TestMetricsFile_AfterTheEnd_NothingChanges(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "job.prom")
-	m, err := newMetricsFile(file, "/job", os.Stderr)
+	m, err := newMetricsFile(file, "/job", false, os.Stderr)
 	require.NoError(t, err)
 	m.grant()
 	m.end(130)
@@ -350,7 +355,7 @@ func TestMetricsFile_AfterTheEnd_NothingChanges(t *testing.T) {
 func TestMetricsFile_FileSystemHangs_RunEnds(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "job.prom")
 	var said buffer
-	m, err := newMetricsFile(file, "/job", &said)
+	m, err := newMetricsFile(file, "/job", false, &said)
 	require.NoError(t, err)
 	m.within = 10 * time.Millisecond
 	require.NoError(t, syscall.Mkfifo(file, 0o600))
