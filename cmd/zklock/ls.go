@@ -47,7 +47,8 @@ each change, until a signal ends it:
   15:04:07 /locks/a gone, held 2.085s: db1, pid 12 (lock-0000000003)
 
 The number after "waits" is the place in the queue; in that of a semaphore, the
-place among those who wait. Who held at the start has "or longer" behind its time.
+place among those who wait. Who held at the start has "or longer" behind its time,
+and so has who came while no server could be reached.
 --watch cannot tell a release from a death: both are "gone". Only if the lock
 is used with a lock-delay, a holder that died is told from one that released, and
 is "disappeared". Times are those at which this host saw the changes. What

@@ -162,7 +162,7 @@ type change struct {
 	Permits       int       `json:"permits,omitempty"`
 	HeldSeconds   *float64  `json:"held_seconds,omitempty"`
 	WaitedSeconds *float64  `json:"waited_seconds,omitempty"`
-	OrLonger      bool      `json:"or_longer,omitempty"` // held or waited when the watching began
+	OrLonger      bool      `json:"or_longer,omitempty"` // held or waited when the watching began, or went on
 	entry
 }
 
@@ -208,6 +208,7 @@ type seen struct {
 type progress struct {
 	path    string
 	isBegun bool
+	isDark  bool     // nothing was seen for a while: what is new may have been there before
 	order   []string // of the seats
 	seats   map[string]seen
 }
@@ -224,7 +225,7 @@ func (pr *progress) next(v *picture, now time.Time) (changes []change) {
 			next[s.key] = before
 			continue
 		}
-		next[s.key] = seen{s, now, !pr.isBegun}
+		next[s.key] = seen{s, now, !pr.isBegun || pr.isDark}
 		c := change{Change: changeWaits, Place: s.place}
 		if s.holds {
 			c = change{Change: changeHolds, Permits: s.permits}

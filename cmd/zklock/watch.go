@@ -30,6 +30,9 @@ func (l *listing) watchUntil(ctx context.Context, paths []string) error {
 	return l.watchAll(ctx, paths)
 }
 
+// watchEndsWithin is how long it waits for a reader that does not read, when ctx has ended.
+const watchEndsWithin = time.Second
+
 func (l *listing) watchAll(ctx context.Context, paths []string) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -52,7 +55,13 @@ func (l *listing) watchAll(ctx context.Context, paths []string) error {
 		})
 	}
 	all.Go(func() { l.sayConnection(ctx) })
-	all.Wait()
+	ended := make(chan struct{})
+	go func() { all.Wait(); close(ended) }()
+	<-ctx.Done() // the followers end with it, and end it if they fail
+	select {
+	case <-ended:
+	case <-time.After(watchEndsWithin): // one of them writes still
+	}
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return classify(err)
 	}
@@ -164,6 +173,7 @@ type follower struct {
 
 func (f *follower) follow(ctx context.Context) error {
 	steps := f.l.s.Changes(ctx)
+	isBack := false // connected, and not looked since
 	for {
 		err := f.look(ctx)
 		var again <-chan time.Time // when a front counts as holding that may wait for a lock-delay until then
@@ -179,6 +189,9 @@ func (f *follower) follow(ctx context.Context) error {
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.progress.path, err)
+		}
+		if isBack {
+			isBack, f.progress.isDark = false, false
 		}
 		select {
 		case <-f.rootList.fired:
@@ -200,6 +213,9 @@ func (f *follower) follow(ctx context.Context) error {
 				return fmt.Errorf("%s: %w", f.progress.path, cmp.Or(step.Err, zklock.ErrClosed))
 			case step.State.Attached(): // whatever became of the watches meanwhile
 				f.rootList.fired, f.queueList.fired, f.leaseList.fired, f.rootData.fired, f.limitData.fired = nil, nil, nil, nil, nil
+				isBack = true
+			default:
+				f.progress.isDark = true
 			}
 		case <-ctx.Done():
 			return nil
@@ -262,6 +278,11 @@ func (f *follower) lookAtSemaphore(ctx context.Context) error {
 			return err
 		}
 		p.limit, _ = limitIn(node, f.limitData.value)
+		if p.limit == nil && f.l.limit != "" && !f.progress.isBegun { // a typing error: ls says which
+			if _, err := f.l.semaphore(ctx, f.progress.path, f.rootList.value); err != nil {
+				return err
+			}
+		}
 	}
 	return f.readNew(ctx, slices.Concat(nodesIn(p.root+"/leases", p.leases, []string{queue.LeaseName}), nodesIn(p.root+"/locks", p.queued, queue.Markers)))
 }

@@ -6,6 +6,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -238,7 +240,8 @@ func TestWatch_ConnectionLost_GoesOn(t *testing.T) {
 			}
 			_, err := w.srv.Create("/job", nil, 0)
 			require.NoError(t, err)
-			a, b := create("a"), create("b")
+			a := create("a")
+			create("b")
 			w.watch(nil, "/job", "/none")
 			w.says("/job holds: a", "/job waits, 2: b")
 			_ = w.err.take()
@@ -264,9 +267,18 @@ func TestWatch_ConnectionLost_GoesOn(t *testing.T) {
 				require.True(t, w.srv.ExpireSession(w.s.SessionID()))
 				time.Sleep(time.Minute)
 			}
-			require.NoError(t, w.srv.Delete(b))
+			create("d")
 			time.Sleep(time.Second)
-			require.Len(t, w.out.take(), 2, "the watches stand")
+			require.Regexp(t, " /job waits, 3: d ", w.out.take()[0], "the watches stand")
+			for _, node := range w.srv.Children("/job") {
+				require.NoError(t, w.srv.Delete("/job/"+node))
+			}
+			time.Sleep(time.Second)
+			lines = slices.DeleteFunc(w.out.take(), func(line string) bool { return !strings.Contains(line, "gone") })
+			require.Len(t, lines, 3)
+			for _, line := range lines { // b holds, and c waits, since the outage: nobody saw since when
+				require.Equal(t, !strings.Contains(line, ": d "), strings.Contains(line, " or longer: "), line)
+			}
 			require.NotEqual(t, was, w.s.SessionID())
 		})
 	}
@@ -304,6 +316,44 @@ func TestWatch_Refused_Ends(t *testing.T) {
 		var e *exitError
 		require.ErrorAs(t, err, &e)
 		require.Equal(t, exitRefused, e.code)
+	})
+}
+
+// A reader that does not read keeps no signal from ending it.
+func TestWatch_ReaderIsSlow_EndsAllTheSame(t *testing.T) {
+	inWatch(t, func(t *testing.T, w *watching) {
+		w.acquire(w.mutex("a", "/a"))
+		read, out := newStopped()
+		defer close(read)
+		w.watch(func(l *listing) { l.out = out }, "/a")
+		began := time.Now()
+		w.stop()
+		require.NoError(t, <-w.ended)
+		w.ended <- nil
+		require.LessOrEqual(t, time.Since(began), time.Second)
+	})
+}
+
+// What ls refuses, --watch refuses, too: without its limit, nobody can say who waits.
+func TestWatch_SemaphoreLimit_NotThere_IsWrongUsage(t *testing.T) {
+	inWatch(t, func(t *testing.T, w *watching) {
+		_, err := w.srv.Create("/word", []byte("three"), 0)
+		require.NoError(t, err)
+		sem, err := zklock.NewSemaphore(w.connect(), "/sem", 3, named("a")...)
+		require.NoError(t, err)
+		w.acquire(sem.Permits(1))
+		for _, node := range []string{"/nope", "/word"} {
+			l := &listing{lister: lister{s: w.connect(), stderr: &w.err, limit: node}, printer: printer{out: &w.out}}
+			l.servers, l.connectTimeout = w.srv.Addr(), time.Minute
+			_, want := l.lister.queue(t.Context(), "/sem")
+			require.Error(t, want)
+			ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+			err := l.watchAll(ctx, []string{"/sem"})
+			stop()
+			require.ErrorContains(t, err, want.Error())
+			require.Equal(t, exitUsage, codeOf(want))
+			require.Equal(t, exitUsage, codeOf(err))
+		}
 	})
 }
 
