@@ -46,6 +46,7 @@ type runOptions struct {
 	asked     chan *zklock.Hold // those that somebody has asked for
 
 	redraws func() bool // the progress of a wait is written over
+	columns func() int  // of the terminal then
 	drawn   bool        // and some is on the terminal
 }
 
@@ -119,7 +120,7 @@ A run that gets the lock at once says nothing, unless stderr is a terminal or
 `
 
 func newRunCommand() *cobra.Command {
-	o := &runOptions{redraws: redraws, asked: make(chan *zklock.Hold, 8)}
+	o := &runOptions{redraws: redraws, columns: terminalColumns, asked: make(chan *zklock.Hold, 8)}
 	cmd := &cobra.Command{
 		Use:   "run [flags] PATH -- COMMAND [ARGS...]",
 		Short: "Run a command while holding a lock",

@@ -19,7 +19,7 @@ import (
 
 // stderr is this process's: for the guardian, too. Only what becomes the command writes to os.Stderr itself.
 var stderr = sync.OnceValue(func() supervise.Output {
-	return newAsideWriter(&redrawing{w: os.Stderr, foreground: redraws, width: func() int { return supervise.Width(os.Stderr) }})
+	return newAsideWriter(&redrawing{w: os.Stderr, foreground: redraws, width: terminalColumns})
 })
 
 // exit ends the process. What was said comes first, as far as it is read.
@@ -27,6 +27,9 @@ func exit(code int) {
 	stderr().Flush()
 	os.Exit(code)
 }
+
+// terminalColumns is the width of the terminal on stderr.
+func terminalColumns() int { return supervise.Width(os.Stderr) }
 
 // redraws says whether a line on stderr can be written over: on a terminal that can do that, and not between what others write there, as
 // a zklock in the background would.
@@ -89,6 +92,16 @@ func cut(text string, columns int) string {
 		}
 	}
 	return text
+}
+
+// mostColumns is how many columns a text takes, as cut counts them.
+func mostColumns(text string) (n int) {
+	for _, r := range text {
+		if n++; r >= utf8.RuneSelf {
+			n++
+		}
+	}
+	return n
 }
 
 // flushWithin is how long Flush waits for a reader.

@@ -128,7 +128,7 @@ func TestTerminal_Waiting_LineIsGoneWhenTheCommandWrites(t *testing.T) {
 	srv, path := server(t), lockPath(t)
 	_, release := occupy(t, session(t, srv), path)
 	s, cmd := onTerminal(t, "sh", append([]string{"-c", `stty cols 120; TERM=xterm exec "$@"`, "sh", binary(t)}, runArgs(srv.ConnectString(), path, "--", "echo", "ran")...)...)
-	s.expect("waiting: number 2 of 2 in the")
+	s.expect("waiting: number 2 of 2; held by")
 	s.expect("…")
 	require.Len(t, shownBy(t, s.shown.String(), 120), 1)
 	release()

@@ -100,8 +100,35 @@ func lookAt(q lockQueue, session, token int64) queueLook {
 	return l
 }
 
+// drawn says it in a line that may be cut: first what people look for.
+func (l queueLook) drawn() (head, tail string) {
+	head = l.ourPlace()
+	if l.place > 0 {
+		head = strings.TrimSuffix(head, " in the queue")
+	}
+	if l.nobody {
+		return head, ""
+	}
+	e := entryOf(l.holder)
+	head += fmt.Sprintf("; held by %s (%v)", nameIn(e), e.since())
+	if l.more > 0 {
+		tail = fmt.Sprintf(", and %d more", l.more)
+	}
+	if e.Session != "" {
+		tail += ", session " + e.Session
+	}
+	return head, fmt.Sprintf("%s, token %d", tail, e.Token)
+}
+
 // String says it in one line.
 func (l queueLook) String() string {
+	if l.nobody {
+		return l.ourPlace()
+	}
+	return l.ourPlace() + "; held by " + l.heldBy()
+}
+
+func (l queueLook) ourPlace() string {
 	place := fmt.Sprintf("%d in the queue", l.waiting)
 	switch {
 	case l.place > 0:
@@ -109,10 +136,7 @@ func (l queueLook) String() string {
 	case l.listed > 0:
 		place += fmt.Sprintf(", we were number %d when it was last listed", l.listed)
 	}
-	if l.nobody {
-		return place
-	}
-	return place + "; held by " + l.heldBy()
+	return place
 }
 
 // heldBy says who holds, and how many more.
@@ -128,19 +152,23 @@ func (l queueLook) heldBy() string {
 func describe(p zklock.Participant) string {
 	var b strings.Builder
 	e := entryOf(p)
-	switch {
-	case e.Pid != 0:
-		fmt.Fprintf(&b, "%s, pid %d", e.Host, e.Pid)
-	case e.Data != "":
-		fmt.Fprintf(&b, "%.64q", e.Data)
-	default:
-		b.WriteString(e.Node)
-	}
+	b.WriteString(nameIn(e))
 	if e.Session != "" {
 		b.WriteString(", session " + e.Session)
 	}
 	fmt.Fprintf(&b, ", token %d, queued since %s", e.Token, e.queued())
 	return b.String()
+}
+
+// nameIn is the name of a participant: host and pid, or what it has written, or its node.
+func nameIn(e entry) string {
+	switch {
+	case e.Pid != 0:
+		return fmt.Sprintf("%s, pid %d", e.Host, e.Pid)
+	case e.Data != "":
+		return fmt.Sprintf("%.64q", e.Data)
+	}
+	return e.Node
 }
 
 // look reads the queue. It does not read a long queue to its end: if hundreds of runs wait, and each reads what all have
@@ -239,14 +267,10 @@ func (o *runOptions) watchQueue(ctx context.Context, s *zklock.Session, r recipe
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
-			o.progress("waiting; the queue cannot be read: %v", o.unreached(cause(err)))
+			o.progress(fmt.Sprintf("waiting; the queue cannot be read: %v", o.unreached(cause(err))), "")
 		default:
 			if ours = l.ours; !l.granted {
-				if l.place == 1 && !l.delayed.IsZero() {
-					o.progress("waiting: %s", delayedUntil(l.delayed))
-				} else {
-					o.progress("waiting: %v", l)
-				}
+				o.sayPlace(l)
 			}
 		}
 	}
@@ -266,15 +290,45 @@ func codeUnreached(err error) int {
 	return exitNoServer
 }
 
-// progress says how the wait goes: in place of what it said last, where that can be.
-func (o *runOptions) progress(format string, args ...any) {
+func (o *runOptions) sayPlace(l queueLook) {
+	switch {
+	case l.place == 1 && !l.delayed.IsZero():
+		o.progress("waiting: "+delayedUntil(l.delayed), "")
+	case o.inPlace():
+		head, tail := l.drawn()
+		o.progress("waiting: "+head, tail)
+	default:
+		o.progress("waiting: "+l.String(), "")
+	}
+}
+
+// progress says how the wait goes: in place of what it said last, where that can be. Then the path is cut for what comes first.
+func (o *runOptions) progress(head, tail string) {
 	o.waited = true
 	if !o.inPlace() {
-		o.note(format, args...)
+		o.note("%s", head+tail)
 		return
 	}
 	o.drawn = true
-	fmt.Fprintf(o.stderr, "\rzklock: %s: %s", o.path, fmt.Sprintf(format, args...))
+	path := o.path
+	if o.columns != nil {
+		path = cutFront(max(o.columns()-mostColumns("zklock: : "+head+"…")-1, shortestPath), path)
+	}
+	fmt.Fprintf(o.stderr, "\rzklock: %s: %s", path, head+tail)
+}
+
+const shortestPath = 12
+
+// cutFront cuts a text to so many columns, so that its end stays.
+func cutFront(columns int, text string) string {
+	if mostColumns(text) <= columns {
+		return text
+	}
+	r := []rune(text)
+	for mostColumns("…"+string(r)) > columns {
+		r = r[1:]
+	}
+	return "…" + string(r)
 }
 
 func (o *runOptions) inPlace() bool { return !o.quiet && o.redraws != nil && o.redraws() }
