@@ -6,8 +6,16 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 )
+
+// escaped is a text as printable writes it.
+func escaped(text string) string {
+	var b strings.Builder
+	_, _ = printable{&b}.Write([]byte(text))
+	return b.String()
+}
 
 // printable writes what strconv.IsPrint allows, line ends and tabs, and the rest as JSON escapes it: \u202e. It is given
 // whole lines, or whole JSON.

@@ -10,9 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
-	"unicode/utf8"
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/queue"
@@ -165,28 +163,37 @@ func (p printer) locks(locks []lockEntry) (unused int, err error) {
 	return unused, p.table(rows)
 }
 
-// table writes rows below a header. The last column but one says who, and is cut to the room that the others leave; in a wide table, to a line.
+// table writes rows below a header, laid out as a terminal shows them. The last column but one says who, and is cut to the room that the others leave; in a wide table, to a line.
 func (p printer) table(rows [][]string) error {
 	who := len(rows[0]) - 2
-	room := lineWidth
+	room, widths := lineWidth, make([]int, len(rows[0]))
 	for i := range rows[0] {
 		widest := 0
 		for _, row := range rows {
-			widest = max(widest, utf8.RuneCountInString(row[i]))
+			row[i] = escaped(row[i])
+			widest = max(widest, columnsOf(row[i]))
 		}
-		if i != who {
+		if widths[i] = widest; i != who {
 			room -= widest
 		}
 	}
 	if room = max(room-2*(len(rows[0])-1), shortestWho); p.wide {
 		room = lineWidth
 	}
-	tw := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', 0)
+	widths[who] = 0
 	for _, row := range rows {
 		row[who] = cutTo(room, row[who])
-		fmt.Fprintln(tw, strings.Join(row, "\t"))
+		widths[who] = max(widths[who], columnsOf(row[who]))
 	}
-	return tw.Flush()
+	var b strings.Builder
+	for _, row := range rows {
+		for i, cell := range row[:len(row)-1] {
+			b.WriteString(cell + strings.Repeat(" ", widths[i]-columnsOf(cell)+2))
+		}
+		b.WriteString(row[len(row)-1] + "\n")
+	}
+	_, err := io.WriteString(p.out, b.String())
+	return err
 }
 
 const (
@@ -194,13 +201,28 @@ const (
 	keptTail    = 6  // of a text that is cut: the pid
 )
 
-// cutTo cuts a text to n characters, so that its end stays.
+// cutTo cuts a text to n columns, so that its end stays.
 func cutTo(n int, s string) string {
-	r := []rune(s)
-	if len(r) <= n {
+	if columnsOf(s) <= n {
 		return s
 	}
-	return string(r[:n-keptTail-1]) + "…" + string(r[len(r)-keptTail:])
+	r := []rune(s)
+	head, tail := r[:len(r)-keptTail], string(r[len(r)-keptTail:])
+	for columnsOf(string(head))+1+columnsOf(tail) > n {
+		head = head[:len(head)-1]
+	}
+	return string(head) + "…" + tail
+}
+
+// columnsOf is how many columns of a terminal a text takes: two for a character of East Asia, and for an emoji.
+func columnsOf(text string) (n int) {
+	for _, r := range text {
+		n++
+		if r >= 0x1100 && r < 0x1160 || r >= 0x2e80 {
+			n++
+		}
+	}
+	return n
 }
 
 // holders says how many hold, and of how many permits.

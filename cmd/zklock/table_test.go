@@ -53,6 +53,27 @@ func TestTable_FitsIn80Columns(t *testing.T) {
 	}
 }
 
+// What a terminal shows is laid out: names that are escaped, and characters that take two columns.
+func TestTable_EscapesAndWideCharacters_StandInColumns(t *testing.T) {
+	var b bytes.Buffer
+	var entries []entry
+	for i, name := range []string{"lock-0000000001", "\u202emember-1", "名前-1"} {
+		for _, data := range []string{"db1:4711", strings.Repeat("名", 60), "größe", "🔒 1"} {
+			entries = append(entries, entry{Node: fmt.Sprintf("/locks/%s", name), Holds: i == 0, Session: "0x1", Data: data, AgeSeconds: 5})
+		}
+	}
+	require.NoError(t, printer{out: printable{&b}}.queue(entries))
+	starts := map[int]bool{} // of the last column
+	for line := range strings.Lines(b.String()) {
+		line = strings.TrimSuffix(line, "\n")
+		require.LessOrEqual(t, columnsOf(line), lineWidth, line)
+		starts[columnsOf(line[:strings.LastIndex(line, " ")])] = true
+	}
+	require.Len(t, starts, 1, b.String())
+	require.Contains(t, b.String(), `waits  \u202emember-1   0x1      db1:4711  `)
+	require.Contains(t, b.String(), `waits  名前-1           0x1      größe`)
+}
+
 // A path is never cut: it is what the next command needs.
 func TestTable_LongPath_IsWhole(t *testing.T) {
 	var b bytes.Buffer
