@@ -90,7 +90,7 @@ func (l delayed) describe(ctx context.Context, e *era, root *lockRoot, ps []Part
 func (l delayed) until(data []byte, front string, came time.Time) (until time.Time) {
 	record, _ := queue.ParseRecord(data)
 	held := record.Word(queue.HeldWord)
-	if held == "" || held == nameOf(front) || !time.Now().Before(record.WaitsUntil(came)) {
+	if held == "" || held == nameOf(front) || !time.Now().Before(nodes.WaitsUntil(record, came)) {
 		return until
 	}
 	until, err := time.Parse(time.RFC3339, record.Word(queue.UntilWord))

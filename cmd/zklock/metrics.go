@@ -136,6 +136,7 @@ func (m *metricsFile) take() (r runReport, err error) {
 			return r, err
 		}
 		if m.side != nil {
+			m.waited = 0
 			continue // with the report as it is now
 		}
 		within := sideWithin

@@ -1,3 +1,5 @@
+//go:build linux || darwin
+
 package main
 
 // These tests attack --sasl: a real server that answers nothing without, wrong passwords, and the processes that end another's session.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/queue"
 )
 
@@ -43,7 +44,7 @@ func (v *picture) seats() (seats []seat) {
 		ms := v.members(v.root, v.queued, markers)
 		for i, holds := range queue.HoldersOf(ms) {
 			p := v.nodes[v.root+"/"+ms[i].Name]
-			holds = holds && (i > 0 || !v.isDelayed() || !v.now.Before(v.record.WaitsUntil(v.came[ms[i].Name])))
+			holds = holds && (i > 0 || !v.isDelayed() || !v.now.Before(nodes.WaitsUntil(v.record, v.came[ms[i].Name])))
 			seats = append(seats, seat{key: p.Node, p: p, holds: holds, place: i + 1})
 		}
 	}
@@ -69,7 +70,7 @@ func (v *picture) notes(now time.Time, isFirst bool) (again time.Time) {
 			at = now
 		}
 		came[ms[0].Name] = at
-		if end := v.record.WaitsUntil(at); end.After(now) && (again.IsZero() || end.Before(again)) {
+		if end := nodes.WaitsUntil(v.record, at); end.After(now) && (again.IsZero() || end.Before(again)) {
 			again = end
 		}
 	}

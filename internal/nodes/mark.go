@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path"
+	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -19,6 +20,20 @@ type Mark struct {
 	IsKnown bool // otherwise the fields below are to be read
 	Record  queue.Record
 	Version int32 // of the root's data
+}
+
+// toldWithin is how long the front may take to write until when it waits, and how far clocks may be apart.
+const toldWithin = 5 * time.Second
+
+// WaitsUntil says until when the front may be waiting for the lock-delay of a holder that the record names and that is gone. came is when
+// it came to the front, or its node was made. A front that waits writes until when, at once. One without a lock-delay leaves the record as
+// it is for as long as it holds: so it holds if it has written nothing, or if that time is past and the record still names the other.
+func WaitsUntil(r queue.Record, came time.Time) time.Time {
+	last := came
+	if until, err := time.Parse(time.RFC3339, r.Word(queue.UntilWord)); err == nil && until.After(last) {
+		last = until
+	}
+	return last.Add(toldWithin)
 }
 
 // readMark reads the root's data, if it is not known. It returns false if it could not.

@@ -1,9 +1,6 @@
 package queue
 
-import (
-	"strings"
-	"time"
-)
+import "strings"
 
 // Record is the data of a lock root: words name=value, with a space between. Who changes a word keeps all others, and writes against
 // the version that it has read.
@@ -57,20 +54,6 @@ func (r Record) with(name, value string) Record {
 		words = append(words, name+"="+value)
 	}
 	return Record(strings.Join(words, " "))
-}
-
-// toldWithin is how long the front may take to write until when it waits, and how far clocks may be apart.
-const toldWithin = 5 * time.Second
-
-// WaitsUntil says until when the front may be waiting for the lock-delay of a holder that the record names and that is gone. came is when
-// it came to the front, or its node was made. A front that waits writes until when, at once. One without a lock-delay leaves the record as
-// it is for as long as it holds: so it holds if it has written nothing, or if that time is past and the record still names the other.
-func (r Record) WaitsUntil(came time.Time) time.Time {
-	last := came
-	if until, err := time.Parse(time.RFC3339, r.Word(UntilWord)); err == nil && until.After(last) {
-		last = until
-	}
-	return last.Add(toldWithin)
 }
 
 // Granted records that node is granted.

@@ -5,7 +5,6 @@ package queue
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -103,18 +102,6 @@ func TestRecord(t *testing.T) {
 	require.Equal(t, r, back)
 	back, _ = Record("").Granted("n1").Released("n1")
 	require.Empty(t, back)
-}
-
-func TestRecord_WaitsUntil(t *testing.T) {
-	came := time.Date(2026, 7, 1, 2, 0, 0, 0, time.UTC)
-	for record, want := range map[Record]time.Duration{
-		"held=a":                            toldWithin, // it says nothing
-		"held=a until=soon":                 toldWithin,
-		"held=a until=2026-07-01T02:10:00Z": 10*time.Minute + toldWithin,
-		"held=a until=2026-07-01T01:00:00Z": toldWithin, // another said that, which waited before
-	} {
-		require.Equal(t, came.Add(want), record.WaitsUntil(came), record)
-	}
 }
 
 // The table of RecordRead: proof 0 is a turn's, over an unknown connection.
