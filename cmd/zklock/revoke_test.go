@@ -173,6 +173,18 @@ func TestRevoke_OfTheLibrary_AsksARunAndIsAskedByRevoke(t *testing.T) {
 	require.Equal(t, 0, r.wait())
 }
 
+// The server goes while revoke waits: nobody knows whether the lock is still held, and each server has said something.
+func TestRevoke_ServerGoes(t *testing.T) {
+	t.Parallel()
+	srv, path := zkserver.Single(t, zkserver.Own()), lockPath(t)
+	occupy(t, session(t, srv), path)
+	p := revoke(t, srv, "--wait", "8s", path)
+	eventually(t, "it asks", func() bool { return strings.Contains(p.stdout.String(), "asked") })
+	require.NoError(t, srv.Kill())
+	require.Equal(t, exitNoServer, p.wait())
+	require.Contains(t, p.stderr.String(), "nobody knows whether it is still held; tried "+srv.Addr())
+}
+
 func TestRevoke_Refusals(t *testing.T) {
 	for want, args := range map[string][]string{
 		"give the PATH of a lock":  {},
