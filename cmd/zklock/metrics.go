@@ -38,6 +38,7 @@ type metricsFile struct {
 	writing sync.Mutex    // held while the file is written; writes alone wait for it
 	side    *os.File      // the side file while it is locked; guarded by writing
 	waited  time.Duration // for the side file; guarded by writing
+	isLast  bool          // the end has been written, or given up; guarded by writing
 
 	mu struct {
 		sync.Mutex // never held while the file is written
@@ -102,7 +103,11 @@ func (m *metricsFile) end(code int) {
 func (m *metricsFile) write() {
 	m.writing.Lock()
 	defer m.writing.Unlock()
+	if m.isLast { // a write that was begun before it: another run may have the file by now
+		return
+	}
 	r, err := m.take()
+	m.isLast = r.ended
 	if err != nil {
 		m.fail(err)
 	}
