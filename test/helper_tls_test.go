@@ -1,18 +1,11 @@
 package zklock_test
 
-// What tests over TLS use: an authority, its certificates, and a server that takes TLS in front of one that does not.
+// What tests over TLS use: the files of a client, and a server that takes TLS in front of one that does not.
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"io"
-	"math/big"
 	"net"
-	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -21,62 +14,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock/internal/certs"
+	"github.com/zklock/zklock/internal/testca"
 )
 
-// authority signs certificates.
-type authority struct {
-	t    *testing.T
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func newAuthority(t *testing.T) *authority {
+// writeTo writes the files of a client: who it trusts, and a new certificate of a's.
+func writeTo(t *testing.T, n certs.Names, a, trusts *testca.Authority, valid time.Duration) {
 	t.Helper()
-	a := &authority{t: t}
-	a.cert, a.key = a.sign("authority", 365*24*time.Hour)
-	return a
-}
-
-// sign makes a certificate that is valid from now on for that long. The authority's first one is its own.
-func (a *authority) sign(name string, valid time.Duration) (*x509.Certificate, *ecdsa.PrivateKey) {
-	a.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(a.t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), DNSNames: []string{name}, BasicConstraintsValid: true, IsCA: a.cert == nil,
-		NotBefore: time.Now().Add(-time.Second), NotAfter: time.Now().Add(valid), KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	parent, signs := a.cert, a.key
-	if parent == nil {
-		parent, signs = template, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signs)
-	require.NoError(a.t, err)
-	cert, err := x509.ParseCertificate(der)
-	require.NoError(a.t, err)
-	return cert, key
-}
-
-func (a *authority) pool() *x509.CertPool {
-	p := x509.NewCertPool()
-	p.AddCert(a.cert)
-	return p
-}
-
-// writeTo writes the files of a client: who it trusts, and a new certificate of its own.
-func (a *authority) writeTo(n certs.Names, trusts *authority, valid time.Duration) {
-	a.t.Helper()
-	cert, key := a.sign("client.test", valid)
-	keyDER, err := x509.MarshalECPrivateKey(key)
-	require.NoError(a.t, err)
-	for name, block := range map[string]*pem.Block{
-		n.CA:   {Type: "CERTIFICATE", Bytes: trusts.cert.Raw},
-		n.Cert: {Type: "CERTIFICATE", Bytes: cert.Raw},
-		n.Key:  {Type: "EC PRIVATE KEY", Bytes: keyDER},
-	} {
-		require.NoError(a.t, os.WriteFile(name+".new", pem.EncodeToMemory(block), 0o600))
-		require.NoError(a.t, os.Rename(name+".new", name))
+	c := a.Issue("client.test", valid)
+	for name, content := range map[string][]byte{n.CA: trusts.Own().PEM, n.Cert: c.PEM, n.Key: c.KeyPEM} {
+		testca.Write(t, name, content)
 	}
 }
 
@@ -138,12 +84,11 @@ func (f *tlsFront) serve(c net.Conn, dial func() (net.Conn, error)) {
 }
 
 // shows has the server show a new certificate, and take those of clients.
-func (f *tlsFront) shows(a *authority, name string, valid time.Duration, takes *authority) {
-	cert, key := a.sign(name, valid)
+func (f *tlsFront) shows(a *testca.Authority, name string, valid time.Duration, takes *testca.Authority) {
+	c := a.Issue(name, valid)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.config.Certificates = []tls.Certificate{{Certificate: [][]byte{cert.Raw}, PrivateKey: key}}
-	f.config.ClientCAs = takes.pool()
+	f.config.Certificates, f.config.ClientCAs = []tls.Certificate{c.Pair}, takes.Pool()
 }
 
 // cut ends all connections.

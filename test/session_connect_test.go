@@ -4,17 +4,11 @@ package zklock_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"os"
 	"runtime"
@@ -33,6 +27,7 @@ import (
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/hook"
+	"github.com/zklock/zklock/internal/testca"
 	jute "github.com/zklock/zklock/internal/wire"
 	"github.com/zklock/zklock/zktest"
 )
@@ -188,7 +183,8 @@ func serve(t *testing.T, l net.Listener, f func(c net.Conn)) {
 func TestConnect_TLS(t *testing.T) {
 	t.Parallel()
 	srv := target(t)
-	cert, pool := selfSigned(t, "localhost")
+	ca := testca.New(t, "localhost")
+	cert, pool := ca.Own().Pair, ca.Pool()
 	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}})
 	require.NoError(t, err)
 	serve(t, l, func(c net.Conn) {
@@ -225,7 +221,8 @@ func TestConnect_TLS(t *testing.T) {
 // A server that speaks something else than we do. The error of Connect says what, and no memory is made ready for a
 // frame as long as the beginning of the other protocol says.
 func TestConnect_OtherProtocol_SaysSo(t *testing.T) {
-	cert, pool := selfSigned(t, "localhost")
+	ca := testca.New(t, "localhost")
+	cert, pool := ca.Own().Pair, ca.Pool()
 	talker := func(l net.Listener, err error, says string) string {
 		require.NoError(t, err)
 		serve(t, l, func(c net.Conn) {
@@ -287,22 +284,6 @@ func TestConnect_OtherProtocol_SaysSo(t *testing.T) {
 	}
 	runtime.ReadMemStats(&after)
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(100<<20), "the lengths that other protocols seem to say are 350 MB and more")
-}
-
-func selfSigned(t *testing.T, host string) (tls.Certificate, *x509.CertPool) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: host}, DNSNames: []string{host},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	require.NoError(t, err)
-	parsed, err := x509.ParseCertificate(der)
-	require.NoError(t, err)
-	pool := x509.NewCertPool()
-	pool.AddCert(parsed)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
 // I6: Connect returns when its context ends and at most half a second later, whatever the servers do meanwhile.

@@ -17,16 +17,17 @@ import (
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/certs"
+	"github.com/zklock/zklock/internal/testca"
 )
 
 // overBoth runs a test with a server of TLS 1.2 and one of 1.3: with 1.3 a client is done before the server has seen its certificate.
-func overBoth(t *testing.T, f func(t *testing.T, v *virtual, front *tlsFront, a *authority, n certs.Names)) {
+func overBoth(t *testing.T, f func(t *testing.T, v *virtual, front *tlsFront, a *testca.Authority, n certs.Names)) {
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		t.Run(tls.VersionName(version), func(t *testing.T) {
 			n := fileNames(t)
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
 				v.net.SetLatency(time.Millisecond)
-				f(t, v, v.overTLS("zk.test:2281", version), newAuthority(t), n)
+				f(t, v, v.overTLS("zk.test:2281", version), testca.New(t, "authority"), n)
 			})
 		})
 	}
@@ -39,9 +40,9 @@ func (v *virtual) connectTLS(front *tlsFront, n certs.Names, opts ...zklock.Opti
 // F56: certificates of an hour, renewed each 40 minutes, in the end by another authority, on both sides. The connection is cut now and then. The
 // hold stands for ten hours.
 func TestVirtual_TLSFiles_Renewed_HoldStands(t *testing.T) {
-	overBoth(t, func(t *testing.T, v *virtual, front *tlsFront, a *authority, n certs.Names) {
+	overBoth(t, func(t *testing.T, v *virtual, front *tlsFront, a *testca.Authority, n certs.Names) {
 		front.shows(a, "zk.test", time.Hour, a)
-		a.writeTo(n, a, time.Hour)
+		writeTo(t, n, a, a, time.Hour)
 		var log warnings
 		s := v.connectTLS(front, n, lines(&log, slog.LevelInfo))
 		h := acquire(t, newMutex(t, s, "/job"))
@@ -49,10 +50,10 @@ func TestVirtual_TLSFiles_Renewed_HoldStands(t *testing.T) {
 		for i := range 15 {
 			time.Sleep(40 * time.Minute)
 			if i == 10 {
-				a = newAuthority(t)
+				a = testca.New(t, "authority")
 			}
 			front.shows(a, "zk.test", time.Hour, a)
-			a.writeTo(n, a, time.Hour)
+			writeTo(t, n, a, a, time.Hour)
 			front.cut()
 			time.Sleep(time.Minute)
 			require.NoError(t, h.Err())
@@ -67,9 +68,9 @@ func TestVirtual_TLSFiles_Renewed_HoldStands(t *testing.T) {
 // F56: our certificate expires, and then the server's. The Session says so once each, names server and cause, speaks of no outage, and is back
 // with the renewal, without another word from anybody.
 func TestVirtual_TLSFiles_Expired_IsRefusedAndNoOutage(t *testing.T) {
-	overBoth(t, func(t *testing.T, v *virtual, front *tlsFront, a *authority, n certs.Names) {
+	overBoth(t, func(t *testing.T, v *virtual, front *tlsFront, a *testca.Authority, n certs.Names) {
 		front.shows(a, "zk.test", 150*time.Minute, a)
-		a.writeTo(n, a, time.Hour)
+		writeTo(t, n, a, a, time.Hour)
 		var log warnings
 		s := v.connectTLS(front, n, lines(&log, slog.LevelInfo))
 		changes := s.Changes(t.Context())
@@ -78,7 +79,7 @@ func TestVirtual_TLSFiles_Expired_IsRefusedAndNoOutage(t *testing.T) {
 			renew func()
 			says  []string
 		}{
-			{func() { a.writeTo(n, a, 100*time.Hour) }, []string{"the server refuses this client's", "valid until 2000-01-01T01:00:00Z", "expired certificate"}},
+			{func() { writeTo(t, n, a, a, 100*time.Hour) }, []string{"the server refuses this client's", "valid until 2000-01-01T01:00:00Z", "expired certificate"}},
 			{func() { front.shows(a, "zk.test", 100*time.Hour, a) }, []string{"this client refuses the server's", "has expired"}},
 		} {
 			time.Sleep(time.Until(time.Date(2000, 1, 1, 1+2*i, 10, 0, 0, time.UTC)))
@@ -110,11 +111,11 @@ func TestVirtual_TLSFiles_Expired_IsRefusedAndNoOutage(t *testing.T) {
 
 // Connect says whose certificate was refused, by which server, and why. Its context is what ends it: a renewal may come.
 func TestVirtual_Connect_CertificateRefused(t *testing.T) {
-	overBoth(t, func(t *testing.T, v *virtual, front *tlsFront, a *authority, n certs.Names) {
-		other := newAuthority(t)
+	overBoth(t, func(t *testing.T, v *virtual, front *tlsFront, a *testca.Authority, n certs.Names) {
+		other := testca.New(t, "authority")
 		for _, tt := range []struct {
 			name        string
-			shows, ours *authority
+			shows, ours *testca.Authority
 			serverName  string
 			says        string
 		}{
@@ -123,7 +124,7 @@ func TestVirtual_Connect_CertificateRefused(t *testing.T) {
 			{"it does not trust us", a, other, "zk.test", "the server refuses this client's (" + n.Cert + ", valid until 2000-01-01T"},
 		} {
 			front.shows(tt.shows, tt.serverName, time.Hour, a)
-			tt.ours.writeTo(n, a, time.Hour)
+			writeTo(t, n, tt.ours, a, time.Hour)
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			_, err := zklock.Connect(ctx, front.addr, zklock.WithDialer(v.net.Dial), zklock.WithTLSFiles(n.CA, n.Cert, n.Key), quiet(t))
 			cancel()
@@ -135,7 +136,7 @@ func TestVirtual_Connect_CertificateRefused(t *testing.T) {
 		}
 		// It was wrong, and is put right while Connect waits.
 		front.shows(other, "zk.test", time.Hour, a)
-		a.writeTo(n, a, time.Hour)
+		writeTo(t, n, a, a, time.Hour)
 		time.AfterFunc(5*time.Second, func() { front.shows(a, "zk.test", time.Hour, a) })
 		require.NoError(t, v.connectTLS(front, n).Close())
 		// Beside a server that is away, it is not certificates alone.
@@ -152,9 +153,9 @@ func TestVirtual_Connect_CertificateRefused(t *testing.T) {
 
 // F56: a file vanishes, and comes back later, renewed. The last good ones go on, and it is said once.
 func TestVirtual_TLSFiles_Vanish_LastGoodOnesGoOn(t *testing.T) {
-	overBoth(t, func(t *testing.T, v *virtual, front *tlsFront, a *authority, n certs.Names) {
+	overBoth(t, func(t *testing.T, v *virtual, front *tlsFront, a *testca.Authority, n certs.Names) {
 		front.shows(a, "zk.test", time.Hour, a)
-		a.writeTo(n, a, time.Hour)
+		writeTo(t, n, a, a, time.Hour)
 		var log warnings
 		s := v.connectTLS(front, n, lines(&log, slog.LevelInfo))
 		h := acquire(t, newMutex(t, s, "/job"))
@@ -167,7 +168,7 @@ func TestVirtual_TLSFiles_Vanish_LastGoodOnesGoOn(t *testing.T) {
 		said := log.of("zklock: the files of the certificates cannot be used; the last good ones go on")
 		require.Len(t, said, 1)
 		require.Contains(t, said[0], n.Key)
-		a.writeTo(n, a, 2*time.Hour)
+		writeTo(t, n, a, a, 2*time.Hour)
 		front.cut()
 		time.Sleep(5 * time.Second)
 		require.Len(t, log.of("zklock: read the certificates anew"), 1)
@@ -177,9 +178,9 @@ func TestVirtual_TLSFiles_Vanish_LastGoodOnesGoOn(t *testing.T) {
 
 // What WithTLS says beside the files stays, in either order.
 func TestVirtual_TLSFiles_WithTLS(t *testing.T) {
-	overBoth(t, func(t *testing.T, v *virtual, front *tlsFront, a *authority, n certs.Names) {
+	overBoth(t, func(t *testing.T, v *virtual, front *tlsFront, a *testca.Authority, n certs.Names) {
 		front.shows(a, "zk9.test", time.Hour, a)
-		a.writeTo(n, a, time.Hour)
+		writeTo(t, n, a, a, time.Hour)
 		base := zklock.WithTLS(&tls.Config{ServerName: "zk9.test"})
 		require.NoError(t, v.connectTLS(front, n, base).Close())
 		require.NoError(t, connect(t, front.addr, base, zklock.WithDialer(v.net.Dial), zklock.WithTLSFiles(n.CA, n.Cert, n.Key)).Close())

@@ -5,32 +5,25 @@ package main
 // These tests renew certificates under a lock that a real ZooKeeper with TLS has granted, and let one expire.
 
 import (
-	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"io"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/zklock/zklock/internal/testca"
 	"github.com/zklock/zklock/internal/zkserver"
 )
 
-// issuer signs certificates, and has the files of a client.
+// issuer is an authority with the files of a client.
 type issuer struct {
+	*testca.Authority
 	t             *testing.T
-	ca            *x509.Certificate
-	key           *ecdsa.PrivateKey
 	caFile        string
 	cert, keyFile string
 }
@@ -38,45 +31,18 @@ type issuer struct {
 func newIssuer(t *testing.T) *issuer {
 	t.Helper()
 	dir := t.TempDir()
-	i := &issuer{t: t, caFile: filepath.Join(dir, "ca.pem"), cert: filepath.Join(dir, "cert.pem"), keyFile: filepath.Join(dir, "key.pem")}
-	var pemOf []byte
-	i.ca, i.key, pemOf, _ = i.issue("authority", 24*time.Hour)
-	require.NoError(t, os.WriteFile(i.caFile, pemOf, 0o600))
+	i := &issuer{testca.New(t, "authority"), t, filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")}
+	testca.Write(t, i.caFile, i.Own().PEM)
 	return i
-}
-
-func (i *issuer) issue(name string, valid time.Duration) (cert *x509.Certificate, key *ecdsa.PrivateKey, certPEM, keyPEM []byte) {
-	i.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(i.t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}, IsCA: i.ca == nil, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(valid),
-		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	parent, signer := i.ca, i.key
-	if parent == nil {
-		parent, signer = template, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
-	require.NoError(i.t, err)
-	cert, err = x509.ParseCertificate(der)
-	require.NoError(i.t, err)
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(i.t, err)
-	return cert, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
 }
 
 // renew writes a client's files, and returns until when they are good.
 func (i *issuer) renew(valid time.Duration) time.Time {
 	i.t.Helper()
-	cert, _, certPEM, keyPEM := i.issue("client.test", valid)
-	for name, b := range map[string][]byte{i.cert: certPEM, i.keyFile: keyPEM} {
-		require.NoError(i.t, os.WriteFile(name+".new", b, 0o600))
-		require.NoError(i.t, os.Rename(name+".new", name))
-	}
-	return cert.NotAfter
+	c := i.Issue("client.test", valid)
+	testca.Write(i.t, i.cert, c.PEM)
+	testca.Write(i.t, i.keyFile, c.KeyPEM)
+	return c.Expires
 }
 
 func (i *issuer) flags() []string {
@@ -92,9 +58,9 @@ func (i *issuer) tlsServer() (addr string) {
 	require.NoError(i.t, l.Close())
 	_, port, err := net.SplitHostPort(addr)
 	require.NoError(i.t, err)
-	_, _, certPEM, keyPEM := i.issue("zk.test", 24*time.Hour)
+	own := i.Issue("zk.test", 24*time.Hour)
 	store := filepath.Join(i.t.TempDir(), "server.pem")
-	require.NoError(i.t, os.WriteFile(store, bytes.Join([][]byte{keyPEM, certPEM}, nil), 0o600))
+	require.NoError(i.t, os.WriteFile(store, slices.Concat(own.KeyPEM, own.PEM), 0o600))
 	zkserver.Single(i.t,
 		zkserver.Property("zookeeper.serverCnxnFactory", "org.apache.zookeeper.server.NettyServerCnxnFactory"),
 		zkserver.Line("secureClientPort="+port),
