@@ -60,7 +60,8 @@ func (p *permits) limitNow(asked <-chan dataRead) (int, error) {
 	return parseLimit(p.limit, got.data)
 }
 
-// limitOf waits for the limit. If its node is not there, limitOf makes it, or goes by what it would start with (WithContainer). known is false if it has to be asked for again.
+// limitOf waits for the limit. If its node is not there, limitOf makes it, or goes by what it would start with (WithContainer). known is
+// false if it has to be asked for again.
 func (a *attempt) limitOf(asked <-chan dataRead) (n int, known bool, err error) {
 	p := a.permits()
 	if p.limit == "" {

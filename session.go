@@ -99,9 +99,6 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 		if hooks.Key != nil {
 			*hooks.Key = s.key
 		}
-		if hooks.Files != nil && o.dial.Files != nil {
-			*hooks.Files = o.dial.Files
-		}
 		return s, nil
 	}
 	err = s.link.Unreached(err)
@@ -265,8 +262,8 @@ func (s *Session) Conn() *zk.Conn { return s.connected().conn }
 // the servers hear us and we do not hear them. If no server can be reached, or the one that the Session is attached to is dark, the
 // nodes stay until the session timeout has passed there.
 //
-// Close returns when the last goroutine of the Session has ended, but for functions of a Trace. That takes 4 s at most, even if no server answers, unless
-// the dialer of WithDialer takes longer to return. Close may be called more than once.
+// Close returns when the last goroutine of the Session has ended, but for functions of a Trace. That takes 4 s at most, even if no server
+// answers, unless the dialer of WithDialer or the mechanism of WithSASL takes longer to return. Close may be called more than once.
 func (s *Session) Close() error {
 	if !s.isConnected() {
 		return &Error{Op: "close", Err: errNoSession}

@@ -109,7 +109,7 @@ func (c *connection) options(stderr io.Writer) ([]zklock.Option, error) {
 func (c *connection) connect(ctx context.Context, opts []zklock.Option) (*zklock.Session, error) {
 	cctx, cancel := context.WithTimeoutCause(ctx, c.connectTimeout, errNoServer{c.connectTimeout})
 	defer cancel()
-	hooks := hook.Session{Key: &c.key, Files: &c.files, Unreached: func(f func(error) error) { c.reach.Store(&f) }}
+	hooks := hook.Session{Key: &c.key, Unreached: func(f func(error) error) { c.reach.Store(&f) }}
 	s, err := zklock.Connect(hook.With(cctx, hooks), c.servers, opts...)
 	if err != nil {
 		return nil, classify(err)

@@ -77,13 +77,14 @@ type tlsFiles struct {
 	ServerName     string
 }
 
-// forGuardian returns nil for plain text.
+// forGuardian returns nil for plain text. It looks at the files, so that the last good bytes are those of now.
 func (c *connection) forGuardian() *tlsFiles {
 	if c.tlsBase == nil {
 		return nil
 	}
 	f := &tlsFiles{Names: c.tlsNames(), ServerName: c.tlsServerName}
 	if c.files != nil {
+		_, _ = c.files.Config(nil)
 		var key secret.Bytes
 		f.CAPEM, f.CertPEM, key = c.files.PEM()
 		f.KeyPEM = key.Reveal()

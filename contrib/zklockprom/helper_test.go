@@ -6,16 +6,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
-	"os"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/go-zookeeper/zk"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
 	"github.com/stretchr/testify/require"
@@ -24,6 +20,7 @@ import (
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/contrib/zklockprom"
 	"github.com/zklock/zklock/internal/hook"
+	"github.com/zklock/zklock/internal/oneway"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -116,52 +113,10 @@ func (s shown) sum(prefix string) (sum float64) {
 	return sum
 }
 
-// line is a client's way to the server, which can be cut without a word. A connection that has lost bytes stays silent.
-type line struct {
-	dial   zk.Dialer
-	silent atomic.Bool
-}
-
-func (l *line) Dial(network, addr string, d time.Duration) (net.Conn, error) {
-	if l.silent.Load() {
-		time.Sleep(d)
-		return nil, os.ErrDeadlineExceeded
-	}
-	c, err := l.dial(network, addr, d)
-	if err != nil {
-		return nil, err
-	}
-	return &lineConn{Conn: c, l: l}, nil
-}
-
-type lineConn struct {
-	net.Conn
-	l    *line
-	dead atomic.Bool
-}
-
-// loses says whether what comes now is lost.
-func (c *lineConn) loses() bool {
-	if c.l.silent.Load() {
-		c.dead.Store(true)
-	}
-	return c.dead.Load()
-}
-
-func (c *lineConn) Write(p []byte) (int, error) {
-	if c.loses() {
-		return len(p), nil
-	}
-	return c.Conn.Write(p)
-}
-
-func (c *lineConn) Read(p []byte) (int, error) {
-	for {
-		n, err := c.Conn.Read(p)
-		if err != nil || !c.loses() {
-			return n, err
-		}
-	}
+// cut has a client hear its servers no more, nor they it.
+func cut(way *oneway.Way) {
+	way.LoseAnswers()
+	way.LoseRequests()
 }
 
 func newMutex(t testing.TB, s *zklock.Session, path string, opts ...zklock.MutexOption) *zklock.Mutex {

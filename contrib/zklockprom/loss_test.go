@@ -12,20 +12,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/oneway"
 	"github.com/zklock/zklock/zktest"
 )
 
 // Each loss counts once, under its reason, and its overrun lasts from the loss to the release.
 func TestVirtual_Loss_ReasonAndOverrun(t *testing.T) {
-	for reason, lose := range map[string]func(v *virtual, l *line, s *zklock.Session, h *zklock.Hold){
-		zklock.LossSession:  func(v *virtual, _ *line, s *zklock.Session, _ *zklock.Hold) { v.srv.ExpireSession(s.SessionID()) },
-		zklock.LossNode:     func(v *virtual, _ *line, _ *zklock.Session, h *zklock.Hold) { _ = v.srv.Delete(h.Node()) },
-		zklock.LossNoServer: func(_ *virtual, l *line, _ *zklock.Session, _ *zklock.Hold) { l.silent.Store(true) },
-		zklock.LossClosed:   func(_ *virtual, _ *line, s *zklock.Session, _ *zklock.Hold) { _ = s.Close() },
+	for reason, lose := range map[string]func(v *virtual, l *oneway.Way, s *zklock.Session, h *zklock.Hold){
+		zklock.LossSession:  func(v *virtual, _ *oneway.Way, s *zklock.Session, _ *zklock.Hold) { v.srv.ExpireSession(s.SessionID()) },
+		zklock.LossNode:     func(v *virtual, _ *oneway.Way, _ *zklock.Session, h *zklock.Hold) { _ = v.srv.Delete(h.Node()) },
+		zklock.LossNoServer: func(_ *virtual, l *oneway.Way, _ *zklock.Session, _ *zklock.Hold) { cut(l) },
+		zklock.LossClosed:   func(_ *virtual, _ *oneway.Way, s *zklock.Session, _ *zklock.Hold) { _ = s.Close() },
 	} {
 		t.Run(reason, func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
-				l := &line{dial: v.net.Dial}
+				l := oneway.New(v.net.Dial)
 				s := v.connect(zklock.WithDialer(l.Dial))
 				h := acquire(t, newMutex(t, s, "/job"))
 				time.Sleep(time.Minute)
@@ -35,7 +36,7 @@ func TestVirtual_Loss_ReasonAndOverrun(t *testing.T) {
 				now := v.shown()
 				require.Equal(t, 1.0, now.lost("/job", reason))
 				require.Zero(t, now.sum("zklock_overrun_seconds_count"))
-				l.silent.Store(false)
+				l.Heal()
 				time.Sleep(7 * time.Second)
 				require.Equal(t, 1.0, v.shown()["zklock_holds_lost_unreleased"])
 				require.ErrorIs(t, h.Release(context.Background()), zklock.ErrLost)
@@ -150,7 +151,7 @@ const leads = `zklock_is_leader{lock="/leader"}`
 // A process leads from its election on and while its hold stands: not a moment longer, also if lead goes on. A candidate that waits shows 0.
 func TestVirtual_Leader_AsItsHoldSays(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		l := &line{dial: v.net.Dial}
+		l := oneway.New(v.net.Dial)
 		e := newElection(t, v.connect(zklock.WithDialer(l.Dial)))
 		require.NotContains(t, v.shown(), leads)
 		ctx, stop := context.WithCancel(context.Background())
@@ -162,13 +163,13 @@ func TestVirtual_Leader_AsItsHoldSays(t *testing.T) {
 		hold := <-elected
 		require.Equal(t, 1.0, v.shown()[leads])
 		time.Sleep(time.Minute)
-		l.silent.Store(true)
+		cut(l)
 		time.Sleep(time.Until(hold.Deadline()) - time.Second)
 		require.Equal(t, 1.0, v.shown()[leads], "the lease stands")
 		time.Sleep(time.Second)
 		require.Zero(t, v.shown()[leads], "the lease has ended, and lead goes on")
 		require.Equal(t, 1.0, v.shown()["zklock_holds_lost_unreleased"])
-		l.silent.Store(false)
+		l.Heal()
 		stop()
 		close(goOn)
 		<-done

@@ -12,6 +12,7 @@ import (
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/contrib/zklockprom"
+	"github.com/zklock/zklock/internal/oneway"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -73,12 +74,12 @@ func TestVirtual_NoServer_Shows(t *testing.T) {
 // The lease that is left is the shortest of several: that of a Session whose way to the server is cut. The others renew theirs.
 func TestVirtual_LeaseLeft_TheShortest(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		cut := &line{dial: v.net.Dial}
+		way := oneway.New(v.net.Dial)
 		var first *zklock.Hold
 		for i, path := range []string{"/a", "/b", "/c"} {
 			dial := v.net.Dial
 			if i == 0 {
-				dial = cut.Dial
+				dial = way.Dial
 			}
 			h := acquire(t, newMutex(t, v.connect(zklock.WithDialer(dial), zklock.WithLease(zklock.SingleServerLease())), path))
 			if i == 0 {
@@ -86,7 +87,7 @@ func TestVirtual_LeaseLeft_TheShortest(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute + 100*time.Millisecond) // between two heartbeats
-		cut.silent.Store(true)
+		cut(way)
 		time.Sleep(3 * time.Second)
 		for range 20 { // in whatever order they are asked
 			require.InDelta(t, time.Until(first.Deadline()).Seconds(), v.shown()["zklock_lease_left_seconds"], 0.001)

@@ -11,20 +11,7 @@ var saslUsers = map[string]string{saslUser: saslPassword}
 func withSASL() zklock.Option { return zklock.WithSASL(zklock.DigestMD5(saslUser, saslPassword)) }
 
 var saslScenarios = []frameScenario{
-	{name: "connect with SASL, first acquire", sasl: true, run: func(r *frameRun) {
-		r.begin()
-		ctx, cancel := r.u.context(r.patience())
-		defer cancel()
-		r.u.connect(ctx)
-		if r.u.s == nil {
-			r.finish()
-			return
-		}
-		h := r.u.acquire(r.patience())
-		r.dwell()
-		h.release()
-		r.finish()
-	}},
+	{name: "connect with SASL, first acquire", sasl: true, run: (*frameRun).connects},
 	{name: "connection lost while holding, with SASL", sasl: true, run: func(r *frameRun) {
 		r.ready(r.o)
 		h, w := r.inLine(r.u, r.o, 2)

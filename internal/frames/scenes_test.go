@@ -159,23 +159,26 @@ func (r *frameRun) handsToItself() {
 	r.finish()
 }
 
+// connects has the client under test connect, and take the lock once.
+func (r *frameRun) connects() {
+	r.begin()
+	ctx, cancel := r.u.context(r.patience())
+	defer cancel()
+	r.u.connect(ctx)
+	if r.u.s == nil {
+		r.finish()
+		return
+	}
+	h := r.u.acquire(r.patience())
+	r.dwell()
+	h.release()
+	r.finish()
+}
+
 var frameScenarios = slices.Concat(mutexScenarios, semaphoreScenarios, multiScenarios, electionScenarios, saslScenarios)
 
 var mutexScenarios = []frameScenario{
-	{name: "connect, first acquire", real: true, run: func(r *frameRun) {
-		r.begin()
-		ctx, cancel := r.u.context(r.patience())
-		defer cancel()
-		r.u.connect(ctx)
-		if r.u.s == nil {
-			r.finish()
-			return
-		}
-		h := r.u.acquire(r.patience())
-		r.dwell()
-		h.release()
-		r.finish()
-	}},
+	{name: "connect, first acquire", real: true, run: (*frameRun).connects},
 	{name: "first acquire, lock root and parent missing", real: true, run: func(r *frameRun) {
 		r.root = path.Join(r.root, "new", "lock")
 		ctx, cancel := r.u.context(r.patience())

@@ -6,7 +6,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/zklock/zklock/internal/certs"
 	"github.com/zklock/zklock/internal/sessionkey"
 )
 
@@ -15,8 +14,6 @@ type Session struct {
 	// Key is set to a function that returns the key of the current ZooKeeper session. The key is zero if there is none now, or
 	// if it was given up.
 	Key *func() sessionkey.Key
-	// Files is set to the files of WithTLSFiles.
-	Files **certs.Files
 	// Unreached is called with a function that adds to an error what came of the last try at each server, as long as no server
 	// accepts the session.
 	Unreached func(func(error) error)

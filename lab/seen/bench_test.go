@@ -22,7 +22,7 @@ func BenchmarkCycle(b *testing.B) {
 	const turn = 20
 	srv, err := zkserver.Start(zkserver.NewConfig())
 	if err != nil {
-		b.Skipf("no ZooKeeper: %v", err)
+		b.Fatalf("scripts/setup zookeeper: %v", err)
 	}
 	b.Cleanup(func() { _ = srv.Close() })
 	tracers := sdktrace.NewTracerProvider(sdktrace.WithBatcher(tracetest.NewNoopExporter())) // what is exported, and how, is not ours
