@@ -13,7 +13,7 @@ all: check test
 ## make them six times as slow, every interleaving of a few clients, fifty seeds of the simulation, and fifteen hours of
 ## random faults for each other recipe. What asks for a real ZooKeeper takes an installed one, or is skipped. Vet is for make check.
 ## The packages named first take longest: begun last, they would keep one processor waiting.
-LONGEST := ./test ./cmd/zklock ./internal/supervise ./internal/zkserver ./internal/frames
+LONGEST := ./test ./internal/command ./internal/supervise ./internal/zkserver ./internal/frames
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 test:
 	@$(if $(RACE),,echo "no C compiler: the tests run without the race detector")
@@ -92,7 +92,7 @@ mutants:
 ## the command, round after round: in a terminal beside what plain does, and that nothing outlives the lock: make command ROUNDS=200
 ROUNDS ?= 10
 command:
-	ZKLOCK_ROUNDS=$(ROUNDS) $(GO) test $(RACE) -count=1 -v -timeout 0 -p 1 -run 'TestScenes|TestOutlives' ./cmd/zklock ./internal/supervise
+	ZKLOCK_ROUNDS=$(ROUNDS) $(GO) test $(RACE) -count=1 -v -timeout 0 -p 1 -run 'TestScenes|TestOutlives' ./internal/command ./internal/supervise
 
 ## a real ensemble on network hosts of its own, cut up, and connections that fail: takes Linux and root. soak is its long run and
 ## no test else: make soak CUTS=300, or make soak DURATION=1h

@@ -1,0 +1,69 @@
+package command
+
+// Requests of the command's own, over the library's connection.
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock"
+)
+
+// ask sends a request that only reads, and sends it again when the connection is lost. When ctx ends, ask returns its cause;
+// an unanswered request then ends with the Session.
+func ask[T any](ctx context.Context, s *zklock.Session, read func(c *zk.Conn) (T, error)) (v T, err error) {
+	type answer struct {
+		v   T
+		err error
+	}
+	for {
+		answered := make(chan answer, 1)
+		go func() {
+			v, err := read(s.Conn())
+			answered <- answer{v, err}
+		}()
+		select {
+		case a := <-answered:
+			switch {
+			case errors.Is(a.err, zk.ErrNoServer), errors.Is(a.err, zk.ErrConnectionClosed), errors.Is(a.err, zk.ErrSessionExpired), errors.Is(a.err, zk.ErrSessionMoved):
+			default:
+				return a.v, a.err
+			}
+		case <-ctx.Done():
+			return v, context.Cause(ctx)
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return v, context.Cause(ctx)
+		}
+	}
+}
+
+// exists says whether there is a node at an absolute path. A server that knows no such node may lag behind another that has
+// just made it: exists asks again when the server has caught up.
+func exists(ctx context.Context, s *zklock.Session, path string) (bool, error) {
+	return ask(ctx, s, func(c *zk.Conn) (bool, error) {
+		there, _, err := c.Exists(path)
+		if err != nil || there {
+			return there, err
+		}
+		if _, err := c.Sync(path); err != nil {
+			return false, err
+		}
+		there, _, err = c.Exists(path)
+		return there, err
+	})
+}
+
+// chrootOf returns the chroot of a connection string that the library has taken, without a slash at its end; "" for none.
+func chrootOf(servers string) string {
+	if i := strings.IndexByte(servers, '/'); i >= 0 {
+		return strings.TrimSuffix(servers[i:], "/")
+	}
+	return ""
+}

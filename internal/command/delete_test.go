@@ -1,0 +1,124 @@
+//go:build linux || darwin
+
+package command
+
+// Taking one lock node away: that one and no other, and nothing that is no lock node.
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/zkserver"
+)
+
+func deleteBy(t *testing.T, srv *zkserver.Server, args ...string) *proc {
+	t.Helper()
+	return start(t, nil, append([]string{"delete", "--servers", srv.ConnectString()}, args...)...)
+}
+
+func TestDelete_TakesOneNodeAway_AndSaysWhoseItWas(t *testing.T) {
+	t.Parallel()
+	srv, path := server(t), lockPath(t)
+	s := session(t, srv)
+	hold, _ := occupy(t, s, path)
+	other, _ := occupy(t, s, path+"/other")
+	next := run(t, srv, path, "--", "echo", "next")
+	next.prints("waiting")
+	whose := fmt.Sprintf(`\S+, pid %d, session %#x`, os.Getpid(), s.SessionID())
+
+	d := deleteBy(t, srv, hold.Node())
+	require.Equal(t, exitUsage, d.wait())
+	require.Regexp(t, fmt.Sprintf(`^zklock: %s: with this node %s holds the lock, token %d: .*; nothing was done. Give --yes if that is meant\n$`, hold.Node(), whose, hold.Token()), d.stderr.String())
+	require.NoError(t, hold.Err())
+	require.Empty(t, next.stdout.String())
+
+	d = deleteBy(t, srv, "--yes", hold.Node())
+	require.Equal(t, 0, d.wait(), d.stderr.String())
+	require.Regexp(t, fmt.Sprintf(`^%s is gone: with it %s held the lock, token %d\n$`, hold.Node(), whose, hold.Token()), d.stdout.String())
+	<-hold.Lost()
+	require.ErrorContains(t, hold.Err(), "somebody else deleted the lock node")
+	require.Equal(t, 0, next.wait())
+	require.NoError(t, other.Err(), "the session's other lock stands")
+
+	d = deleteBy(t, srv, "--yes", hold.Node())
+	require.Equal(t, exitNoNode, d.wait())
+	require.Equal(t, "zklock: "+hold.Node()+": there is no such node\n", d.stderr.String())
+}
+
+// A candidate that waits queues again; a lease of a semaphore is a lock node, too, further down; and so is what no session owns.
+func TestDelete_OfEachKind(t *testing.T) {
+	t.Parallel()
+	srv, path := server(t), lockPath(t)
+	s := session(t, srv)
+	_, release := occupy(t, s, path+"/m")
+	waiter := run(t, srv, path+"/m", "--", "true")
+	waiter.prints("waiting")
+	ps := participants(t, s, path+"/m")
+	d := deleteBy(t, srv, "--yes", ps[1].Node)
+	require.Equal(t, 0, d.wait(), d.stderr.String())
+	require.Contains(t, d.stdout.String(), " waited for the lock, ")
+	release()
+	require.Equal(t, 0, waiter.wait())
+
+	sem, err := zklock.NewSemaphore(s, path+"/s", 2)
+	require.NoError(t, err)
+	hold, err := sem.Permits(1).Acquire(t.Context())
+	require.NoError(t, err)
+	d = deleteBy(t, srv, "--yes", hold.Node())
+	require.Equal(t, 0, d.wait(), d.stderr.String())
+	<-hold.Lost()
+
+	forever, err := s.Conn().Create(path+"/m/lock-", nil, zk.FlagSequence, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	d = deleteBy(t, srv, "--yes", forever)
+	require.Equal(t, 0, d.wait(), d.stderr.String())
+	require.Contains(t, d.stdout.String(), "with it a client that says nothing of itself held the lock")
+}
+
+func TestDelete_RefusesWhatIsNoLockNode(t *testing.T) {
+	t.Parallel()
+	srv, path := server(t), lockPath(t)
+	s := session(t, srv)
+	hold, _ := occupy(t, s, path)
+	for _, node := range []string{path + "/config", path + "/item-0000000001", path + "/lock-0000000007", path + "/lock-0000000007/below", path + "/lock-7"} {
+		_, err := s.Conn().Create(node, []byte("data"), 0, zk.WorldACL(zk.PermAll))
+		require.NoError(t, err)
+	}
+	for _, node := range []string{path, path + "/config", path + "/item-0000000001", path + "/lock-0000000007", path + "/lock-7", "/zookeeper/quota", path[:strings.LastIndex(path, "/")]} {
+		d := deleteBy(t, srv, "--yes", node)
+		require.Equal(t, exitUsage, d.wait(), node)
+		require.Regexp(t, `: nothing was done|/zookeeper`, d.stderr.String())
+		require.NotContains(t, d.stdout.String(), "gone")
+	}
+	d := start(t, nil, "delete", "--yes", "--servers", srv.ConnectString()+path, strings.TrimPrefix(hold.Node(), path))
+	require.Equal(t, exitUsage, d.wait())
+	require.Contains(t, d.stderr.String(), "is not below the chroot of --servers, "+path)
+	require.NoError(t, hold.Err())
+	require.Len(t, childrenAt(t, s, path), 5)
+
+	d = start(t, nil, "delete", "--yes", "--servers", srv.ConnectString()+path[:strings.LastIndex(path, "/")], hold.Node())
+	require.Equal(t, 0, d.wait(), d.stderr.String())
+	d = start(t, nil, "delete", "--yes", "--servers", "127.0.0.1:1", "--connect-timeout", "500ms", hold.Node())
+	require.Equal(t, exitNoServer, d.wait())
+}
+
+// Who may not delete is told which permission is missing.
+func TestDelete_NoPermission_IsRefused(t *testing.T) {
+	t.Parallel()
+	srv, path := server(t), lockPath(t)
+	s := session(t, srv, zklock.WithDigest("boss", "secret"))
+	hold, _ := occupy(t, s, path)
+	acl := append(zk.WorldACL(zk.PermRead), zk.DigestACL(zk.PermAll, "boss", "secret")...)
+	_, err := s.Conn().SetACL(path, acl, -1)
+	require.NoError(t, err)
+	d := deleteBy(t, srv, "--yes", hold.Node())
+	require.Equal(t, exitRefused, d.wait())
+	require.Contains(t, d.stderr.String(), "no DELETE permission on the node above")
+	require.NoError(t, hold.Err())
+}

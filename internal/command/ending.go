@@ -1,0 +1,170 @@
+package command
+
+// The end of a ZooKeeper session by another process than the one that opened it: the guardian's, when zklock was killed.
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/zklock/zklock/internal/certs"
+	"github.com/zklock/zklock/internal/expire"
+	"github.com/zklock/zklock/internal/sessionkey"
+	"github.com/zklock/zklock/internal/supervise"
+	jute "github.com/zklock/zklock/internal/wire"
+)
+
+// ending has all that the guardian needs to end zklock's ZooKeeper session. It goes to the guardian through the socket pair
+// only.
+type ending struct {
+	sessionkey.Key
+	Auth sessionkey.Secret // credentials, if any
+	SASL string            // what proves them, as in credentials
+	TLS  *tlsFiles         // nil for none
+	Lock string            // for messages
+
+	Delay time.Duration // the lock-delay, which begins with the end of the session; 0 for none
+}
+
+// ending is what it takes now.
+func (c *connection) ending(lock string) *ending {
+	creds := c.creds()
+	return &ending{Key: c.key(), Auth: creds.Auth, SASL: creds.SASL, TLS: c.forGuardian(), Lock: lock}
+}
+
+// will is what the guardian gets: nothing while there is no session.
+func (e *ending) will() []byte {
+	if e.ID == 0 {
+		return nil
+	}
+	b, err := json.Marshal(e)
+	if err != nil {
+		panic("zklock: " + err.Error()) // it has nothing that JSON has not
+	}
+	return b
+}
+
+// carryOut ends the ZooKeeper session of a zklock that was killed, so that the next holder need not wait until it expires.
+// The guardian calls it.
+func carryOut(will []byte, since supervise.Moment) {
+	var e ending
+	if err := json.Unmarshal(will, &e); err != nil {
+		panic("zklock: " + err.Error()) // zklock wrote it
+	}
+	if err := e.end(since); err != nil {
+		fmt.Fprintf(stderr(), "zklock: %s: its ZooKeeper session was not ended: %v; others get the lock when it expires, within %v\n",
+			e.Lock, err, e.Timeout)
+		return
+	}
+	fmt.Fprintf(stderr(), "zklock: %s: ended its ZooKeeper session: %s\n", e.Lock, e.after())
+}
+
+// after says who gets the lock when the session has ended.
+func (e *ending) after() string {
+	if e.Delay > 0 {
+		return fmt.Sprintf("others get the lock after the lock-delay of %v", e.Delay)
+	}
+	return "the lock is free"
+}
+
+const (
+	firstTry = 500 * time.Millisecond // for one server; each lap through all of them gives twice the time
+	lapPause = 100 * time.Millisecond
+	maxTaken = 5 // how often a server may take us in and not say that the session has ended
+)
+
+// errRefused says that a server refused to end the session: it wants credentials that we do not have.
+var errRefused = errors.New("the server refused")
+
+// end tries one server after the other, and returns nil when a server has said that the session is over. It gives up one and
+// a half session timeouts after the session's own client was gone: by then the session has expired. (By default a tick is
+// half of the shortest timeout.)
+//
+// To attach to a session is a sign of life for it. So end does not touch the session again after a server has refused to end
+// it, and touches it a few times only if no server confirms its end. It then expires as it would have without us.
+func (e *ending) end(gone supervise.Moment) error {
+	until := gone.Add(e.Timeout + e.Timeout/2)
+	var base *tls.Config
+	var files *certs.Files
+	if e.TLS != nil {
+		var err error
+		if base, files, err = e.TLS.open(); err != nil {
+			return err
+		}
+	}
+	servers := slices.Clone(e.Servers)
+	rand.Shuffle(len(servers), func(i, j int) { servers[i], servers[j] = servers[j], servers[i] })
+	last := errors.New("too much time has passed")
+	taken := 0
+	for limit := firstTry; supervise.Now() < until; limit = min(2*limit, e.Timeout) {
+		for _, server := range servers {
+			// Dial each address of a name by itself: the dialer would spend all the time on the first.
+			name, port, _ := net.SplitHostPort(server)
+			ips, err := lookup(name, limit)
+			if err != nil {
+				last = err
+			}
+			for _, ip := range ips {
+				left := until.Sub(supervise.Now())
+				if left <= 0 {
+					return last
+				}
+				var config *tls.Config
+				if base != nil {
+					config = configFor(base, files, server)
+				}
+				in, err := e.endAt(net.JoinHostPort(ip, port), config, min(limit, left))
+				if err == nil {
+					return nil
+				}
+				last = fmt.Errorf("%s: %w", server, err)
+				if in {
+					taken++
+				}
+				if taken == maxTaken || errors.Is(err, errRefused) {
+					return last
+				}
+			}
+		}
+		time.Sleep(lapPause)
+	}
+	return last
+}
+
+func lookup(name string, limit time.Duration) (ips []string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	return net.DefaultResolver.LookupHost(ctx, name)
+}
+
+// endAt ends the session at the server with this address. in says that the server attached us to the session.
+func (e *ending) endAt(addr string, config *tls.Config, limit time.Duration) (in bool, err error) {
+	deadline := time.Now().Add(limit)
+	dialer := net.Dialer{Deadline: deadline}
+	conn, err := dialer.Dial("tcp", addr)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(deadline)
+	if config != nil {
+		conn = tls.Client(conn, config)
+	}
+	creds, err := credentials{e.Auth, e.SASL}.forOne(dialer.Deadline, addr)
+	if err != nil {
+		return false, err
+	}
+	session := jute.ConnectRequest{Timeout: int32(e.Timeout.Milliseconds()), SessionID: e.ID, Password: e.Password}
+	in, err = expire.Close(conn, session, creds)
+	var code jute.Code
+	if errors.As(err, &code) && code != jute.SessionMoved && code != jute.Throttled || expire.Refused(err) {
+		err = fmt.Errorf("%w: %w", errRefused, err)
+	}
+	return in, err
+}

@@ -1,0 +1,110 @@
+package command
+
+// Ending a session from outside: for tests of what happens when one is lost.
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/expire"
+)
+
+func newExpireCommand() *cobra.Command {
+	var c connection
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "expire --yes [flags] SESSION",
+		Short: "End a ZooKeeper session, for tests of what happens then",
+		Long: `Expire ends a ZooKeeper session at the servers, at once, as if its timeout had
+passed: its ephemeral nodes go, lock nodes among them, and its client is told
+when it next hears from a server. It is for tests, of programs in any language:
+has the job stopped when the next holder starts? SESSION is the session's id as
+ls prints it and the servers log it, 0x10000658c6e0000, or in decimal.
+
+Nothing protects the session's owner: servers derive a session's password from
+its id. And a holder whose session ends so is not told before the next one has
+the lock: no lease can know of it. That is what the fencing token is for.
+
+Exit codes:
+  0    the session is ended
+  1    the servers know no such session
+  122  no server could be reached
+  123  refused: credentials, a certificate
+  125  wrong usage, or zklock itself failed`,
+		Example: `  zklock expire --yes --servers 127.0.0.1:2181 0x10000658c6e0000
+  zklock ls --json /locks/nightly | jq -r '.[0].session' | xargs zklock expire --yes`,
+		Args:              one("the id of a SESSION, as zklock ls shows it"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := parseSession(args[0])
+			if err != nil {
+				return &exitError{exitUsage, err}
+			}
+			if !yes {
+				return exitf(exitUsage, "session %#x: this ends the session of a running program, and its locks with it; nothing was done. Give --yes if that is meant", id)
+			}
+			opts, err := c.options(cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			c.servers, _, _ = strings.Cut(c.servers, "/") // sessions have no chroot
+			// A session of our own finds a server that serves, or says what is wrong.
+			s, err := c.connect(cmd.Context(), append(opts, zklock.WithLease(zklock.SingleServerLease())))
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			addr := s.Conn().Server()
+			was, err := expire.Session(func(timeout time.Duration) (net.Conn, error) { return c.dial(addr, timeout) }, int64(id),
+				func() (expire.Credentials, error) { return c.creds().forOne(time.Now().Add(expire.Timeout), addr) })
+			switch {
+			case expire.Refused(err):
+				return exitf(exitRefused, "%s: %w", addr, err)
+			case err != nil:
+				return exitf(exitNoServer, "%s: %w", addr, err)
+			case !was:
+				return exitf(exitNoSession, "session %#x: the servers know no such session: it has ended already, or the id is wrong", id)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "session %#x ended: its ephemeral nodes are gone\n", id)
+			return nil
+		},
+	}
+	c.addFlags(cmd)
+	cmd.Flags().BoolVar(&yes, "yes", false, "end the session; without it, nothing is done")
+	return cmd
+}
+
+// parseSession reads a session id: hexadecimal with 0x, as zklock and the servers print it, or decimal, as clients have
+// it, with a minus sign if theirs is signed.
+func parseSession(s string) (uint64, error) {
+	var id uint64
+	var err error
+	if hex, ok := strings.CutPrefix(s, "0x"); ok {
+		id, err = strconv.ParseUint(hex, 16, 64)
+	} else if id, err = strconv.ParseUint(s, 10, 64); err != nil {
+		var signed int64
+		signed, err = strconv.ParseInt(s, 10, 64)
+		id = uint64(signed)
+	}
+	if err != nil || id == 0 {
+		return 0, fmt.Errorf("%q is no session id: give one as zklock ls prints it, such as 0x10000658c6e0000", s)
+	}
+	return id, nil
+}
+
+// dial opens a connection to a server as the flags say.
+func (c *connection) dial(addr string, timeout time.Duration) (net.Conn, error) {
+	config := c.tlsConfig(addr)
+	d := &net.Dialer{Timeout: timeout}
+	if config == nil {
+		return d.Dial("tcp", addr)
+	}
+	return tls.DialWithDialer(d, "tcp", addr, config)
+}

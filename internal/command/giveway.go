@@ -1,0 +1,57 @@
+package command
+
+// A run that gives way when somebody asks for its lock: --revocable.
+
+import (
+	"fmt"
+	"runtime"
+	"syscall"
+
+	"github.com/zklock/zklock"
+)
+
+// checkRevocable returns an error of usage.
+func (o *runOptions) checkRevocable() error {
+	if o.revocable && runtime.GOOS == "windows" {
+		return exitf(exitUsage, "--revocable: this system has no SIGTERM, with which COMMAND would be asked to end: leave it out")
+	}
+	return nil
+}
+
+// heard is called when somebody asks for a hold. Of a hold before this one it may come late: giveWay tells them apart.
+func (o *runOptions) heard(h *zklock.Hold) {
+	select {
+	case o.asked <- h:
+	default: // eight have not been looked at: the command of none of them runs any more
+	}
+}
+
+// giveWay has COMMAND get SIGTERM when somebody asks for its hold, as if that had been sent to zklock: COMMAND decides how, and how
+// fast, it ends. over is called when COMMAND has ended, and says whether it was asked to.
+func (t *taking) giveWay(hold *zklock.Hold) (over func() (wasAsked bool)) {
+	if !t.revocable {
+		return func() bool { return false }
+	}
+	ended, was := make(chan struct{}), make(chan bool, 1)
+	go func() {
+		for {
+			select {
+			case h := <-t.asked:
+				if h.Node() != hold.Node() {
+					continue
+				}
+				fmt.Fprintf(t.stderr, "zklock: %s (token %d): somebody asks for the lock: the command gets SIGTERM, and the lock is released when it has ended\n", t.path, hold.Token())
+				t.runner.Send(syscall.SIGTERM)
+				was <- true
+				return
+			case <-ended:
+				was <- false
+				return
+			}
+		}
+	}()
+	return func() bool {
+		close(ended)
+		return <-was
+	}
+}

@@ -1,0 +1,167 @@
+package command
+
+// The queue of a lock, for people and for programs: the command line of ls.
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zklock/zklock"
+)
+
+const listHelp = `Ls lists the queue of the lock on PATH: who holds first, then those who wait, in
+their order. A lock that nobody uses is an empty list; if there is no node at
+PATH at all, a line on stderr says so. WHO is what zklock and its library write
+into the node, host:pid, or the name of a candidate; other clients write what
+they like. A table fits in 80 columns, unless a path is long. With --wide it has
+whole nodes, and more columns. The token is the fencing token that a participant
+has or will have (of a permit, a larger number).
+
+The mode says how a node holds:
+
+  exclusive  alone: a mutex, a writer, a leader
+  shared     with others: a reader
+  permit     a permit of a semaphore, or a place in the line for some
+  latch      alone: a leader, with nodes of Curator's LeaderLatch
+
+With --held it lists only who holds, and with --recursive only the locks that
+somebody holds. A front that waits for a lock-delay does not hold.
+
+With --recursive it lists the locks on PATH and below, a line for each, with how
+many hold it, how many are in its queue, and who is the first. Locks that nobody
+uses are left out, unless --all is given. A node below which there is nothing any
+more, and once was, counts as one. Of a semaphore whose limit is in PATH/limit, as
+Curator's SharedCount writes it, that follows the holders: 2/3. Without --recursive
+a line on stderr has it, also of a limit in another node: --semaphore-limit NODE.
+
+With --watch it goes on: it prints the queues as they stand, and then a line for
+each change, until a signal ends it:
+
+  15:04:05 /locks/a holds: db1, pid 12 (lock-0000000003)
+  15:04:06 /locks/a waits, 2: db2, pid 99 (lock-0000000004)
+  15:04:07 /locks/a gone, held 2.085s: db1, pid 12 (lock-0000000003)
+
+The number after "waits" is the place in the queue; in that of a semaphore, the
+place among those who wait. Who held at the start has "or longer" behind its time,
+and so has who came while no server could be reached.
+--watch cannot tell a release from a death: both are "gone". Only if the lock
+is used with a lock-delay, a holder that died is told from one that released, and
+is "disappeared". Times are those at which this host saw the changes. What
+changes while no server can be reached is printed when one is, and what came and
+went meanwhile is not.
+
+With --json, --watch prints an object a line, with "change": "holds", "waits",
+"gone", or "disappeared".
+
+` + listExitCodes
+
+// listing is what the flags of ls say.
+type listing struct {
+	lister
+	printer
+	recursive, watch, held bool
+}
+
+func newListCommand() *cobra.Command {
+	var l listing
+	cmd := &cobra.Command{
+		Use:               "ls [flags] PATH...",
+		Short:             "List the queue of a lock, front first, watch it, or list the locks below a path",
+		Long:              listHelp,
+		Args:              l.checkArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, paths []string) error {
+			l.stderr, l.out = cmd.ErrOrStderr(), printable{cmd.OutOrStdout()}
+			if err := l.check(paths, cmd.Flags().Changed); err != nil {
+				return err
+			}
+			if l.watch {
+				ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+				defer stop()
+				context.AfterFunc(ctx, stop) // a second signal ends what Close still waits for
+				return l.watchUntil(ctx, paths)
+			}
+			return l.list(cmd.Context(), paths[0])
+		},
+	}
+	l.addFlags(cmd)
+	f := cmd.Flags()
+	f.BoolVar(&l.asJSON, "json", false, "print a JSON array; with --watch, an object a line")
+	f.StringVar(&l.limit, "semaphore-limit", "", "the `NODE` that has the limit of the semaphore on PATH (default PATH/limit)")
+	_ = cmd.RegisterFlagCompletionFunc("semaphore-limit", cobra.NoFileCompletions)
+	f.BoolVarP(&l.recursive, "recursive", "r", false, "list the locks on PATH and below")
+	f.BoolVarP(&l.all, "all", "a", false, "with --recursive, list also locks that nobody uses")
+	f.BoolVar(&l.held, "held", false, "list only who holds; with --recursive, only the locks that somebody holds")
+	f.BoolVar(&l.wide, "wide", false, "print whole nodes, and more columns")
+	f.BoolVar(&l.watch, "watch", false, "print each change of the queues, until a signal ends it")
+	return cmd
+}
+
+func (l *listing) checkArgs(cmd *cobra.Command, args []string) error {
+	if l.watch && len(args) > 0 {
+		return nil
+	}
+	return one("the PATH of a lock, such as /locks/nightly, or --recursive /; with --watch, one or more")(cmd, args)
+}
+
+// check returns an error of usage. given says whether a flag was given.
+func (l *listing) check(paths []string, given func(string) bool) error {
+	for _, path := range paths {
+		if l.recursive && path == "/" {
+			continue
+		}
+		if err := zklock.ValidatePath(path); err != nil {
+			return &exitError{exitUsage, err}
+		}
+	}
+	switch {
+	case l.watch && l.recursive:
+		return exitf(exitUsage, "--watch with --recursive: give --watch the PATHs to watch; ls -r lists them")
+	case l.all && !l.recursive:
+		return exitf(exitUsage, "--all is for --recursive")
+	case l.held && l.all:
+		return exitf(exitUsage, "--held and --all contradict each other: give one of them")
+	case l.held && l.watch:
+		return exitf(exitUsage, "--held with --watch: leave one of them out; --watch prints who holds, and who waits")
+	case !given("semaphore-limit"):
+		return nil
+	case l.recursive, len(paths) > 1:
+		return exitf(exitUsage, "--semaphore-limit is for one semaphore: leave it out with --recursive, or with several PATHs")
+	}
+	return checkLimit(paths[0], l.limit)
+}
+
+// list prints the queue of the lock on path, or the locks there and below.
+func (l *listing) list(ctx context.Context, path string) error {
+	if err := l.open(ctx); err != nil {
+		return err
+	}
+	defer l.s.Close()
+	if !l.recursive {
+		q, err := l.lister.queue(ctx, path)
+		if err != nil {
+			return err
+		}
+		if l.held {
+			q.waiters = nil
+		}
+		return l.printer.queue(entriesOf(q))
+	}
+	locks, failed := l.lister.locks(ctx, path)
+	if l.held {
+		locks = heldOf(locks)
+	}
+	unused, err := l.printer.locks(locks)
+	if unused > 0 {
+		fmt.Fprintf(l.stderr, "zklock: %s: locks that nobody uses are left out: %d; --all lists them\n", path, unused)
+	}
+	if err != nil {
+		return err
+	}
+	return failed // what could be read is printed all the same
+}

@@ -1,0 +1,217 @@
+package command
+
+// The --metrics-file of a run, for node_exporter's textfile collector: when it is written, and how.
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	metricsSuffix = ".prom"         // the collector reads no other
+	metricsWithin = 5 * time.Second // a file system that takes longer hangs
+
+	// How long a run waits for another that has the file: one that looks has it for a moment, and the holder before to its very end.
+	sideWithin     = 20 * time.Millisecond
+	sideHeldWithin = 2 * time.Second // of a run that has had the lock
+	sideAgain      = 5 * time.Millisecond
+)
+
+// metricsFile is the file of a run. Without a name it does nothing. It is written beside the work: a file system that hangs holds up no
+// lock and no signal, and one that fails changes no exit code.
+//
+// Of several runs on a host that name one file, the holder has it, from the grant to its end: it locks a side file. The others leave the
+// file alone as long as it is locked, and otherwise lock it while they write: what they have read to keep, the last success, stays true.
+type metricsFile struct {
+	name   string
+	stderr io.Writer
+	within time.Duration // a run that ends waits no longer for the file
+
+	writes  sync.WaitGroup
+	writing sync.Mutex    // held while the file is written; writes alone wait for it
+	side    *os.File      // the side file while it is locked; guarded by writing
+	waited  time.Duration // for the side file; guarded by writing
+	isLast  bool          // the end has been written, or given up; guarded by writing
+
+	mu struct {
+		sync.Mutex // never held while the file is written
+		report     runReport
+		failed     bool // and said so
+	}
+}
+
+// newMetricsFile begins a report. It refuses a file that it will not be able to write, as far as that can be seen now.
+func newMetricsFile(name, path string, elect bool, stderr io.Writer) (*metricsFile, error) {
+	m := &metricsFile{name: name, stderr: stderr, within: metricsWithin}
+	if name == "" {
+		return m, nil
+	}
+	if !strings.HasSuffix(name, metricsSuffix) {
+		return nil, exitf(exitUsage, "--metrics-file %s: the textfile collector reads files that end in %s: give such a name", name, metricsSuffix)
+	}
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
+		return nil, exitf(exitUsage, "--metrics-file %s is there, and no file: give another name", name)
+	}
+	if err := tryBeside(name); err != nil {
+		return nil, exitf(exitUsage, "--metrics-file %s: no file can be made in its directory: %w", name, bare(err))
+	}
+	now := time.Now()
+	m.mu.report = runReport{path: path, file: filepath.Base(name), elect: elect, began: now, waits: now}
+	return m, nil
+}
+
+// now changes the report, and has it written.
+func (m *metricsFile) now(change func(r *runReport, now time.Time)) {
+	if m.name == "" {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.report.ended {
+		return
+	}
+	change(&m.mu.report, time.Now())
+	m.writes.Go(m.write)
+}
+
+func (m *metricsFile) wait()  { m.now((*runReport).wait) }
+func (m *metricsFile) grant() { m.now((*runReport).grant) }
+func (m *metricsFile) release(lost bool) {
+	m.now(func(r *runReport, now time.Time) { r.release(now, lost) })
+}
+
+// end says how the run ended, and returns when the file says so. What comes after changes nothing.
+func (m *metricsFile) end(code int) {
+	m.now(func(r *runReport, now time.Time) { r.end(now, code) })
+	written := make(chan struct{})
+	go func() { m.writes.Wait(); close(written) }()
+	select {
+	case <-written:
+	case <-time.After(m.within):
+		m.fail(fmt.Errorf("the file system did not answer within %v", m.within))
+	}
+}
+
+// write writes what the report says by the time that the writes before have ended, unless another run has the file.
+func (m *metricsFile) write() {
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	if m.isLast { // a write that was begun before it: another run may have the file by now
+		return
+	}
+	r, err := m.take()
+	m.isLast = r.ended
+	if err != nil {
+		m.fail(err)
+	}
+	if m.side == nil {
+		return
+	}
+	defer func() {
+		if !r.acquired || r.ended {
+			_ = m.side.Close()
+			m.side = nil
+		}
+	}()
+	if old, err := os.ReadFile(m.name); err == nil && r.succeeded.IsZero() {
+		r.succeeded = successIn(string(old), r.labels())
+	}
+	if err := replaceFile(m.name, r.String()); err != nil {
+		m.fail(err)
+	}
+}
+
+// take locks the side file if it is not locked by us, or waits a little for that. It returns the report as it is then.
+func (m *metricsFile) take() (r runReport, err error) {
+	for {
+		m.mu.Lock()
+		r = m.mu.report
+		m.mu.Unlock()
+		if m.side != nil {
+			return r, nil
+		}
+		if m.side, err = lockBeside(m.name); err != nil {
+			return r, err
+		}
+		if m.side != nil {
+			m.waited = 0
+			continue // with the report as it is now
+		}
+		within := sideWithin
+		if r.acquired {
+			within = sideHeldWithin
+		}
+		if m.waited >= within {
+			return r, nil
+		}
+		time.Sleep(sideAgain)
+		m.waited += sideAgain
+	}
+}
+
+// fail says it once.
+func (m *metricsFile) fail(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.mu.failed {
+		m.mu.failed = true
+		fmt.Fprintf(m.stderr, "zklock: %s: --metrics-file %s cannot be written: %v\n", m.mu.report.path, m.name, bare(err))
+	}
+}
+
+// besideName is the name of a file beside another. The collector does not read files of such names.
+func besideName(name, what string) string {
+	return filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+"."+what)
+}
+
+// tryBeside makes the files that will be made beside a file, unless another run is about to.
+func tryBeside(name string) error {
+	side, err := lockBeside(name)
+	if side == nil {
+		return err
+	}
+	defer side.Close()
+	f, err := besides(name)
+	if err != nil {
+		return err
+	}
+	_, _ = f.Close(), os.Remove(f.Name())
+	return nil
+}
+
+// replaceFile writes a file that others may read. They see the old one or the new one, and no part. It leaves no other file.
+func replaceFile(name, text string) error {
+	f, err := besides(name)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	err = errors.Join(err, f.Chmod(0o644), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}
+
+// bare returns the reason alone: the names in the error are those of a file that nobody knows.
+func bare(err error) error {
+	var p *fs.PathError
+	var l *os.LinkError
+	switch {
+	case errors.As(err, &p):
+		return p.Err
+	case errors.As(err, &l):
+		return l.Err
+	}
+	return err
+}

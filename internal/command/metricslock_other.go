@@ -1,0 +1,18 @@
+//go:build !(linux || darwin || freebsd || netbsd || openbsd || dragonfly)
+
+package command
+
+import (
+	"os"
+	"path/filepath"
+)
+
+// lockBeside locks nothing here: the last run that writes wins.
+func lockBeside(name string) (*os.File, error) {
+	return os.OpenFile(besideName(name, "lock"), os.O_RDONLY|os.O_CREATE, 0o644)
+}
+
+// besides makes a file for what is about to replace another, of a name that no other run has.
+func besides(name string) (*os.File, error) {
+	return os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*.tmp")
+}

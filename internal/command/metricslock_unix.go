@@ -1,0 +1,46 @@
+//go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
+
+package command
+
+// Which of several runs on a host writes a --metrics-file.
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// lockBeside locks the side file of a metrics file, until what it returns is closed, by the end of the process at the latest. It returns nil
+// if another has it. The side file stays: if it were removed, two runs could each lock one of that name. A file system without locks has none.
+func lockBeside(name string) (*os.File, error) {
+	side := besideName(name, "lock")
+	f, err := os.Open(side) // another user's, perhaps
+	if errors.Is(err, fs.ErrNotExist) {
+		if f, err = os.OpenFile(side, os.O_RDONLY|os.O_CREATE, 0o644); err == nil {
+			_ = f.Chmod(0o644) // whatever the umask is
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	for {
+		switch err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); {
+		case errors.Is(err, syscall.EINTR):
+		case errors.Is(err, syscall.EWOULDBLOCK):
+			_ = f.Close()
+			return nil, nil
+		default:
+			return f, nil
+		}
+	}
+}
+
+// besides makes a file for what is about to replace another, under the lock. One of a zklock that was killed gives way.
+func besides(name string) (*os.File, error) {
+	next := besideName(name, "tmp")
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+}

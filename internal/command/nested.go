@@ -1,0 +1,128 @@
+package command
+
+// A run inside a run: COMMAND of a run starts zklock again, for a lock that is held around it. It would wait for its own parent.
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/queue"
+)
+
+// What a run tells COMMAND of its hold, so that a run inside it knows. envNode is the switch: without it there is no run around.
+const (
+	envNode  = "ZKLOCK_NODE"
+	envToken = "ZKLOCK_TOKEN"
+	envOuter = "ZKLOCK_OUTER" // the holds of the runs around that one, the nearest first: TOKEN:NODE TOKEN:NODE…
+)
+
+// outerHold is a hold of a run around this one.
+type outerHold struct {
+	node  string // absolute
+	token int64  // the czxid of the node; 0 if it is not known
+}
+
+// String is the hold as envOuter has it: without a space.
+func (h outerHold) String() string {
+	return strconv.FormatInt(h.token, 10) + ":" + (&url.URL{Path: h.node}).EscapedPath()
+}
+
+// outerHolds returns what the runs around this one said that they hold, the nearest first.
+func outerHolds(getenv func(string) string) (holds []outerHold) {
+	node := getenv(envNode)
+	if node == "" {
+		return nil
+	}
+	token, _ := strconv.ParseInt(getenv(envToken), 10, 64)
+	holds = append(holds, outerHold{node, token})
+	for _, word := range strings.Fields(getenv(envOuter)) {
+		number, escaped, _ := strings.Cut(word, ":")
+		token, err := strconv.ParseInt(number, 10, 64)
+		node, bad := url.PathUnescape(escaped)
+		if err == nil && bad == nil && strings.HasPrefix(node, "/") {
+			holds = append(holds, outerHold{node, token})
+		}
+	}
+	return holds
+}
+
+// outerWords is what envOuter has for a run inside this one.
+func outerWords(holds []outerHold) string {
+	words := make([]string, len(holds))
+	for i, h := range holds {
+		words[i] = h.String()
+	}
+	return strings.Join(words, " ")
+}
+
+// checkOuter refuses a run that would wait for a run around it. A node that is gone, or that is of another lock or of other servers, says
+// nothing; nor does what cannot be read.
+func (o *runOptions) checkOuter(ctx context.Context, s *zklock.Session, r recipe, holds []outerHold) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, o.connectTimeout, errNoServer{o.connectTimeout})
+	defer cancel()
+	var permits int64
+	for _, h := range holds {
+		if h.node != r.held+"/"+nameOf(h.node) || !stands(ctx, s, h) {
+			continue
+		}
+		if o.semaphore > 0 {
+			permits += permitsOf(childrenOf(ctx, s, r.held), nameOf(h.node))
+		}
+		if what := o.waitsFor(h, permits); what != "" {
+			return exitf(exitUsage, "%s: %s: COMMAND of that run has started this one (node %s). Leave this run out; or, if it is not to be part of that one, start it without %s",
+				o.path, what, h.node, envNode)
+		}
+	}
+	return nil
+}
+
+// waitsFor says why this run would wait for a run around it that has this hold; "" if it would not. Of a semaphore, runs around it have so
+// many permits. A reader inside a reader runs today, and hangs on the day when a writer queues in between: it is refused on each.
+func (o *runOptions) waitsFor(h outerHold, permits int64) string {
+	switch {
+	case o.shared && modeOf(nameOf(h.node)) == modeShared:
+		return "a run around this one reads, and this one would wait for it for ever as soon as a writer stands between them"
+	case o.semaphore == 0:
+		return "a run around this one holds the lock, and this one would wait for it for ever"
+	case permits+o.permits > o.semaphore:
+		return fmt.Sprintf("runs around this one have %d of the %d permits, and this one would wait for them for ever", permits, o.semaphore)
+	}
+	return ""
+}
+
+// stands says whether the node of a hold is there. A server that does not know it may lag behind the one that has granted the hold.
+func stands(ctx context.Context, s *zklock.Session, h outerHold) bool {
+	stat, _ := ask(ctx, s, func(c *zk.Conn) (*zk.Stat, error) {
+		there, stat, err := c.Exists(h.node)
+		if err == nil && !there {
+			if _, err = c.Sync(h.node); err == nil {
+				there, stat, err = c.Exists(h.node)
+			}
+		}
+		if err != nil || !there {
+			return nil, err
+		}
+		return stat, nil
+	})
+	return stat != nil && (h.token == 0 || stat.Czxid == h.token)
+}
+
+// permitsOf returns how many of the leases are of the hold that has the one with this name.
+func permitsOf(leases []string, name string) (n int64) {
+	id, isOurs := queue.ProtectionID(name)
+	if !isOurs {
+		return 1
+	}
+	for _, lease := range leases {
+		if other, _ := queue.ProtectionID(lease); other == id {
+			n++
+		}
+	}
+	return max(n, 1)
+}

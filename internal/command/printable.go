@@ -1,0 +1,39 @@
+package command
+
+// What other clients wrote is shown to people: it must not move their cursor, nor turn their text around.
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+)
+
+// escaped is a text as printable writes it.
+func escaped(text string) string {
+	var b strings.Builder
+	_, _ = printable{&b}.Write([]byte(text))
+	return b.String()
+}
+
+// printable writes what strconv.IsPrint allows, line ends and tabs, and the rest as JSON escapes it: \u202e. It is given
+// whole lines, or whole JSON.
+type printable struct{ w io.Writer }
+
+func (p printable) Write(text []byte) (int, error) {
+	var b []byte
+	for _, r := range string(text) { // what is no UTF-8 becomes U+FFFD
+		if strconv.IsPrint(r) || r == '\n' || r == '\t' {
+			b = append(b, string(r)...)
+			continue
+		}
+		for _, u := range utf16.AppendRune(nil, r) {
+			b = fmt.Appendf(b, `\u%04x`, u)
+		}
+	}
+	if _, err := p.w.Write(b); err != nil {
+		return 0, err
+	}
+	return len(text), nil
+}

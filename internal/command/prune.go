@@ -1,0 +1,319 @@
+package command
+
+// Removing empty lock roots, which stay for ever where no container was made.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/spf13/cobra"
+
+	"github.com/zklock/zklock"
+)
+
+func newPruneCommand() *cobra.Command {
+	p := pruner{removed: map[string]int32{}}
+	var yes, asJSON bool
+	var olderThan time.Duration
+	cmd := &cobra.Command{
+		Use:   "prune [--older-than D] [--yes] [flags] PATH",
+		Short: "Remove the empty roots of locks that nobody uses",
+		Long:  pruneHelp,
+		Example: `  zklock prune /orders
+  zklock prune --yes --older-than 720h /orders`,
+		Args:              one("the PATH of a lock or above locks, such as /locks"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p.stderr = cmd.ErrOrStderr()
+			if args[0] == "/" {
+				return exitf(exitUsage, "prune /: the whole tree is not of locks alone: give a PATH in it, such as /locks")
+			}
+			if err := zklock.ValidatePath(args[0]); err != nil {
+				return &exitError{exitUsage, err}
+			}
+			if olderThan < 0 {
+				return exitf(exitUsage, "--older-than %v is negative: give 0 or more", olderThan)
+			}
+			if err := p.open(cmd.Context()); err != nil {
+				return err
+			}
+			defer p.s.Close()
+			var before time.Time
+			if olderThan > 0 {
+				before = time.Now().Add(-olderThan)
+			}
+			rows, err := p.prune(cmd.Context(), args[0], before, yes)
+			if err != nil && rows == nil {
+				return err
+			}
+			write := writePruned
+			if asJSON {
+				write = func(w io.Writer, rows []pruned) error { return writeJSON(w, rows) }
+			}
+			if err := write(printable{cmd.OutOrStdout()}, rows); err != nil {
+				return err
+			}
+			if err == nil || p.refused {
+				p.summarize(args[0], rows, yes)
+			}
+			return err
+		},
+	}
+	p.addFlags(cmd)
+	cmd.Flags().BoolVar(&yes, "yes", false, "remove; without it, nothing is done")
+	cmd.Flags().DurationVar(&olderThan, "older-than", 0, "keep what was in use within this `time`, as far as that can be told")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
+	_ = cmd.RegisterFlagCompletionFunc("older-than", cobra.NoFileCompletions)
+	return cmd
+}
+
+const pruneHelp = `Prune removes what locks leave behind. Below PATH, that is each node that has had
+children, has none now, and has no data; the locks and leases of a semaphore, its
+limit if nobody has set it, and its path; and the parents that become empty, if
+they have the same ACL as what was below them. PATH itself goes only if there is
+nothing below it, or if it is the path of a semaphore. Without --yes, prune prints
+what it would remove, and removes nothing.
+
+Programs may go on taking locks meanwhile: what is in use stays, and zklock makes
+again what is gone. So do Curator and go-zookeeper's lock. A Lock of kazoo that was
+used before does not: its next acquire fails with NoNodeError; make a new one.
+An empty folder whose children come and go looks like a lock root, whoever made it:
+read the list first.
+
+Prune leaves all other data, nodes that were never used, a root whose record says
+that a holder disappeared (--lock-delay), and whatever changes while it runs. With
+--older-than it also leaves what was in use within that time. The servers do not
+keep when that was, so prune concludes it from the times of all nodes that it sees.
+What it cannot tell to be younger, it removes.
+
+Exit codes:
+  0    what is printed was removed, or would be; it may be nothing
+  122  no server could be reached
+  123  something was refused: permissions, credentials, a certificate
+  125  wrong usage, or zklock itself failed`
+
+// pruned is a row of the output: what went, or stays.
+type pruned struct {
+	Path    string   `json:"path"`
+	What    string   `json:"what"`
+	Nodes   []string `json:"nodes"` // what goes with it
+	Removed bool     `json:"removed"`
+	Left    string   `json:"left,omitempty"` // why it stays
+}
+
+// pruner removes lock roots over a session of its own.
+type pruner struct {
+	lister
+	removed map[string]int32 // how many children it has taken from a node
+	refused bool             // the servers have refused something
+}
+
+// prune returns what went of path and below it, or would go without yes. Its error may have only an exit code.
+func (p *pruner) prune(ctx context.Context, path string, before time.Time, yes bool) (rows []pruned, err error) {
+	top, err := p.see(ctx, path)
+	if err != nil {
+		return nil, classify(err)
+	}
+	if top == nil {
+		return nil, p.noteMissing(ctx, path)
+	}
+	plan := planPruning(top, before)
+	for _, r := range plan.removals {
+		row := pruned{Path: r.path, What: r.what}
+		for _, n := range r.nodes {
+			row.Nodes = append(row.Nodes, n.path)
+		}
+		if yes {
+			if row.Left, err = p.remove(ctx, r); err != nil {
+				return rows, classify(fmt.Errorf("%s: %w", r.path, err))
+			}
+			row.Removed = row.Left == ""
+		}
+		rows = append(rows, row)
+	}
+	for _, l := range plan.left {
+		rows = append(rows, pruned{Path: l.path, What: pruneLock, Nodes: []string{}, Left: l.why})
+	}
+	slices.SortStableFunc(rows, func(a, b pruned) int { return strings.Compare(a.Path, b.Path) })
+	if p.refused {
+		return rows, &exitError{code: exitRefused}
+	}
+	return rows, nil
+}
+
+// see reads a node and all below it that may matter. It returns nil if the node is gone. One request for each node, and one more for data; a parent
+// that may go takes two for ACLs.
+func (p *pruner) see(ctx context.Context, path string) (*seenNode, error) {
+	n := &seenNode{path: path}
+	if isQueued(n.name()) {
+		return n, nil
+	}
+	names, stat, err := p.children(ctx, p.at(path))
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return nil, nil
+	case errors.Is(err, zk.ErrNoAuth):
+		return n, p.deny(path, err)
+	case err != nil:
+		return nil, err
+	}
+	n.isRead, n.stat, n.hasQueues = true, *stat, mayBeSemaphore(names)
+	slices.Sort(names)
+	for _, name := range names {
+		child, err := p.see(ctx, path+"/"+name)
+		if err != nil {
+			return nil, err
+		}
+		if child != nil {
+			n.children = append(n.children, child)
+		}
+	}
+	if stat.DataLength > 0 && stat.EphemeralOwner == 0 {
+		if n.data, err = p.data(ctx, path); err != nil {
+			n.isRead = false
+			return n, p.deny(path, err)
+		}
+	}
+	if n.mayGoWithACL() {
+		for _, of := range []*seenNode{n, n.children[0]} {
+			if of.acl == nil {
+				if of.acl, err = p.acl(ctx, of.path); err != nil {
+					n.isRead = false
+					return n, p.deny(of.path, err)
+				}
+			}
+		}
+	}
+	return n, nil
+}
+
+// deny notes what may not be read, or removed. Other errors it returns.
+func (p *pruner) deny(path string, err error) error {
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return nil
+	case !errors.Is(err, zk.ErrNoAuth):
+		return err
+	}
+	p.refused = true
+	fmt.Fprintf(p.stderr, "zklock: %s: left out: %v\n", path, cause(err))
+	return nil
+}
+
+func (p *pruner) at(path string) string { return chrootOf(p.servers) + path }
+
+func (p *pruner) data(ctx context.Context, path string) ([]byte, error) {
+	ctx, cancel := p.within(ctx)
+	defer cancel()
+	return ask(ctx, p.s, func(c *zk.Conn) ([]byte, error) {
+		data, _, err := c.Get(p.at(path))
+		return data, err
+	})
+}
+
+func (p *pruner) acl(ctx context.Context, path string) ([]zk.ACL, error) {
+	ctx, cancel := p.within(ctx)
+	defer cancel()
+	return ask(ctx, p.s, func(c *zk.Conn) ([]zk.ACL, error) {
+		acl, _, err := c.GetACL(p.at(path))
+		return acl, err
+	})
+}
+
+// remove removes what goes in one transaction, if it is as it was seen. It returns why it stays.
+//
+// The transaction fails if a node has children or other data by now. That a node was used in between, or made anew, no transaction can ask: a
+// look directly before it does. What a lock makes after that look is gone again, or it is a child. So what goes is as empty as what was seen.
+func (p *pruner) remove(ctx context.Context, r removal) (left string, err error) {
+	ctx, cancel := p.within(ctx)
+	defer cancel()
+	failed, err := ask(ctx, p.s, func(c *zk.Conn) (failed error, _ error) {
+		var ops []any
+		for _, n := range r.nodes {
+			there, stat, err := c.Exists(p.at(n.path))
+			switch {
+			case err != nil:
+				return nil, err
+			case !there:
+				return zk.ErrNoNode, nil
+			case stat.Czxid != n.stat.Czxid || stat.Version != n.stat.Version || stat.Cversion != n.stat.Cversion+p.removed[n.path]:
+				return zk.ErrBadVersion, nil
+			}
+			ops = append(ops, &zk.DeleteRequest{Path: p.at(n.path), Version: n.stat.Version})
+		}
+		results, err := c.Multi(ops...)
+		for _, one := range results { // the first error is that of the operation that failed
+			if one.Error != nil {
+				return one.Error, nil
+			}
+		}
+		return nil, err
+	})
+	if err == nil {
+		err = failed
+	}
+	switch {
+	case err == nil:
+		for _, n := range r.nodes {
+			p.removed[n.path[:strings.LastIndexByte(n.path, '/')]]++
+		}
+		return "", nil
+	case errors.Is(err, zk.ErrNoNode):
+		return "somebody else has removed it", nil
+	case errors.Is(err, zk.ErrNotEmpty), errors.Is(err, zk.ErrBadVersion):
+		return "it was in use meanwhile", nil
+	case errors.Is(err, zk.ErrNoAuth):
+		p.refused = true
+		return "no DELETE permission", nil
+	}
+	return "", err
+}
+
+func (p *pruner) summarize(path string, rows []pruned, yes bool) {
+	stay, nodes := 0, 0
+	for _, r := range rows {
+		if r.Left != "" {
+			stay++
+		} else {
+			nodes += len(r.Nodes)
+		}
+	}
+	switch {
+	case yes:
+		fmt.Fprintf(p.stderr, "zklock: %s: removed %s; %d of the list stay\n", path, spellNodes(nodes), stay)
+	case nodes > 0:
+		fmt.Fprintf(p.stderr, "zklock: %s: this would remove %s; nothing was done. Give --yes if that is meant\n", path, spellNodes(nodes))
+	default:
+		fmt.Fprintf(p.stderr, "zklock: %s: there is nothing to remove\n", path)
+	}
+}
+
+func spellNodes(n int) string {
+	if n == 1 {
+		return "1 node"
+	}
+	return fmt.Sprint(n, " nodes")
+}
+
+func writePruned(w io.Writer, rows []pruned) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "PATH\tWHAT\tSTATE")
+	for _, r := range rows {
+		state := "would go"
+		switch {
+		case r.Left != "":
+			state = "stays: " + r.Left
+		case r.Removed:
+			state = "removed"
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\n", r.Path, r.What, state)
+	}
+	return tw.Flush()
+}

@@ -1,0 +1,207 @@
+package command
+
+// What prune takes away: rules only, of nodes as a walk has seen them.
+
+import (
+	"cmp"
+	bigendian "encoding/binary"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock/internal/queue"
+)
+
+// seenNode is a node as the walk saw it. Of a node that may not be read, or that stands in a queue, only the path is known.
+type seenNode struct {
+	path      string // below the chroot
+	isRead    bool
+	stat      zk.Stat
+	data      []byte   // if it matters
+	acl       []zk.ACL // if it matters
+	children  []*seenNode
+	hasQueues bool // locks and leases were among them when they were listed
+}
+
+func (n *seenNode) name() string { return nameOf(n.path) }
+
+// isPlain says whether a node of the shape that a lock makes: it lives in no session, and has no data but what an early version of zklock
+// left there. A record of a lock-delay is data: its words say that a holder disappeared.
+func (n *seenNode) isPlain() bool {
+	record, isOurs := queue.ParseRecord(n.data)
+	return n.isRead && n.stat.EphemeralOwner == 0 && (n.stat.DataLength == 0 || len(n.data) > 0 && isOurs && record == "")
+}
+
+// isRoot says whether the node is a lock root that nobody uses: it has had children and has none. Of whose lock, nobody can tell.
+func (n *seenNode) isRoot() bool {
+	return n.isPlain() && len(n.children) == 0 && n.stat.NumChildren == 0 && n.stat.Cversion > 0
+}
+
+// disappeared returns the holder that the record of a lock-delay names in an empty lock root; otherwise "".
+func (n *seenNode) disappeared() string {
+	record, isOurs := queue.ParseRecord(n.data)
+	if !isOurs || !n.isRead || n.stat.NumChildren > 0 {
+		return ""
+	}
+	return record.Word(queue.HeldWord)
+}
+
+// isLimit says whether the node is the limit of a semaphore as its first acquire made it. One that was set since is a decision.
+func (n *seenNode) isLimit() bool {
+	return n.isRead && n.name() == "limit" && n.stat.EphemeralOwner == 0 && n.stat.NumChildren == 0 && n.stat.Version == 0 &&
+		len(n.data) == 4 && bigendian.BigEndian.Uint32(n.data) <= maxSharedLimit
+}
+
+// semaphore returns the nodes of a semaphore on this path that nobody uses: an empty queue and leases, of which one was used, and the limit if
+// that may go. They go together: without locks and leases, nobody could tell what the limit is of.
+func (n *seenNode) semaphore() (parts []*seenNode) {
+	queues, used := 0, false
+	for _, c := range n.children {
+		switch isQueues := c.isOfSemaphore(n); {
+		case isQueues && c.isPlain() && c.stat.NumChildren == 0:
+			queues++
+			used = used || c.stat.Cversion > 0
+			parts = append(parts, c)
+		case !isQueues && c.isLimit():
+			parts = append(parts, c)
+		}
+	}
+	if queues < 2 || !used {
+		return nil
+	}
+	return parts
+}
+
+// isOfSemaphore says whether the node is the locks or the leases of a semaphore on the path above.
+func (n *seenNode) isOfSemaphore(above *seenNode) bool {
+	return above.hasQueues && (n.name() == "locks" || n.name() == "leases")
+}
+
+// mayGo says whether the node and all below it may go, whatever their age. Those above a lock root have its ACL if they were made with it: a
+// folder with another one was made by somebody else.
+func (n *seenNode) mayGo() bool {
+	return n.isRoot() || n.mayGoWithACL() && slices.Equal(n.acl, n.children[0].acl)
+}
+
+// mayGoWithACL says whether all but the ACL of a node with children is as mayGo wants it.
+func (n *seenNode) mayGoWithACL() bool {
+	parts := n.semaphore()
+	return len(n.children) > 0 && n.isPlain() && !slices.ContainsFunc(n.children, func(c *seenNode) bool {
+		return !slices.Contains(parts, c) && !c.mayGo()
+	})
+}
+
+// What a removal takes away.
+const (
+	pruneLock      = "lock"
+	pruneSemaphore = "semaphore"
+	pruneParent    = "parent" // it is empty when what is below it has gone
+)
+
+// removal is what goes in one transaction: a node, or the nodes of a semaphore, with its path if that goes, too.
+type removal struct {
+	what  string
+	path  string
+	nodes []*seenNode
+}
+
+// pruning is what a prune is about to do.
+type pruning struct {
+	removals []removal // what is below a node comes before it
+	left     []leftRoot
+}
+
+// leftRoot is an empty lock root that is not removed.
+type leftRoot struct{ path, why string }
+
+// planPruning says what goes below top, and whether top does, if there was nothing below it, or it is the path of a semaphore. Nothing goes
+// that was in use after before, as far as that can be told.
+func planPruning(top *seenNode, before time.Time) (p pruning) {
+	ages := agesOf(top)
+	isOld := func(n *seenNode) bool { return before.IsZero() || ages.inUse(n).Before(before) }
+	old := func(ns []*seenNode) bool {
+		return !slices.ContainsFunc(ns, func(n *seenNode) bool { return !isOld(n) })
+	}
+	var walk func(n *seenNode) bool
+	walk = func(n *seenNode) bool {
+		switch {
+		case n.disappeared() != "":
+			p.left = append(p.left, leftRoot{n.path, "its record names " + n.disappeared() + ", which disappeared: the next holder waits for the lock-delay"})
+			return false
+		case n.isRoot():
+			if isOld(n) {
+				p.removals = append(p.removals, removal{pruneLock, n.path, []*seenNode{n}})
+			}
+			return isOld(n)
+		}
+		parts, all := n.semaphore(), true
+		if !old(parts) {
+			parts = nil
+		}
+		for _, c := range n.children {
+			switch isEmpty := len(c.children) == 0; {
+			case slices.Contains(parts, c):
+			case c.isOfSemaphore(n) && isEmpty: // the semaphore is in use
+				all = false
+			default:
+				all = walk(c) && all
+			}
+		}
+		goes, isAlone := all && n.mayGo() && isOld(n), len(parts) == len(n.children)
+		switch {
+		case len(parts) > 0 && goes && isAlone:
+			p.removals = append(p.removals, removal{pruneSemaphore, n.path, append(parts, n)})
+			return true
+		case len(parts) > 0:
+			p.removals = append(p.removals, removal{pruneSemaphore, n.path, parts})
+		}
+		if goes = goes && n != top; goes {
+			p.removals = append(p.removals, removal{pruneParent, n.path, []*seenNode{n}})
+		}
+		return goes
+	}
+	walk(top)
+	return p
+}
+
+// ages tells when a transaction was done at the earliest. The servers keep no time of a node's last child. But its zxid is later than that of
+// each node that was made or written before, of which they keep the time.
+type ages []event
+
+type event struct {
+	zxid int64
+	at   int64 // milliseconds since 1970
+}
+
+func (e event) compare(zxid int64) int { return cmp.Compare(e.zxid, zxid) }
+
+func agesOf(top *seenNode) (known ages) {
+	var walk func(n *seenNode)
+	walk = func(n *seenNode) {
+		known = append(known, event{n.stat.Czxid, n.stat.Ctime}, event{n.stat.Mzxid, n.stat.Mtime})
+		for _, c := range n.children {
+			walk(c)
+		}
+	}
+	walk(top)
+	slices.SortFunc(known, func(a, b event) int { return a.compare(b.zxid) })
+	for i := range known[1:] {
+		known[i+1].at = max(known[i+1].at, known[i].at)
+	}
+	return known
+}
+
+// inUse returns when the node was in use, at the latest that is known.
+func (known ages) inUse(n *seenNode) time.Time {
+	last := max(n.stat.Pzxid, n.stat.Mzxid, n.stat.Czxid)
+	after, _ := slices.BinarySearchFunc(known, last+1, event.compare) // it is not the first: the node's own times are among them
+	return time.UnixMilli(known[after-1].at)
+}
+
+// isQueued says whether a node of that name stands in a queue, or is a permit.
+func isQueued(name string) bool {
+	_, is := queue.Parse(name, append([]string{queue.LatchName, queue.LeaseName}, queue.Markers...))
+	return is || strings.Contains(name, "__rlock__")
+}

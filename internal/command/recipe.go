@@ -1,0 +1,220 @@
+package command
+
+// Which lock a run takes, and who stands in its queue: what differs between the recipes, for run and ls.
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/queue"
+)
+
+// recipeFlags say which lock a run takes: a mutex, if none is given.
+type recipeFlags struct {
+	shared    bool
+	semaphore int64  // the limit; 0: not given
+	limit     string // the node that shares it; "": none
+	permits   int64
+	elect     bool
+}
+
+// check returns an error of usage. given says whether a flag was given.
+func (f *recipeFlags) check(given func(string) bool) error {
+	var kinds []string
+	for _, name := range []string{"shared", "semaphore", "elect"} {
+		if given(name) {
+			kinds = append(kinds, "--"+name)
+		}
+	}
+	switch {
+	case len(kinds) > 1:
+		return exitf(exitUsage, "%s contradict each other: give one of them", strings.Join(kinds, " and "))
+	case given("semaphore-limit") && !given("semaphore"):
+		return exitf(exitUsage, "--semaphore-limit is for --semaphore")
+	case given("semaphore-limit") && f.semaphore > maxSharedLimit:
+		return exitf(exitUsage, "--semaphore %d with --semaphore-limit: give 1 to %d", f.semaphore, maxSharedLimit)
+	case given("semaphore") && (f.semaphore < 1 || f.semaphore > math.MaxInt32):
+		return exitf(exitUsage, "--semaphore %d: give the number of permits that there are, 1 to %d", f.semaphore, math.MaxInt32)
+	case given("permits") && !given("semaphore"):
+		return exitf(exitUsage, "--permits is for --semaphore")
+	case f.permits < 1, given("semaphore") && f.permits > f.semaphore:
+		return exitf(exitUsage, "--permits %d of --semaphore %d: give 1 to %d", f.permits, f.semaphore, f.semaphore)
+	}
+	return nil
+}
+
+// maxSharedLimit is the largest limit that a semaphore takes from a node.
+const maxSharedLimit = 1 << 24
+
+// checkLimit refuses a node that cannot have the limit of the semaphore on path.
+func checkLimit(path, node string) error {
+	if err := zklock.ValidatePath(node); err != nil {
+		return exitf(exitUsage, "--semaphore-limit: %w", err)
+	}
+	below := func(node, above string) bool { return strings.HasPrefix(node+"/", above+"/") }
+	if below(node, path+"/locks") || below(node, path+"/leases") || below(path, node) {
+		return exitf(exitUsage, "--semaphore-limit %s is a node of the semaphore or above it: give another, such as %s/limit", node, path)
+	}
+	return nil
+}
+
+// recipe is the lock of a run.
+type recipe struct {
+	zklock.Lock
+	queue  func(ctx context.Context) (lockQueue, error)
+	queued string // the node above those that wait, absolute
+	held   string // the node above those that hold
+}
+
+func (o *runOptions) recipe(s *zklock.Session, opts []zklock.MutexOption) (r recipe, err error) {
+	root := chrootOf(o.servers) + o.path
+	r.queued, r.held = root, root
+	participants := func(read func(context.Context) ([]zklock.Participant, error)) func(context.Context) (lockQueue, error) {
+		return func(ctx context.Context) (lockQueue, error) {
+			ps, err := read(ctx)
+			return queueOf(ps), err
+		}
+	}
+	switch {
+	case o.shared:
+		var m *zklock.RWMutex
+		if m, err = zklock.NewRWMutex(s, o.path, opts...); err == nil {
+			r.Lock, r.queue = m.ReadLock(), participants(m.Participants)
+		}
+	case o.semaphore > 0:
+		var sem *zklock.Semaphore
+		if o.limit != "" {
+			opts = append(opts, zklock.WithSharedLimit(o.limit))
+		}
+		if sem, err = zklock.NewSemaphore(s, o.path, int(o.semaphore), opts...); err == nil {
+			r.Lock, r.queued, r.held = sem.Permits(int(o.permits)), root+"/locks", root+"/leases"
+			r.queue = func(ctx context.Context) (q lockQueue, err error) {
+				q.isSemaphore = true
+				q.holders, q.waiters, err = sem.Participants(ctx)
+				return q, err
+			}
+		}
+	default: // an election too: its nodes are a mutex's
+		var m *zklock.Mutex
+		if m, err = zklock.NewMutex(s, o.path, opts...); err == nil {
+			r.Lock, r.queue = m, participants(m.Participants)
+		}
+	}
+	return r, err
+}
+
+// checkPath refuses a path that another recipe uses, as far as its nodes tell: the two would not see each other. What cannot be read
+// says nothing.
+func (o *runOptions) checkPath(ctx context.Context, s *zklock.Session) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, o.connectTimeout, errNoServer{o.connectTimeout})
+	defer cancel()
+	children := childrenOf(ctx, s, chrootOf(o.servers)+o.path)
+	isSemaphore := mayBeSemaphore(children) && areLeases(childrenOf(ctx, s, chrootOf(o.servers)+o.path+"/leases"))
+	if what := o.otherRecipe(children, isSemaphore); what != "" {
+		return exitf(exitUsage, "%s: %s", o.path, what)
+	}
+	return nil
+}
+
+func childrenOf(ctx context.Context, s *zklock.Session, node string) []string {
+	names, _ := ask(ctx, s, func(c *zk.Conn) ([]string, error) {
+		names, _, err := c.Children(node)
+		return names, err
+	})
+	return names
+}
+
+// otherRecipe says what to do if the children of the path are another recipe's than the flags say; otherwise "".
+func (f *recipeFlags) otherRecipe(children []string, isSemaphore bool) string {
+	if isSemaphore && f.semaphore == 0 {
+		return "this is the path of a semaphore: give --semaphore, or another PATH; or delete PATH/locks and PATH/leases, if nobody uses it any more"
+	}
+	for _, name := range children {
+		mode := modeOf(name)
+		_, isQueued := queue.Parse(name, append([]string{queue.LatchName}, queue.Markers...))
+		_, isKazoo := queue.Parse(name, []string{"__lock__"})
+		switch {
+		case !isQueued:
+		case f.semaphore > 0:
+			return fmt.Sprintf("%s is there, of another kind of lock: give the semaphore another PATH", name)
+		case mode == modeLatch:
+			return fmt.Sprintf("%s is there, of Curator's LeaderLatch: give another PATH", name)
+		case f.elect && (mode == modeShared || isKazoo || isWriter(name)):
+			return fmt.Sprintf("%s is there, of another kind of lock: give the election another PATH", name)
+		}
+	}
+	return ""
+}
+
+func isWriter(name string) bool {
+	_, is := queue.Parse(name, []string{queue.WriteName})
+	return is
+}
+
+// mayBeSemaphore says whether a node with these children may be a semaphore. It is one if its leases are: areLeases.
+func mayBeSemaphore(children []string) bool {
+	return slices.Contains(children, "locks") && slices.Contains(children, "leases")
+}
+
+// areLeases says whether nothing but leases is among the children of a node: there are folders called leases.
+func areLeases(children []string) bool {
+	return !slices.ContainsFunc(children, func(name string) bool { return modeOf(name) != modePermit })
+}
+
+// How a node holds.
+const (
+	modeExclusive = "exclusive" // alone: a mutex, a writer, a candidate
+	modeShared    = "shared"    // a reader
+	modePermit    = "permit"    // of a semaphore
+	modeLatch     = "latch"     // a candidate of Curator's LeaderLatch: alone, among those
+)
+
+// modeOf tells a mode by the name of a node, and not of a semaphore's queue: there the names are a mutex's.
+func modeOf(name string) string {
+	for _, m := range []struct{ marker, mode string }{
+		{queue.ReadName, modeShared}, {queue.LeaseName, modePermit}, {queue.LatchName, modeLatch},
+	} {
+		if _, is := queue.Parse(name, []string{m.marker}); is {
+			return m.mode
+		}
+	}
+	return modeExclusive
+}
+
+// lockQueue is who stands at a lock: who holds, and who waits, each in their order.
+type lockQueue struct {
+	holders, waiters []zklock.Participant
+	isSemaphore      bool
+	limit            *int   // of a semaphore, if a node says it; otherwise nil
+	noLimit          string // what that node has instead, or why it is not known; "" if there is none
+}
+
+func (q lockQueue) all() []zklock.Participant { return slices.Concat(q.holders, q.waiters) }
+
+// overLimit is how many permits are in use that the limit would not allow now: it was lowered, or some do not go by it.
+func (q lockQueue) overLimit() int {
+	if q.limit == nil {
+		return 0
+	}
+	return max(len(q.holders)-*q.limit, 0)
+}
+
+// queueOf tells who holds from who waits.
+func queueOf(ps []zklock.Participant) (q lockQueue) {
+	for _, p := range ps {
+		if p.Holds {
+			q.holders = append(q.holders, p)
+		} else {
+			q.waiters = append(q.waiters, p)
+		}
+	}
+	return q
+}
+
+func nameOf(node string) string { return node[strings.LastIndexByte(node, '/')+1:] }

@@ -1,0 +1,120 @@
+package command
+
+// What a --metrics-file says: how the latest run of a job goes. No clock and no file reaches it.
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// runReport is how a run goes. All of it is of the latest: of a candidate's terms, too.
+type runReport struct {
+	path, file string // the labels; two jobs with one lock have two files
+	elect      bool   // it stands for election, and holds for as long as it leads
+	began      time.Time
+	waits      time.Time // when the wait began
+	granted    time.Time
+	acquired   bool // the wait ended with the lock
+	holds      bool
+	lost       bool
+	waited     time.Duration
+	held       time.Duration
+	succeeded  time.Time // when COMMAND last ended well, in an earlier run perhaps
+	ended      bool
+	code       int
+}
+
+// wait begins a wait. What is said of the last hold stays.
+func (r *runReport) wait(now time.Time) { r.waits, r.acquired = now, false }
+
+// grant ends the wait.
+func (r *runReport) grant(now time.Time) {
+	r.granted, r.acquired, r.holds, r.lost = now, true, true, false
+	r.waited, r.held = now.Sub(r.waits), 0
+}
+
+// release ends the hold.
+func (r *runReport) release(now time.Time, lost bool) {
+	r.holds, r.lost, r.held = false, lost, now.Sub(r.granted)
+}
+
+// end ends the run, wherever it is.
+func (r *runReport) end(now time.Time, code int) {
+	switch {
+	case r.holds:
+		r.release(now, false)
+	case !r.acquired:
+		r.waited = now.Sub(r.waits)
+	}
+	r.ended, r.code = true, code
+	if code == 0 && r.acquired {
+		r.succeeded = now
+	}
+}
+
+const successMetric = "zklock_run_success_timestamp_seconds"
+
+// String is the report in the text format of Prometheus. What the help says does not depend on the run: the collector refuses files that
+// differ in it.
+func (r *runReport) String() string {
+	var b strings.Builder
+	gauge := func(name, help string, value float64) {
+		fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s gauge\n%s%s %s\n", name, help, name, name, r.labels(), strconv.FormatFloat(value, 'f', -1, 64))
+	}
+	gauge("zklock_run_start_timestamp_seconds", "When the latest run began.", unixTime(r.began))
+	gauge(successMetric, "When a run last held the lock to its end, and COMMAND ended with exit code 0; 0 if none has.", unixTime(r.succeeded))
+	gauge("zklock_run_elect", "Whether the latest run stands for election: it holds the lock for as long as it leads.", number(r.elect))
+	gauge("zklock_run_acquired", "Whether the latest run got the lock.", number(r.acquired))
+	gauge("zklock_run_holds", "Whether the latest run holds the lock now.", number(r.holds))
+	gauge("zklock_run_lost", "Whether the latest run lost the lock before the release.", number(r.lost))
+	gauge("zklock_run_wait_seconds", "How long the latest run waited for the lock, connecting included.", seconds(r.waited))
+	if !r.holds {
+		gauge("zklock_run_hold_seconds", "How long the latest run held the lock. Missing while it does.", seconds(r.held))
+	}
+	if r.ended {
+		gauge("zklock_run_exit_code", "The exit code of the latest run. Missing while it is under way.", float64(r.code))
+	}
+	return b.String()
+}
+
+func (r *runReport) labels() string {
+	return fmt.Sprintf(`{path="%s",file="%s"}`, labelValue(r.path), labelValue(r.file))
+}
+
+// labelValue escapes as the format wants it.
+func labelValue(s string) string {
+	return strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(strings.ToValidUTF8(s, "\ufffd"))
+}
+
+func number(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+func seconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
+
+// unixTime returns 0 for no time, so that an alert on its age goes off.
+func unixTime(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMilli()) / 1000
+}
+
+// successIn returns when a run last succeeded, as a report with these labels says. It returns the zero time if it does not.
+func successIn(text, labels string) time.Time {
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(line, successMetric+labels+" "); ok {
+			s, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil || !(s > 0 && s < 1e11) {
+				break
+			}
+			return time.UnixMilli(int64(s*1000 + 0.5))
+		}
+	}
+	return time.Time{}
+}

@@ -1,0 +1,238 @@
+package command
+
+// Asking the holder of a lock to give way: revoke.
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/spf13/cobra"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/queue"
+)
+
+// revokeWait is how long revoke waits, unless it is told.
+const revokeWait = 30 * time.Second
+
+// revokedData is what a holder that was asked has in its node, in place of what it has written.
+const revokedData = "__REVOKE__"
+
+const revokeHelp = `Revoke asks the holder of the lock on PATH to give way, as Curator's Revoker does,
+waits for as long as --wait says, and says what came of it. It takes nothing away:
+the holder gives the lock back when it has ended its work, if it listens. A run
+listens with --revocable, a program with zklock's WithRevocation or Curator's
+makeRevocable. Nobody can tell from outside whether a holder does.
+
+If several hold, readers or permits of a semaphore, give the node of one with
+--holder, as ls prints it, or --all-holders. The message takes the place of what
+the holder has written into its node: ls shows ` + revokedData + ` as WHO from then on.
+
+Exit codes:
+  0    who was asked holds no longer: it has released, or died; with --wait 0, it
+       was asked
+  1    nobody holds the lock: nobody was asked
+  121  who was asked still holds the lock, and the wait is over
+  122  no server could be reached
+  123  refused: permissions, credentials, a certificate
+  125  wrong usage, or zklock itself failed`
+
+// revoking is what the flags of revoke say.
+type revoking struct {
+	lister
+	path   string
+	holder string // the node of one, as ls prints it; "": whoever holds
+	all    bool
+	wait   time.Duration
+	out    io.Writer
+}
+
+func newRevokeCommand() *cobra.Command {
+	var r revoking
+	cmd := &cobra.Command{
+		Use:   "revoke [flags] PATH",
+		Short: "Ask the holder of a lock to give way",
+		Long:  revokeHelp,
+		Example: `  zklock revoke /locks/nightly
+  zklock revoke --wait 0 --holder lease-0000000012 /locks/import`,
+		Args:              one("the PATH of a lock, such as /locks/nightly"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r.path, r.stderr, r.out = args[0], cmd.ErrOrStderr(), printable{cmd.OutOrStdout()}
+			if err := r.check(); err != nil {
+				return err
+			}
+			if err := r.open(cmd.Context()); err != nil {
+				return err
+			}
+			defer r.s.Close()
+			return r.revoke(cmd.Context())
+		},
+	}
+	r.addFlags(cmd)
+	f := cmd.Flags()
+	f.DurationVarP(&r.wait, "wait", "w", revokeWait, "how long to wait for the holder to give way; 0: only ask")
+	f.StringVar(&r.holder, "holder", "", "ask only the holder with this `NODE`, as ls or ls --wide prints it")
+	f.BoolVar(&r.all, "all-holders", false, "ask all, if several hold")
+	for _, name := range []string{"wait", "holder"} {
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
+	}
+	return cmd
+}
+
+// check returns an error of usage.
+func (r *revoking) check() error {
+	if err := zklock.ValidatePath(r.path); err != nil {
+		return &exitError{exitUsage, err}
+	}
+	switch {
+	case r.wait < 0:
+		return exitf(exitUsage, "--wait %v is negative: give 0 or more", r.wait)
+	case r.all && r.holder != "":
+		return exitf(exitUsage, "--holder and --all-holders contradict each other: give one of them")
+	}
+	return nil
+}
+
+func (r *revoking) revoke(ctx context.Context) error {
+	names, _, err := r.children(ctx, chrootOf(r.servers)+r.path)
+	if err != nil && !errors.Is(err, zk.ErrNoNode) {
+		return classify(err)
+	}
+	q, err := r.read(ctx, r.path, names)
+	if err != nil {
+		return err
+	}
+	asked, err := r.choose(q)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	for _, p := range asked {
+		if err := r.ask(ctx, p); err != nil {
+			return err
+		}
+	}
+	if r.wait == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, r.wait, errWaited{r.wait})
+	defer cancel()
+	for _, p := range asked {
+		if err := awaitGone(ctx, r.s, p.Node); err != nil {
+			return r.stillHeld(p, err)
+		}
+		fmt.Fprintf(r.out, "%s: no longer held, %v after it was asked, by %s, node %s\n", r.path, time.Since(began).Round(time.Millisecond), whoIs(p), p.Node)
+	}
+	return nil
+}
+
+// choose returns the nodes of those to ask.
+func (r *revoking) choose(q lockQueue) ([]zklock.Participant, error) {
+	if len(q.holders) == 0 {
+		if len(q.waiters) > 0 && !q.waiters[0].DelayUntil.IsZero() {
+			return nil, exitf(exitNoHolder, "%s: nobody was asked: %s", r.path, delayedUntil(q.waiters[0].DelayUntil))
+		}
+		return nil, exitf(exitNoHolder, "%s: nobody was asked: nobody holds it", r.path)
+	}
+	if r.holder != "" {
+		for _, p := range q.holders {
+			if slices.Contains([]string{p.Node, nameOf(p.Node), shortName(p.Node)}, r.holder) {
+				return []zklock.Participant{p}, nil
+			}
+		}
+		return nil, exitf(exitNoHolder, "%s: nobody was asked: no holder has the node %s; zklock ls --held %s lists those who hold", r.path, r.holder, r.path)
+	}
+	if n := len(holdsOf(q.holders)); n > 1 && !r.all {
+		return nil, exitf(exitUsage, "%s: %d hold it, and nobody was asked: give --holder with the NODE of one, as zklock ls --held %s prints it, or --all-holders", r.path, n, r.path)
+	}
+	return q.holders, nil
+}
+
+// holdsOf returns what tells holds apart: a hold of several permits has as many nodes.
+func holdsOf(ps []zklock.Participant) (holds []string) {
+	for _, p := range ps {
+		id, _ := queue.ProtectionID(nameOf(p.Node))
+		if id = cmp.Or(id, p.Node); !slices.Contains(holds, id) {
+			holds = append(holds, id)
+		}
+	}
+	return holds
+}
+
+// ask asks one holder.
+func (r *revoking) ask(ctx context.Context, p zklock.Participant) error {
+	ctx, cancel := r.within(ctx)
+	defer cancel()
+	if err := zklock.Revoke(ctx, r.s, p.Node); err != nil {
+		return classify(err)
+	}
+	again := ""
+	if string(p.Data) == revokedData {
+		again = ", which somebody had asked before"
+	}
+	fmt.Fprintf(r.out, "%s: asked %s, node %s%s\n", r.path, whoIs(p), p.Node, again)
+	return nil
+}
+
+// stillHeld says that a wait is over.
+func (r *revoking) stillHeld(p zklock.Participant, err error) error {
+	var w errWaited
+	switch {
+	case !errors.As(err, &w):
+		return classify(err)
+	case !r.s.State().Attached():
+		err := r.unreached(fmt.Errorf("%w, and there is no connection to a server now: nobody knows whether it is still held", w))
+		return exitf(codeUnreached(err), "%s: %w", r.path, err)
+	}
+	return exitf(exitNotAcquired, "%s: still held, %v after it was asked, by %s, node %s: it has not ended its work yet, or does not listen, as zklock run --revocable does", r.path, w.after, whoIs(p), p.Node)
+}
+
+// whoIs says who a participant is, in a few words.
+func whoIs(p zklock.Participant) string {
+	e := entryOf(p)
+	var words []string
+	switch {
+	case e.Pid != 0:
+		words = append(words, fmt.Sprintf("%s, pid %d", e.Host, e.Pid))
+	case e.Data != "" && e.Data != revokedData:
+		words = append(words, fmt.Sprintf("%.64q", e.Data))
+	}
+	if e.Session != "" {
+		words = append(words, "session "+e.Session)
+	}
+	if words == nil {
+		return "a client that says nothing of itself"
+	}
+	return strings.Join(words, ", ")
+}
+
+// lookAgain bounds how long an event that was lost goes unseen.
+const lookAgain = 5 * time.Second
+
+// awaitGone waits until a node is gone, or returns the cause of ctx.
+func awaitGone(ctx context.Context, s *zklock.Session, node string) error {
+	for {
+		var there watched[bool]
+		_, err := there.renew(ctx, s, func(c *zk.Conn) (bool, <-chan zk.Event, error) {
+			is, _, fired, err := c.ExistsW(node)
+			return is, fired, err
+		})
+		if err != nil || !there.value {
+			return err
+		}
+		select {
+		case <-there.fired:
+		case <-time.After(lookAgain):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}

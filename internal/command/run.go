@@ -1,0 +1,400 @@
+package command
+
+// One run: connect, wait for the lock, run the command under it, release.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/supervise"
+)
+
+// note says something that is good to know, and that --quiet leaves out.
+func (o *runOptions) note(format string, args ...any) {
+	if !o.quiet {
+		fmt.Fprintf(o.stderr, "zklock: %s: %s\n", o.path, fmt.Sprintf(format, args...))
+	}
+}
+
+func (o *runOptions) run(ctx context.Context) error {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // to the end: a reader of stderr that is gone changes no exit code
+	if err := zklock.ValidatePath(o.path); err != nil {
+		return &exitError{exitUsage, err}
+	}
+	opts, err := o.options(o.stderr)
+	if err != nil {
+		return err
+	}
+	mode, err := o.leaseMode()
+	if err != nil {
+		return err
+	}
+	mopts, err := o.mutexOptions()
+	if err != nil {
+		return err
+	}
+	switch supervise.Leftovers(o.leftovers) {
+	case supervise.EndThem, supervise.LeaveThem, supervise.WaitFor:
+	default:
+		return exitf(exitUsage, "--leftovers %q: give end, leave or wait", o.leftovers)
+	}
+	if o.wait < 0 {
+		return exitf(exitUsage, "--wait %v is negative: give 0 or more, or leave it out to wait for ever", o.wait)
+	}
+	if o.killAfter >= 0 {
+		// Most mistakes show without a server. What counts is the session timeout that the servers grant.
+		if _, err := newPlan(mode, o.sessionTimeout, o.killAfter); err != nil {
+			return &exitError{exitUsage, err}
+		}
+	}
+	program, err := exec.LookPath(o.argv[0])
+	if err != nil {
+		code := exitNotFound
+		if errors.Is(err, os.ErrPermission) {
+			code = exitCannotRun
+		}
+		return &exitError{code, err}
+	}
+
+	runner := supervise.New(stderr())
+	defer runner.Close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	t := &taking{runOptions: o, ctx: ctx, end: func(s os.Signal) { cancel(interrupted{signal: s}) }, runner: runner, program: program}
+	t.wait()
+
+	wctx, stop := o.waiting(ctx)
+	defer func() { stop() }()
+	if o.chroot {
+		var acl []zk.ACL
+		if o.acl == "creator" {
+			acl = zk.AuthACL(zk.PermAll)
+		}
+		opts = append(opts, zklock.WithCreateChroot(acl...))
+	}
+	slow := time.AfterFunc(connectSlow, func() { o.note("waiting: %v", o.unreached(errors.New("no server has answered"))) })
+	t.s, err = o.connect(wctx, append(opts, zklock.WithLease(mode)))
+	if o.waited = !slow.Stop(); err != nil {
+		return o.explainConnect(ctx, err)
+	}
+	defer func() {
+		_ = t.s.Close() // ends the ZooKeeper session, and with it whatever is left of the lock
+		runner.Dismiss()
+	}()
+
+	if t.plan, err = newPlan(mode, t.s.Timeout(), o.killAfter); err != nil {
+		return exitf(exitUsage, "%w (the servers granted a session timeout of %v)", err, t.s.Timeout())
+	}
+	if t.recipe, err = o.recipe(t.s, mopts); err != nil {
+		return classify(err)
+	}
+	if err := o.checkPath(wctx, t.s); err != nil {
+		return err
+	}
+	if err := o.checkOuter(wctx, t.s, t.recipe, outerHolds(os.Getenv)); err != nil {
+		return err
+	}
+	for backoff := link.NewBackoff(); ; {
+		began := time.Now()
+		again, err := t.once(wctx)
+		if again == "" || !o.elect || ctx.Err() != nil {
+			return err
+		}
+		fmt.Fprintf(o.stderr, "zklock: %s; standing for election again\n", again)
+		o.waited = true
+		o.report.wait()
+		runner.Dismiss()
+		t.wait()
+		if time.Since(began) > 5*time.Second {
+			backoff = link.NewBackoff()
+		}
+		select { // let others go first, as Election.Campaign does
+		case <-time.After(backoff.Next()):
+		case <-ctx.Done():
+		}
+		stop()
+		wctx, stop = o.waiting(ctx)
+	}
+}
+
+// waiting returns a context that bounds a wait as --wait says.
+func (o *runOptions) waiting(ctx context.Context) (context.Context, context.CancelFunc) {
+	if o.waits && o.wait > 0 {
+		return context.WithTimeoutCause(ctx, o.wait, errWaited{o.wait})
+	}
+	return context.WithCancel(ctx)
+}
+
+// taking is a run that takes its lock: once, or once for each term of a leader.
+type taking struct {
+	*runOptions
+	ctx     context.Context // ends when zklock is told to end
+	end     func(os.Signal) // tells it
+	runner  *supervise.Runner
+	program string
+	s       *zklock.Session
+	plan    supervise.Plan
+	recipe  recipe
+}
+
+// wait has signals end the wait.
+func (t *taking) wait() {
+	t.runner.OnSignal(func(s os.Signal) {
+		switch {
+		case !supervise.Ends(s): // for a command that is not there yet
+			supervise.SuspendedBy(s)
+		case t.ctx.Err() == nil:
+			t.end(s)
+		case s != os.Interrupt: // timeout(1) sends its signal to us, and to our group
+		default:
+			fmt.Fprintf(t.stderr, "zklock: %s: ended by a second signal: %v\n", t.path, s)
+			t.report.end(exitCodeOf(s))
+			interrupted{signal: s}.end()
+		}
+	})
+}
+
+// once waits for the lock until wctx ends, runs the command under it, and releases. again says why a candidate may stand again: the
+// lock was lost before the release, or the run gave way. Otherwise it is "".
+func (t *taking) once(wctx context.Context) (again string, err error) {
+	hold, err := t.acquire(wctx, t.s, t.recipe)
+	if err != nil {
+		return "", t.skip(t.explainAcquire(t.ctx, t.s, t.recipe, err))
+	}
+	t.report.grant()
+	lost := false
+	defer func() { t.report.release(lost) }()
+	t.runner.KeepSignals(func(s os.Signal) {
+		if supervise.Ends(s) && s != syscall.SIGHUP { // which many programs take for "read your configuration again"
+			t.end(s)
+		}
+	})
+	over := t.giveWay(hold)
+	var out supervise.Outcome
+	var i interrupted
+	if t.ctx.Err() != nil && errors.As(context.Cause(t.ctx), &i) { // a signal came just when the lock did
+		out = supervise.Outcome{Died: i.signal, How: supervise.NotStarted}
+	} else {
+		out = t.runner.Run(t.job(t.program, hold, t.plan))
+	}
+	gaveWay := over() && out.Err == nil
+	if out.Died != nil && out.How == supervise.NotStarted {
+		fmt.Fprintf(t.stderr, "zklock: %s (token %d): %s: %v\n", t.path, hold.Token(), out.How, interrupted{signal: out.Died})
+	}
+	lost, err = t.release(hold, out)
+	switch {
+	case lost:
+		again = err.Error()
+	case gaveWay:
+		again = fmt.Sprintf("%s: gave way (token %d)", t.path, hold.Token())
+	}
+	return again, err
+}
+
+// job describes the command to supervise.
+func (o *runOptions) job(program string, hold *zklock.Hold, p supervise.Plan) supervise.Job {
+	name := fmt.Sprintf("%s (token %d)", o.path, hold.Token())
+	return supervise.Job{
+		Name:      name,
+		Program:   program,
+		Argv:      o.argv,
+		Env:       o.environ(hold),
+		Hold:      hold,
+		Plan:      p,
+		Leftovers: supervise.Leftovers(o.leftovers),
+		Note:      o.note,
+		Began: func() {
+			if o.verbose || o.waited {
+				o.note("acquired, token %d", hold.Token())
+			}
+		},
+		Will: func() []byte {
+			e := o.ending(name)
+			e.Delay = o.lockDelay
+			return e.will()
+		},
+		Abandon: func(err error) {
+			fmt.Fprintf(o.stderr, "zklock: %s: %v; others get the lock when the session ends\n", name, err)
+			o.report.end(exitUsage)
+			exit(exitUsage)
+		},
+	}
+}
+
+// release gives the lock back after the command, and says how the run ended. A signal cuts it short, and a second
+// SIGINT ends everything. lost says that the lock was lost before.
+func (t *taking) release(hold *zklock.Hold, out supervise.Outcome) (lost bool, err error) {
+	o, s := t.runOptions, t.s
+	patience := max(2*time.Second, s.Timeout()/3)
+	if out.Lost != nil {
+		patience = time.Second // there is little to give back
+	}
+	ctx, cut := context.WithTimeoutCause(context.Background(), patience, errors.New("no answer in time"))
+	defer cut()
+	asked := false
+	t.runner.OnSignal(func(sig os.Signal) {
+		switch {
+		case !supervise.Ends(sig):
+		case !asked:
+			asked = true
+			t.end(sig)
+			cut()
+		case sig != os.Interrupt:
+		default:
+			fmt.Fprintf(o.stderr, "zklock: %s: not released (token %d): ended by a second signal: %v; others get the lock when the session ends, within %v\n",
+				o.path, hold.Token(), sig, s.Timeout())
+			o.report.end(exitCodeOf(sig))
+			interrupted{signal: sig}.end()
+		}
+	})
+	err = hold.Release(ctx)
+	if out.Lost == nil && out.How == "" && errors.Is(err, zklock.ErrLost) {
+		out.Lost = err
+	}
+	switch {
+	case out.Lost != nil:
+		how := out.How
+		if how == "" {
+			how = "the command had ended by itself, and may have overlapped with the next holder"
+		}
+		return true, exitf(exitLost, "%s: lost the lock (token %d, node %s): %w; %s", o.path, hold.Token(), hold.Node(), whyLost(out.Lost), how)
+	case err != nil && !errors.Is(err, zklock.ErrLost): // what is lost before anything ran under it is nobody's loss
+		fmt.Fprintf(o.stderr, "zklock: %s: not released (token %d, node %s): %v; others get the lock when the session ends, within %v\n",
+			o.path, hold.Token(), hold.Node(), cause(err), s.Timeout())
+	}
+	if out.Err != nil {
+		return false, exitf(exitUsage, "%s: token %d: %w", o.path, hold.Token(), out.Err)
+	}
+	if out.Died != nil {
+		return false, interrupted{out.Died, out.Group}
+	}
+	if out.Exit != 0 {
+		return false, &exitError{code: out.Exit}
+	}
+	return false, nil
+}
+
+// errWaited is the cause of a wait that --wait ended.
+type errWaited struct{ after time.Duration }
+
+func (e errWaited) Error() string { return fmt.Sprintf("gave up after %v", e.after) }
+
+// acquire waits for the lock as the flags say.
+func (o *runOptions) acquire(ctx context.Context, s *zklock.Session, r recipe) (*zklock.Hold, error) {
+	if o.noWait || o.waits && o.wait == 0 {
+		ctx, cancel := context.WithTimeoutCause(ctx, o.connectTimeout, errNoServer{o.connectTimeout})
+		defer cancel()
+		return r.TryAcquire(ctx)
+	}
+	watching, stop := context.WithCancel(ctx)
+	watched := make(chan ourNode, 1)
+	go func() { watched <- o.watchQueue(watching, s, r) }()
+	hold, err := r.Acquire(ctx)
+	stop()
+	o.ours = <-watched // no more notes about the wait once it is over
+	o.undraw()
+	return hold, err
+}
+
+// explainConnect gives a failed Connect its exit code: the signal's, if a signal ended it.
+func (o *runOptions) explainConnect(ctx context.Context, err error) error {
+	var i interrupted
+	var w errWaited
+	switch {
+	case ctx.Err() != nil && errors.As(context.Cause(ctx), &i):
+		return exitf(exitCodeOf(i.signal), "%s: not acquired: %w", o.path, i)
+	case errors.As(err, &w):
+		return &exitError{codeUnreached(err), errors.Unwrap(classify(err))}
+	case errors.Is(err, zklock.ErrNoChroot):
+		return exitf(exitUsage, "%s: %w, or give --create-chroot", o.path, err)
+	}
+	return err
+}
+
+// explainAcquire does the same for a wait. If no server was there when the wait ended, it says so.
+func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, r recipe, err error) error {
+	var i interrupted
+	var w errWaited
+	attached := s.State().Attached()
+	var delayed *zklock.Error
+	switch {
+	case ctx.Err() != nil && errors.As(context.Cause(ctx), &i):
+		return exitf(exitCodeOf(i.signal), "%s: not acquired: %w", o.path, i)
+	case (errors.As(err, &w) && attached || errors.Is(err, zklock.ErrNotAcquired)) && errors.As(err, &delayed) && !delayed.DelayUntil.IsZero():
+		return exitf(exitNotAcquired, "%s: not acquired: %s", o.path, delayedUntil(delayed.DelayUntil))
+	case errors.As(err, &w) && attached:
+		var e *zklock.Error
+		stood := errors.As(err, &e) && e.Place > 0 && e.Predecessor != ""
+		l, lerr := o.look(ctx, s, r, o.ours)
+		switch {
+		case lerr == nil:
+			if stood {
+				l.listed = e.Place
+			}
+			return exitf(exitNotAcquired, "%s: not acquired: %w: %v", o.path, w, l)
+		case stood:
+			return exitf(exitNotAcquired, "%s: not acquired: %w; place %d in the queue when it was last listed, behind %s", o.path, w, e.Place, e.Predecessor)
+		}
+		return exitf(exitNotAcquired, "%s: not acquired: %w", o.path, w)
+	case errors.As(err, &w):
+		return o.noConnection(w)
+	case errors.Is(err, zklock.ErrNotAcquired):
+		l, lerr := o.look(ctx, s, r, ourNode{})
+		switch {
+		case lerr == nil && l.nobody && o.semaphore > 0:
+			return exitf(exitNotAcquired, "%s: not acquired: no permits are free", o.path)
+		case lerr == nil && !l.delayed.IsZero():
+			return exitf(exitNotAcquired, "%s: not acquired: %s", o.path, delayedUntil(l.delayed))
+		case lerr != nil || l.nobody:
+		case o.shared && l.holder.Shared && l.writer.Node != "":
+			return exitf(exitNotAcquired, "%s: not acquired: somebody waits ahead, and shares with nobody: %s", o.path, describe(l.writer))
+		default:
+			return exitf(exitNotAcquired, "%s: not acquired: somebody else holds it: %s", o.path, l.heldBy())
+		}
+		return exitf(exitNotAcquired, "%s: not acquired: somebody else holds it", o.path)
+	}
+	return classify(err)
+}
+
+// skip takes the error of a run that did not get the lock. If somebody else holds it, the user may want another exit code, and
+// with --quiet the code says it alone.
+func (o *runOptions) skip(err error) error {
+	var e *exitError
+	if errors.As(err, &e) && e.code == exitNotAcquired {
+		e.code = int(o.conflict)
+		if o.quiet {
+			e.err = nil
+		}
+	}
+	return err
+}
+
+// cause returns the Err of the library's Error: our own message names lock and node.
+func cause(err error) error {
+	var e *zklock.Error
+	if errors.As(err, &e) {
+		return e.Err
+	}
+	return err
+}
+
+// errNotRenewed says that the lease was about to end.
+var errNotRenewed = errors.New("no server renewed the lease in time")
+
+// whyLost is why the supervision of a command found its lock lost.
+func whyLost(err error) error {
+	if errors.Is(err, supervise.ErrDeadline) {
+		return errNotRenewed
+	}
+	return cause(err)
+}

@@ -1,0 +1,138 @@
+//go:build linux || darwin
+
+package command
+
+// These tests attack --sasl: a real server that answers nothing without, wrong passwords, and the processes that end another's session.
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	jute "github.com/zklock/zklock/internal/wire"
+	"github.com/zklock/zklock/internal/zkserver"
+)
+
+const saslPassword = `s3cr3t "Wacht\woord": für χ`
+
+// saslServer is a real server that answers nothing without SASL, and the flags for it.
+func saslServer(t *testing.T) (srv *zkserver.Server, flags []string) {
+	t.Helper()
+	srv = zkserver.Single(t, zkserver.SASLUsers(map[string]string{"locker": saslPassword}), zkserver.SASLRequired())
+	file := filepath.Join(t.TempDir(), "auth")
+	require.NoError(t, os.WriteFile(file, []byte("locker:"+saslPassword+"\n"), 0o600))
+	return srv, []string{"--sasl", "digest", "--auth-file", file}
+}
+
+func with(flags []string, rest ...string) []string {
+	return append(append([]string{}, flags...), rest...)
+}
+
+func env(values ...string) func(*exec.Cmd) {
+	return func(c *exec.Cmd) { c.Env = append(c.Env, values...) }
+}
+
+func TestSASL_RunAndLs(t *testing.T) {
+	t.Parallel()
+	srv, flags := saslServer(t)
+	p := run(t, srv, "/job", with(flags, "--acl", "creator", "--", "echo", "ran")...)
+	require.Equal(t, 0, p.wait())
+	require.Equal(t, "ran\n", p.stdout.String())
+
+	s := session(t, srv, zklock.WithSASL(zklock.DigestMD5("locker", saslPassword)))
+	acl, _, err := s.Conn().GetACL("/job")
+	require.NoError(t, err)
+	require.Equal(t, "sasl locker", acl[0].Scheme+" "+acl[0].ID)
+
+	p = start(t, env("ZKLOCK_SASL=digest", "ZKLOCK_AUTH=locker:"+saslPassword), "ls", "--servers", srv.ConnectString(), "/job")
+	require.Equal(t, 0, p.wait())
+
+	for name, change := range map[string]func(*exec.Cmd){
+		"wrong password": env("ZKLOCK_SASL=digest", "ZKLOCK_AUTH=locker:"+saslPassword+"x"),
+		"no SASL":        env("ZKLOCK_AUTH=locker:" + saslPassword),
+		"nothing":        nil,
+	} {
+		p := start(t, change, runArgs(srv.ConnectString(), "/job", "--", "echo", "ran")...)
+		require.Equal(t, exitRefused, p.wait(), name)
+		require.Contains(t, p.stderr.String(), "-124", name)
+		require.NotContains(t, p.stderr.String(), saslPassword, name)
+		require.Empty(t, p.stdout.String(), name)
+	}
+}
+
+func TestSASL_Usage(t *testing.T) {
+	t.Parallel()
+	for says, tc := range map[string]struct {
+		change func(*exec.Cmd)
+		args   []string
+	}{
+		`--sasl "kerberos": give digest, or leave it out`: {env("ZKLOCK_AUTH=a:b"), []string{"--sasl", "kerberos"}},
+		`--sasl "plain": give digest`:                     {env("ZKLOCK_AUTH=a:b", "ZKLOCK_SASL=plain"), nil},
+		"--sasl digest needs a user and a password":       {nil, []string{"--sasl", "digest"}},
+		"--auth-file: give a user and a password":         {env("ZKLOCK_AUTH=:b"), []string{"--sasl", "digest"}},
+	} {
+		p := start(t, tc.change, append([]string{"ls", "--servers", "127.0.0.1:1", "/job"}, tc.args...)...)
+		require.Equal(t, exitUsage, p.wait(), says)
+		require.Contains(t, p.stderr.String(), says)
+	}
+}
+
+func TestSASL_Expire(t *testing.T) {
+	t.Parallel()
+	srv, flags := saslServer(t)
+	s := session(t, srv, zklock.WithSASL(zklock.DigestMD5("locker", saslPassword)))
+	hold, _ := occupy(t, s, "/job")
+	args := func(rest ...string) []string {
+		return append([]string{"expire", "--yes", "--servers", srv.ConnectString()}, append(rest, fmt.Sprintf("%#x", s.SessionID()))...)
+	}
+	p := start(t, nil, args()...)
+	require.Equal(t, exitRefused, p.wait())
+	require.NoError(t, hold.Err())
+	p = start(t, nil, args(flags...)...)
+	require.Equal(t, 0, p.wait())
+	select {
+	case <-hold.Lost():
+	case <-time.After(patience):
+		t.Fatal("the session lives on")
+	}
+}
+
+// The guardian of a zklock that was killed ends its session.
+func TestSASL_ZklockKilled_NextNeedNotWait(t *testing.T) {
+	t.Parallel()
+	srv, flags := saslServer(t)
+	flags = append(flags, longSession)
+	first := run(t, srv, "/job", with(flags, "--", "sh", "-c", "echo ready; sleep 600")...)
+	first.prints("ready")
+	next := run(t, srv, "/job", with(flags, "--", "echo", "ran")...)
+	next.prints("waiting")
+	killed := time.Now()
+	first.signal(syscall.SIGKILL)
+	require.Equal(t, 0, next.wait())
+	require.Less(t, time.Since(killed), patience, "and not when the session has expired")
+	first.prints("ended its ZooKeeper session")
+}
+
+// R65: a guardian that is refused does not touch the session again, and says so.
+func TestSASL_Ending_Refused(t *testing.T) {
+	t.Parallel()
+	srv, _ := saslServer(t)
+	s := session(t, srv, zklock.WithSASL(zklock.DigestMD5("locker", saslPassword)))
+	e := scriptedEnding("locker:wrong", srv.Addr(), srv.Addr(), srv.Addr())
+	e.ID, e.SASL = s.SessionID(), saslDigest
+	e.Password = jute.SessionPassword(s.SessionID())
+	in, err := e.endAt(srv.Addr(), nil, patience)
+	require.True(t, in)
+	require.ErrorIs(t, err, errRefused)
+	require.NotContains(t, err.Error(), "wrong")
+	e.Auth = []byte("locker:" + saslPassword)
+	_, err = e.endAt(srv.Addr(), nil, patience)
+	require.NoError(t, err)
+}

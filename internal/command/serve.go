@@ -1,0 +1,163 @@
+package command
+
+// A ZooKeeper server for development: zktest's, in this process.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zklock/zklock/zktest"
+)
+
+const maxMembers = 9
+
+// serving is what the flags of serve say.
+type serving struct {
+	listen            string
+	allowRemote       bool
+	tick              time.Duration
+	maxSessionTimeout time.Duration
+	members           int64
+}
+
+// zkServer is one server or several.
+type zkServer interface {
+	Close()
+	Addrs() []string
+}
+
+type single struct{ *zktest.Server }
+
+func (s single) Addrs() []string { return []string{s.Addr()} }
+
+func newServeCommand() *cobra.Command {
+	var s serving
+	cmd := &cobra.Command{
+		Use:   "serve [flags]",
+		Short: "Run a ZooKeeper server for development, in memory",
+		Long: `Serve runs a ZooKeeper server for development and tests. It speaks ZooKeeper's
+protocol to any client, needs no Java, and keeps everything in memory: when it
+ends, nodes and sessions are gone. It has no TLS, no SASL and no limits, so it
+listens on the loopback interface only, unless told otherwise.
+
+  zklock serve &
+  zklock run --servers 127.0.0.1:2181 --lease single /locks/try -- sleep 5
+
+When it accepts connections it prints the connection string on standard output.
+It ends with exit code 0 on SIGINT or SIGTERM.`,
+		Args:              none,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			srv, err := s.start(ctx)
+			if err != nil {
+				return err
+			}
+			defer srv.Close()
+			fmt.Fprintln(cmd.ErrOrStderr(), "zklock: a ZooKeeper server for development only: it keeps everything in memory, and forgets everything when it ends")
+			fmt.Fprintln(cmd.OutOrStdout(), strings.Join(srv.Addrs(), ","))
+			<-ctx.Done()
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&s.listen, "listen", "l", "127.0.0.1:2181", "`address` to listen on, host:port; port 0 for any free one")
+	f.BoolVar(&s.allowRemote, "allow-remote", false, "listen on an address that other hosts can reach, too")
+	f.DurationVar(&s.tick, "tick", 2*time.Second, "ZooKeeper's tickTime; sessions get timeouts of 2 ticks or more")
+	f.DurationVar(&s.maxSessionTimeout, "max-session-timeout", 0, "longest session timeout (default: 20 ticks)")
+	f.Int64Var(&s.members, "members", 1, "number of servers, as an ensemble, on consecutive ports")
+	for _, name := range []string{"listen", "tick", "max-session-timeout", "members"} {
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
+	}
+	return cmd
+}
+
+// start checks the flags and starts what they ask for.
+func (s serving) start(ctx context.Context) (zkServer, error) {
+	addrs, err := s.addrs(ctx)
+	if err != nil {
+		return nil, &exitError{exitUsage, err}
+	}
+	switch {
+	case s.tick < time.Millisecond:
+		return nil, exitf(exitUsage, "--tick %v: give at least 1ms", s.tick)
+	case s.maxSessionTimeout < 0 || s.maxSessionTimeout > 0 && s.maxSessionTimeout < 2*s.tick:
+		return nil, exitf(exitUsage, "--max-session-timeout %v is below the shortest timeout, two ticks of %v", s.maxSessionTimeout, s.tick)
+	}
+	opts := []zktest.Option{zktest.WithTick(s.tick), zktest.WithSessionTimeouts(0, s.maxSessionTimeout)}
+	if s.members > 1 {
+		e, err := zktest.NewEnsemble(int(s.members), append(opts, zktest.WithAddrs(addrs...))...)
+		if err != nil {
+			return nil, &exitError{exitUsage, trim(err)}
+		}
+		return e, nil
+	}
+	srv, err := zktest.NewServer(append(opts, zktest.WithAddr(addrs[0]))...)
+	if err != nil {
+		return nil, &exitError{exitUsage, trim(err)}
+	}
+	return single{srv}, nil
+}
+
+// addrs returns the members' addresses. It refuses an address that other hosts can reach, unless --allow-remote is given: the
+// server lets anybody in.
+func (s serving) addrs(ctx context.Context) ([]string, error) {
+	host, service, err := net.SplitHostPort(s.listen)
+	if err != nil {
+		return nil, fmt.Errorf("--listen %q: give host:port, such as 127.0.0.1:2181", s.listen)
+	}
+	port, err := strconv.ParseUint(service, 10, 16)
+	if err != nil {
+		return nil, fmt.Errorf("--listen %q: %q is not a port", s.listen, service)
+	}
+	if s.members < 1 || s.members > maxMembers {
+		return nil, fmt.Errorf("--members %d: give 1 to %d", s.members, maxMembers)
+	}
+	if !s.allowRemote {
+		if err := isLoopback(ctx, host); err != nil {
+			return nil, fmt.Errorf("--listen %s: %w; this server has no protection of any kind, so give --allow-remote if that is meant", s.listen, err)
+		}
+	}
+	var addrs []string
+	for i := range uint64(s.members) {
+		p := port
+		if port != 0 {
+			p += i
+		}
+		if p > 65535 {
+			return nil, fmt.Errorf("--listen %s: no room for %d ports from there", s.listen, s.members)
+		}
+		addrs = append(addrs, net.JoinHostPort(host, strconv.FormatUint(p, 10)))
+	}
+	return addrs, nil
+}
+
+var errReachable = errors.New("other hosts can reach it")
+
+// isLoopback returns an error that says why other hosts may reach the address.
+func isLoopback(ctx context.Context, host string) error {
+	if host == "" {
+		return errReachable
+	}
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return err
+	}
+	for _, ip := range ips {
+		if !ip.Unmap().IsLoopback() {
+			return errReachable
+		}
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+//go:build linux || darwin
+
+package command
+
+// Attacks on the promise that what zklock says holds up nothing: a stderr that nobody reads.
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// fullPipe returns a pipe into which nothing more fits. Nobody reads it before the test does.
+func fullPipe(t *testing.T) (r, w *os.File) {
+	t.Helper()
+	var p [2]int
+	require.NoError(t, unix.Pipe(p[:]))
+	require.NoError(t, unix.SetNonblock(p[1], true))
+	for size := 4096; size > 0; {
+		if _, err := unix.Write(p[1], bytes.Repeat([]byte("."), size)); err != nil {
+			require.ErrorIs(t, err, unix.EAGAIN)
+			size /= 2
+		}
+	}
+	require.NoError(t, unix.SetNonblock(p[1], false))
+	r, w = os.NewFile(uintptr(p[0]), "r"), os.NewFile(uintptr(p[1]), "w")
+	t.Cleanup(func() { _, _ = r.Close(), w.Close() })
+	return r, w
+}
+
+// deaf is a run at the lowest log level whose stderr is a full pipe.
+func deaf(t *testing.T, servers, path string, rest ...string) *proc {
+	t.Helper()
+	_, w := fullPipe(t)
+	return start(t, func(c *exec.Cmd) { c.Stderr = w }, runArgs(servers, path, append([]string{"--log-level", "debug", longSession}, rest...)...)...)
+}
+
+// untilFile is a command that says so and ends when the file is there.
+func untilFile(file string) []string {
+	return []string{"--", "sh", "-c", `echo ready; until [ -e "$0" ]; do sleep 0.01; done`, file}
+}
+
+func TestStderr_Full_CommandRunsAndNextNeedNotWait(t *testing.T) {
+	t.Parallel()
+	srv, path, stop := server(t), lockPath(t), filepath.Join(t.TempDir(), "stop")
+	s := session(t, srv)
+	_, release := occupy(t, s, path)
+	p := deaf(t, srv.ConnectString(), path, untilFile(stop)...)
+	eventually(t, "it queues", func() bool { return len(participants(t, s, path)) == 2 })
+	release()
+	p.prints("ready")
+	next := run(t, srv, path, longSession, "--", "echo", "ran")
+	eventually(t, "the next queues", func() bool { return len(participants(t, s, path)) == 2 })
+	require.NoError(t, os.WriteFile(stop, nil, 0o600))
+	began := time.Now()
+	next.prints("ran")
+	t.Logf("the next command ran after %v", time.Since(began))
+	require.Equal(t, 0, p.wait())
+}
+
+func TestStderr_Full_SIGTERMIsHeard(t *testing.T) {
+	t.Parallel()
+	srv, path := server(t), lockPath(t)
+	s := session(t, srv)
+	p := deaf(t, srv.ConnectString(), path, untilFile("/never/there")...)
+	p.prints("ready")
+	waiting := deaf(t, srv.ConnectString(), path, untilFile("/never/there")...)
+	eventually(t, "it queues", func() bool { return len(participants(t, s, path)) == 2 })
+	waiting.signal(syscall.SIGTERM)
+	require.Equal(t, 143, waiting.wait())
+	p.signal(syscall.SIGTERM)
+	require.Equal(t, 143, p.wait())
+	require.Empty(t, participants(t, s, path))
+}
+
+func TestStderr_Full_ZklockKilled_NextNeedNotWait(t *testing.T) {
+	t.Parallel()
+	srv, path := server(t), lockPath(t)
+	p := deaf(t, srv.ConnectString(), path, untilFile("/never/there")...)
+	p.prints("ready")
+	next := run(t, srv, path, longSession, "--", "echo", "ran")
+	next.prints("waiting")
+	killed := time.Now()
+	p.signal(syscall.SIGKILL)
+	next.prints("ran")
+	t.Logf("the next command ran after %v", time.Since(killed))
+}
+
+// A reader that has gone ends no run, and changes no exit code.
+func TestStderr_ReaderGone_ExitCodeStays(t *testing.T) {
+	srv, path := server(t), lockPath(t)
+	_, release := occupy(t, session(t, srv), path)
+	gone := func(c *exec.Cmd) {
+		r, w := fullPipe(t)
+		require.NoError(t, r.Close())
+		c.Stderr = w
+	}
+	p := start(t, gone, runArgs(srv.ConnectString(), path, "--no-wait", "--", "echo", "ran")...)
+	require.Equal(t, exitNotAcquired, p.wait())
+	release()
+	p = start(t, gone, runArgs(srv.ConnectString(), path, "--log-level", "debug", "--", "sh", "-c", "exit 7")...)
+	require.Equal(t, 7, p.wait())
+}
+
+// What is dropped is counted at its place, and what was taken comes in order.
+func TestAsideWriter_DropsWhatDoesNotFit_AndSaysSo(t *testing.T) {
+	r, w := io.Pipe()
+	a := newAsideWriter(w)
+	defer close(a.said)
+	const lines = 1000
+	for i := range lines {
+		fmt.Fprintln(a, i)
+	}
+	began := time.Now()
+	a.Flush()
+	require.GreaterOrEqual(t, time.Since(began), flushWithin, "a reader has that long")
+	in, got := bufio.NewScanner(r), 0
+	read := func() string {
+		require.True(t, in.Scan())
+		return in.Text()
+	}
+	for ; got < 100; got++ {
+		require.Equal(t, strconv.Itoa(got), read())
+	}
+	fmt.Fprintln(a, "there is room again")
+	text := read()
+	for ; text == strconv.Itoa(got); got++ {
+		text = read()
+	}
+	require.Equal(t, fmt.Sprintf("zklock: lines that nobody read in time are missing here: %d", lines-got), text)
+	require.GreaterOrEqual(t, got, cap(a.said))
+	require.Equal(t, "there is room again", read())
+	a.Flush()
+}

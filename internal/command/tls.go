@@ -1,0 +1,102 @@
+package command
+
+// What the --tls flags name: files, which are read again at each dial, here and by the guardian.
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/certs"
+	"github.com/zklock/zklock/internal/secret"
+	"github.com/zklock/zklock/internal/sessionkey"
+)
+
+// tlsOptions returns options for Connect, none when TLS is not asked for. Files that cannot be read now are an error of usage.
+func (c *connection) tlsOptions() ([]zklock.Option, error) {
+	if !c.tls && c.tlsCA == "" && c.tlsCert == "" && c.tlsKey == "" && c.tlsServerName == "" {
+		return nil, nil
+	}
+	if (c.tlsCert == "") != (c.tlsKey == "") {
+		return nil, errors.New("--tls-cert and --tls-key go together")
+	}
+	for _, name := range []*string{&c.tlsCA, &c.tlsCert, &c.tlsKey} {
+		if *name != "" { // the guardian may have another directory
+			abs, err := filepath.Abs(*name)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", *name, err)
+			}
+			*name = abs
+		}
+	}
+	c.tlsBase = &tls.Config{ServerName: c.tlsServerName, MinVersion: tls.VersionTLS12}
+	opts := []zklock.Option{zklock.WithTLS(c.tlsBase)}
+	n := c.tlsNames()
+	if (n == certs.Names{}) {
+		return opts, nil
+	}
+	var err error
+	if c.files, err = certs.Open(n); err != nil {
+		return nil, fmt.Errorf("--tls-ca, --tls-cert, --tls-key: %w", err)
+	}
+	return append(opts, zklock.WithTLSFiles(n.CA, n.Cert, n.Key)), nil
+}
+
+func (c *connection) tlsNames() certs.Names {
+	return certs.Names{CA: c.tlsCA, Cert: c.tlsCert, Key: c.tlsKey}
+}
+
+// tlsConfig returns the configuration for a connection of the command's own to a server, nil for plain text.
+func (c *connection) tlsConfig(addr string) *tls.Config {
+	if c.tlsBase == nil {
+		return nil
+	}
+	return configFor(c.tlsBase, c.files, addr)
+}
+
+// configFor has the certificates as they are now, and the name that the server's must have.
+func configFor(base *tls.Config, files *certs.Files, addr string) *tls.Config {
+	config := base.Clone()
+	if files != nil {
+		config, _ = files.Config(base)
+	}
+	if config.ServerName == "" {
+		config.ServerName, _, _ = net.SplitHostPort(addr)
+	}
+	return config
+}
+
+// tlsFiles is what the guardian gets of them: it reads them again, and if it cannot, it goes on with what they last had.
+type tlsFiles struct {
+	certs.Names
+	CAPEM, CertPEM []byte
+	KeyPEM         sessionkey.Secret
+	ServerName     string
+}
+
+// forGuardian returns nil for plain text. It looks at the files, so that the last good bytes are those of now.
+func (c *connection) forGuardian() *tlsFiles {
+	if c.tlsBase == nil {
+		return nil
+	}
+	f := &tlsFiles{Names: c.tlsNames(), ServerName: c.tlsServerName}
+	if c.files != nil {
+		_, _ = c.files.Config(nil)
+		var key secret.Bytes
+		f.CAPEM, f.CertPEM, key = c.files.PEM()
+		f.KeyPEM = key.Reveal()
+	}
+	return f
+}
+
+// open returns what configFor takes.
+func (f *tlsFiles) open() (base *tls.Config, files *certs.Files, err error) {
+	base = &tls.Config{ServerName: f.ServerName, MinVersion: tls.VersionTLS12}
+	if (f.Names != certs.Names{}) {
+		files, err = certs.Keep(f.Names, f.CAPEM, f.CertPEM, secret.Of(f.KeyPEM))
+	}
+	return base, files, err
+}

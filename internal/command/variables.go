@@ -1,0 +1,143 @@
+package command
+
+// Flags from the environment: one that is not on the command line is taken from its variable.
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// variableOf returns the variable of a flag: "" for none. --yes has none: it says that somebody means this one command.
+func variableOf(flag string) string {
+	switch flag {
+	case "help", "version", "yes":
+		return ""
+	}
+	return "ZKLOCK_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// yields has, for a variable's flag, the flags that contradict it. If one of them is on the command line, the variable does not count;
+// "lease=single" is a flag with that value.
+var yields = map[string][]string{
+	"wait": {"no-wait"}, "no-wait": {"wait"},
+	"quiet": {"verbose"}, "verbose": {"quiet"},
+	"shared": {"semaphore", "elect"}, "semaphore": {"shared", "elect"}, "elect": {"shared", "semaphore"},
+	"semaphore-limit": {"shared", "elect", "recursive"}, "permits": {"shared", "elect"},
+	"lock-delay": {"shared", "semaphore", "container"}, "container": {"lock-delay"},
+	"leader-ping": {"lease=single"},
+	"all":         {"held"}, "held": {"all", "watch"}, "watch": {"recursive", "held"}, "recursive": {"watch"},
+	"holder": {"all-holders"}, "all-holders": {"holder"},
+}
+
+// withVariables has commands take flags from the environment. Their help lists the variables.
+func withVariables(cmds ...*cobra.Command) []*cobra.Command {
+	for _, cmd := range cmds {
+		args, run := cmd.Args, cmd.RunE
+		var taken []string
+		cmd.Args = func(c *cobra.Command, given []string) (err error) {
+			if taken, err = takeVariables(c, os.Getenv); err != nil {
+				return c.FlagErrorFunc()(c, err)
+			}
+			return args(c, given)
+		}
+		cmd.RunE = func(c *cobra.Command, given []string) error { return nameVariables(run(c, given), taken) }
+	}
+	return cmds
+}
+
+// takeVariables sets the flags that are not on the command line, and whose variables have a value. It returns which. A variable that says
+// that a flag is not given, false, is as if it were not there.
+func takeVariables(cmd *cobra.Command, getenv func(string) string) (taken []string, err error) {
+	isGiven := map[string]bool{}
+	for _, f := range each(cmd.Flags().Visit) {
+		isGiven[f.Name], isGiven[f.Name+"="+f.Value.String()] = true, true
+	}
+	for _, f := range each(cmd.Flags().VisitAll) {
+		variable := variableOf(f.Name)
+		if variable == "" || isGiven[f.Name] || slices.ContainsFunc(yields[f.Name], func(other string) bool { return isGiven[other] }) {
+			continue
+		}
+		value := getenv(variable)
+		if is, bad := strconv.ParseBool(value); value == "" || f.Value.Type() == "bool" && bad == nil && !is {
+			continue
+		}
+		if err := cmd.Flags().Set(f.Name, value); err != nil {
+			return taken, fmt.Errorf("$%s: %w", variable, err)
+		}
+		taken = append(taken, f.Name)
+	}
+	return taken, nil
+}
+
+// each returns what a visitor would be shown, such as flags.
+func each[T any](visit func(func(T))) (all []T) {
+	visit(func(one T) { all = append(all, one) })
+	return all
+}
+
+// nameVariables adds to an error of usage which of the flags that it names are nowhere on the command line.
+func nameVariables(err error, taken []string) error {
+	var e *exitError
+	if !errors.As(err, &e) || e.code != exitUsage || e.err == nil {
+		return err
+	}
+	var from []string
+	for _, flag := range taken {
+		if regexp.MustCompile(`--` + flag + `($|[^a-z-])`).MatchString(e.err.Error()) {
+			from = append(from, fmt.Sprintf("--%s is from $%s", flag, variableOf(flag)))
+		}
+	}
+	if len(from) > 0 {
+		return &exitError{e.code, fmt.Errorf("%w (%s)", e.err, strings.Join(from, ", "))}
+	}
+	return err
+}
+
+// variablesHelp lists the variables of a command's flags: "" if it has none.
+func variablesHelp(cmd *cobra.Command) string {
+	var names []string
+	for _, f := range each(cmd.Flags().VisitAll) {
+		if v := variableOf(f.Name); v != "" {
+			names = append(names, "$"+v)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("\nEnvironment: a flag that is not on the command line is taken from its variable:\n ")
+	width := 1
+	for _, name := range names {
+		if width+1+len(name) > lineWidth {
+			b.WriteString("\n ")
+			width = 1
+		}
+		b.WriteString(" " + name)
+		width += 1 + len(name)
+	}
+	return b.String() + "\n"
+}
+
+// ofTheServers are the flags of run that are about the servers, and not about the one run.
+var ofTheServers = []string{"lease", "leader-ping", "acl"}
+
+// withheld returns the variables that COMMAND does not inherit: the credentials, and what is said of this run alone. A run inside it is
+// another one, and so is its metrics file. What says how to reach the servers is for both.
+func withheld() (names []string) {
+	run := &cobra.Command{}
+	new(runOptions).addFlags(run)
+	names = append(names, envAuth)
+	for _, f := range each(run.Flags().VisitAll) {
+		if v := variableOf(f.Name); v != "" && !slices.Contains(ofTheServers, f.Name) {
+			names = append(names, v)
+		}
+	}
+	return names
+}

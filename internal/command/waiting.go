@@ -1,0 +1,346 @@
+package command
+
+// What a waiting run says about the queue: who holds, since when, and our place.
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/supervise"
+)
+
+const (
+	firstLook  = 500 * time.Millisecond // a wait that is shorter is not worth a word
+	nextLook   = time.Minute
+	redrawNext = 10 * time.Second // where a look is drawn over the last one
+	lookWithin = 5 * time.Second  // a look that takes longer is given up
+	longQueue  = 100
+
+	connectSlow = 5 * time.Second // a connecting that takes longer is worth a word
+)
+
+// queueLook is what one look at the queue shows: the holder, and our place if we are known to be, or to have been, in the
+// queue.
+type queueLook struct {
+	holder  zklock.Participant // the first
+	more    int                // how many hold beside it
+	writer  zklock.Participant // the first that is not shared
+	nobody  bool               // there is no holder
+	place   int                // 1 is the holder's, and of a semaphore the first in line's; 0 if it is not known
+	granted bool               // we hold, and are about to hear of it
+	listed  int                // our place as the library last listed it, for when place is not known; 0 if it did not
+	waiting int                // how many are in the queue, we among them if the place is known
+	ours    ourNode
+	delayed time.Time // until when the lock-delay lasts for which the front waits; zero if it does not
+}
+
+// lookAt finds our place. We are the participants of this ZooKeeper session: one node, or as many leases of a semaphore as we wait
+// with. If our node is gone already, its token says where it stood. Who holds permits does not stand in the line for them, and who waits
+// with several leases stands there once.
+func lookAt(q lockQueue, session, token int64) queueLook {
+	l := queueLook{ours: ourNode{session, token}}
+	if q.isSemaphore {
+		q.waiters = slices.CompactFunc(slices.Clone(q.waiters), func(a, b zklock.Participant) bool {
+			id, ok := queue.ProtectionID(nameOf(a.Node))
+			other, _ := queue.ProtectionID(nameOf(b.Node))
+			return ok && id == other
+		})
+	}
+	var others []zklock.Participant
+	held, ahead := 0, 0
+	for i, p := range q.all() {
+		holds := i < len(q.holders)
+		if i == 0 {
+			l.delayed = p.DelayUntil
+		}
+		switch {
+		case p.SessionID == session && session != 0 && l.place == 0:
+			l.place, l.granted, l.ours.token = len(others)+1, holds, p.Token
+			continue
+		case p.SessionID == session && session != 0:
+			continue
+		case holds:
+			held++
+		case p.Token < token:
+			ahead++
+		}
+		if l.place > 0 { // the token of our leases is larger than those of nodes that came after us and are behind us
+			l.ours.token = min(l.ours.token, p.Token)
+		}
+		if !p.Shared && l.writer.Node == "" {
+			l.writer = p
+		}
+		others = append(others, p)
+	}
+	l.waiting, l.more = len(others), max(held-1, 0)
+	l.nobody = len(others) == 0 || held == 0 && (q.isSemaphore || !l.delayed.IsZero())
+	if !l.nobody {
+		l.holder = others[0]
+	}
+	if l.place == 0 && token != 0 {
+		l.place = held + ahead + 1
+	}
+	if q.isSemaphore && !l.granted {
+		l.waiting, l.place = l.waiting-held, max(l.place-held, 0)
+	}
+	if l.place > 0 {
+		l.waiting++
+	}
+	return l
+}
+
+// drawn says it in a line that may be cut: first what people look for.
+func (l queueLook) drawn() (head, tail string) {
+	head = l.ourPlace()
+	if l.place > 0 {
+		head = strings.TrimSuffix(head, " in the queue")
+	}
+	if l.nobody {
+		return head, ""
+	}
+	e := entryOf(l.holder)
+	head += fmt.Sprintf("; held by %s (%v)", nameIn(e), e.since())
+	if l.more > 0 {
+		tail = fmt.Sprintf(", and %d more", l.more)
+	}
+	if e.Session != "" {
+		tail += ", session " + e.Session
+	}
+	return head, fmt.Sprintf("%s, token %d", tail, e.Token)
+}
+
+// String says it in one line.
+func (l queueLook) String() string {
+	if l.nobody {
+		return l.ourPlace()
+	}
+	return l.ourPlace() + "; held by " + l.heldBy()
+}
+
+func (l queueLook) ourPlace() string {
+	place := fmt.Sprintf("%d in the queue", l.waiting)
+	switch {
+	case l.place > 0:
+		place = fmt.Sprintf("number %d of %d in the queue", l.place, l.waiting)
+	case l.listed > 0:
+		place += fmt.Sprintf(", we were number %d when it was last listed", l.listed)
+	}
+	return place
+}
+
+// heldBy says who holds, and how many more.
+func (l queueLook) heldBy() string {
+	if l.more > 0 {
+		return fmt.Sprintf("%s, and %d more", describe(l.holder), l.more)
+	}
+	return describe(l.holder)
+}
+
+// describe says who a participant is, and since when it is in the queue. No node tells when it got the lock: at once if nobody
+// was ahead of it, otherwise later.
+func describe(p zklock.Participant) string {
+	var b strings.Builder
+	e := entryOf(p)
+	b.WriteString(nameIn(e))
+	if e.Session != "" {
+		b.WriteString(", session " + e.Session)
+	}
+	fmt.Fprintf(&b, ", token %d, queued since %s", e.Token, e.queued())
+	return b.String()
+}
+
+// nameIn is the name of a participant: host and pid, or what it has written, or its node.
+func nameIn(e entry) string {
+	switch {
+	case e.Pid != 0:
+		return fmt.Sprintf("%s, pid %d", e.Host, e.Pid)
+	case e.Data != "":
+		return fmt.Sprintf("%.64q", e.Data)
+	}
+	return e.Node
+}
+
+// look reads the queue. It does not read a long queue to its end: if hundreds of runs wait, and each reads what all have
+// written, the servers cannot do their work. Of a long queue it knows the length and the holder.
+func (o *runOptions) look(ctx context.Context, s *zklock.Session, r recipe, last ourNode) (queueLook, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, lookWithin, errNoServer{lookWithin})
+	defer cancel()
+	list := func(root string) ([]string, error) {
+		return ask(ctx, s, func(c *zk.Conn) ([]string, error) {
+			names, _, err := c.Children(root)
+			if errors.Is(err, zk.ErrNoNode) { // a lock root that is gone is an empty queue
+				return nil, nil
+			}
+			return names, err
+		})
+	}
+	names, err := list(r.queued)
+	if err != nil {
+		return queueLook{}, err
+	}
+	if len(names) > longQueue {
+		l := queueLook{waiting: len(names)}
+		if r.held != r.queued {
+			if names, err = list(r.held); err != nil || len(names) == 0 {
+				l.nobody = true
+				return l, err
+			}
+		}
+		l.holder, err = ask(ctx, s, func(c *zk.Conn) (zklock.Participant, error) {
+			node := r.held + "/" + frontOf(names)
+			data, stat, err := c.Get(node)
+			if err != nil {
+				return zklock.Participant{}, err
+			}
+			created := time.UnixMilli(stat.Ctime)
+			return zklock.Participant{Node: node, Data: data, SessionID: stat.EphemeralOwner, Token: stat.Czxid, Created: created, Age: time.Since(created)}, nil
+		})
+		l.nobody = errors.Is(err, zk.ErrNoNode) // it has just released
+		if l.nobody {
+			err = nil
+		}
+		return l, err
+	}
+	q, err := r.queue(ctx)
+	if err != nil {
+		return queueLook{}, err
+	}
+	session := s.SessionID()
+	return lookAt(q, session, last.tokenIn(session)), nil
+}
+
+// frontOf returns the name with the lowest sequence number, ten digits at its end.
+func frontOf(names []string) string {
+	return slices.MinFunc(names, func(a, b string) int { return cmp.Compare(sequence(a), sequence(b)) })
+}
+
+func sequence(name string) uint64 {
+	n, err := strconv.ParseUint(name[max(0, len(name)-10):], 10, 32)
+	if err != nil {
+		return math.MaxUint64 // not in the queue
+	}
+	return n
+}
+
+func delayedUntil(t time.Time) string {
+	return "the holder disappeared, and the lock-delay lasts until " + t.Local().Format(time.RFC3339)
+}
+
+// ourNode is the node that we waited with, as it was last seen. It is the zero value if it was never seen.
+type ourNode struct{ session, token int64 }
+
+// tokenIn returns the node's token. It returns 0 if the node is of an earlier ZooKeeper session: then we are at the tail now.
+func (n ourNode) tokenIn(session int64) int64 {
+	if n.session != session {
+		return 0
+	}
+	return n.token
+}
+
+// watchQueue says how the wait goes, once and then every minute, until ctx ends. On a terminal one line says it, which is gone afterwards.
+func (o *runOptions) watchQueue(ctx context.Context, s *zklock.Session, r recipe) (ours ourNode) {
+	next := time.NewTimer(firstLook)
+	defer next.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ours
+		case <-next.C:
+		}
+		again := nextLook
+		if o.inPlace() {
+			again = redrawNext
+		}
+		next.Reset(again)
+		l, err := o.look(ctx, s, r, ourNode{})
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			o.progress(fmt.Sprintf("waiting; the queue cannot be read: %v", o.unreached(cause(err))), "")
+		default:
+			if ours = l.ours; !l.granted {
+				o.sayPlace(l)
+			}
+		}
+	}
+}
+
+// noConnection ends a wait that has no server at its end.
+func (o *runOptions) noConnection(w errWaited) error {
+	err := o.unreached(fmt.Errorf("%w, and there is no connection to a server now", w))
+	return exitf(codeUnreached(err), "%s: not acquired: %w", o.path, err)
+}
+
+// codeUnreached is the exit code of a run that has reached no server: if certificates are all that kept it from them, they were there.
+func codeUnreached(err error) int {
+	if errors.Is(err, zklock.ErrCertificate) {
+		return exitRefused
+	}
+	return exitNoServer
+}
+
+func (o *runOptions) sayPlace(l queueLook) {
+	switch {
+	case l.place == 1 && !l.delayed.IsZero():
+		o.progress("waiting: "+delayedUntil(l.delayed), "")
+	case o.inPlace():
+		head, tail := l.drawn()
+		o.progress("waiting: "+head, tail)
+	default:
+		o.progress("waiting: "+l.String(), "")
+	}
+}
+
+// progress says how the wait goes: in place of what it said last, where that can be. Then the path is cut for what comes first.
+func (o *runOptions) progress(head, tail string) {
+	o.waited = true
+	if !o.inPlace() {
+		o.note("%s", head+tail)
+		return
+	}
+	o.drawn = true
+	path := o.path
+	if o.columns != nil {
+		path = cutFront(max(o.columns()-mostColumns("zklock: : "+head+"…")-1, shortestPath), path)
+	}
+	fmt.Fprintf(o.stderr, "\rzklock: %s: %s", path, head+tail)
+}
+
+const shortestPath = 12
+
+// cutFront cuts a text to so many columns, so that its end stays.
+func cutFront(columns int, text string) string {
+	if mostColumns(text) <= columns {
+		return text
+	}
+	r := []rune(text)
+	for mostColumns("…"+string(r)) > columns {
+		r = r[1:]
+	}
+	return "…" + string(r)
+}
+
+func (o *runOptions) inPlace() bool { return !o.quiet && o.redraws != nil && o.redraws() }
+
+// undraw takes away what progress has drawn, before anybody else writes to the terminal.
+func (o *runOptions) undraw() {
+	if !o.drawn {
+		return
+	}
+	o.drawn = false
+	fmt.Fprint(o.stderr, "\r")
+	if out, ok := o.stderr.(supervise.Output); ok {
+		out.Flush() // for half a second at most, if the terminal is stopped
+	}
+}
