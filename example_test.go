@@ -1072,6 +1072,21 @@ func ExampleWithLease_noRoom() {
 	// -1.366171617s
 }
 
+// Ten thousand Sessions that hold ask the servers for less; each second that d grows costs a second of room. What leaves none is refused.
+func ExampleWithHeartbeat() {
+	ctx, srv, stop := exampleZooKeeper()
+	defer stop()
+	_, err := zklock.Connect(ctx, "zk1:2181,zk2:2181,zk3:2181", zklock.WithHeartbeat(9*time.Second))
+	fmt.Println(errors.Is(err, zklock.ErrNoRoom))
+
+	s, err := zklock.Connect(ctx, srv.Addr(), zklock.WithHeartbeat(5*time.Second)) // T is 30 s: 300 requests a second of a thousand, not 433
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	// Output: true
+}
+
 func ExampleLeaseRoom() {
 	for _, mode := range []zklock.LeaseMode{
 		zklock.QuorumLease(0), zklock.SingleServerLease(),

@@ -17,6 +17,7 @@ import (
 
 	"github.com/zklock/zklock/internal/certs"
 	"github.com/zklock/zklock/internal/dial"
+	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/sasl"
 	"github.com/zklock/zklock/internal/secret"
@@ -40,6 +41,7 @@ type sessionOptions struct {
 	logger        *slog.Logger
 	traces        []*Trace
 	handshakeCap  time.Duration
+	heartbeat     time.Duration // 0: the default
 	maxLockNodes  int
 	juteMaxBuffer int   // in bytes
 	wrong         error // what an option was given that it cannot take
@@ -60,6 +62,7 @@ func newSessionOptions(opts []Option) sessionOptions {
 		}
 		opt(&o)
 	}
+	o.mode.mode = o.mode.mode.RenewedEvery(o.heartbeat)
 	if o.handshakeCap == 0 {
 		o.handshakeCap = min(o.timeout/3, 10*time.Second)
 	}
@@ -86,6 +89,22 @@ func (o *sessionOptions) check() error {
 		}
 	}
 	return o.mode.mode.Check(o.timeout)
+}
+
+// WithHeartbeat has the Session renew its lease every d while it holds something; the default is a tenth of the session timeout, and at
+// least 250 ms. A longer d asks less of the servers, and every second that it adds is a second less room (LeaseRoom): an outage that ends
+// a hold is shorter by that. From a sixth of the session timeout on, a quorum lease loses three seconds for each. A hold is also
+// notified that much later when somebody deletes its node. A shorter d gives room, and asks more. Connect refuses a d that leaves no room,
+// with ErrNoRoom, and one of less than 250 ms. docs/lease.md has the requests a second of a fleet.
+//
+// Waiting Sessions ask less often with a longer d as well, down to once in a sixth of the session timeout, but no more often with a shorter one.
+// What this documentation counts in heartbeats otherwise, such as when a try gives up or a silent server is left, stays as it is by default.
+func WithHeartbeat(d time.Duration) Option {
+	return func(o *sessionOptions) {
+		if o.heartbeat = d; d < lease.LeastHeartbeat {
+			o.wrong = fmt.Errorf("WithHeartbeat(%v): give at least %v, or leave the option out for a tenth of the session timeout", d, lease.LeastHeartbeat)
+		}
+	}
 }
 
 // WithSessionTimeout asks the servers for a session timeout; the default is DefaultSessionTimeout. The servers clamp it, by

@@ -29,6 +29,7 @@ import (
 	"github.com/zklock/zklock/internal/hook"
 	"github.com/zklock/zklock/internal/testca"
 	jute "github.com/zklock/zklock/internal/wire"
+	"github.com/zklock/zklock/internal/zkserver"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -445,4 +446,17 @@ func TestVirtual_ShorterTimeoutLater_HasNoRoom(t *testing.T) {
 		require.ErrorIs(t, err, zklock.ErrNoRoom)
 		require.Empty(t, strict.Children("/job"))
 	})
+}
+
+// A server that has as many connections of this host as it takes closes further ones without a word: the error names the limit.
+func TestReal_TooManyConnections_ErrorNamesTheLimit(t *testing.T) {
+	t.Parallel()
+	srv := zkserver.Single(t, zkserver.Line("maxClientCnxns=2")).Addr()
+	first := connect(t, srv)
+	connect(t, srv)
+	_, err := zklock.Connect(within(t, 3*time.Second), srv, quiet(t))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "has as many connections of this host as it takes (maxClientCnxns)")
+	require.NoError(t, first.Close())
+	connect(t, srv)
 }

@@ -36,9 +36,9 @@ func greetingError(first []byte, err error, overTLS bool, ours string) error {
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return fmt.Errorf("connected, but the server did not answer the handshake (%w): no quorum, or not a ZooKeeper server", err)
 	case overTLS:
-		return fmt.Errorf("connected, but the server closed the connection without an answer (%w): it does not serve (no quorum?), has too many connections, or does not take our certificate", err)
+		return fmt.Errorf("connected, but the server closed the connection without an answer (%w): it does not serve (no quorum?), has as many connections of this host as it takes (maxClientCnxns), or does not take our certificate", err)
 	default:
-		return fmt.Errorf("connected, but the server closed the connection without an answer (%w): it does not serve (no quorum?), has too many connections, or expects TLS", err)
+		return fmt.Errorf("connected, but the server closed the connection without an answer (%w): it does not serve (no quorum?), has as many connections of this host as it takes (maxClientCnxns), or expects TLS", err)
 	}
 }
 

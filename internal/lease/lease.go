@@ -21,6 +21,7 @@ var ErrNoRoom = errors.New("session timeout too short for the lease")
 type Mode struct {
 	singleServer bool
 	leaderPing   time.Duration // otherwise G: the leader pings each follower at least so often
+	every        time.Duration // h, if it is not Heartbeat
 }
 
 // Quorum counts an exchange only if it was answered long enough before a successful quorum operation. It assumes that the leader
@@ -30,12 +31,22 @@ func Quorum(leaderPing time.Duration) Mode { return Mode{leaderPing: leaderPing}
 // SingleServer counts every exchange.
 func SingleServer() Mode { return Mode{singleServer: true} }
 
-// String spells the mode and its duration, for people.
+// RenewedEvery is the mode with a heartbeat of its own.
+func (m Mode) RenewedEvery(d time.Duration) Mode {
+	m.every = d
+	return m
+}
+
+// String spells the mode and its durations, for people.
 func (m Mode) String() string {
-	if m.singleServer {
-		return "single server"
+	s := "single server"
+	if !m.singleServer {
+		s = fmt.Sprintf("quorum (leader ping %v)", m.leaderPing)
 	}
-	return fmt.Sprintf("quorum (leader ping %v)", m.leaderPing)
+	if m.every != 0 {
+		s += fmt.Sprintf(", heartbeat %v", m.every)
+	}
+	return s
 }
 
 const (
@@ -44,12 +55,14 @@ const (
 	roundTrip = 50 * time.Millisecond // what the room check allows for a round trip
 )
 
-// Heartbeat is h: how often the lease is renewed while something is held, a tenth of the session timeout and at
-// least 250 ms.
-func Heartbeat(timeout time.Duration) time.Duration { return max(timeout/10, 250*time.Millisecond) }
+// LeastHeartbeat keeps one Session from asking the servers more than four times a second.
+const LeastHeartbeat = 250 * time.Millisecond
 
-// IdleRead is how often an idle session sends a cheap read. The quorum lease stands on the last exchange but one, so room
-// counts two gaps: T/3.
+// Heartbeat is how often the lease is renewed while something is held, unless the mode says otherwise: a tenth of the session timeout.
+// It is also the measure of patience with a server, whatever the mode says.
+func Heartbeat(timeout time.Duration) time.Duration { return max(timeout/10, LeastHeartbeat) }
+
+// IdleRead is how often an idle session sends a cheap read.
 func IdleRead(timeout time.Duration) time.Duration { return timeout / 6 }
 
 // worth is how long after its sending an exchange proves the session alive, G aside.
@@ -57,12 +70,21 @@ func worth(timeout time.Duration) time.Duration {
 	return time.Duration(float64(timeout)/clockRate) - leaseSlop
 }
 
+// heartbeat is h: how often the lease is renewed while something is held.
+func (m Mode) heartbeat(timeout time.Duration) time.Duration {
+	if m.every != 0 {
+		return m.every
+	}
+	return Heartbeat(timeout)
+}
+
 // Room is how far the lease is ahead at the least: just before a heartbeat's answer, on a session that was idle before. It
-// must be positive.
+// must be positive. The quorum lease stands on the last exchange but one, so room counts two gaps.
 func (m Mode) Room(timeout time.Duration) time.Duration {
-	r := worth(timeout) - Heartbeat(timeout) - 2*roundTrip
+	h := m.heartbeat(timeout)
+	r := worth(timeout) - h - 2*roundTrip
 	if !m.singleServer {
-		r -= m.leaderPing + timeout/3
+		r -= m.leaderPing + 2*max(h, IdleRead(timeout))
 	}
 	return r
 }
@@ -89,6 +111,9 @@ func (m Mode) Check(timeout time.Duration) error {
 		if SingleServer().Room(timeout) > 0 {
 			advice += ", or, if there is one server, SingleServerLease()"
 		}
+	}
+	if m.RenewedEvery(0).Room(timeout) > 0 {
+		advice += ", or a shorter heartbeat (WithHeartbeat)"
 	}
 	return fmt.Errorf("%w: %v with lease %v; use at least %v for this lease (WithSessionTimeout)%s; docs/lease.md has the formula", ErrNoRoom, timeout, m, need, advice)
 }
@@ -124,6 +149,9 @@ func (l *Lease) From() clock.Instant { return l.end.Add(-worth(l.timeout)) }
 // Timeout returns the smallest session timeout that was granted in this session.
 func (l *Lease) Timeout() time.Duration { return l.timeout }
 
+// Heartbeat returns how often the lease is renewed while something is held.
+func (l *Lease) Heartbeat() time.Duration { return l.mode.heartbeat(l.timeout) }
+
 // Room returns how long no server may answer until the lease ends.
 func (l *Lease) Room() time.Duration { return l.mode.Room(l.timeout) }
 
@@ -132,12 +160,12 @@ func (l *Lease) Check() error { return l.mode.Check(l.timeout) }
 
 // Grants says whether the lease is far enough ahead for a grant: the first heartbeat must be able to renew it.
 func (l *Lease) Grants(now clock.Instant) bool {
-	return l.end.Sub(now) >= min(Heartbeat(l.timeout), l.mode.Room(l.timeout))
+	return l.end.Sub(now) >= min(l.Heartbeat(), l.Room())
 }
 
 // NeedsABeat says whether the lease is too near its end to wait a whole interval for the next heartbeat.
 func (l *Lease) NeedsABeat(now clock.Instant) bool {
-	return l.end.Sub(now) < Heartbeat(l.timeout)+2*roundTrip
+	return l.end.Sub(now) < l.Heartbeat()+2*roundTrip
 }
 
 // Attached notes the connect exchange of a new connection. For a new session it is a quorum operation itself: the
@@ -168,7 +196,7 @@ func (l *Lease) Answered(conn uint64, f Exchange) {
 		return
 	}
 	// Frames much closer together than the heartbeat add nothing. To leave out the later one is the safe side.
-	if f.Sent.Sub(l.exchanges[len(l.exchanges)-1].Sent) < Heartbeat(l.timeout)/4 {
+	if f.Sent.Sub(l.exchanges[len(l.exchanges)-1].Sent) < l.Heartbeat()/4 {
 		return
 	}
 	l.exchanges = append(l.exchanges, f)

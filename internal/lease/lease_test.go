@@ -345,7 +345,10 @@ func TestLease_RandomTraffic_NeverBeyondTheRule(t *testing.T) {
 // at every phase: an idle session acquires, and its heartbeats' answers stop.
 func TestLeaseRoom_IsThere(t *testing.T) {
 	const rtt = roundTrip
-	for _, mode := range []Mode{Quorum(4 * sec), Quorum(2 * sec), SingleServer()} {
+	for _, mode := range []Mode{
+		Quorum(4 * sec), Quorum(2 * sec), SingleServer(),
+		Quorum(4 * sec).RenewedEvery(sec), Quorum(4 * sec).RenewedEvery(8 * sec), SingleServer().RenewedEvery(8 * sec),
+	} {
 		for _, T := range []time.Duration{10 * sec, 20 * sec, 30 * sec} {
 			if mode.Room(T) <= 0 {
 				continue
@@ -361,7 +364,7 @@ func TestLeaseRoom_IsThere(t *testing.T) {
 				}
 				grant := now.Add(phase)
 				for i := range 30 { // held: a heartbeat every h, the first at once
-					sent := grant.Add(time.Duration(i) * Heartbeat(T))
+					sent := grant.Add(time.Duration(i) * mode.heartbeat(T))
 					if i > 0 {
 						// Just before this heartbeat's answer the lease is at its shortest.
 						least = min(least, l.end.Sub(sent.Add(rtt)))

@@ -62,6 +62,13 @@ func (z *Era) Timeout() time.Duration {
 	return z.mu.lease.Timeout()
 }
 
+// heartbeat returns how often the lease is renewed while something is held.
+func (z *Era) heartbeat() time.Duration {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return z.mu.lease.Heartbeat()
+}
+
 // LeaseEnd returns until when the session is surely alive.
 func (z *Era) LeaseEnd() clock.Instant {
 	z.mu.Lock()

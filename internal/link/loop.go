@@ -58,10 +58,12 @@ func (l *Link) look(seen *looks) (again, end time.Duration) {
 	}
 	held, queued, busy, ends := z.plan()
 	end = ends.Sub(now) + time.Millisecond
-	h := lease.Heartbeat(z.Timeout())
-	interval := lease.IdleRead(z.Timeout())
-	if held > 0 || queued > 0 {
+	tenth, interval, h := lease.Heartbeat(z.Timeout()), lease.IdleRead(z.Timeout()), z.heartbeat()
+	switch {
+	case held > 0:
 		interval = h
+	case queued > 0:
+		interval = min(interval, max(h, tenth))
 	}
 	if conn == 0 {
 		return min(next.Sub(now), interval), end
@@ -74,15 +76,15 @@ func (l *Link) look(seen *looks) (again, end time.Duration) {
 		due = now.Add(interval)
 	}
 	if heard, asked, owes := t.Silence(); owes && (held > 0 || busy) && l.dials.Alternatives() {
-		leave, look := seen.quiet.Look(now, heard, asked, h, held > 0)
+		leave, look := seen.quiet.Look(now, heard, asked, tenth, held > 0)
 		if leave {
 			silent := now.Sub(heard).Round(time.Millisecond)
 			l.Log.Warn("zklock: the server is silent; trying another", "server", t.RemoteAddr().String(),
 				"session", fmt.Sprintf("%#x", z.ID), "for", silent)
 			t.Leave(fmt.Errorf("the server was silent for %v", silent))
-			return h, end
+			return tenth, end
 		}
 		due = min(due, look)
 	}
-	return due.Sub(now), end
+	return min(due.Sub(now), tenth), end
 }
