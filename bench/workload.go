@@ -304,7 +304,7 @@ func waiters(sessions []session, w workload, path string) (r result, err error) 
 	return r, err
 }
 
-// batches has one owner do the jobs of many goroutines, as docs/performance.md shows it. A job is to be done once, and does nothing.
+// batches has one owner do the jobs of many goroutines, as batches of example_test.go does. A job is to be done once, and does nothing.
 func batches(l lock, w workload, d time.Duration) (r result, err error) {
 	jobs := make(chan chan struct{})
 	var all sync.WaitGroup
