@@ -8,9 +8,9 @@ import (
 	"github.com/zklock/zklock/internal/queue"
 )
 
-// Permits for several at a time. Who is not in front of the queue takes some too, if there is room for all who come first and for
-// itself (queue.HaveRoom). If its leases turn out to be behind others all the same, it withdraws them: only who is in front of the queue
-// waits with leases. A client that counts leases, as Curator's does, could otherwise wait for one that waits for it.
+// Permits for several at a time. A client that is not in front of the queue takes some too, if there is room for all that come first and
+// for itself (queue.HaveRoom). If its leases turn out to be behind others all the same, it withdraws them: only the client in front of
+// the queue waits with leases. A client that counts leases, as Curator's does, could otherwise wait for one that waits for it.
 
 // before tries to take permits without a place in the queue, if there was room for that at the last acquire.
 func (p *permits) before(a *acquisition) error {

@@ -22,11 +22,11 @@ import (
 // WithLockDelay has nobody granted for d after a holder disappeared without a release: its process crashed, its session expired or was
 // closed, its hold was lost, or its node was deleted. It gives the holder's requests that are still on their way the time to arrive, at
 // resources that do not check a token. After a release the next is granted at once. It is for a Mutex and an Election; all clients of the
-// path should give the same d. There is no delay by default.
+// path should give the same d: clients without the option take the lock at once. There is no delay by default.
 //
 // The holder is recorded in the lock root's data, which needs WRITE on it, and the release takes that back. Data of somebody else there
-// is not touched: acquires return an error that says so. Who finds the record of a node that is gone waits for d from when its Session
-// first found that, however long ago the holder disappeared. So a candidate that dies while it waits starts the delay again. A TryAcquire
+// is not touched: acquires return an error that says so. A candidate that finds the record of a node that is gone waits for d from when
+// its Session first found that, however long ago the holder disappeared. So a candidate that dies while it waits starts the delay again. A TryAcquire
 // in the delay returns ErrNotAcquired, with DelayUntil in its Error; if each is made through a new Session, none ever succeeds.
 //
 // An acquire takes two requests more, and no round trip if the lock is free; a release is still one.

@@ -19,7 +19,7 @@
 //   - to take and give back in steps: [Mutex.Acquire] or [Mutex.TryAcquire], then [Hold.Release]
 //   - to look before a step that cannot be undone: [Hold.Err]
 //   - to have a resource refuse a holder that is too late: [Hold.Token]; where the resource is ZooKeeper, [Hold.Check]
-//   - to have a resource ask whether the hold of a request still stands: [Hold.Sequencer], [CheckSequencer]
+//   - to have a resource ask whether the hold of a request is still there: [Hold.Sequencer], [CheckSequencer]
 //   - to stop slow work before the lease ends: [Hold.Ending]
 //   - to take the lock again further down: the same with the context of Do or [Hold.Context], or one from [WithOwner]
 //   - to have one process lead, and others know which: [NewElection], [Election.Campaign], [Election.Observe]
@@ -27,7 +27,7 @@
 //   - to let readers in together: [NewRWMutex], whose two sides have the same methods
 //   - to make a path of a name that others choose, with whatever is in it: [PathOf]
 //   - to see who holds and who waits: [Mutex.Participants]; to ask the holder to give way: [Revoke]
-//   - to hear how the Session stands: [Session.State], [Session.Changes]; what it logs: [WithLogger]
+//   - to know the state of the Session: [Session.State], [Session.Changes]; what it logs: [WithLogger]
 //   - to see what its locks do, in metrics and spans: [WithTrace], [Session.Stats]
 //   - to tell errors apart: errors.Is with [ErrLost] and the others, [IsFinal] in loops; [Error] has the node and the place in the queue
 //
@@ -37,26 +37,26 @@
 //
 // I1, exclusion: among live lock nodes at most one holds. Tokens strictly increase in the order of the grants, for ever:
 // across sessions, and across lock roots that were deleted and made again. In a read/write lock, readers may hold together,
-// and nobody beside a writer but its own owner, as a reader. A writer's token is larger than those of all earlier holders,
+// but nobody beside a writer except its own owner, as a reader. A writer's token is larger than those of all earlier holders,
 // a reader's larger than those of all earlier writers; readers are not ordered among each other.
 //
 // I2, one node: an owner has at most one node per lock path. Re-entry creates none. A writer that reads has a second one,
-// until both locks are released. Two exceptions. After a Release with [ErrNotConfirmed], or an acquire that failed, the
-// node may still be being deleted (I4): the owner's next acquire makes another, and queues behind the first until that is
-// gone. If the servers refuse to end a ZooKeeper session that was given up, or do not answer when they are asked to, its node
-// stays until it expires, ahead of the node of the next session.
+// until both locks are released. There are two exceptions. After a Release with [ErrNotConfirmed], or an acquire that failed,
+// the node may still be there for a while (I4): then the owner's next acquire makes another, and queues behind the first
+// until that is gone. And if the servers refuse to end a ZooKeeper session that was given up, or do not answer when they are
+// asked to, its node stays until the session expires, ahead of the node of the next session.
 //
 // I3, own node: a grant rests on a node that exists and that the current ZooKeeper session created.
 //
 // I4, no orphans: a node that was given up is deleted, before the call returns or in the background after it, whatever
-// failed in between. One exception: if the answer to a create is lost and the servers carry it out more than T/3 after the
-// search for its node, the node stays until its ZooKeeper session ends. If they refuse to list the lock root, it stays until
-// they do no more.
+// failed in between. There is one exception: if the answer to a create is lost and the servers carry it out more than T/3 after the
+// search for its node, the node stays until its ZooKeeper session ends. If they refuse to list the lock root, it cannot be
+// found, and stays until they list it again.
 //
 // I5, notified of a loss in time: a holder is notified that it has lost the lock before the ensemble can give the lock to
 // another, under the assumptions of its lease mode (below). Where an assumption fails, the token still protects a resource
 // that checks it. A person or program may take the lock away on purpose, by deleting the node or by ending the ZooKeeper
-// session at the servers. Then the next holder does not wait: the old one is notified when its client hears of it.
+// session at the servers. Then the next holder does not wait, and the old one is notified when its client hears of it.
 //
 // I6, bounded: every call returns when its context ends, plus at most half a second, and when the Session is closed.
 // Release and Close end by themselves, also when no server answers and no context ends. Nothing hangs.
@@ -64,7 +64,8 @@
 // I7, no growth: goroutines, watches and memory do not grow with the number of cycles, time-outs or failures.
 //
 // I8, fair: grants follow the queue. One release wakes one waiter, and lets the one after it look. A writer's release wakes
-// all readers up to the next writer, and tells those behind up to three more; a reader's tells one writer.
+// all readers up to the next writer, and also notifies readers behind up to three more writers; a reader's release notifies
+// one writer.
 //
 // # What is not promised
 //
@@ -82,11 +83,11 @@
 // another try succeeds. If clients of other packages share a lock there, exclusion is not promised.
 //
 // Exclusion in one lock among goroutines that share the context of a hold of that lock ([Hold.Context], and contexts
-// derived from it) or an owner set with [WithOwner]: they re-enter it. Everybody else contends, also under a hold of
-// another lock.
+// derived from it) or an owner set with [WithOwner], because they re-enter it. All others contend, even if they have a hold
+// of another lock.
 //
 // Re-entry through another [Session]. A hold belongs to its Session. A caller that acquires the same lock under it
-// through a second Session waits for the hold, and so for itself if it has that hold.
+// through a second Session waits for the hold, and therefore for itself if the hold is its own.
 //
 // Protection from people and programs that break the rules. A program with DELETE on the lock root can delete a holder's
 // node. A program that reaches the servers can end any ZooKeeper session whose id it knows. The next in the queue is

@@ -14,7 +14,7 @@ import (
 )
 
 // writeSide and readSide are the recipe of a read/write lock's sides. An owner that has the write lock may take the read lock, too: it makes a
-// reader's node with the writer's number. Whoever stood behind the writer's node finds the reader's when that goes, and lists
+// reader's node with the writer's number. A waiter behind the writer's node finds the reader's when that goes, and lists
 // (queue.Rule.staysAlone).
 //
 //	write lock held ──▶ one transaction: the writer's node is there, make the reader's ──▶ both held, released in any order

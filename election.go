@@ -18,8 +18,8 @@ import (
 )
 
 // Election is one candidate for the leadership of a path, and a view of who leads. It is a Mutex on that path: the candidate that
-// holds it leads, and the others queue behind. So what is promised of a Mutex and its Hold goes for a leader, too. An Election may be
-// used from many goroutines; it stands in one Campaign at a time.
+// holds it leads, and the others queue behind. So what is promised of a Mutex and its Hold applies to a leader, too. An Election may be
+// used from many goroutines, but in one Campaign at a time.
 type Election struct {
 	m  *Mutex
 	mu struct {
@@ -201,7 +201,7 @@ func (e *Election) setHold(h *Hold) {
 }
 
 // Hold returns the hold under which this candidate leads now, nil if it does not lead. It answers from memory, and compares the clock with
-// the lease first, as Hold.Err does: so after a pause it does not say that a leadership stands which has gone to another.
+// the lease first, as Hold.Err does. So after a pause it does not report a leadership that has gone to another.
 func (e *Election) Hold() *Hold {
 	e.made()
 	e.mu.Lock()

@@ -12,7 +12,7 @@ import (
 	"github.com/zklock/zklock/internal/lease"
 )
 
-// ErrEnding is the cause of a context of Hold.Ending that has ended while the hold stands: its lease is about to end.
+// ErrEnding is the cause of a context of Hold.Ending that has ended although the hold is not lost: its lease is about to end.
 var ErrEnding = errors.New("the lease is about to end")
 
 // Ending returns a context derived from the hold's Context, which it carries: it ends with the hold, and also as soon as the hold's
@@ -20,7 +20,7 @@ var ErrEnding = errors.New("the lease is about to end")
 // hold's Context. As long as the lease is renewed in time, it does not end. Its own Err compares the clock first. A context that has
 // ended stays ended, also if the lease is renewed after that. The function ends it too, and its timer, which the hold's end also does.
 //
-// Between two renewals no more than LeaseRoom is surely left: give a margin below that, or the context may end although all is well. A
+// Between two renewals no more than LeaseRoom is guaranteed to be left. So give a margin below that, or the context may end although all is well. A
 // margin above all that a renewal brings ends it at once.
 func (h *Hold) Ending(margin time.Duration) (context.Context, context.CancelFunc) {
 	h.granted()

@@ -25,7 +25,7 @@ var (
 	// ErrNotAcquired: somebody else is ahead in the queue, and the call does not wait. Its node is deleted, or is being
 	// deleted in the background.
 	ErrNotAcquired = errors.New("lock not acquired: somebody is ahead")
-	// ErrNotConnected: a call that does not wait, or no longer, cannot say whether the lock is free, or a hold stands. The Session is not
+	// ErrNotConnected: a call that does not wait, or no longer, cannot say whether the lock is free, or a hold is still there. The Session is not
 	// connected to a server, or none answered in time. Its node is deleted in the background if there is one. It is never ErrNotAcquired too.
 	ErrNotConnected = errors.New("no connection to the servers")
 	// ErrUpgrade: the owner has the read lock, and not the write lock that it asks for: it would wait for itself. It must release
@@ -34,7 +34,7 @@ var (
 	// ErrNotHeld: the handle was released; of CheckSequencer, the hold is over.
 	ErrNotHeld = errors.New("lock not held")
 	// ErrLost: the lock was held, and ended without a release. What ran under it may have overlapped with the next holder.
-	// Only a resource that checks the fencing token is surely safe.
+	// Only a resource that checks the fencing token is guaranteed to be safe.
 	ErrLost = errors.New("lock lost")
 	// ErrResigned: Resign ended a candidature, or a leadership. It is also the cause of the context that the leader works under.
 	ErrResigned = errors.New("resigned")
@@ -61,7 +61,7 @@ var (
 	// ErrAuthFailed: a server refused the credentials given with WithDigest or WithSASL, or did not prove who it is.
 	ErrAuthFailed = errAuthFailed
 	// ErrCertificate: over TLS, each server that was tried refused our certificate, or we refused its. The error says which, and why. It
-	// stands beside the end of Connect's context, or beside ErrNotConnected, and is not final: the Session tries on, and a certificate that
+	// is joined with the end of Connect's context or with ErrNotConnected, and is not final: the Session tries on, and a certificate that
 	// is renewed is taken at the next dial (WithTLSFiles).
 	ErrCertificate = errCertificate
 )
@@ -87,7 +87,7 @@ type Error struct {
 	// unless it waits for a limit alone.
 	Place       int
 	Predecessor string
-	// Who held the lock then, for people: the data of its node (host and process, unless WithData set something else), its
+	// The holder then, for people: the data of its node (host and process, unless WithData set something else), its
 	// session, and since when it was queued. Only a call that was next knows it, second in a mutex's queue or first in a line for
 	// permits. There it is the holder of the first lease, and how many more leases there are; one request asks for it when the wait has
 	// lasted for half a second. A mutex makes none for it. Otherwise it is "".

@@ -7,7 +7,7 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// Front returns the first in the queue, who holds the lock or is about to, as a server knows it: by one list and one read, however long
+// Front returns the first participant in the queue, which holds the lock or is about to, as a server knows it: by one list and one read, however long
 // the queue is. (Participants reads each node.) If nobody is in the queue, the Participant is the zero one, whose Node is empty. With
 // WithLockDelay, its DelayUntil is set while it waits for that, which takes one read more. While no server can be reached, Front waits
 // for one until ctx ends.

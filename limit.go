@@ -206,7 +206,7 @@ func badPermits(k, n int) error {
 // semaphore's locks and leases. Its data is as Curator's SharedCount writes it: 4 bytes, big endian, from 0 to 2^24. If the node is not there, the
 // first acquire makes it with the number given to NewSemaphore; WithContainer, it goes by that number and makes none.
 //
-// Who sets the data changes the limit for all: Semaphore.SetLimit does, and so does Curator's SharedCount. More permits wake who waits at
+// Whatever sets the data changes the limit for all clients: Semaphore.SetLimit does, and so does Curator's SharedCount. More permits wake waiters at
 // once. Fewer take none away: as many holds as were granted stay, until they are released. 0 pauses the work: all wait until the limit is raised. While the data is something else,
 // acquires return an error that names the node. The option costs one more request with each look at the leases, and no round trip.
 func WithSharedLimit(node string) MutexOption {

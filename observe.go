@@ -16,15 +16,15 @@ import (
 )
 
 // Observe returns an iterator over the leaders: the one there is, and then each next one. A Participant whose Node is empty says that
-// nobody leads, or, if it is Unknown, that this cannot be said. Who reads slowly misses leaders in between, and never the last. The
+// nobody leads, or, if it is Unknown, that this cannot be said. A reader that is slow may miss leaders in between, but never the last. The
 // first look is taken when the first pair is asked for, not at the call: range before you change what you want to see changing.
 //
 // While no server can be reached, the iterator waits. The leader that it named last may then be another. When the Session gives its
 // ZooKeeper session up, 7/6 of the session timeout and a second after the last answer, a Participant that is Unknown says so. If a
 // server loses an event, the change is seen within a session timeout.
 //
-// With WithLockDelay, who is in front during a lock-delay does not lead yet: its DelayUntil is set. A second pair, in which that is
-// zero, tells when it leads.
+// With WithLockDelay, a candidate that is in front during a lock-delay does not lead yet: its DelayUntil is set. A second pair, in
+// which that is zero, says when it leads.
 //
 // A pair with an error says why it is not known who leads, and the iterator goes on: the candidate in front may not be read, which its
 // Node then names, or is of another recipe. The iterator ends with the cause of ctx, ErrClosed, or what the servers refuse of

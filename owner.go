@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Owner is who may re-enter a lock. Goroutines have no identity, so the context says who asks: it carries a hold of that
+// Owner identifies a caller that may re-enter a lock. Goroutines have no identity, so the context says who asks: it carries a hold of that
 // lock, or an owner set with WithOwner. Owners are comparable, and equal only if they come from the same call of NewOwner.
 type Owner struct {
 	id   uuid.UUID
@@ -32,8 +32,8 @@ func (o Owner) String() string {
 
 type ownerKey struct{}
 
-// WithOwner returns a context in which Acquire acts for the owner: it re-enters what the owner holds. That goes for every
-// lock but permits, which are not re-entered, and for any holds that the context carries. Goroutines that share an owner do not exclude each other. The zero Owner
+// WithOwner returns a context in which Acquire acts for the owner: it re-enters what the owner holds. That applies to every
+// lock except permits, which are not re-entered, and to any holds that the context carries. Goroutines that share an owner do not exclude each other. The zero Owner
 // sets none.
 func WithOwner(ctx context.Context, o Owner) context.Context {
 	return context.WithValue(ctx, ownerKey{}, o)

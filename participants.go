@@ -26,7 +26,7 @@ type Participant struct {
 	Age       time.Duration // by this machine's clock
 
 	// Holds says that the nodes show it to hold: it is in front, or a reader with no writer or mutex ahead, or the reader of a writer in front
-	// that reads, too, or has a permit that counts as granted (see Semaphore.Participants). Who has come to the front holds, or is about to: no
+	// that reads, too, or has a permit that counts as granted (see Semaphore.Participants). A participant in front holds, or is about to: no
 	// node tells when its client has heard of it, nor whether that client's lease lasts. It is false while DelayUntil is set.
 	Holds bool
 

@@ -75,7 +75,7 @@ func (p *permits) front(a *attempt) error {
 // outcome is known, even if nobody waits any more: after an error there are none but those in a.held. It returns a look that went out after
 // it, over the same connection, or nil.
 //
-// It makes them only if the Session may have so many others, too: who is in front of the queue must not lack room for the sake of who is not.
+// It makes them only if the Session may have so many others, too: the one in front of the queue must not lack room because of others.
 func (a *attempt) makeLeases(others int) (*look, error) {
 	e, p := a.e, a.permits()
 	var seats []*nodes.Seat

@@ -15,7 +15,7 @@ import (
 // a reader that comes after a writer waits for it, so neither side starves.
 type RWMutex struct{ read, write Mutex }
 
-// NewRWMutex returns the read/write lock on path. Path and options are as for [NewMutex]; the options go for both sides. It sends
+// NewRWMutex returns the read/write lock on path. Path and options are as for [NewMutex]; the options apply to both sides. It sends
 // nothing.
 //
 // Both sides of the lock re-enter: give Acquire the context of the hold ([Hold.Context]), or one with an owner ([WithOwner]).

@@ -103,12 +103,12 @@ func (sem *Semaphore) made() *Semaphore {
 // data and ACL in each, is longer than the servers read (WithJuteMaxBuffer): by default 1,048,575 bytes, which are some 8,000 leases with
 // short data. Otherwise its calls are those of a Mutex, but for this:
 //
-// Each call takes permits of its own. It does not re-enter, also if its context carries a hold of the semaphore or an owner: a call
+// Each call takes permits of its own. It does not re-enter, even if its context carries a hold of the semaphore or an owner: a call
 // that has permits and asks for more may wait for itself, as with every semaphore. The owner that WithOwner sets is the hold's, for logs.
 //
 // Calls take their turn in the order of their queue. Several take permits at a time, where there is room for all who came before, of whom each
-// counts with one permit. So a call that wants many may be overtaken by those that want few, but not once it is first in line. That goes
-// for one that wants more than the shared limit is now, too: it waits until the limit is raised or its context ends, and all behind it
+// counts with one permit. So a call that wants many may be overtaken by those that want few, but not once it is first in line. That
+// applies also to a call that wants more than the shared limit is now: it waits until the limit is raised or its context ends, and all behind it
 // wait with it. A try returns ErrNotAcquired then. If a permit is free that those ahead may take, a try waits until they have, for two
 // heartbeats at most.
 //
@@ -117,8 +117,8 @@ func (sem *Semaphore) made() *Semaphore {
 // do, a resource must not refuse the smaller token of one that still holds: use Checks or Deadline.
 //
 // A Curator client that acquires several leases takes them one by one and keeps what it has. Two such clients can wait for each
-// other, and all others with them, for as long as they wait; so can one and a caller of ours. That needs two who hold a part: two of
-// ours never do.
+// other, and all others with them, for as long as they wait; so can one of them and a caller of ours. Two callers of ours never do,
+// because they do not hold a part.
 func (sem *Semaphore) Permits(k int) Lock {
 	m := sem.made().m
 	p := *m.recipe.(*permits)
@@ -162,15 +162,15 @@ func (l *permitLock) String() string {
 	return fmt.Sprintf("%d permits of %s", l.m.recipe.(*permits).k, l.Path())
 }
 
-// Participants returns the permits that are in use, one for each lease, and then who waits, the next in line first: in both, as many
-// nodes as a caller has there. The Token of a lease is that of its hold. Nodes that go meanwhile are left out.
+// Participants returns the permits that are in use, one for each lease, and then the waiters, the next in line first. A caller
+// appears as often as it has nodes there. The Token of a lease is that of its hold. Nodes that go meanwhile are left out.
 // While no server can be reached, Participants waits for one until ctx ends.
 //
 // A lease that was granted is in use until it goes, so there may be more holders than the limit: it was lowered, or other clients go by a
-// larger one. No node says that its lease was granted. But only who is in front of the queue can have leases that are not: those it made
+// larger one. No node says that its lease was granted. But only the client in front of the queue can have leases that are not: those it made
 // last, after its node in the queue, if all leases together are more than the limit. These wait. So for a moment, while leases are made and
-// nodes leave the queue, who was just granted is in both, and a hold of the front's Session may be taken for the front's. For a round trip,
-// leases that were made in vain, as others were quicker, pass for holds. And a caller that waits with leases counts as a holder if somebody
+// nodes leave the queue, a caller that was just granted is in both, and a hold of the front's Session may be taken for the front's. For a round trip,
+// leases that were made in vain, because others were quicker, look like holds. And a caller that waits with leases counts as a holder if somebody
 // deletes its node in the queue.
 func (sem *Semaphore) Participants(ctx context.Context) (holders, waiters []Participant, err error) {
 	if !sem.isMade() {
@@ -218,7 +218,7 @@ func (sem *Semaphore) Limit(ctx context.Context) (n int, err error) {
 }
 
 // SetLimit sets the shared limit for all, from 0, with which nobody is granted, to 2^24. It makes the node if that is not there, as
-// acquires do, and replaces data that is no limit. WithSharedLimit says what follows for those who hold and wait.
+// acquires do, and replaces data that is no limit. WithSharedLimit says what follows for holders and waiters.
 //
 // It does not overwrite a limit that somebody else sets at the same time, or did just before: then the error wraps zk.ErrBadVersion and
 // says what the limit is now, and IsFinal is false. (Of two that find no node, both may return nil, and the later one's number stays.) What

@@ -1,7 +1,7 @@
 package zklock
 
 // A sequencer says which hold a request is made under. The request takes it along, and the resource asks the ensemble whether that hold
-// still stands.
+// is still there.
 
 import (
 	"cmp"
@@ -31,11 +31,11 @@ var (
 	// ErrOtherRoot: the node above the lock nodes is not the one that the hold was granted under. It was removed or made anew
 	// since, and the hold went with it; or the sequencer is of another ensemble.
 	ErrOtherRoot = errors.New("the lock root is not that of the sequencer: it was removed or made anew, or the sequencer is of another ensemble")
-	// ErrBadSequencer: the text is not what a Sequencer's String returns, or not what a hold has given: its node waits, say.
+	// ErrBadSequencer: the text is not what a Sequencer's String returns, or not what a hold has given: for example, its node waits.
 	ErrBadSequencer = errors.New("not a sequencer")
 )
 
-// Sequencer says which hold a request is made under. Its String travels with the request, in a header say. There is nothing secret in
+// Sequencer says which hold a request is made under. Its String travels with the request, for example in a header. There is nothing secret in
 // it, and nothing that proves who sends it: whoever may list the lock root can write one.
 type Sequencer struct {
 	Path    string // of the lock, absolute: with the chroot
@@ -152,7 +152,7 @@ func (q Sequencer) rule() (queue.Rule, bool) {
 	return queue.Rule{}, false
 }
 
-// CheckSequencer asks the ensemble whether the hold that the text names still stands, and is one of the lock on path, which is as given
+// CheckSequencer asks the ensemble whether the hold that the text names is still there, and is one of the lock on path, which is as given
 // to NewMutex, NewRWMutex, NewSemaphore or NewElection: below the chroot of s. It returns nil if so. ErrNotHeld says that the hold is
 // over, by whatever end; ErrOtherLock, ErrOtherRoot and ErrBadSequencer say what else is wrong. ErrNotConnected says that the
 // connection ended before the answer, and nothing is known: another try may tell. While no server can be reached, CheckSequencer waits
@@ -162,12 +162,12 @@ func (q Sequencer) rule() (queue.Rule, bool) {
 // that they would wait for. So nobody else had been granted what the hold excludes. It also proves that the token is not larger than the
 // hold's.
 //
-// It does not prove that the hold stands when the call returns: it may end right after. Where the resource can compare tokens, do that
+// It does not prove that the hold is there when the call returns: it may end right after. Where the resource can compare tokens, do that
 // too. Nor does it prove that the holder still counts on it: between a release, or the end of a lease, and the moment when its node is
-// gone, the check says that the hold stands. So it does while another handle of its owner has it; and of a reader beside its own writer,
+// gone, the check says that the hold is there. So it does while another handle of its owner has it; and of a reader beside its own writer,
 // until both are released. Nor does it prove that a forged text is of a hold: a node in front is not granted while a lock-delay runs, or
 // while a node of WithQueuePattern is ahead; and the limit of a semaphore may have no room for leases that are there. No Hold gives the
-// sequencer of such a node. Who needs a lock alone asks the Mode of ParseSequencer.
+// sequencer of such a node. A resource that needs the lock to be exclusive asks the Mode of ParseSequencer.
 //
 // It costs one transaction, which the servers agree on as they do on a write, a read and a list, in one round trip, however many permits
 // the text claims. The list's answer has some 60 bytes for each node in the queue, or for each lease of a semaphore; calls that are made

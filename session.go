@@ -204,7 +204,7 @@ func (s *Session) Changes(ctx context.Context) <-chan Change {
 	return s.connected().feed.subscribe(ctx)
 }
 
-// Deadline returns the time up to which the ZooKeeper session is surely alive if no further answer comes. It is the zero
+// Deadline returns the time up to which the ZooKeeper session is guaranteed to be alive if no further answer comes. It is the zero
 // time if there is no ZooKeeper session. While nothing is held, nothing renews it, and it may lie in the past.
 func (s *Session) Deadline() time.Time {
 	if z := s.connected().link.Era(); z != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/zklock/zklock/internal/link"
 )
 
-// State is how a Session stands to its ZooKeeper session.
+// State is the state of a Session's connection, and of its ZooKeeper session.
 //
 //	              attached                   detached
 //	Connecting ─────────────▶ Connected ───────────────▶ Suspended

@@ -9,13 +9,13 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Where several permits are free, who is granted in front of the queue tells those behind it (besidefront.go).
+// If several permits are free, the client that is granted in front of the queue notifies those behind it (besidefront.go).
 
 // mostWoken is how many are told at a time that there is room.
 const mostWoken = 64
 
 // wake has those who wait look for room, if there is some beside what the next in line takes, which the end of our node wakes. Twice as many
-// look as there is room for: by then, more permits may be free, and who looks in vain has read two lists. It is a hint: nothing rests on it.
+// look as there is room for: by then, more permits may be free, and a look in vain costs two lists. It is a hint: nothing rests on it.
 func (a *attempt) wake(room int) {
 	if room < 2 {
 		return
