@@ -105,7 +105,7 @@ func ExampleStore() {
 	// map[/locks/report:{23 0}]
 }
 
-// guarded lets nobody post a report who is late.
+// guarded refuses the report of a client that is late.
 func guarded(reports http.Handler) http.Handler {
 	gate := &fence.Gate{Guard: fence.NewGuard(fence.NewMemory(1000)), Parse: parse}
 	return gate.Handler(reports, func(r *http.Request) (lock string, guarded bool) {

@@ -18,7 +18,7 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// guarded lets nobody post a report who is late, or holds nothing.
+// guarded refuses the report of a client that is late, or holds nothing.
 func guarded(s *zklock.Session, reports http.Handler) http.Handler {
 	gate := &fence.Gate{
 		Guard: fence.NewGuard(fence.NewMemory(1000)),
