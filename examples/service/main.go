@@ -140,11 +140,13 @@ func (v *service) follow(ctx context.Context) {
 // ServeHTTP answers /leader, /healthz and, for a service whose requests need ZooKeeper, /readyz.
 func (v *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	state := v.session.State()
-	switch isReady := state.Attached() && !v.stopping.Load(); {
+	switch {
 	case r.URL.Path == "/leader":
 		fmt.Fprintf(w, "%s leads; this replica: %t\n", v.leader.Load(), v.election.Hold() != nil)
-	case state == zklock.Closed, r.URL.Path == "/readyz" && !isReady:
+	case state == zklock.Closed, r.URL.Path == "/readyz" && !state.Attached():
 		http.Error(w, state.String(), http.StatusServiceUnavailable)
+	case r.URL.Path == "/readyz" && v.stopping.Load():
+		http.Error(w, "stopping", http.StatusServiceUnavailable)
 	}
 }
 
