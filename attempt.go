@@ -109,20 +109,6 @@ type look struct {
 	limit <-chan dataRead
 }
 
-// ahead is a node whose end an attempt waits for. One of them is set.
-type ahead struct {
-	on   *watch
-	told *nodes.Waiter // if the node is of the same session, and no watch is needed
-}
-
-// ends returns what tells of the node's end; one of them is nil.
-func (m ahead) ends() (fired <-chan struct{}, told <-chan queue.Turn) {
-	if m.told != nil {
-		return nil, m.told.Told
-	}
-	return m.on.fired, nil
-}
-
 // stepOut has no turn passed to the attempt any more, and has nobody tell it anything.
 func (a *attempt) stepOut() {
 	if a.turn != nil {

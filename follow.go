@@ -50,8 +50,7 @@ func (a *attempt) follow() error {
 // listQueue lists the queue, unless a list is on its way already.
 func (a *attempt) listQueue() error {
 	w := &a.walk
-	a.hearNoMore()
-	a.onAhead = slices.DeleteFunc(a.onAhead, func(m ahead) bool { return m.on == nil || m.on.hasFired() || m.on.hasFailed() })
+	a.onAhead = slices.DeleteFunc(a.onAhead, ahead.isOver)
 	if !w.Early {
 		a.list = a.e.lists.List(a.d.root.path)
 		a.recipe.listing(a)
@@ -131,18 +130,21 @@ func (a *attempt) watchOwn() error {
 	for _, name := range a.further {
 		a.onAhead = append(a.onAhead, a.lookOut(before, a.d.root.path+"/"+name))
 	}
+	for _, m := range before {
+		if m.told != nil && !slices.Contains(a.onAhead, m) {
+			a.e.nodes.StepOut(m.told)
+		}
+	}
 	return a.armed(a.onOwn)
 }
 
 // lookOut has us hear of the end of a node ahead.
 func (a *attempt) lookOut(before []ahead, path string) ahead {
-	if a.walk.KnowsAll() {
-		if told := a.e.nodes.HearOf(path, a.node); told != nil {
-			return ahead{told: told}
-		}
-	}
-	if i := slices.IndexFunc(before, func(m ahead) bool { return m.on.path == path }); i >= 0 {
+	if i := slices.IndexFunc(before, func(m ahead) bool { return m.isOf(path) }); i >= 0 {
 		return before[i]
+	}
+	if told := a.e.nodes.HearOf(path, a.node); told != nil {
+		return ahead{told: told}
 	}
 	return ahead{on: a.e.watches.startWatch(path)}
 }
@@ -247,10 +249,12 @@ func (a *attempt) await() error {
 		case <-fired:
 			return a.rule(i, a.onAhead[i].on.event == zk.EventNodeDeleted)
 		case t := <-told:
+			a.onAhead[i] = ahead{}
 			return a.rule(i, t == queue.AheadIsGone)
 		case <-alsoFired:
 			return a.rule(also, a.onAhead[also].on.event == zk.EventNodeDeleted)
 		case t := <-alsoTold:
+			a.onAhead[also] = ahead{}
 			return a.rule(also, t == queue.AheadIsGone)
 		case <-a.onOwn.fired:
 			*w = w.OwnEvent(a.onOwn.event == zk.EventNodeDeleted)

@@ -114,12 +114,27 @@ func TestRoundTrips(t *testing.T) {
 			release(t, h)
 		}
 		read, write := (*zklock.RWMutex).ReadLock, (*zklock.RWMutex).WriteLock
-		for _, n := range []int{1, 2, 8} {
+		for _, n := range []int{1, 2, 16} {
 			behind(fmt.Sprint("write lock behind readers that go at once, after the last release: ", n), 1, n, read, write, 0)
 			behind(fmt.Sprint("write lock behind readers that go one by one, after the last release: ", n), 1, n, read, write, 3*way)
 		}
-		behind("write lock behind nine readers that go at once", 2, 9, read, write, 0)
+		behind("write lock behind seventeen readers that go at once", 2, 17, read, write, 0)
 		behind("write lock behind a writer", 2, 1, write, write, 0)
+		for _, n := range []int{1, 3, 15} {
+			first := acquireIn(t, ctx, write(newRWMutex(t, v.connect(), "/job/rw")))
+			for range n {
+				r := v.queueUp(read(newRWMutex(t, v.connect(), "/job/rw")))
+				go func() { _ = r.granted2(t, time.Minute).Release(ctx) }()
+			}
+			w := v.queueUp(write(newRWMutex(t, v.connect(), "/job/rw")))
+			time.Sleep(time.Second)
+			rows(fmt.Sprint("write lock behind a writer and readers that go at once, from the writer's release on: ", n), 2, func() error {
+				go func() { _ = first.Release(ctx) }()
+				h = w.granted2(t, time.Second)
+				return nil
+			})
+			release(t, h)
+		}
 		for _, n := range []int{1, 2, 4} {
 			behind(fmt.Sprint("read lock behind writers, after the last release: ", n), 1, n, write, read, 0)
 		}

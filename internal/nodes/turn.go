@@ -41,12 +41,12 @@ type ownNode struct {
 
 // Waiter stands behind a node of its own session, directly if it may get the turn.
 type Waiter struct {
-	Node        string          // its own, absolute
-	predecessor string          // the node that it stands behind
-	rule        queue.Rule      // by which it sees the queue
-	Told        chan queue.Turn // holds one
-	watches     bool            // its node is watched, so nobody need look after it
-	skipped     bool            // it gets no turn: it is not directly behind, or the servers do not let us check its node
+	Node    string          // its own, absolute
+	Ahead   string          // the node that it stands behind
+	rule    queue.Rule      // by which it sees the queue
+	Told    chan queue.Turn // holds one
+	watches bool            // its node is watched, so nobody need look after it
+	skipped bool            // it gets no turn: it is not directly behind, or the servers do not let us check its node
 }
 
 // NewOwn returns the nodes of a new session, of which there may be most.
@@ -177,18 +177,18 @@ func (o *Own) tellLocked(node string, t queue.Turn) {
 // StandBehind returns a waiter for node that is told when the node ahead goes. It returns nil if the node ahead is not known to
 // be ours, or if the servers refuse to delete it.
 func (o *Own) StandBehind(ahead, node string, rule queue.Rule) *Waiter {
-	return o.behind(&Waiter{Node: node, predecessor: ahead, rule: rule})
+	return o.behind(&Waiter{Node: node, Ahead: ahead, rule: rule})
 }
 
 // HearOf is StandBehind for a node that may have others between itself and the one ahead. It gets no turn.
 func (o *Own) HearOf(ahead, node string) *Waiter {
-	return o.behind(&Waiter{Node: node, predecessor: ahead, skipped: true, watches: true})
+	return o.behind(&Waiter{Node: node, Ahead: ahead, skipped: true, watches: true})
 }
 
 func (o *Own) behind(w *Waiter) *Waiter {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	n := o.mu.nodes[w.predecessor]
+	n := o.mu.nodes[w.Ahead]
 	if n == nil || n.stays {
 		return nil
 	}
@@ -201,7 +201,7 @@ func (o *Own) behind(w *Waiter) *Waiter {
 func (o *Own) StepOut(w *Waiter) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if n := o.mu.nodes[w.predecessor]; n != nil {
+	if n := o.mu.nodes[w.Ahead]; n != nil {
 		n.behind = slices.DeleteFunc(n.behind, func(other *Waiter) bool { return other == w })
 	}
 }

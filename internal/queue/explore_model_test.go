@@ -33,6 +33,7 @@ const (
 	maxLag      = 4 // transactions that a server may be behind
 	maxSessions = 4
 	maxWaiters  = 4
+	maxWatched  = 8
 	noNode      = 255
 	stranger    = 254 // who owns the node of another program
 )
@@ -81,15 +82,15 @@ type client struct {
 	ahead     uint8 // the predecessor
 	list      nodes // what it was shown last
 
-	watch      [fewReaders]uint8 // those ahead that it watches, the predecessor first
+	watch      [maxWatched]uint8 // those ahead that it watches, the predecessor first
 	hears      nodes             // those of them, of the same session, whose deletion it is told of
 	ownFired   fired
-	aheadFired [fewReaders]fired
+	aheadFired [maxWatched]fired
 
 	// The watch on a node ahead goes on over the next list, if it had not fired when that was asked for (attempt.listQueue).
 	watched  nodes             // whose that are
 	keeps    nodes             // those that the list shows as ones to be watched still
-	keptConn [fewReaders]uint8 // over which the watches were set
+	keptConn [maxWatched]uint8 // over which the watches were set
 
 	told   Turn  // by the predecessor, of the same session
 	passes bool  // it deletes the node of a hold
@@ -222,11 +223,11 @@ type placeKey struct {
 
 type placed struct {
 	Place
-	watch [fewReaders]uint8
+	watch [maxWatched]uint8
 }
 
 // nobody is watched.
-var nobody = [fewReaders]uint8{noNode, noNode, noNode, noNode, noNode, noNode, noNode, noNode}
+var nobody = [maxWatched]uint8{noNode, noNode, noNode, noNode, noNode, noNode, noNode, noNode}
 
 func (x *explorer) start() world {
 	w := world{writer: noNode, reader: noNode, nClients: uint8(len(x.sessions)), faults: x.faults, giveUps: x.giveUps, mute: x.wrong&tellsNobody != 0}
@@ -491,7 +492,7 @@ func (x *explorer) stand(w *world, c uint8) {
 		return
 	}
 	x.goOn(w, c, k.walk.StoodBehind(w.isOurs(c, k.ahead)))
-	if k.does(ToWatchOwn) && k.walk.KnowsAll() && x.wrong&watchesOurs == 0 {
+	if k.does(ToWatchOwn) && x.wrong&watchesOurs == 0 {
 		for _, node := range k.watch {
 			if w.isOurs(c, node) {
 				k.hears |= only(node)

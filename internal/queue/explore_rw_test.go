@@ -237,6 +237,7 @@ func TestExplore_ReadersAndWriters(t *testing.T) {
 		{"readers and a writer of two sessions, one gives up", false, explorer{sessions: []uint8{0, 1, 0}, rules: []Rule{reader, reader, writer}, acquire: 1, lagging: 1, giveUps: 1}},
 		{"a writer that reads, a mutex and a reader of two sessions, one gives up", false, explorer{sessions: []uint8{0, 1, 0}, rules: []Rule{writer, mutex, reader}, reads: true, acquire: 1, lagging: 1, giveUps: 1}},
 		{"a writer that reads, a reader and a writer", false, explorer{sessions: three, rules: []Rule{writer, reader, writer}, reads: true, acquire: 1, lagging: 1}},
+		{"a reader and a writer of one session behind a writer, one gives up", false, explorer{sessions: []uint8{0, 1, 1}, rules: []Rule{writer, reader, writer}, acquire: 1, lagging: 1, giveUps: 1}},
 
 		{"two writers that read, two faults", true, explorer{sessions: two, rules: []Rule{writer, writer}, reads: true, acquire: 1, lagging: 2, faults: 2, kinds: disconnects | adminDeletes | expiries}},
 		{"a writer that reads, a reader and a mutex, one fault", true, explorer{sessions: three, rules: []Rule{writer, reader, mutex}, reads: true, acquire: 1, lagging: 1, faults: 1, kinds: usual}},
@@ -245,6 +246,8 @@ func TestExplore_ReadersAndWriters(t *testing.T) {
 		{"writers and a reader of two sessions, one fault", true, explorer{sessions: []uint8{0, 1, 0}, rules: []Rule{writer, writer, reader}, reads: true, acquire: 1, lagging: 1, faults: 1, kinds: all}},
 		{"three readers and a writer", true, explorer{sessions: []uint8{0, 1, 2, 3}, rules: []Rule{reader, reader, reader, writer}, acquire: 1, lagging: 1}},
 		{"three writers, two of one session, and a reader", true, explorer{sessions: []uint8{0, 1, 1, 2}, rules: []Rule{writer, writer, writer, reader}, acquire: 1, lagging: 1}},
+		{"a reader and a writer of one session behind a mutex, one fault", true, explorer{sessions: []uint8{0, 1, 1}, rules: []Rule{mutex, reader, writer}, acquire: 1, lagging: 1, faults: 1, kinds: all}},
+		{"a writer behind two readers and a writer, one gives up", true, explorer{sessions: []uint8{0, 1, 2, 3}, rules: []Rule{writer, reader, reader, writer}, acquire: 1, lagging: 1, giveUps: 1}},
 		{"two readers and a writer, one fault", true, explorer{sessions: three, rules: []Rule{reader, reader, writer}, acquire: 1, lagging: 1, faults: 1, kinds: usual}},
 		{"a writer that reads and a reader of one session, and a writer, one fault", true, explorer{sessions: twoOfOne, rules: []Rule{writer, reader, writer}, reads: true, acquire: 1, lagging: 1, faults: 1, kinds: usual}},
 		{"two writers that read, twice", true, explorer{sessions: two, rules: []Rule{writer, writer}, reads: true, acquire: 2, lagging: 1, faults: 2, kinds: disconnects | adminDeletes | expiries}},

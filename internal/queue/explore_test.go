@@ -180,7 +180,7 @@ func (x *explorer) encode(b []byte, w *world) []byte {
 	one := func(c uint8) {
 		k := &w.c[c]
 		b = append(b, k.left, byte(k.phase), node(k.node), byte(k.walk.Next), node(k.ahead), byte(k.walk.Ahead), byte(k.walk.At), byte(k.walk.watched),
-			k.walk.gone, byte(k.walk.listConn), byte(k.walk.ownConn), byte(k.walk.aheadConn), byte(k.ownFired))
+			byte(k.walk.gone), byte(k.walk.listConn), byte(k.walk.ownConn), byte(k.walk.aheadConn), byte(k.ownFired))
 		for j, i := range k.watch {
 			if i != noNode {
 				b = append(b, node(i), byte(k.aheadFired[j]), k.keptConn[j])

@@ -210,6 +210,17 @@ func TestPlaceOf_ReadersAndWriters(t *testing.T) {
 		return fmt.Sprintf("_c_%08x-0000-4000-8000-%012d-%s%010d", 99-n, len(kind)+int(kind[3]), kind, n)
 	}
 	r, w, m := func(n int) string { return node(ReadName, n) }, func(n int) string { return node(WriteName, n) }, func(n int) string { return node(MutexName, n) }
+	readers := func(n int) (names []string) { // from the first on
+		for i := range n {
+			names = append(names, r(i+1))
+		}
+		return names
+	}
+	nearestOf := func(n int) []string {
+		names := readers(n)
+		slices.Reverse(names)
+		return names
+	}
 	const kazoo5, kazooReader5 = "0e4ef0ac8eb94d628b7fcb2a3ab6ad72__lock__0000000005", "0e4ef0ac8eb94d628b7fcb2a3ab6ad72__rlock__0000000005"
 	const kazoo2 = "0e4ef0ac8eb94d628b7fcb2a3ab6ad72__lock__0000000002"
 	front := Place{Kind: Front}
@@ -233,12 +244,15 @@ func TestPlaceOf_ReadersAndWriters(t *testing.T) {
 		{"a reader behind one that did", r(7), []string{r(5), r(7)}, front},
 
 		{"a writer waits for all, and watches each if all are readers", w(7), []string{r(5), r(4), r(6), w(7)}, Place{Kind: Behind, Predecessor: r(6), Further: []string{r(5), r(4)}, Ahead: 3, NoTurn: true}},
-		{"up to eight", w(9), []string{r(8), r(1), r(7), r(2), r(6), r(3), r(5), r(4), w(9)}, Place{Kind: Behind, Predecessor: r(8), Further: []string{r(7), r(6), r(5), r(4), r(3), r(2), r(1)}, Ahead: 8, NoTurn: true}},
-		{"of more, two", w(9), []string{r(8), r(1), r(7), r(2), r(0), r(6), r(3), r(5), r(4), w(9)}, Place{Kind: Behind, Predecessor: r(8), Further: []string{r(7)}, Ahead: 9, NoTurn: true}},
+		{"up to sixteen", w(20), append(readers(16), w(20)), Place{Kind: Behind, Predecessor: r(16), Further: nearestOf(15), Ahead: 16, NoTurn: true}},
+		{"of more, two", w(20), append(readers(17), w(20)), Place{Kind: Behind, Predecessor: r(17), Further: []string{r(16)}, Ahead: 17, NoTurn: true}},
+		{"of up to fifteen readers behind a writer, each, and that writer", w(20), append(readers(15), w(20), w(0)), Place{Kind: Behind, Predecessor: r(15), Further: append(nearestOf(14), w(0)), Ahead: 16, NoTurn: true, Replaced: true}},
+		{"and not what is ahead of it", w(9), []string{r(8), w(7), r(6), m(5), w(9)}, Place{Kind: Behind, Predecessor: r(8), Further: []string{w(7)}, Ahead: 4, NoTurn: true, Replaced: true}},
+		{"of more readers behind a writer, two", w(20), append(readers(16), w(20), w(0)), Place{Kind: Behind, Predecessor: r(16), Further: []string{r(15)}, Ahead: 17, NoTurn: true}},
 		{"a mutex, too", m(7), []string{r(5), r(4), r(6), m(7)}, Place{Kind: Behind, Predecessor: r(6), Further: []string{r(5), r(4)}, Ahead: 3, NoTurn: true}},
 		{"a writer behind the last reader", w(7), []string{r(6), w(7)}, Place{Kind: Behind, Predecessor: r(6), Ahead: 1, Holds: true, NoTurn: true}},
 		{"a writer behind a mutex", w(7), []string{m(6), w(7)}, Place{Kind: Behind, Predecessor: m(6), Ahead: 1, Holds: true}},
-		{"if not all are readers, it watches two", w(7), []string{r(5), m(4), r(6), w(7)}, Place{Kind: Behind, Predecessor: r(6), Further: []string{r(5)}, Ahead: 3, NoTurn: true}},
+		{"readers behind a mutex", w(7), []string{r(5), m(4), r(6), w(7)}, Place{Kind: Behind, Predecessor: r(6), Further: []string{r(5), m(4)}, Ahead: 3, NoTurn: true}},
 		{"R73: a writer behind a writer, in whose place a reader may come", w(7), []string{w(6), w(7)}, Place{Kind: Behind, Predecessor: w(6), Ahead: 1, Holds: true, Replaced: true}},
 		{"R73: also if others stand between them", w(7), []string{w(5), r(6), w(7)}, Place{Kind: Behind, Predecessor: r(6), Further: []string{w(5)}, Ahead: 2, Replaced: true, NoTurn: true}},
 		{"R73: a writer behind a writer that reads: the numbers do not order them", w(7), []string{w(5), r(5), w(7)}, Place{Kind: Behind, Predecessor: w(5), Ahead: 2, NoTurn: true, Replaced: true}},

@@ -42,14 +42,15 @@ func (r Rule) staysAlone(ahead string) bool {
 
 // How many nodes ahead a waiter watches to be granted without a list. Each of them costs the waiter an event.
 const (
-	fewWriters = 4 // a reader: all behind a writer have its event
-	fewReaders = 8 // a mutex or a writer: mostly it alone has a reader's event
+	fewWriters = 4  // a reader: all behind a writer have its event
+	fewReaders = 16 // a mutex or a writer: mostly it alone has a reader's event
 )
 
 // watches says how many of the nodes ahead are watched. near has the nearest ones, mostly all.
 //
-// If all are watched, the deletion of the last one grants. Otherwise the predecessor's event only leads to a list. Then a mutex or a
-// writer watches the next one too: when that goes, it is probably second in line, and lists while the predecessor still holds.
+// If all are watched, the deletion of the last one grants. Otherwise the event of the predecessor, or of the farthest one that is watched,
+// leads to a list. A mutex or a writer behind a few readers watches those and the node that they wait for: when that goes, it lists while they
+// hold, and then needs no more than their events. In other places it watches the next node but one, too: when that goes, it is probably second in line.
 // Readers do not: each behind a writer would list.
 func (r Rule) watches(near []Member, ahead int) int {
 	every := func(is func(name string) bool) bool {
@@ -66,7 +67,8 @@ func (r Rule) watches(near []Member, ahead int) int {
 	case ahead <= fewReaders && every(IsReader):
 		return ahead
 	}
-	return min(ahead, 2)
+	readers := slices.IndexFunc(near, func(m Member) bool { return !IsReader(m.Name) })
+	return min(ahead, max(readers, 1)+1)
 }
 
 // PassesTurn says whether a hold's release may pass the turn (TurnAfter). A reader may not: others may read on. Nor may a writer

@@ -34,7 +34,7 @@ type Walk struct {
 	proof    uint64 // the connection over which it was shown that nobody is ahead, 0 if that is not known
 	session  int64  // the ZooKeeper session of the node
 	watched  int    // how many of those ahead are watched
-	gone     uint8  // which of them have had their deletion event, a bit for each
+	gone     uint16 // which of them have had their deletion event, a bit for each
 	replaced bool   // another node may take the place of one of them when that goes
 	ours     bool   // one of them is of our own session
 
@@ -195,7 +195,7 @@ func (w Walk) Awaited() (next, also int) {
 	if w.watched == 1 {
 		return 0, -1
 	}
-	return 0, 1
+	return 0, w.watched - 1
 }
 
 // Moved takes the present connection, 0 if there is none. If it is not the list's, no event is enough for a grant.
