@@ -531,7 +531,7 @@ func (k *client) isArmed(j int) bool { return k.does(ToAwait) || k.does(ToWatchA
 // looksAfter says whether an event of the node leads to a list although the predecessor is there.
 func (k *client) looksAfter(node uint8) bool {
 	_, also := k.walk.Awaited()
-	return also >= 0 && k.watch[also] == node
+	return also >= 0 && !k.walk.KnowsAll() && k.watch[also] == node
 }
 
 // goOn takes what the walk says is next.
