@@ -3,6 +3,7 @@ package zklock
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -32,6 +33,17 @@ func (a *acquisition) run(by recipe) {
 		a.d.table.fail(a, err) // nobody hears of it if nobody waits
 		return
 	}
+}
+
+// finished wakes the call that has left, and the owner's other calls: nothing is left to do.
+func (a *acquisition) finished() {
+	t := a.d.table
+	t.mu.Lock()
+	t.left = slices.DeleteFunc(t.left, func(other *acquisition) bool { return other == a })
+	t.mu.Unlock()
+	a.left = nil // nothing is to hang on those that were left before those
+	close(a.done)
+	a.cancel()
 }
 
 // acquire queues in a ZooKeeper session until the lock is granted. It queues again each time our node is gone through no

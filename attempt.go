@@ -194,7 +194,7 @@ func (a *attempt) grant() error {
 		e.LetGo(d, held...)
 		return errRequeue
 	}
-	if !d.table.grant(a.acquisition) { // here the lock becomes ours
+	if !d.table.grant(a.acquisition, a.stays()) { // here the lock becomes ours
 		e.LetGo(d, held...)
 		if a.ctx.Err() != nil {
 			return link.ErrCtxEnded

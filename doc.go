@@ -41,10 +41,11 @@
 // a reader's larger than those of all earlier writers; readers are not ordered among each other.
 //
 // I2, one node: an owner has at most one node per lock path. Re-entry creates none. A writer that reads has a second one,
-// until both locks are released. There are two exceptions. After a Release with [ErrNotConfirmed], or an acquire that failed,
-// the node may still be there for a while (I4): then the owner's next acquire makes another, and queues behind the first
-// until that is gone. And if the servers refuse to end a ZooKeeper session that was given up, or do not answer when they are
-// asked to, its node stays until the session expires, ahead of the node of the next session.
+// until both locks are released. There are three exceptions. After a Release with [ErrNotConfirmed], or an acquire that failed,
+// the node may still be there for a while (I4), and after the release of one with [WithMinHold] it stays: then the owner's next
+// acquire makes another, and queues behind the first until that is gone. And if the servers refuse to end a ZooKeeper session
+// that was given up, or do not answer when they are asked to, its node stays until the session expires, ahead of the node of the
+// next session.
 //
 // I3, own node: a grant rests on a node that exists and that the current ZooKeeper session created.
 //

@@ -55,7 +55,11 @@ func NewElection(s *Session, path string, opts ...MutexOption) (*Election, error
 	}
 	o := newMutexOptions(opts)
 	m, err := mutexOf(s, path, o.name, o, plain{})
-	if err == nil {
+	switch {
+	case err != nil:
+	case o.minHold > 0:
+		err = errMinHoldOfOthers
+	default:
 		err = checkCandidate(o.data, o.name)
 	}
 	if err != nil {

@@ -1151,6 +1151,28 @@ func ExampleWithLockDelay() {
 	// Output: nobody is granted for 15s
 }
 
+func ExampleWithMinHold() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	// The clocks of the hosts are less than a minute apart, and the job starts each hour.
+	m, err := zklock.NewMutex(s, "/locks/hourly", zklock.WithMinHold(time.Minute))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, host := range []string{"a", "b"} {
+		err := m.TryDo(ctx, func(context.Context, *zklock.Hold) error {
+			fmt.Println("runs on", host)
+			return nil
+		})
+		if errors.Is(err, zklock.ErrNotAcquired) {
+			fmt.Println("has run, or runs, elsewhere than on", host)
+		}
+	}
+	// Output:
+	// runs on a
+	// has run, or runs, elsewhere than on b
+}
+
 func ExampleWithQueuePattern() {
 	_, s, stop := exampleSession()
 	defer stop()

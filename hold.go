@@ -193,7 +193,7 @@ func (h *Hold) Check() *zk.CheckVersionRequest {
 // Release waits for the servers until ctx ends, and at the latest until the Deadline that the hold has at the call: it ends
 // by itself, even if ctx never does. If ctx has already ended, or the Deadline is near, Release still tries for almost half a second.
 //
-// A nil error means that the lock was held until now, and is free if this was the last handle. ErrLost means that the lock
+// A nil error means that the lock was held until now, and is free if this was the last handle, or later (WithMinHold). ErrLost means that the lock
 // was lost before: what ran under it may have overlapped with the next holder. ErrNotConfirmed comes with the reason: the
 // cause of ctx, the end of the lease, zk.ErrNoAuth without DELETE (of permits, on either node below the path), or ErrClosed. Then the lock was held until now and is
 // given up here, but the node may still be there. It is being deleted in the background, until it is gone or its session
@@ -234,10 +234,15 @@ func (h *Hold) beginRelease() releasing {
 	}
 	h.ctx.cancel(h.end) // nobody changes it any more
 	if r.lost, r.last = lost, last && lost == nil; r.last {
-		d.e.LetGo(d, d.held...) // no heartbeat may miss a node
-		r.xs = d.giveBack(d.held)
+		r.xs = d.letGo()
 	}
 	return r
+}
+
+// giveBackNow begins the deletions of a released hold.
+func (d *lockData) giveBackNow() [2]*nodes.Deletion {
+	d.e.LetGo(d, d.held...) // no heartbeat may miss a node
+	return d.giveBack(d.held)
 }
 
 // wait is the rest of Release.

@@ -48,6 +48,7 @@ type lockData struct {
 	handles   map[*Hold]struct{} // I2: the count; re-entry adds one and sends nothing
 	lost      error
 	lostAt    clock.Instant // when that was seen, or the end of the lease if that came first
+	stays     clock.Instant // of the handle that was granted, once that is released
 	lostCh    chan struct{} // closed with lost
 	ended     chan struct{} // closed when lost, or with the last handle's release
 
@@ -85,7 +86,8 @@ type Hold struct {
 	outcome chan error // holds one: nil with the grant. The call gets it when it is taken from the acquisition, unless it leaves
 	ctx     *holdContext
 	d       *lockData       // from the grant on
-	end     error           // after the release: what Err says from then on; guarded by the lockTable
+	end     error           // after the release: what Err says from then on; guarded by the lockTable, as is the next
+	stays   clock.Instant   // of the handle that was granted: until when the node stays at least (WithMinHold); otherwise 0
 	trace   handleTrace     // nil if nobody traces; and
 	values  context.Context // of the context that its AcquireStart returned
 }
@@ -119,6 +121,7 @@ type pair struct {
 type nodeOptions struct {
 	data       []byte
 	failOnLoss bool
+	minHold    time.Duration
 	revoke     func(*Hold)
 }
 
@@ -264,7 +267,7 @@ func (t *lockTable) position(a *acquisition) position {
 
 // grant makes the call of the acquisition a handle. It returns false if nobody waits any more, or if the hold was
 // lost before anybody had it. Then the caller gives the node up.
-func (t *lockTable) grant(a *acquisition) bool {
+func (t *lockTable) grant(a *acquisition, stays clock.Instant) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d := a.d
@@ -273,6 +276,7 @@ func (t *lockTable) grant(a *acquisition) bool {
 	}
 	d.acquiring = nil
 	d.e.Log.Debug("zklock: granted", func() []any { return append(d.attrs(), "waited", time.Since(a.since)) }) // before anybody can release it
+	a.call.stays = stays
 	d.addLocked(a.call)
 	a.endLocked(nil)
 	return true
@@ -325,17 +329,6 @@ func (a *acquisition) endLocked(err error) {
 	}
 }
 
-// finished wakes the call that has left, and the owner's other calls: nothing is left to do.
-func (a *acquisition) finished() {
-	t := a.d.table
-	t.mu.Lock()
-	t.left = slices.DeleteFunc(t.left, func(other *acquisition) bool { return other == a })
-	t.mu.Unlock()
-	a.left = nil // nothing is to hang on those that were left before those
-	close(a.done)
-	a.cancel()
-}
-
 // release takes one handle away. Local ownership ends here, before the node is deleted: the next call starts afresh (R17).
 // first is false if the handle was released before.
 func (t *lockTable) release(h *Hold) (first, last bool, lost error) {
@@ -348,6 +341,9 @@ func (t *lockTable) release(h *Hold) (first, last bool, lost error) {
 	h.end = d.lost
 	if d.lost == nil {
 		h.end = d.errorf("hold", errReleased)
+	}
+	if h.stays != 0 {
+		d.stays = h.stays
 	}
 	delete(d.handles, h)
 	last = len(d.handles) == 0

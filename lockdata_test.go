@@ -88,7 +88,7 @@ func anEra() *era { return eraOver(&onlyConn{}, 0) }
 func (t *tableTest) grant(a *acquisition, h *Hold) *Hold {
 	t.Helper()
 	t.table.prepare(&attempt{acquisition: a, e: anEra(), token: 7}, []string{"/locks/a/n"})
-	require.True(t, t.table.grant(a))
+	require.True(t, t.table.grant(a, 0))
 	require.NoError(t, <-h.outcome)
 	return h
 }
@@ -176,7 +176,7 @@ func TestLockTable_LeaveRacesWithGrant(t *testing.T) {
 		a, h := tt.begin(o, false)
 		tt.table.prepare(&attempt{acquisition: a, e: anEra(), token: 7}, []string{"/locks/a/n"})
 		granted := make(chan bool, 1)
-		go func() { granted <- tt.table.grant(a) }()
+		go func() { granted <- tt.table.grant(a, 0) }()
 		left := tt.table.leave(a)
 		got := <-granted
 		require.NotEqual(t, got, left)
@@ -197,7 +197,7 @@ func TestLockTable_LeaveAfterTheGrant_IsGranted(t *testing.T) {
 	o := NewOwner("")
 	a, h := tt.begin(o, false)
 	tt.table.prepare(&attempt{acquisition: a, e: anEra(), token: 7}, []string{"/locks/a/n"})
-	require.True(t, tt.table.grant(a))
+	require.True(t, tt.table.grant(a, 0))
 	require.False(t, tt.table.leave(a))
 	require.NoError(t, <-h.outcome)
 	require.True(t, tt.table.heldBy(&tt.m.root, asker{owner: o}))
@@ -210,7 +210,7 @@ func TestLockTable_AcquisitionEndsWithItsCall(t *testing.T) {
 	a, _ := tt.begin(o, false)
 	require.True(t, tt.table.leave(a))
 	require.Error(t, a.ctx.Err())
-	require.False(t, tt.table.grant(a), "nobody is there to be granted")
+	require.False(t, tt.table.grant(a, 0), "nobody is there to be granted")
 	next, _ := tt.begin(o, false)
 	require.NotSame(t, a, next)
 	require.Equal(t, []*acquisition{a}, next.left, "a try must not take its node for somebody's")
@@ -273,7 +273,7 @@ func TestLockTable_LostBeforeTheGrant(t *testing.T) {
 	a, h := tt.begin(o, false)
 	tt.table.prepare(&attempt{acquisition: a, e: anEra(), token: 7}, []string{"/locks/a/n1"})
 	require.False(t, a.d.tell("/locks/a/n1", link.ErrExpired, 0), "there was nobody to tell")
-	require.False(t, tt.table.grant(a))
+	require.False(t, tt.table.grant(a, 0))
 
 	_, a2, err := tt.enter(o, false)
 	require.ErrorIs(t, err, errBusy, "the attempt goes on")

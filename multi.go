@@ -249,6 +249,9 @@ func giveBack(ctx context.Context, p *respite, o *opening, holds []*Hold, work c
 	end(errTooLate)
 	p.ctx = over
 	o.end()
+	for _, hold := range holds {
+		hold.unused()
+	}
 	err := outcomeOf(holds, work, failed, releaseAll(p, holds))
 	o.awaitGone(p.left())
 	return err

@@ -262,6 +262,8 @@ func (o *mutexOptions) checkFor(name string) error {
 		return errors.New("WithLatchNodes: only an election can have them: give it to NewElection, or leave the option out")
 	case o.delay > 0 && (name == queue.ReadName || name == queue.WriteName):
 		return errDelayOfOthers
+	case o.minHold > 0 && (name == queue.ReadName || name == queue.WriteName):
+		return errMinHoldOfOthers
 	}
 	return nil
 }

@@ -57,6 +57,8 @@ func NewSemaphore(s *Session, path string, n int, opts ...MutexOption) (*Semapho
 		err = errors.New("WithLatchNodes: only an election can have them: give it to NewElection, or leave the option out")
 	case o.delay > 0:
 		err = errDelayOfOthers
+	case o.minHold > 0:
+		err = errMinHoldOfOthers
 	default:
 		err = o.check()
 	}

@@ -127,14 +127,6 @@ func (o *runOptions) run(ctx context.Context) error {
 	}
 }
 
-// waiting returns a context that bounds a wait as --wait says.
-func (o *runOptions) waiting(ctx context.Context) (context.Context, context.CancelFunc) {
-	if o.waits && o.wait > 0 {
-		return context.WithTimeoutCause(ctx, o.wait, errWaited{o.wait})
-	}
-	return context.WithCancel(ctx)
-}
-
 // taking is a run that takes its lock: once, or once for each term of a leader.
 type taking struct {
 	*runOptions
@@ -171,8 +163,8 @@ func (t *taking) once(wctx context.Context) (again string, err error) {
 	if err != nil {
 		return "", t.skip(t.explainAcquire(t.ctx, t.s, t.recipe, err))
 	}
+	granted, lost := time.Now(), false
 	t.report.grant()
-	lost := false
 	defer func() { t.report.release(lost) }()
 	t.runner.KeepSignals(func(s os.Signal) {
 		if supervise.Ends(s) && s != syscall.SIGHUP { // which many programs take for "read your configuration again"
@@ -191,12 +183,13 @@ func (t *taking) once(wctx context.Context) (again string, err error) {
 	if out.Died != nil && out.How == supervise.NotStarted {
 		fmt.Fprintf(t.stderr, "zklock: %s (token %d): %s: %v\n", t.path, hold.Token(), out.How, interrupted{signal: out.Died})
 	}
-	lost, err = t.release(hold, out)
-	switch {
+	switch lost, err = t.release(hold, out); {
 	case lost:
 		again = err.Error()
 	case gaveWay:
 		again = fmt.Sprintf("%s: gave way (token %d)", t.path, hold.Token())
+	case out.Err == nil && out.How != supervise.NotStarted:
+		t.stay(hold.Token(), granted)
 	}
 	return again, err
 }
@@ -283,11 +276,6 @@ func (t *taking) release(hold *zklock.Hold, out supervise.Outcome) (lost bool, e
 	}
 	return false, nil
 }
-
-// errWaited is the cause of a wait that --wait ended.
-type errWaited struct{ after time.Duration }
-
-func (e errWaited) Error() string { return fmt.Sprintf("gave up after %v", e.after) }
 
 // acquire waits for the lock as the flags say.
 func (o *runOptions) acquire(ctx context.Context, s *zklock.Session, r recipe) (*zklock.Hold, error) {

@@ -23,6 +23,7 @@ type runOptions struct {
 	leaderPing time.Duration
 	wait       time.Duration
 	lockDelay  time.Duration
+	atLeast    time.Duration
 	waits      bool // --wait was given
 	noWait     bool
 	killAfter  time.Duration // negative: not given
@@ -181,6 +182,7 @@ func (o *runOptions) addFlags(cmd *cobra.Command) {
 	f.BoolVarP(&o.noWait, "no-wait", "n", false, "give up at once if somebody else holds the lock")
 	f.DurationVarP(&o.killAfter, "kill-after", "k", 0, "time from SIGTERM to SIGKILL; must fit into the lease (default: half of what fits, at most 10s)")
 	f.DurationVar(&o.lockDelay, "lock-delay", 0, "after a holder disappeared without a release, nobody gets the lock for this time; give all runs the same")
+	f.DurationVar(&o.atLeast, "hold-at-least", 0, "hold the lock for this time at least, although COMMAND ends before: until then zklock runs on")
 	f.BoolVar(&o.revocable, "revocable", false, "give way when somebody asks for the lock (zklock revoke): send COMMAND SIGTERM, and release when it has ended")
 	f.BoolVar(&o.container, "container", false, "make the lock root and its parents containers, which the servers remove when they are no longer used")
 	f.BoolVar(&o.chroot, "create-chroot", false, "make the chroot of --servers if it is not there")
@@ -195,7 +197,7 @@ also when the lock is lost; or wait for it, and hold the lock meanwhile`)
 	_ = cmd.RegisterFlagCompletionFunc("leftovers", cobra.FixedCompletions([]string{"end", "leave", "wait"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.MarkFlagFilename("metrics-file", "prom")
 	_ = cmd.RegisterFlagCompletionFunc("acl", cobra.FixedCompletions([]string{"world", "creator"}, cobra.ShellCompDirectiveNoFileComp))
-	for _, name := range []string{"leader-ping", "wait", "kill-after", "conflict-exit-code", "semaphore", "semaphore-limit", "permits", "lock-delay"} {
+	for _, name := range []string{"leader-ping", "wait", "kill-after", "conflict-exit-code", "semaphore", "semaphore-limit", "permits", "lock-delay", "hold-at-least"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
 	}
 }
@@ -220,6 +222,9 @@ func (o *runOptions) check(given func(flag string) bool) error {
 		return exitf(exitUsage, "--no-wait and --wait %v contradict each other: give one of them", o.wait)
 	}
 	if err := o.checkRevocable(); err != nil {
+		return err
+	}
+	if err := o.checkAtLeast(given); err != nil {
 		return err
 	}
 	if o.quiet && o.verbose {
@@ -256,6 +261,9 @@ func (o *runOptions) mutexOptions() ([]zklock.MutexOption, error) {
 	}
 	if o.revocable {
 		opts = append(opts, zklock.WithRevocation(o.heard))
+	}
+	if o.atLeast > 0 {
+		opts = append(opts, zklock.WithMinHold(o.atLeast))
 	}
 	switch {
 	case o.lockDelay < 0:

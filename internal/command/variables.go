@@ -31,8 +31,9 @@ var yields = map[string][]string{
 	"shared": {"semaphore", "elect"}, "semaphore": {"shared", "elect"}, "elect": {"shared", "semaphore"},
 	"semaphore-limit": {"shared", "elect", "recursive"}, "permits": {"shared", "elect"},
 	"lock-delay": {"shared", "semaphore", "container"}, "container": {"lock-delay"},
-	"leader-ping": {"lease=single"},
-	"all":         {"held"}, "held": {"all", "watch"}, "watch": {"recursive", "held"}, "recursive": {"watch"},
+	"hold-at-least": {"shared", "semaphore", "elect"},
+	"leader-ping":   {"lease=single"},
+	"all":           {"held"}, "held": {"all", "watch"}, "watch": {"recursive", "held"}, "recursive": {"watch"},
 	"holder": {"all-holders"}, "all-holders": {"holder"},
 }
 

@@ -344,3 +344,16 @@ func (o *runOptions) undraw() {
 		out.Flush() // for half a second at most, if the terminal is stopped
 	}
 }
+
+// waiting returns a context that bounds a wait as --wait says.
+func (o *runOptions) waiting(ctx context.Context) (context.Context, context.CancelFunc) {
+	if o.waits && o.wait > 0 {
+		return context.WithTimeoutCause(ctx, o.wait, errWaited{o.wait})
+	}
+	return context.WithCancel(ctx)
+}
+
+// errWaited is the cause of a wait that --wait ended.
+type errWaited struct{ after time.Duration }
+
+func (e errWaited) Error() string { return fmt.Sprintf("gave up after %v", e.after) }

@@ -1,0 +1,189 @@
+package zklock_test
+
+// These tests attack the minimum hold: the node of a released hold stays for the rest of it, in everybody's way, and no longer.
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// minHold is longer than all else that happens in these tests.
+const minHold = time.Minute
+
+// Everybody waits for the rest of it: another Session, a call of the same, the same owner. The one who released holds no more.
+func TestVirtual_MinHold_Released_OthersWait(t *testing.T) {
+	for who, of := range map[string]func(v *virtual, s *zklock.Session) *zklock.Session{
+		"another Session": func(v *virtual, _ *zklock.Session) *zklock.Session { return v.connect() },
+		"the same":        func(_ *virtual, s *zklock.Session) *zklock.Session { return s },
+	} {
+		t.Run(who, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				s := v.connect()
+				owner := zklock.WithOwner(within(t, time.Hour), zklock.NewOwner("job"))
+				m := newMutex(t, s, "/job", zklock.WithMinHold(minHold))
+				h, err := m.Acquire(owner)
+				require.NoError(t, err)
+				granted := time.Now()
+				w := v.queueUp(newMutex(t, of(v, s), "/job"))
+				time.Sleep(10 * time.Millisecond)
+				released := time.Now()
+				release(t, h)
+				require.Equal(t, released, time.Now(), "at once")
+
+				require.ErrorIs(t, h.Err(), zklock.ErrNotHeld)
+				require.False(t, m.Held())
+				require.False(t, m.OwnedBy(owner))
+				require.Zero(t, s.Stats().Held)
+				_, err = m.TryAcquire(owner)
+				require.ErrorIs(t, err, zklock.ErrNotAcquired)
+				ps, err := m.Participants(owner)
+				require.NoError(t, err)
+				require.Equal(t, h.Node(), ps[0].Node)
+				require.True(t, ps[0].Holds)
+				require.NoError(t, zklock.CheckSequencer(owner, s, "/job", h.Sequencer().String()), "nobody has had it since")
+
+				next := w.granted2(t, 2*minHold)
+				require.GreaterOrEqual(t, w.at.Sub(granted), minHold)
+				require.Less(t, w.at.Sub(granted), minHold+time.Second)
+				require.ErrorIs(t, zklock.CheckSequencer(owner, s, "/job", h.Sequencer().String()), zklock.ErrNotHeld)
+				require.Greater(t, next.Token(), h.Token())
+				release(t, next)
+				require.Empty(t, v.srv.Children("/job"))
+			})
+		})
+	}
+}
+
+// Three hosts whose clocks are apart by more than the job takes run it once.
+func TestVirtual_MinHold_ClocksApart_OneRun(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		runs := 0
+		for range 3 {
+			m := newMutex(t, v.connect(), "/job", zklock.WithMinHold(minHold))
+			err := m.TryDo(within(t, time.Minute), func(context.Context, *zklock.Hold) error { runs++; return nil })
+			if runs != 1 || err != nil {
+				require.ErrorIs(t, err, zklock.ErrNotAcquired)
+			}
+			time.Sleep(time.Second)
+		}
+		require.Equal(t, 1, runs)
+	})
+}
+
+// It ends early with its node or its session, in whatever way; of a job that takes longer nothing stays, nor of one that was not run.
+func TestVirtual_MinHold_OverBefore_NextIsGrantedAtOnce(t *testing.T) {
+	for how, end := range map[string]func(v *virtual, s *zklock.Session, h *zklock.Hold){
+		"the Session is closed": func(v *virtual, s *zklock.Session, h *zklock.Hold) { release(v.t, h); require.NoError(v.t, s.Close()) },
+		"the session expires": func(v *virtual, s *zklock.Session, h *zklock.Hold) {
+			release(v.t, h)
+			v.srv.ExpireSession(s.SessionID())
+		},
+		"the node is deleted": func(v *virtual, _ *zklock.Session, h *zklock.Hold) {
+			release(v.t, h)
+			require.NoError(v.t, v.srv.Delete(h.Node()))
+		},
+		"the job was longer": func(v *virtual, _ *zklock.Session, h *zklock.Hold) { time.Sleep(minHold); release(v.t, h) },
+		"the hold was lost": func(v *virtual, _ *zklock.Session, h *zklock.Hold) {
+			require.NoError(v.t, v.srv.Delete(h.Node()))
+			synctest.Wait()
+			require.ErrorIs(v.t, h.Release(within(v.t, time.Minute)), zklock.ErrLost)
+		},
+		"a call of the same one": nil,
+	} {
+		t.Run(how, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				s := v.connect()
+				h := acquire(t, newMutex(t, s, "/job", zklock.WithMinHold(minHold)))
+				var w *waiting
+				if end == nil { // a waiter of the same Session hears of the deletion, too
+					w = v.queueUp(newMutex(t, s, "/job"))
+					release(t, h)
+					require.NoError(t, v.srv.Delete(h.Node()))
+				} else {
+					w = v.queueUp(newMutex(t, v.connect(), "/job"))
+					end(v, s, h)
+				}
+				ended := time.Now()
+				release(t, w.granted2(t, time.Hour))
+				require.Less(t, w.at.Sub(ended), 2*time.Second, "the same Session hears it at its heartbeat, each second")
+			})
+		})
+	}
+}
+
+// The last handle's release counts, and the time runs from the grant.
+func TestVirtual_MinHold_Reentered_StaysAfterTheLast(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		m := newMutex(t, v.connect(), "/job", zklock.WithMinHold(minHold))
+		h := acquire(t, m)
+		granted := time.Now()
+		again, err := m.Acquire(h.Context())
+		require.NoError(t, err)
+		w := v.queueUp(newMutex(t, v.connect(), "/job"))
+		release(t, h)
+		time.Sleep(minHold / 2)
+		release(t, again)
+		release(t, w.granted2(t, time.Hour))
+		require.WithinDuration(t, granted.Add(minHold), w.at, time.Second)
+	})
+}
+
+// The answer to the release's request is lost, and the connection: it is asked again, and the node stays.
+func TestVirtual_MinHold_CheckUnanswered_Stays(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job", zklock.WithMinHold(minHold)))
+		granted := time.Now()
+		w := v.queueUp(newMutex(t, v.connect(), "/job"))
+		lost := v.srv.Inject(zktest.After(zktest.Multi).Path(h.Node()).DropReply().Close().Once())
+		release(t, h)
+		require.NoError(t, lost.Wait(within(t, time.Minute)))
+		release(t, w.granted2(t, time.Hour))
+		require.WithinDuration(t, granted.Add(minHold), w.at, time.Second)
+	})
+}
+
+// Nothing ran under it: a Multi that did not get the next lock, and a Do whose context had ended.
+func TestVirtual_MinHold_NotUsed_GoesAtOnce(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		m := newMutex(t, s, "/job", zklock.WithMinHold(minHold))
+		held := acquire(t, newMutex(t, v.connect(), "/other"))
+		both, err := zklock.NewMulti(m, newMutex(t, s, "/other"))
+		require.NoError(t, err)
+		_, err = both.TryAcquire(within(t, time.Minute))
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = both.Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		synctest.Wait()
+		require.Empty(t, v.srv.Children("/job"))
+		release(t, held)
+		all, err := both.Acquire(within(t, time.Minute))
+		require.NoError(t, err)
+		require.NoError(t, all.Release(within(t, time.Minute)))
+		require.Len(t, v.srv.Children("/job"), 1, "with the other, it was used")
+	})
+}
+
+func TestMinHold_OfOthers_IsRefused(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s, hold := v.connect(), zklock.WithMinHold(minHold)
+		_, err := zklock.NewRWMutex(s, "/job", hold)
+		require.ErrorContains(t, err, "WithMinHold: only a mutex has a minimum hold")
+		_, err = zklock.NewSemaphore(s, "/job", 2, hold)
+		require.ErrorContains(t, err, "WithMinHold: only a mutex has a minimum hold")
+		_, err = zklock.NewElection(s, "/job", hold)
+		require.ErrorContains(t, err, "WithMinHold: only a mutex has a minimum hold")
+		_, err = zklock.NewMutex(s, "/job", zklock.WithMinHold(0))
+		require.ErrorContains(t, err, "WithMinHold(0s): give how long")
+		require.True(t, zklock.IsFinal(err))
+	})
+}
