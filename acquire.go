@@ -197,7 +197,7 @@ func (a *acquisition) attemptIn(e *era, by recipe, early bool) *attempt {
 // begin begins it: the node is made.
 func (a *attempt) begin(c *creation) *attempt {
 	a.d.root.warnOfTheEnd(a.e, c.node)
-	a.d.mark = nil
+	a.d.record = nil
 	a.made.Add(1)
 	a.node, a.token = c.node, c.token
 	return a
@@ -209,7 +209,7 @@ func (a *acquisition) giveUp(e *era, node string, why error, further ...string) 
 	if errors.Is(why, ErrClosed) || e.IsOver() {
 		return why // it goes with its session
 	}
-	x, restarted := a.d.root.erase(e, a.d.mark, node, further...)
+	x, restarted := a.d.root.erase(e, a.d.record, node, further...)
 	late := make(chan struct{})
 	t := time.AfterFunc(grace, func() { close(late) })
 	defer t.Stop()

@@ -17,7 +17,7 @@ import (
 )
 
 // The lock-delay: between the proof that nobody is ahead and the grant, an attempt reads the lock root's record, waits if it names
-// somebody, and records itself (queue.Walk). The release takes that back (nodes.Mark). Exclusion rests on none of this.
+// somebody, and records itself (queue.Walk). The release takes that back (nodes.GrantRecord). Exclusion rests on none of this.
 
 // WithLockDelay has nobody granted for d after a holder disappeared without a release: its process crashed, its session expired or was
 // closed, its hold was lost, or its node was deleted. It gives the holder's requests that are still on their way the time to arrive, at
@@ -211,11 +211,11 @@ func (a *attempt) awaitDelay() error {
 func (a *attempt) writeRecord() error {
 	root, w := a.d.root, &a.walk
 	granted := a.record.Granted(nameOf(a.node))
-	a.d.mark = &nodes.Mark{Root: root.path}
+	a.d.record = &nodes.GrantRecord{Root: root.path}
 	version, failed, err := a.writeData(granted)
 	switch {
 	case err == nil:
-		*a.d.mark = nodes.Mark{Root: root.path, Record: granted, Version: version, IsKnown: true}
+		*a.d.record = nodes.GrantRecord{Root: root.path, Record: granted, Version: version, IsKnown: true}
 	case errors.Is(err, zk.ErrBadVersion):
 		*w = w.RecordWritten(queue.NotTold)
 		return nil

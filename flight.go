@@ -18,7 +18,7 @@ import (
 type flight struct {
 	e      *era
 	wanted context.Context // once it has ended, nothing more is sent
-	seats  []*flown
+	nodes  []*flown
 }
 
 // flown is a node of a flight.
@@ -36,13 +36,13 @@ func (f *flight) add(root *lockRoot, data []byte) (*flown, error) {
 		return nil, err
 	}
 	n := &flown{root: root, c: c}
-	f.seats = append(f.seats, n)
+	f.nodes = append(f.nodes, n)
 	return n, nil
 }
 
 func (f *flight) freeSeats() {
-	for _, n := range f.seats {
-		n.c.seat.Free()
+	for _, n := range f.nodes {
+		n.c.reservation.Free()
 	}
 }
 
@@ -62,7 +62,7 @@ func (f *flight) make() bool {
 		}
 		switch answer.FateOf(got.fate, answer.OutcomeOf(got.err), f.e.IsOver()) {
 		case answer.NodeMade:
-			for _, n := range f.seats {
+			for _, n := range f.nodes {
 				n.c.node, n.c.token = n.c.made.Path, n.c.made.Stat.Czxid
 			}
 			return true
@@ -87,7 +87,7 @@ type flightAnswer struct {
 // send sends the transaction, and then the lists. An error says that nothing was sent.
 func (f *flight) send() (<-chan flightAnswer, error) {
 	var ask wire.MultiRequest
-	for _, n := range f.seats {
+	for _, n := range f.nodes {
 		create := n.c.request()
 		ask.Ops = append(ask.Ops, wire.MultiOp{Op: wire.OpCreate, Path: create.Path, Create: create})
 	}
@@ -110,7 +110,7 @@ func (f *flight) send() (<-chan flightAnswer, error) {
 const longestFlight = 256 << 10
 
 func (f *flight) list() {
-	for _, n := range f.seats {
+	for _, n := range f.nodes {
 		n.list = f.e.lists.List(n.root.path)
 	}
 }
@@ -121,14 +121,14 @@ func (f *flight) answered(a tap.Answer) error {
 	if err := answer.ErrOf(a); err != nil {
 		return err
 	}
-	if _, err := answer.ErrOfMulti(a, len(f.seats)); err != nil {
+	if _, err := answer.ErrOfMulti(a, len(f.nodes)); err != nil {
 		return err
 	}
 	var all wire.MultiResponse
 	if err := a.Decode(&all); err != nil {
 		return err
 	}
-	for i, n := range f.seats {
+	for i, n := range f.nodes {
 		stat := wire.Stat{Czxid: a.Zxid, EphemeralOwner: f.e.ID}
 		if !n.c.note(wire.PathStatResponse{Path: all.Results[i].Path, Stat: stat}) {
 			return wire.ErrMalformed // as good as no answer
@@ -139,7 +139,7 @@ func (f *flight) answered(a tap.Answer) error {
 
 // makeRoots sends the creation of the lock roots that are not known to be there.
 func (f *flight) makeRoots() bool {
-	for _, n := range f.seats {
+	for _, n := range f.nodes {
 		if n.made != nil {
 			isThere, err := n.root.outcome(f.wanted, f.e.Era, n.made)
 			if err != nil {
@@ -162,7 +162,7 @@ func (f *flight) makeRoots() bool {
 // deleted one meanwhile.
 func (f *flight) resolve() bool {
 	all := true
-	for _, n := range f.seats {
+	for _, n := range f.nodes {
 		if err := n.c.resolve(); err != nil || n.c.node == "" {
 			all = false
 		}
@@ -175,8 +175,8 @@ func (f *flight) resolve() bool {
 
 // places waits for the lists, and returns where the nodes stand: Missing, if a list does not say.
 func (f *flight) places() []queue.Place {
-	places := make([]queue.Place, len(f.seats))
-	for i, n := range f.seats {
+	places := make([]queue.Place, len(f.nodes))
+	for i, n := range f.nodes {
 		if n.list.Wait(f.wanted, f.e.Era) == nil {
 			places[i] = n.place()
 		}

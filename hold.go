@@ -207,7 +207,7 @@ func (h *Hold) Release(ctx context.Context) error {
 	if ctx == nil {
 		return h.d.errorf("release", errNilContext)
 	}
-	return h.beginRelease().wait(&respite{ctx: ctx})
+	return h.beginRelease().wait(&graceTime{ctx: ctx})
 }
 
 // releasing is a Release whose request is on its way.
@@ -246,7 +246,7 @@ func (d *lockData) giveBackNow() [2]*nodes.Deletion {
 }
 
 // wait is the rest of Release.
-func (r releasing) wait(p *respite) (err error) {
+func (r releasing) wait(p *graceTime) (err error) {
 	h, d := r.h, r.h.d
 	switch {
 	case r.lost != nil:
@@ -271,15 +271,15 @@ func (r releasing) wait(p *respite) (err error) {
 	return err
 }
 
-// respite is the time that a release still has when its context has ended. Several can share one.
-type respite struct {
+// graceTime is the time that a release still has when its context has ended. Several can share one.
+type graceTime struct {
 	ctx   context.Context
 	mu    sync.Mutex
 	until time.Time // zero until it begins
 }
 
 // begin begins it, unless it has begun.
-func (p *respite) begin(until time.Time) {
+func (p *graceTime) begin(until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.until.IsZero() {
@@ -287,7 +287,7 @@ func (p *respite) begin(until time.Time) {
 	}
 }
 
-func (p *respite) left() time.Duration {
+func (p *graceTime) left() time.Duration {
 	p.begin(time.Now().Add(grace))
 	return time.Until(p.until)
 }
@@ -298,7 +298,7 @@ func (p *respite) left() time.Duration {
 //
 // If the session ends from here on, that is no loss: the hold stood when its Release began. Another hold may end the session
 // meanwhile, because both have the same lease.
-func (r releasing) confirm(p *respite) error {
+func (r releasing) confirm(p *graceTime) error {
 	notConfirmed := func(why error) error {
 		return fmt.Errorf("%w: %w; the node is still being deleted in the background", ErrNotConfirmed, why)
 	}

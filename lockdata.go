@@ -43,7 +43,7 @@ type lockData struct {
 	held      []string           // all that the hold rests on: node, and perhaps others
 	token     int64              // see Hold.Token
 	rootCzxid int64              // of the node above
-	mark      *nodes.Mark        // where grants are recorded: the record of this one, from when it may be written. The attempt's, until the grant
+	record    *nodes.GrantRecord // where grants are recorded: the record of this one, from when it may be written. The attempt's, until the grant
 	pair      *pair              // both shares of a pair have it. Otherwise nil
 	handles   map[*Hold]struct{} // I2: the count; re-entry adds one and sends nothing
 	lost      error

@@ -275,11 +275,11 @@ func (r *lockRoot) warnOfTheEnd(e *era, node string) {
 }
 
 // erase has a lock node deleted, and those that belong to it. If the node was near the end of the counter, it then starts the counter
-// again: restarted has what came of that (startAgain), otherwise it is nil. The same goes for the further nodes and their counter. A mark is
+// again: restarted has what came of that (startAgain), otherwise it is nil. The same goes for the further nodes and their counter. A record is
 // taken back with the node.
-func (r *lockRoot) erase(e *era, mark *nodes.Mark, node string, further ...string) (x *nodes.Deletion, restarted <-chan error) {
-	if mark != nil {
-		x = e.reaper.EraseMarked(node, mark)
+func (r *lockRoot) erase(e *era, record *nodes.GrantRecord, node string, further ...string) (x *nodes.Deletion, restarted <-chan error) {
+	if record != nil {
+		x = e.reaper.EraseRecorded(node, record)
 	} else {
 		x = e.reaper.EraseAll(append([]string{node}, further...))
 	}
@@ -292,18 +292,18 @@ func (r *lockRoot) erase(e *era, mark *nodes.Mark, node string, further ...strin
 
 // release is erase for a hold. It also passes the turn to the next in line, if that is a node of this ZooKeeper session. A hold on further
 // nodes has left the queue, and passes none.
-func (r *lockRoot) release(e *era, held []string, paired bool, mark *nodes.Mark) *nodes.Deletion {
+func (r *lockRoot) release(e *era, held []string, paired bool, record *nodes.GrantRecord) *nodes.Deletion {
 	if r.more != nil {
 		x := e.reaper.EraseAll(held)
 		r.more.restarting(e, held[0], x)
 		return x
 	}
-	return r.handOver(e, held[0], paired, mark)
+	return r.handOver(e, held[0], paired, record)
 }
 
 // handOver is release for a node in the queue. paired says that another node of the owner stands on this one.
-func (r *lockRoot) handOver(e *era, node string, paired bool, mark *nodes.Mark) *nodes.Deletion {
-	x := e.reaper.HandOver(node, r.rule, paired, mark)
+func (r *lockRoot) handOver(e *era, node string, paired bool, record *nodes.GrantRecord) *nodes.Deletion {
+	x := e.reaper.HandOver(node, r.rule, paired, record)
 	r.restarting(e, node, x)
 	return x
 }

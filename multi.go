@@ -200,7 +200,7 @@ func (m *Multi) enter(ctx context.Context, op string, wait time.Duration) (*Mult
 			return fail(l.Path(), err)
 		}
 	}
-	p := &respite{ctx: ctx}
+	p := &graceTime{ctx: ctx}
 	defer context.AfterFunc(ctx, func() { p.left() })()
 	var holds []*Hold
 	var o *opening
@@ -244,7 +244,7 @@ func (m *Multi) enter(ctx context.Context, op string, wait time.Duration) (*Mult
 }
 
 // giveBack gives back what a call has that failed, and returns its error.
-func giveBack(ctx context.Context, p *respite, o *opening, holds []*Hold, work context.Context, failed error) error {
+func giveBack(ctx context.Context, p *graceTime, o *opening, holds []*Hold, work context.Context, failed error) error {
 	over, end := context.WithCancelCause(ctx)
 	end(errTooLate)
 	p.ctx = over

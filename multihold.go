@@ -112,7 +112,7 @@ func (h *MultiHold) release(ctx context.Context) []error {
 	_ = h.ctx.Err() // a loss that nobody has seen yet came first
 	h.ctx.cancel(h.holds[len(h.holds)-1].d.errorf("hold", errReleased))
 	h.done()
-	return releaseAll(&respite{ctx: ctx}, h.holds)
+	return releaseAll(&graceTime{ctx: ctx}, h.holds)
 }
 
 // under returns a context that carries the holds. It ends with ctx, or with the first hold to end, as the first of these says. done
@@ -132,7 +132,7 @@ func under(ctx context.Context, holds []*Hold) (work context.Context, done func(
 
 // releaseAll releases the holds, the last first, and then waits for all of the answers together. It returns what Release of each
 // would.
-func releaseAll(p *respite, holds []*Hold) []error {
+func releaseAll(p *graceTime, holds []*Hold) []error {
 	all, ends := make([]releasing, len(holds)), make([]error, len(holds))
 	for i, hold := range slices.Backward(holds) {
 		all[i] = hold.beginRelease()

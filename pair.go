@@ -16,7 +16,7 @@ func (d *lockData) giveBack(held []string) (xs [2]*nodes.Deletion) {
 		xs[0] = d.leavePair(nil)
 		return xs
 	}
-	xs[0] = d.root.release(d.e, held, d.pair != nil, d.mark)
+	xs[0] = d.root.release(d.e, held, d.pair != nil, d.record)
 	if d.leaves != nil {
 		xs[1] = <-d.leaves
 		return xs

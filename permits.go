@@ -78,9 +78,9 @@ func (p *permits) front(a *attempt) error {
 // It makes them only if the Session may have so many others, too: the one in front of the queue must not lack room because of others.
 func (a *attempt) makeLeases(others int) (*look, error) {
 	e, p := a.e, a.permits()
-	var seats []*nodes.Seat
+	var reserved []*nodes.Reservation
 	defer func() {
-		for _, s := range seats {
+		for _, s := range reserved {
 			s.Free()
 		}
 	}()
@@ -89,7 +89,7 @@ func (a *attempt) makeLeases(others int) (*look, error) {
 		if err != nil {
 			return nil, err
 		}
-		seats = append(seats, s)
+		reserved = append(reserved, s)
 	}
 	for {
 		id, _ := queue.ProtectionID(nameOf(a.node)) // all that this node sends is answered, but perhaps the last
@@ -111,7 +111,7 @@ func (a *attempt) makeLeases(others int) (*look, error) {
 		switch answer.FateOf(got.Fate, answer.OutcomeOf(err), e.IsOver()) {
 		case answer.NodeMade:
 			a.hungUp, a.token = 0, got.Zxid
-			a.took(made, seats)
+			a.took(made, reserved)
 			if early.list.Wait(a.ctx, e.Era) != nil || early.list.Conn != got.Conn {
 				return nil, nil
 			}
@@ -131,7 +131,7 @@ func (a *attempt) makeLeases(others int) (*look, error) {
 		case answer.NodeUnclear:
 		}
 		made, err = a.resolveLeases(id)
-		a.took(made, seats)
+		a.took(made, reserved)
 		if refused := a.hungUp.count(got); err == errRequeue && refused != nil {
 			err = refused
 		}
@@ -213,10 +213,10 @@ func (a *attempt) leasesMade(got tap.Answer) (made []string, failed int, err err
 	return made, -1, nil
 }
 
-func (a *attempt) took(made []string, seats []*nodes.Seat) {
+func (a *attempt) took(made []string, reserved []*nodes.Reservation) {
 	a.held = made
-	for i, lease := range made[:min(len(made), len(seats))] {
-		seats[i].Taken(lease)
+	for i, lease := range made[:min(len(made), len(reserved))] {
+		reserved[i].Taken(lease)
 	}
 	if len(made) > 0 {
 		a.permits().leases.warnOfTheEnd(a.e, made[0])

@@ -22,13 +22,13 @@ import (
 type creation struct {
 	wanted context.Context // once it has ended, no further create is sent
 
-	e    *era
-	seat *nodes.Seat
-	root string
-	path string // of the lock, for logs
-	name string // of its node, before the number
-	data []byte
-	acl  []wire.ACL
+	e           *era
+	reservation *nodes.Reservation
+	root        string
+	path        string // of the lock, for logs
+	name        string // of its node, before the number
+	data        []byte
+	acl         []wire.ACL
 
 	id     string                // of the try under way: one node an id, and names do not grow (R32)
 	sent   bool                  // its request is on its way
@@ -47,7 +47,7 @@ func (e *era) create(wanted context.Context, root *lockRoot, data []byte) (*crea
 		return nil, err
 	}
 	if err := c.send(); err != nil {
-		c.seat.Free()
+		c.reservation.Free()
 		return nil, err
 	}
 	return c, nil
@@ -55,11 +55,11 @@ func (e *era) create(wanted context.Context, root *lockRoot, data []byte) (*crea
 
 // creationOf returns the creation of a node that counts from here on, and for which nothing was sent.
 func (e *era) creationOf(wanted context.Context, root *lockRoot, data []byte) (*creation, error) {
-	seat, err := e.nodes.Reserve()
+	reservation, err := e.nodes.Reserve()
 	if err != nil {
 		return nil, err
 	}
-	return &creation{wanted: wanted, e: e, seat: seat, root: root.path, path: root.shownPath(), name: root.rule.Name, data: data, acl: wireACL(root.acl), answer: make(chan tap.Answer, 1)}, nil
+	return &creation{wanted: wanted, e: e, reservation: reservation, root: root.path, path: root.shownPath(), name: root.rule.Name, data: data, acl: wireACL(root.acl), answer: make(chan tap.Answer, 1)}, nil
 }
 
 // request returns what asks for the node, under another id than the request before.
@@ -92,7 +92,7 @@ func (c *creation) answered(a tap.Answer) {
 func (c *creation) note(made wire.PathStatResponse) (isOurs bool) {
 	if isOurs = c.isOurs(made); isOurs {
 		c.made = made
-		c.seat.Taken(made.Path)
+		c.reservation.Taken(made.Path)
 	}
 	return isOurs
 }
@@ -107,7 +107,7 @@ func (c *creation) isOurs(made wire.PathStatResponse) bool {
 // finish tries until the outcome is known: a node of this ZooKeeper session, or an error. After an error no node remains,
 // except those that the reaper is still deleting. finish ends with the session at the latest.
 func (c *creation) finish() error {
-	defer c.seat.Free()
+	defer c.reservation.Free()
 	e, backoff := c.e, link.NewBackoff()
 	var hungUp hangUps
 	for try := 0; ; try++ {
@@ -185,7 +185,7 @@ func (c *creation) resolve() error {
 			switch {
 			case err == nil && stat.EphemeralOwner == e.ID:
 				c.node, c.token = node, stat.Czxid
-				c.seat.Taken(node)
+				c.reservation.Taken(node)
 				return nil
 			case err == nil:
 				e.reaper.Erase(node) // it is of a session that is dying: never grant on it (R30)

@@ -6,7 +6,7 @@
 // is what its guardian does for a zklock that was killed: it ends the session. signals.go ends zklock by a signal, and stderr.go writes
 // what it says. waiting.go says how a wait goes, and metrics.go, in a file (metricslock_unix.go: which run's), how the run went, in the words of report.go. once.go keeps a job from running again; giveway.go is a
 // run that is asked for its lock, and revoke.go asks. ls.go takes the flags of ls; lister.go reads queues, table.go prints them, watch.go
-// follows them, and seats.go says what has changed. prune.go removes empty lock roots, by the rules of pruneplan.go. delete.go, expire.go,
+// follows them, and parties.go says what has changed. prune.go removes empty lock roots, by the rules of pruneplan.go. delete.go, expire.go,
 // serve.go and demo.go are commands of their own: the end of a lock node and of a session, a server for development, and internal/demo.
 // credentials.go has what --auth-file and --sasl name, and tls.go what the --tls flags name. printable.go escapes what a terminal would obey.
 package command

@@ -62,7 +62,7 @@ var library = []mutant{
 	{"turn: a waiter that gives up passes it", "I1", "internal/nodes", "TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
 		"Reaper.EraseAll", "return r.begin(nodes[0], nil, func() *Waiter { return nil }, nodes[1:]...)", "return r.begin(nodes[0], nil, func() *Waiter { return r.nodes.next(nodes[0], queue.Rule{Markers: queue.Markers}) }, nodes[1:]...)"}}},
 	{"turn: it is passed before the answer", "I1, I3", "internal/nodes", "TestVirtual_Turn_NodeDeleted_IsNotPassed", []Swap{{
-		"Reaper.beginMarked", "w := next()", "w := next(); if w != nil { w.Tell(queue.TurnIsYours) }"}}},
+		"Reaper.beginRecorded", "w := next()", "w := next(); if w != nil { w.Tell(queue.TurnIsYours) }"}}},
 	{"turn: to one who sees another queue", "I1", "internal/nodes", "TestVirtual_Turn_OtherQueuePattern_IsNotPassed", []Swap{{
 		"Own.next", "if !w.skipped && w.rule.SeesAs(rule) {", "if !w.skipped {"}}},
 	{"turn: to be told that the predecessor is gone is enough", "I1", "internal/queue", "TestWalk|TestVirtual_Turn_WaiterGivesUp_PassesNothing", []Swap{{
@@ -110,7 +110,7 @@ var library = []mutant{
 	{"lock-delay: our own record is a grant", "I3, F24", "internal/queue", "TestRecordRead|TestVirtual_LockDelay_GrantUnanswered_NodeDeleted_IsNoGrant", []Swap{{
 		"Walk.RecordRead", `case r.Held == "", r.Held == r.Own:`, `case r.Held == r.Own: return w.anew(ToGrant); case r.Held == "":`}}},
 	{"delay: a release that meets a version conflict leaves its record", "F47", "internal/nodes", "TestVirtual_LockDelay_OtherData", []Swap{{
-		"Deletion.markFailed", "x.mark.IsKnown = false", "x.mark = nil"}}},
+		"Deletion.recordFailed", "x.record.IsKnown = false", "x.record = nil"}}},
 
 	// Making a node.
 	{"a create whose answer was lost made nothing", "I2, F3", "internal/answer", "TestFateOf|TestVirtual_CreateLost_IsAdopted", []Swap{{

@@ -49,11 +49,11 @@ func (r *Reaper) Erasing() int {
 // Deletion is the deletion of a node, or of several in one transaction: the reaper's unit of work. It is tried until they are gone
 // or their session is, and outlives the call that asked for it.
 type Deletion struct {
-	r    *Reaper
-	node string
-	rest []string       // those that go with it
-	next func() *Waiter // returns the waiter that gets the turn, nil if there is none
-	mark *Mark          // is taken back with the node; nil if there is none, or nothing to take back any more
+	r      *Reaper
+	node   string
+	rest   []string       // those that go with it
+	next   func() *Waiter // returns the waiter that gets the turn, nil if there is none
+	record *GrantRecord   // is taken back with the node; nil if there is none, or nothing to take back any more
 
 	unanswered bool // one of its requests has had no answer
 	singly     bool // one of the nodes was missing: delete one after the other
@@ -87,31 +87,31 @@ func (r *Reaper) EraseAfter(first *Deletion, node string) *Deletion {
 }
 
 // HandOver deletes the node of a hold that is released. If the hold may pass the turn (queue.Rule.PassesTurn), HandOver passes it
-// to a waiter of this ZooKeeper session that stands directly behind the node and sees the same queue. A mark is taken back with it.
-func (r *Reaper) HandOver(node string, rule queue.Rule, downgraded bool, mark *Mark) *Deletion {
+// to a waiter of this ZooKeeper session that stands directly behind the node and sees the same queue. A record is taken back with it.
+func (r *Reaper) HandOver(node string, rule queue.Rule, downgraded bool, record *GrantRecord) *Deletion {
 	if !rule.PassesTurn(downgraded) {
 		return r.Erase(node)
 	}
-	return r.beginMarked(mark, node, nil, func() *Waiter { return r.nodes.next(node, rule) })
+	return r.beginRecorded(record, node, nil, func() *Waiter { return r.nodes.next(node, rule) })
 }
 
-// EraseMarked is Erase for a node whose grant may be recorded.
-func (r *Reaper) EraseMarked(node string, mark *Mark) *Deletion {
-	return r.beginMarked(mark, node, nil, func() *Waiter { return nil })
+// EraseRecorded is Erase for a node whose grant may be recorded.
+func (r *Reaper) EraseRecorded(node string, record *GrantRecord) *Deletion {
+	return r.beginRecorded(record, node, nil, func() *Waiter { return nil })
 }
 
 func (r *Reaper) begin(node string, after *Deletion, next func() *Waiter, rest ...string) *Deletion {
-	return r.beginMarked(nil, node, after, next, rest...)
+	return r.beginRecorded(nil, node, after, next, rest...)
 }
 
-func (r *Reaper) beginMarked(mark *Mark, node string, after *Deletion, next func() *Waiter, rest ...string) *Deletion {
+func (r *Reaper) beginRecorded(record *GrantRecord, node string, after *Deletion, next func() *Waiter, rest ...string) *Deletion {
 	r.mu.Lock()
 	x := r.mu.erasing[node]
 	if x != nil {
 		r.mu.Unlock()
 		return x
 	}
-	x = &Deletion{r: r, node: node, rest: rest, next: next, mark: mark, Done: make(chan struct{}), Refused: make(chan struct{})}
+	x = &Deletion{r: r, node: node, rest: rest, next: next, record: record, Done: make(chan struct{}), Refused: make(chan struct{})}
 	r.mu.erasing[node] = x
 	r.mu.Unlock()
 	for _, n := range x.nodes() {
@@ -121,7 +121,7 @@ func (r *Reaper) beginMarked(mark *Mark, node string, after *Deletion, next func
 		x.goOnAfter(after)
 		return x
 	}
-	if mark != nil && !mark.IsKnown {
+	if record != nil && !record.IsKnown {
 		x.goOn(false)
 		return x
 	}
@@ -180,7 +180,7 @@ func (x *Deletion) run(wait bool) {
 			x.end(x.r.z.OverErr())
 			return
 		}
-		if wait = !x.readMark(); wait {
+		if wait = !x.readRecord(); wait {
 			continue
 		}
 		w := x.next()
@@ -208,7 +208,7 @@ func (x *Deletion) batch() []string {
 // of w's node comes first, so that each answer tells of it.
 func (x *Deletion) request(w *Waiter) (wire.Op, wire.Record) {
 	batch := x.batch()
-	if x.mark != nil {
+	if x.record != nil {
 		return wire.OpMulti, x.markedRequest(w)
 	}
 	if w == nil && len(batch) == 1 {
@@ -235,13 +235,13 @@ func (x *Deletion) tried(w *Waiter, a tap.Answer, err error) (ended, wait bool) 
 	if w != nil {
 		ops++
 	}
-	if x.mark != nil {
+	if x.record != nil {
 		ops++
 	}
 	if ops > 1 && err == nil {
 		failed, err = answer.ErrOfMulti(a, ops)
 	}
-	if x.mark != nil && failed == ops-1 && x.markFailed(err) {
+	if x.record != nil && failed == ops-1 && x.recordFailed(err) {
 		return false, false
 	}
 	if w != nil {

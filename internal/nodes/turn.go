@@ -28,8 +28,8 @@ type Own struct {
 
 	mu struct {
 		sync.Mutex
-		seats int                 // of nodes that are being made
-		nodes map[string]*ownNode // made, or claimed, and not known to be gone
+		reserved int                 // of nodes that are being made
+		nodes    map[string]*ownNode // made, or claimed, and not known to be gone
 	}
 }
 
@@ -56,24 +56,24 @@ func NewOwn(most int) *Own {
 	return o
 }
 
-// Seat counts a node against the cap while it is being made.
-type Seat struct {
+// Reservation counts a node against the cap while it is being made.
+type Reservation struct {
 	o     *Own
 	freed bool // guarded by o.mu
 }
 
-// Reserve returns the seat of a node that is about to be made. It must be freed.
-func (o *Own) Reserve() (*Seat, error) { return o.ReserveLeaving(0) }
+// Reserve returns the reservation of a node that is about to be made. It must be freed.
+func (o *Own) Reserve() (*Reservation, error) { return o.ReserveLeaving(0) }
 
 // ReserveLeaving is Reserve for a node that need not be made now: only if there is room for so many others, too.
-func (o *Own) ReserveLeaving(others int) (*Seat, error) {
+func (o *Own) ReserveLeaving(others int) (*Reservation, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err := o.fullLocked(others); err != nil {
 		return nil, err
 	}
-	o.mu.seats++
-	return &Seat{o: o}, nil
+	o.mu.reserved++
+	return &Reservation{o: o}, nil
 }
 
 // Claim counts a node whose name is known before it is made, from here on until it is gone. Once it counts, it can be claimed again.
@@ -94,18 +94,18 @@ func (o *Own) Claim(node string) error {
 func (o *Own) Room() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.most - len(o.mu.nodes) - o.mu.seats
+	return o.most - len(o.mu.nodes) - o.mu.reserved
 }
 
 func (o *Own) fullLocked(others int) error {
-	if n := len(o.mu.nodes) + o.mu.seats; n+others >= o.most {
+	if n := len(o.mu.nodes) + o.mu.reserved; n+others >= o.most {
 		return fmt.Errorf("%w: %d; use more Sessions, or raise the cap with WithMaxLockNodes and an eye on the servers", ErrTooMany, n)
 	}
 	return nil
 }
 
 // Taken notes that the node is made.
-func (s *Seat) Taken(node string) {
+func (s *Reservation) Taken(node string) {
 	s.o.mu.Lock()
 	defer s.o.mu.Unlock()
 	s.freeLocked()
@@ -113,16 +113,16 @@ func (s *Seat) Taken(node string) {
 }
 
 // Free notes that the node's making is over.
-func (s *Seat) Free() {
+func (s *Reservation) Free() {
 	s.o.mu.Lock()
 	defer s.o.mu.Unlock()
 	s.freeLocked()
 }
 
-func (s *Seat) freeLocked() {
+func (s *Reservation) freeLocked() {
 	if !s.freed {
 		s.freed = true
-		s.o.mu.seats--
+		s.o.mu.reserved--
 	}
 }
 

@@ -1,6 +1,6 @@
 package nodes
 
-// These tests attack mark.go: who may wait for the delay of a holder that is gone.
+// These tests attack grantrecord.go: who may wait for the delay of a holder that is gone.
 
 import (
 	"testing"

@@ -26,17 +26,17 @@ type picture struct {
 	nodes map[string]zklock.Participant // what is known of each node
 }
 
-// seat is who holds or waits: a node, or all nodes of one call for permits.
-type seat struct {
-	key     string // stays for as long as the seat is taken
+// party is who holds or waits: a node, or all nodes of one call for permits.
+type party struct {
+	key     string // the same for as long as it is there
 	p       zklock.Participant
 	holds   bool
 	place   int // of who waits: 1 is the front's; of a semaphore, of the first who waits
 	permits int // of a call for permits, if it has leases
 }
 
-// seats returns who holds and who waits, in the order of the queue.
-func (v *picture) seats() (seats []seat) {
+// parties returns who holds and who waits, in the order of the queue.
+func (v *picture) parties() (parties []party) {
 	if v.isSemaphore {
 		return v.permits()
 	}
@@ -45,10 +45,10 @@ func (v *picture) seats() (seats []seat) {
 		for i, holds := range queue.HoldersOf(ms) {
 			p := v.nodes[v.root+"/"+ms[i].Name]
 			holds = holds && (i > 0 || !v.isDelayed() || !v.now.Before(nodes.WaitsUntil(v.record, v.came[ms[i].Name])))
-			seats = append(seats, seat{key: p.Node, p: p, holds: holds, place: i + 1})
+			parties = append(parties, party{key: p.Node, p: p, holds: holds, place: i + 1})
 		}
 	}
-	return seats
+	return parties
 }
 
 // notes says when the picture was read, and since when each front is there that may wait for the lock-delay. One that is there in the
@@ -84,8 +84,8 @@ func (v *picture) isDelayed() bool {
 	return held != "" && !slices.Contains(v.queued, held)
 }
 
-// permits is seats, of a semaphore. Each call has one, whatever nodes it has: while it is granted, it has one in the queue and its leases.
-func (v *picture) permits() (seats []seat) {
+// permits is parties, of a semaphore. Each call has one, whatever nodes it has: while it is granted, it has one in the queue and its leases.
+func (v *picture) permits() (parties []party) {
 	leases := v.members(v.root+"/leases", v.leases, []string{queue.LeaseName})
 	queued := v.members(v.root+"/locks", v.queued, queue.Markers)
 	granted, front, limit := make([]queue.Owned, len(leases)), queue.Owned{}, 1 // without a limit, who is in front still waits
@@ -107,16 +107,16 @@ func (v *picture) permits() (seats []seat) {
 		if !isOurs {
 			key = node
 		}
-		i, isSeated := at[key]
-		if !isSeated {
+		i, isKnown := at[key]
+		if !isKnown {
 			if !holds {
 				waiting++
 			}
-			i, at[key] = len(seats), len(seats)
-			seats = append(seats, seat{key: key, p: v.nodes[node], holds: holds, place: waiting})
+			i, at[key] = len(parties), len(parties)
+			parties = append(parties, party{key: key, p: v.nodes[node], holds: holds, place: waiting})
 		}
 		if isLease {
-			seats[i].permits++
+			parties[i].permits++
 		}
 	}
 	for i, m := range leases {
@@ -125,7 +125,7 @@ func (v *picture) permits() (seats []seat) {
 	for _, m := range queued {
 		take(v.root+"/locks/"+m.Name, false, false)
 	}
-	return seats
+	return parties
 }
 
 func (v *picture) owned(below string, m queue.Member) queue.Owned {
@@ -198,9 +198,9 @@ func durationOf(s float64) time.Duration {
 	return time.Duration(s * float64(time.Second)).Round(time.Millisecond)
 }
 
-// seen is a seat as it was last printed.
+// seen is a party as it was last printed.
 type seen struct {
-	seat
+	party
 	since    time.Time
 	orLonger bool
 }
@@ -210,19 +210,19 @@ type progress struct {
 	path    string
 	isBegun bool
 	isDark  bool     // nothing was seen for a while: what is new may have been there before
-	order   []string // of the seats
-	seats   map[string]seen
+	order   []string // of the parties
+	parties map[string]seen
 }
 
 // next returns what changed since the last picture: who went, and then who holds or waits that did not before.
 func (pr *progress) next(v *picture, now time.Time) (changes []change) {
-	seats := v.seats()
-	order, next := make([]string, len(seats)), make(map[string]seen, len(seats))
-	for i, s := range seats {
-		before, isThere := pr.seats[s.key]
+	parties := v.parties()
+	order, next := make([]string, len(parties)), make(map[string]seen, len(parties))
+	for i, s := range parties {
+		before, isThere := pr.parties[s.key]
 		order[i] = s.key
 		if isThere && before.holds == s.holds {
-			before.seat = s
+			before.party = s
 			next[s.key] = before
 			continue
 		}
@@ -238,7 +238,7 @@ func (pr *progress) next(v *picture, now time.Time) (changes []change) {
 		if _, isThere := next[key]; isThere {
 			continue
 		}
-		before := pr.seats[key]
+		before := pr.parties[key]
 		c := change{Change: changeGone, OrLonger: before.orLonger}
 		took := now.Sub(before.since).Seconds()
 		if before.holds {
@@ -249,14 +249,14 @@ func (pr *progress) next(v *picture, now time.Time) (changes []change) {
 		if v.record.Word(queue.HeldWord) == nameOf(before.p.Node) {
 			c.Change = changeDisappeared
 		}
-		gone = append(gone, pr.of(c, before.seat, v, now))
+		gone = append(gone, pr.of(c, before.party, v, now))
 	}
-	pr.order, pr.seats, pr.isBegun = order, next, true
+	pr.order, pr.parties, pr.isBegun = order, next, true
 	return append(gone, changes...)
 }
 
 // of completes a change.
-func (pr *progress) of(c change, s seat, v *picture, now time.Time) change {
+func (pr *progress) of(c change, s party, v *picture, now time.Time) change {
 	s.p.Holds, s.p.Age = c.Change == changeHolds, now.Sub(s.p.Created)
 	c.Time, c.Path, c.entry = now, pr.path, entryOf(s.p)
 	if v.isSemaphore {

@@ -13,9 +13,9 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Mark is the record of a grant in the lock root's data (queue.Record), as its writer knows it. One transaction deletes the node and
+// GrantRecord is the record of a grant in the lock root's data (queue.Record), as its writer knows it. One transaction deletes the node and
 // takes the record back: it stays if the node goes in any other way.
-type Mark struct {
+type GrantRecord struct {
 	Root    string
 	IsKnown bool // otherwise the fields below are to be read
 	Record  queue.Record
@@ -36,12 +36,12 @@ func WaitsUntil(r queue.Record, came time.Time) time.Time {
 	return last.Add(toldWithin)
 }
 
-// readMark reads the root's data, if it is not known. It returns false if it could not.
+// readRecord reads the root's data, if it is not known. It returns false if it could not.
 //
 // The record may not be there: then the grant's write had no answer, or somebody else has written. The write may still come, as long as
 // the node is there. So the node is deleted only if the data has not changed since.
-func (x *Deletion) readMark() bool {
-	z, m := x.r.z, x.mark
+func (x *Deletion) readRecord() bool {
+	z, m := x.r.z, x.record
 	if m == nil || m.IsKnown {
 		return true
 	}
@@ -54,7 +54,7 @@ func (x *Deletion) readMark() bool {
 	record, isOurs := queue.ParseRecord(root.Data)
 	switch {
 	case answer.IsRefusal(err), err == nil && !isOurs: // nothing of ours is there, or we may not look
-		x.mark = nil
+		x.record = nil
 	case err != nil:
 		return z.IsOver()
 	default:
@@ -68,23 +68,23 @@ func (x *Deletion) markedRequest(w *Waiter) (ops wire.MultiRequest) {
 	if w != nil {
 		ops.Ops = append(ops.Ops, wire.MultiOp{Op: wire.OpCheck, Path: w.Node, Version: -1})
 	}
-	last := wire.MultiOp{Op: wire.OpCheck, Path: x.mark.Root, Version: x.mark.Version}
-	if without, isChanged := x.mark.Record.Released(path.Base(x.node)); isChanged {
+	last := wire.MultiOp{Op: wire.OpCheck, Path: x.record.Root, Version: x.record.Version}
+	if without, isChanged := x.record.Record.Released(path.Base(x.node)); isChanged {
 		last.Op, last.Data = wire.OpSetData, []byte(without)
 	}
 	ops.Ops = append(ops.Ops, wire.MultiOp{Op: wire.OpDelete, Path: x.node, Version: -1}, last)
 	return ops
 }
 
-// markFailed takes the error of the last operation, on the root's data. It returns whether to try again at once.
-func (x *Deletion) markFailed(err error) bool {
+// recordFailed takes the error of the last operation, on the root's data. It returns whether to try again at once.
+func (x *Deletion) recordFailed(err error) bool {
 	switch {
 	case errors.Is(err, zk.ErrBadVersion): // somebody has written another word
-		x.mark.IsKnown = false
+		x.record.IsKnown = false
 		return true
 	case answer.IsRefusal(err): // the lock must not stay for the record's sake
-		x.r.z.Log.Error("zklock: the servers refuse to take the record of a grant back; the next holder waits for the lock-delay", "path", x.mark.Root, "err", answer.Denied(err, "set", "WRITE", x.mark.Root))
-		x.mark = nil
+		x.r.z.Log.Error("zklock: the servers refuse to take the record of a grant back; the next holder waits for the lock-delay", "path", x.record.Root, "err", answer.Denied(err, "set", "WRITE", x.record.Root))
+		x.record = nil
 		return true
 	}
 	return false

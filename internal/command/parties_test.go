@@ -1,6 +1,6 @@
 package command
 
-// These tests attack seats.go, which decides who stands where in a queue that is watched, and what changed.
+// These tests attack parties.go, which decides who stands where in a queue that is watched, and what changed.
 
 import (
 	"fmt"
@@ -36,8 +36,8 @@ func pictureOf(t *testing.T, isSemaphore bool, nodes ...string) *picture {
 	return v
 }
 
-func spelled(seats []seat) (all string) {
-	for _, s := range seats {
+func spelled(parties []party) (all string) {
+	for _, s := range parties {
 		if s.holds {
 			all += " holds"
 		} else {
@@ -50,7 +50,7 @@ func spelled(seats []seat) (all string) {
 	return strings.TrimSpace(all)
 }
 
-func TestSeats(t *testing.T) {
+func TestParties(t *testing.T) {
 	const a, b, c = "_c_8b4041d7-3154-4c53-836b-00000000000a-", "_c_8b4041d7-3154-4c53-836b-00000000000b-", "_c_8b4041d7-3154-4c53-836b-00000000000c-"
 	two := 2
 	for _, tt := range []struct {
@@ -68,22 +68,22 @@ func TestSeats(t *testing.T) {
 		{"it names one that is gone", false, nil, "held=lock-0000000000", []string{"lock-0000000001 1 1", "lock-0000000002 1 1"}, "waits-1 waits-2"},
 		{"it names one of another kind", false, nil, "held=lock-0000000001", []string{"lock-0000000001 1 1", "latch-0000000002 1 2"}, "holds holds"},
 		{"two calls with a permit, and one that waits", true, &two, "", []string{a + "lease-0000000001 1 1", b + "lease-0000000002 2 2", c + "lock-0000000003 3 3"}, "holds holds waits-1"},
-		{"two permits of one call are one seat", true, &two, "", []string{a + "lease-0000000001 1 1", a + "lease-0000000002 1 1"}, "holdsx2"},
+		{"two permits of one call are one party", true, &two, "", []string{a + "lease-0000000001 1 1", a + "lease-0000000002 1 1"}, "holdsx2"},
 		{"granted, and about to leave the queue", true, &two, "", []string{a + "lease-0000000001 1 2", a + "lock-0000000001 1 1"}, "holds"},
-		{"the front waits with leases, and has one seat", true, &two, "", []string{a + "lease-0000000001 1 1", b + "lease-0000000002 2 5", b + "lease-0000000003 2 5", b + "lock-0000000003 2 3", c + "lock-0000000004 3 4"}, "holds waits-1x2 waits-2"},
+		{"the front waits with leases, and has one party", true, &two, "", []string{a + "lease-0000000001 1 1", b + "lease-0000000002 2 5", b + "lease-0000000003 2 5", b + "lock-0000000003 2 3", c + "lock-0000000004 3 4"}, "holds waits-1x2 waits-2"},
 		{"other clients' leases have no id", true, nil, "", []string{"lease-0000000001 1 1", "lease-0000000002 1 2"}, "holds holds"},
 	} {
 		v := pictureOf(t, tt.isSemaphore, tt.nodes...)
 		v.limit, v.record = tt.limit, tt.record
-		require.Equal(t, tt.want, spelled(v.seats()), tt.name)
+		require.Equal(t, tt.want, spelled(v.parties()), tt.name)
 	}
 }
 
-// A node that was listed and not read, because it had gone, has no seat.
-func TestSeats_NodeThatIsNotKnown(t *testing.T) {
+// A node that was listed and not read, because it had gone, has no party.
+func TestParties_NodeThatIsNotKnown(t *testing.T) {
 	v := pictureOf(t, false, "lock-0000000001 1 1", "lock-0000000002 1 2")
 	delete(v.nodes, "/l/lock-0000000001")
-	require.Equal(t, "holds", spelled(v.seats()))
+	require.Equal(t, "holds", spelled(v.parties()))
 }
 
 // Who went comes first, so that never two mutexes are said to hold.
