@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"testing"
 	"testing/synctest"
@@ -211,5 +212,31 @@ func TestVirtual_Changes_SayServerAndWhy(t *testing.T) {
 		require.ErrorContains(t, c.Err, "the server did not answer in time")
 		require.True(t, errors.Is(c.Err, os.ErrDeadlineExceeded))
 		require.Equal(t, fmt.Sprintf(`state=Suspended session=%#x server=%s err="the server closed the connection: EOF"`, id, v.srv.Addr()), log.of("zklock: connection state")[1])
+	})
+}
+
+// C2: the Session is lost while it tries a server that takes connections and says nothing. It never was at that one.
+func TestVirtual_Changes_LostWhileItTriesAnother_SaysWhereItWas(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		v.net.SetLatency(time.Millisecond)
+		l, err := v.net.Listen("dark.test:2181")
+		require.NoError(t, err)
+		defer l.Close()
+		tried := 0
+		s := connect(t, v.srv.Addr()+",dark.test:2181", quiet(t), zklock.WithDialer(func(network, addr string, d time.Duration) (net.Conn, error) {
+			if addr == "dark.test:2181" {
+				tried++
+			}
+			return v.net.Dial(network, addr, d)
+		}))
+		changes := s.Changes(t.Context())
+		v.srv.Stop()
+		for _, want := range []zklock.State{zklock.Suspended, zklock.Lost} {
+			c := <-changes
+			require.Equal(t, want, c.State)
+			require.Equal(t, v.srv.Addr(), c.Server)
+		}
+		require.Positive(t, tried)
+		require.NoError(t, v.srv.Start())
 	})
 }

@@ -65,6 +65,7 @@ type Link struct {
 		conns      uint64      // how many there were
 		era        *Era        // the current one; nil before the first and after an expiry
 		state      stateMachine
+		at         string        // the server where we are attached, or were last; "" before
 		unended    *Era          // a session that was left to expire: when a server has answered us, they are asked again to end it
 		asking     bool          // they are being asked
 		hungUpOn   int           // how long the request was over which the last connection ended unanswered
@@ -154,17 +155,18 @@ func (l *Link) stepLocked(ev stateEvent) {
 		return
 	}
 	l.mu.state = m
+	if m.state.Attached() { // the present connection may be one to a server that says nothing
+		l.mu.at = l.mu.conn.addr
+	}
 	attrs := []any{"state", m.state.String(), "session", fmt.Sprintf("%#x", m.session)}
-	server := ""
-	if l.mu.conn != nil {
-		server = l.mu.conn.addr
-		attrs = append(attrs, "server", server)
+	if l.mu.at != "" {
+		attrs = append(attrs, "server", l.mu.at)
 	}
 	if ev.err != nil && ev.err != ErrClosed { // Close is no failure
 		attrs = append(attrs, "err", ev.err)
 	}
 	l.Log.Info("zklock: connection state", attrs...)
-	l.Told(Step{m.state, m.session, server, time.Now(), ev.err})
+	l.Told(Step{m.state, m.session, l.mu.at, time.Now(), ev.err})
 	l.broadcastLocked()
 }
 

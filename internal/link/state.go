@@ -27,7 +27,7 @@ func (s State) Attached() bool { return s == Connected || s == Reconnected }
 type Step struct {
 	State   State
 	Session int64     // the id of the ZooKeeper session it is about
-	Server  string    // the server of the last connection, as given
+	Server  string    // where we are attached, or were last, as given
 	Time    time.Time // when it was noticed
 	Err     error     // why, where it is known
 }
