@@ -81,7 +81,7 @@ func (c credentials) forOne(deadline time.Time, server string) (shown expire.Cre
 // password: everybody on the host can read other people's arguments. Errors do not quote what they found.
 func (c *connection) userAndPassword() (string, error) {
 	if c.authFile == "" {
-		auth := strings.TrimSpace(os.Getenv(envAuth))
+		auth := strings.TrimRight(os.Getenv(envAuth), "\r\n") // a password may end in a space
 		if auth != "" && !strings.Contains(auth, ":") {
 			return "", fmt.Errorf("%s does not have the form user:password", envAuth)
 		}

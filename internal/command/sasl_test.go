@@ -67,6 +67,19 @@ func TestSASL_RunAndLs(t *testing.T) {
 	}
 }
 
+// A password is what it is, with the spaces around it: from a file as from the environment.
+func TestCredentials_PasswordEndsInASpace(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "auth")
+	require.NoError(t, os.WriteFile(file, []byte(" ann: pass word \n"), 0o600))
+	t.Setenv(envAuth, " ann: pass word \n")
+	for _, c := range []*connection{{}, {authFile: file}} {
+		creds, err := c.credentials()
+		require.NoError(t, err)
+		user, password, _ := creds.split()
+		require.Equal(t, []string{" ann", " pass word "}, []string{user, password})
+	}
+}
+
 func TestSASL_Usage(t *testing.T) {
 	t.Parallel()
 	for says, tc := range map[string]struct {
