@@ -66,15 +66,18 @@ func outerWords(holds []outerHold) string {
 func (o *runOptions) checkOuter(ctx context.Context, s *zklock.Session, r recipe, holds []outerHold) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.connectTimeout, errNoServer{o.connectTimeout})
 	defer cancel()
-	var permits int64
+	permits, limit := int64(0), o.semaphore
 	for _, h := range holds {
 		if h.node != r.held+"/"+nameOf(h.node) || !stands(ctx, s, h) {
 			continue
 		}
 		if o.semaphore > 0 {
 			permits += permitsOf(childrenOf(ctx, s, r.held), nameOf(h.node))
+			if n, err := r.limit(ctx); err == nil { // what the flag says is what it started with
+				limit = int64(n)
+			}
 		}
-		if what := o.waitsFor(h, permits); what != "" {
+		if what := o.waitsFor(h, permits, limit); what != "" {
 			return exitf(exitUsage, "%s: %s: COMMAND of that run has started this one (node %s). Leave this run out; or, if it is not to be part of that one, start it without %s",
 				o.path, what, h.node, envNode)
 		}
@@ -83,15 +86,15 @@ func (o *runOptions) checkOuter(ctx context.Context, s *zklock.Session, r recipe
 }
 
 // waitsFor says why this run would wait for a run around it that has this hold; "" if it would not. Of a semaphore, runs around it have so
-// many permits. A reader inside a reader runs today, and hangs on the day when a writer queues in between: it is refused on each.
-func (o *runOptions) waitsFor(h outerHold, permits int64) string {
+// many permits of the limit. A reader inside a reader runs today, and hangs on the day when a writer queues in between: it is refused on each.
+func (o *runOptions) waitsFor(h outerHold, permits, limit int64) string {
 	switch {
 	case o.shared && modeOf(nameOf(h.node)) == modeShared:
 		return "a run around this one reads, and this one would wait for it for ever as soon as a writer stands between them"
 	case o.semaphore == 0:
 		return "a run around this one holds the lock, and this one would wait for it for ever"
-	case permits+o.permits > o.semaphore:
-		return fmt.Sprintf("runs around this one have %d of the %d permits, and this one would wait for them for ever", permits, o.semaphore)
+	case permits+o.permits > limit:
+		return fmt.Sprintf("runs around this one have %d of the %d permits, and this one would wait for them for ever", permits, limit)
 	}
 	return ""
 }

@@ -5,6 +5,7 @@ package command
 // Runs inside runs: one that would wait for its own parent is refused at once, and no other is.
 
 import (
+	"fmt"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
+	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/zkserver"
 )
 
@@ -77,6 +79,32 @@ func TestNested_WithAnotherBetween_IsRefused(t *testing.T) {
 	require.Equal(t, exitUsage, p.wait(), p.stderr.String())
 	require.Contains(t, p.stderr.String(), "runs around this one have 2 of the 2 permits")
 	require.Empty(t, p.stdout.String())
+}
+
+// Of a semaphore whose limit is in a node, that node counts, and not the number that each run has for its first acquire.
+func TestNested_LimitInANode(t *testing.T) {
+	t.Parallel()
+	srv, path := server(t), lockPath(t)
+	s := session(t, srv)
+	sem, err := zklock.NewSemaphore(s, path, 1, zklock.WithSharedLimit(path+"/limit"))
+	require.NoError(t, err)
+	flags := []string{"--semaphore", "2", "--semaphore-limit", path + "/limit"}
+	for limit, want := range map[int]struct {
+		code   int
+		stdout string
+	}{1: {exitUsage, ""}, 2: {exitUsage, ""}, 3: {0, "ran\n"}} {
+		require.NoError(t, sem.SetLimit(t.Context(), limit))
+		last := runArgs(srv.ConnectString(), path, append(flags, "--", "echo", "ran")...)
+		if limit > 1 {
+			last = nest(t, srv, path, flags, last)
+		}
+		p := start(t, nil, nest(t, srv, path, flags, last)...)
+		require.Equal(t, want.code, p.wait(), "%d: %s", limit, &p.stderr)
+		require.Equal(t, want.stdout, p.stdout.String())
+		if want.code != 0 {
+			require.Contains(t, p.stderr.String(), fmt.Sprintf("runs around this one have %d of the %d permits", limit, limit))
+		}
+	}
 }
 
 // What the environment says counts only while the node is there, on these servers, and is of this lock.

@@ -68,8 +68,9 @@ func checkLimit(path, node string) error {
 type recipe struct {
 	zklock.Lock
 	queue  func(ctx context.Context) (lockQueue, error)
-	queued string // the node above those that wait, absolute
-	held   string // the node above those that hold
+	limit  func(ctx context.Context) (int, error) // of a semaphore, as it is now
+	queued string                                 // the node above those that wait, absolute
+	held   string                                 // the node above those that hold
 }
 
 func (o *runOptions) recipe(s *zklock.Session, opts []zklock.MutexOption) (r recipe, err error) {
@@ -94,6 +95,7 @@ func (o *runOptions) recipe(s *zklock.Session, opts []zklock.MutexOption) (r rec
 		}
 		if sem, err = zklock.NewSemaphore(s, o.path, int(o.semaphore), opts...); err == nil {
 			r.Lock, r.queued, r.held = sem.Permits(int(o.permits)), root+"/locks", root+"/leases"
+			r.limit = sem.Limit
 			r.queue = func(ctx context.Context) (q lockQueue, err error) {
 				q.isSemaphore = true
 				q.holders, q.waiters, err = sem.Participants(ctx)
