@@ -304,7 +304,8 @@ func defaultData() []byte {
 //
 // What was there before stays as it is. So make a node that is to stay beforehand: a folder with an ACL of its own, or one that is another
 // client's chroot. The first acquire after a pause makes what is gone, which takes up to two round trips more, and up to four of a semaphore;
-// tokens grow all the same. A container that never had a child stays up to ZooKeeper 3.9: a crash between two requests can leave one.
+// tokens grow all the same. A container that never had a child stays up to ZooKeeper 3.9: a crash between two requests can leave one, and a
+// call that leaves just when its connection is lost.
 //
 // With WithSharedLimit, acquires then make no node for the limit: as long as nobody has set one, a client goes by the number that it gave to
 // NewSemaphore. A limit that somebody set is a decision. Its node stays, and those above it, until somebody deletes it.
