@@ -38,7 +38,7 @@ type SASLSession interface {
 
 // WithSASL has the Session prove who it is by SASL, on every connection, before anything else is asked on it; by default it does not.
 // A server that refuses is ErrAuthFailed: the Session is closed, whatever other servers may say. A server that does not answer in time, or has
-// no SASL, is left for the next one. Given twice, the last mechanism counts.
+// no SASL or not this mechanism, is left for the next one. Given twice, the last mechanism counts.
 //
 // ZooKeeper's ACLs then know the Session as sasl:USER, and zk.AuthACL takes that along (WithACL). SASL adds its round trips to each connection,
 // two of DigestMD5, and so to the time from a lost connection to the first answer on the next. A Session that was given up, and hears

@@ -37,8 +37,12 @@ func (b Begin) Start(ctx context.Context, addr string) (Exchange, error) {
 		return nil, err
 	}
 	return func(ask func(token []byte) ([]byte, error)) error {
-		for done := false; ; {
+		for first, done := true, false; ; first = false {
 			answer, err := ask(token)
+			var refusal wire.Code
+			if first && len(token) == 0 && errors.As(err, &refusal) { // not wrapped: it has not seen yet who we are
+				return fmt.Errorf("the server refused before it saw any credentials (code %d): it does not have the mechanism. ZooKeeper 3.9.6 has DIGEST-MD5 only with fips-mode=false", refusal)
+			}
 			if err != nil || done {
 				return err
 			}
