@@ -182,9 +182,11 @@ func (l *lister) noteMissing(ctx context.Context, path string) error {
 	return nil
 }
 
-// within bounds one look at the servers.
+// within bounds one look at the servers. Its cause says what each of them said.
 func (l *lister) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, l.connectTimeout, errNoServer{l.connectTimeout})
+	ctx, cancel := context.WithCancelCause(ctx)
+	late := time.AfterFunc(l.connectTimeout, func() { cancel(l.unreached(errNoServer{l.connectTimeout})) })
+	return ctx, func() { late.Stop(); cancel(nil) }
 }
 
 // locks returns the locks on path and below, in the order of their paths. It leaves out what it may not read, and says so on

@@ -33,6 +33,13 @@ func prune(servers string, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), said.String()
 }
 
+// ls does the same for ls.
+func ls(servers string, args ...string) (code int, stdout, stderr string) {
+	var out, said bytes.Buffer
+	code = execute(append([]string{"ls", "--servers", servers}, args...), &out, &said)
+	return code, out.String(), said.String()
+}
+
 // pruneJSON is prune with --json, of which the rows are returned.
 func pruneJSON(t testing.TB, servers string, args ...string) (code int, rows []pruned) {
 	t.Helper()
@@ -390,4 +397,20 @@ func TestPrune_Refusals(t *testing.T) {
 		{Path: "/o/2", What: pruneLock, Nodes: []string{"/o/2"}, Removed: true},
 		{Path: "/o/3/4", What: pruneLock, Nodes: []string{"/o/3/4"}, Left: "no DELETE permission"},
 	}, rows)
+}
+
+// The server goes on the way: the error names it, and says why it is not reached.
+func TestPrune_ServerGoes_IsNamed(t *testing.T) {
+	for name, read := range map[string]func(servers string, args ...string) (int, string, string){"prune": prune, "ls": ls} {
+		srv := zktest.Start(t)
+		for _, p := range []string{"/o", "/o/1", "/o/2"} {
+			_, err := srv.Create(p, nil, 0)
+			require.NoError(t, err)
+		}
+		srv.Inject(zktest.Before(zktest.GetChildren).Once().Call(srv.Stop))
+		code, out, said := read(srv.Addr(), "--connect-timeout", "2s", "/o")
+		require.Equal(t, exitNoServer, code, name)
+		require.Contains(t, said, "no server after 2s; tried "+srv.Addr()+" (", name)
+		require.Empty(t, out, name)
+	}
 }
