@@ -234,6 +234,7 @@ func (p *pruner) acl(ctx context.Context, path string) ([]zk.ACL, error) {
 func (p *pruner) remove(ctx context.Context, r removal) (left string, err error) {
 	ctx, cancel := p.within(ctx)
 	defer cancel()
+	sent := false
 	failed, err := ask(ctx, p.s, func(c *zk.Conn) (failed error, _ error) {
 		var ops []any
 		for _, n := range r.nodes {
@@ -241,6 +242,8 @@ func (p *pruner) remove(ctx context.Context, r removal) (left string, err error)
 			switch {
 			case err != nil:
 				return nil, err
+			case !there && sent: // by what was sent before its answer was lost
+				return nil, nil
 			case !there:
 				return zk.ErrNoNode, nil
 			case stat.Czxid != n.stat.Czxid || stat.Version != n.stat.Version || stat.Cversion != n.stat.Cversion+p.removed[n.path]:
@@ -248,6 +251,7 @@ func (p *pruner) remove(ctx context.Context, r removal) (left string, err error)
 			}
 			ops = append(ops, &zk.DeleteRequest{Path: p.at(n.path), Version: n.stat.Version})
 		}
+		sent = true
 		results, err := c.Multi(ops...)
 		for _, one := range results { // the first error is that of the operation that failed
 			if one.Error != nil {

@@ -338,16 +338,17 @@ func TestPrune_AnswerLost_GoesOn(t *testing.T) {
 		zktest.After(zktest.Multi).DropReply().Close(), zktest.Before(zktest.Multi).Close(), zktest.After(zktest.GetChildren).DropReply().Close(),
 	} {
 		srv := zktest.Start(t)
-		for _, p := range []string{"/o", "/o/1", "/o/1/x"} {
+		for _, p := range []string{"/o", "/o/1", "/o/1/lock", "/o/1/lock/x"} {
 			_, err := srv.Create(p, nil, 0)
 			require.NoError(t, err)
 		}
-		require.NoError(t, srv.Delete("/o/1/x"))
+		require.NoError(t, srv.Delete("/o/1/lock/x"))
 		fault := srv.Inject(f.Once())
-		code, _, said := prune(srv.Addr(), "--yes", "/o")
-		require.Equal(t, 0, code, said)
+		code, rows := pruneJSON(t, srv.Addr(), "--yes", "/o")
+		require.Equal(t, 0, code)
 		require.Equal(t, 1, fault.Fired())
 		require.Empty(t, srv.Children("/o"))
+		require.Equal(t, []bool{true, true}, []bool{rows[0].Removed, rows[1].Removed}, "%v", rows)
 	}
 }
 
