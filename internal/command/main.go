@@ -159,6 +159,8 @@ To try it without servers:
 			return fmt.Errorf("%w: give a time with its unit, such as 30s or 5m", err)
 		case strings.Contains(s, "strconv.ParseInt"):
 			return fmt.Errorf("%w: give a whole number", err)
+		case strings.Contains(s, "strconv.ParseBool"): // from the environment
+			return fmt.Errorf("%w: give true or false", err)
 		}
 		return err
 	})

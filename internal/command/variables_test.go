@@ -97,11 +97,11 @@ func TestVariables_YieldToFlagsThatExist(t *testing.T) {
 
 func TestVariables_WrongValues_NameTheVariable(t *testing.T) {
 	for want, env := range map[string]string{
-		`$ZKLOCK_WAIT: invalid argument "soon" for "-w, --wait" flag: time: invalid duration "soon": give a time with its unit`: "ZKLOCK_WAIT=soon",
-		`$ZKLOCK_NO_WAIT: invalid argument "perhaps"`:                                                       "ZKLOCK_NO_WAIT=perhaps",
-		`--permits is for --semaphore (--permits is from $ZKLOCK_PERMITS)`:                                  "ZKLOCK_PERMITS=2",
-		`--lease "twice": give quorum or single (--lease is from $ZKLOCK_LEASE)`:                            "ZKLOCK_LEASE=twice",
-		`--conflict-exit-code 999: give 0 to 255 (--conflict-exit-code is from $ZKLOCK_CONFLICT_EXIT_CODE)`: "ZKLOCK_CONFLICT_EXIT_CODE=999",
+		`$ZKLOCK_WAIT: invalid argument "soon" for "-w, --wait" flag: time: invalid duration "soon": give a time with its unit`:                          "ZKLOCK_WAIT=soon",
+		`$ZKLOCK_NO_WAIT: invalid argument "perhaps" for "-n, --no-wait" flag: strconv.ParseBool: parsing "perhaps": invalid syntax: give true or false`: "ZKLOCK_NO_WAIT=perhaps",
+		`--permits is for --semaphore (--permits is from $ZKLOCK_PERMITS)`:                                                                               "ZKLOCK_PERMITS=2",
+		`--lease "twice": give quorum or single (--lease is from $ZKLOCK_LEASE)`:                                                                         "ZKLOCK_LEASE=twice",
+		`--conflict-exit-code 999: give 0 to 255 (--conflict-exit-code is from $ZKLOCK_CONFLICT_EXIT_CODE)`:                                              "ZKLOCK_CONFLICT_EXIT_CODE=999",
 	} {
 		p := start(t, func(c *exec.Cmd) { c.Env = append(c.Env, env) }, "run", "--servers", "127.0.0.1:1", "/x", "--", "true")
 		require.Equal(t, exitUsage, p.wait())
