@@ -331,9 +331,6 @@ func (l *Link) close(why error, say func()) {
 	l.Closed()
 }
 
-// Unreached adds to an error what came of the last try at each server, if none has accepted the session since.
-func (l *Link) Unreached(err error) error { return l.dials.Unreached(err) }
-
 // ClosedErr says why the link is closed.
 func (l *Link) ClosedErr() error {
 	l.mu.Lock()

@@ -291,6 +291,14 @@ func (l *Link) unauthenticated(addr, server string, err error) {
 	})
 }
 
+// Unreached adds to an error what came of the last try at each server, if none has accepted the session since. A refusal says it itself.
+func (l *Link) Unreached(err error) error {
+	if errors.Is(err, ErrAuthFailed) {
+		return err
+	}
+	return l.dials.Unreached(err)
+}
+
 // Disconnected says so, once, if servers have hung up on the same long request twice in a row: they do that to one above their
 // jute.maxbuffer, without a word.
 func (r report) Disconnected(hungUpOn int) {
