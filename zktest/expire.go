@@ -10,7 +10,8 @@ import (
 
 // ExpireSession ends a session on any ZooKeeper server, as if it had run out. Its nodes are gone when ExpireSession
 // returns, and its client learns of it when it next attaches. The id is enough, because servers from 3.4 on derive a
-// session's password from it. If the session was gone before, that is not an error.
+// session's password from it. If the session was gone before, that is not an error. A server that demands credentials refuses:
+// zklock expire takes some.
 //
 // ExpireSession attaches to the session, which cuts the client's connection, and closes the session in the same write. The
 // client may take the session back in between. So ExpireSession tries again until the server says that there is no such
