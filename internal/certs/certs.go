@@ -5,8 +5,10 @@
 package certs
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
@@ -166,6 +168,11 @@ func (f *Files) look() (news News, err error) {
 
 func parse(names Names, pem [3]secret.Bytes) (m material, err error) {
 	m.pem = pem
+	for i, name := range names.all() {
+		if isCut(pem[i].Reveal()) {
+			return m, fmt.Errorf("%s ends within a block of PEM", name)
+		}
+	}
 	if names.CA != "" {
 		m.roots = x509.NewCertPool()
 		if !m.roots.AppendCertsFromPEM(pem[0].Reveal()) {
@@ -186,4 +193,13 @@ func parse(names Names, pem [3]secret.Bytes) (m material, err error) {
 	}
 	m.pair = &pair
 	return m, nil
+}
+
+// isCut says whether the end of a file is missing. What has other certificates before that could be used, and would trust fewer authorities,
+// or show half a chain.
+func isCut(b []byte) bool {
+	for block := new(pem.Block); block != nil; {
+		block, b = pem.Decode(b)
+	}
+	return bytes.Contains(b, []byte("-----BEGIN "))
 }

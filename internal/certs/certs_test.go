@@ -109,6 +109,17 @@ func TestFiles_Spoilt(t *testing.T) {
 			cert, _ := made(t, 2)
 			write(t, n.Cert, cert[:len(cert)/2])
 		},
+		"half of the second authority": func(t *testing.T, n Names) {
+			one, _ := made(t, 2)
+			two, _ := made(t, 3)
+			write(t, n.CA, append(one, two[:len(two)/2]...))
+		},
+		"half of a chain": func(t *testing.T, n Names) {
+			cert, key := made(t, 2)
+			above, _ := made(t, 3)
+			write(t, n.Key, key)
+			write(t, n.Cert, append(cert, above[:len(above)/2]...))
+		},
 		"the certificate, and its key not yet": func(t *testing.T, n Names) {
 			cert, _ := made(t, 2)
 			write(t, n.Cert, cert)
