@@ -84,6 +84,8 @@ what it would remove, and removes nothing.
 Programs may go on taking locks meanwhile: what is in use stays, and zklock makes
 again what is gone. So do Curator and go-zookeeper's lock. A Lock of kazoo that was
 used before does not: its next acquire fails with NoNodeError; make a new one.
+No lock makes its program's chroot again: give it in --servers, and it stays. Below
+PATH, it goes when it is empty, and the locks of its programs fail.
 An empty folder whose children come and go looks like a lock root, whoever made it:
 read the list first.
 
