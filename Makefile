@@ -5,7 +5,7 @@ GO ?= go
 export GO
 
 .NOTPARALLEL:
-.PHONY: all test check real contrib nightly platforms i386 servers integration conformance explore simulation mutants command chaos soak bench bench-quick lab lab-test seen demo clean
+.PHONY: all test check real contrib packages install uninstall archives nightly platforms i386 servers integration conformance explore simulation mutants command chaos soak bench bench-quick lab lab-test seen demo clean
 
 all: check test
 
@@ -44,8 +44,23 @@ contrib:
 		(cd "$${mod%/go.mod}" && $(GO) test $$race -count=1 ./...); \
 	done
 
+## what others will take of a release, made on a copy: modules from a proxy, an archive, the image, files for systemd and Kubernetes.
+## archives has those of every system, each built twice from nothing
+packages:
+	scripts/packages
+archives:
+	scripts/setup docker packages
+	ALL=1 scripts/packages
+
+## the command, its man page, completions and licenses below PREFIX: make install PREFIX=/usr DESTDIR=/tmp/package
+PREFIX ?= /usr/local
+install:
+	scripts/install "$(DESTDIR)$(PREFIX)"
+uninstall:
+	scripts/install --remove "$(DESTDIR)$(PREFIX)"
+
 ## everything that takes long, asks for much, or counts on other people's timing. Some two hours; make -k goes on after a failure
-nightly: test platforms i386 explore simulation mutants command conformance servers chaos integration bench-quick lab-test lab seen
+nightly: test platforms i386 explore simulation mutants command conformance servers chaos integration bench-quick lab-test lab seen archives
 
 ## the tests linked for macOS and Windows, and what is for Linux alone vetted for 32 bits
 platforms:
