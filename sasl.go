@@ -12,7 +12,7 @@ import (
 	"github.com/zklock/zklock/internal/secret"
 )
 
-// SASLMechanism is a way to prove to a server who we are: DigestMD5, or one of another package. Its methods are called on one goroutine at
+// SASLMechanism is a way to prove to a server who we are: DigestMD5, Kerberos of contrib/zklockkrb5, or your own. Its methods are called on one goroutine at
 // a time for each connection, and of several connections at once.
 type SASLMechanism interface {
 	// Name returns the mechanism's name, such as "GSSAPI". Errors of a Session begin with it.

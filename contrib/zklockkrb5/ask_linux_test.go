@@ -1,0 +1,195 @@
+package zklockkrb5
+
+// These tests attack the talk with KDCs: ones that say nothing, many connections at once, other realms.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/proctest"
+)
+
+// authenticates begins an exchange, within a time.
+func authenticates(t *testing.T, m zklock.SASLMechanism, host string, limit time.Duration) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	_, first, err := m.Authenticate(ctx, host)
+	require.Equal(t, err == nil, len(first) > 0)
+	return err
+}
+
+// Connections that are made at once ask once.
+func TestAuthenticate_AtOnce_OneTicket(t *testing.T) {
+	k := sharedKDC(t)
+	m := k.keytabOf(t, "preauth")
+	tgts, others := k.issued(t, "preauth")
+	var all sync.WaitGroup
+	for range 30 {
+		all.Go(func() {
+			for range 5 {
+				if err := authenticates(t, m, "localhost:2181", patience); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	tgtsNow, othersNow := k.issued(t, "preauth")
+	require.Equal(t, [2]int{tgts + 1, others + 1}, [2]int{tgtsNow, othersNow})
+}
+
+// blackHole takes connections, and says nothing.
+func blackHole(t *testing.T) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return l.Addr().String()
+}
+
+// withKDCs is krb5.conf with other KDCs.
+func (k *kdc) withKDCs(t *testing.T, addrs ...string) Option {
+	t.Helper()
+	content, err := os.ReadFile(k.conf())
+	require.NoError(t, err)
+	return WithConfig(write(t, strings.Replace(string(content), "kdc = "+k.addr, "kdc = "+strings.Join(addrs, "\nkdc = "), 1)))
+}
+
+// A KDC that says nothing does not outlast the connection's time, is no refusal, and leaves no goroutine behind.
+func TestAuthenticate_KDCSaysNothing(t *testing.T) {
+	k := sharedKDC(t)
+	m := k.keytabOf(t, "locker", k.withKDCs(t, blackHole(t)))
+	before := runtime.NumGoroutine()
+	began := time.Now()
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			err := authenticates(t, m, "localhost:2181", 300*time.Millisecond)
+			if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, zklock.ErrAuthFailed) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+	all.Wait()
+	require.Less(t, time.Since(began), 5*time.Second)
+	proctest.Eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
+
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	_, _, err := m.Authenticate(ctx, "localhost:2181") // no deadline: the Session is closed
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// The next KDC is asked within the time, and first from then on.
+func TestAuthenticate_NextKDC(t *testing.T) {
+	t.Parallel()
+	k := sharedKDC(t)
+	silent := blackHole(t)
+	m := k.keytabOf(t, "locker", k.withKDCs(t, silent, "127.0.0.1:1", k.addr))
+	require.NoError(t, authenticates(t, m, "localhost:2181", 3*time.Second))
+	began := time.Now()
+	require.NoError(t, authenticates(t, m, "LOCALHOST.:2181", 3*time.Second))
+	require.Less(t, time.Since(began), time.Second)
+	m = k.keytabOf(t, "locker", k.withKDCs(t, silent, "127.0.0.1:1"))
+	err := authenticates(t, m, "localhost:2181", time.Second)
+	require.ErrorContains(t, err, "KDC "+silent+": no answer")
+	require.ErrorContains(t, err, "KDC 127.0.0.1:1: dial")
+}
+
+// mangled is a way to the KDC on which one byte of each answer is another.
+func (k *kdc) mangled(t *testing.T, at *atomic.Int64) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			b := make([]byte, 1<<16)
+			n, _ := c.Read(b)
+			if far, err := net.Dial("tcp", k.addr); err == nil {
+				_, _ = far.Write(b[:n])
+				n, _ = io.ReadAtLeast(far, b, 5)
+				_ = far.Close()
+				if i := int(at.Load()); i < n {
+					b[i] ^= 0xff
+				}
+				_, _ = c.Write(b[:n])
+			}
+			_ = c.Close()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// Whatever is changed on the way, it is an error or it does not matter.
+func TestAuthenticate_AnswersAreMangled(t *testing.T) {
+	k := sharedKDC(t)
+	var at atomic.Int64
+	conf := k.withKDCs(t, k.mangled(t, &at))
+	cache := filepath.Join(t.TempDir(), "cache")
+	k.kinit(t, cache, "person")
+	failed := 0
+	for i := range int64(100) {
+		at.Store(4 + 9*i)
+		m := k.keytabOf(t, "locker", conf) // asks for a ticket-granting ticket
+		if i%2 == 0 {                      // asks for another
+			var err error
+			m, err = TicketCache(cache, conf)
+			require.NoError(t, err)
+		}
+		if authenticates(t, m, "localhost:2181", time.Second) != nil {
+			failed++
+		}
+	}
+	require.Greater(t, failed, 30)
+}
+
+// A server of another realm is found by its realm, by domain_realm, by what its KDC says, and not at all.
+func TestAuthenticate_OtherRealm(t *testing.T) {
+	k := sharedKDC(t)
+	for _, server := range []string{"zookeeper/zk.elsewhere.test", "zookeeper/zk.elsewhere.test@" + other} {
+		require.NoError(t, authenticates(t, k.keytabOf(t, "locker", WithServerPrincipal(server)), "localhost:2181", patience))
+	}
+	content, err := os.ReadFile(k.conf())
+	require.NoError(t, err)
+	before, _, _ := strings.Cut(string(content), "[domain_realm]")
+	m := k.keytabOf(t, "locker", WithServerPrincipal("zookeeper/zk.elsewhere.test"), WithConfig(write(t, before)))
+	require.NoError(t, authenticates(t, m, "localhost:2181", patience))
+	for _, server := range []string{"zookeeper/zk2.elsewhere.test", "zookeeper/localhost@" + other, "zookeeper/localhost@NONE.TEST"} {
+		err := authenticates(t, k.keytabOf(t, "locker", WithServerPrincipal(server)), "localhost:2181", patience)
+		require.ErrorContains(t, err, "KDC_ERR_S_PRINCIPAL_UNKNOWN", server)
+		require.NotErrorIs(t, err, zklock.ErrAuthFailed)
+	}
+}
+
+// A kept ticket-granting ticket that the KDC takes no more is replaced.
+func TestAuthenticate_KDCIsNew(t *testing.T) {
+	t.Parallel()
+	k := ownKDC(t)
+	m := k.keytabOf(t, "locker")
+	require.NoError(t, authenticates(t, m, "localhost:2181", patience))
+	require.NoError(t, k.admin(realm, "cpw -randkey krbtgt/"+realm))
+	require.NoError(t, k.admin(realm, fmt.Sprintf("purgekeys krbtgt/%s", realm)))
+	require.NoError(t, authenticates(t, m, "localhost.:2181", patience))
+	tgts, others := k.issued(t, "locker")
+	require.Equal(t, [2]int{2, 2}, [2]int{tgts, others})
+}

@@ -1,0 +1,195 @@
+package zklockkrb5
+
+// The files of Kerberos, and the names of servers. Errors of the parsers are not shown: those of keytabs have the keys.
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jcmturner/gokrb5/v8/config"
+	"github.com/jcmturner/gokrb5/v8/credentials"
+	"github.com/jcmturner/gokrb5/v8/iana/etypeID"
+	"github.com/jcmturner/gokrb5/v8/iana/nametype"
+	"github.com/jcmturner/gokrb5/v8/keytab"
+	"github.com/jcmturner/gokrb5/v8/messages"
+	"github.com/jcmturner/gokrb5/v8/types"
+)
+
+// configFile is the one that the environment names: of several, the first.
+func configFile() string {
+	for _, file := range filepath.SplitList(os.Getenv("KRB5_CONFIG")) {
+		if file != "" {
+			return file
+		}
+	}
+	return "/etc/krb5.conf"
+}
+
+// unread are settings that the parser knows fewer values of than there are, and that we do not need.
+var unread = regexp.MustCompile(`(?m)^\s*(dns_canonicalize_hostname|rdns|preferred_preauth_types)\s*=.*$`)
+
+// readConfig reads krb5.conf. Of the encryption types, those of AES are left.
+func readConfig(file string) (*config.Config, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	conf, err := config.NewFromString(unread.ReplaceAllString(string(b), ""))
+	if conf == nil {
+		return nil, fmt.Errorf("%s cannot be understood: %w", file, err)
+	}
+	conf.LibDefaults.NoAddresses, conf.LibDefaults.RenewLifetime = true, 0
+	conf.LibDefaults.Canonicalize = true // KDCs then point to another realm
+	for _, ids := range []*[]int32{&conf.LibDefaults.DefaultTktEnctypeIDs, &conf.LibDefaults.DefaultTGSEnctypeIDs} {
+		if *ids = slices.DeleteFunc(*ids, isNotAES); len(*ids) == 0 {
+			return nil, fmt.Errorf("%s: default_tkt_enctypes or default_tgs_enctypes has no AES: leave them out", file)
+		}
+	}
+	return conf, nil
+}
+
+func isNotAES(id int32) bool {
+	return !slices.Contains([]int32{etypeID.AES128_CTS_HMAC_SHA1_96, etypeID.AES256_CTS_HMAC_SHA1_96,
+		etypeID.AES128_CTS_HMAC_SHA256_128, etypeID.AES256_CTS_HMAC_SHA384_192}, id)
+}
+
+// splitPrincipal takes the realm off, which may be missing.
+func splitPrincipal(s string) (name, realm string) {
+	if i := strings.LastIndexByte(s, '@'); i >= 0 {
+		return s[:i], s[i+1:]
+	}
+	return s, ""
+}
+
+// keys is a keytab and whose keys in it count.
+type keys struct {
+	tab       *keytab.Keytab
+	principal types.PrincipalName
+	realm     string
+	etypes    []int32 // that both the keytab and krb5.conf have
+}
+
+func readKeytab(file, principal string, conf *config.Config) (keys, error) {
+	name, realm := splitPrincipal(principal)
+	realm = cmp.Or(realm, conf.LibDefaults.DefaultRealm)
+	if name == "" || realm == "" {
+		return keys{}, fmt.Errorf("the principal %q: give one such as locker@EXAMPLE.COM", principal)
+	}
+	k := keys{tab: keytab.New(), principal: types.NewPrincipalName(nametype.KRB_NT_PRINCIPAL, name), realm: realm}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return keys{}, err
+	}
+	if parsed(func() error { return k.tab.Unmarshal(b) }) != nil {
+		return keys{}, fmt.Errorf("%s is no keytab, or is not whole", file)
+	}
+	for _, id := range conf.LibDefaults.DefaultTktEnctypeIDs {
+		if _, _, err := k.tab.GetEncryptionKey(k.principal, realm, 0, id); err == nil {
+			k.etypes = append(k.etypes, id)
+		}
+	}
+	if len(k.etypes) == 0 {
+		return keys{}, fmt.Errorf("the keytab %s has no key of %s@%s for AES", file, name, realm)
+	}
+	return k, nil
+}
+
+// cacheFile is the file of a ticket cache's name.
+func cacheFile(name string) (string, error) {
+	name = cmp.Or(name, os.Getenv("KRB5CCNAME"), fmt.Sprintf("/tmp/krb5cc_%d", os.Getuid()))
+	kind, file, ok := strings.Cut(name, ":")
+	switch {
+	case !ok || filepath.IsAbs(name):
+		return name, nil
+	case kind == "FILE":
+		return file, nil
+	}
+	return "", fmt.Errorf("the ticket cache %s is no file: give one that kinit -c FILE has made", name)
+}
+
+// readCache returns the ticket-granting ticket of a ticket cache, whether it is valid or not.
+func readCache(file string) (ticket, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return ticket{}, fmt.Errorf("the ticket cache: %w: run kinit", err)
+	}
+	var c credentials.CCache
+	var t messages.Ticket
+	// kinit may be writing it. The parser looks at the capacity, and not at the length.
+	if parsed(func() error { return c.Unmarshal(slices.Clip(b)) }) != nil {
+		return ticket{}, fmt.Errorf("%s is no ticket cache, or is not whole", file)
+	}
+	realm := c.DefaultPrincipal.Realm
+	tgt, ok := c.GetEntry(types.PrincipalName{NameString: []string{"krbtgt", realm}})
+	if !ok || t.Unmarshal(tgt.Ticket) != nil {
+		return ticket{}, fmt.Errorf("the ticket cache %s has no ticket of krbtgt/%s: run kinit", file, realm)
+	}
+	return ticket{t, c.DefaultPrincipal.PrincipalName, realm, tgt.Key, tgt.EndTime}, nil
+}
+
+// parsed calls gokrb5's parsers, some of which panic where what they read is cut off or forged.
+func parsed(parse func() error) (err error) {
+	defer func() {
+		if recover() != nil {
+			err = errMalformed
+		}
+	}()
+	return parse()
+}
+
+var errMalformed = errors.New("what was read is malformed")
+
+// hostPlace stands for the server's name in its principal.
+const hostPlace = "_HOST"
+
+// servers returns who the server at an address may be: principals, best first, and their realm, "" if it does not say.
+func (l *login) servers(ctx context.Context, addr string) (names []string, realm string) {
+	name, realm := splitPrincipal(l.server)
+	if !strings.Contains(name, hostPlace) {
+		return []string{name}, realm
+	}
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		host = addr
+	}
+	hosts := []string{host}
+	if !l.asGiven {
+		hosts = []string{canonical(ctx, host), host}
+	}
+	for _, host := range hosts {
+		host = strings.ToLower(strings.TrimSuffix(host, "."))
+		names = append(names, strings.ReplaceAll(name, hostPlace, host))
+	}
+	return slices.Compact(names), realm
+}
+
+// canonical returns the name of a host's address if that name has the address, and otherwise the host. It takes a third of the time at most.
+func canonical(ctx context.Context, host string) string {
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/3)
+		defer cancel()
+	}
+	addrs, err := net.DefaultResolver.LookupHost(ctx, host)
+	if err != nil || len(addrs) == 0 {
+		return host
+	}
+	names, err := net.DefaultResolver.LookupAddr(ctx, addrs[0])
+	if err != nil || len(names) == 0 {
+		return host
+	}
+	back, err := net.DefaultResolver.LookupHost(ctx, names[0])
+	if err != nil || !slices.Contains(back, addrs[0]) {
+		return host
+	}
+	return names[0]
+}

@@ -1,0 +1,205 @@
+package zklockkrb5
+
+// These tests attack what we believe of servers and KDCs, and what we read of files: forged tokens, half a keytab, no secret in any text.
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jcmturner/gokrb5/v8/gssapi"
+	"github.com/jcmturner/gokrb5/v8/iana"
+	"github.com/jcmturner/gokrb5/v8/iana/etypeID"
+	"github.com/jcmturner/gokrb5/v8/iana/keyusage"
+	"github.com/jcmturner/gokrb5/v8/iana/msgtype"
+	"github.com/jcmturner/gokrb5/v8/iana/nametype"
+	"github.com/jcmturner/gokrb5/v8/keytab"
+	"github.com/jcmturner/gokrb5/v8/messages"
+	"github.com/jcmturner/gokrb5/v8/types"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+)
+
+func newKey() types.EncryptionKey {
+	k := types.EncryptionKey{KeyType: etypeID.AES256_CTS_HMAC_SHA1_96, KeyValue: make([]byte, 32)}
+	_, _ = rand.Read(k.KeyValue)
+	return k
+}
+
+// offerOf is what a server with a key says.
+func offerOf(t *testing.T, key types.EncryptionKey, layers ...byte) []byte {
+	t.Helper()
+	token := gssapi.WrapToken{Flags: 1, EC: 12, Payload: layers}
+	require.NoError(t, token.SetCheckSum(key, keyusage.GSSAPI_ACCEPTOR_SEAL))
+	b, err := token.Marshal()
+	require.NoError(t, err)
+	return b
+}
+
+// A server that has not the key of its principal is not believed; what says nothing of a key is no refusal.
+func TestReadLayers(t *testing.T) {
+	key := newKey()
+	good := offerOf(t, key, 7, 0, 0xff, 0xff)
+	require.NoError(t, readLayers(good, key))
+	reflected, err := signed([]byte{1, 0, 0, 0}, key, 0)
+	require.NoError(t, err)
+	changed := append([]byte{}, good...)
+	changed[16] ^= 1
+	for says, tc := range map[string]struct {
+		token   []byte
+		refused bool
+	}{
+		"did not prove":          {offerOf(t, newKey(), 1, 0, 0, 0), true},
+		"key of its principal":   {changed, true},
+		"no token of GSSAPI":     {reflected, false}, // our own, sent back
+		"wants a security layer": {offerOf(t, key, 6, 0, 0xff, 0xff), false},
+		"layer (0100)":           {offerOf(t, key, 1, 0), false},
+		"no answer to a ticket":  {nil, false},
+		"with 9 bytes":           {[]byte(`realm="zk`), false},
+	} {
+		err := readLayers(tc.token, key)
+		require.ErrorContains(t, err, says)
+		if tc.refused {
+			require.ErrorIs(t, err, zklock.ErrAuthFailed, says)
+		} else {
+			require.NotErrorIs(t, err, zklock.ErrAuthFailed, says)
+		}
+	}
+	for i := range good { // whatever is cut off, it is no proof
+		require.Error(t, readLayers(good[:i], key))
+	}
+}
+
+const conf = "[libdefaults]\ndefault_realm = ZKLOCK.TEST\ndns_canonicalize_hostname = fallback\n[realms]\nZKLOCK.TEST = {\nkdc = 127.0.0.1:1\n}\n"
+
+// write makes a file of the test's own.
+func write(t *testing.T, content string) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
+	return file
+}
+
+// aKeytab has a key of ann's for AES, and one of bob's for RC4.
+func aKeytab(t *testing.T) []byte {
+	t.Helper()
+	tab := keytab.New()
+	require.NoError(t, tab.AddEntry("ann", "ZKLOCK.TEST", "geheim", time.Now(), 1, etypeID.AES256_CTS_HMAC_SHA1_96))
+	require.NoError(t, tab.AddEntry("bob", "ZKLOCK.TEST", "geheim", time.Now(), 1, etypeID.RC4_HMAC))
+	b, err := tab.Marshal()
+	require.NoError(t, err)
+	return b
+}
+
+// What cannot be right is refused at once, with what to do.
+func TestFiles_BadInput(t *testing.T) {
+	t.Setenv("KRB5CCNAME", "KEYRING:persistent:0")
+	t.Setenv("KRB5_CONFIG", "")
+	tab, krb5 := write(t, string(aKeytab(t))), WithConfig(write(t, conf))
+	_, err := Keytab("ann", tab, krb5)
+	require.NoError(t, err)
+	_, err = Keytab("ann@ZKLOCK.TEST", "FILE:"+tab, krb5)
+	require.NoError(t, err)
+	for says, try := range map[string]func() (zklock.SASLMechanism, error){
+		"has no key of bob@ZKLOCK.TEST for AES": func() (zklock.SASLMechanism, error) { return Keytab("bob", tab, krb5) },
+		"has no key of ann@OTHER for AES":       func() (zklock.SASLMechanism, error) { return Keytab("ann@OTHER", tab, krb5) },
+		`the principal "": give one such as`:    func() (zklock.SASLMechanism, error) { return Keytab("", tab, krb5) },
+		"Keytab: open /none":                    func() (zklock.SASLMechanism, error) { return Keytab("ann", "/none", krb5) },
+		"is no keytab":                          func() (zklock.SASLMechanism, error) { return Keytab("ann", write(t, "ab"), krb5) },
+		"open /no.conf":                         func() (zklock.SASLMechanism, error) { return Keytab("ann", tab, WithConfig("/no.conf")) },
+		"cannot be understood": func() (zklock.SASLMechanism, error) {
+			return Keytab("ann", tab, WithConfig(write(t, "[libdefaults]\nx")))
+		},
+		"has no AES": func() (zklock.SASLMechanism, error) {
+			return Keytab("ann", tab, WithConfig(write(t, "[libdefaults]\ndefault_tkt_enctypes = rc4-hmac")))
+		},
+		`"zookeeper" has not the form`: func() (zklock.SASLMechanism, error) {
+			return Keytab("ann", tab, krb5, WithServerPrincipal("zookeeper"))
+		},
+		"KEYRING:persistent:0 is no file: give":   func() (zklock.SASLMechanism, error) { return TicketCache("", krb5) },
+		"TicketCache: the ticket cache: open /no": func() (zklock.SASLMechanism, error) { return TicketCache("/no", krb5) },
+		"is no ticket cache":                      func() (zklock.SASLMechanism, error) { return TicketCache(write(t, ""), krb5) },
+		"/etc/krb5.conf":                          func() (zklock.SASLMechanism, error) { return Keytab("ann", tab, WithConfig("/etc/krb5.conf.none")) },
+	} {
+		_, err := try()
+		require.ErrorContains(t, err, says)
+		require.ErrorContains(t, err, "zklockkrb5: ")
+	}
+}
+
+// A file that is cut off anywhere is an error, and no key is in it.
+func TestFiles_CutOff_NoSecretInErrors(t *testing.T) {
+	whole := aKeytab(t)
+	krb5 := WithConfig(write(t, conf))
+	dir := t.TempDir()
+	file := filepath.Join(dir, "cut")
+	failed := 0
+	for i := range whole {
+		require.NoError(t, os.WriteFile(file, whole[:i], 0o600))
+		if _, err := Keytab("ann", file, krb5); err != nil {
+			failed++
+			require.Less(t, len(err.Error()), 150+len(file))
+			require.NotContains(t, err.Error(), "ZKLOCK.TEST\x00")
+		}
+	}
+	require.Greater(t, failed, 50)
+	require.NoError(t, os.WriteFile(file, whole, 0o600))
+	m, err := Keytab("ann", file, krb5)
+	require.NoError(t, err)
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x"} {
+		require.Less(t, len(strings.TrimSpace(fmt.Sprintf(verb, m))), 80)
+	}
+}
+
+// answering is a KDC that has one answer.
+func answering(t *testing.T, answer []byte) Option {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Read(make([]byte, 4096))
+			_, _ = c.Write(answer)
+			_ = c.Close()
+		}
+	}()
+	return WithConfig(write(t, strings.Replace(conf, "127.0.0.1:1", l.Addr().String(), 1)))
+}
+
+// A KDC that talks nonsense is no refusal of us. One with too few encrypted bytes would have gokrb5 panic.
+func TestAuthenticate_KDCTalksNonsense(t *testing.T) {
+	name := types.NewPrincipalName(nametype.KRB_NT_PRINCIPAL, "ann")
+	short := types.EncryptedData{EType: etypeID.AES256_CTS_HMAC_SHA1_96, Cipher: []byte{1, 2, 3}}
+	forged := messages.ASRep{KDCRepFields: messages.KDCRepFields{
+		PVNO: iana.PVNO, MsgType: msgtype.KRB_AS_REP, CRealm: "ZKLOCK.TEST", CName: name, EncPart: short,
+		Ticket: messages.Ticket{TktVNO: iana.PVNO, Realm: "ZKLOCK.TEST", SName: name, EncPart: short},
+	}}
+	b, err := forged.Marshal()
+	require.NoError(t, err)
+	tab := write(t, string(aKeytab(t)))
+	for says, answer := range map[string]string{
+		"an answer of 4294967295 bytes": "\xff\xff\xff\xff",
+		"unexpected EOF":                "\x00\x00\x00\x04abc",
+		"EOF":                           "",
+		"the answer to ann@ZKLOCK.TEST": "\x00\x00\x00\x03abc",
+		"is malformed":                  string(binary.BigEndian.AppendUint32(nil, uint32(len(b)))) + string(b),
+	} {
+		m, err := Keytab("ann", tab, answering(t, []byte(answer)))
+		require.NoError(t, err)
+		_, _, err = m.Authenticate(t.Context(), "localhost:2181")
+		require.ErrorContains(t, err, says)
+		require.NotErrorIs(t, err, zklock.ErrAuthFailed)
+	}
+}

@@ -1,0 +1,115 @@
+package zklockkrb5
+
+// Questions to KDCs, over TCP. gokrb5's own client takes no context, and starts goroutines.
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jcmturner/gokrb5/v8/config"
+	"github.com/jcmturner/gokrb5/v8/iana/errorcode"
+	"github.com/jcmturner/gokrb5/v8/messages"
+)
+
+// exchange asks the KDCs of a realm, one after the other, the one first that answered last. An error that is a messages.KRBError is a
+// KDC's answer.
+func (l *login) exchange(ctx context.Context, conf *config.Config, realm string, request []byte) ([]byte, error) {
+	kdcs, err := kdcsOf(ctx, conf, realm)
+	if err != nil {
+		return nil, err
+	}
+	if i := slices.Index(kdcs, l.answered[realm]); i > 0 {
+		kdcs = slices.Concat(kdcs[i:i+1], kdcs[:i], kdcs[i+1:])
+	}
+	var failed error
+	for i, kdc := range kdcs {
+		answer, err := askOne(ctx, kdc, len(kdcs)-i, request)
+		if no, ok := refusal(err); err == nil || ok && no.ErrorCode != errorcode.KDC_ERR_SVC_UNAVAILABLE {
+			l.answered[realm] = kdc
+			return answer, err
+		}
+		err = fmt.Errorf("KDC %s: %w", kdc, err)
+		if failed != nil {
+			err = fmt.Errorf("%w; %w", failed, err)
+		}
+		failed = err
+	}
+	return nil, failed
+}
+
+// kdcsOf returns the addresses of a realm's KDCs, at least one.
+func kdcsOf(ctx context.Context, conf *config.Config, realm string) (kdcs []string, err error) {
+	for _, r := range conf.Realms {
+		if r.Realm == realm {
+			kdcs = append(kdcs, r.KDC...)
+		}
+	}
+	if len(kdcs) == 0 && conf.LibDefaults.DNSLookupKDC {
+		_, found, err := net.DefaultResolver.LookupSRV(ctx, "kerberos", "tcp", realm)
+		if err != nil {
+			return nil, fmt.Errorf("the KDCs of %s: %w", realm, err)
+		}
+		for _, srv := range found {
+			kdcs = append(kdcs, net.JoinHostPort(strings.TrimSuffix(srv.Target, "."), strconv.Itoa(int(srv.Port))))
+		}
+	}
+	if len(kdcs) == 0 {
+		return nil, fmt.Errorf("krb5.conf has no KDC of %s", realm)
+	}
+	return kdcs, nil
+}
+
+// maxAnswer bounds what a KDC may have us read.
+const maxAnswer = 1 << 20
+
+// askOne asks one KDC, in its share of the time that is left for so many of them.
+func askOne(ctx context.Context, kdc string, left int, request []byte) ([]byte, error) {
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/time.Duration(left))
+		defer cancel()
+	}
+	answer, err := talk(ctx, kdc, request)
+	if ended := context.Cause(ctx); err != nil && ended != nil {
+		return nil, fmt.Errorf("no answer: %w", ended)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var no messages.KRBError
+	if no.Unmarshal(answer) == nil {
+		return nil, no
+	}
+	return answer, nil
+}
+
+// talk sends a message and reads one, each with its length in front.
+func talk(ctx context.Context, kdc string, request []byte) ([]byte, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", kdc)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	if _, err := conn.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(request))), request...)); err != nil {
+		return nil, err
+	}
+	var size [4]byte
+	if _, err := io.ReadFull(conn, size[:]); err != nil {
+		return nil, err
+	}
+	n := binary.BigEndian.Uint32(size[:])
+	if n > maxAnswer {
+		return nil, fmt.Errorf("an answer of %d bytes", n)
+	}
+	answer := make([]byte, n)
+	_, err = io.ReadFull(conn, answer)
+	return answer, err
+}

@@ -1,0 +1,298 @@
+package zklockkrb5
+
+// Tickets: which are kept, and how others are got of KDCs.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jcmturner/gokrb5/v8/config"
+	"github.com/jcmturner/gokrb5/v8/credentials"
+	"github.com/jcmturner/gokrb5/v8/crypto"
+	"github.com/jcmturner/gokrb5/v8/iana/errorcode"
+	"github.com/jcmturner/gokrb5/v8/iana/flags"
+	"github.com/jcmturner/gokrb5/v8/iana/keyusage"
+	"github.com/jcmturner/gokrb5/v8/iana/nametype"
+	"github.com/jcmturner/gokrb5/v8/iana/patype"
+	"github.com/jcmturner/gokrb5/v8/krberror"
+	"github.com/jcmturner/gokrb5/v8/messages"
+	"github.com/jcmturner/gokrb5/v8/types"
+
+	"github.com/zklock/zklock"
+)
+
+// login is one client, and what it has of tickets.
+type login struct {
+	config  string // the file
+	server  string // principal
+	asGiven bool   // no canonical names
+
+	// obtain gets a ticket-granting ticket; rereads says that it costs nothing, so that it is done each time.
+	obtain  func(context.Context, *config.Config) (ticket, error)
+	rereads bool
+
+	// asking has who asks a KDC, and so owns the two below it: one at a time, however many connections are made, and however long a KDC is silent.
+	asking   chan struct{}
+	tgt      ticket
+	answered map[string]string // the KDC of each realm that answered last
+
+	mu struct {
+		sync.Mutex
+		tickets map[string]ticket // by the server's address
+	}
+}
+
+// ticket is one that we can show: we have its key.
+type ticket struct {
+	messages.Ticket
+	client types.PrincipalName
+	realm  string // the client's
+	key    types.EncryptionKey
+	end    time.Time
+}
+
+// isValid says whether there is time enough to show it.
+func (t ticket) isValid() bool { return time.Until(t.end) > time.Second }
+
+// kept returns the ticket for an address, if there is one.
+func (l *login) kept(addr string) (t ticket, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t = l.mu.tickets[addr]
+	return t, t.isValid()
+}
+
+// ticketFor returns a ticket for the server at an address.
+func (l *login) ticketFor(ctx context.Context, addr string) (ticket, error) {
+	if t, ok := l.kept(addr); ok {
+		return t, nil
+	}
+	select {
+	case l.asking <- struct{}{}:
+		defer func() { <-l.asking }()
+	case <-ctx.Done():
+		return ticket{}, fmt.Errorf("no KDC has answered another connection yet: %w", context.Cause(ctx))
+	}
+	if t, ok := l.kept(addr); ok { // the one before us was for the same server
+		return t, nil
+	}
+	t, err := l.ask(ctx, addr)
+	if no, ok := refusal(err); ok && slices.Contains(refusesUs, no.ErrorCode) {
+		err = fmt.Errorf("%w: the KDC refuses %w", zklock.ErrAuthFailed, err)
+	}
+	if err != nil {
+		return ticket{}, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.tickets[addr] = t
+	return t, nil
+}
+
+// ask gets a ticket for a server. A KDC that does not take a kept ticket-granting ticket any more gets a new one.
+func (l *login) ask(ctx context.Context, addr string) (ticket, error) {
+	conf, err := readConfig(l.config)
+	if err != nil {
+		return ticket{}, err
+	}
+	names, realm := l.servers(ctx, addr)
+	wasKept := l.tgt.isValid() && !l.rereads
+	for {
+		if !wasKept {
+			if l.tgt, err = l.obtain(ctx, conf); err != nil {
+				return ticket{}, err
+			}
+		}
+		t, err := l.service(ctx, conf, names, realm)
+		if _, refused := refusal(err); err == nil || !wasKept || !refused || isUnknown(err) {
+			return t, err
+		}
+		wasKept = false
+	}
+}
+
+// service asks for the first of the names that the KDC knows.
+func (l *login) service(ctx context.Context, conf *config.Config, names []string, realm string) (t ticket, err error) {
+	for _, name := range names {
+		server := types.NewPrincipalName(nametype.KRB_NT_SRV_HST, name)
+		at := realm
+		if at == "" {
+			at = conf.ResolveRealm(server.NameString[len(server.NameString)-1])
+		}
+		if t, err = l.follow(ctx, conf, server, at); err == nil || !isUnknown(err) {
+			break
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("a ticket for %s: %w", strings.Join(names, ", "), err)
+	}
+	return t, err
+}
+
+// maxRealms bounds the way through other realms to the server's.
+const maxRealms = 5
+
+// follow gets a ticket for a server of a realm, "" for the client's, through the realms that KDCs point to.
+func (l *login) follow(ctx context.Context, conf *config.Config, server types.PrincipalName, realm string) (ticket, error) {
+	t := l.tgt
+	for range maxRealms {
+		at := t.SName.NameString[1] // of krbtgt/REALM
+		want := server
+		if realm != "" && realm != at {
+			want = types.PrincipalName{NameType: nametype.KRB_NT_SRV_INST, NameString: []string{"krbtgt", realm}}
+		}
+		got, err := l.grant(ctx, conf, t, at, want)
+		if err != nil {
+			return ticket{}, err
+		}
+		switch isTGT := len(got.SName.NameString) == 2 && got.SName.NameString[0] == "krbtgt"; {
+		case want.Equal(server) && !isTGT: // which may have another name, of which ours is an alias
+			return got, nil
+		case !isTGT:
+			return ticket{}, fmt.Errorf("the KDC of %s answered with a ticket for %s", at, got.SName.PrincipalNameString())
+		case want.Equal(server):
+			realm = "" // as the KDC says
+		}
+		t = got
+	}
+	return ticket{}, fmt.Errorf("the KDCs point to more than %d realms", maxRealms)
+}
+
+// grant shows a ticket-granting ticket to a realm's KDC, for another ticket.
+func (l *login) grant(ctx context.Context, conf *config.Config, tgt ticket, realm string, server types.PrincipalName) (ticket, error) {
+	request, err := messages.NewTGSReq(tgt.client, realm, conf, tgt.Ticket, tgt.key, server, false)
+	if err != nil {
+		return ticket{}, err
+	}
+	var reply messages.TGSRep
+	b, err := request.Marshal()
+	if err != nil {
+		return ticket{}, err
+	}
+	answer, err := l.exchange(ctx, conf, realm, b)
+	if err != nil {
+		return ticket{}, err
+	}
+	err = parsed(func() error {
+		err := reply.Unmarshal(answer)
+		if err == nil {
+			err = reply.DecryptEncPart(tgt.key)
+		}
+		if err == nil {
+			_, err = reply.Verify(conf, request)
+		}
+		return err
+	})
+	if err == nil && !isNamed(reply.Ticket, reply.DecryptedEncPart.SName) {
+		err = errMalformed
+	}
+	if err != nil {
+		return ticket{}, fmt.Errorf("the answer of a KDC of %s: %w", realm, err)
+	}
+	return ticket{reply.Ticket, tgt.client, tgt.realm, reply.DecryptedEncPart.Key, reply.DecryptedEncPart.EndTime}, nil
+}
+
+// isNamed says whether a ticket has the name that its KDC signed. The ticket itself is not signed for us.
+func isNamed(t messages.Ticket, name types.PrincipalName) bool {
+	return len(name.NameString) > 0 && t.SName.Equal(name)
+}
+
+// logIn gets a ticket-granting ticket with a key.
+func (l *login) logIn(ctx context.Context, conf *config.Config, k keys) (ticket, error) {
+	request, err := messages.NewASReqForTGT(k.realm, conf, k.principal)
+	if err != nil {
+		return ticket{}, err
+	}
+	request.ReqBody.EType = k.etypes
+	types.UnsetFlag(&request.ReqBody.KDCOptions, flags.Canonicalize) // we are who we say
+	answer, err := l.authenticateAt(ctx, conf, request)
+	if no, ok := refusal(err); ok && no.ErrorCode == errorcode.KDC_ERR_PREAUTH_REQUIRED {
+		var proof types.PAData
+		if proof, err = k.proof(no); err != nil {
+			return ticket{}, err
+		}
+		request.PAData = types.PADataSequence{proof}
+		answer, err = l.authenticateAt(ctx, conf, request)
+	}
+	who := k.principal.PrincipalNameString() + "@" + k.realm
+	if err != nil {
+		return ticket{}, fmt.Errorf("%s: %w", who, err)
+	}
+	var reply messages.ASRep
+	creds := credentials.NewFromPrincipalName(k.principal, k.realm).WithKeytab(k.tab)
+	err = parsed(func() error {
+		err := reply.Unmarshal(answer)
+		if err == nil {
+			_, err = reply.Verify(conf, creds, request)
+		}
+		return err
+	})
+	if err == nil && !isNamed(reply.Ticket, request.ReqBody.SName) {
+		err = errMalformed
+	}
+	var wrong krberror.Krberror
+	switch {
+	case errors.As(err, &wrong) && wrong.RootCause == krberror.DecryptingError:
+		return ticket{}, fmt.Errorf("%w: the keytab has another key of %s than the KDC", zklock.ErrAuthFailed, who)
+	case err != nil:
+		return ticket{}, fmt.Errorf("the answer to %s of a KDC: %w", who, err)
+	}
+	return ticket{reply.Ticket, k.principal, k.realm, reply.DecryptedEncPart.Key, reply.DecryptedEncPart.EndTime}, nil
+}
+
+func (l *login) authenticateAt(ctx context.Context, conf *config.Config, request messages.ASReq) ([]byte, error) {
+	b, err := request.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	return l.exchange(ctx, conf, request.ReqBody.Realm, b)
+}
+
+// proof is the time, encrypted with the key of the type that the KDC has asked for.
+func (k keys) proof(asked messages.KRBError) (types.PAData, error) {
+	etype := k.etypes[0]
+	var hints types.PADataSequence
+	_ = hints.Unmarshal(asked.EData) // without any, what we would rather have
+	for _, hint := range hints {
+		if info, err := hint.GetETypeInfo2(); hint.PADataType == patype.PA_ETYPE_INFO2 && err == nil && len(info) > 0 {
+			etype = info[0].EType
+		}
+	}
+	key, kvno, err := k.tab.GetEncryptionKey(k.principal, k.realm, 0, etype)
+	if err != nil {
+		return types.PAData{}, err
+	}
+	now, err := types.GetPAEncTSEncAsnMarshalled()
+	if err != nil {
+		return types.PAData{}, err
+	}
+	sealed, err := crypto.GetEncryptedData(now, key, keyusage.AS_REQ_PA_ENC_TIMESTAMP, kvno)
+	if err != nil {
+		return types.PAData{}, err
+	}
+	b, err := sealed.Marshal()
+	return types.PAData{PADataType: patype.PA_ENC_TIMESTAMP, PADataValue: b}, err
+}
+
+// refusesUs are the codes by which a KDC refuses who we are. Others may pass: a clock that is wrong, a KDC that is busy.
+var refusesUs = []int32{
+	errorcode.KDC_ERR_NAME_EXP, errorcode.KDC_ERR_C_PRINCIPAL_UNKNOWN, errorcode.KDC_ERR_CLIENT_REVOKED,
+	errorcode.KDC_ERR_KEY_EXPIRED, errorcode.KDC_ERR_PREAUTH_FAILED,
+}
+
+// refusal returns what a KDC said, if it did.
+func refusal(err error) (no messages.KRBError, ok bool) {
+	ok = errors.As(err, &no)
+	return no, ok
+}
+
+// isUnknown says that a KDC does not know the server. That is no refusal of us: another server may be known.
+func isUnknown(err error) bool {
+	no, ok := refusal(err)
+	return ok && no.ErrorCode == errorcode.KDC_ERR_S_PRINCIPAL_UNKNOWN
+}

@@ -1,0 +1,143 @@
+// Package zklockkrb5 has a Session prove who it is by Kerberos (SASL with GSSAPI), to servers whose JAAS file has Krb5LoginModule:
+//
+//	locker, err := zklockkrb5.Keytab("locker@EXAMPLE.COM", "/etc/locker.keytab")
+//	…
+//	s, err := zklock.Connect(ctx, servers, zklock.WithSASL(locker))
+//
+// The mechanism asks the KDCs of krb5.conf, over TCP, when a connection is made and it has no ticket for that server: files are read again then, so
+// that a keytab, a ticket cache and krb5.conf may be replaced at any time. It keeps tickets until they end, and between connections it does nothing: a
+// connection needs a KDC only if there was none to that server within the life of a ticket. Only one goroutine at a time asks, in the time
+// that its connection has.
+//
+// A KDC that refuses who we are (an unknown principal, another key than the keytab's, an expired password) is zklock.ErrAuthFailed, which
+// ends the Session. No other failure is: no KDC answers, a file is not there, the ticket cache has ended, the KDC does not know the server.
+// Then the Session tries the next server, and goes on. After ErrAuthFailed, make another mechanism: this one keeps its tickets, also one that
+// a server cannot read, because it has another key now.
+//
+// The server proves who it is, too: it must have the key of its principal. After that nothing is signed or encrypted: use TLS for that. Tickets
+// need AES. Printed values, errors and log lines have no keys.
+package zklockkrb5
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jcmturner/gokrb5/v8/config"
+
+	"github.com/zklock/zklock"
+)
+
+// Option is an option of Keytab and TicketCache.
+type Option func(*login)
+
+// WithConfig names another file than $KRB5_CONFIG, or /etc/krb5.conf. Of what that says these count: default_realm, KDCs, domain_realm,
+// dns_lookup_kdc, ticket_lifetime, clockskew and enctypes. Files that it includes are not read.
+func WithConfig(file string) Option { return func(l *login) { l.config = file } }
+
+// WithServerPrincipal says who the servers are, as zookeeper.server.principal does in Java: "zookeeper/_HOST" unless set. _HOST stands for the name of
+// the server that is connected to; another service than zookeeper (zookeeper.sasl.client.username) is "service/_HOST". Without a realm, that of
+// domain_realm counts, or else the client's.
+func WithServerPrincipal(principal string) Option {
+	return func(l *login) { l.server = principal }
+}
+
+// WithHostAsGiven takes _HOST from the connection string, as zookeeper.sasl.client.canonicalize.hostname=false does in Java. By default it is the
+// name that DNS has for the server's address, if that name has this address; the name in the connection string is tried, too, if
+// the KDC does not know the first.
+func WithHostAsGiven() Option { return func(l *login) { l.asGiven = true } }
+
+// Keytab returns the mechanism of a principal, such as "locker@EXAMPLE.COM", whose key is in a keytab file. Without a realm, it is of
+// default_realm. Keytab fails if krb5.conf or the keytab cannot be read, or the keytab has no key of the principal. It asks no KDC.
+func Keytab(principal, file string, opts ...Option) (zklock.SASLMechanism, error) {
+	l, err := newLogin("Keytab", opts)
+	if err != nil {
+		return nil, err
+	}
+	file = strings.TrimPrefix(file, "FILE:")
+	l.obtain = func(ctx context.Context, conf *config.Config) (ticket, error) {
+		k, err := readKeytab(file, principal, conf)
+		if err != nil {
+			return ticket{}, err
+		}
+		return l.logIn(ctx, conf, k)
+	}
+	conf, err := readConfig(l.config)
+	if err == nil {
+		_, err = readKeytab(file, principal, conf)
+	}
+	return l.mechanism("Keytab", err)
+}
+
+// TicketCache returns the mechanism of the principal for whom kinit made a ticket cache: the file, or if it is "" that of $KRB5CCNAME, or
+// /tmp/krb5cc_UID. Somebody else must renew it, kinit or k5start say, before its tickets end. TicketCache fails if krb5.conf or the
+// cache cannot be read; it does not ask whether the tickets are valid.
+func TicketCache(file string, opts ...Option) (zklock.SASLMechanism, error) {
+	l, err := newLogin("TicketCache", opts)
+	if err != nil {
+		return nil, err
+	}
+	if file, err = cacheFile(file); err == nil {
+		_, err = readCache(file)
+	}
+	l.obtain = func(context.Context, *config.Config) (ticket, error) {
+		t, err := readCache(file)
+		if err == nil && !t.isValid() {
+			err = fmt.Errorf("the ticket cache %s ended at %v: run kinit", file, t.end)
+		}
+		return t, err
+	}
+	l.rereads = true
+	if err == nil {
+		_, err = readConfig(l.config)
+	}
+	return l.mechanism("TicketCache", err)
+}
+
+// newLogin takes the options.
+func newLogin(caller string, opts []Option) (*login, error) {
+	l := &login{config: configFile(), server: "zookeeper/" + hostPlace, asking: make(chan struct{}, 1), answered: map[string]string{}}
+	l.mu.tickets = map[string]ticket{}
+	for _, o := range opts {
+		o(l)
+	}
+	name, _ := splitPrincipal(l.server)
+	if service, host, ok := strings.Cut(name, "/"); !ok || service == "" || host == "" {
+		return nil, fmt.Errorf("zklockkrb5: %s: the server principal %q has not the form service/host: give one such as zookeeper/%s", caller, l.server, hostPlace)
+	}
+	return l, nil
+}
+
+func (l *login) mechanism(caller string, err error) (zklock.SASLMechanism, error) {
+	if err != nil {
+		return nil, fmt.Errorf("zklockkrb5: %s: %w", caller, err)
+	}
+	return mechanism(l.authenticate), nil
+}
+
+// mechanism is a function so that no printer finds a key in it.
+type mechanism func(ctx context.Context, host string) (exchange, []byte, error)
+
+// Name implements zklock.SASLMechanism.
+func (mechanism) Name() string { return "GSSAPI" }
+
+// Authenticate implements zklock.SASLMechanism.
+func (m mechanism) Authenticate(ctx context.Context, host string) (zklock.SASLSession, []byte, error) {
+	x, first, err := m(ctx, host)
+	if err != nil {
+		return nil, nil, err
+	}
+	return x, first, nil
+}
+
+// authenticate gets the ticket and begins the exchange.
+func (l *login) authenticate(ctx context.Context, host string) (exchange, []byte, error) {
+	t, err := l.ticketFor(ctx, host)
+	if err != nil {
+		return nil, nil, err
+	}
+	return begin(t)
+}
+
+var errNoServerKey = errors.New("the server did not prove that it has the key of its principal")
