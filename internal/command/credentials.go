@@ -4,6 +4,7 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,64 +15,108 @@ import (
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/expire"
 	"github.com/zklock/zklock/internal/sasl"
-	"github.com/zklock/zklock/internal/secret"
 	"github.com/zklock/zklock/internal/sessionkey"
 	jute "github.com/zklock/zklock/internal/wire"
 )
 
-// saslDigest is the mechanism that --sasl names.
-const saslDigest = "digest"
+// What --sasl names.
+const (
+	saslDigest   = "digest"
+	saslKerberos = "kerberos"
+)
 
-// credentials are "user:password", empty if there are none, and the mechanism of SASL that proves them: saslDigest, or empty for
-// ZooKeeper's own digest scheme.
+// KerberosLogin is what the flags say of Kerberos: files and names, and no secret.
+type KerberosLogin struct {
+	Keytab          string // the file; "" for a ticket cache
+	Principal       string // whose key is in it
+	Config          string // krb5.conf; "" for the default
+	ServerPrincipal string // "" for the default
+}
+
+// Kerberos makes the mechanism of --sasl kerberos. It takes packages that an importer of the library must not download, so it is nil in the
+// zklock of this module; that of contrib/zklockkrb5 sets it before Main.
+var Kerberos func(KerberosLogin) (zklock.SASLMechanism, error)
+
+// credentials are what servers are shown. The fields with names in capitals are what the guardian is told.
 type credentials struct {
-	Auth sessionkey.Secret
-	SASL string
+	Auth  sessionkey.Secret // "user:password", empty if there are none
+	SASL  string            // what proves who we are: saslDigest, saslKerberos, or empty for ZooKeeper's own digest scheme
+	Login KerberosLogin     // of saslKerberos
+
+	mechanism zklock.SASLMechanism // of SASL, when they are open
 }
 
 // credentials returns what the flags say, or else the environment.
 func (c *connection) credentials() (credentials, error) {
+	login := c.login
+	switch {
+	case c.sasl != "" && c.sasl != saslDigest && c.sasl != saslKerberos:
+		return credentials{}, fmt.Errorf("--sasl %q: give %s or %s, or leave it out", c.sasl, saslDigest, saslKerberos)
+	case c.sasl != saslKerberos && login != KerberosLogin{}:
+		return credentials{}, errors.New("--keytab, --principal, --krb5-conf and --server-principal are for --sasl kerberos: give that, or leave them out")
+	case c.sasl == saslKerberos && c.authFile != "":
+		return credentials{}, errors.New("--sasl kerberos takes no user and password: leave out --auth-file")
+	case (login.Keytab == "") != (login.Principal == ""):
+		return credentials{}, errors.New("--keytab and --principal go together: give both, or neither for the ticket cache of kinit")
+	case c.sasl == saslKerberos:
+		return credentials{SASL: c.sasl, Login: login}.open()
+	}
 	auth, err := c.userAndPassword()
 	if err != nil {
 		return credentials{}, err
 	}
-	mechanism := c.sasl
-	switch {
-	case mechanism != "" && mechanism != saslDigest:
-		return credentials{}, fmt.Errorf("--sasl %q: give %s, or leave it out", mechanism, saslDigest)
-	case mechanism != "" && auth == "":
-		return credentials{}, fmt.Errorf("--sasl %s needs a user and a password: give --auth-file or set %s", mechanism, envAuth)
+	if c.sasl != "" && auth == "" {
+		return credentials{}, fmt.Errorf("--sasl %s needs a user and a password: give --auth-file or set %s", c.sasl, envAuth)
 	}
-	return credentials{[]byte(auth), mechanism}, nil
+	return credentials{Auth: []byte(auth), SASL: c.sasl}.open()
 }
 
-// split returns user and password. The user ends at the first colon.
-func (c credentials) split() (user, password string, ok bool) {
-	return strings.Cut(string(c.Auth), ":")
+// open makes the mechanism. It keeps tickets, so it is made once.
+func (c credentials) open() (_ credentials, err error) {
+	switch c.SASL {
+	case saslDigest:
+		user, password, _ := strings.Cut(string(c.Auth), ":") // the user ends at the first colon
+		c.mechanism = zklock.DigestMD5(user, password)
+	case saslKerberos:
+		if Kerberos == nil {
+			return c, errors.New("--sasl kerberos: this zklock has no Kerberos; build the one that has, contrib/zklockkrb5/cmd/zklock")
+		}
+		if c.mechanism, err = Kerberos(c.Login); err != nil {
+			err = fmt.Errorf("--sasl kerberos: %w", err)
+		}
+	}
+	return c, err
 }
+
+// areNone says that there are none.
+func (c credentials) areNone() bool { return len(c.Auth) == 0 && c.mechanism == nil }
 
 // options are those for Connect.
 func (c credentials) options() []zklock.Option {
-	user, password, ok := c.split()
+	user, password, ok := strings.Cut(string(c.Auth), ":")
 	switch {
-	case !ok:
-		return nil
-	case c.SASL != "":
-		return []zklock.Option{zklock.WithSASL(zklock.DigestMD5(user, password))}
+	case c.mechanism != nil:
+		return []zklock.Option{zklock.WithSASL(c.mechanism)}
+	case ok:
+		return []zklock.Option{zklock.WithDigest(user, password)}
 	}
-	return []zklock.Option{zklock.WithDigest(user, password)}
+	return nil
 }
 
-// forOne is what one server is shown over one connection, before it ends a session.
+// forOne is what one server is shown over one connection, before it ends a session. server is its name, as the flags have it.
 func (c credentials) forOne(deadline time.Time, server string) (shown expire.Credentials, err error) {
-	user, password, ok := c.split()
 	switch {
-	case !ok:
-	case c.SASL != "":
+	case c.mechanism != nil:
 		ctx, cancel := context.WithDeadline(context.Background(), deadline)
 		defer cancel()
-		shown.SASL, err = sasl.DigestMD5(secret.Of([]byte(user)), secret.Of([]byte(password))).Start(ctx, server)
-	default:
+		shown.SASL, err = sasl.Begin(func(ctx context.Context, server string) (sasl.Step, []byte, error) {
+			session, first, err := c.mechanism.Authenticate(ctx, server)
+			if err != nil {
+				return nil, nil, err
+			}
+			return session.Challenge, first, nil
+		}).Start(ctx, server)
+	case len(c.Auth) > 0:
 		shown.Auths = []jute.AuthRequest{{Scheme: "digest", Auth: c.Auth}}
 	}
 	return shown, err

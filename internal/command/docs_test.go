@@ -54,7 +54,7 @@ func TestCommandPage_HasEveryMetric_AndNoOther(t *testing.T) {
 	require.Contains(t, alerts, "- zklock_run_wait_seconds", "who waited does not hang")
 }
 
-var flagName = regexp.MustCompile(`--[a-z][a-z-]*`)
+var flagName = regexp.MustCompile(`--[a-z][a-z0-9-]*`)
 
 func TestCommandPage_HasEveryFlag_AndNoOther(t *testing.T) {
 	page, sections := commandPage(t)

@@ -24,18 +24,16 @@ import (
 // only.
 type ending struct {
 	sessionkey.Key
-	Auth sessionkey.Secret // credentials, if any
-	SASL string            // what proves them, as in credentials
-	TLS  *tlsFiles         // nil for none
-	Lock string            // for messages
+	Creds credentials
+	TLS   *tlsFiles // nil for none
+	Lock  string    // for messages
 
 	Delay time.Duration // the lock-delay, which begins with the end of the session; 0 for none
 }
 
 // ending is what it takes now.
 func (c *connection) ending(lock string) *ending {
-	creds := c.creds()
-	return &ending{Key: c.key(), Auth: creds.Auth, SASL: creds.SASL, TLS: c.forGuardian(), Lock: lock}
+	return &ending{Key: c.key(), Creds: c.creds(), TLS: c.forGuardian(), Lock: lock}
 }
 
 // will is what the guardian gets: nothing while there is no session.
@@ -90,10 +88,13 @@ var errRefused = errors.New("the server refused")
 // it, and touches it a few times only if no server confirms its end. It then expires as it would have without us.
 func (e *ending) end(gone supervise.Moment) error {
 	until := gone.Add(e.Timeout + e.Timeout/2)
+	creds, err := e.Creds.open()
+	if err != nil {
+		return err
+	}
 	var base *tls.Config
 	var files *certs.Files
 	if e.TLS != nil {
-		var err error
 		if base, files, err = e.TLS.open(); err != nil {
 			return err
 		}
@@ -119,7 +120,7 @@ func (e *ending) end(gone supervise.Moment) error {
 				if base != nil {
 					config = configFor(base, files, server)
 				}
-				in, err := e.endAt(net.JoinHostPort(ip, port), config, min(limit, left))
+				in, err := e.endAt(net.JoinHostPort(ip, port), server, config, creds, min(limit, left))
 				if err == nil {
 					return nil
 				}
@@ -143,8 +144,8 @@ func lookup(name string, limit time.Duration) (ips []string, err error) {
 	return net.DefaultResolver.LookupHost(ctx, name)
 }
 
-// endAt ends the session at the server with this address. in says that the server attached us to the session.
-func (e *ending) endAt(addr string, config *tls.Config, limit time.Duration) (in bool, err error) {
+// endAt ends the session at the server with this address and this name. in says that the server attached us to the session.
+func (e *ending) endAt(addr, server string, config *tls.Config, creds credentials, limit time.Duration) (in bool, err error) {
 	deadline := time.Now().Add(limit)
 	dialer := net.Dialer{Deadline: deadline}
 	conn, err := dialer.Dial("tcp", addr)
@@ -156,12 +157,11 @@ func (e *ending) endAt(addr string, config *tls.Config, limit time.Duration) (in
 	if config != nil {
 		conn = tls.Client(conn, config)
 	}
-	creds, err := credentials{e.Auth, e.SASL}.forOne(dialer.Deadline, addr)
-	if err != nil {
-		return false, err
-	}
+	shown, err := creds.forOne(deadline, server)
 	session := jute.ConnectRequest{Timeout: int32(e.Timeout.Milliseconds()), SessionID: e.ID, Password: e.Password}
-	in, err = expire.Close(conn, session, creds)
+	if err == nil {
+		in, err = expire.Close(conn, session, shown)
+	}
 	var code jute.Code
 	if errors.As(err, &code) && code != jute.SessionMoved && code != jute.Throttled || expire.Refused(err) {
 		err = fmt.Errorf("%w: %w", errRefused, err)

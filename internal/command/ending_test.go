@@ -95,8 +95,8 @@ func scripted(t *testing.T, answer func(h jute.RequestHeader) (jute.Code, bool))
 
 func scriptedEnding(auth string, servers ...string) *ending {
 	return &ending{
-		Key:  sessionkey.Key{ID: 0x10, Password: make([]byte, 16), Timeout: 20 * time.Second, Servers: servers},
-		Auth: sessionkey.Secret(auth),
+		Key:   sessionkey.Key{ID: 0x10, Password: make([]byte, 16), Timeout: 20 * time.Second, Servers: servers},
+		Creds: credentials{Auth: sessionkey.Secret(auth)},
 	}
 }
 
@@ -166,7 +166,7 @@ func TestEnding_TLS(t *testing.T) {
 	base, files, err := e.TLS.open()
 	require.NoError(t, err)
 	var wrong *tls.CertificateVerificationError
-	_, err = e.endAt(e.Servers[0], configFor(base, files, e.Servers[0]), patience)
+	_, err = e.endAt(e.Servers[0], e.Servers[0], configFor(base, files, e.Servers[0]), e.Creds, patience)
 	require.ErrorAs(t, err, &wrong, "it is for zk.test")
 	require.Zero(t, asked.Load())
 	e.TLS.ServerName = "zk.test"

@@ -36,6 +36,7 @@ type connection struct {
 	connectTimeout time.Duration
 	authFile       string
 	sasl           string
+	login          KerberosLogin
 	tls            bool
 	tlsCA          string
 	tlsCert        string
@@ -56,7 +57,11 @@ func (c *connection) addFlags(cmd *cobra.Command) {
 	f.DurationVar(&c.sessionTimeout, "session-timeout", zklock.DefaultSessionTimeout, "session timeout to ask the servers for")
 	f.DurationVar(&c.connectTimeout, "connect-timeout", 0, "how long to try to reach a server (default: the session timeout)")
 	f.StringVar(&c.authFile, "auth-file", "", "`file` with the credentials, user:password (default $"+envAuth+", the credentials themselves)")
-	f.StringVar(&c.sasl, "sasl", "", "prove the credentials by SASL: `digest`, that is DIGEST-MD5 (default: ZooKeeper's digest scheme, without SASL)")
+	f.StringVar(&c.sasl, "sasl", "", "prove who we are by this SASL `mechanism`: digest, which is DIGEST-MD5, or kerberos, in the build that has it (default: ZooKeeper's digest scheme, without SASL)")
+	f.StringVar(&c.login.Keytab, "keytab", "", "`file` with the key of --principal, for Kerberos (default: the ticket cache of kinit)")
+	f.StringVar(&c.login.Principal, "principal", "", "whose key of the keytab it is: `name`@REALM")
+	f.StringVar(&c.login.Config, "krb5-conf", "", "`file` of Kerberos's settings (default $KRB5_CONFIG, or /etc/krb5.conf)")
+	f.StringVar(&c.login.ServerPrincipal, "server-principal", "", "the servers' Kerberos `name` (default: zookeeper/_HOST, of which _HOST stands for the host's name)")
 	f.BoolVar(&c.tls, "tls", false, "connect over TLS; the other --tls flags imply it")
 	f.StringVar(&c.tlsCA, "tls-ca", "", "`file` with the PEM certificates to trust in place of the system's")
 	f.StringVar(&c.tlsCert, "tls-cert", "", "`file` with the client's PEM certificate")
@@ -64,8 +69,8 @@ func (c *connection) addFlags(cmd *cobra.Command) {
 	f.StringVar(&c.tlsServerName, "tls-server-name", "", "`name` that the servers' certificates must have (default: the host's name in --servers)")
 	f.StringVar(&c.logLevel, "log-level", "error", "what the ZooKeeper session logs to stderr: error, warn, info or debug")
 	_ = cmd.RegisterFlagCompletionFunc("log-level", cobra.FixedCompletions([]string{"error", "warn", "info", "debug"}, cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("sasl", cobra.FixedCompletions([]string{saslDigest}, cobra.ShellCompDirectiveNoFileComp))
-	for _, name := range []string{"servers", "session-timeout", "connect-timeout", "tls-server-name"} {
+	_ = cmd.RegisterFlagCompletionFunc("sasl", cobra.FixedCompletions([]string{saslDigest, saslKerberos}, cobra.ShellCompDirectiveNoFileComp))
+	for _, name := range []string{"servers", "session-timeout", "connect-timeout", "principal", "server-principal", "tls-server-name"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
 	}
 }

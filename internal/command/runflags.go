@@ -279,8 +279,8 @@ func (o *runOptions) mutexOptions() ([]zklock.MutexOption, error) {
 	case "world":
 	case "creator":
 		// A client certificate is an identity, too, where the servers authenticate by x509.
-		if len(o.creds().Auth) == 0 && o.tlsCert == "" {
-			return nil, exitf(exitUsage, "--acl creator needs --auth-file or %s, or a --tls-cert", envAuth)
+		if o.creds().areNone() && o.tlsCert == "" {
+			return nil, exitf(exitUsage, "--acl creator needs --auth-file or %s, --sasl kerberos, or a --tls-cert", envAuth)
 		}
 		opts = append(opts, zklock.WithACL(zk.AuthACL(zk.PermAll)))
 	default:

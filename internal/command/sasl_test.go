@@ -86,10 +86,13 @@ func TestSASL_Usage(t *testing.T) {
 		change func(*exec.Cmd)
 		args   []string
 	}{
-		`--sasl "kerberos": give digest, or leave it out`: {env("ZKLOCK_AUTH=a:b"), []string{"--sasl", "kerberos"}},
-		`--sasl "plain": give digest`:                     {env("ZKLOCK_AUTH=a:b", "ZKLOCK_SASL=plain"), nil},
-		"--sasl digest needs a user and a password":       {nil, []string{"--sasl", "digest"}},
-		"--auth-file: give a user and a password":         {env("ZKLOCK_AUTH=:b"), []string{"--sasl", "digest"}},
+		`--sasl "plain": give digest or kerberos, or leave it out`:                                 {env("ZKLOCK_AUTH=a:b", "ZKLOCK_SASL=plain"), nil},
+		"--sasl digest needs a user and a password":                                                {nil, []string{"--sasl", "digest"}},
+		"--auth-file: give a user and a password":                                                  {env("ZKLOCK_AUTH=:b"), []string{"--sasl", "digest"}},
+		"--sasl kerberos: this zklock has no Kerberos; build the one that has, contrib/zklockkrb5": {env("ZKLOCK_AUTH=a:b"), []string{"--sasl", "kerberos"}},
+		"are for --sasl kerberos: give that, or leave them out (--keytab is from $ZKLOCK_KEYTAB)":  {env("ZKLOCK_KEYTAB=f"), nil},
+		"--keytab and --principal go together":                                                     {env("ZKLOCK_SASL=kerberos"), []string{"--keytab", "f"}},
+		"leave out --auth-file (--auth-file is from $ZKLOCK_AUTH_FILE, --sasl is":                  {env("ZKLOCK_SASL=kerberos", "ZKLOCK_AUTH_FILE=f"), nil},
 	} {
 		p := start(t, tc.change, append([]string{"ls", "--servers", "127.0.0.1:1", "/job"}, tc.args...)...)
 		require.Equal(t, exitUsage, p.wait(), says)
@@ -138,14 +141,18 @@ func TestSASL_Ending_Refused(t *testing.T) {
 	t.Parallel()
 	srv, _ := saslServer(t)
 	s := session(t, srv, zklock.WithSASL(zklock.DigestMD5("locker", saslPassword)))
-	e := scriptedEnding("locker:wrong", srv.Addr(), srv.Addr(), srv.Addr())
-	e.ID, e.SASL = s.SessionID(), saslDigest
-	e.Password = jute.SessionPassword(s.SessionID())
-	in, err := e.endAt(srv.Addr(), nil, patience)
+	endsAs := func(auth string) (in bool, err error) {
+		e := scriptedEnding(auth, srv.Addr(), srv.Addr(), srv.Addr())
+		e.ID, e.Password = s.SessionID(), jute.SessionPassword(s.SessionID())
+		e.Creds.SASL = saslDigest
+		creds, err := e.Creds.open()
+		require.NoError(t, err)
+		return e.endAt(srv.Addr(), srv.Addr(), nil, creds, patience)
+	}
+	in, err := endsAs("locker:wrong")
 	require.True(t, in)
 	require.ErrorIs(t, err, errRefused)
 	require.NotContains(t, err.Error(), "wrong")
-	e.Auth = []byte("locker:" + saslPassword)
-	_, err = e.endAt(srv.Addr(), nil, patience)
+	_, err = endsAs("locker:" + saslPassword)
 	require.NoError(t, err)
 }

@@ -35,6 +35,8 @@ var yields = map[string][]string{
 	"leader-ping":   {"lease=single"},
 	"all":           {"held"}, "held": {"all", "watch"}, "watch": {"recursive", "held"}, "recursive": {"watch"},
 	"holder": {"all-holders"}, "all-holders": {"holder"},
+	"auth-file": {"sasl=kerberos"},
+	"keytab":    {"sasl=digest"}, "principal": {"sasl=digest"}, "krb5-conf": {"sasl=digest"}, "server-principal": {"sasl=digest"},
 }
 
 // withVariables has commands take flags from the environment. Their help lists the variables.
