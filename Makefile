@@ -72,7 +72,7 @@ i386:
 
 ## the library and the test server on every ZooKeeper that the distribution's suites carry, with the newest Curator and kazoo
 servers:
-	scripts/setup compiler zookeeper clients
+	scripts/setup compiler zookeeper clients kerberos
 	scripts/servers
 
 ## the library against containers, and docker-compose.yml
