@@ -75,8 +75,7 @@ func TestCredentials_PasswordEndsInASpace(t *testing.T) {
 	for _, c := range []*connection{{}, {authFile: file}} {
 		creds, err := c.credentials()
 		require.NoError(t, err)
-		user, password, _ := creds.split()
-		require.Equal(t, []string{" ann", " pass word "}, []string{user, password})
+		require.Equal(t, " ann: pass word ", string(creds.Auth))
 	}
 }
 
