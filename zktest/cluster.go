@@ -218,7 +218,7 @@ func (c *cluster) accepted(cn *conn) {
 	c.nextConn++
 	cn.id = c.nextConn
 	cn.ids = []wire.ID{{Scheme: "ip", ID: cn.host()}}
-	cn.stats = connStats{opened: time.Now(), last: time.Now(), lastOp: "NA"}
+	cn.stats = connStats{opened: time.Now(), lastOp: "null"}
 	ep.conns[cn] = struct{}{}
 	ep.wg.Go(func() { cn.read(c.inbox) })
 	ep.wg.Go(cn.write)

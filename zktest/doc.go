@@ -59,8 +59,8 @@
 // nodes with their stats, sequences (up to their end at 2147483647) and the reaper of containers and TTL nodes;
 // sessions with expiry on tick boundaries, re-attachment, and the passwords of the real server; one-shot,
 // persistent and recursive watches, and setting them again after a reconnect; multi and multiRead; ACLs with the
-// schemes world, ip, digest, auth and super, and sasl with DIGEST-MD5 ([WithSASLUsers]); the zxids of every operation that fails or succeeds; four-letter
-// words. A differential test compares it with ZooKeeper 3.8.0 as Debian ships it, reply by reply. Watch events go only to
+// schemes world, ip, digest, auth and super, and sasl with DIGEST-MD5 ([WithSASLUsers]); the zxids of every operation that fails or succeeds; the
+// four-letter words, with the bytes of the release, which go-zookeeper's FLWSrvr and FLWCons cannot read since 3.7. A differential test compares it with ZooKeeper 3.8.0 as Debian ships it, reply by reply. Watch events go only to
 // sessions with READ, as on that server and on 3.8.4 and later. [WithVersion] makes it a 3.9.3 or a 3.9.6, compared with
 // those as Debian ships them, except for the differences in the next section.
 //

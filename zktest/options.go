@@ -31,13 +31,20 @@ type config struct {
 // versions are those that the server can be, oldest first.
 var versions = []string{"3.8.0", "3.9.3", "3.9.6"}
 
+// builds is what the releases of these versions say of themselves in the four-letter words.
+var builds = map[string]string{
+	"3.8.0": "5a02a05eddb59aee6ac762f7ea82e92a68eb9c0f, built on 2022-02-25 08:49 UTC",
+	"3.9.3": "c26634f34490bb0ea7a09cc51e05ede3b4e320ee, built on 2024-10-17 23:21 UTC",
+	"3.9.6": "a355171b081b5b60749db8f19cca1528b0df936f, built on 2026-09-03 19:29 UTC",
+}
+
 // since reports whether the server is of that version or a later one.
 func (c config) since(version string) bool {
 	return slices.Index(versions, c.version) >= slices.Index(versions, version)
 }
 
 // fullVersion is what the four-letter words give.
-func (c config) fullVersion() string { return c.version + "-zktest, built on 01/01/2022 00:00 GMT" }
+func (c config) fullVersion() string { return c.version + "-" + builds[c.version] }
 
 func newConfig(opts []Option) (config, error) {
 	cfg := config{

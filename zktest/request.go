@@ -5,7 +5,6 @@ package zktest
 import (
 	"bytes"
 	"errors"
-	"time"
 
 	"github.com/zklock/zklock/internal/wire"
 )
@@ -261,7 +260,7 @@ func (c *cluster) fail(req *request, code wire.Code) {
 // reply sends a header and, if there is one, a record.
 func (c *cluster) reply(req *request, h wire.ReplyHeader, rec wire.Record) {
 	cn := req.conn
-	cn.stats.lastOp, cn.stats.lastXid, cn.stats.lastZxid = req.op.String(), h.Xid, h.Zxid
+	cn.stats.replied(req.op, h)
 	records := []wire.Record{h}
 	if rec != nil {
 		records = append(records, rec)
@@ -273,7 +272,6 @@ func (c *cluster) reply(req *request, h wire.ReplyHeader, rec wire.Record) {
 func (c *cluster) send(req *request, frame []byte, h *wire.ReplyHeader) {
 	cn := req.conn
 	cn.stats.sent++
-	cn.stats.last = time.Now()
 	var v verdict
 	if c.faults.active() {
 		v = c.faults.match(happening{when: afterOp, op: Op(req.op), paths: req.paths, session: cn.sessionID()})

@@ -124,6 +124,7 @@ func (c *cluster) connect(req *request) {
 		tx := c.begin(s.id)
 		tx.opens = s.id
 		c.commit(tx)
+		cn.stats.replied(wire.OpConnect, wire.ReplyHeader{Zxid: tx.zxid})
 	} else {
 		s = c.sessions[ask.SessionID]
 		if old := cn.ep.attached[ask.SessionID]; old != nil {

@@ -1,0 +1,97 @@
+package conformance
+
+// The four-letter words: zktest gives the bytes that a real server gives, but for what cannot be equal.
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/rawzk"
+	"github.com/zklock/zklock/internal/wire"
+	"github.com/zklock/zklock/zktest"
+)
+
+const wordsSaid = "testdata/words-3.8.0.txt"
+
+// words are all that are compared, after the requests of TestWords.
+var words = []string{"ruok", "isro", "conf", "cons", "dump", "envi", "srvr", "stat", "nope", "RUOK"}
+
+// notEqual is what two servers cannot have in common: build, addresses, ids, times and latencies, where the data are, and the
+// environment. The form of each is compared.
+var notEqual = []struct {
+	what *regexp.Regexp
+	as   string
+}{
+	{regexp.MustCompile(`3\.\d\.\d+-[^,\n]+, built on \d{4}-\d\d-\d\d \d\d:\d\d UTC`), "VERSION"},
+	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "ADDRESS"},
+	{regexp.MustCompile(`0x1[0-9a-f]{14}`), "SESSION"},
+	{regexp.MustCompile(`[A-Z][a-z]{2} [A-Z][a-z]{2} \d\d \d\d:\d\d:\d\d [A-Z]+ \d{4}`), "DATE"},
+	{regexp.MustCompile(`(?m)^0 expire at DATE:\n`), ""}, // a set that a sign of life has just emptied
+	{regexp.MustCompile(`Sets \(\d+\)/`), "Sets (N)/"},
+	{regexp.MustCompile(`\b(est|lresp|[a-z]*lat|clientPort|data(Log|Dir)Size)=\d+`), "$1=N"},
+	{regexp.MustCompile(`max: \d+/\d+\.\d+/\d+`), "max: N/N.N/N"},
+	{regexp.MustCompile(`(Received|Sent): \d+`), "$1: N"},
+	{regexp.MustCompile(`(?m)^(data(?:Log)?Dir|host\.name|java\.[a-z.]+|os\.[a-z]+|user\.[a-z]+)=.*`), "$1=…"},
+	{regexp.MustCompile(`(?m)^(os\.memory\.[a-z]+)=\d+MB`), "$1=NMB"},
+	{regexp.MustCompile(`\[[01]\](\(.*sid=)`), "[N]$1"}, // a server may still be about to read on
+}
+
+// askWords makes some requests on a fresh server, asks it all words, and returns what it said.
+func askWords(t *testing.T, addr string) string {
+	t.Helper()
+	open := []wire.ACL{{Perms: wire.PermAll, ID: wire.ID{Scheme: "world", ID: "anyone"}}}
+	c, err := rawzk.Dial(addr)
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, c.Connect(wire.ConnectRequest{Timeout: 30_000}))
+	for _, r := range []request{
+		{op: wire.OpCreate, body: wire.CreateRequest{Path: "/e", Data: []byte("x"), ACL: open, Flags: wire.FlagEphemeral}},
+		{op: wire.OpGetChildren, body: wire.PathWatchRequest{Path: "/", Watch: true}},
+		{op: wire.OpExists, body: wire.PathWatchRequest{Path: "/missing", Watch: true}},
+		{op: wire.OpGetData, body: wire.PathWatchRequest{Path: "/e", Watch: true}},
+	} {
+		_, _, err := c.Call(r.op, r.body)
+		require.NoError(t, err)
+	}
+	var said strings.Builder
+	for _, word := range words {
+		answer, err := rawzk.Word(addr, word)
+		if err != nil {
+			answer = "" // closed with a reset or without
+		}
+		for _, n := range notEqual {
+			answer = n.what.ReplaceAllString(answer, n.as)
+		}
+		lines := strings.SplitAfter(answer, "\n")
+		at := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, " /") })
+		for end := at; at >= 0 && end <= len(lines); end++ { // connections have no order
+			if end == len(lines) || !strings.HasPrefix(lines[end], " /") {
+				slices.Sort(lines[at:end])
+				break
+			}
+		}
+		said.WriteString("== " + word + "\n" + strings.Join(lines, "") + "\n")
+	}
+	return said.String()
+}
+
+// TestWords holds our server against what a real one said when the file was made, and against the one that is installed. It is
+// made again as the transcripts are (see TestDifferential_Transcript).
+func TestWords(t *testing.T) {
+	ours := askWords(t, zktest.Start(t).Addr())
+	if !*recordFlag {
+		said, err := os.ReadFile(wordsSaid)
+		require.NoError(t, err)
+		require.Equal(t, strings.ReplaceAll(string(said), "\r\n", "\n"), ours)
+	}
+	real := askWords(t, startReal(t))
+	if *recordFlag {
+		require.NoError(t, os.WriteFile(wordsSaid, []byte(real), 0o644))
+	}
+	require.Equal(t, real, ours)
+}
