@@ -97,7 +97,7 @@ func startOwn(t testing.TB, c serverConfig) ownServer {
 		return zkserver.Single(t, zkserver.SessionTimeouts(c.shortest, c.longest),
 			zkserver.Property("znode.container.checkIntervalMs", fmt.Sprint(c.containerCheck.Milliseconds())))
 	}
-	return inProcess{zktest.Start(t, zktest.WithTick(500*time.Millisecond), zktest.WithSessionTimeouts(c.shortest, c.longest),
+	return inProcess{zktest.Start(t, zktest.WithTick(500*time.Millisecond), zktest.WithShuffledChildren(), zktest.WithSessionTimeouts(c.shortest, c.longest),
 		zktest.WithContainerCheck(c.containerCheck))}
 }
 

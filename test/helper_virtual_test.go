@@ -37,7 +37,7 @@ func inVirtualTime(t *testing.T, f func(t *testing.T, v *virtual), opts ...zktes
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		n := zktest.NewNetwork()
-		srv := zktest.Start(t, append([]zktest.Option{zktest.WithNetwork(n), zktest.WithTick(2 * time.Second)}, opts...)...)
+		srv := zktest.Start(t, append([]zktest.Option{zktest.WithNetwork(n), zktest.WithTick(2 * time.Second), zktest.WithShuffledChildren()}, opts...)...)
 		_, err := srv.Create("/job", nil, 0)
 		require.NoError(t, err)
 		f(t, &virtual{t, n, srv})

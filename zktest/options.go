@@ -26,6 +26,7 @@ type config struct {
 	addrs          []string // of an ensemble's members
 	syncLimit      int
 	version        string
+	shuffled       bool
 }
 
 // versions are those that the server can be, oldest first.
@@ -116,6 +117,10 @@ func WithTTLNodes() Option { return func(c *config) { c.ttl = true } }
 // WithSuperDigest lets a client that authenticates with the digest do anything. The digest has the form
 // user:base64(sha1(user:password)), as zookeeper.DigestAuthenticationProvider.superDigest has.
 func WithSuperDigest(digest string) Option { return func(c *config) { c.superDigest = digest } }
+
+// WithShuffledChildren lists children in a new order each time. A real server keeps the order while the children stay the same, and
+// so does this one without the option; code that relies on it, or on an order at all, is found out sooner with it.
+func WithShuffledChildren() Option { return func(c *config) { c.shuffled = true } }
 
 // WithSyncLimit sets for how many ticks a member of an ensemble goes on without hearing from the others; 5 if not given.
 func WithSyncLimit(ticks int) Option { return func(c *config) { c.syncLimit = ticks } }

@@ -10,7 +10,9 @@ package zktest
 import (
 	"cmp"
 	"maps"
+	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/zklock/zklock/internal/wire"
@@ -75,15 +77,52 @@ func (c *cluster) getChildren(req *request) (wire.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	names := childNames(n)
+	names := c.childNames(req.conn.ep, n)
 	if req.op == wire.OpGetChildren {
 		return wire.StringsResponse{Strings: names}, nil
 	}
 	return wire.ChildrenStatResponse{Children: names, Stat: n.stat()}, nil
 }
 
-// childNames returns the names in the order of a hash map, so that nobody comes to rely on another.
-func childNames(n *node) []string { return slices.Collect(maps.Keys(n.children)) }
+// childNames returns the names in the order of a hash, so that nobody comes to rely on another. As on a real server, it stays
+// the same while the children do. It is another for every node and every server.
+func (c *cluster) childNames(ep *endpoint, n *node) []string {
+	if c.cfg.shuffled {
+		names := slices.Collect(maps.Keys(n.children))
+		rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+		return names
+	}
+	type hashed struct {
+		hash uint64
+		name string
+	}
+	seed := fnv(fnv(14695981039346656037, ep.addr), strconv.FormatInt(n.czxid, 16))
+	all := make([]hashed, 0, len(n.children))
+	for name := range n.children {
+		h := fnv(seed, name)
+		h = (h ^ h>>32) * 0x9e3779b97f4a7c15 // names that differ in their last byte alone are near each other before
+		all = append(all, hashed{h ^ h>>29, name})
+	}
+	slices.SortFunc(all, func(a, b hashed) int {
+		if a.hash != b.hash {
+			return cmp.Compare(a.hash, b.hash)
+		}
+		return cmp.Compare(a.name, b.name)
+	})
+	names := make([]string, len(all))
+	for i, h := range all {
+		names[i] = h.name
+	}
+	return names
+}
+
+// fnv goes on with an FNV-1a hash.
+func fnv(h uint64, s string) uint64 {
+	for i := range len(s) {
+		h = (h ^ uint64(s[i])) * 1099511628211
+	}
+	return h
+}
 
 func (c *cluster) getACL(req *request) (wire.Record, error) {
 	ask, err := decode[wire.PathRequest](req.body)
@@ -168,7 +207,7 @@ func (c *cluster) multiRead(req *request) (wire.Record, error) {
 		case op.Op == wire.OpGetData:
 			res.Data, res.Stat = n.data, n.stat()
 		default:
-			res.Children = childNames(n)
+			res.Children = c.childNames(req.conn.ep, n)
 		}
 		answer.Results = append(answer.Results, res)
 	}

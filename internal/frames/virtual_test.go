@@ -34,7 +34,7 @@ func runVirtually(t *testing.T, sc frameScenario, cases []frameCase, repeat stri
 	synctest.Test(t, func(t *testing.T) {
 		n := zktest.NewNetwork()
 		n.SetLatency(time.Millisecond)
-		server, client := []zktest.Option{zktest.WithNetwork(n), zktest.WithTick(2 * time.Second)}, []zklock.Option{zklock.WithDialer(n.Dial), silent()}
+		server, client := []zktest.Option{zktest.WithNetwork(n), zktest.WithTick(2 * time.Second), zktest.WithShuffledChildren()}, []zklock.Option{zklock.WithDialer(n.Dial), silent()}
 		if sc.sasl {
 			server, client = append(server, zktest.WithSASLUsers(saslUsers), zktest.WithSASLRequired()), append(client, withSASL())
 		}

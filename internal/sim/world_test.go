@@ -152,7 +152,7 @@ func (w *world) run(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(w.seed, 3))
 	w.net = zktest.NewNetwork()
 	w.net.SetLatency(time.Duration(1+rnd.IntN(5)) * time.Millisecond)
-	w.ens = zktest.StartEnsemble(t, 3, zktest.WithNetwork(w.net), zktest.WithTick(2*time.Second), zktest.WithSyncLimit(5),
+	w.ens = zktest.StartEnsemble(t, 3, zktest.WithNetwork(w.net), zktest.WithTick(2*time.Second), zktest.WithSyncLimit(5), zktest.WithShuffledChildren(),
 		zktest.WithSessionTimeouts(4*time.Second, 5*time.Minute))
 	for i := range w.kind.locks {
 		w.locks = append(w.locks, fmt.Sprintf("/locks/%c", 'a'+i))
