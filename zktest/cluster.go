@@ -18,7 +18,8 @@ type message struct {
 	body []byte   // msgFrame
 	word string   // msgWord
 	req  *request // msgResume
-	more bool     // the next frame of this connection was there already: the client pipelines
+	at   time.Time
+	more bool // the next frame of this connection was there already: the client pipelines
 }
 
 type messageKind int
@@ -198,11 +199,12 @@ func (c *cluster) handle(m message) {
 		c.fourLetterWord(m.conn, m.word)
 	case msgFrame:
 		c.heard(m.conn)
+		m.at = time.Now()
 		if m.conn.waiting {
 			m.conn.backlog = append(m.conn.backlog, m)
 			return
 		}
-		c.frame(m.conn, m.body)
+		c.frame(m)
 	case msgResume:
 		c.resume(m.req)
 	}
@@ -218,7 +220,7 @@ func (c *cluster) accepted(cn *conn) {
 	c.nextConn++
 	cn.id = c.nextConn
 	cn.ids = []wire.ID{{Scheme: "ip", ID: cn.host()}}
-	cn.stats = connStats{opened: time.Now(), lastOp: "null"}
+	cn.stats = connStats{opened: time.Now(), lastOp: "null", latency: latency{}}
 	ep.conns[cn] = struct{}{}
 	ep.wg.Go(func() { cn.read(c.inbox) })
 	ep.wg.Go(cn.write)

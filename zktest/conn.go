@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"sync"
-	"time"
 
 	"github.com/zklock/zklock/internal/sasl"
 	"github.com/zklock/zklock/internal/wire"
@@ -32,15 +31,6 @@ type conn struct {
 	backlog  []message // in order of arrival
 	stats    connStats
 	deafened bool // the server will say nothing more; requests are ignored
-}
-
-// connStats is what the four-letter word cons tells.
-type connStats struct {
-	received, sent int64
-	lastOp         string
-	opened, last   time.Time
-	lastXid        int32
-	lastZxid       int64
 }
 
 // close cuts the connection now. Both goroutines end, and the loop is told by the reader.

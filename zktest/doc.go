@@ -60,7 +60,8 @@
 // sessions with expiry on tick boundaries, re-attachment, and the passwords of the real server; one-shot,
 // persistent and recursive watches, and setting them again after a reconnect; multi and multiRead; ACLs with the
 // schemes world, ip, digest, auth and super, and sasl with DIGEST-MD5 ([WithSASLUsers]); the zxids of every operation that fails or succeeds; the
-// four-letter words, with the bytes of the release, which go-zookeeper's FLWSrvr and FLWCons cannot read since 3.7. A differential test compares it with ZooKeeper 3.8.0 as Debian ships it, reply by reply. Watch events go only to
+// four-letter words, with the bytes of the release, which go-zookeeper's FLWSrvr and FLWCons cannot read since 3.7, and of which srvr
+// alone is answered without [WithWhitelist]. A differential test compares it with ZooKeeper 3.8.0 as Debian ships it, reply by reply. Watch events go only to
 // sessions with READ, as on that server and on 3.8.4 and later. [WithVersion] makes it a 3.9.3 or a 3.9.6, compared with
 // those as Debian ships them, except for the differences in the next section.
 //

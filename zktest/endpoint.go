@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
 )
 
 type endpoint struct {
@@ -29,6 +30,8 @@ type endpoint struct {
 	attached map[int64]*conn // by session
 	tree     *tree           // the cluster's own, on a single server
 	zxid     int64           // of the last transaction applied here
+
+	stats serverStats
 
 	nextSession int64
 	data        *watchTable
@@ -74,6 +77,7 @@ func (ep *endpoint) start() error {
 	ep.stop.Unlock()
 	ep.c.call(func() {
 		ep.listener = ln
+		ep.stats = newServerStats(time.Now())
 		ep.c.started(ep)
 	})
 	ep.wg.Go(func() { ep.accept(ln) })

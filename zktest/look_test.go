@@ -1,7 +1,6 @@
 package zktest_test
 
 import (
-	"io"
 	"math"
 	"net"
 	"strings"
@@ -288,43 +287,6 @@ func TestACL_DigestAndSuper(t *testing.T) {
 		acl, _, err := owner.GetACL("/mine")
 		require.NoError(t, err)
 		require.Equal(t, zk.DigestACL(zk.PermAll, "u", "p"), acl)
-	})
-}
-
-func TestWords(t *testing.T) {
-	srv := Start(t)
-	conn := connect(t, srv, 10*time.Second)
-	_, err := conn.Create("/e", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
-	require.NoError(t, err)
-	_, _, _, err = conn.ChildrenW("/")
-	require.NoError(t, err)
-	for word, want := range map[string]string{
-		"ruok": "imok", "isro": "rw", "mntr": "zk_watch_count\t1\n", "srvr": "Mode: standalone", "dump": "\t/e\n",
-		"envi": "zookeeper.version=3.8.0", "cons": "sid=0x", "stat": "Clients:",
-		"conf": "tickTime=2000", "wchs": "wchs is not executed because it is not in the whitelist.\n", "nope": "",
-	} {
-		answer, err := rawzk.Word(srv.Addr(), word)
-		require.NoError(t, err)
-		require.Contains(t, answer, want, word)
-	}
-	_, ok := zk.FLWSrvr([]string{srv.Addr()}, time.Second)
-	require.False(t, ok, "go-zookeeper reads it on no server since 3.7, and must not here")
-	_, ok = zk.FLWCons([]string{srv.Addr()}, time.Second)
-	require.False(t, ok)
-	require.Equal(t, []bool{true}, zk.FLWRuok([]string{srv.Addr()}, time.Second))
-}
-
-func TestWords_ClientIsDoneSending_IsAnswered(t *testing.T) {
-	bubble(t, func(t *testing.T, n *Network) {
-		srv := Start(t, WithNetwork(n))
-		nc, err := n.Dial("tcp", srv.Addr(), time.Second)
-		require.NoError(t, err)
-		_, err = nc.Write([]byte("ruok\n"))
-		require.NoError(t, err)
-		require.NoError(t, nc.(interface{ CloseWrite() error }).CloseWrite())
-		answer, err := io.ReadAll(nc)
-		require.NoError(t, err)
-		require.Equal(t, "imok", string(answer))
 	})
 }
 

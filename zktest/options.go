@@ -27,6 +27,7 @@ type config struct {
 	syncLimit      int
 	version        string
 	shuffled       bool
+	whitelist      []string
 }
 
 // versions are those that the server can be, oldest first.
@@ -121,6 +122,10 @@ func WithSuperDigest(digest string) Option { return func(c *config) { c.superDig
 // WithShuffledChildren lists children in a new order each time. A real server keeps the order while the children stay the same, and
 // so does this one without the option; code that relies on it, or on an order at all, is found out sooner with it.
 func WithShuffledChildren() Option { return func(c *config) { c.shuffled = true } }
+
+// WithWhitelist sets the four-letter words that the server answers besides srvr, as 4lw.commands.whitelist does; "*" stands for
+// all. Without it, as on a real server, srvr is the only one: a health check by ruok or mntr fails.
+func WithWhitelist(words ...string) Option { return func(c *config) { c.whitelist = words } }
 
 // WithSyncLimit sets for how many ticks a member of an ensemble goes on without hearing from the others; 5 if not given.
 func WithSyncLimit(ticks int) Option { return func(c *config) { c.syncLimit = ticks } }

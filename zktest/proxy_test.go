@@ -61,7 +61,7 @@ func TestProxy_OnFrame_ShowsEveryFrameInOrder(t *testing.T) {
 }
 
 func TestProxy_OverTCP_PassesEverythingElse(t *testing.T) {
-	srv := Start(t)
+	srv := Start(t, WithWhitelist("ruok"))
 	p := StartProxy(t, srv.Addr())
 	word, err := rawzk.Word(p.Addr(), "ruok")
 	require.NoError(t, err)

@@ -296,7 +296,7 @@ func (q *quorum) elect(now time.Time) {
 		for _, ep := range ready {
 			q.join(ep)
 		}
-		q.leader.replica.role = leading
+		q.leader.replica.role, q.leader.replica.since = leading, now
 		q.leader.replica.actAt = q.leaderGivesUp(q.leader, now)
 		q.c.touchAll()
 	}

@@ -32,6 +32,7 @@ type replica struct {
 	role    role
 	leader  *endpoint // whom it follows, itself when leading; nil otherwise
 	term    int64     // the epoch of that leader
+	since   time.Time // when it began to lead, if it leads
 	logged  int64     // zxid of the last transaction it has, visible or not
 	group   int       // members reach each other if they are in the same
 	lag     time.Duration

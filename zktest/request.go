@@ -5,6 +5,7 @@ package zktest
 import (
 	"bytes"
 	"errors"
+	"time"
 
 	"github.com/zklock/zklock/internal/wire"
 )
@@ -12,6 +13,7 @@ import (
 type request struct {
 	conn  *conn
 	op    wire.Op
+	at    time.Time // of its arrival
 	xid   int32
 	body  []byte
 	paths []string // what it is about, when there are faults to match
@@ -19,14 +21,15 @@ type request struct {
 }
 
 // frame takes a frame off a connection: the connect request first, requests with a header after it.
-func (c *cluster) frame(cn *conn, body []byte) {
+func (c *cluster) frame(m message) {
+	cn := m.conn
 	if cn.gone || cn.deafened {
 		return
 	}
-	cn.stats.received++
-	req := &request{conn: cn, op: wire.OpConnect, body: body}
+	cn.got(4 + len(m.body))
+	req := &request{conn: cn, op: wire.OpConnect, at: m.at, body: m.body}
 	if cn.greeted {
-		d := wire.NewDecoder(body)
+		d := wire.NewDecoder(m.body)
 		var h wire.RequestHeader
 		h.Decode(d)
 		if d.Err() != nil {
@@ -78,7 +81,7 @@ func (c *cluster) catchUp(cn *conn) {
 	for len(cn.backlog) > 0 && !cn.waiting && !cn.gone {
 		m := cn.backlog[0]
 		cn.backlog = cn.backlog[1:]
-		c.frame(cn, m.body)
+		c.frame(m)
 	}
 }
 
@@ -260,7 +263,7 @@ func (c *cluster) fail(req *request, code wire.Code) {
 // reply sends a header and, if there is one, a record.
 func (c *cluster) reply(req *request, h wire.ReplyHeader, rec wire.Record) {
 	cn := req.conn
-	cn.stats.replied(req.op, h)
+	cn.replied(req, h)
 	records := []wire.Record{h}
 	if rec != nil {
 		records = append(records, rec)
@@ -271,7 +274,13 @@ func (c *cluster) reply(req *request, h wire.ReplyHeader, rec wire.Record) {
 // send queues a reply, unless a fault says otherwise. The connect exchange has no header.
 func (c *cluster) send(req *request, frame []byte, h *wire.ReplyHeader) {
 	cn := req.conn
-	cn.stats.sent++
+	size := int64(0) // that of the connect exchange does not count
+	if h != nil {
+		if size = int64(len(frame) - 4); req.op != wire.OpPing {
+			cn.ep.stats.bytesSent += size
+		}
+	}
+	cn.gave(size)
 	var v verdict
 	if c.faults.active() {
 		v = c.faults.match(happening{when: afterOp, op: Op(req.op), paths: req.paths, session: cn.sessionID()})

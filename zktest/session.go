@@ -104,6 +104,7 @@ func (c *cluster) expireID(id int64) bool {
 //   - Session id 0 in the answer says that the session is gone; the connection closes after it.
 func (c *cluster) connect(req *request) {
 	cn := req.conn
+	cn.ep.stats.connects++
 	ask, err := decode[wire.ConnectRequest](req.body)
 	if err != nil || ask.LastZxidSeen > cn.ep.zxid {
 		c.forget(cn)
@@ -124,7 +125,7 @@ func (c *cluster) connect(req *request) {
 		tx := c.begin(s.id)
 		tx.opens = s.id
 		c.commit(tx)
-		cn.stats.replied(wire.OpConnect, wire.ReplyHeader{Zxid: tx.zxid})
+		cn.replied(req, wire.ReplyHeader{Zxid: tx.zxid})
 	} else {
 		s = c.sessions[ask.SessionID]
 		if old := cn.ep.attached[ask.SessionID]; old != nil {

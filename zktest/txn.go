@@ -141,7 +141,7 @@ func (c *cluster) event(cn *conn, event EventType, path string, zxid int64) {
 			cn.out.put(outItem{data: frame, wait: first})
 			first = wait{}
 			c.events++
-			cn.stats.sent++
+			cn.gave(int64(len(frame) - 4))
 		}
 	}
 	if v.expire && cn.session != nil {

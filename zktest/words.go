@@ -20,58 +20,56 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// knownWords are those of ZooKeeper 3.8 and 3.9.
-var knownWords = []string{"conf", "cons", "crst", "dirs", "dump", "envi", "gtmk", "hash", "isro", "mntr", "ruok", "srst", "srvr", "stat",
-	"stmk", "wchc", "wchp", "wchs"}
-
 func (c *cluster) fourLetterWord(cn *conn, word string) {
 	if cn.gone || cn.deafened {
 		return
 	}
-	if !slices.Contains(knownWords, word) {
+	says := func(answer string) func(*endpoint) string { return func(*endpoint) string { return answer } }
+	say := map[string]func(*endpoint) string{
+		"conf": c.wordConf, "cons": c.wordCons, "crst": c.wordCrst, "dirs": says("datadir_size: 0\nlogdir_size: 0\n"),
+		"dump": c.wordDump, "envi": c.wordEnvi, "gtmk": says("306"), "hash": says(""), "isro": says("rw"), "mntr": c.wordMntr,
+		"ruok": says("imok"), "srst": c.wordSrst, "srvr": c.wordSrvr, "stat": c.wordStat, "stmk": says(""),
+		"wchc": c.wordWchc, "wchp": c.wordWchp, "wchs": c.wordWchs,
+	}[word]
+	if say == nil {
 		c.forget(cn) // it is the length of a frame that is too long
 		return
 	}
-	cn.stats.received++
-	words := map[string]func(*endpoint) string{
-		"ruok": func(*endpoint) string { return "imok" },
-		"isro": func(*endpoint) string { return "rw" },
-		"conf": c.wordConf, "cons": c.wordCons, "dump": c.wordDump, "envi": c.wordEnvi, "mntr": c.wordMntr,
-		"srvr": c.wordSrvr, "stat": c.wordStat,
-	}
-	var answer string
+	cn.got(4)
+	allowed := word == "srvr" || slices.Contains(c.cfg.whitelist, word) || slices.Contains(c.cfg.whitelist, "*")
 	switch {
-	case words[word] == nil:
-		answer = word + " is not executed because it is not in the whitelist.\n"
-	case cn.ep.serving(), word == "ruok", word == "envi":
-		answer = words[word](cn.ep)
+	case !allowed:
+		say = says(word + " is not executed because it is not in the whitelist.\n")
+	case cn.ep.serving(), word == "ruok", word == "envi", word == "gtmk", word == "stmk":
 	case word == "isro":
-		answer = "null"
+		say = says("null")
 	default:
-		answer = "This ZooKeeper instance is not currently serving requests\n"
+		say = says("This ZooKeeper instance is not currently serving requests\n")
 	}
-	cn.out.put(outItem{data: []byte(answer)})
+	if answer := say(cn.ep); answer != "" {
+		cn.out.put(outItem{data: []byte(answer)})
+		cn.gave(0)
+	}
 	c.finish(cn)
 }
 
-// clients returns all connections, in the order in which they came.
-func (ep *endpoint) clients() []*conn {
-	return slices.SortedFunc(maps.Keys(ep.conns), func(a, b *conn) int { return cmp.Compare(a.id, b.id) })
-}
-
-func (c *cluster) traffic(ep *endpoint) (received, sent int64) {
+// clients returns all connections, in the order in which they came, but for those that are about to be closed.
+func (ep *endpoint) clients() (all []*conn) {
 	for cn := range ep.conns {
-		received += cn.stats.received
-		sent += cn.stats.sent
+		if !cn.deafened {
+			all = append(all, cn)
+		}
 	}
-	return received, sent
+	slices.SortFunc(all, func(a, b *conn) int { return cmp.Compare(a.id, b.id) })
+	return all
 }
 
 func (c *cluster) wordSrvr(ep *endpoint) string {
-	received, sent := c.traffic(ep)
-	s := fmt.Sprintf("Zookeeper version: %s\nLatency min/avg/max: 0/0.0/0\nReceived: %d\nSent: %d\nConnections: %d\n"+
+	latency := ep.stats.requests()
+	_, _, least, most := latency.sum()
+	s := fmt.Sprintf("Zookeeper version: %s\nLatency min/avg/max: %d/%s/%d\nReceived: %d\nSent: %d\nConnections: %d\n"+
 		"Outstanding: 0\nZxid: %#x\nMode: %s\nNode count: %d\n",
-		c.cfg.fullVersion(), received, sent, len(ep.conns), ep.zxid, ep.mode(), len(ep.tree.nodes))
+		c.cfg.fullVersion(), least, latency.average(), most, ep.stats.received, ep.stats.sent, len(ep.clients()), ep.zxid, ep.mode(), len(ep.tree.nodes))
 	if ep.mode() == leading.String() {
 		s += "Proposal sizes last/min/max: -1/-1/-1\n"
 	}
@@ -92,7 +90,7 @@ func (c *cluster) wordStat(ep *endpoint) string {
 func (cn *conn) brief() string {
 	reads := 1
 	if cn.session == nil && cn.stats.received > 0 {
-		reads = 0 // it has sent a word
+		reads = 0 // a word has come
 	}
 	return fmt.Sprintf(" /%s[%d](queued=0,recved=%d,sent=%d", cn.nc.RemoteAddr(), reads, cn.stats.received, cn.stats.sent)
 }
@@ -116,56 +114,65 @@ func lop(op wire.Op, code wire.Code) string {
 	return "NA"
 }
 
-// replied notes a reply for cons. Those to auth and sasl do not count.
-func (s *connStats) replied(op wire.Op, h wire.ReplyHeader) {
-	if op == wire.OpAuth || op == wire.OpSASL {
-		return
-	}
-	s.lastOp, s.lastZxid, s.last = lop(op, h.Err), h.Zxid, time.Now()
-	if h.Xid >= 0 { // others stand for no request of the client's own
-		s.lastXid = h.Xid
-	}
-}
-
 func (c *cluster) wordCons(ep *endpoint) string {
 	var b strings.Builder
 	for _, cn := range ep.clients() {
 		b.WriteString(cn.brief())
-		if cn.session != nil {
-			fmt.Fprintf(&b, ",sid=%#x,lop=%s,est=%d,to=%d,lcxid=%#x,lzxid=%#x,lresp=%d,llat=0,minlat=0,avglat=0,maxlat=0",
-				cn.session.id, cn.stats.lastOp, cn.stats.opened.UnixMilli(), cn.session.timeout.Milliseconds(),
-				cn.stats.lastXid, cn.stats.lastZxid, max(0, cn.stats.last.Sub(c.epoch).Milliseconds()))
+		if st := &cn.stats; cn.session != nil {
+			fmt.Fprintf(&b, ",sid=%#x,lop=%s,est=%d,to=%d", cn.session.id, st.lastOp, st.opened.UnixMilli(), cn.session.timeout.Milliseconds())
+			if st.lastXid >= 0 {
+				fmt.Fprintf(&b, ",lcxid=%#x", st.lastXid)
+			}
+			count, total, least, most := st.latency.sum()
+			if !st.reset {
+				least = 0
+			}
+			fmt.Fprintf(&b, ",lzxid=%#x,lresp=%d,llat=%d,minlat=%d,avglat=%d,maxlat=%d",
+				uint64(st.lastZxid), st.lastReply, st.lastLatency, least, total/max(count, 1), most)
 		}
 		b.WriteString(")\n")
 	}
 	return b.String() + "\n"
 }
 
-func (c *cluster) wordMntr(ep *endpoint) string {
-	ephemerals := 0
-	for _, paths := range ep.tree.ephemerals {
-		ephemerals += len(paths)
+func (c *cluster) wordCrst(ep *endpoint) string {
+	for cn := range ep.conns {
+		cn.stats = connStats{opened: cn.stats.opened, lastOp: "NA", lastXid: -1, lastZxid: -1, latency: latency{}, reset: true}
 	}
-	size := 0
-	for path, n := range ep.tree.nodes {
-		size += len(path) + len(n.data)
-	}
-	received, sent := c.traffic(ep)
+	return "Connection stats reset.\n"
+}
+
+func (c *cluster) wordSrst(ep *endpoint) string {
+	ep.stats = newServerStats(ep.stats.started)
+	return "Server stats reset.\n"
+}
+
+// The words about watches tell of those for data alone, and not of those for children.
+func (c *cluster) wordWchs(ep *endpoint) string {
+	return fmt.Sprintf("%d connections watching %d paths\nTotal watches:%d\n", len(ep.data.byConn), len(ep.data.byPath), ep.data.size())
+}
+
+func (c *cluster) wordWchc(ep *endpoint) string {
 	var b strings.Builder
-	for _, kv := range []struct {
-		key   string
-		value any
-	}{
-		{"version", c.cfg.fullVersion()}, {"server_state", ep.mode()}, {"peer_state", ep.mode()},
-		{"avg_latency", "0.0"}, {"max_latency", 0}, {"min_latency", 0},
-		{"packets_received", received}, {"packets_sent", sent}, {"outstanding_requests", 0},
-		{"num_alive_connections", len(ep.conns)}, {"znode_count", len(ep.tree.nodes)},
-		{"watch_count", ep.data.size() + ep.child.size()}, {"ephemerals_count", ephemerals},
-		{"approximate_data_size", size}, {"global_sessions", len(c.sessions)}, {"local_sessions", 0},
-	} {
-		fmt.Fprintf(&b, "zk_%s\t%v\n", kv.key, kv.value)
+	for _, cn := range ep.clients() {
+		if paths := ep.data.byConn[cn]; len(paths) > 0 {
+			fmt.Fprintf(&b, "%#x\n\t%s\n", cn.sessionID(), strings.Join(slices.Sorted(maps.Keys(paths)), "\n\t"))
+		}
 	}
-	return b.String()
+	return b.String() + "\n"
+}
+
+func (c *cluster) wordWchp(ep *endpoint) string {
+	var b strings.Builder
+	for _, path := range slices.Sorted(maps.Keys(ep.data.byPath)) {
+		fmt.Fprintf(&b, "%s\n", path)
+		for _, cn := range ep.clients() {
+			if _, watches := ep.data.byPath[path][cn]; watches {
+				fmt.Fprintf(&b, "\t%#x\n", cn.sessionID())
+			}
+		}
+	}
+	return b.String() + "\n"
 }
 
 func (c *cluster) wordDump(ep *endpoint) string {

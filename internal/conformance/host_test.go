@@ -187,6 +187,11 @@ func (h *host) start(configPath string, properties map[string]string) (machine, 
 	opts := []zktest.Option{
 		zktest.WithSuperDigest(properties["zookeeper.DigestAuthenticationProvider.superDigest"]),
 	}
+	for _, words := range []string{cfg["4lw.commands.whitelist"], properties["zookeeper.4lw.commands.whitelist"]} {
+		if words != "" {
+			opts = append(opts, zktest.WithWhitelist(strings.Split(words, ",")...))
+		}
+	}
 	if ms, err := strconv.Atoi(cfg["tickTime"]); err == nil {
 		opts = append(opts, zktest.WithTick(time.Duration(ms)*time.Millisecond))
 	}
