@@ -59,7 +59,7 @@
 // nodes with their stats, sequences (up to their end at 2147483647) and the reaper of containers and TTL nodes;
 // sessions with expiry on tick boundaries, re-attachment, and the passwords of the real server; one-shot,
 // persistent and recursive watches, and setting them again after a reconnect; multi and multiRead; ACLs with the
-// schemes world, ip, digest, auth and super, and sasl with DIGEST-MD5 ([WithSASLUsers]); the zxids of every operation that fails or succeeds; the
+// schemes world, ip, digest, auth and super, and sasl with DIGEST-MD5 ([WithSASLUsers]); quotas ([WithEnforcedQuotas]); the zxids of every operation that fails or succeeds; the
 // four-letter words, with the bytes of the release, which go-zookeeper's FLWSrvr and FLWCons cannot read since 3.7, and of which srvr
 // alone is answered without [WithWhitelist]. A differential test compares it with ZooKeeper 3.8.0 as Debian ships it, reply by reply. Watch events go only to
 // sessions with READ, as on that server and on 3.8.4 and later. [WithVersion] makes it a 3.9.3 or a 3.9.6, compared with
@@ -70,7 +70,7 @@
 //
 // # What is not
 //
-// The server writes nothing to disk. It has no quotas, throttling, limits on connections, Kerberos, TLS, read-only mode, local
+// The server writes nothing to disk. It has no throttling, limits on connections, Kerberos, TLS, read-only mode, local
 // sessions or observers, and reconfig answers that it is disabled. A bare check outside a multi makes 3.8.0 fall silent;
 // here the answer is unimplemented. Characters beyond the basic plane, which no node may have in its name, come back as
 // UTF-8 and not in Java's way. The server does requests one by one, those of different clients too.

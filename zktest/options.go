@@ -28,6 +28,7 @@ type config struct {
 	version        string
 	shuffled       bool
 	whitelist      []string
+	quotas         bool
 }
 
 // versions are those that the server can be, oldest first.
@@ -126,6 +127,10 @@ func WithShuffledChildren() Option { return func(c *config) { c.shuffled = true 
 // WithWhitelist sets the four-letter words that the server answers besides srvr, as 4lw.commands.whitelist does; "*" stands for
 // all. Without it, as on a real server, srvr is the only one: a health check by ruok or mntr fails.
 func WithWhitelist(words ...string) Option { return func(c *config) { c.whitelist = words } }
+
+// WithEnforcedQuotas refuses writes beyond a quota's hard limits with -125, as zookeeper.enforceQuota does from 3.7 on. Without it,
+// quotas only count.
+func WithEnforcedQuotas() Option { return func(c *config) { c.quotas = true } }
 
 // WithSyncLimit sets for how many ticks a member of an ensemble goes on without hearing from the others; 5 if not given.
 func WithSyncLimit(ticks int) Option { return func(c *config) { c.syncLimit = ticks } }

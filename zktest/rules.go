@@ -32,7 +32,9 @@ func createAs(op wire.Op, flags int32) nodeKind {
 type rules struct {
 	tree       *tree
 	ttlEnabled bool
-	sasl       bool // there are ACLs of the scheme
+	sasl       bool              // there are ACLs of the scheme
+	quotas     bool              // are enforced
+	stats      map[string][]byte // of quotas before the multi; nil outside of one
 	pending    map[string]int32
 	initial    map[string]int32
 }
@@ -84,6 +86,9 @@ func (r rules) create(op wire.Op, req wire.CreateRequest, session int64, ids []w
 	}
 	if parent.kind == ephemeral {
 		return change{}, wire.NoChildrenForEphemerals
+	}
+	if err := r.quota(path, 1, int64(len(req.Data))); err != nil {
+		return change{}, err
 	}
 	// Beyond the wrap the tree does not take the new count over (see tree.create). So only requests that are decided
 	// before this one is applied see it: later operations of a multi, and pipelined requests.
@@ -143,7 +148,11 @@ func (r rules) setData(req wire.SetDataRequest, ids []wire.ID) (change, error) {
 		return change{}, wire.NoNode
 	case !allowed(n.acl, wire.PermWrite, ids):
 		return change{}, wire.NoAuth
-	case req.Version != -1 && req.Version != n.version:
+	}
+	if err := r.quota(req.Path, 0, int64(len(req.Data)-len(n.data))); err != nil {
+		return change{}, err
+	}
+	if req.Version != -1 && req.Version != n.version {
 		return change{}, wire.BadVersion
 	}
 	return change{kind: changeData, path: req.Path, data: req.Data, version: n.version + 1, owner: n.owner}, nil

@@ -133,7 +133,11 @@ func (t *tree) apply(ch change, zxid, now int64) (undo func()) {
 		n := t.nodes[ch.path]
 		before := *n
 		n.data, n.version, n.mzxid, n.mtime = ch.data, ch.version, zxid, now
-		return func() { n.data, n.version, n.mzxid, n.mtime = before.data, before.version, before.mzxid, before.mtime }
+		unaccount := t.account(ch.path, 0, int64(len(ch.data)-len(before.data)))
+		return func() {
+			unaccount()
+			n.data, n.version, n.mzxid, n.mtime = before.data, before.version, before.mzxid, before.mtime
+		}
 	case changeACL:
 		n := t.nodes[ch.path]
 		before := *n
@@ -158,7 +162,10 @@ func (t *tree) create(ch change, zxid, now int64) (undo func()) {
 		children: make(map[string]struct{}), creates: ch.initial,
 		czxid: zxid, mzxid: zxid, pzxid: zxid, ctime: now, mtime: now,
 	})
+	t.startStats(ch.path)
+	unaccount := t.account(ch.path, 1, int64(len(ch.data)))
 	return func() {
+		unaccount()
 		t.remove(ch.path)
 		delete(parent.children, name)
 		parent.creates, parent.pzxid = creates, pzxid
@@ -172,7 +179,9 @@ func (t *tree) delete(path string, zxid int64) (undo func()) {
 	delete(parent.children, name)
 	parent.pzxid = max(pzxid, zxid)
 	t.remove(path)
+	unaccount := t.account(path, -1, -int64(len(n.data)))
 	return func() {
+		unaccount()
 		parent.children[name] = struct{}{}
 		parent.pzxid = pzxid
 		t.insert(path, n)

@@ -89,10 +89,14 @@ func (c *cluster) multi(req *request) (wire.Record, error) {
 	if err != nil {
 		return nil, err
 	}
+	r := c.rules()
+	if r.quotas {
+		r.stats = c.tree.allStats()
+	}
 	var answer wire.MultiResponse
 	failed := -1
 	for i, op := range ask.Ops {
-		ch, as, err := c.multiOp(op, req)
+		ch, as, err := c.multiOp(r, op, req)
 		if code := codeOf(err); err != nil && code == wire.MarshallingError {
 			c.rollback(tx)
 			return nil, err
@@ -132,7 +136,7 @@ func (c *cluster) multi(req *request) (wire.Record, error) {
 // multiOp decides one operation of a multi, and says with which type its result is sent. In a multi the flags of a create,
 // not its type, make a container or a TTL node. The results of those are sent as create2; so is that of a create2, from 3.9
 // on.
-func (c *cluster) multiOp(op wire.MultiOp, req *request) (ch change, as wire.Op, err error) {
+func (c *cluster) multiOp(r rules, op wire.MultiOp, req *request) (ch change, as wire.Op, err error) {
 	ids := req.conn.ids
 	switch op.Op {
 	case wire.OpCreate, wire.OpCreate2, wire.OpCreateContainer, wire.OpCreateTTL:
@@ -150,14 +154,14 @@ func (c *cluster) multiOp(op wire.MultiOp, req *request) (ch change, as wire.Op,
 			}
 			kind, as = wire.OpCreateTTL, wire.OpCreate2
 		}
-		ch, err = c.rules().create(kind, op.Create, req.conn.session.id, ids)
+		ch, err = r.create(kind, op.Create, req.conn.session.id, ids)
 		return ch, as, err
 	case wire.OpDelete:
-		ch, err = c.rules().delete(wire.PathVersionRequest{Path: op.Path, Version: op.Version}, ids)
+		ch, err = r.delete(wire.PathVersionRequest{Path: op.Path, Version: op.Version}, ids)
 	case wire.OpSetData:
-		ch, err = c.rules().setData(wire.SetDataRequest{Path: op.Path, Data: op.Data, Version: op.Version}, ids)
+		ch, err = r.setData(wire.SetDataRequest{Path: op.Path, Data: op.Data, Version: op.Version}, ids)
 	case wire.OpCheck:
-		ch, err = c.rules().check(wire.PathVersionRequest{Path: op.Path, Version: op.Version}, ids)
+		ch, err = r.check(wire.PathVersionRequest{Path: op.Path, Version: op.Version}, ids)
 	default:
 		return change{}, 0, wire.MarshallingError
 	}
