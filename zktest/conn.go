@@ -5,6 +5,7 @@ package zktest
 
 import (
 	"bufio"
+	"crypto/tls"
 	"io"
 	"net"
 	"sync"
@@ -37,7 +38,11 @@ type conn struct {
 func (c *conn) close() {
 	c.once.Do(func() {
 		close(c.closed)
-		c.nc.Close()
+		nc := c.nc
+		if over, ok := nc.(*tls.Conn); ok {
+			nc = over.NetConn() // the loop must not wait until the client has read that this is the end
+		}
+		nc.Close()
 	})
 }
 
@@ -122,7 +127,9 @@ func (c *conn) write() {
 			}
 			batch = append(batch, it.data...)
 			if it.last {
-				flush()
+				if flush() {
+					c.nc.Close()
+				}
 				return
 			}
 		}

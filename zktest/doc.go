@@ -55,24 +55,25 @@
 //
 // # What is modelled
 //
-// Everything that go-zookeeper 1.0, kazoo 2.8 and Curator 5.4 send to a single ZooKeeper 3.8: all kinds of
-// nodes with their stats, sequences (up to their end at 2147483647) and the reaper of containers and TTL nodes;
-// sessions with expiry on tick boundaries, re-attachment, and the passwords of the real server; one-shot,
-// persistent and recursive watches, and setting them again after a reconnect; multi and multiRead; ACLs with the
-// schemes world, ip, digest, auth and super, and sasl with DIGEST-MD5 ([WithSASLUsers]); quotas ([WithEnforcedQuotas]); the zxids of every operation that fails or succeeds; the
-// four-letter words, with the bytes of the release, which go-zookeeper's FLWSrvr and FLWCons cannot read since 3.7, and of which srvr
-// alone is answered without [WithWhitelist]. A differential test compares it with ZooKeeper 3.8.0 as Debian ships it, reply by reply. Watch events go only to
-// sessions with READ, as on that server and on 3.8.4 and later. [WithVersion] makes it a 3.9.3 or a 3.9.6, compared with
-// those as Debian ships them, except for the differences in the next section.
+// Everything that go-zookeeper 1.0, kazoo 2.8 and Curator 5.4 send to a single ZooKeeper 3.8: all kinds of nodes with their
+// stats, sequences (up to their end at 2147483647) and the reaper of containers and TTL nodes; sessions with expiry on tick
+// boundaries, re-attachment, and the passwords of the real server; one-shot, persistent and recursive watches, and setting them
+// again after a reconnect; multi and multiRead; ACLs with the schemes world, ip, digest, auth and super, and sasl with
+// DIGEST-MD5 ([WithSASLUsers]); TLS ([WithTLS]); quotas ([WithEnforcedQuotas]); the zxids of every operation that fails or
+// succeeds; the four-letter words, with the bytes of the release, which go-zookeeper's FLWSrvr and FLWCons cannot read since
+// 3.7, and of which srvr alone is answered without [WithWhitelist]. A differential test compares it with ZooKeeper 3.8.0 as
+// Debian ships it, reply by reply. Watch events go only to sessions with READ, as on that server and on 3.8.4 and later.
+// [WithVersion] makes it a 3.9.3 or a 3.9.6, compared with those as Debian ships them, except for the differences in the next
+// section.
 //
 // [Ensemble] adds what matters to a lock on several servers: lag, leases of sessions that reach the leader late, servers
 // that are cut off from it, elections.
 //
 // # What is not
 //
-// The server writes nothing to disk. It has no throttling, limits on connections, Kerberos, TLS, read-only mode, local
-// sessions or observers, and reconfig answers that it is disabled. A bare check outside a multi makes 3.8.0 fall silent;
-// here the answer is unimplemented. Characters beyond the basic plane, which no node may have in its name, come back as
+// The server writes nothing to disk. It has no throttling, limits on connections, Kerberos, ACLs by certificate, read-only
+// mode, local sessions or observers, and reconfig answers that it is disabled. A bare check outside a multi makes 3.8.0 fall
+// silent; here the answer is unimplemented. Characters beyond the basic plane, which no node may have in its name, come back as
 // UTF-8 and not in Java's way. The server does requests one by one, those of different clients too.
 //
 // As a 3.9 it keeps 3.8's persistent watches, checkWatches and removeWatches, its ACLs without IPv6, and its answers

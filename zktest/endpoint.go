@@ -4,6 +4,7 @@ package zktest
 // watches. A single server has one endpoint, an ensemble several over one state.
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net"
 	"sync"
@@ -84,15 +85,20 @@ func (ep *endpoint) start() error {
 	return nil
 }
 
-func (ep *endpoint) listen() (net.Listener, error) {
+func (ep *endpoint) listen() (ln net.Listener, err error) {
 	addr := ep.addr
 	if ep.c.cfg.network != nil {
-		return ep.c.cfg.network.Listen(addr)
+		ln, err = ep.c.cfg.network.Listen(addr)
+	} else {
+		if addr == "" {
+			addr = "127.0.0.1:0"
+		}
+		ln, err = net.Listen("tcp", addr)
 	}
-	if addr == "" {
-		addr = "127.0.0.1:0"
+	if err != nil || ep.c.cfg.tls == nil {
+		return ln, err
 	}
-	return net.Listen("tcp", addr)
+	return tls.NewListener(ln, ep.c.cfg.tls), nil
 }
 
 // halt closes the listener and all connections and returns when their goroutines have ended.

@@ -1,6 +1,7 @@
 package zktest
 
 import (
+	"crypto/tls"
 	"fmt"
 	"slices"
 	"time"
@@ -29,6 +30,7 @@ type config struct {
 	shuffled       bool
 	whitelist      []string
 	quotas         bool
+	tls            *tls.Config
 }
 
 // versions are those that the server can be, oldest first.
@@ -131,6 +133,10 @@ func WithWhitelist(words ...string) Option { return func(c *config) { c.whitelis
 // WithEnforcedQuotas refuses writes beyond a quota's hard limits with -125, as zookeeper.enforceQuota does from 3.7 on. Without it,
 // quotas only count.
 func WithEnforcedQuotas() Option { return func(c *config) { c.quotas = true } }
+
+// WithTLS makes the server speak TLS alone on its port, as secureClientPort does. With ClientAuth and ClientCAs in the config, it
+// takes only clients with a certificate; it has no ACLs of the scheme x509.
+func WithTLS(conf *tls.Config) Option { return func(c *config) { c.tls = conf } }
 
 // WithSyncLimit sets for how many ticks a member of an ensemble goes on without hearing from the others; 5 if not given.
 func WithSyncLimit(ticks int) Option { return func(c *config) { c.syncLimit = ticks } }
