@@ -26,7 +26,7 @@
 //		...
 //	})
 //
-// docs/testing.md in the repository is a guide.
+// docs/testing.md in the repository is a guide, also from testcontainers and Curator's TestingServer.
 //
 // # More
 //
@@ -36,17 +36,7 @@
 //     History holds the last 100,000 changes with their sessions, zxids and times, for checkers.
 //   - Several servers: an [Ensemble] has lag, members that are cut off, and elections.
 //   - Real servers: a [Proxy] brings the same faults to any server, and [ExpireSession] ends a session there.
-//   - Other languages: the command zklock serve is this server in a process of its own.
-//
-// # From testcontainers
-//
-//   - Start(t) stands for the container: no image, port mapping, wait strategy or Terminate. srv.Addr() is the connect string.
-//   - A server for each test, in place of one container for the package: the tests get clean trees, and may run in parallel.
-//   - Settings are options: WithTick is tickTime, WithSessionTimeouts its minimum and maximum, WithTTLNodes extendedTypesEnabled.
-//   - To pause the container: Freeze and Thaw. To restart it: Stop and Start, and nothing is lost.
-//   - Toxiproxy: a [Proxy], which knows requests, or a [Network] with latency and partitions.
-//   - To wait for a session to end: ExpireSession, or virtual time.
-//   - Keep one real server in a nightly run: what is not modelled (below) shows there.
+//   - Other languages: the command zklock serve is this server in a process of its own, with faults by HTTP.
 //
 // # For proofs about a lock itself
 //

@@ -8,6 +8,7 @@
 // run that is asked for its lock, and revoke.go asks. ls.go takes the flags of ls; lister.go reads queues, table.go prints them, watch.go
 // follows them, and parties.go says what has changed. prune.go removes empty lock roots, by the rules of pruneplan.go. delete.go, expire.go,
 // serve.go and demo.go are commands of their own: the end of a lock node and of a session, a server for development, and internal/demo.
+// servecontrol.go is the server's control port, and servefault.go reads the faults that it takes.
 // credentials.go has what --auth-file and --sasl name, and tls.go what the --tls flags name. printable.go escapes what a terminal would obey.
 package command
 

@@ -28,12 +28,26 @@ type serving struct {
 	tick              time.Duration
 	maxSessionTimeout time.Duration
 	members           int64
+	control           string
+	version           string
+	superDigest       string
+	ttlNodes          bool
+	enforceQuotas     bool
+	containerCheck    time.Duration
+	whitelist         string
 }
 
 // zkServer is one server or several.
 type zkServer interface {
 	Close()
 	Addrs() []string
+	Inject(zktest.Fault) *zktest.Injection
+	Sessions() []zktest.Session
+	ExpireSession(id int64) bool
+	DropConnection(id int64) bool
+	Freeze()
+	Thaw()
+	Dump() string
 }
 
 type single struct{ *zktest.Server }
@@ -53,6 +67,11 @@ listens on the loopback interface only, unless told otherwise.
   zklock serve &
   zklock run --servers 127.0.0.1:2181 --lease single /locks/try -- sleep 5
 
+With --control, tests bring about faults by HTTP: that port's / says how.
+
+  zklock serve --control 127.0.0.1:8474 &
+  curl -d 'After(create).Once().DropReply().Close()' 127.0.0.1:8474/faults
+
 When it accepts connections it prints the connection string on standard output.
 It ends with exit code 0 on SIGINT or SIGTERM.`,
 		Args:              none,
@@ -65,22 +84,41 @@ It ends with exit code 0 on SIGINT or SIGTERM.`,
 				return err
 			}
 			defer srv.Close()
+			if s.control != "" {
+				url, stop, err := serveControl(s.control, srv)
+				if err != nil {
+					return &exitError{exitUsage, fmt.Errorf("--control: %w", err)}
+				}
+				defer stop()
+				fmt.Fprintln(cmd.ErrOrStderr(), "zklock: control at "+url)
+			}
 			fmt.Fprintln(cmd.ErrOrStderr(), "zklock: a ZooKeeper server for development only: it keeps everything in memory, and forgets everything when it ends")
 			fmt.Fprintln(cmd.OutOrStdout(), strings.Join(srv.Addrs(), ","))
 			<-ctx.Done()
 			return nil
 		},
 	}
+	s.flags(cmd)
+	for _, name := range []string{"listen", "tick", "max-session-timeout", "members", "control", "super-digest", "container-check", "whitelist"} {
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
+	}
+	return cmd
+}
+
+func (s *serving) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVarP(&s.listen, "listen", "l", "127.0.0.1:2181", "`address` to listen on, host:port; port 0 for any free one")
 	f.BoolVar(&s.allowRemote, "allow-remote", false, "listen on an address that other hosts can reach, too")
 	f.DurationVar(&s.tick, "tick", 2*time.Second, "ZooKeeper's tickTime; sessions get timeouts of 2 ticks or more")
 	f.DurationVar(&s.maxSessionTimeout, "max-session-timeout", 0, "longest session timeout (default: 20 ticks)")
 	f.Int64Var(&s.members, "members", 1, "number of servers, as an ensemble, on consecutive ports")
-	for _, name := range []string{"listen", "tick", "max-session-timeout", "members"} {
-		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
-	}
-	return cmd
+	f.StringVar(&s.control, "control", "", "`address` of the control port, host:port (default: none)")
+	f.StringVar(&s.version, "zookeeper-version", "3.8.0", "the ZooKeeper that it is: 3.8.0, 3.9.3 or 3.9.6")
+	f.StringVar(&s.superDigest, "super-digest", "", "`user:digest` that may do anything, as superDigest has it")
+	f.BoolVar(&s.ttlNodes, "ttl-nodes", false, "allow TTL nodes, as extendedTypesEnabled does")
+	f.BoolVar(&s.enforceQuotas, "enforce-quotas", false, "refuse what exceeds a hard quota, as enforceQuota does")
+	f.DurationVar(&s.containerCheck, "container-check", time.Minute, "how often empty containers and old TTL nodes are looked for")
+	f.StringVar(&s.whitelist, "whitelist", "", "four-letter `words` to answer besides srvr: ruok,mntr, or * for all")
 }
 
 // start checks the flags and starts what they ask for.
@@ -95,7 +133,7 @@ func (s serving) start(ctx context.Context) (zkServer, error) {
 	case s.maxSessionTimeout < 0 || s.maxSessionTimeout > 0 && s.maxSessionTimeout < 2*s.tick:
 		return nil, exitf(exitUsage, "--max-session-timeout %v is below the shortest timeout, two ticks of %v", s.maxSessionTimeout, s.tick)
 	}
-	opts := []zktest.Option{zktest.WithTick(s.tick), zktest.WithSessionTimeouts(0, s.maxSessionTimeout)}
+	opts := s.options()
 	if s.members > 1 {
 		e, err := zktest.NewEnsemble(int(s.members), append(opts, zktest.WithAddrs(addrs...))...)
 		if err != nil {
@@ -108,6 +146,20 @@ func (s serving) start(ctx context.Context) (zkServer, error) {
 		return nil, &exitError{exitUsage, trim(err)}
 	}
 	return single{srv}, nil
+}
+
+func (s serving) options() []zktest.Option {
+	opts := []zktest.Option{
+		zktest.WithTick(s.tick), zktest.WithSessionTimeouts(0, s.maxSessionTimeout), zktest.WithVersion(s.version),
+		zktest.WithSuperDigest(s.superDigest), zktest.WithContainerCheck(s.containerCheck), zktest.WithWhitelist(strings.Split(s.whitelist, ",")...),
+	}
+	if s.ttlNodes {
+		opts = append(opts, zktest.WithTTLNodes())
+	}
+	if s.enforceQuotas {
+		opts = append(opts, zktest.WithEnforcedQuotas())
+	}
+	return opts
 }
 
 // addrs returns the members' addresses. It refuses an address that other hosts can reach, unless --allow-remote is given: the
@@ -124,9 +176,16 @@ func (s serving) addrs(ctx context.Context) ([]string, error) {
 	if s.members < 1 || s.members > maxMembers {
 		return nil, fmt.Errorf("--members %d: give 1 to %d", s.members, maxMembers)
 	}
-	if !s.allowRemote {
-		if err := isLoopback(ctx, host); err != nil {
-			return nil, fmt.Errorf("--listen %s: %w; this server has no protection of any kind, so give --allow-remote if that is meant", s.listen, err)
+	if err := s.onlyHere(ctx, "--listen", s.listen, host); err != nil {
+		return nil, err
+	}
+	if s.control != "" {
+		host, _, err := net.SplitHostPort(s.control)
+		if err != nil {
+			return nil, fmt.Errorf("--control %q: give host:port, such as 127.0.0.1:8474", s.control)
+		}
+		if err := s.onlyHere(ctx, "--control", s.control, host); err != nil {
+			return nil, err
 		}
 	}
 	var addrs []string
@@ -141,6 +200,17 @@ func (s serving) addrs(ctx context.Context) ([]string, error) {
 		addrs = append(addrs, net.JoinHostPort(host, strconv.FormatUint(p, 10)))
 	}
 	return addrs, nil
+}
+
+// onlyHere refuses an address that other hosts can reach, unless that is allowed.
+func (s serving) onlyHere(ctx context.Context, flag, addr, host string) error {
+	if s.allowRemote {
+		return nil
+	}
+	if err := isLoopback(ctx, host); err != nil {
+		return fmt.Errorf("%s %s: %w; this server has no protection of any kind, so give --allow-remote if that is meant", flag, addr, err)
+	}
+	return nil
 }
 
 var errReachable = errors.New("other hosts can reach it")

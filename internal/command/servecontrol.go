@@ -1,0 +1,253 @@
+package command
+
+// The control port of serve: what a test in Go does to a server of zktest, for tests in other languages. As toxiproxy's, it is HTTP.
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/zklock/zklock/zktest"
+)
+
+const controlHelp = `GET    /faults                all faults, and how often each has fired
+POST   /faults                a fault as Go writes it: After(create).Path("/locks/*").Once().DropReply().Close()
+POST   /faults/ID/release     let go of what its Hold() holds
+DELETE /faults/ID             end it
+DELETE /faults                end all
+GET    /sessions
+POST   /sessions/ID/drop      cut its connection
+DELETE /sessions/ID           expire it
+POST   /freeze, /thaw         no answers, until /thaw
+GET    /members
+POST   /members/N/stop        its nodes and sessions stay, for
+POST   /members/N/start
+POST   /members/N/isolate     cut it off from the other members
+POST   /members/N/lag?for=2s  let it show changes late
+POST   /heal                  end all isolation
+GET    /dump                  nodes, sessions and watches, as text
+`
+
+// control serves the port.
+type control struct {
+	srv zkServer
+
+	mu struct {
+		sync.Mutex // never held across a call that waits
+		faults     map[int]*zktest.Injection
+		last       int
+	}
+}
+
+// serveControl serves the port until stop is called, which returns after the last request.
+func serveControl(addr string, srv zkServer) (url string, stop func(), err error) {
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return "", nil, err
+	}
+	c := &control{srv: srv}
+	c.mu.faults = make(map[int]*zktest.Injection)
+	s := &http.Server{Handler: c.handler(), ReadHeaderTimeout: 10 * time.Second}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = s.Serve(ln) })
+	return "http://" + ln.Addr().String(), func() { _ = s.Close(); serving.Wait() }, nil
+}
+
+func (c *control) handler() http.Handler {
+	mux := http.NewServeMux()
+	on := func(pattern string, do func(*http.Request) (any, error)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Origin") != "" { // a page in somebody's browser
+				http.Error(w, "not for browsers", http.StatusForbidden)
+				return
+			}
+			switch what, err := do(r); {
+			case err != nil:
+				http.Error(w, err.Error(), http.StatusBadRequest)
+			case what == nil:
+				w.WriteHeader(http.StatusNoContent)
+			default:
+				answer(w, what)
+			}
+		})
+	}
+	on("GET /{$}", func(*http.Request) (any, error) { return controlHelp, nil })
+	on("GET /dump", func(*http.Request) (any, error) { return c.srv.Dump(), nil })
+	on("POST /freeze", func(*http.Request) (any, error) { c.srv.Freeze(); return nil, nil })
+	on("POST /thaw", func(*http.Request) (any, error) { c.srv.Thaw(); return nil, nil })
+	on("GET /faults", c.faults)
+	on("POST /faults", c.inject)
+	on("POST /faults/{id}/release", c.withFault(false, (*zktest.Injection).Release))
+	on("DELETE /faults/{id}", c.withFault(true, (*zktest.Injection).Remove))
+	on("DELETE /faults", c.removeAll)
+	on("GET /sessions", c.sessions)
+	on("POST /sessions/{id}/drop", c.withSession(c.srv.DropConnection))
+	on("DELETE /sessions/{id}", c.withSession(c.srv.ExpireSession))
+	on("GET /members", c.members)
+	on("POST /members/{id}/{act}", c.member)
+	on("POST /heal", c.heal)
+	return mux
+}
+
+func answer(w http.ResponseWriter, what any) {
+	if text, ok := what.(string); ok {
+		_, _ = io.WriteString(w, text)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(what)
+}
+
+// faultInfo is a fault as the port tells of it.
+type faultInfo struct {
+	ID    int    `json:"id"`
+	Fault string `json:"fault"`
+	Fired int    `json:"fired"`
+}
+
+func (c *control) faults(*http.Request) (any, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := []faultInfo{}
+	for _, id := range slices.Sorted(maps.Keys(c.mu.faults)) {
+		i := c.mu.faults[id]
+		all = append(all, faultInfo{id, i.String(), i.Fired()})
+	}
+	return all, nil
+}
+
+func (c *control) inject(r *http.Request) (any, error) {
+	spelled, err := io.ReadAll(io.LimitReader(r.Body, 64<<10))
+	if err != nil {
+		return nil, err
+	}
+	f, err := parseFault(string(spelled))
+	if err != nil {
+		return nil, err
+	}
+	i := c.srv.Inject(f)
+	if i.Err() != nil {
+		return nil, trim(i.Err())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.last++
+	c.mu.faults[c.mu.last] = i
+	return faultInfo{c.mu.last, i.String(), 0}, nil
+}
+
+func (c *control) withFault(forget bool, do func(*zktest.Injection)) func(*http.Request) (any, error) {
+	return func(r *http.Request) (any, error) {
+		id, _ := strconv.Atoi(r.PathValue("id"))
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		i, ok := c.mu.faults[id]
+		if !ok {
+			return nil, fmt.Errorf("there is no fault %q", r.PathValue("id"))
+		}
+		do(i)
+		if forget {
+			delete(c.mu.faults, id)
+		}
+		return nil, nil
+	}
+}
+
+func (c *control) removeAll(*http.Request) (any, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, i := range c.mu.faults {
+		i.Remove()
+	}
+	clear(c.mu.faults)
+	return nil, nil
+}
+
+func (c *control) sessions(*http.Request) (any, error) {
+	type info struct {
+		ID         string   `json:"id"`
+		Connected  bool     `json:"connected"`
+		Address    string   `json:"address,omitempty"`
+		TimeoutMS  int64    `json:"timeout_ms"`
+		Ephemerals []string `json:"ephemerals"`
+	}
+	all := []info{}
+	for _, s := range c.srv.Sessions() {
+		all = append(all, info{fmt.Sprintf("%#x", s.ID), s.Connected, s.RemoteAddr, s.Timeout.Milliseconds(), append([]string{}, s.Ephemerals...)})
+	}
+	return all, nil
+}
+
+func (c *control) withSession(do func(int64) bool) func(*http.Request) (any, error) {
+	return func(r *http.Request) (any, error) {
+		id, err := strconv.ParseInt(r.PathValue("id"), 0, 64)
+		if err != nil || !do(id) {
+			return nil, fmt.Errorf("there is no session %q, or it has no connection", r.PathValue("id"))
+		}
+		return nil, nil
+	}
+}
+
+func (c *control) members(*http.Request) (any, error) {
+	type info struct {
+		ID      int    `json:"id"`
+		Address string `json:"address"`
+		Role    string `json:"role,omitempty"`
+	}
+	all := []info{}
+	for i, addr := range c.srv.Addrs() {
+		m := info{ID: i + 1, Address: addr}
+		if e, ok := c.srv.(*zktest.Ensemble); ok {
+			m.Role = e.Member(m.ID).Role()
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+// member does something to one server.
+func (c *control) member(r *http.Request) (any, error) {
+	n, err := strconv.Atoi(r.PathValue("id"))
+	if err != nil || n < 1 || n > len(c.srv.Addrs()) {
+		return nil, fmt.Errorf("there is no member %q", r.PathValue("id"))
+	}
+	var m interface {
+		Start() error
+		Stop()
+	}
+	e, several := c.srv.(*zktest.Ensemble)
+	if m, _ = c.srv.(single); several {
+		m = e.Member(n)
+	}
+	switch act := r.PathValue("act"); {
+	case act == "stop":
+		m.Stop()
+	case act == "start":
+		return nil, m.Start()
+	case act == "isolate" && several:
+		e.Member(n).Isolate()
+	case act == "lag" && several:
+		d, err := time.ParseDuration(r.URL.Query().Get("for"))
+		if err != nil || d < 0 {
+			return nil, fmt.Errorf("give how long, such as ?for=2s")
+		}
+		e.Member(n).SetLag(d)
+	default:
+		return nil, fmt.Errorf("%s: it can stop, start, and in an ensemble isolate and lag", act)
+	}
+	return nil, nil
+}
+
+func (c *control) heal(*http.Request) (any, error) {
+	if e, ok := c.srv.(*zktest.Ensemble); ok {
+		e.Heal()
+	}
+	return nil, nil
+}

@@ -1,0 +1,147 @@
+package command
+
+// A fault of zktest, read as it prints: After(create).Path("/locks/*").Nth(2).DropReply().Close().
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/zklock/zklock/zktest"
+)
+
+// faultSteps are the methods of a fault, but for Call, which takes a function.
+var faultSteps = map[string]func(f zktest.Fault, arg string) (zktest.Fault, error){
+	"Path": func(f zktest.Fault, arg string) (zktest.Fault, error) {
+		pattern, err := strconv.Unquote(arg)
+		return f.Path(pattern), err
+	},
+	"Session": func(f zktest.Fault, arg string) (zktest.Fault, error) {
+		id, err := strconv.ParseInt(arg, 0, 64)
+		return f.Session(id), err
+	},
+	"Nth":       counting(zktest.Fault.Nth),
+	"Times":     counting(zktest.Fault.Times),
+	"Delay":     lasting(zktest.Fault.Delay),
+	"FreezeFor": lasting(zktest.Fault.FreezeFor),
+	"Fail": func(f zktest.Fault, arg string) (zktest.Fault, error) {
+		code, err := strconv.ParseInt(faultCode.FindString(arg), 10, 32)
+		return f.Fail(zktest.Code(code)), err
+	},
+	"Once": plainly(zktest.Fault.Once), "Optional": plainly(zktest.Fault.Optional), "Close": plainly(zktest.Fault.Close),
+	"DropReply": plainly(zktest.Fault.DropReply), "Drop": plainly(zktest.Fault.Drop), "Duplicate": plainly(zktest.Fault.Duplicate),
+	"Hold": plainly(zktest.Fault.Hold), "Expire": plainly(zktest.Fault.Expire),
+}
+
+// faultCode is the number in a code, which prints as "no node (-101)".
+var faultCode = regexp.MustCompile(`-?\d+`)
+
+var errArgument = errors.New("takes no argument")
+
+func plainly(step func(zktest.Fault) zktest.Fault) func(zktest.Fault, string) (zktest.Fault, error) {
+	return func(f zktest.Fault, arg string) (zktest.Fault, error) {
+		if arg != "" {
+			return f, errArgument
+		}
+		return step(f), nil
+	}
+}
+
+func counting(step func(zktest.Fault, int) zktest.Fault) func(zktest.Fault, string) (zktest.Fault, error) {
+	return func(f zktest.Fault, arg string) (zktest.Fault, error) {
+		n, err := strconv.Atoi(arg)
+		return step(f, n), err
+	}
+}
+
+func lasting(step func(zktest.Fault, time.Duration) zktest.Fault) func(zktest.Fault, string) (zktest.Fault, error) {
+	return func(f zktest.Fault, arg string) (zktest.Fault, error) {
+		d, err := time.ParseDuration(arg)
+		return step(f, d), err
+	}
+}
+
+// parseFault reads a fault. Names may have zktest. in front, as in Go.
+func parseFault(s string) (f zktest.Fault, err error) {
+	s = strings.ReplaceAll(strings.TrimSpace(s), "zktest.", "")
+	name, arg, rest, err := nextCall(s)
+	if err != nil {
+		return f, err
+	}
+	switch name {
+	case "Before", "After":
+		op, ok := byName(arg, zktest.Op.String, -11, 107)
+		if !ok {
+			return f, fmt.Errorf("%s(%s): there is no such request", name, arg)
+		}
+		if f = zktest.Before(op); name == "After" {
+			f = zktest.After(op)
+		}
+	case "OnEvent":
+		event, ok := byName(arg, zktest.EventType.String, 0, 4)
+		if !ok {
+			return f, fmt.Errorf("OnEvent(%s): there is no such event", arg)
+		}
+		f = zktest.OnEvent(event)
+	case "RefuseConnections":
+		f = zktest.RefuseConnections()
+	case "StallHandshake":
+		f = zktest.StallHandshake()
+	default:
+		return f, fmt.Errorf("%s: a fault begins with Before, After, OnEvent, RefuseConnections or StallHandshake", name)
+	}
+	for rest != "" {
+		rest, _ = strings.CutPrefix(rest, ".")
+		if name, arg, rest, err = nextCall(rest); err != nil {
+			return f, err
+		}
+		step, ok := faultSteps[name]
+		if !ok {
+			return f, fmt.Errorf("%s: there is no such step", name)
+		}
+		if f, err = step(f, arg); err != nil {
+			return f, fmt.Errorf("%s(%s): %w", name, arg, err)
+		}
+	}
+	return f, nil
+}
+
+// byName finds the value between two that has the name, as it prints or as Go has it: create, Create, any, AnyOp.
+func byName[T ~int32](name string, spelled func(T) string, from, to T) (T, bool) {
+	for v := from; v <= to; v++ {
+		if s := spelled(v); strings.EqualFold(s, name) && !strings.Contains(s, "(") || v == 0 && (name == "AnyOp" || name == "AnyEvent") {
+			return v, true
+		}
+	}
+	return 0, false
+}
+
+// nextCall takes name(arg) off the front.
+func nextCall(s string) (name, arg, rest string, err error) {
+	name, rest, ok := strings.Cut(s, "(")
+	if !ok {
+		return "", "", "", fmt.Errorf("%q: write name(argument)", s)
+	}
+	if quoted, err := strconv.QuotedPrefix(rest); err == nil {
+		arg = quoted
+	} else {
+		end, open := 0, 0
+		for ; end < len(rest) && (rest[end] != ')' || open > 0); end++ {
+			switch rest[end] {
+			case '(':
+				open++
+			case ')':
+				open--
+			}
+		}
+		arg = rest[:end]
+	}
+	rest, ok = strings.CutPrefix(rest[len(arg):], ")")
+	if !ok {
+		return "", "", "", fmt.Errorf("%q: a bracket is not closed", s)
+	}
+	return strings.TrimSpace(name), strings.TrimSpace(arg), strings.TrimSpace(rest), nil
+}
