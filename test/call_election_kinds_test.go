@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
@@ -84,7 +85,7 @@ func TestVirtual_Election_OtherKindBetween_StandsAgain(t *testing.T) {
 		c := newElection(t, last, "/job", "c")
 		made := make(chan string, 1)
 		v.srv.Inject(zktest.Before(zktest.Create).Session(last.SessionID()).Once().Call(func() {
-			name, err := v.srv.Create("/job/_c_00000000-0000-0000-0000-000000000000-latch-", nil, zktest.FlagSequence)
+			name, err := v.srv.Create("/job/_c_00000000-0000-0000-0000-000000000000-latch-", nil, zk.FlagSequence)
 			if err != nil {
 				t.Error(err)
 			}
@@ -103,7 +104,7 @@ func TestVirtual_Election_OtherKindBetween_StandsAgain(t *testing.T) {
 		b := v.stand(newElection(t, v.connect(), "/job", "b"), untilItEnds)
 		time.Sleep(time.Second)
 		v.srv.Inject(zktest.Before(zktest.Create).Session(s.SessionID()).Once().Call(func() {
-			name, err := v.srv.Create("/job/_c_00000000-0000-0000-0000-000000000000-latch-", nil, zktest.FlagSequence)
+			name, err := v.srv.Create("/job/_c_00000000-0000-0000-0000-000000000000-latch-", nil, zk.FlagSequence)
 			if err != nil {
 				t.Error(err)
 			}

@@ -30,7 +30,7 @@ func TestVirtual_SequenceEnd_NobodyIsGranted(t *testing.T) {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
 			v.net.SetLatency(time.Millisecond)
 			m := newMutex(t, v.connect(), "/job")
-			theirs, err := v.srv.Create("/job/0e4ef0ac8eb94d628b7fcb2a3ab6ad72__lock__", nil, zktest.FlagSequence) // kazoo's
+			theirs, err := v.srv.Create("/job/0e4ef0ac8eb94d628b7fcb2a3ab6ad72__lock__", nil, zk.FlagSequence) // kazoo's
 			require.NoError(t, err)
 			for _, enter := range []func(context.Context) (*zklock.Hold, error){m.Acquire, m.TryAcquire} {
 				start := time.Now()

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
-	"github.com/zklock/zklock/zktest"
 )
 
 // What bad input gets: children that are no queue nodes take no part.
@@ -99,7 +98,7 @@ func TestInterop_GoZookeeperLock(t *testing.T) {
 func TestVirtual_WriterTakesTheReadLock_NobodyIsGrantedBesideIt(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		v.net.SetLatency(time.Millisecond)
-		writer, err := v.srv.Create("/job/_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__WRIT__", nil, zktest.FlagSequence)
+		writer, err := v.srv.Create("/job/_c_0e4ef0ac-8eb9-4d62-8b7f-cb2a3ab6ad72-__WRIT__", nil, zk.FlagSequence)
 		require.NoError(t, err)
 		w := v.queueUp(newMutex(t, v.connect(), "/job"))
 		behind := v.queueUp(newMutex(t, v.connect(), "/job"))

@@ -171,19 +171,19 @@ func (a admin) Dump() string {
 	return b.String()
 }
 
-// Create makes a node as somebody else would, past every ACL, and returns its path. flags are FlagPersistent,
-// FlagSequence and FlagContainer; for an ephemeral node see [Server.CreateAs]. If ZooKeeper would refuse the node, the
+// Create makes a node as somebody else would, past every ACL, and returns its path. flags are go-zookeeper's:
+// 0, zk.FlagSequence or zk.FlagContainer; for zk.FlagEphemeral see [Server.CreateAs]. If ZooKeeper would refuse the node, the
 // error is a [Code], such as [NodeExists].
 func (a admin) Create(path string, data []byte, flags int32) (string, error) {
 	return a.create(0, path, data, flags)
 }
 
 func (a admin) create(session int64, path string, data []byte, flags int32) (created string, err error) {
-	if session == 0 && flags&FlagEphemeral != 0 && flags < FlagContainer {
+	if session == 0 && flags&wire.FlagEphemeral != 0 && flags < wire.FlagContainer {
 		return "", fmt.Errorf("zktest: an ephemeral node needs a session; use CreateAs")
 	}
 	op := wire.OpCreate
-	if flags == FlagContainer {
+	if flags == wire.FlagContainer {
 		op = wire.OpCreateContainer
 	}
 	err = a.write(session, func(r rules) (change, error) {

@@ -43,18 +43,14 @@ func StartEnsemble(t TB, n int, opts ...Option) *Ensemble {
 	return started(t, e, err)
 }
 
-// NewEnsemble starts n servers. The last one leads. The caller closes them. [WithAddrs] sets their addresses, not
-// [WithAddr].
+// NewEnsemble starts n servers. The last one leads. The caller closes them.
 func NewEnsemble(n int, opts ...Option) (*Ensemble, error) {
-	cfg, err := newConfig(opts)
-	if err != nil {
-		return nil, err
-	}
 	if n < 1 || n > 254 {
 		return nil, fmt.Errorf("zktest: an ensemble of %d members; it needs 1 to 254", n)
 	}
-	if cfg.addr != "" || cfg.addrs != nil && len(cfg.addrs) != n {
-		return nil, fmt.Errorf("zktest: an ensemble of %d members takes their addresses from WithAddrs, one for each, or chooses them", n)
+	cfg, err := newConfig(opts, n)
+	if err != nil {
+		return nil, err
 	}
 	c := newCluster(cfg)
 	e := &Ensemble{admin: admin{&c.faults, c}}
@@ -63,9 +59,7 @@ func NewEnsemble(n int, opts ...Option) (*Ensemble, error) {
 	for id := 1; id <= n; id++ {
 		ep := newEndpoint(c, id)
 		ep.replica = &replica{touched: make(map[*session]struct{})}
-		if cfg.addrs != nil {
-			ep.addr = cfg.addrs[id-1]
-		}
+		ep.addr = cfg.addrs[id-1]
 		c.endpoints = append(c.endpoints, ep)
 		e.members = append(e.members, &Member{e: e, ep: ep})
 	}

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/zklock/zklock/internal/wire"
 )
 
 // Kind is what an [Applied] transaction did.
@@ -180,11 +178,3 @@ type Watch struct {
 	Persistent bool
 	Recursive  bool
 }
-
-// Flags for [Server.Create], with the numbers of go-zookeeper's.
-const (
-	FlagPersistent = wire.FlagPersistent
-	FlagEphemeral  = wire.FlagEphemeral
-	FlagSequence   = wire.FlagSequential
-	FlagContainer  = wire.FlagContainer
-)

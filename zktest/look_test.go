@@ -105,13 +105,13 @@ func TestAdmin_AsSomebodyElse(t *testing.T) {
 	bubble(t, func(t *testing.T, n *Network) {
 		srv := Start(t, WithNetwork(n))
 		conn, events := connectEvents(t, srv.Addr(), 10*time.Second, dialing(n))
-		_, err := srv.Create("/a", []byte("1"), FlagPersistent)
+		_, err := srv.Create("/a", []byte("1"), 0)
 		require.NoError(t, err)
-		path, err := srv.CreateAs(conn.SessionID(), "/a/e", nil, FlagEphemeral)
+		path, err := srv.CreateAs(conn.SessionID(), "/a/e", nil, zk.FlagEphemeral)
 		require.NoError(t, err)
-		_, err = srv.Create("/a/f", nil, FlagEphemeral)
+		_, err = srv.Create("/a/f", nil, zk.FlagEphemeral)
 		require.Error(t, err)
-		_, err = srv.CreateAs(77, "/a/f", nil, FlagEphemeral)
+		_, err = srv.CreateAs(77, "/a/f", nil, zk.FlagEphemeral)
 		require.Error(t, err)
 		_, err = srv.Create("/a", nil, 0)
 		require.ErrorIs(t, err, NodeExists)
@@ -350,8 +350,23 @@ func TestSessionPassword_LetsAnybodyTakeOver(t *testing.T) {
 }
 
 func TestServer_BadOptions(t *testing.T) {
-	for _, opt := range []Option{WithTick(0), WithContainerCheck(-1), WithSessionTimeouts(time.Hour, time.Minute), WithAddr("256.0.0.1:0"), WithVersion("3.9")} {
+	for _, opt := range []Option{WithTick(0), WithContainerCheck(-1), WithSessionTimeouts(time.Hour, time.Minute), WithAddr("256.0.0.1:0"), WithAddr("127.0.0.1:0", "127.0.0.1:0"), WithVersion("3.9")} {
 		_, err := NewServer(opt)
 		require.Error(t, err)
 	}
+	_, err := NewEnsemble(3, WithAddr("127.0.0.1:0"))
+	require.Error(t, err)
+}
+
+func TestFault_CoversTheNewerRequestForTheSameThing(t *testing.T) {
+	bubble(t, func(t *testing.T, n *Network) {
+		srv := Start(t, WithNetwork(n))
+		c := raw(t, n, srv, 10*time.Second)
+		srv.Inject(Before(SetWatches).Once().Fail(NoAuth))
+		srv.Inject(Before(Create).Once().Fail(NoAuth))
+		code, _, _ := call(t, c, wire.OpSetWatches2, wire.SetWatches2Request{})
+		require.Equal(t, wire.NoAuth, code)
+		code, _, _ = call(t, c, wire.OpCreateTTL, wire.CreateTTLRequest{CreateRequest: wire.CreateRequest{Path: "/t", ACL: world, Flags: wire.FlagTTL, TTL: 1}})
+		require.Equal(t, wire.NoAuth, code)
+	})
 }

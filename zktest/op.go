@@ -9,10 +9,11 @@ import (
 // Op is a kind of request, for faults and counts.
 type Op int32
 
-// The requests of ZooKeeper 3.8. Connect stands for the exchange that opens a connection.
+// The requests that tests most often want. Any other number of the protocol will do as well: Op(7) is setACL. Connect stands for
+// the exchange that opens a connection.
 //
-// A fault or a count for [Create] includes Create2, CreateContainer and CreateTTL, and one for [GetChildren] includes
-// GetChildren2: clients differ in which of them they use for the same thing.
+// Clients differ in which request they use for the same thing. So a fault or a count for [Create] includes the three other
+// creates, one for [GetChildren] includes GetChildren2, and one for [SetWatches] includes setWatches2.
 const (
 	AnyOp                Op = 0 // every request but Ping and Connect
 	Connect                 = Op(wire.OpConnect)
@@ -20,30 +21,19 @@ const (
 	Create                  = Op(wire.OpCreate)
 	Create2                 = Op(wire.OpCreate2)
 	CreateContainer         = Op(wire.OpCreateContainer)
-	CreateTTL               = Op(wire.OpCreateTTL)
 	Delete                  = Op(wire.OpDelete)
 	Exists                  = Op(wire.OpExists)
 	GetData                 = Op(wire.OpGetData)
 	SetData                 = Op(wire.OpSetData)
-	GetACL                  = Op(wire.OpGetACL)
-	SetACL                  = Op(wire.OpSetACL)
 	GetChildren             = Op(wire.OpGetChildren)
 	GetChildren2            = Op(wire.OpGetChildren2)
 	Sync                    = Op(wire.OpSync)
 	Ping                    = Op(wire.OpPing)
 	Multi                   = Op(wire.OpMulti)
-	MultiRead               = Op(wire.OpMultiRead)
-	Reconfig                = Op(wire.OpReconfig)
 	Auth                    = Op(wire.OpAuth)
 	SetWatches              = Op(wire.OpSetWatches)
 	SASL                    = Op(wire.OpSASL)
-	SetWatches2             = Op(wire.OpSetWatches2)
-	AddWatch                = Op(wire.OpAddWatch)
-	CheckWatches            = Op(wire.OpCheckWatches)
-	RemoveWatches           = Op(wire.OpRemoveWatches)
-	GetEphemerals           = Op(wire.OpGetEphemerals)
 	GetAllChildrenNumber    = Op(wire.OpGetAllChildrenNumber)
-	WhoAmI                  = Op(wire.OpWhoAmI)
 )
 
 // String returns ZooKeeper's name for the request.
@@ -62,9 +52,11 @@ func (op Op) covers(got Op) bool {
 	case AnyOp:
 		return got != Ping && got != Connect
 	case Create:
-		return got == Create2 || got == CreateContainer || got == CreateTTL
+		return got == Create2 || got == CreateContainer || got == Op(wire.OpCreateTTL)
 	case GetChildren:
 		return got == GetChildren2
+	case SetWatches:
+		return got == Op(wire.OpSetWatches2)
 	}
 	return false
 }

@@ -23,8 +23,7 @@ type config struct {
 	saslUsers      map[string]string // passwords; nil: no SASL
 	saslRequired   bool
 	network        *Network // nil: TCP
-	addr           string
-	addrs          []string // of an ensemble's members
+	addrs          []string // one for each server; empty: any
 	syncLimit      int
 	version        string
 	shuffled       bool
@@ -51,7 +50,8 @@ func (c config) since(version string) bool {
 // fullVersion is what the four-letter words give.
 func (c config) fullVersion() string { return c.version + "-" + builds[c.version] }
 
-func newConfig(opts []Option) (config, error) {
+// newConfig is the configuration of so many servers.
+func newConfig(opts []Option, servers int) (config, error) {
 	cfg := config{
 		tick:           2 * time.Second,
 		containerCheck: time.Minute,
@@ -61,6 +61,12 @@ func newConfig(opts []Option) (config, error) {
 	}
 	for _, opt := range opts {
 		opt(&cfg)
+	}
+	if cfg.addrs == nil {
+		cfg.addrs = make([]string, servers)
+	}
+	if len(cfg.addrs) != servers {
+		return cfg, fmt.Errorf("zktest: %d addresses by WithAddr for %d servers", len(cfg.addrs), servers)
 	}
 	if !slices.Contains(versions, cfg.version) {
 		return cfg, fmt.Errorf("zktest: version %q; it can be one of %q", cfg.version, versions)
@@ -144,9 +150,6 @@ func WithSyncLimit(ticks int) Option { return func(c *config) { c.syncLimit = ti
 // WithNetwork makes the server listen on n instead of TCP, so that it can live in a synctest bubble.
 func WithNetwork(n *Network) Option { return func(c *config) { c.network = n } }
 
-// WithAddr sets the address to listen on. If not given, it is a free port of 127.0.0.1, or, on a [Network],
-// the next address it hands out.
-func WithAddr(addr string) Option { return func(c *config) { c.addr = addr } }
-
-// WithAddrs sets the addresses of an ensemble's members, one for each.
-func WithAddrs(addrs ...string) Option { return func(c *config) { c.addrs = addrs } }
+// WithAddr sets the address to listen on, and for an ensemble those of its members, one for each. If not given, it is a free port
+// of 127.0.0.1, or, on a [Network], the next address it hands out.
+func WithAddr(addrs ...string) Option { return func(c *config) { c.addrs = addrs } }

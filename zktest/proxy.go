@@ -54,23 +54,24 @@ func StartProxy(t TB, backend string, opts ...Option) *Proxy {
 
 // NewProxy starts a proxy in front of the server at backend. The caller closes it.
 func NewProxy(backend string, opts ...Option) (*Proxy, error) {
-	cfg, err := newConfig(opts)
+	cfg, err := newConfig(opts, 1)
 	if err != nil {
 		return nil, err
 	}
+	addr := cfg.addrs[0]
 	p := &Proxy{backend: backend, done: make(chan struct{})}
 	p.mu.conns = make(map[*proxyConn]struct{})
 	if cfg.network != nil {
 		p.dial = cfg.network.Dial
-		p.ln, err = cfg.network.Listen(cfg.addr)
+		p.ln, err = cfg.network.Listen(addr)
 	} else {
 		p.dial = func(network, addr string, timeout time.Duration) (net.Conn, error) {
 			return net.DialTimeout(network, addr, timeout)
 		}
-		if cfg.addr == "" {
-			cfg.addr = "127.0.0.1:0"
+		if addr == "" {
+			addr = "127.0.0.1:0"
 		}
-		p.ln, err = net.Listen("tcp", cfg.addr)
+		p.ln, err = net.Listen("tcp", addr)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("zktest: proxy: %w", err)

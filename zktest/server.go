@@ -26,13 +26,13 @@ func Start(t TB, opts ...Option) *Server {
 
 // NewServer starts a server. The caller closes it.
 func NewServer(opts ...Option) (*Server, error) {
-	cfg, err := newConfig(opts)
+	cfg, err := newConfig(opts, 1)
 	if err != nil {
 		return nil, err
 	}
 	c := newCluster(cfg)
 	ep := newEndpoint(c, 1)
-	ep.addr = cfg.addr
+	ep.addr = cfg.addrs[0]
 	c.endpoints = []*endpoint{ep}
 	go c.run()
 	s := &Server{admin: admin{&c.faults, c}, ep: ep}

@@ -135,7 +135,7 @@ func (s serving) start(ctx context.Context) (zkServer, error) {
 	}
 	opts := s.options()
 	if s.members > 1 {
-		e, err := zktest.NewEnsemble(int(s.members), append(opts, zktest.WithAddrs(addrs...))...)
+		e, err := zktest.NewEnsemble(int(s.members), append(opts, zktest.WithAddr(addrs...))...)
 		if err != nil {
 			return nil, &exitError{exitUsage, trim(err)}
 		}

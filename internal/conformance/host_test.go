@@ -275,7 +275,7 @@ func (m *member) Start() (err error) {
 	}
 	m.e.addrs[m.id-1] = m.addr
 	if !slices.Contains(m.e.addrs, "") {
-		m.e.made, err = zktest.NewEnsemble(len(m.e.addrs), append(m.e.opts, zktest.WithAddrs(m.e.addrs...))...)
+		m.e.made, err = zktest.NewEnsemble(len(m.e.addrs), append(m.e.opts, zktest.WithAddr(m.e.addrs...))...)
 	}
 	return err
 }
