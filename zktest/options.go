@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -26,6 +27,7 @@ type config struct {
 	addrs          []string // one for each server; empty: any
 	syncLimit      int
 	version        string
+	build          string // what the four-letter words say of it
 	shuffled       bool
 	whitelist      []string
 	quotas         bool
@@ -48,7 +50,7 @@ func (c config) since(version string) bool {
 }
 
 // fullVersion is what the four-letter words give.
-func (c config) fullVersion() string { return c.version + "-" + builds[c.version] }
+func (c config) fullVersion() string { return c.version + "-" + c.build }
 
 // newConfig is the configuration of so many servers.
 func newConfig(opts []Option, servers int) (config, error) {
@@ -67,6 +69,10 @@ func newConfig(opts []Option, servers int) (config, error) {
 	}
 	if len(cfg.addrs) != servers {
 		return cfg, fmt.Errorf("zktest: %d addresses by WithAddr for %d servers", len(cfg.addrs), servers)
+	}
+	var built bool
+	if cfg.version, cfg.build, built = strings.Cut(cfg.version, "-"); !built {
+		cfg.build = builds[cfg.version]
 	}
 	if !slices.Contains(versions, cfg.version) {
 		return cfg, fmt.Errorf("zktest: version %q; it can be one of %q", cfg.version, versions)
@@ -117,7 +123,8 @@ func WithCreates(path string, n int32) Option { return func(c *config) { c.creat
 
 // WithVersion makes the server a ZooKeeper 3.8.0, the default, or 3.9.3, or 3.9.6. In 3.9.3 an event carries the zxid of its
 // change, and exists takes the READ permission on a node that is there. In 3.9.6 setWatches sends an event only if the client
-// may read the node.
+// may read the node. What follows a hyphen is what the four-letter words say of the build, in place of the release's own: with
+// "3.8.0-x, built on 01/01/2022 00:00 GMT", the form of ZooKeeper 3.4, go-zookeeper's FLWSrvr can read them.
 func WithVersion(version string) Option { return func(c *config) { c.version = version } }
 
 // WithTTLNodes allows TTL nodes, as zookeeper.extendedTypesEnabled does. Without it a server answers

@@ -35,6 +35,8 @@ func TestWords(t *testing.T) {
 	require.False(t, ok, "go-zookeeper reads it on no server since 3.7, and must not here")
 	_, ok = zk.FLWCons([]string{srv.Addr()}, time.Second)
 	require.False(t, ok)
+	_, ok = zk.FLWSrvr([]string{Start(t, WithVersion("3.8.0-x, built on 01/01/2022 00:00 GMT")).Addr()}, time.Second)
+	require.True(t, ok)
 	require.Equal(t, []bool{true}, zk.FLWRuok([]string{srv.Addr()}, time.Second))
 }
 

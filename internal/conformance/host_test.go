@@ -47,6 +47,7 @@ type host struct {
 	dir    string // has the shim, as zkServer.sh and as java
 	socket string
 	faults []zktest.Fault
+	words  string // the version whose four-letter words the suite reads; empty: that of the server
 
 	wg sync.WaitGroup
 	mu struct {
@@ -186,6 +187,9 @@ func (h *host) start(configPath string, properties map[string]string) (machine, 
 	}
 	opts := []zktest.Option{
 		zktest.WithSuperDigest(properties["zookeeper.DigestAuthenticationProvider.superDigest"]),
+	}
+	if h.words != "" {
+		opts = append(opts, zktest.WithVersion(h.words))
 	}
 	for _, words := range []string{cfg["4lw.commands.whitelist"], properties["zookeeper.4lw.commands.whitelist"]} {
 		if words != "" {
