@@ -29,7 +29,7 @@ check:
 ## what one real ZooKeeper shows that zktest does not: a third of the faults at frames and a part of the behaviour tests on it; Curator, kazoo
 ## and go-zookeeper's lock in one queue with ours, in each recipe, some of them killed; one server in a container; and
 ## what has modules of its own: the example with SQLite (which -race would compile again, for a minute), and all of contrib/
-ON_REAL = ^Test(Acquire|TryAcquire|Hold|Release|ACL|ContainerRoot|Participants|ServerRestart|Connect_Chroot|Real_)
+ON_REAL = ^Test(Acquire|TryAcquire|Hold|Release|ACL|ContainerRoot|Once|Participants|ServerRestart|Connect_Chroot|Real_)
 real:
 	ZKLOCK_TEST_REAL=1 ZKLOCK_CONFORMANCE=1 $(GO) test $(RACE) -vet=off -count=1 -timeout 10m \
 		-run '$(ON_REAL)|^TestFrames_RealServer|^TestInterop' ./internal/frames ./test ./internal/conformance

@@ -15,6 +15,7 @@
 // # What to call
 //
 //   - to run a job under the lock: [Mutex.Do], or [Mutex.TryDo] if nobody is ahead
+//   - to run a job once, for each day or order, on whatever host: [Mutex.Once]; if its runs have no name, [WithMinHold]
 //   - to run it under several locks, all or none: [NewMulti], then [Multi.Do]
 //   - to take and give back in steps: [Mutex.Acquire] or [Mutex.TryAcquire], then [Hold.Release]
 //   - to look before a step that cannot be undone: [Hold.Err]

@@ -1151,6 +1151,54 @@ func ExampleWithLockDelay() {
 	// Output: nobody is granted for 15s
 }
 
+// Each host calls this at its own time, and one of them makes the backup of the day. The others wait for it, and then find it made.
+func ExampleMutex_Once() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, err := zklock.NewMutex(s, "/locks/nightly")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 2 {
+		ran, err := m.Once(ctx, "2026-07-01", func(ctx context.Context, hold *zklock.Hold) error {
+			return nil // make the backup
+		})
+		if errors.Is(err, zklock.ErrNotMarked) {
+			log.Print("the backup is made, and may be made again: ", err)
+		} else if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println("made here:", ran)
+	}
+	// Output:
+	// made here: true
+	// made here: false
+}
+
+func ExampleOnceRun() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, err := zklock.NewMutex(s, "/locks/deploy", zklock.WithData([]byte("ci-3")))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, version := range []string{"v1.9", "v1.10", "v1.9"} {
+		if _, err := m.Once(ctx, version, func(context.Context, *zklock.Hold) error { return nil }); err != nil {
+			log.Fatal(err)
+		}
+	}
+	runs, err := m.Runs(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, r := range runs {
+		fmt.Println(r.Key, "by", r.By)
+	}
+	// Output:
+	// v1.9 by ci-3
+	// v1.10 by ci-3
+}
+
 func ExampleWithMinHold() {
 	ctx, s, stop := exampleSession()
 	defer stop()

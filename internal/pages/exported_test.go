@@ -101,6 +101,7 @@ var shownBy = map[string]string{
 	"NewElection": "Election_Campaign", "Election.Candidates": "Election_Leader",
 	"NewSemaphore": "Semaphore_Permits", "Semaphore.Path": "Semaphore_Participants",
 	"RWMutex.ReadLock": "NewRWMutex", "RWMutex.Path": "NewMutex", "RWMutex.Participants": "RWMutex_WriteLock",
+	"Mutex.Runs": "OnceRun",
 	"Mutex.Path": "NewMutex", "Mutex.Held": "Mutex_Do", "Mutex.OwnedBy": "Mutex_Do",
 	"Hold.Path": "Hold_Node", "Hold.Owner": "WithOwner", "Owner.String": "NewOwner",
 	"Hold.Sequencer": "CheckSequencer", "ParseSequencer": "CheckSequencer", "Sequencer.String": "CheckSequencer",

@@ -51,7 +51,7 @@ func dir(pkg string) string {
 // test specifies.
 var pure = map[string][]string{
 	"internal/lease":  {"errors", "fmt", "time", module + "/internal/clock"},
-	"internal/queue":  {"slices", "strings"},
+	"internal/queue":  {"slices", "strings", "unicode", "unicode/utf8"},
 	"internal/answer": {"errors", "fmt", "slices", "github.com/go-zookeeper/zk", module + "/internal/tap", module + "/internal/wire"},
 }
 

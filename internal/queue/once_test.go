@@ -1,0 +1,368 @@
+package queue
+
+// These tests attack once.go: that work which is marked is not begun again, in every interleaving of a few holders.
+
+import (
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The model: a lock root and a mark at a leader, servers that are some transactions behind, and holders with a session each. A holder does its
+// works one after the other under one hold, each by a walk (Once). A request and its answer are one step. On a connection that is lost, a
+// write may have been done, or come later, or never. A grant is an event, which carries no zxid: the next server may lag behind it,
+// and never behind an answer. How a node comes to the front is explored elsewhere: here the first that lives is granted when its
+// server has done all that was before.
+//
+// What is looked for: work that is begun by a holder whose node lives, although a mark of it was there; a mark that goes; one that is
+// written by a holder that has lost the lock; one that is said to be written and is not; a stop.
+const (
+	oHolders = 2
+	oLag     = 2
+)
+
+const (
+	oQueued uint8 = iota
+	oHolding
+	oReleased
+	oGone
+)
+
+type oState struct {
+	alive uint8 // nodes, by holder
+	marks uint8 // by work
+	ver   uint8
+}
+
+type oHolder struct {
+	phase, work      uint8 // of the works that it has, the number of the one that it is at
+	walk             Once
+	read             oState
+	early            bool // read holds what was read ahead of the proof
+	late             bool // a write of the following is on its way
+	lateVer, lateSet uint8
+	isOn             bool // it is connected
+	lag, seen        uint8
+}
+
+type oWorld struct {
+	hist   [oLag + 1]oState // the leader's, and those before it
+	h      [oHolders]oHolder
+	faults uint8
+	broken string
+}
+
+// oMistakes are what the rules forbid.
+type oMistakes struct {
+	grantProves bool // the mark is read without a proof
+	readFirst   bool // or ahead of it
+	unchecked   bool // the write does not check the node
+	unversioned bool // or does not name a version
+	believes    bool // a write without an answer counts as done
+}
+
+type onceExplorer struct {
+	works    [oHolders][]uint8
+	faults   uint8
+	mistakes oMistakes
+	begun    int
+	done     bool
+}
+
+func (w *oWorld) leader() *oState                    { return &w.hist[0] }
+func (w *oWorld) view(i uint8) oState                { return w.hist[w.h[i].lag] }
+func (s *oState) has(i uint8) bool                   { return s.alive&(1<<i) != 0 }
+func (s *oState) front(i uint8) bool                 { return s.has(i) && s.alive&(1<<i-1) == 0 }
+func (x *onceExplorer) of(c *oHolder, i uint8) uint8 { return 1 << x.works[i][c.work] }
+
+func (w *oWorld) canCommit() bool {
+	return !slices.ContainsFunc(w.h[:], func(c oHolder) bool { return c.isOn && c.phase < oReleased && c.lag == oLag })
+}
+
+// commit is a transaction at the leader.
+func (w *oWorld) commit(f func(s *oState)) {
+	copy(w.hist[1:], w.hist[:oLag])
+	before := *w.leader()
+	f(w.leader())
+	for i := range w.h {
+		w.h[i].lag, w.h[i].seen = min(w.h[i].lag+1, oLag), min(w.h[i].seen+1, oLag)
+	}
+	if before.marks&^w.leader().marks != 0 {
+		w.broken = "a mark is gone"
+	}
+}
+
+// steps gives all worlds that can come next.
+func (x *onceExplorer) steps(w oWorld, take func(n *oWorld, what string)) {
+	for i := range uint8(oHolders) {
+		add := func(what string, f func(n *oWorld, c *oHolder)) {
+			n := w
+			f(&n, &n.h[i])
+			take(&n, string('A'+rune(i))+" "+what)
+		}
+		x.connectionSteps(w, i, add)
+		me := w.h[i]
+		if me.late && w.canCommit() {
+			add("has a write that comes late", func(n *oWorld, c *oHolder) { x.comesLate(n, c, i) })
+		}
+		switch {
+		case me.phase > oHolding || !me.isOn:
+		case me.phase == oQueued:
+			switch v := w.view(i); {
+			case v.front(i):
+				add("is granted by an event", func(_ *oWorld, c *oHolder) { c.phase = oHolding; x.begin(c) })
+			case !v.has(i):
+				add("hears that its node is gone", func(_ *oWorld, c *oHolder) { c.phase, c.isOn = oGone, false })
+			}
+		default:
+			x.walks(w, i, add)
+		}
+	}
+}
+
+type oAdd func(what string, f func(n *oWorld, c *oHolder))
+
+// begin begins the next work, or releases.
+func (x *onceExplorer) begin(c *oHolder) {
+	if c.walk = (Once{}); x.mistakes.grantProves {
+		c.walk = c.walk.Proved(IsThere)
+	}
+	c.early, c.read = false, oState{}
+}
+
+func (x *onceExplorer) connectionSteps(w oWorld, i uint8, add oAdd) {
+	me := w.h[i]
+	if me.phase > oHolding {
+		return
+	}
+	if me.isOn && me.lag > 0 {
+		add("has its server do the next transaction", func(_ *oWorld, c *oHolder) { c.lag-- })
+	}
+	if !me.isOn {
+		for lag := range me.seen + 1 {
+			add(fmt.Sprintf("is connected again, to a server that is %d behind", lag), func(_ *oWorld, c *oHolder) { c.isOn, c.lag = true, lag })
+		}
+	}
+	if w.faults == 0 {
+		return
+	}
+	if me.isOn {
+		add("FAULT loses its connection", func(n *oWorld, c *oHolder) { n.faults--; c.isOn = false })
+	}
+	if w.canCommit() {
+		add("FAULT is gone, and its session expires", func(n *oWorld, c *oHolder) {
+			n.faults--
+			c.phase, c.isOn = oGone, false
+			n.commit(func(s *oState) { s.alive &^= 1 << i })
+		})
+		add("FAULT has its node deleted, and does not hear of it", func(n *oWorld, _ *oHolder) {
+			n.faults--
+			n.commit(func(s *oState) { s.alive &^= 1 << i })
+		})
+	}
+}
+
+// answered is the answer to a transaction.
+func (c *oHolder) answered() { c.lag, c.seen = 0, 0 }
+
+func (x *onceExplorer) walks(w oWorld, i uint8, add oAdd) {
+	me := w.h[i]
+	switch me.walk.Next {
+	case OnceProve:
+		if x.mistakes.readFirst && !me.early {
+			add("reads the mark ahead of the proof", func(n *oWorld, c *oHolder) { c.seen, c.read, c.early = c.lag, n.view(i), true })
+			return
+		}
+		add("proves its node", func(n *oWorld, c *oHolder) {
+			c.answered()
+			f := IsThere
+			if !n.leader().has(i) {
+				f = IsGone
+			}
+			c.walk = c.walk.Proved(f)
+		})
+	case OnceRead:
+		add("reads the mark", func(n *oWorld, c *oHolder) {
+			if !c.early {
+				c.seen, c.read = c.lag, n.view(i)
+			}
+			c.early = false
+			f := IsGone
+			if c.read.marks&x.of(c, i) != 0 {
+				f = IsThere
+			}
+			c.walk = c.walk.Read(f)
+		})
+	case OnceWork:
+		add("works", func(n *oWorld, c *oHolder) {
+			if x.begun++; n.leader().has(i) && n.leader().marks&x.of(c, i) != 0 {
+				n.broken = "work that is marked is begun"
+			}
+			c.walk = c.walk.Worked()
+		})
+	case OnceWrite:
+		x.writes(w, i, add)
+	case OnceMarked, OnceDone:
+		add("goes on", func(n *oWorld, c *oHolder) {
+			x.done = x.done || c.walk.Next == OnceDone
+			if n.leader().marks&x.of(c, i) == 0 {
+				n.broken = "it says that the work is marked"
+			}
+			if c.work++; int(c.work) < len(x.works[i]) {
+				x.begin(c)
+				return
+			}
+			c.walk, c.read = Once{}, oState{}
+			c.phase = oReleased // its delete is not what is explored: it is done
+			n.commit(func(s *oState) { s.alive &^= 1 << i })
+		})
+	case OnceLost:
+		add("has lost the lock", func(_ *oWorld, c *oHolder) { c.phase, c.isOn = oGone, false })
+	}
+}
+
+// set is the write, as it is done.
+func (x *onceExplorer) set(n *oWorld, i, marks uint8) {
+	if !n.leader().has(i) {
+		n.broken = "who has lost the lock marks"
+	}
+	n.commit(func(s *oState) { s.marks = marks; s.ver++ })
+}
+
+func (x *onceExplorer) comesLate(n *oWorld, c *oHolder, i uint8) {
+	c.late = false
+	if st := n.leader(); (st.has(i) || x.mistakes.unchecked) && (st.ver == c.lateVer || x.mistakes.unversioned) {
+		x.set(n, i, c.lateSet)
+	}
+	c.lateVer, c.lateSet = 0, 0
+}
+
+func (x *onceExplorer) writes(w oWorld, i uint8, add oAdd) {
+	me, st := w.h[i], w.leader()
+	marks := me.read.marks | x.of(&me, i)
+	switch {
+	case !st.has(i) && !x.mistakes.unchecked:
+		add("finds its node gone", func(_ *oWorld, c *oHolder) { c.answered(); c.walk = c.walk.Wrote(IsGone) })
+	case st.ver != me.read.ver && !x.mistakes.unversioned:
+		add("meets a version conflict", func(_ *oWorld, c *oHolder) { c.answered(); c.walk = c.walk.Wrote(NotTold) })
+	case w.canCommit():
+		add("marks the work", func(n *oWorld, c *oHolder) {
+			x.set(n, i, marks)
+			c.answered()
+			c.walk = c.walk.Wrote(IsThere)
+		})
+	}
+	if w.faults == 0 || !w.canCommit() {
+		return
+	}
+	unanswered := func(n *oWorld, c *oHolder) {
+		n.faults--
+		c.isOn = false
+		if c.walk = c.walk.Wrote(NotTold); x.mistakes.believes {
+			c.walk.Next = OnceMarked
+		}
+	}
+	if st.has(i) && st.ver == me.read.ver {
+		add("FAULT marks the work; the connection is lost with the answer", func(n *oWorld, c *oHolder) {
+			x.set(n, i, marks)
+			unanswered(n, c)
+		})
+	}
+	if !me.late {
+		add("FAULT loses the connection when it marks the work, which may come late", func(n *oWorld, c *oHolder) {
+			c.late, c.lateVer, c.lateSet = true, c.read.ver, marks
+			unanswered(n, c)
+		})
+	}
+}
+
+// explore goes through all worlds, nearest first. It returns what was broken, "" if nothing, and how.
+func (x *onceExplorer) explore(t *testing.T) (broken string, how []string) {
+	type step struct {
+		from int
+		what string
+	}
+	first := oWorld{faults: x.faults}
+	first.hist[0].alive = 1<<oHolders - 1
+	for i := range first.h {
+		first.h[i] = oHolder{isOn: true}
+	}
+	for i := range first.hist {
+		first.hist[i] = first.hist[0]
+	}
+	seed := maphash.MakeSeed()
+	seen, worlds, steps := map[uint64]bool{maphash.Comparable(seed, first): true}, []oWorld{first}, []step{{-1, ""}}
+	back := func(at int) (how []string) {
+		for ; at > 0; at = steps[at].from {
+			how = append(how, steps[at].what)
+		}
+		slices.Reverse(how)
+		return how
+	}
+	for at := 0; at < len(worlds); at++ {
+		w, goesOn := worlds[at], false
+		if w.broken != "" {
+			return w.broken, back(at)
+		}
+		x.steps(w, func(n *oWorld, what string) {
+			goesOn = goesOn || n.faults == w.faults
+			if h := maphash.Comparable(seed, *n); !seen[h] {
+				seen[h] = true
+				worlds, steps = append(worlds, *n), append(steps, step{at, what})
+			}
+		})
+		if !goesOn && slices.ContainsFunc(w.h[:], func(c oHolder) bool { return c.phase < oReleased }) {
+			return "somebody waits for ever", back(at)
+		}
+	}
+	t.Logf("works %v, %d faults: %d worlds", x.works, x.faults, len(worlds))
+	return "", nil
+}
+
+var sameWork, otherWorks, twoWorks = [oHolders][]uint8{{0}, {0}}, [oHolders][]uint8{{0}, {1}}, [oHolders][]uint8{{0, 1}, {0, 1}}
+
+// No interleaving begins marked work, loses a mark or stops.
+func TestExploreOnce(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		works  [oHolders][]uint8
+		faults uint8
+	}{{"one work, three faults", sameWork, 3}, {"two works, three faults", otherWorks, 3}, {"two works each under a hold, two faults", twoWorks, 2}} {
+		t.Run(tt.name, func(t *testing.T) {
+			x := onceExplorer{works: tt.works, faults: tt.faults}
+			broken, how := x.explore(t)
+			require.Empty(t, broken, strings.Join(how, "\n"))
+			require.Positive(t, x.begun)
+			require.True(t, x.done || tt.name == "two works, three faults", "nobody found the work done")
+		})
+	}
+}
+
+// Each rule is left out, and the explorer finds what then goes wrong.
+func TestExploreOnce_WithoutTheRule(t *testing.T) {
+	const again, forgotten, lost = "work that is marked is begun", "a mark is gone", "who has lost the lock marks"
+	for _, tt := range []struct {
+		rule     string
+		works    [oHolders][]uint8
+		faults   uint8
+		mistakes oMistakes
+		want     string
+	}{
+		{"a grant is no proof to reads", sameWork, 1, oMistakes{grantProves: true}, again},
+		{"the mark is read after the proof", sameWork, 1, oMistakes{readFirst: true}, again},
+		{"the write checks the node", sameWork, 2, oMistakes{unchecked: true}, lost},
+		{"the write names the version", twoWorks, 1, oMistakes{unversioned: true}, forgotten},
+		{"a write without an answer is looked for", sameWork, 1, oMistakes{believes: true}, "it says that the work is marked"},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			x := onceExplorer{works: tt.works, faults: tt.faults, mistakes: tt.mistakes}
+			broken, how := x.explore(t)
+			require.Equal(t, tt.want, broken)
+			t.Logf("%s:\n%s", broken, strings.Join(how, "\n"))
+		})
+	}
+}

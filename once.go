@@ -1,0 +1,285 @@
+package zklock
+
+// Work that is done once: the mark of it, in a node beside the lock root. What a holder does when is queue.Once's to say.
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock/internal/answer"
+	"github.com/zklock/zklock/internal/lease"
+	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// ErrNotMarked: the function that Once called has succeeded, and it is not known to be marked: the next call may run it again. The error has
+// the reason with it, ErrLost for one.
+var ErrNotMarked = errors.New("the run succeeded, and is not marked as done")
+
+// keptRuns is how many runs a mark has.
+const keptRuns = 100
+
+// OnceRun is a run that Once has marked as done.
+type OnceRun struct {
+	Key   string    `json:"key"`
+	By    string    `json:"by"` // who ran it: the data of the lock node, host:pid unless WithData gave another; 64 bytes of it at most
+	At    time.Time `json:"at"` // when it had succeeded, by the clock there
+	Token int64     `json:"token"`
+}
+
+// Once runs f under the lock, as Do does, if no run with that key has succeeded under it: on whatever host, however long ago, and whether the
+// clocks agree or not. A key is a day, a version, the number of an order: 1 to 256 bytes of printable text. If the work is done, Once
+// returns false and nil, and Runs says by whom and when; mostly that takes one read, and not the lock. ran says whether f was called. The options
+// are those of Do: with WaitAtMost(0), ErrNotAcquired says that somebody holds the lock, and perhaps runs f now.
+//
+// When f returns nil, and the lock was held until then, its key is marked as done. If it cannot be marked, the error is
+// ErrNotMarked. If f returns an error, nothing is marked, and the next call runs it again. So it does after a crash between the success of f and
+// the mark: f runs at least once. Where it must not run twice, it writes the key in the transaction in which it does its work, as docs/fencing.md shows.
+//
+// The mark is the node PATH-done beside the lock root, with the ACL of WithACL. It has the last 100 runs: what is older may run again, and so may
+// all when somebody deletes the node or restores a backup. It stays, with the nodes above it, also if the lock root is a container. If the node has other data, Once
+// returns an error, and does not touch it.
+//
+// A call under a hold of this lock re-enters it, as with Do: one hold is enough for many keys. Goroutines that share it do not exclude each other
+// here either, and may run one key twice. A reader's lock refuses Once, because readers run beside each other.
+func (m *Mutex) Once(ctx context.Context, key string, f func(ctx context.Context, hold *Hold) error, opts ...DoOption) (ran bool, err error) {
+	switch {
+	case !m.isMade():
+		return false, &Error{Op: "once", Err: errNoMutex}
+	case ctx == nil:
+		err = errNilContext
+	case f == nil:
+		err = badArgument{errors.New("nil function: give Once the work")}
+	case m.root.rule.IsShared():
+		err = badArgument{errors.New("readers run beside each other, and Once needs a lock that one has alone: take the writer's, or a Mutex")}
+	case !queue.IsKey(key):
+		err = badArgument{fmt.Errorf("key %q: give 1 to %d bytes of printable text, such as a day", key[:min(len(key), maxShown)], queue.MaxKey)}
+	default:
+		if isDone, err := m.isDone(ctx, key); isDone || err != nil {
+			return false, err
+		}
+		err = m.Do(ctx, func(ctx context.Context, h *Hold) (err error) {
+			o := &marking{h: h, mark: m.markPath(), key: key, acl: m.opts.acl, by: m.opts.data}
+			ran, err = o.run(ctx, f)
+			return err
+		}, opts...)
+		return ran, err
+	}
+	return false, &Error{Op: "once", Path: m.root.given, Err: err}
+}
+
+// Runs returns the runs that Once has marked as done under this lock, the last 100, in the order in which they were marked. While no server
+// can be reached, Runs waits for one until ctx ends.
+func (m *Mutex) Runs(ctx context.Context) (runs []OnceRun, err error) {
+	if !m.isMade() {
+		return nil, &Error{Op: "runs", Err: errNoMutex}
+	}
+	err = m.reading(ctx, "runs", func(e *era) error {
+		select {
+		case got := <-e.askData(m.markPath()):
+			runs, err = runsIn(got, m.markPath())
+			return err
+		case <-ctx.Done():
+			return link.ErrCtxEnded
+		case <-e.Over():
+			return e.OverErr()
+		}
+	})
+	return runs, err
+}
+
+func (m *Mutex) markPath() string { return m.root.path + "-done" }
+
+// isDone looks for the key without the lock. A mark that is there stays: so it does not matter how old the server is. If there is none, or
+// none is seen within a heartbeat, that says nothing.
+func (m *Mutex) isDone(ctx context.Context, key string) (bool, error) {
+	z, _, _ := m.s.link.AttachedNow()
+	if z == nil {
+		return false, nil
+	}
+	t := time.NewTimer(lease.Heartbeat(z.Timeout()))
+	defer t.Stop()
+	select {
+	case got := <-z.Inside.(*era).askData(m.markPath()):
+		switch runs, err := runsIn(got, m.markPath()); {
+		case err == nil:
+			return has(runs, key), nil
+		case got.err == nil || answer.IsRefusal(got.err):
+			return false, &Error{Op: "once", Path: m.root.given, Err: err}
+		}
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	return false, nil
+}
+
+// runsIn takes what was read of a mark: no runs if it is not there. Other data than ours is an error that stays.
+func runsIn(got dataRead, mark string) (runs []OnceRun, err error) {
+	if got.err != nil {
+		return nil, ignoring(answer.Denied(got.err, "get", "READ", mark), zk.ErrNoNode)
+	}
+	d := json.NewDecoder(bytes.NewReader(got.data))
+	d.DisallowUnknownFields()
+	for d.More() && err == nil {
+		runs = append(runs, OnceRun{})
+		err = d.Decode(&runs[len(runs)-1])
+	}
+	if err != nil || len(runs) == 0 || has(runs, "") {
+		return nil, badArgument{fmt.Errorf("%s has data of somebody else, %q, where Once keeps its runs: give the lock a path of its own, or remove the data",
+			mark, got.data[:min(len(got.data), maxShown)])}
+	}
+	return runs, nil
+}
+
+func has(runs []OnceRun, key string) bool {
+	return slices.ContainsFunc(runs, func(r OnceRun) bool { return r.Key == key })
+}
+
+// marking is a call of Once that has the lock.
+type marking struct {
+	h       *Hold
+	mark    string
+	key     string
+	acl     []zk.ACL
+	by      []byte
+	runs    []OnceRun // as they were read
+	isThere bool      // the node was, in this version
+	version int32
+	retry   link.Backoff
+}
+
+// run does what the walk says, under the work's context.
+func (o *marking) run(work context.Context, f func(ctx context.Context, hold *Hold) error) (ran bool, err error) {
+	ctx, end := work, func() {}
+	defer func() { end() }()
+	o.retry = link.NewBackoff()
+	for w := (queue.Once{}); ; {
+		var found queue.Finding
+		switch w.Next {
+		case queue.OnceProve:
+			found, err = o.prove(ctx)
+			w = w.Proved(found)
+		case queue.OnceRead:
+			found, err = o.read(ctx)
+			w = w.Read(found)
+		case queue.OnceWork:
+			if err = ctx.Err(); err == nil {
+				if err := f(work, o.h); err != nil {
+					return true, err
+				}
+				ran, err = true, o.h.Err()
+				ctx, end = o.h.lasting(work)
+			}
+			w = w.Worked()
+		case queue.OnceWrite:
+			found, err = o.write(ctx)
+			w = w.Wrote(found)
+		case queue.OnceLost:
+			err = o.lost()
+		case queue.OnceDone:
+			o.h.unused()
+			return false, nil
+		case queue.OnceMarked:
+			return true, nil
+		}
+		if err != nil {
+			if lost := o.h.Err(); lost != nil {
+				err = errors.Unwrap(lost)
+			} else if ctx.Err() != nil {
+				err = ctxError(work)
+			}
+			if ran {
+				err = fmt.Errorf("%w: %w", ErrNotMarked, err)
+			}
+			return ran, o.h.d.errorf("once", err)
+		}
+	}
+}
+
+// lasting returns a context for what is left to do when the work is done: it ends with the hold, or a grace after ctx.
+func (h *Hold) lasting(ctx context.Context) (context.Context, func()) {
+	last, cancel := context.WithCancel(h.ctx)
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })
+	return last, func() { stop(); cancel() }
+}
+
+// prove checks the lock node in a transaction.
+func (o *marking) prove(ctx context.Context) (queue.Finding, error) {
+	failed, err := o.h.d.e.Multi(ctx, wire.MultiRequest{Ops: []wire.MultiOp{o.check()}}, false)
+	return o.finding(ctx, failed, answer.Denied(err, "check", "READ", o.h.d.node))
+}
+
+func (o *marking) check() wire.MultiOp {
+	return wire.MultiOp{Op: wire.OpCheck, Path: o.h.d.node, Version: -1}
+}
+
+// lost ends the hold, whose node is gone.
+func (o *marking) lost() error {
+	d := o.h.d
+	d.e.LoseNode(d.node, link.ErrNodeGone)
+	return lostBecause(link.ErrNodeGone)
+}
+
+// read reads the mark.
+func (o *marking) read(ctx context.Context) (queue.Finding, error) {
+	var got dataRead
+	select {
+	case got = <-o.h.d.e.askData(o.mark):
+	case <-ctx.Done():
+		return queue.NotTold, link.ErrCtxEnded
+	case <-o.h.d.e.Over():
+		return queue.NotTold, o.h.d.e.OverErr()
+	}
+	runs, err := runsIn(got, o.mark)
+	if got.err != nil && err != nil {
+		return o.finding(ctx, -1, err)
+	}
+	o.runs, o.isThere, o.version = runs, got.err == nil, got.stat.Version
+	if err == nil && !has(runs, o.key) {
+		return queue.IsGone, nil
+	}
+	return queue.IsThere, err
+}
+
+// write marks the run as done, if the lock node is there and the mark is as it was read.
+func (o *marking) write(ctx context.Context) (queue.Finding, error) {
+	now := OnceRun{o.key, shown(string(o.by[:min(len(o.by), maxShown)])), time.Now().UTC(), o.h.Token()}
+	var data bytes.Buffer
+	lines := json.NewEncoder(&data)
+	lines.SetEscapeHTML(false)
+	for _, r := range append(o.runs[max(0, len(o.runs)+1-keptRuns):], now) {
+		_ = lines.Encode(r) // it has nothing that JSON has not
+	}
+	op, request, permission, on := wire.MultiOp{Op: wire.OpSetData, Path: o.mark, Data: data.Bytes(), Version: o.version}, "set", "WRITE", o.mark
+	if !o.isThere {
+		op = wire.MultiOp{Op: wire.OpCreate, Path: o.mark, Create: wire.CreateRequest{Path: o.mark, Data: data.Bytes(), ACL: wireACL(o.acl), Flags: wire.FlagPersistent}}
+		request, permission, on = "create", "CREATE", parentOf(o.mark)
+	}
+	failed, err := o.h.d.e.Multi(ctx, wire.MultiRequest{Ops: []wire.MultiOp{o.check(), op}}, false)
+	if failed == 1 && answer.IsAny(err, zk.ErrBadVersion, zk.ErrNodeExists, zk.ErrNoNode) {
+		return queue.NotTold, o.h.d.e.PauseUnder(ctx, o.retry.Next()) // somebody has changed it: we, perhaps
+	}
+	return o.finding(ctx, failed, answer.Denied(err, request, permission, on))
+}
+
+// finding says what came of a request on the lock node, or on the mark alone. If the request says nothing, it pauses.
+func (o *marking) finding(ctx context.Context, failed int, err error) (queue.Finding, error) {
+	e := o.h.d.e
+	switch {
+	case err == nil:
+		return queue.IsThere, nil
+	case failed == 0 && errors.Is(err, zk.ErrNoNode):
+		return queue.IsGone, nil
+	case err == link.ErrCtxEnded, e.IsOver(), errors.Is(err, ErrClosed), answer.IsRefusal(err):
+		return queue.NotTold, err
+	}
+	return queue.NotTold, e.PauseUnder(ctx, o.retry.Next())
+}

@@ -1,0 +1,491 @@
+package zklock_test
+
+// These tests attack Once: work that is marked runs no more, whatever answer is lost, whoever dies and however old a server is; and work that is
+// not marked runs again.
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
+)
+
+// counts counts the runs of each key.
+type counts struct {
+	mu   sync.Mutex
+	runs map[string]int
+}
+
+func (c *counts) work(key string) func(context.Context, *zklock.Hold) error {
+	return func(context.Context, *zklock.Hold) error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.runs == nil {
+			c.runs = map[string]int{}
+		}
+		c.runs[key]++
+		return nil
+	}
+}
+
+func (c *counts) of(key string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.runs[key]
+}
+
+// idle is work that does nothing.
+func idle(context.Context, *zklock.Hold) error { return nil }
+
+// Three Sessions, at a time and one after the other: each key runs once, and each says by whom. It stays so when the servers have removed the
+// lock root, which is a container.
+func TestOnce_ThreeSessions_OneRunForEachKey(t *testing.T) {
+	srv := startOwn(t, serverConfig{containerCheck: 50 * time.Millisecond}).Addr()
+	if isBefore(t, srv, "3.5") {
+		t.Skip("not on ZooKeeper before 3.5, which has no containers")
+	}
+	a, c := admin(t, srv), &counts{}
+	var all []*zklock.Mutex
+	for _, o := range [][]zklock.MutexOption{nil, {zklock.WithData([]byte("host b"))}, {zklock.WithMinHold(time.Millisecond)}} {
+		all = append(all, newMutex(t, connect(t, srv), "/jobs/nightly", append(o, zklock.WithContainer())...))
+	}
+	keys := []string{"v1.9", "v1.10", "2026-07-01", "a day with Größe"}
+	for range 2 {
+		for _, key := range keys {
+			var calls sync.WaitGroup
+			var ran atomic.Int32
+			for _, m := range all {
+				calls.Go(func() {
+					did, err := m.Once(within(t, time.Minute), key, c.work(key))
+					if err != nil {
+						t.Errorf("%s: %v", key, err)
+					}
+					if did {
+						ran.Add(1)
+					}
+				})
+			}
+			calls.Wait()
+			require.Equal(t, 1, c.of(key), key)
+			require.LessOrEqual(t, ran.Load(), int32(1))
+		}
+		eventually(t, "the servers have removed the lock root", func() bool {
+			names, _, err := a.Children("/jobs")
+			return err == nil && len(names) == 1
+		})
+	}
+	runs, err := all[0].Runs(within(t, time.Minute))
+	require.NoError(t, err)
+	require.Len(t, runs, len(keys))
+	for i, r := range runs {
+		require.Equal(t, keys[i], r.Key)
+		require.NotEmpty(t, r.By)
+		require.WithinDuration(t, time.Now(), r.At, time.Minute)
+		require.True(t, i == 0 || r.Token > runs[i-1].Token)
+	}
+}
+
+// A done key costs a read. The first run of a key costs that, its proof with a second read, and the mark.
+func TestVirtual_Once_Cost(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		m := newMutex(t, v.connect(), "/job")
+		once := func(want bool) zktest.Counts {
+			t.Helper()
+			v.srv.ResetRequests()
+			ran, err := m.Once(within(t, time.Minute), "a", idle)
+			require.NoError(t, err)
+			require.Equal(t, want, ran)
+			return v.srv.Requests()
+		}
+		first := once(true)
+		require.Equal(t, 2, first.Total(zktest.GetData))
+		require.Equal(t, 2, first.Total(zktest.Multi))
+		again := once(false)
+		require.Equal(t, 1, again.Total(zktest.GetData))
+		require.Zero(t, again.Total(zktest.Multi, zktest.Create2, zktest.Delete, zktest.GetChildren))
+	})
+}
+
+// The waiter is granted by an event, its connection drops, and the next server is behind the event: it shows no mark until it answers a
+// transaction. f is not called.
+func TestVirtual_Once_GrantedThenConnectedToAServerThatLags_DoesNotRun(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		c, s := &counts{}, v.connect()
+		holder, waiter := newMutex(t, v.connect(), "/job"), newMutex(t, s, "/job")
+		ran := make(chan bool, 1)
+		first, err := holder.Once(within(t, time.Minute), "a", func(ctx context.Context, h *zklock.Hold) error {
+			go func() {
+				did, err := waiter.Once(within(t, time.Minute), "a", c.work("a"))
+				if err != nil {
+					t.Error(err)
+				}
+				ran <- did
+			}()
+			synctest.Wait() // it waits
+			v.srv.Inject(zktest.OnEvent(zktest.NodeDeleted).Path("/job/*").Session(s.SessionID()).Call(func() { go v.srv.DropConnection(s.SessionID()) }).Once())
+			lags := v.srv.Inject(zktest.Before(zktest.GetData).Path("/job-done").Session(s.SessionID()).Fail(zktest.NoNode).Optional())
+			v.srv.Inject(zktest.After(zktest.Multi).Session(s.SessionID()).Call(func() { go lags.Remove() }).Delay(time.Millisecond).Once())
+			return nil
+		})
+		require.NoError(t, err)
+		require.True(t, first)
+		require.False(t, <-ran)
+		require.Zero(t, c.of("a"))
+	})
+}
+
+// Whatever request or answer of the holder's is lost, or comes twice, with its connection: f runs once, is marked once, and Once says so.
+func TestVirtual_Once_EachAnswerIsLost_RunsOnce(t *testing.T) {
+	for _, at := range []struct {
+		op   zktest.Op
+		path string
+		nth  int
+	}{{zktest.GetData, "/job-done", 1}, {zktest.Multi, "/job/*", 1}, {zktest.GetData, "/job-done", 2}, {zktest.Multi, "/job/*", 2}, {zktest.Delete, "/job/*", 1}} {
+		for _, f := range []zktest.Fault{zktest.Before(at.op).Close(), zktest.After(at.op).DropReply().Close()} {
+			f = f.Path(at.path).Nth(at.nth).Once()
+			t.Run(f.String(), func(t *testing.T) {
+				inVirtualTime(t, func(t *testing.T, v *virtual) {
+					c, m := &counts{}, newMutex(t, v.connect(), "/job")
+					_, err := m.Once(within(t, time.Minute), "before", idle)
+					require.NoError(t, err)
+					in := v.srv.Inject(f)
+					ran, err := m.Once(within(t, time.Minute), "a", c.work("a"))
+					require.NoError(t, err)
+					require.True(t, ran)
+					require.NoError(t, in.Wait(within(t, time.Minute)))
+					require.Equal(t, 1, c.of("a"))
+					runs, err := m.Runs(within(t, time.Minute))
+					require.NoError(t, err)
+					require.Len(t, runs, 2)
+					require.Equal(t, "a", runs[1].Key)
+					synctest.Wait()
+					require.Empty(t, v.srv.Children("/job"))
+				})
+			})
+		}
+	}
+}
+
+// A mark that arrives late, when its holder has written again or is gone, changes nothing.
+func TestVirtual_Once_LateMark_ChangesNothing(t *testing.T) {
+	for name, isGone := range map[string]bool{"the holder has gone on": false, "the holder is gone": true} {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				s := v.connect()
+				m := newMutex(t, s, "/job")
+				late := v.srv.Inject(zktest.Before(zktest.Multi).Path("/job/*").Nth(2).Delay(20 * time.Second).Once())
+				err := m.Do(within(t, time.Hour), func(ctx context.Context, h *zklock.Hold) error {
+					go func() {
+						require.NoError(t, late.Wait(within(t, time.Minute)))
+						if v.srv.DropConnection(s.SessionID()); isGone {
+							v.srv.ExpireSession(s.SessionID())
+						}
+					}()
+					if _, err := m.Once(ctx, "a", idle); err != nil {
+						return err
+					}
+					_, err := m.Once(ctx, "b", idle)
+					return err
+				})
+				other := newMutex(t, v.connect(), "/job")
+				if isGone {
+					require.ErrorIs(t, err, zklock.ErrNotMarked)
+					require.ErrorIs(t, err, zklock.ErrLost)
+					time.Sleep(time.Minute)
+					ran, err := other.Once(within(t, time.Minute), "a", idle)
+					require.NoError(t, err)
+					require.True(t, ran, "it was not marked")
+					return
+				}
+				require.NoError(t, err)
+				time.Sleep(time.Minute)
+				for _, key := range []string{"a", "b"} {
+					ran, err := other.Once(within(t, time.Minute), key, idle)
+					require.NoError(t, err)
+					require.False(t, ran, key)
+				}
+			})
+		})
+	}
+}
+
+// What is not marked runs again: f failed, its holder died or lost the lock, or the lock was given back under it. The context of f ends with
+// the lock, and the error says that f had succeeded, and why it is not marked.
+func TestVirtual_Once_NotMarked_RunsAgain(t *testing.T) {
+	fails := errors.New("no disk")
+	for name, tt := range map[string]struct {
+		f    func(v *virtual, s *zklock.Session) func(context.Context, *zklock.Hold) error
+		want []error
+	}{
+		"f fails": {func(*virtual, *zklock.Session) func(context.Context, *zklock.Hold) error {
+			return func(context.Context, *zklock.Hold) error { return fails }
+		}, []error{fails}},
+		"the session ends": {func(v *virtual, s *zklock.Session) func(context.Context, *zklock.Hold) error {
+			return func(ctx context.Context, _ *zklock.Hold) error {
+				v.srv.ExpireSession(s.SessionID())
+				<-ctx.Done()
+				return nil
+			}
+		}, []error{zklock.ErrNotMarked, zklock.ErrLost}},
+		"the node is deleted, and the mark finds that first": {func(v *virtual, _ *zklock.Session) func(context.Context, *zklock.Hold) error {
+			return func(_ context.Context, h *zklock.Hold) error { return v.srv.Delete(h.Node()) }
+		}, []error{zklock.ErrNotMarked, zklock.ErrLost}},
+		"f releases": {func(*virtual, *zklock.Session) func(context.Context, *zklock.Hold) error {
+			return func(ctx context.Context, h *zklock.Hold) error { return h.Release(ctx) }
+		}, []error{zklock.ErrNotMarked, zklock.ErrNotHeld}},
+		"the Session is closed": {func(_ *virtual, s *zklock.Session) func(context.Context, *zklock.Hold) error {
+			return func(context.Context, *zklock.Hold) error { return s.Close() }
+		}, []error{zklock.ErrNotMarked, zklock.ErrClosed}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				s := v.connect()
+				ran, err := newMutex(t, s, "/job").Once(within(t, time.Minute), "a", tt.f(v, s))
+				require.True(t, ran)
+				for _, want := range tt.want {
+					require.ErrorIs(t, err, want)
+				}
+				require.False(t, zklock.IsFinal(err) && name != "the Session is closed", err)
+				m := newMutex(t, v.connect(), "/job")
+				ran, err = m.Once(within(t, time.Minute), "a", idle)
+				require.NoError(t, err)
+				require.True(t, ran)
+			})
+		})
+	}
+}
+
+// The caller's context ends just as f succeeds: it is marked. If it ends before, f is not called.
+func TestVirtual_Once_ContextEnds(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		m := newMutex(t, v.connect(), "/job")
+		ctx, cancel := context.WithCancel(t.Context())
+		ran, err := m.Once(ctx, "a", func(context.Context, *zklock.Hold) error { cancel(); return nil })
+		require.NoError(t, err)
+		require.True(t, ran)
+		ran, err = m.Once(within(t, time.Minute), "a", idle)
+		require.NoError(t, err)
+		require.False(t, ran)
+
+		ctx, cancel = context.WithCancel(t.Context())
+		v.srv.Inject(zktest.After(zktest.Multi).Path("/job/*").Call(func() { go cancel() }).DropReply().Once())
+		ran, err = m.Once(ctx, "b", func(context.Context, *zklock.Hold) error { t.Error("f was called"); return nil })
+		require.ErrorIs(t, err, context.Canceled)
+		require.False(t, ran)
+
+		// No server answers any more: the mark is given up half a second after the context.
+		ctx, cancel = context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		began := time.Now()
+		ran, err = m.Once(ctx, "b", func(context.Context, *zklock.Hold) error { v.srv.Freeze(); return nil })
+		require.True(t, ran)
+		require.ErrorIs(t, err, zklock.ErrNotMarked)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Less(t, time.Since(began), 5*time.Second)
+		v.srv.Thaw()
+	})
+}
+
+// The servers refuse: the mark's ACL, a parent where nobody may create. f has run, and the error says what is missing, and is final.
+func TestVirtual_Once_MarkIsRefused(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		a := v.connect(zklock.WithDigest("admin", "secret")).Conn()
+		_, err := a.Create("/open", nil, 0, zk.WorldACL(zk.PermAll))
+		require.NoError(t, err)
+		m := newMutex(t, v.connect(), "/open/job")
+		_, err = m.Once(within(t, time.Minute), "a", idle)
+		require.NoError(t, err)
+		_, err = a.SetACL("/open/job-done", zk.WorldACL(zk.PermRead), -1)
+		require.NoError(t, err)
+		ran, err := m.Once(within(t, time.Minute), "b", idle)
+		require.True(t, ran)
+		require.ErrorIs(t, err, zklock.ErrNotMarked)
+		require.ErrorIs(t, err, zk.ErrNoAuth)
+		require.ErrorContains(t, err, "no WRITE permission on /open/job-done")
+		require.True(t, zklock.IsFinal(err))
+
+		require.NoError(t, a.Delete("/open/job-done", -1))
+		_, err = a.SetACL("/open", zk.WorldACL(zk.PermRead), -1)
+		require.NoError(t, err)
+		ran, err = m.Once(within(t, time.Minute), "b", idle)
+		require.True(t, ran)
+		require.ErrorContains(t, err, "no CREATE permission on /open")
+
+		private := newMutex(t, v.connect(zklock.WithDigest("admin", "secret")), "/job", zklock.WithACL(zk.AuthACL(zk.PermAll)))
+		_, err = private.Once(within(t, time.Minute), "a", idle)
+		require.NoError(t, err)
+		ran, err = newMutex(t, v.connect(), "/job").Once(within(t, time.Minute), "a", idle)
+		require.False(t, ran)
+		require.ErrorContains(t, err, "no READ permission on /job-done", "the mark has the ACL of WithACL")
+	})
+}
+
+// What somebody else keeps in PATH-done is not touched, and f is not called: other words, an empty node, the root of another lock, a newer form.
+func TestVirtual_Once_DataOfOthers_IsNotTouched(t *testing.T) {
+	for _, data := range []string{"", "done", "{}", `{"key":""}`, `[1]`, "held=_c_x-lock-0000000001", `{"key":"a","by":"b","at":"2026-07-01T00:00:00Z","token":1,"new":1}`, `{"key":"a"`} {
+		t.Run(data, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				_, err := v.srv.Create("/job-done", []byte(data), 0)
+				require.NoError(t, err)
+				m := newMutex(t, v.connect(), "/job")
+				ran, err := m.Once(within(t, time.Minute), "a", func(context.Context, *zklock.Hold) error { t.Error("f was called"); return nil })
+				require.False(t, ran)
+				require.ErrorContains(t, err, "/job-done has data of somebody else")
+				require.True(t, zklock.IsFinal(err))
+				_, err = m.Runs(within(t, time.Minute))
+				require.ErrorContains(t, err, "/job-done has data of somebody else")
+				now, _ := v.srv.Get("/job-done")
+				require.Equal(t, data, string(now))
+			})
+		})
+	}
+	inVirtualTime(t, func(t *testing.T, v *virtual) { // it comes while f runs
+		m := newMutex(t, v.connect(), "/job")
+		ran, err := m.Once(within(t, time.Minute), "a", func(context.Context, *zklock.Hold) error {
+			_, err := v.srv.Create("/job-done", []byte("theirs"), 0)
+			return err
+		})
+		require.True(t, ran)
+		require.ErrorIs(t, err, zklock.ErrNotMarked)
+		now, _ := v.srv.Get("/job-done")
+		require.Equal(t, "theirs", string(now))
+	})
+}
+
+// The last hundred are kept, one JSON object a line, and one that is evicted runs again. A key is compared as it is.
+func TestVirtual_Once_Keys(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		m := newMutex(t, v.connect(), "/job", zklock.WithData([]byte(strings.Repeat("ö\n", 1000))))
+		once := func(key string) bool {
+			t.Helper()
+			ran, err := m.Once(within(t, time.Minute), key, idle)
+			require.NoError(t, err)
+			return ran
+		}
+		long := strings.Repeat("<\"\\", 85) + "\""
+		require.Len(t, long, 256)
+		for i := range 100 {
+			require.True(t, once(fmt.Sprint("day ", i)))
+		}
+		require.False(t, once("day 0"))
+		require.True(t, once(long))
+		require.False(t, once(long))
+		require.False(t, once("day 1"))
+		require.True(t, once("day 0"), "evicted")
+		runs, err := m.Runs(within(t, time.Minute))
+		require.NoError(t, err)
+		require.Len(t, runs, 100)
+		require.Equal(t, "day 2", runs[0].Key)
+		data, _ := v.srv.Get("/job-done")
+		lines := strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
+		require.Len(t, lines, 100)
+		require.True(t, json.Valid([]byte(lines[0])))
+		require.NoError(t, v.srv.Delete("/job-done"))
+		require.True(t, once("day 50"), "deleting the mark forgets")
+
+		for _, bad := range []string{"", strings.Repeat("a", 257), "a\nb", "a\x00", "\xff", "a\u2028b", "tab\t"} {
+			ran, err := m.Once(within(t, time.Minute), bad, idle)
+			require.False(t, ran)
+			require.ErrorContains(t, err, "give 1 to 256 bytes of printable text")
+			require.True(t, zklock.IsFinal(err))
+		}
+	})
+}
+
+// One hold is enough for many keys, and a key inside itself ends all the same. A writer may, a reader may not; a try does not wait.
+func TestVirtual_Once_UnderAHold(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		c, s := &counts{}, v.connect()
+		m := newMutex(t, s, "/job")
+		require.NoError(t, m.Do(within(t, time.Minute), func(ctx context.Context, h *zklock.Hold) error {
+			for _, key := range []string{"a", "b", "a"} {
+				_, err := m.Once(ctx, key, c.work(key))
+				require.NoError(t, err)
+			}
+			other := newMutex(t, v.connect(), "/job")
+			ran, err := other.Once(within(t, time.Minute), "a", idle, zklock.WaitAtMost(0))
+			require.NoError(t, err)
+			require.False(t, ran, "that it is done can be seen without the lock")
+			_, err = other.Once(within(t, time.Minute), "c", idle, zklock.WaitAtMost(0))
+			require.ErrorIs(t, err, zklock.ErrNotAcquired)
+			_, err = other.Once(within(t, time.Minute), "c", idle, zklock.WaitAtMost(-1))
+			require.True(t, zklock.IsFinal(err))
+			return h.Err()
+		}))
+		require.Equal(t, 1, c.of("a"))
+		ran, err := m.Once(within(t, time.Minute), "outer", func(ctx context.Context, h *zklock.Hold) error {
+			ran, err := m.Once(ctx, "outer", c.work("outer"))
+			require.True(t, ran)
+			return err
+		})
+		require.NoError(t, err)
+		require.True(t, ran)
+		require.Equal(t, 1, c.of("outer"))
+
+		rw := newRWMutex(t, s, "/rw")
+		ran, err = rw.WriteLock().(*zklock.Mutex).Once(within(t, time.Minute), "a", idle)
+		require.NoError(t, err)
+		require.True(t, ran)
+		_, err = rw.ReadLock().(*zklock.Mutex).Once(within(t, time.Minute), "a", idle)
+		require.ErrorContains(t, err, "readers run beside each other")
+		require.True(t, zklock.IsFinal(err))
+	})
+}
+
+// With a minimum hold, a job that was done before leaves no node behind, and one that was not run neither.
+func TestVirtual_Once_MinHold(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		m, other := newMutex(t, v.connect(), "/job", zklock.WithMinHold(minHold)), newMutex(t, v.connect(), "/job", zklock.WithMinHold(minHold))
+		began := time.Now()
+		var done sync.WaitGroup
+		done.Go(func() {
+			ran, err := other.Once(within(t, time.Hour), "a", func(context.Context, *zklock.Hold) error {
+				done.Go(func() {
+					ran, err := m.Once(within(t, time.Hour), "a", idle)
+					if ran || err != nil {
+						t.Errorf("%v, %v", ran, err)
+					}
+				})
+				time.Sleep(time.Second)
+				return nil
+			})
+			if !ran || err != nil {
+				t.Errorf("%v, %v", ran, err)
+			}
+		})
+		done.Wait()
+		require.WithinDuration(t, began.Add(minHold), time.Now(), 2*time.Second)
+		synctest.Wait()
+		require.Empty(t, v.srv.Children("/job"), "it was done before: nothing stays")
+	})
+}
+
+func TestOnce_BadArguments(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		m := newMutex(t, v.connect(), "/job")
+		_, err := m.Once(within(t, time.Minute), "a", nil)
+		require.ErrorContains(t, err, "nil function: give Once the work")
+		var noContext context.Context
+		_, err = m.Once(noContext, "a", idle)
+		require.ErrorContains(t, err, "nil context")
+		var none *zklock.Mutex
+		_, err = none.Once(within(t, time.Minute), "a", idle)
+		require.True(t, zklock.IsFinal(err))
+		_, err = none.Runs(within(t, time.Minute))
+		require.True(t, zklock.IsFinal(err))
+		_, err = m.Runs(noContext)
+		require.ErrorContains(t, err, "nil context")
+	})
+}
