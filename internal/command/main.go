@@ -138,8 +138,9 @@ func newRootCommand() *cobra.Command {
 		Short: "Run commands under ZooKeeper locks",
 		Long: `zklock runs commands under ZooKeeper locks: of all processes that name the same
 lock, on whatever host, one at a time runs its command. That is not once: three
-hosts that start the same command run it three times, in turn. Run has other kinds
-of lock, too: readers together, N at a time, or a leader.
+hosts that start the same command run it three times, in turn, unless --once names
+the run. Run has other kinds of lock, too: readers together, N at a time, or a
+leader.
 
   zklock run /locks/nightly -- ./backup.sh
   zklock ls /locks/nightly

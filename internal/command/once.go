@@ -1,22 +1,31 @@
 package command
 
-// What keeps a job from running again: the lock is held for some time after it.
+// What keeps a job from running again: a mark that it is done, or the lock, held for some time after it.
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/supervise"
 )
 
-// checkAtLeast returns an error of usage.
-func (o *runOptions) checkAtLeast(given func(string) bool) error {
+// checkOnce returns an error of usage.
+func (o *runOptions) checkOnce(given func(string) bool) error {
+	isMutex := !o.shared && o.semaphore == 0 && !o.elect
 	switch {
+	case given("once") && !queue.IsKey(o.once):
+		return exitf(exitUsage, "--once %q: give 1 to %d bytes of printable text, such as a day, or leave it out", o.once, queue.MaxKey)
+	case given("once") && !isMutex:
+		return exitf(exitUsage, "--once is for a mutex: leave it out with --shared, --semaphore and --elect")
 	case !given("hold-at-least"):
 	case o.atLeast <= 0:
 		return exitf(exitUsage, "--hold-at-least %v: give how long the lock is held at least, or leave it out", o.atLeast)
-	case o.shared || o.semaphore > 0 || o.elect:
+	case !isMutex:
 		return exitf(exitUsage, "--hold-at-least is for a mutex: leave it out with --shared, --semaphore and --elect")
 	}
 	return nil
@@ -48,4 +57,64 @@ func (t *taking) stay(token int64, granted time.Time) {
 	if t.ctx.Err() != nil {
 		early(context.Cause(t.ctx))
 	}
+}
+
+// isDone says whether a run with the key of --once has succeeded, and then says so. What cannot be read now is read again under the lock.
+func (t *taking) isDone(ctx context.Context) (bool, error) {
+	if t.once == "" {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, t.connectTimeout)
+	defer cancel()
+	runs, err := t.recipe.Lock.(*zklock.Mutex).Runs(ctx)
+	if err != nil && ctx.Err() == nil {
+		return false, classify(err)
+	}
+	i := slices.IndexFunc(runs, func(r zklock.OnceRun) bool { return r.Key == t.once })
+	if i >= 0 {
+		t.note("%s is done: by %s at %s, token %d", t.once, escaped(runs[i].By), runs[i].At.Local().Format(time.RFC3339), runs[i].Token)
+	}
+	return i >= 0, nil
+}
+
+// errFailed is for Once: the run is not to be marked, and its outcome says why.
+var errFailed = errors.New("the command failed")
+
+// runCommand runs the command under the hold; with --once, only if that was not done, and then it marks it. err is what came of that apart from the
+// outcome: nil if the command has run, and is marked or has failed.
+func (t *taking) runCommand(hold *zklock.Hold) (out supervise.Outcome, err error) {
+	if t.once == "" {
+		return t.runner.Run(t.job(t.program, hold, t.plan)), nil
+	}
+	ctx, cancel := context.WithCancelCause(hold.Context())
+	defer cancel(nil)
+	defer context.AfterFunc(t.ctx, func() { cancel(context.Cause(t.ctx)) })()
+	ran, err := t.recipe.Lock.(*zklock.Mutex).Once(ctx, t.once, func(context.Context, *zklock.Hold) error {
+		if out = t.runner.Run(t.job(t.program, hold, t.plan)); out.Lost != nil || out.Err != nil || out.Died != nil || out.Exit != 0 {
+			return errFailed
+		}
+		return nil
+	})
+	var i interrupted
+	switch {
+	case ran && errors.Is(err, errFailed):
+		return out, nil
+	case ran && err == nil:
+		if t.verbose || t.waited {
+			t.note("%s is marked as done (token %d)", t.once, hold.Token())
+		}
+		return out, nil
+	case ran:
+		return out, fmt.Errorf("%s: the command succeeded, and is not marked as done: %w; the next run with this key runs it again", t.path, cause(err))
+	}
+	out.How = supervise.NotStarted
+	switch {
+	case err == nil:
+		_, err = t.isDone(context.WithoutCancel(ctx))
+	case t.ctx.Err() != nil && errors.As(context.Cause(t.ctx), &i):
+		out.Died, err = i.signal, nil
+	case errors.Is(err, zklock.ErrLost):
+		out.Lost, err = err, nil
+	}
+	return out, err
 }

@@ -2,7 +2,8 @@
 
 package command
 
-// These tests attack what keeps a job from running again: a run that holds its lock longer than COMMAND lasts.
+// These tests attack what keeps a job from running again: the mark of a run that has succeeded, and a run that holds its lock longer than COMMAND
+// lasts.
 
 import (
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 )
 
@@ -51,4 +53,66 @@ func TestRun_HoldAtLeast_EndsBefore(t *testing.T) {
 		require.Regexp(t, what+`.*: the lock is free 59m\S+ before the end of --hold-at-least\n$`, p.stderr.String())
 		require.Empty(t, participants(t, session(t, srv), path))
 	}
+}
+
+// Of two runs at a time one runs COMMAND, and the other one waits, and says who did. So does a later one, without the lock. A COMMAND that fails is
+// run again. prune leaves the mark, and ls takes it for no lock.
+func TestRun_Once(t *testing.T) {
+	t.Parallel()
+	srv, path := server(t), lockPath(t)
+	const done = `zklock: %s: 2026-07-01 is done: by \S+ at \S+, token \d+\n`
+	require.Equal(t, 7, run(t, srv, path, "--once", "2026-07-01", "--", "sh", "-c", "exit 7").wait())
+	first := run(t, srv, path, "--once", "2026-07-01", "--", "sh", "-c", "echo started >&2; sleep 2; echo ran")
+	first.prints("started")
+	second := run(t, srv, path, "--once", "2026-07-01", "--", "echo", "ran")
+	require.Equal(t, exitNotAcquired, run(t, srv, path, "--no-wait", "--once", "2026-07-01", "--", "echo", "ran").wait(), "it runs elsewhere")
+	require.Equal(t, 0, first.wait())
+	require.Equal(t, "ran\n", first.stdout.String())
+	require.Contains(t, first.stderr.String(), "2026-07-01 is marked as done (token ")
+	require.Equal(t, 0, second.wait())
+	require.Empty(t, second.stdout.String())
+	require.Regexp(t, fmt.Sprintf(done+"$", path), second.stderr.String())
+
+	_, release := occupy(t, session(t, srv), path)
+	later := run(t, srv, path, "--no-wait", "--once", "2026-07-01", "--", "echo", "ran")
+	require.Equal(t, 0, later.wait())
+	require.Regexp(t, fmt.Sprintf("^"+done+"$", path), later.stderr.String())
+	require.Empty(t, later.stdout.String())
+	quiet := run(t, srv, path, "-q", "--once", "2026-07-01", "--", "echo", "ran")
+	require.Equal(t, 0, quiet.wait())
+	require.Empty(t, quiet.stdout.String()+quiet.stderr.String())
+	release()
+	next := run(t, srv, path, "--once", "2026-07-02", "--hold-at-least", "1ms", "--", "echo", "ran")
+	require.Equal(t, 0, next.wait())
+	require.Equal(t, "ran\n", next.stdout.String())
+
+	l := start(t, nil, "ls", "-r", "--json", "--servers", srv.ConnectString(), "/cmd")
+	require.Equal(t, 0, l.wait())
+	require.NotContains(t, l.stdout.String(), path+"-done")
+	require.Equal(t, 0, start(t, nil, "prune", "--servers", srv.ConnectString(), "--yes", path+"-done").wait())
+	is, _, err := session(t, srv).Conn().Exists(path + "-done")
+	require.NoError(t, err)
+	require.True(t, is)
+}
+
+// What stands in the mark's place keeps COMMAND from running. A COMMAND that has succeeded and is not marked says so.
+func TestRun_Once_NotMarked(t *testing.T) {
+	t.Parallel()
+	srv, path := server(t), lockPath(t)
+	s := session(t, srv)
+	require.Equal(t, 0, run(t, srv, path, "--once", "a", "--", "true").wait())
+	_, err := s.Conn().SetACL(path+"-done", zk.WorldACL(zk.PermRead), -1)
+	require.NoError(t, err)
+	p := run(t, srv, path, "--once", "b", "--", "echo", "ran")
+	require.Equal(t, exitRefused, p.wait())
+	require.Equal(t, "ran\n", p.stdout.String())
+	require.Regexp(t, `the command succeeded, and is not marked as done: .*no WRITE permission on \S+-done: .*; the next run with this key runs it again\n$`, p.stderr.String())
+
+	require.NoError(t, s.Conn().Delete(path+"-done", -1))
+	_, err = s.Conn().Create(path+"-done", []byte("theirs"), 0, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	p = run(t, srv, path, "--once", "b", "--", "echo", "ran")
+	require.Equal(t, exitUsage, p.wait())
+	require.Contains(t, p.stderr.String(), `-done has data of somebody else, "theirs"`)
+	require.Empty(t, p.stdout.String())
 }

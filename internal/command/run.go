@@ -106,7 +106,7 @@ func (o *runOptions) run(ctx context.Context) error {
 	}
 	for backoff := link.NewBackoff(); ; {
 		began := time.Now()
-		again, err := t.once(wctx)
+		again, err := t.term(wctx)
 		if again == "" || !o.elect || ctx.Err() != nil {
 			return err
 		}
@@ -156,9 +156,12 @@ func (t *taking) wait() {
 	})
 }
 
-// once waits for the lock until wctx ends, runs the command under it, and releases. again says why a candidate may stand again: the
+// term waits for the lock until wctx ends, runs the command under it, and releases. again says why a candidate may stand again: the
 // lock was lost before the release, or the run gave way. Otherwise it is "".
-func (t *taking) once(wctx context.Context) (again string, err error) {
+func (t *taking) term(wctx context.Context) (again string, err error) {
+	if isDone, err := t.isDone(wctx); isDone || err != nil {
+		return "", err
+	}
 	hold, err := t.acquire(wctx, t.s, t.recipe)
 	if err != nil {
 		return "", t.skip(t.explainAcquire(t.ctx, t.s, t.recipe, err))
@@ -173,11 +176,12 @@ func (t *taking) once(wctx context.Context) (again string, err error) {
 	})
 	over := t.giveWay(hold)
 	var out supervise.Outcome
+	var onceErr error
 	var i interrupted
 	if t.ctx.Err() != nil && errors.As(context.Cause(t.ctx), &i) { // a signal came just when the lock did
 		out = supervise.Outcome{Died: i.signal, How: supervise.NotStarted}
 	} else {
-		out = t.runner.Run(t.job(t.program, hold, t.plan))
+		out, onceErr = t.runCommand(hold)
 	}
 	gaveWay := over() && out.Err == nil
 	if out.Died != nil && out.How == supervise.NotStarted {
@@ -190,6 +194,9 @@ func (t *taking) once(wctx context.Context) (again string, err error) {
 		again = fmt.Sprintf("%s: gave way (token %d)", t.path, hold.Token())
 	case out.Err == nil && out.How != supervise.NotStarted:
 		t.stay(hold.Token(), granted)
+	}
+	if err == nil && onceErr != nil {
+		err = classify(onceErr)
 	}
 	return again, err
 }

@@ -279,6 +279,8 @@ func TestRun_BadUsage(t *testing.T) {
 		"not a number":        {[]string{"run", s, "-E", "skip", "/x", "--", "echo"}, "give a whole number"},
 		"negative delay":      {[]string{"run", s, "--lock-delay", "-1s", "/x", "--", "echo"}, "--lock-delay -1s is negative"},
 		"delay, container":    {[]string{"run", s, "--lock-delay", "1s", "--container", "/x", "--", "echo"}, "leave one of them out"},
+		"once, empty":         {[]string{"run", s, "--once", "", "/x", "--", "echo"}, `--once "": give 1 to 256 bytes of printable text`},
+		"once, shared":        {[]string{"run", s, "--once", "a", "--shared", "/x", "--", "echo"}, "--once is for a mutex"},
 		"at least 0":          {[]string{"run", s, "--hold-at-least", "0s", "/x", "--", "echo"}, "--hold-at-least 0s: give how long"},
 		"at least, elect":     {[]string{"run", s, "--hold-at-least", "1s", "--elect", "/x", "--", "echo"}, "--hold-at-least is for a mutex"},
 		"delay, shared":       {[]string{"run", s, "--lock-delay", "1s", "--shared", "/x", "--", "echo"}, "--lock-delay is for a mutex and an election"},

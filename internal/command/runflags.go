@@ -24,7 +24,8 @@ type runOptions struct {
 	wait       time.Duration
 	lockDelay  time.Duration
 	atLeast    time.Duration
-	waits      bool // --wait was given
+	once       string // the key
+	waits      bool   // --wait was given
 	noWait     bool
 	killAfter  time.Duration // negative: not given
 	container  bool
@@ -109,6 +110,11 @@ Standard streams, signals, the terminal and the exit code are COMMAND's. A secon
 SIGINT sent to zklock ends everything at once. A COMMAND that is suspended (Ctrl-Z)
 suspends zklock, and the lock is lost unless it is resumed before the lease ends.
 
+With --once KEY, a day say, COMMAND runs if no run with KEY has ended with exit code 0
+under this lock, on any host. If one has, the run says so, and ends with 0. PATH-done
+has the last 100 keys. If zklock dies before it has marked KEY there, COMMAND runs
+again.
+
 With --metrics-file F, F says how the latest run of a job went, for the textfile
 collector of Prometheus' node_exporter. It is replaced when the run gets the lock,
 and when it ends. While a run holds the lock, others on the host leave its F alone.
@@ -182,6 +188,7 @@ func (o *runOptions) addFlags(cmd *cobra.Command) {
 	f.BoolVarP(&o.noWait, "no-wait", "n", false, "give up at once if somebody else holds the lock")
 	f.DurationVarP(&o.killAfter, "kill-after", "k", 0, "time from SIGTERM to SIGKILL; must fit into the lease (default: half of what fits, at most 10s)")
 	f.DurationVar(&o.lockDelay, "lock-delay", 0, "after a holder disappeared without a release, nobody gets the lock for this time; give all runs the same")
+	f.StringVar(&o.once, "once", "", "run COMMAND only if no run with this `KEY`, a day say, has succeeded under the lock")
 	f.DurationVar(&o.atLeast, "hold-at-least", 0, "hold the lock for this time at least, although COMMAND ends before: until then zklock runs on")
 	f.BoolVar(&o.revocable, "revocable", false, "give way when somebody asks for the lock (zklock revoke): send COMMAND SIGTERM, and release when it has ended")
 	f.BoolVar(&o.container, "container", false, "make the lock root and its parents containers, which the servers remove when they are no longer used")
@@ -197,7 +204,7 @@ also when the lock is lost; or wait for it, and hold the lock meanwhile`)
 	_ = cmd.RegisterFlagCompletionFunc("leftovers", cobra.FixedCompletions([]string{"end", "leave", "wait"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.MarkFlagFilename("metrics-file", "prom")
 	_ = cmd.RegisterFlagCompletionFunc("acl", cobra.FixedCompletions([]string{"world", "creator"}, cobra.ShellCompDirectiveNoFileComp))
-	for _, name := range []string{"leader-ping", "wait", "kill-after", "conflict-exit-code", "semaphore", "semaphore-limit", "permits", "lock-delay", "hold-at-least"} {
+	for _, name := range []string{"leader-ping", "wait", "kill-after", "conflict-exit-code", "semaphore", "semaphore-limit", "permits", "lock-delay", "hold-at-least", "once"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
 	}
 }
@@ -224,7 +231,7 @@ func (o *runOptions) check(given func(flag string) bool) error {
 	if err := o.checkRevocable(); err != nil {
 		return err
 	}
-	if err := o.checkAtLeast(given); err != nil {
+	if err := o.checkOnce(given); err != nil {
 		return err
 	}
 	if o.quiet && o.verbose {
