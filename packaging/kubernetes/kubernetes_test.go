@@ -82,7 +82,9 @@ func run(t *testing.T, c core.Container, servers, dir, work string) {
 func TestCronJob(t *testing.T) {
 	var job batch.CronJob
 	read(t, "cronjob.yaml", &job)
-	run(t, job.Spec.JobTemplate.Spec.Template.Spec.Containers[0], zktest.Start(t).Addr(), t.TempDir(), "exit 0")
+	c, servers := job.Spec.JobTemplate.Spec.Template.Spec.Containers[0], zktest.Start(t).Addr()
+	run(t, c, servers, t.TempDir(), "exit 0")
+	run(t, c, servers, t.TempDir(), "exit 1") // in another cluster: it is done
 }
 
 // The probe asks the leader alone, and passes if that is well.
