@@ -329,7 +329,7 @@ func TestRun_BadUsage(t *testing.T) {
 		"misspelled more":     {[]string{"expires", "--yes", "0x1"}, "did you mean expire?"},
 		"no subcommand":       {[]string{"/x", "--", "echo"}, "the command comes first, as in zklock run"},
 		"flags in front":      {[]string{"-n", "run", "/x", "--", "echo"}, "the command comes first, as in zklock run"},
-		"not a truth":         {[]string{"run", s, "--container=perhaps", "/x", "--", "echo"}, "parsing \"perhaps\": invalid syntax\n"},
+		"not a truth":         {[]string{"run", s, "--container=perhaps", "/x", "--", "echo"}, "parsing \"perhaps\": invalid syntax: give true or false\n"},
 		"ls of several":       {[]string{"ls", s, "/x", "/y"}, "2 arguments in place of one: give the PATH of a lock, such as /locks/nightly, or --recursive /; with --watch, one or more"},
 		"watching nothing":    {[]string{"ls", s, "--watch"}, "0 arguments in place of one: give the PATH of a lock"},
 		"watching all":        {[]string{"ls", s, "--watch", "-r", "/x"}, "--watch with --recursive: give --watch the PATHs to watch; ls -r lists them"},
