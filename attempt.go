@@ -210,6 +210,14 @@ func (a *attempt) grant() error {
 	return nil
 }
 
+// stays returns until when the node of a hold that is granted now stays at least; 0 if for no longer than it is held.
+func (a *attempt) stays() clock.Instant {
+	if a.opts.minHold == 0 {
+		return 0
+	}
+	return a.e.Clock.Now().Add(a.opts.minHold)
+}
+
 // prepare notes what the hold that is about to be granted rests on.
 func (t *lockTable) prepare(a *attempt, held []string) {
 	t.mu.Lock()

@@ -239,12 +239,6 @@ func (h *Hold) beginRelease() releasing {
 	return r
 }
 
-// giveBackNow begins the deletions of a released hold.
-func (d *lockData) giveBackNow() [2]*nodes.Deletion {
-	d.e.LetGo(d, d.held...) // no heartbeat may miss a node
-	return d.giveBack(d.held)
-}
-
 // wait is the rest of Release.
 func (r releasing) wait(p *graceTime) (err error) {
 	h, d := r.h, r.h.d
