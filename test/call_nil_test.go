@@ -46,6 +46,8 @@ func TestNilAndZeroValues_SayWhatToDo(t *testing.T) {
 						in = append(in, reflect.ValueOf(1))
 					case typ == reflect.TypeFor[time.Duration]():
 						in = append(in, reflect.ValueOf(time.Second))
+					case typ == reflect.TypeFor[string]():
+						in = append(in, reflect.ValueOf("2026-07-01"))
 					case typ == reflect.TypeOf(work):
 						in = append(in, reflect.ValueOf(work))
 					case typ == reflect.TypeOf(workOnAll):

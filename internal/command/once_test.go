@@ -59,7 +59,8 @@ func TestRun_HoldAtLeast_EndsBefore(t *testing.T) {
 // run again. prune leaves the mark, and ls takes it for no lock.
 func TestRun_Once(t *testing.T) {
 	t.Parallel()
-	srv, path := server(t), lockPath(t)
+	srv, folder := server(t), lockPath(t)
+	path := folder + "/job"
 	const done = `zklock: %s: 2026-07-01 is done: by \S+ at \S+, token \d+\n`
 	require.Equal(t, 7, run(t, srv, path, "--once", "2026-07-01", "--", "sh", "-c", "exit 7").wait())
 	first := run(t, srv, path, "--once", "2026-07-01", "--", "sh", "-c", "echo started >&2; sleep 2; echo ran")
@@ -86,7 +87,7 @@ func TestRun_Once(t *testing.T) {
 	require.Equal(t, 0, next.wait())
 	require.Equal(t, "ran\n", next.stdout.String())
 
-	l := start(t, nil, "ls", "-r", "--json", "--servers", srv.ConnectString(), "/cmd")
+	l := start(t, nil, "ls", "-r", "--json", "--servers", srv.ConnectString(), folder)
 	require.Equal(t, 0, l.wait())
 	require.NotContains(t, l.stdout.String(), path+"-done")
 	require.Equal(t, 0, start(t, nil, "prune", "--servers", srv.ConnectString(), "--yes", path+"-done").wait())

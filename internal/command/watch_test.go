@@ -270,7 +270,9 @@ func TestWatch_ConnectionLost_GoesOn(t *testing.T) {
 			create("d")
 			time.Sleep(time.Second)
 			require.Regexp(t, " /job waits, 3: d ", w.out.take()[0], "the watches stand")
-			for _, node := range w.srv.Children("/job") {
+			nodes := w.srv.Children("/job")
+			slices.Sort(nodes)
+			for _, node := range slices.Backward(nodes) { // or c would come to hold
 				require.NoError(t, w.srv.Delete("/job/"+node))
 			}
 			time.Sleep(time.Second)
