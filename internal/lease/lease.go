@@ -195,9 +195,10 @@ func (l *Lease) Answered(conn uint64, f Exchange) {
 		l.extend(f.Sent)
 		return
 	}
-	// Frames much closer together than the heartbeat add nothing. To leave out the later one is the safe side.
-	if f.Sent.Sub(l.exchanges[len(l.exchanges)-1].Sent) < l.Heartbeat()/4 {
-		return
+	// Of frames much closer together than the heartbeat the first and the last are kept. To leave out one is the safe side, and the next
+	// one that is kept is no later than the next frame is.
+	if n := len(l.exchanges); n > 1 && f.Sent.Sub(l.exchanges[n-2].Sent) < l.Heartbeat()/4 {
+		l.exchanges = l.exchanges[:n-1]
 	}
 	l.exchanges = append(l.exchanges, f)
 	// If every later quorum operation may use two exchanges, those before them are useless.
