@@ -217,6 +217,7 @@ func TestConnect_BadConfiguration(t *testing.T) {
 		{"no room", []Option{WithSessionTimeout(5 * time.Second)}, []string{": 5s", "quorum (leader ping 4s)", "at least 7.5s", "SingleServerLease()"}, ErrNoRoom},
 		{"a heartbeat too far apart", []Option{WithHeartbeat(9 * time.Second)}, []string{": 30s", "heartbeat 9s", "WithHeartbeat"}, ErrNoRoom},
 		{"a heartbeat too often", []Option{WithHeartbeat(249 * time.Millisecond)}, []string{"WithHeartbeat(249ms): give at least 250ms"}, nil},
+		{"a heartbeat in a hundred years", []Option{WithHeartbeat(876000 * time.Hour)}, []string{"WithHeartbeat(876000h0m0s): give at least 250ms and at most 24h"}, nil},
 		{"no heartbeat", []Option{WithHeartbeat(0)}, []string{"WithHeartbeat(0s)"}, nil},
 		{"too short", []Option{WithSessionTimeout(time.Millisecond)}, []string{"1ms is too short"}, nil},
 		{"negative", []Option{WithSessionTimeout(-time.Second)}, []string{"-1s is too short"}, nil},

@@ -108,7 +108,7 @@ func (m Mode) Check(timeout time.Duration) error {
 	advice := ""
 	if !m.singleServer {
 		advice = ", or a shorter leader ping if two ticks of the servers are shorter (QuorumLease)"
-		if SingleServer().Room(timeout) > 0 {
+		if SingleServer().RenewedEvery(m.every).Room(timeout) > 0 {
 			advice += ", or, if there is one server, SingleServerLease()"
 		}
 	}
