@@ -322,6 +322,9 @@ func (a *attempt) sayIfLong() {
 	a.toSay = 2 * waited.Truncate(firstSaid)
 	a.sayNow = time.After(a.toSay - waited)
 	at := a.d.table.position(a.acquisition)
+	if at.who == "" && a.e.IsHeld(at.predecessor) { // since the last list
+		at.who = ourselves
+	}
 	i, _ := a.walk.Awaited()
 	if at.who == "" && (a.turn != nil || i < len(a.onAhead) && a.onAhead[i].told != nil) {
 		return

@@ -228,3 +228,28 @@ func TestVirtual_WorkGoesOnAfterTheLoss_IsLogged(t *testing.T) {
 		require.Len(t, log.of(line), said)
 	})
 }
+
+// Readers of the same Session that were waiting when the writer behind them listed hold now: they say nothing, so it does.
+func TestVirtual_LongWait_BehindReadersOfTheSession_IsLogged(t *testing.T) {
+	for _, n := range []int{1, 15, 20} { // it watches the first writer, too, or not
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			first := acquire(t, newRWMutex(t, v.connect(), "/job").WriteLock())
+			var log warnings
+			s := v.connect(lines(&log, slog.LevelInfo))
+			var readers []*waiting
+			for range n {
+				readers = append(readers, v.queueUp(newRWMutex(t, s, "/job").ReadLock()))
+			}
+			w := v.queueUp(newRWMutex(t, s, "/job").WriteLock())
+			release(t, first)
+			time.Sleep(90 * time.Second)
+			said := log.of("zklock: still waiting for the lock")
+			require.Len(t, said, 1, "%d readers", n)
+			require.Contains(t, said[0], "another owner in this Session")
+			for _, r := range readers {
+				release(t, r.granted(t))
+			}
+			release(t, w.granted2(t, time.Minute))
+		})
+	}
+}
