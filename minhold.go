@@ -1,22 +1,19 @@
 package zklock
 
 import (
-	"context"
 	"time"
 
-	"github.com/zklock/zklock/internal/answer"
-	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
 )
 
 // letGo begins the deletions of a released hold, or has its node stay as long as its minimum lasts. Then what the release waits for is a check
-// that the node is there: a deletion, as it were, that leaves it. The node stays under the lease: so this Session's waiters hear if somebody
+// that the node is there: a deletion, as it were, that leaves it, and takes back the record that a lock-delay needs. The node stays under the lease: so this Session's waiters hear if somebody
 // deletes it, and the session is ended at the servers if it is given up.
 func (d *lockData) letGo() [2]*nodes.Deletion {
 	e, check := d.e, &nodes.Deletion{Done: make(chan struct{})}
 	left := func() time.Duration { return d.stays.Sub(e.Clock.Now()) }
 	if d.stays != 0 && left() > 0 && e.Carrier.Spawn(func() {
-		check.Err = d.isThere()
+		check.Err = e.reaper.TakeBack(d.node, d.record)
 		check.OK = check.Err == nil
 		close(check.Done)
 		for check.OK && left() > 0 {
@@ -29,16 +26,6 @@ func (d *lockData) letGo() [2]*nodes.Deletion {
 		return [2]*nodes.Deletion{check}
 	}
 	return d.giveBackNow()
-}
-
-// isThere asks the servers for the node until they answer, or the session is over.
-func (d *lockData) isThere() error {
-	for backoff := link.NewBackoff(); ; {
-		_, err := d.e.Check(context.Background(), d.node)
-		if err == nil || answer.IsRefusal(err) || d.e.IsOver() || !d.e.Pause(backoff.Next()) {
-			return err
-		}
-	}
 }
 
 // unused has the node go at once when the hold is released: nothing ran under it.

@@ -4,6 +4,7 @@ package zklock_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -115,6 +116,37 @@ func TestVirtual_MinHold_OverBefore_NextIsGrantedAtOnce(t *testing.T) {
 				require.Less(t, w.at.Sub(ended), 2*time.Second, "the same Session hears it at its heartbeat, each second")
 			})
 		})
+	}
+}
+
+// F47: what is released has not disappeared. With a lock-delay, too, the next is granted at once when the node goes, in whatever way; also if
+// the release's answer was lost.
+func TestVirtual_MinHold_LockDelay_ReleasedIsNotGone(t *testing.T) {
+	for how, end := range map[string]func(v *virtual, s *zklock.Session, h *zklock.Hold){
+		"it is over":            func(*virtual, *zklock.Session, *zklock.Hold) { time.Sleep(minHold) },
+		"the Session is closed": func(v *virtual, s *zklock.Session, _ *zklock.Hold) { require.NoError(v.t, s.Close()) },
+		"the session expires":   func(v *virtual, s *zklock.Session, _ *zklock.Hold) { v.srv.ExpireSession(s.SessionID()) },
+		"the node is deleted":   func(v *virtual, _ *zklock.Session, h *zklock.Hold) { require.NoError(v.t, v.srv.Delete(h.Node())) },
+	} {
+		for _, isLost := range []bool{false, true} {
+			t.Run(fmt.Sprint(how, ", answer lost ", isLost), func(t *testing.T) {
+				inVirtualTime(t, func(t *testing.T, v *virtual) {
+					s := v.connect()
+					h := acquire(t, newMutex(t, s, "/job", zklock.WithMinHold(minHold), zklock.WithLockDelay(lockDelay)))
+					w := v.queueUp(newMutex(t, v.connect(), "/job", zklock.WithLockDelay(lockDelay)))
+					if isLost {
+						v.srv.Inject(zktest.After(zktest.Multi).Path(h.Node()).DropReply().Close().Once())
+					}
+					release(t, h)
+					require.Empty(t, v.record())
+					require.Len(t, v.srv.Children("/job"), 2, "it stays")
+					end(v, s, h)
+					ended := time.Now()
+					release(t, w.granted2(t, time.Hour))
+					require.Less(t, w.at.Sub(ended), 2*time.Second)
+				})
+			})
+		}
 	}
 }
 

@@ -9,12 +9,13 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock/internal/answer"
+	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/wire"
 )
 
 // GrantRecord is the record of a grant in the lock root's data (queue.Record), as its writer knows it. One transaction deletes the node and
-// takes the record back: it stays if the node goes in any other way.
+// takes the record back: it stays if the node goes in any other way. Of a node that stays after its release, TakeBack does.
 type GrantRecord struct {
 	Root    string
 	IsKnown bool // otherwise the fields below are to be read
@@ -68,12 +69,43 @@ func (x *Deletion) markedRequest(w *Waiter) (ops wire.MultiRequest) {
 	if w != nil {
 		ops.Ops = append(ops.Ops, wire.MultiOp{Op: wire.OpCheck, Path: w.Node, Version: -1})
 	}
-	last := wire.MultiOp{Op: wire.OpCheck, Path: x.record.Root, Version: x.record.Version}
-	if without, isChanged := x.record.Record.Released(path.Base(x.node)); isChanged {
-		last.Op, last.Data = wire.OpSetData, []byte(without)
-	}
-	ops.Ops = append(ops.Ops, wire.MultiOp{Op: wire.OpDelete, Path: x.node, Version: -1}, last)
+	ops.Ops = append(ops.Ops, wire.MultiOp{Op: wire.OpDelete, Path: x.node, Version: -1}, x.takesBack())
 	return ops
+}
+
+// takesBack is the operation on the root's data.
+func (x *Deletion) takesBack() wire.MultiOp {
+	op := wire.MultiOp{Op: wire.OpCheck, Path: x.record.Root, Version: x.record.Version}
+	if without, isChanged := x.record.Record.Released(path.Base(x.node)); isChanged {
+		op.Op, op.Data = wire.OpSetData, []byte(without)
+	}
+	return op
+}
+
+// TakeBack is for a node that is released and stays. It asks for the node until the servers answer or the session is over, and takes the
+// record back in the same transaction: from then on, the node may go in whatever way. The error is that of a check of the node.
+func (r *Reaper) TakeBack(node string, record *GrantRecord) error {
+	x := &Deletion{r: r, node: node, record: record}
+	for backoff := link.NewBackoff(); ; {
+		err := zk.ErrConnectionClosed
+		if x.readRecord() {
+			ops := wire.MultiRequest{Ops: []wire.MultiOp{{Op: wire.OpCheck, Path: node, Version: -1}}}
+			if x.record != nil {
+				ops.Ops = append(ops.Ops, x.takesBack())
+			}
+			var failed int
+			failed, err = r.z.Multi(context.Background(), ops, true)
+			if failed == 1 && x.recordFailed(err) {
+				continue
+			}
+		}
+		if err == nil && record != nil {
+			record.IsKnown = false // a write of it that had no answer may still come: the deletion looks
+		}
+		if err == nil || answer.IsRefusal(err) || r.z.IsOver() || !r.z.Pause(backoff.Next()) {
+			return err
+		}
+	}
 }
 
 // recordFailed takes the error of the last operation, on the root's data. It returns whether to try again at once.
