@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -128,11 +129,13 @@ func runsIn(got dataRead, mark string) (runs []OnceRun, err error) {
 	}
 	d := json.NewDecoder(bytes.NewReader(got.data))
 	d.DisallowUnknownFields()
-	for d.More() && err == nil {
-		runs = append(runs, OnceRun{})
-		err = d.Decode(&runs[len(runs)-1])
+	for err == nil {
+		var r OnceRun
+		if err = d.Decode(&r); err == nil {
+			runs = append(runs, r)
+		}
 	}
-	if err != nil || len(runs) == 0 || has(runs, "") {
+	if err != io.EOF || len(runs) == 0 || has(runs, "") {
 		return nil, badArgument{fmt.Errorf("%s has data of somebody else, %q, where Once keeps its runs: give the lock a path of its own, or remove the data",
 			mark, got.data[:min(len(got.data), maxShown)])}
 	}

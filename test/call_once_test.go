@@ -332,9 +332,11 @@ func TestVirtual_Once_MarkIsRefused(t *testing.T) {
 	})
 }
 
-// What somebody else keeps in PATH-done is not touched, and f is not called: other words, an empty node, the root of another lock, a newer form.
+// What somebody else keeps in PATH-done is not touched, and f is not called: other words, an empty node, the root of another lock, a newer form,
+// a list with more behind it.
 func TestVirtual_Once_DataOfOthers_IsNotTouched(t *testing.T) {
-	for _, data := range []string{"", "done", "{}", `{"key":""}`, `[1]`, "held=_c_x-lock-0000000001", `{"key":"a","by":"b","at":"2026-07-01T00:00:00Z","token":1,"new":1}`, `{"key":"a"`} {
+	for _, data := range []string{"", "done", "{}", `{"key":""}`, `[1]`, "held=_c_x-lock-0000000001", `{"key":"a","by":"b","at":"2026-07-01T00:00:00Z","token":1,"new":1}`, `{"key":"a"`,
+		`{"key":"a","by":"b","at":"2026-07-01T00:00:00Z","token":1}]`, `{"key":"a","by":"b","at":"2026-07-01T00:00:00Z","token":1}} theirs`} {
 		t.Run(data, func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
 				_, err := v.srv.Create("/job-done", []byte(data), 0)
