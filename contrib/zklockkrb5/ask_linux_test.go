@@ -163,10 +163,10 @@ func TestAuthenticate_AnswersAreMangled(t *testing.T) {
 	require.Greater(t, failed, 30)
 }
 
-// A server of another realm is found by its realm, by domain_realm, by what its KDC says, and not at all.
+// A server of another realm is found by its realm, through a realm between, by domain_realm, by what its KDC says, and not at all.
 func TestAuthenticate_OtherRealm(t *testing.T) {
 	k := sharedKDC(t)
-	for _, server := range []string{"zookeeper/zk.elsewhere.test", "zookeeper/zk.elsewhere.test@" + other} {
+	for _, server := range []string{"zookeeper/zk.elsewhere.test", "zookeeper/zk.elsewhere.test@" + other, "zookeeper/zk.third.test@" + third} {
 		require.NoError(t, authenticates(t, k.keytabOf(t, "locker", WithServerPrincipal(server)), "localhost:2181", patience))
 	}
 	content, err := os.ReadFile(k.conf())

@@ -28,6 +28,7 @@ import (
 const (
 	realm    = "ZKLOCK.TEST"
 	other    = "OTHER.TEST" // the KDC's second realm
+	third    = "THIRD.TEST" // which trusts the second alone
 	password = "s3cr3t-Wachtwoord"
 	patience = 30 * time.Second
 )
@@ -66,16 +67,16 @@ func newKDC(dir string) (*kdc, error) {
 	k := &kdc{dir: dir, addr: l.Addr().String()}
 	_ = l.Close()
 	var realms, databases strings.Builder
-	for _, r := range []string{realm, other} {
+	for _, r := range []string{realm, other, third} {
 		fmt.Fprintf(&realms, "%s = {\nkdc = %s\n}\n", r, k.addr)
 		fmt.Fprintf(&databases, "%s = {\ndatabase_name = %s\nkey_stash_file = %s\nacl_file = %s\nmax_life = 1h\nsupported_enctypes = aes256-cts:normal aes128-cts:normal\n}\n",
 			r, k.path(r+".db"), k.path(r+".stash"), k.path("acl"))
 	}
 	k.write("krb5.conf", "[libdefaults]\ndefault_realm = "+realm+"\ndns_lookup_kdc = false\ndns_canonicalize_hostname = fallback\nrdns = false\n"+
-		"udp_preference_limit = 1\n[realms]\n"+realms.String()+"[domain_realm]\n.elsewhere.test = "+other+"\n")
+		"udp_preference_limit = 1\n[realms]\n"+realms.String()+"[domain_realm]\n.elsewhere.test = "+other+"\n[capaths]\n"+realm+" = {\n"+third+" = "+other+"\n}\n")
 	k.write("kdc.conf", "[kdcdefaults]\nkdc_listen = \"\"\nkdc_tcp_listen = "+k.addr+"\n[realms]\n"+databases.String()+
 		"[logging]\nkdc = FILE:"+k.path("kdc.log")+"\nadmin_server = FILE:"+k.path("admin.log")+"\n")
-	for _, r := range []string{realm, other} {
+	for _, r := range []string{realm, other, third} {
 		if err := k.run("", "kdb5_util", "create", "-s", "-r", r, "-P", "master"); err != nil {
 			return nil, err
 		}
@@ -91,7 +92,9 @@ func newKDC(dir string) (*kdc, error) {
 		"addprinc -randkey gone", "ktadd -k "+k.path("gone")+" gone", "delprinc -force gone",
 		"addprinc -pw "+password+" person",
 		"addprinc -pw cross krbtgt/"+other),
-		k.admin(other, "addprinc -pw cross krbtgt/"+other+"@"+realm, "addprinc -randkey zookeeper/zk.elsewhere.test"),
+		k.admin(other, "addprinc -pw cross krbtgt/"+other+"@"+realm, "addprinc -randkey zookeeper/zk.elsewhere.test",
+			"addprinc -pw cross krbtgt/"+third+"@"+other),
+		k.admin(third, "addprinc -pw cross krbtgt/"+third+"@"+other, "addprinc -randkey zookeeper/zk.third.test"),
 		k.start())
 }
 
@@ -130,7 +133,7 @@ func (k *kdc) admin(realm string, commands ...string) error {
 
 // start starts the KDC, and returns when it answers.
 func (k *kdc) start() error {
-	k.child = k.command("krb5kdc", "-n", "-r", realm, "-r", other, "-P", k.path("pid"))
+	k.child = k.command("krb5kdc", "-n", "-r", realm, "-r", other, "-r", third, "-P", k.path("pid"))
 	k.child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := k.child.Start(); err != nil {
 		return err

@@ -165,7 +165,7 @@ func (l *login) follow(ctx context.Context, conf *config.Config, server types.Pr
 
 // grant shows a ticket-granting ticket to a realm's KDC, for another ticket.
 func (l *login) grant(ctx context.Context, conf *config.Config, tgt ticket, realm string, server types.PrincipalName) (ticket, error) {
-	request, err := messages.NewTGSReq(tgt.client, realm, conf, tgt.Ticket, tgt.key, server, false)
+	request, err := tgt.requestFor(conf, realm, server)
 	if err != nil {
 		return ticket{}, err
 	}
@@ -195,6 +195,37 @@ func (l *login) grant(ctx context.Context, conf *config.Config, tgt ticket, real
 		return ticket{}, fmt.Errorf("the answer of a KDC of %s: %w", realm, err)
 	}
 	return ticket{reply.Ticket, tgt.client, tgt.realm, reply.DecryptedEncPart.Key, reply.DecryptedEncPart.EndTime}, nil
+}
+
+// requestFor is gokrb5's request for a ticket, with another authenticator: there the client is of the realm that issued the ticket-granting
+// ticket, which on the way through a third realm it is not.
+func (t ticket) requestFor(conf *config.Config, realm string, server types.PrincipalName) (messages.TGSReq, error) {
+	request, err := messages.NewTGSReq(t.client, realm, conf, t.Ticket, t.key, server, false)
+	if err != nil || t.Ticket.Realm == t.realm {
+		return request, err
+	}
+	body, err := request.ReqBody.Marshal()
+	if err != nil {
+		return request, err
+	}
+	e, err := crypto.GetEtype(t.key.KeyType)
+	if err != nil {
+		return request, err
+	}
+	auth, err := types.NewAuthenticator(t.realm, t.client)
+	if err != nil {
+		return request, err
+	}
+	auth.Cksum.CksumType = e.GetHashID()
+	if auth.Cksum.Checksum, err = e.GetChecksumHash(t.key.KeyValue, body, keyusage.TGS_REQ_PA_TGS_REQ_AP_REQ_AUTHENTICATOR_CHKSUM); err != nil {
+		return request, err
+	}
+	shown, err := messages.NewAPReq(t.Ticket, t.key, auth)
+	if err != nil {
+		return request, err
+	}
+	request.PAData[0].PADataValue, err = shown.Marshal()
+	return request, err
 }
 
 // isNamed says whether a ticket has the name that its KDC signed. The ticket itself is not signed for us.
