@@ -40,11 +40,7 @@ func begin(t ticket) (exchange, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	e, err := crypto.GetEtype(t.key.KeyType)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := auth.GenerateSeqNumberAndSubKey(t.key.KeyType, e.GetKeyByteSize()); err != nil {
+	if err := auth.GenerateSeqNumberAndSubKey(t.key.KeyType, len(t.key.KeyValue)); err != nil { // gokrb5 has another length for AES with SHA-384
 		return nil, nil, err
 	}
 	sum := make([]byte, 24) // the length of channel bindings, no bindings, flags: RFC 4121, section 4.1.1

@@ -3,6 +3,7 @@ package zklockkrb5
 // These tests attack what we believe of servers and KDCs, and what we read of files: forged tokens, half a keytab, no secret in any text.
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
@@ -78,6 +79,22 @@ func TestReadLayers(t *testing.T) {
 }
 
 const conf = "[libdefaults]\ndefault_realm = ZKLOCK.TEST\ndns_canonicalize_hostname = fallback\n[realms]\nZKLOCK.TEST = {\nkdc = 127.0.0.1:1\n}\n"
+
+// A subkey is as long as a key of its type: a server may refuse others.
+func TestBegin_Subkey(t *testing.T) {
+	for etype, size := range map[int32]int{etypeID.AES128_CTS_HMAC_SHA1_96: 16, etypeID.AES256_CTS_HMAC_SHA1_96: 32,
+		etypeID.AES128_CTS_HMAC_SHA256_128: 16, etypeID.AES256_CTS_HMAC_SHA384_192: 32} {
+		key := types.EncryptionKey{KeyType: etype, KeyValue: make([]byte, size)}
+		name := types.NewPrincipalName(nametype.KRB_NT_SRV_HST, "zookeeper/localhost")
+		_, token, err := begin(ticket{Ticket: messages.Ticket{TktVNO: iana.PVNO, Realm: "ZKLOCK.TEST", SName: name}, client: name, realm: "ZKLOCK.TEST", key: key})
+		require.NoError(t, err)
+		_, b, _ := bytes.Cut(token, []byte{1, 2, 2, 1, 0}) // the end of the mechanism's OID, and AP-REQ
+		var request messages.APReq
+		require.NoError(t, request.Unmarshal(b))
+		require.NoError(t, request.DecryptAuthenticator(key))
+		require.Len(t, request.Authenticator.SubKey.KeyValue, size)
+	}
+}
 
 // write makes a file of the test's own.
 func write(t *testing.T, content string) (file string) {
