@@ -5,6 +5,7 @@ package zklockkrb5
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -16,11 +17,9 @@ import (
 	"time"
 
 	"github.com/jcmturner/gokrb5/v8/config"
-	"github.com/jcmturner/gokrb5/v8/credentials"
 	"github.com/jcmturner/gokrb5/v8/iana/etypeID"
 	"github.com/jcmturner/gokrb5/v8/iana/nametype"
 	"github.com/jcmturner/gokrb5/v8/keytab"
-	"github.com/jcmturner/gokrb5/v8/messages"
 	"github.com/jcmturner/gokrb5/v8/types"
 )
 
@@ -34,8 +33,11 @@ func configFile() string {
 	return "/etc/krb5.conf"
 }
 
-// unread are settings that the parser knows fewer values of than there are, and that we do not need.
-var unread = regexp.MustCompile(`(?m)^\s*(dns_canonicalize_hostname|rdns|preferred_preauth_types)\s*=.*$`)
+// unread are settings that the parser knows fewer values of than there are, or stumbles over, and that we do not need.
+var unread = regexp.MustCompile(`(?m)^\s*((dns_canonicalize_hostname|rdns|preferred_preauth_types)\s*=.*|auth_to_local_names\s*=\s*\{[^}]*\}.*)$`)
+
+// defaults are MIT's and Java's, and not gokrb5's.
+const defaults = "[libdefaults]\ndns_lookup_kdc = true\n"
 
 // readConfig reads krb5.conf. Of the encryption types, those of AES are left.
 func readConfig(file string) (*config.Config, error) {
@@ -43,7 +45,11 @@ func readConfig(file string) (*config.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	conf, err := config.NewFromString(unread.ReplaceAllString(string(b), ""))
+	var conf *config.Config
+	err = parsed(func() (err error) {
+		conf, err = config.NewFromString(defaults + unread.ReplaceAllString(string(b), ""))
+		return err
+	})
 	if conf == nil {
 		return nil, fmt.Errorf("%s cannot be understood: %w", file, err)
 	}
@@ -122,21 +128,81 @@ func readCache(file string) (ticket, error) {
 	if err != nil {
 		return ticket{}, fmt.Errorf("the ticket cache: %w: run kinit", err)
 	}
-	var c credentials.CCache
-	var t messages.Ticket
-	// kinit may be writing it. The parser looks at the capacity, and not at the length.
-	if parsed(func() error { return c.Unmarshal(slices.Clip(b)) }) != nil {
+	var t ticket
+	if parsed(func() (err error) { t, err = parseCache(b); return err }) != nil { // kinit may be writing it
 		return ticket{}, fmt.Errorf("%s is no ticket cache, or is not whole", file)
 	}
-	realm := c.DefaultPrincipal.Realm
-	tgt, ok := c.GetEntry(types.PrincipalName{NameString: []string{"krbtgt", realm}})
-	if !ok || t.Unmarshal(tgt.Ticket) != nil {
-		return ticket{}, fmt.Errorf("the ticket cache %s has no ticket of krbtgt/%s: run kinit", file, realm)
+	if t.key.KeyValue == nil {
+		return ticket{}, fmt.Errorf("the ticket cache %s has no ticket of krbtgt/%s: run kinit", file, t.realm)
 	}
-	return ticket{t, c.DefaultPrincipal.PrincipalName, realm, tgt.Key, tgt.EndTime}, nil
+	return t, nil
 }
 
-// parsed calls gokrb5's parsers, some of which panic where what they read is cut off or forged.
+// parseCache returns the client of a ticket cache, and its ticket-granting ticket, if there is one. gokrb5's own parser makes room for as many
+// addresses as the file says there are: what is damaged may take all memory.
+func parseCache(b []byte) (t ticket, err error) {
+	r := cacheReader(slices.Clip(b))
+	version := r.uint16()
+	switch version {
+	case 0x0504:
+		r.take(r.uint16()) // the header
+	case 0x0503: // Java's kinit
+	default:
+		return t, errMalformed
+	}
+	t.client, t.realm = r.principal()
+	for len(r) > 0 {
+		r.principal() // the client
+		server, realm := r.principal()
+		if version == 0x0503 {
+			r.uint16() // the type of the key, twice
+		}
+		key := types.EncryptionKey{KeyType: int32(r.uint16()), KeyValue: r.data()}
+		r.take(4 + 4) // the times of the login, and of the begin
+		end := time.Unix(int64(r.uint32()), 0)
+		r.take(4 + 1 + 4) // until when it may be renewed, and flags
+		for range 2 {     // addresses, and authorization data
+			for range r.uint32() {
+				r.uint16()
+				r.data()
+			}
+		}
+		tgt := r.data()
+		r.data() // a second ticket
+		if t.key.KeyValue == nil && server.Equal(types.PrincipalName{NameString: []string{"krbtgt", t.realm}}) && realm == t.realm {
+			t.key, t.end = key, end
+			if err = t.Ticket.Unmarshal(tgt); err == nil && !t.SName.Equal(server) {
+				err = errMalformed
+			}
+		}
+	}
+	return t, err
+}
+
+// cacheReader is the rest of a ticket cache. It panics where that is cut off.
+type cacheReader []byte
+
+func (r *cacheReader) take(n uint32) []byte {
+	b := (*r)[:n:n]
+	*r = (*r)[n:]
+	return b
+}
+
+func (r *cacheReader) uint16() uint32 { return uint32(binary.BigEndian.Uint16(r.take(2))) }
+func (r *cacheReader) uint32() uint32 { return binary.BigEndian.Uint32(r.take(4)) }
+func (r *cacheReader) data() []byte   { return r.take(r.uint32()) }
+
+func (r *cacheReader) principal() (name types.PrincipalName, realm string) {
+	name.NameType = int32(r.uint32())
+	parts := r.uint32()
+	realm = string(r.data())
+	for range parts {
+		name.NameString = append(name.NameString, string(r.data()))
+	}
+	return name, realm
+}
+
+// parsed calls parsers, some of which panic where what they read is cut off or forged.
 func parsed(parse func() error) (err error) {
 	defer func() {
 		if recover() != nil {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -134,6 +135,9 @@ func TestFiles_BadInput(t *testing.T) {
 		"cannot be understood": func() (zklock.SASLMechanism, error) {
 			return Keytab("ann", tab, WithConfig(write(t, "[libdefaults]\nx")))
 		},
+		"malformed": func() (zklock.SASLMechanism, error) {
+			return Keytab("ann", tab, WithConfig(write(t, "[realms]\nA = {\nb = {\n}\n}\n")))
+		},
 		"has no AES": func() (zklock.SASLMechanism, error) {
 			return Keytab("ann", tab, WithConfig(write(t, "[libdefaults]\ndefault_tkt_enctypes = rc4-hmac")))
 		},
@@ -149,6 +153,20 @@ func TestFiles_BadInput(t *testing.T) {
 		require.ErrorContains(t, err, says)
 		require.ErrorContains(t, err, "zklockkrb5: ")
 	}
+}
+
+// What MIT's library reads is read, and has its defaults. gokrb5's parser does not know blocks within a realm's.
+func TestFiles_Config(t *testing.T) {
+	c, err := readConfig(write(t, "[libdefaults]\ndefault_realm = A\nrdns = false\n[realms]\nA = {\nauth_to_local_names = {\nann = bob\n}\nkdc = [::1]\nkdc = [::1]:89\nkdc = ::1\nkdc = kdc\n}\n"))
+	require.NoError(t, err)
+	kdcs, err := kdcsOf(t.Context(), c, "A")
+	require.NoError(t, err)
+	require.Equal(t, []string{"[::1]:88", "[::1]:89", "[::1]:88", "kdc:88"}, kdcs)
+	require.True(t, c.LibDefaults.DNSLookupKDC)
+	c, err = readConfig(write(t, "[libdefaults]\ndns_lookup_kdc = no\n"))
+	require.NoError(t, err)
+	_, err = kdcsOf(t.Context(), c, "A")
+	require.ErrorContains(t, err, "krb5.conf has no KDC of A")
 }
 
 // A file that is cut off anywhere is an error, and no key is in it.
@@ -219,4 +237,60 @@ func TestAuthenticate_KDCTalksNonsense(t *testing.T) {
 		require.ErrorContains(t, err, says)
 		require.NotErrorIs(t, err, zklock.ErrAuthFailed)
 	}
+}
+
+// aCache is a ticket cache with one ticket.
+func aCache(t testing.TB, version byte, ticketOf, ticketFor string) []byte {
+	t.Helper()
+	u32 := func(n int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }
+	data := func(s string) []byte { return append(u32(len(s)), s...) }
+	name := func(parts ...string) []byte {
+		b := slices.Concat(u32(1), u32(len(parts)), data("ZKLOCK.TEST"))
+		for _, part := range parts {
+			b = append(b, data(part)...)
+		}
+		return b
+	}
+	tgt := messages.Ticket{TktVNO: iana.PVNO, Realm: "ZKLOCK.TEST", SName: types.NewPrincipalName(nametype.KRB_NT_SRV_INST, ticketOf),
+		EncPart: types.EncryptedData{EType: etypeID.AES256_CTS_HMAC_SHA1_96, Cipher: []byte("sealed")}}
+	sealed, err := tgt.Marshal()
+	require.NoError(t, err)
+	header, keyType := []byte{0, 0}, []byte{0, 18}
+	if version == 3 {
+		header, keyType = nil, []byte{0, 18, 0, 18}
+	}
+	b := slices.Concat([]byte{5, version}, header, name("ann"))
+	for _, server := range []string{"other", ticketFor} {
+		b = slices.Concat(b, name("ann"), name(strings.Split(server, "/")...), keyType, data(strings.Repeat("k", 32)), u32(1), u32(1), u32(4e9), u32(1),
+			[]byte{0}, u32(0), u32(1), []byte{0, 2}, data("addr"), u32(1), []byte{0, 1}, data("authdata"), data(string(sealed)), data("second"))
+	}
+	return b
+}
+
+// A ticket cache is read whole or not at all, and one that is damaged takes neither the memory nor the process.
+func TestFiles_Cache(t *testing.T) {
+	const tgt = "krbtgt/ZKLOCK.TEST"
+	for _, version := range []byte{3, 4} {
+		whole := aCache(t, version, tgt, tgt)
+		got, err := readCache(write(t, string(whole)))
+		require.NoError(t, err)
+		require.Equal(t, "ann@ZKLOCK.TEST "+tgt, got.client.PrincipalNameString()+"@"+got.realm+" "+got.SName.PrincipalNameString())
+		require.Equal(t, strings.Repeat("k", 32), string(got.key.KeyValue))
+		require.Equal(t, int64(4e9), got.end.Unix(), "after 2038")
+		file := write(t, "")
+		failed := 0
+		for i := range whole {
+			for _, damaged := range [][]byte{whole[:i], slices.Concat(whole[:i], []byte("\x7f\xff\xff\xff"), whole[min(i+4, len(whole)):])} {
+				require.NoError(t, os.WriteFile(file, damaged, 0o600))
+				if _, err := readCache(file); err != nil {
+					failed++
+				}
+			}
+		}
+		require.Greater(t, failed, len(whole))
+	}
+	_, err := readCache(write(t, string(aCache(t, 4, tgt, "krbtgt/OTHER"))))
+	require.ErrorContains(t, err, "has no ticket of "+tgt)
+	_, err = readCache(write(t, string(aCache(t, 4, "krbtgt", tgt))))
+	require.ErrorContains(t, err, "is no ticket cache")
 }

@@ -48,7 +48,12 @@ func (l *login) exchange(ctx context.Context, conf *config.Config, realm string,
 func kdcsOf(ctx context.Context, conf *config.Config, realm string) (kdcs []string, err error) {
 	for _, r := range conf.Realms {
 		if r.Realm == realm {
-			kdcs = append(kdcs, r.KDC...)
+			for _, kdc := range r.KDC {
+				if _, _, err := net.SplitHostPort(kdc); err != nil { // an address of IPv6 alone
+					kdc = net.JoinHostPort(strings.Trim(kdc, "[]"), "88")
+				}
+				kdcs = append(kdcs, kdc)
+			}
 		}
 	}
 	if len(kdcs) == 0 && conf.LibDefaults.DNSLookupKDC {
