@@ -111,6 +111,21 @@ func TestAuthenticate_NextKDC(t *testing.T) {
 	require.ErrorContains(t, err, "KDC 127.0.0.1:1: dial")
 }
 
+// A KDC that refuses us may be behind the others, and a refusal is final: it is believed if no other KDC takes us.
+func TestAuthenticate_OneKDCRefuses(t *testing.T) {
+	t.Parallel()
+	k, stale := sharedKDC(t), ownKDC(t) // whose keys are others
+	for _, principal := range []string{"preauth", "wrongpre"} {
+		m := k.keytabOf(t, principal, k.withKDCs(t, stale.addr, "127.0.0.1:1", k.addr))
+		err := authenticates(t, m, "localhost:2181", patience)
+		if principal == "preauth" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorIs(t, err, zklock.ErrAuthFailed)
+		}
+	}
+}
+
 // mangled is a way to the KDC on which one byte of each answer is another.
 func (k *kdc) mangled(t *testing.T, at *atomic.Int64) (addr string) {
 	t.Helper()

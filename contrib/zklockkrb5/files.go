@@ -229,7 +229,7 @@ func (l *login) servers(ctx context.Context, addr string) (names []string, realm
 	}
 	hosts := []string{host}
 	if !l.asGiven {
-		hosts = []string{canonical(ctx, host), host}
+		hosts = []string{canonical(ctx, net.DefaultResolver, host), host}
 	}
 	for _, host := range hosts {
 		host = strings.ToLower(strings.TrimSuffix(host, "."))
@@ -238,24 +238,39 @@ func (l *login) servers(ctx context.Context, addr string) (names []string, realm
 	return slices.Compact(names), realm
 }
 
-// canonical returns the name of a host's address if that name has the address, and otherwise the host. It takes a third of the time at most.
-func canonical(ctx context.Context, host string) string {
+// resolver is net.Resolver.
+type resolver interface {
+	LookupHost(ctx context.Context, host string) ([]string, error)
+	LookupAddr(ctx context.Context, addr string) ([]string, error)
+}
+
+// canonical returns the name that a host's addresses have, if that name has one of them, and otherwise the host. Addresses with several names
+// are several servers, and it is not known which of them was dialled: a ticket for another one would be a refusal, which is final.
+// It takes a third of the time at most.
+func canonical(ctx context.Context, dns resolver, host string) string {
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/3)
 		defer cancel()
 	}
-	addrs, err := net.DefaultResolver.LookupHost(ctx, host)
-	if err != nil || len(addrs) == 0 {
+	addrs, _ := dns.LookupHost(ctx, host)
+	name := ""
+	for _, addr := range addrs {
+		names, err := dns.LookupAddr(ctx, addr)
+		switch {
+		case err != nil || len(names) == 0:
+		case name == "":
+			name = names[0]
+		case name != names[0]:
+			return host
+		}
+	}
+	if name == "" {
 		return host
 	}
-	names, err := net.DefaultResolver.LookupAddr(ctx, addrs[0])
-	if err != nil || len(names) == 0 {
+	back, _ := dns.LookupHost(ctx, name)
+	if !slices.ContainsFunc(addrs, func(addr string) bool { return slices.Contains(back, addr) }) {
 		return host
 	}
-	back, err := net.DefaultResolver.LookupHost(ctx, names[0])
-	if err != nil || !slices.Contains(back, addrs[0]) {
-		return host
-	}
-	return names[0]
+	return name
 }

@@ -4,6 +4,7 @@ package zklockkrb5
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
@@ -293,4 +294,31 @@ func TestFiles_Cache(t *testing.T) {
 	require.ErrorContains(t, err, "has no ticket of "+tgt)
 	_, err = readCache(write(t, string(aCache(t, 4, "krbtgt", tgt))))
 	require.ErrorContains(t, err, "is no ticket cache")
+}
+
+// names is a DNS.
+type names map[string][]string
+
+func (n names) LookupHost(_ context.Context, host string) ([]string, error) { return n[host], nil }
+func (n names) LookupAddr(_ context.Context, addr string) ([]string, error) {
+	if len(n[addr]) == 0 {
+		return nil, &net.DNSError{IsNotFound: true}
+	}
+	return n[addr], nil
+}
+
+// A name whose addresses are not one server's, or have odd names, is taken as it is: a ticket for another server is a refusal, which is final.
+func TestCanonical(t *testing.T) {
+	dns := names{
+		"alias": {"192.0.2.1"}, "192.0.2.1": {"zk1.test."}, "zk1.test.": {"192.0.2.1"},
+		"both": {"2001:db8::1", "192.0.2.1"}, // without a name for IPv6
+		"all":  {"192.0.2.1", "192.0.2.2"}, "192.0.2.2": {"zk2.test."}, "zk2.test.": {"192.0.2.2"},
+		"liar": {"192.0.2.3"}, "192.0.2.3": {"zk1.test."},
+		"nameless": {"192.0.2.4"},
+	}
+	for host, want := range map[string]string{
+		"alias": "zk1.test.", "192.0.2.2": "192.0.2.2", "both": "zk1.test.", "all": "all", "liar": "liar", "nameless": "nameless", "unknown": "unknown",
+	} {
+		require.Equal(t, want, canonical(t.Context(), dns, host))
+	}
 }

@@ -19,7 +19,8 @@ import (
 )
 
 // exchange asks the KDCs of a realm, one after the other, the one first that answered last. An error that is a messages.KRBError is a
-// KDC's answer.
+// KDC's answer. One that refuses us may have a copy of the database that is older than our key, so that the others are asked, too: a
+// refusal is final.
 func (l *login) exchange(ctx context.Context, conf *config.Config, realm string, request []byte) ([]byte, error) {
 	kdcs, err := kdcsOf(ctx, conf, realm)
 	if err != nil {
@@ -28,10 +29,15 @@ func (l *login) exchange(ctx context.Context, conf *config.Config, realm string,
 	if i := slices.Index(kdcs, l.answered[realm]); i > 0 {
 		kdcs = slices.Concat(kdcs[i:i+1], kdcs[:i], kdcs[i+1:])
 	}
-	var failed error
+	var failed, refused error
 	for i, kdc := range kdcs {
 		answer, err := askOne(ctx, kdc, len(kdcs)-i, request)
-		if no, ok := refusal(err); err == nil || ok && no.ErrorCode != errorcode.KDC_ERR_SVC_UNAVAILABLE {
+		no, ok := refusal(err)
+		switch {
+		case ok && slices.Contains(refusesUs, no.ErrorCode):
+			refused = err
+			continue
+		case err == nil || ok && no.ErrorCode != errorcode.KDC_ERR_SVC_UNAVAILABLE:
 			l.answered[realm] = kdc
 			return answer, err
 		}
@@ -40,6 +46,9 @@ func (l *login) exchange(ctx context.Context, conf *config.Config, realm string,
 			err = fmt.Errorf("%w; %w", failed, err)
 		}
 		failed = err
+	}
+	if refused != nil {
+		return nil, refused
 	}
 	return nil, failed
 }

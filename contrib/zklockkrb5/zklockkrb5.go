@@ -45,7 +45,7 @@ func WithServerPrincipal(principal string) Option {
 
 // WithHostAsGiven takes _HOST from the connection string, as zookeeper.sasl.client.canonicalize.hostname=false does in Java. By default it is the
 // name that DNS has for the server's address, if that name has this address; the name in the connection string is tried, too, if
-// the KDC does not know the first.
+// the KDC does not know the first. Of a name that stands for several servers only that name is tried: name each server.
 func WithHostAsGiven() Option { return func(l *login) { l.asGiven = true } }
 
 // Keytab returns the mechanism of a principal, such as "locker@EXAMPLE.COM", whose key is in a keytab file. Without a realm, it is of
