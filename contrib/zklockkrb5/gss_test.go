@@ -243,10 +243,10 @@ func TestAuthenticate_KDCTalksNonsense(t *testing.T) {
 // aCache is a ticket cache with one ticket.
 func aCache(t testing.TB, version byte, ticketOf, ticketFor string) []byte {
 	t.Helper()
-	u32 := func(n int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }
-	data := func(s string) []byte { return append(u32(len(s)), s...) }
+	u32 := func(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
+	data := func(s string) []byte { return append(u32(uint32(len(s))), s...) }
 	name := func(parts ...string) []byte {
-		b := slices.Concat(u32(1), u32(len(parts)), data("ZKLOCK.TEST"))
+		b := slices.Concat(u32(1), u32(uint32(len(parts))), data("ZKLOCK.TEST"))
 		for _, part := range parts {
 			b = append(b, data(part)...)
 		}
