@@ -224,18 +224,23 @@ func TestAuthenticate_KDCTalksNonsense(t *testing.T) {
 	}}
 	b, err := forged.Marshal()
 	require.NoError(t, err)
+	long := messages.NewKRBError(name, "ZKLOCK.TEST", 60, "\x1b[2J"+strings.Repeat("x", 1e5))
+	said, err := long.Marshal()
+	require.NoError(t, err)
 	tab := write(t, string(aKeytab(t)))
 	for says, answer := range map[string]string{
 		"an answer of 4294967295 bytes": "\xff\xff\xff\xff",
 		"unexpected EOF":                "\x00\x00\x00\x04abc",
 		"EOF":                           "",
 		"the answer to ann@ZKLOCK.TEST": "\x00\x00\x00\x03abc",
+		`- "\x1b[2Jxx`:                  string(binary.BigEndian.AppendUint32(nil, uint32(len(said)))) + string(said),
 		"is malformed":                  string(binary.BigEndian.AppendUint32(nil, uint32(len(b)))) + string(b),
 	} {
 		m, err := Keytab("ann", tab, answering(t, []byte(answer)))
 		require.NoError(t, err)
 		_, _, err = m.Authenticate(t.Context(), "localhost:2181")
 		require.ErrorContains(t, err, says)
+		require.Less(t, len(err.Error()), 400)
 		require.NotErrorIs(t, err, zklock.ErrAuthFailed)
 	}
 }

@@ -99,6 +99,9 @@ func askOne(ctx context.Context, kdc string, left int, request []byte) ([]byte, 
 	}
 	var no messages.KRBError
 	if no.Unmarshal(answer) == nil {
+		if no.EText != "" { // for a log or a terminal
+			no.EText = fmt.Sprintf("%.100q", no.EText)
+		}
 		return nil, no
 	}
 	return answer, nil
