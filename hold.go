@@ -294,7 +294,11 @@ func (p *graceTime) left() time.Duration {
 // meanwhile, because both have the same lease.
 func (r releasing) confirm(p *graceTime) error {
 	notConfirmed := func(why error) error {
-		return fmt.Errorf("%w: %w; the node is still being deleted in the background", ErrNotConfirmed, why)
+		what := "the node is still being deleted in the background"
+		if r.h.d.stays > r.began {
+			what = "if the node is there, it stays for its minimum hold"
+		}
+		return fmt.Errorf("%w: %w; %s", ErrNotConfirmed, why, what)
 	}
 	e := r.h.d.e
 	look := lease.Heartbeat(e.Timeout())

@@ -219,3 +219,18 @@ func TestMinHold_OfOthers_IsRefused(t *testing.T) {
 		require.True(t, zklock.IsFinal(err))
 	})
 }
+
+// A Release that has no answer in time says that the node stays.
+func TestVirtual_MinHold_ReleaseTooLate_SaysThatTheNodeStays(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		h := acquire(t, newMutex(t, v.connect(), "/job", zklock.WithMinHold(minHold)))
+		v.srv.Inject(zktest.Before(zktest.Multi).Delay(time.Second).Once())
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		err := h.Release(ctx)
+		require.ErrorIs(t, err, zklock.ErrNotConfirmed)
+		require.ErrorContains(t, err, "if the node is there, it stays for its minimum hold")
+		time.Sleep(minHold / 2)
+		require.Len(t, v.srv.Children("/job"), 1)
+	})
+}
