@@ -135,6 +135,8 @@ func (l queueLook) ourPlace() string {
 		place = fmt.Sprintf("number %d of %d in the queue", l.place, l.waiting)
 	case l.listed > 0:
 		place += fmt.Sprintf(", we were number %d when it was last listed", l.listed)
+	case l.waiting == 0:
+		place = "nobody is in the queue"
 	}
 	return place
 }
