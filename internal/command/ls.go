@@ -14,7 +14,7 @@ import (
 	"github.com/zklock/zklock"
 )
 
-const listHelp = `Ls lists the queue of the lock on PATH: who holds first, then those who wait, in
+const listHelp = `Ls lists the queue of the lock on PATH: the holder first, then those that wait, in
 their order. A lock that nobody uses is an empty list; if there is no node at
 PATH at all, a line on stderr says so. WHO is what zklock and its library write
 into the node, host:pid, or the name of a candidate; other clients write what
@@ -29,7 +29,7 @@ The mode says how a node holds:
   permit     a permit of a semaphore, or a place in the line for some
   latch      alone: a leader, with nodes of Curator's LeaderLatch
 
-With --held it lists only who holds, and with --recursive only the locks that
+With --held it lists only holders, and with --recursive only the locks that
 somebody holds. A front that waits for a lock-delay does not hold.
 
 With --recursive it lists the locks on PATH and below, a line for each, with how
@@ -47,8 +47,8 @@ each change, until a signal ends it:
   15:04:07 /locks/a gone, held 2.085s: db1, pid 12 (lock-0000000003)
 
 The number after "waits" is the place in the queue; in that of a semaphore, the
-place among those who wait. Who held at the start has "or longer" behind its time,
-and so has who came while no server could be reached.
+place among those that wait. "or longer" follows the time of a participant that was
+there at the start, or came while no server could be reached.
 --watch cannot tell a release from a death: both are "gone". Only if the lock
 is used with a lock-delay, a holder that died is told from one that released, and
 is "disappeared". Times are those at which this host saw the changes. What

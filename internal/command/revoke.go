@@ -36,10 +36,10 @@ If several hold, readers or permits of a semaphore, give the node of one with
 the holder has written into its node: ls shows ` + revokedData + ` as WHO from then on.
 
 Exit codes:
-  0    who was asked holds no longer: it has released, or died; with --wait 0, it
+  0    the holder holds no longer: it has released, or died; with --wait 0, it
        was asked
   1    nobody holds the lock: nobody was asked
-  121  who was asked still holds the lock, and the wait is over
+  121  the holder still holds the lock, and the wait is over
   122  no server could be reached
   123  refused: permissions, credentials, a certificate
   125  wrong usage, or zklock itself failed`

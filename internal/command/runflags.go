@@ -66,10 +66,10 @@ const runHelp = `Run waits for the lock on PATH, runs COMMAND, ends what COMMAND
                         as this run leads. If it ends by itself, the run ends. If
                         the leadership is lost, COMMAND is ended, and started
                         again when this run is elected again. --wait and
-                        --no-wait go for each time that it stands for election
+                        --no-wait apply to each time that it stands for election
 
-Runs on a PATH take one kind, but those with --shared, --elect and none of these go
-together, and a PATH with nodes of another kind is refused. Curator's names for them
+Runs without any of these, with --shared and with --elect share one queue; a PATH
+with nodes of another kind is refused. Curator's names for them
 are InterProcessMutex, InterProcessReadWriteLock (whose clients do not see a run
 without --shared), InterProcessSemaphoreV2 and LeaderSelector.
 
