@@ -177,24 +177,25 @@ func (o *Own) tellLocked(node string, t queue.Turn) {
 // StandBehind returns a waiter for node that is told when the node ahead goes. It returns nil if the node ahead is not known to
 // be ours, or if the servers refuse to delete it.
 func (o *Own) StandBehind(ahead, node string, rule queue.Rule) *Waiter {
-	return o.behind(&Waiter{Node: node, Ahead: ahead, rule: rule})
+	return o.behind(Waiter{Node: node, Ahead: ahead, rule: rule})
 }
 
 // HearOf is StandBehind for a node that may have others between itself and the one ahead. It gets no turn.
 func (o *Own) HearOf(ahead, node string) *Waiter {
-	return o.behind(&Waiter{Node: node, Ahead: ahead, skipped: true, watches: true})
+	return o.behind(Waiter{Node: node, Ahead: ahead, skipped: true, watches: true})
 }
 
-func (o *Own) behind(w *Waiter) *Waiter {
+func (o *Own) behind(w Waiter) *Waiter {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	n := o.mu.nodes[w.Ahead]
 	if n == nil || n.stays {
 		return nil
 	}
-	w.Told = make(chan queue.Turn, 1)
-	n.behind = append(n.behind, w)
-	return w
+	it := w // w itself need not be on the heap: mostly the node ahead is not ours
+	it.Told = make(chan queue.Turn, 1)
+	n.behind = append(n.behind, &it)
+	return &it
 }
 
 // StepOut takes a waiter out: from here on, no turn is passed to it.
