@@ -99,7 +99,7 @@ func reap(srv *zktest.Server, path string) {
 func TestVirtual_Container_ReapedAtEveryRequest(t *testing.T) {
 	cases := 0
 	for i := range 4 {
-		for gone := range 4 { // so many nodes of the path have been reaped already, from the bottom
+		for gone := 0; gone < 4; gone += oneIn(3) { // so many nodes of the path have been reaped already, from the bottom
 			for _, when := range []func(zktest.Op) zktest.Fault{zktest.Before, zktest.After} {
 				for nth, again := 1, true; again; nth++ {
 					inVirtualTime(t, func(t *testing.T, v *virtual) {

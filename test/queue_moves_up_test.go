@@ -51,7 +51,7 @@ func TestVirtual_Few_SomeAreGone_NamesWhoIsAheadNow(t *testing.T) {
 				time.Sleep(time.Second)
 				v.srv.ResetRequests()
 				goes()
-				time.Sleep(time.Hour)
+				time.Sleep(10 * time.Minute)
 				w.stop()
 				<-w.done
 				var failed *zklock.Error
