@@ -6,9 +6,9 @@ import (
 	"github.com/zklock/zklock/internal/nodes"
 )
 
-// letGo begins the deletions of a released hold, or has its node stay as long as its minimum lasts. Then what the release waits for is a check
-// that the node is there: a deletion, as it were, that leaves it, and takes back the record that a lock-delay needs. The node stays under the lease: so this Session's waiters hear if somebody
-// deletes it, and the session is ended at the servers if it is given up.
+// letGo begins the deletions of a released hold, or has its node stay as long as its minimum lasts. Then what the release waits for is a
+// check that the node is there: a deletion, as it were, that leaves it, and takes back the record that a lock-delay needs. The node stays
+// under the lease: so this Session's waiters hear if somebody deletes it, and the session is ended at the servers if it is given up.
 func (d *lockData) letGo() [2]*nodes.Deletion {
 	e, check := d.e, &nodes.Deletion{Done: make(chan struct{})}
 	left := func() time.Duration { return d.stays.Sub(e.Clock.Now()) }
