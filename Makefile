@@ -12,12 +12,13 @@ all: check test
 ## the library, the command and the test server, under the race detector where there is a C compiler; without it, which would
 ## make them six times as slow, every interleaving of a few clients, fifty seeds of the simulation, and fifteen hours of
 ## random faults for each other recipe. What asks for a real ZooKeeper takes an installed one, or is skipped. Vet is for make check.
-## The packages named first take longest: begun last, they would keep one processor waiting.
+## The packages named first take longest: begun last, they would keep one processor waiting. One more at a time than two processors
+## take, because those of the command and of processes mostly wait.
 LONGEST := ./test ./internal/command ./internal/supervise ./internal/zkserver ./internal/frames
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 test:
 	@$(if $(RACE),,echo "no C compiler: the tests run without the race detector")
-	$(GO) test $(RACE) -vet=off -count=1 -timeout 15m -skip '^TestExplore' $(LONGEST) ./...
+	$(GO) test $(RACE) -p 3 -vet=off -count=1 -timeout 15m -skip '^TestExplore' $(LONGEST) ./...
 	$(GO) test -count=1 -run '^TestExplore' ./internal/queue
 	$(GO) test -count=1 -run 'TestVirtual_Simulation$$' ./internal/sim -sim.seeds=50 -sim.jobs=2
 	$(GO) test -count=1 -timeout 15m -run RandomFaults ./test -random.hours=15
