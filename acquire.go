@@ -191,7 +191,7 @@ func (a *acquisition) makeNode(e *era, by recipe) (_ *attempt, err error) {
 
 // attemptIn returns an attempt that is to begin. early says that its list is sent before its node is known to be made.
 func (a *acquisition) attemptIn(e *era, by recipe, early bool) *attempt {
-	return &attempt{acquisition: a, recipe: by, e: e, walk: queue.Begin(e.ID, early, a.d.root.recorded), retry: link.NewBackoff()}
+	return &attempt{acquisition: a, footing: footing{e: e}, recipe: by, walk: queue.Begin(e.ID, early, a.d.root.recorded), retry: link.NewBackoff()}
 }
 
 // begin begins it: the node is made.

@@ -70,17 +70,13 @@ func (plain) describe(context.Context, *era, *lockRoot, []Participant) error { r
 // attempt is one node's way to the front of its queue. It does what the walk says (queue.Walk).
 type attempt struct {
 	*acquisition
+	footing
 	recipe recipe
-	e      *era
 	roots  *making // the lock root was missing; otherwise nil
-	node   string  // absolute
-	token  int64   // its czxid
 
-	held      []string     // what the hold rests on, if that is not the node in the queue: nodes below lockRoot.more
-	beside    *look        // at those nodes, which went out with the list
-	leases    int          // how many of them all the last look showed
-	old       *atomic.Bool // of several whose lists went out in one flight: one of them took its time. nil for one alone
-	rootCzxid int64        // of the node above what the hold rests on, as last listed: no grant without a list that shows ours
+	beside *look        // at the nodes below lockRoot.more, which went out with the list
+	leases int          // how many of them all the last look showed
+	old    *atomic.Bool // of several whose lists went out in one flight: one of them took its time. nil for one alone
 
 	walk        queue.Walk
 	list        *nodes.Listing
@@ -223,7 +219,8 @@ func (t *lockTable) prepare(a *attempt, held []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d := a.d
-	d.e, d.node, d.held, d.token, d.rootCzxid = a.e, held[0], held, a.token, a.rootCzxid
+	d.footing = a.footing
+	d.node, d.held = held[0], held
 	if d.lost != nil { // the loss of an earlier node, which was never granted
 		d.lost, d.lostCh, d.ended = nil, make(chan struct{}), make(chan struct{})
 	}

@@ -38,11 +38,7 @@ type lockData struct {
 	key       lockKey
 	root      *lockRoot
 	acquiring *acquisition       // nil from the grant on
-	e         *era               // the node's era. It is set when the grant is prepared, as are the next four
-	node      string             // absolute
-	held      []string           // all that the hold rests on: node, and perhaps others
-	token     int64              // see Hold.Token
-	rootCzxid int64              // of the node above
+	footing                      // set when the grant is prepared
 	record    *nodes.GrantRecord // where grants are recorded: the record of this one, from when it may be written. The attempt's, until the grant
 	pair      *pair              // both shares of a pair have it. Otherwise nil
 	handles   map[*Hold]struct{} // I2: the count; re-entry adds one and sends nothing
@@ -54,6 +50,15 @@ type lockData struct {
 
 	// Of a hold that rests on other nodes than its own in the queue: gets the deletion of that one, right after the grant. Otherwise nil.
 	leaves chan *nodes.Deletion
+}
+
+// footing is what a hold rests on. It is the attempt's, until that is granted.
+type footing struct {
+	e         *era
+	node      string   // absolute; an attempt's is the one in the queue, a hold's the first of held
+	held      []string // all the nodes that the hold rests on; none before the grant is prepared if that is the one in the queue
+	token     int64    // the czxid of the node: see Hold.Token
+	rootCzxid int64    // of the node above, as last listed: no grant without a list that shows ours
 }
 
 // acquisition is a call's way to a lock. An owner has one at a time for a lock, its other share included (lockRoot.other): its other

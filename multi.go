@@ -308,7 +308,7 @@ func (l member) enter(ctx context.Context, wait time.Duration, p *part) (*Hold, 
 	}
 	if l.canOpen(ctx) {
 		waited := false
-		h, err := l.in.enterBy(ctx, asker{}, op, min(wait, waitIn(ctx, l.in.root.path).left()), opened{l.in.recipe, p, &waited})
+		h, err := l.in.enterAs(ctx, asker{}, op, min(wait, waitIn(ctx, l.in.root.path).left()), opened{l.in.recipe, p, &waited})
 		if h != nil && wait > 0 {
 			l.in.root.note(func(n *rootNotes) { n.waits = waited })
 		}

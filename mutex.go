@@ -224,26 +224,19 @@ func (m *Mutex) asker(ctx context.Context) asker { return askerIn(ctx, &m.s.lock
 // enter waits for the lock, for no longer than wait; 0 is a try.
 func (m *Mutex) enter(ctx context.Context, op string, wait time.Duration) (*Hold, error) {
 	if !m.isMade() || ctx == nil {
-		return m.enterAs(ctx, asker{}, op, wait)
+		return m.enterAs(ctx, asker{}, op, wait, nil)
 	}
-	return m.enterAs(ctx, m.asker(ctx), op, min(wait, waitIn(ctx, m.root.path).left()))
+	return m.enterAs(ctx, m.asker(ctx), op, min(wait, waitIn(ctx, m.root.path).left()), m.recipe)
 }
 
-// enterAs is enter for an owner that the context need not name: what it carries then goes for no other lock (R67).
-func (m *Mutex) enterAs(ctx context.Context, by asker, op string, wait time.Duration) (*Hold, error) {
-	return m.enterBy(ctx, by, op, wait, nil)
-}
-
-// enterBy is enterAs by a recipe that wraps the lock's own; nil stands for that. Here acquires are traced.
-func (m *Mutex) enterBy(ctx context.Context, by asker, op string, wait time.Duration, recipe recipe) (*Hold, error) {
+// enterAs is enter for an owner that the context need not name: what it carries then applies to no other lock (R67). The recipe is the
+// lock's own, or one that wraps it. Here acquires are traced.
+func (m *Mutex) enterAs(ctx context.Context, by asker, op string, wait time.Duration, recipe recipe) (*Hold, error) {
 	switch {
 	case !m.isMade():
 		return nil, &Error{Op: op, Err: errNoMutex}
 	case ctx == nil:
 		return nil, &Error{Op: op, Path: m.root.given, Err: errNilContext}
-	}
-	if recipe == nil {
-		recipe = m.recipe
 	}
 	if len(m.s.trace.all) == 0 {
 		h, _, err := m.take(ctx, ctx, by, op, wait, recipe, nil)
