@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -147,6 +148,9 @@ func (d *Dialer) dialRaw(ctx context.Context, to To) (c, raw net.Conn, ours stri
 		raw, err = d.how.Dialer(to.Network, to.Addr, limit)
 	} else {
 		raw, err = d.dialName(ctx, to)
+	}
+	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) { // it was accepted, and closed before the dial had returned
+		err = greetingError(nil, err, d.how.overTLS(), "")
 	}
 	if err != nil || !d.how.overTLS() {
 		return raw, raw, "", err

@@ -7,9 +7,13 @@ import (
 	"io"
 	"net"
 	"os"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock/internal/clock"
 )
 
 // What the first bytes of an answer say, or the end of the connection in their place.
@@ -55,6 +59,27 @@ func TestGreetingError(t *testing.T) {
 		}
 		if tt.err != nil && len(tt.first) == 0 {
 			require.ErrorIs(t, err, tt.err, tt.name)
+		}
+	}
+}
+
+// A server that has too many connections closes each at once, mostly after the dial has returned, and sometimes before: that is said
+// alike.
+func TestDial_ClosedBeforeItReturns(t *testing.T) {
+	for _, overTLS := range []bool{false, true} {
+		for _, why := range []error{syscall.ECONNRESET, syscall.EPIPE} {
+			how := Config{Dialer: func(string, string, time.Duration) (net.Conn, error) {
+				return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", why)}
+			}}
+			if overTLS {
+				how.TLS = &tls.Config{}
+			}
+			d := New(how, clock.New(func() time.Duration { return 0 }), []string{"zk1:2181"}, nil)
+			defer d.Close()
+			_, _, err := d.Dial(To{Addr: "zk1:2181", Deadline: time.Now().Add(time.Hour)}, time.Hour)
+			require.ErrorIs(t, err, why)
+			require.ErrorContains(t, err, "connected, but the server closed the connection without an answer")
+			require.ErrorContains(t, err, "maxClientCnxns")
 		}
 	}
 }
