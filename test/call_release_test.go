@@ -31,7 +31,7 @@ var outages = []struct {
 // dialsEndSoon bounds how long Close waits for the test's dialer, which nothing can break off.
 var dialsEndSoon = zklock.WithHandshakeTimeout(time.Second)
 
-// R66, R70, F44, I6: the servers are dead, and the context of the Release never ends, as in the README's first example.
+// R66, R70, F44, I6: the servers are dead, and the context of the Release never ends.
 // Release ends with the lease that the hold had, and says that it is not confirmed. It is not a loss: the lock was held
 // until then, whatever becomes of the session meanwhile. Then Close is reached, and ends by itself too.
 func TestVirtual_ServersDead_ReleaseEndsWithTheLease(t *testing.T) {

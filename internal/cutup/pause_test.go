@@ -94,7 +94,7 @@ func pausedHolder(server, database string) error {
 	}
 }
 
-// writeReport is the README's conditional update, or the same without the condition. It returns how many rows it changed.
+// writeReport is the conditional update of docs/fencing.md, or the same without the condition. It returns how many rows it changed.
 func writeReport(database, body string, token int64, check bool) (int, error) {
 	condition := ""
 	if check {

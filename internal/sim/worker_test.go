@@ -238,7 +238,7 @@ func (w *world) believedUntil(g, release *op) {
 	}
 }
 
-// register is a resource that compares tokens, as the README shows.
+// register is a resource that compares tokens, as docs/fencing.md shows.
 type register struct {
 	token int64
 	value int
