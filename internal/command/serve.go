@@ -149,9 +149,13 @@ func (s serving) start(ctx context.Context) (zkServer, error) {
 }
 
 func (s serving) options() []zktest.Option {
+	words := strings.Split(s.whitelist, ",")
+	for i, word := range words {
+		words[i] = strings.TrimSpace(word) // as 4lw.commands.whitelist may have it: ruok, mntr
+	}
 	opts := []zktest.Option{
 		zktest.WithTick(s.tick), zktest.WithSessionTimeouts(0, s.maxSessionTimeout), zktest.WithVersion(s.version),
-		zktest.WithSuperDigest(s.superDigest), zktest.WithContainerCheck(s.containerCheck), zktest.WithWhitelist(strings.Split(s.whitelist, ",")...),
+		zktest.WithSuperDigest(s.superDigest), zktest.WithContainerCheck(s.containerCheck), zktest.WithWhitelist(words...),
 	}
 	if s.ttlNodes {
 		opts = append(opts, zktest.WithTTLNodes())

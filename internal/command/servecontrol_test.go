@@ -140,10 +140,13 @@ func TestServe_Control_RefusesBrowsers(t *testing.T) {
 
 func TestServe_IsTheServerThatTheFlagsSay(t *testing.T) {
 	_, addrs := serve(t, "--listen", "127.0.0.1:0", "--zookeeper-version", "3.9.3", "--super-digest", zktest.Digest("root:secret"),
-		"--ttl-nodes", "--enforce-quotas", "--container-check", "100ms", "--whitelist", "ruok,mntr")
+		"--ttl-nodes", "--enforce-quotas", "--container-check", "100ms", "--whitelist", "ruok, mntr")
 	answer, err := rawzk.Word(addrs[0], "ruok")
 	require.NoError(t, err)
 	require.Equal(t, "imok", answer)
+	answer, err = rawzk.Word(addrs[0], "mntr")
+	require.NoError(t, err)
+	require.Contains(t, answer, "zk_server_state\tstandalone\n")
 	answer, err = rawzk.Word(addrs[0], "srvr")
 	require.NoError(t, err)
 	require.Contains(t, answer, "Zookeeper version: 3.9.3-")
