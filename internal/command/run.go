@@ -60,7 +60,7 @@ func (o *runOptions) run(ctx context.Context) error {
 	program, err := exec.LookPath(o.argv[0])
 	if err != nil {
 		code := exitNotFound
-		if errors.Is(err, os.ErrPermission) {
+		if errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.EISDIR) {
 			code = exitCannotRun
 		}
 		return &exitError{code, err}

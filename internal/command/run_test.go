@@ -69,8 +69,10 @@ func TestRun_CommandMissingOrNotExecutable(t *testing.T) {
 
 	plain := filepath.Join(t.TempDir(), "plain")
 	require.NoError(t, os.WriteFile(plain, []byte("text"), 0o644))
-	p = start(t, nil, runArgs("127.0.0.1:1", "/x", "--", plain)...)
-	require.Equal(t, exitCannotRun, p.wait())
+	for _, command := range []string{plain, filepath.Dir(plain)} {
+		p = start(t, nil, runArgs("127.0.0.1:1", "/x", "--", command)...)
+		require.Equal(t, exitCannotRun, p.wait(), command)
+	}
 }
 
 func TestRun_NoWait(t *testing.T) {
