@@ -117,9 +117,9 @@ func (e *Election) made() *Election {
 // returned is the program's own affair. So pause before that, longer each time that lead fails, as the example does: otherwise a lead that
 // fails at once is called thousands of times a second.
 //
-// Otherwise the error is ErrResigned after Resign; the cause of ctx; or one of those for which IsFinal is true. One such says that
-// the path has nodes of another recipe. When Campaign returns, the candidate's node is deleted, or is being deleted
-// (ErrNotConfirmed).
+// A candidate that does not lead gets ErrResigned after Resign; the cause of ctx; or one of the errors for which IsFinal is true. One such
+// says that the path has nodes of another recipe. A leader gets what lead returned then, too: nil if that was nil. When
+// Campaign returns, the candidate's node is deleted, or is being deleted (ErrNotConfirmed).
 func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, hold *Hold) error) (err error) {
 	if !e.isMade() {
 		return &Error{Op: "campaign", Err: errNoElection}
