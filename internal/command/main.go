@@ -51,7 +51,7 @@ const runExitCodes = `Exit codes:
   123      refused: permissions, credentials, a certificate, a quota, a lost chroot
   125      wrong usage, or zklock itself failed
   126, 127 COMMAND cannot be run, was not found
-  128+n    zklock was ended by signal n, as COMMAND was, or while it waited
+  128+n    signal n ended COMMAND, or zklock while it waited
   others   COMMAND's own`
 
 const listExitCodes = `Exit codes:
