@@ -118,8 +118,9 @@ func (e *Election) made() *Election {
 // fails at once is called thousands of times a second.
 //
 // A candidate that does not lead gets ErrResigned after Resign; the cause of ctx; or one of the errors for which IsFinal is true. One such
-// says that the path has nodes of another recipe. A leader gets what lead returned then, too: nil if that was nil. When
-// Campaign returns, the candidate's node is deleted, or is being deleted (ErrNotConfirmed).
+// says that the path has nodes of another recipe. A leader gets what lead returned then, too: nil if that was nil,
+// and ErrResigned with it if that was its context's error. When Campaign returns, the candidate's node is deleted, or is being deleted
+// (ErrNotConfirmed).
 func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, hold *Hold) error) (err error) {
 	if !e.isMade() {
 		return &Error{Op: "campaign", Err: errNoElection}

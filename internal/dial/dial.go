@@ -150,7 +150,7 @@ func (d *Dialer) dialRaw(ctx context.Context, to To) (c, raw net.Conn, ours stri
 		raw, err = d.dialName(ctx, to)
 	}
 	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) { // it was accepted, and closed before the dial had returned
-		err = greetingError(nil, err, d.how.overTLS(), "")
+		err = hungUp(err, d.how.overTLS())
 	}
 	if err != nil || !d.how.overTLS() {
 		return raw, raw, "", err

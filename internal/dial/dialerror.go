@@ -35,11 +35,18 @@ func greetingError(first []byte, err error, overTLS bool, ours string) error {
 		return refusedOurs(err, ours)
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return fmt.Errorf("connected, but the server did not answer the handshake (%w): no quorum, or not a ZooKeeper server", err)
-	case overTLS:
-		return fmt.Errorf("connected, but the server closed the connection without an answer (%w): it does not serve (no quorum?), has as many connections of this host as it takes (maxClientCnxns), or does not take our certificate", err)
 	default:
-		return fmt.Errorf("connected, but the server closed the connection without an answer (%w): it does not serve (no quorum?), has as many connections of this host as it takes (maxClientCnxns), or expects TLS", err)
+		return hungUp(err, overTLS)
 	}
+}
+
+// hungUp says what it may mean that a server has closed the connection, and not answered.
+func hungUp(err error, overTLS bool) error {
+	or := "expects TLS"
+	if overTLS {
+		or = "does not take our certificate"
+	}
+	return fmt.Errorf("connected, but the server closed the connection without an answer (%w): it does not serve (no quorum?), has as many connections of this host as it takes (maxClientCnxns), or %s", err, or)
 }
 
 // tlsError says what a failed TLS handshake means. A server without TLS takes our first record for a frame of 369 MB and

@@ -4,6 +4,7 @@ package dial
 
 import (
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -69,7 +70,8 @@ func TestDial_ClosedBeforeItReturns(t *testing.T) {
 	for _, overTLS := range []bool{false, true} {
 		for _, why := range []error{syscall.ECONNRESET, syscall.EPIPE} {
 			how := Config{Dialer: func(string, string, time.Duration) (net.Conn, error) {
-				return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", why)}
+				// Another of the server's addresses may have failed in another way.
+				return nil, errors.Join(&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", why)}, net.ErrClosed)
 			}}
 			if overTLS {
 				how.TLS = &tls.Config{}
