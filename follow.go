@@ -53,7 +53,9 @@ func (a *attempt) listQueue() error {
 	a.onAhead = slices.DeleteFunc(a.onAhead, ahead.isOver)
 	if !w.Early {
 		a.list = a.e.lists.List(a.d.root.path)
-		a.recipe.listing(a)
+		if err := a.recipe.listing(a); err != nil {
+			return err
+		}
 	}
 	r, err := a.findingOf(a.list.Wait(a.ctx, a.e.Era))
 	switch {

@@ -47,8 +47,10 @@ func (p *permits) front(a *attempt) error {
 		a.turn = nil
 	}
 	a.onOwn = nil
-	early, err := a.makeLeases(0)
-	n := 0
+	early, err, n := a.beside, error(nil), 0
+	if len(a.held) == 0 {
+		early, err = a.makeLeases(0)
+	}
 	if err == nil {
 		n, err = a.awaitRoom(early)
 	}

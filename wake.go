@@ -15,7 +15,7 @@ import (
 const mostWoken = 64
 
 // wake has those who wait look for room, if there is some beside what the next in line takes, which the end of our node wakes. Twice as many
-// look as there is room for: by then, more permits may be free, and a look in vain costs two lists. It is a hint: nothing rests on it.
+// look as there is room for: by then, more permits may be free. It is a hint: nothing rests on it.
 func (a *attempt) wake(room int) {
 	if room < 2 {
 		return
@@ -33,31 +33,29 @@ func (a *attempt) wake(room int) {
 }
 
 // wakeAll tells waiters to list, in the order in which they stand. One that stands behind a node of our own session hears it here. The others
-// watch their nodes, which are written as they are; but not if they stand behind a node of their own session: then they watch nothing.
+// watch their own node, the one ahead of it, and mostly the one ahead of that (queue.Rule): so every third node is written, as it is.
 func (e *era) wakeAll(root string, names []string) {
 	own := make(map[string]*nodes.Waiter)
 	for _, w := range e.nodes.Waiting() {
 		own[w.Node] = w
 	}
-	asked := make([]<-chan dataRead, len(names))
-	for i, name := range names {
-		if w := own[root+"/"+name]; w != nil {
+	var written []string
+	var asked []<-chan dataRead
+	hear := 0 // how many of the next hear what is written already
+	for _, name := range names {
+		node := root + "/" + name
+		switch w := own[node]; {
+		case w != nil:
 			w.Tell(queue.TurnUnknown)
-			continue
+		case hear <= 0:
+			written, asked, hear = append(written, node), append(asked, e.askData(node)), 3
 		}
-		asked[i] = e.askData(root + "/" + name)
+		hear--
 	}
-	ahead := int64(0) // whose node is ahead of it
 	for i, ch := range asked {
-		if ch == nil {
-			ahead = e.ID
-			continue
-		}
-		got := <-ch
-		if got.err == nil && got.stat.EphemeralOwner != ahead {
-			write := wire.SetDataRequest{Path: root + "/" + names[i], Data: got.data, Version: got.stat.Version}
+		if got := <-ch; got.err == nil {
+			write := wire.SetDataRequest{Path: written[i], Data: got.data, Version: got.stat.Version}
 			e.Carrier.Send(e.Era, tap.NewRequest(wire.OpSetData, write, func(tap.Answer) {}))
 		}
-		ahead = got.stat.EphemeralOwner
 	}
 }
