@@ -25,7 +25,11 @@ func (p *permits) before(a *acquisition) error {
 	e.attempts.Add(1)
 	defer e.attempts.Add(-1)
 	at := &attempt{acquisition: a, footing: footing{e: e}, recipe: p, retry: link.NewBackoff()}
-	isRoom, err := at.takeIfRoom()
+	now, err := at.makeLeases(p.k)
+	isRoom := false
+	if err == nil {
+		isRoom, err = at.mayStay(now, false)
+	}
 	if err == nil && isRoom {
 		a.d.leaves = nil
 		if err = at.grant(); err == nil {
@@ -70,13 +74,10 @@ func (p *permits) behind(a *attempt, at position) error {
 	waits := a.d.table.behind(a.acquisition, at)
 	withdrew := len(a.held) > 0
 	if withdrew {
-		isRoom, err := a.mayStay(a.beside, false)
-		if err == nil && isRoom {
-			return a.grantFurther()
-		}
-		if a.beside, err = nil, a.withdraw(err); err != nil {
+		if err := a.stayFurther(a.beside, false); err != nil {
 			return err
 		}
+		a.beside = nil
 	}
 	if waits && (withdrew || !p.mayFit(at.place-1)) {
 		a.d.root.note(func(n *rootNotes) { n.spare = false })
@@ -105,14 +106,7 @@ func (p *permits) behind(a *attempt, at position) error {
 			continue
 		case !withdrew && isLater && isRoom:
 			a.d.root.note(func(n *rootNotes) { n.spare = true })
-			isRoom, err := a.takeIfRoom()
-			if err == nil && isRoom {
-				return a.grantFurther()
-			}
-			if errors.Is(err, ErrTooManyWaiters) { // it made none
-				err = nil
-			}
-			if err = a.withdraw(err); err != nil {
+			if err := a.takeFurther(); err != nil {
 				return err
 			}
 			withdrew = true
@@ -127,6 +121,27 @@ func (p *permits) behind(a *attempt, at position) error {
 	}
 }
 
+// takeFurther takes permits after a look that found room. It returns nil if there was none in the end.
+func (a *attempt) takeFurther() error {
+	now, err := a.makeLeases(a.permits().k)
+	switch {
+	case errors.Is(err, ErrTooManyWaiters): // it made none
+		return nil
+	case err != nil:
+		return a.withdraw(err)
+	}
+	return a.stayFurther(now, true)
+}
+
+// stayFurther grants if the leases may stay, as mayStay says, and otherwise withdraws them.
+func (a *attempt) stayFurther(now *look, looked bool) error {
+	isRoom, err := a.mayStay(now, looked)
+	if err == nil && isRoom {
+		return a.grantFurther()
+	}
+	return a.withdraw(err)
+}
+
 // grantFurther grants, and passes no turn: others are ahead in the queue.
 func (a *attempt) grantFurther() error {
 	leaves := make(chan *nodes.Deletion, 1)
@@ -137,15 +152,6 @@ func (a *attempt) grantFurther() error {
 	x, _ := a.d.root.erase(a.e, nil, a.node)
 	leaves <- x
 	return errGranted
-}
-
-// takeIfRoom makes leases, and says whether they may stay.
-func (a *attempt) takeIfRoom() (bool, error) {
-	now, err := a.makeLeases(a.permits().k)
-	if err != nil {
-		return false, err
-	}
-	return a.mayStay(now, a.node != "")
 }
 
 // mayStay says whether leases that were just made are in front; and, if no look before had found room, whether there is room for all who come

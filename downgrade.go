@@ -122,3 +122,19 @@ func (t *lockTable) has(d *lockData) bool {
 	defer t.mu.Unlock()
 	return t.byKey[d.key] == d
 }
+
+// heldLocked returns the share if it is held; otherwise the acquisition of it, or how it was lost.
+func (t *lockTable) heldLocked(key lockKey) (d *lockData, busy *acquisition, err error) {
+	d = t.byKey[key]
+	switch {
+	case d == nil:
+		return nil, nil, nil
+	case d.acquiring != nil:
+		return nil, d.acquiring, nil
+	case d.lost != nil:
+		return nil, nil, d.lost
+	case d.e.IsOver():
+		return nil, nil, lostBecause(d.e.Why())
+	}
+	return d, nil, nil
+}

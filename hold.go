@@ -302,21 +302,12 @@ func (r releasing) confirm(p *graceTime) error {
 	}
 	e := r.h.d.e
 	look := lease.Heartbeat(e.Timeout())
-	ended := func(i int, ok bool, err error) error {
-		switch {
-		case ok, errors.Is(err, link.ErrExpired), errors.Is(err, zk.ErrNoNode) && i > 0: // it went by our delete, or with its session
-			return nil
-		case errors.Is(err, zk.ErrNoNode):
-			return lostBecause(link.ErrNodeGone)
-		}
-		return fmt.Errorf("%w: %w; the node goes with its session", ErrNotConfirmed, err)
-	}
 	ctxEnded := p.ctx.Done()
 	var lastTry <-chan struct{} // when the context has ended
 	for i := 0; i < len(r.xs) && r.xs[i] != nil; {
 		x := r.xs[i]
 		if isClosed(x.Done) { // also when the time is over: the wait for another may have taken it
-			if err := ended(i, x.OK, x.Err); err != nil {
+			if err := howItEnded(i, x.OK, x.Err); err != nil {
 				return err
 			}
 			i++
@@ -335,7 +326,7 @@ func (r releasing) confirm(p *graceTime) error {
 			if isClosed(x.Done) {
 				continue
 			}
-			return ended(i, false, e.OverErr())
+			return howItEnded(i, false, e.OverErr())
 		case <-x.Refused:
 			t.Stop()
 			return notConfirmed(x.Refusal)
@@ -355,6 +346,17 @@ func (r releasing) confirm(p *graceTime) error {
 		}
 	}
 	return nil
+}
+
+// howItEnded returns what the end of the i-th deletion of a release says of the hold: nil if its node was there until then.
+func howItEnded(i int, ok bool, err error) error {
+	switch {
+	case ok, errors.Is(err, link.ErrExpired), errors.Is(err, zk.ErrNoNode) && i > 0: // it went by our delete, or with its session
+		return nil
+	case errors.Is(err, zk.ErrNoNode):
+		return lostBecause(link.ErrNodeGone)
+	}
+	return fmt.Errorf("%w: %w; the node goes with its session", ErrNotConfirmed, err)
 }
 
 // actsFor says whether a call with ctx, which carries the hold, acts for the hold's owner: ctx sets no other.

@@ -208,22 +208,6 @@ func (t *lockTable) enter(h *Hold, root *lockRoot, by asker, offline error, besi
 // pair that the new one is the second of, the acquisition that has to end first, or an error.
 type besideFunc func(t *lockTable, other lockKey) (p *pair, busy *acquisition, err error)
 
-// heldLocked returns the share if it is held; otherwise the acquisition of it, or how it was lost.
-func (t *lockTable) heldLocked(key lockKey) (d *lockData, busy *acquisition, err error) {
-	d = t.byKey[key]
-	switch {
-	case d == nil:
-		return nil, nil, nil
-	case d.acquiring != nil:
-		return nil, d.acquiring, nil
-	case d.lost != nil:
-		return nil, nil, d.lost
-	case d.e.IsOver():
-		return nil, nil, lostBecause(d.e.Why())
-	}
-	return d, nil, nil
-}
-
 // busyLocked is what a call gets when its owner is being served in another. A try does not wait for one that stands behind somebody.
 func (h *Hold) busyLocked(a *acquisition) error {
 	if h.try && a.at.waits() {

@@ -79,20 +79,12 @@ func (p *permits) front(a *attempt) error {
 //
 // It makes them only if the Session may have so many others, too: the one in front of the queue must not lack room because of others.
 func (a *attempt) makeLeases(others int) (*look, error) {
-	e, p := a.e, a.permits()
-	var reserved []*nodes.Reservation
-	defer func() {
-		for _, s := range reserved {
-			s.Free()
-		}
-	}()
-	for range p.k {
-		s, err := e.nodes.ReserveLeaving(others)
-		if err != nil {
-			return nil, err
-		}
-		reserved = append(reserved, s)
+	e := a.e
+	reserved, err := e.nodes.Reserve(a.permits().k, others)
+	if err != nil {
+		return nil, err
 	}
+	defer reserved.Free()
 	for {
 		id, _ := queue.ProtectionID(nameOf(a.node)) // all that this node sends is answered, but perhaps the last
 		if a.node == "" {
@@ -215,10 +207,10 @@ func (a *attempt) leasesMade(got tap.Answer) (made []string, failed int, err err
 	return made, -1, nil
 }
 
-func (a *attempt) took(made []string, reserved []*nodes.Reservation) {
+func (a *attempt) took(made []string, reserved *nodes.Reservation) {
 	a.held = made
-	for i, lease := range made[:min(len(made), len(reserved))] {
-		reserved[i].Taken(lease)
+	for _, lease := range made {
+		reserved.Taken(lease)
 	}
 	if len(made) > 0 {
 		a.permits().leases.warnOfTheEnd(a.e, made[0])

@@ -55,7 +55,7 @@ func (e *era) create(wanted context.Context, root *lockRoot, data []byte) (*crea
 
 // creationOf returns the creation of a node that counts from here on, and for which nothing was sent.
 func (e *era) creationOf(wanted context.Context, root *lockRoot, data []byte) (*creation, error) {
-	reservation, err := e.nodes.Reserve()
+	reservation, err := e.nodes.Reserve(1, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -56,24 +56,22 @@ func NewOwn(most int) *Own {
 	return o
 }
 
-// Reservation counts a node against the cap while it is being made.
+// Reservation counts nodes against the cap while they are being made.
 type Reservation struct {
-	o     *Own
-	freed bool // guarded by o.mu
+	o    *Own
+	left int // of them; guarded by o.mu
 }
 
-// Reserve returns the reservation of a node that is about to be made. It must be freed.
-func (o *Own) Reserve() (*Reservation, error) { return o.ReserveLeaving(0) }
-
-// ReserveLeaving is Reserve for a node that need not be made now: only if there is room for so many others, too.
-func (o *Own) ReserveLeaving(others int) (*Reservation, error) {
+// Reserve returns the reservation of nodes that are about to be made. It must be freed. If others is not 0, they need not be made now: there
+// must be room for so many others, too.
+func (o *Own) Reserve(count, others int) (*Reservation, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err := o.fullLocked(others); err != nil {
+	if err := o.fullLocked(count - 1 + others); err != nil {
 		return nil, err
 	}
-	o.mu.reserved++
-	return &Reservation{o: o}, nil
+	o.mu.reserved += count
+	return &Reservation{o, count}, nil
 }
 
 // Claim counts a node whose name is known before it is made, from here on until it is gone. Once it counts, it can be claimed again.
@@ -104,26 +102,23 @@ func (o *Own) fullLocked(others int) error {
 	return nil
 }
 
-// Taken notes that the node is made.
+// Taken notes that one of the nodes is made.
 func (s *Reservation) Taken(node string) {
 	s.o.mu.Lock()
 	defer s.o.mu.Unlock()
-	s.freeLocked()
+	if s.left > 0 {
+		s.left--
+		s.o.mu.reserved--
+	}
 	s.o.addLocked(node)
 }
 
-// Free notes that the node's making is over.
+// Free notes that the making of all that are left is over.
 func (s *Reservation) Free() {
 	s.o.mu.Lock()
 	defer s.o.mu.Unlock()
-	s.freeLocked()
-}
-
-func (s *Reservation) freeLocked() {
-	if !s.freed {
-		s.freed = true
-		s.o.mu.reserved--
-	}
+	s.o.mu.reserved -= s.left
+	s.left = 0
 }
 
 // add notes a node of ours.

@@ -1,0 +1,52 @@
+package pages
+
+// This test holds the order of the library's files in docs/design.md: each uses only what those before it declare, so none needs itself in a circle.
+
+import (
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestDesign_EachFileUsesOnlyThoseBeforeIt(t *testing.T) {
+	_, list, found := strings.Cut(readFile(t, "docs/design.md"), "each uses only what comes before it:\n")
+	require.True(t, found)
+	list, _, _ = strings.Cut(list, "\n#")
+	place, named := map[string]int{"doc.go": -1}, regexp.MustCompile(`[a-z]+[;,.]`)
+	for _, name := range named.FindAllString(list, -1) {
+		place[name[:len(name)-1]+".go"] = len(place)
+	}
+
+	fset := token.NewFileSet()
+	var files []*ast.File
+	names, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		require.Contains(t, place, filepath.Base(name))
+		f, err := parser.ParseFile(fset, name, nil, 0)
+		require.NoError(t, err)
+		files = append(files, f)
+	}
+	require.Len(t, place, len(files), "each that is named is there")
+	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
+	conf := types.Config{Importer: importer.ForCompiler(fset, "source", nil)}
+	pkg, err := conf.Check("github.com/zklock/zklock", fset, files, info)
+	require.NoError(t, err)
+	fileOf := func(p token.Pos) string { return filepath.Base(fset.Position(p).Filename) }
+	for id, used := range info.Uses {
+		if used.Pkg() == pkg {
+			require.LessOrEqual(t, place[fileOf(used.Pos())], place[fileOf(id.Pos())], "%s uses %s of %s", fset.Position(id.Pos()), used.Name(), fileOf(used.Pos()))
+		}
+	}
+}
