@@ -59,6 +59,7 @@ func (a *attempt) awaitRoom(early *look) (limit int, err error) {
 		if err := a.notRoomYet(&by, at, n, now.list.Names); err != nil {
 			return 0, err
 		}
+		a.list = nil // the queue will have changed
 		if !watching {
 			watching = true
 			continue

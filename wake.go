@@ -20,9 +20,11 @@ func (a *attempt) wake(room int) {
 	if room < 2 {
 		return
 	}
-	e, root, self := a.e, a.d.root, nameOf(a.node)
+	e, root, self, now := a.e, a.d.root, nameOf(a.node), a.list
+	if now == nil { // an event brought us to the front, or we have waited there
+		now = e.lists.List(root.path)
+	}
 	e.Carrier.Spawn(func() {
-		now := e.lists.List(root.path)
 		if now.Wait(context.Background(), e.Era) != nil {
 			return
 		}
