@@ -161,7 +161,7 @@ func (a *acquisition) makeNode(e *era, by recipe) (_ *attempt, err error) {
 		made := a.attemptIn(e, by, c.sent)
 		if c.sent {
 			made.list = e.lists.List(root.path)
-			_ = by.listing(made)
+			by.listing(made)
 		}
 		err = c.finish() // at the latest with the session
 		if at != nil && (err == nil || errors.Is(err, zk.ErrNoNode)) {

@@ -29,9 +29,8 @@ type recipe interface {
 	besideLocked(t *lockTable, other lockKey) (p *pair, busy *acquisition, err error)
 	// before comes before queueing. It returns nil if the lock was granted, and errRequeue if the acquisition has to queue.
 	before(a *acquisition) error
-	// listing is called when a list of the queue has been asked for: what else the recipe wants goes out in the same flight. If that was the
-	// first list, the node is still to be made, and listing returns nil.
-	listing(a *attempt) error
+	// listing is called when a list of the queue has been asked for: what else the recipe wants to know goes out in the same flight.
+	listing(a *attempt)
 	// behind is called when somebody is ahead in the queue. It returns ErrNotAcquired if the call does not wait, and errGranted if it got
 	// the lock all the same.
 	behind(a *attempt, at position) error
@@ -50,7 +49,7 @@ func (plain) besideLocked(*lockTable, lockKey) (*pair, *acquisition, error) { re
 
 func (plain) before(*acquisition) error { return errRequeue }
 
-func (plain) listing(*attempt) error { return nil }
+func (plain) listing(*attempt) {}
 
 func (plain) behind(a *attempt, at position) error {
 	if !a.d.table.behind(a.acquisition, at) {

@@ -25,11 +25,7 @@ func (p *permits) before(a *acquisition) error {
 	e.attempts.Add(1)
 	defer e.attempts.Add(-1)
 	at := &attempt{acquisition: a, footing: footing{e: e}, recipe: p, retry: link.NewBackoff()}
-	now, err := at.makeLeases(p.k)
-	isRoom := false
-	if err == nil {
-		isRoom, err = at.mayStay(now, false)
-	}
+	isRoom, err := at.takeIfRoom()
 	if err == nil && isRoom {
 		a.d.leaves = nil
 		if err = at.grant(); err == nil {
@@ -44,24 +40,11 @@ func (p *permits) before(a *acquisition) error {
 	return errRequeue // whatever it was, the way through the queue says it
 }
 
-// listing looks for room, for behind and front. If the last look found some, it makes the leases at once, and looks whether they may stay. The
-// first list mostly shows us in front, and needs neither.
-func (p *permits) listing(a *attempt) error {
-	if a.walk.Early || !p.mayFit(1) {
-		return nil
+// listing looks for room, for behind. The first list mostly shows us in front, and no look is needed.
+func (p *permits) listing(a *attempt) {
+	if !a.walk.Early && p.mayFit(1) {
+		a.beside = a.look()
 	}
-	if len(a.held) == 0 && a.d.root.notes().spare {
-		now, err := a.makeLeases(p.k)
-		switch {
-		case err == nil:
-			a.beside = now
-			return nil
-		case !errors.Is(err, ErrTooManyWaiters): // then it made none
-			return a.withdraw(err)
-		}
-	}
-	a.beside = a.look()
-	return nil
 }
 
 // mayFit says whether there can be room behind so many.
@@ -72,19 +55,11 @@ func (p *permits) mayFit(ahead int) bool { return p.limit != "" || queue.HaveRoo
 func (p *permits) behind(a *attempt, at position) error {
 	at.holds = false // who is in front of the queue waits; who holds has left it
 	waits := a.d.table.behind(a.acquisition, at)
-	withdrew := len(a.held) > 0
-	if withdrew {
-		if err := a.stayFurther(a.beside, false); err != nil {
-			return err
-		}
-		a.beside = nil
-	}
-	if waits && (withdrew || !p.mayFit(at.place-1)) {
-		a.d.root.note(func(n *rootNotes) { n.spare = false })
+	if waits && !p.mayFit(at.place-1) {
 		a.beside = nil
 		return nil
 	}
-	for {
+	for withdrew := false; ; {
 		now := a.beside
 		if a.beside = nil; now == nil {
 			now = a.look()
@@ -100,13 +75,18 @@ func (p *permits) behind(a *attempt, at position) error {
 		isLater := now.list.Conn == a.list.Conn && now.list.At >= a.list.At
 		leases := len(queue.Members(now.list.Names, p.leases.rule.Markers))
 		ahead := queue.Without(nameOf(a.node), a.list.Names, now.list.Names, a.d.root.rule.Markers)
-		isRoom := queue.HaveRoom(leases, ahead, p.k, n)
 		switch {
 		case !known, r == queue.NotTold:
 			continue
-		case !withdrew && isLater && isRoom:
-			a.d.root.note(func(n *rootNotes) { n.spare = true })
-			if err := a.takeFurther(); err != nil {
+		case !withdrew && isLater && queue.HaveRoom(leases, ahead, p.k, n):
+			isRoom, err := a.takeIfRoom()
+			if err == nil && isRoom {
+				return a.grantFurther()
+			}
+			if errors.Is(err, ErrTooManyWaiters) { // it made none
+				err = nil
+			}
+			if err = a.withdraw(err); err != nil {
 				return err
 			}
 			withdrew = true
@@ -116,30 +96,8 @@ func (p *permits) behind(a *attempt, at position) error {
 			a.d.table.behind(a.acquisition, at)
 			return ErrNotAcquired
 		}
-		a.d.root.note(func(n *rootNotes) { n.spare = n.spare && isRoom })
 		return nil
 	}
-}
-
-// takeFurther takes permits after a look that found room. It returns nil if there was none in the end.
-func (a *attempt) takeFurther() error {
-	now, err := a.makeLeases(a.permits().k)
-	switch {
-	case errors.Is(err, ErrTooManyWaiters): // it made none
-		return nil
-	case err != nil:
-		return a.withdraw(err)
-	}
-	return a.stayFurther(now, true)
-}
-
-// stayFurther grants if the leases may stay, as mayStay says, and otherwise withdraws them.
-func (a *attempt) stayFurther(now *look, looked bool) error {
-	isRoom, err := a.mayStay(now, looked)
-	if err == nil && isRoom {
-		return a.grantFurther()
-	}
-	return a.withdraw(err)
 }
 
 // grantFurther grants, and passes no turn: others are ahead in the queue.
@@ -154,46 +112,43 @@ func (a *attempt) grantFurther() error {
 	return errGranted
 }
 
-// mayStay says whether leases that were just made are in front; and, if no look before had found room, whether there is room for all who come
-// first, too. Otherwise, and after an error, they are to be withdrawn. now is a look that followed them, or nil.
-func (a *attempt) mayStay(now *look, looked bool) (bool, error) {
+// takeIfRoom makes leases, and says whether they are in front; and, if we stand in no queue, whether there is room for all who do, too.
+// Otherwise, and after an error, they are to be withdrawn.
+func (a *attempt) takeIfRoom() (bool, error) {
 	k := a.permits().k
-	for {
+	now, err := a.makeLeases(k)
+	for err == nil {
 		if now == nil {
 			now = a.look()
 		}
-		at, n, known, err := a.roomIn(now)
+		at, n, known, failed := a.roomIn(now)
 		ahead, isFirst := 0, true
-		if err == nil && known && !looked {
-			ahead, isFirst, known, err = a.queuedIn(now)
+		if failed == nil && known && now.queue != nil {
+			ahead, isFirst, known, failed = a.queuedIn(now)
 		}
 		switch {
-		case err != nil:
-			return false, err
+		case failed != nil:
+			err = failed
 		case !known:
-			now = a.look()
-			now.queue = a.e.lists.List(a.d.root.path)
+			now = nil
 		case !isFirst:
 			now = &look{queue: now.queue, list: a.e.lists.List(a.permits().leases.path), limit: a.permits().askLimit(a.e)}
 		default:
-			return at.Kind == queue.Front && (looked || queue.HaveRoom(a.leases-k, ahead, k, n)), nil
+			return at.Kind == queue.Front && (now.queue == nil || queue.HaveRoom(a.leases-k, ahead, k, n)), nil
 		}
 	}
+	return false, err
 }
 
-// queuedIn returns how many in the queue that come first have no leases: in the list of the look, or in that by which we stand there. isFirst
-// is false if the leases were listed first: who took some in between would be in neither list.
+// queuedIn returns how many the look showed in the queue that have no leases. isFirst is false if the leases were listed first: who took some
+// in between would be in neither list.
 func (a *attempt) queuedIn(now *look) (ahead int, isFirst, known bool, err error) {
-	queued := now.queue
-	if queued == nil {
-		queued = a.list
-	}
-	r, err := a.findingOf(queued.Wait(a.ctx, a.e.Era))
+	r, err := a.findingOf(now.queue.Wait(a.ctx, a.e.Era))
 	if err != nil || r == queue.NotTold { // then the list may be on its way still
 		return 0, false, false, err
 	}
-	ahead = queue.Without(nameOf(a.node), queued.Names, now.list.Names, a.d.root.rule.Markers)
-	return ahead, queued.At <= now.list.At, queued.Conn == now.list.Conn, nil
+	ahead = queue.Without("", now.queue.Names, now.list.Names, a.d.root.rule.Markers)
+	return ahead, now.queue.At <= now.list.At, now.queue.Conn == now.list.Conn, nil
 }
 
 // withdraw deletes the leases, and waits until they are gone and stand in nobody's way, ours included. It returns why, and an error of its own if

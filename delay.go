@@ -53,11 +53,11 @@ func (o *mutexOptions) withDelay(r recipe) recipe {
 }
 
 // listing asks for the record with the first list. Later it may take a sync.
-func (l delayed) listing(a *attempt) error {
+func (l delayed) listing(a *attempt) {
 	if a.walk.Early {
 		a.early = a.e.askData(a.d.root.path)
 	}
-	return l.recipe.listing(a)
+	l.recipe.listing(a)
 }
 
 func (l delayed) step(a *attempt) error {

@@ -53,9 +53,7 @@ func (a *attempt) listQueue() error {
 	a.onAhead = slices.DeleteFunc(a.onAhead, ahead.isOver)
 	if !w.Early {
 		a.list = a.e.lists.List(a.d.root.path)
-		if err := a.recipe.listing(a); err != nil {
-			return err
-		}
+		a.recipe.listing(a)
 	}
 	r, err := a.findingOf(a.list.Wait(a.ctx, a.e.Era))
 	switch {

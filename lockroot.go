@@ -62,7 +62,6 @@ type rootNotes struct {
 	waits   bool   // the last call of a Multi had to wait
 	crowded bool   // it was said that more hold than a limit allows
 	roomy   bool   // the last acquire showed room for itself beside all who waited
-	spare   bool   // the last look of one behind others showed room for it
 	stays   string // why it could not be removed, as logged
 
 	gone  string        // where grants are recorded: the node of the last holder, if it disappeared

@@ -47,10 +47,8 @@ func (p *permits) front(a *attempt) error {
 		a.turn = nil
 	}
 	a.onOwn = nil
-	early, err, n := a.beside, error(nil), 0
-	if len(a.held) == 0 {
-		early, err = a.makeLeases(0)
-	}
+	early, err := a.makeLeases(0)
+	n := 0
 	if err == nil {
 		n, err = a.awaitRoom(early)
 	}

@@ -35,7 +35,7 @@ func (a *attempt) wake(room int) {
 }
 
 // wakeAll tells waiters to list, in the order in which they stand. One that stands behind a node of our own session hears it here. The others
-// watch their own node, the one ahead of it, and mostly the one ahead of that (queue.Rule): so every third node is written, as it is.
+// watch their own node and the one ahead of it: so every other node is written, as it is.
 func (e *era) wakeAll(root string, names []string) {
 	own := make(map[string]*nodes.Waiter)
 	for _, w := range e.nodes.Waiting() {
@@ -43,16 +43,16 @@ func (e *era) wakeAll(root string, names []string) {
 	}
 	var written []string
 	var asked []<-chan dataRead
-	hear := 0 // how many of the next hear what is written already
+	hears := false // what is written to the one ahead
 	for _, name := range names {
 		node := root + "/" + name
-		switch w := own[node]; {
-		case w != nil:
+		w := own[node]
+		if w != nil {
 			w.Tell(queue.TurnUnknown)
-		case hear <= 0:
-			written, asked, hear = append(written, node), append(asked, e.askData(node)), 3
+		} else if !hears {
+			written, asked = append(written, node), append(asked, e.askData(node))
 		}
-		hear--
+		hears = w == nil && !hears
 	}
 	for i, ch := range asked {
 		if got := <-ch; got.err == nil {

@@ -183,38 +183,6 @@ func TestVirtual_Semaphore_Straight_OvertakesNobody(t *testing.T) {
 	})
 }
 
-// I8, I4: a Session that has found room behind others makes its next leases together with the list of the queue. It overtakes nobody so: the last
-// permit is for who stands ahead. The leases go, and what was in vain is not tried again before a look has found room.
-func TestVirtual_Semaphore_MadeWithTheList_OvertakesNobody(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T, v *virtual) {
-		const n = 4
-		sem := newSemaphore(t, v.connect(), semPath, n)
-		held, other := take(t, v.permits(3, n)), v.connect()
-		foreign := func(path string) string {
-			node, err := v.srv.CreateAs(other.SessionID(), path, nil, zk.FlagEphemeral|zk.FlagSequence)
-			require.NoError(t, err)
-			return node
-		}
-		first := foreign(semQueue + "/_c_11111111-1111-4111-8111-111111111111-lock-")
-		waits := v.lineUp(sem.Permits(1))
-		release(t, held)
-		beside := take(t, sem.Permits(1)) // there was room for the two ahead, and for itself
-		for range 2 {
-			foreign(semLeases + "/_c_11111111-1111-4111-8111-111111111112-lease-")
-		}
-		for _, made := range []int{1, 0} {
-			sent := v.srv.Inject(zktest.Before(zktest.Multi).Path(semQueue + "/*").Delay(0).Optional())
-			require.NoError(t, v.srv.SetData(first, []byte("look")))
-			v.has(3, 2)
-			require.False(t, waits.isGranted())
-			require.Equal(t, made, sent.Fired())
-		}
-		require.NoError(t, v.srv.Delete(first))
-		release(t, waits.granted(t))
-		release(t, beside)
-	})
-}
-
 // A client that counts leases, as Curator's does, is first in line and waits. No lease of ours stays behind its own: both would wait for ever.
 func TestVirtual_Semaphore_BesideOneThatCounts_NoLeaseWaits(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {

@@ -29,7 +29,7 @@ var semaphore = []mutant{
 	{"permits: the session that made found leases is not asked for", "I3, R30", ".", "TestVirtual_Semaphore_AnswerLost_LeasesOfAnotherSession_AreNotAdopted", []Swap{{
 		"attempt.areOurs", "case err == nil && stat.EphemeralOwner == a.e.ID:", "case err == nil && stat.EphemeralOwner != -1:"}}},
 	{"permits: who takes none from the queue counts nobody in it", "I8", ".", "TestVirtual_Semaphore_Straight_OvertakesNobody", []Swap{{
-		"attempt.mayStay", "(looked || queue.HaveRoom(a.leases-k, ahead, k, n))", "(looked || ahead+n+k > 0)"}}},
+		"attempt.takeIfRoom", "(now.queue == nil || queue.HaveRoom(a.leases-k, ahead, k, n))", "(now.queue == nil || ahead+n+k > 0)"}}},
 	{"permits: leases that were made in vain stay", "I4, I6", ".", "TestVirtual_Semaphore_Straight_InVain_LeavesNothing|TestVirtual_Semaphore_BesideOneThatCounts_NoLeaseWaits", []Swap{{
 		"attempt.withdraw", "if len(a.held) == 0 {", "if len(a.held) > 0 {"}}},
 	{"permits: leases that come late and check nothing stay", "I4, F2", ".", "TestVirtual_Semaphore_Straight_AnswerLost", []Swap{{

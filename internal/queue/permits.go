@@ -84,11 +84,9 @@ func PlaceOfLeases(mine, children []string, limit int) Place {
 }
 
 // HaveRoom says whether there is room for k leases beside those that are there, and one for each of those who come first and have none yet
-// (Without). The queue is listed before the leases: who takes permits meanwhile goes from one list to the other, and so is in one of them at
-// least. One who wants more than one counts as one until its leases are there.
-//
-// Who stands in the queue may ask that first, and make its leases then. Who makes them at once asks after that, and withdraws them if there is
-// no room. Who does not stand in the queue must: what it found before could be of a time when nobody waited.
+// (Without). Who stands in the queue lists it before the leases, and makes its own then. Who does not stand there makes its leases, and then
+// lists both: what it found before could be of a time when nobody waited. Who takes permits meanwhile goes from one list to the other, and so
+// is in one of them at least. One who wants more than one counts as one until its leases are there.
 func HaveRoom(leases, ahead, k, limit int) bool { return leases+ahead+k <= limit }
 
 // Without returns how many in the queue ahead of self have no leases; of the whole queue, if self is "". The leases of who stands in the

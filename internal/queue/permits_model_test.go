@@ -13,8 +13,6 @@ import (
 //	idle ──▶ queued ──▶ making ──▶ waiting ──▶ granted ──▶ holding ──▶ idle     in front of the queue
 //	              lost:  resolving ──▶ dropping ──▶ idle
 //	         queued ──▶ looking ──▶ making ──▶ trying ──▶ granted                further back, if there seems to be room
-//	         queued ────────────▶ making ──▶ trying                              or without a look, and also
-//	                              making ──▶ made ──▶ trying                     with the list of the queue after the leases
 //	                                           trying ──▶ withdrawing ──▶ queued
 //	idle ──▶ straight ──▶ made ──▶ trying ──▶ granted                            without a place in the queue
 //	                               trying ──▶ withdrawing ──▶ idle
@@ -41,7 +39,7 @@ const (
 	pEnded
 	pLooking     // has listed the queue, and not yet the leases
 	pStraight    // sends without a place in the queue
-	pMade        // the leases are there, and it has yet to list the queue
+	pMade        // the leases are there, and it has not yet listed the queue
 	pTrying      // has leases that it must not wait with
 	pWithdrawing // them
 )
@@ -56,7 +54,6 @@ type permitClient struct {
 	ahead   uint8 // a bit for each client that it saw in the queue, ahead of itself
 	first   uint8 // of those, the ones that have stood there ever since
 	further bool  // its leases were not made in front of the queue
-	unseen  bool  // nor after a look at others
 	looks   bool  // may look for room
 	stray   uint8 // leases of this try, from 1, may come late or are there, and nobody's
 	lateTry bool  // they are on their way
@@ -87,7 +84,7 @@ type permitMistakes struct {
 	makesEarly   bool // makes leases with its queue node, and not when it is in front
 	waitsFurther bool // who is not in front waits with leases
 	noSum        bool // who is not in front does not count those ahead
-	skipsQueue   bool // who makes leases without a look does not count those in the queue
+	skipsQueue   bool // who goes straight away does not count those in the queue
 }
 
 type permitExplorer struct {
@@ -268,7 +265,7 @@ func (x *permitExplorer) stepsOf(w permitWorld, i uint8, add func(func(n *permit
 		n.unqueue(i)
 		n.drop(i, this)
 		c := &n.c[i]
-		c.phase, c.try, c.partly, c.ahead, c.first, c.further, c.unseen, c.looks = pIdle, me.try+1, 0, 0, 0, false, false, false
+		c.phase, c.try, c.partly, c.ahead, c.first, c.further, c.looks = pIdle, me.try+1, 0, 0, 0, false, false
 	}
 	end := func(n *permitWorld) {
 		again(n)
@@ -311,33 +308,19 @@ func (x *permitExplorer) stepsOf(w permitWorld, i uint8, add func(func(n *permit
 			}
 		})
 	case pMade:
-		if me.further && !w.isQueued(i) {
-			add(again)
-			return
-		}
-		add(func(n *permitWorld) {
-			if n.sees(i); n.queue[0] == i+1 { // it came to the front meanwhile
-				n.c[i].phase, n.c[i].awake = pWaiting, true
-				return
-			}
-			n.c[i].phase = pTrying
-		})
+		add(func(n *permitWorld) { n.sees(i); n.c[i].phase = pTrying })
 	case pTrying:
 		x.tries(w, i, add, again)
 	case pWithdrawing:
 		add(func(n *permitWorld) {
 			n.drop(i, this)
-			if n.c[i].phase, n.c[i].try, n.c[i].further, n.c[i].unseen = pQueued, me.try+1, false, false; !n.isQueued(i) {
+			if n.c[i].phase, n.c[i].try, n.c[i].further = pQueued, me.try+1, false; !n.isQueued(i) {
 				n.c[i].phase = pIdle
 			}
 		})
 	case pQueued:
 		if me.looks && w.isQueued(i) && w.queue[0] != i+1 {
 			add(func(n *permitWorld) { n.sees(i); n.c[i].phase, n.c[i].looks = pLooking, false })
-			add(func(n *permitWorld) {
-				n.sees(i)
-				n.c[i].phase, n.c[i].looks, n.c[i].further, n.c[i].unseen = pMaking, false, true, true
-			})
 		}
 		switch {
 		case !w.isQueued(i):
@@ -434,9 +417,6 @@ func (x *permitExplorer) makes(w permitWorld, i uint8, add func(func(n *permitWo
 		return
 	}
 	add(func(n *permitWorld) { n.make(i, me.try, k); n.c[i].made(x) })
-	if me.unseen {
-		add(func(n *permitWorld) { n.make(i, me.try, k); n.c[i].phase, n.c[i].ahead, n.c[i].first = pMade, 0, 0 })
-	}
 	if w.faults > 0 {
 		add(func(n *permitWorld) { n.faults--; n.make(i, me.try, k); n.c[i].phase = pResolving })
 		add(func(n *permitWorld) { n.faults--; n.c[i].phase, n.c[i].late = pResolving, me.try+1 })
@@ -453,9 +433,9 @@ func (c *permitClient) made(x *permitExplorer) {
 // makesStraight sends the transaction that checks nothing.
 func (x *permitExplorer) makesStraight(w permitWorld, i uint8, add func(func(n *permitWorld))) {
 	me, k := w.c[i], x.wants[i]
-	add(func(n *permitWorld) { n.make(i, me.try, k); n.c[i].phase, n.c[i].unseen = pMade, true })
+	add(func(n *permitWorld) { n.make(i, me.try, k); n.c[i].phase = pMade })
 	if w.faults > 0 { // lost: done and found, or on its way
-		add(func(n *permitWorld) { n.faults--; n.make(i, me.try, k); n.c[i].phase, n.c[i].unseen = pMade, true })
+		add(func(n *permitWorld) { n.faults--; n.make(i, me.try, k); n.c[i].phase = pMade })
 		if me.stray == 0 {
 			add(func(n *permitWorld) {
 				n.faults--
@@ -471,7 +451,7 @@ func (x *permitExplorer) tries(w permitWorld, i uint8, add func(func(n *permitWo
 	me, k := w.c[i], x.wants[i]
 	mine, all := w.leaseNames(i, me.try)
 	isGranted := PlaceOfLeases(mine, all, int(w.limit)).Kind == Front
-	if me.unseen && !x.mistakes.skipsQueue {
+	if !me.further && !x.mistakes.skipsQueue {
 		isGranted = isGranted && HaveRoom(len(all)-int(k), x.without(&w, me.ahead), int(k), int(w.limit))
 	}
 	switch {
