@@ -60,14 +60,14 @@ func (a *acquisition) acquire(by recipe) error {
 	}
 	e.attempts.Add(1)
 	defer e.attempts.Add(-1)
-	backoff := link.NewBackoff()
+	var backoff link.Backoff
 	for {
 		start := time.Now()
 		if err := a.queue(e, by); !errors.Is(err, errRequeue) {
 			return err
 		}
 		if time.Since(start) > 5*time.Second {
-			backoff = link.NewBackoff()
+			backoff = link.Backoff{}
 		}
 		// Somebody may be deleting our nodes, or making others with our numbers. Do not race with them.
 		if err := e.PauseUnder(a.ctx, backoff.Next()); err != nil {
@@ -191,7 +191,7 @@ func (a *acquisition) makeNode(e *era, by recipe) (_ *attempt, err error) {
 
 // attemptIn returns an attempt that is to begin. early says that its list is sent before its node is known to be made.
 func (a *acquisition) attemptIn(e *era, by recipe, early bool) *attempt {
-	return &attempt{acquisition: a, footing: footing{e: e}, recipe: by, walk: queue.Begin(e.ID, early, a.d.root.recorded), retry: link.NewBackoff()}
+	return &attempt{acquisition: a, footing: footing{e: e}, recipe: by, walk: queue.Begin(e.ID, early, a.d.root.recorded)}
 }
 
 // begin begins it: the node is made.

@@ -24,7 +24,7 @@ func (p *permits) before(a *acquisition) error {
 	}
 	e.attempts.Add(1)
 	defer e.attempts.Add(-1)
-	at := &attempt{acquisition: a, footing: footing{e: e}, recipe: p, retry: link.NewBackoff()}
+	at := &attempt{acquisition: a, footing: footing{e: e}, recipe: p}
 	isRoom, err := at.takeIfRoom()
 	if err == nil && isRoom {
 		a.d.leaves = nil

@@ -89,7 +89,7 @@ func makeDowngraded(a *acquisition) error {
 	if err := w.e.nodes.Claim(node); err != nil {
 		return err
 	}
-	at := &attempt{acquisition: a, footing: footing{e: w.e, node: node, token: w.token, rootCzxid: w.rootCzxid}, retry: link.NewBackoff()}
+	at := &attempt{acquisition: a, footing: footing{e: w.e, node: node, token: w.token, rootCzxid: w.rootCzxid}}
 	ops := wire.MultiRequest{Ops: []wire.MultiOp{
 		{Op: wire.OpCheck, Path: w.node, Version: -1},
 		{Op: wire.OpCreate, Create: wire.CreateRequest{Path: node, Data: a.opts.data, ACL: wireACL(w.root.acl), Flags: wire.FlagEphemeral}},

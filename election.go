@@ -141,7 +141,7 @@ func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, 
 		_, _, err := e.front(stand, z, true)
 		return err
 	})
-	for backoff := link.NewBackoff(); err == nil; {
+	for backoff := (link.Backoff{}); err == nil; {
 		began := time.Now()
 		var isOver bool
 		if isOver, err = e.campaignOnce(stand, ctx, lead); isOver {
@@ -149,7 +149,7 @@ func (e *Election) Campaign(ctx context.Context, lead func(ctx context.Context, 
 		}
 		e.m.s.log.Info("zklock: standing for election again", "path", e.m.root.path, "err", err)
 		if time.Since(began) > 5*time.Second {
-			backoff = link.NewBackoff()
+			backoff = link.Backoff{}
 		}
 		select { // let others go first, and do not chase them
 		case <-time.After(backoff.Next()):

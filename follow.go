@@ -177,7 +177,7 @@ func (a *attempt) armed(on *watch) error {
 	}
 	r := queue.NotTold
 	if a.ctx.Err() == nil && errors.Is(err, zk.ErrNoAuth) { // an ACL forbids reading: poll
-		a.retry = link.NewBackoff()
+		a.retry = link.Backoff{}
 		err = a.e.PauseUnder(a.ctx, lease.Heartbeat(a.e.Timeout()))
 	} else {
 		r, err = a.findingOf(err)
@@ -212,7 +212,7 @@ func (a *attempt) armedFurther(on *watch) error {
 
 // awaitTurn waits for word from the predecessor, whose node is of the same session. That takes no connection.
 func (a *attempt) awaitTurn() error {
-	a.retry = link.NewBackoff()
+	a.retry = link.Backoff{}
 	select {
 	case t := <-a.turn.Told:
 		a.walk = a.walk.Turned(t)
@@ -228,7 +228,7 @@ func (a *attempt) awaitTurn() error {
 
 // await waits for an event, or for another connection. Events are hints; queue.Walk says when they are enough.
 func (a *attempt) await() error {
-	a.retry = link.NewBackoff()
+	a.retry = link.Backoff{}
 	e, w := a.e, &a.walk
 	i, also := w.Awaited()
 	fired, told := a.onAhead[i].ends()

@@ -124,7 +124,7 @@ func (r *lockRoot) make(ctx context.Context, z *link.Era, before *making) (*maki
 	if ctx.Err() != nil { // nobody waits any more
 		return nil, link.ErrCtxEnded
 	}
-	m := &making{all: before != nil, retry: link.NewBackoff()}
+	m := &making{all: before != nil}
 	if m.all {
 		made, err := r.outcome(ctx, z, before)
 		if err != nil {

@@ -201,7 +201,7 @@ func (m *Mutex) readingIn(ctx context.Context, op string, attached func(context.
 	if ctx == nil {
 		return fail(errNilContext)
 	}
-	for backoff := link.NewBackoff(); ; {
+	for backoff := (link.Backoff{}); ; {
 		e, err := attached(ctx, m.s.link)
 		if err != nil {
 			return fail(err)

@@ -163,7 +163,6 @@ type marking struct {
 func (o *marking) run(work context.Context, f func(ctx context.Context, hold *Hold) error) (ran bool, err error) {
 	ctx, end := work, func() {}
 	defer func() { end() }()
-	o.retry = link.NewBackoff()
 	for w := (queue.Once{}); ; {
 		var found queue.Finding
 		switch w.Next {

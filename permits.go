@@ -21,7 +21,7 @@ import (
 // fitsSemaphore is the rootCheck of a semaphore, as far as nodes tell. queued is the root of its queue.
 func fitsSemaphore(ctx context.Context, e *era, queued *lockRoot, list *nodes.Listing) error {
 	path := queued.shownPath()
-	for backoff := link.NewBackoff(); ; list = e.lists.List(path) {
+	for backoff := (link.Backoff{}); ; list = e.lists.List(path) {
 		err := list.Wait(ctx, e.Era)
 		switch {
 		case err == nil:
@@ -269,7 +269,7 @@ func (a *attempt) resolveLeases(id string) (found []string, err error) {
 
 func (a *attempt) findLeases(id string) ([]string, error) {
 	e, leases := a.e, &a.permits().leases
-	for backoff := link.NewBackoff(); ; {
+	for backoff := (link.Backoff{}); ; {
 		found, err := e.reaper.FindAll(leases.path, id)
 		switch {
 		case err == nil:
@@ -286,7 +286,7 @@ func (a *attempt) findLeases(id string) ([]string, error) {
 
 // areOurs says whether this ZooKeeper session made the leases. Others are of a session that is dying: never grant on them (R30).
 func (a *attempt) areOurs(found []string) error {
-	for backoff := link.NewBackoff(); ; {
+	for backoff := (link.Backoff{}); ; {
 		stat, err := a.e.Stat(found[0])
 		switch {
 		case err == nil && stat.EphemeralOwner == a.e.ID:

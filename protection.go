@@ -108,7 +108,7 @@ func (c *creation) isOurs(made wire.PathStatResponse) bool {
 // except those that the reaper is still deleting. finish ends with the session at the latest.
 func (c *creation) finish() error {
 	defer c.reservation.Free()
-	e, backoff := c.e, link.NewBackoff()
+	e, backoff := c.e, link.Backoff{}
 	var hungUp hangUps
 	for try := 0; ; try++ {
 		if try > 0 && c.wanted.Err() != nil { // the last try left nothing, and nobody waits
@@ -173,7 +173,7 @@ func (c *creation) finish() error {
 // because the session has moved (F2). One that it has not read yet may still come (NoteStray).
 func (c *creation) resolve() error {
 	e := c.e
-	backoff := link.NewBackoff()
+	var backoff link.Backoff
 	for {
 		node, err := e.reaper.Find(c.root, c.id)
 		switch {

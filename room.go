@@ -172,7 +172,7 @@ func (a *attempt) noteHolder(by *heldUp) (wait bool) {
 // awaitChange waits until the leases or the limit change, or the connection does. moved says that what was seen is of another
 // connection. Events are hints: a look follows.
 func (a *attempt) awaitChange(by *heldUp, on, onLimit *watch, seen uint64) (moved bool, err error) {
-	a.retry = link.NewBackoff()
+	a.retry = link.Backoff{}
 	var limitFired <-chan struct{}
 	if onLimit != nil {
 		limitFired = onLimit.fired

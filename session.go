@@ -141,7 +141,7 @@ func (s *Session) linkOptions(addrs []string) link.Options {
 
 // findChroot looks for the chroot, and makes it if it may.
 func (s *Session) findChroot(ctx context.Context) error {
-	for backoff := link.NewBackoff(); ; {
+	for backoff := (link.Backoff{}); ; {
 		z, err := s.link.Attached(ctx)
 		if err != nil {
 			return err

@@ -15,7 +15,6 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock"
-	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/supervise"
 )
 
@@ -104,7 +103,7 @@ func (o *runOptions) run(ctx context.Context) error {
 	if err := o.checkOuter(wctx, t.s, t.recipe, outerHolds(os.Getenv)); err != nil {
 		return err
 	}
-	for backoff := link.NewBackoff(); ; {
+	for pause := firstPause; ; pause = min(2*pause, 5*time.Second) {
 		began := time.Now()
 		again, err := t.term(wctx)
 		if again == "" || !o.elect || ctx.Err() != nil {
@@ -116,16 +115,19 @@ func (o *runOptions) run(ctx context.Context) error {
 		runner.Dismiss()
 		t.wait()
 		if time.Since(began) > 5*time.Second {
-			backoff = link.NewBackoff()
+			pause = firstPause
 		}
 		select { // let others go first, as Election.Campaign does
-		case <-time.After(backoff.Next()):
+		case <-time.After(pause):
 		case <-ctx.Done():
 		}
 		stop()
 		wctx, stop = o.waiting(ctx)
 	}
 }
+
+// firstPause is the pause before a candidate stands again. It doubles each time that this comes to nothing soon.
+const firstPause = 20 * time.Millisecond
 
 // taking is a run that takes its lock: once, or once for each term of a leader.
 type taking struct {

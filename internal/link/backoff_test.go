@@ -10,7 +10,7 @@ import (
 )
 
 func TestBackoff(t *testing.T) {
-	b, sum := NewBackoff(), time.Duration(0)
+	b, sum := Backoff{}, time.Duration(0)
 	last := time.Duration(0)
 	for range 20 {
 		d := b.Next()

@@ -86,7 +86,7 @@ func (x *Deletion) takesBack() wire.MultiOp {
 // record back in the same transaction: from then on, the node may go in whatever way. The error is that of a check of the node.
 func (r *Reaper) TakeBack(node string, record *GrantRecord) error {
 	x := &Deletion{r: r, node: node, record: record}
-	for backoff := link.NewBackoff(); ; {
+	for backoff := (link.Backoff{}); ; {
 		err := zk.ErrConnectionClosed
 		if x.readRecord() {
 			ops := wire.MultiRequest{Ops: []wire.MultiOp{{Op: wire.OpCheck, Path: node, Version: -1}}}

@@ -174,7 +174,7 @@ func (x *Deletion) await(first *Deletion) {
 
 // run backs off between tries, and ends with the node or with the session it would die with (R25, R27).
 func (x *Deletion) run(wait bool) {
-	backoff := link.NewBackoff()
+	var backoff link.Backoff
 	for {
 		if wait && !x.r.z.Pause(backoff.Next()) {
 			x.end(x.r.z.OverErr())
