@@ -129,11 +129,7 @@ func (a *acquisition) lookFirst(e *era) error {
 		root.note(func(n *rootNotes) { n.ahead = false })
 		return nil
 	}
-	at := position{place: p.Ahead + 1, predecessor: root.path + "/" + p.Predecessor, holds: p.Holds}
-	if e.IsHeld(at.predecessor) {
-		at.who = ourselves
-	}
-	a.d.table.behind(a, at)
+	a.d.table.behind(a, positionOf(e, root, "", p))
 	return ErrNotAcquired
 }
 

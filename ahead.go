@@ -1,8 +1,12 @@
 package zklock
 
 import (
+	"fmt"
+	"time"
+
 	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/queue"
+	"github.com/zklock/zklock/internal/wire"
 )
 
 // ahead is a node whose end an attempt waits for. One of them is set, until what was told is taken.
@@ -11,9 +15,23 @@ type ahead struct {
 	told *nodes.Waiter // if the node is of the same session, and no watch is needed
 }
 
-// isOf says whether it tells of the end of the node at path.
-func (m ahead) isOf(path string) bool {
-	return m.on != nil && m.on.path == path || m.told != nil && m.told.Ahead == path
+// path returns the node's path, "" if what was told is taken.
+func (m ahead) path() string {
+	switch {
+	case m.told != nil:
+		return m.told.Ahead
+	case m.on != nil:
+		return m.on.path
+	}
+	return ""
+}
+
+// who says who made the node, "" if nobody has read it.
+func (m ahead) who() string {
+	if m.on == nil || !m.on.isArmed() || m.on.err != nil {
+		return ""
+	}
+	return whoIs(m.on.path, m.on.data, m.on.stat)
 }
 
 // isOver says whether it has told something, or never will.
@@ -33,4 +51,29 @@ func (m ahead) ends() (fired <-chan struct{}, told <-chan queue.Turn) {
 		return nil, m.told.Told
 	}
 	return m.on.fired, nil
+}
+
+// positionOf returns the position of a node that is behind in the queue of a lock root, "" if it is not made yet.
+func positionOf(e *era, root *lockRoot, node string, p queue.Place) position {
+	at := position{node: node, place: p.Ahead + 1, predecessor: root.path + "/" + p.Predecessor, holds: p.Holds}
+	if e.IsHeld(at.predecessor) {
+		at.who = ourselves
+	}
+	return at
+}
+
+// ourselves is who holds if a hold of this Session does.
+const ourselves = "another owner in this Session"
+
+// whoIs says who made a node: by its data, mostly host and pid, by its session, and by since when it is queued.
+func whoIs(node string, data []byte, stat wire.Stat) string {
+	who := string(data[:min(len(data), maxShown)])
+	if who == "" {
+		who = nameOf(node)
+	}
+	who = shown(who)
+	if stat.EphemeralOwner != 0 {
+		who += fmt.Sprintf(", session %#x", uint64(stat.EphemeralOwner))
+	}
+	return who + ", queued since " + time.UnixMilli(stat.Ctime).Format(time.RFC3339)
 }

@@ -78,15 +78,13 @@ type attempt struct {
 	leases int          // how many of them all the last look showed
 	old    *atomic.Bool // of several whose lists went out in one flight: one of them took its time. nil for one alone
 
-	walk        queue.Walk
-	list        *nodes.Listing
-	predecessor string   // absolute; in the way, if the walk is at its end
-	further     []string // the names of others that are watched, too
-	lastHolds   bool     // nobody was ahead of the last of these
-	onOwn       *watch
-	onAhead     []ahead       // the predecessor, and the others
-	turn        *nodes.Waiter // if its predecessor is of the same session
-	queued      bool          // it counts among those that wait
+	walk    queue.Walk
+	list    *nodes.Listing
+	place   queue.Place // in the last list that came
+	onOwn   *watch
+	onAhead []ahead       // the predecessor, and the others that are watched, too
+	turn    *nodes.Waiter // if its predecessor is of the same session
+	queued  bool          // it counts among those that wait
 
 	// Where grants are recorded.
 	early   <-chan dataRead // the record, if it was asked for with the node
@@ -337,22 +335,6 @@ func (a *attempt) sayIfLong() {
 	a.e.Log.Info("zklock: still waiting for the lock", attrs...)
 }
 
-// ourselves is who holds if a hold of this Session does.
-const ourselves = "another owner in this Session"
-
-// whoIs says who made a node: by its data, mostly host and pid, by its session, and by since when it is queued.
-func whoIs(node string, data []byte, stat wire.Stat) string {
-	who := string(data[:min(len(data), maxShown)])
-	if who == "" {
-		who = nameOf(node)
-	}
-	who = shown(who)
-	if stat.EphemeralOwner != 0 {
-		who += fmt.Sprintf(", session %#x", uint64(stat.EphemeralOwner))
-	}
-	return who + ", queued since " + time.UnixMilli(stat.Ctime).Format(time.RFC3339)
-}
-
 // awaitLeft waits until the acquisitions that had been left before ours began have ended.
 func (a *attempt) awaitLeft() error {
 	for ; len(a.left) > 0; a.left = a.left[1:] {
@@ -381,7 +363,7 @@ func (a *attempt) awaitData(asked <-chan dataRead) (dataRead, error) {
 
 // exhausted says that nobody is granted at the end of the counter, and what has to go first.
 func (a *attempt) exhausted() error {
-	way := nameOf(a.predecessor)
+	way := a.place.Predecessor
 	for _, child := range a.list.Names { // one that takes no part in the queue keeps the root from being made anew, too
 		if way == "" && child != nameOf(a.node) {
 			way = strings.Clone(child)

@@ -70,20 +70,11 @@ func (a *attempt) listQueue() error {
 			return err
 		}
 	}
-	*w = w.Listed(p, a.list.Conn)
+	a.place, *w = p, w.Listed(p, a.list.Conn)
 	if p.Kind == queue.Missing { // what was asked for with the list may be of another root, too
 		a.early = nil
 	}
 	a.rootCzxid = a.list.Root // a root that is made anew has lost our node
-	a.further, a.lastHolds = p.Further, false
-	if n := len(p.Further); n > 0 {
-		a.lastHolds = p.Further[n-1] == queue.FrontOf(a.list.Names, root.rule.Markers)
-	}
-	if p.Predecessor != "" {
-		a.predecessor = root.path + "/" + p.Predecessor
-	} else {
-		a.predecessor = ""
-	}
 	return nil
 }
 
@@ -99,10 +90,7 @@ func (a *attempt) standBehind() error {
 		*w = w.ListAgain()
 		return nil
 	}
-	at := position{node: a.node, place: w.Ahead + 1, predecessor: a.predecessor, holds: w.Holds}
-	if e.IsHeld(a.predecessor) {
-		at.who = ourselves
-	}
+	at := positionOf(e, root, a.node, a.place)
 	if err := a.recipe.behind(a, at); err != nil {
 		return err
 	}
@@ -112,7 +100,7 @@ func (a *attempt) standBehind() error {
 		a.turn = nil
 	}
 	if !w.NoTurn {
-		a.turn = e.nodes.StandBehind(a.predecessor, a.node, root.rule)
+		a.turn = e.nodes.StandBehind(at.predecessor, a.node, root.rule)
 	}
 	a.waits(at)
 	*w = w.StoodBehind(a.turn != nil)
@@ -126,8 +114,8 @@ func (a *attempt) standBehind() error {
 func (a *attempt) watchOwn() error {
 	a.onOwn = a.e.watches.startWatch(a.node)
 	before := a.onAhead
-	a.onAhead = []ahead{a.lookOut(before, a.predecessor)}
-	for _, name := range a.further {
+	a.onAhead = nil
+	for _, name := range append([]string{a.place.Predecessor}, a.place.Further...) {
 		a.onAhead = append(a.onAhead, a.lookOut(before, a.d.root.path+"/"+name))
 	}
 	for _, m := range before {
@@ -140,7 +128,7 @@ func (a *attempt) watchOwn() error {
 
 // lookOut has us hear of the end of a node ahead.
 func (a *attempt) lookOut(before []ahead, path string) ahead {
-	if i := slices.IndexFunc(before, func(m ahead) bool { return m.isOf(path) }); i >= 0 {
+	if i := slices.IndexFunc(before, func(m ahead) bool { return m.path() == path }); i >= 0 {
 		return before[i]
 	}
 	if told := a.e.nodes.HearOf(path, a.node); told != nil {
@@ -161,8 +149,8 @@ func (a *attempt) watchAhead() error {
 		return a.armedFurther(m.on)
 	}
 	err := a.armed(m.on)
-	if err == nil && m.on.isArmed() && m.on.err == nil {
-		a.d.table.noteAhead(a.acquisition, a.predecessor, whoIs(a.predecessor, m.on.data, m.on.stat))
+	if who := m.who(); err == nil && who != "" {
+		a.d.table.noteAhead(a.acquisition, m.on.path, who)
 	}
 	return err
 }
@@ -286,17 +274,12 @@ func (a *attempt) rule(i int, isDeletion bool) error {
 // moveUp notes where the node stands when one of those ahead has gone, and the others are waited for without a list.
 func (a *attempt) moveUp() {
 	i, _ := a.walk.Awaited()
-	path := a.predecessor
-	if i > 0 {
-		path = a.d.root.path + "/" + a.further[i-1]
-	}
+	m := a.onAhead[i]
 	at := a.d.table.position(a.acquisition)
-	at.place, at.predecessor, at.who = a.walk.Left()+1, path, ""
-	at.holds = at.place == 2 && a.lastHolds
-	if on := a.onAhead[i].on; a.e.IsHeld(path) {
+	at.place, at.predecessor, at.who = a.walk.Left()+1, m.path(), m.who()
+	at.holds = at.place == 2 && a.place.LastHolds
+	if a.e.IsHeld(at.predecessor) {
 		at.who = ourselves
-	} else if on != nil && on.isArmed() && on.err == nil {
-		at.who = whoIs(path, on.data, on.stat)
 	}
 	a.d.table.behind(a.acquisition, at)
 }

@@ -129,17 +129,8 @@ func (o *opening) refused(ctx context.Context, err error) error {
 	if o == nil || !isClosed(o.done) || o.behind == nil || !errors.Is(err, ErrNotAcquired) {
 		return err
 	}
-	return o.behind.m.notLetIn(ctx, "try", &acquisition{at: o.behind.stands()}, ErrNotAcquired)
-}
-
-// stands returns where a part stands that is not in front.
-func (p *part) stands() position {
-	w := p.place()
-	at := position{node: p.c.node, place: w.Ahead + 1, predecessor: p.root.path + "/" + w.Predecessor, holds: w.Holds}
-	if p.o.e.IsHeld(at.predecessor) {
-		at.who = ourselves
-	}
-	return at
+	at := positionOf(o.e, o.behind.root, o.behind.c.node, o.behind.place())
+	return o.behind.m.notLetIn(ctx, "try", &acquisition{at: at}, ErrNotAcquired)
 }
 
 // dropLater drops the parts after one that has to wait.

@@ -94,6 +94,7 @@ type Place struct {
 	Further     []string // Behind: others that block ours and are watched too, nearest first (see Rule.watches)
 	Ahead       int      // Behind: how many nodes are ahead that block ours. If all are watched, we are the front when the last of them is gone
 	Holds       bool     // Behind: nothing at all is ahead of the predecessor: it is the holder
+	LastHolds   bool     // Behind: nothing at all is ahead of the last of Further
 	Replaced    bool     // Behind: another node may take the place of a watched one when that goes (see staysAlone)
 	NoTurn      bool     // Behind: also a predecessor of our own session passes no turn to us (see below)
 }
@@ -204,6 +205,7 @@ func PlaceOf(rule Rule, self string, children []string) Place {
 	near = near[:rule.watches(near, p.Ahead)]
 	for _, m := range near[1:] {
 		p.Further = append(p.Further, strings.Clone(m.Name))
+		p.LastHolds = m == lowest
 	}
 	p.Replaced = slices.ContainsFunc(near, func(m Member) bool { return !rule.staysAlone(m.Name) })
 	// If two ahead have one number, another may be ahead of us when the predecessor is released. A reader passes no turn. And a reader

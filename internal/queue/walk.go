@@ -26,7 +26,6 @@ type Walk struct {
 	Early  bool  // the list was sent before the node was known to be made
 	Ahead  int   // how many nodes that block ours were ahead in the list
 	At     int   // which of those that are watched comes next; 0 is the predecessor
-	Holds  bool  // the predecessor was the holder
 	NoTurn bool  // the predecessor passes no turn, although it may be of our own session
 	Sync   bool  // the record is to be read after a sync
 
@@ -88,7 +87,7 @@ func (w Walk) Listed(p Place, conn uint64) Walk {
 		return w.front(conn)
 	case Behind:
 		w.Next, w.listConn, w.aheadConn = ToStandBehind, conn, conn
-		w.Ahead, w.Holds, w.NoTurn, w.watched, w.replaced = p.Ahead, p.Holds, p.NoTurn, 1+len(p.Further), p.Replaced
+		w.Ahead, w.NoTurn, w.watched, w.replaced = p.Ahead, p.NoTurn, 1+len(p.Further), p.Replaced
 	case Twin:
 		return w.anew(ToQueueAgain)
 	case Exhausted:
