@@ -239,8 +239,8 @@ func (a *attempt) notMade(failed int, err error) error {
 // But it checks our node in the queue. So that is deleted first. What is found after that is all there will ever be. If it checked none,
 // what comes is found later and deleted (nodes.Reaper.NoteStray).
 func (a *attempt) resolveLeases(id string) (found []string, err error) {
-	e, leases := a.e, a.permits().leases.path
-	if found, err = a.findLeases(id); err != nil {
+	e, leases := a.e, &a.permits().leases
+	if found, err = e.findMade(leases, id); err != nil {
 		return nil, err
 	}
 	switch {
@@ -249,56 +249,33 @@ func (a *attempt) resolveLeases(id string) (found []string, err error) {
 	case len(found) > 0:
 		return found, a.areOurs(found)
 	case a.node == "":
-		e.reaper.NoteStray(leases, id)
+		e.reaper.NoteStray(leases.path, id)
 		return nil, errRequeue
 	}
 	x := e.reaper.Erase(a.node)
 	select {
 	case <-x.Done:
 	case <-x.Refused:
-		e.reaper.NoteStray(leases, id)
+		e.reaper.NoteStray(leases.path, id)
 		return nil, x.Refusal
 	case <-e.Over():
 		return nil, e.OverErr()
 	}
-	if found, err = a.findLeases(id); err == nil {
+	if found, err = e.findMade(leases, id); err == nil {
 		err = errRequeue
 	}
 	return found, err
 }
 
-func (a *attempt) findLeases(id string) ([]string, error) {
-	e, leases := a.e, &a.permits().leases
-	for backoff := (link.Backoff{}); ; {
-		found, err := e.reaper.FindAll(leases.path, id)
-		switch {
-		case err == nil:
-			return found, nil
-		case answer.IsRefusal(err): // no READ: they stay until it comes back (R74)
-			e.cannotFindOut(leases.path, leases.shownPath(), id, err)
-			return nil, err
-		}
-		if !e.Pause(backoff.Next()) {
-			return nil, e.OverErr()
-		}
-	}
-}
-
 // areOurs says whether this ZooKeeper session made the leases. Others are of a session that is dying: never grant on them (R30).
 func (a *attempt) areOurs(found []string) error {
-	for backoff := (link.Backoff{}); ; {
-		stat, err := a.e.Stat(found[0])
-		switch {
-		case err == nil && stat.EphemeralOwner == a.e.ID:
-			a.token = stat.Czxid
-			return nil
-		case err == nil, errors.Is(err, zk.ErrNoNode):
-			return errRequeue
-		case answer.IsRefusal(err):
-			return answer.Denied(err, "exists", "READ", found[0])
-		}
-		if !a.e.Pause(backoff.Next()) {
-			return a.e.OverErr()
-		}
+	stat, err := a.e.statOf(found[0])
+	switch {
+	case err == nil && stat.EphemeralOwner == a.e.ID:
+		a.token = stat.Czxid
+		return nil
+	case err == nil, errors.Is(err, zk.ErrNoNode):
+		return errRequeue
 	}
+	return err
 }

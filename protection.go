@@ -24,11 +24,8 @@ type creation struct {
 
 	e           *era
 	reservation *nodes.Reservation
-	root        string
-	path        string // of the lock, for logs
-	name        string // of its node, before the number
+	root        *lockRoot
 	data        []byte
-	acl         []wire.ACL
 
 	id     string                // of the try under way: one node an id, and names do not grow (R32)
 	sent   bool                  // its request is on its way
@@ -59,13 +56,13 @@ func (e *era) creationOf(wanted context.Context, root *lockRoot, data []byte) (*
 	if err != nil {
 		return nil, err
 	}
-	return &creation{wanted: wanted, e: e, reservation: reservation, root: root.path, path: root.shownPath(), name: root.rule.Name, data: data, acl: wireACL(root.acl), answer: make(chan tap.Answer, 1)}, nil
+	return &creation{wanted: wanted, e: e, reservation: reservation, root: root, data: data, answer: make(chan tap.Answer, 1)}, nil
 }
 
 // request returns what asks for the node, under another id than the request before.
 func (c *creation) request() wire.CreateRequest {
 	c.id, c.made = uuid.NewString(), wire.PathStatResponse{}
-	return wire.CreateRequest{Path: queue.ProtectedPath(c.root, c.id, c.name), Data: c.data, ACL: c.acl, Flags: wire.FlagEphemeralSequential}
+	return wire.CreateRequest{Path: queue.ProtectedPath(c.root.path, c.id, c.root.rule.Name), Data: c.data, ACL: wireACL(c.root.acl), Flags: wire.FlagEphemeralSequential}
 }
 
 // send sends a create if the session is attached. An error says that it is too long.
@@ -99,7 +96,7 @@ func (c *creation) note(made wire.PathStatResponse) (isOurs bool) {
 
 // isOurs says whether an answer is about the node that we asked for, and about one of this session.
 func (c *creation) isOurs(made wire.PathStatResponse) bool {
-	name, ok := strings.CutPrefix(made.Path, c.root+"/")
+	name, ok := strings.CutPrefix(made.Path, c.root.path+"/")
 	id, protected := queue.ProtectionID(name)
 	return ok && protected && id == c.id && made.Stat.EphemeralOwner == c.e.ID
 }
@@ -147,7 +144,7 @@ func (c *creation) finish() error {
 			continue
 
 		case answer.NodeDenied:
-			return answer.Denied(answer.ErrOf(a), "create", "CREATE", c.root)
+			return answer.Denied(answer.ErrOf(a), "create", "CREATE", c.root.path)
 
 		case answer.GoneIfMade:
 			return e.OverErr()
@@ -173,42 +170,47 @@ func (c *creation) finish() error {
 // because the session has moved (F2). One that it has not read yet may still come (NoteStray).
 func (c *creation) resolve() error {
 	e := c.e
-	var backoff link.Backoff
-	for {
-		node, err := e.reaper.Find(c.root, c.id)
-		switch {
-		case err == nil && node == "":
-			e.reaper.NoteStray(c.root, c.id)
-			return nil
-		case err == nil:
-			stat, err := e.Stat(node)
-			switch {
-			case err == nil && stat.EphemeralOwner == e.ID:
-				c.node, c.token = node, stat.Czxid
-				c.reservation.Taken(node)
-				return nil
-			case err == nil:
-				e.reaper.Erase(node) // it is of a session that is dying: never grant on it (R30)
-				return nil
-			case errors.Is(err, zk.ErrNoNode):
-				return nil
-			case answer.IsRefusal(err): // the node gives no READ, for which servers from 3.9.3 on ask
-				e.reaper.Erase(node)
-				return answer.Denied(err, "exists", "READ", node)
-			}
-		case answer.IsRefusal(err): // no READ: nobody can acquire here, and the node, if there is one, is in everybody's way (R74)
-			e.cannotFindOut(c.root, c.path, c.id, err)
-			return err
-		}
-		if !e.Pause(backoff.Next()) {
-			return e.OverErr()
-		}
+	found, err := e.findMade(c.root, c.id)
+	switch {
+	case err != nil:
+		return err
+	case len(found) == 0:
+		e.reaper.NoteStray(c.root.path, c.id)
+		return nil
 	}
+	stat, err := e.statOf(found[0])
+	switch {
+	case err == nil && stat.EphemeralOwner == e.ID:
+		c.node, c.token = found[0], stat.Czxid
+		c.reservation.Taken(c.node)
+	case errors.Is(err, zk.ErrNoNode):
+		return nil
+	case err == nil, answer.IsRefusal(err): // it is of a session that is dying: never grant on it (R30). Or it gives no READ
+		e.reaper.Erase(found[0])
+	}
+	return err
 }
 
-// cannotFindOut logs that the search for what a create may have made under root was refused, and has a later list searched for it. shown is
-// the lock's path.
-func (e *era) cannotFindOut(root, shown, id string, err error) {
-	e.reaper.NoteStray(root, id)
-	e.Log.Error("zklock: cannot find out whether a lock node was made; if it was, it blocks the lock until READ comes back or this ZooKeeper session ends", "path", shown, "err", err)
+// findMade returns what creates with that id have made under root. If it gets no READ, it logs that, and has a later list searched: nobody can
+// acquire here, and the node, if there is one, is in everybody's way (R74).
+func (e *era) findMade(root *lockRoot, id string) (found []string, err error) {
+	if found, err = e.reaper.Find(root.path, id); answer.IsRefusal(err) {
+		e.reaper.NoteStray(root.path, id)
+		e.Log.Error("zklock: cannot find out whether a lock node was made; if it was, it blocks the lock until READ comes back or this ZooKeeper session ends", "path", root.shownPath(), "err", err)
+	}
+	return found, err
+}
+
+// statOf says who made a node that a list has shown, unless the session ends before it is told. No server that lags behind that list takes the
+// session. From 3.9.3 on they want READ.
+func (e *era) statOf(node string) (*wire.Stat, error) {
+	for backoff := (link.Backoff{}); ; {
+		stat, err := e.Stat(node)
+		switch {
+		case err == nil, answer.IsRefusal(err):
+			return stat, answer.Denied(err, "exists", "READ", node)
+		case !e.Pause(backoff.Next()):
+			return nil, e.OverErr()
+		}
+	}
 }

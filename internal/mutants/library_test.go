@@ -124,7 +124,7 @@ var library = []mutant{
 	{"no sync before the look", "I2, F4", "internal/nodes", "TestVirtual_CreateLost_NotCommittedYet_IsAdopted", []Swap{{
 		"Lists.children", "tap.NewRequest(wire.OpSync, wire.PathRequest{Path: kind.root},", "tap.NewRequest(wire.OpExists, wire.PathWatchRequest{Path: kind.root},"}}},
 	{"an id is forgotten when the list that looks for it is refused", "I4, R74, F27", ".", "TestVirtual_CreateLost_RootGivesNoRead_GoesWhenItDoes", []Swap{{
-		"era.cannotFindOut", "e.reaper.NoteStray(root, id)", ""}}},
+		"era.findMade", "e.reaper.NoteStray(root.path, id)", ""}}},
 	{"a lost create is looked for again once only", "I4, R74, F2", "internal/nodes", "TestVirtual_CreateLost_RootGivesNoRead_GoesWhenItDoes", []Swap{{
 		"Reaper.lookForStrays", "listed[root] = err == nil || errors.Is(err, zk.ErrNoNode)", "_, listed[root] = err, true"}}},
 	{"a create under way is forgotten when nobody waits", "I4", ".", "TestVirtual_Call_Leaves", []Swap{{

@@ -15,7 +15,7 @@ var semaphore = []mutant{
 	{"permits: nobody watches the limit", "F48", ".", "TestVirtual_SharedLimit_Zero_Pauses|TestVirtual_SharedLimit_BelowWhatIsWanted_Waits|TestVirtual_Semaphore_RandomFaults", []Swap{{
 		"attempt.awaitRoom", `if p.limit != "" {`, `if p.limit == "" {`}}},
 	{"permits: a lost answer made nothing", "I4, F3", ".", "TestVirtual_Semaphore_AnswerLost_LeasesAreAdopted", []Swap{{
-		"attempt.resolveLeases", "found, err = a.findLeases(id); err != nil", "_, err = a.findLeases(id); err != nil"}}},
+		"attempt.resolveLeases", "found, err = e.findMade(leases, id); err != nil", "_, err = e.findMade(leases, id); err != nil"}}},
 	{"permits: the transaction checks nothing", "I4", ".", "TestVirtual_Semaphore_TurnLost_NothingIsMade", []Swap{{
 		"permits.request", "Op: wire.OpCheck, Path: queued,", "Op: wire.OpCheck, Path: \"/\","}}},
 	{"permits: who gives up leaves its leases", "I4", ".", "TestVirtual_Semaphore_GivesUp_LeavesNothing|TestVirtual_Semaphore_Try", []Swap{{
@@ -33,7 +33,7 @@ var semaphore = []mutant{
 	{"permits: leases that were made in vain stay", "I4, I6", ".", "TestVirtual_Semaphore_Straight_InVain_LeavesNothing|TestVirtual_Semaphore_BesideOneThatCounts_NoLeaseWaits", []Swap{{
 		"attempt.withdraw", "if len(a.held) == 0 {", "if len(a.held) > 0 {"}}},
 	{"permits: leases that come late and check nothing stay", "I4, F2", ".", "TestVirtual_Semaphore_Straight_AnswerLost", []Swap{{
-		"attempt.resolveLeases", "		e.reaper.NoteStray(leases, id)\n		return nil, errRequeue\n", "		return nil, errRequeue\n"}}},
+		"attempt.resolveLeases", "		e.reaper.NoteStray(leases.path, id)\n		return nil, errRequeue\n", "		return nil, errRequeue\n"}}},
 	{"permits: a session that ends meanwhile passes for a grant", "I6", ".", "TestVirtual_Semaphore_Straight_SessionEndsMeanwhile", []Swap{{
 		"permits.before", "	err = at.withdraw(err)\n", "	if err = at.withdraw(err); e.IsOver() {\n		return nil\n	}\n"}}},
 	{"permits: a refused withdrawal goes to the queue", "I2, I6", ".", "TestVirtual_Semaphore_Straight_WithdrawalRefused_SaysSo", []Swap{{

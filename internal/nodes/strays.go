@@ -8,36 +8,34 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/zklock/zklock/internal/answer"
+	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/queue"
 )
 
-// Find looks for our protection id under root, in up-to-date state. It returns "" if the id is not there. All who look at
-// the same time share one sync and one list (R69).
-func (r *Reaper) Find(root, id string) (string, error) {
-	found, err := r.FindAll(root, id)
-	if len(found) == 0 {
-		return "", err
-	}
-	return found[0], nil
-}
-
-// FindAll is Find for nodes that one transaction makes, which have one id. It returns them in the order of their numbers.
-func (r *Reaper) FindAll(root, id string) (found []string, err error) {
-	l := r.lists.ListSynced(root)
-	err = l.Wait(context.Background(), r.z)
-	switch {
-	case errors.Is(err, zk.ErrNoNode):
-		return nil, nil
-	case err != nil:
-		return nil, err
-	}
-	for _, n := range l.Names {
-		if got, ok := queue.ProtectionID(n); ok && got == id {
-			found = append(found, root+"/"+n)
+// Find looks below root for what was made with our protection id, in up-to-date state, until it is told what there is, or refused. It
+// returns the nodes in the order of their numbers: those that one transaction makes have one id. All who look at the same time share one sync and one list (R69).
+func (r *Reaper) Find(root, id string) (found []string, err error) {
+	for backoff := (link.Backoff{}); ; {
+		l := r.lists.ListSynced(root)
+		err := l.Wait(context.Background(), r.z)
+		switch {
+		case errors.Is(err, zk.ErrNoNode):
+			return nil, nil
+		case answer.IsRefusal(err):
+			return nil, err
+		case err == nil:
+			for _, n := range l.Names {
+				if got, ok := queue.ProtectionID(n); ok && got == id {
+					found = append(found, root+"/"+n)
+				}
+			}
+			slices.Sort(found)
+			return found, nil
+		case !r.z.Pause(backoff.Next()):
+			return nil, r.z.OverErr()
 		}
 	}
-	slices.Sort(found)
-	return found, nil
 }
 
 // NoteStray remembers the id of a create whose node nobody has seen, and which may be there all the same: the list that
