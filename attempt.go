@@ -338,27 +338,11 @@ func (a *attempt) sayIfLong() {
 // awaitLeft waits until the acquisitions that had been left before ours began have ended.
 func (a *attempt) awaitLeft() error {
 	for ; len(a.left) > 0; a.left = a.left[1:] {
-		select {
-		case <-a.left[0].done:
-		case <-a.e.Over():
-			return a.e.OverErr()
-		case <-a.ctx.Done():
-			return link.ErrCtxEnded
+		if _, err := link.Await(a.ctx, a.e.Era, a.left[0].done); err != nil {
+			return err
 		}
 	}
 	return nil
-}
-
-// awaitData waits for the answer to askData.
-func (a *attempt) awaitData(asked <-chan dataRead) (dataRead, error) {
-	select {
-	case got := <-asked:
-		return got, nil
-	case <-a.e.Over():
-		return dataRead{}, a.e.OverErr()
-	case <-a.ctx.Done():
-		return dataRead{}, link.ErrCtxEnded
-	}
 }
 
 // exhausted says that nobody is granted at the end of the counter, and what has to go first.

@@ -130,7 +130,7 @@ func (l delayed) readRecord(a *attempt) error {
 		}
 		asked = e.askData(root.path)
 	}
-	got, err := a.awaitData(asked)
+	got, err := link.Await(a.ctx, a.e.Era, asked)
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,7 @@ func (a *attempt) limitOf(asked <-chan dataRead) (n int, known bool, err error) 
 	if p.limit == "" {
 		return p.n, true, nil
 	}
-	got, err := a.awaitData(asked)
+	got, err := link.Await(a.ctx, a.e.Era, asked)
 	if err != nil {
 		return 0, false, err
 	}

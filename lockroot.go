@@ -174,13 +174,10 @@ func (r *lockRoot) askFor(z *link.Era, path string, container bool) <-chan error
 func (r *lockRoot) outcome(ctx context.Context, z *link.Era, m *making) (made bool, err error) {
 	container := r.container && !m.plain
 	for i, answered := range m.answers {
-		path, err := m.paths[i], error(nil)
-		select {
-		case err = <-answered:
-		case <-ctx.Done():
-			return false, link.ErrCtxEnded
-		case <-z.Over():
-			return false, z.OverErr()
+		path := m.paths[i]
+		err, ended := link.Await(ctx, z, answered)
+		if ended != nil {
+			return false, ended
 		}
 		switch noNode := errors.Is(err, zk.ErrNoNode); {
 		case errors.Is(err, ErrClosed):

@@ -84,15 +84,11 @@ func (m *Mutex) Runs(ctx context.Context) (runs []OnceRun, err error) {
 		return nil, &Error{Op: "runs", Err: errNoMutex}
 	}
 	err = m.reading(ctx, "runs", func(e *era) error {
-		select {
-		case got := <-e.askData(m.markPath()):
+		got, err := link.Await(ctx, e.Era, e.askData(m.markPath()))
+		if err == nil {
 			runs, err = runsIn(got, m.markPath())
-			return err
-		case <-ctx.Done():
-			return link.ErrCtxEnded
-		case <-e.Over():
-			return e.OverErr()
 		}
+		return err
 	})
 	return runs, err
 }
@@ -232,13 +228,10 @@ func (o *marking) lost() error {
 
 // read reads the mark.
 func (o *marking) read(ctx context.Context) (queue.Finding, error) {
-	var got dataRead
-	select {
-	case got = <-o.h.d.e.askData(o.mark):
-	case <-ctx.Done():
-		return queue.NotTold, link.ErrCtxEnded
-	case <-o.h.d.e.Over():
-		return queue.NotTold, o.h.d.e.OverErr()
+	e := o.h.d.e
+	got, err := link.Await(ctx, e.Era, e.askData(o.mark))
+	if err != nil {
+		return queue.NotTold, err
 	}
 	runs, err := runsIn(got, o.mark)
 	if got.err != nil && err != nil {

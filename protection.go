@@ -122,11 +122,9 @@ func (c *creation) finish() error {
 				return err
 			}
 		}
-		var a tap.Answer
-		select {
-		case a = <-c.answer:
-		case <-e.Over():
-			return e.OverErr()
+		a, err := link.Await(context.Background(), e.Era, c.answer)
+		if err != nil {
+			return err
 		}
 		c.sent = false
 		switch answer.FateOf(a.Fate, answer.OutcomeOf(answer.ErrOf(a)), e.IsOver()) {

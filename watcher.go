@@ -80,14 +80,10 @@ func (w *watcher) watch(ctx context.Context, path string) (*watch, error) {
 
 // waitArmed waits until the watch is set, or cannot be.
 func (w *watch) waitArmed(ctx context.Context, z *link.Era) error {
-	select {
-	case <-w.armed:
-		return w.err
-	case <-ctx.Done():
-		return link.ErrCtxEnded
-	case <-z.Over():
-		return z.OverErr()
+	if _, err := link.Await(ctx, z, w.armed); err != nil {
+		return err
 	}
+	return w.err
 }
 
 // startWatch is watch without the wait.

@@ -129,13 +129,19 @@ func (z *Era) Pause(d time.Duration) bool { return z.PauseUnder(context.Backgrou
 func (z *Era) PauseUnder(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
+	_, err := Await(ctx, z, t.C)
+	return err
+}
+
+// Await waits for what comes over ch, or until that is closed. If the session or ctx ends first, it says which did.
+func Await[T any](ctx context.Context, z *Era, ch <-chan T) (came T, err error) {
 	select {
-	case <-t.C:
-		return nil
+	case came = <-ch:
+		return came, nil
 	case <-z.Over():
-		return z.OverErr()
+		return came, z.OverErr()
 	case <-ctx.Done():
-		return ErrCtxEnded
+		return came, ErrCtxEnded
 	}
 }
 
@@ -209,13 +215,9 @@ func (z *Era) askAs(ctx context.Context, op wire.Op, body wire.Record, urgent bo
 		if !z.Carrier.Send(z, r) {
 			continue
 		}
-		var a tap.Answer
-		select {
-		case a = <-ch:
-		case <-ctx.Done():
-			return tap.Answer{}, ErrCtxEnded
-		case <-z.Over():
-			return tap.Answer{}, z.OverErr()
+		a, err := Await(ctx, z, ch)
+		if err != nil {
+			return a, err
 		}
 		if err := z.ErrOf(a); a.Fate != tap.NeverSent || z.IsOver() {
 			return a, err

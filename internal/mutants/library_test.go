@@ -128,7 +128,7 @@ var library = []mutant{
 	{"a lost create is looked for again once only", "I4, R74, F2", "internal/nodes", "TestVirtual_CreateLost_RootGivesNoRead_GoesWhenItDoes", []Swap{{
 		"Reaper.lookForStrays", "listed[root] = err == nil || errors.Is(err, zk.ErrNoNode)", "_, listed[root] = err, true"}}},
 	{"a create under way is forgotten when nobody waits", "I4", ".", "TestVirtual_Call_Leaves", []Swap{{
-		"creation.finish", "case a = <-c.answer:", "case a = <-c.answer: case <-c.wanted.Done(): return context.Cause(c.wanted)"}}},
+		"creation.finish", "link.Await(context.Background(), e.Era, c.answer)", "link.Await(c.wanted, e.Era, c.answer)"}}},
 	{"the token is the sequence number", "I1, R59", ".", "TestVirtual_Token_GrowsAcrossLockRoots", []Swap{{
 		"creation.finish", "c.node, c.token = c.made.Path, c.made.Stat.Czxid", "c.node = c.made.Path; c.token = int64(c.node[len(c.node)-1])"}}},
 

@@ -81,14 +81,10 @@ func (l *Lists) list(kind listKind) *Listing {
 
 // Wait waits for the answer, under ctx and as long as the ZooKeeper session lasts.
 func (l *Listing) Wait(ctx context.Context, z *link.Era) error {
-	select {
-	case <-l.done:
-		return l.err
-	case <-ctx.Done():
-		return link.ErrCtxEnded
-	case <-z.Over():
-		return z.OverErr()
+	if _, err := link.Await(ctx, z, l.done); err != nil {
+		return err
 	}
+	return l.err
 }
 
 // goOn sends the lists that were asked for, one after the other, until nobody asks.
