@@ -230,8 +230,7 @@ func (x *Deletion) request(w *Waiter) (wire.Op, wire.Record) {
 // deletion has ended, and otherwise whether to wait before the next try.
 func (x *Deletion) tried(w *Waiter, a tap.Answer, err error) (ended, wait bool) {
 	z := x.r.z
-	n, failed := len(x.batch()), -1
-	ops := n
+	n, ops, failed := len(x.batch()), len(x.batch()), -1
 	if w != nil {
 		ops++
 	}
