@@ -9,22 +9,6 @@ import (
 
 // How the shares of a pair end.
 
-// giveBack begins the deletions that a released hold waits for. The second of a pair waits for none: its node stays until the first is
-// released, too.
-func (d *lockData) giveBack(held []string) (xs [2]*nodes.Deletion) {
-	if p := d.pair; p != nil && p.first != d {
-		xs[0] = d.leavePair(nil)
-		return xs
-	}
-	xs[0] = d.root.release(d.e, held, d.pair != nil, d.record)
-	if d.leaves != nil {
-		xs[1] = <-d.leaves
-		return xs
-	}
-	xs[1] = d.leavePair(xs[0])
-	return xs
-}
-
 // leavePair takes a share from its pair, if there is one. after is the deletion of the first's node, nil if that is gone or it is the second
 // that leaves. If neither needs the second's node any more, leavePair has it deleted.
 func (d *lockData) leavePair(after *nodes.Deletion) *nodes.Deletion {
