@@ -255,6 +255,43 @@ func TestVirtual_Semaphore_Straight_AnswerLost(t *testing.T) {
 	}
 }
 
+// I8: a call further back makes its lease in vain, because one ahead of it wants two, or because one that found no queue makes a lease at that
+// moment. It keeps its place: nobody who stands behind it is granted before.
+func TestVirtual_Semaphore_InVain_KeepsItsPlace(t *testing.T) {
+	for _, ahead := range []int{1, 2} {
+		for ms := time.Duration(100); ms <= 340; ms += 10 {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				v.net.SetLatency(10 * time.Millisecond)
+				const n = 3
+				_, quick := v.straight(1, n)
+				h := take(t, v.permits(n, n))
+				var line []*waiting
+				for i, k := range []int{1, ahead, 1, 1} {
+					s := v.connect()
+					line = append(line, v.lineUp(newSemaphore(t, s, semPath, n).Permits(k)))
+					time.Sleep(time.Second)
+					if late := []time.Duration{0, 60, 200, 0}[i]; late > 0 {
+						v.srv.Inject(zktest.Before(zktest.Multi).Session(s.SessionID()).Path(semLeases + "/*").Delay(late * time.Millisecond).Once())
+					}
+				}
+				release(t, h)
+				time.Sleep(ms * time.Millisecond)
+				if ahead == 1 {
+					line = append(line, v.lineUp(quick))
+				}
+				for _, w := range line {
+					time.Sleep(3 * time.Second)
+					for i, later := range line[3:] {
+						require.False(t, later.isGranted() && !line[2].isGranted(), "after %d ms, %d places behind", ms, i+1)
+					}
+					release(t, w.granted(t))
+				}
+				v.has(0, 0, "I4")
+			})
+		}
+	}
+}
+
 // I4: leases that were made in vain go with their call, whatever it is that ends it.
 func TestVirtual_Semaphore_Straight_InVain_LeavesNothing(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
