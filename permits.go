@@ -237,7 +237,7 @@ func (a *attempt) notMade(failed int, err error) error {
 //
 // If there are none, the transaction may still come: the old server may read it yet. Sent again, it could so make twice the permits.
 // But it checks our node in the queue. So that is deleted first. What is found after that is all there will ever be. If it checked none,
-// what comes is found later and deleted (nodes.Reaper.NoteStray).
+// what comes is found later and deleted (nodes.Reaper.NoteOrphan).
 func (a *attempt) resolveLeases(id string) (found []string, err error) {
 	e, leases := a.e, &a.permits().leases
 	if found, err = e.findMade(leases, id); err != nil {
@@ -249,14 +249,14 @@ func (a *attempt) resolveLeases(id string) (found []string, err error) {
 	case len(found) > 0:
 		return found, a.areOurs(found)
 	case a.node == "":
-		e.reaper.NoteStray(leases.path, id)
+		e.reaper.NoteOrphan(leases.path, id)
 		return nil, errRequeue
 	}
 	x := e.reaper.Erase(a.node)
 	select {
 	case <-x.Done:
 	case <-x.Refused:
-		e.reaper.NoteStray(leases.path, id)
+		e.reaper.NoteOrphan(leases.path, id)
 		return nil, x.Refusal
 	case <-e.Over():
 		return nil, e.OverErr()

@@ -165,7 +165,7 @@ func (c *creation) finish() error {
 //
 // Sync first: the server we are on now may lag behind the one that took the create (F4). After it, a create that
 // reached the leader before we moved is visible, and one that the old server has read and holds up will be refused,
-// because the session has moved (F2). One that it has not read yet may still come (NoteStray).
+// because the session has moved (F2). One that it has not read yet may still come (NoteOrphan).
 func (c *creation) resolve() error {
 	e := c.e
 	found, err := e.findMade(c.root, c.id)
@@ -173,7 +173,7 @@ func (c *creation) resolve() error {
 	case err != nil:
 		return err
 	case len(found) == 0:
-		e.reaper.NoteStray(c.root.path, c.id)
+		e.reaper.NoteOrphan(c.root.path, c.id)
 		return nil
 	}
 	stat, err := e.statOf(found[0])
@@ -193,7 +193,7 @@ func (c *creation) resolve() error {
 // acquire here, and the node, if there is one, is in everybody's way (R74).
 func (e *era) findMade(root *lockRoot, id string) (found []string, err error) {
 	if found, err = e.reaper.Find(root.path, id); answer.IsRefusal(err) {
-		e.reaper.NoteStray(root.path, id)
+		e.reaper.NoteOrphan(root.path, id)
 		e.Log.Error("zklock: cannot find out whether a lock node was made; if it was, it blocks the lock until READ comes back or this ZooKeeper session ends", "path", root.shownPath(), "err", err)
 	}
 	return found, err

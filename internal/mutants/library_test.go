@@ -124,9 +124,9 @@ var library = []mutant{
 	{"no sync before the look", "I2, F4", "internal/nodes", "TestVirtual_CreateLost_NotCommittedYet_IsAdopted", []Swap{{
 		"Lists.children", "tap.NewRequest(wire.OpSync, wire.PathRequest{Path: kind.root},", "tap.NewRequest(wire.OpExists, wire.PathWatchRequest{Path: kind.root},"}}},
 	{"an id is forgotten when the list that looks for it is refused", "I4, R74, F27", ".", "TestVirtual_CreateLost_RootGivesNoRead_GoesWhenItDoes", []Swap{{
-		"era.findMade", "e.reaper.NoteStray(root.path, id)", ""}}},
+		"era.findMade", "e.reaper.NoteOrphan(root.path, id)", ""}}},
 	{"a lost create is looked for again once only", "I4, R74, F2", "internal/nodes", "TestVirtual_CreateLost_RootGivesNoRead_GoesWhenItDoes", []Swap{{
-		"Reaper.lookForStrays", "listed[root] = err == nil || errors.Is(err, zk.ErrNoNode)", "_, listed[root] = err, true"}}},
+		"Reaper.searchForOrphans", "listed[o.Root] = err == nil || errors.Is(err, zk.ErrNoNode)", "_, listed[o.Root] = err, true"}}},
 	{"a create under way is forgotten when nobody waits", "I4", ".", "TestVirtual_Call_Leaves", []Swap{{
 		"creation.finish", "link.Await(context.Background(), e.Era, c.answer)", "link.Await(c.wanted, e.Era, c.answer)"}}},
 	{"the token is the sequence number", "I1, R59", ".", "TestVirtual_Token_GrowsAcrossLockRoots", []Swap{{

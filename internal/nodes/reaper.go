@@ -24,9 +24,9 @@ type Reaper struct {
 
 	mu struct {
 		sync.Mutex
-		erasing map[string]*Deletion // deletions under way, by node
-		strays  map[string]string    // by the protection id of a create that was not found: its lock root
-		looking bool                 // for strays (lookForStrays)
+		erasing   map[string]*Deletion  // deletions under way, by node
+		orphans   map[queue.Orphan]bool // creates whose nodes no list has shown
+		searching bool                  // searchForOrphans runs
 	}
 }
 
@@ -34,8 +34,8 @@ type Reaper struct {
 func NewReaper(z *link.Era, lists *Lists, nodes *Own) *Reaper {
 	r := &Reaper{z: z, lists: lists, nodes: nodes}
 	r.mu.erasing = make(map[string]*Deletion)
-	r.mu.strays = make(map[string]string)
-	lists.seen = r.eraseStrays
+	r.mu.orphans = make(map[queue.Orphan]bool)
+	lists.seen = r.deleteOrphans
 	return r
 }
 

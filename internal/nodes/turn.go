@@ -4,7 +4,7 @@
 //
 // It must not know of owners and holds, nor decide who is in front: that is internal/queue.
 //
-// Read turn.go first, then reaper.go and strays.go; list.go is how all of them see a queue.
+// Read turn.go first, then reaper.go and orphans.go; list.go is how all of them see a queue.
 package nodes
 
 import (

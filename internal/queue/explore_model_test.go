@@ -27,7 +27,7 @@ import (
 // Looked for is a state from which nothing goes on; not a circle in which something always does.
 //
 // Outside the model: time, and so leases; the slow re-check of watches, which would hide a stop; creates that a server takes
-// from the socket of a connection that is gone, after the sync that looked for them (eraseStrays deletes them).
+// from the socket of a connection that is gone, after the sync that looked for them (deleteOrphans deletes them).
 const (
 	maxNodes    = 12
 	maxLag      = 4 // transactions that a server may be behind

@@ -18,12 +18,14 @@ import (
 //	                               trying ──▶ withdrawing ──▶ idle
 //
 // An answer that is lost leaves the transaction undone, done, or on its way; one that is on its way comes at any time. It checks the
-// queue node that it was sent for, if it was sent for one; otherwise its leases are found and deleted later. A waiter lists when it has to
-// and when the leases or the limit have changed. Who stands further back looks for room once, and again when somebody tells it to; that
+// queue node that it was sent for, if it was sent for one; otherwise its leases are found and deleted later. All leases of one node in the
+// queue have that node's id. The servers may deny lists of the leases and deletions for a while (permits_denied_model_test.go).
+// A waiter lists when it has to and when the leases or the limit have changed. Who stands further back looks for room once, and again when somebody tells it to; that
 // may get lost. Between a list and what follows anything can happen. A client of Curator makes its lease when it is in front, and goes by the
 // number of leases. How the front of the queue is found is explore_test.go's.
 const (
 	mostClients = 3
+	mostQueued  = 6
 	mostLeases  = 10
 )
 
@@ -46,30 +48,34 @@ const (
 
 type permitClient struct {
 	phase   uint8
-	try     uint8 // the leases of each try have another id
+	try     uint8 // the id of the queue node and of its leases; without a queue node, of each try to take some
 	left    uint8 // acquisitions to go
 	late    uint8 // a transaction of this try, from 1, is on its way
+	checks  bool  // and checks the queue node
 	awake   bool  // has to list
 	partly  uint8 // with oneByOne: permits that it has
 	ahead   uint8 // a bit for each client that it saw in the queue, ahead of itself
 	first   uint8 // of those, the ones that have stood there ever since
 	further bool  // its leases were not made in front of the queue
 	looks   bool  // may look for room
-	stray   uint8 // leases of this try, from 1, may come late or are there, and nobody's
-	lateTry bool  // they are on their way
 	queues  bool  // does not try straight away
 	crashed bool
+
+	orphans  uint16 // a bit for each try of which the Session has noted that its leases may exist
+	deleting uint16 // a bit for each try whose leases the reaper is to delete
 }
 
 type permitWorld struct {
 	c       [mostClients]permitClient
-	queue   [mostClients]uint8 // clients, from 1
-	leases  [mostLeases]uint8  // client*16 + try, from 16
+	queue   [mostQueued]uint8 // client*16 + try, from 16
+	leases  [mostLeases]uint8 // the same
 	limit   uint8
 	most    uint8 // the largest limit that there was
 	faults  uint8
 	changes uint8 // of the limit
 	giveUps uint8
+	denied  uint8 // what the servers deny: denyList, denyLeave and denyDelete
+	denials uint8 // how often they may begin to deny something
 	broken  string
 }
 
@@ -85,6 +91,8 @@ type permitMistakes struct {
 	waitsFurther bool // who is not in front waits with leases
 	noSum        bool // who is not in front does not count those ahead
 	skipsQueue   bool // who goes straight away does not count those in the queue
+	orphanByID   bool // a list of whatever root that shows an orphan's id counts as if it had shown the orphan
+	dropsNote    bool // an orphan is not noted if the list that looks for it is denied
 }
 
 type permitExplorer struct {
@@ -94,6 +102,7 @@ type permitExplorer struct {
 	acquire  uint8
 	faults   uint8
 	giveUps  uint8
+	denials  uint8
 	further  bool // those further back look for room
 	straight bool // all try straight away first
 	curator  int  // the client that is Curator's, from 1
@@ -105,7 +114,7 @@ func (w *permitWorld) leaseNames(c, try uint8) (mine, all []string) {
 		if l == 0 {
 			break
 		}
-		name := fmt.Sprintf("_c_%08d-0000-4000-8000-000000000000-lease-%010d", l, i)
+		name := fmt.Sprintf("%s-lease-%010d", protectedAs(l), i)
 		all = append(all, name)
 		if l == (c+1)*16+try {
 			mine = append(mine, name)
@@ -114,19 +123,29 @@ func (w *permitWorld) leaseNames(c, try uint8) (mine, all []string) {
 	return mine, all
 }
 
-func (w *permitWorld) isQueued(c uint8) bool {
-	for _, q := range w.queue {
-		if q == c+1 {
-			return true
-		}
+// protectedAs returns the beginning of the names of nodes: their protection id follows from client and try.
+func protectedAs(id uint8) string { return fmt.Sprintf("_c_%08d-0000-4000-8000-000000000000", id) }
+
+// own returns the client and its try, as nodes have it.
+func (w *permitWorld) own(c uint8) uint8 { return (c+1)*16 + w.c[c].try }
+
+func (w *permitWorld) isQueued(c uint8) bool { return slices.Contains(w.queue[:], w.own(c)) }
+
+func (w *permitWorld) isFirst(c uint8) bool { return w.queue[0] == w.own(c) }
+
+// unqueue deletes the client's node in the queue, unless that is denied.
+func (w *permitWorld) unqueue(c uint8) {
+	if w.denied&denyLeave == 0 {
+		own := w.own(c)
+		w.dequeue(c, func(id uint8) bool { return id == own })
 	}
-	return false
 }
 
-func (w *permitWorld) unqueue(c uint8) {
+// dequeue deletes nodes of the client in the queue.
+func (w *permitWorld) dequeue(c uint8, which func(id uint8) bool) {
 	n := 0
 	for _, q := range w.queue {
-		if q != c+1 {
+		if q/16 != c+1 || !which(q) {
 			w.queue[n] = q
 			n++
 		}
@@ -140,10 +159,11 @@ func (w *permitWorld) unqueue(c uint8) {
 func (w *permitWorld) enqueue(c uint8) {
 	for i := range w.queue {
 		if w.queue[i] == 0 {
-			w.queue[i] = c + 1
+			w.queue[i] = w.own(c)
 			return
 		}
 	}
+	w.broken = "too many queue nodes for the model"
 }
 
 // changed wakes those who watch.
@@ -166,8 +186,16 @@ func (w *permitWorld) make(c, try, k uint8) {
 	w.changed()
 }
 
-// drop deletes leases of a client: of all tries if of is nil.
+// drop deletes leases of a client: of all tries if of is nil. If that is denied, the reaper has them.
 func (w *permitWorld) drop(c uint8, of func(try uint8) bool) {
+	if of != nil && w.denied&denyDelete != 0 {
+		for try := range uint8(16) {
+			if of(try) {
+				w.c[c].deleting |= 1 << try
+			}
+		}
+		return
+	}
 	n := 0
 	for _, l := range w.leases {
 		if l/16 == c+1 && (of == nil || of(l%16)) {
@@ -190,7 +218,9 @@ func (x *permitExplorer) steps(w permitWorld) (next []permitWorld) {
 	}
 	for i := range x.wants {
 		x.stepsOf(w, uint8(i), add)
+		x.orphanSteps(w, uint8(i), add)
 	}
+	x.denialSteps(w, add)
 	if int(w.changes) < len(x.limits) {
 		add(func(n *permitWorld) {
 			n.limit = x.limits[n.changes]
@@ -225,7 +255,7 @@ func (x *permitExplorer) overtakes(w *permitWorld, i uint8) bool {
 			return false
 		}
 		me := w.c[c]
-		own := uint8(c+1)*16 + me.try
+		own := w.own(uint8(c))
 		isAhead := w.c[i].first&(1<<c) != 0
 		if uint8(c) == i || isAhead || (me.phase == pHolding || me.phase == pGranted) && slices.Contains(w.leases[:], own) {
 			taken++
@@ -237,7 +267,7 @@ func (x *permitExplorer) overtakes(w *permitWorld, i uint8) bool {
 // without counts those who have no leases. It cannot tell of Curator's client.
 func (x *permitExplorer) without(w *permitWorld, clients uint8) (n int) {
 	for c := range x.wants {
-		own := uint8(c+1)*16 + w.c[c].try
+		own := w.own(uint8(c))
 		if clients&(1<<c) != 0 && (c+1 == x.curator || !slices.Contains(w.leases[:], own)) {
 			n++
 		}
@@ -249,10 +279,10 @@ func (x *permitExplorer) without(w *permitWorld, clients uint8) (n int) {
 func (w *permitWorld) sees(i uint8) {
 	var ahead uint8
 	for _, q := range w.queue {
-		if q == 0 || q == i+1 {
+		if q == 0 || q == w.own(i) {
 			break
 		}
-		ahead |= 1 << (q - 1)
+		ahead |= 1 << (q/16 - 1)
 	}
 	w.c[i].ahead, w.c[i].first = ahead, ahead
 }
@@ -261,30 +291,58 @@ func (x *permitExplorer) stepsOf(w permitWorld, i uint8, add func(func(n *permit
 	me, k := w.c[i], x.wants[i]
 	mine, _ := w.leaseNames(i, me.try)
 	this := func(try uint8) bool { return try == me.try }
-	again := func(n *permitWorld) { // queue again: all of this try is deleted
-		n.unqueue(i)
-		n.drop(i, this)
+	forget := func(n *permitWorld) { // the reaper deletes what is left of this try
 		c := &n.c[i]
 		c.phase, c.try, c.partly, c.ahead, c.first, c.further, c.looks = pIdle, me.try+1, 0, 0, 0, false, false
 	}
-	end := func(n *permitWorld) {
-		again(n)
+	again := func(n *permitWorld) { // queue again: all of this try is deleted
+		n.unqueue(i)
+		n.drop(i, this)
+		forget(n)
+	}
+	ended := func(n *permitWorld) {
 		n.c[i].queues = false
 		if n.c[i].left--; n.c[i].left == 0 {
 			n.c[i].phase = pEnded
 		}
 	}
+	end := func(n *permitWorld) {
+		again(n)
+		ended(n)
+	}
+	unknown := func(n *permitWorld) { // nobody knows whether there are leases of this try: it is an orphan
+		if !x.mistakes.dropsNote {
+			n.c[i].orphans |= 1 << me.try
+		}
+		forget(n)
+		ended(n)
+	}
 	if int(i+1) == x.curator {
 		x.stepsOfCurator(w, i, add, end)
 		return
 	}
-	if me.late > 0 && !w.isQueued(i) && !x.mistakes.noCheck { // its check fails
+	if me.late > 0 && me.checks && !x.mistakes.noCheck && !slices.Contains(w.queue[:], (i+1)*16+me.late-1) { // its check fails
 		add(func(n *permitWorld) { n.c[i].late = 0 })
 		return
 	}
 	x.strikes(w, i, add)
 	if w.giveUps > 0 && (me.phase == pQueued || me.phase == pWaiting || me.phase == pLooking || me.phase == pTrying) {
 		add(func(n *permitWorld) { n.giveUps--; end(n) })
+	}
+	if w.denied&denyList != 0 {
+		switch me.phase {
+		case pLooking, pTrying:
+			add(end)
+			return
+		case pWaiting:
+			if me.awake {
+				add(end)
+			}
+			return
+		case pResolving, pDropping:
+			add(unknown)
+			return
+		}
 	}
 	switch me.phase {
 	case pIdle:
@@ -314,12 +372,18 @@ func (x *permitExplorer) stepsOf(w permitWorld, i uint8, add func(func(n *permit
 	case pWithdrawing:
 		add(func(n *permitWorld) {
 			n.drop(i, this)
-			if n.c[i].phase, n.c[i].try, n.c[i].further = pQueued, me.try+1, false; !n.isQueued(i) {
-				n.c[i].phase = pIdle
+			switch {
+			case n.c[i].deleting&(1<<me.try) != 0: // that is denied
+				forget(n)
+				ended(n)
+			case n.isQueued(i): // the next leases will have the same id
+				n.c[i].phase, n.c[i].further = pQueued, false
+			default:
+				n.c[i].phase, n.c[i].try, n.c[i].further = pIdle, me.try+1, false
 			}
 		})
 	case pQueued:
-		if me.looks && w.isQueued(i) && w.queue[0] != i+1 {
+		if me.looks && w.isQueued(i) && !w.isFirst(i) {
 			add(func(n *permitWorld) { n.sees(i); n.c[i].phase, n.c[i].looks = pLooking, false })
 		}
 		switch {
@@ -327,9 +391,9 @@ func (x *permitExplorer) stepsOf(w permitWorld, i uint8, add func(func(n *permit
 			add(again)
 		case x.mistakes.makesEarly && len(mine) == 0:
 			add(func(n *permitWorld) { n.make(i, me.try, k) })
-		case x.mistakes.makesEarly && w.queue[0] == i+1:
+		case x.mistakes.makesEarly && w.isFirst(i):
 			add(func(n *permitWorld) { n.c[i].phase, n.c[i].awake = pWaiting, true })
-		case w.queue[0] == i+1:
+		case w.isFirst(i):
 			add(func(n *permitWorld) { n.c[i].phase = pMaking })
 		}
 	case pMaking:
@@ -342,6 +406,8 @@ func (x *permitExplorer) stepsOf(w permitWorld, i uint8, add func(func(n *permit
 			add(func(n *permitWorld) { n.c[i].phase, n.c[i].try = pMaking, me.try+1 })
 		case x.mistakes.dropsLast:
 			add(func(n *permitWorld) { n.c[i].phase = pDropping })
+		case w.denied&denyLeave != 0 && w.isQueued(i): // so the transaction may come yet
+			add(unknown)
 		default:
 			add(func(n *permitWorld) { n.unqueue(i); n.c[i].phase = pDropping })
 		}
@@ -385,25 +451,26 @@ func (x *permitExplorer) strikes(w permitWorld, i uint8, add func(func(n *permit
 	me, k := w.c[i], x.wants[i]
 	if me.late > 0 {
 		add(func(n *permitWorld) { n.c[i].late = 0; n.make(i, me.late-1, k) })
-	}
-	switch stray := me.stray - 1; {
-	case me.lateTry:
-		add(func(n *permitWorld) { n.c[i].lateTry = false; n.make(i, stray, k) })
-		add(func(n *permitWorld) { n.c[i].lateTry, n.c[i].stray = false, 0 }) // it never came
-	case me.stray > 0: // it is found, in the end
-		add(func(n *permitWorld) { n.c[i].stray = 0; n.drop(i, func(try uint8) bool { return try == stray }) })
+		if !me.checks {
+			add(func(n *permitWorld) { n.c[i].late = 0 }) // it never comes
+		}
 	}
 	if w.faults > 0 && !me.crashed && me.phase != pEnded {
 		add(func(n *permitWorld) { // it crashes
 			n.faults--
-			n.unqueue(i)
-			n.drop(i, nil)
-			n.c[i] = permitClient{phase: pEnded, crashed: true}
+			n.crash(i)
 		})
-		if w.isQueued(i) {
+		if w.isQueued(i) && w.denied&denyLeave == 0 {
 			add(func(n *permitWorld) { n.faults--; n.unqueue(i) }) // somebody deletes its queue node
 		}
 	}
+}
+
+// crash ends the client and its session.
+func (w *permitWorld) crash(i uint8) {
+	w.dequeue(i, func(uint8) bool { return true })
+	w.drop(i, nil)
+	w.c[i] = permitClient{phase: pEnded, crashed: true}
 }
 
 // makes sends the transaction.
@@ -419,7 +486,12 @@ func (x *permitExplorer) makes(w permitWorld, i uint8, add func(func(n *permitWo
 	add(func(n *permitWorld) { n.make(i, me.try, k); n.c[i].made(x) })
 	if w.faults > 0 {
 		add(func(n *permitWorld) { n.faults--; n.make(i, me.try, k); n.c[i].phase = pResolving })
-		add(func(n *permitWorld) { n.faults--; n.c[i].phase, n.c[i].late = pResolving, me.try+1 })
+		if me.late == 0 {
+			add(func(n *permitWorld) {
+				n.faults--
+				n.c[i].phase, n.c[i].late, n.c[i].checks = pResolving, me.try+1, true
+			})
+		}
 	}
 }
 
@@ -434,14 +506,23 @@ func (c *permitClient) made(x *permitExplorer) {
 func (x *permitExplorer) makesStraight(w permitWorld, i uint8, add func(func(n *permitWorld))) {
 	me, k := w.c[i], x.wants[i]
 	add(func(n *permitWorld) { n.make(i, me.try, k); n.c[i].phase = pMade })
-	if w.faults > 0 { // lost: done and found, or on its way
-		add(func(n *permitWorld) { n.faults--; n.make(i, me.try, k); n.c[i].phase = pMade })
-		if me.stray == 0 {
-			add(func(n *permitWorld) {
-				n.faults--
-				c := &n.c[i]
-				c.phase, c.try, c.ahead, c.stray, c.lateTry = pIdle, me.try+1, 0, me.try+1, true
-			})
+	if w.faults > 0 { // lost: done and found, done and not found, or on its way
+		noted := func(n *permitWorld) {
+			n.faults--
+			c := &n.c[i]
+			c.phase, c.try, c.ahead = pIdle, me.try+1, 0
+			if !x.mistakes.dropsNote {
+				c.orphans |= 1 << me.try
+			}
+		}
+		switch {
+		case w.denied&denyList != 0:
+			add(func(n *permitWorld) { n.make(i, me.try, k); noted(n) })
+		default:
+			add(func(n *permitWorld) { n.faults--; n.make(i, me.try, k); n.c[i].phase = pMade })
+		}
+		if me.late == 0 {
+			add(func(n *permitWorld) { noted(n); n.c[i].late, n.c[i].checks = me.try+1, false })
 		}
 	}
 }
@@ -470,9 +551,7 @@ func (x *permitExplorer) stepsOfCurator(w permitWorld, i uint8, add func(func(n 
 	if w.faults > 0 && me.phase != pEnded {
 		add(func(n *permitWorld) { // it crashes
 			n.faults--
-			n.unqueue(i)
-			n.drop(i, nil)
-			n.c[i] = permitClient{phase: pEnded, crashed: true}
+			n.crash(i)
 		})
 	}
 	if w.giveUps > 0 && (me.phase == pQueued || me.phase == pWaiting) {
@@ -482,7 +561,7 @@ func (x *permitExplorer) stepsOfCurator(w permitWorld, i uint8, add func(func(n 
 	case pIdle:
 		add(func(n *permitWorld) { n.enqueue(i); n.c[i].phase = pQueued })
 	case pQueued:
-		if w.queue[0] == i+1 {
+		if w.isFirst(i) {
 			add(func(n *permitWorld) { n.make(i, me.try, 1); n.c[i].phase, n.c[i].awake = pWaiting, true })
 		}
 	case pWaiting:
@@ -557,7 +636,7 @@ func throughAll[W comparable](w W, steps func(W) []W, brokenIn, atTheEnd func(W)
 
 // explore goes through all worlds. It returns what was broken, "" if nothing.
 func (x *permitExplorer) explore(t *testing.T) string {
-	w := permitWorld{limit: x.limit, most: x.limit, faults: x.faults, giveUps: x.giveUps}
+	w := permitWorld{limit: x.limit, most: x.limit, faults: x.faults, giveUps: x.giveUps, denials: x.denials}
 	for i := range w.c {
 		w.c[i].phase = pEnded
 		if i < len(x.wants) {

@@ -61,6 +61,16 @@ func TestPlaceOfLeases(t *testing.T) {
 	}
 }
 
+// The specification of OrphansIn: the root and the id identify an orphan.
+func TestOrphansIn(t *testing.T) {
+	const id, other = "_c_00000000-0000-4000-8000-000000000000", "_c_00000000-0000-4000-8000-000000000001"
+	orphans := map[Orphan]bool{{Root: "/sem/leases", ID: id[len("_c_"):]}: true}
+	shown := []string{other + "-lease-0000000001", id + "-lease-0000000002", id + "-lease-0000000003", "lease-0000000004"}
+	require.Equal(t, shown[1:3], OrphansIn(orphans, "/sem/leases", shown))
+	require.Empty(t, OrphansIn(orphans, "/sem/locks", []string{id + "-lock-0000000001"}), "the node in the queue has the leases' id")
+	require.Empty(t, OrphansIn(nil, "/sem/leases", shown))
+}
+
 // I1, I4, I6 of permits: no more are held than there are, nobody waits for ever, and nothing is left.
 func TestExplorePermits(t *testing.T) {
 	for _, x := range []permitExplorer{
@@ -111,6 +121,29 @@ func TestExplorePermits_Several(t *testing.T) {
 	}
 }
 
+// I4, F60, R105: the servers deny lists and deletions for a while, and responses are lost around that. When they allow them again, nothing is
+// left, and all are granted.
+func TestExplorePermits_Denied(t *testing.T) {
+	worlds := []permitExplorer{
+		{wants: []uint8{1}, limit: 1, acquire: 2, faults: 1, denials: 2},
+		{wants: []uint8{2}, limit: 2, acquire: 1, faults: 2, denials: 2},
+		{wants: []uint8{2, 1}, limit: 2, acquire: 1, faults: 1, denials: 1},
+	}
+	if *exploreAll {
+		worlds = append(worlds,
+			permitExplorer{wants: []uint8{1}, limit: 1, acquire: 3, faults: 2, denials: 3},
+			permitExplorer{wants: []uint8{1, 1}, limit: 1, acquire: 2, faults: 1, denials: 2},
+			permitExplorer{wants: []uint8{2, 1}, limit: 2, acquire: 1, faults: 1, denials: 2, giveUps: 1},
+			permitExplorer{wants: []uint8{1, 1, 1}, limit: 1, acquire: 1, faults: 1, denials: 1})
+	}
+	for _, x := range worlds {
+		for way := range 4 {
+			x.further, x.straight = way&1 != 0, way&2 != 0
+			require.Empty(t, x.explore(t), "%v of %d, further %v, straight %v", x.wants, x.limit, x.further, x.straight)
+		}
+	}
+}
+
 // Each rule is needed: without it the explorer finds what it says.
 func TestExplorePermits_WithoutTheRule(t *testing.T) {
 	for _, c := range []struct {
@@ -127,6 +160,8 @@ func TestExplorePermits_WithoutTheRule(t *testing.T) {
 		{"who is not in front waits with leases", permitExplorer{wants: []uint8{1, 1, 1}, limit: 1, further: true, curator: 1, mistakes: permitMistakes{waitsFurther: true, noSum: true}}, "a client waits for ever"},
 		{"who is not in front does not count those ahead", permitExplorer{wants: []uint8{1, 1, 1}, limit: 1, further: true, mistakes: permitMistakes{noSum: true}}, "overtaken"},
 		{"who goes straight away does not count", permitExplorer{wants: []uint8{1, 1, 1}, limit: 1, straight: true, mistakes: permitMistakes{skipsQueue: true}}, "overtaken"},
+		{"an orphan is identified by its id alone", permitExplorer{wants: []uint8{1}, limit: 1, faults: 1, denials: 1, mistakes: permitMistakes{orphanByID: true}}, "a lease is left"},
+		{"an orphan is not noted", permitExplorer{wants: []uint8{1}, limit: 1, faults: 1, denials: 1, mistakes: permitMistakes{dropsNote: true}}, "a lease is left"},
 		{"the limit is not watched", permitExplorer{wants: []uint8{1, 1}, limit: 0, limits: []uint8{1}, mistakes: permitMistakes{limitUnheard: true}}, "a client waits for ever"},
 	} {
 		c.x.acquire = 1

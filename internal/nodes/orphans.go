@@ -1,0 +1,97 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock/internal/answer"
+	"github.com/zklock/zklock/internal/link"
+	"github.com/zklock/zklock/internal/queue"
+)
+
+// Find looks below root for what was made with our protection id, in up-to-date state, until it is told what there is, or refused. It
+// returns the nodes in the order of their numbers: those that one transaction makes have one id. All who look at the same time share one sync and one list (R69).
+func (r *Reaper) Find(root, id string) (found []string, err error) {
+	for backoff := (link.Backoff{}); ; {
+		l := r.lists.ListSynced(root)
+		err := l.Wait(context.Background(), r.z)
+		switch {
+		case errors.Is(err, zk.ErrNoNode):
+			return nil, nil
+		case answer.IsRefusal(err):
+			return nil, err
+		case err == nil:
+			for _, n := range l.Names {
+				if got, ok := queue.ProtectionID(n); ok && got == id {
+					found = append(found, root+"/"+n)
+				}
+			}
+			slices.Sort(found)
+			return found, nil
+		case !r.z.Pause(backoff.Next()):
+			return nil, r.z.OverErr()
+		}
+	}
+}
+
+// NoteOrphan remembers a create whose node no list has shown, although the node may exist: the list that looked for it was denied; or it
+// showed nothing, but a server may still read the create from the socket of the old connection, where nothing shows that the session has
+// moved. It is kept until a later list has been searched for it (R74); but of very many, as under a root that denies lists for long, not all
+// are kept (I7).
+func (r *Reaper) NoteOrphan(root, id string) {
+	const most = 1000
+	r.mu.Lock()
+	if len(r.mu.orphans) < most {
+		r.mu.orphans[queue.Orphan{Root: root, ID: id}] = true
+	}
+	begin := !r.mu.searching
+	r.mu.searching = true
+	r.mu.Unlock()
+	if begin {
+		r.z.Carrier.Spawn(r.searchForOrphans)
+	}
+}
+
+// searchForOrphans lists the roots of orphans every third of a session timeout until there are none. A list that succeeds has
+// shown what there is (deleteOrphans), and the orphans that were noted that long before it need no other.
+func (r *Reaper) searchForOrphans() {
+	for {
+		r.mu.Lock()
+		orphans := maps.Clone(r.mu.orphans)
+		r.mu.searching = len(orphans) > 0
+		r.mu.Unlock()
+		if len(orphans) == 0 || !r.z.Pause(r.z.Timeout()/3) {
+			return
+		}
+		listed := map[string]bool{}
+		for o := range orphans {
+			if _, asked := listed[o.Root]; !asked {
+				err := r.lists.ListSynced(o.Root).Wait(context.Background(), r.z)
+				listed[o.Root] = err == nil || errors.Is(err, zk.ErrNoNode)
+			}
+			if listed[o.Root] {
+				r.mu.Lock()
+				delete(r.mu.orphans, o)
+				r.mu.Unlock()
+			}
+		}
+	}
+}
+
+// deleteOrphans deletes the orphans that a list shows.
+func (r *Reaper) deleteOrphans(root string, names []string) {
+	r.mu.Lock()
+	found := queue.OrphansIn(r.mu.orphans, root, names)
+	for _, name := range found { // several may have one id
+		id, _ := queue.ProtectionID(name)
+		delete(r.mu.orphans, queue.Orphan{Root: root, ID: id})
+	}
+	r.mu.Unlock()
+	for _, name := range found {
+		r.Erase(root + "/" + name)
+	}
+}
