@@ -36,7 +36,7 @@ type holdKey struct {
 	table *lockTable
 	root  string // absolute
 	share string
-	after bool // of root, or of a path that sorts after it
+	after bool // of root or of a path that sorts after it; root is what Multi sorts by: shownPath
 }
 
 func heldIn(ctx context.Context, k holdKey) *Hold {
@@ -66,7 +66,7 @@ func (c *holdContext) Value(key any) any {
 func (k holdKey) fits(h *Hold) bool {
 	held := h.d.key.path
 	if k.after {
-		return held >= k.root && h.Err() == nil
+		return h.d.root.shownPath() >= k.root && h.Err() == nil
 	}
 	return (k.table == nil || k.table == h.d.table) && (k.root == "" || k.root == held) && (k.share == "" || k.share == h.d.key.share)
 }

@@ -13,11 +13,12 @@ import (
 	"github.com/zklock/zklock/internal/queue"
 )
 
-// Multi is several locks that are taken together: all of them or none. It is reusable, safe for many goroutines, and costs nothing
-// until it is acquired.
+// Multi is several locks that are taken together: all of them or none. It is reusable, safe for
+// many goroutines, and costs nothing until it is acquired.
 //
-// Two callers with the same locks cannot deadlock, in whatever order NewMulti got them: each takes them in one order, by their
-// absolute paths, chroot included. A caller that takes several locks in another order, without a Multi, can.
+// Two callers with the same locks cannot deadlock, in whatever order NewMulti got them: each takes
+// them in one order, by their absolute paths: the chroot and the path as given to the New function.
+// A caller that takes several locks in another order, without a Multi, can.
 type Multi struct {
 	locks []member // in the order in which they are taken
 }
@@ -69,11 +70,14 @@ func NewMulti(locks ...Lock) (*Multi, error) {
 		}
 		m.locks = append(m.locks, member{Lock: l, in: in})
 	}
-	slices.SortFunc(m.locks, func(a, b member) int { return cmp.Compare(a.in.root.path, b.in.root.path) })
-	for i, l := range m.locks {
-		if i > 0 && l.in.root.path == m.locks[i-1].in.root.path {
-			return fail(l.in.root.shownPath(), errors.New("two locks have this absolute path: give each lock once; on two ensembles give each a path of its own"))
+	slices.SortFunc(m.locks, func(a, b member) int { return cmp.Compare(a.in.root.shownPath(), b.in.root.shownPath()) })
+	taken := map[string]bool{} // a semaphore takes two paths: as given, and that of its queue
+	for _, l := range m.locks {
+		shown, queued := l.in.root.shownPath(), l.in.root.path
+		if taken[shown] || taken[queued] {
+			return fail(shown, errors.New("two locks have this absolute path: give each lock once; on two ensembles give each a path of its own"))
 		}
+		taken[shown], taken[queued] = true, true
 	}
 	if len(locks) == 0 {
 		return fail("", errors.New("no locks: give at least one"))
@@ -342,7 +346,7 @@ func (m *Multi) outOfOrder(ctx context.Context) (*Mutex, error) {
 				continue
 			}
 		}
-		h := heldIn(ctx, holdKey{root: l.root.path, after: true})
+		h := heldIn(ctx, holdKey{root: l.root.shownPath(), after: true})
 		switch {
 		case h == nil:
 			return nil, nil

@@ -48,8 +48,8 @@ func (h *MultiHold) String() string { return fmt.Sprintf("MultiHold%v", h.grante
 // LogValue returns what String returns, for log/slog.
 func (h *MultiHold) LogValue() slog.Value { return slog.StringValue(h.String()) }
 
-// Holds returns the locks' holds, in the order in which they were taken: by absolute path. Each has its own token: pass a resource
-// the token of the lock that guards it.
+// Holds returns the locks' holds, in the order in which they were taken: by the absolute path, as
+// Multi describes it. Each has its own token: pass a resource the token of the lock that guards it.
 func (h *MultiHold) Holds() []*Hold { return slices.Clone(h.granted().holds) }
 
 // Context returns a context to work under. It ends when the first of the locks is lost, when one of the holds is released, and when

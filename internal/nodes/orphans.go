@@ -13,8 +13,10 @@ import (
 	"github.com/zklock/zklock/internal/queue"
 )
 
-// Find looks below root for what was made with our protection id, in up-to-date state, until it is told what there is, or refused. It
-// returns the nodes in the order of their numbers: those that one transaction makes have one id. All who look at the same time share one sync and one list (R69).
+// Find looks below root for what was made with our protection id, in up-to-date state, until it is
+// told what there is, or refused. It returns the nodes in the order of their numbers: those that
+// one transaction makes have one id. All who look at the same time share one sync and one list
+// (R69).
 func (r *Reaper) Find(root, id string) (found []string, err error) {
 	for backoff := (link.Backoff{}); ; {
 		l := r.lists.ListSynced(root)
@@ -38,10 +40,11 @@ func (r *Reaper) Find(root, id string) (found []string, err error) {
 	}
 }
 
-// NoteOrphan remembers a create whose node no list has shown, although the node may exist: the list that looked for it was denied; or it
-// showed nothing, but a server may still read the create from the socket of the old connection, where nothing shows that the session has
-// moved. It is kept until a later list has been searched for it (R74); but of very many, as under a root that denies lists for long, not all
-// are kept (I7).
+// NoteOrphan remembers a create whose node no list has shown, although the node may exist: the list
+// that looked for it was denied; or it showed nothing, but a server may still read the create from
+// the socket of the old connection, where nothing shows that the session has moved. It is kept
+// until a later list has been searched for it (R74); but of very many, as under a root that denies
+// lists for long, not all are kept (I7).
 func (r *Reaper) NoteOrphan(root, id string) {
 	const most = 1000
 	r.mu.Lock()
@@ -56,8 +59,9 @@ func (r *Reaper) NoteOrphan(root, id string) {
 	}
 }
 
-// searchForOrphans lists the roots of orphans every third of a session timeout until there are none. A list that succeeds has
-// shown what there is (deleteOrphans), and the orphans that were noted that long before it need no other.
+// searchForOrphans lists the roots of orphans every third of a session timeout until there are
+// none. A list that succeeds has shown what there is (deleteOrphans), and the orphans that were
+// noted that long before it need no other.
 func (r *Reaper) searchForOrphans() {
 	for {
 		r.mu.Lock()

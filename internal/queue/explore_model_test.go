@@ -12,8 +12,9 @@ import (
 	"github.com/zklock/zklock/internal/tap"
 )
 
-// The explorer's model: what ZooKeeper guarantees, and clients that decide with the library's own functions (Walk, PlaceOf,
-// inFrontNow, TurnAfter, answer.FateOf). A world is a value; a step takes one to another. What the model holds:
+// The explorer's model: what ZooKeeper guarantees, and clients that decide with the library's own
+// functions (Walk, PlaceOf, inFrontNow, TurnAfter, answer.FateOf). A world is a value; a step takes
+// one to another. What the model holds:
 //
 //   - writes have one order, and each session's server applies them in that order, some time later (queue)
 //   - a read is answered from what the session's server has applied; a server that lags answers with the past
@@ -21,13 +22,15 @@ import (
 //   - on another connection a session never sees less than it has seen; setWatches replays in any order what was missed
 //   - the end of a session is one transaction that deletes its nodes; its client learns of it some time later
 //
-// A request and its answer are one step: a request on its way is one that is not made yet. The exception is a request that
-// was on its way when the connection went, which may have arrived (see disconnects).
+// A request and its answer are one step: a request on its way is one that is not made yet. The
+// exception is a request that was on its way when the connection went, which may have arrived (see
+// disconnects).
 //
 // Looked for is a state from which nothing goes on; not a circle in which something always does.
 //
-// Outside the model: time, and so leases; the slow re-check of watches, which would hide a stop; creates that a server takes
-// from the socket of a connection that is gone, after the sync that looked for them (deleteOrphans deletes them).
+// Outside the model: time, and so leases; the slow re-check of watches, which would hide a stop;
+// creates that a server takes from the socket of a connection that is gone, after the sync that
+// looked for them (deleteOrphans deletes them).
 const (
 	maxNodes    = 12
 	maxLag      = 4 // transactions that a server may be behind

@@ -1,6 +1,7 @@
 package queue
 
-// The model of TestExplorePermits where the servers deny requests for a while: what a client then knows of its leases, and what it deletes later.
+// The model of TestExplorePermits where the servers deny requests for a while: what a client then
+// knows of its leases, and what it deletes later.
 
 import "fmt"
 
@@ -23,8 +24,8 @@ func (x *permitExplorer) denialSteps(w permitWorld, add func(func(n *permitWorld
 	}
 }
 
-// orphanSteps are what a client's Session does beside its calls: it lists the roots for other calls and to search for orphans, and it
-// deletes the nodes whose deletion was denied.
+// orphanSteps are what a client's Session does beside its calls: it lists the roots for other calls
+// and to search for orphans, and it deletes the nodes whose deletion was denied.
 func (x *permitExplorer) orphanSteps(w permitWorld, i uint8, add func(func(n *permitWorld))) {
 	me := w.c[i]
 	if me.crashed {
@@ -48,8 +49,10 @@ func (x *permitExplorer) orphanSteps(w permitWorld, i uint8, add func(func(n *pe
 	if me.orphans == 0 {
 		return
 	}
-	add(func(n *permitWorld) { x.listed(n, i, "locks", w.queue[:]) }) // by another call of the Session
-	isLate := me.late > 0 && me.orphans&(1<<(me.late-1)) != 0         // it comes within T/3, or never
+	// The queue is listed by another call of the Session.
+	add(func(n *permitWorld) { x.listed(n, i, "locks", w.queue[:]) })
+	// A transaction that is late comes within T/3, or never.
+	isLate := me.late > 0 && me.orphans&(1<<(me.late-1)) != 0
 	if w.denied&denyList == 0 && !isLate {
 		add(func(n *permitWorld) { x.listed(n, i, "leases", w.leases[:]); n.c[i].orphans = 0 })
 	}

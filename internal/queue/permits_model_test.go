@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// The model: leases and the queue are two lists at one server. A client goes as permits does, and decides with PlaceOfLeases and HaveRoom.
+// The model: leases and the queue are two lists at one server. A client goes as permits does, and
+// decides with PlaceOfLeases and HaveRoom.
 //
 //	idle ──▶ queued ──▶ making ──▶ waiting ──▶ granted ──▶ holding ──▶ idle     in front of the queue
 //	              lost:  resolving ──▶ dropping ──▶ idle
@@ -17,12 +18,15 @@ import (
 //	idle ──▶ straight ──▶ made ──▶ trying ──▶ granted                            without a place in the queue
 //	                               trying ──▶ withdrawing ──▶ idle
 //
-// An answer that is lost leaves the transaction undone, done, or on its way; one that is on its way comes at any time. It checks the
-// queue node that it was sent for, if it was sent for one; otherwise its leases are found and deleted later. All leases of one node in the
-// queue have that node's id. The servers may deny lists of the leases and deletions for a while (permits_denied_model_test.go).
-// A waiter lists when it has to and when the leases or the limit have changed. Who stands further back looks for room once, and again when somebody tells it to; that
-// may get lost. Between a list and what follows anything can happen. A client of Curator makes its lease when it is in front, and goes by the
-// number of leases. How the front of the queue is found is explore_test.go's.
+// An answer that is lost leaves the transaction undone, done, or on its way; one that is on its way
+// comes at any time. It checks the queue node that it was sent for, if it was sent for one;
+// otherwise its leases are found and deleted later. All leases of one node in the queue have that
+// node's id. The servers may deny lists of the leases and deletions for a while
+// (permits_denied_model_test.go). A waiter lists when it has to and when the leases or the limit
+// have changed. Who stands further back looks for room once, and again when somebody tells it to;
+// that may get lost. Between a list and what follows anything can happen. A client of Curator makes
+// its lease when it is in front, and goes by the number of leases. How the front of the queue is
+// found is explore_test.go's.
 const (
 	mostClients = 3
 	mostQueued  = 6
@@ -48,7 +52,7 @@ const (
 
 type permitClient struct {
 	phase   uint8
-	try     uint8 // the id of the queue node and of its leases; without a queue node, of each try to take some
+	try     uint8 // the id of the queue node and of its leases; without a queue node, of each try
 	left    uint8 // acquisitions to go
 	late    uint8 // a transaction of this try, from 1, is on its way
 	checks  bool  // and checks the queue node
@@ -91,7 +95,7 @@ type permitMistakes struct {
 	waitsFurther bool // who is not in front waits with leases
 	noSum        bool // who is not in front does not count those ahead
 	skipsQueue   bool // who goes straight away does not count those in the queue
-	orphanByID   bool // a list of whatever root that shows an orphan's id counts as if it had shown the orphan
+	orphanByID   bool // a list of any root that shows an orphan's id counts as if it showed the orphan
 	dropsNote    bool // an orphan is not noted if the list that looks for it is denied
 }
 
@@ -123,7 +127,8 @@ func (w *permitWorld) leaseNames(c, try uint8) (mine, all []string) {
 	return mine, all
 }
 
-// protectedAs returns the beginning of the names of nodes: their protection id follows from client and try.
+// protectedAs returns the beginning of the names of nodes: their protection id follows from client
+// and try.
 func protectedAs(id uint8) string { return fmt.Sprintf("_c_%08d-0000-4000-8000-000000000000", id) }
 
 // own returns the client and its try, as nodes have it.
@@ -186,7 +191,8 @@ func (w *permitWorld) make(c, try, k uint8) {
 	w.changed()
 }
 
-// drop deletes leases of a client: of all tries if of is nil. If that is denied, the reaper has them.
+// drop deletes leases of a client: of all tries if of is nil. If that is denied, the reaper has
+// them.
 func (w *permitWorld) drop(c uint8, of func(try uint8) bool) {
 	if of != nil && w.denied&denyDelete != 0 {
 		for try := range uint8(16) {
@@ -310,7 +316,7 @@ func (x *permitExplorer) stepsOf(w permitWorld, i uint8, add func(func(n *permit
 		again(n)
 		ended(n)
 	}
-	unknown := func(n *permitWorld) { // nobody knows whether there are leases of this try: it is an orphan
+	unknown := func(n *permitWorld) { // leases of this try may exist: it is an orphan
 		if !x.mistakes.dropsNote {
 			n.c[i].orphans |= 1 << me.try
 		}
@@ -321,7 +327,8 @@ func (x *permitExplorer) stepsOf(w permitWorld, i uint8, add func(func(n *permit
 		x.stepsOfCurator(w, i, add, end)
 		return
 	}
-	if me.late > 0 && me.checks && !x.mistakes.noCheck && !slices.Contains(w.queue[:], (i+1)*16+me.late-1) { // its check fails
+	isChecked := me.late > 0 && me.checks && !x.mistakes.noCheck
+	if isChecked && !slices.Contains(w.queue[:], (i+1)*16+me.late-1) { // its check fails
 		add(func(n *permitWorld) { n.c[i].late = 0 })
 		return
 	}

@@ -121,8 +121,8 @@ func TestExplorePermits_Several(t *testing.T) {
 	}
 }
 
-// I4, F60, R105: the servers deny lists and deletions for a while, and responses are lost around that. When they allow them again, nothing is
-// left, and all are granted.
+// I4, F60, R105: the servers deny lists and deletions for a while, and responses are lost around
+// that. When they allow them again, nothing is left, and all are granted.
 func TestExplorePermits_Denied(t *testing.T) {
 	worlds := []permitExplorer{
 		{wants: []uint8{1}, limit: 1, acquire: 2, faults: 1, denials: 2},
