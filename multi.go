@@ -178,6 +178,7 @@ func (m *Multi) Do(ctx context.Context, f func(ctx context.Context, hold *MultiH
 		err = outcomeOf(h.holds, work, err, ends)
 	}()
 	if work.Err() != nil { // ctx ended, or a lock was lost, as the last one was granted
+		unused(h.holds...)
 		return cmp.Or(h.Err(), error(&Error{Op: "do", Path: m.paths(), Err: ctxError(work)}))
 	}
 	return f(work, h)
@@ -213,6 +214,7 @@ func (m *Multi) enter(ctx context.Context, op string, wait time.Duration) (*Mult
 	defer func() {
 		if isCalling { // a wrapper's method panics, or a trace ends the goroutine
 			o.end()
+			unused(holds...)
 			releaseAll(p, holds)
 		}
 	}()
@@ -253,9 +255,7 @@ func giveBack(ctx context.Context, p *graceTime, o *opening, holds []*Hold, work
 	end(errTooLate)
 	p.ctx = over
 	o.end()
-	for _, hold := range holds {
-		hold.unused()
-	}
+	unused(holds...)
 	err := outcomeOf(holds, work, failed, releaseAll(p, holds))
 	o.awaitGone(p.left())
 	return err

@@ -158,7 +158,11 @@ type marking struct {
 // run does what the walk says, under the work's context.
 func (o *marking) run(work context.Context, f func(ctx context.Context, hold *Hold) error) (ran bool, err error) {
 	ctx, end := work, func() {}
-	defer func() { end() }()
+	defer func() {
+		if end(); !ran {
+			unused(o.h)
+		}
+	}()
 	for w := (queue.Once{}); ; {
 		var found queue.Finding
 		switch w.Next {
@@ -183,7 +187,6 @@ func (o *marking) run(work context.Context, f func(ctx context.Context, hold *Ho
 		case queue.OnceLost:
 			err = o.lost()
 		case queue.OnceDone:
-			o.h.unused()
 			return false, nil
 		case queue.OnceMarked:
 			return true, nil

@@ -30,11 +30,13 @@ func (d *lockData) letGo() [2]*nodes.Deletion {
 	return d.giveBackNow()
 }
 
-// unused has the node go at once when the hold is released: nothing ran under it.
-func (h *Hold) unused() {
-	h.d.table.mu.Lock()
-	defer h.d.table.mu.Unlock()
-	h.stays = 0
+// unused has the nodes deleted at once when the holds are released: nothing ran under them.
+func unused(holds ...*Hold) {
+	for _, h := range holds {
+		h.d.table.mu.Lock()
+		h.stays = 0
+		h.d.table.mu.Unlock()
+	}
 }
 
 // giveBackNow begins the deletions of a released hold.

@@ -195,6 +195,7 @@ func (c *traced) acquired(ctx context.Context, h *Hold, info AcquireEndInfo) {
 			c.tellEnd()
 		}
 		if !returned && h != nil { // nobody gets it
+			unused(h)
 			_ = h.Release(ctx)
 		}
 	}()

@@ -34,7 +34,7 @@ func (h *Hold) run(ctx, caller context.Context, f func(ctx context.Context, hold
 		lost, err = errors.Is(end, ErrLost), h.outcomeOf(work, err, end)
 	}()
 	if work.Err() != nil {
-		h.unused()
+		unused(h)
 		return false, cmp.Or(h.Err(), h.d.errorf("hold", ctxError(work)))
 	}
 	return false, f(work, h)

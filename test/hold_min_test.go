@@ -5,10 +5,13 @@ package zklock_test
 import (
 	"context"
 	"fmt"
+	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
@@ -203,6 +206,59 @@ func TestVirtual_MinHold_NotUsed_GoesAtOnce(t *testing.T) {
 		require.NoError(t, all.Release(within(t, time.Minute)))
 		require.Len(t, v.srv.Children("/job"), 1, "with the other, it was used")
 	})
+}
+
+// The function of Do, Multi.Do or Once is not called, or the call that got the lock does not
+// return: the nodes of what was granted are deleted at once.
+func TestVirtual_MinHold_FunctionNotCalled_GoesAtOnce(t *testing.T) {
+	const pathA, pathB = "/job/a", "/job/b"
+	f := func(context.Context, *zklock.Hold) error { panic("the function is called") }
+	for how, c := range map[string]struct {
+		call func(t *testing.T, v *virtual, ctx context.Context, a, b *zklock.Mutex)
+		end  func(cancel func()) // what AcquireEnd of the second does
+	}{
+		"the context of Do ends": {func(t *testing.T, _ *virtual, ctx context.Context, _, b *zklock.Mutex) {
+			require.ErrorIs(t, b.Do(ctx, f), context.Canceled)
+		}, func(cancel func()) { cancel() }},
+		"the context of Multi.Do ends": {func(t *testing.T, _ *virtual, ctx context.Context, a, b *zklock.Mutex) {
+			err := newMulti(t, a, b).Do(ctx, func(context.Context, *zklock.MultiHold) error { return f(nil, nil) })
+			require.ErrorIs(t, err, context.Canceled)
+		}, func(cancel func()) { cancel() }},
+		"a method of a Multi's lock panics": {func(t *testing.T, _ *virtual, ctx context.Context, a, b *zklock.Mutex) {
+			require.Panics(t, func() { _, _ = newMulti(t, a, panicky{b}).Acquire(ctx) })
+		}, nil},
+		"the trace ends the goroutine of Acquire": {func(_ *testing.T, _ *virtual, ctx context.Context, _, b *zklock.Mutex) {
+			_, _ = b.Acquire(ctx)
+		}, func(func()) { runtime.Goexit() }},
+		"the trace ends the goroutine of a Multi": {func(t *testing.T, _ *virtual, ctx context.Context, a, b *zklock.Mutex) {
+			_, _ = newMulti(t, a, b).Acquire(ctx)
+		}, func(func()) { runtime.Goexit() }},
+		"Once may not check its node": {func(t *testing.T, v *virtual, ctx context.Context, a, _ *zklock.Mutex) {
+			v.srv.Inject(zktest.Before(zktest.Multi).Path(pathA + "/*").Fail(zktest.NoAuth).Once())
+			ran, err := a.Once(ctx, "2026-11-27", f)
+			require.ErrorIs(t, err, zk.ErrNoAuth)
+			require.False(t, ran)
+		}, nil},
+	} {
+		t.Run(how, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				ctx, cancel := context.WithCancel(context.Background())
+				defer cancel()
+				s := v.connect(zklock.WithTrace(&zklock.Trace{AcquireEnd: func(_ context.Context, a zklock.AcquireEndInfo) {
+					if a.Path == pathB && c.end != nil {
+						c.end(cancel)
+					}
+				}}))
+				a, b := newMutex(t, s, pathA, zklock.WithMinHold(minHold)), newMutex(t, s, pathB, zklock.WithMinHold(minHold))
+				var call sync.WaitGroup
+				call.Go(func() { c.call(t, v, ctx, a, b) })
+				call.Wait()
+				time.Sleep(time.Second)
+				require.Empty(t, v.srv.Children(pathA))
+				require.Empty(t, v.srv.Children(pathB))
+			})
+		})
+	}
 }
 
 func TestMinHold_OfOthers_IsRefused(t *testing.T) {
