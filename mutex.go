@@ -82,21 +82,28 @@ func (m *Mutex) made() *Mutex {
 	return m
 }
 
-// Acquire waits for the lock until ctx ends. ctx bounds the wait only: the hold lasts as long as Hold.Context. Every hold
-// must be released.
+// Acquire waits for the lock until ctx ends. ctx bounds the wait only: the hold lasts as long as
+// Hold.Context. Every hold must be released.
 //
-// If ctx carries a hold of this lock and Session, or an owner (WithOwner) that holds it, Acquire re-enters the lock at once
-// and sends nothing. An owner is served in one call at a time: its other calls wait, each under its own ctx, until that one has its outcome.
-// Then they re-enter the lock; or, if it was not granted, one of them queues, no particular one, and at the end. Everybody else
-// contends, also with a hold of another lock in ctx. A call whose ctx carries a hold of this lock through another Session waits for
-// that hold, which may be its own.
+// If ctx carries a hold of this lock and Session, or an owner (WithOwner) that holds it, Acquire
+// re-enters the lock at once and sends nothing. An owner is served in one call at a time: its other
+// calls wait, each under its own ctx, until that one has its outcome. Then they re-enter the lock;
+// or, if it was not granted, one of them queues, no particular one, and at the end. Everybody else
+// contends, also with a hold of another lock in ctx. A call whose ctx carries a hold of this lock
+// through another Session waits for that hold, which may be its own.
 //
-// When Acquire returns an error, the call holds nothing, and its node is deleted or is being deleted. The error is the cause
-// of ctx if ctx ended; ErrLost while the owner has unreleased handles of a hold that was lost; ErrClosed; ErrNoChroot if the
-// servers have lost the chroot; or what the servers said, such as zk.ErrNoAuth. The *Error around it says where the node stood in the
-// queue. While no server can be reached, Acquire waits for one: only ctx and Close end that wait. It keeps its place through an
-// outage of all servers that is no longer than the session timeout, and queues again after a longer one. If servers close the
-// connection three times in a row on its create, of more than 4 KiB, it is perhaps longer than their jute.maxbuffer: an error says so.
+// When Acquire returns an error, the call holds nothing, and its node is deleted or is being
+// deleted. The error is the cause of ctx if ctx ended; ErrLost while the owner has unreleased
+// handles of a hold that was lost; ErrClosed; ErrNoChroot if the servers have lost the chroot; or
+// what the servers said, such as zk.ErrNoAuth. The *Error around it says where the node stood in
+// the queue. While no server can be reached, Acquire waits for one: only ctx and Close end that
+// wait. It keeps its position through an outage of all servers that is no longer than the session
+// timeout, and queues again after a longer one. If the Session holds a lock meanwhile, the lease of
+// that hold is the limit, and it is shorter (docs/lease.md): when the lease ends, the hold is lost,
+// the ZooKeeper session is given up, and every call that waits in the Session queues again. A call
+// whose position matters more than one connection waits in a Session that holds nothing. If servers
+// close the connection three times in a row on its create, of more than 4 KiB, it is perhaps longer
+// than their jute.maxbuffer: an error says so.
 func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "acquire", forever) }
 
 // TryAcquire takes the lock if nobody is ahead, and otherwise returns ErrNotAcquired. It also returns that if another call of the owner

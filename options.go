@@ -353,20 +353,20 @@ func WithRevocation(f func(*Hold)) MutexOption {
 
 // WithMinHold has the lock node stay until d after the grant, although the lock is released before.
 // It is for jobs of milliseconds that several hosts start by their own clocks: without it, a host
-// whose clock is behind by more than the job takes finds the lock free again, and runs the job once
-// more. With a d that is longer than clocks may differ, and shorter than the time from one run to
-// the next, a TryDo on each host makes one run of it. Runs that have a name, such as the day, need
-// no such time: see [Mutex.Once].
+// whose clock is behind by more than the job takes runs the job once more. Give a d that is longer
+// than clocks may differ and shorter than the time between two runs, and call TryDo. For runs that
+// have a name, such as a day, see [Mutex.Once].
 //
-// Release returns at once all the same, when the servers have confirmed that the node is there.
-// From then on nobody holds here: Held is false, and the same owner queues behind the node like
-// everybody, and gets ErrNotAcquired from a TryAcquire. For all others the node still has the lock:
-// Participants shows it to hold, and Hold.Check and CheckSequencer find it, because nobody has had
-// the lock since. The node goes when d is over, and before that when somebody deletes it or its
-// ZooKeeper session ends: by Session.Close, by the end of the process, or because no server is
-// reached for too long. So a process that is to keep others off must not end before. If the
-// function of Do, Multi.Do or Once was not called, or a Multi did not get another of its locks, the
-// node is deleted at the release. The option is for NewMutex alone.
+// Release returns as soon as the servers have confirmed that the node exists. From then on the
+// Session does not hold the lock: Held is false, and the same owner queues behind the node like
+// every caller. For other clients the node still holds: Participants shows it, and Hold.Check and
+// CheckSequencer find it, because no client has had the lock since. No caller relies on it, so the
+// end of the lease does not end it. It is deleted when d is over, and before that by another client,
+// by Session.Close or with its ZooKeeper session. So a process that is to keep other clients off
+// must not end before. Each early end except Close is logged.
+//
+// If the function of Do, Multi.Do or Once was not called, or a Multi did not get another of its
+// locks, the node is deleted at the release. The option is for NewMutex alone.
 func WithMinHold(d time.Duration) MutexOption {
 	return func(o *mutexOptions) {
 		if o.minHold = d; d <= 0 || d > 365*24*time.Hour {

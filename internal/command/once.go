@@ -31,22 +31,33 @@ func (o *runOptions) checkOnce(given func(string) bool) error {
 	return nil
 }
 
-// stay holds the lock, which is released but for its node, until --hold-at-least is over, a signal comes or the session is lost. zklock's
-// end ends the session, and the node with it.
-func (t *taking) stay(token int64, granted time.Time) {
+// errNodeDeleted ends the wait of stay.
+var errNodeDeleted = errors.New("another client deleted the lock node")
+
+// stay holds the lock, which is released except for its node, until --hold-at-least is over. It
+// stops earlier if a signal arrives, the session is lost or the node is deleted, and reports that.
+// The end of zklock ends the session, and deletes the node with it.
+func (t *taking) stay(hold *zklock.Hold, granted time.Time) {
 	until := granted.Add(t.atLeast)
 	if t.atLeast == 0 || !time.Now().Before(until) {
 		return
 	}
 	early := func(why error) {
 		fmt.Fprintf(t.stderr, "zklock: %s (token %d): %v: the lock is free %v before the end of --hold-at-least\n",
-			t.path, token, why, time.Until(until).Round(time.Millisecond))
+			t.path, hold.Token(), why, time.Until(until).Round(time.Millisecond))
 	}
 	t.wait() // signals
 	ctx, cancel := context.WithDeadline(t.ctx, until)
 	defer cancel()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() {
+		if t.isDeleted(ctx, hold.Node()) {
+			stop(errNodeDeleted)
+		}
+	}()
 	if t.ctx.Err() == nil && (t.verbose || t.waited) {
-		t.note("the command has ended; the lock is held until %s (token %d)", until.Format(time.RFC3339), token)
+		t.note("the command has ended; the lock is held until %s (token %d)", until.Format(time.RFC3339), hold.Token())
 	}
 	for c := range t.s.Changes(ctx) {
 		if c.State == zklock.Lost {
@@ -54,9 +65,31 @@ func (t *taking) stay(token int64, granted time.Time) {
 			return
 		}
 	}
-	if t.ctx.Err() != nil {
-		early(context.Cause(t.ctx))
+	if why := context.Cause(ctx); t.ctx.Err() != nil || why == errNodeDeleted {
+		early(why)
 	}
+}
+
+// isDeleted watches a node, and reports whether it was deleted before ctx or the session ended.
+func (t *taking) isDeleted(ctx context.Context, node string) bool {
+	for session := t.s.SessionID(); ctx.Err() == nil; {
+		exists, _, changed, err := t.s.Conn().ExistsW(node)
+		var again <-chan time.Time
+		switch {
+		case t.s.SessionID() != session: // its end deleted the node
+			return false
+		case err == nil && !exists:
+			return true
+		case err != nil: // the connection was lost, mostly
+			again = time.After(time.Second)
+		}
+		select {
+		case <-changed:
+		case <-again:
+		case <-ctx.Done():
+		}
+	}
+	return false
 }
 
 // isDone says whether a run with the key of --once has succeeded, and then says so. What cannot be read now is read again under the lock.

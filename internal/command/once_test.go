@@ -35,7 +35,8 @@ func TestRun_HoldAtLeast(t *testing.T) {
 	require.Empty(t, quick.stderr.String(), "COMMAND took longer")
 }
 
-// A signal ends it, and so does the end of the session. The exit code is COMMAND's, which had ended.
+// A signal ends it, and so does the end of the session or the deletion of the node. The exit code is
+// COMMAND's, which had ended.
 func TestRun_HoldAtLeast_EndsBefore(t *testing.T) {
 	t.Parallel()
 	srv, path := server(t), lockPath(t)
@@ -45,12 +46,16 @@ func TestRun_HoldAtLeast_EndsBefore(t *testing.T) {
 			ps := participants(t, session(t, srv), path)
 			require.Equal(t, 0, start(t, nil, "expire", "--servers", srv.ConnectString(), "--yes", fmt.Sprintf("%#x", ps[0].SessionID)).wait())
 		},
+		"another client deleted the lock node": func(*proc) {
+			s := session(t, srv)
+			require.NoError(t, s.Conn().Delete(participants(t, s, path)[0].Node, -1))
+		},
 	} {
 		p := run(t, srv, path, "--hold-at-least", "1h", "--", "sh", "-c", "exit 7")
 		p.prints("the command has ended; the lock is held until ")
 		end(p)
 		require.Equal(t, 7, p.wait())
-		require.Regexp(t, what+`.*: the lock is free 59m\S+ before the end of --hold-at-least\n$`, p.stderr.String())
+		require.Regexp(t, what+`.*: the lock is free 59m\S+ before the end of --hold-at-least\n`, p.stderr.String())
 		require.Empty(t, participants(t, session(t, srv), path))
 	}
 }

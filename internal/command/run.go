@@ -195,7 +195,7 @@ func (t *taking) term(wctx context.Context) (again string, err error) {
 	case gaveWay:
 		again = fmt.Sprintf("%s: gave way (token %d)", t.path, hold.Token())
 	case out.Err == nil && out.How != supervise.NotStarted:
-		t.stay(hold.Token(), granted)
+		t.stay(hold, granted)
 	}
 	if err == nil && onceErr != nil {
 		err = classify(onceErr)

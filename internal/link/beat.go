@@ -33,7 +33,7 @@ func (z *Era) beat(conn uint64) bool {
 	z.mu.beating, z.mu.soon = conn, false
 	z.mu.Unlock()
 	return z.Carrier.Spawn(func() {
-		if nodes := z.heldNodes(); len(nodes) > 0 {
+		if nodes := z.checkedNodes(); len(nodes) > 0 {
 			z.checkHolds(nodes)
 		} else {
 			// Anybody may ask that. So who may not may ask nothing: the server wants credentials, and closes each connection at its first request.

@@ -43,6 +43,7 @@ type Era struct {
 		overAt     clock.Instant     // once it is over: since when
 		inTheWay   bool              // once it is over: it may have lock nodes
 		held       map[string]Holder // by node: what the heartbeat checks and the lease protects
+		kept       map[string]Holder // by node: what the heartbeat checks, and no caller relies on
 		beating    uint64            // the connection over which a beat is under way
 		soon       bool              // a beat is wanted at once
 		refused    bool              // the last answer to a beat was a refusal
@@ -70,7 +71,7 @@ func NewEra(c Carrier, log *eventlog.Log, clk *clock.Clock, mode lease.Mode, r t
 	z.mu.lease = lease.New(mode)
 	z.mu.lease.Attached(conn, shook, r.Timeout, true)
 	z.mu.heard, z.mu.server = shook.Answered, server
-	z.mu.held = make(map[string]Holder)
+	z.mu.held, z.mu.kept = make(map[string]Holder), make(map[string]Holder)
 	return z
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// Holder is who holds under the lease.
+// Holder is the holder of a node, under the lease (Hold) or without it (Keep).
 type Holder interface {
 	// Lose tells the holder that the hold on the node is lost; end is when its lease would have ended. It returns whether it
 	// had anybody to tell.
@@ -25,7 +25,8 @@ func (z *Era) reattach(server string, conn uint64, shook lease.Exchange, timeout
 	defer z.mu.Unlock()
 	z.mu.lease.Attached(conn, shook, timeout, false)
 	z.mu.heard, z.mu.server = max(z.mu.heard, shook.Answered), server
-	z.mu.soon = len(z.mu.held) > 0 // holds are kept on a quorum check, not on the reconnect
+	// A reconnect alone keeps no hold: a quorum check has to follow.
+	z.mu.soon = len(z.mu.held)+len(z.mu.kept) > 0
 }
 
 // nodeEvent is an event of a node, in the order in which the server sent them.
@@ -96,17 +97,18 @@ func (z *Era) leftToExpire() bool {
 	return z.mu.unanswered >= maxUnanswered
 }
 
-// plan is what the loop plans by. busy says whether anybody may wait for an answer. The session is over for us at end, if no answer
-// comes until then.
-func (z *Era) plan() (held, queued int, busy bool, end clock.Instant) {
+// plan is what the loop plans by. kept counts the nodes that are checked and not under the lease.
+// busy reports whether a caller may wait for a response. If no response arrives until end, the
+// session is given up then.
+func (z *Era) plan() (held, kept, queued int, busy bool, end clock.Instant) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	queued, busy = z.Inside.Waiting()
-	held, end = len(z.mu.held), z.unheardLocked()
+	held, kept, end = len(z.mu.held), len(z.mu.kept), z.unheardLocked()
 	if held > 0 {
 		end = min(end, z.mu.lease.End())
 	}
-	return held, queued, busy, end
+	return held, kept, queued, busy, end
 }
 
 // atStake says what there is to lose while there is no connection. A session that we have given up may live at the servers, also if they
@@ -185,7 +187,9 @@ func (z *Era) Lose(cause error) {
 	z.mu.cause = cause // nothing is held from here on
 	close(z.ended)
 	holds := maps.Clone(z.mu.held)
+	maps.Copy(holds, z.mu.kept)
 	clear(z.mu.held)
+	clear(z.mu.kept)
 	queued, busy := z.Inside.Waiting()
 	z.mu.overAt = z.Clock.Now()
 	z.mu.inTheWay = len(holds) > 0 || queued > 0 || busy
@@ -204,7 +208,11 @@ func (z *Era) Lose(cause error) {
 func (z *Era) LoseNode(node string, cause error) {
 	z.mu.Lock()
 	h, end := z.mu.held[node], z.mu.lease.End()
+	if h == nil {
+		h = z.mu.kept[node]
+	}
 	delete(z.mu.held, node)
+	delete(z.mu.kept, node)
 	z.mu.Unlock()
 	if h == nil {
 		return
@@ -215,11 +223,11 @@ func (z *Era) LoseNode(node string, cause error) {
 	}
 }
 
-// heldNodes returns the nodes that are held now.
-func (z *Era) heldNodes() []string {
+// checkedNodes returns the nodes that the heartbeat is to check.
+func (z *Era) checkedNodes() []string {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	return slices.Collect(maps.Keys(z.mu.held))
+	return slices.AppendSeq(slices.Collect(maps.Keys(z.mu.held)), maps.Keys(z.mu.kept))
 }
 
 // Hold puts a granted lock under the lease: its node, and more nodes if it rests on several. It returns an error if the session is over, or if its session timeout leaves no room
@@ -252,6 +260,17 @@ func (z *Era) Hold(node string, by Holder, more ...string) (ok bool, err error) 
 	return ok, err
 }
 
+// Keep takes a held node from under the lease, because no caller relies on it any more. The
+// heartbeat still checks the node, and a loss is reported to by.
+func (z *Era) Keep(node string, by Holder) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if z.mu.held[node] != nil {
+		delete(z.mu.held, node)
+		z.mu.kept[node] = by
+	}
+}
+
 // LetGo takes a holder's lock from under the lease, before its nodes are deleted.
 func (z *Era) LetGo(by Holder, nodes ...string) {
 	z.mu.Lock()
@@ -260,12 +279,15 @@ func (z *Era) LetGo(by Holder, nodes ...string) {
 		if z.mu.held[n] == by {
 			delete(z.mu.held, n)
 		}
+		if z.mu.kept[n] == by {
+			delete(z.mu.kept, n)
+		}
 	}
 }
 
-// IsHeld says whether the node is still held.
+// IsHeld reports whether the node is held or kept.
 func (z *Era) IsHeld(node string) bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	return z.mu.held[node] != nil
+	return z.mu.held[node] != nil || z.mu.kept[node] != nil
 }

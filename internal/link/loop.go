@@ -56,11 +56,11 @@ func (l *Link) look(seen *looks) (again, end time.Duration) {
 	if z == nil || z.IsOver() {
 		return next.Sub(now), never
 	}
-	held, queued, busy, ends := z.plan()
+	held, kept, queued, busy, ends := z.plan()
 	end = ends.Sub(now) + time.Millisecond
 	tenth, interval, h := lease.Heartbeat(z.Timeout()), lease.IdleRead(z.Timeout()), z.heartbeat()
 	switch {
-	case held > 0:
+	case held+kept > 0:
 		interval = h
 	case queued > 0:
 		interval = min(interval, max(h, tenth))
@@ -75,7 +75,7 @@ func (l *Link) look(seen *looks) (again, end time.Duration) {
 		}
 		due = now.Add(interval)
 	}
-	if heard, asked, owes := t.Silence(); owes && (held > 0 || busy) && l.dials.Alternatives() {
+	if heard, asked, owes := t.Silence(); owes && (held+kept > 0 || busy) && l.dials.Alternatives() {
 		leave, look := seen.quiet.Look(now, heard, asked, tenth, held > 0)
 		if leave {
 			silent := now.Sub(heard).Round(time.Millisecond)
