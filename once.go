@@ -36,21 +36,31 @@ type OnceRun struct {
 	Token int64     `json:"token"`
 }
 
-// Once runs f under the lock, as Do does, if no run with that key has succeeded under it: on whatever host, however long ago, and whether the
-// clocks agree or not. A key is a day, a version, the number of an order: 1 to 256 bytes of printable text. If the work is done, Once
-// returns false and nil, and Runs says by whom and when; mostly that takes one read, and not the lock. ran says whether f was called. The options
-// are those of Do: with WaitAtMost(0), ErrNotAcquired says that somebody holds the lock, and perhaps runs f now.
+// Once runs f under the lock, as Do does, if no run with that key has succeeded under it: on
+// whatever host, however long ago, and whether the clocks agree or not. A key is a day, a version,
+// the number of an order: 1 to 256 bytes of printable text. If the work is done, Once returns false
+// and nil, and Runs says by whom and when; mostly that takes one read, and not the lock. ran says
+// whether f was called. The options are those of Do: with WaitAtMost(0), ErrNotAcquired says that
+// somebody holds the lock, and perhaps runs f now.
 //
-// When f returns nil, and the lock was held until then, its key is marked as done. If it cannot be marked, the error is
-// ErrNotMarked. If f returns an error, nothing is marked, and the next call runs it again. So it does after a crash between the success of f and
-// the mark: f runs at least once. Where it must not run twice, it writes the key in the transaction in which it does its work, as docs/fencing.md shows.
+// Before Once calls f, it writes the mark as it is. If the servers reject that, because of an ACL,
+// a quota or jute.maxbuffer, Once returns the error and does not call f.
 //
-// The mark is the node PATH-done beside the lock root, with the ACL of WithACL. It has the last 100 runs: what is older may run again, and so may
-// all when somebody deletes the node or restores a backup. It stays, with the nodes above it, also if the lock root is a container. If the node has other data, Once
-// returns an error, and does not touch it.
+// When f returns nil, and the lock was held until then, its key is marked as done. If it cannot be
+// marked all the same, the error is ErrNotMarked. If f returns an error, nothing is marked, and the
+// next call runs it again. So it does after a crash between the success of f and the mark: f runs
+// at least once. Where it must not run twice, it writes the key in the transaction in which it does
+// its work, as docs/fencing.md shows.
 //
-// A call under a hold of this lock re-enters it, as with Do: one hold is enough for many keys. Goroutines that share it do not exclude each other
-// here either, and may run one key twice. A reader's lock refuses Once, because readers run beside each other.
+// The mark is the node PATH-done beside the lock root, with the ACL of WithACL. It has the last 100
+// runs: what is older may run again, and so may all when somebody deletes the node or restores a
+// backup. It stays, with the nodes above it, also if the lock root is a container. If the node has
+// other data, Once returns an error, and does not touch it. An administrator may create the node
+// empty, where the clients may not CREATE it.
+//
+// A call under a hold of this lock re-enters it, as with Do: one hold is enough for many keys.
+// Goroutines that share it do not exclude each other here either, and may run one key twice. A
+// reader's lock refuses Once, because readers run beside each other.
 func (m *Mutex) Once(ctx context.Context, key string, f func(ctx context.Context, hold *Hold) error, opts ...DoOption) (ran bool, err error) {
 	switch {
 	case !m.isMade():
@@ -131,7 +141,7 @@ func runsIn(got dataRead, mark string) (runs []OnceRun, err error) {
 			runs = append(runs, r)
 		}
 	}
-	if err != io.EOF || len(runs) == 0 || has(runs, "") {
+	if err != io.EOF || has(runs, "") {
 		return nil, badArgument{fmt.Errorf("%s has data of somebody else, %q, where Once keeps its runs: give the lock a path of its own, or remove the data",
 			mark, got.data[:min(len(got.data), maxShown)])}
 	}
@@ -149,10 +159,12 @@ type marking struct {
 	key     string
 	acl     []zk.ACL
 	by      []byte
-	runs    []OnceRun // as they were read
-	isThere bool      // the node was, in this version
+	data    []byte    // of the mark, as it was read
+	runs    []OnceRun // in it
+	isThere bool      // the node exists, in this version
 	version int32
 	retry   link.Backoff
+	hungUp  hangUps
 }
 
 // run does what the walk says, under the work's context.
@@ -166,12 +178,12 @@ func (o *marking) run(work context.Context, f func(ctx context.Context, hold *Ho
 	for w := (queue.Once{}); ; {
 		var found queue.Finding
 		switch w.Next {
-		case queue.OnceProve:
-			found, err = o.prove(ctx)
-			w = w.Proved(found)
 		case queue.OnceRead:
 			found, err = o.read(ctx)
 			w = w.Read(found)
+		case queue.OnceProve:
+			found, err = o.prove(ctx)
+			w = w.Proved(found)
 		case queue.OnceWork:
 			if err = ctx.Err(); err == nil {
 				if err := f(work, o.h); err != nil {
@@ -212,17 +224,7 @@ func (h *Hold) lasting(ctx context.Context) (context.Context, func()) {
 	return last, func() { stop(); cancel() }
 }
 
-// prove checks the lock node in a transaction.
-func (o *marking) prove(ctx context.Context) (queue.Finding, error) {
-	failed, err := o.h.d.e.Multi(ctx, wire.MultiRequest{Ops: []wire.MultiOp{o.check()}}, false)
-	return o.finding(ctx, failed, answer.Denied(err, "check", "READ", o.h.d.node))
-}
-
-func (o *marking) check() wire.MultiOp {
-	return wire.MultiOp{Op: wire.OpCheck, Path: o.h.d.node, Version: -1}
-}
-
-// lost ends the hold, whose node is gone.
+// lost ends the hold, whose node does not exist.
 func (o *marking) lost() error {
 	d := o.h.d
 	d.e.LoseNode(d.node, link.ErrNodeGone)
@@ -240,30 +242,70 @@ func (o *marking) read(ctx context.Context) (queue.Finding, error) {
 	if got.err != nil && err != nil {
 		return o.finding(ctx, -1, err)
 	}
-	o.runs, o.isThere, o.version = runs, got.err == nil, got.stat.Version
+	o.data, o.runs, o.isThere, o.version = got.data, runs, got.err == nil, got.stat.Version
 	if err == nil && !has(runs, o.key) {
 		return queue.IsGone, nil
 	}
 	return queue.IsThere, err
 }
 
-// write marks the run as done, if the lock node is there and the mark is as it was read.
+// prove writes the mark as it was read, and a mark without runs if there is none. It adds as many
+// spaces as the write of this run will need: so the servers reject a mark that is too long before
+// the run, too.
+func (o *marking) prove(ctx context.Context) (queue.Finding, error) {
+	const latest = 999_999_999 // nanoseconds: of all times, these have the longest text
+	data := bytes.TrimRight(o.data, " \n")
+	if len(data) > 0 {
+		data = append(data, '\n')
+	}
+	spaces := len(o.marked(time.Unix(0, latest))) - len(data) - 1
+	data = append(append(data, bytes.Repeat([]byte(" "), max(0, spaces))...), '\n')
+	return o.put(ctx, data)
+}
+
+// write marks the run as done.
 func (o *marking) write(ctx context.Context) (queue.Finding, error) {
-	now := OnceRun{o.key, shown(string(o.by[:min(len(o.by), maxShown)])), time.Now().UTC(), o.h.Token()}
+	return o.put(ctx, o.marked(time.Now()))
+}
+
+// marked returns the data of the mark with this run, which succeeded at that time.
+func (o *marking) marked(at time.Time) []byte {
+	now := OnceRun{o.key, shown(string(o.by[:min(len(o.by), maxShown)])), at.UTC(), o.h.Token()}
 	var data bytes.Buffer
 	lines := json.NewEncoder(&data)
 	lines.SetEscapeHTML(false)
 	for _, r := range append(o.runs[max(0, len(o.runs)+1-keptRuns):], now) {
 		_ = lines.Encode(r) // it has nothing that JSON has not
 	}
-	op, request, permission, on := wire.MultiOp{Op: wire.OpSetData, Path: o.mark, Data: data.Bytes(), Version: o.version}, "set", "WRITE", o.mark
+	return data.Bytes()
+}
+
+// put writes the mark against what was read, in a transaction that checks the lock node.
+func (o *marking) put(ctx context.Context, data []byte) (queue.Finding, error) {
+	e, node := o.h.d.e, o.h.d.node
+	op, request, permission, on := wire.MultiOp{Op: wire.OpSetData, Path: o.mark, Data: data, Version: o.version}, "set", "WRITE", o.mark
 	if !o.isThere {
-		op = wire.MultiOp{Op: wire.OpCreate, Path: o.mark, Create: wire.CreateRequest{Path: o.mark, Data: data.Bytes(), ACL: wireACL(o.acl), Flags: wire.FlagPersistent}}
+		op = wire.MultiOp{Op: wire.OpCreate, Path: o.mark, Create: wire.CreateRequest{Path: o.mark, Data: data, ACL: wireACL(o.acl), Flags: wire.FlagPersistent}}
 		request, permission, on = "create", "CREATE", parentOf(o.mark)
 	}
-	failed, err := o.h.d.e.Multi(ctx, wire.MultiRequest{Ops: []wire.MultiOp{o.check(), op}}, false)
-	if failed == 1 && answer.IsAny(err, zk.ErrBadVersion, zk.ErrNodeExists, zk.ErrNoNode) {
-		return queue.NotTold, o.h.d.e.PauseUnder(ctx, o.retry.Next()) // somebody has changed it: we, perhaps
+	check, failed := wire.MultiOp{Op: wire.OpCheck, Path: node, Version: -1}, -1
+	a, err := e.Ask(ctx, wire.OpMulti, wire.MultiRequest{Ops: []wire.MultiOp{check, op}})
+	if err == nil {
+		failed, err = answer.ErrOfMulti(a, 2)
+	}
+	if refused := o.hungUp.count(a); refused != nil {
+		return queue.NotTold, refused
+	}
+	switch {
+	case err == nil && o.isThere:
+		o.version++
+	case err == nil:
+		o.isThere, o.version = true, 0
+	case failed == 1 && answer.IsAny(err, zk.ErrBadVersion, zk.ErrNodeExists, zk.ErrNoNode):
+		// It has changed, perhaps by a request of ours.
+		return queue.NotTold, e.PauseUnder(ctx, o.retry.Next())
+	case failed == 0:
+		request, permission, on = "check", "READ", node
 	}
 	return o.finding(ctx, failed, answer.Denied(err, request, permission, on))
 }

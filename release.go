@@ -62,7 +62,8 @@ func (m minHold) lasts() bool {
 		select {
 		case <-t.C:
 		case why := <-m.gone:
-			if errors.Is(why, link.ErrNodeGone) || e.IsOver() { // otherwise it exists, and READ was taken from it
+			// Otherwise the node exists, and READ was taken from it.
+			if errors.Is(why, link.ErrNodeGone) || e.IsOver() {
 				gone = why
 			}
 		case <-e.Over():

@@ -298,44 +298,130 @@ func TestVirtual_Once_ContextEnds(t *testing.T) {
 	})
 }
 
-// The servers refuse: the mark's ACL, a parent where nobody may create. f has run, and the error says what is missing, and is final.
-func TestVirtual_Once_MarkIsRefused(t *testing.T) {
+// R115: the servers reject the mark: its ACL, a parent where the client may not create. f is not
+// called, and the error, which is final, names what is missing. What they reject only after f ran
+// is ErrNotMarked.
+func TestVirtual_Once_MarkIsRejected_DoesNotRun(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		a := v.connect(zklock.WithDigest("admin", "secret")).Conn()
 		_, err := a.Create("/open", nil, 0, zk.WorldACL(zk.PermAll))
 		require.NoError(t, err)
-		m := newMutex(t, v.connect(), "/open/job")
+		m, c := newMutex(t, v.connect(), "/open/job"), &counts{}
 		_, err = m.Once(within(t, time.Minute), "a", idle)
 		require.NoError(t, err)
+		rejected := func(m *zklock.Mutex, why string) {
+			t.Helper()
+			ran, err := m.Once(within(t, time.Minute), "b", c.work("b"))
+			require.False(t, ran)
+			require.ErrorIs(t, err, zk.ErrNoAuth)
+			require.NotErrorIs(t, err, zklock.ErrNotMarked)
+			require.ErrorContains(t, err, why)
+			require.True(t, zklock.IsFinal(err))
+			require.Zero(t, c.of("b"))
+		}
 		_, err = a.SetACL("/open/job-done", zk.WorldACL(zk.PermRead), -1)
 		require.NoError(t, err)
-		ran, err := m.Once(within(t, time.Minute), "b", idle)
-		require.True(t, ran)
-		require.ErrorIs(t, err, zklock.ErrNotMarked)
-		require.ErrorIs(t, err, zk.ErrNoAuth)
-		require.ErrorContains(t, err, "no WRITE permission on /open/job-done")
-		require.True(t, zklock.IsFinal(err))
+		rejected(m, "set: no WRITE permission on /open/job-done")
 
 		require.NoError(t, a.Delete("/open/job-done", -1))
 		_, err = a.SetACL("/open", zk.WorldACL(zk.PermRead), -1)
 		require.NoError(t, err)
-		ran, err = m.Once(within(t, time.Minute), "b", idle)
+		rejected(m, "create: no CREATE permission on /open")
+
+		_, err = v.srv.Create("/open/job-done", nil, 0) // an administrator may prepare it
+		require.NoError(t, err)
+		ran, err := m.Once(within(t, time.Minute), "b", func(context.Context, *zklock.Hold) error {
+			_, err := a.SetACL("/open/job-done", zk.WorldACL(zk.PermRead), -1)
+			return err
+		})
 		require.True(t, ran)
-		require.ErrorContains(t, err, "no CREATE permission on /open")
+		require.ErrorIs(t, err, zklock.ErrNotMarked)
+		require.ErrorContains(t, err, "set: no WRITE permission on /open/job-done")
 
 		private := newMutex(t, v.connect(zklock.WithDigest("admin", "secret")), "/job", zklock.WithACL(zk.AuthACL(zk.PermAll)))
 		_, err = private.Once(within(t, time.Minute), "a", idle)
 		require.NoError(t, err)
-		ran, err = newMutex(t, v.connect(), "/job").Once(within(t, time.Minute), "a", idle)
-		require.False(t, ran)
-		require.ErrorContains(t, err, "no READ permission on /job-done", "the mark has the ACL of WithACL")
+		rejected(newMutex(t, v.connect(), "/job"), "no READ permission on /job-done")
 	})
 }
 
-// What somebody else keeps in PATH-done is not touched, and f is not called: other words, an empty node, the root of another lock, a newer form,
-// a list with more behind it.
+// R115: of several hosts whose servers reject the mark, none runs f, however often it is called.
+func TestVirtual_Once_MarkIsRejected_NoHostRuns(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		a := v.connect(zklock.WithDigest("admin", "secret")).Conn()
+		// As an administrator prepares them.
+		for _, p := range []string{"/locks", "/locks/nightly"} {
+			_, err := a.Create(p, nil, 0, zk.WorldACL(zk.PermAll))
+			require.NoError(t, err)
+		}
+		_, err := a.SetACL("/locks", zk.WorldACL(zk.PermRead), -1)
+		require.NoError(t, err)
+		c, failed := &counts{}, atomic.Int32{}
+		var all sync.WaitGroup
+		for range 3 {
+			m := newMutex(t, v.connect(), "/locks/nightly")
+			all.Go(func() {
+				for range 2 {
+					if _, err := m.Once(within(t, time.Hour), "a day", c.work("a day")); errors.Is(err, zk.ErrNoAuth) {
+						failed.Add(1)
+					}
+				}
+			})
+		}
+		all.Wait()
+		require.Zero(t, c.of("a day"))
+		require.EqualValues(t, 6, failed.Load())
+		require.Empty(t, v.srv.Children("/locks/nightly"), "I4")
+	})
+}
+
+// R115: the mark has room for the runs before, and not for this one: a quota of bytes, or a
+// jute.maxbuffer, on which the servers close the connection. f is not called.
+func TestVirtual_Once_MarkIsTooLong_DoesNotRun(t *testing.T) {
+	grows := func(t *testing.T, v *virtual, m *zklock.Mutex) (runs int) {
+		t.Helper()
+		c, key := &counts{}, func(i int) string { return fmt.Sprintf("%0200d", i) }
+		for ; runs < 50; runs++ {
+			ran, err := m.Once(within(t, time.Minute), key(runs), c.work(key(runs)))
+			if err != nil {
+				require.False(t, ran)
+				require.NotErrorIs(t, err, zklock.ErrNotMarked)
+				require.Zero(t, c.of(key(runs)))
+				t.Logf("after %d runs: %v", runs, err)
+				break
+			}
+		}
+		marked, err := m.Runs(within(t, time.Minute))
+		require.NoError(t, err)
+		require.Len(t, marked, runs)
+		return runs
+	}
+	t.Run("a quota", func(t *testing.T) {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			const limits = "count=-1,bytes=-1=;byteHardLimit=2000;countHardLimit=-1"
+			for _, n := range [][2]string{{"", ""}, {"/zookeeper_limits", limits}, {"/zookeeper_stats", "count=0,bytes=0"}} {
+				_, err := v.srv.Create("/zookeeper/quota/job"+n[0], []byte(n[1]), 0)
+				require.NoError(t, err)
+			}
+			runs := grows(t, v, newMutex(t, v.connect(), "/job/a"))
+			require.Greater(t, runs, 3)
+			require.Less(t, runs, 8)
+		}, zktest.WithEnforcedQuotas())
+	})
+	t.Run("jute.maxbuffer", func(t *testing.T) {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			s := v.connect(zklock.WithDialer((&narrow{dial: v.net.Dial, most: 6 << 10}).Dial))
+			runs := grows(t, v, newMutex(t, s, "/job/a"))
+			require.Greater(t, runs, 15)
+			require.Less(t, runs, 25)
+		})
+	})
+}
+
+// What somebody else keeps in PATH-done is not touched, and f is not called: other words, the root
+// of another lock, a newer form, a list with more behind it.
 func TestVirtual_Once_DataOfOthers_IsNotTouched(t *testing.T) {
-	for _, data := range []string{"", "done", "{}", `{"key":""}`, `[1]`, "held=_c_x-lock-0000000001", `{"key":"a","by":"b","at":"2026-07-01T00:00:00Z","token":1,"new":1}`, `{"key":"a"`,
+	for _, data := range []string{"done", "{}", `{"key":""}`, `[1]`, "held=_c_x-lock-0000000001", `{"key":"a","by":"b","at":"2026-07-01T00:00:00Z","token":1,"new":1}`, `{"key":"a"`,
 		`{"key":"a","by":"b","at":"2026-07-01T00:00:00Z","token":1}]`, `{"key":"a","by":"b","at":"2026-07-01T00:00:00Z","token":1}} theirs`} {
 		t.Run(data, func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -356,8 +442,7 @@ func TestVirtual_Once_DataOfOthers_IsNotTouched(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) { // it comes while f runs
 		m := newMutex(t, v.connect(), "/job")
 		ran, err := m.Once(within(t, time.Minute), "a", func(context.Context, *zklock.Hold) error {
-			_, err := v.srv.Create("/job-done", []byte("theirs"), 0)
-			return err
+			return v.srv.SetData("/job-done", []byte("theirs"))
 		})
 		require.True(t, ran)
 		require.ErrorIs(t, err, zklock.ErrNotMarked)

@@ -91,8 +91,8 @@ func TestVirtual_MinHold_NodeNotReadable_LastsToTheEnd(t *testing.T) {
 	})
 }
 
-// Each minimum hold whose node is deleted, or whose session ends, is logged once with the reason. One
-// that lasts to its end, or is ended by Close, is not logged.
+// Each minimum hold whose node is deleted, or whose session ends, is logged once with the reason.
+// One that lasts to its end, or is ended by Close, is not logged.
 func TestVirtual_LogOnce_MinimumHoldEndedEarly(t *testing.T) {
 	const message = "zklock: minimum hold ended early"
 	inVirtualTime(t, func(t *testing.T, v *virtual) {

@@ -7,6 +7,8 @@ package command
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -35,8 +37,8 @@ func TestRun_HoldAtLeast(t *testing.T) {
 	require.Empty(t, quick.stderr.String(), "COMMAND took longer")
 }
 
-// A signal ends it, and so does the end of the session or the deletion of the node. The exit code is
-// COMMAND's, which had ended.
+// A signal ends it, and so does the end of the session or the deletion of the node. The exit code
+// is COMMAND's, which had ended.
 func TestRun_HoldAtLeast_EndsBefore(t *testing.T) {
 	t.Parallel()
 	srv, path := server(t), lockPath(t)
@@ -101,15 +103,30 @@ func TestRun_Once(t *testing.T) {
 	require.True(t, is)
 }
 
-// What stands in the mark's place keeps COMMAND from running. A COMMAND that has succeeded and is not marked says so.
+// R115: a mark that may not be written, or other data in its place, keeps COMMAND from running. If
+// the mark is rejected only after COMMAND has succeeded, zklock reports that.
 func TestRun_Once_NotMarked(t *testing.T) {
 	t.Parallel()
 	srv, path := server(t), lockPath(t)
 	s := session(t, srv)
 	require.Equal(t, 0, run(t, srv, path, "--once", "a", "--", "true").wait())
-	_, err := s.Conn().SetACL(path+"-done", zk.WorldACL(zk.PermRead), -1)
-	require.NoError(t, err)
+	readOnly := func() {
+		_, err := s.Conn().SetACL(path+"-done", zk.WorldACL(zk.PermRead|zk.PermAdmin), -1)
+		require.NoError(t, err)
+	}
+	readOnly()
 	p := run(t, srv, path, "--once", "b", "--", "echo", "ran")
+	require.Equal(t, exitRefused, p.wait())
+	require.Empty(t, p.stdout.String())
+	require.Regexp(t, `set: no WRITE permission on \S+-done: `, p.stderr.String())
+
+	_, err := s.Conn().SetACL(path+"-done", zk.WorldACL(zk.PermAll), -1)
+	require.NoError(t, err)
+	proceed := filepath.Join(t.TempDir(), "proceed")
+	p = run(t, srv, path, "--once", "b", "--", "sh", "-c", `echo started >&2; until [ -e "$0" ]; do sleep 0.1; done; echo ran`, proceed)
+	p.prints("started")
+	readOnly()
+	require.NoError(t, os.WriteFile(proceed, nil, 0o600))
 	require.Equal(t, exitRefused, p.wait())
 	require.Equal(t, "ran\n", p.stdout.String())
 	require.Regexp(t, `the command succeeded, and is not marked as done: .*no WRITE permission on \S+-done: .*; the next run with this key runs it again\n$`, p.stderr.String())

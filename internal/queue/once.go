@@ -6,16 +6,24 @@ import (
 	"unicode/utf8"
 )
 
-// Once is what a holder does to have work done once: it looks for the mark of the work, does the work if there is none, and marks it. It
-// changes nothing but itself: the holder does what Next says, and takes what came of it.
+// Once is what a holder does to have work done once: it looks for the mark of the work, does the
+// work if there is no mark, and marks it. It changes nothing but itself: the holder does what Next
+// requests, and passes the result on.
 //
-//	OnceProve ──▶ OnceRead ──▶ OnceWork ──▶ OnceWrite ──▶ OnceMarked
-//	                   └──▶ OnceDone          └──▶ OnceProve: nobody knows whether it was written
+//	OnceRead ──▶ OnceProve ──▶ OnceWork ──▶ OnceWrite ──▶ OnceMarked
+//	    └──▶ OnceDone
 //
-// The promise: no holder whose node is there begins the work when its mark has been confirmed. The one who wrote the mark held before, and the
-// write checked its node. So the mark is older than the proof that our node is there. That is a transaction, whose answer carries a zxid, and
-// no server behind that answers this client any more: so a read that is sent when the proof has been answered shows the mark, over whatever
-// connection. A grant is no such proof: an event carries no zxid, so the server of the next connection may be behind it.
+// A proof or a write that had no response, or met another version of the mark, leads to OnceRead.
+//
+// The promise: no holder whose node exists begins the work when its mark has been confirmed. The
+// holder that wrote the mark held before, and the write checked its node. So the mark is older than
+// the proof, a transaction that checks our node and writes the mark as it was read, against its
+// version: it succeeds only if the read showed the mark as it is now. The read alone proves
+// nothing, because a grant by an event carries no zxid, and the server of the next connection may
+// lag behind it.
+//
+// The proof has a second use. What the servers would not let us write later, they reject now,
+// before the work begins.
 type Once struct {
 	Next   OnceStage
 	worked bool
@@ -25,27 +33,17 @@ type Once struct {
 type OnceStage uint8
 
 const (
-	OnceProve  OnceStage = iota // check our node in a transaction
-	OnceRead                    // read the mark
+	OnceRead   OnceStage = iota // read the mark
+	OnceProve                   // write what was read, in a transaction that checks our node
 	OnceWork                    // do the work
-	OnceWrite                   // write the mark against what was read, in a transaction that checks our node
-	OnceDone                    // nothing: somebody has done the work
+	OnceWrite                   // write the new mark, in such a transaction
+	OnceDone                    // nothing: the work is marked already
 	OnceMarked                  // nothing: the mark is written
-	OnceLost                    // nothing: our node is gone
+	OnceLost                    // nothing: our node does not exist
 )
 
-// Proved takes the answer to the check of our node.
-func (o Once) Proved(f Finding) Once {
-	switch f {
-	case IsThere:
-		o.Next = OnceRead
-	case IsGone:
-		o.Next = OnceLost
-	}
-	return o
-}
-
-// Read takes whether the mark was there. If there was no answer, the mark is read again.
+// Read takes whether the read showed the mark of the work. If there was no response, the mark is
+// read again.
 func (o Once) Read(f Finding) Once {
 	switch {
 	case f == NotTold:
@@ -56,20 +54,35 @@ func (o Once) Read(f Finding) Once {
 	case o.worked:
 		o.Next = OnceWrite
 	default:
-		o.Next = OnceWork
+		o.Next = OnceProve
 	}
 	return o
 }
 
-// Worked takes the work's success. What was read before it still is as it was, unless somebody breaks the rules, or work under the same
-// hold was marked: the write says so.
+// Proved takes the result of the proof: success, that our node does not exist, or neither. Without
+// a response it may have been written, so the mark is read again, and so it is if it had changed.
+func (o Once) Proved(f Finding) Once {
+	switch f {
+	case IsThere:
+		o.Next = OnceWork
+	case IsGone:
+		o.Next = OnceLost
+	default:
+		o.Next = OnceRead
+	}
+	return o
+}
+
+// Worked takes the success of the work. The mark still is as it was proved, unless a client breaks
+// the rules or work under the same hold was marked: the write reports that.
 func (o Once) Worked() Once {
 	o.Next, o.worked = OnceWrite, true
 	return o
 }
 
-// Wrote takes the answer to the write: whether it was done, whether our node is gone, or that nobody knows: there was no answer, or
-// the mark had changed, which an earlier write of ours may have done.
+// Wrote takes the result of the write: success, that our node does not exist, or neither. Without a
+// response it may have been written, and if the mark had changed, an earlier write of ours may have
+// done that.
 func (o Once) Wrote(f Finding) Once {
 	switch f {
 	case IsThere:
@@ -77,7 +90,7 @@ func (o Once) Wrote(f Finding) Once {
 	case IsGone:
 		o.Next = OnceLost
 	default:
-		o.Next = OnceProve
+		o.Next = OnceRead
 	}
 	return o
 }

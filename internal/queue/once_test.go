@@ -12,14 +12,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The model: a lock root and a mark at a leader, servers that are some transactions behind, and holders with a session each. A holder does its
-// works one after the other under one hold, each by a walk (Once). A request and its answer are one step. On a connection that is lost, a
-// write may have been done, or come later, or never. A grant is an event, which carries no zxid: the next server may lag behind it,
-// and never behind an answer. How a node comes to the front is explored elsewhere: here the first that lives is granted when its
-// server has done all that was before.
+// The model: a lock root and a mark at a leader, servers that are some transactions behind, and
+// holders with a session each. A holder does its works one after the other under one hold, each by
+// a walk (Once). A request and its answer are one step. On a connection that is lost, a write may
+// have been done, or come later, or never. A grant is an event, which carries no zxid: the next
+// server may lag behind it, and never behind an answer. How a node comes to the front is explored
+// elsewhere: here the first that lives is granted when its server has done all that was before.
 //
-// What is looked for: work that is begun by a holder whose node lives, although a mark of it was there; a mark that goes; one that is
-// written by a holder that has lost the lock; one that is said to be written and is not; a stop.
+// The servers may begin to deny writes of the mark, for good, unless somebody is between the proof
+// and the mark of a work.
+//
+// What is looked for: work that is begun by a holder whose node lives, although a mark of it was
+// there; a mark that goes; one that is written by a holder that has lost the lock; one that is said
+// to be written and is not; work that is begun although its mark is denied; a stop.
 const (
 	oHolders = 2
 	oLag     = 2
@@ -42,7 +47,6 @@ type oHolder struct {
 	phase, work      uint8 // of the works that it has, the number of the one that it is at
 	walk             Once
 	read             oState
-	early            bool // read holds what was read ahead of the proof
 	late             bool // a write of the following is on its way
 	lateVer, lateSet uint8
 	isOn             bool // it is connected
@@ -53,13 +57,15 @@ type oWorld struct {
 	hist   [oLag + 1]oState // the leader's, and those before it
 	h      [oHolders]oHolder
 	faults uint8
+	denied bool // nobody may write the mark
 	broken string
 }
 
 // oMistakes are what the rules forbid.
 type oMistakes struct {
 	grantProves bool // the mark is read without a proof
-	readFirst   bool // or ahead of it
+	onlyChecks  bool // or the proof checks the node, and does not write the mark as it was read
+	rewrites    bool // or it writes that without naming a version
 	unchecked   bool // the write does not check the node
 	unversioned bool // or does not name a version
 	believes    bool // a write without an answer counts as done
@@ -68,6 +74,7 @@ type oMistakes struct {
 type onceExplorer struct {
 	works    [oHolders][]uint8
 	faults   uint8
+	denies   bool // one of the faults is that nobody may write the mark
 	mistakes oMistakes
 	begun    int
 	done     bool
@@ -98,6 +105,15 @@ func (w *oWorld) commit(f func(s *oState)) {
 
 // steps gives all worlds that can come next.
 func (x *onceExplorer) steps(w oWorld, take func(n *oWorld, what string)) {
+	works := func(c oHolder) bool {
+		return c.phase == oHolding && (c.walk.Next == OnceWork || c.walk.Next == OnceWrite)
+	}
+	if x.denies && w.faults > 0 && !w.denied && !slices.ContainsFunc(w.h[:], works) {
+		n := w
+		n.denied = true
+		n.faults--
+		take(&n, "FAULT nobody may write the mark any more")
+	}
 	for i := range uint8(oHolders) {
 		add := func(what string, f func(n *oWorld, c *oHolder)) {
 			n := w
@@ -128,10 +144,7 @@ type oAdd func(what string, f func(n *oWorld, c *oHolder))
 
 // begin begins the next work, or releases.
 func (x *onceExplorer) begin(c *oHolder) {
-	if c.walk = (Once{}); x.mistakes.grantProves {
-		c.walk = c.walk.Proved(IsThere)
-	}
-	c.early, c.read = false, oState{}
+	c.walk, c.read = Once{}, oState{}
 }
 
 func (x *onceExplorer) connectionSteps(w oWorld, i uint8, add oAdd) {
@@ -172,40 +185,43 @@ func (c *oHolder) answered() { c.lag, c.seen = 0, 0 }
 func (x *onceExplorer) walks(w oWorld, i uint8, add oAdd) {
 	me := w.h[i]
 	switch me.walk.Next {
-	case OnceProve:
-		if x.mistakes.readFirst && !me.early {
-			add("reads the mark ahead of the proof", func(n *oWorld, c *oHolder) { c.seen, c.read, c.early = c.lag, n.view(i), true })
-			return
-		}
-		add("proves its node", func(n *oWorld, c *oHolder) {
-			c.answered()
-			f := IsThere
-			if !n.leader().has(i) {
-				f = IsGone
-			}
-			c.walk = c.walk.Proved(f)
-		})
 	case OnceRead:
 		add("reads the mark", func(n *oWorld, c *oHolder) {
-			if !c.early {
-				c.seen, c.read = c.lag, n.view(i)
-			}
-			c.early = false
+			c.seen, c.read = c.lag, n.view(i)
 			f := IsGone
 			if c.read.marks&x.of(c, i) != 0 {
 				f = IsThere
 			}
-			c.walk = c.walk.Read(f)
+			if c.walk = c.walk.Read(f); c.walk.Next == OnceProve && x.mistakes.grantProves {
+				c.walk = c.walk.Proved(IsThere)
+			}
 		})
 	case OnceWork:
 		add("works", func(n *oWorld, c *oHolder) {
-			if x.begun++; n.leader().has(i) && n.leader().marks&x.of(c, i) != 0 {
+			x.begun++
+			switch {
+			case n.leader().has(i) && n.leader().marks&x.of(c, i) != 0:
 				n.broken = "work that is marked is begun"
+			case n.denied:
+				n.broken = "work is begun that cannot be marked"
 			}
 			c.walk = c.walk.Worked()
 		})
+	case OnceProve:
+		if x.mistakes.onlyChecks {
+			add("proves its node", func(n *oWorld, c *oHolder) {
+				c.answered()
+				f := IsThere
+				if !n.leader().has(i) {
+					f = IsGone
+				}
+				c.walk = c.walk.Proved(f)
+			})
+			return
+		}
+		x.writes(w, i, me.read.marks, x.mistakes.rewrites, Once.Proved, add)
 	case OnceWrite:
-		x.writes(w, i, add)
+		x.writes(w, i, me.read.marks|x.of(&me, i), x.mistakes.unversioned, Once.Wrote, add)
 	case OnceMarked, OnceDone:
 		add("goes on", func(n *oWorld, c *oHolder) {
 			x.done = x.done || c.walk.Next == OnceDone
@@ -235,25 +251,34 @@ func (x *onceExplorer) set(n *oWorld, i, marks uint8) {
 
 func (x *onceExplorer) comesLate(n *oWorld, c *oHolder, i uint8) {
 	c.late = false
-	if st := n.leader(); (st.has(i) || x.mistakes.unchecked) && (st.ver == c.lateVer || x.mistakes.unversioned) {
+	if st := n.leader(); !n.denied && (st.has(i) || x.mistakes.unchecked) && (st.ver == c.lateVer || x.mistakes.unversioned) {
 		x.set(n, i, c.lateSet)
 	}
 	c.lateVer, c.lateSet = 0, 0
 }
 
-func (x *onceExplorer) writes(w oWorld, i uint8, add oAdd) {
+// writes is the proof or the write: both write the mark against what was read, and then checks the
+// node.
+func (x *onceExplorer) writes(w oWorld, i, marks uint8, unversioned bool, result func(Once, Finding) Once, add oAdd) {
 	me, st := w.h[i], w.leader()
-	marks := me.read.marks | x.of(&me, i)
 	switch {
+	case w.denied:
+		add("is denied, and gives the lock back", func(n *oWorld, c *oHolder) {
+			c.answered()
+			c.walk, c.read, c.phase = Once{}, oState{}, oReleased
+			n.commit(func(s *oState) { s.alive &^= 1 << i })
+		})
+		return
 	case !st.has(i) && !x.mistakes.unchecked:
-		add("finds its node gone", func(_ *oWorld, c *oHolder) { c.answered(); c.walk = c.walk.Wrote(IsGone) })
-	case st.ver != me.read.ver && !x.mistakes.unversioned:
-		add("meets a version conflict", func(_ *oWorld, c *oHolder) { c.answered(); c.walk = c.walk.Wrote(NotTold) })
+		add("finds its node gone", func(_ *oWorld, c *oHolder) { c.answered(); c.walk = result(c.walk, IsGone) })
+	case st.ver != me.read.ver && !unversioned:
+		add("meets a version conflict", func(_ *oWorld, c *oHolder) { c.answered(); c.walk = result(c.walk, NotTold) })
 	case w.canCommit():
-		add("marks the work", func(n *oWorld, c *oHolder) {
+		add("writes the mark", func(n *oWorld, c *oHolder) {
 			x.set(n, i, marks)
 			c.answered()
-			c.walk = c.walk.Wrote(IsThere)
+			c.read.marks, c.read.ver = marks, n.leader().ver
+			c.walk = result(c.walk, IsThere)
 		})
 	}
 	if w.faults == 0 || !w.canCommit() {
@@ -262,18 +287,18 @@ func (x *onceExplorer) writes(w oWorld, i uint8, add oAdd) {
 	unanswered := func(n *oWorld, c *oHolder) {
 		n.faults--
 		c.isOn = false
-		if c.walk = c.walk.Wrote(NotTold); x.mistakes.believes {
+		if c.walk = result(c.walk, NotTold); x.mistakes.believes {
 			c.walk.Next = OnceMarked
 		}
 	}
 	if st.has(i) && st.ver == me.read.ver {
-		add("FAULT marks the work; the connection is lost with the answer", func(n *oWorld, c *oHolder) {
+		add("FAULT writes the mark; the connection is lost with the answer", func(n *oWorld, c *oHolder) {
 			x.set(n, i, marks)
 			unanswered(n, c)
 		})
 	}
 	if !me.late {
-		add("FAULT loses the connection when it marks the work, which may come late", func(n *oWorld, c *oHolder) {
+		add("FAULT loses the connection when it writes the mark, which may come late", func(n *oWorld, c *oHolder) {
 			c.late, c.lateVer, c.lateSet = true, c.read.ver, marks
 			unanswered(n, c)
 		})
@@ -333,7 +358,7 @@ func TestExploreOnce(t *testing.T) {
 		faults uint8
 	}{{"one work, three faults", sameWork, 3}, {"two works, three faults", otherWorks, 3}, {"two works each under a hold, two faults", twoWorks, 2}} {
 		t.Run(tt.name, func(t *testing.T) {
-			x := onceExplorer{works: tt.works, faults: tt.faults}
+			x := onceExplorer{works: tt.works, faults: tt.faults, denies: true}
 			broken, how := x.explore(t)
 			require.Empty(t, broken, strings.Join(how, "\n"))
 			require.Positive(t, x.begun)
@@ -349,17 +374,20 @@ func TestExploreOnce_WithoutTheRule(t *testing.T) {
 		rule     string
 		works    [oHolders][]uint8
 		faults   uint8
+		denies   bool
 		mistakes oMistakes
 		want     string
 	}{
-		{"a grant is no proof to reads", sameWork, 1, oMistakes{grantProves: true}, again},
-		{"the mark is read after the proof", sameWork, 1, oMistakes{readFirst: true}, again},
-		{"the write checks the node", sameWork, 2, oMistakes{unchecked: true}, lost},
-		{"the write names the version", twoWorks, 1, oMistakes{unversioned: true}, forgotten},
-		{"a write without an answer is looked for", sameWork, 1, oMistakes{believes: true}, "it says that the work is marked"},
+		{"a grant is no proof to reads", sameWork, 1, false, oMistakes{grantProves: true}, again},
+		{"the proof writes the mark as it was read", sameWork, 1, false, oMistakes{onlyChecks: true}, again},
+		{"the proof writes the mark", sameWork, 1, true, oMistakes{onlyChecks: true}, "work is begun that cannot be marked"},
+		{"the proof names the version", sameWork, 1, false, oMistakes{rewrites: true}, forgotten},
+		{"the write checks the node", sameWork, 2, false, oMistakes{unchecked: true}, lost},
+		{"the write names the version", twoWorks, 1, false, oMistakes{unversioned: true}, forgotten},
+		{"a write without an answer is looked for", sameWork, 1, false, oMistakes{believes: true}, "it says that the work is marked"},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
-			x := onceExplorer{works: tt.works, faults: tt.faults, mistakes: tt.mistakes}
+			x := onceExplorer{works: tt.works, faults: tt.faults, denies: tt.denies, mistakes: tt.mistakes}
 			broken, how := x.explore(t)
 			require.Equal(t, tt.want, broken)
 			t.Logf("%s:\n%s", broken, strings.Join(how, "\n"))
