@@ -158,6 +158,13 @@ func (f *flight) makeRoots() bool {
 	return true
 }
 
+// takeBack has the containers deleted that were made for nodes that were not made.
+func (f *flight) takeBack() {
+	for _, n := range f.nodes {
+		n.root.takeBack(f.e.Era, n.made)
+	}
+}
+
 // resolve finds out what became of a transaction whose answer was lost, node by node. It returns false if there are none, or if somebody has
 // deleted one meanwhile.
 func (f *flight) resolve() bool {

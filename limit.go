@@ -112,7 +112,7 @@ func (p *permits) makeLimit(ctx context.Context, z *link.Era, n int, isSet bool)
 		case above.path == above.chroot:
 			return errChrootLost(above.chroot)
 		}
-		if err := above.ensure(ctx, z); err != nil {
+		if _, err := above.ensure(ctx, z); err != nil {
 			return err
 		}
 	}

@@ -200,16 +200,17 @@ func (r *lockRoot) outcome(ctx context.Context, z *link.Era, m *making) (made bo
 	return false, m.refused
 }
 
-// ensure makes the lock root and the parents it lacks, below the chroot. It does not matter if somebody else makes one first, or deletes
-// one in between.
-func (r *lockRoot) ensure(ctx context.Context, z *link.Era) error {
-	for m := (*making)(nil); ; {
-		var err error
-		if m, err = r.make(ctx, z, m); err != nil {
-			return err
+// ensure makes the lock root and the parents it lacks, below the chroot. It does not matter if
+// another client makes one first, or deletes one in between. m is nil if nothing was sent.
+func (r *lockRoot) ensure(ctx context.Context, z *link.Era) (m *making, err error) {
+	for {
+		next, err := r.make(ctx, z, m)
+		if err != nil {
+			return m, err
 		}
+		m = next
 		if made, err := r.outcome(ctx, z, m); made || err != nil {
-			return err
+			return m, err
 		}
 	}
 }

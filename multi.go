@@ -109,27 +109,34 @@ func (m *Multi) paths() string {
 	return strings.Join(paths, ", ")
 }
 
-// Acquire takes all the locks in their order, and waits for each as Acquire of the lock itself does. ctx bounds the waits
-// together. Locks that ctx lets it re-enter, it re-enters. If one that it has got is lost while it waits for another, it gives up at
-// once.
+// Acquire takes all the locks in their order, and waits for each as Acquire of the lock itself
+// does. ctx bounds the waits together. Locks that ctx lets it re-enter, it re-enters. If one that
+// it has got is lost while it waits for another, it gives up at once.
 //
-// While it waits for a lock, it has those that come before it, and stands in no queue of those that come after it. So it does not deadlock
-// with a caller that takes them one after the other in the same order, such as Curator's multi-lock.
+// While it waits for a lock, it has those that come before it, and stands in no queue of those that
+// come after it. So it does not deadlock with a caller that takes them one after the other in the
+// same order, such as Curator's multi-lock.
 //
-// If nobody is ahead at any of the locks, Acquire takes one round trip for all that are neighbours in the order and have one Session: it makes
-// their nodes in one transaction, and deletes at once those that it may not keep. This holds for mutexes and for the sides of read/write
-// locks, without a wrapper and without a lock-delay, if ctx carries no hold of the lock and names no owner. The others it takes one by one,
-// and so a lock for which the last Multi of the Session had to wait. A node that it may not keep stays for up to the session timeout if no
-// server can be reached just then, and for as long as its lock root gives no DELETE.
+// If nobody is ahead at any of the locks, Acquire takes one round trip for all that are neighbours
+// in the order and have one Session: it makes their nodes in one transaction, and deletes at once
+// those that it may not keep. This holds for mutexes and for the sides of read/write locks, without
+// a wrapper and without a lock-delay, if ctx carries no hold of the lock and names no owner. The
+// others it takes one by one, and so a lock for which the last Multi of the Session had to wait,
+// with success or in vain. It takes all of them one by one if the Session may have fewer than twice
+// as many more nodes (WithMaxLockNodes), because some of the nodes could be made in vain and keep
+// other calls out. A node that it may not keep stays for up to the session timeout if no server can
+// be reached just then, and for as long as its lock root gives no DELETE.
 //
-// ctx must carry no hold of a lock that sorts after one that Acquire has to wait for, or of that path through another Session: the
-// wait could be for the caller itself, or for somebody who waits for the caller. Nor may it carry permits of a semaphore, if the Multi asks
-// for more of them: two callers that do so wait for each other. Acquire refuses both before it sends anything. Holds of an owner that
-// ctx only names (WithOwner) it cannot see.
+// ctx must carry no hold of a lock that sorts after one that Acquire has to wait for, or of that
+// path through another Session: the wait could be for the caller itself, or for somebody who waits
+// for the caller. Nor may it carry permits of a semaphore, if the Multi asks for more of them: two
+// callers that do so wait for each other. Acquire refuses both before it sends anything. Holds of
+// an owner that ctx only names (WithOwner) it cannot see.
 //
-// When Acquire returns an error, the call holds nothing, and its nodes are deleted or are being deleted. The error is that of the
-// lock that it did not get, or of the holds that were lost meanwhile; those of the releases are joined to it. The *Error in it says
-// at which path. If a wrapper's method panics, what the call has got is released, too.
+// When Acquire returns an error, the call holds nothing, and its nodes are deleted or are being
+// deleted. The error is that of the lock that it did not get, or of the holds that were lost
+// meanwhile; those of the releases are joined to it. The *Error in it says at which path. If a
+// wrapper's method panics, what the call has got is released, too.
 func (m *Multi) Acquire(ctx context.Context) (*MultiHold, error) {
 	return m.enter(ctx, "acquire", forever)
 }
@@ -313,7 +320,7 @@ func (l member) enter(ctx context.Context, wait time.Duration, p *part) (*Hold, 
 	if l.canOpen(ctx) {
 		waited := false
 		h, err := l.in.enterAs(ctx, asker{}, op, min(wait, waitIn(ctx, l.in.root.path).left()), opened{l.in.recipe, p, &waited})
-		if h != nil && wait > 0 {
+		if wait > 0 && (h != nil || waited) { // a wait in vain is a wait, too
 			l.in.root.note(func(n *rootNotes) { n.waits = waited })
 		}
 		return h, err

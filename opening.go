@@ -108,6 +108,8 @@ func (o *opening) run() {
 			}
 			kept++
 		}
+	} else {
+		o.takeBack()
 	}
 	o.mu.Lock()
 	switch {

@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,13 +77,19 @@ func (p *permits) front(a *attempt) error {
 // it, over the same connection, or nil.
 //
 // It makes them only if the Session may have so many others, too: the one in front of the queue must not lack room because of others.
-func (a *attempt) makeLeases(others int) (*look, error) {
+func (a *attempt) makeLeases(others int) (_ *look, err error) {
 	e := a.e
 	reserved, err := e.nodes.Reserve(a.permits().k, others)
 	if err != nil {
 		return nil, err
 	}
 	defer reserved.Free()
+	var root *making // of the leases, if that was missing
+	defer func() {
+		if err != nil {
+			a.permits().leases.takeBack(e.Era, root)
+		}
+	}()
 	for {
 		id, _ := queue.ProtectionID(nameOf(a.node)) // all that this node sends is answered, but perhaps the last
 		if a.node == "" {
@@ -93,11 +100,9 @@ func (a *attempt) makeLeases(others int) (*look, error) {
 			return nil, err
 		}
 		early := a.look()
-		var got tap.Answer
-		select {
-		case got = <-answered:
-		case <-e.Over():
-			return nil, e.OverErr()
+		got, err := link.Await(context.Background(), e.Era, answered)
+		if err != nil {
+			return nil, err
 		}
 		made, failed, err := a.leasesMade(got)
 		switch answer.FateOf(got.Fate, answer.OutcomeOf(err), e.IsOver()) {
@@ -114,7 +119,8 @@ func (a *attempt) makeLeases(others int) (*look, error) {
 			}
 			continue
 		case answer.NodeDenied:
-			if err := a.notMade(failed, err); err != nil {
+			made, err := a.notMade(failed, err)
+			if root = cmp.Or(made, root); err != nil {
 				return nil, err
 			}
 			continue
@@ -215,21 +221,22 @@ func (a *attempt) took(made []string, reserved *nodes.Reservation) {
 	}
 }
 
-// notMade takes a refusal. It returns nil if another try may succeed.
-func (a *attempt) notMade(failed int, err error) error {
+// notMade takes a rejection. It returns no error if another try may succeed. root is what it has
+// made for that.
+func (a *attempt) notMade(failed int, err error) (root *making, _ error) {
 	leases := &a.permits().leases
 	switch noNode := errors.Is(err, zk.ErrNoNode); {
 	case noNode && (failed == 0 || a.node == ""):
-		return errRequeue
+		return nil, errRequeue
 	case noNode:
-		if err := leases.ensure(a.ctx, a.e.Era); err != nil || failed > 0 {
-			return err
+		if root, err = leases.ensure(a.ctx, a.e.Era); err != nil || failed > 0 {
+			return root, err
 		}
-		return errRequeue // nobody says that our node is there
+		return root, errRequeue // no response shows that our node exists
 	case failed == 0 && a.node != "":
-		return answer.Denied(err, "check", "READ", a.node)
+		return nil, answer.Denied(err, "check", "READ", a.node)
 	}
-	return answer.Denied(err, "create", "CREATE", leases.path)
+	return nil, answer.Denied(err, "create", "CREATE", leases.path)
 }
 
 // resolveLeases finds out what became of leases whose answer was lost, and returns those that are there. It also returns an error if

@@ -149,7 +149,7 @@ func (s *Session) findChroot(ctx context.Context) error {
 		_, err = z.Check(ctx, s.chroot) // a quorum operation: it sees a chroot that was just made
 		if errors.Is(err, zk.ErrNoNode) && s.opts.chrootACL != nil {
 			root := lockRoot{path: s.chroot, acl: s.opts.chrootACL}
-			if err = root.ensure(ctx, z); !errors.Is(err, link.ErrOver) {
+			if _, err = root.ensure(ctx, z); !errors.Is(err, link.ErrOver) {
 				return err
 			}
 		}

@@ -222,6 +222,36 @@ func TestVirtual_Multi_HadToWait_MakesNoNodesInVain(t *testing.T) {
 	})
 }
 
+// I8: a wait that ends without the lock is a wait, too: the next call makes no nodes behind that
+// lock, which would be deleted again. When the lock was free once, all are taken in one flight
+// again.
+func TestVirtual_Multi_WaitedInVain_MakesNoNodesInVain(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s, m := v.fourReady()
+		ahead := acquire(t, newMutex(t, v.connect(), fourPaths[1]))
+		created := func(wait time.Duration) [][]string {
+			t.Helper()
+			since := len(v.srv.History())
+			ctx, cancel := context.WithTimeout(context.Background(), wait)
+			defer cancel()
+			h, err := m.Acquire(ctx)
+			if err == nil {
+				require.NoError(t, h.Release(context.Background()))
+			} else {
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+			}
+			return v.writes(since, s, zktest.Created)
+		}
+		require.Equal(t, [][]string{fourPaths}, created(time.Second))
+		for range 3 {
+			require.Equal(t, [][]string{fourPaths[:1], fourPaths[1:2]}, created(time.Second))
+		}
+		release(t, ahead)
+		require.Equal(t, [][]string{fourPaths[:1], fourPaths[1:2], fourPaths[2:]}, created(time.Hour))
+		require.Equal(t, [][]string{fourPaths}, created(time.Hour))
+	})
+}
+
 // I4, I8: a try takes all or none, in one flight and one deletion, and says which lock is taken. It is in nobody's way: who waits for that
 // lock gets it next. The next try looks first.
 func TestVirtual_Multi_Try_OneIsTaken_LeavesNothing(t *testing.T) {

@@ -257,6 +257,68 @@ func TestVirtual_Container_NodeRefused_NothingIsLeft(t *testing.T) {
 	}
 }
 
+// I4: the servers reject the transaction of a Multi that made containers for it: one lock root
+// gives no CREATE, or the connection ends before the nodes are sent. Of the containers none is
+// left.
+func TestVirtual_Container_OpeningRejected_NothingIsLeft(t *testing.T) {
+	paths := []string{"/job/a", "/job/b", "/job/c"}
+	for name, reject := range map[string]func(v *virtual) error{
+		"a root gives no CREATE": func(v *virtual) error {
+			_, err := v.srv.Create("/job/b", nil, 0)
+			require.NoError(v.t, err)
+			_, err = v.connect().Conn().SetACL("/job/b", zk.WorldACL(zk.PermRead|zk.PermAdmin), -1)
+			require.NoError(v.t, err)
+			return zk.ErrNoAuth
+		},
+		"the second node is denied": func(v *virtual) error {
+			v.srv.Inject(zktest.Before(zktest.Multi).Path("/job/b/*").Nth(2).Fail(zktest.NoAuth))
+			v.srv.Inject(zktest.Before(zktest.Create2).Path("/job/b/*").Fail(zktest.NoAuth))
+			return zk.ErrNoAuth
+		},
+		"the connection ends": func(v *virtual) error {
+			v.srv.Inject(zktest.After(zktest.CreateContainer).Path("/job/c").Close().Once())
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				want := reject(v)
+				s := v.connect()
+				var locks []zklock.Lock
+				for _, p := range paths {
+					locks = append(locks, newMutex(t, s, p, zklock.WithContainer()))
+				}
+				h, err := newMulti(t, locks...).Acquire(within(t, time.Minute))
+				require.ErrorIs(t, err, want)
+				if err == nil {
+					require.NoError(t, h.Release(within(t, soon)))
+				}
+				time.Sleep(time.Hour)
+				left := v.srv.Children("/job")
+				require.NotContains(t, left, "a")
+				require.NotContains(t, left, "c")
+			}, zktest.WithContainerCheck(time.Minute))
+		})
+	}
+}
+
+// I4: the leases' root is made again for a semaphore, and then the servers reject the leases. The
+// container, which had no child, is deleted.
+func TestVirtual_Container_LeasesRejected_NothingIsLeft(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		sem := newSemaphore(t, s, semPath, 1, zklock.WithContainer())
+		h := take(t, newSemaphore(t, v.connect(), semPath, 1, zklock.WithContainer()).Permits(1))
+		release(t, h)
+		v.srv.Inject(zktest.After(zktest.Create2).Path(semQueue + "/*").Call(func() { _ = v.srv.Delete(semLeases) }).Once())
+		v.srv.Inject(zktest.Before(zktest.Multi).Path(semLeases + "/*").Nth(2).Fail(zktest.NoAuth))
+		_, err := sem.Permits(1).Acquire(within(t, time.Minute))
+		require.ErrorIs(t, err, zk.ErrNoAuth)
+		time.Sleep(time.Hour)
+		require.Empty(t, v.srv.Children("/job"))
+	}, zktest.WithContainerCheck(time.Minute))
+}
+
 // With WithContainer an acquire makes no node for the limit: the number given to NewSemaphore holds until somebody sets another. That one stays
 // when nobody uses the semaphore any more, for it is a decision, and so do the nodes above it. Who deletes the node takes the decision back.
 func TestVirtual_Container_SharedLimit_OnlyWhatIsSetStays(t *testing.T) {

@@ -95,7 +95,7 @@ type permitMistakes struct {
 	waitsFurther bool // who is not in front waits with leases
 	noSum        bool // who is not in front does not count those ahead
 	skipsQueue   bool // who goes straight away does not count those in the queue
-	orphanByID   bool // a list of any root that shows an orphan's id counts as if it showed the orphan
+	orphanByID   bool // a list of any root with an orphan's id counts as if it showed the orphan
 	dropsNote    bool // an orphan is not noted if the list that looks for it is denied
 }
 
