@@ -101,6 +101,9 @@ func (a *attempt) toTheFront() error {
 	}
 	a.stepOut()
 	if err != nil {
+		if a.opened != nil {
+			e.LetGo(a.opened, a.node)
+		}
 		err = a.giveUp(e, a.node, err, a.held...)
 		if a.d.root.more != nil && len(a.held) == 0 {
 			a.d.root.takeBack(e.Era, a.roots)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -74,9 +73,9 @@ type attempt struct {
 	recipe recipe
 	roots  *making // the lock root was missing; otherwise nil
 
-	beside *look        // at the nodes below lockRoot.more, which went out with the list
-	leases int          // how many of them all the last look showed
-	old    *atomic.Bool // of several whose lists went out in one flight: one of them took its time. nil for one alone
+	beside *look       // at the nodes below lockRoot.more, which went out with the list
+	leases int         // how many of them all the last look showed
+	opened link.Holder // of an opening: holds the node since its list. Otherwise nil
 
 	walk    queue.Walk
 	list    *nodes.Listing
@@ -139,11 +138,12 @@ func (a *attempt) findingOf(err error) (queue.Finding, error) {
 	return queue.NotTold, a.e.PauseUnder(a.ctx, a.retry.Next())
 }
 
-// grant gives the lock to the call, if the ZooKeeper session that made the node is the current
-// one (I3) and its lease has room. If the lease went stale during the wait, grant renews it first.
+// grant gives the lock to the call, if the ZooKeeper session that made the node is the current one
+// (I3) and its lease has room. If the lease went stale during the wait, grant renews it first.
 //
-// From the moment the lock is under the lease, the deletion of its node is a loss. The watch on our own node, if there is
-// one, says whether the node was deleted before that moment.
+// From the moment the lock is under the lease, the deletion of its node is a loss. The watch on our
+// own node, if there is one, says whether the node was deleted before that moment. A node of an
+// opening is under the lease since its list: if it is not, the list is too old to rest on.
 func (a *attempt) grant() error {
 	e, d := a.e, a.d
 	held := []string{a.node}
@@ -152,8 +152,11 @@ func (a *attempt) grant() error {
 	}
 	d.table.prepare(a, held)
 	for renewed := false; ; renewed = true {
-		ok, err := false, error(nil)
-		if renewed || a.old == nil || !a.old.Load() {
+		var ok bool
+		var err error
+		if a.opened != nil && !renewed {
+			ok = e.Transfer(held[0], a.opened, d)
+		} else {
 			ok, err = e.Hold(held[0], d, held[1:]...)
 		}
 		switch {
@@ -164,9 +167,6 @@ func (a *attempt) grant() error {
 		}
 		if ok {
 			break
-		}
-		if a.old != nil { // what renews the lease looks at our node alone
-			a.old.Store(true)
 		}
 		if renewed {
 			if err := e.PauseUnder(a.ctx, lease.Heartbeat(e.Timeout())/2); err != nil {

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/queue"
@@ -31,7 +31,6 @@ type opening struct {
 
 	done   chan struct{} // closed when the nodes that are not kept are being deleted, and the next fields are set
 	kept   int           // how many parts
-	old    atomic.Bool   // a part took its time: those after it look at their nodes before they are granted
 	behind *part         // of a try: the one that is not in front; nil if all are, or nobody knows
 
 	mu struct {
@@ -44,11 +43,12 @@ type opening struct {
 // part is a lock of an opening, and its node.
 type part struct {
 	*flown
-	o     *opening
-	m     *Mutex
-	left  *acquisition // stands for the node until that is taken or gone
-	isOff bool         // taken or dropped; guarded by the opening
-	spent bool         // its acquisition has asked for it; that one's alone
+	o       *opening
+	m       *Mutex
+	left    *acquisition // stands for the node until that is taken or gone
+	inFront bool         // by its list; set before done is closed
+	isOff   bool         // taken or dropped; guarded by the opening
+	spent   bool         // its acquisition has asked for it; that one's alone
 }
 
 // beginOpening begins the opening of a Multi's locks from one on, in their order. It returns nil if the session has no room for so many nodes.
@@ -108,6 +108,9 @@ func (o *opening) run() {
 			}
 			kept++
 		}
+		if behind == nil || !o.try {
+			o.hold(places[:kept])
+		}
 	} else {
 		o.takeBack()
 	}
@@ -125,6 +128,21 @@ func (o *opening) run() {
 	o.erase(off)
 	close(o.done)
 }
+
+// hold puts the nodes that are in front under the lease, before the call or a trace of it can take
+// its time. So no later grant rests on an old list: a node that is deleted meanwhile is lost, as
+// that of a hold is. If the lease has no room, the grant of each checks its node (attempt.grant).
+func (o *opening) hold(places []queue.Place) {
+	for i, at := range places {
+		if p := o.parts[i]; at.Kind == queue.Front {
+			p.inFront = true
+			_, _ = o.e.Hold(p.c.node, p)
+		}
+	}
+}
+
+// Lose is for link.Holder. No caller has the part yet: its grant finds the node gone.
+func (p *part) Lose(string, error, clock.Instant) (told bool) { return false }
 
 // refused returns the error of a call that got another one: for a try that failed because one lock was not in front, that lock's.
 func (o *opening) refused(ctx context.Context, err error) error {
@@ -170,6 +188,7 @@ func (o *opening) erase(off []*part) {
 	var made []string
 	for _, p := range off {
 		if p.c.node != "" {
+			o.e.LetGo(p, p.c.node) // no heartbeat may miss a node
 			made = append(made, p.c.node)
 		}
 	}
@@ -246,9 +265,6 @@ func (r opened) before(a *acquisition) error {
 		err = at.toTheFront()
 		at.e.attempts.Add(-1)
 	}
-	if err != nil {
-		r.part.o.old.Store(true)
-	}
 	return err
 }
 
@@ -279,7 +295,9 @@ func (r opened) take(a *acquisition) (*attempt, error) {
 		a.left = slices.DeleteFunc(a.left, func(other *acquisition) bool { return other == p.left })
 		p.left.finished()
 		at := a.attemptIn(o.e, r, true)
-		at.old = &o.old
+		if p.inFront {
+			at.opened = p
+		}
 		at.list = p.list
 		return at.begin(p.c), nil
 	}

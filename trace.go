@@ -14,20 +14,27 @@ import (
 	"github.com/zklock/zklock/internal/link"
 )
 
-// Trace is what a Session calls as locks are waited for, held, lost and released (WithTrace). Each function is optional. Later versions may
-// have more of them. None is called under a lock of this package, so each may call it.
+// Trace is what a Session calls as locks are waited for, held, lost and released (WithTrace). Each
+// function is optional. Later versions may have more of them. None is called under a lock of this
+// package, so each may call it.
 //
-// Every AcquireStart is followed by one AcquireEnd. If that has a Hold, one HoldEnd follows when the hold is released; if the hold is lost
-// before, one HoldLost comes between the two. A Multi's locks each have their own, one after the other, although their nodes may be made
-// before; if one of several that it tries in one round trip is taken, the first of them has the error, and the Multi's says which it was. What
-// is refused before it begins is not told: bad arguments, and a Multi out of order.
+// Every AcquireStart is followed by one AcquireEnd. If that has a Hold, one HoldEnd follows when
+// the hold is released; if the hold is lost before, one HoldLost comes between the two. A Multi's
+// locks each have their own, one after the other, although their nodes may be made before and are
+// under the lease by then; if one of several that it tries in one round trip is taken, the first of
+// them has the error, and the Multi's says which it was. What is refused before it begins is not
+// told: bad arguments, and a Multi out of order.
 //
-// AcquireStart, AcquireEnd and HoldEnd run on the goroutine that acquires or releases, and one that blocks holds up that call. HoldLost runs
-// on a goroutine of the Session's, one loss after the other, and so does HoldEnd of a hold that is released before its HoldLost has returned.
-// Nobody waits for these, Close neither. None is left out: while one blocks, those after it wait, at some 400 bytes for each lost handle.
+// AcquireStart, AcquireEnd and HoldEnd run on the goroutine that acquires or releases, and one that
+// blocks holds up that call. HoldLost runs on a goroutine of the Session's, one loss after the
+// other, and so does HoldEnd of a hold that is released before its HoldLost has returned. Nobody
+// waits for these, Close neither. None is left out: while one blocks, those after it wait, at some
+// 400 bytes for each lost handle.
 //
-// A function that panics is logged, and the call goes on as if it had returned. After runtime.Goexit in AcquireEnd, which testing.T.FailNow
-// calls, nothing is held: the hold is released, with its HoldEnd. Other functions may not be told of that call then, or of others of a Multi's.
+// A function that panics is logged, and the call goes on as if it had returned. After
+// runtime.Goexit in AcquireEnd, which testing.T.FailNow calls, nothing is held: the hold is
+// released, with its HoldEnd. Other functions may not be told of that call then, or of others of a
+// Multi's.
 type Trace struct {
 	// AcquireStart is called before an acquire sends anything. The context that it returns gives its values to those with which the other
 	// functions of this Trace are called, to the hold's and to the work's. Its end changes nothing. nil stands for the one that it was given.

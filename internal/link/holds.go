@@ -260,6 +260,20 @@ func (z *Era) Hold(node string, by Holder, more ...string) (ok bool, err error) 
 	return ok, err
 }
 
+// Transfer makes another holder of a held node, which stays under the lease. It returns false if
+// the node was lost, or if the lease is too near its end for a grant.
+func (z *Era) Transfer(node string, from, to Holder) bool {
+	now := z.Clock.Now()
+	z.LoseIfLate(now)
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	ok := z.mu.held[node] == from && z.mu.lease.Grants(now)
+	if ok {
+		z.mu.held[node] = to
+	}
+	return ok
+}
+
 // Keep takes a held node from under the lease, because no caller relies on it any more. The
 // heartbeat still checks the node, and a loss is reported to by.
 func (z *Era) Keep(node string, by Holder) {
