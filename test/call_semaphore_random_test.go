@@ -18,13 +18,13 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// I1, I4, I6, F48: answers get lost, connections and sessions end, somebody deletes nodes, callers give up or only try, the limit goes up and
-// down, also to 0. Nobody is granted beside more than the largest limit since its call began; nobody sleeps while there is room; when the
+// I1, I4, I6, F48, F60: answers get lost, requests are denied, connections and sessions end, somebody deletes nodes, callers give up or only try, the limit
+// goes up and down, also to 0. Nobody is granted beside more than the largest limit since its call began; nobody sleeps while there is room; when the
 // faults are over, all get permits, and nothing is left.
 func TestVirtual_Semaphore_RandomFaults(t *testing.T) {
 	randomWorlds(t, 0, 6, func(t *testing.T, v *virtual, r *random) {
 		v.net.SetLatency(3 * time.Millisecond)
-		(&permitWorld{random: r, t: t, v: v, calls: map[*permitCall]bool{}, held: map[*zklock.Hold]int{}}).run()
+		(&permitWorld{random: r, t: t, v: v, admin: v.connect().Conn(), calls: map[*permitCall]bool{}, held: map[*zklock.Hold]int{}}).run()
 	})
 }
 
@@ -33,8 +33,9 @@ const mostPermits = 4
 // permitWorld is some callers of one semaphore.
 type permitWorld struct {
 	*random
-	t *testing.T
-	v *virtual
+	t     *testing.T
+	v     *virtual
+	admin *zk.Conn
 
 	mu     sync.Mutex
 	limit  int
@@ -72,6 +73,7 @@ func (w *permitWorld) run() {
 		}
 	}
 	close(over)
+	w.settles(w.admin)
 	all.Wait()
 	time.Sleep(time.Minute)
 	w.loses(sessions[0])
@@ -97,6 +99,7 @@ func (w *permitWorld) sets(n int) {
 
 // calm lets the world be, after the work was paused perhaps, with room for each call: who waited has its permits in the end.
 func (w *permitWorld) calm() {
+	w.settles(w.admin)
 	w.sets(w.intN(2))
 	time.Sleep(w.atPace(10 * time.Second))
 	w.sets(3 + w.intN(2))
@@ -168,6 +171,7 @@ func (w *permitWorld) enters(l zklock.Lock) (h *zklock.Hold, err error) {
 	case err == nil:
 	case how == 0 && (errors.Is(err, zklock.ErrNotAcquired) || errors.Is(err, zklock.ErrNotConnected)):
 	case how == 1 && errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, zk.ErrNoAuth):
 	default:
 		w.t.Errorf("I6: %v", err)
 	}
@@ -240,8 +244,11 @@ func (w *permitWorld) strike(s *zklock.Session) {
 			_ = w.v.srv.Delete(p + "/" + names[w.intN(len(names))])
 		}
 	}
+	if w.intN(2) == 0 {
+		w.allows(w.admin)
+	}
 	w.strikes()
-	switch w.intN(12) {
+	switch w.intN(17) {
 	case 0:
 		w.v.srv.DropConnection(s.SessionID())
 	case 1:
@@ -254,6 +261,18 @@ func (w *permitWorld) strike(s *zklock.Session) {
 		w.v.srv.Inject(onMulti(zktest.After).DropReply().Close())
 	case 6:
 		w.v.srv.Inject(onMulti(zktest.Before).Close())
+	case 8:
+		op := []zktest.Op{zktest.Create, zktest.Multi, zktest.Delete, zktest.GetChildren2, zktest.GetData, zktest.Sync}[w.intN(6)]
+		w.v.srv.Inject(zktest.After(op).Session(s.SessionID()).DropReply().Close().Once().Optional())
+	case 9, 10:
+		w.deniesSome(w.admin, w.v, []string{semQueue, semLeases, semLeases, semPath, semLimit})
+	case 11, 12: // a response is lost, and then requests are denied
+		w.injects(w.v.srv, onMulti(zktest.After).Call(w.meanwhile(func() {
+			w.denies(w.admin, semLeases, zk.PermRead)
+			if w.intN(2) == 0 {
+				w.denies(w.admin, semQueue, zk.PermDelete)
+			}
+		})).DropReply().Close())
 	case 7:
 		w.v.srv.Inject(zktest.After(zktest.Create).Session(s.SessionID()).Path(semQueue + "/*").DropReply().Close().Once().Optional())
 	default:

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/zktest"
 )
@@ -20,6 +22,7 @@ import (
 var (
 	randomHours = flag.Float64("random.hours", 0, "so many virtual hours of random faults for each recipe; 0 for a few minutes")
 	randomFew   = flag.Uint64("random.few", 1, "of those few minutes, as many worlds at most")
+	randomMany  = flag.Uint64("random.worlds", 0, "so many short worlds for each recipe; 0 for a few")
 )
 
 // oneIn is the step of a test that repeats itself: 1 in a long run, which -random.hours asks for, and otherwise n.
@@ -36,13 +39,15 @@ const leisure = 20
 
 // random is a world's seed and pace, and what struck there.
 type random struct {
-	seed uint64
-	pace time.Duration // a factor
+	seed  uint64
+	pace  time.Duration  // a factor
+	begun sync.WaitGroup // what faults have begun
 
 	mu         sync.Mutex // guards all below
 	rnd        *rand.Rand
 	struck     int
 	injections []*zktest.Injection
+	denied     map[string]bool // nodes from which a permission was taken
 }
 
 func (r *random) intN(n int) int {
@@ -77,14 +82,62 @@ func (r *random) injects(srv interface {
 	r.injections = append(r.injections, in)
 }
 
+// deniesSome takes a permission on one of the nodes, or on one of the children of one, from all
+// clients.
+func (r *random) deniesSome(admin *zk.Conn, v *virtual, nodes []string) {
+	node := nodes[r.intN(len(nodes))]
+	perm := []int32{zk.PermRead, zk.PermRead, zk.PermWrite, zk.PermCreate, zk.PermDelete}[r.intN(5)]
+	if children := v.srv.Children(node); len(children) > 0 && r.intN(4) == 0 {
+		node, perm = node+"/"+children[r.intN(len(children))], zk.PermRead
+	}
+	r.denies(admin, node, perm)
+}
+
+// denies takes a permission on a node from all clients.
+func (r *random) denies(admin *zk.Conn, node string, perm int32) {
+	if _, err := admin.SetACL(node, zk.WorldACL(zk.PermAll&^perm), -1); err != nil {
+		return // it was deleted
+	}
+	r.strikes()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.denied == nil {
+		r.denied = make(map[string]bool)
+	}
+	r.denied[node] = true
+}
+
+// meanwhile runs f apart from the server, in whose loop a fault strikes.
+func (r *random) meanwhile(f func()) func() {
+	return func() { r.begun.Go(f) }
+}
+
+// settles takes back the faults that have not struck, and gives all permissions back.
+func (r *random) settles(admin *zk.Conn) {
+	r.ends()
+	r.begun.Wait()
+	r.allows(admin)
+}
+
+// allows gives all permissions back.
+func (r *random) allows(admin *zk.Conn) {
+	r.mu.Lock()
+	denied := r.denied
+	r.denied = nil
+	r.mu.Unlock()
+	for node := range denied {
+		_, _ = admin.SetACL(node, zk.WorldACL(zk.PermAll), -1) // it may have been deleted
+	}
+}
+
 // takes calls Acquire or, one time in four, TryAcquire. It returns false if the call got no hold, for a reason that it may have.
-func (r *random) takes(t *testing.T, what any, ctx context.Context, acquire, try func(context.Context) error) bool {
+func (r *random) takes(t *testing.T, what any, ctx context.Context, acquire, try func(context.Context) error, more ...error) bool {
 	enter := acquire
 	if r.intN(4) == 0 {
 		enter = try
 	}
 	return r.bounded(t, fmt.Sprint(what), ctx, r.atPace(20*time.Second), enter,
-		context.DeadlineExceeded, zklock.ErrNotAcquired, zklock.ErrNotConnected, zklock.ErrLost)
+		append(more, context.DeadlineExceeded, zklock.ErrNotAcquired, zklock.ErrNotConnected, zklock.ErrLost)...)
 }
 
 func (r *random) gives(t *testing.T, release func(context.Context) error) {
@@ -134,7 +187,10 @@ func randomWorlds(t *testing.T, first, few uint64, run func(t *testing.T, v *vir
 // randomWorldsFor is randomWorlds for so many hours.
 func randomWorldsFor(t *testing.T, hours float64, first, few uint64, run func(t *testing.T, v *virtual, r *random)) {
 	t.Helper()
-	if few = min(few, *randomFew); *randomHours > 0 {
+	if few = min(few, *randomFew); *randomMany > 0 {
+		few = *randomMany
+	}
+	if *randomHours > 0 || *randomMany > 0 {
 		t.Parallel()
 	}
 	var long time.Duration

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
@@ -25,10 +26,11 @@ type multiWorld struct {
 	t      *testing.T
 	l      *ledger.Ledger
 	over   context.Context
+	admin  *zk.Conn
 	grants [3]atomic.Int64 // of one lock, of two, of three
 }
 
-// roots are where nodes may be deleted.
+// multiRoots are where nodes may be deleted, and permissions taken.
 var multiRoots = []string{"/job/m", "/job/rw", "/job/sem/locks", "/job/sem/leases"}
 
 // some are locks at random, in any order.
@@ -77,7 +79,7 @@ func (w *multiWorld) work(s *zklock.Session) {
 func (w *multiWorld) take(m *zklock.Multi) (h *zklock.MultiHold) {
 	if !w.takes(w.t, m, context.Background(),
 		func(ctx context.Context) (err error) { h, err = m.Acquire(ctx); return err },
-		func(ctx context.Context) (err error) { h, err = m.TryAcquire(ctx); return err }) {
+		func(ctx context.Context) (err error) { h, err = m.TryAcquire(ctx); return err }, zk.ErrNoAuth) {
 		return nil
 	}
 	return h
@@ -96,9 +98,12 @@ func (w *multiWorld) give(h *zklock.MultiHold) {
 }
 
 func (w *multiWorld) strike(s *zklock.Session) {
+	if w.intN(2) == 0 {
+		w.allows(w.admin)
+	}
 	op := []zktest.Op{zktest.Create, zktest.Multi, zktest.Delete, zktest.GetChildren2, zktest.GetData}[w.intN(5)]
 	inject := func(f zktest.Fault) { w.injects(w.srv, f.Session(s.SessionID()).Once().Optional()) }
-	switch w.intN(8) {
+	switch w.intN(12) {
 	case 0, 1:
 		inject(zktest.Before(op).Close())
 	case 2, 3:
@@ -122,17 +127,21 @@ func (w *multiWorld) strike(s *zklock.Session) {
 			w.srv.ExpireSession(id)
 			w.strikes()
 		}
+	case 8, 9:
+		w.deniesSome(w.admin, w.virtual, multiRoots)
+	default: // a response is lost, and then requests are denied
+		inject(zktest.After(op).Call(w.meanwhile(func() { w.deniesSome(w.admin, w.virtual, multiRoots) })).DropReply().Close())
 	}
 }
 
-// I1, I4, I5, I6: whatever answers are lost, nodes deleted and sessions ended: who has several locks has all of them, nobody else has one
+// I1, I4, I5, I6, F60: whatever answers are lost, requests denied, nodes deleted and sessions ended: who has several locks has all of them, nobody else has one
 // of them, nobody waits for ever for one who waits for him, and in the end nothing is left.
 func TestVirtual_Multi_RandomFaults(t *testing.T) {
 	randomWorlds(t, rand.Uint64N(1<<63), 3, func(t *testing.T, v *virtual, r *random) {
 		v.net.SetLatency(time.Millisecond)
 		over, end := context.WithTimeout(context.Background(), 10*time.Minute*r.pace)
 		defer end()
-		w := &multiWorld{virtual: v, random: r, t: t, l: ledger.New(t.Errorf), over: over}
+		w := &multiWorld{virtual: v, random: r, t: t, l: ledger.New(t.Errorf), over: over, admin: v.connect().Conn()}
 		var all sync.WaitGroup
 		var ss []*zklock.Session
 		for range 3 {
@@ -146,6 +155,7 @@ func TestVirtual_Multi_RandomFaults(t *testing.T) {
 			time.Sleep(w.atPace(2 * time.Second))
 			w.strike(ss[w.intN(len(ss))])
 		}
+		w.settles(w.admin)
 		all.Wait()
 		time.Sleep(time.Minute)
 		for _, root := range multiRoots {

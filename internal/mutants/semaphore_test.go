@@ -32,7 +32,7 @@ var semaphore = []mutant{
 		"attempt.withdraw", "if len(a.held) == 0 {", "if len(a.held) > 0 {"}}},
 	{"permits: leases that come late and check nothing stay", "I4, F2", ".", "TestVirtual_Semaphore_Straight_AnswerLost", []Swap{{
 		"attempt.resolveLeases", "		e.reaper.NoteOrphan(leases.path, id)\n		return nil, errRequeue\n", "		return nil, errRequeue\n"}}},
-	{"permits: an orphan is identified by its id alone", "I4, R105", "internal/queue", "TestOrphansIn|TestExplorePermits_Denied|TestVirtual_Semaphore_AnswerLost_NoRead_QueueIsListed_LeasesGo|TestVirtual_Semaphore_RequestLost_NoDelete_LateCopyLeaksNothing", []Swap{{
+	{"permits: an orphan is identified by its id alone", "I4, R105", "internal/queue", "TestOrphansIn|TestExplorePermits_Denied|TestVirtual_Semaphore_AnswerLost_NoRead_QueueIsListed_LeasesGo|TestVirtual_Semaphore_RequestLost_NoDelete_LateCopyLeaksNothing|TestVirtual_Semaphore_RandomFaults", []Swap{{
 		"OrphansIn", "orphans[Orphan{root, id}] {", "func() bool { for o := range orphans { if o.ID == id { if o.Root != root { delete(orphans, o) }; return true } }; return false }() {"}}},
 	{"permits: a session that ends meanwhile passes for a grant", "I6", ".", "TestVirtual_Semaphore_Straight_SessionEndsMeanwhile", []Swap{{
 		"permits.before", "	err = at.withdraw(err)\n", "	if err = at.withdraw(err); e.IsOver() {\n		return nil\n	}\n"}}},
