@@ -8,7 +8,6 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock/internal/answer"
-	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/tap"
@@ -30,12 +29,6 @@ func newEra(z *link.Era, maxLockNodes int) *era {
 	e.reaper = nodes.NewReaper(z, e.lists, e.nodes)
 	e.watches = newWatcher(z, e.nodes)
 	return e
-}
-
-// handleTrace hears how a handle ends, for those who trace.
-type handleTrace interface {
-	lost(err error, at clock.Instant)
-	ended(at clock.Instant, err error)
 }
 
 // attachedEra waits until requests can be sent, and returns the ZooKeeper session they will go out in.

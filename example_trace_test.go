@@ -77,6 +77,26 @@ func ExampleLossReason() {
 	// node_deleted
 }
 
+// A counter of acquires has a label for how they ended.
+func ExampleOutcome() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, err := zklock.NewMutex(s, "/locks/nightly")
+	if err != nil {
+		log.Fatal(err)
+	}
+	hold, err := m.Acquire(ctx)
+	fmt.Println(zklock.Outcome(err))
+	_, err = m.TryAcquire(ctx) // without the hold's context: it is another caller's
+	fmt.Println(zklock.Outcome(err))
+	err = hold.Release(ctx)
+	fmt.Println(err)
+	// Output:
+	// acquired
+	// not_acquired
+	// <nil>
+}
+
 func ExampleSession_Stats() {
 	ctx, s, stop := exampleSession()
 	defer stop()

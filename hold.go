@@ -245,7 +245,7 @@ func (r releasing) wait(p *graceTime) (err error) {
 	switch {
 	case r.lost != nil:
 		err = d.errorf("release", errors.Unwrap(r.lost))
-		h.traceLoss(r.lost, d.lostAt) // who marked it may not have come to that
+		d.traceLoss(r.lost, d.lostAt) // who marked it may not have come to that
 	case r.last:
 		switch why := r.confirm(p); {
 		case why == nil:
@@ -253,14 +253,15 @@ func (r releasing) wait(p *graceTime) (err error) {
 		case errors.Is(why, ErrLost) && !errors.Is(why, ErrNotConfirmed): // which may have another's loss for a reason
 			err = d.errorf("release", why)
 			d.sayLost(link.ErrNodeGone, d.e.LeaseEnd())
-			h.traceLoss(err, r.began)
+			r.lost = err
+			d.traceLoss(err, r.began)
 		default:
 			err = d.errorf("release", why)
 			d.e.Log.Debug("zklock: released", func() []any { return append(d.attrs(), "err", why) })
 		}
 	}
 	if h.trace != nil && r.first {
-		h.trace.ended(r.began, err)
+		h.trace.ended(r.began, err, r.lost != nil)
 	}
 	return err
 }

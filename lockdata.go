@@ -42,6 +42,7 @@ type lockData struct {
 	record    *nodes.GrantRecord // where grants are recorded: the record of this one, from when it may be written. The attempt's, until the grant
 	pair      *pair              // both shares of a pair have it. Otherwise nil
 	handles   map[*Hold]struct{} // I2: the count; re-entry adds one and sends nothing
+	trace     handleTrace        // of the handle to which the lock was granted; nil before, and without traces
 	lost      error
 	lostAt    clock.Instant // when that was seen, or the end of the lease if that came first
 	stays     clock.Instant // of the handle that was granted, once that is released
@@ -95,6 +96,13 @@ type Hold struct {
 	stays   clock.Instant   // of the handle that was granted: until when the node stays at least (WithMinHold); otherwise 0
 	trace   handleTrace     // nil if nobody traces; and
 	values  context.Context // of the context that its AcquireStart returned
+}
+
+// handleTrace is notified of what becomes of a handle and of its hold, if the Session has traces.
+type handleTrace interface {
+	joins(h *Hold, granted handleTrace)
+	lost(err error, at clock.Instant) // the hold, whatever handles it has
+	ended(at clock.Instant, err error, isLost bool)
 }
 
 // holdContext carries the hold. Its Err compares the clock with the lease: after a pause the first look shows the loss, even
@@ -219,6 +227,12 @@ func (h *Hold) busyLocked(a *acquisition) error {
 func (d *lockData) addLocked(h *Hold) {
 	h.d = d
 	d.handles[h] = struct{}{}
+	if h.trace != nil {
+		if d.trace == nil {
+			d.trace = h.trace
+		}
+		h.trace.joins(h, d.trace)
+	}
 }
 
 // behind notes that somebody is ahead, and says whether the call waits. A try does not. Its acquisition fails when its node is

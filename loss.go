@@ -52,9 +52,7 @@ func (d *lockData) tell(node string, cause error, end clock.Instant) bool {
 	}
 	if len(handles) > 0 {
 		d.sayLost(cause, end)
-		for _, h := range handles {
-			h.traceLoss(lost, d.lostAt)
-		}
+		d.traceLoss(lost, d.lostAt)
 	}
 	return len(handles) > 0
 }
@@ -66,10 +64,10 @@ func (d *lockData) sayLost(cause error, end clock.Instant) {
 	}
 }
 
-// traceLoss traces a handle's loss, unless it has been traced.
-func (h *Hold) traceLoss(lost error, at clock.Instant) {
-	if h.trace != nil {
-		h.trace.lost(lost, at)
+// traceLoss traces the loss, unless it has been traced.
+func (d *lockData) traceLoss(lost error, at clock.Instant) {
+	if d.trace != nil {
+		d.trace.lost(lost, at)
 	}
 }
 

@@ -2,7 +2,6 @@ package zklock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"slices"
@@ -11,37 +10,31 @@ import (
 
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/eventlog"
-	"github.com/zklock/zklock/internal/link"
 )
 
-// Trace is what a Session calls as locks are waited for, held, lost and released (WithTrace). Each
-// function is optional. Later versions may have more of them. None is called under a lock of this
-// package, so each may call it.
+// Trace has functions that a Session calls when locks are waited for, held, lost and released (WithTrace). Each function is optional. Later
+// versions may have more of them. None is called under a lock of this package, so each may call it.
 //
-// Every AcquireStart is followed by one AcquireEnd. If that has a Hold, one HoldEnd follows when
-// the hold is released; if the hold is lost before, one HoldLost comes between the two. A Multi's
-// locks each have their own, one after the other, although their nodes may be made before and are
-// under the lease by then; if one of several that it tries in one round trip is taken, the first of
-// them has the error, and the Multi's says which it was. What is refused before it begins is not
-// told: bad arguments, and a Multi out of order.
+// Every AcquireStart is followed by one AcquireEnd. If that has a Hold, one HoldEnd follows when this handle is released. If the hold is lost,
+// one HoldLost comes before each HoldEnd that reports the loss, whatever handles the hold has. A Multi's locks each have their own, one after
+// the other, although their nodes may be made before and are under the lease by then; if one of several that it tries in one round trip is taken, the first of them has the
+// error, and the Multi's says which it was. What is refused before it begins is not told: bad arguments, and a Multi out of order.
 //
-// AcquireStart, AcquireEnd and HoldEnd run on the goroutine that acquires or releases, and one that
-// blocks holds up that call. HoldLost runs on a goroutine of the Session's, one loss after the
-// other, and so does HoldEnd of a hold that is released before its HoldLost has returned. Nobody
-// waits for these, Close neither. None is left out: while one blocks, those after it wait, at some
-// 400 bytes for each lost handle.
+// AcquireStart, AcquireEnd and HoldEnd run on the goroutine that acquires or releases, and one that blocks holds up that call. HoldLost runs
+// on a goroutine of the Session's, one loss after the other, and so does HoldEnd of a handle that is released before HoldLost has returned.
+// Nobody waits for these, Close neither. None is left out: while one blocks, those after it wait, at some 400 bytes for each lost hold.
 //
-// A function that panics is logged, and the call goes on as if it had returned. After
-// runtime.Goexit in AcquireEnd, which testing.T.FailNow calls, nothing is held: the hold is
-// released, with its HoldEnd. Other functions may not be told of that call then, or of others of a
-// Multi's.
+// A function that panics is logged, and the call continues as if it had returned. If AcquireStart panics, the Trace's other functions get an
+// empty context for this call. After runtime.Goexit in AcquireEnd, which testing.T.FailNow calls, nothing is held: the hold is released, with
+// its HoldEnd. Other functions may not be told of that call then, or of others of a Multi's.
 type Trace struct {
 	// AcquireStart is called before an acquire sends anything. The context that it returns gives its values to those with which the other
 	// functions of this Trace are called, to the hold's and to the work's. Its end changes nothing. nil stands for the one that it was given.
 	AcquireStart func(ctx context.Context, a AcquireInfo) context.Context
 	// AcquireEnd is called when the acquire has got the lock or gives up. Its context does not end, nor do the next ones'.
 	AcquireEnd func(ctx context.Context, a AcquireEndInfo)
-	// HoldLost is called when a hold has ended without a release, once for each handle: also when the Session is closed.
+	// HoldLost is called once when a hold has ended without a release: also when the Session is closed. Its context and its Hold are those of
+	// the call to which the lock was granted, although that handle may have been released.
 	HoldLost func(ctx context.Context, h HoldInfo)
 	// HoldEnd is called when a handle is released and the servers have confirmed that, or that is not waited for any longer.
 	HoldEnd func(ctx context.Context, h HoldInfo)
@@ -60,82 +53,28 @@ type AcquireInfo struct {
 type AcquireEndInfo struct {
 	AcquireInfo
 	Hold      *Hold // nil if Err is not
+	First     *Hold // of the same hold, the handle to which the lock was granted: Hold, unless the call re-entered
 	Err       error // what the call returns
 	Waited    time.Duration
 	Place     int  // in the queue, when it was first found to wait: 2 behind one, 1 for a lock-delay. 0 if it never was. Of permits, see Error.Place
 	Requeued  int  // how often it had to queue again, because its session or its node was gone
-	Reentered bool // the owner held the lock already
+	Reentered bool // the owner held the lock already: this is another handle of that hold
 }
 
-// HoldInfo says how a handle ended: lost or released.
+// HoldInfo describes the loss of a hold, or the end of one of its handles.
 type HoldInfo struct {
 	AcquireInfo
-	Hold      *Hold
-	Reentered bool          // its AcquireEnd said so: the hold is not counted twice
-	Held      time.Duration // from AcquireEnd on; of HoldLost to the loss, of HoldEnd to the release
-	Err       error         // of HoldLost, what Hold.Err returns, or Release if that found the loss; of HoldEnd, what Release returns
-	Reason    string        // why it was lost, as LossReason says; "" if it was not
-	// Of HoldEnd: how long its holder went on after the loss; 0 if it was not lost. If the lease ended, it counts from that end, although
-	// a process that stood still may have seen it later.
+	Hold  *Hold
+	First *Hold // the handle to which the lock was granted: one for all handles of a hold, and the Hold of HoldLost
+	// Of HoldEnd: all handles of the hold have been released, and this is the last HoldEnd of the hold. A hold has one such HoldEnd, after
+	// AcquireEnd of each of its handles.
+	Last   bool
+	Held   time.Duration // since the lock was granted: of HoldLost to the loss, of HoldEnd to the release
+	Err    error         // of HoldLost, what Hold.Err returns, or Release if that found the loss; of HoldEnd, what Release returns
+	Reason string        // why the hold was lost, as LossReason says; "" if it was not lost before the release
+	// Of HoldEnd: how long the handle was kept after the loss; 0 if the hold was not lost. If the lease ended, it counts from that end,
+	// although a process that stood still may have seen it later.
 	Overrun time.Duration
-}
-
-// What LossReason returns.
-const (
-	LossNoServer   = "no_server"       // no server answered before the lease ended
-	LossNoQuorum   = "no_quorum"       // a server answered, and no quorum confirmed the session; or the servers refused the heartbeat
-	LossPaused     = "paused"          // this process stood still, and saw the end of the lease too late
-	LossSession    = "session_ended"   // the servers ended the ZooKeeper session
-	LossNode       = "node_deleted"    // somebody else deleted the lock node
-	LossUnreadable = "node_unreadable" // the servers refuse to confirm the lock node
-	LossAuth       = "auth_failed"     // a server refused the credentials
-	LossClosed     = "closed"          // the Session was closed
-	LossOther      = "other"           // a reason that has no word here
-)
-
-var lossReasons = []struct {
-	err    error
-	reason string
-}{ // the first that fits: who was closed or refused may have lost the session by that
-	{ErrAuthFailed, LossAuth}, {ErrClosed, LossClosed}, {link.ErrStoodStill, LossPaused}, {link.ErrSilence, LossNoServer}, {link.ErrNoQuorum, LossNoQuorum},
-	{link.ErrNodeGone, LossNode}, {link.ErrUnreadable, LossUnreadable}, {link.ErrExpired, LossSession}, {ErrLost, LossOther},
-}
-
-// LossReason returns in one word why a hold was lost, for metrics: one of the constants above. err is a hold's Err, or another error around
-// ErrLost; if it has several of these, the first counts. For all others LossReason returns "".
-func LossReason(err error) string {
-	loss := lossIn(err)
-	if loss == nil {
-		return ""
-	}
-	for _, r := range lossReasons {
-		if errors.Is(loss, r.err) {
-			return r.reason
-		}
-	}
-	return LossOther
-}
-
-// lossIn returns the error in the tree that wraps ErrLost itself, beside its reason (lostBecause).
-func lossIn(err error) error {
-	switch e := err.(type) {
-	case interface{ Unwrap() error }:
-		return lossIn(e.Unwrap())
-	case interface{ Unwrap() []error }:
-		all := e.Unwrap()
-		if slices.Contains(all, ErrLost) {
-			return err
-		}
-		for _, branch := range all {
-			if loss := lossIn(branch); loss != nil {
-				return loss
-			}
-		}
-	}
-	if err == ErrLost {
-		return err
-	}
-	return nil
 }
 
 // tracer calls the traces of a Session.
@@ -144,34 +83,45 @@ type tracer struct {
 	log   *eventlog.Log
 	clock *clock.Clock
 
-	mu      sync.Mutex // guards what follows, and what the traced have under it
-	losses  []*traced  // whose HoldLost is to be called, in order
-	telling bool       // a goroutine calls them
+	mu      sync.Mutex    // guards what follows, and what the traced and their holds have under it
+	losses  []*tracedHold // whose HoldLost is to be called, in order
+	telling bool          // a goroutine calls them
+}
+
+// tracedHold is what the handles of a hold share. It lives until the last HoldEnd.
+type tracedHold struct {
+	first   *traced       // the call to which the lock was granted
+	granted clock.Instant // to it
+
+	// Under tracer.mu.
+	handles int // whose HoldEnd has not been called
+	loss    error
+	lostAt  clock.Instant
+	isTold  bool          // HoldLost has been called
+	waiting []*traced     // released handles, whose HoldEnd comes after HoldLost
+	until   clock.Instant // the last release so far
 }
 
 // traced is an acquire, and then the handle that it got.
 type traced struct {
-	t         *tracer
-	info      AcquireInfo
-	ctxs      []context.Context  // with which each trace is called
-	ctx       [1]context.Context // for them, if they are no more
-	began     clock.Instant
-	granted   clock.Instant // written before isOpen, as are the next two
-	h         *Hold
-	reentered bool
+	t     *tracer
+	info  AcquireInfo
+	ctxs  []context.Context  // with which each trace is called
+	ctx   [1]context.Context // for them, if they are no more
+	began clock.Instant
+	hold  *tracedHold // from the grant or the re-entry on; written under lockTable.mu, as is the next
+	h     *Hold
 
 	// Under tracer.mu.
-	isOpen   bool // AcquireEnd has been called
-	loss     error
-	lostAt   clock.Instant
-	isTold   bool     // HoldLost has been called
+	isOpen   bool     // AcquireEnd has been called
 	released *release // nil before
 }
 
 // release is the end of a handle by Release.
 type release struct {
-	at  clock.Instant
-	err error // that it returns
+	at     clock.Instant
+	err    error // that it returns
+	isLost bool  // the hold was lost before
 }
 
 // begin calls each AcquireStart, with the context that the one before returned. It returns one with the last one's values, that does not end.
@@ -179,29 +129,53 @@ func (t *tracer) begin(ctx context.Context, info AcquireInfo) (values context.Co
 	c = &traced{t: t, info: info, began: t.clock.Now()}
 	c.ctxs = c.ctx[:0]
 	for _, trace := range t.all {
-		if trace.AcquireStart != nil {
+		returned := trace.AcquireStart == nil
+		if !returned {
 			t.call("AcquireStart", func() {
 				if got := trace.AcquireStart(ctx, c.info); got != nil {
 					ctx = got
 				}
+				returned = true
 			})
 		}
-		c.ctxs = append(c.ctxs, context.WithoutCancel(ctx))
+		values = context.WithoutCancel(ctx)
+		own := values
+		if !returned { // what the trace put into the context of an outer call must not be taken for this one's
+			own = context.Background()
+		}
+		c.ctxs = append(c.ctxs, own)
 	}
-	return c.ctxs[len(c.ctxs)-1], c
+	return values, c
+}
+
+// joins notes the handle that the call gets, under lockTable.mu. granted is that of the hold's first handle: itself, unless it re-enters.
+func (c *traced) joins(h *Hold, granted handleTrace) {
+	c.h = h
+	if first := granted.(*traced); first != c {
+		c.hold = first.hold
+	} else {
+		c.hold = &tracedHold{first: c, granted: c.t.clock.Now()}
+	}
+	c.t.mu.Lock()
+	defer c.t.mu.Unlock()
+	c.hold.handles++
 }
 
 // acquired calls each AcquireEnd. From then on, HoldLost may be called. ctx is the caller's.
 func (c *traced) acquired(ctx context.Context, h *Hold, info AcquireEndInfo) {
 	t := c.t
-	c.h, c.granted, c.reentered = h, t.clock.Now(), info.Reentered
-	info.AcquireInfo, info.Waited, info.Hold = c.info, since(c.began, c.granted), h
+	if info.AcquireInfo, info.Waited, info.Hold = c.info, since(c.began, t.clock.Now()), h; h != nil {
+		info.First = c.hold.first.h
+	}
 	returned := false
 	defer func() {
+		if h == nil {
+			return
+		}
 		if c.opens() {
 			c.tellEnd()
 		}
-		if !returned && h != nil { // nobody gets it
+		if !returned { // nobody gets it
 			unused(h)
 			_ = h.Release(ctx)
 		}
@@ -214,35 +188,48 @@ func (c *traced) acquired(ctx context.Context, h *Hold, info AcquireEndInfo) {
 	returned = true
 }
 
-// opens notes that AcquireEnd has been called. It says whether the handle has been released already, by a function that AcquireEnd or
-// WithRevocation told of it: then HoldEnd is due.
-func (c *traced) opens() (isReleased bool) {
+// opens notes that AcquireEnd has been called. It reports whether HoldEnd is due: a function that AcquireEnd or WithRevocation has called may
+// have released the handle already.
+func (c *traced) opens() (isDue bool) {
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
 	c.isOpen = true
-	if c.loss != nil {
-		c.queueLocked()
-		return false
+	if c.hold.first == c && c.hold.loss != nil {
+		c.hold.queueLocked()
 	}
-	return c.released != nil
+	return c.released != nil && c.isDueLocked()
 }
 
-// lost notes that the handle is lost, and has HoldLost called once AcquireEnd has been.
+// isDueLocked reports whether HoldEnd of a released handle may be called now. Otherwise what comes before calls it.
+func (c *traced) isDueLocked() bool {
+	if !c.isOpen {
+		return false
+	}
+	if c.hold.loss != nil && !c.hold.isTold {
+		c.hold.waiting = append(c.hold.waiting, c)
+		return false
+	}
+	return true
+}
+
+// lost notes that the hold is lost, and has HoldLost called once AcquireEnd of the granted call has been.
 func (c *traced) lost(err error, at clock.Instant) {
+	h := c.hold
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
-	if c.loss != nil {
+	if h.loss != nil {
 		return
 	}
-	if c.loss, c.lostAt = err, at; c.isOpen {
-		c.queueLocked()
+	if h.loss, h.lostAt = err, at; h.first.isOpen {
+		h.queueLocked()
 	}
 }
 
 // queueLocked puts the loss at the end of those to be told.
-func (c *traced) queueLocked() {
-	c.t.losses = append(c.t.losses, c)
-	c.t.goOnLocked()
+func (h *tracedHold) queueLocked() {
+	t := h.first.t
+	t.losses = append(t.losses, h)
+	t.goOnLocked()
 }
 
 // goOnLocked has the next loss told, if none is. Each is told on a goroutine of its own, so that one that does not return by itself
@@ -265,42 +252,42 @@ func (t *tracer) goOnLocked() {
 	}()
 }
 
-// tell calls each HoldLost, and then each HoldEnd if the handle was released meanwhile.
-func (c *traced) tell() {
+// tell calls each HoldLost, and then each HoldEnd of the handles that were released meanwhile.
+func (h *tracedHold) tell() {
+	c, t := h.first, h.first.t
 	defer func() {
-		c.t.mu.Lock()
-		c.isTold = true
-		isReleased := c.released != nil
-		c.t.mu.Unlock()
-		if isReleased {
-			c.tellEnd()
+		t.mu.Lock()
+		h.isTold = true
+		released := h.waiting
+		h.waiting = nil
+		t.mu.Unlock()
+		for _, r := range released {
+			r.tellEnd()
 		}
 	}()
-	info := c.infoUntil(c.lostAt, c.loss)
-	for i, trace := range c.t.all {
+	info := HoldInfo{AcquireInfo: c.info, Hold: c.h, First: c.h, Held: since(h.granted, h.lostAt), Err: h.loss, Reason: LossReason(h.loss)}
+	for i, trace := range t.all {
 		if trace.HoldLost != nil {
-			c.t.call("HoldLost", func() { trace.HoldLost(c.ctxs[i], info) })
+			t.call("HoldLost", func() { trace.HoldLost(c.ctxs[i], info) })
 		}
 	}
 }
 
-// ended calls each HoldEnd, or leaves that to who comes before: AcquireEnd, HoldLost. err is what Release returns.
-func (c *traced) ended(at clock.Instant, err error) {
+// ended calls each HoldEnd, or leaves that to what comes before: AcquireEnd, HoldLost. err is what Release returns, and isLost that the hold
+// was lost before.
+func (c *traced) ended(at clock.Instant, err error, isLost bool) {
 	c.t.mu.Lock()
-	c.released = &release{at, err}
-	isNext := c.isOpen && (c.loss == nil || c.isTold)
+	c.released = &release{at, err, isLost}
+	isDue := c.isDueLocked()
 	c.t.mu.Unlock()
-	if isNext {
+	if isDue {
 		c.tellEnd()
 	}
 }
 
-// tellEnd calls each HoldEnd, once nothing else is told of the handle.
+// tellEnd calls each HoldEnd.
 func (c *traced) tellEnd() {
-	info := c.infoUntil(c.released.at, c.released.err)
-	if c.loss != nil {
-		info.Overrun = since(c.lostAt, c.released.at)
-	}
+	info := c.end()
 	for i, trace := range c.t.all {
 		if trace.HoldEnd != nil {
 			c.t.call("HoldEnd", func() { trace.HoldEnd(c.ctxs[i], info) })
@@ -308,17 +295,27 @@ func (c *traced) tellEnd() {
 	}
 }
 
-// infoUntil is what is told of the handle's end.
-func (c *traced) infoUntil(at clock.Instant, err error) HoldInfo {
-	info := HoldInfo{AcquireInfo: c.info, Hold: c.h, Reentered: c.reentered, Held: since(c.granted, at), Err: err}
-	if c.loss != nil {
-		info.Reason = LossReason(c.loss)
+// end takes the handle from its hold, and describes its end. That of the last one is the hold's.
+func (c *traced) end() HoldInfo {
+	h, r := c.hold, c.released
+	c.t.mu.Lock()
+	defer c.t.mu.Unlock()
+	h.handles--
+	h.until = max(h.until, r.at)
+	at, isLast := r.at, h.handles == 0
+	if isLast {
+		at = h.until
+	}
+	info := HoldInfo{AcquireInfo: c.info, Hold: c.h, First: h.first.h, Last: isLast, Held: since(h.granted, at), Err: r.err}
+	if r.isLost || isLast && h.loss != nil {
+		info.Reason, info.Overrun = LossReason(h.loss), since(h.lostAt, at)
 	}
 	return info
 }
 
-// since returns how long it was from one instant to the other. A clock that counts the machine's sleep may step back by microseconds.
-func since(from, to clock.Instant) time.Duration { return max(0, to.Sub(from)) }
+// since returns how long it was from one instant to the other, in whole microseconds: a clock that counts the machine's sleep reads two clocks,
+// one after the other, and may step back a little.
+func since(from, to clock.Instant) time.Duration { return max(0, to.Sub(from)).Round(time.Microsecond) }
 
 // call calls a function of a trace.
 func (t *tracer) call(name string, f func()) {

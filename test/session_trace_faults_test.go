@@ -232,6 +232,32 @@ func TestVirtual_TracePanics_IsLogged_AndNothingElseChanges(t *testing.T) {
 	})
 }
 
+// If AcquireStart panics, what the trace has put into the context of an outer call is not taken for this call's. The work's context has it
+// all the same.
+func TestVirtual_AcquireStartPanics_TheOuterCallsValuesAreNotItsOwn(t *testing.T) {
+	type key struct{}
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var told []any
+		s := v.connect(zklock.WithTrace(&zklock.Trace{
+			AcquireStart: func(ctx context.Context, a zklock.AcquireInfo) context.Context {
+				if a.Path == "/inner" {
+					panic("start")
+				}
+				return context.WithValue(ctx, key{}, a.Path)
+			},
+			AcquireEnd: func(ctx context.Context, _ zklock.AcquireEndInfo) { told = append(told, ctx.Value(key{})) },
+			HoldEnd:    func(ctx context.Context, _ zklock.HoldInfo) { told = append(told, ctx.Value(key{})) },
+		}), quiet(t))
+		outer := acquire(t, newMutex(t, s, "/outer"))
+		inner, err := newMutex(t, s, "/inner").Acquire(outer.Context())
+		require.NoError(t, err)
+		require.Equal(t, "/outer", inner.Context().Value(key{}))
+		release(t, inner)
+		release(t, outer)
+		require.Equal(t, []any{"/outer", nil, nil, "/outer"}, told)
+	})
+}
+
 // A goroutine that ends in a trace, as testing.T.FailNow ends it, leaves nothing behind.
 func TestVirtual_TraceEndsTheGoroutine_NothingIsLeft(t *testing.T) {
 	for _, in := range []string{"AcquireStart", "AcquireEnd", "HoldLost", "HoldEnd"} {

@@ -85,10 +85,14 @@ func (l *traced) trace() *zklock.Trace {
 			l.add("%s%s %s after %v, place %d, requeued %d", outcome, again(a.Reentered), called(a.AcquireInfo), a.Waited, a.Place, a.Requeued)
 		},
 		HoldLost: func(_ context.Context, h zklock.HoldInfo) {
-			l.add("lost%s %s after %v: %s", again(h.Reentered), called(h.AcquireInfo), h.Held, h.Reason)
+			l.add("lost %s after %v: %s", called(h.AcquireInfo), h.Held, h.Reason)
 		},
 		HoldEnd: func(_ context.Context, h zklock.HoldInfo) {
-			l.add("end%s %s after %v, overrun %v, lost %v: %s", again(h.Reentered), called(h.AcquireInfo), h.Held, h.Overrun, errors.Is(h.Err, zklock.ErrLost), h.Reason)
+			what := "end"
+			if !h.Last {
+				what = "end of one handle"
+			}
+			l.add("%s %s after %v, overrun %v, lost %v: %s", what, called(h.AcquireInfo), h.Held, h.Overrun, errors.Is(h.Err, zklock.ErrLost), h.Reason)
 		},
 	}
 }
@@ -111,7 +115,7 @@ func TestVirtual_Trace_SaysWhatHappened(t *testing.T) {
 		time.Sleep(time.Second)
 		require.NoError(t, h.Release(t.Context()))
 		require.NoError(t, h.Release(t.Context()), "which ends nothing")
-		require.Equal(t, []string{"end again mutex /job as nightly after 2s, overrun 0s, lost false: ", "end mutex /job as nightly after 3s, overrun 0s, lost false: "}, log.since())
+		require.Equal(t, []string{"end of one handle mutex /job as nightly after 2s, overrun 0s, lost false: ", "end mutex /job as nightly after 3s, overrun 0s, lost false: "}, log.since())
 
 		// A wait and a try, behind somebody.
 		other := acquire(t, newMutex(t, v.connect(), "/job"))
@@ -141,6 +145,82 @@ func TestVirtual_Trace_SaysWhatHappened(t *testing.T) {
 		require.Equal(t, []string{"start mutex /job as nightly", "acquired mutex /job as nightly after 1m0s, place 2, requeued 1"}, log.since())
 		release(t, h)
 	})
+}
+
+// However many handles a hold has, it is lost once, and one HoldEnd is its last: also if AcquireEnd of a re-entry is called when the granted
+// handle has been released.
+func TestVirtual_Trace_SeveralHandles_OneLossAndOneLast(t *testing.T) {
+	for _, isLost := range []bool{false, true} {
+		t.Run(fmt.Sprintf("lost: %v", isLost), func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				var log traced
+				trace := log.trace()
+				told := trace.AcquireEnd
+				trace.AcquireEnd = func(ctx context.Context, a zklock.AcquireEndInfo) {
+					if a.Reentered {
+						time.Sleep(time.Minute)
+					}
+					told(ctx, a)
+				}
+				s := v.connect(zklock.WithTrace(trace))
+				m := newMutex(t, s, "/job")
+				granted := acquire(t, m)
+				log.since()
+				time.Sleep(time.Second)
+				again := make(chan *zklock.Hold)
+				go func() {
+					h, err := m.Acquire(granted.Context())
+					require.NoError(t, err)
+					again <- h
+				}()
+				time.Sleep(time.Second)
+				want, reason := []string{}, ": "
+				if isLost {
+					reason = ": node_deleted"
+					require.NoError(t, v.srv.Delete(granted.Node()))
+					<-granted.Lost()
+					want = append(want, "lost mutex /job after 2s"+reason)
+				}
+				time.Sleep(time.Second)
+				require.Equal(t, isLost, granted.Release(t.Context()) != nil)
+				overrun := func(d time.Duration) string {
+					if !isLost {
+						d = 0
+					}
+					return fmt.Sprintf(", overrun %v, lost %v", d, isLost)
+				}
+				want = append(want, "end of one handle mutex /job after 3s"+overrun(time.Second)+reason)
+				require.Equal(t, append([]string{"start mutex /job"}, want...), log.since())
+				require.Equal(t, isLost, (<-again).Release(t.Context()) != nil)
+				require.Equal(t, []string{
+					"acquired again mutex /job after 0s, place 0, requeued 0",
+					"end mutex /job after 1m1s" + overrun(59*time.Second) + reason,
+				}, log.since())
+			})
+		})
+	}
+}
+
+// The word for metrics is that of what the caller got.
+func TestOutcome(t *testing.T) {
+	other := errors.New("other")
+	for want, errs := range map[string][]error{
+		"acquired":      {nil},
+		"not_acquired":  {zklock.ErrNotAcquired},
+		"canceled":      {context.Canceled, fmt.Errorf("%w: %w", context.Canceled, zklock.ErrClosed)},
+		"deadline":      {context.DeadlineExceeded, fmt.Errorf("%w: %w", context.DeadlineExceeded, zklock.ErrNotConnected)},
+		"not_connected": {zklock.ErrNotConnected},
+		"session_lost":  {zklock.ErrSessionExpired},
+		"closed":        {zklock.ErrClosed},
+		"error":         {other, zklock.ErrAuthFailed, zklock.ErrLost},
+	} {
+		for _, err := range errs {
+			if err != nil {
+				err = &zklock.Error{Op: "acquire", Err: err}
+			}
+			require.Equal(t, want, zklock.Outcome(err))
+		}
+	}
 }
 
 func TestVirtual_Trace_SaysWhatKind(t *testing.T) {

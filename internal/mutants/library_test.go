@@ -209,11 +209,13 @@ var library = []mutant{
 		{"lockData.tell", "d.sayLost(cause, end)", ""},
 		{"lockData.Lose", "if !told || d.e.IsOver() {", "if told {\n\t\td.sayLost(cause, end)\n\t}\n\tif !told || d.e.IsOver() {"}}},
 	{"a release that finds its node gone tells its caller alone", "R91", ".", "TestVirtual_ReleaseFindsTheNodeGone_IsLoggedAndTraced", []Swap{
-		{"releasing.wait", "d.sayLost(link.ErrNodeGone, d.e.LeaseEnd())", ""}, {"releasing.wait", "h.traceLoss(err, r.began)", ""}}},
+		{"releasing.wait", "d.sayLost(link.ErrNodeGone, d.e.LeaseEnd())", ""}, {"releasing.wait", "d.traceLoss(err, r.began)", ""}}},
 	{"a loss is told before the acquire's end", "Trace", ".", "TestVirtual_LostDuringAcquireEnd_IsToldAfterIt", []Swap{{
-		"traced.lost", "c.lostAt = err, at; c.isOpen {", "c.lostAt = err, at; true {"}}},
+		"traced.lost", "h.lostAt = err, at; h.first.isOpen {", "h.lostAt = err, at; true {"}}},
 	{"a hold's end is told before its loss", "Trace", ".", "TestVirtual_HoldLostBlocks_NobodyWaits", []Swap{{
-		"traced.ended", "(c.loss == nil || c.isTold)", "true"}}},
+		"traced.isDueLocked", "c.hold.loss != nil && !c.hold.isTold {", "false {"}}},
+	{"the first handle that is released ends the hold", "Trace", ".", "TestVirtual_Trace_SaysWhatHappened|TestVirtual_Trace_SeveralHandles", []Swap{{
+		"traced.end", "h.handles == 0", "true"}}},
 	{"an owner's calls are served at once", "I2", ".", "TestLockTable_OneCallAtATime", []Swap{{
 		"lockTable.enter", "return d.acquiring, h.busyLocked(d.acquiring)", "return d.acquiring, nil"}}},
 

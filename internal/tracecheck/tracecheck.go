@@ -1,6 +1,6 @@
 // Package tracecheck holds what a Session traces against what zklock.Trace promises. The tests have it in each Session that they connect, so
-// that every test, random world and frame asks: does each acquire start and end once, does each handle end once, and is each loss told once
-// and in its place?
+// that every test, random world and frame asks: does each acquire start and end once, does each handle end once, one of a hold's handles as
+// the last, and is each loss told once and in its place?
 package tracecheck
 
 import (
@@ -16,23 +16,36 @@ import (
 // Check is the record of a Session's traces.
 type Check struct {
 	mu      sync.Mutex
-	calls   map[*call]bool // that have not ended
+	calls   map[*call]bool         // that have not ended
+	holds   map[*zklock.Hold]*held // that have not ended, by their first handle
 	wrong   []error
 	changed chan struct{} // closed with each trace
 }
 
 // call is an acquire and its handle.
 type call struct {
-	info           zklock.AcquireInfo
-	ended          bool
-	hold           *zklock.Hold
-	lost, released bool
+	check    *Check
+	info     zklock.AcquireInfo
+	ended    bool
+	hold     *zklock.Hold
+	of       *held // what it is a handle of
+	released bool
+}
+
+// held is a hold with all its handles.
+type held struct {
+	first        *zklock.Hold
+	granted      *call // nil until its AcquireEnd, which can come after that of a handle that re-enters
+	handles      int   // that have not been released
+	lost, isOver bool  // isOver: the last HoldEnd was called
 }
 
 type key struct{ *Check }
 
 // New returns an empty record.
-func New() *Check { return &Check{calls: map[*call]bool{}, changed: make(chan struct{})} }
+func New() *Check {
+	return &Check{calls: map[*call]bool{}, holds: map[*zklock.Hold]*held{}, changed: make(chan struct{})}
+}
 
 // Option has the Session that is connected with it checked.
 func (c *Check) Option() zklock.Option {
@@ -51,7 +64,7 @@ func (c *Check) Option() zklock.Option {
 }
 
 func (c *Check) start(ctx context.Context, a zklock.AcquireInfo) context.Context {
-	k := &call{info: a}
+	k := &call{check: c, info: a}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.calls[k] = true
@@ -89,37 +102,66 @@ func (k *call) end(a zklock.AcquireEndInfo) string {
 	case a.Waited < 0 || a.Place < 0 || a.Requeued < 0 || a.Reentered && (a.Err != nil || a.Place > 0):
 		return fmt.Sprintf("AcquireEnd with %+v", a)
 	}
-	k.ended, k.hold = true, a.Hold
+	if k.ended, k.hold = true, a.Hold; a.Hold != nil {
+		return k.joins(a)
+	}
+	return ""
+}
+
+// joins adds the handle to its hold.
+func (k *call) joins(a zklock.AcquireEndInfo) string {
+	k.of = k.check.holds[a.First]
+	if k.of == nil {
+		k.of = &held{first: a.First}
+		k.check.holds[a.First] = k.of
+	}
+	k.of.handles++
+	switch {
+	case a.Reentered != (a.Hold != a.First):
+		return fmt.Sprintf("AcquireEnd with %+v", a)
+	case a.Reentered:
+	case k.of.granted != nil:
+		return "AcquireEnd of a hold that another call was granted"
+	default:
+		k.of.granted = k
+	}
 	return ""
 }
 
 func (k *call) lose(h zklock.HoldInfo) string {
 	switch {
-	case k.hold == nil || h.Hold != k.hold:
-		return "HoldLost of another hold than AcquireEnd's"
-	case k.lost:
+	case k.hold == nil || h.Hold != k.hold || h.First != k.hold || k.of.granted != k:
+		return "HoldLost of another hold than the granted AcquireEnd's"
+	case k.of.lost:
 		return "HoldLost a second time"
-	case k.released:
-		return "HoldLost after HoldEnd"
+	case k.of.isOver:
+		return "HoldLost after the last HoldEnd"
 	case !errors.Is(h.Err, zklock.ErrLost) || h.Reason == "" || h.Reason != zklock.LossReason(h.Err) || h.Held < 0:
 		return fmt.Sprintf("HoldLost with %+v", h)
 	}
-	k.lost = true
+	k.of.lost = true
 	return ""
 }
 
 func (k *call) release(h zklock.HoldInfo) string {
+	foundLost := errors.Is(h.Err, zklock.ErrLost) && !errors.Is(h.Err, zklock.ErrNotConfirmed) // which may have another's loss for a reason
 	switch {
-	case k.hold == nil || h.Hold != k.hold:
+	case k.hold == nil || h.Hold != k.hold || h.First != k.of.first:
 		return "HoldEnd of another hold than AcquireEnd's"
 	case k.released:
 		return "HoldEnd a second time"
-	case (h.Reason != "") != k.lost, k.lost && !errors.Is(h.Err, zklock.ErrLost): // a release may not be confirmed because of another's loss
-		return fmt.Sprintf("HoldEnd with the error %v and the reason %q; HoldLost was called: %v", h.Err, h.Reason, k.lost)
-	case h.Held < 0 || h.Overrun < 0 || h.Overrun > 0 && !k.lost:
+	case h.Reason != "" && !k.of.lost, h.Reason == "" && foundLost, h.Reason != "" && !foundLost && !h.Last:
+		return fmt.Sprintf("HoldEnd with the error %v and the reason %q; HoldLost was called: %v", h.Err, h.Reason, k.of.lost)
+	case h.Held < 0 || h.Overrun < 0 || h.Overrun > 0 && !k.of.lost:
 		return fmt.Sprintf("HoldEnd with %+v", h)
+	case h.Last && (k.of.isOver || k.of.granted == nil):
+		return "HoldEnd as the last before the granted AcquireEnd, or a second time"
 	}
 	k.released = true
+	if k.of.handles--; h.Last {
+		k.of.isOver = true
+		delete(k.check.holds, k.of.first)
+	}
 	return ""
 }
 
@@ -147,8 +189,13 @@ func (c *Check) open() error {
 		switch {
 		case !k.ended:
 			return fmt.Errorf("%+v: no AcquireEnd", k.info)
-		case k.hold != nil && !k.lost && !k.released:
+		case k.hold != nil && !k.of.lost && !k.released:
 			return fmt.Errorf("%+v: neither HoldLost nor HoldEnd", k.info)
+		}
+	}
+	for first, h := range c.holds {
+		if h.handles == 0 {
+			return fmt.Errorf("%p: no HoldEnd was the last", first)
 		}
 	}
 	return nil
