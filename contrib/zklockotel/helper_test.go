@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/instrumentation"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -170,40 +171,48 @@ type numbers map[string]float64
 
 func (sc *scene) numbers() numbers {
 	sc.t.Helper()
+	n := numbers{}
+	sc.collect(func(_ instrumentation.Scope, name string, set attribute.Set, value, sum float64) {
+		key := func(name string) string {
+			return strings.ReplaceAll(name+"{"+set.Encoded(attribute.DefaultEncoder())+"}", "zklock.", "")
+		}
+		if n[key(name)] = value; sum >= 0 {
+			n[key(name+".sum")] = sum
+		}
+	})
+	return n
+}
+
+// collect calls f with each number: of a histogram the count and the sum, and of others the value and -1.
+func (sc *scene) collect(f func(scope instrumentation.Scope, name string, set attribute.Set, value, sum float64)) {
+	sc.t.Helper()
 	synctest.Wait()
 	var all metricdata.ResourceMetrics
 	require.NoError(sc.t, sc.reader.Collect(context.Background(), &all))
-	n := numbers{}
 	for _, scope := range all.ScopeMetrics {
 		for _, m := range scope.Metrics {
 			switch data := m.Data.(type) {
 			case metricdata.Histogram[float64]:
 				for _, p := range data.DataPoints {
-					n.put(m.Name, p.Attributes, float64(p.Count))
-					n.put(m.Name+".sum", p.Attributes, p.Sum)
+					f(scope.Scope, m.Name, p.Attributes, float64(p.Count), p.Sum)
 				}
 			case metricdata.Sum[int64]:
 				for _, p := range data.DataPoints {
-					n.put(m.Name, p.Attributes, float64(p.Value))
+					f(scope.Scope, m.Name, p.Attributes, float64(p.Value), -1)
 				}
 			case metricdata.Gauge[int64]:
 				for _, p := range data.DataPoints {
-					n.put(m.Name, p.Attributes, float64(p.Value))
+					f(scope.Scope, m.Name, p.Attributes, float64(p.Value), -1)
 				}
 			case metricdata.Gauge[float64]:
 				for _, p := range data.DataPoints {
-					n.put(m.Name, p.Attributes, p.Value)
+					f(scope.Scope, m.Name, p.Attributes, p.Value, -1)
 				}
 			default:
 				sc.t.Fatalf("%s has %T", m.Name, data)
 			}
 		}
 	}
-	return n
-}
-
-func (n numbers) put(name string, set attribute.Set, value float64) {
-	n[strings.TrimPrefix(name, "zklock.")+"{"+set.Encoded(attribute.DefaultEncoder())+"}"] = value
 }
 
 // of returns the numbers of one metric, by attributes.

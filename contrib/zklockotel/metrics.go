@@ -62,7 +62,7 @@ func newInstruments(m metric.Meter) (in instruments, err error) {
 	errs = append(errs, err)
 	in.leaseLeft, err = m.Float64ObservableGauge("zklock.lease.left", metric.WithUnit("s"), metric.WithDescription("How long the holds may be relied on if no further answer comes."))
 	errs = append(errs, err)
-	in.isLeader, err = m.Int64ObservableGauge("zklock.is_leader", metric.WithDescription("1 if this Session leads the election, else 0."))
+	in.isLeader, err = m.Int64ObservableGauge("zklock.is_leader", metric.WithUnit("1"), metric.WithDescription("1 if this Session leads the election, else 0."))
 	return in, errors.Join(append(errs, err)...)
 }
 
@@ -122,9 +122,9 @@ func (s *series) of(k key) metric.MeasurementOption {
 	if ok {
 		return set
 	}
-	attrs := append(slices.Clone(s.base), attribute.String("lock", k.lock))
+	attrs := append(slices.Clone(s.base), attribute.String("zklock.lock", k.lock))
 	if k.kind != "" {
-		attrs = append(attrs, attribute.String("kind", k.kind))
+		attrs = append(attrs, attribute.String("zklock.kind", k.kind))
 	}
 	if k.more != "" {
 		attrs = append(attrs, attribute.String(k.more, k.value))

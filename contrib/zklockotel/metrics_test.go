@@ -126,6 +126,29 @@ func TestMetrics_SeveralHandles_OneLossAndTheLastOverrun(t *testing.T) {
 	}
 }
 
+// A trace before ours may keep AcquireEnd of a re-entry back until the granted handle is released. The hold counts once all the same.
+func TestMetrics_ReentryTracedLate_CountsOnce(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, sc *scene) {
+		tel := sc.telemetry()
+		s := sc.connect(zklock.WithTrace(&zklock.Trace{AcquireEnd: func(_ context.Context, a zklock.AcquireEndInfo) {
+			if a.Reentered {
+				time.Sleep(time.Minute)
+			}
+		}}), tel.Option())
+		m := sc.mutex(s, "/job")
+		granted := sc.acquire(t.Context(), m)
+		end := sc.waitsFor(granted.Context(), m)
+		sc.release(granted)
+		again, err := end()
+		require.NoError(t, err)
+		sc.release(again)
+		n := sc.numbers()
+		require.Equal(t, map[string]float64{"kind=mutex,lock=/job": 1}, n.of("hold.duration"))
+		require.InDelta(t, 60, n.of("hold.duration.sum")["kind=mutex,lock=/job"], 1e-3)
+		require.Zero(t, zklockotel.Remembered(tel))
+	})
+}
+
 // The gauges are the Session's numbers as they are when somebody collects, and go with the Session.
 func TestMetrics_Gauges(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
@@ -362,7 +385,7 @@ func TestMetrics_NamesAndUnits(t *testing.T) {
 			"zklock.hold.duration":         "metricdata.Histogram[float64] s",
 			"zklock.overrun":               "metricdata.Histogram[float64] s",
 			"zklock.holds.lost":            "metricdata.Sum[int64] {hold}",
-			"zklock.is_leader":             "metricdata.Gauge[int64] ",
+			"zklock.is_leader":             "metricdata.Gauge[int64] 1",
 			"zklock.waiting":               "metricdata.Sum[int64] {acquire}",
 			"zklock.holds":                 "metricdata.Sum[int64] {hold}",
 			"zklock.holds.lost_unreleased": "metricdata.Sum[int64] {hold}",

@@ -5,7 +5,6 @@ package zklockotel
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -18,15 +17,15 @@ import (
 
 // op is an acquire, and then the handle that it got. The context that acquireStart returns has it.
 type op struct {
-	span           trace.Span
-	caller         trace.SpanContext // of the span in the context that the acquire was given
-	began, granted time.Time
+	span   trace.Span
+	caller trace.SpanContext // of the span in the context that the acquire was given
+	began  time.Time
 }
 
 type opKey struct{ t *Telemetry }
 
-// opFrom returns the op that the context carries. It returns one without a span if it carries none, because acquireStart panicked: the
-// TracerProvider is the program's.
+// opFrom returns the op that the context carries. It returns one without a span if acquireStart panicked, because the TracerProvider is the
+// program's: then the context is empty.
 func (t *Telemetry) opFrom(ctx context.Context) *op {
 	if o, ok := ctx.Value(opKey{t}).(*op); ok {
 		return o
@@ -34,13 +33,22 @@ func (t *Telemetry) opFrom(ctx context.Context) *op {
 	return &op{span: trace.SpanFromContext(context.Background())}
 }
 
-// grant is what all handles of a hold share.
-type grant struct {
-	handles []*zklock.Hold // that are not released
-	isLost  bool           // counted as such
-	first   *zklock.Hold
-	span    trace.SpanContext // of the first
-	since   time.Time
+// hold is a hold whose handles are not all released.
+type hold struct {
+	first    *zklock.Hold      // its first handle, which may have been released
+	span     trace.SpanContext // of that
+	election string            // the lock attribute, if it is a leadership
+}
+
+// isLost reports whether the hold was lost. Err compares the clock with the lease, and Lost is that of all handles.
+func (h hold) isLost() bool {
+	_ = h.first.Err()
+	select {
+	case <-h.first.Lost():
+		return true
+	default:
+		return false
+	}
 }
 
 func (t *Telemetry) acquireStart(ctx context.Context, a zklock.AcquireInfo) context.Context {
@@ -74,9 +82,9 @@ func (t *Telemetry) acquireStart(ctx context.Context, a zklock.AcquireInfo) cont
 func (t *Telemetry) acquireEnd(ctx context.Context, a zklock.AcquireEndInfo) {
 	lock, o := t.series.name(a.AcquireInfo), t.opFrom(ctx)
 	ctx = trace.ContextWithSpan(ctx, o.span)
-	o.granted = time.Now()
+	now := time.Now()
 	if !a.Reentered {
-		t.inst.acquired.Record(ctx, a.Waited.Seconds(), t.series.of(key{lock, a.Kind, "outcome", outcomeOf(a.Err)}))
+		t.inst.acquired.Record(ctx, a.Waited.Seconds(), t.series.of(key{lock, a.Kind, "zklock.outcome", zklock.Outcome(a.Err)}))
 	}
 	if a.Kind == election {
 		defer t.stood(lock) // last: in between, it leads
@@ -90,9 +98,9 @@ func (t *Telemetry) acquireEnd(ctx context.Context, a zklock.AcquireEndInfo) {
 	}
 	if !a.Reentered {
 		_, wait := t.tracer.Start(ctx, "wait", trace.WithTimestamp(o.began))
-		wait.End(trace.WithTimestamp(o.granted))
+		wait.End(trace.WithTimestamp(now))
 	}
-	attrs := make([]attribute.KeyValue, 0, 5)
+	attrs := append(make([]attribute.KeyValue, 0, 7), t.serverAttrs()...)
 	if a.Place > 0 {
 		attrs = append(attrs, attribute.Int("zklock.place", a.Place))
 	}
@@ -109,7 +117,7 @@ func (t *Telemetry) acquireEnd(ctx context.Context, a zklock.AcquireEndInfo) {
 			record(o.span, a.Err)
 			o.span.SetStatus(codes.Error, valid(a.Err.Error()))
 		}
-		t.end(o, o.granted)
+		t.end(o, now)
 	}
 }
 
@@ -121,70 +129,37 @@ func record(span trace.Span, err error) {
 	span.RecordError(err)
 }
 
-var outcomes = []struct {
-	err     error
-	outcome string
-}{ // the first that fits: the cause of a context can be any error
-	{context.Canceled, "canceled"}, {context.DeadlineExceeded, "deadline"}, {zklock.ErrNotAcquired, "not_acquired"},
-	{zklock.ErrNotConnected, "not_connected"}, {zklock.ErrSessionExpired, "session_lost"}, {zklock.ErrClosed, "closed"},
-}
-
-// outcomeOf says in one word how an acquire ended.
-func outcomeOf(err error) string {
-	if err == nil {
-		return "acquired"
-	}
-	for _, o := range outcomes {
-		if errors.Is(err, o.err) {
-			return o.outcome
-		}
-	}
-	return "error"
-}
-
-// got counts a handle, and returns the span of the first one of its hold.
+// got notes a hold that was granted, and returns the span of its first handle.
 func (t *Telemetry) got(lock string, a zklock.AcquireEndInfo, o *op) trace.SpanContext {
-	node := a.Hold.Node()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if a.Reentered {
+		return t.mu.holds[a.First].span
+	}
+	h := hold{first: a.First, span: o.span.SpanContext()}
 	if a.Kind == election {
-		t.mu.elections[lock] = append(t.mu.elections[lock], a.Hold)
+		h.election = lock
 	}
-	g := t.mu.grants[node]
-	if g == nil {
-		g = &grant{first: a.Hold, span: o.span.SpanContext(), since: o.granted}
-		t.mu.grants[node] = g
-	}
-	g.handles = append(g.handles, a.Hold)
-	return g.span
+	t.mu.holds[a.First] = h
+	return h.span
 }
 
 func (t *Telemetry) holdLost(ctx context.Context, h zklock.HoldInfo) {
-	o, node := t.opFrom(ctx), h.Hold.Node()
-	ctx = trace.ContextWithSpan(ctx, o.span)
-	t.mu.Lock()
-	g := t.mu.grants[node]
-	isFirst := g != nil && !g.isLost
-	if isFirst {
-		g.isLost = true
-	}
-	t.mu.Unlock()
-	if isFirst {
-		t.inst.lost.Add(ctx, 1, t.series.of(key{lock: t.series.name(h.AcquireInfo), more: "reason", value: h.Reason}))
-	}
-	if o.span.IsRecording() {
-		o.span.AddEvent("lost", trace.WithTimestamp(o.granted.Add(h.Held)),
-			trace.WithAttributes(attribute.String("zklock.reason", h.Reason), attribute.String("zklock.error", valid(h.Err.Error()))))
-		o.span.SetStatus(codes.Error, valid(h.Err.Error()))
-	}
+	ctx = trace.ContextWithSpan(ctx, t.opFrom(ctx).span)
+	t.inst.lost.Add(ctx, 1, t.series.of(key{lock: t.series.name(h.AcquireInfo), more: "zklock.reason", value: h.Reason}))
 }
 
+// holdEnd ends the span of a handle, and a hold with the last of its handles.
 func (t *Telemetry) holdEnd(ctx context.Context, h zklock.HoldInfo) {
-	now, o, lock := time.Now(), t.opFrom(ctx), t.series.name(h.AcquireInfo)
+	now, o := time.Now(), t.opFrom(ctx)
 	ctx = trace.ContextWithSpan(ctx, o.span)
-	defer t.letGo()
-	if held, isLast := t.gave(lock, h, now); isLast {
-		t.inst.held.Record(ctx, held.Seconds(), t.series.of(key{lock: lock, kind: h.Kind}))
+	if h.Last {
+		t.mu.Lock()
+		delete(t.mu.holds, h.First)
+		t.mu.Unlock()
+		defer t.letGo()
+		lock := t.series.name(h.AcquireInfo)
+		t.inst.held.Record(ctx, h.Held.Seconds(), t.series.of(key{lock: lock, kind: h.Kind}))
 		if h.Reason != "" {
 			t.inst.overrun.Record(ctx, h.Overrun.Seconds(), t.series.of(key{lock: lock}))
 		}
@@ -193,38 +168,16 @@ func (t *Telemetry) holdEnd(ctx context.Context, h zklock.HoldInfo) {
 		return
 	}
 	switch {
+	case h.Err == nil:
 	case h.Reason != "":
+		o.span.AddEvent("lost", trace.WithTimestamp(now.Add(-h.Overrun)),
+			trace.WithAttributes(attribute.String("zklock.reason", h.Reason), attribute.String("zklock.error", valid(h.Err.Error()))))
+		o.span.SetStatus(codes.Error, valid(h.Err.Error()))
 		o.span.SetAttributes(attribute.Float64("zklock.overrun", h.Overrun.Seconds()))
-	case h.Err != nil:
+	default:
 		record(o.span, h.Err)
 	}
 	t.end(o, now)
-}
-
-// gave counts a handle that was released, and says whether it was the last one of its hold, and how long that was held.
-func (t *Telemetry) gave(lock string, h zklock.HoldInfo, now time.Time) (held time.Duration, isLast bool) {
-	node := h.Hold.Node()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if h.Kind == election {
-		holds := slices.DeleteFunc(t.mu.elections[lock], func(other *zklock.Hold) bool { return other == h.Hold })
-		if t.mu.elections[lock] = holds; len(holds) == 0 {
-			delete(t.mu.elections, lock)
-		}
-	}
-	g := t.mu.grants[node]
-	if g == nil {
-		return 0, false
-	}
-	g.handles = slices.DeleteFunc(g.handles, func(other *zklock.Hold) bool { return other == h.Hold })
-	if len(g.handles) > 0 {
-		return 0, false
-	}
-	delete(t.mu.grants, node)
-	if g.first != h.Hold { // the first one was released before
-		return now.Sub(g.since), true
-	}
-	return h.Held, true
 }
 
 // end ends the span, and forgets the op.

@@ -5,6 +5,8 @@ package zklockotel_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/sdk/instrumentation"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
@@ -165,15 +168,16 @@ func TestSpan_Lost_SaysWhenAndWhy_AndEndsWithTheRelease(t *testing.T) {
 		lost := time.Now()
 		time.Sleep(5 * time.Second)
 		require.Empty(t, sc.named("mutex /job"), "work may still run")
-		sc.release(hold)
+		err := hold.Release(t.Context())
+		require.ErrorIs(t, err, zklock.ErrLost)
 
 		span := sc.one("mutex /job")
 		require.Equal(t, []string{"lost"}, events(span))
 		e := span.Events()[0]
 		require.WithinDuration(t, lost, e.Time, time.Millisecond)
 		require.Equal(t, zklock.LossNode, attrOf(e.Attributes, "reason").AsString())
-		require.Equal(t, hold.Err().Error(), attrOf(e.Attributes, "error").AsString())
-		require.Equal(t, sdktrace.Status{Code: codes.Error, Description: hold.Err().Error()}, span.Status())
+		require.Equal(t, err.Error(), attrOf(e.Attributes, "error").AsString())
+		require.Equal(t, sdktrace.Status{Code: codes.Error, Description: err.Error()}, span.Status())
 		require.Equal(t, time.Now(), span.EndTime())
 		require.InDelta(t, 5, attrOf(span.Attributes(), "overrun").AsFloat64(), 1e-3)
 		require.Zero(t, zklockotel.Remembered(tel))
@@ -204,7 +208,12 @@ func TestSpan_SuspendedAndBack(t *testing.T) {
 		}
 		es := sc.one("mutex /held").Events()
 		require.True(t, es[0].Time.Equal(suspended.Time) && es[1].Time.Equal(back.Time))
-		require.Equal(t, sc.srv.Addr(), attrOf(es[1].Attributes, "server").AsString())
+		for _, attrs := range [][]attribute.KeyValue{es[1].Attributes, sc.one("mutex /held").Attributes()} {
+			set := attribute.NewSet(attrs...)
+			host, _ := set.Value("server.address")
+			port, _ := set.Value("server.port")
+			require.Equal(t, sc.srv.Addr(), fmt.Sprintf("%s:%d", host.AsString(), port.AsInt64()))
+		}
 	})
 }
 
@@ -320,6 +329,88 @@ func TestSpan_Panics(t *testing.T) {
 		sc.one("mutex /b")
 		require.Zero(t, zklockotel.Remembered(tel))
 	})
+}
+
+// panicking has tracers that panic where they should start the span of one lock.
+type panicking struct{ trace.TracerProvider }
+
+func (p panicking) Tracer(name string, opts ...trace.TracerOption) trace.Tracer {
+	return panickingTracer{p.TracerProvider.Tracer(name, opts...)}
+}
+
+type panickingTracer struct{ trace.Tracer }
+
+func (p panickingTracer) Start(ctx context.Context, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
+	if name == "mutex /inner" {
+		panic(name)
+	}
+	return p.Tracer.Start(ctx, name, opts...)
+}
+
+// If the span of an acquire under a hold cannot be started, the span of that hold is not taken for it: neither an acquire that fails nor a
+// release ends it.
+func TestSpan_PanicsUnderAHold_OuterSpanStays(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, sc *scene) {
+		tel := sc.telemetry(zklockotel.WithTracerProvider(panicking{sc.tracers}))
+		s := sc.connect(tel.Option())
+		outer, inner := sc.acquire(t.Context(), sc.mutex(s, "/outer")), sc.mutex(s, "/inner")
+		hold := sc.acquire(outer.Context(), inner)
+		_, err := inner.TryAcquire(zklock.WithOwner(outer.Context(), zklock.NewOwner("another")))
+		require.ErrorIs(t, err, zklock.ErrNotAcquired)
+		time.Sleep(time.Second)
+		sc.release(hold)
+		require.Equal(t, []string{"wait"}, sc.names())
+		time.Sleep(time.Second)
+		sc.release(outer)
+		span := sc.one("mutex /outer")
+		require.Equal(t, 2*time.Second, span.EndTime().Sub(span.StartTime()))
+		require.Equal(t, outer.Node(), attrOf(span.Attributes(), "node").AsString())
+		require.Equal(t, map[string]float64{"kind=mutex,lock=/outer": 1, "kind=mutex,lock=/inner": 1}, sc.numbers().of("hold.duration"))
+		require.Zero(t, zklockotel.Remembered(tel))
+	})
+}
+
+// Every attribute has a prefix of its own, or a name of OpenTelemetry's conventions; spans and metrics say which version they are of.
+func TestAttributes_HavePrefixes_AndTheScopeAVersion(t *testing.T) {
+	require.NotEmpty(t, zklockotel.Version())
+	inVirtualTime(t, func(t *testing.T, sc *scene) {
+		s, _ := sc.watched()
+		hold := sc.acquire(t.Context(), sc.mutex(s, "/job"))
+		require.True(t, sc.srv.DropConnection(s.SessionID()))
+		time.Sleep(time.Second)
+		require.NoError(t, sc.srv.Delete(hold.Node()))
+		<-hold.Lost()
+		sc.release(hold)
+		var keys []attribute.KeyValue
+		for _, span := range sc.spans.Ended() {
+			require.Equal(t, zklockotel.Version(), span.InstrumentationScope().Version)
+			keys = append(keys, span.Attributes()...)
+			for _, e := range span.Events() {
+				keys = append(keys, e.Attributes...)
+			}
+		}
+		sc.collect(func(scope instrumentation.Scope, _ string, set attribute.Set, _, _ float64) {
+			require.Equal(t, zklockotel.Version(), scope.Version)
+			keys = append(keys, set.ToSlice()...)
+		})
+		seen := map[attribute.Key]bool{}
+		for _, kv := range keys {
+			seen[kv.Key] = true
+			require.Regexp(t, `^(zklock\.|server\.(address|port)$)`, kv.Key)
+		}
+		for _, want := range []attribute.Key{"server.address", "zklock.lock", "zklock.kind", "zklock.outcome", "zklock.reason", "zklock.path", "zklock.error"} {
+			require.True(t, seen[want], want)
+		}
+	})
+	const path = "github.com/zklock/zklock/contrib/zklockotel"
+	for want, info := range map[string]*debug.BuildInfo{
+		"":       nil,
+		"v0.1.0": {Main: debug.Module{Path: "example.com/service", Version: "v1.0.0"}, Deps: []*debug.Module{{Path: path, Version: "v0.1.0"}}},
+		"v0.2.0": {Deps: []*debug.Module{{Path: path, Version: "v0.1.0", Replace: &debug.Module{Path: "example.com/fork", Version: "v0.2.0"}}}},
+		"v0.3.0": {Main: debug.Module{Path: path, Version: "v0.3.0"}},
+	} {
+		require.Equal(t, want, zklockotel.VersionIn(info))
+	}
 }
 
 // A release that nobody confirms was held to the end: an exception, and no error status.

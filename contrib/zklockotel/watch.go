@@ -6,7 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net"
 	"slices"
+	"strconv"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -42,6 +45,7 @@ func (t *Telemetry) Watch(s *zklock.Session) error {
 	t.unregister() // the new callback observes what the one before has left
 	t.setOver(false)
 	t.watched.session, t.watched.observed = s, observed
+	t.attachedTo(s.Stats().Server)
 	changes := s.Changes(context.Background())
 	go func() { // ends with the Session
 		for c := range changes {
@@ -50,6 +54,25 @@ func (t *Telemetry) Watch(s *zklock.Session) error {
 		t.closed(s)
 	}()
 	return nil
+}
+
+// attachedTo notes the server of the Session, and returns its attributes: none if it is not known.
+func (t *Telemetry) attachedTo(server string) (attrs []attribute.KeyValue) {
+	if host, port, err := net.SplitHostPort(server); err == nil {
+		n, _ := strconv.Atoi(port)
+		attrs = []attribute.KeyValue{attribute.String("server.address", valid(host)), attribute.Int("server.port", n)}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.mu.server = attrs
+	return attrs
+}
+
+// serverAttrs returns the attributes of the server that the Session was last attached to.
+func (t *Telemetry) serverAttrs() []attribute.KeyValue {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mu.server
 }
 
 // closed says that a Session which was watched is closed.
@@ -73,7 +96,7 @@ func (t *Telemetry) letGo() {
 	isOver := func() bool {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		return t.mu.isOver && len(t.mu.grants) == 0
+		return t.mu.isOver && len(t.mu.holds) == 0
 	}
 	if !isOver() {
 		return
@@ -120,16 +143,17 @@ func (t *Telemetry) observe(s *zklock.Session, o metric.Observer) {
 	}
 }
 
+// unreleased returns the holds whose handles are not all released.
+func (t *Telemetry) unreleased() []hold {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Collect(maps.Values(t.mu.holds))
+}
+
 // lost counts the holds that were lost and are not released. It asks the holds: the Session forgets them when it is closed.
 func (t *Telemetry) lost() (n int64) {
-	t.mu.Lock()
-	handles := make([]*zklock.Hold, 0, len(t.mu.grants))
-	for _, g := range t.mu.grants {
-		handles = append(handles, g.handles[0])
-	}
-	t.mu.Unlock()
-	for _, h := range handles {
-		if errors.Is(h.Err(), zklock.ErrLost) {
+	for _, h := range t.unreleased() {
+		if h.isLost() {
 			n++
 		}
 	}
@@ -155,20 +179,19 @@ func (t *Telemetry) stood(lock string) {
 // leaders returns 1 for each election in which a hold stands, and 0 for the others with a candidate or a hold that is not released. It asks the
 // holds, so that a pause of the process shows.
 func (t *Telemetry) leaders() map[string]int64 {
+	leads := make(map[string]int64)
 	t.mu.Lock()
-	elections := make(map[string][]*zklock.Hold, len(t.mu.elections))
 	for lock := range t.mu.standing {
-		elections[lock] = nil
-	}
-	for lock, holds := range t.mu.elections {
-		elections[lock] = slices.Clone(holds)
+		leads[lock] = 0
 	}
 	t.mu.Unlock()
-	leads := make(map[string]int64, len(elections))
-	for lock, holds := range elections {
-		leads[lock] = 0
-		if slices.ContainsFunc(holds, func(h *zklock.Hold) bool { return h.Err() == nil }) {
-			leads[lock] = 1
+	for _, h := range t.unreleased() {
+		n := int64(0)
+		if h.first.Err() == nil { // it compares the clock with the lease
+			n = 1
+		}
+		if h.election != "" {
+			leads[h.election] = max(leads[h.election], n)
 		}
 	}
 	return leads
@@ -186,9 +209,7 @@ func (t *Telemetry) step(s *zklock.Session, c zklock.Change) {
 		}
 	case zklock.Reconnected, zklock.Connected:
 		name = "back"
-		if server := s.Stats().Server; server != "" {
-			attrs = append(attrs, attribute.String("zklock.server", server))
-		}
+		attrs = append(attrs, t.attachedTo(s.Stats().Server)...)
 	default:
 		return
 	}

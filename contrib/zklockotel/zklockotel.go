@@ -1,20 +1,22 @@
 // Package zklockotel shows the locks of a zklock Session in OpenTelemetry: a span for each acquire with its hold, and metrics.
 //
 // A span's name is the lock's kind and name, such as "mutex /locks/nightly". It starts when the acquire does. It ends when the acquire fails,
-// or when the hold is released: not when it is lost, because work may go on under it. A hold that nobody releases has no span. Its attributes
-// begin with "zklock.": path, name (of WithName), kind, multi and try; later place (if somebody was ahead), requeued, reentered, token, node and
-// overrun. A child named "wait" is the acquire alone; a re-entry has none. Events are "suspended" and "back", when the Session loses its
-// server and has one again, and "lost" with the reason. The status is an error after a loss, and if the acquire failed otherwise than with
-// ErrNotAcquired. A release that the servers did not confirm is recorded as an exception.
+// or when the hold is released: not when it is lost, because work may go on under it. A hold that is not released has no span. Its attributes
+// are zklock.path, zklock.name (of WithName), zklock.kind, zklock.multi and zklock.try; later zklock.place (if a client was ahead),
+// zklock.requeued, zklock.reentered, zklock.token, zklock.node and zklock.overrun (in seconds); and, with Watch, server.address and server.port
+// of the server to which the Session was attached. A child named "wait" is the acquire alone; a re-entry has none. Events are "suspended"
+// and "back", when the Session loses its server and has one again, and "lost" with the reason. The status is an error after a loss, and if
+// the acquire failed otherwise than with ErrNotAcquired. A release that the servers did not confirm is recorded as an exception.
 //
 // The span's parent is the span in the context that the acquire was given. Spans that are started with the hold's context, or with the
 // context of the work, are its children; so is a re-entry with such a context. A re-entry by an owner that a context only names has a link to
 // the hold's span. Each candidature of an election begins a trace of its own with a link to the span in Campaign's context, because it may
 // outlive that by days.
 //
-// The metrics are those of zklockprom in OpenTelemetry's spelling, but for the longest wait and the longest hold. Durations are in seconds:
+// The metrics are those of zklockprom in OpenTelemetry's spelling, but for the longest wait and the longest hold. Durations are in seconds.
+// The names of their attributes begin with "zklock.", too: zklock.lock, zklock.kind, zklock.outcome, zklock.reason.
 //
-//	zklock.acquire.duration        histogram       lock, kind, outcome
+//	zklock.acquire.duration        histogram       lock, kind, outcome (what zklock.Outcome returns)
 //	zklock.hold.duration           histogram       lock, kind
 //	zklock.overrun                 histogram       lock           how long lost holds were not released
 //	zklock.holds.lost              counter         lock, reason   what zklock.LossReason returns
@@ -28,9 +30,8 @@
 //	zklock.lease.left              gauge                          how long the holds may be relied on; missing if there are none
 //	zklock.reconnects              counter                        how often the Session was attached again
 //
-// The last nine take Watch, and are as they are when they are collected. The outcome is one of acquired, not_acquired, canceled, deadline,
-// not_connected, session_lost (WithFailOnSessionLoss), closed and error. A re-entry is no acquire, and its handle no hold: a hold is counted
-// once, and ends when its last handle is released.
+// The last nine take Watch, and are as they are when they are collected. A re-entry is no acquire, and its handle no hold: a hold is counted
+// once, and ends when its last handle is released. The scope of spans and metrics has the version of this module.
 //
 // The lock attribute is the name that WithName gave, otherwise the path. A Telemetry keeps the first 100 apart: all later ones are "_others", in
 // metrics and in the names of spans. The path attribute of a span is always the true one. So an acquire has at most 808 series a kind, and
@@ -40,6 +41,7 @@ package zklockotel
 import (
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync"
 
@@ -52,6 +54,28 @@ import (
 )
 
 const scope = "github.com/zklock/zklock/contrib/zklockotel"
+
+// version returns the version of this module in the program that runs, as the scope of its spans and metrics has it.
+func version() string {
+	info, _ := debug.ReadBuildInfo()
+	return versionIn(info)
+}
+
+func versionIn(info *debug.BuildInfo) string {
+	if info == nil {
+		return ""
+	}
+	for _, m := range append(info.Deps, &info.Main) {
+		switch {
+		case m.Path != scope:
+		case m.Replace != nil:
+			return m.Replace.Version
+		default:
+			return m.Version
+		}
+	}
+	return ""
+}
 
 // Telemetry makes the spans and the metrics of one Session. Its methods are safe for use from many goroutines.
 type Telemetry struct {
@@ -67,12 +91,12 @@ type Telemetry struct {
 		observed   metric.Registration // its callback; nil once that is let go
 	}
 	mu struct {
-		sync.Mutex                           // never held across a call of zklock or of OpenTelemetry
-		isOver     bool                      // the Session that is watched is closed
-		open       map[*op]struct{}          // those with a span that records
-		grants     map[string]*grant         // by lock node
-		standing   map[string]int            // by lock attribute: the candidatures under way
-		elections  map[string][]*zklock.Hold // by lock attribute: the leaderships that nobody has released
+		sync.Mutex                       // never held across a call of zklock or of OpenTelemetry
+		isOver     bool                  // the Session that is watched is closed
+		server     []attribute.KeyValue  // that it was last attached to
+		open       map[*op]struct{}      // those with a span that records
+		holds      map[*zklock.Hold]hold // that have not ended, by their first handle
+		standing   map[string]int        // by lock attribute: the candidatures under way
 	}
 }
 
@@ -110,10 +134,11 @@ func New(opts ...Option) (*Telemetry, error) {
 	if o.tracers == nil || o.meters == nil {
 		return nil, errors.New("zklockotel: nil provider: leave the option out for the global one, or give a no-op provider for none")
 	}
-	t := &Telemetry{tracer: o.tracers.Tracer(scope), meter: o.meters.Meter(scope), attrs: slices.Clone(o.attrs)}
+	v := version()
+	t := &Telemetry{tracer: o.tracers.Tracer(scope, trace.WithInstrumentationVersion(v)), meter: o.meters.Meter(scope, metric.WithInstrumentationVersion(v)),
+		attrs: slices.Clone(o.attrs)}
 	t.series.init(t.attrs)
-	t.mu.open, t.mu.grants = make(map[*op]struct{}), make(map[string]*grant)
-	t.mu.standing, t.mu.elections = make(map[string]int), make(map[string][]*zklock.Hold)
+	t.mu.open, t.mu.holds, t.mu.standing = make(map[*op]struct{}), make(map[*zklock.Hold]hold), make(map[string]int)
 	var err error
 	if t.inst, err = newInstruments(t.meter); err != nil {
 		return nil, fmt.Errorf("zklockotel: %w", err)

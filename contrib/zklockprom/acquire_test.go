@@ -5,6 +5,7 @@ package zklockprom_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -165,6 +166,49 @@ func TestVirtual_Reentered_CountsOnce(t *testing.T) {
 				require.Equal(t, 1.0, now.sum("zklock_acquire_duration_seconds_count"))
 				require.Equal(t, 1.0, now.sum("zklock_hold_duration_seconds_count"))
 				require.Equal(t, 3.0, now.sum("zklock_hold_duration_seconds_sum"))
+			})
+		})
+	}
+}
+
+// A trace before this one may keep AcquireEnd of a re-entry back until the handle that it re-enters is released, or lost and released. The
+// hold counts once all the same, for as long as it lasts.
+func TestVirtual_ReentryTracedLate_CountsOnce(t *testing.T) {
+	for _, isLost := range []bool{false, true} {
+		t.Run(fmt.Sprintf("lost: %v", isLost), func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				s := v.connectAfter([]zklock.Option{zklock.WithTrace(&zklock.Trace{AcquireEnd: func(_ context.Context, a zklock.AcquireEndInfo) {
+					if a.Reentered {
+						time.Sleep(10 * time.Second)
+					}
+				}})})
+				m, inner := newMutex(t, s, "/job"), make(chan *zklock.Hold, 1)
+				outer := acquire(t, m)
+				time.Sleep(time.Second)
+				go func() { inner <- acquireIn(t, outer.Context(), m) }()
+				synctest.Wait()
+				lost, overrun := 0.0, 0.0
+				if isLost {
+					require.NoError(t, v.srv.Delete(outer.Node()))
+					<-outer.Lost() // at a heartbeat
+					lost, overrun = 1, 10
+				}
+				time.Sleep(4*time.Second - time.Duration(lost)*time.Second)
+				_ = outer.Release(context.Background())
+				now := v.shown()
+				require.Equal(t, 5.0, now.sum("zklock_longest_hold_seconds"))
+				require.Equal(t, lost, now["zklock_holds_lost_unreleased"])
+				require.Zero(t, now.sum("zklock_hold_duration_seconds_count"))
+				h := <-inner
+				time.Sleep(time.Second)
+				_ = h.Release(context.Background())
+				now = v.shown()
+				require.Equal(t, 1.0, now.sum("zklock_acquire_duration_seconds_count"))
+				require.Equal(t, 1.0, now.sum("zklock_hold_duration_seconds_count"))
+				require.Equal(t, 12.0, now.sum("zklock_hold_duration_seconds_sum"))
+				require.Equal(t, lost, now.sum("zklock_holds_lost_total"))
+				require.InDelta(t, overrun, now.sum("zklock_overrun_seconds_sum"), 0.01)
+				require.Zero(t, now.sum("zklock_longest_hold_seconds")+now["zklock_holds_lost_unreleased"])
 			})
 		})
 	}

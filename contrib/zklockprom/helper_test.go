@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -45,9 +46,15 @@ func inVirtualTime(t *testing.T, f func(t *testing.T, v *virtual)) {
 // connect opens a Session that is traced, watched, and closed with the test. Its timeout is 10 s.
 func (v *virtual) connect(opts ...zklock.Option) *zklock.Session {
 	v.t.Helper()
+	return v.connectAfter(nil, opts...)
+}
+
+// connectAfter is connect with options whose traces are called before those of the metrics.
+func (v *virtual) connectAfter(first []zklock.Option, opts ...zklock.Option) *zklock.Session {
+	v.t.Helper()
 	ctx := hook.With(context.Background(), hook.Session{SuspendedTime: func() time.Duration { return 0 }}) // the machine does not sleep
-	s, err := zklock.Connect(ctx, v.srv.Addr(), append([]zklock.Option{zklock.WithDialer(v.net.Dial), zklock.WithSessionTimeout(10 * time.Second),
-		zklock.WithLogger(slog.New(slog.DiscardHandler)), v.metrics.Option()}, opts...)...)
+	s, err := zklock.Connect(ctx, v.srv.Addr(), slices.Concat([]zklock.Option{zklock.WithDialer(v.net.Dial), zklock.WithSessionTimeout(10 * time.Second),
+		zklock.WithLogger(slog.New(slog.DiscardHandler))}, first, []zklock.Option{v.metrics.Option()}, opts)...)
 	require.NoError(v.t, err)
 	v.t.Cleanup(func() { require.NoError(v.t, s.Close()) })
 	v.metrics.Watch(s)

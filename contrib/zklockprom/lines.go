@@ -2,7 +2,7 @@ package zklockprom
 
 import (
 	"context"
-	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -11,8 +11,10 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// election is AcquireInfo.Kind of an election.
-const election = "election"
+const (
+	election = "election" // AcquireInfo.Kind
+	failed   = "error"    // zklock.Outcome
+)
 
 var (
 	longestWaitDesc = describe("zklock_longest_wait_seconds", "How long the longest acquire under way has waited.", "lock", "kind")
@@ -30,7 +32,7 @@ type lineKey struct{ lock, kind string }
 type line struct {
 	lineKey
 	waits map[*wait]struct{}
-	holds map[string]*hold // by the lock node, which has a name of its own (Hold.Node)
+	holds map[*zklock.Hold]time.Time // by the first handle of each that has not ended: since when
 
 	acquired, held, overrun prometheus.Observer // looked up once
 }
@@ -40,12 +42,16 @@ type wait struct{ since time.Time }
 
 type waitKey struct{ m *Metrics }
 
-// hold is a hold that is not released.
-type hold struct {
-	first   *zklock.Hold // the handle that was seen first
-	since   time.Time
-	handles []*zklock.Hold // that are not released
-	lost    bool           // counted as such
+// isLost reports whether a hold was lost, by its first handle, which may have been released: Err compares the clock with the lease, and Lost
+// is that of all handles.
+func isLost(first *zklock.Hold) bool {
+	_ = first.Err()
+	select {
+	case <-first.Lost():
+		return true
+	default:
+		return false
+	}
 }
 
 // lineLocked returns the line of an acquire. The first call for a label makes the series that alerts look at, with 0. That helps from the next scrape
@@ -55,8 +61,8 @@ func (m *Metrics) lineLocked(a zklock.AcquireInfo) *line {
 	key := lineKey{m.names.label(a), a.Kind}
 	l := m.lines[key]
 	if l == nil {
-		l = &line{lineKey: key, waits: make(map[*wait]struct{}), holds: make(map[string]*hold)}
-		l.acquired, l.held, l.overrun = m.acquires.WithLabelValues(l.lock, l.kind, acquired), m.held.WithLabelValues(l.lock, l.kind), m.overrun.WithLabelValues(l.lock)
+		l = &line{lineKey: key, waits: make(map[*wait]struct{}), holds: make(map[*zklock.Hold]time.Time)}
+		l.acquired, l.held, l.overrun = m.acquires.WithLabelValues(l.lock, l.kind, zklock.Outcome(nil)), m.held.WithLabelValues(l.lock, l.kind), m.overrun.WithLabelValues(l.lock)
 		m.acquires.WithLabelValues(l.lock, l.kind, failed)
 		for _, reason := range reasons {
 			m.lost.WithLabelValues(l.lock, reason)
@@ -85,55 +91,29 @@ func (m *Metrics) acquireEnd(ctx context.Context, a zklock.AcquireEndInfo) {
 	delete(l.waits, w)
 	switch {
 	case a.Err != nil:
-		m.acquires.WithLabelValues(l.lock, l.kind, outcomeOf(a.Err)).Observe(a.Waited.Seconds())
+		m.acquires.WithLabelValues(l.lock, l.kind, zklock.Outcome(a.Err)).Observe(a.Waited.Seconds())
 	case !a.Reentered:
 		l.acquired.Observe(a.Waited.Seconds())
-	}
-	if a.Hold != nil {
-		l.addLocked(a.Hold)
+		l.holds[a.First] = time.Now()
 	}
 }
 
-// addLocked adds a handle to its hold. A handle that re-enters may come, and go, before the one that it re-enters.
-func (l *line) addLocked(handle *zklock.Hold) {
-	h := l.holds[handle.Node()]
-	if h == nil {
-		h = &hold{first: handle, since: time.Now()}
-		l.holds[handle.Node()] = h
-	}
-	h.handles = append(h.handles, handle)
-}
-
-// holdLost counts a hold with the first of its handles.
 func (m *Metrics) holdLost(_ context.Context, i zklock.HoldInfo) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	l := m.lineLocked(i.AcquireInfo)
-	if h := l.holds[i.Hold.Node()]; h != nil && !h.lost {
-		h.lost = true
-		m.lost.WithLabelValues(l.lock, i.Reason).Inc()
-	}
+	m.lost.WithLabelValues(m.lineLocked(i.AcquireInfo).lock, i.Reason).Inc()
 }
 
 // holdEnd ends a hold with the last of its handles: it was held, and overran, until then.
 func (m *Metrics) holdEnd(_ context.Context, i zklock.HoldInfo) {
+	if !i.Last {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l := m.lineLocked(i.AcquireInfo)
-	h := l.holds[i.Hold.Node()]
-	if h == nil {
-		return
-	}
-	h.handles = slices.DeleteFunc(h.handles, func(other *zklock.Hold) bool { return other == i.Hold })
-	if len(h.handles) > 0 {
-		return
-	}
-	delete(l.holds, i.Hold.Node())
-	held := i.Held
-	if h.first != i.Hold { // released before this one
-		held = time.Since(h.since)
-	}
-	l.held.Observe(held.Seconds())
+	delete(l.holds, i.First)
+	l.held.Observe(i.Held.Seconds())
 	if i.Reason != "" {
 		l.overrun.Observe(i.Overrun.Seconds())
 	}
@@ -144,16 +124,16 @@ func (l *line) longestLocked(now time.Time) (waits, holds time.Duration) {
 	for w := range l.waits {
 		waits = max(waits, now.Sub(w.since))
 	}
-	for _, h := range l.holds {
-		holds = max(holds, now.Sub(h.since))
+	for _, since := range l.holds {
+		holds = max(holds, now.Sub(since))
 	}
 	return waits, holds
 }
 
-// collectLines asks the holds themselves how they stand, and neither their Session, which forgets them when it is closed, nor hold.lost, for
-// which another trace may make it wait: work that goes on must show.
+// collectLines asks the holds themselves, and neither their Session, which forgets them when it is closed, nor HoldLost, which may have to
+// wait for another trace: work that goes on must show.
 func (m *Metrics) collectLines(ch chan<- prometheus.Metric) {
-	var unreleased []*zklock.Hold              // a handle of each hold
+	var unreleased []*zklock.Hold              // the first handle of each hold
 	leaders := make(map[string][]*zklock.Hold) // of those, the ones that may lead
 	var gauges []prometheus.Metric
 	m.mu.Lock()
@@ -162,9 +142,7 @@ func (m *Metrics) collectLines(ch chan<- prometheus.Metric) {
 		waits, holds := l.longestLocked(now)
 		gauges = append(gauges, gauge(longestWaitDesc, waits.Seconds(), l.lock, l.kind), gauge(longestHoldDesc, holds.Seconds(), l.lock, l.kind))
 		first := len(unreleased)
-		for _, h := range l.holds {
-			unreleased = append(unreleased, h.handles[0])
-		}
+		unreleased = slices.AppendSeq(unreleased, maps.Keys(l.holds))
 		if l.kind == election && len(l.waits)+len(l.holds) > 0 { // a program that stands no more is not asked for a leader
 			leaders[l.lock] = unreleased[first:]
 		}
@@ -172,17 +150,15 @@ func (m *Metrics) collectLines(ch chan<- prometheus.Metric) {
 	m.mu.Unlock()
 	lost := 0
 	for _, h := range unreleased {
-		if errors.Is(h.Err(), zklock.ErrLost) {
+		if isLost(h) {
 			lost++
 		}
 	}
 	gauges = append(gauges, gauge(unreleasedDesc, lost))
 	for lock, holds := range leaders {
 		leads := 0
-		for _, h := range holds {
-			if h.Err() == nil { // it compares the clock with the lease
-				leads = 1
-			}
+		if slices.ContainsFunc(holds, func(h *zklock.Hold) bool { return h.Err() == nil }) { // it compares the clock with the lease
+			leads = 1
 		}
 		gauges = append(gauges, gauge(leaderDesc, leads, lock))
 	}

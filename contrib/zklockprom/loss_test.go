@@ -135,6 +135,7 @@ func TestVirtual_LossUnderAHandleThatReentered_Counts(t *testing.T) {
 		v.srv.ExpireSession(s.SessionID())
 		<-inner.Lost()
 		require.ErrorIs(t, inner.Release(context.Background()), zklock.ErrLost)
+		synctest.Wait() // for HoldLost
 		require.Equal(t, 1.0, v.shown().lost("/job", zklock.LossSession))
 	})
 }
