@@ -63,6 +63,9 @@ func (a *acquisition) acquire(by recipe) error {
 	var backoff link.Backoff
 	for {
 		start := time.Now()
+		if a.made.Load() > 0 { // where an earlier node was
+			a.d.table.notBehind(a, "")
+		}
 		if err := a.queue(e, by); !errors.Is(err, errRequeue) {
 			return err
 		}

@@ -30,6 +30,9 @@ func (a *attempt) follow() error {
 		case queue.ToAwait:
 			err = a.await()
 		case queue.ToGrant:
+			if a.queued { // the grant may have to wait for the lease
+				a.d.table.notBehind(a.acquisition, a.node)
+			}
 			return a.recipe.front(a)
 		case queue.ToQueueAgain:
 			return errRequeue

@@ -245,6 +245,14 @@ func (t *lockTable) behind(a *acquisition, at position) (wait bool) {
 	return a.call != nil && !a.call.try
 }
 
+// notBehind notes that no client is known to be ahead of the node any more, "" if there is none: the node is first, or another one
+// is to be made.
+func (t *lockTable) notBehind(a *acquisition, node string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	a.at = position{node: node}
+}
+
 // isTry says whether the call does not wait.
 func (t *lockTable) isTry(a *acquisition) bool {
 	t.mu.Lock()

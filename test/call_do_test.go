@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
 )
 
 // The function's context has the caller's deadline and values, and ends with the caller's by the same Err and cause.
@@ -106,6 +107,42 @@ func TestVirtual_Do_TwoLocksLost_BothAreReported(t *testing.T) {
 		})
 		require.Equal(t, 2, strings.Count(err.Error(), zklock.ErrLost.Error()), "%v", err)
 	})
+}
+
+// ErrNotAcquired reports that a client is ahead. When the last report of a server is another one, a call whose time is over returns
+// ErrNotConnected: the client ahead has released, and no server confirms the lease for the grant; or our node is gone, and no server
+// responds to the next create (R108).
+func TestVirtual_Do_WaitAtMost_NotKnownIsNotNotAcquired(t *testing.T) {
+	for name, change := range map[string]func(v *virtual, s *zklock.Session, holder *zklock.Hold){
+		"the client ahead released": func(v *virtual, s *zklock.Session, holder *zklock.Hold) {
+			v.srv.Inject(zktest.Before(zktest.AnyOp).Session(s.SessionID()).Hold())
+			require.NoError(v.t, holder.Release(v.t.Context()))
+		},
+		"our node is gone": func(v *virtual, s *zklock.Session, holder *zklock.Hold) {
+			v.srv.Inject(zktest.Before(zktest.Create).Session(s.SessionID()).Hold())
+			require.NoError(v.t, v.srv.Delete("/job/"+without(v.srv.Children("/job"), base(holder.Node()))[0]))
+		},
+		"our session is gone": func(v *virtual, s *zklock.Session, holder *zklock.Hold) {
+			v.srv.Inject(zktest.Before(zktest.Create).Hold())
+			require.True(v.t, v.srv.ExpireSession(s.SessionID()))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				holder := acquire(t, newMutex(t, v.connect(), "/job"))
+				s := v.connect()
+				m, done := newMutex(t, s, "/job"), make(chan error)
+				go func() {
+					done <- m.Do(t.Context(), func(context.Context, *zklock.Hold) error { return errors.New("it was granted") }, zklock.WaitAtMost(time.Minute))
+				}()
+				time.Sleep(56 * time.Second)
+				change(v, s, holder)
+				err := <-done
+				require.ErrorIs(t, err, zklock.ErrNotConnected)
+				require.NotErrorIs(t, err, zklock.ErrNotAcquired)
+			})
+		})
+	}
 }
 
 // WaitAtMost bounds the wait, to the moment, and not the work. Its error says whether somebody was ahead or no server answered.

@@ -34,7 +34,7 @@ const (
 // Exit codes of zklock's own. All others are the command's: those from 126 on as a shell gives them.
 const (
 	exitLost        = 120                     // the lock was lost, and the command ended for it
-	exitNotAcquired = 121                     // somebody else holds the lock, and the wait is over
+	exitNotAcquired = 121                     // the wait is over, and a server has reported another holder
 	exitNoServer    = 122                     // no server answered in time
 	exitRefused     = 123                     // a server answered, and refused
 	exitUsage       = supervise.ExitFailed    // 125: wrong usage, or zklock itself failed
@@ -47,7 +47,7 @@ const (
 const runExitCodes = `Exit codes:
   120      the lock was lost: COMMAND was ended, or had already ended by itself
   121      not acquired: somebody else holds the lock; -E gives another code
-  122      no server could be reached
+  122      no server could be reached, or none has reported another holder
   123      refused: permissions, credentials, a certificate, a quota, a lost chroot
   125      wrong usage, or zklock itself failed
   126, 127 COMMAND cannot be run, was not found

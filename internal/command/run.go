@@ -330,19 +330,7 @@ func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, r re
 	case (errors.As(err, &w) && attached || errors.Is(err, zklock.ErrNotAcquired)) && errors.As(err, &delayed) && !delayed.DelayUntil.IsZero():
 		return exitf(exitNotAcquired, "%s: not acquired: %s", o.path, delayedUntil(delayed.DelayUntil))
 	case errors.As(err, &w) && attached:
-		var e *zklock.Error
-		stood := errors.As(err, &e) && e.Place > 0 && e.Predecessor != ""
-		l, lerr := o.look(ctx, s, r, o.ours)
-		switch {
-		case lerr == nil:
-			if stood {
-				l.listed = e.Place
-			}
-			return exitf(exitNotAcquired, "%s: not acquired: %w: %v", o.path, w, l)
-		case stood:
-			return exitf(exitNotAcquired, "%s: not acquired: %w; place %d in the queue when it was last listed, behind %s", o.path, w, e.Place, e.Predecessor)
-		}
-		return exitf(exitNotAcquired, "%s: not acquired: %w", o.path, w)
+		return o.explainWait(ctx, s, r, err, w)
 	case errors.As(err, &w):
 		return o.noConnection(w)
 	case errors.Is(err, zklock.ErrNotAcquired):
@@ -361,6 +349,27 @@ func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, r re
 		return exitf(exitNotAcquired, "%s: not acquired: somebody else holds it", o.path)
 	}
 	return classify(err)
+}
+
+// explainWait explains a wait that --wait ended while a server was there. If none has reported a client ahead, it is not known whether
+// another client holds the lock.
+func (o *runOptions) explainWait(ctx context.Context, s *zklock.Session, r recipe, err error, w errWaited) error {
+	var e *zklock.Error
+	if !errors.As(err, &e) || e.Place == 0 {
+		return exitf(exitNoServer, "%s: not acquired: %w, and no server has reported the queue", o.path, w)
+	}
+	stood := e.Predecessor != ""
+	l, lerr := o.look(ctx, s, r, o.ours)
+	switch {
+	case lerr == nil:
+		if stood {
+			l.listed = e.Place
+		}
+		return exitf(exitNotAcquired, "%s: not acquired: %w: %v", o.path, w, l)
+	case stood:
+		return exitf(exitNotAcquired, "%s: not acquired: %w; place %d in the queue when it was last listed, behind %s", o.path, w, e.Place, e.Predecessor)
+	}
+	return exitf(exitNotAcquired, "%s: not acquired: %w", o.path, w)
 }
 
 // skip takes the error of a run that did not get the lock. If somebody else holds it, the user may want another exit code, and

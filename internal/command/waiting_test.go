@@ -127,6 +127,59 @@ func TestRun_Waiting_LongQueue_IsNotReadToItsEnd(t *testing.T) {
 	})
 }
 
+// Exit code 121 reports that a client is ahead, and -E gives it another code. So it takes a server that has reported one: a server that does
+// not respond to a create, or closes the connection instead, has not (R108).
+func TestRun_WaitIsOver_121OnlyIfAServerHasReportedAClientAhead(t *testing.T) {
+	for name, tt := range map[string]struct {
+		flags  recipeFlags
+		faults []zktest.Fault
+		held   bool
+		code   int
+		says   string
+	}{
+		"it freezes at the create":        {recipeFlags{}, []zktest.Fault{zktest.Before(zktest.Create).FreezeFor(time.Minute).Once()}, false, exitNoServer, "not acquired: gave up after 6s, and no server has reported the queue"},
+		"it does not respond to creates":  {recipeFlags{}, []zktest.Fault{zktest.Before(zktest.Create).Hold()}, false, exitNoServer, "not acquired: gave up after 6s, and no server has reported the queue"},
+		"it responds to the create alone": {recipeFlags{}, []zktest.Fault{zktest.Before(zktest.GetChildren).Hold()}, false, exitNoServer, "not acquired: gave up after 6s, and no server has reported the queue"},
+		"it closes the connection":        {recipeFlags{}, []zktest.Fault{zktest.Before(zktest.Create).Close()}, false, exitNoServer, ""},
+		"a client holds":                  {recipeFlags{}, nil, true, exitNotAcquired, "held by"},
+		"a client has the permits":        {recipeFlags{semaphore: 1, permits: 1}, nil, true, exitNotAcquired, "held by"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				network := zktest.NewNetwork()
+				srv := zktest.Start(t, zktest.WithNetwork(network))
+				o := &runOptions{path: "/locks/x", recipeFlags: tt.flags, waits: true, wait: 6 * time.Second, quiet: true, conflict: 77}
+				o.servers = srv.Addr()
+				open := func() (*zklock.Session, recipe) {
+					s, err := zklock.Connect(t.Context(), srv.Addr(), zklock.WithDialer(network.Dial), zklock.WithLogger(slog.New(slog.DiscardHandler)))
+					require.NoError(t, err)
+					t.Cleanup(func() { _ = s.Close() })
+					r, err := o.recipe(s, nil)
+					require.NoError(t, err)
+					return s, r
+				}
+				_, other := open()
+				h, err := other.Acquire(t.Context()) // the lock root is there from now on
+				require.NoError(t, err)
+				if !tt.held {
+					require.NoError(t, h.Release(t.Context()))
+				}
+				for _, f := range tt.faults {
+					srv.Inject(f)
+				}
+				s, r := open()
+				ctx, cancel := o.waiting(t.Context())
+				defer cancel()
+				_, err = o.acquire(ctx, s, r)
+				err = o.explainAcquire(t.Context(), s, r, err)
+				require.Equal(t, tt.code, codeOf(err), err)
+				require.ErrorContains(t, err, tt.says)
+				require.Equal(t, tt.held, codeOf(o.skip(err)) == 77)
+			})
+		})
+	}
+}
+
 // The holder of a semaphore does not stand in its queue.
 func TestRun_Waiting_LongQueueOfASemaphore_SaysWhoHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
