@@ -19,6 +19,7 @@ type config struct {
 	containerCheck time.Duration
 	zxid           int64
 	creates        map[string]int32
+	clockOffset    time.Duration
 	ttl            bool
 	superDigest    string
 	saslUsers      map[string]string // passwords; nil: no SASL
@@ -48,6 +49,9 @@ var builds = map[string]string{
 func (c config) since(version string) bool {
 	return slices.Index(versions, c.version) >= slices.Index(versions, version)
 }
+
+// millis is the time of nodes that a transaction at t makes or writes.
+func (c config) millis(t time.Time) int64 { return t.Add(c.clockOffset).UnixMilli() }
 
 // fullVersion is what the four-letter words give.
 func (c config) fullVersion() string { return c.version + "-" + c.build }
@@ -120,6 +124,10 @@ func WithZxid(zxid int64) Option { return func(c *config) { c.zxid = zxid } }
 // WithCreates makes the node at path, when it is first created, begin with a count of n creates, so that its
 // first sequential child gets n as its suffix. ZooKeeper's counter sticks at 2147483647; see [Server.SetCreates].
 func WithCreates(path string, n int32) Option { return func(c *config) { c.creates[path] = n } }
+
+// WithClockOffset sets the server's clock ahead of this machine's by d, or behind it if d is negative.
+// It affects the times of nodes.
+func WithClockOffset(d time.Duration) Option { return func(c *config) { c.clockOffset = d } }
 
 // WithVersion makes the server a ZooKeeper 3.8.0, the default, or 3.9.3, or 3.9.6. In 3.9.3 an event carries the zxid of its
 // change, and exists takes the READ permission on a node that is there. In 3.9.6 setWatches sends an event only if the client

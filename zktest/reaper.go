@@ -16,7 +16,7 @@ func (c *cluster) reap(now time.Time) {
 	for _, path := range slices.Sorted(maps.Keys(c.tree.reapable)) {
 		n := c.tree.nodes[path]
 		overdue := n.kind == container && n.creates > 0 ||
-			n.kind == ttl && now.UnixMilli()-n.mtime > n.ttl
+			n.kind == ttl && c.cfg.millis(now)-n.mtime > n.ttl
 		if !overdue || len(n.children) > 0 {
 			continue
 		}

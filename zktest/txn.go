@@ -43,7 +43,7 @@ func (c *cluster) do(tx *txn, ch change) {
 	parent, _ := splitPath(ch.path)
 	ch.parentReaders = c.tree.nodes[parent].acl
 	tx.changes = append(tx.changes, ch)
-	tx.undo = append(tx.undo, c.tree.apply(ch, tx.zxid, tx.at.UnixMilli()))
+	tx.undo = append(tx.undo, c.tree.apply(ch, tx.zxid, c.cfg.millis(tx.at)))
 }
 
 // rollback takes all changes back. The zxid is spent all the same.
@@ -72,7 +72,7 @@ func (c *cluster) commit(tx *txn) {
 func (ep *endpoint) apply(tx *txn) {
 	if ep.tree != ep.c.tree {
 		for _, ch := range tx.changes {
-			ep.tree.apply(ch, tx.zxid, tx.at.UnixMilli())
+			ep.tree.apply(ch, tx.zxid, ep.c.cfg.millis(tx.at))
 		}
 	}
 	ep.zxid = tx.zxid

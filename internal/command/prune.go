@@ -13,15 +13,15 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/zklock/zklock"
 )
 
 func newPruneCommand() *cobra.Command {
-	p := pruner{removed: map[string]int32{}}
-	var yes, asJSON bool
-	var olderThan time.Duration
+	p := pruner{changed: map[string]int32{}}
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "prune [--older-than D] [--yes] [flags] PATH",
 		Short: "Remove the empty roots of locks that nobody uses",
@@ -38,18 +38,14 @@ func newPruneCommand() *cobra.Command {
 			if err := zklock.ValidatePath(args[0]); err != nil {
 				return &exitError{exitUsage, err}
 			}
-			if olderThan < 0 {
-				return exitf(exitUsage, "--older-than %v is negative: give 0 or more", olderThan)
+			if p.olderThan < 0 {
+				return exitf(exitUsage, "--older-than %v is negative: give 0 or more", p.olderThan)
 			}
 			if err := p.open(cmd.Context()); err != nil {
 				return err
 			}
 			defer p.s.Close()
-			var before time.Time
-			if olderThan > 0 {
-				before = time.Now().Add(-olderThan)
-			}
-			rows, err := p.prune(cmd.Context(), args[0], before, yes)
+			rows, err := p.prune(cmd.Context(), args[0])
 			if err != nil && rows == nil {
 				return err
 			}
@@ -61,14 +57,15 @@ func newPruneCommand() *cobra.Command {
 				return err
 			}
 			if err == nil || p.refused {
-				p.summarize(args[0], rows, yes)
+				p.summarize(args[0], rows)
 			}
 			return err
 		},
 	}
 	p.addFlags(cmd)
-	cmd.Flags().BoolVar(&yes, "yes", false, "remove; without it, nothing is done")
-	cmd.Flags().DurationVar(&olderThan, "older-than", 0, "keep what was in use within this `time`, as far as that can be told")
+	cmd.Flags().BoolVar(&p.yes, "yes", false, "remove; without it, nothing is removed")
+	cmd.Flags().DurationVar(&p.olderThan, "older-than", 0, "keep what was in use within this `time`, as far as that can be told")
+	cmd.Flags().BoolVar(&p.withTop, "with-path", false, "remove PATH itself, too, by the same rules as what is below it")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
 	_ = cmd.RegisterFlagCompletionFunc("older-than", cobra.NoFileCompletions)
 	return cmd
@@ -77,9 +74,9 @@ func newPruneCommand() *cobra.Command {
 const pruneHelp = `Prune removes what locks leave behind. Below PATH, that is each node that has had
 children, has none now, and has no data; the locks and leases of a semaphore, its
 limit if nobody has set it, and its path; and the parents that become empty, if
-they have the same ACL as what was below them. PATH itself goes only if there is
-nothing below it, or if it is the path of a semaphore. Without --yes, prune prints
-what it would remove, and removes nothing.
+they have the same ACL as what was below them. PATH itself stays, because its ACL
+may be an administrator's, or it may be a chroot: --with-path removes it by the
+same rules. Without --yes, prune prints what it would remove, and removes nothing.
 
 Programs may go on taking locks meanwhile: what is in use stays, and zklock makes
 again what is gone. So do Curator and go-zookeeper's lock. A Lock of kazoo that was
@@ -93,7 +90,8 @@ Prune leaves all other data, nodes that were never used, a root whose record say
 that a holder disappeared (--lock-delay), and whatever changes while it runs. With
 --older-than it also leaves what was in use within that time. The servers do not
 keep when that was, so prune concludes it from the times of all nodes that it sees.
-What it cannot tell to be younger, it removes.
+What it cannot tell to be younger, it removes. The time counts back from now by the
+servers' clock, which a transaction on PATH reports that leaves nothing there.
 
 Exit codes:
   0    what is printed was removed, or would be; it may be nothing
@@ -113,12 +111,15 @@ type pruned struct {
 // pruner removes lock roots over a session of its own.
 type pruner struct {
 	lister
-	removed map[string]int32 // how many children it has taken from a node
-	refused bool             // the servers have refused something
+	yes       bool
+	withTop   bool
+	olderThan time.Duration
+	changed   map[string]int32 // how often it has made or deleted a child of a node
+	refused   bool             // the servers have refused something
 }
 
-// prune returns what went of path and below it, or would go without yes. Its error may have only an exit code.
-func (p *pruner) prune(ctx context.Context, path string, before time.Time, yes bool) (rows []pruned, err error) {
+// prune returns what went of path and below it, or would go without --yes. Its error may have only an exit code.
+func (p *pruner) prune(ctx context.Context, path string) (rows []pruned, err error) {
 	top, err := p.see(ctx, path)
 	if err != nil {
 		return nil, classify(err)
@@ -126,13 +127,20 @@ func (p *pruner) prune(ctx context.Context, path string, before time.Time, yes b
 	if top == nil {
 		return nil, p.noteMissing(ctx, path)
 	}
-	plan := planPruning(top, before)
+	plan := planPruning(top, p.withTop, time.Time{})
+	if p.olderThan > 0 && len(plan.removals) > 0 {
+		now, err := p.serversNow(ctx, top)
+		if err != nil {
+			return nil, classify(err)
+		}
+		plan = planPruning(top, p.withTop, now.Add(-p.olderThan))
+	}
 	for _, r := range plan.removals {
 		row := pruned{Path: r.path, What: r.what}
 		for _, n := range r.nodes {
 			row.Nodes = append(row.Nodes, n.path)
 		}
-		if yes {
+		if p.yes {
 			if row.Left, err = p.remove(ctx, r); err != nil {
 				return rows, classify(fmt.Errorf("%s: %w", r.path, err))
 			}
@@ -229,6 +237,35 @@ func (p *pruner) acl(ctx context.Context, path string) ([]zk.ACL, error) {
 	})
 }
 
+// serversNow returns the time by the servers' clock: this host's may differ from it by more than
+// --older-than. Only a write reports it, so one transaction makes a node below top, writes to it and
+// deletes it. If the servers reject that, they are at least as late as the newest change that the walk
+// has seen, and prune keeps more.
+func (p *pruner) serversNow(ctx context.Context, top *seenNode) (time.Time, error) {
+	ctx, cancel := p.within(ctx)
+	defer cancel()
+	node := p.at(top.path) + "/zklock-prune-" + uuid.NewString()
+	results, err := ask(ctx, p.s, func(c *zk.Conn) ([]zk.MultiResponse, error) {
+		results, err := c.Multi(&zk.CreateRequest{Path: node, Acl: zk.WorldACL(zk.PermAll)},
+			&zk.SetDataRequest{Path: node, Version: -1}, &zk.DeleteRequest{Path: node, Version: -1})
+		if len(results) > 0 {
+			err = nil
+		}
+		return results, err
+	})
+	if err != nil {
+		return time.Time{}, err
+	}
+	for _, one := range results {
+		if one.Error != nil {
+			fmt.Fprintf(p.stderr, "zklock: %s: the servers' time is not known (%v): --older-than counts back from the newest change on PATH and below\n", top.path, one.Error)
+			return time.UnixMilli(agesOf(top).latest()), nil
+		}
+	}
+	p.changed[top.path] += 2
+	return time.UnixMilli(results[1].Stat.Mtime), nil
+}
+
 // remove removes what goes in one transaction, if it is as it was seen. It returns why it stays.
 //
 // The transaction fails if a node has children or other data by now. That a node was used in between, or made anew, no transaction can ask: a
@@ -248,7 +285,7 @@ func (p *pruner) remove(ctx context.Context, r removal) (left string, err error)
 				return nil, nil
 			case !there:
 				return zk.ErrNoNode, nil
-			case stat.Czxid != n.stat.Czxid || stat.Version != n.stat.Version || stat.Cversion != n.stat.Cversion+p.removed[n.path]:
+			case stat.Czxid != n.stat.Czxid || stat.Version != n.stat.Version || stat.Cversion != n.stat.Cversion+p.changed[n.path]:
 				return zk.ErrBadVersion, nil
 			}
 			ops = append(ops, &zk.DeleteRequest{Path: p.at(n.path), Version: n.stat.Version})
@@ -268,7 +305,7 @@ func (p *pruner) remove(ctx context.Context, r removal) (left string, err error)
 	switch {
 	case err == nil:
 		for _, n := range r.nodes {
-			p.removed[n.path[:strings.LastIndexByte(n.path, '/')]]++
+			p.changed[n.path[:strings.LastIndexByte(n.path, '/')]]++
 		}
 		return "", nil
 	case errors.Is(err, zk.ErrNoNode):
@@ -282,7 +319,7 @@ func (p *pruner) remove(ctx context.Context, r removal) (left string, err error)
 	return "", err
 }
 
-func (p *pruner) summarize(path string, rows []pruned, yes bool) {
+func (p *pruner) summarize(path string, rows []pruned) {
 	stay, nodes := 0, 0
 	for _, r := range rows {
 		if r.Left != "" {
@@ -292,7 +329,7 @@ func (p *pruner) summarize(path string, rows []pruned, yes bool) {
 		}
 	}
 	switch {
-	case yes:
+	case p.yes:
 		fmt.Fprintf(p.stderr, "zklock: %s: removed %s; %d of the list stay\n", path, spellNodes(nodes), stay)
 	case nodes > 0:
 		fmt.Fprintf(p.stderr, "zklock: %s: this would remove %s; nothing was done. Give --yes if that is meant\n", path, spellNodes(nodes))

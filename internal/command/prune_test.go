@@ -149,9 +149,79 @@ func TestPrune_RemovesWhatLocksLeave(t *testing.T) {
 		require.NoError(t, h.Release(t.Context()))
 		code, out, said = prune(servers+top, "--yes", "/6")
 		require.Equal(t, 0, code, said)
+		require.Contains(t, out, "/6    lock  stays: it is PATH itself, which --with-path removes\n")
+		code, out, said = prune(servers+top, "--yes", "--with-path", "/6")
+		require.Equal(t, 0, code, said)
 		require.Contains(t, out, "/6    lock  removed\n")
 		orders(t, s, top) // all of them can be had again
 	})
+}
+
+// Each night all locks below a folder go, and the folder stays, whose ACL is an administrator's, or which is a chroot (R114).
+func TestPrune_EachNight_PathStays(t *testing.T) {
+	srv := zktest.Start(t)
+	s := sessionAt(t, srv.Addr())
+	_, err := s.Conn().Create("/app", nil, 0, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	program, err := zklock.Connect(t.Context(), srv.Addr()+"/app", zklock.WithLogger(slog.New(slog.DiscardHandler)))
+	require.NoError(t, err)
+	defer program.Close()
+	job, err := zklock.NewMutex(program, "/nightly")
+	require.NoError(t, err)
+	for range 3 {
+		used(t, job, nil)
+		code, _, said := prune(srv.Addr(), "--yes", "/app")
+		require.Equal(t, 0, code, said)
+		require.Equal(t, "zklock: /app: removed 1 node; 0 of the list stay\n", said)
+		code, _, said = prune(srv.Addr(), "--yes", "/app")
+		require.Equal(t, 0, code, said)
+		require.Contains(t, srv.Children("/"), "app")
+	}
+	code, rows := pruneJSON(t, srv.Addr(), "--with-path", "--yes", "/app")
+	require.Equal(t, 0, code)
+	require.Equal(t, []pruned{{Path: "/app", What: pruneLock, Nodes: []string{"/app"}, Removed: true}}, rows)
+	require.NotContains(t, srv.Children("/"), "app")
+}
+
+// Ages are by the servers' clock, whatever this host's clock is, and nothing is left of asking for it.
+func TestPrune_OlderThan_IsByTheServersClock(t *testing.T) {
+	for name, start := range map[string]func(t *testing.T) string{
+		"an hour behind":  func(t *testing.T) string { return zktest.Start(t, zktest.WithClockOffset(-time.Hour)).Addr() },
+		"an hour ahead":   func(t *testing.T) string { return zktest.Start(t, zktest.WithClockOffset(time.Hour)).Addr() },
+		"a real server's": func(t *testing.T) string { return server(t).ConnectString() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			servers, top := start(t), lockPath(t)
+			s := sessionAt(t, servers)
+			m, err := zklock.NewMutex(s, top+"/1")
+			used(t, m, err)
+			code, rows := pruneJSON(t, servers, "--older-than", "30m", "--yes", top)
+			require.Equal(t, 0, code)
+			require.Empty(t, rows, "it was used just now")
+			time.Sleep(20 * time.Millisecond) // it ages
+			code, rows = pruneJSON(t, servers, "--older-than", "10ms", "--yes", "--with-path", top)
+			require.Equal(t, 0, code)
+			require.Equal(t, []pruned{
+				{Path: top, What: pruneParent, Nodes: []string{top}, Removed: true}, {Path: top + "/1", What: pruneLock, Nodes: []string{top + "/1"}, Removed: true},
+			}, rows)
+		})
+	}
+}
+
+// If the servers reject the transaction that reports their time, prune counts back from what it has seen, and says so.
+func TestPrune_OlderThan_TimeIsNotTold_KeepsMore(t *testing.T) {
+	srv := zktest.Start(t)
+	s := sessionAt(t, srv.Addr())
+	m, err := zklock.NewMutex(s, "/o/1")
+	used(t, m, err)
+	_, err = s.Conn().SetACL("/o", zk.WorldACL(zk.PermRead|zk.PermDelete), -1)
+	require.NoError(t, err)
+	time.Sleep(20 * time.Millisecond)
+	code, out, said := prune(srv.Addr(), "--older-than", "10ms", "--yes", "/o")
+	require.Equal(t, 0, code, said)
+	require.NotContains(t, out, "/o/1")
+	require.Contains(t, said, "zklock: /o: the servers' time is not known (zk: not authenticated): --older-than counts back from the newest change on PATH and below\n")
+	require.Len(t, srv.Children("/o"), 1)
 }
 
 // The record of a lock-delay says that a holder disappeared: the root stays, and the next holder waits.

@@ -116,11 +116,12 @@ type pruning struct {
 // leftRoot is an empty lock root that is not removed.
 type leftRoot struct{ path, why string }
 
-// planPruning says what goes below top, and whether top does, if there was nothing below it, or it is the path of a semaphore. Nothing goes
-// that was in use after before, as far as that can be told.
-func planPruning(top *seenNode, before time.Time) (p pruning) {
+// planPruning says what goes below top, and with withTop of top. Nothing goes that was in use after
+// before, as far as that can be told.
+func planPruning(top *seenNode, withTop bool, before time.Time) (p pruning) {
 	ages := agesOf(top)
 	isOld := func(n *seenNode) bool { return before.IsZero() || ages.inUse(n).Before(before) }
+	isKept := func(n *seenNode) bool { return n == top && !withTop }
 	old := func(ns []*seenNode) bool {
 		return !slices.ContainsFunc(ns, func(n *seenNode) bool { return !isOld(n) })
 	}
@@ -131,10 +132,14 @@ func planPruning(top *seenNode, before time.Time) (p pruning) {
 			p.left = append(p.left, leftRoot{n.path, "its record names " + n.disappeared() + ", which disappeared: the next holder waits for the lock-delay"})
 			return false
 		case n.isRoot():
-			if isOld(n) {
+			goes := isOld(n) && !isKept(n)
+			switch {
+			case goes:
 				p.removals = append(p.removals, removal{pruneLock, n.path, []*seenNode{n}})
+			case isOld(n):
+				p.left = append(p.left, leftRoot{n.path, "it is PATH itself, which --with-path removes"})
 			}
-			return isOld(n)
+			return goes
 		}
 		parts, all := n.semaphore(), true
 		if !old(parts) {
@@ -149,7 +154,7 @@ func planPruning(top *seenNode, before time.Time) (p pruning) {
 				all = walk(c) && all
 			}
 		}
-		goes, isAlone := all && n.mayGo() && isOld(n), len(parts) == len(n.children)
+		goes, isAlone := all && n.mayGo() && isOld(n) && !isKept(n), len(parts) == len(n.children)
 		switch {
 		case len(parts) > 0 && goes && isAlone:
 			p.removals = append(p.removals, removal{pruneSemaphore, n.path, append(parts, n)})
@@ -157,7 +162,7 @@ func planPruning(top *seenNode, before time.Time) (p pruning) {
 		case len(parts) > 0:
 			p.removals = append(p.removals, removal{pruneSemaphore, n.path, parts})
 		}
-		if goes = goes && n != top; goes {
+		if goes {
 			p.removals = append(p.removals, removal{pruneParent, n.path, []*seenNode{n}})
 		}
 		return goes
@@ -192,6 +197,9 @@ func agesOf(top *seenNode) (known ages) {
 	}
 	return known
 }
+
+// latest returns the newest time that a node has, in milliseconds since 1970.
+func (known ages) latest() int64 { return known[len(known)-1].at }
 
 // inUse returns when the node was in use, at the latest that is known.
 func (known ages) inUse(n *seenNode) time.Time {

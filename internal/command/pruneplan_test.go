@@ -75,14 +75,15 @@ var prunings = map[string]struct {
 	want  string
 	left  string
 }{
-	"a lock":                               {"/o used", 0, "/o", ""},
+	"a lock":                               {"/o used", 0, "", "/o"},
+	"a young lock":                         {"/o used at=5", 4, "", ""},
 	"never used":                           {"/o", 0, "", ""},
 	"somebody waits":                       {"/o used\n/o/_c_x-lock-0000000001 unread", 0, "", ""},
 	"of a session":                         {"/o used session", 0, "", ""},
 	"with data":                            {"/o used data=hello", 0, "", ""},
 	"with words that are not a lock's":     {"/o used data=a=b", 0, "", ""},
-	"of an early version":                  {"/o used data=zklock/1_x", 0, "/o", ""},
-	"data that was not read":               {"/o used data=", 0, "/o", ""},
+	"of an early version":                  {"/o\n/o/1 used data=zklock/1_x", 0, "/o/1", ""},
+	"data that was not read":               {"/o\n/o/1 used data=", 0, "/o/1", ""},
 	"a holder disappeared":                 {"/o\n/o/1 used data=held=x_until=y\n/o/2 used", 0, "/o/2", "/o/1"},
 	"may not be read":                      {"/o\n/o/1 unread\n/o/2 used", 0, "/o/2", ""},
 	"parents":                              {"/o\n/o/1\n/o/1/lock used\n/o/2\n/o/2/lock used\n/o/2/config", 0, "/o/1/lock /o/1 /o/2/lock", ""},
@@ -92,7 +93,7 @@ var prunings = map[string]struct {
 	"a parent with the ACL of all":         {"/o\n/o/1 acl=a\n/o/1/lock used acl=a", 0, "/o/1/lock /o/1", ""},
 	"the top is a folder":                  {"/o\n/o/1 used", 0, "/o/1", ""},
 	"a semaphore":                          {emptySemaphore, 0, "/o/s", ""},
-	"the top is a semaphore":               {strings.ReplaceAll(emptySemaphore[3:], "/o/s", "/s"), 0, "/s", ""},
+	"the top is a semaphore":               {strings.ReplaceAll(emptySemaphore[3:], "/o/s", "/s"), 0, "/s/*", ""},
 	"without a limit":                      {strings.Replace(emptySemaphore, "/o/s/limit data=0005\n", "", 1), 0, "/o/s", ""},
 	"its leases were never used":           {strings.Replace(emptySemaphore, "leases used", "leases", 1), 0, "/o/s", ""},
 	"neither were used":                    {strings.ReplaceAll(emptySemaphore, " used", ""), 0, "", ""},
@@ -111,6 +112,16 @@ var prunings = map[string]struct {
 	"a semaphore that was used lately":     {"/o\n/o/s at=1\n/o/s/leases used at=1 last=51\n/o/s/locks used at=1\n/o/t used at=5", 4, "", ""},
 }
 
+// With --with-path the top is like any other node.
+var pruningsOfTheTop = map[string]struct{ tree, want string }{
+	"a lock":                       {"/o used", "/o"},
+	"a lock that is in use":        {"/o used\n/o/_c_x-lock-0000000001 unread", ""},
+	"it becomes empty":             {"/o\n/o/1 used", "/o/1 /o"},
+	"a folder with an ACL":         {"/o acl=boss\n/o/1 used", "/o/1"},
+	"a folder with something else": {"/o\n/o/1 used\n/o/config", "/o/1"},
+	"a semaphore":                  {strings.ReplaceAll(emptySemaphore[3:], "/o/s", "/s"), "/s"},
+}
+
 func TestPlanPruning(t *testing.T) {
 	for name, c := range prunings {
 		t.Run(name, func(t *testing.T) {
@@ -118,28 +129,42 @@ func TestPlanPruning(t *testing.T) {
 			if c.since > 0 {
 				before = time.UnixMilli(int64(c.since) * time.Hour.Milliseconds())
 			}
-			top, of := tree(c.tree), map[string]*seenNode{}
-			var note func(n *seenNode)
-			note = func(n *seenNode) {
-				of[n.path] = n
-				for _, c := range n.children {
-					note(c)
-				}
-			}
-			note(top)
-			p := planPruning(top, before)
-			var goes, left []string
-			for _, r := range p.removals {
-				if goes = append(goes, r.path); !slices.Contains(r.nodes, of[r.path]) {
-					goes[len(goes)-1] += "/*"
-				}
-				require.Equal(t, r.what == pruneSemaphore, len(r.nodes) > 1)
-			}
-			for _, l := range p.left {
-				left = append(left, l.path)
-			}
-			require.Equal(t, c.want, strings.Join(goes, " "))
-			require.Equal(t, c.left, strings.Join(left, " "))
+			goes, left := plannedFor(t, c.tree, false, before)
+			require.Equal(t, c.want, goes)
+			require.Equal(t, c.left, left)
 		})
 	}
+	for name, c := range pruningsOfTheTop {
+		t.Run("with the top: "+name, func(t *testing.T) {
+			goes, left := plannedFor(t, c.tree, true, time.Time{})
+			require.Equal(t, c.want, goes)
+			require.Empty(t, left)
+		})
+	}
+}
+
+// plannedFor returns the paths of what goes, and of what is left; "/*" follows the path of a semaphore that stays without its nodes.
+func plannedFor(t *testing.T, lines string, withTop bool, before time.Time) (_, _ string) {
+	t.Helper()
+	top, of := tree(lines), map[string]*seenNode{}
+	var note func(n *seenNode)
+	note = func(n *seenNode) {
+		of[n.path] = n
+		for _, c := range n.children {
+			note(c)
+		}
+	}
+	note(top)
+	p := planPruning(top, withTop, before)
+	var goes, left []string
+	for _, r := range p.removals {
+		if goes = append(goes, r.path); !slices.Contains(r.nodes, of[r.path]) {
+			goes[len(goes)-1] += "/*"
+		}
+		require.Equal(t, r.what == pruneSemaphore, len(r.nodes) > 1)
+	}
+	for _, l := range p.left {
+		left = append(left, l.path)
+	}
+	return strings.Join(goes, " "), strings.Join(left, " ")
 }
