@@ -74,6 +74,8 @@ func whoIs(node string, data []byte, stat wire.Stat) string {
 	who = shown(who)
 	if stat.EphemeralOwner != 0 {
 		who += fmt.Sprintf(", session %#x", uint64(stat.EphemeralOwner))
+	} else {
+		who += ", not ephemeral: it stays until it is deleted (zklock delete)"
 	}
 	return who + ", queued since " + time.UnixMilli(stat.Ctime).Format(time.RFC3339)
 }

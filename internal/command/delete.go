@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/go-zookeeper/zk"
 	"github.com/spf13/cobra"
@@ -15,20 +14,20 @@ import (
 	"github.com/zklock/zklock"
 )
 
-const deleteHelp = `Delete takes one lock node away, and with it what its client holds or waits for.
-expire ends a session, and takes all locks of a service; delete takes one. NODE is
-absolute, with the chroot, as ls --wide and $ZKLOCK_NODE have it. What ls does not
-list is no lock node, and is refused. Stdout says whose it was.
+const deleteHelp = `Delete removes one node from the queue of the lock on PATH, and with it what its
+client holds or waits for. NODE is what ls prints, or the whole node, as in
+$ZKLOCK_NODE. What ls does not list is no lock node, and is refused. Stdout has
+the client. expire ends a session with all locks of a service; delete ends one.
 
-It ends the holder's lock without waiting for the holder: the next one gets the lock
-at once, or after the lock-delay, and the holder hears of it only at its next
-heartbeat. No lease can know of it: that is what the fencing token is for. Ask the
-holder first: see revoke. A client whose node is taken away while it waits queues
+The holder's lock ends without waiting for the holder: the next one gets it at
+once, or after the lock-delay, and the holder is notified only at its next
+heartbeat. Its lease does not protect it: that is what the fencing token is for. Ask
+the holder first: see revoke. A client whose node is deleted while it waits queues
 again, at the end.
 
 Exit codes:
-  0    the node is gone
-  1    there is no such node
+  0    the node was deleted
+  1    there is no such node in the queue of PATH
   122  no server could be reached
   123  refused: permissions, credentials, a certificate
   125  wrong usage, such as a NODE that is no lock node, or zklock itself failed`
@@ -36,7 +35,8 @@ Exit codes:
 // deleting is what the flags of delete say.
 type deleting struct {
 	lister
-	node string // absolute
+	path string
+	node string // as it was given
 	yes  bool
 	out  io.Writer
 }
@@ -44,17 +44,25 @@ type deleting struct {
 func newDeleteCommand() *cobra.Command {
 	var d deleting
 	cmd := &cobra.Command{
-		Use:   "delete --yes [flags] NODE",
-		Short: "Take one lock node away, without waiting for its holder",
+		Use:   "delete --yes [flags] PATH NODE",
+		Short: "Delete one lock node, without waiting for its holder",
 		Long:  deleteHelp,
-		Example: `  zklock ls --wide /locks/nightly
-  zklock delete --yes /locks/nightly/_c_0d6c2f6e-93a5-4a8e-8f0c-5b1c1c7c7f3a-lock-0000000007`,
-		Args:              one("the NODE of a lock, absolute, as zklock ls --wide prints it"),
+		Example: `  zklock ls /locks/nightly
+  zklock delete --yes /locks/nightly lock-0000000007`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return fmt.Errorf("%d arguments instead of two: give the PATH of a lock and a NODE, as zklock ls prints it", len(args))
+			}
+			return nil
+		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			d.node, d.stderr, d.out = args[0], cmd.ErrOrStderr(), printable{cmd.OutOrStdout()}
-			if err := zklock.ValidatePath(d.node); err != nil {
+			d.path, d.node, d.stderr, d.out = args[0], args[1], cmd.ErrOrStderr(), printable{cmd.OutOrStdout()}
+			if err := zklock.ValidatePath(d.path); err != nil {
 				return &exitError{exitUsage, err}
+			}
+			if !isQueued(nameOf(d.node)) {
+				return exitf(exitUsage, "%s is not the name of a lock node: nothing was done. zklock ls %s lists them", d.node, d.path)
 			}
 			if err := d.open(cmd.Context()); err != nil {
 				return err
@@ -64,11 +72,11 @@ func newDeleteCommand() *cobra.Command {
 		},
 	}
 	d.addFlags(cmd)
-	cmd.Flags().BoolVar(&d.yes, "yes", false, "delete the node; without it, nothing is done but to say whose it is")
+	cmd.Flags().BoolVar(&d.yes, "yes", false, "delete the node; without it, only its client is printed")
 	return cmd
 }
 
-// delete takes the node away as it was read: what has changed since is read again.
+// delete deletes the node as it was read: if it has changed since, it is read again.
 func (d *deleting) delete(ctx context.Context) error {
 	ctx, cancel := d.within(ctx)
 	defer cancel()
@@ -78,17 +86,17 @@ func (d *deleting) delete(ctx context.Context) error {
 			return err
 		}
 		if !d.yes {
-			return exitf(exitUsage, "%s: with this node %s: to delete it ends that without waiting for the client; nothing was done. Give --yes if that is meant", d.node, isDoing(p, "holds", "waits for"))
+			return exitf(exitUsage, "%s: with this node %s: to delete it ends that without waiting for the client; nothing was done. Give --yes if that is meant", p.Node, isDoing(p, "holds", "waits for"))
 		}
-		_, err = ask(ctx, d.s, func(c *zk.Conn) (struct{}, error) { return struct{}{}, c.Delete(d.node, version) })
+		_, err = ask(ctx, d.s, func(c *zk.Conn) (struct{}, error) { return struct{}{}, c.Delete(p.Node, version) })
 		switch {
-		case err == nil, errors.Is(err, zk.ErrNoNode): // it went meanwhile, or by a delete of ours whose answer was lost
-			fmt.Fprintf(d.out, "%s is gone: with it %s\n", d.node, isDoing(p, "held", "waited for"))
+		case err == nil, errors.Is(err, zk.ErrNoNode): // deleted meanwhile, or by a delete of ours whose response was lost
+			fmt.Fprintf(d.out, "%s is gone: with it %s\n", p.Node, isDoing(p, "held", "waited for"))
 			return nil
-		case errors.Is(err, zk.ErrBadVersion): // somebody wrote into it, as revoke does
+		case errors.Is(err, zk.ErrBadVersion): // another client wrote into it, as revoke does
 			continue
 		case errors.Is(err, zk.ErrNoAuth):
-			return exitf(exitRefused, "%s: no DELETE permission on the node above: %w", d.node, err)
+			return exitf(exitRefused, "%s: no DELETE permission on the node above: %w", p.Node, err)
 		}
 		return classify(err)
 	}
@@ -102,58 +110,45 @@ func isDoing(p zklock.Participant, holds, waits string) string {
 	return fmt.Sprintf("%s %s the lock, token %d", whoIs(p), waits, p.Token)
 }
 
-// find returns the participant that the node is of, and the version of its data, if ls would list it.
+// find returns the participant whose node it is, and the version of the node's data.
 func (d *deleting) find(ctx context.Context) (p zklock.Participant, version int32, err error) {
-	root := chrootOf(d.servers)
-	if !strings.HasPrefix(d.node, root+"/") {
-		return p, 0, exitf(exitUsage, "%s is not below the chroot of --servers, %s: give the node as zklock ls --wide prints it", d.node, root)
+	root := chrootOf(d.servers) + d.path
+	// This server may lag behind the one that ls has asked.
+	if _, err := ask(ctx, d.s, func(c *zk.Conn) (string, error) { return c.Sync(root) }); err != nil {
+		return p, 0, classify(err)
 	}
-	stat, err := ask(ctx, d.s, func(c *zk.Conn) (*zk.Stat, error) {
-		_, stat, err := c.Get(d.node)
-		if errors.Is(err, zk.ErrNoNode) { // this server may lag behind the one that ls has asked
-			if _, err := c.Sync(d.node); err != nil {
-				return nil, err
-			}
-			_, stat, err = c.Get(d.node)
+	names, _, err := d.children(ctx, root)
+	if err != nil && !errors.Is(err, zk.ErrNoNode) {
+		return p, 0, classify(err)
+	}
+	q, err := d.read(ctx, d.path, names)
+	if err != nil {
+		return p, 0, err
+	}
+	var found []zklock.Participant
+	for _, p := range q.all() {
+		if isNamed(p, d.node) {
+			found = append(found, p)
 		}
+	}
+	switch {
+	case len(found) == 0:
+		return p, 0, exitf(exitNoNode, "%s: there is no lock node %s", d.path, d.node)
+	case len(found) > 1:
+		return p, 0, exitf(exitUsage, "%s: %d lock nodes are called %s: nothing was done. Give one as zklock ls --wide prints it", d.path, len(found), d.node)
+	}
+	p = found[0]
+	stat, err := ask(ctx, d.s, func(c *zk.Conn) (*zk.Stat, error) {
+		_, stat, err := c.Get(p.Node)
 		return stat, err
 	})
-	if errors.Is(err, zk.ErrNoNode) {
-		return p, 0, exitf(exitNoNode, "%s: there is no such node", d.node)
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return p, 0, exitf(exitNoNode, "%s: there is no lock node %s", d.path, d.node)
+	case err != nil:
 		return p, 0, classify(readable(err))
+	case stat.NumChildren > 0:
+		return p, 0, exitf(exitUsage, "%s has children, and is no lock node: nothing was done", p.Node)
 	}
-	for _, path := range lockPathsOf(d.node[len(root):]) {
-		names, _, err := d.children(ctx, root+path)
-		if errors.Is(err, zk.ErrNoNode) {
-			continue
-		}
-		if err != nil {
-			return p, 0, classify(err)
-		}
-		q, err := d.read(ctx, path, names)
-		if err != nil {
-			return p, 0, err
-		}
-		for _, p := range q.all() {
-			if p.Node == d.node && stat.NumChildren == 0 {
-				return p, stat.Version, nil
-			}
-		}
-	}
-	return p, 0, exitf(exitUsage, "%s is no lock node: nothing was done. zklock ls --wide lists those of a lock", d.node)
-}
-
-// lockPathsOf returns the paths whose lock the node may be of: of a semaphore, it is a folder further down.
-func lockPathsOf(node string) (paths []string) {
-	above := func(s string) string { return s[:max(strings.LastIndexByte(s, '/'), 0)] }
-	path := above(node)
-	if name := nameOf(path); path != "" && (name == "leases" || name == "locks") && above(path) != "" {
-		paths = append(paths, above(path))
-	}
-	if path != "" {
-		paths = append(paths, path)
-	}
-	return paths
+	return p, stat.Version, nil
 }

@@ -52,6 +52,9 @@ func (l *lister) queue(ctx context.Context, path string) (lockQueue, error) {
 	default:
 		fmt.Fprintf(l.stderr, "zklock: %s: the limit is %d\n", path, *q.limit)
 	}
+	if err == nil {
+		l.noteNotEphemeral(path, q)
+	}
 	if err != nil || q.isSemaphore || len(q.all()) > 0 {
 		return q, err
 	}
@@ -182,6 +185,25 @@ func (l *lister) noteMissing(ctx context.Context, path string) error {
 	return nil
 }
 
+// noteNotEphemeral names on stderr a lock node that the end of no session deletes.
+func (l *lister) noteNotEphemeral(path string, q lockQueue) {
+	var nodes []string
+	for _, p := range q.all() {
+		if p.SessionID == 0 {
+			nodes = append(nodes, shortName(p.Node))
+		}
+	}
+	more := ""
+	switch {
+	case len(nodes) == 0:
+		return
+	case len(nodes) > 1:
+		more = fmt.Sprintf(" (nor are %d more)", len(nodes)-1)
+	}
+	fmt.Fprintf(l.stderr, "zklock: %s: %s is not ephemeral%s: it stays until it is deleted. If no client uses it, give zklock delete --yes %s %s\n",
+		path, nodes[0], more, path, nodes[0])
+}
+
 // within bounds one look at the servers. Its cause says what each of them said.
 func (l *lister) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -204,6 +226,7 @@ func (l *lister) locks(ctx context.Context, path string) (locks []lockEntry, err
 		if err == nil && below != "" && len(names) > 0 {
 			var q lockQueue
 			q, err = l.read(ctx, path, names)
+			l.noteNotEphemeral(path, q)
 			if len(q.all()) > 0 || q.isSemaphore {
 				locks = append(locks, lockEntry{Path: path, Queue: entriesOf(q), Limit: q.limit, isSemaphore: q.isSemaphore})
 			}

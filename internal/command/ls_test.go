@@ -3,20 +3,25 @@
 package command
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"os"
 	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/zktest"
 )
 
 func TestList(t *testing.T) {
@@ -27,7 +32,7 @@ func TestList(t *testing.T) {
 		return p.stdout.String()
 	}
 	require.Equal(t, "STATE  NODE  SESSION  WHO  QUEUED\n", list())
-	require.Equal(t, "NODE  MODE  STATE  TOKEN  SESSION  WHO  QUEUED SINCE\n", list("--wide"))
+	require.Equal(t, "STATE  NODE  MODE  TOKEN  SESSION  WHO  QUEUED SINCE\n", list("--wide"))
 	require.Equal(t, "[]\n", list("--json"))
 	require.Equal(t, "[]\n", list("--json", "-r"))
 
@@ -54,9 +59,8 @@ func TestList(t *testing.T) {
 	}
 	wide, narrow := table("--wide"), table()
 	first, second, third := wide[0], wide[1], wide[2]
-	require.Equal(t, hold.Node(), first[0])
-	require.Equal(t, []string{"exclusive", "holds", strconv.FormatInt(hold.Token(), 10), fmt.Sprintf("%#x", s.SessionID())}, first[1:5])
-	require.Equal(t, []string{"exclusive", "waits"}, second[1:3])
+	require.Equal(t, []string{"holds", hold.Node(), "exclusive", strconv.FormatInt(hold.Token(), 10), fmt.Sprintf("%#x", s.SessionID())}, first[:5])
+	require.Equal(t, []string{"waits", "exclusive"}, []string{second[0], second[2]})
 	require.Equal(t, fmt.Sprintf("%s:%d", host, p.cmd.Process.Pid), second[5])
 	require.Equal(t, []string{"a", "word"}, third[5:7])
 	require.Equal(t, []string{"holds", "lock-0000000000", first[4], first[5]}, narrow[0][:4])
@@ -65,7 +69,7 @@ func TestList(t *testing.T) {
 	var entries []entry
 	require.NoError(t, json.Unmarshal([]byte(list("--json")), &entries))
 	require.Len(t, entries, 3)
-	require.Equal(t, []string{first[0], second[0], third[0]}, []string{entries[0].Node, entries[1].Node, entries[2].Node})
+	require.Equal(t, []string{first[1], second[1], third[1]}, []string{entries[0].Node, entries[1].Node, entries[2].Node})
 	require.Equal(t, hold.Token(), entries[0].Token)
 	require.Equal(t, first[4], entries[0].Session)
 	require.Equal(t, host, entries[1].Host)
@@ -99,6 +103,55 @@ func TestList_NotThere_SaysSo(t *testing.T) {
 	parent := path[:strings.LastIndexByte(path, '/')]
 	require.Equal(t, "zklock: "+parent+": nobody queues here; there are nodes below: zklock ls -r "+parent+" lists the locks among them\n", said(srv.ConnectString(), parent))
 	require.Contains(t, said(srv.ConnectString()+path, "/job"), "there is no node "+path+"/job: ")
+}
+
+// A lock node that no session owns blocks the lock until it is deleted: ls, a run that waits and the library's log line and errors name it
+// with the remedy, which works as it is printed.
+func TestNotEphemeral_IsNamedWithTheRemedy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := zktest.NewNetwork()
+		srv := zktest.Start(t, zktest.WithNetwork(network))
+		var log bytes.Buffer
+		s, err := zklock.Connect(t.Context(), srv.Addr(), zklock.WithDialer(network.Dial), zklock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		require.NoError(t, err)
+		_, err = srv.Create("/locks", nil, 0)
+		require.NoError(t, err)
+		_, err = srv.Create("/locks/x", nil, 0)
+		require.NoError(t, err)
+		node, err := srv.Create("/locks/x/lock-", []byte("legacy"), zk.FlagSequence)
+		require.NoError(t, err)
+		o := &runOptions{path: "/locks/x", waits: true, wait: 2 * time.Minute}
+		var said bytes.Buffer
+		o.servers, o.stderr = srv.Addr(), &said
+		r, err := o.recipe(s, nil)
+		require.NoError(t, err)
+		ctx, cancel := o.waiting(t.Context())
+		defer cancel()
+		_, err = o.acquire(ctx, s, r)
+		const remedy = `"legacy", not ephemeral: it stays until it is deleted (zklock delete), token `
+		require.Contains(t, said.String(), "waiting: number 2 of 2 in the queue; held by "+remedy)
+		require.ErrorContains(t, o.explainAcquire(t.Context(), s, r, err), "held by "+remedy)
+		require.ErrorContains(t, err, "held by legacy, not ephemeral: it stays until it is deleted (zklock delete), queued since ")
+
+		said.Reset()
+		d := deleting{path: "/locks/x", node: "lock-0000000000", yes: true, out: &said}
+		l := &d.lister
+		l.s, l.stderr, l.servers, l.connectTimeout = s, &said, srv.Addr(), time.Minute
+		_, err = l.queue(t.Context(), "/locks/x")
+		require.NoError(t, err)
+		const line = "zklock: /locks/x: lock-0000000000 is not ephemeral: it stays until it is deleted. If no client uses it, give zklock delete --yes /locks/x lock-0000000000\n"
+		require.Equal(t, line, said.String())
+		said.Reset()
+		_, err = l.locks(t.Context(), "/locks")
+		require.NoError(t, err)
+		require.Equal(t, line, said.String())
+		require.NoError(t, d.delete(t.Context()))
+		_, isThere := srv.Stat(node)
+		require.False(t, isThere)
+		require.NoError(t, s.Close())
+		require.Contains(t, log.String(), `msg="zklock: still waiting for the lock" path=/locks/x`)
+		require.Contains(t, log.String(), `holder="legacy, not ephemeral: it stays until it is deleted (zklock delete), queued since`)
+	})
 }
 
 func TestList_Recursive(t *testing.T) {

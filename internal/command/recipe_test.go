@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -41,6 +42,9 @@ func listed(t *testing.T, srv *zkserver.Server, path string, flags ...string) (r
 	require.Equal(t, 0, p.wait())
 	for _, row := range strings.Split(strings.TrimSpace(p.stdout.String()), "\n")[1:] {
 		f := strings.Fields(row)
+		if f[0] == "holds" || f[0] == "waits" { // the queue of one lock: the state comes first
+			f = slices.Concat(f[1:3], f[:1], f[3:])
+		}
 		rows = append(rows, strings.Join(f[1:len(f)-5], " "))
 	}
 	return rows

@@ -144,7 +144,7 @@ func (r *revoking) choose(q lockQueue) ([]zklock.Participant, error) {
 	}
 	if r.holder != "" {
 		for _, p := range q.holders {
-			if slices.Contains([]string{p.Node, nameOf(p.Node), shortName(p.Node)}, r.holder) {
+			if isNamed(p, r.holder) {
 				return []zklock.Participant{p}, nil
 			}
 		}
@@ -154,6 +154,11 @@ func (r *revoking) choose(q lockQueue) ([]zklock.Participant, error) {
 		return nil, exitf(exitUsage, "%s: %d hold it, and nobody was asked: give --holder with the NODE of one, as zklock ls --held %s prints it, or --all-holders", r.path, n, r.path)
 	}
 	return q.holders, nil
+}
+
+// isNamed reports whether the participant's node is the one with this name: as ls or ls --wide prints it, or without the path.
+func isNamed(p zklock.Participant, name string) bool {
+	return slices.Contains([]string{p.Node, nameOf(p.Node), shortName(p.Node)}, name)
 }
 
 // holdsOf returns what tells holds apart: a hold of several permits has as many nodes.

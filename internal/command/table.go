@@ -118,11 +118,11 @@ func (p printer) queue(entries []entry) error {
 	}
 	rows := [][]string{{"STATE", "NODE", "SESSION", "WHO", "QUEUED"}}
 	if p.wide {
-		rows[0] = []string{"NODE", "MODE", "STATE", "TOKEN", "SESSION", "WHO", "QUEUED SINCE"}
+		rows[0] = []string{"STATE", "NODE", "MODE", "TOKEN", "SESSION", "WHO", "QUEUED SINCE"}
 	}
 	for _, e := range entries {
 		if p.wide {
-			rows = append(rows, []string{e.Node, e.Mode, e.state(), strconv.FormatInt(e.Token, 10), cmp.Or(e.Session, "-"), e.who(), e.queued()})
+			rows = append(rows, []string{e.state(), e.Node, e.Mode, strconv.FormatInt(e.Token, 10), cmp.Or(e.Session, "-"), e.who(), e.queued()})
 		} else {
 			rows = append(rows, []string{e.state(), shortName(e.Node), cmp.Or(e.Session, "-"), e.who(), e.age()})
 		}

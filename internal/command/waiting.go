@@ -114,9 +114,7 @@ func (l queueLook) drawn() (head, tail string) {
 	if l.more > 0 {
 		tail = fmt.Sprintf(", and %d more", l.more)
 	}
-	if e.Session != "" {
-		tail += ", session " + e.Session
-	}
+	tail += ", " + e.lifetime()
 	return head, fmt.Sprintf("%s, token %d", tail, e.Token)
 }
 
@@ -154,12 +152,17 @@ func (l queueLook) heldBy() string {
 func describe(p zklock.Participant) string {
 	var b strings.Builder
 	e := entryOf(p)
-	b.WriteString(nameIn(e))
-	if e.Session != "" {
-		b.WriteString(", session " + e.Session)
-	}
+	b.WriteString(nameIn(e) + ", " + e.lifetime())
 	fmt.Fprintf(&b, ", token %d, queued since %s", e.Token, e.queued())
 	return b.String()
+}
+
+// lifetime names the session of the node, at whose end the servers delete it.
+func (e entry) lifetime() string {
+	if e.Session == "" {
+		return "not ephemeral: it stays until it is deleted (zklock delete)"
+	}
+	return "session " + e.Session
 }
 
 // nameIn is the name of a participant: host and pid, or what it has written, or its node.
