@@ -60,7 +60,8 @@ func (l *lister) queue(ctx context.Context, path string) (lockQueue, error) {
 	}
 	switch {
 	case errors.Is(listed, zk.ErrNoNode):
-		return q, l.noteMissing(ctx, path)
+		_, err = l.noteMissing(ctx, path)
+		return q, err
 	case listed != nil:
 		return q, classify(listed)
 	case len(names) > 0:
@@ -167,22 +168,23 @@ func (l *lister) limitNode(path string, names []string) string {
 	return l.limit
 }
 
-// noteMissing says on stderr if no node is at path. An empty list alone could mean an unused lock or a typing error.
-func (l *lister) noteMissing(ctx context.Context, path string) error {
+// noteMissing reports whether there is no node at path, and then prints that on stderr: an empty list alone could mean an unused lock or a
+// typing error.
+func (l *lister) noteMissing(ctx context.Context, path string) (isMissing bool, err error) {
 	ctx, cancel := l.within(ctx)
 	defer cancel()
 	node := strings.TrimSuffix(chrootOf(l.servers)+path, "/")
 	if node == "" {
-		return nil
+		return false, nil
 	}
 	there, err := exists(ctx, l.s, node)
 	if err != nil {
-		return classify(err)
+		return false, classify(err)
 	}
 	if !there {
 		fmt.Fprintf(l.stderr, "zklock: %s: there is no node %s: no lock was ever taken there, or an unused one was removed\n", path, node)
 	}
-	return nil
+	return !there, nil
 }
 
 // noteNotEphemeral names on stderr a lock node that the end of no session deletes.
@@ -264,9 +266,9 @@ func (l *lister) locks(ctx context.Context, path string) (locks []lockEntry, err
 		return locks, &exitError{code: exitRefused}
 	}
 	if len(locks) == 0 {
-		return nil, l.noteMissing(ctx, path)
+		_, err = l.noteMissing(ctx, path)
 	}
-	return locks, nil
+	return locks, err
 }
 
 func (l *lister) children(ctx context.Context, node string) (names []string, stat *zk.Stat, err error) {

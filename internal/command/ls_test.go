@@ -246,7 +246,7 @@ func TestList_Watch_SignalEndsIt(t *testing.T) {
 	}
 	p := start(t, nil, "ls", "--watch", "--servers", srv.ConnectString(), path, path+"/none")
 	eventually(t, "it watches both", func() bool {
-		return strings.Contains(p.stdout.String(), " holds: ") && strings.Contains(p.stderr.String(), "/none: nobody is in the queue")
+		return strings.Contains(p.stdout.String(), " holds: ") && strings.Contains(p.stderr.String(), "/none: there is no node ")
 	})
 	_, err := s.Conn().Create(path+"/x-lock-", []byte("\u202e\x1b[2J"), zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
 	require.NoError(t, err)

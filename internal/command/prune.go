@@ -125,7 +125,8 @@ func (p *pruner) prune(ctx context.Context, path string) (rows []pruned, err err
 		return nil, classify(err)
 	}
 	if top == nil {
-		return nil, p.noteMissing(ctx, path)
+		_, err := p.noteMissing(ctx, path)
+		return nil, err
 	}
 	plan := planPruning(top, p.withTop, time.Time{})
 	if p.olderThan > 0 && len(plan.removals) > 0 {

@@ -38,7 +38,7 @@ the holder has written into its node: ls shows ` + revokedData + ` as WHO from t
 Exit codes:
   0    the holder holds no longer: it has released, or died; with --wait 0, it
        was asked
-  1    nobody holds the lock: nobody was asked
+  1    nobody was asked: nobody holds the lock, or the holder released before
   121  the holder still holds the lock, and the wait is over
   122  no server could be reached
   123  refused: permissions, credentials, a certificate
@@ -110,17 +110,30 @@ func (r *revoking) revoke(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	asked, err := r.choose(q)
+	if len(q.all()) == 0 {
+		if _, err := r.noteMissing(ctx, r.path); err != nil {
+			return err
+		}
+	}
+	chosen, err := r.choose(q)
 	if err != nil {
 		return err
 	}
 	began := time.Now()
-	for _, p := range asked {
-		if err := r.ask(ctx, p); err != nil {
+	var asked []zklock.Participant
+	for _, p := range chosen {
+		isThere, err := r.ask(ctx, p)
+		if err != nil {
 			return err
 		}
+		if isThere {
+			asked = append(asked, p)
+		}
 	}
-	if r.wait == 0 {
+	switch {
+	case len(asked) == 0:
+		return &exitError{code: exitNoHolder}
+	case r.wait == 0:
 		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, r.wait, errWaited{r.wait})
@@ -172,19 +185,26 @@ func holdsOf(ps []zklock.Participant) (holds []string) {
 	return holds
 }
 
-// ask asks one holder.
-func (r *revoking) ask(ctx context.Context, p zklock.Participant) error {
+// ask asks one holder, as zklock.Revoke does. It reports whether the holder's node was still there.
+func (r *revoking) ask(ctx context.Context, p zklock.Participant) (isThere bool, err error) {
 	ctx, cancel := r.within(ctx)
 	defer cancel()
-	if err := zklock.Revoke(ctx, r.s, p.Node); err != nil {
-		return classify(err)
+	_, err = ask(ctx, r.s, func(c *zk.Conn) (*zk.Stat, error) { return c.Set(p.Node, []byte(revokedData), -1) })
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		fmt.Fprintf(r.stderr, "zklock: %s: not asked: %s, node %s, no longer held it\n", r.path, whoIs(p), p.Node)
+		return false, nil
+	case errors.Is(err, zk.ErrNoAuth):
+		return false, exitf(exitRefused, "%s: no WRITE permission on %s: %w", r.path, p.Node, err)
+	case err != nil:
+		return false, classify(err)
 	}
 	again := ""
 	if string(p.Data) == revokedData {
 		again = ", which somebody had asked before"
 	}
 	fmt.Fprintf(r.out, "%s: asked %s, node %s%s\n", r.path, whoIs(p), p.Node, again)
-	return nil
+	return true, nil
 }
 
 // stillHeld says that a wait is over.

@@ -5,6 +5,7 @@ package command
 // Asking for a lock: revoke, and a run that gives way. The holder keeps the lock until its work has ended.
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"syscall"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/zkserver"
+	"github.com/zklock/zklock/zktest"
 )
 
 // untilTerm is a COMMAND that says that it runs, and on SIGTERM does $1 and ends with $0. sleep runs beside the trap, not before it.
@@ -183,6 +185,64 @@ func TestRevoke_ServerGoes(t *testing.T) {
 	require.NoError(t, srv.Kill())
 	require.Equal(t, exitNoServer, p.wait())
 	require.Contains(t, p.stderr.String(), "nobody knows whether it is still held; tried "+srv.Addr())
+}
+
+// The holder releases, and another client takes the lock, between the look of revoke and its message: the output names nobody as asked,
+// and the code reports that. Of several holders those that are there are asked.
+func TestRevoke_HolderIsGone_IsNotAsked(t *testing.T) {
+	srv := zktest.Start(t)
+	s := sessionAt(t, srv.Addr())
+	revoke := func(args ...string) (code int, out, said string) {
+		var stdout, stderr bytes.Buffer
+		code = execute(append([]string{"revoke", "--servers", srv.Addr(), "--wait", "0"}, args...), &stdout, &stderr)
+		return code, stdout.String(), stderr.String()
+	}
+	hold, _ := occupy(t, s, "/l")
+	srv.Inject(zktest.Before(zktest.SetData).Path(hold.Node()).Once().Call(func() { _ = srv.Delete(hold.Node()) }))
+	code, out, said := revoke("/l")
+	require.Equal(t, exitNoHolder, code)
+	require.Empty(t, out)
+	require.Regexp(t, `^zklock: /l: not asked: \S+, pid \d+, session 0x\w+, node `+hold.Node()+`, no longer held it\n$`, said)
+
+	rw, err := zklock.NewRWMutex(s, "/rw")
+	require.NoError(t, err)
+	var nodes []string
+	for range 2 {
+		h, err := rw.ReadLock().Acquire(t.Context())
+		require.NoError(t, err)
+		nodes = append(nodes, h.Node())
+	}
+	srv.Inject(zktest.Before(zktest.SetData).Path(nodes[0]).Once().Call(func() { _ = srv.Delete(nodes[0]) }))
+	code, out, said = revoke("--all-holders", "/rw")
+	require.Equal(t, 0, code, said)
+	require.Contains(t, said, nodes[0]+", no longer held it\n")
+	require.Regexp(t, `^/rw: asked .*, node `+nodes[1]+`\n$`, out)
+
+	srv.Inject(zktest.Before(zktest.SetData).Path(nodes[1]).Once().Fail(zktest.NoAuth))
+	code, out, said = revoke("/rw")
+	require.Equal(t, exitRefused, code)
+	require.Empty(t, out)
+	require.Contains(t, said, "/rw: no WRITE permission on "+nodes[1])
+}
+
+// A path that does not exist is reported on stderr: it may be a typing error.
+func TestPathThatIsNotThere_IsReported(t *testing.T) {
+	srv := zktest.Start(t)
+	const line = "zklock: /nigthly: there is no node /nigthly: no lock was ever taken there, or an unused one was removed\n"
+	for _, tt := range []struct {
+		code int
+		args []string
+		rest string
+	}{
+		{0, []string{"ls"}, ""}, {0, []string{"ls", "-r"}, ""}, {0, []string{"ls", "--held"}, ""}, {0, []string{"ls", "--json"}, ""},
+		{0, []string{"prune"}, "zklock: /nigthly: there is nothing to remove\n"},
+		{exitNoHolder, []string{"revoke"}, "zklock: /nigthly: nobody was asked: nobody holds it\n"},
+	} {
+		var out, said bytes.Buffer
+		code := execute(append(tt.args, "--servers", srv.Addr(), "/nigthly"), &out, &said)
+		require.Equal(t, tt.code, code, tt.args)
+		require.Equal(t, line+tt.rest, said.String(), tt.args)
+	}
 }
 
 func TestRevoke_Refusals(t *testing.T) {

@@ -182,7 +182,7 @@ func (f *follower) follow(ctx context.Context) error {
 			if at := f.picture.notes(now, !f.progress.isBegun); !at.IsZero() {
 				again = time.After(at.Sub(now))
 			}
-			err = f.show(now)
+			err = f.show(ctx, now)
 		}
 		if ctx.Err() != nil {
 			return nil
@@ -224,11 +224,17 @@ func (f *follower) follow(ctx context.Context) error {
 }
 
 // show prints what has changed since it was last called; first, the queue as it stands.
-func (f *follower) show(now time.Time) error {
+func (f *follower) show(ctx context.Context, now time.Time) error {
 	isFirst := !f.progress.isBegun
 	changes := f.progress.next(&f.picture, now)
 	if isFirst && len(changes) == 0 {
-		fmt.Fprintf(f.l.stderr, "zklock: %s: nobody is in the queue\n", f.progress.path)
+		isMissing, err := f.l.noteMissing(ctx, f.progress.path)
+		if err != nil {
+			return err
+		}
+		if !isMissing {
+			fmt.Fprintf(f.l.stderr, "zklock: %s: nobody is in the queue\n", f.progress.path)
+		}
 	}
 	return f.print(changes)
 }

@@ -24,7 +24,7 @@ func TestWatch_Mutex_OneLineAChange(t *testing.T) {
 		w.acquire(w.mutex("db2:2", "/locks/a"))
 		w.watch(nil, "/locks/a", "/locks/b", "/locks/a")
 		w.says("/locks/a holds: db1, pid 1", "/locks/a waits, 2: db2, pid 2")
-		require.Equal(t, []string{"zklock: /locks/b: nobody is in the queue"}, w.err.take())
+		require.Equal(t, []string{"zklock: /locks/b: there is no node /locks/b: no lock was ever taken there, or an unused one was removed"}, w.err.take())
 
 		c := w.acquire(w.mutex("db3:3", "/locks/a"))
 		w.says("/locks/a waits, 3: db3, pid 3")
@@ -78,7 +78,7 @@ func TestWatch_ReadWrite(t *testing.T) {
 func TestWatch_Semaphore(t *testing.T) {
 	inWatch(t, func(t *testing.T, w *watching) {
 		w.watch(nil, "/sem")
-		require.Equal(t, []string{"zklock: /sem: nobody is in the queue"}, w.err.take())
+		require.Equal(t, []string{"zklock: /sem: there is no node /sem: no lock was ever taken there, or an unused one was removed"}, w.err.take())
 		permits := func(name string, k int) zklock.Lock {
 			sem, err := zklock.NewSemaphore(w.connect(), "/sem", 3, named(name)...)
 			require.NoError(t, err)
