@@ -81,10 +81,18 @@ func (m *metricsFile) now(change func(r *runReport, now time.Time)) {
 	m.writes.Go(m.write)
 }
 
+// noHoldYet has the file report that the latest run holds nothing yet: what a run that was killed has left there says otherwise. Where runs
+// cannot lock the file, another one may hold.
+func (m *metricsFile) noHoldYet() {
+	if locksBeside {
+		m.now(func(*runReport, time.Time) {})
+	}
+}
+
 func (m *metricsFile) wait()  { m.now((*runReport).wait) }
 func (m *metricsFile) grant() { m.now((*runReport).grant) }
-func (m *metricsFile) release(lost bool) {
-	m.now(func(r *runReport, now time.Time) { r.release(now, lost) })
+func (m *metricsFile) release(lost, ran bool) {
+	m.now(func(r *runReport, now time.Time) { r.release(now, lost, ran) })
 }
 
 // end says how the run ended, and returns when the file says so. What comes after changes nothing.

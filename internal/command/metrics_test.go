@@ -126,7 +126,7 @@ func TestRun_MetricsFile_UnderWay(t *testing.T) {
 	srv := zktest.Start(t, zktest.WithSessionTimeouts(time.Second, time.Minute))
 	p, file := metricsRun(t, srv, "/job", "--", "sh", "-c", "echo ready; exec sleep 1000")
 	p.prints("ready")
-	eventually(t, "the file is there", func() bool { _, err := os.Stat(file); return err == nil })
+	eventually(t, "it holds", func() bool { return metricsIn(t, file).values["holds"] == 1 })
 	check := func() {
 		g := metricsIn(t, file)
 		require.Equal(t, []float64{1, 1, 0}, []float64{g.values["holds"], g.values["acquired"], g.values["lost"]})
@@ -137,6 +137,39 @@ func TestRun_MetricsFile_UnderWay(t *testing.T) {
 	p.signal(syscall.SIGKILL)
 	p.wait()
 	check()
+}
+
+// A run that is killed leaves zklock_run_holds 1 in its file. The next one on the host takes that back when it begins, and not only when it
+// has waited: the probe of a standby asks whether it leads. A run that holds keeps the file.
+func TestRun_MetricsFile_AfterAKill_NextRunHoldsNothingYet(t *testing.T) {
+	srv := zktest.Start(t, zktest.WithSessionTimeouts(time.Second, time.Minute))
+	p, file := metricsRun(t, srv, "/job", "--elect", "--", "sh", "-c", "echo ready; exec sleep 1000")
+	p.prints("ready")
+	eventually(t, "it holds", func() bool { return metricsIn(t, file).values["holds"] == 1 })
+	standby := start(t, nil, runArgs(srv.Addr(), "/job", "--elect", "--metrics-file", file, "--", "sleep", "1000")...)
+	standby.prints("waiting")
+	require.Equal(t, 1.0, metricsIn(t, file).values["holds"], "another run has the file")
+	standby.signal(syscall.SIGTERM)
+	require.Equal(t, 143, standby.wait())
+	require.Equal(t, 1.0, metricsIn(t, file).values["holds"], "at its end, too")
+	p.signal(syscall.SIGKILL)
+	p.wait()
+	require.Equal(t, 1.0, metricsIn(t, file).values["holds"])
+	occupy(t, sessionAt(t, srv.Addr()), "/job")
+	next := start(t, nil, runArgs(srv.Addr(), "/job", "--elect", "--metrics-file", file, "--", "sleep", "1000")...)
+	next.prints("waiting: number 2 of 2")
+	v := metricsIn(t, file).values
+	require.Equal(t, []float64{0, 0, 0}, []float64{v["holds"], v["acquired"], v["lost"]})
+	require.NotContains(t, v, "exit_code")
+}
+
+// What stands in the place of the side file may be a pipe, which would block who opens it.
+func TestMetricsFile_PipeInsteadOfTheLockFile_IsWrongUsage(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "job.prom")
+	require.NoError(t, syscall.Mkfifo(besideName(file, "lock"), 0o600))
+	_, err := newMetricsFile(file, "/job", false, os.Stderr)
+	require.Equal(t, exitUsage, codeOf(err))
+	require.ErrorContains(t, err, ".job.prom.lock is not a regular file: remove it")
 }
 
 // The loss of a candidate is seen while it stands again, and not any more when it leads again.
@@ -193,7 +226,7 @@ func TestRun_MetricsFile_AnotherRunOfTheJob_LeavesItToTheHolder(t *testing.T) {
 	}
 	p := start(t, nil, args("--", "sh", "-c", "echo ready; trap 'exit 0' TERM; while :; do sleep 0.01; done")...)
 	p.prints("ready")
-	eventually(t, "it holds", func() bool { _, err := os.Stat(file); return err == nil })
+	eventually(t, "it holds", func() bool { return metricsIn(t, file).values["holds"] == 1 })
 	holds := metricsIn(t, file)
 	require.Equal(t, 0, start(t, nil, args("-n", "-E", "0", "--", "true")...).wait())
 	require.Equal(t, exitNotAcquired, start(t, nil, args("-w", "100ms", "--", "true")...).wait())
@@ -219,7 +252,7 @@ func TestMetricsFile_NextHolderBegins_SuccessStays(t *testing.T) {
 		first, next := made(), made()
 		first.grant()
 		first.writes.Wait()
-		first.release(false)
+		first.release(false, true)
 		next.grant() // while it is about to write, the first ends
 		first.end(0)
 		next.end(1)
@@ -237,7 +270,7 @@ func TestMetricsFile_Candidate_StandsAgain_LetsGo(t *testing.T) {
 	b, err := newMetricsFile(file, "/lead", false, os.Stderr)
 	require.NoError(t, err)
 	a.grant()
-	a.release(true)
+	a.release(true, true)
 	a.wait()
 	a.writes.Wait()
 	b.grant()
@@ -312,7 +345,7 @@ func TestMetricsFile_ReadAllTheTime_IsNeverHalf(t *testing.T) {
 					return
 				}
 				m.grant()
-				m.release(i%2 == 0)
+				m.release(i%2 == 0, true)
 				m.end(i % 3)
 			}
 		})
@@ -347,7 +380,7 @@ func TestMetricsFile_AfterTheEnd_NothingChanges(t *testing.T) {
 	require.NoError(t, err)
 	m.grant()
 	m.end(130)
-	m.release(true)
+	m.release(true, true)
 	m.end(0)
 	v := metricsIn(t, file).values
 	require.Equal(t, []float64{130, 1, 0, 0}, []float64{v["exit_code"], v["acquired"], v["lost"], v["holds"]})

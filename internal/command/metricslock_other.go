@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 )
 
+const locksBeside = false
+
 // lockBeside locks nothing here: the last run that writes wins.
 func lockBeside(name string) (*os.File, error) {
 	return os.OpenFile(besideName(name, "lock"), os.O_RDONLY|os.O_CREATE, 0o644)

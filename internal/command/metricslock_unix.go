@@ -5,17 +5,22 @@ package command
 // Which of several runs on a host writes a --metrics-file.
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"syscall"
 )
 
+// locksBeside reports whether runs can lock the file.
+const locksBeside = true
+
 // lockBeside locks the side file of a metrics file, until what it returns is closed, by the end of the process at the latest. It returns nil
 // if another has it. The side file stays: if it were removed, two runs could each lock one of that name. A file system without locks has none.
 func lockBeside(name string) (*os.File, error) {
 	side := besideName(name, "lock")
-	f, err := os.Open(side) // another user's, perhaps
+	f, err := os.OpenFile(side, os.O_RDONLY|syscall.O_NONBLOCK, 0) // another user's, perhaps; a pipe without a writer would block
 	if errors.Is(err, fs.ErrNotExist) {
 		if f, err = os.OpenFile(side, os.O_RDONLY|os.O_CREATE, 0o644); err == nil {
 			_ = f.Chmod(0o644) // whatever the umask is
@@ -23,6 +28,10 @@ func lockBeside(name string) (*os.File, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		_ = f.Close()
+		return nil, cmp.Or(err, fmt.Errorf("%s is not a regular file: remove it", side))
 	}
 	for {
 		switch err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); {

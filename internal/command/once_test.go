@@ -72,7 +72,8 @@ func TestRun_Once(t *testing.T) {
 	require.Equal(t, 7, run(t, srv, path, "--once", "2026-07-01", "--", "sh", "-c", "exit 7").wait())
 	first := run(t, srv, path, "--once", "2026-07-01", "--", "sh", "-c", "echo started >&2; sleep 2; echo ran")
 	first.prints("started")
-	second := run(t, srv, path, "--once", "2026-07-01", "--", "echo", "ran")
+	metrics := filepath.Join(t.TempDir(), "job.prom")
+	second := run(t, srv, path, "--once", "2026-07-01", "--metrics-file", metrics, "--", "echo", "ran")
 	require.Equal(t, exitNotAcquired, run(t, srv, path, "--no-wait", "--once", "2026-07-01", "--", "echo", "ran").wait(), "it runs elsewhere")
 	require.Equal(t, 0, first.wait())
 	require.Equal(t, "ran\n", first.stdout.String())
@@ -80,6 +81,8 @@ func TestRun_Once(t *testing.T) {
 	require.Equal(t, 0, second.wait())
 	require.Empty(t, second.stdout.String())
 	require.Regexp(t, fmt.Sprintf(done+"$", path), second.stderr.String())
+	v := metricsIn(t, metrics).values
+	require.Equal(t, []float64{1, 0, 0}, []float64{v["acquired"], v["exit_code"], v["success_timestamp_seconds"]}, "it has run nothing")
 
 	_, release := occupy(t, session(t, srv), path)
 	later := run(t, srv, path, "--no-wait", "--once", "2026-07-01", "--", "echo", "ran")

@@ -17,6 +17,7 @@ type runReport struct {
 	waits      time.Time // when the wait began
 	granted    time.Time
 	acquired   bool // the wait ended with the lock
+	ran        bool
 	holds      bool
 	lost       bool
 	waited     time.Duration
@@ -31,25 +32,25 @@ func (r *runReport) wait(now time.Time) { r.waits, r.acquired = now, false }
 
 // grant ends the wait.
 func (r *runReport) grant(now time.Time) {
-	r.granted, r.acquired, r.holds, r.lost = now, true, true, false
+	r.granted, r.acquired, r.ran, r.holds, r.lost = now, true, false, true, false
 	r.waited, r.held = now.Sub(r.waits), 0
 }
 
-// release ends the hold.
-func (r *runReport) release(now time.Time, lost bool) {
-	r.holds, r.lost, r.held = false, lost, now.Sub(r.granted)
+// release ends the hold. ran reports whether COMMAND was started under it: --once may find nothing to do.
+func (r *runReport) release(now time.Time, lost, ran bool) {
+	r.holds, r.lost, r.ran, r.held = false, lost, ran, now.Sub(r.granted)
 }
 
 // end ends the run, wherever it is.
 func (r *runReport) end(now time.Time, code int) {
 	switch {
 	case r.holds:
-		r.release(now, false)
+		r.release(now, false, true)
 	case !r.acquired:
 		r.waited = now.Sub(r.waits)
 	}
 	r.ended, r.code = true, code
-	if code == 0 && r.acquired {
+	if code == 0 && r.acquired && r.ran {
 		r.succeeded = now
 	}
 }

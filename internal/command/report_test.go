@@ -63,7 +63,7 @@ func TestRunReport_OfARunThatSucceeded_IsThis(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(1_795_700_000+int64(s), 0) }
 	r := runReport{path: "/locks/nightly", file: "backup.prom", began: at(0), waits: at(0)}
 	r.grant(at(12))
-	r.release(at(72).Add(340*time.Millisecond), false)
+	r.release(at(72).Add(340*time.Millisecond), false, true)
 	r.end(at(73), 0)
 	require.Equal(t, `# HELP zklock_run_start_timestamp_seconds When the latest run began.
 # TYPE zklock_run_start_timestamp_seconds gauge
@@ -93,6 +93,17 @@ zklock_run_hold_seconds{path="/locks/nightly",file="backup.prom"} 60.34
 # TYPE zklock_run_exit_code gauge
 zklock_run_exit_code{path="/locks/nightly",file="backup.prom"} 0
 `, r.String())
+}
+
+// A run that got the lock and found nothing to do (--once) is no success of COMMAND.
+func TestRunReport_NothingRan_IsNoSuccess(t *testing.T) {
+	for _, ran := range []bool{false, true} {
+		r := runReport{began: time.Now(), waits: time.Now()}
+		r.grant(time.Now())
+		r.release(time.Now(), false, ran)
+		r.end(time.Now(), 0)
+		require.Equal(t, ran, !r.succeeded.IsZero())
+	}
 }
 
 // docs/command.md explains each metric, and no other.

@@ -168,16 +168,16 @@ func (t *taking) term(wctx context.Context) (again string, err error) {
 	if err != nil {
 		return "", t.skip(t.explainAcquire(t.ctx, t.s, t.recipe, err))
 	}
+	var out supervise.Outcome
 	granted, lost := time.Now(), false
 	t.report.grant()
-	defer func() { t.report.release(lost) }()
+	defer func() { t.report.release(lost, out.How != supervise.NotStarted) }()
 	t.runner.KeepSignals(func(s os.Signal) {
 		if supervise.Ends(s) && s != syscall.SIGHUP { // which many programs take for "read your configuration again"
 			t.end(s)
 		}
 	})
 	over := t.giveWay(hold)
-	var out supervise.Outcome
 	var onceErr error
 	var i interrupted
 	if t.ctx.Err() != nil && errors.As(context.Cause(t.ctx), &i) { // a signal came just when the lock did

@@ -116,8 +116,9 @@ has the last 100 keys. If zklock dies before it has marked KEY there, COMMAND ru
 again.
 
 With --metrics-file F, F says how the latest run of a job went, for the textfile
-collector of Prometheus' node_exporter. It is replaced when the run gets the lock,
-and when it ends. While a run holds the lock, others on the host leave its F alone.
+collector of Prometheus' node_exporter. It is replaced when the run begins, when it
+gets the lock, and when it ends. While a run holds the lock, others on the host leave
+its F alone.
 Give each job an F of its own, whose name ends in .prom; and also each of several
 runs that hold at a time.
 
@@ -156,6 +157,7 @@ func newRunCommand() *cobra.Command {
 			if o.report, err = newMetricsFile(o.metrics, o.path, o.elect, o.stderr); err != nil {
 				return err
 			}
+			o.report.noHoldYet()
 			defer func() { o.report.end(codeOf(err)) }()
 			if err := o.check(c.Flags().Changed); err != nil {
 				return err

@@ -278,7 +278,7 @@ func TestVirtual_Faults_FireWhatTheyShould(t *testing.T) {
 	}
 }
 
-// Each alert is fired by one of the faults.
+// Each alert is fired by one of the faults, but for those on what `zklock run` writes.
 func TestFaults_FireEachAlert(t *testing.T) {
 	fired := make(map[string]bool)
 	for _, fault := range faults {
@@ -288,7 +288,7 @@ func TestFaults_FireEachAlert(t *testing.T) {
 	}
 	for _, g := range parse(t).Groups {
 		for _, r := range g.Rules {
-			require.True(t, fired[r.Alert], r.Alert)
+			require.Equal(t, g.Name == "zklock", fired[r.Alert], r.Alert)
 		}
 	}
 }
