@@ -59,6 +59,8 @@ func NewElection(s *Session, path string, opts ...MutexOption) (*Election, error
 	case err != nil:
 	case o.minHold > 0:
 		err = errMinHoldOfOthers
+	case o.keptRuns > 0:
+		err = errKeptRunsOfOthers
 	default:
 		err = checkCandidate(o.data, o.name)
 	}

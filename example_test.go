@@ -1199,6 +1199,27 @@ func ExampleOnceRun() {
 	// v1.10 by ci-3
 }
 
+// The keys are the numbers of orders: more than a hundred others may come before one comes again.
+func ExampleWithKeptRuns() {
+	ctx, s, stop := exampleSession()
+	defer stop()
+	m, err := zklock.NewMutex(s, "/locks/invoices", zklock.WithKeptRuns(1000))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, order := range []string{"4711", "4712", "4711"} {
+		ran, err := m.Once(ctx, order, func(context.Context, *zklock.Hold) error { return nil })
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(order, ran)
+	}
+	// Output:
+	// 4711 true
+	// 4712 true
+	// 4711 false
+}
+
 func ExampleWithMinHold() {
 	ctx, s, stop := exampleSession()
 	defer stop()

@@ -4,6 +4,7 @@ package zklock
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,8 +26,24 @@ import (
 // the reason with it, ErrLost for one.
 var ErrNotMarked = errors.New("the run succeeded, and is not marked as done")
 
-// keptRuns is how many runs a mark has.
-const keptRuns = 100
+const (
+	defaultKeptRuns = 100
+	mostKeptRuns    = 1000 // however long the keys are, they fit into a node of a server with the default jute.maxbuffer
+)
+
+// WithKeptRuns sets how many runs Once keeps as marked under this lock: 1 to 1,000; the default is 100.
+// When more are marked, the oldest are dropped, which is logged at INFO, and a call with one of their
+// keys runs again. So give more than the keys that may come again, and all clients of the lock the same
+// number. Each call of Once reads them all, some 100 bytes a run. The option is for NewMutex and NewRWMutex.
+func WithKeptRuns(n int) MutexOption {
+	return func(o *mutexOptions) {
+		if o.keptRuns = n; n < 1 || n > mostKeptRuns {
+			o.wrong = fmt.Errorf("WithKeptRuns(%d): give 1 to %d, or leave the option out", n, mostKeptRuns)
+		}
+	}
+}
+
+var errKeptRunsOfOthers = errors.New("WithKeptRuns: only a mutex has runs that are marked: give it to NewMutex, or leave the option out")
 
 // OnceRun is a run that Once has marked as done.
 type OnceRun struct {
@@ -53,8 +70,8 @@ type OnceRun struct {
 // its work, as docs/fencing.md shows.
 //
 // The mark is the node PATH-done beside the lock root, with the ACL of WithACL. It has the last 100
-// runs: what is older may run again, and so may all when somebody deletes the node or restores a
-// backup. It stays, with the nodes above it, also if the lock root is a container. If the node has
+// runs, or as many as WithKeptRuns says: what is older may run again, and so may all when somebody
+// deletes the node or restores a backup. It stays, with the nodes above it, also if the lock root is a container. If the node has
 // other data, Once returns an error, and does not touch it. An administrator may create the node
 // empty, where the clients may not CREATE it.
 //
@@ -78,7 +95,7 @@ func (m *Mutex) Once(ctx context.Context, key string, f func(ctx context.Context
 			return false, err
 		}
 		err = m.Do(ctx, func(ctx context.Context, h *Hold) (err error) {
-			o := &marking{h: h, mark: m.markPath(), key: key, acl: m.opts.acl, by: m.opts.data}
+			o := &marking{h: h, mark: m.markPath(), key: key, kept: cmp.Or(m.opts.keptRuns, defaultKeptRuns), acl: m.opts.acl, by: m.opts.data}
 			ran, err = o.run(ctx, f)
 			return err
 		}, opts...)
@@ -87,7 +104,7 @@ func (m *Mutex) Once(ctx context.Context, key string, f func(ctx context.Context
 	return false, &Error{Op: "once", Path: m.root.given, Err: err}
 }
 
-// Runs returns the runs that Once has marked as done under this lock, the last 100, in the order in which they were marked. While no server
+// Runs returns the runs that Once has marked as done under this lock and that are kept (WithKeptRuns), in the order in which they were marked. While no server
 // can be reached, Runs waits for one until ctx ends.
 func (m *Mutex) Runs(ctx context.Context) (runs []OnceRun, err error) {
 	if !m.isMade() {
@@ -157,6 +174,7 @@ type marking struct {
 	h       *Hold
 	mark    string
 	key     string
+	kept    int // how many runs the mark has at most
 	acl     []zk.ACL
 	by      []byte
 	data    []byte    // of the mark, as it was read
@@ -265,8 +283,16 @@ func (o *marking) prove(ctx context.Context) (queue.Finding, error) {
 
 // write marks the run as done.
 func (o *marking) write(ctx context.Context) (queue.Finding, error) {
-	return o.put(ctx, o.marked(time.Now()))
+	found, err := o.put(ctx, o.marked(time.Now()))
+	if dropped := o.dropped(); found == queue.IsThere && len(dropped) > 0 {
+		o.h.d.e.Log.Info("zklock: dropped the oldest runs that Once has marked; a call with one of their keys runs again",
+			"path", o.h.d.root.shownPath(), "kept", o.kept, "dropped", len(dropped), "last", dropped[len(dropped)-1].Key)
+	}
+	return found, err
 }
+
+// dropped returns the runs that the mark has no room for when this one is marked.
+func (o *marking) dropped() []OnceRun { return o.runs[:max(0, len(o.runs)+1-o.kept)] }
 
 // marked returns the data of the mark with this run, which succeeded at that time.
 func (o *marking) marked(at time.Time) []byte {
@@ -274,7 +300,7 @@ func (o *marking) marked(at time.Time) []byte {
 	var data bytes.Buffer
 	lines := json.NewEncoder(&data)
 	lines.SetEscapeHTML(false)
-	for _, r := range append(o.runs[max(0, len(o.runs)+1-keptRuns):], now) {
+	for _, r := range append(o.runs[len(o.dropped()):], now) {
 		_ = lines.Encode(r) // it has nothing that JSON has not
 	}
 	return data.Bytes()

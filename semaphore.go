@@ -59,6 +59,8 @@ func NewSemaphore(s *Session, path string, n int, opts ...MutexOption) (*Semapho
 		err = errDelayOfOthers
 	case o.minHold > 0:
 		err = errMinHoldOfOthers
+	case o.keptRuns > 0:
+		err = errKeptRunsOfOthers
 	default:
 		err = o.check()
 	}

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -488,6 +489,59 @@ func TestVirtual_Once_Keys(t *testing.T) {
 			require.ErrorContains(t, err, "give 1 to 256 bytes of printable text")
 			require.True(t, zklock.IsFinal(err))
 		}
+	})
+}
+
+// With WithKeptRuns another number is kept. What is dropped is logged, once, with the last of the keys that can run again; by a client that
+// keeps fewer, too.
+func TestVirtual_Once_KeptRuns(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var log warnings
+		s := v.connect(lines(&log, slog.LevelInfo))
+		mark := func(m *zklock.Mutex, n int) {
+			for i := range n {
+				ran, err := m.Once(within(t, time.Minute), fmt.Sprint("order ", i), idle)
+				require.NoError(t, err)
+				require.True(t, ran)
+			}
+		}
+		const line = "zklock: dropped the oldest runs that Once has marked; a call with one of their keys runs again"
+		many := newMutex(t, s, "/orders", zklock.WithKeptRuns(1000))
+		mark(many, 101)
+		require.Empty(t, log.of(line))
+		few := newMutex(t, s, "/orders", zklock.WithKeptRuns(2))
+		ran, err := few.Once(within(t, time.Minute), "order 0", idle)
+		require.NoError(t, err)
+		require.False(t, ran)
+		ran, err = few.Once(within(t, time.Minute), "another", idle)
+		require.NoError(t, err)
+		require.True(t, ran)
+		require.Equal(t, []string{`path=/orders kept=2 dropped=100 last="order 99"`}, log.of(line))
+		runs, err := many.Runs(within(t, time.Minute))
+		require.NoError(t, err)
+		require.Equal(t, []string{"order 100", "another"}, []string{runs[0].Key, runs[1].Key})
+		mark(many, 3)
+		log.once(t, line, `last="order 99"`)
+		for _, n := range []int{-1, 0, 1001} {
+			_, err = zklock.NewMutex(s, "/orders", zklock.WithKeptRuns(n))
+			require.ErrorContains(t, err, "give 1 to 1000, or leave the option out")
+		}
+		_, err = zklock.NewSemaphore(s, "/sem", 1, zklock.WithKeptRuns(5))
+		require.ErrorContains(t, err, "WithKeptRuns: only a mutex has runs that are marked")
+		_, err = zklock.NewElection(s, "/leader", zklock.WithKeptRuns(5))
+		require.ErrorContains(t, err, "WithKeptRuns: only a mutex has runs that are marked")
+	})
+}
+
+// However long the keys and the data are, as many runs as can be kept fit into one node of a server with the default jute.maxbuffer.
+func TestVirtual_Once_KeptRuns_TheMostFit(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		m := newMutex(t, v.connect(), "/job", zklock.WithKeptRuns(1000), zklock.WithData([]byte(strings.Repeat("\"\\\u2028", 100))))
+		ran, err := m.Once(within(t, time.Minute), strings.Repeat(`"`, 256), idle)
+		require.NoError(t, err)
+		require.True(t, ran)
+		data, _ := v.srv.Get("/job-done")
+		require.Less(t, 1000*len(data), 1_000_000)
 	})
 }
 

@@ -4,7 +4,7 @@
 // to it; run.go walks through one run; recipe.go has the kinds of lock; plan.go fits the end of the command into the lease; environ.go is
 // what the command finds in its environment, and nested.go a run inside a run. internal/supervise looks after the command, and ending.go
 // is what its guardian does for a zklock that was killed: it ends the session. signals.go ends zklock by a signal, and stderr.go writes
-// what it says. waiting.go says how a wait goes, and metrics.go, in a file (metricslock_unix.go: which run's), how the run went, in the words of report.go. once.go keeps a job from running again; giveway.go is a
+// what it says. waiting.go says how a wait goes, and metrics.go, in a file (metricslock_unix.go: which run's), how the run went, in the words of report.go. once.go keeps a job from running again, and runs.go lists its marks; giveway.go is a
 // run that is asked for its lock, and revoke.go asks. ls.go takes the flags of ls; lister.go reads queues, table.go prints them, watch.go
 // follows them, and parties.go says what has changed. prune.go removes empty lock roots, by the rules of pruneplan.go. delete.go, expire.go,
 // serve.go and demo.go are commands of their own: the end of a lock node and of a session, a server for development, and internal/demo.
@@ -167,7 +167,7 @@ To try it without servers:
 		return err
 	})
 	root.SetVersionTemplate("zklock {{.Version}}\n")
-	root.AddCommand(withVariables(newRunCommand(), newListCommand(), newRevokeCommand(), newDeleteCommand(), newExpireCommand(), newPruneCommand(), newServeCommand(), newVersionCommand(), newDemoCommand())...)
+	root.AddCommand(withVariables(newRunCommand(), newListCommand(), newRunsCommand(), newRevokeCommand(), newDeleteCommand(), newExpireCommand(), newPruneCommand(), newServeCommand(), newVersionCommand(), newDemoCommand())...)
 	usage := root.UsageFunc()
 	root.SetUsageFunc(func(c *cobra.Command) error {
 		err := usage(c)

@@ -20,6 +20,10 @@ func (o *runOptions) checkOnce(given func(string) bool) error {
 	switch {
 	case given("once") && !queue.IsKey(o.once):
 		return exitf(exitUsage, "--once %q: give 1 to %d bytes of printable text, such as a day, or leave it out", o.once, queue.MaxKey)
+	case given("once-keep") && !given("once"):
+		return exitf(exitUsage, "--once-keep is for --once")
+	case o.onceKeep < 1 || o.onceKeep > 1000:
+		return exitf(exitUsage, "--once-keep %d: give 1 to 1000", o.onceKeep)
 	case given("once") && !isMutex:
 		return exitf(exitUsage, "--once is for a mutex: leave it out with --shared, --semaphore and --elect")
 	case !given("hold-at-least"):

@@ -25,6 +25,7 @@ type runOptions struct {
 	lockDelay  time.Duration
 	atLeast    time.Duration
 	once       string // the key
+	onceKeep   int64  // how many keys are kept
 	waits      bool   // --wait was given
 	noWait     bool
 	killAfter  time.Duration // negative: not given
@@ -112,8 +113,8 @@ suspends zklock, and the lock is lost unless it is resumed before the lease ends
 
 With --once KEY, a day say, COMMAND runs if no run with KEY has ended with exit code 0
 under this lock, on any host. If one has, the run says so, and ends with 0. PATH-done
-has the last 100 keys. If zklock dies before it has marked KEY there, COMMAND runs
-again.
+has the last --once-keep keys: zklock runs PATH lists them. If zklock dies before it
+has marked KEY there, COMMAND runs again.
 
 With --metrics-file F, F says how the latest run of a job went, for the textfile
 collector of Prometheus' node_exporter. It is replaced when the run begins, when it
@@ -191,6 +192,7 @@ func (o *runOptions) addFlags(cmd *cobra.Command) {
 	f.DurationVarP(&o.killAfter, "kill-after", "k", 0, "time from SIGTERM to SIGKILL; must fit into the lease (default: half of what fits, at most 10s)")
 	f.DurationVar(&o.lockDelay, "lock-delay", 0, "after a holder disappeared without a release, nobody gets the lock for this time; give all runs the same")
 	f.StringVar(&o.once, "once", "", "run COMMAND only if no run with this `KEY`, a day say, has succeeded under the lock")
+	f.Int64Var(&o.onceKeep, "once-keep", 100, "with --once: keep this many keys as done, 1 to 1000; give all runs the same")
 	f.DurationVar(&o.atLeast, "hold-at-least", 0, "hold the lock for this time at least, although COMMAND ends before: until then zklock runs on")
 	f.BoolVar(&o.revocable, "revocable", false, "give way when somebody asks for the lock (zklock revoke): send COMMAND SIGTERM, and release when it has ended")
 	f.BoolVar(&o.container, "container", false, "make the lock root and its parents containers, which the servers remove when they are no longer used")
@@ -206,7 +208,7 @@ also when the lock is lost; or wait for it, and hold the lock meanwhile`)
 	_ = cmd.RegisterFlagCompletionFunc("leftovers", cobra.FixedCompletions([]string{"end", "leave", "wait"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.MarkFlagFilename("metrics-file", "prom")
 	_ = cmd.RegisterFlagCompletionFunc("acl", cobra.FixedCompletions([]string{"world", "creator"}, cobra.ShellCompDirectiveNoFileComp))
-	for _, name := range []string{"leader-ping", "wait", "kill-after", "conflict-exit-code", "semaphore", "semaphore-limit", "permits", "lock-delay", "hold-at-least", "once"} {
+	for _, name := range []string{"leader-ping", "wait", "kill-after", "conflict-exit-code", "semaphore", "semaphore-limit", "permits", "lock-delay", "hold-at-least", "once", "once-keep"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
 	}
 }
@@ -270,6 +272,9 @@ func (o *runOptions) mutexOptions() ([]zklock.MutexOption, error) {
 	}
 	if o.revocable {
 		opts = append(opts, zklock.WithRevocation(o.heard))
+	}
+	if o.once != "" {
+		opts = append(opts, zklock.WithKeptRuns(int(o.onceKeep)))
 	}
 	if o.atLeast > 0 {
 		opts = append(opts, zklock.WithMinHold(o.atLeast))
