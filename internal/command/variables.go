@@ -31,12 +31,23 @@ var yields = map[string][]string{
 	"shared": {"semaphore", "elect"}, "semaphore": {"shared", "elect"}, "elect": {"shared", "semaphore"},
 	"semaphore-limit": {"shared", "elect", "recursive"}, "permits": {"shared", "elect"},
 	"lock-delay": {"shared", "semaphore", "container"}, "container": {"lock-delay"},
-	"hold-at-least": {"shared", "semaphore", "elect"}, "once": {"shared", "semaphore", "elect"},
+	"hold-at-least": {"shared", "semaphore", "elect"}, "once": {"shared", "semaphore", "elect"}, "once-keep": {"shared", "semaphore", "elect"},
 	"leader-ping": {"lease=single"},
 	"all":         {"held"}, "held": {"all", "watch"}, "watch": {"recursive", "held"}, "recursive": {"watch"},
 	"holder": {"all-holders"}, "all-holders": {"holder"},
+	"forget":    {"json"},
 	"auth-file": {"sasl=kerberos"},
 	"keytab":    {"sasl=digest"}, "principal": {"sasl=digest"}, "krb5-conf": {"sasl=digest"}, "server-principal": {"sasl=digest"},
+}
+
+// mustHaveValue has the flags whose variable must not be empty: without its value the run would be
+// less safe than intended, for example because a label that it is taken from is missing. An empty
+// variable of another flag counts as unset.
+var mustHaveValue = []string{
+	"once", "once-keep", "hold-at-least", "lock-delay", // a job runs again, or beside the last holder
+	"semaphore", "semaphore-limit", "permits", // another lock, or more permits in use than intended
+	"leader-ping", "acl", "auth-file", "tls-ca", "tls-cert", "tls-key", "tls-server-name", // a lease, nodes or a connection that is less safe
+	"older-than", "holder", // prune and revoke affect more than intended
 }
 
 // withVariables has commands take flags from the environment. Their help lists the variables.
@@ -45,7 +56,7 @@ func withVariables(cmds ...*cobra.Command) []*cobra.Command {
 		args, run := cmd.Args, cmd.RunE
 		var taken []string
 		cmd.Args = func(c *cobra.Command, given []string) (err error) {
-			if taken, err = takeVariables(c, os.Getenv); err != nil {
+			if taken, err = takeVariables(c, os.LookupEnv); err != nil {
 				return c.FlagErrorFunc()(c, err)
 			}
 			return args(c, given)
@@ -57,7 +68,7 @@ func withVariables(cmds ...*cobra.Command) []*cobra.Command {
 
 // takeVariables sets the flags that are not on the command line, and whose variables have a value. It returns which. A variable that says
 // that a flag is not given, false, is as if it were not there.
-func takeVariables(cmd *cobra.Command, getenv func(string) string) (taken []string, err error) {
+func takeVariables(cmd *cobra.Command, lookupEnv func(string) (value string, isSet bool)) (taken []string, err error) {
 	isGiven := map[string]bool{}
 	for _, f := range each(cmd.Flags().Visit) {
 		isGiven[f.Name], isGiven[f.Name+"="+f.Value.String()] = true, true
@@ -67,7 +78,10 @@ func takeVariables(cmd *cobra.Command, getenv func(string) string) (taken []stri
 		if variable == "" || isGiven[f.Name] || slices.ContainsFunc(yields[f.Name], func(other string) bool { return isGiven[other] }) {
 			continue
 		}
-		value := getenv(variable)
+		value, isSet := lookupEnv(variable)
+		if isSet && value == "" && slices.Contains(mustHaveValue, f.Name) {
+			return taken, fmt.Errorf("$%s is empty: give --%s a value, or unset the variable", variable, f.Name)
+		}
 		if is, bad := strconv.ParseBool(value); value == "" || f.Value.Type() == "bool" && bad == nil && !is {
 			continue
 		}

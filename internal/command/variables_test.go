@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func variablesFrom(env map[string]string) func(string) string {
-	return func(name string) string { return env[name] }
+func variablesFrom(env map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) { value, isSet := env[name]; return value, isSet }
 }
 
 func TestVariables_EachFlagHasOne_ThatSetsItAndIsInTheHelp(t *testing.T) {
@@ -76,6 +76,42 @@ func TestVariables_CommandLineWins(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Equal(t, tc.taken, taken, name)
 		require.NoError(t, o.check(cmd.Flags().Changed), name)
+	}
+}
+
+// An empty variable counts as unset, unless the run would be less safe without its value: a CronJob takes its key from a label, and each host
+// runs the job where the label is missing (R113).
+func TestVariables_Empty_IsWrongUsageWhereItMakesTheRunLessSafe(t *testing.T) {
+	known := map[string]bool{}
+	for i, c := range newRootCommand().Commands() {
+		for _, f := range each(c.Flags().VisitAll) {
+			variable := variableOf(f.Name)
+			if variable == "" {
+				continue
+			}
+			known[f.Name] = true
+			fresh := newRootCommand().Commands()[i]
+			taken, err := takeVariables(fresh, variablesFrom(map[string]string{variable: ""}))
+			require.Empty(t, taken)
+			if !slices.Contains(mustHaveValue, f.Name) {
+				require.NoError(t, err)
+				continue
+			}
+			require.EqualError(t, err, "$"+variable+" is empty: give --"+f.Name+" a value, or unset the variable")
+			require.NoError(t, fresh.Flags().Set(f.Name, map[string]string{"duration": "7s", "int64": "3", "string": "x"}[f.Value.Type()]))
+			_, err = takeVariables(fresh, variablesFrom(map[string]string{variable: ""}))
+			require.NoError(t, err, "the command line wins")
+		}
+	}
+	for _, flag := range mustHaveValue {
+		require.True(t, known[flag], flag)
+	}
+	for _, name := range []string{"ZKLOCK_ONCE", "ZKLOCK_SEMAPHORE", "ZKLOCK_LOCK_DELAY", "ZKLOCK_HOLD_AT_LEAST"} {
+		t.Setenv(name, "")
+		var out, said bytes.Buffer
+		require.Equal(t, exitUsage, execute([]string{"run", "--servers", "127.0.0.1:1", "/x", "--", "true"}, &out, &said))
+		require.Contains(t, said.String(), "$"+name+" is empty: ")
+		require.NoError(t, os.Unsetenv(name))
 	}
 }
 
