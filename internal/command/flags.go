@@ -43,6 +43,7 @@ type connection struct {
 	tlsKey         string
 	tlsServerName  string
 	logLevel       string
+	logFormat      string
 
 	creds   func() credentials    // that options found; fmt would print the bytes of a field
 	tlsBase *tls.Config           // what options found for TLS, nil for plain text
@@ -68,6 +69,8 @@ func (c *connection) addFlags(cmd *cobra.Command) {
 	f.StringVar(&c.tlsKey, "tls-key", "", "`file` with the client's PEM key")
 	f.StringVar(&c.tlsServerName, "tls-server-name", "", "`name` that the servers' certificates must have (default: the host's name in --servers)")
 	f.StringVar(&c.logLevel, "log-level", "error", "what the ZooKeeper session logs to stderr: error, warn, info or debug")
+	f.StringVar(&c.logFormat, "log-format", logText, "how zklock and the ZooKeeper session write to stderr: text, or json, an object a line")
+	_ = cmd.RegisterFlagCompletionFunc("log-format", cobra.FixedCompletions([]string{logText, logJSON}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("log-level", cobra.FixedCompletions([]string{"error", "warn", "info", "debug"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("sasl", cobra.FixedCompletions([]string{saslDigest, saslKerberos}, cobra.ShellCompDirectiveNoFileComp))
 	for _, name := range []string{"servers", "session-timeout", "connect-timeout", "principal", "server-principal", "tls-server-name"} {
@@ -93,10 +96,11 @@ func (c *connection) options(stderr io.Writer) ([]zklock.Option, error) {
 	if err := level.UnmarshalText([]byte(c.logLevel)); err != nil {
 		return nil, exitf(exitUsage, "--log-level %q: give error, warn, info or debug", c.logLevel)
 	}
-	opts := []zklock.Option{
-		zklock.WithSessionTimeout(c.sessionTimeout),
-		zklock.WithLogger(slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))),
+	var lines slog.Handler = slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level})
+	if c.logFormat == logJSON {
+		lines = slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: level})
 	}
+	opts := []zklock.Option{zklock.WithSessionTimeout(c.sessionTimeout), zklock.WithLogger(slog.New(lines))}
 	creds, err := c.credentials()
 	if err != nil {
 		return nil, &exitError{exitUsage, err}

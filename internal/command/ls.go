@@ -17,12 +17,13 @@ import (
 const listHelp = `Ls lists the queue of the lock on PATH: the holder first, then those that wait, in
 their order. A lock that nobody uses is an empty list; if there is no node at
 PATH at all, a line on stderr says so. WHO is what zklock and its library write
-into the node, host:pid, or the name of a candidate; other clients write what
-they like. QUEUED is the time from the creation of the node, by the servers' clock,
-until now, by this host's. A table fits in 80 columns, unless a path is long. With
---wide it has whole nodes, and more columns. The token is the fencing token that a
-participant has or will have (of a permit, a larger number). A node that is not
-ephemeral, which the end of no session deletes, is named on stderr.
+into the node, host:pid and the text of run --name, or the name of a candidate;
+other clients write what they like. QUEUED is the time from the creation of the
+node, by the servers' clock, until now, by this host's. A table fits in 80 columns,
+unless a path is long. With --wide it has whole nodes, and more columns. The token
+is the fencing token that a participant has or will have (of a permit, a larger
+number). A node that is not ephemeral, which the end of no session deletes, is
+named on stderr.
 
 The mode says how a node holds:
 

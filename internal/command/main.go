@@ -109,7 +109,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "zklock: %v\nSee '%s --help'.\n", err, ran.CommandPath())
 		return exitUsage
 	case e != nil && e.err != nil:
-		fmt.Fprintf(stderr, "zklock: %v\n", e.err)
+		writeError(root.ErrOrStderr(), fmt.Sprintf("zklock: %v", e.err))
 	}
 	if signaled {
 		i.end()

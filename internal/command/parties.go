@@ -186,7 +186,7 @@ func (c change) line(wide bool) string {
 	}
 	who, node := c.who(), shortName(c.Node)
 	if c.Pid != 0 {
-		who = fmt.Sprintf("%s, pid %d", c.Host, c.Pid)
+		who = c.process()
 	}
 	if wide {
 		node = fmt.Sprintf("%s, token %d, session %s", c.Node, c.Token, cmp.Or(c.Session, "-"))

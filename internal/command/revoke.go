@@ -226,7 +226,7 @@ func whoIs(p zklock.Participant) string {
 	var words []string
 	switch {
 	case e.Pid != 0:
-		words = append(words, fmt.Sprintf("%s, pid %d", e.Host, e.Pid))
+		words = append(words, e.process())
 	case e.Data != "" && e.Data != revokedData:
 		words = append(words, fmt.Sprintf("%.64q", e.Data))
 	}

@@ -65,7 +65,11 @@ func (o *runOptions) run(ctx context.Context) error {
 		return &exitError{code, err}
 	}
 
-	runner := supervise.New(stderr())
+	var out supervise.Output = stderr()
+	if o.logFormat == logJSON {
+		out = jsonWriter{out}
+	}
+	runner := supervise.New(out)
 	defer runner.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/supervise"
 )
 
@@ -37,6 +38,7 @@ type runOptions struct {
 	quiet      bool
 	verbose    bool
 	metrics    string // the name of the file
+	name       string // of this process and its purpose
 
 	path   string
 	argv   []string
@@ -201,6 +203,7 @@ func (o *runOptions) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.leftovers, "leftovers", string(supervise.EndThem), `what COMMAND leaves running: end it; leave what has a session of its own,
 also when the lock is lost; or wait for it, and hold the lock meanwhile`)
 	f.Int64VarP(&o.conflict, "conflict-exit-code", "E", exitNotAcquired, "exit code if somebody else holds the lock, 0 to 255")
+	f.StringVar(&o.name, "name", "", "`TEXT` that ls and the messages of waiters show with host and pid: which process this is, and what for")
 	f.StringVar(&o.metrics, "metrics-file", "", "have `F`, whose name ends in .prom, say how the run goes, for node_exporter's textfile collector")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "say nothing unless something fails; that somebody else holds the lock is no failure")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "say also when the lock is acquired, as at a terminal")
@@ -208,7 +211,7 @@ also when the lock is lost; or wait for it, and hold the lock meanwhile`)
 	_ = cmd.RegisterFlagCompletionFunc("leftovers", cobra.FixedCompletions([]string{"end", "leave", "wait"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.MarkFlagFilename("metrics-file", "prom")
 	_ = cmd.RegisterFlagCompletionFunc("acl", cobra.FixedCompletions([]string{"world", "creator"}, cobra.ShellCompDirectiveNoFileComp))
-	for _, name := range []string{"leader-ping", "wait", "kill-after", "conflict-exit-code", "semaphore", "semaphore-limit", "permits", "lock-delay", "hold-at-least", "once", "once-keep"} {
+	for _, name := range []string{"leader-ping", "wait", "kill-after", "conflict-exit-code", "semaphore", "semaphore-limit", "permits", "lock-delay", "hold-at-least", "once", "once-keep", "name"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
 	}
 }
@@ -237,6 +240,9 @@ func (o *runOptions) check(given func(flag string) bool) error {
 	}
 	if err := o.checkOnce(given); err != nil {
 		return err
+	}
+	if given("name") && !queue.IsKey(o.name) {
+		return exitf(exitUsage, "--name %q: give 1 to %d bytes of printable text", o.name, queue.MaxKey)
 	}
 	if o.quiet && o.verbose {
 		return exitf(exitUsage, "--quiet and --verbose contradict each other: give one of them")
@@ -269,6 +275,9 @@ func (o *runOptions) mutexOptions() ([]zklock.MutexOption, error) {
 	var opts []zklock.MutexOption
 	if o.container {
 		opts = append(opts, zklock.WithContainer())
+	}
+	if o.name != "" {
+		opts = append(opts, zklock.WithData(nodeData(o.name)))
 	}
 	if o.revocable {
 		opts = append(opts, zklock.WithRevocation(o.heard))

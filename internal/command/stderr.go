@@ -5,14 +5,19 @@ package command
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
+
+	"github.com/spf13/cobra"
 
 	"github.com/zklock/zklock/internal/supervise"
 )
@@ -102,6 +107,55 @@ func mostColumns(text string) (n int) {
 		}
 	}
 	return n
+}
+
+// formatStderr has the command and all that it calls write to stderr as --log-format wants it.
+func formatStderr(c *cobra.Command) error {
+	f := c.Flags().Lookup("log-format")
+	switch {
+	case f == nil || f.Value.String() == logText:
+		return nil
+	case f.Value.String() == logJSON:
+		c.Root().SetErr(jsonWriter{c.ErrOrStderr()})
+		return nil
+	}
+	return exitf(exitUsage, "--log-format %q: give %s or %s", f.Value, logText, logJSON)
+}
+
+const (
+	logText = "text"
+	logJSON = "json"
+)
+
+// jsonWriter writes each line of zklock's own as a JSON object. What the session logs is that already.
+type jsonWriter struct{ w io.Writer }
+
+func (j jsonWriter) Write(text []byte) (int, error) {
+	if bytes.HasPrefix(text, []byte("{")) {
+		return j.w.Write(text)
+	}
+	return len(text), j.log(slog.LevelInfo, string(text))
+}
+
+func (j jsonWriter) log(level slog.Level, text string) error {
+	record := slog.NewRecord(time.Now(), level, strings.TrimSpace(text), 0)
+	return slog.NewJSONHandler(j.w, nil).Handle(context.Background(), record)
+}
+
+// Flush is for supervise.Output.
+func (j jsonWriter) Flush() {
+	if out, ok := j.w.(supervise.Output); ok {
+		out.Flush()
+	}
+}
+
+// writeError writes why zklock ends.
+func writeError(w io.Writer, text string) {
+	if j, is := w.(jsonWriter); is {
+		_ = j.log(slog.LevelError, text)
+		return
+	}
+	fmt.Fprintln(w, text)
 }
 
 // flushWithin is how long Flush waits for a reader.

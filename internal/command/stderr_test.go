@@ -7,18 +7,23 @@ package command
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/zklock/zklock/zktest"
 )
 
 // fullPipe returns a pipe into which nothing more fits. Nobody reads it before the test does.
@@ -142,4 +147,42 @@ func TestAsideWriter_DropsWhatDoesNotFit_AndSaysSo(t *testing.T) {
 	require.GreaterOrEqual(t, got, cap(a.said))
 	require.Equal(t, "there is room again", read())
 	a.Flush()
+}
+
+// With --log-format json, each line of stderr is a JSON object: what the session logs, what a run notes, and why it ends.
+func TestLogFormat_JSON_EachLineIsAnObject(t *testing.T) {
+	srv := zktest.Start(t)
+	occupy(t, sessionAt(t, srv.Addr()), "/held")
+	for _, tt := range []struct {
+		code int
+		args []string
+		want []string // level and message, of those that come
+	}{
+		{exitNotAcquired, []string{"run", "--log-level", "info", "--wait", "1s", "/held", "--", "true"},
+			[]string{"INFO zklock: connection state", "INFO zklock: /held: waiting: number 2 of 2 in the queue; held by ", "ERROR zklock: /held: not acquired: gave up after 1s: "}},
+		{exitUsage, []string{"run", "no/slash", "--", "true"}, []string{"ERROR zklock: path \"no/slash\" is relative"}},
+		{0, []string{"ls", "/none"}, []string{"INFO zklock: /none: there is no node /none: "}},
+		{exitNoHolder, []string{"revoke", "/none"}, []string{"INFO zklock: /none: there is no node", "ERROR zklock: /none: nobody was asked"}},
+	} {
+		var out, said bytes.Buffer
+		code := execute(slices.Insert(tt.args, 1, "--servers", srv.Addr(), "--log-format", "json"), &out, &said)
+		require.Equal(t, tt.code, code, said.String())
+		var got []string
+		for line := range strings.Lines(said.String()) {
+			var r struct {
+				Time  time.Time
+				Level string
+				Msg   string
+			}
+			require.NoError(t, json.Unmarshal([]byte(line), &r), line)
+			require.WithinDuration(t, time.Now(), r.Time, time.Minute)
+			got = append(got, r.Level+" "+r.Msg)
+		}
+		for _, want := range tt.want {
+			require.True(t, slices.ContainsFunc(got, func(line string) bool { return strings.HasPrefix(line, want) }), "%s: %q", want, got)
+		}
+	}
+	var out, said bytes.Buffer
+	require.Equal(t, exitUsage, execute([]string{"ls", "--servers", srv.Addr(), "--log-format", "xml", "/none"}, &out, &said))
+	require.Equal(t, "zklock: --log-format \"xml\": give text or json\n", said.String())
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,6 +48,7 @@ type entry struct {
 	Session    string    `json:"session,omitempty"` // hexadecimal, as in the servers' logs
 	Host       string    `json:"host,omitempty"`
 	Pid        int       `json:"pid,omitempty"`
+	Name       string    `json:"name,omitempty"` // of run --name
 	Data       string    `json:"data"`
 	Created    time.Time `json:"created"`
 	AgeSeconds float64   `json:"age_seconds"`
@@ -59,11 +61,32 @@ func entryOf(p zklock.Participant) entry {
 	if p.SessionID != 0 {
 		e.Session = fmt.Sprintf("%#x", uint64(p.SessionID))
 	}
-	e.Host, e.Pid = hostAndPid(e.Data)
+	process, name, _ := strings.Cut(e.Data, " ")
+	if e.Host, e.Pid = hostAndPid(process); e.Pid != 0 {
+		e.Name = name
+	}
 	if !p.DelayUntil.IsZero() {
 		e.DelayUntil = &p.DelayUntil
 	}
 	return e
+}
+
+// nodeData is the data of the lock node of a run with a name: it follows what zklock writes without one.
+func nodeData(name string) []byte {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Appendf(nil, "%s:%d %s", host, os.Getpid(), name)
+}
+
+// process names the process of a participant that has written host and pid.
+func (e entry) process() string {
+	process := fmt.Sprintf("%s, pid %d", e.Host, e.Pid)
+	if e.Name != "" {
+		return fmt.Sprintf("%s (%s)", e.Name, process)
+	}
+	return process
 }
 
 // hostAndPid reads "host:pid", the data that zklock writes; other clients write what they like.

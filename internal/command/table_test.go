@@ -5,12 +5,15 @@ package command
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/zklock/zklock"
 )
 
 // The longest that each column has for a mutex, and nodes of others.
@@ -115,4 +118,20 @@ func TestCutTo(t *testing.T) {
 	require.Equal(t, "0123456789abcdef", cutTo(16, "0123456789abcdef"))
 	require.Equal(t, "012345678…bcdefg", cutTo(16, "0123456789abcdefg"))
 	require.Equal(t, "ööööööööö…öööööö", cutTo(16, strings.Repeat("ö", 17)))
+}
+
+// The name of a run follows host and pid in its node, and is shown with them. What another client wrote is no name.
+func TestEntry_NameOfARun(t *testing.T) {
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	e := entryOf(zklock.Participant{Node: "/l/lock-0000000001", SessionID: 7, Data: nodeData("pod-3 nightly import")})
+	require.Equal(t, []any{host, os.Getpid(), "pod-3 nightly import"}, []any{e.Host, e.Pid, e.Name})
+	process := fmt.Sprintf("pod-3 nightly import (%s, pid %d)", host, os.Getpid())
+	require.Equal(t, process, nameIn(e))
+	require.Equal(t, process+", session 0x7", whoIs(zklock.Participant{SessionID: 7, Data: nodeData("pod-3 nightly import")}))
+	require.Contains(t, change{Change: changeHolds, entry: e}.line(false), " holds: "+process+" (lock-0000000001)")
+	require.Equal(t, fmt.Sprintf("%s:%d pod-3 nightly import", host, os.Getpid()), e.who())
+	for data, want := range map[string]string{"a word": "", "db1:x nightly": "", "db1:12": "", "db1:12 ": ""} {
+		require.Equal(t, want, entryOf(zklock.Participant{Data: []byte(data)}).Name, data)
+	}
 }

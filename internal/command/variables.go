@@ -61,7 +61,13 @@ func withVariables(cmds ...*cobra.Command) []*cobra.Command {
 			}
 			return args(c, given)
 		}
-		cmd.RunE = func(c *cobra.Command, given []string) error { return nameVariables(run(c, given), taken) }
+		cmd.RunE = func(c *cobra.Command, given []string) error {
+			err := formatStderr(c)
+			if err == nil {
+				err = run(c, given)
+			}
+			return nameVariables(err, taken)
+		}
 	}
 	return cmds
 }

@@ -169,7 +169,7 @@ func (e entry) lifetime() string {
 func nameIn(e entry) string {
 	switch {
 	case e.Pid != 0:
-		return fmt.Sprintf("%s, pid %d", e.Host, e.Pid)
+		return e.process()
 	case e.Data != "":
 		return fmt.Sprintf("%.64q", e.Data)
 	}
@@ -336,7 +336,9 @@ func cutFront(columns int, text string) string {
 	return "…" + string(r)
 }
 
-func (o *runOptions) inPlace() bool { return !o.quiet && o.redraws != nil && o.redraws() }
+func (o *runOptions) inPlace() bool {
+	return !o.quiet && o.logFormat != logJSON && o.redraws != nil && o.redraws()
+}
 
 // undraw takes away what progress has drawn, before anybody else writes to the terminal.
 func (o *runOptions) undraw() {
