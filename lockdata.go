@@ -42,7 +42,7 @@ type lockData struct {
 	record    *nodes.GrantRecord // where grants are recorded: the record of this one, from when it may be written. The attempt's, until the grant
 	pair      *pair              // both shares of a pair have it. Otherwise nil
 	handles   map[*Hold]struct{} // I2: the count; re-entry adds one and sends nothing
-	trace     handleTrace        // of the handle to which the lock was granted; nil before, and without traces
+	trace     handleTrace        // of the handle to which the lock was granted; otherwise nil
 	lost      error
 	lostAt    clock.Instant // when that was seen, or the end of the lease if that came first
 	stays     clock.Instant // of the handle that was granted, once that is released
@@ -245,8 +245,8 @@ func (t *lockTable) behind(a *acquisition, at position) (wait bool) {
 	return a.call != nil && !a.call.try
 }
 
-// notBehind notes that no client is known to be ahead of the node any more, "" if there is none: the node is first, or another one
-// is to be made.
+// notBehind notes that no client is known to be ahead of the node any more, "" if there is none:
+// the node is first, or another one is to be made.
 func (t *lockTable) notBehind(a *acquisition, node string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

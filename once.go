@@ -28,13 +28,14 @@ var ErrNotMarked = errors.New("the run succeeded, and is not marked as done")
 
 const (
 	defaultKeptRuns = 100
-	mostKeptRuns    = 1000 // however long the keys are, they fit into a node of a server with the default jute.maxbuffer
+	mostKeptRuns    = 1000 // they fit into the default jute.maxbuffer, however long the keys are
 )
 
-// WithKeptRuns sets how many runs Once keeps as marked under this lock: 1 to 1,000; the default is 100.
-// When more are marked, the oldest are dropped, which is logged at INFO, and a call with one of their
-// keys runs again. So give more than the keys that may come again, and all clients of the lock the same
-// number. Each call of Once reads them all, some 100 bytes a run. The option is for NewMutex and NewRWMutex.
+// WithKeptRuns sets how many runs Once keeps as marked under this lock: 1 to 1,000; the default is
+// 100. When more are marked, the oldest are dropped, which is logged at INFO, and a call with one
+// of their keys runs again. So give more than the keys that may come again, and all clients of the
+// lock the same number. Each call of Once reads them all, some 100 bytes a run. The option is for
+// NewMutex and NewRWMutex.
 func WithKeptRuns(n int) MutexOption {
 	return func(o *mutexOptions) {
 		if o.keptRuns = n; n < 1 || n > mostKeptRuns {
@@ -71,9 +72,9 @@ type OnceRun struct {
 //
 // The mark is the node PATH-done beside the lock root, with the ACL of WithACL. It has the last 100
 // runs, or as many as WithKeptRuns says: what is older may run again, and so may all when somebody
-// deletes the node or restores a backup. It stays, with the nodes above it, also if the lock root is a container. If the node has
-// other data, Once returns an error, and does not touch it. An administrator may create the node
-// empty, where the clients may not CREATE it.
+// deletes the node or restores a backup. It stays, with the nodes above it, also if the lock root
+// is a container. If the node has other data, Once returns an error, and does not touch it. An
+// administrator may create the node empty, where the clients may not CREATE it.
 //
 // A call under a hold of this lock re-enters it, as with Do: one hold is enough for many keys.
 // Goroutines that share it do not exclude each other here either, and may run one key twice. A
@@ -104,8 +105,9 @@ func (m *Mutex) Once(ctx context.Context, key string, f func(ctx context.Context
 	return false, &Error{Op: "once", Path: m.root.given, Err: err}
 }
 
-// Runs returns the runs that Once has marked as done under this lock and that are kept (WithKeptRuns), in the order in which they were marked. While no server
-// can be reached, Runs waits for one until ctx ends.
+// Runs returns the runs that Once has marked as done under this lock and that are kept
+// (WithKeptRuns), in the order in which they were marked. While no server can be reached, Runs
+// waits for one until ctx ends.
 func (m *Mutex) Runs(ctx context.Context) (runs []OnceRun, err error) {
 	if !m.isMade() {
 		return nil, &Error{Op: "runs", Err: errNoMutex}

@@ -395,8 +395,8 @@ func newDoOptions(opts []DoOption) (doOptions, error) {
 	return o, nil
 }
 
-// WaitAtMost bounds how long Do waits for the lock, and not the work. 0 is a try, as TryAcquire makes it. By default Do
-// waits as long as its context lasts. When d is over, Do returns within half a second: ErrNotAcquired
-// if a client was ahead by the last report of a server, and ErrNotConnected if no server can be
-// reached, or none has reported a client ahead.
+// WaitAtMost bounds how long Do waits for the lock, and not the work. 0 is a try, as TryAcquire
+// makes it. By default Do waits as long as its context lasts. When d is over, Do returns within
+// half a second: ErrNotAcquired if a client was ahead by the last report of a server, and
+// ErrNotConnected if no server can be reached, or none has reported a client ahead.
 func WaitAtMost(d time.Duration) DoOption { return func(o *doOptions) { o.wait = d } }

@@ -13,8 +13,8 @@ import (
 // What LossReason returns.
 const (
 	LossNoServer   = "no_server"       // no server answered before the lease ended
-	LossNoQuorum   = "no_quorum"       // a server answered, and no quorum confirmed the session; or the servers refused the heartbeat
-	LossPaused     = "paused"          // this process stood still, and saw the end of the lease too late
+	LossNoQuorum   = "no_quorum"       // no quorum confirmed the session, or the heartbeat was rejected
+	LossPaused     = "paused"          // this process was paused until the lease had ended
 	LossSession    = "session_ended"   // the servers ended the ZooKeeper session
 	LossNode       = "node_deleted"    // somebody else deleted the lock node
 	LossUnreadable = "node_unreadable" // the servers refuse to confirm the lock node
@@ -39,14 +39,16 @@ func wordOf(err error, words []word, other string) string {
 	return other
 }
 
-// A Session that was closed, or whose credentials were rejected, may have lost its ZooKeeper session by that.
+// A Session that was closed, or whose credentials were rejected, may have lost its ZooKeeper
+// session by that.
 var lossReasons = []word{
 	{ErrAuthFailed, LossAuth}, {ErrClosed, LossClosed}, {link.ErrStoodStill, LossPaused}, {link.ErrSilence, LossNoServer}, {link.ErrNoQuorum, LossNoQuorum},
 	{link.ErrNodeGone, LossNode}, {link.ErrUnreadable, LossUnreadable}, {link.ErrExpired, LossSession}, {ErrLost, LossOther},
 }
 
-// LossReason returns in one word why a hold was lost, for metrics: one of the constants above. err is a hold's Err, or another error around
-// ErrLost; if it has several of these, the first counts. For all others LossReason returns "".
+// LossReason returns in one word why a hold was lost, for metrics: one of the constants above. err
+// is a hold's Err, or another error around ErrLost; if it has several of these, the first counts.
+// For all others LossReason returns "".
 func LossReason(err error) string {
 	loss := lossIn(err)
 	if loss == nil {
@@ -83,13 +85,15 @@ var outcomes = []word{
 	{ErrNotConnected, "not_connected"}, {ErrSessionExpired, "session_lost"}, {ErrClosed, "closed"},
 }
 
-// Outcome returns in one word how an acquire ended, for metrics. err is the error of Acquire or TryAcquire, or of another call that acquires.
+// Outcome returns in one word how an acquire ended, for metrics. err is the error of Acquire or
+// TryAcquire, or of another call that acquires.
 //
 //   - acquired: err is nil.
-//   - not_acquired: a client was ahead, and the call did not wait, or its time was over (ErrNotAcquired).
-//   - canceled: the caller's context was canceled; Resign ended a candidature; or another lock of the Multi was lost.
+//   - not_acquired: a client was ahead, and the call did not wait any longer (ErrNotAcquired).
+//   - canceled: the caller's context was canceled, Resign ended a candidature, or another lock of
+//     the Multi was lost.
 //   - deadline: the deadline of the caller's context passed.
-//   - not_connected: a call that does not wait, or whose time was over, got no response (ErrNotConnected).
+//   - not_connected: a call that did not wait any longer got no response (ErrNotConnected).
 //   - session_lost: the ZooKeeper session ended (ErrSessionExpired).
 //   - closed: the Session was closed (ErrClosed).
 //   - error: anything else. An operator has to look at the error.

@@ -12,68 +12,90 @@ import (
 	"github.com/zklock/zklock/internal/eventlog"
 )
 
-// Trace has functions that a Session calls when locks are waited for, held, lost and released (WithTrace). Each function is optional. Later
-// versions may have more of them. None is called under a lock of this package, so each may call it.
+// Trace has functions that a Session calls when locks are waited for, held, lost and released
+// (WithTrace). Each function is optional. Later versions may have more of them. None is called
+// under a lock of this package, so each may call it.
 //
-// Every AcquireStart is followed by one AcquireEnd. If that has a Hold, one HoldEnd follows when this handle is released. If the hold is lost,
-// one HoldLost comes before each HoldEnd that reports the loss, whatever handles the hold has. A Multi's locks each have their own, one after
-// the other, although their nodes may be made before and are under the lease by then; if one of several that it tries in one round trip is taken, the first of them has the
-// error, and the Multi's says which it was. What is refused before it begins is not told: bad arguments, and a Multi out of order.
+// Every AcquireStart is followed by one AcquireEnd. If that has a Hold, one HoldEnd follows when
+// this handle is released. If the hold is lost, one HoldLost comes before each HoldEnd that reports
+// the loss, whatever handles the hold has. Each lock of a Multi has its own calls, one lock after
+// the other, although the nodes may be made before and are under the lease by then. If a Multi
+// tries several locks in one round trip and one of them is taken, the first lock has the error, and
+// the Multi's error names the one that is taken. A call that is rejected before it begins is not
+// traced: bad arguments, and a Multi out of order.
 //
-// AcquireStart, AcquireEnd and HoldEnd run on the goroutine that acquires or releases, and one that blocks holds up that call. HoldLost runs
-// on a goroutine of the Session's, one loss after the other, and so does HoldEnd of a handle that is released before HoldLost has returned.
-// Nobody waits for these, Close neither. None is left out: while one blocks, those after it wait, at some 400 bytes for each lost hold.
+// AcquireStart, AcquireEnd and HoldEnd run on the goroutine that acquires or releases, and one that
+// blocks holds up that call. HoldLost runs on a goroutine of the Session, one loss after the other,
+// and so does HoldEnd of a handle that is released before HoldLost has returned. Nothing waits for
+// these, and neither does Close. None is left out: while one blocks, the next ones wait, at some
+// 400 bytes for each lost hold.
 //
-// A function that panics is logged, and the call continues as if it had returned. If AcquireStart panics, the Trace's other functions get an
-// empty context for this call. After runtime.Goexit in AcquireEnd, which testing.T.FailNow calls, nothing is held: the hold is released, with
-// its HoldEnd. Other functions may not be told of that call then, or of others of a Multi's.
+// A function that panics is logged, and the call continues as if it had returned. If AcquireStart
+// panics, the Trace's other functions get an empty context for this call. After runtime.Goexit in
+// AcquireEnd, which testing.T.FailNow calls, nothing is held: the hold is released, with its
+// HoldEnd. Other functions may then miss that call, or other calls of a Multi.
 type Trace struct {
-	// AcquireStart is called before an acquire sends anything. The context that it returns gives its values to those with which the other
-	// functions of this Trace are called, to the hold's and to the work's. Its end changes nothing. nil stands for the one that it was given.
+	// AcquireStart is called before an acquire sends anything. The context that it returns gives
+	// its values to those with which the other functions of this Trace are called, to the hold's
+	// and to the work's. Its end changes nothing. nil stands for the context that it was given.
 	AcquireStart func(ctx context.Context, a AcquireInfo) context.Context
-	// AcquireEnd is called when the acquire has got the lock or gives up. Its context does not end, nor do the next ones'.
+	// AcquireEnd is called when the acquire has got the lock or gives up. Its context does not end,
+	// nor do those of HoldLost and HoldEnd.
 	AcquireEnd func(ctx context.Context, a AcquireEndInfo)
-	// HoldLost is called once when a hold has ended without a release: also when the Session is closed. Its context and its Hold are those of
-	// the call to which the lock was granted, although that handle may have been released.
+	// HoldLost is called once when a hold has ended without a release: also when the Session is
+	// closed. Its context and its Hold are those of the call to which the lock was granted,
+	// although that handle may have been released.
 	HoldLost func(ctx context.Context, h HoldInfo)
-	// HoldEnd is called when a handle is released and the servers have confirmed that, or that is not waited for any longer.
+	// HoldEnd is called when a handle is released and the servers have confirmed that, or Release
+	// does not wait for it any longer.
 	HoldEnd func(ctx context.Context, h HoldInfo)
 }
 
-// AcquireInfo says which call it is.
+// AcquireInfo identifies the call.
 type AcquireInfo struct {
 	Kind  string // mutex, read, write, semaphore or election
 	Path  string // as given to the New function
 	Name  string // what WithName gave, otherwise ""
 	Multi string // of a Multi's lock: what Multi.String returns; otherwise ""
-	Try   bool   // it waits for nobody: TryAcquire, TryDo, WaitAtMost(0)
+	Try   bool   // the call does not wait: TryAcquire, TryDo, WaitAtMost(0)
 }
 
-// AcquireEndInfo says how an acquire ended.
+// AcquireEndInfo describes the end of an acquire.
 type AcquireEndInfo struct {
 	AcquireInfo
-	Hold      *Hold // nil if Err is not
-	First     *Hold // of the same hold, the handle to which the lock was granted: Hold, unless the call re-entered
-	Err       error // what the call returns
-	Waited    time.Duration
-	Place     int  // in the queue, when it was first found to wait: 2 behind one, 1 for a lock-delay. 0 if it never was. Of permits, see Error.Place
-	Requeued  int  // how often it had to queue again, because its session or its node was gone
-	Reentered bool // the owner held the lock already: this is another handle of that hold
+	Hold *Hold // nil if Err is not
+	// The handle to which the lock was granted: Hold, unless the call re-entered the lock. All
+	// handles of a hold have the same First.
+	First  *Hold
+	Err    error // what the call returns
+	Waited time.Duration
+	// In the queue, when the call was first found to wait: 2 behind one, 1 for a lock-delay. 0 if
+	// it never waited. Of permits, see Error.Place.
+	Place int
+	// How often the call had to queue again, because its session or its node was gone.
+	Requeued  int
+	Reentered bool // the owner held the lock already: Hold is another handle of that hold
 }
 
 // HoldInfo describes the loss of a hold, or the end of one of its handles.
 type HoldInfo struct {
 	AcquireInfo
 	Hold  *Hold
-	First *Hold // the handle to which the lock was granted: one for all handles of a hold, and the Hold of HoldLost
-	// Of HoldEnd: all handles of the hold have been released, and this is the last HoldEnd of the hold. A hold has one such HoldEnd, after
-	// AcquireEnd of each of its handles.
-	Last   bool
-	Held   time.Duration // since the lock was granted: of HoldLost to the loss, of HoldEnd to the release
-	Err    error         // of HoldLost, what Hold.Err returns, or Release if that found the loss; of HoldEnd, what Release returns
-	Reason string        // why the hold was lost, as LossReason says; "" if it was not lost before the release
-	// Of HoldEnd: how long the handle was kept after the loss; 0 if the hold was not lost. If the lease ended, it counts from that end,
-	// although a process that stood still may have seen it later.
+	First *Hold // as in AcquireEndInfo; of HoldLost, the same as Hold
+	// Of HoldEnd: all handles of the hold have been released, and this is the last HoldEnd of the
+	// hold. A hold has one such HoldEnd, after AcquireEnd of each of its handles.
+	Last bool
+	// How long the lock was held since the grant: of HoldLost to the loss, of HoldEnd to the
+	// release.
+	Held time.Duration
+	// Of HoldLost, what Hold.Err returns, or Release if that found the loss; of HoldEnd, what
+	// Release returns.
+	Err error
+	// Why the hold was lost, as LossReason returns it; "" if it was not lost before the release.
+	Reason string
+	// Of HoldEnd: how long the handle was kept after the loss; 0 if the hold was not lost. If the
+	// lease ended, it counts from that end, although a process that stood still may have seen it
+	// later.
 	Overrun time.Duration
 }
 
@@ -109,8 +131,10 @@ type traced struct {
 	ctxs  []context.Context  // with which each trace is called
 	ctx   [1]context.Context // for them, if they are no more
 	began clock.Instant
-	hold  *tracedHold // from the grant or the re-entry on; written under lockTable.mu, as is the next
-	h     *Hold
+
+	// From the grant or the re-entry on; written under lockTable.mu.
+	hold *tracedHold
+	h    *Hold
 
 	// Under tracer.mu.
 	isOpen   bool     // AcquireEnd has been called
@@ -140,7 +164,7 @@ func (t *tracer) begin(ctx context.Context, info AcquireInfo) (values context.Co
 		}
 		values = context.WithoutCancel(ctx)
 		own := values
-		if !returned { // what the trace put into the context of an outer call must not be taken for this one's
+		if !returned { // ctx may have values of an outer call
 			own = context.Background()
 		}
 		c.ctxs = append(c.ctxs, own)
@@ -148,7 +172,8 @@ func (t *tracer) begin(ctx context.Context, info AcquireInfo) (values context.Co
 	return values, c
 }
 
-// joins notes the handle that the call gets, under lockTable.mu. granted is that of the hold's first handle: itself, unless it re-enters.
+// joins notes the handle that the call gets, under lockTable.mu. granted is that of the hold's
+// first handle: itself, unless it re-enters.
 func (c *traced) joins(h *Hold, granted handleTrace) {
 	c.h = h
 	if first := granted.(*traced); first != c {
@@ -188,8 +213,8 @@ func (c *traced) acquired(ctx context.Context, h *Hold, info AcquireEndInfo) {
 	returned = true
 }
 
-// opens notes that AcquireEnd has been called. It reports whether HoldEnd is due: a function that AcquireEnd or WithRevocation has called may
-// have released the handle already.
+// opens notes that AcquireEnd has been called. It reports whether HoldEnd is due: a function that
+// AcquireEnd or WithRevocation has called may have released the handle already.
 func (c *traced) opens() (isDue bool) {
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
@@ -200,7 +225,8 @@ func (c *traced) opens() (isDue bool) {
 	return c.released != nil && c.isDueLocked()
 }
 
-// isDueLocked reports whether HoldEnd of a released handle may be called now. Otherwise what comes before calls it.
+// isDueLocked reports whether HoldEnd of a released handle may be called now. Otherwise what comes
+// before calls it.
 func (c *traced) isDueLocked() bool {
 	if !c.isOpen {
 		return false
@@ -212,7 +238,8 @@ func (c *traced) isDueLocked() bool {
 	return true
 }
 
-// lost notes that the hold is lost, and has HoldLost called once AcquireEnd of the granted call has been.
+// lost notes that the hold is lost, and has HoldLost called once AcquireEnd of the granted call has
+// been.
 func (c *traced) lost(err error, at clock.Instant) {
 	h := c.hold
 	c.t.mu.Lock()
@@ -273,8 +300,8 @@ func (h *tracedHold) tell() {
 	}
 }
 
-// ended calls each HoldEnd, or leaves that to what comes before: AcquireEnd, HoldLost. err is what Release returns, and isLost that the hold
-// was lost before.
+// ended calls each HoldEnd, or leaves that to what comes before: AcquireEnd, HoldLost. err is what
+// Release returns, and isLost that the hold was lost before.
 func (c *traced) ended(at clock.Instant, err error, isLost bool) {
 	c.t.mu.Lock()
 	c.released = &release{at, err, isLost}
@@ -313,8 +340,8 @@ func (c *traced) end() HoldInfo {
 	return info
 }
 
-// since returns how long it was from one instant to the other, in whole microseconds: a clock that counts the machine's sleep reads two clocks,
-// one after the other, and may step back a little.
+// since returns how long it was from one instant to the other, in whole microseconds: a clock that
+// counts the machine's sleep reads two clocks, one after the other, and may step back a little.
 func since(from, to clock.Instant) time.Duration { return max(0, to.Sub(from)).Round(time.Microsecond) }
 
 // call calls a function of a trace.

@@ -109,9 +109,10 @@ func TestVirtual_Do_TwoLocksLost_BothAreReported(t *testing.T) {
 	})
 }
 
-// ErrNotAcquired reports that a client is ahead. When the last report of a server is another one, a call whose time is over returns
-// ErrNotConnected: the client ahead has released, and no server confirms the lease for the grant; or our node is gone, and no server
-// responds to the next create (R108).
+// ErrNotAcquired reports that a client is ahead. When the last report of a server is another one, a
+// call whose time is over returns ErrNotConnected: the client ahead has released, and no server
+// confirms the lease for the grant; or our node is gone, and no server responds to the next create
+// (R108).
 func TestVirtual_Do_WaitAtMost_NotKnownIsNotNotAcquired(t *testing.T) {
 	for name, change := range map[string]func(v *virtual, s *zklock.Session, holder *zklock.Hold){
 		"the client ahead released": func(v *virtual, s *zklock.Session, holder *zklock.Hold) {

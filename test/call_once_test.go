@@ -492,8 +492,8 @@ func TestVirtual_Once_Keys(t *testing.T) {
 	})
 }
 
-// With WithKeptRuns another number is kept. What is dropped is logged, once, with the last of the keys that can run again; by a client that
-// keeps fewer, too.
+// With WithKeptRuns another number is kept. What is dropped is logged, once, with the last of the
+// keys that can run again; by a client that keeps fewer, too.
 func TestVirtual_Once_KeptRuns(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log warnings
@@ -533,7 +533,8 @@ func TestVirtual_Once_KeptRuns(t *testing.T) {
 	})
 }
 
-// However long the keys and the data are, as many runs as can be kept fit into one node of a server with the default jute.maxbuffer.
+// However long the keys and the data are, as many runs as can be kept fit into one node of a server
+// with the default jute.maxbuffer.
 func TestVirtual_Once_KeptRuns_TheMostFit(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		m := newMutex(t, v.connect(), "/job", zklock.WithKeptRuns(1000), zklock.WithData([]byte(strings.Repeat("\"\\\u2028", 100))))

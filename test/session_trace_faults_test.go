@@ -232,8 +232,8 @@ func TestVirtual_TracePanics_IsLogged_AndNothingElseChanges(t *testing.T) {
 	})
 }
 
-// If AcquireStart panics, what the trace has put into the context of an outer call is not taken for this call's. The work's context has it
-// all the same.
+// If AcquireStart panics, what the trace has put into the context of an outer call is not taken for
+// this call's. The work's context has it all the same.
 func TestVirtual_AcquireStartPanics_TheOuterCallsValuesAreNotItsOwn(t *testing.T) {
 	type key struct{}
 	inVirtualTime(t, func(t *testing.T, v *virtual) {

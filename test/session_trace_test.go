@@ -147,8 +147,8 @@ func TestVirtual_Trace_SaysWhatHappened(t *testing.T) {
 	})
 }
 
-// However many handles a hold has, it is lost once, and one HoldEnd is its last: also if AcquireEnd of a re-entry is called when the granted
-// handle has been released.
+// However many handles a hold has, it is lost once, and one HoldEnd is its last: also if AcquireEnd
+// of a re-entry is called when the granted handle has been released.
 func TestVirtual_Trace_SeveralHandles_OneLossAndOneLast(t *testing.T) {
 	for _, isLost := range []bool{false, true} {
 		t.Run(fmt.Sprintf("lost: %v", isLost), func(t *testing.T) {

@@ -125,8 +125,8 @@ func WithZxid(zxid int64) Option { return func(c *config) { c.zxid = zxid } }
 // first sequential child gets n as its suffix. ZooKeeper's counter sticks at 2147483647; see [Server.SetCreates].
 func WithCreates(path string, n int32) Option { return func(c *config) { c.creates[path] = n } }
 
-// WithClockOffset sets the server's clock ahead of this machine's by d, or behind it if d is negative.
-// It affects the times of nodes.
+// WithClockOffset sets the server's clock ahead of this machine's by d, or behind it if d is
+// negative. It affects the times of nodes.
 func WithClockOffset(d time.Duration) Option { return func(c *config) { c.clockOffset = d } }
 
 // WithVersion makes the server a ZooKeeper 3.8.0, the default, or 3.9.3, or 3.9.6. In 3.9.3 an event carries the zxid of its

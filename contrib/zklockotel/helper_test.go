@@ -183,7 +183,8 @@ func (sc *scene) numbers() numbers {
 	return n
 }
 
-// collect calls f with each number: of a histogram the count and the sum, and of others the value and -1.
+// collect calls f with each number: of a histogram the count and the sum, and of others the value
+// and -1.
 func (sc *scene) collect(f func(scope instrumentation.Scope, name string, set attribute.Set, value, sum float64)) {
 	sc.t.Helper()
 	synctest.Wait()

@@ -126,7 +126,8 @@ func TestMetrics_SeveralHandles_OneLossAndTheLastOverrun(t *testing.T) {
 	}
 }
 
-// A trace before ours may keep AcquireEnd of a re-entry back until the granted handle is released. The hold counts once all the same.
+// A trace before ours may keep AcquireEnd of a re-entry back until the granted handle is released.
+// The hold counts once all the same.
 func TestMetrics_ReentryTracedLate_CountsOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		tel := sc.telemetry()

@@ -24,8 +24,8 @@ type op struct {
 
 type opKey struct{ t *Telemetry }
 
-// opFrom returns the op that the context carries. It returns one without a span if acquireStart panicked, because the TracerProvider is the
-// program's: then the context is empty.
+// opFrom returns the op that the context carries. It returns one without a span if acquireStart
+// panicked, because the TracerProvider is the program's: then the context is empty.
 func (t *Telemetry) opFrom(ctx context.Context) *op {
 	if o, ok := ctx.Value(opKey{t}).(*op); ok {
 		return o
@@ -40,7 +40,8 @@ type hold struct {
 	election string            // the lock attribute, if it is a leadership
 }
 
-// isLost reports whether the hold was lost. Err compares the clock with the lease, and Lost is that of all handles.
+// isLost reports whether the hold was lost. Err compares the clock with the lease, and Lost is that
+// of all handles.
 func (h hold) isLost() bool {
 	_ = h.first.Err()
 	select {

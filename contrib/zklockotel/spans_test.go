@@ -347,8 +347,8 @@ func (p panickingTracer) Start(ctx context.Context, name string, opts ...trace.S
 	return p.Tracer.Start(ctx, name, opts...)
 }
 
-// If the span of an acquire under a hold cannot be started, the span of that hold is not taken for it: neither an acquire that fails nor a
-// release ends it.
+// If the span of an acquire under a hold cannot be started, the span of that hold is not taken for
+// it: neither an acquire that fails nor a release ends it.
 func TestSpan_PanicsUnderAHold_OuterSpanStays(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {
 		tel := sc.telemetry(zklockotel.WithTracerProvider(panicking{sc.tracers}))
@@ -370,7 +370,8 @@ func TestSpan_PanicsUnderAHold_OuterSpanStays(t *testing.T) {
 	})
 }
 
-// Every attribute has a prefix of its own, or a name of OpenTelemetry's conventions; spans and metrics say which version they are of.
+// Every attribute has a prefix of its own, or a name of OpenTelemetry's conventions; spans and
+// metrics say which version they are of.
 func TestAttributes_HavePrefixes_AndTheScopeAVersion(t *testing.T) {
 	require.NotEmpty(t, zklockotel.Version())
 	inVirtualTime(t, func(t *testing.T, sc *scene) {

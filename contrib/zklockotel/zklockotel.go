@@ -1,20 +1,25 @@
 // Package zklockotel shows the locks of a zklock Session in OpenTelemetry: a span for each acquire with its hold, and metrics.
 //
-// A span's name is the lock's kind and name, such as "mutex /locks/nightly". It starts when the acquire does. It ends when the acquire fails,
-// or when the hold is released: not when it is lost, because work may go on under it. A hold that is not released has no span. Its attributes
-// are zklock.path, zklock.name (of WithName), zklock.kind, zklock.multi and zklock.try; later zklock.place (if a client was ahead),
-// zklock.requeued, zklock.reentered, zklock.token, zklock.node and zklock.overrun (in seconds); and, with Watch, server.address and server.port
-// of the server to which the Session was attached. A child named "wait" is the acquire alone; a re-entry has none. Events are "suspended"
-// and "back", when the Session loses its server and has one again, and "lost" with the reason. The status is an error after a loss, and if
-// the acquire failed otherwise than with ErrNotAcquired. A release that the servers did not confirm is recorded as an exception.
+// A span's name is the lock's kind and name, such as "mutex /locks/nightly". It starts when the
+// acquire does. It ends when the acquire fails, or when the hold is released: not when it is lost,
+// because work may go on under it. A hold that is not released has no span. Its attributes are
+// zklock.path, zklock.name (of WithName), zklock.kind, zklock.multi and zklock.try; later
+// zklock.place (if a client was ahead), zklock.requeued, zklock.reentered, zklock.token,
+// zklock.node and zklock.overrun (in seconds); and, with Watch, server.address and server.port of
+// the server to which the Session was attached. A child named "wait" is the acquire alone; a
+// re-entry has none. Events are "suspended" and "back", when the Session loses its server and has
+// one again, and "lost" with the reason. The status is an error after a loss, and if the acquire
+// failed otherwise than with ErrNotAcquired. A release that the servers did not confirm is recorded
+// as an exception.
 //
 // The span's parent is the span in the context that the acquire was given. Spans that are started with the hold's context, or with the
 // context of the work, are its children; so is a re-entry with such a context. A re-entry by an owner that a context only names has a link to
 // the hold's span. Each candidature of an election begins a trace of its own with a link to the span in Campaign's context, because it may
 // outlive that by days.
 //
-// The metrics are those of zklockprom in OpenTelemetry's spelling, but for the longest wait and the longest hold. Durations are in seconds.
-// The names of their attributes begin with "zklock.", too: zklock.lock, zklock.kind, zklock.outcome, zklock.reason.
+// The metrics are those of zklockprom in OpenTelemetry's spelling, but for the longest wait and the
+// longest hold. Durations are in seconds. The names of their attributes begin with "zklock.", too:
+// zklock.lock, zklock.kind, zklock.outcome, zklock.reason.
 //
 //	zklock.acquire.duration        histogram       lock, kind, outcome (what zklock.Outcome returns)
 //	zklock.hold.duration           histogram       lock, kind
@@ -30,8 +35,9 @@
 //	zklock.lease.left              gauge                          how long the holds may be relied on; missing if there are none
 //	zklock.reconnects              counter                        how often the Session was attached again
 //
-// The last nine take Watch, and are as they are when they are collected. A re-entry is no acquire, and its handle no hold: a hold is counted
-// once, and ends when its last handle is released. The scope of spans and metrics has the version of this module.
+// The last nine take Watch, and are as they are when they are collected. A re-entry is no acquire,
+// and its handle no hold: a hold is counted once, and ends when its last handle is released. The
+// scope of spans and metrics has the version of this module.
 //
 // The lock attribute is the name that WithName gave, otherwise the path. A Telemetry keeps the first 100 apart: all later ones are "_others", in
 // metrics and in the names of spans. The path attribute of a span is always the true one. So an acquire has at most 808 series a kind, and
@@ -55,7 +61,8 @@ import (
 
 const scope = "github.com/zklock/zklock/contrib/zklockotel"
 
-// version returns the version of this module in the program that runs, as the scope of its spans and metrics has it.
+// version returns the version of this module in the program that runs, as the scope of its spans
+// and metrics has it.
 func version() string {
 	info, _ := debug.ReadBuildInfo()
 	return versionIn(info)

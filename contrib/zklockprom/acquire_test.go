@@ -171,8 +171,8 @@ func TestVirtual_Reentered_CountsOnce(t *testing.T) {
 	}
 }
 
-// A trace before this one may keep AcquireEnd of a re-entry back until the handle that it re-enters is released, or lost and released. The
-// hold counts once all the same, for as long as it lasts.
+// A trace before this one may keep AcquireEnd of a re-entry back until the handle that it re-enters
+// is released, or lost and released. The hold counts once all the same, for as long as it lasts.
 func TestVirtual_ReentryTracedLate_CountsOnce(t *testing.T) {
 	for _, isLost := range []bool{false, true} {
 		t.Run(fmt.Sprintf("lost: %v", isLost), func(t *testing.T) {

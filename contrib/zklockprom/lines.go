@@ -42,8 +42,8 @@ type wait struct{ since time.Time }
 
 type waitKey struct{ m *Metrics }
 
-// isLost reports whether a hold was lost, by its first handle, which may have been released: Err compares the clock with the lease, and Lost
-// is that of all handles.
+// isLost reports whether a hold was lost, by its first handle, which may have been released: Err
+// compares the clock with the lease, and Lost is that of all handles.
 func isLost(first *zklock.Hold) bool {
 	_ = first.Err()
 	select {
@@ -130,8 +130,8 @@ func (l *line) longestLocked(now time.Time) (waits, holds time.Duration) {
 	return waits, holds
 }
 
-// collectLines asks the holds themselves, and neither their Session, which forgets them when it is closed, nor HoldLost, which may have to
-// wait for another trace: work that goes on must show.
+// collectLines asks the holds themselves, and neither their Session, which forgets them when it is
+// closed, nor HoldLost, which may have to wait for another trace: work that goes on must show.
 func (m *Metrics) collectLines(ch chan<- prometheus.Metric) {
 	var unreleased []*zklock.Hold              // the first handle of each hold
 	leaders := make(map[string][]*zklock.Hold) // of those, the ones that may lead

@@ -90,7 +90,7 @@ func (d *deleting) delete(ctx context.Context) error {
 		}
 		_, err = ask(ctx, d.s, func(c *zk.Conn) (struct{}, error) { return struct{}{}, c.Delete(p.Node, version) })
 		switch {
-		case err == nil, errors.Is(err, zk.ErrNoNode): // deleted meanwhile, or by a delete of ours whose response was lost
+		case err == nil, errors.Is(err, zk.ErrNoNode): // perhaps a response was lost
 			fmt.Fprintf(d.out, "%s is gone: with it %s\n", p.Node, isDoing(p, "held", "waited for"))
 			return nil
 		case errors.Is(err, zk.ErrBadVersion): // another client wrote into it, as revoke does

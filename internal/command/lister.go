@@ -168,8 +168,8 @@ func (l *lister) limitNode(path string, names []string) string {
 	return l.limit
 }
 
-// noteMissing reports whether there is no node at path, and then prints that on stderr: an empty list alone could mean an unused lock or a
-// typing error.
+// noteMissing reports whether there is no node at path, and then prints that on stderr: an empty
+// list alone could mean an unused lock or a typing error.
 func (l *lister) noteMissing(ctx context.Context, path string) (isMissing bool, err error) {
 	ctx, cancel := l.within(ctx)
 	defer cancel()

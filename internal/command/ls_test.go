@@ -105,8 +105,8 @@ func TestList_NotThere_SaysSo(t *testing.T) {
 	require.Contains(t, said(srv.ConnectString()+path, "/job"), "there is no node "+path+"/job: ")
 }
 
-// A lock node that no session owns blocks the lock until it is deleted: ls, a run that waits and the library's log line and errors name it
-// with the remedy, which works as it is printed.
+// A lock node that no session owns blocks the lock until it is deleted: ls, a run that waits and
+// the library's log line and errors name it with the remedy, which works as it is printed.
 func TestNotEphemeral_IsNamedWithTheRemedy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := zktest.NewNetwork()

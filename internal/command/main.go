@@ -1,15 +1,21 @@
 // Package command is zklock, the command that runs others under ZooKeeper locks; cmd/zklock calls it.
 //
-// The files, from the outside in: main.go, flags.go and runflags.go take the command line, and variables.go what the environment adds
-// to it; run.go walks through one run; recipe.go has the kinds of lock; plan.go fits the end of the command into the lease; environ.go is
-// what the command finds in its environment, and nested.go a run inside a run. internal/supervise looks after the command, and ending.go
-// is what its guardian does for a zklock that was killed: it ends the session. signals.go ends zklock by a signal, and stderr.go writes
-// what it says. waiting.go says how a wait goes, and metrics.go, in a file (metricslock_unix.go: which run's), how the run went, in the words of report.go. once.go keeps a job from running again, and runs.go lists its marks; giveway.go is a
-// run that is asked for its lock, and revoke.go asks. ls.go takes the flags of ls; lister.go reads queues, table.go prints them, watch.go
-// follows them, and parties.go says what has changed. prune.go removes empty lock roots, by the rules of pruneplan.go. delete.go, expire.go,
-// serve.go and demo.go are commands of their own: the end of a lock node and of a session, a server for development, and internal/demo.
+// The files, from the outside in: main.go, flags.go and runflags.go take the command line, and
+// variables.go what the environment adds to it; run.go walks through one run, and explain.go says
+// why it did not get the lock; recipe.go has the kinds of lock; plan.go fits the end of the command
+// into the lease; environ.go is what the command finds in its environment, and nested.go a run
+// inside a run. internal/supervise looks after the command, and ending.go is what its guardian does
+// for a zklock that was killed: it ends the session. signals.go ends zklock by a signal, and
+// stderr.go writes what it says. waiting.go says how a wait goes, and metrics.go, in a file
+// (metricslock_unix.go: which run's), how the run went, in the words of report.go. once.go keeps a
+// job from running again, and runs.go lists its marks; giveway.go is a run that is asked for its
+// lock, and revoke.go asks. ls.go takes the flags of ls; lister.go reads queues, table.go prints
+// them, watch.go follows them, and parties.go says what has changed. prune.go removes empty lock
+// roots, by the rules of pruneplan.go. delete.go, expire.go, serve.go and demo.go are commands of
+// their own: the end of a lock node and of a session, a server for development, and internal/demo.
 // servecontrol.go is the server's control port, and servefault.go reads the faults that it takes.
-// credentials.go has what --auth-file and --sasl name, and tls.go what the --tls flags name. printable.go escapes what a terminal would obey.
+// credentials.go has what --auth-file and --sasl name, and tls.go what the --tls flags name.
+// printable.go escapes what a terminal would obey.
 package command
 
 import (

@@ -81,8 +81,8 @@ func (m *metricsFile) now(change func(r *runReport, now time.Time)) {
 	m.writes.Go(m.write)
 }
 
-// noHoldYet has the file report that the latest run holds nothing yet: what a run that was killed has left there says otherwise. Where runs
-// cannot lock the file, another one may hold.
+// noHoldYet has the file report that the latest run holds nothing yet: what a run that was killed
+// has left there says otherwise. Where runs cannot lock the file, another one may hold.
 func (m *metricsFile) noHoldYet() {
 	if locksBeside {
 		m.now(func(*runReport, time.Time) {})

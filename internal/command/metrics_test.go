@@ -139,8 +139,9 @@ func TestRun_MetricsFile_UnderWay(t *testing.T) {
 	check()
 }
 
-// A run that is killed leaves zklock_run_holds 1 in its file. The next one on the host takes that back when it begins, and not only when it
-// has waited: the probe of a standby asks whether it leads. A run that holds keeps the file.
+// A run that is killed leaves zklock_run_holds 1 in its file. The next one on the host takes that
+// back when it begins, and not only when it has waited: the probe of a standby asks whether it
+// leads. A run that holds keeps the file.
 func TestRun_MetricsFile_AfterAKill_NextRunHoldsNothingYet(t *testing.T) {
 	srv := zktest.Start(t, zktest.WithSessionTimeouts(time.Second, time.Minute))
 	p, file := metricsRun(t, srv, "/job", "--elect", "--", "sh", "-c", "echo ready; exec sleep 1000")

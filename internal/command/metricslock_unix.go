@@ -20,7 +20,8 @@ const locksBeside = true
 // if another has it. The side file stays: if it were removed, two runs could each lock one of that name. A file system without locks has none.
 func lockBeside(name string) (*os.File, error) {
 	side := besideName(name, "lock")
-	f, err := os.OpenFile(side, os.O_RDONLY|syscall.O_NONBLOCK, 0) // another user's, perhaps; a pipe without a writer would block
+	// The file may be another user's. A pipe without a writer would block.
+	f, err := os.OpenFile(side, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		if f, err = os.OpenFile(side, os.O_RDONLY|os.O_CREATE, 0o644); err == nil {
 			_ = f.Chmod(0o644) // whatever the umask is

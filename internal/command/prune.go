@@ -118,7 +118,8 @@ type pruner struct {
 	refused   bool             // the servers have refused something
 }
 
-// prune returns what went of path and below it, or would go without --yes. Its error may have only an exit code.
+// prune returns what went of path and below it, or would go without --yes. Its error may have only
+// an exit code.
 func (p *pruner) prune(ctx context.Context, path string) (rows []pruned, err error) {
 	top, err := p.see(ctx, path)
 	if err != nil {
@@ -239,9 +240,9 @@ func (p *pruner) acl(ctx context.Context, path string) ([]zk.ACL, error) {
 }
 
 // serversNow returns the time by the servers' clock: this host's may differ from it by more than
-// --older-than. Only a write reports it, so one transaction makes a node below top, writes to it and
-// deletes it. If the servers reject that, they are at least as late as the newest change that the walk
-// has seen, and prune keeps more.
+// --older-than. Only a write reports it, so one transaction makes a node below top, writes to it
+// and deletes it. If the servers reject that, they are at least as late as the newest change that
+// the walk has seen, and prune keeps more.
 func (p *pruner) serversNow(ctx context.Context, top *seenNode) (time.Time, error) {
 	ctx, cancel := p.within(ctx)
 	defer cancel()

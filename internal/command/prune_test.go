@@ -157,7 +157,8 @@ func TestPrune_RemovesWhatLocksLeave(t *testing.T) {
 	})
 }
 
-// Each night all locks below a folder go, and the folder stays, whose ACL is an administrator's, or which is a chroot (R114).
+// Each night all locks below a folder go, and the folder stays, whose ACL is an administrator's, or
+// which is a chroot (R114).
 func TestPrune_EachNight_PathStays(t *testing.T) {
 	srv := zktest.Start(t)
 	s := sessionAt(t, srv.Addr())
@@ -183,7 +184,8 @@ func TestPrune_EachNight_PathStays(t *testing.T) {
 	require.NotContains(t, srv.Children("/"), "app")
 }
 
-// Ages are by the servers' clock, whatever this host's clock is, and nothing is left of asking for it.
+// Ages are by the servers' clock, whatever this host's clock is, and nothing is left of asking for
+// it.
 func TestPrune_OlderThan_IsByTheServersClock(t *testing.T) {
 	for name, start := range map[string]func(t *testing.T) string{
 		"an hour behind":  func(t *testing.T) string { return zktest.Start(t, zktest.WithClockOffset(-time.Hour)).Addr() },
@@ -208,7 +210,8 @@ func TestPrune_OlderThan_IsByTheServersClock(t *testing.T) {
 	}
 }
 
-// If the servers reject the transaction that reports their time, prune counts back from what it has seen, and says so.
+// If the servers reject the transaction that reports their time, prune counts back from what it has
+// seen, and says so.
 func TestPrune_OlderThan_TimeIsNotTold_KeepsMore(t *testing.T) {
 	srv := zktest.Start(t)
 	s := sessionAt(t, srv.Addr())

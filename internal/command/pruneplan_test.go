@@ -143,7 +143,8 @@ func TestPlanPruning(t *testing.T) {
 	}
 }
 
-// plannedFor returns the paths of what goes, and of what is left; "/*" follows the path of a semaphore that stays without its nodes.
+// plannedFor returns the paths of what goes, and of what is left; "/*" follows the path of a
+// semaphore that stays without its nodes.
 func plannedFor(t *testing.T, lines string, withTop bool, before time.Time) (_, _ string) {
 	t.Helper()
 	top, of := tree(lines), map[string]*seenNode{}

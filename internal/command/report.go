@@ -36,7 +36,8 @@ func (r *runReport) grant(now time.Time) {
 	r.waited, r.held = now.Sub(r.waits), 0
 }
 
-// release ends the hold. ran reports whether COMMAND was started under it: --once may find nothing to do.
+// release ends the hold. ran reports whether COMMAND was started under it: --once may find nothing
+// to do.
 func (r *runReport) release(now time.Time, lost, ran bool) {
 	r.holds, r.lost, r.ran, r.held = false, lost, ran, now.Sub(r.granted)
 }

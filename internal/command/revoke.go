@@ -169,7 +169,8 @@ func (r *revoking) choose(q lockQueue) ([]zklock.Participant, error) {
 	return q.holders, nil
 }
 
-// isNamed reports whether the participant's node is the one with this name: as ls or ls --wide prints it, or without the path.
+// isNamed reports whether the participant's node is the one with this name: as ls or ls --wide
+// prints it, or without the path.
 func isNamed(p zklock.Participant, name string) bool {
 	return slices.Contains([]string{p.Node, nameOf(p.Node), shortName(p.Node)}, name)
 }

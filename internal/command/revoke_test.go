@@ -187,8 +187,9 @@ func TestRevoke_ServerGoes(t *testing.T) {
 	require.Contains(t, p.stderr.String(), "nobody knows whether it is still held; tried "+srv.Addr())
 }
 
-// The holder releases, and another client takes the lock, between the look of revoke and its message: the output names nobody as asked,
-// and the code reports that. Of several holders those that are there are asked.
+// The holder releases, and another client takes the lock, between the look of revoke and its
+// message: the output names nobody as asked, and the code reports that. Of several holders those
+// that are there are asked.
 func TestRevoke_HolderIsGone_IsNotAsked(t *testing.T) {
 	srv := zktest.Start(t)
 	s := sessionAt(t, srv.Addr())

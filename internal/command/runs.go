@@ -158,8 +158,8 @@ func (d *doneRuns) forgetOne(ctx context.Context) error {
 	}
 }
 
-// rewrite writes the node's lines without that of the key, if the node is as it was read. It reports
-// whether there was such a line.
+// rewrite writes the node's lines without that of the key, if the node is as it was read. It
+// reports whether there was such a line.
 func (d *doneRuns) rewrite(ctx context.Context, node string) (isMarked bool, err error) {
 	isSent := false // before the connection was lost
 	return ask(ctx, d.s, func(c *zk.Conn) (isMarked bool, err error) {

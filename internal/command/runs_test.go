@@ -1,6 +1,7 @@
 package command
 
-// These tests attack zklock runs: what it lists, and a mark that is removed without a confirmation, or with another one.
+// These tests attack zklock runs: what it lists, and a mark that is removed without a confirmation,
+// or with another one.
 
 import (
 	"bytes"
@@ -83,7 +84,8 @@ func TestRuns_ListsTheMarks_AndForgetsOneThatIsConfirmed(t *testing.T) {
 	require.True(t, once("2026-07-02"), "the mark has no runs left")
 }
 
-// A response that is lost does not make a removed mark one that was never there. What is no mark is not touched.
+// A response that is lost does not make a removed mark one that was never there. What is no mark is
+// not touched.
 func TestRuns_Forget_Failures(t *testing.T) {
 	srv := zktest.Start(t)
 	s := sessionAt(t, srv.Addr())

@@ -127,7 +127,8 @@ const (
 	logJSON = "json"
 )
 
-// jsonWriter writes each line of zklock's own as a JSON object. What the session logs is that already.
+// jsonWriter writes each line of zklock's own as a JSON object. What the session logs is that
+// already.
 type jsonWriter struct{ w io.Writer }
 
 func (j jsonWriter) Write(text []byte) (int, error) {

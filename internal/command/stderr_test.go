@@ -149,7 +149,8 @@ func TestAsideWriter_DropsWhatDoesNotFit_AndSaysSo(t *testing.T) {
 	a.Flush()
 }
 
-// With --log-format json, each line of stderr is a JSON object: what the session logs, what a run notes, and why it ends.
+// With --log-format json, each line of stderr is a JSON object: what the session logs, what a run
+// notes, and why it ends.
 func TestLogFormat_JSON_EachLineIsAnObject(t *testing.T) {
 	srv := zktest.Start(t)
 	occupy(t, sessionAt(t, srv.Addr()), "/held")

@@ -71,7 +71,8 @@ func entryOf(p zklock.Participant) entry {
 	return e
 }
 
-// nodeData is the data of the lock node of a run with a name: it follows what zklock writes without one.
+// nodeData is the data of the lock node of a run with a name: it follows what zklock writes without
+// one.
 func nodeData(name string) []byte {
 	host, err := os.Hostname()
 	if err != nil {

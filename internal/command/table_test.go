@@ -120,7 +120,8 @@ func TestCutTo(t *testing.T) {
 	require.Equal(t, "ööööööööö…öööööö", cutTo(16, strings.Repeat("ö", 17)))
 }
 
-// The name of a run follows host and pid in its node, and is shown with them. What another client wrote is no name.
+// The name of a run follows host and pid in its node, and is shown with them. What another client
+// wrote is no name.
 func TestEntry_NameOfARun(t *testing.T) {
 	host, err := os.Hostname()
 	require.NoError(t, err)

@@ -44,10 +44,14 @@ var yields = map[string][]string{
 // less safe than intended, for example because a label that it is taken from is missing. An empty
 // variable of another flag counts as unset.
 var mustHaveValue = []string{
-	"once", "once-keep", "hold-at-least", "lock-delay", // a job runs again, or beside the last holder
-	"semaphore", "semaphore-limit", "permits", // another lock, or more permits in use than intended
-	"leader-ping", "acl", "auth-file", "tls-ca", "tls-cert", "tls-key", "tls-server-name", // a lease, nodes or a connection that is less safe
-	"older-than", "holder", // prune and revoke affect more than intended
+	// A job runs again, or beside the last holder.
+	"once", "once-keep", "hold-at-least", "lock-delay",
+	// Another lock, or more permits in use than intended.
+	"semaphore", "semaphore-limit", "permits",
+	// A lease, nodes or a connection that is less safe.
+	"leader-ping", "acl", "auth-file", "tls-ca", "tls-cert", "tls-key", "tls-server-name",
+	// prune and revoke affect more than intended.
+	"older-than", "holder",
 }
 
 // withVariables has commands take flags from the environment. Their help lists the variables.

@@ -79,8 +79,8 @@ func TestVariables_CommandLineWins(t *testing.T) {
 	}
 }
 
-// An empty variable counts as unset, unless the run would be less safe without its value: a CronJob takes its key from a label, and each host
-// runs the job where the label is missing (R113).
+// An empty variable counts as unset, unless the run would be less safe without its value: a CronJob
+// takes its key from a label, and each host runs the job where the label is missing (R113).
 func TestVariables_Empty_IsWrongUsageWhereItMakesTheRunLessSafe(t *testing.T) {
 	known := map[string]bool{}
 	for i, c := range newRootCommand().Commands() {

@@ -127,8 +127,9 @@ func TestRun_Waiting_LongQueue_IsNotReadToItsEnd(t *testing.T) {
 	})
 }
 
-// Exit code 121 reports that a client is ahead, and -E gives it another code. So it takes a server that has reported one: a server that does
-// not respond to a create, or closes the connection instead, has not (R108).
+// Exit code 121 reports that a client is ahead, and -E gives it another code. So it takes a server
+// that has reported one: a server that does not respond to a create, or closes the connection
+// instead, has not (R108).
 func TestRun_WaitIsOver_121OnlyIfAServerHasReportedAClientAhead(t *testing.T) {
 	for name, tt := range map[string]struct {
 		flags  recipeFlags

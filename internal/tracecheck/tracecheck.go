@@ -1,6 +1,7 @@
-// Package tracecheck holds what a Session traces against what zklock.Trace promises. The tests have it in each Session that they connect, so
-// that every test, random world and frame asks: does each acquire start and end once, does each handle end once, one of a hold's handles as
-// the last, and is each loss told once and in its place?
+// Package tracecheck holds what a Session traces against what zklock.Trace promises. The tests have
+// it in each Session that they connect, so that every test, random world and frame asks: does each
+// acquire start and end once, does each handle end once, one of a hold's handles as the last, and
+// is each loss told once and in its place?
 package tracecheck
 
 import (
@@ -35,7 +36,7 @@ type call struct {
 // held is a hold with all its handles.
 type held struct {
 	first        *zklock.Hold
-	granted      *call // nil until its AcquireEnd, which can come after that of a handle that re-enters
+	granted      *call // nil until its AcquireEnd, which may come after that of a re-entry
 	handles      int   // that have not been released
 	lost, isOver bool  // isOver: the last HoldEnd was called
 }
@@ -144,7 +145,8 @@ func (k *call) lose(h zklock.HoldInfo) string {
 }
 
 func (k *call) release(h zklock.HoldInfo) string {
-	foundLost := errors.Is(h.Err, zklock.ErrLost) && !errors.Is(h.Err, zklock.ErrNotConfirmed) // which may have another's loss for a reason
+	// ErrNotConfirmed may have the loss of another hold as its reason.
+	foundLost := errors.Is(h.Err, zklock.ErrLost) && !errors.Is(h.Err, zklock.ErrNotConfirmed)
 	switch {
 	case k.hold == nil || h.Hold != k.hold || h.First != k.of.first:
 		return "HoldEnd of another hold than AcquireEnd's"

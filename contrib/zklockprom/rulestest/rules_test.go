@@ -180,7 +180,8 @@ func TestCases_EachAlertFiresAndIsSilent(t *testing.T) {
 
 var nameOf = regexp.MustCompile(`fqName: "([^"]*)"`)
 
-// Every metric that the rules name is one of zklockprom's, or one of those of `zklock run`, which the command's own tests look for.
+// Every metric that the rules name is one of zklockprom's, or one of those of `zklock run`, which
+// the command's own tests look for.
 func TestRules_NameMetricsThatAreThere(t *testing.T) {
 	there := make(map[string]bool)
 	descs := make(chan *prometheus.Desc, 100)

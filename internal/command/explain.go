@@ -1,0 +1,92 @@
+package command
+
+// Why a run did not get the lock: the exit code, and the message.
+
+import (
+	"context"
+	"errors"
+
+	"github.com/zklock/zklock"
+)
+
+// explainConnect gives a failed Connect its exit code: the signal's, if a signal ended it.
+func (o *runOptions) explainConnect(ctx context.Context, err error) error {
+	var i interrupted
+	var w errWaited
+	switch {
+	case ctx.Err() != nil && errors.As(context.Cause(ctx), &i):
+		return exitf(exitCodeOf(i.signal), "%s: not acquired: %w", o.path, i)
+	case errors.As(err, &w):
+		return &exitError{codeUnreached(err), errors.Unwrap(classify(err))}
+	case errors.Is(err, zklock.ErrNoChroot):
+		return exitf(exitUsage, "%s: %w, or give --create-chroot", o.path, err)
+	}
+	return err
+}
+
+// explainAcquire does the same for a wait. If no server was there when the wait ended, it says so.
+func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, r recipe, err error) error {
+	var i interrupted
+	var w errWaited
+	attached := s.State().Attached()
+	var delayed *zklock.Error
+	switch {
+	case ctx.Err() != nil && errors.As(context.Cause(ctx), &i):
+		return exitf(exitCodeOf(i.signal), "%s: not acquired: %w", o.path, i)
+	case (errors.As(err, &w) && attached || errors.Is(err, zklock.ErrNotAcquired)) && errors.As(err, &delayed) && !delayed.DelayUntil.IsZero():
+		return exitf(exitNotAcquired, "%s: not acquired: %s", o.path, delayedUntil(delayed.DelayUntil))
+	case errors.As(err, &w) && attached:
+		return o.explainWait(ctx, s, r, err, w)
+	case errors.As(err, &w):
+		return o.noConnection(w)
+	case errors.Is(err, zklock.ErrNotAcquired):
+		l, lerr := o.look(ctx, s, r, ourNode{})
+		switch {
+		case lerr == nil && l.nobody && o.semaphore > 0:
+			return exitf(exitNotAcquired, "%s: not acquired: no permits are free", o.path)
+		case lerr == nil && !l.delayed.IsZero():
+			return exitf(exitNotAcquired, "%s: not acquired: %s", o.path, delayedUntil(l.delayed))
+		case lerr != nil || l.nobody:
+		case o.shared && l.holder.Shared && l.writer.Node != "":
+			return exitf(exitNotAcquired, "%s: not acquired: somebody waits ahead, and shares with nobody: %s", o.path, describe(l.writer))
+		default:
+			return exitf(exitNotAcquired, "%s: not acquired: somebody else holds it: %s", o.path, l.heldBy())
+		}
+		return exitf(exitNotAcquired, "%s: not acquired: somebody else holds it", o.path)
+	}
+	return classify(err)
+}
+
+// explainWait explains a wait that --wait ended while a server was there. If none has reported a
+// client ahead, it is not known whether another client holds the lock.
+func (o *runOptions) explainWait(ctx context.Context, s *zklock.Session, r recipe, err error, w errWaited) error {
+	var e *zklock.Error
+	if !errors.As(err, &e) || e.Place == 0 {
+		return exitf(exitNoServer, "%s: not acquired: %w, and no server has reported the queue", o.path, w)
+	}
+	stood := e.Predecessor != ""
+	l, lerr := o.look(ctx, s, r, o.ours)
+	switch {
+	case lerr == nil:
+		if stood {
+			l.listed = e.Place
+		}
+		return exitf(exitNotAcquired, "%s: not acquired: %w: %v", o.path, w, l)
+	case stood:
+		return exitf(exitNotAcquired, "%s: not acquired: %w; place %d in the queue when it was last listed, behind %s", o.path, w, e.Place, e.Predecessor)
+	}
+	return exitf(exitNotAcquired, "%s: not acquired: %w", o.path, w)
+}
+
+// skip takes the error of a run that did not get the lock. If somebody else holds it, the user may
+// want another exit code, and with --quiet the code says it alone.
+func (o *runOptions) skip(err error) error {
+	var e *exitError
+	if errors.As(err, &e) && e.code == exitNotAcquired {
+		e.code = int(o.conflict)
+		if o.quiet {
+			e.err = nil
+		}
+	}
+	return err
+}
