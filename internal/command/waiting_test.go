@@ -216,11 +216,12 @@ func TestRun_Waiting_LongQueueOfASemaphore_SaysWhoHolds(t *testing.T) {
 func TestDescribe(t *testing.T) {
 	created := time.Date(2026, 7, 1, 14, 3, 11, 0, time.UTC)
 	at := created.Local().Format(time.RFC3339)
+	const stays = ", not ephemeral: it stays until it is deleted (zklock delete)"
 	for want, p := range map[string]zklock.Participant{
 		"db1, pid 4711, session 0x10a, token 42, queued since " + at + " (3m12s)": {Data: []byte("db1:4711"), SessionID: 0x10a, Token: 42, Created: created, Age: 192 * time.Second},
 		`"192.0.2.7", session 0x10a, token 42, queued since ` + at + " (0s)":      {Data: []byte("192.0.2.7"), SessionID: 0x10a, Token: 42, Created: created, Age: -time.Second},
-		`"\x1b[2J", token 42, queued since ` + at + " (0s)":                       {Data: []byte("\x1b[2J"), Token: 42, Created: created},
-		"/l/lock-1, token 42, queued since " + at + " (0s)":                       {Node: "/l/lock-1", Token: 42, Created: created},
+		`"\x1b[2J"` + stays + ", token 42, queued since " + at + " (0s)":          {Data: []byte("\x1b[2J"), Token: 42, Created: created},
+		"/l/lock-1" + stays + ", token 42, queued since " + at + " (0s)":          {Node: "/l/lock-1", Token: 42, Created: created},
 	} {
 		require.Equal(t, want, describe(p))
 	}
