@@ -1,3 +1,5 @@
+//go:build linux || darwin
+
 package command
 
 // These tests attack zklock runs: what it lists, and a mark that is removed without a confirmation,
