@@ -214,8 +214,6 @@ var library = []mutant{
 		"traced.lost", "h.lostAt = err, at; h.first.isOpen {", "h.lostAt = err, at; true {"}}},
 	{"a hold's end is told before its loss", "Trace", ".", "TestVirtual_HoldLostBlocks_NobodyWaits", []Swap{{
 		"traced.isDueLocked", "c.hold.loss != nil && !c.hold.isTold {", "false {"}}},
-	{"the first handle that is released ends the hold", "Trace", ".", "TestVirtual_Trace_SaysWhatHappened|TestVirtual_Trace_SeveralHandles", []Swap{{
-		"traced.end", "h.handles == 0", "true"}}},
 	{"an owner's calls are served at once", "I2", ".", "TestLockTable_OneCallAtATime", []Swap{{
 		"lockTable.enter", "return d.acquiring, h.busyLocked(d.acquiring)", "return d.acquiring, nil"}}},
 
