@@ -63,8 +63,8 @@ func (a *acquisition) acquire(by recipe) error {
 	var backoff link.Backoff
 	for {
 		start := time.Now()
-		if a.made.Load() > 0 { // where an earlier node was
-			a.d.table.notBehind(a, "")
+		if a.made.Load() > 0 { // what was ahead of an earlier node is not known to be any more
+			a.d.table.behind(a, position{})
 		}
 		if err := a.queue(e, by); !errors.Is(err, errRequeue) {
 			return err

@@ -30,8 +30,8 @@ func (a *attempt) follow() error {
 		case queue.ToAwait:
 			err = a.await()
 		case queue.ToGrant:
-			if a.queued { // the grant may have to wait for the lease
-				a.d.table.notBehind(a.acquisition, a.node)
+			if a.queued { // nobody is ahead any more, and the grant may wait for the lease
+				a.d.table.behind(a.acquisition, position{node: a.node})
 			}
 			return a.recipe.front(a)
 		case queue.ToQueueAgain:

@@ -235,7 +235,7 @@ func (d *lockData) addLocked(h *Hold) {
 	}
 }
 
-// behind notes that somebody is ahead, and says whether the call waits. A try does not. Its acquisition fails when its node is
+// behind notes who is ahead, if anybody is known to be, and says whether the call waits. A try does not. Its acquisition fails when its node is
 // deleted, unless the recipe goes on.
 func (t *lockTable) behind(a *acquisition, at position) (wait bool) {
 	t.mu.Lock()
@@ -243,14 +243,6 @@ func (t *lockTable) behind(a *acquisition, at position) (wait bool) {
 	a.at = at
 	a.first.CompareAndSwap(0, int32(at.place))
 	return a.call != nil && !a.call.try
-}
-
-// notBehind notes that no client is known to be ahead of the node any more, "" if there is none:
-// the node is first, or another one is to be made.
-func (t *lockTable) notBehind(a *acquisition, node string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	a.at = position{node: node}
 }
 
 // isTry says whether the call does not wait.
