@@ -51,10 +51,19 @@ type proof struct {
 	isUTF8                bool // what is not Latin-1 is in UTF-8
 }
 
+// The longest challenge and the longest proof of a server, in bytes (RFC 2831, section 2.1).
+const (
+	maxChallenge = 2048
+	maxProof     = 4096
+)
+
 // respond answers the server's challenge.
 func (p *proof) respond(challenge []byte) ([]byte, error) {
-	if len(challenge) == 0 {
+	switch {
+	case len(challenge) == 0:
 		return nil, errors.New("the server has no challenge: is SASL configured there?")
+	case len(challenge) > maxChallenge:
+		return nil, fmt.Errorf("the server's challenge has %d bytes, and DIGEST-MD5 has no more than %d", len(challenge), maxChallenge)
 	}
 	d, err := parse(challenge)
 	if err != nil {
@@ -70,9 +79,9 @@ func (p *proof) respond(challenge []byte) ([]byte, error) {
 	p.realm, p.isUTF8 = d.first("realm"), strings.EqualFold(d.first("charset"), "utf-8")
 	switch {
 	case algorithm != "md5-sess":
-		return nil, fmt.Errorf("the server's algorithm is %q, and not md5-sess", algorithm)
+		return nil, fmt.Errorf("the server's algorithm is %.64q, and not md5-sess", algorithm)
 	case len(d["qop"]) > 0 && !slices.ContainsFunc(strings.Split(d.first("qop"), ","), func(q string) bool { return strings.TrimSpace(q) == "auth" }):
-		return nil, fmt.Errorf("the server offers the qualities of protection %q, and not auth", d.first("qop"))
+		return nil, fmt.Errorf("the server offers the qualities of protection %.64q, and not auth", d.first("qop"))
 	case !p.isUTF8 && !(isLatin1(p.user) && isLatin1(p.password)):
 		return nil, errors.New("the server does not take UTF-8, and the user or the password is not Latin-1")
 	}
@@ -100,6 +109,9 @@ func (p *proof) token() string {
 // verify looks whether the server has proved that it knows the password. One that lets clients in whose password is wrong
 // (zookeeper.allowSaslFailedClients) answers without a proof.
 func (p *proof) verify(token []byte) error {
+	if len(token) > maxProof {
+		return fmt.Errorf("%w: the server's proof has %d bytes, and DIGEST-MD5 has no more than %d", ErrFailed, len(token), maxProof)
+	}
 	d, err := parse(token)
 	if err == nil && subtle.ConstantTimeCompare([]byte(d.first("rspauth")), []byte(p.hash(""))) == 1 {
 		return nil

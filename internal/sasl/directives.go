@@ -15,7 +15,8 @@ func errMalformed(at int) error {
 
 const space = " \t\r\n"
 
-// parse takes a token apart. A value is a word, or stands in quotes with backslashes before what has a meaning there.
+// parse splits a token into its directives, in one pass over it. A value is a word, or a quoted string in which a backslash escapes the next
+// byte. The caller bounds the token's length.
 func parse(token []byte) (directives, error) {
 	found := directives{}
 	s := string(token)
@@ -38,7 +39,9 @@ func parse(token []byte) (directives, error) {
 // valueOf returns the value that s begins with, and its length there.
 func valueOf(s string) (value string, n int, ok bool) {
 	if s == "" || s[0] != '"' {
-		n = strings.IndexAny(s+",", space+",")
+		if n = strings.IndexAny(s, space+","); n < 0 {
+			n = len(s)
+		}
 		return s[:n], n, n > 0
 	}
 	var b strings.Builder
