@@ -240,12 +240,9 @@ func (a *attempt) writeData(r queue.Record) (version int32, failed int, err erro
 	if err != nil {
 		return 0, -1, err
 	}
-	if failed, err = answer.ErrOfMulti(got, 2); err != nil {
+	results, failed, err := answer.ResultsOf(got, 2)
+	if err != nil {
 		return 0, failed, err
 	}
-	var done wire.MultiResponse
-	if err := got.Decode(&done); err != nil {
-		return 0, -1, err
-	}
-	return done.Results[1].Stat.Version, -1, nil
+	return results[1].Stat.Version, -1, nil
 }

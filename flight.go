@@ -121,16 +121,13 @@ func (f *flight) answered(a tap.Answer) error {
 	if err := answer.ErrOf(a); err != nil {
 		return err
 	}
-	if _, err := answer.ErrOfMulti(a, len(f.nodes)); err != nil {
-		return err
-	}
-	var all wire.MultiResponse
-	if err := a.Decode(&all); err != nil {
+	results, _, err := answer.ResultsOf(a, len(f.nodes))
+	if err != nil {
 		return err
 	}
 	for i, n := range f.nodes {
 		stat := wire.Stat{Czxid: a.Zxid, EphemeralOwner: f.e.ID}
-		if !n.c.note(wire.PathStatResponse{Path: all.Results[i].Path, Stat: stat}) {
+		if !n.c.note(wire.PathStatResponse{Path: results[i].Path, Stat: stat}) {
 			return wire.ErrMalformed // as good as no answer
 		}
 	}

@@ -195,14 +195,11 @@ func (a *attempt) leasesMade(got tap.Answer) (made []string, failed int, err err
 	if a.node == "" {
 		checks = 0
 	}
-	if failed, err = answer.ErrOfMulti(got, checks+a.permits().k); err != nil {
+	results, failed, err := answer.ResultsOf(got, checks+a.permits().k)
+	if err != nil {
 		return nil, failed, err
 	}
-	var all wire.MultiResponse
-	if err := got.Decode(&all); err != nil {
-		return nil, -1, err
-	}
-	for _, r := range all.Results[checks:] {
+	for _, r := range results[checks:] {
 		if r.Path == "" {
 			return nil, -1, wire.ErrMalformed // as good as no answer
 		}

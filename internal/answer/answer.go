@@ -72,19 +72,26 @@ func IsAny(err error, of ...error) bool {
 
 // ErrOfMulti says which of n operations failed, and how.
 func ErrOfMulti(a tap.Answer, n int) (i int, err error) {
-	var res wire.MultiResponse
-	if err := a.Decode(&res); err != nil {
-		return -1, err
+	_, i, err = ResultsOf(a, n)
+	return i, err
+}
+
+// ResultsOf returns the results of n operations; or which of them failed, and how. i is −1 if that is not known.
+func ResultsOf(a tap.Answer, n int) (results []wire.MultiResult, i int, err error) {
+	d := wire.NewDecoder(a.Body)
+	results = d.MultiResults(n)
+	if err := d.Err(); err != nil {
+		return nil, -1, err
 	}
-	if len(res.Results) != n {
-		return -1, fmt.Errorf("%w: %d results of %d operations", wire.ErrMalformed, len(res.Results), n)
+	if len(results) != n {
+		return nil, -1, fmt.Errorf("%w: %d results of %d operations", wire.ErrMalformed, len(results), n)
 	}
-	for i, r := range res.Results { // those before the one that failed are clean
+	for i, r := range results { // those before the one that failed are clean
 		if r.Err != wire.OK {
-			return i, codeErr(r.Err)
+			return nil, i, codeErr(r.Err)
 		}
 	}
-	return -1, nil
+	return results, -1, nil
 }
 
 // ErrOf returns what the answer says, as an error of the zk package if it has one for it.

@@ -46,7 +46,7 @@ func Close(conn io.ReadWriter, session wire.ConnectRequest, creds Credentials) (
 	if creds.SASL != nil {
 		xid := int32(xidClose)
 		next := func() int32 { xid++; return xid }
-		err := creds.SASL(sasl.Over(conn, next, func() ([]byte, error) { return wire.ReadFrame(conn, wire.MaxFrame) }))
+		err := creds.SASL(sasl.Over(conn, next, func() ([]byte, error) { return wire.ReadFrame(conn, wire.MaxHandshake) }))
 		if err != nil {
 			return true, fmt.Errorf("SASL: %w", err)
 		}
@@ -98,7 +98,7 @@ func OutcomeOf(there bool, err error) Outcome {
 }
 
 func read(conn io.Reader, into interface{ Decode(*wire.Decoder) }) error {
-	body, err := wire.ReadFrame(conn, wire.MaxFrame)
+	body, err := wire.ReadFrame(conn, wire.MaxHandshake)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package tap
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -89,7 +88,7 @@ func (h *handshake) response(body []byte) (r Response, err error) {
 	var w wire.ConnectResponse
 	d := wire.NewDecoder(body)
 	if w.Decode(d); d.Err() != nil {
-		return r, errors.New("zklock: the connect response is too short")
+		return r, fmt.Errorf("zklock: the connect response: %w", d.Err())
 	}
 	if w.SessionID != 0 && w.Timeout <= 0 { // the client would panic
 		return r, fmt.Errorf("zklock: the server granted a session timeout of %d ms", w.Timeout)

@@ -2,6 +2,7 @@
 package tap
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -66,7 +67,7 @@ type Tap struct {
 	out      wire.Stream // what the client wrote, of the goroutine that writes
 }
 
-// MaxReply is the longest frame that a server's answer may be, as for the client.
+// MaxReply is the longest frame that a server's answer may be, as for the client; before a session can be used it is wire.MaxHandshake.
 const MaxReply = 64 << 20
 
 // New returns the tap of a connection that has just been made; raw is the same connection without TLS. The sink hears of all
@@ -75,7 +76,7 @@ func New(c, raw net.Conn, sink Sink, clk *clock.Clock, zxids *lastzxid.Conn, xid
 	t := &Tap{Conn: c, raw: raw, sink: sink, clock: clk, zxids: zxids, Seq: seq, traffic: traffic{xids: xids}}
 	t.mu.pending = make(map[int32]outstanding)
 	t.mu.patience = time.Until(handshakeDeadline)
-	t.in = inbound{conn: c, clock: clk, traffic: &t.traffic, stream: wire.Stream{Limit: MaxReply}}
+	t.in = inbound{conn: c, clock: clk, traffic: &t.traffic, stream: wire.Stream{Limit: wire.MaxHandshake}}
 	t.handshake = handshake{conn: c, sink: sink, zxids: zxids, in: &t.in, xids: xids, deadline: handshakeDeadline}
 	if l, ok := raw.(interface{ SetLinger(sec int) error }); ok {
 		// What is still in the socket when it is closed must not arrive later: it would touch a session that we have given
@@ -276,7 +277,7 @@ func (t *Tap) received(f []byte) ([]byte, error) {
 	}
 	t.judge(x, h, d.Rest())
 	if x.ours == nil {
-		return f, nil
+		return checked(f, x, h, d.Rest()), nil
 	}
 	if write {
 		t.sink.Flush()
@@ -287,6 +288,16 @@ func (t *Tap) received(f []byte) ([]byte, error) {
 	}
 	x.ours.Done(a)
 	return nil, nil
+}
+
+// checked returns an answer to a request of the client's; if it is malformed, an error in its place. The client makes room for what an answer
+// claims to have: a few bytes could take all memory, and end the process. So it gets an error, and the connection goes on.
+func checked(f []byte, x outstanding, h wire.ReplyHeader, body []byte) []byte {
+	if h.Err != wire.OK || wire.CheckResponse(x.op, x.size, body) == nil {
+		return f
+	}
+	h.Zxid, h.Err = 0, wire.MarshallingError
+	return wire.Frame(h)
 }
 
 // connected handles the connect response. It is not reported before SASL is over: a connection on which nothing can be asked is not there.
@@ -302,6 +313,7 @@ func (t *Tap) connected(body []byte) error {
 			return err
 		}
 	}
+	t.in.stream.Limit = MaxReply
 	t.shake(r.Timeout * 2 / 3) // as the client's
 	if err := t.sink.Connected(r, t.handshake.sent, answered); err != nil || r.SessionID == 0 {
 		return err
@@ -341,14 +353,8 @@ func multiCode(body []byte) wire.Code {
 	if first := wire.NewDecoder(body); first.Int32() != int32(wire.OpError) && first.Err() == nil {
 		return wire.OK
 	}
-	var m wire.MultiResponse
-	m.Decode(wire.NewDecoder(body))
-	for _, r := range m.Results {
-		if r.Err == wire.SessionExpired || r.Err == wire.SessionMoved {
-			return r.Err
-		}
-	}
-	return wire.RuntimeInconsistency
+	ofSession := wire.NewDecoder(body).MultiError(func(c wire.Code) bool { return c == wire.SessionExpired || c == wire.SessionMoved })
+	return cmp.Or(ofSession, wire.RuntimeInconsistency)
 }
 
 func (t *Tap) pingReply(code wire.Code) {

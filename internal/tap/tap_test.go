@@ -188,11 +188,9 @@ func reply(xid int32, zxid int64, code int32, body ...byte) []byte {
 	return append(b, body...)
 }
 
-// multiResult is the beginning of a multi's answer: the type of the first result, not done, its error.
-func multiResult(op wire.Op, code int32) []byte {
-	b := binary.BigEndian.AppendUint32(nil, uint32(op))
-	b = append(b, 0)
-	return binary.BigEndian.AppendUint32(b, uint32(code))
+// multiResult is the body of a multi's answer with one result.
+func multiResult(op wire.Op, code wire.Code) []byte {
+	return wire.Frame(wire.MultiResponse{Results: []wire.MultiResult{{Op: op, Err: code}}})[4:]
 }
 
 // failedMulti is the body of a failed multi's answer.
@@ -293,7 +291,7 @@ func TestTap_Handshake_Malformed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
 		tt.send(connectBody())
-		require.ErrorContains(t, tt.serve(make([]byte, 19)), "too short")
+		require.ErrorContains(t, tt.serve(make([]byte, 19)), "the connect response: wire: malformed record")
 		require.Equal(t, []string{"disconnected"}, tt.sink.take())
 	})
 }
@@ -570,7 +568,7 @@ func TestTap_QuorumOperations(t *testing.T) {
 				tt := newTapTest(t)
 				tt.shake()
 				tt.after(time.Second)
-				tt.send(clientFrame(7, tc.op))
+				tt.send(clientFrame(7, tc.op, make([]byte, 60)...))
 				tt.after(time.Second)
 				tt.mustServe(reply(7, 100, tc.code, tc.body...))
 				require.Equal(t, tc.want, tt.sink.take())
@@ -633,7 +631,7 @@ func TestTap_AnyChunks(t *testing.T) {
 	out = append(out, framed(connectBody())...)
 	in = append(in, framed(connectAnswer(10_000, 0x77))...)
 	for xid := int32(1); xid < 40; xid++ {
-		out = append(out, framed(clientFrame(xid, []wire.Op{wire.OpExists, wire.OpCreate, wire.OpDelete, wire.OpMulti}[xid%4], make([]byte, rnd.IntN(600))...))...)
+		out = append(out, framed(clientFrame(xid, []wire.Op{wire.OpExists, wire.OpCreate, wire.OpDelete, wire.OpMulti}[xid%4], make([]byte, 10+rnd.IntN(600))...))...)
 		in = append(in, framed(reply(xid, 0, 0, append(multiResult(wire.OpCheck, 0), make([]byte, rnd.IntN(600))...)...))...)
 	}
 	var want []string

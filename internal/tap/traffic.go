@@ -43,6 +43,7 @@ type outstanding struct {
 	op   wire.Op
 	at   clock.Instant
 	ours *Request // nil if it is the client's
+	size int      // of the client's, in bytes, without the length
 }
 
 // load is what a number of requests put on the server and the network.
@@ -84,7 +85,7 @@ func (t *traffic) pass(f []byte, at clock.Instant) (write bool) {
 		d := wire.NewDecoder(body)
 		var h wire.RequestHeader
 		h.Decode(d)
-		t.noteLocked(h.Xid, outstanding{op: h.Op, at: at})
+		t.noteLocked(h.Xid, outstanding{op: h.Op, at: at, size: len(body)})
 		t.mu.closing = t.mu.closing || h.Op == wire.OpClose
 		t.mu.watches = t.mu.watches || setsWatch(h.Op, body)
 	}
@@ -129,7 +130,7 @@ func (t *traffic) putLocked(r *Request, now clock.Instant) {
 	putXid(r.frame, r.xid)
 	t.mu.ours.frames++
 	t.mu.ours.bytes += len(r.frame)
-	t.noteLocked(r.xid, outstanding{r.op, now, r})
+	t.noteLocked(r.xid, outstanding{op: r.op, at: now, ours: r})
 	t.mu.unsent = append(t.mu.unsent, r.frame...)
 	t.mu.leaving = append(t.mu.leaving, r)
 }

@@ -10,6 +10,10 @@ import (
 // MaxFrame is the longest frame a ZooKeeper server reads by default (jute.maxbuffer).
 const MaxFrame = 0xfffff
 
+// MaxHandshake is the longest frame, in bytes, that a server may send before a session can be used: a connect response, which has 41, or a token of
+// SASL. A Kerberos ticket with hundreds of groups is shorter: Windows takes tokens of 48,000 bytes.
+const MaxHandshake = 64 << 10
+
 // ErrFrameLength is returned for a frame that claims a negative length or one over the limit. A real
 // server closes the connection without an answer.
 var ErrFrameLength = errors.New("wire: frame length out of range")

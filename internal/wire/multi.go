@@ -1,6 +1,9 @@
 package wire
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // MultiOp is one operation of a [MultiRequest]; which fields count depends on Op.
 type MultiOp struct {
@@ -119,37 +122,64 @@ func (r MultiResponse) Encode(e *Encoder) {
 	e.multiHeader(-1, true, -1)
 }
 
-// Decode takes the response.
-func (r *MultiResponse) Decode(d *Decoder) {
-	r.Results = nil
+// Decode takes the response, whatever the number of its results: for a reader that trusts the server.
+func (r *MultiResponse) Decode(d *Decoder) { r.Results = d.MultiResults(math.MaxInt) }
+
+const multiHeaderSize = 9 // bytes: no operation and no result has fewer
+
+// MultiResults takes a response to most operations at most. A result takes 160 bytes of memory and may have 9 on the wire, so a response with
+// more is malformed, and is not decoded further.
+func (d *Decoder) MultiResults(most int) []MultiResult {
+	var results []MultiResult
 	for {
 		op, done, err := d.multiHeader()
-		if done || d.err != nil {
-			break
+		if done && d.err == nil {
+			return results
+		}
+		if len(results) == most {
+			d.fail("more than %d results", most)
 		}
 		res := MultiResult{Op: op, Err: err}
-		switch op {
-		case OpCreate:
-			res.Path = d.Text()
-		case OpCreate2:
-			res.Path = d.Text()
-			res.Stat.Decode(d)
-		case OpSetData:
-			res.Stat.Decode(d)
-		case OpGetData:
-			res.Data = d.Buffer()
-			res.Stat.Decode(d)
-		case OpGetChildren:
-			res.Children = d.Strings()
-		case OpError:
-			res.Err = Code(d.Int32())
-		case OpDelete, OpCheck:
-		default:
-			d.fail("%v in a multi's response", op)
+		res.decode(d)
+		if d.err != nil {
+			return nil
 		}
-		r.Results = append(r.Results, res)
+		results = append(results, res)
 	}
-	if d.err != nil {
-		r.Results = nil
+}
+
+// decode takes what follows the header.
+func (r *MultiResult) decode(d *Decoder) {
+	switch r.Op {
+	case OpCreate:
+		r.Path = d.Text()
+	case OpCreate2:
+		r.Path = d.Text()
+		r.Stat.Decode(d)
+	case OpSetData:
+		r.Stat.Decode(d)
+	case OpGetData:
+		r.Data = d.Buffer()
+		r.Stat.Decode(d)
+	case OpGetChildren:
+		r.Children = d.Strings()
+	case OpError:
+		r.Err = Code(d.Int32())
+	case OpDelete, OpCheck:
+	default:
+		d.fail("%v in a multi's response", r.Op)
+	}
+}
+
+// MultiError returns the first error among the results of a failed multi that isIt reports true for; OK if there is none. It keeps no result.
+func (d *Decoder) MultiError(isIt func(Code) bool) Code {
+	for {
+		op, done, _ := d.multiHeader()
+		if done || op != OpError {
+			return OK
+		}
+		if code := Code(d.Int32()); d.err != nil || isIt(code) {
+			return code
+		}
 	}
 }
