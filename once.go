@@ -147,7 +147,11 @@ func (m *Mutex) isDone(ctx context.Context, key string) (bool, error) {
 	return false, nil
 }
 
-// runsIn takes what was read of a mark: no runs if it is not there. Other data than ours is an error that stays.
+// errNoMark: what was read as JSON is no mark. It is not shown.
+var errNoMark = errors.New("a run without a key, or more runs than a mark has")
+
+// runsIn takes what was read of a mark: no runs if it is not there. Other data than ours is an error that stays. A run has 2 bytes at least in the
+// data, and 72 and more in memory, so the first that is wrong ends it.
 func runsIn(got dataRead, mark string) (runs []OnceRun, err error) {
 	if got.err != nil {
 		return nil, ignoring(answer.Denied(got.err, "get", "READ", mark), zk.ErrNoNode)
@@ -156,11 +160,14 @@ func runsIn(got dataRead, mark string) (runs []OnceRun, err error) {
 	d.DisallowUnknownFields()
 	for err == nil {
 		var r OnceRun
-		if err = d.Decode(&r); err == nil {
+		switch err = d.Decode(&r); {
+		case err == nil && (r.Key == "" || len(runs) == mostKeptRuns):
+			err = errNoMark
+		case err == nil:
 			runs = append(runs, r)
 		}
 	}
-	if err != io.EOF || has(runs, "") {
+	if err != io.EOF {
 		return nil, badArgument{fmt.Errorf("%s has data of somebody else, %q, where Once keeps its runs: give the lock a path of its own, or remove the data",
 			mark, got.data[:min(len(got.data), maxShown)])}
 	}

@@ -23,7 +23,7 @@ func ParseRecord(data []byte) (r Record, isOurs bool) {
 	if len(data) == 0 || strings.HasPrefix(string(data), oldRecord) {
 		return "", true
 	}
-	for _, word := range strings.Split(string(data), " ") {
+	for word := range strings.SplitSeq(string(data), " ") {
 		name, value, ok := strings.Cut(word, "=")
 		if !ok || name == "" || value == "" || strings.ContainsFunc(word, func(c rune) bool { return c <= ' ' || c >= 0x7f }) {
 			return "", false
@@ -34,7 +34,7 @@ func ParseRecord(data []byte) (r Record, isOurs bool) {
 
 // Word returns the value of a word, "" if it is not there.
 func (r Record) Word(name string) string {
-	for _, word := range strings.Split(string(r), " ") {
+	for word := range strings.SplitSeq(string(r), " ") {
 		if value, ok := strings.CutPrefix(word, name+"="); ok {
 			return value
 		}
@@ -45,7 +45,7 @@ func (r Record) Word(name string) string {
 // with sets a word, or takes it out if the value is "". All others stay.
 func (r Record) with(name, value string) Record {
 	var words []string
-	for _, word := range strings.Split(string(r), " ") {
+	for word := range strings.SplitSeq(string(r), " ") {
 		if word != "" && !strings.HasPrefix(word, name+"=") {
 			words = append(words, word)
 		}

@@ -147,3 +147,15 @@ func TestRecordRead(t *testing.T) {
 	require.True(t, again.Sync)
 	require.Equal(t, ToWriteRecord, w.DelayOver().Next)
 }
+
+// R107: the data of a lock root that somebody else wrote is not taken apart before it is looked at.
+func TestParseRecord_DataOfSomebodyElse_CostsNoList(t *testing.T) {
+	data := []byte(strings.Repeat(" ", 1<<20))
+	result := testing.Benchmark(func(b *testing.B) {
+		for b.Loop() {
+			_, isOurs := ParseRecord(data)
+			require.False(b, isOurs)
+		}
+	})
+	require.LessOrEqual(t, result.AllocedBytesPerOp(), int64(3*len(data)))
+}
