@@ -70,6 +70,37 @@ func (k *kdc) withKDCs(t *testing.T, addrs ...string) Option {
 	return WithConfig(write(t, strings.Replace(string(content), "kdc = "+k.addr, "kdc = "+strings.Join(addrs, "\nkdc = "), 1)))
 }
 
+// withNaming is krb5.conf with settings of the names of servers.
+func (k *kdc) withNaming(t *testing.T, settings string) Option {
+	t.Helper()
+	content, err := os.ReadFile(k.conf())
+	require.NoError(t, err)
+	return WithConfig(write(t, strings.Replace(string(content), "[libdefaults]\n", "[libdefaults]\n"+settings, 1)))
+}
+
+// The KDC knows zookeeper/localhost, and the server is given by its address: which of the two names is asked for is as krb5.conf says.
+func TestAuthenticate_NamesOfTheServer(t *testing.T) {
+	k := sharedKDC(t)
+	for settings, isKnown := range map[string]bool{
+		"":                                       true,
+		"rdns = true\n":                          true,
+		"rdns = false\n":                         false,
+		"dns_canonicalize_hostname = false\n":    false,
+		"dns_canonicalize_hostname = fallback\n": true,
+		"dns_canonicalize_hostname = fallback\nrdns = false\n": false,
+	} {
+		err := authenticates(t, k.keytabOf(t, "locker", k.withNaming(t, settings)), "127.0.0.1:2181", patience)
+		if isKnown {
+			require.NoError(t, err, settings)
+			continue
+		}
+		require.ErrorContains(t, err, "a ticket for zookeeper/127.0.0.1: KRB Error: (7) KDC_ERR_S_PRINCIPAL_UNKNOWN", settings)
+		require.NoError(t, authenticates(t, k.keytabOf(t, "locker", k.withNaming(t, settings)), "localhost:2181", patience), settings)
+	}
+	err := authenticates(t, k.keytabOf(t, "locker", k.withNaming(t, ""), WithHostAsGiven()), "127.0.0.1:2181", patience)
+	require.ErrorContains(t, err, "KDC_ERR_S_PRINCIPAL_UNKNOWN", "the option counts more")
+}
+
 // A KDC that says nothing does not outlast the connection's time, is no refusal, and leaves no goroutine behind.
 func TestAuthenticate_KDCSaysNothing(t *testing.T) {
 	k := sharedKDC(t)

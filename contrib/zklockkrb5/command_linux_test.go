@@ -108,6 +108,8 @@ func TestCommand_Refused(t *testing.T) {
 		"KDC 127.0.0.1:1: dial tcp":              {122, []string{"--keytab", k.path("locker"), "--principal", "locker", "--krb5-conf", none, "--connect-timeout", "1s"}},
 		"has no key of nobody@":                  {125, []string{"--keytab", k.path("locker"), "--principal", "nobody"}},
 		"--sasl kerberos: zklockkrb5: TicketCac": {125, nil},
+		"a ticket for zookeeper/127.0.0.1: KRB Error: (7)": {122, []string{"--keytab", k.path("locker"), "--principal", "locker", "--krb5-host-as-given",
+			"--connect-timeout", "1s"}},
 		"KDC_ERR_S_PRINCIPAL_UNKNOWN": {122, []string{"--keytab", k.path("locker"), "--principal", "locker", "--server-principal", "zk/_HOST",
 			"--connect-timeout", "1s"}},
 	} {

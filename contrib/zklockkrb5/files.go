@@ -1,14 +1,12 @@
 package zklockkrb5
 
-// The files of Kerberos, and the names of servers. Errors of the parsers are not shown: those of keytabs have the keys.
+// The files of Kerberos. Errors of the parsers are not shown: those of keytabs have the keys.
 
 import (
 	"cmp"
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -33,17 +31,21 @@ func configFile() string {
 	return "/etc/krb5.conf"
 }
 
-// unread are settings that the parser knows fewer values of than there are, or stumbles over, and that we do not need.
+// unread are settings that the parser knows fewer values of than there are, or stumbles over: we do not need them, or namingOf reads them.
 var unread = regexp.MustCompile(`(?m)^\s*((dns_canonicalize_hostname|rdns|preferred_preauth_types)\s*=.*|auth_to_local_names\s*=\s*\{[^}]*\}.*)$`)
 
 // defaults are MIT's and Java's, and not gokrb5's.
 const defaults = "[libdefaults]\ndns_lookup_kdc = true\n"
 
 // readConfig reads krb5.conf. Of the encryption types, those of AES are left.
-func readConfig(file string) (*config.Config, error) {
+func readConfig(file string) (*config.Config, naming, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
-		return nil, err
+		return nil, naming{}, err
+	}
+	n, err := namingOf(string(b))
+	if err != nil {
+		return nil, n, fmt.Errorf("%s: the settings of names: %w", file, err)
 	}
 	var conf *config.Config
 	err = parsed(func() (err error) {
@@ -51,16 +53,16 @@ func readConfig(file string) (*config.Config, error) {
 		return err
 	})
 	if conf == nil {
-		return nil, fmt.Errorf("%s cannot be understood: %w", file, err)
+		return nil, n, fmt.Errorf("%s cannot be understood: %w", file, err)
 	}
 	conf.LibDefaults.NoAddresses, conf.LibDefaults.RenewLifetime = true, 0
 	conf.LibDefaults.Canonicalize = true // KDCs then point to another realm
 	for _, ids := range []*[]int32{&conf.LibDefaults.DefaultTktEnctypeIDs, &conf.LibDefaults.DefaultTGSEnctypeIDs} {
 		if *ids = slices.DeleteFunc(*ids, isNotAES); len(*ids) == 0 {
-			return nil, fmt.Errorf("%s: default_tkt_enctypes or default_tgs_enctypes has no AES: leave them out", file)
+			return nil, n, fmt.Errorf("%s: default_tkt_enctypes or default_tgs_enctypes has no AES: leave them out", file)
 		}
 	}
-	return conf, nil
+	return conf, n, nil
 }
 
 func isNotAES(id int32) bool {
@@ -213,64 +215,3 @@ func parsed(parse func() error) (err error) {
 }
 
 var errMalformed = errors.New("what was read is malformed")
-
-// hostPlace stands for the server's name in its principal.
-const hostPlace = "_HOST"
-
-// servers returns who the server at an address may be: principals, best first, and their realm, "" if it does not say.
-func (l *login) servers(ctx context.Context, addr string) (names []string, realm string) {
-	name, realm := splitPrincipal(l.server)
-	if !strings.Contains(name, hostPlace) {
-		return []string{name}, realm
-	}
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		host = addr
-	}
-	hosts := []string{host}
-	if !l.asGiven {
-		hosts = []string{canonical(ctx, net.DefaultResolver, host), host}
-	}
-	for _, host := range hosts {
-		host = strings.ToLower(strings.TrimSuffix(host, "."))
-		names = append(names, strings.ReplaceAll(name, hostPlace, host))
-	}
-	return slices.Compact(names), realm
-}
-
-// resolver is net.Resolver.
-type resolver interface {
-	LookupHost(ctx context.Context, host string) ([]string, error)
-	LookupAddr(ctx context.Context, addr string) ([]string, error)
-}
-
-// canonical returns the name that a host's addresses have, if that name has one of them, and otherwise the host. Addresses with several names
-// are several servers, and it is not known which of them was dialled: a ticket for another one would be a refusal, which is final.
-// It takes a third of the time at most.
-func canonical(ctx context.Context, dns resolver, host string) string {
-	if deadline, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/3)
-		defer cancel()
-	}
-	addrs, _ := dns.LookupHost(ctx, host)
-	name := ""
-	for _, addr := range addrs {
-		names, err := dns.LookupAddr(ctx, addr)
-		switch {
-		case err != nil || len(names) == 0:
-		case name == "":
-			name = names[0]
-		case name != names[0]:
-			return host
-		}
-	}
-	if name == "" {
-		return host
-	}
-	back, _ := dns.LookupHost(ctx, name)
-	if !slices.ContainsFunc(addrs, func(addr string) bool { return slices.Contains(back, addr) }) {
-		return host
-	}
-	return name
-}

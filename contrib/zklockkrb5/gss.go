@@ -86,7 +86,7 @@ func readLayers(challenge []byte, key types.EncryptionKey) error {
 		return fmt.Errorf("%w: %w", zklock.ErrAuthFailed, errNoServerKey)
 	}
 	if len(offer.Payload) != 4 || offer.Payload[0]&noLayer == 0 {
-		return fmt.Errorf("the server wants a security layer (%x), which ZooKeeper's protocol has not", offer.Payload)
+		return fmt.Errorf("the server wants a security layer (%.8x), which ZooKeeper's protocol has not", offer.Payload)
 	}
 	return nil
 }

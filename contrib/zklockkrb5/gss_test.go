@@ -139,6 +139,9 @@ func TestFiles_BadInput(t *testing.T) {
 		"malformed": func() (zklock.SASLMechanism, error) {
 			return Keytab("ann", tab, WithConfig(write(t, "[realms]\nA = {\nb = {\n}\n}\n")))
 		},
+		"the settings of names: rdns = \"perhaps\": give true or false": func() (zklock.SASLMechanism, error) {
+			return Keytab("ann", tab, WithConfig(write(t, "[libdefaults]\nrdns = perhaps\n")))
+		},
 		"has no AES": func() (zklock.SASLMechanism, error) {
 			return Keytab("ann", tab, WithConfig(write(t, "[libdefaults]\ndefault_tkt_enctypes = rc4-hmac")))
 		},
@@ -158,13 +161,14 @@ func TestFiles_BadInput(t *testing.T) {
 
 // What MIT's library reads is read, and has its defaults. gokrb5's parser does not know blocks within a realm's.
 func TestFiles_Config(t *testing.T) {
-	c, err := readConfig(write(t, "[libdefaults]\ndefault_realm = A\nrdns = false\n[realms]\nA = {\nauth_to_local_names = {\nann = bob\n}\nkdc = [::1]\nkdc = [::1]:89\nkdc = ::1\nkdc = kdc\n}\n"))
+	c, n, err := readConfig(write(t, "[libdefaults]\ndefault_realm = A\nrdns = false\n[realms]\nA = {\nauth_to_local_names = {\nann = bob\n}\nkdc = [::1]\nkdc = [::1]:89\nkdc = ::1\nkdc = kdc\n}\n"))
 	require.NoError(t, err)
 	kdcs, err := kdcsOf(t.Context(), c, "A")
 	require.NoError(t, err)
 	require.Equal(t, []string{"[::1]:88", "[::1]:89", "[::1]:88", "kdc:88"}, kdcs)
 	require.True(t, c.LibDefaults.DNSLookupKDC)
-	c, err = readConfig(write(t, "[libdefaults]\ndns_lookup_kdc = no\n"))
+	require.Equal(t, naming{noReverse: true}, n)
+	c, _, err = readConfig(write(t, "[libdefaults]\ndns_lookup_kdc = no\n"))
 	require.NoError(t, err)
 	_, err = kdcsOf(t.Context(), c, "A")
 	require.ErrorContains(t, err, "krb5.conf has no KDC of A")
@@ -305,6 +309,12 @@ func TestFiles_Cache(t *testing.T) {
 type names map[string][]string
 
 func (n names) LookupHost(_ context.Context, host string) ([]string, error) { return n[host], nil }
+func (n names) LookupCNAME(_ context.Context, host string) (string, error) {
+	if cname := n["cname of "+host]; len(cname) > 0 {
+		return cname[0], nil
+	}
+	return "", &net.DNSError{IsNotFound: true}
+}
 func (n names) LookupAddr(_ context.Context, addr string) ([]string, error) {
 	if len(n[addr]) == 0 {
 		return nil, &net.DNSError{IsNotFound: true}
@@ -324,6 +334,55 @@ func TestCanonical(t *testing.T) {
 	for host, want := range map[string]string{
 		"alias": "zk1.test.", "192.0.2.2": "192.0.2.2", "both": "zk1.test.", "all": "all", "liar": "liar", "nameless": "nameless", "unknown": "unknown",
 	} {
-		require.Equal(t, want, canonical(t.Context(), dns, host))
+		require.Equal(t, want, naming{}.canonical(t.Context(), dns, host))
+	}
+}
+
+// The settings rdns and dns_canonicalize_hostname of krb5.conf count, with MIT's defaults, and the option counts more.
+func TestServers_KrbConf(t *testing.T) {
+	dns := names{
+		"alias": {"192.0.2.1"}, "192.0.2.1": {"reverse.test."}, "reverse.test.": {"192.0.2.1"},
+		"cname of alias": {"forward.test."}, "cname of 192.0.2.1": {"odd.test."},
+	}
+	const reverse, forward, given = "zookeeper/reverse.test", "zookeeper/forward.test", "zookeeper/alias"
+	for settings, want := range map[string][]string{
+		"": {reverse, given},
+		"rdns = true\ndns_canonicalize_hostname = true": {reverse, given},
+		"rdns = false":                                          {forward, given},
+		"rdns=No\n":                                             {forward, given},
+		"\trdns = off # a comment":                              {forward, given},
+		"dns_canonicalize_hostname = false":                     {given},
+		"dns_canonicalize_hostname = 0\nrdns = true":            {given},
+		"dns_canonicalize_hostname = fallback":                  {given, reverse},
+		"dns_canonicalize_hostname = Fallback\nrdns = false":    {given, forward},
+		"#rdns = false\n; dns_canonicalize_hostname = false":    {reverse, given},
+		"rdns = true\nrdns = false":                             {reverse, given},
+		"A = {\nrdns = false\n}":                                {reverse, given},
+		"[realms]\nrdns = false\n[libdefaults]":                 {reverse, given},
+		"[realms]\nA = {\n}\n[libdefaults]\nrdns = false":       {forward, given},
+		"dns_canonicalize_hostname = false\n[appdefaults]\nx=y": {given},
+	} {
+		n, err := namingOf("[libdefaults]\n" + settings + "\n")
+		require.NoError(t, err, settings)
+		require.Equal(t, want, slices.Collect(n.principals(t.Context(), dns, "zookeeper/_HOST", "alias:2181")), settings)
+		asGiven := naming{asGiven: true, noReverse: n.noReverse}
+		require.Equal(t, []string{given}, slices.Collect(asGiven.principals(t.Context(), dns, "zookeeper/_HOST", "alias")), settings)
+	}
+	// Without a name for it, a host is as it was given.
+	n := naming{noReverse: true}
+	for _, host := range []string{"unknown", "192.0.2.1"} {
+		require.Equal(t, []string{"zookeeper/" + host}, slices.Collect(n.principals(t.Context(), dns, "zookeeper/_HOST", host+":2181")))
+	}
+	_, err := namingOf("[libdefaults]\ndns_canonicalize_hostname = maybe\n")
+	require.EqualError(t, err, `dns_canonicalize_hostname = "maybe": give true, false or fallback`)
+}
+
+// DNS is asked about a host only if its name as given does not do.
+func TestServers_Fallback_AsksNoDNSFirst(t *testing.T) {
+	n, err := namingOf("[libdefaults]\ndns_canonicalize_hostname = fallback\n")
+	require.NoError(t, err)
+	for name := range n.principals(t.Context(), nil, "zookeeper/_HOST", "alias:2181") {
+		require.Equal(t, "zookeeper/alias", name)
+		break
 	}
 }

@@ -72,7 +72,7 @@ func newKDC(dir string) (*kdc, error) {
 		fmt.Fprintf(&databases, "%s = {\ndatabase_name = %s\nkey_stash_file = %s\nacl_file = %s\nmax_life = 1h\nsupported_enctypes = aes256-cts:normal aes128-cts:normal\n}\n",
 			r, k.path(r+".db"), k.path(r+".stash"), k.path("acl"))
 	}
-	k.write("krb5.conf", "[libdefaults]\ndefault_realm = "+realm+"\ndns_lookup_kdc = false\ndns_canonicalize_hostname = fallback\nrdns = false\n"+
+	k.write("krb5.conf", "[libdefaults]\ndefault_realm = "+realm+"\ndns_lookup_kdc = false\n"+
 		"udp_preference_limit = 1\n[realms]\n"+realms.String()+"[domain_realm]\n.elsewhere.test = "+other+"\n[capaths]\n"+realm+" = {\n"+third+" = "+other+"\n}\n")
 	k.write("kdc.conf", "[kdcdefaults]\nkdc_listen = \"\"\nkdc_tcp_listen = "+k.addr+"\n[realms]\n"+databases.String()+
 		"[logging]\nkdc = FILE:"+k.path("kdc.log")+"\nadmin_server = FILE:"+k.path("admin.log")+"\n")

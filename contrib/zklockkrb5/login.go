@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"sync"
@@ -96,11 +97,11 @@ func (l *login) ticketFor(ctx context.Context, addr string) (ticket, error) {
 
 // ask gets a ticket for a server. A KDC that does not take a kept ticket-granting ticket any more gets a new one.
 func (l *login) ask(ctx context.Context, addr string) (ticket, error) {
-	conf, err := readConfig(l.config)
+	conf, naming, err := readConfig(l.config)
 	if err != nil {
 		return ticket{}, err
 	}
-	names, realm := l.servers(ctx, addr)
+	names, realm := l.servers(ctx, naming, addr)
 	wasKept := l.tgt.isValid() && !l.rereads
 	for {
 		if !wasKept {
@@ -117,8 +118,10 @@ func (l *login) ask(ctx context.Context, addr string) (ticket, error) {
 }
 
 // service asks for the first of the names that the KDC knows.
-func (l *login) service(ctx context.Context, conf *config.Config, names []string, realm string) (t ticket, err error) {
-	for _, name := range names {
+func (l *login) service(ctx context.Context, conf *config.Config, names iter.Seq[string], realm string) (t ticket, err error) {
+	var tried []string
+	for name := range names {
+		tried = append(tried, name)
 		server := types.NewPrincipalName(nametype.KRB_NT_SRV_HST, name)
 		at := realm
 		if at == "" {
@@ -129,7 +132,7 @@ func (l *login) service(ctx context.Context, conf *config.Config, names []string
 		}
 	}
 	if err != nil {
-		err = fmt.Errorf("a ticket for %s: %w", strings.Join(names, ", "), err)
+		err = fmt.Errorf("a ticket for %s: %w", strings.Join(tried, ", "), err)
 	}
 	return t, err
 }
@@ -154,7 +157,7 @@ func (l *login) follow(ctx context.Context, conf *config.Config, server types.Pr
 		case want.Equal(server) && !isTGT: // which may have another name, of which ours is an alias
 			return got, nil
 		case !isTGT:
-			return ticket{}, fmt.Errorf("the KDC of %s answered with a ticket for %s", at, got.SName.PrincipalNameString())
+			return ticket{}, fmt.Errorf("the KDC of %s answered with a ticket for %.64q", at, got.SName.PrincipalNameString())
 		case want.Equal(server):
 			realm = "" // as the KDC says
 		}

@@ -33,7 +33,7 @@ import (
 type Option func(*login)
 
 // WithConfig names another file than $KRB5_CONFIG, or /etc/krb5.conf. Of what that says these count: default_realm, KDCs, domain_realm,
-// dns_lookup_kdc, ticket_lifetime, clockskew and enctypes. Files that it includes are not read.
+// dns_lookup_kdc, dns_canonicalize_hostname, rdns, ticket_lifetime, clockskew and enctypes. Files that it includes are not read.
 func WithConfig(file string) Option { return func(l *login) { l.config = file } }
 
 // WithServerPrincipal says who the servers are, as zookeeper.server.principal does in Java: "zookeeper/_HOST" unless set. _HOST stands for the name of
@@ -43,9 +43,13 @@ func WithServerPrincipal(principal string) Option {
 	return func(l *login) { l.server = principal }
 }
 
-// WithHostAsGiven takes _HOST from the connection string, as zookeeper.sasl.client.canonicalize.hostname=false does in Java. By default it is the
-// name that DNS has for the server's address, if that name has this address; the name in the connection string is tried, too, if
-// the KDC does not know the first. Of a name that stands for several servers only that name is tried: name each server.
+// WithHostAsGiven takes _HOST from the connection string, as zookeeper.sasl.client.canonicalize.hostname=false does in Java, and as
+// dns_canonicalize_hostname = false in krb5.conf does, which it overrides.
+//
+// By default _HOST is the name that DNS has for the server's address, if that name has this address. With rdns = false in krb5.conf it is the
+// canonical name that DNS has for the host in the connection string; an address there is then taken as it is. If the KDC does not know the
+// first name, the host as given is tried. With dns_canonicalize_hostname = fallback the order is reversed. If the addresses of a host have
+// several names, only the host as given is tried: to use their names, list each server in the connection string.
 func WithHostAsGiven() Option { return func(l *login) { l.asGiven = true } }
 
 // Keytab returns the mechanism of a principal, such as "locker@EXAMPLE.COM", whose key is in a keytab file. Without a realm, it is of
@@ -63,7 +67,7 @@ func Keytab(principal, file string, opts ...Option) (zklock.SASLMechanism, error
 		}
 		return l.logIn(ctx, conf, k)
 	}
-	conf, err := readConfig(l.config)
+	conf, _, err := readConfig(l.config)
 	if err == nil {
 		_, err = readKeytab(file, principal, conf)
 	}
@@ -90,7 +94,7 @@ func TicketCache(file string, opts ...Option) (zklock.SASLMechanism, error) {
 	}
 	l.rereads = true
 	if err == nil {
-		_, err = readConfig(l.config)
+		_, _, err = readConfig(l.config)
 	}
 	return l.mechanism("TicketCache", err)
 }

@@ -31,6 +31,7 @@ type KerberosLogin struct {
 	Principal       string // whose key is in it
 	Config          string // krb5.conf; "" for the default
 	ServerPrincipal string // "" for the default
+	HostAsGiven     bool   // the principal has the host of --servers
 }
 
 // Kerberos makes the mechanism of --sasl kerberos. It takes packages that an importer of the library must not download, so it is nil in the
@@ -53,7 +54,7 @@ func (c *connection) credentials() (credentials, error) {
 	case c.sasl != "" && c.sasl != saslDigest && c.sasl != saslKerberos:
 		return credentials{}, fmt.Errorf("--sasl %q: give %s or %s, or leave it out", c.sasl, saslDigest, saslKerberos)
 	case c.sasl != saslKerberos && login != KerberosLogin{}:
-		return credentials{}, errors.New("--keytab, --principal, --krb5-conf and --server-principal are for --sasl kerberos: give that, or leave them out")
+		return credentials{}, errors.New("--keytab, --principal, --krb5-conf, --krb5-host-as-given and --server-principal are for --sasl kerberos: give that, or leave them out")
 	case c.sasl == saslKerberos && c.authFile != "":
 		return credentials{}, errors.New("--sasl kerberos takes no user and password: leave out --auth-file")
 	case (login.Keytab == "") != (login.Principal == ""):

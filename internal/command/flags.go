@@ -62,6 +62,7 @@ func (c *connection) addFlags(cmd *cobra.Command) {
 	f.StringVar(&c.login.Keytab, "keytab", "", "`file` with the key of --principal, for Kerberos (default: the ticket cache of kinit)")
 	f.StringVar(&c.login.Principal, "principal", "", "whose key of the keytab it is: `name`@REALM")
 	f.StringVar(&c.login.Config, "krb5-conf", "", "`file` of Kerberos's settings (default $KRB5_CONFIG, or /etc/krb5.conf)")
+	f.BoolVar(&c.login.HostAsGiven, "krb5-host-as-given", false, "the servers' Kerberos name has the host of --servers, and no name from DNS (default: what krb5.conf says)")
 	f.StringVar(&c.login.ServerPrincipal, "server-principal", "", "the servers' Kerberos `name` (default: zookeeper/_HOST, of which _HOST stands for the host's name)")
 	f.BoolVar(&c.tls, "tls", false, "connect over TLS; the other --tls flags imply it")
 	f.StringVar(&c.tlsCA, "tls-ca", "", "`file` with the PEM certificates to trust in place of the system's")

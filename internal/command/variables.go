@@ -37,7 +37,8 @@ var yields = map[string][]string{
 	"holder": {"all-holders"}, "all-holders": {"holder"},
 	"forget":    {"json"},
 	"auth-file": {"sasl=kerberos"},
-	"keytab":    {"sasl=digest"}, "principal": {"sasl=digest"}, "krb5-conf": {"sasl=digest"}, "server-principal": {"sasl=digest"},
+	"keytab":    {"sasl=digest"}, "principal": {"sasl=digest"}, "krb5-conf": {"sasl=digest"}, "krb5-host-as-given": {"sasl=digest"},
+	"server-principal": {"sasl=digest"},
 }
 
 // mustHaveValue has the flags whose variable must not be empty: without its value the run would be

@@ -21,6 +21,9 @@ func mechanism(l command.KerberosLogin) (zklock.SASLMechanism, error) {
 	if l.ServerPrincipal != "" {
 		opts = append(opts, zklockkrb5.WithServerPrincipal(l.ServerPrincipal))
 	}
+	if l.HostAsGiven {
+		opts = append(opts, zklockkrb5.WithHostAsGiven())
+	}
 	if l.Keytab == "" {
 		return zklockkrb5.TicketCache("", opts...)
 	}
