@@ -13,7 +13,8 @@ import (
 )
 
 // SASLMechanism is a way to prove to a server who we are: DigestMD5, Kerberos of contrib/zklockkrb5, or your own. Its methods are called on one goroutine at
-// a time for each connection, and of several connections at once.
+// a time for each connection, and of several connections at once. They must not call Session.Close, which waits for them and would never
+// return. To close the Session there, start a goroutine: go s.Close().
 type SASLMechanism interface {
 	// Name returns the mechanism's name, such as "GSSAPI". Errors of a Session begin with it.
 	Name() string
@@ -42,7 +43,7 @@ type SASLSession interface {
 //
 // ZooKeeper's ACLs then know the Session as sasl:USER, and zk.AuthACL takes that along (WithACL). SASL adds its round trips to each connection,
 // two of DigestMD5, and so to the time from a lost connection to the first answer on the next. A Session that was given up, and hears
-// no answer, cannot end its ZooKeeper session at a server that wants SASL: that expires.
+// no answer, cannot end its ZooKeeper session at a server that wants SASL: that expires. The mechanism must not call Session.Close.
 func WithSASL(mechanism SASLMechanism) Option {
 	return func(o *sessionOptions) {
 		if mechanism == nil {

@@ -263,7 +263,8 @@ func (s *Session) Conn() *zk.Conn { return s.connected().conn }
 // nodes stay until the session timeout has passed there.
 //
 // Close returns when the last goroutine of the Session has ended, but for functions of a Trace. That takes 4 s at most, even if no server
-// answers, unless the dialer of WithDialer or the mechanism of WithSASL takes longer to return. Close may be called more than once.
+// answers, unless the dialer of WithDialer or the mechanism of WithSASL takes longer to return. Close may be called more than once, but not by
+// either of the two, nor by a function of WithTLS's configuration: it would wait for its own caller.
 func (s *Session) Close() error {
 	if !s.isConnected() {
 		return &Error{Op: "close", Err: errNoSession}

@@ -73,7 +73,7 @@ func TestOutcomeOf(t *testing.T) {
 	}
 }
 
-// R107: an answer with more results than there were operations costs no memory: each of them has nine bytes on the wire, and 160 here.
+// R120: an answer with more results than there were operations costs no memory: each of them has nine bytes on the wire, and 160 here.
 func TestErrOfMulti_MoreResultsThanAsked_AllocatesNothingForThem(t *testing.T) {
 	results := make([]wire.MultiResult, 1<<20)
 	for i := range results {

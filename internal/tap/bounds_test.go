@@ -80,7 +80,7 @@ func TestTap_Handshake_LongFrame_IsLeftUnread(t *testing.T) {
 	})
 }
 
-// R107: go-zookeeper makes room for as many items as an answer claims to have, before it looks whether their bytes are there: a frame of 24 bytes
+// R107, R120: go-zookeeper makes room for as many items as an answer claims to have, before it looks whether their bytes are there: a frame of 24 bytes
 // would take 64 GB, and the process with it. So would one that is cut off within a multi. The client gets an error for such an answer.
 func TestTap_AnswerToTheClient_ClaimsWhatItHasNot(t *testing.T) {
 	most, null := []byte{0x7f, 0xff, 0xff, 0xff}, []byte{0xff, 0xff, 0xff, 0xff}
@@ -126,7 +126,7 @@ func TestTap_AnswerToTheClient_ClaimsWhatItHasNot(t *testing.T) {
 	}
 }
 
-// R107: whether a multi has failed, and by what, is read without keeping its results.
+// R120: whether a multi has failed, and by what, is read without keeping its results.
 func TestMultiCode_LongAnswer_KeepsNothing(t *testing.T) {
 	body := failedMulti(make([]wire.Code, 1<<20)...)
 	var before, after runtime.MemStats
