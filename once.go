@@ -147,11 +147,12 @@ func (m *Mutex) isDone(ctx context.Context, key string) (bool, error) {
 	return false, nil
 }
 
-// errNoMark: what was read as JSON is no mark. It is not shown.
+// errNoMark: the data is JSON, but no mark. The caller does not see it.
 var errNoMark = errors.New("a run without a key, or more runs than a mark has")
 
-// runsIn takes what was read of a mark: no runs if it is not there. Other data than ours is an error that stays. A run has 2 bytes at least in the
-// data, and 72 and more in memory, so the first that is wrong ends it.
+// runsIn takes what was read of a mark: no runs if it is not there. Other data than ours is an
+// error that stays. It stops at the first run that Once cannot have written: one of 2 bytes takes
+// 72 bytes of memory.
 func runsIn(got dataRead, mark string) (runs []OnceRun, err error) {
 	if got.err != nil {
 		return nil, ignoring(answer.Denied(got.err, "get", "READ", mark), zk.ErrNoNode)

@@ -1,6 +1,7 @@
 package zklock
 
-// These tests attack the data of nodes that anybody may write: what is no data of ours costs no more than the look at it.
+// These tests attack the data of nodes that other clients can write: data that zklock cannot have
+// written is not decoded to its end.
 
 import (
 	"fmt"
@@ -11,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// R107: the data of a mark is read up to the first run that Once cannot have written.
+// R107: the data of a mark is decoded up to the first run that Once cannot have written.
 func TestRunsIn_DataOfSomebodyElse_IsNotReadToItsEnd(t *testing.T) {
 	const run = `{"key":"a","by":"","at":"2026-07-01T00:00:00Z","token":1}` + "\n"
 	runs, err := runsIn(dataRead{data: []byte(strings.Repeat(run, mostKeptRuns))}, "/job-done")

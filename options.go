@@ -142,7 +142,8 @@ func WithCreateChroot(acl ...zk.ACL) Option {
 }
 
 // WithTLS connects over TLS. It verifies the certificate against the host name of the connection string, also after the
-// name was resolved again; set ServerName to verify another name. The functions of c must not call Session.Close, as WithDialer says.
+// name was resolved again; set ServerName to verify another name. The functions of c must not call
+// Session.Close (see WithDialer).
 func WithTLS(c *tls.Config) Option {
 	return func(o *sessionOptions) {
 		if o.dial.TLS = c; c == nil {
@@ -168,12 +169,11 @@ func WithTLSFiles(ca, cert, key string) Option {
 	}
 }
 
-// WithDialer replaces the look-up of names and net.Dialer. The dialer gets host names, not addresses, and must return
-// within the timeout it is given. It may be called from several goroutines at a time, and once more by Close. With WithTLS, the TLS handshake runs
-// over the connection that it returns.
-//
-// Neither the dialer nor a method of its connections may call Session.Close, which waits for them and would never return. To close the
-// Session there, start a goroutine: go s.Close().
+// WithDialer replaces the look-up of names and net.Dialer. The dialer gets host names, not
+// addresses, and must return within the timeout it is given. It may be called from several
+// goroutines at a time, and once more by Close. With WithTLS, the TLS handshake runs over the
+// connection that it returns. Neither the dialer nor a method of its connections may call
+// Session.Close, because Close waits for them: call go s.Close().
 func WithDialer(d zk.Dialer) Option {
 	return func(o *sessionOptions) {
 		if o.dial.Dialer = d; d == nil {

@@ -13,8 +13,8 @@ import (
 )
 
 // SASLMechanism is a way to prove to a server who we are: DigestMD5, Kerberos of contrib/zklockkrb5, or your own. Its methods are called on one goroutine at
-// a time for each connection, and of several connections at once. They must not call Session.Close, which waits for them and would never
-// return. To close the Session there, start a goroutine: go s.Close().
+// a time for each connection, and of several connections at once. They must not call Session.Close,
+// because Close waits for them: call go s.Close().
 type SASLMechanism interface {
 	// Name returns the mechanism's name, such as "GSSAPI". Errors of a Session begin with it.
 	Name() string
@@ -33,7 +33,8 @@ type SASLMechanism interface {
 type SASLSession interface {
 	// Challenge takes what the server answered to the last token, and returns the next. done says that the exchange is over when that
 	// has been answered, with whatever; without a next token, which is nil then, it is over now. It must not block. Its errors are as those of
-	// Authenticate: return one that wraps ErrAuthFailed if the server does not prove who it is.
+	// Authenticate: return one that wraps ErrAuthFailed if the server does not prove who it is. A
+	// challenge of more than 64 KiB is not read: the Session tries the next server.
 	Challenge(challenge []byte) (done bool, next []byte, err error)
 }
 
@@ -43,7 +44,8 @@ type SASLSession interface {
 //
 // ZooKeeper's ACLs then know the Session as sasl:USER, and zk.AuthACL takes that along (WithACL). SASL adds its round trips to each connection,
 // two of DigestMD5, and so to the time from a lost connection to the first answer on the next. A Session that was given up, and hears
-// no answer, cannot end its ZooKeeper session at a server that wants SASL: that expires. The mechanism must not call Session.Close.
+// no answer, cannot end its ZooKeeper session at a server that wants SASL: that expires.
+// The mechanism must not call Session.Close (see SASLMechanism).
 func WithSASL(mechanism SASLMechanism) Option {
 	return func(o *sessionOptions) {
 		if mechanism == nil {

@@ -262,9 +262,11 @@ func (s *Session) Conn() *zk.Conn { return s.connected().conn }
 // the servers hear us and we do not hear them. If no server can be reached, or the one that the Session is attached to is dark, the
 // nodes stay until the session timeout has passed there.
 //
-// Close returns when the last goroutine of the Session has ended, but for functions of a Trace. That takes 4 s at most, even if no server
-// answers, unless the dialer of WithDialer or the mechanism of WithSASL takes longer to return. Close may be called more than once, but not by
-// either of the two, nor by a function of WithTLS's configuration: it would wait for its own caller.
+// Close returns when the last goroutine of the Session has ended, but for functions of a Trace.
+// That takes 4 s at most, even if no server answers, unless the dialer of WithDialer or the
+// mechanism of WithSASL takes longer to return. Close may be called more than once. The dialer, the
+// mechanism and the functions of WithTLS's configuration must not call it: it would wait for its
+// own caller, and never return.
 func (s *Session) Close() error {
 	if !s.isConnected() {
 		return &Error{Op: "close", Err: errNoSession}

@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests attack a Session with answers that no server gives: what they claim to have, or have too much of, costs neither the process nor the hold.
+// These tests attack a Session with responses that no ZooKeeper server sends: they claim more than
+// they have, or are too long. Neither the process nor a hold is lost.
 
 import (
 	"encoding/binary"
@@ -19,7 +20,7 @@ import (
 	jute "github.com/zklock/zklock/internal/wire"
 )
 
-// hostile is the way to a server on which the answers to one kind of request have another body, while it says so.
+// hostile is a dialer. While is is set, its connections replace the body of each response to op.
 type hostile struct {
 	dial  zk.Dialer
 	op    jute.Op
@@ -37,7 +38,8 @@ func (h *hostile) Dial(network, addr string, d time.Duration) (net.Conn, error) 
 	return &hostileConn{Conn: c, h: h}, nil
 }
 
-// hostileConn is a connection on that way. The first frame of each direction is of the handshake, and has no header.
+// hostileConn is such a connection. The first frame in each direction belongs to the handshake, and
+// has no header.
 type hostileConn struct {
 	net.Conn
 	h    *hostile
@@ -83,8 +85,8 @@ func (c *hostileConn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// R107: a server answers a list of the user's, and one of ours, with a claim of 2^31 names. The user's call has an error on the same connection, and a
-// hold is not lost.
+// R107: the response to a list claims 2^31 names. A call of Session.Conn() and Participants return
+// an error, the connection goes on, and the hold is not lost.
 func TestVirtual_ListClaimsTooMuch_IsAnError(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		way := &hostile{dial: v.net.Dial, op: jute.OpGetChildren2, body: []byte{0x7f, 0xff, 0xff, 0xff}}
@@ -105,8 +107,8 @@ func TestVirtual_ListClaimsTooMuch_IsAnError(t *testing.T) {
 	})
 }
 
-// R107: a challenge of many directives took the time in which it was parsed, in which no context ended it: a Session did not close. A hold outlasts
-// a server that has such a challenge.
+// R107: a server sends a challenge with 10,000 directives. The hold outlasts that, and Connect
+// returns an error that is no rejection of the credentials.
 func TestVirtual_SASL_LongChallenge_HoldGoesOn(t *testing.T) {
 	inSASLTime(t, func(t *testing.T, v *virtual) {
 		challenge := `nonce="a",algorithm=md5-sess,` + strings.Repeat("a=b,", 10<<10)

@@ -78,7 +78,8 @@ func (k *kdc) withNaming(t *testing.T, settings string) Option {
 	return WithConfig(write(t, strings.Replace(string(content), "[libdefaults]\n", "[libdefaults]\n"+settings, 1)))
 }
 
-// The KDC knows zookeeper/localhost, and the server is given by its address: which of the two names is asked for is as krb5.conf says.
+// The KDC knows zookeeper/localhost, and the connection string has the server's address: krb5.conf
+// decides which of the two names is asked for.
 func TestAuthenticate_NamesOfTheServer(t *testing.T) {
 	k := sharedKDC(t)
 	for settings, isKnown := range map[string]bool{

@@ -31,7 +31,8 @@ func configFile() string {
 	return "/etc/krb5.conf"
 }
 
-// unread are settings that the parser knows fewer values of than there are, or stumbles over: we do not need them, or namingOf reads them.
+// unread are settings that gokrb5's parser rejects or does not know all values of. Either namingOf
+// reads them, or they are not needed.
 var unread = regexp.MustCompile(`(?m)^\s*((dns_canonicalize_hostname|rdns|preferred_preauth_types)\s*=.*|auth_to_local_names\s*=\s*\{[^}]*\}.*)$`)
 
 // defaults are MIT's and Java's, and not gokrb5's.

@@ -338,7 +338,8 @@ func TestCanonical(t *testing.T) {
 	}
 }
 
-// The settings rdns and dns_canonicalize_hostname of krb5.conf count, with MIT's defaults, and the option counts more.
+// The settings rdns and dns_canonicalize_hostname of krb5.conf count, with MIT's defaults, and the
+// option overrides them.
 func TestServers_KrbConf(t *testing.T) {
 	dns := names{
 		"alias": {"192.0.2.1"}, "192.0.2.1": {"reverse.test."}, "reverse.test.": {"192.0.2.1"},
@@ -368,7 +369,7 @@ func TestServers_KrbConf(t *testing.T) {
 		asGiven := naming{asGiven: true, noReverse: n.noReverse}
 		require.Equal(t, []string{given}, slices.Collect(asGiven.principals(t.Context(), dns, "zookeeper/_HOST", "alias")), settings)
 	}
-	// Without a name for it, a host is as it was given.
+	// A host without a name in DNS is used as given, and so is an address.
 	n := naming{noReverse: true}
 	for _, host := range []string{"unknown", "192.0.2.1"} {
 		require.Equal(t, []string{"zookeeper/" + host}, slices.Collect(n.principals(t.Context(), dns, "zookeeper/_HOST", host+":2181")))
@@ -377,7 +378,7 @@ func TestServers_KrbConf(t *testing.T) {
 	require.EqualError(t, err, `dns_canonicalize_hostname = "maybe": give true, false or fallback`)
 }
 
-// DNS is asked about a host only if its name as given does not do.
+// With fallback, DNS is asked only if the KDC does not know the host as given.
 func TestServers_Fallback_AsksNoDNSFirst(t *testing.T) {
 	n, err := namingOf("[libdefaults]\ndns_canonicalize_hostname = fallback\n")
 	require.NoError(t, err)

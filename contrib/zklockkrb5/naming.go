@@ -1,6 +1,6 @@
 package zklockkrb5
 
-// The names of servers: which principal a server may be, by the connection string, krb5.conf and DNS.
+// The principals of servers, which depend on the connection string, krb5.conf and DNS.
 
 import (
 	"context"
@@ -15,14 +15,14 @@ import (
 // hostPlace stands for the server's name in its principal.
 const hostPlace = "_HOST"
 
-// naming is what krb5.conf says about the names of servers. The zero value is the default, as in MIT's library and in Java.
+// naming has the settings of krb5.conf for the names of servers. The zero value is the default.
 type naming struct {
-	asGiven    bool // dns_canonicalize_hostname = false: only the host as given is tried
-	givenFirst bool // dns_canonicalize_hostname = fallback: it is tried first
-	noReverse  bool // rdns = false: the canonical name is that of the host, and not that of its address
+	asGiven    bool // dns_canonicalize_hostname = false: try only the host as given
+	givenFirst bool // dns_canonicalize_hostname = fallback: try the host as given first
+	noReverse  bool // rdns = false: the canonical name is that of the host, not that of its address
 }
 
-// namingOf reads the settings in the section libdefaults. The first value of a setting counts. gokrb5 does not know fallback.
+// namingOf reads the settings from the section libdefaults. The first value of a setting counts.
 func namingOf(text string) (n naming, err error) {
 	section, depth, seen := "", 0, map[string]bool{}
 	for line := range strings.Lines(text) {
@@ -46,7 +46,7 @@ func namingOf(text string) (n naming, err error) {
 	return n, nil
 }
 
-// set takes a setting. Those that are not about names are skipped.
+// set takes a setting. It skips those that are not about names.
 func (n *naming) set(name, value string) error {
 	isNo := slices.Contains([]string{"n", "no", "false", "nil", "0", "off"}, value)
 	isYes := slices.Contains([]string{"y", "yes", "true", "t", "1", "on"}, value)
@@ -66,14 +66,16 @@ func (n *naming) set(name, value string) error {
 	return nil
 }
 
-// servers returns who the server at an address may be: principals, best first, and their realm, "" if it does not say.
+// servers returns the principals that the server at an address may have, best first, and their
+// realm: "" if WithServerPrincipal has none.
 func (l *login) servers(ctx context.Context, n naming, addr string) (names iter.Seq[string], realm string) {
 	name, realm := splitPrincipal(l.server)
 	n.asGiven = n.asGiven || l.asGiven || !strings.Contains(name, hostPlace)
 	return n.principals(ctx, net.DefaultResolver, name, addr), realm
 }
 
-// principals returns the principals that a server may be, best first. DNS is asked only for one that it takes DNS for.
+// principals returns the principals that a server may have, best first. It looks up a name in DNS
+// only when the caller wants the principal with that name.
 func (n naming) principals(ctx context.Context, dns resolver, pattern, addr string) iter.Seq[string] {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -104,7 +106,8 @@ type resolver interface {
 	LookupAddr(ctx context.Context, addr string) ([]string, error)
 }
 
-// canonical returns the name that DNS has for a host; the host if there is none. It takes a third of the time at most.
+// canonical returns the name that DNS has for a host, or the host if DNS has none. It takes at most
+// a third of the time until ctx ends.
 func (n naming) canonical(ctx context.Context, dns resolver, host string) string {
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
@@ -123,8 +126,9 @@ func (n naming) canonical(ctx context.Context, dns resolver, host string) string
 	return host
 }
 
-// reverse returns the name that a host's addresses have, if that name has one of them, and otherwise the host. Addresses with several names
-// are several servers, and it is not known which of them was dialled: a ticket for another one would be a refusal, which is final.
+// reverse returns the name that a host's addresses have, if that name has one of them, and
+// otherwise the host. Addresses with several names are several servers, and it is not known which
+// of them was dialled: a ticket for another one would be a refusal, which is final.
 func reverse(ctx context.Context, dns resolver, host string) string {
 	addrs, _ := dns.LookupHost(ctx, host)
 	name := ""

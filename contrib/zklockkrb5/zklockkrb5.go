@@ -33,7 +33,8 @@ import (
 type Option func(*login)
 
 // WithConfig names another file than $KRB5_CONFIG, or /etc/krb5.conf. Of what that says these count: default_realm, KDCs, domain_realm,
-// dns_lookup_kdc, dns_canonicalize_hostname, rdns, ticket_lifetime, clockskew and enctypes. Files that it includes are not read.
+// dns_lookup_kdc, dns_canonicalize_hostname, rdns, ticket_lifetime, clockskew and enctypes. Files
+// that it includes are not read.
 func WithConfig(file string) Option { return func(l *login) { l.config = file } }
 
 // WithServerPrincipal says who the servers are, as zookeeper.server.principal does in Java: "zookeeper/_HOST" unless set. _HOST stands for the name of
@@ -43,13 +44,15 @@ func WithServerPrincipal(principal string) Option {
 	return func(l *login) { l.server = principal }
 }
 
-// WithHostAsGiven takes _HOST from the connection string, as zookeeper.sasl.client.canonicalize.hostname=false does in Java, and as
-// dns_canonicalize_hostname = false in krb5.conf does, which it overrides.
+// WithHostAsGiven takes _HOST from the connection string, whatever krb5.conf says. In Java,
+// zookeeper.sasl.client.canonicalize.hostname=false has this effect.
 //
-// By default _HOST is the name that DNS has for the server's address, if that name has this address. With rdns = false in krb5.conf it is the
-// canonical name that DNS has for the host in the connection string; an address there is then taken as it is. If the KDC does not know the
-// first name, the host as given is tried. With dns_canonicalize_hostname = fallback the order is reversed. If the addresses of a host have
-// several names, only the host as given is tried: to use their names, list each server in the connection string.
+// Without the option, _HOST is the name that DNS has for the server's address, if that name has
+// this address. With rdns = false in krb5.conf it is the canonical name of the host in the
+// connection string, and an address there is not replaced. If the KDC does not know the first name,
+// the host as given is tried. With dns_canonicalize_hostname = fallback the host as given is tried
+// first, and with dns_canonicalize_hostname = false no other name is. If the addresses of a host
+// have several names, only the host as given is tried: list each server in the connection string.
 func WithHostAsGiven() Option { return func(l *login) { l.asGiven = true } }
 
 // Keytab returns the mechanism of a principal, such as "locker@EXAMPLE.COM", whose key is in a keytab file. Without a realm, it is of

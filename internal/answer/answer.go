@@ -76,7 +76,8 @@ func ErrOfMulti(a tap.Answer, n int) (i int, err error) {
 	return i, err
 }
 
-// ResultsOf returns the results of n operations; or which of them failed, and how. i is −1 if that is not known.
+// ResultsOf returns the results of n operations. If an operation failed, i is its index and err its
+// error; otherwise i is −1.
 func ResultsOf(a tap.Answer, n int) (results []wire.MultiResult, i int, err error) {
 	d := wire.NewDecoder(a.Body)
 	results = d.MultiResults(n)

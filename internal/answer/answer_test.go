@@ -73,7 +73,8 @@ func TestOutcomeOf(t *testing.T) {
 	}
 }
 
-// R120: an answer with more results than there were operations costs no memory: each of them has nine bytes on the wire, and 160 here.
+// R120: no memory is allocated for the results of a response that has more than were requested.
+// Each has 9 bytes in the response and takes 160 bytes of memory.
 func TestErrOfMulti_MoreResultsThanAsked_AllocatesNothingForThem(t *testing.T) {
 	results := make([]wire.MultiResult, 1<<20)
 	for i := range results {

@@ -149,7 +149,7 @@ func TestRecordRead(t *testing.T) {
 	require.Equal(t, ToWriteRecord, w.DelayOver().Next)
 }
 
-// R107: the data of a lock root that somebody else wrote is not taken apart before it is looked at.
+// R107: the data of a lock root is not split into a list before it is checked.
 func TestParseRecord_DataOfSomebodyElse_CostsNoList(t *testing.T) {
 	data := []byte(strings.Repeat(" ", 1<<20))
 	var before, after runtime.MemStats

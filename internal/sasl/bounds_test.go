@@ -1,6 +1,7 @@
 package sasl
 
-// These tests attack the size of what a server says: it is bounded before it is parsed, parsed in linear time, and quoted in part.
+// These tests attack the size of a server's tokens: it is checked before a token is parsed, parsing
+// takes linear time, and errors quote a part only.
 
 import (
 	"runtime"
@@ -19,7 +20,7 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// R107: a token of many directives is parsed without copies of what follows each of them.
+// R107: the parser does not copy the rest of the token for each directive.
 func TestParse_ManyDirectives_IsLinear(t *testing.T) {
 	for _, directive := range []string{"a=b,", `a="b",`, "a=b ,", `a="\b",`} {
 		token := []byte(strings.Repeat(directive, 128<<10/len(directive)))
@@ -32,7 +33,9 @@ func TestParse_ManyDirectives_IsLinear(t *testing.T) {
 	}
 }
 
-// R107: longer tokens than RFC 2831 has are rejected unread. A challenge that is too long says nothing of who we are; a proof is no proof.
+// R107: tokens that are longer than RFC 2831 allows are rejected before they are parsed. A
+// challenge that is too long is no rejection of our credentials. A proof that is too long proves
+// nothing.
 func TestDigest_LongToken_IsRejected(t *testing.T) {
 	challenge := rfcChallenge + strings.Repeat(" ", 3000)
 	_, err := rfcProof().respond([]byte(challenge[:2048]))
@@ -49,7 +52,7 @@ func TestDigest_LongToken_IsRejected(t *testing.T) {
 	require.ErrorIs(t, p.verify([]byte(proof[:4096+1])), ErrFailed)
 }
 
-// R107: an error goes into a log, with each try, so it quotes no more than a part.
+// R107: the error of each attempt is logged, so it quotes a part of a long value only.
 func TestDigest_LongValue_IsQuotedInPart(t *testing.T) {
 	long := strings.Repeat("x", 1500)
 	for _, challenge := range []string{`nonce="a",algorithm=` + long, `nonce="a",algorithm=md5-sess,qop="` + long + `"`} {

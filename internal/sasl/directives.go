@@ -15,8 +15,8 @@ func errMalformed(at int) error {
 
 const space = " \t\r\n"
 
-// parse splits a token into its directives, in one pass over it. A value is a word, or a quoted string in which a backslash escapes the next
-// byte. The caller bounds the token's length.
+// parse splits a token into its directives, in linear time. A value is a word, or a quoted string
+// in which a backslash escapes the next byte. The caller has checked the token's length.
 func parse(token []byte) (directives, error) {
 	found := directives{}
 	s := string(token)

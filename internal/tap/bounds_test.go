@@ -1,7 +1,7 @@
 package tap
 
-// These tests attack what a server's answer may cost: the frames of a handshake are short, and what an answer claims is looked at before a
-// decoder that believes it makes room for it.
+// These tests attack the memory that a server's responses can take: the frames of a handshake are
+// short, and the client gets no response that claims more items than it has.
 
 import (
 	"encoding/binary"
@@ -18,12 +18,13 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// begunFrame is the beginning of a frame: the length that it claims to have, and some of its bytes.
+// begunFrame is the beginning of a frame: its length, and some of its bytes.
 func begunFrame(length uint32, body []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, length), body...)
 }
 
-// R107: a token of SASL that is longer than any mechanism's is left unread. One of 48,000 bytes, as Windows allows of Kerberos, is not.
+// R107: a SASL token that is longer than any mechanism needs is not read. One of 48,000 bytes, the
+// limit for Kerberos on Windows, is.
 func TestTap_SASL_LongFrame_IsLeftUnread(t *testing.T) {
 	for length, says := range map[uint32]string{
 		wire.MaxHandshake + 1: "not authenticated: SASL: the server's token is longer than zklock reads",
@@ -51,8 +52,8 @@ func TestTap_SASL_LongFrame_IsLeftUnread(t *testing.T) {
 	})
 }
 
-// R107: nor is a connect response read that is longer than one can be, nor a token when a session that was given up is ended. Afterwards answers
-// may be long.
+// R107: the limit also applies to the connect response, and to SASL when a session that was given
+// up is ended. After the handshake, responses may be longer.
 func TestTap_Handshake_LongFrame_IsLeftUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTapTest(t)
@@ -80,8 +81,9 @@ func TestTap_Handshake_LongFrame_IsLeftUnread(t *testing.T) {
 	})
 }
 
-// R107, R120: go-zookeeper makes room for as many items as an answer claims to have, before it looks whether their bytes are there: a frame of 24 bytes
-// would take 64 GB, and the process with it. So would one that is cut off within a multi. The client gets an error for such an answer.
+// R107, R120: go-zookeeper allocates memory for as many items as a response claims, before it
+// checks that their bytes are there: a frame of 24 bytes takes 32 GB and ends the process. A
+// truncated response to a multi makes it panic. The client gets an error response instead.
 func TestTap_AnswerToTheClient_ClaimsWhatItHasNot(t *testing.T) {
 	most, null := []byte{0x7f, 0xff, 0xff, 0xff}, []byte{0xff, 0xff, 0xff, 0xff}
 	stat := wire.Frame(wire.Stat{Czxid: 1})[4:]
@@ -126,7 +128,7 @@ func TestTap_AnswerToTheClient_ClaimsWhatItHasNot(t *testing.T) {
 	}
 }
 
-// R120: whether a multi has failed, and by what, is read without keeping its results.
+// R120: the errors of a failed multi are read without keeping its results.
 func TestMultiCode_LongAnswer_KeepsNothing(t *testing.T) {
 	body := failedMulti(make([]wire.Code, 1<<20)...)
 	var before, after runtime.MemStats

@@ -67,7 +67,8 @@ type Tap struct {
 	out      wire.Stream // what the client wrote, of the goroutine that writes
 }
 
-// MaxReply is the longest frame that a server's answer may be, as for the client; before a session can be used it is wire.MaxHandshake.
+// MaxReply is the longest frame that is read from a server, for us and for the client. During the
+// handshake the limit is wire.MaxHandshake.
 const MaxReply = 64 << 20
 
 // New returns the tap of a connection that has just been made; raw is the same connection without TLS. The sink hears of all
@@ -290,8 +291,9 @@ func (t *Tap) received(f []byte) ([]byte, error) {
 	return nil, nil
 }
 
-// checked returns an answer to a request of the client's; if it is malformed, an error in its place. The client makes room for what an answer
-// claims to have: a few bytes could take all memory, and end the process. So it gets an error, and the connection goes on.
+// checked returns the response to a request of the client, or an error response if it is malformed.
+// The client allocates memory for the number of items that a response claims: a few bytes could
+// take all memory and end the process. With the error, only its caller's request fails.
 func checked(f []byte, x outstanding, h wire.ReplyHeader, body []byte) []byte {
 	if h.Err != wire.OK || wire.CheckResponse(x.op, x.size, body) == nil {
 		return f

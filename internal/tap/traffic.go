@@ -43,7 +43,7 @@ type outstanding struct {
 	op   wire.Op
 	at   clock.Instant
 	ours *Request // nil if it is the client's
-	size int      // of the client's, in bytes, without the length
+	size int      // of a request of the client, in bytes, without the length
 }
 
 // load is what a number of requests put on the server and the network.

@@ -1,8 +1,9 @@
 package wire
 
-// CheckResponse reports whether body is the whole body of a successful response to op. It is for a client whose decoder makes room for what a count
-// claims before it looks whether the bytes are there. request is the length of the request's body in bytes, which bounds the operations
-// of a multi. Responses without a count are not looked at.
+// CheckResponse returns an error if body is not the body of a successful response to op. It
+// protects a decoder that allocates memory for a count before it checks that the bytes are there.
+// request is the length of the request in bytes, which bounds the number of results of a multi.
+// CheckResponse does not check responses that contain no count.
 func CheckResponse(op Op, request int, body []byte) error {
 	d := NewDecoder(body)
 	switch op {
@@ -23,7 +24,7 @@ func CheckResponse(op Op, request int, body []byte) error {
 	return d.Err()
 }
 
-// notNull fails if a vector comes next that is null: some decoders read its −1 as a count without a sign.
+// notNull fails if the next vector is null: some decoders read its −1 as an unsigned count.
 func (d *Decoder) notNull() {
 	if n := (&Decoder{buf: d.buf}).Int32(); n < 0 {
 		d.fail("null vector")

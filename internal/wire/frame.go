@@ -10,8 +10,9 @@ import (
 // MaxFrame is the longest frame a ZooKeeper server reads by default (jute.maxbuffer).
 const MaxFrame = 0xfffff
 
-// MaxHandshake is the longest frame, in bytes, that a server may send before a session can be used: a connect response, which has 41, or a token of
-// SASL. A Kerberos ticket with hundreds of groups is shorter: Windows takes tokens of 48,000 bytes.
+// MaxHandshake is the longest frame, in bytes, that is read during a handshake. A connect response
+// has 41 bytes. Tokens of SASL are longer, but Windows, for example, limits a Kerberos token to
+// 48,000.
 const MaxHandshake = 64 << 10
 
 // ErrFrameLength is returned for a frame that claims a negative length or one over the limit. A real

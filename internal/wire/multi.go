@@ -122,13 +122,14 @@ func (r MultiResponse) Encode(e *Encoder) {
 	e.multiHeader(-1, true, -1)
 }
 
-// Decode takes the response, whatever the number of its results: for a reader that trusts the server.
+// Decode takes the response with any number of results. It is for readers that trust the server.
 func (r *MultiResponse) Decode(d *Decoder) { r.Results = d.MultiResults(math.MaxInt) }
 
-const multiHeaderSize = 9 // bytes: no operation and no result has fewer
+const multiHeaderSize = 9 // bytes; each operation and each result begins with one
 
-// MultiResults takes a response to most operations at most. A result takes 160 bytes of memory and may have 9 on the wire, so a response with
-// more is malformed, and is not decoded further.
+// MultiResults takes the response to a multi, with at most the given number of results. A response
+// with more is malformed, and the rest is not decoded: a result of 9 bytes takes 160 bytes of
+// memory.
 func (d *Decoder) MultiResults(most int) []MultiResult {
 	var results []MultiResult
 	for {
@@ -171,7 +172,8 @@ func (r *MultiResult) decode(d *Decoder) {
 	}
 }
 
-// MultiError returns the first error among the results of a failed multi that isIt reports true for; OK if there is none. It keeps no result.
+// MultiError returns the first error of a failed multi for which isIt returns true, or OK. It keeps
+// no results.
 func (d *Decoder) MultiError(isIt func(Code) bool) Code {
 	for {
 		op, done, _ := d.multiHeader()
