@@ -91,10 +91,12 @@
 // Re-entry through another [Session]. A hold belongs to its Session. A caller that acquires the same lock under it
 // through a second Session waits for the hold, and therefore for itself if the hold is its own.
 //
-// Protection from people and programs that break the rules. A program with DELETE on the lock root can delete a holder's
-// node. A program that reaches the servers can end any ZooKeeper session whose id it knows. The next in the queue is
-// granted at once. The holder is notified of a deletion within a heartbeat, and of the end of its session when its client has
-// connected again, within about a second.
+// Protection from people and programs that break the rules. A program with DELETE on the lock root
+// can delete a holder's node. A program that reaches the servers can end any ZooKeeper session
+// whose id it knows. The next in the queue is granted at once. A program that attaches to the
+// session with a shorter timeout, and does not end it, shortens the timeout without the holder's
+// knowledge. The holder is notified of a deletion within a heartbeat, and of the end of its session
+// when its client has connected again, within about a second.
 //
 // Clocks that do not count suspend. A lease must not stand still while the machine sleeps. On Linux the kernel reports the
 // time in suspend. On macOS it is computed from the time of the boot, which the kernel moves when somebody sets the wall

@@ -102,10 +102,10 @@ func startOwn(t testing.TB, c serverConfig) ownServer {
 }
 
 // requiringCredentials is a real server that takes no requests without digest credentials.
-func requiringCredentials(t testing.TB) string {
+func requiringCredentials(t testing.TB, opts ...zkserver.Option) string {
 	t.Helper()
-	srv := zkserver.Single(t, zkserver.Property("zookeeper.enforce.auth.enabled", "true"),
-		zkserver.Property("zookeeper.enforce.auth.schemes", "digest")).Addr()
+	srv := zkserver.Single(t, append(opts, zkserver.Property("zookeeper.enforce.auth.enabled", "true"),
+		zkserver.Property("zookeeper.enforce.auth.schemes", "digest"))...).Addr()
 	if isBefore(t, srv, "3.7") {
 		t.Skip("not on ZooKeeper before 3.7, which cannot require credentials")
 	}

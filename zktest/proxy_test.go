@@ -105,5 +105,5 @@ func TestExpireSession_ConnectionClosedWithoutAnswer_TriesAgain(t *testing.T) {
 	require.Nil(t, srv.Children("/e"))
 
 	p.Inject(RefuseConnections())
-	require.ErrorContains(t, ExpireSession(p.Addr(), conn.SessionID()), "without an answer")
+	require.ErrorContains(t, ExpireSession(p.Addr(), conn.SessionID()), "without a response")
 }

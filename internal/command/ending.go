@@ -72,17 +72,20 @@ func (e *ending) after() string {
 }
 
 const (
-	firstTry = 500 * time.Millisecond // for one server; each lap through all of them gives twice the time
 	lapPause = 100 * time.Millisecond
 	maxTaken = 5 // how often a server may take us in and not say that the session has ended
 )
 
-// errRefused says that a server refused to end the session: it wants credentials that we do not have.
+// errRefused says that a server refused to end the session: it wants credentials that we do not
+// have, or resumes no sessions.
 var errRefused = errors.New("the server refused")
 
 // end tries one server after the other, and returns nil when a server has said that the session is over. It gives up one and
 // a half session timeouts after the session's own client was gone: by then the session has expired. (By default a tick is
 // half of the shortest timeout.)
+//
+// An attempt that gets no response in time leaves the next one twice the time, as in
+// expire.Session.
 //
 // To attach to a session is a sign of life for it. So end does not touch the session again after a server has refused to end
 // it, and touches it a few times only if no server confirms its end. It then expires as it would have without us.
@@ -101,15 +104,21 @@ func (e *ending) end(gone supervise.Moment) error {
 	}
 	servers := slices.Clone(e.Servers)
 	rand.Shuffle(len(servers), func(i, j int) { servers[i], servers[j] = servers[j], servers[i] })
-	last := errors.New("too much time has passed")
-	taken := 0
-	for limit := firstTry; supervise.Now() < until; limit = min(2*limit, e.Timeout) {
+	last, limit, taken := errors.New("too much time has passed"), expire.FirstLimit, 0
+	failed := func(began time.Time, err error) {
+		last = err
+		if time.Since(began) >= limit {
+			limit = min(2*limit, e.Timeout)
+		}
+	}
+	for supervise.Now() < until {
 		for _, server := range servers {
 			// Dial each address of a name by itself: the dialer would spend all the time on the first.
 			name, port, _ := net.SplitHostPort(server)
+			began := time.Now()
 			ips, err := lookup(name, limit)
 			if err != nil {
-				last = err
+				failed(began, err)
 			}
 			for _, ip := range ips {
 				left := until.Sub(supervise.Now())
@@ -120,11 +129,12 @@ func (e *ending) end(gone supervise.Moment) error {
 				if base != nil {
 					config = configFor(base, files, server)
 				}
+				began = time.Now()
 				in, err := e.endAt(net.JoinHostPort(ip, port), server, config, creds, min(limit, left))
 				if err == nil {
 					return nil
 				}
-				last = fmt.Errorf("%s: %w", server, err)
+				failed(began, fmt.Errorf("%s: %w", server, err))
 				if in {
 					taken++
 				}

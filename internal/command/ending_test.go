@@ -14,6 +14,7 @@ import (
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/certs"
+	"github.com/zklock/zklock/internal/expire"
 	"github.com/zklock/zklock/internal/sessionkey"
 	"github.com/zklock/zklock/internal/supervise"
 	jute "github.com/zklock/zklock/internal/wire"
@@ -53,6 +54,14 @@ func TestEnding_EndsTheSession(t *testing.T) {
 // It counts how often it was asked to take one in.
 func scripted(t *testing.T, answer func(h jute.RequestHeader) (jute.Code, bool)) (addr string, asked *atomic.Int32) {
 	t.Helper()
+	return scriptedAs(t, func(req jute.ConnectRequest) int64 { return req.SessionID }, answer)
+}
+
+// scriptedAs is a scripted server that takes clients in as the session that attach returns.
+func scriptedAs(
+	t *testing.T, attach func(jute.ConnectRequest) int64, answer func(h jute.RequestHeader) (jute.Code, bool),
+) (addr string, asked *atomic.Int32) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
@@ -66,7 +75,7 @@ func scripted(t *testing.T, answer func(h jute.RequestHeader) (jute.Code, bool))
 		var req jute.ConnectRequest
 		req.Decode(jute.NewDecoder(body))
 		asked.Add(1)
-		_, _ = c.Write(jute.Frame(jute.ConnectResponse{Timeout: req.Timeout, SessionID: req.SessionID, Password: req.Password}))
+		_, _ = c.Write(jute.Frame(jute.ConnectResponse{Timeout: req.Timeout, SessionID: attach(req), Password: req.Password}))
 		for {
 			body, err := jute.ReadFrame(c, jute.MaxFrame)
 			if err != nil {
@@ -113,6 +122,34 @@ func TestEnding_Refused_IsNotTouchedAgain(t *testing.T) {
 			require.EqualValues(t, 1, asked.Load()+askedOther.Load())
 		})
 	}
+}
+
+// R126: a server that resumes no sessions opens another one, and is not asked again. R124: we
+// request the session's own timeout.
+func TestEnding_AnotherSession_IsNotAskedAgain(t *testing.T) {
+	var requested []int32
+	addr, asked := scriptedAs(t, func(req jute.ConnectRequest) int64 {
+		requested = append(requested, req.Timeout)
+		return req.SessionID + 1
+	}, func(jute.RequestHeader) (jute.Code, bool) { return jute.OK, true })
+	e := scriptedEnding("", addr)
+	require.ErrorIs(t, e.end(supervise.Now()), expire.ErrAnotherSession)
+	require.EqualValues(t, 1, asked.Load())
+	require.Equal(t, []int32{int32(e.Timeout.Milliseconds())}, requested)
+}
+
+// R125: servers that all need 1.5 s to respond: each attempt without a response leaves the next one
+// twice the time.
+func TestEnding_SlowServers_SessionIsEnded(t *testing.T) {
+	var addrs []string
+	for range 3 {
+		addr, _ := scripted(t, func(jute.RequestHeader) (jute.Code, bool) {
+			time.Sleep(1500 * time.Millisecond)
+			return jute.OK, true
+		})
+		addrs = append(addrs, addr)
+	}
+	require.NoError(t, scriptedEnding("", addrs...).end(supervise.Now()))
 }
 
 // R65: nor does who is not answered, more than a few times.

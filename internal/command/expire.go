@@ -32,11 +32,15 @@ Nothing protects the session's owner: servers derive a session's password from
 its id. And a holder whose session ends so is not told before the next one has
 the lock: no lease can know of it. That is what the fencing token is for.
 
+If the servers reject the end, the session lives on, and its owner's locks with
+it. If the owner is gone, it then expires after the longest timeout that the
+servers grant, 20 ticks unless set otherwise.
+
 Exit codes:
   0    the session is ended
   1    the servers know no such session
   122  no server could be reached
-  123  refused: credentials, a certificate
+  123  refused: credentials, a certificate, or a server that resumes no sessions
   125  wrong usage, or zklock itself failed`,
 		Example: `  zklock expire --yes --servers 127.0.0.1:2181 0x10000658c6e0000
   zklock ls --json /locks/nightly | jq -r '.[0].session' | xargs zklock expire --yes`,
@@ -63,7 +67,7 @@ Exit codes:
 			defer s.Close()
 			addr := s.Conn().Server()
 			was, err := expire.Session(func(timeout time.Duration) (net.Conn, error) { return c.dial(addr, timeout) }, int64(id),
-				func() (expire.Credentials, error) { return c.creds().forOne(time.Now().Add(expire.Timeout), addr) })
+				func(until time.Time) (expire.Credentials, error) { return c.creds().forOne(until, addr) })
 			switch {
 			case expire.Refused(err):
 				return exitf(exitRefused, "%s: %w", addr, err)

@@ -4,6 +4,8 @@ package command
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"os/exec"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	jute "github.com/zklock/zklock/internal/wire"
 	"github.com/zklock/zklock/internal/zkserver"
 )
 
@@ -104,4 +107,55 @@ func TestExpire_TLSAndCredentials(t *testing.T) {
 	require.Contains(t, p.stderr.String(), "authentication required")
 	p = start(t, func(c *exec.Cmd) { c.Env = append(c.Env, "ZKLOCK_AUTH=bob:other") }, args...)
 	require.Equal(t, 0, p.wait())
+}
+
+// R126: behind a proxy that opens a session for each connection, nothing is ended, and expire
+// reports that. The session that the proxy opened is closed.
+func TestExpire_ServerResumesNoSessions(t *testing.T) {
+	srv := server(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go opensSessions(c, srv.Addr())
+		}
+	}()
+	conn := client(t, 30*time.Second, srv.Addr())
+	_, _, err = conn.Exists("/")
+	require.NoError(t, err)
+	args := []string{"expire", "--yes", fmt.Sprintf("%#x", conn.SessionID()), "--servers"}
+	p := start(t, nil, append(args, l.Addr().String())...)
+	require.Equal(t, exitRefused, p.wait())
+	require.Contains(t, p.stderr.String(), "nothing was ended")
+	require.Empty(t, p.stdout.String())
+	require.Equal(t, 0, start(t, nil, append(args, srv.Addr())...).wait(), "it was still there")
+}
+
+// opensSessions connects a client to a server, and asks it for a new session instead of the
+// client's.
+func opensSessions(c net.Conn, server string) {
+	defer c.Close()
+	s, err := net.Dial("tcp", server)
+	if err != nil {
+		return
+	}
+	defer s.Close()
+	body, err := jute.ReadFrame(c, jute.MaxFrame)
+	if err != nil {
+		return
+	}
+	var req jute.ConnectRequest
+	req.Decode(jute.NewDecoder(body))
+	req.SessionID, req.Password = 0, make([]byte, 16)
+	_, _ = s.Write(jute.Frame(req))
+	go func() {
+		_, _ = io.Copy(s, c)
+		s.Close()
+	}()
+	_, _ = io.Copy(c, s)
 }

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
-	"os"
 	"time"
 
 	"github.com/zklock/zklock/internal/sasl"
@@ -24,8 +24,13 @@ type Credentials struct {
 // same, and does not keep it alive (F51). The server sees a client that has seen nothing, so that no server is too far behind to take
 // us in. With SASL there is no such write: the server's answers are needed first, because a server that wants SASL takes no close before it.
 //
-// there says that the server attached us. An error that is a wire.Code is the server's refusal. After any other error the
-// session may have ended, or not.
+// there reports that the server attached us. An error that is a wire.Code is the server's
+// rejection. With ErrAnotherSession the session was not reached, and the one that the server opened
+// is closed. After any other error the session may have ended, or not.
+//
+// Attaching also sets the session's timeout to the one in the request, as far as the server's
+// limits allow. If the server then rejects the close, the session lives on with that timeout. So
+// the request must not have a shorter timeout than the session's owner counts on.
 func Close(conn io.ReadWriter, session wire.ConnectRequest, creds Credentials) (there bool, err error) {
 	session.LastZxidSeen = 0
 	connect, end := wire.Frame(session), []byte(nil)
@@ -54,8 +59,16 @@ func Close(conn io.ReadWriter, session wire.ConnectRequest, creds Credentials) (
 			return true, err
 		}
 	}
-	return ended(conn)
+	there, err = ended(conn)
+	if answer.SessionID != session.SessionID {
+		return false, fmt.Errorf("the server opened session %#x instead: %w", uint64(answer.SessionID), ErrAnotherSession)
+	}
+	return there, err
 }
+
+// ErrAnotherSession is the error for a server that does not resume sessions, such as ClickHouse
+// Keeper or a proxy.
+var ErrAnotherSession = errors.New("it resumes no sessions, so nothing was ended; name a ZooKeeper server itself, or stop the session's client")
 
 const xidClose = 1 // the connection has one
 
@@ -87,6 +100,8 @@ const NoAnswer Outcome = "no answer"
 func OutcomeOf(there bool, err error) Outcome {
 	var refusal wire.Code
 	switch {
+	case errors.Is(err, ErrAnotherSession):
+		return "the server opened another session: it expires by itself"
 	case errors.As(err, &refusal):
 		return Outcome(fmt.Sprintf("refused with code %d: it expires by itself", refusal))
 	case err != nil:
@@ -107,51 +122,96 @@ func read(conn io.Reader, into interface{ Decode(*wire.Decoder) }) error {
 	return d.Err()
 }
 
-// Timeout bounds one attempt.
+// Timeout bounds Session, as far as dial and credentials keep to it.
 const Timeout = 10 * time.Second
+
+// FirstLimit is the time that a server has to respond to a first attempt. Further attempts have
+// longer.
+const FirstLimit = 250 * time.Millisecond
 
 // attempts bounds how often the client may take its session back before we give up.
 const attempts = 100
 
-// Session ends a session on the ensemble that the dialled server is part of: its ephemeral nodes are gone when it returns,
-// and its client learns of it when it next attaches. It returns false if the server did not know the session to begin with,
-// or makes passwords in a way of its own. credentials is for servers that do nothing without, and may be nil. It is asked for each
-// connection.
+// Session ends a session on the ensemble that the dialled server is part of: its ephemeral nodes
+// are gone when it returns, and its client learns of it when it next attaches. It returns false if
+// the server did not know the session to begin with, or makes passwords in a way of its own.
+// credentials is for servers that do nothing without, and may be nil. It is called for each
+// connection, with the time by which it has to return.
 //
-// A server wants a session's password before it closes it, and makes that from the session's id (ZooKeeper 3.4 to at
-// least 3.9). The client, whose connection our attaching cuts, may take the session back before the server says that it is
-// closed. The server then cuts our connection, and we go again.
-func Session(dial func(timeout time.Duration) (net.Conn, error), session int64, credentials func() (Credentials, error)) (was bool, err error) {
+// A server wants a session's password before it closes it, and makes that from the session's id
+// (ZooKeeper 3.4 to at least 3.9). The client, whose connection our attaching cuts, may take the
+// session back before the server says that it is closed. The server then cuts our connection, and
+// we try again.
+//
+// When several clients attach to a session and close it at the same time, ZooKeeper sometimes ends
+// it and sends one of them no response, although the connection stays open. So an attempt ends
+// after a short time without a response. The next attempt has twice that time, and the last one all
+// that is left of Timeout, because some servers are slow. A session that is gone after an attempt
+// without a response counts as one that we have ended.
+//
+// If the server rejects the close, the session lives on. We do not know the timeout that its owner
+// counts on, so we request the longest one that the servers grant. With a shorter one, the session
+// of an owner that is disconnected at that moment would expire before the owner's lease ends, and
+// two clients would hold the lock. With a longer one, the session of an owner that never reconnects
+// expires later.
+func Session(
+	dial func(timeout time.Duration) (net.Conn, error), session int64, credentials func(until time.Time) (Credentials, error),
+) (was bool, err error) {
 	if session == 0 {
 		return false, errors.New("expire session 0: there is no such session")
 	}
-	request := wire.ConnectRequest{Timeout: 10_000, SessionID: session, Password: wire.SessionPassword(session), HasReadOnly: true}
-	for try := range attempts {
+	failed := func(err error) (bool, error) {
+		return false, fmt.Errorf("expire session %#x: %w", uint64(session), err)
+	}
+	request := wire.ConnectRequest{Timeout: math.MaxInt32, SessionID: session, Password: wire.SessionPassword(session), HasReadOnly: true}
+	until, limit := time.Now().Add(Timeout), FirstLimit
+	for range attempts {
 		var creds Credentials
 		if credentials != nil {
-			if creds, err = credentials(); err != nil {
-				return try > 0, fmt.Errorf("expire session %#x: %w", uint64(session), err)
+			if creds, err = credentials(until); err != nil {
+				return failed(err)
 			}
 		}
-		var conn net.Conn
-		if conn, err = dial(Timeout); err != nil {
-			return try > 0, fmt.Errorf("expire session %#x: %w", uint64(session), err)
+		deadline := time.Now().Add(limit)
+		if until.Sub(deadline) < 2*limit { // the next attempt would have less time than it needs
+			deadline = until
 		}
-		_ = conn.SetDeadline(time.Now().Add(Timeout))
-		was, err = Close(conn, request, creds)
-		_ = conn.Close()
+		var there, sent bool
+		if there, sent, err = attempt(dial, deadline, request, creds); err == nil {
+			return was || there, nil
+		}
+		was = was || sent
+		late := !time.Now().Before(deadline)
 		switch {
-		case err == nil:
-			return was || try > 0, nil // what was cut before may have been the answer to the close
-		case Refused(err), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, wire.ErrFrameLength):
-			return try > 0, fmt.Errorf("expire session %#x: %w", uint64(session), err)
+		case late && deadline.Equal(until), !late && !sent:
+			return failed(err)
+		case Refused(err), errors.Is(err, wire.ErrFrameLength):
+			return failed(err)
+		case late:
+			limit *= 2
 		}
 	}
-	return true, fmt.Errorf("expire session %#x: %d attempts without an answer: %w", uint64(session), attempts, err)
+	return failed(fmt.Errorf("%d attempts without a response: %w", attempts, err))
 }
 
-// Refused says of an error of Session that the server answered, and wants other credentials.
+// attempt attaches to the session and closes it. sent reports whether there was a connection to do
+// that on.
+func attempt(
+	dial func(time.Duration) (net.Conn, error), deadline time.Time, session wire.ConnectRequest, creds Credentials,
+) (there, sent bool, err error) {
+	conn, err := dial(max(time.Until(deadline), 1)) // 0 would be no limit
+	if err != nil {
+		return false, false, err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(deadline)
+	there, err = Close(conn, session, creds)
+	return there, true, err
+}
+
+// Refused reports of an error of Session that the server responded and will not end the session: it
+// wants other credentials, or it resumes no sessions.
 func Refused(err error) bool {
 	return errors.Is(err, wire.AuthFailed) || errors.Is(err, wire.AuthRequired) || errors.Is(err, wire.NoAuth) ||
-		errors.Is(err, sasl.ErrFailed)
+		errors.Is(err, sasl.ErrFailed) || errors.Is(err, ErrAnotherSession)
 }

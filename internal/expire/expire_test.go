@@ -52,6 +52,27 @@ func TestSession_SaysWhetherItWasThere(t *testing.T) {
 	}
 }
 
+// R125: ZooKeeper does not respond to each client that closes a session when others do so, too.
+func TestSession_SeveralAtOnce_AllReturn(t *testing.T) {
+	addr := zkserver.Single(t).Addr()
+	for range 50 {
+		c, err := rawzk.Dial(addr)
+		require.NoError(t, err)
+		require.NoError(t, c.Connect(wire.ConnectRequest{Timeout: 10_000}))
+		errs := make(chan error, 3)
+		for range cap(errs) {
+			go func() {
+				_, err := expire.Session(to(addr), c.Session.SessionID, nil)
+				errs <- err
+			}()
+		}
+		for range cap(errs) {
+			require.NoError(t, <-errs)
+		}
+		require.NoError(t, c.Close())
+	}
+}
+
 // The answer to the attaching can get lost, when the client takes its session back at that moment, although the server did
 // what it was asked.
 func TestSession_AnswerLost_ItWasThere(t *testing.T) {
@@ -123,8 +144,8 @@ func TestSession_NothingHeard_IsEnded(t *testing.T) {
 	}
 }
 
-func digest(credentials string) func() (expire.Credentials, error) {
-	return func() (expire.Credentials, error) {
+func digest(credentials string) func(time.Time) (expire.Credentials, error) {
+	return func(time.Time) (expire.Credentials, error) {
 		return expire.Credentials{Auths: []wire.AuthRequest{{Scheme: "digest", Auth: []byte(credentials)}}}, nil
 	}
 }
@@ -137,7 +158,7 @@ func TestSession_SASL(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, c.Connect(wire.ConnectRequest{Timeout: 10_000}))
 		asked := 0
-		was, err := expire.Session(to(srv.Addr()), c.Session.SessionID, func() (creds expire.Credentials, err error) {
+		was, err := expire.Session(to(srv.Addr()), c.Session.SessionID, func(time.Time) (creds expire.Credentials, err error) {
 			if asked++; password != "" {
 				creds.SASL, err = sasl.DigestMD5(secret.Of([]byte("ann")), secret.Of([]byte(password))).Start(t.Context(), srv.Addr())
 			}
@@ -158,6 +179,6 @@ func TestSession_SASL(t *testing.T) {
 		c.Close()
 	}
 	require.Empty(t, srv.Sessions())
-	_, err := expire.Session(to(srv.Addr()), 1, func() (expire.Credentials, error) { return expire.Credentials{}, io.ErrNoProgress })
+	_, err := expire.Session(to(srv.Addr()), 1, func(time.Time) (expire.Credentials, error) { return expire.Credentials{}, io.ErrNoProgress })
 	require.ErrorIs(t, err, io.ErrNoProgress, "a mechanism that cannot begin")
 }

@@ -369,6 +369,7 @@ func TestTap_GivenUpSession_IsEndedAndTheClientToldSo(t *testing.T) {
 		{"refused", [][]byte{granted, reply(1, 9, -124)}, "refused"},
 		{"credentials refused, and the connection closed", [][]byte{granted, reply(wire.XidAuth, 0, -115)}, "refused"},
 		{"gone already", [][]byte{expired}, "it was gone"},
+		{"another session (R126)", [][]byte{connectAnswer(10_000, 0x78), reply(wire.XidAuth, 0, 0), reply(1, 9, 0)}, "the server opened another session"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

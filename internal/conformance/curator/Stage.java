@@ -87,7 +87,7 @@ final class Stage {
         List<ConnectionState> seen = states.get(name);
         int before = seen.size();
         CountDownLatch connected = new CountDownLatch(1);
-        ZooKeeper killer = new ZooKeeper(address, 10_000, event -> {
+        ZooKeeper killer = new ZooKeeper(address, victim.getSessionTimeout(), event -> {
             if (event.getState() == Watcher.Event.KeeperState.SyncConnected) {
                 connected.countDown();
             }
