@@ -16,6 +16,10 @@ func (a *attempt) follow() error {
 	for {
 		a.sayIfLong()
 		var err error
+		if next := a.walk.Next; a.queued && (next == queue.ToReadRecord || next == queue.ToWriteRecord || next == queue.ToGrant) {
+			// No client is ahead any more, and no server may respond to what comes before the grant.
+			a.d.table.behind(a.acquisition, position{node: a.node})
+		}
 		switch a.walk.Next {
 		case queue.ToList:
 			err = a.listQueue()
@@ -30,9 +34,6 @@ func (a *attempt) follow() error {
 		case queue.ToAwait:
 			err = a.await()
 		case queue.ToGrant:
-			if a.queued { // nobody is ahead any more, and the grant may wait for the lease
-				a.d.table.behind(a.acquisition, position{node: a.node})
-			}
 			return a.recipe.front(a)
 		case queue.ToQueueAgain:
 			return errRequeue

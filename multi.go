@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/zklock/zklock/internal/queue"
@@ -318,9 +319,9 @@ func (l member) enter(ctx context.Context, wait time.Duration, p *part) (*Hold, 
 		ctx = context.WithValue(ctx, waitKey{}, w)
 	}
 	if l.canOpen(ctx) {
-		waited := false
-		h, err := l.in.enterAs(ctx, asker{}, op, min(wait, waitIn(ctx, l.in.root.path).left()), opened{l.in.recipe, p, &waited})
-		if wait > 0 && (h != nil || waited) { // a wait in vain is a wait, too
+		var ahead atomic.Bool
+		h, err := l.in.enterAs(ctx, asker{}, op, min(wait, waitIn(ctx, l.in.root.path).left()), opened{l.in.recipe, p, &ahead})
+		if waited := ahead.Load(); wait > 0 && (h != nil || waited) { // a wait in vain is a wait, too
 			l.in.root.note(func(n *rootNotes) { n.waits = waited })
 		}
 		return h, err

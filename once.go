@@ -214,10 +214,11 @@ func (o *marking) run(work context.Context, f func(ctx context.Context, hold *Ho
 			w = w.Proved(found)
 		case queue.OnceWork:
 			if err = ctx.Err(); err == nil {
+				ran = true // also if f does not return
 				if err := f(work, o.h); err != nil {
 					return true, err
 				}
-				ran, err = true, o.h.Err()
+				err = o.h.Err()
 				ctx, end = o.h.lasting(work)
 			}
 			w = w.Worked()

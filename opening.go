@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/zklock/zklock/internal/clock"
@@ -249,8 +250,8 @@ func (o *opening) awaitGone(most time.Duration) {
 // opened is the recipe of a lock that may be in an opening, and is otherwise the lock's own.
 type opened struct {
 	recipe
-	part   *part // nil if the lock is taken by itself
-	waited *bool // is set when somebody is ahead
+	part   *part        // nil if the lock is taken by itself
+	waited *atomic.Bool // is set when somebody is ahead, perhaps after the call has left
 }
 
 // before goes to the front with the node that is made. It returns errRequeue if there is none, and after what sends the lock's own recipe
@@ -270,7 +271,7 @@ func (r opened) before(a *acquisition) error {
 
 // behind is the lock's own, and first drops what comes later in the order.
 func (r opened) behind(a *attempt, at position) error {
-	*r.waited = true
+	r.waited.Store(true)
 	if r.part != nil {
 		r.part.dropLater()
 	}

@@ -110,40 +110,50 @@ func TestVirtual_Do_TwoLocksLost_BothAreReported(t *testing.T) {
 }
 
 // ErrNotAcquired reports that a client is ahead. When the last report of a server is another one, a
-// call whose time is over returns ErrNotConnected: the client ahead has released, and no server
-// confirms the lease for the grant; or our node is gone, and no server responds to the next create
-// (R108).
+// call whose time is over returns ErrNotConnected: the client ahead has released, or the lock-delay
+// is over, and no server responds to the requests before the grant; or our node is gone, and no
+// server responds to the next create (R108).
 func TestVirtual_Do_WaitAtMost_NotKnownIsNotNotAcquired(t *testing.T) {
-	for name, change := range map[string]func(v *virtual, s *zklock.Session, holder *zklock.Hold){
-		"the client ahead released": func(v *virtual, s *zklock.Session, holder *zklock.Hold) {
-			v.srv.Inject(zktest.Before(zktest.AnyOp).Session(s.SessionID()).Hold())
-			require.NoError(v.t, holder.Release(v.t.Context()))
-		},
-		"our node is gone": func(v *virtual, s *zklock.Session, holder *zklock.Hold) {
-			v.srv.Inject(zktest.Before(zktest.Create).Session(s.SessionID()).Hold())
-			require.NoError(v.t, v.srv.Delete("/job/"+without(v.srv.Children("/job"), base(holder.Node()))[0]))
-		},
-		"our session is gone": func(v *virtual, s *zklock.Session, holder *zklock.Hold) {
-			v.srv.Inject(zktest.Before(zktest.Create).Hold())
-			require.True(v.t, v.srv.ExpireSession(s.SessionID()))
-		},
-	} {
+	hold := func(v *virtual, at zktest.Fault) { v.srv.Inject(at.Hold()) }
+	test := func(name string, change func(v *virtual, s, holders *zklock.Session, holder *zklock.Hold), opts ...zklock.MutexOption) {
 		t.Run(name, func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
-				holder := acquire(t, newMutex(t, v.connect(), "/job"))
-				s := v.connect()
-				m, done := newMutex(t, s, "/job"), make(chan error)
+				holders, s := v.connect(), v.connect()
+				holder := acquire(t, newMutex(t, holders, "/job", opts...))
+				m, done := newMutex(t, s, "/job", opts...), make(chan error)
 				go func() {
 					done <- m.Do(t.Context(), func(context.Context, *zklock.Hold) error { return errors.New("it was granted") }, zklock.WaitAtMost(time.Minute))
 				}()
 				time.Sleep(56 * time.Second)
-				change(v, s, holder)
+				change(v, s, holders, holder)
 				err := <-done
 				require.ErrorIs(t, err, zklock.ErrNotConnected)
 				require.NotErrorIs(t, err, zklock.ErrNotAcquired)
 			})
 		})
 	}
+	for name, change := range map[string]func(v *virtual, s, holders *zklock.Session, holder *zklock.Hold){
+		"the client ahead released": func(v *virtual, s, _ *zklock.Session, holder *zklock.Hold) {
+			hold(v, zktest.Before(zktest.AnyOp).Session(s.SessionID()))
+			require.NoError(v.t, holder.Release(v.t.Context()))
+		},
+		"our node is gone": func(v *virtual, s, _ *zklock.Session, holder *zklock.Hold) {
+			hold(v, zktest.Before(zktest.Create).Session(s.SessionID()))
+			require.NoError(v.t, v.srv.Delete("/job/"+without(v.srv.Children("/job"), base(holder.Node()))[0]))
+		},
+		"our session is gone": func(v *virtual, s, _ *zklock.Session, _ *zklock.Hold) {
+			hold(v, zktest.Before(zktest.Create))
+			require.True(v.t, v.srv.ExpireSession(s.SessionID()))
+		},
+	} {
+		test(name, change)
+		test(name+", with a lock-delay", change, zklock.WithLockDelay(time.Second))
+	}
+	test("the lock-delay is over", func(v *virtual, s, holders *zklock.Session, _ *zklock.Hold) {
+		require.True(v.t, v.srv.ExpireSession(holders.SessionID()))
+		time.Sleep(500 * time.Millisecond)
+		hold(v, zktest.Before(zktest.AnyOp).Session(s.SessionID()))
+	}, zklock.WithLockDelay(time.Second))
 }
 
 // WaitAtMost bounds the wait, to the moment, and not the work. Its error says whether somebody was ahead or no server answered.

@@ -252,6 +252,23 @@ func TestVirtual_Multi_WaitedInVain_MakesNoNodesInVain(t *testing.T) {
 	})
 }
 
+// The response to the create arrives when the call has left. What it shows of the queue then is not
+// read without a lock, which the race detector checks: it depends on chance that there is anything
+// to read, so there are several rounds.
+func TestVirtual_Multi_ResponseAfterTheWait_NoRace(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		m := newMulti(t, newMutex(t, v.connect(), "/job/a"))
+		ahead := acquire(t, newMutex(t, v.connect(), "/job/a"))
+		for range 20 {
+			v.srv.Inject(zktest.After(zktest.Create).Delay(2 * time.Second).Once())
+			err := m.Do(context.Background(), func(context.Context, *zklock.MultiHold) error { return nil }, zklock.WaitAtMost(time.Second))
+			require.ErrorIs(t, err, zklock.ErrNotConnected)
+			time.Sleep(5 * time.Second)
+		}
+		release(t, ahead)
+	})
+}
+
 // I4, I8: a try takes all or none, in one flight and one deletion, and says which lock is taken. It is in nobody's way: who waits for that
 // lock gets it next. The next try looks first.
 func TestVirtual_Multi_Try_OneIsTaken_LeavesNothing(t *testing.T) {

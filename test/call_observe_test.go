@@ -304,7 +304,7 @@ func TestVirtual_Observe_EventLost(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		const path = "/job/e"
 		s := v.connect()
-		late := s.Timeout() + 5*time.Second // off the beat of those looks
+		late := s.Timeout() + 3*time.Second // no change is at the instant of a look, each 10 s
 		o := v.observe(newElection(t, s, path, "o"))
 		lost := func(event zktest.EventType, path string, change func(), want ...string) {
 			t.Helper()

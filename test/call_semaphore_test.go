@@ -303,6 +303,7 @@ func TestVirtual_Semaphore_MostPermits(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		sem := newSemaphore(t, v.connect(), semPath, math.MaxInt32)
 		h := acquire(t, sem.Permits(2))
+		synctest.Wait() // for the deletion of its node in the queue, after the grant
 		holders, waiters, err := sem.Participants(t.Context())
 		require.NoError(t, err)
 		require.Len(t, holders, 2)

@@ -74,6 +74,24 @@ func TestVirtual_MinHold_SessionGivenUp_IsEnded(t *testing.T) {
 	})
 }
 
+// R116, F22: the server is away for longer than the session timeout, and then gives the session its
+// whole time again. The client has given it up, and ends it when the server is back: the node of a
+// minimum hold keeps nobody waiting.
+func TestVirtual_MinHold_ServerAwayForLong_SessionIsEnded(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		long := zklock.WithSessionTimeout(20 * time.Second)
+		h := acquire(t, newMutex(t, v.connect(long), "/job", zklock.WithMinHold(time.Hour)))
+		release(t, h)
+		time.Sleep(time.Minute)
+		v.srv.Stop()
+		time.Sleep(time.Minute)
+		require.NoError(t, v.srv.Start())
+		time.Sleep(4 * time.Second)
+		_, ok := v.srv.Stat(h.Node())
+		require.False(t, ok)
+	})
+}
+
 // READ is taken from the node of a minimum hold. It lasts to its end, and then the node is deleted
 // and a waiter of the same Session is granted.
 func TestVirtual_MinHold_NodeNotReadable_LastsToTheEnd(t *testing.T) {

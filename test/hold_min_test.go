@@ -208,6 +208,18 @@ func TestVirtual_MinHold_NotUsed_GoesAtOnce(t *testing.T) {
 	})
 }
 
+// The function of Once panics: it has run all the same, so the node stays.
+func TestVirtual_MinHold_Once_FunctionPanics_Stays(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		m := newMutex(t, v.connect(), "/job", zklock.WithMinHold(minHold))
+		require.PanicsWithValue(t, "the work", func() {
+			_, _ = m.Once(within(t, time.Hour), "day", func(context.Context, *zklock.Hold) error { panic("the work") })
+		})
+		synctest.Wait()
+		require.Len(t, v.srv.Children("/job"), 1)
+	})
+}
+
 // The function of Do, Multi.Do or Once is not called, or the call that got the lock does not
 // return: the nodes of what was granted are deleted at once.
 func TestVirtual_MinHold_FunctionNotCalled_GoesAtOnce(t *testing.T) {

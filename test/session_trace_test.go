@@ -173,15 +173,14 @@ func TestVirtual_Trace_SeveralHandles_OneLossAndOneLast(t *testing.T) {
 					require.NoError(t, err)
 					again <- h
 				}()
-				time.Sleep(time.Second)
+				time.Sleep(time.Second / 2) // between two heartbeats
 				want, reason := []string{}, ": "
 				if isLost {
 					reason = ": node_deleted"
 					require.NoError(t, v.srv.Delete(granted.Node()))
-					<-granted.Lost()
 					want = append(want, "lost mutex /job after 2s"+reason)
 				}
-				time.Sleep(time.Second)
+				time.Sleep(3 * time.Second / 2)
 				require.Equal(t, isLost, granted.Release(t.Context()) != nil)
 				overrun := func(d time.Duration) string {
 					if !isLost {
@@ -199,6 +198,35 @@ func TestVirtual_Trace_SeveralHandles_OneLossAndOneLast(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The last HoldEnd is of a handle that was released before another one. It reports how long the lock
+// was held, to the end of the other handle.
+func TestVirtual_Trace_LastEndOfTheFirstReleased_HeldToTheLastRelease(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var last []zklock.HoldInfo
+		s := v.connect(zklock.WithTrace(&zklock.Trace{
+			AcquireEnd: func(ctx context.Context, a zklock.AcquireEndInfo) {
+				if a.Reentered {
+					require.NoError(t, a.Hold.Release(ctx))
+					time.Sleep(time.Minute)
+				}
+			},
+			HoldEnd: func(_ context.Context, h zklock.HoldInfo) {
+				if h.Last {
+					last = append(last, h)
+				}
+			},
+		}))
+		m := newMutex(t, s, "/job")
+		granted := acquire(t, m)
+		time.AfterFunc(time.Second, func() { release(t, granted) })
+		again := acquireIn(t, granted.Context(), m)
+		require.Len(t, last, 1)
+		require.Equal(t, again, last[0].Hold)
+		require.Equal(t, granted, last[0].First)
+		require.Equal(t, time.Second, last[0].Held)
+	})
 }
 
 // The word for metrics is that of what the caller got.

@@ -150,6 +150,20 @@ func TestMetrics_ReentryTracedLate_CountsOnce(t *testing.T) {
 	})
 }
 
+// The last handle of a hold has another name: the hold ends under the name of its grant.
+func TestMetrics_ReentryUnderAnotherName_EndsTheHold(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, sc *scene) {
+		tel := sc.telemetry()
+		s := sc.connect(tel.Option())
+		outer := sc.acquire(t.Context(), sc.mutex(s, "/job", zklock.WithName("outer")))
+		inner := sc.acquire(outer.Context(), sc.mutex(s, "/job", zklock.WithName("inner")))
+		sc.release(outer)
+		sc.release(inner)
+		require.Equal(t, map[string]float64{"kind=mutex,lock=outer": 1}, sc.numbers().of("hold.duration"))
+		require.Zero(t, zklockotel.Remembered(tel))
+	})
+}
+
 // The gauges are the Session's numbers as they are when somebody collects, and go with the Session.
 func TestMetrics_Gauges(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, sc *scene) {

@@ -35,9 +35,9 @@ func (t *Telemetry) opFrom(ctx context.Context) *op {
 
 // hold is a hold whose handles are not all released.
 type hold struct {
-	first    *zklock.Hold      // its first handle, which may have been released
-	span     trace.SpanContext // of that
-	election string            // the lock attribute, if it is a leadership
+	first      *zklock.Hold      // its first handle, which may have been released
+	span       trace.SpanContext // of that
+	lock, kind string            // its attributes: the last handle may be of another name
 }
 
 // isLost reports whether the hold was lost. Err compares the clock with the lease, and Lost is that
@@ -137,10 +137,7 @@ func (t *Telemetry) got(lock string, a zklock.AcquireEndInfo, o *op) trace.SpanC
 	if a.Reentered {
 		return t.mu.holds[a.First].span
 	}
-	h := hold{first: a.First, span: o.span.SpanContext()}
-	if a.Kind == election {
-		h.election = lock
-	}
+	h := hold{first: a.First, span: o.span.SpanContext(), lock: lock, kind: a.Kind}
 	t.mu.holds[a.First] = h
 	return h.span
 }
@@ -156,13 +153,16 @@ func (t *Telemetry) holdEnd(ctx context.Context, h zklock.HoldInfo) {
 	ctx = trace.ContextWithSpan(ctx, o.span)
 	if h.Last {
 		t.mu.Lock()
+		held, isNoted := t.mu.holds[h.First]
 		delete(t.mu.holds, h.First)
 		t.mu.Unlock()
 		defer t.letGo()
-		lock := t.series.name(h.AcquireInfo)
-		t.inst.held.Record(ctx, h.Held.Seconds(), t.series.of(key{lock: lock, kind: h.Kind}))
+		if !isNoted { // another trace ended the goroutine in AcquireEnd
+			held = hold{lock: t.series.name(h.AcquireInfo), kind: h.Kind}
+		}
+		t.inst.held.Record(ctx, h.Held.Seconds(), t.series.of(key{lock: held.lock, kind: held.kind}))
 		if h.Reason != "" {
-			t.inst.overrun.Record(ctx, h.Overrun.Seconds(), t.series.of(key{lock: lock}))
+			t.inst.overrun.Record(ctx, h.Overrun.Seconds(), t.series.of(key{lock: held.lock}))
 		}
 	}
 	if !o.span.IsRecording() {

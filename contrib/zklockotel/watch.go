@@ -190,8 +190,8 @@ func (t *Telemetry) leaders() map[string]int64 {
 		if h.first.Err() == nil { // it compares the clock with the lease
 			n = 1
 		}
-		if h.election != "" {
-			leads[h.election] = max(leads[h.election], n)
+		if h.kind == election {
+			leads[h.lock] = max(leads[h.lock], n)
 		}
 	}
 	return leads

@@ -171,6 +171,23 @@ func TestVirtual_Reentered_CountsOnce(t *testing.T) {
 	}
 }
 
+// The last handle of a hold has another name: the hold ends all the same, under the name of its
+// grant.
+func TestVirtual_ReentryUnderAnotherName_EndsTheHold(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		s := v.connect()
+		outer := acquire(t, newMutex(t, s, "/job", zklock.WithName("outer")))
+		inner := acquireIn(t, outer.Context(), newMutex(t, s, "/job", zklock.WithName("inner")))
+		release(t, outer)
+		time.Sleep(time.Minute)
+		release(t, inner)
+		now := v.shown()
+		require.Zero(t, now.sum("zklock_longest_hold_seconds"))
+		require.Equal(t, 1.0, now[`zklock_hold_duration_seconds_count{kind="mutex",lock="outer"}`])
+		require.Equal(t, 1.0, now.sum("zklock_hold_duration_seconds_count"))
+	})
+}
+
 // A trace before this one may keep AcquireEnd of a re-entry back until the handle that it re-enters
 // is released, or lost and released. The hold counts once all the same, for as long as it lasts.
 func TestVirtual_ReentryTracedLate_CountsOnce(t *testing.T) {

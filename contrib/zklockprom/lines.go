@@ -112,7 +112,13 @@ func (m *Metrics) holdEnd(_ context.Context, i zklock.HoldInfo) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l := m.lineLocked(i.AcquireInfo)
-	delete(l.holds, i.First)
+	for _, other := range m.lines { // the last handle may have re-entered the lock under another name
+		if _, ok := other.holds[i.First]; ok {
+			l = other
+			delete(l.holds, i.First)
+			break
+		}
+	}
 	l.held.Observe(i.Held.Seconds())
 	if i.Reason != "" {
 		l.overrun.Observe(i.Overrun.Seconds())

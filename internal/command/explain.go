@@ -62,7 +62,7 @@ func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, r re
 func (o *runOptions) explainWait(ctx context.Context, s *zklock.Session, r recipe, err error, w errWaited) error {
 	var e *zklock.Error
 	if !errors.As(err, &e) || e.Place == 0 {
-		return exitf(exitNoServer, "%s: not acquired: %w, and no server has reported the queue", o.path, w)
+		return exitf(exitNoServer, "%s: not acquired: %w, and it is not known whether another client holds the lock", o.path, w)
 	}
 	stood := e.Predecessor != ""
 	l, lerr := o.look(ctx, s, r, o.ours)

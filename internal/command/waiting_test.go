@@ -138,9 +138,9 @@ func TestRun_WaitIsOver_121OnlyIfAServerHasReportedAClientAhead(t *testing.T) {
 		code   int
 		says   string
 	}{
-		"it freezes at the create":        {recipeFlags{}, []zktest.Fault{zktest.Before(zktest.Create).FreezeFor(time.Minute).Once()}, false, exitNoServer, "not acquired: gave up after 6s, and no server has reported the queue"},
-		"it does not respond to creates":  {recipeFlags{}, []zktest.Fault{zktest.Before(zktest.Create).Hold()}, false, exitNoServer, "not acquired: gave up after 6s, and no server has reported the queue"},
-		"it responds to the create alone": {recipeFlags{}, []zktest.Fault{zktest.Before(zktest.GetChildren).Hold()}, false, exitNoServer, "not acquired: gave up after 6s, and no server has reported the queue"},
+		"it freezes at the create":        {recipeFlags{}, []zktest.Fault{zktest.Before(zktest.Create).FreezeFor(time.Minute).Once()}, false, exitNoServer, "not acquired: gave up after 6s, and it is not known whether another client holds the lock"},
+		"it does not respond to creates":  {recipeFlags{}, []zktest.Fault{zktest.Before(zktest.Create).Hold()}, false, exitNoServer, "not acquired: gave up after 6s, and it is not known whether another client holds the lock"},
+		"it responds to the create alone": {recipeFlags{}, []zktest.Fault{zktest.Before(zktest.GetChildren).Hold()}, false, exitNoServer, "not acquired: gave up after 6s, and it is not known whether another client holds the lock"},
 		"it closes the connection":        {recipeFlags{}, []zktest.Fault{zktest.Before(zktest.Create).Close()}, false, exitNoServer, ""},
 		"a client holds":                  {recipeFlags{}, nil, true, exitNotAcquired, "held by"},
 		"a client has the permits":        {recipeFlags{semaphore: 1, permits: 1}, nil, true, exitNotAcquired, "held by"},
