@@ -365,9 +365,10 @@ func WithRevocation(f func(*Hold)) MutexOption {
 // Release returns as soon as the servers have confirmed that the node exists. From then on the
 // Session does not hold the lock: Held is false, and the same owner queues behind the node like
 // every caller. For other clients the node still holds: Participants shows it, and Hold.Check and
-// CheckSequencer find it, because no client has had the lock since. No caller relies on it, so the
-// end of the lease does not end it. It is deleted when d is over, and before that by another
-// client, by Session.Close or with its ZooKeeper session: a process that is to keep other clients
+// CheckSequencer find it, because no client has had the lock since. No caller relies on it, so it
+// is not under the lease; but if the Session holds something else in an outage, the end of that
+// lease ends the ZooKeeper session, and this node with it. The node is deleted when d is over, and
+// before that by another client, by Session.Close or with its ZooKeeper session: a process that is to keep other clients
 // off must not end before. If the function of Do, Multi.Do or Once was not called, or a Multi did
 // not get another lock, the node is deleted at the release. The option is for NewMutex alone.
 func WithMinHold(d time.Duration) MutexOption {
