@@ -54,7 +54,7 @@ func newSessionOptions(opts []Option) sessionOptions {
 		logger:        slog.Default(),
 		maxLockNodes:  10_000,
 		juteMaxBuffer: wire.MaxFrame,
-		dial:          dial.Config{Lookup: net.DefaultResolver.LookupHost},
+		dial:          dial.Config{Lookup: net.DefaultResolver.LookupHost, Connect: new(net.Dialer).DialContext},
 	}
 	for _, opt := range opts {
 		if opt == nil {

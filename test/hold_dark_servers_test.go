@@ -231,8 +231,9 @@ func TestVirtual_WaitersServerGoesDark_IsLeft(t *testing.T) {
 	})
 }
 
-// F41, R109: the one server stands still for longer than two heartbeats. The Session leaves it, because its address may be of several
-// servers, and is attached again soon after the server goes on. That loses no hold that it would not have lost otherwise.
+// F41, R109: the only server stands still for longer than two heartbeats. The Session leaves it, because
+// its address may be of several servers, and is attached again soon after the server goes on. No hold is
+// lost that the lease would have kept.
 func TestVirtual_OneServer_StandsStill_HoldStands(t *testing.T) {
 	for _, still := range []time.Duration{10 * time.Second, 15 * time.Second, 20 * time.Second, 25 * time.Second} {
 		for phase := range 12 {

@@ -1,11 +1,16 @@
 package zklock_test
 
-// These tests freeze servers that go on accepting connections, and servers that share one address or one name: the Session finds a
-// server that responds in time, and keeps its holds.
+// These tests freeze servers whose machines go on accepting connections, and servers that share one
+// address or one name: the Session finds a server that responds in time, and keeps its holds.
 
 import (
+	"context"
 	"net"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,6 +32,7 @@ type frozen struct {
 	mu     sync.Mutex
 	frozen map[string]bool
 	dialed string // the last server to which a connection was made
+	named  string // the address that the name server gives first
 }
 
 func inTheFrost(t *testing.T, n int, run func(t *testing.T, f *frozen)) {
@@ -74,8 +80,9 @@ func (f *frozen) last() string {
 	return f.dialed
 }
 
-// R109, F41: one address is a load balancer's, of all servers. One heartbeat after a server has stopped responding, the balancer sends
-// new connections to the others. The Session leaves the server in time, although it has no other address, and loses no hold.
+// R109, F41: one address is a load balancer's, of all servers. One heartbeat after a server has stopped
+// responding, the balancer sends new connections to the others. The Session leaves the server in time,
+// although it has no other address, and loses no hold.
 func TestVirtual_OneAddressForAllServers_OneStops_NoHoldIsLost(t *testing.T) {
 	for _, timeout := range []time.Duration{10 * time.Second, 15 * time.Second, 30 * time.Second} {
 		lost := 0
@@ -114,4 +121,109 @@ func TestVirtual_OneAddressForAllServers_OneStops_NoHoldIsLost(t *testing.T) {
 		t.Logf("T = %v: %d of %d holds lost", timeout, lost, phases)
 		require.Zero(t, lost, "R109: T = %v", timeout)
 	}
+}
+
+// R110, F17, F41: of five servers two freeze that still accept connections: the one that the Session is
+// attached to, and the one that it tries next. The second costs as little time as one that drops packets.
+func TestVirtual_TwoServersFreeze_NoHoldIsLost(t *testing.T) {
+	for _, timeout := range []time.Duration{10 * time.Second, 15 * time.Second, 30 * time.Second} {
+		lost := 0
+		const phases = 40
+		for phase := range phases {
+			inTheFrost(t, 5, func(t *testing.T, f *frozen) {
+				var second sync.Once
+				var frost atomic.Bool
+				leader := f.ens.Leader().Addr()
+				dial := func(network, addr string, timeout time.Duration) (net.Conn, error) {
+					if addr == leader { // as with leaderServes=no
+						return nil, syscall.ECONNREFUSED
+					}
+					if frost.Load() {
+						second.Do(func() { f.freeze(addr) })
+					}
+					return f.dial(network, addr, timeout)
+				}
+				s := hooked(t, hook.Session{}, strings.Join(f.ens.Addrs(), ","), zklock.WithDialer(dial), zklock.WithSessionTimeout(timeout))
+				h := acquire(t, newMutex(t, s, "/job"))
+				time.Sleep(time.Minute + time.Duration(phase)*timeout/10/phases*3) // virtual, as all here
+				f.freeze(f.last())
+				frost.Store(true)
+				time.Sleep(3 * timeout)
+				require.Len(t, f.frozen, 2)
+				if h.Err() != nil {
+					lost++
+					return
+				}
+				release(t, h)
+			})
+		}
+		t.Logf("T = %v: %d of %d holds lost", timeout, lost, phases)
+		require.Zero(t, lost, "R110: T = %v", timeout)
+	}
+}
+
+// R110, F17: one name has the addresses of five servers, as a headless Service has. The first of them is
+// frozen and accepts, and the server of a holder restarts. The Session tries each address once, so it is
+// back after one heartbeat.
+func TestVirtual_NameOfFiveServers_FirstIsFrozen_HoldStands(t *testing.T) {
+	for _, timeout := range []time.Duration{10 * time.Second, 30 * time.Second} {
+		inTheFrost(t, 5, func(t *testing.T, f *frozen) {
+			s := f.ofOneName(timeout, f.ens.Addrs())
+			h := acquire(t, newMutex(t, s, "/job"))
+			own := f.last()
+			time.Sleep(time.Minute) // virtual, as all here
+			for _, addr := range f.ens.Addrs() {
+				if addr != own && addr != f.ens.Leader().Addr() {
+					f.freeze(addr)
+					f.first(addr)
+					break
+				}
+			}
+			began := time.Now()
+			f.ens.DropConnection(s.SessionID())
+			synctest.Wait()
+			for !s.State().Attached() && h.Err() == nil {
+				time.Sleep(10 * time.Millisecond)
+			}
+			t.Logf("T = %v: attached again after %v", timeout, time.Since(began))
+			require.NoError(t, h.Err())
+			require.Less(t, time.Since(began), timeout/10+time.Second/2, "R110: T = %v", timeout)
+		})
+	}
+}
+
+// ofOneName connects to one name for several servers.
+func (f *frozen) ofOneName(timeout time.Duration, addrs []string, opts ...zklock.Option) *zklock.Session {
+	f.t.Helper()
+	f.first("")
+	hooks := hook.Session{
+		Lookup: func(context.Context, string) (hosts []string, err error) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			for _, addr := range addrs {
+				host, _, err := net.SplitHostPort(addr)
+				if err != nil {
+					return nil, err
+				}
+				if addr == f.named {
+					hosts = slices.Insert(hosts, 0, host)
+				} else {
+					hosts = append(hosts, host)
+				}
+			}
+			return hosts, nil
+		},
+		Connect: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			deadline, _ := ctx.Deadline()
+			return f.dial(network, addr, time.Until(deadline))
+		},
+	}
+	return hooked(f.t, hooks, "zk.test:2181", append([]zklock.Option{zklock.WithSessionTimeout(timeout)}, opts...)...)
+}
+
+// first has the name server give an address first.
+func (f *frozen) first(addr string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.named = addr
 }
