@@ -18,7 +18,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/certs"
 	"github.com/zklock/zklock/internal/hook"
+	"github.com/zklock/zklock/internal/testca"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -226,4 +228,41 @@ func (f *frozen) first(addr string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.named = addr
+}
+
+// R110: a handshake that takes longer than one heartbeat interval, because of the way or of the server, is
+// given more time in the next lap. So the Session connects, and is attached again in the same session.
+func TestVirtual_SlowHandshake_IsGivenMoreTime(t *testing.T) {
+	const timeout = 20 * time.Second // the first lap gives TLS 2 s, and then the handshake 2 s
+	slow := func(v *virtual, connect func() *zklock.Session) {
+		began := time.Now()
+		s := connect()
+		v.t.Logf("connected after %v", time.Since(began))
+		require.Greater(v.t, time.Since(began), 5*time.Second, "more than one lap, or this shows nothing")
+		id := s.SessionID()
+		time.Sleep(time.Minute)
+		v.srv.DropConnection(id)
+		time.Sleep(15 * time.Second)
+		require.Equal(v.t, zklock.Reconnected, s.State())
+		require.Equal(v.t, id, s.SessionID())
+		release(v.t, acquire(v.t, newMutex(v.t, s, "/job")))
+	}
+	t.Run("server", func(t *testing.T) {
+		inVirtualTime(t, func(t *testing.T, v *virtual) {
+			v.srv.Inject(zktest.After(zktest.Connect).Delay(3 * time.Second))
+			slow(v, func() *zklock.Session { return v.connect(zklock.WithSessionTimeout(timeout)) })
+		})
+	})
+	t.Run("SASL", func(t *testing.T) {
+		inSASLTime(t, func(t *testing.T, v *virtual) {
+			v.net.SetLatency(600 * time.Millisecond)
+			slow(v, func() *zklock.Session { return v.connect(withSASL(), zklock.WithSessionTimeout(timeout)) })
+		})
+	})
+	overBoth(t, func(t *testing.T, v *virtual, front *tlsFront, a *testca.Authority, n certs.Names) {
+		front.shows(a, "zk.test", time.Hour, a)
+		writeTo(t, n, a, a, time.Hour)
+		v.net.SetLatency(600 * time.Millisecond)
+		slow(v, func() *zklock.Session { return v.connectTLS(front, n, zklock.WithSessionTimeout(timeout)) })
+	})
 }
