@@ -75,7 +75,7 @@ type line struct {
 }
 
 func (l *line) Dial(network, addr string, d time.Duration) (net.Conn, error) {
-	for wait := time.Second; l.silent.Load(); wait *= 2 { // as TCP does that sends its first packet again
+	for wait := time.Second; l.silent.Load(); wait *= 2 { // as TCP sends SYN again
 		time.Sleep(min(wait, d))
 		if d -= wait; d <= 0 {
 			return nil, os.ErrDeadlineExceeded

@@ -231,16 +231,16 @@ func TestVirtual_WaitersServerGoesDark_IsLeft(t *testing.T) {
 	})
 }
 
-// F41, R109: the only server stands still for longer than two heartbeats. The Session leaves it, because
-// its address may be of several servers, and is attached again soon after the server goes on. No hold is
-// lost that the lease would have kept.
+// F41, R109: the only server stands still for longer than two heartbeats. The Session leaves it,
+// because its address may be of several servers, and is attached again soon after the server goes
+// on. No hold is lost that the lease would have kept.
 func TestVirtual_OneServer_StandsStill_HoldStands(t *testing.T) {
 	for _, still := range []time.Duration{10 * time.Second, 15 * time.Second, 20 * time.Second, 25 * time.Second} {
 		for phase := range 12 {
 			inVirtualTime(t, func(t *testing.T, v *virtual) {
 				s := v.connect(zklock.WithSessionTimeout(30*time.Second), zklock.WithLease(zklock.SingleServerLease()))
 				h, id := acquire(t, newMutex(t, s, "/job")), s.SessionID()
-				time.Sleep(time.Minute + time.Duration(phase)*250*time.Millisecond) // virtual, as all here
+				time.Sleep(time.Minute + time.Duration(phase)*250*time.Millisecond) // virtual
 				v.srv.Freeze()
 				time.Sleep(still)
 				require.NotEqual(t, zklock.Connected, s.State(), "it was left")

@@ -24,7 +24,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// frozen is an ensemble whose servers can stop responding while their machines still accept connections.
+// frozen is an ensemble whose servers can stop responding while their machines still accept
+// connections.
 type frozen struct {
 	t    *testing.T
 	net  *zktest.Network
@@ -82,9 +83,9 @@ func (f *frozen) last() string {
 	return f.dialed
 }
 
-// R109, F41: one address is a load balancer's, of all servers. One heartbeat after a server has stopped
-// responding, the balancer sends new connections to the others. The Session leaves the server in time,
-// although it has no other address, and loses no hold.
+// R109, F41: one address is a load balancer's, of all servers. One heartbeat after a server has
+// stopped responding, the balancer sends new connections to the others. The Session leaves the
+// server in time, although it has no other address, and loses no hold.
 func TestVirtual_OneAddressForAllServers_OneStops_NoHoldIsLost(t *testing.T) {
 	for _, timeout := range []time.Duration{10 * time.Second, 15 * time.Second, 30 * time.Second} {
 		lost := 0
@@ -106,7 +107,7 @@ func TestVirtual_OneAddressForAllServers_OneStops_NoHoldIsLost(t *testing.T) {
 				}
 				s := hooked(t, hook.Session{}, "192.0.2.200:2181", zklock.WithDialer(balance), zklock.WithSessionTimeout(timeout))
 				h := acquire(t, newMutex(t, s, "/job"))
-				time.Sleep(time.Minute + time.Duration(phase)*timeout/10/phases*3) // virtual, as all here
+				time.Sleep(time.Minute + time.Duration(phase)*timeout/10/phases*3) // virtual
 				f.freeze(healthy[0])
 				time.Sleep(timeout / 10)
 				mu.Lock()
@@ -125,8 +126,9 @@ func TestVirtual_OneAddressForAllServers_OneStops_NoHoldIsLost(t *testing.T) {
 	}
 }
 
-// R110, F17, F41: of five servers two freeze that still accept connections: the one that the Session is
-// attached to, and the one that it tries next. The second costs as little time as one that drops packets.
+// R110, F17, F41: of five servers two freeze that still accept connections: the one that the
+// Session is attached to, and the one that it tries next. The second costs as little time as one
+// that drops packets.
 func TestVirtual_TwoServersFreeze_NoHoldIsLost(t *testing.T) {
 	for _, timeout := range []time.Duration{10 * time.Second, 15 * time.Second, 30 * time.Second} {
 		lost := 0
@@ -147,7 +149,7 @@ func TestVirtual_TwoServersFreeze_NoHoldIsLost(t *testing.T) {
 				}
 				s := hooked(t, hook.Session{}, strings.Join(f.ens.Addrs(), ","), zklock.WithDialer(dial), zklock.WithSessionTimeout(timeout))
 				h := acquire(t, newMutex(t, s, "/job"))
-				time.Sleep(time.Minute + time.Duration(phase)*timeout/10/phases*3) // virtual, as all here
+				time.Sleep(time.Minute + time.Duration(phase)*timeout/10/phases*3) // virtual
 				f.freeze(f.last())
 				frost.Store(true)
 				time.Sleep(3 * timeout)
@@ -164,9 +166,9 @@ func TestVirtual_TwoServersFreeze_NoHoldIsLost(t *testing.T) {
 	}
 }
 
-// R110, F17: one name has the addresses of five servers, as a headless Service has. The first of them is
-// frozen and accepts, and the server of a holder restarts. The Session tries each address once, so it is
-// back after one heartbeat.
+// R110, F17: one name has the addresses of five servers, as a headless Service has. The first of
+// them is frozen and accepts, and the server of a holder restarts. The Session tries each address
+// once, so it is back after one heartbeat.
 func TestVirtual_NameOfFiveServers_FirstIsFrozen_HoldStands(t *testing.T) {
 	for _, timeout := range []time.Duration{10 * time.Second, 30 * time.Second} {
 		inTheFrost(t, 5, func(t *testing.T, f *frozen) {
@@ -230,8 +232,9 @@ func (f *frozen) first(addr string) {
 	f.named = addr
 }
 
-// R110: a handshake that takes longer than one heartbeat interval, because of the way or of the server, is
-// given more time in the next lap. So the Session connects, and is attached again in the same session.
+// R110: a handshake that takes longer than one heartbeat interval, because of the way or of the
+// server, is given more time in the next lap. So the Session connects, and is attached again in the
+// same session.
 func TestVirtual_SlowHandshake_IsGivenMoreTime(t *testing.T) {
 	const timeout = 20 * time.Second // the first lap gives TLS 2 s, and then the handshake 2 s
 	slow := func(v *virtual, connect func() *zklock.Session) {

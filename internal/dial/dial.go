@@ -1,6 +1,7 @@
 // Package dial makes connections to the servers: which server is next and after what pause, what addresses a name has, what a
-// stranger's first bytes say, and whose certificate was refused. It promises that each try ends by its deadline, that no server is tried
-// without a pause in between, and that a dark server among others costs no hold.
+// stranger's first bytes say, and whose certificate was refused. It promises that each try ends by
+// its deadline, that a lap tries each address once, with a pause between servers and between laps,
+// and that a server that does not respond costs no hold while others do.
 //
 // It must not know of ZooKeeper sessions or locks, and it starts goroutines only with the spawn that it is given.
 //
@@ -82,14 +83,14 @@ func (d *Dialer) Close() {
 	d.stop()
 }
 
-// Limit returns how long each step of a try may take in this lap: the lookup of a name whose addresses
-// are known from before, the dial, TLS, and the handshake. It is one heartbeat interval, doubled in each
-// lap. So an unresponsive server costs a hold little time, whether its machine still accepts connections
-// or not, and a slow server is given the time that it needs.
+// Limit returns how long each step of a try may take in this lap: the lookup of a name whose
+// addresses are known from before, the dial, TLS, and the handshake. It is one heartbeat interval,
+// doubled in each lap. So an unresponsive server costs a hold little time, whether its machine
+// still accepts connections or not, and a slow server is given the time that it needs.
 func (d *Dialer) Limit(beat time.Duration) time.Duration { return beat << min(d.hosts.lap(), 10) }
 
-// Dial tries one address of a server, which this lap has not tried. It returns the connection to speak
-// over and the one underneath, which closes at once.
+// Dial tries one address of a server, which this lap has not tried. It returns the connection to
+// speak over and the one underneath, which closes at once.
 func (d *Dialer) Dial(to To) (tapped, raw net.Conn, err error) {
 	ctx, cancel := context.WithDeadline(d.ctx, to.Deadline)
 	defer cancel()
@@ -114,8 +115,8 @@ func (d *Dialer) Until(deadline time.Time) (context.Context, context.CancelFunc)
 	return context.WithDeadline(d.ctx, deadline)
 }
 
-// Once connects to a server by the deadline, also after Close. Its addresses share the time. It returns
-// what Dial does, and does not change which server the client tries next.
+// Once connects to a server by the deadline, also after Close. Its addresses share the time. It
+// returns what Dial does, and does not change which server the client tries next.
 func (d *Dialer) Once(addr string, deadline time.Time) (c, raw net.Conn, err error) {
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
@@ -137,8 +138,8 @@ type To struct {
 	Deadline      time.Time     // when all of it must be done
 }
 
-// nextAddress returns which of a server's addresses to try. They are looked up when the server's turn in
-// a lap begins.
+// nextAddress returns which of a server's addresses to try. They are looked up when the server's
+// turn in a lap begins.
 func (d *Dialer) nextAddress(ctx context.Context, to To) (string, error) {
 	if at := d.hosts.nextUntried(); at != "" {
 		return at, nil
@@ -263,8 +264,8 @@ func (d *Dialer) forgetOthers(server string, addrs []string) {
 	})
 }
 
-// Note notes what came of the last try at a server, or how far it has come. Until the try has ended, the
-// end of the one before at the same address is kept.
+// Note notes what came of the last try at a server, or how far it has come. Until the try has
+// ended, the end of the one before at the same address is kept.
 func (d *Dialer) Note(server string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -44,8 +44,8 @@ func TestHosts_Laps(t *testing.T) {
 	})
 }
 
-// R110: each address of a name is tried once a lap, the last connection's last, without a pause or a rest
-// in between. Each may take one heartbeat interval, doubled in each lap.
+// R110: each address of a name is tried once a lap, the last connection's last, without a pause or
+// a rest in between. Each may take one heartbeat interval, doubled in each lap.
 func TestDial_SeveralAddresses_EachOnceALap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := map[string][]string{"zk1": strings.Fields("192.0.2.1 192.0.2.2 2001:db8::3"), "zk2": {"192.0.2.4"}}
@@ -103,7 +103,8 @@ func TestDial_SeveralAddresses_ConnectedEndsTheTurn(t *testing.T) {
 	}
 }
 
-// Each step of a try has the limit to itself: a slow dial leaves TLS its time. All share the deadline.
+// Each step of a try has the limit to itself: a slow dial leaves TLS its time. All share the
+// deadline.
 func TestDial_EachStepHasItsLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, tt := range []struct{ deadline, ends time.Duration }{{time.Minute, 1900 * time.Millisecond}, {1200 * time.Millisecond, 1200 * time.Millisecond}} {

@@ -10,9 +10,9 @@ import (
 	"github.com/zklock/zklock/internal/clock"
 )
 
-// hosts is the client's HostProvider. It hands out host names, not addresses, so that TLS can verify
-// them and each lap resolves them again. It hands out a name once for each of its addresses. When all
-// servers have been tried, the client waits a second: that is a lap.
+// hosts is the client's HostProvider. It hands out host names, not addresses, so that TLS can
+// verify them and each lap resolves them again. It hands out a name once for each of its addresses.
+// When all servers have been tried, the client waits a second: that is a lap.
 //
 //	a server is lost ──▶ the next at once ──▶ rest ──▶ the one after it … a lap ──▶ the client's second, and a rest ──▶ …
 //
@@ -30,7 +30,7 @@ type hosts struct {
 		connected   clock.Instant
 		isConnected bool
 		closed      bool
-		untried     []string // addresses of the server that was handed out: it is next again, at once
+		untried     []string // of the server that was handed out; it is next again, at once
 
 		atOnce bool          // the next try needs no rest
 		rests  bool          // before the next try
@@ -90,7 +90,7 @@ func (h *hosts) lastLocked() string {
 	return h.mu.addrs[(h.mu.next+len(h.mu.addrs)-1)%len(h.mu.addrs)]
 }
 
-// setUntried notes the addresses of the server that was handed out, in the order in which to try them.
+// setUntried notes the addresses of the server that was handed out, in the order of their tries.
 func (h *hosts) setUntried(addrs []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

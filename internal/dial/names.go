@@ -12,8 +12,9 @@ import (
 // lookupCap is how long a look-up may go on, also when nobody waits for it any more.
 const lookupCap = 30 * time.Second
 
-// names resolves host names, anew in each lap. If a look-up takes longer than one dial may wait, it goes on and serves the
-// next dial. While the name server is slow or away, names uses the addresses that it gave before (F46).
+// names resolves host names, again in each lap. If a lookup takes longer than one dial may wait, it
+// goes on and serves the next dial. While the name server is slow or away, names uses the addresses
+// that it gave before (F46).
 type names struct {
 	lookup func(ctx context.Context, host string) ([]string, error)
 	ctx    context.Context // ends with the Session

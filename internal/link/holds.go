@@ -77,8 +77,8 @@ func (z *Era) LeaseEnd() clock.Instant {
 	return z.mu.lease.End()
 }
 
-// maxUnanswered is how often servers are asked to end a session until their silence counts as a refusal. A silent one has the
-// time of a handshake.
+// maxUnanswered is how often servers are asked to end a session until their silence counts as a
+// refusal. A silent one has the time of a handshake.
 const maxUnanswered = 3
 
 // noteUnanswered notes a try. With SASL one is enough: a server that we do not hear cannot be shown who we are, so that each
