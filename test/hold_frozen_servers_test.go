@@ -153,7 +153,9 @@ func TestVirtual_TwoServersFreeze_NoHoldIsLost(t *testing.T) {
 				f.freeze(f.last())
 				frost.Store(true)
 				time.Sleep(3 * timeout)
+				f.mu.Lock()
 				require.Len(t, f.frozen, 2)
+				f.mu.Unlock()
 				if h.Err() != nil {
 					lost++
 					return
