@@ -54,7 +54,7 @@ func newSessionOptions(opts []Option) sessionOptions {
 		logger:        slog.Default(),
 		maxLockNodes:  10_000,
 		juteMaxBuffer: wire.MaxFrame,
-		dial:          dial.Config{Lookup: net.DefaultResolver.LookupHost},
+		dial:          dial.Config{Lookup: net.DefaultResolver.LookupHost, Connect: new(net.Dialer).DialContext},
 	}
 	for _, opt := range opts {
 		if opt == nil {
@@ -196,10 +196,12 @@ func WithTrace(t *Trace) Option {
 	}
 }
 
-// WithHandshakeTimeout caps the time that one server gets: for the look-up of its name, the dial, TLS, its connect response,
-// SASL and its answers to the credentials together. After that the Session tries the next server. The default is a third of the
-// session timeout, and at most 10 s. Within it, the dial to each address may take one heartbeat: a tenth of the session
-// timeout, and at least 250 ms. That limit doubles each time that all servers have been tried in vain.
+// WithHandshakeTimeout caps the time of one try to connect to an address of a server: of the lookup
+// of its name, the dial, TLS, the connect response, SASL and the replies to the credentials
+// together. After that the Session tries the next address or server. The default is a third of the
+// session timeout, and at most 10 s. Within it, the dial, TLS and the handshake may take one
+// heartbeat each: a tenth of the session timeout, and at least 250 ms. That limit doubles each time
+// that all servers have been tried in vain, so slower servers are reached, too.
 func WithHandshakeTimeout(d time.Duration) Option {
 	return func(o *sessionOptions) {
 		if o.handshakeCap = d; d <= 0 {

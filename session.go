@@ -60,6 +60,9 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 	if hooks.Lookup != nil {
 		o.dial.Lookup = hooks.Lookup
 	}
+	if hooks.Connect != nil {
+		o.dial.Connect = hooks.Connect
+	}
 	if err := o.check(); err != nil {
 		return fail(badArgument{err})
 	}

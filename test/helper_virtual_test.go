@@ -75,9 +75,11 @@ type line struct {
 }
 
 func (l *line) Dial(network, addr string, d time.Duration) (net.Conn, error) {
-	if l.silent.Load() {
-		time.Sleep(d)
-		return nil, os.ErrDeadlineExceeded
+	for wait := time.Second; l.silent.Load(); wait *= 2 { // as TCP sends SYN again
+		time.Sleep(min(wait, d))
+		if d -= wait; d <= 0 {
+			return nil, os.ErrDeadlineExceeded
+		}
 	}
 	c, err := l.dial(network, addr, d)
 	if err != nil {

@@ -124,7 +124,9 @@ func TestVirtual_ServerAwayForLong_WaiterQueuesAgain(t *testing.T) {
 					time.Sleep(away)
 					require.ErrorIs(t, h.Err(), zklock.ErrLost)
 					back()
-					next := w.granted2(t, 4*time.Second)
+					// The session that had the hold has no caller that waits: it rests for T/3 at most,
+					// and then for the client's second, before it asks for its end.
+					next := w.granted2(t, 20*time.Second/3+2*time.Second)
 					require.NotEqual(t, id, s.SessionID())
 					release(t, next)
 					require.Empty(t, v.srv.Children("/job"))

@@ -102,7 +102,7 @@ func TestVirtual_Outage_DialsGrowRare(t *testing.T) {
 		do   string
 		most int // in the average second and of 300 Sessions, once nothing can be lost
 	}{
-		{"nothing", 15}, {"hold", 220}, {"wait", 220}, // lock nodes may stand in the way of others when the servers come back
+		{"nothing", 15}, {"hold", 45}, {"wait", 220},
 	} {
 		t.Run(tt.do, func(t *testing.T) {
 			storm(t, sessions, 3*time.Minute, tt.do, func(d *dialled) {

@@ -131,6 +131,7 @@ func TestVirtual_LogOnce_GivenUpSession(t *testing.T) {
 			}
 			stop := lookAt(s, holds...)
 			old := fmt.Sprintf("session=%#x", s.SessionID())
+			time.Sleep(20 * time.Second) // a new session has a longer lease
 			hangUp := v.srv.Inject(zktest.Before(zktest.CloseSession).Session(s.SessionID()).Close())
 			way.silent.Store(true)
 			<-holds[0].Lost()

@@ -1,6 +1,7 @@
 // Package dial makes connections to the servers: which server is next and after what pause, what addresses a name has, what a
-// stranger's first bytes say, and whose certificate was refused. It promises that each try ends by its deadline, that no server is tried
-// without a pause in between, and that a dark server among others costs no hold.
+// stranger's first bytes say, and whose certificate was refused. It promises that each try ends by
+// its deadline, that a lap tries each address once, with a pause between servers and between laps,
+// and that a server that does not respond costs no hold while others do.
 //
 // It must not know of ZooKeeper sessions or locks, and it starts goroutines only with the spawn that it is given.
 //
@@ -8,10 +9,12 @@
 package dial
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -31,9 +34,11 @@ import (
 type Config struct {
 	TLS    *tls.Config  // nil for plain text, unless there are files
 	Files  *certs.Files // what TLS trusts and shows, as it is at each dial; nil if TLS says it
-	Dialer zk.Dialer    // replaces the look-up of names and net.Dialer; nil for these
+	Dialer zk.Dialer    // replaces Lookup and Connect; nil for these
 	Lookup func(ctx context.Context, host string) ([]string, error)
-	Log    *eventlog.Log // hears of certificates
+	// Connect connects to one address, as net.Dialer does.
+	Connect func(ctx context.Context, network, addr string) (net.Conn, error)
+	Log     *eventlog.Log // hears of certificates
 }
 
 func (c Config) overTLS() bool { return c.TLS != nil || c.Files != nil }
@@ -49,8 +54,9 @@ type Dialer struct {
 
 	mu struct {
 		sync.Mutex
-		tried map[string]error // since a server accepted the session
-		said  map[string]error // of those, whose certificate was refused when that was last logged
+		tried map[string]error  // by the label of an address, since a server accepted the session
+		label map[string]string // by server, of the address that was tried last
+		said  map[string]error  // of those, whose certificate was refused when that was last logged
 	}
 }
 
@@ -60,7 +66,7 @@ func New(how Config, clk *clock.Clock, addrs []string, spawn func(func()) bool) 
 	d := &Dialer{how: how, hosts: newHosts(addrs, clk), spawn: spawn}
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	d.names.lookup, d.names.ctx, d.names.mu.byHost = how.Lookup, d.ctx, make(map[string]*hostName)
-	d.mu.tried, d.mu.said = make(map[string]error), make(map[string]error)
+	d.mu.tried, d.mu.label, d.mu.said = make(map[string]error), make(map[string]string), make(map[string]error)
 	return d
 }
 
@@ -77,20 +83,31 @@ func (d *Dialer) Close() {
 	d.stop()
 }
 
-// Dial tries a server. It returns the connection to speak over and the one underneath, which closes at once. Each of a server's addresses has a
-// heartbeat's time, doubled in each lap: a dark server must not cost a hold while there are others, and a network that is well
-// again must be noticed soon.
-func (d *Dialer) Dial(to To, beat time.Duration) (tapped, raw net.Conn, err error) {
-	to.lap = d.hosts.lap()
-	to.quick = beat << min(to.lap, 10)
+// Limit returns how long each step of a try may take in this lap: the lookup of a name whose
+// addresses are known from before, the dial, TLS, and the handshake. It is one heartbeat interval,
+// doubled in each lap. So an unresponsive server costs a hold little time, whether its machine
+// still accepts connections or not, and a slow server is given the time that it needs.
+func (d *Dialer) Limit(beat time.Duration) time.Duration { return beat << min(d.hosts.lap(), 10) }
+
+// Dial tries one address of a server, which this lap has not tried. It returns the connection to
+// speak over and the one underneath, which closes at once.
+func (d *Dialer) Dial(to To) (tapped, raw net.Conn, err error) {
+	ctx, cancel := context.WithDeadline(d.ctx, to.Deadline)
+	defer cancel()
 	d.Note(to.Addr, notYet("no answer to the dial yet"))
-	c, raw, ours, err := d.dialRaw(d.ctx, to)
+	at, err := d.nextAddress(ctx, to)
 	if err != nil {
 		d.Note(to.Addr, err)
 		return nil, nil, err
 	}
-	d.Note(to.Addr, notYet("connected, but the server did not answer the handshake: no quorum, or not a ZooKeeper server"))
-	return &greeting{Conn: c, overTLS: d.how.overTLS(), ours: ours, tell: func(err error) { d.Note(to.Addr, err) }}, raw, nil
+	label := d.begin(to.Addr, at)
+	c, raw, ours, err := d.dialRaw(ctx, to, at)
+	if err != nil {
+		d.note(label, err)
+		return nil, nil, err
+	}
+	d.note(label, notYet("connected, but the server did not answer the handshake: no quorum, or not a ZooKeeper server"))
+	return &greeting{Conn: c, overTLS: d.how.overTLS(), ours: ours, tell: func(err error) { d.note(label, err) }}, raw, nil
 }
 
 // Until returns a context that ends at the deadline, and with the Dialer.
@@ -98,56 +115,80 @@ func (d *Dialer) Until(deadline time.Time) (context.Context, context.CancelFunc)
 	return context.WithDeadline(d.ctx, deadline)
 }
 
-// Once connects to a server by the deadline, also after Close. It returns what Dial does, and does not change which server the client
-// tries next.
+// Once connects to a server by the deadline, also after Close. Its addresses share the time. It
+// returns what Dial does, and does not change which server the client tries next.
 func (d *Dialer) Once(addr string, deadline time.Time) (c, raw net.Conn, err error) {
-	c, raw, _, err = d.dialRaw(context.Background(), To{Network: "tcp", Addr: addr, Deadline: deadline, quick: time.Until(deadline)})
-	return c, raw, err
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
+	defer cancel()
+	addrs, err := d.addresses(ctx, addr, time.Until(deadline))
+	for i, at := range addrs {
+		share := time.Until(deadline) / time.Duration(len(addrs)-i)
+		if c, raw, _, err = d.dialRaw(ctx, To{Network: "tcp", Addr: addr, Limit: share}, at); err == nil {
+			return c, raw, nil
+		}
+	}
+	return nil, nil, err
 }
 
 // To is one try to connect to a server.
 type To struct {
 	Network, Addr string
-	Last          string        // the address of the last connection: to try last
-	Deadline      time.Time     // when it must be done
-	quick         time.Duration // how long each of the server's addresses may take
-	lap           int           // how often all servers have been tried before
+	Last          string        // the address of the last connection: each lap tries it last
+	Limit         time.Duration // how long each step may take
+	Deadline      time.Time     // when all of it must be done
 }
 
-// shares says whether all of a server's addresses share the time of this lap. In every other lap the first may have all of it:
-// among many addresses, a share is too short for a long way.
-func (to To) shares() bool { return to.lap%2 == 0 }
-
-// inTurn returns a server's addresses in the order in which to try them: that of the last connection last, or each first in turn.
-func (to To) inTurn(addrs []string, port string) []string {
-	if to.shares() {
-		return lastInLine(addrs, func(a string) bool { return net.JoinHostPort(a, port) == to.Last })
+// nextAddress returns which of a server's addresses to try. They are looked up when the server's
+// turn in a lap begins.
+func (d *Dialer) nextAddress(ctx context.Context, to To) (string, error) {
+	if at := d.hosts.nextUntried(); at != "" {
+		return at, nil
 	}
-	first := to.lap / 2 % len(addrs)
-	return slices.Concat(addrs[first:], addrs[:first])
-}
-
-// limit returns how long the next of n addresses may take.
-func (to To) limit(n int) time.Duration {
-	left := time.Until(to.Deadline)
-	if to.shares() {
-		left /= time.Duration(n)
+	addrs, err := d.addresses(ctx, to.Addr, to.Limit)
+	if err != nil {
+		return "", err
 	}
-	return min(to.quick, left)
+	d.forgetOthers(to.Addr, addrs)
+	d.hosts.setUntried(lastInLine(addrs, to.Last))
+	return d.hosts.nextUntried(), nil
 }
 
-// dialRaw returns the connection to speak over, the one underneath, which closes at once, and which certificate of ours it showed.
-func (d *Dialer) dialRaw(ctx context.Context, to To) (c, raw net.Conn, ours string, err error) {
-	ctx, cancel := context.WithDeadline(ctx, to.Deadline)
-	defer cancel()
-	limit := min(to.quick, time.Until(to.Deadline))
+// addresses returns the addresses of a server.
+func (d *Dialer) addresses(ctx context.Context, addr string, patience time.Duration) ([]string, error) {
+	if d.how.Dialer != nil {
+		return []string{addr}, nil
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	if net.ParseIP(host) != nil {
+		return []string{addr}, nil
+	}
+	found, err := d.names.resolve(ctx, d.spawn, host, patience)
+	var addrs []string
+	for _, a := range found {
+		addrs = append(addrs, net.JoinHostPort(a, port))
+	}
+	return addrs, err
+}
+
+// dialRaw connects to an address of a server. It returns the connection to speak over, the one
+// underneath, which closes at once, and which certificate of ours it showed.
+func (d *Dialer) dialRaw(ctx context.Context, to To, at string) (c, raw net.Conn, ours string, err error) {
+	limit := to.Limit
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(deadline))
+	}
 	if limit <= 0 { // many dialers take that for "no limit"
 		return nil, nil, "", os.ErrDeadlineExceeded
 	}
 	if d.how.Dialer != nil {
-		raw, err = d.how.Dialer(to.Network, to.Addr, limit)
+		raw, err = d.how.Dialer(to.Network, at, limit)
 	} else {
-		raw, err = d.dialName(ctx, to)
+		dctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		raw, err = d.how.Connect(dctx, to.Network, at)
 	}
 	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) { // it was accepted, and closed before the dial had returned
 		err = hungUp(err, d.how.overTLS())
@@ -155,6 +196,8 @@ func (d *Dialer) dialRaw(ctx context.Context, to To) (c, raw net.Conn, ours stri
 	if err != nil || !d.how.overTLS() {
 		return raw, raw, "", err
 	}
+	ctx, cancel := context.WithTimeout(ctx, to.Limit)
+	defer cancel()
 	config, ours := d.config(to.Addr)
 	tc := tls.Client(raw, config)
 	if err := tc.HandshakeContext(ctx); err != nil {
@@ -180,64 +223,68 @@ func (d *Dialer) config(addr string) (config *tls.Config, ours string) {
 	return config, ours
 }
 
-// dialName connects to one of the addresses that a server's name has.
-func (d *Dialer) dialName(ctx context.Context, to To) (net.Conn, error) {
-	host, port, err := net.SplitHostPort(to.Addr)
-	if err != nil {
-		return nil, err
+// lastInLine moves an address to the end.
+func lastInLine(addrs []string, last string) []string {
+	i := slices.Index(addrs, last)
+	if i < 0 {
+		return addrs
 	}
-	addrs := []string{host}
-	if net.ParseIP(host) == nil {
-		if addrs, err = d.names.resolve(ctx, d.spawn, host, to.quick); err != nil {
-			return nil, err
-		}
-	}
-	addrs = to.inTurn(addrs, port)
-	var errs []error
-	for i, a := range addrs {
-		dctx, cancel := context.WithTimeout(ctx, to.limit(len(addrs)-i))
-		c, err := new(net.Dialer).DialContext(dctx, to.Network, net.JoinHostPort(a, port))
-		cancel()
-		if err == nil {
-			return c, nil
-		}
-		errs = append(errs, err)
-	}
-	return nil, errors.Join(errs...)
+	return slices.Concat(addrs[:i], addrs[i+1:], addrs[i:i+1])
 }
-
-// lastInLine moves the addresses for which last is true to the end.
-func lastInLine(addrs []string, last func(string) bool) []string {
-	var first, rest []string
-	for _, a := range addrs {
-		if last(a) {
-			rest = append(rest, a)
-		} else {
-			first = append(first, a)
-		}
-	}
-	return append(first, rest...)
-}
-
-// Alternatives says whether the client could try another address than the one it is connected to.
-func (d *Dialer) Alternatives() bool { return d.hosts.Len() > 1 || d.names.most() > 1 }
 
 // notYet says how far an unfinished try has come.
 type notYet string
 
 func (n notYet) Error() string { return string(n) }
 
-// Note notes what came of a try, or how far it has come. It keeps the end of the last try until the present one has
-// ended too.
-func (d *Dialer) Note(addr string, err error) {
+// label names an address of a server in what is noted and logged.
+func label(server, at string) string {
+	if ip, _, err := net.SplitHostPort(at); err == nil && at != server {
+		return server + " at " + ip
+	}
+	return server
+}
+
+// begin notes that an address of a server is being tried, and returns its label.
+func (d *Dialer) begin(server, at string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.mu.label[server] = label(server, at)
+	d.noteLocked(d.mu.label[server], notYet("no answer to the dial yet"))
+	return d.mu.label[server]
+}
+
+// forgetOthers forgets what came of tries at addresses that a server no longer has.
+func (d *Dialer) forgetOthers(server string, addrs []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	maps.DeleteFunc(d.mu.tried, func(l string, _ error) bool {
+		return (l == server || strings.HasPrefix(l, server+" at ")) &&
+			!slices.ContainsFunc(addrs, func(at string) bool { return label(server, at) == l })
+	})
+}
+
+// Note notes what came of the last try at a server, or how far it has come. Until the try has
+// ended, the end of the one before at the same address is kept.
+func (d *Dialer) Note(server string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.noteLocked(cmp.Or(d.mu.label[server], server), err)
+}
+
+func (d *Dialer) note(label string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.noteLocked(label, err)
+}
+
+func (d *Dialer) noteLocked(label string, err error) {
 	var now, before notYet
-	if last := d.mu.tried[addr]; last != nil && errors.As(err, &now) && !errors.As(last, &before) {
+	if last := d.mu.tried[label]; last != nil && errors.As(err, &now) && !errors.As(last, &before) {
 		return
 	}
-	d.mu.tried[addr] = err
-	d.sayRefusedLocked(addr, err)
+	d.mu.tried[label] = err
+	d.sayRefusedLocked(label, err)
 }
 
 // Forget is called when a server has accepted the session.

@@ -3,6 +3,10 @@ package dial
 // These tests attack dial.go: which server is next, and after what pause.
 
 import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -40,30 +44,83 @@ func TestHosts_Laps(t *testing.T) {
 	})
 }
 
-// A name has seven addresses, and none answers within a share of the time. In every other lap one of them has all of it.
-func TestDialing_ManyAddresses(t *testing.T) {
+// R110: each address of a name is tried once a lap, the last connection's last, without a pause or
+// a rest in between. Each may take one heartbeat interval, doubled in each lap.
+func TestDial_SeveralAddresses_EachOnceALap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		addrs := strings.Fields("a b c d e f g")
-		longest := map[string]time.Duration{}
-		for lap := range 2 * (1 + len(addrs)) {
-			to := To{lap: lap, quick: 400 * time.Millisecond << min(lap, 10), Deadline: time.Now().Add(1300 * time.Millisecond), Last: "a:2181"}
-			order := to.inTurn(addrs, "2181")
-			require.ElementsMatch(t, addrs, order)
-			for i, a := range order {
-				d := to.limit(len(order) - i)
-				longest[a] = max(longest[a], d)
-				if to.shares() {
-					require.InDelta(t, 185*time.Millisecond, d, float64(time.Millisecond))
-				}
-				time.Sleep(max(0, d))
-			}
-			require.False(t, time.Now().After(to.Deadline))
-			if to.shares() {
-				require.Equal(t, "a", order[6], "the last connection's")
-			}
+		now := map[string][]string{"zk1": strings.Fields("192.0.2.1 192.0.2.2 2001:db8::3"), "zk2": {"192.0.2.4"}}
+		var tried []string
+		how := Config{
+			Lookup: func(_ context.Context, host string) ([]string, error) { return now[host], nil },
+			Connect: func(ctx context.Context, _, addr string) (net.Conn, error) {
+				tried = append(tried, addr)
+				<-ctx.Done()
+				return nil, ctx.Err()
+			},
 		}
-		for _, a := range addrs {
-			require.GreaterOrEqual(t, longest[a], 1300*time.Millisecond, a)
+		d := New(how, clock.New(func() time.Duration { return 0 }), []string{"zk1:2181", "zk2:2181"}, func(f func()) bool { go f(); return true })
+		defer d.Close()
+		d.hosts.mu.addrs = []string{"zk1:2181", "zk2:2181"} // shuffled otherwise
+		for lap := range 3 {
+			tried = nil
+			for i := range 4 {
+				server, pause := d.hosts.Next()
+				require.Equal(t, lap > 0 && i == 0, pause, "lap %d, try %d", lap, i)
+				began := time.Now()
+				require.NoError(t, d.Rest(func(int, int) time.Duration { return time.Minute / 100 }))
+				require.Equal(t, (lap == 0 || i > 0) && i != 3, time.Since(began) == 0, "lap %d, try %d: one rest before each server", lap, i)
+				began = time.Now()
+				limit := d.Limit(time.Second)
+				require.Equal(t, time.Second<<lap, limit)
+				_, _, err := d.Dial(To{Addr: server, Last: "192.0.2.1:2181", Limit: limit, Deadline: began.Add(time.Minute)})
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.Equal(t, limit, time.Since(began))
+			}
+			require.Equal(t, strings.Fields("192.0.2.2:2181 [2001:db8::3]:2181 192.0.2.1:2181 192.0.2.4:2181"), tried)
+		}
+		for _, ip := range append(now["zk1"], "192.0.2.4") {
+			require.Contains(t, d.Tried(), " at "+ip+" (context deadline exceeded)")
+		}
+		now["zk1"] = []string{"192.0.2.9"}
+		for range 2 {
+			server, _ := d.hosts.Next()
+			_, _, err := d.Dial(To{Addr: server, Limit: time.Second, Deadline: time.Now().Add(time.Minute)})
+			require.Error(t, err)
+		}
+		require.Equal(t, "zk1:2181 at 192.0.2.9 (context deadline exceeded), zk2:2181 at 192.0.2.4 (context deadline exceeded)", d.Tried())
+	})
+}
+
+// A server that has accepted the session is well: its other addresses are not the next to try.
+func TestDial_SeveralAddresses_ConnectedEndsTheTurn(t *testing.T) {
+	for _, well := range []func(h *hosts){(*hosts).Connected, (*hosts).forgive} {
+		h := testHosts(t, "zk1:2181", "zk2:2181")
+		h.Next()
+		h.setUntried([]string{"a", "b"})
+		require.Equal(t, "a", h.nextUntried())
+		well(h)
+		require.Empty(t, h.nextUntried())
+	}
+}
+
+// Each step of a try has the limit to itself: a slow dial leaves TLS its time. All share the
+// deadline.
+func TestDial_EachStepHasItsLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, tt := range []struct{ deadline, ends time.Duration }{{time.Minute, 1900 * time.Millisecond}, {1200 * time.Millisecond, 1200 * time.Millisecond}} {
+			how := Config{TLS: &tls.Config{}, Dialer: func(_, _ string, limit time.Duration) (net.Conn, error) {
+				require.Equal(t, time.Second, limit)
+				time.Sleep(900 * time.Millisecond)
+				c, mute := net.Pipe()
+				go func() { _, _ = io.Copy(io.Discard, mute) }()
+				return c, nil
+			}}
+			d := New(how, clock.New(func() time.Duration { return 0 }), []string{"zk1:2181"}, nil)
+			began := time.Now()
+			_, _, err := d.Dial(To{Addr: "zk1:2181", Limit: time.Second, Deadline: began.Add(tt.deadline)})
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.Equal(t, tt.ends, time.Since(began))
+			d.Close()
 		}
 	})
 }

@@ -78,7 +78,7 @@ func TestDial_ClosedBeforeItReturns(t *testing.T) {
 			}
 			d := New(how, clock.New(func() time.Duration { return 0 }), []string{"zk1:2181"}, nil)
 			defer d.Close()
-			_, _, err := d.Dial(To{Addr: "zk1:2181", Deadline: time.Now().Add(time.Hour)}, time.Hour)
+			_, _, err := d.Dial(To{Addr: "zk1:2181", Limit: time.Hour, Deadline: time.Now().Add(time.Hour)})
 			require.ErrorIs(t, err, why)
 			require.ErrorContains(t, err, "connected, but the server closed the connection without an answer")
 			require.ErrorContains(t, err, "maxClientCnxns")

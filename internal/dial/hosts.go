@@ -10,8 +10,9 @@ import (
 	"github.com/zklock/zklock/internal/clock"
 )
 
-// hosts is the client's HostProvider. It hands out host names, not addresses, so that TLS can verify them and every
-// dial resolves them anew. When all servers have been tried, the client waits a second: that is a lap.
+// hosts is the client's HostProvider. It hands out host names, not addresses, so that TLS can
+// verify them and each lap resolves them again. It hands out a name once for each of its addresses.
+// When all servers have been tried, the client waits a second: that is a lap.
 //
 //	a server is lost ──▶ the next at once ──▶ rest ──▶ the one after it … a lap ──▶ the client's second, and a rest ──▶ …
 //
@@ -29,12 +30,13 @@ type hosts struct {
 		connected   clock.Instant
 		isConnected bool
 		closed      bool
+		untried     []string // of the server that was handed out; it is next again, at once
 
-		tries int           // since a server accepted the session, or was well
-		rests bool          // before the next try
-		began clock.Instant // since when
-		part  float64       // of what the caller allows
-		again bool          // the server that was handed out has not been tried: the rest goes on
+		atOnce bool          // the next try needs no rest
+		rests  bool          // before the next try
+		began  clock.Instant // since when
+		part   float64       // of what the caller allows
+		again  bool          // the server that was handed out has not been tried: the rest goes on
 	}
 }
 
@@ -42,7 +44,7 @@ func newHosts(addrs []string, clk *clock.Clock) *hosts {
 	h := &hosts{clock: clk}
 	h.mu.addrs = slices.Clone(addrs)
 	rand.Shuffle(len(addrs), func(i, j int) { h.mu.addrs[i], h.mu.addrs[j] = h.mu.addrs[j], h.mu.addrs[i] })
-	h.mu.left = len(addrs)
+	h.mu.left, h.mu.atOnce = len(addrs), true
 	return h
 }
 
@@ -59,9 +61,13 @@ func (h *hosts) Next() (string, bool) {
 	if h.mu.closed {
 		return h.mu.addrs[0], true // the client looks for its own end only when it pauses
 	}
+	if len(h.mu.untried) > 0 {
+		h.mu.atOnce = true
+		return h.lastLocked(), false
+	}
 	if h.mu.again {
 		h.mu.again = false
-		return h.mu.addrs[(h.mu.next+len(h.mu.addrs)-1)%len(h.mu.addrs)], true
+		return h.lastLocked(), true
 	}
 	pause := h.mu.left == 0
 	if h.mu.isConnected {
@@ -79,11 +85,33 @@ func (h *hosts) Next() (string, bool) {
 	return addr, pause
 }
 
+// lastLocked returns the server that was handed out last.
+func (h *hosts) lastLocked() string {
+	return h.mu.addrs[(h.mu.next+len(h.mu.addrs)-1)%len(h.mu.addrs)]
+}
+
+// setUntried notes the addresses of the server that was handed out, in the order of their tries.
+func (h *hosts) setUntried(addrs []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.untried = addrs
+}
+
+// nextUntried takes the first of these addresses, "" if there is none.
+func (h *hosts) nextUntried() (addr string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.mu.untried) > 0 {
+		addr, h.mu.untried = h.mu.untried[0], h.mu.untried[1:]
+	}
+	return addr
+}
+
 // Connected notes that the last server handed out has accepted the session.
 func (h *hosts) Connected() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.mu.left, h.mu.laps, h.mu.tries = len(h.mu.addrs), 0, 0
+	h.mu.left, h.mu.laps, h.mu.atOnce, h.mu.untried = len(h.mu.addrs), 0, true, nil
 	h.mu.connected, h.mu.isConnected = h.clock.Now(), true
 }
 
@@ -91,7 +119,7 @@ func (h *hosts) Connected() {
 func (h *hosts) forgive() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.mu.left, h.mu.tries = len(h.mu.addrs), 0
+	h.mu.left, h.mu.atOnce, h.mu.untried = len(h.mu.addrs), true, nil
 	h.mu.next = (h.mu.next + len(h.mu.addrs) - 1) % len(h.mu.addrs)
 }
 
@@ -114,17 +142,16 @@ func (h *hosts) rest(longest time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.clock.Now()
-	if h.mu.tries > 0 && !h.mu.rests {
+	if !h.mu.atOnce && !h.mu.rests {
 		h.mu.rests, h.mu.began, h.mu.part = true, now, (1+rand.Float64())/2
 	}
-	if h.mu.tries > 0 {
+	if !h.mu.atOnce {
 		if left := h.mu.began.Add(time.Duration(h.mu.part * float64(longest))).Sub(now); left > 0 {
 			h.mu.again = left > clientPause
 			return left
 		}
 	}
-	h.mu.tries++
-	h.mu.rests, h.mu.again = false, false
+	h.mu.atOnce, h.mu.rests, h.mu.again = false, false, false
 	return 0
 }
 

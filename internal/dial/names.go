@@ -12,8 +12,9 @@ import (
 // lookupCap is how long a look-up may go on, also when nobody waits for it any more.
 const lookupCap = 30 * time.Second
 
-// names resolves host names, anew for each dial. If a look-up takes longer than one dial may wait, it goes on and serves the
-// next dial. While the name server is slow or away, names uses the addresses that it gave before (F46).
+// names resolves host names, again in each lap. If a lookup takes longer than one dial may wait, it
+// goes on and serves the next dial. While the name server is slow or away, names uses the addresses
+// that it gave before (F46).
 type names struct {
 	lookup func(ctx context.Context, host string) ([]string, error)
 	ctx    context.Context // ends with the Session
@@ -90,15 +91,4 @@ func (n *names) noteLookUp(h *hostName, addrs []string, err error) {
 	}
 	close(h.asking)
 	h.asking = nil
-}
-
-// most returns the largest number of addresses that one name has.
-func (n *names) most() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	most := 0
-	for _, h := range n.mu.byHost {
-		most = max(most, len(h.addrs))
-	}
-	return most
 }

@@ -4,6 +4,7 @@ package hook
 
 import (
 	"context"
+	"net"
 	"time"
 
 	"github.com/zklock/zklock/internal/sessionkey"
@@ -21,6 +22,8 @@ type Session struct {
 	SuspendedTime func() time.Duration
 	// Lookup is what the Session asks for the addresses of a name; nil asks the system.
 	Lookup func(ctx context.Context, host string) ([]string, error)
+	// Connect connects the Session to an address that a name has; nil has net.Dialer do that.
+	Connect func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 type contextKey struct{}

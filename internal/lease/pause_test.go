@@ -28,10 +28,14 @@ func TestStake_Pause(t *testing.T) {
 		{"a session", Stake{Kind: Alive, Left: 20 * time.Second}, 100, 5, time.Second},
 		{"its time is over", Stake{Kind: Alive, Left: -time.Second, Wanted: true}, 100, 1, 500 * time.Millisecond},
 		{"given up, and others wait", Stake{Kind: GivenUp}, 100, 1, 0},
+		{"all servers are away", Stake{Kind: Leftover}, 100, 1, 10 * time.Second},
+		{"it grows to that", Stake{Kind: Leftover}, 3, 1, time.Second},
+		{"and a call waits", Stake{Kind: Leftover, Wanted: true}, 100, 1, 1500 * time.Millisecond},
 		{"for a while", Stake{Kind: Lingers}, 100, 1, 500 * time.Millisecond},
 	} {
 		require.Equal(t, tt.want, tt.s.Pause(T, tt.laps, tt.servers), tt.name)
 	}
+	require.Equal(t, 30*time.Second, Stake{Kind: Leftover}.Pause(2*time.Minute, 100, 1), "a long T")
 	require.Equal(t, 250*time.Millisecond, Stake{Kind: Lingers}.Pause(8*time.Second, 100, 1), "a short T")
 }
 

@@ -77,7 +77,8 @@ func (z *Era) LeaseEnd() clock.Instant {
 	return z.mu.lease.End()
 }
 
-// maxUnanswered is how often servers are asked to end a session until their silence counts as a refusal. A silent one is given T/3.
+// maxUnanswered is how often servers are asked to end a session until their silence counts as a
+// refusal. A silent one has the time of a handshake.
 const maxUnanswered = 3
 
 // noteUnanswered notes a try. With SASL one is enough: a server that we do not hear cannot be shown who we are, so that each
@@ -127,8 +128,10 @@ func (z *Era) atStake(now clock.Instant) lease.Stake {
 		return lease.Stake{Kind: lease.GivenUp}
 	case z.mu.inTheWay && (now < z.unheardLocked() || left > -t && z.mu.unanswered > 0): // servers are there, and do not answer
 		return lease.Stake{Kind: lease.Lingers}
+	case z.mu.inTheWay:
+		return lease.Stake{Kind: lease.Leftover}
 	}
-	return lease.Stake{Wanted: z.mu.inTheWay}
+	return lease.Stake{}
 }
 
 // LoseIfLate compares the clock with the lease, and ends the session if something is held past its end. Every question whether a

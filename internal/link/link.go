@@ -31,7 +31,7 @@ type Options struct {
 	Addrs        []string
 	Dial         dial.Config
 	Timeout      time.Duration // to ask for
-	HandshakeCap time.Duration // what one server gets, from the look-up of its name to its answers to the credentials
+	HandshakeCap time.Duration // for one try, from the lookup to the credentials
 	Mode         lease.Mode
 	SASL         sasl.Begin     // nil for none
 	Digests      []secret.Bytes // "user:password"

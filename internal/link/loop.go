@@ -75,7 +75,7 @@ func (l *Link) look(seen *looks) (again, end time.Duration) {
 		}
 		due = now.Add(interval)
 	}
-	if heard, asked, owes := t.Silence(); owes && (held+kept > 0 || busy) && l.dials.Alternatives() {
+	if heard, asked, owes := t.Silence(); owes && (held+kept > 0 || busy) {
 		leave, look := seen.quiet.Look(now, heard, asked, tenth, held > 0)
 		if leave {
 			silent := now.Sub(heard).Round(time.Millisecond)

@@ -24,7 +24,8 @@ type report struct {
 }
 
 // dialServer is the client's dialer: it makes the connection, over TLS if so configured, and puts the tap in it. It ignores the
-// client's own time-out of a second: name look-up, dial, TLS and handshake together have the handshake timeout.
+// client's own time-out of a second: the lookup of the name, the dial, TLS and the handshake
+// have the Dialer's limit each, and the handshake timeout together.
 func (l *Link) dialServer(network, addr string, _ time.Duration) (net.Conn, error) {
 	l.mu.Lock()
 	why, old, z := l.mu.why, l.mu.conn, l.mu.era
@@ -45,8 +46,8 @@ func (l *Link) dialServer(network, addr string, _ time.Duration) (net.Conn, erro
 	if err := l.dials.Rest(l.longestPause); err != nil {
 		return nil, err
 	}
-	d.Deadline = time.Now().Add(l.HandshakeCap)
-	c, raw, err := l.dials.Dial(d, lease.Heartbeat(timeout))
+	d.Limit, d.Deadline = l.dials.Limit(lease.Heartbeat(timeout)), time.Now().Add(l.HandshakeCap)
+	c, raw, err := l.dials.Dial(d)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +65,11 @@ func (l *Link) dialServer(network, addr string, _ time.Duration) (net.Conn, erro
 		_ = raw.Close()
 		return nil, l.mu.why
 	}
-	r := l.connectLocked(c, raw, d.Deadline)
+	deadline := time.Now().Add(d.Limit)
+	if deadline.After(d.Deadline) {
+		deadline = d.Deadline
+	}
+	r := l.connectLocked(c, raw, deadline)
 	r.addr, r.sasl = addr, exchange
 	return r.tap, nil
 }
