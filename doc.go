@@ -99,7 +99,8 @@
 // Clocks that do not count suspend. A lease must not stand still while the machine sleeps. On Linux the kernel reports the
 // time in suspend. On macOS it is computed from the time of the boot, which the kernel moves when somebody sets the wall
 // clock. On Windows Go's own clock counts it. On other systems nothing counts it: after a suspend there, only the token
-// protects.
+// protects. The same is true when a hypervisor pauses a virtual machine, migrates it or resumes it from a snapshot: none of
+// the guest's clocks, CLOCK_BOOTTIME included, is guaranteed to count that time.
 //
 // # The lease
 //
