@@ -107,17 +107,10 @@ func (a *attempt) stepOut() {
 	if a.turn != nil {
 		a.e.nodes.StepOut(a.turn)
 	}
-	a.hearNoMore()
-}
-
-// hearNoMore forgets those ahead whose end would be told.
-func (a *attempt) hearNoMore() {
-	for i, m := range a.onAhead {
-		if m.told != nil {
-			a.e.nodes.StepOut(m.told)
-			a.onAhead[i].told = nil
-		}
+	for _, m := range a.onAhead {
+		m.leave(a.e)
 	}
+	a.onAhead = nil
 }
 
 // findingOf says what came of a request. It returns an error if the attempt cannot go on. If the request says nothing, it

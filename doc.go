@@ -63,7 +63,8 @@
 // I6, bounded: every call returns when its context ends, plus at most half a second, and when the Session is closed.
 // Release and Close end by themselves, also when no server answers and no context ends. Nothing hangs.
 //
-// I7, no growth: goroutines, watches and memory do not grow with the number of cycles, time-outs or failures.
+// I7, no growth: goroutines, watches and memory do not grow with the number of cycles, time-outs or failures. When no
+// caller of a [Session] waits for a node of another client any more, the Session does not watch it any more.
 //
 // I8, fair: grants follow the queue. One release wakes one waiter, and lets the one after it look. A writer's release wakes
 // all readers up to the next writer, and also notifies readers behind up to three more writers; a reader's release notifies

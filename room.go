@@ -30,12 +30,16 @@ func (a *attempt) look() *look {
 func (a *attempt) awaitRoom(early *look) (limit int, err error) {
 	e, p := a.e, a.permits()
 	var by heldUp
+	var on, onLimit *watch
+	defer func() {
+		e.watches.leave(on)
+		e.watches.leave(onLimit)
+	}()
 	for watching := false; ; {
-		var on, onLimit *watch
 		if watching {
-			on = e.watches.start(watchKey{path: p.leases.path, op: wire.OpGetChildren2})
+			on = e.watches.keep(on, watchKey{path: p.leases.path, op: wire.OpGetChildren2})
 			if p.limit != "" {
-				onLimit = e.watches.start(watchKey{path: p.limit, op: p.limitWatch()})
+				onLimit = e.watches.keep(onLimit, watchKey{path: p.limit, op: p.limitWatch()})
 			}
 		}
 		now := early
