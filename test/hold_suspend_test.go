@@ -25,7 +25,7 @@ func TestVirtual_PausedProcess_DoesNotLeaveItsServer(t *testing.T) {
 		time.Sleep(time.Second)
 		asleep.Add(int64(8 * time.Second))
 		require.NoError(t, d.h.Err())
-		time.Sleep(2*time.Second + 30*time.Millisecond) // the Session has just looked: by its clock it was 11 s
+		time.Sleep(270 * time.Millisecond) // the Session has just looked: by its clock it was 9 s
 		held.Release()
 		time.Sleep(5 * time.Second)
 		require.Equal(t, zklock.Connected, d.s.State())
