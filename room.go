@@ -78,7 +78,7 @@ func (a *attempt) awaitRoom(early *look) (limit int, err error) {
 			return 0, err
 		}
 		// The event of one lease frees one permit. If that is all we lack, the next look grants, and needs no watch.
-		watching = !moved && at.Ahead+p.k > n+1
+		watching = !moved && at.Ahead+p.k-1 > n // n may be the largest int
 	}
 }
 
