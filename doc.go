@@ -67,8 +67,8 @@
 // caller of a [Session] waits for a node of another client any more, the Session does not watch it any more.
 //
 // I8, fair: grants follow the queue. One release wakes one waiter, and lets the one after it look. A writer's release wakes
-// all readers up to the next writer, and also notifies readers behind up to three more writers; a reader's release notifies
-// one writer.
+// all readers up to the next writer, and also notifies readers behind up to three more writers. A reader's release notifies
+// the next writer; if no other node is between the two, it notifies the writer after that as well, which then looks.
 //
 // # What is not promised
 //
