@@ -13,6 +13,7 @@ import (
 
 	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/clock"
+	"github.com/zklock/zklock/internal/eventlog"
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
@@ -248,7 +249,9 @@ func listenForRevocation(d *lockData, e *era, node string, revoke func(*Hold)) {
 				continue
 			case bytes.Equal(now.Data, revokeMessage) && d.hears(now.Stat.Mzxid):
 				if h := d.anyHandle(); h != nil {
-					go revoke(h) // the user's code: Close does not wait for it
+					go eventlog.Contain(func() { revoke(h) }, func(p, stack string) { // the user's code: Close does not wait for it
+						e.Log.Error("zklock: the function of WithRevocation panicked", "path", d.root.shownPath(), "node", node, "panic", p, "stack", stack)
+					})
 				}
 				return
 			}
