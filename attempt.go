@@ -249,7 +249,8 @@ func listenForRevocation(d *lockData, e *era, node string, revoke func(*Hold)) {
 				continue
 			case bytes.Equal(now.Data, revokeMessage) && d.hears(now.Stat.Mzxid):
 				if h := d.anyHandle(); h != nil {
-					go eventlog.Contain(func() { revoke(h) }, func(p, stack string) { // the user's code: Close does not wait for it
+					// The user's code: Close does not wait for it.
+					go eventlog.Contain(func() { revoke(h) }, func(p, stack string) {
 						e.Log.Error("zklock: the function of WithRevocation panicked", "path", d.root.shownPath(), "node", node, "panic", p, "stack", stack)
 					})
 				}

@@ -29,7 +29,7 @@ type watch struct {
 	fired chan struct{} // closed when its event came; then the field below is set
 	event zk.EventType
 
-	users int // who have started it and not left; guarded by the watcher
+	users int // callers that have started it and not left; guarded by the watcher
 }
 
 // watchKey says what is watched. The operation that sets a watch says which events it has: getData, the node's deletion and

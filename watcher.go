@@ -49,8 +49,8 @@ func (w *watcher) startWatch(path string) *watch {
 	return w.start(watchKey{path: path, op: wire.OpGetData})
 }
 
-// start is startWatch for any watch. Its user leaves it, unless it is on a node of our own: that watch
-// ends with the node, and until then tells the hold of a loss.
+// start is startWatch for any watch. Its user leaves it, unless it is on a node of our own: that
+// watch ends with the node, and until then tells the hold of a loss.
 func (w *watcher) start(key watchKey) *watch {
 	w.mu.Lock()
 	if on := w.mu.watches[key]; on != nil {
@@ -93,14 +93,14 @@ func (w *watcher) keep(has *watch, key watchKey) *watch {
 	return next
 }
 
-// leave is for a user of the watch, once for each start; nil is no watch. The last to leave takes the
-// watch back, unless it has fired. If another watch of ours needs the event, or the user may have set
-// one over Session.Conn (the tap knows), the server's stays, until it fires or the connection ends:
-// servers keep one for all.
+// leave is for a user of the watch, once for each start; nil is no watch. The last to leave takes
+// the watch back, unless it has fired. If another watch of ours needs the event, or the user may
+// have set one over Session.Conn (the tap knows), the server's stays, until it fires or the
+// connection ends: servers keep one for all.
 //
-// The event may come before the removal reaches the server: then it finds no watch, and the server's
-// answer says so. Or another caller starts the watch while the removal is under way: then it may be
-// removed with ours, so that caller looks again.
+// The event may come before the removal reaches the server: then it finds no watch, and the
+// server's answer says so. Or another caller starts the watch while the removal is under way: then
+// it may be removed with ours, so that caller looks again.
 func (w *watcher) leave(on *watch) {
 	if on == nil {
 		return
@@ -277,9 +277,11 @@ func (w *watcher) fire(ev wire.WatcherEvent) {
 	}
 }
 
-// lookAfterWatches asks about each watched node once every session timeout while anybody waits or observes, and every tenth of them
-// while there are only watches on the nodes of our holds: an event can get lost at a server (F30). It reads a few bytes, for a queue of any length and any number of
-// waiters. It also asks about the nodes of waiters that watch nothing and wait for their turn.
+// lookAfterWatches asks about each watched node once every session timeout while anybody waits or
+// observes, and every tenth of them while there are only watches on the nodes of our holds: an
+// event can get lost at a server (F30). It reads a few bytes, for a queue of any length and any
+// number of waiters. It also asks about the nodes of waiters that watch nothing and wait for their
+// turn.
 //
 // If the node is there, that says as much as a list would. A waiter's place changes only when its own node or one of those ahead
 // goes that it watches. Nobody can get in between, because numbers grow.

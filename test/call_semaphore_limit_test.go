@@ -251,8 +251,8 @@ func TestVirtual_Semaphore_ImpossiblePermits_AreRefusedBeforeQueueing(t *testing
 	})
 }
 
-// I6: a caller has waited in the queue of a semaphore of as many permits as there may be, and is granted. Twice that is
-// more than an int of 32 bits has (make i386).
+// I6: a caller has waited in the queue of a semaphore of as many permits as there may be, and is
+// granted. Twice that is more than an int of 32 bits has (make i386).
 func TestVirtual_Semaphore_LargestLimit_QueuedCallerIsGranted(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		release(t, take(t, newSemaphore(t, v.connect(), semPath, math.MaxInt32).Permits(1)))

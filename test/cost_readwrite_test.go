@@ -80,8 +80,8 @@ func TestVirtual_ReadWrite_Requests(t *testing.T) {
 	})
 }
 
-// I8: a reader's release notifies the next writer, and that of the reader directly ahead of this writer the one after it, too. Others
-// hear nothing.
+// I8: a reader's release notifies the next writer, and that of the reader directly ahead of this
+// writer the one after it, too. Others hear nothing.
 func TestVirtual_ReaderRelease_NotifiesTwoWritersAtMost(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var rs []*zklock.Hold

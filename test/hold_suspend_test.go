@@ -81,8 +81,8 @@ func TestVirtual_AnswerAfterTheLeasesEnd_RenewsNothing(t *testing.T) {
 	}
 }
 
-// F21, I5: a holder only waits for its context. It is notified a quarter of a second after a sleep past
-// the end of the lease, and by a context of Ending after a sleep past the margin.
+// F21, I5: a holder only waits for its context. It is notified a quarter of a second after a sleep
+// past the end of the lease, and by a context of Ending after a sleep past the margin.
 func TestVirtual_Suspend_WaitingHolder_IsNotifiedSoon(t *testing.T) {
 	const margin = 5 * time.Second
 	for _, timeout := range []time.Duration{8 * time.Second, 30 * time.Second, 40 * time.Second} {

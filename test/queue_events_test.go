@@ -112,7 +112,8 @@ func TestVirtual_EventBehindTheAnswer_IsHeard(t *testing.T) {
 	}
 }
 
-// F30, I7: the wait is over, and the event of the waiter's own node is lost. The watch is forgotten ten session timeouts later.
+// F30, I7: the wait is over, and the event of the waiter's own node is lost. The watch is forgotten
+// ten session timeouts later.
 func TestVirtual_EventLost_NobodyWaits_WatchIsForgotten(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		h, s := acquire(t, newMutex(t, v.connect(), "/job")), v.connect()

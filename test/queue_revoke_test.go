@@ -54,7 +54,8 @@ func TestRevocation(t *testing.T) {
 	}
 }
 
-// F55: the function of WithRevocation panics. That is logged with the node, once for each hold that is asked, and the holds stay.
+// F55: the function of WithRevocation panics. That is logged with the node, once for each hold that
+// is asked, and the holds stay.
 func TestVirtual_Revocation_Panics_IsLogged_AndTheHoldStays(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log warnings

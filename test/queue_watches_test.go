@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests count what is watched at the servers and in the Session: a node that no caller waits for is not (I7, R118).
+// These tests count what is watched at the servers and in the Session: a node that no caller waits
+// for is not (I7, R118).
 
 import (
 	"context"
@@ -17,7 +18,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// I7, R8, R118: however many waits behind another client's hold end in vain, none of them leaves a watch, of whatever recipe.
+// I7, R8, R118: however many waits behind another client's hold end in vain, none of them leaves a
+// watch, of whatever recipe.
 func TestVirtual_WaitsTimeOut_LeaveNoWatch(t *testing.T) {
 	type locks func(t *testing.T, s *zklock.Session) zklock.Lock
 	permits := func(k int, opts ...zklock.MutexOption) locks {
@@ -66,7 +68,8 @@ func TestVirtual_WaitsTimeOut_LeaveNoWatch(t *testing.T) {
 	})
 }
 
-// waitInVain has three callers of a Session wait at a time, again and again. Nothing of that grows, and no watch remains.
+// waitInVain has three callers of a Session wait at a time, again and again. Nothing of that grows,
+// and no watch remains.
 func (v *virtual) waitInVain(s *zklock.Session, acquire func(*zklock.Session) func(context.Context) error) {
 	waits := func() {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -107,7 +110,8 @@ func (v *virtual) watchedBy(s *zklock.Session) (paths []string) {
 	return paths
 }
 
-// I7, R118: a semaphore for each order, with a limit of its own. When all are over, none of their nodes is watched.
+// I7, R118: a semaphore for each order, with a limit of its own. When all are over, none of their
+// nodes is watched.
 func TestVirtual_SharedLimit_ManyPaths_LeaveNoWatch(t *testing.T) {
 	for _, more := range [][]zklock.MutexOption{nil, {zklock.WithContainer()}} {
 		inVirtualTime(t, func(t *testing.T, v *virtual) {
@@ -143,8 +147,8 @@ func inWatches(footprint map[string]int) map[string]int {
 	return of
 }
 
-// I7, I8, R118: two readers of a Session share the watch on the writer. It stays for the second when the first leaves, and
-// is taken back when both have.
+// I7, I8, R118: two readers of a Session share the watch on the writer. It stays for the second
+// when the first leaves, and is taken back when both have.
 func TestVirtual_OneOfTwoLeaves_WatchStaysForTheOther(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		w, s := newRWMutex(t, v.connect(), "/job").WriteLock(), v.connect()
@@ -176,8 +180,9 @@ func TestVirtual_OneOfTwoLeaves_WatchStaysForTheOther(t *testing.T) {
 	})
 }
 
-// I7, I8, R118: a waiter leaves at every instant around the holder's release, and another of the Session comes at every instant
-// around that. Whatever overtakes what, the other is granted at once, and nothing remains watched.
+// I7, I8, R118: a waiter leaves at every instant around the holder's release, and another of the
+// Session comes at every instant around that. Whatever overtakes what, the other is granted at
+// once, and nothing remains watched.
 func TestVirtual_WatchTakenBack_AroundTheEvent(t *testing.T) {
 	const latency = 10 * time.Millisecond
 	for leaves := -3 * latency; leaves <= 3*latency; leaves += latency / 2 {

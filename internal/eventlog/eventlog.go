@@ -1,5 +1,6 @@
-// Package eventlog writes log records without ever making its caller wait. It promises their order, and to say how many it
-// dropped. A handler that panics ends nothing, and loses no record: that goes to stderr. The log must not be given anything secret.
+// Package eventlog writes log records without ever making its caller wait. It promises their order,
+// and to say how many it dropped. A handler that panics ends nothing, and loses no record: that
+// goes to stderr. The log must not be given anything secret.
 package eventlog
 
 import (
@@ -37,7 +38,8 @@ func begin(to *slog.Logger, stderr slog.Handler) *Log {
 
 func (l *Log) lookForDebugs() { l.debugs.Store(l.to.Enabled(context.Background(), slog.LevelDebug)) }
 
-// Contain calls a function of the user's. If it panics, Contain calls panicked with the panic and the stack.
+// Contain calls a function of the user's. If it panics, Contain calls panicked with the panic and
+// the stack.
 func Contain(f func(), panicked func(p, stack string)) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -112,8 +114,8 @@ func (l *Log) write(r slog.Record) {
 	}, func(p, stack string) { l.writeToStderr(r, p, stack) })
 }
 
-// writeToStderr writes a record with which the user's handler has panicked, after the panic. It does
-// not ask that handler for anything.
+// writeToStderr writes a record with which the user's handler has panicked, after the panic. It
+// does not ask that handler for anything.
 func (l *Log) writeToStderr(r slog.Record, p, stack string) {
 	why := slog.NewRecord(time.Now(), slog.LevelError, "zklock: the log handler panicked; its record follows", 0)
 	why.Add("panic", p, "stack", stack)

@@ -1,6 +1,7 @@
 package eventlog
 
-// These tests attack the log of a handler that blocks: what is dropped is counted; and of one that panics: nothing is lost.
+// These tests attack the log of a handler that blocks: what is dropped is counted; and of one that
+// panics: nothing is lost.
 
 import (
 	"bytes"
@@ -38,7 +39,8 @@ func (g *gated) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// F55: each line that was wanted is written or counted, whatever its level; a line that nobody wants is neither.
+// F55: each line that was wanted is written or counted, whatever its level; a line that nobody
+// wants is neither.
 func TestLog_DroppedLinesAreCounted(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -99,8 +101,9 @@ func (p panicky) Handle(ctx context.Context, r slog.Record) error {
 	return p.Handler.Handle(ctx, r)
 }
 
-// F55, I6: the handler panics, with each record, with every second one, or when it is asked for the level. Every record is
-// written, by the handler or to stderr, in order, and there it follows the panic and the stack. Close returns.
+// F55, I6: the handler panics, with each record, with every second one, or when it is asked for the
+// level. Every record is written, by the handler or to stderr, in order, and there it follows the
+// panic and the stack. Close returns.
 func TestLog_HandlerPanics_NothingIsLost(t *testing.T) {
 	never, always := func() bool { return false }, func() bool { return true }
 	for name, x := range map[string]struct {

@@ -61,7 +61,8 @@ func zklock(t *testing.T) string {
 	return name
 }
 
-// secured is a server that speaks TLS alone, with clients that show a certificate, and the Secret that the manifests have mounted.
+// secured is a server that speaks TLS alone, with clients that show a certificate, and the Secret
+// that the manifests have mounted.
 func secured(t *testing.T, pod core.PodSpec) (server *zktest.Server, secret string) {
 	t.Helper()
 	authority := testca.New(t, "localhost")
@@ -83,7 +84,8 @@ func secured(t *testing.T, pod core.PodSpec) (server *zktest.Server, secret stri
 	return server, secret
 }
 
-// run runs the command line of a container, with a shell command for the work and directories for its volumes.
+// run runs the command line of a container, with a shell command for the work and directories for
+// its volumes.
 func run(t *testing.T, c core.Container, server *zktest.Server, secret, dir, work string) {
 	t.Helper()
 	require.Equal(t, "zklock", c.Command[0])
