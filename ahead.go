@@ -53,6 +53,14 @@ func (m ahead) ends() (fired <-chan struct{}, told <-chan queue.Turn) {
 	return m.on.fired, nil
 }
 
+// leave ends the wait for the node's end.
+func (m ahead) leave(e *era) {
+	if m.told != nil {
+		e.nodes.StepOut(m.told)
+	}
+	e.watches.leave(m.on)
+}
+
 // positionOf returns the position of a node that is behind in the queue of a lock root, "" if it is not made yet.
 func positionOf(e *era, root *lockRoot, node string, p queue.Place) position {
 	at := position{node: node, place: p.Ahead + 1, predecessor: root.path + "/" + p.Predecessor, holds: p.Holds}

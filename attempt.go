@@ -13,6 +13,7 @@ import (
 
 	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/clock"
+	"github.com/zklock/zklock/internal/eventlog"
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
@@ -107,17 +108,10 @@ func (a *attempt) stepOut() {
 	if a.turn != nil {
 		a.e.nodes.StepOut(a.turn)
 	}
-	a.hearNoMore()
-}
-
-// hearNoMore forgets those ahead whose end would be told.
-func (a *attempt) hearNoMore() {
-	for i, m := range a.onAhead {
-		if m.told != nil {
-			a.e.nodes.StepOut(m.told)
-			a.onAhead[i].told = nil
-		}
+	for _, m := range a.onAhead {
+		m.leave(a.e)
 	}
+	a.onAhead = nil
 }
 
 // findingOf says what came of a request. It returns an error if the attempt cannot go on. If the request says nothing, it
@@ -255,7 +249,10 @@ func listenForRevocation(d *lockData, e *era, node string, revoke func(*Hold)) {
 				continue
 			case bytes.Equal(now.Data, revokeMessage) && d.hears(now.Stat.Mzxid):
 				if h := d.anyHandle(); h != nil {
-					go revoke(h) // the user's code: Close does not wait for it
+					// The user's code: Close does not wait for it.
+					go eventlog.Contain(func() { revoke(h) }, func(p, stack string) {
+						e.Log.Error("zklock: the function of WithRevocation panicked", "path", d.root.shownPath(), "node", node, "panic", p, "stack", stack)
+					})
 				}
 				return
 			}

@@ -63,11 +63,14 @@
 // I6, bounded: every call returns when its context ends, plus at most half a second, and when the Session is closed.
 // Release and Close end by themselves, also when no server answers and no context ends. Nothing hangs.
 //
-// I7, no growth: goroutines, watches and memory do not grow with the number of cycles, time-outs or failures.
+// I7, no growth: goroutines, watches and memory do not grow with the number of cycles, time-outs or
+// failures. When no caller of a [Session] waits for a node of another client any more, the Session
+// does not watch it any more.
 //
-// I8, fair: grants follow the queue. One release wakes one waiter, and lets the one after it look. A writer's release wakes
-// all readers up to the next writer, and also notifies readers behind up to three more writers; a reader's release notifies
-// one writer.
+// I8, fair: grants follow the queue. One release wakes one waiter, and lets the one after it look.
+// A writer's release wakes all readers up to the next writer, and also notifies readers behind up
+// to three more writers. A reader's release notifies the next writer; if no other node is between
+// the two, it notifies the writer after that as well, which then looks.
 //
 // # What is not promised
 //
@@ -98,10 +101,12 @@
 // knowledge. The holder is notified of a deletion within a heartbeat, and of the end of its session
 // when its client has connected again, within about a second.
 //
-// Clocks that do not count suspend. A lease must not stand still while the machine sleeps. On Linux the kernel reports the
-// time in suspend. On macOS it is computed from the time of the boot, which the kernel moves when somebody sets the wall
-// clock. On Windows Go's own clock counts it. On other systems nothing counts it: after a suspend there, only the token
-// protects.
+// Clocks that do not count suspend. A lease must not stand still while the machine sleeps. On Linux
+// the kernel reports the time in suspend. On macOS it is computed from the time of the boot, which
+// the kernel moves when somebody sets the wall clock. On Windows Go's own clock counts it. On other
+// systems nothing counts it: after a suspend there, only the token protects. The same is true when
+// a hypervisor pauses a virtual machine, migrates it or resumes it from a snapshot: none of the
+// guest's clocks, CLOCK_BOOTTIME included, is guaranteed to count that time.
 //
 // # The lease
 //

@@ -63,7 +63,7 @@ func (c *endingContext) endIfLate() (next time.Duration) {
 		if left <= 0 {
 			c.cancel(h.d.errorf("hold", fmt.Errorf("%w: less than %v are left", ErrEnding, c.margin)))
 		}
-		next = min(next, left, lease.Heartbeat(e.Timeout()))
+		next = min(next, left, lease.ClockCheck)
 	}
 	return next
 }

@@ -123,8 +123,8 @@ func (a *attempt) watchOwn() error {
 		a.onAhead = append(a.onAhead, a.lookOut(before, a.d.root.path+"/"+name))
 	}
 	for _, m := range before {
-		if m.told != nil && !slices.Contains(a.onAhead, m) {
-			a.e.nodes.StepOut(m.told)
+		if !slices.Contains(a.onAhead, m) {
+			m.leave(a.e)
 		}
 	}
 	return a.armed(a.onOwn)

@@ -302,7 +302,6 @@ func (r releasing) confirm(p *graceTime) error {
 		return fmt.Errorf("%w: %w; %s", ErrNotConfirmed, why, what)
 	}
 	e := r.h.d.e
-	look := lease.Heartbeat(e.Timeout())
 	ctxEnded := p.ctx.Done()
 	var lastTry <-chan struct{} // when the context has ended
 	for i := 0; i < len(r.xs) && r.xs[i] != nil; {
@@ -318,7 +317,7 @@ func (r releasing) confirm(p *graceTime) error {
 		if left <= 0 {
 			return notConfirmed(errNoAnswer)
 		}
-		t := time.NewTimer(min(left, look)) // look often: timers stand still while the machine sleeps
+		t := time.NewTimer(min(left, lease.ClockCheck))
 		select {
 		case <-x.Done:
 			t.Stop()

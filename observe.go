@@ -11,7 +11,6 @@ import (
 
 	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/link"
-	"github.com/zklock/zklock/internal/tap"
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -113,17 +112,8 @@ func (o *observing) attached(ctx context.Context, l *link.Link) (*era, error) {
 
 // watch sets a watch in place of the one before, unless that is the same and stands.
 func (o *observing) watch(ctx context.Context, before **watch, path string, op wire.Op) (*watch, error) {
-	if !(*before).stands(path, op) {
-		next := o.z.watches.start(watchKey{path, op, true})
-		o.z.watches.leave(*before)
-		*before = next
-	}
+	*before = o.z.watches.keep(*before, watchKey{path, op, true})
 	return *before, (*before).waitArmed(ctx, o.z.Era)
-}
-
-// stands says whether the watch is that one, and will fire.
-func (w *watch) stands(path string, op wire.Op) bool {
-	return w != nil && w.path == path && w.op == op && !w.hasFired() && !w.hasFailed()
 }
 
 // look finds out who leads, and sets the watches that tell when another may. While somebody leads, that is a watch on the leader's
@@ -162,7 +152,7 @@ func (o *observing) look(ctx context.Context, z *era, isFirst bool) error {
 		if there {
 			op = wire.OpGetChildren2
 		}
-		if o.on.stands(root, op) { // it stood before this list
+		if o.on.stands(watchKey{root, op, true}) { // it stood before this list
 			return nil
 		}
 		if _, err := o.watch(ctx, &o.on, root, op); err != nil && !errors.Is(err, zk.ErrNoNode) {
@@ -207,39 +197,4 @@ func (o *observing) await(ctx context.Context) bool {
 
 func (o *observing) failure(err error) error {
 	return &Error{Op: "observe", Path: o.e.m.root.given, Err: err}
-}
-
-// leave is for who has started an observed watch; nil is none. The last to leave takes the watch back, so that none remains for each path
-// that was ever observed. If another watch of ours needs the event, or the user may have set one over Session.Conn (the tap knows), the
-// server's stays, until it fires or the connection ends: servers keep one for all.
-func (w *watcher) leave(on *watch) {
-	if on == nil {
-		return
-	}
-	w.mu.Lock()
-	w.useLocked(on, -1)
-	isLast := on.users == 0 && w.mu.watches[on.watchKey] == on
-	if isLast {
-		delete(w.mu.watches, on.watchKey)
-	}
-	isLast = isLast && len(w.sameLocked(on.watchKey)) == 0
-	w.mu.Unlock()
-	if !isLast {
-		return
-	}
-	ask := wire.WatchesRequest{Path: on.path, Type: wire.WatcherData}
-	if on.isOfChildren() {
-		ask.Type = wire.WatcherChildren
-	}
-	w.z.Carrier.Send(w.z, tap.NewRequest(wire.OpRemoveWatches, ask, func(a tap.Answer) {
-		if a.Fate != tap.WasAnswered || a.Code != wire.OK {
-			return
-		}
-		w.mu.Lock()
-		since := w.sameLocked(on.watchKey) // that may have been taken back with it
-		w.mu.Unlock()
-		for _, other := range since {
-			w.unheard(other)
-		}
-	}))
 }

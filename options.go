@@ -182,8 +182,10 @@ func WithDialer(d zk.Dialer) Option {
 	}
 }
 
-// WithLogger sets where the Session logs; the default is slog.Default(). Losses are warnings, connection changes
-// and long waits are informational, and the ZooKeeper client's own lines have debug level. docs/operating.md explains each line.
+// WithLogger sets where the Session logs; the default is slog.Default(). Losses are warnings,
+// connection changes and long waits are informational, and the ZooKeeper client's own lines have
+// debug level. docs/operating.md explains each line. The handler may block or panic: neither holds
+// up a lock. A record with which it panics is written to stderr, after the panic.
 func WithLogger(l *slog.Logger) Option { return func(o *sessionOptions) { o.logger = l } }
 
 // WithTrace has the Session call the functions of t, which must not change any more. Given more than once, each is called, in that order, and
@@ -346,10 +348,12 @@ func WithQueuePattern(ending string) MutexOption {
 	return func(o *mutexOptions) { o.markers = append(slices.Clone(o.markers), ending) }
 }
 
-// WithRevocation calls f, at most once a hold, when somebody asks for the lock with Revoke or with Curator's Revoker. What was asked
-// once is not asked again of the next read lock under the same write hold, although that has the same node. f runs on a goroutine of
-// its own. To give way, f ends the work and releases the hold. The option costs two requests for
-// each acquire that is not a re-entry, and of a semaphore for each permit.
+// WithRevocation calls f, at most once a hold, when somebody asks for the lock with Revoke or with
+// Curator's Revoker. What was asked once is not asked again of the next read lock under the same
+// write hold, although that has the same node. f runs on a goroutine of its own. To give way, f
+// ends the work and releases the hold. A panic of f is logged, and the hold stays until it is
+// released or lost. The option costs two requests for each acquire that is not a re-entry, and of a
+// semaphore for each permit.
 func WithRevocation(f func(*Hold)) MutexOption {
 	return func(o *mutexOptions) {
 		if o.revoke = f; f == nil {

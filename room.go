@@ -30,12 +30,16 @@ func (a *attempt) look() *look {
 func (a *attempt) awaitRoom(early *look) (limit int, err error) {
 	e, p := a.e, a.permits()
 	var by heldUp
+	var on, onLimit *watch
+	defer func() {
+		e.watches.leave(on)
+		e.watches.leave(onLimit)
+	}()
 	for watching := false; ; {
-		var on, onLimit *watch
 		if watching {
-			on = e.watches.start(watchKey{path: p.leases.path, op: wire.OpGetChildren2})
+			on = e.watches.keep(on, watchKey{path: p.leases.path, op: wire.OpGetChildren2})
 			if p.limit != "" {
-				onLimit = e.watches.start(watchKey{path: p.limit, op: p.limitWatch()})
+				onLimit = e.watches.keep(onLimit, watchKey{path: p.limit, op: p.limitWatch()})
 			}
 		}
 		now := early
@@ -74,7 +78,7 @@ func (a *attempt) awaitRoom(early *look) (limit int, err error) {
 			return 0, err
 		}
 		// The event of one lease frees one permit. If that is all we lack, the next look grants, and needs no watch.
-		watching = !moved && at.Ahead+p.k > n+1
+		watching = !moved && at.Ahead+p.k-1 > n // n may be the largest int
 	}
 }
 

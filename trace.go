@@ -2,8 +2,6 @@ package zklock
 
 import (
 	"context"
-	"fmt"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -346,10 +344,7 @@ func since(from, to clock.Instant) time.Duration { return max(0, to.Sub(from)).R
 
 // call calls a function of a trace.
 func (t *tracer) call(name string, f func()) {
-	defer func() {
-		if p := recover(); p != nil {
-			t.log.Error("zklock: a function of a Trace panicked", "function", name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-		}
-	}()
-	f()
+	eventlog.Contain(f, func(p, stack string) {
+		t.log.Error("zklock: a function of a Trace panicked", "function", name, "panic", p, "stack", stack)
+	})
 }

@@ -30,9 +30,13 @@ func (a *attempt) wake(room int) {
 		}
 		names := queue.NamesBehind(self, now.Names, root.rule.Markers)
 		names = names[min(1, len(names)):]
-		e.wakeAll(root.path, names[:min(2*(room-1), mostWoken, len(names))])
+		e.wakeAll(root.path, names[:toWake(room, len(names))])
 	})
 }
+
+// toWake returns how many of so many waiters are told that there is room: 2 or more, up to the
+// largest int, because a fixed limit may be that large.
+func toWake(room, waiters int) int { return min(2*(min(room, mostWoken)-1), mostWoken, waiters) }
 
 // wakeAll tells waiters to list, in the order in which they stand. One that stands behind a node of our own session hears it here. The others
 // watch their own node and the one ahead of it: so every other node is written, as it is.

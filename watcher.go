@@ -8,46 +8,12 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/zklock/zklock/internal/answer"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/nodes"
 	"github.com/zklock/zklock/internal/queue"
 	"github.com/zklock/zklock/internal/tap"
 	"github.com/zklock/zklock/internal/wire"
 )
-
-// watch is one watch on one node, shared by all who wait for it. To take a watch back costs a request, so a watch stays
-// until it fires, and all who come use it (I7).
-//
-//	arming ──▶ armed ──▶ fired
-//	   └─────▶ failed ─▶ fired, if there is no node
-type watch struct {
-	watchKey
-	armed chan struct{} // closed when the request that sets it was answered; then the fields below are set
-	err   error         // why it could not be set
-	none  bool          // there was no node, and the watch waits for one
-	stat  wire.Stat     // of the node
-	data  []byte        // of the node, the beginning; the whole if it is observed
-	conn  uint64        // the connection over which that was answered. On a later connection the watch is restored, and only wakes.
-
-	fired chan struct{} // closed when its event came; then the field below is set
-	event zk.EventType
-
-	users int // who observe it and have not left; guarded by the watcher
-}
-
-// watchKey says what is watched. The operation that sets a watch says which events it has: getData, the node's deletion and
-// changes of its data; exists, its creation too; getChildren2, its deletion and changes of its children.
-type watchKey struct {
-	path     string
-	op       wire.Op
-	observed bool // by those who only look on: they get the whole data, and the last to leave takes the watch back
-}
-
-func (k watchKey) isOfChildren() bool { return k.op == wire.OpGetChildren2 }
-
-// maxShown is how many bytes of a node's data are shown to people, at most.
-const maxShown = 64
 
 // watcher keeps the watches of one ZooKeeper session: at most one of a kind on a path (I7).
 type watcher struct {
@@ -78,20 +44,13 @@ func (w *watcher) watch(ctx context.Context, path string) (*watch, error) {
 	return on, on.waitArmed(ctx, w.z)
 }
 
-// waitArmed waits until the watch is set, or cannot be.
-func (w *watch) waitArmed(ctx context.Context, z *link.Era) error {
-	if _, err := link.Await(ctx, z, w.armed); err != nil {
-		return err
-	}
-	return w.err
-}
-
 // startWatch is watch without the wait.
 func (w *watcher) startWatch(path string) *watch {
 	return w.start(watchKey{path: path, op: wire.OpGetData})
 }
 
-// start is startWatch for any watch. Who starts an observed one must leave it.
+// start is startWatch for any watch. Its user leaves it, unless it is on a node of our own: that
+// watch ends with the node, and until then tells the hold of a loss.
 func (w *watcher) start(key watchKey) *watch {
 	w.mu.Lock()
 	if on := w.mu.watches[key]; on != nil {
@@ -117,10 +76,61 @@ func (w *watcher) start(key watchKey) *watch {
 }
 
 func (w *watcher) useLocked(on *watch, n int) {
+	on.users += n
 	if on.observed {
-		on.users += n
 		w.mu.users += n
 	}
+}
+
+// keep returns the watch of a user that needs that one from now on: the one that it has, if that is
+// it and will fire. Otherwise keep starts it, and leaves the one that the user has.
+func (w *watcher) keep(has *watch, key watchKey) *watch {
+	if has.stands(key) {
+		return has
+	}
+	next := w.start(key)
+	w.leave(has)
+	return next
+}
+
+// leave is for a user of the watch, once for each start; nil is no watch. The last to leave takes
+// the watch back, unless it has fired. If another watch of ours needs the event, or the user may
+// have set one over Session.Conn (the tap knows), the server's stays, until it fires or the
+// connection ends: servers keep one for all.
+//
+// The event may come before the removal reaches the server: then it finds no watch, and the
+// server's answer says so. Or another caller starts the watch while the removal is under way: then
+// it may be removed with ours, so that caller looks again.
+func (w *watcher) leave(on *watch) {
+	if on == nil {
+		return
+	}
+	w.mu.Lock()
+	w.useLocked(on, -1)
+	isLast := on.users == 0 && w.mu.watches[on.watchKey] == on
+	if isLast {
+		delete(w.mu.watches, on.watchKey)
+	}
+	isLast = isLast && len(w.sameLocked(on.watchKey)) == 0
+	w.mu.Unlock()
+	if !isLast {
+		return
+	}
+	ask := wire.WatchesRequest{Path: on.path, Type: wire.WatcherData}
+	if on.isOfChildren() {
+		ask.Type = wire.WatcherChildren
+	}
+	w.z.Carrier.Send(w.z, tap.NewRequest(wire.OpRemoveWatches, ask, func(a tap.Answer) {
+		if a.Fate != tap.WasAnswered || a.Code != wire.OK {
+			return
+		}
+		w.mu.Lock()
+		since := w.sameLocked(on.watchKey) // that may have been taken back with it
+		w.mu.Unlock()
+		for _, other := range since {
+			w.unheard(other)
+		}
+	}))
 }
 
 // sameLocked returns our watches that are one with that at the server.
@@ -158,27 +168,6 @@ func (w *watcher) armed(on *watch, a tap.Answer) {
 	}
 	w.mu.Unlock()
 	close(on.armed)
-}
-
-// decode reads the answer to the operation that sets the watch. Only exists sets one where there is no node.
-func (k watchKey) decode(a tap.Answer) (data wire.DataResponse, none bool, err error) {
-	if err = answer.ErrOf(a); err != nil {
-		if k.op == wire.OpExists && errors.Is(err, zk.ErrNoNode) {
-			return data, true, nil
-		}
-		return data, false, err
-	}
-	switch k.op {
-	case wire.OpGetChildren2:
-		var children wire.ChildrenStatResponse
-		err = a.Decode(&children)
-		data.Stat = children.Stat
-	case wire.OpExists:
-		err = a.Decode(&data.Stat)
-	default:
-		err = a.Decode(&data)
-	}
-	return data, false, err
 }
 
 // restore returns requests that set the watches of the last connection again, on a new one. before is the last zxid seen on
@@ -288,18 +277,11 @@ func (w *watcher) fire(ev wire.WatcherEvent) {
 	}
 }
 
-// isArmed says whether the watch was asked for and answered.
-func (w *watch) isArmed() bool { return isClosed(w.armed) }
-
-// hasFailed says whether the watch was asked for and could not be set.
-func (w *watch) hasFailed() bool { return w.isArmed() && w.err != nil }
-
-// hasFired says whether the watch's event has come.
-func (w *watch) hasFired() bool { return isClosed(w.fired) }
-
-// lookAfterWatches asks about each watched node once every session timeout while anybody waits or observes, and every tenth of them
-// while watches are left: an event can get lost at a server (F30). It reads a few bytes, for a queue of any length and any number of
-// waiters. It also asks about the nodes of waiters that watch nothing and wait for their turn.
+// lookAfterWatches asks about each watched node once every session timeout while anybody waits or
+// observes, and every tenth of them while there are only watches on the nodes of our holds: an
+// event can get lost at a server (F30). It reads a few bytes, for a queue of any length and any
+// number of waiters. It also asks about the nodes of waiters that watch nothing and wait for their
+// turn.
 //
 // If the node is there, that says as much as a list would. A waiter's place changes only when its own node or one of those ahead
 // goes that it watches. Nobody can get in between, because numbers grow.
@@ -356,18 +338,4 @@ func (w *watcher) lookAfterWatches() {
 			}
 		}
 	}
-}
-
-// hasMissed says whether the node as it is now, or zk.ErrNoNode, shows that the watch should have fired.
-func (w *watch) hasMissed(now *wire.Stat, err error) bool {
-	switch {
-	case errors.Is(err, zk.ErrNoNode):
-		return !w.none
-	case err != nil:
-		return false
-	}
-	if w.isOfChildren() {
-		return now.Cversion != w.stat.Cversion
-	}
-	return w.none || now.Mzxid != w.stat.Mzxid
 }

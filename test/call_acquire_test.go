@@ -89,6 +89,17 @@ func TestTryAcquire_SomebodyAhead_LeavesNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, before, after, "I7: tries leave no watch")
 
+	for range 5 {
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		_, err := m.Acquire(ctx)
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	}
+	eventually(t, "R118: waits in vain leave no watch", func() bool {
+		after, err = server.WatchCount()
+		return err == nil && after == before
+	})
+
 	release(t, h)
 	h, err = m.TryAcquire(within(t, soon))
 	require.NoError(t, err)

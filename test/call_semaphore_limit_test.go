@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"log/slog"
+	"math"
 	"strconv"
 	"strings"
 	"testing"
@@ -247,6 +248,22 @@ func TestVirtual_Semaphore_ImpossiblePermits_AreRefusedBeforeQueueing(t *testing
 		require.NoError(t, err)
 		release(t, h)
 		v.has(0, 0)
+	})
+}
+
+// I6: a caller has waited in the queue of a semaphore of as many permits as there may be, and is
+// granted. Twice that is more than an int of 32 bits has (make i386).
+func TestVirtual_Semaphore_LargestLimit_QueuedCallerIsGranted(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		release(t, take(t, newSemaphore(t, v.connect(), semPath, math.MaxInt32).Permits(1)))
+		front, err := v.srv.CreateAs(v.connect().SessionID(), semQueue+"/_c_11111111-1111-4111-8111-111111111111-lock-", nil,
+			zk.FlagEphemeral|zk.FlagSequence)
+		require.NoError(t, err)
+		w := v.queueUp(newSemaphore(t, v.connect(zklock.WithMaxLockNodes(2)), semPath, math.MaxInt32).Permits(1))
+		require.False(t, w.isGranted(), "it may not have leases as well as its node: it waits for its turn")
+		require.NoError(t, v.srv.Delete(front))
+		release(t, w.granted2(t, time.Minute))
+		synctest.Wait()
 	})
 }
 

@@ -80,6 +80,34 @@ func TestVirtual_ReadWrite_Requests(t *testing.T) {
 	})
 }
 
+// I8: a reader's release notifies the next writer, and that of the reader directly ahead of this
+// writer the one after it, too. Others hear nothing.
+func TestVirtual_ReaderRelease_NotifiesTwoWritersAtMost(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var rs []*zklock.Hold
+		for range 3 {
+			rs = append(rs, acquire(t, newRWMutex(t, v.connect(), "/job").ReadLock()))
+		}
+		var ws []*waiting
+		for range 4 {
+			ws = append(ws, v.queueUp(newRWMutex(t, v.connect(), "/job").WriteLock()))
+		}
+		for i, notified := range []int{1, 1, 2} {
+			require.Len(t, v.srv.Watches(rs[i].Node()), notified, "reader %d", i)
+		}
+		for i := len(rs) - 1; i >= 0; i-- { // the nearest first
+			v.srv.ResetRequests()
+			release(t, rs[i])
+			synctest.Wait()
+			require.LessOrEqual(t, v.srv.Requests().Events, 2)
+			require.LessOrEqual(t, v.srv.Requests().Total(zktest.GetChildren2), 1, "the second writer's")
+		}
+		for _, w := range ws {
+			release(t, w.granted2(t, time.Second))
+		}
+	})
+}
+
 // I7: reading, writing and reading under the write lock, ten thousand times: nothing is left.
 func TestVirtual_ReadWrite_GrowsNothing(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {

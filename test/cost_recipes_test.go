@@ -92,6 +92,8 @@ func TestVirtual_RequestBudget_Recipes(t *testing.T) {
 		count("three locks together: release", func() { require.NoError(t, all.Release(never)) })
 
 		first := v.stand(newElection(t, a, "/job/election", "a"), untilItEnds)
+		time.Sleep(100 * time.Millisecond) // virtual: it leads before the second queues
+		require.NotNil(t, first.hold.Load())
 		second := v.stand(newElection(t, b, "/job/election", "b"), untilItEnds)
 		count("election hand-over", func() { first.stop(); time.Sleep(100 * time.Millisecond) })
 		require.NotNil(t, second.hold.Load())

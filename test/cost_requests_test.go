@@ -98,7 +98,7 @@ func TestRequestBudget(t *testing.T) {
 		_, err = m.Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		sent, by = w.sent()
-		row("wait that times out", sent, by, 5)
+		row("wait that times out", sent, by, 6)
 		release(t, h)
 	})
 

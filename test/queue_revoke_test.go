@@ -4,7 +4,10 @@ package zklock_test
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -49,6 +52,32 @@ func TestRevocation(t *testing.T) {
 		release(t, again)
 		require.NoError(t, zklock.Revoke(within(t, soon), other, h.Node()), "a node that is gone is no error")
 	}
+}
+
+// F55: the function of WithRevocation panics. That is logged with the node, once for each hold that
+// is asked, and the holds stay.
+func TestVirtual_Revocation_Panics_IsLogged_AndTheHoldStays(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, v *virtual) {
+		var log warnings
+		s, other := v.connect(lines(&log, slog.LevelError)), v.connect()
+		var want []string
+		for i := range 3 {
+			path := fmt.Sprintf("/job/%d", i)
+			h := acquire(t, newMutex(t, s, path, zklock.WithRevocation(func(h *zklock.Hold) { panic("asked " + path) })))
+			synctest.Wait()
+			for range 2 {
+				require.NoError(t, zklock.Revoke(within(t, soon), other, h.Node()))
+			}
+			synctest.Wait()
+			require.NoError(t, h.Err())
+			want = append(want, "path="+path+" node="+h.Node()+` panic="asked `+path+`"`)
+			release(t, h)
+		}
+		log.once(t, "zklock: the function of WithRevocation panicked", want...)
+		for _, logged := range log.of("zklock: the function of WithRevocation panicked") {
+			require.Contains(t, logged, "queue_revoke_test.go", "the stack")
+		}
+	})
 }
 
 // R75: a message that may not be written is an error.

@@ -201,7 +201,7 @@ func TestVirtual_LostDuringAcquireEnd_IsToldAfterIt(t *testing.T) {
 	})
 }
 
-// A function that panics is logged, and changes nothing; those of the other traces are called.
+// F55: a function that panics is logged, and changes nothing; those of the other traces are called.
 func TestVirtual_TracePanics_IsLogged_AndNothingElseChanges(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var log warnings

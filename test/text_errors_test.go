@@ -169,7 +169,7 @@ func TestVirtual_Loss_SaysWhatHappened(t *testing.T) {
 		{"no quorum", "the lease ended: SERVER answers, but no quorum has confirmed the session for 29.7s", func(v *virtual, _ *line, s *zklock.Session, _ *zklock.Hold) {
 			v.srv.Inject(zktest.Before(zktest.Multi).Session(s.SessionID()).Fail(zktest.OperationTimeout))
 		}},
-		{"paused", "the lease ended: this process stood still, and saw the end 41.3s too late; the last answer came from SERVER 1m1s ago", func(*virtual, *line, *zklock.Session, *zklock.Hold) {
+		{"paused", "the lease ended: this process stood still, and saw the end 40.6s too late; the last answer came from SERVER 1m0.3s ago", func(*virtual, *line, *zklock.Session, *zklock.Hold) {
 			asleep.Add(int64(time.Minute))
 		}},
 		{"deleted", "somebody else deleted the lock node", func(v *virtual, _ *line, _ *zklock.Session, h *zklock.Hold) {

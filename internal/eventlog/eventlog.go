@@ -1,11 +1,14 @@
-// Package eventlog writes log records without ever making its caller wait. It promises their order, and to say how many it
-// dropped. It must not be given anything secret.
+// Package eventlog writes log records without ever making its caller wait. It promises their order,
+// and to say how many it dropped. A handler that panics ends nothing, and loses no record: that
+// goes to stderr. The log must not be given anything secret.
 package eventlog
 
 import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 )
@@ -15,6 +18,7 @@ import (
 // wait, new ones are dropped, and those at debug level while more than 128 do; the next record says how many.
 type Log struct {
 	to      *slog.Logger
+	stderr  slog.Handler // for a record with which the user's handler has panicked
 	records chan slog.Record
 	dropped atomic.Int64
 	debugs  atomic.Bool // the user wants debug lines, as of the last record: those of each acquire cost more than a look
@@ -23,11 +27,26 @@ type Log struct {
 }
 
 // New begins a log that writes to to. It must be closed.
-func New(to *slog.Logger) *Log {
-	l := &Log{to: to, records: make(chan slog.Record, 256), stop: make(chan struct{}), done: make(chan struct{})}
-	l.debugs.Store(to.Enabled(context.Background(), slog.LevelDebug))
+func New(to *slog.Logger) *Log { return begin(to, slog.NewTextHandler(os.Stderr, nil)) }
+
+func begin(to *slog.Logger, stderr slog.Handler) *Log {
+	l := &Log{to: to, stderr: stderr, records: make(chan slog.Record, 256), stop: make(chan struct{}), done: make(chan struct{})}
+	Contain(l.lookForDebugs, func(string, string) {}) // it will panic with the first record, too
 	go l.run()
 	return l
+}
+
+func (l *Log) lookForDebugs() { l.debugs.Store(l.to.Enabled(context.Background(), slog.LevelDebug)) }
+
+// Contain calls a function of the user's. If it panics, Contain calls panicked with the panic and
+// the stack.
+func Contain(f func(), panicked func(p, stack string)) {
+	defer func() {
+		if p := recover(); p != nil {
+			panicked(fmt.Sprint(p), string(debug.Stack()))
+		}
+	}()
+	f()
 }
 
 func (l *Log) log(level slog.Level, msg string, attrs ...any) {
@@ -83,14 +102,25 @@ func (l *Log) run() {
 }
 
 func (l *Log) write(r slog.Record) {
-	if !l.to.Enabled(context.Background(), r.Level) {
-		return
-	}
-	if n := l.dropped.Swap(0); n > 0 {
-		r.Add("recordsDroppedBefore", n)
-	}
-	_ = l.to.Handler().Handle(context.Background(), r)
-	l.debugs.Store(l.to.Enabled(context.Background(), slog.LevelDebug))
+	Contain(func() {
+		l.lookForDebugs()
+		if !l.to.Enabled(context.Background(), r.Level) {
+			return
+		}
+		if n := l.dropped.Swap(0); n > 0 {
+			r.Add("recordsDroppedBefore", n)
+		}
+		_ = l.to.Handler().Handle(context.Background(), r)
+	}, func(p, stack string) { l.writeToStderr(r, p, stack) })
+}
+
+// writeToStderr writes a record with which the user's handler has panicked, after the panic. It
+// does not ask that handler for anything.
+func (l *Log) writeToStderr(r slog.Record, p, stack string) {
+	why := slog.NewRecord(time.Now(), slog.LevelError, "zklock: the log handler panicked; its record follows", 0)
+	why.Add("panic", p, "stack", stack)
+	_ = l.stderr.Handle(context.Background(), why)
+	_ = l.stderr.Handle(context.Background(), r)
 }
 
 // logGrace is how long Close waits for a log handler.

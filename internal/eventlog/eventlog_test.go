@@ -1,10 +1,14 @@
 package eventlog
 
-// These tests attack the log of a handler that blocks: what is dropped is counted.
+// These tests attack the log of a handler that blocks: what is dropped is counted; and of one that
+// panics: nothing is lost.
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -35,7 +39,8 @@ func (g *gated) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// Each line that was wanted is written or counted, whatever its level; a line that nobody wants is neither.
+// F55: each line that was wanted is written or counted, whatever its level; a line that nobody
+// wants is neither.
 func TestLog_DroppedLinesAreCounted(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -74,4 +79,68 @@ func TestLog_DroppedLinesAreCounted(t *testing.T) {
 			})
 		})
 	}
+}
+
+// panicky is a handler that panics with some records, or whenever it is asked for the level.
+type panicky struct {
+	slog.Handler
+	atEnabled, atHandle func() bool
+}
+
+func (p panicky) Enabled(ctx context.Context, level slog.Level) bool {
+	if p.atEnabled() {
+		panic("enabled")
+	}
+	return p.Handler.Enabled(ctx, level)
+}
+
+func (p panicky) Handle(ctx context.Context, r slog.Record) error {
+	if p.atHandle() {
+		panic(errors.New("full"))
+	}
+	return p.Handler.Handle(ctx, r)
+}
+
+// F55, I6: the handler panics, with each record, with every second one, or when it is asked for the
+// level. Every record is written, by the handler or to stderr, in order, and there it follows the
+// panic and the stack. Close returns.
+func TestLog_HandlerPanics_NothingIsLost(t *testing.T) {
+	never, always := func() bool { return false }, func() bool { return true }
+	for name, x := range map[string]struct {
+		atEnabled, atHandle func() bool
+		reason              string
+		panics              int
+	}{
+		"each record":   {never, always, "full", 10},
+		"every second":  {never, everySecond(), "full", 5},
+		"at each level": {always, never, "enabled", 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer // both write to it, from the log's goroutine
+			text := slog.NewTextHandler(&out, nil)
+			l := begin(slog.New(panicky{text, x.atEnabled, x.atHandle}), text)
+			for i := range 10 {
+				l.Warn("line", "n", i)
+			}
+			l.Close()
+			var panics, got []string
+			for line := range strings.Lines(out.String()) {
+				if strings.Contains(line, `msg="zklock: the log handler panicked; its record follows"`) {
+					panics = append(panics, line)
+					require.Contains(t, line, "panic="+x.reason)
+					require.Contains(t, line, "eventlog_test.go")
+					continue
+				}
+				_, rest, _ := strings.Cut(strings.TrimSpace(line), "msg=line ")
+				got = append(got, rest)
+			}
+			require.Len(t, panics, x.panics)
+			require.Equal(t, []string{"n=0", "n=1", "n=2", "n=3", "n=4", "n=5", "n=6", "n=7", "n=8", "n=9"}, got)
+		})
+	}
+}
+
+func everySecond() func() bool {
+	n := 0
+	return func() bool { n++; return n%2 == 0 }
 }

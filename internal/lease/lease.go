@@ -58,6 +58,10 @@ const (
 // LeastHeartbeat keeps one Session from asking the servers more than four times a second.
 const LeastHeartbeat = 250 * time.Millisecond
 
+// ClockCheck is how often a Session that holds something compares the clock with the lease. Timers
+// stop while the machine is suspended, so a timer for the end of the lease would fire too late.
+const ClockCheck = 250 * time.Millisecond
+
 // Heartbeat is how often the lease is renewed while something is held, unless the mode says otherwise: a tenth of the session timeout.
 // It is also the measure of patience with a server, whatever the mode says.
 func Heartbeat(timeout time.Duration) time.Duration { return max(timeout/10, LeastHeartbeat) }

@@ -39,6 +39,8 @@ type looks struct {
 
 // look does what is due. It returns in how long to look again, and in how long the session is over for us: because the lease ends
 // under which something is held, or because no server answers. Whatever changes that wakes the loop before.
+// While something is held, end is ClockCheck at most: a holder that only waits for its context must
+// be notified soon after a suspend.
 func (l *Link) look(seen *looks) (again, end time.Duration) {
 	const never = time.Hour
 	z, t, conn, _ := l.now()
@@ -58,6 +60,9 @@ func (l *Link) look(seen *looks) (again, end time.Duration) {
 	}
 	held, kept, queued, busy, ends := z.plan()
 	end = ends.Sub(now) + time.Millisecond
+	if held > 0 {
+		end = min(end, lease.ClockCheck)
+	}
 	tenth, interval, h := lease.Heartbeat(z.Timeout()), lease.IdleRead(z.Timeout()), z.heartbeat()
 	switch {
 	case held+kept > 0:

@@ -3,6 +3,8 @@ package kubernetes
 // These tests hold the manifests to Kubernetes' types, in which each field must be known, and their command lines to the command.
 
 import (
+	"crypto/tls"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -11,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	apps "k8s.io/api/apps/v1"
@@ -19,6 +22,7 @@ import (
 	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
+	"github.com/zklock/zklock/internal/testca"
 	"github.com/zklock/zklock/zktest"
 )
 
@@ -57,8 +61,32 @@ func zklock(t *testing.T) string {
 	return name
 }
 
-// run runs the command line of a container, with a shell command for the work and a directory for its volume.
-func run(t *testing.T, c core.Container, servers, dir, work string) {
+// secured is a server that speaks TLS alone, with clients that show a certificate, and the Secret
+// that the manifests have mounted.
+func secured(t *testing.T, pod core.PodSpec) (server *zktest.Server, secret string) {
+	t.Helper()
+	authority := testca.New(t, "localhost")
+	own, client := authority.Own(), authority.Issue("web", time.Hour)
+	server = zktest.Start(t, zktest.WithTLS(&tls.Config{
+		Certificates: []tls.Certificate{own.Pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: authority.Pool(),
+	}))
+	i := slices.IndexFunc(pod.Volumes, func(v core.Volume) bool { return v.Secret != nil })
+	mode := *pod.Volumes[i].Secret.DefaultMode
+	require.EqualValues(t, 0o440, mode)
+	require.NotNil(t, pod.SecurityContext.FSGroup, "or only root reads it")
+	require.Contains(t, pod.Containers[0].VolumeMounts, core.VolumeMount{Name: pod.Volumes[i].Name, MountPath: "/etc/zklock", ReadOnly: true})
+	secret = t.TempDir()
+	for name, content := range map[string][]byte{"ca.crt": own.PEM, "tls.crt": client.PEM, "tls.key": client.KeyPEM, "auth": []byte("web:secret")} {
+		name = filepath.Join(secret, name)
+		require.NoError(t, os.WriteFile(name, content, 0o600))
+		require.NoError(t, os.Chmod(name, os.FileMode(mode)))
+	}
+	return server, secret
+}
+
+// run runs the command line of a container, with a shell command for the work and directories for
+// its volumes.
+func run(t *testing.T, c core.Container, server *zktest.Server, secret, dir, work string) {
 	t.Helper()
 	require.Equal(t, "zklock", c.Command[0])
 	require.Equal(t, "--", c.Command[len(c.Command)-1])
@@ -67,13 +95,19 @@ func run(t *testing.T, c core.Container, servers, dir, work string) {
 		args[i] = strings.ReplaceAll(args[i], "/run/zklock", dir)
 	}
 	cmd := exec.Command(zklock(t), args...)
-	cmd.Env = append(os.Environ(), "ZKLOCK_SERVERS="+servers)
+	cmd.Env = os.Environ()
 	for _, e := range c.Env {
-		require.Regexp(t, "^ZKLOCK_(SERVERS|ONCE)$", e.Name)
-		if e.ValueFrom != nil {
+		value := strings.ReplaceAll(e.Value, "/etc/zklock", secret)
+		switch {
+		case e.Name == "ZKLOCK_SERVERS":
+			_, port, err := net.SplitHostPort(server.Addr())
+			require.NoError(t, err)
+			value = "localhost:" + port
+		case e.ValueFrom != nil:
 			require.Equal(t, "metadata.labels['"+batch.JobNameLabel+"']", e.ValueFrom.FieldRef.FieldPath)
-			cmd.Env = append(cmd.Env, e.Name+"=nightly-29731800")
+			value = "nightly-29731800"
 		}
+		cmd.Env = append(cmd.Env, e.Name+"="+value)
 	}
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -82,9 +116,11 @@ func run(t *testing.T, c core.Container, servers, dir, work string) {
 func TestCronJob(t *testing.T) {
 	var job batch.CronJob
 	read(t, "cronjob.yaml", &job)
-	c, servers := job.Spec.JobTemplate.Spec.Template.Spec.Containers[0], zktest.Start(t).Addr()
-	run(t, c, servers, t.TempDir(), "exit 0")
-	run(t, c, servers, t.TempDir(), "exit 1") // in another cluster: it is done
+	pod := job.Spec.JobTemplate.Spec.Template.Spec
+	server, secret := secured(t, pod)
+	run(t, pod.Containers[0], server, secret, t.TempDir(), "exit 0")
+	run(t, pod.Containers[0], server, secret, t.TempDir(), "exit 1") // in another cluster: it is done
+	require.True(t, slices.ContainsFunc(server.History(), func(a zktest.Applied) bool { return strings.HasPrefix(a.Path, "/locks/nightly/") }), "or nothing was locked")
 }
 
 // The probe asks the leader alone, and passes if that is well.
@@ -113,7 +149,8 @@ func TestDeployment(t *testing.T) {
 	metrics := filepath.Join(dir, "web.prom")
 	copied := filepath.Join(t.TempDir(), "led.prom")
 	require.NoError(t, probe(), "it has not led yet")
-	run(t, pod.Containers[0], zktest.Start(t).Addr(), dir, "cp "+metrics+" "+copied)
+	zookeeper, secret := secured(t, pod)
+	run(t, pod.Containers[0], zookeeper, secret, dir, "cp "+metrics+" "+copied)
 	well = false
 	require.NoError(t, probe(), "it leads no more")
 	require.NoError(t, os.Rename(copied, metrics))

@@ -1,0 +1,35 @@
+package pages
+
+// This test holds the units for systemd to what a standby and a job's end need of them.
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestUnits_RestartForEver_AndEndByZklock(t *testing.T) {
+	names, err := filepath.Glob("packaging/systemd/*.service")
+	require.NoError(t, err)
+	require.Len(t, names, 2)
+	restarts := 0
+	for _, name := range names {
+		has := map[string]bool{}
+		section := ""
+		for line := range strings.Lines(readFile(t, name)) {
+			line = strings.TrimSpace(line)
+			if strings.HasPrefix(line, "[") {
+				section = line
+			}
+			has[section+line] = true
+		}
+		require.True(t, has["[Service]KillMode=mixed"], name)
+		if has["[Service]Restart=always"] {
+			restarts++
+			require.True(t, has["[Unit]StartLimitIntervalSec=0"], "%s: after a few restarts systemd starts it no more", name)
+		}
+	}
+	require.Positive(t, restarts, "or this shows nothing")
+}
