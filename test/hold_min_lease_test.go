@@ -86,7 +86,7 @@ func TestVirtual_MinHold_ServerAwayForLong_SessionIsEnded(t *testing.T) {
 		v.srv.Stop()
 		time.Sleep(time.Minute)
 		require.NoError(t, v.srv.Start())
-		time.Sleep(4 * time.Second)
+		time.Sleep(20*time.Second/3 + 2*time.Second) // a rest of T/3 at most, and the client's second
 		_, ok := v.srv.Stat(h.Node())
 		require.False(t, ok)
 	})
