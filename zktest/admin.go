@@ -83,11 +83,15 @@ func (a admin) Watches(path string) (all []Watch) {
 	a.c.call(func() {
 		for _, ep := range a.c.endpoints {
 			for _, w := range []*watchTable{ep.data, ep.child} {
-				for cn, mode := range w.byPath[path] {
-					all = append(all, Watch{
-						Path: path, Session: cn.sessionID(), Children: w == ep.child,
-						Persistent: mode != oneShot, Recursive: mode == recursing,
-					})
+				for cn, modes := range w.byPath[path] {
+					for _, mode := range []watchMode{oneShot, persisting, recursing} {
+						if modes&mode != 0 {
+							all = append(all, Watch{
+								Path: path, Session: cn.sessionID(), Children: w == ep.child,
+								Persistent: mode != oneShot, Recursive: mode == recursing,
+							})
+						}
+					}
 				}
 			}
 		}

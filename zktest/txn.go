@@ -28,7 +28,10 @@ func (c *cluster) begin(session int64) *txn {
 }
 
 func (c *cluster) rules() rules {
-	return rules{tree: c.tree, ttlEnabled: c.cfg.ttl, sasl: c.cfg.saslUsers != nil, quotas: c.cfg.quotas, pending: c.pending, initial: c.initial}
+	return rules{
+		tree: c.tree, ttlEnabled: c.cfg.ttl, sasl: c.cfg.saslUsers != nil, ipv6: c.cfg.since("3.9.6"), quotas: c.cfg.quotas,
+		pending: c.pending, initial: c.initial,
+	}
 }
 
 // do makes a checked change. Nobody else can see it before commit: the loop does nothing in between.
