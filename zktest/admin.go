@@ -134,9 +134,13 @@ func (a admin) ResetRequests() {
 	})
 }
 
-// History returns what was applied, in order: the last 100,000 changes.
+// History returns what was applied, in order: the last 100,000 changes, or fewer if their data and
+// paths are more than 64 MB. The caller may change what it gets.
 func (a admin) History() (all []Applied) {
-	a.c.call(func() { all = slices.Clone(a.c.history) })
+	a.c.call(func() { all = slices.Clone(a.c.history.changes) })
+	for i, ch := range all {
+		all[i].Data = slices.Clone(ch.Data)
+	}
 	return all
 }
 
@@ -146,13 +150,21 @@ func (a admin) Zxid() (zxid int64) {
 	return zxid
 }
 
-// Dump returns all nodes, sessions and watches as text, for the log of a test that failed.
+// dumpLimit is of how many nodes and of how many sessions Dump writes a line each.
+const dumpLimit = 500
+
+// Dump returns nodes, sessions and watches as text, for the log of a test that failed: the first 500
+// nodes and sessions, and how many more there are.
 func (a admin) Dump() string {
 	var b strings.Builder
 	sessions := a.Sessions()
 	a.c.call(func() {
 		fmt.Fprintf(&b, "zxid %#x, %d watches\n", a.c.zxid, a.c.watchCount())
-		for _, path := range a.c.tree.sortedNodes() {
+		for i, path := range a.c.tree.sortedNodes() {
+			if i == dumpLimit {
+				fmt.Fprintf(&b, "  and %d more nodes\n", len(a.c.tree.nodes)-1-i)
+				break
+			}
 			n := a.c.tree.nodes[path]
 			fmt.Fprintf(&b, "  %s czxid=%#x version=%d creates=%d", path, n.czxid, n.version, n.creates)
 			switch n.kind {
@@ -169,7 +181,11 @@ func (a admin) Dump() string {
 			b.WriteByte('\n')
 		}
 	})
-	for _, s := range sessions {
+	for i, s := range sessions {
+		if i == dumpLimit {
+			fmt.Fprintf(&b, "and %d more sessions\n", len(sessions)-i)
+			break
+		}
 		fmt.Fprintf(&b, "session %#x timeout=%v connected=%v ephemerals=%d\n", s.ID, s.Timeout, s.Connected, len(s.Ephemerals))
 	}
 	return b.String()
@@ -191,7 +207,7 @@ func (a admin) create(session int64, path string, data []byte, flags int32) (cre
 		op = wire.OpCreateContainer
 	}
 	err = a.write(session, func(r rules) (change, error) {
-		ch, err := r.create(op, wire.CreateRequest{Path: path, Data: data, ACL: worldAnyone, Flags: flags}, session, god)
+		ch, err := r.create(op, wire.CreateRequest{Path: path, Data: slices.Clone(data), ACL: worldAnyone, Flags: flags}, session, god)
 		created = ch.path
 		return ch, err
 	})
@@ -208,7 +224,7 @@ func (a admin) Delete(path string) error {
 // SetData sets a node's data as somebody else would, past every ACL and version.
 func (a admin) SetData(path string, data []byte) error {
 	return a.write(0, func(r rules) (change, error) {
-		return r.setData(wire.SetDataRequest{Path: path, Data: data, Version: -1}, god)
+		return r.setData(wire.SetDataRequest{Path: path, Data: slices.Clone(data), Version: -1}, god)
 	})
 }
 

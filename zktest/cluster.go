@@ -55,8 +55,9 @@ type cluster struct {
 	reapAt    time.Time
 	frozen    bool
 	pending   map[string]int32 // counts of creates beyond the wrap; see rules.create
-	history   []Applied
-	counts    map[int64]map[Op]int
+	history   history
+	counts    map[int64]map[Op]int // by session; 0 is none, or one that ended long ago
+	ended     []int64              // sessions that ended and have counts, in that order
 	pings     int
 	events    int
 	initial   map[string]int32 // WithCreates, not used yet

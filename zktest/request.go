@@ -117,6 +117,29 @@ func (c *cluster) count(req *request) {
 	c.counts[id][Op(req.op)]++
 }
 
+// endedLimit is of how many ended sessions the counts are kept.
+const endedLimit = 1000
+
+// sessionEnded adds the counts of the session that ended endedLimit sessions ago to those of no
+// session, so that the totals stay.
+func (c *cluster) sessionEnded(id int64) {
+	if c.counts[id] == nil {
+		return
+	}
+	if c.ended = append(c.ended, id); len(c.ended) <= endedLimit {
+		return
+	}
+	oldest := c.ended[0]
+	c.ended = c.ended[1:]
+	if c.counts[0] == nil {
+		c.counts[0] = make(map[Op]int)
+	}
+	for op, n := range c.counts[oldest] {
+		c.counts[0][op] += n
+	}
+	delete(c.counts, oldest)
+}
+
 // perform does the request and replies.
 func (c *cluster) perform(req *request) {
 	cn := req.conn

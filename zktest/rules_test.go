@@ -253,7 +253,17 @@ func TestHistory_IsBounded(t *testing.T) {
 	for i := range int64(historyLimit + 5) {
 		c.record(&txn{zxid: i, opens: 1})
 	}
-	require.Len(t, c.history, historyLimit)
-	require.EqualValues(t, 5, c.history[0].Zxid)
-	require.Less(t, cap(c.history), 2*historyLimit)
+	changes := c.history.changes
+	require.Len(t, changes, historyLimit)
+	require.EqualValues(t, 5, changes[0].Zxid)
+	require.Less(t, cap(changes), 2*historyLimit)
+
+	h := new(history)
+	for i := range int64(1000) {
+		h.add(Applied{Zxid: i, Data: make([]byte, 500_000)})
+	}
+	require.Len(t, h.changes, historyBytes/500_000)
+	require.EqualValues(t, 999, h.changes[len(h.changes)-1].Zxid)
+	h.add(Applied{Zxid: 1000, Data: make([]byte, historyBytes+1)})
+	require.Len(t, h.changes, 1, "the last change is kept, whatever its size")
 }
