@@ -61,8 +61,10 @@ type cluster struct {
 	pings     int
 	events    int
 	initial   map[string]int32 // WithCreates, not used yet
-	deferred  []func()         // what a fault wants done once the present transaction is over
-	quorum    *quorum          // nil for a single server
+	handler   func(Request) (Reply, bool)
+	deferred  []func()      // what a fault wants done once the present transaction is over
+	changed   chan struct{} // closed by the next transaction; nil unless somebody waits for it
+	quorum    *quorum       // nil for a single server
 }
 
 func newCluster(cfg config) *cluster {

@@ -17,6 +17,7 @@ const (
 	Created                 // a node
 	Deleted                 // a node
 	DataSet                 // a node's data
+	ACLSet                  // a node's ACL
 )
 
 // String returns the kind in lower case.
@@ -34,6 +35,8 @@ func (k Kind) String() string {
 		return "deleted"
 	case DataSet:
 		return "set"
+	case ACLSet:
+		return "set ACL"
 	}
 	return "?"
 }
@@ -100,6 +103,8 @@ func (c *cluster) record(tx *txn) {
 			add(Applied{Kind: Deleted, Path: ch.path, Owner: ch.owner})
 		case changeData:
 			add(Applied{Kind: DataSet, Path: ch.path, Owner: ch.owner, Data: ch.data})
+		case changeACL:
+			add(Applied{Kind: ACLSet, Path: ch.path})
 		}
 	}
 	switch {

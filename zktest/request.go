@@ -18,6 +18,8 @@ type request struct {
 	body  []byte
 	paths []string // what it is about, when there are faults to match
 	early verdict  // of the faults before it, while it waits
+	asked bool     // Handle's function has had it
+	reply *Reply   // of Handle's function
 }
 
 // frame takes a frame off a connection: the connect request first, requests with a header after it.
@@ -41,11 +43,11 @@ func (c *cluster) frame(m message) {
 	cn.greeted = true
 	c.count(req)
 	if !c.faults.active() {
-		c.perform(req)
+		c.ask(req)
 		return
 	}
 	req.paths = pathsOf(req.op, req.body)
-	v := c.faults.match(happening{when: beforeOp, op: Op(req.op), paths: req.paths, session: cn.sessionID()})
+	v := c.faults.match(happening{when: beforeOp, op: Op(req.op), paths: req.paths, session: cn.sessionID(), member: cn.ep.id})
 	if v.freeze > 0 {
 		c.freezeFor(v.freeze)
 	}
@@ -54,9 +56,15 @@ func (c *cluster) frame(m message) {
 		return
 	}
 	req.early = v
+	c.meanwhile(req, func() { v.wait.pass(cn.closed) })
+}
+
+// meanwhile runs fn outside the loop, and goes on with the request once fn has returned.
+func (c *cluster) meanwhile(req *request, fn func()) {
+	cn := req.conn
 	cn.waiting = true
 	c.wg.Go(func() {
-		v.wait.pass(cn.closed)
+		fn()
 		select {
 		case c.inbox <- message{kind: msgResume, conn: cn, req: req}:
 		case <-cn.closed:
@@ -98,7 +106,7 @@ func (c *cluster) decided(req *request, v verdict) {
 	case v.fail != 0:
 		c.fail(req, v.fail)
 	default:
-		c.perform(req)
+		c.ask(req)
 	}
 }
 
@@ -306,7 +314,11 @@ func (c *cluster) send(req *request, frame []byte, h *wire.ReplyHeader) {
 	cn.gave(size)
 	var v verdict
 	if c.faults.active() {
-		v = c.faults.match(happening{when: afterOp, op: Op(req.op), paths: req.paths, session: cn.sessionID()})
+		code := wire.OK
+		if h != nil {
+			code = h.Err
+		}
+		v = c.faults.match(happening{when: afterOp, code: code, op: Op(req.op), paths: req.paths, session: cn.sessionID(), member: cn.ep.id})
 	}
 	if v.fail != 0 && h != nil {
 		frame = wire.Frame(wire.ReplyHeader{Xid: h.Xid, Zxid: h.Zxid, Err: v.fail})
