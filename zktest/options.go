@@ -63,7 +63,7 @@ func newConfig(opts []Option, servers int) (config, error) {
 		containerCheck: time.Minute,
 		creates:        make(map[string]int32),
 		syncLimit:      5,
-		version:        versions[0],
+		version:        versions[len(versions)-1],
 	}
 	for _, opt := range opts {
 		opt(&cfg)
@@ -129,10 +129,12 @@ func WithCreates(path string, n int32) Option { return func(c *config) { c.creat
 // negative. It affects the times of nodes.
 func WithClockOffset(d time.Duration) Option { return func(c *config) { c.clockOffset = d } }
 
-// WithVersion makes the server a ZooKeeper 3.8.0, the default, or 3.9.3, or 3.9.6. In 3.9.3 an event carries the zxid of its
-// change, and exists takes the READ permission on a node that is there. In 3.9.6 setWatches sends an event only if the client
-// may read the node. What follows a hyphen is what the four-letter words say of the build, in place of the release's own: with
-// "3.8.0-x, built on 01/01/2022 00:00 GMT", the form of ZooKeeper 3.4, go-zookeeper's FLWSrvr can read them.
+// WithVersion makes the server a ZooKeeper 3.9.6, the default, or 3.9.3, or 3.8.0. 3.9.3 differs from
+// 3.9.6: setWatches sends an event also to a client that may not read the node, and the scheme ip has no
+// IPv6. 3.8.0 also differs in these: an event has no zxid; exists needs no permission; a connection has
+// one watch on a path. What follows a hyphen replaces what the four-letter words return of the build:
+// with "3.8.0-x, built on 01/01/2022 00:00 GMT", the form of ZooKeeper 3.4, go-zookeeper's FLWSrvr can
+// read them.
 func WithVersion(version string) Option { return func(c *config) { c.version = version } }
 
 // WithTTLNodes allows TTL nodes, as zookeeper.extendedTypesEnabled does. Without it a server answers
