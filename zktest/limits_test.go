@@ -2,12 +2,14 @@ package zktest_test
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/zklock/zklock/internal/rawzk"
 	"github.com/zklock/zklock/internal/wire"
 	. "github.com/zklock/zklock/zktest"
 )
@@ -62,5 +64,49 @@ func TestRequests_EndedSessionsAreSummed(t *testing.T) {
 		require.Equal(t, 1100, counts.Total(Exists))
 		require.Equal(t, 100, counts.Of(0, Exists), "of the sessions that ended first")
 		require.Len(t, counts.BySession, 1001)
+	})
+}
+
+// ZooKeeper accepts 60 connections of one address, and closes those beyond.
+func TestMaxClientConnections(t *testing.T) {
+	bubble(t, func(t *testing.T, n *Network) {
+		for _, c := range []struct {
+			opts    []Option
+			max     int
+			limited bool
+		}{{nil, 60, true}, {[]Option{WithMaxClientConnections(3)}, 3, true}, {[]Option{WithMaxClientConnections(0)}, 100, false}} {
+			srv := Start(t, append(c.opts, WithNetwork(n))...)
+			dial := func() *rawzk.Conn {
+				nc, err := n.DialFrom("198.51.100.7")("tcp", srv.Addr(), time.Second)
+				require.NoError(t, err)
+				t.Cleanup(func() { nc.Close() })
+				return rawzk.Wrap(nc)
+			}
+			for range c.max {
+				require.NoError(t, dial().Connect(wire.ConnectRequest{Timeout: 10_000}))
+			}
+			if c.limited {
+				require.ErrorIs(t, dial().Connect(wire.ConnectRequest{Timeout: 10_000}), io.EOF)
+				raw(t, n, srv, 10*time.Second) // of another address
+			}
+		}
+	})
+}
+
+// A connection on which no session is opened is closed after 10 to 20 seconds.
+func TestConnectionWithoutSession_IsClosed(t *testing.T) {
+	bubble(t, func(t *testing.T, n *Network) {
+		srv := Start(t, WithNetwork(n))
+		withSession := raw(t, n, srv, 40*time.Second)
+		time.Sleep(3 * time.Second)
+		nc, err := n.Dial("tcp", srv.Addr(), time.Second)
+		require.NoError(t, err)
+		defer nc.Close()
+		begun := time.Now()
+		_, err = nc.Read(make([]byte, 1))
+		require.ErrorIs(t, err, io.EOF)
+		require.WithinRange(t, time.Now(), begun.Add(10*time.Second), begun.Add(20*time.Second))
+		code, _, _ := call(t, withSession, wire.OpExists, wire.PathWatchRequest{Path: "/"})
+		require.Equal(t, wire.OK, code)
 	})
 }

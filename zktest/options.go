@@ -32,6 +32,7 @@ type config struct {
 	shuffled       bool
 	whitelist      []string
 	quotas         bool
+	maxConns       int // of one client address at one server; 0: no limit
 	tls            *tls.Config
 }
 
@@ -63,6 +64,7 @@ func newConfig(opts []Option, servers int) (config, error) {
 		containerCheck: time.Minute,
 		creates:        make(map[string]int32),
 		syncLimit:      5,
+		maxConns:       60,
 		version:        versions[len(versions)-1],
 	}
 	for _, opt := range opts {
@@ -89,6 +91,9 @@ func newConfig(opts []Option, servers int) (config, error) {
 	}
 	if cfg.syncLimit < 1 {
 		return cfg, fmt.Errorf("zktest: a sync limit of %d ticks", cfg.syncLimit)
+	}
+	if cfg.maxConns < 0 {
+		return cfg, fmt.Errorf("zktest: a maximum of %d connections; 0 is no limit", cfg.maxConns)
 	}
 	if cfg.saslRequired && cfg.saslUsers == nil {
 		return cfg, errNoSASLUsers
@@ -156,6 +161,10 @@ func WithWhitelist(words ...string) Option { return func(c *config) { c.whitelis
 // WithEnforcedQuotas refuses writes beyond a quota's hard limits with -125, as zookeeper.enforceQuota does from 3.7 on. Without it,
 // quotas only count.
 func WithEnforcedQuotas() Option { return func(c *config) { c.quotas = true } }
+
+// WithMaxClientConnections limits how many connections of one client address a server accepts, as
+// maxClientCnxns does; 60 if not given, as with ZooKeeper, and 0 is no limit. It closes those beyond.
+func WithMaxClientConnections(n int) Option { return func(c *config) { c.maxConns = n } }
 
 // WithTLS makes the server speak TLS alone on its port, as secureClientPort does. With ClientAuth and ClientCAs in the config, it
 // takes only clients with a certificate; it has no ACLs of the scheme x509.
