@@ -5,6 +5,7 @@ package zktest
 import (
 	"crypto/sha1"
 	"encoding/base64"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,41 +49,52 @@ func matches(id, pattern wire.ID) bool {
 	case "sasl":
 		return id.ID == pattern.ID || id.ID == "super"
 	case "ip":
-		want, bits, ok := parseIP(pattern.ID)
-		have, _, ok2 := parseIP(id.ID)
-		return ok && ok2 && want>>(32-bits) == have>>(32-bits)
+		want, ok := parseIP(pattern.ID)
+		have, ok2 := parseIP(id.ID)
+		return ok && ok2 && want.Contains(have.Addr())
 	}
 	return false
 }
 
-// parseIP reads the ip scheme's "a.b.c.d" or "a.b.c.d/bits". Like the server it knows IPv4 only.
-func parseIP(s string) (addr uint64, bits int, ok bool) {
+// parseIP reads an address of the scheme ip, such as 10.0.0.0/8. Numbers are read as Java does: 01
+// is a number in IPv4.
+func parseIP(s string) (netip.Prefix, bool) {
 	s, mask, masked := strings.Cut(s, "/")
-	parts := strings.Split(s, ".")
-	if len(parts) != 4 {
-		return 0, 0, false
+	addr, ok := parseIPv4(s)
+	if strings.Contains(s, ":") {
+		v6, err := netip.ParseAddr(s)
+		addr, ok = v6, err == nil && v6.Zone() == "" && !strings.Contains(s, ".")
 	}
-	for _, p := range parts {
-		v, err := strconv.Atoi(p)
-		if err != nil || v < 0 || v > 255 {
-			return 0, 0, false
-		}
-		addr = addr<<8 | uint64(v)
-	}
-	bits = 32
+	bits := addr.BitLen()
 	if masked {
-		v, err := strconv.Atoi(mask)
-		if err != nil || v < 0 || v > 32 {
-			return 0, 0, false
+		var err error
+		if bits, err = strconv.Atoi(mask); err != nil {
+			return netip.Prefix{}, false
 		}
-		bits = v
 	}
-	return addr, bits, true
+	prefix, err := addr.Prefix(bits)
+	return prefix, ok && err == nil
 }
 
-// fixACL is what a create or setACL stores: duplicates gone, auth replaced by what the connection has
-// authenticated as. It fails on entries no server accepts; hasSASL says whether this one knows the scheme sasl.
-func fixACL(acl []wire.ACL, ids []wire.ID, hasSASL bool) ([]wire.ACL, error) {
+func parseIPv4(s string) (addr netip.Addr, ok bool) {
+	parts := strings.Split(s, ".")
+	if len(parts) != 4 {
+		return addr, false
+	}
+	var b [4]byte
+	for i, p := range parts {
+		v, err := strconv.Atoi(p)
+		if err != nil || v < 0 || v > 255 {
+			return addr, false
+		}
+		b[i] = byte(v)
+	}
+	return netip.AddrFrom4(b), true
+}
+
+// fixACL returns what a create or setACL stores: without duplicates, and with auth replaced by what
+// the connection has authenticated as. It fails on entries that the server does not accept.
+func (r rules) fixACL(acl []wire.ACL, ids []wire.ID) ([]wire.ACL, error) {
 	var fixed []wire.ACL
 	for i, a := range acl {
 		if slices.Contains(acl[:i], a) {
@@ -107,10 +119,10 @@ func fixACL(acl []wire.ACL, ids []wire.ID, hasSASL bool) ([]wire.ACL, error) {
 			}
 		case a.Scheme == "digest" && validDigest(a.ID.ID):
 			fixed = append(fixed, a)
-		case hasSASL && a.Scheme == "sasl" && !a.NullID && saslPrincipal.MatchString(a.ID.ID):
+		case r.sasl && a.Scheme == "sasl" && !a.NullID && saslPrincipal.MatchString(a.ID.ID):
 			fixed = append(fixed, a)
 		case a.Scheme == "ip":
-			if _, _, ok := parseIP(a.ID.ID); !ok {
+			if prefix, ok := parseIP(a.ID.ID); !ok || prefix.Addr().Is6() && !r.ipv6 {
 				return nil, wire.InvalidACL
 			}
 			fixed = append(fixed, a)

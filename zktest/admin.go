@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/zklock/zklock/internal/wire"
 )
 
@@ -83,11 +85,15 @@ func (a admin) Watches(path string) (all []Watch) {
 	a.c.call(func() {
 		for _, ep := range a.c.endpoints {
 			for _, w := range []*watchTable{ep.data, ep.child} {
-				for cn, mode := range w.byPath[path] {
-					all = append(all, Watch{
-						Path: path, Session: cn.sessionID(), Children: w == ep.child,
-						Persistent: mode != oneShot, Recursive: mode == recursing,
-					})
+				for cn, modes := range w.byPath[path] {
+					for _, mode := range []watchMode{oneShot, persisting, recursing} {
+						if modes&mode != 0 {
+							all = append(all, Watch{
+								Path: path, Session: cn.sessionID(), Children: w == ep.child,
+								Persistent: mode != oneShot, Recursive: mode == recursing,
+							})
+						}
+					}
 				}
 			}
 		}
@@ -130,9 +136,13 @@ func (a admin) ResetRequests() {
 	})
 }
 
-// History returns what was applied, in order: the last 100,000 changes.
+// History returns what was applied, in order: the last 100,000 changes, or fewer if their data and
+// paths are more than 64 MB. The caller may change what it gets.
 func (a admin) History() (all []Applied) {
-	a.c.call(func() { all = slices.Clone(a.c.history) })
+	a.c.call(func() { all = slices.Clone(a.c.history.changes) })
+	for i, ch := range all {
+		all[i].Data = slices.Clone(ch.Data)
+	}
 	return all
 }
 
@@ -142,13 +152,21 @@ func (a admin) Zxid() (zxid int64) {
 	return zxid
 }
 
-// Dump returns all nodes, sessions and watches as text, for the log of a test that failed.
+// dumpLimit is of how many nodes and of how many sessions Dump writes a line each.
+const dumpLimit = 500
+
+// Dump returns nodes, sessions and watches as text, for the log of a test that failed: the first 500
+// nodes and sessions, and how many more there are.
 func (a admin) Dump() string {
 	var b strings.Builder
 	sessions := a.Sessions()
 	a.c.call(func() {
 		fmt.Fprintf(&b, "zxid %#x, %d watches\n", a.c.zxid, a.c.watchCount())
-		for _, path := range a.c.tree.sortedNodes() {
+		for i, path := range a.c.tree.sortedNodes() {
+			if i == dumpLimit {
+				fmt.Fprintf(&b, "  and %d more nodes\n", len(a.c.tree.nodes)-1-i)
+				break
+			}
 			n := a.c.tree.nodes[path]
 			fmt.Fprintf(&b, "  %s czxid=%#x version=%d creates=%d", path, n.czxid, n.version, n.creates)
 			switch n.kind {
@@ -165,62 +183,120 @@ func (a admin) Dump() string {
 			b.WriteByte('\n')
 		}
 	})
-	for _, s := range sessions {
+	for i, s := range sessions {
+		if i == dumpLimit {
+			fmt.Fprintf(&b, "and %d more sessions\n", len(sessions)-i)
+			break
+		}
 		fmt.Fprintf(&b, "session %#x timeout=%v connected=%v ephemerals=%d\n", s.ID, s.Timeout, s.Connected, len(s.Ephemerals))
 	}
 	return b.String()
 }
 
-// Create makes a node as somebody else would, past every ACL, and returns its path. flags are go-zookeeper's:
-// 0, zk.FlagSequence or zk.FlagContainer; for zk.FlagEphemeral see [Server.CreateAs]. If ZooKeeper would refuse the node, the
-// error is a [Code], such as [NodeExists].
-func (a admin) Create(path string, data []byte, flags int32) (string, error) {
-	return a.create(0, path, data, flags)
+// Mode is the type of a node that Create makes, with go-zookeeper's numbers: its flags are Modes, too.
+type Mode int32
+
+// The modes of nodes.
+const (
+	Persistent          = Mode(wire.FlagPersistent)
+	Ephemeral           = Mode(wire.FlagEphemeral)
+	Sequential          = Mode(wire.FlagSequential)
+	EphemeralSequential = Mode(wire.FlagEphemeralSequential)
+	Container           = Mode(wire.FlagContainer)
+)
+
+// Create creates a node as another client would, past every ACL, and its parents if they are missing.
+// It returns the node's path. The node has this ACL; without one, anyone may do anything with it. An
+// ephemeral node has a session: see [Server.CreateAs]. If ZooKeeper would refuse the node, the error is
+// a [Code], such as [NodeExists], and no parent has been created.
+func (a admin) Create(path string, data []byte, mode Mode, acl ...zk.ACL) (string, error) {
+	return a.create(0, path, data, mode, acl)
 }
 
-func (a admin) create(session int64, path string, data []byte, flags int32) (created string, err error) {
-	if session == 0 && flags&wire.FlagEphemeral != 0 && flags < wire.FlagContainer {
+func (a admin) create(session int64, path string, data []byte, mode Mode, acl []zk.ACL) (created string, err error) {
+	if session == 0 && (mode == Ephemeral || mode == EphemeralSequential) {
 		return "", fmt.Errorf("zktest: an ephemeral node needs a session; use CreateAs")
 	}
-	op := wire.OpCreate
-	if flags == wire.FlagContainer {
-		op = wire.OpCreateContainer
-	}
-	err = a.write(session, func(r rules) (change, error) {
-		ch, err := r.create(op, wire.CreateRequest{Path: path, Data: data, ACL: worldAnyone, Flags: flags}, session, god)
-		created = ch.path
-		return ch, err
+	err = a.transact(session, func(tx *txn) (err error) {
+		created, err = a.c.make(tx, path, slices.Clone(data), mode, acl)
+		return err
 	})
 	return created, err
 }
 
-// Delete deletes a node as somebody else would, past every ACL and version.
+// make creates a node for a test, and the parents that are missing.
+func (c *cluster) make(tx *txn, path string, data []byte, mode Mode, acl []zk.ACL) (created string, err error) {
+	for i := range path {
+		if i == 0 || path[i] != '/' || c.tree.nodes[path[:i]] != nil {
+			continue
+		}
+		ch, err := c.rules().create(wire.OpCreate, wire.CreateRequest{Path: path[:i], ACL: worldAnyone}, 0, god)
+		if err != nil {
+			return "", codeError(err)
+		}
+		c.do(tx, ch)
+	}
+	req := wire.CreateRequest{Path: path, Data: data, ACL: worldAnyone, Flags: int32(mode)}
+	if len(acl) > 0 {
+		req.ACL = nil
+	}
+	for _, a := range acl {
+		req.ACL = append(req.ACL, wire.ACL{Perms: a.Perms, ID: wire.ID{Scheme: a.Scheme, ID: a.ID}})
+	}
+	op := wire.OpCreate
+	if mode == Container {
+		op = wire.OpCreateContainer
+	}
+	ch, err := c.rules().create(op, req, tx.session, god)
+	if err == nil {
+		c.do(tx, ch)
+	}
+	return ch.path, codeError(err)
+}
+
+// codeError is the rules' error as tests get it.
+func codeError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return Code(codeOf(err))
+}
+
+// Delete deletes a node as another client would, past every ACL and version.
 func (a admin) Delete(path string) error {
-	return a.write(0, func(r rules) (change, error) {
-		return r.delete(wire.PathVersionRequest{Path: path, Version: -1}, god)
+	return a.transact(0, func(tx *txn) error {
+		ch, err := a.c.rules().delete(wire.PathVersionRequest{Path: path, Version: -1}, god)
+		if err == nil {
+			a.c.do(tx, ch)
+		}
+		return codeError(err)
 	})
 }
 
-// SetData sets a node's data as somebody else would, past every ACL and version.
+// SetData sets a node's data as another client would, past every ACL and version.
 func (a admin) SetData(path string, data []byte) error {
-	return a.write(0, func(r rules) (change, error) {
-		return r.setData(wire.SetDataRequest{Path: path, Data: data, Version: -1}, god)
-	})
+	return a.transact(0, func(tx *txn) error { return a.c.set(tx, path, slices.Clone(data)) })
 }
 
-// write is a transaction of the test's own.
-func (a admin) write(session int64, decide func(rules) (change, error)) (err error) {
+// set sets a node's data for a test.
+func (c *cluster) set(tx *txn, path string, data []byte) error {
+	ch, err := c.rules().setData(wire.SetDataRequest{Path: path, Data: data, Version: -1}, god)
+	if err == nil {
+		c.do(tx, ch)
+	}
+	return codeError(err)
+}
+
+// transact makes a transaction of the test's own. If fill returns an error, nothing has changed.
+func (a admin) transact(session int64, fill func(*txn) error) (err error) {
 	a.c.call(func() {
 		if session != 0 && a.c.sessions[session] == nil {
 			err = fmt.Errorf("zktest: no session %#x", session)
 			return
 		}
 		tx := a.c.begin(session)
-		var ch change
-		if ch, err = decide(a.c.rules()); err == nil {
-			a.c.do(tx, ch)
-		} else {
-			err = Code(codeOf(err))
+		if err = fill(tx); err != nil {
+			a.c.rollback(tx)
 		}
 		clear(a.c.pending)
 		a.c.commit(tx)
@@ -232,18 +308,22 @@ func (a admin) write(session int64, decide func(rules) (change, error)) (err err
 // 2147483647: every later child gets that suffix again, or, when creates are pipelined or stand in one multi,
 // -2147483648 and up in between. SetCreates reports whether there is such a node.
 func (a admin) SetCreates(path string, n int32) (ok bool) {
-	a.c.call(func() {
-		var nd *node
-		if nd, ok = a.c.tree.nodes[path]; ok {
-			nd.creates = n
-			for _, ep := range a.c.endpoints {
-				if nd := ep.tree.nodes[path]; nd != nil {
-					nd.creates = n
-				}
-			}
-		}
-	})
+	a.c.call(func() { ok = a.c.setCreates(path, n) })
 	return ok
+}
+
+func (c *cluster) setCreates(path string, n int32) bool {
+	nd := c.tree.nodes[path]
+	if nd == nil {
+		return false
+	}
+	nd.creates = n
+	for _, ep := range c.endpoints {
+		if nd := ep.tree.nodes[path]; nd != nil {
+			nd.creates = n
+		}
+	}
+	return true
 }
 
 // ExpireSession ends a session now, as if its time had run out: its nodes go and its connection is closed.

@@ -53,15 +53,21 @@ type cluster struct {
 	nextConn  int64
 	wakeAt    time.Time // when some session may have expired; zero: never
 	reapAt    time.Time
-	frozen    bool
-	pending   map[string]int32 // counts of creates beyond the wrap; see rules.create
-	history   []Applied
-	counts    map[int64]map[Op]int
-	pings     int
-	events    int
-	initial   map[string]int32 // WithCreates, not used yet
-	deferred  []func()         // what a fault wants done once the present transaction is over
-	quorum    *quorum          // nil for a single server
+
+	sessionlessAt time.Time // when some connection may have been without a session for too long; zero: never
+
+	frozen   bool
+	pending  map[string]int32 // counts of creates beyond the wrap; see rules.create
+	history  history
+	counts   map[int64]map[Op]int // by session; 0 is none, or one that ended long ago
+	ended    []int64              // sessions that ended and have counts, in that order
+	pings    int
+	events   int
+	initial  map[string]int32 // WithCreates, not used yet
+	handler  func(Request) (Reply, bool)
+	deferred []func()      // what a fault wants done once the present transaction is over
+	changed  chan struct{} // closed by the next transaction; nil unless somebody waits for it
+	quorum   *quorum       // nil for a single server
 }
 
 func newCluster(cfg config) *cluster {
@@ -161,6 +167,7 @@ func (c *cluster) nextWake() time.Time {
 		return wake
 	}
 	earlier(c.wakeAt)
+	earlier(c.sessionlessAt)
 	if len(c.tree.reapable) > 0 {
 		// While there was nothing to reap, nobody counted the intervals. They go on as if somebody had.
 		if late := time.Since(c.reapAt); late > 0 {
@@ -177,6 +184,9 @@ func (c *cluster) running() bool {
 }
 
 func (c *cluster) onTime(now time.Time) {
+	if !c.sessionlessAt.IsZero() && !now.Before(c.sessionlessAt) {
+		c.closeSessionless(now)
+	}
 	if c.decisive() && !c.wakeAt.IsZero() && !now.Before(c.wakeAt) {
 		c.expireDue(now)
 	}
@@ -217,13 +227,56 @@ func (c *cluster) accepted(cn *conn) {
 		cn.close()
 		return
 	}
+	if c.cfg.maxConns > 0 {
+		same := 0
+		for other := range ep.conns {
+			if other.host() == cn.host() {
+				same++
+			}
+		}
+		if same >= c.cfg.maxConns {
+			cn.close()
+			return
+		}
+	}
 	c.nextConn++
 	cn.id = c.nextConn
 	cn.ids = []wire.ID{{Scheme: "ip", ID: cn.host()}}
 	cn.stats = connStats{opened: time.Now(), lastOp: "null", latency: latency{}}
 	ep.conns[cn] = struct{}{}
+	if at := cn.sessionlessUntil(); c.sessionlessAt.IsZero() || at.Before(c.sessionlessAt) {
+		c.sessionlessAt = at
+	}
 	ep.wg.Go(func() { cn.read(c.inbox) })
 	ep.wg.Go(cn.write)
+}
+
+// sessionless is how long a connection may have no session (zookeeper.nio.sessionlessCnxnTimeout).
+// ZooKeeper checks in intervals of the same length.
+const sessionless = 10 * time.Second
+
+// sessionlessUntil returns when the server closes the connection unless it has a session.
+func (c *conn) sessionlessUntil() time.Time {
+	epoch := c.ep.c.epoch
+	return epoch.Add(((c.stats.opened.Sub(epoch)+sessionless)/sessionless + 1) * sessionless)
+}
+
+// closeSessionless closes the connections that have had no session for too long. One whose request a
+// fault holds is left alone: the fault is a server that does not respond, and would not do this either.
+func (c *cluster) closeSessionless(now time.Time) {
+	c.sessionlessAt = time.Time{}
+	for _, ep := range c.endpoints {
+		for cn := range ep.conns {
+			if cn.session != nil || cn.waiting || cn.deafened {
+				continue
+			}
+			if at := cn.sessionlessUntil(); !now.Before(at) {
+				c.forget(cn)
+			} else if c.sessionlessAt.IsZero() || at.Before(c.sessionlessAt) {
+				c.sessionlessAt = at
+			}
+		}
+	}
 }
 
 // forget takes a connection off every table and cuts it. Its session lives on.

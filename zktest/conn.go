@@ -42,8 +42,17 @@ func (c *conn) close() {
 		if over, ok := nc.(*tls.Conn); ok {
 			nc = over.NetConn() // the loop must not wait until the client has read that this is the end
 		}
-		nc.Close()
+		shut(nc)
 	})
+}
+
+// shut closes a connection as ZooKeeper does, its side first: a client that is still sending reads
+// the end of the stream, and not a reset because of what was not read.
+func shut(nc net.Conn) {
+	if tcp, ok := nc.(*net.TCPConn); ok {
+		tcp.CloseWrite()
+	}
+	nc.Close()
 }
 
 // read hands every frame to the loop, in order. The first four bytes may be a word instead of a length.
@@ -128,7 +137,7 @@ func (c *conn) write() {
 			batch = append(batch, it.data...)
 			if it.last {
 				if flush() {
-					c.nc.Close()
+					shut(c.nc)
 				}
 				return
 			}

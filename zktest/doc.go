@@ -53,8 +53,7 @@
 // succeeds; the four-letter words, with the bytes of the release, which go-zookeeper's FLWSrvr and FLWCons cannot read since
 // 3.7, and of which srvr alone is answered without [WithWhitelist]. A differential test compares it with ZooKeeper 3.8.0 as
 // Debian ships it, reply by reply. Watch events go only to sessions with READ, as on that server and on 3.8.4 and later.
-// [WithVersion] makes it a 3.9.3 or a 3.9.6, compared with those as Debian ships them, except for the differences in the next
-// section.
+// [WithVersion] makes it a 3.9.3 or a 3.9.6, compared with those as Debian ships them.
 //
 // [Ensemble] adds what matters to a lock on several servers: lag, leases of sessions that reach the leader late, servers
 // that are cut off from it, elections.
@@ -65,7 +64,4 @@
 // mode, local sessions or observers, and reconfig answers that it is disabled. A bare check outside a multi makes 3.8.0 fall
 // silent; here the answer is unimplemented. Characters beyond the basic plane, which no node may have in its name, come back as
 // UTF-8 and not in Java's way. The server does requests one by one, those of different clients too.
-//
-// As a 3.9 it keeps 3.8's persistent watches, checkWatches and removeWatches, its ACLs without IPv6, and its answers
-// to a multi with creates that no client sends.
 package zktest

@@ -44,7 +44,7 @@ func newEndpoint(c *cluster, id int) *endpoint {
 	return &endpoint{
 		nextSession: firstSessionID(int64(id), c.epoch),
 		c:           c, id: id, conns: make(map[*conn]struct{}), attached: make(map[int64]*conn), tree: c.tree, zxid: c.zxid,
-		data: newWatchTable(), child: newWatchTable(),
+		data: newWatchTable(c.cfg), child: newWatchTable(c.cfg),
 	}
 }
 
@@ -133,7 +133,7 @@ func (ep *endpoint) accept(ln net.Listener) {
 		if err != nil {
 			return
 		}
-		if v := ep.c.faults.match(happening{when: onAccept, op: Connect}); v.close {
+		if v := ep.c.faults.match(happening{when: onAccept, op: Connect, member: ep.id}); v.close {
 			nc.Close()
 			continue
 		}

@@ -215,6 +215,38 @@ func TestGuide_Election(t *testing.T) {
 	})
 }
 
+func TestGuide_LoadAndRestore(t *testing.T) {
+	srv := zktest.Start(t)
+	if err := srv.Load(map[string]string{"/config/db": "postgres", "/config/cache": "redis"}); err != nil {
+		t.Fatal(err)
+	}
+	before := srv.Snapshot()
+	t.Run("the service removes what it does not know", func(t *testing.T) {
+		defer srv.Restore(before)
+		if err := srv.Delete("/config/cache"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if names := srv.Children("/config"); len(names) != 2 {
+		t.Error(names)
+	}
+}
+
+func TestGuide_Handle(t *testing.T) {
+	srv := zktest.Start(t)
+	srv.Handle(func(r zktest.Request) (zktest.Reply, bool) {
+		return zktest.Reply{Data: []byte("from the test")}, r.Op == zktest.GetData && r.Path == "/config"
+	})
+	conn, _, err := zk.Connect([]string{srv.Addr()}, 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if data, _, err := conn.Get("/config"); err != nil || string(data) != "from the test" {
+		t.Error(string(data), err)
+	}
+}
+
 // anyServer is a ZooKeeper that somebody runs, or else one of ours: what follows does the same on both.
 func anyServer(t *testing.T) string {
 	if addr := os.Getenv("MY_ZOOKEEPER"); addr != "" {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/zklock/zklock/internal/wire"
 )
 
 // Fault says what goes wrong, when and how often. It is a value: its methods return a changed copy. So a test can keep
@@ -14,7 +16,7 @@ import (
 //	After(Create).Path("/locks/*").Nth(2).DropReply().Close()
 //
 // It begins with a moment ([Before], [After], [OnEvent], [RefuseConnections], [StallHandshake]), may be
-// narrowed (Path, Session, Nth, Times, Once), and ends with what happens there (Close, DropReply, Delay, Hold,
+// narrowed (Path, Session, Member, Chance, Nth, Times, Once), and ends with what happens there (Close, DropReply, Delay, Hold,
 // Fail, Expire, Call, FreezeFor, Duplicate, and for events Drop). It does nothing until [Server.Inject] or [Proxy.Inject]
 // gets it.
 //
@@ -26,6 +28,9 @@ type Fault struct {
 	event    EventType
 	path     string
 	session  int64
+	member   int
+	chance   float64
+	seed     uint64
 	nth      int
 	times    int
 	optional bool
@@ -85,6 +90,17 @@ func (f Fault) Path(pattern string) Fault { f.path = pattern; return f }
 
 // Session narrows the fault to one session.
 func (f Fault) Session(id int64) Fault { f.session = id; return f }
+
+// Member narrows the fault to one member of an [Ensemble], by its id.
+func (f Fault) Member(id int) Fault { f.member = id; return f }
+
+// Chance lets each match pass by chance: with a p of 0.1, one in ten is hit. The same seed makes the
+// same choices, in the order of the matches; for 0, Inject takes one at random, and [Injection.String]
+// has it. Such a fault is Optional.
+func (f Fault) Chance(p float64, seed uint64) Fault {
+	f.chance, f.seed, f.optional = p, seed, true
+	return f
+}
 
 // Nth lets the first n-1 matches pass. Without Times, only the nth is hit.
 func (f Fault) Nth(n int) Fault { f.nth = n; return f }
@@ -156,6 +172,12 @@ func (f Fault) String() string {
 	if f.session != 0 {
 		fmt.Fprintf(&b, ".Session(%#x)", f.session)
 	}
+	if f.member != 0 {
+		fmt.Fprintf(&b, ".Member(%d)", f.member)
+	}
+	if f.chance != 0 {
+		fmt.Fprintf(&b, ".Chance(%v, %d)", f.chance, f.seed)
+	}
 	if f.nth != 0 {
 		fmt.Fprintf(&b, ".Nth(%d)", f.nth)
 	}
@@ -190,7 +212,7 @@ func (f Fault) String() string {
 			fmt.Fprintf(&b, ".FreezeFor(%v)", a.d)
 		}
 	}
-	if f.optional {
+	if f.optional && f.chance == 0 {
 		b.WriteString(".Optional()")
 	}
 	return b.String()
@@ -207,6 +229,8 @@ func (f Fault) check() error {
 		return fmt.Errorf("zktest: %v does nothing", f)
 	case f.nth < 0 || f.times < 0:
 		return fmt.Errorf("zktest: %v counts below zero", f)
+	case f.chance < 0 || f.chance > 1:
+		return fmt.Errorf("zktest: %v: a chance is between 0 and 1", f)
 	}
 	if _, err := path.Match(strings.TrimSuffix(f.path, "/**"), ""); err != nil {
 		return fmt.Errorf("zktest: %v: %w", f, err)
@@ -235,10 +259,12 @@ type happening struct {
 	event   EventType
 	paths   []string
 	session int64
+	member  int       // whose connection it is; 0 at a proxy
+	code    wire.Code // of a reply
 }
 
 func (f Fault) matches(h happening) bool {
-	if f.when != h.when || f.session != 0 && f.session != h.session {
+	if f.when != h.when || f.session != 0 && f.session != h.session || f.member != 0 && f.member != h.member {
 		return false
 	}
 	switch f.when {

@@ -15,14 +15,15 @@ import (
 
 func TestFault_String_IsHowItIsWritten(t *testing.T) {
 	for want, f := range map[string]Fault{
-		`After(create).Path("/locks/*").Nth(2).DropReply().Close()`: After(Create).Path("/locks/*").Nth(2).DropReply().Close(),
-		`OnEvent(NodeDeleted).Session(0x1f).Once().Drop()`:          OnEvent(NodeDeleted).Session(31).Once().Drop(),
-		`Before(any).Times(3).Fail(no auth (-102)).Optional()`:      Before(AnyOp).Times(3).Fail(NoAuth).Optional(),
-		`Before(connect).Hold()`:                                    StallHandshake(),
-		`RefuseConnections().Once()`:                                RefuseConnections().Once(),
-		`OnEvent(any).Duplicate().Delay(1s)`:                        OnEvent(AnyEvent).Duplicate().Delay(time.Second),
-		`After(multi).Expire().FreezeFor(1m0s)`:                     After(Multi).Expire().FreezeFor(time.Minute),
-		`Before(getChildren).Call(func)`:                            Before(GetChildren).Call(func() {}),
+		`After(create).Path("/locks/*").Nth(2).DropReply().Close()`:      After(Create).Path("/locks/*").Nth(2).DropReply().Close(),
+		`Before(create).Member(2).Chance(0.1, 7).Fail(throttled (-127))`: Before(Create).Member(2).Chance(0.1, 7).Fail(Throttled),
+		`OnEvent(NodeDeleted).Session(0x1f).Once().Drop()`:               OnEvent(NodeDeleted).Session(31).Once().Drop(),
+		`Before(any).Times(3).Fail(no auth (-102)).Optional()`:           Before(AnyOp).Times(3).Fail(NoAuth).Optional(),
+		`Before(connect).Hold()`:                                         StallHandshake(),
+		`RefuseConnections().Once()`:                                     RefuseConnections().Once(),
+		`OnEvent(any).Duplicate().Delay(1s)`:                             OnEvent(AnyEvent).Duplicate().Delay(time.Second),
+		`After(multi).Expire().FreezeFor(1m0s)`:                          After(Multi).Expire().FreezeFor(time.Minute),
+		`Before(getChildren).Call(func)`:                                 Before(GetChildren).Call(func() {}),
 	} {
 		require.Equal(t, want, f.String())
 	}

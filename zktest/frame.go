@@ -4,8 +4,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/zklock/zklock/internal/wire"
 )
 
 // FrameKind tells what travels: requests one way, replies and events the other.
@@ -18,15 +16,16 @@ const (
 	EventFrame
 )
 
-// Frame is one message on its way through a [Proxy].
+// Frame is one message on its way through a [Proxy], or to or from a server.
 type Frame struct {
 	Kind    FrameKind
 	Op      Op        // of a request, or of the one that is answered
 	Event   EventType // of an event
 	Paths   []string  // the nodes it is about; a reply also names those it says were created
 	Session int64     // 0 while the connection has none
+	Member  int       // of the ensemble; 1 for a server, 0 for a proxy
 	Code    Code      // of a reply
-	Time    time.Time // when the proxy had it
+	Time    time.Time
 }
 
 // Moment begins a fault that strikes frames of this kind, operation and event, on any path: Before a
@@ -61,23 +60,21 @@ func (f Frame) String() string {
 	return s
 }
 
-// OnFrame calls fn with every frame as it comes, before any fault gets it; nil ends that. On one connection fn is
-// called in order for each direction, and the frame waits for fn. So a test can record the frames of one run, and then place
-// a fault at each of them in turn.
-func (p *Proxy) OnFrame(fn func(Frame)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.mu.onFrame = fn
+// OnFrame calls fn with every frame as it comes, before any fault gets it; nil ends that. On one
+// connection fn is called in order for each direction, and the frame waits for fn. So a test can record
+// the frames of one run, and then place a fault at each of them in turn. The fn of a server or an
+// ensemble runs in its loop, and must not call its methods.
+func (s *faultSet) OnFrame(fn func(Frame)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onFrame = fn
 }
 
-// saw passes a frame to OnFrame's function, and then to the faults.
-func (pc *proxyConn) saw(h happening, code wire.Code) verdict {
-	pc.p.mu.Lock()
-	fn := pc.p.mu.onFrame
-	pc.p.mu.Unlock()
-	if fn != nil {
-		kind := map[moment]FrameKind{beforeOp: RequestFrame, afterOp: ReplyFrame, onEvent: EventFrame}[h.when]
-		fn(Frame{Kind: kind, Op: h.op, Event: h.event, Paths: slices.Clone(h.paths), Session: h.session, Code: Code(code), Time: time.Now()})
+// frame is what OnFrame's function gets of a happening.
+func (h happening) frame() Frame {
+	kind := map[moment]FrameKind{beforeOp: RequestFrame, afterOp: ReplyFrame, onEvent: EventFrame}[h.when]
+	return Frame{
+		Kind: kind, Op: h.op, Event: h.event, Paths: slices.Clone(h.paths), Session: h.session, Member: h.member, Code: Code(h.code),
+		Time: time.Now(),
 	}
-	return pc.p.match(h)
 }

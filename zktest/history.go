@@ -17,6 +17,7 @@ const (
 	Created                 // a node
 	Deleted                 // a node
 	DataSet                 // a node's data
+	ACLSet                  // a node's ACL
 )
 
 // String returns the kind in lower case.
@@ -34,6 +35,8 @@ func (k Kind) String() string {
 		return "deleted"
 	case DataSet:
 		return "set"
+	case ACLSet:
+		return "set ACL"
 	}
 	return "?"
 }
@@ -58,18 +61,36 @@ func (a Applied) String() string {
 	return s
 }
 
-// historyLimit bounds what a server keeps that runs for weeks (zklock serve): some 10 MB, and the data. No test of ours comes
-// near it.
-const historyLimit = 100_000
+// A server that runs for weeks (zklock serve) keeps no more changes than historyLimit, and no more
+// bytes of data and paths than historyBytes.
+const (
+	historyLimit = 100_000
+	historyBytes = 64 << 20
+)
+
+// history is the last changes.
+type history struct {
+	changes []Applied
+	bytes   int // of their data and paths
+}
+
+func (h *history) add(a Applied) {
+	h.changes = append(h.changes, a)
+	h.bytes += a.size()
+	for len(h.changes) > historyLimit || h.bytes > historyBytes && len(h.changes) > 1 {
+		h.bytes -= h.changes[0].size()
+		h.changes[0] = Applied{} // the array still has it
+		h.changes = h.changes[1:]
+	}
+}
+
+func (a Applied) size() int { return len(a.Path) + len(a.Data) }
 
 // record keeps a transaction that changed something.
 func (c *cluster) record(tx *txn) {
 	add := func(a Applied) {
 		a.Session, a.Zxid, a.Time = tx.session, tx.zxid, tx.at
-		if len(c.history) == historyLimit {
-			c.history = c.history[1:] // append copies what is left when the array is full, and lets the rest go
-		}
-		c.history = append(c.history, a)
+		c.history.add(a)
 	}
 	if tx.opens != 0 {
 		add(Applied{Kind: Opened})
@@ -82,6 +103,8 @@ func (c *cluster) record(tx *txn) {
 			add(Applied{Kind: Deleted, Path: ch.path, Owner: ch.owner})
 		case changeData:
 			add(Applied{Kind: DataSet, Path: ch.path, Owner: ch.owner, Data: ch.data})
+		case changeACL:
+			add(Applied{Kind: ACLSet, Path: ch.path})
 		}
 	}
 	switch {

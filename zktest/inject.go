@@ -3,6 +3,7 @@ package zktest
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -19,6 +20,7 @@ type Injection struct {
 	hit      chan struct{} // closed when it first fires
 
 	// guarded by set.mu
+	random  *rand.Rand // for Chance
 	matched int
 	fired   int
 	removed bool
@@ -79,13 +81,19 @@ type faultSet struct {
 	t    TB         // nil outside tests
 	mu   sync.Mutex // a leaf: nothing is called and nothing waits while it is held
 	list []*Injection
+
+	onFrame func(Frame)
 }
 
 // Inject sets a fault to work. It refuses one that can never mean anything, such as Before(Create).DropReply(): that fails the
 // test if the server or proxy was started for one ([Start], [StartEnsemble], [StartProxy]); if not, the fault never fires,
 // and [Injection.Err] says why. A fault that has not fired by the end of its test fails that test, unless it is Optional.
 func (s *faultSet) Inject(f Fault) *Injection {
+	if f.chance != 0 && f.seed == 0 {
+		f.seed = rand.Uint64()
+	}
 	i := &Injection{fault: f, err: f.check(), set: s, released: make(chan struct{}), hit: make(chan struct{})}
+	i.random = rand.New(rand.NewPCG(f.seed, 0))
 	if i.err == nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -133,7 +141,7 @@ func started[S server](t TB, s S, err error) S {
 func (s *faultSet) active() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.list) > 0
+	return len(s.list) > 0 || s.onFrame != nil
 }
 
 // unfired returns the faults that never fired and were not optional.
@@ -204,14 +212,23 @@ func (w wait) pass(done <-chan struct{}) bool {
 	return true
 }
 
-// match counts the happening for every fault it concerns and returns what those that fire want.
+// match passes the happening to OnFrame's function, counts it for every fault it concerns, and returns
+// what those that fire want.
 func (s *faultSet) match(h happening) verdict {
 	var v verdict
 	s.mu.Lock()
+	if fn := s.onFrame; fn != nil && h.when != onAccept {
+		s.mu.Unlock()
+		fn(h.frame())
+		s.mu.Lock()
+	}
 	defer s.mu.Unlock()
 	for _, i := range s.list {
 		f := i.fault
 		if i.removed || !f.matches(h) {
+			continue
+		}
+		if f.chance != 0 && i.random.Float64() >= f.chance {
 			continue
 		}
 		i.matched++

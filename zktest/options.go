@@ -32,6 +32,7 @@ type config struct {
 	shuffled       bool
 	whitelist      []string
 	quotas         bool
+	maxConns       int // of one client address at one server; 0: no limit
 	tls            *tls.Config
 }
 
@@ -63,7 +64,8 @@ func newConfig(opts []Option, servers int) (config, error) {
 		containerCheck: time.Minute,
 		creates:        make(map[string]int32),
 		syncLimit:      5,
-		version:        versions[0],
+		maxConns:       60,
+		version:        versions[len(versions)-1],
 	}
 	for _, opt := range opts {
 		opt(&cfg)
@@ -89,6 +91,9 @@ func newConfig(opts []Option, servers int) (config, error) {
 	}
 	if cfg.syncLimit < 1 {
 		return cfg, fmt.Errorf("zktest: a sync limit of %d ticks", cfg.syncLimit)
+	}
+	if cfg.maxConns < 0 {
+		return cfg, fmt.Errorf("zktest: a maximum of %d connections; 0 is no limit", cfg.maxConns)
 	}
 	if cfg.saslRequired && cfg.saslUsers == nil {
 		return cfg, errNoSASLUsers
@@ -129,10 +134,12 @@ func WithCreates(path string, n int32) Option { return func(c *config) { c.creat
 // negative. It affects the times of nodes.
 func WithClockOffset(d time.Duration) Option { return func(c *config) { c.clockOffset = d } }
 
-// WithVersion makes the server a ZooKeeper 3.8.0, the default, or 3.9.3, or 3.9.6. In 3.9.3 an event carries the zxid of its
-// change, and exists takes the READ permission on a node that is there. In 3.9.6 setWatches sends an event only if the client
-// may read the node. What follows a hyphen is what the four-letter words say of the build, in place of the release's own: with
-// "3.8.0-x, built on 01/01/2022 00:00 GMT", the form of ZooKeeper 3.4, go-zookeeper's FLWSrvr can read them.
+// WithVersion makes the server a ZooKeeper 3.9.6, the default, or 3.9.3, or 3.8.0. 3.9.3 differs from
+// 3.9.6: setWatches sends an event also to a client that may not read the node, and the scheme ip has no
+// IPv6. 3.8.0 also differs in these: an event has no zxid; exists needs no permission; a connection has
+// one watch on a path. What follows a hyphen replaces what the four-letter words return of the build:
+// with "3.8.0-x, built on 01/01/2022 00:00 GMT", the form of ZooKeeper 3.4, go-zookeeper's FLWSrvr can
+// read them.
 func WithVersion(version string) Option { return func(c *config) { c.version = version } }
 
 // WithTTLNodes allows TTL nodes, as zookeeper.extendedTypesEnabled does. Without it a server answers
@@ -154,6 +161,10 @@ func WithWhitelist(words ...string) Option { return func(c *config) { c.whitelis
 // WithEnforcedQuotas refuses writes beyond a quota's hard limits with -125, as zookeeper.enforceQuota does from 3.7 on. Without it,
 // quotas only count.
 func WithEnforcedQuotas() Option { return func(c *config) { c.quotas = true } }
+
+// WithMaxClientConnections limits how many connections of one client address a server accepts, as
+// maxClientCnxns does; 60 if not given, as with ZooKeeper, and 0 is no limit. It closes those beyond.
+func WithMaxClientConnections(n int) Option { return func(c *config) { c.maxConns = n } }
 
 // WithTLS makes the server speak TLS alone on its port, as secureClientPort does. With ClientAuth and ClientCAs in the config, it
 // takes only clients with a certificate; it has no ACLs of the scheme x509.

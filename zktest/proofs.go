@@ -1,12 +1,14 @@
 package zktest
 
+import "github.com/go-zookeeper/zk"
+
 // For proofs about a lock itself, such as zklock's own: events that a client cannot bring about and a service's test has
 // no use for.
 
-// CreateAs is Create in the name of a session that is alive, so that zk.FlagEphemeral has an owner: the session's client has sent
-// the request, and knows nothing of it.
-func (a admin) CreateAs(session int64, path string, data []byte, flags int32) (string, error) {
-	return a.create(session, path, data, flags)
+// CreateAs is Create in the name of a session that is alive, so that an ephemeral node has an owner:
+// the session's client has sent the request, and knows nothing of it.
+func (a admin) CreateAs(session int64, path string, data []byte, mode Mode, acl ...zk.ACL) (string, error) {
+	return a.create(session, path, data, mode, acl)
 }
 
 // MoveSession makes the server believe that the session is attached to another server now. The next write on the old

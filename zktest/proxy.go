@@ -40,7 +40,6 @@ type Proxy struct {
 		conns      map[*proxyConn]struct{}
 		closed     bool
 		thawed     chan struct{} // not nil while frozen
-		onFrame    func(Frame)
 	}
 }
 
@@ -298,7 +297,7 @@ func (pc *proxyConn) request(first bool, body []byte) []byte {
 		}
 		req.op, req.paths = h.Op, pathsOf(h.Op, d.Rest())
 	}
-	v := pc.saw(happening{when: beforeOp, op: Op(req.op), paths: req.paths, session: pc.session()}, wire.OK)
+	v := pc.p.match(happening{when: beforeOp, op: Op(req.op), paths: req.paths, session: pc.session()})
 	if !pc.act(v) {
 		return nil
 	}
@@ -381,7 +380,7 @@ func (pc *proxyConn) answer(first bool, body []byte) bool {
 		body = wire.Frame(wire.ReplyHeader{Xid: h.Xid, Zxid: h.Zxid, Err: req.fail})[4:]
 	}
 	paths := slices.Concat(req.paths, createdPaths(req.op, h.Err, d))
-	v := pc.saw(happening{when: afterOp, op: Op(req.op), paths: paths, session: pc.session()}, h.Err)
+	v := pc.p.match(happening{when: afterOp, op: Op(req.op), paths: paths, session: pc.session(), code: h.Err})
 	if v.fail != 0 && !first {
 		body = wire.Frame(wire.ReplyHeader{Xid: h.Xid, Zxid: h.Zxid, Err: v.fail})[4:]
 	}
@@ -404,7 +403,7 @@ func (pc *proxyConn) event(body []byte, d *wire.Decoder) bool {
 	if ev.Decode(d); d.Err() != nil {
 		return pc.send(body)
 	}
-	v := pc.saw(happening{when: onEvent, event: EventType(ev.Type), paths: []string{ev.Path}, session: pc.session()}, wire.OK)
+	v := pc.p.match(happening{when: onEvent, event: EventType(ev.Type), paths: []string{ev.Path}, session: pc.session()})
 	if !pc.act(v) {
 		return false
 	}

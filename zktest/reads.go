@@ -92,6 +92,9 @@ func (c *cluster) childNames(ep *endpoint, n *node) []string {
 		rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 		return names
 	}
+	if n.listed != nil {
+		return n.listed
+	}
 	type hashed struct {
 		hash uint64
 		name string
@@ -113,6 +116,7 @@ func (c *cluster) childNames(ep *endpoint, n *node) []string {
 	for i, h := range all {
 		names[i] = h.name
 	}
+	n.listed = names
 	return names
 }
 

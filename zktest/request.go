@@ -18,6 +18,8 @@ type request struct {
 	body  []byte
 	paths []string // what it is about, when there are faults to match
 	early verdict  // of the faults before it, while it waits
+	asked bool     // Handle's function has had it
+	reply *Reply   // of Handle's function
 }
 
 // frame takes a frame off a connection: the connect request first, requests with a header after it.
@@ -41,11 +43,11 @@ func (c *cluster) frame(m message) {
 	cn.greeted = true
 	c.count(req)
 	if !c.faults.active() {
-		c.perform(req)
+		c.ask(req)
 		return
 	}
 	req.paths = pathsOf(req.op, req.body)
-	v := c.faults.match(happening{when: beforeOp, op: Op(req.op), paths: req.paths, session: cn.sessionID()})
+	v := c.faults.match(happening{when: beforeOp, op: Op(req.op), paths: req.paths, session: cn.sessionID(), member: cn.ep.id})
 	if v.freeze > 0 {
 		c.freezeFor(v.freeze)
 	}
@@ -54,9 +56,15 @@ func (c *cluster) frame(m message) {
 		return
 	}
 	req.early = v
+	c.meanwhile(req, func() { v.wait.pass(cn.closed) })
+}
+
+// meanwhile runs fn outside the loop, and goes on with the request once fn has returned.
+func (c *cluster) meanwhile(req *request, fn func()) {
+	cn := req.conn
 	cn.waiting = true
 	c.wg.Go(func() {
-		v.wait.pass(cn.closed)
+		fn()
 		select {
 		case c.inbox <- message{kind: msgResume, conn: cn, req: req}:
 		case <-cn.closed:
@@ -98,7 +106,7 @@ func (c *cluster) decided(req *request, v verdict) {
 	case v.fail != 0:
 		c.fail(req, v.fail)
 	default:
-		c.perform(req)
+		c.ask(req)
 	}
 }
 
@@ -115,6 +123,29 @@ func (c *cluster) count(req *request) {
 		c.counts[id] = make(map[Op]int)
 	}
 	c.counts[id][Op(req.op)]++
+}
+
+// endedLimit is of how many ended sessions the counts are kept.
+const endedLimit = 1000
+
+// sessionEnded adds the counts of the session that ended endedLimit sessions ago to those of no
+// session, so that the totals stay.
+func (c *cluster) sessionEnded(id int64) {
+	if c.counts[id] == nil {
+		return
+	}
+	if c.ended = append(c.ended, id); len(c.ended) <= endedLimit {
+		return
+	}
+	oldest := c.ended[0]
+	c.ended = c.ended[1:]
+	if c.counts[0] == nil {
+		c.counts[0] = make(map[Op]int)
+	}
+	for op, n := range c.counts[oldest] {
+		c.counts[0][op] += n
+	}
+	delete(c.counts, oldest)
 }
 
 // perform does the request and replies.
@@ -283,7 +314,11 @@ func (c *cluster) send(req *request, frame []byte, h *wire.ReplyHeader) {
 	cn.gave(size)
 	var v verdict
 	if c.faults.active() {
-		v = c.faults.match(happening{when: afterOp, op: Op(req.op), paths: req.paths, session: cn.sessionID()})
+		code := wire.OK
+		if h != nil {
+			code = h.Err
+		}
+		v = c.faults.match(happening{when: afterOp, code: code, op: Op(req.op), paths: req.paths, session: cn.sessionID(), member: cn.ep.id})
 	}
 	if v.fail != 0 && h != nil {
 		frame = wire.Frame(wire.ReplyHeader{Xid: h.Xid, Zxid: h.Zxid, Err: v.fail})

@@ -33,6 +33,7 @@ type rules struct {
 	tree       *tree
 	ttlEnabled bool
 	sasl       bool              // there are ACLs of the scheme
+	ipv6       bool              // the scheme ip has IPv6 addresses
 	quotas     bool              // are enforced
 	stats      map[string][]byte // of quotas before the multi; nil outside of one
 	pending    map[string]int32
@@ -58,7 +59,7 @@ func (r rules) create(op wire.Op, req wire.CreateRequest, session int64, ids []w
 	if !strings.Contains(path, "/") || strings.ContainsRune(path, 0) {
 		return change{}, wire.BadArguments
 	}
-	acl, err := fixACL(req.ACL, ids, r.sasl)
+	acl, err := r.fixACL(req.ACL, ids)
 	if err != nil {
 		return change{}, err
 	}
@@ -162,7 +163,7 @@ func (r rules) setACL(req wire.SetACLRequest, ids []wire.ID) (change, error) {
 	if !validPath(req.Path) {
 		return change{}, wire.BadArguments
 	}
-	acl, err := fixACL(req.ACL, ids, r.sasl)
+	acl, err := r.fixACL(req.ACL, ids)
 	if err != nil {
 		return change{}, err
 	}

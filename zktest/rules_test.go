@@ -152,10 +152,10 @@ func TestACL_Fixed(t *testing.T) {
 		{one("ip", "1.2.3"), nil, wire.InvalidACL}, {one("ip", "1.2.3.256"), nil, wire.InvalidACL}, {one("ip", "::1"), nil, wire.InvalidACL},
 		{one("super", ""), nil, wire.InvalidACL},
 	} {
-		_, err := fixACL(c.acl, c.ids, false)
+		_, err := rules{}.fixACL(c.acl, c.ids)
 		require.Equal(t, c.want, err, "case %d: %v", i, c.acl)
 	}
-	fixed, err := fixACL(append(one("auth", ""), one("auth", "")...), []wire.ID{u, {Scheme: "ip", ID: "1.2.3.4"}}, false)
+	fixed, err := rules{}.fixACL(append(one("auth", ""), one("auth", "")...), []wire.ID{u, {Scheme: "ip", ID: "1.2.3.4"}})
 	require.NoError(t, err)
 	require.Equal(t, []wire.ACL{{Perms: 31, ID: u}}, fixed, "what the connection has proved, once")
 	require.Equal(t, "u:x", hideDigests(one("digest", "u:h"))[0].ID.ID)
@@ -178,7 +178,7 @@ func TestACL_Allowed(t *testing.T) {
 }
 
 func TestWatchTable(t *testing.T) {
-	w := newWatchTable()
+	w := newWatchTable(config{version: "3.8.0"})
 	a, b := &conn{id: 1}, &conn{id: 2}
 	w.add("/p", b, oneShot)
 	w.add("/p", a, persisting)
@@ -196,8 +196,8 @@ func TestWatchTable(t *testing.T) {
 	w.add("/p", a, oneShot) // replaces the persistent one
 	require.Equal(t, []*conn{a, b}, w.fire("/p", NodeDeleted))
 	require.Equal(t, []*conn{b}, w.fire("/p", NodeDeleted))
-	require.True(t, w.remove("/", b))
-	require.False(t, w.remove("/", b))
+	require.True(t, w.remove("/", b, anyMode))
+	require.False(t, w.remove("/", b, anyMode))
 	w.add("/x", b, recursing)
 	w.removeConn(b)
 	require.Zero(t, w.size())
@@ -205,6 +205,27 @@ func TestWatchTable(t *testing.T) {
 	gone := &conn{id: 3, gone: true}
 	w.add("/x", gone, oneShot)
 	require.Zero(t, w.size(), "a connection that was cut leaves nothing behind")
+}
+
+// ZOOKEEPER-4466: from 3.9 on, a path and connection can have a watch of each mode.
+func TestWatchTable_ManyModes(t *testing.T) {
+	w := newWatchTable(config{version: "3.9.3"})
+	a := &conn{id: 1}
+	w.add("/p", a, persisting)
+	w.add("/p", a, oneShot)
+	w.add("/p", a, recursing)
+	w.add("/p", a, recursing)
+	require.Equal(t, 1, w.size())
+	require.Equal(t, 1, w.recursive)
+	require.Equal(t, []*conn{a}, w.fire("/p", NodeDataChanged), "one event for all modes")
+	require.Equal(t, []*conn{a}, w.fire("/p/q", NodeCreated))
+	require.False(t, w.remove("/p", a, oneShot), "it has fired")
+	require.True(t, w.remove("/p", a, recursing))
+	require.Zero(t, w.recursive)
+	require.Nil(t, w.fire("/p/q", NodeCreated))
+	require.Equal(t, []*conn{a}, w.fire("/p", NodeDataChanged), "the persistent one stays")
+	require.True(t, w.remove("/p", a, anyMode))
+	require.Zero(t, w.size())
 }
 
 func TestTree_UndoLeavesNothing(t *testing.T) {
@@ -232,7 +253,17 @@ func TestHistory_IsBounded(t *testing.T) {
 	for i := range int64(historyLimit + 5) {
 		c.record(&txn{zxid: i, opens: 1})
 	}
-	require.Len(t, c.history, historyLimit)
-	require.EqualValues(t, 5, c.history[0].Zxid)
-	require.Less(t, cap(c.history), 2*historyLimit)
+	changes := c.history.changes
+	require.Len(t, changes, historyLimit)
+	require.EqualValues(t, 5, changes[0].Zxid)
+	require.Less(t, cap(changes), 2*historyLimit)
+
+	h := new(history)
+	for i := range int64(1000) {
+		h.add(Applied{Zxid: i, Data: make([]byte, 500_000)})
+	}
+	require.Len(t, h.changes, historyBytes/500_000)
+	require.EqualValues(t, 999, h.changes[len(h.changes)-1].Zxid)
+	h.add(Applied{Zxid: 1000, Data: make([]byte, historyBytes+1)})
+	require.Len(t, h.changes, 1, "the last change is kept, whatever its size")
 }

@@ -81,6 +81,7 @@ func (c *cluster) endSession(s *session, expired bool, spare *conn) {
 		c.do(tx, change{kind: changeDelete, path: path, owner: s.id})
 	}
 	delete(c.sessions, s.id)
+	c.sessionEnded(s.id)
 	c.commit(tx)
 }
 

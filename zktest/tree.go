@@ -22,9 +22,10 @@ type node struct {
 	data         []byte // nil is null, which is not empty
 	acl          []wire.ACL
 	kind         nodeKind
-	owner        int64 // session of an ephemeral node
-	ttl          int64 // milliseconds
-	children     map[string]struct{}
+	owner        int64               // session of an ephemeral node
+	ttl          int64               // milliseconds
+	children     map[string]struct{} // changed by addChild and removeChild
+	listed       []string            // the children as a client last saw them; nil once they have changed
 	czxid, mzxid int64
 	pzxid        int64
 	ctime, mtime int64
@@ -43,6 +44,9 @@ func (n *node) stat() wire.Stat {
 		EphemeralOwner: n.owner, DataLength: int32(len(n.data)), NumChildren: children,
 	}
 }
+
+func (n *node) addChild(name string)    { n.children[name], n.listed = struct{}{}, nil }
+func (n *node) removeChild(name string) { delete(n.children, name); n.listed = nil }
 
 // changeKind is what a change does to its node.
 type changeKind int
@@ -156,7 +160,7 @@ func (t *tree) create(ch change, zxid, now int64) (undo func()) {
 	if ch.creates > parent.creates {
 		parent.creates, parent.pzxid = ch.creates, zxid
 	}
-	parent.children[name] = struct{}{}
+	parent.addChild(name)
 	t.insert(ch.path, &node{
 		data: ch.data, acl: ch.acl, kind: ch.node, owner: ch.owner, ttl: ch.ttl,
 		children: make(map[string]struct{}), creates: ch.initial,
@@ -167,7 +171,7 @@ func (t *tree) create(ch change, zxid, now int64) (undo func()) {
 	return func() {
 		unaccount()
 		t.remove(ch.path)
-		delete(parent.children, name)
+		parent.removeChild(name)
 		parent.creates, parent.pzxid = creates, pzxid
 	}
 }
@@ -176,13 +180,13 @@ func (t *tree) delete(path string, zxid int64) (undo func()) {
 	parentPath, name := splitPath(path)
 	parent, n := t.nodes[parentPath], t.nodes[path]
 	pzxid := parent.pzxid
-	delete(parent.children, name)
+	parent.removeChild(name)
 	parent.pzxid = max(pzxid, zxid)
 	t.remove(path)
 	unaccount := t.account(path, -1, -int64(len(n.data)))
 	return func() {
 		unaccount()
-		parent.children[name] = struct{}{}
+		parent.addChild(name)
 		parent.pzxid = pzxid
 		t.insert(path, n)
 	}
@@ -225,6 +229,7 @@ func (t *tree) clone() *tree {
 			continue
 		}
 		dup := *n
+		dup.listed = nil // another server has another order
 		dup.children = make(map[string]struct{}, len(n.children))
 		for name := range n.children {
 			dup.children[name] = struct{}{}

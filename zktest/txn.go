@@ -28,7 +28,10 @@ func (c *cluster) begin(session int64) *txn {
 }
 
 func (c *cluster) rules() rules {
-	return rules{tree: c.tree, ttlEnabled: c.cfg.ttl, sasl: c.cfg.saslUsers != nil, quotas: c.cfg.quotas, pending: c.pending, initial: c.initial}
+	return rules{
+		tree: c.tree, ttlEnabled: c.cfg.ttl, sasl: c.cfg.saslUsers != nil, ipv6: c.cfg.since("3.9.6"), quotas: c.cfg.quotas,
+		pending: c.pending, initial: c.initial,
+	}
 }
 
 // do makes a checked change. Nobody else can see it before commit: the loop does nothing in between.
@@ -59,6 +62,10 @@ func (c *cluster) rollback(tx *txn) {
 func (c *cluster) commit(tx *txn) {
 	tx.undo = nil
 	c.record(tx)
+	if c.changed != nil {
+		close(c.changed)
+		c.changed = nil
+	}
 	for _, ep := range c.endpoints {
 		if ep.replica == nil {
 			ep.apply(tx)
@@ -124,7 +131,7 @@ func (c *cluster) event(cn *conn, event EventType, path string, zxid int64) {
 	}
 	var v verdict
 	if c.faults.active() {
-		v = c.faults.match(happening{when: onEvent, event: event, paths: []string{path}, session: cn.sessionID()})
+		v = c.faults.match(happening{when: onEvent, event: event, paths: []string{path}, session: cn.sessionID(), member: cn.ep.id})
 	}
 	if v.freeze > 0 {
 		c.freezeFor(v.freeze)

@@ -11,27 +11,33 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// watchMode says how long a watch lives and how far it sees.
-type watchMode int
+// watchMode is a set of modes, which determine when a watch ends and which nodes it covers.
+type watchMode uint8
 
 const (
-	oneShot    watchMode = iota // goes when it fires
-	persisting                  // stays
-	recursing                   // stays, and sees all nodes below, but never a type 4 event
+	oneShot    watchMode = 1 << iota // ends with the first event
+	persisting                       // stays
+	recursing                        // stays, and covers all nodes below, but not NodeChildrenChanged
+
+	anyMode = oneShot | persisting | recursing
 )
 
-// watchTable holds at most one watch for a path and connection. Setting it again changes the mode: a read
-// with a watch turns a persistent watch into a one-shot one, as ZooKeeper 3.8 does.
+// watchTable holds the watches by path and connection. Up to ZooKeeper 3.8, a connection has one
+// watch on a path: setting it again replaces its mode, so that a read with a watch turns a
+// persistent watch into a one-shot one. From 3.9 on, a path and connection can have a watch of
+// each mode (WatchStats, ZOOKEEPER-4466), and still get one event.
 type watchTable struct {
+	manyModes bool // as 3.9
 	byPath    map[string]map[*conn]watchMode
 	byConn    map[*conn]map[string]struct{}
-	recursive int // watches with mode recursing; with none, parents need not be looked at
+	recursive int // watches of the mode recursing; if there are none, fire ignores parents
 }
 
-func newWatchTable() *watchTable {
+func newWatchTable(cfg config) *watchTable {
 	return &watchTable{
-		byPath: make(map[string]map[*conn]watchMode),
-		byConn: make(map[*conn]map[string]struct{}),
+		manyModes: cfg.since("3.9.3"),
+		byPath:    make(map[string]map[*conn]watchMode),
+		byConn:    make(map[*conn]map[string]struct{}),
 	}
 }
 
@@ -39,7 +45,10 @@ func (w *watchTable) add(path string, c *conn, mode watchMode) {
 	if c.gone || c.deafened {
 		return // a fault has just cut it
 	}
-	w.remove(path, c)
+	if w.manyModes {
+		mode |= w.byPath[path][c]
+	}
+	w.remove(path, c, anyMode)
 	if w.byPath[path] == nil {
 		w.byPath[path] = make(map[*conn]watchMode)
 	}
@@ -48,18 +57,23 @@ func (w *watchTable) add(path string, c *conn, mode watchMode) {
 		w.byConn[c] = make(map[string]struct{})
 	}
 	w.byConn[c][path] = struct{}{}
-	if mode == recursing {
+	if mode&recursing != 0 {
 		w.recursive++
 	}
 }
 
-func (w *watchTable) remove(path string, c *conn) bool {
-	mode, ok := w.byPath[path][c]
-	if !ok {
+// remove removes the watches of these modes, and reports whether there were any.
+func (w *watchTable) remove(path string, c *conn, modes watchMode) bool {
+	had := w.byPath[path][c]
+	if had&modes == 0 {
 		return false
 	}
-	if mode == recursing {
+	if had&modes&recursing != 0 {
 		w.recursive--
+	}
+	if left := had &^ modes; left != 0 {
+		w.byPath[path][c] = left
+		return true
 	}
 	delete(w.byPath[path], c)
 	if len(w.byPath[path]) == 0 {
@@ -74,15 +88,16 @@ func (w *watchTable) remove(path string, c *conn) bool {
 
 func (w *watchTable) removeConn(c *conn) {
 	for path := range maps.Clone(w.byConn[c]) {
-		w.remove(path, c)
+		w.remove(path, c, anyMode)
 	}
 }
 
-// contains is checkWatches. In 3.8.0 a watch of any connection on the path will do. The server cuts a path at its last
-// slash before it looks, and fails on a path without one. Once there are recursive watches it walks up the whole path, and
-// then fails on any path that does not begin with a slash.
+// contains answers checkWatches for 3.8.0, where a watch of any connection on the path counts. The
+// server cuts a path at its last slash before it looks, and fails on a path without one; the empty
+// path, at which it does not look, has no watch. Once there are recursive watches, it walks up the
+// whole path, and then fails on any path that does not begin with a slash.
 func (w *watchTable) contains(path string) (bool, error) {
-	found := len(w.byPath[path]) > 0
+	found := path != "" && len(w.byPath[path]) > 0
 	switch {
 	case path == "" || path[0] == '/':
 	case !strings.Contains(path, "/"), w.recursive > 0 && !found:
@@ -106,9 +121,9 @@ func (w *watchTable) fire(path string, event EventType) []*conn {
 	for c, mode := range w.byPath[path] {
 		switch {
 		case mode == recursing && event == NodeChildrenChanged:
-			continue
-		case mode == oneShot:
-			w.remove(path, c)
+			continue // only up to 3.8: later, the table for children has no recursive watches
+		case mode&oneShot != 0:
+			w.remove(path, c, oneShot)
 		}
 		told[c] = true
 	}
@@ -118,7 +133,7 @@ func (w *watchTable) fire(path string, event EventType) []*conn {
 			up = "/"
 		}
 		for c, mode := range w.byPath[up] {
-			if mode == recursing {
+			if mode&recursing != 0 {
 				told[c] = true
 			}
 		}

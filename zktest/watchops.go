@@ -5,7 +5,8 @@ package zktest
 //   - setWatches sends at once the events that the client missed while it was away, in the order of the request and before
 //     its reply. It sets the other watches. It trusts the client's zxid. From 3.9.6 on the client must be allowed to read
 //     the node.
-//   - addWatch sets a watch in both tables. checkWatches counts any connection's watch, as 3.8.0 does.
+//   - addWatch sets a watch in both tables. checkWatches counts any connection's watch, as 3.8.0
+//     does; from 3.9 on, the connection's own.
 
 import "github.com/zklock/zklock/internal/wire"
 
@@ -56,12 +57,10 @@ func (c *cluster) setWatches(req *request) (wire.Record, error) {
 		}
 	}
 	for _, path := range ask.Persistent {
-		cn.ep.child.add(path, cn, persisting)
-		cn.ep.data.add(path, cn, persisting)
+		cn.watch(path, persisting)
 	}
 	for _, path := range ask.Recursive {
-		cn.ep.child.add(path, cn, recursing)
-		cn.ep.data.add(path, cn, recursing)
+		cn.watch(path, recursing)
 	}
 	return nil, nil
 }
@@ -80,27 +79,57 @@ func (c *cluster) addWatch(req *request) (wire.Record, error) {
 	default:
 		return nil, wire.MarshallingError
 	}
-	req.conn.ep.data.add(ask.Path, req.conn, mode)
-	req.conn.ep.child.add(ask.Path, req.conn, mode)
+	req.conn.watch(ask.Path, mode)
 	return wire.IntResponse{}, nil
 }
 
-// eachTable asks about a watch in the tables that hold its kind, and answers that there is none unless one of them has it.
-func eachTable(req *request, ask func(w *watchTable, path string) (found bool, err error)) error {
+// watch sets a persistent watch. From 3.9 on, a recursive one is only in the table for data.
+func (c *conn) watch(path string, mode watchMode) {
+	c.ep.data.add(path, c, mode)
+	if mode != recursing || !c.ep.child.manyModes {
+		c.ep.child.add(path, c, mode)
+	}
+}
+
+// watchSet is the watches that a type of checkWatches and removeWatches stands for.
+type watchSet struct {
+	data, child watchMode // of these modes in each table
+}
+
+// watchSets has the types by their number. 4 and 5 are new in 3.9, in which 1 and 2 no longer
+// cover persistent watches.
+func (c *cluster) watchSets() map[int32]watchSet {
+	if !c.cfg.since("3.9.3") {
+		return map[int32]watchSet{
+			wire.WatcherChildren: {child: anyMode}, wire.WatcherData: {data: anyMode}, wire.WatcherAny: {data: anyMode, child: anyMode},
+		}
+	}
+	return map[int32]watchSet{
+		wire.WatcherChildren: {child: oneShot}, wire.WatcherData: {data: oneShot}, wire.WatcherAny: {data: anyMode, child: anyMode},
+		wire.WatcherPersistent: {data: persisting, child: persisting}, wire.WatcherPersistentRecursive: {data: recursing},
+	}
+}
+
+// eachTable asks about a watch in the tables that have its type, and answers that there is none
+// unless one of them does.
+func (c *cluster) eachTable(req *request, ask func(w *watchTable, path string, modes watchMode) (found bool, err error)) error {
 	what, err := decode[wire.WatchesRequest](req.body)
 	if err != nil {
 		return err
 	}
-	tables := map[int32][]*watchTable{
-		wire.WatcherChildren: {req.conn.ep.child}, wire.WatcherData: {req.conn.ep.data},
-		wire.WatcherAny: {req.conn.ep.child, req.conn.ep.data},
-	}[what.Type]
-	if tables == nil {
+	set, known := c.watchSets()[what.Type]
+	if !known {
 		return wire.MarshallingError
 	}
 	anywhere := false
-	for _, w := range tables {
-		found, err := ask(w, what.Path)
+	for _, in := range []struct {
+		table *watchTable
+		modes watchMode
+	}{{req.conn.ep.child, set.child}, {req.conn.ep.data, set.data}} {
+		if in.modes == 0 {
+			continue
+		}
+		found, err := ask(in.table, what.Path, in.modes)
 		if err != nil {
 			return err
 		}
@@ -113,9 +142,16 @@ func eachTable(req *request, ask func(w *watchTable, path string) (found bool, e
 }
 
 func (c *cluster) checkWatches(req *request) (wire.Record, error) {
-	return nil, eachTable(req, (*watchTable).contains)
+	return nil, c.eachTable(req, func(w *watchTable, path string, modes watchMode) (bool, error) {
+		if !w.manyModes {
+			return w.contains(path)
+		}
+		return w.byPath[path][req.conn]&modes != 0, nil
+	})
 }
 
 func (c *cluster) removeWatches(req *request) (wire.Record, error) {
-	return nil, eachTable(req, func(w *watchTable, path string) (bool, error) { return w.remove(path, req.conn), nil })
+	return nil, c.eachTable(req, func(w *watchTable, path string, modes watchMode) (bool, error) {
+		return w.remove(path, req.conn, modes), nil
+	})
 }

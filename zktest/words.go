@@ -240,9 +240,9 @@ func (c *cluster) wordConf(ep *endpoint) string {
 		id = 0
 	}
 	s := fmt.Sprintf("clientPort=%s\nsecureClientPort=-1\ndataDir=\ndataDirSize=0\ndataLogDir=\ndataLogSize=0\ntickTime=%d\n"+
-		"maxClientCnxns=0\nminSessionTimeout=%d\nmaxSessionTimeout=%d\nclientPortListenBacklog=-1\nserverId=%d\n",
+		"maxClientCnxns=%d\nminSessionTimeout=%d\nmaxSessionTimeout=%d\nclientPortListenBacklog=-1\nserverId=%d\n",
 		ep.addr[strings.LastIndexByte(ep.addr, ':')+1:], c.cfg.tick.Milliseconds(),
-		c.cfg.minTimeout.Milliseconds(), c.cfg.maxTimeout.Milliseconds(), id)
+		c.cfg.maxConns, c.cfg.minTimeout.Milliseconds(), c.cfg.maxTimeout.Milliseconds(), id)
 	if ep.replica == nil {
 		return s
 	}

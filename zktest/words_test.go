@@ -24,7 +24,7 @@ func TestWords(t *testing.T) {
 	require.NoError(t, err)
 	for word, want := range map[string]string{
 		"ruok": "imok", "isro": "rw", "mntr": "zk_watch_count\t1\n", "srvr": "Mode: standalone", "dump": "\t/e\n",
-		"envi": "zookeeper.version=3.8.0", "cons": "sid=0x", "stat": "Clients:",
+		"envi": "zookeeper.version=3.9.6", "cons": "sid=0x", "stat": "Clients:",
 		"conf": "tickTime=2000", "wchs": "0 connections watching 0 paths\nTotal watches:0\n", "nope": "",
 	} {
 		answer, err := rawzk.Word(srv.Addr(), word)

@@ -83,9 +83,16 @@ func (c *cluster) reconfig(req *request) (wire.Record, error) {
 }
 
 func (c *cluster) multi(req *request) (wire.Record, error) {
+	ask, err := decode[wire.MultiRequest](req.body)
+	zxid := true
+	if err == nil && c.cfg.since("3.9.3") {
+		zxid, err = misfit(ask.Ops)
+	}
+	if !zxid {
+		return nil, err
+	}
 	tx := c.begin(req.conn.session.id)
 	defer c.commit(tx)
-	ask, err := decode[wire.MultiRequest](req.body)
 	if err != nil {
 		return nil, err
 	}
@@ -133,28 +140,58 @@ func (c *cluster) multi(req *request) (wire.Record, error) {
 	return answer, nil
 }
 
-// multiOp decides one operation of a multi, and says with which type its result is sent. In a multi the flags of a create,
-// not its type, make a container or a TTL node. The results of those are sent as create2; so is that of a create2, from 3.9
-// on.
+// misfit looks for a create that 3.9 fails to read: with the flags of no type of node, with those of
+// a TTL node but no TTL, or with an ACL that is null. The last costs the multi no zxid.
+func misfit(ops []wire.MultiOp) (zxid bool, err error) {
+	for _, op := range ops {
+		switch op.Op {
+		case wire.OpCreate, wire.OpCreate2, wire.OpCreateContainer:
+			flags := op.Create.Flags
+			switch {
+			case flags < wire.FlagPersistent || flags > wire.FlagTTLSequential:
+				return true, wire.MarshallingError
+			case op.Create.ACL == nil:
+				return false, wire.MarshallingError
+			case flags > wire.FlagContainer:
+				return true, wire.MarshallingError
+			}
+		}
+	}
+	return true, nil
+}
+
+// createIn returns as what a multi executes a create, and as what it sends the result. The flags
+// make a container or a TTL node; up to 3.8 the type does not, and from 3.9 on, it does if the
+// flags do not. The results of those are sent as create2.
+func (c *cluster) createIn(op wire.MultiOp) (kind, as wire.Op, err error) {
+	modern := c.cfg.since("3.9.3")
+	switch op.Create.Flags {
+	case wire.FlagContainer:
+		return wire.OpCreateContainer, wire.OpCreate2, nil
+	case wire.FlagTTL, wire.FlagTTLSequential:
+		if op.Op != wire.OpCreateTTL {
+			return 0, 0, wire.MarshallingError // the server fails to cast it
+		}
+		return wire.OpCreateTTL, wire.OpCreate2, nil
+	}
+	switch {
+	case modern && op.Op == wire.OpCreateContainer:
+		return wire.OpCreateContainer, wire.OpCreate2, nil
+	case modern && op.Op == wire.OpCreate2:
+		return wire.OpCreate, wire.OpCreate2, nil
+	}
+	return wire.OpCreate, wire.OpCreate, nil
+}
+
+// multiOp decides one operation of a multi, and returns the type with which its result is sent.
 func (c *cluster) multiOp(r rules, op wire.MultiOp, req *request) (ch change, as wire.Op, err error) {
 	ids := req.conn.ids
 	switch op.Op {
 	case wire.OpCreate, wire.OpCreate2, wire.OpCreateContainer, wire.OpCreateTTL:
-		kind, as := wire.OpCreate, wire.OpCreate
-		if c.cfg.since("3.9.3") && op.Op == wire.OpCreate2 {
-			as = wire.OpCreate2
+		kind, as, err := c.createIn(op)
+		if err == nil {
+			ch, err = r.create(kind, op.Create, req.conn.session.id, ids)
 		}
-		switch op.Create.Flags {
-		case wire.FlagContainer:
-			kind, as = wire.OpCreateContainer, wire.OpCreate2
-		case wire.FlagTTL, wire.FlagTTLSequential:
-			if op.Op != wire.OpCreateTTL {
-				// The real server trips over its own cast.
-				return change{}, 0, wire.MarshallingError
-			}
-			kind, as = wire.OpCreateTTL, wire.OpCreate2
-		}
-		ch, err = r.create(kind, op.Create, req.conn.session.id, ids)
 		return ch, as, err
 	case wire.OpDelete:
 		ch, err = r.delete(wire.PathVersionRequest{Path: op.Path, Version: op.Version}, ids)

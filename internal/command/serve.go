@@ -113,7 +113,7 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f.DurationVar(&s.maxSessionTimeout, "max-session-timeout", 0, "longest session timeout (default: 20 ticks)")
 	f.Int64Var(&s.members, "members", 1, "number of servers, as an ensemble, on consecutive ports")
 	f.StringVar(&s.control, "control", "", "`address` of the control port, host:port (default: none)")
-	f.StringVar(&s.version, "zookeeper-version", "3.8.0", "the ZooKeeper that it is: 3.8.0, 3.9.3 or 3.9.6")
+	f.StringVar(&s.version, "zookeeper-version", "3.9.6", "the ZooKeeper that it is: 3.8.0, 3.9.3 or 3.9.6")
 	f.StringVar(&s.superDigest, "super-digest", "", "`user:digest` that may do anything, as superDigest has it")
 	f.BoolVar(&s.ttlNodes, "ttl-nodes", false, "allow TTL nodes, as extendedTypesEnabled does")
 	f.BoolVar(&s.enforceQuotas, "enforce-quotas", false, "refuse what exceeds a hard quota, as enforceQuota does")

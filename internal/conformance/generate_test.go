@@ -5,7 +5,6 @@ package conformance
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 
 	"github.com/zklock/zklock/internal/wire"
@@ -23,7 +22,7 @@ func (r request) String() string { return fmt.Sprintf("%v %+v", r.op, r.body) }
 
 type generator struct {
 	*rand.Rand
-	is39   bool // leaves out what 3.9 does and our server does not
+	is39   bool // has types of watches that 3.8 does not know
 	zxid   func() int64
 	recent *[]string // paths that creates have answered with
 	last   *written  // the last write that was answered with success
@@ -157,54 +156,6 @@ func (g generator) paths() (all []string) {
 	return all
 }
 
-// lacks reports whether 3.9 does something of the request in a way that our server has not:
-//
-//   - A connection has a one-shot watch and a persistent one on the same path there, and in 3.8 the last that it set.
-//   - checkWatches looks at the connection's own watches only.
-//   - removeWatches takes persistent watches by types of their own.
-//   - The scheme ip knows IPv6.
-//   - A multi with a create that has flags of another type, or no ACL at all, fails as a whole, or makes another kind of node.
-func (g generator) lacks(r request) bool {
-	switch ask := r.body.(type) {
-	case wire.SetWatches2Request, wire.AddWatchRequest, wire.WatchesRequest:
-		return true
-	case wire.CreateRequest:
-		return ipv6(ask.ACL)
-	case wire.CreateTTLRequest:
-		return ipv6(ask.ACL)
-	case wire.SetACLRequest:
-		return ipv6(ask.ACL)
-	case wire.MultiRequest:
-		return slices.ContainsFunc(ask.Ops, func(op wire.MultiOp) bool { return ipv6(op.Create.ACL) || odd(op) })
-	}
-	return false
-}
-
-// odd reports whether no client sends such a create in a multi.
-func odd(op wire.MultiOp) bool {
-	flags := op.Create.Flags
-	switch op.Op {
-	case wire.OpDelete, wire.OpSetData, wire.OpCheck:
-		return false
-	}
-	if op.Create.ACL == nil {
-		return true
-	}
-	switch op.Op {
-	case wire.OpCreate, wire.OpCreate2:
-		return flags < wire.FlagPersistent || flags > wire.FlagContainer
-	case wire.OpCreateContainer:
-		return flags != wire.FlagContainer
-	case wire.OpCreateTTL:
-		return flags != wire.FlagTTL && flags != wire.FlagTTLSequential
-	}
-	return false
-}
-
-func ipv6(acl []wire.ACL) bool {
-	return slices.ContainsFunc(acl, func(a wire.ACL) bool { return a.Scheme == "ip" && strings.Contains(a.ID.ID, ":") })
-}
-
 func (g generator) setWatches() wire.SetWatchesRequest {
 	if g.last.path != "" && g.IntN(3) == 0 { // at the edge of what the client has seen
 		parent := g.last.path[:max(1, strings.LastIndexByte(g.last.path, '/'))]
@@ -219,16 +170,16 @@ func (g generator) setWatches() wire.SetWatchesRequest {
 	}
 }
 
-// next returns the next operation. Those on connections and sessions are the caller's.
-func (g generator) next() request {
-	for {
-		if r := g.any(); !g.is39 || !g.lacks(r) {
-			return r
-		}
+// watchTypes has the types of watches that there are, and one that 3.8 does not know.
+func (g generator) watchTypes(unknown int32) []int32 {
+	if g.is39 {
+		return []int32{1, 2, 3, 4, 5, 0}
 	}
+	return []int32{1, 2, 3, unknown}
 }
 
-func (g generator) any() request {
+// next returns the next operation. Those on connections and sessions are the caller's.
+func (g generator) next() request {
 	watch := func() wire.PathWatchRequest { return wire.PathWatchRequest{Path: g.path(), Watch: g.IntN(2) == 0} }
 	switch n := g.IntN(1000); {
 	case n < 180:
@@ -269,9 +220,9 @@ func (g generator) any() request {
 	case n < 875:
 		return request{op: wire.OpAddWatch, body: wire.AddWatchRequest{Path: g.path(), Mode: pick[int32](g, 0, 0, 1, 1, 2, -1)}}
 	case n < 890:
-		return request{op: wire.OpCheckWatches, body: wire.WatchesRequest{Path: g.path(), Type: pick[int32](g, 1, 2, 3, 0)}}
+		return request{op: wire.OpCheckWatches, body: wire.WatchesRequest{Path: g.path(), Type: pick(g, g.watchTypes(0)...)}}
 	case n < 910:
-		return request{op: wire.OpRemoveWatches, body: wire.WatchesRequest{Path: g.path(), Type: pick[int32](g, 1, 2, 3, 4)}}
+		return request{op: wire.OpRemoveWatches, body: wire.WatchesRequest{Path: g.path(), Type: pick(g, g.watchTypes(4)...)}}
 	case n < 920:
 		return request{op: wire.OpGetEphemerals, body: wire.GetEphemeralsRequest{Prefix: pick(g, "", "/", " ", "/a", "/b/x", "a")}}
 	case n < 930:

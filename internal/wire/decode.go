@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -100,6 +101,9 @@ func (d *Decoder) NullableString() (s string, ok bool) {
 	b := d.take(int(n))
 	return string(b), d.err == nil
 }
+
+// nullAhead reports whether the next vector or buffer is null.
+func (d *Decoder) nullAhead() bool { return bytes.HasPrefix(d.buf, []byte{0xff, 0xff, 0xff, 0xff}) }
 
 // count takes a vector's length. A null vector counts 0. No item is shorter than min bytes, so a count the
 // rest of the buffer cannot hold is refused before anything is allocated for it.

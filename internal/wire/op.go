@@ -102,11 +102,13 @@ const (
 // StateSyncConnected is the state every [WatcherEvent] of a node carries.
 const StateSyncConnected int32 = 3
 
-// Kinds of watches in [WatchesRequest].
+// Types of watches in a [WatchesRequest]. The last two are new in ZooKeeper 3.9.
 const (
-	WatcherChildren int32 = 1
-	WatcherData     int32 = 2
-	WatcherAny      int32 = 3
+	WatcherChildren            int32 = 1
+	WatcherData                int32 = 2
+	WatcherAny                 int32 = 3
+	WatcherPersistent          int32 = 4
+	WatcherPersistentRecursive int32 = 5
 )
 
 // Modes of an [AddWatchRequest].

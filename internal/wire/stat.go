@@ -79,9 +79,11 @@ func encodeACLs(e *Encoder, acls []ACL) {
 	}
 }
 
+// decodeACLs returns nil for a null vector, and an empty slice for an empty one.
 func decodeACLs(d *Decoder) []ACL {
+	null := d.nullAhead()
 	n := d.count(12)
-	if n == 0 {
+	if null {
 		return nil
 	}
 	acls := make([]ACL, 0, n)

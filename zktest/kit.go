@@ -1,0 +1,142 @@
+package zktest
+
+// What saves a test from polling, and from building its tree node by node.
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// WaitFor returns when there is a node at path, or with an error when ctx ends first.
+func (a admin) WaitFor(ctx context.Context, path string) error {
+	err := a.wait(ctx, func() bool { return a.c.tree.nodes[path] != nil })
+	if err != nil {
+		return fmt.Errorf("zktest: there is no node %s: %w", path, err)
+	}
+	return nil
+}
+
+// WaitSessions returns when n sessions are alive, or with an error when ctx ends first.
+func (a admin) WaitSessions(ctx context.Context, n int) error {
+	alive := 0
+	err := a.wait(ctx, func() bool { alive = len(a.c.sessions); return alive == n })
+	if err != nil {
+		return fmt.Errorf("zktest: %d sessions are alive, not %d: %w", alive, n, err)
+	}
+	return nil
+}
+
+// wait returns when the loop has found that it is so: at once, or after a transaction.
+func (a admin) wait(ctx context.Context, so func() bool) error {
+	for {
+		var changed <-chan struct{}
+		a.c.call(func() {
+			if !so() {
+				changed = a.c.nextChange()
+			}
+		})
+		if changed == nil {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-a.c.done:
+			return fmt.Errorf("the server is closed")
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// nextChange returns a channel that the next transaction closes.
+func (c *cluster) nextChange() <-chan struct{} {
+	if c.changed == nil {
+		c.changed = make(chan struct{})
+	}
+	return c.changed
+}
+
+// Load creates persistent nodes with this data, by path, and their parents, and sets the data of those
+// that exist. It does so in one transaction; if it returns an error, nothing has changed.
+func (a admin) Load(nodes map[string]string) error {
+	return a.transact(0, func(tx *txn) error {
+		for _, path := range slices.Sorted(maps.Keys(nodes)) {
+			if a.c.tree.nodes[path] != nil {
+				if err := a.c.set(tx, path, []byte(nodes[path])); err != nil {
+					return fmt.Errorf("zktest: %s: %w", path, err)
+				}
+			} else if _, err := a.c.make(tx, path, []byte(nodes[path]), Persistent, nil); err != nil {
+				return fmt.Errorf("zktest: %s: %w", path, err)
+			}
+		}
+		return nil
+	})
+}
+
+// Snapshot is the nodes of a server at one time, without ephemeral nodes.
+type Snapshot struct{ tree *tree }
+
+// Snapshot returns the server's nodes, for [Server.Restore].
+func (a admin) Snapshot() (s Snapshot) {
+	a.c.call(func() { s.tree = a.c.tree.clone() })
+	return s
+}
+
+// Restore deletes, creates and changes nodes in one transaction, until they are those of the snapshot,
+// with its data, ACLs and counts for sequential children. All ephemeral nodes go; sessions, connections
+// and watches stay, and clients get their events. Stats that count or order changes, such as czxid and
+// version, are not the snapshot's.
+func (a admin) Restore(s Snapshot) {
+	a.c.call(func() { a.c.restore(s.tree) })
+}
+
+// Reset makes the server like a new one, for the next test: it ends all sessions, deletes all nodes,
+// and forgets the history and the counts of requests. Faults stay.
+func (a admin) Reset() {
+	a.c.call(func() {
+		for _, id := range slices.Sorted(maps.Keys(a.c.sessions)) {
+			a.c.expireID(id)
+		}
+		a.c.restore(newTree())
+		a.c.history = history{}
+		a.c.pings, a.c.events, a.c.ended = 0, 0, nil
+		clear(a.c.counts)
+	})
+}
+
+func (c *cluster) restore(to *tree) {
+	tx := c.begin(0)
+	for _, path := range slices.Backward(c.tree.sortedNodes()) { // children come after their parents
+		n, want := c.tree.nodes[path], to.nodes[path]
+		if want == nil || n.kind == ephemeral || n.kind != want.kind || n.ttl != want.ttl {
+			c.do(tx, change{kind: changeDelete, path: path, owner: n.owner})
+		}
+	}
+	for _, path := range to.sortedNodes() {
+		n, want := c.tree.nodes[path], to.nodes[path]
+		switch {
+		case want.kind == ephemeral:
+			continue
+		case n == nil:
+			parent, _ := splitPath(path)
+			c.do(tx, change{
+				kind: changeCreate, path: path, data: want.data, acl: want.acl, node: want.kind, ttl: want.ttl,
+				creates: c.tree.nodes[parent].creates + 1,
+			})
+			continue
+		case string(n.data) != string(want.data):
+			c.do(tx, change{kind: changeData, path: path, data: want.data, version: n.version + 1, owner: n.owner})
+		}
+		if !slices.Equal(n.acl, want.acl) {
+			c.do(tx, change{kind: changeACL, path: path, acl: want.acl, version: n.aversion + 1})
+		}
+	}
+	c.commit(tx)
+	for path, want := range to.nodes {
+		if want.kind != ephemeral {
+			c.setCreates(path, want.creates)
+		}
+	}
+}
