@@ -141,7 +141,7 @@ func IsFinal(err error) bool {
 		return false // the cause beside it is the caller's, and can be any error
 	}
 	var bad badArgument
-	if errors.As(err, &bad) || answer.IsAny(err, ErrUpgrade, ErrClosed, ErrAuthFailed, ErrNoRoom, ErrNoChroot) {
+	if errors.As(err, &bad) || link.IsClosing(err) || answer.IsAny(err, ErrUpgrade, ErrNoRoom, ErrNoChroot) {
 		return true
 	}
 	var ours *Error
@@ -150,7 +150,7 @@ func IsFinal(err error) bool {
 	}
 	code := answer.ServerCode(ours)
 	return answer.IsAny(ours, zk.ErrNoAuth, zk.ErrAuthFailed, zk.ErrInvalidACL, zk.ErrBadArguments, zk.ErrNoChildrenForEphemerals) ||
-		code == wire.Unimplemented || code == wire.AuthRequired || code == wire.LocalSession
+		code == wire.Unimplemented || code == wire.LocalSession
 }
 
 // badArgument is an error of the caller's.

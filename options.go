@@ -33,7 +33,7 @@ type Option func(*sessionOptions)
 type sessionOptions struct {
 	timeout       time.Duration
 	mode          LeaseMode
-	sasl          sasl.Begin     // nil for none
+	sasl          sasl.Start     // nil for none
 	digests       []secret.Bytes // "user:password"
 	chrootACL     []zk.ACL       // nil: the chroot is not made
 	dial          dial.Config

@@ -23,13 +23,17 @@ type SASLMechanism interface {
 	// token, which may be empty. It is called for each connection, after the dial and before anything is sent. It must return when ctx ends:
 	// that is when the handshake's time is over (WithHandshakeTimeout), or the Session is closed.
 	//
-	// An error that wraps ErrAuthFailed is a refusal: it ends the Session. Return one if who you are is known to be wrong, as when a KDC does not
-	// know the principal. Any other error fails this connection alone, as when no KDC answers: the Session notes it, tries the next
-	// server, and goes on until the lease ends, and after that too. No error may have a secret in it, because it is logged.
+	// An error that wraps ErrAuthFailed is a rejection, as when a KDC does not know the principal. Connect returns it at once. After Connect
+	// it is logged, and the Session goes on to the next server. Any other error, as when no KDC answers, fails this connection alone, also for
+	// Connect. No error may contain a secret, because it is logged.
 	Authenticate(ctx context.Context, host string) (session SASLSession, first []byte, err error)
 }
 
 // SASLSession is one exchange of a SASLMechanism with one server.
+//
+// A mechanism that keeps tickets gives it one more method, Rejected() bool, which is called when the server rejects a token. It discards the
+// ticket that the server was shown, and reports whether that was a kept one. Then the rejection fails this connection alone, also for
+// Connect, and the next connection shows a new ticket.
 type SASLSession interface {
 	// Challenge takes what the server answered to the last token, and returns the next. done says that the exchange is over when that
 	// has been answered, with whatever; without a next token, which is nil then, it is over now. It must not block. Its errors are as those of
@@ -38,9 +42,13 @@ type SASLSession interface {
 	Challenge(challenge []byte) (done bool, next []byte, err error)
 }
 
-// WithSASL has the Session prove who it is by SASL, on every connection, before anything else is asked on it; by default it does not.
-// A server that refuses is ErrAuthFailed: the Session is closed, whatever other servers may say. A server that does not answer in time, or has
-// no SASL or not this mechanism, is left for the next one. Given twice, the last mechanism counts.
+// WithSASL has the Session prove its identity by SASL, on every connection, before anything else is asked on it; by default it does not.
+//
+// If the server rejects the credentials on the first connection, Connect returns ErrAuthFailed at once, whatever other servers may say.
+// After that a rejection is an ERROR in the log: the Session tries the other servers, and asks the mechanism for credentials again at each
+// connection. Holds last as long as their lease, and are then lost with ErrAuthFailed among the reasons if all servers reject. A server
+// that does not answer in time, or has no SASL or not this mechanism, is left for the next one, with growing pauses, up to 30 s, if none
+// is better. Given twice, the last mechanism counts.
 //
 // ZooKeeper's ACLs then know the Session as sasl:USER, and zk.AuthACL takes that along (WithACL). SASL adds its round trips to each connection,
 // two of DigestMD5, and so to the time from a lost connection to the first answer on the next. A Session that was given up, and hears
@@ -55,27 +63,32 @@ func WithSASL(mechanism SASLMechanism) Option {
 		if d, ok := mechanism.(digestMD5); ok && d.wrong != nil {
 			o.wrong = d.wrong
 		}
-		o.sasl = beginWith(mechanism)
+		o.sasl = startWith(mechanism)
 	}
 }
 
-// beginWith is the mechanism as the packages below take it. It is in a closure, where no printer finds its secrets (R71).
-func beginWith(m SASLMechanism) sasl.Begin {
-	return func(ctx context.Context, addr string) (sasl.Step, []byte, error) {
-		session, first, err := m.Authenticate(ctx, addr)
-		switch {
-		case err != nil:
-			return nil, nil, fmt.Errorf("%s: %w", m.Name(), err)
-		case session == nil:
-			return nil, nil, fmt.Errorf("%s: Authenticate returned neither a session nor an error", m.Name())
-		}
-		return func(challenge []byte) (bool, []byte, error) {
-			done, next, err := session.Challenge(challenge)
-			if err != nil {
-				err = fmt.Errorf("%s: %w", m.Name(), err)
+// startWith is the mechanism as the packages below take it. It is in a closure, where no printer finds its secrets (R71).
+func startWith(m SASLMechanism) sasl.Start {
+	return func(ctx context.Context, addr string) (sasl.Exchange, error) {
+		var session SASLSession
+		begin := sasl.Begin(func(ctx context.Context, addr string) (next sasl.Step, first []byte, err error) {
+			session, first, err = m.Authenticate(ctx, addr)
+			switch {
+			case err != nil:
+				return nil, nil, fmt.Errorf("%s: %w", m.Name(), err)
+			case session == nil:
+				return nil, nil, fmt.Errorf("%s: Authenticate returned neither a session nor an error", m.Name())
 			}
-			return done, next, err
-		}, first, nil
+			return func(challenge []byte) (bool, []byte, error) {
+				done, next, err := session.Challenge(challenge)
+				if err != nil {
+					err = fmt.Errorf("%s: %w", m.Name(), err)
+				}
+				return done, next, err
+			}, first, nil
+		})
+		exchange, err := begin.Start(ctx, addr)
+		return exchange.Notifying(session), err
 	}
 }
 
@@ -84,11 +97,36 @@ func beginWith(m SASLMechanism) sasl.Begin {
 // too: one that does not is ErrAuthFailed. What is sent later is neither signed nor encrypted, and who listens to an
 // exchange can try passwords against it: use TLS, too. No error, no log line and no printed value of this package shows user or password.
 func DigestMD5(user, password string) SASLMechanism {
-	d := digestMD5{begin: sasl.DigestMD5(secret.Of([]byte(user)), secret.Of([]byte(password)))}
-	if user == "" || password == "" || !utf8.ValidString(user) || !utf8.ValidString(password) {
-		d.wrong = errors.New("DigestMD5: give a user and a password in UTF-8; neither may be empty") // do not quote a password
+	begin, err := digestBegin(user, password)
+	return digestMD5{begin, err}
+}
+
+// DigestMD5Func is DigestMD5 with a user and a password that the function returns. It is called for each connection, so a Session takes a
+// new password at its next connection. It must return when ctx ends, with the handshake's time (WithHandshakeTimeout) or the Session, and
+// may be called for several connections at once. An error, or an empty user or password, fails this connection alone, unless the error
+// wraps ErrAuthFailed: see SASLMechanism. No error may contain a secret, because it is logged.
+func DigestMD5Func(credentials func(ctx context.Context) (user, password string, err error)) SASLMechanism {
+	if credentials == nil {
+		return digestMD5{wrong: errors.New("DigestMD5Func(nil): give a function that returns a user and a password, or call DigestMD5")}
 	}
-	return d
+	return digestMD5{begin: func(ctx context.Context, host string) (sasl.Step, []byte, error) {
+		user, password, err := credentials(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		begin, err := digestBegin(user, password)
+		if err != nil {
+			return nil, nil, err
+		}
+		return begin(ctx, host)
+	}}
+}
+
+func digestBegin(user, password string) (sasl.Begin, error) {
+	if user == "" || password == "" || !utf8.ValidString(user) || !utf8.ValidString(password) {
+		return nil, errors.New("DigestMD5: give a user and a password in UTF-8; neither may be empty") // do not quote a password
+	}
+	return sasl.DigestMD5(secret.Of([]byte(user)), secret.Of([]byte(password))), nil
 }
 
 type digestMD5 struct {
@@ -101,6 +139,9 @@ func (digestMD5) Name() string { return "DIGEST-MD5" }
 
 // Authenticate implements SASLMechanism.
 func (d digestMD5) Authenticate(ctx context.Context, host string) (SASLSession, []byte, error) {
+	if d.wrong != nil {
+		return nil, nil, d.wrong
+	}
 	next, first, err := d.begin(ctx, host)
 	return saslStep(next), first, err
 }

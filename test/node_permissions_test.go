@@ -237,7 +237,8 @@ func TestReal_CredentialsRequired_ErrorSaysSo(t *testing.T) {
 	srv := requiringCredentials(t)
 	start := time.Now()
 	_, err := newMutex(t, connect(t, srv), "/job").Acquire(within(t, 2*soon))
-	require.ErrorContains(t, err, "authentication required")
+	require.ErrorIs(t, err, zklock.ErrAuthFailed)
+	require.ErrorContains(t, err, "-124")
 	require.Less(t, time.Since(start), soon)
 	release(t, acquire(t, newMutex(t, connect(t, srv, zklock.WithDigest("ann", "secret")), "/job")))
 }

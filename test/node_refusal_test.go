@@ -31,7 +31,6 @@ var refusals = []refusal{
 	{-114, zk.ErrInvalidACL, "invalid ACL"},
 	{-115, zk.ErrAuthFailed, "authentication failed"},
 	{-120, nil, "local session"},
-	{-124, nil, "authentication required"},
 	{zktest.QuotaExceeded, nil, "quota exceeded"},
 }
 

@@ -28,14 +28,21 @@ import (
 	"github.com/zklock/zklock"
 )
 
-// exchange is one with one server. It is a function so that no printer finds a key in it.
-type exchange func(challenge []byte) (done bool, next []byte, err error)
+// exchange is one with one server. It has functions so that no printer finds a key in it.
+type exchange struct {
+	challenge func(challenge []byte) (done bool, next []byte, err error)
+	rejected  func() (wasKept bool)
+}
 
 // Challenge implements zklock.SASLSession.
-func (x exchange) Challenge(challenge []byte) (bool, []byte, error) { return x(challenge) }
+func (x exchange) Challenge(challenge []byte) (bool, []byte, error) { return x.challenge(challenge) }
+
+// Rejected discards the ticket, because the server rejects it: its key may be another now. It reports whether the ticket was kept from an
+// earlier connection.
+func (x exchange) Rejected() bool { return x.rejected() }
 
 // begin shows a ticket. The first token is the AP-REQ.
-func begin(t ticket) (exchange, []byte, error) {
+func begin(t ticket) (challenge func([]byte) (bool, []byte, error), first []byte, err error) {
 	auth, err := types.NewAuthenticator(t.realm, t.client)
 	if err != nil {
 		return nil, nil, err

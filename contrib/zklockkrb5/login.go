@@ -3,6 +3,7 @@ package zklockkrb5
 // Tickets: which are kept, and how others are got of KDCs.
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -68,31 +69,40 @@ func (l *login) kept(addr string) (t ticket, ok bool) {
 	return t, t.isValid()
 }
 
-// ticketFor returns a ticket for the server at an address.
-func (l *login) ticketFor(ctx context.Context, addr string) (ticket, error) {
+// discard forgets a ticket that the server at an address has rejected, unless it has been replaced.
+func (l *login) discard(addr string, t ticket) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if bytes.Equal(l.mu.tickets[addr].EncPart.Cipher, t.EncPart.Cipher) {
+		delete(l.mu.tickets, addr)
+	}
+}
+
+// ticketFor returns a ticket for the server at an address, and reports whether it was kept from an earlier connection.
+func (l *login) ticketFor(ctx context.Context, addr string) (t ticket, wasKept bool, err error) {
 	if t, ok := l.kept(addr); ok {
-		return t, nil
+		return t, true, nil
 	}
 	select {
 	case l.asking <- struct{}{}:
 		defer func() { <-l.asking }()
 	case <-ctx.Done():
-		return ticket{}, fmt.Errorf("no KDC has answered another connection yet: %w", context.Cause(ctx))
+		return ticket{}, false, fmt.Errorf("no KDC has answered another connection yet: %w", context.Cause(ctx))
 	}
 	if t, ok := l.kept(addr); ok { // the one before us was for the same server
-		return t, nil
+		return t, true, nil
 	}
-	t, err := l.ask(ctx, addr)
+	t, err = l.ask(ctx, addr)
 	if no, ok := refusal(err); ok && slices.Contains(refusesUs, no.ErrorCode) {
 		err = fmt.Errorf("%w: the KDC refuses %w", zklock.ErrAuthFailed, err)
 	}
 	if err != nil {
-		return ticket{}, err
+		return ticket{}, false, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.mu.tickets[addr] = t
-	return t, nil
+	return t, false, nil
 }
 
 // ask gets a ticket for a server. A KDC that does not take a kept ticket-granting ticket any more gets a new one.

@@ -251,3 +251,30 @@ func TestReal_TicketCache_RenewedByKinit(t *testing.T) {
 	require.NoError(t, h.hold.Release(t.Context()))
 	require.Equal(t, "sasl:person@"+realm, idOf(t, h.s))
 }
+
+// R117: the server gets another key, and cannot read the tickets that are kept. It is shown new ones, and the lock is held; so is one that a
+// first connection asks for with a kept ticket.
+func TestReal_ServerHasAnotherKey_NewTicketIsShown(t *testing.T) {
+	t.Parallel()
+	k := ownKDC(t)
+	srv := zkserver.Single(t, k.forServer()...)
+	m, shared := k.keytabOf(t, "locker"), k.keytabOf(t, "preauth")
+	h := holding(t, srv, m)
+	first, err := connect(t, patience, srv.Addr(), shared)
+	require.NoError(t, err)
+	require.NoError(t, first.Close())
+	_, before := k.issued(t, "locker")
+
+	require.NoError(t, os.Remove(k.path("server")))
+	require.NoError(t, k.admin(realm, "ktadd -k "+k.path("server")+" zookeeper/localhost")) // which makes a new key
+	attached := h.s.Stats().Reconnects
+	require.NoError(t, srv.Stop())
+	require.NoError(t, srv.Start())
+	h.reconnected(attached)
+	_, after := k.issued(t, "locker")
+	require.Equal(t, before+1, after)
+	require.NoError(t, h.hold.Release(t.Context()))
+
+	_, err = connect(t, patience, srv.Addr(), shared)
+	require.NoError(t, err)
+}

@@ -9,10 +9,10 @@
 // connection needs a KDC only if there was none to that server within the life of a ticket. Only one goroutine at a time asks, in the time
 // that its connection has.
 //
-// A KDC that refuses who we are (an unknown principal, another key than the keytab's, an expired password) is zklock.ErrAuthFailed, which
-// ends the Session. No other failure is: no KDC answers, a file is not there, the ticket cache has ended, the KDC does not know the server.
-// Then the Session tries the next server, and goes on. After ErrAuthFailed, make another mechanism: this one keeps its tickets, also one that
-// a server cannot read, because it has another key now.
+// A KDC that rejects us (an unknown principal, another key than the keytab's, an expired password) is zklock.ErrAuthFailed, and so is a server
+// that rejects a new ticket. That is final for Connect only: see zklock.WithSASL. No other failure is a rejection: no KDC answers, a file is
+// not there, the ticket cache has ended, the KDC does not know the server. A server that rejects a kept ticket, because it has another key
+// now, is shown a new one on the next connection.
 //
 // The server proves who it is, too: it must have the key of its principal. After that nothing is signed or encrypted: use TLS for that. Tickets
 // need AES. Printed values, errors and log lines have no keys.
@@ -140,11 +140,12 @@ func (m mechanism) Authenticate(ctx context.Context, host string) (zklock.SASLSe
 
 // authenticate gets the ticket and begins the exchange.
 func (l *login) authenticate(ctx context.Context, host string) (exchange, []byte, error) {
-	t, err := l.ticketFor(ctx, host)
+	t, wasKept, err := l.ticketFor(ctx, host)
 	if err != nil {
-		return nil, nil, err
+		return exchange{}, nil, err
 	}
-	return begin(t)
+	challenge, first, err := begin(t)
+	return exchange{challenge, func() bool { l.discard(host, t); return wasKept }}, first, err
 }
 
 var errNoServerKey = errors.New("the server did not prove that it has the key of its principal")

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/expire"
@@ -41,6 +42,7 @@ var Kerberos func(KerberosLogin) (zklock.SASLMechanism, error)
 // credentials are what servers are shown. The fields with names in capitals are what the guardian is told.
 type credentials struct {
 	Auth  sessionkey.Secret // "user:password", empty if there are none
+	File  string            // where it is from, "" for the environment
 	SASL  string            // what proves who we are: saslDigest, saslKerberos, or empty for ZooKeeper's own digest scheme
 	Login KerberosLogin     // of saslKerberos
 
@@ -69,7 +71,7 @@ func (c *connection) credentials() (credentials, error) {
 	if c.sasl != "" && auth == "" {
 		return credentials{}, fmt.Errorf("--sasl %s needs a user and a password: give --auth-file or set %s", c.sasl, envAuth)
 	}
-	return credentials{Auth: []byte(auth), SASL: c.sasl}.open()
+	return credentials{Auth: []byte(auth), File: c.authFile, SASL: c.sasl}.open()
 }
 
 // open makes the mechanism. It keeps tickets, so it is made once.
@@ -77,7 +79,14 @@ func (c credentials) open() (_ credentials, err error) {
 	switch c.SASL {
 	case saslDigest:
 		user, password, _ := strings.Cut(string(c.Auth), ":") // the user ends at the first colon
-		c.mechanism = zklock.DigestMD5(user, password)
+		switch {
+		case c.File == "":
+			c.mechanism = zklock.DigestMD5(user, password)
+		case user == "" || password == "" || !utf8.Valid(c.Auth):
+			return c, fmt.Errorf("--auth-file %s: give a user and a password in UTF-8; neither may be empty", c.File)
+		default:
+			c.mechanism = zklock.DigestMD5Func(c.fromFile)
+		}
 	case saslKerberos:
 		if Kerberos == nil {
 			return c, errors.New("--sasl kerberos: this zklock has no Kerberos; build the one that has, contrib/zklockkrb5/cmd/zklock")
@@ -87,6 +96,17 @@ func (c credentials) open() (_ credentials, err error) {
 		}
 	}
 	return c, err
+}
+
+// fromFile reads the file again, which may have a new password by now. If it cannot be used, because it is being replaced perhaps, the
+// credentials are those that the process began with.
+func (c credentials) fromFile(context.Context) (user, password string, err error) {
+	auth, err := readAuthFile(c.File)
+	if err != nil {
+		auth = string(c.Auth)
+	}
+	user, password, _ = strings.Cut(auth, ":")
+	return user, password, nil
 }
 
 // areNone says that there are none.
@@ -110,13 +130,14 @@ func (c credentials) forOne(deadline time.Time, server string) (shown expire.Cre
 	case c.mechanism != nil:
 		ctx, cancel := context.WithDeadline(context.Background(), deadline)
 		defer cancel()
-		shown.SASL, err = sasl.Begin(func(ctx context.Context, server string) (sasl.Step, []byte, error) {
-			session, first, err := c.mechanism.Authenticate(ctx, server)
-			if err != nil {
+		var session zklock.SASLSession
+		shown.SASL, err = sasl.Begin(func(ctx context.Context, server string) (next sasl.Step, first []byte, err error) {
+			if session, first, err = c.mechanism.Authenticate(ctx, server); err != nil {
 				return nil, nil, err
 			}
 			return session.Challenge, first, nil
 		}).Start(ctx, server)
+		shown.SASL = shown.SASL.Notifying(session)
 	case len(c.Auth) > 0:
 		shown.Auths = []jute.AuthRequest{{Scheme: "digest", Auth: c.Auth}}
 	}
@@ -133,7 +154,11 @@ func (c *connection) userAndPassword() (string, error) {
 		}
 		return auth, nil
 	}
-	f, err := os.Open(c.authFile)
+	return readAuthFile(c.authFile)
+}
+
+func readAuthFile(file string) (string, error) {
+	f, err := os.Open(file)
 	if err != nil {
 		return "", fmt.Errorf("--auth-file: %w", err)
 	}
@@ -143,7 +168,7 @@ func (c *connection) userAndPassword() (string, error) {
 		return "", fmt.Errorf("--auth-file: %w", err)
 	}
 	if mode := info.Mode(); runtime.GOOS != "windows" && mode.Perm()&0o007 != 0 {
-		return "", fmt.Errorf("--auth-file %s is open to everybody on this host (mode %#o): run chmod 600 on it, and change the password", c.authFile, mode.Perm())
+		return "", fmt.Errorf("--auth-file %s is open to everybody on this host (mode %#o): run chmod 600 on it, and change the password", file, mode.Perm())
 	}
 	b, err := io.ReadAll(io.LimitReader(f, 64<<10))
 	if err != nil {
@@ -151,7 +176,7 @@ func (c *connection) userAndPassword() (string, error) {
 	}
 	auth := strings.TrimRight(string(b), "\r\n")
 	if strings.ContainsAny(auth, "\r\n") || !strings.Contains(auth, ":") {
-		return "", fmt.Errorf("--auth-file %s must hold one line, user:password", c.authFile)
+		return "", fmt.Errorf("--auth-file %s must hold one line, user:password", file)
 	}
 	return auth, nil
 }

@@ -190,7 +190,7 @@ func refused(err error) bool {
 
 // flagOf has the command's flags for the library's options, which the library's errors name.
 var flagOf = strings.NewReplacer("WithSessionTimeout", "--session-timeout", "QuorumLease", "--leader-ping",
-	"SingleServerLease()", "--lease single", "WithDigest", "--auth-file", "DigestMD5", "--auth-file", "another Connect with WithCreateChroot", "another run with --create-chroot")
+	"SingleServerLease()", "--lease single", "WithDigest", "--auth-file", "DigestMD5Func", "--auth-file", "DigestMD5", "--auth-file", "another Connect with WithCreateChroot", "another run with --create-chroot")
 
 // trim takes the name of one of our packages off the front of a message, because the command's own name is there already.
 // The message then speaks of flags.

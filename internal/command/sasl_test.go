@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -155,4 +156,40 @@ func TestSASL_Ending_Refused(t *testing.T) {
 	require.NotContains(t, err.Error(), "wrong")
 	_, err = endsAs("locker:" + saslPassword)
 	require.NoError(t, err)
+}
+
+// R117: the password is changed at the server and in the file while two runs hold. Each reads the file at its next connection, and goes on; so
+// does the guardian of one that is killed.
+func TestSASL_PasswordChanges_RunGoesOn(t *testing.T) {
+	t.Parallel()
+	srv, flags := saslServer(t)
+	flags = append(flags, longSession)
+	done := filepath.Join(t.TempDir(), "done")
+	ends := run(t, srv, "/job", with(flags, "--", "sh", "-c", "echo ready; while [ ! -e "+done+" ]; do sleep 0.1; done")...)
+	killed := run(t, srv, "/other", with(flags, "--", "sh", "-c", "echo ready; sleep 600")...)
+	ends.prints("ready")
+	killed.prints("ready")
+
+	require.NoError(t, os.WriteFile(flags[3], []byte("second:other\n"), 0o600))
+	require.NoError(t, srv.Stop())
+	jaas := filepath.Join(srv.Dir(), "conf", "jaas.conf")
+	users, err := os.ReadFile(jaas)
+	require.NoError(t, err)
+	changed := strings.Replace(string(users), `"user_locker"=`, `"user_second"="other" "user_nobody"=`, 1)
+	require.NotEqual(t, string(users), changed)
+	require.NoError(t, os.WriteFile(jaas, []byte(changed), 0o600))
+	require.NoError(t, srv.Start())
+
+	next := run(t, srv, "/job", with(flags, "--", "echo", "ran")...)
+	next.prints("waiting")
+	require.NoError(t, os.WriteFile(done, nil, 0o600))
+	require.Equal(t, 0, ends.wait(), "its release was confirmed")
+	require.Equal(t, 0, next.wait())
+
+	next = run(t, srv, "/other", with(flags, "--", "echo", "ran")...)
+	next.prints("waiting")
+	began := time.Now()
+	killed.signal(syscall.SIGKILL)
+	require.Equal(t, 0, next.wait())
+	require.Less(t, time.Since(began), patience, "and not when the session has expired")
 }

@@ -56,7 +56,7 @@ type Dialer struct {
 		sync.Mutex
 		tried map[string]error  // by the label of an address, since a server accepted the session
 		label map[string]string // by server, of the address that was tried last
-		said  map[string]error  // of those, whose certificate was refused when that was last logged
+		said  map[string]error  // likewise: the refusal that was logged; since an answer to a request
 	}
 }
 
@@ -292,6 +292,14 @@ func (d *Dialer) Forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	clear(d.mu.tried)
+}
+
+// Served is called when a connection has its first answer to a request. Only then do the pauses begin anew: a server that accepts the
+// session and answers nothing in it, or rejects each request, must not be tried every second.
+func (d *Dialer) Served() {
+	d.hosts.served()
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	clear(d.mu.said)
 }
 

@@ -26,7 +26,7 @@ type hosts struct {
 		addrs       []string
 		next        int
 		left        int // tries before a pause
-		laps        int // pauses since a server accepted the session
+		laps        int // pauses since a server answered a request
 		connected   clock.Instant
 		isConnected bool
 		closed      bool
@@ -111,8 +111,15 @@ func (h *hosts) nextUntried() (addr string) {
 func (h *hosts) Connected() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.mu.left, h.mu.laps, h.mu.atOnce, h.mu.untried = len(h.mu.addrs), 0, true, nil
+	h.mu.untried = nil
 	h.mu.connected, h.mu.isConnected = h.clock.Now(), true
+}
+
+// served begins a first lap, because a server has answered a request.
+func (h *hosts) served() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.left, h.mu.laps, h.mu.atOnce = len(h.mu.addrs), 0, true
 }
 
 // forgive begins a new lap: a server that answers "expired" is well, and should be asked for a new session at once.
@@ -129,7 +136,7 @@ func (h *hosts) close() {
 	h.mu.closed = true
 }
 
-// lap returns how often all servers have been tried since one accepted the session.
+// lap returns how often all servers have been tried since one answered a request.
 func (h *hosts) lap() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()

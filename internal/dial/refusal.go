@@ -8,10 +8,11 @@ import (
 	"slices"
 
 	"github.com/zklock/zklock/internal/certs"
+	"github.com/zklock/zklock/internal/sasl"
 )
 
-// What to say about certificates. A server that refuses ours is there, and so is one whose certificate we refuse: that is no outage. It ends
-// when somebody renews a certificate, or changes what is trusted, and then the next dial succeeds.
+// What to say about certificates and credentials that are refused. A server that refuses ours is there, and so is one whose certificate we
+// refuse: that is no outage. It ends when a certificate or a credential is renewed, or what is trusted changes, and then the next dial succeeds.
 
 // ErrCertificate: a server refused our certificate, or we refused its.
 var ErrCertificate = errors.New("certificate refused")
@@ -59,36 +60,61 @@ func (d *Dialer) sayFiles(news certs.News) {
 	}
 }
 
-// sayRefusedLocked logs a refused certificate, once until a server accepts the session.
+// sayRefusedLocked logs a refusal, once until a server answers a request.
 func (d *Dialer) sayRefusedLocked(addr string, err error) {
-	for _, whose := range []error{errTheirs, errOurs} {
-		if d.how.Log != nil && errors.Is(err, whose) && d.mu.said[addr] != whose {
-			d.mu.said[addr] = whose
-			d.how.Log.Error("zklock: no connection: a certificate is refused; the Session tries on", "server", addr, "err", err)
+	for _, r := range []struct {
+		why  error
+		line string
+	}{
+		{errTheirs, "zklock: no connection: a certificate is refused; the Session tries on"},
+		{errOurs, "zklock: no connection: a certificate is refused; the Session tries on"},
+		{sasl.ErrFailed, "zklock: the server refused the credentials"},
+	} {
+		if d.how.Log != nil && errors.Is(err, r.why) && d.mu.said[addr] != r.why {
+			d.mu.said[addr] = r.why
+			d.how.Log.Error(r.line, "server", addr, "err", err)
 		}
 	}
 }
 
-// Refused says whether certificates are all that keeps us from the servers that were tried.
-func (d *Dialer) Refused() bool {
+// All reports whether each server that was tried failed for one of these reasons.
+func (d *Dialer) All(reasons ...error) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, err := range d.mu.tried {
-		if !errors.Is(err, ErrCertificate) {
+		if !slices.ContainsFunc(reasons, func(r error) bool { return errors.Is(err, r) }) {
 			return false
 		}
 	}
 	return len(d.mu.tried) > 0
 }
 
-// Unreached adds to an error what came of the last try at each server, and ErrCertificate if it was that for all.
+// Refusal returns the reason if each server that was tried refuses our certificate (or we refuse the server's), or our credentials: then
+// the servers are there. Otherwise it returns nil.
+func (d *Dialer) Refusal() error {
+	for _, r := range []error{ErrCertificate, sasl.ErrFailed} {
+		if d.All(r) {
+			return r
+		}
+	}
+	return nil
+}
+
+// Unreached adds to an error the result of the last try at each server, and the Refusal if there is one.
 func (d *Dialer) Unreached(err error) error {
-	tried := d.Tried()
+	tried, refusal := d.Tried(), d.Refusal()
 	switch {
 	case tried == "":
 		return err
-	case d.Refused():
-		return fmt.Errorf("%w: %w; tried %s", err, ErrCertificate, tried)
+	case refusal != nil:
+		return unreached{fmt.Errorf("%w: %w; tried %s", err, refusal, tried)}
 	}
-	return fmt.Errorf("%w; tried %s", err, tried)
+	return unreached{fmt.Errorf("%w; tried %s", err, tried)}
 }
+
+type unreached struct{ error }
+
+func (u unreached) Unwrap() error { return u.error }
+
+// IsUnreached reports whether an error is one of Unreached.
+func IsUnreached(err error) bool { return errors.As(err, new(unreached)) }

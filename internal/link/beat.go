@@ -36,10 +36,7 @@ func (z *Era) beat(conn uint64) bool {
 		if nodes := z.checkedNodes(); len(nodes) > 0 {
 			z.checkHolds(nodes)
 		} else {
-			// Anybody may ask that. So who may not may ask nothing: the server wants credentials, and closes each connection at its first request.
-			if a, _ := z.askAs(context.Background(), wire.OpExists, wire.PathWatchRequest{Path: "/"}, true); a.Code == wire.AuthRequired {
-				z.Carrier.Unauthenticated(a.Code)
-			}
+			_, _ = z.askAs(context.Background(), wire.OpExists, wire.PathWatchRequest{Path: "/"}, true)
 		}
 		z.mu.Lock()
 		if z.mu.beating == conn {

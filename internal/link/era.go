@@ -2,7 +2,6 @@ package link
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -77,8 +76,8 @@ func NewEra(c Carrier, log *eventlog.Log, clk *clock.Clock, mode lease.Mode, r t
 
 // Carrier is the connection, as far as requests know it.
 type Carrier interface {
-	// Unauthenticated hears that a server answers nothing, for want of credentials.
-	Unauthenticated(code wire.Code)
+	// Unreached adds to an error the result of the last try at each server, if no server has accepted the session since.
+	Unreached(err error) error
 	// Send hands a request to the connection over which z is attached. It returns false, and forgets the request, if there is
 	// none.
 	Send(z *Era, r *tap.Request) bool
@@ -117,7 +116,7 @@ func (z *Era) Why() error {
 // OverErr says that the session is over, and why. If the whole Session is closed, it returns the error that says that.
 func (z *Era) OverErr() error {
 	cause := z.Why()
-	if errors.Is(cause, ErrClosed) || errors.Is(cause, ErrAuthFailed) {
+	if IsClosing(cause) {
 		return cause
 	}
 	return fmt.Errorf("%w: %w", ErrOver, cause)

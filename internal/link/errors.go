@@ -7,6 +7,7 @@ import (
 	"net"
 	"syscall"
 
+	"github.com/zklock/zklock/internal/dial"
 	"github.com/zklock/zklock/internal/sasl"
 )
 
@@ -40,6 +41,12 @@ var (
 	errConnClosed   = fmt.Errorf("%w: somebody closed Session.Conn()", ErrClosed)
 	errNoneToExpire = errors.New(`connected, but the server answers "session expired" and there was no session: it is overloaded, or no ZooKeeper server`)
 )
+
+// IsClosing reports whether an error is a reason for which the link was closed. A rejection is one, unless it is only the reason why
+// no server has been reached.
+func IsClosing(err error) bool {
+	return errors.Is(err, ErrClosed) || errors.Is(err, ErrAuthFailed) && !dial.IsUnreached(err)
+}
 
 // whyDetached puts the end of a connection into words. It returns nil if we ended it ourselves.
 func whyDetached(err error) error {

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -33,7 +34,7 @@ type Options struct {
 	Timeout      time.Duration // to ask for
 	HandshakeCap time.Duration // for one try, from the lookup to the credentials
 	Mode         lease.Mode
-	SASL         sasl.Begin     // nil for none
+	SASL         sasl.Start     // nil for none
 	Digests      []secret.Bytes // "user:password"
 	Log          *eventlog.Log
 	Clock        *clock.Clock
@@ -55,6 +56,7 @@ type Link struct {
 	xids  tap.Xids      // of our requests, never used twice
 
 	client   *zk.Conn
+	served   atomic.Bool    // a server has answered a request: from then on no rejection closes the link
 	wake     chan struct{}  // has the loop look again; holds one
 	work     sync.WaitGroup // all goroutines of the link and of who asks in it; none starts after the link is closed
 	loopDone chan struct{}
@@ -87,6 +89,7 @@ type connection struct {
 	sasl   sasl.Exchange
 	shaken bool // the client has finished its handshake; guarded by link.mu
 	authed bool // the server took the credentials; guarded by link.mu
+	served bool // it has answered a request; of the goroutine that reads
 }
 
 // New returns a link that has not started.
@@ -120,7 +123,7 @@ func (l *Link) watchClient(events <-chan zk.Event) {
 	defer l.work.Done()
 	for range events {
 	}
-	l.close(errConnClosed, func() {})
+	l.close(errConnClosed)
 }
 
 // End closes the link, ends the ZooKeeper session, and waits for all goroutines. It is called once, after Start.
@@ -128,7 +131,7 @@ func (l *Link) watchClient(events <-chan zk.Event) {
 // The client sends the end of the session if it is attached. If it is not, because it hears nothing perhaps, End does.
 func (l *Link) End(why error) {
 	z, _, conn, _ := l.now()
-	l.close(why, func() {})
+	l.close(why)
 	if z != nil && conn == 0 && !z.leftToExpire() {
 		l.endApart(z, "", time.Now().Add(apart*3/4))
 	}
@@ -309,8 +312,8 @@ func (l *Link) Nudge() {
 	}
 }
 
-// close makes the link unusable, once: nothing starts any more, and all who wait are told, after say.
-func (l *Link) close(why error, say func()) {
+// close makes the link unusable, once: nothing starts any more, and all who wait are told.
+func (l *Link) close(why error) {
 	l.mu.Lock()
 	if l.mu.why != nil {
 		l.mu.Unlock()
@@ -320,7 +323,6 @@ func (l *Link) close(why error, say func()) {
 	z := l.mu.era
 	l.broadcastLocked()
 	l.mu.Unlock()
-	say()
 	l.dials.Close()
 	if z != nil {
 		z.Lose(why)
@@ -379,7 +381,7 @@ func (l *Link) attachLocked() {
 // Lost takes note that z is over. If z was given up, it may still be alive at the servers. But Lost is final, so the client
 // does not attach to it again (see report.Connecting).
 func (l *Link) Lost(z *Era, cause error) {
-	if errors.Is(cause, ErrClosed) || errors.Is(cause, ErrAuthFailed) {
+	if IsClosing(cause) {
 		return // the Session is closed
 	}
 	l.mu.Lock()

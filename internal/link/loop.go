@@ -46,7 +46,7 @@ func (l *Link) look(seen *looks) (again, end time.Duration) {
 	z, t, conn, _ := l.now()
 	now := l.Clock.Now()
 	next := seen.out.NextLook(now, conn != 0, func(d time.Duration) {
-		if l.dials.Refused() { // which is no outage, and was said
+		if l.dials.Refusal() != nil { // which is no outage, and was said
 			return
 		}
 		l.Log.Warn("zklock: no server has accepted the session", "for", d.Round(time.Second), "tried", l.dials.Tried())

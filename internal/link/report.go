@@ -12,6 +12,7 @@ import (
 	"github.com/zklock/zklock/internal/dial"
 	"github.com/zklock/zklock/internal/expire"
 	"github.com/zklock/zklock/internal/lease"
+	"github.com/zklock/zklock/internal/sasl"
 	"github.com/zklock/zklock/internal/tap"
 	"github.com/zklock/zklock/internal/wire"
 )
@@ -53,7 +54,7 @@ func (l *Link) dialServer(network, addr string, _ time.Duration) (net.Conn, erro
 	}
 	ctx, cancel := l.dials.Until(d.Deadline)
 	defer cancel()
-	exchange, err := l.SASL.Start(ctx, addr) // before the connect request: a session that nobody can use should not be kept alive
+	exchange, err := l.startSASL(ctx, addr) // before the connect request: a session that nobody can use should not be kept alive
 	if err != nil {
 		_ = raw.Close()
 		l.unauthenticated(addr, addr, fmt.Errorf("SASL: %w", err))
@@ -74,7 +75,16 @@ func (l *Link) dialServer(network, addr string, _ time.Duration) (net.Conn, erro
 	return r.tap, nil
 }
 
-// longestPause returns how long to pause before the next dial, by what there is to lose.
+// startSASL begins the exchange of one connection, nil without SASL.
+func (l *Link) startSASL(ctx context.Context, addr string) (sasl.Exchange, error) {
+	if l.SASL == nil {
+		return nil, nil
+	}
+	return l.SASL(ctx, addr)
+}
+
+// longestPause returns how long to pause before the next dial, by what there is to lose. Servers that all reject us, or lack SASL, serve us
+// only after a change at one side, so a caller that waits does not bound the pauses: each try can leave a session behind at the server.
 func (l *Link) longestPause(laps, servers int) time.Duration {
 	now := l.Clock.Now()
 	l.mu.Lock()
@@ -89,7 +99,7 @@ func (l *Link) longestPause(laps, servers int) time.Duration {
 		s = z.atStake(now)
 		timeout = z.Timeout()
 	}
-	s.Wanted = s.Wanted || wanted
+	s.Wanted = (s.Wanted || wanted) && !l.dials.All(ErrAuthFailed, sasl.ErrUnfit)
 	return s.Pause(timeout, laps, servers)
 }
 
@@ -200,7 +210,7 @@ func (l *Link) endApart(z *Era, first string, until time.Time) (isAnswered bool)
 func (l *Link) endOver(c net.Conn, addr string, ask wire.ConnectRequest, deadline time.Time) expire.Outcome {
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
-	exchange, err := l.SASL.Start(ctx, addr)
+	exchange, err := l.startSASL(ctx, addr)
 	if err != nil {
 		return expire.NoAnswer
 	}
@@ -269,36 +279,35 @@ func (r report) Authenticated(err error) {
 	}
 }
 
-// Unauthenticated ends the link: it may ask nothing, and no server will say otherwise.
-func (l *Link) Unauthenticated(code wire.Code) {
-	l.mu.Lock()
-	c := l.mu.conn // the server has closed the one that it was: this may be the next
-	l.mu.Unlock()
-	l.unauthenticated(c.addr, c.tap.RemoteAddr().String(), code)
-}
-
-// unauthenticated ends the link if we were refused. If somebody did not answer, or the answer says nothing of who we are, it notes that: the
-// next try may go better, perhaps at another server.
+// unauthenticated notes that the handshake did not end with the server's consent. A rejection before the link was ever attached
+// closes it.
 func (l *Link) unauthenticated(addr, server string, err error) {
+	l.mu.Lock()
+	isFirst := l.mu.at == ""
+	l.mu.Unlock()
 	var code wire.Code
 	switch {
 	case errors.As(err, &code):
-		err = fmt.Errorf("%w: %s refused the credentials (code %d)", ErrAuthFailed, server, code)
+		err = rejectedBy(server, code)
 	case errors.Is(err, ErrAuthFailed):
 		err = fmt.Errorf("%s: %w", server, err)
-	default:
-		l.dials.Note(addr, err)
-		return
+	default: // no response, or one that does not judge our credentials
+		isFirst = false
 	}
 	l.dials.Note(addr, err)
-	l.close(err, func() { // once, as each of several may be refused
-		l.Log.Error("zklock: the server refused the credentials", "server", server, "err", err)
-	})
+	if isFirst {
+		l.close(err)
+	}
 }
 
-// Unreached adds to an error what came of the last try at each server, if none has accepted the session since. A refusal says it itself.
+func rejectedBy(server string, code wire.Code) error {
+	return fmt.Errorf("%w: %s refused the credentials (code %d)", ErrAuthFailed, server, code)
+}
+
+// Unreached adds to an error what came of the last try at each server, if none has accepted the session since. The rejection that closed the
+// link says it itself.
 func (l *Link) Unreached(err error) error {
-	if errors.Is(err, ErrAuthFailed) {
+	if IsClosing(err) {
 		return err
 	}
 	return l.dials.Unreached(err)
@@ -337,6 +346,11 @@ func (r report) detached() {
 }
 
 func (r report) Answered(sent, answered clock.Instant) {
+	if !r.served {
+		r.served = true
+		r.link.served.Store(true)
+		r.link.dials.Served()
+	}
 	if z := r.era(); z != nil {
 		z.answered(r.tap.Seq, lease.Exchange{Sent: sent, Answered: answered})
 	}
@@ -349,8 +363,13 @@ func (r report) Quorum(sent clock.Instant) {
 }
 
 func (r report) Refused(op wire.Op, code wire.Code) {
-	if code == wire.AuthRequired { // for a ping, which anybody may send
-		r.link.unauthenticated(r.addr, r.server(), code)
+	if code == wire.AuthRequired { // whatever was asked
+		why := rejectedBy(r.server(), code)
+		r.link.dials.Note(r.addr, why)
+		if !r.link.served.Load() {
+			r.link.close(why)
+		}
+		r.tap.Leave(why)
 		return
 	}
 	err := ErrExpired

@@ -13,11 +13,20 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// ErrFailed: a server refused who we are, or did not prove who it is. To try again is of no use.
+// ErrFailed: a server rejected our credentials, or did not prove its own identity. Another try is of no use until the credentials or
+// the server have changed.
 var ErrFailed = errors.New("authentication failed")
 
+// ErrUnfit: the server has no SASL, or not the mechanism. It is in the chain of such an error, and not in its text.
+var ErrUnfit = errors.New("the server does not have the SASL mechanism")
+
+type unfit struct{ error }
+
+func (unfit) Is(target error) bool { return target == ErrUnfit }
+func (u unfit) Unwrap() error      { return u.error }
+
 // Begin begins an exchange with the server at addr, as the user has named it. It returns the first token, and what the mechanism makes of
-// the answers. An error that is ErrFailed is final; after any other, another try may succeed.
+// the answers. An error that is ErrFailed is a rejection; any other fails this connection alone.
 type Begin func(ctx context.Context, addr string) (next Step, first []byte, err error)
 
 // Step is a mechanism's answer to a token of the server's. done says that nothing follows but the answer to this token, if there is one.
@@ -41,18 +50,41 @@ func (b Begin) Start(ctx context.Context, addr string) (Exchange, error) {
 			answer, err := ask(token)
 			var refusal wire.Code
 			if first && len(token) == 0 && errors.As(err, &refusal) { // not wrapped: it has not seen yet who we are
-				return fmt.Errorf("the server refused before it saw any credentials (code %d): it does not have the mechanism. ZooKeeper 3.9.6 has DIGEST-MD5 only with fips-mode=false", refusal)
+				return unfit{fmt.Errorf("the server refused before it saw any credentials (code %d): it does not have the mechanism. ZooKeeper 3.9.6 has DIGEST-MD5 only with fips-mode=false", refusal)}
 			}
 			if err != nil || done {
 				return err
 			}
 			done, token, err = next(answer)
-			if err != nil || done && token == nil {
-				return err
+			switch {
+			case err != nil:
+				return unfit{err}
+			case done && token == nil:
+				return nil
 			}
 		}
 	}, nil
 }
+
+// Notifying returns the exchange of a mechanism's session, which is notified of a rejection if it has the method Rejected. If that
+// returns true, the session had shown a kept ticket, and the rejection fails this connection alone.
+func (e Exchange) Notifying(session any) Exchange {
+	s, ok := session.(interface{ Rejected() (wasKept bool) })
+	if e == nil || !ok {
+		return e
+	}
+	return func(ask func(token []byte) ([]byte, error)) error {
+		err := e(ask)
+		var rejection wire.Code
+		if errors.As(err, &rejection) && s.Rejected() { // the code is not wrapped: it is about an old ticket
+			return fmt.Errorf("the server rejected a kept ticket (code %d); the next connection shows a new one", rejection)
+		}
+		return err
+	}
+}
+
+// Start begins the exchange of one connection.
+type Start func(ctx context.Context, addr string) (Exchange, error)
 
 // Over returns an ask that sends tokens over a connection whose requests have xids, and takes answers from what read returns: the body of
 // the next frame. A refusal is a wire.Code. Any other error says nothing of who we are.
@@ -81,7 +113,7 @@ func Over(conn io.Writer, xid func() int32, read func() ([]byte, error)) func(to
 		case h.Err == wire.AnswerTooLong:
 			return nil, errors.New("the server's token is longer than zklock reads")
 		case h.Err != wire.OK:
-			return nil, fmt.Errorf("the server answered %s", h.Err.String()) // not wrapped: it says nothing of who we are
+			return nil, unfit{fmt.Errorf("the server answered %s", h.Err.String())} // the code is not wrapped: it says nothing of who we are
 		}
 		var answer wire.SASLToken
 		answer.Decode(d)

@@ -45,6 +45,7 @@ type handshake struct {
 	deadline time.Time // until when it must be done
 
 	begun bool          // the connect request is out
+	isNew bool          // it asks for a new session
 	sent  clock.Instant // when
 	auths int           // credentials not answered yet
 }
@@ -56,7 +57,7 @@ func (h *handshake) begin(f []byte, at clock.Instant) error {
 	if r.Decode(d); d.Err() != nil {
 		return fmt.Errorf("zklock: the client's connect request: %w", d.Err())
 	}
-	h.begun, h.sent = true, at
+	h.begun, h.isNew, h.sent = true, r.SessionID == 0, at
 	switch h.sink.Connecting(r.SessionID) {
 	case EndIt:
 		return h.endSession(r)
@@ -112,8 +113,20 @@ func (h *handshake) sasl(exchange sasl.Exchange) error {
 	if err != nil {
 		err = fmt.Errorf("SASL: %w", err)
 		h.sink.Authenticated(err)
+		h.endNew()
 	}
 	return err
+}
+
+// endNew ends a session that the server has just created, and that no request will ever use. A server that demands SASL takes no close
+// before it: there the session expires.
+func (h *handshake) endNew() {
+	if !h.isNew {
+		return
+	}
+	if _, err := h.conn.Write(wire.Frame(wire.RequestHeader{Xid: h.xids.next(), Op: wire.OpClose})); err == nil {
+		_, _ = h.in.next() // closing the connection before the response could discard the request
+	}
 }
 
 // authenticate puts the credentials on the wire, before the client can send anything. The client's own way of doing that
@@ -131,15 +144,16 @@ func (h *handshake) authenticate(creds []wire.AuthRequest) error {
 	return nil
 }
 
-// authReply handles the answer to one of the credentials.
-func (h *handshake) authReply(code wire.Code) {
+// authReply handles the answer to one of the credentials. An error ends the connection.
+func (h *handshake) authReply(code wire.Code) error {
 	if code != wire.OK {
 		h.sink.Authenticated(code)
-		return
+		return fmt.Errorf("the server rejected the credentials (code %d)", code)
 	}
 	if h.auths--; h.auths == 0 {
 		h.sink.Authenticated(nil)
 	}
+	return nil
 }
 
 // authFrame is an auth request with the xid that the protocol reserves for it.

@@ -36,7 +36,8 @@ type Sink interface {
 	Answered(sent, at clock.Instant)
 	// Quorum reports that an operation sent at that time succeeded, which takes the leader and a majority.
 	Quorum(sent clock.Instant)
-	// Refused reports an error code that says that the session is over, or in trouble: in the answer to op.
+	// Refused reports an error code that says that the session is over, or in trouble, or that the server serves it only with other
+	// credentials: in the answer to op.
 	Refused(op wire.Op, code wire.Code)
 	// Flush calls WriteOut, on a goroutine that may wait.
 	Flush()
@@ -262,8 +263,7 @@ func (t *Tap) received(f []byte) ([]byte, error) {
 		}
 		return f, nil
 	case wire.XidAuth:
-		t.handshake.authReply(h.Err)
-		return nil, nil
+		return nil, t.handshake.authReply(h.Err)
 	case wire.XidPing:
 		t.pingReply(h.Err)
 		return f, nil
@@ -284,8 +284,11 @@ func (t *Tap) received(f []byte) ([]byte, error) {
 		t.sink.Flush()
 	}
 	a := Answer{Fate: WasAnswered, Conn: t.Seq, Zxid: h.Zxid, Code: h.Err}
-	if h.Err == wire.OK {
+	switch h.Err {
+	case wire.OK:
 		a.Body = d.Rest()
+	case wire.AuthRequired: // the server did not look at the request, and the connection has ended: another server may take it
+		a = Answer{Fate: NeverSent, Conn: t.Seq}
 	}
 	x.ours.Done(a)
 	return nil, nil
@@ -332,7 +335,7 @@ func (t *Tap) judge(x outstanding, h wire.ReplyHeader, body []byte) {
 	switch {
 	case x.op == wire.OpAuth:
 		return
-	case code == wire.SessionExpired:
+	case code == wire.SessionExpired, code == wire.AuthRequired:
 		t.sink.Refused(x.op, code)
 		return
 	case code == wire.SessionMoved:

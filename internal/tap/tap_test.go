@@ -334,8 +334,8 @@ func TestTap_Credentials_Refused(t *testing.T) {
 		tt.send(connectBody())
 		tt.mustServe(connectAnswer(10_000, 0x77))
 		tt.sink.take()
-		tt.consume(reply(wire.XidAuth, 0, -115))
-		require.Equal(t, []string{"authenticated -115"}, tt.sink.take())
+		require.ErrorContains(t, tt.serve(reply(wire.XidAuth, 0, -115)), "-115")
+		require.Equal(t, []string{"authenticated -115", "disconnected"}, tt.sink.take())
 	})
 }
 
