@@ -58,7 +58,11 @@ var (
 	ErrNoChroot = errors.New("the chroot is not there")
 	// ErrTooManyWaiters: the Session has as many lock nodes as WithMaxLockNodes allows.
 	ErrTooManyWaiters = errTooMany
-	// ErrAuthFailed: a server refused the credentials given with WithDigest or WithSASL, or did not prove who it is.
+	// ErrAuthFailed: a server rejected the credentials given with WithDigest or WithSASL, or
+	// demands some where none were given, or did not prove its identity. It is final if no server
+	// has served the Session before: Connect returns it, or the first call does, and the Session is
+	// closed. After that the Session tries on. If all servers reject it, ErrAuthFailed is joined
+	// with ErrNotConnected, or with ErrLost when a lease has ended, and is not final.
 	ErrAuthFailed = errAuthFailed
 	// ErrCertificate: over TLS, each server that was tried refused our certificate, or we refused its. The error says which, and why. It
 	// is joined with the end of Connect's context or with ErrNotConnected, and is not final: the Session tries on, and a certificate that
@@ -131,11 +135,13 @@ func shown(s string) string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// IsFinal says whether an error of this package stays: the same call will not succeed until somebody has changed the program,
-// its configuration, or the permissions at the servers. Those are bad arguments, ErrUpgrade, ErrClosed, ErrAuthFailed, ErrNoRoom,
-// ErrNoChroot and what the servers refuse, such as zk.ErrNoAuth. After all others another try may succeed: pause before it,
-// longer each time, as the example does. IsFinal is false for nil, for the end of the caller's context, and for what the
-// caller's own work returned: its zk.ErrNoAuth has no *Error around it.
+// IsFinal says whether an error of this package stays: the same call will not succeed until
+// somebody has changed the program, its configuration, or the permissions at the servers. Those are
+// bad arguments, ErrUpgrade, ErrClosed, ErrNoRoom, ErrNoChroot, ErrAuthFailed if it closed the
+// Session, and what the servers refuse, such as zk.ErrNoAuth. After all others another try may
+// succeed: pause before it, longer each time, as the example does. IsFinal is false for nil, for
+// the end of the caller's context, and for what the caller's own work returned: its zk.ErrNoAuth
+// has no *Error around it.
 func IsFinal(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false // the cause beside it is the caller's, and can be any error

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/go-zookeeper/zk"
@@ -51,7 +53,7 @@ func ExampleWithSASL() {
 	// <nil>
 }
 
-// A refusal is told at once, and is final.
+// A rejection is final for Connect.
 func ExampleDigestMD5() {
 	servers, stop := saslServer()
 	defer stop()
@@ -59,6 +61,28 @@ func ExampleDigestMD5() {
 		zklock.WithLogger(slog.New(slog.DiscardHandler)))
 	fmt.Println(errors.Is(err, zklock.ErrAuthFailed))
 	// Output: true
+}
+
+// The file is read at each connection, so a new password needs no restart.
+func ExampleDigestMD5Func() {
+	servers, stop := saslServer()
+	defer stop()
+	file := filepath.Join(os.TempDir(), fmt.Sprintf("zklock-password-%d", os.Getpid()))
+	if err := os.WriteFile(file, []byte("secret\n"), 0o600); err != nil {
+		log.Fatal(err)
+	}
+	defer os.Remove(file)
+	fromFile := func(context.Context) (user, password string, err error) {
+		b, err := os.ReadFile(file)
+		return "locker", strings.TrimSpace(string(b)), err
+	}
+	s, err := zklock.Connect(context.Background(), servers, zklock.WithSASL(zklock.DigestMD5Func(fromFile)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	fmt.Println(s.State())
+	// Output: Connected
 }
 
 // ticketed asks somebody else for what it shows to the servers, as Kerberos does.
@@ -73,14 +97,14 @@ var errUnknownPrincipal = errors.New("principal unknown")
 func (m ticketed) Authenticate(ctx context.Context, host string) (zklock.SASLSession, []byte, error) {
 	switch err := m.ticket(ctx, host); {
 	case errors.Is(err, errUnknownPrincipal):
-		return nil, nil, fmt.Errorf("%w: %w", zklock.ErrAuthFailed, err) // final
+		return nil, nil, fmt.Errorf("%w: %w", zklock.ErrAuthFailed, err) // final for Connect
 	case err != nil:
 		return nil, nil, err // tried again, while the lease lasts and after
 	}
 	return m.SASLMechanism.Authenticate(ctx, host)
 }
 
-// A mechanism of another package says by its errors what is final.
+// A mechanism of another package reports by its errors what is a rejection.
 func ExampleSASLMechanism() {
 	servers, stop := saslServer()
 	defer stop()

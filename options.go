@@ -114,9 +114,11 @@ func WithSessionTimeout(d time.Duration) Option { return func(o *sessionOptions)
 // WithLease chooses the lease mode; the default is QuorumLease(0).
 func WithLease(m LeaseMode) Option { return func(o *sessionOptions) { o.mode = m } }
 
-// WithDigest adds a user and a password of ZooKeeper's digest scheme, and sends them first on every connection. Given twice, the
-// Session is both users. ZooKeeper does not check them by themselves: an operation that needs the right ones fails with
-// zk.ErrNoAuth. No error, no log line and no printed value of this package shows them.
+// WithDigest adds a user and a password of ZooKeeper's digest scheme, and sends them first on every
+// connection. Given twice, the Session is both users. ZooKeeper does not check them by themselves:
+// an operation that needs the right ones fails with zk.ErrNoAuth. A server that rejects them is
+// ErrAuthFailed, as with WithSASL. No error, no log line and no printed value of this package shows
+// them.
 func WithDigest(user, password string) Option {
 	digest := secret.Of([]byte(user + ":" + password))
 	ok := user != "" && password != "" && !strings.Contains(user, ":")

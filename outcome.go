@@ -18,7 +18,7 @@ const (
 	LossSession    = "session_ended"   // the servers ended the ZooKeeper session
 	LossNode       = "node_deleted"    // somebody else deleted the lock node
 	LossUnreadable = "node_unreadable" // the servers refuse to confirm the lock node
-	LossAuth       = "auth_failed"     // a server refused the credentials
+	LossAuth       = "auth_failed"     // all servers rejected the credentials until the lease ended
 	LossClosed     = "closed"          // the Session was closed
 	LossOther      = "other"           // a reason that has no word here
 )
@@ -39,8 +39,7 @@ func wordOf(err error, words []word, other string) string {
 	return other
 }
 
-// A Session that was closed, or whose credentials were rejected, may have lost its ZooKeeper
-// session by that.
+// A rejection of the credentials is the reason why no server answered.
 var lossReasons = []word{
 	{ErrAuthFailed, LossAuth}, {ErrClosed, LossClosed}, {link.ErrStoodStill, LossPaused}, {link.ErrSilence, LossNoServer}, {link.ErrNoQuorum, LossNoQuorum},
 	{link.ErrNodeGone, LossNode}, {link.ErrUnreadable, LossUnreadable}, {link.ErrExpired, LossSession}, {ErrLost, LossOther},

@@ -23,17 +23,19 @@ type SASLMechanism interface {
 	// token, which may be empty. It is called for each connection, after the dial and before anything is sent. It must return when ctx ends:
 	// that is when the handshake's time is over (WithHandshakeTimeout), or the Session is closed.
 	//
-	// An error that wraps ErrAuthFailed is a rejection, as when a KDC does not know the principal. Connect returns it at once. After Connect
-	// it is logged, and the Session goes on to the next server. Any other error, as when no KDC answers, fails this connection alone, also for
+	// An error that wraps ErrAuthFailed is a rejection, as when a KDC does not know the principal.
+	// Connect returns it at once. After Connect it is logged, and the Session goes on to the next
+	// server. Any other error, as when no KDC answers, fails this connection alone, also for
 	// Connect. No error may contain a secret, because it is logged.
 	Authenticate(ctx context.Context, host string) (session SASLSession, first []byte, err error)
 }
 
 // SASLSession is one exchange of a SASLMechanism with one server.
 //
-// A mechanism that keeps tickets gives it one more method, Rejected() bool, which is called when the server rejects a token. It discards the
-// ticket that the server was shown, and reports whether that was a kept one. Then the rejection fails this connection alone, also for
-// Connect, and the next connection shows a new ticket.
+// A mechanism that keeps tickets gives it one more method, Rejected() bool, which is called when
+// the server rejects a token. It discards the ticket that the server was shown, and reports whether
+// that was a kept one. Then the rejection fails this connection alone, also for Connect, and the
+// next connection shows a new ticket.
 type SASLSession interface {
 	// Challenge takes what the server answered to the last token, and returns the next. done says that the exchange is over when that
 	// has been answered, with whatever; without a next token, which is nil then, it is over now. It must not block. Its errors are as those of
@@ -42,13 +44,16 @@ type SASLSession interface {
 	Challenge(challenge []byte) (done bool, next []byte, err error)
 }
 
-// WithSASL has the Session prove its identity by SASL, on every connection, before anything else is asked on it; by default it does not.
+// WithSASL has the Session prove its identity by SASL, on every connection, before anything else is
+// asked on it; by default it does not.
 //
-// If the server rejects the credentials on the first connection, Connect returns ErrAuthFailed at once, whatever other servers may say.
-// After that a rejection is an ERROR in the log: the Session tries the other servers, and asks the mechanism for credentials again at each
-// connection. Holds last as long as their lease, and are then lost with ErrAuthFailed among the reasons if all servers reject. A server
-// that does not answer in time, or has no SASL or not this mechanism, is left for the next one, with growing pauses, up to 30 s, if none
-// is better. Given twice, the last mechanism counts.
+// If the server rejects the credentials on the first connection, Connect returns ErrAuthFailed at
+// once, whatever other servers may say. After that a rejection is an ERROR in the log: the Session
+// tries the other servers, and asks the mechanism for credentials again at each connection. Holds
+// last as long as their lease, and are then lost with ErrAuthFailed among the reasons if all
+// servers reject. A server that does not answer in time, or has no SASL or not this mechanism, is
+// left for the next one, with growing pauses, up to 30 s, if none is better. Given twice, the last
+// mechanism counts.
 //
 // ZooKeeper's ACLs then know the Session as sasl:USER, and zk.AuthACL takes that along (WithACL). SASL adds its round trips to each connection,
 // two of DigestMD5, and so to the time from a lost connection to the first answer on the next. A Session that was given up, and hears
@@ -67,7 +72,8 @@ func WithSASL(mechanism SASLMechanism) Option {
 	}
 }
 
-// startWith is the mechanism as the packages below take it. It is in a closure, where no printer finds its secrets (R71).
+// startWith is the mechanism as the packages below take it. It is in a closure, where no printer
+// finds its secrets (R71).
 func startWith(m SASLMechanism) sasl.Start {
 	return func(ctx context.Context, addr string) (sasl.Exchange, error) {
 		var session SASLSession
@@ -101,10 +107,12 @@ func DigestMD5(user, password string) SASLMechanism {
 	return digestMD5{begin, err}
 }
 
-// DigestMD5Func is DigestMD5 with a user and a password that the function returns. It is called for each connection, so a Session takes a
-// new password at its next connection. It must return when ctx ends, with the handshake's time (WithHandshakeTimeout) or the Session, and
-// may be called for several connections at once. An error, or an empty user or password, fails this connection alone, unless the error
-// wraps ErrAuthFailed: see SASLMechanism. No error may contain a secret, because it is logged.
+// DigestMD5Func is DigestMD5 with a user and a password that the function returns. It is called for
+// each connection, so a Session takes a new password at its next connection. It must return when
+// ctx ends, with the handshake's time (WithHandshakeTimeout) or the Session, and may be called for
+// several connections at once. An error, or an empty user or password, fails this connection alone,
+// unless the error wraps ErrAuthFailed: see SASLMechanism. No error may contain a secret, because
+// it is logged.
 func DigestMD5Func(credentials func(ctx context.Context) (user, password string, err error)) SASLMechanism {
 	if credentials == nil {
 		return digestMD5{wrong: errors.New("DigestMD5Func(nil): give a function that returns a user and a password, or call DigestMD5")}

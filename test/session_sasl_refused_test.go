@@ -1,6 +1,7 @@
 package zklock_test
 
-// These tests attack rejected credentials in virtual time: they are final for Connect only (R117), and whatever rejects us is left alone more and more.
+// These tests attack rejected credentials in virtual time: they are final for Connect only (R117),
+// and whatever rejects us is left alone more and more.
 
 import (
 	"context"
@@ -18,7 +19,8 @@ import (
 	"github.com/zklock/zklock/zktest"
 )
 
-// R117: the password is changed at the servers for a moment. The hold and the wait go on, and the log has it once.
+// R117: the password is changed at the servers for a moment. The hold and the wait go on, and the
+// log has it once.
 func TestVirtual_SASL_RefusedLater_HoldGoesOn(t *testing.T) {
 	for _, code := range []zktest.Code{zktest.AuthRequired, zktest.AuthFailed} {
 		inSASLTime(t, func(t *testing.T, v *virtual) {
@@ -54,7 +56,8 @@ func (m *wrongAt) Authenticate(ctx context.Context, host string) (zklock.SASLSes
 	return m.SASLMechanism.Authenticate(ctx, host)
 }
 
-// R117: one server of three has another password. The client goes on to the others, and keeps the hold.
+// R117: one server of three has another password. The client goes on to the others, and keeps the
+// hold.
 func TestVirtual_SASL_OneServerRefuses_TheOthersServe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := zktest.NewNetwork()
@@ -77,7 +80,8 @@ func TestVirtual_SASL_OneServerRefuses_TheOthersServe(t *testing.T) {
 	})
 }
 
-// requireRefused requires that a hold is lost, or a call fails, because all servers reject the credentials, and that it is not for ever.
+// requireRefused requires that a hold is lost, or a call fails, because all servers reject the
+// credentials, and that it is not for ever.
 func requireRefused(t *testing.T, err error, why string) {
 	t.Helper()
 	require.ErrorIs(t, err, zklock.ErrAuthFailed)
@@ -85,8 +89,8 @@ func requireRefused(t *testing.T, err error, why string) {
 	require.False(t, zklock.IsFinal(err), "%v", err)
 }
 
-// R117: while servers, or a KDC, reject us, a hold ends by its lease with that for its reason, and no earlier. When they accept us again the
-// Session goes on.
+// R117: while servers, or a KDC, reject us, a hold ends by its lease with that for its reason, and
+// no earlier. When they accept us again the Session goes on.
 func TestVirtual_SASL_RefusedForLong_HoldEndsByItsLease(t *testing.T) {
 	for name, refuse := range map[string]func(k *kdc, on bool) (why string){
 		"server": func(k *kdc, on bool) (why string) {
@@ -118,10 +122,10 @@ func TestVirtual_SASL_RefusedForLong_HoldEndsByItsLease(t *testing.T) {
 				_, err := newMutex(t, s, "/other").TryAcquire(within(t, soon))
 				require.ErrorIs(t, err, zklock.ErrNotConnected)
 				requireRefused(t, err, why)
+				release(t, next.granted2(t, 12*time.Second+v.srv.Tick()))
 				time.Sleep(time.Minute)
 				require.Equal(t, 1, lines.about(refusedLine, ""))
 				require.Zero(t, lines.about("no server has accepted the session", ""), "it was logged, and is no outage")
-				release(t, next.granted2(t, time.Second))
 				refuse(k, false)
 				release(t, v.queueUp(newMutex(t, s, "/other")).granted2(t, time.Minute))
 			})
@@ -129,8 +133,9 @@ func TestVirtual_SASL_RefusedForLong_HoldEndsByItsLease(t *testing.T) {
 	}
 }
 
-// R117: the function of DigestMD5Func is called for each connection, so that a password may be changed at servers and clients one after the
-// other. What fails in it fails a connection, and is no rejection.
+// R117: the function of DigestMD5Func is called for each connection, so that a password may be
+// changed at servers and clients one after the other. What fails in it fails a connection, and is
+// no rejection.
 func TestVirtual_SASL_PasswordOfAFunction_IsReadAtEachConnection(t *testing.T) {
 	inSASLTime(t, func(t *testing.T, v *virtual) {
 		var password atomic.Value
@@ -198,7 +203,8 @@ func (s ticketShown) Rejected() bool {
 	return s.wasOld
 }
 
-// R117: a mechanism is notified of a rejection, so that it discards a kept ticket. That is not final for Connect either: it is tried again, once.
+// R117: a mechanism is notified of a rejection, so that it discards a kept ticket. That is not
+// final for Connect either: it is tried again, once.
 func TestVirtual_SASL_KeptTicketRefused_ANewOneIsShown(t *testing.T) {
 	inSASLTime(t, func(t *testing.T, v *virtual) {
 		m := &ticketed{SASLMechanism: zklock.DigestMD5(saslUser, saslPassword)}
@@ -221,7 +227,8 @@ func TestVirtual_SASL_KeptTicketRefused_ANewOneIsShown(t *testing.T) {
 	})
 }
 
-// A server without SASL is left with growing pauses, and keeps none of the sessions that it made for us.
+// A server without SASL is left with growing pauses, and keeps none of the sessions that it made
+// for us.
 func TestVirtual_SASL_ServerHasNone_PausesGrow(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
@@ -241,7 +248,8 @@ func TestVirtual_SASL_ServerHasNone_PausesGrow(t *testing.T) {
 	})
 }
 
-// A server that rejects the password takes no close of the session that it made, so the pauses grow, also while a caller waits.
+// A server that rejects the password takes no close of the session that it made, so the pauses
+// grow, also while a caller waits.
 func TestVirtual_SASL_Refused_PausesGrow(t *testing.T) {
 	inSASLTime(t, func(t *testing.T, v *virtual) {
 		k := newKDC()
@@ -256,8 +264,9 @@ func TestVirtual_SASL_Refused_PausesGrow(t *testing.T) {
 	})
 }
 
-// A Session without SASL where it is required: whatever asks first, a call, an idle read or a ping, the first error is ErrAuthFailed, and it is
-// final, because no server has ever served this Session.
+// A Session without SASL where it is required: whatever asks first, a call, an idle read or a ping,
+// the first error is ErrAuthFailed, and it is final, because no server has ever served this
+// Session.
 func TestVirtual_SASL_NotGiven_FirstErrorSaysSo(t *testing.T) {
 	for name, first := range map[string]func(m *zklock.Mutex, ctx context.Context) (*zklock.Hold, error){
 		"acquire": (*zklock.Mutex).Acquire, "try": (*zklock.Mutex).TryAcquire,
@@ -280,6 +289,7 @@ func TestVirtual_SASL_NotGiven_FirstErrorSaysSo(t *testing.T) {
 						require.True(t, zklock.IsFinal(err))
 					}
 					require.Equal(t, zklock.Closed, s.State())
+					synctest.Wait() // for the log
 					require.Equal(t, 1, lines.about(refusedLine, "-124"))
 				})
 			}
@@ -287,8 +297,9 @@ func TestVirtual_SASL_NotGiven_FirstErrorSaysSo(t *testing.T) {
 	}
 }
 
-// R117: servers come to require SASL of a Session without it that they have served. It is refused at its first request on each connection:
-// it is tried again less and less, and when they serve it again it goes on.
+// R117: servers come to require SASL of a Session without it that they have served. It is refused
+// at its first request on each connection: it is tried again less and less, and when they serve it
+// again it goes on.
 func TestVirtual_SASL_RequiredLater_IsTriedAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		var lines warnings

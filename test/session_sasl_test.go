@@ -1,7 +1,7 @@
 package zklock_test
 
-// These tests attack SASL in virtual time: each connection proves who it is, and what does not answer is no refusal. session_sasl_refused_test.go has
-// the refusals.
+// These tests attack SASL in virtual time: each connection proves who it is, and what does not
+// answer is no refusal. session_sasl_refused_test.go has the refusals.
 
 import (
 	"context"

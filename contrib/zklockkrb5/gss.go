@@ -37,8 +37,8 @@ type exchange struct {
 // Challenge implements zklock.SASLSession.
 func (x exchange) Challenge(challenge []byte) (bool, []byte, error) { return x.challenge(challenge) }
 
-// Rejected discards the ticket, because the server rejects it: its key may be another now. It reports whether the ticket was kept from an
-// earlier connection.
+// Rejected discards the ticket, because the server rejects it: its key may be another now. It
+// reports whether the ticket was kept from an earlier connection.
 func (x exchange) Rejected() bool { return x.rejected() }
 
 // begin shows a ticket. The first token is the AP-REQ.

@@ -78,7 +78,8 @@ func (l *login) discard(addr string, t ticket) {
 	}
 }
 
-// ticketFor returns a ticket for the server at an address, and reports whether it was kept from an earlier connection.
+// ticketFor returns a ticket for the server at an address, and reports whether it was kept from an
+// earlier connection.
 func (l *login) ticketFor(ctx context.Context, addr string) (t ticket, wasKept bool, err error) {
 	if t, ok := l.kept(addr); ok {
 		return t, true, nil

@@ -252,8 +252,8 @@ func TestReal_TicketCache_RenewedByKinit(t *testing.T) {
 	require.Equal(t, "sasl:person@"+realm, idOf(t, h.s))
 }
 
-// R117: the server gets another key, and cannot read the tickets that are kept. It is shown new ones, and the lock is held; so is one that a
-// first connection asks for with a kept ticket.
+// R117: the server gets another key, and cannot read the tickets that are kept. It is shown new
+// ones, and the lock is held; so is one that a first connection asks for with a kept ticket.
 func TestReal_ServerHasAnotherKey_NewTicketIsShown(t *testing.T) {
 	t.Parallel()
 	k := ownKDC(t)
@@ -266,7 +266,8 @@ func TestReal_ServerHasAnotherKey_NewTicketIsShown(t *testing.T) {
 	_, before := k.issued(t, "locker")
 
 	require.NoError(t, os.Remove(k.path("server")))
-	require.NoError(t, k.admin(realm, "ktadd -k "+k.path("server")+" zookeeper/localhost")) // which makes a new key
+	// ktadd makes a new key.
+	require.NoError(t, k.admin(realm, "ktadd -k "+k.path("server")+" zookeeper/localhost"))
 	attached := h.s.Stats().Reconnects
 	require.NoError(t, srv.Stop())
 	require.NoError(t, srv.Start())

@@ -9,10 +9,11 @@
 // connection needs a KDC only if there was none to that server within the life of a ticket. Only one goroutine at a time asks, in the time
 // that its connection has.
 //
-// A KDC that rejects us (an unknown principal, another key than the keytab's, an expired password) is zklock.ErrAuthFailed, and so is a server
-// that rejects a new ticket. That is final for Connect only: see zklock.WithSASL. No other failure is a rejection: no KDC answers, a file is
-// not there, the ticket cache has ended, the KDC does not know the server. A server that rejects a kept ticket, because it has another key
-// now, is shown a new one on the next connection.
+// A KDC that rejects us (an unknown principal, another key than the keytab's, an expired password)
+// is zklock.ErrAuthFailed, and so is a server that rejects a new ticket. That is final for Connect
+// only: see zklock.WithSASL. No other failure is a rejection: no KDC answers, a file is not there,
+// the ticket cache has ended, the KDC does not know the server. A server that rejects a kept
+// ticket, because it has another key now, is shown a new one on the next connection.
 //
 // The server proves who it is, too: it must have the key of its principal. After that nothing is signed or encrypted: use TLS for that. Tickets
 // need AES. Printed values, errors and log lines have no keys.

@@ -17,7 +17,6 @@ import (
 
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/contrib/zklockotel"
-	"github.com/zklock/zklock/zktest"
 )
 
 func TestMetrics_AcquireByOutcome_AndHold(t *testing.T) {
@@ -215,44 +214,36 @@ func TestMetrics_Gauges(t *testing.T) {
 	})
 }
 
-// Work goes on under a hold that the Session's end took away, by Close or because the servers refused the credentials: that shows until the
-// release, also when another Session is watched by then, and once.
+// Work goes on under a hold that the Session's end took away: that shows until the release, also
+// when another Session is watched by then, and once.
 func TestMetrics_ClosedUnderAHold_LossShowsUntilTheRelease(t *testing.T) {
-	for name, end := range map[string]func(sc *scene, s *zklock.Session){
-		"closed": func(_ *scene, s *zklock.Session) { _ = s.Close() },
-		"credentials refused": func(sc *scene, s *zklock.Session) {
-			sc.srv.Inject(zktest.Before(zktest.Auth).Fail(zktest.AuthFailed))
-			sc.srv.DropConnection(s.SessionID())
-		},
-	} {
-		for _, again := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, watched again: %v", name, again), func(t *testing.T) {
-				inVirtualTime(t, func(t *testing.T, sc *scene) {
-					var callbacks atomic.Int32
-					tel := sc.telemetry(zklockotel.WithMeterProvider(meters{sc.meters, &callbacks}))
-					s := sc.connect(tel.Option(), zklock.WithDigest("someone", "secret"))
-					require.NoError(t, tel.Watch(s))
-					m, ctx := sc.mutex(s, "/a"), zklock.WithOwner(t.Context(), zklock.NewOwner(""))
-					first, second, other := sc.acquire(ctx, m), sc.acquire(ctx, m), sc.acquire(t.Context(), sc.mutex(s, "/b"))
-					end(sc, s)
-					<-first.Lost()
-					require.Equal(t, map[string]float64{"": 2}, sc.numbers().of("holds.lost_unreleased"))
-					require.Equal(t, zklock.Closed, s.State())
-					want := map[string]float64{}
-					if again {
-						require.NoError(t, tel.Watch(sc.connect(tel.Option())))
-						want[""] = 0
-					}
-					sc.release(first, other)
-					require.Equal(t, map[string]float64{"": 1}, sc.numbers().of("holds.lost_unreleased"))
-					require.EqualValues(t, 1, callbacks.Load())
-					sc.release(second)
-					require.Equal(t, want, sc.numbers().of("holds.lost_unreleased"))
-					require.EqualValues(t, len(want), callbacks.Load())
-					require.Len(t, sc.numbers().of("sessions"), len(want))
-				})
+	for _, again := range []bool{false, true} {
+		t.Run(fmt.Sprintf("watched again: %v", again), func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, sc *scene) {
+				var callbacks atomic.Int32
+				tel := sc.telemetry(zklockotel.WithMeterProvider(meters{sc.meters, &callbacks}))
+				s := sc.connect(tel.Option())
+				require.NoError(t, tel.Watch(s))
+				m, ctx := sc.mutex(s, "/a"), zklock.WithOwner(t.Context(), zklock.NewOwner(""))
+				first, second, other := sc.acquire(ctx, m), sc.acquire(ctx, m), sc.acquire(t.Context(), sc.mutex(s, "/b"))
+				require.NoError(t, s.Close())
+				<-first.Lost()
+				require.Equal(t, map[string]float64{"": 2}, sc.numbers().of("holds.lost_unreleased"))
+				require.Equal(t, zklock.Closed, s.State())
+				want := map[string]float64{}
+				if again {
+					require.NoError(t, tel.Watch(sc.connect(tel.Option())))
+					want[""] = 0
+				}
+				sc.release(first, other)
+				require.Equal(t, map[string]float64{"": 1}, sc.numbers().of("holds.lost_unreleased"))
+				require.EqualValues(t, 1, callbacks.Load())
+				sc.release(second)
+				require.Equal(t, want, sc.numbers().of("holds.lost_unreleased"))
+				require.EqualValues(t, len(want), callbacks.Load())
+				require.Len(t, sc.numbers().of("sessions"), len(want))
 			})
-		}
+		})
 	}
 }
 

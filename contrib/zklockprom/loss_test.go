@@ -52,7 +52,8 @@ func TestVirtual_Loss_ReasonAndOverrun(t *testing.T) {
 	}
 }
 
-// A Session whose credentials the servers come to refuse is closed, and work may go on that does not heed it.
+// A Session whose credentials all servers come to reject loses its holds when their lease ends, and
+// the reason is that.
 func TestVirtual_CredentialsRefused_LossShows(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		s := v.connect(zklock.WithDigest("someone", "secret"))
@@ -61,6 +62,8 @@ func TestVirtual_CredentialsRefused_LossShows(t *testing.T) {
 		v.srv.DropConnection(s.SessionID())
 		<-h.Lost()
 		require.ErrorIs(t, h.Err(), zklock.ErrAuthFailed)
+		synctest.Wait() // for HoldLost
+		require.Equal(t, 1.0, v.shown().lost("/job", zklock.LossAuth))
 		require.Equal(t, 1.0, v.shown()["zklock_holds_lost_unreleased"])
 		require.ErrorIs(t, h.Release(context.Background()), zklock.ErrLost)
 		require.Zero(t, v.shown()["zklock_holds_lost_unreleased"])

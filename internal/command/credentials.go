@@ -98,8 +98,8 @@ func (c credentials) open() (_ credentials, err error) {
 	return c, err
 }
 
-// fromFile reads the file again, which may have a new password by now. If it cannot be used, because it is being replaced perhaps, the
-// credentials are those that the process began with.
+// fromFile reads the file again, which may have a new password by now. If it cannot be used,
+// because it is being replaced perhaps, the credentials are those that the process began with.
 func (c credentials) fromFile(context.Context) (user, password string, err error) {
 	auth, err := readAuthFile(c.File)
 	if err != nil {

@@ -158,8 +158,8 @@ func TestSASL_Ending_Refused(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// R117: the password is changed at the server and in the file while two runs hold. Each reads the file at its next connection, and goes on; so
-// does the guardian of one that is killed.
+// R117: the password is changed at the server and in the file while two runs hold. Each reads the
+// file at its next connection, and goes on; so does the guardian of one that is killed.
 func TestSASL_PasswordChanges_RunGoesOn(t *testing.T) {
 	t.Parallel()
 	srv, flags := saslServer(t)

@@ -287,8 +287,8 @@ func (o *runOptions) noConnection(w errWaited) error {
 	return exitf(codeUnreached(err), "%s: not acquired: %w", o.path, err)
 }
 
-// codeUnreached is the exit code of a run that has reached no server: if refused certificates or credentials are all that kept it from them,
-// they were there.
+// codeUnreached is the exit code of a run that has reached no server: if refused certificates or
+// credentials are all that kept it from them, they were there.
 func codeUnreached(err error) int {
 	if errors.Is(err, zklock.ErrCertificate) || errors.Is(err, zklock.ErrAuthFailed) {
 		return exitRefused

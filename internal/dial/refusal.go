@@ -11,8 +11,9 @@ import (
 	"github.com/zklock/zklock/internal/sasl"
 )
 
-// What to say about certificates and credentials that are refused. A server that refuses ours is there, and so is one whose certificate we
-// refuse: that is no outage. It ends when a certificate or a credential is renewed, or what is trusted changes, and then the next dial succeeds.
+// What to say about certificates and credentials that are refused. A server that refuses ours is
+// there, and so is one whose certificate we refuse: that is no outage. It ends when a certificate
+// or a credential is renewed, or what is trusted changes, and then the next dial succeeds.
 
 // ErrCertificate: a server refused our certificate, or we refused its.
 var ErrCertificate = errors.New("certificate refused")
@@ -62,17 +63,15 @@ func (d *Dialer) sayFiles(news certs.News) {
 
 // sayRefusedLocked logs a refusal, once until a server answers a request.
 func (d *Dialer) sayRefusedLocked(addr string, err error) {
-	for _, r := range []struct {
-		why  error
-		line string
-	}{
-		{errTheirs, "zklock: no connection: a certificate is refused; the Session tries on"},
-		{errOurs, "zklock: no connection: a certificate is refused; the Session tries on"},
-		{sasl.ErrFailed, "zklock: the server refused the credentials"},
-	} {
-		if d.how.Log != nil && errors.Is(err, r.why) && d.mu.said[addr] != r.why {
-			d.mu.said[addr] = r.why
-			d.how.Log.Error(r.line, "server", addr, "err", err)
+	for _, why := range []error{errTheirs, errOurs, sasl.ErrFailed} {
+		if d.how.Log == nil || !errors.Is(err, why) || d.mu.said[addr] == why {
+			continue
+		}
+		d.mu.said[addr] = why
+		if why == sasl.ErrFailed {
+			d.how.Log.Error("zklock: the server refused the credentials", "server", addr, "err", err)
+		} else {
+			d.how.Log.Error("zklock: no connection: a certificate is refused; the Session tries on", "server", addr, "err", err)
 		}
 	}
 }
@@ -89,8 +88,8 @@ func (d *Dialer) All(reasons ...error) bool {
 	return len(d.mu.tried) > 0
 }
 
-// Refusal returns the reason if each server that was tried refuses our certificate (or we refuse the server's), or our credentials: then
-// the servers are there. Otherwise it returns nil.
+// Refusal returns the reason if each server that was tried refuses our certificate (or we refuse
+// the server's), or our credentials: then the servers are there. Otherwise it returns nil.
 func (d *Dialer) Refusal() error {
 	for _, r := range []error{ErrCertificate, sasl.ErrFailed} {
 		if d.All(r) {
@@ -100,7 +99,8 @@ func (d *Dialer) Refusal() error {
 	return nil
 }
 
-// Unreached adds to an error the result of the last try at each server, and the Refusal if there is one.
+// Unreached adds to an error the result of the last try at each server, and the Refusal if there is
+// one.
 func (d *Dialer) Unreached(err error) error {
 	tried, refusal := d.Tried(), d.Refusal()
 	switch {

@@ -76,7 +76,8 @@ func NewEra(c Carrier, log *eventlog.Log, clk *clock.Clock, mode lease.Mode, r t
 
 // Carrier is the connection, as far as requests know it.
 type Carrier interface {
-	// Unreached adds to an error the result of the last try at each server, if no server has accepted the session since.
+	// Unreached adds to an error the result of the last try at each server, if no server has
+	// accepted the session since.
 	Unreached(err error) error
 	// Send hands a request to the connection over which z is attached. It returns false, and forgets the request, if there is
 	// none.

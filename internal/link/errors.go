@@ -42,8 +42,8 @@ var (
 	errNoneToExpire = errors.New(`connected, but the server answers "session expired" and there was no session: it is overloaded, or no ZooKeeper server`)
 )
 
-// IsClosing reports whether an error is a reason for which the link was closed. A rejection is one, unless it is only the reason why
-// no server has been reached.
+// IsClosing reports whether an error is a reason for which the link was closed. A rejection is one,
+// unless it is only the reason why no server has been reached.
 func IsClosing(err error) bool {
 	return errors.Is(err, ErrClosed) || errors.Is(err, ErrAuthFailed) && !dial.IsUnreached(err)
 }

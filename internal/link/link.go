@@ -56,7 +56,7 @@ type Link struct {
 	xids  tap.Xids      // of our requests, never used twice
 
 	client   *zk.Conn
-	served   atomic.Bool    // a server has answered a request: from then on no rejection closes the link
+	served   atomic.Bool    // a server has answered a request: no rejection is final
 	wake     chan struct{}  // has the loop look again; holds one
 	work     sync.WaitGroup // all goroutines of the link and of who asks in it; none starts after the link is closed
 	loopDone chan struct{}

@@ -83,8 +83,9 @@ func (l *Link) startSASL(ctx context.Context, addr string) (sasl.Exchange, error
 	return l.SASL(ctx, addr)
 }
 
-// longestPause returns how long to pause before the next dial, by what there is to lose. Servers that all reject us, or lack SASL, serve us
-// only after a change at one side, so a caller that waits does not bound the pauses: each try can leave a session behind at the server.
+// longestPause returns how long to pause before the next dial, by what there is to lose. Servers
+// that all reject us, or lack SASL, serve us only after a change at one side, so a caller that
+// waits does not bound the pauses: each try can leave a session behind at the server.
 func (l *Link) longestPause(laps, servers int) time.Duration {
 	now := l.Clock.Now()
 	l.mu.Lock()
@@ -279,8 +280,8 @@ func (r report) Authenticated(err error) {
 	}
 }
 
-// unauthenticated notes that the handshake did not end with the server's consent. A rejection before the link was ever attached
-// closes it.
+// unauthenticated notes that the handshake did not end with the server's consent. A rejection
+// before the link was ever attached closes it.
 func (l *Link) unauthenticated(addr, server string, err error) {
 	l.mu.Lock()
 	isFirst := l.mu.at == ""
@@ -304,8 +305,8 @@ func rejectedBy(server string, code wire.Code) error {
 	return fmt.Errorf("%w: %s refused the credentials (code %d)", ErrAuthFailed, server, code)
 }
 
-// Unreached adds to an error what came of the last try at each server, if none has accepted the session since. The rejection that closed the
-// link says it itself.
+// Unreached adds to an error what came of the last try at each server, if none has accepted the
+// session since. The rejection that closed the link says it itself.
 func (l *Link) Unreached(err error) error {
 	if IsClosing(err) {
 		return err

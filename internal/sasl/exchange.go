@@ -13,11 +13,12 @@ import (
 	"github.com/zklock/zklock/internal/wire"
 )
 
-// ErrFailed: a server rejected our credentials, or did not prove its own identity. Another try is of no use until the credentials or
-// the server have changed.
+// ErrFailed: a server rejected our credentials, or did not prove its own identity. Another try is
+// of no use until the credentials or the server have changed.
 var ErrFailed = errors.New("authentication failed")
 
-// ErrUnfit: the server has no SASL, or not the mechanism. It is in the chain of such an error, and not in its text.
+// ErrUnfit: the server has no SASL, or not the mechanism. It is in the chain of such an error, and
+// not in its text.
 var ErrUnfit = errors.New("the server does not have the SASL mechanism")
 
 type unfit struct{ error }
@@ -66,8 +67,9 @@ func (b Begin) Start(ctx context.Context, addr string) (Exchange, error) {
 	}, nil
 }
 
-// Notifying returns the exchange of a mechanism's session, which is notified of a rejection if it has the method Rejected. If that
-// returns true, the session had shown a kept ticket, and the rejection fails this connection alone.
+// Notifying returns the exchange of a mechanism's session, which is notified of a rejection if it
+// has the method Rejected. If that returns true, the session had shown a kept ticket, and the
+// rejection fails this connection alone.
 func (e Exchange) Notifying(session any) Exchange {
 	s, ok := session.(interface{ Rejected() (wasKept bool) })
 	if e == nil || !ok {
@@ -76,7 +78,7 @@ func (e Exchange) Notifying(session any) Exchange {
 	return func(ask func(token []byte) ([]byte, error)) error {
 		err := e(ask)
 		var rejection wire.Code
-		if errors.As(err, &rejection) && s.Rejected() { // the code is not wrapped: it is about an old ticket
+		if errors.As(err, &rejection) && s.Rejected() { // not wrapped: it is about an old ticket
 			return fmt.Errorf("the server rejected a kept ticket (code %d); the next connection shows a new one", rejection)
 		}
 		return err
@@ -113,7 +115,8 @@ func Over(conn io.Writer, xid func() int32, read func() ([]byte, error)) func(to
 		case h.Err == wire.AnswerTooLong:
 			return nil, errors.New("the server's token is longer than zklock reads")
 		case h.Err != wire.OK:
-			return nil, unfit{fmt.Errorf("the server answered %s", h.Err.String())} // the code is not wrapped: it says nothing of who we are
+			// The code is not wrapped, because it does not judge our credentials.
+			return nil, unfit{fmt.Errorf("the server answered %s", h.Err.String())}
 		}
 		var answer wire.SASLToken
 		answer.Decode(d)

@@ -118,8 +118,8 @@ func (h *handshake) sasl(exchange sasl.Exchange) error {
 	return err
 }
 
-// endNew ends a session that the server has just created, and that no request will ever use. A server that demands SASL takes no close
-// before it: there the session expires.
+// endNew ends a session that the server has just created, and that no request will ever use. A
+// server that demands SASL takes no close before it: there the session expires.
 func (h *handshake) endNew() {
 	if !h.isNew {
 		return

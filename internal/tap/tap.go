@@ -36,8 +36,8 @@ type Sink interface {
 	Answered(sent, at clock.Instant)
 	// Quorum reports that an operation sent at that time succeeded, which takes the leader and a majority.
 	Quorum(sent clock.Instant)
-	// Refused reports an error code that says that the session is over, or in trouble, or that the server serves it only with other
-	// credentials: in the answer to op.
+	// Refused reports an error code that says that the session is over, or in trouble, or that the
+	// server serves it only with other credentials: in the answer to op.
 	Refused(op wire.Op, code wire.Code)
 	// Flush calls WriteOut, on a goroutine that may wait.
 	Flush()
@@ -287,7 +287,9 @@ func (t *Tap) received(f []byte) ([]byte, error) {
 	switch h.Err {
 	case wire.OK:
 		a.Body = d.Rest()
-	case wire.AuthRequired: // the server did not look at the request, and the connection has ended: another server may take it
+	case wire.AuthRequired:
+		// The server did not carry the request out, and the connection has ended: the request can go
+		// to another server.
 		a = Answer{Fate: NeverSent, Conn: t.Seq}
 	}
 	x.ours.Done(a)
