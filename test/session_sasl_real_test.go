@@ -74,13 +74,16 @@ func TestReal_SASL_Refused(t *testing.T) {
 	require.ErrorContains(t, err, "-124")
 }
 
-// A server that has no SASL is said to have none.
+// A server that has no SASL is said to have none, and keeps no session that it made for us.
 func TestReal_SASL_ServerHasNone(t *testing.T) {
 	t.Parallel()
-	srv := zkserver.Single(t).Addr()
-	_, err := zklock.Connect(within(t, 3*time.Second), srv, zklock.WithHandshakeTimeout(time.Second), quiet(t), withSASL())
+	srv := zkserver.Single(t)
+	_, err := zklock.Connect(within(t, 3*time.Second), srv.Addr(), zklock.WithSessionTimeout(30*time.Second), zklock.WithHandshakeTimeout(time.Second), quiet(t), withSASL())
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorContains(t, err, "the server has no challenge: is SASL configured there?")
+	state, err := srv.Mntr()
+	require.NoError(t, err)
+	require.Equal(t, "0", state["zk_global_sessions"])
 }
 
 // Each connection of a holder is taken in again, also after the server was away; and other mistakes with the server are none of SASL's.

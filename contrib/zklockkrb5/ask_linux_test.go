@@ -143,7 +143,8 @@ func TestAuthenticate_NextKDC(t *testing.T) {
 	require.ErrorContains(t, err, "KDC 127.0.0.1:1: dial")
 }
 
-// A KDC that refuses us may be behind the others, and a refusal is final: it is believed if no other KDC takes us.
+// A KDC that refuses us may be behind the others, and a refusal is final for Connect: it is
+// believed if no other KDC takes us.
 func TestAuthenticate_OneKDCRefuses(t *testing.T) {
 	t.Parallel()
 	k, stale := sharedKDC(t), ownKDC(t) // whose keys are others

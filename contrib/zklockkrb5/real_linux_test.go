@@ -59,7 +59,7 @@ func TestReal_WhoWeAre(t *testing.T) {
 	}
 }
 
-// A KDC or a server that refuses who we are ends the Session at once.
+// A KDC or a server that refuses who we are ends Connect at once.
 func TestReal_Refused(t *testing.T) {
 	t.Parallel()
 	k, srv := sharedKDC(t), sharedServer(t)

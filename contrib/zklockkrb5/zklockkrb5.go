@@ -4,10 +4,12 @@
 //	…
 //	s, err := zklock.Connect(ctx, servers, zklock.WithSASL(locker))
 //
-// The mechanism asks the KDCs of krb5.conf, over TCP, when a connection is made and it has no ticket for that server: files are read again then, so
-// that a keytab, a ticket cache and krb5.conf may be replaced at any time. It keeps tickets until they end, and between connections it does nothing: a
-// connection needs a KDC only if there was none to that server within the life of a ticket. Only one goroutine at a time asks, in the time
-// that its connection has.
+// The mechanism asks the KDCs of krb5.conf, over TCP, when a connection is made and it has no
+// ticket for that server: files are read again then, so that a keytab, a ticket cache and krb5.conf
+// may be replaced at any time. It keeps tickets until they end, and between connections it does
+// nothing: a connection needs a KDC only if there was none to that server within the life of a
+// ticket, or the server rejected that. Only one goroutine at a time asks, in the time that its
+// connection has.
 //
 // A KDC that rejects us (an unknown principal, another key than the keytab's, an expired password)
 // is zklock.ErrAuthFailed, and so is a server that rejects a new ticket. That is final for Connect
