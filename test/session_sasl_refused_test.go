@@ -118,6 +118,7 @@ func TestVirtual_SASL_RefusedForLong_HoldEndsByItsLease(t *testing.T) {
 				require.ErrorIs(t, h.Err(), zklock.ErrLost)
 				requireRefused(t, h.Err(), why)
 				require.Equal(t, zklock.LossAuth, zklock.LossReason(h.Err()))
+				synctest.Wait() // for the state
 				require.Equal(t, zklock.Lost, s.State())
 				_, err := newMutex(t, s, "/other").TryAcquire(within(t, soon))
 				require.ErrorIs(t, err, zklock.ErrNotConnected)
@@ -233,17 +234,19 @@ func TestVirtual_SASL_ServerHasNone_PausesGrow(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, v *virtual) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 		defer cancel()
-		most := 0
+		seen := make(chan int)
 		go func() {
+			most := 0
 			for ctx.Err() == nil {
 				time.Sleep(100 * time.Millisecond)
 				most = max(most, len(v.srv.Sessions()))
 			}
+			seen <- most
 		}()
 		_, err := zklock.Connect(ctx, v.srv.Addr(), zklock.WithDialer(v.net.Dial), quiet(t), withSASL())
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Less(t, v.srv.Requests().Total(zktest.SASL), 60)
-		require.Zero(t, most)
+		require.Zero(t, <-seen)
 		time.Sleep(time.Minute) // the Connect in vain ends
 	})
 }
@@ -288,8 +291,8 @@ func TestVirtual_SASL_NotGiven_FirstErrorSaysSo(t *testing.T) {
 						require.ErrorContains(t, err, "-124")
 						require.True(t, zklock.IsFinal(err))
 					}
+					synctest.Wait() // for the state and the log
 					require.Equal(t, zklock.Closed, s.State())
-					synctest.Wait() // for the log
 					require.Equal(t, 1, lines.about(refusedLine, "-124"))
 				})
 			}

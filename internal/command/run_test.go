@@ -408,7 +408,6 @@ func TestRun_ServersRefuse_ExitsWith123(t *testing.T) {
 		-108, // no children for ephemerals
 		-114, // invalid ACL
 		-115, // authentication failed
-		-124, // authentication required
 	} {
 		refuses := srv.Inject(zktest.Before(zktest.Create).Path("/job").Fail(code))
 		p := start(t, nil, runArgs(srv.Addr(), "/job", "--", "echo", "ran")...)
