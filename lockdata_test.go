@@ -65,11 +65,11 @@ func (c *onlyConn) Send(_ *link.Era, r *tap.Request) bool { return c.sends != ni
 func (c *onlyConn) AttachedConn(*link.Era) (uint64, <-chan struct{}, error) {
 	return c.conn, nil, nil
 }
-func (c *onlyConn) Spawn(f func()) bool       { c.work.Go(f); return true }
-func (c *onlyConn) ClosedErr() error          { return ErrClosed }
-func (c *onlyConn) Lost(*link.Era, error)     {}
-func (c *onlyConn) Nudge()                    {}
-func (c *onlyConn) Unreached(err error) error { return err }
+func (c *onlyConn) Spawn(f func()) bool     { c.work.Go(f); return true }
+func (c *onlyConn) ClosedErr() error        { return ErrClosed }
+func (c *onlyConn) Lost(*link.Era, error)   {}
+func (c *onlyConn) Nudge()                  {}
+func (c *onlyConn) Because(err error) error { return err }
 
 // eraOver is an era that is attached over the carrier.
 func eraOver(c link.Carrier, conn uint64) *era {

@@ -294,9 +294,7 @@ func (d *Dialer) Forget() {
 	clear(d.mu.tried)
 }
 
-// Served is called when a connection has its first answer to a request. Only then do the pauses
-// begin anew: a server that accepts the session and answers nothing in it, or rejects each request,
-// must not be tried every second.
+// Served is called when a connection has its first answer to a request.
 func (d *Dialer) Served() {
 	d.hosts.served()
 	d.mu.Lock()

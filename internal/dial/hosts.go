@@ -26,9 +26,10 @@ type hosts struct {
 		addrs       []string
 		next        int
 		left        int // tries before a pause
-		laps        int // pauses since a server answered a request
+		laps        int // pauses since a server accepted the session
 		connected   clock.Instant
 		isConnected bool
+		unserved    bool // no request has been answered since a server accepted the session
 		closed      bool
 		untried     []string // of the server that was handed out; it is next again, at once
 
@@ -107,11 +108,15 @@ func (h *hosts) nextUntried() (addr string) {
 	return addr
 }
 
-// Connected notes that the last server handed out has accepted the session.
+// Connected notes that the last server handed out has accepted the session. A second connection in
+// a row on which no request is answered does not end the pauses: each may be rejected after that.
 func (h *hosts) Connected() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.mu.untried = nil
+	if !h.mu.unserved {
+		h.restartLocked()
+	}
+	h.mu.untried, h.mu.unserved = nil, true
 	h.mu.connected, h.mu.isConnected = h.clock.Now(), true
 }
 
@@ -119,6 +124,11 @@ func (h *hosts) Connected() {
 func (h *hosts) served() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.mu.unserved = false
+	h.restartLocked()
+}
+
+func (h *hosts) restartLocked() {
 	h.mu.left, h.mu.laps, h.mu.atOnce = len(h.mu.addrs), 0, true
 }
 
@@ -136,7 +146,7 @@ func (h *hosts) close() {
 	h.mu.closed = true
 }
 
-// lap returns how often all servers have been tried since one answered a request.
+// lap returns how often all servers have been tried since one accepted the session.
 func (h *hosts) lap() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -76,9 +76,9 @@ func NewEra(c Carrier, log *eventlog.Log, clk *clock.Clock, mode lease.Mode, r t
 
 // Carrier is the connection, as far as requests know it.
 type Carrier interface {
-	// Unreached adds to an error the result of the last try at each server, if no server has
-	// accepted the session since.
-	Unreached(err error) error
+	// Because adds to the reason of a loss that each server that was tried since has rejected us, if
+	// that is so.
+	Because(err error) error
 	// Send hands a request to the connection over which z is attached. It returns false, and forgets the request, if there is
 	// none.
 	Send(z *Era, r *tap.Request) bool

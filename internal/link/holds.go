@@ -144,7 +144,7 @@ func (z *Era) LoseIfLate(now clock.Instant) {
 	}
 	z.mu.Unlock()
 	if late != nil {
-		z.Lose(z.Carrier.Unreached(late)) // the servers may all reject us
+		z.Lose(z.Carrier.Because(late))
 	}
 }
 
@@ -158,7 +158,7 @@ func (z *Era) LoseIfUnheard(now clock.Instant) {
 	}
 	z.mu.Unlock()
 	if unheard != nil {
-		z.Lose(z.Carrier.Unreached(unheard))
+		z.Lose(z.Carrier.Because(unheard))
 	}
 }
 

@@ -314,6 +314,15 @@ func (l *Link) Unreached(err error) error {
 	return l.dials.Unreached(err)
 }
 
+// Because is Unreached for the reason of a loss, if a rejection is all that keeps us from the
+// servers: without one, the reason itself says that they do not answer.
+func (l *Link) Because(err error) error {
+	if l.dials.Refusal() == nil {
+		return err
+	}
+	return l.Unreached(err)
+}
+
 // Disconnected says so, once, if servers have hung up on the same long request twice in a row: they do that to one above their
 // jute.maxbuffer, without a word.
 func (r report) Disconnected(hungUpOn int) {
