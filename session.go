@@ -249,8 +249,8 @@ func (s *Session) key() sessionkey.Key {
 // are absolute. Do not Close it: close the Session. Do not call AddAuth: use WithDigest or WithSASL. Do not print it: with fmt it shows
 // the password of the ZooKeeper session, and anybody who has the password and reaches the servers can end the session.
 //
-// While something is held or waited for, the Session leaves a server that is silent. Requests over Conn then fail with
-// zk.ErrConnectionClosed. So may one that takes longer than two heartbeats, a fifth of the session timeout, to send: nothing is
+// While something is held or waited for, the Session leaves a server that is silent, and, while something is held, one that responds
+// to two heartbeats with an error. Requests over Conn then fail with zk.ErrConnectionClosed. So may one that takes longer than two heartbeats, a fifth of the session timeout, to send: nothing is
 // answered meanwhile. An answer of more than 64 MiB is left out: the error is the client's "unknown error: 1".
 //
 // When the lease ends over a hold, or no server has answered for longer than the session timeout, the Session gives the ZooKeeper

@@ -106,6 +106,17 @@ func codeErr(code wire.Code) error {
 	return code
 }
 
+// WithCode adds the code to an error of the zk package that a server's response stands for. An error without such a text has the code
+// in it already.
+func WithCode(err error) error {
+	for code, known := range zkErrors {
+		if errors.Is(err, known) {
+			return fmt.Errorf("%w (%d)", err, int32(code))
+		}
+	}
+	return err
+}
+
 var zkErrors = map[wire.Code]error{
 	wire.APIError: zk.ErrAPIError, wire.NoNode: zk.ErrNoNode, wire.NoAuth: zk.ErrNoAuth, wire.BadVersion: zk.ErrBadVersion,
 	wire.NoChildrenForEphemerals: zk.ErrNoChildrenForEphemerals, wire.NodeExists: zk.ErrNodeExists, wire.NotEmpty: zk.ErrNotEmpty,

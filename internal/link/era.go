@@ -46,7 +46,7 @@ type Era struct {
 		kept       map[string]Holder // by node: what the heartbeat checks, and no caller relies on
 		beating    uint64            // the connection over which a beat is under way
 		soon       bool              // a beat is wanted at once
-		refused    bool              // the last answer to a beat was a refusal
+		failing    failing           // the heartbeats since the last success
 	}
 }
 

@@ -36,6 +36,7 @@ var (
 	ErrNodeGone = errors.New("somebody else deleted the lock node")
 	// ErrUnreadable: the session goes on, and its heartbeat may not READ the node of the hold.
 	ErrUnreadable   = errors.New("the servers refuse to confirm the lock node")
+	errMoved        = errors.New("the ZooKeeper session has moved to another connection")
 	errPingRefused  = errors.New("a server refused the session's ping")
 	errConnClosed   = fmt.Errorf("%w: somebody closed Session.Conn()", ErrClosed)
 	errNoneToExpire = errors.New(`connected, but the server answers "session expired" and there was no session: it is overloaded, or no ZooKeeper server`)

@@ -75,6 +75,10 @@ func (l *Link) look(seen *looks) (again, end time.Duration) {
 		}
 		due = now.Add(interval)
 	}
+	if why := z.heartbeatsFail(conn); why != nil && l.dials.Alternatives() {
+		t.Leave(why)
+		return tenth, end
+	}
 	if heard, asked, owes := t.Silence(); owes && (held+kept > 0 || busy) && l.dials.Alternatives() {
 		leave, look := seen.quiet.Look(now, heard, asked, tenth, held > 0)
 		if leave {

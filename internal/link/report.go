@@ -348,6 +348,12 @@ func (r report) Refused(op wire.Op, code wire.Code) {
 		r.link.unauthenticated(r.addr, r.server(), code)
 		return
 	}
+	if code == wire.SessionMoved && op != wire.OpPing {
+		// The server executes no write of this connection any more, and another connection takes the
+		// session back. Servers since ZOOKEEPER-2886 close the connection themselves.
+		r.tap.Leave(fmt.Errorf("%w (%d)", errMoved, code))
+		return
+	}
 	err := ErrExpired
 	if op == wire.OpPing {
 		err = fmt.Errorf("%w: %s, code %d", errPingRefused, r.server(), code)

@@ -318,11 +318,9 @@ func (t *Tap) judge(x outstanding, h wire.ReplyHeader, body []byte) {
 	switch {
 	case x.op == wire.OpAuth:
 		return
-	case code == wire.SessionExpired:
+	case code == wire.SessionExpired, code == wire.SessionMoved: // the latter says nothing about the session's life
 		t.sink.Refused(x.op, code)
 		return
-	case code == wire.SessionMoved:
-		return // another connection has the session; this server says nothing about its life
 	}
 	t.sink.Answered(x.at, t.in.now)
 	if code != wire.OK {

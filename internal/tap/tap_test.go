@@ -518,7 +518,7 @@ func TestTap_ErrorCodesAboutTheSession(t *testing.T) {
 		want []string
 	}{
 		{int32(wire.SessionExpired), []string{"refused: op 1, code -112"}},
-		{int32(wire.SessionMoved), nil}, // another connection has it: says nothing about its life
+		{int32(wire.SessionMoved), []string{"refused: op 1, code -118"}}, // another connection has it: says nothing about its life
 		{-101, []string{"answered 0-0"}},
 		{-127, []string{"answered 0-0"}},
 	} {
@@ -557,7 +557,7 @@ func TestTap_QuorumOperations(t *testing.T) {
 		{"empty multi, which checks nothing: the end mark only", wire.OpMulti, 0, append(binary.BigEndian.AppendUint32(nil, 0xffffffff), 1, 0, 0, 0, 0), only},
 		{"multi without a body", wire.OpMulti, 0, nil, only},
 		{"multi in a session that is over: its results tell", wire.OpMulti, 0, failedMulti(wire.OK, wire.SessionExpired, wire.RuntimeInconsistency), []string{"refused: op 14, code -112"}},
-		{"multi in a session that has moved", wire.OpMulti, 0, failedMulti(wire.OK, wire.SessionMoved, wire.RuntimeInconsistency), nil},
+		{"multi in a session that has moved", wire.OpMulti, 0, failedMulti(wire.OK, wire.SessionMoved, wire.RuntimeInconsistency), []string{"refused: op 14, code -118"}},
 		{"multi that failed in another way", wire.OpMulti, 0, failedMulti(wire.OK, wire.NoNode, wire.RuntimeInconsistency), only},
 		{"multi with an error in its header", wire.OpMulti, -112 + 100, multiResult(wire.OpCheck, 0), only},
 		{"exists", wire.OpExists, 0, nil, only},
