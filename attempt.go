@@ -132,7 +132,7 @@ func (a *attempt) findingOf(err error) (queue.Finding, error) {
 		return queue.NotTold, a.e.OverErr()
 	case errors.Is(err, zk.ErrNoNode):
 		return queue.IsGone, nil
-	case errors.Is(err, ErrClosed), answer.IsRefusal(err):
+	case errors.Is(err, ErrClosed), errors.Is(err, link.ErrHungUp), answer.IsRefusal(err):
 		return queue.NotTold, err
 	}
 	return queue.NotTold, a.e.PauseUnder(a.ctx, a.retry.Next())

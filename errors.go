@@ -240,8 +240,11 @@ func ignoring(err error, those ...error) error {
 type hangUps int
 
 // count takes the fate of one more such request. It returns an error when there have been three in a row: servers do that to requests above
-// their jute.maxbuffer, without a word. Others may take it.
+// their jute.maxbuffer, without a word. Others may take it. The link counts requests of a kind that servers do not know.
 func (n *hangUps) count(a tap.Answer) error {
+	if a.Why != nil {
+		return a.Why
+	}
 	if *n++; a.HungUpOn <= link.LongRequest {
 		*n = 0
 	}

@@ -187,6 +187,8 @@ func (r *lockRoot) outcome(ctx context.Context, z *link.Era, m *making) (made bo
 		case noNode: // what was refused above it is missing
 		case container && answer.ServerCode(err) == wire.Unimplemented: // servers before 3.5.3
 			m.refused, m.plain = nil, true
+		case errors.Is(err, link.ErrHungUp):
+			m.refused = fmt.Errorf("making %s: %w", path, err)
 		case answer.IsRefusal(err) && !errors.Is(err, zk.ErrNodeExists): // what was refused above it is there
 			m.refused = fmt.Errorf("making %s: %w", path, answer.Denied(err, "create", "CREATE", parentOf(path)))
 		default: // the same, or nobody knows

@@ -102,8 +102,9 @@ func (m *Mutex) made() *Mutex {
 // that hold is the limit, and it is shorter (docs/lease.md): when the lease ends, the hold is lost,
 // the ZooKeeper session is given up, and every call that waits in the Session queues again. A call
 // whose position matters more than one connection waits in a Session that holds nothing. If servers
-// close the connection three times in a row on its create, of more than 4 KiB, it is perhaps longer
-// than their jute.maxbuffer: an error says so.
+// close the connection three times in a row at one kind of request, Acquire returns an error that
+// names the request: a create of more than 4 KiB is perhaps longer than their jute.maxbuffer, and
+// others are perhaps unknown to servers before ZooKeeper 3.5.
 func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "acquire", forever) }
 
 // TryAcquire takes the lock if nobody is ahead, and otherwise returns ErrNotAcquired. It also returns that if another call of the owner
@@ -218,7 +219,7 @@ func (m *Mutex) readingIn(ctx context.Context, op string, attached func(context.
 		switch {
 		case err == nil:
 			return nil
-		case err == link.ErrCtxEnded, errors.Is(err, ErrClosed), answer.IsRefusal(err), errors.As(err, &bad):
+		case err == link.ErrCtxEnded, errors.Is(err, ErrClosed), errors.Is(err, link.ErrHungUp), answer.IsRefusal(err), errors.As(err, &bad):
 			return fail(err)
 		}
 		// The connection or the ZooKeeper session was lost, or the servers are busy: read again.

@@ -156,6 +156,8 @@ func (s *Session) findChroot(ctx context.Context) error {
 		switch {
 		case errors.Is(err, zk.ErrNoNode):
 			return errNoChroot(s.chroot)
+		case errors.Is(err, link.ErrHungUp):
+			return err
 		case err == nil, answer.IsRefusal(err): // it is there, if perhaps not for us
 			return nil
 		}

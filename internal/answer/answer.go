@@ -87,9 +87,13 @@ func ErrOfMulti(a tap.Answer, n int) (i int, err error) {
 	return -1, nil
 }
 
-// ErrOf returns what the answer says, as an error of the zk package if it has one for it.
+// ErrOf returns what the answer says, as an error of the zk package if it has one for it. Without an answer, the error is, or wraps,
+// zk.ErrConnectionClosed.
 func ErrOf(a tap.Answer) error {
-	if a.Fate != tap.WasAnswered {
+	switch {
+	case a.Why != nil:
+		return a.Why
+	case a.Fate != tap.WasAnswered:
 		return zk.ErrConnectionClosed
 	}
 	return codeErr(a.Code)

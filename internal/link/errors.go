@@ -56,6 +56,9 @@ func whyDetached(err error) error {
 	return err
 }
 
+// ErrHungUp: servers have ended three connections in a row at one kind of request.
+var ErrHungUp = errors.New("the servers close the connection at each request of one kind")
+
 // ErrOver: the ZooKeeper session is over; the reason is wrapped beside it.
 var ErrOver = errors.New("session over")
 

@@ -68,6 +68,8 @@ type fakeSink struct {
 	approach Approach
 	refuse   error
 	log      []string
+	hangUp   HangUp
+	why      error // of what was hung up on
 }
 
 func (s *fakeSink) note(format string, args ...any) {
@@ -104,7 +106,11 @@ func (s *fakeSink) Quorum(sent clock.Instant) { s.note("quorum %g", secs(sent)) 
 func (s *fakeSink) Refused(op wire.Op, code wire.Code) {
 	s.note("refused: op %d, code %d", op, code)
 }
-func (s *fakeSink) Disconnected(int) { s.note("disconnected") }
+func (s *fakeSink) Disconnected(h HangUp) error {
+	s.note("disconnected")
+	s.hangUp = h
+	return s.why
+}
 
 // take returns what was reported since the last take.
 func (s *fakeSink) take() []string {
