@@ -4,7 +4,7 @@
 //
 // It must not know what locks are. What they have in a ZooKeeper session stands behind Inside.
 //
-// Read era.go first, then link.go, state.go and report.go; holds.go, beat.go and loop.go are the lease at work.
+// Read era.go first, then link.go, state.go, report.go and hangup.go; holds.go, beat.go and loop.go are the lease at work.
 package link
 
 import (

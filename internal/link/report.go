@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"slices"
 	"time"
-
-	"github.com/go-zookeeper/zk"
 
 	"github.com/zklock/zklock/internal/clock"
 	"github.com/zklock/zklock/internal/dial"
@@ -208,7 +205,7 @@ func (l *Link) endOver(c net.Conn, addr string, ask wire.ConnectRequest, deadlin
 func (r report) Connected(resp tap.Response, sent, answered clock.Instant) error {
 	l, shook := r.link, lease.Exchange{Sent: sent, Answered: answered}
 	l.mu.Lock()
-	old := l.mu.era
+	old, why := l.mu.era, ErrExpired
 	if l.mu.conn != r.connection || l.mu.why != nil {
 		l.mu.Unlock()
 		return ErrClosed
@@ -228,6 +225,9 @@ func (r report) Connected(resp tap.Response, sent, answered clock.Instant) error
 	case old == nil || old.ID != resp.SessionID: // a change without an Expired event is an expiry too (F37)
 		l.mu.era = NewEra(l, l.Log, l.Clock, l.Mode, resp, r.server(), r.tap.Seq, shook)
 		l.mu.era.Inside = l.Open(l.mu.era)
+		if old != nil {
+			why = fmt.Errorf("%w: %s did not know the session %#x that it was asked for, and gave another, %#x", ErrExpired, r.server(), old.ID, resp.SessionID)
+		}
 	case old.IsOver(): // given up while the connect request was on its way
 		l.mu.Unlock()
 		return fmt.Errorf("zklock: session %#x was given up", resp.SessionID)
@@ -237,7 +237,7 @@ func (r report) Connected(resp tap.Response, sent, answered clock.Instant) error
 	}
 	l.mu.Unlock()
 	if old != nil {
-		old.Lose(ErrExpired)
+		old.Lose(why)
 	}
 	return nil
 }
@@ -300,52 +300,6 @@ func (l *Link) Unreached(err error) error {
 		return err
 	}
 	return l.dials.Unreached(err)
-}
-
-// Disconnected counts how often servers have ended the connection in place of a response. They do that at a request above their
-// jute.maxbuffer, without a word, and at one that they do not know.
-func (r report) Disconnected(h tap.HangUp) (why error) {
-	l := r.link
-	l.mu.Lock()
-	if h.Longest > LongRequest {
-		h.At = 0 // it may be too long
-	} else {
-		h.Longest = 0
-	}
-	if h.Longest == 0 || h.Longest != l.mu.hungUpOn {
-		l.mu.hangUps = 0
-	}
-	if h.Longest > 0 {
-		l.mu.hangUps++
-	}
-	if l.mu.hangUps == 2 {
-		l.Log.Warn("zklock: the server closes the connection before it has answered a long request; is it longer than the server's jute.maxbuffer?", "server", r.server(), "bytes", h.Longest)
-	}
-	l.mu.hungUpOn = h.Longest
-	why = r.unknownLocked(h.At)
-	l.mu.Unlock()
-	r.detached()
-	return why
-}
-
-// unknownLocked counts the connections that servers have ended at a request of that kind, since one has responded to such a request. From
-// the third on it returns an error. An outage is not counted: its connections end before their handshake, or with nothing to respond to.
-func (r report) unknownLocked(at wire.Op) error {
-	l := r.link
-	maps.DeleteFunc(l.mu.unknown, func(op wire.Op, _ int) bool { return r.tap.Answers(op) })
-	if at == 0 {
-		return nil
-	}
-	l.mu.unknown[at]++
-	n := l.mu.unknown[at]
-	if n < 3 {
-		return nil
-	}
-	if n == 3 {
-		l.Log.Warn("zklock: the server closes the connection at each request of one kind; is it ZooKeeper 3.5 or later?", "server", r.server(), "request", at.String())
-	}
-	return fmt.Errorf("%w: %w: %v, %d times in a row, the last was %s: use ZooKeeper 3.5 or later, and look at what is between it and this process",
-		zk.ErrConnectionClosed, ErrHungUp, at, n, r.server())
 }
 
 func (r report) detached() {
