@@ -160,6 +160,7 @@ func (a *acquisition) makeNode(e *era, by recipe) (_ *attempt, err error) {
 		if err != nil {
 			return nil, err
 		}
+		c.last = &a.last
 		made := a.attemptIn(e, by, c.sent)
 		if c.sent {
 			made.list = e.lists.List(root.path)
@@ -187,6 +188,7 @@ func (a *acquisition) makeNode(e *era, by recipe) (_ *attempt, err error) {
 		if err != nil {
 			return nil, err
 		}
+		next.last = &a.last
 		m = next
 	}
 }

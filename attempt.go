@@ -125,6 +125,7 @@ func (a *attempt) hearNoMore() {
 func (a *attempt) findingOf(err error) (queue.Finding, error) {
 	switch {
 	case err == nil:
+		a.last.Note(nil)
 		return queue.IsThere, nil
 	case a.ctx.Err() != nil:
 		return queue.NotTold, link.ErrCtxEnded
@@ -135,6 +136,7 @@ func (a *attempt) findingOf(err error) (queue.Finding, error) {
 	case errors.Is(err, ErrClosed), errors.Is(err, link.ErrHungUp), answer.IsRefusal(err):
 		return queue.NotTold, err
 	}
+	a.last.Note(err)
 	return queue.NotTold, a.e.PauseUnder(a.ctx, a.retry.Next())
 }
 

@@ -61,7 +61,7 @@ var (
 	// ErrAuthFailed: a server refused the credentials given with WithDigest or WithSASL, or did not prove who it is.
 	ErrAuthFailed = errAuthFailed
 	// ErrCertificate: over TLS, each server that was tried refused our certificate, or we refused its. The error says which, and why. It
-	// is joined with the end of Connect's context or with ErrNotConnected, and is not final: the Session tries on, and a certificate that
+	// is joined with the end of a call's context or with ErrNotConnected, and is not final: the Session tries on, and a certificate that
 	// is renewed is taken at the next dial (WithTLSFiles).
 	ErrCertificate = errCertificate
 )

@@ -316,7 +316,7 @@ func (r releasing) confirm(p *graceTime) error {
 		}
 		left := r.end.Sub(e.Clock.Now()).Truncate(time.Millisecond)
 		if left <= 0 {
-			return notConfirmed(errNoAnswer)
+			return notConfirmed(x.Last.AddTo(errNoAnswer))
 		}
 		t := time.NewTimer(min(left, look)) // look often: timers stand still while the machine sleeps
 		select {
@@ -342,7 +342,7 @@ func (r releasing) confirm(p *graceTime) error {
 			if isClosed(x.Done) {
 				continue
 			}
-			return notConfirmed(ctxError(p.ctx))
+			return notConfirmed(x.Last.AddTo(ctxError(p.ctx)))
 		case <-t.C:
 		}
 	}

@@ -116,6 +116,7 @@ type making struct {
 	isOurs  bool           // the last one was made by it
 	refused error
 	retry   link.Backoff
+	last    *link.LastError // of the call; nil if it has none
 }
 
 // make sends the creation of the lock root. What is sent next reaches the servers after it. If that found no root, make is called again with
@@ -178,6 +179,9 @@ func (r *lockRoot) outcome(ctx context.Context, z *link.Era, m *making) (made bo
 		err, ended := link.Await(ctx, z, answered)
 		if ended != nil {
 			return false, ended
+		}
+		if !z.IsOver() && !errors.Is(err, ErrClosed) {
+			m.last.Note(err)
 		}
 		switch noNode := errors.Is(err, zk.ErrNoNode); {
 		case errors.Is(err, ErrClosed):

@@ -93,7 +93,7 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 		}
 	}
 	if err == nil && chroot != "" {
-		err = forCaller(ctx, s.findChroot(ctx))
+		err = s.findChroot(ctx)
 	}
 	if err == nil {
 		if hooks.Key != nil {
@@ -141,10 +141,11 @@ func (s *Session) linkOptions(addrs []string) link.Options {
 
 // findChroot looks for the chroot, and makes it if it may.
 func (s *Session) findChroot(ctx context.Context) error {
+	var last link.LastError
 	for backoff := (link.Backoff{}); ; {
 		z, err := s.link.Attached(ctx)
 		if err != nil {
-			return err
+			return last.AddTo(forCaller(ctx, err))
 		}
 		_, err = z.Check(ctx, s.chroot) // a quorum operation: it sees a chroot that was just made
 		if errors.Is(err, zk.ErrNoNode) && s.opts.chrootACL != nil {
@@ -161,10 +162,13 @@ func (s *Session) findChroot(ctx context.Context) error {
 		case err == nil, answer.IsRefusal(err): // it is there, if perhaps not for us
 			return nil
 		}
+		if !z.IsOver() {
+			last.Note(err)
+		}
 		select {
 		case <-time.After(backoff.Next()):
 		case <-ctx.Done():
-			return link.ErrCtxEnded
+			return last.AddTo(ctxError(ctx))
 		}
 	}
 }
@@ -279,6 +283,15 @@ func (s *Session) Close() error {
 	s.log.Close()
 	close(s.closeDone)
 	return nil
+}
+
+// forCaller returns an error as the caller of a request is to see it. If the context has ended, the last response to the request is added,
+// and what came of each dial if no server can be reached.
+func (s *Session) forCaller(ctx context.Context, err error, last *link.LastError) error {
+	if err == link.ErrCtxEnded {
+		return s.link.Unreached(last.AddTo(ctxError(ctx)))
+	}
+	return err
 }
 
 // tryLimit returns how long a try waits for its answers: two heartbeats. While nothing can be sent, it returns the error that
