@@ -4,6 +4,7 @@ package zklock_test
 // caller gets an error that names the request; an outage is not mistaken for that.
 
 import (
+	"context"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -69,6 +70,41 @@ func TestVirtual_HangUpAtOneKind_CallerHasTheError(t *testing.T) {
 				time.Sleep(20 * time.Second)
 				require.Empty(t, v.srv.Children("/job"), "I4")
 				release(t, acquire(t, newMutex(t, s, "/job")))
+			})
+		})
+	}
+}
+
+// R112: the same from servers that give another session at each reconnect, as old ClickHouse Keepers do.
+func TestVirtual_HangUpAtOneKind_InEachSession_CallerHasTheError(t *testing.T) {
+	for name, tt := range map[string]struct {
+		fault   zktest.Fault
+		request string
+		lock    func(t *testing.T, s *zklock.Session) zklock.Lock
+	}{
+		"create2": {zktest.Before(zktest.Create).Path("/job/*"), "create2", func(t *testing.T, s *zklock.Session) zklock.Lock {
+			return newMutex(t, s, "/job")
+		}},
+		"create container": {zktest.Before(zktest.Create).Path("/new"), "createContainer", func(t *testing.T, s *zklock.Session) zklock.Lock {
+			return newMutex(t, s, "/new", zklock.WithContainer())
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, v *virtual) {
+				v.net.SetLatency(time.Millisecond)
+				s := v.connect(zklock.WithDialer(forgetful(v.net.Dial)), zklock.WithSessionTimeout(30*time.Second))
+				closes := v.srv.Inject(tt.fault.Close())
+				for _, enter := range []func(context.Context) (*zklock.Hold, error){tt.lock(t, s).Acquire, tt.lock(t, s).TryAcquire} {
+					start := time.Now()
+					_, err := enter(within(t, time.Minute))
+					require.ErrorContains(t, err, tt.request)
+					require.ErrorContains(t, err, "ZooKeeper 3.5 or later")
+					require.Less(t, time.Since(start), 10*time.Second)
+				}
+				closes.Remove()
+				h, err := tt.lock(t, s).Acquire(within(t, 2*time.Minute)) // behind the nodes of the first sessions
+				require.NoError(t, err)
+				release(t, h)
 			})
 		})
 	}

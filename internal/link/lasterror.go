@@ -14,27 +14,39 @@ import (
 // throttle, for example. A call whose context ends meanwhile has it in its error. The zero value has none, and so has nil.
 type LastError struct{ err atomic.Pointer[error] }
 
-// Note takes the error of a request. A success removes the error before it. No response changes nothing, nor does an error that says
-// something of what was asked.
+// Note takes the error of a request. A success removes the error before it. No response changes nothing, unless servers close the
+// connection at each such request, nor does an error that says something of what was asked.
 func (l *LastError) Note(err error) {
 	switch {
 	case l == nil:
 	case err == nil:
 		l.err.Store(nil)
-	case !answer.IsRefusal(err) && !errors.Is(err, zk.ErrConnectionClosed):
+	case errors.Is(err, ErrHungUp), !answer.IsRefusal(err) && !errors.Is(err, zk.ErrConnectionClosed):
 		l.err.Store(&err)
 	}
 }
 
-// AddTo returns err with the last response behind it, if that was an error.
+// HungUp returns the last error if it is ErrHungUp, and otherwise nil.
+func (l *LastError) HungUp() error {
+	if last := l.err.Load(); last != nil && errors.Is(*last, ErrHungUp) {
+		return *last
+	}
+	return nil
+}
+
+// AddTo returns err with the last error behind it, if there is one.
 func (l *LastError) AddTo(err error) error {
 	if l == nil {
 		return err
 	}
-	if last := l.err.Load(); last != nil {
+	switch last := l.err.Load(); {
+	case last == nil:
+		return err
+	case errors.Is(*last, ErrHungUp):
+		return fmt.Errorf("%w; %w", err, *last)
+	default:
 		return fmt.Errorf("%w; %w", err, ErrorResponse{answer.WithCode(*last)})
 	}
-	return err
 }
 
 // ErrorResponse is such a response in an error.

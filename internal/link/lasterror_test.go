@@ -4,6 +4,7 @@ package link
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/go-zookeeper/zk"
@@ -42,6 +43,13 @@ func TestLastError(t *testing.T) {
 			require.ErrorContains(t, got, "context canceled; the last response was an error: ")
 		})
 	}
+	var hungUp LastError
+	hungUp.Note(wire.Throttled)
+	require.NoError(t, hungUp.HungUp())
+	why := fmt.Errorf("%w: %w", zk.ErrConnectionClosed, ErrHungUp)
+	hungUp.Note(why) // R112
+	require.Equal(t, why, hungUp.HungUp())
+	require.EqualError(t, hungUp.AddTo(context.Canceled), "context canceled; "+why.Error())
 	var none *LastError
 	none.Note(wire.Throttled)
 	require.Equal(t, context.Canceled, none.AddTo(context.Canceled))

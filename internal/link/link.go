@@ -66,16 +66,17 @@ type Link struct {
 		conns      uint64      // how many there were
 		era        *Era        // the current one; nil before the first and after an expiry
 		state      stateMachine
-		at         string          // the server where we are attached, or were last; "" before
-		unended    *Era            // a session that was left to expire: when a server has answered us, they are asked again to end it
-		asking     bool            // they are being asked
-		hungUpOn   int             // how long the request was over which the last connection ended unanswered
-		hangUps    int             // on how many connections in a row
-		unknown    map[wire.Op]int // how many connections servers have ended at a request of this kind, and responded to none
-		waiting    int             // how many wait for a connection
-		wanted     clock.Instant   // when somebody last asked for one, and there was none
-		why        error           // why it is closed
-		changed    chan struct{}   // closed at each change of the above
+		at         string        // the server where we are attached, or were last; "" before
+		unended    *Era          // a session that was left to expire: when a server has answered us, they are asked again to end it
+		asking     bool          // they are being asked
+		hungUpOn   int           // how long the request was over which the last connection ended unanswered
+		hangUps    int           // on how many connections in a row
+		waiting    int           // how many wait for a connection
+		wanted     clock.Instant // when somebody last asked for one, and there was none
+		why        error         // why it is closed
+		changed    chan struct{} // closed at each change of the above
+
+		unknown map[wire.Op]int // how many connections servers have ended at a request of this kind, and responded to none (hangup.go)
 	}
 }
 
