@@ -71,6 +71,7 @@ func (c *onlyConn) ClosedErr() error        { return ErrClosed }
 func (c *onlyConn) Lost(*link.Era, error)   {}
 func (c *onlyConn) Nudge()                  {}
 func (*onlyConn) Unauthenticated(wire.Code) {}
+func (*onlyConn) Executed(wire.Op)          {}
 
 // eraOver is an era that is attached over the carrier.
 func eraOver(c link.Carrier, conn uint64) *era {

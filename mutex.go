@@ -102,9 +102,9 @@ func (m *Mutex) made() *Mutex {
 // that hold is the limit, and it is shorter (docs/lease.md): when the lease ends, the hold is lost,
 // the ZooKeeper session is given up, and every call that waits in the Session queues again. A call
 // whose position matters more than one connection waits in a Session that holds nothing. If servers
-// close the connection three times in a row at one kind of request, Acquire returns an error that
-// names the request: a create of more than 4 KiB is perhaps longer than their jute.maxbuffer, and
-// others are perhaps unknown to servers before ZooKeeper 3.5.
+// close the connection three times in a row at a create, Acquire returns an error that names the
+// request: servers before ZooKeeper 3.5 do not know it, or, if it has more than 4 KiB, it is perhaps
+// longer than their jute.maxbuffer.
 func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "acquire", forever) }
 
 // TryAcquire takes the lock if nobody is ahead, and otherwise returns ErrNotAcquired. It also returns that if another call of the owner

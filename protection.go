@@ -181,6 +181,7 @@ func (c *creation) resolve() error {
 	stat, err := e.statOf(found[0])
 	switch {
 	case err == nil && stat.EphemeralOwner == e.ID:
+		e.Carrier.Executed(wire.OpCreate2)
 		c.node, c.token = found[0], stat.Czxid
 		c.reservation.Taken(c.node)
 	case errors.Is(err, zk.ErrNoNode):

@@ -90,6 +90,8 @@ type Carrier interface {
 	ClosedErr() error
 	// Lost hears that z is over, after its holds have heard of it.
 	Lost(z *Era, cause error)
+	// Executed hears that a server has executed a request of that kind, although the response was lost.
+	Executed(op wire.Op)
 	// Nudge has the Session's goroutine look again at what is held and queued.
 	Nudge()
 }

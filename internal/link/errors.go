@@ -56,7 +56,7 @@ func whyDetached(err error) error {
 	return err
 }
 
-// ErrHungUp: servers have ended three connections in a row at one kind of request.
+// ErrHungUp: servers have ended three connections in a row at one kind of request, which ZooKeeper has since 3.5.
 var ErrHungUp = errors.New("the servers close the connection at each request of one kind")
 
 // ErrOver: the ZooKeeper session is over; the reason is wrapped beside it.

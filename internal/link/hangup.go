@@ -36,12 +36,13 @@ func (r report) Disconnected(h tap.HangUp) (why error) {
 	return why
 }
 
-// unknownLocked counts the connections that servers have ended at a request of that kind, since one has responded to such a request. From
-// the third on it returns an error. An outage is not counted: its connections end before their handshake, or with nothing to respond to.
+// unknownLocked counts the connections that servers have ended at a request of that kind, since one has responded to such a request, or is
+// known to have executed it. From the third on it returns an error. Only requests that ZooKeeper has since 3.5 count: all servers know the
+// others, so a connection that ends at one of those is an outage.
 func (r report) unknownLocked(at wire.Op) error {
 	l := r.link
 	maps.DeleteFunc(l.mu.unknown, func(op wire.Op, _ int) bool { return r.tap.Answers(op) })
-	if at == 0 {
+	if at != wire.OpCreate2 && at != wire.OpCreateContainer {
 		return nil
 	}
 	l.mu.unknown[at]++
@@ -54,4 +55,11 @@ func (r report) unknownLocked(at wire.Op) error {
 	}
 	return fmt.Errorf("%w: %w: %v, %d times in a row, the last was %s: use ZooKeeper 3.5 or later, and look at what is between it and this process",
 		zk.ErrConnectionClosed, ErrHungUp, at, n, r.server())
+}
+
+// Executed notes that a server has executed a request of that kind, although the response was lost.
+func (l *Link) Executed(op wire.Op) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.mu.unknown, op)
 }

@@ -287,7 +287,7 @@ func TestLink_EndsWhileAttaching(t *testing.T) {
 func TestLink_HangUps_ThreeInARow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinkTest(t)
-		create, multi := tap.HangUp{At: wire.OpCreate2, Longest: 100}, tap.HangUp{At: wire.OpMulti, Longest: 100}
+		create, container := tap.HangUp{At: wire.OpCreate2, Longest: 100}, tap.HangUp{At: wire.OpCreateContainer, Longest: 100}
 		end := func(h tap.HangUp) error {
 			c := l.dial()
 			l.attach(c, 1)
@@ -296,7 +296,7 @@ func TestLink_HangUps_ThreeInARow(t *testing.T) {
 		require.NoError(t, end(create))
 		require.NoError(t, end(tap.HangUp{}))
 		require.NoError(t, end(create))
-		require.NoError(t, end(multi))
+		require.NoError(t, end(container))
 		require.NoError(t, end(tap.HangUp{At: wire.OpCreate2, Longest: LongRequest + 1}), "it may be too long")
 		for range 2 {
 			why := end(create)
@@ -304,7 +304,7 @@ func TestLink_HangUps_ThreeInARow(t *testing.T) {
 			require.ErrorIs(t, why, zk.ErrConnectionClosed)
 			require.ErrorContains(t, why, "create2")
 		}
-		require.NoError(t, end(multi))
+		require.NoError(t, end(container))
 
 		c := l.dial()
 		l.attach(c, 1)
@@ -315,7 +315,13 @@ func TestLink_HangUps_ThreeInARow(t *testing.T) {
 		_, err := c.tap.Read(make([]byte, 1))
 		require.ErrorIs(t, err, io.EOF, "and the connection ends")
 		require.NoError(t, end(create), "a server has responded to one")
-		require.ErrorIs(t, end(multi), ErrHungUp, "and to none of these")
+		require.NoError(t, end(create))
+		l.l.Executed(wire.OpCreate2)
+		require.NoError(t, end(create), "a server has executed one")
+		for range 3 {
+			require.NoError(t, end(tap.HangUp{At: wire.OpMulti, Longest: 100}), "each server knows that one")
+		}
+		require.ErrorIs(t, end(container), ErrHungUp, "and to none of these")
 	})
 }
 
