@@ -25,10 +25,14 @@ func (a *acquisition) run(by recipe) {
 		case err == nil: // granted
 			return
 		case errors.Is(err, link.ErrOver):
-			if !a.opts.failOnLoss {
+			switch hungUp := a.last.HungUp(); {
+			case hungUp != nil: // the next session would end at the same request
+				err = hungUp
+			case !a.opts.failOnLoss:
 				continue
+			default:
+				err = fmt.Errorf("%w: %w", ErrSessionExpired, err)
 			}
-			err = fmt.Errorf("%w: %w", ErrSessionExpired, err)
 		}
 		a.d.table.fail(a, err) // nobody hears of it if nobody waits
 		return
@@ -160,6 +164,7 @@ func (a *acquisition) makeNode(e *era, by recipe) (_ *attempt, err error) {
 		if err != nil {
 			return nil, err
 		}
+		c.last = &a.last
 		made := a.attemptIn(e, by, c.sent)
 		if c.sent {
 			made.list = e.lists.List(root.path)
@@ -183,7 +188,7 @@ func (a *acquisition) makeNode(e *era, by recipe) (_ *attempt, err error) {
 		case !errors.Is(err, zk.ErrNoNode):
 			return nil, err
 		}
-		next, err := root.make(a.ctx, e.Era, m)
+		next, err := root.make(a.ctx, e.Era, m, &a.last)
 		if err != nil {
 			return nil, err
 		}

@@ -119,6 +119,7 @@ func (a *attempt) stepOut() {
 func (a *attempt) findingOf(err error) (queue.Finding, error) {
 	switch {
 	case err == nil:
+		a.last.Note(nil)
 		return queue.IsThere, nil
 	case a.ctx.Err() != nil:
 		return queue.NotTold, link.ErrCtxEnded
@@ -126,9 +127,10 @@ func (a *attempt) findingOf(err error) (queue.Finding, error) {
 		return queue.NotTold, a.e.OverErr()
 	case errors.Is(err, zk.ErrNoNode):
 		return queue.IsGone, nil
-	case errors.Is(err, ErrClosed), answer.IsRefusal(err):
+	case errors.Is(err, ErrClosed), errors.Is(err, link.ErrHungUp), answer.IsRefusal(err):
 		return queue.NotTold, err
 	}
+	a.last.Note(err)
 	return queue.NotTold, a.e.PauseUnder(a.ctx, a.retry.Next())
 }
 

@@ -65,7 +65,7 @@ var (
 	// with ErrNotConnected, or with ErrLost when a lease has ended, and is not final.
 	ErrAuthFailed = errAuthFailed
 	// ErrCertificate: over TLS, each server that was tried refused our certificate, or we refused its. The error says which, and why. It
-	// is joined with the end of Connect's context or with ErrNotConnected, and is not final: the Session tries on, and a certificate that
+	// is joined with the end of a call's context or with ErrNotConnected, and is not final: the Session tries on, and a certificate that
 	// is renewed is taken at the next dial (WithTLSFiles).
 	ErrCertificate = errCertificate
 )
@@ -246,8 +246,11 @@ func ignoring(err error, those ...error) error {
 type hangUps int
 
 // count takes the fate of one more such request. It returns an error when there have been three in a row: servers do that to requests above
-// their jute.maxbuffer, without a word. Others may take it.
+// their jute.maxbuffer, without a word. Others may take it. The link counts requests of a kind that servers do not know.
 func (n *hangUps) count(a tap.Answer) error {
+	if a.Why != nil {
+		return a.Why
+	}
 	if *n++; a.HungUpOn <= link.LongRequest {
 		*n = 0
 	}

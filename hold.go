@@ -315,7 +315,7 @@ func (r releasing) confirm(p *graceTime) error {
 		}
 		left := r.end.Sub(e.Clock.Now()).Truncate(time.Millisecond)
 		if left <= 0 {
-			return notConfirmed(errNoAnswer)
+			return notConfirmed(x.Last.AddTo(errNoAnswer))
 		}
 		t := time.NewTimer(min(left, lease.ClockCheck))
 		select {
@@ -341,7 +341,7 @@ func (r releasing) confirm(p *graceTime) error {
 			if isClosed(x.Done) {
 				continue
 			}
-			return notConfirmed(ctxError(p.ctx))
+			return notConfirmed(x.Last.AddTo(ctxError(p.ctx)))
 		case <-t.C:
 		}
 	}

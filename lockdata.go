@@ -77,6 +77,7 @@ type acquisition struct {
 	first  atomic.Int32 // the place when it first stood behind somebody
 	made   atomic.Int32 // how many nodes it has made in the queue
 	hungUp hangUps      // over a recipe's transactions; for the goroutine that carries it out
+	last   link.LastError
 
 	since  time.Time
 	toSay  time.Duration    // how long the wait has lasted when it is logged next; as sayNow, for the goroutine that carries it out

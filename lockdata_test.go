@@ -18,6 +18,7 @@ import (
 	"github.com/zklock/zklock/internal/lease"
 	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/wire"
 )
 
 // tableTest is a lock table without a server: the test plays the attempts.
@@ -70,6 +71,7 @@ func (c *onlyConn) ClosedErr() error        { return ErrClosed }
 func (c *onlyConn) Lost(*link.Era, error)   {}
 func (c *onlyConn) Nudge()                  {}
 func (c *onlyConn) Because(err error) error { return err }
+func (*onlyConn) Executed(wire.Op)          {}
 
 // eraOver is an era that is attached over the carrier.
 func eraOver(c link.Carrier, conn uint64) *era {

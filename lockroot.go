@@ -120,7 +120,8 @@ type making struct {
 
 // make sends the creation of the lock root. What is sent next reaches the servers after it. If that found no root, make is called again with
 // what went ahead: then the parents go with it, from the top, whether they are there or not. An error says that the root cannot be made.
-func (r *lockRoot) make(ctx context.Context, z *link.Era, before *making) (*making, error) {
+// last gets the errors of the requests; it may be nil.
+func (r *lockRoot) make(ctx context.Context, z *link.Era, before *making, last *link.LastError) (*making, error) {
 	if ctx.Err() != nil { // nobody waits any more
 		return nil, link.ErrCtxEnded
 	}
@@ -149,10 +150,10 @@ func (r *lockRoot) make(ctx context.Context, z *link.Era, before *making) (*maki
 		return nil, err
 	}
 	for _, path := range m.paths {
-		m.answers = append(m.answers, r.askFor(z, path, r.container && !m.plain))
+		m.answers = append(m.answers, r.askFor(z, path, r.container && !m.plain, last))
 	}
 	if r.more != nil { // it will be needed; whoever needs it makes it if this fails
-		m.further = r.more.askFor(z, r.more.path, r.more.container && !m.plain)
+		m.further = r.more.askFor(z, r.more.path, r.more.container && !m.plain, last)
 	}
 	if r.with != nil {
 		r.with(z)
@@ -161,12 +162,12 @@ func (r *lockRoot) make(ctx context.Context, z *link.Era, before *making) (*maki
 }
 
 // askFor asks for the creation of the lock root or of a parent.
-func (r *lockRoot) askFor(z *link.Era, path string, container bool) <-chan error {
+func (r *lockRoot) askFor(z *link.Era, path string, container bool, last *link.LastError) <-chan error {
 	op, create := wire.OpCreate, wire.CreateRequest{Path: path, ACL: wireACL(r.acl), Flags: wire.FlagPersistent}
 	if container {
 		op, create.Flags = wire.OpCreateContainer, wire.FlagContainer
 	}
-	return ask(z, op, create)
+	return ask(z, op, create, last)
 }
 
 // outcome waits for the answers, and says whether the lock root was there after them. It may say no, and nothing else: the answer was
@@ -187,6 +188,8 @@ func (r *lockRoot) outcome(ctx context.Context, z *link.Era, m *making) (made bo
 		case noNode: // what was refused above it is missing
 		case container && answer.ServerCode(err) == wire.Unimplemented: // servers before 3.5.3
 			m.refused, m.plain = nil, true
+		case errors.Is(err, link.ErrHungUp):
+			m.refused = fmt.Errorf("making %s: %w", path, err)
 		case answer.IsRefusal(err) && !errors.Is(err, zk.ErrNodeExists): // what was refused above it is there
 			m.refused = fmt.Errorf("making %s: %w", path, answer.Denied(err, "create", "CREATE", parentOf(path)))
 		default: // the same, or nobody knows
@@ -204,7 +207,7 @@ func (r *lockRoot) outcome(ctx context.Context, z *link.Era, m *making) (made bo
 // another client makes one first, or deletes one in between. m is nil if nothing was sent.
 func (r *lockRoot) ensure(ctx context.Context, z *link.Era) (m *making, err error) {
 	for {
-		next, err := r.make(ctx, z, m)
+		next, err := r.make(ctx, z, m, nil)
 		if err != nil {
 			return m, err
 		}
@@ -238,13 +241,17 @@ func (r *lockRoot) takeBack(z *link.Era, m *making) {
 	default:
 		return
 	}
-	ask(z, wire.OpMulti, wire.MultiRequest{Ops: ops})
+	ask(z, wire.OpMulti, wire.MultiRequest{Ops: ops}, nil)
 }
 
 // ask sends a request, and returns its error once.
-func ask(z *link.Era, op wire.Op, body wire.Record) <-chan error {
+func ask(z *link.Era, op wire.Op, body wire.Record, last *link.LastError) <-chan error {
 	ch := make(chan error, 1)
-	if !z.Carrier.Send(z, tap.NewRequest(op, body, func(a tap.Answer) { ch <- answer.ErrOf(a) })) {
+	if !z.Carrier.Send(z, tap.NewRequest(op, body, func(a tap.Answer) {
+		err := answer.ErrOf(a)
+		last.Note(err)
+		ch <- err
+	})) {
 		ch <- zk.ErrConnectionClosed
 	}
 	return ch

@@ -93,17 +93,18 @@ func (m *Mutex) made() *Mutex {
 // through another Session waits for that hold, which may be its own.
 //
 // When Acquire returns an error, the call holds nothing, and its node is deleted or is being
-// deleted. The error is the cause of ctx if ctx ended; ErrLost while the owner has unreleased
-// handles of a hold that was lost; ErrClosed; ErrNoChroot if the servers have lost the chroot; or
-// what the servers said, such as zk.ErrNoAuth. The *Error around it says where the node stood in
-// the queue. While no server can be reached, Acquire waits for one: only ctx and Close end that
+// deleted. The error is the cause of ctx if ctx ended, with the last error response to its requests
+// and what came of each dial; ErrLost while the owner has unreleased handles of a hold that was
+// lost; ErrClosed; ErrNoChroot if the servers have lost the chroot; or what the servers said, such
+// as zk.ErrNoAuth. The *Error around it says where the node stood in the queue. While no server can be reached, Acquire waits for one: only ctx and Close end that
 // wait. It keeps its position through an outage of all servers that is no longer than the session
 // timeout, and queues again after a longer one. If the Session holds a lock meanwhile, the lease of
 // that hold is the limit, and it is shorter (docs/lease.md): when the lease ends, the hold is lost,
 // the ZooKeeper session is given up, and every call that waits in the Session queues again. A call
 // whose position matters more than one connection waits in a Session that holds nothing. If servers
-// close the connection three times in a row on its create, of more than 4 KiB, it is perhaps longer
-// than their jute.maxbuffer: an error says so.
+// close the connection three times in a row at a create, Acquire returns an error that names the
+// request: servers before ZooKeeper 3.5 do not know it, or, if it has more than 4 KiB, it is perhaps
+// longer than their jute.maxbuffer.
 func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) { return m.enter(ctx, "acquire", forever) }
 
 // TryAcquire takes the lock if nobody is ahead, and otherwise returns ErrNotAcquired. It also returns that if another call of the owner
@@ -204,7 +205,8 @@ func (m *Mutex) reading(ctx context.Context, op string, read func(e *era) error)
 
 // readingIn is reading in the ZooKeeper session that attached returns.
 func (m *Mutex) readingIn(ctx context.Context, op string, attached func(context.Context, *link.Link) (*era, error), read func(e *era) error) error {
-	fail := func(err error) error { return &Error{Op: op, Path: m.root.given, Err: forCaller(ctx, err)} }
+	var last link.LastError
+	fail := func(err error) error { return &Error{Op: op, Path: m.root.given, Err: m.s.forCaller(ctx, err, &last)} }
 	if ctx == nil {
 		return fail(errNilContext)
 	}
@@ -218,10 +220,12 @@ func (m *Mutex) readingIn(ctx context.Context, op string, attached func(context.
 		switch {
 		case err == nil:
 			return nil
-		case err == link.ErrCtxEnded, errors.Is(err, ErrClosed), answer.IsRefusal(err), errors.As(err, &bad):
+		case err == link.ErrCtxEnded, errors.Is(err, ErrClosed), errors.Is(err, link.ErrHungUp), answer.IsRefusal(err), errors.As(err, &bad):
 			return fail(err)
 		}
-		// The connection or the ZooKeeper session was lost, or the servers are busy: read again.
+		if !e.IsOver() { // the connection was lost, or the servers are busy: read again
+			last.Note(err)
+		}
 		_ = e.PauseUnder(ctx, backoff.Next())
 	}
 }
@@ -352,6 +356,9 @@ func (m *Mutex) notLetIn(ctx context.Context, op string, a *acquisition, err err
 	at := m.s.locks.position(a)
 	if at.why != "" {
 		err = fmt.Errorf("%w; %s", err, at.why)
+	}
+	if ctx.Err() != nil || errors.Is(err, ErrNotConnected) {
+		err = m.s.link.Unreached(a.last.AddTo(err))
 	}
 	return &Error{Op: op, Path: m.root.given, Node: at.node, Err: m.waitsForItself(ctx, err), Place: at.place, Predecessor: at.predecessor, Holder: at.holder(), DelayUntil: at.until}
 }

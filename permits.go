@@ -105,6 +105,7 @@ func (a *attempt) makeLeases(others int) (_ *look, err error) {
 			return nil, err
 		}
 		made, failed, err := a.leasesMade(got)
+		a.last.Note(err)
 		switch answer.FateOf(got.Fate, answer.OutcomeOf(err), e.IsOver()) {
 		case answer.NodeMade:
 			a.hungUp, a.token = 0, got.Zxid

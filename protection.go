@@ -26,6 +26,7 @@ type creation struct {
 	reservation *nodes.Reservation
 	root        *lockRoot
 	data        []byte
+	last        *link.LastError // of the call; nil if it has none
 
 	id     string                // of the try under way: one node an id, and names do not grow (R32)
 	sent   bool                  // its request is on its way
@@ -127,6 +128,7 @@ func (c *creation) finish() error {
 			return err
 		}
 		c.sent = false
+		c.last.Note(answer.ErrOf(a))
 		switch answer.FateOf(a.Fate, answer.OutcomeOf(answer.ErrOf(a)), e.IsOver()) {
 		case answer.NodeMade:
 			if c.made.Path == "" {
@@ -179,6 +181,7 @@ func (c *creation) resolve() error {
 	stat, err := e.statOf(found[0])
 	switch {
 	case err == nil && stat.EphemeralOwner == e.ID:
+		e.Carrier.Executed(wire.OpCreate2)
 		c.node, c.token = found[0], stat.Czxid
 		c.reservation.Taken(c.node)
 	case errors.Is(err, zk.ErrNoNode):

@@ -20,7 +20,7 @@ import (
 // While no server can be reached, Revoke waits for one until ctx ends. If the connection is lost or ctx ends while the
 // message is on its way, the message may or may not be written; the error says so.
 func Revoke(ctx context.Context, s *Session, node string) error {
-	fail := func(err error) error { return &Error{Op: "revoke", Path: node, Err: forCaller(ctx, err)} }
+	fail := func(err error) error { return &Error{Op: "revoke", Path: node, Err: s.forCaller(ctx, err, nil)} }
 	if ctx == nil {
 		return fail(errNilContext)
 	}

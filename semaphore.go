@@ -75,7 +75,7 @@ func NewSemaphore(s *Session, path string, n int, opts ...MutexOption) (*Semapho
 	if o.limit != "" {
 		p.limit = s.chroot + o.limit
 		if !o.container {
-			root.with = func(z *link.Era) { ask(z, wire.OpCreate, p.limitNode(n)) }
+			root.with = func(z *link.Era) { ask(z, wire.OpCreate, p.limitNode(n), nil) }
 		}
 	}
 	root.share, root.isFresh, root.more, root.fits = queue.LeaseName, true, &p.leases, fitsSemaphore

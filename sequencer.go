@@ -187,7 +187,7 @@ func CheckSequencer(ctx context.Context, s *Session, path, text string) error {
 	case q.Path != s.chroot+path:
 		err = fmt.Errorf("%w: of %s", ErrOtherLock, shown(q.Path))
 	default:
-		err = forCaller(ctx, q.ask(ctx, s))
+		err = s.forCaller(ctx, q.ask(ctx, s), nil)
 	}
 	if err != nil {
 		return &Error{Op: "check sequencer", Path: path, Node: q.Node, Err: err}

@@ -96,7 +96,7 @@ func Connect(ctx context.Context, servers string, opts ...Option) (*Session, err
 		}
 	}
 	if err == nil && chroot != "" {
-		err = forCaller(ctx, s.findChroot(ctx))
+		err = s.findChroot(ctx)
 	}
 	if err == nil {
 		if hooks.Key != nil {
@@ -144,10 +144,11 @@ func (s *Session) linkOptions(addrs []string) link.Options {
 
 // findChroot looks for the chroot, and makes it if it may.
 func (s *Session) findChroot(ctx context.Context) error {
+	var last link.LastError
 	for backoff := (link.Backoff{}); ; {
 		z, err := s.link.Attached(ctx)
 		if err != nil {
-			return err
+			return last.AddTo(forCaller(ctx, err))
 		}
 		_, err = z.Check(ctx, s.chroot) // a quorum operation: it sees a chroot that was just made
 		if errors.Is(err, zk.ErrNoNode) && s.opts.chrootACL != nil {
@@ -159,13 +160,18 @@ func (s *Session) findChroot(ctx context.Context) error {
 		switch {
 		case errors.Is(err, zk.ErrNoNode):
 			return errNoChroot(s.chroot)
+		case errors.Is(err, link.ErrHungUp):
+			return err
 		case err == nil, answer.IsRefusal(err): // it is there, if perhaps not for us
 			return nil
+		}
+		if !z.IsOver() {
+			last.Note(err)
 		}
 		select {
 		case <-time.After(backoff.Next()):
 		case <-ctx.Done():
-			return link.ErrCtxEnded
+			return last.AddTo(ctxError(ctx))
 		}
 	}
 }
@@ -252,8 +258,8 @@ func (s *Session) key() sessionkey.Key {
 // are absolute. Do not Close it: close the Session. Do not call AddAuth: use WithDigest or WithSASL. Do not print it: with fmt it shows
 // the password of the ZooKeeper session, and anybody who has the password and reaches the servers can end the session.
 //
-// While something is held or waited for, the Session leaves a server that is silent. Requests over Conn then fail with
-// zk.ErrConnectionClosed. So may one that takes longer than two heartbeats, a fifth of the session timeout, to send: nothing is
+// While something is held or waited for, the Session leaves a server that is silent, and, while something is held, one that responds
+// to two heartbeats with an error. Requests over Conn then fail with zk.ErrConnectionClosed. So may one that takes longer than two heartbeats, a fifth of the session timeout, to send: nothing is
 // answered meanwhile. An answer of more than 64 MiB is left out: the error is the client's "unknown error: 1".
 //
 // When the lease ends over a hold, or no server has answered for longer than the session timeout, the Session gives the ZooKeeper
@@ -283,6 +289,15 @@ func (s *Session) Close() error {
 	s.log.Close()
 	close(s.closeDone)
 	return nil
+}
+
+// forCaller returns an error as the caller of a request is to see it. If the context has ended, the last response to the request is added,
+// and what came of each dial if no server can be reached.
+func (s *Session) forCaller(ctx context.Context, err error, last *link.LastError) error {
+	if err == link.ErrCtxEnded {
+		return s.link.Unreached(last.AddTo(ctxError(ctx)))
+	}
+	return err
 }
 
 // tryLimit returns how long a try waits for its answers: two heartbeats. While nothing can be sent, it returns the error that

@@ -102,6 +102,10 @@ func TestVirtual_CreateUnclear_IsTriedAgain(t *testing.T) {
 			v.net.SetLatency(time.Millisecond)
 			s := v.connect()
 			m := newMutex(t, s, "/job")
+			most := 2 * time.Second
+			if code == zktest.SessionMoved { // each ends the connection, and a server is not dialed again within a second
+				most += 3 * time.Second
+			}
 			for _, done := range []bool{false, true} {
 				before := len(nodesOf(v.srv.History(), s.SessionID()))
 				switch {
@@ -112,7 +116,7 @@ func TestVirtual_CreateUnclear_IsTriedAgain(t *testing.T) {
 				}
 				start := time.Now()
 				h := acquire(t, m)
-				require.Less(t, time.Since(start), 2*time.Second, "%v", code)
+				require.Less(t, time.Since(start), most, "%v", code)
 				require.Len(t, nodesOf(v.srv.History(), s.SessionID()), before+1, "%v: I2, done: %v", code, done)
 				st, ok := v.srv.Stat(h.Node())
 				require.True(t, ok)

@@ -167,6 +167,9 @@ func TestVirtual_Loss_SaysWhatHappened(t *testing.T) {
 			l.silent.Store(true)
 		}},
 		{"no quorum", "the lease ended: SERVER answers, but no quorum has confirmed the session for 29.7s", func(v *virtual, _ *line, s *zklock.Session, _ *zklock.Hold) {
+			v.srv.Inject(zktest.After(zktest.Multi).Session(s.SessionID()).DropReply())
+		}},
+		{"heartbeats fail", "the lease ended: SERVER answers, but no quorum has confirmed the session for 29.7s: the last heartbeat failed with zookeeper: operation timeout (-7)", func(v *virtual, _ *line, s *zklock.Session, _ *zklock.Hold) {
 			v.srv.Inject(zktest.Before(zktest.Multi).Session(s.SessionID()).Fail(zktest.OperationTimeout))
 		}},
 		{"paused", "the lease ended: this process stood still, and saw the end 40.6s too late; the last answer came from SERVER 1m0.3s ago", func(*virtual, *line, *zklock.Session, *zklock.Hold) {

@@ -95,9 +95,13 @@ func ResultsOf(a tap.Answer, n int) (results []wire.MultiResult, i int, err erro
 	return results, -1, nil
 }
 
-// ErrOf returns what the answer says, as an error of the zk package if it has one for it.
+// ErrOf returns what the answer says, as an error of the zk package if it has one for it. Without an answer, the error is, or wraps,
+// zk.ErrConnectionClosed.
 func ErrOf(a tap.Answer) error {
-	if a.Fate != tap.WasAnswered {
+	switch {
+	case a.Why != nil:
+		return a.Why
+	case a.Fate != tap.WasAnswered:
 		return zk.ErrConnectionClosed
 	}
 	return codeErr(a.Code)
@@ -112,6 +116,17 @@ func codeErr(code wire.Code) error {
 		return err
 	}
 	return code
+}
+
+// WithCode adds the code to an error of the zk package that a server's response stands for. An error without such a text has the code
+// in it already.
+func WithCode(err error) error {
+	for code, known := range zkErrors {
+		if errors.Is(err, known) {
+			return fmt.Errorf("%w (%d)", err, int32(code))
+		}
+	}
+	return err
 }
 
 var zkErrors = map[wire.Code]error{

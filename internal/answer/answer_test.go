@@ -29,6 +29,16 @@ func TestCodeError(t *testing.T) {
 	require.Zero(t, ServerCode(errors.New("something else")))
 }
 
+// R111: an error of the zk package gets the code that its own text does not have, and no other error changes.
+func TestWithCode(t *testing.T) {
+	moved := WithCode(zk.ErrSessionMoved)
+	require.ErrorIs(t, moved, zk.ErrSessionMoved)
+	require.ErrorContains(t, moved, "(-118)")
+	for _, err := range []error{nil, wire.Throttled, zk.ErrConnectionClosed, wire.ErrMalformed} {
+		require.Equal(t, err, WithCode(err))
+	}
+}
+
 // What the answer to a request means to who asked.
 func TestAnswerErr(t *testing.T) {
 	require.NoError(t, ErrOf(tap.Answer{Fate: tap.WasAnswered}))

@@ -5,8 +5,10 @@ package command
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/zklock/zklock"
+	"github.com/zklock/zklock/internal/link"
 )
 
 // explainConnect gives a failed Connect its exit code: the signal's, if a signal ended it.
@@ -62,7 +64,11 @@ func (o *runOptions) explainAcquire(ctx context.Context, s *zklock.Session, r re
 func (o *runOptions) explainWait(ctx context.Context, s *zklock.Session, r recipe, err error, w errWaited) error {
 	var e *zklock.Error
 	if !errors.As(err, &e) || e.Place == 0 {
-		return exitf(exitNoServer, "%s: not acquired: %w, and it is not known whether another client holds the lock", o.path, w)
+		unknown := fmt.Errorf("%w, and it is not known whether another client holds the lock", w)
+		if last := (link.ErrorResponse{}); errors.As(err, &last) {
+			unknown = fmt.Errorf("%w; %w", unknown, last)
+		}
+		return exitf(exitNoServer, "%s: not acquired: %w", o.path, unknown)
 	}
 	stood := e.Predecessor != ""
 	l, lerr := o.look(ctx, s, r, o.ours)

@@ -20,6 +20,7 @@ import (
 	"github.com/zklock/zklock"
 	"github.com/zklock/zklock/internal/certs"
 	"github.com/zklock/zklock/internal/hook"
+	"github.com/zklock/zklock/internal/link"
 	"github.com/zklock/zklock/internal/sessionkey"
 	jute "github.com/zklock/zklock/internal/wire"
 )
@@ -157,6 +158,8 @@ func classify(err error) error {
 		code = codeUnreached(err)
 	case errors.Is(err, zklock.ErrLost):
 		code = exitLost
+	case errors.Is(err, link.ErrHungUp): // no server responds to it
+		code = exitNoServer
 	case refused(err), errors.Is(err, zklock.ErrNoChroot): // after Connect, the servers have lost the chroot
 		code = exitRefused
 	}

@@ -141,7 +141,8 @@ func TestRun_WaitIsOver_121OnlyIfAServerHasReportedAClientAhead(t *testing.T) {
 		"it freezes at the create":        {recipeFlags{}, []zktest.Fault{zktest.Before(zktest.Create).FreezeFor(time.Minute).Once()}, false, exitNoServer, "not acquired: gave up after 6s, and it is not known whether another client holds the lock"},
 		"it does not respond to creates":  {recipeFlags{}, []zktest.Fault{zktest.Before(zktest.Create).Hold()}, false, exitNoServer, "not acquired: gave up after 6s, and it is not known whether another client holds the lock"},
 		"it responds to the create alone": {recipeFlags{}, []zktest.Fault{zktest.Before(zktest.GetChildren).Hold()}, false, exitNoServer, "not acquired: gave up after 6s, and it is not known whether another client holds the lock"},
-		"it closes the connection":        {recipeFlags{}, []zktest.Fault{zktest.Before(zktest.Create).Close()}, false, exitNoServer, ""},
+		"it closes the connection":        {recipeFlags{}, []zktest.Fault{zktest.Before(zktest.Create).Close()}, false, exitNoServer, "at each request of one kind: create2, 3 times in a row"},                                                                                // R112
+		"it throttles creates":            {recipeFlags{}, []zktest.Fault{zktest.Before(zktest.Create).Fail(zktest.Throttled)}, false, exitNoServer, "and it is not known whether another client holds the lock; the last response was an error: zookeeper: throttled (-127)"}, // R111
 		"a client holds":                  {recipeFlags{}, nil, true, exitNotAcquired, "held by"},
 		"a client has the permits":        {recipeFlags{semaphore: 1, permits: 1}, nil, true, exitNotAcquired, "held by"},
 	} {

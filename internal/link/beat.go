@@ -34,7 +34,7 @@ func (z *Era) beat(conn uint64) bool {
 	z.mu.Unlock()
 	return z.Carrier.Spawn(func() {
 		if nodes := z.checkedNodes(); len(nodes) > 0 {
-			z.checkHolds(nodes)
+			z.noteBeat(conn, z.checkHolds(nodes))
 		} else {
 			_, _ = z.askAs(context.Background(), wire.OpExists, wire.PathWatchRequest{Path: "/"}, true)
 		}
@@ -49,8 +49,9 @@ func (z *Era) beat(conn uint64) bool {
 
 // checkHolds checks the held nodes in one transaction, or in several if they are very many. The tap sees its success and
 // renews the lease. If a node is not there, or we may not read it, its hold ends. The servers stop at the first failure, so
-// checkHolds asks about the rest again at once (R68).
-func (z *Era) checkHolds(nodes []string) {
+// checkHolds asks about the rest again at once (R68). It returns the error of the last transaction, unless one node is the
+// reason for it.
+func (z *Era) checkHolds(nodes []string) (err error) {
 	const maxBytes = 256 << 10 // servers close the connection at 1 MB
 	for len(nodes) > 0 {
 		n, size := 0, 0
@@ -58,17 +59,19 @@ func (z *Era) checkHolds(nodes []string) {
 			size += len(nodes[n]) + 32
 			n++
 		}
-		nodes = append(z.checkNodes(nodes[:n]), nodes[n:]...)
+		var again []string
+		again, err = z.checkNodes(nodes[:n])
+		nodes = append(again, nodes[n:]...)
 	}
+	return err
 }
 
-// checkNodes returns the nodes that must be asked about again.
-func (z *Era) checkNodes(nodes []string) (again []string) {
+// checkNodes returns the nodes that must be asked about again, or an error that concerns all of them.
+func (z *Era) checkNodes(nodes []string) (again []string, err error) {
 	failed, err := z.Check(context.Background(), nodes...)
 	switch {
 	case failed == "":
-		z.noteBeat(err)
-		return nil
+		return nil, err
 	case errors.Is(err, zk.ErrNoNode):
 		z.LoseNode(failed, ErrNodeGone)
 	default:
@@ -79,20 +82,48 @@ func (z *Era) checkNodes(nodes []string) (again []string) {
 			again = append(again, n)
 		}
 	}
-	return again
+	return again, nil
 }
 
-// noteBeat logs that the servers refuse the heartbeat, once until they accept one again. Without an answer, nothing has changed.
-func (z *Era) noteBeat(err error) {
-	refused := answer.IsRefusal(err)
-	if err != nil && !refused {
+// failing is a run of heartbeats without a success.
+type failing struct {
+	err   error  // of the last one; nil if there is no such run
+	conn  uint64 // the connection that it was sent over
+	times int    // how many have failed over that connection
+}
+
+// noteBeat notes the outcome of a heartbeat that was sent over conn, and logs the first failure of a run. Without a response,
+// nothing has changed.
+func (z *Era) noteBeat(conn uint64, err error) {
+	rejected := answer.IsRefusal(err)
+	if z.IsOver() || err != nil && !rejected && answer.IsAny(err, zk.ErrConnectionClosed, ErrClosed) {
 		return
 	}
 	z.mu.Lock()
-	before := z.mu.refused
-	z.mu.refused = refused
-	z.mu.Unlock()
-	if refused && !before {
-		z.Log.Error("zklock: the servers refuse the heartbeat; the holds end with the lease", "err", err)
+	before, server := z.mu.failing, z.mu.server
+	switch {
+	case err == nil:
+		z.mu.failing = failing{}
+	case conn == before.conn:
+		z.mu.failing = failing{answer.WithCode(err), conn, before.times + 1}
+	default:
+		z.mu.failing = failing{answer.WithCode(err), conn, 1}
 	}
+	z.mu.Unlock()
+	switch {
+	case rejected && !answer.IsRefusal(before.err):
+		z.Log.Error("zklock: the servers refuse the heartbeat; the holds end with the lease", "err", err)
+	case err != nil && before.err == nil:
+		z.Log.Warn("zklock: heartbeats fail; unless one succeeds, the holds end with the lease", "server", server, "err", answer.WithCode(err))
+	}
+}
+
+// heartbeatsFail returns an error if a hold is at stake and two heartbeats over conn have failed: they may succeed over another.
+func (z *Era) heartbeatsFail(conn uint64) error {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if f := z.mu.failing; len(z.mu.held) > 0 && f.conn == conn && f.times >= 2 {
+		return fmt.Errorf("%d heartbeats have failed, the last with %w", f.times, f.err)
+	}
+	return nil
 }

@@ -45,7 +45,7 @@ type Era struct {
 		kept       map[string]Holder // by node: what the heartbeat checks, and no caller relies on
 		beating    uint64            // the connection over which a beat is under way
 		soon       bool              // a beat is wanted at once
-		refused    bool              // the last answer to a beat was a refusal
+		failing    failing           // the heartbeats since the last success
 	}
 }
 
@@ -90,6 +90,8 @@ type Carrier interface {
 	ClosedErr() error
 	// Lost hears that z is over, after its holds have heard of it.
 	Lost(z *Era, cause error)
+	// Executed hears that a server has executed a request of that kind, although the response was lost.
+	Executed(op wire.Op)
 	// Nudge has the Session's goroutine look again at what is held and queued.
 	Nudge()
 }

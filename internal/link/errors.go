@@ -37,6 +37,7 @@ var (
 	ErrNodeGone = errors.New("somebody else deleted the lock node")
 	// ErrUnreadable: the session goes on, and its heartbeat may not READ the node of the hold.
 	ErrUnreadable   = errors.New("the servers refuse to confirm the lock node")
+	errMoved        = errors.New("the ZooKeeper session has moved to another connection")
 	errPingRefused  = errors.New("a server refused the session's ping")
 	errConnClosed   = fmt.Errorf("%w: somebody closed Session.Conn()", ErrClosed)
 	errNoneToExpire = errors.New(`connected, but the server answers "session expired" and there was no session: it is overloaded, or no ZooKeeper server`)
@@ -61,6 +62,9 @@ func whyDetached(err error) error {
 	}
 	return err
 }
+
+// ErrHungUp: servers have ended three connections in a row at one kind of request, which ZooKeeper has since 3.5.
+var ErrHungUp = errors.New("the servers close the connection at each request of one kind")
 
 // ErrOver: the ZooKeeper session is over; the reason is wrapped beside it.
 var ErrOver = errors.New("session over")

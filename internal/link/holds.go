@@ -176,7 +176,11 @@ func (z *Era) leaseEndedLocked(now clock.Instant) error {
 	case silent >= l.Room():
 		return fmt.Errorf("%w for %v, the last was %s", ErrSilence, ago(z.mu.heard), server)
 	}
-	return fmt.Errorf("%w: %s answers, but %w for %v", ErrLeaseEnded, server, ErrNoQuorum, ago(l.From()))
+	unconfirmed := fmt.Errorf("%w: %s answers, but %w for %v", ErrLeaseEnded, server, ErrNoQuorum, ago(l.From()))
+	if err := z.mu.failing.err; err != nil {
+		return fmt.Errorf("%w: the last heartbeat failed with %w", unconfirmed, err)
+	}
+	return unconfirmed
 }
 
 // Lose ends the session, once: every hold in it is lost and every waiter wakes. The ZooKeeper session may still be alive at the

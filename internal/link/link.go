@@ -4,7 +4,7 @@
 //
 // It must not know what locks are. What they have in a ZooKeeper session stands behind Inside.
 //
-// Read era.go first, then link.go, state.go and report.go; holds.go, beat.go and loop.go are the lease at work.
+// Read era.go first, then link.go, state.go, report.go and hangup.go; holds.go, beat.go and loop.go are the lease at work.
 package link
 
 import (
@@ -25,6 +25,7 @@ import (
 	"github.com/zklock/zklock/internal/sasl"
 	"github.com/zklock/zklock/internal/secret"
 	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/wire"
 )
 
 // Options is what a link is made with.
@@ -76,6 +77,8 @@ type Link struct {
 		wanted     clock.Instant // when somebody last asked for one, and there was none
 		why        error         // why it is closed
 		changed    chan struct{} // closed at each change of the above
+
+		unknown map[wire.Op]int // how many connections servers have ended at a request of this kind, and responded to none (hangup.go)
 	}
 }
 
@@ -97,7 +100,7 @@ func New(o Options) *Link {
 	l := &Link{Options: o, wake: make(chan struct{}, 1), loopDone: make(chan struct{})}
 	o.Dial.Log = o.Log
 	l.dials = dial.New(o.Dial, o.Clock, o.Addrs, l.Spawn)
-	l.mu.changed = make(chan struct{})
+	l.mu.changed, l.mu.unknown = make(chan struct{}), make(map[wire.Op]int)
 	return l
 }
 

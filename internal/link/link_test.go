@@ -89,7 +89,7 @@ func (t *linkTest) fake() *fakeConn {
 func (t *linkTest) dial() report {
 	l := t.l
 	if l.mu.conn != nil {
-		t.current().Disconnected(0)
+		_ = t.current().Disconnected(tap.HangUp{})
 	}
 	conn := t.fake()
 	return l.connectLocked(conn, conn, time.Now().Add(3*time.Second))
@@ -101,7 +101,7 @@ func (t *linkTest) current() report { return report{t.l.mu.conn, t.l} }
 // heldUp is a connection whose end the link is not told of: who has ended it is held up before it says so.
 type heldUp struct{ report }
 
-func (heldUp) Disconnected(int) {}
+func (heldUp) Disconnected(tap.HangUp) error { return nil }
 
 // dialHeldUp is dial, for a connection that is heldUp.
 func (t *linkTest) dialHeldUp() report {
@@ -259,7 +259,7 @@ func TestLink_NextDial_KnowsOfTheEnd(t *testing.T) {
 		require.NoError(t, err)
 		require.NotSame(t, old.tap, conn)
 		require.False(t, l.isAttached())
-		old.Disconnected(0) // and now it is
+		_ = old.Disconnected(tap.HangUp{}) // and now it is
 		l.attach(l.current(), 1)
 		require.True(t, l.isAttached())
 		require.Same(t, e, s.mu.era)
@@ -279,6 +279,49 @@ func TestLink_EndsWhileAttaching(t *testing.T) {
 		l.l.clientEvent(hasSession)
 		require.False(t, l.isAttached())
 		require.Equal(t, []State{Connected, Suspended, Reconnected, Suspended}, l.states)
+	})
+}
+
+// R112: the third connection in a row that servers end at one kind of request makes an error. Connections that end otherwise neither
+// count nor take back; a response to such a request does.
+func TestLink_HangUps_ThreeInARow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLinkTest(t)
+		create, container := tap.HangUp{At: wire.OpCreate2, Longest: 100}, tap.HangUp{At: wire.OpCreateContainer, Longest: 100}
+		end := func(h tap.HangUp) error {
+			c := l.dial()
+			l.attach(c, 1)
+			return c.Disconnected(h)
+		}
+		require.NoError(t, end(create))
+		require.NoError(t, end(tap.HangUp{}))
+		require.NoError(t, end(create))
+		require.NoError(t, end(container))
+		require.NoError(t, end(tap.HangUp{At: wire.OpCreate2, Longest: LongRequest + 1}), "it may be too long")
+		for range 2 {
+			why := end(create)
+			require.ErrorIs(t, why, ErrHungUp)
+			require.ErrorIs(t, why, zk.ErrConnectionClosed)
+			require.ErrorContains(t, why, "create2")
+		}
+		require.NoError(t, end(container))
+
+		c := l.dial()
+		l.attach(c, 1)
+		require.True(t, l.l.Send(l.l.Era(), tap.NewRequest(wire.OpCreate2, wire.CreateRequest{Path: "/a"}, func(tap.Answer) {})))
+		synctest.Wait()
+		answered := wire.Frame(wire.ReplyHeader{Xid: -16, Err: wire.NoNode})
+		l.wire.in.Write(answered)
+		_, err := c.tap.Read(make([]byte, 1))
+		require.ErrorIs(t, err, io.EOF, "and the connection ends")
+		require.NoError(t, end(create), "a server has responded to one")
+		require.NoError(t, end(create))
+		l.l.Executed(wire.OpCreate2)
+		require.NoError(t, end(create), "a server has executed one")
+		for range 3 {
+			require.NoError(t, end(tap.HangUp{At: wire.OpMulti, Longest: 100}), "each server knows that one")
+		}
+		require.ErrorIs(t, end(container), ErrHungUp, "and to none of these")
 	})
 }
 

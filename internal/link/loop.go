@@ -80,6 +80,10 @@ func (l *Link) look(seen *looks) (again, end time.Duration) {
 		}
 		due = now.Add(interval)
 	}
+	if why := z.heartbeatsFail(conn); why != nil {
+		t.Leave(why)
+		return tenth, end
+	}
 	if heard, asked, owes := t.Silence(); owes && (held+kept > 0 || busy) {
 		leave, look := seen.quiet.Look(now, heard, asked, tenth, held > 0)
 		if leave {

@@ -221,7 +221,7 @@ func (l *Link) endOver(c net.Conn, addr string, ask wire.ConnectRequest, deadlin
 func (r report) Connected(resp tap.Response, sent, answered clock.Instant) error {
 	l, shook := r.link, lease.Exchange{Sent: sent, Answered: answered}
 	l.mu.Lock()
-	old := l.mu.era
+	old, why := l.mu.era, ErrExpired
 	if l.mu.conn != r.connection || l.mu.why != nil {
 		l.mu.Unlock()
 		return ErrClosed
@@ -241,6 +241,9 @@ func (r report) Connected(resp tap.Response, sent, answered clock.Instant) error
 	case old == nil || old.ID != resp.SessionID: // a change without an Expired event is an expiry too (F37)
 		l.mu.era = NewEra(l, l.Log, l.Clock, l.Mode, resp, r.server(), r.tap.Seq, shook)
 		l.mu.era.Inside = l.Open(l.mu.era)
+		if old != nil {
+			why = fmt.Errorf("%w: %s did not know the session %#x that it was asked for, and gave another, %#x", ErrExpired, r.server(), old.ID, resp.SessionID)
+		}
 	case old.IsOver(): // given up while the connect request was on its way
 		l.mu.Unlock()
 		return fmt.Errorf("zklock: session %#x was given up", resp.SessionID)
@@ -250,7 +253,7 @@ func (r report) Connected(resp tap.Response, sent, answered clock.Instant) error
 	}
 	l.mu.Unlock()
 	if old != nil {
-		old.Lose(ErrExpired)
+		old.Lose(why)
 	}
 	return nil
 }
@@ -323,28 +326,6 @@ func (l *Link) Because(err error) error {
 	return l.Unreached(err)
 }
 
-// Disconnected says so, once, if servers have hung up on the same long request twice in a row: they do that to one above their
-// jute.maxbuffer, without a word.
-func (r report) Disconnected(hungUpOn int) {
-	l := r.link
-	l.mu.Lock()
-	if hungUpOn <= LongRequest {
-		hungUpOn = 0
-	}
-	if hungUpOn == 0 || hungUpOn != l.mu.hungUpOn {
-		l.mu.hangUps = 0
-	}
-	if hungUpOn > 0 {
-		l.mu.hangUps++
-	}
-	if l.mu.hangUps == 2 {
-		l.Log.Warn("zklock: the server closes the connection before it has answered a long request; is it longer than the server's jute.maxbuffer?", "server", r.server(), "bytes", hungUpOn)
-	}
-	l.mu.hungUpOn = hungUpOn
-	l.mu.Unlock()
-	r.detached()
-}
-
 func (r report) detached() {
 	l := r.link
 	l.mu.Lock()
@@ -380,6 +361,12 @@ func (r report) Refused(op wire.Op, code wire.Code) {
 			r.link.close(why)
 		}
 		r.tap.Leave(why)
+		return
+	}
+	if code == wire.SessionMoved && op != wire.OpPing {
+		// The server executes no write of this connection any more, and another connection takes the
+		// session back. Servers since ZOOKEEPER-2886 close the connection themselves.
+		r.tap.Leave(fmt.Errorf("%w (%d)", errMoved, code))
 		return
 	}
 	err := ErrExpired

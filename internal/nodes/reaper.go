@@ -55,10 +55,11 @@ type Deletion struct {
 	next   func() *Waiter // returns the waiter that gets the turn, nil if there is none
 	record *GrantRecord   // is taken back with the node; nil if there is none, or nothing to take back any more
 
-	unanswered bool // one of its requests has had no answer
-	singly     bool // one of the nodes was missing: delete one after the other
-	gone       int  // how many of them are gone
-	missing    bool // one was gone before our first try
+	Last       link.LastError // of its requests
+	unanswered bool           // one of its requests has had no answer
+	singly     bool           // one of the nodes was missing: delete one after the other
+	gone       int            // how many of them are gone
+	missing    bool           // one was gone before our first try
 
 	Refused chan struct{} // closed when the servers refused this one, or that which it waits for (no DELETE): then Refusal is set. The tries go on
 	Refusal error
@@ -282,6 +283,7 @@ func (x *Deletion) tried(w *Waiter, a tap.Answer, err error) (ended, wait bool) 
 	case answer.OutcomeOf(err) == answer.Unknown:
 		x.unanswered = true
 	}
+	x.Last.Note(err)
 	if answer.IsRefusal(err) && x.Refusal == nil {
 		z.Log.Error("zklock: the servers refuse to delete a lock node, which goes on blocking the lock; does the ACL give DELETE on the lock root?", "node", x.node, "err", err)
 		x.refuse(answer.Denied(err, "delete", "DELETE", path.Dir(x.node)))

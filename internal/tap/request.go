@@ -51,7 +51,9 @@ type Answer struct {
 	Code wire.Code
 	Body []byte // until Done returns
 
-	HungUpOn int // without an answer: the request's length in bytes, if the server ended the connection; otherwise 0
+	// Without an answer.
+	HungUpOn int   // the request's length in bytes, if the server ended the connection; otherwise 0
+	Why      error // what the sink says of that (Sink.Disconnected)
 }
 
 // Decode reads the body of a successful answer.

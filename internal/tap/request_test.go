@@ -4,6 +4,7 @@ package tap
 
 import (
 	"encoding/binary"
+	"errors"
 	"io"
 	"os"
 	"slices"
@@ -115,6 +116,56 @@ func TestRequest_Fates(t *testing.T) {
 			})
 		})
 	}
+}
+
+// R112: which kind of request a server may not know that ends the connection: the oldest of those without a response, unless the
+// server has responded to another of its kind.
+func TestRequest_HangUpAt(t *testing.T) {
+	old := func(tt *tapTest) { tt.after(time.Second) }
+	create := func(tt *tapTest) { tt.ask(wire.OpCreate2, root) }
+	list := func(tt *tapTest) { tt.ask(wire.OpGetChildren2, root) }
+	hangUp := func(tt *tapTest) { _, _ = tt.tap.Read(make([]byte, 1)) }
+	for name, tc := range map[string]struct {
+		steps []func(*tapTest)
+		want  wire.Op
+	}{
+		"nothing to respond to":       {[]func(*tapTest){hangUp}, 0},
+		"one request":                 {[]func(*tapTest){create, hangUp}, wire.OpCreate2},
+		"a list in the same flight":   {[]func(*tapTest){create, list, hangUp}, wire.OpCreate2},
+		"a list before it":            {[]func(*tapTest){list, create, hangUp}, wire.OpGetChildren2},
+		"we end the connection":       {[]func(*tapTest){create, func(tt *tapTest) { tt.tap.Cut() }}, 0},
+		"the client's is older":       {[]func(*tapTest){func(tt *tapTest) { tt.send(clientFrame(1, wire.OpExists)) }, old, create, hangUp}, 0},
+		"the client's ping is older":  {[]func(*tapTest){func(tt *tapTest) { tt.send(clientFrame(wire.XidPing, wire.OpPing)) }, old, create, hangUp}, 0},
+		"the client's is younger":     {[]func(*tapTest){create, old, func(tt *tapTest) { tt.send(clientFrame(1, wire.OpExists)) }, hangUp}, wire.OpCreate2},
+		"a response to such a one":    {[]func(*tapTest){create, func(tt *tapTest) { tt.answer(-16, 1, 0) }, create, hangUp}, 0},
+		"a response to one of others": {[]func(*tapTest){list, func(tt *tapTest) { tt.answer(-16, 1, 0) }, create, hangUp}, wire.OpCreate2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tt := newTapTest(t)
+				tt.shake()
+				tt.sink.why = errors.New("why")
+				for _, step := range tc.steps {
+					step(tt)
+				}
+				require.Equal(t, tc.want, tt.sink.hangUp.At)
+			})
+		})
+	}
+}
+
+// The requests of that kind have what the sink says of it, and no other.
+func TestRequest_HangUp_Why(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tt := newTapTest(t)
+		tt.shake()
+		tt.sink.why = errors.New("why")
+		first, list, second := tt.ask(wire.OpCreate2, root), tt.ask(wire.OpGetChildren2, root), tt.ask(wire.OpCreate2, root)
+		_, _ = tt.tap.Read(make([]byte, 1))
+		require.Equal(t, tt.sink.why, (*first)[0].Why)
+		require.NoError(t, (*list)[0].Why)
+		require.Equal(t, tt.sink.why, (*second)[0].Why)
+	})
 }
 
 // Nothing of ours goes before the handshake, or after the client has asked for the end of the session.

@@ -41,8 +41,15 @@ type Sink interface {
 	Refused(op wire.Op, code wire.Code)
 	// Flush calls WriteOut, on a goroutine that may wait.
 	Flush()
-	// Disconnected reports, once, that nothing more comes from this connection. hungUpOn is the longest Answer.HungUpOn of our requests.
-	Disconnected(hungUpOn int)
+	// Disconnected reports, once, that nothing more comes from this connection. It returns the Answer.Why of the requests of the kind
+	// HangUp.At.
+	Disconnected(h HangUp) (why error)
+}
+
+// HangUp is what a server left unanswered of ours when it ended the connection. The zero value: nothing, or it did not end it.
+type HangUp struct {
+	Longest int     // the longest Answer.HungUpOn
+	At      wire.Op // the oldest request, if the server had not responded to one of that kind on this connection; otherwise 0
 }
 
 // Tap is the connection that the ZooKeeper client talks through. It passes the client's frames on, and sends requests of ours
@@ -217,11 +224,12 @@ func isHangUp(err error) bool {
 
 // disconnect tells, once, that nothing more comes, and what became of our requests.
 func (t *Tap) disconnect(byServer bool, why error) {
-	left, first := t.stop(why)
+	left, oldest, first := t.stop(why)
 	if !first {
 		return
 	}
-	longest, fates := 0, make([]Answer, len(left))
+	var h HangUp
+	fates := make([]Answer, len(left))
 	for i, r := range left {
 		fates[i] = Answer{Fate: NeverSent, Conn: t.Seq}
 		if r.written {
@@ -229,11 +237,14 @@ func (t *Tap) disconnect(byServer bool, why error) {
 		}
 		if r.written && byServer {
 			fates[i].HungUpOn = len(r.frame) - 4
-			longest = max(longest, fates[i].HungUpOn)
+			h.Longest, h.At = max(h.Longest, fates[i].HungUpOn), oldest
 		}
 	}
-	t.sink.Disconnected(longest)
+	why = t.sink.Disconnected(h)
 	for i, r := range left {
+		if fates[i].HungUpOn > 0 && r.op == h.At {
+			fates[i].Why = why
+		}
 		r.Done(fates[i])
 	}
 }
@@ -337,11 +348,9 @@ func (t *Tap) judge(x outstanding, h wire.ReplyHeader, body []byte) {
 	switch {
 	case x.op == wire.OpAuth:
 		return
-	case code == wire.SessionExpired, code == wire.AuthRequired:
+	case code == wire.SessionExpired, code == wire.AuthRequired, code == wire.SessionMoved: // the last says nothing about the session's life
 		t.sink.Refused(x.op, code)
 		return
-	case code == wire.SessionMoved:
-		return // another connection has the session; this server says nothing about its life
 	}
 	t.sink.Answered(x.at, t.in.now)
 	if code != wire.OK {

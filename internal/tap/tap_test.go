@@ -68,6 +68,8 @@ type fakeSink struct {
 	approach Approach
 	refuse   error
 	log      []string
+	hangUp   HangUp
+	why      error // of what was hung up on
 }
 
 func (s *fakeSink) note(format string, args ...any) {
@@ -104,7 +106,11 @@ func (s *fakeSink) Quorum(sent clock.Instant) { s.note("quorum %g", secs(sent)) 
 func (s *fakeSink) Refused(op wire.Op, code wire.Code) {
 	s.note("refused: op %d, code %d", op, code)
 }
-func (s *fakeSink) Disconnected(int) { s.note("disconnected") }
+func (s *fakeSink) Disconnected(h HangUp) error {
+	s.note("disconnected")
+	s.hangUp = h
+	return s.why
+}
 
 // take returns what was reported since the last take.
 func (s *fakeSink) take() []string {
@@ -517,7 +523,7 @@ func TestTap_ErrorCodesAboutTheSession(t *testing.T) {
 		want []string
 	}{
 		{int32(wire.SessionExpired), []string{"refused: op 1, code -112"}},
-		{int32(wire.SessionMoved), nil}, // another connection has it: says nothing about its life
+		{int32(wire.SessionMoved), []string{"refused: op 1, code -118"}}, // another connection has it: says nothing about its life
 		{-101, []string{"answered 0-0"}},
 		{-127, []string{"answered 0-0"}},
 	} {
@@ -556,7 +562,7 @@ func TestTap_QuorumOperations(t *testing.T) {
 		{"empty multi, which checks nothing: the end mark only", wire.OpMulti, 0, append(binary.BigEndian.AppendUint32(nil, 0xffffffff), 1, 0, 0, 0, 0), only},
 		{"multi without a body", wire.OpMulti, 0, nil, only},
 		{"multi in a session that is over: its results tell", wire.OpMulti, 0, failedMulti(wire.OK, wire.SessionExpired, wire.RuntimeInconsistency), []string{"refused: op 14, code -112"}},
-		{"multi in a session that has moved", wire.OpMulti, 0, failedMulti(wire.OK, wire.SessionMoved, wire.RuntimeInconsistency), nil},
+		{"multi in a session that has moved", wire.OpMulti, 0, failedMulti(wire.OK, wire.SessionMoved, wire.RuntimeInconsistency), []string{"refused: op 14, code -118"}},
 		{"multi that failed in another way", wire.OpMulti, 0, failedMulti(wire.OK, wire.NoNode, wire.RuntimeInconsistency), only},
 		{"multi with an error in its header", wire.OpMulti, -112 + 100, multiResult(wire.OpCheck, 0), only},
 		{"exists", wire.OpExists, 0, nil, only},

@@ -26,6 +26,7 @@ type traffic struct {
 
 		pending map[int32]outstanding // unanswered, by xid
 		pings   []clock.Instant       // pings share an xid and are answered in order
+		known   [128]bool             // by wire.Op: the server has responded to such a request of ours
 		waiting []*Request            // of ours, for room
 		ours    load                  // of ours, unanswered
 		unsent  []byte                // whole frames, to be written
@@ -195,6 +196,7 @@ func (t *traffic) answered(xid int32, now clock.Instant) (x outstanding, asked, 
 	if x.ours == nil {
 		return x, true, false
 	}
+	t.mu.known[x.op] = true
 	t.mu.ours.frames--
 	t.mu.ours.bytes -= len(x.ours.frame)
 	for len(t.mu.waiting) > 0 && t.mu.ours.hasRoom(len(t.mu.waiting[0].frame)) && !t.mu.closing {
@@ -233,16 +235,49 @@ func (t *traffic) Why() error {
 	return t.mu.why
 }
 
+// Answers reports whether the server has responded to a request of that kind on this connection.
+func (t *traffic) Answers(op wire.Op) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mu.known[op]
+}
+
+// oldestLocked returns the kind of the oldest unanswered request, or 0 if that is none of ours, or if the server has responded to
+// another of its kind. Servers respond in order. So a server that closes the connection at a request that it does not know has
+// responded to all before it.
+func (t *traffic) oldestLocked() wire.Op {
+	var oldest *Request
+	for _, x := range t.mu.pending {
+		if x.ours != nil && (oldest == nil || x.ours.xid > oldest.xid) {
+			oldest = x.ours
+		}
+	}
+	if oldest == nil || t.mu.known[oldest.op] {
+		return 0
+	}
+	sent := t.mu.pending[oldest.xid].at
+	for _, x := range t.mu.pending {
+		if x.ours == nil && x.at < sent {
+			return 0
+		}
+	}
+	if len(t.mu.pings) > 0 && t.mu.pings[0] < sent {
+		return 0
+	}
+	return oldest.op
+}
+
 // stop notes, once, that the connection has ended, and returns our requests that have no answer: first those that were sent,
 // in that order, then those that waited for room.
-func (t *traffic) stop(why error) (left []*Request, first bool) {
+func (t *traffic) stop(why error) (left []*Request, oldest wire.Op, first bool) {
 	t.noteWhy(why)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.mu.closed {
-		return nil, false
+		return nil, 0, false
 	}
 	t.mu.closed = true
+	oldest = t.oldestLocked()
 	for _, x := range t.mu.pending {
 		if x.ours != nil {
 			left = append(left, x.ours)
@@ -252,7 +287,7 @@ func (t *traffic) stop(why error) (left []*Request, first bool) {
 	left = append(left, t.mu.waiting...)
 	t.mu.waiting, t.mu.unsent, t.mu.leaving = nil, nil, nil
 	clear(t.mu.pending)
-	return left, true
+	return left, oldest, true
 }
 
 // servesClient returns how long the client waits for a frame; ok is false if a ping of the client's has gone unanswered for

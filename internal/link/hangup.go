@@ -1,0 +1,65 @@
+package link
+
+import (
+	"fmt"
+	"maps"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zklock/zklock/internal/tap"
+	"github.com/zklock/zklock/internal/wire"
+)
+
+// Disconnected counts how often servers have ended the connection in place of a response. They do that at a request above their
+// jute.maxbuffer, without a word, and at one that they do not know.
+func (r report) Disconnected(h tap.HangUp) (why error) {
+	l := r.link
+	l.mu.Lock()
+	if h.Longest > LongRequest {
+		h.At = 0 // it may be too long
+	} else {
+		h.Longest = 0
+	}
+	if h.Longest == 0 || h.Longest != l.mu.hungUpOn {
+		l.mu.hangUps = 0
+	}
+	if h.Longest > 0 {
+		l.mu.hangUps++
+	}
+	if l.mu.hangUps == 2 {
+		l.Log.Warn("zklock: the server closes the connection before it has answered a long request; is it longer than the server's jute.maxbuffer?", "server", r.server(), "bytes", h.Longest)
+	}
+	l.mu.hungUpOn = h.Longest
+	why = r.unknownLocked(h.At)
+	l.mu.Unlock()
+	r.detached()
+	return why
+}
+
+// unknownLocked counts the connections that servers have ended at a request of that kind, since one has responded to such a request, or is
+// known to have executed it. From the third on it returns an error. Only requests that ZooKeeper has since 3.5 count: all servers know the
+// others, so a connection that ends at one of those is an outage.
+func (r report) unknownLocked(at wire.Op) error {
+	l := r.link
+	maps.DeleteFunc(l.mu.unknown, func(op wire.Op, _ int) bool { return r.tap.Answers(op) })
+	if at != wire.OpCreate2 && at != wire.OpCreateContainer {
+		return nil
+	}
+	l.mu.unknown[at]++
+	n := l.mu.unknown[at]
+	if n < 3 {
+		return nil
+	}
+	if n == 3 {
+		l.Log.Warn("zklock: the server closes the connection at each request of one kind; is it ZooKeeper 3.5 or later?", "server", r.server(), "request", at.String())
+	}
+	return fmt.Errorf("%w: %w: %v, %d times in a row, the last was %s: use ZooKeeper 3.5 or later, and look at what is between it and this process",
+		zk.ErrConnectionClosed, ErrHungUp, at, n, r.server())
+}
+
+// Executed notes that a server has executed a request of that kind, although the response was lost.
+func (l *Link) Executed(op wire.Op) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.mu.unknown, op)
+}
